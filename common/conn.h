@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A connection moves bytes, in order, both ways. Implementations: TCP
+ * (conn_tcp.c, libuv), memory (conn_mem.c, for tests: 1-byte reads, cuts).
+ * TLS wraps another connection later. Not here: records and frames (channel.h).
+ *
+ * Threads: everything on the loop thread. Callbacks never run inside the call
+ * that causes them, except `read_cb` from within the loop's own read event.
+ * Test: tests/unit/test_conn.c
+ */
+#ifndef GP_CONN_H
+#define GP_CONN_H
+
+#include <uv.h>
+
+#include "common/mem.h"
+
+struct gp_conn;
+
+/* Figures of the kernel about a TCP connection (TCP_INFO); all zero where there is none. */
+struct gp_tcp_figures {
+	bool valid;
+	uint64_t bytes_acked, bytes_received, bytes_retransmitted;
+	uint64_t delivery_rate_bytes_s;
+	uint32_t rtt_us, rtt_min_us;
+	uint32_t retransmits, notsent_bytes;
+};
+
+/* Runs exactly once per write, also when the connection dies first (GP_CANCELED). */
+typedef void (*gp_conn_write_cb)(void *arg, enum gp_status status);
+
+/* Caller-owned; must live until its callback. No allocation per write. */
+struct gp_conn_write {
+	uv_write_t uv;
+	gp_conn_write_cb cb;
+	void *arg;
+	struct gp_conn *conn;
+	struct gp_conn_write *next;
+	uint64_t bytes;
+};
+
+struct gp_conn_cbs {
+	/* Bytes arrived; `data` is only valid during the call. May call gp_conn_close. */
+	void (*read)(void *arg, const uint8_t *data, size_t len);
+	/* The connection is over: GP_OK on the peer's orderly end, else an error. Runs once. Then call gp_conn_close. */
+	void (*ended)(void *arg, enum gp_status status, const char *why);
+};
+
+struct gp_conn_ops {
+	const char *name;
+	/* Queues up to 3 buffers; they stay untouched until w->cb. */
+	void (*write)(struct gp_conn *c, struct gp_conn_write *w, const uv_buf_t *bufs, unsigned nbufs);
+	void (*read_start)(struct gp_conn *c);
+	void (*read_stop)(struct gp_conn *c); /* back-pressure */
+	/* Outstanding writes get GP_CANCELED, then `closed` runs once and the object is freed. */
+	void (*close)(struct gp_conn *c, void (*closed)(void *arg), void *arg);
+	/* (optional) NULL: no kernel figures. */
+	void (*figures)(struct gp_conn *c, struct gp_tcp_figures *out);
+};
+
+/* Every connection struct begins with this. */
+struct gp_conn {
+	const struct gp_conn_ops *ops;
+	struct gp_conn_cbs cbs;
+	void *arg;
+	uint64_t bytes_written, bytes_read; /* handed to / taken from the kernel */
+	char peer[64];                      /* "127.0.0.1:4040" */
+};
+
+/* Listener: `accepted` gets a connection that is not reading yet; set cbs and arg, then read_start. */
+struct gp_listener;
+enum gp_status gp_tcp_listen(uv_loop_t *loop, const char *addr, uint16_t port, int backlog,
+                             void (*accepted)(void *arg, struct gp_conn *c), void *arg, struct gp_listener **out,
+                             struct gp_err *err);
+/* The port that is bound (for port 0). */
+uint16_t gp_listener_port(const struct gp_listener *l);
+void gp_listener_close(struct gp_listener *l);
+
+/*
+ * Resolves and connects within timeout_ms, trying each address; `done` runs once with a connection or NULL and the
+ * error (GP_PEER, GP_TIMEOUT: "cannot connect to HOST:PORT: connection refused; is gpserverd running there?").
+ */
+enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
+                              void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err), void *arg,
+                              struct gp_err *err);
+
+/* Two ends joined in memory on one loop. `chunk` > 0: at most that many bytes per read. */
+enum gp_status gp_mem_pair(uv_loop_t *loop, size_t chunk, struct gp_conn **a, struct gp_conn **b, struct gp_err *err);
+
+/* "HOST:PORT", "[::1]:PORT" into host[256]; GP_USAGE says what is missing. */
+enum gp_status gp_addr_parse(const char *text, char host[256], uint16_t *port, struct gp_err *err);
+/* True for 127.0.0.0/8 and ::1 and "localhost". */
+bool gp_addr_is_loopback(const char *host);
+
+#endif

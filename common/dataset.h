@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Datasets: labelled images, read on demand, and a loader that decodes and
+ * augments batches on a background thread. Results are a pure function of
+ * (spec, seed, epoch, index): the same on any machine and thread count.
+ *
+ * To add a dataset: data_NAME.c with a const vtable and a row in dataset.c.
+ * Tests: tests/unit/test_data_*.c
+ */
+#ifndef GP_DATASET_H
+#define GP_DATASET_H
+
+#include "common/shape.h"
+
+enum gp_split { GP_SPLIT_TRAIN, GP_SPLIT_VAL };
+
+struct gp_dataset;
+
+struct gp_dataset_options { /* what the caller knows before opening */
+	struct gp_shape shape; /* wanted sample (H,W,C), ndim 0 = the dataset's own; images are resized / padded to it */
+	bool augment;          /* training-time random crop + flip */
+};
+
+/* "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]", "synthetic:shape=3x32x32,classes=10,..." */
+enum gp_status gp_dataset_open(const char *spec, enum gp_split split, const struct gp_dataset_options *options,
+                               struct gp_dataset **out, struct gp_err *err);
+void gp_dataset_free(struct gp_dataset *d);
+uint32_t gp_dataset_samples(const struct gp_dataset *d);
+int gp_dataset_classes(const struct gp_dataset *d);
+const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d); /* (H,W,C) of a sample as delivered */
+const char *gp_dataset_class_name(const struct gp_dataset *d, int label); /* never NULL */
+
+struct gp_loader_spec {
+	int batch;
+	bool shuffle, drop_last; /* without drop_last a short last batch is zero-padded and `valid` says how many are real */
+	uint64_t seed;
+	int prefetch;            /* batches decoded ahead, >= 1 */
+};
+
+struct gp_batch { /* owned by the loader; valid until given back */
+	float *images;   /* (batch,H,W,C), normalised */
+	int32_t *labels; /* batch */
+	int valid;       /* real samples, the first ones */
+	uint32_t epoch;
+	uint32_t index;  /* batch number within the epoch */
+};
+
+struct gp_loader;
+
+/* `d` must outlive the loader and is used by its thread only. Batches come in order, epoch after epoch. */
+enum gp_status gp_loader_new(struct gp_dataset *d, const struct gp_loader_spec *spec, struct gp_loader **out,
+                             struct gp_err *err);
+void gp_loader_free(struct gp_loader *l);
+uint32_t gp_loader_batches_per_epoch(const struct gp_loader *l);
+/* Starts (again) at that epoch and batch. Call before the first next, or to rewind. */
+enum gp_status gp_loader_seek(struct gp_loader *l, uint32_t epoch, uint32_t index, struct gp_err *err);
+/* Blocks until the next batch is ready; a read or decode error names the file. Give every batch back. Allocates nothing. */
+enum gp_status gp_loader_next(struct gp_loader *l, struct gp_batch **out, struct gp_err *err);
+void gp_loader_give_back(struct gp_loader *l, struct gp_batch *b);
+
+struct gp_dataset_info {
+	const char *name, *summary, *options;
+};
+const struct gp_dataset_info *gp_dataset_info(int index);
+
+#endif

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Devices compute. A device makes a *plan* for one graph (a part of a model)
+ * and one chunk shape: memory laid out, primitives created; after that a
+ * steady step allocates nothing. A plan holds the parameters, gradients and
+ * optimizer state of its graph, and `slots` sets of saved activations, so that
+ * several chunks may be between their forward and their backward at once.
+ *
+ * Glossary: chunk = micro-batch; slot = place for one chunk in flight.
+ *
+ * Threads: one thread at a time calls into a plan (the compute thread). The
+ * bytes behind gp_plan_buffer may be read or written by another thread (the
+ * codec's) between the calls that own them: INPUT until forward begins, OUTPUT
+ * from the end of forward to the start of backward of that slot, GRAD_OUTPUT
+ * until backward begins, GRAD_INPUT from the end of backward to the slot's
+ * next forward. Different slots never share these four buffers.
+ *
+ * Determinism: with equal graphs, parameters, inputs and thread counts the
+ * results are bit-identical, whatever part of a larger model the graph is and
+ * however chunks of different slots interleave; gradients accumulate in the
+ * order of the backward calls.
+ *
+ * To add a device: one const vtable and a row in device.c.
+ * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_cpu_plan.c
+ */
+#ifndef GP_DEVICE_H
+#define GP_DEVICE_H
+
+#include "common/graph.h"
+#include "common/optim.h"
+
+struct gp_device;
+struct gp_plan;
+
+enum gp_mode {
+	GP_TRAIN, /* batch statistics, dropout, activations kept for backward */
+	GP_EVAL,  /* running statistics, nothing kept; backward is not allowed after it */
+};
+
+enum gp_plan_buf {
+	GP_BUF_INPUT,
+	GP_BUF_OUTPUT,
+	GP_BUF_GRAD_OUTPUT,
+	GP_BUF_GRAD_INPUT, /* only when the plan was made with need_grad_input */
+};
+
+struct gp_plan_spec {
+	const struct gp_graph *graph; /* must outlive the plan */
+	int batch;                    /* samples per chunk */
+	int slots;                    /* chunks in flight, >= 1 */
+	bool train;                   /* false: forward only, one shared set of activations */
+	bool need_grad_input;         /* false for a head: its input is data */
+	uint64_t seed;                /* dropout, and initial parameters */
+	struct gp_optim optim;        /* when train */
+};
+
+struct gp_plan_memory { /* bytes */
+	uint64_t params, grads, optim, activations, scratch, io, total;
+};
+
+struct gp_loss_result {
+	double loss_sum; /* sum over valid samples of -log p(label) */
+	int correct;     /* argmax == label */
+};
+
+struct gp_device_ops {
+	const char *name;    /* "cpu" */
+	const char *summary; /* for --help */
+
+	/* Opens device `arg` (the N of cuda:N, NULL for default) with that many compute threads. */
+	enum gp_status (*open)(const char *arg, int threads, struct gp_device **out, struct gp_err *err);
+	void (*close)(struct gp_device *dev);
+
+	/* Bytes a plan will take, found without taking them. */
+	enum gp_status (*plan_estimate)(struct gp_device *dev, const struct gp_plan_spec *spec,
+	                                struct gp_plan_memory *out, struct gp_err *err);
+	/* Makes the plan with parameters drawn from spec->seed (gp_param_init) and gradients zero. */
+	enum gp_status (*plan_new)(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **out,
+	                           struct gp_err *err);
+	void (*plan_free)(struct gp_plan *plan);
+
+	/* Address of a slot's buffer, host memory on the CPU device: batch x sample shape, fp32, channels last. */
+	float *(*buffer)(struct gp_plan *plan, int slot, enum gp_plan_buf which);
+
+	/* INPUT -> OUTPUT. `draw` numbers the dropout masks: the same (seed, draw, node) gives the same mask. */
+	enum gp_status (*forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);
+	/* GRAD_OUTPUT -> GRAD_INPUT, parameter gradients accumulated (+=). Once per TRAIN forward. */
+	enum gp_status (*backward)(struct gp_plan *plan, int slot, struct gp_err *err);
+	/*
+	 * Softmax cross-entropy of OUTPUT (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes
+	 * GRAD_OUTPUT = grad_scale * (softmax - onehot), rows past `valid` zero.
+	 */
+	enum gp_status (*loss)(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+	                       float grad_scale, struct gp_loss_result *out, struct gp_err *err);
+	/* One optimizer update with rate `lr`, then gradients are zero again. */
+	enum gp_status (*optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
+
+	/* Parameter `index` of the graph, in PyTorch's layout. */
+	enum gp_status (*param_get)(struct gp_plan *plan, int index, float *out, struct gp_err *err);
+	enum gp_status (*param_set)(struct gp_plan *plan, int index, const float *in, struct gp_err *err);
+	/* Accumulated gradient of a trained parameter, same layout. */
+	enum gp_status (*grad_get)(struct gp_plan *plan, int index, float *out, struct gp_err *err);
+
+	/* (optional) Output of node `index` of the last forward on `slot` into out, for tests and debugging. */
+	enum gp_status (*node_get)(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
+
+	void (*plan_memory)(const struct gp_plan *plan, struct gp_plan_memory *out);
+};
+
+/* Every device struct begins with this. */
+struct gp_device {
+	const struct gp_device_ops *ops;
+	int threads;
+};
+/* Every plan struct begins with this. */
+struct gp_plan {
+	const struct gp_device_ops *ops;
+	struct gp_plan_spec spec;
+};
+
+/* "auto", "cpu", "cuda", "cuda:1". auto takes the first that opens. GP_DEVICE when it cannot be had. */
+enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **out, struct gp_err *err);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Fault switches: GP_FAULT=alloc:17,write:3 fails the Nth event of a kind,
+ * once, in builds with GP_FAULTS defined (debug and sanitizer presets). In
+ * release builds every check is the constant false. Test: tests/unit/test_mem.c
+ */
+#ifndef GP_FAULT_H
+#define GP_FAULT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum gp_fault_kind { GP_FAULT_ALLOC, GP_FAULT_WRITE, GP_FAULT_FSYNC, GP_FAULT_SEND, GP_FAULT_KINDS };
+
+#ifdef GP_FAULTS
+/* True when this event is the one that has to fail. Thread-safe. */
+bool gp_fault_hit(enum gp_fault_kind kind);
+/* Tests: fail the nth event from now (1 = the next), 0 = none; restarts counting. */
+void gp_fault_arm(enum gp_fault_kind kind, uint64_t nth);
+#else
+static inline bool gp_fault_hit(enum gp_fault_kind kind)
+{
+	(void)kind;
+	return false;
+}
+static inline void gp_fault_arm(enum gp_fault_kind kind, uint64_t nth)
+{
+	(void)kind;
+	(void)nth;
+}
+#endif
+
+#endif

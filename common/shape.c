@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shapes. See shape.h. Test: tests/unit/test_shape.c
+ */
+#include "common/shape.h"
+
+#include <string.h>
+
+#include "common/mem.h"
+
+enum gp_status gp_shape_count(const struct gp_shape *s, uint64_t limit, uint64_t *count, struct gp_err *err)
+{
+	if (s->ndim < 0 || s->ndim > GP_MAX_DIMS)
+		GP_FAIL(err, GP_INVALID, "shape has %d dimensions; at most %d are possible", s->ndim, GP_MAX_DIMS);
+	uint64_t n = 1;
+	for (int i = 0; i < s->ndim; i++) {
+		if (s->dim[i] < 1)
+			GP_FAIL(err, GP_INVALID, "dimension %d of a shape is %lld; it must be positive", i,
+			        (long long)s->dim[i]);
+		if (!gp_mul_ok(n, (uint64_t)s->dim[i], &n) || n > limit)
+			GP_FAIL(err, GP_INVALID, "a shape has more than the allowed %llu elements",
+			        (unsigned long long)limit);
+	}
+	*count = n;
+	return GP_OK;
+}
+
+uint64_t gp_shape_elements(const struct gp_shape *s)
+{
+	uint64_t n = 1;
+	for (int i = 0; i < s->ndim; i++)
+		n *= (uint64_t)s->dim[i];
+	return n;
+}
+
+bool gp_shape_equal(const struct gp_shape *a, const struct gp_shape *b)
+{
+	return a->ndim == b->ndim && memcmp(a->dim, b->dim, (size_t)a->ndim * sizeof a->dim[0]) == 0;
+}
+
+struct gp_shape gp_shape_batched(const struct gp_shape *sample, int64_t batch)
+{
+	gp_require(sample->ndim < GP_MAX_DIMS);
+	struct gp_shape s = {.ndim = sample->ndim + 1};
+	s.dim[0] = batch;
+	memcpy(s.dim + 1, sample->dim, (size_t)sample->ndim * sizeof s.dim[0]);
+	return s;
+}
+
+const char *gp_shape_text(const struct gp_shape *s, char *text, size_t size)
+{
+	size_t used = 0;
+	if (size)
+		text[0] = '\0';
+	for (int i = 0; i < s->ndim && used < size; i++)
+		used += (size_t)snprintf(text + used, size - used, "%s%lld", i ? "x" : "", (long long)s->dim[i]);
+	return text;
+}

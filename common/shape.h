@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shapes. Tensors are dense fp32 unless said otherwise. Activations lie in
+ * memory as (N,H,W,C), (N,S,F) or (N,F): channels last, on every device and on
+ * the wire. Parameters are exchanged in PyTorch's layouts (O,I/groups,KH,KW).
+ */
+#ifndef GP_SHAPE_H
+#define GP_SHAPE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/status.h"
+
+#define GP_MAX_DIMS 5
+
+struct gp_shape {
+	int ndim; /* 0..GP_MAX_DIMS */
+	int64_t dim[GP_MAX_DIMS];
+};
+
+/* Elements, or GP_INVALID when a dimension is < 1, ndim is out of range or the product passes `limit`. */
+enum gp_status gp_shape_count(const struct gp_shape *s, uint64_t limit, uint64_t *count, struct gp_err *err);
+/* Product of the dimensions of a shape already checked. */
+uint64_t gp_shape_elements(const struct gp_shape *s);
+bool gp_shape_equal(const struct gp_shape *a, const struct gp_shape *b);
+/* `sample` with a batch dimension in front. */
+struct gp_shape gp_shape_batched(const struct gp_shape *sample, int64_t batch);
+/* "8x112x112x32" into text[size]; returns text. */
+const char *gp_shape_text(const struct gp_shape *s, char *text, size_t size);
+
+#endif
