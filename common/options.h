@@ -57,13 +57,18 @@ struct gp_options_result {
 /*
  * Fills `settings` with defaults, then --config FILE (if the table has an option "config"), then argv (from argv[0]:
  * the first argument after the command). GP_USAGE names the flag, what was wrong and the nearest known flag; GP_INVALID for
- * a config file's line ("FILE:12: ...").
+ * a config file's line ("FILE:12: ..."). On failure `r` holds nothing and TEXT fields are NULL.
  */
 enum gp_status gp_options_parse(const struct gp_opt_table *t, int argc, char **argv, void *settings,
                                 struct gp_options_result *r, struct gp_err *err);
 void gp_options_free(struct gp_options_result *r);
 bool gp_options_given(const struct gp_opt_table *t, const struct gp_options_result *r, const char *name);
 void gp_options_print_help(const struct gp_opt_table *t, FILE *to);
+/*
+ * The one of names[0..count) that `text` was probably meant to be (a typing slip or an unfinished word), NULL when none
+ * is near: for "did you mean" in messages about flags, codecs, models and datasets.
+ */
+const char *gp_nearest_name(const char *text, const char *const *names, int count);
 /* Value parsers, also for codec and model specs: whole text must be used. */
 bool gp_parse_i64(const char *text, int64_t *out);
 bool gp_parse_real(const char *text, double *out);
