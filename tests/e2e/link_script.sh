@@ -1,0 +1,170 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Tests deploy/link.sh: bytes pass, the rate is a ceiling, the counters add up,
+# and nothing stays behind after any kind of end. Perl (perl-base, on every
+# Debian) plays both commands. Needs root; skipped (77) where namespaces are not
+# possible. Rates are only checked from above, so a busy machine fails nothing.
+
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failures=0
+
+check() { # WHAT COMMAND...
+	local what=$1
+	shift
+	if "$@"; then
+		echo "ok: $what"
+	else
+		echo "FAILED: $what ($*)"
+		failures=$((failures + 1))
+	fi
+}
+
+skip_unless_possible() {
+	local name=gplink-test-$$
+	if [ "$(id -u)" -ne 0 ] || ! command -v ip tc ss >/dev/null || ! ip netns add $name 2>/dev/null; then
+		echo "skipped: needs root, iproute2 and network namespaces"
+		exit 77
+	fi
+	ip netns delete $name
+}
+
+# Takes what comes, then answers with the number of bytes; serves one client after the other.
+cat >"$work/server.pl" <<'END'
+use IO::Socket::INET;
+$SIG{TERM} = 'IGNORE' if $ARGV[1];
+open(my $f, '>', $ARGV[0]) or die "$ARGV[0]: $!";
+print $f "$$\n";
+close($f);
+my $l = IO::Socket::INET->new(LocalPort => 5001, Listen => 5, ReuseAddr => 1) or die "listen: $!";
+while (my $c = $l->accept()) {
+	my ($n, $d) = (0);
+	while (my $r = sysread($c, $d, 65536)) { $n += $r; }
+	print $c "$n\n";
+	close($c);
+}
+sleep 1 while 1;
+END
+
+# Sends ARGV[0] bytes, checks the answer, prints the bits per second.
+cat >"$work/client.pl" <<'END'
+use IO::Socket::INET;
+use Time::HiRes 'time';
+my ($bytes, $left, $start) = ($ARGV[0], $ARGV[0], time);
+my $c = IO::Socket::INET->new(PeerAddr => $ENV{GP_SERVER_ADDR}, PeerPort => 5001) or die "connect: $!";
+while ($left > 0) { $left -= syswrite($c, 'x' x ($left < 65536 ? $left : 65536)) // die "write: $!"; }
+shutdown($c, 1);
+die "other bytes arrived" unless <$c> == $bytes;
+printf "%d\n", $bytes * 8 / (time - $start);
+END
+
+link_up() { deploy/link.sh --grace 300ms --wait-port 5001 "$@"; }
+server() { echo perl "$work/server.pl" "$work/server.pid${1:-}"; }
+
+# Of one run: its process id is part of its namespaces' names.
+nothing_is_left() { # PID-OF-LINK.SH [NUMBER-OF-SERVER]
+	! ip netns list | grep -q "^gplink-$1-" && ! kill -0 "$(cat "$work/server.pid${2:-}")" 2>/dev/null
+}
+
+field() { # NAME: its number in the run's closing line, else -1
+	tr ' ' '\n' <"$work/err" | awk -F= -v name="$1" '$1 == name { n = $2; found = 1 } END { print found ? n : -1 }'
+}
+
+status_is() { # WANTED COMMAND...
+	local wanted=$1 status
+	shift
+	"$@" >"$work/out" 2>"$work/err"
+	status=$?
+	[ $status -eq "$wanted" ] || { cat "$work/err" && echo "status $status, wanted $wanted" && false; }
+}
+
+bytes_pass_below_the_rate() {
+	local bytes=4000000 payload
+	# shellcheck disable=SC2046
+	link_up --rate 50mbit --json "$work/link.json" -- $(server) -- perl "$work/client.pl" $bytes \
+		>"$work/out" 2>"$work/err" &
+	local pid=$!
+	wait $pid
+	check "a client's success is the run's" [ $? -eq 0 ]
+	cat "$work/out" "$work/err"
+	check "nothing is left after a run" nothing_is_left $pid
+	check "the rate is a ceiling (5 % for the bucket)" [ "$(cat "$work/out")" -le $((50000000 * 105 / 100)) ]
+	check "the server received what the client sent" [ "$(field server_rx)" = "$(field client_tx)" ]
+	check "the client received what the server sent" [ "$(field client_rx)" = "$(field server_tx)" ]
+	payload=$(($(field client_tx) - $(field header_bytes) * $(field client_tx_packets)))
+	check "counters less headers hold the payload" [ $payload -ge $bytes ]
+	check "counters less headers hold little else" [ $payload -le $((bytes * 1005 / 1000)) ]
+	check "the JSON holds the same" grep -q "\"client_tx\": $(field client_tx)," "$work/link.json"
+}
+
+a_failing_client_is_cleaned_up() {
+	# shellcheck disable=SC2046
+	link_up -- $(server) -- sh -c 'exit 7' 2>"$work/err" &
+	local pid=$!
+	wait $pid
+	check "a client's status is the run's" [ $? -eq 7 ]
+	check "nothing is left after a failing client" nothing_is_left $pid
+}
+
+# $1 goes to link.sh while its client sleeps and its server ignores SIGTERM.
+a_signal_is_cleaned_up() { # SIGNAL STATUS
+	rm -f "$work/started"
+	# shellcheck disable=SC2046
+	env --default-signal="$1" deploy/link.sh --grace 300ms --wait-port 5001 --rate 10mbit -- $(server) stubborn -- \
+		sh -c "touch '$work/started'; sleep 100" 2>"$work/err" &
+	local pid=$!
+	while [ ! -e "$work/started" ] && kill -0 $pid; do sleep 0.05; done
+	kill -s "$1" $pid
+	wait $pid
+	check "the status tells of SIG$1" [ $? -eq "$2" ]
+	check "nothing is left after SIG$1" nothing_is_left $pid
+}
+
+two_runs_do_not_meet() {
+	local pids=() i
+	for i in 1 2; do
+		# shellcheck disable=SC2046
+		link_up --rate 50mbit -- $(server $i) -- perl "$work/client.pl" 500000 \
+			>"$work/out$i" 2>"$work/err$i" &
+		pids+=($!)
+	done
+	for i in 1 2; do
+		wait "${pids[$((i - 1))]}"
+		check "run $i of two at a time succeeds" [ $? -eq 0 ]
+		check "nothing is left of run $i" nothing_is_left "${pids[$((i - 1))]}" $i
+	done
+}
+
+delay_is_done_or_refused() {
+	if status_is 3 deploy/link.sh --rate 10mbit --delay 20ms -- true -- true; then
+		check "a kernel without netem is named" grep -q "no netem" "$work/err"
+	else
+		check "netem gives a delay" status_is 0 deploy/link.sh --rate 10mbit --delay 20ms -- true -- true
+	fi
+}
+
+bad_usage_is_named() {
+	check "no commands: usage" status_is 2 deploy/link.sh --rate 10mbit
+	check "one command: usage" status_is 2 deploy/link.sh -- true
+	check "unknown option: usage" status_is 2 deploy/link.sh --speed 10mbit -- true -- true
+	check "bad rate: usage" status_is 2 deploy/link.sh --rate 10mph -- true -- true
+	check "bad queue: usage" status_is 2 deploy/link.sh --rate 10mbit --queue lots -- true -- true
+	check "one line says it" [ "$(wc -l <"$work/err")" -eq 1 ]
+	check "a server that ends early" status_is 4 link_up -- false -- true
+	check "a server that never listens" status_is 4 link_up --wait 200ms -- sleep 100 -- true
+	check "--help" status_is 0 deploy/link.sh --help
+}
+
+skip_unless_possible
+bytes_pass_below_the_rate
+a_failing_client_is_cleaned_up
+a_signal_is_cleaned_up INT 130
+a_signal_is_cleaned_up TERM 143
+two_runs_do_not_meet
+delay_is_done_or_refused
+bad_usage_is_named
+echo "$failures failed"
+[ $failures -eq 0 ]
