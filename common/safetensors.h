@@ -43,7 +43,12 @@ struct gp_st_item { /* one fp32 tensor to write */
 struct gp_st_pair {
 	const char *key, *value;
 };
-/* Writes `path` whole or not at all: on failure nothing is left behind. Items in any order; names unique. */
+/*
+ * Writes `path` whole or not at all: on failure nothing new is left behind and
+ * an older file stays as it was. (Only when the last step, syncing the
+ * directory, fails, the new file is in place and complete, and the error says
+ * so.) Items in any order; names unique; the file has them in name order.
+ */
 enum gp_status gp_st_write(const char *path, const struct gp_st_item *items, int count, const struct gp_st_pair *meta,
                            int meta_count, struct gp_err *err);
 

@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Safetensors reading and writing (common/safetensors.h): round trips, every
+ * way a header can lie, and that a failed write leaves nothing behind.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <dirent.h>
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/fault.h"
+#include "common/mem.h"
+#include "common/safetensors.h"
+
+static char dir[64];
+
+static int make_dir(void **state)
+{
+	(void)state;
+	strcpy(dir, "/tmp/gp_st_XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int entries_in_dir(void)
+{
+	int n = 0;
+	DIR *d = opendir(dir);
+	assert_non_null(d);
+	for (struct dirent *e; (e = readdir(d));)
+		n += e->d_name[0] != '.';
+	closedir(d);
+	return n;
+}
+
+static int remove_dir(void **state)
+{
+	(void)state;
+	DIR *d = opendir(dir);
+	if (!d)
+		return -1;
+	for (struct dirent *e; (e = readdir(d));)
+		if (e->d_name[0] != '.')
+			unlinkat(dirfd(d), e->d_name, 0);
+	closedir(d);
+	return rmdir(dir);
+}
+
+static const char *in_dir(const char *name)
+{
+	static char path[128];
+	snprintf(path, sizeof path, "%s/%s", dir, name);
+	return path;
+}
+
+/* --- bytes made by hand ----------------------------------------------------------------------------------------- */
+
+static uint8_t image[4096];
+
+static size_t make_image(const char *json, size_t data_bytes)
+{
+	uint64_t n = strlen(json);
+	memcpy(image, &n, 8);
+	memcpy(image + 8, json, n);
+	for (size_t i = 0; i < data_bytes; i++)
+		image[8 + n + i] = (uint8_t)i;
+	return 8 + n + data_bytes;
+}
+
+static void expect_refused(const char *json, size_t data_bytes, const char *words)
+{
+	struct gp_err err = {0};
+	struct gp_st_file *f = NULL;
+	enum gp_status status = gp_st_parse(image, make_image(json, data_bytes), "x.safetensors", &f, &err);
+	assert_true(status == GP_INVALID || status == GP_UNSUPPORTED);
+	assert_null(f);
+	if (!strstr(err.text, words) || !strstr(err.text, "x.safetensors"))
+		fail_msg("'%s' does not mention '%s'", err.text, words);
+}
+
+static void header_that_lies_is_refused_with_a_clear_message(void **state)
+{
+	(void)state;
+	expect_refused("", 0, "not valid JSON");
+	expect_refused("[]", 0, "not a JSON object");
+	expect_refused("{\"a\":1}", 0, "tensor 'a': its entry is not an object");
+	expect_refused("{\"a\":{}}", 0, "dtype");
+	expect_refused("{\"a\":{\"dtype\":\"F8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "'F8' is not supported");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "shape");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "dimension 0");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "not an integer");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "dimensions");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", 4,
+		       "elements");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[-4,0]}}", 4, "non-negative");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,0]}}", 4, "before they begin");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}", 4, "truncated");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,4]}}", 4, "do not fill 4 bytes");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", 8, "unused bytes after");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", 8, "unused bytes before");
+	expect_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]},"
+		       "\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[2,5]}}",
+		       5, "'a' and 'b' overlap");
+	expect_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+		       "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+		       2, "duplicate");
+	expect_refused("{\"\\u001b[2J\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "unprintable");
+	expect_refused("{\"__metadata__\":[]}", 0, "__metadata__");
+	expect_refused("{\"__metadata__\":{\"k\":1}}", 0, "'k' is not a string");
+}
+
+static void header_length_is_checked_before_it_is_used(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	size_t len = make_image("{}", 0);
+	assert_int_equal(gp_st_parse(image, 7, "x", &f, &err), GP_INVALID);
+	for (int bit = 2; bit < 64; bit++) {
+		uint64_t n = (uint64_t)1 << bit;
+		memcpy(image, &n, 8);
+		assert_int_equal(gp_st_parse(image, len, "x", &f, &err), GP_INVALID);
+	}
+	assert_null(f);
+}
+
+static void every_truncation_of_a_file_is_refused(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	size_t len = make_image("{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,12]}}", 12);
+	for (size_t cut = 0; cut < len; cut++)
+		assert_int_equal(gp_st_parse(image, cut, "x", &f, &err), GP_INVALID);
+	assert_int_equal(gp_st_parse(image, len, "x", &f, &err), GP_OK);
+	gp_st_close(f);
+}
+
+static void read_one(const char *dtype, const void *data, size_t bytes, float want)
+{
+	char json[200];
+	float got = -1;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	snprintf(json, sizeof json, "{\"a\":{\"dtype\":\"%s\",\"shape\":[],\"data_offsets\":[0,%zu]}}", dtype, bytes);
+	size_t len = make_image(json, bytes);
+	memcpy(image + len - bytes, data, bytes);
+	assert_int_equal(gp_st_parse(image, len, "x", &f, &err), GP_OK);
+	assert_int_equal(gp_st_read_f32(gp_st_find(f, "a"), &got, &err), GP_OK);
+	assert_memory_equal(&got, &want, sizeof got);
+	gp_st_close(f);
+}
+
+static void floating_point_types_convert_exactly(void **state)
+{
+	(void)state;
+	double d = -0.15625;
+	read_one("F64", &d, 8, -0.15625f);
+	static const struct {
+		uint16_t bits;
+		float value;
+	} half[] = {{0x0000, 0.0f},     {0x8000, -0.0f},     {0x3c00, 1.0f},          {0xc000, -2.0f},
+		    {0x7bff, 65504.0f}, {0x0001, 0x1p-24f},  {0x83ff, -0x1.ff8p-15f}, {0x0400, 0x1p-14f},
+		    {0x7c00, INFINITY}, {0xfc00, -INFINITY}, {0x3555, 0x1.554p-2f}};
+	for (size_t i = 0; i < sizeof half / sizeof half[0]; i++)
+		read_one("F16", &half[i].bits, 2, half[i].value);
+	uint16_t bf = 0xc049;
+	read_one("BF16", &bf, 2, -3.140625f);
+}
+
+static void integers_are_not_read_as_real_numbers(void **state)
+{
+	(void)state;
+	float out[2] = {7, 7};
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	size_t len = make_image("{\"n\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]}}", 8);
+	assert_int_equal(gp_st_parse(image, len, "x", &f, &err), GP_OK);
+	assert_int_equal(gp_st_read_f32(gp_st_at(f, 0), out, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "I64"));
+	assert_true(out[0] == 7);
+	gp_st_close(f);
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------ */
+
+static const float weights[6] = {1, -2, 0.5f, 3e-40f, -0.0f, 6};
+static const float bias[2] = {10, 11};
+static const struct gp_st_item items[2] = {
+	{"layer.weight", {.ndim = 2, .dim = {2, 3}}, weights},
+	{"layer.bias", {.ndim = 1, .dim = {2}}, bias},
+};
+static const struct gp_st_pair meta[] = {{"epoch", "3"}, {"model", "cnn \"x\""}};
+
+static void written_file_reads_back_bit_for_bit(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	float got[6];
+	const char *path = in_dir("a.safetensors");
+	assert_int_equal(gp_st_write(path, items, 2, meta, 2, &err), GP_OK);
+	assert_int_equal(gp_st_open(path, &f, &err), GP_OK);
+	assert_int_equal(gp_st_count(f), 2);
+	assert_string_equal(gp_st_at(f, 0)->name, "layer.bias");
+	assert_string_equal(gp_st_metadata(f, "model"), "cnn \"x\"");
+	assert_null(gp_st_metadata(f, "absent"));
+	assert_null(gp_st_find(f, "absent"));
+	const struct gp_st_tensor *t = gp_st_find(f, "layer.weight");
+	assert_true(gp_shape_equal(&t->shape, &items[0].shape));
+	assert_int_equal(gp_st_read_f32(t, got, &err), GP_OK);
+	assert_memory_equal(got, weights, sizeof weights);
+	gp_st_close(f);
+	assert_int_equal(entries_in_dir(), 1);
+}
+
+static void equal_content_gives_equal_bytes_in_any_order(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	char a[1024], b[1024];
+	const struct gp_st_item swapped[2] = {items[1], items[0]};
+	assert_int_equal(gp_st_write(in_dir("a"), items, 2, NULL, 0, &err), GP_OK);
+	assert_int_equal(gp_st_write(in_dir("b"), swapped, 2, NULL, 0, &err), GP_OK);
+	FILE *fa = fopen(in_dir("a"), "rb"), *fb = fopen(in_dir("b"), "rb");
+	assert_true(fa && fb);
+	size_t na = fread(a, 1, sizeof a, fa), nb = fread(b, 1, sizeof b, fb);
+	fclose(fa);
+	fclose(fb);
+	assert_int_equal(na, nb);
+	assert_memory_equal(a, b, na);
+}
+
+static void bad_items_are_refused_and_no_file_appears(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	const struct gp_st_item twice[2] = {items[1], items[1]};
+	const struct gp_st_item latin1 = {"caf\xe9", {.ndim = 1, .dim = {2}}, bias};
+	const struct gp_st_item empty = {"a", {.ndim = 1, .dim = {0}}, bias};
+	assert_int_equal(gp_st_write(in_dir("a"), twice, 2, NULL, 0, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "layer.bias"));
+	assert_int_equal(gp_st_write(in_dir("a"), &latin1, 1, NULL, 0, &err), GP_INVALID);
+	assert_int_equal(gp_st_write(in_dir("a"), &empty, 1, NULL, 0, &err), GP_INVALID);
+	assert_int_equal(gp_st_write(in_dir("absent/a"), items, 2, NULL, 0, &err), GP_INVALID);
+	assert_int_equal(entries_in_dir(), 0);
+}
+
+static void things_that_are_not_files_are_refused(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	assert_int_equal(gp_st_open(in_dir("absent"), &f, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "absent"));
+	assert_int_equal(gp_st_open(dir, &f, &err), GP_INVALID);
+	FILE *e = fopen(in_dir("empty"), "wb");
+	assert_non_null(e);
+	fclose(e);
+	assert_int_equal(gp_st_open(in_dir("empty"), &f, &err), GP_INVALID);
+	assert_null(f);
+}
+
+#ifdef GP_FAULTS
+/* Fails the nth event for n = 1, 2, ... until a write goes through; returns how many failed. */
+static int walk_faults(enum gp_fault_kind kind, bool *old_kept)
+{
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	int failed = 0;
+	for (;; failed++) {
+		assert_true(failed < 100);
+		gp_fault_arm(kind, (uint64_t)failed + 1);
+		enum gp_status status = gp_st_write(in_dir("a"), items, 2, meta, 2, &err);
+		gp_fault_arm(kind, 0);
+		if (status == GP_OK)
+			break;
+		assert_true(status == GP_IO || status == GP_NOMEM);
+		assert_int_equal(entries_in_dir(), 1);
+		assert_int_equal(gp_st_open(in_dir("a"), &f, &err), GP_OK); /* old or new, but whole */
+		*old_kept = gp_st_count(f) == 1;
+		gp_st_close(f);
+	}
+	return failed;
+}
+
+static void failed_write_leaves_the_old_file_and_nothing_else(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	bool old_kept = false;
+	assert_int_equal(gp_st_write(in_dir("a"), items, 1, NULL, 0, &err), GP_OK);
+	assert_int_equal(walk_faults(GP_FAULT_WRITE, &old_kept), 4); /* length, header, two tensors */
+	assert_true(old_kept);
+}
+
+static void failed_sync_leaves_a_whole_file(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	bool old_kept = true;
+	assert_int_equal(gp_st_write(in_dir("a"), items, 1, NULL, 0, &err), GP_OK);
+	assert_int_equal(walk_faults(GP_FAULT_FSYNC, &old_kept), 2); /* the file, then its directory */
+	assert_false(old_kept);                                      /* the directory's sync comes after the rename */
+}
+
+static void failed_allocation_is_an_error_not_a_crash(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	bool old_kept = false;
+	assert_int_equal(gp_st_write(in_dir("a"), items, 1, NULL, 0, &err), GP_OK);
+	assert_true(walk_faults(GP_FAULT_ALLOC, &old_kept) >= 1);
+	assert_true(old_kept);
+	for (uint64_t nth = 1; nth <= 2; nth++) {
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		assert_int_equal(gp_st_open(in_dir("a"), &f, &err), GP_NOMEM);
+	}
+	gp_fault_arm(GP_FAULT_ALLOC, 0);
+	assert_null(f);
+}
+#endif
+
+#define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(header_that_lies_is_refused_with_a_clear_message),
+		cmocka_unit_test(header_length_is_checked_before_it_is_used),
+		cmocka_unit_test(every_truncation_of_a_file_is_refused),
+		cmocka_unit_test(floating_point_types_convert_exactly),
+		cmocka_unit_test(integers_are_not_read_as_real_numbers),
+		WITH_DIR(written_file_reads_back_bit_for_bit),
+		WITH_DIR(equal_content_gives_equal_bytes_in_any_order),
+		WITH_DIR(bad_items_are_refused_and_no_file_appears),
+		WITH_DIR(things_that_are_not_files_are_refused),
+#ifdef GP_FAULTS
+		WITH_DIR(failed_write_leaves_the_old_file_and_nothing_else),
+		WITH_DIR(failed_sync_leaves_a_whole_file),
+		WITH_DIR(failed_allocation_is_an_error_not_a_crash),
+#endif
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
