@@ -351,7 +351,7 @@ clean_leftovers() {
 	check_host
 	for name in $(ip netns list | awk '/^gplink-/ { print $1 }'); do
 		pid=${name#gplink-}
-		kill -0 "${pid%%-*}" 2>/dev/null || remove_namespace "$name"
+		grep -aqs 'link\.sh' "/proc/${pid%%-*}/cmdline" || remove_namespace "$name"
 	done
 }
 

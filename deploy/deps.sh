@@ -1,0 +1,54 @@
+# shellcheck shell=bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# deps.sh: the Debian packages that the project needs, and how the scripts of
+# this folder install those that are missing. Sourced, not run.
+
+# shellcheck disable=SC2034 # used by the scripts that source this
+{
+	# ocl-icd-opencl-dev: Debian's oneDNN is built with OpenCL and its CMake file asks for it; nothing here uses it.
+	build_packages=(gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libdnnl-dev ocl-icd-opencl-dev
+		libuv1-dev libprotobuf-c-dev libjansson-dev libssl-dev libxxhash-dev zlib1g-dev libturbojpeg0-dev
+		libpng-dev libzstd-dev)
+	test_packages=(libcmocka-dev iproute2 dataset-fashion-mnist)
+	data_packages=(dataset-fashion-mnist)
+}
+
+missing_packages() { # PACKAGE...
+	local package
+	for package in "$@"; do
+		[ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || echo "$package"
+	done
+}
+
+as_root() {
+	if [ "$(id -u)" -eq 0 ]; then
+		"$@"
+	else
+		sudo "$@"
+	fi
+}
+
+apt_install() { # PACKAGE...
+	as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=120 \
+		install --no-install-recommends "$@"
+}
+
+# Installs what is missing of the packages; says nothing when there is nothing to do. The lists of packages are
+# fetched only when the ones at hand do not do. apt's output goes to stderr.
+install_missing() { # PACKAGE...
+	local missing
+	if ! command -v dpkg-query >/dev/null; then
+		echo "not a Debian: going on in the hope that these, or what they are called here, are installed: $*" >&2
+		return 0
+	fi
+	mapfile -t missing < <(missing_packages "$@")
+	[ ${#missing[@]} -gt 0 ] || return 0
+	if [ "$(id -u)" -ne 0 ] && ! command -v sudo >/dev/null; then
+		echo "missing packages, and neither root nor sudo: apt-get install ${missing[*]}" >&2
+		return 1
+	fi
+	echo "installing ${missing[*]}" >&2
+	apt_install "${missing[@]}" >&2 && return 0
+	as_root apt-get -q update >&2 && apt_install "${missing[@]}" >&2
+}
