@@ -1,0 +1,152 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# quickstart.sh: from a fresh Debian to a trained model in one command. Installs
+# what is missing, builds, starts gpserverd on this machine, trains MobileNetV2
+# on Fashion-MNIST through it with compressed tensors, prints what came out and
+# stops the server. A demonstration, not a benchmark: both ends share one
+# machine and the link is its loopback device. See deploy/link.sh for real links.
+
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 1
+. deploy/deps.sh
+. deploy/json.sh
+
+model=mobilenetv2:width=0.5,stem=cifar data=fashion-mnist cut=1:-1 codec=sortquant:bits=6,split=2
+batch=128 epochs=1 chunks=4 extra=()
+server_pid='' client_pid='' work=''
+
+usage() {
+	cat <<-END
+	usage: deploy/quickstart.sh [OPTION]... [-- GPCLIENT-TRAIN-FLAG...]
+
+	  --model SPEC   default $model
+	  --data SPEC    default $data
+	  --cut H:T      default $cut: first block and classifier here, the rest on the server
+	  --codec SPEC   in every direction; default $codec
+	  --batch N      default $batch
+	  --chunks N     default $chunks
+	  --epochs N     default $epochs
+	  -h, --help     this text
+
+	Flags after -- go to "gpclient train" as they are and win, for example
+	  deploy/quickstart.sh --codec raw -- --save model.safetensors
+	END
+}
+
+parse_options() {
+	while [ $# -gt 0 ]; do
+		case $1 in
+		-h | --help) usage && exit 0 ;;
+		--) shift && extra=("$@") && return ;;
+		--model | --data | --cut | --codec | --batch | --chunks | --epochs)
+			[ $# -ge 2 ] || { echo "quickstart.sh: $1 needs a value" >&2 && exit 2; }
+			printf -v "${1#--}" %s "$2"
+			shift 2
+			;;
+		*) echo "quickstart.sh: unknown option '$1'; see --help" >&2 && exit 2 ;;
+		esac
+	done
+}
+
+say() {
+	printf '== %3d s  %s\n' $SECONDS "$*" >&2
+}
+
+fail() {
+	echo "quickstart.sh: $*" >&2
+	exit 1
+}
+
+# shellcheck disable=SC2317 # run by the traps
+clean_up() {
+	trap '' INT TERM HUP
+	stop "$client_pid"
+	stop "$server_pid"
+	[ -z "$work" ] || rm -rf "$work"
+}
+
+stop() { # PID: SIGTERM, and SIGKILL after 5 s
+	local tries=100
+	[ -n "$1" ] && kill -TERM "$1" 2>/dev/null || return 0
+	while kill -0 "$1" 2>/dev/null && [ $((tries -= 1)) -gt 0 ]; do sleep 0.05; done
+	kill -KILL "$1" 2>/dev/null
+	wait "$1" 2>/dev/null
+}
+
+build() {
+	cmake --preset release -DGP_TESTS=OFF >"$work/configure.log" 2>&1 || { cat "$work/configure.log" >&2 && return 1; }
+	cmake --build --preset release -j"$(nproc)" --target gpclient gpserverd >&2
+}
+
+start_server() {
+	local tries=200
+	build/release/gpserverd --listen 127.0.0.1:0 --port-file "$work/port" 2>"$work/server.log" &
+	server_pid=$!
+	until [ -s "$work/port" ]; do
+		if ! kill -0 $server_pid 2>/dev/null || [ $((tries -= 1)) -eq 0 ]; then
+			cat "$work/server.log" >&2
+			return 1
+		fi
+		sleep 0.05
+	done
+}
+
+# In the background, so that an interrupt is served at once.
+train() {
+	build/release/gpclient train --server "127.0.0.1:$(cat "$work/port")" --model "$model" --data "$data" --cut "$cut" \
+		--codec "$codec" --batch "$batch" --chunks "$chunks" --epochs "$epochs" --optimizer sgd --lr 0.1 --momentum 0.9 \
+		--weight-decay 1e-4 --schedule cosine --seed 1 --json "${extra[@]}" >"$work/result.json" &
+	client_pid=$!
+	wait $client_pid
+	local status=$?
+	client_pid=
+	[ $status -eq 0 ] || { tail -5 "$work/server.log" >&2 && return 1; }
+}
+
+# Sum of a figure over the four kinds of tensors.
+total() { # FIGURE
+	local kind sum=0
+	for kind in act_up act_down grad_up grad_down; do
+		sum=$((sum + $(json_get "$work/result.json" $kind."$1")))
+	done
+	echo $sum
+}
+
+report() {
+	local steps tensor payload wire
+	steps=$(json_get "$work/result.json" steps) || return 1
+	tensor=$(total tensor_bytes) payload=$(total payload_bytes)
+	wire=$(($(json_get "$work/result.json" wire_up_bytes) + $(json_get "$work/result.json" wire_down_bytes)))
+	awk -v steps="$steps" -v tensor="$tensor" -v payload="$payload" -v wire="$wire" -v codec="$codec" \
+		-v accuracy="$(json_get "$work/result.json" val_acc)" -v time="$(json_get "$work/result.json" time_per_batch_s)" \
+		'BEGIN {
+			printf "accuracy            %.2f %%\n", accuracy
+			printf "time per batch      %.1f ms\n", time * 1e3
+			printf "tensors per batch   %.3f MB uncompressed\n", tensor / steps / 1e6
+			printf "payload per batch   %.3f MB with %s: %.2f times smaller\n", payload / steps / 1e6, codec, tensor / payload
+			printf "on the wire         %.3f MB per batch, %.1f MB in all, both directions\n", wire / steps / 1e6, wire / 1e6
+		}'
+}
+
+main() {
+	parse_options "$@"
+	trap clean_up EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	trap 'exit 129' HUP
+	work=$(mktemp -d) || exit 1
+	install_missing "${build_packages[@]}" "${data_packages[@]}" || exit 1
+	say "building"
+	build || fail "the build failed"
+	say "starting gpserverd"
+	start_server || fail "gpserverd did not start"
+	say "training $model on $data, cut $cut, $codec"
+	train || fail "training failed"
+	stop "$server_pid"
+	server_pid=
+	report || fail "the closing figures are not complete"
+	say "done"
+}
+
+main "$@"
