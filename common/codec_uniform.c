@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `uniform`: one min and step per tensor, 2^bits levels, round half to even.
+ * Formula and layout: CODECS.md. Test: tests/unit/test_codec.c, test_codec_golden.c
+ */
+#include "common/codec_quant.h"
+
+struct uniform {
+	uint64_t n;
+	const struct gp_codec_loops *loops;
+	struct gp_quant_table table;
+};
+
+static uint64_t bound(const double *value, uint64_t n)
+{
+	return gp_quant_bytes((int)value[0], 0, n);
+}
+
+static enum gp_status open_uniform(const double *value, uint64_t n, uint64_t seed, void **state, struct gp_err *err)
+{
+	(void)seed;
+	void *s;
+	GP_TRY(gp_alloc_array(&s, 1, sizeof(struct uniform), err));
+	struct uniform *u = s;
+	u->n = n;
+	u->loops = gp_codec_loops_choose();
+	u->table.bits = (int)value[0];
+	*state = u;
+	return GP_OK;
+}
+
+static bool encode(void *state, const float *x, uint64_t draw, uint8_t *out, size_t *len)
+{
+	(void)draw;
+	struct uniform *u = state;
+	float min, max;
+	if (!u->loops->range(x, u->n, &min, &max) || !gp_quant_set(&u->table, 0, min, max))
+		return false;
+	gp_quant_write(u->loops, &u->table, x, u->n, out);
+	*len = gp_quant_bytes(u->table.bits, 0, u->n);
+	return true;
+}
+
+static enum gp_status decode(void *state, struct gp_span in, float *x, struct gp_err *err)
+{
+	struct uniform *u = state;
+	return gp_quant_read(u->loops, &u->table, in, u->n, x, err);
+}
+
+const struct gp_codec_ops gp_codec_uniform = {
+	.id = 4,
+	.kind = GP_CODEC_QUANTIZER,
+	.info = {.name = "uniform",
+		 .summary = "2^bits evenly spaced levels between the tensor's min and max",
+		 .keys = "bits=1..16 (8)"},
+	.keys = 1,
+	.key = {{"bits", 1, 16, 8}},
+	.bound = bound,
+	.open = open_uniform,
+	.close = gp_free,
+	.encode = encode,
+	.decode = decode,
+};

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which codec loops run: the best that the processor has, or what GP_SIMD
+ * asks for. See codec_loops.h. Test: tests/unit/test_codec_loops.c
+ */
+#include "kernels/cpu/codec_loops.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool can_run(const struct gp_codec_loops *loops)
+{
+	return loops == &gp_codec_loops_portable;
+}
+
+/* Best first. */
+static const struct gp_codec_loops *const known[] = {&gp_codec_loops_portable};
+enum { KNOWN = sizeof known / sizeof known[0] };
+
+const struct gp_codec_loops *gp_codec_loops_named(const char *name)
+{
+	for (int i = 0; i < KNOWN; i++)
+		if (strcmp(known[i]->name, name) == 0)
+			return can_run(known[i]) ? known[i] : NULL;
+	return NULL;
+}
+
+const struct gp_codec_loops *gp_codec_loops_choose(void)
+{
+	const char *wanted = getenv("GP_SIMD");
+	const struct gp_codec_loops *loops = wanted ? gp_codec_loops_named(wanted) : NULL;
+	for (int i = 0; !loops; i++)
+		if (can_run(known[i]))
+			loops = known[i];
+	return loops;
+}
