@@ -21,8 +21,8 @@
 
 #include "common/shape.h"
 
-#define GP_NAME_MAX           96
-#define GP_GRAPH_MAX_NODES    4096
+#define GP_NAME_MAX 96
+#define GP_GRAPH_MAX_NODES 4096
 #define GP_GRAPH_MAX_ELEMENTS ((uint64_t)1 << 31) /* of one activation of one sample, and of one parameter */
 
 /* Wire ids: pinned, never reused. */
@@ -77,9 +77,8 @@ struct gp_dropout_attr {
 
 struct gp_node {
 	enum gp_op op;
-	char name
-		[GP_NAME_MAX]; /* state_dict prefix, "features.0.0"; unique; may be made up for ops without parameters */
-	int in[2];             /* indices of earlier nodes; in[1] for ADD only, else -1 */
+	char name[GP_NAME_MAX]; /* state_dict prefix, "features.0.0"; unique; may be made up for ops without parameters */
+	int in[2];              /* indices of earlier nodes; in[1] for ADD only, else -1 */
 	union {
 		struct gp_conv_attr conv;
 		struct gp_pool_attr pool;
@@ -87,9 +86,9 @@ struct gp_node {
 		struct gp_linear_attr linear;
 		struct gp_dropout_attr dropout;
 	} u;
-	struct gp_shape shape;   /* of one sample, without batch: (H,W,C), (S,F) or (F) */
+	struct gp_shape shape;  /* of one sample, without batch: (H,W,C), (S,F) or (F) */
 	int first_param, params; /* range in graph->param */
-	uint64_t macs;           /* multiply-accumulates of one sample's forward pass; 0 but for conv and linear */
+	uint64_t macs;          /* multiply-accumulates of one sample's forward pass; 0 but for conv and linear */
 };
 
 /* Roles in the order the parameters of one node are listed. */
@@ -116,8 +115,8 @@ struct gp_param {
 	uint64_t count;
 	enum gp_init_kind init;
 	float init_scale;
-	bool trained; /* false for running statistics */
-	bool decay; /* weight decay applies (true for all trained parameters, as in torch.optim, unless a builder says no) */
+	bool trained;     /* false for running statistics */
+	bool decay;       /* weight decay applies (true for all trained parameters, as in torch.optim, unless a builder says no) */
 };
 
 struct gp_block {
@@ -152,12 +151,12 @@ enum gp_status gp_graph_add(struct gp_graph *g, const struct gp_node *n, int *in
 
 /* Builders' shorthands: return the node's index, or -1 with err filled; input -1 is passed through as -1. */
 int gp_graph_conv(struct gp_graph *g, const char *name, int in, int out_channels, int kernel, int stride, int pad,
-		  int groups, bool bias, struct gp_err *err);
+                  int groups, bool bias, struct gp_err *err);
 int gp_graph_batch_norm(struct gp_graph *g, const char *name, int in, float eps, float momentum, struct gp_err *err);
 int gp_graph_unary(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_err *err);
 int gp_graph_sum(struct gp_graph *g, const char *name, int a, int b, struct gp_err *err);
 int gp_graph_pool(struct gp_graph *g, enum gp_op op, const char *name, int in, int kernel, int stride, int pad,
-		  struct gp_err *err);
+                  struct gp_err *err);
 int gp_graph_linear(struct gp_graph *g, const char *name, int in, int out_features, bool bias, struct gp_err *err);
 int gp_graph_dropout(struct gp_graph *g, const char *name, int in, float p, struct gp_err *err);
 

@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Model builders (common/models.h) against torchvision: names, shapes, counts
+ * and MACs in tests/golden/models (made by tests/tools/dump_models.py), and
+ * that every cut of every model gives parts that chain.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "common/fault.h"
+#include "common/mem.h"
+#include "common/models.h"
+
+static struct gp_graph *build(const char *spec, int64_t h, int64_t w, int64_t c)
+{
+	struct gp_err err = {0};
+	struct gp_graph *g = NULL;
+	struct gp_model_options o = {.input = {.ndim = h ? 3 : 0, .dim = {h, w, c}}};
+	if (gp_model_build(spec, &o, &g, &err) != GP_OK)
+		fail_msg("%s: %s", spec, err.text);
+	return g;
+}
+
+/* --- against torchvision ---------------------------------------------------------------------------------------- */
+
+static void check_param_line(const struct gp_graph *g, int *index, const char *name, const char *shape)
+{
+	char text[64];
+	assert_true(*index < g->params);
+	const struct gp_param *p = &g->param[(*index)++];
+	assert_string_equal(p->name, name);
+	assert_string_equal(gp_shape_text(&p->shape, text, sizeof text), shape);
+	assert_true(p->count == gp_shape_elements(&p->shape));
+	assert_int_equal(p->trained, !strstr(name, "running_"));
+}
+
+static void check_against(const char *path)
+{
+	FILE *f = fopen(path, "r");
+	char spec[100], name[100], shape[64];
+	long long c, h, w;
+	unsigned long long macs;
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "spec %99s %lldx%lldx%lld macs %llu", spec, &c, &h, &w, &macs), 5);
+	struct gp_graph *g = build(spec, h, w, c);
+	assert_true(g->macs == macs);
+	int index = 0;
+	while (fscanf(f, " param %99s %63s", name, shape) == 2)
+		check_param_line(g, &index, name, shape);
+	assert_int_equal(index, g->params);
+	fclose(f);
+	gp_graph_free(g);
+}
+
+static void parameters_and_macs_equal_those_of_torchvision(void **state)
+{
+	(void)state;
+	static const char *const files[] = {
+		"mobilenetv2-1.0-224",     "mobilenetv2-0.5-224", "mobilenetv2-1.4-96", "mobilenetv2-1.0-cifar",
+		"mobilenetv2-0.5-fashion", "cnn-32-fashion",      "cnn-8-cifar",
+	};
+	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+		char path[100];
+		snprintf(path, sizeof path, "tests/golden/models/%s.txt", files[i]);
+		check_against(path);
+	}
+}
+
+static void mobilenetv2_has_the_published_size(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build("mobilenetv2", 0, 0, 0);
+	assert_true(g->trained_elements == 3504872); /* torchvision's num_params */
+	assert_true(g->macs == 300774272);           /* the paper's 300 M */
+	assert_int_equal(g->blocks, 21);
+	assert_string_equal(g->block[0].name, "features.0");
+	assert_string_equal(g->block[18].name, "features.18");
+	assert_string_equal(g->block[19].name, "avgpool");
+	assert_string_equal(g->block[20].name, "classifier");
+	gp_graph_free(g);
+}
+
+static void stems_have_total_stride_32_and_8(void **state)
+{
+	(void)state;
+	struct gp_graph *a = build("mobilenetv2", 224, 224, 3), *b = build("mobilenetv2:stem=cifar", 32, 32, 3);
+	const struct gp_shape *at_a = &a->node[a->block[19].first_node - 1].shape;
+	const struct gp_shape *at_b = &b->node[b->block[19].first_node - 1].shape;
+	assert_true(at_a->dim[0] == 7 && at_a->dim[2] == 1280);
+	assert_true(at_b->dim[0] == 4 && at_b->dim[2] == 1280);
+	assert_true(gp_graph_output_shape(a)->dim[0] == 1000 && gp_graph_output_shape(b)->dim[0] == 10);
+	gp_graph_free(a);
+	gp_graph_free(b);
+}
+
+static void mobilenetv2_starts_as_torchvision_does(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build("mobilenetv2", 0, 0, 0);
+	const struct gp_param *stem = &g->param[gp_graph_find_param(g, "features.0.0.weight")];
+	const struct gp_param *deep = &g->param[gp_graph_find_param(g, "features.2.conv.1.0.weight")];
+	const struct gp_param *w = &g->param[gp_graph_find_param(g, "classifier.1.weight")];
+	const struct gp_param *b = &g->param[gp_graph_find_param(g, "classifier.1.bias")];
+	assert_true(stem->init == GP_INIT_NORMAL && fabs(stem->init_scale - sqrt(2.0 / (32 * 9))) < 1e-7);
+	assert_true(deep->init == GP_INIT_NORMAL && fabs(deep->init_scale - sqrt(2.0 / (96 * 9))) < 1e-7);
+	assert_true(w->init == GP_INIT_NORMAL && w->init_scale == 0.01f);
+	assert_true(b->init == GP_INIT_ZEROS);
+	gp_graph_free(g);
+}
+
+/* --- cuts ------------------------------------------------------------------------------------------------------- */
+
+static void check_same_params(const struct gp_graph *whole, const struct gp_graph *part, int *index)
+{
+	for (int i = 0; i < part->params; i++, (*index)++) {
+		const struct gp_param *p = &part->param[i], *q = &whole->param[*index];
+		assert_string_equal(p->name, q->name);
+		assert_true(gp_shape_equal(&p->shape, &q->shape));
+		assert_true(p->init == q->init && p->init_scale == q->init_scale);
+		assert_string_equal(part->node[p->node].name, whole->node[q->node].name);
+	}
+}
+
+static void check_cut(const struct gp_graph *g, int head, int tail)
+{
+	struct gp_err err = {0};
+	struct gp_graph *part[3];
+	int bounds[4] = {0, head, tail, g->blocks}, nodes = 0, params = 0;
+	uint64_t macs = 0, elements = 0;
+	for (int i = 0; i < 3; i++) {
+		if (gp_graph_part(g, bounds[i], bounds[i + 1], &part[i], &err) != GP_OK)
+			fail_msg("%s cut %d:%d: %s", g->name, head, tail, err.text);
+		assert_int_equal(gp_graph_finish(part[i], &err), GP_OK);
+		check_same_params(g, part[i], &params);
+		nodes += part[i]->nodes - 1;
+		macs += part[i]->macs;
+		elements += part[i]->param_elements;
+	}
+	assert_true(gp_shape_equal(gp_graph_input_shape(part[0]), gp_graph_input_shape(g)));
+	assert_true(gp_shape_equal(gp_graph_output_shape(part[0]), gp_graph_input_shape(part[1])));
+	assert_true(gp_shape_equal(gp_graph_output_shape(part[1]), gp_graph_input_shape(part[2])));
+	assert_true(gp_shape_equal(gp_graph_output_shape(part[2]), gp_graph_output_shape(g)));
+	assert_int_equal(nodes, g->nodes - 1);
+	assert_int_equal(params, g->params);
+	assert_true(macs == g->macs && elements == g->param_elements);
+	for (int i = 0; i < 3; i++)
+		gp_graph_free(part[i]);
+}
+
+static void every_cut_of_every_model_gives_parts_that_chain(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"cnn", "mobilenetv2:width=0.5,stem=cifar", "mobilenetv2"};
+	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+		struct gp_graph *g = build(specs[i], 0, 0, 0);
+		for (int head = 1; head < g->blocks - 1; head++)
+			for (int tail = head + 1; tail < g->blocks; tail++)
+				check_cut(g, head, tail);
+		gp_graph_free(g);
+	}
+}
+
+static void default_cut_keeps_stem_and_classifier_on_the_client(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_cut cut;
+	struct gp_graph *g = build("mobilenetv2", 0, 0, 0), *head, *tail;
+	assert_int_equal(gp_cut_parse(g, "1:-1", &cut, &err), GP_OK);
+	assert_int_equal(gp_graph_part(g, 0, cut.head, &head, &err), GP_OK);
+	assert_int_equal(gp_graph_part(g, cut.tail, g->blocks, &tail, &err), GP_OK);
+	assert_int_equal(head->nodes, 4); /* input, convolution, batch norm, ReLU6 */
+	assert_int_equal(tail->nodes, 3); /* input, dropout, linear */
+	assert_true(gp_graph_input_shape(tail)->ndim == 1 && gp_graph_input_shape(tail)->dim[0] == 1280);
+	gp_graph_free(head);
+	gp_graph_free(tail);
+	gp_graph_free(g);
+}
+
+/* --- specs ------------------------------------------------------------------------------------------------------ */
+
+static void expect_refused(const char *spec, enum gp_status code, const char *words)
+{
+	struct gp_err err = {0};
+	struct gp_graph *g = NULL;
+	struct gp_model_options o = {.classes = 10};
+	assert_int_equal(gp_model_build(spec, &o, &g, &err), code);
+	assert_null(g);
+	if (!strstr(err.text, words))
+		fail_msg("%s: '%s' does not mention '%s'", spec, err.text, words);
+}
+
+static void bad_specs_are_refused_with_the_choices(void **state)
+{
+	(void)state;
+	expect_refused("resnet7", GP_USAGE, "cnn, mobilenetv2");
+	expect_refused("", GP_USAGE, "cnn, mobilenetv2");
+	expect_refused("cnnn:width=3", GP_USAGE, "no model is named 'cnnn'");
+	expect_refused("mobilenetv2:widht=1", GP_USAGE, "no option 'widht' (options: width=1.0");
+	expect_refused("mobilenetv2:width", GP_USAGE, "key=value");
+	expect_refused("mobilenetv2:", GP_USAGE, "key=value");
+	expect_refused("mobilenetv2:width=1,", GP_USAGE, "key=value");
+	expect_refused("mobilenetv2:width=1,width=2", GP_USAGE, "twice");
+	expect_refused("mobilenetv2:width=0", GP_USAGE, "0.05..8");
+	expect_refused("mobilenetv2:width=nan", GP_USAGE, "0.05..8");
+	expect_refused("mobilenetv2:stem=tiny", GP_USAGE, "imagenet|cifar");
+	expect_refused("mobilenetv2:dropout=1", GP_USAGE, "dropout=1");
+	expect_refused("cnn:classes=0", GP_USAGE, "classes=0");
+	expect_refused("cnn:classes=1.5", GP_USAGE, "whole number");
+	expect_refused("cnn:width=99999999999999999999", GP_USAGE, "whole number");
+}
+
+static void input_too_small_for_the_model_is_refused(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_graph *g = NULL;
+	struct gp_model_options tiny = {.input = {.ndim = 3, .dim = {4, 4, 3}}};
+	struct gp_model_options text = {.input = {.ndim = 2, .dim = {128, 768}}};
+	assert_int_equal(gp_model_build("cnn", &tiny, &g, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "features.2.3"));
+	assert_int_equal(gp_model_build("cnn", &text, &g, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "128x768"));
+	assert_null(g);
+}
+
+static void spec_wins_over_the_dataset_which_wins_over_the_default(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_graph *g;
+	struct gp_model_options o = {.classes = 7};
+	assert_int_equal(gp_model_build("mobilenetv2:classes=3", &o, &g, &err), GP_OK);
+	assert_int_equal(gp_graph_output_shape(g)->dim[0], 3);
+	gp_graph_free(g);
+	assert_int_equal(gp_model_build("mobilenetv2", &o, &g, &err), GP_OK);
+	assert_int_equal(gp_graph_output_shape(g)->dim[0], 7);
+	gp_graph_free(g);
+	assert_int_equal(gp_model_build("mobilenetv2", NULL, &g, &err), GP_OK);
+	assert_int_equal(gp_graph_output_shape(g)->dim[0], 1000);
+	gp_graph_free(g);
+}
+
+#ifdef GP_FAULTS
+static void failed_allocation_is_an_error_not_a_crash(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	for (uint64_t nth = 1;; nth++) {
+		struct gp_graph *g = NULL;
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		enum gp_status status = gp_model_build("mobilenetv2", NULL, &g, &err);
+		gp_fault_arm(GP_FAULT_ALLOC, 0);
+		if (status == GP_OK) {
+			gp_graph_free(g);
+			assert_true(nth > 5);
+			break;
+		}
+		assert_int_equal(status, GP_NOMEM);
+		assert_null(g);
+	}
+}
+#endif
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(parameters_and_macs_equal_those_of_torchvision),
+		cmocka_unit_test(mobilenetv2_has_the_published_size),
+		cmocka_unit_test(stems_have_total_stride_32_and_8),
+		cmocka_unit_test(mobilenetv2_starts_as_torchvision_does),
+		cmocka_unit_test(every_cut_of_every_model_gives_parts_that_chain),
+		cmocka_unit_test(default_cut_keeps_stem_and_classifier_on_the_client),
+		cmocka_unit_test(bad_specs_are_refused_with_the_choices),
+		cmocka_unit_test(input_too_small_for_the_model_is_refused),
+		cmocka_unit_test(spec_wins_over_the_dataset_which_wins_over_the_default),
+#ifdef GP_FAULTS
+		cmocka_unit_test(failed_allocation_is_an_error_not_a_crash),
+#endif
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
