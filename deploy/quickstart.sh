@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 . deploy/json.sh
 
 model=mobilenetv2:width=0.5,stem=cifar data=fashion-mnist cut=1:-1 codec=sortquant:bits=6,split=2
-batch=128 epochs=1 chunks=4 extra=()
+batch=128 epochs=1 chunks=4 result='' extra=()
 server_pid='' client_pid='' work=''
 
 usage() {
@@ -27,6 +27,7 @@ usage() {
 	  --batch N      default $batch
 	  --chunks N     default $chunks
 	  --epochs N     default $epochs
+	  --result FILE  keep the closing JSON of "gpclient train" there
 	  -h, --help     this text
 
 	Flags after -- go to "gpclient train" as they are and win, for example
@@ -39,7 +40,7 @@ parse_options() {
 		case $1 in
 		-h | --help) usage && exit 0 ;;
 		--) shift && extra=("$@") && return ;;
-		--model | --data | --cut | --codec | --batch | --chunks | --epochs)
+		--model | --data | --cut | --codec | --batch | --chunks | --epochs | --result)
 			[ $# -ge 2 ] || { echo "quickstart.sh: $1 needs a value" >&2 && exit 2; }
 			printf -v "${1#--}" %s "$2"
 			shift 2
@@ -146,6 +147,7 @@ main() {
 	stop "$server_pid"
 	server_pid=
 	report || fail "the closing figures are not complete"
+	[ -z "$result" ] || cp "$work/result.json" "$result" || exit 1
 	say "done"
 }
 

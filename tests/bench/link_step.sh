@@ -1,0 +1,132 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# link_step.sh: does a step hide the link behind the computation and the two
+# directions behind each other? One training run through a shaped link
+# (deploy/link.sh) and one local run for the time of the computation alone;
+# prints the median time per batch, the bound
+#     1.15 * max(bytes up / rate, bytes down / rate, compute) + one chunk
+# with its parts, and compares the byte counts of gpclient, TCP_INFO and the
+# interfaces. Needs root and a quiet machine. Figures: RESULTS.md
+
+set -u -o pipefail
+cd "$(dirname "$0")/../.." || exit 1
+. deploy/json.sh
+
+build=build/release rate=100mbit model=mobilenetv2:stem=imagenet shape=3x224x224 cut=1:-1
+batch=64 chunks=8 steps=6 codec=raw threads=2 port=4400
+failures=0
+
+usage() {
+	cat <<-END
+	usage: tests/bench/link_step.sh [OPTION]...    (as root; release preset built)
+
+	  --build DIR    default $build
+	  --rate RATE    default $rate, each direction
+	  --model SPEC   default $model
+	  --shape CxHxW  default $shape
+	  --cut H:T      default $cut
+	  --batch N      default $batch
+	  --chunks N     default $chunks
+	  --steps N      default $steps
+	  --codec SPEC   default $codec
+	  --threads N    compute threads of each process and of the local run; default $threads
+	END
+}
+
+parse_options() {
+	while [ $# -gt 0 ]; do
+		case $1 in
+		-h | --help) usage && exit 0 ;;
+		--build | --rate | --model | --shape | --cut | --batch | --chunks | --steps | --codec | --threads)
+			[ $# -ge 2 ] || { echo "link_step.sh: $1 needs a value" >&2 && exit 2; }
+			printf -v "${1#--}" %s "$2"
+			shift 2
+			;;
+		*) echo "link_step.sh: unknown option '$1'; see --help" >&2 && exit 2 ;;
+		esac
+	done
+}
+
+train() { # FLAG...
+	"$build/gpclient" train --model "$model" --data "synthetic:shape=$shape,classes=10" --batch "$batch" \
+		--chunks "$chunks" --steps "$steps" --lr 0.01 --threads "$threads" --seed 1 --json "$@"
+}
+
+run_split() {
+	export -f train
+	export build model shape cut batch chunks steps codec threads port
+	# shellcheck disable=SC2016 # expands at the client's end
+	deploy/link.sh --shaper tbf --rate "$rate" --wait-port $port --json "$work/link.json" -- \
+		"$build/gpserverd" --listen 10.77.0.1:$port --insecure --threads "$threads" -- \
+		bash -c 'train --server "$GP_SERVER_ADDR:$port" --cut "$cut" --codec "$codec"' >"$work/split.json"
+}
+
+split() { json_get "$work/split.json" "$1"; }
+link() { json_get "$work/link.json" "$1"; }
+
+# Training frames only: parameters and evaluation cross the link, too, but not in a step.
+step_bytes() { # up|down
+	awk -v act="$(split "act_$1.wire_bytes")" -v grad="$(split "grad_$1.wire_bytes")" -v steps="$steps" \
+		'BEGIN { printf "%.0f\n", (act + grad) / steps }'
+}
+
+verdict() { # TEXT CONDITION-OF-AWK NAME=NUMBER...
+	local text=$1 condition=$2 args=()
+	shift 2
+	while [ $# -gt 0 ]; do
+		args+=(-v "$1")
+		shift
+	done
+	if awk "${args[@]}" "BEGIN { exit !($condition) }"; then
+		echo "PASS  $text"
+	else
+		echo "FAIL  $text"
+		failures=$((failures + 1))
+	fi
+}
+
+compare_time() {
+	local up down bps time compute bound
+	up=$(step_bytes up) down=$(step_bytes down) bps=$(link up_bps)
+	time=$(split time_per_batch_s) compute=$(json_get "$work/local.json" time_per_batch_s)
+	bound=$(awk -v up="$up" -v down="$down" -v bps="$bps" -v compute="$compute" -v chunks="$chunks" 'BEGIN {
+		up_s = up * 8 / bps; down_s = down * 8 / bps
+		longest = up_s > down_s ? up_s : down_s
+		chunk = longest / chunks
+		if (compute > longest) longest = compute
+		printf "wire up     %12d bytes per batch  %7.3f s at %g Mbit/s\n", up, up_s, bps / 1e6 >"/dev/stderr"
+		printf "wire down   %12d bytes per batch  %7.3f s\n", down, down_s >"/dev/stderr"
+		printf "compute     (local run, %s)  %7.3f s\n", "same threads", compute >"/dev/stderr"
+		printf "one chunk   (its longer transfer)     %7.3f s\n", chunk >"/dev/stderr"
+		printf "%.4f\n", 1.15 * longest + chunk
+	}')
+	verdict "time per batch $time s, bound $bound s" "time > 0 && time <= bound" "time=$time" "bound=$bound"
+}
+
+# SYN and FIN carry no payload; SYNs have 8 more bytes of options than other packets.
+compare_bytes() { # up|down tx|rx
+	local wire tcp veth
+	wire=$(split "wire_$1_bytes") tcp=$(split "tcp_$1_bytes")
+	veth=$(($(link "client_$2") - $(link header_bytes) * $(link "client_$2_packets") - 8))
+	verdict "$1: ours $wire, TCP_INFO $tcp, interface less headers $veth (within 0.5 %)" \
+		"ours > 0 && (tcp - ours)^2 <= (0.005 * ours)^2 && (veth - ours)^2 <= (0.005 * ours)^2" \
+		"ours=$wire" "tcp=$tcp" "veth=$veth"
+}
+
+main() {
+	parse_options "$@"
+	[ -x "$build/gpclient" ] || { echo "link_step.sh: no $build/gpclient: build the release preset" >&2 && exit 2; }
+	work=$(mktemp -d) || exit 1
+	trap 'rm -rf "$work"' EXIT
+	train --local --cut "$cut" >"$work/local.json" || exit
+	run_split || exit
+	echo "$model, $shape, batch $batch, $chunks chunks, cut $cut, $codec, $threads threads each"
+	compare_time
+	compare_bytes up tx
+	compare_bytes down rx
+	echo "drops: $(link up_drops) up, $(link down_drops) down"
+	[ $failures -eq 0 ]
+}
+
+main "$@"
