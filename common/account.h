@@ -16,10 +16,10 @@
 enum gp_stage {
 	GP_STAGE_COMPUTE, /* forward/backward that made or used the tensor */
 	GP_STAGE_ENCODE,
-	GP_STAGE_QUEUE,   /* encoded until its first byte is written */
-	GP_STAGE_WIRE,    /* first to last byte */
+	GP_STAGE_QUEUE, /* encoded until its first byte is written */
+	GP_STAGE_WIRE,  /* first to last byte */
 	GP_STAGE_DECODE,
-	GP_STAGE_WAIT,    /* arrived until work on it begins */
+	GP_STAGE_WAIT, /* arrived until work on it begins */
 	GP_STAGE_COUNT
 };
 
@@ -31,9 +31,12 @@ struct gp_kind_account {
 struct gp_dir_account {
 	struct gp_kind_account kind[GP_FRAME_TYPE_COUNT];
 	uint64_t control_bytes, heartbeat_bytes, preface_bytes; /* on the wire, record headers included */
-	uint64_t wire_bytes;  /* everything handed to / taken from the connection */
-	uint64_t active_ns;   /* time in which tensor bytes were moving: bandwidth = kind wire bytes / active */
-	uint64_t last_ns;
+	uint64_t wire_bytes;                                    /* everything handed to / taken from the connection */
+	/* Bandwidth = active_bytes / active_ns. Received: time between reads while a frame was under way, and the bytes
+	 * of those reads (what the first read of a burst brings took an unknown time and counts in neither). Sent: time
+	 * in which a segment was on its way to the kernel; short bursts look too fast because the kernel buffers them. */
+	uint64_t active_ns, active_bytes;
+	uint64_t last_ns; /* clock at the last change: of a copy, not a sum */
 };
 
 struct gp_account {
@@ -48,7 +51,7 @@ void gp_account_add(struct gp_account *a, const struct gp_account *b);
 double gp_dir_bandwidth(const struct gp_dir_account *d);
 /* {"act_up":{"tensor_bytes":..,"payload_bytes":..,"wire_bytes":..,"frames":..,"encode_s":..,...},...}: new reference. */
 json_t *gp_account_json(const struct gp_account *a);
-/* Relative difference between our wire bytes and the kernel's, per direction. */
+/* (kernel - ours) / ours, per direction as this end sees it: up = sent, down = received. 0 without kernel figures. */
 void gp_account_kernel_diff(const struct gp_account *a, const struct gp_tcp_figures *k, double *up, double *down);
 
 /* Monotonic clock, ns. Any thread. */

@@ -6,7 +6,11 @@
  *
  * Threads: everything on the loop thread. Callbacks never run inside the call
  * that causes them, except `read_cb` from within the loop's own read event.
- * Test: tests/unit/test_conn.c
+ *
+ * SIGPIPE: libuv writes without MSG_NOSIGNAL, so listening and connecting set a
+ * default SIGPIPE disposition to "ignore" once per process.
+ *
+ * Tests: tests/unit/test_conn.c, tests/unit/test_addr.c
  */
 #ifndef GP_CONN_H
 #define GP_CONN_H
@@ -14,26 +18,23 @@
 #include <uv.h>
 
 #include "common/mem.h"
+#include "common/tcp_info.h"
 
 struct gp_conn;
 
-/* Figures of the kernel about a TCP connection (TCP_INFO); all zero where there is none. */
-struct gp_tcp_figures {
-	bool valid;
-	uint64_t bytes_acked, bytes_received, bytes_retransmitted;
-	uint64_t delivery_rate_bytes_s;
-	uint32_t rtt_us, rtt_min_us;
-	uint32_t retransmits, notsent_bytes;
-};
+#define GP_CONN_WRITE_BUFS 3 /* libuv keeps up to 4 without an allocation */
 
 /* Runs exactly once per write, also when the connection dies first (GP_CANCELED). */
 typedef void (*gp_conn_write_cb)(void *arg, enum gp_status status);
 
 /* Caller-owned; must live until its callback. No allocation per write. */
 struct gp_conn_write {
-	uv_write_t uv;
 	gp_conn_write_cb cb;
 	void *arg;
+	/* the connection's, until the callback */
+	uv_write_t uv;
+	uv_buf_t bufs[GP_CONN_WRITE_BUFS];
+	unsigned nbufs;
 	struct gp_conn *conn;
 	struct gp_conn_write *next;
 	uint64_t bytes;
@@ -48,11 +49,16 @@ struct gp_conn_cbs {
 
 struct gp_conn_ops {
 	const char *name;
-	/* Queues up to 3 buffers; they stay untouched until w->cb. */
+	/* Queues 1..GP_CONN_WRITE_BUFS buffers; w and the bytes stay untouched until w->cb. The array may go at once. */
 	void (*write)(struct gp_conn *c, struct gp_conn_write *w, const uv_buf_t *bufs, unsigned nbufs);
 	void (*read_start)(struct gp_conn *c);
 	void (*read_stop)(struct gp_conn *c); /* back-pressure */
-	/* Outstanding writes get GP_CANCELED, then `closed` runs once and the object is freed. */
+	/* No write follows: behind those queued the peer sees an orderly end. Reading goes on. */
+	void (*shutdown)(struct gp_conn *c);
+	/* Bytes of queued writes that the kernel has not taken yet: moves when a slow peer makes progress. */
+	uint64_t (*unsent)(const struct gp_conn *c);
+	/* Outstanding writes get GP_CANCELED, then `closed` (may be NULL) runs once and the object is freed. No other
+	 * callback after this call. */
 	void (*close)(struct gp_conn *c, void (*closed)(void *arg), void *arg);
 	/* (optional) NULL: no kernel figures. */
 	void (*figures)(struct gp_conn *c, struct gp_tcp_figures *out);
@@ -63,33 +69,40 @@ struct gp_conn {
 	const struct gp_conn_ops *ops;
 	struct gp_conn_cbs cbs;
 	void *arg;
-	uint64_t bytes_written, bytes_read; /* handed to / taken from the kernel */
+	uint64_t bytes_written, bytes_read; /* of writes that are through / taken from the kernel */
 	char peer[64];                      /* "127.0.0.1:4040" */
 };
 
-/* Listener: `accepted` gets a connection that is not reading yet; set cbs and arg, then read_start. */
+/* Listener. addr is a numeric address or a name such as "localhost". `accepted` gets a connection that is not reading yet; set cbs and arg, then read_start. When
+ * descriptors or memory run out, accepting pauses for a moment; nothing is reported, connected sessions go on. */
 struct gp_listener;
 enum gp_status gp_tcp_listen(uv_loop_t *loop, const char *addr, uint16_t port, int backlog,
-                             void (*accepted)(void *arg, struct gp_conn *c), void *arg, struct gp_listener **out,
-                             struct gp_err *err);
+			     void (*accepted)(void *arg, struct gp_conn *c), void *arg, struct gp_listener **out,
+			     struct gp_err *err);
 /* The port that is bound (for port 0). */
 uint16_t gp_listener_port(const struct gp_listener *l);
 void gp_listener_close(struct gp_listener *l);
 
 /*
  * Resolves and connects within timeout_ms, trying each address; `done` runs once with a connection or NULL and the
- * error (GP_PEER, GP_TIMEOUT: "cannot connect to HOST:PORT: connection refused; is gpserverd running there?").
+ * error (GP_PEER, GP_TIMEOUT: "cannot connect to HOST:PORT: connection refused (is gpserverd running there?)"). When this
+ * call itself fails, `done` does not run.
  */
 enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
-                              void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err), void *arg,
-                              struct gp_err *err);
+			      void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err), void *arg,
+			      struct gp_err *err);
 
-/* Two ends joined in memory on one loop. `chunk` > 0: at most that many bytes per read. */
+/* Two ends joined in memory on one loop, without buffers between them: a write is through when the other end has read
+ * it. `chunk` > 0: at most that many bytes per read. */
 enum gp_status gp_mem_pair(uv_loop_t *loop, size_t chunk, struct gp_conn **a, struct gp_conn **b, struct gp_err *err);
+/* Cuts the pair, as by a dead link, once `c` (an end of a pair) has written so many bytes in all: both ends see GP_PEER. */
+void gp_mem_cut_after(struct gp_conn *c, uint64_t bytes);
 
-/* "HOST:PORT", "[::1]:PORT" into host[256]; GP_USAGE says what is missing. */
+/* "HOST:PORT", "[::1]:PORT" into host[256]; port 0 is allowed (listeners). GP_USAGE says what is missing. */
 enum gp_status gp_addr_parse(const char *text, char host[256], uint16_t *port, struct gp_err *err);
 /* True for 127.0.0.0/8 and ::1 and "localhost". */
 bool gp_addr_is_loopback(const char *host);
+/* "127.0.0.1:4040", "[::1]:4040", "example.org:4040" into out[size]. */
+void gp_addr_format(const char *host, uint16_t port, char *out, size_t size);
 
 #endif

@@ -17,14 +17,17 @@
 
 #include "common/mem.h"
 
-#define GP_PROTO_VERSION 1
-#define GP_PREFACE_BYTES 16
-#define GP_RECORD_HEADER_BYTES 16
-#define GP_FRAME_HEADER_BYTES 64
-#define GP_SEGMENT_BYTES_MIN (64u << 10)
+#define GP_PROTO_VERSION         1
+#define GP_PREFACE_BYTES         16
+#define GP_RECORD_HEADER_BYTES   16
+#define GP_FRAME_HEADER_BYTES    64
+/* Record length of a segment: the first one holds the frame header too. */
+#define GP_SEGMENT_BYTES_MIN     (64u << 10)
 #define GP_SEGMENT_BYTES_DEFAULT (128u << 10)
-#define GP_SEGMENT_BYTES_MAX (256u << 10)
-#define GP_CONTROL_BYTES_MAX (4u << 20)
+#define GP_SEGMENT_BYTES_MAX     (256u << 10)
+#define GP_CONTROL_BYTES_MAX     (4u << 20)
+#define GP_FRAME_BYTES_MAX       (1ull << 30) /* payload of one frame, before a session agrees on less */
+#define GP_PING_BYTES            8
 
 /* Pinned wire ids. */
 enum gp_record_kind {
@@ -49,7 +52,7 @@ enum gp_frame_type {
 	GP_FRAME_ACT_DOWN = 2,
 	GP_FRAME_GRAD_UP = 3,
 	GP_FRAME_GRAD_DOWN = 4,
-	GP_FRAME_PARAM_UP = 5,   /* chunk = parameter index of the body graph, raw fp32 */
+	GP_FRAME_PARAM_UP = 5, /* chunk = parameter index of the body graph, raw fp32 */
 	GP_FRAME_PARAM_DOWN = 6,
 	GP_FRAME_TYPE_COUNT
 };
@@ -63,11 +66,11 @@ struct gp_record_head {
 	uint32_t len;  /* bytes after the record header */
 };
 #define GP_SEGMENT_FIRST 0x01
-#define GP_SEGMENT_LAST 0x02
+#define GP_SEGMENT_LAST  0x02
 
 struct gp_frame_head {
-	uint8_t type;  /* enum gp_frame_type */
-	uint8_t flags; /* GP_FRAME_FLAG_* */
+	uint8_t type;   /* enum gp_frame_type */
+	uint8_t flags;  /* GP_FRAME_FLAG_* */
 	uint16_t codec; /* wire id of the first codec stage */
 	uint32_t chunk;
 	uint64_t session;
@@ -77,17 +80,17 @@ struct gp_frame_head {
 };
 
 void gp_preface_write(uint8_t out[GP_PREFACE_BYTES]);
-/* GP_PROTO when the magic is not ours or the version cannot be spoken; the text says which. */
+/* *version: the newest that both ends speak. GP_PROTO when the magic is not ours or there is none; the text says which. */
 enum gp_status gp_preface_read(const uint8_t in[GP_PREFACE_BYTES], uint16_t *version, struct gp_err *err);
 
 void gp_record_head_write(const struct gp_record_head *h, uint8_t out[GP_RECORD_HEADER_BYTES]);
 /* Checks the header's own checksum, kind, class, flags and per-kind length limits before anything else sees them. */
 enum gp_status gp_record_head_read(const uint8_t in[GP_RECORD_HEADER_BYTES], struct gp_record_head *out,
-                                   struct gp_err *err);
+				   struct gp_err *err);
 
 void gp_frame_head_write(const struct gp_frame_head *h, uint8_t out[GP_FRAME_HEADER_BYTES]);
 enum gp_status gp_frame_head_read(const uint8_t in[GP_FRAME_HEADER_BYTES], struct gp_frame_head *out,
-                                  struct gp_err *err);
+				  struct gp_err *err);
 
 enum gp_class gp_frame_class(enum gp_frame_type type);
 const char *gp_frame_type_name(enum gp_frame_type type); /* "act_up"; "?" when out of range */

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to conn_tcp.c (the connection) and conn_open.c (listening and
+ * connecting). Everybody else: conn.h.
+ */
+#ifndef GP_CONN_TCP_H
+#define GP_CONN_TCP_H
+
+#include "common/conn.h"
+
+struct gp_tcp_conn {
+	struct gp_conn base;
+	uv_tcp_t tcp;
+	uv_timer_t soon; /* reports writes that failed inside the call */
+	uv_shutdown_t shutdown;
+	struct gp_conn_write *failed; /* their list */
+	uint8_t *read_buf;
+	int open_handles;
+	bool over, closing; /* over: `ended` ran */
+	void (*closed_cb)(void *arg);
+	void *closed_arg;
+};
+
+/* A connection object without a socket yet. NULL when memory is out. */
+struct gp_tcp_conn *gp_tcp_conn_new(uv_loop_t *loop);
+/* The socket is connected: options and the peer's name. */
+void gp_tcp_conn_ready(struct gp_tcp_conn *c);
+void gp_tcp_ignore_sigpipe(void);
+
+#endif
