@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Property: any bytes give a refused file or tensors that lie inside those
+ * bytes, are found by name and can be read (common/safetensors.h).
+ */
+#include <string.h>
+
+#include "common/mem.h"
+#include "common/safetensors.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_tensor(const struct gp_st_file *f, const struct gp_st_tensor *t)
+{
+	struct gp_err err;
+	gp_require(t->count == gp_shape_elements(&t->shape));
+	float *out = gp_calloc(t->count, sizeof *out);
+	gp_require(out && gp_st_find(f, t->name) == t);
+	if (gp_st_read_f32(t, out, &err) != GP_OK)
+		gp_require(t->dtype == GP_I32 || t->dtype == GP_I64 || t->dtype == GP_U8);
+	gp_free(out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	struct gp_err err = {0};
+	struct gp_st_file *f = NULL;
+	if (gp_st_parse(data, size, "fuzz", &f, &err) != GP_OK) {
+		gp_require(!f && strncmp(err.text, "fuzz: ", 6) == 0);
+		return 0;
+	}
+	for (int i = 0; i < gp_st_count(f); i++)
+		check_tensor(f, gp_st_at(f, i));
+	gp_require(!gp_st_find(f, "\x01"));
+	gp_st_metadata(f, "format");
+	gp_st_close(f);
+	return 0;
+}

@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Graphs on the wire (common/graph_msg.h): every part of every model comes
+ * back equal, and messages that lie are refused.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+
+#include "common/fault.h"
+#include "common/graph_msg.h"
+#include "common/mem.h"
+#include "common/models.h"
+
+#define NO_LIMIT UINT64_MAX
+
+static struct gp_graph *build(const char *spec)
+{
+	struct gp_err err = {0};
+	struct gp_graph *g = NULL;
+	if (gp_model_build(spec, NULL, &g, &err) != GP_OK)
+		fail_msg("%s: %s", spec, err.text);
+	return g;
+}
+
+static size_t pack(const struct gp_graph *g, uint8_t **bytes)
+{
+	struct gp_err err = {0};
+	Gpsplit__Graph *m = NULL;
+	assert_int_equal(gp_graph_to_msg(g, &m, &err), GP_OK);
+	size_t len = gpsplit__graph__get_packed_size(m);
+	*bytes = malloc(len);
+	assert_non_null(*bytes);
+	assert_int_equal(gpsplit__graph__pack(m, *bytes), len);
+	gp_graph_msg_free(m);
+	return len;
+}
+
+static struct gp_graph *unpack(const uint8_t *bytes, size_t len)
+{
+	struct gp_err err = {0};
+	struct gp_graph *g = NULL;
+	Gpsplit__Graph *m = gpsplit__graph__unpack(NULL, len, bytes);
+	assert_non_null(m);
+	if (gp_graph_from_msg(m, NO_LIMIT, &g, &err) != GP_OK)
+		fail_msg("%s", err.text);
+	gpsplit__graph__free_unpacked(m, NULL);
+	return g;
+}
+
+static void expect_equal(const struct gp_graph *a, const struct gp_graph *b)
+{
+	assert_string_equal(a->name, b->name);
+	assert_int_equal(a->nodes, b->nodes);
+	assert_int_equal(a->params, b->params);
+	assert_true(a->macs == b->macs && a->param_elements == b->param_elements &&
+		    a->trained_elements == b->trained_elements);
+	for (int i = 0; i < a->nodes; i++) {
+		const struct gp_node *x = &a->node[i], *y = &b->node[i];
+		assert_string_equal(x->name, y->name);
+		assert_true(x->op == y->op && x->in[0] == y->in[0] && x->in[1] == y->in[1]);
+		assert_true(gp_shape_equal(&x->shape, &y->shape) && x->macs == y->macs);
+		assert_true(x->first_param == y->first_param && x->params == y->params);
+	}
+	for (int i = 0; i < a->params; i++) {
+		const struct gp_param *x = &a->param[i], *y = &b->param[i];
+		assert_string_equal(x->name, y->name);
+		assert_true(x->node == y->node && x->role == y->role && x->count == y->count);
+		assert_true(gp_shape_equal(&x->shape, &y->shape));
+		assert_true(x->init == y->init && x->init_scale == y->init_scale);
+		assert_true(x->trained == y->trained && x->decay == y->decay);
+	}
+}
+
+static void check_round_trip(const struct gp_graph *g)
+{
+	uint8_t *first, *second;
+	size_t len = pack(g, &first);
+	struct gp_graph *back = unpack(first, len);
+	expect_equal(g, back);
+	assert_int_equal(back->blocks, 1);
+	assert_string_equal(back->block[0].name, "body");
+	assert_int_equal(pack(back, &second), len);
+	assert_memory_equal(first, second, len);
+	gp_graph_free(back);
+	free(first);
+	free(second);
+}
+
+static void every_part_of_every_model_comes_back_equal(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"cnn", "mobilenetv2:stem=cifar,width=0.5"};
+	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+		struct gp_graph *g = build(specs[i]);
+		for (int from = 0; from < g->blocks; from++) {
+			for (int to = from + 1; to <= g->blocks; to++) {
+				struct gp_err err = {0};
+				struct gp_graph *part = NULL;
+				assert_int_equal(gp_graph_part(g, from, to, &part, &err), GP_OK);
+				check_round_trip(part);
+				gp_graph_free(part);
+			}
+		}
+		gp_graph_free(g);
+	}
+}
+
+/* One of every op that the models above do not have. */
+static void every_attribute_survives(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	int x;
+	struct gp_graph *g = gp_graph_new("odd", &(struct gp_shape){.ndim = 3, .dim = {9, 11, 6}}, &err);
+	assert_int_equal(gp_graph_begin_block(g, "body", &err), GP_OK);
+	struct gp_node conv = {.op = GP_OP_CONV2D, .name = "conv", .in = {0, -1}};
+	conv.u.conv = (struct gp_conv_attr){4, 3, 5, 2, 1, 0, 1, 2, 3, 0, 0, 2, true};
+	assert_int_equal(gp_graph_add(g, &conv, &x, &err), GP_OK);
+	struct gp_node up = {.op = GP_OP_CONV2D_TRANSPOSE, .name = "up", .in = {x, -1}};
+	up.u.conv = (struct gp_conv_attr){6, 3, 4, 3, 2, 1, 0, 0, 1, 2, 1, 2, false};
+	assert_int_equal(gp_graph_add(g, &up, &x, &err), GP_OK);
+	struct gp_node pool = {.op = GP_OP_AVG_POOL, .name = "pool", .in = {x, -1}};
+	pool.u.pool = (struct gp_pool_attr){2, 3, 1, 2, 0, 1, 2, 0, false};
+	assert_int_equal(gp_graph_add(g, &pool, &x, &err), GP_OK);
+	x = gp_graph_batch_norm(g, "bn", x, 1e-3f, 0.25f, &err);
+	x = gp_graph_unary(g, GP_OP_FLATTEN, "flat", x, &err);
+	x = gp_graph_dropout(g, "drop", x, 0.375f, &err);
+	x = gp_graph_linear(g, "fc", x, 7, false, &err);
+	assert_true(x > 0);
+	g->param[0].decay = false;
+	assert_int_equal(gp_graph_finish(g, &err), GP_OK);
+	check_round_trip(g);
+	gp_graph_free(g);
+}
+
+/* --- lies ------------------------------------------------------------------------------------------------------- */
+
+static struct gp_graph *source;
+static Gpsplit__Graph *msg; /* of mobilenetv2's body, to be changed by a test */
+
+static int make_msg(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_graph *whole = build("mobilenetv2:stem=cifar");
+	if (gp_graph_part(whole, 1, 19, &source, &err) != GP_OK || gp_graph_to_msg(source, &msg, &err) != GP_OK)
+		return -1;
+	gp_graph_free(whole);
+	return 0;
+}
+
+static int free_msg(void **state)
+{
+	(void)state;
+	gp_graph_msg_free(msg);
+	gp_graph_free(source);
+	return 0;
+}
+
+static void expect_refused(enum gp_status code, const char *words)
+{
+	struct gp_err err = {0};
+	struct gp_graph *g = NULL;
+	assert_int_equal(gp_graph_from_msg(msg, NO_LIMIT, &g, &err), code);
+	assert_null(g);
+	if (!strstr(err.text, words))
+		fail_msg("'%s' does not mention '%s'", err.text, words);
+}
+
+static void node_that_lies_is_refused(void **state)
+{
+	(void)state;
+	char long_name[300];
+	memset(long_name, 'x', sizeof long_name);
+	long_name[sizeof long_name - 1] = '\0';
+	Gpsplit__Node *n = msg->node[0], *last = msg->node[msg->n_node - 1], good = *n;
+	assert_int_equal(n->op, GP_OP_CONV2D);
+#define REFUSED(field, wrong, words)                                                                                   \
+	do {                                                                                                           \
+		n->field = wrong;                                                                                      \
+		expect_refused(GP_INVALID, words);                                                                     \
+		n->field = good.field;                                                                                 \
+	} while (0)
+	REFUSED(op, GP_OP_INPUT, "is not one a node may have");
+	REFUSED(op, GP_OP_COUNT, "is not one a node may have");
+	REFUSED(op, UINT32_MAX, "is not one a node may have");
+	REFUSED(op, GP_OP_LINEAR, "without its attributes");
+	REFUSED(op, GP_OP_MAX_POOL, "without its attributes");
+	REFUSED(op, GP_OP_BATCH_NORM, "without its attributes");
+	REFUSED(conv, NULL, "without its attributes");
+	REFUSED(name, (char *)"../../etc/passwd", "name");
+	REFUSED(name, (char *)"", "name");
+	REFUSED(name, long_name, "name");
+	REFUSED(name, last->name, "same name");
+	REFUSED(n_in, 0, "earlier node");
+	REFUSED(n_in, 3, "at most 2");
+	REFUSED(n_init, 2, "1 parameters but 2");
+#undef REFUSED
+	uint32_t self = 1, huge = UINT32_MAX;
+	n->in = &self;
+	expect_refused(GP_INVALID, "earlier node");
+	n->in = &huge;
+	expect_refused(GP_INVALID, "earlier node");
+	n->in = good.in;
+	struct gp_err err;
+	struct gp_graph *g;
+	assert_int_equal(gp_graph_from_msg(msg, NO_LIMIT, &g, &err), GP_OK); /* all is as before */
+	gp_graph_free(g);
+}
+
+static void attribute_that_does_not_fit_is_refused(void **state)
+{
+	(void)state;
+	Gpsplit__Conv *c = msg->node[0]->conv;
+	uint32_t *const fields[] = {&c->out_channels, &c->kernel_h,  &c->kernel_w, &c->stride_h, &c->stride_w,
+				    &c->pad_top,      &c->pad_right, &c->groups,   &c->out_pad_h};
+	static const uint32_t wrong[] = {UINT32_MAX, (uint32_t)INT32_MAX + 1, INT32_MAX};
+	for (size_t i = 0; i < sizeof fields / sizeof fields[0]; i++) {
+		uint32_t good = *fields[i];
+		for (size_t k = 0; k < 3; k++) {
+			*fields[i] = wrong[k];
+			expect_refused(GP_INVALID, "node 1 (conv2d");
+		}
+		*fields[i] = good;
+	}
+	msg->node[0]->init[0]->kind = GP_INIT_UNIFORM + 1;
+	expect_refused(GP_INVALID, "starting value");
+	msg->node[0]->init[0]->kind = GP_INIT_NORMAL;
+	msg->node[0]->init[0]->scale = NAN;
+	expect_refused(GP_INVALID, "starting value");
+}
+
+static void graph_that_lies_is_refused(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_graph *g = NULL;
+	int64_t *input = msg->input;
+	size_t nodes = msg->n_node;
+	for (size_t dims = 0; dims < 6; dims++) {
+		if (dims != 3) {
+			msg->n_input = dims;
+			assert_int_equal(gp_graph_from_msg(msg, NO_LIMIT, &g, &err), GP_INVALID);
+		}
+	}
+	msg->n_input = 3;
+	int64_t good = input[0];
+	input[0] = INT64_MAX;
+	expect_refused(GP_INVALID, "elements");
+	input[0] = -1;
+	expect_refused(GP_INVALID, "-1");
+	input[0] = good;
+	msg->n_node = 0;
+	expect_refused(GP_INVALID, "no nodes");
+	msg->n_node = GP_GRAPH_MAX_NODES;
+	expect_refused(GP_INVALID, "at most 4095");
+	msg->n_node = nodes;
+	msg->name = (char *)"a\nb";
+	expect_refused(GP_INVALID, "name");
+}
+
+static void parameter_limit_holds(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_graph *g = NULL;
+	assert_int_equal(gp_graph_from_msg(msg, source->param_elements - 1, &g, &err), GP_NOMEM);
+	assert_null(g);
+	assert_int_equal(gp_graph_from_msg(msg, source->param_elements, &g, &err), GP_OK);
+	gp_graph_free(g);
+}
+
+#ifdef GP_FAULTS
+static void failed_allocation_is_an_error_not_a_crash(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_graph *g = NULL;
+	Gpsplit__Graph *m = NULL;
+	for (uint64_t nth = 1; nth <= 5; nth++) {
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		assert_int_equal(gp_graph_to_msg(source, &m, &err), GP_NOMEM);
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		assert_int_equal(gp_graph_from_msg(msg, NO_LIMIT, &g, &err), GP_NOMEM);
+	}
+	gp_fault_arm(GP_FAULT_ALLOC, 0);
+	assert_true(!g && !m);
+}
+#endif
+
+#define WITH_MSG(test) cmocka_unit_test_setup_teardown(test, make_msg, free_msg)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_part_of_every_model_comes_back_equal),
+		cmocka_unit_test(every_attribute_survives),
+		WITH_MSG(node_that_lies_is_refused),
+		WITH_MSG(attribute_that_does_not_fit_is_refused),
+		WITH_MSG(graph_that_lies_is_refused),
+		WITH_MSG(parameter_limit_holds),
+#ifdef GP_FAULTS
+		WITH_MSG(failed_allocation_is_an_error_not_a_crash),
+#endif
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
