@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parameter values of a model (common/weights.h): files of others by name, what
+ * is refused and how it is told, save and load, the hash.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/fault.h"
+#include "common/mem.h"
+#include "common/models.h"
+#include "common/safetensors.h"
+#include "common/weights.h"
+
+static struct gp_graph *graph;
+static struct gp_weights *weights;
+static char path[64];
+
+static int setup(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_model_options o = {.input = {.ndim = 3, .dim = {8, 8, 1}}};
+	strcpy(path, "/tmp/gp_weights_XXXXXX");
+	int fd = mkstemp(path);
+	if (fd < 0 || gp_model_build("cnn:width=1,classes=2", &o, &graph, &err) != GP_OK ||
+	    gp_weights_new(graph, &weights, &err) != GP_OK)
+		return -1;
+	close(fd);
+	for (int i = 0; i < graph->params; i++)
+		for (uint64_t k = 0; k < graph->param[i].count; k++)
+			weights->value[i][k] = (float)i + (float)k / 8;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	unlink(path);
+	gp_weights_free(weights);
+	gp_graph_free(graph);
+	return 0;
+}
+
+/* Items of a file that fits, for a test to change. */
+static int make_items(struct gp_st_item *items)
+{
+	for (int i = 0; i < graph->params; i++)
+		items[i] = (struct gp_st_item){graph->param[i].name, graph->param[i].shape, weights->value[i]};
+	return graph->params;
+}
+
+static void write_items(const struct gp_st_item *items, int count)
+{
+	struct gp_err err = {0};
+	if (gp_st_write(path, items, count, NULL, 0, &err) != GP_OK)
+		fail_msg("%s", err.text);
+}
+
+static struct gp_weights *empty_weights(void)
+{
+	struct gp_err err = {0};
+	struct gp_weights *w = NULL;
+	assert_int_equal(gp_weights_new(graph, &w, &err), GP_OK);
+	return w;
+}
+
+static void expect_same(const struct gp_weights *a, const struct gp_weights *b)
+{
+	for (int i = 0; i < graph->params; i++)
+		assert_memory_equal(a->value[i], b->value[i], graph->param[i].count * sizeof(float));
+}
+
+static void expect_load_refused(bool strict, const char *words)
+{
+	struct gp_err err = {0};
+	struct gp_weights *w = empty_weights(), *untouched = empty_weights();
+	assert_int_equal(gp_weights_load(w, path, strict, NULL, &err), GP_INVALID);
+	if (!strstr(err.text, words) || !strstr(err.text, path))
+		fail_msg("'%s' does not mention '%s'", err.text, words);
+	expect_same(w, untouched);
+	gp_weights_free(w);
+	gp_weights_free(untouched);
+}
+
+static void saved_values_load_bit_for_bit(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_weights_report report;
+	struct gp_weights *w = empty_weights();
+	gp_weights_init(weights, 5);
+	assert_int_equal(gp_weights_save(weights, path, &err), GP_OK);
+	assert_int_equal(gp_weights_load(w, path, true, &report, &err), GP_OK);
+	expect_same(w, weights);
+	assert_true(report.loaded == graph->params && report.missing == 0 && report.unexpected == 0);
+	assert_string_equal(report.missing_names, "");
+	gp_weights_free(w);
+}
+
+static void file_has_the_names_of_torch_and_its_metadata(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_st_file *f;
+	assert_int_equal(gp_weights_save(weights, path, &err), GP_OK);
+	assert_int_equal(gp_st_open(path, &f, &err), GP_OK);
+	assert_int_equal(gp_st_count(f), graph->params);
+	assert_non_null(gp_st_find(f, "features.0.1.running_var"));
+	assert_string_equal(gp_st_metadata(f, "format"), "pt");
+	assert_string_equal(gp_st_metadata(f, "model"), "cnn");
+	gp_st_close(f);
+}
+
+static void wrong_shape_is_told_with_both_shapes(void **state)
+{
+	(void)state;
+	static float zeros[1000];
+	struct gp_st_item items[64];
+	int n = make_items(items);
+	items[0].shape = (struct gp_shape){.ndim = 4, .dim = {64, 1, 3, 3}};
+	items[0].data = zeros;
+	write_items(items, n);
+	expect_load_refused(true, "features.0.0.weight: file has 64x1x3x3, model wants 1x1x3x3");
+	expect_load_refused(false, "features.0.0.weight: file has 64x1x3x3, model wants 1x1x3x3");
+}
+
+static void missing_and_unexpected_names_are_listed(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_weights_report report;
+	struct gp_st_item items[64];
+	int n = make_items(items);
+	items[0].name = "stem.weight";
+	write_items(items, n);
+	expect_load_refused(true, "1 parameters of cnn are missing: features.0.0.weight");
+	struct gp_weights *w = empty_weights();
+	assert_int_equal(gp_weights_load(w, path, false, &report, &err), GP_OK);
+	assert_string_equal(report.missing_names, "features.0.0.weight");
+	assert_string_equal(report.unexpected_names, "stem.weight");
+	assert_true(w->value[0][1] == 0 && w->value[1][0] == 1);
+	gp_weights_free(w);
+	make_items(items);
+	items[n] = (struct gp_st_item){"extra", {.ndim = 0}, weights->value[0]};
+	write_items(items, n + 1);
+	expect_load_refused(true, "1 tensors are none of cnn's: extra");
+}
+
+static void long_lists_end_with_a_count(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_weights_report report;
+	struct gp_st_item items[64];
+	make_items(items);
+	write_items(items, 1);
+	struct gp_weights *w = empty_weights();
+	assert_int_equal(gp_weights_load(w, path, false, &report, &err), GP_OK);
+	assert_int_equal(report.missing, graph->params - 1);
+	const char *and = strstr(report.missing_names, " and ");
+	assert_non_null(and);
+	int listed = 1, more = atoi(and+5);
+	for (const char *c = report.missing_names; c < and; c++)
+		listed += *c == ',';
+	assert_int_equal(listed + more, report.missing);
+	assert_true(listed > 3 && strstr(and, " more"));
+	gp_weights_free(w);
+}
+
+static void file_of_another_model_is_refused(void **state)
+{
+	(void)state;
+	const struct gp_st_item other = {"conv1.weight", {.ndim = 1, .dim = {2}}, weights->value[0]};
+	write_items(&other, 1);
+	expect_load_refused(false, "no parameter of cnn is in the file; it has: conv1.weight");
+}
+
+static void num_batches_tracked_is_passed_over(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_st_item items[64];
+	int n = make_items(items);
+	items[n] = (struct gp_st_item){"features.0.1.num_batches_tracked", {.ndim = 0}, weights->value[0]};
+	write_items(items, n + 1);
+	struct gp_weights *w = empty_weights();
+	assert_int_equal(gp_weights_load(w, path, true, NULL, &err), GP_OK);
+	expect_same(w, weights);
+	gp_weights_free(w);
+}
+
+/*
+ * Python: h = hashlib.sha256(); for each parameter in order of name.encode():
+ * h.update(struct.pack("<f", i + k / 8)) for its element k, where i is its
+ * place in the state dict.
+ */
+static void hash_is_sha256_of_the_values_in_name_order(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	char hex[GP_SHA256_HEX], again[GP_SHA256_HEX];
+	assert_int_equal(gp_weights_sha256(weights, hex, &err), GP_OK);
+	assert_string_equal(hex, "ccfd3db3b248f9194a401fdc41c4e0f059546c1ca1b89daee9cd7c1ddf8577f7");
+	weights->value[3][0] = nextafterf(weights->value[3][0], 1000);
+	assert_int_equal(gp_weights_sha256(weights, again, &err), GP_OK);
+	assert_string_not_equal(hex, again);
+}
+
+#ifdef GP_FAULTS
+static void failed_allocation_is_an_error_not_a_crash(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_weights *w = NULL;
+	uint64_t nth = 1;
+	for (;; nth++) {
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		enum gp_status status = gp_weights_new(graph, &w, &err);
+		gp_fault_arm(GP_FAULT_ALLOC, 0);
+		if (status == GP_OK)
+			break;
+		assert_int_equal(status, GP_NOMEM);
+		assert_null(w);
+	}
+	gp_weights_free(w);
+	assert_int_equal(nth, graph->params + 3);
+}
+#endif
+
+#define UNIT(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		UNIT(saved_values_load_bit_for_bit),
+		UNIT(file_has_the_names_of_torch_and_its_metadata),
+		UNIT(wrong_shape_is_told_with_both_shapes),
+		UNIT(missing_and_unexpected_names_are_listed),
+		UNIT(long_lists_end_with_a_count),
+		UNIT(file_of_another_model_is_refused),
+		UNIT(num_batches_tracked_is_passed_over),
+		UNIT(hash_is_sha256_of_the_values_in_name_order),
+#ifdef GP_FAULTS
+		UNIT(failed_allocation_is_an_error_not_a_crash),
+#endif
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
