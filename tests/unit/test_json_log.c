@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON lines (common/json_log.h).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/fault.h"
+#include "common/json_log.h"
+
+static char path[64];
+
+static int make_path(void **state)
+{
+	(void)state;
+	strcpy(path, "/tmp/gpsplit-test-XXXXXX");
+	int fd = mkstemp(path);
+	return fd < 0 ? -1 : close(fd);
+}
+
+static int remove_path(void **state)
+{
+	(void)state;
+	return unlink(path);
+}
+
+static void assert_content(const char *wanted)
+{
+	char text[512] = "";
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	text[fread(text, 1, sizeof text - 1, f)] = '\0';
+	fclose(f);
+	assert_string_equal(text, wanted);
+}
+
+static struct gp_json_log *open_log(void)
+{
+	struct gp_json_log *l = NULL;
+	struct gp_err err;
+	assert_int_equal(gp_json_log_open(path, &l, &err), GP_OK);
+	return l;
+}
+
+static void every_object_is_a_line_at_once(void **state)
+{
+	struct gp_err err;
+	(void)state;
+	gp_json_log_close(open_log(), &err);
+	struct gp_json_log *l = open_log();
+	assert_int_equal(gp_json_log_write(l, json_pack("{s:i,s:f}", "step", 1, "loss", 2.5), &err), GP_OK);
+	assert_content("{\"step\":1,\"loss\":2.5}\n");
+	assert_int_equal(gp_json_log_write(l, json_pack("{s:s}", "text", "a\nb"), &err), GP_OK);
+	assert_content("{\"step\":1,\"loss\":2.5}\n{\"text\":\"a\\nb\"}\n");
+	assert_int_equal(gp_json_log_close(l, &err), GP_OK);
+}
+
+static void opening_truncates_and_failures_name_the_file(void **state)
+{
+	struct gp_err err;
+	struct gp_json_log *l = open_log();
+	(void)state;
+	gp_json_log_write(l, json_object(), &err);
+	gp_json_log_close(l, &err);
+	assert_int_equal(gp_json_log_close(open_log(), &err), GP_OK);
+	assert_content("");
+	assert_int_equal(gp_json_log_open("no/such/folder/x", &l, &err), GP_INVALID);
+	assert_string_equal(err.text, "cannot create JSON log no/such/folder/x: No such file or directory");
+}
+
+static void no_log_drops_everything(void **state)
+{
+	struct gp_err err;
+	(void)state;
+	assert_int_equal(gp_json_log_write(NULL, json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_close(NULL, &err), GP_OK);
+}
+
+static void a_full_disk_is_reported_once(void **state)
+{
+	struct gp_err err = {0};
+	struct gp_json_log *l = NULL;
+	(void)state;
+	assert_int_equal(gp_json_log_open("/dev/full", &l, &err), GP_OK);
+	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_IO);
+	assert_string_equal(err.text, "cannot write JSON log /dev/full: No space left on device");
+	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_close(l, &err), GP_OK);
+}
+
+static void a_missing_object_is_an_error(void **state)
+{
+	struct gp_err err = {0};
+	struct gp_json_log *l = open_log();
+	(void)state;
+	assert_int_equal(gp_json_log_write(l, NULL, &err), GP_NOMEM);
+	gp_json_log_close(l, &err);
+	assert_content("");
+}
+
+#ifdef GP_FAULTS
+static void an_injected_write_fault_silences_the_log(void **state)
+{
+	struct gp_err err = {0};
+	struct gp_json_log *l = open_log();
+	(void)state;
+	gp_fault_arm(GP_FAULT_WRITE, 2);
+	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_IO);
+	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
+	gp_fault_arm(GP_FAULT_WRITE, 0);
+	gp_json_log_close(l, &err);
+	assert_content("{}\n");
+}
+#endif
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_object_is_a_line_at_once),
+		cmocka_unit_test(opening_truncates_and_failures_name_the_file),
+		cmocka_unit_test(no_log_drops_everything),
+		cmocka_unit_test(a_full_disk_is_reported_once),
+		cmocka_unit_test(a_missing_object_is_an_error),
+#ifdef GP_FAULTS
+		cmocka_unit_test(an_injected_write_fault_silences_the_log),
+#endif
+	};
+	return cmocka_run_group_tests(tests, make_path, remove_path);
+}
