@@ -183,12 +183,28 @@ void gp_model_init_bias(struct gp_graph *g, int node, enum gp_init_kind kind, fl
 
 static enum gp_status fail_unknown(const char *spec, size_t len, struct gp_err *err)
 {
-	char list[200] = "";
+	const char *names[MODELS];
+	char list[200] = "", word[41];
 	for (int i = 0; i < MODELS; i++) {
 		size_t used = strlen(list);
 		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", models[i].info.name);
+		names[i] = models[i].info.name;
 	}
-	GP_FAIL(err, GP_USAGE, "no model is named '%.*s'; there are: %s", len < 40 ? (int)len : 40, spec, list);
+	snprintf(word, sizeof word, "%.*s", len < 40 ? (int)len : 40, spec);
+	const char *near = gp_nearest_name(word, names, MODELS);
+	if (near)
+		GP_FAIL(err, GP_USAGE, "no model is named '%s'; did you mean %s? There are: %s", word, near, list);
+	GP_FAIL(err, GP_USAGE, "no model is named '%s'; there are: %s", word, list);
+}
+
+/* Says which input did not fit, where the graph only knows the node that refused it. */
+static enum gp_status prefix_input(const struct gp_model_args *a, struct gp_err *err)
+{
+	const struct gp_shape *s = &a->defaults.input;
+	if (err->code != GP_INVALID || s->ndim != 3)
+		return err->code;
+	return gp_err_prefix(err, "model %s does not fit %lldx%lld images with %lld channels", a->info->name,
+			     (long long)s->dim[0], (long long)s->dim[1], (long long)s->dim[2]);
 }
 
 enum gp_status gp_model_build(const char *spec, const struct gp_model_options *defaults, struct gp_graph **out,
@@ -203,7 +219,9 @@ enum gp_status gp_model_build(const char *spec, const struct gp_model_options *d
 			a.defaults = *defaults;
 		if (spec[len] == ':')
 			GP_TRY(split_args(&a, spec + len + 1, err));
-		return models[i].build(&a, out, err);
+		if (models[i].build(&a, out, err) != GP_OK)
+			return prefix_input(&a, err);
+		return GP_OK;
 	}
 	return fail_unknown(spec, len, err);
 }

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `gpclient model`: figures of client/model_view.h against known ones, and the
+ * exit statuses of client/cmd_model.h.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <string.h>
+
+#include "client/cmd_model.h"
+#include "client/model_view.h"
+#include "common/models.h"
+
+static struct gp_graph *graph;
+static struct gp_model_view view;
+
+/* MobileNetV2 as in the paper, stem and classifier on the client. */
+static int setup(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_cut cut;
+	return gp_model_build("mobilenetv2", NULL, &graph, &err) || gp_cut_parse(graph, "1:-1", &cut, &err) ||
+	       gp_model_view_init(&view, "mobilenetv2", graph, &cut, 60, 8, &err);
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	gp_graph_free(graph);
+	return 0;
+}
+
+static json_t *view_json(void)
+{
+	struct gp_err err;
+	json_error_t json_err;
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	assert_non_null(f);
+	assert_int_equal(gp_model_view_json(&view, f, &err), GP_OK);
+	fclose(f);
+	json_t *root = json_loadb(text, len, 0, &json_err);
+	assert_non_null(root);
+	free(text);
+	return root;
+}
+
+static json_int_t number(json_t *root, const char *a, const char *b, const char *c)
+{
+	json_t *v = json_object_get(json_object_get(json_object_get(root, a), b), c);
+	assert_true(json_is_integer(v));
+	return json_integer_value(v);
+}
+
+static void parts_add_up_to_the_known_totals(void **state)
+{
+	(void)state;
+	const struct gp_view_sum *p = view.part, *total = &p[GP_VIEW_TOTAL];
+	assert_true(total->parameters == 3504872 && total->statistics == 34112 && total->macs == 300774272);
+	assert_true(p[0].parameters + p[1].parameters + p[2].parameters == total->parameters);
+	assert_true(p[0].statistics + p[1].statistics + p[2].statistics == total->statistics);
+	assert_true(p[0].macs + p[1].macs + p[2].macs == total->macs);
+	assert_int_equal(p[0].layers + p[1].layers + p[2].layers, total->layers);
+	assert_true(p[GP_VIEW_HEAD].parameters == 32 * 27 + 64);
+	assert_true(p[GP_VIEW_TAIL].parameters == 1281000);
+}
+
+static void tensors_at_the_cuts_have_the_right_bytes(void **state)
+{
+	(void)state;
+	json_t *root = view_json();
+	static const char *const up[] = {"act_up", "grad_down"}, *const down[] = {"act_down", "grad_up"};
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(number(root, "tensors", up[i], "cut"), 1);
+		assert_int_equal(number(root, "tensors", up[i], "sample_bytes"), 32 * 112 * 112 * 4);
+		assert_int_equal(number(root, "tensors", up[i], "batch_bytes"), 60 * 32 * 112 * 112 * 4);
+		assert_int_equal(number(root, "tensors", up[i], "chunk_bytes"), 8 * 32 * 112 * 112 * 4);
+		assert_int_equal(number(root, "tensors", down[i], "cut"), 20);
+		assert_int_equal(number(root, "tensors", down[i], "batch_bytes"), 60 * 1280 * 4);
+	}
+	json_t *shape = json_object_get(json_object_get(json_object_get(root, "tensors"), "act_up"), "shape");
+	assert_int_equal(json_integer_value(json_array_get(shape, 0)), 32); /* channels first */
+	assert_int_equal(number(root, "parts", "total", "macs"), 300774272);
+	json_t *blocks = json_object_get(root, "blocks");
+	assert_int_equal(json_array_size(blocks), 21);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(blocks, 19), "part")), "body");
+	json_decref(root);
+}
+
+static void text_shows_cuts_totals_and_sizes(void **state)
+{
+	(void)state;
+	char *text = NULL;
+	size_t len = 0;
+	FILE *f = open_memstream(&text, &len);
+	assert_non_null(f);
+	gp_model_view_print(&view, true, f);
+	fclose(f);
+	static const char *const words[] = {"cut 1: to the server",
+					    "cut 20: back to the client",
+					    "3,504,872",
+					    "300,774,272",
+					    "conv2d 3x3 /2 groups 96",
+					    "32x112x112",
+					    "batch of 60",
+					    "chunk of 8",
+					    "96.34 MB"};
+	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+		if (!strstr(text, words[i]))
+			fail_msg("no '%s' in:\n%s", words[i], text);
+	free(text);
+}
+
+static void more_chunks_than_samples_are_refused(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_model_view v;
+	assert_int_equal(gp_model_view_init(&v, "m", graph, &view.cut, 4, 5, &err), GP_INVALID);
+}
+
+static int run(const char *a, const char *b, const char *c, const char *d)
+{
+	char text[4][64] = {{0}};
+	char *argv[5] = {text[0], text[1], text[2], text[3], NULL};
+	const char *given[4] = {a, b, c, d};
+	int argc = 0;
+	while (argc < 4 && given[argc]) {
+		snprintf(text[argc], sizeof text[argc], "%s", given[argc]);
+		argc++;
+	}
+	argv[argc] = NULL;
+	return gp_cmd_model(argc, argv);
+}
+
+static void commands_exit_as_documented(void **state)
+{
+	(void)state;
+	assert_int_equal(run("list", NULL, NULL, NULL), 0);
+	assert_int_equal(run("list", "--json", NULL, NULL), 0);
+	assert_int_equal(run("--help", NULL, NULL, NULL), 0);
+	assert_int_equal(run("show", "--help", NULL, NULL), 0);
+	assert_int_equal(run("show", "cnn", "--cut", "1:3"), 0);
+	assert_int_equal(run("show", "cnn", "--input", "3x32x48"), 0);
+	assert_int_equal(run(NULL, NULL, NULL, NULL), 2);
+	assert_int_equal(run("tell", NULL, NULL, NULL), 2);
+	assert_int_equal(run("show", NULL, NULL, NULL), 2);
+	assert_int_equal(run("show", "vgg99", NULL, NULL), 2);
+	assert_int_equal(run("show", "cnn", "--cut", "1:4"), 2);
+	assert_int_equal(run("show", "cnn", "--cut", "banana"), 2);
+	assert_int_equal(run("show", "cnn", "--batch", "0"), 2);
+	assert_int_equal(run("show", "cnn", "--chunks", "65"), 3);
+	static const char *const bad_input[] = {"",       "x",         "3x",       "3xx2",    "0x2x2",
+						"-1x2x2", "1x28x28x1", "1x28x28 ", "99999999"};
+	for (size_t i = 0; i < sizeof bad_input / sizeof bad_input[0]; i++)
+		assert_int_equal(run("show", "cnn", "--input", bad_input[i]), 2);
+	assert_int_equal(run("show", "cnn", "--input", "1x2x2"), 3);
+	assert_int_equal(run("show", "cnn", "--input", "784"), 3);
+}
+
+#define UNIT(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		UNIT(parts_add_up_to_the_known_totals),        UNIT(tensors_at_the_cuts_have_the_right_bytes),
+		UNIT(text_shows_cuts_totals_and_sizes),        UNIT(more_chunks_than_samples_are_refused),
+		cmocka_unit_test(commands_exit_as_documented),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
