@@ -98,6 +98,20 @@ static void stems_have_total_stride_32_and_8(void **state)
 	gp_graph_free(b);
 }
 
+/* TensorFlow's SAME: an even size with stride 2 is padded at the end only, an odd one on both sides. */
+static void same_padding_is_that_of_tensorflow(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build("mobilenetv2:pad=same,eps=1e-3", 224, 31, 3);
+	const struct gp_conv_attr *a = &g->node[1].u.conv;
+	assert_true(a->pad_top == 0 && a->pad_bottom == 1 && a->pad_left == 1 && a->pad_right == 1);
+	assert_true(g->node[1].shape.dim[0] == 112 && g->node[1].shape.dim[1] == 16);
+	assert_true(g->node[2].u.bn.eps == 1e-3f);
+	a = &g->node[4].u.conv; /* features.1.conv.0.0, stride 1 */
+	assert_true(a->kernel_h == 3 && a->pad_top == 1 && a->pad_bottom == 1);
+	gp_graph_free(g);
+}
+
 static void mobilenetv2_starts_as_torchvision_does(void **state)
 {
 	(void)state;
@@ -274,6 +288,7 @@ int main(void)
 		cmocka_unit_test(parameters_and_macs_equal_those_of_torchvision),
 		cmocka_unit_test(mobilenetv2_has_the_published_size),
 		cmocka_unit_test(stems_have_total_stride_32_and_8),
+		cmocka_unit_test(same_padding_is_that_of_tensorflow),
 		cmocka_unit_test(mobilenetv2_starts_as_torchvision_does),
 		cmocka_unit_test(every_cut_of_every_model_gives_parts_that_chain),
 		cmocka_unit_test(default_cut_keeps_stem_and_classifier_on_the_client),
