@@ -40,7 +40,7 @@ struct rig_end {
 	uint8_t events[RIG_EVENTS]; /* types of complete frames, in order */
 	uint64_t bulk_at_urgent;    /* bytes of the bulk frame that were here when the urgent one was complete */
 	struct gp_frame *bulk;      /* being received */
-	bool verify, fail_control, fail_begin;
+	bool verify, fail_control, fail_begin, closing;
 	enum rig_place close_in;
 	bool close_flush;
 };
@@ -59,6 +59,7 @@ static inline void rig_on_closed(void *arg)
 
 static inline void rig_close(struct rig_end *e, bool flush)
 {
+	e->closing = true;
 	gp_channel_close(e->ch, flush, rig_on_closed, e);
 }
 
@@ -180,7 +181,8 @@ static inline void rig_close_and_wait(uv_loop_t *loop, struct rig_end *e)
 {
 	if (!e->ch)
 		return;
-	rig_close(e, false);
+	if (!e->closing)
+		rig_close(e, false);
 	rig_run_until(loop, &e->closed, 1);
 }
 

@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums and the JSON form of link accounts (common/account.h). That the channel
+ * counts right is in test_channel.c.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/account.h"
+
+/* Every counter different, so that a field that is forgotten or mixed up shows. */
+static struct gp_account numbered(uint64_t factor)
+{
+	struct gp_account a;
+	uint64_t words[sizeof a / sizeof(uint64_t)];
+	for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+		words[i] = (i + 1) * factor;
+	memcpy(&a, words, sizeof a);
+	return a;
+}
+
+static void clear_clocks(struct gp_account *a)
+{
+	a->sent.last_ns = a->received.last_ns = 0;
+}
+
+static void adding_and_subtracting_cover_every_field(void **state)
+{
+	(void)state;
+	struct gp_account a = numbered(1), b = numbered(10), sum = numbered(11);
+	gp_account_add(&a, &b);
+	assert_int_equal(a.sent.last_ns, numbered(1).sent.last_ns); /* a clock is no sum */
+	clear_clocks(&a);
+	clear_clocks(&sum);
+	assert_memory_equal(&a, &sum, sizeof a);
+	struct gp_account one = numbered(1);
+	clear_clocks(&one);
+	gp_account_subtract(&a, &b);
+	assert_memory_equal(&a, &one, sizeof a);
+}
+
+static void bandwidth_is_bytes_over_the_time_they_took(void **state)
+{
+	(void)state;
+	const struct gp_dir_account d = {.active_bytes = 5000000, .active_ns = 250000000};
+	assert_true(gp_dir_bandwidth(&d) == 2e7);
+	const struct gp_dir_account none = {0};
+	assert_true(gp_dir_bandwidth(&none) == 0);
+}
+
+static void the_kernel_difference_is_relative_and_per_direction(void **state)
+{
+	(void)state;
+	const struct gp_account a = {.sent.wire_bytes = 1000, .received.wire_bytes = 2000};
+	struct gp_tcp_figures k = {.valid = true, .bytes_acked = 1010, .bytes_received = 1900};
+	double up, down;
+	gp_account_kernel_diff(&a, &k, &up, &down);
+	assert_true(up > 0.0099 && up < 0.0101);
+	assert_true(down < -0.0499 && down > -0.0501);
+	k.valid = false;
+	gp_account_kernel_diff(&a, &k, &up, &down);
+	assert_true(up == 0 && down == 0);
+}
+
+static json_int_t integer_at(json_t *o, const char *outer, const char *inner)
+{
+	json_t *v = json_object_get(json_object_get(o, outer), inner);
+	assert_true(json_is_integer(v));
+	return json_integer_value(v);
+}
+
+static void json_names_every_kind_and_both_directions(void **state)
+{
+	(void)state;
+	struct gp_account a = {0};
+	a.sent.kind[GP_FRAME_ACT_UP] =
+		(struct gp_kind_account){.frames = 2, .tensor_bytes = 800, .payload_bytes = 200, .wire_bytes = 360};
+	a.sent.kind[GP_FRAME_ACT_UP].stage_ns[GP_STAGE_ENCODE] = 1500000000;
+	a.received.kind[GP_FRAME_GRAD_DOWN].payload_bytes = 77;
+	a.received.wire_bytes = 99;
+	json_t *o = gp_account_json(&a);
+	assert_int_equal(integer_at(o, "act_up", "frames"), 2);
+	assert_int_equal(integer_at(o, "act_up", "tensor_bytes"), 800);
+	assert_int_equal(integer_at(o, "act_up", "payload_bytes"), 200);
+	assert_int_equal(integer_at(o, "act_up", "wire_bytes"), 360);
+	assert_true(json_real_value(json_object_get(json_object_get(o, "act_up"), "encode_s")) == 1.5);
+	assert_int_equal(integer_at(o, "grad_down", "payload_bytes"), 77);
+	assert_int_equal(integer_at(o, "param_up", "frames"), 0);
+	assert_int_equal(integer_at(o, "received", "wire_bytes"), 99);
+	assert_int_equal(integer_at(o, "sent", "control_bytes"), 0);
+	json_decref(o);
+}
+
+static void the_clock_never_goes_back(void **state)
+{
+	(void)state;
+	uint64_t last = 0;
+	for (int i = 0; i < 1000; i++) {
+		const uint64_t now = gp_now_ns();
+		assert_true(now >= last);
+		last = now;
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(adding_and_subtracting_cover_every_field),
+		cmocka_unit_test(bandwidth_is_bytes_over_the_time_they_took),
+		cmocka_unit_test(the_kernel_difference_is_relative_and_per_direction),
+		cmocka_unit_test(json_names_every_kind_and_both_directions),
+		cmocka_unit_test(the_clock_never_goes_back),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

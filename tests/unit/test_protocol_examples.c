@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The hex examples of proto/PROTOCOL.md are what the code writes and reads.
+ * Every block of the page must be known here, and every name here on the page.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <ctype.h>
+
+#include "common/frame.h"
+#include "proto/gpsplit.pb-c.h"
+
+#define BLOCKS_MAX      32
+#define BLOCK_BYTES_MAX 256
+
+struct block {
+	char name[64];
+	uint8_t bytes[BLOCK_BYTES_MAX];
+	size_t len;
+};
+
+static struct block blocks[BLOCKS_MAX];
+static int block_count;
+
+static void add_line(struct block *b, const char *line)
+{
+	unsigned byte;
+	int used;
+	while (sscanf(line, " %2x%n", &byte, &used) == 1) {
+		assert_true(b->len < BLOCK_BYTES_MAX);
+		b->bytes[b->len++] = (uint8_t)byte;
+		line += used;
+	}
+	while (isspace((unsigned char)*line))
+		line++;
+	if (*line && *line != '#')
+		fail_msg("block %s: cannot read '%s'", b->name, line);
+}
+
+static int read_page(void **state)
+{
+	(void)state;
+	char line[512];
+	struct block *b = NULL;
+	FILE *f = fopen("proto/PROTOCOL.md", "r");
+	if (!f)
+		return -1;
+	while (fgets(line, sizeof line, f)) {
+		if (b && strncmp(line, "```", 3) == 0) {
+			b = NULL;
+		} else if (b) {
+			add_line(b, line);
+		} else if (strncmp(line, "```hex ", 7) == 0) {
+			assert_true(block_count < BLOCKS_MAX);
+			b = &blocks[block_count++];
+			assert_int_equal(sscanf(line + 7, "%63s", b->name), 1);
+		}
+	}
+	fclose(f);
+	return 0;
+}
+
+static const struct block *find(const char *name)
+{
+	for (int i = 0; i < block_count; i++)
+		if (strcmp(blocks[i].name, name) == 0)
+			return &blocks[i];
+	fail_msg("PROTOCOL.md has no block '%s'", name);
+	return NULL;
+}
+
+static void expect(const char *name, const uint8_t *bytes, size_t len)
+{
+	const struct block *b = find(name);
+	assert_int_equal(b->len, len);
+	assert_memory_equal(b->bytes, bytes, len);
+}
+
+static void the_page_has_exactly_the_examples_that_are_tested(void **state)
+{
+	(void)state;
+	const char *const names[] = {
+		"preface",
+		"refused-preface-http",
+		"refused-preface-version",
+		"control-commit",
+		"refused-record-reserved",
+		"refused-record-length",
+		"refused-record-checksum",
+		"ping",
+		"pong",
+		"frame-grad-up",
+		"segments-act-up",
+	};
+	const int count = sizeof names / sizeof *names;
+	for (int i = 0; i < count; i++)
+		find(names[i]);
+	assert_int_equal(block_count, count);
+}
+
+static void the_preface_is_the_one_we_send(void **state)
+{
+	(void)state;
+	uint8_t bytes[GP_PREFACE_BYTES];
+	uint16_t version = 0;
+	struct gp_err err;
+	gp_preface_write(bytes);
+	expect("preface", bytes, sizeof bytes);
+	assert_int_equal(gp_preface_read(find("preface")->bytes, &version, &err), GP_OK);
+	assert_int_equal(version, 1);
+}
+
+static void a_commit_is_packed_as_shown(void **state)
+{
+	(void)state;
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	uint8_t bytes[64];
+	commit.step = 3;
+	commit.lr = 0.1f;
+	control.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	control.commit = &commit;
+	const size_t len = gpsplit__control__pack(&control, bytes + GP_RECORD_HEADER_BYTES);
+	const struct gp_record_head h = {.kind = GP_RECORD_CONTROL, .len = (uint32_t)len};
+	gp_record_head_write(&h, bytes);
+	expect("control-commit", bytes, GP_RECORD_HEADER_BYTES + len);
+}
+
+static void heartbeats_look_as_shown(void **state)
+{
+	(void)state;
+	uint8_t bytes[GP_RECORD_HEADER_BYTES + GP_PING_BYTES] = {0};
+	for (int i = 0; i < GP_PING_BYTES; i++)
+		bytes[GP_RECORD_HEADER_BYTES + i] = (uint8_t)(i + 1);
+	const struct gp_record_head ping = {.kind = GP_RECORD_PING, .len = GP_PING_BYTES};
+	const struct gp_record_head pong = {.kind = GP_RECORD_PONG, .len = GP_PING_BYTES};
+	gp_record_head_write(&ping, bytes);
+	expect("ping", bytes, sizeof bytes);
+	gp_record_head_write(&pong, bytes);
+	expect("pong", bytes, sizeof bytes);
+}
+
+static void a_frame_in_one_segment_looks_as_shown(void **state)
+{
+	(void)state;
+	uint8_t bytes[GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES + 8];
+	uint8_t *payload = bytes + GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES;
+	const float values[2] = {1.0f, -2.0f};
+	memcpy(payload, values, sizeof values);
+	const struct gp_record_head record = {
+		.kind = GP_RECORD_SEGMENT,
+		.klass = (uint8_t)gp_frame_class(GP_FRAME_GRAD_UP),
+		.flags = GP_SEGMENT_FIRST | GP_SEGMENT_LAST,
+		.len = GP_FRAME_HEADER_BYTES + 8,
+	};
+	const struct gp_frame_head frame = {
+		.type = GP_FRAME_GRAD_UP,
+		.codec = 1,
+		.chunk = 2,
+		.session = 1,
+		.step = 5,
+		.payload_len = 8,
+		.checksum = gp_frame_checksum(payload, 8),
+	};
+	gp_record_head_write(&record, bytes);
+	gp_frame_head_write(&frame, bytes + GP_RECORD_HEADER_BYTES);
+	expect("frame-grad-up", bytes, sizeof bytes);
+	assert_int_equal(gp_frame_wire_bytes(8, GP_SEGMENT_BYTES_DEFAULT), sizeof bytes);
+}
+
+static void a_frame_of_two_segments_is_cut_as_shown(void **state)
+{
+	(void)state;
+	const struct block *b = find("segments-act-up");
+	struct gp_record_head first, last;
+	struct gp_err err;
+	assert_int_equal(b->len, 2 * GP_RECORD_HEADER_BYTES);
+	assert_int_equal(gp_record_head_read(b->bytes, &first, &err), GP_OK);
+	assert_int_equal(gp_record_head_read(b->bytes + GP_RECORD_HEADER_BYTES, &last, &err), GP_OK);
+	assert_int_equal(first.klass, gp_frame_class(GP_FRAME_ACT_UP));
+	assert_int_equal(first.flags, GP_SEGMENT_FIRST);
+	assert_int_equal(first.len, GP_SEGMENT_BYTES_DEFAULT);
+	assert_int_equal(last.klass, gp_frame_class(GP_FRAME_ACT_UP));
+	assert_int_equal(last.flags, GP_SEGMENT_LAST);
+	assert_int_equal(first.len + last.len, GP_FRAME_HEADER_BYTES + 200000);
+	assert_int_equal(gp_frame_wire_bytes(200000, GP_SEGMENT_BYTES_DEFAULT), 200000 + 64 + 32);
+}
+
+static void what_the_page_calls_refused_is_refused(void **state)
+{
+	(void)state;
+	int prefaces = 0, records = 0;
+	for (int i = 0; i < block_count; i++) {
+		const struct block *b = &blocks[i];
+		struct gp_record_head h;
+		uint16_t version;
+		struct gp_err err;
+		if (strncmp(b->name, "refused-preface", 15) == 0) {
+			assert_int_equal(b->len, GP_PREFACE_BYTES);
+			assert_int_equal(gp_preface_read(b->bytes, &version, &err), GP_PROTO);
+			prefaces++;
+		} else if (strncmp(b->name, "refused-record", 14) == 0) {
+			assert_int_equal(b->len, GP_RECORD_HEADER_BYTES);
+			assert_int_equal(gp_record_head_read(b->bytes, &h, &err), GP_PROTO);
+			/* The checksum is right except in the one example about it. */
+			assert_int_equal(strstr(err.text, "checksum") != NULL, strstr(b->name, "checksum") != NULL);
+			records++;
+		}
+	}
+	assert_int_equal(prefaces, 2);
+	assert_int_equal(records, 3);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_page_has_exactly_the_examples_that_are_tested),
+		cmocka_unit_test(the_preface_is_the_one_we_send),
+		cmocka_unit_test(a_commit_is_packed_as_shown),
+		cmocka_unit_test(heartbeats_look_as_shown),
+		cmocka_unit_test(a_frame_in_one_segment_looks_as_shown),
+		cmocka_unit_test(a_frame_of_two_segments_is_cut_as_shown),
+		cmocka_unit_test(what_the_page_calls_refused_is_refused),
+	};
+	return cmocka_run_group_tests(tests, read_page, NULL);
+}
