@@ -349,8 +349,8 @@ clean_up() {
 clean_leftovers() {
 	local name pid
 	check_host
-	for name in $(ip netns list | awk '/^gplink-/ { print $1 }'); do
-		pid=${name#gplink-}
+	for name in /run/netns/gplink-*; do
+		name=${name##*/} pid=${name#gplink-}
 		grep -aqs 'link\.sh' "/proc/${pid%%-*}/cmdline" || remove_namespace "$name"
 	done
 }
