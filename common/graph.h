@@ -36,7 +36,7 @@ enum gp_op {
 	GP_OP_ADD = 6,
 	GP_OP_AVG_POOL = 7,
 	GP_OP_MAX_POOL = 8,
-	GP_OP_GLOBAL_AVG_POOL = 9,
+	GP_OP_GLOBAL_AVG_POOL = 9, /* (H,W,C) -> (1,1,C) */
 	GP_OP_LINEAR = 10,
 	GP_OP_FLATTEN = 11, /* (N,H,W,C) -> (N,C*H*W) in PyTorch's C,H,W order */
 	GP_OP_DROPOUT = 12,
@@ -144,8 +144,9 @@ enum gp_status gp_graph_begin_block(struct gp_graph *g, const char *name, struct
 /*
  * Appends one node (a copy of `n`'s op, name, in, u), infers its shape and
  * MACs, checks every attribute and limit, and lists its parameters with
- * PyTorch's default initialisation. Safe on nodes that came from a peer.
- * *index gets the node's index.
+ * PyTorch's default initialisation. Safe on nodes that came from a peer; on
+ * failure the graph is as it was. Names are letters, digits, '_', '-' and
+ * single dots, with room for ".running_mean". *index gets the node's index.
  */
 enum gp_status gp_graph_add(struct gp_graph *g, const struct gp_node *n, int *index, struct gp_err *err);
 
@@ -170,7 +171,11 @@ enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);
  */
 enum gp_status gp_graph_part(const struct gp_graph *g, int from, int to, struct gp_graph **out, struct gp_err *err);
 
-/* "H:T" as design section 4: head = blocks [0,head), body = [head,tail), tail = [tail,blocks). Each part non-empty. */
+/*
+ * "H:T" as design section 4: head = blocks [0,head), body = [head,tail), tail =
+ * [tail,blocks), none empty. Numbers count blocks from the front, negative ones
+ * from the back. GP_USAGE tells how many blocks there are.
+ */
 struct gp_cut {
 	int head, tail;
 };

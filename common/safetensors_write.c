@@ -18,7 +18,7 @@
 #include "common/fault.h"
 #include "common/mem.h"
 
-#define DATA_ALIGN 8
+#define DATA_ALIGN 8 /* the header is padded with spaces so that the data starts aligned */
 
 static enum gp_status fail_os(struct gp_err *err, enum gp_status code, const char *doing, const char *path)
 {
@@ -73,36 +73,25 @@ static enum gp_status add_entry(json_t *header, const struct gp_st_item *item, u
 	return GP_OK;
 }
 
-/* JSON text padded with spaces so that the data starts aligned. The caller frees *text with free(). */
+/* The header's JSON text; the caller frees it with free(), as it is jansson's. */
 static enum gp_status build_header(const struct gp_st_item *const *sorted, int count, const struct gp_st_pair *meta,
 				   int meta_count, char **text, struct gp_err *err)
 {
 	uint64_t offset = 0;
 	json_t *header = json_object();
-	if (add_metadata(header, meta, meta_count, err) != GP_OK)
-		goto fail;
-	for (int i = 0; i < count; i++) {
-		if (add_entry(header, sorted[i], &offset, err) != GP_OK) {
+	enum gp_status status = add_metadata(header, meta, meta_count, err);
+	for (int i = 0; i < count && status == GP_OK; i++) {
+		status = add_entry(header, sorted[i], &offset, err);
+		if (status != GP_OK)
 			gp_err_prefix(err, "tensor '%.100s'", sorted[i]->name);
-			goto fail;
-		}
 	}
-	char *json = json_dumps(header, JSON_COMPACT);
-	size_t len = json ? strlen(json) : 0, padded = (len + DATA_ALIGN - 1) / DATA_ALIGN * DATA_ALIGN;
-	char *whole = json ? realloc(json, padded + 1) : NULL;
-	if (!whole) {
-		free(json);
-		gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory for a safetensors header");
-		goto fail;
-	}
-	memset(whole + len, ' ', padded - len);
-	whole[padded] = '\0';
+	char *json = status == GP_OK ? json_dumps(header, JSON_COMPACT) : NULL;
 	json_decref(header);
-	*text = whole;
+	GP_TRY(status);
+	if (!json)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a safetensors header");
+	*text = json;
 	return GP_OK;
-fail:
-	json_decref(header);
-	return err->code;
 }
 
 /* --- the file --------------------------------------------------------------------------------------------------- */
@@ -158,9 +147,12 @@ static enum gp_status create_temp(const char *path, char *temp, int *out, struct
 static enum gp_status write_content(int fd, const char *header, const struct gp_st_item *const *sorted, int count,
 				    const char *path, struct gp_err *err)
 {
-	uint64_t len = strlen(header); /* little-endian host, checked in safetensors.c */
-	GP_TRY(write_all(fd, &len, sizeof len, path, err));
+	static const char spaces[DATA_ALIGN + 1] = "        ";
+	uint64_t len = strlen(header), pad = (DATA_ALIGN - len % DATA_ALIGN) % DATA_ALIGN;
+	uint64_t field = len + pad; /* little-endian host, checked in safetensors.c */
+	GP_TRY(write_all(fd, &field, sizeof field, path, err));
 	GP_TRY(write_all(fd, header, len, path, err));
+	GP_TRY(write_all(fd, spaces, pad, path, err));
 	for (int i = 0; i < count; i++)
 		GP_TRY(write_all(fd, sorted[i]->data, gp_shape_elements(&sorted[i]->shape) * sizeof(float), path, err));
 	return sync_fd(fd, path, err);
