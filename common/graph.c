@@ -72,6 +72,7 @@ struct gp_graph *gp_graph_new(const char *name, const struct gp_shape *input, st
 	}
 	copy_name(g->name, name);
 	g->node[0] = (struct gp_node){.op = GP_OP_INPUT, .name = "input", .in = {-1, -1}, .shape = *input};
+	g->node[0].name_id = gp_rng_name_id(g->node[0].name);
 	g->nodes = 1;
 	return g;
 }
@@ -124,7 +125,7 @@ static enum gp_status check_new_node(const struct gp_graph *g, const struct gp_n
 	if (g->nodes >= GP_GRAPH_MAX_NODES)
 		GP_FAIL(err, GP_INVALID, "a graph may have %d nodes", GP_GRAPH_MAX_NODES);
 	for (int i = 0; i < g->nodes; i++)
-		if (strcmp(g->node[i].name, n->name) == 0)
+		if (g->node[i].name_id == n->name_id && strcmp(g->node[i].name, n->name) == 0)
 			GP_FAIL(err, GP_INVALID, "node %d has the same name", i);
 	return check_inputs(g, n, err);
 }
@@ -187,6 +188,7 @@ enum gp_status gp_graph_add(struct gp_graph *g, const struct gp_node *n, int *in
 	if (check_name(n->name, err) != GP_OK)
 		return gp_err_prefix(err, "node %d", g->nodes);
 	copy_name(copy.name, n->name);
+	copy.name_id = gp_rng_name_id(copy.name);
 	if (add_node(g, &copy, err) != GP_OK)
 		return gp_err_prefix(err, "node %d (%s %s)", g->nodes, gp_op_name(copy.op), copy.name);
 	*index = g->nodes - 1;

@@ -78,6 +78,7 @@ struct gp_dropout_attr {
 struct gp_node {
 	enum gp_op op;
 	char name[GP_NAME_MAX]; /* state_dict prefix, "features.0.0"; unique; may be made up for ops without parameters */
+	uint64_t name_id;       /* gp_rng_name_id(name), to find equal names fast */
 	int in[2];              /* indices of earlier nodes; in[1] for ADD only, else -1 */
 	union {
 		struct gp_conv_attr conv;
