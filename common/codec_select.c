@@ -1,138 +1,296 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Selection by histogram: the bit pattern of a float, made order-preserving,
- * is counted digit by digit (11, 11, 10 bits from the top); after each pass
- * only the bins that hold a wanted rank are looked at. Three passes over the
- * tensor for up to BATCH ranks. See codec_select.h. Test: tests/unit/test_codec_select.c
+ * Selection by windows, after Floyd and Rivest ("Expected time bounds for
+ * selection", CACM 1975), many elements per instruction: a small sorted sample
+ * gives, for each wanted rank, two values that almost surely enclose it; one
+ * pass counts the elements at or below the lower one and keeps those between;
+ * the rank is then looked for among the kept, in the same way, until they are
+ * few enough to be sorted. The counts prove that a result is exact; when they
+ * do not (a window missed its rank, or too much was kept), the histogram
+ * answers instead. A scatter histogram over the whole tensor was measured to be several
+ * times slower, because its counters depend on each other through memory.
+ *
+ * Equal values: a value that fills a whole window, or more than one place at
+ * its edge, gets a window of its own that is counted but not kept, so that a tensor with half its
+ * elements zero costs no more than another.
+ *
+ * See codec_select.h. Test: tests/unit/test_codec_select.c
  */
 #include "common/codec_select.h"
 
-#include <string.h>
+#include <math.h>
 
-enum { BATCH = 32, DIGIT = 11, BINS = 1 << DIGIT, LOW_BINS = 1 << 10 };
+#include "common/codec_histogram.h"
+
+enum {
+	SORT_MAX = 16384,   /* up to so many elements are sorted outright */
+	SAMPLE_MAX = 16384, /* elements of the largest sample */
+	WINDOWS_MAX = 64,   /* beyond, the histogram is faster */
+	BLOCK = 4096,       /* elements that stay in L1 while each window looks at them */
+};
+
+/* Elements strictly between lo and hi. Windows are disjoint and ascending. */
+struct window {
+	float lo, hi;
+	bool keep; /* false: all inside are equal to `value` */
+	float value;
+	uint64_t at_or_below; /* elements <= lo */
+	uint64_t inside;
+};
 
 struct gp_select {
-	uint64_t n;
-	uint32_t top[BINS];         /* elements per top digit */
-	uint8_t slot[BINS];         /* 1 + index of the top digit among those wanted, 0 = not wanted */
-	uint8_t slot2[BATCH][BINS]; /* the same for the middle digit below a wanted top digit */
-	uint32_t middle[BATCH][BINS];
-	uint32_t low[BATCH][LOW_BINS];
+	uint64_t n, misses;
+	const struct gp_codec_loops *loops;
+	struct gp_histogram *histogram;
+	float *kept[2]; /* in turn: what one level keeps is what the next looks at */
+	size_t room[2];
+	struct window window[WINDOWS_MAX];
+	int windows;
+	uint32_t key[2][SAMPLE_MAX]; /* a sample, or the last few elements, being sorted */
 };
 
-/* One wanted rank on its way down the digits. */
-struct want {
-	uint64_t rank; /* within the bin reached so far */
-	uint32_t key;  /* digits known so far */
-	int slot;
-};
-
-enum gp_status gp_select_new(uint64_t n, struct gp_select **out, struct gp_err *err)
+enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, struct gp_select **out, struct gp_err *err)
 {
-	void *s;
-	GP_TRY(gp_alloc_array(&s, 1, sizeof **out, err));
+	void *p;
+	GP_TRY(gp_alloc_array(&p, 1, sizeof **out, err));
+	struct gp_select *s = p;
+	s->n = n;
+	s->loops = loops;
+	enum gp_status status = gp_histogram_new(&s->histogram, err);
+	for (int i = 0; i < 2 && status == GP_OK && n > SORT_MAX; i++) {
+		s->room[i] = n / (2u << i) + BLOCK + GP_SIFT_SLACK;
+		status = gp_alloc_array(&p, s->room[i], sizeof(float), err);
+		if (status == GP_OK)
+			s->kept[i] = p;
+	}
+	if (status != GP_OK) {
+		gp_select_free(s);
+		return status;
+	}
 	*out = s;
-	(*out)->n = n;
 	return GP_OK;
 }
 
 void gp_select_free(struct gp_select *s)
 {
+	if (!s)
+		return;
+	gp_histogram_free(s->histogram);
+	gp_free(s->kept[0]);
+	gp_free(s->kept[1]);
 	gp_free(s);
 }
 
-/* Unsigned integers in the order of the floats; -0 just below +0. */
-static inline uint32_t key_of(float x)
+uint64_t gp_select_misses(const struct gp_select *s)
 {
-	uint32_t u;
-	memcpy(&u, &x, sizeof u);
-	return u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
+	return s->misses;
 }
 
-static float value_of(uint32_t key)
+/* One stable pass of a radix sort over 11 bits from `shift` on. */
+static void sort_digit(const uint32_t *from, uint32_t *to, size_t n, int shift)
 {
-	uint32_t u = key & 0x80000000u ? key ^ 0x80000000u : ~key;
-	float x;
-	memcpy(&x, &u, sizeof x);
-	return x + 0.0f;
-}
-
-/* Moves w->rank into the bin that holds it, which is returned. */
-static uint32_t descend(struct want *w, const uint32_t *bins)
-{
-	uint32_t bin = 0;
-	while (w->rank >= bins[bin])
-		w->rank -= bins[bin++];
-	return bin;
-}
-
-static void count_top(struct gp_select *s, const float *x)
-{
-	memset(s->top, 0, sizeof s->top);
-	for (uint64_t i = 0; i < s->n; i++)
-		s->top[key_of(x[i]) >> 21]++;
-}
-
-static void count_middle(struct gp_select *s, const float *x)
-{
-	for (uint64_t i = 0; i < s->n; i++) {
-		uint32_t key = key_of(x[i]);
-		int slot = s->slot[key >> 21];
-		if (slot)
-			s->middle[slot - 1][key >> 10 & (BINS - 1)]++;
+	uint32_t at[2048] = {0}, sum = 0;
+	for (size_t i = 0; i < n; i++)
+		at[from[i] >> shift & 2047]++;
+	for (int d = 0; d < 2048; d++) {
+		uint32_t count = at[d];
+		at[d] = sum;
+		sum += count;
 	}
+	for (size_t i = 0; i < n; i++)
+		to[at[from[i] >> shift & 2047]++] = from[i];
 }
 
-static void count_low(struct gp_select *s, const float *x)
+/* Sorts key[0][0..n); the result is in key[1]. */
+static const uint32_t *sort_keys(struct gp_select *s, size_t n)
 {
-	for (uint64_t i = 0; i < s->n; i++) {
-		uint32_t key = key_of(x[i]);
-		int slot = s->slot[key >> 21];
-		int slot2 = slot ? s->slot2[slot - 1][key >> 10 & (BINS - 1)] : 0;
-		if (slot2)
-			s->low[slot2 - 1][key & (LOW_BINS - 1)]++;
-	}
+	sort_digit(s->key[0], s->key[1], n, 0);
+	sort_digit(s->key[1], s->key[0], n, 11);
+	sort_digit(s->key[0], s->key[1], n, 22);
+	return s->key[1];
 }
 
-static void select_batch(struct gp_select *s, const float *x, struct want *w, int count)
+static void select_by_sort(struct gp_select *s, const float *x, size_t n, const uint64_t *rank, int count, float *value)
 {
-	int slots = 0, slots2 = 0;
-	memset(s->slot, 0, sizeof s->slot);
-	for (int i = 0; i < count; i++) {
-		uint32_t bin = descend(&w[i], s->top);
-		if (!s->slot[bin])
-			s->slot[bin] = (uint8_t)++slots;
-		w[i].slot = s->slot[bin] - 1;
-		w[i].key = bin << 21;
-	}
-	memset(s->middle, 0, (size_t)slots * sizeof s->middle[0]);
-	memset(s->slot2, 0, (size_t)slots * sizeof s->slot2[0]);
-	count_middle(s, x);
-	for (int i = 0; i < count; i++) {
-		uint32_t bin = descend(&w[i], s->middle[w[i].slot]);
-		uint8_t *slot2 = &s->slot2[w[i].slot][bin];
-		if (!*slot2)
-			*slot2 = (uint8_t)++slots2;
-		w[i].slot = *slot2 - 1;
-		w[i].key |= bin << 10;
-	}
-	memset(s->low, 0, (size_t)slots2 * sizeof s->low[0]);
-	count_low(s, x);
+	for (size_t i = 0; i < n; i++)
+		s->key[0][i] = gp_key_of_float(x[i]);
+	const uint32_t *sorted = sort_keys(s, n);
 	for (int i = 0; i < count; i++)
-		w[i].key |= descend(&w[i], s->low[w[i].slot]);
+		value[i] = gp_float_of_key(sorted[rank[i]]);
 }
 
-void gp_select_ranks(struct gp_select *s, const float *x, const uint64_t *rank, int count, float *value)
+/* One element out of each of m equal stretches, at places that follow no period a tensor could have. */
+static const uint32_t *sorted_sample(struct gp_select *s, const float *x, uint64_t n, size_t m)
 {
-	struct want w[BATCH];
-	if (count)
-		count_top(s, x);
-	for (int at = 0; at < count; at += BATCH) {
-		int batch = count - at < BATCH ? count - at : BATCH;
-		for (int i = 0; i < batch; i++)
-			w[i] = (struct want){.rank = rank[at + i]};
-		select_batch(s, x, w, batch);
-		for (int i = 0; i < batch; i++)
-			value[at + i] = value_of(w[i].key);
+	for (size_t i = 0; i < m; i++) {
+		uint64_t begin = i * n / m, length = (i + 1) * n / m - begin;
+		s->key[0][i] = gp_key_of_float(x[begin + (length * ((uint32_t)i * 2654435769u) >> 32)]);
 	}
+	return sort_keys(s, m);
+}
+
+/* How much to sample for `wanted` separate ranks out of n: the cost of the sample against the cost of what its windows
+ * keep, and enough for the windows to keep less than half. */
+static size_t sample_size(uint64_t n, int wanted)
+{
+	double m = fmax(0.35 * pow((double)wanted * (double)n, 2.0 / 3), 64.0 * wanted * wanted);
+	return m < SAMPLE_MAX ? (size_t)m : SAMPLE_MAX;
+}
+
+static bool add_window(struct gp_select *s, struct window w)
+{
+	if (s->windows == WINDOWS_MAX)
+		return false;
+	s->window[s->windows++] = w;
+	return true;
+}
+
+/* The window of one value, unless the last window is just that. */
+static bool add_point(struct gp_select *s, float v)
+{
+	const struct window *last = s->windows ? &s->window[s->windows - 1] : NULL;
+	if (last && !last->keep && last->value == v)
+		return true;
+	return add_window(s,
+			  (struct window){.lo = nextafterf(v, -INFINITY), .hi = nextafterf(v, INFINITY), .value = v});
+}
+
+/* What lies between places a and b of the sample; a = -1 and b = m stand for the ends of the number line. */
+static bool add_span(struct gp_select *s, const uint32_t *sorted, int64_t m, int64_t a, int64_t b)
+{
+	const float lo = a < 0 ? -INFINITY : gp_float_of_key(sorted[a]);
+	const float hi = b >= m ? INFINITY : gp_float_of_key(sorted[b]);
+	bool fits = true;
+	if (a >= 0 && a + 1 < m && gp_float_of_key(sorted[a + 1]) == lo)
+		fits = add_point(s, lo);
+	if (lo < hi)
+		fits = fits && add_window(s, (struct window){.lo = lo, .hi = hi, .keep = true});
+	if (b < m && b >= 1 && gp_float_of_key(sorted[b - 1]) == hi)
+		fits = fits && add_point(s, hi);
+	return fits;
+}
+
+/* Disjoint ascending windows that enclose the ranks but for about one in two thousand. */
+static bool place_windows(struct gp_select *s, const uint32_t *sorted, size_t m, uint64_t n, const uint64_t *rank,
+			  int count)
+{
+	int64_t begin = 0, end = -2; /* the span being gathered; none yet */
+	s->windows = 0;
+	for (int i = 0; i < count; i++) {
+		double q = (double)rank[i] / (double)n, spread = 3.5 * sqrt((double)m * q * (1 - q)) + 2;
+		int64_t at = (int64_t)(q * (double)m), a = at - (int64_t)spread, b = at + (int64_t)spread;
+		a = a < 0 ? -1 : a;
+		b = b > (int64_t)m ? (int64_t)m : b;
+		if (a <= end) {
+			end = b > end ? b : end;
+			continue;
+		}
+		if (end >= 0 && !add_span(s, sorted, (int64_t)m, begin, end))
+			return false;
+		begin = a;
+		end = b;
+	}
+	return add_span(s, sorted, (int64_t)m, begin, end);
+}
+
+struct range {
+	float min, max;
+};
+
+/* Counts and keeps by all windows; *kept gets how many. `r` (optional) gets the range. False when an element is not
+ * finite or the room is used up; *finite tells which. */
+static bool look_through(struct gp_select *s, const float *x, uint64_t n, int level, size_t *kept, struct range *r,
+			 bool *finite)
+{
+	float *to = s->kept[level % 2];
+	size_t used = 0;
+	for (uint64_t at = 0; at < n; at += BLOCK) {
+		const size_t length = n - at < BLOCK ? n - at : BLOCK;
+		float min, max;
+		if (r) {
+			*finite = s->loops->range(x + at, length, &min, &max);
+			if (!*finite)
+				return false;
+			r->min = at == 0 || min < r->min ? min : r->min;
+			r->max = at == 0 || max > r->max ? max : r->max;
+		}
+		for (struct window *w = s->window; w < s->window + s->windows; w++) {
+			if (used + BLOCK + GP_SIFT_SLACK > s->room[level % 2])
+				return false;
+			size_t in = s->loops->sift(x + at, length, w->lo, w->hi, w->keep ? to + used : NULL,
+						   &w->at_or_below);
+			w->inside += in;
+			used += w->keep ? in : 0;
+		}
+	}
+	*kept = used;
+	return true;
+}
+
+/* Values for ranks in windows of one value; *inner gets the other ranks as ranks among the kept. False on a miss. */
+static bool resolve(const struct gp_select *s, const uint64_t *rank, int count, float *value, uint64_t *inner,
+		    int *place, int *inners)
+{
+	*inners = 0;
+	for (int i = 0; i < count; i++) {
+		const struct window *w = s->window, *end = w + s->windows;
+		uint64_t kept_before = 0;
+		for (; w < end && rank[i] >= w->at_or_below + w->inside; w++)
+			kept_before += w->keep ? w->inside : 0;
+		if (w == end || rank[i] < w->at_or_below)
+			return false;
+		if (w->keep) {
+			inner[*inners] = kept_before + rank[i] - w->at_or_below;
+			place[(*inners)++] = i;
+		} else {
+			value[i] = w->value;
+		}
+	}
+	return true;
+}
+
+/* One level: from x to what its windows keep, and on. */
+static bool select_level(struct gp_select *s, const float *x, uint64_t n, const uint64_t *rank, int count, float *value,
+			 int level, struct range *r, bool *finite)
+{
+	uint64_t inner[WINDOWS_MAX];
+	float inner_value[WINDOWS_MAX];
+	int place[WINDOWS_MAX], inners;
+	size_t kept;
+	if (n <= SORT_MAX) {
+		select_by_sort(s, x, n, rank, count, value);
+		return true;
+	}
+	const size_t m = sample_size(n, (count + 1) / 2);
+	if (!place_windows(s, sorted_sample(s, x, n, m), m, n, rank, count) ||
+	    !look_through(s, x, n, level, &kept, r, finite) || kept > n / 2 ||
+	    !resolve(s, rank, count, value, inner, place, &inners))
+		return false;
+	if (inners && !select_level(s, s->kept[level % 2], kept, inner, inners, inner_value, level + 1, NULL, finite))
+		return false;
+	for (int i = 0; i < inners; i++)
+		value[place[i]] = inner_value[i];
+	return true;
+}
+
+bool gp_select_ranks(struct gp_select *s, const float *x, const uint64_t *rank, int count, float *value, float *min,
+		     float *max)
+{
+	struct range r;
+	bool finite = true;
+	if (s->n > SORT_MAX && count && count < WINDOWS_MAX) {
+		if (select_level(s, x, s->n, rank, count, value, 0, &r, &finite)) {
+			*min = r.min;
+			*max = r.max;
+			return true;
+		}
+		s->misses += finite;
+	}
+	if (!finite || !s->loops->range(x, s->n, min, max))
+		return false;
+	if (s->n <= SORT_MAX)
+		select_by_sort(s, x, s->n, rank, count, value);
+	else
+		gp_histogram_ranks(s->histogram, x, s->n, rank, count, value);
+	return true;
 }

@@ -53,7 +53,7 @@ static void close_sortquant(void *state)
 static enum gp_status allocate_scratch(struct sortquant *q, struct gp_err *err)
 {
 	void *p;
-	GP_TRY(gp_select_new(q->sampled ? q->sampled : q->n, &q->select, err));
+	GP_TRY(gp_select_new(q->loops, q->sampled ? q->sampled : q->n, &q->select, err));
 	if (!q->sampled)
 		return GP_OK;
 	GP_TRY(gp_alloc_array(&p, q->sampled, sizeof *q->sample, err));
@@ -90,8 +90,9 @@ static uint64_t first_rank(uint64_t n, int parts, int p)
 
 /* Partitions begin and end at exact order statistics. With n < parts the last ones are empty: they stay at the
  * tensor's max, where they catch the elements equal to it. */
-static bool exact_table(struct sortquant *q, const float *x, float min, float max)
+static bool exact_table(struct sortquant *q, const float *x)
 {
+	float min, max;
 	uint64_t rank[2 * MAX_PARTS] = {0};
 	float value[2 * MAX_PARTS];
 	const int parts = 1 << q->table.split;
@@ -100,7 +101,8 @@ static bool exact_table(struct sortquant *q, const float *x, float min, float ma
 		rank[count++] = first_rank(q->n, parts, p) - 1;
 		rank[count++] = first_rank(q->n, parts, p);
 	}
-	gp_select_ranks(q->select, x, rank, count, value);
+	if (!gp_select_ranks(q->select, x, rank, count, value, &min, &max))
+		return false;
 	bool fits = true;
 	for (int p = 0; p < full; p++)
 		fits &= gp_quant_set(&q->table, p, p ? value[2 * p - 1] : min, p + 1 < full ? value[2 * p] : max);
@@ -123,9 +125,10 @@ static void draw_sample(struct sortquant *q, const float *x, uint64_t draw)
 }
 
 /* Partitions tile min..max, so that no element lies outside of one. */
-static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw, float min, float max)
+static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw)
 {
 	uint64_t rank[MAX_PARTS] = {0};
+	float min, max; /* of the sample: not needed */
 	float value[MAX_PARTS + 1];
 	const int parts = 1 << q->table.split;
 	draw_sample(q, x, draw);
@@ -133,9 +136,9 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw, fl
 		uint64_t r = first_rank(q->sampled, parts, p);
 		rank[p - 1] = r < q->sampled ? r : q->sampled - 1;
 	}
-	gp_select_ranks(q->select, q->sample, rank, parts - 1, value + 1);
-	value[0] = min;
-	value[parts] = max;
+	if (!q->loops->range(x, q->n, &value[0], &value[parts]) ||
+	    !gp_select_ranks(q->select, q->sample, rank, parts - 1, value + 1, &min, &max))
+		return false;
 	bool fits = true;
 	for (int p = 0; p < parts; p++)
 		fits &= gp_quant_set(&q->table, p, value[p], value[p + 1]);
@@ -145,10 +148,7 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw, fl
 static bool encode(void *state, const float *x, uint64_t draw, uint8_t *out, size_t *len)
 {
 	struct sortquant *q = state;
-	float min, max;
-	if (!q->loops->range(x, q->n, &min, &max))
-		return false;
-	if (!(q->sampled ? sampled_table(q, x, draw, min, max) : exact_table(q, x, min, max)))
+	if (!(q->sampled ? sampled_table(q, x, draw) : exact_table(q, x)))
 		return false;
 	gp_quant_write(q->loops, &q->table, x, q->n, out);
 	*len = gp_quant_bytes(q->table.bits, q->table.split, q->n);

@@ -10,11 +10,18 @@
 
 static bool can_run(const struct gp_codec_loops *loops)
 {
-	return loops == &gp_codec_loops_portable;
+	if (loops == &gp_codec_loops_avx512)
+		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+	if (loops == &gp_codec_loops_avx2)
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+		       __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+	return true;
 }
 
 /* Best first. */
-static const struct gp_codec_loops *const known[] = {&gp_codec_loops_portable};
+static const struct gp_codec_loops *const known[] = {&gp_codec_loops_avx512, &gp_codec_loops_avx2,
+						     &gp_codec_loops_portable};
 enum { KNOWN = sizeof known / sizeof known[0] };
 
 const struct gp_codec_loops *gp_codec_loops_named(const char *name)

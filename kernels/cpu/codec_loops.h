@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #define GP_QUANT_MAX_SPLIT 8
+#define GP_SIFT_SLACK      16
 #define GP_QUANT_BLOCK     1024 /* codes handled at a time, between quantizing and packing: stays in L1 */
 
 /* 2^split partitions with 2^bits levels each; a code is partition << bits | level. */
@@ -33,6 +34,9 @@ struct gp_codec_loops {
 	const char *name;
 	/* Smallest and largest of x[0..n), n >= 1. False, and no result, when any is NaN or infinite. */
 	bool (*range)(const float *x, size_t n, float *min, float *max);
+	/* Counts x <= lo into *at_or_below (+=) and copies the elements with lo < x < hi to `kept`, in order; returns how
+	 * many. Writes up to kept[n + GP_SIFT_SLACK); kept NULL: counts only. */
+	size_t (*sift)(const float *x, size_t n, float lo, float hi, float *kept, uint64_t *at_or_below);
 	/* x >= min[0] and every quotient below 2^24: holds for what the codecs put into the table. */
 	void (*quantize)(const struct gp_quant_table *t, const float *x, size_t n, uint16_t *codes);
 	void (*dequantize)(const struct gp_quant_table *t, const uint16_t *codes, size_t n, float *x);

@@ -38,6 +38,20 @@ static bool range(const float *x, size_t n, float *min, float *max)
 	return true;
 }
 
+static size_t sift(const float *x, size_t n, float lo, float hi, float *kept, uint64_t *at_or_below)
+{
+	size_t inside = 0;
+	uint64_t below = 0;
+	for (size_t i = 0; i < n; i++) {
+		below += x[i] <= lo;
+		if (kept)
+			kept[inside] = x[i];
+		inside += x[i] > lo && x[i] < hi;
+	}
+	*at_or_below += below;
+	return inside;
+}
+
 static void quantize(const struct gp_quant_table *t, const float *x, size_t n, uint16_t *codes)
 {
 	const long top = (1l << t->bits) - 1;
@@ -153,6 +167,7 @@ static bool from_bf16(const uint8_t *in, size_t n, float *x)
 const struct gp_codec_loops gp_codec_loops_portable = {
 	.name = "portable",
 	.range = range,
+	.sift = sift,
 	.quantize = quantize,
 	.dequantize = dequantize,
 	.pack = pack,

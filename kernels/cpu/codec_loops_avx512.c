@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Codec loops for AVX-512 (F, BW, DQ, VL). Same results, bit for bit, as
+ * codec_loops_portable.c. Tables of up to 16 partitions live in one register
+ * and are looked up with a permutation; larger ones are gathered.
+ * See codec_loops.h. Test: tests/unit/test_codec_loops.c
+ */
+#include "kernels/cpu/codec_loops.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+/* Lanes [0, n) of 16. */
+static inline __mmask16 first_lanes(size_t n)
+{
+	return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
+}
+
+struct extremes {
+	__m512 min, max, poison;
+};
+
+static inline void widen(struct extremes *e, __m512 v)
+{
+	e->min = _mm512_min_ps(e->min, v);
+	e->max = _mm512_max_ps(e->max, v);
+	e->poison = _mm512_fmadd_ps(v, _mm512_setzero_ps(), e->poison);
+}
+
+static bool range(const float *x, size_t n, float *min, float *max)
+{
+	const __m512 first = _mm512_set1_ps(x[0]);
+	struct extremes a = {first, first, _mm512_setzero_ps()}, b = a;
+	size_t i = 0;
+	for (; i + 32 <= n; i += 32) {
+		widen(&a, _mm512_loadu_ps(x + i));
+		widen(&b, _mm512_loadu_ps(x + i + 16));
+	}
+	for (; i < n; i += 16)
+		widen(&a, _mm512_mask_loadu_ps(first, first_lanes(n - i), x + i));
+	const __m512 poison = _mm512_add_ps(a.poison, b.poison);
+	if (_mm512_cmp_ps_mask(poison, poison, _CMP_UNORD_Q))
+		return false;
+	*min = _mm512_reduce_min_ps(_mm512_min_ps(a.min, b.min)) + 0.0f;
+	*max = _mm512_reduce_max_ps(_mm512_max_ps(a.max, b.max)) + 0.0f;
+	return true;
+}
+
+static size_t count_at_or_below(const float *x, size_t n, __m512 lo, __m512 hi, uint64_t *at_or_below)
+{
+	size_t inside = 0;
+	for (size_t i = 0; i < n; i += 16) {
+		const __mmask16 lanes = first_lanes(n - i);
+		const __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
+		const __mmask16 below = _mm512_mask_cmp_ps_mask(lanes, v, lo, _CMP_LE_OQ);
+		*at_or_below += (uint64_t)_mm_popcnt_u32(below);
+		inside += (size_t)_mm_popcnt_u32(_mm512_mask_cmp_ps_mask(lanes & (__mmask16)~below, v, hi, _CMP_LT_OQ));
+	}
+	return inside;
+}
+
+static size_t sift(const float *x, size_t n, float lo, float hi, float *kept, uint64_t *at_or_below)
+{
+	const __m512 low = _mm512_set1_ps(lo), high = _mm512_set1_ps(hi);
+	const __m512i one = _mm512_set1_epi32(1);
+	__m512i below = _mm512_setzero_si512();
+	if (!kept)
+		return count_at_or_below(x, n, low, high, at_or_below);
+	size_t i = 0, inside = 0;
+	for (; i + 16 <= n; i += 16) {
+		const __m512 v = _mm512_loadu_ps(x + i);
+		const __mmask16 under = _mm512_cmp_ps_mask(v, low, _CMP_LE_OQ);
+		const __mmask16 in =
+			_mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(v, low, _CMP_GT_OQ), v, high, _CMP_LT_OQ);
+		below = _mm512_mask_add_epi32(below, under, below, one);
+		/* Compress in a register: to memory it is microcoded on some processors. */
+		_mm512_storeu_ps(kept + inside, _mm512_maskz_compress_ps(in, v));
+		inside += (size_t)_mm_popcnt_u32(in);
+	}
+	*at_or_below += (uint64_t)_mm512_reduce_add_epi32(below);
+	for (; i < n; i++) {
+		*at_or_below += x[i] <= lo;
+		kept[inside] = x[i];
+		inside += x[i] > lo && x[i] < hi;
+	}
+	return inside;
+}
+
+/* A table column, in a register where it fits and through memory where not. */
+static inline __m512 look_up(const float *table, __m512 in_register, __m512i index, int split)
+{
+	return split <= 4 ? _mm512_permutexvar_ps(index, in_register) : _mm512_i32gather_ps(index, table, 4);
+}
+
+/* Called with a constant `split` up to 4, so that the search is unrolled. */
+static inline __attribute__((always_inline)) void quantize_split(const struct gp_quant_table *t, int split,
+								 const float *x, size_t n, uint16_t *codes)
+{
+	const __m512 mins = _mm512_loadu_ps(t->min), divisors = _mm512_loadu_ps(t->divisor);
+	const __m512i top = _mm512_set1_epi32((1 << t->bits) - 1);
+	const __m128i bits = _mm_cvtsi32_si128(t->bits);
+	for (size_t i = 0; i < n; i += 16) {
+		const __mmask16 lanes = first_lanes(n - i);
+		const __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
+		__m512i p = _mm512_setzero_si512();
+		for (int half = 1 << split >> 1; half; half >>= 1) {
+			const __m512i next = _mm512_add_epi32(p, _mm512_set1_epi32(half));
+			const __m512 from = look_up(t->min, mins, next, split);
+			p = _mm512_mask_mov_epi32(p, _mm512_cmp_ps_mask(v, from, _CMP_GE_OQ), next);
+		}
+		const __m512 above = _mm512_sub_ps(v, look_up(t->min, mins, p, split));
+		const __m512i level = _mm512_cvtps_epi32(_mm512_div_ps(above, look_up(t->divisor, divisors, p, split)));
+		const __m512i code = _mm512_or_si512(_mm512_sll_epi32(p, bits), _mm512_min_epi32(level, top));
+		_mm256_mask_storeu_epi16(codes + i, lanes, _mm512_cvtepi32_epi16(code));
+	}
+}
+
+static void quantize(const struct gp_quant_table *t, const float *x, size_t n, uint16_t *codes)
+{
+	switch (t->split) {
+	case 0:
+		quantize_split(t, 0, x, n, codes);
+		return;
+	case 1:
+		quantize_split(t, 1, x, n, codes);
+		return;
+	case 2:
+		quantize_split(t, 2, x, n, codes);
+		return;
+	case 3:
+		quantize_split(t, 3, x, n, codes);
+		return;
+	case 4:
+		quantize_split(t, 4, x, n, codes);
+		return;
+	default:
+		quantize_split(t, t->split, x, n, codes);
+	}
+}
+
+static inline __attribute__((always_inline)) void dequantize_split(const struct gp_quant_table *t, int split,
+								   const uint16_t *codes, size_t n, float *x)
+{
+	const __m512 mins = _mm512_loadu_ps(t->min), steps = _mm512_loadu_ps(t->step);
+	const __m512i mask = _mm512_set1_epi32((1 << t->bits) - 1);
+	const __m128i bits = _mm_cvtsi32_si128(t->bits);
+	for (size_t i = 0; i < n; i += 16) {
+		const __mmask16 lanes = first_lanes(n - i);
+		const __m512i code = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, codes + i));
+		const __m512i p = _mm512_srl_epi32(code, bits);
+		const __m512 level = _mm512_cvtepi32_ps(_mm512_and_si512(code, mask));
+		const __m512 scaled = _mm512_mul_ps(level, look_up(t->step, steps, p, split));
+		_mm512_mask_storeu_ps(x + i, lanes, _mm512_add_ps(scaled, look_up(t->min, mins, p, split)));
+	}
+}
+
+static void dequantize(const struct gp_quant_table *t, const uint16_t *codes, size_t n, float *x)
+{
+	if (t->split <= 4)
+		dequantize_split(t, 4, codes, n, x);
+	else
+		dequantize_split(t, t->split, codes, n, x);
+}
+
+/* 32 codes to 4 * width bytes; writes 16 bytes at each of out + 0, 1, 2, 3 * width. */
+static inline void pack_32(const uint16_t *codes, int width, uint8_t *out)
+{
+	const __m512i v = _mm512_loadu_si512(codes);
+	/* Two codes per 32 bits, four per 64, eight per 128, always from bit 0. */
+	const __m512i pairs = _mm512_or_si512(_mm512_and_si512(v, _mm512_set1_epi32(0xffff)),
+					      _mm512_sll_epi32(_mm512_srli_epi32(v, 16), _mm_cvtsi32_si128(width)));
+	const __m512i fours =
+		_mm512_or_si512(_mm512_and_si512(pairs, _mm512_set1_epi64(0xffffffff)),
+				_mm512_sll_epi64(_mm512_srli_epi64(pairs, 32), _mm_cvtsi32_si128(2 * width)));
+	const __m512i swapped = _mm512_shuffle_epi32(fours, _MM_PERM_BADC);
+	const __m512i right = _mm512_broadcast_i64x2(_mm_set_epi64x(64 - 4 * width, 0));
+	const __m512i left = _mm512_broadcast_i64x2(_mm_set_epi64x(64, 4 * width));
+	const __m512i eights = _mm512_or_si512(_mm512_srlv_epi64(fours, right), _mm512_sllv_epi64(swapped, left));
+	_mm_storeu_si128((__m128i *)out, _mm512_castsi512_si128(eights));
+	_mm_storeu_si128((__m128i *)(out + width), _mm512_extracti32x4_epi32(eights, 1));
+	_mm_storeu_si128((__m128i *)(out + 2 * width), _mm512_extracti32x4_epi32(eights, 2));
+	_mm_storeu_si128((__m128i *)(out + 3 * width), _mm512_extracti32x4_epi32(eights, 3));
+}
+
+/* Everything but whole bytes. The last codes go through a block with room for the stores of 16 bytes. */
+static void pack_bits(const uint16_t *codes, size_t n, int width, uint8_t *out)
+{
+	const uint8_t *end = out + (n * (size_t)width + 7) / 8;
+	size_t i = 0;
+	for (; i + 32 <= n && end - out >= 3 * width + 16; i += 32, out += 4 * width)
+		pack_32(codes + i, width, out);
+	while (i < n) {
+		uint16_t last[32] = {0};
+		uint8_t packed[4 * 16 + 16];
+		size_t count = n - i < 32 ? n - i : 32, bytes = (count * (size_t)width + 7) / 8;
+		memcpy(last, codes + i, count * sizeof *codes);
+		pack_32(last, width, packed);
+		memcpy(out, packed, bytes);
+		out += bytes;
+		i += count;
+	}
+}
+
+static void pack_bytes(const uint16_t *codes, size_t n, uint8_t *out)
+{
+	for (size_t i = 0; i < n; i += 32) {
+		const __mmask32 lanes = n - i >= 32 ? 0xffffffffu : (1u << (n - i)) - 1;
+		const __m512i v = _mm512_maskz_loadu_epi16(lanes, codes + i);
+		_mm256_mask_storeu_epi8(out + i, lanes, _mm512_cvtepi16_epi8(v));
+	}
+}
+
+static void pack(const uint16_t *codes, size_t n, int width, uint8_t *out)
+{
+	if (width == 8)
+		pack_bytes(codes, n, out);
+	else if (width == 16)
+		memcpy(out, codes, 2 * n);
+	else
+		pack_bits(codes, n, width, out);
+}
+
+/* Per code i of 8: the four bytes from byte i * width / 8 on, and by how many bits they are too far left. */
+struct unpacker {
+	__m512i bytes, shift, mask;
+};
+
+static struct unpacker unpacker_of(int width)
+{
+	uint8_t byte[64];
+	uint32_t shift[16];
+	for (int i = 0; i < 16; i++) {
+		const int bit = i % 8 * width;
+		shift[i] = (uint32_t)bit % 8;
+		for (int b = 0; b < 4; b++)
+			byte[4 * i + b] = bit / 8 + b < 16 ? (uint8_t)(bit / 8 + b) : 0x80;
+	}
+	return (struct unpacker){_mm512_loadu_si512(byte), _mm512_loadu_si512(shift),
+				 _mm512_set1_epi32((1 << width) - 1)};
+}
+
+/* 16 codes from 2 * width bytes; reads 16 bytes at in and at in + width. */
+static inline void unpack_16(const struct unpacker *u, const uint8_t *in, int width, uint16_t *codes)
+{
+	const __m256i a = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)in));
+	const __m256i b = _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(in + width)));
+	const __m512i words = _mm512_shuffle_epi8(_mm512_inserti64x4(_mm512_castsi256_si512(a), b, 1), u->bytes);
+	const __m512i code = _mm512_and_si512(_mm512_srlv_epi32(words, u->shift), u->mask);
+	_mm256_storeu_si256((__m256i *)codes, _mm512_cvtepi32_epi16(code));
+}
+
+static void unpack_bits(const uint8_t *in, size_t n, int width, uint16_t *codes)
+{
+	const struct unpacker u = unpacker_of(width);
+	const uint8_t *end = in + (n * (size_t)width + 7) / 8;
+	size_t i = 0;
+	for (; i + 16 <= n && end - in >= width + 16; i += 16, in += 2 * width)
+		unpack_16(&u, in, width, codes + i);
+	while (i < n) {
+		uint16_t last[16];
+		uint8_t packed[2 * 16 + 16] = {0};
+		size_t count = n - i < 16 ? n - i : 16, bytes = (count * (size_t)width + 7) / 8;
+		memcpy(packed, in, bytes);
+		unpack_16(&u, packed, width, last);
+		memcpy(codes + i, last, count * sizeof *codes);
+		in += bytes;
+		i += count;
+	}
+}
+
+static void unpack_bytes(const uint8_t *in, size_t n, uint16_t *codes)
+{
+	for (size_t i = 0; i < n; i += 32) {
+		const __mmask32 lanes = n - i >= 32 ? 0xffffffffu : (1u << (n - i)) - 1;
+		const __m256i v = _mm256_maskz_loadu_epi8(lanes, in + i);
+		_mm512_mask_storeu_epi16(codes + i, lanes, _mm512_cvtepu8_epi16(v));
+	}
+}
+
+static void unpack(const uint8_t *in, size_t n, int width, uint16_t *codes)
+{
+	if (width == 8)
+		unpack_bytes(in, n, codes);
+	else if (width == 16)
+		memcpy(codes, in, 2 * n);
+	else
+		unpack_bits(in, n, width, codes);
+}
+
+/* True when no 16-bit magnitude seen is at or above the format's infinity. */
+static bool all_below(__m256i largest, int infinity)
+{
+	const __m256i at_least = _mm256_max_epu16(largest, _mm256_set1_epi16((short)infinity));
+	return _mm256_cmpeq_epi16_mask(at_least, largest) == 0;
+}
+
+static bool to_fp16(const float *x, size_t n, uint8_t *out)
+{
+	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
+	__m256i largest = _mm256_setzero_si256();
+	for (size_t i = 0; i < n; i += 16) {
+		const __mmask16 lanes = first_lanes(n - i);
+		const __m256i h = _mm512_cvtps_ph(_mm512_maskz_loadu_ps(lanes, x + i), _MM_FROUND_TO_NEAREST_INT);
+		largest = _mm256_max_epu16(largest, _mm256_and_si256(h, magnitude));
+		_mm256_mask_storeu_epi16(out + 2 * i, lanes, h);
+	}
+	return all_below(largest, 0x7c00);
+}
+
+static bool from_fp16(const uint8_t *in, size_t n, float *x)
+{
+	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
+	__m256i largest = _mm256_setzero_si256();
+	for (size_t i = 0; i < n; i += 16) {
+		const __mmask16 lanes = first_lanes(n - i);
+		const __m256i h = _mm256_maskz_loadu_epi16(lanes, in + 2 * i);
+		largest = _mm256_max_epu16(largest, _mm256_and_si256(h, magnitude));
+		_mm512_mask_storeu_ps(x + i, lanes, _mm512_cvtph_ps(h));
+	}
+	return all_below(largest, 0x7c00);
+}
+
+/* In integers: the processor's own conversion flushes subnormals. */
+static bool to_bf16(const float *x, size_t n, uint8_t *out)
+{
+	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
+	__m256i largest = _mm256_setzero_si256();
+	__mmask16 nan = 0;
+	for (size_t i = 0; i < n; i += 16) {
+		const __mmask16 lanes = first_lanes(n - i);
+		const __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
+		const __m512i u = _mm512_castps_si512(v);
+		const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+		const __m512i sum = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+		const __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
+		largest = _mm256_max_epu16(largest, _mm256_and_si256(h, magnitude));
+		nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q); /* rounding may carry a NaN around to zero */
+		_mm256_mask_storeu_epi16(out + 2 * i, lanes, h);
+	}
+	return !nan && all_below(largest, 0x7f80);
+}
+
+static bool from_bf16(const uint8_t *in, size_t n, float *x)
+{
+	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
+	__m256i largest = _mm256_setzero_si256();
+	for (size_t i = 0; i < n; i += 16) {
+		const __mmask16 lanes = first_lanes(n - i);
+		const __m256i h = _mm256_maskz_loadu_epi16(lanes, in + 2 * i);
+		largest = _mm256_max_epu16(largest, _mm256_and_si256(h, magnitude));
+		_mm512_mask_storeu_epi32(x + i, lanes, _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+	}
+	return all_below(largest, 0x7f80);
+}
+
+const struct gp_codec_loops gp_codec_loops_avx512 = {
+	.name = "avx512",
+	.range = range,
+	.sift = sift,
+	.quantize = quantize,
+	.dequantize = dequantize,
+	.pack = pack,
+	.unpack = unpack,
+	.to_fp16 = to_fp16,
+	.to_bf16 = to_bf16,
+	.from_fp16 = from_fp16,
+	.from_bf16 = from_bf16,
+};
