@@ -29,22 +29,13 @@ enum {
 	BLOCK = 4096,       /* elements that stay in L1 while each window looks at them */
 };
 
-/* Elements strictly between lo and hi. Windows are disjoint and ascending. */
-struct window {
-	float lo, hi;
-	bool keep; /* false: all inside are equal to `value` */
-	float value;
-	uint64_t at_or_below; /* elements <= lo */
-	uint64_t inside;
-};
-
 struct gp_select {
 	uint64_t n, misses;
 	const struct gp_codec_loops *loops;
 	struct gp_histogram *histogram;
 	float *kept[2]; /* in turn: what one level keeps is what the next looks at */
 	size_t room[2];
-	struct window window[WINDOWS_MAX];
+	struct gp_window window[WINDOWS_MAX]; /* disjoint, ascending; one that does not keep holds a single value */
 	int windows;
 	uint32_t key[2][SAMPLE_MAX]; /* a sample, or the last few elements, being sorted */
 };
@@ -137,22 +128,21 @@ static size_t sample_size(uint64_t n, int wanted)
 	return m < SAMPLE_MAX ? (size_t)m : SAMPLE_MAX;
 }
 
-static bool add_window(struct gp_select *s, struct window w)
+static bool add_window(struct gp_select *s, float lo, float hi, bool keep)
 {
 	if (s->windows == WINDOWS_MAX)
 		return false;
-	s->window[s->windows++] = w;
+	s->window[s->windows++] = (struct gp_window){.lo = lo, .hi = hi, .keep = keep};
 	return true;
 }
 
 /* The window of one value, unless the last window is just that. */
 static bool add_point(struct gp_select *s, float v)
 {
-	const struct window *last = s->windows ? &s->window[s->windows - 1] : NULL;
-	if (last && !last->keep && last->value == v)
+	const struct gp_window *last = s->windows ? &s->window[s->windows - 1] : NULL;
+	if (last && !last->keep && last->lo < v && v < last->hi)
 		return true;
-	return add_window(s,
-			  (struct window){.lo = nextafterf(v, -INFINITY), .hi = nextafterf(v, INFINITY), .value = v});
+	return add_window(s, nextafterf(v, -INFINITY), nextafterf(v, INFINITY), false);
 }
 
 /* What lies between places a and b of the sample; a = -1 and b = m stand for the ends of the number line. */
@@ -164,7 +154,7 @@ static bool add_span(struct gp_select *s, const uint32_t *sorted, int64_t m, int
 	if (a >= 0 && a + 1 < m && gp_float_of_key(sorted[a + 1]) == lo)
 		fits = add_point(s, lo);
 	if (lo < hi)
-		fits = fits && add_window(s, (struct window){.lo = lo, .hi = hi, .keep = true});
+		fits = fits && add_window(s, lo, hi, true);
 	if (b < m && b >= 1 && gp_float_of_key(sorted[b - 1]) == hi)
 		fits = fits && add_point(s, hi);
 	return fits;
@@ -214,13 +204,11 @@ static bool look_through(struct gp_select *s, const float *x, uint64_t n, int le
 			r->min = at == 0 || min < r->min ? min : r->min;
 			r->max = at == 0 || max > r->max ? max : r->max;
 		}
-		for (struct window *w = s->window; w < s->window + s->windows; w++) {
+		for (int w = 0; w < s->windows; w += GP_SIFT_WINDOWS) {
+			int group = s->windows - w < GP_SIFT_WINDOWS ? s->windows - w : GP_SIFT_WINDOWS;
 			if (used + BLOCK + GP_SIFT_SLACK > s->room[level % 2])
 				return false;
-			size_t in = s->loops->sift(x + at, length, w->lo, w->hi, w->keep ? to + used : NULL,
-						   &w->at_or_below);
-			w->inside += in;
-			used += w->keep ? in : 0;
+			used += s->loops->sift(x + at, length, s->window + w, group, to + used);
 		}
 	}
 	*kept = used;
@@ -233,7 +221,7 @@ static bool resolve(const struct gp_select *s, const uint64_t *rank, int count, 
 {
 	*inners = 0;
 	for (int i = 0; i < count; i++) {
-		const struct window *w = s->window, *end = w + s->windows;
+		const struct gp_window *w = s->window, *end = w + s->windows;
 		uint64_t kept_before = 0;
 		for (; w < end && rank[i] >= w->at_or_below + w->inside; w++)
 			kept_before += w->keep ? w->inside : 0;
@@ -243,7 +231,7 @@ static bool resolve(const struct gp_select *s, const uint64_t *rank, int count, 
 			inner[*inners] = kept_before + rank[i] - w->at_or_below;
 			place[(*inners)++] = i;
 		} else {
-			value[i] = w->value;
+			value[i] = nextafterf(w->lo, INFINITY) + 0.0f;
 		}
 	}
 	return true;

@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #define GP_QUANT_MAX_SPLIT 8
+#define GP_SIFT_WINDOWS    4
 #define GP_SIFT_SLACK      16
 #define GP_QUANT_BLOCK     1024 /* codes handled at a time, between quantizing and packing: stays in L1 */
 
@@ -30,13 +31,21 @@ struct gp_quant_table {
 	float divisor[1 << GP_QUANT_MAX_SPLIT]; /* step, or 1 where step is 0 (encode) */
 };
 
+/* The open interval lo..hi of the number line, and what was found so far. */
+struct gp_window {
+	float lo, hi;
+	bool keep;
+	uint64_t at_or_below; /* elements <= lo */
+	uint64_t inside;
+};
+
 struct gp_codec_loops {
 	const char *name;
 	/* Smallest and largest of x[0..n), n >= 1. False, and no result, when any is NaN or infinite. */
 	bool (*range)(const float *x, size_t n, float *min, float *max);
-	/* Counts x <= lo into *at_or_below (+=) and copies the elements with lo < x < hi to `kept`, in order; returns how
-	 * many. Writes up to kept[n + GP_SIFT_SLACK); kept NULL: counts only. */
-	size_t (*sift)(const float *x, size_t n, float lo, float hi, float *kept, uint64_t *at_or_below);
+	/* Adds the elements of x to the counts of up to GP_SIFT_WINDOWS disjoint windows, and copies those inside one that
+	 * keeps to `kept`, in order; returns how many. Writes up to kept[n + GP_SIFT_SLACK). NaN is in no window. */
+	size_t (*sift)(const float *x, size_t n, struct gp_window *windows, int count, float *kept);
 	/* x >= min[0] and every quotient below 2^24: holds for what the codecs put into the table. */
 	void (*quantize)(const struct gp_quant_table *t, const float *x, size_t n, uint16_t *codes);
 	void (*dequantize)(const struct gp_quant_table *t, const uint16_t *codes, size_t n, float *x);

@@ -67,23 +67,69 @@ static inline __m256 compress(__m256 v, unsigned lanes)
 	return _mm256_permutevar8x32_ps(v, _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order)));
 }
 
-static size_t sift(const float *x, size_t n, float lo, float hi, float *kept, uint64_t *at_or_below)
+static uint64_t sum_lanes(__m256i v)
 {
-	const __m256 low = _mm256_set1_ps(lo), high = _mm256_set1_ps(hi);
-	size_t i = 0, inside = 0;
-	uint64_t below = 0;
-	for (; i + 8 <= n; i += 8) {
+	uint32_t lane[8], sum = 0;
+	_mm256_storeu_si256((__m256i *)lane, v);
+	for (int i = 0; i < 8; i++)
+		sum += lane[i];
+	return sum;
+}
+
+/* Called with a constant `count`, so that everything about a window stays in registers. */
+static inline __attribute__((always_inline)) size_t sift_windows(const float *x, size_t n, struct gp_window *windows,
+								 int count, float *kept)
+{
+	__m256i below[GP_SIFT_WINDOWS], inside[GP_SIFT_WINDOWS];
+	size_t used = 0;
+#pragma GCC unroll 4
+	for (int w = 0; w < count; w++)
+		below[w] = inside[w] = _mm256_setzero_si256();
+	for (size_t i = 0; i + 8 <= n; i += 8) {
 		const __m256 v = _mm256_loadu_ps(x + i);
-		const __m256 over = _mm256_cmp_ps(v, low, _CMP_GT_OQ), under = _mm256_cmp_ps(v, low, _CMP_LE_OQ);
-		const unsigned in =
-			(unsigned)_mm256_movemask_ps(_mm256_and_ps(over, _mm256_cmp_ps(v, high, _CMP_LT_OQ)));
-		below += (uint64_t)_mm_popcnt_u32((unsigned)_mm256_movemask_ps(under));
-		if (kept)
-			_mm256_storeu_ps(kept + inside, compress(v, in));
-		inside += (size_t)_mm_popcnt_u32(in);
+		__m256 kept_lanes = _mm256_setzero_ps();
+#pragma GCC unroll 4
+		for (int w = 0; w < count; w++) {
+			const __m256 under = _mm256_cmp_ps(v, _mm256_set1_ps(windows[w].lo), _CMP_LE_OQ);
+			const __m256 left = _mm256_cmp_ps(v, _mm256_set1_ps(windows[w].hi), _CMP_LT_OQ);
+			const __m256 in = _mm256_andnot_ps(under, left);
+			/* A lane of a true comparison is -1. */
+			below[w] = _mm256_sub_epi32(below[w], _mm256_castps_si256(under));
+			inside[w] = _mm256_sub_epi32(inside[w], _mm256_castps_si256(in));
+			if (windows[w].keep)
+				kept_lanes = _mm256_or_ps(kept_lanes, in);
+		}
+		const unsigned lanes = (unsigned)_mm256_movemask_ps(kept_lanes);
+		_mm256_storeu_ps(kept + used, compress(v, lanes));
+		used += (size_t)_mm_popcnt_u32(lanes);
 	}
-	*at_or_below += below;
-	return inside + REST.sift(x + i, n - i, lo, hi, kept ? kept + inside : NULL, at_or_below);
+#pragma GCC unroll 4
+	for (int w = 0; w < count; w++) {
+		windows[w].at_or_below += sum_lanes(below[w]);
+		windows[w].inside += sum_lanes(inside[w]);
+	}
+	return used;
+}
+
+static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *kept)
+{
+	const size_t whole = n & ~(size_t)7;
+	size_t used = 0;
+	switch (count) {
+	case 1:
+		used = sift_windows(x, whole, windows, 1, kept);
+		break;
+	case 2:
+		used = sift_windows(x, whole, windows, 2, kept);
+		break;
+	case 3:
+		used = sift_windows(x, whole, windows, 3, kept);
+		break;
+	case 4:
+		used = sift_windows(x, whole, windows, 4, kept);
+		break;
+	}
+	return used + REST.sift(x + whole, n - whole, windows, count, kept + used);
 }
 
 /* A table column of up to 16 entries. */

@@ -46,44 +46,64 @@ static bool range(const float *x, size_t n, float *min, float *max)
 	return true;
 }
 
-static size_t count_at_or_below(const float *x, size_t n, __m512 lo, __m512 hi, uint64_t *at_or_below)
+/* Called with a constant `count`, so that everything about a window stays in registers. */
+static inline __attribute__((always_inline)) size_t sift_windows(const float *x, size_t n, struct gp_window *windows,
+								 int count, float *kept)
 {
-	size_t inside = 0;
-	for (size_t i = 0; i < n; i += 16) {
-		const __mmask16 lanes = first_lanes(n - i);
-		const __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
-		const __mmask16 below = _mm512_mask_cmp_ps_mask(lanes, v, lo, _CMP_LE_OQ);
-		*at_or_below += (uint64_t)_mm_popcnt_u32(below);
-		inside += (size_t)_mm_popcnt_u32(_mm512_mask_cmp_ps_mask(lanes & (__mmask16)~below, v, hi, _CMP_LT_OQ));
+	const __m512i one = _mm512_set1_epi32(1);
+	__m512 lo[GP_SIFT_WINDOWS], hi[GP_SIFT_WINDOWS];
+	__m512i below[GP_SIFT_WINDOWS], inside[GP_SIFT_WINDOWS];
+	__mmask16 keep[GP_SIFT_WINDOWS];
+	size_t used = 0;
+#pragma GCC unroll 4
+	for (int w = 0; w < count; w++) {
+		lo[w] = _mm512_set1_ps(windows[w].lo);
+		hi[w] = _mm512_set1_ps(windows[w].hi);
+		below[w] = inside[w] = _mm512_setzero_si512();
+		keep[w] = windows[w].keep ? 0xffff : 0;
 	}
-	return inside;
+	for (size_t i = 0; i + 16 <= n; i += 16) {
+		const __m512 v = _mm512_loadu_ps(x + i);
+		__mmask16 kept_lanes = 0;
+#pragma GCC unroll 4
+		for (int w = 0; w < count; w++) {
+			const __mmask16 under = _mm512_cmp_ps_mask(v, lo[w], _CMP_LE_OQ);
+			const __mmask16 in = _mm512_mask_cmp_ps_mask((__mmask16)~under, v, hi[w], _CMP_LT_OQ);
+			below[w] = _mm512_mask_add_epi32(below[w], under, below[w], one);
+			inside[w] = _mm512_mask_add_epi32(inside[w], in, inside[w], one);
+			kept_lanes |= in & keep[w];
+		}
+		/* Compressed in a register: to memory it is microcoded on some processors. */
+		_mm512_storeu_ps(kept + used, _mm512_maskz_compress_ps(kept_lanes, v));
+		used += (size_t)_mm_popcnt_u32(kept_lanes);
+	}
+#pragma GCC unroll 4
+	for (int w = 0; w < count; w++) {
+		windows[w].at_or_below += (uint64_t)_mm512_reduce_add_epi32(below[w]);
+		windows[w].inside += (uint64_t)_mm512_reduce_add_epi32(inside[w]);
+	}
+	return used;
 }
 
-static size_t sift(const float *x, size_t n, float lo, float hi, float *kept, uint64_t *at_or_below)
+static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *kept)
 {
-	const __m512 low = _mm512_set1_ps(lo), high = _mm512_set1_ps(hi);
-	const __m512i one = _mm512_set1_epi32(1);
-	__m512i below = _mm512_setzero_si512();
-	if (!kept)
-		return count_at_or_below(x, n, low, high, at_or_below);
-	size_t i = 0, inside = 0;
-	for (; i + 16 <= n; i += 16) {
-		const __m512 v = _mm512_loadu_ps(x + i);
-		const __mmask16 under = _mm512_cmp_ps_mask(v, low, _CMP_LE_OQ);
-		const __mmask16 in =
-			_mm512_mask_cmp_ps_mask(_mm512_cmp_ps_mask(v, low, _CMP_GT_OQ), v, high, _CMP_LT_OQ);
-		below = _mm512_mask_add_epi32(below, under, below, one);
-		/* Compress in a register: to memory it is microcoded on some processors. */
-		_mm512_storeu_ps(kept + inside, _mm512_maskz_compress_ps(in, v));
-		inside += (size_t)_mm_popcnt_u32(in);
+	const size_t whole = n & ~(size_t)15;
+	size_t used = 0;
+	switch (count) {
+	case 1:
+		used = sift_windows(x, whole, windows, 1, kept);
+		break;
+	case 2:
+		used = sift_windows(x, whole, windows, 2, kept);
+		break;
+	case 3:
+		used = sift_windows(x, whole, windows, 3, kept);
+		break;
+	case 4:
+		used = sift_windows(x, whole, windows, 4, kept);
+		break;
 	}
-	*at_or_below += (uint64_t)_mm512_reduce_add_epi32(below);
-	for (; i < n; i++) {
-		*at_or_below += x[i] <= lo;
-		kept[inside] = x[i];
-		inside += x[i] > lo && x[i] < hi;
-	}
-	return inside;
+	return used + gp_codec_loops_portable.sift(x + whole, n - whole, windows, count, kept + used);
 }
 
 /* A table column, in a register where it fits and through memory where not. */

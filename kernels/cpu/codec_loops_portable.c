@@ -38,18 +38,21 @@ static bool range(const float *x, size_t n, float *min, float *max)
 	return true;
 }
 
-static size_t sift(const float *x, size_t n, float lo, float hi, float *kept, uint64_t *at_or_below)
+static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *kept)
 {
-	size_t inside = 0;
-	uint64_t below = 0;
+	size_t used = 0;
 	for (size_t i = 0; i < n; i++) {
-		below += x[i] <= lo;
-		if (kept)
-			kept[inside] = x[i];
-		inside += x[i] > lo && x[i] < hi;
+		bool keep = false;
+		for (struct gp_window *w = windows; w < windows + count; w++) {
+			const bool inside = x[i] > w->lo && x[i] < w->hi;
+			w->at_or_below += x[i] <= w->lo;
+			w->inside += inside;
+			keep |= inside && w->keep;
+		}
+		kept[used] = x[i];
+		used += keep;
 	}
-	*at_or_below += below;
-	return inside;
+	return used;
 }
 
 static void quantize(const struct gp_quant_table *t, const float *x, size_t n, uint16_t *codes)
