@@ -50,6 +50,9 @@ static enum gp_status idx_damaged(const struct idx_file *f, struct gp_err *err)
 {
 	int code;
 	const char *text = gzerror(f->gz, &code);
+	size_t prefix = strlen(f->path); /* zlib says "PATH: what" */
+	if (strncmp(text, f->path, prefix) == 0 && strncmp(text + prefix, ": ", 2) == 0)
+		text += prefix + 2;
 	if (code != Z_OK && code != Z_BUF_ERROR)
 		GP_FAIL(err, GP_INVALID, "%s: damaged gzip data (%s); fetch the file again", f->path, text);
 	GP_FAIL(err, GP_INVALID, "%s ends too early; fetch the file again", f->path);
@@ -202,6 +205,8 @@ static enum gp_status find_file(const char *dir, const char *name, bool packaged
 			"no %s[.gz] in %s: install the package dataset-fashion-mnist or give the folder: "
 			"fashion-mnist:DIR",
 			name, dir);
+	if (stat(dir, &st) != 0)
+		return open_failed(dir, err);
 	GP_FAIL(err, GP_INVALID, "no %s[.gz] in %s; give the folder that holds the four IDX files", name, dir);
 }
 

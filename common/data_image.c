@@ -7,6 +7,7 @@
 #include "common/data_image.h"
 
 #include <png.h>
+#include <setjmp.h>
 #include <string.h>
 #include <turbojpeg.h>
 
@@ -77,10 +78,12 @@ static enum gp_status decode_jpeg(const struct gp_span *bytes, const char *name,
 	if (!scratch->jpeg && !(scratch->jpeg = tjInitDecompress()))
 		GP_FAIL(err, GP_NOMEM, "cannot start the JPEG decoder: %s", tjGetErrorStr2(NULL));
 	tjhandle jpeg = scratch->jpeg;
-	int width, height, subsampling, colors;
+	int width = 0, height = 0, subsampling = 0, colors = 0;
 	if (tjDecompressHeader3(jpeg, bytes->data, bytes->len, &width, &height, &subsampling, &colors) &&
 	    jpeg_failed(jpeg))
 		GP_FAIL(err, GP_INVALID, "%s: damaged JPEG (%s); replace or remove it", name, tjGetErrorStr2(jpeg));
+	if (width < 1 || height < 1) /* the header may hold tables and no picture */
+		GP_FAIL(err, GP_INVALID, "%s: damaged JPEG (no picture in it); replace or remove it", name);
 	GP_TRY(check_size(name, (uint64_t)width, (uint64_t)height, err));
 	bool cmyk = colors == TJCS_CMYK || colors == TJCS_YCCK;
 	size_t count = (size_t)width * (size_t)height;
@@ -95,36 +98,102 @@ static enum gp_status decode_jpeg(const struct gp_span *bytes, const char *name,
 	return GP_OK;
 }
 
-static void drop_alpha(uint8_t *pixels, size_t count)
+/* One PNG being read; libpng's errors come back through `jump`. */
+struct png_reader {
+	struct gp_span left;
+	jmp_buf jump;
+	png_structp png;
+	png_infop info;
+	enum gp_status status; /* of our own failures */
+	char text[128];        /* of libpng's */
+};
+
+static void png_fail(png_structp png, png_const_charp text)
 {
-	for (size_t i = 0; i < count; i++)
-		memmove(pixels + 3 * i, pixels + 4 * i, 3);
+	struct png_reader *r = png_get_error_ptr(png);
+	snprintf(r->text, sizeof r->text, "%s", text);
+	longjmp(r->jump, 1);
+}
+
+static void png_ignore(png_structp png, png_const_charp text)
+{
+	(void)png;
+	(void)text;
+}
+
+static void png_take(png_structp png, png_bytep to, size_t size)
+{
+	struct png_reader *r = png_get_io_ptr(png);
+	if (size > r->left.len)
+		png_error(png, "ends too early");
+	memcpy(to, r->left.data, size);
+	r->left.data += size;
+	r->left.len -= size;
+}
+
+/* Whatever it is becomes 8-bit RGB; no gamma is applied, as in PIL. */
+static void png_ask_for_rgb(struct png_reader *r)
+{
+	png_set_expand(r->png);
+	png_set_scale_16(r->png);
+	png_set_strip_alpha(r->png);
+	png_set_gray_to_rgb(r->png);
+	png_set_interlace_handling(r->png);
+	png_read_update_info(r->png, r->info);
+}
+
+/* Row pointers lie in scratch->rows, which nothing else uses before the resize. */
+static enum gp_status png_make_room(struct png_reader *r, const char *name, struct gp_data_scratch *scratch,
+				    struct gp_image *out, struct gp_err *err)
+{
+	uint32_t width = png_get_image_width(r->png, r->info), height = png_get_image_height(r->png, r->info);
+	GP_TRY(check_size(name, width, height, err));
+	GP_TRY(gp_bytes_reserve(&scratch->pixels, (uint64_t)width * height * 3, err));
+	GP_TRY(gp_bytes_reserve(&scratch->rows, (uint64_t)height * sizeof(png_bytep), err));
+	*out = rgb_image(scratch, (int)width, (int)height);
+	png_bytep *rows = (png_bytep *)(void *)scratch->rows.data;
+	for (uint32_t y = 0; y < height; y++)
+		rows[y] = scratch->pixels.data + (size_t)y * out->stride;
+	return GP_OK;
+}
+
+/* All that may jump. Sets r->status and `err` for our own failures, r->text for libpng's. */
+static void png_read_all(struct png_reader *r, const char *name, struct gp_data_scratch *scratch, struct gp_image *out,
+			 struct gp_err *err)
+{
+	if (setjmp(r->jump))
+		return;
+	png_set_read_fn(r->png, r, png_take);
+	png_set_user_limits(r->png, GP_IMAGE_SIDE_MAX, GP_IMAGE_SIDE_MAX);
+	png_read_info(r->png, r->info);
+	r->status = png_make_room(r, name, scratch, out, err);
+	if (r->status != GP_OK)
+		return;
+	png_ask_for_rgb(r);
+	if (png_get_rowbytes(r->png, r->info) != out->stride)
+		png_error(r->png, "an unexpected kind of pixel");
+	png_read_image(r->png, (png_bytepp)(void *)scratch->rows.data);
+	png_read_end(r->png, NULL);
 }
 
 static enum gp_status decode_png(const struct gp_span *bytes, const char *name, struct gp_data_scratch *scratch,
 				 struct gp_image *out, struct gp_err *err)
 {
-	png_image png = {.version = PNG_IMAGE_VERSION};
-	enum gp_status status = GP_OK;
-	if (!png_image_begin_read_from_memory(&png, bytes->data, bytes->len))
-		GP_FAIL(err, GP_INVALID, "%s: damaged PNG (%s); replace or remove it", name, png.message);
-	png.format = PNG_FORMAT_RGBA;
-	png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* 16-bit files are brighter pictures, not linear light */
-	size_t count = (size_t)png.width * png.height;
-	if ((status = check_size(name, png.width, png.height, err)) != GP_OK)
-		goto out;
-	if ((status = gp_bytes_reserve(&scratch->pixels, (uint64_t)count * 4, err)) != GP_OK)
-		goto out;
-	if (!png_image_finish_read(&png, NULL, scratch->pixels.data, 0, NULL)) {
-		status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__,
-				    "%s: damaged PNG (%s); replace or remove it", name, png.message);
-		goto out;
+	struct png_reader r = {.left = *bytes};
+	struct gp_image image = {0};
+	r.png = png_create_read_struct(PNG_LIBPNG_VER_STRING, &r, png_fail, png_ignore);
+	r.info = r.png ? png_create_info_struct(r.png) : NULL;
+	if (!r.info) {
+		png_destroy_read_struct(&r.png, NULL, NULL);
+		GP_FAIL(err, GP_NOMEM, "cannot start the PNG decoder: out of memory");
 	}
-	drop_alpha(scratch->pixels.data, count);
-	*out = rgb_image(scratch, (int)png.width, (int)png.height);
-out:
-	png_image_free(&png);
-	return status;
+	png_read_all(&r, name, scratch, &image, err);
+	png_destroy_read_struct(&r.png, &r.info, NULL);
+	if (r.text[0])
+		GP_FAIL(err, GP_INVALID, "%s: damaged PNG (%s); replace or remove it", name, r.text);
+	if (r.status == GP_OK)
+		*out = image;
+	return r.status;
 }
 
 enum gp_status gp_image_decode(const struct gp_span *bytes, const char *name, struct gp_data_scratch *scratch,
