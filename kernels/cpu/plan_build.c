@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From a graph to the nodes of a CPU plan: which op runs each node, which
+ * activations fold into a batch norm, which gradients are needed, where each
+ * parameter lies in its block. Takes no memory for tensors. See plan.h.
+ * Test: tests/unit/test_cpu_plan.c
+ */
+#include "common/mem.h"
+#include "kernels/cpu/plan.h"
+
+/* The one table of ops. */
+static const struct cpu_op *const ops[GP_OP_COUNT] = {
+	[GP_OP_CONV2D] = &gp_cpu_conv,
+	[GP_OP_CONV2D_TRANSPOSE] = &gp_cpu_conv_transpose,
+	[GP_OP_BATCH_NORM] = &gp_cpu_batch_norm,
+	[GP_OP_RELU] = &gp_cpu_relu,
+	[GP_OP_RELU6] = &gp_cpu_relu6,
+	[GP_OP_ADD] = &gp_cpu_add_op,
+	[GP_OP_AVG_POOL] = &gp_cpu_avg_pool,
+	[GP_OP_MAX_POOL] = &gp_cpu_max_pool,
+	[GP_OP_GLOBAL_AVG_POOL] = &gp_cpu_global_avg_pool,
+	[GP_OP_LINEAR] = &gp_cpu_linear,
+	[GP_OP_FLATTEN] = &gp_cpu_flatten,
+	[GP_OP_DROPOUT] = &gp_cpu_dropout,
+};
+
+/* Room for one chunk of any value: keeps every later product of sizes far from overflow. */
+#define MAX_CHUNK_ELEMENTS ((uint64_t)1 << 36)
+
+static enum gp_status check_spec(const struct gp_plan_spec *spec, struct gp_err *err)
+{
+	const struct gp_graph *g = spec->graph;
+	if (spec->batch < 1 || spec->slots < 1)
+		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk and one slot (got %d and %d)",
+		        spec->batch, spec->slots);
+	if (g->nodes < 2)
+		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
+	for (int i = 0; i < g->nodes; i++) {
+		uint64_t n = gp_shape_elements(&g->node[i].shape);
+		if (n > MAX_CHUNK_ELEMENTS / (uint64_t)spec->batch)
+			GP_FAIL(err, GP_NOMEM, "%s is too large at %d samples per chunk", g->node[i].name, spec->batch);
+	}
+	return GP_OK;
+}
+
+static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	void *node, *param;
+	GP_TRY(gp_alloc_array(&node, (size_t)g->nodes, sizeof *p->node, err));
+	p->node = node;
+	GP_TRY(gp_alloc_array(&param, (size_t)g->params, sizeof *p->param, err));
+	p->param = param;
+	for (int i = 0; i < g->nodes; i++) {
+		struct cpu_node *n = &p->node[i];
+		*n = (struct cpu_node){.g = &g->node[i], .index = i, .out = -1, .saved = -1};
+		n->tmp_forward = n->tmp_backward = n->dout = -1;
+		n->dx[0] = n->dx[1] = n->dx_add[0] = n->dx_add[1] = -1;
+		if (i == 0)
+			continue;
+		n->op = (unsigned)g->node[i].op < GP_OP_COUNT ? ops[g->node[i].op] : NULL;
+		if (!n->op)
+			GP_FAIL(err, GP_UNSUPPORTED, "the cpu device cannot run %s (%s)", gp_op_name(g->node[i].op),
+			        g->node[i].name);
+	}
+	return GP_OK;
+}
+
+static int readers_of(const struct gp_graph *g, int index)
+{
+	int readers = 0;
+	for (int i = index + 1; i < g->nodes; i++)
+		readers += (g->node[i].in[0] == index) + (g->node[i].in[1] == index);
+	return readers;
+}
+
+/* An activation that is the only reader of a batch norm is computed by it; the activation's own node becomes a view. */
+static void fold_activations(struct cpu_plan *p)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	for (int i = 1; i < g->nodes; i++) {
+		enum gp_op op = g->node[i].op;
+		struct cpu_node *before = &p->node[g->node[i].in[0]];
+		if ((op != GP_OP_RELU && op != GP_OP_RELU6) || before->g->op != GP_OP_BATCH_NORM ||
+		    readers_of(g, before->index) != 1)
+			continue;
+		before->act = op == GP_OP_RELU ? CPU_ACT_RELU : CPU_ACT_RELU6;
+		before->folded = true;
+		p->node[i].view = true;
+	}
+}
+
+static bool has_trained(const struct gp_graph *g, const struct gp_node *n)
+{
+	for (int k = 0; k < n->params; k++)
+		if (g->param[n->first_param + k].trained)
+			return true;
+	return false;
+}
+
+static void find_gradients(struct cpu_plan *p)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	if (!p->base.spec.train)
+		return;
+	p->node[0].need_grad = p->base.spec.need_grad_input;
+	for (int i = 1; i < g->nodes; i++) {
+		struct cpu_node *n = &p->node[i];
+		for (int k = 0; k < 2 && g->node[i].in[k] >= 0; k++)
+			n->want_dx = n->want_dx || p->node[g->node[i].in[k]].need_grad;
+		n->need_grad = n->want_dx || has_trained(g, &g->node[i]);
+	}
+}
+
+/* Every parameter begins on a cache line. An op's prepare may have asked for padded gradients. */
+static void place_params(struct cpu_plan *p)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	for (int i = 0; i < g->params; i++) {
+		struct cpu_param *q = &p->param[i];
+		if (q->grad_count < g->param[i].count)
+			q->grad_count = g->param[i].count;
+		q->value_offset = p->value_floats;
+		p->value_floats += gp_cpu_align(g->param[i].count * sizeof(float)) / sizeof(float);
+		if (!p->base.spec.train || !g->param[i].trained)
+			continue;
+		q->grad_offset = p->grad_floats;
+		p->grad_floats += gp_cpu_align(q->grad_count * sizeof(float)) / sizeof(float);
+	}
+}
+
+static int moments(const struct gp_optim *o)
+{
+	if (o->kind == GP_OPTIM_SGD)
+		return o->momentum > 0.0f ? 1 : 0;
+	return 2;
+}
+
+static void add_up_memory(struct cpu_plan *p)
+{
+	struct gp_plan_memory *m = &p->memory;
+	const struct gp_plan_spec *spec = &p->base.spec;
+	m->params = p->value_floats * sizeof(float) + p->pack_bytes;
+	m->grads = p->grad_floats * sizeof(float);
+	m->optim = spec->train ? (uint64_t)moments(&spec->optim) * p->value_floats * sizeof(float) : 0;
+	m->activations = (uint64_t)spec->slots * p->slot_bytes;
+	m->scratch = p->scratch_bytes;
+	for (int b = 0; b < 4; b++)
+		m->io += (uint64_t)spec->slots * p->io_bytes[b];
+	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;
+}
+
+enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err)
+{
+	GP_TRY(check_spec(&p->base.spec, err));
+	GP_TRY(make_nodes(p, err));
+	fold_activations(p);
+	find_gradients(p);
+	for (int i = 1; i < p->base.spec.graph->nodes; i++)
+		if (!p->node[i].view && p->node[i].op->prepare)
+			GP_TRY(p->node[i].op->prepare(p, &p->node[i], err));
+	place_params(p);
+	GP_TRY(gp_cpu_plan_layout(p, err));
+	add_up_memory(p);
+	return GP_OK;
+}
+
+int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role)
+{
+	for (int k = 0; k < n->g->params; k++)
+		if (p->base.spec.graph->param[n->g->first_param + k].role == role)
+			return n->g->first_param + k;
+	return -1;
+}
+
+float *gp_cpu_param_value(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role)
+{
+	int i = gp_cpu_param_index(p, n, role);
+	return i < 0 ? NULL : p->values + p->param[i].value_offset;
+}
+
+float *gp_cpu_param_grad(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role)
+{
+	int i = gp_cpu_param_index(p, n, role);
+	return i < 0 ? NULL : p->grads + p->param[i].grad_offset;
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Running a CPU plan: forward and backward over the nodes. Everything was
+ * decided and made when the plan was; here are only addresses and calls, and
+ * no allocation. See plan.h. Test: tests/unit/test_cpu_plan.c
+ */
+#include <omp.h>
+#include <string.h>
+
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/plan.h"
+
+static void *address(const struct cpu_plan *p, int slot, int buf)
+{
+	if (buf < 0)
+		return NULL;
+	const struct cpu_buf *b = &p->buf[buf];
+	switch (b->place) {
+	case CPU_AT_IO:
+		return p->slot[slot].io[b->io];
+	case CPU_AT_SLOT:
+		return p->slot[slot].arena + b->offset;
+	case CPU_AT_SCRATCH:
+		return p->scratch + b->offset;
+	}
+	return NULL;
+}
+
+static enum gp_status repack(struct cpu_plan *p, struct gp_err *err)
+{
+	if (!p->packs_stale)
+		return GP_OK;
+	for (int i = 1; i < p->base.spec.graph->nodes; i++)
+		if (!p->node[i].view && p->node[i].op->repack)
+			GP_TRY(p->node[i].op->repack(p, &p->node[i], err));
+	p->packs_stale = false;
+	return GP_OK;
+}
+
+static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot)
+{
+	struct cpu_call c = {.plan = p, .node = n, .draw = p->slot[slot].draw};
+	for (int k = 0; k < 2 && n->g->in[k] >= 0; k++)
+		c.in[k] = address(p, slot, gp_cpu_input(p, n, k)->out);
+	c.out = address(p, slot, n->out);
+	c.saved = address(p, slot, n->saved);
+	return c;
+}
+
+enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+{
+	struct cpu_plan *p = (struct cpu_plan *)plan;
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	if (mode == GP_TRAIN && !plan->spec.train)
+		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", plan->spec.graph->name);
+	omp_set_num_threads(p->threads);
+	GP_TRY(repack(p, err));
+	p->slot[slot].forwarded = false;
+	p->slot[slot].draw = draw;
+	for (int i = 1; i < plan->spec.graph->nodes; i++) {
+		struct cpu_node *n = &p->node[i];
+		if (n->view)
+			continue;
+		struct cpu_call c = call_of(p, n, slot);
+		c.mode = mode;
+		c.tmp = address(p, slot, n->tmp_forward);
+		GP_TRY(n->op->forward(&c, err));
+	}
+	p->slot[slot].forwarded = mode == GP_TRAIN;
+	return GP_OK;
+}
+
+/* Nodes that hand their gradient on: only where two contributions meet, or at the plan's edge, is anything moved. */
+static void pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
+{
+	const float *dout = address(p, slot, n->dout);
+	for (int k = 0; k < 2; k++) {
+		if (n->dx[k] < 0 || n->dx[k] == n->dout)
+			continue;
+		float *dx = address(p, slot, n->dx[k]);
+		int64_t count = gp_cpu_elements(p, gp_cpu_input(p, n, k));
+		if (n->dx_add[k] >= 0)
+			gp_cpu_add(p->threads, dx, dout, address(p, slot, n->dx_add[k]), count);
+		else
+			gp_cpu_copy(p->threads, dx, dout, count);
+	}
+}
+
+static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int slot, struct gp_err *err)
+{
+	struct cpu_call c = call_of(p, n, slot);
+	c.mode = GP_TRAIN;
+	c.tmp = address(p, slot, n->tmp_backward);
+	c.dout = address(p, slot, n->dout);
+	c.dx = address(p, slot, n->dx[0]);
+	c.accumulate = p->have_grads;
+	GP_TRY(n->op->backward(&c, err));
+	if (n->dx_add[0] >= 0)
+		gp_cpu_add_into(p->threads, c.dx, address(p, slot, n->dx_add[0]),
+		                gp_cpu_elements(p, gp_cpu_input(p, n, 0)));
+	return GP_OK;
+}
+
+enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *err)
+{
+	struct cpu_plan *p = (struct cpu_plan *)plan;
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	if (!p->slot[slot].forwarded)
+		GP_FAIL(err, GP_INTERNAL, "backward of %s without a training forward in slot %d",
+		        plan->spec.graph->name, slot);
+	omp_set_num_threads(p->threads);
+	p->slot[slot].forwarded = false;
+	for (int i = plan->spec.graph->nodes - 1; i > 0; i--) {
+		struct cpu_node *n = &p->node[i];
+		if (!n->need_grad)
+			continue;
+		if (n->view || n->op->passes_gradient)
+			pass_gradient(p, n, slot);
+		else
+			GP_TRY(run_backward(p, n, slot, err));
+	}
+	p->have_grads = true;
+	return GP_OK;
+}
+
+static bool overwritten_later(const struct cpu_plan *p, const struct cpu_node *n)
+{
+	for (int i = n->index + 1; i < p->base.spec.graph->nodes; i++)
+		if (p->node[i].out == n->out && !p->node[i].view)
+			return true;
+	return false;
+}
+
+/* Only values that still exist: kept for backward, or the plan's own input and output. */
+enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err)
+{
+	struct cpu_plan *p = (struct cpu_plan *)plan;
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	if (index < 0 || index >= plan->spec.graph->nodes)
+		GP_FAIL(err, GP_INTERNAL, "%s has no node %d", plan->spec.graph->name, index);
+	const struct cpu_node *n = &p->node[index];
+	if (n->folded || p->buf[n->out].place == CPU_AT_SCRATCH || overwritten_later(p, n))
+		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", n->g->name);
+	memcpy(out, address(p, slot, n->out), (size_t)gp_cpu_elements(p, n) * sizeof(float));
+	return GP_OK;
+}

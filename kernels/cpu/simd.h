@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops that are compiled three times from one source: portable, AVX2 and
+ * AVX-512, chosen at run time. Floating-point contraction is off and every
+ * loop keeps one order of additions per element, so all three agree bit for
+ * bit (tests/unit/test_cpu_ops.c compares them). Only for this folder.
+ *
+ * A loop is an always-inline function NAME_body whose innermost loop carries
+ * `#pragma omp simd`; GP_CPU_CLONES(NAME, (parameters), (arguments)) makes the
+ * three clones and NAME, which picks one.
+ */
+#ifndef GP_CPU_SIMD_H
+#define GP_CPU_SIMD_H
+
+#include <stdint.h>
+
+enum gp_cpu_isa { GP_CPU_PORTABLE, GP_CPU_AVX2, GP_CPU_AVX512 };
+
+/* What this processor has, or less after gp_cpu_isa_limit. */
+enum gp_cpu_isa gp_cpu_isa(void);
+/* Tests: use nothing above `isa` from now on. Not while a plan runs. */
+void gp_cpu_isa_limit(enum gp_cpu_isa isa);
+
+#define GP_INLINE static inline __attribute__((always_inline))
+
+#if defined(__x86_64__)
+#define GP_CPU_CLONES(name, params, args)                                                                              \
+	static void name##_portable params                                                                             \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}                                                                                                              \
+	__attribute__((target("avx2"))) static void name##_avx2 params                                                 \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}                                                                                                              \
+	__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,prefer-vector-width=512"))) static void              \
+	        name##_avx512 params                                                                                   \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}                                                                                                              \
+	static void name params                                                                                        \
+	{                                                                                                              \
+		switch (gp_cpu_isa()) {                                                                                \
+		case GP_CPU_AVX512:                                                                                    \
+			name##_avx512 args;                                                                            \
+			return;                                                                                        \
+		case GP_CPU_AVX2:                                                                                      \
+			name##_avx2 args;                                                                              \
+			return;                                                                                        \
+		case GP_CPU_PORTABLE:                                                                                  \
+			name##_portable args;                                                                          \
+			return;                                                                                        \
+		}                                                                                                      \
+	}
+#else
+#define GP_CPU_CLONES(name, params, args)                                                                              \
+	static void name params                                                                                        \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}
+#endif
+
+#endif
