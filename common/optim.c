@@ -8,11 +8,11 @@
 #include <math.h>
 
 static enum gp_status check_number(const char *flag, double value, double min, double max, bool open_end,
-                                   struct gp_err *err)
+				   struct gp_err *err)
 {
 	if (!(value >= min) || !(open_end ? value < max : value <= max))
 		GP_FAIL(err, GP_USAGE, "%s is %g; it must be in %g..%g%s", flag, value, min, max,
-		        open_end ? ", below the end" : "");
+			open_end ? ", below the end" : "");
 	return GP_OK;
 }
 
@@ -45,7 +45,7 @@ enum gp_status gp_schedule_check(const struct gp_schedule *s, struct gp_err *err
 		GP_FAIL(err, GP_USAGE, "--final-lr is %g; it must be in 0..--lr (%g)", s->final_lr, s->base_lr);
 	if (falls && s->total_steps <= s->warmup_steps)
 		GP_FAIL(err, GP_USAGE, "--warmup (%lld steps) leaves none of %lld steps for the schedule",
-		        (long long)s->warmup_steps, (long long)s->total_steps);
+			(long long)s->warmup_steps, (long long)s->total_steps);
 	if (s->kind == GP_SCHEDULE_POLY && !(s->power > 0.0 && s->power <= 100.0))
 		GP_FAIL(err, GP_USAGE, "--power is %g; it must be above 0 and at most 100", s->power);
 	if (s->kind != GP_SCHEDULE_STEP)

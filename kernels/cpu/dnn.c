@@ -13,11 +13,11 @@ enum gp_status gp_dnn_check(dnnl_status_t status, const struct cpu_node *n, cons
 {
 	if (status == dnnl_success)
 		return GP_OK;
-	enum gp_status code = status == dnnl_out_of_memory    ? GP_NOMEM
-	                      : status == dnnl_unimplemented ? GP_UNSUPPORTED
-	                                                     : GP_DEVICE;
+	enum gp_status code = status == dnnl_out_of_memory   ? GP_NOMEM
+			      : status == dnnl_unimplemented ? GP_UNSUPPORTED
+							     : GP_DEVICE;
 	return gp_err_set(err, code, (int)status, __FILE__, __LINE__, "oneDNN cannot %s %s %s (status %d)", what,
-	                  n->op->name, n->g->name, (int)status);
+			  n->op->name, n->g->name, (int)status);
 }
 
 #define DNN_TRY(expr, n, what, err) GP_TRY(gp_dnn_check((expr), (n), (what), (err)))
@@ -30,11 +30,11 @@ static const struct role_row {
 	dnnl_query_t x_md, y_md, weight_md;
 } roles_table[DNN_ROLES] = {
 	[DNN_FORWARD] = {"run forward", DNNL_ARG_SRC, DNNL_ARG_DST, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, dnnl_query_src_md,
-                         dnnl_query_dst_md, dnnl_query_weights_md},
-	[DNN_DATA] = {"run backward", DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, 0,
-                      dnnl_query_diff_src_md, dnnl_query_diff_dst_md, dnnl_query_weights_md},
+			 dnnl_query_dst_md, dnnl_query_weights_md},
+	[DNN_DATA] = {"run backward", DNNL_ARG_DIFF_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_WEIGHTS, 0, dnnl_query_diff_src_md,
+		      dnnl_query_diff_dst_md, dnnl_query_weights_md},
 	[DNN_WEIGHTS] = {"find the weight gradient of", DNNL_ARG_SRC, DNNL_ARG_DIFF_DST, DNNL_ARG_DIFF_WEIGHTS,
-                         DNNL_ARG_DIFF_BIAS, dnnl_query_src_md, dnnl_query_diff_dst_md, dnnl_query_diff_weights_md},
+			 DNNL_ARG_DIFF_BIAS, dnnl_query_src_md, dnnl_query_diff_dst_md, dnnl_query_diff_weights_md},
 };
 
 static const dnnl_memory_desc_t *md_of(const struct dnn_prim *r, dnnl_query_t what)
@@ -45,7 +45,7 @@ static const dnnl_memory_desc_t *md_of(const struct dnn_prim *r, dnnl_query_t wh
 /* --- preparing -------------------------------------------------------------------------------------------------- */
 
 static enum gp_status find_role(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, enum dnn_role role,
-                                const union dnn_desc *desc, struct gp_err *err)
+				const union dnn_desc *desc, struct gp_err *err)
 {
 	dnnl_primitive_attr_t attr;
 	struct dnn_prim *r = &s->role[role];
@@ -82,7 +82,7 @@ static uint64_t weights_room(const struct cpu_plan *p, const struct cpu_node *n,
 }
 
 enum gp_status gp_dnn_prepare(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, unsigned roles,
-                              dnn_describe_fn describe, const void *geometry, struct gp_err *err)
+			      dnn_describe_fn describe, const void *geometry, struct gp_err *err)
 {
 	for (enum dnn_role role = DNN_FORWARD; role < DNN_ROLES; role++) {
 		union dnn_desc desc;
@@ -101,7 +101,7 @@ enum gp_status gp_dnn_prepare(struct cpu_plan *p, struct cpu_node *n, struct dnn
 		n->tmp_bytes = room;
 	if (s->role[DNN_WEIGHTS].desc)
 		p->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].grad_count =
-		        s->role[DNN_WEIGHTS].weight_bytes / sizeof(float);
+			s->role[DNN_WEIGHTS].weight_bytes / sizeof(float);
 	return GP_OK;
 }
 
@@ -113,11 +113,11 @@ static dnnl_status_t make_memory(struct cpu_plan *p, const dnnl_memory_desc_t *m
 }
 
 static dnnl_status_t make_reorder(struct cpu_plan *p, const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
-                                  dnnl_primitive_t *out)
+				  dnnl_primitive_t *out)
 {
 	dnnl_primitive_desc_t desc;
 	dnnl_status_t status =
-	        dnnl_reorder_primitive_desc_create(&desc, from, p->dev->engine, to, p->dev->engine, NULL);
+		dnnl_reorder_primitive_desc_create(&desc, from, p->dev->engine, to, p->dev->engine, NULL);
 	if (status != dnnl_success)
 		return status;
 	status = dnnl_primitive_create(out, desc);
@@ -131,7 +131,7 @@ static dnnl_status_t make_role(struct cpu_plan *p, struct dnn_state *s, enum dnn
 	const struct role_row *row = &roles_table[role];
 	const dnnl_memory_desc_t *weight = md_of(r, row->weight_md);
 	const dnnl_memory_desc_t *bias = dnnl_primitive_desc_query_md(
-	        r->desc, role == DNN_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 1);
+		r->desc, role == DNN_WEIGHTS ? dnnl_query_diff_weights_md : dnnl_query_weights_md, 1);
 	dnnl_status_t st = dnnl_primitive_create(&r->prim, r->desc);
 	if (st == dnnl_success)
 		st = make_memory(p, md_of(r, row->x_md), &r->x);
@@ -145,9 +145,10 @@ static dnnl_status_t make_role(struct cpu_plan *p, struct dnn_state *s, enum dnn
 		st = make_memory(p, md_of(r, dnnl_query_scratchpad_md), &r->scratch);
 	if (st == dnnl_success && !r->plain)
 		st = role == DNN_WEIGHTS ? make_reorder(p, weight, &s->dense_md, &r->reorder)
-		                         : make_reorder(p, &s->dense_md, weight, &r->reorder);
+					 : make_reorder(p, &s->dense_md, weight, &r->reorder);
 	if (st == dnnl_success && role != DNN_WEIGHTS)
-		st = dnnl_memory_set_data_handle(r->weight, r->plain ? (void *)dense_weight : p->packs + r->pack_offset);
+		st = dnnl_memory_set_data_handle(r->weight,
+						 r->plain ? (void *)dense_weight : p->packs + r->pack_offset);
 	return st;
 }
 
@@ -159,9 +160,8 @@ enum gp_status gp_dnn_create(struct cpu_plan *p, struct cpu_node *n, struct dnn_
 		if (s->role[role].wanted)
 			DNN_TRY(make_role(p, s, role, weight), n, roles_table[role].verb, err);
 	if (s->role[DNN_FORWARD].bias)
-		DNN_TRY(dnnl_memory_set_data_handle(s->role[DNN_FORWARD].bias,
-		                                    gp_cpu_param_value(p, n, GP_PARAM_BIAS)),
-		        n, "hold the bias of", err);
+		DNN_TRY(dnnl_memory_set_data_handle(s->role[DNN_FORWARD].bias, gp_cpu_param_value(p, n, GP_PARAM_BIAS)),
+			n, "hold the bias of", err);
 	return GP_OK;
 }
 
@@ -195,12 +195,12 @@ enum gp_status gp_dnn_repack(struct cpu_plan *p, struct cpu_node *n, struct dnn_
 	for (enum dnn_role role = DNN_FORWARD; role <= DNN_DATA; role++)
 		if (s->role[role].wanted && !s->role[role].plain)
 			DNN_TRY(reorder(p, s->role[role].reorder, s->dense, s->role[role].weight), n,
-			        "pack the weight of", err);
+				"pack the weight of", err);
 	return GP_OK;
 }
 
 enum gp_status gp_dnn_grad_dense(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, float *out,
-                                 struct gp_err *err)
+				 struct gp_err *err)
 {
 	struct dnn_prim *r = &s->role[DNN_WEIGHTS];
 	const float *grad = gp_cpu_param_grad(p, n, GP_PARAM_WEIGHT);
@@ -215,7 +215,7 @@ enum gp_status gp_dnn_grad_dense(struct cpu_plan *p, struct cpu_node *n, struct 
 }
 
 static dnnl_status_t execute(const struct cpu_call *c, struct dnn_state *s, enum dnn_role role, const float *x,
-                             const float *y)
+			     const float *y)
 {
 	struct dnn_prim *r = &s->role[role];
 	const struct role_row *row = &roles_table[role];
@@ -236,7 +236,7 @@ static dnnl_status_t execute(const struct cpu_call *c, struct dnn_state *s, enum
 }
 
 enum gp_status gp_dnn_run(const struct cpu_call *c, struct dnn_state *s, enum dnn_role role, const float *x,
-                          const float *y, struct gp_err *err)
+			  const float *y, struct gp_err *err)
 {
 	return gp_dnn_check(execute(c, s, role, x, y), c->node, roles_table[role].verb, err);
 }
@@ -245,29 +245,29 @@ enum gp_status gp_dnn_run(const struct cpu_call *c, struct dnn_state *s, enum dn
 static float *chunk_weight_grad(const struct cpu_call *c, const struct dnn_prim *r)
 {
 	return c->accumulate ? (float *)((char *)c->tmp + r->scratch_bytes)
-	                     : gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
+			     : gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 }
 
 static float *chunk_bias_grad(const struct cpu_call *c, const struct dnn_prim *r)
 {
 	return c->accumulate ? (float *)((char *)c->tmp + r->scratch_bytes + r->weight_bytes)
-	                     : gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS);
+			     : gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS);
 }
 
 static void add_chunk(const struct cpu_call *c, const struct dnn_prim *r)
 {
 	const struct cpu_plan *p = c->plan;
 	gp_cpu_add_into(p->threads, gp_cpu_param_grad(p, c->node, GP_PARAM_WEIGHT), chunk_weight_grad(c, r),
-	                r->weight_count);
+			r->weight_count);
 	if (!r->bias)
 		return;
 	int index = gp_cpu_param_index(p, c->node, GP_PARAM_BIAS);
 	gp_cpu_add_into(p->threads, p->grads + p->param[index].grad_offset, chunk_bias_grad(c, r),
-	                (int64_t)p->base.spec.graph->param[index].count);
+			(int64_t)p->base.spec.graph->param[index].count);
 }
 
 enum gp_status gp_dnn_run_weights(const struct cpu_call *c, struct dnn_state *s, const float *x, const float *y,
-                                  struct gp_err *err)
+				  struct gp_err *err)
 {
 	struct dnn_prim *r = &s->role[DNN_WEIGHTS];
 	const char *verb = roles_table[DNN_WEIGHTS].verb;

@@ -56,18 +56,18 @@ enum gp_status gp_dnn_check(dnnl_status_t status, const struct cpu_node *n, cons
  * need it), and notes working room, pack and gradient sizes in node and plan.
  */
 enum gp_status gp_dnn_prepare(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, unsigned roles,
-                              dnn_describe_fn describe, const void *geometry, struct gp_err *err);
+			      dnn_describe_fn describe, const void *geometry, struct gp_err *err);
 enum gp_status gp_dnn_create(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, struct gp_err *err);
 void gp_dnn_release(struct dnn_state *s);
 enum gp_status gp_dnn_repack(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, struct gp_err *err);
 enum gp_status gp_dnn_grad_dense(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, float *out,
-                                 struct gp_err *err);
+				 struct gp_err *err);
 
 /* y = W x, or x = W' y: the one that `role` computes is written. */
 enum gp_status gp_dnn_run(const struct cpu_call *c, struct dnn_state *s, enum dnn_role role, const float *x,
-                          const float *y, struct gp_err *err);
+			  const float *y, struct gp_err *err);
 /* Weight and bias gradient into the plan's gradients, by c->accumulate. */
 enum gp_status gp_dnn_run_weights(const struct cpu_call *c, struct dnn_state *s, const float *x, const float *y,
-                                  struct gp_err *err);
+				  struct gp_err *err);
 
 #endif

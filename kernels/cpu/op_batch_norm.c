@@ -72,7 +72,7 @@ GP_INLINE float masked(float g, float v, enum cpu_act act)
 
 /* `rows` rows of which `n` <= width elements count; sum and dot (+=). */
 GP_INLINE void stat_rows_body(const float *restrict x, int64_t rows, int64_t width, int64_t n,
-                              const float *restrict shift, float *restrict sum, float *restrict dot)
+			      const float *restrict shift, float *restrict sum, float *restrict dot)
 {
 	int64_t r = 0;
 	for (; r + 4 <= rows; r += 4) {
@@ -96,11 +96,11 @@ GP_INLINE void stat_rows_body(const float *restrict x, int64_t rows, int64_t wid
 	}
 }
 GP_CPU_CLONES(stat_rows,
-              (const float *x, int64_t rows, int64_t width, int64_t n, const float *shift, float *sum, float *dot),
-              (x, rows, width, n, shift, sum, dot))
+	      (const float *x, int64_t rows, int64_t width, int64_t n, const float *shift, float *sum, float *dot),
+	      (x, rows, width, n, shift, sum, dot))
 
 GP_INLINE void apply_rows_body(const float *x, float *out, int64_t rows, int64_t width, int64_t n,
-                               const float *restrict a, const float *restrict b, enum cpu_act act)
+			       const float *restrict a, const float *restrict b, enum cpu_act act)
 {
 	for (int64_t r = 0; r < rows; r++) {
 		const float *xr = x + r * width;
@@ -112,8 +112,8 @@ GP_INLINE void apply_rows_body(const float *x, float *out, int64_t rows, int64_t
 }
 
 GP_INLINE void grad_sum_rows_body(const float *restrict dout, const float *restrict x, int64_t rows, int64_t width,
-                                  int64_t n, float *const vec[VEC_COUNT], float *restrict sum, float *restrict dot,
-                                  enum cpu_act act)
+				  int64_t n, float *const vec[VEC_COUNT], float *restrict sum, float *restrict dot,
+				  enum cpu_act act)
 {
 	const float *restrict a = vec[VEC_A], *restrict b = vec[VEC_B], *restrict mean = vec[VEC_MEAN];
 	int64_t r = 0;
@@ -141,7 +141,7 @@ GP_INLINE void grad_sum_rows_body(const float *restrict dout, const float *restr
 
 /* dx may be dout. */
 GP_INLINE void grad_rows_body(const float *dout, const float *restrict x, float *dx, int64_t rows, int64_t width,
-                              int64_t n, float *const vec[VEC_COUNT], enum cpu_act act)
+			      int64_t n, float *const vec[VEC_COUNT], enum cpu_act act)
 {
 	const float *restrict a = vec[VEC_A], *restrict b = vec[VEC_B], *restrict mean = vec[VEC_MEAN];
 	const float *restrict gm = vec[VEC_GRAD_MEAN], *restrict k = vec[VEC_K], *restrict scale = vec[VEC_SCALE];
@@ -159,43 +159,43 @@ GP_INLINE void grad_rows_body(const float *dout, const float *restrict x, float 
 /* One clone set per activation, so that the activation is a constant inside the loops. */
 #define PER_ACT(suffix, act)                                                                                           \
 	GP_INLINE void apply_rows_##suffix##_body(const float *x, float *out, int64_t rows, int64_t width, int64_t n,  \
-	                                          const float *a, const float *b)                                      \
+						  const float *a, const float *b)                                      \
 	{                                                                                                              \
 		apply_rows_body(x, out, rows, width, n, a, b, act);                                                    \
 	}                                                                                                              \
-	GP_CPU_CLONES(apply_rows_##suffix,                                                                             \
-	              (const float *x, float *out, int64_t rows, int64_t width, int64_t n, const float *a,             \
-	               const float *b),                                                                                \
-	              (x, out, rows, width, n, a, b))                                                                  \
+	GP_CPU_CLONES(                                                                                                 \
+		apply_rows_##suffix,                                                                                   \
+		(const float *x, float *out, int64_t rows, int64_t width, int64_t n, const float *a, const float *b),  \
+		(x, out, rows, width, n, a, b))                                                                        \
 	GP_INLINE void grad_sum_rows_##suffix##_body(const float *dout, const float *x, int64_t rows, int64_t width,   \
-	                                             int64_t n, float *const vec[VEC_COUNT], float *sum, float *dot)   \
+						     int64_t n, float *const vec[VEC_COUNT], float *sum, float *dot)   \
 	{                                                                                                              \
 		grad_sum_rows_body(dout, x, rows, width, n, vec, sum, dot, act);                                       \
 	}                                                                                                              \
 	GP_CPU_CLONES(grad_sum_rows_##suffix,                                                                          \
-	              (const float *dout, const float *x, int64_t rows, int64_t width, int64_t n,                      \
-	               float *const vec[VEC_COUNT], float *sum, float *dot),                                           \
-	              (dout, x, rows, width, n, vec, sum, dot))                                                        \
+		      (const float *dout, const float *x, int64_t rows, int64_t width, int64_t n,                      \
+		       float *const vec[VEC_COUNT], float *sum, float *dot),                                           \
+		      (dout, x, rows, width, n, vec, sum, dot))                                                        \
 	GP_INLINE void grad_rows_##suffix##_body(const float *dout, const float *x, float *dx, int64_t rows,           \
-	                                         int64_t width, int64_t n, float *const vec[VEC_COUNT])                \
+						 int64_t width, int64_t n, float *const vec[VEC_COUNT])                \
 	{                                                                                                              \
 		grad_rows_body(dout, x, dx, rows, width, n, vec, act);                                                 \
 	}                                                                                                              \
 	GP_CPU_CLONES(grad_rows_##suffix,                                                                              \
-	              (const float *dout, const float *x, float *dx, int64_t rows, int64_t width, int64_t n,           \
-	               float *const vec[VEC_COUNT]),                                                                   \
-	              (dout, x, dx, rows, width, n, vec))
+		      (const float *dout, const float *x, float *dx, int64_t rows, int64_t width, int64_t n,           \
+		       float *const vec[VEC_COUNT]),                                                                   \
+		      (dout, x, dx, rows, width, n, vec))
 
 PER_ACT(none, CPU_ACT_NONE)
 PER_ACT(relu, CPU_ACT_RELU)
 PER_ACT(relu6, CPU_ACT_RELU6)
 
 typedef void (*apply_fn)(const float *x, float *out, int64_t rows, int64_t width, int64_t n, const float *a,
-                         const float *b);
+			 const float *b);
 typedef void (*grad_sum_fn)(const float *dout, const float *x, int64_t rows, int64_t width, int64_t n,
-                            float *const vec[VEC_COUNT], float *sum, float *dot);
+			    float *const vec[VEC_COUNT], float *sum, float *dot);
 typedef void (*grad_fn)(const float *dout, const float *x, float *dx, int64_t rows, int64_t width, int64_t n,
-                        float *const vec[VEC_COUNT]);
+			float *const vec[VEC_COUNT]);
 
 static const struct {
 	apply_fn apply;
@@ -253,7 +253,7 @@ static void sum_block(const struct bn_job *job, int64_t row, int64_t rows, int64
 	int64_t at = row * job->s->width;
 	if (job->dout)
 		loops[job->act].grad_sum(job->dout + at, job->x + at, rows, job->s->width, n, job->vec, t->sum_block,
-		                         t->dot_block);
+					 t->dot_block);
 	else
 		stat_rows(job->x + at, rows, job->s->width, n, job->vec[VEC_MEAN], t->sum_block, t->dot_block);
 	sums_flush(t, n);
@@ -279,7 +279,7 @@ static void apply_range(const struct bn_job *job, int64_t row, int64_t rows, int
 		loops[job->act].grad(job->dout + at, job->x + at, job->out + at, rows, job->s->width, n, job->vec);
 	else
 		loops[job->act].apply(job->x + at, job->out + at, rows, job->s->width, n, job->vec[VEC_A],
-		                      job->vec[VEC_B]);
+				      job->vec[VEC_B]);
 }
 
 static void apply_part(void *arg, int part, int parts)
@@ -337,8 +337,8 @@ static enum gp_status bn_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	s->fold = choose_fold(s->channels);
 	s->width = s->fold * s->channels;
 	n->saved_bytes = (uint64_t)s->channels * SAVED_COUNT * sizeof(float);
-	n->tmp_bytes = gp_cpu_align((uint64_t)s->width * VEC_COUNT * sizeof(float)) +
-	               (uint64_t)p->threads * partial_bytes(s);
+	n->tmp_bytes =
+		gp_cpu_align((uint64_t)s->width * VEC_COUNT * sizeof(float)) + (uint64_t)p->threads * partial_bytes(s);
 	return GP_OK;
 }
 

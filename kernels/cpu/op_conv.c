@@ -35,7 +35,7 @@ static dnnl_status_t image_md(dnnl_memory_desc_t *md, int batch, const struct gp
 
 /* `tag` for the weight without groups or with. */
 static dnnl_status_t weight_md(dnnl_memory_desc_t *md, const struct gp_shape *w, int groups, dnnl_format_tag_t tag,
-                               dnnl_format_tag_t grouped_tag)
+			       dnnl_format_tag_t grouped_tag)
 {
 	const dnnl_dims_t plain = {w->dim[0], w->dim[1], w->dim[2], w->dim[3]};
 	const dnnl_dims_t grouped = {groups, w->dim[0] / groups, w->dim[1], w->dim[2], w->dim[3]};
@@ -51,15 +51,15 @@ static dnnl_status_t describe_conv(const void *geometry, enum dnn_role role, uni
 	switch (role) {
 	case DNN_FORWARD:
 		return dnnl_convolution_forward_desc_init(&out->conv, dnnl_forward_training, dnnl_convolution_direct,
-		                                          &s->x, &s->weight, bias, &s->y, s->strides, s->pad_before,
-		                                          s->pad_after);
+							  &s->x, &s->weight, bias, &s->y, s->strides, s->pad_before,
+							  s->pad_after);
 	case DNN_DATA:
 		return dnnl_convolution_backward_data_desc_init(&out->conv, dnnl_convolution_direct, &s->x, &s->weight,
-		                                                &s->y, s->strides, s->pad_before, s->pad_after);
+								&s->y, s->strides, s->pad_before, s->pad_after);
 	default:
 		return dnnl_convolution_backward_weights_desc_init(&out->conv, dnnl_convolution_direct, &s->x,
-		                                                   &s->weight, bias, &s->y, s->strides, s->pad_before,
-		                                                   s->pad_after);
+								   &s->weight, bias, &s->y, s->strides, s->pad_before,
+								   s->pad_after);
 	}
 }
 

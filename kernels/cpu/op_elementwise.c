@@ -65,7 +65,7 @@ static void backward_part(void *arg, int part, int parts)
 	const struct unary_job *job = arg;
 	struct gp_cpu_range r = gp_cpu_share(job->n, GRAIN, part, parts);
 	(job->six ? relu6_grad_range : relu_grad_range)(job->out + r.from, job->in + r.from, job->value + r.from,
-	                                                r.to - r.from);
+							r.to - r.from);
 }
 
 static enum gp_status act_forward(const struct cpu_call *c, struct gp_err *err)

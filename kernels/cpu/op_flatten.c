@@ -31,7 +31,8 @@ static void run(const struct cpu_call *c, float *out, const float *in, bool back
 {
 	const struct gp_shape *s = &gp_cpu_input(c->plan, c->node, 0)->g->shape;
 	int64_t channels = s->dim[s->ndim - 1], pixels = (int64_t)gp_shape_elements(s) / channels;
-	struct flatten_job job = {out, in, back ? channels : pixels, back ? pixels : channels, c->plan->base.spec.batch};
+	struct flatten_job job = {out, in, back ? channels : pixels, back ? pixels : channels,
+				  c->plan->base.spec.batch};
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, job.batch * channels * pixels), transpose_part, &job);
 }
 

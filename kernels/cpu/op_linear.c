@@ -18,7 +18,7 @@ static dnnl_status_t describe_linear(const void *geometry, enum dnn_role role, u
 	switch (role) {
 	case DNN_FORWARD:
 		return dnnl_inner_product_forward_desc_init(&out->product, dnnl_forward_training, &s->x, &s->weight,
-		                                            bias, &s->y);
+							    bias, &s->y);
 	case DNN_DATA:
 		return dnnl_inner_product_backward_data_desc_init(&out->product, &s->x, &s->weight, &s->y);
 	default:

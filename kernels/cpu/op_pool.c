@@ -46,7 +46,7 @@ GP_INLINE void scale_body(float *acc, float scale, int64_t n)
 GP_CPU_CLONES(scale, (float *acc, float scale, int64_t n), (acc, scale, n))
 
 GP_INLINE void take_max_body(float *restrict best, int32_t *restrict place, const float *restrict x, int32_t here,
-                             int64_t n)
+			     int64_t n)
 {
 #pragma omp simd
 	for (int64_t c = 0; c < n; c++) {
@@ -56,17 +56,17 @@ GP_INLINE void take_max_body(float *restrict best, int32_t *restrict place, cons
 	}
 }
 GP_CPU_CLONES(take_max, (float *best, int32_t *place, const float *x, int32_t here, int64_t n),
-              (best, place, x, here, n))
+	      (best, place, x, here, n))
 
-GP_INLINE void add_where_body(float *restrict acc, const float *restrict x, const int32_t *restrict place,
-                              int32_t here, int64_t n)
+GP_INLINE void add_where_body(float *restrict acc, const float *restrict x, const int32_t *restrict place, int32_t here,
+			      int64_t n)
 {
 #pragma omp simd
 	for (int64_t c = 0; c < n; c++)
 		acc[c] += place[c] == here ? x[c] : 0.0f;
 }
 GP_CPU_CLONES(add_where, (float *acc, const float *x, const int32_t *place, int32_t here, int64_t n),
-              (acc, x, place, here, n))
+	      (acc, x, place, here, n))
 
 /* --- windows ---------------------------------------------------------------------------------------------------- */
 
@@ -109,7 +109,7 @@ static void average_pixel(const struct pool_job *job, const float *image, int64_
 }
 
 static void max_pixel(const struct pool_job *job, const float *image, int64_t oh, int64_t ow, float *out,
-                      int32_t *place)
+		      int32_t *place)
 {
 	const struct pool_state *s = job->s;
 	int64_t top = oh * s->a.stride_h - s->a.pad_top, left = ow * s->a.stride_w - s->a.pad_left;
@@ -122,7 +122,7 @@ static void max_pixel(const struct pool_job *job, const float *image, int64_t oh
 	for (int64_t ih = h.from; ih < h.to; ih++)
 		for (int64_t iw = w.from; iw < w.to; iw++)
 			take_max(out, place, image + (ih * s->w + iw) * s->channels,
-			         (int32_t)((ih - top) * s->a.kernel_w + (iw - left)), s->channels);
+				 (int32_t)((ih - top) * s->a.kernel_w + (iw - left)), s->channels);
 }
 
 static void forward_part(void *arg, int part, int parts)
@@ -157,7 +157,7 @@ static void gather_pixel(const struct pool_job *job, int64_t sample, int64_t ih,
 			int64_t kw = iw - (ow * s->a.stride_w - s->a.pad_left);
 			if (s->max)
 				add_where(dx, job->in + at, job->place + at, (int32_t)(kh * s->a.kernel_w + kw),
-				          s->channels);
+					  s->channels);
 			else
 				add_scaled(dx, job->in + at, average_scale(s, oh, ow), s->channels);
 		}

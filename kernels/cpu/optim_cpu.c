@@ -16,7 +16,7 @@
 
 #define GRAIN 16
 
-struct update { /* of one parameter */
+struct update {                        /* of one parameter */
 	float *value, *first, *second; /* first, second: moments, NULL where not kept */
 	const float *grad;
 	int64_t n;

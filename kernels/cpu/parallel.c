@@ -13,7 +13,7 @@
 /* Below this many elements starting threads costs more than it saves. */
 #define WORTH_SPLITTING 16384
 /* Elements: a cache line's worth, so that no two parts write one line. */
-#define GRAIN 16
+#define GRAIN           16
 
 static atomic_int isa_limit = GP_CPU_AVX512;
 

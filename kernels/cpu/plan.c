@@ -27,7 +27,7 @@ static enum gp_status cpu_open(const char *arg, int threads, struct gp_device **
 	if (status != dnnl_success) {
 		gp_free(dev);
 		return gp_err_set(err, GP_DEVICE, (int)status, __FILE__, __LINE__,
-		                  "oneDNN has no CPU engine (status %d)", (int)status);
+				  "oneDNN has no CPU engine (status %d)", (int)status);
 	}
 	dev->base = (struct gp_device){.ops = &gp_cpu_device_ops, .threads = threads};
 	*out = &dev->base;
@@ -46,7 +46,7 @@ static void cpu_close(struct gp_device *base)
 /* --- life of a plan --------------------------------------------------------------------------------------------- */
 
 static enum gp_status begin_plan(struct gp_device *base, const struct gp_plan_spec *spec, struct cpu_plan **out,
-                                 struct gp_err *err)
+				 struct gp_err *err)
 {
 	struct cpu_plan *p = gp_calloc(1, sizeof *p);
 	if (!p)
@@ -90,7 +90,7 @@ static void cpu_plan_free(struct gp_plan *plan)
 }
 
 static enum gp_status cpu_plan_estimate(struct gp_device *dev, const struct gp_plan_spec *spec,
-                                        struct gp_plan_memory *out, struct gp_err *err)
+					struct gp_plan_memory *out, struct gp_err *err)
 {
 	struct cpu_plan *p;
 	GP_TRY(begin_plan(dev, spec, &p, err));
@@ -108,9 +108,10 @@ static enum gp_status take(struct cpu_plan *p, void *out, uint64_t bytes, uint64
 		return GP_OK;
 	void *block = gp_alloc_aligned(bytes);
 	if (!block)
-		GP_FAIL(err, GP_NOMEM, "out of memory: the plan of %s needs %llu MB (at %d samples per chunk, %d slots)",
-		        p->base.spec.graph->name, (unsigned long long)(p->memory.total >> 20), p->base.spec.batch,
-		        p->base.spec.slots);
+		GP_FAIL(err, GP_NOMEM,
+			"out of memory: the plan of %s needs %llu MB (at %d samples per chunk, %d slots)",
+			p->base.spec.graph->name, (unsigned long long)(p->memory.total >> 20), p->base.spec.batch,
+			p->base.spec.slots);
 	memcpy(out, &block, sizeof block);
 	*sum += bytes;
 	return GP_OK;
@@ -161,7 +162,7 @@ static enum gp_status finish_plan(struct cpu_plan *p, struct gp_err *err)
 	dnnl_status_t status = dnnl_stream_create(&p->stream, p->dev->engine, dnnl_stream_default_flags);
 	if (status != dnnl_success)
 		return gp_err_set(err, GP_DEVICE, (int)status, __FILE__, __LINE__,
-		                  "oneDNN cannot make a stream (status %d)", (int)status);
+				  "oneDNN cannot make a stream (status %d)", (int)status);
 	for (int i = 1; i < p->base.spec.graph->nodes; i++)
 		if (!p->node[i].view && p->node[i].op->create)
 			GP_TRY(p->node[i].op->create(p, &p->node[i], err));
@@ -169,7 +170,7 @@ static enum gp_status finish_plan(struct cpu_plan *p, struct gp_err *err)
 }
 
 static enum gp_status cpu_plan_new(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **out,
-                                   struct gp_err *err)
+				   struct gp_err *err)
 {
 	struct cpu_plan *p;
 	GP_TRY(begin_plan(dev, spec, &p, err));

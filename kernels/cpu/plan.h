@@ -93,10 +93,10 @@ struct cpu_node {
 	int index;
 	void *state; /* the op's own */
 	enum cpu_act act;
-	bool view;       /* value is in[0]'s, gradient is handed on */
-	bool folded;     /* another node's activation happens here: the value is that node's */
-	bool need_grad;  /* something at or before this node wants the gradient of its value */
-	bool want_dx;    /* backward has to compute dx */
+	bool view;      /* value is in[0]'s, gradient is handed on */
+	bool folded;    /* another node's activation happens here: the value is that node's */
+	bool need_grad; /* something at or before this node wants the gradient of its value */
+	bool want_dx;   /* backward has to compute dx */
 	uint64_t saved_bytes, tmp_bytes;
 	/* Indices into plan->buf, -1 where there is none. */
 	int out, saved, tmp_forward, tmp_backward;
@@ -104,7 +104,8 @@ struct cpu_node {
 };
 
 struct cpu_param {
-	uint64_t value_offset, grad_offset, grad_count; /* floats; grad_count may exceed the parameter's count (padding) */
+	uint64_t value_offset, grad_offset,
+		grad_count; /* floats; grad_count may exceed the parameter's count (padding) */
 };
 
 struct cpu_slot {
@@ -138,8 +139,8 @@ struct cpu_plan {
 
 /* One table, by enum gp_op (plan_build.c). */
 extern const struct cpu_op gp_cpu_conv, gp_cpu_conv_transpose, gp_cpu_batch_norm, gp_cpu_relu, gp_cpu_relu6,
-        gp_cpu_add_op, gp_cpu_avg_pool, gp_cpu_max_pool, gp_cpu_global_avg_pool, gp_cpu_linear, gp_cpu_flatten,
-        gp_cpu_dropout;
+	gp_cpu_add_op, gp_cpu_avg_pool, gp_cpu_max_pool, gp_cpu_global_avg_pool, gp_cpu_linear, gp_cpu_flatten,
+	gp_cpu_dropout;
 
 /* plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);
@@ -154,7 +155,7 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
 /* loss_cpu.c */
 enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
-                           float grad_scale, struct gp_loss_result *out, struct gp_err *err);
+			   float grad_scale, struct gp_loss_result *out, struct gp_err *err);
 /* optim_cpu.c */
 enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *err);
 

@@ -32,7 +32,7 @@ static enum gp_status check_spec(const struct gp_plan_spec *spec, struct gp_err 
 	const struct gp_graph *g = spec->graph;
 	if (spec->batch < 1 || spec->slots < 1)
 		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk and one slot (got %d and %d)",
-		        spec->batch, spec->slots);
+			spec->batch, spec->slots);
 	if (g->nodes < 2)
 		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
 	for (int i = 0; i < g->nodes; i++) {
@@ -61,7 +61,7 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 		n->op = (unsigned)g->node[i].op < GP_OP_COUNT ? ops[g->node[i].op] : NULL;
 		if (!n->op)
 			GP_FAIL(err, GP_UNSUPPORTED, "the cpu device cannot run %s (%s)", gp_op_name(g->node[i].op),
-			        g->node[i].name);
+				g->node[i].name);
 	}
 	return GP_OK;
 }

@@ -29,7 +29,7 @@ struct walk {
 };
 
 static enum gp_status new_buf(struct cpu_plan *p, enum cpu_place place, uint64_t bytes, int moment, int *index,
-                              struct gp_err *err)
+			      struct gp_err *err)
 {
 	if (p->bufs == p->buf_cap) {
 		int cap = p->buf_cap ? p->buf_cap * 2 : 256;
@@ -39,13 +39,14 @@ static enum gp_status new_buf(struct cpu_plan *p, enum cpu_place place, uint64_t
 		p->buf = grown;
 		p->buf_cap = cap;
 	}
-	p->buf[p->bufs] = (struct cpu_buf){.place = place, .bytes = gp_cpu_align(bytes), .first = moment, .last = moment};
+	p->buf[p->bufs] =
+		(struct cpu_buf){.place = place, .bytes = gp_cpu_align(bytes), .first = moment, .last = moment};
 	*index = p->bufs++;
 	return GP_OK;
 }
 
 static enum gp_status new_io(struct cpu_plan *p, enum gp_plan_buf io, const struct cpu_node *n, int *index,
-                             struct gp_err *err)
+			     struct gp_err *err)
 {
 	GP_TRY(new_buf(p, CPU_AT_IO, (uint64_t)gp_cpu_elements(p, n) * sizeof(float), 0, index, err));
 	p->buf[*index].io = io;
@@ -170,7 +171,7 @@ static enum gp_status contribute(struct walk *w, struct cpu_node *n, int k, bool
 		n->dx[k] = n->dout;
 	else
 		GP_TRY(new_buf(p, CPU_AT_SCRATCH, (uint64_t)gp_cpu_elements(p, input) * sizeof(float), moment,
-		               &n->dx[k], err));
+			       &n->dx[k], err));
 	n->dx_add[k] = before;
 	if (before != NONE) {
 		p->buf[before].last = moment;

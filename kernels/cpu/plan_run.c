@@ -97,7 +97,7 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 	GP_TRY(n->op->backward(&c, err));
 	if (n->dx_add[0] >= 0)
 		gp_cpu_add_into(p->threads, c.dx, address(p, slot, n->dx_add[0]),
-		                gp_cpu_elements(p, gp_cpu_input(p, n, 0)));
+				gp_cpu_elements(p, gp_cpu_input(p, n, 0)));
 	return GP_OK;
 }
 
@@ -107,7 +107,7 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 	gp_require(slot >= 0 && slot < plan->spec.slots);
 	if (!p->slot[slot].forwarded)
 		GP_FAIL(err, GP_INTERNAL, "backward of %s without a training forward in slot %d",
-		        plan->spec.graph->name, slot);
+			plan->spec.graph->name, slot);
 	omp_set_num_threads(p->threads);
 	p->slot[slot].forwarded = false;
 	for (int i = plan->spec.graph->nodes - 1; i > 0; i--) {

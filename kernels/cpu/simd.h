@@ -33,8 +33,8 @@ void gp_cpu_isa_limit(enum gp_cpu_isa isa);
 	{                                                                                                              \
 		name##_body args;                                                                                      \
 	}                                                                                                              \
-	__attribute__((target("avx512f,avx512vl,avx512bw,avx512dq,prefer-vector-width=512"))) static void              \
-	        name##_avx512 params                                                                                   \
+	__attribute__((target(                                                                                         \
+		"avx512f,avx512vl,avx512bw,avx512dq,prefer-vector-width=512"))) static void name##_avx512 params       \
 	{                                                                                                              \
 		name##_body args;                                                                                      \
 	}                                                                                                              \

@@ -1,0 +1,254 @@
+#!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
+"""dump_ops.py [OUT.safetensors]: what PyTorch computes for single ops, for tests/unit/test_cpu_ops.c.
+
+Writes tests/golden/ops/ops.safetensors. Every case NAME has NAME/attr (int32: gp_op, then the attributes in the order
+of the structs in common/graph.h), NAME/x, NAME/y, NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients
+NAME/grad.weight .... Images are channels last; parameters keep PyTorch's layouts.
+"""
+import json
+import struct
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+CONV, CONV_T, BN, RELU, RELU6, ADD, AVG, MAX, GAVG, LINEAR, FLATTEN = range(1, 12)
+tensors = {}
+
+
+def put(name, value):
+    array = value.detach().numpy() if isinstance(value, torch.Tensor) else numpy.asarray(value)
+    dtype = numpy.int32 if array.dtype.kind == "i" else numpy.float32
+    tensors[name] = numpy.ascontiguousarray(array.astype(dtype))
+
+
+def last(t):
+    """Channels last in memory, as every activation of ours."""
+    return t.permute(0, 2, 3, 1) if t.dim() == 4 else t
+
+
+def record(name, attr, x, function, params=(), gy=None):
+    """params: (role, tensor) pairs, tensors with requires_grad are compared by gradient too."""
+    x = x.clone().requires_grad_(True)
+    y = function(x)
+    gy = torch.randn(y.shape) if gy is None else gy
+    y.backward(gy)
+    put(f"{name}/attr", numpy.array(attr, dtype=numpy.int32))
+    for key, value in (("x", x), ("y", y), ("gy", gy), ("gx", x.grad)):
+        put(f"{name}/{key}", last(value))
+    for role, p in params:
+        put(f"{name}/{role}", p)
+        if p.requires_grad:
+            put(f"{name}/grad.{role}", p.grad)
+
+
+def leaf(*shape, scale=1.0):
+    return (torch.randn(*shape) * scale).requires_grad_(True)
+
+
+def conv(name, n, h, w, c, out, kernel, stride=1, pad=0, groups=1, bias=False):
+    """pad: (top, bottom, left, right) or one number."""
+    t, b, l, r = (pad,) * 4 if isinstance(pad, int) else pad
+    weight = leaf(out, c // groups, kernel, kernel, scale=0.3)
+    params = [("weight", weight)]
+    if bias:
+        params.append(("bias", leaf(out)))
+    record("conv_" + name, [CONV, out, kernel, kernel, stride, stride, t, b, l, r, 0, 0, groups, bias],
+           torch.randn(n, c, h, w),
+           lambda x: F.conv2d(F.pad(x, (l, r, t, b)), weight, params[1][1] if bias else None, stride, 0, 1, groups),
+           params)
+
+
+def conv_transpose(name, n, h, w, c, out, kernel, stride=1, pad=(0, 0, 0, 0), out_pad=0, groups=1, bias=True):
+    t, b, l, r = pad
+    weight = leaf(c, out // groups, kernel, kernel, scale=0.3)
+    params = [("weight", weight)]
+    if bias:
+        params.append(("bias", leaf(out)))
+
+    def run(x):
+        y = F.conv_transpose2d(x, weight, params[1][1] if bias else None, stride, 0, out_pad, groups)
+        return y[:, :, t:y.shape[2] - b, l:y.shape[3] - r]
+
+    record("transpose_" + name,
+           [CONV_T, out, kernel, kernel, stride, stride, t, b, l, r, out_pad, out_pad, groups, bias],
+           torch.randn(n, c, h, w), run, params)
+
+
+def batch_norm(name, shape, act=0, offset=0.0):
+    """act: 0, RELU or RELU6 behind it."""
+    c = shape[1]
+    weight, bias = leaf(c), leaf(c)
+    mean, var = torch.randn(c), torch.rand(c) + 0.5
+    before = [("running_mean", mean.clone()), ("running_var", var.clone())]
+    x = torch.randn(*shape) * 2 + offset
+
+    def run(v, training=True):
+        y = F.batch_norm(v, mean, var, weight, bias, training, 0.1, 1e-5)
+        return F.relu(y) if act == RELU else F.relu6(y * 1.0) if act == RELU6 else y
+
+    record("bn_" + name, [BN, act], x, run, [("weight", weight), ("bias", bias)] + before)
+    put(f"bn_{name}/after.running_mean", mean)
+    put(f"bn_{name}/after.running_var", var)
+    put(f"bn_{name}/y_eval", last(run(x, training=False)))
+
+
+def pool(name, op, n, h, w, c, kernel, stride, pad=(0, 0, 0, 0), include=True):
+    t, b, l, r = pad
+    symmetric = t == b and l == r
+
+    def run(x):
+        if op == MAX:
+            return F.max_pool2d(F.pad(x, (l, r, t, b), value=-float("inf")), kernel, stride)
+        if symmetric:
+            return F.avg_pool2d(x, kernel, stride, (t, l), False, include)
+        return F.avg_pool2d(F.pad(x, (l, r, t, b)), kernel, stride)
+
+    record("pool_" + name, [op, *kernel, stride, stride, t, b, l, r, include], torch.randn(n, c, h, w), run)
+
+
+def linear(name, shape, out, bias):
+    weight = leaf(out, shape[-1], scale=0.3)
+    params = [("weight", weight)]
+    if bias:
+        params.append(("bias", leaf(out)))
+    record("linear_" + name, [LINEAR, out, bias], torch.randn(*shape),
+           lambda x: F.linear(x, weight, params[1][1] if bias else None), params)
+
+
+def add_with_fan_out():
+    """r = relu(x); s = r + conv(r); y = s + s"""
+    weight = leaf(6, 6, 1, 1)
+
+    def run(x):
+        r = F.relu(x)
+        s = r + F.conv2d(r, weight)
+        return s + s
+
+    record("add_fan_out", [ADD], torch.randn(2, 6, 5, 4), run, [("weight", weight)])
+
+
+def cross_entropy(name, n, k, scale):
+    x = (torch.randn(n, k) * scale).requires_grad_(True)
+    labels = torch.randint(0, k, (n,))
+    loss = F.cross_entropy(x, labels, reduction="sum")
+    (loss / n).backward()
+    put(f"loss_{name}/x", x)
+    put(f"loss_{name}/labels", labels)
+    put(f"loss_{name}/loss", loss.reshape(1))
+    put(f"loss_{name}/gx", x.grad)
+    put(f"loss_{name}/correct", numpy.array([int((x.argmax(1) == labels).sum())]))
+
+
+def optimizer(name, kind, make, settings, lrs):
+    """A linear layer whose gradient does not depend on its weight, so that only the update is tested."""
+    weight, bias = leaf(3, 5), leaf(3)
+    optim = make([weight, bias])
+    x = torch.randn(4, 5)
+    put(f"optim_{name}/kind", numpy.array([kind]))
+    put(f"optim_{name}/settings", torch.tensor(settings, dtype=torch.float32))
+    put(f"optim_{name}/lr", torch.tensor(lrs))
+    put(f"optim_{name}/x", x)
+    put(f"optim_{name}/weight", weight.clone())
+    put(f"optim_{name}/bias", bias.clone())
+    gys, weights, biases = [], [], []
+    for lr in lrs:
+        gy = torch.randn(4, 3)
+        optim.zero_grad()
+        F.linear(x, weight, bias).backward(gy)
+        for group in optim.param_groups:
+            group["lr"] = lr
+        optim.step()
+        gys.append(gy)
+        weights.append(weight.detach().clone())
+        biases.append(bias.detach().clone())
+    put(f"optim_{name}/gy", torch.stack(gys))
+    put(f"optim_{name}/weights", torch.stack(weights))
+    put(f"optim_{name}/biases", torch.stack(biases))
+
+
+def convolutions():
+    conv("1x1", 2, 7, 5, 24, 40, 1)
+    conv("1x1_odd", 3, 5, 5, 5, 3, 1, bias=True)
+    conv("3x3", 2, 8, 7, 16, 24, 3, 1, 1)
+    conv("3x3_bias", 2, 8, 7, 3, 24, 3, 1, 1, bias=True)
+    conv("3x3_stride2", 2, 9, 9, 3, 16, 3, 2, 1)
+    conv("tf_same_stride2", 2, 8, 8, 5, 24, 3, 2, (0, 1, 0, 1), bias=True)
+    conv("padded_apart", 2, 6, 7, 5, 3, 3, 1, (2, 0, 1, 2))
+    conv("5x5", 1, 9, 8, 4, 6, 5, 2, 2, bias=True)
+    conv("grouped", 2, 6, 6, 24, 36, 3, 1, 1, groups=3, bias=True)
+    conv("grouped_odd", 2, 6, 6, 6, 10, 3, 2, 1, groups=2)
+    conv("depthwise", 2, 9, 8, 24, 24, 3, 1, 1, groups=24)
+    conv("depthwise_stride2", 2, 9, 8, 24, 24, 3, 2, 1, groups=24)
+    conv("depthwise_odd", 2, 7, 7, 5, 5, 3, 2, (0, 1, 0, 1), groups=5, bias=True)
+    conv("depthwise_wide", 1, 7, 7, 96, 96, 3, 1, 1, groups=96)
+
+
+def transposed_convolutions():
+    conv_transpose("k3s3", 2, 4, 3, 20, 16, 3, 3)
+    conv_transpose("k2s2", 2, 5, 4, 8, 3, 2, 2, bias=False)
+    conv_transpose("out_pad", 2, 5, 4, 6, 5, 3, 2, (1, 1, 1, 1), out_pad=1)
+    conv_transpose("cropped_apart", 1, 5, 5, 4, 4, 3, 2, (0, 1, 1, 0))
+    conv_transpose("grouped", 2, 4, 4, 12, 6, 3, 2, (1, 1, 1, 1), 1, groups=3)
+
+
+def main():
+    torch.manual_seed(20240229)
+    convolutions()
+    transposed_convolutions()
+    batch_norm("24", (3, 24, 5, 7))
+    batch_norm("relu", (2, 16, 6, 6), RELU)
+    batch_norm("relu6", (2, 5, 6, 7), RELU6, 1.5)
+    batch_norm("wide", (2, 144, 4, 4), RELU6)
+    batch_norm("far_from_zero", (4, 8, 12, 12), 0, 30.0)
+    batch_norm("vector", (9, 10))
+    record("relu", [RELU], torch.randn(2, 5, 4, 3), F.relu)
+    record("relu6", [RELU6], torch.randn(2, 5, 4, 3) * 6, F.relu6)
+    add_with_fan_out()
+    pool("avg", AVG, 2, 8, 8, 5, (2, 2), 2)
+    pool("avg_padded", AVG, 2, 7, 8, 20, (3, 3), 2, (1, 1, 1, 1))
+    pool("avg_padded_excluded", AVG, 2, 7, 8, 5, (3, 2), 2, (1, 1, 1, 1), False)
+    pool("avg_padded_apart", AVG, 1, 6, 6, 5, (3, 3), 1, (0, 2, 1, 0))
+    pool("max", MAX, 2, 8, 8, 24, (2, 2), 2)
+    pool("max_overlapping", MAX, 2, 9, 8, 5, (3, 3), 2, (1, 1, 1, 1))
+    pool("max_padded_apart", MAX, 1, 6, 6, 5, (3, 3), 1, (0, 2, 1, 0))
+    record("global", [GAVG], torch.randn(3, 20, 4, 5), lambda x: F.adaptive_avg_pool2d(x, 1))
+    linear("plain", (4, 20), 7, True)
+    linear("rows", (2, 3, 8), 5, False)
+    record("flatten", [FLATTEN], torch.randn(3, 5, 4, 2), lambda x: x.flatten(1))
+    record("flatten_1x1", [FLATTEN], torch.randn(3, 5, 1, 1), lambda x: x.flatten(1))
+    cross_entropy("small", 6, 10, 1.0)
+    cross_entropy("peaked", 5, 100, 40.0)
+    lrs = [0.1, 0.1, 0.05, 0.02, 0.2]
+    sgd, adam, adamw = torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW
+    # settings: momentum, nesterov, weight decay, beta1, beta2, eps
+    optimizer("sgd", 0, lambda p: sgd(p, 1), [0, 0, 0, 0, 0, 0], lrs)
+    optimizer("sgd_decay", 0, lambda p: sgd(p, 1, weight_decay=0.1), [0, 0, 0.1, 0, 0, 0], lrs)
+    optimizer("momentum", 0, lambda p: sgd(p, 1, momentum=0.9), [0.9, 0, 0, 0, 0, 0], lrs)
+    optimizer("momentum_decay", 0, lambda p: sgd(p, 1, momentum=0.9, weight_decay=0.01), [0.9, 0, 0.01, 0, 0, 0], lrs)
+    optimizer("nesterov", 0, lambda p: sgd(p, 1, momentum=0.8, weight_decay=0.01, nesterov=True),
+              [0.8, 1, 0.01, 0, 0, 0], lrs)
+    optimizer("adam", 1, lambda p: adam(p, weight_decay=0.01), [0, 0, 0.01, 0.9, 0.999, 1e-8], lrs)
+    optimizer("adamw", 2, lambda p: adamw(p, betas=(0.8, 0.99), weight_decay=0.1), [0, 0, 0.1, 0.8, 0.99, 1e-8], lrs)
+    write(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/ops/ops.safetensors")
+
+
+def write(path):
+    header, offset, blobs = {}, 0, []
+    for name in sorted(tensors):
+        t = tensors[name]
+        header[name] = {"dtype": "I32" if t.dtype == numpy.int32 else "F32", "shape": list(t.shape),
+                        "data_offsets": [offset, offset + t.nbytes]}
+        blobs.append(t.tobytes())
+        offset += t.nbytes
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
+    print(f"{path}: {len(tensors)} tensors, {offset} bytes")
+
+
+if __name__ == "__main__":
+    main()

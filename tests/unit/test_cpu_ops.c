@@ -1,0 +1,624 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Single ops of the CPU device against PyTorch: forward, input gradient,
+ * parameter gradients, accumulation over chunks, on 1 and 2 threads and with
+ * every vector width. Reference: tests/golden/ops/ops.safetensors, made by
+ * tests/tools/dump_ops.py.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/device.h"
+#include "common/mem.h"
+#include "common/safetensors.h"
+#include "kernels/cpu/simd.h"
+
+#define TOLERANCE 1e-5 /* relative L2 */
+#define MAX_ATTR  16
+
+static struct gp_st_file *dump;
+static struct gp_err err;
+
+#define OK(expr)                                                                                                       \
+	do {                                                                                                           \
+		if ((expr) != GP_OK)                                                                                   \
+			fail_msg("%s", err.text);                                                                      \
+	} while (0)
+
+/* --- the dump --------------------------------------------------------------------------------------------------- */
+
+static const struct gp_st_tensor *find(const char *name, const char *key)
+{
+	char full[128];
+	snprintf(full, sizeof full, "%s/%s", name, key);
+	return gp_st_find(dump, full);
+}
+
+static const struct gp_st_tensor *need(const char *name, const char *key)
+{
+	const struct gp_st_tensor *t = find(name, key);
+	if (!t)
+		fail_msg("the dump has no %s/%s", name, key);
+	return t;
+}
+
+/* Caller frees. */
+static float *load(const char *name, const char *key)
+{
+	const struct gp_st_tensor *t = need(name, key);
+	float *v = gp_calloc(t->count, sizeof *v);
+	assert_non_null(v);
+	OK(gp_st_read_f32(t, v, &err));
+	return v;
+}
+
+static int load_ints(const char *name, const char *key, int32_t *out, int cap)
+{
+	const struct gp_st_tensor *t = need(name, key);
+	assert_int_equal(t->dtype, GP_I32);
+	assert_true(t->count <= (uint64_t)cap);
+	memcpy(out, t->data, t->count * sizeof *out);
+	return (int)t->count;
+}
+
+static double relative_l2(const float *got, const float *want, uint64_t n)
+{
+	double diff = 0.0, norm = 0.0;
+	for (uint64_t i = 0; i < n; i++) {
+		double d = (double)got[i] - (double)want[i];
+		diff += d * d;
+		norm += (double)want[i] * (double)want[i];
+	}
+	return norm > 0.0 ? sqrt(diff / norm) : sqrt(diff);
+}
+
+static void check(const char *name, const char *key, const float *got)
+{
+	float *want = load(name, key);
+	double e = relative_l2(got, want, need(name, key)->count);
+	gp_free(want);
+	if (!(e < TOLERANCE))
+		fail_msg("%s/%s: relative L2 error %.3g", name, key, e);
+}
+
+/* --- one op as a graph and a plan ------------------------------------------------------------------------------- */
+
+struct bed { /* test bed of one case */
+	const char *name;
+	struct gp_graph *graph;
+	struct gp_device *dev;
+	struct gp_plan *plan;
+	uint64_t in_count, out_count;
+};
+
+static int add_node(struct gp_graph *g, const int32_t *a)
+{
+	struct gp_node n = {.op = (enum gp_op)a[0], .name = "op", .in = {0, -1}};
+	int index;
+	switch (n.op) {
+	case GP_OP_CONV2D:
+	case GP_OP_CONV2D_TRANSPOSE:
+		n.u.conv = (struct gp_conv_attr){a[1], a[2], a[3],  a[4],  a[5],  a[6], a[7],
+						 a[8], a[9], a[10], a[11], a[12], a[13]};
+		break;
+	case GP_OP_AVG_POOL:
+	case GP_OP_MAX_POOL:
+		n.u.pool = (struct gp_pool_attr){a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]};
+		break;
+	case GP_OP_BATCH_NORM:
+		n.u.bn = (struct gp_bn_attr){1e-5f, 0.1f};
+		break;
+	case GP_OP_LINEAR:
+		n.u.linear = (struct gp_linear_attr){a[1], a[2]};
+		break;
+	default:
+		break;
+	}
+	OK(gp_graph_add(g, &n, &index, &err));
+	if (n.op == GP_OP_BATCH_NORM && a[1])
+		index = gp_graph_unary(g, (enum gp_op)a[1], "act", index, &err);
+	return index;
+}
+
+/* r = relu(x); s = r + conv(r); y = s + s */
+static int add_fan_out(struct gp_graph *g)
+{
+	int r = gp_graph_unary(g, GP_OP_RELU, "r", 0, &err);
+	int c = gp_graph_conv(g, "op", r, 6, 1, 1, 0, 1, false, &err);
+	int s = gp_graph_sum(g, "s", r, c, &err);
+	return gp_graph_sum(g, "y", s, s, &err);
+}
+
+static struct gp_graph *graph_of(const char *name, int *batch)
+{
+	int32_t attr[MAX_ATTR] = {0};
+	load_ints(name, "attr", attr, MAX_ATTR);
+	const struct gp_st_tensor *x = need(name, "x");
+	struct gp_shape sample = {.ndim = x->shape.ndim - 1};
+	memcpy(sample.dim, x->shape.dim + 1, (size_t)sample.ndim * sizeof sample.dim[0]);
+	*batch = (int)x->shape.dim[0];
+	struct gp_graph *g = gp_graph_new("one_op", &sample, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "block", &err));
+	if ((attr[0] == GP_OP_ADD ? add_fan_out(g) : add_node(g, attr)) < 0)
+		fail_msg("%s", err.text);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+static struct bed make_bed(const char *name, int threads)
+{
+	struct bed b = {.name = name};
+	struct gp_plan_spec spec = {.slots = 1, .train = true, .need_grad_input = true, .seed = 3};
+	b.graph = graph_of(name, &spec.batch);
+	spec.graph = b.graph;
+	OK(gp_device_open("cpu", threads, &b.dev, &err));
+	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));
+	b.in_count = need(name, "x")->count;
+	b.out_count = need(name, "y")->count;
+	return b;
+}
+
+static void drop_bed(struct bed *b)
+{
+	b->plan->ops->plan_free(b->plan);
+	b->dev->ops->close(b->dev);
+	gp_graph_free(b->graph);
+}
+
+static const char *role_name(const struct gp_param *p)
+{
+	const char *dot = strrchr(p->name, '.');
+	return dot ? dot + 1 : p->name;
+}
+
+static void load_params(struct bed *b)
+{
+	for (int i = 0; i < b->graph->params; i++) {
+		float *v = load(b->name, role_name(&b->graph->param[i]));
+		OK(b->plan->ops->param_set(b->plan, i, v, &err));
+		gp_free(v);
+	}
+}
+
+static void fill(struct bed *b, enum gp_plan_buf which, const char *key, uint64_t count)
+{
+	float *v = load(b->name, key);
+	memcpy(b->plan->ops->buffer(b->plan, 0, which), v, count * sizeof *v);
+	gp_free(v);
+}
+
+static void run_chunk(struct bed *b)
+{
+	const struct gp_device_ops *ops = b->plan->ops;
+	fill(b, GP_BUF_INPUT, "x", b->in_count);
+	OK(ops->forward(b->plan, 0, GP_TRAIN, 0, &err));
+	check(b->name, "y", ops->buffer(b->plan, 0, GP_BUF_OUTPUT));
+	fill(b, GP_BUF_GRAD_OUTPUT, "gy", b->out_count);
+	OK(ops->backward(b->plan, 0, &err));
+	check(b->name, "gx", ops->buffer(b->plan, 0, GP_BUF_GRAD_INPUT));
+}
+
+/* Gradients after `chunks` equal chunks are `chunks` times PyTorch's. */
+static void check_grads(struct bed *b, int chunks)
+{
+	for (int i = 0; i < b->graph->params; i++) {
+		const struct gp_param *p = &b->graph->param[i];
+		char key[GP_NAME_MAX + 8];
+		if (!p->trained)
+			continue;
+		float *g = gp_calloc(p->count, sizeof *g);
+		OK(b->plan->ops->grad_get(b->plan, i, g, &err));
+		for (uint64_t k = 0; k < p->count; k++)
+			g[k] /= (float)chunks;
+		snprintf(key, sizeof key, "grad.%s", role_name(p));
+		check(b->name, key, g);
+		gp_free(g);
+	}
+}
+
+static void check_running_statistics(struct bed *b)
+{
+	float v[256];
+	for (int i = 0; i < b->graph->params; i++) {
+		char key[GP_NAME_MAX + 8];
+		if (b->graph->param[i].trained)
+			continue;
+		snprintf(key, sizeof key, "after.%s", role_name(&b->graph->param[i]));
+		assert_true(b->graph->param[i].count <= 256);
+		OK(b->plan->ops->param_get(b->plan, i, v, &err));
+		check(b->name, key, v);
+	}
+}
+
+static void run_case(const char *name, int threads)
+{
+	struct bed b = make_bed(name, threads);
+	load_params(&b);
+	run_chunk(&b);
+	check_grads(&b, 1);
+	if (find(name, "y_eval")) {
+		check_running_statistics(&b);
+		OK(b.plan->ops->forward(b.plan, 0, GP_EVAL, 0, &err));
+		check(name, "y_eval", b.plan->ops->buffer(b.plan, 0, GP_BUF_OUTPUT));
+	}
+	run_chunk(&b);
+	check_grads(&b, 2);
+	run_chunk(&b);
+	check_grads(&b, 3);
+	drop_bed(&b);
+}
+
+/* Every case whose name begins with `prefix`, on 1 and on 2 threads. */
+static void run_family(const char *prefix)
+{
+	int cases = 0;
+	for (int i = 0; i < gp_st_count(dump); i++) {
+		char name[128];
+		const char *full = gp_st_at(dump, i)->name, *slash = strchr(full, '/');
+		if (strncmp(full, prefix, strlen(prefix)) != 0 || strcmp(slash, "/attr") != 0)
+			continue;
+		snprintf(name, sizeof name, "%.*s", (int)(slash - full), full);
+		run_case(name, 1);
+		run_case(name, 2);
+		cases++;
+	}
+	assert_true(cases > 0);
+}
+
+static void convolution_agrees_with_pytorch(void **state)
+{
+	(void)state;
+	run_family("conv_");
+}
+
+static void transposed_convolution_agrees_with_pytorch(void **state)
+{
+	(void)state;
+	run_family("transpose_");
+}
+
+static void batch_norm_and_its_running_statistics_agree_with_pytorch(void **state)
+{
+	(void)state;
+	run_family("bn_");
+}
+
+static void activations_agree_with_pytorch(void **state)
+{
+	(void)state;
+	run_family("relu");
+}
+
+static void addition_with_fan_out_agrees_with_pytorch(void **state)
+{
+	(void)state;
+	run_family("add_");
+}
+
+static void pooling_agrees_with_pytorch(void **state)
+{
+	(void)state;
+	run_family("pool_");
+	run_family("global");
+}
+
+static void linear_agrees_with_pytorch(void **state)
+{
+	(void)state;
+	run_family("linear_");
+}
+
+static void flatten_keeps_pytorchs_element_order(void **state)
+{
+	(void)state;
+	run_family("flatten");
+}
+
+/* --- vector widths ---------------------------------------------------------------------------------------------- */
+
+static const char *const vector_cases[] = {"bn_24",
+					   "bn_relu",
+					   "bn_relu6",
+					   "bn_wide",
+					   "relu",
+					   "relu6",
+					   "add_fan_out",
+					   "pool_max",
+					   "pool_avg_padded",
+					   "pool_avg",
+					   "pool_max_overlapping"};
+
+/* Output and input gradient of one case at one vector width. Caller frees. */
+static float *run_at_width(const char *name, enum gp_cpu_isa isa, uint64_t *count)
+{
+	struct bed b = make_bed(name, 1);
+	*count = b.out_count + b.in_count;
+	float *v = gp_calloc(*count, sizeof *v);
+	assert_non_null(v);
+	gp_cpu_isa_limit(isa);
+	load_params(&b);
+	run_chunk(&b);
+	gp_cpu_isa_limit(GP_CPU_AVX512);
+	memcpy(v, b.plan->ops->buffer(b.plan, 0, GP_BUF_OUTPUT), b.out_count * sizeof *v);
+	memcpy(v + b.out_count, b.plan->ops->buffer(b.plan, 0, GP_BUF_GRAD_INPUT), b.in_count * sizeof *v);
+	drop_bed(&b);
+	return v;
+}
+
+static void loops_of_all_vector_widths_agree_bit_for_bit(void **state)
+{
+	(void)state;
+	for (size_t i = 0; i < sizeof vector_cases / sizeof vector_cases[0]; i++) {
+		uint64_t n;
+		float *portable = run_at_width(vector_cases[i], GP_CPU_PORTABLE, &n);
+		for (enum gp_cpu_isa isa = GP_CPU_AVX2; isa <= GP_CPU_AVX512; isa++) {
+			float *wide = run_at_width(vector_cases[i], isa, &n);
+			assert_memory_equal(portable, wide, n * sizeof *wide);
+			gp_free(wide);
+		}
+		gp_free(portable);
+	}
+}
+
+/* --- dropout ---------------------------------------------------------------------------------------------------- */
+
+static struct gp_plan *dropout_plan(struct gp_device *dev, struct gp_graph **g, float p, uint64_t seed)
+{
+	const struct gp_shape sample = {.ndim = 3, .dim = {10, 10, 50}};
+	struct gp_plan *plan;
+	*g = gp_graph_new("dropout", &sample, &err);
+	OK(gp_graph_begin_block(*g, "block", &err));
+	assert_true(gp_graph_dropout(*g, "drop", 0, p, &err) > 0);
+	OK(gp_graph_finish(*g, &err));
+	struct gp_plan_spec spec = {
+		.graph = *g, .batch = 4, .slots = 2, .train = true, .need_grad_input = true, .seed = seed};
+	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
+	return plan;
+}
+
+#define DROP_COUNT 20000
+
+static void run_dropout(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw)
+{
+	float *x = plan->ops->buffer(plan, slot, GP_BUF_INPUT);
+	for (int i = 0; i < DROP_COUNT; i++)
+		x[i] = 1.0f;
+	OK(plan->ops->forward(plan, slot, mode, draw, &err));
+}
+
+static int count_zeros(const float *v)
+{
+	int zeros = 0;
+	for (int i = 0; i < DROP_COUNT; i++)
+		zeros += v[i] == 0.0f;
+	return zeros;
+}
+
+static void dropout_drops_its_share_and_scales_the_rest(void **state)
+{
+	(void)state;
+	struct gp_device *dev;
+	struct gp_graph *g;
+	OK(gp_device_open("cpu", 2, &dev, &err));
+	struct gp_plan *plan = dropout_plan(dev, &g, 0.2f, 7);
+	const float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT);
+	run_dropout(plan, 0, GP_TRAIN, 5);
+	int zeros = count_zeros(y); /* 4000 expected, standard deviation 57 */
+	assert_in_range(zeros, 3700, 4300);
+	for (int i = 0; i < DROP_COUNT; i++)
+		assert_true(y[i] == 0.0f || y[i] == 1.25f);
+	run_dropout(plan, 0, GP_EVAL, 5);
+	assert_int_equal(count_zeros(y), 0);
+	plan->ops->plan_free(plan);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+static void dropout_backward_uses_the_forward_mask_of_its_slot(void **state)
+{
+	(void)state;
+	struct gp_device *dev;
+	struct gp_graph *g;
+	float mask[2][DROP_COUNT];
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	struct gp_plan *plan = dropout_plan(dev, &g, 0.5f, 7);
+	for (int slot = 0; slot < 2; slot++) {
+		run_dropout(plan, slot, GP_TRAIN, (uint64_t)slot);
+		memcpy(mask[slot], plan->ops->buffer(plan, slot, GP_BUF_OUTPUT), sizeof mask[slot]);
+	}
+	assert_memory_not_equal(mask[0], mask[1], sizeof mask[0]);
+	for (int slot = 0; slot < 2; slot++) {
+		float *gy = plan->ops->buffer(plan, slot, GP_BUF_GRAD_OUTPUT);
+		for (int i = 0; i < DROP_COUNT; i++)
+			gy[i] = 1.0f;
+		OK(plan->ops->backward(plan, slot, &err));
+		assert_memory_equal(plan->ops->buffer(plan, slot, GP_BUF_GRAD_INPUT), mask[slot], sizeof mask[slot]);
+	}
+	plan->ops->plan_free(plan);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* --- loss ------------------------------------------------------------------------------------------------------- */
+
+/* A plan whose OUTPUT can be written directly: ReLU over (K). */
+static struct gp_plan *identity_plan(struct gp_device *dev, struct gp_graph **g, int64_t k, int batch)
+{
+	const struct gp_shape sample = {.ndim = 1, .dim = {k}};
+	struct gp_plan *plan;
+	*g = gp_graph_new("scores", &sample, &err);
+	OK(gp_graph_begin_block(*g, "block", &err));
+	assert_true(gp_graph_unary(*g, GP_OP_RELU, "relu", 0, &err) > 0);
+	OK(gp_graph_finish(*g, &err));
+	struct gp_plan_spec spec = {.graph = *g, .batch = batch, .slots = 1, .train = true, .seed = 1};
+	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
+	return plan;
+}
+
+static void run_loss(const char *name)
+{
+	struct gp_device *dev;
+	struct gp_graph *g;
+	int32_t labels[16], correct;
+	struct gp_loss_result r;
+	const struct gp_st_tensor *x = need(name, "x");
+	int n = (int)x->shape.dim[0];
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	struct gp_plan *plan = identity_plan(dev, &g, x->shape.dim[1], n);
+	OK(gp_st_read_f32(x, plan->ops->buffer(plan, 0, GP_BUF_OUTPUT), &err));
+	load_ints(name, "labels", labels, 16);
+	load_ints(name, "correct", &correct, 1);
+	OK(plan->ops->loss(plan, 0, labels, n, true, 1.0f / (float)n, &r, &err));
+	float loss = (float)r.loss_sum;
+	check(name, "loss", &loss);
+	check(name, "gx", plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT));
+	assert_int_equal(r.correct, correct);
+	plan->ops->plan_free(plan);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+static void cross_entropy_agrees_with_pytorch(void **state)
+{
+	(void)state;
+	run_loss("loss_small");
+	run_loss("loss_peaked");
+}
+
+static void cross_entropy_ignores_rows_past_the_valid_ones(void **state)
+{
+	(void)state;
+	struct gp_device *dev;
+	struct gp_graph *g;
+	struct gp_loss_result r;
+	const int32_t labels[4] = {1, 0, 99, -5};
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	struct gp_plan *plan = identity_plan(dev, &g, 2, 4);
+	float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT), *gy = plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT);
+	for (int i = 0; i < 8; i++)
+		y[i] = gy[i] = (float)i;
+	OK(plan->ops->loss(plan, 0, labels, 2, true, 1.0f, &r, &err));
+	assert_true(fabs(r.loss_sum - (log(1 + exp(-1.0)) + log(1 + exp(1.0)))) < 1e-6);
+	assert_int_equal(r.correct, 1);
+	for (int i = 4; i < 8; i++)
+		assert_true(gy[i] == 0.0f);
+	assert_int_equal(plan->ops->loss(plan, 0, labels, 3, true, 1.0f, &r, &err), GP_INVALID);
+	plan->ops->plan_free(plan);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* --- optimizers ------------------------------------------------------------------------------------------------- */
+
+static struct gp_optim optim_of(const char *name)
+{
+	int32_t kind;
+	float *s = load(name, "settings");
+	load_ints(name, "kind", &kind, 1);
+	struct gp_optim o = {(enum gp_optim_kind)kind, s[0], s[1] != 0.0f, s[2], s[3], s[4], s[5]};
+	gp_free(s);
+	return o;
+}
+
+static struct bed linear_bed(const char *name)
+{
+	struct bed b = {.name = name};
+	const struct gp_st_tensor *x = need(name, "x"), *w = need(name, "weight");
+	const struct gp_shape sample = {.ndim = 1, .dim = {x->shape.dim[1]}};
+	b.graph = gp_graph_new("linear", &sample, &err);
+	OK(gp_graph_begin_block(b.graph, "block", &err));
+	assert_true(gp_graph_linear(b.graph, "op", 0, (int)w->shape.dim[0], true, &err) > 0);
+	OK(gp_graph_finish(b.graph, &err));
+	OK(gp_device_open("cpu", 1, &b.dev, &err));
+	struct gp_plan_spec spec = {.graph = b.graph, .batch = (int)x->shape.dim[0], .slots = 1, .train = true};
+	spec.optim = optim_of(name);
+	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));
+	b.in_count = x->count;
+	b.out_count = (uint64_t)spec.batch * (uint64_t)w->shape.dim[0];
+	return b;
+}
+
+static void check_step(struct bed *b, int step, const float *want, uint64_t count, int param)
+{
+	float got[64];
+	OK(b->plan->ops->param_get(b->plan, param, got, &err));
+	double e = relative_l2(got, want + (uint64_t)step * count, count);
+	if (!(e < TOLERANCE))
+		fail_msg("%s, parameter %d after step %d: relative L2 error %.3g", b->name, param, step + 1, e);
+}
+
+static void run_optimizer(const char *name)
+{
+	struct bed b = linear_bed(name);
+	const struct gp_device_ops *ops = b.plan->ops;
+	float *lr = load(name, "lr"), *gy = load(name, "gy");
+	float *weights = load(name, "weights"), *biases = load(name, "biases");
+	int steps = (int)need(name, "lr")->count;
+	load_params(&b);
+	for (int s = 0; s < steps; s++) {
+		fill(&b, GP_BUF_INPUT, "x", b.in_count);
+		OK(ops->forward(b.plan, 0, GP_TRAIN, 0, &err));
+		memcpy(ops->buffer(b.plan, 0, GP_BUF_GRAD_OUTPUT), gy + (uint64_t)s * b.out_count,
+		       b.out_count * sizeof *gy);
+		OK(ops->backward(b.plan, 0, &err));
+		OK(ops->optim_step(b.plan, lr[s], &err));
+		check_step(&b, s, weights, need(name, "weight")->count, 0);
+		check_step(&b, s, biases, need(name, "bias")->count, 1);
+	}
+	gp_free(lr);
+	gp_free(gy);
+	gp_free(weights);
+	gp_free(biases);
+	drop_bed(&b);
+}
+
+static void optimizers_agree_with_pytorch_step_by_step(void **state)
+{
+	(void)state;
+	static const char *const names[] = {
+		"optim_sgd",      "optim_sgd_decay", "optim_momentum", "optim_momentum_decay",
+		"optim_nesterov", "optim_adam",      "optim_adamw"};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+		run_optimizer(names[i]);
+}
+
+static int open_dump(void **state)
+{
+	(void)state;
+	OK(gp_st_open("tests/golden/ops/ops.safetensors", &dump, &err));
+	return 0;
+}
+
+static int close_dump(void **state)
+{
+	(void)state;
+	gp_st_close(dump);
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(convolution_agrees_with_pytorch),
+		cmocka_unit_test(transposed_convolution_agrees_with_pytorch),
+		cmocka_unit_test(batch_norm_and_its_running_statistics_agree_with_pytorch),
+		cmocka_unit_test(activations_agree_with_pytorch),
+		cmocka_unit_test(addition_with_fan_out_agrees_with_pytorch),
+		cmocka_unit_test(pooling_agrees_with_pytorch),
+		cmocka_unit_test(linear_agrees_with_pytorch),
+		cmocka_unit_test(flatten_keeps_pytorchs_element_order),
+		cmocka_unit_test(loops_of_all_vector_widths_agree_bit_for_bit),
+		cmocka_unit_test(dropout_drops_its_share_and_scales_the_rest),
+		cmocka_unit_test(dropout_backward_uses_the_forward_mask_of_its_slot),
+		cmocka_unit_test(cross_entropy_agrees_with_pytorch),
+		cmocka_unit_test(cross_entropy_ignores_rows_past_the_valid_ones),
+		cmocka_unit_test(optimizers_agree_with_pytorch_step_by_step),
+	};
+	return cmocka_run_group_tests(tests, open_dump, close_dump);
+}
