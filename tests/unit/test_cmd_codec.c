@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `gpclient codec` (client/cmd_codec.c): exit statuses, the JSON object and
+ * the file it writes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <jansson.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/cmd_codec.h"
+#include "common/safetensors.h"
+
+#define INPUTS "tests/golden/codec/inputs.safetensors"
+
+/* Runs the command with stdout and stderr into files; returns the exit status. */
+static int run(const char **argv, char *out, size_t out_size, char *err, size_t err_size)
+{
+	char *text[2] = {out, err};
+	size_t size[2] = {out_size, err_size};
+	FILE *file[2] = {tmpfile(), tmpfile()};
+	int argc = 0, saved[2];
+	while (argv[argc])
+		argc++;
+	fflush(stdout);
+	for (int i = 0; i < 2; i++) {
+		assert_non_null(file[i]);
+		saved[i] = dup(i + 1);
+		dup2(fileno(file[i]), i + 1);
+	}
+	int status = gp_cmd_codec(argc, (char **)argv);
+	fflush(stdout);
+	for (int i = 0; i < 2; i++) {
+		dup2(saved[i], i + 1);
+		close(saved[i]);
+		rewind(file[i]);
+		size_t n = fread(text[i], 1, size[i] - 1, file[i]);
+		text[i][n] = '\0';
+		fclose(file[i]);
+	}
+	return status;
+}
+
+#define RUN(...) run((const char *[]){__VA_ARGS__, NULL}, out, sizeof out, err, sizeof err)
+
+static char out[4096], err[4096];
+
+static int lines_of(const char *text)
+{
+	int lines = 0;
+	for (; *text; text++)
+		lines += *text == '\n';
+	return lines;
+}
+
+static void list_names_every_codec(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("list"), 0);
+	assert_non_null(strstr(out, "sortquant"));
+	assert_non_null(strstr(out, "bits=1..16 (8)"));
+	assert_int_equal(RUN("list", "--json"), 0);
+	json_t *list = json_loads(out, 0, NULL);
+	assert_true(json_array_size(list) >= 5);
+	assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "name")), "raw");
+	assert_true(json_is_true(json_object_get(json_array_get(list, 0), "lossless")));
+	json_decref(list);
+}
+
+static double number(const json_t *object, const char *key)
+{
+	const json_t *value = json_object_get(object, key);
+	if (!json_is_number(value))
+		fail_msg("no number \"%s\"", key);
+	return json_number_value(value);
+}
+
+static void roundtrip_reports_size_error_and_speed_as_json(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		RUN("roundtrip", "--codec", "sortquant:bits=6,split=2", "--in", INPUTS, "--tensor", "act", "--json"),
+		0);
+	json_t *o = json_loads(out, 0, NULL);
+	assert_non_null(o);
+	assert_true(number(o, "elements") == 32768);
+	assert_true(number(o, "payload_bytes") == 4 + 32 + 32768);
+	assert_true(fabs(number(o, "ratio") - 4.0 * 32768 / 32804) < 1e-6);
+	assert_true(number(o, "rel_err") > 0 && number(o, "rel_err") < 0.03);
+	assert_true(number(o, "max_err") > 0 && number(o, "max_err") < 0.1);
+	assert_true(number(o, "encode_gelem_s") > 0 && number(o, "decode_gelem_s") > 0);
+	json_decref(o);
+}
+
+static void roundtrip_writes_the_decoded_tensor_under_its_name(void **state)
+{
+	(void)state;
+	char path[] = "test_cmd_codec_XXXXXX";
+	struct gp_err e = {0};
+	struct gp_st_file *before, *after;
+	close(mkstemp(path));
+	assert_int_equal(RUN("roundtrip", "--codec=raw", "--in", INPUTS, "--tensor", "hidden", "--out", path), 0);
+	assert_non_null(strstr(out, "ratio 1.000"));
+	assert_int_equal(gp_st_open(INPUTS, &before, &e), GP_OK);
+	assert_int_equal(gp_st_open(path, &after, &e), GP_OK);
+	unlink(path);
+	const struct gp_st_tensor *a = gp_st_find(before, "hidden"), *b = gp_st_find(after, "hidden");
+	assert_non_null(b);
+	assert_int_equal(gp_st_count(after), 1);
+	assert_true(gp_shape_equal(&a->shape, &b->shape));
+	assert_memory_equal(a->data, b->data, a->count * 4);
+	assert_string_equal(gp_st_metadata(after, "codec"), "raw");
+	gp_st_close(before);
+	gp_st_close(after);
+}
+
+static void wrong_usage_exits_2_with_one_line(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("roundtrip", "--in", INPUTS, "--tensor", "act"), 2);
+	assert_non_null(strstr(err, "--codec"));
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(RUN("roundtrip", "--codec", "sortqant", "--in", INPUTS, "--tensor", "act"), 2);
+	assert_non_null(strstr(err, "did you mean \"sortquant\""));
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(RUN("roundtrip", "--codek", "raw"), 2);
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(RUN("frobnicate"), 2);
+	assert_non_null(strstr(err, "usage:"));
+	assert_int_equal(RUN("--help"), 0);
+}
+
+static void bad_input_exits_3_with_one_line_and_leaves_no_file(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		RUN("roundtrip", "--codec=raw", "--in", "no/such/file", "--tensor", "act", "--out", "left.over"), 3);
+	assert_non_null(strstr(err, "no/such/file"));
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(RUN("roundtrip", "--codec=raw", "--in", INPUTS, "--tensor", "acts", "--out", "left.over"), 3);
+	assert_non_null(strstr(err, "it has act, grad, hidden, relu6"));
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(RUN("roundtrip", "--codec=raw", "--in", "tests/golden/codec/cases.safetensors", "--tensor",
+			     "uniform_act_b8.codes", "--out", "left.over"),
+			 3);
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(access("left.over", F_OK), -1);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(list_names_every_codec),
+		cmocka_unit_test(roundtrip_reports_size_error_and_speed_as_json),
+		cmocka_unit_test(roundtrip_writes_the_decoded_tensor_under_its_name),
+		cmocka_unit_test(wrong_usage_exits_2_with_one_line),
+		cmocka_unit_test(bad_input_exits_3_with_one_line_and_leaves_no_file),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
