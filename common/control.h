@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Control messages: packing one Gpsplit__Control onto a channel and unpacking
+ * one from it without touching the heap in the steady state. PROTOCOL.md
+ * section 5. Loop thread. Test: tests/unit/test_control.c
+ */
+#ifndef GP_CONTROL_H
+#define GP_CONTROL_H
+
+#include "common/channel.h"
+#include "proto/gpsplit.pb-c.h"
+
+/* Memory for unpacked messages: a fixed block first, then bounded heap blocks (a graph). */
+struct gp_control_arena {
+	uint8_t *block;
+	size_t used;
+	struct gp_control_spill *spill;
+	size_t spilled, spill_max;
+	ProtobufCAllocator allocator;
+};
+
+enum gp_status gp_control_arena_init(struct gp_control_arena *a, size_t spill_max, struct gp_err *err);
+void gp_control_arena_deinit(struct gp_control_arena *a);
+
+/* The message lives until the next unpack or deinit on this arena. GP_PROTO when it is not a Control with a body. */
+enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
+                                 struct gp_err *err);
+/* Packs (small messages on the stack) and queues. */
+enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m, struct gp_err *err);
+
+/* Shorthands for the messages without tables in them. */
+enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
+                                     struct gp_err *err);
+enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, struct gp_err *err);
+enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err);
+enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err);
+enum gp_status gp_control_send_params_done(struct gp_channel *ch, uint32_t count, struct gp_err *err);
+enum gp_status gp_control_send_bye(struct gp_channel *ch, struct gp_err *err);
+
+const char *gp_control_name(const Gpsplit__Control *m); /* "commit" */
+/* A peer's text made safe to print: control characters replaced, at most size-1 bytes. Returns out. */
+const char *gp_text_sanitize(const char *text, char *out, size_t size);
+
+#endif

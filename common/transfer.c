@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Transfers between tensors and frames. See transfer.h.
+ * Test: tests/unit/test_transfer.c
+ */
+#include "common/transfer.h"
+
+#include <string.h>
+
+static void run_encode(struct gp_task *task)
+{
+	struct gp_transfer *t = task->arg;
+	struct gp_frame *f = &t->frame;
+	size_t len = 0;
+	task->status = gp_codec_encode(t->direction->codec, t->tensor, t->draw, f->payload, f->cap, &len, &task->err);
+	if (task->status != GP_OK)
+		return;
+	f->head.payload_len = len;
+	f->head.checksum = gp_frame_checksum(f->payload, len);
+}
+
+static void run_decode(struct gp_task *task)
+{
+	struct gp_transfer *t = task->arg;
+	struct gp_frame *f = &t->frame;
+	task->status = gp_frame_verify(f, &task->err);
+	if (task->status == GP_OK)
+		task->status = gp_codec_decode(t->direction->codec,
+		                               (struct gp_span){f->payload, f->head.payload_len}, t->tensor,
+		                               &task->err);
+	if (task->status != GP_OK)
+		gp_err_prefix(&task->err, "%s of chunk %u", gp_frame_type_name(t->direction->type), f->head.chunk);
+}
+
+static void encode_done(struct gp_task *task)
+{
+	struct gp_transfer *t = task->arg;
+	if (t->direction->account)
+		t->direction->account->stage_ns[GP_STAGE_ENCODE] += task->end_ns - task->start_ns;
+	t->done(t);
+}
+
+static void decode_done(struct gp_task *task)
+{
+	struct gp_transfer *t = task->arg;
+	if (t->direction->account) {
+		t->direction->account->stage_ns[GP_STAGE_DECODE] += task->end_ns - task->start_ns;
+		t->direction->account->stage_ns[GP_STAGE_WAIT] += task->start_ns - task->queued_ns;
+	}
+	t->done(t);
+}
+
+enum gp_status gp_direction_estimate(const struct gp_codec_spec *spec, const struct gp_shape *shape, int slots,
+                                     uint64_t *bytes, struct gp_err *err)
+{
+	uint64_t bound;
+	GP_TRY(gp_codec_bound_for(spec, shape, &bound, err));
+	if (!gp_mul_ok(bound, (uint64_t)slots, bytes))
+		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks overflow", slots);
+	return GP_OK;
+}
+
+static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, struct gp_err *err)
+{
+	size_t cap = gp_codec_bound(d->codec);
+	d->slot = gp_calloc((size_t)slots, sizeof *d->slot);
+	if (!d->slot)
+		GP_FAIL(err, GP_NOMEM, "out of memory for %d transfers", slots);
+	for (; d->slots < slots; d->slots++) {
+		struct gp_transfer *t = &d->slot[d->slots];
+		t->direction = d;
+		t->slot = d->slots;
+		t->arg = arg;
+		t->frame.owner = t;
+		t->frame.cap = cap;
+		t->frame.tensor_bytes = d->tensor_bytes;
+		t->frame.payload = gp_alloc_aligned(cap);
+		if (!t->frame.payload)
+			GP_FAIL(err, GP_NOMEM, "out of memory for a frame of %zu bytes", cap);
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type, const struct gp_codec_spec *spec,
+                                 const struct gp_shape *shape, uint64_t seed, int slots, struct gp_worker *worker,
+                                 void *arg, struct gp_err *err)
+{
+	memset(d, 0, sizeof *d);
+	d->type = type;
+	d->tensor_bytes = gp_shape_elements(shape) * sizeof(float);
+	d->codec_id = spec->stages > 0 ? spec->stage[0].id : 0;
+	gp_lane_init(&d->lane, worker);
+	enum gp_status status = gp_codec_new(spec, shape, seed, &d->codec, err);
+	if (status == GP_OK)
+		status = init_slots(d, slots, arg, err);
+	if (status != GP_OK)
+		gp_direction_deinit(d);
+	return status;
+}
+
+void gp_direction_deinit(struct gp_direction *d)
+{
+	for (int i = 0; d->slot && i < d->slots; i++)
+		gp_free_aligned(d->slot[i].frame.payload);
+	gp_free(d->slot);
+	gp_codec_free(d->codec);
+	gp_lane_deinit(&d->lane);
+	memset(d, 0, sizeof *d);
+}
+
+static void submit_encode(struct gp_transfer *t)
+{
+	t->waiting = false;
+	t->task.run = run_encode;
+	t->task.done = encode_done;
+	t->task.arg = t;
+	gp_worker_submit(&t->direction->lane, &t->task, 0);
+}
+
+void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, float *tensor, uint64_t draw,
+                        void (*done)(struct gp_transfer *t))
+{
+	t->frame.head = *head;
+	t->frame.head.type = (uint8_t)t->direction->type;
+	t->frame.head.codec = t->direction->codec_id;
+	t->tensor = tensor;
+	t->draw = draw;
+	t->done = done;
+	t->waiting = t->with_channel;
+	if (!t->waiting)
+		submit_encode(t);
+}
+
+void gp_transfer_decode(struct gp_transfer *t, float *tensor, void (*done)(struct gp_transfer *t))
+{
+	t->tensor = tensor;
+	t->done = done;
+	t->task.run = run_decode;
+	t->task.done = decode_done;
+	t->task.arg = t;
+	gp_worker_submit(&t->direction->lane, &t->task, 0);
+}
+
+void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch)
+{
+	t->with_channel = true;
+	gp_channel_send_frame(ch, &t->frame);
+}
+
+void gp_transfer_sent(struct gp_transfer *t)
+{
+	t->with_channel = false;
+	if (t->waiting)
+		submit_encode(t);
+}

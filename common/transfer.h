@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Transfers: a tensor becomes a frame (encode) or a frame becomes a tensor
+ * (verify, decode) on a codec worker, with the time of each stage accounted.
+ * A *direction* is one of the four tensor flows of a session (act_up,
+ * act_down, grad_up, grad_down): its codec, its lane and one transfer per slot.
+ *
+ * Ownership: a transfer's frame is with the direction's owner, with a task
+ * (between start and done) or with the channel (between send and `sent`).
+ * Encoding into a frame that the channel still holds waits for `sent`.
+ *
+ * Threads: loop thread, but for the codec work itself. Steady state allocates
+ * nothing. Test: tests/unit/test_transfer.c, tests/e2e
+ */
+#ifndef GP_TRANSFER_H
+#define GP_TRANSFER_H
+
+#include "common/channel.h"
+#include "common/codec.h"
+#include "common/worker.h"
+
+struct gp_direction;
+
+struct gp_transfer {
+	struct gp_direction *direction;
+	int slot;
+	struct gp_frame frame;
+	struct gp_task task;
+	float *tensor;
+	uint64_t draw;
+	bool with_channel, waiting;
+	/* Loop thread; the status is in task.status. After encode the frame is ready to be sent. */
+	void (*done)(struct gp_transfer *t);
+	void *arg;
+};
+
+struct gp_direction {
+	enum gp_frame_type type;
+	uint64_t tensor_bytes;
+	struct gp_codec *codec;
+	uint16_t codec_id;
+	struct gp_lane lane;
+	int slots;
+	struct gp_transfer *slot;
+	struct gp_kind_account *account; /* (optional) gets encode, decode and wait times */
+};
+
+/* `shape`: a chunk with batch. `arg` is handed to every transfer. */
+enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type, const struct gp_codec_spec *spec,
+                                 const struct gp_shape *shape, uint64_t seed, int slots, struct gp_worker *worker,
+                                 void *arg, struct gp_err *err);
+/* No task may be pending. Safe on a zeroed struct. */
+void gp_direction_deinit(struct gp_direction *d);
+/* Bytes that gp_direction_init will allocate for frames. */
+enum gp_status gp_direction_estimate(const struct gp_codec_spec *spec, const struct gp_shape *shape, int slots,
+                                     uint64_t *bytes, struct gp_err *err);
+
+/* Encodes `tensor` (untouched until done) into the slot's frame; head.step, chunk, session, flags from `head`. */
+void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, float *tensor, uint64_t draw,
+                        void (*done)(struct gp_transfer *t));
+/* Verifies and decodes the slot's frame into `tensor`. */
+void gp_transfer_decode(struct gp_transfer *t, float *tensor, void (*done)(struct gp_transfer *t));
+/* Hands an encoded frame to the channel. */
+void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
+/* The channel's `sent` for a frame of a transfer. */
+void gp_transfer_sent(struct gp_transfer *t);
+
+static inline struct gp_transfer *gp_transfer_of(struct gp_frame *f)
+{
+	return f->owner;
+}
+
+#endif
