@@ -153,3 +153,9 @@ void gp_transfer_sent(struct gp_transfer *t)
 	if (t->waiting)
 		submit_encode(t);
 }
+
+void gp_direction_cancel(struct gp_direction *d)
+{
+	for (int i = 0; i < d->slots; i++)
+		d->slot[i].waiting = false;
+}

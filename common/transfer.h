@@ -65,6 +65,9 @@ void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
 /* The channel's `sent` for a frame of a transfer. */
 void gp_transfer_sent(struct gp_transfer *t);
 
+/* Forgets an encode that waits for the channel: before tearing a session down. */
+void gp_direction_cancel(struct gp_direction *d);
+
 static inline struct gp_transfer *gp_transfer_of(struct gp_frame *f)
 {
 	return f->owner;

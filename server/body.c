@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The body of one session: chunks in flight and commits. See body.h; weights
+ * in and out are in body_params.c. Test: tests/unit/test_server.c
+ */
+#include "server/body.h"
+
+#include "server/body_impl.h"
+
+static void fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
+{
+	if (!b->stopping)
+		b->cbs.failed(b->arg, status, err);
+}
+
+bool gp_body_task_ok(struct gp_body *b, struct gp_task *t)
+{
+	if (b->stopping) {
+		b->cbs.idle(b->arg);
+		return false;
+	}
+	if (t->status != GP_OK) {
+		fail(b, t->status, &t->err);
+		return false;
+	}
+	return true;
+}
+
+static uint64_t chunk_draw(const struct gp_body *b, uint32_t chunk)
+{
+	return b->step * (uint64_t)b->spec.chunks + chunk;
+}
+
+static struct gp_frame_head out_head(const struct gp_body *b, const struct body_slot *s)
+{
+	return (struct gp_frame_head){
+	        .flags = s->flags, .chunk = s->chunk, .session = b->spec.session, .step = b->step};
+}
+
+static void account_compute(struct gp_body *b, enum gp_frame_type made, const struct gp_task *t)
+{
+	struct gp_account *a = gp_channel_account_mut(b->ch);
+	a->sent.kind[made].stage_ns[GP_STAGE_COMPUTE] += t->end_ns - t->start_ns;
+}
+
+/* Forward: decode -> compute -> encode -> send. */
+
+static void forward_encoded(struct gp_transfer *t)
+{
+	struct gp_body *b = t->arg;
+	if (!gp_body_task_ok(b, &t->task))
+		return;
+	struct body_slot *s = &b->slot[t->slot];
+	bool eval = s->flags & GP_FRAME_FLAG_EVAL;
+	s->state = eval ? SLOT_EMPTY : SLOT_WAITING;
+	b->eval_in_flight -= eval;
+	gp_transfer_send(t, b->ch);
+}
+
+static void run_forward(struct gp_task *task)
+{
+	struct body_slot *s = task->arg;
+	struct gp_body *b = s->body;
+	enum gp_mode mode = s->flags & GP_FRAME_FLAG_EVAL ? GP_EVAL : GP_TRAIN;
+	task->status = b->dev->ops->forward(b->plan, s->index, mode, chunk_draw(b, s->chunk), &task->err);
+}
+
+static void forward_done(struct gp_task *task)
+{
+	struct body_slot *s = task->arg;
+	struct gp_body *b = s->body;
+	if (!gp_body_task_ok(b, task))
+		return;
+	account_compute(b, GP_FRAME_ACT_DOWN, task);
+	struct gp_frame_head head = out_head(b, s);
+	gp_transfer_encode(&b->dir[ACT_DOWN].slot[s->index], &head,
+	                   b->dev->ops->buffer(b->plan, s->index, GP_BUF_OUTPUT), chunk_draw(b, s->chunk),
+	                   forward_encoded);
+}
+
+static void act_decoded(struct gp_transfer *t)
+{
+	struct gp_body *b = t->arg;
+	if (!gp_body_task_ok(b, &t->task))
+		return;
+	struct body_slot *s = &b->slot[t->slot];
+	s->compute.run = run_forward;
+	s->compute.done = forward_done;
+	gp_worker_submit(&b->compute, &s->compute, 1);
+}
+
+/* Backward. */
+
+static void backward_encoded(struct gp_transfer *t)
+{
+	struct gp_body *b = t->arg;
+	if (!gp_body_task_ok(b, &t->task))
+		return;
+	b->slot[t->slot].state = SLOT_EMPTY;
+	b->done++;
+	gp_transfer_send(t, b->ch);
+}
+
+static void run_backward(struct gp_task *task)
+{
+	struct body_slot *s = task->arg;
+	task->status = s->body->dev->ops->backward(s->body->plan, s->index, &task->err);
+}
+
+static void backward_done(struct gp_task *task)
+{
+	struct body_slot *s = task->arg;
+	struct gp_body *b = s->body;
+	if (!gp_body_task_ok(b, task))
+		return;
+	account_compute(b, GP_FRAME_GRAD_DOWN, task);
+	struct gp_frame_head head = out_head(b, s);
+	gp_transfer_encode(&b->dir[GRAD_DOWN].slot[s->index], &head,
+	                   b->dev->ops->buffer(b->plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(b, s->chunk),
+	                   backward_encoded);
+}
+
+static void grad_decoded(struct gp_transfer *t)
+{
+	struct gp_body *b = t->arg;
+	if (!gp_body_task_ok(b, &t->task))
+		return;
+	struct body_slot *s = &b->slot[t->slot];
+	s->compute.run = run_backward;
+	s->compute.done = backward_done;
+	gp_worker_submit(&b->compute, &s->compute, 0);
+}
+
+/* Frames. */
+
+static enum gp_status act_begin(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
+                                struct gp_err *err)
+{
+	bool eval = head->flags & GP_FRAME_FLAG_EVAL;
+	if (s->state != SLOT_EMPTY)
+		GP_FAIL(err, GP_PROTO, "act_up of chunk %u: more than %d chunks in flight", head->chunk,
+		        b->spec.window);
+	if (b->fetching)
+		GP_FAIL(err, GP_PROTO, "act_up while parameters are fetched");
+	if (eval && b->begun > 0)
+		GP_FAIL(err, GP_PROTO, "evaluation inside a training step");
+	if (!eval && (b->spec.eval_only || b->eval_in_flight > 0 || head->chunk != b->begun ||
+	              b->begun >= (uint32_t)b->spec.chunks))
+		GP_FAIL(err, GP_PROTO, "act_up of chunk %u is not expected (next is %u of %d)", head->chunk, b->begun,
+		        b->spec.chunks);
+	if (eval)
+		b->eval_in_flight++;
+	else
+		b->begun++;
+	s->state = SLOT_FORWARD;
+	s->chunk = head->chunk;
+	s->flags = head->flags;
+	return GP_OK;
+}
+
+static enum gp_status grad_begin(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
+                                 struct gp_err *err)
+{
+	/* In chunk order, so that gradients add up in the same order as in a local run. */
+	if (s->state != SLOT_WAITING || s->chunk != head->chunk || head->flags || head->chunk != b->grads_begun)
+		GP_FAIL(err, GP_PROTO, "grad_up of chunk %u is not expected (next is %u)", head->chunk, b->grads_begun);
+	s->state = SLOT_BACKWARD;
+	b->grads_begun++;
+	return GP_OK;
+}
+
+static enum gp_status check_head(const struct gp_body *b, const struct gp_frame_head *head, struct gp_err *err)
+{
+	if (head->type != GP_FRAME_ACT_UP && head->type != GP_FRAME_GRAD_UP)
+		GP_FAIL(err, GP_PROTO, "a client must not send %s", gp_frame_type_name(head->type));
+	if (!b->ready)
+		GP_FAIL(err, GP_PROTO, "%s before ready", gp_frame_type_name(head->type));
+	if (head->type == GP_FRAME_GRAD_UP && b->spec.eval_only)
+		GP_FAIL(err, GP_PROTO, "a gradient in an evaluation session");
+	if (head->step != b->step)
+		GP_FAIL(err, GP_PROTO, "%s of step %llu, but %llu is under way", gp_frame_type_name(head->type),
+		        (unsigned long long)head->step, (unsigned long long)b->step);
+	return GP_OK;
+}
+
+enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
+                                   struct gp_err *err)
+{
+	if (head->session != b->spec.session)
+		GP_FAIL(err, GP_PROTO, "a frame names session %llu, not this one", (unsigned long long)head->session);
+	if (head->type == GP_FRAME_PARAM_UP)
+		return gp_body_param_begin(b, head, out, err);
+	GP_TRY(check_head(b, head, err));
+	uint32_t slot = head->chunk % (uint32_t)b->spec.window;
+	struct gp_transfer *t = &b->dir[head->type == GP_FRAME_ACT_UP ? ACT_UP : GRAD_UP].slot[slot];
+	if (head->payload_len > t->frame.cap)
+		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need",
+		        gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);
+	if (head->type == GP_FRAME_ACT_UP)
+		GP_TRY(act_begin(b, head, &b->slot[slot], err));
+	else
+		GP_TRY(grad_begin(b, head, &b->slot[slot], err));
+	*out = &t->frame;
+	return GP_OK;
+}
+
+void gp_body_frame(struct gp_body *b, struct gp_frame *f)
+{
+	if (f->head.type == GP_FRAME_PARAM_UP) {
+		gp_body_param_arrived(b, f);
+		return;
+	}
+	struct gp_transfer *t = gp_transfer_of(f);
+	if (f->head.type == GP_FRAME_ACT_UP)
+		gp_transfer_decode(t, b->dev->ops->buffer(b->plan, t->slot, GP_BUF_INPUT), act_decoded);
+	else
+		gp_transfer_decode(t, b->dev->ops->buffer(b->plan, t->slot, GP_BUF_GRAD_OUTPUT), grad_decoded);
+}
+
+void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f)
+{
+	if (f == &b->param_out)
+		gp_body_param_sent(b);
+	else
+		gp_transfer_sent(gp_transfer_of(f));
+}
+
+/* Commit. */
+
+static void run_optim(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	task->status = b->dev->ops->optim_step(b->plan, b->lr, &task->err);
+}
+
+static void optim_done(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	b->optim_pending = false;
+	if (gp_body_task_ok(b, task))
+		b->cbs.committed(b->arg, b->step - 1);
+}
+
+enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, struct gp_err *err)
+{
+	if (!b->ready || b->spec.eval_only || step != b->step || b->done != (uint32_t)b->spec.chunks ||
+	    b->optim_pending)
+		GP_FAIL(err, GP_PROTO, "commit of step %llu after %u of %d chunks of step %llu",
+		        (unsigned long long)step, b->done, b->spec.chunks, (unsigned long long)b->step);
+	if (!(lr >= 0 && lr < 1e9f))
+		GP_FAIL(err, GP_PROTO, "commit with a learning rate of %g", (double)lr);
+	b->step++;
+	b->begun = b->grads_begun = b->done = 0;
+	b->lr = lr;
+	b->optim_pending = true;
+	b->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = b};
+	gp_worker_submit(&b->compute, &b->optim, 0);
+	return GP_OK;
+}
+
+/* Life. */
+
+static struct gp_plan_spec plan_spec(const struct gp_body_spec *spec)
+{
+	return (struct gp_plan_spec){.graph = spec->graph,
+	                             .batch = spec->chunk_samples,
+	                             .slots = spec->window,
+	                             .train = !spec->eval_only,
+	                             .need_grad_input = !spec->eval_only,
+	                             .seed = spec->seed,
+	                             .optim = spec->optim};
+}
+
+static bool direction_used(const struct gp_body_spec *spec, int d)
+{
+	return d == ACT_UP || d == ACT_DOWN || !spec->eval_only;
+}
+
+static struct gp_shape direction_shape(const struct gp_body_spec *spec, int d)
+{
+	bool input = d == ACT_UP || d == GRAD_DOWN;
+	const struct gp_shape *sample = input ? gp_graph_input_shape(spec->graph) : gp_graph_output_shape(spec->graph);
+	return gp_shape_batched(sample, spec->chunk_samples);
+}
+
+enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec *spec, uint64_t *bytes,
+                                struct gp_err *err)
+{
+	struct gp_plan_spec ps = plan_spec(spec);
+	struct gp_plan_memory memory;
+	GP_TRY(dev->ops->plan_estimate(dev, &ps, &memory, err));
+	uint64_t sum = memory.total;
+	for (int d = 0; d < DIRECTIONS; d++) {
+		if (!direction_used(spec, d))
+			continue;
+		uint64_t frames;
+		struct gp_shape shape = direction_shape(spec, d);
+		GP_TRY(gp_direction_estimate(&spec->codec[d], &shape, spec->window, &frames, err));
+		if (!gp_add_ok(sum, frames, &sum))
+			GP_FAIL(err, GP_INVALID, "the session's memory overflows");
+	}
+	if (!gp_add_ok(sum, gp_body_param_bytes(spec), &sum))
+		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
+	*bytes = sum;
+	return GP_OK;
+}
+
+static void run_build(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	struct gp_plan_spec ps = plan_spec(&b->spec);
+	task->status = b->dev->ops->plan_new(b->dev, &ps, &b->plan, &task->err);
+}
+
+static void build_done(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	if (!gp_body_task_ok(b, task) || b->spec.weights > 0)
+		return;
+	b->ready = true;
+	b->cbs.ready(b->arg);
+}
+
+static enum gp_status init_directions(struct gp_body *b, struct gp_worker *codec, struct gp_err *err)
+{
+	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
+	                                                     GP_FRAME_GRAD_DOWN};
+	struct gp_account *account = gp_channel_account_mut(b->ch);
+	for (int d = 0; d < DIRECTIONS; d++) {
+		if (!direction_used(&b->spec, d))
+			continue;
+		struct gp_shape shape = direction_shape(&b->spec, d);
+		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, b->spec.seed, b->spec.window,
+		                         codec, b, err));
+		bool received = d == ACT_UP || d == GRAD_UP;
+		b->dir[d].account = received ? &account->received.kind[types[d]] : &account->sent.kind[types[d]];
+	}
+	return GP_OK;
+}
+
+static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
+{
+	b->slot = gp_calloc((size_t)b->spec.window, sizeof *b->slot);
+	if (!b->slot)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
+	for (int i = 0; i < b->spec.window; i++) {
+		b->slot[i].body = b;
+		b->slot[i].index = i;
+		b->slot[i].compute.arg = &b->slot[i];
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_body_new(struct gp_device *dev, struct gp_worker *compute, struct gp_worker *codec,
+                           struct gp_channel *ch, const struct gp_body_spec *spec, const struct gp_body_cbs *cbs,
+                           void *arg, struct gp_body **out, struct gp_err *err)
+{
+	struct gp_body *b = gp_calloc(1, sizeof *b);
+	if (!b) {
+		gp_graph_free(spec->graph);
+		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
+	}
+	b->dev = dev;
+	b->ch = ch;
+	b->spec = *spec;
+	b->cbs = *cbs;
+	b->arg = arg;
+	gp_lane_init(&b->compute, compute);
+	enum gp_status status = init_slots(b, err);
+	if (status == GP_OK)
+		status = init_directions(b, codec, err);
+	if (status == GP_OK)
+		status = gp_body_params_init(b, err);
+	if (status != GP_OK) {
+		gp_body_free(b);
+		return status;
+	}
+	b->build = (struct gp_task){.run = run_build, .done = build_done, .arg = b};
+	gp_worker_submit(&b->compute, &b->build, 0);
+	*out = b;
+	return GP_OK;
+}
+
+void gp_body_stop(struct gp_body *b)
+{
+	b->stopping = true;
+	for (int d = 0; d < DIRECTIONS; d++)
+		gp_direction_cancel(&b->dir[d]);
+}
+
+bool gp_body_busy(const struct gp_body *b)
+{
+	int pending = b->compute.pending;
+	for (int d = 0; d < DIRECTIONS; d++)
+		pending += b->dir[d].lane.pending;
+	return pending > 0;
+}
+
+bool gp_body_in_step(const struct gp_body *b)
+{
+	return b->begun > 0 || b->eval_in_flight > 0;
+}
+
+uint64_t gp_body_steps(const struct gp_body *b)
+{
+	return b->step;
+}
+
+void gp_body_free(struct gp_body *b)
+{
+	if (!b)
+		return;
+	gp_require(!gp_body_busy(b));
+	if (b->plan)
+		b->dev->ops->plan_free(b->plan);
+	for (int d = 0; d < DIRECTIONS; d++)
+		gp_direction_deinit(&b->dir[d]);
+	gp_lane_deinit(&b->compute);
+	gp_body_params_deinit(b);
+	gp_free(b->slot);
+	gp_graph_free(b->spec.graph);
+	gp_free(b);
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The daemon: one loop thread, one compute thread for the device, codec
+ * threads, and a list of sessions. A session's failure ends that session only.
+ *
+ * Threads: the loop thread owns everything here; see common/worker.h for what
+ * runs elsewhere. Test: tests/unit/test_server.c, tests/e2e
+ */
+#ifndef GP_SERVER_H
+#define GP_SERVER_H
+
+#include "common/channel.h"
+#include "common/device.h"
+#include "common/worker.h"
+
+struct gp_server_settings {
+	const char *listen; /* "ADDR:PORT" */
+	const char *device;
+	int64_t threads; /* compute threads, 0 = all processors */
+	int64_t codec_threads;
+	int64_t max_sessions;
+	int64_t session_memory_bytes; /* 0 = half of the machine's memory */
+	int64_t window;               /* most chunks in flight a session may ask for */
+	double handshake_timeout_s, step_timeout_s, idle_timeout_s;
+	bool insecure;
+};
+
+struct gp_server_session;
+
+struct gp_server {
+	uv_loop_t *loop;
+	struct gp_server_settings set;
+	struct gp_device *device;
+	struct gp_worker *compute, *codec;
+	struct gp_listener *listener;
+	struct gp_server_session *sessions; /* doubly linked */
+	int session_count;
+	uint64_t next_session;
+	uint64_t memory_limit_bytes;
+	bool stopping;
+	void (*stopped)(void *arg); /* all sessions are gone after gp_server_stop */
+	void *arg;
+};
+
+/* Opens the device and the listener. On failure nothing is left open. */
+enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
+                               struct gp_err *err);
+/* Closes the listener and every session (they are told so), then calls `stopped`. */
+void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg);
+/* After `stopped`: joins the threads and closes the device. Run the loop once more to close its handles. */
+void gp_server_deinit(struct gp_server *srv);
+uint16_t gp_server_port(const struct gp_server *srv);
+
+/* session.c: takes the connection. */
+void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn);
+/* Ends a session politely: error message to the client, then the connection closes. */
+void gp_server_session_stop(struct gp_server_session *s, enum gp_status code, const char *text);
+struct gp_server_session *gp_server_session_next(struct gp_server_session *s);
+/* server.c: the session is gone; its memory is freed by the caller. */
+void gp_server_session_gone(struct gp_server *srv);
+
+#endif
