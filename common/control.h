@@ -10,6 +10,9 @@
 #include "common/channel.h"
 #include "proto/gpsplit.pb-c.h"
 
+/* Most bytes of a control message once a session is open: no tables are in it. */
+#define GP_CONTROL_STEADY_BYTES 4096
+
 /* Memory for unpacked messages: a fixed block first, then bounded heap blocks (a graph). */
 struct gp_control_arena {
 	uint8_t *block;

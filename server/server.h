@@ -36,7 +36,8 @@ struct gp_server {
 	struct gp_server_session *sessions; /* doubly linked */
 	int session_count;
 	uint64_t next_session;
-	uint64_t memory_limit_bytes;
+	uint64_t session_memory_bytes;                   /* most one session may take */
+	uint64_t memory_limit_bytes, memory_used_bytes; /* of all sessions together */
 	bool stopping;
 	void (*stopped)(void *arg); /* all sessions are gone after gp_server_stop */
 	void *arg;
