@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * An engine runs training steps and evaluations of one model: in this process
+ * alone (engine_local.c, the reference) or split over a link (engine_split.c).
+ * The trainer (trainer.h) does not know which. One chunk is batch / chunks
+ * samples; gradients add up over the chunks of a step, scaled by 1 / batch.
+ *
+ * Threads: the caller's thread, which must stay the same. Calls block until
+ * their work is done. Test: tests/unit/test_engine.c
+ */
+#ifndef GP_ENGINE_H
+#define GP_ENGINE_H
+
+#include <uv.h>
+
+#include "common/account.h"
+#include "common/codec.h"
+#include "common/dataset.h"
+#include "common/device.h"
+#include "common/weights.h"
+
+struct gp_engine_spec {
+	const struct gp_graph *graph; /* the whole model */
+	const char *device;
+	int threads;
+	int batch, chunks, window;
+	bool train;
+	uint64_t seed;
+	struct gp_optim optim;
+	const struct gp_weights *init; /* NULL: drawn from seed */
+	/* split only */
+	const char *server; /* "HOST:PORT" */
+	struct gp_cut cut;
+	struct gp_codec_spec codec[4]; /* act up, act down, grad up, grad down */
+	double connect_timeout_s, idle_timeout_s;
+};
+
+struct gp_step_result {
+	double loss_sum; /* over `samples` */
+	uint64_t correct, samples;
+};
+
+struct gp_engine_figures {
+	struct gp_account account; /* zero for a local engine */
+	struct gp_tcp_figures tcp;
+	uint64_t raw_fallbacks;
+	uint64_t compute_ns;                 /* busy time of this side's compute thread */
+	uint64_t memory_bytes;               /* plans and frames of this side */
+	uint64_t server_memory_bytes;        /* as the server said in READY */
+	uint32_t rtt_us;
+};
+
+struct gp_engine;
+
+struct gp_engine_ops {
+	const char *name;
+	/* One step: forward and backward of every chunk, then the update with rate lr. batch->valid == spec.batch. */
+	enum gp_status (*step)(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
+	                       struct gp_err *err);
+	/* `batches` batches from the loader, forward only. */
+	enum gp_status (*evaluate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
+	                           struct gp_step_result *out, struct gp_err *err);
+	/* Waits until everything is committed, then reads every parameter into w (of spec.graph). */
+	enum gp_status (*get_weights)(struct gp_engine *e, struct gp_weights *w, struct gp_err *err);
+	void (*figures)(struct gp_engine *e, struct gp_engine_figures *out);
+	void (*free)(struct gp_engine *e);
+};
+
+struct gp_engine {
+	const struct gp_engine_ops *ops;
+	struct gp_engine_spec spec;
+};
+
+enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err);
+enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err);
+
+#endif

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Training in one process with no link: the reference that split training has
+ * to equal bit for bit. See engine.h. Test: tests/e2e/parity.sh
+ */
+#include <string.h>
+
+#include "client/engine.h"
+#include "common/mem.h"
+
+struct local_engine {
+	struct gp_engine base;
+	struct gp_device *device;
+	struct gp_plan *plan;
+	uint64_t step, compute_ns;
+};
+
+static int chunk_samples(const struct gp_engine_spec *spec)
+{
+	return spec->batch / spec->chunks;
+}
+
+static int chunk_valid(const struct gp_engine_spec *spec, const struct gp_batch *batch, int chunk)
+{
+	int samples = chunk_samples(spec), left = batch->valid - chunk * samples;
+	return left < 0 ? 0 : left > samples ? samples : left;
+}
+
+static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
+                                struct gp_step_result *sum, struct gp_err *err)
+{
+	const struct gp_device_ops *ops = e->device->ops;
+	const struct gp_engine_spec *spec = &e->base.spec;
+	size_t samples = (size_t)chunk_samples(spec);
+	size_t elements = samples * gp_shape_elements(gp_graph_input_shape(spec->graph));
+	int valid = chunk_valid(spec, batch, chunk);
+	uint64_t draw = e->step * (uint64_t)spec->chunks + (uint64_t)chunk;
+	struct gp_loss_result loss;
+	memcpy(ops->buffer(e->plan, 0, GP_BUF_INPUT), batch->images + (size_t)chunk * elements, elements * sizeof(float));
+	GP_TRY(ops->forward(e->plan, 0, train ? GP_TRAIN : GP_EVAL, draw, err));
+	GP_TRY(ops->loss(e->plan, 0, batch->labels + (size_t)chunk * samples, valid, train, 1.0f / (float)spec->batch,
+	                 &loss, err));
+	if (train)
+		GP_TRY(ops->backward(e->plan, 0, err));
+	sum->loss_sum += loss.loss_sum;
+	sum->correct += (uint64_t)loss.correct;
+	sum->samples += (uint64_t)valid;
+	return GP_OK;
+}
+
+static enum gp_status run_batch(struct local_engine *e, const struct gp_batch *batch, bool train,
+                                struct gp_step_result *sum, struct gp_err *err)
+{
+	uint64_t begin = gp_now_ns();
+	for (int c = 0; c < e->base.spec.chunks; c++)
+		if (chunk_valid(&e->base.spec, batch, c) > 0)
+			GP_TRY(run_chunk(e, batch, c, train, sum, err));
+	e->compute_ns += gp_now_ns() - begin;
+	return GP_OK;
+}
+
+static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *batch, float lr,
+                                 struct gp_step_result *out, struct gp_err *err)
+{
+	struct local_engine *e = (struct local_engine *)base;
+	struct gp_step_result sum = {0};
+	GP_TRY(run_batch(e, batch, true, &sum, err));
+	uint64_t begin = gp_now_ns();
+	GP_TRY(e->device->ops->optim_step(e->plan, lr, err));
+	e->compute_ns += gp_now_ns() - begin;
+	e->step++;
+	*out = sum;
+	return GP_OK;
+}
+
+static enum gp_status local_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
+                                     struct gp_step_result *out, struct gp_err *err)
+{
+	struct local_engine *e = (struct local_engine *)base;
+	struct gp_step_result sum = {0};
+	for (uint32_t i = 0; i < batches; i++) {
+		struct gp_batch *batch;
+		GP_TRY(gp_loader_next(loader, &batch, err));
+		enum gp_status status = run_batch(e, batch, false, &sum, err);
+		gp_loader_give_back(loader, batch);
+		GP_TRY(status);
+	}
+	*out = sum;
+	return GP_OK;
+}
+
+static enum gp_status local_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
+{
+	struct local_engine *e = (struct local_engine *)base;
+	for (int i = 0; i < base->spec.graph->params; i++)
+		GP_TRY(e->device->ops->param_get(e->plan, i, w->value[i], err));
+	return GP_OK;
+}
+
+static void local_figures(struct gp_engine *base, struct gp_engine_figures *out)
+{
+	struct local_engine *e = (struct local_engine *)base;
+	struct gp_plan_memory memory;
+	e->device->ops->plan_memory(e->plan, &memory);
+	*out = (struct gp_engine_figures){.compute_ns = e->compute_ns, .memory_bytes = memory.total};
+}
+
+static void local_free(struct gp_engine *base)
+{
+	struct local_engine *e = (struct local_engine *)base;
+	if (e->plan)
+		e->device->ops->plan_free(e->plan);
+	if (e->device)
+		e->device->ops->close(e->device);
+	gp_free(e);
+}
+
+static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
+{
+	const struct gp_engine_spec *spec = &e->base.spec;
+	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
+	struct gp_plan_spec ps = {.graph = spec->graph,
+	                          .batch = chunk_samples(spec),
+	                          .slots = 1,
+	                          .train = spec->train,
+	                          .seed = spec->seed,
+	                          .optim = spec->optim};
+	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
+	for (int i = 0; spec->init && i < spec->graph->params; i++)
+		GP_TRY(e->device->ops->param_set(e->plan, i, spec->init->value[i], err));
+	return GP_OK;
+}
+
+enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err)
+{
+	static const struct gp_engine_ops ops = {.name = "local",
+	                                         .step = local_step,
+	                                         .evaluate = local_evaluate,
+	                                         .get_weights = local_get_weights,
+	                                         .figures = local_figures,
+	                                         .free = local_free};
+	struct local_engine *e = gp_calloc(1, sizeof *e);
+	if (!e)
+		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
+	e->base.ops = &ops;
+	e->base.spec = *spec;
+	enum gp_status status = make_plan(e, err);
+	if (status != GP_OK) {
+		local_free(&e->base);
+		return status;
+	}
+	*out = &e->base;
+	return GP_OK;
+}

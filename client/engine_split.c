@@ -1,0 +1,659 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Split training: head and tail here, body on the server. One-forward-one-
+ * backward (design section 2): up to `window` chunks are under way; as soon as
+ * a chunk's activation comes back its loss is computed and its gradient goes
+ * up, so that both directions of the link carry tensors at the same time.
+ *
+ *   head forward -> ACT_UP -> (server) -> ACT_DOWN -> tail forward, loss,
+ *   tail backward -> GRAD_UP -> (server) -> GRAD_DOWN -> head backward
+ *
+ * Gradients add up in chunk order on every part, as in a local run. The tail
+ * and the head's backward run before further head forwards where both wait.
+ *
+ * Threads: loop (this one: runs while a call waits), compute, codec.
+ * Test: tests/e2e/parity.sh, tests/unit/test_engine.c
+ */
+#include <string.h>
+
+#include "client/engine.h"
+#include "client/session.h"
+#include "common/transfer.h"
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_FORWARD,  /* head forward, encode */
+	SLOT_WAIT_ACT, /* ACT_UP sent */
+	SLOT_TAIL,     /* ACT_DOWN arriving, decode, tail, encode */
+	SLOT_WAIT_GRAD,
+	SLOT_BACKWARD, /* GRAD_DOWN arriving, decode, head backward */
+};
+
+struct split_slot {
+	struct split_engine *e;
+	int index, valid;
+	enum slot_state state;
+	uint32_t chunk;
+	int32_t *labels;
+	struct gp_loss_result loss;
+	struct gp_task compute;
+};
+
+enum direction_index { ACT_UP, ACT_DOWN, GRAD_UP, GRAD_DOWN, DIRECTIONS };
+
+struct split_engine {
+	struct gp_engine base;
+	uv_loop_t loop;
+	struct gp_device *device;
+	struct gp_graph *head, *body, *tail;
+	struct gp_plan *head_plan, *tail_plan;
+	struct gp_worker *compute_worker, *codec_worker, *data_worker;
+	struct gp_lane compute, data;
+	struct gp_direction dir[DIRECTIONS];
+	struct split_slot *slot;
+	struct gp_client_session session;
+	struct gp_client_open open;
+	bool loop_open, session_open;
+	uint64_t step, compute_ns;
+	/* the pass under way: a training step or an evaluation */
+	bool train;
+	const struct gp_batch *batch;
+	uint32_t batch_base; /* number of the batch's first chunk */
+	uint32_t total, next, forwarded, acts, grads, done;
+	struct gp_step_result result;
+	bool forwards_idle, pass_idle;
+	/* optimizer and data tasks */
+	struct gp_task optim, fetch;
+	float lr;
+	bool optim_done, fetched;
+	struct gp_loader *loader;
+	struct gp_batch *fetched_batch;
+};
+
+static struct split_engine *engine_of(struct gp_engine *base)
+{
+	return (struct split_engine *)base;
+}
+
+static int chunk_samples(const struct split_engine *e)
+{
+	return e->base.spec.batch / e->base.spec.chunks;
+}
+
+static bool task_ok(struct split_engine *e, struct gp_task *t)
+{
+	if (t->status != GP_OK)
+		gp_client_session_fail(&e->session, t->status, t->err.text);
+	return e->session.status == GP_OK;
+}
+
+static struct gp_frame_head out_head(const struct split_engine *e, const struct split_slot *s)
+{
+	return (struct gp_frame_head){.flags = e->train ? 0 : GP_FRAME_FLAG_EVAL,
+	                              .chunk = s->chunk,
+	                              .session = e->session.id,
+	                              .step = e->step};
+}
+
+static uint64_t chunk_draw(const struct split_engine *e, uint32_t chunk)
+{
+	return e->step * (uint64_t)e->base.spec.chunks + chunk;
+}
+
+static void account_compute(struct split_engine *e, bool sent, enum gp_frame_type type, const struct gp_task *t)
+{
+	struct gp_account *a = gp_channel_account_mut(e->session.ch);
+	struct gp_dir_account *d = sent ? &a->sent : &a->received;
+	uint64_t ns = t->end_ns - t->start_ns;
+	d->kind[type].stage_ns[GP_STAGE_COMPUTE] += ns;
+	e->compute_ns += ns;
+}
+
+static void submit(struct split_slot *s, void (*run)(struct gp_task *), void (*done)(struct gp_task *), int priority)
+{
+	s->compute.run = run;
+	s->compute.done = done;
+	s->compute.arg = s;
+	gp_worker_submit(&s->e->compute, &s->compute, priority);
+}
+
+static void pump(struct split_engine *e);
+
+static void chunk_done(struct split_slot *s)
+{
+	struct split_engine *e = s->e;
+	s->state = SLOT_FREE;
+	e->result.loss_sum += s->loss.loss_sum;
+	e->result.correct += (uint64_t)s->loss.correct;
+	e->result.samples += (uint64_t)s->valid;
+	e->done++;
+	e->pass_idle = e->done == e->total;
+	pump(e);
+}
+
+/* Head backward. */
+
+static void run_head_backward(struct gp_task *task)
+{
+	struct split_slot *s = task->arg;
+	task->status = s->e->device->ops->backward(s->e->head_plan, s->index, &task->err);
+}
+
+static void head_backward_done(struct gp_task *task)
+{
+	struct split_slot *s = task->arg;
+	if (!task_ok(s->e, task))
+		return;
+	account_compute(s->e, false, GP_FRAME_GRAD_DOWN, task);
+	chunk_done(s);
+}
+
+static void grad_decoded(struct gp_transfer *t)
+{
+	struct split_engine *e = t->arg;
+	if (task_ok(e, &t->task))
+		submit(&e->slot[t->slot], run_head_backward, head_backward_done, 0);
+}
+
+/* Tail: forward, loss, backward. */
+
+static void grad_encoded(struct gp_transfer *t)
+{
+	struct split_engine *e = t->arg;
+	if (!task_ok(e, &t->task))
+		return;
+	e->slot[t->slot].state = SLOT_WAIT_GRAD;
+	gp_transfer_send(t, e->session.ch);
+}
+
+static void run_tail(struct gp_task *task)
+{
+	struct split_slot *s = task->arg;
+	struct split_engine *e = s->e;
+	const struct gp_device_ops *ops = e->device->ops;
+	float scale = 1.0f / (float)e->base.spec.batch;
+	task->status = ops->forward(e->tail_plan, s->index, e->train ? GP_TRAIN : GP_EVAL, chunk_draw(e, s->chunk),
+	                            &task->err);
+	if (task->status == GP_OK)
+		task->status = ops->loss(e->tail_plan, s->index, s->labels, s->valid, e->train, scale, &s->loss,
+		                         &task->err);
+	if (task->status == GP_OK && e->train)
+		task->status = ops->backward(e->tail_plan, s->index, &task->err);
+}
+
+static void tail_done(struct gp_task *task)
+{
+	struct split_slot *s = task->arg;
+	struct split_engine *e = s->e;
+	if (!task_ok(e, task))
+		return;
+	if (!e->train) {
+		account_compute(e, false, GP_FRAME_ACT_DOWN, task);
+		chunk_done(s);
+		return;
+	}
+	account_compute(e, true, GP_FRAME_GRAD_UP, task);
+	struct gp_frame_head head = out_head(e, s);
+	gp_transfer_encode(&e->dir[GRAD_UP].slot[s->index], &head,
+	                   e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(e, s->chunk),
+	                   grad_encoded);
+}
+
+static void act_decoded(struct gp_transfer *t)
+{
+	struct split_engine *e = t->arg;
+	if (task_ok(e, &t->task))
+		submit(&e->slot[t->slot], run_tail, tail_done, 0);
+}
+
+/* Head forward. */
+
+static void act_encoded(struct gp_transfer *t)
+{
+	struct split_engine *e = t->arg;
+	if (!task_ok(e, &t->task))
+		return;
+	e->slot[t->slot].state = SLOT_WAIT_ACT;
+	gp_transfer_send(t, e->session.ch);
+}
+
+static void run_head_forward(struct gp_task *task)
+{
+	struct split_slot *s = task->arg;
+	struct split_engine *e = s->e;
+	size_t samples = (size_t)chunk_samples(e), first = (s->chunk - e->batch_base) * samples;
+	size_t elements = gp_shape_elements(gp_graph_input_shape(e->head));
+	memcpy(e->device->ops->buffer(e->head_plan, s->index, GP_BUF_INPUT), e->batch->images + first * elements,
+	       samples * elements * sizeof(float));
+	memcpy(s->labels, e->batch->labels + first, samples * sizeof *s->labels);
+	task->status = e->device->ops->forward(e->head_plan, s->index, e->train ? GP_TRAIN : GP_EVAL,
+	                                       chunk_draw(e, s->chunk), &task->err);
+}
+
+static void head_forward_done(struct gp_task *task)
+{
+	struct split_slot *s = task->arg;
+	struct split_engine *e = s->e;
+	if (!task_ok(e, task))
+		return;
+	account_compute(e, true, GP_FRAME_ACT_UP, task);
+	e->forwarded++;
+	e->forwards_idle = e->forwarded == e->total;
+	struct gp_frame_head head = out_head(e, s);
+	gp_transfer_encode(&e->dir[ACT_UP].slot[s->index], &head,
+	                   e->device->ops->buffer(e->head_plan, s->index, GP_BUF_OUTPUT), chunk_draw(e, s->chunk),
+	                   act_encoded);
+}
+
+/* Starts as many chunks as the window allows. */
+static void pump(struct split_engine *e)
+{
+	uint32_t window = (uint32_t)e->base.spec.window;
+	int samples = chunk_samples(e);
+	while (e->session.status == GP_OK && e->next < e->total && e->next - e->done < window) {
+		struct split_slot *s = &e->slot[e->next % window];
+		gp_require(s->state == SLOT_FREE);
+		int left = e->batch->valid - (int)(e->next - e->batch_base) * samples;
+		s->valid = left < 0 ? 0 : left > samples ? samples : left;
+		s->chunk = e->next++;
+		s->state = SLOT_FORWARD;
+		submit(s, run_head_forward, head_forward_done, 1);
+	}
+}
+
+/* Frames from the server. */
+
+static enum gp_status check_frame(struct split_engine *e, const struct gp_frame_head *head, enum slot_state expected,
+                                  uint32_t next, struct gp_err *err)
+{
+	uint8_t flags = e->train ? 0 : GP_FRAME_FLAG_EVAL;
+	const struct split_slot *s = &e->slot[head->chunk % (uint32_t)e->base.spec.window];
+	if (head->step != e->step || head->flags != flags || head->chunk != next || s->chunk != head->chunk ||
+	    s->state != expected)
+		GP_FAIL(err, GP_PROTO, "the server's %s of step %llu chunk %u is not expected here",
+		        gp_frame_type_name(head->type), (unsigned long long)head->step, head->chunk);
+	return GP_OK;
+}
+
+static enum gp_status frame_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
+                                  struct gp_err *err)
+{
+	struct split_engine *e = arg;
+	int d;
+	uint32_t slot = head->chunk % (uint32_t)e->base.spec.window;
+	if (head->type == GP_FRAME_ACT_DOWN) {
+		GP_TRY(check_frame(e, head, SLOT_WAIT_ACT, e->acts, err));
+		d = ACT_DOWN;
+	} else if (head->type == GP_FRAME_GRAD_DOWN && e->train) {
+		GP_TRY(check_frame(e, head, SLOT_WAIT_GRAD, e->grads, err));
+		d = GRAD_DOWN;
+	} else {
+		GP_FAIL(err, GP_PROTO, "a server must not send %s now", gp_frame_type_name(head->type));
+	}
+	struct gp_transfer *t = &e->dir[d].slot[slot];
+	if (head->payload_len > t->frame.cap)
+		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need",
+		        gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);
+	e->slot[slot].state = d == ACT_DOWN ? SLOT_TAIL : SLOT_BACKWARD;
+	*(d == ACT_DOWN ? &e->acts : &e->grads) += 1;
+	*out = &t->frame;
+	return GP_OK;
+}
+
+static enum gp_status frame_arrived(void *arg, struct gp_frame *f, struct gp_err *err)
+{
+	(void)err;
+	struct split_engine *e = arg;
+	struct gp_transfer *t = gp_transfer_of(f);
+	const struct gp_device_ops *ops = e->device->ops;
+	if (f->head.type == GP_FRAME_ACT_DOWN)
+		gp_transfer_decode(t, ops->buffer(e->tail_plan, t->slot, GP_BUF_INPUT), act_decoded);
+	else
+		gp_transfer_decode(t, ops->buffer(e->head_plan, t->slot, GP_BUF_GRAD_OUTPUT), grad_decoded);
+	return GP_OK;
+}
+
+static void frame_sent(void *arg, struct gp_frame *f)
+{
+	struct split_engine *e = arg;
+	struct gp_transfer *t = gp_transfer_of(f);
+	if (e->session.status != GP_OK)
+		t->waiting = false;
+	gp_transfer_sent(t);
+}
+
+/* Steps. */
+
+static void begin_pass(struct split_engine *e, bool train)
+{
+	e->train = train;
+	e->total = e->next = e->forwarded = e->acts = e->grads = e->done = 0;
+	e->result = (struct gp_step_result){0};
+}
+
+static void add_batch(struct split_engine *e, const struct gp_batch *batch)
+{
+	e->batch = batch;
+	e->batch_base = e->total;
+	e->total += (uint32_t)e->base.spec.chunks;
+	e->forwards_idle = e->pass_idle = false;
+	pump(e);
+}
+
+static void run_optim(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	task->status = e->device->ops->optim_step(e->head_plan, e->lr, &task->err);
+	if (task->status == GP_OK)
+		task->status = e->device->ops->optim_step(e->tail_plan, e->lr, &task->err);
+}
+
+static void optim_done(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	if (!task_ok(e, task))
+		return;
+	e->compute_ns += task->end_ns - task->start_ns;
+	e->optim_done = true;
+}
+
+static enum gp_status split_step(struct gp_engine *base, const struct gp_batch *batch, float lr,
+                                 struct gp_step_result *out, struct gp_err *err)
+{
+	struct split_engine *e = engine_of(base);
+	begin_pass(e, true);
+	add_batch(e, batch);
+	GP_TRY(gp_client_session_wait(&e->session, &e->pass_idle, err));
+	GP_TRY(gp_client_session_commit(&e->session, e->step, lr, err));
+	e->lr = lr;
+	e->optim_done = false;
+	e->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = e};
+	gp_worker_submit(&e->compute, &e->optim, 0);
+	GP_TRY(gp_client_session_wait(&e->session, &e->optim_done, err));
+	e->step++;
+	*out = e->result;
+	return GP_OK;
+}
+
+/* Evaluation: the next batch's chunks start while the last ones of this batch are under way. */
+
+static void run_fetch(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	task->status = gp_loader_next(e->loader, &e->fetched_batch, &task->err);
+}
+
+static void fetch_done(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	e->fetched = task_ok(e, task);
+}
+
+static enum gp_status evaluate_batch(struct split_engine *e, struct gp_err *err)
+{
+	e->fetched = false;
+	e->fetched_batch = NULL;
+	e->fetch = (struct gp_task){.run = run_fetch, .done = fetch_done, .arg = e};
+	gp_worker_submit(&e->data, &e->fetch, 0);
+	GP_TRY(gp_client_session_wait(&e->session, &e->fetched, err));
+	add_batch(e, e->fetched_batch);
+	enum gp_status status = gp_client_session_wait(&e->session, &e->forwards_idle, err);
+	while (e->compute.pending > 0) /* a forward may still read the batch when the session has failed */
+		uv_run(&e->loop, UV_RUN_ONCE);
+	gp_loader_give_back(e->loader, e->fetched_batch);
+	return status;
+}
+
+static enum gp_status split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
+                                     struct gp_step_result *out, struct gp_err *err)
+{
+	struct split_engine *e = engine_of(base);
+	begin_pass(e, false);
+	e->loader = loader;
+	e->pass_idle = true;
+	for (uint32_t i = 0; i < batches; i++)
+		GP_TRY(evaluate_batch(e, err));
+	GP_TRY(gp_client_session_wait(&e->session, &e->pass_idle, err));
+	*out = e->result;
+	return GP_OK;
+}
+
+/* Weights and figures. */
+
+static enum gp_status get_part(struct split_engine *e, struct gp_plan *plan, const struct gp_graph *part,
+                               struct gp_weights *w, struct gp_err *err)
+{
+	for (int i = 0; i < part->params; i++) {
+		int whole = gp_graph_find_param(w->graph, part->param[i].name);
+		GP_TRY(e->device->ops->param_get(plan, i, w->value[whole], err));
+	}
+	return GP_OK;
+}
+
+static enum gp_status set_part(struct split_engine *e, struct gp_plan *plan, const struct gp_graph *part,
+                               struct gp_err *err)
+{
+	const struct gp_weights *w = e->base.spec.init;
+	for (int i = 0; w && i < part->params; i++) {
+		int whole = gp_graph_find_param(w->graph, part->param[i].name);
+		GP_TRY(e->device->ops->param_set(plan, i, w->value[whole], err));
+	}
+	return GP_OK;
+}
+
+static enum gp_status split_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
+{
+	struct split_engine *e = engine_of(base);
+	GP_TRY(get_part(e, e->head_plan, e->head, w, err));
+	GP_TRY(get_part(e, e->tail_plan, e->tail, w, err));
+	return gp_client_session_fetch(&e->session, w, err);
+}
+
+static uint64_t memory_bytes(const struct split_engine *e)
+{
+	struct gp_plan_memory head, tail;
+	e->device->ops->plan_memory(e->head_plan, &head);
+	e->device->ops->plan_memory(e->tail_plan, &tail);
+	uint64_t sum = head.total + tail.total;
+	for (int d = 0; d < DIRECTIONS; d++)
+		for (int i = 0; i < e->dir[d].slots; i++)
+			sum += e->dir[d].slot[i].frame.cap;
+	return sum;
+}
+
+static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
+{
+	struct split_engine *e = engine_of(base);
+	*out = (struct gp_engine_figures){.compute_ns = e->compute_ns,
+	                                  .memory_bytes = memory_bytes(e),
+	                                  .server_memory_bytes = e->session.server_memory_bytes,
+	                                  .account = *gp_channel_account(e->session.ch),
+	                                  .rtt_us = gp_channel_rtt_us(e->session.ch)};
+	gp_channel_figures(e->session.ch, &out->tcp);
+	for (int d = 0; d < DIRECTIONS; d++) {
+		struct gp_codec_stats stats = {0};
+		if (e->dir[d].codec)
+			gp_codec_get_stats(e->dir[d].codec, &stats);
+		out->raw_fallbacks += stats.raw_fallbacks;
+	}
+}
+
+/* Life. */
+
+static bool busy(const struct split_engine *e)
+{
+	int pending = e->compute.pending + e->data.pending;
+	for (int d = 0; d < DIRECTIONS; d++)
+		pending += e->dir[d].lane.pending;
+	return pending > 0;
+}
+
+static void free_lanes(struct split_engine *e)
+{
+	for (int d = 0; d < DIRECTIONS; d++)
+		gp_direction_cancel(&e->dir[d]);
+	while (busy(e))
+		uv_run(&e->loop, UV_RUN_ONCE);
+	for (int d = 0; d < DIRECTIONS; d++)
+		gp_direction_deinit(&e->dir[d]);
+	gp_lane_deinit(&e->compute);
+	gp_lane_deinit(&e->data);
+}
+
+static void split_free(struct gp_engine *base)
+{
+	struct split_engine *e = engine_of(base);
+	if (e->session_open)
+		gp_client_session_close(&e->session);
+	free_lanes(e);
+	gp_worker_free(e->compute_worker);
+	gp_worker_free(e->codec_worker);
+	gp_worker_free(e->data_worker);
+	if (e->loop_open) {
+		uv_run(&e->loop, UV_RUN_DEFAULT);
+		uv_loop_close(&e->loop);
+	}
+	if (e->head_plan)
+		e->device->ops->plan_free(e->head_plan);
+	if (e->tail_plan)
+		e->device->ops->plan_free(e->tail_plan);
+	if (e->device)
+		e->device->ops->close(e->device);
+	for (int i = 0; e->slot && i < base->spec.window; i++)
+		gp_free(e->slot[i].labels);
+	gp_free(e->slot);
+	gp_graph_free(e->head);
+	gp_graph_free(e->body);
+	gp_graph_free(e->tail);
+	gp_free(e);
+}
+
+static enum gp_status make_workers(struct split_engine *e, struct gp_err *err)
+{
+	int code = uv_loop_init(&e->loop);
+	if (code != 0)
+		GP_FAIL(err, GP_IO, "cannot make an event loop: %s", uv_strerror(code));
+	e->loop_open = true;
+	GP_TRY(gp_worker_new(&e->loop, "gp-compute", 1, &e->compute_worker, err));
+	GP_TRY(gp_worker_new(&e->loop, "gp-codec", 1, &e->codec_worker, err));
+	GP_TRY(gp_worker_new(&e->loop, "gp-data", 1, &e->data_worker, err));
+	gp_lane_init(&e->compute, e->compute_worker);
+	gp_lane_init(&e->data, e->data_worker);
+	return GP_OK;
+}
+
+static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
+{
+	const struct gp_engine_spec *spec = &e->base.spec;
+	struct gp_plan_spec ps = {.batch = chunk_samples(e),
+	                          .slots = spec->window,
+	                          .train = spec->train,
+	                          .seed = spec->seed,
+	                          .optim = spec->optim};
+	GP_TRY(gp_graph_part(spec->graph, 0, spec->cut.head, &e->head, err));
+	GP_TRY(gp_graph_part(spec->graph, spec->cut.head, spec->cut.tail, &e->body, err));
+	GP_TRY(gp_graph_part(spec->graph, spec->cut.tail, spec->graph->blocks, &e->tail, err));
+	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
+	ps.graph = e->head;
+	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->head_plan, err));
+	ps.graph = e->tail;
+	ps.need_grad_input = spec->train;
+	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
+	GP_TRY(set_part(e, e->head_plan, e->head, err));
+	return set_part(e, e->tail_plan, e->tail, err);
+}
+
+static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
+{
+	int window = e->base.spec.window;
+	e->slot = gp_calloc((size_t)window, sizeof *e->slot);
+	if (!e->slot)
+		GP_FAIL(err, GP_NOMEM, "out of memory for %d chunks", window);
+	for (int i = 0; i < window; i++) {
+		e->slot[i].e = e;
+		e->slot[i].index = i;
+		e->slot[i].labels = gp_calloc((size_t)chunk_samples(e), sizeof(int32_t));
+		if (!e->slot[i].labels)
+			GP_FAIL(err, GP_NOMEM, "out of memory for labels");
+	}
+	return GP_OK;
+}
+
+static enum gp_status make_directions(struct split_engine *e, struct gp_err *err)
+{
+	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
+	                                                     GP_FRAME_GRAD_DOWN};
+	const struct gp_engine_spec *spec = &e->base.spec;
+	for (int d = 0; d < (spec->train ? DIRECTIONS : GRAD_UP); d++) {
+		bool input = d == ACT_UP || d == GRAD_DOWN;
+		const struct gp_shape *sample = input ? gp_graph_input_shape(e->body) : gp_graph_output_shape(e->body);
+		struct gp_shape shape = gp_shape_batched(sample, chunk_samples(e));
+		GP_TRY(gp_direction_init(&e->dir[d], types[d], &spec->codec[d], &shape, spec->seed, spec->window,
+		                         e->codec_worker, e, err));
+	}
+	return GP_OK;
+}
+
+static void account_directions(struct split_engine *e)
+{
+	struct gp_account *a = gp_channel_account_mut(e->session.ch);
+	for (int d = 0; d < DIRECTIONS; d++) {
+		struct gp_dir_account *way = d == ACT_UP || d == GRAD_UP ? &a->sent : &a->received;
+		if (e->dir[d].codec)
+			e->dir[d].account = &way->kind[e->dir[d].type];
+	}
+}
+
+static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
+{
+	static const struct gp_client_frames frames = {
+	        .frame_begin = frame_begin, .frame = frame_arrived, .sent = frame_sent};
+	const struct gp_engine_spec *spec = &e->base.spec;
+	e->open = (struct gp_client_open){.server = spec->server,
+	                                  .body = e->body,
+	                                  .weights = spec->init,
+	                                  .optim = spec->optim,
+	                                  .seed = spec->seed,
+	                                  .chunk_samples = chunk_samples(e),
+	                                  .window = spec->window,
+	                                  .chunks = spec->chunks,
+	                                  .eval_only = !spec->train,
+	                                  .codec = spec->codec,
+	                                  .connect_timeout_s = spec->connect_timeout_s,
+	                                  .idle_timeout_s = spec->idle_timeout_s};
+	e->open.codec = e->base.spec.codec;
+	GP_TRY(gp_client_session_open(&e->session, &e->loop, &e->open, &frames, e, err));
+	e->session_open = true;
+	account_directions(e);
+	return GP_OK;
+}
+
+enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err)
+{
+	static const struct gp_engine_ops ops = {.name = "split",
+	                                         .step = split_step,
+	                                         .evaluate = split_evaluate,
+	                                         .get_weights = split_get_weights,
+	                                         .figures = split_figures,
+	                                         .free = split_free};
+	struct split_engine *e = gp_calloc(1, sizeof *e);
+	if (!e)
+		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
+	e->base.ops = &ops;
+	e->base.spec = *spec;
+	enum gp_status status = make_workers(e, err);
+	if (status == GP_OK)
+		status = make_plans(e, err);
+	if (status == GP_OK)
+		status = make_slots(e, err);
+	if (status == GP_OK)
+		status = make_directions(e, err);
+	if (status == GP_OK)
+		status = open_session(e, err);
+	if (status != GP_OK) {
+		split_free(&e->base);
+		return status;
+	}
+	*out = &e->base;
+	return GP_OK;
+}
