@@ -340,6 +340,13 @@ static void add_batch(struct split_engine *e, const struct gp_batch *batch)
 	pump(e);
 }
 
+/* A forward may still read the batch when the session has failed. */
+static void drain_compute(struct split_engine *e)
+{
+	while (e->session.status != GP_OK && e->compute.pending > 0)
+		uv_run(&e->loop, UV_RUN_ONCE);
+}
+
 static void run_optim(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
@@ -363,7 +370,11 @@ static enum gp_status split_step(struct gp_engine *base, const struct gp_batch *
 	struct split_engine *e = engine_of(base);
 	begin_pass(e, true);
 	add_batch(e, batch);
-	GP_TRY(gp_client_session_wait(&e->session, &e->pass_idle, err));
+	enum gp_status status = gp_client_session_wait(&e->session, &e->pass_idle, err);
+	if (status != GP_OK) {
+		drain_compute(e);
+		return status;
+	}
 	GP_TRY(gp_client_session_commit(&e->session, e->step, lr, err));
 	e->lr = lr;
 	e->optim_done = false;
@@ -398,8 +409,7 @@ static enum gp_status evaluate_batch(struct split_engine *e, struct gp_err *err)
 	GP_TRY(gp_client_session_wait(&e->session, &e->fetched, err));
 	add_batch(e, e->fetched_batch);
 	enum gp_status status = gp_client_session_wait(&e->session, &e->forwards_idle, err);
-	while (e->compute.pending > 0) /* a forward may still read the batch when the session has failed */
-		uv_run(&e->loop, UV_RUN_ONCE);
+	drain_compute(e);
 	gp_loader_give_back(e->loader, e->fetched_batch);
 	return status;
 }

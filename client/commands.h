@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The commands of gpclient. argv[0] is the first word after the command's
+ * name; the return value is the exit status (design section 8). Each prints its
+ * own errors, one line on stderr.
+ */
+#ifndef GP_COMMANDS_H
+#define GP_COMMANDS_H
+
+int gp_cmd_train(int argc, char **argv);
+int gp_cmd_model(int argc, char **argv);
+int gp_cmd_codec(int argc, char **argv);
+
+#endif

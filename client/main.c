@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpclient: picks the command. Every command is in its own cmd_*.c.
+ */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/commands.h"
+#include "common/threads.h"
+
+static const struct {
+	const char *name, *summary;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+        {"train", "train a model, split over a server or locally", gp_cmd_train},
+        {"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
+        {"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
+};
+
+#define COMMANDS (sizeof commands / sizeof commands[0])
+
+static void print_help(FILE *to)
+{
+	fprintf(to, "usage: gpclient COMMAND [OPTION...]\n\nSplit learning: the first and last layers of a model run here,"
+	            " the rest on gpserverd.\n\nCommands:\n");
+	for (size_t i = 0; i < COMMANDS; i++)
+		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+	fprintf(to, "\n'gpclient COMMAND --help' tells the options of a command; 'gpclient --version' the version.\n");
+}
+
+int main(int argc, char **argv)
+{
+	gp_threads_prepare(argv);
+	signal(SIGPIPE, SIG_IGN);
+	if (argc < 2) {
+		print_help(stderr);
+		return 2;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+		print_help(stdout);
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("gpclient " GP_VERSION "\n");
+		return 0;
+	}
+	for (size_t i = 0; i < COMMANDS; i++)
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 2, argv + 2);
+	fprintf(stderr, "gpclient: unknown command '%s'; one of", argv[1]);
+	for (size_t i = 0; i < COMMANDS; i++)
+		fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
+	fprintf(stderr, "\n");
+	return 2;
+}

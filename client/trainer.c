@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The training loop. See trainer.h. Test: tests/e2e
+ */
+#include "client/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/progress.h"
+
+struct run {
+	const struct gp_trainer_spec *spec;
+	struct gp_progress *progress;
+	struct gp_train_report *report;
+	float *step_s;                 /* one per step */
+	uint64_t step;
+	struct gp_step_result epoch;   /* sums over the epoch under way */
+	struct gp_step_result last;    /* the newest finished or unfinished epoch */
+	struct gp_engine_figures before; /* at the start of the step under way */
+	uint64_t begin_ns, eval_ns;
+};
+
+static double mean(double sum, uint64_t n)
+{
+	return n ? sum / (double)n : NAN;
+}
+
+static void add_result(struct gp_step_result *sum, const struct gp_step_result *r)
+{
+	sum->loss_sum += r->loss_sum;
+	sum->correct += r->correct;
+	sum->samples += r->samples;
+}
+
+static uint64_t payload_bytes(const struct gp_account *a, bool tensors)
+{
+	static const enum gp_frame_type up[] = {GP_FRAME_ACT_UP, GP_FRAME_GRAD_UP};
+	static const enum gp_frame_type down[] = {GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_DOWN};
+	uint64_t sum = 0;
+	for (int i = 0; i < 2; i++) {
+		const struct gp_kind_account *u = &a->sent.kind[up[i]], *d = &a->received.kind[down[i]];
+		sum += tensors ? u->tensor_bytes + d->tensor_bytes : u->payload_bytes + d->payload_bytes;
+	}
+	return sum;
+}
+
+/* Progress line. */
+
+static void show_progress(struct run *r, const struct gp_engine_figures *now, double step_s)
+{
+	const struct gp_trainer_spec *spec = r->spec;
+	char text[256], link[128] = "";
+	uint64_t epoch = (r->step - 1) / spec->steps_per_epoch, epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
+	uint64_t payload = payload_bytes(&now->account, false);
+	double left = (double)(spec->total_steps - r->step) * (double)(gp_now_ns() - r->begin_ns - r->eval_ns) * 1e-9 /
+	              (double)r->step;
+	if (payload > 0)
+		snprintf(link, sizeof link, "  up %.1f MB/s down %.1f MB/s  %.2fx smaller",
+		         gp_dir_bandwidth(&now->account.sent) * 1e-6, gp_dir_bandwidth(&now->account.received) * 1e-6,
+		         (double)payload_bytes(&now->account, true) / (double)payload);
+	snprintf(text, sizeof text, "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s  %.0f s left",
+	         (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
+	         (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples),
+	         100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, link, left);
+	gp_progress_update(r->progress, text);
+}
+
+static void note_eval(struct run *r, double seconds)
+{
+	char text[160];
+	snprintf(text, sizeof text, "epoch %llu: validation accuracy %.2f %%, loss %.4f (%.1f s)",
+	         (unsigned long long)((r->step + r->spec->steps_per_epoch - 1) / r->spec->steps_per_epoch),
+	         100 * r->report->val_acc, r->report->val_loss, seconds);
+	gp_progress_note(r->progress, text);
+}
+
+/* JSON log. */
+
+static enum gp_status log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
+                               const struct gp_engine_figures *now, struct gp_err *err)
+{
+	if (!r->spec->log)
+		return GP_OK;
+	struct gp_account delta = now->account;
+	gp_account_subtract(&delta, &r->before.account);
+	json_t *line = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "event", "step", "step",
+	                         (json_int_t)r->step - 1, "epoch", (json_int_t)((r->step - 1) / r->spec->steps_per_epoch),
+	                         "loss", mean(result->loss_sum, result->samples), "acc",
+	                         mean((double)result->correct, result->samples), "lr", (double)lr, "seconds", seconds,
+	                         "compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9, "wire_up_bytes",
+	                         (json_int_t)delta.sent.wire_bytes, "wire_down_bytes",
+	                         (json_int_t)delta.received.wire_bytes, "link", gp_account_json(&delta));
+	return gp_json_log_write(r->spec->log, line, err);
+}
+
+static enum gp_status log_eval(struct run *r, double seconds, struct gp_err *err)
+{
+	if (!r->spec->log)
+		return GP_OK;
+	json_t *line = json_pack("{s:s, s:I, s:f, s:f, s:f}", "event", "eval", "step", (json_int_t)r->step, "val_loss",
+	                         r->report->val_loss, "val_acc", r->report->val_acc, "seconds", seconds);
+	return gp_json_log_write(r->spec->log, line, err);
+}
+
+/* Steps. */
+
+static enum gp_status run_step(struct run *r, struct gp_err *err)
+{
+	const struct gp_trainer_spec *spec = r->spec;
+	struct gp_engine *e = spec->engine;
+	struct gp_batch *batch;
+	struct gp_step_result result;
+	struct gp_engine_figures now;
+	uint64_t begin = gp_now_ns();
+	float lr = gp_schedule_lr(&spec->schedule, (int64_t)r->step);
+	GP_TRY(gp_loader_next(spec->train, &batch, err));
+	enum gp_status status = e->ops->step(e, batch, lr, &result, err);
+	gp_loader_give_back(spec->train, batch);
+	GP_TRY(status);
+	if (!isfinite(result.loss_sum))
+		GP_FAIL(err, GP_INVALID, "the loss is not finite at step %llu: try a lower --lr or a --warmup",
+		        (unsigned long long)r->step);
+	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
+	r->step_s[r->step++] = (float)seconds;
+	add_result(&r->epoch, &result);
+	r->last = r->epoch;
+	e->ops->figures(e, &now);
+	struct gp_account delta = now.account;
+	gp_account_subtract(&delta, &r->before.account);
+	gp_account_add(&r->report->train_account, &delta);
+	show_progress(r, &now, seconds);
+	status = log_step(r, &result, lr, seconds, &now, err);
+	r->before = now;
+	return status;
+}
+
+static enum gp_status run_eval(struct run *r, struct gp_err *err)
+{
+	const struct gp_trainer_spec *spec = r->spec;
+	struct gp_step_result result;
+	if (!spec->val)
+		return GP_OK;
+	uint64_t begin = gp_now_ns();
+	GP_TRY(gp_loader_seek(spec->val, 0, 0, err));
+	GP_TRY(spec->engine->ops->evaluate(spec->engine, spec->val, spec->val_batches, &result, err));
+	r->report->val_loss = mean(result.loss_sum, result.samples);
+	r->report->val_acc = mean((double)result.correct, result.samples);
+	uint64_t took = gp_now_ns() - begin;
+	r->eval_ns += took;
+	spec->engine->ops->figures(spec->engine, &r->before);
+	note_eval(r, (double)took * 1e-9);
+	return log_eval(r, (double)took * 1e-9, err);
+}
+
+static bool stop_asked(const struct run *r)
+{
+	return r->spec->stop && *r->spec->stop;
+}
+
+static enum gp_status run_all(struct run *r, struct gp_err *err)
+{
+	const struct gp_trainer_spec *spec = r->spec;
+	while (r->step < spec->total_steps && !stop_asked(r)) {
+		GP_TRY(run_step(r, err));
+		if (r->step % spec->steps_per_epoch == 0 || r->step == spec->total_steps) {
+			GP_TRY(run_eval(r, err));
+			r->epoch = (struct gp_step_result){0};
+		}
+	}
+	return GP_OK;
+}
+
+/* Report. */
+
+static int compare_floats(const void *a, const void *b)
+{
+	float x = *(const float *)a, y = *(const float *)b;
+	return (x > y) - (x < y);
+}
+
+static double median(float *values, uint64_t n)
+{
+	if (n == 0)
+		return 0;
+	qsort(values, n, sizeof *values, compare_floats);
+	return n % 2 ? values[n / 2] : ((double)values[n / 2 - 1] + (double)values[n / 2]) / 2;
+}
+
+static enum gp_status finish(struct run *r, struct gp_err *err)
+{
+	struct gp_engine *e = r->spec->engine;
+	struct gp_train_report *report = r->report;
+	report->steps = r->step;
+	report->stopped = stop_asked(r);
+	report->seconds = (double)(gp_now_ns() - r->begin_ns) * 1e-9;
+	report->loss = mean(r->last.loss_sum, r->last.samples);
+	report->train_acc = mean((double)r->last.correct, r->last.samples);
+	report->samples = r->step * (uint64_t)e->spec.batch;
+	report->time_per_batch_s = median(r->step_s, r->step);
+	return e->ops->get_weights(e, r->spec->weights, err);
+}
+
+enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err)
+{
+	struct run r = {.spec = spec, .report = out, .begin_ns = gp_now_ns()};
+	*out = (struct gp_train_report){.val_loss = NAN, .val_acc = NAN};
+	r.step_s = gp_calloc(spec->total_steps, sizeof *r.step_s);
+	if (!r.step_s)
+		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
+	enum gp_status status = gp_progress_new(spec->progress, &r.progress, err);
+	if (status == GP_OK) {
+		spec->engine->ops->figures(spec->engine, &r.before);
+		status = run_all(&r, err);
+	}
+	gp_progress_free(r.progress);
+	if (status == GP_OK)
+		status = finish(&r, err);
+	if (status == GP_OK)
+		spec->engine->ops->figures(spec->engine, &out->figures);
+	gp_free(r.step_s);
+	return status;
+}
+
+static json_t *kind_json(const struct gp_kind_account *k, const struct gp_kind_account *train, uint64_t steps)
+{
+	double per_batch = steps ? (double)train->payload_bytes / (double)steps : 0;
+	return json_pack("{s:I, s:I, s:I, s:I, s:f}", "tensor_bytes", (json_int_t)k->tensor_bytes, "payload_bytes",
+	                 (json_int_t)k->payload_bytes, "wire_bytes", (json_int_t)k->wire_bytes, "frames",
+	                 (json_int_t)k->frames, "payload_bytes_per_batch", per_batch);
+}
+
+static json_t *number_or_null(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+json_t *gp_train_report_json(const struct gp_train_report *r)
+{
+	const struct gp_engine_figures *f = &r->figures;
+	const struct gp_account *a = &f->account, *t = &r->train_account;
+	double up = 0, down = 0;
+	gp_account_kernel_diff(a, &f->tcp, &up, &down);
+	json_t *o = json_pack("{s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "steps", (json_int_t)r->steps, "seconds", r->seconds,
+	                      "time_per_batch_s", r->time_per_batch_s, "loss", number_or_null(r->loss), "train_acc",
+	                      number_or_null(r->train_acc), "val_acc", number_or_null(r->val_acc), "val_loss",
+	                      number_or_null(r->val_loss));
+	json_t *bytes = json_pack(
+	        "{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:f, s:f}", "act_up",
+	        kind_json(&a->sent.kind[GP_FRAME_ACT_UP], &t->sent.kind[GP_FRAME_ACT_UP], r->steps), "act_down",
+	        kind_json(&a->received.kind[GP_FRAME_ACT_DOWN], &t->received.kind[GP_FRAME_ACT_DOWN], r->steps), "grad_up",
+	        kind_json(&a->sent.kind[GP_FRAME_GRAD_UP], &t->sent.kind[GP_FRAME_GRAD_UP], r->steps), "grad_down",
+	        kind_json(&a->received.kind[GP_FRAME_GRAD_DOWN], &t->received.kind[GP_FRAME_GRAD_DOWN], r->steps),
+	        "wire_up_bytes", (json_int_t)a->sent.wire_bytes, "wire_down_bytes", (json_int_t)a->received.wire_bytes,
+	        "tcp_up_bytes", (json_int_t)f->tcp.bytes_acked, "tcp_down_bytes", (json_int_t)f->tcp.bytes_received,
+	        "tcp_up_difference", up, "tcp_down_difference", down);
+	json_t *rest = json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:o}", "up_bytes_per_s",
+	                         gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received),
+	                         "compute_s", (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us,
+	                         "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks",
+	                         (json_int_t)f->raw_fallbacks, "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(),
+	                         "server_memory_bytes", (json_int_t)f->server_memory_bytes, "param_sha256",
+	                         r->param_sha256, "stopped", r->stopped, "link", gp_account_json(a));
+	if (!o || !bytes || !rest || json_object_update(o, bytes) != 0 || json_object_update(o, rest) != 0) {
+		json_decref(o);
+		o = NULL;
+	}
+	json_decref(bytes);
+	json_decref(rest);
+	return o;
+}
