@@ -401,10 +401,6 @@ static void link_session(struct gp_server_session *s)
 	srv->session_count++;
 }
 
-static void drop_closed(void *arg)
-{
-	(void)arg;
-}
 
 void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn)
 {
@@ -413,7 +409,7 @@ void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn)
 	if (!s || gp_control_arena_init(&s->arena, OPEN_SPILL_BYTES, &err) != GP_OK) {
 		gp_log(session, GP_LOG_ERROR, "out of memory for a session of %s", conn->peer);
 		gp_free(s);
-		conn->ops->close(conn, drop_closed, NULL);
+		conn->ops->close(conn, NULL, NULL);
 		return;
 	}
 	s->srv = srv;
