@@ -1,0 +1,76 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# What a user can get wrong: one clear line, the right exit status (2 usage, 3
+# input, 4 connection or peer, 5 device), and no file half-written.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+# Runs gpclient, expects the status, exactly one line on stderr that matches, and nothing on stdout.
+refuses() { # STATUS PATTERN ARG...
+	local want=$1 pattern=$2 status=0
+	shift 2
+	timeout 60 "$build/gpclient" "$@" >"$work/out" 2>"$work/err" || status=$?
+	local lines
+	lines=$(wc -l <"$work/err")
+	if [ $status -ne "$want" ] || [ "$lines" -ne 1 ] || ! grep -qE "$pattern" "$work/err" || [ -s "$work/out" ]; then
+		fail "gpclient $*: status $status (want $want), $lines lines: $(head -3 "$work/err")"
+	else
+		echo "ok: $(cat "$work/err")"
+	fi
+}
+
+synthetic=(--data synthetic:shape=3x32x32,classes=10,samples=64 --batch 16 --steps 1)
+start_server
+server=(--server "127.0.0.1:$server_port")
+
+refuses 2 "unknown command 'trian'" trian
+refuses 2 '\-\-modl.*--model' train --local --modl cnn
+refuses 2 '\-\-batch.*ten' train --local --model cnn --batch ten
+refuses 2 'equal chunks' train --local --model cnn --data synthetic --batch 10 --chunks 4
+refuses 2 'server' train --model cnn --data synthetic
+refuses 2 'resnet999.*mobilenetv2' train --local --model resnet999 "${synthetic[@]}"
+refuses 2 'widht|width' train --local --model mobilenetv2:widht=1 "${synthetic[@]}"
+refuses 2 'cut' train "${server[@]}" --model cnn --cut 99:-1 "${synthetic[@]}"
+refuses 2 'sortqant.*sortquant' train "${server[@]}" --model cnn --codec sortqant:bits=6 "${synthetic[@]}"
+refuses 2 'bits' train "${server[@]}" --model cnn --codec uniform:bits=99 "${synthetic[@]}"
+refuses 2 'dataset|data' train --local --model cnn --data nosuch
+refuses 3 'no/such/dir' train --local --model cnn --data "cifar10:no/such/dir"
+refuses 3 'no/such.safetensors' train --local --model cnn "${synthetic[@]}" --init no/such.safetensors
+refuses 5 'cuda' train --local --model cnn "${synthetic[@]}" --device cuda
+refuses 4 'refused' train --server 127.0.0.1:1 --model cnn "${synthetic[@]}"
+refuses 2 'server' train --server nonsense --model cnn "${synthetic[@]}"
+
+mkdir "$work/cifar" && head -c 5000 /dev/urandom >"$work/cifar/data_batch_1.bin"
+refuses 3 'data_batch_1.bin' train --local --model cnn --data "cifar10:$work/cifar"
+mkdir "$work/idx" && printf '\0\0\10\3\0\0\0\12' >"$work/idx/train-images-idx3-ubyte"
+refuses 3 'train-(images|labels)' train --local --model cnn --data "idx:$work/idx"
+
+# Weights of another shape: the tensor and both shapes are named.
+train "$work/save.json" --local --model cnn "${synthetic[@]}" --save "$work/cnn10.safetensors" || fail "saving weights"
+refuses 3 'file has .*model wants' train --local --model cnn:classes=12 "${synthetic[@]}" --init "$work/cnn10.safetensors"
+head -c 1000 "$work/cnn10.safetensors" >"$work/short.safetensors"
+refuses 3 'short.safetensors' train --local --model cnn "${synthetic[@]}" --init "$work/short.safetensors"
+refuses 1 'no/such/dir' train --local --model cnn "${synthetic[@]}" --no-progress --save "$work/no/such/dir/w.safetensors"
+
+# A server that hangs up, and one that is no server of ours.
+python=$(command -v perl)
+"$python" -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1", LocalPort => 0) or die;
+	print $s->sockport, "\n"; STDOUT->flush; for (1..2) { $c = $s->accept; if ($_ == 2) { print $c "SSH-2.0-OpenSSH_9.2 hello world\r\n"; sleep 1 } close $c }' >"$work/hangup.port" &
+for _ in $(seq 100); do [ -s "$work/hangup.port" ] && break; sleep 0.05; done
+refuses 4 'closed the connection|reset' train --server "127.0.0.1:$(cat "$work/hangup.port")" --model cnn "${synthetic[@]}"
+refuses 4 'not|magic|gpsplit' train --server "127.0.0.1:$(cat "$work/hangup.port")" --model cnn "${synthetic[@]}"
+
+# The server's own command line.
+status=0
+"$build/gpserverd" --listen 0.0.0.0:0 >"$work/out" 2>"$work/err" || status=$?
+equal "gpserverd refuses an open address without --insecure" "$status $(wc -l <"$work/err")" "2 1"
+status=0
+"$build/gpserverd" --listen "127.0.0.1:$server_port" >"$work/out" 2>"$work/err" || status=$?
+equal "gpserverd names an address in use" "$(grep -c 'in use' "$work/err")" 1
+
+left=$(find "$work" -name '*.tmp*' -o -name '*.safetensors.*' | wc -l)
+equal "no partial output file is left" "$left" 0
+stop_server
+finish

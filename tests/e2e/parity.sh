@@ -1,0 +1,55 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Split training equals local training bit for bit: for several chunk counts,
+# thread counts and cuts, and for two clients at the same time.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+common=(--data synthetic:shape=3x32x32,classes=10,samples=256 --batch 32 --steps 4 --lr 0.05 --seed 7 --weight-decay 1e-4)
+small=mobilenetv2:width=0.35,stem=cifar
+
+sha() {
+	json_get "$1" param_sha256
+}
+
+same() { # NAME MODEL CUT CHUNKS THREADS
+	train "$work/local.json" --local --model "$2" --chunks "$4" --threads "$5" "${common[@]}" || fail "$1: local run"
+	train "$work/split.json" --server "127.0.0.1:$server_port" --model "$2" --cut "$3" --chunks "$4" --threads "$5" \
+		"${common[@]}" || fail "$1: split run"
+	equal "$1" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+}
+
+for threads in 1 2; do
+	start_server --threads $threads
+	for chunks in 1 4 8; do
+		same "mobilenetv2, $chunks chunks, $threads threads" $small 1:-1 $chunks $threads
+	done
+	same "mobilenetv2 cut 3:-3, $threads threads" $small 3:-3 4 $threads
+	same "cnn, $threads threads" cnn 1:-1 4 $threads
+	stop_server
+done
+
+start_server --threads 1
+train "$work/local.json" --local --model $small --chunks 4 --threads 1 "${common[@]}" || fail "local run"
+for n in 1 2; do
+	train "$work/both$n.json" --server "127.0.0.1:$server_port" --model $small --chunks 4 --threads 1 "${common[@]}" &
+	pids[n]=$!
+done
+wait "${pids[1]}" || fail "first of two clients"
+wait "${pids[2]}" || fail "second of two clients"
+for n in 1 2; do
+	equal "client $n of two at the same time" "$(sha "$work/both$n.json")" "$(sha "$work/local.json")"
+done
+
+# The same from weights in a file: saved by a local run, continued locally and split.
+train "$work/saved.json" --local --model $small --chunks 4 --threads 1 "${common[@]}" --save "$work/w.safetensors"
+train "$work/local.json" --local --model $small --threads 1 "${common[@]}" --init "$work/w.safetensors"
+train "$work/split.json" --server "127.0.0.1:$server_port" --model $small --threads 1 "${common[@]}" \
+	--init "$work/w.safetensors" --save "$work/w2.safetensors"
+equal "continued from a file" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+train "$work/zero.json" --local --model $small --threads 1 "${common[@]}" --steps 1 --lr 1e-12 --weight-decay 0 \
+	--init "$work/w2.safetensors"
+stop_server
+finish
