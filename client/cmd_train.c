@@ -268,7 +268,7 @@ static enum gp_status build_model(struct job *j, struct gp_err *err)
 	if (!j->set.init)
 		return GP_OK;
 	GP_TRY(gp_weights_new(j->graph, &j->init, err));
-	return gp_weights_load(j->init, j->set.init, err);
+	return gp_weights_load(j->init, j->set.init, true, NULL, err);
 }
 
 static enum gp_status configure_optimizer(struct job *j, struct gp_err *err)

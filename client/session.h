@@ -10,8 +10,10 @@
 #ifndef GP_CLIENT_SESSION_H
 #define GP_CLIENT_SESSION_H
 
+#include "common/codec.h"
 #include "common/control.h"
 #include "common/graph.h"
+#include "common/optim.h"
 #include "common/weights.h"
 
 struct gp_client_session;

@@ -12,9 +12,11 @@
 #include "common/mem.h"
 #include "common/progress.h"
 
+#define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
+
 struct run {
 	const struct gp_trainer_spec *spec;
-	struct gp_progress *progress;
+	struct gp_progress progress;
 	struct gp_train_report *report;
 	float *step_s;                 /* one per step */
 	uint64_t step;
@@ -54,9 +56,12 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 {
 	const struct gp_trainer_spec *spec = r->spec;
 	char text[256], link[128] = "";
+	const uint64_t now_ns = gp_now_ns();
+	if (!gp_progress_due(&r->progress, now_ns))
+		return;
 	uint64_t epoch = (r->step - 1) / spec->steps_per_epoch, epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
 	uint64_t payload = payload_bytes(&now->account, false);
-	double left = (double)(spec->total_steps - r->step) * (double)(gp_now_ns() - r->begin_ns - r->eval_ns) * 1e-9 /
+	double left = (double)(spec->total_steps - r->step) * (double)(now_ns - r->begin_ns - r->eval_ns) * 1e-9 /
 	              (double)r->step;
 	if (payload > 0)
 		snprintf(link, sizeof link, "  up %.1f MB/s down %.1f MB/s  %.2fx smaller",
@@ -66,16 +71,17 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 	         (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
 	         (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples),
 	         100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, link, left);
-	gp_progress_update(r->progress, text);
+	gp_progress_update(&r->progress, now_ns, text);
 }
 
 static void note_eval(struct run *r, double seconds)
 {
-	char text[160];
-	snprintf(text, sizeof text, "epoch %llu: validation accuracy %.2f %%, loss %.4f (%.1f s)",
-	         (unsigned long long)((r->step + r->spec->steps_per_epoch - 1) / r->spec->steps_per_epoch),
-	         100 * r->report->val_acc, r->report->val_loss, seconds);
-	gp_progress_note(r->progress, text);
+	if (!r->spec->progress)
+		return;
+	gp_progress_clear(&r->progress);
+	fprintf(stderr, "epoch %llu: validation accuracy %.2f %%, loss %.4f (%.1f s)\n",
+	        (unsigned long long)((r->step + r->spec->steps_per_epoch - 1) / r->spec->steps_per_epoch),
+	        100 * r->report->val_acc, r->report->val_loss, seconds);
 }
 
 /* JSON log. */
@@ -83,7 +89,7 @@ static void note_eval(struct run *r, double seconds)
 static enum gp_status log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
                                const struct gp_engine_figures *now, struct gp_err *err)
 {
-	if (!r->spec->log)
+	if (!r->spec->log) /* a JSON line allocates: a steady step without --log-json does not */
 		return GP_OK;
 	struct gp_account delta = now->account;
 	gp_account_subtract(&delta, &r->before.account);
@@ -211,12 +217,10 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 	r.step_s = gp_calloc(spec->total_steps, sizeof *r.step_s);
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
-	enum gp_status status = gp_progress_new(spec->progress, &r.progress, err);
-	if (status == GP_OK) {
-		spec->engine->ops->figures(spec->engine, &r.before);
-		status = run_all(&r, err);
-	}
-	gp_progress_free(r.progress);
+	gp_progress_init(&r.progress, spec->progress ? stderr : NULL, PLAIN_PROGRESS_S);
+	spec->engine->ops->figures(spec->engine, &r.before);
+	enum gp_status status = run_all(&r, err);
+	gp_progress_finish(&r.progress, NULL);
 	if (status == GP_OK)
 		status = finish(&r, err);
 	if (status == GP_OK)
