@@ -1,0 +1,492 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A real server (server/server.c) on loopback against clients that break the
+ * protocol in one place each: the session ends with a reason, the daemon and
+ * the next client do not notice.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/control.h"
+#include "common/graph_msg.h"
+#include "common/models.h"
+#include "server/server.h"
+
+/* The server and its loop, on a thread of their own. */
+struct fixture {
+	pthread_t thread;
+	uv_loop_t loop;
+	uv_async_t stop;
+	struct gp_server server;
+	uint16_t port;
+	struct gp_graph *body;
+};
+
+static void on_stopped(void *arg)
+{
+	struct fixture *f = arg;
+	uv_close((uv_handle_t *)&f->stop, NULL);
+	gp_server_deinit(&f->server);
+}
+
+static void on_stop(uv_async_t *a)
+{
+	struct fixture *f = a->data;
+	gp_server_stop(&f->server, on_stopped, f);
+}
+
+static void *serve(void *arg)
+{
+	struct fixture *f = arg;
+	uv_run(&f->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+static struct gp_graph *make_body(void)
+{
+	struct gp_err err;
+	struct gp_graph *whole, *body;
+	struct gp_model_options o = {.classes = 10};
+	assert_int_equal(gp_model_build("cnn", &o, &whole, &err), GP_OK);
+	assert_int_equal(gp_graph_part(whole, 1, whole->blocks - 1, &body, &err), GP_OK);
+	gp_graph_free(whole);
+	return body;
+}
+
+static int setup(void **state)
+{
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	struct gp_err err = {0};
+	struct gp_server_settings set = {.listen = "127.0.0.1:0",
+	                                 .device = "cpu",
+	                                 .threads = 1,
+	                                 .codec_threads = 1,
+	                                 .max_sessions = 4,
+	                                 .session_memory_bytes = 256 << 20,
+	                                 .window = 8,
+	                                 .handshake_timeout_s = 0.5,
+	                                 .step_timeout_s = 60,
+	                                 .idle_timeout_s = 10};
+	assert_int_equal(uv_loop_init(&f->loop), 0);
+	if (gp_server_start(&f->server, &f->loop, &set, &err) != GP_OK)
+		fail_msg("%s", err.text);
+	f->port = gp_server_port(&f->server);
+	uv_async_init(&f->loop, &f->stop, on_stop);
+	f->stop.data = f;
+	f->body = make_body();
+	assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+	uv_async_send(&f->stop);
+	pthread_join(f->thread, NULL);
+	assert_int_equal(f->server.session_count, 0);
+	assert_int_equal(f->server.memory_used_bytes, 0);
+	assert_int_equal(uv_loop_close(&f->loop), 0);
+	gp_graph_free(f->body);
+	gp_free(f);
+	return 0;
+}
+
+/* A client that writes what it is told, byte by byte if need be. */
+struct client {
+	int fd;
+	uint64_t session;
+	uint8_t *body;
+	size_t body_cap;
+};
+
+static void put(struct client *c, const void *bytes, size_t len)
+{
+	const uint8_t *p = bytes;
+	while (len > 0) {
+		ssize_t n = send(c->fd, p, len, MSG_NOSIGNAL);
+		if (n <= 0)
+			return; /* the server has hung up: the caller looks at what it said */
+		p += n;
+		len -= (size_t)n;
+	}
+}
+
+static bool get(struct client *c, void *bytes, size_t len)
+{
+	uint8_t *p = bytes;
+	while (len > 0) {
+		ssize_t n = recv(c->fd, p, len, 0);
+		if (n <= 0)
+			return false;
+		p += n;
+		len -= (size_t)n;
+	}
+	return true;
+}
+
+static void client_connect(struct client *c, const struct fixture *f)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(f->port)};
+	struct timeval patience = {.tv_sec = 20};
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	memset(c, 0, sizeof *c);
+	c->fd = socket(AF_INET, SOCK_STREAM, 0);
+	setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+	assert_int_equal(connect(c->fd, (struct sockaddr *)&a, sizeof a), 0);
+	c->body_cap = 1 << 20;
+	c->body = gp_calloc(c->body_cap, 1);
+}
+
+static void client_close(struct client *c)
+{
+	close(c->fd);
+	gp_free(c->body);
+}
+
+static void put_preface(struct client *c)
+{
+	uint8_t bytes[GP_PREFACE_BYTES];
+	gp_preface_write(bytes);
+	put(c, bytes, sizeof bytes);
+	assert_true(get(c, bytes, sizeof bytes));
+}
+
+static void put_control(struct client *c, const Gpsplit__Control *m)
+{
+	size_t len = gpsplit__control__get_packed_size(m);
+	uint8_t *bytes = gp_calloc(GP_RECORD_HEADER_BYTES + len, 1);
+	struct gp_record_head h = {.kind = GP_RECORD_CONTROL, .klass = GP_CLASS_CONTROL, .len = (uint32_t)len};
+	gp_record_head_write(&h, bytes);
+	gpsplit__control__pack(m, bytes + GP_RECORD_HEADER_BYTES);
+	put(c, bytes, GP_RECORD_HEADER_BYTES + len);
+	gp_free(bytes);
+}
+
+/* The next control message or NULL when the connection ends; frames and heartbeats are passed over. */
+static Gpsplit__Control *get_control(struct client *c)
+{
+	for (;;) {
+		uint8_t bytes[GP_RECORD_HEADER_BYTES];
+		struct gp_record_head h;
+		struct gp_err err;
+		if (!get(c, bytes, sizeof bytes))
+			return NULL;
+		assert_int_equal(gp_record_head_read(bytes, &h, &err), GP_OK);
+		assert_true(h.len <= c->body_cap);
+		if (!get(c, c->body, h.len))
+			return NULL;
+		if (h.kind == GP_RECORD_CONTROL)
+			return gpsplit__control__unpack(NULL, h.len, c->body);
+	}
+}
+
+static void put_hello(struct client *c, uint32_t version)
+{
+	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	hello.version = version;
+	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
+	m.hello = &hello;
+	put_control(c, &m);
+}
+
+static void put_open(struct client *c, const struct gp_graph *graph, void (*spoil)(Gpsplit__Open *))
+{
+	struct gp_err err;
+	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
+	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	Gpsplit__Graph *g;
+	assert_int_equal(gp_graph_to_msg(graph, &g, &err), GP_OK);
+	open.graph = g;
+	open.optimizer = &optimizer;
+	optimizer.momentum = 0.9f;
+	open.chunk_samples = 2;
+	open.window = 2;
+	open.chunks = 2;
+	open.codec_act_up = open.codec_act_down = open.codec_grad_up = open.codec_grad_down = (char *)"raw";
+	if (spoil)
+		spoil(&open);
+	m.body_case = GPSPLIT__CONTROL__BODY_OPEN;
+	m.open = &open;
+	put_control(c, &m);
+	gp_graph_msg_free(g);
+}
+
+static void expect_error(struct client *c, const char *part)
+{
+	Gpsplit__Control *m = get_control(c);
+	if (!m)
+		fail_msg("the server hung up without a reason; expected one with '%s'", part);
+	if (m->body_case != GPSPLIT__CONTROL__BODY_ERROR || !strstr(m->error->text, part))
+		fail_msg("got %s '%s', expected an error with '%s'", gp_control_name(m),
+		         m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "", part);
+	gpsplit__control__free_unpacked(m, NULL);
+	assert_null(get_control(c)); /* and nothing after it */
+}
+
+static void until_welcome(struct client *c, const struct fixture *f)
+{
+	client_connect(c, f);
+	put_preface(c);
+	put_hello(c, GP_PROTO_VERSION);
+	Gpsplit__Control *m = get_control(c);
+	assert_non_null(m);
+	assert_int_equal(m->body_case, GPSPLIT__CONTROL__BODY_WELCOME);
+	c->session = m->welcome->session;
+	gpsplit__control__free_unpacked(m, NULL);
+}
+
+static void until_ready(struct client *c, const struct fixture *f)
+{
+	until_welcome(c, f);
+	put_open(c, f->body, NULL);
+	Gpsplit__Control *m = get_control(c);
+	assert_non_null(m);
+	if (m->body_case != GPSPLIT__CONTROL__BODY_READY)
+		fail_msg("got %s instead of ready", gp_control_name(m));
+	gpsplit__control__free_unpacked(m, NULL);
+}
+
+/* A whole frame in one segment, of `len` payload bytes (at most a segment). */
+static void put_frame(struct client *c, enum gp_frame_type type, uint64_t step, uint32_t chunk, uint32_t len,
+                      bool good_sum)
+{
+	uint8_t *bytes = gp_calloc(GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES + len, 1);
+	uint8_t *payload = bytes + GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES;
+	struct gp_record_head r = {.kind = GP_RECORD_SEGMENT,
+	                           .klass = (uint8_t)gp_frame_class(type),
+	                           .flags = GP_SEGMENT_FIRST | GP_SEGMENT_LAST,
+	                           .len = GP_FRAME_HEADER_BYTES + len};
+	struct gp_frame_head h = {.type = (uint8_t)type,
+	                          .chunk = chunk,
+	                          .session = c->session,
+	                          .step = step,
+	                          .payload_len = len,
+	                          .checksum = gp_frame_checksum(payload, len) ^ !good_sum};
+	gp_record_head_write(&r, bytes);
+	gp_frame_head_write(&h, bytes + GP_RECORD_HEADER_BYTES);
+	put(c, bytes, GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES + len);
+	gp_free(bytes);
+}
+
+static void put_commit(struct client *c, uint64_t step, float lr)
+{
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	commit.step = step;
+	commit.lr = lr;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	m.commit = &commit;
+	put_control(c, &m);
+}
+
+/* The tests. Each leaves the server as it was: a good client gets READY at the end of it. */
+
+static void still_serves(const struct fixture *f)
+{
+	struct client c;
+	until_ready(&c, f);
+	client_close(&c);
+}
+
+static void garbage_and_silence_end_only_their_own_connection(void **state)
+{
+	struct fixture *f = *state;
+	static const char *const rubbish[] = {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02", "", "gpsplit"};
+	for (size_t i = 0; i < sizeof rubbish / sizeof rubbish[0]; i++) {
+		struct client c;
+		uint8_t byte;
+		client_connect(&c, f);
+		put(&c, rubbish[i], strlen(rubbish[i]));
+		while (get(&c, &byte, 1))
+			; /* the server's preface, perhaps a reason, then the end: within the handshake's time */
+		client_close(&c);
+	}
+	still_serves(f);
+}
+
+static void a_wrong_version_is_told_so(void **state)
+{
+	struct client c;
+	client_connect(&c, *state);
+	put_preface(&c);
+	put_hello(&c, 999);
+	expect_error(&c, "version 999");
+	client_close(&c);
+	still_serves(*state);
+}
+
+static void messages_out_of_order_are_refused(void **state)
+{
+	struct fixture *f = *state;
+	struct client c;
+	client_connect(&c, f);
+	put_preface(&c);
+	put_open(&c, f->body, NULL);
+	expect_error(&c, "open message is not expected");
+	client_close(&c);
+	until_welcome(&c, f);
+	put_frame(&c, GP_FRAME_ACT_UP, 0, 0, 64, true);
+	expect_error(&c, "before open");
+	client_close(&c);
+	until_welcome(&c, f);
+	put_hello(&c, GP_PROTO_VERSION);
+	expect_error(&c, "hello message is not expected");
+	client_close(&c);
+	until_ready(&c, f);
+	put_open(&c, f->body, NULL);
+	expect_error(&c, "not expected");
+	client_close(&c);
+	still_serves(f);
+}
+
+static void spoil_window(Gpsplit__Open *o)
+{
+	o->window = 1000;
+}
+
+static void spoil_chunks(Gpsplit__Open *o)
+{
+	o->chunks = 0;
+}
+
+static void spoil_codec(Gpsplit__Open *o)
+{
+	o->codec_grad_up = (char *)"sortquant:bits=400";
+}
+
+static void spoil_samples(Gpsplit__Open *o)
+{
+	o->chunk_samples = 1 << 20;
+}
+
+static void spoil_weights(Gpsplit__Open *o)
+{
+	o->weights = 3;
+}
+
+static void spoil_optimizer(Gpsplit__Open *o)
+{
+	o->optimizer->kind = 77;
+}
+
+static void spoil_graph_input(Gpsplit__Open *o)
+{
+	o->graph->input[0] = INT64_MAX;
+}
+
+static void spoil_graph_channels(Gpsplit__Open *o)
+{
+	for (size_t i = 0; i < o->graph->n_node; i++)
+		if (o->graph->node[i]->conv)
+			o->graph->node[i]->conv->out_channels = 1u << 30;
+}
+
+static void spoil_graph_edge(Gpsplit__Open *o)
+{
+	o->graph->node[0]->in[0] = 4000000000u;
+}
+
+static void an_open_that_cannot_be_is_refused_with_the_reason(void **state)
+{
+	static const struct {
+		void (*spoil)(Gpsplit__Open *);
+		const char *part;
+	} cases[] = {
+	        {spoil_window, "window is 1000"}, {spoil_chunks, "chunks is 0"},     {spoil_codec, "bits"},
+	        {spoil_samples, "MiB"},           {spoil_weights, "3 weights"},      {spoil_optimizer, ""},
+	        {spoil_graph_input, ""},          {spoil_graph_channels, ""},        {spoil_graph_edge, ""},
+	};
+	struct fixture *f = *state;
+	uint64_t resident = gp_mem_peak_rss_bytes();
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct client c;
+		until_welcome(&c, f);
+		put_open(&c, f->body, cases[i].spoil);
+		expect_error(&c, cases[i].part);
+		client_close(&c);
+	}
+	assert_true(gp_mem_peak_rss_bytes() < resident + (64 << 20));
+	still_serves(f);
+}
+
+static void frames_out_of_place_are_refused(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t act = (uint32_t)(2 * gp_shape_elements(gp_graph_input_shape(f->body)) * sizeof(float));
+	static const struct {
+		enum gp_frame_type type;
+		uint64_t step;
+		uint32_t chunk;
+		const char *part;
+	} cases[] = {
+	        {GP_FRAME_ACT_UP, 1, 0, "step 1"},          {GP_FRAME_ACT_UP, 0, 1, "chunk 1 is not expected"},
+	        {GP_FRAME_GRAD_UP, 0, 0, "not expected"},   {GP_FRAME_ACT_DOWN, 0, 0, "must not send"},
+	        {GP_FRAME_PARAM_UP, 0, 0, "not expected"},  {GP_FRAME_ACT_UP, 0, UINT32_MAX, "not expected"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct client c;
+		until_ready(&c, f);
+		put_frame(&c, cases[i].type, cases[i].step, cases[i].chunk, 64, true);
+		expect_error(&c, cases[i].part);
+		client_close(&c);
+	}
+	struct client c;
+	until_ready(&c, f);
+	put_frame(&c, GP_FRAME_ACT_UP, 0, 0, 100, true); /* raw needs the whole tensor */
+	expect_error(&c, "act_up of chunk 0");
+	client_close(&c);
+	until_ready(&c, f);
+	if (act < GP_SEGMENT_BYTES_MAX - GP_FRAME_HEADER_BYTES) {
+		put_frame(&c, GP_FRAME_ACT_UP, 0, 0, act, false);
+		expect_error(&c, "checksum");
+	}
+	client_close(&c);
+	still_serves(f);
+}
+
+static void a_commit_before_its_chunks_is_refused(void **state)
+{
+	struct client c;
+	until_ready(&c, *state);
+	put_commit(&c, 0, 0.1f);
+	expect_error(&c, "commit of step 0 after 0 of 2 chunks");
+	client_close(&c);
+	still_serves(*state);
+}
+
+static void sessions_over_the_limit_are_told_to_come_back(void **state)
+{
+	struct client c[5];
+	for (int i = 0; i < 4; i++)
+		until_ready(&c[i], *state);
+	client_connect(&c[4], *state);
+	put_preface(&c[4]);
+	expect_error(&c[4], "no room");
+	for (int i = 0; i < 5; i++)
+		client_close(&c[i]);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test_setup_teardown(garbage_and_silence_end_only_their_own_connection, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_wrong_version_is_told_so, setup, teardown),
+	        cmocka_unit_test_setup_teardown(messages_out_of_order_are_refused, setup, teardown),
+	        cmocka_unit_test_setup_teardown(an_open_that_cannot_be_is_refused_with_the_reason, setup, teardown),
+	        cmocka_unit_test_setup_teardown(frames_out_of_place_are_refused, setup, teardown),
+	        cmocka_unit_test_setup_teardown(a_commit_before_its_chunks_is_refused, setup, teardown),
+	        cmocka_unit_test_setup_teardown(sessions_over_the_limit_are_told_to_come_back, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

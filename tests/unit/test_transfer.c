@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Transfers (common/transfer.h): a tensor through a frame and back on a codec
+ * worker; damage is found; a frame that is still being sent is not overwritten.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/transfer.h"
+
+enum { ELEMENTS = 3 * 5 * 7 };
+
+struct fixture {
+	uv_loop_t loop;
+	struct gp_worker *worker;
+	struct gp_direction out, in;
+	struct gp_kind_account account;
+	float x[ELEMENTS], y[ELEMENTS];
+	int finished;
+};
+
+static void on_done(struct gp_transfer *t)
+{
+	struct fixture *f = t->arg;
+	f->finished++;
+}
+
+static void fixture_init(struct fixture *f, const char *codec)
+{
+	struct gp_err err;
+	struct gp_codec_spec spec;
+	struct gp_shape shape = {.ndim = 3, .dim = {3, 5, 7}};
+	memset(f, 0, sizeof *f);
+	for (int i = 0; i < ELEMENTS; i++)
+		f->x[i] = (float)(i - 40) * 0.37f;
+	assert_int_equal(gp_codec_spec_parse(codec, &spec, &err), GP_OK);
+	assert_int_equal(uv_loop_init(&f->loop), 0);
+	assert_int_equal(gp_worker_new(&f->loop, "codec", 2, &f->worker, &err), GP_OK);
+	assert_int_equal(gp_direction_init(&f->out, GP_FRAME_ACT_UP, &spec, &shape, 1, 2, f->worker, f, &err), GP_OK);
+	assert_int_equal(gp_direction_init(&f->in, GP_FRAME_ACT_UP, &spec, &shape, 1, 2, f->worker, f, &err), GP_OK);
+	f->out.account = &f->account;
+}
+
+static void fixture_deinit(struct fixture *f)
+{
+	gp_direction_deinit(&f->out);
+	gp_direction_deinit(&f->in);
+	gp_worker_free(f->worker);
+	uv_run(&f->loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&f->loop), 0);
+}
+
+static void wait_for(struct fixture *f, int finished)
+{
+	while (f->finished < finished)
+		uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+static void carry(struct fixture *f, int slot)
+{
+	struct gp_transfer *from = &f->out.slot[slot], *to = &f->in.slot[slot];
+	to->frame.head = from->frame.head;
+	assert_true(from->frame.head.payload_len <= to->frame.cap);
+	memcpy(to->frame.payload, from->frame.payload, from->frame.head.payload_len);
+}
+
+static void a_tensor_comes_back_as_it_was(void **state)
+{
+	(void)state;
+	struct fixture f;
+	fixture_init(&f, "raw");
+	struct gp_frame_head head = {.chunk = 3, .step = 9, .session = 1};
+	gp_transfer_encode(&f.out.slot[1], &head, f.x, 0, on_done);
+	wait_for(&f, 1);
+	assert_int_equal(f.out.slot[1].task.status, GP_OK);
+	assert_int_equal(f.out.slot[1].frame.head.type, GP_FRAME_ACT_UP);
+	assert_int_equal(f.out.slot[1].frame.head.step, 9);
+	carry(&f, 1);
+	gp_transfer_decode(&f.in.slot[1], f.y, on_done);
+	wait_for(&f, 2);
+	assert_int_equal(f.in.slot[1].task.status, GP_OK);
+	assert_memory_equal(f.x, f.y, sizeof f.x);
+	assert_true(f.account.stage_ns[GP_STAGE_ENCODE] > 0);
+	fixture_deinit(&f);
+}
+
+static void damage_on_the_way_is_found(void **state)
+{
+	(void)state;
+	struct fixture f;
+	fixture_init(&f, "uniform:bits=8");
+	struct gp_frame_head head = {.chunk = 3};
+	gp_transfer_encode(&f.out.slot[0], &head, f.x, 0, on_done);
+	wait_for(&f, 1);
+	carry(&f, 0);
+	f.in.slot[0].frame.payload[f.in.slot[0].frame.head.payload_len / 2] ^= 1;
+	gp_transfer_decode(&f.in.slot[0], f.y, on_done);
+	wait_for(&f, 2);
+	assert_int_equal(f.in.slot[0].task.status, GP_PROTO);
+	assert_non_null(strstr(f.in.slot[0].task.err.text, "chunk 3"));
+	fixture_deinit(&f);
+}
+
+static void a_frame_with_the_channel_is_not_overwritten(void **state)
+{
+	(void)state;
+	struct fixture f;
+	fixture_init(&f, "raw");
+	struct gp_frame_head head = {.chunk = 1};
+	struct gp_transfer *t = &f.out.slot[0];
+	gp_transfer_encode(t, &head, f.x, 0, on_done);
+	wait_for(&f, 1);
+	t->with_channel = true;
+	uint64_t sum = gp_frame_checksum(t->frame.payload, t->frame.head.payload_len);
+	f.x[0] = 1e9f;
+	gp_transfer_encode(t, &head, f.x, 0, on_done);
+	for (int i = 0; i < 10; i++)
+		uv_run(&f.loop, UV_RUN_NOWAIT);
+	assert_int_equal(f.finished, 1);
+	assert_true(sum == gp_frame_checksum(t->frame.payload, t->frame.head.payload_len));
+	gp_transfer_sent(t);
+	wait_for(&f, 2);
+	assert_false(sum == gp_frame_checksum(t->frame.payload, t->frame.head.payload_len));
+	fixture_deinit(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_tensor_comes_back_as_it_was),
+	        cmocka_unit_test(damage_on_the_way_is_found),
+	        cmocka_unit_test(a_frame_with_the_channel_is_not_overwritten),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
