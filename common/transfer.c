@@ -111,6 +111,7 @@ void gp_direction_deinit(struct gp_direction *d)
 static void submit_encode(struct gp_transfer *t)
 {
 	t->waiting = false;
+	t->frame.head = t->head;
 	t->task.run = run_encode;
 	t->task.done = encode_done;
 	t->task.arg = t;
@@ -120,9 +121,9 @@ static void submit_encode(struct gp_transfer *t)
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, float *tensor, uint64_t draw,
                         void (*done)(struct gp_transfer *t))
 {
-	t->frame.head = *head;
-	t->frame.head.type = (uint8_t)t->direction->type;
-	t->frame.head.codec = t->direction->codec_id;
+	t->head = *head;
+	t->head.type = (uint8_t)t->direction->type;
+	t->head.codec = t->direction->codec_id;
 	t->tensor = tensor;
 	t->draw = draw;
 	t->done = done;

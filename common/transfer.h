@@ -25,6 +25,7 @@ struct gp_transfer {
 	struct gp_direction *direction;
 	int slot;
 	struct gp_frame frame;
+	struct gp_frame_head head; /* of the next encode: the channel may still read frame.head */
 	struct gp_task task;
 	float *tensor;
 	uint64_t draw;
