@@ -4,6 +4,8 @@
  * model, engine and trainer together; none of them is here.
  * Test: tests/e2e
  */
+#include <errno.h>
+#include <libgen.h>
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
@@ -181,6 +183,18 @@ static enum gp_status check_settings(const struct settings *s, struct gp_err *er
 	return GP_OK;
 }
 
+/* Before hours of training, not after: can a file be made there? */
+static enum gp_status check_save(const char *path, struct gp_err *err)
+{
+	char folder[4096];
+	if (!path)
+		return GP_OK;
+	snprintf(folder, sizeof folder, "%s", path);
+	if (access(dirname(folder), W_OK | X_OK) != 0)
+		GP_FAIL(err, GP_INVALID, "--save %s: the folder cannot be written to: %s", path, strerror(errno));
+	return GP_OK;
+}
+
 static enum gp_status parse_codecs(struct job *j, struct gp_err *err)
 {
 	static const char *const names[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
@@ -321,6 +335,7 @@ static enum gp_status prepare(struct job *j, struct gp_err *err)
 {
 	GP_TRY(gp_log_configure(j->set.log, err));
 	GP_TRY(check_settings(&j->set, err));
+	GP_TRY(check_save(j->set.save, err));
 	GP_TRY(parse_codecs(j, err));
 	GP_TRY(open_data(j, err));
 	GP_TRY(build_model(j, err));

@@ -8,7 +8,6 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <arpa/inet.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -18,37 +17,13 @@
 #include "common/control.h"
 #include "common/graph_msg.h"
 #include "common/models.h"
-#include "server/server.h"
+#include "tests/unit/server_thread.h"
 
-/* The server and its loop, on a thread of their own. */
 struct fixture {
-	pthread_t thread;
-	uv_loop_t loop;
-	uv_async_t stop;
-	struct gp_server server;
+	struct server_thread *server;
 	uint16_t port;
 	struct gp_graph *body;
 };
-
-static void on_stopped(void *arg)
-{
-	struct fixture *f = arg;
-	uv_close((uv_handle_t *)&f->stop, NULL);
-	gp_server_deinit(&f->server);
-}
-
-static void on_stop(uv_async_t *a)
-{
-	struct fixture *f = a->data;
-	gp_server_stop(&f->server, on_stopped, f);
-}
-
-static void *serve(void *arg)
-{
-	struct fixture *f = arg;
-	uv_run(&f->loop, UV_RUN_DEFAULT);
-	return NULL;
-}
 
 static struct gp_graph *make_body(void)
 {
@@ -64,25 +39,9 @@ static struct gp_graph *make_body(void)
 static int setup(void **state)
 {
 	struct fixture *f = gp_calloc(1, sizeof *f);
-	struct gp_err err = {0};
-	struct gp_server_settings set = {.listen = "127.0.0.1:0",
-	                                 .device = "cpu",
-	                                 .threads = 1,
-	                                 .codec_threads = 1,
-	                                 .max_sessions = 4,
-	                                 .session_memory_bytes = 256 << 20,
-	                                 .window = 8,
-	                                 .handshake_timeout_s = 0.5,
-	                                 .step_timeout_s = 60,
-	                                 .idle_timeout_s = 10};
-	assert_int_equal(uv_loop_init(&f->loop), 0);
-	if (gp_server_start(&f->server, &f->loop, &set, &err) != GP_OK)
-		fail_msg("%s", err.text);
-	f->port = gp_server_port(&f->server);
-	uv_async_init(&f->loop, &f->stop, on_stop);
-	f->stop.data = f;
+	f->server = server_thread_start();
+	f->port = f->server->port;
 	f->body = make_body();
-	assert_int_equal(pthread_create(&f->thread, NULL, serve, f), 0);
 	*state = f;
 	return 0;
 }
@@ -90,11 +49,7 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	struct fixture *f = *state;
-	uv_async_send(&f->stop);
-	pthread_join(f->thread, NULL);
-	assert_int_equal(f->server.session_count, 0);
-	assert_int_equal(f->server.memory_used_bytes, 0);
-	assert_int_equal(uv_loop_close(&f->loop), 0);
+	server_thread_stop(f->server);
 	gp_graph_free(f->body);
 	gp_free(f);
 	return 0;
@@ -367,7 +322,7 @@ static void spoil_codec(Gpsplit__Open *o)
 
 static void spoil_samples(Gpsplit__Open *o)
 {
-	o->chunk_samples = 1 << 20;
+	o->chunk_samples = 1 << 13;
 }
 
 static void spoil_weights(Gpsplit__Open *o)

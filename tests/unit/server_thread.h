@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A real server on loopback with its loop on a thread of its own, for tests.
+ */
+#ifndef GP_TEST_SERVER_THREAD_H
+#define GP_TEST_SERVER_THREAD_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <pthread.h>
+#include <cmocka.h>
+
+#include "common/mem.h"
+#include "server/server.h"
+
+struct server_thread {
+	pthread_t thread;
+	uv_loop_t loop;
+	uv_async_t stop;
+	struct gp_server server;
+	uint16_t port;
+	char address[32];
+};
+
+static void server_thread_stopped(void *arg)
+{
+	struct server_thread *t = arg;
+	uv_close((uv_handle_t *)&t->stop, NULL);
+	gp_server_deinit(&t->server);
+}
+
+static void server_thread_on_stop(uv_async_t *a)
+{
+	struct server_thread *t = a->data;
+	gp_server_stop(&t->server, server_thread_stopped, t);
+}
+
+static void *server_thread_main(void *arg)
+{
+	struct server_thread *t = arg;
+	uv_run(&t->loop, UV_RUN_DEFAULT);
+	return NULL;
+}
+
+static inline struct server_thread *server_thread_start(void)
+{
+	struct server_thread *t = gp_calloc(1, sizeof *t);
+	struct gp_err err = {0};
+	struct gp_server_settings set = {.listen = "127.0.0.1:0",
+	                                 .device = "cpu",
+	                                 .threads = 1,
+	                                 .codec_threads = 2,
+	                                 .max_sessions = 4,
+	                                 .session_memory_bytes = 256 << 20,
+	                                 .window = 8,
+	                                 .handshake_timeout_s = 0.5,
+	                                 .step_timeout_s = 60,
+	                                 .idle_timeout_s = 10};
+	assert_non_null(t);
+	assert_int_equal(uv_loop_init(&t->loop), 0);
+	if (gp_server_start(&t->server, &t->loop, &set, &err) != GP_OK)
+		fail_msg("%s", err.text);
+	t->port = gp_server_port(&t->server);
+	snprintf(t->address, sizeof t->address, "127.0.0.1:%u", t->port);
+	uv_async_init(&t->loop, &t->stop, server_thread_on_stop);
+	t->stop.data = t;
+	assert_int_equal(pthread_create(&t->thread, NULL, server_thread_main, t), 0);
+	return t;
+}
+
+/* Ends every session and the loop; checks that nothing is left. */
+static inline void server_thread_stop(struct server_thread *t)
+{
+	uv_async_send(&t->stop);
+	pthread_join(t->thread, NULL);
+	assert_int_equal(t->server.session_count, 0);
+	assert_int_equal(t->server.memory_used_bytes, 0);
+	assert_int_equal(uv_loop_close(&t->loop), 0);
+	gp_free(t);
+}
+
+#endif

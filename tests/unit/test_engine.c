@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Engines (client/engine.h) in one process with a real server: a split run
+ * equals a local one bit for bit, evaluation too, and a server that goes away
+ * is an error and not a hang. Runs under the sanitizers.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "client/engine.h"
+#include "common/models.h"
+#include "tests/unit/server_thread.h"
+
+enum { BATCH = 8, CHUNKS = 4, STEPS = 3, VAL_BATCHES = 3 };
+
+struct rig {
+	struct gp_graph *graph;
+	struct gp_dataset *data;
+	struct gp_loader *loader;
+	struct gp_engine *engine;
+	struct gp_weights *weights;
+	struct gp_step_result last, eval;
+};
+
+static void expect_ok(enum gp_status status, const struct gp_err *err)
+{
+	if (status != GP_OK)
+		fail_msg("%s", err->text);
+}
+
+static void rig_init(struct rig *r, const char *server, const char *codec, int window)
+{
+	struct gp_err err = {0};
+	struct gp_dataset_options dataset = {0};
+	struct gp_loader_spec ls = {.batch = BATCH, .shuffle = true, .drop_last = true, .seed = 5, .prefetch = 2};
+	struct gp_engine_spec spec = {.device = "cpu",
+	                              .threads = 1,
+	                              .batch = BATCH,
+	                              .chunks = CHUNKS,
+	                              .window = window,
+	                              .train = true,
+	                              .seed = 11,
+	                              .optim = {.momentum = 0.9f, .weight_decay = 1e-4f},
+	                              .server = server,
+	                              .connect_timeout_s = 10,
+	                              .idle_timeout_s = 10};
+	memset(r, 0, sizeof *r);
+	expect_ok(gp_dataset_open("synthetic:shape=1x16x16,classes=10,samples=64", GP_SPLIT_TRAIN, &dataset, &r->data, &err),
+	          &err);
+	expect_ok(gp_loader_new(r->data, &ls, &r->loader, &err), &err);
+	struct gp_model_options model = {.classes = 10, .input = *gp_dataset_shape(r->data)};
+	expect_ok(gp_model_build("cnn", &model, &r->graph, &err), &err);
+	expect_ok(gp_weights_new(r->graph, &r->weights, &err), &err);
+	spec.graph = r->graph;
+	expect_ok(gp_cut_parse(r->graph, "1:-1", &spec.cut, &err), &err);
+	for (int i = 0; i < 4; i++)
+		expect_ok(gp_codec_spec_parse(codec, &spec.codec[i], &err), &err);
+	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err), &err);
+}
+
+static enum gp_status rig_step(struct rig *r, struct gp_err *err)
+{
+	struct gp_batch *batch;
+	expect_ok(gp_loader_next(r->loader, &batch, err), err);
+	enum gp_status status = r->engine->ops->step(r->engine, batch, 0.05f, &r->last, err);
+	gp_loader_give_back(r->loader, batch);
+	return status;
+}
+
+static void rig_run(struct rig *r)
+{
+	struct gp_err err = {0};
+	for (int i = 0; i < STEPS; i++)
+		expect_ok(rig_step(r, &err), &err);
+	expect_ok(r->engine->ops->evaluate(r->engine, r->loader, VAL_BATCHES, &r->eval, &err), &err);
+	expect_ok(rig_step(r, &err), &err);
+	expect_ok(r->engine->ops->get_weights(r->engine, r->weights, &err), &err);
+}
+
+static void rig_deinit(struct rig *r)
+{
+	r->engine->ops->free(r->engine);
+	gp_loader_free(r->loader);
+	gp_dataset_free(r->data);
+	gp_weights_free(r->weights);
+	gp_graph_free(r->graph);
+}
+
+static void a_split_run_equals_a_local_one(void **state)
+{
+	(void)state;
+	struct server_thread *server = server_thread_start();
+	struct rig local, split;
+	struct gp_err err;
+	char want[GP_SHA256_HEX], got[GP_SHA256_HEX];
+	rig_init(&local, NULL, "raw", 1);
+	rig_run(&local);
+	expect_ok(gp_weights_sha256(local.weights, want, &err), &err);
+	for (int window = 1; window <= CHUNKS; window++) {
+		rig_init(&split, server->address, "raw", window);
+		rig_run(&split);
+		expect_ok(gp_weights_sha256(split.weights, got, &err), &err);
+		assert_string_equal(got, want);
+		assert_true(split.last.loss_sum == local.last.loss_sum);
+		assert_true(split.eval.loss_sum == local.eval.loss_sum);
+		assert_int_equal(split.eval.samples, VAL_BATCHES * BATCH);
+		assert_int_equal(split.eval.correct, local.eval.correct);
+		rig_deinit(&split);
+	}
+	rig_deinit(&local);
+	server_thread_stop(server);
+}
+
+static void our_bytes_are_the_kernels(void **state)
+{
+	(void)state;
+	struct server_thread *server = server_thread_start();
+	struct rig r;
+	struct gp_engine_figures f;
+	rig_init(&r, server->address, "uniform:bits=8", 2);
+	rig_run(&r);
+	r.engine->ops->figures(r.engine, &f);
+	const struct gp_dir_account *up = &f.account.sent;
+	uint64_t chunk = (uint64_t)(BATCH / CHUNKS) * gp_shape_elements(&r.graph->node[r.graph->block[1].first_node - 1].shape);
+	uint64_t train = (STEPS + 1) * CHUNKS, eval = VAL_BATCHES * CHUNKS;
+	assert_int_equal(up->kind[GP_FRAME_ACT_UP].frames, train + eval);
+	assert_int_equal(up->kind[GP_FRAME_GRAD_UP].frames, train);
+	assert_int_equal(up->kind[GP_FRAME_ACT_UP].tensor_bytes, (train + eval) * chunk * sizeof(float));
+	assert_true(up->kind[GP_FRAME_ACT_UP].payload_bytes < (train + eval) * (chunk + 64));
+	assert_true(f.tcp.valid);
+	assert_true(f.tcp.bytes_received == f.account.received.wire_bytes);
+	double difference = (double)f.tcp.bytes_acked - (double)up->wire_bytes;
+	assert_true(difference < 0.005 * (double)up->wire_bytes && difference > -0.005 * (double)up->wire_bytes);
+	rig_deinit(&r);
+	server_thread_stop(server);
+}
+
+static void a_server_that_stops_is_an_error_not_a_hang(void **state)
+{
+	(void)state;
+	struct server_thread *server = server_thread_start();
+	struct rig r;
+	struct gp_err err = {0};
+	rig_init(&r, server->address, "raw", 2);
+	expect_ok(rig_step(&r, &err), &err);
+	server_thread_stop(server);
+	enum gp_status status = GP_OK;
+	for (int i = 0; i < 3 && status == GP_OK; i++)
+		status = rig_step(&r, &err);
+	assert_int_equal(gp_status_exit(status), 4);
+	assert_true(err.text[0] != '\0');
+	rig_deinit(&r);
+}
+
+static void a_steady_step_allocates_nothing(void **state)
+{
+	(void)state;
+	struct server_thread *server = server_thread_start();
+	struct rig r;
+	struct gp_err err = {0};
+	rig_init(&r, server->address, "sortquant:bits=6,split=2", 2);
+	for (int i = 0; i < 3; i++)
+		expect_ok(rig_step(&r, &err), &err);
+	uint64_t before = gp_mem_calls(); /* client and server live in this process: both count */
+	for (int i = 0; i < 20; i++)
+		expect_ok(rig_step(&r, &err), &err);
+	assert_int_equal(gp_mem_calls(), before);
+	rig_deinit(&r);
+	server_thread_stop(server);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+	        cmocka_unit_test(a_split_run_equals_a_local_one),
+	        cmocka_unit_test(our_bytes_are_the_kernels),
+	        cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),
+	        cmocka_unit_test(a_steady_step_allocates_nothing),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
