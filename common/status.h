@@ -53,8 +53,9 @@ int gp_status_exit(enum gp_status code);
 /* A short stable name ("invalid", "peer", ...). Never NULL. */
 const char *gp_status_name(enum gp_status code);
 
-/* Fails the current function with `code` and a printf-style text. */
-#define GP_FAIL(err, code, ...) return gp_err_set((err), (code), 0, __FILE__, __LINE__, __VA_ARGS__)
+/* Fails the current function with `code` and a printf-style text. Names the code twice for the compiler's sake, which
+ * otherwise thinks that a failure might return GP_OK. */
+#define GP_FAIL(err, code, ...) return gp_err_set((err), (code), 0, __FILE__, __LINE__, __VA_ARGS__), (code)
 /* Forwards a failure. */
 #define GP_TRY(expr)                                                                                                   \
 	do {                                                                                                           \
