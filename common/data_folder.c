@@ -10,9 +10,11 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <strings.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 enum { CLASSES_MAX = 100000, PATH_SIZE = 1024 };
 #define FILES_MAX      ((size_t)1 << 28)
@@ -231,20 +233,35 @@ static void close_folder(struct gp_dataset *d)
 	gp_free(f);
 }
 
-static enum gp_status read_whole(const char *path, FILE *file, struct gp_bytes *buffer, struct gp_span *out,
+/* Plain reads: a FILE would allocate its buffer for every picture. */
+static size_t read_fully(int fd, uint8_t *to, size_t size)
+{
+	size_t got = 0;
+	while (got < size) {
+		ssize_t n = read(fd, to + got, size - got);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		got += (size_t)n;
+	}
+	return got;
+}
+
+static enum gp_status read_whole(const char *path, int fd, struct gp_bytes *buffer, struct gp_span *out,
 				 struct gp_err *err)
 {
 	struct stat st;
-	if (fstat(fileno(file), &st) != 0 || !S_ISREG(st.st_mode))
+	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
 		GP_FAIL(err, GP_INVALID, "%s is not a regular file", path);
 	if ((uint64_t)st.st_size > FILE_BYTES_MAX)
 		GP_FAIL(err, GP_INVALID, "%s has %llu bytes; pictures of at most 256 MiB are read", path,
 			(unsigned long long)st.st_size);
-	GP_TRY(gp_bytes_reserve(buffer, (uint64_t)st.st_size, err));
-	size_t got = fread(buffer->data, 1, (size_t)st.st_size, file);
-	if (got != (size_t)st.st_size)
-		GP_FAIL(err, GP_INVALID, "%s: only %zu of %llu bytes could be read", path, got,
-			(unsigned long long)st.st_size);
+	size_t size = (size_t)st.st_size;
+	GP_TRY(gp_bytes_reserve(buffer, size, err));
+	size_t got = read_fully(fd, buffer->data, size);
+	if (got != size)
+		GP_FAIL(err, GP_INVALID, "%s: only %zu of %zu bytes could be read", path, got, size);
 	*out = (struct gp_span){buffer->data, got};
 	return GP_OK;
 }
@@ -257,12 +274,12 @@ static enum gp_status read_picture(const struct gp_dataset *d, uint32_t index, s
 	char path[PATH_SIZE];
 	struct gp_span bytes;
 	snprintf(path, sizeof path, "%s/%s/%s", f->split, f->classes.name[e->label], f->files[e->label].name[e->file]);
-	FILE *file = fopen(path, "rb");
-	if (!file)
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not block us */
+	if (fd < 0)
 		return gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot open %s: %s", path,
 				  strerror(errno));
-	enum gp_status status = read_whole(path, file, &scratch->file, &bytes, err);
-	fclose(file);
+	enum gp_status status = read_whole(path, fd, &scratch->file, &bytes, err);
+	close(fd);
 	return status == GP_OK ? gp_image_decode(&bytes, path, scratch, out, err) : status;
 }
 

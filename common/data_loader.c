@@ -191,6 +191,7 @@ static enum gp_status start(struct gp_loader *l, struct gp_err *err)
 		return gp_err_set(err, GP_IO, code, __FILE__, __LINE__, "cannot start the loader thread: %s",
 				  strerror(code));
 	l->started = true;
+	pthread_setname_np(l->thread, "gp-loader");
 	return GP_OK;
 }
 

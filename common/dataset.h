@@ -21,7 +21,15 @@ struct gp_dataset_options { /* what the caller knows before opening */
 	bool augment;          /* training-time random crop + flip */
 };
 
-/* "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]", "synthetic:shape=3x32x32,classes=10,..." */
+/*
+ * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]",
+ * "synthetic:shape=3x32x32,classes=10,..."; gp_dataset_info lists the options. All take limit=N (the first N samples; of a
+ * folder: classes in turn), augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the scale 0..1). DIR holds no comma.
+ *
+ * Training is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28, 4 for 32x32) and
+ * flip; pictures of a folder: a box of 8 to 100 % of the area, resized. A grey dataset fills a 3-channel input.
+ * GP_USAGE: the text; GP_INVALID: the files.
+ */
 enum gp_status gp_dataset_open(const char *spec, enum gp_split split, const struct gp_dataset_options *options,
                                struct gp_dataset **out, struct gp_err *err);
 void gp_dataset_free(struct gp_dataset *d);
@@ -34,7 +42,7 @@ struct gp_loader_spec {
 	int batch;
 	bool shuffle, drop_last; /* without drop_last a short last batch is zero-padded and `valid` says how many are real */
 	uint64_t seed;
-	int prefetch;            /* batches decoded ahead, >= 1 */
+	int prefetch;            /* batches decoded ahead, >= 1; at most prefetch + 1 may be out at a time */
 };
 
 struct gp_batch { /* owned by the loader; valid until given back */

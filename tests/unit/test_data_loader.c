@@ -4,6 +4,7 @@
  */
 #include "tests/unit/data_files.h"
 
+#include "common/fault.h"
 #include "common/rng.h"
 
 static const char spec_text[] = "synthetic:shape=3x8x8,classes=4,samples=50";
@@ -281,6 +282,39 @@ static void a_read_error_names_the_file_and_stays_until_seek(void **state)
 	gp_dataset_free(d);
 }
 
+#ifdef GP_FAULTS
+static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
+{
+	(void)state;
+	struct gp_dataset *d = open_synthetic();
+	for (uint64_t nth = 1; nth <= 7; nth++) {
+		struct gp_loader *l = NULL;
+		struct gp_err err;
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		assert_int_equal(gp_loader_new(d, &usual, &l, &err), GP_NOMEM);
+		gp_fault_arm(GP_FAULT_ALLOC, 0);
+		assert_null(l);
+	}
+	gp_dataset_free(d);
+}
+
+static void running_out_of_memory_in_the_thread_reaches_the_caller(void **state)
+{
+	(void)state;
+	struct gp_dataset *d = open_synthetic();
+	struct gp_loader *l = NULL;
+	struct gp_batch *b = NULL;
+	struct gp_err err;
+	gp_fault_arm(GP_FAULT_ALLOC, 8); /* seven are the loader's own; the thread's scratch is next */
+	assert_int_equal(gp_loader_new(d, &usual, &l, &err), GP_OK);
+	assert_int_equal(gp_loader_next(l, &b, &err), GP_NOMEM);
+	seek(l, 0, 0);
+	gp_loader_give_back(l, next(l));
+	gp_loader_free(l);
+	gp_dataset_free(d);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -296,6 +330,10 @@ int main(void)
 		cmocka_unit_test(impossible_requests_are_refused),
 		cmocka_unit_test_setup_teardown(a_read_error_names_the_file_and_stays_until_seek, make_data_dir,
 						remove_data_dir),
+#ifdef GP_FAULTS
+		cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
+		cmocka_unit_test(running_out_of_memory_in_the_thread_reaches_the_caller),
+#endif
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
