@@ -1,24 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small CNN for small images, made to train in minutes on a CPU: three
- * blocks of convolution 3x3, batch norm, ReLU and max pooling (width, 2 width
- * and 4 width channels) and a linear classifier. 7.5 M MACs for a 28x28 image
- * at width 32.
+ * A small CNN for small images, made to train in minutes on a CPU: three stages
+ * of 3x3 convolutions, each with batch norm and ReLU, and 2x2 max pooling, then
+ * a linear classifier. Width w has stages (w), (w, 2w) and (2w, 4w); at w = 32
+ * a 28x28 image costs 11 M MACs.
+ *
+ * Tried on Fashion-MNIST for three epochs: one convolution per stage stays just
+ * below 91 %; global average pooling before the classifier learns more slowly
+ * than the flattened 3x3 positions.
  *
  * Blocks: features.0, features.1, features.2 (with the flatten), classifier.
  * Starting values are torch.nn's defaults. Test: tests/unit/test_models.c
  */
 #include "common/models_internal.h"
 
-#define STAGES 3
+/* Channels of each stage's convolutions in units of the width; 0 ends a stage. */
+static const int stages[][2] = {{1, 0}, {1, 2}, {2, 4}};
 
-static int conv_block(struct gp_graph *g, const char *prefix, int in, int channels, struct gp_err *err)
+#define STAGES ((int)(sizeof stages / sizeof stages[0]))
+#define CONVS  ((int)(sizeof stages[0] / sizeof stages[0][0]))
+
+/* Numbered like an nn.Sequential: "PREFIX.0" convolution, "PREFIX.1" batch norm, "PREFIX.2" ReLU, ... */
+static int add_stage(struct gp_graph *g, const char *prefix, int in, const int channels[CONVS], int width,
+		     struct gp_err *err)
 {
 	char name[GP_NAME_MAX];
-	int x = gp_graph_conv(g, gp_model_name(name, "%s.0", prefix), in, channels, 3, 1, 1, 1, false, err);
-	x = gp_graph_batch_norm(g, gp_model_name(name, "%s.1", prefix), x, 1e-5f, 0.1f, err);
-	x = gp_graph_unary(g, GP_OP_RELU, gp_model_name(name, "%s.2", prefix), x, err);
-	return gp_graph_pool(g, GP_OP_MAX_POOL, gp_model_name(name, "%s.3", prefix), x, 2, 2, 0, err);
+	int x = in, index = 0;
+	for (int i = 0; i < CONVS && channels[i]; i++) {
+		gp_model_name(name, "%s.%d", prefix, index++);
+		x = gp_graph_conv(g, name, x, channels[i] * width, 3, 1, 1, 1, false, err);
+		x = gp_graph_batch_norm(g, gp_model_name(name, "%s.%d", prefix, index++), x, 1e-5f, 0.1f, err);
+		x = gp_graph_unary(g, GP_OP_RELU, gp_model_name(name, "%s.%d", prefix, index++), x, err);
+	}
+	return gp_graph_pool(g, GP_OP_MAX_POOL, gp_model_name(name, "%s.%d", prefix, index), x, 2, 2, 0, err);
 }
 
 static enum gp_status add_layers(struct gp_graph *g, int width, int classes, struct gp_err *err)
@@ -26,9 +40,8 @@ static enum gp_status add_layers(struct gp_graph *g, int width, int classes, str
 	int x = 0;
 	for (int i = 0; i < STAGES; i++) {
 		char prefix[GP_NAME_MAX];
-		gp_model_name(prefix, "features.%d", i);
-		GP_TRY(gp_graph_begin_block(g, prefix, err));
-		x = conv_block(g, prefix, x, width << i, err);
+		GP_TRY(gp_graph_begin_block(g, gp_model_name(prefix, "features.%d", i), err));
+		x = add_stage(g, prefix, x, stages[i], width, err);
 		if (x < 0)
 			return err->code;
 	}

@@ -15,7 +15,7 @@ static const struct {
 	struct gp_model_info info;
 	gp_model_builder build;
 } models[] = {
-	{{"cnn", "three convolution blocks for small images", "width=32,classes=N"}, gp_model_cnn},
+	{{"cnn", "five convolutions in three stages, for small images", "width=32,classes=N"}, gp_model_cnn},
 	{{"mobilenetv2", "MobileNetV2 with torchvision's parameter names",
 	  "width=1.0,stem=imagenet|cifar,classes=N,dropout=0.2,pad=torch|same,eps=1e-5"},
 	 gp_model_mobilenetv2},

@@ -47,11 +47,12 @@ class Cnn(nn.Module):
     def __init__(self, width, channels, flat, classes):
         super().__init__()
         blocks = []
-        for i in range(3):
-            out = width << i
-            blocks.append(nn.Sequential(nn.Conv2d(channels, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out),
-                                        nn.ReLU(), nn.MaxPool2d(2)))
-            channels = out
+        for stage in ((1,), (1, 2), (2, 4)):
+            layers = []
+            for out in (width * s for s in stage):
+                layers += [nn.Conv2d(channels, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
+                channels = out
+            blocks.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
         self.features = nn.Sequential(*blocks)
         self.classifier = nn.Linear(flat, classes)
 

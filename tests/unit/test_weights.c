@@ -207,7 +207,7 @@ static void hash_is_sha256_of_the_values_in_name_order(void **state)
 	struct gp_err err = {0};
 	char hex[GP_SHA256_HEX], again[GP_SHA256_HEX];
 	assert_int_equal(gp_weights_sha256(weights, hex, &err), GP_OK);
-	assert_string_equal(hex, "ccfd3db3b248f9194a401fdc41c4e0f059546c1ca1b89daee9cd7c1ddf8577f7");
+	assert_string_equal(hex, "958b211ce31d9be093885eb540873d3fcd54bb323c271d00ab0746b54e016c39");
 	weights->value[3][0] = nextafterf(weights->value[3][0], 1000);
 	assert_int_equal(gp_weights_sha256(weights, again, &err), GP_OK);
 	assert_string_not_equal(hex, again);
