@@ -28,7 +28,7 @@ struct gp_engine_spec {
 	uint64_t seed;
 	struct gp_optim optim;
 	const struct gp_weights *init; /* NULL: drawn from seed */
-	/* split only */
+	/* split only; texts and tables must outlive the engine */
 	const char *server; /* "HOST:PORT" */
 	struct gp_cut cut;
 	struct gp_codec_spec codec[4]; /* act up, act down, grad up, grad down */

@@ -20,7 +20,8 @@ static bool alloc_allowed(void)
 
 void *gp_calloc(size_t count, size_t size)
 {
-	if (!alloc_allowed())
+	uint64_t bytes;
+	if (!gp_mul_ok(count, size, &bytes) || !alloc_allowed())
 		return NULL;
 	return calloc(count ? count : 1, size ? size : 1);
 }

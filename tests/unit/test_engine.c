@@ -144,7 +144,9 @@ static void a_server_that_stops_is_an_error_not_a_hang(void **state)
 	struct server_thread *server = server_thread_start();
 	struct rig r;
 	struct gp_err err = {0};
-	rig_init(&r, server->address, "raw", 2);
+	char address[sizeof server->address];
+	memcpy(address, server->address, sizeof address); /* the engine names it after the server has gone */
+	rig_init(&r, address, "raw", 2);
 	expect_ok(rig_step(&r, &err), &err);
 	server_thread_stop(server);
 	enum gp_status status = GP_OK;
