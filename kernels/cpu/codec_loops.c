@@ -5,8 +5,16 @@
  */
 #include "kernels/cpu/codec_loops.h"
 
+#include <cpuid.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Not a name that every compiler's __builtin_cpu_supports knows. */
+static bool has_f16c(void)
+{
+	unsigned a, b, c, d;
+	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
 
 static bool can_run(const struct gp_codec_loops *loops)
 {
@@ -14,8 +22,8 @@ static bool can_run(const struct gp_codec_loops *loops)
 		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 		       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 	if (loops == &gp_codec_loops_avx2)
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-		       __builtin_cpu_supports("f16c") && __builtin_cpu_supports("bmi2");
+		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+		       __builtin_cpu_supports("bmi2");
 	return true;
 }
 
