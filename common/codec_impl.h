@@ -8,8 +8,11 @@
  *   transform   tensor -> tensor(s) and side bytes (top-k, low rank, ...)
  *   quantizer   tensor -> bytes; exactly one, `raw` when none is written
  *   byte stage  bytes -> bytes, lossless (zstd, ...)
- * The parser enforces this order. Only quantizers exist so far; the slots of
- * the other kinds come with their first codec.
+ * The parser enforces this order. Only quantizers exist so far; a kind's slots
+ * come with its first codec. They have a place in codec_chain.c: a quantizer
+ * is opened for an element count, not for the chain, so a transform opens one
+ * per tensor it gives; the raw form is decided per quantized tensor, under
+ * whatever a transform or byte stage puts around it.
  */
 #ifndef GP_CODEC_IMPL_H
 #define GP_CODEC_IMPL_H

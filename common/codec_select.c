@@ -110,13 +110,13 @@ static void select_by_sort(struct gp_select *s, const float *x, size_t n, const 
 		value[i] = gp_float_of_key(sorted[rank[i]]);
 }
 
-/* One element out of each of m equal stretches, at places that follow no period a tensor could have. */
+/* One element out of each of m equal stretches, at places that follow no period a tensor could have. The last n mod m
+ * elements are never drawn: a sample only has to be good, not fair. */
 static const uint32_t *sorted_sample(struct gp_select *s, const float *x, uint64_t n, size_t m)
 {
-	for (size_t i = 0; i < m; i++) {
-		uint64_t begin = i * n / m, length = (i + 1) * n / m - begin;
-		s->key[0][i] = gp_key_of_float(x[begin + (length * ((uint32_t)i * 2654435769u) >> 32)]);
-	}
+	const uint64_t stretch = n / m;
+	for (size_t i = 0; i < m; i++, x += stretch)
+		s->key[0][i] = gp_key_of_float(x[stretch * ((uint32_t)i * 2654435769u) >> 32]);
 	return sort_keys(s, m);
 }
 
@@ -124,7 +124,7 @@ static const uint32_t *sorted_sample(struct gp_select *s, const float *x, uint64
  * keep, and enough for the windows to keep less than half. */
 static size_t sample_size(uint64_t n, int wanted)
 {
-	double m = fmax(0.35 * pow((double)wanted * (double)n, 2.0 / 3), 64.0 * wanted * wanted);
+	double m = fmax(0.25 * pow((double)wanted * (double)n, 2.0 / 3), 64.0 * wanted * wanted);
 	return m < SAMPLE_MAX ? (size_t)m : SAMPLE_MAX;
 }
 

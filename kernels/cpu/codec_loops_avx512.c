@@ -52,15 +52,13 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 {
 	const __m512i one = _mm512_set1_epi32(1);
 	__m512 lo[GP_SIFT_WINDOWS], hi[GP_SIFT_WINDOWS];
-	__m512i below[GP_SIFT_WINDOWS], inside[GP_SIFT_WINDOWS];
-	__mmask16 keep[GP_SIFT_WINDOWS];
+	__m512i below[GP_SIFT_WINDOWS], before[GP_SIFT_WINDOWS];
 	size_t used = 0;
 #pragma GCC unroll 4
 	for (int w = 0; w < count; w++) {
 		lo[w] = _mm512_set1_ps(windows[w].lo);
 		hi[w] = _mm512_set1_ps(windows[w].hi);
-		below[w] = inside[w] = _mm512_setzero_si512();
-		keep[w] = windows[w].keep ? 0xffff : 0;
+		below[w] = before[w] = _mm512_setzero_si512();
 	}
 	for (size_t i = 0; i + 16 <= n; i += 16) {
 		const __m512 v = _mm512_loadu_ps(x + i);
@@ -68,10 +66,11 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 #pragma GCC unroll 4
 		for (int w = 0; w < count; w++) {
 			const __mmask16 under = _mm512_cmp_ps_mask(v, lo[w], _CMP_LE_OQ);
-			const __mmask16 in = _mm512_mask_cmp_ps_mask((__mmask16)~under, v, hi[w], _CMP_LT_OQ);
+			const __mmask16 left = _mm512_cmp_ps_mask(v, hi[w], _CMP_LT_OQ);
 			below[w] = _mm512_mask_add_epi32(below[w], under, below[w], one);
-			inside[w] = _mm512_mask_add_epi32(inside[w], in, inside[w], one);
-			kept_lanes |= in & keep[w];
+			before[w] = _mm512_mask_add_epi32(before[w], left, before[w], one);
+			if (windows[w].keep) /* under is part of left, and windows are disjoint */
+				kept_lanes ^= under ^ left;
 		}
 		/* Compressed in a register: to memory it is microcoded on some processors. */
 		_mm512_storeu_ps(kept + used, _mm512_maskz_compress_ps(kept_lanes, v));
@@ -80,7 +79,7 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 #pragma GCC unroll 4
 	for (int w = 0; w < count; w++) {
 		windows[w].at_or_below += (uint64_t)_mm512_reduce_add_epi32(below[w]);
-		windows[w].inside += (uint64_t)_mm512_reduce_add_epi32(inside[w]);
+		windows[w].inside += (uint64_t)_mm512_reduce_add_epi32(_mm512_sub_epi32(before[w], below[w]));
 	}
 	return used;
 }
@@ -106,33 +105,79 @@ static size_t sift(const float *x, size_t n, struct gp_window *windows, int coun
 	return used + gp_codec_loops_portable.sift(x + whole, n - whole, windows, count, kept + used);
 }
 
-/* A table column, in a register where it fits and through memory where not. */
-static inline __m512 look_up(const float *table, __m512 in_register, __m512i index, int split)
+/* Up to 16 entries of a table column in a register; up to four are repeated in each 128-bit lane, within which a
+ * permutation is cheaper. */
+static inline __m512 column_of(const float *table, int split)
 {
-	return split <= 4 ? _mm512_permutexvar_ps(index, in_register) : _mm512_i32gather_ps(index, table, 4);
+	return split <= 2 ? _mm512_broadcast_f32x4(_mm_loadu_ps(table)) : _mm512_loadu_ps(table);
 }
 
-/* Called with a constant `split` up to 4, so that the search is unrolled. */
+static inline __m512 look_up(__m512 column, const float *table, __m512i index, int split)
+{
+	if (split <= 2)
+		return _mm512_permutevar_ps(column, index);
+	return split <= 4 ? _mm512_permutexvar_ps(index, column) : _mm512_i32gather_ps(index, table, 4);
+}
+
+/* A table in registers. */
+struct quantizer {
+	const struct gp_quant_table *table;
+	__m512 middle;   /* min[parts / 2] in every lane: where the search begins */
+	__m512 upper[4]; /* mins moved down by 1, 2, 4, 8: lane p is min[p + half] */
+	__m512 mins, steps, divisors;
+	__m512i half; /* parts / 2 */
+	__m512i top;  /* highest level, also the mask of a code's level */
+	__m128i bits;
+};
+
+static inline struct quantizer quantizer_of(const struct gp_quant_table *t, int split)
+{
+	return (struct quantizer){.table = t,
+				  .middle = _mm512_set1_ps(t->min[1 << t->split >> 1]),
+				  .upper = {column_of(t->min + 1, split), column_of(t->min + 2, split),
+					    column_of(t->min + 4, split), column_of(t->min + 8, split)},
+				  .mins = column_of(t->min, split),
+				  .steps = column_of(t->step, split),
+				  .divisors = column_of(t->divisor, split),
+				  .half = _mm512_set1_epi32(1 << t->split >> 1),
+				  .top = _mm512_set1_epi32((1 << t->bits) - 1),
+				  .bits = _mm_cvtsi32_si128(t->bits)};
+}
+
+/* The partition of each lane. Called with a constant `split` up to 4, so that the search is unrolled. */
+static inline __attribute__((always_inline)) __m512i partition_of(const struct quantizer *q, int split, __m512 v)
+{
+	if (split == 0)
+		return _mm512_setzero_si512();
+	__mmask16 reached = _mm512_cmp_ps_mask(v, q->middle, _CMP_GE_OQ);
+	__m512i p = _mm512_maskz_mov_epi32(reached, q->half);
+#pragma GCC unroll 4
+	for (int bit = split - 2; bit >= 0; bit--) {
+		const __m512 from = look_up(q->upper[bit & 3], q->table->min + (1 << bit), p, split);
+		reached = _mm512_cmp_ps_mask(v, from, _CMP_GE_OQ);
+		p = _mm512_mask_add_epi32(p, reached, p, _mm512_set1_epi32(1 << bit));
+	}
+	return p;
+}
+
+static inline __attribute__((always_inline)) __m256i codes_of(const struct quantizer *q, int split, __m512 v)
+{
+	const __m512i p = partition_of(q, split, v);
+	const __m512 above = _mm512_sub_ps(v, look_up(q->mins, q->table->min, p, split));
+	const __m512 divisor = look_up(q->divisors, q->table->divisor, p, split);
+	const __m512i level = _mm512_min_epi32(_mm512_cvtps_epi32(_mm512_div_ps(above, divisor)), q->top);
+	return _mm512_cvtepi32_epi16(_mm512_or_si512(_mm512_sll_epi32(p, q->bits), level));
+}
+
 static inline __attribute__((always_inline)) void quantize_split(const struct gp_quant_table *t, int split,
 								 const float *x, size_t n, uint16_t *codes)
 {
-	const __m512 mins = _mm512_loadu_ps(t->min), divisors = _mm512_loadu_ps(t->divisor);
-	const __m512i top = _mm512_set1_epi32((1 << t->bits) - 1);
-	const __m128i bits = _mm_cvtsi32_si128(t->bits);
-	for (size_t i = 0; i < n; i += 16) {
-		const __mmask16 lanes = first_lanes(n - i);
-		const __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
-		__m512i p = _mm512_setzero_si512();
-		for (int half = 1 << split >> 1; half; half >>= 1) {
-			const __m512i next = _mm512_add_epi32(p, _mm512_set1_epi32(half));
-			const __m512 from = look_up(t->min, mins, next, split);
-			p = _mm512_mask_mov_epi32(p, _mm512_cmp_ps_mask(v, from, _CMP_GE_OQ), next);
-		}
-		const __m512 above = _mm512_sub_ps(v, look_up(t->min, mins, p, split));
-		const __m512i level = _mm512_cvtps_epi32(_mm512_div_ps(above, look_up(t->divisor, divisors, p, split)));
-		const __m512i code = _mm512_or_si512(_mm512_sll_epi32(p, bits), _mm512_min_epi32(level, top));
-		_mm256_mask_storeu_epi16(codes + i, lanes, _mm512_cvtepi32_epi16(code));
-	}
+	const struct quantizer q = quantizer_of(t, split);
+	size_t i = 0;
+	for (; i + 16 <= n; i += 16)
+		_mm256_storeu_si256((__m256i *)(codes + i), codes_of(&q, split, _mm512_loadu_ps(x + i)));
+	const __mmask16 rest = first_lanes(n - i);
+	_mm256_mask_storeu_epi16(codes + i, rest, codes_of(&q, split, _mm512_maskz_loadu_ps(rest, x + i)));
 }
 
 static void quantize(const struct gp_quant_table *t, const float *x, size_t n, uint16_t *codes)
@@ -158,25 +203,30 @@ static void quantize(const struct gp_quant_table *t, const float *x, size_t n, u
 	}
 }
 
+static inline __attribute__((always_inline)) __m512 values_of(const struct quantizer *q, int split, __m256i codes)
+{
+	const __m512i code = _mm512_cvtepu16_epi32(codes), p = _mm512_srl_epi32(code, q->bits);
+	const __m512 level = _mm512_cvtepi32_ps(_mm512_and_si512(code, q->top));
+	const __m512 scaled = _mm512_mul_ps(level, look_up(q->steps, q->table->step, p, split));
+	return _mm512_add_ps(scaled, look_up(q->mins, q->table->min, p, split));
+}
+
 static inline __attribute__((always_inline)) void dequantize_split(const struct gp_quant_table *t, int split,
 								   const uint16_t *codes, size_t n, float *x)
 {
-	const __m512 mins = _mm512_loadu_ps(t->min), steps = _mm512_loadu_ps(t->step);
-	const __m512i mask = _mm512_set1_epi32((1 << t->bits) - 1);
-	const __m128i bits = _mm_cvtsi32_si128(t->bits);
-	for (size_t i = 0; i < n; i += 16) {
-		const __mmask16 lanes = first_lanes(n - i);
-		const __m512i code = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(lanes, codes + i));
-		const __m512i p = _mm512_srl_epi32(code, bits);
-		const __m512 level = _mm512_cvtepi32_ps(_mm512_and_si512(code, mask));
-		const __m512 scaled = _mm512_mul_ps(level, look_up(t->step, steps, p, split));
-		_mm512_mask_storeu_ps(x + i, lanes, _mm512_add_ps(scaled, look_up(t->min, mins, p, split)));
-	}
+	const struct quantizer q = quantizer_of(t, split);
+	size_t i = 0;
+	for (; i + 16 <= n; i += 16)
+		_mm512_storeu_ps(x + i, values_of(&q, split, _mm256_loadu_si256((const __m256i *)(codes + i))));
+	const __mmask16 rest = first_lanes(n - i);
+	_mm512_mask_storeu_ps(x + i, rest, values_of(&q, split, _mm256_maskz_loadu_epi16(rest, codes + i)));
 }
 
 static void dequantize(const struct gp_quant_table *t, const uint16_t *codes, size_t n, float *x)
 {
-	if (t->split <= 4)
+	if (t->split <= 2)
+		dequantize_split(t, 2, codes, n, x);
+	else if (t->split <= 4)
 		dequantize_split(t, 4, codes, n, x);
 	else
 		dequantize_split(t, t->split, codes, n, x);

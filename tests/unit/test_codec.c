@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "common/codec.h"
+#include "common/fault.h"
 #include "common/rng.h"
 #include "kernels/cpu/codec_loops.h"
 
@@ -502,6 +503,29 @@ static void steady_use_allocates_nothing(void **state)
 	}
 }
 
+#ifdef GP_FAULTS
+static void running_out_of_memory_fails_cleanly(void **state)
+{
+	(void)state;
+	const struct gp_shape shape = {.ndim = 2, .dim = {100, 300}};
+	for (int i = 0; i < SPECS; i++) {
+		struct gp_err err = {0};
+		struct gp_codec_spec spec;
+		struct gp_codec *c = NULL;
+		enum gp_status status = GP_NOMEM;
+		assert_int_equal(gp_codec_spec_parse(specs[i], &spec, &err), GP_OK);
+		for (uint64_t nth = 1; status == GP_NOMEM && nth < 20; nth++) {
+			gp_fault_arm(GP_FAULT_ALLOC, nth);
+			status = gp_codec_new(&spec, &shape, 0, &c, &err);
+			assert_true(status == GP_OK || (nth < 10 && !c));
+		}
+		gp_fault_arm(GP_FAULT_ALLOC, 0);
+		assert_int_equal(status, GP_OK);
+		gp_codec_free(c);
+	}
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -521,6 +545,9 @@ int main(void)
 		cmocka_unit_test(coded_payloads_never_decode_to_nonfinite_values),
 		cmocka_unit_test(bounds_follow_from_spec_and_shape_alone),
 		cmocka_unit_test(steady_use_allocates_nothing),
+#ifdef GP_FAULTS
+		cmocka_unit_test(running_out_of_memory_fails_cleanly),
+#endif
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
