@@ -18,10 +18,10 @@ struct run {
 	const struct gp_trainer_spec *spec;
 	struct gp_progress progress;
 	struct gp_train_report *report;
-	float *step_s;                 /* one per step */
+	float *step_s; /* one per step */
 	uint64_t step;
-	struct gp_step_result epoch;   /* sums over the epoch under way */
-	struct gp_step_result last;    /* the newest finished or unfinished epoch */
+	struct gp_step_result epoch;     /* sums over the epoch under way */
+	struct gp_step_result last;      /* the newest finished or unfinished epoch */
 	struct gp_engine_figures before; /* at the start of the step under way */
 	uint64_t begin_ns, eval_ns;
 };
@@ -59,18 +59,20 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 	const uint64_t now_ns = gp_now_ns();
 	if (!gp_progress_due(&r->progress, now_ns))
 		return;
-	uint64_t epoch = (r->step - 1) / spec->steps_per_epoch, epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
+	uint64_t epoch = (r->step - 1) / spec->steps_per_epoch,
+		 epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
 	uint64_t payload = payload_bytes(&now->account, false);
 	double left = (double)(spec->total_steps - r->step) * (double)(now_ns - r->begin_ns - r->eval_ns) * 1e-9 /
-	              (double)r->step;
+		      (double)r->step;
 	if (payload > 0)
 		snprintf(link, sizeof link, "  up %.1f MB/s down %.1f MB/s  %.2fx smaller",
-		         gp_dir_bandwidth(&now->account.sent) * 1e-6, gp_dir_bandwidth(&now->account.received) * 1e-6,
-		         (double)payload_bytes(&now->account, true) / (double)payload);
-	snprintf(text, sizeof text, "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s  %.0f s left",
-	         (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
-	         (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples),
-	         100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, link, left);
+			 gp_dir_bandwidth(&now->account.sent) * 1e-6, gp_dir_bandwidth(&now->account.received) * 1e-6,
+			 (double)payload_bytes(&now->account, true) / (double)payload);
+	snprintf(text, sizeof text,
+		 "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s  %.0f s left",
+		 (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
+		 (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples),
+		 100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, link, left);
 	gp_progress_update(&r->progress, now_ns, text);
 }
 
@@ -80,26 +82,26 @@ static void note_eval(struct run *r, double seconds)
 		return;
 	gp_progress_clear(&r->progress);
 	fprintf(stderr, "epoch %llu: validation accuracy %.2f %%, loss %.4f (%.1f s)\n",
-	        (unsigned long long)((r->step + r->spec->steps_per_epoch - 1) / r->spec->steps_per_epoch),
-	        100 * r->report->val_acc, r->report->val_loss, seconds);
+		(unsigned long long)((r->step + r->spec->steps_per_epoch - 1) / r->spec->steps_per_epoch),
+		100 * r->report->val_acc, r->report->val_loss, seconds);
 }
 
 /* JSON log. */
 
 static enum gp_status log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
-                               const struct gp_engine_figures *now, struct gp_err *err)
+			       const struct gp_engine_figures *now, struct gp_err *err)
 {
 	if (!r->spec->log) /* a JSON line allocates: a steady step without --log-json does not */
 		return GP_OK;
 	struct gp_account delta = now->account;
 	gp_account_subtract(&delta, &r->before.account);
-	json_t *line = json_pack("{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "event", "step", "step",
-	                         (json_int_t)r->step - 1, "epoch", (json_int_t)((r->step - 1) / r->spec->steps_per_epoch),
-	                         "loss", mean(result->loss_sum, result->samples), "acc",
-	                         mean((double)result->correct, result->samples), "lr", (double)lr, "seconds", seconds,
-	                         "compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9, "wire_up_bytes",
-	                         (json_int_t)delta.sent.wire_bytes, "wire_down_bytes",
-	                         (json_int_t)delta.received.wire_bytes, "link", gp_account_json(&delta));
+	json_t *line = json_pack(
+		"{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "event", "step", "step",
+		(json_int_t)r->step - 1, "epoch", (json_int_t)((r->step - 1) / r->spec->steps_per_epoch), "loss",
+		mean(result->loss_sum, result->samples), "acc", mean((double)result->correct, result->samples), "lr",
+		(double)lr, "seconds", seconds, "compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9,
+		"wire_up_bytes", (json_int_t)delta.sent.wire_bytes, "wire_down_bytes",
+		(json_int_t)delta.received.wire_bytes, "link", gp_account_json(&delta));
 	return gp_json_log_write(r->spec->log, line, err);
 }
 
@@ -108,7 +110,7 @@ static enum gp_status log_eval(struct run *r, double seconds, struct gp_err *err
 	if (!r->spec->log)
 		return GP_OK;
 	json_t *line = json_pack("{s:s, s:I, s:f, s:f, s:f}", "event", "eval", "step", (json_int_t)r->step, "val_loss",
-	                         r->report->val_loss, "val_acc", r->report->val_acc, "seconds", seconds);
+				 r->report->val_loss, "val_acc", r->report->val_acc, "seconds", seconds);
 	return gp_json_log_write(r->spec->log, line, err);
 }
 
@@ -129,7 +131,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	GP_TRY(status);
 	if (!isfinite(result.loss_sum))
 		GP_FAIL(err, GP_INVALID, "the loss is not finite at step %llu: try a lower --lr or a --warmup",
-		        (unsigned long long)r->step);
+			(unsigned long long)r->step);
 	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
 	r->step_s[r->step++] = (float)seconds;
 	add_result(&r->epoch, &result);
@@ -229,12 +231,15 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 	return status;
 }
 
+/* Sums over everything, evaluation included; per batch: over training steps alone. */
 static json_t *kind_json(const struct gp_kind_account *k, const struct gp_kind_account *train, uint64_t steps)
 {
-	double per_batch = steps ? (double)train->payload_bytes / (double)steps : 0;
-	return json_pack("{s:I, s:I, s:I, s:I, s:f}", "tensor_bytes", (json_int_t)k->tensor_bytes, "payload_bytes",
-	                 (json_int_t)k->payload_bytes, "wire_bytes", (json_int_t)k->wire_bytes, "frames",
-	                 (json_int_t)k->frames, "payload_bytes_per_batch", per_batch);
+	double n = steps ? (double)steps : 1;
+	return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "tensor_bytes", (json_int_t)k->tensor_bytes,
+			 "payload_bytes", (json_int_t)k->payload_bytes, "wire_bytes", (json_int_t)k->wire_bytes,
+			 "frames", (json_int_t)k->frames, "tensor_bytes_per_batch", (double)train->tensor_bytes / n,
+			 "payload_bytes_per_batch", (double)train->payload_bytes / n, "wire_bytes_per_batch",
+			 (double)train->wire_bytes / n);
 }
 
 static json_t *number_or_null(double x)
@@ -248,26 +253,27 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 	const struct gp_account *a = &f->account, *t = &r->train_account;
 	double up = 0, down = 0;
 	gp_account_kernel_diff(a, &f->tcp, &up, &down);
-	json_t *o = json_pack("{s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "steps", (json_int_t)r->steps, "seconds", r->seconds,
-	                      "time_per_batch_s", r->time_per_batch_s, "loss", number_or_null(r->loss), "train_acc",
-	                      number_or_null(r->train_acc), "val_acc", number_or_null(r->val_acc), "val_loss",
-	                      number_or_null(r->val_loss));
+	json_t *o = json_pack("{s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "steps", (json_int_t)r->steps, "seconds",
+			      r->seconds, "time_per_batch_s", r->time_per_batch_s, "loss", number_or_null(r->loss),
+			      "train_acc", number_or_null(r->train_acc), "val_acc", number_or_null(r->val_acc),
+			      "val_loss", number_or_null(r->val_loss));
 	json_t *bytes = json_pack(
-	        "{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:f, s:f}", "act_up",
-	        kind_json(&a->sent.kind[GP_FRAME_ACT_UP], &t->sent.kind[GP_FRAME_ACT_UP], r->steps), "act_down",
-	        kind_json(&a->received.kind[GP_FRAME_ACT_DOWN], &t->received.kind[GP_FRAME_ACT_DOWN], r->steps), "grad_up",
-	        kind_json(&a->sent.kind[GP_FRAME_GRAD_UP], &t->sent.kind[GP_FRAME_GRAD_UP], r->steps), "grad_down",
-	        kind_json(&a->received.kind[GP_FRAME_GRAD_DOWN], &t->received.kind[GP_FRAME_GRAD_DOWN], r->steps),
-	        "wire_up_bytes", (json_int_t)a->sent.wire_bytes, "wire_down_bytes", (json_int_t)a->received.wire_bytes,
-	        "tcp_up_bytes", (json_int_t)f->tcp.bytes_acked, "tcp_down_bytes", (json_int_t)f->tcp.bytes_received,
-	        "tcp_up_difference", up, "tcp_down_difference", down);
+		"{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:f, s:f}", "act_up",
+		kind_json(&a->sent.kind[GP_FRAME_ACT_UP], &t->sent.kind[GP_FRAME_ACT_UP], r->steps), "act_down",
+		kind_json(&a->received.kind[GP_FRAME_ACT_DOWN], &t->received.kind[GP_FRAME_ACT_DOWN], r->steps),
+		"grad_up", kind_json(&a->sent.kind[GP_FRAME_GRAD_UP], &t->sent.kind[GP_FRAME_GRAD_UP], r->steps),
+		"grad_down",
+		kind_json(&a->received.kind[GP_FRAME_GRAD_DOWN], &t->received.kind[GP_FRAME_GRAD_DOWN], r->steps),
+		"wire_up_bytes", (json_int_t)a->sent.wire_bytes, "wire_down_bytes", (json_int_t)a->received.wire_bytes,
+		"tcp_up_bytes", (json_int_t)f->tcp.bytes_acked, "tcp_down_bytes", (json_int_t)f->tcp.bytes_received,
+		"tcp_up_difference", up, "tcp_down_difference", down);
 	json_t *rest = json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:o}", "up_bytes_per_s",
-	                         gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received),
-	                         "compute_s", (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us,
-	                         "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks",
-	                         (json_int_t)f->raw_fallbacks, "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(),
-	                         "server_memory_bytes", (json_int_t)f->server_memory_bytes, "param_sha256",
-	                         r->param_sha256, "stopped", r->stopped, "link", gp_account_json(a));
+				 gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received),
+				 "compute_s", (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us,
+				 "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks",
+				 (json_int_t)f->raw_fallbacks, "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(),
+				 "server_memory_bytes", (json_int_t)f->server_memory_bytes, "param_sha256",
+				 r->param_sha256, "stopped", r->stopped, "link", gp_account_json(a));
 	if (!o || !bytes || !rest || json_object_update(o, bytes) != 0 || json_object_update(o, rest) != 0) {
 		json_decref(o);
 		o = NULL;

@@ -93,11 +93,12 @@ start_server() {
 	done
 }
 
-# In the background, so that an interrupt is served at once.
+# In the background, so that an interrupt is served at once. One thread is enough for the client's few layers: more only
+# wait for cores that the server keeps busy.
 train() {
 	build/release/gpclient train --server "127.0.0.1:$(cat "$work/port")" --model "$model" --data "$data" --cut "$cut" \
 		--codec "$codec" --batch "$batch" --chunks "$chunks" --epochs "$epochs" --optimizer sgd --lr 0.1 --momentum 0.9 \
-		--weight-decay 1e-4 --schedule cosine --seed 1 --json "${extra[@]}" >"$work/result.json" &
+		--weight-decay 1e-4 --schedule cosine --seed 1 --threads 1 --json "${extra[@]}" >"$work/result.json" &
 	client_pid=$!
 	wait $client_pid
 	local status=$?
@@ -107,26 +108,24 @@ train() {
 
 # Sum of a figure over the four kinds of tensors.
 total() { # FIGURE
-	local kind sum=0
-	for kind in act_up act_down grad_up grad_down; do
-		sum=$((sum + $(json_get "$work/result.json" $kind."$1")))
-	done
-	echo $sum
+	json_flat "$work/result.json" | awk -F= -v figure="$1" '
+		$1 ~ "^(act|grad)_(up|down)[.]" figure "$" { sum += $2; found++ }
+		END { printf "%.0f\n", sum; exit found != 4 }'
 }
 
 report() {
-	local steps tensor payload wire
-	steps=$(json_get "$work/result.json" steps) || return 1
-	tensor=$(total tensor_bytes) payload=$(total payload_bytes)
-	wire=$(($(json_get "$work/result.json" wire_up_bytes) + $(json_get "$work/result.json" wire_down_bytes)))
-	awk -v steps="$steps" -v tensor="$tensor" -v payload="$payload" -v wire="$wire" -v codec="$codec" \
-		-v accuracy="$(json_get "$work/result.json" val_acc)" -v time="$(json_get "$work/result.json" time_per_batch_s)" \
+	local tensor payload wire accuracy time bytes
+	tensor=$(total tensor_bytes_per_batch) && payload=$(total payload_bytes_per_batch) &&
+		wire=$(total wire_bytes_per_batch) && accuracy=$(json_get "$work/result.json" val_acc) &&
+		time=$(json_get "$work/result.json" time_per_batch_s) && bytes=$(total wire_bytes) || return 1
+	awk -v tensor="$tensor" -v payload="$payload" -v wire="$wire" -v bytes="$bytes" -v codec="$codec" \
+		-v accuracy="$accuracy" -v time="$time" \
 		'BEGIN {
-			printf "accuracy            %.2f %%\n", accuracy
-			printf "time per batch      %.1f ms\n", time * 1e3
-			printf "tensors per batch   %.3f MB uncompressed\n", tensor / steps / 1e6
-			printf "payload per batch   %.3f MB with %s: %.2f times smaller\n", payload / steps / 1e6, codec, tensor / payload
-			printf "on the wire         %.3f MB per batch, %.1f MB in all, both directions\n", wire / steps / 1e6, wire / 1e6
+			if (accuracy != "null") printf "accuracy            %.2f %%\n", 100 * accuracy
+			printf "time per batch      %.1f ms\n", 1e3 * time
+			printf "tensors per batch   %.3f MB uncompressed, both directions\n", tensor / 1e6
+			printf "payload per batch   %.3f MB with %s: %.2f times smaller\n", payload / 1e6, codec, tensor / payload
+			printf "on the wire         %.3f MB per batch; %.1f MB in all, evaluation included\n", wire / 1e6, bytes / 1e6
 		}'
 }
 
