@@ -22,7 +22,8 @@ static void on_timer(uv_timer_t *timer);
 
 void gp_channel_kick(struct gp_channel *ch)
 {
-	uv_timer_start(&ch->timer, on_timer, 0, ch->tick_ms);
+	/* From the timer itself 1 ms: libuv runs a timer of 0 again before it looks at anything else. */
+	uv_timer_start(&ch->timer, on_timer, ch->in_timer ? 1 : 0, ch->tick_ms);
 }
 
 void gp_channel_fail(struct gp_channel *ch, const struct gp_err *err)
@@ -191,9 +192,11 @@ static void check_deadlines(struct gp_channel *ch)
 static void on_timer(uv_timer_t *timer)
 {
 	struct gp_channel *ch = timer->data;
+	ch->in_timer = true;
 	if (!ch->over && !ch->closing)
 		check_deadlines(ch);
 	settle(ch);
+	ch->in_timer = false;
 }
 
 static uint32_t or_default(uint32_t value, uint32_t fallback)

@@ -90,6 +90,7 @@ struct gp_channel {
 	struct gp_tcp_figures figures; /* the last ones, once the connection is closed */
 	char peer[64];
 	uv_timer_t timer;
+	bool in_timer;
 	uint64_t tick_ms, tick_ns, opened_ns;
 	/* ending */
 	bool over, link_over, told, closing, flush, shut;

@@ -317,12 +317,15 @@ void gp_sender_give_back(struct gp_channel *ch)
 	struct sender *s = &ch->send;
 	for (int k = GP_CLASS_URGENT; k < GP_CLASS_COUNT; k++) {
 		struct frame_queue *q = &s->queue[k];
-		if (q->head && slot_of(s, q->head))
+		struct gp_frame *f = q->head;
+		if (f && slot_of(s, f))
 			continue; /* its write ends first, and then this runs again */
-		while (q->head) {
-			struct gp_frame *f = q->head;
-			pop_frame(q);
+		q->head = NULL;   /* an owner that queues again in `sent` waits for the next turn */
+		q->tail = &q->head;
+		while (f) {
+			struct gp_frame *next = f->next;
 			give_back(ch, f);
+			f = next;
 		}
 	}
 }

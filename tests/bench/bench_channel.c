@@ -30,6 +30,7 @@ struct end {
 	struct gp_frame out[FRAMES_QUEUED], in[GP_CLASS_COUNT];
 	struct gp_conn_write w[2];
 	uint8_t *payload, *into;
+	size_t at; /* bare: next write, next read within the 13 MB, as with frames */
 	uint64_t received, begin_ns, end_ns;
 	double cpu_s;
 	bool stopping;
@@ -98,11 +99,13 @@ static void on_sent(void *arg, struct gp_frame *f)
 		gp_channel_send_frame(e->ch, f);
 }
 
+/* The other end was stopped first. */
 static void on_ended(void *arg, enum gp_status status, const struct gp_err *err)
 {
-	(void)arg;
+	struct end *e = arg;
 	(void)status;
 	(void)err;
+	e->stopping = true;
 }
 
 /* Bare bytes. */
@@ -110,7 +113,10 @@ static void on_ended(void *arg, enum gp_status status, const struct gp_err *err)
 static void bare_read(void *arg, const uint8_t *data, size_t len)
 {
 	struct end *e = arg;
-	memcpy(e->into, data, len); /* the one copy that a channel makes too */
+	if (e->at + len > FRAME_BYTES_MAX)
+		e->at = 0;
+	memcpy(e->into + e->at, data, len); /* the one copy that a channel makes too */
+	e->at += len;
 	e->received += len;
 }
 
@@ -123,7 +129,8 @@ static void bare_ended(void *arg, enum gp_status status, const char *why)
 
 static void bare_write(struct end *e, struct gp_conn_write *w)
 {
-	const uv_buf_t buf = uv_buf_init((char *)e->payload, (unsigned)e->bytes);
+	const uv_buf_t buf = uv_buf_init((char *)e->payload + e->at, (unsigned)e->bytes);
+	e->at = (e->at + e->bytes) % FRAME_BYTES_MAX;
 	e->conn->ops->write(e->conn, w, &buf, 1);
 }
 
@@ -274,6 +281,7 @@ static void measure_checksum(double seconds)
 
 int main(int argc, char **argv)
 {
+	setvbuf(stdout, NULL, _IOLBF, 0);
 	const double seconds = argc > 1 ? strtod(argv[1], NULL) : 1;
 	if (!(seconds > 0)) {
 		fprintf(stderr, "usage: bench_channel [SECONDS]\n");

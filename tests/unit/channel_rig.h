@@ -43,6 +43,7 @@ struct rig_end {
 	bool verify, fail_control, fail_begin, closing;
 	enum rig_place close_in;
 	bool close_flush;
+	int resend; /* so many times, in `sent` */
 };
 
 static inline void rig_on_closed(void *arg)
@@ -131,6 +132,8 @@ static inline void rig_sent(void *arg, struct gp_frame *f)
 	struct rig_end *e = arg;
 	e->sent++;
 	f->owner = e; /* back */
+	if (e->resend > 0 && e->resend--)
+		gp_channel_send_frame(e->ch, f);
 	rig_close_here(e, RIG_IN_SENT);
 }
 

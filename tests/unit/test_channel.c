@@ -787,6 +787,22 @@ static void a_frame_sent_on_a_dead_channel_comes_back(void **state)
 	rig_frame_free(f);
 }
 
+static void an_owner_that_sends_again_in_sent_does_not_hold_a_dying_channel(void **state)
+{
+	(void)state;
+	struct pair p;
+	struct gp_frame *f = rig_frame_new(GP_FRAME_ACT_UP, 10);
+	pair_open(&p, 0, NULL);
+	p.a.resend = 1 << 20;
+	gp_mem_cut_after(p.ca, 1000);
+	gp_channel_send_frame(p.a.ch, f);
+	rig_run_until(&p.loop, &p.a.ended, 1); /* comes through, although frames keep coming */
+	assert_true(p.a.sent < 1000);
+	p.a.resend = 0;
+	pair_close(&p);
+	rig_frame_free(f);
+}
+
 static void every_byte_is_accounted_for_by_kind(void **state)
 {
 	(void)state;
@@ -884,6 +900,7 @@ int main(void)
 		cmocka_unit_test(a_link_cut_at_any_byte_ends_both_sides_once_and_returns_every_frame),
 		cmocka_unit_test(a_channel_may_be_closed_in_any_callback),
 		cmocka_unit_test(a_frame_sent_on_a_dead_channel_comes_back),
+		cmocka_unit_test(an_owner_that_sends_again_in_sent_does_not_hold_a_dying_channel),
 		cmocka_unit_test(every_byte_is_accounted_for_by_kind),
 		cmocka_unit_test(running_out_of_memory_at_opening_is_an_error_and_closes_the_connection),
 	};
