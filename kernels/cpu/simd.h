@@ -23,6 +23,12 @@ void gp_cpu_isa_limit(enum gp_cpu_isa isa);
 
 #define GP_INLINE static inline __attribute__((always_inline))
 
+#ifdef __clang__ /* does not know prefer-vector-width here; only fuzz targets are built with it */
+#define GP_CPU_AVX512_TARGET "avx512f,avx512vl,avx512bw,avx512dq"
+#else
+#define GP_CPU_AVX512_TARGET "avx512f,avx512vl,avx512bw,avx512dq,prefer-vector-width=512"
+#endif
+
 #if defined(__x86_64__)
 #define GP_CPU_CLONES(name, params, args)                                                                              \
 	static void name##_portable params                                                                             \
@@ -33,8 +39,7 @@ void gp_cpu_isa_limit(enum gp_cpu_isa isa);
 	{                                                                                                              \
 		name##_body args;                                                                                      \
 	}                                                                                                              \
-	__attribute__((target(                                                                                         \
-		"avx512f,avx512vl,avx512bw,avx512dq,prefer-vector-width=512"))) static void name##_avx512 params       \
+	__attribute__((target(GP_CPU_AVX512_TARGET))) static void name##_avx512 params                                 \
 	{                                                                                                              \
 		name##_body args;                                                                                      \
 	}                                                                                                              \
