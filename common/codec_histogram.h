@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Order statistics by counting: exact for any finite input, in three passes
- * over the tensor for up to 32 ranks and two more for each further 32. The way out
- * of codec_select.c when its windows miss. Test: tests/unit/test_codec_select.c
+ * over the tensor for up to 32 ranks and two more for each further 32. The way
+ * out of codec_select.c when its windows miss. Test: tests/unit/test_codec_select.c
  */
 #ifndef GP_CODEC_HISTOGRAM_H
 #define GP_CODEC_HISTOGRAM_H

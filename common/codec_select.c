@@ -6,13 +6,14 @@
  * pass counts the elements at or below the lower one and keeps those between;
  * the rank is then looked for among the kept, in the same way, until they are
  * few enough to be sorted. The counts prove that a result is exact; when they
- * do not (a window missed its rank, or too much was kept), the histogram
- * answers instead. A scatter histogram over the whole tensor was measured to be several
- * times slower, because its counters depend on each other through memory.
+ * do not (a window missed its rank, or too much was kept), wider windows are
+ * tried, and then the histogram answers. The histogram for everything was
+ * measured to be several times slower: its counters depend on each other
+ * through memory.
  *
  * Equal values: a value that fills a whole window, or more than one place at
- * its edge, gets a window of its own that is counted but not kept, so that a tensor with half its
- * elements zero costs no more than another.
+ * its edge, gets a window of its own that is counted but not kept, so that a
+ * tensor with half its elements zero costs no more than another.
  *
  * See codec_select.h. Test: tests/unit/test_codec_select.c
  */
@@ -37,6 +38,9 @@ struct gp_select {
 	size_t room[2];
 	struct gp_window window[WINDOWS_MAX]; /* disjoint, ascending; one that does not keep holds a single value */
 	int windows;
+	double deviations;           /* half a window's width, in standard deviations of its rank */
+	float min, max;              /* of the tensor, */
+	bool finite;                 /* unless one of its elements is not */
 	uint32_t key[2][SAMPLE_MAX]; /* a sample, or the last few elements, being sorted */
 };
 
@@ -160,14 +164,14 @@ static bool add_span(struct gp_select *s, const uint32_t *sorted, int64_t m, int
 	return fits;
 }
 
-/* Disjoint ascending windows that enclose the ranks but for about one in two thousand. */
+/* Disjoint ascending windows that very likely enclose the ranks. */
 static bool place_windows(struct gp_select *s, const uint32_t *sorted, size_t m, uint64_t n, const uint64_t *rank,
 			  int count)
 {
 	int64_t begin = 0, end = -2; /* the span being gathered; none yet */
 	s->windows = 0;
 	for (int i = 0; i < count; i++) {
-		double q = (double)rank[i] / (double)n, spread = 3.5 * sqrt((double)m * q * (1 - q)) + 2;
+		double q = (double)rank[i] / (double)n, spread = s->deviations * sqrt((double)m * q * (1 - q)) + 2;
 		int64_t at = (int64_t)(q * (double)m), a = at - (int64_t)spread, b = at + (int64_t)spread;
 		a = a < 0 ? -1 : a;
 		b = b > (int64_t)m ? (int64_t)m : b;
@@ -183,27 +187,28 @@ static bool place_windows(struct gp_select *s, const uint32_t *sorted, size_t m,
 	return add_span(s, sorted, (int64_t)m, begin, end);
 }
 
-struct range {
+/* Takes the next block into min, max and finite. */
+static bool widen_range(struct gp_select *s, const float *x, size_t n, bool first)
+{
 	float min, max;
-};
+	s->finite = s->loops->range(x, n, &min, &max);
+	if (!s->finite)
+		return false;
+	s->min = first || min < s->min ? min : s->min;
+	s->max = first || max > s->max ? max : s->max;
+	return true;
+}
 
-/* Counts and keeps by all windows; *kept gets how many. `r` (optional) gets the range. False when an element is not
- * finite or the room is used up; *finite tells which. */
-static bool look_through(struct gp_select *s, const float *x, uint64_t n, int level, size_t *kept, struct range *r,
-			 bool *finite)
+/* Counts and keeps by all windows; *kept gets how many. False when the tensor is not finite, which the first level finds
+ * out, or when the room is used up. */
+static bool look_through(struct gp_select *s, const float *x, uint64_t n, int level, size_t *kept)
 {
 	float *to = s->kept[level % 2];
 	size_t used = 0;
 	for (uint64_t at = 0; at < n; at += BLOCK) {
 		const size_t length = n - at < BLOCK ? n - at : BLOCK;
-		float min, max;
-		if (r) {
-			*finite = s->loops->range(x + at, length, &min, &max);
-			if (!*finite)
-				return false;
-			r->min = at == 0 || min < r->min ? min : r->min;
-			r->max = at == 0 || max > r->max ? max : r->max;
-		}
+		if (level == 0 && !widen_range(s, x + at, length, at == 0))
+			return false;
 		for (int w = 0; w < s->windows; w += GP_SIFT_WINDOWS) {
 			int group = s->windows - w < GP_SIFT_WINDOWS ? s->windows - w : GP_SIFT_WINDOWS;
 			if (used + BLOCK + GP_SIFT_SLACK > s->room[level % 2])
@@ -238,8 +243,8 @@ static bool resolve(const struct gp_select *s, const uint64_t *rank, int count, 
 }
 
 /* One level: from x to what its windows keep, and on. */
-static bool select_level(struct gp_select *s, const float *x, uint64_t n, const uint64_t *rank, int count, float *value,
-			 int level, struct range *r, bool *finite)
+static bool select_level(struct gp_select *s, const float *x, uint64_t n, int level, const uint64_t *rank, int count,
+			 float *value)
 {
 	uint64_t inner[WINDOWS_MAX];
 	float inner_value[WINDOWS_MAX];
@@ -250,35 +255,42 @@ static bool select_level(struct gp_select *s, const float *x, uint64_t n, const 
 		return true;
 	}
 	const size_t m = sample_size(n, (count + 1) / 2);
-	if (!place_windows(s, sorted_sample(s, x, n, m), m, n, rank, count) ||
-	    !look_through(s, x, n, level, &kept, r, finite) || kept > n / 2 ||
-	    !resolve(s, rank, count, value, inner, place, &inners))
+	if (!place_windows(s, sorted_sample(s, x, n, m), m, n, rank, count) || !look_through(s, x, n, level, &kept) ||
+	    kept > n / 2 || !resolve(s, rank, count, value, inner, place, &inners))
 		return false;
-	if (inners && !select_level(s, s->kept[level % 2], kept, inner, inners, inner_value, level + 1, NULL, finite))
+	if (inners && !select_level(s, s->kept[level % 2], kept, level + 1, inner, inners, inner_value))
 		return false;
 	for (int i = 0; i < inners; i++)
 		value[place[i]] = inner_value[i];
 	return true;
 }
 
+/* A rank in two thousand is missed at the first width, and hardly ever at the second. */
+static bool select_by_windows(struct gp_select *s, const float *x, const uint64_t *rank, int count, float *value)
+{
+	static const double deviations[] = {3.5, 6};
+	s->finite = true;
+	for (int i = 0; i < 2 && s->finite; i++) {
+		s->deviations = deviations[i];
+		if (select_level(s, x, s->n, 0, rank, count, value))
+			return true;
+		s->misses += s->finite;
+	}
+	return false;
+}
+
 bool gp_select_ranks(struct gp_select *s, const float *x, const uint64_t *rank, int count, float *value, float *min,
 		     float *max)
 {
-	struct range r;
-	bool finite = true;
-	if (s->n > SORT_MAX && count && count < WINDOWS_MAX) {
-		if (select_level(s, x, s->n, rank, count, value, 0, &r, &finite)) {
-			*min = r.min;
-			*max = r.max;
-			return true;
-		}
-		s->misses += finite;
-	}
-	if (!finite || !s->loops->range(x, s->n, min, max))
+	const bool large = s->n > SORT_MAX;
+	const bool done = large && count && count < WINDOWS_MAX && select_by_windows(s, x, rank, count, value);
+	if (!done && !s->loops->range(x, s->n, &s->min, &s->max))
 		return false;
-	if (s->n <= SORT_MAX)
-		select_by_sort(s, x, s->n, rank, count, value);
-	else
+	if (!done && large)
 		gp_histogram_ranks(s->histogram, x, s->n, rank, count, value);
+	if (!done && !large)
+		select_by_sort(s, x, s->n, rank, count, value);
+	*min = s->min;
+	*max = s->max;
 	return true;
 }

@@ -21,7 +21,7 @@ void gp_select_free(struct gp_select *s);
  * result, when an element is NaN or infinite. -0 counts as +0 and is returned as +0. */
 bool gp_select_ranks(struct gp_select *s, const float *x, const uint64_t *rank, int count, float *value, float *min,
 		     float *max);
-/* How many calls the fast way could not answer and the histogram did: for tests and tuning. */
+/* How often windows had to be given up, for wider ones or the histogram: for tests and tuning. */
 uint64_t gp_select_misses(const struct gp_select *s);
 
 #endif

@@ -191,7 +191,8 @@ static void tensors_that_are_not_finite_are_refused(void **state)
 	gp_select_free(s);
 }
 
-/* A window fails to enclose its rank about once in two thousand; the counts notice, and the histogram answers. */
+/* A window fails to enclose its rank about once in two thousand; the counts notice, and the answer is exact all the
+ * same. */
 static void a_missed_window_is_noticed_and_answered_exactly(void **state)
 {
 	(void)state;
