@@ -4,7 +4,7 @@
  * tensor of a safetensors file through a codec and tells size, error and
  * speed. No link is involved. Test: tests/unit/test_cmd_codec.c
  */
-#include "client/cmd_codec.h"
+#include "client/commands.h"
 
 #include <jansson.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  * `gpclient model list` and `gpclient model show NAME`: options and dispatch.
  * What show prints is in model_view.c. Test: tests/unit/test_model_view.c
  */
-#include "client/cmd_model.h"
+#include "client/commands.h"
 
 #include <stddef.h>
 #include <string.h>

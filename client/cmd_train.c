@@ -372,6 +372,11 @@ static void print_summary(const struct job *j, const struct gp_train_report *r)
 		        "down\n",
 		        (double)tensor / steps * 1e-6, (double)payload / steps * 1e-6, (double)tensor / (double)payload,
 		        (double)t->sent.wire_bytes / steps * 1e-6, (double)t->received.wire_bytes / steps * 1e-6);
+	fprintf(stderr, "memory: peak %.0f MiB here (plans and frames %.0f MiB)", (double)gp_mem_peak_rss_bytes() / 1048576,
+	        (double)r->figures.memory_bytes / 1048576);
+	if (r->figures.server_memory_bytes > 0)
+		fprintf(stderr, ", session on the server %.0f MiB", (double)r->figures.server_memory_bytes / 1048576);
+	fputc('\n', stderr);
 	if (r->figures.raw_fallbacks > 0)
 		fprintf(stderr, "%llu tensors were not finite and travelled raw\n",
 		        (unsigned long long)r->figures.raw_fallbacks);

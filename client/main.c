@@ -15,6 +15,7 @@ static const struct {
 } commands[] = {
         {"train", "train a model, split over a server or locally", gp_cmd_train},
         {"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
+        {"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
 };
 
 #define COMMANDS (sizeof commands / sizeof commands[0])

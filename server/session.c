@@ -69,8 +69,9 @@ static void log_end(const struct gp_server_session *s, enum gp_status status, co
 	double seconds = (double)(gp_now_ns() - s->began_ns) * 1e-9;
 	unsigned long long steps = s->body ? gp_body_steps(s->body) : 0;
 	enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
-	gp_log(session, level, "session %llu of %s ended after %.1f s and %llu steps: %s", (unsigned long long)s->id,
-	       s->peer, seconds, steps, text);
+	gp_log(session, level, "session %llu of %s ended after %.1f s and %llu steps: %s (%.0f MiB, process peak %.0f MiB)",
+	       (unsigned long long)s->id, s->peer, seconds, steps, text, (double)s->memory_bytes / 1048576,
+	       (double)gp_mem_peak_rss_bytes() / 1048576);
 }
 
 /* The one way out. Tells the client why unless it has gone or everything is well. */

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/cmd_codec.h"
+#include "client/commands.h"
 #include "common/safetensors.h"
 
 #define INPUTS "tests/golden/codec/inputs.safetensors"

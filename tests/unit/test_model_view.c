@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `gpclient model`: figures of client/model_view.h against known ones, and the
- * exit statuses of client/cmd_model.h.
+ * exit statuses of client/commands.h.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +11,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "client/cmd_model.h"
+#include "client/commands.h"
 #include "client/model_view.h"
 #include "common/models.h"
 
