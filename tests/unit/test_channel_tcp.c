@@ -193,6 +193,41 @@ static void play_step(uv_loop_t *loop, struct pool_end *client, struct pool_end 
 	assert_int_equal(client->ended + server->ended, 0);
 }
 
+/* Without TCP_NOTSENT_LOWAT the kernel takes megabytes, and an urgent frame would wait behind them. */
+static void the_kernel_holds_little_that_is_unsent_and_an_urgent_frame_overtakes_the_rest(void **state)
+{
+	(void)state;
+	struct link l;
+	struct gp_tcp_figures k;
+	const uint64_t most = 4 * GP_SEGMENT_BYTES_DEFAULT;
+	struct gp_frame *bulk = rig_frame_new(GP_FRAME_ACT_UP, 24 << 20);
+	struct gp_frame *urgent = rig_frame_new(GP_FRAME_GRAD_UP, 1000);
+	link_open(&l, NULL);
+	gp_channel_pause(l.server.ch, true);
+	gp_channel_send_frame(l.client.ch, bulk);
+	uint64_t before;
+	do { /* until the receiver's window is full */
+		before = bulk->at;
+		for (int i = 0; i < 20; i++) {
+			uv_run(&l.loop, UV_RUN_NOWAIT);
+			uv_sleep(5);
+		}
+	} while (bulk->at != before);
+	assert_true(bulk->at < bulk->head.payload_len);
+	gp_channel_figures(l.client.ch, &k);
+	assert_true(k.notsent_bytes <= most);
+	const uint64_t committed = bulk->at;
+	gp_channel_send_frame(l.client.ch, urgent);
+	gp_channel_pause(l.server.ch, false);
+	rig_run_until(&l.loop, &l.server.frames, 1);
+	assert_int_equal(l.server.events[0], GP_FRAME_GRAD_UP);
+	assert_true(l.server.bulk_at_urgent <= committed);
+	rig_run_until(&l.loop, &l.client.sent, 2);
+	link_close(&l);
+	rig_frame_free(bulk);
+	rig_frame_free(urgent);
+}
+
 static void a_steady_state_allocates_nothing_neither_here_nor_in_libuv(void **state)
 {
 	(void)state;
@@ -392,6 +427,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_large_frame_crosses_tcp_intact),
+		cmocka_unit_test(the_kernel_holds_little_that_is_unsent_and_an_urgent_frame_overtakes_the_rest),
 		cmocka_unit_test(a_steady_state_allocates_nothing_neither_here_nor_in_libuv),
 		cmocka_unit_test(our_bytes_are_the_kernels_bytes),
 		cmocka_unit_test(the_last_word_reaches_a_peer_that_is_still_sending),
