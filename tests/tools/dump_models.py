@@ -44,7 +44,7 @@ def input_channels(model, channels):
 
 
 class Cnn(nn.Module):
-    def __init__(self, width, channels, flat, classes):
+    def __init__(self, width, channels, classes):
         super().__init__()
         blocks = []
         for stage in ((1,), (1, 2), (2, 4)):
@@ -52,9 +52,10 @@ class Cnn(nn.Module):
             for out in (width * s for s in stage):
                 layers += [nn.Conv2d(channels, out, 3, 1, 1, bias=False), nn.BatchNorm2d(out), nn.ReLU()]
                 channels = out
-            blocks.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
+            pool = nn.MaxPool2d(2) if len(blocks) < 2 else nn.AdaptiveAvgPool2d(1)
+            blocks.append(nn.Sequential(*layers, pool))
         self.features = nn.Sequential(*blocks)
-        self.classifier = nn.Linear(flat, classes)
+        self.classifier = nn.Linear(4 * width, classes)
 
     def forward(self, x):
         return self.classifier(torch.flatten(self.features(x), 1))
@@ -70,8 +71,8 @@ MODELS = {
                               lambda: cifar_stem(mobilenet_v2(num_classes=10))),
     "mobilenetv2-0.5-fashion": ("mobilenetv2:stem=cifar,width=0.5,classes=10", (1, 32, 32),
                                 lambda: input_channels(cifar_stem(mobilenet_v2(width_mult=0.5, num_classes=10)), 1)),
-    "cnn-32-fashion": ("cnn", (1, 28, 28), lambda: Cnn(32, 1, 128 * 9, 10)),
-    "cnn-8-cifar": ("cnn:width=8,classes=100", (3, 32, 32), lambda: Cnn(8, 3, 32 * 16, 100)),
+    "cnn-32-fashion": ("cnn", (1, 28, 28), lambda: Cnn(32, 1, 10)),
+    "cnn-8-cifar": ("cnn:width=8,classes=100", (3, 32, 32), lambda: Cnn(8, 3, 100)),
 }
 
 
