@@ -42,103 +42,285 @@ struct settings {
 #define FIELD(name) offsetof(struct settings, name)
 
 static const struct gp_opt options[] = {
-        {.name = "server", .type = GP_OPT_TEXT, .offset = FIELD(server), .value = "HOST:PORT", .group = "Where",
-         .help = "gpserverd that runs the body"},
-        {.name = "local", .type = GP_OPT_FLAG, .offset = FIELD(local),
-         .help = "train the whole model here, without a link: the reference"},
-        {.name = "cut", .type = GP_OPT_TEXT, .offset = FIELD(cut), .value = "H:T", .initial = "1:-1",
-         .help = "first H blocks and last -T blocks here, the rest on the server (see 'gpclient model show')"},
-        {.name = "device", .type = GP_OPT_TEXT, .offset = FIELD(device), .value = "auto|cpu", .initial = "cpu",
-         .help = "device of this side"},
-        {.name = "threads", .type = GP_OPT_INT, .offset = FIELD(threads), .value = "N", .initial = "0", .min = 0,
-         .max = 1024, .help = "compute threads of this side; 0 = one per processor"},
-        {.name = "connect-timeout", .type = GP_OPT_TIME, .offset = FIELD(connect_timeout_s), .value = "TIME",
-         .initial = "10s", .min = 0.1, .max = 3600, .help = "give up connecting after so long"},
-        {.name = "idle-timeout", .type = GP_OPT_TIME, .offset = FIELD(idle_timeout_s), .value = "TIME",
-         .initial = "15s", .min = 1, .max = 86400, .help = "a server that sends nothing, not even heartbeats, is gone"},
+	{.name = "server",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server),
+	 .value = "HOST:PORT",
+	 .group = "Where",
+	 .help = "gpserverd that runs the body"},
+	{.name = "local",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(local),
+	 .help = "train the whole model here, without a link: the reference"},
+	{.name = "cut",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(cut),
+	 .value = "H:T",
+	 .initial = "1:-1",
+	 .help = "first H blocks and last -T blocks here, the rest on the server (see 'gpclient model show')"},
+	{.name = "device",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(device),
+	 .value = "auto|cpu",
+	 .initial = "cpu",
+	 .help = "device of this side"},
+	{.name = "threads",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(threads),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1024,
+	 .help = "compute threads of this side; 0 = one per processor"},
+	{.name = "connect-timeout",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(connect_timeout_s),
+	 .value = "TIME",
+	 .initial = "10s",
+	 .min = 0.1,
+	 .max = 3600,
+	 .help = "give up connecting after so long"},
+	{.name = "idle-timeout",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(idle_timeout_s),
+	 .value = "TIME",
+	 .initial = "15s",
+	 .min = 1,
+	 .max = 86400,
+	 .help = "a server that sends nothing, not even heartbeats, is gone"},
 
-        {.name = "model", .type = GP_OPT_TEXT, .offset = FIELD(model), .value = "NAME[:K=V,...]",
-         .group = "Model and data", .help = "for example mobilenetv2:width=0.5,stem=cifar (see 'gpclient model list')"},
-        {.name = "data", .type = GP_OPT_TEXT, .offset = FIELD(data), .value = "NAME[:DIR][,K=V]",
-         .help = "fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR,size=N, synthetic:shape=CxHxW"},
-        {.name = "input", .type = GP_OPT_TEXT, .offset = FIELD(input), .value = "CxHxW",
-         .help = "image size the model gets; default: the dataset's own"},
-        {.name = "augment", .type = GP_OPT_FLAG, .offset = FIELD(augment), .initial = "true",
-         .help = "random crops and flips while training (--no-augment: off)"},
-        {.name = "init", .type = GP_OPT_TEXT, .offset = FIELD(init), .value = "FILE",
-         .help = "start from these weights (safetensors, PyTorch names)"},
-        {.name = "save", .type = GP_OPT_TEXT, .offset = FIELD(save), .value = "FILE",
-         .help = "write the trained weights there (safetensors)"},
+	{.name = "model",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(model),
+	 .value = "NAME[:K=V,...]",
+	 .group = "Model and data",
+	 .help = "for example mobilenetv2:width=0.5,stem=cifar (see 'gpclient model list')"},
+	{.name = "data",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(data),
+	 .value = "NAME[:DIR][,K=V]",
+	 .help = "fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR,size=N, synthetic:shape=CxHxW"},
+	{.name = "input",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(input),
+	 .value = "CxHxW",
+	 .help = "image size the model gets; default: the dataset's own"},
+	{.name = "augment",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(augment),
+	 .initial = "true",
+	 .help = "random crops and flips while training (--no-augment: off)"},
+	{.name = "init",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(init),
+	 .value = "FILE",
+	 .help = "start from these weights (safetensors, PyTorch names)"},
+	{.name = "save",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(save),
+	 .value = "FILE",
+	 .help = "write the trained weights there (safetensors)"},
 
-        {.name = "batch", .type = GP_OPT_INT, .offset = FIELD(batch), .value = "N", .initial = "64", .min = 1,
-         .max = 1 << 20, .group = "Training", .help = "samples per step"},
-        {.name = "chunks", .type = GP_OPT_INT, .offset = FIELD(chunks), .value = "N", .initial = "4", .min = 1,
-         .max = 1 << 20, .help = "micro-batches a step is cut into; divides --batch"},
-        {.name = "window", .type = GP_OPT_INT, .offset = FIELD(window), .value = "N", .initial = "0", .min = 0,
-         .max = 4096, .help = "chunks in flight at once; 0 = the smaller of 4 and --chunks"},
-        {.name = "epochs", .type = GP_OPT_INT, .offset = FIELD(epochs), .value = "N", .initial = "1", .min = 1,
-         .max = 1 << 20, .help = "passes over the training images"},
-        {.name = "steps", .type = GP_OPT_INT, .offset = FIELD(steps), .value = "N", .initial = "0", .min = 0,
-         .max = 1e9, .help = "steps instead of epochs"},
-        {.name = "optimizer", .type = GP_OPT_CHOICE, .offset = FIELD(optimizer), .value = "NAME", .initial = "sgd",
-         .choices = "sgd|adam|adamw", .help = "sgd, adam or adamw"},
-        {.name = "lr", .type = GP_OPT_REAL, .offset = FIELD(lr), .value = "X", .initial = "0.05", .min = 1e-12,
-         .max = 1e3, .help = "learning rate"},
-        {.name = "momentum", .type = GP_OPT_REAL, .offset = FIELD(momentum), .value = "X", .initial = "0.9", .min = 0,
-         .max = 1, .help = "of sgd"},
-        {.name = "nesterov", .type = GP_OPT_FLAG, .offset = FIELD(nesterov), .help = "Nesterov momentum"},
-        {.name = "weight-decay", .type = GP_OPT_REAL, .offset = FIELD(weight_decay), .value = "X",
-         .initial = "0.0005", .min = 0, .max = 10, .help = "L2 penalty"},
-        {.name = "schedule", .type = GP_OPT_CHOICE, .offset = FIELD(schedule), .value = "NAME", .initial = "cosine",
-         .choices = "const|cosine|step|poly", .help = "of the learning rate: const, cosine, step or poly"},
-        {.name = "warmup", .type = GP_OPT_REAL, .offset = FIELD(warmup), .value = "STEPS", .initial = "0", .min = 0,
-         .max = 1e9, .help = "steps of linear warm-up; below 1: a share of all steps"},
-        {.name = "final-lr", .type = GP_OPT_REAL, .offset = FIELD(final_lr), .value = "X", .initial = "0", .min = 0,
-         .max = 1e3, .help = "what cosine and poly end at"},
-        {.name = "step-every", .type = GP_OPT_REAL, .offset = FIELD(step_every), .value = "EPOCHS", .initial = "30",
-         .min = 1e-6, .max = 1e9, .help = "step: epochs between two drops"},
-        {.name = "step-gamma", .type = GP_OPT_REAL, .offset = FIELD(step_gamma), .value = "X", .initial = "0.1",
-         .min = 1e-6, .max = 1, .help = "step: factor of a drop"},
-        {.name = "poly-power", .type = GP_OPT_REAL, .offset = FIELD(poly_power), .value = "X", .initial = "1",
-         .min = 1e-3, .max = 100, .help = "poly: exponent"},
-        {.name = "seed", .type = GP_OPT_INT, .offset = FIELD(seed), .value = "N", .initial = "1", .min = 0, .max = 9e15,
-         .help = "of weights, order, augmentation and dropout"},
-        {.name = "eval", .type = GP_OPT_FLAG, .offset = FIELD(eval), .initial = "true",
-         .help = "validation accuracy after each epoch (--no-eval: off)"},
+	{.name = "batch",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(batch),
+	 .value = "N",
+	 .initial = "64",
+	 .min = 1,
+	 .max = 1 << 20,
+	 .group = "Training",
+	 .help = "samples per step"},
+	{.name = "chunks",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(chunks),
+	 .value = "N",
+	 .initial = "4",
+	 .min = 1,
+	 .max = 1 << 20,
+	 .help = "micro-batches a step is cut into; divides --batch"},
+	{.name = "window",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(window),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 4096,
+	 .help = "chunks in flight at once; 0 = the smaller of 4 and --chunks"},
+	{.name = "epochs",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(epochs),
+	 .value = "N",
+	 .initial = "1",
+	 .min = 1,
+	 .max = 1 << 20,
+	 .help = "passes over the training images"},
+	{.name = "steps",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(steps),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e9,
+	 .help = "steps instead of epochs"},
+	{.name = "optimizer",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(optimizer),
+	 .value = "NAME",
+	 .initial = "sgd",
+	 .choices = "sgd|adam|adamw",
+	 .help = "sgd, adam or adamw"},
+	{.name = "lr",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(lr),
+	 .value = "X",
+	 .initial = "0.05",
+	 .min = 1e-12,
+	 .max = 1e3,
+	 .help = "learning rate"},
+	{.name = "momentum",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(momentum),
+	 .value = "X",
+	 .initial = "0.9",
+	 .min = 0,
+	 .max = 1,
+	 .help = "of sgd"},
+	{.name = "nesterov", .type = GP_OPT_FLAG, .offset = FIELD(nesterov), .help = "Nesterov momentum"},
+	{.name = "weight-decay",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(weight_decay),
+	 .value = "X",
+	 .initial = "0.0005",
+	 .min = 0,
+	 .max = 10,
+	 .help = "L2 penalty"},
+	{.name = "schedule",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(schedule),
+	 .value = "NAME",
+	 .initial = "cosine",
+	 .choices = "const|cosine|step|poly",
+	 .help = "of the learning rate: const, cosine, step or poly"},
+	{.name = "warmup",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(warmup),
+	 .value = "STEPS",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e9,
+	 .help = "steps of linear warm-up; below 1: a share of all steps"},
+	{.name = "final-lr",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(final_lr),
+	 .value = "X",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e3,
+	 .help = "what cosine and poly end at"},
+	{.name = "step-every",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(step_every),
+	 .value = "EPOCHS",
+	 .initial = "30",
+	 .min = 1e-6,
+	 .max = 1e9,
+	 .help = "step: epochs between two drops"},
+	{.name = "step-gamma",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(step_gamma),
+	 .value = "X",
+	 .initial = "0.1",
+	 .min = 1e-6,
+	 .max = 1,
+	 .help = "step: factor of a drop"},
+	{.name = "poly-power",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(poly_power),
+	 .value = "X",
+	 .initial = "1",
+	 .min = 1e-3,
+	 .max = 100,
+	 .help = "poly: exponent"},
+	{.name = "seed",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(seed),
+	 .value = "N",
+	 .initial = "1",
+	 .min = 0,
+	 .max = 9e15,
+	 .help = "of weights, order, augmentation and dropout"},
+	{.name = "eval",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(eval),
+	 .initial = "true",
+	 .help = "validation accuracy after each epoch (--no-eval: off)"},
 
-        {.name = "codec", .type = GP_OPT_TEXT, .offset = FIELD(codec), .value = "SPEC", .initial = "raw",
-         .group = "Compression", .help = "of every direction, for example sortquant:bits=6,split=2 (see 'gpclient codec list')"},
-        {.name = "codec-act-up", .type = GP_OPT_TEXT, .offset = FIELD(codec_dir[0]), .value = "SPEC",
-         .help = "of activations to the server, instead of --codec"},
-        {.name = "codec-act-down", .type = GP_OPT_TEXT, .offset = FIELD(codec_dir[1]), .value = "SPEC",
-         .help = "of activations from the server"},
-        {.name = "codec-grad-up", .type = GP_OPT_TEXT, .offset = FIELD(codec_dir[2]), .value = "SPEC",
-         .help = "of gradients to the server"},
-        {.name = "codec-grad-down", .type = GP_OPT_TEXT, .offset = FIELD(codec_dir[3]), .value = "SPEC",
-         .help = "of gradients from the server"},
+	{.name = "codec",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec),
+	 .value = "SPEC",
+	 .initial = "raw",
+	 .group = "Compression",
+	 .help = "of every direction, for example sortquant:bits=6,split=2 (see 'gpclient codec list')"},
+	{.name = "codec-act-up",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec_dir[0]),
+	 .value = "SPEC",
+	 .help = "of activations to the server, instead of --codec"},
+	{.name = "codec-act-down",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec_dir[1]),
+	 .value = "SPEC",
+	 .help = "of activations from the server"},
+	{.name = "codec-grad-up",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec_dir[2]),
+	 .value = "SPEC",
+	 .help = "of gradients to the server"},
+	{.name = "codec-grad-down",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec_dir[3]),
+	 .value = "SPEC",
+	 .help = "of gradients from the server"},
 
-        {.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .group = "Output",
-         .help = "print one JSON object at the end on standard output"},
-        {.name = "log-json", .type = GP_OPT_TEXT, .offset = FIELD(log_json), .value = "FILE",
-         .help = "write one JSON line per step and evaluation there"},
-        {.name = "progress", .type = GP_OPT_FLAG, .offset = FIELD(progress), .initial = "true",
-         .help = "progress line on standard error (--no-progress: off)"},
-        {.name = "log", .type = GP_OPT_TEXT, .offset = FIELD(log), .value = "SPEC", .initial = "all=warn",
-         .help = "log levels, for example all=info,net=debug"},
-        {.name = "config", .type = GP_OPT_TEXT, .offset = FIELD(config), .value = "FILE",
-         .help = "read options from FILE (name = value lines); the command line wins"},
+	{.name = "json",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(json),
+	 .group = "Output",
+	 .help = "print one JSON object at the end on standard output"},
+	{.name = "log-json",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(log_json),
+	 .value = "FILE",
+	 .help = "write one JSON line per step and evaluation there"},
+	{.name = "progress",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(progress),
+	 .initial = "true",
+	 .help = "progress line on standard error (--no-progress: off)"},
+	{.name = "log",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(log),
+	 .value = "SPEC",
+	 .initial = "all=warn",
+	 .help = "log levels, for example all=info,net=debug"},
+	{.name = "config",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(config),
+	 .value = "FILE",
+	 .help = "read options from FILE (name = value lines); the command line wins"},
 };
 
 static const struct gp_opt_table table = {
-        .command = PROGRAM,
-        .synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME [OPTION...]",
-        .about = "Trains a model. With --server the first and last blocks run here and the rest on\n"
-                 "gpserverd; with --local everything runs here.",
-        .examples = "  gpclient train --server 127.0.0.1:4400 --model mobilenetv2:width=0.5,stem=cifar \\\n"
-                    "      --data fashion-mnist --cut 1:-1 --codec sortquant:bits=6,split=2\n"
-                    "  gpclient train --local --model cnn --data fashion-mnist --epochs 3 --save cnn.safetensors\n",
-        .opt = options,
-        .count = sizeof options / sizeof options[0],
+	.command = PROGRAM,
+	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME [OPTION...]",
+	.about = "Trains a model. With --server the first and last blocks run here and the rest on\n"
+		 "gpserverd; with --local everything runs here.",
+	.examples = "  gpclient train --server 127.0.0.1:4400 --model mobilenetv2:width=0.5,stem=cifar \\\n"
+		    "      --data fashion-mnist --cut 1:-1 --codec sortquant:bits=6,split=2\n"
+		    "  gpclient train --local --model cnn --data fashion-mnist --epochs 3 --save cnn.safetensors\n",
+	.opt = options,
+	.count = sizeof options / sizeof options[0],
 };
 
 /* Everything that a run owns, freed in one place. */
@@ -179,7 +361,7 @@ static enum gp_status check_settings(const struct settings *s, struct gp_err *er
 		GP_FAIL(err, GP_USAGE, "--data is missing, for example --data fashion-mnist");
 	if (s->chunks > s->batch || s->batch % s->chunks != 0)
 		GP_FAIL(err, GP_USAGE, "--batch %lld cannot be cut into %lld equal chunks", (long long)s->batch,
-		        (long long)s->chunks);
+			(long long)s->chunks);
 	return GP_OK;
 }
 
@@ -242,14 +424,14 @@ static enum gp_status open_data(struct job *j, struct gp_err *err)
 	GP_TRY(wanted_shape(j, &o.shape, err));
 	GP_TRY(gp_dataset_open(j->set.data, GP_SPLIT_TRAIN, &o, &j->train_data, err));
 	struct gp_loader_spec ls = {.batch = (int)j->set.batch,
-	                            .shuffle = true,
-	                            .drop_last = true,
-	                            .seed = (uint64_t)j->set.seed,
-	                            .prefetch = PREFETCH};
+				    .shuffle = true,
+				    .drop_last = true,
+				    .seed = (uint64_t)j->set.seed,
+				    .prefetch = PREFETCH};
 	uint32_t samples = gp_dataset_samples(j->train_data);
 	if (samples < (uint32_t)j->set.batch)
 		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than one batch of %lld", j->set.data,
-		        samples, (long long)j->set.batch);
+			samples, (long long)j->set.batch);
 	GP_TRY(gp_loader_new(j->train_data, &ls, &j->train, err));
 	j->steps_per_epoch = gp_loader_batches_per_epoch(j->train);
 	j->total_steps = j->set.steps > 0 ? (uint64_t)j->set.steps : (uint64_t)j->set.epochs * j->steps_per_epoch;
@@ -264,17 +446,17 @@ static enum gp_status open_data(struct job *j, struct gp_err *err)
 static enum gp_status build_model(struct job *j, struct gp_err *err)
 {
 	struct gp_model_options o = {.classes = gp_dataset_classes(j->train_data),
-	                             .input = *gp_dataset_shape(j->train_data)};
+				     .input = *gp_dataset_shape(j->train_data)};
 	GP_TRY(gp_model_build(j->set.model, &o, &j->graph, err));
 	const struct gp_shape *out = gp_graph_output_shape(j->graph);
 	if (out->ndim != 1 || out->dim[0] < o.classes)
 		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld outputs, but the data has %d classes", j->set.model,
-		        (long long)out->dim[out->ndim - 1], o.classes);
+			(long long)out->dim[out->ndim - 1], o.classes);
 	if (!gp_shape_equal(gp_graph_input_shape(j->graph), &o.input)) {
 		char want[64], have[64];
 		GP_FAIL(err, GP_INVALID, "--model %s takes %s (HxWxC), the data gives %s; set --input", j->set.model,
-		        gp_shape_text(gp_graph_input_shape(j->graph), want, sizeof want),
-		        gp_shape_text(&o.input, have, sizeof have));
+			gp_shape_text(gp_graph_input_shape(j->graph), want, sizeof want),
+			gp_shape_text(&o.input, have, sizeof have));
 	}
 	if (!j->set.local)
 		GP_TRY(gp_cut_parse(j->graph, j->set.cut, &j->cut, err));
@@ -290,20 +472,20 @@ static enum gp_status configure_optimizer(struct job *j, struct gp_err *err)
 	const struct settings *s = &j->set;
 	double warmup = s->warmup < 1 ? s->warmup * (double)j->total_steps : s->warmup;
 	j->optim = (struct gp_optim){.kind = (enum gp_optim_kind)s->optimizer,
-	                             .momentum = (float)s->momentum,
-	                             .nesterov = s->nesterov,
-	                             .weight_decay = (float)s->weight_decay,
-	                             .beta1 = 0.9f,
-	                             .beta2 = 0.999f,
-	                             .eps = 1e-8f};
+				     .momentum = (float)s->momentum,
+				     .nesterov = s->nesterov,
+				     .weight_decay = (float)s->weight_decay,
+				     .beta1 = 0.9f,
+				     .beta2 = 0.999f,
+				     .eps = 1e-8f};
 	j->schedule = (struct gp_schedule){.kind = (enum gp_schedule_kind)s->schedule,
-	                                   .base_lr = s->lr,
-	                                   .final_lr = s->final_lr,
-	                                   .total_steps = (int64_t)j->total_steps,
-	                                   .warmup_steps = (int64_t)warmup,
-	                                   .gamma = s->step_gamma,
-	                                   .every = (int64_t)ceil(s->step_every * j->steps_per_epoch),
-	                                   .power = s->poly_power};
+					   .base_lr = s->lr,
+					   .final_lr = s->final_lr,
+					   .total_steps = (int64_t)j->total_steps,
+					   .warmup_steps = (int64_t)warmup,
+					   .gamma = s->step_gamma,
+					   .every = (int64_t)ceil(s->step_every * j->steps_per_epoch),
+					   .power = s->poly_power};
 	GP_TRY(gp_optim_check(&j->optim, err));
 	return gp_schedule_check(&j->schedule, err);
 }
@@ -313,19 +495,19 @@ static enum gp_status open_engine(struct job *j, struct gp_err *err)
 	const struct settings *s = &j->set;
 	int window = s->window > 0 ? (int)s->window : DEFAULT_WINDOW;
 	struct gp_engine_spec spec = {.graph = j->graph,
-	                              .device = s->device,
-	                              .threads = s->threads > 0 ? (int)s->threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
-	                              .batch = (int)s->batch,
-	                              .chunks = (int)s->chunks,
-	                              .window = window < s->chunks ? window : (int)s->chunks,
-	                              .train = true,
-	                              .seed = (uint64_t)s->seed,
-	                              .optim = j->optim,
-	                              .init = j->init,
-	                              .server = s->server,
-	                              .cut = j->cut,
-	                              .connect_timeout_s = s->connect_timeout_s,
-	                              .idle_timeout_s = s->idle_timeout_s};
+				      .device = s->device,
+				      .threads = s->threads > 0 ? (int)s->threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
+				      .batch = (int)s->batch,
+				      .chunks = (int)s->chunks,
+				      .window = window < s->chunks ? window : (int)s->chunks,
+				      .train = true,
+				      .seed = (uint64_t)s->seed,
+				      .optim = j->optim,
+				      .init = j->init,
+				      .server = s->server,
+				      .cut = j->cut,
+				      .connect_timeout_s = s->connect_timeout_s,
+				      .idle_timeout_s = s->idle_timeout_s};
 	memcpy(spec.codec, j->codec, sizeof spec.codec);
 	return s->local ? gp_engine_new_local(&spec, &j->engine, err) : gp_engine_new_split(&spec, &j->engine, err);
 }
@@ -363,26 +545,27 @@ static void print_summary(const struct job *j, const struct gp_train_report *r)
 	}
 	double steps = r->steps ? (double)r->steps : 1;
 	fprintf(stderr, "%llu steps in %.1f s, %.3f s per batch (median), loss %.4f, training accuracy %.2f %%\n",
-	        (unsigned long long)r->steps, r->seconds, r->time_per_batch_s, r->loss, 100 * r->train_acc);
+		(unsigned long long)r->steps, r->seconds, r->time_per_batch_s, r->loss, 100 * r->train_acc);
 	if (isfinite(r->val_acc))
 		fprintf(stderr, "validation accuracy %.2f %%\n", 100 * r->val_acc);
 	if (payload > 0)
 		fprintf(stderr,
-		        "per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller); on the wire %.2f MB up, %.2f MB "
-		        "down\n",
-		        (double)tensor / steps * 1e-6, (double)payload / steps * 1e-6, (double)tensor / (double)payload,
-		        (double)t->sent.wire_bytes / steps * 1e-6, (double)t->received.wire_bytes / steps * 1e-6);
-	fprintf(stderr, "memory: peak %.0f MiB here (plans and frames %.0f MiB)", (double)gp_mem_peak_rss_bytes() / 1048576,
-	        (double)r->figures.memory_bytes / 1048576);
+			"per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller); on the wire %.2f MB up, "
+			"%.2f MB "
+			"down\n",
+			(double)tensor / steps * 1e-6, (double)payload / steps * 1e-6, (double)tensor / (double)payload,
+			(double)t->sent.wire_bytes / steps * 1e-6, (double)t->received.wire_bytes / steps * 1e-6);
+	fprintf(stderr, "memory: peak %.0f MiB here (plans and frames %.0f MiB)",
+		(double)gp_mem_peak_rss_bytes() / 1048576, (double)r->figures.memory_bytes / 1048576);
 	if (r->figures.server_memory_bytes > 0)
 		fprintf(stderr, ", session on the server %.0f MiB", (double)r->figures.server_memory_bytes / 1048576);
 	fputc('\n', stderr);
 	if (r->figures.raw_fallbacks > 0)
 		fprintf(stderr, "%llu tensors were not finite and travelled raw\n",
-		        (unsigned long long)r->figures.raw_fallbacks);
+			(unsigned long long)r->figures.raw_fallbacks);
 	if (r->stopped)
 		fprintf(stderr, "stopped by a signal after %llu of %llu steps\n", (unsigned long long)r->steps,
-		        (unsigned long long)j->total_steps);
+			(unsigned long long)j->total_steps);
 }
 
 static enum gp_status print_json(const struct gp_train_report *r, struct gp_err *err)
@@ -401,16 +584,16 @@ static enum gp_status run(struct job *j, struct gp_err *err)
 {
 	struct gp_train_report report;
 	struct gp_trainer_spec spec = {.engine = j->engine,
-	                               .train = j->train,
-	                               .val = j->val,
-	                               .schedule = j->schedule,
-	                               .total_steps = j->total_steps,
-	                               .steps_per_epoch = j->steps_per_epoch,
-	                               .val_batches = j->val ? gp_loader_batches_per_epoch(j->val) : 0,
-	                               .log = j->log,
-	                               .weights = j->weights,
-	                               .progress = j->set.progress,
-	                               .stop = &stop_signal};
+				       .train = j->train,
+				       .val = j->val,
+				       .schedule = j->schedule,
+				       .total_steps = j->total_steps,
+				       .steps_per_epoch = j->steps_per_epoch,
+				       .val_batches = j->val ? gp_loader_batches_per_epoch(j->val) : 0,
+				       .log = j->log,
+				       .weights = j->weights,
+				       .progress = j->set.progress,
+				       .stop = &stop_signal};
 	watch_signals();
 	GP_TRY(gp_train(&spec, &report, err));
 	GP_TRY(gp_weights_sha256(j->weights, report.param_sha256, err));
@@ -418,8 +601,8 @@ static enum gp_status run(struct job *j, struct gp_err *err)
 	if (j->set.save)
 		GP_TRY(gp_weights_save(j->weights, j->set.save, err));
 	if (j->log)
-		GP_TRY(gp_json_log_write(j->log, json_pack("{s:s, s:o}", "event", "end", "report", gp_train_report_json(&report)),
-		                         err));
+		GP_TRY(gp_json_log_write(
+			j->log, json_pack("{s:s, s:o}", "event", "end", "report", gp_train_report_json(&report)), err));
 	return j->set.json ? print_json(&report, err) : GP_OK;
 }
 

@@ -44,9 +44,9 @@ struct gp_engine_figures {
 	struct gp_account account; /* zero for a local engine */
 	struct gp_tcp_figures tcp;
 	uint64_t raw_fallbacks;
-	uint64_t compute_ns;                 /* busy time of this side's compute thread */
-	uint64_t memory_bytes;               /* plans and frames of this side */
-	uint64_t server_memory_bytes;        /* as the server said in READY */
+	uint64_t compute_ns;          /* busy time of this side's compute thread */
+	uint64_t memory_bytes;        /* plans and frames of this side */
+	uint64_t server_memory_bytes; /* as the server said in READY */
 	uint32_t rtt_us;
 };
 
@@ -56,10 +56,10 @@ struct gp_engine_ops {
 	const char *name;
 	/* One step: forward and backward of every chunk, then the update with rate lr. batch->valid == spec.batch. */
 	enum gp_status (*step)(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
-	                       struct gp_err *err);
+			       struct gp_err *err);
 	/* `batches` batches from the loader, forward only. */
 	enum gp_status (*evaluate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
-	                           struct gp_step_result *out, struct gp_err *err);
+				   struct gp_step_result *out, struct gp_err *err);
 	/* Waits until everything is committed, then reads every parameter into w (of spec.graph). */
 	enum gp_status (*get_weights)(struct gp_engine *e, struct gp_weights *w, struct gp_err *err);
 	void (*figures)(struct gp_engine *e, struct gp_engine_figures *out);

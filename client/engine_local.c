@@ -27,7 +27,7 @@ static int chunk_valid(const struct gp_engine_spec *spec, const struct gp_batch 
 }
 
 static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
-                                struct gp_step_result *sum, struct gp_err *err)
+				struct gp_step_result *sum, struct gp_err *err)
 {
 	const struct gp_device_ops *ops = e->device->ops;
 	const struct gp_engine_spec *spec = &e->base.spec;
@@ -36,10 +36,11 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	int valid = chunk_valid(spec, batch, chunk);
 	uint64_t draw = e->step * (uint64_t)spec->chunks + (uint64_t)chunk;
 	struct gp_loss_result loss;
-	memcpy(ops->buffer(e->plan, 0, GP_BUF_INPUT), batch->images + (size_t)chunk * elements, elements * sizeof(float));
+	memcpy(ops->buffer(e->plan, 0, GP_BUF_INPUT), batch->images + (size_t)chunk * elements,
+	       elements * sizeof(float));
 	GP_TRY(ops->forward(e->plan, 0, train ? GP_TRAIN : GP_EVAL, draw, err));
 	GP_TRY(ops->loss(e->plan, 0, batch->labels + (size_t)chunk * samples, valid, train, 1.0f / (float)spec->batch,
-	                 &loss, err));
+			 &loss, err));
 	if (train)
 		GP_TRY(ops->backward(e->plan, 0, err));
 	sum->loss_sum += loss.loss_sum;
@@ -49,7 +50,7 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 }
 
 static enum gp_status run_batch(struct local_engine *e, const struct gp_batch *batch, bool train,
-                                struct gp_step_result *sum, struct gp_err *err)
+				struct gp_step_result *sum, struct gp_err *err)
 {
 	uint64_t begin = gp_now_ns();
 	for (int c = 0; c < e->base.spec.chunks; c++)
@@ -60,7 +61,7 @@ static enum gp_status run_batch(struct local_engine *e, const struct gp_batch *b
 }
 
 static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *batch, float lr,
-                                 struct gp_step_result *out, struct gp_err *err)
+				 struct gp_step_result *out, struct gp_err *err)
 {
 	struct local_engine *e = (struct local_engine *)base;
 	struct gp_step_result sum = {0};
@@ -74,7 +75,7 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 }
 
 static enum gp_status local_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
-                                     struct gp_step_result *out, struct gp_err *err)
+				     struct gp_step_result *out, struct gp_err *err)
 {
 	struct local_engine *e = (struct local_engine *)base;
 	struct gp_step_result sum = {0};
@@ -120,11 +121,11 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 	const struct gp_engine_spec *spec = &e->base.spec;
 	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
 	struct gp_plan_spec ps = {.graph = spec->graph,
-	                          .batch = chunk_samples(spec),
-	                          .slots = 1,
-	                          .train = spec->train,
-	                          .seed = spec->seed,
-	                          .optim = spec->optim};
+				  .batch = chunk_samples(spec),
+				  .slots = 1,
+				  .train = spec->train,
+				  .seed = spec->seed,
+				  .optim = spec->optim};
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
 	for (int i = 0; spec->init && i < spec->graph->params; i++)
 		GP_TRY(e->device->ops->param_set(e->plan, i, spec->init->value[i], err));
@@ -134,11 +135,11 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err)
 {
 	static const struct gp_engine_ops ops = {.name = "local",
-	                                         .step = local_step,
-	                                         .evaluate = local_evaluate,
-	                                         .get_weights = local_get_weights,
-	                                         .figures = local_figures,
-	                                         .free = local_free};
+						 .step = local_step,
+						 .evaluate = local_evaluate,
+						 .get_weights = local_get_weights,
+						 .figures = local_figures,
+						 .free = local_free};
 	struct local_engine *e = gp_calloc(1, sizeof *e);
 	if (!e)
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");

@@ -90,9 +90,9 @@ static bool task_ok(struct split_engine *e, struct gp_task *t)
 static struct gp_frame_head out_head(const struct split_engine *e, const struct split_slot *s)
 {
 	return (struct gp_frame_head){.flags = e->train ? 0 : GP_FRAME_FLAG_EVAL,
-	                              .chunk = s->chunk,
-	                              .session = e->session.id,
-	                              .step = e->step};
+				      .chunk = s->chunk,
+				      .session = e->session.id,
+				      .step = e->step};
 }
 
 static uint64_t chunk_draw(const struct split_engine *e, uint32_t chunk)
@@ -173,10 +173,10 @@ static void run_tail(struct gp_task *task)
 	const struct gp_device_ops *ops = e->device->ops;
 	float scale = 1.0f / (float)e->base.spec.batch;
 	task->status = ops->forward(e->tail_plan, s->index, e->train ? GP_TRAIN : GP_EVAL, chunk_draw(e, s->chunk),
-	                            &task->err);
+				    &task->err);
 	if (task->status == GP_OK)
-		task->status = ops->loss(e->tail_plan, s->index, s->labels, s->valid, e->train, scale, &s->loss,
-		                         &task->err);
+		task->status =
+			ops->loss(e->tail_plan, s->index, s->labels, s->valid, e->train, scale, &s->loss, &task->err);
 	if (task->status == GP_OK && e->train)
 		task->status = ops->backward(e->tail_plan, s->index, &task->err);
 }
@@ -195,8 +195,8 @@ static void tail_done(struct gp_task *task)
 	account_compute(e, true, GP_FRAME_GRAD_UP, task);
 	struct gp_frame_head head = out_head(e, s);
 	gp_transfer_encode(&e->dir[GRAD_UP].slot[s->index], &head,
-	                   e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(e, s->chunk),
-	                   grad_encoded);
+			   e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(e, s->chunk),
+			   grad_encoded);
 }
 
 static void act_decoded(struct gp_transfer *t)
@@ -227,7 +227,7 @@ static void run_head_forward(struct gp_task *task)
 	       samples * elements * sizeof(float));
 	memcpy(s->labels, e->batch->labels + first, samples * sizeof *s->labels);
 	task->status = e->device->ops->forward(e->head_plan, s->index, e->train ? GP_TRAIN : GP_EVAL,
-	                                       chunk_draw(e, s->chunk), &task->err);
+					       chunk_draw(e, s->chunk), &task->err);
 }
 
 static void head_forward_done(struct gp_task *task)
@@ -241,8 +241,8 @@ static void head_forward_done(struct gp_task *task)
 	e->forwards_idle = e->forwarded == e->total;
 	struct gp_frame_head head = out_head(e, s);
 	gp_transfer_encode(&e->dir[ACT_UP].slot[s->index], &head,
-	                   e->device->ops->buffer(e->head_plan, s->index, GP_BUF_OUTPUT), chunk_draw(e, s->chunk),
-	                   act_encoded);
+			   e->device->ops->buffer(e->head_plan, s->index, GP_BUF_OUTPUT), chunk_draw(e, s->chunk),
+			   act_encoded);
 }
 
 /* Starts as many chunks as the window allows. */
@@ -264,19 +264,19 @@ static void pump(struct split_engine *e)
 /* Frames from the server. */
 
 static enum gp_status check_frame(struct split_engine *e, const struct gp_frame_head *head, enum slot_state expected,
-                                  uint32_t next, struct gp_err *err)
+				  uint32_t next, struct gp_err *err)
 {
 	uint8_t flags = e->train ? 0 : GP_FRAME_FLAG_EVAL;
 	const struct split_slot *s = &e->slot[head->chunk % (uint32_t)e->base.spec.window];
 	if (head->step != e->step || head->flags != flags || head->chunk != next || s->chunk != head->chunk ||
 	    s->state != expected)
 		GP_FAIL(err, GP_PROTO, "the server's %s of step %llu chunk %u is not expected here",
-		        gp_frame_type_name(head->type), (unsigned long long)head->step, head->chunk);
+			gp_frame_type_name(head->type), (unsigned long long)head->step, head->chunk);
 	return GP_OK;
 }
 
 static enum gp_status frame_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
-                                  struct gp_err *err)
+				  struct gp_err *err)
 {
 	struct split_engine *e = arg;
 	int d;
@@ -293,7 +293,7 @@ static enum gp_status frame_begin(void *arg, const struct gp_frame_head *head, s
 	struct gp_transfer *t = &e->dir[d].slot[slot];
 	if (head->payload_len > t->frame.cap)
 		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need",
-		        gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);
+			gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);
 	e->slot[slot].state = d == ACT_DOWN ? SLOT_TAIL : SLOT_BACKWARD;
 	*(d == ACT_DOWN ? &e->acts : &e->grads) += 1;
 	*out = &t->frame;
@@ -365,7 +365,7 @@ static void optim_done(struct gp_task *task)
 }
 
 static enum gp_status split_step(struct gp_engine *base, const struct gp_batch *batch, float lr,
-                                 struct gp_step_result *out, struct gp_err *err)
+				 struct gp_step_result *out, struct gp_err *err)
 {
 	struct split_engine *e = engine_of(base);
 	begin_pass(e, true);
@@ -415,7 +415,7 @@ static enum gp_status evaluate_batch(struct split_engine *e, struct gp_err *err)
 }
 
 static enum gp_status split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
-                                     struct gp_step_result *out, struct gp_err *err)
+				     struct gp_step_result *out, struct gp_err *err)
 {
 	struct split_engine *e = engine_of(base);
 	begin_pass(e, false);
@@ -431,7 +431,7 @@ static enum gp_status split_evaluate(struct gp_engine *base, struct gp_loader *l
 /* Weights and figures. */
 
 static enum gp_status get_part(struct split_engine *e, struct gp_plan *plan, const struct gp_graph *part,
-                               struct gp_weights *w, struct gp_err *err)
+			       struct gp_weights *w, struct gp_err *err)
 {
 	for (int i = 0; i < part->params; i++) {
 		int whole = gp_graph_find_param(w->graph, part->param[i].name);
@@ -441,7 +441,7 @@ static enum gp_status get_part(struct split_engine *e, struct gp_plan *plan, con
 }
 
 static enum gp_status set_part(struct split_engine *e, struct gp_plan *plan, const struct gp_graph *part,
-                               struct gp_err *err)
+			       struct gp_err *err)
 {
 	const struct gp_weights *w = e->base.spec.init;
 	for (int i = 0; w && i < part->params; i++) {
@@ -475,10 +475,10 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 {
 	struct split_engine *e = engine_of(base);
 	*out = (struct gp_engine_figures){.compute_ns = e->compute_ns,
-	                                  .memory_bytes = memory_bytes(e),
-	                                  .server_memory_bytes = e->session.server_memory_bytes,
-	                                  .account = *gp_channel_account(e->session.ch),
-	                                  .rtt_us = gp_channel_rtt_us(e->session.ch)};
+					  .memory_bytes = memory_bytes(e),
+					  .server_memory_bytes = e->session.server_memory_bytes,
+					  .account = *gp_channel_account(e->session.ch),
+					  .rtt_us = gp_channel_rtt_us(e->session.ch)};
 	gp_channel_figures(e->session.ch, &out->tcp);
 	for (int d = 0; d < DIRECTIONS; d++) {
 		struct gp_codec_stats stats = {0};
@@ -556,10 +556,10 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
 	struct gp_plan_spec ps = {.batch = chunk_samples(e),
-	                          .slots = spec->window,
-	                          .train = spec->train,
-	                          .seed = spec->seed,
-	                          .optim = spec->optim};
+				  .slots = spec->window,
+				  .train = spec->train,
+				  .seed = spec->seed,
+				  .optim = spec->optim};
 	GP_TRY(gp_graph_part(spec->graph, 0, spec->cut.head, &e->head, err));
 	GP_TRY(gp_graph_part(spec->graph, spec->cut.head, spec->cut.tail, &e->body, err));
 	GP_TRY(gp_graph_part(spec->graph, spec->cut.tail, spec->graph->blocks, &e->tail, err));
@@ -592,14 +592,14 @@ static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 static enum gp_status make_directions(struct split_engine *e, struct gp_err *err)
 {
 	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-	                                                     GP_FRAME_GRAD_DOWN};
+							     GP_FRAME_GRAD_DOWN};
 	const struct gp_engine_spec *spec = &e->base.spec;
 	for (int d = 0; d < (spec->train ? DIRECTIONS : GRAD_UP); d++) {
 		bool input = d == ACT_UP || d == GRAD_DOWN;
 		const struct gp_shape *sample = input ? gp_graph_input_shape(e->body) : gp_graph_output_shape(e->body);
 		struct gp_shape shape = gp_shape_batched(sample, chunk_samples(e));
 		GP_TRY(gp_direction_init(&e->dir[d], types[d], &spec->codec[d], &shape, spec->seed, spec->window,
-		                         e->codec_worker, e, err));
+					 e->codec_worker, e, err));
 	}
 	return GP_OK;
 }
@@ -617,20 +617,20 @@ static void account_directions(struct split_engine *e)
 static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 {
 	static const struct gp_client_frames frames = {
-	        .frame_begin = frame_begin, .frame = frame_arrived, .sent = frame_sent};
+		.frame_begin = frame_begin, .frame = frame_arrived, .sent = frame_sent};
 	const struct gp_engine_spec *spec = &e->base.spec;
 	e->open = (struct gp_client_open){.server = spec->server,
-	                                  .body = e->body,
-	                                  .weights = spec->init,
-	                                  .optim = spec->optim,
-	                                  .seed = spec->seed,
-	                                  .chunk_samples = chunk_samples(e),
-	                                  .window = spec->window,
-	                                  .chunks = spec->chunks,
-	                                  .eval_only = !spec->train,
-	                                  .codec = spec->codec,
-	                                  .connect_timeout_s = spec->connect_timeout_s,
-	                                  .idle_timeout_s = spec->idle_timeout_s};
+					  .body = e->body,
+					  .weights = spec->init,
+					  .optim = spec->optim,
+					  .seed = spec->seed,
+					  .chunk_samples = chunk_samples(e),
+					  .window = spec->window,
+					  .chunks = spec->chunks,
+					  .eval_only = !spec->train,
+					  .codec = spec->codec,
+					  .connect_timeout_s = spec->connect_timeout_s,
+					  .idle_timeout_s = spec->idle_timeout_s};
 	e->open.codec = e->base.spec.codec;
 	GP_TRY(gp_client_session_open(&e->session, &e->loop, &e->open, &frames, e, err));
 	e->session_open = true;
@@ -641,11 +641,11 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err)
 {
 	static const struct gp_engine_ops ops = {.name = "split",
-	                                         .step = split_step,
-	                                         .evaluate = split_evaluate,
-	                                         .get_weights = split_get_weights,
-	                                         .figures = split_figures,
-	                                         .free = split_free};
+						 .step = split_step,
+						 .evaluate = split_evaluate,
+						 .get_weights = split_get_weights,
+						 .figures = split_figures,
+						 .free = split_free};
 	struct split_engine *e = gp_calloc(1, sizeof *e);
 	if (!e)
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");

@@ -13,17 +13,18 @@ static const struct {
 	const char *name, *summary;
 	int (*run)(int argc, char **argv);
 } commands[] = {
-        {"train", "train a model, split over a server or locally", gp_cmd_train},
-        {"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
-        {"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
+	{"train", "train a model, split over a server or locally", gp_cmd_train},
+	{"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
+	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
 };
 
 #define COMMANDS (sizeof commands / sizeof commands[0])
 
 static void print_help(FILE *to)
 {
-	fprintf(to, "usage: gpclient COMMAND [OPTION...]\n\nSplit learning: the first and last layers of a model run here,"
-	            " the rest on gpserverd.\n\nCommands:\n");
+	fprintf(to,
+		"usage: gpclient COMMAND [OPTION...]\n\nSplit learning: the first and last layers of a model run here,"
+		" the rest on gpserverd.\n\nCommands:\n");
 	for (size_t i = 0; i < COMMANDS; i++)
 		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
 	fprintf(to, "\n'gpclient COMMAND --help' tells the options of a command; 'gpclient --version' the version.\n");

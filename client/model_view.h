@@ -29,7 +29,7 @@ struct gp_model_view {
 
 /* GP_INVALID when the model cannot be cut there or a batch has fewer samples than chunks. */
 enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, const struct gp_graph *g,
-                                  const struct gp_cut *cut, int64_t batch, int64_t chunks, struct gp_err *err);
+				  const struct gp_cut *cut, int64_t batch, int64_t chunks, struct gp_err *err);
 /* `layers`: one line per layer, not only per block. */
 void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to);
 enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struct gp_err *err);

@@ -98,10 +98,10 @@ static enum gp_status send_weights(struct gp_client_session *s, struct gp_err *e
 		f->payload = (uint8_t *)o->weights->value[gp_graph_find_param(o->weights->graph, p->name)];
 		f->cap = f->tensor_bytes = p->count * sizeof(float);
 		f->head = (struct gp_frame_head){.type = GP_FRAME_PARAM_UP,
-		                                 .chunk = (uint32_t)i,
-		                                 .session = s->id,
-		                                 .payload_len = f->cap,
-		                                 .checksum = gp_frame_checksum(f->payload, f->cap)};
+						 .chunk = (uint32_t)i,
+						 .session = s->id,
+						 .payload_len = f->cap,
+						 .checksum = gp_frame_checksum(f->payload, f->cap)};
 		gp_channel_send_frame(s->ch, f);
 	}
 	return GP_OK;
@@ -112,11 +112,12 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	char agent[64];
 	if (m->version != GP_PROTO_VERSION || !m->limits)
 		GP_FAIL(err, GP_PROTO, "the server speaks version %u of the protocol, this client version %d",
-		        m->version, GP_PROTO_VERSION);
+			m->version, GP_PROTO_VERSION);
 	s->id = m->session;
 	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
 	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,
 	       gp_text_sanitize(m->agent, agent, sizeof agent));
+	gp_channel_set_segment_bytes(s->ch, m->limits->segment_bytes);
 	s->state = STATE_READY;
 	GP_TRY(send_open(s, err));
 	return send_weights(s, err);
@@ -126,7 +127,7 @@ static enum gp_status on_committed(struct gp_client_session *s, uint64_t step, s
 {
 	if (s->committed >= s->commits_sent || step != s->committed)
 		GP_FAIL(err, GP_PROTO, "the server committed step %llu, which was not asked for",
-		        (unsigned long long)step);
+			(unsigned long long)step);
 	s->committed++;
 	return GP_OK;
 }
@@ -160,20 +161,20 @@ static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Contr
 		return on_params_done(s, m->params_done->count, err);
 	case GPSPLIT__CONTROL__BODY_ERROR:
 		GP_FAIL(err, m->error->code == GP_BUSY ? GP_BUSY : GP_PEER, "server %s: %s", s->open->server,
-		        gp_text_sanitize(m->error->text, text, sizeof text));
+			gp_text_sanitize(m->error->text, text, sizeof text));
 	case GPSPLIT__CONTROL__BODY_BYE:
 		GP_FAIL(err, GP_PEER, "server %s said bye before the work was done", s->open->server);
 	default:
 		break;
 	}
 	GP_FAIL(err, GP_PROTO, "server %s sent a %s message that is not expected here", s->open->server,
-	        gp_control_name(m));
+		gp_control_name(m));
 }
 
 /* Parameters coming down. */
 
-static enum gp_status param_begin(struct gp_client_session *s, const struct gp_frame_head *head,
-                                  struct gp_frame **out, struct gp_err *err)
+static enum gp_status param_begin(struct gp_client_session *s, const struct gp_frame_head *head, struct gp_frame **out,
+				  struct gp_err *err)
 {
 	if (!s->fetch_into || s->param_down_next >= s->body->params || head->chunk != (uint32_t)s->param_down_next)
 		GP_FAIL(err, GP_PROTO, "param_down of parameter %u is not expected", head->chunk);
@@ -183,7 +184,7 @@ static enum gp_status param_begin(struct gp_client_session *s, const struct gp_f
 	f->cap = f->tensor_bytes = p->count * sizeof(float);
 	if (head->payload_len != f->cap)
 		GP_FAIL(err, GP_PROTO, "parameter %s came with %llu bytes, not %zu", p->name,
-		        (unsigned long long)head->payload_len, f->cap);
+			(unsigned long long)head->payload_len, f->cap);
 	s->param_down_next++;
 	*out = f;
 	return GP_OK;
@@ -213,7 +214,7 @@ static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp
 }
 
 static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
-                                          struct gp_err *err)
+					  struct gp_err *err)
 {
 	struct gp_client_session *s = arg;
 	enum gp_status status;
@@ -257,11 +258,11 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *why)
 {
 	static const struct gp_channel_cbs cbs = {.opened = channel_opened,
-	                                          .control = channel_control,
-	                                          .frame_begin = channel_frame_begin,
-	                                          .frame = channel_frame,
-	                                          .sent = channel_sent,
-	                                          .ended = channel_ended};
+						  .control = channel_control,
+						  .frame_begin = channel_frame_begin,
+						  .frame = channel_frame,
+						  .sent = channel_sent,
+						  .ended = channel_ended};
 	struct gp_client_session *s = arg;
 	struct gp_err err;
 	s->connecting = false;
@@ -270,9 +271,9 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 		return;
 	}
 	struct gp_channel_options options = {
-	        .idle_timeout_ms = (uint32_t)(s->open->idle_timeout_s * 1000),
-	        .preface_timeout_ms = (uint32_t)(s->open->connect_timeout_s * 1000),
-	        .control_bytes_max = GP_CONTROL_STEADY_BYTES,
+		.idle_timeout_ms = (uint32_t)(s->open->idle_timeout_s * 1000),
+		.preface_timeout_ms = (uint32_t)(s->open->connect_timeout_s * 1000),
+		.control_bytes_max = GP_CONTROL_STEADY_BYTES,
 	};
 	s->state = STATE_PREFACE;
 	if (gp_channel_new(s->loop, conn, &options, &cbs, s, &s->ch, &err) != GP_OK)
@@ -288,7 +289,7 @@ static enum gp_status connect_and_wait(struct gp_client_session *s, struct gp_er
 		return gp_err_prefix(err, "--server");
 	s->connecting = true;
 	status = gp_tcp_connect(s->loop, host, port, (uint64_t)(s->open->connect_timeout_s * 1000), on_connected, s,
-	                        err);
+				err);
 	if (status != GP_OK) {
 		s->connecting = false;
 		return status;
@@ -297,7 +298,7 @@ static enum gp_status connect_and_wait(struct gp_client_session *s, struct gp_er
 }
 
 enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *loop, const struct gp_client_open *open,
-                                      const struct gp_client_frames *frames, void *arg, struct gp_err *err)
+				      const struct gp_client_frames *frames, void *arg, struct gp_err *err)
 {
 	memset(s, 0, sizeof *s);
 	s->loop = loop;

@@ -20,7 +20,7 @@ struct gp_client_session;
 
 struct gp_client_frames { /* the engine's part of struct gp_channel_cbs */
 	enum gp_status (*frame_begin)(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
-	                              struct gp_err *err);
+				      struct gp_err *err);
 	enum gp_status (*frame)(void *arg, struct gp_frame *f, struct gp_err *err);
 	void (*sent)(void *arg, struct gp_frame *f);
 };
@@ -61,7 +61,7 @@ struct gp_client_session {
 
 /* Returns when the server is READY. On failure nothing is left open. `s` and what `open` points to must stay. */
 enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *loop, const struct gp_client_open *open,
-                                      const struct gp_client_frames *frames, void *arg, struct gp_err *err);
+				      const struct gp_client_frames *frames, void *arg, struct gp_err *err);
 /* Runs the loop until *flag or the session fails (its error comes back). */
 enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */

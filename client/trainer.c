@@ -267,14 +267,14 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 		"wire_up_bytes", (json_int_t)a->sent.wire_bytes, "wire_down_bytes", (json_int_t)a->received.wire_bytes,
 		"tcp_up_bytes", (json_int_t)f->tcp.bytes_acked, "tcp_down_bytes", (json_int_t)f->tcp.bytes_received,
 		"tcp_up_difference", up, "tcp_down_difference", down);
-	json_t *rest = json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:o}", "up_bytes_per_s",
-				 gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received),
-				 "compute_s", (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us,
-				 "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks",
-				 (json_int_t)f->raw_fallbacks, "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(),
-	                         "memory_bytes", (json_int_t)f->memory_bytes,
-				 "server_memory_bytes", (json_int_t)f->server_memory_bytes, "param_sha256",
-				 r->param_sha256, "stopped", r->stopped, "link", gp_account_json(a));
+	json_t *rest =
+		json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:o}", "up_bytes_per_s",
+			  gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received), "compute_s",
+			  (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us, "tcp_retransmitted_bytes",
+			  (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks", (json_int_t)f->raw_fallbacks,
+			  "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes",
+			  (json_int_t)f->memory_bytes, "server_memory_bytes", (json_int_t)f->server_memory_bytes,
+			  "param_sha256", r->param_sha256, "stopped", r->stopped, "link", gp_account_json(a));
 	if (!o || !bytes || !rest || json_object_update(o, bytes) != 0 || json_object_update(o, rest) != 0) {
 		json_decref(o);
 		o = NULL;

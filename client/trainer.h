@@ -19,22 +19,22 @@ struct gp_trainer_spec {
 	struct gp_schedule schedule;
 	uint64_t total_steps;
 	uint32_t steps_per_epoch, val_batches;
-	struct gp_json_log *log;       /* NULL: none */
-	struct gp_weights *weights;    /* gets the trained parameters */
+	struct gp_json_log *log;    /* NULL: none */
+	struct gp_weights *weights; /* gets the trained parameters */
 	bool progress;
 	const volatile sig_atomic_t *stop; /* set by a signal: finish the step, then report */
 };
 
 struct gp_train_report {
 	uint64_t steps, samples;
-	double seconds;         /* training and evaluation */
-	double time_per_batch_s; /* median of the steps */
-	double loss, train_acc; /* over the last epoch, or what was run of it; accuracy in [0,1] */
+	double seconds;           /* training and evaluation */
+	double time_per_batch_s;  /* median of the steps */
+	double loss, train_acc;   /* over the last epoch, or what was run of it; accuracy in [0,1] */
 	double val_loss, val_acc; /* NaN without evaluation */
 	struct gp_engine_figures figures;
 	struct gp_account train_account; /* of the training steps alone */
 	char param_sha256[65];
-	bool stopped;           /* by a signal */
+	bool stopped; /* by a signal */
 };
 
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err);

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ARENA_BLOCK_BYTES (16u << 10)
-#define PACK_STACK_BYTES 1024
+#define PACK_STACK_BYTES  1024
 
 struct gp_control_spill {
 	struct gp_control_spill *next;
@@ -73,7 +73,7 @@ void gp_control_arena_deinit(struct gp_control_arena *a)
 }
 
 enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
-                                 struct gp_err *err)
+				 struct gp_err *err)
 {
 	arena_reset(a);
 	Gpsplit__Control *m = gpsplit__control__unpack(&a->allocator, bytes.len, bytes.data);
@@ -91,7 +91,7 @@ enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m,
 	size_t len = gpsplit__control__get_packed_size(m);
 	if (len > GP_CONTROL_BYTES_MAX)
 		GP_FAIL(err, GP_INVALID, "a control message of %zu bytes is over the limit of %u", len,
-		        GP_CONTROL_BYTES_MAX);
+			GP_CONTROL_BYTES_MAX);
 	uint8_t *bytes = len <= sizeof stack ? stack : gp_calloc(len, 1);
 	if (!bytes)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a control message");
@@ -103,7 +103,7 @@ enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m,
 }
 
 enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
-                                     struct gp_err *err)
+				     struct gp_err *err)
 {
 	Gpsplit__Error body = GPSPLIT__ERROR__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;

@@ -27,13 +27,13 @@ void gp_control_arena_deinit(struct gp_control_arena *a);
 
 /* The message lives until the next unpack or deinit on this arena. GP_PROTO when it is not a Control with a body. */
 enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
-                                 struct gp_err *err);
+				 struct gp_err *err);
 /* Packs (small messages on the stack) and queues. */
 enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m, struct gp_err *err);
 
 /* Shorthands for the messages without tables in them. */
 enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
-                                     struct gp_err *err);
+				     struct gp_err *err);
 enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, struct gp_err *err);
 enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err);
 enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err);

@@ -16,20 +16,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* Pinned: the values travel in Error messages (PROTOCOL.md section 5.5). */
 enum gp_status {
 	GP_OK = 0,
-	GP_USAGE,       /* the command line is wrong: exit 2 */
-	GP_INVALID,     /* a file, dataset, spec or configuration is wrong: exit 3 */
-	GP_PEER,        /* the peer or the connection failed: exit 4 */
-	GP_PROTO,       /* the peer broke the protocol: exit 4 */
-	GP_TIMEOUT,     /* a deadline passed: exit 4 */
-	GP_BUSY,        /* the peer has no room for us now: exit 4 */
-	GP_DEVICE,      /* no such device, or it failed: exit 5 */
-	GP_NOMEM,       /* out of memory or over a quota: exit 1 */
-	GP_IO,          /* the operating system refused: exit 1 */
-	GP_CANCELED,    /* stopped by us (signal, shutdown): exit 1 */
-	GP_UNSUPPORTED, /* valid, but this build or device cannot do it: exit 3 */
-	GP_INTERNAL,    /* our own bug: exit 1 */
+	GP_USAGE = 1,        /* the command line is wrong: exit 2 */
+	GP_INVALID = 2,      /* a file, dataset, spec or configuration is wrong: exit 3 */
+	GP_PEER = 3,         /* the peer or the connection failed: exit 4 */
+	GP_PROTO = 4,        /* the peer broke the protocol: exit 4 */
+	GP_TIMEOUT = 5,      /* a deadline passed: exit 4 */
+	GP_BUSY = 6,         /* the peer has no room for us now: exit 4 */
+	GP_DEVICE = 7,       /* no such device, or it failed: exit 5 */
+	GP_NOMEM = 8,        /* out of memory or over a quota: exit 1 */
+	GP_IO = 9,           /* the operating system refused: exit 1 */
+	GP_CANCELED = 10,    /* stopped by us (signal, shutdown): exit 1 */
+	GP_UNSUPPORTED = 11, /* valid, but this build or device cannot do it: exit 3 */
+	GP_INTERNAL = 12,    /* our own bug: exit 1 */
 };
 
 #define GP_ERR_TEXT 320
@@ -43,7 +44,7 @@ struct gp_err {
 };
 
 enum gp_status gp_err_set(struct gp_err *err, enum gp_status code, int os_code, const char *file, int line,
-                          const char *fmt, ...) __attribute__((format(printf, 6, 7)));
+			  const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 /* Puts "prefix: " before the text already there: adds the place ("where") on the way up. Returns err->code. */
 enum gp_status gp_err_prefix(struct gp_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints "program: text" as one line on stderr. */

@@ -25,9 +25,8 @@ static void run_decode(struct gp_task *task)
 	struct gp_frame *f = &t->frame;
 	task->status = gp_frame_verify(f, &task->err);
 	if (task->status == GP_OK)
-		task->status = gp_codec_decode(t->direction->codec,
-		                               (struct gp_span){f->payload, f->head.payload_len}, t->tensor,
-		                               &task->err);
+		task->status = gp_codec_decode(t->direction->codec, (struct gp_span){f->payload, f->head.payload_len},
+					       t->tensor, &task->err);
 	if (task->status != GP_OK)
 		gp_err_prefix(&task->err, "%s of chunk %u", gp_frame_type_name(t->direction->type), f->head.chunk);
 }
@@ -51,7 +50,7 @@ static void decode_done(struct gp_task *task)
 }
 
 enum gp_status gp_direction_estimate(const struct gp_codec_spec *spec, const struct gp_shape *shape, int slots,
-                                     uint64_t *bytes, struct gp_err *err)
+				     uint64_t *bytes, struct gp_err *err)
 {
 	uint64_t bound;
 	GP_TRY(gp_codec_bound_for(spec, shape, &bound, err));
@@ -82,8 +81,8 @@ static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, s
 }
 
 enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type, const struct gp_codec_spec *spec,
-                                 const struct gp_shape *shape, uint64_t seed, int slots, struct gp_worker *worker,
-                                 void *arg, struct gp_err *err)
+				 const struct gp_shape *shape, uint64_t seed, int slots, struct gp_worker *worker,
+				 void *arg, struct gp_err *err)
 {
 	memset(d, 0, sizeof *d);
 	d->type = type;
@@ -119,7 +118,7 @@ static void submit_encode(struct gp_transfer *t)
 }
 
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, float *tensor, uint64_t draw,
-                        void (*done)(struct gp_transfer *t))
+			void (*done)(struct gp_transfer *t))
 {
 	t->head = *head;
 	t->head.type = (uint8_t)t->direction->type;

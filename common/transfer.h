@@ -48,17 +48,17 @@ struct gp_direction {
 
 /* `shape`: a chunk with batch. `arg` is handed to every transfer. */
 enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type, const struct gp_codec_spec *spec,
-                                 const struct gp_shape *shape, uint64_t seed, int slots, struct gp_worker *worker,
-                                 void *arg, struct gp_err *err);
+				 const struct gp_shape *shape, uint64_t seed, int slots, struct gp_worker *worker,
+				 void *arg, struct gp_err *err);
 /* No task may be pending. Safe on a zeroed struct. */
 void gp_direction_deinit(struct gp_direction *d);
 /* Bytes that gp_direction_init will allocate for frames. */
 enum gp_status gp_direction_estimate(const struct gp_codec_spec *spec, const struct gp_shape *shape, int slots,
-                                     uint64_t *bytes, struct gp_err *err);
+				     uint64_t *bytes, struct gp_err *err);
 
 /* Encodes `tensor` (untouched until done) into the slot's frame; head.step, chunk, session, flags from `head`. */
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, float *tensor, uint64_t draw,
-                        void (*done)(struct gp_transfer *t));
+			void (*done)(struct gp_transfer *t));
 /* Verifies and decodes the slot's frame into `tensor`. */
 void gp_transfer_decode(struct gp_transfer *t, float *tensor, void (*done)(struct gp_transfer *t));
 /* Hands an encoded frame to the channel. */

@@ -124,8 +124,7 @@ static void worker_destroy(uv_handle_t *wake)
 	gp_free(w);
 }
 
-enum gp_status gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out,
-                             struct gp_err *err)
+enum gp_status gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out, struct gp_err *err)
 {
 	gp_require(threads >= 1 && threads <= WORKER_THREADS_MAX);
 	struct gp_worker *w = gp_calloc(1, sizeof *w);

@@ -48,7 +48,7 @@ struct gp_lane {
 
 /* Threads begin at once. `loop` runs the done callbacks. */
 enum gp_status gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out,
-                             struct gp_err *err);
+			     struct gp_err *err);
 /* Every lane must be idle (pending == 0). Joins the threads; the loop must run once more to close the handle. */
 void gp_worker_free(struct gp_worker *w);
 

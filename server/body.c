@@ -34,7 +34,7 @@ static uint64_t chunk_draw(const struct gp_body *b, uint32_t chunk)
 static struct gp_frame_head out_head(const struct gp_body *b, const struct body_slot *s)
 {
 	return (struct gp_frame_head){
-	        .flags = s->flags, .chunk = s->chunk, .session = b->spec.session, .step = b->step};
+		.flags = s->flags, .chunk = s->chunk, .session = b->spec.session, .step = b->step};
 }
 
 static void account_compute(struct gp_body *b, enum gp_frame_type made, const struct gp_task *t)
@@ -74,8 +74,8 @@ static void forward_done(struct gp_task *task)
 	account_compute(b, GP_FRAME_ACT_DOWN, task);
 	struct gp_frame_head head = out_head(b, s);
 	gp_transfer_encode(&b->dir[ACT_DOWN].slot[s->index], &head,
-	                   b->dev->ops->buffer(b->plan, s->index, GP_BUF_OUTPUT), chunk_draw(b, s->chunk),
-	                   forward_encoded);
+			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_OUTPUT), chunk_draw(b, s->chunk),
+			   forward_encoded);
 }
 
 static void act_decoded(struct gp_transfer *t)
@@ -116,8 +116,8 @@ static void backward_done(struct gp_task *task)
 	account_compute(b, GP_FRAME_GRAD_DOWN, task);
 	struct gp_frame_head head = out_head(b, s);
 	gp_transfer_encode(&b->dir[GRAD_DOWN].slot[s->index], &head,
-	                   b->dev->ops->buffer(b->plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(b, s->chunk),
-	                   backward_encoded);
+			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(b, s->chunk),
+			   backward_encoded);
 }
 
 static void grad_decoded(struct gp_transfer *t)
@@ -134,20 +134,20 @@ static void grad_decoded(struct gp_transfer *t)
 /* Frames. */
 
 static enum gp_status act_begin(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
-                                struct gp_err *err)
+				struct gp_err *err)
 {
 	bool eval = head->flags & GP_FRAME_FLAG_EVAL;
 	if (s->state != SLOT_EMPTY)
 		GP_FAIL(err, GP_PROTO, "act_up of chunk %u: more than %d chunks in flight", head->chunk,
-		        b->spec.window);
+			b->spec.window);
 	if (b->fetching)
 		GP_FAIL(err, GP_PROTO, "act_up while parameters are fetched");
 	if (eval && b->begun > 0)
 		GP_FAIL(err, GP_PROTO, "evaluation inside a training step");
 	if (!eval && (b->spec.eval_only || b->eval_in_flight > 0 || head->chunk != b->begun ||
-	              b->begun >= (uint32_t)b->spec.chunks))
+		      b->begun >= (uint32_t)b->spec.chunks))
 		GP_FAIL(err, GP_PROTO, "act_up of chunk %u is not expected (next is %u of %d)", head->chunk, b->begun,
-		        b->spec.chunks);
+			b->spec.chunks);
 	if (eval)
 		b->eval_in_flight++;
 	else
@@ -159,7 +159,7 @@ static enum gp_status act_begin(struct gp_body *b, const struct gp_frame_head *h
 }
 
 static enum gp_status grad_begin(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
-                                 struct gp_err *err)
+				 struct gp_err *err)
 {
 	/* In chunk order, so that gradients add up in the same order as in a local run. */
 	if (s->state != SLOT_WAITING || s->chunk != head->chunk || head->flags || head->chunk != b->grads_begun)
@@ -179,12 +179,12 @@ static enum gp_status check_head(const struct gp_body *b, const struct gp_frame_
 		GP_FAIL(err, GP_PROTO, "a gradient in an evaluation session");
 	if (head->step != b->step)
 		GP_FAIL(err, GP_PROTO, "%s of step %llu, but %llu is under way", gp_frame_type_name(head->type),
-		        (unsigned long long)head->step, (unsigned long long)b->step);
+			(unsigned long long)head->step, (unsigned long long)b->step);
 	return GP_OK;
 }
 
 enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
-                                   struct gp_err *err)
+				   struct gp_err *err)
 {
 	if (head->session != b->spec.session)
 		GP_FAIL(err, GP_PROTO, "a frame names session %llu, not this one", (unsigned long long)head->session);
@@ -195,7 +195,7 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 	struct gp_transfer *t = &b->dir[head->type == GP_FRAME_ACT_UP ? ACT_UP : GRAD_UP].slot[slot];
 	if (head->payload_len > t->frame.cap)
 		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need",
-		        gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);
+			gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);
 	if (head->type == GP_FRAME_ACT_UP)
 		GP_TRY(act_begin(b, head, &b->slot[slot], err));
 	else
@@ -246,7 +246,7 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, struct
 	if (!b->ready || b->spec.eval_only || step != b->step || b->done != (uint32_t)b->spec.chunks ||
 	    b->optim_pending)
 		GP_FAIL(err, GP_PROTO, "commit of step %llu after %u of %d chunks of step %llu",
-		        (unsigned long long)step, b->done, b->spec.chunks, (unsigned long long)b->step);
+			(unsigned long long)step, b->done, b->spec.chunks, (unsigned long long)b->step);
 	if (!(lr >= 0 && lr < 1e9f))
 		GP_FAIL(err, GP_PROTO, "commit with a learning rate of %g", (double)lr);
 	b->step++;
@@ -263,12 +263,12 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, struct
 static struct gp_plan_spec plan_spec(const struct gp_body_spec *spec)
 {
 	return (struct gp_plan_spec){.graph = spec->graph,
-	                             .batch = spec->chunk_samples,
-	                             .slots = spec->window,
-	                             .train = !spec->eval_only,
-	                             .need_grad_input = !spec->eval_only,
-	                             .seed = spec->seed,
-	                             .optim = spec->optim};
+				     .batch = spec->chunk_samples,
+				     .slots = spec->window,
+				     .train = !spec->eval_only,
+				     .need_grad_input = !spec->eval_only,
+				     .seed = spec->seed,
+				     .optim = spec->optim};
 }
 
 static bool direction_used(const struct gp_body_spec *spec, int d)
@@ -284,7 +284,7 @@ static struct gp_shape direction_shape(const struct gp_body_spec *spec, int d)
 }
 
 enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec *spec, uint64_t *bytes,
-                                struct gp_err *err)
+				struct gp_err *err)
 {
 	struct gp_plan_spec ps = plan_spec(spec);
 	struct gp_plan_memory memory;
@@ -324,14 +324,14 @@ static void build_done(struct gp_task *task)
 static enum gp_status init_directions(struct gp_body *b, struct gp_worker *codec, struct gp_err *err)
 {
 	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-	                                                     GP_FRAME_GRAD_DOWN};
+							     GP_FRAME_GRAD_DOWN};
 	struct gp_account *account = gp_channel_account_mut(b->ch);
 	for (int d = 0; d < DIRECTIONS; d++) {
 		if (!direction_used(&b->spec, d))
 			continue;
 		struct gp_shape shape = direction_shape(&b->spec, d);
 		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, b->spec.seed, b->spec.window,
-		                         codec, b, err));
+					 codec, b, err));
 		bool received = d == ACT_UP || d == GRAD_UP;
 		b->dir[d].account = received ? &account->received.kind[types[d]] : &account->sent.kind[types[d]];
 	}
@@ -352,8 +352,8 @@ static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
 }
 
 enum gp_status gp_body_new(struct gp_device *dev, struct gp_worker *compute, struct gp_worker *codec,
-                           struct gp_channel *ch, const struct gp_body_spec *spec, const struct gp_body_cbs *cbs,
-                           void *arg, struct gp_body **out, struct gp_err *err)
+			   struct gp_channel *ch, const struct gp_body_spec *spec, const struct gp_body_cbs *cbs,
+			   void *arg, struct gp_body **out, struct gp_err *err)
 {
 	struct gp_body *b = gp_calloc(1, sizeof *b);
 	if (!b) {

@@ -39,16 +39,16 @@ struct gp_body;
 
 /* Bytes a session with this spec will take: plan, frames, staging. */
 enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec *spec, uint64_t *bytes,
-                                struct gp_err *err);
+				struct gp_err *err);
 /* Takes spec->graph (also on failure). The plan is made on the compute worker; `ready` follows. */
 enum gp_status gp_body_new(struct gp_device *dev, struct gp_worker *compute, struct gp_worker *codec,
-                           struct gp_channel *ch, const struct gp_body_spec *spec, const struct gp_body_cbs *cbs,
-                           void *arg, struct gp_body **out, struct gp_err *err);
+			   struct gp_channel *ch, const struct gp_body_spec *spec, const struct gp_body_cbs *cbs,
+			   void *arg, struct gp_body **out, struct gp_err *err);
 /* Must not be busy. */
 void gp_body_free(struct gp_body *b);
 
 enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
-                                   struct gp_err *err);
+				   struct gp_err *err);
 void gp_body_frame(struct gp_body *b, struct gp_frame *f);
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
 enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, struct gp_err *err);

@@ -61,7 +61,7 @@ void gp_body_params_deinit(struct gp_body *b);
 /* Bytes of staging that gp_body_params_init takes. */
 uint64_t gp_body_param_bytes(const struct gp_body_spec *spec);
 enum gp_status gp_body_param_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
-                                   struct gp_err *err);
+				   struct gp_err *err);
 void gp_body_param_arrived(struct gp_body *b, struct gp_frame *f);
 void gp_body_param_sent(struct gp_body *b);
 

@@ -48,7 +48,7 @@ enum gp_status gp_body_params_init(struct gp_body *b, struct gp_err *err)
 		return GP_OK;
 	if (b->spec.weights != (uint32_t)g->params)
 		GP_FAIL(err, GP_INVALID, "%u weights announced for a graph of %d parameters", b->spec.weights,
-		        g->params);
+			g->params);
 	return init_param_in(b, err);
 }
 
@@ -79,7 +79,7 @@ static void run_param_set(struct gp_task *task)
 		task->status = gp_frame_verify(f, &task->err);
 	if (task->status == GP_OK)
 		task->status = b->dev->ops->param_set(b->plan, (int)f->head.chunk, (const float *)(void *)f->payload,
-		                                      &task->err);
+						      &task->err);
 }
 
 static void param_set_done(struct gp_task *task)
@@ -93,15 +93,15 @@ static void param_set_done(struct gp_task *task)
 }
 
 enum gp_status gp_body_param_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
-                                   struct gp_err *err)
+				   struct gp_err *err)
 {
 	if (b->params_begun >= b->spec.weights || head->chunk != b->params_begun)
 		GP_FAIL(err, GP_PROTO, "param_up of parameter %u is not expected (next is %u of %u)", head->chunk,
-		        b->params_begun, b->spec.weights);
+			b->params_begun, b->spec.weights);
 	struct gp_frame *f = &b->param_in[head->chunk];
 	if (head->payload_len != f->cap)
 		GP_FAIL(err, GP_PROTO, "parameter %s has %llu bytes, not the %zu of its shape",
-		        b->spec.graph->param[head->chunk].name, (unsigned long long)head->payload_len, f->cap);
+			b->spec.graph->param[head->chunk].name, (unsigned long long)head->payload_len, f->cap);
 	b->params_begun++;
 	*out = f;
 	return GP_OK;
@@ -123,12 +123,13 @@ static void run_param_get(struct gp_task *task)
 	struct gp_body *b = task->arg;
 	const struct gp_param *p = &b->spec.graph->param[b->param_out_index];
 	struct gp_frame *f = &b->param_out;
-	task->status = b->dev->ops->param_get(b->plan, (int)b->param_out_index, (float *)(void *)f->payload, &task->err);
+	task->status =
+		b->dev->ops->param_get(b->plan, (int)b->param_out_index, (float *)(void *)f->payload, &task->err);
 	f->head = (struct gp_frame_head){.type = GP_FRAME_PARAM_DOWN,
-	                                 .chunk = b->param_out_index,
-	                                 .session = b->spec.session,
-	                                 .step = b->step,
-	                                 .payload_len = p->count * sizeof(float)};
+					 .chunk = b->param_out_index,
+					 .session = b->spec.session,
+					 .step = b->step,
+					 .payload_len = p->count * sizeof(float)};
 	f->tensor_bytes = f->head.payload_len;
 	f->head.checksum = gp_frame_checksum(f->payload, f->head.payload_len);
 }

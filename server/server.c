@@ -30,9 +30,10 @@ static enum gp_status open_listener(struct gp_server *srv, struct gp_err *err)
 	GP_TRY(gp_addr_parse(srv->set.listen, host, &port, err));
 	if (!srv->set.insecure && !gp_addr_is_loopback(host))
 		GP_FAIL(err, GP_USAGE,
-		        "--listen %s: anyone who reaches this address could use the server; listen on 127.0.0.1, or say "
-		        "--insecure on a network you trust",
-		        srv->set.listen);
+			"--listen %s: anyone who reaches this address could use the server; listen on 127.0.0.1, or "
+			"say "
+			"--insecure on a network you trust",
+			srv->set.listen);
 	return gp_tcp_listen(srv->loop, host, port, LISTEN_BACKLOG, on_accepted, srv, &srv->listener, err);
 }
 
@@ -43,14 +44,14 @@ static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 }
 
 enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
-                               struct gp_err *err)
+			       struct gp_err *err)
 {
 	memset(srv, 0, sizeof *srv);
 	srv->loop = loop;
 	srv->set = *set;
 	srv->memory_limit_bytes = physical_memory_bytes() / 10 * 9;
-	srv->session_memory_bytes = set->session_memory_bytes > 0 ? (uint64_t)set->session_memory_bytes
-	                                                          : physical_memory_bytes() / 2;
+	srv->session_memory_bytes =
+		set->session_memory_bytes > 0 ? (uint64_t)set->session_memory_bytes : physical_memory_bytes() / 2;
 	int threads = set->threads > 0 ? (int)set->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
 	enum gp_status status = gp_device_open(set->device, threads, &srv->device, err);
 	if (status == GP_OK)

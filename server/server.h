@@ -36,7 +36,7 @@ struct gp_server {
 	struct gp_server_session *sessions; /* doubly linked */
 	int session_count;
 	uint64_t next_session;
-	uint64_t session_memory_bytes;                   /* most one session may take */
+	uint64_t session_memory_bytes;                  /* most one session may take */
 	uint64_t memory_limit_bytes, memory_used_bytes; /* of all sessions together */
 	bool stopping;
 	void (*stopped)(void *arg); /* all sessions are gone after gp_server_stop */
@@ -45,7 +45,7 @@ struct gp_server {
 
 /* Opens the device and the listener. On failure nothing is left open. */
 enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
-                               struct gp_err *err);
+			       struct gp_err *err);
 /* Closes the listener and every session (they are told so), then calls `stopped`. */
 void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg);
 /* After `stopped`: joins the threads and closes the device. Run the loop once more to close its handles. */

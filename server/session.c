@@ -15,7 +15,7 @@
 
 #define DEADLINE_TICK_MS 250
 #define OPEN_SPILL_BYTES (64u << 20) /* memory of one unpacked OPEN: 4096 nodes fit many times */
-#define BUSY_RETRY_MS 5000
+#define BUSY_RETRY_MS    5000
 
 enum session_state { STATE_PREFACE, STATE_HELLO, STATE_OPEN, STATE_BUILD, STATE_RUN, STATE_CLOSING };
 
@@ -69,7 +69,8 @@ static void log_end(const struct gp_server_session *s, enum gp_status status, co
 	double seconds = (double)(gp_now_ns() - s->began_ns) * 1e-9;
 	unsigned long long steps = s->body ? gp_body_steps(s->body) : 0;
 	enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
-	gp_log(session, level, "session %llu of %s ended after %.1f s and %llu steps: %s (%.0f MiB, process peak %.0f MiB)",
+	gp_log(session, level,
+	       "session %llu of %s ended after %.1f s and %llu steps: %s (%.0f MiB, process peak %.0f MiB)",
 	       (unsigned long long)s->id, s->peer, seconds, steps, text, (double)s->memory_bytes / 1048576,
 	       (double)gp_mem_peak_rss_bytes() / 1048576);
 }
@@ -155,7 +156,7 @@ static enum gp_status on_hello(struct gp_server_session *s, const Gpsplit__Hello
 	char agent[64];
 	if (hello->version != GP_PROTO_VERSION)
 		GP_FAIL(err, GP_PROTO, "the client speaks version %u of the protocol, this server version %d",
-		        hello->version, GP_PROTO_VERSION);
+			hello->version, GP_PROTO_VERSION);
 	if (hello->resume_token.len > 0)
 		GP_FAIL(err, GP_UNSUPPORTED, "this server keeps no sessions to resume");
 	gp_log(session, GP_LOG_INFO, "session %llu: %s (%s)", (unsigned long long)s->id, s->peer,
@@ -190,12 +191,12 @@ static enum gp_status read_optimizer(const Gpsplit__Optimizer *m, struct gp_opti
 	if (!m)
 		GP_FAIL(err, GP_PROTO, "open: no optimizer");
 	*o = (struct gp_optim){.kind = (enum gp_optim_kind)m->kind,
-	                       .momentum = m->momentum,
-	                       .nesterov = m->nesterov,
-	                       .weight_decay = m->weight_decay,
-	                       .beta1 = m->beta1,
-	                       .beta2 = m->beta2,
-	                       .eps = m->eps};
+			       .momentum = m->momentum,
+			       .nesterov = m->nesterov,
+			       .weight_decay = m->weight_decay,
+			       .beta1 = m->beta1,
+			       .beta2 = m->beta2,
+			       .eps = m->eps};
 	return gp_optim_check(o, err);
 }
 
@@ -208,18 +209,18 @@ static enum gp_status read_codecs(const Gpsplit__Open *m, struct gp_codec_spec c
 }
 
 static enum gp_status read_open(struct gp_server_session *s, const Gpsplit__Open *m, struct gp_body_spec *spec,
-                                struct gp_err *err)
+				struct gp_err *err)
 {
 	GP_TRY(check_range("window", m->window, (uint32_t)s->srv->set.window, err));
 	GP_TRY(check_range("chunks", m->chunks, 1u << 20, err));
 	GP_TRY(check_range("chunk_samples", m->chunk_samples, 1u << 20, err));
 	*spec = (struct gp_body_spec){.session = s->id,
-	                              .seed = m->seed,
-	                              .chunk_samples = (int)m->chunk_samples,
-	                              .window = (int)m->window,
-	                              .chunks = (int)m->chunks,
-	                              .eval_only = m->eval_only,
-	                              .weights = m->weights};
+				      .seed = m->seed,
+				      .chunk_samples = (int)m->chunk_samples,
+				      .window = (int)m->window,
+				      .chunks = (int)m->chunks,
+				      .eval_only = m->eval_only,
+				      .weights = m->weights};
 	GP_TRY(read_optimizer(m->optimizer, &spec->optim, err));
 	GP_TRY(read_codecs(m, spec->codec, err));
 	if (!m->graph)
@@ -232,11 +233,12 @@ static enum gp_status reserve_memory(struct gp_server_session *s, uint64_t bytes
 	struct gp_server *srv = s->srv;
 	if (bytes > srv->session_memory_bytes)
 		GP_FAIL(err, GP_NOMEM,
-		        "this session needs %.0f MiB, the server allows %.0f MiB; use smaller chunks or a smaller window",
-		        (double)bytes / 1048576, (double)srv->session_memory_bytes / 1048576);
+			"this session needs %.0f MiB, the server allows %.0f MiB; use smaller chunks or a smaller "
+			"window",
+			(double)bytes / 1048576, (double)srv->session_memory_bytes / 1048576);
 	if (bytes > srv->memory_limit_bytes - srv->memory_used_bytes)
 		GP_FAIL(err, GP_BUSY, "this session needs %.0f MiB, but other sessions have taken the server's memory",
-		        (double)bytes / 1048576);
+			(double)bytes / 1048576);
 	s->memory_bytes = bytes;
 	srv->memory_used_bytes += bytes;
 	return GP_OK;
@@ -245,10 +247,10 @@ static enum gp_status reserve_memory(struct gp_server_session *s, uint64_t bytes
 static enum gp_status on_open(struct gp_server_session *s, const Gpsplit__Open *m, struct gp_err *err)
 {
 	static const struct gp_body_cbs cbs = {.ready = body_ready,
-	                                       .failed = body_failed,
-	                                       .committed = body_committed,
-	                                       .params_sent = body_params_sent,
-	                                       .idle = body_idle};
+					       .failed = body_failed,
+					       .committed = body_committed,
+					       .params_sent = body_params_sent,
+					       .idle = body_idle};
 	struct gp_server *srv = s->srv;
 	struct gp_body_spec spec;
 	uint64_t bytes;
@@ -323,7 +325,7 @@ static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp
 }
 
 static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
-                                          struct gp_err *err)
+					  struct gp_err *err)
 {
 	struct gp_server_session *s = arg;
 	enum gp_status status;
@@ -356,7 +358,8 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 {
 	struct gp_server_session *s = arg;
 	s->ended = true;
-	end_session(s, status == GP_OK ? GP_PEER : status, status == GP_OK ? "the client closed the connection" : err->text);
+	end_session(s, status == GP_OK ? GP_PEER : status,
+		    status == GP_OK ? "the client closed the connection" : err->text);
 }
 
 /* Deadlines. */
@@ -371,7 +374,7 @@ static void check_deadline(uv_timer_t *timer)
 		snprintf(text, sizeof text, "no handshake within %g s", set->handshake_timeout_s);
 		end_session(s, GP_TIMEOUT, text);
 	} else if (s->state == STATE_RUN && gp_body_in_step(s->body) && set->step_timeout_s > 0 &&
-	           waited > set->step_timeout_s && !gp_body_busy(s->body)) {
+		   waited > set->step_timeout_s && !gp_body_busy(s->body)) {
 		snprintf(text, sizeof text, "no progress within a step for %g s", set->step_timeout_s);
 		end_session(s, GP_TIMEOUT, text);
 	}
@@ -380,14 +383,14 @@ static void check_deadline(uv_timer_t *timer)
 static enum gp_status open_channel(struct gp_server_session *s, struct gp_conn *conn, struct gp_err *err)
 {
 	static const struct gp_channel_cbs cbs = {.opened = channel_opened,
-	                                          .control = channel_control,
-	                                          .frame_begin = channel_frame_begin,
-	                                          .frame = channel_frame,
-	                                          .sent = channel_sent,
-	                                          .ended = channel_ended};
+						  .control = channel_control,
+						  .frame_begin = channel_frame_begin,
+						  .frame = channel_frame,
+						  .sent = channel_sent,
+						  .ended = channel_ended};
 	struct gp_channel_options options = {
-	        .idle_timeout_ms = (uint32_t)(s->srv->set.idle_timeout_s * 1000),
-	        .preface_timeout_ms = (uint32_t)(s->srv->set.handshake_timeout_s * 1000),
+		.idle_timeout_ms = (uint32_t)(s->srv->set.idle_timeout_s * 1000),
+		.preface_timeout_ms = (uint32_t)(s->srv->set.handshake_timeout_s * 1000),
 	};
 	return gp_channel_new(s->srv->loop, conn, &options, &cbs, s, &s->ch, err);
 }
@@ -401,7 +404,6 @@ static void link_session(struct gp_server_session *s)
 	srv->sessions = s;
 	srv->session_count++;
 }
-
 
 void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn)
 {

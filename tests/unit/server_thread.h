@@ -48,15 +48,15 @@ static inline struct server_thread *server_thread_start(void)
 	struct server_thread *t = gp_calloc(1, sizeof *t);
 	struct gp_err err = {0};
 	struct gp_server_settings set = {.listen = "127.0.0.1:0",
-	                                 .device = "cpu",
-	                                 .threads = 1,
-	                                 .codec_threads = 2,
-	                                 .max_sessions = 4,
-	                                 .session_memory_bytes = 256 << 20,
-	                                 .window = 8,
-	                                 .handshake_timeout_s = 0.5,
-	                                 .step_timeout_s = 60,
-	                                 .idle_timeout_s = 10};
+					 .device = "cpu",
+					 .threads = 1,
+					 .codec_threads = 2,
+					 .max_sessions = 4,
+					 .session_memory_bytes = 256 << 20,
+					 .window = 8,
+					 .handshake_timeout_s = 0.5,
+					 .step_timeout_s = 60,
+					 .idle_timeout_s = 10};
 	assert_non_null(t);
 	assert_int_equal(uv_loop_init(&t->loop), 0);
 	if (gp_server_start(&t->server, &t->loop, &set, &err) != GP_OK)

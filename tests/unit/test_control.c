@@ -53,8 +53,9 @@ static void bytes_that_are_no_control_are_refused(void **state)
 	const Gpsplit__Control *m;
 	assert_int_equal(gp_control_arena_init(&a, 1 << 20, &err), GP_OK);
 	assert_int_equal(gp_control_unpack(&a, (struct gp_span){NULL, 0}, &m, &err), GP_PROTO);
-	assert_int_equal(gp_control_unpack(&a, (struct gp_span){(const uint8_t *)"\x0a\xff\xff\xff\xff\x0f", 6}, &m, &err),
-	                 GP_PROTO);
+	assert_int_equal(
+		gp_control_unpack(&a, (struct gp_span){(const uint8_t *)"\x0a\xff\xff\xff\xff\x0f", 6}, &m, &err),
+		GP_PROTO);
 	gp_control_arena_deinit(&a);
 }
 
@@ -106,10 +107,10 @@ static void texts_of_a_peer_are_made_printable(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(commits_unpack_without_touching_the_heap),
-	        cmocka_unit_test(bytes_that_are_no_control_are_refused),
-	        cmocka_unit_test(an_amplifying_message_meets_the_ceiling),
-	        cmocka_unit_test(texts_of_a_peer_are_made_printable),
+		cmocka_unit_test(commits_unpack_without_touching_the_heap),
+		cmocka_unit_test(bytes_that_are_no_control_are_refused),
+		cmocka_unit_test(an_amplifying_message_meets_the_ceiling),
+		cmocka_unit_test(texts_of_a_peer_are_made_printable),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

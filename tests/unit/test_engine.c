@@ -37,19 +37,20 @@ static void rig_init(struct rig *r, const char *server, const char *codec, int w
 	struct gp_dataset_options dataset = {0};
 	struct gp_loader_spec ls = {.batch = BATCH, .shuffle = true, .drop_last = true, .seed = 5, .prefetch = 2};
 	struct gp_engine_spec spec = {.device = "cpu",
-	                              .threads = 1,
-	                              .batch = BATCH,
-	                              .chunks = CHUNKS,
-	                              .window = window,
-	                              .train = true,
-	                              .seed = 11,
-	                              .optim = {.momentum = 0.9f, .weight_decay = 1e-4f},
-	                              .server = server,
-	                              .connect_timeout_s = 10,
-	                              .idle_timeout_s = 10};
+				      .threads = 1,
+				      .batch = BATCH,
+				      .chunks = CHUNKS,
+				      .window = window,
+				      .train = true,
+				      .seed = 11,
+				      .optim = {.momentum = 0.9f, .weight_decay = 1e-4f},
+				      .server = server,
+				      .connect_timeout_s = 10,
+				      .idle_timeout_s = 10};
 	memset(r, 0, sizeof *r);
-	expect_ok(gp_dataset_open("synthetic:shape=1x16x16,classes=10,samples=64", GP_SPLIT_TRAIN, &dataset, &r->data, &err),
-	          &err);
+	expect_ok(gp_dataset_open("synthetic:shape=1x16x16,classes=10,samples=64", GP_SPLIT_TRAIN, &dataset, &r->data,
+				  &err),
+		  &err);
 	expect_ok(gp_loader_new(r->data, &ls, &r->loader, &err), &err);
 	struct gp_model_options model = {.classes = 10, .input = *gp_dataset_shape(r->data)};
 	expect_ok(gp_model_build("cnn", &model, &r->graph, &err), &err);
@@ -58,7 +59,8 @@ static void rig_init(struct rig *r, const char *server, const char *codec, int w
 	expect_ok(gp_cut_parse(r->graph, "1:-1", &spec.cut, &err), &err);
 	for (int i = 0; i < 4; i++)
 		expect_ok(gp_codec_spec_parse(codec, &spec.codec[i], &err), &err);
-	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err), &err);
+	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err),
+		  &err);
 }
 
 static enum gp_status rig_step(struct rig *r, struct gp_err *err)
@@ -124,7 +126,8 @@ static void our_bytes_are_the_kernels(void **state)
 	rig_run(&r);
 	r.engine->ops->figures(r.engine, &f);
 	const struct gp_dir_account *up = &f.account.sent;
-	uint64_t chunk = (uint64_t)(BATCH / CHUNKS) * gp_shape_elements(&r.graph->node[r.graph->block[1].first_node - 1].shape);
+	uint64_t chunk =
+		(uint64_t)(BATCH / CHUNKS) * gp_shape_elements(&r.graph->node[r.graph->block[1].first_node - 1].shape);
 	uint64_t train = (STEPS + 1) * CHUNKS, eval = VAL_BATCHES * CHUNKS;
 	assert_int_equal(up->kind[GP_FRAME_ACT_UP].frames, train + eval);
 	assert_int_equal(up->kind[GP_FRAME_GRAD_UP].frames, train);
@@ -177,10 +180,10 @@ static void a_steady_step_allocates_nothing(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_split_run_equals_a_local_one),
-	        cmocka_unit_test(our_bytes_are_the_kernels),
-	        cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),
-	        cmocka_unit_test(a_steady_step_allocates_nothing),
+		cmocka_unit_test(a_split_run_equals_a_local_one),
+		cmocka_unit_test(our_bytes_are_the_kernels),
+		cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),
+		cmocka_unit_test(a_steady_step_allocates_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -51,9 +51,9 @@ static void arguments_of_silent_lines_are_not_evaluated(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(areas_take_their_own_levels),
-	        cmocka_unit_test(wrong_specs_name_what_is_wrong),
-	        cmocka_unit_test(arguments_of_silent_lines_are_not_evaluated),
+		cmocka_unit_test(areas_take_their_own_levels),
+		cmocka_unit_test(wrong_specs_name_what_is_wrong),
+		cmocka_unit_test(arguments_of_silent_lines_are_not_evaluated),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -77,10 +77,10 @@ static void peak_memory_grows_with_what_is_touched(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(every_allocation_is_counted),
-	        cmocka_unit_test(products_that_overflow_are_refused),
-	        cmocka_unit_test(the_armed_allocation_fails_once),
-	        cmocka_unit_test(peak_memory_grows_with_what_is_touched),
+		cmocka_unit_test(every_allocation_is_counted),
+		cmocka_unit_test(products_that_overflow_are_refused),
+		cmocka_unit_test(the_armed_allocation_fails_once),
+		cmocka_unit_test(peak_memory_grows_with_what_is_touched),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

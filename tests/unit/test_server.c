@@ -184,7 +184,7 @@ static void expect_error(struct client *c, const char *part)
 		fail_msg("the server hung up without a reason; expected one with '%s'", part);
 	if (m->body_case != GPSPLIT__CONTROL__BODY_ERROR || !strstr(m->error->text, part))
 		fail_msg("got %s '%s', expected an error with '%s'", gp_control_name(m),
-		         m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "", part);
+			 m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "", part);
 	gpsplit__control__free_unpacked(m, NULL);
 	assert_null(get_control(c)); /* and nothing after it */
 }
@@ -214,20 +214,20 @@ static void until_ready(struct client *c, const struct fixture *f)
 
 /* A whole frame in one segment, of `len` payload bytes (at most a segment). */
 static void put_frame(struct client *c, enum gp_frame_type type, uint64_t step, uint32_t chunk, uint32_t len,
-                      bool good_sum)
+		      bool good_sum)
 {
 	uint8_t *bytes = gp_calloc(GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES + len, 1);
 	uint8_t *payload = bytes + GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES;
 	struct gp_record_head r = {.kind = GP_RECORD_SEGMENT,
-	                           .klass = (uint8_t)gp_frame_class(type),
-	                           .flags = GP_SEGMENT_FIRST | GP_SEGMENT_LAST,
-	                           .len = GP_FRAME_HEADER_BYTES + len};
+				   .klass = (uint8_t)gp_frame_class(type),
+				   .flags = GP_SEGMENT_FIRST | GP_SEGMENT_LAST,
+				   .len = GP_FRAME_HEADER_BYTES + len};
 	struct gp_frame_head h = {.type = (uint8_t)type,
-	                          .chunk = chunk,
-	                          .session = c->session,
-	                          .step = step,
-	                          .payload_len = len,
-	                          .checksum = gp_frame_checksum(payload, len) ^ !good_sum};
+				  .chunk = chunk,
+				  .session = c->session,
+				  .step = step,
+				  .payload_len = len,
+				  .checksum = gp_frame_checksum(payload, len) ^ !good_sum};
 	gp_record_head_write(&r, bytes);
 	gp_frame_head_write(&h, bytes + GP_RECORD_HEADER_BYTES);
 	put(c, bytes, GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES + len);
@@ -358,9 +358,9 @@ static void an_open_that_cannot_be_is_refused_with_the_reason(void **state)
 		void (*spoil)(Gpsplit__Open *);
 		const char *part;
 	} cases[] = {
-	        {spoil_window, "window is 1000"}, {spoil_chunks, "chunks is 0"},     {spoil_codec, "bits"},
-	        {spoil_samples, "MiB"},           {spoil_weights, "3 weights"},      {spoil_optimizer, ""},
-	        {spoil_graph_input, ""},          {spoil_graph_channels, ""},        {spoil_graph_edge, ""},
+		{spoil_window, "window is 1000"}, {spoil_chunks, "chunks is 0"}, {spoil_codec, "bits"},
+		{spoil_samples, "MiB"},           {spoil_weights, "3 weights"},  {spoil_optimizer, ""},
+		{spoil_graph_input, ""},          {spoil_graph_channels, ""},    {spoil_graph_edge, ""},
 	};
 	struct fixture *f = *state;
 	uint64_t resident = gp_mem_peak_rss_bytes();
@@ -385,9 +385,9 @@ static void frames_out_of_place_are_refused(void **state)
 		uint32_t chunk;
 		const char *part;
 	} cases[] = {
-	        {GP_FRAME_ACT_UP, 1, 0, "step 1"},          {GP_FRAME_ACT_UP, 0, 1, "chunk 1 is not expected"},
-	        {GP_FRAME_GRAD_UP, 0, 0, "not expected"},   {GP_FRAME_ACT_DOWN, 0, 0, "must not send"},
-	        {GP_FRAME_PARAM_UP, 0, 0, "not expected"},  {GP_FRAME_ACT_UP, 0, UINT32_MAX, "not expected"},
+		{GP_FRAME_ACT_UP, 1, 0, "step 1"},         {GP_FRAME_ACT_UP, 0, 1, "chunk 1 is not expected"},
+		{GP_FRAME_GRAD_UP, 0, 0, "not expected"},  {GP_FRAME_ACT_DOWN, 0, 0, "must not send"},
+		{GP_FRAME_PARAM_UP, 0, 0, "not expected"}, {GP_FRAME_ACT_UP, 0, UINT32_MAX, "not expected"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct client c;
@@ -435,13 +435,13 @@ static void sessions_over_the_limit_are_told_to_come_back(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test_setup_teardown(garbage_and_silence_end_only_their_own_connection, setup, teardown),
-	        cmocka_unit_test_setup_teardown(a_wrong_version_is_told_so, setup, teardown),
-	        cmocka_unit_test_setup_teardown(messages_out_of_order_are_refused, setup, teardown),
-	        cmocka_unit_test_setup_teardown(an_open_that_cannot_be_is_refused_with_the_reason, setup, teardown),
-	        cmocka_unit_test_setup_teardown(frames_out_of_place_are_refused, setup, teardown),
-	        cmocka_unit_test_setup_teardown(a_commit_before_its_chunks_is_refused, setup, teardown),
-	        cmocka_unit_test_setup_teardown(sessions_over_the_limit_are_told_to_come_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(garbage_and_silence_end_only_their_own_connection, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_wrong_version_is_told_so, setup, teardown),
+		cmocka_unit_test_setup_teardown(messages_out_of_order_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(an_open_that_cannot_be_is_refused_with_the_reason, setup, teardown),
+		cmocka_unit_test_setup_teardown(frames_out_of_place_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_commit_before_its_chunks_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(sessions_over_the_limit_are_told_to_come_back, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

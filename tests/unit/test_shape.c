@@ -57,9 +57,9 @@ static void batch_goes_in_front_and_text_reads_well(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(counts_within_the_limit_are_exact),
-	        cmocka_unit_test(zero_negative_and_overflowing_dimensions_are_refused),
-	        cmocka_unit_test(batch_goes_in_front_and_text_reads_well),
+		cmocka_unit_test(counts_within_the_limit_are_exact),
+		cmocka_unit_test(zero_negative_and_overflowing_dimensions_are_refused),
+		cmocka_unit_test(batch_goes_in_front_and_text_reads_well),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,9 +130,9 @@ static void a_frame_with_the_channel_is_not_overwritten(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_tensor_comes_back_as_it_was),
-	        cmocka_unit_test(damage_on_the_way_is_found),
-	        cmocka_unit_test(a_frame_with_the_channel_is_not_overwritten),
+		cmocka_unit_test(a_tensor_comes_back_as_it_was),
+		cmocka_unit_test(damage_on_the_way_is_found),
+		cmocka_unit_test(a_frame_with_the_channel_is_not_overwritten),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,8 +75,8 @@ static void fixture_deinit(struct fixture *f)
 static void submit(struct fixture *f, int lane, int number, int priority, unsigned nap_us)
 {
 	struct job *j = &f->job[lane][number];
-	*j = (struct job){.task = {.run = job_run, .done = job_done}, .f = f, .lane = lane, .number = number,
-	                  .nap_us = nap_us};
+	*j = (struct job){
+		.task = {.run = job_run, .done = job_done}, .f = f, .lane = lane, .number = number, .nap_us = nap_us};
 	j->task.arg = j;
 	gp_worker_submit(&f->lane[lane], &j->task, priority);
 }
@@ -141,9 +141,9 @@ static void a_greedy_lane_does_not_starve_another(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-	        cmocka_unit_test(a_lane_runs_in_order_and_never_twice_at_once),
-	        cmocka_unit_test(urgent_tasks_overtake_waiting_ones),
-	        cmocka_unit_test(a_greedy_lane_does_not_starve_another),
+		cmocka_unit_test(a_lane_runs_in_order_and_never_twice_at_once),
+		cmocka_unit_test(urgent_tasks_overtake_waiting_ones),
+		cmocka_unit_test(a_greedy_lane_does_not_starve_another),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
