@@ -248,6 +248,7 @@ def write(path):
     with open(path, "wb") as f:
         f.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
     print(f"{path}: {len(tensors)} tensors, {offset} bytes")
+    tensors.clear()
 
 
 if __name__ == "__main__":
