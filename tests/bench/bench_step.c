@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "common/models.h"
 #include "common/rng.h"
+#include "common/threads.h"
 
 #define MAX_STEPS 1000
 
@@ -108,6 +109,7 @@ int main(int argc, char **argv)
 	struct gp_device *dev = NULL;
 	struct gp_graph *g = NULL;
 	struct bench b = {0};
+	gp_threads_prepare(argv);
 	if (argc < 6) {
 		fprintf(stderr, "usage: bench_step MODEL HxWxC BATCH CHUNKS THREADS [STEPS]\n");
 		return 2;

@@ -92,14 +92,15 @@ def mobilenetv2():
 
 def cnn(width=8):
     nn = torch.nn
-    layers, channels = [], 1
-    for i in range(3):
-        out = width << i
-        layers.append(nn.Sequential(nn.Conv2d(channels, out, 3, padding=1, bias=False), nn.BatchNorm2d(out),
-                                    nn.ReLU(), nn.MaxPool2d(2)))
-        channels = out
+    stages, channels = [], 1
+    for multiples in ((1,), (1, 2), (2, 4)):
+        layers = []
+        for m in multiples:
+            layers += [nn.Conv2d(channels, m * width, 3, padding=1, bias=False), nn.BatchNorm2d(m * width), nn.ReLU()]
+            channels = m * width
+        stages.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
     model = nn.Sequential()
-    model.add_module("features", nn.Sequential(*layers))
+    model.add_module("features", nn.Sequential(*stages))
     model.add_module("flatten", nn.Flatten())
     model.add_module("classifier", nn.Linear(channels * 9, 10))
 

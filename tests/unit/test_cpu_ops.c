@@ -16,6 +16,7 @@
 #include "common/device.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "common/threads.h"
 #include "kernels/cpu/simd.h"
 
 #define TOLERANCE 1e-5 /* relative L2 */
@@ -602,8 +603,10 @@ static int close_dump(void **state)
 	return 0;
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argc;
+	gp_threads_prepare(argv); /* else waiting threads take the cores other tests run on */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(convolution_agrees_with_pytorch),
 		cmocka_unit_test(transposed_convolution_agrees_with_pytorch),

@@ -18,6 +18,7 @@
 #include "common/models.h"
 #include "common/rng.h"
 #include "common/safetensors.h"
+#include "common/threads.h"
 
 #define SEED            11
 #define BATCH           4
@@ -201,8 +202,10 @@ static void cnn_trains_as_in_pytorch(void **state)
 		run_model("cnn:width=8", "tests/golden/ops/steps_cnn.safetensors", threads);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+	(void)argc;
+	gp_threads_prepare(argv); /* else waiting threads take the cores other tests run on */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mobilenetv2_trains_as_in_pytorch),
 		cmocka_unit_test(cnn_trains_as_in_pytorch),
