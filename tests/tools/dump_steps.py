@@ -93,20 +93,20 @@ def mobilenetv2():
 def cnn(width=8):
     nn = torch.nn
     stages, channels = [], 1
-    for multiples in ((1,), (1, 2), (2, 4)):
+    for multiples, last in (((1,), nn.MaxPool2d(2)), ((1, 2), nn.MaxPool2d(2)), ((2, 4), nn.AdaptiveAvgPool2d(1))):
         layers = []
         for m in multiples:
             layers += [nn.Conv2d(channels, m * width, 3, padding=1, bias=False), nn.BatchNorm2d(m * width), nn.ReLU()]
             channels = m * width
-        stages.append(nn.Sequential(*layers, nn.MaxPool2d(2)))
+        stages.append(nn.Sequential(*layers, last))
     model = nn.Sequential()
     model.add_module("features", nn.Sequential(*stages))
     model.add_module("flatten", nn.Flatten())
-    model.add_module("classifier", nn.Linear(channels * 9, 10))
+    model.add_module("classifier", nn.Linear(channels, 10))
 
     def kind(name, p):
         if p.dim() > 1 or name == "classifier.bias":
-            return "uniform", 1.0 / math.sqrt(p[0].numel() if p.dim() > 1 else channels * 9)
+            return "uniform", 1.0 / math.sqrt(p[0].numel() if p.dim() > 1 else channels)
         return ("ones", 0) if name.endswith("weight") else ("zeros", 0)
 
     start(model, kind)
