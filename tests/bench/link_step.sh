@@ -50,7 +50,7 @@ parse_options() {
 
 train() { # FLAG...
 	"$build/gpclient" train --model "$model" --data "synthetic:shape=$shape,classes=10" --batch "$batch" \
-		--chunks "$chunks" --steps "$steps" --lr 0.01 --threads "$threads" --seed 1 --json "$@"
+		--chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 --threads "$threads" --seed 1 --json "$@"
 }
 
 run_split() {
@@ -65,10 +65,10 @@ run_split() {
 split() { json_get "$work/split.json" "$1"; }
 link() { json_get "$work/link.json" "$1"; }
 
-# Training frames only: parameters and evaluation cross the link, too, but not in a step.
+# Frames of training steps, with their headers; parameters cross the link, too, but not in a step.
 step_bytes() { # up|down
-	awk -v act="$(split "act_$1.wire_bytes")" -v grad="$(split "grad_$1.wire_bytes")" -v steps="$steps" \
-		'BEGIN { printf "%.0f\n", (act + grad) / steps }'
+	awk -v act="$(split "act_$1.wire_bytes_per_batch")" -v grad="$(split "grad_$1.wire_bytes_per_batch")" \
+		'BEGIN { printf "%.0f\n", act + grad }'
 }
 
 verdict() { # TEXT CONDITION-OF-AWK NAME=NUMBER...
