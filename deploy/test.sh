@@ -11,7 +11,7 @@ set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 . deploy/deps.sh
 
-readonly threaded='^test_.*(conn|channel|session|sched|loader|worker|server|client|transfer|local)'
+readonly threaded='^test_.*(conn|channel|session|sched|loader|worker|server|client|transfer|engine)'
 passed=0 failed=0 skipped=0
 
 usage() {
