@@ -4,8 +4,9 @@
 # test.sh: installs what building and testing need (Debian; root or sudo),
 # builds, and runs all tests: everything under the dev preset, unit tests and
 # fuzz seeds under AddressSanitizer and UndefinedBehaviorSanitizer, the threaded
-# modules under ThreadSanitizer. Only what a preset runs is built for it. The
-# last line is "N passed, N failed"; the exit status is 0 when none failed.
+# modules under ThreadSanitizer. The sanitizer presets build only what they run;
+# of the release preset the two programs are built, for the compiler's warnings.
+# The last line is "N passed, N failed"; the exit status is 0 when none failed.
 
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -18,8 +19,8 @@ usage() {
 	cat <<-END
 	usage: deploy/test.sh [PRESET]...
 
-	Installs missing packages, builds and runs all tests of the presets: dev, asan, tsan
-	(default: all three).
+	Installs missing packages, builds and runs the tests of the presets: release (builds
+	only), dev, asan, tsan (default: all four).
 	END
 }
 
@@ -41,6 +42,7 @@ targets() { # PRESET CTEST-ARGUMENT...
 	local preset=$1
 	shift
 	[ "$preset" = dev ] && echo all && return
+	[ "$preset" = release ] && printf '%s\n' gpclient gpserverd && return
 	ctest --preset "$preset" -N "$@" | sed -n 's/^ *Test *#[0-9]*: //p'
 }
 
@@ -72,6 +74,7 @@ run_preset() { # PRESET
 	mapfile -t to_build < <(targets "$preset" "${args[@]}")
 	[ ${#to_build[@]} -gt 0 ] || return 1
 	quietly "build/$preset/build.log" cmake --build --preset "$preset" -j"$(nproc)" --target "${to_build[@]}" || return 1
+	[ "$preset" = release ] && return
 	say "$preset: test"
 	ctest --preset "$preset" -j"$(nproc)" --output-junit "$junit" "${args[@]}"
 	[ -s "$junit" ] && add_results "$junit"
@@ -82,7 +85,7 @@ main() {
 	case ${1:-} in
 	-h | --help) usage && exit 0 ;;
 	esac
-	[ $# -gt 0 ] || set -- dev asan tsan
+	[ $# -gt 0 ] || set -- release dev asan tsan
 	install_missing "${build_packages[@]}" "${test_packages[@]}" || exit 1
 	for preset in "$@"; do
 		run_preset "$preset" && continue
