@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 . deploy/json.sh
 
 model=mobilenetv2:width=0.5,stem=cifar data=fashion-mnist cut=1:-1 codec=sortquant:bits=6,split=2
-batch=128 epochs=1 chunks=4 result='' extra=()
+batch=64 epochs=1 chunks=2 result='' extra=()
 server_pid='' client_pid='' work=''
 
 usage() {
@@ -94,11 +94,11 @@ start_server() {
 }
 
 # In the background, so that an interrupt is served at once. One thread is enough for the client's few layers: more only
-# wait for cores that the server keeps busy.
+# wait for cores that the server keeps busy. Augmentation pays from the third epoch or so.
 train() {
 	build/release/gpclient train --server "127.0.0.1:$(cat "$work/port")" --model "$model" --data "$data" --cut "$cut" \
-		--codec "$codec" --batch "$batch" --chunks "$chunks" --epochs "$epochs" --optimizer sgd --lr 0.1 --momentum 0.9 \
-		--weight-decay 1e-4 --schedule cosine --seed 1 --threads 1 --json "${extra[@]}" >"$work/result.json" &
+		--codec "$codec" --batch "$batch" --chunks "$chunks" --epochs "$epochs" --no-augment --lr 0.05 \
+		--weight-decay 1e-4 --schedule cosine --threads 1 --json "${extra[@]}" >"$work/result.json" &
 	client_pid=$!
 	wait $client_pid
 	local status=$?
