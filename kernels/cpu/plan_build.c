@@ -26,13 +26,15 @@ static const struct cpu_op *const ops[GP_OP_COUNT] = {
 
 /* Room for one chunk of any value: keeps every later product of sizes far from overflow. */
 #define MAX_CHUNK_ELEMENTS ((uint64_t)1 << 36)
+#define MAX_SLOTS          4096
 
 static enum gp_status check_spec(const struct gp_plan_spec *spec, struct gp_err *err)
 {
 	const struct gp_graph *g = spec->graph;
-	if (spec->batch < 1 || spec->slots < 1)
-		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk and one slot (got %d and %d)",
-			spec->batch, spec->slots);
+	if (spec->batch < 1)
+		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk (got %d)", spec->batch);
+	if (spec->slots < 1 || spec->slots > MAX_SLOTS)
+		GP_FAIL(err, GP_INVALID, "%d chunks in flight; it must be 1..%d", spec->slots, MAX_SLOTS);
 	if (g->nodes < 2)
 		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
 	for (int i = 0; i < g->nodes; i++) {

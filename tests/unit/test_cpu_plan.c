@@ -433,6 +433,11 @@ static void plan_too_large_for_memory_is_refused_before_it_is_taken(void **state
 	OK(gp_device_open("cpu", 1, &dev, &err));
 	struct gp_plan_spec spec = {.graph = g, .batch = 1 << 10, .slots = 1};
 	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_NOMEM);
+	spec.batch = 0;
+	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_INVALID);
+	spec.batch = 1;
+	spec.slots = 1 << 30;
+	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_INVALID);
 	dev->ops->close(dev);
 	gp_graph_free(g);
 }
