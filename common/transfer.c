@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#include "common/log.h"
+
 static void run_encode(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
@@ -31,9 +33,24 @@ static void run_decode(struct gp_task *task)
 		gp_err_prefix(&task->err, "%s of chunk %u", gp_frame_type_name(t->direction->type), f->head.chunk);
 }
 
+/* Design section 6: a tensor with NaN or infinity travels raw; the log says so once per direction. */
+static void note_raw_fallback(struct gp_direction *d)
+{
+	struct gp_codec_stats stats;
+	if (d->raw_noted)
+		return;
+	gp_codec_get_stats(d->codec, &stats);
+	if (stats.raw_fallbacks == 0)
+		return;
+	d->raw_noted = true;
+	gp_log(codec, GP_LOG_WARN, "a tensor of %s is not finite (or too large for its codec): it travels raw, as will others",
+	       gp_frame_type_name(d->type));
+}
+
 static void encode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
+	note_raw_fallback(t->direction);
 	if (t->direction->account)
 		t->direction->account->stage_ns[GP_STAGE_ENCODE] += task->end_ns - task->start_ns;
 	t->done(t);

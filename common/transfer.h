@@ -43,6 +43,7 @@ struct gp_direction {
 	struct gp_lane lane;
 	int slots;
 	struct gp_transfer *slot;
+	bool raw_noted; /* the log has told of a tensor that travelled raw */
 	struct gp_kind_account *account; /* (optional) gets encode, decode and wait times */
 };
 
