@@ -94,7 +94,7 @@ start_server() {
 }
 
 # In the background, so that an interrupt is served at once. One thread is enough for the client's few layers: more only
-# wait for cores that the server keeps busy. Augmentation pays from the third epoch or so.
+# wait for cores that the server keeps busy. One epoch is too short for augmentation to pay.
 train() {
 	build/release/gpclient train --server "127.0.0.1:$(cat "$work/port")" --model "$model" --data "$data" --cut "$cut" \
 		--codec "$codec" --batch "$batch" --chunks "$chunks" --epochs "$epochs" --no-augment --lr 0.05 \

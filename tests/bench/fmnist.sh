@@ -18,7 +18,7 @@ accuracy() { # NAME QUICKSTART-OPTION...: trains, prints the validation accuracy
 	local name=$1
 	shift
 	deploy/quickstart.sh --result "$work/$name.json" "$@" >&2 || exit 1
-	json_get "$work/$name.json" val_acc
+	awk -v fraction="$(json_get "$work/$name.json" val_acc)" 'BEGIN { printf "%.2f\n", 100 * fraction }'
 }
 
 verdict() { # TEXT CONDITION-OF-AWK
