@@ -103,7 +103,8 @@ train() {
 	wait $client_pid
 	local status=$?
 	client_pid=
-	[ $status -eq 0 ] || { tail -5 "$work/server.log" >&2 && return 1; }
+	[ $status -eq 0 ] || kill -0 $server_pid 2>/dev/null || tail -5 "$work/server.log" >&2
+	return $status
 }
 
 # Sum of a figure over the four kinds of tensors.
@@ -142,7 +143,7 @@ main() {
 	say "starting gpserverd"
 	start_server || fail "gpserverd did not start"
 	say "training $model on $data, cut $cut, $codec"
-	train || fail "training failed"
+	train || exit # gpclient said why
 	stop "$server_pid"
 	server_pid=
 	report || fail "the closing figures are not complete"
