@@ -177,6 +177,7 @@ static void check_deadlines(struct gp_channel *ch)
 	const struct gp_channel_options *o = &ch->options;
 	const uint64_t now = gp_now_ns();
 	forgive_own_stall(ch, now);
+	gp_receiver_tick(ch, now);
 	if (ch->recv.paused)
 		ch->recv.last_ns = now;
 	if (ch->recv.state == RECV_PREFACE && passed(now, ch->opened_ns, o->preface_timeout_ms))

@@ -127,6 +127,7 @@ void gp_sender_take_pong(struct gp_channel *ch, const uint8_t pong[GP_PING_BYTES
 /* channel_recv.c */
 enum gp_status gp_receiver_init(struct gp_channel *ch, struct gp_err *err);
 void gp_receiver_deinit(struct gp_channel *ch);
+void gp_receiver_tick(struct gp_channel *ch, uint64_t now_ns);
 /* gp_conn_cbs.read */
 void gp_receiver_read(void *arg, const uint8_t *data, size_t len);
 /* True between records and frames: an end of the stream is orderly here. */

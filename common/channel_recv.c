@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define CONTROL_BYTES_AT_START 4096u
+#define HINT_NS_MAX            500000000ull
 
 static const char *const class_names[GP_CLASS_COUNT] = {"control", "urgent", "bulk", "parameter"};
 
@@ -294,6 +295,40 @@ static enum gp_status take(struct gp_channel *ch, struct gp_span *in, struct gp_
 	GP_FAIL(err, GP_INTERNAL, "receiver in state %d", (int)ch->recv.state);
 }
 
+/* Bytes until something can be done: the rest of a header, or of a message or segment and the header behind it. */
+static uint32_t bytes_needed(const struct receiver *r)
+{
+	const uint32_t have = (uint32_t)r->have;
+	switch (r->state) {
+	case RECV_PREFACE:
+		return GP_PREFACE_BYTES - have;
+	case RECV_RECORD_HEAD:
+		return GP_RECORD_HEADER_BYTES - have;
+	case RECV_CONTROL:
+		return r->record.len - have;
+	case RECV_HEARTBEAT:
+		return GP_PING_BYTES - have;
+	case RECV_FRAME_HEAD:
+		return GP_FRAME_HEADER_BYTES - have;
+	case RECV_PAYLOAD:
+		return r->record.flags & GP_SEGMENT_LAST ? r->left : r->left + GP_RECORD_HEADER_BYTES;
+	}
+	return 1;
+}
+
+static void hint(struct gp_channel *ch, uint32_t bytes)
+{
+	if (ch->conn && !ch->conn_closing && ch->conn->ops->read_hint)
+		ch->conn->ops->read_hint(ch->conn, bytes);
+}
+
+/* From the timer: on a slow link the bytes of a hint take long; the idle deadline has to see that some come. */
+void gp_receiver_tick(struct gp_channel *ch, uint64_t now_ns)
+{
+	if (now_ns - ch->recv.last_ns > HINT_NS_MAX)
+		hint(ch, 1);
+}
+
 void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 {
 	struct gp_channel *ch = arg;
@@ -313,6 +348,7 @@ void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 	else
 		d->active_bytes = active_bytes; /* they took an unknown time: see account.h */
 	d->last_ns = r->last_ns = r->now_ns;
+	hint(ch, gp_channel_deaf(ch) ? 1 : bytes_needed(r));
 }
 
 void gp_channel_set_control_max(struct gp_channel *ch, uint32_t bytes)

@@ -60,6 +60,9 @@ struct gp_conn_ops {
 	/* Outstanding writes get GP_CANCELED, then `closed` (may be NULL) runs once and the object is freed. No other
 	 * callback after this call. */
 	void (*close)(struct gp_conn *c, void (*closed)(void *arg), void *arg);
+	/* (optional) The owner can do nothing before so many more bytes are here: fewer wake-ups, never a longer wait for
+	 * what it needs. 1 = every byte counts. */
+	void (*read_hint)(struct gp_conn *c, uint32_t bytes);
 	/* (optional) NULL: no kernel figures. */
 	void (*figures)(struct gp_conn *c, struct gp_tcp_figures *out);
 };

@@ -14,6 +14,7 @@
 
 #include "common/fault.h"
 
+#define RCVLOWAT_MAX     (32 << 10)
 #define READ_BUF_BYTES   (256u << 10)
 /* What the kernel may hold unsent, however large its send buffer grows: an urgent frame waits behind no more. */
 #define UNSENT_BYTES_MAX (128u << 10)
@@ -172,6 +173,19 @@ static void tcp_close(struct gp_conn *conn, void (*closed)(void *arg), void *arg
 	uv_close((uv_handle_t *)&c->soon, on_handle_closed);
 }
 
+/* SO_RCVLOWAT: at 100 Mbit/s a read per packet costs half a core. The kernel wakes us for the end of the stream and
+ * when its buffer is full, whatever the mark. */
+static void tcp_read_hint(struct gp_conn *conn, uint32_t bytes)
+{
+	struct gp_tcp_conn *c = tcp_of(conn);
+	uv_os_fd_t fd;
+	int mark = bytes < RCVLOWAT_MAX ? (int)bytes : RCVLOWAT_MAX;
+	if (c->rcvlowat == (uint32_t)mark || uv_fileno((uv_handle_t *)&c->tcp, &fd) != 0)
+		return;
+	if (setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &mark, sizeof mark) == 0)
+		c->rcvlowat = (uint32_t)mark;
+}
+
 static void tcp_figures(struct gp_conn *conn, struct gp_tcp_figures *out)
 {
 	uv_os_fd_t fd;
@@ -188,6 +202,7 @@ static const struct gp_conn_ops tcp_ops = {
 	.shutdown = tcp_shutdown,
 	.unsent = tcp_unsent,
 	.close = tcp_close,
+	.read_hint = tcp_read_hint,
 	.figures = tcp_figures,
 };
 

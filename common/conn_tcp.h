@@ -16,6 +16,7 @@ struct gp_tcp_conn {
 	struct gp_conn_write *failed; /* their list */
 	uint8_t *read_buf;
 	int open_handles;
+	uint32_t rcvlowat; /* as set on the socket; 0 = never */
 	bool over, closing; /* over: `ended` ran */
 	void (*closed_cb)(void *arg);
 	void *closed_arg;

@@ -68,10 +68,15 @@ static void log_end(const struct gp_server_session *s, enum gp_status status, co
 {
 	double seconds = (double)(gp_now_ns() - s->began_ns) * 1e-9;
 	unsigned long long steps = s->body ? gp_body_steps(s->body) : 0;
+	const struct gp_kind_account *made = gp_channel_account(s->ch)->sent.kind;
+	double computed = (double)(made[GP_FRAME_ACT_DOWN].stage_ns[GP_STAGE_COMPUTE] +
+				   made[GP_FRAME_GRAD_DOWN].stage_ns[GP_STAGE_COMPUTE]) *
+			  1e-9;
 	enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
 	gp_log(session, level,
-	       "session %llu of %s ended after %.1f s and %llu steps: %s (%.0f MiB, process peak %.0f MiB)",
-	       (unsigned long long)s->id, s->peer, seconds, steps, text, (double)s->memory_bytes / 1048576,
+	       "session %llu of %s ended after %.1f s (%.1f s computing) and %llu steps: %s (%.0f MiB, process peak "
+	       "%.0f MiB)",
+	       (unsigned long long)s->id, s->peer, seconds, computed, steps, text, (double)s->memory_bytes / 1048576,
 	       (double)gp_mem_peak_rss_bytes() / 1048576);
 }
 

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/../.." || exit 1
 . deploy/json.sh
 
 build=build/release rate=100mbit model=mobilenetv2:stem=imagenet shape=3x224x224 cut=1:-1
-batch=64 chunks=8 steps=6 codec=raw threads=2 port=4400
+batch=64 chunks=8 steps=6 codec=raw threads=1 port=4400
 failures=0
 
 usage() {
