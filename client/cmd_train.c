@@ -10,6 +10,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/commands.h"
@@ -372,6 +373,9 @@ static enum gp_status check_save(const char *path, struct gp_err *err)
 	if (!path)
 		return GP_OK;
 	snprintf(folder, sizeof folder, "%s", path);
+	struct stat st;
+	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
+		GP_FAIL(err, GP_INVALID, "--save %s: there is something else than a file", path);
 	if (access(dirname(folder), W_OK | X_OK) != 0)
 		GP_FAIL(err, GP_INVALID, "--save %s: the folder cannot be written to: %s", path, strerror(errno));
 	return GP_OK;
@@ -496,7 +500,7 @@ static enum gp_status open_engine(struct job *j, struct gp_err *err)
 	int window = s->window > 0 ? (int)s->window : DEFAULT_WINDOW;
 	struct gp_engine_spec spec = {.graph = j->graph,
 				      .device = s->device,
-				      .threads = s->threads > 0 ? (int)s->threads : (int)sysconf(_SC_NPROCESSORS_ONLN),
+				      .threads = s->threads > 0 ? (int)s->threads : (int)uv_available_parallelism(),
 				      .batch = (int)s->batch,
 				      .chunks = (int)s->chunks,
 				      .window = window < s->chunks ? window : (int)s->chunks,
@@ -522,9 +526,8 @@ static enum gp_status prepare(struct job *j, struct gp_err *err)
 	GP_TRY(open_data(j, err));
 	GP_TRY(build_model(j, err));
 	GP_TRY(configure_optimizer(j, err));
-	if (j->set.log_json)
-		GP_TRY(gp_json_log_open(j->set.log_json, &j->log, err));
-	return open_engine(j, err);
+	GP_TRY(open_engine(j, err));
+	return j->set.log_json ? gp_json_log_open(j->set.log_json, &j->log, err) : GP_OK;
 }
 
 static void watch_signals(void)
@@ -535,7 +538,7 @@ static void watch_signals(void)
 	sigaction(SIGTERM, &action, NULL);
 }
 
-static void print_summary(const struct job *j, const struct gp_train_report *r)
+static void print_summary(const struct gp_train_report *r)
 {
 	const struct gp_account *t = &r->train_account;
 	uint64_t tensor = 0, payload = 0;
@@ -563,9 +566,6 @@ static void print_summary(const struct job *j, const struct gp_train_report *r)
 	if (r->figures.raw_fallbacks > 0)
 		fprintf(stderr, "%llu tensors were not finite and travelled raw\n",
 			(unsigned long long)r->figures.raw_fallbacks);
-	if (r->stopped)
-		fprintf(stderr, "stopped by a signal after %llu of %llu steps\n", (unsigned long long)r->steps,
-			(unsigned long long)j->total_steps);
 }
 
 static enum gp_status print_json(const struct gp_train_report *r, struct gp_err *err)
@@ -597,13 +597,18 @@ static enum gp_status run(struct job *j, struct gp_err *err)
 	watch_signals();
 	GP_TRY(gp_train(&spec, &report, err));
 	GP_TRY(gp_weights_sha256(j->weights, report.param_sha256, err));
-	print_summary(j, &report);
+	print_summary(&report);
 	if (j->set.save)
 		GP_TRY(gp_weights_save(j->weights, j->set.save, err));
 	if (j->log)
 		GP_TRY(gp_json_log_write(
 			j->log, json_pack("{s:s, s:o}", "event", "end", "report", gp_train_report_json(&report)), err));
-	return j->set.json ? print_json(&report, err) : GP_OK;
+	if (j->set.json)
+		GP_TRY(print_json(&report, err));
+	if (report.stopped)
+		GP_FAIL(err, GP_CANCELED, "stopped by a signal after %llu of %llu steps",
+			(unsigned long long)report.steps, (unsigned long long)j->total_steps);
+	return GP_OK;
 }
 
 static enum gp_status clean_up(struct job *j, enum gp_status status, struct gp_err *err)

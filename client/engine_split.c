@@ -291,6 +291,9 @@ static enum gp_status frame_begin(void *arg, const struct gp_frame_head *head, s
 		GP_FAIL(err, GP_PROTO, "a server must not send %s now", gp_frame_type_name(head->type));
 	}
 	struct gp_transfer *t = &e->dir[d].slot[slot];
+	if (head->codec != e->dir[d].codec_id)
+		GP_FAIL(err, GP_PROTO, "%s names codec %u, not the %u agreed on", gp_frame_type_name(head->type),
+			head->codec, e->dir[d].codec_id);
 	if (head->payload_len > t->frame.cap)
 		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need",
 			gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);
@@ -500,8 +503,6 @@ static bool busy(const struct split_engine *e)
 
 static void free_lanes(struct split_engine *e)
 {
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_cancel(&e->dir[d]);
 	while (busy(e))
 		uv_run(&e->loop, UV_RUN_ONCE);
 	for (int d = 0; d < DIRECTIONS; d++)
@@ -513,6 +514,8 @@ static void free_lanes(struct split_engine *e)
 static void split_free(struct gp_engine *base)
 {
 	struct split_engine *e = engine_of(base);
+	for (int d = 0; d < DIRECTIONS; d++)
+		gp_direction_cancel(&e->dir[d]);
 	if (e->session_open)
 		gp_client_session_close(&e->session);
 	free_lanes(e);
@@ -628,10 +631,9 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .window = spec->window,
 					  .chunks = spec->chunks,
 					  .eval_only = !spec->train,
-					  .codec = spec->codec,
+					  .codec = e->base.spec.codec,
 					  .connect_timeout_s = spec->connect_timeout_s,
 					  .idle_timeout_s = spec->idle_timeout_s};
-	e->open.codec = e->base.spec.codec;
 	GP_TRY(gp_client_session_open(&e->session, &e->loop, &e->open, &frames, e, err));
 	e->session_open = true;
 	account_directions(e);

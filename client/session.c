@@ -10,6 +10,7 @@
 #include "common/log.h"
 
 #define ARENA_SPILL_BYTES (1u << 20)
+#define DEADLINE_TICK_MS  250
 
 enum { STATE_CONNECT, STATE_PREFACE, STATE_WELCOME, STATE_READY, STATE_RUN, STATE_OVER };
 
@@ -21,10 +22,25 @@ void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, 
 	s->state = STATE_OVER;
 }
 
+/* PROTOCOL.md section 5.4: only while somebody waits for the server. */
+static void check_deadline(uv_timer_t *timer)
+{
+	struct gp_client_session *s = timer->data;
+	char text[192];
+	if (!s->waiting || (double)(gp_now_ns() - s->progress_ns) * 1e-9 < s->patience_s)
+		return;
+	snprintf(text, sizeof text, "server %s answers, but has made no progress for %g s", s->open->server,
+		 s->patience_s);
+	gp_client_session_fail(s, GP_TIMEOUT, text);
+}
+
 enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err)
 {
+	s->progress_ns = gp_now_ns();
+	s->waiting = true;
 	while (!*flag && s->status == GP_OK)
 		uv_run(s->loop, UV_RUN_ONCE);
+	s->waiting = false;
 	if (s->status == GP_OK)
 		return GP_OK;
 	*err = s->err;
@@ -118,6 +134,9 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,
 	       gp_text_sanitize(m->agent, agent, sizeof agent));
 	gp_channel_set_segment_bytes(s->ch, m->limits->segment_bytes);
+	s->step_timeout_s = m->limits->step_timeout_ms * 1e-3;
+	if (s->step_timeout_s > s->patience_s) /* building a plan may take longer than an answer to HELLO */
+		s->patience_s = s->step_timeout_s;
 	s->state = STATE_READY;
 	GP_TRY(send_open(s, err));
 	return send_weights(s, err);
@@ -129,13 +148,14 @@ static enum gp_status on_committed(struct gp_client_session *s, uint64_t step, s
 		GP_FAIL(err, GP_PROTO, "the server committed step %llu, which was not asked for",
 			(unsigned long long)step);
 	s->committed++;
+	s->all_committed = s->committed == s->commits_sent;
 	return GP_OK;
 }
 
 static enum gp_status on_params_done(struct gp_client_session *s, uint32_t count, struct gp_err *err)
 {
-	if (!s->fetch_into || s->param_down_next != s->body->params || count != (uint32_t)s->body->params)
-		GP_FAIL(err, GP_PROTO, "the server sent %d of %d parameters", s->param_down_next, s->body->params);
+	if (!s->fetch_into || s->params_arrived != s->body->params || count != (uint32_t)s->body->params)
+		GP_FAIL(err, GP_PROTO, "the server sent %d of %d parameters", s->params_arrived, s->body->params);
 	s->params_done = true;
 	return GP_OK;
 }
@@ -151,6 +171,8 @@ static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Contr
 	case GPSPLIT__CONTROL__BODY_READY:
 		if (s->state != STATE_READY)
 			break;
+		if (s->open->weights && s->params_sent < s->body->params)
+			GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", s->open->server);
 		s->server_memory_bytes = m->ready->memory_bytes;
 		s->state = STATE_RUN;
 		s->connected = true;
@@ -160,6 +182,7 @@ static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Contr
 	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:
 		return on_params_done(s, m->params_done->count, err);
 	case GPSPLIT__CONTROL__BODY_ERROR:
+		s->peer_gave_up = true;
 		GP_FAIL(err, m->error->code == GP_BUSY ? GP_BUSY : GP_PEER, "server %s: %s", s->open->server,
 			gp_text_sanitize(m->error->text, text, sizeof text));
 	case GPSPLIT__CONTROL__BODY_BYE:
@@ -205,6 +228,7 @@ static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp
 {
 	struct gp_client_session *s = arg;
 	const Gpsplit__Control *m;
+	s->progress_ns = gp_now_ns();
 	enum gp_status status = gp_control_unpack(&s->arena, bytes, &m, err);
 	if (status == GP_OK)
 		status = dispatch(s, m, err);
@@ -232,7 +256,9 @@ static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head 
 static enum gp_status channel_frame(void *arg, struct gp_frame *f, struct gp_err *err)
 {
 	struct gp_client_session *s = arg;
+	s->progress_ns = gp_now_ns();
 	enum gp_status status = f == &s->param_down ? gp_frame_verify(f, err) : s->frames->frame(s->arg, f, err);
+	s->params_arrived += f == &s->param_down && status == GP_OK;
 	if (status != GP_OK)
 		gp_client_session_fail(s, status, err->text);
 	return status;
@@ -241,7 +267,10 @@ static enum gp_status channel_frame(void *arg, struct gp_frame *f, struct gp_err
 static void channel_sent(void *arg, struct gp_frame *f)
 {
 	struct gp_client_session *s = arg;
-	if (f->head.type != GP_FRAME_PARAM_UP)
+	s->progress_ns = gp_now_ns();
+	if (f->head.type == GP_FRAME_PARAM_UP)
+		s->params_sent++;
+	else
 		s->frames->sent(s->arg, f);
 }
 
@@ -249,6 +278,7 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 {
 	struct gp_client_session *s = arg;
 	char text[128];
+	s->peer_gave_up = true; /* nobody is left to be told */
 	snprintf(text, sizeof text, "server %s closed the connection", s->open->server);
 	gp_client_session_fail(s, status == GP_OK ? GP_PEER : status, status == GP_OK ? text : err->text);
 }
@@ -306,13 +336,18 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 	s->body = open->body;
 	s->frames = frames;
 	s->arg = arg;
+	s->patience_s = open->connect_timeout_s;
 	GP_TRY(gp_control_arena_init(&s->arena, ARENA_SPILL_BYTES, err));
+	uv_timer_init(loop, &s->timer);
+	s->timer.data = s;
+	s->timer_open = true;
+	uv_timer_start(&s->timer, check_deadline, DEADLINE_TICK_MS, DEADLINE_TICK_MS);
 	enum gp_status status = connect_and_wait(s, err);
 	if (status != GP_OK) {
 		gp_client_session_close(s);
 		return status;
 	}
-	gp_free(s->param_up); /* READY: every frame has arrived over there */
+	gp_free(s->param_up); /* READY was only taken after the last one had left */
 	s->param_up = NULL;
 	return GP_OK;
 }
@@ -325,25 +360,26 @@ enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t st
 
 static enum gp_status wait_committed(struct gp_client_session *s, struct gp_err *err)
 {
-	while (s->committed < s->commits_sent && s->status == GP_OK)
-		uv_run(s->loop, UV_RUN_ONCE);
-	if (s->status != GP_OK) {
-		*err = s->err;
-		return s->status;
-	}
-	return GP_OK;
+	s->all_committed = s->committed == s->commits_sent;
+	return gp_client_session_wait(s, &s->all_committed, err);
 }
 
 enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_weights *w, struct gp_err *err)
 {
 	GP_TRY(wait_committed(s, err));
 	s->fetch_into = w;
-	s->param_down_next = 0;
+	s->param_down_next = s->params_arrived = 0;
 	s->params_done = false;
 	GP_TRY(gp_control_send_fetch_params(s->ch, err));
 	enum gp_status status = gp_client_session_wait(s, &s->params_done, err);
 	s->fetch_into = NULL;
 	return status;
+}
+
+static void timer_closed(uv_handle_t *h)
+{
+	struct gp_client_session *s = h->data;
+	s->timer_open = false;
 }
 
 static void channel_closed(void *arg)
@@ -360,11 +396,17 @@ void gp_client_session_close(struct gp_client_session *s)
 	if (s->ch) {
 		if (s->status == GP_OK)
 			gp_control_send_bye(s->ch, &ignored);
+		else if (!s->peer_gave_up)
+			gp_control_send_error(s->ch, s->status, s->err.text, 0, &ignored);
 		gp_channel_close(s->ch, true, channel_closed, s);
 		while (!s->closed)
 			uv_run(s->loop, UV_RUN_ONCE);
 		s->ch = NULL;
 	}
+	if (s->timer_open)
+		uv_close((uv_handle_t *)&s->timer, timer_closed);
+	while (s->timer_open)
+		uv_run(s->loop, UV_RUN_ONCE);
 	gp_free(s->param_up);
 	s->param_up = NULL;
 	gp_control_arena_deinit(&s->arena);

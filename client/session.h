@@ -51,18 +51,25 @@ struct gp_client_session {
 	const struct gp_client_open *open;
 	struct gp_control_arena arena;
 	int state, window_limit;
-	bool connected, connecting, params_done, closed;
+	bool connected, connecting, params_done, all_committed, waiting, closed, timer_open, peer_gave_up;
+	uv_timer_t timer;
+	uint64_t progress_ns;  /* when the server last did something, heartbeats aside */
+	double patience_s;     /* so long may it do nothing while we wait */
+	double step_timeout_s; /* from WELCOME */
 	struct gp_frame *param_up;
 	struct gp_weights *fetch_into;
 	struct gp_frame param_down;
 	const struct gp_graph *body;
-	int param_down_next;
+	int params_sent, param_down_next, params_arrived;
 };
 
 /* Returns when the server is READY. On failure nothing is left open. `s` and what `open` points to must stay. */
 enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *loop, const struct gp_client_open *open,
 				      const struct gp_client_frames *frames, void *arg, struct gp_err *err);
-/* Runs the loop until *flag or the session fails (its error comes back). */
+/*
+ * Runs the loop until *flag or the session fails (its error comes back): when the server sends nothing but heartbeats for
+ * the step timeout that it named, too.
+ */
 enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);

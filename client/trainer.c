@@ -14,17 +14,24 @@
 
 #define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
 
+#define STEP_TIMES_MAX (1u << 20) /* the newest ones make the median */
+
 struct run {
 	const struct gp_trainer_spec *spec;
 	struct gp_progress progress;
 	struct gp_train_report *report;
-	float *step_s; /* one per step */
+	float *step_s; /* a ring of kept_steps(total_steps) */
 	uint64_t step;
 	struct gp_step_result epoch;     /* sums over the epoch under way */
 	struct gp_step_result last;      /* the newest finished or unfinished epoch */
 	struct gp_engine_figures before; /* at the start of the step under way */
 	uint64_t begin_ns, eval_ns;
 };
+
+static uint64_t kept_steps(uint64_t steps)
+{
+	return steps < STEP_TIMES_MAX ? steps : STEP_TIMES_MAX;
+}
 
 static double mean(double sum, uint64_t n)
 {
@@ -88,6 +95,11 @@ static void note_eval(struct run *r, double seconds)
 
 /* JSON log. */
 
+static json_t *number_or_null(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
 static enum gp_status log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
 			       const struct gp_engine_figures *now, struct gp_err *err)
 {
@@ -109,8 +121,9 @@ static enum gp_status log_eval(struct run *r, double seconds, struct gp_err *err
 {
 	if (!r->spec->log)
 		return GP_OK;
-	json_t *line = json_pack("{s:s, s:I, s:f, s:f, s:f}", "event", "eval", "step", (json_int_t)r->step, "val_loss",
-				 r->report->val_loss, "val_acc", r->report->val_acc, "seconds", seconds);
+	json_t *line = json_pack("{s:s, s:I, s:o, s:o, s:f}", "event", "eval", "step", (json_int_t)r->step, "val_loss",
+				 number_or_null(r->report->val_loss), "val_acc", number_or_null(r->report->val_acc),
+				 "seconds", seconds);
 	return gp_json_log_write(r->spec->log, line, err);
 }
 
@@ -133,7 +146,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 		GP_FAIL(err, GP_INVALID, "the loss is not finite at step %llu: try a lower --lr or a --warmup",
 			(unsigned long long)r->step);
 	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
-	r->step_s[r->step++] = (float)seconds;
+	r->step_s[r->step++ % STEP_TIMES_MAX] = (float)seconds;
 	add_result(&r->epoch, &result);
 	r->last = r->epoch;
 	e->ops->figures(e, &now);
@@ -208,7 +221,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	report->loss = mean(r->last.loss_sum, r->last.samples);
 	report->train_acc = mean((double)r->last.correct, r->last.samples);
 	report->samples = r->step * (uint64_t)e->spec.batch;
-	report->time_per_batch_s = median(r->step_s, r->step);
+	report->time_per_batch_s = median(r->step_s, kept_steps(r->step));
 	return e->ops->get_weights(e, r->spec->weights, err);
 }
 
@@ -216,7 +229,7 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 {
 	struct run r = {.spec = spec, .report = out, .begin_ns = gp_now_ns()};
 	*out = (struct gp_train_report){.val_loss = NAN, .val_acc = NAN};
-	r.step_s = gp_calloc(spec->total_steps, sizeof *r.step_s);
+	r.step_s = gp_calloc(kept_steps(spec->total_steps), sizeof *r.step_s);
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
 	gp_progress_init(&r.progress, spec->progress ? stderr : NULL, PLAIN_PROGRESS_S);
@@ -240,11 +253,6 @@ static json_t *kind_json(const struct gp_kind_account *k, const struct gp_kind_a
 			 "frames", (json_int_t)k->frames, "tensor_bytes_per_batch", (double)train->tensor_bytes / n,
 			 "payload_bytes_per_batch", (double)train->payload_bytes / n, "wire_bytes_per_batch",
 			 (double)train->wire_bytes / n);
-}
-
-static json_t *number_or_null(double x)
-{
-	return isfinite(x) ? json_real(x) : json_null();
 }
 
 json_t *gp_train_report_json(const struct gp_train_report *r)

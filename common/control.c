@@ -26,9 +26,10 @@ static void *arena_alloc(void *arg, size_t size)
 		a->used += rounded;
 		return p;
 	}
-	if (rounded > a->spill_max - a->spilled)
-		return NULL;
-	struct gp_control_spill *s = gp_calloc(1, sizeof *s + rounded);
+	struct gp_control_spill *s = NULL;
+	if (rounded <= a->spill_max - a->spilled)
+		s = gp_calloc(1, sizeof *s + rounded);
+	a->refused = !s;
 	if (!s)
 		return NULL;
 	s->next = a->spill;
@@ -43,7 +44,7 @@ static void arena_free(void *arg, void *p)
 	(void)p; /* everything goes at the next reset */
 }
 
-static void arena_reset(struct gp_control_arena *a)
+void gp_control_arena_reset(struct gp_control_arena *a)
 {
 	while (a->spill) {
 		struct gp_control_spill *next = a->spill->next;
@@ -52,6 +53,7 @@ static void arena_reset(struct gp_control_arena *a)
 	}
 	a->spilled = 0;
 	a->used = 0;
+	a->refused = false;
 }
 
 enum gp_status gp_control_arena_init(struct gp_control_arena *a, size_t spill_max, struct gp_err *err)
@@ -67,7 +69,7 @@ enum gp_status gp_control_arena_init(struct gp_control_arena *a, size_t spill_ma
 
 void gp_control_arena_deinit(struct gp_control_arena *a)
 {
-	arena_reset(a);
+	gp_control_arena_reset(a);
 	gp_free_aligned(a->block);
 	a->block = NULL;
 }
@@ -75,8 +77,11 @@ void gp_control_arena_deinit(struct gp_control_arena *a)
 enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
 				 struct gp_err *err)
 {
-	arena_reset(a);
+	gp_control_arena_reset(a);
 	Gpsplit__Control *m = gpsplit__control__unpack(&a->allocator, bytes.len, bytes.data);
+	if (!m && a->refused)
+		GP_FAIL(err, GP_NOMEM, "a control message of %zu bytes takes more than the %zu bytes allowed",
+			bytes.len, a->spill_max);
 	if (!m)
 		GP_FAIL(err, GP_PROTO, "a control message of %zu bytes cannot be parsed", bytes.len);
 	if (m->body_case == GPSPLIT__CONTROL__BODY__NOT_SET)
@@ -196,7 +201,7 @@ const char *gp_text_sanitize(const char *text, char *out, size_t size)
 {
 	size_t n = 0;
 	for (; text && text[n] && n + 1 < size; n++)
-		out[n] = (unsigned char)text[n] < 0x20 || text[n] == 0x7f ? '?' : text[n];
+		out[n] = (unsigned char)text[n] < 0x20 || (unsigned char)text[n] >= 0x7f ? '?' : text[n];
 	out[n] = '\0';
 	return out;
 }

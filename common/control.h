@@ -19,13 +19,17 @@ struct gp_control_arena {
 	size_t used;
 	struct gp_control_spill *spill;
 	size_t spilled, spill_max;
+	bool refused; /* the message wanted more than spill_max, or memory was out */
 	ProtobufCAllocator allocator;
 };
 
 enum gp_status gp_control_arena_init(struct gp_control_arena *a, size_t spill_max, struct gp_err *err);
 void gp_control_arena_deinit(struct gp_control_arena *a);
 
-/* The message lives until the next unpack or deinit on this arena. GP_PROTO when it is not a Control with a body. */
+/* Gives back what the last message took beyond the fixed block. */
+void gp_control_arena_reset(struct gp_control_arena *a);
+
+/* The message lives until the next unpack, reset or deinit on this arena. GP_PROTO when it is not a Control with a body. */
 enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
 				 struct gp_err *err);
 /* Packs (small messages on the stack) and queues. */
@@ -41,7 +45,7 @@ enum gp_status gp_control_send_params_done(struct gp_channel *ch, uint32_t count
 enum gp_status gp_control_send_bye(struct gp_channel *ch, struct gp_err *err);
 
 const char *gp_control_name(const Gpsplit__Control *m); /* "commit" */
-/* A peer's text made safe to print: control characters replaced, at most size-1 bytes. Returns out. */
+/* A peer's text made safe to print: everything but printable ASCII replaced, at most size-1 bytes. Returns out. */
 const char *gp_text_sanitize(const char *text, char *out, size_t size);
 
 #endif

@@ -47,13 +47,13 @@ enum gp_status gp_schedule_check(const struct gp_schedule *s, struct gp_err *err
 		GP_FAIL(err, GP_USAGE, "--warmup (%lld steps) leaves none of %lld steps for the schedule",
 			(long long)s->warmup_steps, (long long)s->total_steps);
 	if (s->kind == GP_SCHEDULE_POLY && !(s->power > 0.0 && s->power <= 100.0))
-		GP_FAIL(err, GP_USAGE, "--power is %g; it must be above 0 and at most 100", s->power);
+		GP_FAIL(err, GP_USAGE, "--poly-power is %g; it must be above 0 and at most 100", s->power);
 	if (s->kind != GP_SCHEDULE_STEP)
 		return GP_OK;
 	if (s->every < 1)
-		GP_FAIL(err, GP_USAGE, "--every is %lld; a step schedule needs at least 1", (long long)s->every);
+		GP_FAIL(err, GP_USAGE, "--step-every is %lld; a step schedule needs at least 1", (long long)s->every);
 	if (!(s->gamma > 0.0 && s->gamma <= 1.0))
-		GP_FAIL(err, GP_USAGE, "--gamma is %g; it must be above 0 and at most 1", s->gamma);
+		GP_FAIL(err, GP_USAGE, "--step-gamma is %g; it must be above 0 and at most 1", s->gamma);
 	return GP_OK;
 }
 

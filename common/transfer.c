@@ -14,9 +14,13 @@ static void run_encode(struct gp_task *task)
 	struct gp_transfer *t = task->arg;
 	struct gp_frame *f = &t->frame;
 	size_t len = 0;
+	struct gp_codec_stats before, after;
+	gp_codec_get_stats(t->direction->codec, &before);
 	task->status = gp_codec_encode(t->direction->codec, t->tensor, t->draw, f->payload, f->cap, &len, &task->err);
 	if (task->status != GP_OK)
 		return;
+	gp_codec_get_stats(t->direction->codec, &after);
+	t->travelled_raw = after.raw_fallbacks > before.raw_fallbacks;
 	f->head.payload_len = len;
 	f->head.checksum = gp_frame_checksum(f->payload, len);
 }
@@ -34,23 +38,18 @@ static void run_decode(struct gp_task *task)
 }
 
 /* Design section 6: a tensor with NaN or infinity travels raw; the log says so once per direction. */
-static void note_raw_fallback(struct gp_direction *d)
+static void note_travelled_raw(struct gp_direction *d)
 {
-	struct gp_codec_stats stats;
-	if (d->raw_noted)
-		return;
-	gp_codec_get_stats(d->codec, &stats);
-	if (stats.raw_fallbacks == 0)
-		return;
-	d->raw_noted = true;
-	gp_log(codec, GP_LOG_WARN, "a tensor of %s is not finite (or too large for its codec): it travels raw, as will others",
-	       gp_frame_type_name(d->type));
+	if (d->raw_noted++ == 0)
+		gp_log(codec, GP_LOG_WARN, "a tensor of %s is not finite (or too large for its codec): it travels raw",
+		       gp_frame_type_name(d->type));
 }
 
 static void encode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
-	note_raw_fallback(t->direction);
+	if (t->travelled_raw)
+		note_travelled_raw(t->direction);
 	if (t->direction->account)
 		t->direction->account->stage_ns[GP_STAGE_ENCODE] += task->end_ns - task->start_ns;
 	t->done(t);
@@ -66,11 +65,21 @@ static void decode_done(struct gp_task *task)
 	t->done(t);
 }
 
+static enum gp_status check_frame_bytes(uint64_t bytes, struct gp_err *err)
+{
+	if (bytes > GP_FRAME_BYTES_MAX)
+		GP_FAIL(err, GP_INVALID,
+			"the tensor of one chunk needs a frame of %llu bytes, over the %llu possible; use more chunks",
+			(unsigned long long)bytes, (unsigned long long)GP_FRAME_BYTES_MAX);
+	return GP_OK;
+}
+
 enum gp_status gp_direction_estimate(const struct gp_codec_spec *spec, const struct gp_shape *shape, int slots,
 				     uint64_t *bytes, struct gp_err *err)
 {
 	uint64_t bound;
 	GP_TRY(gp_codec_bound_for(spec, shape, &bound, err));
+	GP_TRY(check_frame_bytes(bound, err));
 	if (!gp_mul_ok(bound, (uint64_t)slots, bytes))
 		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks overflow", slots);
 	return GP_OK;
@@ -79,6 +88,7 @@ enum gp_status gp_direction_estimate(const struct gp_codec_spec *spec, const str
 static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, struct gp_err *err)
 {
 	size_t cap = gp_codec_bound(d->codec);
+	GP_TRY(check_frame_bytes(cap, err));
 	d->slot = gp_calloc((size_t)slots, sizeof *d->slot);
 	if (!d->slot)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %d transfers", slots);
@@ -175,4 +185,5 @@ void gp_direction_cancel(struct gp_direction *d)
 {
 	for (int i = 0; i < d->slots; i++)
 		d->slot[i].waiting = false;
+	d->account = NULL; /* it goes with the channel, perhaps before the last task comes back */
 }

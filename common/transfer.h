@@ -29,7 +29,7 @@ struct gp_transfer {
 	struct gp_task task;
 	float *tensor;
 	uint64_t draw;
-	bool with_channel, waiting;
+	bool with_channel, waiting, travelled_raw;
 	/* Loop thread; the status is in task.status. After encode the frame is ready to be sent. */
 	void (*done)(struct gp_transfer *t);
 	void *arg;
@@ -43,7 +43,7 @@ struct gp_direction {
 	struct gp_lane lane;
 	int slots;
 	struct gp_transfer *slot;
-	bool raw_noted; /* the log has told of a tensor that travelled raw */
+	uint64_t raw_noted;              /* tensors that travelled raw; the log tells of the first */
 	struct gp_kind_account *account; /* (optional) gets encode, decode and wait times */
 };
 
@@ -67,7 +67,7 @@ void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
 /* The channel's `sent` for a frame of a transfer. */
 void gp_transfer_sent(struct gp_transfer *t);
 
-/* Forgets an encode that waits for the channel: before tearing a session down. */
+/* Before tearing a session down: forgets encodes that wait for the channel, and the channel's account. */
 void gp_direction_cancel(struct gp_direction *d);
 
 static inline struct gp_transfer *gp_transfer_of(struct gp_frame *f)

@@ -193,6 +193,9 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 	GP_TRY(check_head(b, head, err));
 	uint32_t slot = head->chunk % (uint32_t)b->spec.window;
 	struct gp_transfer *t = &b->dir[head->type == GP_FRAME_ACT_UP ? ACT_UP : GRAD_UP].slot[slot];
+	if (head->codec != t->direction->codec_id)
+		GP_FAIL(err, GP_PROTO, "%s names codec %u, not the %u agreed on", gp_frame_type_name(head->type),
+			head->codec, t->direction->codec_id);
 	if (head->payload_len > t->frame.cap)
 		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need",
 			gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);

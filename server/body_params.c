@@ -95,7 +95,7 @@ static void param_set_done(struct gp_task *task)
 enum gp_status gp_body_param_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
 				   struct gp_err *err)
 {
-	if (b->params_begun >= b->spec.weights || head->chunk != b->params_begun)
+	if (b->params_begun >= b->spec.weights || head->chunk != b->params_begun || head->step != 0 || head->codec != 0)
 		GP_FAIL(err, GP_PROTO, "param_up of parameter %u is not expected (next is %u of %u)", head->chunk,
 			b->params_begun, b->spec.weights);
 	struct gp_frame *f = &b->param_in[head->chunk];

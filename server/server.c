@@ -6,16 +6,16 @@
 #include "server/server.h"
 
 #include <string.h>
-#include <unistd.h>
 
 #include "common/log.h"
 
 #define LISTEN_BACKLOG 128
 
+/* What this process may use: of the machine, or of its control group. */
 static uint64_t physical_memory_bytes(void)
 {
-	long pages = sysconf(_SC_PHYS_PAGES), size = sysconf(_SC_PAGE_SIZE);
-	return pages > 0 && size > 0 ? (uint64_t)pages * (uint64_t)size : (uint64_t)4 << 30;
+	uint64_t total = uv_get_total_memory(), group = uv_get_constrained_memory();
+	return group > 0 && group < total ? group : total;
 }
 
 static void on_accepted(void *arg, struct gp_conn *conn)
@@ -52,7 +52,7 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 	srv->memory_limit_bytes = physical_memory_bytes() / 10 * 9;
 	srv->session_memory_bytes =
 		set->session_memory_bytes > 0 ? (uint64_t)set->session_memory_bytes : physical_memory_bytes() / 2;
-	int threads = set->threads > 0 ? (int)set->threads : (int)sysconf(_SC_NPROCESSORS_ONLN);
+	int threads = set->threads > 0 ? (int)set->threads : (int)uv_available_parallelism();
 	enum gp_status status = gp_device_open(set->device, threads, &srv->device, err);
 	if (status == GP_OK)
 		status = open_workers(srv, err);

@@ -4,7 +4,6 @@
  * and the order in which things are torn down. PROTOCOL.md section 5. What is
  * computed is in body.c. Loop thread. Test: tests/unit/test_server.c
  */
-#include <math.h>
 #include <string.h>
 
 #include "common/control.h"
@@ -168,7 +167,8 @@ static enum gp_status on_hello(struct gp_server_session *s, const Gpsplit__Hello
 	       gp_text_sanitize(hello->agent, agent, sizeof agent));
 	Gpsplit__Limits limits = GPSPLIT__LIMITS__INIT;
 	limits.memory_bytes = s->srv->session_memory_bytes;
-	limits.frame_bytes = s->srv->session_memory_bytes;
+	limits.frame_bytes =
+		s->srv->session_memory_bytes < GP_FRAME_BYTES_MAX ? s->srv->session_memory_bytes : GP_FRAME_BYTES_MAX;
 	limits.window = (uint32_t)s->srv->set.window;
 	limits.segment_bytes = GP_SEGMENT_BYTES_DEFAULT;
 	limits.step_timeout_ms = (uint32_t)(s->srv->set.step_timeout_s * 1000);
@@ -191,6 +191,13 @@ static enum gp_status check_range(const char *what, uint32_t value, uint32_t mos
 	return GP_OK;
 }
 
+/* What is a wrong flag to a user at a terminal is an invalid message here. */
+static enum gp_status refuse_open(struct gp_err *err, const char *what)
+{
+	err->code = GP_INVALID;
+	return gp_err_prefix(err, "open: %s", what);
+}
+
 static enum gp_status read_optimizer(const Gpsplit__Optimizer *m, struct gp_optim *o, struct gp_err *err)
 {
 	if (!m)
@@ -202,14 +209,16 @@ static enum gp_status read_optimizer(const Gpsplit__Optimizer *m, struct gp_opti
 			       .beta1 = m->beta1,
 			       .beta2 = m->beta2,
 			       .eps = m->eps};
-	return gp_optim_check(o, err);
+	return gp_optim_check(o, err) == GP_OK ? GP_OK : refuse_open(err, "optimizer");
 }
 
 static enum gp_status read_codecs(const Gpsplit__Open *m, struct gp_codec_spec codec[4], struct gp_err *err)
 {
+	static const char *const names[4] = {"codec_act_up", "codec_act_down", "codec_grad_up", "codec_grad_down"};
 	const char *text[4] = {m->codec_act_up, m->codec_act_down, m->codec_grad_up, m->codec_grad_down};
 	for (int i = 0; i < 4; i++)
-		GP_TRY(gp_codec_spec_parse(text[i], &codec[i], err));
+		if (gp_codec_spec_parse(text[i], &codec[i], err) != GP_OK)
+			return refuse_open(err, names[i]);
 	return GP_OK;
 }
 
@@ -326,6 +335,7 @@ static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp
 		status = dispatch(s, m, err);
 	if (status != GP_OK)
 		end_session(s, status, err->text);
+	gp_control_arena_reset(&s->arena); /* an OPEN is large, and nothing of it is needed any more */
 	return GP_OK;
 }
 
@@ -378,8 +388,11 @@ static void check_deadline(uv_timer_t *timer)
 	if (s->state < STATE_BUILD && waited > set->handshake_timeout_s) {
 		snprintf(text, sizeof text, "no handshake within %g s", set->handshake_timeout_s);
 		end_session(s, GP_TIMEOUT, text);
-	} else if (s->state == STATE_RUN && gp_body_in_step(s->body) && set->step_timeout_s > 0 &&
-		   waited > set->step_timeout_s && !gp_body_busy(s->body)) {
+	} else if (s->state == STATE_BUILD && waited > set->step_timeout_s && !gp_body_busy(s->body)) {
+		snprintf(text, sizeof text, "the weights did not arrive within %g s", set->step_timeout_s);
+		end_session(s, GP_TIMEOUT, text);
+	} else if (s->state == STATE_RUN && gp_body_in_step(s->body) && waited > set->step_timeout_s &&
+		   !gp_body_busy(s->body)) {
 		snprintf(text, sizeof text, "no progress within a step for %g s", set->step_timeout_s);
 		end_session(s, GP_TIMEOUT, text);
 	}

@@ -86,7 +86,7 @@ static void an_amplifying_message_meets_the_ceiling(void **state)
 	}
 	struct gp_span span = {bytes, (size_t)(p - bytes)};
 	assert_int_equal(gp_control_arena_init(&a, 1 << 20, &err), GP_OK);
-	assert_int_equal(gp_control_unpack(&a, span, &m, &err), GP_PROTO);
+	assert_int_equal(gp_control_unpack(&a, span, &m, &err), GP_NOMEM);
 	gp_control_arena_deinit(&a);
 	assert_int_equal(gp_control_arena_init(&a, 64 << 20, &err), GP_OK);
 	assert_int_equal(gp_control_unpack(&a, span, &m, &err), GP_OK);

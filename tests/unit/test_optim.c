@@ -114,11 +114,11 @@ static void schedule_check_names_the_flag_that_is_wrong(void **state)
 	s = (struct gp_schedule){.kind = GP_SCHEDULE_COSINE, .base_lr = 0.1, .final_lr = 0.2, .total_steps = 5};
 	expect_refusal(gp_schedule_check(&s, &err), "--final-lr");
 	s = (struct gp_schedule){.kind = GP_SCHEDULE_STEP, .base_lr = 0.1, .gamma = 0.5};
-	expect_refusal(gp_schedule_check(&s, &err), "--every");
+	expect_refusal(gp_schedule_check(&s, &err), "--step-every");
 	s = (struct gp_schedule){.kind = GP_SCHEDULE_STEP, .base_lr = 0.1, .gamma = 1.5, .every = 2};
-	expect_refusal(gp_schedule_check(&s, &err), "--gamma");
+	expect_refusal(gp_schedule_check(&s, &err), "--step-gamma");
 	s = (struct gp_schedule){.kind = GP_SCHEDULE_POLY, .base_lr = 0.1, .total_steps = 5};
-	expect_refusal(gp_schedule_check(&s, &err), "--power");
+	expect_refusal(gp_schedule_check(&s, &err), "--poly-power");
 }
 
 static void optim_check_names_the_flag_that_is_wrong(void **state)

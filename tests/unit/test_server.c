@@ -59,6 +59,7 @@ static int teardown(void **state)
 struct client {
 	int fd;
 	uint64_t session;
+	uint16_t codec; /* of the frames to come; 1 is raw */
 	uint8_t *body;
 	size_t body_cap;
 };
@@ -97,6 +98,7 @@ static void client_connect(struct client *c, const struct fixture *f)
 	c->fd = socket(AF_INET, SOCK_STREAM, 0);
 	setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
 	assert_int_equal(connect(c->fd, (struct sockaddr *)&a, sizeof a), 0);
+	c->codec = 1;
 	c->body_cap = 1 << 20;
 	c->body = gp_calloc(c->body_cap, 1);
 }
@@ -223,6 +225,7 @@ static void put_frame(struct client *c, enum gp_frame_type type, uint64_t step, 
 				   .flags = GP_SEGMENT_FIRST | GP_SEGMENT_LAST,
 				   .len = GP_FRAME_HEADER_BYTES + len};
 	struct gp_frame_head h = {.type = (uint8_t)type,
+				  .codec = c->codec,
 				  .chunk = chunk,
 				  .session = c->session,
 				  .step = step,
@@ -398,6 +401,11 @@ static void frames_out_of_place_are_refused(void **state)
 	}
 	struct client c;
 	until_ready(&c, f);
+	c.codec = 4;
+	put_frame(&c, GP_FRAME_ACT_UP, 0, 0, 64, true);
+	expect_error(&c, "codec 4");
+	client_close(&c);
+	until_ready(&c, f);
 	put_frame(&c, GP_FRAME_ACT_UP, 0, 0, 100, true); /* raw needs the whole tensor */
 	expect_error(&c, "act_up of chunk 0");
 	client_close(&c);
@@ -407,6 +415,25 @@ static void frames_out_of_place_are_refused(void **state)
 		expect_error(&c, "checksum");
 	}
 	client_close(&c);
+	still_serves(f);
+}
+
+/* The codec thread comes back to a session whose connection is gone already. */
+static void clients_that_vanish_while_their_chunks_are_computed_leave_nothing(void **state)
+{
+	struct fixture *f = *state;
+	uint32_t act = (uint32_t)(2 * gp_shape_elements(gp_graph_input_shape(f->body)) * sizeof(float));
+	assert_true(act < GP_SEGMENT_BYTES_MAX - GP_FRAME_HEADER_BYTES);
+	for (int i = 0; i < 20; i++) {
+		struct client c;
+		struct linger hard = {.l_onoff = 1, .l_linger = 0}; /* a reset: no wait for anything */
+		until_ready(&c, f);
+		put_frame(&c, GP_FRAME_ACT_UP, 0, 0, act, true);
+		put_frame(&c, GP_FRAME_ACT_UP, 0, 1, act, true);
+		usleep((useconds_t)(i % 10) * 500);
+		setsockopt(c.fd, SOL_SOCKET, SO_LINGER, &hard, sizeof hard);
+		client_close(&c);
+	}
 	still_serves(f);
 }
 
@@ -440,6 +467,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(messages_out_of_order_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_open_that_cannot_be_is_refused_with_the_reason, setup, teardown),
 		cmocka_unit_test_setup_teardown(frames_out_of_place_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(clients_that_vanish_while_their_chunks_are_computed_leave_nothing,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(a_commit_before_its_chunks_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(sessions_over_the_limit_are_told_to_come_back, setup, teardown),
 	};
