@@ -157,6 +157,8 @@ static struct text op_text(const struct gp_node *n)
 			snprintf(t.s + used, sizeof t.s - (size_t)used, " groups %d", c->groups);
 	} else if (n->op == GP_OP_AVG_POOL || n->op == GP_OP_MAX_POOL) {
 		snprintf(t.s + used, room, " %dx%d /%d", p->kernel_h, p->kernel_w, p->stride_h);
+	} else if (n->op == GP_OP_SHORTCUT_PAD) {
+		snprintf(t.s + used, room, " /%d", n->u.shortcut.stride);
 	}
 	return t;
 }

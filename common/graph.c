@@ -270,6 +270,14 @@ int gp_graph_dropout(struct gp_graph *g, const char *name, int in, float p, stru
 	return add_named(g, &n, name, err);
 }
 
+int gp_graph_shortcut_pad(struct gp_graph *g, const char *name, int in, int stride, int before, int after,
+			  struct gp_err *err)
+{
+	struct gp_node n = {.op = GP_OP_SHORTCUT_PAD, .in = {in, -1}};
+	n.u.shortcut = (struct gp_shortcut_attr){.stride = stride, .before = before, .after = after};
+	return add_named(g, &n, name, err);
+}
+
 enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err)
 {
 	bool used[GP_GRAPH_MAX_NODES] = {false};

@@ -40,6 +40,7 @@ enum gp_op {
 	GP_OP_LINEAR = 10,
 	GP_OP_FLATTEN = 11, /* (N,H,W,C) -> (N,C*H*W) in PyTorch's C,H,W order */
 	GP_OP_DROPOUT = 12,
+	GP_OP_SHORTCUT_PAD = 13, /* (H,W,C) -> (ceil(H/stride), ceil(W/stride), before + C + after) */
 	GP_OP_COUNT
 };
 
@@ -75,6 +76,16 @@ struct gp_dropout_attr {
 	float p;
 };
 
+/*
+ * A residual shortcut without parameters (He et al., "Deep Residual Learning
+ * for Image Recognition", section 3.3, option A): every stride-th row and
+ * column, from the first, between channels of zeros.
+ */
+struct gp_shortcut_attr {
+	int32_t stride;
+	int32_t before, after; /* channels of zeros */
+};
+
 struct gp_node {
 	enum gp_op op;
 	char name[GP_NAME_MAX]; /* state_dict prefix, "features.0.0"; unique; may be made up for ops without parameters */
@@ -86,6 +97,7 @@ struct gp_node {
 		struct gp_bn_attr bn;
 		struct gp_linear_attr linear;
 		struct gp_dropout_attr dropout;
+		struct gp_shortcut_attr shortcut;
 	} u;
 	struct gp_shape shape;  /* of one sample, without batch: (H,W,C), (S,F) or (F) */
 	int first_param, params; /* range in graph->param */
@@ -161,6 +173,8 @@ int gp_graph_pool(struct gp_graph *g, enum gp_op op, const char *name, int in, i
                   struct gp_err *err);
 int gp_graph_linear(struct gp_graph *g, const char *name, int in, int out_features, bool bias, struct gp_err *err);
 int gp_graph_dropout(struct gp_graph *g, const char *name, int in, float p, struct gp_err *err);
+int gp_graph_shortcut_pad(struct gp_graph *g, const char *name, int in, int stride, int before, int after,
+                          struct gp_err *err);
 
 /* Last check: at least one node beyond the input, every node but the last is used, sums filled in. */
 enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);

@@ -255,6 +255,20 @@ static enum gp_status infer_dropout(struct gp_node *n, const struct gp_shape *co
 	return infer_same(n, in, param, err);
 }
 
+static enum gp_status infer_shortcut_pad(struct gp_node *n, const struct gp_shape *const in[2], struct gp_param *param,
+					 struct gp_err *err)
+{
+	(void)param;
+	const struct gp_shortcut_attr *a = &n->u.shortcut;
+	GP_TRY(check_image(in[0], err));
+	GP_TRY(check_range("stride", a->stride, 1, MAX_WINDOW, err));
+	GP_TRY(check_range("zero channels before", a->before, 0, MAX_CHANNELS, err));
+	GP_TRY(check_range("zero channels after", a->after, 0, MAX_CHANNELS, err));
+	n->shape = shape3((in[0]->dim[0] - 1) / a->stride + 1, (in[0]->dim[1] - 1) / a->stride + 1,
+			  a->before + in[0]->dim[2] + a->after);
+	return GP_OK;
+}
+
 static const struct op_row {
 	const char *name;
 	int inputs;
@@ -273,6 +287,7 @@ static const struct op_row {
 	[GP_OP_LINEAR] = {"linear", 1, infer_linear},
 	[GP_OP_FLATTEN] = {"flatten", 1, infer_flatten},
 	[GP_OP_DROPOUT] = {"dropout", 1, infer_dropout},
+	[GP_OP_SHORTCUT_PAD] = {"shortcut_pad", 1, infer_shortcut_pad},
 };
 
 const char *gp_op_name(enum gp_op op)

@@ -58,6 +58,14 @@ static enum gp_status read_pool(const Gpsplit__Pool *m, struct gp_pool_attr *a, 
 	return GP_OK;
 }
 
+static enum gp_status read_shortcut(const Gpsplit__ShortcutPad *m, struct gp_shortcut_attr *a, struct gp_err *err)
+{
+	if (!m)
+		GP_FAIL(err, GP_INVALID, "a padded shortcut without its attributes");
+	*a = (struct gp_shortcut_attr){.stride = attr(m->stride), .before = attr(m->before), .after = attr(m->after)};
+	return GP_OK;
+}
+
 static enum gp_status read_attributes(const Gpsplit__Node *m, struct gp_node *n, struct gp_err *err)
 {
 	switch (n->op) {
@@ -81,6 +89,8 @@ static enum gp_status read_attributes(const Gpsplit__Node *m, struct gp_node *n,
 	case GP_OP_DROPOUT:
 		n->u.dropout.p = m->dropout_p;
 		return GP_OK;
+	case GP_OP_SHORTCUT_PAD:
+		return read_shortcut(m->shortcut_pad, &n->u.shortcut, err);
 	default:
 		return GP_OK;
 	}
@@ -176,6 +186,7 @@ struct message {
 			Gpsplit__Pool pool;
 			Gpsplit__BatchNorm bn;
 			Gpsplit__Linear linear;
+			Gpsplit__ShortcutPad shortcut;
 		} u;
 	} * node;
 	Gpsplit__Node **node_list;
@@ -215,6 +226,14 @@ static void write_pool(Gpsplit__Pool *m, const struct gp_pool_attr *a)
 	m->count_include_pad = a->count_include_pad;
 }
 
+static void write_shortcut(Gpsplit__ShortcutPad *m, const struct gp_shortcut_attr *a)
+{
+	gpsplit__shortcut_pad__init(m);
+	m->stride = (uint32_t)a->stride;
+	m->before = (uint32_t)a->before;
+	m->after = (uint32_t)a->after;
+}
+
 static void write_attributes(struct node_message *m, const struct gp_node *n)
 {
 	switch (n->op) {
@@ -242,6 +261,10 @@ static void write_attributes(struct node_message *m, const struct gp_node *n)
 		break;
 	case GP_OP_DROPOUT:
 		m->node.dropout_p = n->u.dropout.p;
+		break;
+	case GP_OP_SHORTCUT_PAD:
+		write_shortcut(&m->u.shortcut, &n->u.shortcut);
+		m->node.shortcut_pad = &m->u.shortcut;
 		break;
 	default:
 		break;

@@ -5,7 +5,10 @@
  * values of torchvision.models.mobilenet_v2.
  *
  * Blocks: features.0 (stem) ... features.18, avgpool (global average pool and
- * flatten), classifier (dropout and linear).
+ * flatten), classifier (dropout and linear). With cuts=fine the ReLU6 that ends
+ * features.0 and that of features.18 are blocks of their own, features.0.act and
+ * features.18.act: then a cut can lie before an activation. (The blocks between
+ * end without one.)
  *
  * stem=imagenet is torchvision's network: total stride 32, for about 224x224.
  * stem=cifar is the usual adaptation to about 32x32: the first convolution and
@@ -27,7 +30,7 @@ enum { PAD_TORCH, PAD_SAME };
 
 struct settings {
 	double width, dropout, eps;
-	int stem, pad, classes;
+	int stem, pad, fine, classes;
 	struct gp_shape input;
 };
 
@@ -94,13 +97,31 @@ static int batch_norm(const struct build *b, const char *name, int in)
 	return gp_graph_batch_norm(b->g, name, in, (float)b->s->eps, 0.1f, b->err);
 }
 
-/* "PREFIX.0", "PREFIX.1", "PREFIX.2" */
-static int conv_bn_relu(const struct build *b, const char *prefix, int in, int out, int kernel, int stride, int groups)
+/* "PREFIX.0", "PREFIX.1" */
+static int conv_bn(const struct build *b, const char *prefix, int in, int out, int kernel, int stride, int groups)
 {
 	char name[GP_NAME_MAX];
 	int x = conv(b, gp_model_name(name, "%s.0", prefix), in, out, kernel, stride, groups);
-	x = batch_norm(b, gp_model_name(name, "%s.1", prefix), x);
-	return gp_graph_unary(b->g, GP_OP_RELU6, gp_model_name(name, "%s.2", prefix), x, b->err);
+	return batch_norm(b, gp_model_name(name, "%s.1", prefix), x);
+}
+
+static int relu6(const struct build *b, const char *prefix, int in)
+{
+	char name[GP_NAME_MAX];
+	return gp_graph_unary(b->g, GP_OP_RELU6, gp_model_name(name, "%s.2", prefix), in, b->err);
+}
+
+/* "PREFIX.0", "PREFIX.1", "PREFIX.2" */
+static int conv_bn_relu(const struct build *b, const char *prefix, int in, int out, int kernel, int stride, int groups)
+{
+	return relu6(b, prefix, conv_bn(b, prefix, in, out, kernel, stride, groups));
+}
+
+/* The same where it is a block, which cuts=fine divides. */
+static int conv_bn_relu_block(const struct build *b, const char *prefix, int in, int out, int kernel, int stride)
+{
+	int x = conv_bn(b, prefix, in, out, kernel, stride, 1);
+	return relu6(b, prefix, gp_model_begin_act(b->g, b->s->fine, prefix, x, b->err));
 }
 
 static int inverted_residual(const struct build *b, const char *prefix, int in, int out, int stride, int expand)
@@ -131,7 +152,7 @@ static enum gp_status add_features(const struct build *b, int *out)
 	double width = b->s->width;
 	int cifar = b->s->stem == STEM_CIFAR, index = 0;
 	GP_TRY(begin_features(b, index++, prefix));
-	int x = conv_bn_relu(b, prefix, 0, make_divisible(32 * width), 3, cifar ? 1 : 2, 1);
+	int x = conv_bn_relu_block(b, prefix, 0, make_divisible(32 * width), 3, cifar ? 1 : 2);
 	for (int t = 0; t < STAGES && x >= 0; t++) {
 		int stride = cifar && t == CIFAR_UNSTRIDED_STAGE ? 1 : stages[t].stride;
 		int channels = make_divisible(stages[t].channels * width);
@@ -144,7 +165,7 @@ static enum gp_status add_features(const struct build *b, int *out)
 		return b->err->code;
 	GP_TRY(begin_features(b, index, prefix));
 	/* The last layer never shrinks below 1280. */
-	*out = conv_bn_relu(b, prefix, x, make_divisible(1280 * fmax(1.0, width)), 1, 1, 1);
+	*out = conv_bn_relu_block(b, prefix, x, make_divisible(1280 * fmax(1.0, width)), 1, 1);
 	return *out < 0 ? b->err->code : GP_OK;
 }
 
@@ -174,6 +195,7 @@ static enum gp_status read_settings(struct gp_model_args *a, struct settings *s,
 	GP_TRY(gp_model_arg_real(a, "eps", 1e-8, 0.1, &s->eps, err));
 	GP_TRY(gp_model_arg_choice(a, "stem", "imagenet|cifar", &s->stem, err));
 	GP_TRY(gp_model_arg_choice(a, "pad", "torch|same", &s->pad, err));
+	GP_TRY(gp_model_arg_cuts(a, &s->fine, err));
 	bool cifar = s->stem == STEM_CIFAR;
 	GP_TRY(gp_model_arg_classes(a, cifar ? 10 : 1000, &s->classes, err));
 	int64_t side = cifar ? 32 : 224;

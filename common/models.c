@@ -11,14 +11,27 @@
 #include "common/models_internal.h"
 #include "common/options.h"
 
+#define RESNET_OPTIONS       "width=1.0,stem=imagenet|cifar,classes=N,cuts=blocks|fine"
+#define CIFAR_RESNET_OPTIONS "width=1.0,classes=N,cuts=blocks|fine"
+
 static const struct {
 	struct gp_model_info info;
 	gp_model_builder build;
 } models[] = {
 	{{"cnn", "five convolutions in three stages, for small images", "width=32,classes=N"}, gp_model_cnn},
 	{{"mobilenetv2", "MobileNetV2 with torchvision's parameter names",
-	  "width=1.0,stem=imagenet|cifar,classes=N,dropout=0.2,pad=torch|same,eps=1e-5"},
+	  "width=1.0,stem=imagenet|cifar,classes=N,dropout=0.2,pad=torch|same,eps=1e-5,cuts=blocks|fine"},
 	 gp_model_mobilenetv2},
+	{{"resnet18", "ResNet-18 with torchvision's parameter names", RESNET_OPTIONS}, gp_model_resnet},
+	{{"resnet34", "ResNet-34 with torchvision's parameter names", RESNET_OPTIONS}, gp_model_resnet},
+	{{"resnet20", "ResNet-20 for 32x32 images, shortcuts without parameters", CIFAR_RESNET_OPTIONS},
+	 gp_model_resnet},
+	{{"resnet32", "ResNet-32 for 32x32 images", CIFAR_RESNET_OPTIONS}, gp_model_resnet},
+	{{"resnet44", "ResNet-44 for 32x32 images", CIFAR_RESNET_OPTIONS}, gp_model_resnet},
+	{{"resnet56", "ResNet-56 for 32x32 images", CIFAR_RESNET_OPTIONS}, gp_model_resnet},
+	{{"vgg13", "VGG-13 with batch norm and torchvision's parameter names; hidden=0 for small images",
+	  "width=1.0,hidden=4096,classes=N,dropout=0.5,cuts=blocks|fine"},
+	 gp_model_vgg13},
 };
 
 #define MODELS ((int)(sizeof models / sizeof models[0]))
@@ -124,6 +137,12 @@ enum gp_status gp_model_arg_classes(struct gp_model_args *a, int fallback, int *
 	return gp_model_arg_int(a, "classes", 1, 1 << 20, value, err);
 }
 
+enum gp_status gp_model_arg_cuts(struct gp_model_args *a, int *fine, struct gp_err *err)
+{
+	*fine = 0;
+	return gp_model_arg_choice(a, "cuts", "blocks|fine", fine, err);
+}
+
 enum gp_status gp_model_arg_input(struct gp_model_args *a, struct gp_shape fallback, struct gp_shape *value,
 				  struct gp_err *err)
 {
@@ -151,6 +170,14 @@ const char *gp_model_name(char name[GP_NAME_MAX], const char *fmt, ...)
 	vsnprintf(name, GP_NAME_MAX, fmt, ap);
 	va_end(ap);
 	return name;
+}
+
+int gp_model_begin_act(struct gp_graph *g, bool fine, const char *block, int x, struct gp_err *err)
+{
+	char name[GP_NAME_MAX];
+	if (x < 0 || !fine)
+		return x;
+	return gp_graph_begin_block(g, gp_model_name(name, "%s.act", block), err) == GP_OK ? x : -1;
 }
 
 /* --- starting values -------------------------------------------------------------------------------------------- */

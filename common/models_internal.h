@@ -31,6 +31,8 @@ enum gp_status gp_model_arg_choice(struct gp_model_args *a, const char *key, con
                                    struct gp_err *err);
 /* "classes=", else the dataset's, else `fallback`. */
 enum gp_status gp_model_arg_classes(struct gp_model_args *a, int fallback, int *value, struct gp_err *err);
+/* "cuts=blocks|fine": whether activations that end a block are blocks of their own; see gp_model_begin_act. */
+enum gp_status gp_model_arg_cuts(struct gp_model_args *a, int *fine, struct gp_err *err);
 /* The dataset's input, else `fallback`; checked to be an image. */
 enum gp_status gp_model_arg_input(struct gp_model_args *a, struct gp_shape fallback, struct gp_shape *value,
                                   struct gp_err *err);
@@ -44,8 +46,18 @@ const char *gp_model_name(char name[GP_NAME_MAX], const char *fmt, ...) __attrib
 void gp_model_init_weight(struct gp_graph *g, int node, enum gp_init_kind kind, float scale);
 void gp_model_init_bias(struct gp_graph *g, int node, enum gp_init_kind kind, float scale);
 
+/*
+ * Call where node `x` ends a block of its own under cuts=fine, because what
+ * follows is an activation: with `fine`, begins block "BLOCK.act". Returns x,
+ * -1 after a failure.
+ */
+int gp_model_begin_act(struct gp_graph *g, bool fine, const char *block, int x, struct gp_err *err);
+
 typedef enum gp_status (*gp_model_builder)(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 enum gp_status gp_model_cnn(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 enum gp_status gp_model_mobilenetv2(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+/* resnet18, resnet34, resnet20, resnet32, resnet44, resnet56: by a->info->name. */
+enum gp_status gp_model_resnet(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+enum gp_status gp_model_vgg13(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 
 #endif

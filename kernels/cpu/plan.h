@@ -140,7 +140,7 @@ struct cpu_plan {
 /* One table, by enum gp_op (plan_build.c). */
 extern const struct cpu_op gp_cpu_conv, gp_cpu_conv_transpose, gp_cpu_batch_norm, gp_cpu_relu, gp_cpu_relu6,
 	gp_cpu_add_op, gp_cpu_avg_pool, gp_cpu_max_pool, gp_cpu_global_avg_pool, gp_cpu_linear, gp_cpu_flatten,
-	gp_cpu_dropout;
+	gp_cpu_dropout, gp_cpu_shortcut_pad;
 
 /* plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);

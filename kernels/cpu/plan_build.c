@@ -22,6 +22,7 @@ static const struct cpu_op *const ops[GP_OP_COUNT] = {
 	[GP_OP_LINEAR] = &gp_cpu_linear,
 	[GP_OP_FLATTEN] = &gp_cpu_flatten,
 	[GP_OP_DROPOUT] = &gp_cpu_dropout,
+	[GP_OP_SHORTCUT_PAD] = &gp_cpu_shortcut_pad,
 };
 
 /* Room for one chunk of any value: keeps every later product of sizes far from overflow. */

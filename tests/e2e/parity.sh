@@ -28,6 +28,8 @@ for threads in 1 2; do
 	done
 	same "mobilenetv2 cut 3:-3, $threads threads" $small 3:-3 4 $threads
 	same "cnn, $threads threads" cnn 1:-1 4 $threads
+	same "resnet20, $threads threads" resnet20:width=0.5 2:-2 4 $threads
+	same "mobilenetv2 cut before its activations, $threads threads" $small,cuts=fine 1:-3 4 $threads
 	stop_server
 done
 

@@ -11,7 +11,9 @@ torchvision. A file has three kinds of lines:
 import os
 import torch
 from torch import nn
-from torchvision.models import mobilenet_v2
+from torchvision.models import mobilenet_v2, resnet18, resnet34, vgg13_bn
+
+from cifar_resnet import CifarResNet
 
 
 def macs_of(model, sample):
@@ -61,6 +63,25 @@ class Cnn(nn.Module):
         return self.classifier(torch.flatten(self.features(x), 1))
 
 
+def resnet_cifar_stem(model):
+    model.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+    model.maxpool = nn.Identity()
+    return model
+
+
+def vgg13(positions, hidden, classes):
+    """positions: what the features of the given input have"""
+    model = vgg13_bn(init_weights=False, num_classes=classes)
+    model.avgpool = nn.Identity()
+    if hidden:
+        model.classifier[0] = nn.Linear(512 * positions, hidden)
+        model.classifier[3] = nn.Linear(hidden, hidden)
+        model.classifier[6] = nn.Linear(hidden, classes)
+    else:
+        model.classifier = nn.Linear(512 * positions, classes)
+    return model
+
+
 MODELS = {
     "mobilenetv2-1.0-224": ("mobilenetv2", (3, 224, 224), lambda: mobilenet_v2()),
     "mobilenetv2-0.5-224": ("mobilenetv2:width=0.5,classes=5", (3, 224, 224),
@@ -73,6 +94,16 @@ MODELS = {
                                 lambda: input_channels(cifar_stem(mobilenet_v2(width_mult=0.5, num_classes=10)), 1)),
     "cnn-32-fashion": ("cnn", (1, 28, 28), lambda: Cnn(32, 1, 10)),
     "cnn-8-cifar": ("cnn:width=8,classes=100", (3, 32, 32), lambda: Cnn(8, 3, 100)),
+    "resnet18-224": ("resnet18", (3, 224, 224), lambda: resnet18()),
+    "resnet34-75": ("resnet34:classes=37", (3, 75, 75), lambda: resnet34(num_classes=37)),
+    "resnet18-cifar": ("resnet18:stem=cifar,classes=100", (3, 32, 32),
+                       lambda: resnet_cifar_stem(resnet18(num_classes=100))),
+    "resnet20-cifar": ("resnet20", (3, 32, 32), lambda: CifarResNet(20)),
+    "resnet20-fashion": ("resnet20:width=0.5", (1, 28, 28), lambda: CifarResNet(20, 10, 1, 8)),
+    "resnet56-cifar": ("resnet56:classes=100", (3, 32, 32), lambda: CifarResNet(56, 100)),
+    "vgg13-224": ("vgg13", (3, 224, 224), lambda: vgg13_bn(init_weights=False)),
+    "vgg13-96": ("vgg13:hidden=300,classes=5", (3, 96, 96), lambda: vgg13(9, 300, 5)),
+    "vgg13-cifar": ("vgg13:hidden=0,classes=10", (3, 32, 32), lambda: vgg13(1, 0, 10)),
 }
 
 

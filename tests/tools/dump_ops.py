@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 
 CONV, CONV_T, BN, RELU, RELU6, ADD, AVG, MAX, GAVG, LINEAR, FLATTEN = range(1, 12)
+SHORTCUT = 13
 tensors = {}
 
 
@@ -130,6 +131,12 @@ def add_with_fan_out():
     record("add_fan_out", [ADD], torch.randn(2, 6, 5, 4), run, [("weight", weight)])
 
 
+def shortcut(name, shape, stride, before, after):
+    """He et al., option A"""
+    record("shortcut_" + name, [SHORTCUT, stride, before, after], torch.randn(*shape),
+           lambda x: F.pad(x[:, :, ::stride, ::stride], (0, 0, 0, 0, before, after)))
+
+
 def cross_entropy(name, n, k, scale):
     x = (torch.randn(n, k) * scale).requires_grad_(True)
     labels = torch.randint(0, k, (n,))
@@ -232,6 +239,11 @@ def main():
               [0.8, 1, 0.01, 0, 0, 0], lrs)
     optimizer("adam", 1, lambda p: adam(p, weight_decay=0.01), [0, 0, 0.01, 0.9, 0.999, 1e-8], lrs)
     optimizer("adamw", 2, lambda p: adamw(p, betas=(0.8, 0.99), weight_decay=0.1), [0, 0, 0.1, 0.8, 0.99, 1e-8], lrs)
+    shortcut("even", (2, 16, 8, 8), 2, 8, 8)
+    shortcut("odd", (3, 5, 7, 4), 2, 1, 2)
+    shortcut("stride3", (2, 3, 8, 7), 3, 0, 4)
+    shortcut("channels_only", (2, 6, 3, 3), 1, 3, 3)
+    shortcut("identity", (2, 6, 3, 3), 1, 0, 0)
     write(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/ops/ops.safetensors")
 
 

@@ -15,6 +15,7 @@ import numpy
 import torch
 import torchvision
 
+from cifar_resnet import CifarResNet
 from dump_ops import put, write
 
 SEED, STEPS, FIRST = 11, 3, 600
@@ -113,6 +114,34 @@ def cnn(width=8):
     return model
 
 
+def resnet18():
+    model = torchvision.models.resnet18(num_classes=10)
+
+    def kind(name, p):
+        if p.dim() == 4:
+            return "normal", math.sqrt(2.0 / (p.shape[0] * p.shape[2] * p.shape[3]))
+        if name.startswith("fc."):
+            return "uniform", 1.0 / math.sqrt(512)
+        return ("ones", 0) if name.endswith("weight") else ("zeros", 0)
+
+    start(model, kind)
+    return model
+
+
+def resnet20():
+    model = CifarResNet(20)
+
+    def kind(name, p):
+        if p.dim() > 1:
+            return "normal", math.sqrt(2.0 / p[0].numel())
+        if name == "linear.bias":
+            return "uniform", 1.0 / math.sqrt(64)
+        return ("ones", 0) if name.endswith("weight") else ("zeros", 0)
+
+    start(model, kind)
+    return model
+
+
 def record(name, model, batch, h, w, c):
     model = model.double().train()
     sgd = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-4)
@@ -145,6 +174,8 @@ def record(name, model, batch, h, w, c):
 def main():
     record("mobilenetv2", mobilenetv2(), 4, 32, 32, 3)
     record("cnn", cnn(), 4, 28, 28, 1)
+    record("resnet18", resnet18(), 4, 40, 40, 3)
+    record("resnet20", resnet20(), 4, 32, 32, 3)
 
 
 main()

@@ -117,6 +117,9 @@ static int add_node(struct gp_graph *g, const int32_t *a)
 	case GP_OP_LINEAR:
 		n.u.linear = (struct gp_linear_attr){a[1], a[2]};
 		break;
+	case GP_OP_SHORTCUT_PAD:
+		n.u.shortcut = (struct gp_shortcut_attr){a[1], a[2], a[3]};
+		break;
 	default:
 		break;
 	}
@@ -319,6 +322,12 @@ static void flatten_keeps_pytorchs_element_order(void **state)
 {
 	(void)state;
 	run_family("flatten");
+}
+
+static void padded_shortcut_agrees_with_pytorch(void **state)
+{
+	(void)state;
+	run_family("shortcut_");
 }
 
 /* --- vector widths ---------------------------------------------------------------------------------------------- */
@@ -616,6 +625,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(pooling_agrees_with_pytorch),
 		cmocka_unit_test(linear_agrees_with_pytorch),
 		cmocka_unit_test(flatten_keeps_pytorchs_element_order),
+		cmocka_unit_test(padded_shortcut_agrees_with_pytorch),
 		cmocka_unit_test(loops_of_all_vector_widths_agree_bit_for_bit),
 		cmocka_unit_test(dropout_drops_its_share_and_scales_the_rest),
 		cmocka_unit_test(dropout_backward_uses_the_forward_mask_of_its_slot),

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole training steps of MobileNetV2 and the small CNN against PyTorch: the
- * outputs, the input gradient, every parameter's gradient, and losses and
+ * Whole training steps of MobileNetV2, the small CNN and two residual networks
+ * against PyTorch: the outputs, the input gradient, every parameter's gradient, and losses and
  * parameters over three steps of SGD. The reference is float64, made by
  * tests/tools/dump_steps.py from the same counter-based draws.
  */
@@ -78,10 +78,13 @@ static float *load(const struct bed *b, const char *prefix, const char *name, ui
 	return v;
 }
 
-static struct bed make_bed(const char *model, const char *dump, int threads)
+/* side: of square images; 0 = the model's own */
+static struct bed make_bed(const char *model, int side, const char *dump, int threads)
 {
 	struct bed b;
-	const struct gp_model_options options = {.classes = 10};
+	struct gp_model_options options = {.classes = 10};
+	if (side)
+		options.input = (struct gp_shape){.ndim = 3, .dim = {side, side, 3}};
 	OK(gp_st_open(dump, &b.dump, &err));
 	OK(gp_model_build(model, &options, &b.graph, &err));
 	OK(gp_device_open("cpu", threads, &b.dev, &err));
@@ -166,9 +169,9 @@ static double run_step(struct bed *b, int step)
 	return loss.loss_sum / BATCH;
 }
 
-static void run_model(const char *model, const char *dump, int threads)
+static void run_model(const char *model, int side, const char *dump, int threads)
 {
-	struct bed b = make_bed(model, dump, threads);
+	struct bed b = make_bed(model, side, dump, threads);
 	uint64_t steps;
 	float *losses = load(&b, "", "losses", &steps);
 	for (uint64_t s = 0; s < steps; s++) {
@@ -191,7 +194,7 @@ static void mobilenetv2_trains_as_in_pytorch(void **state)
 {
 	(void)state;
 	for (int threads = 1; threads <= 2; threads++)
-		run_model("mobilenetv2:width=0.25,stem=cifar,dropout=0",
+		run_model("mobilenetv2:width=0.25,stem=cifar,dropout=0", 0,
 			  "tests/golden/ops/steps_mobilenetv2.safetensors", threads);
 }
 
@@ -199,7 +202,21 @@ static void cnn_trains_as_in_pytorch(void **state)
 {
 	(void)state;
 	for (int threads = 1; threads <= 2; threads++)
-		run_model("cnn:width=8", "tests/golden/ops/steps_cnn.safetensors", threads);
+		run_model("cnn:width=8", 0, "tests/golden/ops/steps_cnn.safetensors", threads);
+}
+
+/* torchvision's ResNet-18: 7x7 stem, pooling, projections as shortcuts, stages of odd sizes (10, 5, 3, 2). */
+static void resnet18_trains_as_in_pytorch(void **state)
+{
+	(void)state;
+	run_model("resnet18", 40, "tests/golden/ops/steps_resnet18.safetensors", 2);
+}
+
+static void resnet20_trains_as_in_pytorch(void **state)
+{
+	(void)state;
+	for (int threads = 1; threads <= 2; threads++)
+		run_model("resnet20", 0, "tests/golden/ops/steps_resnet20.safetensors", threads);
 }
 
 int main(int argc, char **argv)
@@ -209,6 +226,8 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mobilenetv2_trains_as_in_pytorch),
 		cmocka_unit_test(cnn_trains_as_in_pytorch),
+		cmocka_unit_test(resnet18_trains_as_in_pytorch),
+		cmocka_unit_test(resnet20_trains_as_in_pytorch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,6 +115,22 @@ static void linear_and_flatten_shapes(void **state)
 	expect_shape(image, flatten, "1680", 0);
 }
 
+static struct gp_node shortcut_node(int stride, int before, int after)
+{
+	struct gp_node n = {.op = GP_OP_SHORTCUT_PAD, .name = "n", .in = {0, -1}};
+	n.u.shortcut = (struct gp_shortcut_attr){stride, before, after};
+	return n;
+}
+
+static void padded_shortcut_keeps_the_first_of_every_stride_rows(void **state)
+{
+	(void)state;
+	expect_shape(image, shortcut_node(2, 4, 4), "8x7x16", 0);
+	expect_shape(image, shortcut_node(3, 0, 1), "5x5x9", 0);
+	expect_shape(image, shortcut_node(1, 0, 0), "15x14x8", 0);
+	expect_shape(image, shortcut_node(4096, 0, 0), "1x1x8", 0);
+}
+
 static void parameters_are_named_and_shaped_as_in_pytorch(void **state)
 {
 	(void)state;
@@ -190,6 +206,12 @@ static void other_nodes_with_bad_attributes_are_refused(void **state)
 	expect_refused(image, drop, "[0,1)");
 	drop.u.dropout.p = NAN;
 	expect_refused(image, drop, "[0,1)");
+	expect_refused(image, shortcut_node(0, 4, 4), "stride is 0");
+	expect_refused(image, shortcut_node(INT32_MIN, 4, 4), "stride");
+	expect_refused(image, shortcut_node(2, -1, 4), "zero channels before is -1");
+	expect_refused(image, shortcut_node(2, 4, INT32_MAX), "zero channels after");
+	expect_refused(image, shortcut_node(1, 1 << 24, 0), "elements");
+	expect_refused((struct gp_shape){.ndim = 1, .dim = {8}}, shortcut_node(2, 4, 4), "image");
 	struct gp_node linear = {.op = GP_OP_LINEAR, .name = "n", .in = {0, -1}, .u.linear = {10, true}};
 	expect_refused(image, linear, "flatten");
 	linear.u.linear.out_features = 0;
@@ -439,6 +461,7 @@ int main(void)
 		cmocka_unit_test(transposed_convolution_shapes_are_those_of_pytorch),
 		cmocka_unit_test(pool_shapes_round_down_as_in_pytorch),
 		cmocka_unit_test(linear_and_flatten_shapes),
+		cmocka_unit_test(padded_shortcut_keeps_the_first_of_every_stride_rows),
 		cmocka_unit_test(parameters_are_named_and_shaped_as_in_pytorch),
 		cmocka_unit_test(convolution_with_bad_attributes_is_refused),
 		cmocka_unit_test(other_nodes_with_bad_attributes_are_refused),

@@ -94,7 +94,7 @@ static void check_round_trip(const struct gp_graph *g)
 static void every_part_of_every_model_comes_back_equal(void **state)
 {
 	(void)state;
-	static const char *const specs[] = {"cnn", "mobilenetv2:stem=cifar,width=0.5"};
+	static const char *const specs[] = {"cnn", "mobilenetv2:stem=cifar,width=0.5", "resnet20:cuts=fine"};
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
 		struct gp_graph *g = build(specs[i]);
 		for (int from = 0; from < g->blocks; from++) {
@@ -128,6 +128,7 @@ static void every_attribute_survives(void **state)
 	pool.u.pool = (struct gp_pool_attr){2, 3, 1, 2, 0, 1, 2, 0, false};
 	assert_int_equal(gp_graph_add(g, &pool, &x, &err), GP_OK);
 	x = gp_graph_batch_norm(g, "bn", x, 1e-3f, 0.25f, &err);
+	x = gp_graph_shortcut_pad(g, "shortcut", x, 3, 1, 2, &err);
 	x = gp_graph_unary(g, GP_OP_FLATTEN, "flat", x, &err);
 	x = gp_graph_dropout(g, "drop", x, 0.375f, &err);
 	x = gp_graph_linear(g, "fc", x, 7, false, &err);
@@ -192,6 +193,7 @@ static void node_that_lies_is_refused(void **state)
 	REFUSED(op, GP_OP_LINEAR, "without its attributes");
 	REFUSED(op, GP_OP_MAX_POOL, "without its attributes");
 	REFUSED(op, GP_OP_BATCH_NORM, "without its attributes");
+	REFUSED(op, GP_OP_SHORTCUT_PAD, "without its attributes");
 	REFUSED(conv, NULL, "without its attributes");
 	REFUSED(name, (char *)"../../etc/passwd", "name");
 	REFUSED(name, (char *)"", "name");

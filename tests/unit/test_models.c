@@ -61,8 +61,22 @@ static void parameters_and_macs_equal_those_of_torchvision(void **state)
 {
 	(void)state;
 	static const char *const files[] = {
-		"mobilenetv2-1.0-224",     "mobilenetv2-0.5-224", "mobilenetv2-1.4-96", "mobilenetv2-1.0-cifar",
-		"mobilenetv2-0.5-fashion", "cnn-32-fashion",      "cnn-8-cifar",
+		"mobilenetv2-1.0-224",
+		"mobilenetv2-0.5-224",
+		"mobilenetv2-1.4-96",
+		"mobilenetv2-1.0-cifar",
+		"mobilenetv2-0.5-fashion",
+		"cnn-32-fashion",
+		"cnn-8-cifar",
+		"resnet18-224",
+		"resnet34-75",
+		"resnet18-cifar",
+		"resnet20-cifar",
+		"resnet20-fashion",
+		"resnet56-cifar",
+		"vgg13-224",
+		"vgg13-96",
+		"vgg13-cifar",
 	};
 	for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
 		char path[100];
@@ -83,6 +97,29 @@ static void mobilenetv2_has_the_published_size(void **state)
 	assert_string_equal(g->block[19].name, "avgpool");
 	assert_string_equal(g->block[20].name, "classifier");
 	gp_graph_free(g);
+}
+
+static void residual_networks_and_vgg_have_their_published_sizes(void **state)
+{
+	(void)state;
+	/* torchvision's num_params; for 32x32, table 6 of He et al. in thousands: 270, 460, 660, 850 */
+	static const struct {
+		const char *spec, *last_stage;
+		uint64_t trained;
+		int blocks;
+	} want[] = {
+		{"resnet18", "layer4.1", 11689512, 11},   {"resnet34", "layer4.2", 21797672, 19},
+		{"resnet20", "layer3.2", 269722, 12},     {"resnet32", "layer3.4", 464154, 18},
+		{"resnet44", "layer3.6", 658586, 24},     {"resnet56", "layer3.8", 853018, 30},
+		{"vgg13", "classifier.0", 133053736, 14},
+	};
+	for (size_t i = 0; i < sizeof want / sizeof want[0]; i++) {
+		struct gp_graph *g = build(want[i].spec, 0, 0, 0);
+		assert_true(g->trained_elements == want[i].trained);
+		assert_int_equal(g->blocks, want[i].blocks);
+		assert_string_equal(g->block[g->blocks - 3].name, want[i].last_stage);
+		gp_graph_free(g);
+	}
 }
 
 static void stems_have_total_stride_32_and_8(void **state)
@@ -124,6 +161,41 @@ static void mobilenetv2_starts_as_torchvision_does(void **state)
 	assert_true(deep->init == GP_INIT_NORMAL && fabs(deep->init_scale - sqrt(2.0 / (96 * 9))) < 1e-7);
 	assert_true(w->init == GP_INIT_NORMAL && w->init_scale == 0.01f);
 	assert_true(b->init == GP_INIT_ZEROS);
+	gp_graph_free(g);
+}
+
+static const struct gp_param *param_of(const struct gp_graph *g, const char *name)
+{
+	int i = gp_graph_find_param(g, name);
+	assert_true(i >= 0);
+	return &g->param[i];
+}
+
+static void expect_normal(const struct gp_graph *g, const char *name, double scale)
+{
+	const struct gp_param *p = param_of(g, name);
+	assert_true(p->init == GP_INIT_NORMAL && fabs(p->init_scale - scale) < 1e-7);
+}
+
+static void residual_networks_and_vgg_start_as_published(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build("resnet18", 0, 0, 0);
+	expect_normal(g, "conv1.weight", sqrt(2.0 / (64 * 49)));
+	expect_normal(g, "layer2.0.conv1.weight", sqrt(2.0 / (128 * 9))); /* fan-out */
+	expect_normal(g, "layer2.0.downsample.0.weight", sqrt(2.0 / 128));
+	assert_true(param_of(g, "fc.weight")->init == GP_INIT_UNIFORM);
+	gp_graph_free(g);
+	g = build("resnet20", 0, 0, 0);
+	expect_normal(g, "conv1.weight", sqrt(2.0 / (3 * 9)));
+	expect_normal(g, "layer2.0.conv1.weight", sqrt(2.0 / (16 * 9))); /* fan-in */
+	expect_normal(g, "linear.weight", sqrt(2.0 / 64));
+	gp_graph_free(g);
+	g = build("vgg13:hidden=100", 32, 32, 3);
+	expect_normal(g, "features.3.weight", sqrt(2.0 / (64 * 9)));
+	expect_normal(g, "classifier.3.weight", 0.01);
+	assert_true(param_of(g, "features.3.bias")->init == GP_INIT_ZEROS);
+	assert_true(param_of(g, "classifier.6.bias")->init == GP_INIT_ZEROS);
 	gp_graph_free(g);
 }
 
@@ -169,7 +241,18 @@ static void check_cut(const struct gp_graph *g, int head, int tail)
 static void every_cut_of_every_model_gives_parts_that_chain(void **state)
 {
 	(void)state;
-	static const char *const specs[] = {"cnn", "mobilenetv2:width=0.5,stem=cifar", "mobilenetv2"};
+	static const char *const specs[] = {
+		"cnn",
+		"mobilenetv2:width=0.5,stem=cifar",
+		"mobilenetv2",
+		"mobilenetv2:cuts=fine",
+		"resnet18",
+		"resnet18:cuts=fine",
+		"resnet20:width=0.5",
+		"resnet20:cuts=fine",
+		"vgg13",
+		"vgg13:cuts=fine,hidden=0",
+	};
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
 		struct gp_graph *g = build(specs[i], 0, 0, 0);
 		for (int head = 1; head < g->blocks - 1; head++)
@@ -196,6 +279,63 @@ static void default_cut_keeps_stem_and_classifier_on_the_client(void **state)
 	gp_graph_free(g);
 }
 
+/* The same network, with the activations that end a block in blocks of their own. */
+static void check_fine(const char *spec, const char *fine_spec, int more_blocks)
+{
+	struct gp_graph *g = build(spec, 0, 0, 0), *fine = build(fine_spec, 0, 0, 0);
+	assert_int_equal(fine->nodes, g->nodes);
+	assert_int_equal(fine->blocks, g->blocks + more_blocks);
+	for (int i = 0; i < g->nodes; i++) {
+		assert_string_equal(fine->node[i].name, g->node[i].name);
+		assert_true(fine->node[i].op == g->node[i].op && fine->node[i].in[0] == g->node[i].in[0]);
+	}
+	int divided = 0;
+	for (int i = 1; i < fine->blocks; i++) {
+		if (!strstr(fine->block[i].name, ".act"))
+			continue;
+		enum gp_op op = fine->node[fine->block[i].first_node].op;
+		assert_true(op == GP_OP_RELU || op == GP_OP_RELU6);
+		divided++;
+	}
+	assert_int_equal(divided, more_blocks);
+	/* The first cut lies right behind the batch norm. */
+	assert_true(fine->node[fine->block[1].first_node - 1].op == GP_OP_BATCH_NORM);
+	gp_graph_free(g);
+	gp_graph_free(fine);
+}
+
+static void fine_cuts_lie_before_activations_and_change_nothing_else(void **state)
+{
+	(void)state;
+	check_fine("mobilenetv2", "mobilenetv2:cuts=fine", 2);
+	check_fine("resnet18", "resnet18:cuts=fine", 9);
+	check_fine("resnet34:stem=cifar,cuts=blocks", "resnet34:stem=cifar,cuts=fine", 17);
+	check_fine("resnet56", "resnet56:cuts=fine", 28);
+	check_fine("vgg13", "vgg13:cuts=fine", 12);
+	check_fine("vgg13:hidden=0", "vgg13:hidden=0,cuts=fine", 10);
+}
+
+/* Stem and classifier on the client; one more block at either end; both. */
+static void usual_partitions_can_be_written_for_every_model(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"cnn",      "mobilenetv2", "resnet18", "resnet34",
+					    "resnet20", "resnet56",    "vgg13"};
+	static const char *const cuts[] = {"1:-1", "2:-2", "2:-1", "1:-2"};
+	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+		struct gp_graph *g = build(specs[i], 0, 0, 0);
+		for (size_t k = 0; k < sizeof cuts / sizeof cuts[0]; k++) {
+			struct gp_err err;
+			struct gp_cut cut;
+			if (g->blocks == 4 && k == 1)
+				continue; /* cnn: nothing would be left for the server */
+			assert_int_equal(gp_cut_parse(g, cuts[k], &cut, &err), GP_OK);
+			check_cut(g, cut.head, cut.tail);
+		}
+		gp_graph_free(g);
+	}
+}
+
 /* --- specs ------------------------------------------------------------------------------------------------------ */
 
 static void expect_refused(const char *spec, enum gp_status code, const char *words)
@@ -212,7 +352,10 @@ static void expect_refused(const char *spec, enum gp_status code, const char *wo
 static void bad_specs_are_refused_with_the_choices(void **state)
 {
 	(void)state;
-	expect_refused("resnet7", GP_USAGE, "cnn, mobilenetv2");
+	expect_refused("resnet7", GP_USAGE, "cnn, mobilenetv2, resnet18");
+	expect_refused("resnet20:stem=cifar", GP_USAGE, "no option 'stem' (options: width=1.0,classes=N");
+	expect_refused("resnet18:cuts=finer", GP_USAGE, "blocks|fine");
+	expect_refused("vgg13:hidden=-1", GP_USAGE, "hidden=-1");
 	expect_refused("", GP_USAGE, "cnn, mobilenetv2");
 	expect_refused("cnnn:width=3", GP_USAGE, "did you mean cnn?");
 	expect_refused("mobilenetv2:widht=1", GP_USAGE, "no option 'widht' (options: width=1.0");
@@ -235,10 +378,13 @@ static void input_too_small_for_the_model_is_refused(void **state)
 	struct gp_err err = {0};
 	struct gp_graph *g = NULL;
 	struct gp_model_options tiny = {.input = {.ndim = 3, .dim = {3, 3, 3}}};
+	struct gp_model_options small = {.input = {.ndim = 3, .dim = {28, 28, 1}}};
 	struct gp_model_options text = {.input = {.ndim = 2, .dim = {128, 768}}};
 	assert_int_equal(gp_model_build("cnn", &tiny, &g, &err), GP_INVALID);
 	assert_non_null(
 		strstr(err.text, "cnn does not fit 3x3 images with 3 channels: node 11 (max_pool features.1.6)"));
+	assert_int_equal(gp_model_build("vgg13", &small, &g, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "vgg13 does not fit 28x28 images with 1 channels"));
 	assert_int_equal(gp_model_build("cnn", &text, &g, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "128x768"));
 	assert_null(g);
@@ -262,14 +408,13 @@ static void spec_wins_over_the_dataset_which_wins_over_the_default(void **state)
 }
 
 #ifdef GP_FAULTS
-static void failed_allocation_is_an_error_not_a_crash(void **state)
+static void fail_each_allocation(const char *spec)
 {
-	(void)state;
 	struct gp_err err;
 	for (uint64_t nth = 1;; nth++) {
 		struct gp_graph *g = NULL;
 		gp_fault_arm(GP_FAULT_ALLOC, nth);
-		enum gp_status status = gp_model_build("mobilenetv2", NULL, &g, &err);
+		enum gp_status status = gp_model_build(spec, NULL, &g, &err);
 		gp_fault_arm(GP_FAULT_ALLOC, 0);
 		if (status == GP_OK) {
 			gp_graph_free(g);
@@ -280,6 +425,15 @@ static void failed_allocation_is_an_error_not_a_crash(void **state)
 		assert_null(g);
 	}
 }
+
+static void failed_allocation_is_an_error_not_a_crash(void **state)
+{
+	(void)state;
+	fail_each_allocation("mobilenetv2:cuts=fine");
+	fail_each_allocation("resnet18:cuts=fine");
+	fail_each_allocation("resnet20");
+	fail_each_allocation("vgg13");
+}
 #endif
 
 int main(void)
@@ -287,10 +441,14 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parameters_and_macs_equal_those_of_torchvision),
 		cmocka_unit_test(mobilenetv2_has_the_published_size),
+		cmocka_unit_test(residual_networks_and_vgg_have_their_published_sizes),
 		cmocka_unit_test(stems_have_total_stride_32_and_8),
 		cmocka_unit_test(same_padding_is_that_of_tensorflow),
 		cmocka_unit_test(mobilenetv2_starts_as_torchvision_does),
+		cmocka_unit_test(residual_networks_and_vgg_start_as_published),
 		cmocka_unit_test(every_cut_of_every_model_gives_parts_that_chain),
+		cmocka_unit_test(fine_cuts_lie_before_activations_and_change_nothing_else),
+		cmocka_unit_test(usual_partitions_can_be_written_for_every_model),
 		cmocka_unit_test(default_cut_keeps_stem_and_classifier_on_the_client),
 		cmocka_unit_test(bad_specs_are_refused_with_the_choices),
 		cmocka_unit_test(input_too_small_for_the_model_is_refused),
