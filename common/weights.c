@@ -5,6 +5,7 @@
  */
 #include "common/weights.h"
 
+#include <fnmatch.h>
 #include <openssl/evp.h>
 #include <string.h>
 
@@ -49,24 +50,45 @@ void gp_weights_init(struct gp_weights *w, uint64_t seed)
 /* --- loading ---------------------------------------------------------------------------------------------------- */
 
 /* Room that is kept for " and N more". */
-#define MORE_ROOM 24
+#define MORE_ROOM   24
+/* Of each list when one line has to hold several; an entry of mismatched_names has two shapes besides the name. */
+#define SHORT_LIST  60
+#define SHAPES_ROOM 40
 
-/* Adds a name to "a, b"; what no longer fits is only counted, by end_list. */
-static void add_to_list(char *list, size_t size, int *count, int *listed, const char *name)
+#define GLOB_MAX 128
+
+/* A load under way. */
+struct load {
+	const struct gp_graph *g;
+	const struct gp_st_file *f;
+	bool strict;
+	const char *skip; /* NULL: nothing is left out */
+	struct gp_weights_report *r;
+};
+
+/* "a, b, c" in a report; what no longer fits is only counted. */
+struct name_list {
+	char *text;
+	size_t size;
+	int *count;
+	int listed;
+};
+
+static void add_to_list(struct name_list *l, const char *name)
 {
-	size_t used = strlen(list), need = strlen(name) + (used ? 2 : 0);
-	if (*listed == *count && used + need + MORE_ROOM < size) {
-		snprintf(list + used, size - used, "%s%s", used ? ", " : "", name);
-		++*listed;
+	size_t used = strlen(l->text), need = strlen(name) + (used ? 2 : 0);
+	if (l->listed == *l->count && used + need + MORE_ROOM < l->size) {
+		snprintf(l->text + used, l->size - used, "%s%s", used ? ", " : "", name);
+		l->listed++;
 	}
-	++*count;
+	++*l->count;
 }
 
-static void end_list(char *list, size_t size, int count, int listed)
+static void end_list(const struct name_list *l)
 {
-	size_t used = strlen(list);
-	if (listed < count)
-		snprintf(list + used, size - used, "%s%d more", used ? " and " : "", count - listed);
+	size_t used = strlen(l->text);
+	if (l->listed < *l->count)
+		snprintf(l->text + used, l->size - used, "%s%d more", used ? " and " : "", *l->count - l->listed);
 }
 
 static bool passed_over(const char *name)
@@ -76,74 +98,181 @@ static bool passed_over(const char *name)
 	return len >= tail && strcmp(name + len - tail, suffix) == 0;
 }
 
-static void compare_names(const struct gp_graph *g, const struct gp_st_file *f, struct gp_weights_report *r)
+/* The glob at *skip, up to its comma, into glob[GLOB_MAX]; moves on. False: no more, or too long (`glob` is empty). */
+static bool next_glob(const char **skip, char *glob)
 {
-	int listed = 0;
-	*r = (struct gp_weights_report){0};
-	for (int i = 0; i < g->params; i++)
-		if (!gp_st_find(f, g->param[i].name))
-			add_to_list(r->missing_names, sizeof r->missing_names, &r->missing, &listed, g->param[i].name);
-	end_list(r->missing_names, sizeof r->missing_names, r->missing, listed);
-	listed = 0;
-	for (int i = 0; i < gp_st_count(f); i++) {
-		const char *name = gp_st_at(f, i)->name;
-		if (gp_graph_find_param(g, name) < 0 && !passed_over(name))
-			add_to_list(r->unexpected_names, sizeof r->unexpected_names, &r->unexpected, &listed, name);
-	}
-	end_list(r->unexpected_names, sizeof r->unexpected_names, r->unexpected, listed);
-	r->loaded = g->params - r->missing;
+	*skip += strspn(*skip, ",");
+	size_t len = strcspn(*skip, ",");
+	glob[0] = '\0';
+	if (len == 0 || len >= GLOB_MAX)
+		return false;
+	memcpy(glob, *skip, len);
+	glob[len] = '\0';
+	*skip += len;
+	return true;
 }
 
-static enum gp_status check_tensor(const struct gp_param *p, const struct gp_st_tensor *t, struct gp_err *err)
+static bool is_skipped(const struct load *l, const char *name)
 {
-	char has[64], wants[64];
-	if (!gp_shape_equal(&p->shape, &t->shape))
-		GP_FAIL(err, GP_INVALID, "%s: file has %s, model wants %s", p->name,
-			t->shape.ndim ? gp_shape_text(&t->shape, has, sizeof has) : "a scalar",
-			gp_shape_text(&p->shape, wants, sizeof wants));
-	if (t->dtype == GP_I32 || t->dtype == GP_I64 || t->dtype == GP_U8)
-		GP_FAIL(err, GP_INVALID, "%s: file has integers, model wants real numbers", p->name);
+	char glob[GLOB_MAX];
+	const char *rest = l->skip;
+	while (rest && next_glob(&rest, glob))
+		if (fnmatch(glob, name, 0) == 0)
+			return true;
+	return false;
+}
+
+static bool matches_something(const struct load *l, const char *glob)
+{
+	for (int i = 0; i < l->g->params; i++)
+		if (fnmatch(glob, l->g->param[i].name, 0) == 0)
+			return true;
+	for (int i = 0; i < gp_st_count(l->f); i++)
+		if (fnmatch(glob, gp_st_at(l->f, i)->name, 0) == 0)
+			return true;
+	return false;
+}
+
+/* A slip in a glob would otherwise pass for a layer that was replaced. */
+static enum gp_status check_globs(const struct load *l, struct gp_err *err)
+{
+	char glob[GLOB_MAX];
+	const char *rest = l->skip;
+	while (rest && next_glob(&rest, glob))
+		if (!matches_something(l, glob))
+			GP_FAIL(err, GP_INVALID, "'%s' matches no tensor of it and no parameter of %s", glob,
+				l->g->name);
+	if (rest && *rest)
+		GP_FAIL(err, GP_INVALID, "a pattern of more than %d characters", GLOB_MAX - 1);
 	return GP_OK;
 }
 
-static enum gp_status check_file(const struct gp_graph *g, const struct gp_st_file *f, bool strict,
-				 const struct gp_weights_report *r, struct gp_err *err)
+/* "classifier.weight: file has 100x64, model wants 10x64" into text. False: it can be read. */
+static bool mismatch(const struct gp_param *p, const struct gp_st_tensor *t, char *text, size_t size)
 {
-	for (int i = 0; i < g->params; i++) {
-		const struct gp_st_tensor *t = gp_st_find(f, g->param[i].name);
-		if (t)
-			GP_TRY(check_tensor(&g->param[i], t, err));
+	char has[64], wants[64];
+	if (!gp_shape_equal(&p->shape, &t->shape))
+		snprintf(text, size, "%s: file has %s, model wants %s", p->name,
+			 t->shape.ndim ? gp_shape_text(&t->shape, has, sizeof has) : "a scalar",
+			 gp_shape_text(&p->shape, wants, sizeof wants));
+	else if (t->dtype == GP_I32 || t->dtype == GP_I64 || t->dtype == GP_U8)
+		snprintf(text, size, "%s: file has integers, model wants real numbers", p->name);
+	else
+		return false;
+	return true;
+}
+
+/* `size`: of each list, at most that of the report's less SHAPES_ROOM. */
+static void compare_params(const struct load *l, size_t size, struct name_list *skipped)
+{
+	struct gp_weights_report *r = l->r;
+	struct name_list missing = {r->missing_names, size, &r->missing, 0};
+	struct name_list mismatched = {r->mismatched_names, size + SHAPES_ROOM, &r->mismatched, 0};
+	for (int i = 0; i < l->g->params; i++) {
+		const struct gp_param *p = &l->g->param[i];
+		const struct gp_st_tensor *t = gp_st_find(l->f, p->name);
+		char text[2 * GP_NAME_MAX + 64];
+		if (is_skipped(l, p->name))
+			add_to_list(skipped, p->name);
+		else if (!t)
+			add_to_list(&missing, p->name);
+		else if (mismatch(p, t, text, sizeof text))
+			add_to_list(&mismatched, text);
+		else
+			r->loaded++;
 	}
-	if (r->loaded == 0)
-		GP_FAIL(err, GP_INVALID, "no parameter of %s is in the file; it has: %s", g->name,
-			r->unexpected ? r->unexpected_names : "nothing");
+	end_list(&missing);
+	end_list(&mismatched);
+}
+
+static void compare(const struct load *l, size_t size)
+{
+	struct gp_weights_report *r = l->r;
+	*r = (struct gp_weights_report){0};
+	struct name_list unexpected = {r->unexpected_names, size, &r->unexpected, 0};
+	struct name_list skipped = {r->skipped_names, sizeof r->skipped_names, &r->skipped, 0};
+	compare_params(l, size, &skipped);
+	for (int i = 0; i < gp_st_count(l->f); i++) {
+		const char *name = gp_st_at(l->f, i)->name;
+		if (gp_graph_find_param(l->g, name) >= 0 || passed_over(name))
+			continue;
+		add_to_list(is_skipped(l, name) ? &skipped : &unexpected, name);
+	}
+	end_list(&unexpected);
+	end_list(&skipped);
+}
+
+static enum gp_status nothing_to_load(const struct load *l, struct gp_err *err)
+{
+	if (l->r->skipped)
+		GP_FAIL(err, GP_INVALID, "nothing of %s is left to load: skipped %s", l->g->name, l->r->skipped_names);
+	GP_FAIL(err, GP_INVALID, "no parameter of %s is in the file; it has: %s", l->g->name,
+		l->r->unexpected ? l->r->unexpected_names : "nothing");
+}
+
+static enum gp_status check_report(const struct load *l, struct gp_err *err)
+{
+	const struct gp_weights_report *r = l->r;
+	char missing[GP_ERR_TEXT + GP_NAME_MAX] = "", unexpected[GP_ERR_TEXT + GP_NAME_MAX] = "";
+	bool strict = l->strict;
+	if (r->loaded == 0 && r->mismatched == 0)
+		return nothing_to_load(l, err);
+	if (!r->mismatched && !(strict && (r->missing || r->unexpected)))
+		return GP_OK;
 	if (strict && r->missing)
-		GP_FAIL(err, GP_INVALID, "%d parameters of %s are missing: %s", r->missing, g->name, r->missing_names);
+		snprintf(missing, sizeof missing, "%s%d parameters of %s are missing: %s", r->mismatched ? "; " : "",
+			 r->missing, l->g->name, r->missing_names);
 	if (strict && r->unexpected)
-		GP_FAIL(err, GP_INVALID, "%d tensors are none of %s's: %s", r->unexpected, g->name,
-			r->unexpected_names);
+		snprintf(unexpected, sizeof unexpected, "%s%d tensors are none of %s's: %s",
+			 r->mismatched || r->missing ? "; " : "", r->unexpected, l->g->name, r->unexpected_names);
+	GP_FAIL(err, GP_INVALID, "%s%s%s", r->mismatched_names, missing, unexpected);
+}
+
+static enum gp_status check_file(const struct load *l, struct gp_err *err)
+{
+	const struct gp_weights_report *r = l->r;
+	GP_TRY(check_globs(l, err));
+	compare(l, sizeof r->missing_names - SHAPES_ROOM);
+	if (l->strict && !!r->mismatched + !!r->missing + !!r->unexpected > 1)
+		compare(l, SHORT_LIST);
+	return check_report(l, err);
+}
+
+static enum gp_status load_values(struct gp_weights *w, const char *path, struct load *l, struct gp_err *err)
+{
+	struct gp_weights_report own;
+	struct gp_st_file *f;
+	if (!l->r)
+		l->r = &own;
+	GP_TRY(gp_st_open(path, &f, err));
+	l->g = w->graph;
+	l->f = f;
+	if (check_file(l, err) != GP_OK) {
+		gp_st_close(f);
+		return gp_err_prefix(err, "%s", path);
+	}
+	for (int i = 0; i < w->graph->params; i++) {
+		const char *name = w->graph->param[i].name;
+		const struct gp_st_tensor *t = is_skipped(l, name) ? NULL : gp_st_find(f, name);
+		if (t) /* cannot fail: mismatch() has seen its type */
+			gp_require(gp_st_read_f32(t, w->value[i], err) == GP_OK);
+	}
+	gp_st_close(f);
 	return GP_OK;
 }
 
 enum gp_status gp_weights_load(struct gp_weights *w, const char *path, bool strict, struct gp_weights_report *report,
 			       struct gp_err *err)
 {
-	struct gp_weights_report own, *r = report ? report : &own;
-	struct gp_st_file *f;
-	const struct gp_graph *g = w->graph;
-	GP_TRY(gp_st_open(path, &f, err));
-	compare_names(g, f, r);
-	if (check_file(g, f, strict, r, err) != GP_OK) {
-		gp_st_close(f);
-		return gp_err_prefix(err, "%s", path);
-	}
-	for (int i = 0; i < g->params; i++) {
-		const struct gp_st_tensor *t = gp_st_find(f, g->param[i].name);
-		if (t) /* cannot fail: check_tensor has seen its type */
-			gp_require(gp_st_read_f32(t, w->value[i], err) == GP_OK);
-	}
-	gp_st_close(f);
-	return GP_OK;
+	struct load l = {.strict = strict, .r = report};
+	return load_values(w, path, &l, err);
+}
+
+enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, const char *skip,
+				      struct gp_weights_report *report, struct gp_err *err)
+{
+	struct load l = {.strict = true, .skip = skip, .r = report};
+	return load_values(w, path, &l, err);
 }
 
 /* --- saving and hashing ----------------------------------------------------------------------------------------- */

@@ -24,9 +24,11 @@ void gp_weights_init(struct gp_weights *w, uint64_t seed);
 
 /* What a file and a graph did not have in common. Lists are "a, b, c and 7 more". */
 struct gp_weights_report {
-	int loaded, missing, unexpected;
+	int loaded, missing, unexpected, mismatched, skipped;
 	char missing_names[200];    /* the graph has them, the file does not */
 	char unexpected_names[200]; /* the file has them, the graph does not */
+	char mismatched_names[200]; /* both have them: "classifier.weight: file has 100x64, model wants 10x64" */
+	char skipped_names[200];    /* left out on request, whoever has them */
 };
 
 /*
@@ -35,11 +37,19 @@ struct gp_weights_report {
  * `strict`, GP_INVALID when anything is missing or unexpected; else what is
  * missing keeps its value and the report tells. A tensor of another shape, or a
  * file with nothing of ours, is always GP_INVALID: "features.0.0.weight: file
- * has 64x3x3x3, model wants 32x3x3x3". On failure no value has changed.
- * `report` may be NULL.
+ * has 64x3x3x3, model wants 32x3x3x3"; one line tells of all three. On failure
+ * no value has changed. `report` may be NULL.
  */
 enum gp_status gp_weights_load(struct gp_weights *w, const char *path, bool strict, struct gp_weights_report *report,
                                struct gp_err *err);
+/*
+ * The same, strict, but names that match `skip` (comma-separated globs,
+ * fnmatch(3), "classifier.*") are left out: such parameters keep their values,
+ * such tensors of the file are not looked at. GP_INVALID when one of the globs
+ * matches nothing.
+ */
+enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, const char *skip,
+                                      struct gp_weights_report *report, struct gp_err *err);
 /* All values, atomically. Metadata: format=pt, model=the graph's name. */
 enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, struct gp_err *err);
 

@@ -174,6 +174,93 @@ static void long_lists_end_with_a_count(void **state)
 	gp_weights_free(w);
 }
 
+static void one_line_tells_of_all_that_does_not_fit(void **state)
+{
+	(void)state;
+	static float zeros[1000];
+	struct gp_st_item items[64];
+	int n = make_items(items);
+	items[0].name = "stem.weight";
+	items[1].shape = (struct gp_shape){.ndim = 1, .dim = {7}};
+	items[1].data = zeros;
+	write_items(items, n);
+	expect_load_refused(true, "features.0.1.weight: file has 7, model wants 1; 1 parameters of cnn are missing: "
+				  "features.0.0.weight; 1 tensors are none of cnn's: stem.weight");
+}
+
+static void expect_skip_refused(const char *skip, const char *words)
+{
+	struct gp_err err = {0};
+	struct gp_weights *w = empty_weights(), *untouched = empty_weights();
+	assert_int_equal(gp_weights_load_except(w, path, skip, NULL, &err), GP_INVALID);
+	if (!strstr(err.text, words) || !strstr(err.text, path))
+		fail_msg("'%s' does not mention '%s'", err.text, words);
+	expect_same(w, untouched);
+	gp_weights_free(w);
+	gp_weights_free(untouched);
+}
+
+/* A file for three classes, with an extra tensor. */
+static void write_other_classifier(void)
+{
+	static float zeros[1000];
+	struct gp_st_item items[64];
+	int n = make_items(items);
+	for (int i = 0; i < n; i++)
+		if (strncmp(items[i].name, "classifier", 10) == 0) {
+			items[i].shape.dim[0] = 3;
+			items[i].data = zeros;
+		}
+	items[n] = (struct gp_st_item){"aux.weight", {.ndim = 1, .dim = {2}}, zeros};
+	write_items(items, n + 1);
+}
+
+static void skipped_tensors_keep_their_starting_values(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_weights_report r;
+	struct gp_weights *w = empty_weights(), *drawn = empty_weights();
+	gp_weights_init(w, 5);
+	gp_weights_init(drawn, 5);
+	write_other_classifier();
+	if (gp_weights_load_except(w, path, "classifier.*,aux.*", &r, &err) != GP_OK)
+		fail_msg("%s", err.text);
+	for (int i = 0; i < graph->params; i++) {
+		bool skipped = strncmp(graph->param[i].name, "classifier", 10) == 0;
+		assert_memory_equal(w->value[i], (skipped ? drawn : weights)->value[i],
+				    graph->param[i].count * sizeof(float));
+	}
+	assert_int_equal(r.loaded, graph->params - 2);
+	assert_int_equal(r.skipped, 3);
+	assert_string_equal(r.skipped_names, "classifier.weight, classifier.bias, aux.weight");
+	assert_true(r.missing == 0 && r.unexpected == 0 && r.mismatched == 0);
+	gp_weights_free(w);
+	gp_weights_free(drawn);
+}
+
+static void what_no_pattern_skips_is_still_an_error(void **state)
+{
+	(void)state;
+	write_other_classifier();
+	expect_skip_refused("aux.*", "classifier.weight: file has 3x4, model wants 2x4, "
+				     "classifier.bias: file has 3, model wants 2");
+	expect_skip_refused("classifier.*", "1 tensors are none of cnn's: aux.weight");
+	expect_skip_refused("classifier.weight,aux.*", "classifier.bias: file has 3, model wants 2");
+}
+
+static void patterns_that_match_nothing_are_refused(void **state)
+{
+	(void)state;
+	char longer[200];
+	write_other_classifier();
+	expect_skip_refused("classifier.*,aux.*,clasifier.*", "'clasifier.*' matches no tensor of it");
+	expect_skip_refused("*", "nothing of cnn is left to load");
+	memset(longer, 'x', sizeof longer - 1);
+	longer[sizeof longer - 1] = '\0';
+	expect_skip_refused(longer, "a pattern of more than");
+}
+
 static void file_of_another_model_is_refused(void **state)
 {
 	(void)state;
@@ -244,6 +331,10 @@ int main(void)
 		UNIT(wrong_shape_is_told_with_both_shapes),
 		UNIT(missing_and_unexpected_names_are_listed),
 		UNIT(long_lists_end_with_a_count),
+		UNIT(one_line_tells_of_all_that_does_not_fit),
+		UNIT(skipped_tensors_keep_their_starting_values),
+		UNIT(what_no_pattern_skips_is_still_an_error),
+		UNIT(patterns_that_match_nothing_are_refused),
 		UNIT(file_of_another_model_is_refused),
 		UNIT(num_batches_tracked_is_passed_over),
 		UNIT(hash_is_sha256_of_the_values_in_name_order),
