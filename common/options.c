@@ -12,7 +12,7 @@
 
 #include "common/mem.h"
 
-enum { CONFIG_LIMIT = 1 << 20, NAME_LIMIT = 64, POSITIONAL_LIMIT = 16 };
+enum { CONFIG_LIMIT = 1 << 20, NAME_LIMIT = 64 };
 
 static const struct gp_opt_source from_command_line;
 
@@ -210,9 +210,13 @@ static enum gp_status add_positional(const struct gp_opt_table *t, const char *t
 	gp_opt_printable(text, shown);
 	if (!t->positional)
 		GP_FAIL(err, GP_USAGE, "unexpected argument '%s'; '%s --help' shows what is known", shown, t->command);
-	if (r->positionals >= t->positional_max)
+	if (t->positional_max && r->positionals >= t->positional_max)
 		GP_FAIL(err, GP_USAGE, "unexpected argument '%s'; '%s' takes at most %d (%s)", shown, t->command,
 			t->positional_max, t->positional);
+	const char **grown = gp_realloc(r->positional, (size_t)r->positionals + 1, sizeof *grown);
+	if (!grown)
+		GP_FAIL(err, GP_NOMEM, "out of memory while reading options");
+	r->positional = grown;
 	GP_TRY(gp_opt_keep(r, text, &r->positional[r->positionals], err));
 	r->positionals++;
 	return GP_OK;
@@ -418,7 +422,7 @@ static enum gp_status parse_all(const struct gp_opt_table *t, int argc, char **a
 enum gp_status gp_options_parse(const struct gp_opt_table *t, int argc, char **argv, void *settings,
 				struct gp_options_result *r, struct gp_err *err)
 {
-	gp_require(t->count <= 64 && t->positional_max <= POSITIONAL_LIMIT);
+	gp_require(t->count <= GP_OPT_MAX);
 	*r = (struct gp_options_result){0};
 	enum gp_status status = parse_all(t, argc, argv, settings, r, err);
 	if (status == GP_OK)
@@ -430,11 +434,23 @@ enum gp_status gp_options_parse(const struct gp_opt_table *t, int argc, char **a
 	return status;
 }
 
+int gp_opt_join(const struct gp_opt_rows *parts, int count, struct gp_opt *out)
+{
+	int rows = 0;
+	for (int i = 0; i < count; i++) {
+		gp_require(parts[i].count <= GP_OPT_MAX - rows);
+		memcpy(out + rows, parts[i].opt, (size_t)parts[i].count * sizeof *out);
+		rows += parts[i].count;
+	}
+	return rows;
+}
+
 void gp_options_free(struct gp_options_result *r)
 {
 	for (int i = 0; i < r->owned_count; i++)
 		gp_free(r->owned[i]);
 	gp_free(r->owned);
+	gp_free(r->positional);
 	*r = (struct gp_options_result){0};
 }
 

@@ -39,17 +39,27 @@ struct gp_opt_table {
 	const char *about;      /* a few lines */
 	const char *examples;   /* lines shown at the end; may be NULL */
 	const char *positional; /* "HOST:PORT" or NULL when none are taken */
-	int positional_max;
+	int positional_max;     /* 0 with `positional`: any number */
 	const struct gp_opt *opt;
 	int count;
 };
+
+#define GP_OPT_MAX 64
+
+/* Rows that several tables share. */
+struct gp_opt_rows {
+	const struct gp_opt *opt;
+	int count;
+};
+/* Copies the parts one after another into out[GP_OPT_MAX]; returns the number of rows. */
+int gp_opt_join(const struct gp_opt_rows *parts, int count, struct gp_opt *out);
 
 /* Keeps the memory behind TEXT fields and positionals. */
 struct gp_options_result {
 	bool help;             /* --help was given and printed on stdout: exit 0 */
 	int positionals;
-	const char *positional[16];
-	uint64_t given;        /* bit i: option i was set by the user (count <= 64 per table) */
+	const char **positional;
+	uint64_t given;        /* bit i: option i was set by the user (count <= GP_OPT_MAX per table) */
 	char **owned;
 	int owned_count;
 };

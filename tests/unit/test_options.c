@@ -217,6 +217,36 @@ static void positionals_are_counted(void **state)
 	gp_options_free(&p.r);
 }
 
+static void any_number_of_positionals_can_be_taken(void **state)
+{
+	(void)state;
+	char text[100][8], *argv[100];
+	struct gp_opt_table t = with_positional;
+	struct settings s;
+	struct gp_options_result r;
+	struct gp_err err;
+	t.positional_max = 0;
+	for (int i = 0; i < 100; i++) {
+		snprintf(text[i], sizeof text[i], "f%d", i);
+		argv[i] = text[i];
+	}
+	assert_int_equal(gp_options_parse(&t, 100, argv, &s, &r, &err), GP_OK);
+	assert_int_equal(r.positionals, 100);
+	assert_string_equal(r.positional[99], "f99");
+	gp_options_free(&r);
+}
+
+static void joined_rows_are_one_table(void **state)
+{
+	(void)state;
+	const struct gp_opt_rows parts[] = {{rows + 1, 2}, {rows, 1}};
+	struct gp_opt joined[GP_OPT_MAX];
+	assert_int_equal(gp_opt_join(parts, 2, joined), 3);
+	assert_string_equal(joined[0].name, rows[1].name);
+	assert_string_equal(joined[1].name, rows[2].name);
+	assert_string_equal(joined[2].name, rows[0].name);
+}
+
 static void config_file_sits_between_defaults_and_command_line(void **state)
 {
 	(void)state;
@@ -377,6 +407,8 @@ int main(void)
 		cmocka_unit_test(wrong_values_name_flag_and_form),
 		cmocka_unit_test(missing_values_are_noticed),
 		cmocka_unit_test(positionals_are_counted),
+		cmocka_unit_test(any_number_of_positionals_can_be_taken),
+		cmocka_unit_test(joined_rows_are_one_table),
 		cmocka_unit_test(config_file_sits_between_defaults_and_command_line),
 		cmocka_unit_test(config_errors_name_file_and_line),
 		cmocka_unit_test(unreadable_config_files_are_refused),
