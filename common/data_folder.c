@@ -8,23 +8,10 @@
  */
 #include "common/data_internal.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <string.h>
-#include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-enum { CLASSES_MAX = 100000, PATH_SIZE = 1024 };
-#define FILES_MAX      ((size_t)1 << 28)
-#define FILE_BYTES_MAX ((uint64_t)256 << 20)
-
-/* Sorted names, growing. */
-struct names {
-	char **name;
-	size_t count, room;
-};
+enum { CLASSES_MAX = 100000 };
+#define FILES_MAX ((size_t)1 << 28)
 
 struct entry {
 	uint32_t label;
@@ -33,83 +20,18 @@ struct entry {
 
 struct folder {
 	char split[600]; /* DIR/train */
-	struct names classes;
-	struct names *files; /* per class */
+	struct gp_names classes;
+	struct gp_names *files; /* per class */
 	struct entry *entries;
 };
-
-static void names_deinit(struct names *n)
-{
-	for (size_t i = 0; i < n->count; i++)
-		gp_free(n->name[i]);
-	gp_free(n->name);
-	*n = (struct names){0};
-}
-
-static enum gp_status names_add(struct names *n, const char *name, struct gp_err *err)
-{
-	if (n->count == n->room) {
-		size_t room = n->room ? 2 * n->room : 64;
-		char **grown = gp_realloc(n->name, room, sizeof *grown);
-		if (!grown)
-			GP_FAIL(err, GP_NOMEM, "out of memory for %zu file names", room);
-		n->name = grown;
-		n->room = room;
-	}
-	char *copy = gp_strdup(name);
-	if (!copy)
-		GP_FAIL(err, GP_NOMEM, "out of memory for file names");
-	n->name[n->count++] = copy;
-	return GP_OK;
-}
-
-static int compare_names(const void *a, const void *b)
-{
-	return strcmp(*(char *const *)a, *(char *const *)b);
-}
-
-static bool is_picture(const char *name)
-{
-	const char *dot = strrchr(name, '.');
-	return dot && (strcasecmp(dot, ".jpg") == 0 || strcasecmp(dot, ".jpeg") == 0 || strcasecmp(dot, ".png") == 0);
-}
-
-static bool is_directory(const char *dir, const char *name)
-{
-	char path[PATH_SIZE];
-	struct stat st;
-	int n = snprintf(path, sizeof path, "%s%s%s", dir, name[0] ? "/" : "", name);
-	return n > 0 && (size_t)n < sizeof path && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-}
-
-/* Entries of `path` that are folders, or pictures; sorted; hidden ones are left out. */
-static enum gp_status list(const char *path, bool folders, struct names *out, struct gp_err *err)
-{
-	enum gp_status status = GP_OK;
-	struct dirent *e;
-	DIR *dir = opendir(path);
-	if (!dir)
-		return gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot open folder %s: %s", path,
-				  strerror(errno));
-	while (status == GP_OK && (e = readdir(dir))) {
-		if (e->d_name[0] == '.')
-			continue;
-		if (folders ? is_directory(path, e->d_name) : is_picture(e->d_name))
-			status = names_add(out, e->d_name, err);
-	}
-	closedir(dir);
-	if (status == GP_OK && out->count)
-		qsort(out->name, out->count, sizeof *out->name, compare_names);
-	return status;
-}
 
 static enum gp_status find_split(const char *dir, enum gp_split split, char *path, size_t size, struct gp_err *err)
 {
 	static const char *const names[2][2] = {{"train", "train"}, {"val", "test"}};
-	if (!is_directory(dir, ""))
+	if (!gp_is_folder(dir, ""))
 		GP_FAIL(err, GP_INVALID, "no folder %s; give one with train/CLASS/*.jpg and val/CLASS/*.jpg", dir);
 	for (int i = 0; i < 2; i++)
-		if (is_directory(dir, names[split][i])) {
+		if (gp_is_folder(dir, names[split][i])) {
 			snprintf(path, size, "%s/%s", dir, names[split][i]);
 			return GP_OK;
 		}
@@ -121,7 +43,7 @@ static enum gp_status list_classes(struct gp_dataset *d, const char *dir, struct
 {
 	char train[600];
 	GP_TRY(find_split(dir, GP_SPLIT_TRAIN, train, sizeof train, err));
-	GP_TRY(list(train, true, &f->classes, err));
+	GP_TRY(gp_folder_list(train, true, &f->classes, err));
 	if (f->classes.count == 0)
 		GP_FAIL(err, GP_INVALID, "no class folders in %s; pictures are expected as %s/CLASS/*.jpg or *.png",
 			train, train);
@@ -134,27 +56,27 @@ static enum gp_status list_classes(struct gp_dataset *d, const char *dir, struct
 /* A validation folder with a class that training does not know would be counted under a wrong label. */
 static enum gp_status check_known_classes(const struct folder *f, struct gp_err *err)
 {
-	struct names here = {0};
-	enum gp_status status = list(f->split, true, &here, err);
+	struct gp_names here = {0};
+	enum gp_status status = gp_folder_list(f->split, true, &here, err);
 	for (size_t i = 0; status == GP_OK && i < here.count; i++)
-		if (!bsearch(&here.name[i], f->classes.name, f->classes.count, sizeof(char *), compare_names))
+		if (!gp_names_have(&f->classes, here.name[i]))
 			status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__,
 					    "class folder %s/%s has no counterpart in train; rename or remove it",
 					    f->split, here.name[i]);
-	names_deinit(&here);
+	gp_names_deinit(&here);
 	return status;
 }
 
 static enum gp_status list_files(struct folder *f, enum gp_split split, size_t *total, struct gp_err *err)
 {
-	char path[PATH_SIZE];
+	char path[GP_PICTURE_PATH];
 	*total = 0;
 	for (size_t c = 0; c < f->classes.count; c++) {
 		const char *class = f->classes.name[c];
-		if (split == GP_SPLIT_VAL && !is_directory(f->split, class))
+		if (split == GP_SPLIT_VAL && !gp_is_folder(f->split, class))
 			continue; /* a class need not be in the validation set */
 		snprintf(path, sizeof path, "%s/%s", f->split, class);
-		GP_TRY(list(path, false, &f->files[c], err));
+		GP_TRY(gp_folder_list(path, false, &f->files[c], err));
 		if (f->files[c].count == 0)
 			GP_FAIL(err, GP_INVALID, "no *.jpg, *.jpeg or *.png in class folder %s; add some or remove it",
 				path);
@@ -226,44 +148,11 @@ static void close_folder(struct gp_dataset *d)
 	if (!f)
 		return;
 	for (size_t c = 0; f->files && c < f->classes.count; c++)
-		names_deinit(&f->files[c]);
+		gp_names_deinit(&f->files[c]);
 	gp_free(f->files);
-	names_deinit(&f->classes);
+	gp_names_deinit(&f->classes);
 	gp_free(f->entries);
 	gp_free(f);
-}
-
-/* Plain reads: a FILE would allocate its buffer for every picture. */
-static size_t read_fully(int fd, uint8_t *to, size_t size)
-{
-	size_t got = 0;
-	while (got < size) {
-		ssize_t n = read(fd, to + got, size - got);
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n <= 0)
-			break;
-		got += (size_t)n;
-	}
-	return got;
-}
-
-static enum gp_status read_whole(const char *path, int fd, struct gp_bytes *buffer, struct gp_span *out,
-				 struct gp_err *err)
-{
-	struct stat st;
-	if (fstat(fd, &st) != 0 || !S_ISREG(st.st_mode))
-		GP_FAIL(err, GP_INVALID, "%s is not a regular file", path);
-	if ((uint64_t)st.st_size > FILE_BYTES_MAX)
-		GP_FAIL(err, GP_INVALID, "%s has %llu bytes; pictures of at most 256 MiB are read", path,
-			(unsigned long long)st.st_size);
-	size_t size = (size_t)st.st_size;
-	GP_TRY(gp_bytes_reserve(buffer, size, err));
-	size_t got = read_fully(fd, buffer->data, size);
-	if (got != size)
-		GP_FAIL(err, GP_INVALID, "%s: only %zu of %zu bytes could be read", path, got, size);
-	*out = (struct gp_span){buffer->data, got};
-	return GP_OK;
 }
 
 static enum gp_status read_picture(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
@@ -271,16 +160,9 @@ static enum gp_status read_picture(const struct gp_dataset *d, uint32_t index, s
 {
 	const struct folder *f = d->self;
 	const struct entry *e = &f->entries[index];
-	char path[PATH_SIZE];
-	struct gp_span bytes;
+	char path[GP_PICTURE_PATH];
 	snprintf(path, sizeof path, "%s/%s/%s", f->split, f->classes.name[e->label], f->files[e->label].name[e->file]);
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe of that name must not block us */
-	if (fd < 0)
-		return gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot open %s: %s", path,
-				  strerror(errno));
-	enum gp_status status = read_whole(path, fd, &scratch->file, &bytes, err);
-	close(fd);
-	return status == GP_OK ? gp_image_decode(&bytes, path, scratch, out, err) : status;
+	return gp_picture_read(path, scratch, out, err);
 }
 
 static int32_t label_of(const struct gp_dataset *d, uint32_t index)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the dataset files share; users see dataset.h. A sample's way: a family
- * (data_idx.c, data_cifar.c, data_folder.c, data_synthetic.c) hands out an 8-bit
- * image, data_transform.c cuts, flips, fits and normalises it, data_loader.c
+ * (data_idx.c, data_cifar.c, data_folder.c, data_synthetic.c, data_files.c) hands
+ * out an 8-bit image, data_transform.c cuts, flips, fits and normalises it, data_loader.c
  * does so for whole batches on its thread.
  *
  * An open dataset is read-only: several loaders may share it, each brings its
@@ -80,7 +80,7 @@ struct gp_memory_images {
 };
 
 extern const struct gp_dataset_class gp_data_fashion_mnist, gp_data_idx, gp_data_cifar10, gp_data_cifar100,
-	gp_data_folder, gp_data_synthetic;
+	gp_data_folder, gp_data_synthetic, gp_data_pictures;
 
 /* "DIR,key=value,..." after the colon; NULL when there was no colon. GP_USAGE names the key. */
 enum gp_status gp_data_spec_parse(const struct gp_dataset_class *class, const char *args, struct gp_data_spec *out,
@@ -102,6 +102,23 @@ enum gp_status gp_idx_read_labels(const char *path, uint8_t **labels, uint32_t *
 /* Appends the records of a CIFAR binary file; `label_bytes` 1 or 2 (the last one counts). */
 enum gp_status gp_cifar_append(const char *path, int label_bytes, int classes, uint32_t limit,
 			       struct gp_memory_images *images, struct gp_err *err);
+
+/* Picture files: sorted names, folders of them, and reading one (data_picture.c). */
+#define GP_PICTURE_PATH 1024
+struct gp_names { /* start with {0} */
+	char **name;
+	size_t count, room;
+};
+void gp_names_deinit(struct gp_names *n);
+enum gp_status gp_names_add(struct gp_names *n, const char *name, struct gp_err *err);
+/* Of sorted names, as gp_folder_list makes them. */
+bool gp_names_have(const struct gp_names *n, const char *name);
+/* DIR/NAME, or DIR itself when NAME is empty. */
+bool gp_is_folder(const char *dir, const char *name);
+/* Entries of `path` that are folders, or *.jpg, *.jpeg and *.png; sorted; hidden ones are left out. */
+enum gp_status gp_folder_list(const char *path, bool folders, struct gp_names *out, struct gp_err *err);
+enum gp_status gp_picture_read(const char *path, struct gp_data_scratch *scratch, struct gp_image *out,
+			       struct gp_err *err);
 
 /* Derives d->shape and d->transform from what the family filled in. */
 enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,

@@ -152,6 +152,8 @@ static void *loader_thread(void *arg)
 static enum gp_status check_spec(const struct gp_dataset *d, const struct gp_loader_spec *spec, struct gp_err *err)
 {
 	gp_require(spec->batch >= 1 && spec->prefetch >= 1);
+	if (d->samples == 0)
+		GP_FAIL(err, GP_INVALID, "dataset %s has no images of its own", d->class->info.name);
 	if (spec->drop_last && d->samples < (uint32_t)spec->batch)
 		GP_FAIL(err, GP_INVALID,
 			"dataset %s has %u samples, fewer than one batch of %d; choose a smaller batch",

@@ -12,6 +12,7 @@
 
 static const struct gp_dataset_class *const classes[] = {
 	&gp_data_fashion_mnist, &gp_data_idx, &gp_data_cifar10, &gp_data_cifar100, &gp_data_folder, &gp_data_synthetic,
+	&gp_data_pictures,
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
 
@@ -31,7 +32,7 @@ static enum gp_status unknown_dataset(const char *name, size_t len, struct gp_er
 	if (near)
 		GP_FAIL(err, GP_USAGE, "unknown dataset '%s'; did you mean '%s'?", word, near);
 	GP_FAIL(err, GP_USAGE,
-		"unknown dataset '%s'; known: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, synthetic",
+		"unknown dataset '%s'; known: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, synthetic, pictures",
 		word);
 }
 

@@ -23,7 +23,8 @@ struct gp_dataset_options { /* what the caller knows before opening */
 
 /*
  * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]",
- * "synthetic:shape=3x32x32,classes=10,..."; gp_dataset_info lists the options. All take limit=N (the first N samples; of a
+ * "synthetic:shape=3x32x32,classes=10,...", "pictures:size=224,classes=1000" (no images, only how to prepare some for
+ * gp_dataset_from_files); gp_dataset_info lists the options. All take limit=N (the first N samples; of a
  * folder: classes in turn), augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the scale 0..1). DIR holds no comma.
  *
  * Training is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28, 4 for 32x32) and
@@ -37,6 +38,16 @@ uint32_t gp_dataset_samples(const struct gp_dataset *d);
 int gp_dataset_classes(const struct gp_dataset *d);
 const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d); /* (H,W,C) of a sample as delivered */
 const char *gp_dataset_class_name(const struct gp_dataset *d, int label); /* never NULL */
+
+/*
+ * The pictures (JPEG, PNG) at `path`, files or folders of them, as a dataset without labels (all 0), prepared like the
+ * validation images of `like` and with its classes. Where those have one size, another is first scaled to cover it and cut
+ * about the centre; where they are grey, colours become grey. `like` may be freed. GP_INVALID names what is not there.
+ */
+enum gp_status gp_dataset_from_files(const struct gp_dataset *like, const char *const *path, int count,
+                                     struct gp_dataset **out, struct gp_err *err);
+/* Path of a picture of such a dataset. */
+const char *gp_dataset_file(const struct gp_dataset *d, uint32_t index);
 
 struct gp_loader_spec {
 	int batch;
