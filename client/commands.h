@@ -8,6 +8,8 @@
 #define GP_COMMANDS_H
 
 int gp_cmd_train(int argc, char **argv);
+int gp_cmd_eval(int argc, char **argv);
+int gp_cmd_infer(int argc, char **argv);
 int gp_cmd_model(int argc, char **argv);
 int gp_cmd_codec(int argc, char **argv);
 

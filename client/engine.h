@@ -24,7 +24,7 @@ struct gp_engine_spec {
 	const char *device;
 	int threads;
 	int batch, chunks, window;
-	bool train;
+	bool train; /* false: evaluate and predict only, without memory for gradients */
 	uint64_t seed;
 	struct gp_optim optim;
 	const struct gp_weights *init; /* NULL: drawn from seed */
@@ -54,12 +54,15 @@ struct gp_engine;
 
 struct gp_engine_ops {
 	const char *name;
-	/* One step: forward and backward of every chunk, then the update with rate lr. batch->valid == spec.batch. */
+	/* One step: forward and backward of every chunk, then the update with rate lr. batch->valid == spec.batch.
+	 * Only with spec.train. */
 	enum gp_status (*step)(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
 			       struct gp_err *err);
 	/* `batches` batches from the loader, forward only. */
 	enum gp_status (*evaluate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
 				   struct gp_step_result *out, struct gp_err *err);
+	/* Forward only: out gets batch->valid rows of the model's outputs, before any softmax. Labels are not looked at. */
+	enum gp_status (*predict)(struct gp_engine *e, const struct gp_batch *batch, float *out, struct gp_err *err);
 	/* Waits until everything is committed, then reads every parameter into w (of spec.graph). */
 	enum gp_status (*get_weights)(struct gp_engine *e, struct gp_weights *w, struct gp_err *err);
 	void (*figures)(struct gp_engine *e, struct gp_engine_figures *out);

@@ -26,19 +26,27 @@ static int chunk_valid(const struct gp_engine_spec *spec, const struct gp_batch 
 	return left < 0 ? 0 : left > samples ? samples : left;
 }
 
+static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
+				    struct gp_err *err)
+{
+	const struct gp_device_ops *ops = e->device->ops;
+	const struct gp_engine_spec *spec = &e->base.spec;
+	size_t elements = (size_t)chunk_samples(spec) * gp_shape_elements(gp_graph_input_shape(spec->graph));
+	uint64_t draw = e->step * (uint64_t)spec->chunks + (uint64_t)chunk;
+	memcpy(ops->buffer(e->plan, 0, GP_BUF_INPUT), batch->images + (size_t)chunk * elements,
+	       elements * sizeof(float));
+	return ops->forward(e->plan, 0, train ? GP_TRAIN : GP_EVAL, draw, err);
+}
+
 static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
 				struct gp_step_result *sum, struct gp_err *err)
 {
 	const struct gp_device_ops *ops = e->device->ops;
 	const struct gp_engine_spec *spec = &e->base.spec;
 	size_t samples = (size_t)chunk_samples(spec);
-	size_t elements = samples * gp_shape_elements(gp_graph_input_shape(spec->graph));
 	int valid = chunk_valid(spec, batch, chunk);
-	uint64_t draw = e->step * (uint64_t)spec->chunks + (uint64_t)chunk;
 	struct gp_loss_result loss;
-	memcpy(ops->buffer(e->plan, 0, GP_BUF_INPUT), batch->images + (size_t)chunk * elements,
-	       elements * sizeof(float));
-	GP_TRY(ops->forward(e->plan, 0, train ? GP_TRAIN : GP_EVAL, draw, err));
+	GP_TRY(forward_chunk(e, batch, chunk, train, err));
 	GP_TRY(ops->loss(e->plan, 0, batch->labels + (size_t)chunk * samples, valid, train, 1.0f / (float)spec->batch,
 			 &loss, err));
 	if (train)
@@ -90,6 +98,25 @@ static enum gp_status local_evaluate(struct gp_engine *base, struct gp_loader *l
 	return GP_OK;
 }
 
+static enum gp_status local_predict(struct gp_engine *base, const struct gp_batch *batch, float *out,
+				    struct gp_err *err)
+{
+	struct local_engine *e = (struct local_engine *)base;
+	const struct gp_engine_spec *spec = &base->spec;
+	size_t classes = gp_shape_elements(gp_graph_output_shape(spec->graph));
+	uint64_t begin = gp_now_ns();
+	for (int c = 0; c < spec->chunks; c++) {
+		size_t valid = (size_t)chunk_valid(spec, batch, c);
+		if (valid == 0)
+			break;
+		GP_TRY(forward_chunk(e, batch, c, false, err));
+		memcpy(out + (size_t)(c * chunk_samples(spec)) * classes,
+		       e->device->ops->buffer(e->plan, 0, GP_BUF_OUTPUT), valid * classes * sizeof(float));
+	}
+	e->compute_ns += gp_now_ns() - begin;
+	return GP_OK;
+}
+
 static enum gp_status local_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
 {
 	struct local_engine *e = (struct local_engine *)base;
@@ -137,6 +164,7 @@ enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_
 	static const struct gp_engine_ops ops = {.name = "local",
 						 .step = local_step,
 						 .evaluate = local_evaluate,
+						 .predict = local_predict,
 						 .get_weights = local_get_weights,
 						 .figures = local_figures,
 						 .free = local_free};

@@ -55,8 +55,9 @@ struct split_engine {
 	struct gp_client_open open;
 	bool loop_open, session_open;
 	uint64_t step, compute_ns;
-	/* the pass under way: a training step or an evaluation */
+	/* the pass under way: a training step, an evaluation or a prediction */
 	bool train;
+	float *outputs; /* of a prediction: a row per sample of the batch */
 	const struct gp_batch *batch;
 	uint32_t batch_base; /* number of the batch's first chunk */
 	uint32_t total, next, forwarded, acts, grads, done;
@@ -166,6 +167,15 @@ static void grad_encoded(struct gp_transfer *t)
 	gp_transfer_send(t, e->session.ch);
 }
 
+static void keep_outputs(struct split_slot *s)
+{
+	struct split_engine *e = s->e;
+	size_t row = gp_shape_elements(gp_graph_output_shape(e->tail));
+	size_t first = (size_t)(s->chunk - e->batch_base) * (size_t)chunk_samples(e);
+	memcpy(e->outputs + first * row, e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_OUTPUT),
+	       (size_t)s->valid * row * sizeof(float));
+}
+
 static void run_tail(struct gp_task *task)
 {
 	struct split_slot *s = task->arg;
@@ -174,7 +184,9 @@ static void run_tail(struct gp_task *task)
 	float scale = 1.0f / (float)e->base.spec.batch;
 	task->status = ops->forward(e->tail_plan, s->index, e->train ? GP_TRAIN : GP_EVAL, chunk_draw(e, s->chunk),
 				    &task->err);
-	if (task->status == GP_OK)
+	if (task->status == GP_OK && e->outputs)
+		keep_outputs(s);
+	else if (task->status == GP_OK)
 		task->status =
 			ops->loss(e->tail_plan, s->index, s->labels, s->valid, e->train, scale, &s->loss, &task->err);
 	if (task->status == GP_OK && e->train)
@@ -330,15 +342,18 @@ static void frame_sent(void *arg, struct gp_frame *f)
 static void begin_pass(struct split_engine *e, bool train)
 {
 	e->train = train;
+	e->outputs = NULL;
 	e->total = e->next = e->forwarded = e->acts = e->grads = e->done = 0;
 	e->result = (struct gp_step_result){0};
 }
 
+/* A short last batch of an evaluation has fewer chunks. */
 static void add_batch(struct split_engine *e, const struct gp_batch *batch)
 {
+	int samples = chunk_samples(e);
 	e->batch = batch;
 	e->batch_base = e->total;
-	e->total += (uint32_t)e->base.spec.chunks;
+	e->total += (uint32_t)((batch->valid + samples - 1) / samples);
 	e->forwards_idle = e->pass_idle = false;
 	pump(e);
 }
@@ -429,6 +444,18 @@ static enum gp_status split_evaluate(struct gp_engine *base, struct gp_loader *l
 	GP_TRY(gp_client_session_wait(&e->session, &e->pass_idle, err));
 	*out = e->result;
 	return GP_OK;
+}
+
+static enum gp_status split_predict(struct gp_engine *base, const struct gp_batch *batch, float *out,
+				    struct gp_err *err)
+{
+	struct split_engine *e = engine_of(base);
+	begin_pass(e, false);
+	e->outputs = out;
+	add_batch(e, batch);
+	enum gp_status status = gp_client_session_wait(&e->session, &e->pass_idle, err);
+	drain_compute(e);
+	return status;
 }
 
 /* Weights and figures. */
@@ -645,6 +672,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 	static const struct gp_engine_ops ops = {.name = "split",
 						 .step = split_step,
 						 .evaluate = split_evaluate,
+						 .predict = split_predict,
 						 .get_weights = split_get_weights,
 						 .figures = split_figures,
 						 .free = split_free};

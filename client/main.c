@@ -14,6 +14,8 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{"train", "train a model, split over a server or locally", gp_cmd_train},
+	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
+	{"infer", "labels and probabilities of pictures", gp_cmd_infer},
 	{"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
 };

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/figures.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/progress.h"
@@ -95,11 +96,6 @@ static void note_eval(struct run *r, double seconds)
 
 /* JSON log. */
 
-static json_t *number_or_null(double x)
-{
-	return isfinite(x) ? json_real(x) : json_null();
-}
-
 static enum gp_status log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
 			       const struct gp_engine_figures *now, struct gp_err *err)
 {
@@ -122,7 +118,7 @@ static enum gp_status log_eval(struct run *r, double seconds, struct gp_err *err
 	if (!r->spec->log)
 		return GP_OK;
 	json_t *line = json_pack("{s:s, s:I, s:o, s:o, s:f}", "event", "eval", "step", (json_int_t)r->step, "val_loss",
-				 number_or_null(r->report->val_loss), "val_acc", number_or_null(r->report->val_acc),
+				 gp_json_number(r->report->val_loss), "val_acc", gp_json_number(r->report->val_acc),
 				 "seconds", seconds);
 	return gp_json_log_write(r->spec->log, line, err);
 }
@@ -244,50 +240,12 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 	return status;
 }
 
-/* Sums over everything, evaluation included; per batch: over training steps alone. */
-static json_t *kind_json(const struct gp_kind_account *k, const struct gp_kind_account *train, uint64_t steps)
-{
-	double n = steps ? (double)steps : 1;
-	return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "tensor_bytes", (json_int_t)k->tensor_bytes,
-			 "payload_bytes", (json_int_t)k->payload_bytes, "wire_bytes", (json_int_t)k->wire_bytes,
-			 "frames", (json_int_t)k->frames, "tensor_bytes_per_batch", (double)train->tensor_bytes / n,
-			 "payload_bytes_per_batch", (double)train->payload_bytes / n, "wire_bytes_per_batch",
-			 (double)train->wire_bytes / n);
-}
-
 json_t *gp_train_report_json(const struct gp_train_report *r)
 {
-	const struct gp_engine_figures *f = &r->figures;
-	const struct gp_account *a = &f->account, *t = &r->train_account;
-	double up = 0, down = 0;
-	gp_account_kernel_diff(a, &f->tcp, &up, &down);
-	json_t *o = json_pack("{s:I, s:f, s:f, s:o, s:o, s:o, s:o}", "steps", (json_int_t)r->steps, "seconds",
-			      r->seconds, "time_per_batch_s", r->time_per_batch_s, "loss", number_or_null(r->loss),
-			      "train_acc", number_or_null(r->train_acc), "val_acc", number_or_null(r->val_acc),
-			      "val_loss", number_or_null(r->val_loss));
-	json_t *bytes = json_pack(
-		"{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:f, s:f}", "act_up",
-		kind_json(&a->sent.kind[GP_FRAME_ACT_UP], &t->sent.kind[GP_FRAME_ACT_UP], r->steps), "act_down",
-		kind_json(&a->received.kind[GP_FRAME_ACT_DOWN], &t->received.kind[GP_FRAME_ACT_DOWN], r->steps),
-		"grad_up", kind_json(&a->sent.kind[GP_FRAME_GRAD_UP], &t->sent.kind[GP_FRAME_GRAD_UP], r->steps),
-		"grad_down",
-		kind_json(&a->received.kind[GP_FRAME_GRAD_DOWN], &t->received.kind[GP_FRAME_GRAD_DOWN], r->steps),
-		"wire_up_bytes", (json_int_t)a->sent.wire_bytes, "wire_down_bytes", (json_int_t)a->received.wire_bytes,
-		"tcp_up_bytes", (json_int_t)f->tcp.bytes_acked, "tcp_down_bytes", (json_int_t)f->tcp.bytes_received,
-		"tcp_up_difference", up, "tcp_down_difference", down);
-	json_t *rest =
-		json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:b, s:o}", "up_bytes_per_s",
-			  gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received), "compute_s",
-			  (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us, "tcp_retransmitted_bytes",
-			  (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks", (json_int_t)f->raw_fallbacks,
-			  "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes",
-			  (json_int_t)f->memory_bytes, "server_memory_bytes", (json_int_t)f->server_memory_bytes,
-			  "param_sha256", r->param_sha256, "stopped", r->stopped, "link", gp_account_json(a));
-	if (!o || !bytes || !rest || json_object_update(o, bytes) != 0 || json_object_update(o, rest) != 0) {
-		json_decref(o);
-		o = NULL;
-	}
-	json_decref(bytes);
-	json_decref(rest);
-	return o;
+	json_t *o =
+		json_pack("{s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:s, s:b}", "steps", (json_int_t)r->steps, "seconds",
+			  r->seconds, "time_per_batch_s", r->time_per_batch_s, "loss", gp_json_number(r->loss),
+			  "train_acc", gp_json_number(r->train_acc), "val_acc", gp_json_number(r->val_acc), "val_loss",
+			  gp_json_number(r->val_loss), "param_sha256", r->param_sha256, "stopped", r->stopped);
+	return gp_figures_json(o, &r->figures, &r->train_account, r->steps);
 }

@@ -54,6 +54,31 @@ head -c 1000 "$work/cnn10.safetensors" >"$work/short.safetensors"
 refuses 3 'short.safetensors' train --local --model cnn "${synthetic[@]}" --init "$work/short.safetensors"
 refuses 3 'no/such/dir' train --local --model cnn "${synthetic[@]}" --no-progress --save "$work/no/such/dir/w.safetensors"
 
+refuses 3 'classifier.weight: file has 10x.*classifier.bias' train --local --model cnn:classes=12 "${synthetic[@]}" \
+	--init "$work/cnn10.safetensors"
+refuses 2 'init-skip.*--init' train --local --model cnn "${synthetic[@]}" --init-skip 'classifier.*'
+refuses 3 "'clasifier.\*' matches no tensor" train --local --model cnn "${synthetic[@]}" \
+	--init "$work/cnn10.safetensors" --init-skip 'clasifier.*'
+
+# eval and infer.
+weights=(--model cnn --data synthetic:shape=3x32x32,classes=10 --init "$work/cnn10.safetensors")
+refuses 2 '\-\-init FILE is missing' eval --local --model cnn --data synthetic
+refuses 2 'server' eval "${weights[@]}"
+refuses 2 "lr" eval --local "${weights[@]}" --lr 1
+refuses 2 'codec.*--server' eval --local "${weights[@]}" --codec fp16
+refuses 3 'no images of its own' eval --local --model cnn --data pictures:size=32,classes=10 --init "$work/cnn10.safetensors"
+refuses 4 'refused' eval --server 127.0.0.1:1 "${weights[@]}"
+refuses 2 '\-\-init FILE is missing' infer --local --model cnn --data synthetic picture.png
+refuses 2 'no pictures' infer --local "${weights[@]}"
+refuses 3 'no/such.png' infer --local "${weights[@]}" no/such.png
+echo "no picture" >"$work/text.png"
+refuses 3 'text.png: neither JPEG nor PNG' infer --local "${weights[@]}" "$work/text.png"
+refuses 3 'text.png: neither JPEG nor PNG' infer "${server[@]}" "${weights[@]}" "$work/text.png"
+mkdir "$work/empty"
+refuses 3 'no \*.jpg.*empty' infer --local "${weights[@]}" "$work/empty"
+printf 'one\ntwo\n' >"$work/labels.txt"
+refuses 3 'labels.txt has 2 labels.*10 outputs' infer --local "${weights[@]}" --labels "$work/labels.txt" "$work/text.png"
+
 # A server that hangs up, and one that is no server of ours.
 python=$(command -v perl)
 "$python" -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1", LocalPort => 0) or die;

@@ -14,7 +14,7 @@
 #include "common/models.h"
 #include "tests/unit/server_thread.h"
 
-enum { BATCH = 8, CHUNKS = 4, STEPS = 3, VAL_BATCHES = 3 };
+enum { BATCH = 8, CHUNKS = 4, STEPS = 3, VAL_BATCHES = 3, CLASSES = 10 };
 
 struct rig {
 	struct gp_graph *graph;
@@ -31,26 +31,26 @@ static void expect_ok(enum gp_status status, const struct gp_err *err)
 		fail_msg("%s", err->text);
 }
 
-static void rig_init(struct rig *r, const char *server, const char *codec, int window)
+static void rig_init_for(struct rig *r, const char *server, const char *codec, int window, bool train)
 {
 	struct gp_err err = {0};
 	struct gp_dataset_options dataset = {0};
-	struct gp_loader_spec ls = {.batch = BATCH, .shuffle = true, .drop_last = true, .seed = 5, .prefetch = 2};
+	struct gp_loader_spec ls = {.batch = BATCH, .shuffle = train, .drop_last = train, .seed = 5, .prefetch = 2};
 	struct gp_engine_spec spec = {.device = "cpu",
 				      .threads = 1,
 				      .batch = BATCH,
 				      .chunks = CHUNKS,
 				      .window = window,
-				      .train = true,
+				      .train = train,
 				      .seed = 11,
 				      .optim = {.momentum = 0.9f, .weight_decay = 1e-4f},
 				      .server = server,
 				      .connect_timeout_s = 10,
 				      .idle_timeout_s = 10};
 	memset(r, 0, sizeof *r);
-	expect_ok(gp_dataset_open("synthetic:shape=1x16x16,classes=10,samples=64", GP_SPLIT_TRAIN, &dataset, &r->data,
-				  &err),
-		  &err);
+	const char *data =
+		"synthetic:shape=1x16x16,classes=10,samples=64,limit=59"; /* evaluation: a short last batch */
+	expect_ok(gp_dataset_open(data, GP_SPLIT_TRAIN, &dataset, &r->data, &err), &err);
 	expect_ok(gp_loader_new(r->data, &ls, &r->loader, &err), &err);
 	struct gp_model_options model = {.classes = 10, .input = *gp_dataset_shape(r->data)};
 	expect_ok(gp_model_build("cnn", &model, &r->graph, &err), &err);
@@ -61,6 +61,11 @@ static void rig_init(struct rig *r, const char *server, const char *codec, int w
 		expect_ok(gp_codec_spec_parse(codec, &spec.codec[i], &err), &err);
 	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err),
 		  &err);
+}
+
+static void rig_init(struct rig *r, const char *server, const char *codec, int window)
+{
+	rig_init_for(r, server, codec, window, true);
 }
 
 static enum gp_status rig_step(struct rig *r, struct gp_err *err)
@@ -112,6 +117,63 @@ static void a_split_run_equals_a_local_one(void **state)
 		assert_int_equal(split.eval.correct, local.eval.correct);
 		rig_deinit(&split);
 	}
+	rig_deinit(&local);
+	server_thread_stop(server);
+}
+
+/* The whole set twice, so that chunk numbers start again; then every sample's outputs. */
+static void rig_evaluate(struct rig *r, float *outputs)
+{
+	struct gp_err err = {0};
+	const struct gp_engine_ops *ops = r->engine->ops;
+	uint32_t batches = gp_loader_batches_per_epoch(r->loader);
+	expect_ok(ops->evaluate(r->engine, r->loader, batches, &r->last, &err), &err);
+	expect_ok(ops->evaluate(r->engine, r->loader, batches, &r->eval, &err), &err);
+	for (uint32_t i = 0; i < batches; i++) {
+		struct gp_batch *batch;
+		expect_ok(gp_loader_next(r->loader, &batch, &err), &err);
+		expect_ok(ops->predict(r->engine, batch, outputs + (size_t)i * BATCH * CLASSES, &err), &err);
+		gp_loader_give_back(r->loader, batch);
+	}
+	expect_ok(ops->get_weights(r->engine, r->weights, &err), &err);
+}
+
+static void an_engine_for_evaluation_needs_no_training_memory(void **state)
+{
+	(void)state;
+	struct server_thread *server = server_thread_start();
+	struct rig local, split;
+	struct gp_engine_figures training, evaluating;
+	static float want[64 * CLASSES], got[64 * CLASSES];
+	struct gp_err err;
+	char local_sha[GP_SHA256_HEX], split_sha[GP_SHA256_HEX];
+	rig_init(&split, server->address, "raw", CHUNKS);
+	split.engine->ops->figures(split.engine, &training);
+	rig_deinit(&split);
+	rig_init_for(&local, NULL, "raw", 1, false);
+	rig_evaluate(&local, want);
+	assert_int_equal(local.eval.samples, 59);
+	assert_true(local.last.loss_sum == local.eval.loss_sum && local.eval.loss_sum > 0);
+	expect_ok(gp_weights_sha256(local.weights, local_sha, &err), &err);
+	for (int window = 1; window <= CHUNKS; window++) {
+		memset(got, 0, sizeof got);
+		rig_init_for(&split, server->address, "raw", window, false);
+		rig_evaluate(&split, got);
+		assert_true(split.last.loss_sum == local.eval.loss_sum);
+		assert_true(split.eval.loss_sum == local.eval.loss_sum);
+		assert_int_equal(split.eval.correct, local.eval.correct);
+		assert_int_equal(split.eval.samples, local.eval.samples);
+		assert_memory_equal(got, want, sizeof got);
+		expect_ok(gp_weights_sha256(split.weights, split_sha, &err), &err);
+		assert_string_equal(split_sha, local_sha);
+		split.engine->ops->figures(split.engine, &evaluating);
+		rig_deinit(&split);
+	}
+	assert_true(evaluating.memory_bytes < training.memory_bytes);
+	assert_true(evaluating.server_memory_bytes < training.server_memory_bytes);
+	const struct gp_dir_account *up = &evaluating.account.sent;
+	assert_int_equal(up->kind[GP_FRAME_ACT_UP].frames, 3 * 30); /* no frame for a chunk without a sample */
+	assert_int_equal(up->kind[GP_FRAME_GRAD_UP].frames, 0);
 	rig_deinit(&local);
 	server_thread_stop(server);
 }
@@ -181,6 +243,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_split_run_equals_a_local_one),
+		cmocka_unit_test(an_engine_for_evaluation_needs_no_training_memory),
 		cmocka_unit_test(our_bytes_are_the_kernels),
 		cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),
 		cmocka_unit_test(a_steady_step_allocates_nothing),

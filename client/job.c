@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From flags to an engine. See job.h; the flags are in job_options.c.
+ * Test: tests/e2e
+ */
+#include "client/job.h"
+
+#include <string.h>
+
+#include "common/log.h"
+#include "common/models.h"
+
+#define DEFAULT_WINDOW 4
+#define PREFETCH       3
+
+/* Flags. */
+
+static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_err *err)
+{
+	if (!s->local && !s->server)
+		GP_FAIL(err, GP_USAGE, "--server HOST:PORT is missing (or --local to run without one)");
+	if (s->local && s->server)
+		GP_FAIL(err, GP_USAGE, "--server and --local exclude each other");
+	if (!s->model)
+		GP_FAIL(err, GP_USAGE, "--model is missing; 'gpclient model list' shows them");
+	if (!s->data)
+		GP_FAIL(err, GP_USAGE, "--data is missing, for example --data fashion-mnist");
+	if (s->chunks > s->batch || s->batch % s->chunks != 0)
+		GP_FAIL(err, GP_USAGE, "--batch %lld cannot be cut into %lld equal chunks", (long long)s->batch,
+			(long long)s->chunks);
+	if (s->init_skip && !s->init)
+		GP_FAIL(err, GP_USAGE, "--init-skip says what to leave out of --init FILE, which is missing");
+	return GP_OK;
+}
+
+static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
+{
+	static const char *const names[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
+	for (int i = 0; i < 4; i++) {
+		const char *own = j->set->codec_dir[i];
+		enum gp_status status = gp_codec_spec_parse(own ? own : j->set->codec, &j->codec[i], err);
+		if (status != GP_OK)
+			return gp_err_prefix(err, "--%s", own ? names[i] : "codec");
+		if (j->set->local && strcmp(j->codec[i].text, "raw") != 0)
+			GP_FAIL(err, GP_USAGE, "--codec needs --server: a local run has no link");
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set, struct gp_err *err)
+{
+	*j = (struct gp_job){.set = set};
+	GP_TRY(gp_log_configure(set->log, err));
+	GP_TRY(check_settings(set, err));
+	return parse_codecs(j, err);
+}
+
+/* Data. */
+
+static enum gp_status parse_input(const char *text, struct gp_shape *shape, struct gp_err *err)
+{
+	long long c, h, w;
+	char rest;
+	if (sscanf(text, "%lldx%lldx%lld%c", &c, &h, &w, &rest) != 3 || c < 1 || h < 1 || w < 1 || c > 4096 ||
+	    h > 65536 || w > 65536)
+		GP_FAIL(err, GP_USAGE, "--input '%s' is not channels x height x width, for example 3x32x32", text);
+	*shape = (struct gp_shape){.ndim = 3, .dim = {h, w, c}};
+	return GP_OK;
+}
+
+/* These have no shape of their own. */
+static bool takes_any_shape(const char *data)
+{
+	return (strncmp(data, "synthetic", 9) == 0 && !strstr(data, "shape=")) ||
+	       (strncmp(data, "pictures", 8) == 0 && !strstr(data, "size="));
+}
+
+/* The shape of a sample: --input, else the dataset's, else the model's. */
+static enum gp_status wanted_shape(const struct gp_job_settings *s, struct gp_shape *shape, struct gp_err *err)
+{
+	*shape = (struct gp_shape){0};
+	if (s->input)
+		return parse_input(s->input, shape, err);
+	if (!takes_any_shape(s->data))
+		return GP_OK;
+	struct gp_graph *g;
+	struct gp_model_options none = {0};
+	GP_TRY(gp_model_build(s->model, &none, &g, err));
+	*shape = *gp_graph_input_shape(g);
+	gp_graph_free(g);
+	return GP_OK;
+}
+
+enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, bool augment, struct gp_dataset **out,
+				struct gp_err *err)
+{
+	struct gp_dataset_options o = {.augment = augment};
+	GP_TRY(wanted_shape(j->set, &o.shape, err));
+	return gp_dataset_open(j->set->data, split, &o, out, err);
+}
+
+enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, enum gp_split split,
+				  struct gp_loader **out, struct gp_err *err)
+{
+	bool train = split == GP_SPLIT_TRAIN;
+	struct gp_loader_spec spec = {.batch = (int)j->set->batch,
+				      .shuffle = train,
+				      .drop_last = train,
+				      .seed = (uint64_t)j->set->seed,
+				      .prefetch = PREFETCH};
+	return gp_loader_new(d, &spec, out, err);
+}
+
+/* Model and weights. */
+
+static enum gp_status load_weights(struct gp_job *j, struct gp_err *err)
+{
+	const struct gp_job_settings *s = j->set;
+	struct gp_weights_report report;
+	GP_TRY(gp_weights_new(j->graph, &j->init, err));
+	if (!s->init_skip)
+		return gp_weights_load(j->init, s->init, true, NULL, err);
+	gp_weights_init(j->init, (uint64_t)s->seed);
+	GP_TRY(gp_weights_load_except(j->init, s->init, s->init_skip, &report, err));
+	fprintf(stderr, "%s: %d tensors loaded, left out: %s\n", s->init, report.loaded, report.skipped_names);
+	return GP_OK;
+}
+
+static enum gp_status check_model(const struct gp_job *j, const struct gp_model_options *data, struct gp_err *err)
+{
+	const struct gp_shape *out = gp_graph_output_shape(j->graph);
+	if (out->ndim != 1 || out->dim[0] < data->classes)
+		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld outputs, but the data has %d classes", j->set->model,
+			(long long)out->dim[out->ndim - 1], data->classes);
+	if (!gp_shape_equal(gp_graph_input_shape(j->graph), &data->input)) {
+		char want[64], have[64];
+		GP_FAIL(err, GP_INVALID, "--model %s takes %s (HxWxC), the data gives %s; set --input", j->set->model,
+			gp_shape_text(gp_graph_input_shape(j->graph), want, sizeof want),
+			gp_shape_text(&data->input, have, sizeof have));
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
+{
+	struct gp_model_options o = {.classes = gp_dataset_classes(d), .input = *gp_dataset_shape(d)};
+	GP_TRY(gp_model_build(j->set->model, &o, &j->graph, err));
+	GP_TRY(check_model(j, &o, err));
+	if (!j->set->local)
+		GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));
+	return j->set->init ? load_weights(j, err) : GP_OK;
+}
+
+/* Engine. */
+
+enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_err *err)
+{
+	const struct gp_job_settings *s = j->set;
+	int window = s->window > 0 ? (int)s->window : DEFAULT_WINDOW;
+	struct gp_engine_spec spec = {.graph = j->graph,
+				      .device = s->device,
+				      .threads = s->threads > 0 ? (int)s->threads : (int)uv_available_parallelism(),
+				      .batch = (int)s->batch,
+				      .chunks = (int)s->chunks,
+				      .window = window < s->chunks ? window : (int)s->chunks,
+				      .train = optim != NULL,
+				      .seed = (uint64_t)s->seed,
+				      .init = j->init,
+				      .server = s->server,
+				      .cut = j->cut,
+				      .connect_timeout_s = s->connect_timeout_s,
+				      .idle_timeout_s = s->idle_timeout_s};
+	if (optim)
+		spec.optim = *optim;
+	memcpy(spec.codec, j->codec, sizeof spec.codec);
+	return s->local ? gp_engine_new_local(&spec, &j->engine, err) : gp_engine_new_split(&spec, &j->engine, err);
+}
+
+void gp_job_deinit(struct gp_job *j)
+{
+	if (j->engine)
+		j->engine->ops->free(j->engine);
+	gp_weights_free(j->init);
+	gp_graph_free(j->graph);
+	*j = (struct gp_job){0};
+}
+
+enum gp_status gp_job_print_json(json_t *object, struct gp_err *err)
+{
+	if (!object)
+		GP_FAIL(err, GP_NOMEM, "out of memory for the report");
+	int failed = json_dumpf(object, stdout, JSON_REAL_PRECISION(10));
+	json_decref(object);
+	if (failed != 0 || putchar('\n') == EOF || fflush(stdout) != 0)
+		GP_FAIL(err, GP_IO, "the report cannot be written to standard output");
+	return GP_OK;
+}

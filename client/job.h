@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What train, eval and infer have in common: the flags that say where a model
+ * runs, which one, on what data and with which codecs, and the way from them
+ * to a dataset, a graph, weights and an engine. Not here: what is then done
+ * with the engine (cmd_*.c).
+ *
+ * A command's settings begin with struct gp_job_settings, and its table is
+ * joined (gp_opt_join) from the rows below and its own. Steps in order:
+ * gp_job_begin, gp_job_open_data, gp_job_build, gp_job_open_engine; everything
+ * that can be wrong on this side is found before a server is asked.
+ * Test: tests/e2e
+ */
+#ifndef GP_JOB_H
+#define GP_JOB_H
+
+#include <jansson.h>
+
+#include "client/engine.h"
+#include "common/options.h"
+
+struct gp_job_settings {
+	const char *server, *cut, *device;
+	bool local;
+	int64_t threads;
+	double connect_timeout_s, idle_timeout_s;
+	const char *model, *data, *input, *init, *init_skip;
+	int64_t seed, batch, chunks, window;
+	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
+	bool json, progress;
+	const char *log, *config;
+};
+
+/* Offsets are those of struct gp_job_settings. */
+extern const struct gp_opt_rows gp_job_where_rows;  /* --server --local --cut --device --threads, timeouts */
+extern const struct gp_opt_rows gp_job_model_rows;  /* --model --data --input --init --init-skip --seed */
+extern const struct gp_opt_rows gp_job_batch_rows;  /* --batch --chunks --window */
+extern const struct gp_opt_rows gp_job_codec_rows;  /* --codec and activations' */
+extern const struct gp_opt_rows gp_job_grad_rows;   /* codecs of gradients */
+extern const struct gp_opt_rows gp_job_output_rows; /* --json --log --config */
+extern const struct gp_opt_rows gp_job_progress_rows;
+
+struct gp_job {
+	const struct gp_job_settings *set;
+	struct gp_graph *graph;
+	struct gp_weights *init; /* NULL without --init */
+	struct gp_cut cut;
+	struct gp_codec_spec codec[4];
+	struct gp_engine *engine;
+};
+
+/* Checks the flags and configures the log. `set` must outlive the job. */
+enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set, struct gp_err *err);
+/* --data, in --input's shape or its own, or else the model's. */
+enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, bool augment, struct gp_dataset **out,
+				struct gp_err *err);
+/* Shuffled for training; otherwise in order, with a last batch that may be short. */
+enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, enum gp_split split,
+				  struct gp_loader **out, struct gp_err *err);
+/* The model for data like `d`, its cut, and the weights of --init; says on stderr what --init-skip left out. */
+enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err);
+/* `optim` NULL: for evaluation and prediction only. */
+enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_err *err);
+/* Safe on a zeroed job. Before the loaders' gp_loader_free: the engine may be reading from one. */
+void gp_job_deinit(struct gp_job *j);
+
+/* Prints `object` as one line on standard output; takes it. NULL (jansson out of memory) is an error. */
+enum gp_status gp_job_print_json(json_t *object, struct gp_err *err);
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The flags that train, eval and infer share. See job.h. What is checked beyond
+ * a flag's own range is in job.c. Test: tests/e2e/bad_input.sh
+ */
+#include "client/job.h"
+
+#include <stddef.h>
+
+#define FIELD(name) offsetof(struct gp_job_settings, name)
+#define ROWS(table)                                                                                                    \
+	{                                                                                                              \
+		table, sizeof table / sizeof table[0]                                                                  \
+	}
+
+static const struct gp_opt where_rows[] = {
+	{.name = "server",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server),
+	 .value = "HOST:PORT",
+	 .group = "Where",
+	 .help = "gpserverd that runs the body"},
+	{.name = "local",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(local),
+	 .help = "run the whole model here, without a link: the reference"},
+	{.name = "cut",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(cut),
+	 .value = "H:T",
+	 .initial = "1:-1",
+	 .help = "first H blocks and last -T blocks here, the rest on the server (see 'gpclient model show')"},
+	{.name = "device",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(device),
+	 .value = "auto|cpu",
+	 .initial = "cpu",
+	 .help = "device of this side"},
+	{.name = "threads",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(threads),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1024,
+	 .help = "compute threads of this side; 0 = one per processor"},
+	{.name = "connect-timeout",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(connect_timeout_s),
+	 .value = "TIME",
+	 .initial = "10s",
+	 .min = 0.1,
+	 .max = 3600,
+	 .help = "give up connecting after so long"},
+	{.name = "idle-timeout",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(idle_timeout_s),
+	 .value = "TIME",
+	 .initial = "15s",
+	 .min = 1,
+	 .max = 86400,
+	 .help = "a server that sends nothing, not even heartbeats, is gone"},
+};
+const struct gp_opt_rows gp_job_where_rows = ROWS(where_rows);
+
+static const struct gp_opt model_rows[] = {
+	{.name = "model",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(model),
+	 .value = "NAME[:K=V,...]",
+	 .group = "Model and data",
+	 .help = "for example mobilenetv2:width=0.5,stem=cifar (see 'gpclient model list')"},
+	{.name = "data",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(data),
+	 .value = "NAME[:DIR][,K=V]",
+	 .help = "fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR,size=N, synthetic:shape=CxHxW"},
+	{.name = "input",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(input),
+	 .value = "CxHxW",
+	 .help = "image size the model gets; default: the dataset's own"},
+	{.name = "init",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(init),
+	 .value = "FILE",
+	 .help = "start from these weights (safetensors, PyTorch names)"},
+	{.name = "init-skip",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(init_skip),
+	 .value = "PATTERN",
+	 .help = "leave these tensors of --init out (globs, comma-separated), for example 'classifier.*'"},
+	{.name = "seed",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(seed),
+	 .value = "N",
+	 .initial = "1",
+	 .min = 0,
+	 .max = 9e15,
+	 .help = "of drawn weights, order, augmentation and dropout"},
+};
+const struct gp_opt_rows gp_job_model_rows = ROWS(model_rows);
+
+static const struct gp_opt batch_rows[] = {
+	{.name = "batch",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(batch),
+	 .value = "N",
+	 .initial = "64",
+	 .min = 1,
+	 .max = 1 << 20,
+	 .group = "Batches",
+	 .help = "samples at a time"},
+	{.name = "chunks",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(chunks),
+	 .value = "N",
+	 .initial = "4",
+	 .min = 1,
+	 .max = 1 << 20,
+	 .help = "micro-batches a batch is cut into; divides --batch"},
+	{.name = "window",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(window),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 4096,
+	 .help = "chunks in flight at once; 0 = the smaller of 4 and --chunks"},
+};
+const struct gp_opt_rows gp_job_batch_rows = ROWS(batch_rows);
+
+static const struct gp_opt codec_rows[] = {
+	{.name = "codec",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec),
+	 .value = "SPEC",
+	 .initial = "raw",
+	 .group = "Compression",
+	 .help = "of every direction, for example sortquant:bits=6,split=2 (see 'gpclient codec list')"},
+	{.name = "codec-act-up",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec_dir[0]),
+	 .value = "SPEC",
+	 .help = "of activations to the server, instead of --codec"},
+	{.name = "codec-act-down",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec_dir[1]),
+	 .value = "SPEC",
+	 .help = "of activations from the server"},
+};
+const struct gp_opt_rows gp_job_codec_rows = ROWS(codec_rows);
+
+static const struct gp_opt grad_rows[] = {
+	{.name = "codec-grad-up",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec_dir[2]),
+	 .value = "SPEC",
+	 .help = "of gradients to the server"},
+	{.name = "codec-grad-down",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codec_dir[3]),
+	 .value = "SPEC",
+	 .help = "of gradients from the server"},
+};
+const struct gp_opt_rows gp_job_grad_rows = ROWS(grad_rows);
+
+static const struct gp_opt output_rows[] = {
+	{.name = "json",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(json),
+	 .group = "Output",
+	 .help = "print JSON on standard output: an object at the end; infer: a line for each picture"},
+	{.name = "log",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(log),
+	 .value = "SPEC",
+	 .initial = "all=warn",
+	 .help = "log levels, for example all=info,net=debug"},
+	{.name = "config",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(config),
+	 .value = "FILE",
+	 .help = "read options from FILE (name = value lines); the command line wins"},
+};
+const struct gp_opt_rows gp_job_output_rows = ROWS(output_rows);
+
+static const struct gp_opt progress_rows[] = {
+	{.name = "progress",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(progress),
+	 .initial = "true",
+	 .help = "progress line on standard error (--no-progress: off)"},
+};
+const struct gp_opt_rows gp_job_progress_rows = ROWS(progress_rows);
