@@ -155,6 +155,10 @@ static const struct gp_opt log_rows[] = {
 	 .offset = FIELD(log_json),
 	 .value = "FILE",
 	 .help = "write one JSON line per step and evaluation there"},
+	{.name = "profile",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(job.profile),
+	 .help = "at the end, a table of times, GFLOP/s and GB/s per node of this side, on standard error"},
 };
 
 static const struct gp_opt_table table = {
@@ -311,6 +315,8 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 	GP_TRY(gp_train(&spec, &report, err));
 	GP_TRY(gp_weights_sha256(t->weights, report.param_sha256, err));
 	print_summary(&report);
+	if (t->set.job.profile && t->job.engine->ops->print_profile)
+		t->job.engine->ops->print_profile(t->job.engine, stderr);
 	if (t->set.save)
 		GP_TRY(gp_weights_save(t->weights, t->set.save, err));
 	if (t->log)

@@ -11,6 +11,8 @@
 #ifndef GP_ENGINE_H
 #define GP_ENGINE_H
 
+#include <stdio.h>
+
 #include <uv.h>
 
 #include "common/account.h"
@@ -24,7 +26,8 @@ struct gp_engine_spec {
 	const char *device;
 	int threads;
 	int batch, chunks, window;
-	bool train; /* false: evaluate and predict only, without memory for gradients */
+	bool train;   /* false: evaluate and predict only, without memory for gradients */
+	bool profile; /* measure every node of this side */
 	uint64_t seed;
 	struct gp_optim optim;
 	const struct gp_weights *init; /* NULL: drawn from seed */
@@ -66,6 +69,8 @@ struct gp_engine_ops {
 	/* Waits until everything is committed, then reads every parameter into w (of spec.graph). */
 	enum gp_status (*get_weights)(struct gp_engine *e, struct gp_weights *w, struct gp_err *err);
 	void (*figures)(struct gp_engine *e, struct gp_engine_figures *out);
+	/* (optional) Tables of times per node, when spec.profile. Not during a step. */
+	void (*print_profile)(struct gp_engine *e, FILE *f);
 	void (*free)(struct gp_engine *e);
 };
 

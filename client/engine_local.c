@@ -7,11 +7,13 @@
 
 #include "client/engine.h"
 #include "common/mem.h"
+#include "common/plan_profile.h"
 
 struct local_engine {
 	struct gp_engine base;
 	struct gp_device *device;
 	struct gp_plan *plan;
+	const struct gp_plan_profile *profile;
 	uint64_t step, compute_ns;
 };
 
@@ -133,6 +135,12 @@ static void local_figures(struct gp_engine *base, struct gp_engine_figures *out)
 	*out = (struct gp_engine_figures){.compute_ns = e->compute_ns, .memory_bytes = memory.total};
 }
 
+static void local_print_profile(struct gp_engine *base, FILE *f)
+{
+	struct local_engine *e = (struct local_engine *)base;
+	gp_plan_profile_print(f, "model", e->plan, e->profile);
+}
+
 static void local_free(struct gp_engine *base)
 {
 	struct local_engine *e = (struct local_engine *)base;
@@ -156,7 +164,7 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
 	for (int i = 0; spec->init && i < spec->graph->params; i++)
 		GP_TRY(e->device->ops->param_set(e->plan, i, spec->init->value[i], err));
-	return GP_OK;
+	return spec->profile ? gp_plan_profile_begin(e->plan, &e->profile, err) : GP_OK;
 }
 
 enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err)
@@ -167,6 +175,7 @@ enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_
 						 .predict = local_predict,
 						 .get_weights = local_get_weights,
 						 .figures = local_figures,
+						 .print_profile = local_print_profile,
 						 .free = local_free};
 	struct local_engine *e = gp_calloc(1, sizeof *e);
 	if (!e)

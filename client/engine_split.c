@@ -18,6 +18,7 @@
 
 #include "client/engine.h"
 #include "client/session.h"
+#include "common/plan_profile.h"
 #include "common/transfer.h"
 
 enum slot_state {
@@ -47,6 +48,7 @@ struct split_engine {
 	struct gp_device *device;
 	struct gp_graph *head, *body, *tail;
 	struct gp_plan *head_plan, *tail_plan;
+	const struct gp_plan_profile *head_profile, *tail_profile; /* NULL: not measured */
 	struct gp_worker *compute_worker, *codec_worker, *data_worker;
 	struct gp_lane compute, data;
 	struct gp_direction dir[DIRECTIONS];
@@ -518,6 +520,13 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 	}
 }
 
+static void split_print_profile(struct gp_engine *base, FILE *f)
+{
+	struct split_engine *e = engine_of(base);
+	gp_plan_profile_print(f, "head", e->head_plan, e->head_profile);
+	gp_plan_profile_print(f, "tail", e->tail_plan, e->tail_profile);
+}
+
 /* Life. */
 
 static bool busy(const struct split_engine *e)
@@ -600,7 +609,11 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 	ps.need_grad_input = spec->train;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
 	GP_TRY(set_part(e, e->head_plan, e->head, err));
-	return set_part(e, e->tail_plan, e->tail, err);
+	GP_TRY(set_part(e, e->tail_plan, e->tail, err));
+	if (!spec->profile)
+		return GP_OK;
+	GP_TRY(gp_plan_profile_begin(e->head_plan, &e->head_profile, err));
+	return gp_plan_profile_begin(e->tail_plan, &e->tail_profile, err);
 }
 
 static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
@@ -675,6 +688,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 						 .predict = split_predict,
 						 .get_weights = split_get_weights,
 						 .figures = split_figures,
+						 .print_profile = split_print_profile,
 						 .free = split_free};
 	struct split_engine *e = gp_calloc(1, sizeof *e);
 	if (!e)

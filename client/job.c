@@ -164,6 +164,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .chunks = (int)s->chunks,
 				      .window = window < s->chunks ? window : (int)s->chunks,
 				      .train = optim != NULL,
+				      .profile = s->profile,
 				      .seed = (uint64_t)s->seed,
 				      .init = j->init,
 				      .server = s->server,

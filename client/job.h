@@ -28,6 +28,7 @@ struct gp_job_settings {
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
 	bool json, progress;
+	bool profile; /* no shared row: train alone has the flag */
 	const char *log, *config;
 };
 

@@ -58,6 +58,19 @@ struct gp_plan_memory { /* bytes */
 	uint64_t params, grads, optim, activations, scratch, io, total;
 };
 
+/* Sums over the calls since the profile began; [0] forward, [1] backward. */
+struct gp_node_profile {
+	uint64_t calls[2], ns[2];
+	uint64_t best_ns[2]; /* fastest call: what others on the machine disturb least */
+	uint64_t bytes[2]; /* every tensor once: the least an implementation can move */
+	double flops[2];   /* two per multiply-accumulate, of convolutions and matrix products alone */
+};
+
+struct gp_plan_profile {
+	const struct gp_node_profile *node; /* by node of the graph */
+	struct gp_node_profile loss, update, pack;
+};
+
 struct gp_loss_result {
 	double loss_sum; /* sum over valid samples of -log p(label) */
 	int correct;     /* argmax == label */
@@ -105,6 +118,8 @@ struct gp_device_ops {
 	enum gp_status (*node_get)(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
 
 	void (*plan_memory)(const struct gp_plan *plan, struct gp_plan_memory *out);
+	/* (optional) Measures every node from now on. The plan owns *out and keeps it up to date. */
+	enum gp_status (*profile)(struct gp_plan *plan, const struct gp_plan_profile **out, struct gp_err *err);
 };
 
 /* Every device struct begins with this. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "kernels/cpu/plan.h"
+#include "kernels/cpu/profile.h"
 
 static int largest(const float *x, int64_t k)
 {
@@ -62,6 +63,7 @@ enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels
 	if (want_grad && !grad)
 		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", plan->spec.graph->name);
 	struct gp_loss_result result = {0};
+	uint64_t start = gp_cpu_profile_start(p);
 	for (int n = 0; n < valid; n++) {
 		const float *row = x + n * k;
 		int best = largest(row, k);
@@ -74,5 +76,6 @@ enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels
 	if (grad)
 		memset(grad + valid * k, 0, (size_t)((plan->spec.batch - valid) * k) * sizeof(float));
 	*out = result;
+	gp_cpu_profile_other(p, CPU_PROFILE_LOSS, start);
 	return GP_OK;
 }

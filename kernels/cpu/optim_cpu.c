@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/plan.h"
+#include "kernels/cpu/profile.h"
 #include "kernels/cpu/simd.h"
 
 #define GRAIN 16
@@ -89,7 +90,7 @@ static enum gp_status dense_grad(struct cpu_plan *p, int index, const float **ou
 	const struct gp_param *q = &p->base.spec.graph->param[index];
 	struct cpu_node *n = &p->node[q->node];
 	*out = p->grads + p->param[index].grad_offset;
-	if (q->role != GP_PARAM_WEIGHT || !n->op->grad_dense)
+	if (q->role != GP_PARAM_WEIGHT || !n->op->grad_dense || n->plain_grad)
 		return GP_OK;
 	*out = (const float *)p->scratch;
 	return n->op->grad_dense(p, n, (float *)p->scratch, err);
@@ -121,6 +122,7 @@ enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *
 	const struct gp_graph *g = plan->spec.graph;
 	if (!plan->spec.train)
 		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", g->name);
+	uint64_t start = gp_cpu_profile_start(p);
 	omp_set_num_threads(p->threads);
 	if (!p->have_grads && p->grads)
 		memset(p->grads, 0, p->memory.grads);
@@ -130,5 +132,6 @@ enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *
 			GP_TRY(update_param(p, i, lr, err));
 	p->have_grads = false;
 	p->packs_stale = true;
+	gp_cpu_profile_other(p, CPU_PROFILE_UPDATE, start);
 	return GP_OK;
 }

@@ -8,11 +8,15 @@
 #include "kernels/cpu/dev_cpu.h"
 
 #include <string.h>
+#include <sys/mman.h>
 
 #include <omp.h>
 
 #include "common/mem.h"
 #include "kernels/cpu/plan.h"
+#include "kernels/cpu/profile.h"
+
+#define HUGE_PAGE ((uintptr_t)2 << 20)
 
 /* --- device ----------------------------------------------------------------------------------------------------- */
 
@@ -76,6 +80,7 @@ void gp_cpu_plan_release(struct cpu_plan *p)
 	gp_free_aligned(p->moment);
 	gp_free_aligned(p->packs);
 	gp_free_aligned(p->scratch);
+	gp_cpu_profile_free(p);
 	gp_free(p->slot);
 	gp_free(p->buf);
 	gp_free(p->param);
@@ -101,6 +106,18 @@ static enum gp_status cpu_plan_estimate(struct gp_device *dev, const struct gp_p
 	return status;
 }
 
+/*
+ * Large blocks on huge pages, where the kernel gives them on request: rows of a matrix are far apart, and a step walks
+ * through hundreds of megabytes. Only whole huge pages inside the block, so that no more memory is touched than asked.
+ */
+static void prefer_huge_pages(void *block, uint64_t bytes)
+{
+	uintptr_t from = ((uintptr_t)block + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+	uintptr_t to = ((uintptr_t)block + bytes) & ~(uintptr_t)(HUGE_PAGE - 1);
+	if (from < to)
+		(void)madvise((void *)from, to - from, MADV_HUGEPAGE); /* only a wish */
+}
+
 /* Takes `bytes` and counts them in *sum. No block for nothing. */
 static enum gp_status take(struct cpu_plan *p, void *out, uint64_t bytes, uint64_t *sum, struct gp_err *err)
 {
@@ -112,6 +129,7 @@ static enum gp_status take(struct cpu_plan *p, void *out, uint64_t bytes, uint64
 			"out of memory: the plan of %s needs %llu MB (at %d samples per chunk, %d slots)",
 			p->base.spec.graph->name, (unsigned long long)(p->memory.total >> 20), p->base.spec.batch,
 			p->base.spec.slots);
+	prefer_huge_pages(block, bytes);
 	memcpy(out, &block, sizeof block);
 	*sum += bytes;
 	return GP_OK;
@@ -258,4 +276,5 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.grad_get = cpu_grad_get,
 	.node_get = gp_cpu_node_get,
 	.plan_memory = cpu_plan_memory,
+	.profile = gp_cpu_profile,
 };

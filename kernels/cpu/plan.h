@@ -25,6 +25,7 @@
 
 struct cpu_plan;
 struct cpu_node;
+struct cpu_profile;
 
 struct cpu_device {
 	struct gp_device base;
@@ -93,10 +94,11 @@ struct cpu_node {
 	int index;
 	void *state; /* the op's own */
 	enum cpu_act act;
-	bool view;      /* value is in[0]'s, gradient is handed on */
-	bool folded;    /* another node's activation happens here: the value is that node's */
-	bool need_grad; /* something at or before this node wants the gradient of its value */
-	bool want_dx;   /* backward has to compute dx */
+	bool view;       /* value is in[0]'s, gradient is handed on */
+	bool folded;     /* another node's activation happens here: the value is that node's */
+	bool need_grad;  /* something at or before this node wants the gradient of its value */
+	bool want_dx;    /* backward has to compute dx */
+	bool plain_grad; /* grad_dense would only copy */
 	uint64_t saved_bytes, tmp_bytes;
 	/* Indices into plan->buf, -1 where there is none. */
 	int out, saved, tmp_forward, tmp_backward;
@@ -135,12 +137,16 @@ struct cpu_plan {
 	struct cpu_slot *slot;
 	bool packs_stale, have_grads;
 	uint64_t optim_steps;
+	struct cpu_profile *profile; /* NULL: not measured */
 };
 
 /* One table, by enum gp_op (plan_build.c). */
 extern const struct cpu_op gp_cpu_conv, gp_cpu_conv_transpose, gp_cpu_batch_norm, gp_cpu_relu, gp_cpu_relu6,
 	gp_cpu_add_op, gp_cpu_avg_pool, gp_cpu_max_pool, gp_cpu_global_avg_pool, gp_cpu_linear, gp_cpu_flatten,
 	gp_cpu_dropout, gp_cpu_shortcut_pad;
+/* In place of gp_cpu_conv for nodes that gp_cpu_pointwise_fits. */
+extern const struct cpu_op gp_cpu_pointwise;
+bool gp_cpu_pointwise_fits(const struct gp_node *n);
 
 /* plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/plan.h"
+#include "kernels/cpu/profile.h"
 
 static void *address(const struct cpu_plan *p, int slot, int buf)
 {
@@ -30,10 +31,12 @@ static enum gp_status repack(struct cpu_plan *p, struct gp_err *err)
 {
 	if (!p->packs_stale)
 		return GP_OK;
+	uint64_t start = gp_cpu_profile_start(p);
 	for (int i = 1; i < p->base.spec.graph->nodes; i++)
 		if (!p->node[i].view && p->node[i].op->repack)
 			GP_TRY(p->node[i].op->repack(p, &p->node[i], err));
 	p->packs_stale = false;
+	gp_cpu_profile_other(p, CPU_PROFILE_PACK, start);
 	return GP_OK;
 }
 
@@ -64,7 +67,9 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		struct cpu_call c = call_of(p, n, slot);
 		c.mode = mode;
 		c.tmp = address(p, slot, n->tmp_forward);
+		uint64_t start = gp_cpu_profile_start(p);
 		GP_TRY(n->op->forward(&c, err));
+		gp_cpu_profile_node(p, n, CPU_PROFILE_FORWARD, start);
 	}
 	p->slot[slot].forwarded = mode == GP_TRAIN;
 	return GP_OK;
@@ -114,10 +119,12 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 		struct cpu_node *n = &p->node[i];
 		if (!n->need_grad)
 			continue;
+		uint64_t start = gp_cpu_profile_start(p);
 		if (n->view || n->op->passes_gradient)
 			pass_gradient(p, n, slot);
 		else
 			GP_TRY(run_backward(p, n, slot, err));
+		gp_cpu_profile_node(p, n, CPU_PROFILE_BACKWARD, start);
 	}
 	p->have_grads = true;
 	return GP_OK;

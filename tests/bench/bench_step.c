@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_step MODEL SHAPE BATCH CHUNKS THREADS [STEPS]: milliseconds of one training step (forward and backward of
+ * bench_step [--profile] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]: milliseconds of one training step (forward and backward of
  * every chunk, loss, SGD with momentum) of a whole model on the CPU device, median and best, and the plan's memory.
- * SHAPE is HxWxC. torch_step.py beside this file does the same with PyTorch.
+ * SHAPE is HxWxC. --profile adds a table of times per node. torch_step.py beside this file does the same with PyTorch.
  */
 #include <string.h>
 #include <time.h>
@@ -10,15 +10,16 @@
 #include "common/device.h"
 #include "common/mem.h"
 #include "common/models.h"
+#include "common/plan_profile.h"
 #include "common/rng.h"
 #include "common/threads.h"
 
 #define MAX_STEPS 1000
 
-static double now_ms(void)
+static double now_ms(clockid_t clock)
 {
 	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
 }
 
@@ -32,6 +33,7 @@ struct bench {
 	struct gp_plan *plan;
 	int32_t *labels;
 	int chunk, chunks;
+	bool profile;
 };
 
 static enum gp_status run_step(const struct bench *b, struct gp_err *err)
@@ -60,21 +62,28 @@ static void print_memory(const struct gp_plan *plan)
 
 static enum gp_status run_bench(struct bench *b, int steps, struct gp_err *err)
 {
-	double ms[MAX_STEPS];
+	double ms[MAX_STEPS], cpu_ms[MAX_STEPS];
 	float *x = b->plan->ops->buffer(b->plan, 0, GP_BUF_INPUT);
 	uint64_t n = (uint64_t)b->chunk * gp_shape_elements(gp_graph_input_shape(b->plan->spec.graph));
 	for (uint64_t i = 0; i < n; i++)
 		x[i] = gp_rng_normal(1, gp_rng_stream(GP_RNG_SYNTHETIC, 0), i);
 	for (int warm = 0; warm < 2; warm++)
 		GP_TRY(run_step(b, err));
+	const struct gp_plan_profile *profile = NULL;
+	if (b->profile)
+		GP_TRY(gp_plan_profile_begin(b->plan, &profile, err));
 	for (int s = 0; s < steps; s++) {
-		double start = now_ms();
+		double start = now_ms(CLOCK_MONOTONIC), cpu_start = now_ms(CLOCK_PROCESS_CPUTIME_ID);
 		GP_TRY(run_step(b, err));
-		ms[s] = now_ms() - start;
+		ms[s] = now_ms(CLOCK_MONOTONIC) - start;
+		cpu_ms[s] = now_ms(CLOCK_PROCESS_CPUTIME_ID) - cpu_start;
 	}
 	qsort(ms, (size_t)steps, sizeof ms[0], by_value);
-	printf("ms per step: median %.2f best %.2f\n", ms[steps / 2], ms[0]);
+	qsort(cpu_ms, (size_t)steps, sizeof cpu_ms[0], by_value);
+	printf("ms per step: median %.2f best %.2f; processor time median %.2f best %.2f\n", ms[steps / 2], ms[0],
+	       cpu_ms[steps / 2], cpu_ms[0]);
 	print_memory(b->plan);
+	gp_plan_profile_print(stdout, "step", b->plan, profile);
 	return GP_OK;
 }
 
@@ -110,8 +119,13 @@ int main(int argc, char **argv)
 	struct gp_graph *g = NULL;
 	struct bench b = {0};
 	gp_threads_prepare(argv);
+	if (argc > 1 && strcmp(argv[1], "--profile") == 0) {
+		b.profile = true;
+		argc--;
+		argv++;
+	}
 	if (argc < 6) {
-		fprintf(stderr, "usage: bench_step MODEL HxWxC BATCH CHUNKS THREADS [STEPS]\n");
+		fprintf(stderr, "usage: bench_step [--profile] MODEL HxWxC BATCH CHUNKS THREADS [STEPS]\n");
 		return 2;
 	}
 	int steps = argc > 6 ? atoi(argv[6]) : 10;

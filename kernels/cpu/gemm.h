@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products of tall, row-major matrices with small ones, as 1x1
+ * convolutions over channels-last images need them. Own kernels for AVX-512;
+ * gp_gemm_supported tells whether this processor can run them (otherwise the
+ * convolution stays with oneDNN). Single-threaded: callers share rows out.
+ *
+ * Arithmetic: every element of a product is one chain of fused
+ * multiply-adds over the inner index, ascending, from zero; a row's result
+ * does not depend on which rows are computed with it. The transposed product
+ * adds such chains over GEMM_BLOCK rows each.
+ *
+ * Glossary: panel = up to 64 neighbouring columns of the small matrix, stored
+ * row after row, padded with zeros to whole vectors of 16.
+ *
+ * Only for this folder. Test: tests/unit/test_cpu_ops.c
+ */
+#ifndef GP_CPU_GEMM_H
+#define GP_CPU_GEMM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GEMM_LANES 16
+
+bool gp_gemm_supported(void);
+
+/* Floats of a packed (k, n) matrix. */
+int64_t gp_gemm_packed_count(int64_t k, int64_t n);
+/* Packs b (k, n): element (i, j) is b[i * row_stride + j * col_stride]. */
+void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
+
+/* c (rows, n) = a (rows, k) packed (k, n). */
+void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n);
+/* c (m, n) += a' b with a (rows, m) and b (rows, n); or = with `fresh`. */
+void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh);
+
+#endif

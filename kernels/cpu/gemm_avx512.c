@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products with AVX-512: micro-kernels of MR rows x NV vectors held in
+ * registers. Zen 4 starts one 512-bit fused multiply-add per cycle, so that 8
+ * independent sums hide its latency; larger tiles save loads. See gemm.h.
+ * Test: tests/unit/test_cpu_ops.c
+ */
+#include "kernels/cpu/gemm.h"
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/cpu/simd.h"
+
+#define MAX_NV      4
+#define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
+#define BLOCK_ROWS  128         /* of the transposed product */
+
+bool gp_gemm_supported(void)
+{
+	return gp_cpu_isa() == GP_CPU_AVX512;
+}
+
+/* --- panels: V vectors as evenly as possible, none wider than MAX_NV -------------------------------------------- */
+
+struct panels {
+	int64_t vectors, count;
+};
+
+static struct panels panels_of(int64_t n)
+{
+	int64_t vectors = (n + GEMM_LANES - 1) / GEMM_LANES;
+	return (struct panels){vectors, (vectors + MAX_NV - 1) / MAX_NV};
+}
+
+/* First vector of panel p. */
+static int64_t panel_at(const struct panels *p, int64_t panel)
+{
+	return p->vectors * panel / p->count;
+}
+
+static __mmask16 lanes_mask(int64_t left)
+{
+	return left >= GEMM_LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
+}
+
+int64_t gp_gemm_packed_count(int64_t k, int64_t n)
+{
+	return k * panels_of(n).vectors * GEMM_LANES;
+}
+
+void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride)
+{
+	const struct panels p = panels_of(n);
+	for (int64_t panel = 0; panel < p.count; panel++) {
+		int64_t from = panel_at(&p, panel) * GEMM_LANES, to = panel_at(&p, panel + 1) * GEMM_LANES;
+		for (int64_t i = 0; i < k; i++)
+			for (int64_t j = from; j < to; j++)
+				*packed++ = j < n ? b[i * row_stride + j * col_stride] : 0.0f;
+	}
+}
+
+/* --- c = a b ---------------------------------------------------------------------------------------------------- */
+
+/* mr rows of one panel; mask: lanes of the last vector that exist. */
+GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask,
+			    const int mr, const int nv)
+{
+	__m512 sum[8][MAX_NV];
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			sum[i][j] = _mm512_setzero_ps();
+	for (int64_t l = 0; l < k; l++, b += nv * GEMM_LANES) {
+		__m512 bv[MAX_NV];
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			bv[j] = _mm512_loadu_ps(b + j * GEMM_LANES);
+#pragma GCC unroll 8
+		for (int i = 0; i < mr; i++) {
+			const __m512 av = _mm512_set1_ps(a[i * k + l]);
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				sum[i][j] = _mm512_fmadd_ps(av, bv[j], sum[i][j]);
+		}
+	}
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 4
+		for (int j = 0; j < nv - 1; j++)
+			_mm512_storeu_ps(c + i * ldc + j * GEMM_LANES, sum[i][j]);
+		_mm512_mask_storeu_ps(c + i * ldc + (nv - 1) * GEMM_LANES, mask, sum[i][nv - 1]);
+	}
+}
+
+typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask);
+
+#define PRODUCT(mr, nv)                                                                                                \
+	static void product_##mr##_##nv(float *c, int64_t ldc, const float *a, int64_t k, const float *b,              \
+					__mmask16 mask)                                                                \
+	{                                                                                                              \
+		product_tile(c, ldc, a, k, b, mask, mr, nv);                                                           \
+	}
+PRODUCT(8, 1)
+PRODUCT(4, 1)
+PRODUCT(2, 1)
+PRODUCT(1, 1)
+PRODUCT(8, 2)
+PRODUCT(4, 2)
+PRODUCT(2, 2)
+PRODUCT(1, 2)
+PRODUCT(8, 3)
+PRODUCT(4, 3)
+PRODUCT(2, 3)
+PRODUCT(1, 3)
+PRODUCT(6, 4)
+PRODUCT(4, 4)
+PRODUCT(2, 4)
+PRODUCT(1, 4)
+
+#define SIZES 4
+static const struct {
+	int mr;
+	tile_fn run;
+} product_tiles[MAX_NV][SIZES] = {
+	{{8, product_8_1}, {4, product_4_1}, {2, product_2_1}, {1, product_1_1}},
+	{{8, product_8_2}, {4, product_4_2}, {2, product_2_2}, {1, product_1_2}},
+	{{8, product_8_3}, {4, product_4_3}, {2, product_2_3}, {1, product_1_3}},
+	{{6, product_6_4}, {4, product_4_4}, {2, product_2_4}, {1, product_1_4}},
+};
+
+static void product_panel(float *c, int64_t n, const float *a, int64_t rows, int64_t k, const float *b, int64_t nv,
+			  __mmask16 mask)
+{
+	int64_t r = 0;
+	for (int size = 0; size < SIZES; size++) {
+		const int mr = product_tiles[nv - 1][size].mr;
+		for (; r + mr <= rows; r += mr)
+			product_tiles[nv - 1][size].run(c + r * n, n, a + r * k, k, b, mask);
+	}
+}
+
+/* Rows per block: a multiple of every tile height. */
+static int64_t block_rows(int64_t k, int64_t n)
+{
+	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (k + n)) / 24 * 24;
+	return rows < 24 ? 24 : rows;
+}
+
+void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n)
+{
+	const struct panels p = panels_of(n);
+	int64_t block = block_rows(k, n);
+	for (int64_t r = 0; r < rows; r += block) {
+		int64_t here = rows - r < block ? rows - r : block;
+		for (int64_t panel = 0; panel < p.count; panel++) {
+			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
+			product_panel(c + r * n + from * GEMM_LANES, n, a + r * k, here, k,
+				      packed + from * GEMM_LANES * k, to - from, lanes_mask(n - (to - 1) * GEMM_LANES));
+		}
+	}
+}
+
+/* --- c (+)= a' b ------------------------------------------------------------------------------------------------ */
+
+/* Columns [0, mr) of a, one panel of b; `rows` rows. */
+GP_INLINE void transposed_tile(float *c, int64_t n, const float *a, int64_t m, const float *b, int64_t rows,
+			       __mmask16 mask, bool fresh, const int mr, const int nv)
+{
+	__m512 sum[16][MAX_NV];
+#pragma GCC unroll 16
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			sum[i][j] = _mm512_setzero_ps();
+	for (int64_t l = 0; l < rows; l++, a += m, b += n) {
+		__m512 bv[MAX_NV];
+#pragma GCC unroll 4
+		for (int j = 0; j < nv - 1; j++)
+			bv[j] = _mm512_loadu_ps(b + j * GEMM_LANES);
+		bv[nv - 1] = _mm512_maskz_loadu_ps(mask, b + (nv - 1) * GEMM_LANES);
+#pragma GCC unroll 16
+		for (int i = 0; i < mr; i++) {
+			const __m512 av = _mm512_set1_ps(a[i]);
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				sum[i][j] = _mm512_fmadd_ps(av, bv[j], sum[i][j]);
+		}
+	}
+#pragma GCC unroll 16
+	for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++) {
+			const __mmask16 lanes = j == nv - 1 ? mask : (__mmask16)0xffff;
+			float *at = c + i * n + j * GEMM_LANES;
+			if (!fresh)
+				sum[i][j] = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, at), sum[i][j]);
+			_mm512_mask_storeu_ps(at, lanes, sum[i][j]);
+		}
+	}
+}
+
+typedef void (*transposed_fn)(float *c, int64_t n, const float *a, int64_t m, const float *b, int64_t rows,
+			      __mmask16 mask, bool fresh);
+
+#define TRANSPOSED(mr, nv)                                                                                             \
+	static void transposed_##mr##_##nv(float *c, int64_t n, const float *a, int64_t m, const float *b,             \
+					   int64_t rows, __mmask16 mask, bool fresh)                                   \
+	{                                                                                                              \
+		transposed_tile(c, n, a, m, b, rows, mask, fresh, mr, nv);                                             \
+	}
+TRANSPOSED(16, 1)
+TRANSPOSED(8, 1)
+TRANSPOSED(4, 1)
+TRANSPOSED(1, 1)
+TRANSPOSED(12, 2)
+TRANSPOSED(8, 2)
+TRANSPOSED(4, 2)
+TRANSPOSED(1, 2)
+TRANSPOSED(8, 3)
+TRANSPOSED(4, 3)
+TRANSPOSED(2, 3)
+TRANSPOSED(1, 3)
+TRANSPOSED(6, 4)
+TRANSPOSED(4, 4)
+TRANSPOSED(2, 4)
+TRANSPOSED(1, 4)
+
+static const struct {
+	int mr;
+	transposed_fn run;
+} transposed_tiles[MAX_NV][SIZES] = {
+	{{16, transposed_16_1}, {8, transposed_8_1}, {4, transposed_4_1}, {1, transposed_1_1}},
+	{{12, transposed_12_2}, {8, transposed_8_2}, {4, transposed_4_2}, {1, transposed_1_2}},
+	{{8, transposed_8_3}, {4, transposed_4_3}, {2, transposed_2_3}, {1, transposed_1_3}},
+	{{6, transposed_6_4}, {4, transposed_4_4}, {2, transposed_2_4}, {1, transposed_1_4}},
+};
+
+static void transposed_panel(float *c, int64_t n, const float *a, int64_t m, const float *b, int64_t rows, int64_t nv,
+			     __mmask16 mask, bool fresh)
+{
+	int64_t i = 0;
+	for (int size = 0; size < SIZES; size++) {
+		const int mr = transposed_tiles[nv - 1][size].mr;
+		for (; i + mr <= m; i += mr)
+			transposed_tiles[nv - 1][size].run(c + i * n, n, a + i, m, b, rows, mask, fresh);
+	}
+}
+
+void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh)
+{
+	const struct panels p = panels_of(n);
+	if (rows == 0 && fresh)
+		memset(c, 0, (size_t)(m * n) * sizeof *c);
+	for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
+		int64_t here = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
+		for (int64_t panel = 0; panel < p.count; panel++) {
+			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
+			transposed_panel(c + from * GEMM_LANES, n, a + r * m, m, b + r * n + from * GEMM_LANES, here,
+					 to - from, lanes_mask(n - (to - 1) * GEMM_LANES), fresh && r == 0);
+		}
+	}
+}

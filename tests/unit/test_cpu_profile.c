@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The profile of a plan: counts calls and work exactly, changes no result, and
+ * prints one row per node that ran.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/device.h"
+#include "common/mem.h"
+#include "common/models.h"
+#include "common/plan_profile.h"
+#include "common/threads.h"
+
+#define BATCH  2
+#define CHUNKS 3
+
+static struct gp_err err;
+
+#define OK(expr)                                                                                                       \
+	do {                                                                                                           \
+		if ((expr) != GP_OK)                                                                                   \
+			fail_msg("%s", err.text);                                                                      \
+	} while (0)
+
+struct bed {
+	struct gp_graph *graph;
+	struct gp_device *dev;
+	struct gp_plan *plan;
+};
+
+static struct bed make_bed(void)
+{
+	const struct gp_model_options options = {.classes = 10};
+	struct bed b;
+	OK(gp_model_build("mobilenetv2:width=0.35,stem=cifar", &options, &b.graph, &err));
+	OK(gp_device_open("cpu", 1, &b.dev, &err));
+	struct gp_plan_spec spec = {.graph = b.graph, .batch = BATCH, .slots = 1, .train = true, .seed = 4};
+	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));
+	return b;
+}
+
+static void drop_bed(struct bed *b)
+{
+	b->plan->ops->plan_free(b->plan);
+	b->dev->ops->close(b->dev);
+	gp_graph_free(b->graph);
+}
+
+static double run_step(struct bed *b)
+{
+	const struct gp_device_ops *ops = b->plan->ops;
+	const int32_t labels[BATCH] = {3, 7};
+	double sum = 0.0;
+	for (int c = 0; c < CHUNKS; c++) {
+		struct gp_loss_result loss;
+		float *x = ops->buffer(b->plan, 0, GP_BUF_INPUT);
+		for (uint64_t i = 0; i < BATCH * gp_shape_elements(gp_graph_input_shape(b->graph)); i++)
+			x[i] = (float)(i % 17) - 8.0f + (float)c;
+		OK(ops->forward(b->plan, 0, GP_TRAIN, (uint64_t)c, &err));
+		OK(ops->loss(b->plan, 0, labels, BATCH, true, 0.1f, &loss, &err));
+		OK(ops->backward(b->plan, 0, &err));
+		sum += loss.loss_sum;
+	}
+	OK(ops->optim_step(b->plan, 0.05f, &err));
+	return sum;
+}
+
+static void every_node_is_counted_once_per_chunk_and_direction(void **state)
+{
+	(void)state;
+	struct bed b = make_bed();
+	const struct gp_plan_profile *profile;
+	run_step(&b); /* before the profile: not in it */
+	OK(gp_plan_profile_begin(b.plan, &profile, &err));
+	assert_non_null(profile);
+	run_step(&b);
+	double forward = 0.0;
+	for (int i = 1; i < b.graph->nodes; i++) {
+		const struct gp_node_profile *p = &profile->node[i];
+		const struct gp_node *n = &b.graph->node[i];
+		forward += p->flops[0];
+		assert_int_equal(p->calls[1], CHUNKS);
+		assert_true(p->calls[0] == CHUNKS || p->calls[0] == 0); /* 0: part of another node */
+		if (n->op != GP_OP_CONV2D)
+			continue;
+		assert_int_equal(p->calls[0], CHUNKS);
+		assert_true(p->flops[1] == p->flops[0] * (n->in[0] == 0 ? 1.0 : 2.0));
+		assert_true(p->bytes[0] >= CHUNKS * BATCH * gp_shape_elements(&n->shape) * sizeof(float));
+	}
+	assert_true(forward == 2.0 * (double)b.graph->macs * BATCH * CHUNKS);
+	assert_int_equal(profile->loss.calls[0], CHUNKS);
+	assert_int_equal(profile->update.calls[0], 1);
+	assert_int_equal(profile->pack.calls[0], 1);
+	drop_bed(&b);
+}
+
+static void measuring_changes_no_result(void **state)
+{
+	(void)state;
+	struct bed plain = make_bed(), measured = make_bed();
+	const struct gp_plan_profile *profile;
+	OK(gp_plan_profile_begin(measured.plan, &profile, &err));
+	for (int step = 0; step < 2; step++)
+		assert_true(run_step(&plain) == run_step(&measured));
+	drop_bed(&plain);
+	drop_bed(&measured);
+}
+
+static void table_has_a_row_for_every_convolution(void **state)
+{
+	(void)state;
+	struct bed b = make_bed();
+	const struct gp_plan_profile *profile;
+	char *text = NULL;
+	size_t size = 0;
+	FILE *f = open_memstream(&text, &size);
+	assert_non_null(f);
+	gp_plan_profile_print(f, "nothing", b.plan, NULL);
+	assert_int_equal(ftell(f), 0);
+	OK(gp_plan_profile_begin(b.plan, &profile, &err));
+	run_step(&b);
+	gp_plan_profile_print(f, "model", b.plan, profile);
+	fclose(f);
+	for (int i = 1; i < b.graph->nodes; i++) {
+		char cell[GP_NAME_MAX + 2];
+		snprintf(cell, sizeof cell, " %s ", b.graph->node[i].name);
+		if (b.graph->node[i].op == GP_OP_CONV2D)
+			assert_non_null(strstr(text, cell));
+	}
+	assert_non_null(strstr(text, "GFLOP/s"));
+	free(text);
+	drop_bed(&b);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	gp_threads_prepare(argv);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(every_node_is_counted_once_per_chunk_and_direction),
+		cmocka_unit_test(measuring_changes_no_result),
+		cmocka_unit_test(table_has_a_row_for_every_convolution),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
