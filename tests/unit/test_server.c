@@ -17,6 +17,7 @@
 #include "common/control.h"
 #include "common/graph_msg.h"
 #include "common/models.h"
+#include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
 
 struct fixture {
@@ -55,41 +56,7 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* A client that writes what it is told, byte by byte if need be. */
-struct client {
-	int fd;
-	uint64_t session;
-	uint16_t codec; /* of the frames to come; 1 is raw */
-	uint8_t *body;
-	size_t body_cap;
-};
-
-static void put(struct client *c, const void *bytes, size_t len)
-{
-	const uint8_t *p = bytes;
-	while (len > 0) {
-		ssize_t n = send(c->fd, p, len, MSG_NOSIGNAL);
-		if (n <= 0)
-			return; /* the server has hung up: the caller looks at what it said */
-		p += n;
-		len -= (size_t)n;
-	}
-}
-
-static bool get(struct client *c, void *bytes, size_t len)
-{
-	uint8_t *p = bytes;
-	while (len > 0) {
-		ssize_t n = recv(c->fd, p, len, 0);
-		if (n <= 0)
-			return false;
-		p += n;
-		len -= (size_t)n;
-	}
-	return true;
-}
-
-static void client_connect(struct client *c, const struct fixture *f)
+static void client_connect(struct raw_peer *c, const struct fixture *f)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(f->port)};
 	struct timeval patience = {.tv_sec = 20};
@@ -103,50 +70,13 @@ static void client_connect(struct client *c, const struct fixture *f)
 	c->body = gp_calloc(c->body_cap, 1);
 }
 
-static void client_close(struct client *c)
+static void client_close(struct raw_peer *c)
 {
 	close(c->fd);
 	gp_free(c->body);
 }
 
-static void put_preface(struct client *c)
-{
-	uint8_t bytes[GP_PREFACE_BYTES];
-	gp_preface_write(bytes);
-	put(c, bytes, sizeof bytes);
-	assert_true(get(c, bytes, sizeof bytes));
-}
-
-static void put_control(struct client *c, const Gpsplit__Control *m)
-{
-	size_t len = gpsplit__control__get_packed_size(m);
-	uint8_t *bytes = gp_calloc(GP_RECORD_HEADER_BYTES + len, 1);
-	struct gp_record_head h = {.kind = GP_RECORD_CONTROL, .klass = GP_CLASS_CONTROL, .len = (uint32_t)len};
-	gp_record_head_write(&h, bytes);
-	gpsplit__control__pack(m, bytes + GP_RECORD_HEADER_BYTES);
-	put(c, bytes, GP_RECORD_HEADER_BYTES + len);
-	gp_free(bytes);
-}
-
-/* The next control message or NULL when the connection ends; frames and heartbeats are passed over. */
-static Gpsplit__Control *get_control(struct client *c)
-{
-	for (;;) {
-		uint8_t bytes[GP_RECORD_HEADER_BYTES];
-		struct gp_record_head h;
-		struct gp_err err;
-		if (!get(c, bytes, sizeof bytes))
-			return NULL;
-		assert_int_equal(gp_record_head_read(bytes, &h, &err), GP_OK);
-		assert_true(h.len <= c->body_cap);
-		if (!get(c, c->body, h.len))
-			return NULL;
-		if (h.kind == GP_RECORD_CONTROL)
-			return gpsplit__control__unpack(NULL, h.len, c->body);
-	}
-}
-
-static void put_hello(struct client *c, uint32_t version)
+static void put_hello(struct raw_peer *c, uint32_t version)
 {
 	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
@@ -156,7 +86,7 @@ static void put_hello(struct client *c, uint32_t version)
 	put_control(c, &m);
 }
 
-static void put_open(struct client *c, const struct gp_graph *graph, void (*spoil)(Gpsplit__Open *))
+static void put_open(struct raw_peer *c, const struct gp_graph *graph, void (*spoil)(Gpsplit__Open *))
 {
 	struct gp_err err;
 	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
@@ -179,7 +109,7 @@ static void put_open(struct client *c, const struct gp_graph *graph, void (*spoi
 	gp_graph_msg_free(g);
 }
 
-static void expect_error(struct client *c, const char *part)
+static void expect_error(struct raw_peer *c, const char *part)
 {
 	Gpsplit__Control *m = get_control(c);
 	if (!m)
@@ -191,7 +121,7 @@ static void expect_error(struct client *c, const char *part)
 	assert_null(get_control(c)); /* and nothing after it */
 }
 
-static void until_welcome(struct client *c, const struct fixture *f)
+static void until_welcome(struct raw_peer *c, const struct fixture *f)
 {
 	client_connect(c, f);
 	put_preface(c);
@@ -203,7 +133,7 @@ static void until_welcome(struct client *c, const struct fixture *f)
 	gpsplit__control__free_unpacked(m, NULL);
 }
 
-static void until_ready(struct client *c, const struct fixture *f)
+static void until_ready(struct raw_peer *c, const struct fixture *f)
 {
 	until_welcome(c, f);
 	put_open(c, f->body, NULL);
@@ -215,7 +145,7 @@ static void until_ready(struct client *c, const struct fixture *f)
 }
 
 /* A whole frame in one segment, of `len` payload bytes (at most a segment). */
-static void put_frame(struct client *c, enum gp_frame_type type, uint64_t step, uint32_t chunk, uint32_t len,
+static void put_frame(struct raw_peer *c, enum gp_frame_type type, uint64_t step, uint32_t chunk, uint32_t len,
 		      bool good_sum)
 {
 	uint8_t *bytes = gp_calloc(GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES + len, 1);
@@ -237,7 +167,7 @@ static void put_frame(struct client *c, enum gp_frame_type type, uint64_t step, 
 	gp_free(bytes);
 }
 
-static void put_commit(struct client *c, uint64_t step, float lr)
+static void put_commit(struct raw_peer *c, uint64_t step, float lr)
 {
 	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
@@ -252,7 +182,7 @@ static void put_commit(struct client *c, uint64_t step, float lr)
 
 static void still_serves(const struct fixture *f)
 {
-	struct client c;
+	struct raw_peer c;
 	until_ready(&c, f);
 	client_close(&c);
 }
@@ -262,7 +192,7 @@ static void garbage_and_silence_end_only_their_own_connection(void **state)
 	struct fixture *f = *state;
 	static const char *const rubbish[] = {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02", "", "gpsplit"};
 	for (size_t i = 0; i < sizeof rubbish / sizeof rubbish[0]; i++) {
-		struct client c;
+		struct raw_peer c;
 		uint8_t byte;
 		client_connect(&c, f);
 		put(&c, rubbish[i], strlen(rubbish[i]));
@@ -275,7 +205,7 @@ static void garbage_and_silence_end_only_their_own_connection(void **state)
 
 static void a_wrong_version_is_told_so(void **state)
 {
-	struct client c;
+	struct raw_peer c;
 	client_connect(&c, *state);
 	put_preface(&c);
 	put_hello(&c, 999);
@@ -287,7 +217,7 @@ static void a_wrong_version_is_told_so(void **state)
 static void messages_out_of_order_are_refused(void **state)
 {
 	struct fixture *f = *state;
-	struct client c;
+	struct raw_peer c;
 	client_connect(&c, f);
 	put_preface(&c);
 	put_open(&c, f->body, NULL);
@@ -368,7 +298,7 @@ static void an_open_that_cannot_be_is_refused_with_the_reason(void **state)
 	struct fixture *f = *state;
 	uint64_t resident = gp_mem_peak_rss_bytes();
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		struct client c;
+		struct raw_peer c;
 		until_welcome(&c, f);
 		put_open(&c, f->body, cases[i].spoil);
 		expect_error(&c, cases[i].part);
@@ -393,13 +323,13 @@ static void frames_out_of_place_are_refused(void **state)
 		{GP_FRAME_PARAM_UP, 0, 0, "not expected"}, {GP_FRAME_ACT_UP, 0, UINT32_MAX, "not expected"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		struct client c;
+		struct raw_peer c;
 		until_ready(&c, f);
 		put_frame(&c, cases[i].type, cases[i].step, cases[i].chunk, 64, true);
 		expect_error(&c, cases[i].part);
 		client_close(&c);
 	}
-	struct client c;
+	struct raw_peer c;
 	until_ready(&c, f);
 	c.codec = 4;
 	put_frame(&c, GP_FRAME_ACT_UP, 0, 0, 64, true);
@@ -425,7 +355,7 @@ static void clients_that_vanish_while_their_chunks_are_computed_leave_nothing(vo
 	uint32_t act = (uint32_t)(2 * gp_shape_elements(gp_graph_input_shape(f->body)) * sizeof(float));
 	assert_true(act < GP_SEGMENT_BYTES_MAX - GP_FRAME_HEADER_BYTES);
 	for (int i = 0; i < 20; i++) {
-		struct client c;
+		struct raw_peer c;
 		struct linger hard = {.l_onoff = 1, .l_linger = 0}; /* a reset: no wait for anything */
 		until_ready(&c, f);
 		put_frame(&c, GP_FRAME_ACT_UP, 0, 0, act, true);
@@ -439,7 +369,7 @@ static void clients_that_vanish_while_their_chunks_are_computed_leave_nothing(vo
 
 static void a_commit_before_its_chunks_is_refused(void **state)
 {
-	struct client c;
+	struct raw_peer c;
 	until_ready(&c, *state);
 	put_commit(&c, 0, 0.1f);
 	expect_error(&c, "commit of step 0 after 0 of 2 chunks");
@@ -449,7 +379,7 @@ static void a_commit_before_its_chunks_is_refused(void **state)
 
 static void sessions_over_the_limit_are_told_to_come_back(void **state)
 {
-	struct client c[5];
+	struct raw_peer c[5];
 	for (int i = 0; i < 4; i++)
 		until_ready(&c[i], *state);
 	client_connect(&c[4], *state);

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The client's end of a session (client/session.h) against servers that break
+ * the protocol or do nothing: an error with the reason, never a hang.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <arpa/inet.h>
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "client/engine.h"
+#include "common/models.h"
+#include "tests/unit/raw_peer.h"
+
+/* A server of one connection, played by a script on a thread. */
+struct fake {
+	pthread_t thread;
+	int listener;
+	char address[32];
+	void (*play)(struct raw_peer *p);
+};
+
+static void *fake_main(void *arg)
+{
+	struct fake *f = arg;
+	struct raw_peer p = {.body_cap = 1 << 20};
+	uint8_t byte;
+	p.fd = accept(f->listener, NULL, NULL);
+	p.body = gp_calloc(p.body_cap, 1);
+	put_preface(&p);
+	f->play(&p);
+	while (get(&p, &byte, 1))
+		; /* until the client has gone */
+	close(p.fd);
+	gp_free(p.body);
+	return NULL;
+}
+
+static void fake_start(struct fake *f, void (*play)(struct raw_peer *p))
+{
+	struct sockaddr_in a = {.sin_family = AF_INET};
+	socklen_t len = sizeof a;
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	f->play = play;
+	f->listener = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(f->listener, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(listen(f->listener, 1), 0);
+	assert_int_equal(getsockname(f->listener, (struct sockaddr *)&a, &len), 0);
+	snprintf(f->address, sizeof f->address, "127.0.0.1:%u", ntohs(a.sin_port));
+	assert_int_equal(pthread_create(&f->thread, NULL, fake_main, f), 0);
+}
+
+static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
+{
+	Gpsplit__Limits limits = GPSPLIT__LIMITS__INIT;
+	Gpsplit__Welcome welcome = GPSPLIT__WELCOME__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	limits.window = 8;
+	limits.segment_bytes = GP_SEGMENT_BYTES_DEFAULT;
+	limits.step_timeout_ms = step_timeout_ms;
+	welcome.version = GP_PROTO_VERSION;
+	welcome.session = 1;
+	welcome.limits = &limits;
+	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;
+	m.welcome = &welcome;
+	put_control(p, &m);
+}
+
+static void put_ready(struct raw_peer *p)
+{
+	Gpsplit__Ready ready = GPSPLIT__READY__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	m.body_case = GPSPLIT__CONTROL__BODY_READY;
+	m.ready = &ready;
+	put_control(p, &m);
+}
+
+static void put_committed(struct raw_peer *p)
+{
+	Gpsplit__Committed committed = GPSPLIT__COMMITTED__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
+	m.committed = &committed;
+	put_control(p, &m);
+}
+
+/* Opens an engine on the fake server, runs one step if that worked, and expects an end with this status and text. */
+static void expect_end(void (*play)(struct raw_peer *p), bool weights, enum gp_status status, const char *part)
+{
+	struct fake f;
+	struct gp_err err = {0};
+	struct gp_graph *graph;
+	struct gp_weights *init = NULL;
+	struct gp_engine *engine = NULL;
+	struct gp_model_options model = {.classes = 10};
+	struct gp_step_result result;
+	float *images;
+	int32_t labels[4] = {0};
+	fake_start(&f, play);
+	assert_int_equal(gp_model_build("cnn", &model, &graph, &err), GP_OK);
+	if (weights)
+		assert_int_equal(gp_weights_new(graph, &init, &err), GP_OK);
+	struct gp_engine_spec spec = {.graph = graph,
+				      .device = "cpu",
+				      .threads = 1,
+				      .batch = 4,
+				      .chunks = 2,
+				      .window = 2,
+				      .train = true,
+				      .init = init,
+				      .server = f.address,
+				      .cut = {.head = 1, .tail = graph->blocks - 1},
+				      .connect_timeout_s = 0.5,
+				      .idle_timeout_s = 20};
+	for (int i = 0; i < 4; i++)
+		assert_int_equal(gp_codec_spec_parse("raw", &spec.codec[i], &err), GP_OK);
+	images = gp_calloc(4 * gp_shape_elements(gp_graph_input_shape(graph)), sizeof *images);
+	enum gp_status got = gp_engine_new_split(&spec, &engine, &err);
+	struct gp_batch batch = {.images = images, .labels = labels, .valid = 4};
+	if (got == GP_OK)
+		got = engine->ops->step(engine, &batch, 0.1f, &result, &err);
+	if (got != status || !strstr(err.text, part))
+		fail_msg("got %s '%s', expected %s with '%s'", gp_status_name(got), err.text, gp_status_name(status),
+			 part);
+	if (engine)
+		engine->ops->free(engine);
+	pthread_join(f.thread, NULL);
+	close(f.listener);
+	gp_weights_free(init);
+	gp_graph_free(graph);
+	gp_free(images);
+}
+
+static void play_silence(struct raw_peer *p)
+{
+	(void)p;
+}
+
+static void play_welcome_only(struct raw_peer *p)
+{
+	put_welcome(p, 700);
+}
+
+/* Both in one packet, so that the client reads READY before it has run again. */
+static void play_ready_only(struct raw_peer *p)
+{
+	int on = 1, off = 0;
+	setsockopt(p->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
+	put_welcome(p, 700);
+	put_ready(p);
+	setsockopt(p->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
+}
+
+static void play_committed(struct raw_peer *p)
+{
+	put_welcome(p, 5000);
+	put_ready(p);
+	put_committed(p);
+}
+
+static void play_ready_before_welcome(struct raw_peer *p)
+{
+	put_ready(p);
+}
+
+static void a_server_that_only_answers_heartbeats_is_given_up(void **state)
+{
+	(void)state;
+	expect_end(play_silence, false, GP_TIMEOUT, "no progress for 0.5 s");
+	expect_end(play_welcome_only, false, GP_TIMEOUT, "no progress for 0.7 s");
+	expect_end(play_ready_only, false, GP_TIMEOUT, "no progress for 0.7 s");
+}
+
+static void answers_to_no_question_are_refused(void **state)
+{
+	(void)state;
+	expect_end(play_committed, false, GP_PROTO, "not asked for");
+	expect_end(play_ready_before_welcome, false, GP_PROTO, "not expected");
+}
+
+/* The frames with the weights would be freed while the channel still has them. */
+static void ready_before_the_weights_have_left_is_refused(void **state)
+{
+	(void)state;
+	expect_end(play_ready_only, true, GP_PROTO, "before it has the weights");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_server_that_only_answers_heartbeats_is_given_up),
+		cmocka_unit_test(answers_to_no_question_are_refused),
+		cmocka_unit_test(ready_before_the_weights_have_left_is_refused),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
