@@ -215,10 +215,8 @@ static enum gp_status run(struct inference *n, struct gp_err *err)
 	struct gp_engine *engine = n->job.engine;
 	for (uint32_t i = 0; i < gp_loader_batches_per_epoch(n->loader); i++) {
 		struct gp_batch *batch;
-		GP_TRY(gp_loader_next(n->loader, &batch, err));
-		enum gp_status status = engine->ops->predict(engine, batch, n->scores, err);
-		if (status == GP_OK)
-			status = print_batch(n, batch, err);
+		GP_TRY(engine->ops->predict(engine, n->loader, n->scores, &batch, err));
+		enum gp_status status = print_batch(n, batch, err);
 		gp_loader_give_back(n->loader, batch);
 		GP_TRY(status);
 	}

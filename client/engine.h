@@ -64,8 +64,10 @@ struct gp_engine_ops {
 	/* `batches` batches from the loader, forward only. */
 	enum gp_status (*evaluate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
 				   struct gp_step_result *out, struct gp_err *err);
-	/* Forward only: out gets batch->valid rows of the model's outputs, before any softmax. Labels are not looked at. */
-	enum gp_status (*predict)(struct gp_engine *e, const struct gp_batch *batch, float *out, struct gp_err *err);
+	/* The loader's next batch, forward only: out gets batch->valid rows of the model's outputs, before any softmax.
+	 * Labels are not looked at. The caller gives the batch back. */
+	enum gp_status (*predict)(struct gp_engine *e, struct gp_loader *loader, float *out, struct gp_batch **batch,
+				  struct gp_err *err);
 	/* Waits until everything is committed, then reads every parameter into w (of spec.graph). */
 	enum gp_status (*get_weights)(struct gp_engine *e, struct gp_weights *w, struct gp_err *err);
 	void (*figures)(struct gp_engine *e, struct gp_engine_figures *out);

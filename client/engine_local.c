@@ -100,11 +100,10 @@ static enum gp_status local_evaluate(struct gp_engine *base, struct gp_loader *l
 	return GP_OK;
 }
 
-static enum gp_status local_predict(struct gp_engine *base, const struct gp_batch *batch, float *out,
+static enum gp_status predict_batch(struct local_engine *e, const struct gp_batch *batch, float *out,
 				    struct gp_err *err)
 {
-	struct local_engine *e = (struct local_engine *)base;
-	const struct gp_engine_spec *spec = &base->spec;
+	const struct gp_engine_spec *spec = &e->base.spec;
 	size_t classes = gp_shape_elements(gp_graph_output_shape(spec->graph));
 	uint64_t begin = gp_now_ns();
 	for (int c = 0; c < spec->chunks; c++) {
@@ -117,6 +116,19 @@ static enum gp_status local_predict(struct gp_engine *base, const struct gp_batc
 	}
 	e->compute_ns += gp_now_ns() - begin;
 	return GP_OK;
+}
+
+static enum gp_status local_predict(struct gp_engine *base, struct gp_loader *loader, float *out,
+				    struct gp_batch **batch, struct gp_err *err)
+{
+	struct gp_batch *next;
+	GP_TRY(gp_loader_next(loader, &next, err));
+	enum gp_status status = predict_batch((struct local_engine *)base, next, out, err);
+	if (status == GP_OK)
+		*batch = next;
+	else
+		gp_loader_give_back(loader, next);
+	return status;
 }
 
 static enum gp_status local_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)

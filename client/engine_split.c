@@ -420,13 +420,23 @@ static void fetch_done(struct gp_task *task)
 	e->fetched = task_ok(e, task);
 }
 
-static enum gp_status evaluate_batch(struct split_engine *e, struct gp_err *err)
+/* Off the loop's thread: heartbeats go on while pictures are decoded. */
+static enum gp_status fetch_batch(struct split_engine *e, struct gp_err *err)
 {
+	if (e->session.status != GP_OK) { /* the last fetch may still be under way */
+		*err = e->session.err;
+		return e->session.status;
+	}
 	e->fetched = false;
 	e->fetched_batch = NULL;
 	e->fetch = (struct gp_task){.run = run_fetch, .done = fetch_done, .arg = e};
 	gp_worker_submit(&e->data, &e->fetch, 0);
-	GP_TRY(gp_client_session_wait(&e->session, &e->fetched, err));
+	return gp_client_session_wait_here(&e->session, &e->fetched, err);
+}
+
+static enum gp_status evaluate_batch(struct split_engine *e, struct gp_err *err)
+{
+	GP_TRY(fetch_batch(e, err));
 	add_batch(e, e->fetched_batch);
 	enum gp_status status = gp_client_session_wait(&e->session, &e->forwards_idle, err);
 	drain_compute(e);
@@ -448,15 +458,21 @@ static enum gp_status split_evaluate(struct gp_engine *base, struct gp_loader *l
 	return GP_OK;
 }
 
-static enum gp_status split_predict(struct gp_engine *base, const struct gp_batch *batch, float *out,
-				    struct gp_err *err)
+static enum gp_status split_predict(struct gp_engine *base, struct gp_loader *loader, float *out,
+				    struct gp_batch **batch, struct gp_err *err)
 {
 	struct split_engine *e = engine_of(base);
 	begin_pass(e, false);
+	e->loader = loader;
 	e->outputs = out;
-	add_batch(e, batch);
+	GP_TRY(fetch_batch(e, err));
+	add_batch(e, e->fetched_batch);
 	enum gp_status status = gp_client_session_wait(&e->session, &e->pass_idle, err);
 	drain_compute(e);
+	if (status == GP_OK)
+		*batch = e->fetched_batch;
+	else
+		gp_loader_give_back(loader, e->fetched_batch);
 	return status;
 }
 

@@ -34,17 +34,23 @@ static void check_deadline(uv_timer_t *timer)
 	gp_client_session_fail(s, GP_TIMEOUT, text);
 }
 
-enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err)
 {
-	s->progress_ns = gp_now_ns();
-	s->waiting = true;
 	while (!*flag && s->status == GP_OK)
 		uv_run(s->loop, UV_RUN_ONCE);
-	s->waiting = false;
 	if (s->status == GP_OK)
 		return GP_OK;
 	*err = s->err;
 	return s->status;
+}
+
+enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+{
+	s->progress_ns = gp_now_ns();
+	s->waiting = true;
+	enum gp_status status = gp_client_session_wait_here(s, flag, err);
+	s->waiting = false;
+	return status;
 }
 
 /* Control messages. */

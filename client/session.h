@@ -71,6 +71,8 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
  * the step timeout that it named, too.
  */
 enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err);
+/* The same for something that this side does: the server may be idle for as long as it takes. */
+enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);
 enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, struct gp_err *err);

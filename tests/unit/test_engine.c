@@ -131,8 +131,9 @@ static void rig_evaluate(struct rig *r, float *outputs)
 	expect_ok(ops->evaluate(r->engine, r->loader, batches, &r->eval, &err), &err);
 	for (uint32_t i = 0; i < batches; i++) {
 		struct gp_batch *batch;
-		expect_ok(gp_loader_next(r->loader, &batch, &err), &err);
-		expect_ok(ops->predict(r->engine, batch, outputs + (size_t)i * BATCH * CLASSES, &err), &err);
+		expect_ok(ops->predict(r->engine, r->loader, outputs + (size_t)i * BATCH * CLASSES, &batch, &err),
+			  &err);
+		assert_int_equal(batch->index, i);
 		gp_loader_give_back(r->loader, batch);
 	}
 	expect_ok(ops->get_weights(r->engine, r->weights, &err), &err);
@@ -203,6 +204,27 @@ static void our_bytes_are_the_kernels(void **state)
 	server_thread_stop(server);
 }
 
+static void a_server_that_stops_during_predictions_is_an_error_not_a_hang(void **state)
+{
+	(void)state;
+	struct server_thread *server = server_thread_start();
+	struct rig r;
+	struct gp_err err = {0};
+	struct gp_batch *batch;
+	static float outputs[BATCH * CLASSES];
+	char address[sizeof server->address];
+	memcpy(address, server->address, sizeof address);
+	rig_init_for(&r, address, "raw", 2, false);
+	expect_ok(r.engine->ops->predict(r.engine, r.loader, outputs, &batch, &err), &err);
+	gp_loader_give_back(r.loader, batch);
+	server_thread_stop(server);
+	batch = NULL;
+	assert_int_equal(gp_status_exit(r.engine->ops->predict(r.engine, r.loader, outputs, &batch, &err)), 4);
+	assert_null(batch);
+	assert_int_equal(gp_status_exit(r.engine->ops->evaluate(r.engine, r.loader, 1, &r.eval, &err)), 4);
+	rig_deinit(&r);
+}
+
 static void a_server_that_stops_is_an_error_not_a_hang(void **state)
 {
 	(void)state;
@@ -245,6 +267,7 @@ int main(void)
 		cmocka_unit_test(a_split_run_equals_a_local_one),
 		cmocka_unit_test(an_engine_for_evaluation_needs_no_training_memory),
 		cmocka_unit_test(our_bytes_are_the_kernels),
+		cmocka_unit_test(a_server_that_stops_during_predictions_is_an_error_not_a_hang),
 		cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),
 		cmocka_unit_test(a_steady_step_allocates_nothing),
 	};
