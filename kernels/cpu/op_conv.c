@@ -14,7 +14,8 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/simd.h"
 
-#define BIAS_BLOCK 64 /* rows summed in float */
+#define BIAS_BLOCK          64 /* rows summed in float */
+#define FEWEST_CHANNELS_1X1 16
 
 struct conv_state {
 	struct dnn_state dnn;
@@ -42,6 +43,19 @@ static dnnl_status_t weight_md(dnnl_memory_desc_t *md, const struct gp_shape *w,
 	if (groups == 1)
 		return dnnl_memory_desc_init_by_tag(md, 4, plain, dnnl_f32, tag);
 	return dnnl_memory_desc_init_by_tag(md, 5, grouped, dnnl_f32, grouped_tag);
+}
+
+/*
+ * oneDNN 2.7's kernels for 1x1 convolutions with a stride do not stand fewer
+ * than 16 channels in the larger image: wrong results, and writes behind their
+ * scratchpad. A weight in hwio, which they do not take, keeps them away.
+ */
+static dnnl_status_t any_weight_md(dnnl_memory_desc_t *md, const struct gp_shape *w, const struct gp_conv_attr *a)
+{
+	bool one_by_one = a->kernel_h == 1 && a->kernel_w == 1, strided = a->stride_h > 1 || a->stride_w > 1;
+	if (one_by_one && strided && w->dim[1] < FEWEST_CHANNELS_1X1)
+		return weight_md(md, w, a->groups, dnnl_hwio, dnnl_hwigo);
+	return weight_md(md, w, a->groups, dnnl_format_tag_any, dnnl_format_tag_any);
 }
 
 static dnnl_status_t describe_conv(const void *geometry, enum dnn_role role, union dnn_desc *out)
@@ -81,7 +95,7 @@ static enum gp_status fill_geometry(struct cpu_plan *p, struct cpu_node *n, stru
 	if (st == dnnl_success)
 		st = image_md(&s->y, batch, s->transposed ? in : out);
 	if (st == dnnl_success)
-		st = weight_md(&s->weight, w, a->groups, dnnl_format_tag_any, dnnl_format_tag_any);
+		st = any_weight_md(&s->weight, w, a);
 	if (st == dnnl_success)
 		st = weight_md(&s->dnn.dense_md, w, a->groups, dnnl_oihw, dnnl_goihw);
 	if (st == dnnl_success)

@@ -244,6 +244,10 @@ def main():
     shortcut("stride3", (2, 3, 8, 7), 3, 0, 4)
     shortcut("channels_only", (2, 6, 3, 3), 1, 3, 3)
     shortcut("identity", (2, 6, 3, 3), 1, 0, 0)
+    # Fewer than 16 channels: oneDNN's 1x1 kernels with a stride write out of bounds.
+    conv("1x1_stride2_few", 1, 20, 20, 8, 5, 1, 2)
+    conv("1x1_stride2_grouped", 1, 20, 20, 12, 8, 1, 2, groups=2)
+    conv_transpose("1x1_stride2_few", 1, 10, 10, 5, 8, 1, 2, out_pad=1)
     write(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/ops/ops.safetensors")
 
 

@@ -253,6 +253,21 @@ static void parts_of_the_cnn_equal_the_whole_bit_for_bit(void **state)
 	gp_graph_free(g);
 }
 
+/* Cuts between a batch norm or a residual sum and its ReLU, and before padded and projected shortcuts. */
+static void parts_of_residual_networks_equal_the_whole_bit_for_bit(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"resnet20:width=0.25,cuts=fine",
+					    "resnet18:width=0.125,stem=cifar,cuts=fine"};
+	for (int i = 0; i < 2; i++) {
+		struct gp_graph *g = build_model(specs[i]);
+		const int at_act[] = {0, 1, g->blocks - 3, g->blocks}, at_shortcut[] = {0, 6, 8, g->blocks};
+		expect_parts_equal_whole(g, at_act, 3, 2, 2);
+		expect_parts_equal_whole(g, at_shortcut, 3, 3, 1);
+		gp_graph_free(g);
+	}
+}
+
 static void parts_equal_the_whole_at_awkward_cuts(void **state)
 {
 	(void)state;
@@ -497,6 +512,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(parts_of_mobilenetv2_equal_the_whole_bit_for_bit),
 		cmocka_unit_test(parts_of_the_cnn_equal_the_whole_bit_for_bit),
+		cmocka_unit_test(parts_of_residual_networks_equal_the_whole_bit_for_bit),
 		cmocka_unit_test(parts_equal_the_whole_at_awkward_cuts),
 		cmocka_unit_test(two_runs_are_bit_identical),
 		cmocka_unit_test(evaluation_between_forward_and_backward_changes_nothing),
