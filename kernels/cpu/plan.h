@@ -144,9 +144,10 @@ struct cpu_plan {
 extern const struct cpu_op gp_cpu_conv, gp_cpu_conv_transpose, gp_cpu_batch_norm, gp_cpu_relu, gp_cpu_relu6,
 	gp_cpu_add_op, gp_cpu_avg_pool, gp_cpu_max_pool, gp_cpu_global_avg_pool, gp_cpu_linear, gp_cpu_flatten,
 	gp_cpu_dropout, gp_cpu_shortcut_pad;
-/* In place of gp_cpu_conv for nodes that gp_cpu_pointwise_fits. */
-extern const struct cpu_op gp_cpu_pointwise;
+/* In place of gp_cpu_conv for nodes that fit. */
+extern const struct cpu_op gp_cpu_pointwise, gp_cpu_depthwise;
 bool gp_cpu_pointwise_fits(const struct gp_node *n);
+bool gp_cpu_depthwise_fits(const struct gp_node *n, const struct gp_shape *in);
 
 /* plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);

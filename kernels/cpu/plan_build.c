@@ -46,10 +46,12 @@ static enum gp_status check_spec(const struct gp_plan_spec *spec, struct gp_err 
 	return GP_OK;
 }
 
-static const struct cpu_op *op_of(const struct gp_node *n)
+static const struct cpu_op *op_of(const struct gp_graph *g, const struct gp_node *n)
 {
 	if (gp_cpu_pointwise_fits(n))
 		return &gp_cpu_pointwise;
+	if (gp_cpu_depthwise_fits(n, &g->node[n->in[0]].shape))
+		return &gp_cpu_depthwise;
 	return (unsigned)n->op < GP_OP_COUNT ? ops[n->op] : NULL;
 }
 
@@ -68,7 +70,7 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 		n->dx[0] = n->dx[1] = n->dx_add[0] = n->dx_add[1] = -1;
 		if (i == 0)
 			continue;
-		n->op = op_of(&g->node[i]);
+		n->op = op_of(g, &g->node[i]);
 		if (!n->op)
 			GP_FAIL(err, GP_UNSUPPORTED, "the cpu device cannot run %s (%s)", gp_op_name(g->node[i].op),
 				g->node[i].name);

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Rows of depthwise 3x3 convolutions over channels-last images, for AVX-512:
+ * one call computes one row of one image, so that a caller can run several
+ * things over rows that are still in the cache. Where the processor lacks
+ * AVX-512 (gp_depthwise_supported) the convolution stays with oneDNN.
+ *
+ * Arithmetic: an output is one chain of fused multiply-adds over its taps in
+ * row-major order; taps in the padding are left out. A weight gradient is one
+ * such chain per row over the columns whose taps are all inside, added to what
+ * is there, and then the border columns one by one.
+ *
+ * Weights and their gradient are (9, lanes): tap by tap, channels padded with
+ * zeros to whole vectors.
+ *
+ * Only for this folder. Test: tests/unit/test_depthwise.c
+ */
+#ifndef GP_CPU_DEPTHWISE_H
+#define GP_CPU_DEPTHWISE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GP_DW_TAPS 9
+
+struct gp_dw {
+	int64_t h, w, out_h, out_w, channels;
+	int64_t stride, pad_top, pad_left; /* stride 1 or 2, padding 0..2 */
+	int64_t lanes;                     /* gp_depthwise_lanes(channels) */
+};
+
+bool gp_depthwise_supported(void);
+int64_t gp_depthwise_lanes(int64_t channels);
+
+/* Row oy of y, from the image x. */
+void gp_depthwise_forward_row(const struct gp_dw *g, float *y, const float *x, const float *weight, int64_t oy);
+/* Row iy of dx, from the image dy. */
+void gp_depthwise_data_row(const struct gp_dw *g, float *dx, const float *dy, const float *weight, int64_t iy);
+/* grad += what row oy of dy gives with the image x. */
+void gp_depthwise_weights_row(const struct gp_dw *g, float *grad, const float *x, const float *dy, int64_t oy);
+
+#endif
