@@ -22,6 +22,7 @@
 #include <stdint.h>
 
 #define GEMM_LANES 16
+#define GEMM_BLOCK 128
 
 bool gp_gemm_supported(void);
 

@@ -14,7 +14,6 @@
 
 #define MAX_NV      4
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
-#define BLOCK_ROWS  128         /* of the transposed product */
 
 bool gp_gemm_supported(void)
 {
@@ -253,8 +252,8 @@ void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, 
 	const struct panels p = panels_of(n);
 	if (rows == 0 && fresh)
 		memset(c, 0, (size_t)(m * n) * sizeof *c);
-	for (int64_t r = 0; r < rows; r += BLOCK_ROWS) {
-		int64_t here = rows - r < BLOCK_ROWS ? rows - r : BLOCK_ROWS;
+	for (int64_t r = 0; r < rows; r += GEMM_BLOCK) {
+		int64_t here = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
 		for (int64_t panel = 0; panel < p.count; panel++) {
 			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
 			transposed_panel(c + from * GEMM_LANES, n, a + r * m, m, b + r * n + from * GEMM_LANES, here,

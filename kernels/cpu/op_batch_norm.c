@@ -11,7 +11,8 @@
  * Backward, PyTorch's formula: with g = dout behind the activation,
  *   dbeta = sum g, dgamma = invstd * sum g (x - mean),
  *   dx = gamma invstd (g - dbeta/n - (x - mean) invstd dgamma/n)
- * The activation's mask is found again from x, so its output is not read.
+ * The activation's mask is found again from x, so its output is not read. The
+ * last line may be left to the convolution before (gp_cpu_bn_finish).
  * Test: tests/unit/test_cpu_ops.c
  */
 #include <math.h>
@@ -32,7 +33,7 @@ struct bn_state {
 };
 
 /* Per slot, `channels` floats each. */
-enum { SAVED_MEAN, SAVED_INVSTD, SAVED_A, SAVED_B, SAVED_COUNT };
+enum { SAVED_MEAN, SAVED_INVSTD, SAVED_A, SAVED_B, SAVED_GRAD_MEAN, SAVED_K, SAVED_SCALE, SAVED_COUNT };
 
 /* In tmp: vectors of `width` floats, then each part's partial sums. */
 enum { VEC_A, VEC_B, VEC_MEAN, VEC_GRAD_MEAN, VEC_K, VEC_SCALE, VEC_COUNT };
@@ -461,6 +462,31 @@ static void add_grad(float *grad, int64_t channel, double value, bool accumulate
 	grad[channel] = accumulate ? grad[channel] + (float)value : (float)value;
 }
 
+/* For gp_cpu_bn_finish. */
+static void save_vectors(const struct cpu_call *c, const struct bn_job *job)
+{
+	const int64_t channels = job->s->channels;
+	float *saved = c->saved;
+	for (int v = VEC_GRAD_MEAN; v < VEC_COUNT; v++)
+		memcpy(saved + (SAVED_GRAD_MEAN + v - VEC_GRAD_MEAN) * channels, job->vec[v],
+		       (size_t)channels * sizeof(float));
+}
+
+void gp_cpu_bn_finish(const struct cpu_call *c, int64_t from, int64_t to)
+{
+	static const int saved_at[VEC_COUNT] = {
+		[VEC_A] = SAVED_A, [VEC_B] = SAVED_B,        [VEC_MEAN] = SAVED_MEAN, [VEC_GRAD_MEAN] = SAVED_GRAD_MEAN,
+		[VEC_K] = SAVED_K, [VEC_SCALE] = SAVED_SCALE};
+	const struct cpu_node *n = c->node->finishes;
+	float *vec[VEC_COUNT];
+	if (!n || from >= to)
+		return;
+	const int64_t channels = ((const struct bn_state *)n->state)->channels, at = from * channels;
+	for (int v = 0; v < VEC_COUNT; v++)
+		vec[v] = (float *)c->finish_saved + saved_at[v] * channels;
+	loops[n->act].grad(c->dout + at, c->out + at, (float *)c->dout + at, to - from, channels, channels, vec);
+}
+
 static enum gp_status bn_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
@@ -482,6 +508,10 @@ static enum gp_status bn_backward(const struct cpu_call *c, struct gp_err *err)
 	}
 	if (!c->dx)
 		return GP_OK;
+	if (c->node->deferred) {
+		save_vectors(c, &job);
+		return GP_OK;
+	}
 	for (int v = VEC_GRAD_MEAN; v < VEC_COUNT; v++)
 		fold_out(s, job.vec[v]);
 	gp_cpu_parallel(parts, apply_part, &job);

@@ -15,6 +15,8 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/plan.h"
 
+#define AHEAD 2
+
 struct dw_state {
 	struct gp_dw g;
 	int64_t images;
@@ -22,6 +24,7 @@ struct dw_state {
 };
 
 struct dw_job {
+	const struct cpu_call *c;
 	const struct dw_state *s;
 	const float *x, *weight, *dout;
 	float *y, *dx;
@@ -126,7 +129,8 @@ static int parts_of(const struct cpu_call *c, const struct dw_state *s)
 static struct dw_job job_of(const struct cpu_call *c)
 {
 	const struct dw_state *s = c->node->state;
-	struct dw_job job = {.s = s, .x = c->in[0], .dout = c->dout, .y = c->out, .dx = c->dx, .partial = c->tmp};
+	struct dw_job job = {
+		.c = c, .s = s, .x = c->in[0], .dout = c->dout, .y = c->out, .dx = c->dx, .partial = c->tmp};
 	job.weight = (const float *)(c->plan->packs + s->pack);
 	return job;
 }
@@ -154,21 +158,68 @@ static void data_rows(const struct dw_job *job, int64_t image, int64_t oy)
 				      job->dout + image * out_image(g), job->weight, iy);
 }
 
-static void backward_part(void *arg, int part, int parts)
+/* Rows [from, to) of dout that belong to one image, all of them finished. */
+static void backward_rows(const struct dw_job *job, float *grad, int64_t image, int64_t from, int64_t to)
+{
+	const struct gp_dw *g = &job->s->g;
+	for (int64_t oy = from; oy < to; oy++) {
+		gp_depthwise_weights_row(g, grad, job->x + image * in_image(g),
+					 job->dout + image * out_image(g) + oy * g->out_w * g->channels, oy);
+		if (job->dx)
+			data_rows(job, image, oy);
+	}
+}
+
+static void clear_grad(const struct dw_job *job, int part)
+{
+	if (part > 0 || job->fresh)
+		memset(grad_of(job, part), 0, grad_bytes(job->s));
+}
+
+/* Rows of one image; a row of dx needs rows of dout up to AHEAD further. */
+static void backward_image(const struct dw_job *job, float *grad, int64_t image)
+{
+	const struct gp_dw *g = &job->s->g;
+	int64_t finished = 0, first = image * g->out_h;
+	for (int64_t oy = 0; oy < g->out_h; oy++) {
+		int64_t until = oy + AHEAD + 1 < g->out_h ? oy + AHEAD + 1 : g->out_h;
+		gp_cpu_bn_finish(job->c, (first + finished) * g->out_w, (first + until) * g->out_w);
+		finished = until;
+		backward_rows(job, grad, image, oy, oy + 1);
+	}
+}
+
+static void images_part(void *arg, int part, int parts)
+{
+	const struct dw_job *job = arg;
+	struct gp_cpu_range r = gp_cpu_share(job->s->images, 1, part, parts);
+	clear_grad(job, part);
+	for (int64_t image = r.from; image < r.to; image++)
+		backward_image(job, grad_of(job, part), image);
+}
+
+static void finish_part(void *arg, int part, int parts)
 {
 	const struct dw_job *job = arg;
 	const struct gp_dw *g = &job->s->g;
 	struct gp_cpu_range r = gp_cpu_share(job->s->images * g->out_h, 1, part, parts);
-	float *grad = grad_of(job, part);
-	if (part > 0 || job->fresh)
-		memset(grad, 0, grad_bytes(job->s));
-	for (int64_t row = r.from; row < r.to; row++) {
-		int64_t image = row / g->out_h, oy = row % g->out_h;
-		gp_depthwise_weights_row(g, grad, job->x + image * in_image(g),
-					 job->dout + row * g->out_w * g->channels, oy);
-		if (job->dx)
-			data_rows(job, image, oy);
-	}
+	gp_cpu_bn_finish(job->c, r.from * g->out_w, r.to * g->out_w);
+}
+
+static void rows_part(void *arg, int part, int parts)
+{
+	const struct dw_job *job = arg;
+	const int64_t out_h = job->s->g.out_h;
+	struct gp_cpu_range r = gp_cpu_share(job->s->images * out_h, 1, part, parts);
+	clear_grad(job, part);
+	for (int64_t row = r.from; row < r.to; row++)
+		backward_rows(job, grad_of(job, part), row / out_h, row % out_h, row % out_h + 1);
+}
+
+/* Whole images per part where that is fair: only then is a row's neighbour finished by the same part. */
+static bool by_image(const struct dw_state *s, int parts)
+{
+	return s->images % parts == 0 || s->images >= 4 * (int64_t)parts;
 }
 
 static enum gp_status dw_backward(const struct cpu_call *c, struct gp_err *err)
@@ -178,7 +229,12 @@ static enum gp_status dw_backward(const struct cpu_call *c, struct gp_err *err)
 	int parts = parts_of(c, job.s);
 	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	job.fresh = !c->accumulate;
-	gp_cpu_parallel(parts, backward_part, &job);
+	if (by_image(job.s, parts)) {
+		gp_cpu_parallel(parts, images_part, &job);
+	} else {
+		gp_cpu_parallel(parts, finish_part, &job);
+		gp_cpu_parallel(parts, rows_part, &job);
+	}
 	for (int part = 1; part < parts; part++)
 		gp_cpu_add_into(c->plan->threads, job.grad, grad_of(&job, part), GP_DW_TAPS * job.s->g.lanes);
 	return GP_OK;
@@ -187,6 +243,7 @@ static enum gp_status dw_backward(const struct cpu_call *c, struct gp_err *err)
 const struct cpu_op gp_cpu_depthwise = {
 	.name = "conv2d",
 	.saves_input = true,
+	.finishes = true,
 	.prepare = dw_prepare,
 	.release = dw_release,
 	.repack = dw_repack,

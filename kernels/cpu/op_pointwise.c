@@ -12,7 +12,8 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/plan.h"
 
-#define GRAIN 24 /* rows: a multiple of every tile */
+#define GRAIN       24 /* rows: a multiple of every tile */
+#define BLOCK_BYTES (384 << 10)
 
 struct pw_state {
 	int64_t rows, in, out;
@@ -27,10 +28,10 @@ struct pw_job {
 	int64_t k, n;
 };
 
-struct pw_weights_job {
+struct pw_backward_job {
+	const struct cpu_call *c;
 	const struct pw_state *s;
-	float *grad, *partial;
-	const float *x, *dout;
+	float *grad, *partial; /* grad: of part 0; partial: of the others */
 	bool fresh;
 };
 
@@ -133,24 +134,45 @@ static enum gp_status pw_forward(const struct cpu_call *c, struct gp_err *err)
 	return GP_OK;
 }
 
-static float *partial_of(const struct pw_weights_job *job, int part)
+static float *grad_of(const struct pw_backward_job *job, int part)
 {
 	uint64_t stride = gp_cpu_align((uint64_t)(job->s->in * job->s->out) * sizeof(float)) / sizeof(float);
 	return part ? job->partial + (uint64_t)(part - 1) * stride : job->grad;
 }
 
-static void weights_part(void *arg, int part, int parts)
+/* Rows whose x, dout and what finishes dout fit into L2 together: multiples of what gp_gemm_transposed sums up. */
+static int64_t block_rows(const struct pw_state *s)
 {
-	const struct pw_weights_job *job = arg;
+	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (s->in + 2 * s->out)) / GEMM_BLOCK * GEMM_BLOCK;
+	return rows < GEMM_BLOCK ? GEMM_BLOCK : rows;
+}
+
+/* Gradient of the weights and dx from `rows` rows while they are in the cache. */
+static void backward_rows(const struct pw_backward_job *job, float *grad, int64_t row, int64_t rows, bool fresh)
+{
 	const struct pw_state *s = job->s;
-	struct gp_cpu_range r = gp_cpu_share(s->rows, GRAIN, part, parts);
-	float *grad = partial_of(job, part);
-	const float *x = job->x + r.from * s->in, *dout = job->dout + r.from * s->out;
-	bool fresh = part > 0 || job->fresh;
+	const struct cpu_call *c = job->c;
+	const float *x = c->in[0] + row * s->in, *dout = c->dout + row * s->out;
+	gp_cpu_bn_finish(c, row, row + rows);
 	if (s->transposed)
-		gp_gemm_transposed(grad, x, dout, r.to - r.from, s->in, s->out, fresh);
+		gp_gemm_transposed(grad, x, dout, rows, s->in, s->out, fresh);
 	else
-		gp_gemm_transposed(grad, dout, x, r.to - r.from, s->out, s->in, fresh);
+		gp_gemm_transposed(grad, dout, x, rows, s->out, s->in, fresh);
+	if (c->dx)
+		gp_gemm(c->dx + row * s->in, dout, pack_at(c->plan, s->data_pack), rows, s->out, s->in);
+}
+
+static void backward_part(void *arg, int part, int parts)
+{
+	const struct pw_backward_job *job = arg;
+	struct gp_cpu_range r = gp_cpu_share(job->s->rows, GRAIN, part, parts);
+	int64_t block = block_rows(job->s), row = r.from;
+	bool fresh = part > 0 || job->fresh;
+	do { /* at least once: a part without rows clears its gradient */
+		int64_t rows = r.to - row < block ? r.to - row : block;
+		backward_rows(job, grad_of(job, part), row, rows, fresh && row == r.from);
+		row += rows;
+	} while (row < r.to);
 }
 
 static enum gp_status pw_backward(const struct cpu_call *c, struct gp_err *err)
@@ -158,22 +180,18 @@ static enum gp_status pw_backward(const struct cpu_call *c, struct gp_err *err)
 	(void)err;
 	const struct pw_state *s = c->node->state;
 	int parts = parts_of(c, s);
-	struct pw_weights_job weights = {.s = s, .partial = c->tmp, .x = c->in[0], .dout = c->dout};
-	weights.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
-	weights.fresh = !c->accumulate;
-	gp_cpu_parallel(parts, weights_part, &weights);
+	struct pw_backward_job job = {.c = c, .s = s, .partial = c->tmp, .fresh = !c->accumulate};
+	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
+	gp_cpu_parallel(parts, backward_part, &job);
 	for (int part = 1; part < parts; part++)
-		gp_cpu_add_into(c->plan->threads, weights.grad, partial_of(&weights, part), s->in * s->out);
-	if (!c->dx)
-		return GP_OK;
-	struct pw_job data = {s, c->dx, c->dout, pack_at(c->plan, s->data_pack), s->out, s->in};
-	gp_cpu_parallel(parts, product_part, &data);
+		gp_cpu_add_into(c->plan->threads, job.grad, grad_of(&job, part), s->in * s->out);
 	return GP_OK;
 }
 
 const struct cpu_op gp_cpu_pointwise = {
 	.name = "conv2d",
 	.saves_input = true,
+	.finishes = true,
 	.prepare = pw_prepare,
 	.release = pw_release,
 	.repack = pw_repack,

@@ -46,7 +46,8 @@ struct cpu_call {
 	void *saved; /* node->saved_bytes of this slot */
 	void *tmp;   /* node->tmp_bytes; nothing in it survives the call */
 	const float *dout;
-	float *dx; /* NULL when nobody wants it; overwritten (=) */
+	void *finish_saved; /* node->finishes: that batch norm's saved memory */
+	float *dx;          /* NULL when nobody wants it; overwritten (=) */
 	/* Parameter gradients: add to what is there (true), or overwrite it (false: first chunk of a step). */
 	bool accumulate;
 };
@@ -59,6 +60,8 @@ struct cpu_op {
 	bool in_place, in_place_backward;
 	/* Backward only hands dout on to every input. */
 	bool passes_gradient;
+	/* Backward calls gp_cpu_bn_finish on rows of dout before it reads them. */
+	bool finishes;
 
 	/* (optional) Fills node->saved_bytes, tmp_bytes, view, op state; may enlarge the room of parameter gradients. */
 	enum gp_status (*prepare)(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err);
@@ -94,11 +97,13 @@ struct cpu_node {
 	int index;
 	void *state; /* the op's own */
 	enum cpu_act act;
-	bool view;       /* value is in[0]'s, gradient is handed on */
-	bool folded;     /* another node's activation happens here: the value is that node's */
-	bool need_grad;  /* something at or before this node wants the gradient of its value */
-	bool want_dx;    /* backward has to compute dx */
-	bool plain_grad; /* grad_dense would only copy */
+	bool view;                       /* value is in[0]'s, gradient is handed on */
+	bool folded;                     /* another node's activation happens here: the value is that node's */
+	bool need_grad;                  /* something at or before this node wants the gradient of its value */
+	bool want_dx;                    /* backward has to compute dx */
+	bool plain_grad;                 /* grad_dense would only copy */
+	bool deferred;                   /* batch norm: its input's node turns dout into dx, in place */
+	const struct cpu_node *finishes; /* that batch norm, or NULL */
 	uint64_t saved_bytes, tmp_bytes;
 	/* Indices into plan->buf, -1 where there is none. */
 	int out, saved, tmp_forward, tmp_backward;
@@ -148,6 +153,12 @@ extern const struct cpu_op gp_cpu_conv, gp_cpu_conv_transpose, gp_cpu_batch_norm
 extern const struct cpu_op gp_cpu_pointwise, gp_cpu_depthwise;
 bool gp_cpu_pointwise_fits(const struct gp_node *n);
 bool gp_cpu_depthwise_fits(const struct gp_node *n, const struct gp_shape *in);
+
+/*
+ * op_batch_norm.c: the last part of the backward pass of node->finishes, for rows [from, to) of c->dout in place, while
+ * they are about to be used. Nothing without such a batch norm. Parts may run at once on rows of their own.
+ */
+void gp_cpu_bn_finish(const struct cpu_call *c, int64_t from, int64_t to);
 
 /* plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);

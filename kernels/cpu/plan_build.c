@@ -124,6 +124,24 @@ static void find_gradients(struct cpu_plan *p)
 	}
 }
 
+/*
+ * The last pass of a batch norm's backward, over all of dout and x, is left to the convolution before it where that
+ * can take it block by block: the gradient is then still in the cache when the convolution reads it.
+ */
+static void defer_batch_norms(struct cpu_plan *p)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	for (int i = 1; i < g->nodes; i++) {
+		struct cpu_node *n = &p->node[i], *before = &p->node[g->node[i].in[0]];
+		bool in_place = n->dx[0] >= 0 && n->dx[0] == n->dout && n->dx_add[0] < 0;
+		if (n->op != &gp_cpu_batch_norm || !in_place || !before->op || !before->op->finishes ||
+		    before->dout != n->dx[0] || readers_of(g, before->index) != 1)
+			continue;
+		n->deferred = true;
+		before->finishes = n;
+	}
+}
+
 /* Every parameter begins on a cache line. An op's prepare may have asked for padded gradients. */
 static void place_params(struct cpu_plan *p)
 {
@@ -173,6 +191,7 @@ enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err)
 			GP_TRY(p->node[i].op->prepare(p, &p->node[i], err));
 	place_params(p);
 	GP_TRY(gp_cpu_plan_layout(p, err));
+	defer_batch_norms(p);
 	add_up_memory(p);
 	return GP_OK;
 }

@@ -99,6 +99,8 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 	c.dout = address(p, slot, n->dout);
 	c.dx = address(p, slot, n->dx[0]);
 	c.accumulate = p->have_grads;
+	if (n->finishes)
+		c.finish_saved = address(p, slot, n->finishes->saved);
 	GP_TRY(n->op->backward(&c, err));
 	if (n->dx_add[0] >= 0)
 		gp_cpu_add_into(p->threads, c.dx, address(p, slot, n->dx_add[0]),
