@@ -46,7 +46,7 @@ static dnnl_status_t weight_md(dnnl_memory_desc_t *md, const struct gp_shape *w,
 }
 
 /*
- * oneDNN 2.7's kernels for 1x1 convolutions with a stride do not stand fewer
+ * oneDNN 2.6's kernels for 1x1 convolutions with a stride do not stand fewer
  * than 16 channels in the larger image: wrong results, and writes behind their
  * scratchpad. A weight in hwio, which they do not take, keeps them away.
  */
