@@ -121,16 +121,33 @@ static void expect_error(struct raw_peer *c, const char *part)
 	assert_null(get_control(c)); /* and nothing after it */
 }
 
-static void until_welcome(struct raw_peer *c, const struct fixture *f)
+/* A session that has just ended may still count for a moment: busy is an answer to come back after. */
+static bool try_welcome(struct raw_peer *c, const struct fixture *f)
 {
 	client_connect(c, f);
 	put_preface(c);
 	put_hello(c, GP_PROTO_VERSION);
 	Gpsplit__Control *m = get_control(c);
 	assert_non_null(m);
-	assert_int_equal(m->body_case, GPSPLIT__CONTROL__BODY_WELCOME);
-	c->session = m->welcome->session;
+	bool welcome = m->body_case == GPSPLIT__CONTROL__BODY_WELCOME;
+	if (welcome)
+		c->session = m->welcome->session;
+	else if (m->body_case != GPSPLIT__CONTROL__BODY_ERROR || m->error->code != GP_BUSY)
+		fail_msg("got %s instead of welcome", gp_control_name(m));
 	gpsplit__control__free_unpacked(m, NULL);
+	if (!welcome)
+		client_close(c);
+	return welcome;
+}
+
+static void until_welcome(struct raw_peer *c, const struct fixture *f)
+{
+	for (int i = 0; i < 500; i++) {
+		if (try_welcome(c, f))
+			return;
+		usleep(20000);
+	}
+	fail_msg("the server stays busy");
 }
 
 static void until_ready(struct raw_peer *c, const struct fixture *f)
