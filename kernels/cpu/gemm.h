@@ -22,14 +22,14 @@
 #include <stdint.h>
 
 #define GEMM_LANES 16
-#define GEMM_BLOCK 128
+#define GEMM_BLOCK 128 /* rows of a transposed product that are summed up before they are added */
 
 bool gp_gemm_supported(void);
 
 /* Floats of a packed (k, n) matrix. */
 int64_t gp_gemm_packed_count(int64_t k, int64_t n);
-/* Packs b (k, n): element (i, j) is b[i * row_stride + j * col_stride]. */
-void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride);
+/* Packs b (k, n); transposed: it lies in memory as (n, k). */
+void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, bool transposed);
 
 /* c (rows, n) = a (rows, k) packed (k, n). */
 void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n);

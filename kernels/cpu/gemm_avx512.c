@@ -12,6 +12,7 @@
 
 #include "kernels/cpu/simd.h"
 
+#define PACK_ROWS   64
 #define MAX_NV      4
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
 
@@ -48,14 +49,44 @@ int64_t gp_gemm_packed_count(int64_t k, int64_t n)
 	return k * panels_of(n).vectors * GEMM_LANES;
 }
 
-void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride)
+/* A panel whose columns are rows in memory: in blocks whose lines stay in L1. */
+static void pack_columns(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t col_stride)
+{
+	for (int64_t block = 0; block < k; block += PACK_ROWS) {
+		int64_t end = block + PACK_ROWS < k ? block + PACK_ROWS : k;
+		for (int64_t j = 0; j < columns; j++)
+			for (int64_t i = block; i < end; i++)
+				packed[i * width + j] = b[i + j * col_stride];
+	}
+}
+
+static void pack_rows(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t row_stride)
+{
+	for (int64_t i = 0; i < k; i++)
+		for (int64_t j = 0; j < columns; j += GEMM_LANES)
+			_mm512_storeu_ps(packed + i * width + j,
+					 _mm512_maskz_loadu_ps(lanes_mask(columns - j), b + i * row_stride + j));
+}
+
+static void clear_columns(float *packed, int64_t k, int64_t from, int64_t width)
+{
+	for (int64_t i = 0; from < width && i < k; i++)
+		for (int64_t j = from; j < width; j++)
+			packed[i * width + j] = 0.0f;
+}
+
+void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, bool transposed)
 {
 	const struct panels p = panels_of(n);
 	for (int64_t panel = 0; panel < p.count; panel++) {
-		int64_t from = panel_at(&p, panel) * GEMM_LANES, to = panel_at(&p, panel + 1) * GEMM_LANES;
-		for (int64_t i = 0; i < k; i++)
-			for (int64_t j = from; j < to; j++)
-				*packed++ = j < n ? b[i * row_stride + j * col_stride] : 0.0f;
+		int64_t from = panel_at(&p, panel) * GEMM_LANES, width = panel_at(&p, panel + 1) * GEMM_LANES - from;
+		int64_t columns = n - from < width ? n - from : width;
+		if (transposed)
+			pack_columns(packed, b + from * k, k, columns, width, k);
+		else
+			pack_rows(packed, b + from, k, columns, width, n);
+		clear_columns(packed, k, columns, width);
+		packed += k * width;
 	}
 }
 

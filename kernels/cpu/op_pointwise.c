@@ -93,9 +93,9 @@ static enum gp_status pw_repack(struct cpu_plan *p, struct cpu_node *n, struct g
 	(void)err;
 	const struct pw_state *s = n->state;
 	const float *weight = gp_cpu_param_value(p, n, GP_PARAM_WEIGHT); /* (out, in) */
-	gp_gemm_pack((float *)(p->packs + s->forward_pack), weight, s->in, s->out, 1, s->in);
+	gp_gemm_pack((float *)(p->packs + s->forward_pack), weight, s->in, s->out, true);
 	if (n->want_dx)
-		gp_gemm_pack((float *)(p->packs + s->data_pack), weight, s->out, s->in, s->in, 1);
+		gp_gemm_pack((float *)(p->packs + s->data_pack), weight, s->out, s->in, false);
 	return GP_OK;
 }
 

@@ -33,11 +33,11 @@ static float *draw(int64_t count, uint64_t stream)
 	return v;
 }
 
-static float *pack(const float *b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride)
+static float *pack(const float *b, int64_t k, int64_t n, bool transposed)
 {
 	float *packed = gp_calloc((size_t)gp_gemm_packed_count(k, n), sizeof *packed);
 	assert_non_null(packed);
-	gp_gemm_pack(packed, b, k, n, row_stride, col_stride);
+	gp_gemm_pack(packed, b, k, n, transposed);
 	return packed;
 }
 
@@ -72,7 +72,7 @@ static void product_is_right_for_all_sizes(void **state)
 		const int64_t rows = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
 		float *a = draw(rows * k, 0), *b = draw(k * n, 1), *c = draw(rows * n + 1, 2);
 		const float guard = c[rows * n];
-		float *packed = pack(b, k, n, n, 1);
+		float *packed = pack(b, k, n, false);
 		gp_gemm(c, a, packed, rows, k, n);
 		check_product(c, a, b, sizes[i]);
 		assert_true(c[rows * n] == guard);
@@ -92,7 +92,7 @@ static void transposed_matrix_packs_to_the_same(void **state)
 	for (int i = 0; i < 7; i++)
 		for (int j = 0; j < 81; j++)
 			t[j * 7 + i] = b[i * 81 + j];
-	float *x = pack(b, 7, 81, 81, 1), *y = pack(t, 7, 81, 1, 7);
+	float *x = pack(b, 7, 81, false), *y = pack(t, 7, 81, true);
 	assert_memory_equal(x, y, (size_t)gp_gemm_packed_count(7, 81) * sizeof *x);
 	gp_free(b);
 	gp_free(t);
@@ -108,7 +108,7 @@ static void rows_do_not_depend_on_their_neighbours(void **state)
 	for (size_t i = 0; i < SIZES; i++) {
 		const int64_t rows = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
 		float *a = draw(rows * k, 0), *b = draw(k * n, 1), *all = draw(rows * n, 2), *one = draw(n, 3);
-		float *packed = pack(b, k, n, n, 1);
+		float *packed = pack(b, k, n, false);
 		gp_gemm(all, a, packed, rows, k, n);
 		for (int64_t r = 0; r < rows; r++) {
 			gp_gemm(one, a + r * k, packed, 1, k, n);
