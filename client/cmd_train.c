@@ -218,6 +218,8 @@ static enum gp_status check_save(const char *path, struct gp_err *err)
 	char folder[4096];
 	if (!path)
 		return GP_OK;
+	if (!*path)
+		GP_FAIL(err, GP_USAGE, "--save needs the name of a file");
 	snprintf(folder, sizeof folder, "%s", path);
 	struct stat st;
 	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))

@@ -212,7 +212,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	struct gp_engine *e = r->spec->engine;
 	struct gp_train_report *report = r->report;
 	report->steps = r->step;
-	report->stopped = stop_asked(r);
+	report->stopped = stop_asked(r) && r->step < r->spec->total_steps;
 	report->seconds = (double)(gp_now_ns() - r->begin_ns) * 1e-9;
 	report->loss = mean(r->last.loss_sum, r->last.samples);
 	report->train_acc = mean((double)r->last.correct, r->last.samples);

@@ -256,7 +256,7 @@ enum gp_status gp_st_open(const char *path, struct gp_st_file **out, struct gp_e
 	void *map = NULL;
 	size_t len = 0;
 	struct gp_st_file *f;
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot open %s: %s", path,
 				  strerror(errno));

@@ -1,28 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * OpenMP's environment. See threads.h.
+ * What must stand before anything else runs. See threads.h.
  */
 #include "common/threads.h"
 
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-/*
- * Of libgomp: turns before a waiting thread sleeps, some tens of microseconds: longer than the gap between two loops of
- * a step, shorter than anything another process on the same cores would miss. Measured in tests/bench/RESULTS.md.
- */
-#define SPIN_COUNT "20000"
+/* A socket or file that took the place of a closed standard stream would get what is printed there. */
+static void fill_standard_streams(void)
+{
+	int fd;
+	do
+		fd = open("/dev/null", O_RDWR);
+	while (fd >= 0 && fd <= STDERR_FILENO);
+	if (fd >= 0)
+		close(fd);
+}
 
 void gp_threads_prepare(char **argv)
 {
 	char self[PATH_MAX];
+	fill_standard_streams();
 	if (getenv("OMP_WAIT_POLICY"))
 		return;
 	ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
 	if (len <= 0 || setenv("OMP_WAIT_POLICY", "passive", 1) != 0)
 		return;
-	setenv("GOMP_SPINCOUNT", SPIN_COUNT, 0);
 	self[len] = '\0';
 	execv(self, argv); /* on failure we only run with the default policy */
 }

@@ -9,7 +9,9 @@
 /*
  * First thing in main. OpenMP threads that wait spin by default, which starves
  * a client and a server (or two clients) on the same cores; unless the user has
- * set OMP_WAIT_POLICY, starts the program again with "passive" after a short spin. Returns when
+ * set OMP_WAIT_POLICY, starts the program again with "passive". (A short spin, GOMP_SPINCOUNT=20000,
+ * gains 10 to 20 % on idle cores and loses a factor of 8 to 30 on shared ones.) Closed standard streams are opened on
+ * /dev/null first. Returns when
  * the environment is right.
  */
 void gp_threads_prepare(char **argv);
