@@ -377,8 +377,10 @@ enum gp_status gp_channel_send_control(struct gp_channel *ch, struct gp_span msg
 	struct control_msg *m = take_msg(s, len);
 	if (!m)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a control message of %zu bytes", msg.len);
-	const struct gp_record_head h = {
-		.kind = GP_RECORD_CONTROL, .klass = GP_CLASS_CONTROL, .len = (uint32_t)msg.len};
+	const struct gp_record_head h = {.kind = GP_RECORD_CONTROL,
+					 .klass = GP_CLASS_CONTROL,
+					 .len = (uint32_t)msg.len,
+					 .body_sum = gp_control_checksum(msg.data, msg.len)};
 	gp_record_head_write(&h, m->bytes);
 	memcpy(m->bytes + GP_RECORD_HEADER_BYTES, msg.data, msg.len);
 	m->len = len;

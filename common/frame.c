@@ -78,7 +78,7 @@ void gp_record_head_write(const struct gp_record_head *h, uint8_t out[GP_RECORD_
 	out[2] = h->flags;
 	out[3] = 0;
 	put_le(out + 4, h->len, 4);
-	put_le(out + 8, 0, 4);
+	put_le(out + 8, h->body_sum, 4);
 	put_le(out + 12, XXH32(out, 12, 0), 4);
 }
 
@@ -117,9 +117,9 @@ enum gp_status gp_record_head_read(const uint8_t in[GP_RECORD_HEADER_BYTES], str
 {
 	if (get_le(in + 12, 4) != XXH32(in, 12, 0))
 		GP_FAIL(err, GP_PROTO, "sent a record header whose checksum is wrong");
-	if (in[3] || !all_zero(in + 8, 4))
+	if (in[3] || (in[0] != GP_RECORD_CONTROL && !all_zero(in + 8, 4)))
 		GP_FAIL(err, GP_PROTO, "sent a record header with reserved bytes set");
-	const struct gp_record_head h = {in[0], in[1], in[2], (uint32_t)get_le(in + 4, 4)};
+	const struct gp_record_head h = {in[0], in[1], in[2], (uint32_t)get_le(in + 4, 4), (uint32_t)get_le(in + 8, 4)};
 	GP_TRY(check_record(&h, err));
 	*out = h;
 	return GP_OK;
@@ -194,6 +194,11 @@ const char *gp_frame_type_name(enum gp_frame_type type)
 		[GP_FRAME_PARAM_UP] = "param_up", [GP_FRAME_PARAM_DOWN] = "param_down",
 	};
 	return (unsigned)type < GP_FRAME_TYPE_COUNT && names[type] ? names[type] : "?";
+}
+
+uint32_t gp_control_checksum(const uint8_t *msg, size_t len)
+{
+	return XXH32(msg, len, 0);
 }
 
 uint64_t gp_frame_checksum(const uint8_t *payload, size_t len)

@@ -60,10 +60,11 @@ enum gp_frame_type {
 #define GP_FRAME_FLAG_EVAL 0x01 /* forward with running statistics; no gradient follows */
 
 struct gp_record_head {
-	uint8_t kind;  /* enum gp_record_kind */
-	uint8_t klass; /* enum gp_class */
-	uint8_t flags; /* GP_SEGMENT_* */
-	uint32_t len;  /* bytes after the record header */
+	uint8_t kind;      /* enum gp_record_kind */
+	uint8_t klass;     /* enum gp_class */
+	uint8_t flags;     /* GP_SEGMENT_* */
+	uint32_t len;      /* bytes after the record header */
+	uint32_t body_sum; /* control: gp_control_checksum of those bytes; else 0 */
 };
 #define GP_SEGMENT_FIRST 0x01
 #define GP_SEGMENT_LAST  0x02
@@ -93,7 +94,8 @@ enum gp_status gp_frame_head_read(const uint8_t in[GP_FRAME_HEADER_BYTES], struc
 				  struct gp_err *err);
 
 enum gp_class gp_frame_class(enum gp_frame_type type);
-const char *gp_frame_type_name(enum gp_frame_type type); /* "act_up"; "?" when out of range */
+const char *gp_frame_type_name(enum gp_frame_type type);      /* "act_up"; "?" when out of range */
+uint32_t gp_control_checksum(const uint8_t *msg, size_t len); /* XXH32, seed 0 */
 uint64_t gp_frame_checksum(const uint8_t *payload, size_t len);
 
 /* Bytes on the wire of a frame with this payload, headers included: what PROTOCOL.md section 4 adds up to. */

@@ -60,8 +60,9 @@ static inline void put_control(struct raw_peer *c, const Gpsplit__Control *m)
 	size_t len = gpsplit__control__get_packed_size(m);
 	uint8_t *bytes = gp_calloc(GP_RECORD_HEADER_BYTES + len, 1);
 	struct gp_record_head h = {.kind = GP_RECORD_CONTROL, .klass = GP_CLASS_CONTROL, .len = (uint32_t)len};
-	gp_record_head_write(&h, bytes);
 	gpsplit__control__pack(m, bytes + GP_RECORD_HEADER_BYTES);
+	h.body_sum = gp_control_checksum(bytes + GP_RECORD_HEADER_BYTES, len);
+	gp_record_head_write(&h, bytes);
 	put(c, bytes, GP_RECORD_HEADER_BYTES + len);
 	gp_free(bytes);
 }

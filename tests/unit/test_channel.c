@@ -159,9 +159,19 @@ static void duel_preface(struct duel *d)
 
 static void duel_record(struct duel *d, uint8_t kind, uint8_t klass, uint8_t flags, uint32_t len)
 {
-	const struct gp_record_head h = {kind, klass, flags, len};
+	const struct gp_record_head h = {kind, klass, flags, len, 0};
 	gp_record_head_write(&h, d->head);
 	duel_write(d, d->head, sizeof d->head);
+}
+
+/* A control record; `damage` is xored into its body's checksum. */
+static void duel_control(struct duel *d, const uint8_t *body, uint32_t len, uint32_t damage)
+{
+	const struct gp_record_head h = {GP_RECORD_CONTROL, GP_CLASS_CONTROL, 0, len,
+					 gp_control_checksum(body, len) ^ damage};
+	gp_record_head_write(&h, d->head);
+	duel_write(d, d->head, sizeof d->head);
+	duel_write(d, body, len);
 }
 
 /* The first segment's record header and a frame header. */
@@ -240,7 +250,7 @@ static void any_changed_bit_of_a_record_header_ends_the_channel(void **state)
 	(void)state;
 	for (int bit = 0; bit < 8 * GP_RECORD_HEADER_BYTES; bit++) {
 		struct duel d;
-		const struct gp_record_head h = {GP_RECORD_CONTROL, 0, 0, 5};
+		const struct gp_record_head h = {GP_RECORD_CONTROL, 0, 0, 5, 0};
 		duel_open(&d, NULL);
 		duel_preface(&d);
 		gp_record_head_write(&h, d.head);
@@ -315,13 +325,26 @@ static void the_limit_itself_is_allowed(void **state)
 	duel_open(&d, &o);
 	duel_preface(&d);
 	d.e.verify = false;
-	duel_record(&d, GP_RECORD_CONTROL, 0, 0, 1000);
-	duel_write(&d, bytes, 1000);
+	duel_control(&d, bytes, 1000, 0);
 	duel_frame(&d, GP_FRAME_ACT_UP, GP_CLASS_BULK, GP_SEGMENT_FIRST | GP_SEGMENT_LAST, 1064, 1000);
 	duel_write(&d, bytes, 1000);
 	rig_run_until(&d.loop, &d.e.frames, 1);
 	assert_int_equal(d.e.controls, 1);
 	assert_int_equal(d.e.ended, 0);
+	duel_close(&d);
+}
+
+/* One flipped bit in COMMIT's learning rate would train another model. */
+static void a_damaged_control_message_is_not_delivered(void **state)
+{
+	(void)state;
+	static const uint8_t bytes[9] = {0x2a, 7, 8, 3, 0x15, 0xcd, 0xcc, 0xcc, 0x3d};
+	struct duel d;
+	duel_open(&d, NULL);
+	duel_preface(&d);
+	duel_control(&d, bytes, sizeof bytes, 1);
+	duel_expect(&d, GP_PROTO, "control message whose checksum is wrong");
+	assert_int_equal(d.e.controls, 0);
 	duel_close(&d);
 }
 
@@ -397,19 +420,19 @@ static void records_that_no_one_may_send_end_the_channel(void **state)
 		struct gp_record_head h;
 		const char *text;
 	} cases[] = {
-		{{0, 0, 0, 8}, "unknown kind 0"},
-		{{5, 0, 0, 8}, "unknown kind 5"},
-		{{GP_RECORD_CONTROL, 1, 0, 8}, "both must be 0"},
-		{{GP_RECORD_CONTROL, 0, 1, 8}, "both must be 0"},
-		{{GP_RECORD_CONTROL, 0, 0, 0}, "control message of 0 bytes"},
-		{{GP_RECORD_PING, 0, 0, 9}, "heartbeat of 9 bytes"},
-		{{GP_RECORD_PONG, 0, 0, 0}, "heartbeat of 0 bytes"},
-		{{GP_RECORD_SEGMENT, 0, 3, 64}, "unknown class 0"},
-		{{GP_RECORD_SEGMENT, 4, 3, 64}, "unknown class 4"},
-		{{GP_RECORD_SEGMENT, 1, 4, 64}, "unknown flags 0x04"},
-		{{GP_RECORD_SEGMENT, 1, 1, 63}, "segment of 63 bytes"},
-		{{GP_RECORD_SEGMENT, 1, 0, 0}, "segment of 0 bytes"},
-		{{GP_RECORD_SEGMENT, 1, 0, GP_SEGMENT_BYTES_MAX + 1}, "segment of 262145 bytes"},
+		{{0, 0, 0, 8, 0}, "unknown kind 0"},
+		{{5, 0, 0, 8, 0}, "unknown kind 5"},
+		{{GP_RECORD_CONTROL, 1, 0, 8, 0}, "both must be 0"},
+		{{GP_RECORD_CONTROL, 0, 1, 8, 0}, "both must be 0"},
+		{{GP_RECORD_CONTROL, 0, 0, 0, 0}, "control message of 0 bytes"},
+		{{GP_RECORD_PING, 0, 0, 9, 0}, "heartbeat of 9 bytes"},
+		{{GP_RECORD_PONG, 0, 0, 0, 0}, "heartbeat of 0 bytes"},
+		{{GP_RECORD_SEGMENT, 0, 3, 64, 0}, "unknown class 0"},
+		{{GP_RECORD_SEGMENT, 4, 3, 64, 0}, "unknown class 4"},
+		{{GP_RECORD_SEGMENT, 1, 4, 64, 0}, "unknown flags 0x04"},
+		{{GP_RECORD_SEGMENT, 1, 1, 63, 0}, "segment of 63 bytes"},
+		{{GP_RECORD_SEGMENT, 1, 0, 0, 0}, "segment of 0 bytes"},
+		{{GP_RECORD_SEGMENT, 1, 0, GP_SEGMENT_BYTES_MAX + 1, 0}, "segment of 262145 bytes"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		struct duel d;
@@ -503,7 +526,7 @@ static void a_flood_of_pings_makes_no_queue(void **state)
 	struct duel d;
 	enum { PINGS = 10000, BYTES = GP_RECORD_HEADER_BYTES + 8 };
 	uint8_t *flood = calloc(PINGS, BYTES);
-	const struct gp_record_head h = {GP_RECORD_PING, 0, 0, 8};
+	const struct gp_record_head h = {GP_RECORD_PING, 0, 0, 8, 0};
 	for (int i = 0; i < PINGS; i++)
 		gp_record_head_write(&h, flood + i * BYTES);
 	duel_open(&d, NULL);
@@ -880,6 +903,7 @@ int main(void)
 		cmocka_unit_test(any_changed_bit_of_a_frame_header_ends_the_channel_before_a_buffer_is_asked_for),
 		cmocka_unit_test(lengths_above_a_limit_are_refused_before_anything_is_allocated),
 		cmocka_unit_test(the_limit_itself_is_allowed),
+		cmocka_unit_test(a_damaged_control_message_is_not_delivered),
 		cmocka_unit_test(a_control_length_that_lies_costs_only_what_arrives),
 		cmocka_unit_test(segments_out_of_order_end_the_channel),
 		cmocka_unit_test(records_that_no_one_may_send_end_the_channel),

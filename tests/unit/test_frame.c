@@ -15,13 +15,13 @@ static void a_record_header_survives_writing_and_reading(void **state)
 {
 	(void)state;
 	const struct gp_record_head heads[] = {
-		{GP_RECORD_CONTROL, 0, 0, 1},
-		{GP_RECORD_CONTROL, 0, 0, GP_CONTROL_BYTES_MAX},
-		{GP_RECORD_PING, 0, 0, 8},
-		{GP_RECORD_PONG, 0, 0, 8},
-		{GP_RECORD_SEGMENT, GP_CLASS_URGENT, GP_SEGMENT_FIRST | GP_SEGMENT_LAST, 64},
-		{GP_RECORD_SEGMENT, GP_CLASS_BULK, 0, 1},
-		{GP_RECORD_SEGMENT, GP_CLASS_PARAM, GP_SEGMENT_LAST, GP_SEGMENT_BYTES_MAX},
+		{GP_RECORD_CONTROL, 0, 0, 1, 0},
+		{GP_RECORD_CONTROL, 0, 0, GP_CONTROL_BYTES_MAX, 0},
+		{GP_RECORD_PING, 0, 0, 8, 0},
+		{GP_RECORD_PONG, 0, 0, 8, 0},
+		{GP_RECORD_SEGMENT, GP_CLASS_URGENT, GP_SEGMENT_FIRST | GP_SEGMENT_LAST, 64, 0},
+		{GP_RECORD_SEGMENT, GP_CLASS_BULK, 0, 1, 0},
+		{GP_RECORD_SEGMENT, GP_CLASS_PARAM, GP_SEGMENT_LAST, GP_SEGMENT_BYTES_MAX, 0},
 	};
 	for (size_t i = 0; i < sizeof heads / sizeof *heads; i++) {
 		uint8_t bytes[GP_RECORD_HEADER_BYTES];

@@ -125,7 +125,9 @@ static void a_commit_is_packed_as_shown(void **state)
 	control.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
 	control.commit = &commit;
 	const size_t len = gpsplit__control__pack(&control, bytes + GP_RECORD_HEADER_BYTES);
-	const struct gp_record_head h = {.kind = GP_RECORD_CONTROL, .len = (uint32_t)len};
+	const struct gp_record_head h = {.kind = GP_RECORD_CONTROL,
+					 .len = (uint32_t)len,
+					 .body_sum = gp_control_checksum(bytes + GP_RECORD_HEADER_BYTES, len)};
 	gp_record_head_write(&h, bytes);
 	expect("control-commit", bytes, GP_RECORD_HEADER_BYTES + len);
 }
