@@ -86,6 +86,11 @@ main() {
 	-h | --help) usage && exit 0 ;;
 	esac
 	[ $# -gt 0 ] || set -- release dev asan tsan
+	for preset in "$@"; do
+		[[ $preset =~ ^(release|dev|asan|tsan)$ ]] && continue
+		echo "test.sh: unknown preset '$preset'; see --help" >&2
+		exit 2
+	done
 	install_missing "${build_packages[@]}" "${test_packages[@]}" || exit 1
 	for preset in "$@"; do
 		run_preset "$preset" && continue
