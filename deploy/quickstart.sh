@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 . deploy/json.sh
 
 model=mobilenetv2:width=0.5,stem=cifar data=fashion-mnist cut=1:-1 codec=sortquant:bits=6,split=2
-batch=64 epochs=1 chunks=2 result='' extra=()
+batch=64 steps=1400 epochs='' chunks=2 result='' extra=()
 server_pid='' client_pid='' work=''
 
 usage() {
@@ -26,7 +26,8 @@ usage() {
 	  --codec SPEC   in every direction; default $codec
 	  --batch N      default $batch
 	  --chunks N     default $chunks
-	  --epochs N     default $epochs
+	  --steps N      default $steps, one and a half passes over the images
+	  --epochs N     whole passes instead
 	  --result FILE  keep the closing JSON of "gpclient train" there
 	  -h, --help     this text
 
@@ -40,7 +41,7 @@ parse_options() {
 		case $1 in
 		-h | --help) usage && exit 0 ;;
 		--) shift && extra=("$@") && return ;;
-		--model | --data | --cut | --codec | --batch | --chunks | --epochs | --result)
+		--model | --data | --cut | --codec | --batch | --chunks | --steps | --epochs | --result)
 			[ $# -ge 2 ] || { echo "quickstart.sh: $1 needs a value" >&2 && exit 2; }
 			printf -v "${1#--}" %s "$2"
 			shift 2
@@ -94,10 +95,12 @@ start_server() {
 }
 
 # In the background, so that an interrupt is served at once. One thread is enough for the client's few layers: more only
-# wait for cores that the server keeps busy. One epoch is too short for augmentation to pay.
+# wait for cores that the server keeps busy. So few steps are too short for augmentation.
 train() {
+	local length=(--steps "$steps")
+	[ -z "$epochs" ] || length=(--epochs "$epochs")
 	build/release/gpclient train --server "127.0.0.1:$(cat "$work/port")" --model "$model" --data "$data" --cut "$cut" \
-		--codec "$codec" --batch "$batch" --chunks "$chunks" --epochs "$epochs" --no-augment --lr 0.05 \
+		--codec "$codec" --batch "$batch" --chunks "$chunks" "${length[@]}" --no-augment --lr 0.05 \
 		--weight-decay 1e-4 --schedule cosine --threads 1 --json "${extra[@]}" >"$work/result.json" &
 	client_pid=$!
 	wait $client_pid
