@@ -423,7 +423,7 @@ static void fetch_done(struct gp_task *task)
 /* Off the loop's thread: heartbeats go on while pictures are decoded. */
 static enum gp_status fetch_batch(struct split_engine *e, struct gp_err *err)
 {
-	if (e->session.status != GP_OK) { /* the last fetch may still be under way */
+	if (e->session.status != GP_OK) {
 		*err = e->session.err;
 		return e->session.status;
 	}
@@ -431,7 +431,14 @@ static enum gp_status fetch_batch(struct split_engine *e, struct gp_err *err)
 	e->fetched_batch = NULL;
 	e->fetch = (struct gp_task){.run = run_fetch, .done = fetch_done, .arg = e};
 	gp_worker_submit(&e->data, &e->fetch, 0);
-	return gp_client_session_wait_here(&e->session, &e->fetched, err);
+	enum gp_status status = gp_client_session_wait_here(&e->session, &e->fetched, err);
+	if (status == GP_OK)
+		return GP_OK;
+	while (e->data.pending > 0) /* the loader must not be left to a task that nobody waits for */
+		uv_run(&e->loop, UV_RUN_ONCE);
+	if (e->fetched_batch)
+		gp_loader_give_back(e->loader, e->fetched_batch);
+	return status;
 }
 
 static enum gp_status evaluate_batch(struct split_engine *e, struct gp_err *err)

@@ -45,7 +45,13 @@ grown_places() { # COUNT-FILE COUNT-FILE
 equal_counts() { # WHAT COUNT-FILE COUNT-FILE
 	local steps=$((many - few))
 	echo "$1: oneDNN and OpenMP made $((($(heap_calls "$3" dnnl) - $(heap_calls "$2" dnnl)) / steps)) heap calls per step"
-	equal "$1: heap calls of $many steps and of $few" "$(heap_calls "$3" ours)" "$(heap_calls "$2" ours)"
+	local growth=$(($(heap_calls "$3" ours) - $(heap_calls "$2" ours)))
+	# One call in ten steps would show as 3. Starting and ending differ by one or two from run to run.
+	if [ $growth -ge -2 ] && [ $growth -le 2 ]; then
+		echo "ok: $1: $(heap_calls "$2" ours) heap calls, $growth more in $steps more steps"
+	else
+		fail "$1: $(heap_calls "$2" ours) heap calls, $growth more in $steps more steps"
+	fi
 	grown_places "$2" "$3"
 }
 
