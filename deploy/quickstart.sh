@@ -95,7 +95,7 @@ start_server() {
 }
 
 # In the background, so that an interrupt is served at once. One thread is enough for the client's few layers: more only
-# wait for cores that the server keeps busy. So few steps are too short for augmentation.
+# wait for cores that the server keeps busy. Augmentation is off: the run is short.
 train() {
 	local length=(--steps "$steps")
 	[ -z "$epochs" ] || length=(--epochs "$epochs")
