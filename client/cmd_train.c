@@ -26,6 +26,7 @@ struct settings {
 	int64_t epochs, steps;
 	int optimizer, schedule;
 	double lr, final_lr, momentum, weight_decay, warmup, step_every, step_gamma, poly_power;
+	double clip_norm, clip_value;
 	bool nesterov, eval, augment;
 	const char *save, *log_json;
 };
@@ -95,6 +96,22 @@ static const struct gp_opt training_rows[] = {
 	 .min = 0,
 	 .max = 10,
 	 .help = "L2 penalty"},
+	{.name = "clip-norm",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(clip_norm),
+	 .value = "X",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e30,
+	 .help = "scale gradients whose norm, over all parts of the model, is above X; 0 = off"},
+	{.name = "clip-value",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(clip_value),
+	 .value = "X",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e30,
+	 .help = "limit every element of a gradient to -X..X; 0 = off"},
 	{.name = "schedule",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(schedule),
@@ -254,9 +271,11 @@ static enum gp_status configure_optimizer(struct training *t, struct gp_err *err
 				     .momentum = (float)s->momentum,
 				     .nesterov = s->nesterov,
 				     .weight_decay = (float)s->weight_decay,
-				     .beta1 = 0.9f,
-				     .beta2 = 0.999f,
-				     .eps = 1e-8f};
+				     .beta1 = 0.9,
+				     .beta2 = 0.999,
+				     .eps = 1e-8f,
+				     .clip_norm = s->clip_norm,
+				     .clip_value = s->clip_value};
 	t->schedule = (struct gp_schedule){.kind = (enum gp_schedule_kind)s->schedule,
 					   .base_lr = s->lr,
 					   .final_lr = s->final_lr,

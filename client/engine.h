@@ -41,6 +41,7 @@ struct gp_engine_spec {
 struct gp_step_result {
 	double loss_sum; /* over `samples` */
 	uint64_t correct, samples;
+	double grad_norm; /* of a training step, before clipping; NaN without clip_norm */
 };
 
 struct gp_engine_figures {

@@ -3,9 +3,11 @@
  * Training in one process with no link: the reference that split training has
  * to equal bit for bit. See engine.h. Test: tests/e2e/parity.sh
  */
+#include <math.h>
 #include <string.h>
 
 #include "client/engine.h"
+#include "common/clip.h"
 #include "common/mem.h"
 #include "common/plan_profile.h"
 
@@ -15,6 +17,7 @@ struct local_engine {
 	struct gp_plan *plan;
 	const struct gp_plan_profile *profile;
 	uint64_t step, compute_ns;
+	double *squares; /* with clip_norm */
 };
 
 static int chunk_samples(const struct gp_engine_spec *spec)
@@ -70,6 +73,17 @@ static enum gp_status run_batch(struct local_engine *e, const struct gp_batch *b
 	return GP_OK;
 }
 
+/* The norm of all gradients when they are to be clipped by it, else NaN. */
+static enum gp_status measure_norm(struct local_engine *e, double *norm, struct gp_err *err)
+{
+	*norm = NAN;
+	if (!e->squares)
+		return GP_OK;
+	GP_TRY(e->device->ops->grad_squares(e->plan, e->squares, err));
+	*norm = sqrt(gp_clip_add(0.0, e->squares, gp_clip_sums(e->base.spec.graph)));
+	return GP_OK;
+}
+
 static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *batch, float lr,
 				 struct gp_step_result *out, struct gp_err *err)
 {
@@ -77,7 +91,8 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 	struct gp_step_result sum = {0};
 	GP_TRY(run_batch(e, batch, true, &sum, err));
 	uint64_t begin = gp_now_ns();
-	GP_TRY(e->device->ops->optim_step(e->plan, lr, err));
+	GP_TRY(measure_norm(e, &sum.grad_norm, err));
+	GP_TRY(gp_clip_update(e->plan, lr, sum.grad_norm, err));
 	e->compute_ns += gp_now_ns() - begin;
 	e->step++;
 	*out = sum;
@@ -160,6 +175,7 @@ static void local_free(struct gp_engine *base)
 		e->device->ops->plan_free(e->plan);
 	if (e->device)
 		e->device->ops->close(e->device);
+	gp_free(e->squares);
 	gp_free(e);
 }
 
@@ -176,6 +192,11 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
 	for (int i = 0; spec->init && i < spec->graph->params; i++)
 		GP_TRY(e->device->ops->param_set(e->plan, i, spec->init->value[i], err));
+	if (spec->train && spec->optim.clip_norm > 0.0) {
+		e->squares = gp_calloc((size_t)gp_clip_sums(spec->graph) + 1, sizeof *e->squares);
+		if (!e->squares)
+			GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
+	}
 	return spec->profile ? gp_plan_profile_begin(e->plan, &e->profile, err) : GP_OK;
 }
 

@@ -14,10 +14,12 @@
  * Threads: loop (this one: runs while a call waits), compute, codec.
  * Test: tests/e2e/parity.sh, tests/unit/test_engine.c
  */
+#include <math.h>
 #include <string.h>
 
 #include "client/engine.h"
 #include "client/session.h"
+#include "common/clip.h"
 #include "common/plan_profile.h"
 #include "common/transfer.h"
 
@@ -69,6 +71,11 @@ struct split_engine {
 	struct gp_task optim, fetch;
 	float lr;
 	bool optim_done, fetched;
+	/* with clip_norm: sums of squares of the whole model's gradients, in the order of its parameters */
+	struct gp_task measure;
+	double *squares;
+	int head_sums, body_sums, tail_sums;
+	bool own_squares, body_squares; /* of this step, in place */
 	struct gp_loader *loader;
 	struct gp_batch *fetched_batch;
 };
@@ -346,7 +353,8 @@ static void begin_pass(struct split_engine *e, bool train)
 	e->train = train;
 	e->outputs = NULL;
 	e->total = e->next = e->forwarded = e->acts = e->grads = e->done = 0;
-	e->result = (struct gp_step_result){0};
+	e->own_squares = e->body_squares = false;
+	e->result = (struct gp_step_result){.grad_norm = NAN};
 }
 
 /* A short last batch of an evaluation has fewer chunks. */
@@ -367,12 +375,57 @@ static void drain_compute(struct split_engine *e)
 		uv_run(&e->loop, UV_RUN_ONCE);
 }
 
+/* The norm of all gradients, for clipping. PROTOCOL.md section 5.3. */
+
+static enum gp_status squares_arrived(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err)
+{
+	struct split_engine *e = arg;
+	if (!e->train || step != e->step || e->body_squares || e->acts < e->total || n != (size_t)e->body_sums)
+		GP_FAIL(err, GP_PROTO, "grad_squares of step %llu with %zu sums is not expected (a step has %d)",
+			(unsigned long long)step, n, e->body_sums);
+	for (size_t i = 0; i < n; i++)
+		e->squares[(size_t)e->head_sums + i] = sum[i];
+	e->body_squares = true;
+	return GP_OK;
+}
+
+static void run_measure(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	const struct gp_device_ops *ops = e->device->ops;
+	task->status = ops->grad_squares(e->head_plan, e->squares, &task->err);
+	if (task->status == GP_OK)
+		task->status = ops->grad_squares(e->tail_plan, e->squares + e->head_sums + e->body_sums, &task->err);
+}
+
+static void measure_done(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	if (!task_ok(e, task))
+		return;
+	e->compute_ns += task->end_ns - task->start_ns;
+	e->own_squares = true;
+}
+
+static enum gp_status measure_norm(struct split_engine *e, struct gp_err *err)
+{
+	if (!e->squares)
+		return GP_OK;
+	e->measure = (struct gp_task){.run = run_measure, .done = measure_done, .arg = e};
+	gp_worker_submit(&e->compute, &e->measure, 0);
+	GP_TRY(gp_client_session_wait_here(&e->session, &e->own_squares, err));
+	GP_TRY(gp_client_session_wait(&e->session, &e->body_squares, err));
+	e->result.grad_norm = sqrt(gp_clip_add(0.0, e->squares, e->head_sums + e->body_sums + e->tail_sums));
+	return GP_OK;
+}
+
 static void run_optim(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
-	task->status = e->device->ops->optim_step(e->head_plan, e->lr, &task->err);
+	double norm = e->result.grad_norm;
+	task->status = gp_clip_update(e->head_plan, e->lr, norm, &task->err);
 	if (task->status == GP_OK)
-		task->status = e->device->ops->optim_step(e->tail_plan, e->lr, &task->err);
+		task->status = gp_clip_update(e->tail_plan, e->lr, norm, &task->err);
 }
 
 static void optim_done(struct gp_task *task)
@@ -395,7 +448,8 @@ static enum gp_status split_step(struct gp_engine *base, const struct gp_batch *
 		drain_compute(e);
 		return status;
 	}
-	GP_TRY(gp_client_session_commit(&e->session, e->step, lr, err));
+	GP_TRY(measure_norm(e, err));
+	GP_TRY(gp_client_session_commit(&e->session, e->step, lr, e->squares ? e->result.grad_norm : 0.0, err));
 	e->lr = lr;
 	e->optim_done = false;
 	e->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = e};
@@ -594,6 +648,7 @@ static void split_free(struct gp_engine *base)
 	for (int i = 0; e->slot && i < base->spec.window; i++)
 		gp_free(e->slot[i].labels);
 	gp_free(e->slot);
+	gp_free(e->squares);
 	gp_graph_free(e->head);
 	gp_graph_free(e->body);
 	gp_graph_free(e->tail);
@@ -639,6 +694,19 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 	return gp_plan_profile_begin(e->tail_plan, &e->tail_profile, err);
 }
 
+static enum gp_status make_squares(struct split_engine *e, struct gp_err *err)
+{
+	if (!e->base.spec.train || !(e->base.spec.optim.clip_norm > 0.0))
+		return GP_OK;
+	e->head_sums = gp_clip_sums(e->head);
+	e->body_sums = gp_clip_sums(e->body);
+	e->tail_sums = gp_clip_sums(e->tail);
+	e->squares = gp_calloc((size_t)(e->head_sums + e->body_sums + e->tail_sums) + 1, sizeof *e->squares);
+	if (!e->squares)
+		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
+	return GP_OK;
+}
+
 static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 {
 	int window = e->base.spec.window;
@@ -682,8 +750,10 @@ static void account_directions(struct split_engine *e)
 
 static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 {
-	static const struct gp_client_frames frames = {
-		.frame_begin = frame_begin, .frame = frame_arrived, .sent = frame_sent};
+	static const struct gp_client_frames frames = {.frame_begin = frame_begin,
+						       .frame = frame_arrived,
+						       .sent = frame_sent,
+						       .grad_squares = squares_arrived};
 	const struct gp_engine_spec *spec = &e->base.spec;
 	e->open = (struct gp_client_open){.server = spec->server,
 					  .body = e->body,
@@ -721,6 +791,8 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 	enum gp_status status = make_workers(e, err);
 	if (status == GP_OK)
 		status = make_plans(e, err);
+	if (status == GP_OK)
+		status = make_squares(e, err);
 	if (status == GP_OK)
 		status = make_slots(e, err);
 	if (status == GP_OK)

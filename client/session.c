@@ -75,6 +75,8 @@ static void fill_optimizer(const struct gp_optim *o, Gpsplit__Optimizer *m)
 	m->beta1 = o->beta1;
 	m->beta2 = o->beta2;
 	m->eps = o->eps;
+	m->clip_norm = o->clip_norm;
+	m->clip_value = o->clip_value;
 }
 
 static enum gp_status send_open(struct gp_client_session *s, struct gp_err *err)
@@ -166,6 +168,24 @@ static enum gp_status on_params_done(struct gp_client_session *s, uint32_t count
 	return GP_OK;
 }
 
+static bool clips_norm(const struct gp_client_session *s)
+{
+	return s->open->optim.clip_norm > 0.0 && !s->open->eval_only;
+}
+
+static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready *m, struct gp_err *err)
+{
+	const struct gp_client_open *o = s->open;
+	if (o->weights && s->params_sent < s->body->params)
+		GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", o->server);
+	if (!m->clips && !o->eval_only && (o->optim.clip_norm > 0.0 || o->optim.clip_value > 0.0))
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
+	s->server_memory_bytes = m->memory_bytes;
+	s->state = STATE_RUN;
+	s->connected = true;
+	return GP_OK;
+}
+
 static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Control *m, struct gp_err *err)
 {
 	char text[256];
@@ -175,14 +195,14 @@ static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Contr
 			return on_welcome(s, m->welcome, err);
 		break;
 	case GPSPLIT__CONTROL__BODY_READY:
-		if (s->state != STATE_READY)
-			break;
-		if (s->open->weights && s->params_sent < s->body->params)
-			GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", s->open->server);
-		s->server_memory_bytes = m->ready->memory_bytes;
-		s->state = STATE_RUN;
-		s->connected = true;
-		return GP_OK;
+		if (s->state == STATE_READY)
+			return on_ready(s, m->ready, err);
+		break;
+	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
+		if (s->state == STATE_RUN && clips_norm(s))
+			return s->frames->grad_squares(s->arg, m->grad_squares->step, m->grad_squares->sum,
+						       m->grad_squares->n_sum, err);
+		break;
 	case GPSPLIT__CONTROL__BODY_COMMITTED:
 		return on_committed(s, m->committed->step, err);
 	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:
@@ -311,6 +331,8 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 		.preface_timeout_ms = (uint32_t)(s->open->connect_timeout_s * 1000),
 		.control_bytes_max = GP_CONTROL_STEADY_BYTES,
 	};
+	if (clips_norm(s))
+		options.control_bytes_max += (uint32_t)s->body->params * (uint32_t)sizeof(double);
 	s->state = STATE_PREFACE;
 	if (gp_channel_new(s->loop, conn, &options, &cbs, s, &s->ch, &err) != GP_OK)
 		gp_client_session_fail(s, err.code, err.text);
@@ -358,10 +380,11 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 	return GP_OK;
 }
 
-enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, struct gp_err *err)
+enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, double grad_norm,
+					struct gp_err *err)
 {
 	s->commits_sent++;
-	return gp_control_send_commit(s->ch, step, lr, err);
+	return gp_control_send_commit(s->ch, step, lr, grad_norm, err);
 }
 
 static enum gp_status wait_committed(struct gp_client_session *s, struct gp_err *err)

@@ -23,6 +23,8 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs */
 				      struct gp_err *err);
 	enum gp_status (*frame)(void *arg, struct gp_frame *f, struct gp_err *err);
 	void (*sent)(void *arg, struct gp_frame *f);
+	/* GRAD_SQUARES, only with clip_norm. */
+	enum gp_status (*grad_squares)(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err);
 };
 
 struct gp_client_open {
@@ -75,7 +77,9 @@ enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *f
 enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);
-enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, struct gp_err *err);
+/* grad_norm: 0 without clip_norm. */
+enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, double grad_norm,
+					struct gp_err *err);
 /* Waits for every COMMITTED, then fetches the body's parameters into w (whole model, matched by name). */
 enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_weights *w, struct gp_err *err);
 /* BYE when all is well, then waits until the connection is closed. */

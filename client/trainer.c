@@ -27,6 +27,7 @@ struct run {
 	struct gp_step_result last;      /* the newest finished or unfinished epoch */
 	struct gp_engine_figures before; /* at the start of the step under way */
 	uint64_t begin_ns, eval_ns;
+	bool norm_warned;
 };
 
 static uint64_t kept_steps(uint64_t steps)
@@ -96,6 +97,11 @@ static void note_eval(struct run *r, double seconds)
 
 /* JSON log. */
 
+static bool clips_norm(const struct run *r)
+{
+	return r->spec->engine->spec.optim.clip_norm > 0.0;
+}
+
 static enum gp_status log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
 			       const struct gp_engine_figures *now, struct gp_err *err)
 {
@@ -110,6 +116,8 @@ static enum gp_status log_step(struct run *r, const struct gp_step_result *resul
 		(double)lr, "seconds", seconds, "compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9,
 		"wire_up_bytes", (json_int_t)delta.sent.wire_bytes, "wire_down_bytes",
 		(json_int_t)delta.received.wire_bytes, "link", gp_account_json(&delta));
+	if (clips_norm(r))
+		json_object_set_new(line, "grad_norm", gp_json_number(result->grad_norm));
 	return gp_json_log_write(r->spec->log, line, err);
 }
 
@@ -124,6 +132,19 @@ static enum gp_status log_eval(struct run *r, double seconds, struct gp_err *err
 }
 
 /* Steps. */
+
+/* As PyTorch (error_if_nonfinite=False) we go on; but a user should learn where the NaN in the parameters came from. */
+static void note_norm(struct run *r, const struct gp_step_result *result)
+{
+	if (!clips_norm(r) || isfinite(result->grad_norm) || r->norm_warned)
+		return;
+	r->norm_warned = true;
+	gp_progress_clear(&r->progress);
+	gp_log(model, GP_LOG_WARN,
+	       "step %llu: the norm of the gradients is not finite, and --clip-norm cannot mend that; they make the "
+	       "parameters NaN (said once)",
+	       (unsigned long long)r->step);
+}
 
 static enum gp_status run_step(struct run *r, struct gp_err *err)
 {
@@ -141,6 +162,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	if (!isfinite(result.loss_sum))
 		GP_FAIL(err, GP_INVALID, "the loss is not finite at step %llu: try a lower --lr or a --warmup",
 			(unsigned long long)r->step);
+	note_norm(r, &result);
 	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
 	r->step_s[r->step++ % STEP_TIMES_MAX] = (float)seconds;
 	add_result(&r->epoch, &result);

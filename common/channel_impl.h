@@ -16,7 +16,7 @@
 
 /* Segments and other records handed to the connection and not yet with the kernel. */
 #define WRITES_OUTSTANDING  2
-#define CONTROL_SMALL_BYTES 512 /* pooled: what a step sends fits */
+#define CONTROL_SMALL_BYTES 2048 /* pooled: what a step sends fits, GRAD_SQUARES of 250 parameters too */
 
 /* A control record, header included. */
 struct control_msg {

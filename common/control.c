@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define ARENA_BLOCK_BYTES (16u << 10)
-#define PACK_STACK_BYTES  1024
+#define PACK_STACK_BYTES  4096 /* all that a step sends: GRAD_SQUARES of 500 parameters */
 
 struct gp_control_spill {
 	struct gp_control_spill *next;
@@ -120,14 +120,29 @@ enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code,
 	return gp_control_send(ch, &m, err);
 }
 
-enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, struct gp_err *err)
+enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm,
+				      struct gp_err *err)
 {
 	Gpsplit__Commit body = GPSPLIT__COMMIT__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	body.step = step;
 	body.lr = lr;
+	body.grad_norm = grad_norm;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
 	m.commit = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
+					    struct gp_err *err)
+{
+	Gpsplit__GradSquares body = GPSPLIT__GRAD_SQUARES__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.step = step;
+	body.n_sum = (size_t)n;
+	body.sum = (double *)sum;
+	m.body_case = GPSPLIT__CONTROL__BODY_GRAD_SQUARES;
+	m.grad_squares = &body;
 	return gp_control_send(ch, &m, err);
 }
 
@@ -192,6 +207,8 @@ const char *gp_control_name(const Gpsplit__Control *m)
 		return "error";
 	case GPSPLIT__CONTROL__BODY_BYE:
 		return "bye";
+	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
+		return "grad_squares";
 	default:
 		return "?";
 	}

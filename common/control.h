@@ -10,7 +10,7 @@
 #include "common/channel.h"
 #include "proto/gpsplit.pb-c.h"
 
-/* Most bytes of a control message once a session is open: no tables are in it. */
+/* Most bytes of a control message once a session is open: no tables are in it but, with clip_norm, GRAD_SQUARES'. */
 #define GP_CONTROL_STEADY_BYTES 4096
 
 /* Memory for unpacked messages: a fixed block first, then bounded heap blocks (a graph). */
@@ -35,10 +35,13 @@ enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span byte
 /* Packs (small messages on the stack) and queues. */
 enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m, struct gp_err *err);
 
-/* Shorthands for the messages without tables in them. */
+/* Shorthands for the messages of which only one field or two vary. */
 enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
 				     struct gp_err *err);
-enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, struct gp_err *err);
+enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm,
+				      struct gp_err *err); /* grad_norm: 0 without clip_norm */
+enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
+					    struct gp_err *err);
 enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err);
 enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err);
 enum gp_status gp_control_send_params_done(struct gp_channel *ch, uint32_t count, struct gp_err *err);

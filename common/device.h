@@ -21,7 +21,7 @@
  * order of the backward calls.
  *
  * To add a device: one const vtable and a row in device.c.
- * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_cpu_plan.c
+ * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_cpu_plan.c, tests/unit/test_clip.c
  */
 #ifndef GP_DEVICE_H
 #define GP_DEVICE_H
@@ -105,7 +105,15 @@ struct gp_device_ops {
 	 */
 	enum gp_status (*loss)(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
 	                       float grad_scale, struct gp_loss_result *out, struct gp_err *err);
-	/* One optimizer update with rate `lr`, then gradients are zero again. */
+	/*
+	 * Sums of squares of the accumulated gradients, one per trained parameter in index order. In double and in an
+	 * order that depends on the parameter's size alone: equal gradients give equal sums, wherever the model is cut.
+	 */
+	enum gp_status (*grad_squares)(struct gp_plan *plan, double *out, struct gp_err *err);
+	/* Every accumulated gradient times `factor`; every element limited to [-limit, limit] (NaN stays). See clip.h. */
+	enum gp_status (*grad_scale)(struct gp_plan *plan, float factor, struct gp_err *err);
+	enum gp_status (*grad_clamp)(struct gp_plan *plan, float limit, struct gp_err *err);
+	/* One optimizer update with rate `lr`, then gradients are zero again. No clipping: gp_clip_update does both. */
 	enum gp_status (*optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
 
 	/* Parameter `index` of the graph, in PyTorch's layout. */

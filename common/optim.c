@@ -21,14 +21,18 @@ enum gp_status gp_optim_check(const struct gp_optim *o, struct gp_err *err)
 	if (o->kind != GP_OPTIM_SGD && o->kind != GP_OPTIM_ADAM && o->kind != GP_OPTIM_ADAMW)
 		GP_FAIL(err, GP_USAGE, "--optimizer: unknown number %d; known are sgd, adam, adamw", (int)o->kind);
 	GP_TRY(check_number("--weight-decay", (double)o->weight_decay, 0.0, 1e6, false, err));
+	GP_TRY(check_number("--clip-norm", o->clip_norm, 0.0, 1e30, false, err));
+	GP_TRY(check_number("--clip-value", o->clip_value, 0.0, 1e30, false, err));
+	if (o->clip_norm > 0.0 && o->clip_value > 0.0)
+		GP_FAIL(err, GP_USAGE, "--clip-norm and --clip-value exclude each other");
 	if (o->kind == GP_OPTIM_SGD) {
 		GP_TRY(check_number("--momentum", (double)o->momentum, 0.0, 1.0, true, err));
 		if (o->nesterov && !(o->momentum > 0.0f))
 			GP_FAIL(err, GP_USAGE, "--nesterov needs --momentum above 0");
 		return GP_OK;
 	}
-	GP_TRY(check_number("--beta1", (double)o->beta1, 0.0, 1.0, true, err));
-	GP_TRY(check_number("--beta2", (double)o->beta2, 0.0, 1.0, true, err));
+	GP_TRY(check_number("--beta1", o->beta1, 0.0, 1.0, true, err));
+	GP_TRY(check_number("--beta2", o->beta2, 0.0, 1.0, true, err));
 	if (!(o->eps > 0.0f && o->eps <= 1.0f))
 		GP_FAIL(err, GP_USAGE, "--eps is %g; it must be above 0 and at most 1", (double)o->eps);
 	return GP_OK;

@@ -3,8 +3,15 @@
  * Optimizers and learning-rate schedules: what is configured and the schedule
  * formulas. The update itself runs on the device (device.h). The client owns
  * the schedule and sends the rate with COMMIT, so both sides use the same bits.
- * Formulas: torch.optim.SGD (Nesterov: g + momentum*buf), PyTorch 1.13.
- * Test: tests/unit/test_optim.c
+ *
+ * Formulas of PyTorch 1.13: torch.optim.SGD (Nesterov: g + momentum*buf), Adam
+ * and AdamW without amsgrad; torch.optim.lr_scheduler's CosineAnnealingLR,
+ * StepLR and PolynomialLR over the steps after the warm-up, which is LinearLR
+ * (start_factor 1/warmup_steps, total_iters warmup_steps-1): its first step has
+ * base_lr/warmup_steps, its last base_lr. transformers'
+ * get_cosine_schedule_with_warmup has the same cosine behind a warm-up that is
+ * one step late: its first step has rate 0 and so changes nothing.
+ * Clipping: clip.h. Tests: tests/unit/test_optim.c, tests/unit/test_optim_steps.c
  */
 #ifndef GP_OPTIM_H
 #define GP_OPTIM_H
@@ -15,10 +22,13 @@ enum gp_optim_kind { GP_OPTIM_SGD = 0, GP_OPTIM_ADAM = 1, GP_OPTIM_ADAMW = 2 }; 
 
 struct gp_optim {
 	enum gp_optim_kind kind;
-	float momentum;     /* SGD */
-	bool nesterov;      /* SGD, needs momentum > 0 */
-	float weight_decay; /* L2 into the gradient for SGD and Adam, decoupled for AdamW */
-	float beta1, beta2, eps; /* Adam, AdamW */
+	float momentum;      /* SGD */
+	bool nesterov;       /* SGD, needs momentum > 0 */
+	float weight_decay;  /* L2 into the gradient for SGD and Adam, decoupled for AdamW */
+	double beta1, beta2; /* Adam, AdamW; a float's 1 - 0.999f is 1e-5 off */
+	float eps;           /* Adam, AdamW */
+	double clip_norm;    /* most that the norm of all gradients together may be; 0: unlimited (clip.h) */
+	double clip_value;   /* most that an element of a gradient may be; 0: unlimited. Not both */
 };
 
 enum gp_schedule_kind { GP_SCHEDULE_CONST, GP_SCHEDULE_COSINE, GP_SCHEDULE_STEP, GP_SCHEDULE_POLY };

@@ -5,6 +5,7 @@
  */
 #include "server/body.h"
 
+#include "common/clip.h"
 #include "server/body_impl.h"
 
 static void fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
@@ -101,6 +102,33 @@ static void backward_encoded(struct gp_transfer *t)
 	gp_transfer_send(t, b->ch);
 }
 
+static bool clips_norm(const struct gp_body *b)
+{
+	return b->spec.optim.clip_norm > 0.0;
+}
+
+static void run_measure(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	task->status = b->dev->ops->grad_squares(b->plan, b->squares, &task->err);
+}
+
+static void measure_done(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	if (!gp_body_task_ok(b, task))
+		return;
+	b->measured = true;
+	b->cbs.measured(b->arg, b->step, b->squares, gp_clip_sums(b->spec.graph));
+}
+
+/* The gradients are complete: measured while the last GRAD_DOWN is encoded and sent. */
+static void measure(struct gp_body *b)
+{
+	b->measure = (struct gp_task){.run = run_measure, .done = measure_done, .arg = b};
+	gp_worker_submit(&b->compute, &b->measure, 0);
+}
+
 static void run_backward(struct gp_task *task)
 {
 	struct body_slot *s = task->arg;
@@ -114,6 +142,8 @@ static void backward_done(struct gp_task *task)
 	if (!gp_body_task_ok(b, task))
 		return;
 	account_compute(b, GP_FRAME_GRAD_DOWN, task);
+	if (++b->backwards == (uint32_t)b->spec.chunks && clips_norm(b))
+		measure(b);
 	struct gp_frame_head head = out_head(b, s);
 	gp_transfer_encode(&b->dir[GRAD_DOWN].slot[s->index], &head,
 			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(b, s->chunk),
@@ -233,7 +263,7 @@ void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f)
 static void run_optim(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	task->status = b->dev->ops->optim_step(b->plan, b->lr, &task->err);
+	task->status = gp_clip_update(b->plan, b->lr, b->grad_norm, &task->err);
 }
 
 static void optim_done(struct gp_task *task)
@@ -244,7 +274,19 @@ static void optim_done(struct gp_task *task)
 		b->cbs.committed(b->arg, b->step - 1);
 }
 
-enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, struct gp_err *err)
+/* A norm that is not finite is no error: PyTorch goes on with it (clip.h), and so do both sides here. */
+static enum gp_status check_norm(const struct gp_body *b, double norm, struct gp_err *err)
+{
+	if (!clips_norm(b) && norm != 0.0)
+		GP_FAIL(err, GP_PROTO, "commit with a gradient norm in a session without clip_norm");
+	if (clips_norm(b) && !b->measured)
+		GP_FAIL(err, GP_PROTO, "commit before the gradients' squares were sent");
+	if (norm < 0.0)
+		GP_FAIL(err, GP_PROTO, "commit with a gradient norm of %g", norm);
+	return GP_OK;
+}
+
+enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, struct gp_err *err)
 {
 	if (!b->ready || b->spec.eval_only || step != b->step || b->done != (uint32_t)b->spec.chunks ||
 	    b->optim_pending)
@@ -252,9 +294,12 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, struct
 			(unsigned long long)step, b->done, b->spec.chunks, (unsigned long long)b->step);
 	if (!(lr >= 0 && lr < 1e9f))
 		GP_FAIL(err, GP_PROTO, "commit with a learning rate of %g", (double)lr);
+	GP_TRY(check_norm(b, grad_norm, err));
 	b->step++;
-	b->begun = b->grads_begun = b->done = 0;
+	b->begun = b->grads_begun = b->done = b->backwards = 0;
+	b->measured = false;
 	b->lr = lr;
+	b->grad_norm = grad_norm;
 	b->optim_pending = true;
 	b->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = b};
 	gp_worker_submit(&b->compute, &b->optim, 0);
@@ -286,6 +331,12 @@ static struct gp_shape direction_shape(const struct gp_body_spec *spec, int d)
 	return gp_shape_batched(sample, spec->chunk_samples);
 }
 
+static uint64_t squares_bytes(const struct gp_body_spec *spec)
+{
+	bool needed = spec->optim.clip_norm > 0.0 && !spec->eval_only;
+	return needed ? (uint64_t)spec->graph->params * sizeof(double) : 0;
+}
+
 enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec *spec, uint64_t *bytes,
 				struct gp_err *err)
 {
@@ -302,7 +353,7 @@ enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec
 		if (!gp_add_ok(sum, frames, &sum))
 			GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	}
-	if (!gp_add_ok(sum, gp_body_param_bytes(spec), &sum))
+	if (!gp_add_ok(sum, gp_body_param_bytes(spec) + squares_bytes(spec), &sum))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	*bytes = sum;
 	return GP_OK;
@@ -341,6 +392,17 @@ static enum gp_status init_directions(struct gp_body *b, struct gp_worker *codec
 	return GP_OK;
 }
 
+static enum gp_status init_squares(struct gp_body *b, struct gp_err *err)
+{
+	uint64_t bytes = squares_bytes(&b->spec);
+	if (bytes == 0)
+		return GP_OK;
+	b->squares = gp_calloc(bytes, 1);
+	if (!b->squares)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
+	return GP_OK;
+}
+
 static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
 {
 	b->slot = gp_calloc((size_t)b->spec.window, sizeof *b->slot);
@@ -374,6 +436,8 @@ enum gp_status gp_body_new(struct gp_device *dev, struct gp_worker *compute, str
 		status = init_directions(b, codec, err);
 	if (status == GP_OK)
 		status = gp_body_params_init(b, err);
+	if (status == GP_OK)
+		status = init_squares(b, err);
 	if (status != GP_OK) {
 		gp_body_free(b);
 		return status;
@@ -421,6 +485,7 @@ void gp_body_free(struct gp_body *b)
 	gp_lane_deinit(&b->compute);
 	gp_body_params_deinit(b);
 	gp_free(b->slot);
+	gp_free(b->squares);
 	gp_graph_free(b->spec.graph);
 	gp_free(b);
 }

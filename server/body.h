@@ -30,6 +30,8 @@ struct gp_body_spec {
 struct gp_body_cbs {
 	void (*ready)(void *arg);                                             /* plan made, weights in place */
 	void (*failed)(void *arg, enum gp_status status, struct gp_err *err); /* the session has to end */
+	/* With clip_norm, after the last chunk's backward pass: the sums of clip.h. `sum` lives until the next step. */
+	void (*measured)(void *arg, uint64_t step, const double *sum, int n);
 	void (*committed)(void *arg, uint64_t step);
 	void (*params_sent)(void *arg, uint32_t count);
 	void (*idle)(void *arg); /* a task came back while stopping: see gp_body_busy */
@@ -51,7 +53,8 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 				   struct gp_err *err);
 void gp_body_frame(struct gp_body *b, struct gp_frame *f);
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
-enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, struct gp_err *err);
+/* grad_norm: of the whole model, with clip_norm; else 0. */
+enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, struct gp_err *err);
 enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err);
 
 /* No new work from here on; `idle` runs when a pending task has come back. */

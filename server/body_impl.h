@@ -37,9 +37,13 @@ struct gp_body {
 	struct body_slot *slot;
 	uint64_t step;                     /* committed steps = number of the step under way */
 	uint32_t begun, grads_begun, done; /* chunks of the step under way */
+	uint32_t backwards;                /* computed: the gradients are complete when all are */
 	int eval_in_flight;
-	struct gp_task build, optim;
+	struct gp_task build, optim, measure;
 	float lr;
+	double grad_norm;
+	double *squares; /* with clip_norm: of each trained parameter */
+	bool measured;   /* the squares of the step under way have been handed out */
 	bool optim_pending, stopping, ready;
 	/* weights in: one frame per parameter, freed when all are set */
 	struct gp_frame *param_in;

@@ -127,11 +127,20 @@ static void body_ready(void *arg)
 	ready.memory_bytes = s->memory_bytes;
 	ready.threads = (uint32_t)s->srv->device->threads;
 	ready.device = (char *)s->srv->device->ops->name;
+	ready.clips = true;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
 	s->state = STATE_RUN;
 	s->progress_ns = gp_now_ns();
 	if (gp_control_send(s->ch, &m, &err) != GP_OK)
+		end_session(s, err.code, err.text);
+}
+
+static void body_measured(void *arg, uint64_t step, const double *sum, int n)
+{
+	struct gp_server_session *s = arg;
+	struct gp_err err;
+	if (gp_control_send_grad_squares(s->ch, step, sum, n, &err) != GP_OK)
 		end_session(s, err.code, err.text);
 }
 
@@ -208,7 +217,9 @@ static enum gp_status read_optimizer(const Gpsplit__Optimizer *m, struct gp_opti
 			       .weight_decay = m->weight_decay,
 			       .beta1 = m->beta1,
 			       .beta2 = m->beta2,
-			       .eps = m->eps};
+			       .eps = m->eps,
+			       .clip_norm = m->clip_norm,
+			       .clip_value = m->clip_value};
 	return gp_optim_check(o, err) == GP_OK ? GP_OK : refuse_open(err, "optimizer");
 }
 
@@ -262,6 +273,7 @@ static enum gp_status on_open(struct gp_server_session *s, const Gpsplit__Open *
 {
 	static const struct gp_body_cbs cbs = {.ready = body_ready,
 					       .failed = body_failed,
+					       .measured = body_measured,
 					       .committed = body_committed,
 					       .params_sent = body_params_sent,
 					       .idle = body_idle};
@@ -289,7 +301,7 @@ static enum gp_status on_running(struct gp_server_session *s, const Gpsplit__Con
 {
 	switch (m->body_case) {
 	case GPSPLIT__CONTROL__BODY_COMMIT:
-		return gp_body_commit(s->body, m->commit->step, m->commit->lr, err);
+		return gp_body_commit(s->body, m->commit->step, m->commit->lr, m->commit->grad_norm, err);
 	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
 		return gp_body_fetch_params(s->body, err);
 	default:

@@ -4,7 +4,7 @@
  * operations are those of torch.optim (PyTorch 1.13): SGD with momentum,
  * Nesterov and weight decay; Adam and AdamW without amsgrad. Moments begin at
  * zero, which makes the first momentum buffer the gradient itself.
- * Test: tests/unit/test_cpu_ops.c
+ * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_optim_steps.c
  */
 #include <math.h>
 #include <omp.h>
@@ -58,15 +58,17 @@ GP_INLINE void adam_range_body(const struct update *u, int64_t from, int64_t to)
 	float *restrict value = u->value, *restrict first = u->first, *restrict second = u->second;
 	const float *restrict grad = u->grad;
 	const bool decoupled = u->o->kind == GP_OPTIM_ADAMW;
-	const float shrink = decoupled ? 1.0f - u->lr * u->decay : 1.0f, l2 = decoupled ? 0.0f : u->decay;
-	const float b1 = u->o->beta1, b2 = u->o->beta2, eps = u->o->eps;
+	const float shrink = decoupled ? (float)(1.0 - (double)u->lr * (double)u->decay) : 1.0f,
+		    l2 = decoupled ? 0.0f : u->decay;
+	const float b1 = (float)u->o->beta1, b2 = (float)u->o->beta2, eps = u->o->eps;
+	const float c1 = (float)(1.0 - u->o->beta1), c2 = (float)(1.0 - u->o->beta2);
 	const float step_size = u->step_size, root_scale = u->root_scale;
 #pragma omp simd
 	for (int64_t i = from; i < to; i++) {
 		float v = value[i] * shrink;
 		float g = grad[i] + l2 * v;
-		first[i] = b1 * first[i] + (1.0f - b1) * g;
-		second[i] = b2 * second[i] + (1.0f - b2) * g * g;
+		first[i] = b1 * first[i] + c1 * g;
+		second[i] = b2 * second[i] + c2 * g * g;
 		value[i] = v - step_size * first[i] / (sqrtf(second[i]) * root_scale + eps);
 	}
 }
@@ -84,8 +86,7 @@ static void update_part(void *arg, int part, int parts)
 		sgd_range(u, r.from, r.to);
 }
 
-/* The gradient in PyTorch's layout: where it lies, or brought into scratch memory. */
-static enum gp_status dense_grad(struct cpu_plan *p, int index, const float **out, struct gp_err *err)
+enum gp_status gp_cpu_dense_grad(struct cpu_plan *p, int index, const float **out, struct gp_err *err)
 {
 	const struct gp_param *q = &p->base.spec.graph->param[index];
 	struct cpu_node *n = &p->node[q->node];
@@ -108,10 +109,10 @@ static enum gp_status update_param(struct cpu_plan *p, int index, float lr, stru
 	if (o->kind != GP_OPTIM_SGD) {
 		double t = (double)p->optim_steps;
 		u.second = u.first + p->value_floats;
-		u.step_size = (float)((double)lr / (1.0 - pow((double)o->beta1, t)));
-		u.root_scale = (float)(1.0 / sqrt(1.0 - pow((double)o->beta2, t)));
+		u.step_size = (float)((double)lr / (1.0 - pow(o->beta1, t)));
+		u.root_scale = (float)(1.0 / sqrt(1.0 - pow(o->beta2, t)));
 	}
-	GP_TRY(dense_grad(p, index, &u.grad, err));
+	GP_TRY(gp_cpu_dense_grad(p, index, &u.grad, err));
 	gp_cpu_parallel(gp_cpu_parts(p->threads, u.n), update_part, &u);
 	return GP_OK;
 }

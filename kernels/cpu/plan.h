@@ -176,6 +176,12 @@ enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels
 			   float grad_scale, struct gp_loss_result *out, struct gp_err *err);
 /* optim_cpu.c */
 enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *err);
+/* A trained parameter's gradient in PyTorch's layout: where it lies, or brought into scratch memory. */
+enum gp_status gp_cpu_dense_grad(struct cpu_plan *p, int index, const float **out, struct gp_err *err);
+/* clip_cpu.c */
+enum gp_status gp_cpu_grad_squares(struct gp_plan *plan, double *out, struct gp_err *err);
+enum gp_status gp_cpu_grad_scale(struct gp_plan *plan, float factor, struct gp_err *err);
+enum gp_status gp_cpu_grad_clamp(struct gp_plan *plan, float limit, struct gp_err *err);
 
 /* The n-th parameter of a node: its index in the graph; -1 when there is none with that role. */
 int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);

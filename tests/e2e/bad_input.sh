@@ -36,6 +36,10 @@ refuses 2 'cut' train "${server[@]}" --model cnn --cut 99:-1 "${synthetic[@]}"
 refuses 2 'sortqant.*sortquant' train "${server[@]}" --model cnn --codec sortqant:bits=6 "${synthetic[@]}"
 refuses 2 'bits' train "${server[@]}" --model cnn --codec uniform:bits=99 "${synthetic[@]}"
 refuses 2 'dataset|data' train --local --model cnn --data nosuch
+refuses 2 'clip-norm.*-1' train --local --model cnn --data synthetic --clip-norm -1
+refuses 2 'clip-norm.*nan' train --local --model cnn --data synthetic --clip-norm nan
+refuses 2 'clip-value.*much' train --local --model cnn --data synthetic --clip-value much
+refuses 2 'clip-norm and --clip-value exclude' train --local --model cnn "${synthetic[@]}" --clip-norm 1 --clip-value 1
 refuses 3 'no/such/dir' train --local --model cnn --data "cifar10:no/such/dir"
 refuses 3 'no/such.safetensors' train --local --model cnn "${synthetic[@]}" --init no/such.safetensors
 refuses 5 'cuda' train --local --model cnn "${synthetic[@]}" --device cuda

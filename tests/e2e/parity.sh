@@ -14,11 +14,17 @@ sha() {
 	json_get "$1" param_sha256
 }
 
-same() { # NAME MODEL CUT CHUNKS THREADS
-	train "$work/local.json" --local --model "$2" --chunks "$4" --threads "$5" "${common[@]}" || fail "$1: local run"
-	train "$work/split.json" --server "127.0.0.1:$server_port" --model "$2" --cut "$3" --chunks "$4" --threads "$5" \
-		"${common[@]}" || fail "$1: split run"
+norms() { # LOG
+	grep -o '"grad_norm":[^,}]*' "$1"
+}
+
+same() { # NAME MODEL CUT CHUNKS THREADS FLAG...
+	local run=(--model "$2" --chunks "$4" --threads "$5" "${common[@]}" "${@:6}")
+	train "$work/local.json" --local "${run[@]}" --log-json "$work/local.jsonl" || fail "$1: local run"
+	train "$work/split.json" --server "127.0.0.1:$server_port" --cut "$3" "${run[@]}" --log-json "$work/split.jsonl" ||
+		fail "$1: split run"
 	equal "$1" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+	equal "$1: norms" "$(norms "$work/split.jsonl")" "$(norms "$work/local.jsonl")"
 }
 
 for threads in 1 2; do
@@ -30,6 +36,10 @@ for threads in 1 2; do
 	same "cnn, $threads threads" cnn 1:-1 4 $threads
 	same "resnet20, $threads threads" resnet20:width=0.5 2:-2 4 $threads
 	same "mobilenetv2 cut before its activations, $threads threads" $small,cuts=fine 1:-3 4 $threads
+	for limit in norm=1 norm=1000 value=0.01; do # every step clipped, none, elements
+		same "mobilenetv2 cut 3:-3, --clip-$limit, $threads threads" $small 3:-3 4 $threads "--clip-$limit"
+	done
+	same "cnn cut 2:-1, adamw, --clip-norm 0.5, $threads threads" cnn 2:-1 4 $threads --optimizer adamw --clip-norm 0.5
 	stop_server
 done
 

@@ -71,10 +71,14 @@ static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
 	put_control(p, &m);
 }
 
+static struct gp_optim optim; /* of the engine */
+static bool clips;            /* the fake server's READY says so */
+
 static void put_ready(struct raw_peer *p)
 {
 	Gpsplit__Ready ready = GPSPLIT__READY__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	ready.clips = clips;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
 	put_control(p, &m);
@@ -113,6 +117,7 @@ static void expect_end(void (*play)(struct raw_peer *p), bool weights, enum gp_s
 				      .window = 2,
 				      .train = true,
 				      .init = init,
+				      .optim = optim,
 				      .server = f.address,
 				      .cut = {.head = 1, .tail = graph->blocks - 1},
 				      .connect_timeout_s = 0.5,
@@ -144,6 +149,18 @@ static void play_silence(struct raw_peer *p)
 static void play_welcome_only(struct raw_peer *p)
 {
 	put_welcome(p, 700);
+}
+
+/* Nobody asked for sums of squares. */
+static void play_squares(struct raw_peer *p)
+{
+	Gpsplit__GradSquares squares = GPSPLIT__GRAD_SQUARES__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	put_welcome(p, 5000);
+	put_ready(p);
+	m.body_case = GPSPLIT__CONTROL__BODY_GRAD_SQUARES;
+	m.grad_squares = &squares;
+	put_control(p, &m);
 }
 
 /* Both in one packet, so that the client reads READY before it has run again. */
@@ -181,6 +198,12 @@ static void answers_to_no_question_are_refused(void **state)
 	(void)state;
 	expect_end(play_committed, false, GP_PROTO, "not asked for");
 	expect_end(play_ready_before_welcome, false, GP_PROTO, "not expected");
+	expect_end(play_squares, false, GP_PROTO, "grad_squares message that is not expected");
+	optim.clip_norm = 1.0;
+	clips = true;
+	expect_end(play_squares, false, GP_PROTO, "grad_squares of step 0 with 0 sums is not expected");
+	optim.clip_norm = 0.0;
+	clips = false;
 }
 
 /* The frames with the weights would be freed while the channel still has them. */
@@ -190,12 +213,21 @@ static void ready_before_the_weights_have_left_is_refused(void **state)
 	expect_end(play_ready_only, true, GP_PROTO, "before it has the weights");
 }
 
+static void a_server_that_knows_no_clipping_is_not_trained_with(void **state)
+{
+	(void)state;
+	optim.clip_value = 1.0;
+	expect_end(play_ready_only, false, GP_UNSUPPORTED, "too old to clip gradients");
+	optim.clip_value = 0.0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_server_that_only_answers_heartbeats_is_given_up),
 		cmocka_unit_test(answers_to_no_question_are_refused),
 		cmocka_unit_test(ready_before_the_weights_have_left_is_refused),
+		cmocka_unit_test(a_server_that_knows_no_clipping_is_not_trained_with),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -531,7 +531,13 @@ static struct gp_optim optim_of(const char *name)
 	int32_t kind;
 	float *s = load(name, "settings");
 	load_ints(name, "kind", &kind, 1);
-	struct gp_optim o = {(enum gp_optim_kind)kind, s[0], s[1] != 0.0f, s[2], s[3], s[4], s[5]};
+	struct gp_optim o = {.kind = (enum gp_optim_kind)kind,
+			     .momentum = s[0],
+			     .nesterov = s[1] != 0.0f,
+			     .weight_decay = s[2],
+			     .beta1 = round(1e6 * (double)s[3]) * 1e-6,
+			     .beta2 = round(1e6 * (double)s[4]) * 1e-6,
+			     .eps = s[5]};
 	gp_free(s);
 	return o;
 }

@@ -4,6 +4,7 @@
  * equals a local one bit for bit, evaluation too, and a server that goes away
  * is an error and not a hang. Runs under the sanitizers.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -31,6 +32,9 @@ static void expect_ok(enum gp_status status, const struct gp_err *err)
 		fail_msg("%s", err->text);
 }
 
+static struct gp_optim rig_optim = {.momentum = 0.9f, .weight_decay = 1e-4f};
+static const char *rig_cut = "1:-1";
+
 static void rig_init_for(struct rig *r, const char *server, const char *codec, int window, bool train)
 {
 	struct gp_err err = {0};
@@ -43,7 +47,7 @@ static void rig_init_for(struct rig *r, const char *server, const char *codec, i
 				      .window = window,
 				      .train = train,
 				      .seed = 11,
-				      .optim = {.momentum = 0.9f, .weight_decay = 1e-4f},
+				      .optim = rig_optim,
 				      .server = server,
 				      .connect_timeout_s = 10,
 				      .idle_timeout_s = 10};
@@ -56,7 +60,7 @@ static void rig_init_for(struct rig *r, const char *server, const char *codec, i
 	expect_ok(gp_model_build("cnn", &model, &r->graph, &err), &err);
 	expect_ok(gp_weights_new(r->graph, &r->weights, &err), &err);
 	spec.graph = r->graph;
-	expect_ok(gp_cut_parse(r->graph, "1:-1", &spec.cut, &err), &err);
+	expect_ok(gp_cut_parse(r->graph, rig_cut, &spec.cut, &err), &err);
 	for (int i = 0; i < 4; i++)
 		expect_ok(gp_codec_spec_parse(codec, &spec.codec[i], &err), &err);
 	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err),
@@ -118,6 +122,44 @@ static void a_split_run_equals_a_local_one(void **state)
 		rig_deinit(&split);
 	}
 	rig_deinit(&local);
+	server_thread_stop(server);
+}
+
+static int clipping_off(void **state)
+{
+	(void)state;
+	rig_optim.clip_norm = rig_optim.clip_value = 0;
+	rig_cut = "1:-1";
+	return 0;
+}
+
+/* The local run has one plan, the cuts have three: nothing may depend on how the norm is put together. */
+static void clipped_runs_do_not_depend_on_the_cut(void **state)
+{
+	(void)state;
+	static const char *const cuts[] = {"1:-1", "2:-1", "1:-2", "2:3"};
+	struct server_thread *server = server_thread_start();
+	struct rig local, split;
+	struct gp_err err;
+	char want[GP_SHA256_HEX], got[GP_SHA256_HEX];
+	for (int by_value = 0; by_value < 2; by_value++) {
+		rig_optim.clip_norm = by_value ? 0 : 0.5;
+		rig_optim.clip_value = by_value ? 0.01 : 0;
+		rig_init(&local, NULL, "raw", 1);
+		rig_run(&local);
+		expect_ok(gp_weights_sha256(local.weights, want, &err), &err);
+		assert_true(by_value ? isnan(local.last.grad_norm) : local.last.grad_norm > 0.5);
+		for (size_t i = 0; i < sizeof cuts / sizeof cuts[0]; i++) {
+			rig_cut = cuts[i];
+			rig_init(&split, server->address, "raw", CHUNKS);
+			rig_run(&split);
+			expect_ok(gp_weights_sha256(split.weights, got, &err), &err);
+			assert_string_equal(got, want);
+			assert_true(by_value || split.last.grad_norm == local.last.grad_norm);
+			rig_deinit(&split);
+		}
+		rig_deinit(&local);
+	}
 	server_thread_stop(server);
 }
 
@@ -244,9 +286,8 @@ static void a_server_that_stops_is_an_error_not_a_hang(void **state)
 	rig_deinit(&r);
 }
 
-static void a_steady_step_allocates_nothing(void **state)
+static void check_steady_steps(void)
 {
-	(void)state;
 	struct server_thread *server = server_thread_start();
 	struct rig r;
 	struct gp_err err = {0};
@@ -261,6 +302,14 @@ static void a_steady_step_allocates_nothing(void **state)
 	server_thread_stop(server);
 }
 
+static void a_steady_step_allocates_nothing(void **state)
+{
+	(void)state;
+	check_steady_steps();
+	rig_optim.clip_norm = 0.5;
+	check_steady_steps();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -269,7 +318,8 @@ int main(void)
 		cmocka_unit_test(our_bytes_are_the_kernels),
 		cmocka_unit_test(a_server_that_stops_during_predictions_is_an_error_not_a_hang),
 		cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),
-		cmocka_unit_test(a_steady_step_allocates_nothing),
+		cmocka_unit_test_teardown(a_steady_step_allocates_nothing, clipping_off),
+		cmocka_unit_test_teardown(clipped_runs_do_not_depend_on_the_cut, clipping_off),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

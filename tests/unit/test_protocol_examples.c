@@ -88,6 +88,8 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"refused-preface-http",
 		"refused-preface-version",
 		"control-commit",
+		"control-grad-squares",
+		"control-commit-norm",
 		"refused-record-reserved",
 		"refused-record-length",
 		"refused-record-checksum",
@@ -114,22 +116,43 @@ static void the_preface_is_the_one_we_send(void **state)
 	assert_int_equal(version, 1);
 }
 
+static void expect_control(const char *name, const Gpsplit__Control *control)
+{
+	uint8_t bytes[128];
+	const size_t len = gpsplit__control__pack(control, bytes + GP_RECORD_HEADER_BYTES);
+	const struct gp_record_head h = {.kind = GP_RECORD_CONTROL,
+					 .len = (uint32_t)len,
+					 .body_sum = gp_control_checksum(bytes + GP_RECORD_HEADER_BYTES, len)};
+	gp_record_head_write(&h, bytes);
+	expect(name, bytes, GP_RECORD_HEADER_BYTES + len);
+}
+
 static void a_commit_is_packed_as_shown(void **state)
 {
 	(void)state;
 	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
 	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
-	uint8_t bytes[64];
 	commit.step = 3;
 	commit.lr = 0.1f;
 	control.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
 	control.commit = &commit;
-	const size_t len = gpsplit__control__pack(&control, bytes + GP_RECORD_HEADER_BYTES);
-	const struct gp_record_head h = {.kind = GP_RECORD_CONTROL,
-					 .len = (uint32_t)len,
-					 .body_sum = gp_control_checksum(bytes + GP_RECORD_HEADER_BYTES, len)};
-	gp_record_head_write(&h, bytes);
-	expect("control-commit", bytes, GP_RECORD_HEADER_BYTES + len);
+	expect_control("control-commit", &control);
+	commit.grad_norm = 2.5;
+	expect_control("control-commit-norm", &control);
+}
+
+static void sums_of_squares_are_packed_as_shown(void **state)
+{
+	(void)state;
+	Gpsplit__GradSquares squares = GPSPLIT__GRAD_SQUARES__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	double sum[2] = {4.0, 0.25};
+	squares.step = 3;
+	squares.n_sum = 2;
+	squares.sum = sum;
+	control.body_case = GPSPLIT__CONTROL__BODY_GRAD_SQUARES;
+	control.grad_squares = &squares;
+	expect_control("control-grad-squares", &control);
 }
 
 static void heartbeats_look_as_shown(void **state)
@@ -223,6 +246,7 @@ int main(void)
 		cmocka_unit_test(the_page_has_exactly_the_examples_that_are_tested),
 		cmocka_unit_test(the_preface_is_the_one_we_send),
 		cmocka_unit_test(a_commit_is_packed_as_shown),
+		cmocka_unit_test(sums_of_squares_are_packed_as_shown),
 		cmocka_unit_test(heartbeats_look_as_shown),
 		cmocka_unit_test(a_frame_in_one_segment_looks_as_shown),
 		cmocka_unit_test(a_frame_of_two_segments_is_cut_as_shown),

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <arpa/inet.h>
+#include <math.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -150,15 +151,20 @@ static void until_welcome(struct raw_peer *c, const struct fixture *f)
 	fail_msg("the server stays busy");
 }
 
-static void until_ready(struct raw_peer *c, const struct fixture *f)
+static void until_ready_with(struct raw_peer *c, const struct fixture *f, void (*spoil)(Gpsplit__Open *))
 {
 	until_welcome(c, f);
-	put_open(c, f->body, NULL);
+	put_open(c, f->body, spoil);
 	Gpsplit__Control *m = get_control(c);
 	assert_non_null(m);
 	if (m->body_case != GPSPLIT__CONTROL__BODY_READY)
 		fail_msg("got %s instead of ready", gp_control_name(m));
 	gpsplit__control__free_unpacked(m, NULL);
+}
+
+static void until_ready(struct raw_peer *c, const struct fixture *f)
+{
+	until_ready_with(c, f, NULL);
 }
 
 /* A whole frame in one segment, of `len` payload bytes (at most a segment). */
@@ -184,15 +190,21 @@ static void put_frame(struct raw_peer *c, enum gp_frame_type type, uint64_t step
 	gp_free(bytes);
 }
 
-static void put_commit(struct raw_peer *c, uint64_t step, float lr)
+static void put_commit_with_norm(struct raw_peer *c, uint64_t step, float lr, double norm)
 {
 	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	commit.step = step;
 	commit.lr = lr;
+	commit.grad_norm = norm;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
 	m.commit = &commit;
 	put_control(c, &m);
+}
+
+static void put_commit(struct raw_peer *c, uint64_t step, float lr)
+{
+	put_commit_with_norm(c, step, lr, 0.0);
 }
 
 /* The tests. Each leaves the server as it was: a good client gets READY at the end of it. */
@@ -285,6 +297,16 @@ static void spoil_optimizer(Gpsplit__Open *o)
 	o->optimizer->kind = 77;
 }
 
+static void spoil_clip_norm(Gpsplit__Open *o)
+{
+	o->optimizer->clip_norm = -1;
+}
+
+static void spoil_clip_both(Gpsplit__Open *o)
+{
+	o->optimizer->clip_norm = o->optimizer->clip_value = 1;
+}
+
 static void spoil_graph_input(Gpsplit__Open *o)
 {
 	o->graph->input[0] = INT64_MAX;
@@ -311,6 +333,7 @@ static void an_open_that_cannot_be_is_refused_with_the_reason(void **state)
 		{spoil_window, "window is 1000"}, {spoil_chunks, "chunks is 0"}, {spoil_codec, "bits"},
 		{spoil_samples, "MiB"},           {spoil_weights, "3 weights"},  {spoil_optimizer, ""},
 		{spoil_graph_input, ""},          {spoil_graph_channels, ""},    {spoil_graph_edge, ""},
+		{spoil_clip_norm, "clip-norm"},   {spoil_clip_both, "exclude"},
 	};
 	struct fixture *f = *state;
 	uint64_t resident = gp_mem_peak_rss_bytes();
@@ -394,6 +417,89 @@ static void a_commit_before_its_chunks_is_refused(void **state)
 	still_serves(*state);
 }
 
+static void clip_by_norm(Gpsplit__Open *o)
+{
+	o->optimizer->clip_norm = 1.0;
+}
+
+/* Reads that many frames and GRAD_SQUARES, in any order: control messages overtake. */
+static void get_answers(struct raw_peer *c, int frames, int squares)
+{
+	while (frames > 0 || squares > 0) {
+		uint8_t bytes[GP_RECORD_HEADER_BYTES];
+		struct gp_record_head h;
+		struct gp_err err;
+		assert_true(get(c, bytes, sizeof bytes));
+		assert_int_equal(gp_record_head_read(bytes, &h, &err), GP_OK);
+		assert_true(h.len <= c->body_cap && get(c, c->body, h.len));
+		frames -= h.kind == GP_RECORD_SEGMENT && (h.flags & GP_SEGMENT_LAST);
+		if (h.kind != GP_RECORD_CONTROL)
+			continue;
+		Gpsplit__Control *m = gpsplit__control__unpack(NULL, h.len, c->body);
+		assert_true(m && m->body_case == GPSPLIT__CONTROL__BODY_GRAD_SQUARES && m->grad_squares->step == 0);
+		gpsplit__control__free_unpacked(m, NULL);
+		squares--;
+	}
+	assert_int_equal(squares, 0);
+}
+
+/* Both chunks of step 0, all zeros; their gradients' answers are still to come. */
+static void put_step(struct raw_peer *c, const struct fixture *f)
+{
+	uint32_t act = (uint32_t)(2 * gp_shape_elements(gp_graph_input_shape(f->body)) * sizeof(float));
+	uint32_t grad = (uint32_t)(2 * gp_shape_elements(gp_graph_output_shape(f->body)) * sizeof(float));
+	for (uint32_t chunk = 0; chunk < 2; chunk++)
+		put_frame(c, GP_FRAME_ACT_UP, 0, chunk, act, true);
+	get_answers(c, 2, 0);
+	for (uint32_t chunk = 0; chunk < 2; chunk++)
+		put_frame(c, GP_FRAME_GRAD_UP, 0, chunk, grad, true);
+}
+
+static void expect_control(struct raw_peer *c, Gpsplit__Control__BodyCase what)
+{
+	Gpsplit__Control *m = get_control(c);
+	assert_non_null(m);
+	if (m->body_case != what)
+		fail_msg("got %s '%s'", gp_control_name(m),
+			 m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "");
+	gpsplit__control__free_unpacked(m, NULL);
+}
+
+static void a_step_with_clipping_is_measured_before_it_is_committed(void **state)
+{
+	struct fixture *f = *state;
+	static const double norms[] = {1.0, 0.0, (double)INFINITY, (double)NAN};
+	for (size_t i = 0; i < sizeof norms / sizeof norms[0]; i++) {
+		struct raw_peer c;
+		until_ready_with(&c, f, clip_by_norm);
+		put_step(&c, f);
+		get_answers(&c, 2, 1);
+		put_commit_with_norm(&c, 0, 0.1f, norms[i]);
+		expect_control(&c, GPSPLIT__CONTROL__BODY_COMMITTED);
+		client_close(&c);
+	}
+	still_serves(f);
+}
+
+static void a_norm_that_cannot_be_is_refused(void **state)
+{
+	struct fixture *f = *state;
+	struct raw_peer c;
+	until_ready_with(&c, f, clip_by_norm);
+	put_step(&c, f);
+	get_answers(&c, 2, 1);
+	put_commit_with_norm(&c, 0, 0.1f, -1.0);
+	expect_error(&c, "gradient norm of -1");
+	client_close(&c);
+	until_ready(&c, f);
+	put_step(&c, f);
+	get_answers(&c, 2, 0);
+	put_commit_with_norm(&c, 0, 0.1f, 1.0);
+	expect_error(&c, "without clip_norm");
+	client_close(&c);
+	still_serves(f);
+}
+
 static void sessions_over_the_limit_are_told_to_come_back(void **state)
 {
 	struct raw_peer c[5];
@@ -417,6 +523,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(clients_that_vanish_while_their_chunks_are_computed_leave_nothing,
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(a_commit_before_its_chunks_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_step_with_clipping_is_measured_before_it_is_committed, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_norm_that_cannot_be_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(sessions_over_the_limit_are_told_to_come_back, setup, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
