@@ -36,4 +36,13 @@ void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_
 /* c (m, n) += a' b with a (rows, m) and b (rows, n); or = with `fresh`. */
 void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh);
 
+/* Columns of a wider matrix: rows begin `stride` floats apart. */
+struct gp_gemm_operand {
+	const float *at;
+	int64_t stride;
+};
+/* c (m, n) = a' b with a (rows, m) and b (rows, n). */
+void gp_gemm_transposed_block(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
+			      int64_t n);
+
 #endif

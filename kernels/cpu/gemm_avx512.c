@@ -194,9 +194,15 @@ void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_
 
 /* --- c (+)= a' b ------------------------------------------------------------------------------------------------ */
 
-/* Columns [0, mr) of a, one panel of b; `rows` rows. */
-GP_INLINE void transposed_tile(float *c, int64_t n, const float *a, int64_t m, const float *b, int64_t rows,
-			       __mmask16 mask, bool fresh, const int mr, const int nv)
+/* `rows` rows of two matrices; rows of a, b and c begin lda, ldb and ldc floats apart. */
+struct transposed_job {
+	int64_t lda, ldb, ldc, rows;
+	bool fresh;
+};
+
+/* Columns [0, mr) of a, one panel of b. */
+GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const struct transposed_job *job,
+			       __mmask16 mask, const int mr, const int nv)
 {
 	__m512 sum[16][MAX_NV];
 #pragma GCC unroll 16
@@ -204,7 +210,7 @@ GP_INLINE void transposed_tile(float *c, int64_t n, const float *a, int64_t m, c
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			sum[i][j] = _mm512_setzero_ps();
-	for (int64_t l = 0; l < rows; l++, a += m, b += n) {
+	for (int64_t l = 0; l < job->rows; l++, a += job->lda, b += job->ldb) {
 		__m512 bv[MAX_NV];
 #pragma GCC unroll 4
 		for (int j = 0; j < nv - 1; j++)
@@ -223,22 +229,22 @@ GP_INLINE void transposed_tile(float *c, int64_t n, const float *a, int64_t m, c
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++) {
 			const __mmask16 lanes = j == nv - 1 ? mask : (__mmask16)0xffff;
-			float *at = c + i * n + j * GEMM_LANES;
-			if (!fresh)
+			float *at = c + i * job->ldc + j * GEMM_LANES;
+			if (!job->fresh)
 				sum[i][j] = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, at), sum[i][j]);
 			_mm512_mask_storeu_ps(at, lanes, sum[i][j]);
 		}
 	}
 }
 
-typedef void (*transposed_fn)(float *c, int64_t n, const float *a, int64_t m, const float *b, int64_t rows,
-			      __mmask16 mask, bool fresh);
+typedef void (*transposed_fn)(float *c, const float *a, const float *b, const struct transposed_job *job,
+			      __mmask16 mask);
 
 #define TRANSPOSED(mr, nv)                                                                                             \
-	static void transposed_##mr##_##nv(float *c, int64_t n, const float *a, int64_t m, const float *b,             \
-					   int64_t rows, __mmask16 mask, bool fresh)                                   \
+	static void transposed_##mr##_##nv(float *c, const float *a, const float *b, const struct transposed_job *job, \
+					   __mmask16 mask)                                                             \
 	{                                                                                                              \
-		transposed_tile(c, n, a, m, b, rows, mask, fresh, mr, nv);                                             \
+		transposed_tile(c, a, b, job, mask, mr, nv);                                                           \
 	}
 TRANSPOSED(16, 1)
 TRANSPOSED(8, 1)
@@ -267,28 +273,42 @@ static const struct {
 	{{6, transposed_6_4}, {4, transposed_4_4}, {2, transposed_2_4}, {1, transposed_1_4}},
 };
 
-static void transposed_panel(float *c, int64_t n, const float *a, int64_t m, const float *b, int64_t rows, int64_t nv,
-			     __mmask16 mask, bool fresh)
+static void transposed_panel(float *c, const float *a, int64_t m, const float *b, const struct transposed_job *job,
+			     int64_t nv, __mmask16 mask)
 {
 	int64_t i = 0;
 	for (int size = 0; size < SIZES; size++) {
 		const int mr = transposed_tiles[nv - 1][size].mr;
 		for (; i + mr <= m; i += mr)
-			transposed_tiles[nv - 1][size].run(c + i * n, n, a + i, m, b, rows, mask, fresh);
+			transposed_tiles[nv - 1][size].run(c + i * job->ldc, a + i, b, job, mask);
+	}
+}
+
+static void transposed_product(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
+			       int64_t n, bool fresh)
+{
+	const struct panels p = panels_of(n);
+	struct transposed_job job = {.lda = a.stride, .ldb = b.stride, .ldc = n, .fresh = fresh};
+	if (rows == 0 && fresh)
+		memset(c, 0, (size_t)(m * n) * sizeof *c);
+	for (int64_t r = 0; r < rows; r += GEMM_BLOCK, job.fresh = false) {
+		job.rows = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
+		for (int64_t panel = 0; panel < p.count; panel++) {
+			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
+			transposed_panel(c + from * GEMM_LANES, a.at + r * a.stride, m,
+					 b.at + r * b.stride + from * GEMM_LANES, &job, to - from,
+					 lanes_mask(n - (to - 1) * GEMM_LANES));
+		}
 	}
 }
 
 void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh)
 {
-	const struct panels p = panels_of(n);
-	if (rows == 0 && fresh)
-		memset(c, 0, (size_t)(m * n) * sizeof *c);
-	for (int64_t r = 0; r < rows; r += GEMM_BLOCK) {
-		int64_t here = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
-		for (int64_t panel = 0; panel < p.count; panel++) {
-			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
-			transposed_panel(c + from * GEMM_LANES, n, a + r * m, m, b + r * n + from * GEMM_LANES, here,
-					 to - from, lanes_mask(n - (to - 1) * GEMM_LANES), fresh && r == 0);
-		}
-	}
+	transposed_product(c, (struct gp_gemm_operand){a, m}, (struct gp_gemm_operand){b, n}, rows, m, n, fresh);
+}
+
+void gp_gemm_transposed_block(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
+			      int64_t n)
+{
+	transposed_product(c, a, b, rows, m, n, true);
 }

@@ -150,9 +150,10 @@ extern const struct cpu_op gp_cpu_conv, gp_cpu_conv_transpose, gp_cpu_batch_norm
 	gp_cpu_add_op, gp_cpu_avg_pool, gp_cpu_max_pool, gp_cpu_global_avg_pool, gp_cpu_linear, gp_cpu_flatten,
 	gp_cpu_dropout, gp_cpu_shortcut_pad;
 /* In place of gp_cpu_conv for nodes that fit. */
-extern const struct cpu_op gp_cpu_pointwise, gp_cpu_depthwise;
+extern const struct cpu_op gp_cpu_pointwise, gp_cpu_depthwise, gp_cpu_winograd;
 bool gp_cpu_pointwise_fits(const struct gp_node *n);
 bool gp_cpu_depthwise_fits(const struct gp_node *n, const struct gp_shape *in);
+bool gp_cpu_winograd_fits(const struct gp_node *n, const struct gp_shape *in);
 
 /*
  * op_batch_norm.c: the last part of the backward pass of node->finishes, for rows [from, to) of c->dout in place, while

@@ -52,6 +52,8 @@ static const struct cpu_op *op_of(const struct gp_graph *g, const struct gp_node
 		return &gp_cpu_pointwise;
 	if (gp_cpu_depthwise_fits(n, &g->node[n->in[0]].shape))
 		return &gp_cpu_depthwise;
+	if (gp_cpu_winograd_fits(n, &g->node[n->in[0]].shape))
+		return &gp_cpu_winograd;
 	return (unsigned)n->op < GP_OP_COUNT ? ops[n->op] : NULL;
 }
 

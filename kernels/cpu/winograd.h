@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parts of Winograd's minimal filtering for 3x3 convolutions with stride 1
+ * over channels-last images: transforms of images, filters and gradients, with
+ * AVX-512. The matrix products between them are gemm.h's, the order of
+ * everything is op_winograd.c's. gp_wino_supported tells whether this
+ * processor can run them. Single-threaded: callers share tiles out.
+ *
+ * Glossary: tile = square of neighbouring outputs that are computed together;
+ * patch = the inputs they need; point = one of the products per tile and
+ * channel that replace 9 per output; side = points per axis. Transformed
+ * images are matrices (tiles, channels), one per point.
+ *
+ * Source: S. Winograd, Arithmetic Complexity of Computations, 1980; for
+ * images A. Lavin, S. Gray, arXiv:1509.09308. Points 0, 1/2, -1/2, 3/2, -3/2
+ * and infinity: half the rounding error of the usual 0, 1, -1, 2, -2.
+ *
+ * Only for this folder. Test: tests/unit/test_winograd.c
+ */
+#ifndef GP_CPU_WINOGRAD_H
+#define GP_CPU_WINOGRAD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define GP_WINO_LANES      16
+#define GP_WINO_TAPS       9
+#define GP_WINO_MAX_POINTS 36
+
+/* By outputs per axis of a tile. The smaller ones are exactly one image, whose padding takes part in no product. */
+enum gp_wino_kind {
+	GP_WINO_1 = 1, /* 1x1 images: only the filter's middle counts; 1 point for 9 products */
+	GP_WINO_2 = 2, /* 2x2 images: 9 points for 36 products */
+	GP_WINO_4 = 4, /* any image: 36 points for 144 products */
+};
+
+/* A convolution as it is run: backwards, x is the gradient of the outputs. */
+struct gp_wino {
+	enum gp_wino_kind kind;
+	int64_t images;
+	int64_t h, w, in;          /* image that is read, and its channels */
+	int64_t out_h, out_w, out; /* image that is written */
+	int64_t pad_top, pad_left; /* 0..2 */
+};
+
+/* Where the filter of one input and one output channel lies. */
+struct gp_wino_filter {
+	const float *weight;
+	int64_t in_stride, out_stride;
+	bool turned; /* by 180 degrees */
+};
+
+bool gp_wino_supported(void);
+
+/* The kind of tile for a convolution whose other fields are set. */
+enum gp_wino_kind gp_wino_choose(const struct gp_wino *g, int64_t pad_bottom, int64_t pad_right);
+int64_t gp_wino_points(enum gp_wino_kind kind);
+int64_t gp_wino_tiles(const struct gp_wino *g);
+static inline int64_t gp_wino_lanes(int64_t channels)
+{
+	return (channels + GP_WINO_LANES - 1) / GP_WINO_LANES * GP_WINO_LANES;
+}
+
+/*
+ * Tiles [from, to) of x to v: point p, tile t, channel c at v[p * point_stride + (t - from) * lanes(in) + c]. Lanes
+ * behind the channels become 0. `zeros`: as many as x has lanes.
+ */
+void gp_wino_read(const struct gp_wino *g, float *v, int64_t point_stride, const float *x, const float *zeros,
+		  int64_t from, int64_t to);
+/* The same for what the outputs' gradient gives to the weights' gradient: lanes(out) floats per tile. */
+void gp_wino_read_gradient(const struct gp_wino *g, float *d, int64_t point_stride, const float *dy, const float *zeros,
+			   int64_t from, int64_t to);
+/* Filters from every input channel to output channels [from, from + width): u[(p * lanes(in) + in) * width + out]. */
+void gp_wino_filters(const struct gp_wino *g, float *u, const struct gp_wino_filter *f, int64_t from, int64_t width);
+/* Channels [channel, channel + width) of tiles [from, to) of y, from m[(p * (to - from) + t) * width + c]. */
+void gp_wino_write(const struct gp_wino *g, float *y, const float *m, int64_t channel, int64_t width, int64_t from,
+		   int64_t to);
+/*
+ * Gradient of the filters between output channels [out, out + outs) and input channels [in, in + width), in PyTorch's
+ * layout, from du[(p * outs + out) * width + in]; added to `grad`, or put there with `fresh`.
+ */
+void gp_wino_gradient(const struct gp_wino *g, float *grad, const float *du, int64_t out, int64_t outs, int64_t in,
+		      int64_t width, bool fresh);
+
+#endif
