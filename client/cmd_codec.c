@@ -87,10 +87,24 @@ static enum gp_status list_as_json(struct gp_err *err)
 {
 	json_t *list = json_array();
 	const struct gp_codec_info *info;
+	char keys[256];
 	for (int i = 0; (info = gp_codec_info(i)); i++)
-		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:b}", "name", info->name, "keys", info->keys,
-						      "summary", info->summary, "lossless", info->lossless));
+		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:b}", "name", info->name, "kind",
+						      gp_codec_kind_name(i), "keys",
+						      gp_codec_keys_text(i, keys, sizeof keys), "summary",
+						      info->summary, "lossless", info->lossless));
 	return print_json(list, err);
+}
+
+static void print_keys(int index)
+{
+	const struct gp_codec_key *key;
+	char keys[256];
+	if (gp_codec_key_info(index, 0))
+		printf("%-12s   keys: %s\n", "", gp_codec_keys_text(index, keys, sizeof keys));
+	for (int k = 0; (key = gp_codec_key_info(index, k)); k++)
+		if (key->help)
+			printf("%-12s   %-9s %s\n", "", key->name, key->help);
 }
 
 static enum gp_status list_codecs(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
@@ -103,11 +117,12 @@ static enum gp_status list_codecs(int argc, char **argv, struct gp_options_resul
 	if (s.json)
 		return list_as_json(err);
 	for (int i = 0; (info = gp_codec_info(i)); i++) {
-		printf("%-12s %s%s\n", info->name, info->summary, info->lossless ? " (lossless)" : "");
-		if (info->keys[0])
-			printf("%-12s   keys: %s\n", "", info->keys);
+		printf("%-12s %s: %s%s\n", info->name, gp_codec_kind_name(i), info->summary,
+		       info->lossless ? " (lossless)" : "");
+		print_keys(i);
 	}
-	printf("\nUse as NAME:key=value,...; defaults are in parentheses.\n");
+	printf("\nUse as NAME:key=value,...; defaults are in parentheses. Stages chain with +, in this order: a wrapper,\n"
+	       "transforms, one quantizer (raw if none is written), byte stages.\n");
 	return GP_OK;
 }
 

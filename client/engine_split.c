@@ -574,9 +574,11 @@ static uint64_t memory_bytes(const struct split_engine *e)
 	e->device->ops->plan_memory(e->head_plan, &head);
 	e->device->ops->plan_memory(e->tail_plan, &tail);
 	uint64_t sum = head.total + tail.total;
-	for (int d = 0; d < DIRECTIONS; d++)
+	for (int d = 0; d < DIRECTIONS; d++) {
+		sum += e->dir[d].codec_bytes;
 		for (int i = 0; i < e->dir[d].slots; i++)
 			sum += e->dir[d].slot[i].frame.cap;
+	}
 	return sum;
 }
 
@@ -727,12 +729,20 @@ static enum gp_status make_directions(struct split_engine *e, struct gp_err *err
 {
 	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
 							     GP_FRAME_GRAD_DOWN};
+	/* A gradient passes the cut of the activation that it belongs to, the other way. */
+	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
 	const struct gp_engine_spec *spec = &e->base.spec;
+	const struct gp_directions all = {.seed = spec->seed,
+					  .slots = spec->window,
+					  .chunks = (uint32_t)spec->chunks,
+					  .train = spec->train,
+					  .client = true};
 	for (int d = 0; d < (spec->train ? DIRECTIONS : GRAD_UP); d++) {
 		bool input = d == ACT_UP || d == GRAD_DOWN;
 		const struct gp_shape *sample = input ? gp_graph_input_shape(e->body) : gp_graph_output_shape(e->body);
 		struct gp_shape shape = gp_shape_batched(sample, chunk_samples(e));
-		GP_TRY(gp_direction_init(&e->dir[d], types[d], &spec->codec[d], &shape, spec->seed, spec->window,
+		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &e->dir[activation_of[d]];
+		GP_TRY(gp_direction_init(&e->dir[d], types[d], &spec->codec[d], &shape, &all, activation,
 					 e->codec_worker, e, err));
 	}
 	return GP_OK;

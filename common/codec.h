@@ -1,19 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Codecs: tensor <-> payload. A spec ("sortquant:bits=6,split=2") is parsed
- * once; an instance is made per shape (and, for stateful codecs, per session,
- * direction and chunk) and owns all memory it needs, so that encode and decode
- * allocate nothing.
+ * Codecs: tensor <-> payload. A spec ("topk:ratio=0.1+uniform:bits=8+zstd") is
+ * parsed once; an instance is made per shape, session and direction and owns
+ * all memory it needs, so that encode and decode allocate nothing.
+ *
+ * Memory: some stages remember (what error feedback kept back, the start of a
+ * power iteration, the last visit of a sample). They remember per chunk of the
+ * step, inside the instance; scratch is shared by the chunks, because one
+ * instance works on one chunk at a time. Memory can be saved, loaded and
+ * hashed. An evaluation neither reads nor changes it.
  *
  * Threads: one instance is used by one thread at a time; different instances
- * are independent. CPU loops have portable, AVX2 and AVX-512 versions, chosen
- * at run time and bit-identical (kernels/cpu/codec_loops.h).
+ * are independent, but for a gradient's that was given the activation's: a
+ * chunk's gradient is coded between that chunk's activation and its next. CPU
+ * loops have portable, AVX2 and AVX-512 versions, chosen at run time and
+ * bit-identical (kernels/cpu/codec_loops.h).
  *
  * Trust: decode is total. Any byte string gives a tensor of the agreed shape or
  * GP_PROTO, without allocation and without reading outside the payload.
  *
- * To add a codec: codec_NAME.c with a const vtable, a row in codec_registry.c,
- * a section in CODECS.md and PROTOCOL.md, a golden or round-trip test.
+ * To add a codec: CODECS.md, last section. Inside: codec_impl.h.
  * Tests: tests/unit/test_codec*.c, tests/golden
  */
 #ifndef GP_CODEC_H
@@ -22,12 +28,12 @@
 #include "common/mem.h"
 #include "common/shape.h"
 
-#define GP_CODEC_MAX_STAGES 6
-#define GP_CODEC_SPEC_MAX 256
+#define GP_CODEC_MAX_STAGES 8
+#define GP_CODEC_SPEC_MAX   256
 
 struct gp_codec_stage_spec {
-	uint16_t id;       /* wire id of the codec, pinned in codec_registry.c */
-	double value[8];   /* per key, in the order of the codec's key table */
+	uint16_t id;     /* wire id of the codec, pinned in codec_registry.c */
+	double value[8]; /* per key, in the order of the codec's key table; of a word its index */
 };
 
 /* A parsed chain. Plain data: may be copied. */
@@ -44,34 +50,91 @@ bool gp_codec_spec_lossless(const struct gp_codec_spec *spec);
 
 struct gp_codec;
 
-/* `shape` with batch, channels last: (N,H,W,C), (N,S,F), (N,F) or any. `seed` feeds stochastic rounding and sampling. */
+/* What an instance is for: the other way then fails, and has no memory. */
+enum gp_codec_role { GP_CODEC_BOTH, GP_CODEC_ENCODES, GP_CODEC_DECODES };
+
+struct gp_codec_options {
+	uint64_t seed; /* of stochastic rounding and sampling; the same value twice gives the same draws */
+	enum gp_codec_role role;
+	uint32_t chunks;   /* of a step: each has its own memory; 0 counts as 1 */
+	bool has_gradient; /* an activation: keep the masks that its gradient's instance reuses */
+	/* (optional) For a gradient: the instance of its activation at this end, made with has_gradient, of the same
+	 * shape; outlives this one. */
+	const struct gp_codec *activation;
+};
+
+/* `shape` with batch, channels last: (N,H,W,C), (N,S,F), (N,F) or any; a dimension may be 0. */
+enum gp_status gp_codec_open(const struct gp_codec_spec *spec, const struct gp_shape *shape,
+			     const struct gp_codec_options *options, struct gp_codec **out, struct gp_err *err);
+/* The same with a seed and every other option 0. */
 enum gp_status gp_codec_new(const struct gp_codec_spec *spec, const struct gp_shape *shape, uint64_t seed,
-                            struct gp_codec **out, struct gp_err *err);
+			    struct gp_codec **out, struct gp_err *err);
 void gp_codec_free(struct gp_codec *c);
 
 /* Most payload bytes encode can ever produce, and decode can ever accept, for this shape. */
 size_t gp_codec_bound(const struct gp_codec *c);
-/* The same from the spec and shape alone, for checking a quota before allocating. */
+/* From the spec and shape alone, for checking a quota before allocating: the same bound, and the bytes that
+ * gp_codec_open allocates, rounded up a little. GP_INVALID: the chain cannot take this shape, and why. */
 enum gp_status gp_codec_bound_for(const struct gp_codec_spec *spec, const struct gp_shape *shape, uint64_t *bytes,
-                                  struct gp_err *err);
+				  struct gp_err *err);
+enum gp_status gp_codec_memory_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
+				   const struct gp_codec_options *options, uint64_t *bytes, struct gp_err *err);
 
 struct gp_codec_stats {
-	uint64_t encoded, decoded;     /* tensors */
-	uint64_t raw_fallbacks;        /* non-finite tensors that travelled as raw */
+	uint64_t encoded, decoded; /* tensors */
+	uint64_t raw_fallbacks;    /* encoded tensors that travelled raw, or in part: not finite, or too large */
+	uint64_t stages_skipped;   /* byte stages that did not pay for a payload */
 };
 
-/* x: shape's elements. out: `cap` >= gp_codec_bound bytes. *len gets the payload length. `draw` numbers the random draws (the step). */
-enum gp_status gp_codec_encode(struct gp_codec *c, const float *x, uint64_t draw, uint8_t *out, size_t cap,
-                               size_t *len, struct gp_err *err);
-/* x is written whole on success and unspecified on failure. */
+/* One tensor's place in the run. */
+struct gp_codec_pass {
+	uint64_t draw;          /* encode: numbers the random draws; step * chunks + chunk */
+	uint32_t chunk;         /* whose memory; taken modulo the options' chunks */
+	bool eval;              /* memory is left alone. The same on both ends */
+	const uint32_t *sample; /* (optional) encode: number in the data set of each of the shape's N samples */
+};
+
+/* x: shape's elements. out: `cap` >= gp_codec_bound bytes. *len gets the payload length. */
+enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
+				    size_t cap, size_t *len, struct gp_err *err);
+/* x is written whole on success and unspecified on failure, which ends the use of this instance if it has memory. */
+enum gp_status gp_codec_decode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+				    struct gp_err *err);
+/* Of chunk 0. */
+enum gp_status gp_codec_encode(struct gp_codec *c, const float *x, uint64_t draw, uint8_t *out, size_t cap, size_t *len,
+			       struct gp_err *err);
 enum gp_status gp_codec_decode(struct gp_codec *c, struct gp_span in, float *x, struct gp_err *err);
 void gp_codec_get_stats(const struct gp_codec *c, struct gp_codec_stats *out);
 
+/* Memory of an instance. Between two passes; a copy only fits an instance of the same spec, shape and options. */
+size_t gp_codec_state_bytes(const struct gp_codec *c);
+void gp_codec_state_save(const struct gp_codec *c, uint8_t *out);
+/* GP_INVALID, and the memory as it was, for bytes that gp_codec_state_save of such an instance cannot have written. */
+enum gp_status gp_codec_state_load(struct gp_codec *c, struct gp_span in, struct gp_err *err);
+/* XXH3-64. Of all that is remembered; or of what both ends must remember alike: equal for an encoder and the decoder of
+ * its payloads. 0 where there is nothing. */
+uint64_t gp_codec_state_hash(const struct gp_codec *c);
+uint64_t gp_codec_state_shared_hash(const struct gp_codec *c);
+
+/* One key: a number ("bits", 1..16, 8 when not given), or one of some words. */
+struct gp_codec_key {
+	const char *name;
+	double min, max, initial; /* of words: first and last index */
+	int decimals;             /* digits allowed behind the point */
+	const char *const *words; /* NULL: a number */
+	const char *help;
+};
+
 struct gp_codec_info {
-	const char *name, *summary, *keys; /* keys: "bits=1..16 (8)" */
-	bool lossless;
+	const char *name, *summary;
+	bool lossless; /* of a byte stage always */
 };
 /* Codecs by index, NULL past the end: for `gpclient codec list` and for error texts. */
 const struct gp_codec_info *gp_codec_info(int index);
+const char *gp_codec_kind_name(int index);
+/* Key k of that codec, NULL past the end. */
+const struct gp_codec_key *gp_codec_key_info(int index, int k);
+/* "bits=1..16 (8), format=e5m2|e4m3 (e5m2)" into text[size]; returns text. */
+const char *gp_codec_keys_text(int index, char *text, size_t size);
 
 #endif

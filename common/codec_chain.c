@@ -1,78 +1,217 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An instance of a codec chain: checks the shape, owns the stages' state, and
- * frames a lossy quantizer's bytes with the form they have (coded, or raw for
- * a tensor that the quantizer cannot represent). Payload head: CODECS.md.
+ * An instance of a codec chain: the tree of tensor stages (codec_tree.c) with
+ * the byte stages around it. A byte stage writes a head, so that it can be
+ * skipped for a payload that it would not shorten. Layout: CODECS.md, "Payload".
  * Test: tests/unit/test_codec.c; fuzz: tests/fuzz/fuzz_codec_decode.c
  */
-#include "common/codec_impl.h"
+#include "common/codec_chain.h"
 
-/* Head of a payload of a lossy chain: the form and three zero bytes, which keep what follows aligned. */
-enum { HEAD_BYTES = 4, FORM_CODED = 0, FORM_RAW = 1 };
+enum { FORM_STORED = GP_CODEC_RAW, STAGE_HEAD = GP_CODEC_HEAD + GP_CODEC_LENGTH };
 
-struct gp_codec {
-	const struct gp_codec_ops *quantizer;
-	void *state;
-	uint64_t n;
-	size_t bound; /* of the whole payload */
-	struct gp_codec_stats stats;
-};
+/* --- plan ------------------------------------------------------------------------------------------------------- */
 
-/* The one quantizer: the parser has put it where it belongs. */
-static const struct gp_codec_stage_spec *quantizer_of(const struct gp_codec_spec *spec)
+/* A shape without elements has an empty payload, and neither tree nor stages. */
+static bool is_empty(const struct gp_shape *shape)
+{
+	bool zero = false;
+	if (shape->ndim < 1 || shape->ndim > GP_MAX_DIMS)
+		return false;
+	for (int i = 0; i < shape->ndim; i++) {
+		if (shape->dim[i] < 0)
+			return false;
+		zero |= shape->dim[i] == 0;
+	}
+	return zero;
+}
+
+static int unit_of(const struct gp_codec_spec *spec)
 {
 	for (int i = 0; i < spec->stages; i++) {
 		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[i].id);
-		if (ops && ops->kind == GP_CODEC_QUANTIZER)
-			return &spec->stage[i];
+		if (ops->kind == GP_CODEC_QUANTIZER && ops->unit)
+			return ops->unit(spec->stage[i].value);
 	}
-	return NULL;
+	return 1;
 }
 
-static enum gp_status measure(const struct gp_codec_spec *spec, const struct gp_shape *shape, uint64_t *n,
-			      uint64_t *bytes, struct gp_err *err)
+static bool compressed_later(const struct gp_codec *c, int stage)
 {
-	const struct gp_codec_stage_spec *stage = quantizer_of(spec);
-	gp_require(stage);
-	const struct gp_codec_ops *ops = gp_codec_ops_by_id(stage->id);
-	GP_TRY(gp_shape_count(shape, GP_CODEC_MAX_ELEMENTS, n, err));
-	*bytes = ops->bound(stage->value, *n);
-	if (!ops->info.lossless)
-		*bytes = HEAD_BYTES + (*bytes > 4 * *n ? *bytes : 4 * *n);
+	for (int i = stage + 1; i < c->stages; i++)
+		if (!c->stage[i].ops->rearranges)
+			return true;
+	return false;
+}
+
+static struct gp_codec_setup byte_setup(const struct gp_codec *c, int stage, const struct gp_codec_options *options)
+{
+	struct gp_codec_setup setup = gp_codec_setup_for(options, GP_CODEC_MAX_NODES + stage, false);
+	setup.n = c->stage[stage].most;
+	setup.unit = unit_of(&c->spec);
+	setup.compressed = compressed_later(c, stage);
+	return setup;
+}
+
+static const double *byte_value(const struct gp_codec *c, int stage)
+{
+	return c->spec.stage[c->spec.stages - c->stages + stage].value;
+}
+
+static enum gp_status plan_byte_stages(struct gp_codec *c, struct gp_err *err)
+{
+	uint64_t most = gp_codec_tree_bound(&c->tree);
+	for (int i = 0; i < c->spec.stages; i++) {
+		const struct gp_codec_ops *ops = gp_codec_ops_by_id(c->spec.stage[i].id);
+		if (ops->kind != GP_CODEC_BYTES)
+			continue;
+		c->stage[c->stages++] = (struct gp_codec_byte_stage){.ops = ops, .most = most};
+		most += STAGE_HEAD;
+	}
+	if (c->stages > 0 && most > UINT32_MAX)
+		GP_FAIL(err, GP_INVALID, "codec stage %d (%s): a tensor of %llu elements is too large for it",
+			c->spec.stages, c->stage[c->stages - 1].ops->info.name, (unsigned long long)c->n);
+	c->bound = most;
 	return GP_OK;
+}
+
+static bool remembers(const struct gp_codec_spec *spec)
+{
+	for (int i = 0; i < spec->stages; i++)
+		if (gp_codec_ops_by_id(spec->stage[i].id)->regions)
+			return true;
+	return false;
+}
+
+static struct gp_codec_options with_role(const struct gp_codec_options *options, enum gp_codec_role role)
+{
+	struct gp_codec_options o = *options;
+	o.role = role;
+	return o;
+}
+
+/* Everything that follows from spec, shape and options. Allocates nothing. */
+static enum gp_status plan(struct gp_codec *c, const struct gp_codec_spec *spec, const struct gp_shape *shape,
+			   const struct gp_codec_options *options, struct gp_err *err)
+{
+	*c = (struct gp_codec){.spec = *spec, .role = options->role, .chunks = options->chunks ? options->chunks : 1};
+	if (is_empty(shape))
+		return GP_OK;
+	c->two_trees = options->role == GP_CODEC_BOTH && remembers(spec);
+	const struct gp_codec_options first = with_role(options, c->two_trees ? GP_CODEC_ENCODES : options->role);
+	const struct gp_codec_options second = with_role(options, GP_CODEC_DECODES);
+	GP_TRY(gp_codec_tree_plan(&c->tree, &c->spec, shape, &first, err));
+	if (c->two_trees)
+		GP_TRY(gp_codec_tree_plan(&c->other, &c->spec, shape, &second, err));
+	c->n = c->tree.node[0].n;
+	return plan_byte_stages(c, err);
+}
+
+static int scratch_buffers(const struct gp_codec *c)
+{
+	if (c->stages == 0)
+		return 0;
+	return c->stages > 1 && c->role != GP_CODEC_ENCODES ? 2 : 1;
+}
+
+/* Saturates. */
+static uint64_t planned_memory(const struct gp_codec *c, const struct gp_codec_options *options)
+{
+	uint64_t sum = sizeof *c + (uint64_t)scratch_buffers(c) * (c->bound + 64);
+	uint64_t part[2 + GP_CODEC_MAX_STAGES] = {c->tree.memory, c->other.memory};
+	for (int i = 0; i < c->stages; i++) {
+		const struct gp_codec_setup setup = byte_setup(c, i, options);
+		part[2 + i] = c->stage[i].ops->memory ? c->stage[i].ops->memory(byte_value(c, i), &setup) : 4096;
+	}
+	for (int i = 0; i < 2 + c->stages; i++)
+		if (!gp_add_ok(sum, part[i], &sum))
+			return UINT64_MAX;
+	return sum;
 }
 
 enum gp_status gp_codec_bound_for(const struct gp_codec_spec *spec, const struct gp_shape *shape, uint64_t *bytes,
 				  struct gp_err *err)
 {
-	uint64_t n;
-	return measure(spec, shape, &n, bytes, err);
+	struct gp_codec c;
+	GP_TRY(plan(&c, spec, shape, &(struct gp_codec_options){0}, err));
+	*bytes = c.bound;
+	return GP_OK;
 }
 
-enum gp_status gp_codec_new(const struct gp_codec_spec *spec, const struct gp_shape *shape, uint64_t seed,
-			    struct gp_codec **out, struct gp_err *err)
+enum gp_status gp_codec_memory_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
+				   const struct gp_codec_options *options, uint64_t *bytes, struct gp_err *err)
 {
-	uint64_t n, bytes;
+	struct gp_codec c;
+	GP_TRY(plan(&c, spec, shape, options, err));
+	*bytes = planned_memory(&c, options);
+	return GP_OK;
+}
+
+/* --- open ------------------------------------------------------------------------------------------------------- */
+
+static enum gp_status open_byte_stages(struct gp_codec *c, const struct gp_codec_options *options, struct gp_err *err)
+{
+	for (int i = 0; i < c->stages; i++) {
+		struct gp_codec_byte_stage *s = &c->stage[i];
+		const struct gp_codec_setup setup = byte_setup(c, i, options);
+		GP_TRY(s->ops->open(byte_value(c, i), &setup, &s->state, err));
+	}
+	for (int i = 0; i < scratch_buffers(c); i++) {
+		c->scratch[i] = gp_alloc_aligned(c->bound);
+		if (!c->scratch[i])
+			GP_FAIL(err, GP_NOMEM, "out of memory for a codec's scratch of %zu bytes", c->bound);
+	}
+	return GP_OK;
+}
+
+static enum gp_status open_all(struct gp_codec *c, const struct gp_codec_options *options, struct gp_err *err)
+{
+	const struct gp_codec_options first = with_role(options, c->two_trees ? GP_CODEC_ENCODES : options->role);
+	const struct gp_codec_options second = with_role(options, GP_CODEC_DECODES);
+	const struct gp_codec_mask *mask = options->activation ? options->activation->tree.mask : NULL;
+	if (c->n == 0)
+		return GP_OK;
+	GP_TRY(gp_codec_tree_open(&c->tree, &first, mask, err));
+	if (c->two_trees)
+		GP_TRY(gp_codec_tree_open(&c->other, &second, mask, err));
+	return open_byte_stages(c, options, err);
+}
+
+enum gp_status gp_codec_open(const struct gp_codec_spec *spec, const struct gp_shape *shape,
+			     const struct gp_codec_options *options, struct gp_codec **out, struct gp_err *err)
+{
 	void *p;
-	GP_TRY(measure(spec, shape, &n, &bytes, err));
 	GP_TRY(gp_alloc_array(&p, 1, sizeof **out, err));
 	struct gp_codec *c = p;
-	const struct gp_codec_stage_spec *stage = quantizer_of(spec);
-	*c = (struct gp_codec){.quantizer = gp_codec_ops_by_id(stage->id), .n = n, .bound = bytes};
-	enum gp_status status = c->quantizer->open(stage->value, n, seed, &c->state, err);
+	enum gp_status status = plan(c, spec, shape, options, err);
 	if (status != GP_OK) {
 		gp_free(c);
+		return status;
+	}
+	status = open_all(c, options, err);
+	if (status != GP_OK) {
+		gp_codec_free(c);
 		return status;
 	}
 	*out = c;
 	return GP_OK;
 }
 
+enum gp_status gp_codec_new(const struct gp_codec_spec *spec, const struct gp_shape *shape, uint64_t seed,
+			    struct gp_codec **out, struct gp_err *err)
+{
+	return gp_codec_open(spec, shape, &(struct gp_codec_options){.seed = seed}, out, err);
+}
+
 void gp_codec_free(struct gp_codec *c)
 {
 	if (!c)
 		return;
-	c->quantizer->close(c->state);
+	gp_codec_tree_close(&c->tree);
+	gp_codec_tree_close(&c->other);
+	for (int i = 0; i < c->stages; i++)
+		c->stage[i].ops->close(c->stage[i].state);
+	gp_free_aligned(c->scratch[0]);
+	gp_free_aligned(c->scratch[1]);
 	gp_free(c);
 }
 
@@ -81,61 +220,126 @@ size_t gp_codec_bound(const struct gp_codec *c)
 	return c->bound;
 }
 
-static void encode_lossy(struct gp_codec *c, const float *x, uint64_t draw, uint8_t *out, size_t *len)
+void gp_codec_get_stats(const struct gp_codec *c, struct gp_codec_stats *out)
 {
-	size_t body;
-	memset(out, 0, HEAD_BYTES);
-	out[0] = FORM_CODED;
-	if (!c->quantizer->encode(c->state, x, draw, out + HEAD_BYTES, &body)) {
-		out[0] = FORM_RAW;
-		gp_put_f32s(out + HEAD_BYTES, x, c->n);
-		body = 4 * c->n;
-		c->stats.raw_fallbacks++;
+	*out = c->stats;
+}
+
+static struct gp_codec_pass within(const struct gp_codec *c, const struct gp_codec_pass *pass)
+{
+	struct gp_codec_pass p = *pass;
+	p.chunk %= c->chunks;
+	return p;
+}
+
+/* --- encode ----------------------------------------------------------------------------------------------------- */
+
+/* Byte stage `i` over the `len` bytes at `at`, in front of which there is room for the heads of this stage and those
+ * after it. Packs them to `begin`, or only puts a head in front: bytes that do not compress are not moved. */
+static bool encode_stage(struct gp_codec *c, int i, uint8_t *at, size_t *len, uint8_t *begin)
+{
+	const struct gp_codec_byte_stage *s = &c->stage[i];
+	size_t packed;
+	if (!s->ops->squeeze(s->state, (struct gp_span){at, *len}, begin + STAGE_HEAD, &packed)) {
+		gp_codec_head_write(at - GP_CODEC_HEAD, FORM_STORED);
+		c->stats.stages_skipped++;
+		*len += GP_CODEC_HEAD;
+		return false;
 	}
-	*len = HEAD_BYTES + body;
+	gp_codec_head_write(begin, GP_CODEC_CODED);
+	gp_put_u32(begin + GP_CODEC_HEAD, (uint32_t)*len);
+	*len = STAGE_HEAD + packed;
+	return true;
+}
+
+static size_t encode_all(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
+{
+	uint8_t *at = out + GP_CODEC_HEAD * c->stages;
+	size_t len = gp_codec_tree_encode(&c->tree, pass, x, at);
+	bool in_out = true;
+	for (int i = 0; i < c->stages; i++) {
+		uint8_t *begin = (in_out ? c->scratch[0] : out) + GP_CODEC_HEAD * (c->stages - 1 - i);
+		const bool coded = encode_stage(c, i, at, &len, begin);
+		at = coded ? begin : at - GP_CODEC_HEAD;
+		in_out ^= coded;
+	}
+	if (!in_out)
+		memcpy(out, at, len);
+	return len;
+}
+
+enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
+				    size_t cap, size_t *len, struct gp_err *err)
+{
+	if (cap < c->bound)
+		GP_FAIL(err, GP_INTERNAL, "encoding needs room for %zu bytes and got %zu", c->bound, cap);
+	if (c->role == GP_CODEC_DECODES)
+		GP_FAIL(err, GP_INTERNAL, "this codec was opened to decode");
+	*len = 0;
+	if (c->n > 0) {
+		const struct gp_codec_pass p = within(c, pass);
+		*len = encode_all(c, &p, x, out);
+		c->stats.raw_fallbacks += c->tree.fell_back;
+	}
+	c->stats.encoded++;
+	return GP_OK;
 }
 
 enum gp_status gp_codec_encode(struct gp_codec *c, const float *x, uint64_t draw, uint8_t *out, size_t cap, size_t *len,
 			       struct gp_err *err)
 {
-	if (cap < c->bound)
-		GP_FAIL(err, GP_INTERNAL, "encoding needs room for %zu bytes and got %zu", c->bound, cap);
-	if (c->quantizer->info.lossless)
-		c->quantizer->encode(c->state, x, draw, out, len);
-	else
-		encode_lossy(c, x, draw, out, len);
-	c->stats.encoded++;
+	return gp_codec_encode_pass(c, &(struct gp_codec_pass){.draw = draw}, x, out, cap, len, err);
+}
+
+/* --- decode ----------------------------------------------------------------------------------------------------- */
+
+/* What stage `i` was given: a piece of `in`, or `room` filled. */
+static enum gp_status decode_stage(struct gp_codec *c, int i, struct gp_span *in, uint8_t *room, struct gp_err *err)
+{
+	struct gp_codec_byte_stage *s = &c->stage[i];
+	int form;
+	GP_TRY(gp_codec_head_read(*in, &form, err));
+	if (form == FORM_STORED) {
+		*in = (struct gp_span){in->data + GP_CODEC_HEAD, in->len - GP_CODEC_HEAD};
+		return GP_OK;
+	}
+	if (in->len < STAGE_HEAD)
+		GP_FAIL(err, GP_PROTO, "payload ends where the length before %s should be", s->ops->info.name);
+	const uint32_t len = gp_get_u32(in->data + GP_CODEC_HEAD);
+	if (len > s->most)
+		GP_FAIL(err, GP_PROTO, "payload was %u bytes before %s; at most %llu are possible", len,
+			s->ops->info.name, (unsigned long long)s->most);
+	GP_TRY(s->ops->expand(s->state, (struct gp_span){in->data + STAGE_HEAD, in->len - STAGE_HEAD}, room, len, err));
+	*in = (struct gp_span){room, len};
 	return GP_OK;
 }
 
-static enum gp_status decode_lossy(struct gp_codec *c, struct gp_span in, float *x, struct gp_err *err)
+static enum gp_status decode_all(struct gp_codec *c, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+				 struct gp_err *err)
 {
-	if (in.len < HEAD_BYTES)
-		GP_FAIL(err, GP_PROTO, "payload of %zu bytes is shorter than its head", in.len);
-	if (in.data[1] || in.data[2] || in.data[3] || in.data[0] > FORM_RAW)
-		GP_FAIL(err, GP_PROTO, "payload head %02x %02x %02x %02x is not known", in.data[0], in.data[1],
-			in.data[2], in.data[3]);
-	const struct gp_span body = {in.data + HEAD_BYTES, in.len - HEAD_BYTES};
-	if (in.data[0] == FORM_CODED)
-		return c->quantizer->decode(c->state, body, x, err);
-	if (body.len != 4 * c->n)
-		GP_FAIL(err, GP_PROTO, "payload in raw form has %zu bytes instead of %llu", in.len,
-			(unsigned long long)(HEAD_BYTES + 4 * c->n));
-	gp_get_f32s(x, body.data, c->n);
+	for (int i = c->stages - 1, next = 0; i >= 0; i--) {
+		GP_TRY(decode_stage(c, i, &in, c->scratch[next], err));
+		next ^= c->stages > 1 && in.data == c->scratch[next];
+	}
+	return gp_codec_tree_decode(c->two_trees ? &c->other : &c->tree, pass, in, x, err);
+}
+
+enum gp_status gp_codec_decode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+				    struct gp_err *err)
+{
+	if (c->role == GP_CODEC_ENCODES)
+		GP_FAIL(err, GP_INTERNAL, "this codec was opened to encode");
+	if (c->n > 0) {
+		const struct gp_codec_pass p = within(c, pass);
+		GP_TRY(decode_all(c, &p, in, x, err));
+	} else if (in.len > 0) {
+		GP_FAIL(err, GP_PROTO, "payload of a tensor without elements has %zu bytes", in.len);
+	}
+	c->stats.decoded++;
 	return GP_OK;
 }
 
 enum gp_status gp_codec_decode(struct gp_codec *c, struct gp_span in, float *x, struct gp_err *err)
 {
-	if (c->quantizer->info.lossless)
-		GP_TRY(c->quantizer->decode(c->state, in, x, err));
-	else
-		GP_TRY(decode_lossy(c, in, x, err));
-	c->stats.decoded++;
-	return GP_OK;
-}
-
-void gp_codec_get_stats(const struct gp_codec *c, struct gp_codec_stats *out)
-{
-	*out = c->stats;
+	return gp_codec_decode_pass(c, &(struct gp_codec_pass){0}, in, x, err);
 }

@@ -32,6 +32,11 @@ enum gp_status gp_histogram_new(struct gp_histogram **out, struct gp_err *err)
 	return GP_OK;
 }
 
+size_t gp_histogram_bytes(void)
+{
+	return sizeof(struct gp_histogram);
+}
+
 void gp_histogram_free(struct gp_histogram *h)
 {
 	gp_free(h);

@@ -14,6 +14,7 @@
 struct gp_histogram;
 
 enum gp_status gp_histogram_new(struct gp_histogram **out, struct gp_err *err);
+size_t gp_histogram_bytes(void); /* what one allocates */
 void gp_histogram_free(struct gp_histogram *h);
 /* value[i] = the element of x[0..n) with rank[i] in ascending order; x finite, rank[i] < n <= 2^32 - 1. */
 void gp_histogram_ranks(struct gp_histogram *h, const float *x, uint64_t n, const uint64_t *rank, int count,

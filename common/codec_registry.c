@@ -6,23 +6,31 @@
  */
 #include "common/codec_impl.h"
 
-static const struct gp_codec_ops *const codecs[] = {
-	&gp_codec_raw,       /* 1 */
-	&gp_codec_fp16,      /* 2 */
-	&gp_codec_bf16,      /* 3 */
-	&gp_codec_uniform,   /* 4 */
-	&gp_codec_sortquant, /* 5 */
-};
-enum { CODECS = sizeof codecs / sizeof codecs[0] };
+/* Alphabetical order does not matter; one line per codec keeps changes apart. */
+#define CODECS(X)                                                                                                      \
+	X(raw)       /* 1 */                                                                                           \
+	X(fp16)      /* 2 */                                                                                           \
+	X(bf16)      /* 3 */                                                                                           \
+	X(uniform)   /* 4 */                                                                                           \
+	X(sortquant) /* 5 */                                                                                           \
+	X(zstd)      /* 20 */                                                                                          \
+	X(ef)        /* 22 */
+
+#define DECLARE(name) extern const struct gp_codec_ops gp_codec_##name;
+CODECS(DECLARE)
+
+#define ROW(name) &gp_codec_##name,
+static const struct gp_codec_ops *const codecs[] = {CODECS(ROW)};
+enum { COUNT = sizeof codecs / sizeof codecs[0] };
 
 const struct gp_codec_ops *gp_codec_ops_at(int index)
 {
-	return index >= 0 && index < CODECS ? codecs[index] : NULL;
+	return index >= 0 && index < COUNT ? codecs[index] : NULL;
 }
 
 const struct gp_codec_ops *gp_codec_ops_by_id(uint16_t id)
 {
-	for (int i = 0; i < CODECS; i++)
+	for (int i = 0; i < COUNT; i++)
 		if (codecs[i]->id == id)
 			return codecs[i];
 	return NULL;
@@ -30,7 +38,7 @@ const struct gp_codec_ops *gp_codec_ops_by_id(uint16_t id)
 
 const struct gp_codec_ops *gp_codec_ops_by_name(const char *name)
 {
-	for (int i = 0; i < CODECS; i++)
+	for (int i = 0; i < COUNT; i++)
 		if (strcmp(codecs[i]->info.name, name) == 0)
 			return codecs[i];
 	return NULL;
@@ -40,4 +48,27 @@ const struct gp_codec_info *gp_codec_info(int index)
 {
 	const struct gp_codec_ops *ops = gp_codec_ops_at(index);
 	return ops ? &ops->info : NULL;
+}
+
+const char *gp_codec_kind_name(int index)
+{
+	static const char *const names[] = {[GP_CODEC_WRAPPER] = "wrapper",
+					    [GP_CODEC_TRANSFORM] = "transform",
+					    [GP_CODEC_QUANTIZER] = "quantizer",
+					    [GP_CODEC_BYTES] = "byte stage"};
+	const struct gp_codec_ops *ops = gp_codec_ops_at(index);
+	return ops ? names[ops->kind] : NULL;
+}
+
+const struct gp_codec_key *gp_codec_key_info(int index, int k)
+{
+	const struct gp_codec_ops *ops = gp_codec_ops_at(index);
+	return ops && k >= 0 && k < ops->keys ? &ops->key[k] : NULL;
+}
+
+const char *gp_codec_keys_text(int index, char *text, size_t size)
+{
+	const struct gp_codec_ops *ops = gp_codec_ops_at(index);
+	gp_require(ops);
+	return gp_codec_ops_keys_text(ops, text, size);
 }

@@ -44,6 +44,14 @@ struct gp_select {
 	uint32_t key[2][SAMPLE_MAX]; /* a sample, or the last few elements, being sorted */
 };
 
+uint64_t gp_select_bytes(uint64_t n)
+{
+	uint64_t sum = sizeof(struct gp_select) + gp_histogram_bytes();
+	for (int i = 0; i < 2 && n > SORT_MAX; i++)
+		sum += 4 * (n / (2u << i) + BLOCK + GP_SIFT_SLACK);
+	return sum;
+}
+
 enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, struct gp_select **out, struct gp_err *err)
 {
 	void *p;

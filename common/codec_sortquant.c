@@ -40,6 +40,19 @@ static uint64_t bound(const double *value, uint64_t n)
 	return gp_quant_bytes((int)value[KEY_BITS], (int)value[KEY_SPLIT], n);
 }
 
+static int unit(const double *value)
+{
+	return value[KEY_BITS] + value[KEY_SPLIT] == 16 ? 2 : 1;
+}
+
+/* codec_select.c keeps copies of elements. */
+static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+{
+	const uint64_t sampled = (uint64_t)value[KEY_SAMPLE];
+	const bool exact = sampled == 0 || sampled >= setup->n;
+	return sizeof(struct sortquant) + gp_select_bytes(exact ? setup->n : sampled) + (exact ? 0 : 4 * sampled);
+}
+
 static void close_sortquant(void *state)
 {
 	struct sortquant *q = state;
@@ -61,13 +74,15 @@ static enum gp_status allocate_scratch(struct sortquant *q, struct gp_err *err)
 	return GP_OK;
 }
 
-static enum gp_status open_sortquant(const double *value, uint64_t n, uint64_t seed, void **state, struct gp_err *err)
+static enum gp_status open_sortquant(const double *value, const struct gp_codec_setup *setup, void **state,
+				     struct gp_err *err)
 {
+	const uint64_t n = setup->n;
 	void *s;
 	GP_TRY(gp_alloc_array(&s, 1, sizeof(struct sortquant), err));
 	struct sortquant *q = s;
 	q->n = n;
-	q->seed = seed;
+	q->seed = setup->seed;
 	q->loops = gp_codec_loops_choose();
 	q->sampled = (uint64_t)value[KEY_SAMPLE] < n ? (uint64_t)value[KEY_SAMPLE] : 0;
 	q->table.bits = (int)value[KEY_BITS];
@@ -145,18 +160,20 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw)
 	return fits;
 }
 
-static bool encode(void *state, const float *x, uint64_t draw, uint8_t *out, size_t *len)
+static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	struct sortquant *q = state;
-	if (!(q->sampled ? sampled_table(q, x, draw) : exact_table(q, x)))
+	if (!(q->sampled ? sampled_table(q, x, pass->draw) : exact_table(q, x)))
 		return false;
 	gp_quant_write(q->loops, &q->table, x, q->n, out);
 	*len = gp_quant_bytes(q->table.bits, q->table.split, q->n);
 	return true;
 }
 
-static enum gp_status decode(void *state, struct gp_span in, float *x, struct gp_err *err)
+static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+			     struct gp_err *err)
 {
+	(void)pass;
 	struct sortquant *q = state;
 	return gp_quant_read(q->loops, &q->table, in, q->n, x, err);
 }
@@ -164,17 +181,19 @@ static enum gp_status decode(void *state, struct gp_span in, float *x, struct gp
 const struct gp_codec_ops gp_codec_sortquant = {
 	.id = 5,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "sortquant",
-		 .summary = "2^split partitions of equal population with 2^bits levels each",
-		 .keys = "bits=1..16 (6), split=0..8 (2), sample=0..1048576 (0)"},
+	.info = {.name = "sortquant", .summary = "2^split partitions of equal population with 2^bits levels each"},
 	.keys = 3,
-	.key = {[KEY_BITS] = {"bits", 1, 16, 6},
-		[KEY_SPLIT] = {"split", 0, 8, 2},
-		[KEY_SAMPLE] = {"sample", 0, 1 << 20, 0}},
+	.key = {[KEY_BITS] = {.name = "bits", .min = 1, .max = 16, .initial = 6, .help = "bits of a level"},
+		[KEY_SPLIT] = {.name = "split", .max = 8, .initial = 2, .help = "bits of a partition"},
+		[KEY_SAMPLE] = {.name = "sample",
+				.max = 1 << 20,
+				.help = "partitions from so many elements; 0: exact, from all"}},
 	.check = check,
 	.bound = bound,
 	.open = open_sortquant,
 	.close = close_sortquant,
 	.encode = encode,
 	.decode = decode,
+	.unit = unit,
+	.memory = memory,
 };

@@ -3,12 +3,11 @@
  * Codec specs: "name:key=value,...+name:..." to struct gp_codec_spec and its
  * canonical text. Runs on text from a peer: bounded, no allocation, and error
  * texts only quote characters that passed the alphabet check. Does not know
- * any codec: ranges and rules come from the table in codec_registry.c.
+ * any codec: ranges and rules come from the table in codec_registry.c, the
+ * order of stages from codec_order.c.
  * Grammar: CODECS.md. Test: tests/unit/test_codec_spec.c; fuzz: tests/fuzz/fuzz_codec_spec.c
  */
 #include "common/codec_impl.h"
-
-#include <stdarg.h>
 
 #define NAME_MAX_CHARS 24
 
@@ -67,23 +66,14 @@ static void keep_nearer(const char *wanted, const char *word, const char **neare
 	}
 }
 
-__attribute__((format(printf, 3, 4))) static void append(char *text, size_t size, const char *fmt, ...)
-{
-	size_t used = strlen(text);
-	va_list ap;
-	va_start(ap, fmt);
-	vsnprintf(text + used, size - used, fmt, ap);
-	va_end(ap);
-}
-
 static enum gp_status unknown_codec(int stage, const char *name, struct gp_err *err)
 {
-	char known[160] = "";
+	char known[240] = "";
 	const char *nearest = NULL;
 	size_t distance = SIZE_MAX;
 	for (int i = 0; gp_codec_ops_at(i); i++) {
 		const char *word = gp_codec_ops_at(i)->info.name;
-		append(known, sizeof known, "%s%s", i ? ", " : "", word);
+		gp_codec_append(known, sizeof known, "%s%s", i ? ", " : "", word);
 		keep_nearer(name, word, &nearest, &distance);
 	}
 	if (nearest)
@@ -94,6 +84,7 @@ static enum gp_status unknown_codec(int stage, const char *name, struct gp_err *
 
 static enum gp_status unknown_key(int stage, const struct gp_codec_ops *ops, const char *name, struct gp_err *err)
 {
+	char keys[160];
 	const char *codec = ops->info.name, *nearest = NULL;
 	size_t distance = SIZE_MAX;
 	for (int i = 0; i < ops->keys; i++)
@@ -101,25 +92,11 @@ static enum gp_status unknown_key(int stage, const struct gp_codec_ops *ops, con
 	if (!ops->keys)
 		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): key \"%s\" is not known; it takes no keys", stage, codec,
 			name);
+	gp_codec_ops_keys_text(ops, keys, sizeof keys);
 	if (nearest)
 		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): no key \"%s\"; did you mean \"%s\"? (keys: %s)", stage,
-			codec, name, nearest, ops->info.keys);
-	GP_FAIL(err, GP_USAGE, "codec stage %d (%s): no key \"%s\" (keys: %s)", stage, codec, name, ops->info.keys);
-}
-
-/* Decimal digits only, at most nine of them. */
-static bool parse_count(struct piece p, double *out)
-{
-	if (p.len == 0 || p.len > 9)
-		return false;
-	double v = 0;
-	for (size_t i = 0; i < p.len; i++) {
-		if (p.at[i] < '0' || p.at[i] > '9')
-			return false;
-		v = v * 10 + (p.at[i] - '0');
-	}
-	*out = v;
-	return true;
+			codec, name, nearest, keys);
+	GP_FAIL(err, GP_USAGE, "codec stage %d (%s): no key \"%s\" (keys: %s)", stage, codec, name, keys);
 }
 
 static int find_key(const struct gp_codec_ops *ops, const char *name)
@@ -147,10 +124,10 @@ static enum gp_status parse_key(int stage, const struct gp_codec_ops *ops, struc
 		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): key \"%s\" is given twice", stage, codec, name);
 	const struct gp_codec_key *k = &ops->key[index];
 	double v;
-	if (!parse_count(rest, &v) || v < k->min || v > k->max)
-		GP_FAIL(err, GP_USAGE,
-			"codec stage %d (%s): %s=%.*s is not allowed; %s is a whole number in %.0f..%.0f", stage, codec,
-			name, (int)rest.len, rest.at, name, k->min, k->max);
+	char allowed[96];
+	if (!gp_codec_key_parse(k, rest.at, rest.len, &v))
+		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): %s=%.*s is not allowed; %s is %s", stage, codec, name,
+			(int)rest.len, rest.at, name, gp_codec_key_allowed(k, allowed, sizeof allowed));
 	*seen |= 1u << index;
 	value[index] = v;
 	return GP_OK;
@@ -177,30 +154,15 @@ static enum gp_status parse_stage(int number, struct piece text, struct gp_codec
 	return GP_OK;
 }
 
-/* transform* quantizer byte-stage*: kinds may not go back, and there is one quantizer at most. */
-static enum gp_status check_order(const struct gp_codec_spec *spec, struct gp_err *err)
-{
-	for (int i = 1; i < spec->stages; i++) {
-		const struct gp_codec_ops *before = gp_codec_ops_by_id(spec->stage[i - 1].id);
-		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[i].id);
-		if (ops->kind < before->kind || (ops->kind == before->kind && ops->kind == GP_CODEC_QUANTIZER))
-			GP_FAIL(err, GP_USAGE,
-				"codec stage %d (%s) cannot follow %s: a chain has one quantizer, and only byte stages "
-				"after it",
-				i + 1, ops->info.name, before->info.name);
-	}
-	return GP_OK;
-}
-
 static enum gp_status write_canonical(struct gp_codec_spec *spec, struct gp_err *err)
 {
-	char text[2 * GP_CODEC_SPEC_MAX] = "";
+	char text[2 * GP_CODEC_SPEC_MAX] = "", value[GP_CODEC_KEY_TEXT];
 	for (int i = 0; i < spec->stages; i++) {
 		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[i].id);
-		append(text, sizeof text, "%s%s", i ? "+" : "", ops->info.name);
+		gp_codec_append(text, sizeof text, "%s%s", i ? "+" : "", ops->info.name);
 		for (int k = 0; k < ops->keys; k++)
-			append(text, sizeof text, "%c%s=%.0f", k ? ',' : ':', ops->key[k].name,
-			       spec->stage[i].value[k]);
+			gp_codec_append(text, sizeof text, "%c%s=%s", k ? ',' : ':', ops->key[k].name,
+					gp_codec_key_print(&ops->key[k], spec->stage[i].value[k], value));
 	}
 	if (strlen(text) >= sizeof spec->text)
 		GP_FAIL(err, GP_USAGE, "codec spec is longer than %d characters when written out",
@@ -235,7 +197,7 @@ enum gp_status gp_codec_spec_parse(const char *text, struct gp_codec_spec *out, 
 		GP_TRY(parse_stage(spec.stages + 1, stage, &spec.stage[spec.stages], err));
 		spec.stages++;
 	}
-	GP_TRY(check_order(&spec, err));
+	GP_TRY(gp_codec_order_check(&spec, err));
 	GP_TRY(write_canonical(&spec, err));
 	*out = spec;
 	return GP_OK;

@@ -16,22 +16,27 @@ static uint64_t bound(const double *value, uint64_t n)
 	return gp_quant_bytes((int)value[0], 0, n);
 }
 
-static enum gp_status open_uniform(const double *value, uint64_t n, uint64_t seed, void **state, struct gp_err *err)
+static enum gp_status open_uniform(const double *value, const struct gp_codec_setup *setup, void **state,
+				   struct gp_err *err)
 {
-	(void)seed;
 	void *s;
 	GP_TRY(gp_alloc_array(&s, 1, sizeof(struct uniform), err));
 	struct uniform *u = s;
-	u->n = n;
+	u->n = setup->n;
 	u->loops = gp_codec_loops_choose();
 	u->table.bits = (int)value[0];
 	*state = u;
 	return GP_OK;
 }
 
-static bool encode(void *state, const float *x, uint64_t draw, uint8_t *out, size_t *len)
+static int unit(const double *value)
 {
-	(void)draw;
+	return value[0] == 16 ? 2 : 1;
+}
+
+static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
+{
+	(void)pass;
 	struct uniform *u = state;
 	float min, max;
 	if (!u->loops->range(x, u->n, &min, &max) || !gp_quant_set(&u->table, 0, min, max))
@@ -41,8 +46,10 @@ static bool encode(void *state, const float *x, uint64_t draw, uint8_t *out, siz
 	return true;
 }
 
-static enum gp_status decode(void *state, struct gp_span in, float *x, struct gp_err *err)
+static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+			     struct gp_err *err)
 {
+	(void)pass;
 	struct uniform *u = state;
 	return gp_quant_read(u->loops, &u->table, in, u->n, x, err);
 }
@@ -50,14 +57,13 @@ static enum gp_status decode(void *state, struct gp_span in, float *x, struct gp
 const struct gp_codec_ops gp_codec_uniform = {
 	.id = 4,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "uniform",
-		 .summary = "2^bits evenly spaced levels between the tensor's min and max",
-		 .keys = "bits=1..16 (8)"},
+	.info = {.name = "uniform", .summary = "2^bits evenly spaced levels between the tensor's min and max"},
 	.keys = 1,
-	.key = {{"bits", 1, 16, 8}},
+	.key = {{.name = "bits", .min = 1, .max = 16, .initial = 8, .help = "bits of a code"}},
 	.bound = bound,
 	.open = open_uniform,
 	.close = gp_free,
 	.encode = encode,
 	.decode = decode,
+	.unit = unit,
 };

@@ -9,14 +9,22 @@
 
 #include "common/log.h"
 
+static struct gp_codec_pass pass_of(const struct gp_transfer *t)
+{
+	return (struct gp_codec_pass){
+		.draw = t->draw, .chunk = t->frame.head.chunk, .eval = t->frame.head.flags & GP_FRAME_FLAG_EVAL};
+}
+
 static void run_encode(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
 	struct gp_frame *f = &t->frame;
 	size_t len = 0;
 	struct gp_codec_stats before, after;
+	const struct gp_codec_pass pass = pass_of(t);
 	gp_codec_get_stats(t->direction->codec, &before);
-	task->status = gp_codec_encode(t->direction->codec, t->tensor, t->draw, f->payload, f->cap, &len, &task->err);
+	task->status =
+		gp_codec_encode_pass(t->direction->codec, &pass, t->tensor, f->payload, f->cap, &len, &task->err);
 	if (task->status != GP_OK)
 		return;
 	gp_codec_get_stats(t->direction->codec, &after);
@@ -29,10 +37,11 @@ static void run_decode(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
 	struct gp_frame *f = &t->frame;
+	const struct gp_codec_pass pass = pass_of(t);
+	const struct gp_span payload = {f->payload, f->head.payload_len};
 	task->status = gp_frame_verify(f, &task->err);
 	if (task->status == GP_OK)
-		task->status = gp_codec_decode(t->direction->codec, (struct gp_span){f->payload, f->head.payload_len},
-					       t->tensor, &task->err);
+		task->status = gp_codec_decode_pass(t->direction->codec, &pass, payload, t->tensor, &task->err);
 	if (task->status != GP_OK)
 		gp_err_prefix(&task->err, "%s of chunk %u", gp_frame_type_name(t->direction->type), f->head.chunk);
 }
@@ -74,14 +83,33 @@ static enum gp_status check_frame_bytes(uint64_t bytes, struct gp_err *err)
 	return GP_OK;
 }
 
-enum gp_status gp_direction_estimate(const struct gp_codec_spec *spec, const struct gp_shape *shape, int slots,
-				     uint64_t *bytes, struct gp_err *err)
+/* Directions draw apart. */
+#define DIRECTION_SEED UINT64_C(0xd1342543de82ef95)
+
+static struct gp_codec_options codec_options(enum gp_frame_type type, const struct gp_directions *all)
 {
-	uint64_t bound;
+	const bool up = type == GP_FRAME_ACT_UP || type == GP_FRAME_GRAD_UP;
+	const bool act = type == GP_FRAME_ACT_UP || type == GP_FRAME_ACT_DOWN;
+	return (struct gp_codec_options){
+		.seed = all->seed + (uint64_t)type * DIRECTION_SEED,
+		.role = up == all->client ? GP_CODEC_ENCODES : GP_CODEC_DECODES,
+		.chunks = all->chunks,
+		.has_gradient = act && all->train,
+	};
+}
+
+enum gp_status gp_direction_estimate(enum gp_frame_type type, const struct gp_codec_spec *spec,
+				     const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
+				     struct gp_err *err)
+{
+	const struct gp_codec_options options = codec_options(type, all);
+	uint64_t bound, frames, codec;
 	GP_TRY(gp_codec_bound_for(spec, shape, &bound, err));
 	GP_TRY(check_frame_bytes(bound, err));
-	if (!gp_mul_ok(bound, (uint64_t)slots, bytes))
-		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks overflow", slots);
+	GP_TRY(gp_codec_memory_for(spec, shape, &options, &codec, err));
+	if (!gp_mul_ok(bound, (uint64_t)all->slots, &frames) || !gp_add_ok(frames, codec, bytes))
+		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks, and what %s remembers of them, overflow",
+			all->slots, spec->text);
 	return GP_OK;
 }
 
@@ -108,17 +136,22 @@ static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, s
 }
 
 enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type, const struct gp_codec_spec *spec,
-				 const struct gp_shape *shape, uint64_t seed, int slots, struct gp_worker *worker,
-				 void *arg, struct gp_err *err)
+				 const struct gp_shape *shape, const struct gp_directions *all,
+				 const struct gp_direction *activation, struct gp_worker *worker, void *arg,
+				 struct gp_err *err)
 {
+	struct gp_codec_options options = codec_options(type, all);
+	options.activation = activation ? activation->codec : NULL;
 	memset(d, 0, sizeof *d);
 	d->type = type;
 	d->tensor_bytes = gp_shape_elements(shape) * sizeof(float);
 	d->codec_id = spec->stages > 0 ? spec->stage[0].id : 0;
 	gp_lane_init(&d->lane, worker);
-	enum gp_status status = gp_codec_new(spec, shape, seed, &d->codec, err);
+	enum gp_status status = gp_codec_memory_for(spec, shape, &options, &d->codec_bytes, err);
 	if (status == GP_OK)
-		status = init_slots(d, slots, arg, err);
+		status = gp_codec_open(spec, shape, &options, &d->codec, err);
+	if (status == GP_OK)
+		status = init_slots(d, all->slots, arg, err);
 	if (status != GP_OK)
 		gp_direction_deinit(d);
 	return status;

@@ -37,7 +37,7 @@ struct gp_transfer {
 
 struct gp_direction {
 	enum gp_frame_type type;
-	uint64_t tensor_bytes;
+	uint64_t tensor_bytes, codec_bytes; /* of a tensor; memory of the codec */
 	struct gp_codec *codec;
 	uint16_t codec_id;
 	struct gp_lane lane;
@@ -47,15 +47,27 @@ struct gp_direction {
 	struct gp_kind_account *account; /* (optional) gets encode, decode and wait times */
 };
 
-/* `shape`: a chunk with batch. `arg` is handed to every transfer. */
+/* What the directions of a session share. */
+struct gp_directions {
+	uint64_t seed;
+	int slots;
+	uint32_t chunks; /* of a step */
+	bool train;      /* gradients come back */
+	bool client;     /* this end: a client encodes what goes up and decodes what comes down */
+};
+
+/* `shape`: a chunk with batch. `activation`: for a gradient, the direction of its activation at the same cut, which
+ * outlives this one; else NULL. `arg` is handed to every transfer. */
 enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type, const struct gp_codec_spec *spec,
-				 const struct gp_shape *shape, uint64_t seed, int slots, struct gp_worker *worker,
-				 void *arg, struct gp_err *err);
+				 const struct gp_shape *shape, const struct gp_directions *all,
+				 const struct gp_direction *activation, struct gp_worker *worker, void *arg,
+				 struct gp_err *err);
 /* No task may be pending. Safe on a zeroed struct. */
 void gp_direction_deinit(struct gp_direction *d);
-/* Bytes that gp_direction_init will allocate for frames. */
-enum gp_status gp_direction_estimate(const struct gp_codec_spec *spec, const struct gp_shape *shape, int slots,
-				     uint64_t *bytes, struct gp_err *err);
+/* Bytes that gp_direction_init will allocate for frames and for the codec. */
+enum gp_status gp_direction_estimate(enum gp_frame_type type, const struct gp_codec_spec *spec,
+				     const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
+				     struct gp_err *err);
 
 /* Encodes `tensor` (untouched until done) into the slot's frame; head.step, chunk, session, flags from `head`. */
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, float *tensor, uint64_t draw,

@@ -337,19 +337,31 @@ static uint64_t squares_bytes(const struct gp_body_spec *spec)
 	return needed ? (uint64_t)spec->graph->params * sizeof(double) : 0;
 }
 
+static const enum gp_frame_type direction_types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
+							       GP_FRAME_GRAD_DOWN};
+
+static struct gp_directions directions(const struct gp_body_spec *spec)
+{
+	return (struct gp_directions){.seed = spec->seed,
+				      .slots = spec->window,
+				      .chunks = (uint32_t)spec->chunks,
+				      .train = !spec->eval_only};
+}
+
 enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec *spec, uint64_t *bytes,
 				struct gp_err *err)
 {
 	struct gp_plan_spec ps = plan_spec(spec);
 	struct gp_plan_memory memory;
 	GP_TRY(dev->ops->plan_estimate(dev, &ps, &memory, err));
+	const struct gp_directions all = directions(spec);
 	uint64_t sum = memory.total;
 	for (int d = 0; d < DIRECTIONS; d++) {
 		if (!direction_used(spec, d))
 			continue;
 		uint64_t frames;
 		struct gp_shape shape = direction_shape(spec, d);
-		GP_TRY(gp_direction_estimate(&spec->codec[d], &shape, spec->window, &frames, err));
+		GP_TRY(gp_direction_estimate(direction_types[d], &spec->codec[d], &shape, &all, &frames, err));
 		if (!gp_add_ok(sum, frames, &sum))
 			GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	}
@@ -377,15 +389,18 @@ static void build_done(struct gp_task *task)
 
 static enum gp_status init_directions(struct gp_body *b, struct gp_worker *codec, struct gp_err *err)
 {
-	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-							     GP_FRAME_GRAD_DOWN};
+	/* A gradient passes the cut of the activation that it belongs to, the other way. */
+	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
+	const enum gp_frame_type *types = direction_types;
+	const struct gp_directions all = directions(&b->spec);
 	struct gp_account *account = gp_channel_account_mut(b->ch);
 	for (int d = 0; d < DIRECTIONS; d++) {
 		if (!direction_used(&b->spec, d))
 			continue;
 		struct gp_shape shape = direction_shape(&b->spec, d);
-		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, b->spec.seed, b->spec.window,
-					 codec, b, err));
+		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &b->dir[activation_of[d]];
+		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, &all, activation, codec, b,
+					 err));
 		bool received = d == ACT_UP || d == GRAD_UP;
 		b->dir[d].account = received ? &account->received.kind[types[d]] : &account->sent.kind[types[d]];
 	}

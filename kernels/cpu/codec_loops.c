@@ -49,3 +49,11 @@ const struct gp_codec_loops *gp_codec_loops_choose(void)
 			loops = known[i];
 	return loops;
 }
+
+enum gp_simd gp_simd_choose(void)
+{
+	const struct gp_codec_loops *loops = gp_codec_loops_choose();
+	return loops == &gp_codec_loops_avx512 ? GP_SIMD_AVX512
+	       : loops == &gp_codec_loops_avx2 ? GP_SIMD_AVX2
+					       : GP_SIMD_PORTABLE;
+}

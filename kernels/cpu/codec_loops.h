@@ -65,6 +65,10 @@ extern const struct gp_codec_loops gp_codec_loops_portable, gp_codec_loops_avx2,
 
 /* The best for this processor; GP_SIMD=portable|avx2|avx512 in the environment asks for a lesser one. */
 const struct gp_codec_loops *gp_codec_loops_choose(void);
+/* The same choice for loops that have files of their own: instruction sets that this processor has, down from the best
+ * or from what GP_SIMD asks for. AVX2 comes with FMA, F16C and BMI2; AVX-512 with F, BW, DQ and VL. */
+enum gp_simd { GP_SIMD_PORTABLE, GP_SIMD_AVX2, GP_SIMD_AVX512 };
+enum gp_simd gp_simd_choose(void);
 /* By name; NULL when unknown or when this processor cannot run it. */
 const struct gp_codec_loops *gp_codec_loops_named(const char *name);
 

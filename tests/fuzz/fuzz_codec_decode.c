@@ -20,10 +20,12 @@ static bool choose_spec(const uint8_t *data, struct gp_codec_spec *spec)
 	int codecs = 0;
 	while (gp_codec_info(codecs))
 		codecs++;
+	char keys[256];
 	const struct gp_codec_info *info = gp_codec_info(data[0] % codecs);
-	if (strstr(info->keys, "split="))
+	gp_codec_keys_text(data[0] % codecs, keys, sizeof keys);
+	if (strstr(keys, "split="))
 		snprintf(text, sizeof text, "%s:bits=%d,split=%d", info->name, 1 + data[1] % 16, data[2] % 9);
-	else if (strstr(info->keys, "bits="))
+	else if (strstr(keys, "bits="))
 		snprintf(text, sizeof text, "%s:bits=%d", info->name, 1 + data[1] % 16);
 	else
 		snprintf(text, sizeof text, "%s", info->name);

@@ -74,7 +74,7 @@ static void errors_name_the_nearest_known_word(void **state)
 	assert_refused("sortqant", "did you mean \"sortquant\"");
 	assert_refused("unifrom:bits=8", "did you mean \"uniform\"");
 	assert_refused("sortquant:bit=6", "did you mean \"bits\"");
-	assert_refused("zzz", "known: raw, fp16, bf16, uniform, sortquant");
+	assert_refused("zzz", "known: raw, fp16, bf16, uniform, sortquant, ");
 	assert_refused("raw:level=1", "takes no keys");
 	assert_refused("uniform:levels=7", "keys: bits=1..16 (8)");
 }
@@ -96,11 +96,25 @@ static void malformed_texts_are_refused(void **state)
 	assert_refused("averyveryveryverylongcodecname", "does not begin with a codec's name");
 }
 
-static void a_chain_has_one_quantizer(void **state)
+static void senseless_chains_are_refused_with_the_reason(void **state)
 {
 	(void)state;
-	assert_refused("uniform+raw", "stage 2 (raw) cannot follow uniform");
-	assert_refused("raw+raw+raw+raw+raw+raw+raw", "more than 6 stages");
+	assert_refused("uniform+raw", "stage 2 (raw) cannot follow uniform: a chain has one quantizer");
+	assert_refused("zstd+uniform", "stage 2 (uniform) cannot follow zstd: it needs a tensor");
+	assert_refused("uniform+ef",
+		       "stage 2 (ef) cannot follow uniform: it remembers whole tensors, so it comes first");
+	assert_refused("ef+ef+uniform", "one memory already follows");
+	assert_refused("uniform+zstd+zstd", "do not compress again");
+	assert_refused("ef+zstd", "stage 1 (ef) needs a lossy stage after it");
+	assert_refused("raw+raw+raw+raw+raw+raw+raw+raw+raw", "more than 8 stages");
+}
+
+static void a_missing_quantizer_is_raw(void **state)
+{
+	(void)state;
+	assert_canonical("zstd", "raw+zstd:level=1");
+	assert_canonical("zstd:level=7", "raw+zstd:level=7");
+	assert_canonical("ef+uniform+zstd", "ef+uniform:bits=8+zstd:level=1");
 }
 
 static void long_texts_are_refused_without_being_read(void **state)
@@ -113,7 +127,7 @@ static void long_texts_are_refused_without_being_read(void **state)
 	for (size_t i = 0; i + 4 < 255; i += 4)
 		memcpy(text + i, "raw+", 4);
 	text[251] = '\0';
-	assert_refused(text, "more than 6 stages");
+	assert_refused(text, "more than 8 stages");
 }
 
 static void wire_ids_are_pinned(void **state)
@@ -122,7 +136,9 @@ static void wire_ids_are_pinned(void **state)
 	static const struct {
 		const char *name;
 		int id;
-	} pinned[] = {{"raw", 1}, {"fp16", 2}, {"bf16", 3}, {"uniform", 4}, {"sortquant", 5}};
+	} pinned[] = {
+		{"raw", 1}, {"fp16", 2}, {"bf16", 3}, {"uniform", 4}, {"sortquant", 5}, {"zstd", 20}, {"ef", 22},
+	};
 	const int count = sizeof pinned / sizeof pinned[0];
 	for (int i = 0; i < count; i++) {
 		assert_int_equal(gp_codec_ops_by_name(pinned[i].name)->id, pinned[i].id);
@@ -134,29 +150,76 @@ static void wire_ids_are_pinned(void **state)
 	assert_null(gp_codec_ops_by_id(0));
 }
 
-/* info.keys is prose for people; it must say what the parser enforces. */
-static void described_keys_are_those_parsed(void **state)
+static void keys_are_described_for_people(void **state)
 {
 	(void)state;
-	for (int i = 0; gp_codec_ops_at(i); i++) {
+	char text[256];
+	for (int i = 0; gp_codec_info(i); i++) {
 		const struct gp_codec_ops *ops = gp_codec_ops_at(i);
-		char text[256] = "";
-		for (int k = 0; k < ops->keys; k++)
-			snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s=%.0f..%.0f (%.0f)",
-				 k ? ", " : "", ops->key[k].name, ops->key[k].min, ops->key[k].max,
-				 ops->key[k].initial);
-		assert_string_equal(ops->info.keys, text);
+		assert_non_null(gp_codec_kind_name(i));
+		assert_null(gp_codec_key_info(i, ops->keys));
+		for (int k = 0; k < ops->keys; k++) {
+			const struct gp_codec_key *key = gp_codec_key_info(i, k);
+			assert_ptr_equal(key, &ops->key[k]);
+			assert_non_null(key->help);
+			assert_true(key->initial >= key->min && key->initial <= key->max);
+		}
+		if (strcmp(ops->info.name, "sortquant") == 0)
+			assert_non_null(strstr(gp_codec_keys_text(i, text, sizeof text),
+					       "bits=1..16 (6), split=0..8 (2), sample=0..1048576 (0)"));
 	}
+	assert_null(gp_codec_kind_name(-1));
+	assert_null(gp_codec_key_info(-1, 0));
 }
 
-static void only_raw_is_lossless(void **state)
+static void assert_number(const struct gp_codec_key *key, const char *text, double expected, const char *printed)
+{
+	double v = -1;
+	char out[GP_CODEC_KEY_TEXT];
+	assert_true(gp_codec_key_parse(key, text, strlen(text), &v));
+	assert_true(v == expected);
+	assert_string_equal(gp_codec_key_print(key, v, out), printed);
+	double again = -1;
+	assert_true(gp_codec_key_parse(key, out, strlen(out), &again));
+	assert_true(again == v);
+}
+
+static void fractions_and_words_print_as_what_parses_to_them(void **state)
+{
+	(void)state;
+	static const char *const words[] = {"e5m2", "e4m3"};
+	const struct gp_codec_key ratio = {.name = "ratio", .min = 0.0001, .max = 1, .decimals = 4};
+	const struct gp_codec_key format = {.name = "format", .max = 1, .words = words};
+	const char *const bad[] = {"",   ".",    ".5",  "0.",   "0.00001", "1.1", "0",
+				   "-1", "1e-1", "0x1", "0..1", "0.1.",    "0.1 "};
+	char text[96];
+	double v;
+	assert_number(&ratio, "0.1", 0.1, "0.1");
+	assert_number(&ratio, "0.1000", 0.1, "0.1");
+	assert_number(&ratio, "00.25", 0.25, "0.25");
+	assert_number(&ratio, "1", 1, "1");
+	assert_number(&ratio, "0.0001", 0.0001, "0.0001");
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++)
+		assert_false(gp_codec_key_parse(&ratio, bad[i], strlen(bad[i]), &v));
+	assert_string_equal(gp_codec_key_allowed(&ratio, text, sizeof text),
+			    "a number in 0.0001..1 with up to 4 decimals");
+	assert_number(&format, "e4m3", 1, "e4m3");
+	assert_false(gp_codec_key_parse(&format, "e4m", 3, &v));
+	assert_string_equal(gp_codec_key_allowed(&format, text, sizeof text), "one of e5m2|e4m3");
+}
+
+static void a_chain_is_lossless_when_every_stage_is(void **state)
 {
 	(void)state;
 	struct gp_codec_spec spec;
 	struct gp_err err = {0};
-	for (int i = 0; gp_codec_info(i); i++) {
-		assert_int_equal(gp_codec_spec_parse(gp_codec_info(i)->name, &spec, &err), GP_OK);
-		assert_int_equal(gp_codec_spec_lossless(&spec), strcmp(gp_codec_info(i)->name, "raw") == 0);
+	static const struct {
+		const char *text;
+		bool lossless;
+	} cases[] = {{"raw", true}, {"raw+zstd", true}, {"zstd", true}, {"uniform", false}, {"fp16+zstd", false}};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		assert_int_equal(gp_codec_spec_parse(cases[i].text, &spec, &err), GP_OK);
+		assert_int_equal(gp_codec_spec_lossless(&spec), cases[i].lossless);
 	}
 }
 
@@ -168,11 +231,13 @@ int main(void)
 		cmocka_unit_test(errors_name_stage_key_and_allowed_range),
 		cmocka_unit_test(errors_name_the_nearest_known_word),
 		cmocka_unit_test(malformed_texts_are_refused),
-		cmocka_unit_test(a_chain_has_one_quantizer),
+		cmocka_unit_test(senseless_chains_are_refused_with_the_reason),
+		cmocka_unit_test(a_missing_quantizer_is_raw),
 		cmocka_unit_test(long_texts_are_refused_without_being_read),
 		cmocka_unit_test(wire_ids_are_pinned),
-		cmocka_unit_test(described_keys_are_those_parsed),
-		cmocka_unit_test(only_raw_is_lossless),
+		cmocka_unit_test(keys_are_described_for_people),
+		cmocka_unit_test(fractions_and_words_print_as_what_parses_to_them),
+		cmocka_unit_test(a_chain_is_lossless_when_every_stage_is),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,8 +39,12 @@ static void fixture_init(struct fixture *f, const char *codec)
 	assert_int_equal(gp_codec_spec_parse(codec, &spec, &err), GP_OK);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	assert_int_equal(gp_worker_new(&f->loop, "codec", 2, &f->worker, &err), GP_OK);
-	assert_int_equal(gp_direction_init(&f->out, GP_FRAME_ACT_UP, &spec, &shape, 1, 2, f->worker, f, &err), GP_OK);
-	assert_int_equal(gp_direction_init(&f->in, GP_FRAME_ACT_UP, &spec, &shape, 1, 2, f->worker, f, &err), GP_OK);
+	struct gp_directions all = {.seed = 1, .slots = 2, .chunks = 2, .train = true, .client = true};
+	assert_int_equal(gp_direction_init(&f->out, GP_FRAME_ACT_UP, &spec, &shape, &all, NULL, f->worker, f, &err),
+			 GP_OK);
+	all.client = false;
+	assert_int_equal(gp_direction_init(&f->in, GP_FRAME_ACT_UP, &spec, &shape, &all, NULL, f->worker, f, &err),
+			 GP_OK);
 	f->out.account = &f->account;
 }
 

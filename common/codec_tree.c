@@ -1,0 +1,368 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Wrappers, transforms and the quantizer of a chain, laid out and driven as a
+ * tree. See codec_tree.h. Layout of the bytes: CODECS.md, "Payload".
+ * Test: tests/unit/test_codec_tree.c; fuzz: tests/fuzz/fuzz_codec_decode.c
+ */
+#include "common/codec_tree.h"
+
+/* --- plan ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+	return gp_add_ok(a, b, &sum) ? sum : UINT64_MAX;
+}
+
+struct gp_codec_setup gp_codec_setup_for(const struct gp_codec_options *options, int index, bool learns)
+{
+	const bool encodes = options->role != GP_CODEC_DECODES;
+	return (struct gp_codec_setup){
+		.seed = options->seed +
+			(uint64_t)index * UINT64_C(0x9e3779b97f4a7c15), /* the first stage's: as given */
+		.chunks = options->chunks ? options->chunks : 1,
+		.encodes = encodes,
+		.decodes = options->role != GP_CODEC_ENCODES || (encodes && learns && index > 0),
+	};
+}
+
+static uint64_t mask_bytes(const struct gp_codec_node *node, const struct gp_codec_setup *setup)
+{
+	return (uint64_t)setup->chunks * ((node->n + 63) / 64 + 1) * 8;
+}
+
+/* Masks belong to the first stage, or the one behind a wrapper: its tensor is the activation. */
+static bool masks_activation(const struct gp_codec_node *node)
+{
+	return node->stage == 0 || (node->stage == 1 && node[-1].ops->kind == GP_CODEC_WRAPPER);
+}
+
+static bool carries_mask(const struct gp_codec_node *node, const struct gp_codec_options *options)
+{
+	return node->ops->masks && options->has_gradient && masks_activation(node);
+}
+
+static struct gp_codec_setup setup_of(const struct gp_codec_tree *t, const struct gp_codec_node *node,
+				      const struct gp_codec_options *options)
+{
+	struct gp_codec_setup setup = gp_codec_setup_for(options, (int)(node - t->node), t->learns);
+	setup.shape = node->shape;
+	setup.n = node->n;
+	return setup;
+}
+
+static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_spec *spec, int stage,
+				const struct gp_shape *shape, const struct gp_codec_options *options,
+				struct gp_codec_node **out, struct gp_err *err);
+
+static enum gp_status plan_parts(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_spec *spec,
+				 int stage, const struct gp_codec_options *options, struct gp_err *err)
+{
+	struct gp_codec_parts parts = {0};
+	if (node->ops->shapes(node->value, &node->shape, &parts, err) != GP_OK)
+		return gp_err_prefix(err, "codec stage %d (%s)", stage + 1, node->ops->info.name);
+	gp_require(parts.count >= 1 && parts.count <= GP_CODEC_MAX_PARTS);
+	node->parts = parts.count;
+	node->side_bound = parts.side_bound;
+	node->bound = GP_CODEC_LENGTH + parts.side_bound + GP_CODEC_LENGTH * (uint64_t)(parts.count - 1);
+	for (int i = 0; i < parts.count; i++) {
+		GP_TRY(plan_node(t, spec, stage + 1, &parts.shape[i], options, &node->part[i], err));
+		node->bound = add(node->bound, node->part[i]->bound);
+		t->memory = add(t->memory, 4 * node->part[i]->n + 64);
+	}
+	return GP_OK;
+}
+
+/* Lengths inside a payload have 32 bits. */
+static enum gp_status check_bound(const struct gp_codec_node *node, int stage, struct gp_err *err)
+{
+	if (node->parts && node->bound > UINT32_MAX)
+		GP_FAIL(err, GP_INVALID, "codec stage %d (%s): a tensor of %llu elements is too large for it",
+			stage + 1, node->ops->info.name, (unsigned long long)node->n);
+	return GP_OK;
+}
+
+static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_spec *spec, int stage,
+				const struct gp_shape *shape, const struct gp_codec_options *options,
+				struct gp_codec_node **out, struct gp_err *err)
+{
+	if (t->nodes == GP_CODEC_MAX_NODES)
+		GP_FAIL(err, GP_INVALID, "codec stage %d: the stages before it give more than %d tensors", stage + 1,
+			GP_CODEC_MAX_NODES / 2);
+	struct gp_codec_node *node = &t->node[t->nodes++];
+	node->ops = gp_codec_ops_by_id(spec->stage[stage].id);
+	node->value = spec->stage[stage].value;
+	node->stage = stage;
+	node->shape = *shape;
+	GP_TRY(gp_shape_count(shape, GP_CODEC_MAX_ELEMENTS, &node->n, err));
+	t->learns |= node->ops->learn != NULL;
+	if (node->ops->kind == GP_CODEC_QUANTIZER)
+		node->bound = node->ops->bound(node->value, node->n);
+	else
+		GP_TRY(plan_parts(t, node, spec, stage, options, err));
+	if (!node->ops->info.lossless)
+		node->bound = GP_CODEC_HEAD + (node->bound > 4 * node->n ? node->bound : 4 * node->n);
+	GP_TRY(check_bound(node, stage, err));
+	const struct gp_codec_setup setup = setup_of(t, node, options);
+	t->memory = add(t->memory, node->ops->memory ? node->ops->memory(node->value, &setup) : 4096);
+	t->memory = add(t->memory, carries_mask(node, options) ? mask_bytes(node, &setup) : 0);
+	*out = node;
+	return GP_OK;
+}
+
+enum gp_status gp_codec_tree_plan(struct gp_codec_tree *t, const struct gp_codec_spec *spec,
+				  const struct gp_shape *shape, const struct gp_codec_options *options,
+				  struct gp_err *err)
+{
+	struct gp_codec_node *root;
+	*t = (struct gp_codec_tree){0};
+	return plan_node(t, spec, 0, shape, options, &root, err);
+}
+
+/* --- open ------------------------------------------------------------------------------------------------------- */
+
+static enum gp_status new_mask(const struct gp_codec_setup *setup, struct gp_codec_mask **out, struct gp_err *err)
+{
+	struct gp_codec_mask *m = gp_calloc(1, sizeof *m);
+	if (!m)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's masks");
+	m->n = setup->n;
+	m->words = (size_t)((setup->n + 63) / 64);
+	m->bits = gp_calloc(m->words * setup->chunks, sizeof *m->bits);
+	m->kept = gp_calloc(setup->chunks, sizeof *m->kept);
+	*out = m;
+	if (!m->bits || !m->kept)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's masks");
+	return GP_OK;
+}
+
+static enum gp_status open_node(struct gp_codec_tree *t, struct gp_codec_node *node,
+				const struct gp_codec_options *options, const struct gp_codec_mask *activation_mask,
+				struct gp_err *err)
+{
+	struct gp_codec_setup setup = setup_of(t, node, options);
+	if (carries_mask(node, options) && !t->mask)
+		GP_TRY(new_mask(&setup, &t->mask, err));
+	setup.mask = carries_mask(node, options) ? t->mask : NULL;
+	if (node->ops->masks && masks_activation(node) && activation_mask && activation_mask->n == node->n)
+		setup.activation_mask = activation_mask;
+	for (int i = 0; i < node->parts; i++) {
+		node->tensor[i] = gp_alloc_aligned(node->part[i]->n * sizeof(float));
+		if (!node->tensor[i])
+			GP_FAIL(err, GP_NOMEM, "out of memory for a codec's tensor of %llu elements",
+				(unsigned long long)node->part[i]->n);
+	}
+	return node->ops->open(node->value, &setup, &node->state, err);
+}
+
+enum gp_status gp_codec_tree_open(struct gp_codec_tree *t, const struct gp_codec_options *options,
+				  const struct gp_codec_mask *activation_mask, struct gp_err *err)
+{
+	for (int i = 0; i < t->nodes; i++) {
+		enum gp_status status = open_node(t, &t->node[i], options, activation_mask, err);
+		if (status != GP_OK) {
+			gp_codec_tree_close(t);
+			return status;
+		}
+	}
+	return GP_OK;
+}
+
+void gp_codec_tree_close(struct gp_codec_tree *t)
+{
+	for (int i = 0; i < t->nodes; i++) {
+		struct gp_codec_node *node = &t->node[i];
+		node->ops->close(node->state);
+		node->state = NULL;
+		for (int k = 0; k < node->parts; k++) {
+			gp_free_aligned(node->tensor[k]);
+			node->tensor[k] = NULL;
+		}
+	}
+	if (t->mask) {
+		gp_free(t->mask->bits);
+		gp_free(t->mask->kept);
+	}
+	gp_free(t->mask);
+	t->mask = NULL;
+}
+
+/* --- heads ------------------------------------------------------------------------------------------------------ */
+
+void gp_codec_head_write(uint8_t *out, int form)
+{
+	gp_put_u32(out, (uint32_t)form);
+}
+
+enum gp_status gp_codec_head_read(struct gp_span in, int *form, struct gp_err *err)
+{
+	if (in.len < GP_CODEC_HEAD)
+		GP_FAIL(err, GP_PROTO, "payload of %zu bytes is shorter than its head", in.len);
+	if (in.data[1] || in.data[2] || in.data[3] || in.data[0] > GP_CODEC_RAW)
+		GP_FAIL(err, GP_PROTO, "payload head %02x %02x %02x %02x is not known", in.data[0], in.data[1],
+			in.data[2], in.data[3]);
+	*form = in.data[0];
+	return GP_OK;
+}
+
+/* A tensor travels raw: nothing below this node sees it. */
+static void pass_by(struct gp_codec_node *node, const struct gp_codec_pass *pass)
+{
+	if (node->ops->passed)
+		node->ops->passed(node->state, pass);
+	for (int i = 0; i < node->parts; i++)
+		pass_by(node->part[i], pass);
+}
+
+/* --- encode ----------------------------------------------------------------------------------------------------- */
+
+static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			  const float *x, uint8_t *out, float *seen);
+
+/* The node's own bytes as the other end will decode them; our own payload cannot be refused. */
+static void see_quantized(struct gp_codec_node *node, const struct gp_codec_pass *pass, struct gp_span body,
+			  float *seen)
+{
+	struct gp_err err;
+	enum gp_status status = node->ops->decode(node->state, pass, body, seen, &err);
+	gp_require(status == GP_OK);
+}
+
+static bool encode_quantizer(struct gp_codec_node *node, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
+			     size_t *len, float *seen)
+{
+	if (!node->ops->encode(node->state, pass, x, out, len))
+		return false;
+	if (seen)
+		see_quantized(node, pass, (struct gp_span){out, *len}, seen);
+	return true;
+}
+
+/* Side bytes behind their length, each part behind its length; the last one takes the rest and has none. */
+static bool encode_transform(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			     const float *x, uint8_t *out, size_t *len, float *seen)
+{
+	const bool learns = node->ops->learn != NULL && !pass->eval;
+	size_t side_len = 0, at;
+	if (!node->ops->split(node->state, pass, x, node->tensor, out + GP_CODEC_LENGTH, &side_len))
+		return false;
+	gp_require(side_len <= node->side_bound);
+	gp_put_u32(out, (uint32_t)side_len);
+	at = GP_CODEC_LENGTH + side_len;
+	for (int i = 0; i < node->parts; i++) {
+		const bool last = i + 1 == node->parts;
+		uint8_t *begin = out + at + (last ? 0 : GP_CODEC_LENGTH);
+		size_t part = encode_node(t, node->part[i], pass, node->tensor[i], begin,
+					  learns || seen ? node->tensor[i] : NULL);
+		if (!last)
+			gp_put_u32(out + at, (uint32_t)part);
+		at = (size_t)(begin - out) + part;
+	}
+	const float *const *tensor = (const float *const *)node->tensor;
+	if (learns)
+		node->ops->learn(node->state, pass, tensor);
+	if (seen) {
+		struct gp_err err;
+		const struct gp_span side = {out + GP_CODEC_LENGTH, side_len};
+		gp_require(node->ops->join(node->state, pass, side, tensor, seen, &err) == GP_OK);
+	}
+	*len = at;
+	return true;
+}
+
+static size_t send_raw(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+		       const float *x, uint8_t *out, float *seen)
+{
+	gp_codec_head_write(out, GP_CODEC_RAW);
+	gp_put_f32s(out + GP_CODEC_HEAD, x, node->n);
+	if (seen && seen != x)
+		memcpy(seen, x, node->n * sizeof *seen);
+	pass_by(node, pass);
+	t->fell_back = true;
+	return GP_CODEC_HEAD + 4 * node->n;
+}
+
+/* `seen`, which may be x itself, gets the tensor as the other end will decode it; NULL: nobody asks. */
+static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			  const float *x, uint8_t *out, float *seen)
+{
+	const size_t head = node->ops->info.lossless ? 0 : GP_CODEC_HEAD;
+	size_t body = 0;
+	bool coded = node->parts ? encode_transform(t, node, pass, x, out + head, &body, seen)
+				 : encode_quantizer(node, pass, x, out + head, &body, seen);
+	if (!coded)
+		return send_raw(t, node, pass, x, out, seen);
+	if (head)
+		gp_codec_head_write(out, GP_CODEC_CODED);
+	return head + body;
+}
+
+size_t gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
+{
+	t->fell_back = false;
+	return encode_node(t, t->node, pass, x, out, NULL);
+}
+
+/* --- decode ----------------------------------------------------------------------------------------------------- */
+
+static enum gp_status decode_node(struct gp_codec_node *node, const struct gp_codec_pass *pass, struct gp_span in,
+				  float *x, struct gp_err *err);
+
+/* Cuts a length and as many bytes off `rest`. */
+static enum gp_status take(struct gp_span *rest, uint64_t most, struct gp_span *out, struct gp_err *err)
+{
+	if (rest->len < GP_CODEC_LENGTH)
+		GP_FAIL(err, GP_PROTO, "payload ends where a length should be");
+	const uint32_t len = gp_get_u32(rest->data);
+	if (len > rest->len - GP_CODEC_LENGTH || len > most)
+		GP_FAIL(err, GP_PROTO, "payload names a piece of %u bytes; %zu are left and %llu possible", len,
+			rest->len - GP_CODEC_LENGTH, (unsigned long long)most);
+	*out = (struct gp_span){rest->data + GP_CODEC_LENGTH, len};
+	*rest = (struct gp_span){out->data + len, rest->len - GP_CODEC_LENGTH - len};
+	return GP_OK;
+}
+
+static enum gp_status decode_transform(struct gp_codec_node *node, const struct gp_codec_pass *pass, struct gp_span in,
+				       float *x, struct gp_err *err)
+{
+	struct gp_span side, part, rest = in;
+	GP_TRY(take(&rest, node->side_bound, &side, err));
+	for (int i = 0; i < node->parts; i++) {
+		part = rest;
+		if (i + 1 < node->parts)
+			GP_TRY(take(&rest, node->part[i]->bound, &part, err));
+		GP_TRY(decode_node(node->part[i], pass, part, node->tensor[i], err));
+	}
+	return node->ops->join(node->state, pass, side, (const float *const *)node->tensor, x, err);
+}
+
+static enum gp_status decode_body(struct gp_codec_node *node, const struct gp_codec_pass *pass, struct gp_span in,
+				  float *x, struct gp_err *err)
+{
+	return node->parts ? decode_transform(node, pass, in, x, err)
+			   : node->ops->decode(node->state, pass, in, x, err);
+}
+
+static enum gp_status decode_node(struct gp_codec_node *node, const struct gp_codec_pass *pass, struct gp_span in,
+				  float *x, struct gp_err *err)
+{
+	int form;
+	if (node->ops->info.lossless)
+		return decode_body(node, pass, in, x, err);
+	GP_TRY(gp_codec_head_read(in, &form, err));
+	const struct gp_span body = {in.data + GP_CODEC_HEAD, in.len - GP_CODEC_HEAD};
+	if (form == GP_CODEC_CODED)
+		return decode_body(node, pass, body, x, err);
+	if (body.len != 4 * node->n)
+		GP_FAIL(err, GP_PROTO, "payload in raw form has %zu bytes instead of %llu", in.len,
+			(unsigned long long)(GP_CODEC_HEAD + 4 * node->n));
+	gp_get_f32s(x, body.data, node->n);
+	pass_by(node, pass);
+	return GP_OK;
+}
+
+enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, struct gp_span in,
+				    float *x, struct gp_err *err)
+{
+	return decode_node(t->node, pass, in, x, err);
+}
