@@ -30,6 +30,7 @@ struct gp_engine_spec {
 	bool profile; /* measure every node of this side */
 	uint64_t seed;
 	struct gp_optim optim;
+	enum gp_precision precision;   /* of both sides */
 	const struct gp_weights *init; /* NULL: drawn from seed */
 	/* split only; texts and tables must outlive the engine */
 	const char *server; /* "HOST:PORT" */
@@ -47,6 +48,7 @@ struct gp_step_result {
 struct gp_engine_figures {
 	struct gp_account account; /* zero for a local engine */
 	struct gp_tcp_figures tcp;
+	enum gp_precision precision;
 	uint64_t raw_fallbacks;
 	uint64_t compute_ns;          /* busy time of this side's compute thread */
 	uint64_t memory_bytes;        /* plans and frames of this side */

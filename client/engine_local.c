@@ -159,7 +159,8 @@ static void local_figures(struct gp_engine *base, struct gp_engine_figures *out)
 	struct local_engine *e = (struct local_engine *)base;
 	struct gp_plan_memory memory;
 	e->device->ops->plan_memory(e->plan, &memory);
-	*out = (struct gp_engine_figures){.compute_ns = e->compute_ns, .memory_bytes = memory.total};
+	*out = (struct gp_engine_figures){
+		.precision = base->spec.precision, .compute_ns = e->compute_ns, .memory_bytes = memory.total};
 }
 
 static void local_print_profile(struct gp_engine *base, FILE *f)
@@ -188,7 +189,8 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 				  .slots = 1,
 				  .train = spec->train,
 				  .seed = spec->seed,
-				  .optim = spec->optim};
+				  .optim = spec->optim,
+				  .precision = spec->precision};
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
 	for (int i = 0; spec->init && i < spec->graph->params; i++)
 		GP_TRY(e->device->ops->param_set(e->plan, i, spec->init->value[i], err));

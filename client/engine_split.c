@@ -585,7 +585,8 @@ static uint64_t memory_bytes(const struct split_engine *e)
 static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 {
 	struct split_engine *e = engine_of(base);
-	*out = (struct gp_engine_figures){.compute_ns = e->compute_ns,
+	*out = (struct gp_engine_figures){.precision = base->spec.precision,
+					  .compute_ns = e->compute_ns,
 					  .memory_bytes = memory_bytes(e),
 					  .server_memory_bytes = e->session.server_memory_bytes,
 					  .account = *gp_channel_account(e->session.ch),
@@ -678,7 +679,8 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 				  .slots = spec->window,
 				  .train = spec->train,
 				  .seed = spec->seed,
-				  .optim = spec->optim};
+				  .optim = spec->optim,
+				  .precision = spec->precision};
 	GP_TRY(gp_graph_part(spec->graph, 0, spec->cut.head, &e->head, err));
 	GP_TRY(gp_graph_part(spec->graph, spec->cut.head, spec->cut.tail, &e->body, err));
 	GP_TRY(gp_graph_part(spec->graph, spec->cut.tail, spec->graph->blocks, &e->tail, err));
@@ -769,6 +771,7 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .body = e->body,
 					  .weights = spec->init,
 					  .optim = spec->optim,
+					  .precision = spec->precision,
 					  .seed = spec->seed,
 					  .chunk_samples = chunk_samples(e),
 					  .window = spec->window,

@@ -31,7 +31,7 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 		(double)f->memory_bytes / 1048576);
 	if (f->server_memory_bytes > 0)
 		fprintf(to, ", session on the server %.0f MiB", (double)f->server_memory_bytes / 1048576);
-	fputc('\n', to);
+	fprintf(to, "; %s\n", gp_precision_name(f->precision));
 	if (f->raw_fallbacks > 0)
 		fprintf(to, "%llu tensors were not finite and travelled raw\n", (unsigned long long)f->raw_fallbacks);
 }
@@ -67,13 +67,13 @@ static json_t *bytes_json(const struct gp_engine_figures *f, const struct gp_acc
 static json_t *rest_json(const struct gp_engine_figures *f)
 {
 	const struct gp_account *a = &f->account;
-	return json_pack("{s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "up_bytes_per_s",
-			 gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received), "compute_s",
-			 (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us, "tcp_retransmitted_bytes",
-			 (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks", (json_int_t)f->raw_fallbacks,
-			 "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes",
-			 (json_int_t)f->memory_bytes, "server_memory_bytes", (json_int_t)f->server_memory_bytes, "link",
-			 gp_account_json(a));
+	return json_pack(
+		"{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "precision", gp_precision_name(f->precision),
+		"up_bytes_per_s", gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received),
+		"compute_s", (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us, "tcp_retransmitted_bytes",
+		(json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks", (json_int_t)f->raw_fallbacks,
+		"memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes", (json_int_t)f->memory_bytes,
+		"server_memory_bytes", (json_int_t)f->server_memory_bytes, "link", gp_account_json(a));
 }
 
 json_t *gp_figures_json(json_t *object, const struct gp_engine_figures *f, const struct gp_account *part,

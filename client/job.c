@@ -163,6 +163,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .batch = (int)s->batch,
 				      .chunks = (int)s->chunks,
 				      .window = window < s->chunks ? window : (int)s->chunks,
+				      .precision = (enum gp_precision)s->precision,
 				      .train = optim != NULL,
 				      .profile = s->profile,
 				      .seed = (uint64_t)s->seed,

@@ -22,6 +22,7 @@
 struct gp_job_settings {
 	const char *server, *cut, *device;
 	bool local;
+	int precision; /* enum gp_precision */
 	int64_t threads;
 	double connect_timeout_s, idle_timeout_s;
 	const char *model, *data, *input, *init, *init_skip;
@@ -33,11 +34,11 @@ struct gp_job_settings {
 };
 
 /* Offsets are those of struct gp_job_settings. */
-extern const struct gp_opt_rows gp_job_where_rows;  /* --server --local --cut --device --threads, timeouts */
-extern const struct gp_opt_rows gp_job_model_rows;  /* --model --data --input --init --init-skip --seed */
-extern const struct gp_opt_rows gp_job_batch_rows;  /* --batch --chunks --window */
-extern const struct gp_opt_rows gp_job_codec_rows;  /* --codec and activations' */
-extern const struct gp_opt_rows gp_job_grad_rows;   /* codecs of gradients */
+extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads --precision, timeouts */
+extern const struct gp_opt_rows gp_job_model_rows; /* --model --data --input --init --init-skip --seed */
+extern const struct gp_opt_rows gp_job_batch_rows; /* --batch --chunks --window */
+extern const struct gp_opt_rows gp_job_codec_rows; /* --codec and activations' */
+extern const struct gp_opt_rows gp_job_grad_rows;  /* codecs of gradients */
 extern const struct gp_opt_rows gp_job_output_rows; /* --json --log --config */
 extern const struct gp_opt_rows gp_job_progress_rows;
 

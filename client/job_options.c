@@ -44,6 +44,12 @@ static const struct gp_opt where_rows[] = {
 	 .min = 0,
 	 .max = 1024,
 	 .help = "compute threads of this side; 0 = one per processor"},
+	{.name = "precision",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(precision),
+	 .initial = "fp32",
+	 .choices = "fp32|bf16", /* in the order of enum gp_precision */
+	 .help = "of convolutions and matrix products on both sides; bf16 (sums stay fp32) needs AVX512_BF16"},
 	{.name = "connect-timeout",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(connect_timeout_s),

@@ -94,6 +94,7 @@ static enum gp_status send_open(struct gp_client_session *s, struct gp_err *err)
 	open.chunk_samples = (uint32_t)o->chunk_samples;
 	open.window = (uint32_t)o->window;
 	open.chunks = (uint32_t)o->chunks;
+	open.precision = (uint32_t)o->precision;
 	open.eval_only = o->eval_only;
 	open.codec_act_up = (char *)o->codec[0].text;
 	open.codec_act_down = (char *)o->codec[1].text;
@@ -131,12 +132,26 @@ static enum gp_status send_weights(struct gp_client_session *s, struct gp_err *e
 	return GP_OK;
 }
 
+/* A server that does not know the field would ignore it in OPEN, and compute in fp32. */
+static enum gp_status check_precision(const struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
+{
+	const struct gp_client_open *o = s->open;
+	if (o->precision == GP_PRECISION_FP32)
+		return GP_OK;
+	for (size_t i = 0; i < m->n_precision; i++)
+		if (m->precision[i] == (uint32_t)o->precision)
+			return GP_OK;
+	GP_FAIL(err, GP_PEER, "server %s cannot compute in %s; use --precision fp32 or another server", o->server,
+		gp_precision_name(o->precision));
+}
+
 static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
 {
 	char agent[64];
 	if (m->version != GP_PROTO_VERSION || !m->limits)
 		GP_FAIL(err, GP_PROTO, "the server speaks version %u of the protocol, this client version %d",
 			m->version, GP_PROTO_VERSION);
+	GP_TRY(check_precision(s, m, err));
 	s->id = m->session;
 	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
 	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,

@@ -12,6 +12,7 @@
 
 #include "common/codec.h"
 #include "common/control.h"
+#include "common/device.h"
 #include "common/graph.h"
 #include "common/optim.h"
 #include "common/weights.h"
@@ -32,6 +33,7 @@ struct gp_client_open {
 	const struct gp_graph *body;
 	const struct gp_weights *weights; /* of the whole model; NULL: the server draws them from seed */
 	struct gp_optim optim;
+	enum gp_precision precision;
 	uint64_t seed;
 	int chunk_samples, window, chunks;
 	bool eval_only;

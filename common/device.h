@@ -37,6 +37,12 @@ enum gp_mode {
 	GP_EVAL,  /* running statistics, nothing kept; backward is not allowed after it */
 };
 
+/*
+ * What convolutions and matrix products read; they add up in fp32, and everything else is fp32. bf16: rounded to the
+ * nearest, even. Pinned: travels in OPEN.
+ */
+enum gp_precision { GP_PRECISION_FP32 = 0, GP_PRECISION_BF16 = 1, GP_PRECISIONS };
+
 enum gp_plan_buf {
 	GP_BUF_INPUT,
 	GP_BUF_OUTPUT,
@@ -52,6 +58,7 @@ struct gp_plan_spec {
 	bool need_grad_input;         /* false for a head: its input is data */
 	uint64_t seed;                /* dropout, and initial parameters */
 	struct gp_optim optim;        /* when train */
+	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
 };
 
 struct gp_plan_memory { /* bytes */
@@ -62,8 +69,8 @@ struct gp_plan_memory { /* bytes */
 struct gp_node_profile {
 	uint64_t calls[2], ns[2];
 	uint64_t best_ns[2]; /* fastest call: what others on the machine disturb least */
-	uint64_t bytes[2]; /* every tensor once: the least an implementation can move */
-	double flops[2];   /* two per multiply-accumulate, of convolutions and matrix products alone */
+	uint64_t bytes[2];   /* every tensor once: the least an implementation can move */
+	double flops[2];     /* two per multiply-accumulate, of convolutions and matrix products alone */
 };
 
 struct gp_plan_profile {
@@ -83,13 +90,15 @@ struct gp_device_ops {
 	/* Opens device `arg` (the N of cuda:N, NULL for default) with that many compute threads. */
 	enum gp_status (*open)(const char *arg, int threads, struct gp_device **out, struct gp_err *err);
 	void (*close)(struct gp_device *dev);
+	/* (optional) Whether plans may have this precision. NULL: fp32 alone. */
+	bool (*supports)(const struct gp_device *dev, enum gp_precision precision);
 
 	/* Bytes a plan will take, found without taking them. */
 	enum gp_status (*plan_estimate)(struct gp_device *dev, const struct gp_plan_spec *spec,
-	                                struct gp_plan_memory *out, struct gp_err *err);
+					struct gp_plan_memory *out, struct gp_err *err);
 	/* Makes the plan with parameters drawn from spec->seed (gp_param_init) and gradients zero. */
 	enum gp_status (*plan_new)(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **out,
-	                           struct gp_err *err);
+				   struct gp_err *err);
 	void (*plan_free)(struct gp_plan *plan);
 
 	/* Address of a slot's buffer, host memory on the CPU device: batch x sample shape, fp32, channels last. */
@@ -104,7 +113,7 @@ struct gp_device_ops {
 	 * GRAD_OUTPUT = grad_scale * (softmax - onehot), rows past `valid` zero.
 	 */
 	enum gp_status (*loss)(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
-	                       float grad_scale, struct gp_loss_result *out, struct gp_err *err);
+			       float grad_scale, struct gp_loss_result *out, struct gp_err *err);
 	/*
 	 * Sums of squares of the accumulated gradients, one per trained parameter in index order. In double and in an
 	 * order that depends on the parameter's size alone: equal gradients give equal sums, wherever the model is cut.
@@ -143,5 +152,7 @@ struct gp_plan {
 
 /* "auto", "cpu", "cuda", "cuda:1". auto takes the first that opens. GP_DEVICE when it cannot be had. */
 enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **out, struct gp_err *err);
+bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision);
+const char *gp_precision_name(enum gp_precision precision); /* "bf16" */
 
 #endif

@@ -21,6 +21,18 @@ static const struct device_row {
 };
 #define DEVICES (sizeof devices / sizeof devices[0])
 
+bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision)
+{
+	if (!dev->ops->supports)
+		return precision == GP_PRECISION_FP32;
+	return dev->ops->supports(dev, precision);
+}
+
+const char *gp_precision_name(enum gp_precision precision)
+{
+	return precision == GP_PRECISION_BF16 ? "bf16" : "fp32";
+}
+
 static enum gp_status open_auto(int threads, struct gp_device **out, struct gp_err *err)
 {
 	enum gp_status status = GP_DEVICE;

@@ -316,7 +316,8 @@ static struct gp_plan_spec plan_spec(const struct gp_body_spec *spec)
 				     .train = !spec->eval_only,
 				     .need_grad_input = !spec->eval_only,
 				     .seed = spec->seed,
-				     .optim = spec->optim};
+				     .optim = spec->optim,
+				     .precision = spec->precision};
 }
 
 static bool direction_used(const struct gp_body_spec *spec, int d)

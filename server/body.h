@@ -20,6 +20,7 @@
 struct gp_body_spec {
 	struct gp_graph *graph; /* taken */
 	struct gp_optim optim;
+	enum gp_precision precision;
 	uint64_t session, seed;
 	int chunk_samples, window, chunks;
 	bool eval_only;

@@ -164,6 +164,16 @@ static void body_params_sent(void *arg, uint32_t count)
 
 /* Control messages. */
 
+/* Returns how many there are. */
+static size_t list_precisions(const struct gp_device *dev, uint32_t out[GP_PRECISIONS])
+{
+	size_t n = 0;
+	for (uint32_t p = 0; p < GP_PRECISIONS; p++)
+		if (gp_device_supports(dev, (enum gp_precision)p))
+			out[n++] = p;
+	return n;
+}
+
 static enum gp_status on_hello(struct gp_server_session *s, const Gpsplit__Hello *hello, struct gp_err *err)
 {
 	char agent[64];
@@ -181,11 +191,14 @@ static enum gp_status on_hello(struct gp_server_session *s, const Gpsplit__Hello
 	limits.window = (uint32_t)s->srv->set.window;
 	limits.segment_bytes = GP_SEGMENT_BYTES_DEFAULT;
 	limits.step_timeout_ms = (uint32_t)(s->srv->set.step_timeout_s * 1000);
+	uint32_t precisions[GP_PRECISIONS];
 	Gpsplit__Welcome welcome = GPSPLIT__WELCOME__INIT;
 	welcome.version = GP_PROTO_VERSION;
 	welcome.agent = (char *)"gpserverd " GP_VERSION;
 	welcome.session = s->id;
 	welcome.limits = &limits;
+	welcome.precision = precisions;
+	welcome.n_precision = list_precisions(s->srv->device, precisions);
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;
 	m.welcome = &welcome;
@@ -233,6 +246,18 @@ static enum gp_status read_codecs(const Gpsplit__Open *m, struct gp_codec_spec c
 	return GP_OK;
 }
 
+static enum gp_status read_precision(const struct gp_device *dev, uint32_t number, enum gp_precision *out,
+				     struct gp_err *err)
+{
+	if (number >= GP_PRECISIONS)
+		GP_FAIL(err, GP_UNSUPPORTED, "open: this server knows no precision %u", number);
+	if (!gp_device_supports(dev, (enum gp_precision)number))
+		GP_FAIL(err, GP_UNSUPPORTED, "open: the device of this server (%s) cannot compute in %s",
+			dev->ops->name, gp_precision_name((enum gp_precision)number));
+	*out = (enum gp_precision)number;
+	return GP_OK;
+}
+
 static enum gp_status read_open(struct gp_server_session *s, const Gpsplit__Open *m, struct gp_body_spec *spec,
 				struct gp_err *err)
 {
@@ -248,6 +273,7 @@ static enum gp_status read_open(struct gp_server_session *s, const Gpsplit__Open
 				      .weights = m->weights};
 	GP_TRY(read_optimizer(m->optimizer, &spec->optim, err));
 	GP_TRY(read_codecs(m, spec->codec, err));
+	GP_TRY(read_precision(s->srv->device, m->precision, &spec->precision, err));
 	if (!m->graph)
 		GP_FAIL(err, GP_PROTO, "open: no graph");
 	return gp_graph_from_msg(m->graph, s->srv->session_memory_bytes / sizeof(float), &spec->graph, err);
@@ -288,9 +314,10 @@ static enum gp_status on_open(struct gp_server_session *s, const Gpsplit__Open *
 		gp_graph_free(spec.graph);
 		return status;
 	}
-	gp_log(session, GP_LOG_INFO, "session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %.0f MiB",
+	gp_log(session, GP_LOG_INFO,
+	       "session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s, %.0f MiB",
 	       (unsigned long long)s->id, spec.graph->nodes, (unsigned long long)spec.graph->param_elements,
-	       spec.chunk_samples, spec.window, (double)bytes / 1048576);
+	       spec.chunk_samples, spec.window, gp_precision_name(spec.precision), (double)bytes / 1048576);
 	GP_TRY(gp_body_new(srv->device, srv->compute, srv->codec, s->ch, &spec, &cbs, s, &s->body, err));
 	s->state = STATE_BUILD;
 	gp_channel_set_control_max(s->ch, GP_CONTROL_STEADY_BYTES);

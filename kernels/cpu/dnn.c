@@ -5,9 +5,13 @@
  */
 #include "kernels/cpu/dnn.h"
 
+#include <string.h>
+
+#include "kernels/cpu/bf16.h"
 #include "kernels/cpu/parallel.h"
 
-#define MAX_ARGS 5
+#define MAX_ARGS     5
+#define NARROW_GRAIN 32 /* a cache line of bf16 */
 
 enum gp_status gp_dnn_check(dnnl_status_t status, const struct cpu_node *n, const char *what, struct gp_err *err)
 {
@@ -42,7 +46,34 @@ static const dnnl_memory_desc_t *md_of(const struct dnn_prim *r, dnnl_query_t wh
 	return dnnl_primitive_desc_query_md(r->desc, what, 0);
 }
 
+/* Whether the role reads x (0) or y (1), and does not write it. */
+static bool reads(enum dnn_role role, int which)
+{
+	return role == DNN_WEIGHTS || role == (which ? DNN_DATA : DNN_FORWARD);
+}
+
+void gp_dnn_narrow(const struct dnn_state *s, enum dnn_role role, dnnl_memory_desc_t *x, dnnl_memory_desc_t *y,
+		   dnnl_memory_desc_t *weight)
+{
+	if (!s->bf16)
+		return;
+	if (reads(role, 0))
+		x->data_type = dnnl_bf16;
+	if (reads(role, 1))
+		y->data_type = dnnl_bf16;
+	if (role != DNN_WEIGHTS)
+		weight->data_type = dnnl_bf16;
+}
+
 /* --- preparing -------------------------------------------------------------------------------------------------- */
+
+/* Plain loops, many times slower than a kernel for fp32. */
+static bool is_reference(const_dnnl_primitive_desc_t desc)
+{
+	const char *name = "";
+	dnnl_primitive_desc_query(desc, dnnl_query_impl_info_str, 0, &name);
+	return strncmp(name, "ref", 3) == 0;
+}
 
 static enum gp_status find_role(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, enum dnn_role role,
 				const union dnn_desc *desc, struct gp_err *err)
@@ -55,6 +86,8 @@ static enum gp_status find_role(struct cpu_plan *p, struct cpu_node *n, struct d
 		status = dnnl_primitive_desc_create(&r->desc, desc, attr, p->dev->engine, s->role[DNN_FORWARD].desc);
 	dnnl_primitive_attr_destroy(attr);
 	DNN_TRY(status, n, roles_table[role].verb, err);
+	if (s->bf16 && is_reference(r->desc))
+		GP_FAIL(err, GP_UNSUPPORTED, "no kernel for %s in bf16", n->g->name);
 	const dnnl_memory_desc_t *weight = md_of(r, roles_table[role].weight_md);
 	r->plain = dnnl_memory_desc_equal(weight, &s->dense_md);
 	r->weight_count = (int64_t)(dnnl_memory_desc_get_size(weight) / sizeof(float));
@@ -81,8 +114,8 @@ static uint64_t weights_room(const struct cpu_plan *p, const struct cpu_node *n,
 	return r->scratch_bytes + r->weight_bytes + bias_bytes;
 }
 
-enum gp_status gp_dnn_prepare(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, unsigned roles,
-			      dnn_describe_fn describe, const void *geometry, struct gp_err *err)
+static enum gp_status find_roles(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, unsigned roles,
+				 dnn_describe_fn describe, const void *geometry, struct gp_err *err)
 {
 	for (enum dnn_role role = DNN_FORWARD; role < DNN_ROLES; role++) {
 		union dnn_desc desc;
@@ -91,14 +124,60 @@ enum gp_status gp_dnn_prepare(struct cpu_plan *p, struct cpu_node *n, struct dnn
 			continue;
 		DNN_TRY(describe(geometry, role, &desc), n, roles_table[role].verb, err);
 		GP_TRY(find_role(p, n, s, role, &desc, err));
+	}
+	return GP_OK;
+}
+
+static void forget_roles(struct dnn_state *s)
+{
+	for (enum dnn_role role = DNN_FORWARD; role < DNN_ROLES; role++) {
+		dnnl_primitive_desc_destroy(s->role[role].desc);
+		s->role[role] = (struct dnn_prim){0};
+	}
+}
+
+static int64_t elements(const dnnl_memory_desc_t *md)
+{
+	int64_t n = 1;
+	for (int i = 0; i < md->ndims; i++)
+		n *= md->dims[i];
+	return n;
+}
+
+/* Room for x and y in bf16 behind what the primitives work in. */
+static void reserve_narrow(struct cpu_node *n, struct dnn_state *s)
+{
+	s->count[0] = elements(md_of(&s->role[DNN_FORWARD], roles_table[DNN_FORWARD].x_md));
+	s->count[1] = elements(md_of(&s->role[DNN_FORWARD], roles_table[DNN_FORWARD].y_md));
+	for (int which = 0; which < 2; which++) {
+		bool read = false;
+		for (enum dnn_role role = DNN_FORWARD; role < DNN_ROLES; role++)
+			read = read || (s->role[role].wanted && reads(role, which));
+		s->narrow_offset[which] = n->tmp_bytes;
+		if (s->bf16 && read)
+			n->tmp_bytes += gp_cpu_align((uint64_t)s->count[which] * sizeof(uint16_t));
+	}
+}
+
+enum gp_status gp_dnn_prepare(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, unsigned roles,
+			      dnn_describe_fn describe, const void *geometry, struct gp_err *err)
+{
+	enum gp_status status = find_roles(p, n, s, roles, describe, geometry, err);
+	if (status == GP_UNSUPPORTED && s->bf16) {
+		s->bf16 = false;
+		forget_roles(s);
+		status = find_roles(p, n, s, roles, describe, geometry, err);
+	}
+	GP_TRY(status);
+	for (enum dnn_role role = DNN_FORWARD; role < DNN_ROLES; role++)
 		if (s->role[role].scratch_bytes > n->tmp_bytes)
 			n->tmp_bytes = s->role[role].scratch_bytes;
-	}
 	reserve_pack(p, &s->role[DNN_FORWARD]);
 	reserve_pack(p, &s->role[DNN_DATA]);
 	uint64_t room = weights_room(p, n, &s->role[DNN_WEIGHTS]);
 	if (room > n->tmp_bytes)
 		n->tmp_bytes = room;
+	reserve_narrow(n, s);
 	if (s->role[DNN_WEIGHTS].desc)
 		p->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].grad_count =
 			s->role[DNN_WEIGHTS].weight_bytes / sizeof(float);
@@ -214,8 +293,8 @@ enum gp_status gp_dnn_grad_dense(struct cpu_plan *p, struct cpu_node *n, struct 
 	return gp_dnn_check(reorder(p, r->reorder, r->weight, s->dense), n, "unpack the gradient of", err);
 }
 
-static dnnl_status_t execute(const struct cpu_call *c, struct dnn_state *s, enum dnn_role role, const float *x,
-			     const float *y)
+static dnnl_status_t execute(const struct cpu_call *c, struct dnn_state *s, enum dnn_role role, const void *x,
+			     const void *y)
 {
 	struct dnn_prim *r = &s->role[role];
 	const struct role_row *row = &roles_table[role];
@@ -235,10 +314,35 @@ static dnnl_status_t execute(const struct cpu_call *c, struct dnn_state *s, enum
 	return st == dnnl_success ? dnnl_stream_wait(c->plan->stream) : st;
 }
 
+struct narrow_job {
+	uint16_t *out;
+	const float *in;
+	int64_t n;
+};
+
+static void narrow_part(void *arg, int part, int parts)
+{
+	const struct narrow_job *job = arg;
+	struct gp_cpu_range r = gp_cpu_share(job->n, NARROW_GRAIN, part, parts);
+	gp_bf16_round(job->out + r.from, job->in + r.from, r.to - r.from);
+}
+
+/* x (0) or y (1) as a role reads it. */
+static const void *operand(const struct cpu_call *c, const struct dnn_state *s, int which, const float *v)
+{
+	if (!s->bf16)
+		return v;
+	struct narrow_job job = {(uint16_t *)((char *)c->tmp + s->narrow_offset[which]), v, s->count[which]};
+	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, job.n), narrow_part, &job);
+	return job.out;
+}
+
 enum gp_status gp_dnn_run(const struct cpu_call *c, struct dnn_state *s, enum dnn_role role, const float *x,
 			  const float *y, struct gp_err *err)
 {
-	return gp_dnn_check(execute(c, s, role, x, y), c->node, roles_table[role].verb, err);
+	dnnl_status_t status = execute(c, s, role, role == DNN_FORWARD ? operand(c, s, 0, x) : x,
+				       role == DNN_DATA ? operand(c, s, 1, y) : y);
+	return gp_dnn_check(status, c->node, roles_table[role].verb, err);
 }
 
 /* Where this chunk's gradients are computed: in place, or behind the scratchpad to be added. */
@@ -266,7 +370,7 @@ static void add_chunk(const struct cpu_call *c, const struct dnn_prim *r)
 			(int64_t)p->base.spec.graph->param[index].count);
 }
 
-enum gp_status gp_dnn_run_weights(const struct cpu_call *c, struct dnn_state *s, const float *x, const float *y,
+static enum gp_status run_weights(const struct cpu_call *c, struct dnn_state *s, const void *x, const void *y,
 				  struct gp_err *err)
 {
 	struct dnn_prim *r = &s->role[DNN_WEIGHTS];
@@ -278,4 +382,15 @@ enum gp_status gp_dnn_run_weights(const struct cpu_call *c, struct dnn_state *s,
 	if (c->accumulate)
 		add_chunk(c, r);
 	return GP_OK;
+}
+
+enum gp_status gp_dnn_backward(const struct cpu_call *c, struct dnn_state *s, enum dnn_role role, const float *x,
+			       const float *y, struct gp_err *err)
+{
+	const void *xr = operand(c, s, 0, x), *yr = operand(c, s, 1, y);
+	GP_TRY(run_weights(c, s, xr, yr, err));
+	if (!c->dx)
+		return GP_OK;
+	dnnl_status_t status = execute(c, s, role, role == DNN_DATA ? c->dx : xr, role == DNN_DATA ? yr : c->dx);
+	return gp_dnn_check(status, c->node, roles_table[role].verb, err);
 }

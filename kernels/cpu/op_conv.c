@@ -62,18 +62,19 @@ static dnnl_status_t describe_conv(const void *geometry, enum dnn_role role, uni
 {
 	const struct conv_state *s = geometry;
 	const dnnl_memory_desc_t *bias = s->dnn.bias ? &s->bias : NULL;
+	dnnl_memory_desc_t x = s->x, y = s->y, weight = s->weight;
+	gp_dnn_narrow(&s->dnn, role, &x, &y, &weight);
 	switch (role) {
 	case DNN_FORWARD:
 		return dnnl_convolution_forward_desc_init(&out->conv, dnnl_forward_training, dnnl_convolution_direct,
-							  &s->x, &s->weight, bias, &s->y, s->strides, s->pad_before,
+							  &x, &weight, bias, &y, s->strides, s->pad_before,
 							  s->pad_after);
 	case DNN_DATA:
-		return dnnl_convolution_backward_data_desc_init(&out->conv, dnnl_convolution_direct, &s->x, &s->weight,
-								&s->y, s->strides, s->pad_before, s->pad_after);
+		return dnnl_convolution_backward_data_desc_init(&out->conv, dnnl_convolution_direct, &x, &weight, &y,
+								s->strides, s->pad_before, s->pad_after);
 	default:
-		return dnnl_convolution_backward_weights_desc_init(&out->conv, dnnl_convolution_direct, &s->x,
-								   &s->weight, bias, &s->y, s->strides, s->pad_before,
-								   s->pad_after);
+		return dnnl_convolution_backward_weights_desc_init(&out->conv, dnnl_convolution_direct, &x, &weight,
+								   bias, &y, s->strides, s->pad_before, s->pad_after);
 	}
 }
 
@@ -110,6 +111,7 @@ static enum gp_status prepare(struct cpu_plan *p, struct cpu_node *n, bool trans
 		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->g->name);
 	n->state = s;
 	s->transposed = transposed;
+	s->dnn.bf16 = p->base.spec.precision == GP_PRECISION_BF16;
 	GP_TRY(fill_geometry(p, n, s, err));
 	enum dnn_role forward = transposed ? DNN_DATA : DNN_FORWARD, data = transposed ? DNN_FORWARD : DNN_DATA;
 	unsigned roles = 1u << forward;
@@ -217,8 +219,7 @@ static enum gp_status conv_forward(const struct cpu_call *c, struct gp_err *err)
 static enum gp_status conv_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct conv_state *s = c->node->state;
-	GP_TRY(gp_dnn_run_weights(c, &s->dnn, c->in[0], c->dout, err));
-	return c->dx ? gp_dnn_run(c, &s->dnn, DNN_DATA, c->dx, c->dout, err) : GP_OK;
+	return gp_dnn_backward(c, &s->dnn, DNN_DATA, c->in[0], c->dout, err);
 }
 
 static enum gp_status transpose_forward(const struct cpu_call *c, struct gp_err *err)
@@ -235,10 +236,9 @@ static enum gp_status transpose_forward(const struct cpu_call *c, struct gp_err 
 static enum gp_status transpose_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct conv_state *s = c->node->state;
-	GP_TRY(gp_dnn_run_weights(c, &s->dnn, c->dout, c->in[0], err));
 	if (c->node->g->u.conv.bias)
 		bias_gradient(c, s);
-	return c->dx ? gp_dnn_run(c, &s->dnn, DNN_FORWARD, c->dout, c->dx, err) : GP_OK;
+	return gp_dnn_backward(c, &s->dnn, DNN_FORWARD, c->dout, c->in[0], err);
 }
 
 const struct cpu_op gp_cpu_conv = {

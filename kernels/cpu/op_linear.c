@@ -15,14 +15,16 @@ static dnnl_status_t describe_linear(const void *geometry, enum dnn_role role, u
 {
 	const struct linear_state *s = geometry;
 	const dnnl_memory_desc_t *bias = s->dnn.bias ? &s->bias : NULL;
+	dnnl_memory_desc_t x = s->x, y = s->y, weight = s->weight;
+	gp_dnn_narrow(&s->dnn, role, &x, &y, &weight);
 	switch (role) {
 	case DNN_FORWARD:
-		return dnnl_inner_product_forward_desc_init(&out->product, dnnl_forward_training, &s->x, &s->weight,
-							    bias, &s->y);
+		return dnnl_inner_product_forward_desc_init(&out->product, dnnl_forward_training, &x, &weight, bias,
+							    &y);
 	case DNN_DATA:
-		return dnnl_inner_product_backward_data_desc_init(&out->product, &s->x, &s->weight, &s->y);
+		return dnnl_inner_product_backward_data_desc_init(&out->product, &x, &weight, &y);
 	default:
-		return dnnl_inner_product_backward_weights_desc_init(&out->product, &s->x, &s->weight, bias, &s->y);
+		return dnnl_inner_product_backward_weights_desc_init(&out->product, &x, &weight, bias, &y);
 	}
 }
 
@@ -50,6 +52,7 @@ static enum gp_status linear_prepare(struct cpu_plan *p, struct cpu_node *n, str
 	if (!s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for linear layer %s", n->g->name);
 	n->state = s;
+	s->dnn.bf16 = p->base.spec.precision == GP_PRECISION_BF16;
 	GP_TRY(fill_geometry(p, n, s, err));
 	unsigned roles = 1u << DNN_FORWARD;
 	if (n->want_dx)
@@ -95,8 +98,7 @@ static enum gp_status linear_forward(const struct cpu_call *c, struct gp_err *er
 static enum gp_status linear_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct linear_state *s = c->node->state;
-	GP_TRY(gp_dnn_run_weights(c, &s->dnn, c->in[0], c->dout, err));
-	return c->dx ? gp_dnn_run(c, &s->dnn, DNN_DATA, c->dx, c->dout, err) : GP_OK;
+	return gp_dnn_backward(c, &s->dnn, DNN_DATA, c->in[0], c->dout, err);
 }
 
 const struct cpu_op gp_cpu_linear = {

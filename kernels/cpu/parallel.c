@@ -6,6 +6,7 @@
 #include "kernels/cpu/parallel.h"
 
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "kernels/cpu/simd.h"
@@ -34,9 +35,30 @@ static enum gp_cpu_isa isa_of_processor(void)
 	return GP_CPU_PORTABLE;
 }
 
+/* GP_SIMD, as for the codecs' loops. */
+static enum gp_cpu_isa isa_wanted(void)
+{
+	const char *wanted = getenv("GP_SIMD");
+	if (wanted && strcmp(wanted, "portable") == 0)
+		return GP_CPU_PORTABLE;
+	return wanted && strcmp(wanted, "avx2") == 0 ? GP_CPU_AVX2 : GP_CPU_AVX512;
+}
+
+static enum gp_cpu_isa isa_at_start(void)
+{
+	static atomic_int known = -1; /* threads may find it at once: the same */
+	int isa = atomic_load_explicit(&known, memory_order_relaxed);
+	if (isa < 0) {
+		const enum gp_cpu_isa has = isa_of_processor(), wanted = isa_wanted();
+		isa = (int)(has < wanted ? has : wanted);
+		atomic_store(&known, isa);
+	}
+	return (enum gp_cpu_isa)isa;
+}
+
 enum gp_cpu_isa gp_cpu_isa(void)
 {
-	enum gp_cpu_isa has = isa_of_processor();
+	enum gp_cpu_isa has = isa_at_start();
 	enum gp_cpu_isa limit = (enum gp_cpu_isa)atomic_load_explicit(&isa_limit, memory_order_relaxed);
 	return has < limit ? has : limit;
 }

@@ -13,6 +13,7 @@
 #include <omp.h>
 
 #include "common/mem.h"
+#include "kernels/cpu/bf16.h"
 #include "kernels/cpu/plan.h"
 #include "kernels/cpu/profile.h"
 
@@ -45,6 +46,12 @@ static void cpu_close(struct gp_device *base)
 	struct cpu_device *dev = (struct cpu_device *)base;
 	dnnl_engine_destroy(dev->engine);
 	gp_free(dev);
+}
+
+static bool cpu_supports(const struct gp_device *dev, enum gp_precision precision)
+{
+	(void)dev;
+	return precision == GP_PRECISION_FP32 || (precision == GP_PRECISION_BF16 && gp_bf16_supported());
 }
 
 /* --- life of a plan --------------------------------------------------------------------------------------------- */
@@ -263,6 +270,7 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.summary = "this machine's processor, through oneDNN",
 	.open = cpu_open,
 	.close = cpu_close,
+	.supports = cpu_supports,
 	.plan_estimate = cpu_plan_estimate,
 	.plan_new = cpu_plan_new,
 	.plan_free = cpu_plan_free,

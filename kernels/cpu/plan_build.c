@@ -29,9 +29,13 @@ static const struct cpu_op *const ops[GP_OP_COUNT] = {
 #define MAX_CHUNK_ELEMENTS ((uint64_t)1 << 36)
 #define MAX_SLOTS          4096
 
-static enum gp_status check_spec(const struct gp_plan_spec *spec, struct gp_err *err)
+static enum gp_status check_spec(const struct cpu_plan *p, struct gp_err *err)
 {
+	const struct gp_plan_spec *spec = &p->base.spec;
 	const struct gp_graph *g = spec->graph;
+	if (!gp_device_supports(&p->dev->base, spec->precision))
+		GP_FAIL(err, GP_DEVICE, "this processor cannot compute in %s (AVX512_BF16 is missing); use fp32",
+			gp_precision_name(spec->precision));
 	if (spec->batch < 1)
 		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk (got %d)", spec->batch);
 	if (spec->slots < 1 || spec->slots > MAX_SLOTS)
@@ -46,13 +50,15 @@ static enum gp_status check_spec(const struct gp_plan_spec *spec, struct gp_err 
 	return GP_OK;
 }
 
-static const struct cpu_op *op_of(const struct gp_graph *g, const struct gp_node *n)
+/* Winograd's transforms would lose bits that bf16 does not have to spare: it leaves 3x3 convolutions to oneDNN. */
+static const struct cpu_op *op_of(const struct cpu_plan *p, const struct gp_node *n)
 {
+	const struct gp_graph *g = p->base.spec.graph;
 	if (gp_cpu_pointwise_fits(n))
 		return &gp_cpu_pointwise;
 	if (gp_cpu_depthwise_fits(n, &g->node[n->in[0]].shape))
 		return &gp_cpu_depthwise;
-	if (gp_cpu_winograd_fits(n, &g->node[n->in[0]].shape))
+	if (p->base.spec.precision == GP_PRECISION_FP32 && gp_cpu_winograd_fits(n, &g->node[n->in[0]].shape))
 		return &gp_cpu_winograd;
 	return (unsigned)n->op < GP_OP_COUNT ? ops[n->op] : NULL;
 }
@@ -72,7 +78,7 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 		n->dx[0] = n->dx[1] = n->dx_add[0] = n->dx_add[1] = -1;
 		if (i == 0)
 			continue;
-		n->op = op_of(g, &g->node[i]);
+		n->op = op_of(p, &g->node[i]);
 		if (!n->op)
 			GP_FAIL(err, GP_UNSUPPORTED, "the cpu device cannot run %s (%s)", gp_op_name(g->node[i].op),
 				g->node[i].name);
@@ -184,7 +190,7 @@ static void add_up_memory(struct cpu_plan *p)
 
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err)
 {
-	GP_TRY(check_spec(&p->base.spec, err));
+	GP_TRY(check_spec(p, err));
 	GP_TRY(make_nodes(p, err));
 	fold_activations(p);
 	find_gradients(p);

@@ -16,7 +16,7 @@
 
 enum gp_cpu_isa { GP_CPU_PORTABLE, GP_CPU_AVX2, GP_CPU_AVX512 };
 
-/* What this processor has, or less after gp_cpu_isa_limit. */
+/* What this processor has, or less: GP_SIMD=portable|avx2 in the environment when first asked, gp_cpu_isa_limit. */
 enum gp_cpu_isa gp_cpu_isa(void);
 /* Tests: use nothing above `isa` from now on. Not while a plan runs. */
 void gp_cpu_isa_limit(enum gp_cpu_isa isa);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_step [--profile] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]: milliseconds of one training step (forward and backward of
- * every chunk, loss, SGD with momentum) of a whole model on the CPU device, median and best, and the plan's memory.
- * SHAPE is HxWxC. --profile adds a table of times per node. torch_step.py beside this file does the same with PyTorch.
+ * bench_step [--profile] [--precision fp32|bf16] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]: milliseconds of one training
+ * step (forward and backward of every chunk, loss, SGD with momentum) of a whole model on the CPU device, median and
+ * best, and the plan's memory. SHAPE is HxWxC. --profile adds a table of times per node. torch_step.py beside this file
+ * does the same with PyTorch.
  */
 #include <string.h>
 #include <time.h>
@@ -34,6 +35,7 @@ struct bench {
 	int32_t *labels;
 	int chunk, chunks;
 	bool profile;
+	enum gp_precision precision;
 };
 
 static enum gp_status run_step(const struct bench *b, struct gp_err *err)
@@ -104,12 +106,28 @@ static enum gp_status prepare(char **argv, struct gp_device **dev, struct gp_gra
 	GP_TRY(gp_model_build(argv[1], &options, g, err));
 	GP_TRY(gp_device_open("cpu", atoi(argv[5]), dev, err));
 	struct gp_plan_spec spec = {.graph = *g, .batch = b->chunk, .slots = 1, .train = true, .seed = 1};
+	spec.precision = b->precision;
 	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f};
 	GP_TRY((*dev)->ops->plan_new(*dev, &spec, &b->plan, err));
 	void *labels;
 	GP_TRY(gp_alloc_array(&labels, (size_t)b->chunk, sizeof(int32_t), err));
 	b->labels = labels;
 	return GP_OK;
+}
+
+/* Returns how many arguments they take. */
+static int read_flags(int argc, char **argv, struct bench *b)
+{
+	int i = 1;
+	for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
+		if (strcmp(argv[i], "--profile") == 0)
+			b->profile = true;
+		else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc)
+			b->precision = strcmp(argv[++i], "bf16") == 0 ? GP_PRECISION_BF16 : GP_PRECISION_FP32;
+		else
+			return argc; /* usage */
+	}
+	return i - 1;
 }
 
 int main(int argc, char **argv)
@@ -119,13 +137,13 @@ int main(int argc, char **argv)
 	struct gp_graph *g = NULL;
 	struct bench b = {0};
 	gp_threads_prepare(argv);
-	if (argc > 1 && strcmp(argv[1], "--profile") == 0) {
-		b.profile = true;
-		argc--;
-		argv++;
-	}
+	int flags = read_flags(argc, argv, &b);
+	argc -= flags;
+	argv += flags;
 	if (argc < 6) {
-		fprintf(stderr, "usage: bench_step [--profile] MODEL HxWxC BATCH CHUNKS THREADS [STEPS]\n");
+		fprintf(stderr,
+			"usage: bench_step [--profile] [--precision fp32|bf16] MODEL HxWxC BATCH CHUNKS THREADS "
+			"[STEPS]\n");
 		return 2;
 	}
 	int steps = argc > 6 ? atoi(argv[6]) : 10;

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch_step.py MODEL HxWxC BATCH CHUNKS THREADS [STEPS]: what bench_step measures, in PyTorch, at its best.
+"""torch_step.py [--precision fp32|bf16] MODEL HxWxC BATCH CHUNKS THREADS [STEPS]: what bench_step measures, in PyTorch, at its best.
 
 MODEL is mobilenetv2[:width=W,stem=imagenet|cifar,classes=K] or resnet18[:classes=K]. Every setting known to matter is
 tried, and the best is named last:
@@ -10,6 +10,8 @@ tried, and the best is named last:
   than 16 samples it leaves undilated ones to a matrix product of its own instead of oneDNN (use_mkldnn in
   aten/src/ATen/native/Convolution.cpp), which is ten times slower with Debian's reference BLAS;
 - numbers too small to be normal are flushed to zero.
+
+bf16 is torch.autocast, which rounds to it what convolutions and matrix products read and leaves their results in it.
 """
 import resource
 import sys
@@ -38,7 +40,7 @@ def dilate_pointwise(model):
             m.dilation = (2, 2)
 
 
-def measure(spec, shape, chunk, chunks, steps, layout, dilate):
+def measure(spec, shape, chunk, chunks, steps, layout, dilate, bf16):
     """Sorted wall times and processor times of the steps, in milliseconds."""
     h, w, c = shape
     model = build(spec).train().to(memory_format=layout)
@@ -52,7 +54,9 @@ def measure(spec, shape, chunk, chunks, steps, layout, dilate):
         start, cpu_start = time.perf_counter(), time.process_time()
         sgd.zero_grad(set_to_none=True)
         for _ in range(chunks):
-            (torch.nn.functional.cross_entropy(model(x), labels) / chunks).backward()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+                y = model(x)
+            (torch.nn.functional.cross_entropy(y.float(), labels) / chunks).backward()
         sgd.step()
         wall.append((time.perf_counter() - start) * 1e3)
         processor.append((time.process_time() - cpu_start) * 1e3)
@@ -60,15 +64,19 @@ def measure(spec, shape, chunk, chunks, steps, layout, dilate):
 
 
 def main():
-    shape = tuple(map(int, sys.argv[2].split("x")))
-    batch, chunks, threads = map(int, sys.argv[3:6])
-    steps = int(sys.argv[6]) if len(sys.argv) > 6 else 10
+    args = sys.argv[1:]
+    bf16 = args[0] == "--precision" and args[1] == "bf16"
+    if args[0] == "--precision":
+        args = args[2:]
+    shape = tuple(map(int, args[1].split("x")))
+    batch, chunks, threads = map(int, args[2:5])
+    steps = int(args[5]) if len(args) > 5 else 10
     torch.set_num_threads(threads)
     torch.set_flush_denormal(True)
     best = None
     for layout in (torch.channels_last, torch.contiguous_format):
         for dilate in (False, True):
-            wall, cpu = measure(sys.argv[1], shape, batch // chunks, chunks, steps, layout, dilate)
+            wall, cpu = measure(args[0], shape, batch // chunks, chunks, steps, layout, dilate, bf16)
             name = f"{str(layout)[6:]}{', dilated 1x1' if dilate else ''}"
             print(f"{name}: ms per step: median {wall[len(wall) // 2]:.2f} best {wall[0]:.2f}; "
                   f"processor time median {cpu[len(cpu) // 2]:.2f} best {cpu[0]:.2f}", flush=True)

@@ -2,13 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Split training equals local training bit for bit: for several chunk counts,
-# thread counts and cuts, and for two clients at the same time.
+# thread counts, cuts and precisions, and for two clients at the same time.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
 
 common=(--data synthetic:shape=3x32x32,classes=10,samples=256 --batch 32 --steps 4 --lr 0.05 --seed 7 --weight-decay 1e-4)
 small=mobilenetv2:width=0.35,stem=cifar
+
+has_bf16=$(grep -m1 -o avx512_bf16 /proc/cpuinfo)
 
 sha() {
 	json_get "$1" param_sha256
@@ -40,6 +42,11 @@ for threads in 1 2; do
 		same "mobilenetv2 cut 3:-3, --clip-$limit, $threads threads" $small 3:-3 4 $threads "--clip-$limit"
 	done
 	same "cnn cut 2:-1, adamw, --clip-norm 0.5, $threads threads" cnn 2:-1 4 $threads --optimizer adamw --clip-norm 0.5
+	if [ -n "$has_bf16" ]; then
+		same "mobilenetv2 in bf16, $threads threads" $small 2:-2 4 $threads --precision bf16
+		same "resnet20 in bf16, $threads threads" resnet20:width=0.5 1:-1 4 $threads --precision bf16
+		equal "the precision in the report" "$(json_get "$work/split.json" precision)" bf16
+	fi
 	stop_server
 done
 

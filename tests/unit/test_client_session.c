@@ -15,6 +15,7 @@
 
 #include "client/engine.h"
 #include "common/models.h"
+#include "kernels/cpu/bf16.h"
 #include "tests/unit/raw_peer.h"
 
 /* A server of one connection, played by a script on a thread. */
@@ -94,7 +95,8 @@ static void put_committed(struct raw_peer *p)
 }
 
 /* Opens an engine on the fake server, runs one step if that worked, and expects an end with this status and text. */
-static void expect_end(void (*play)(struct raw_peer *p), bool weights, enum gp_status status, const char *part)
+static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_peer *p), bool weights,
+			  enum gp_status status, const char *part)
 {
 	struct fake f;
 	struct gp_err err = {0};
@@ -116,6 +118,7 @@ static void expect_end(void (*play)(struct raw_peer *p), bool weights, enum gp_s
 				      .chunks = 2,
 				      .window = 2,
 				      .train = true,
+				      .precision = precision,
 				      .init = init,
 				      .optim = optim,
 				      .server = f.address,
@@ -139,6 +142,11 @@ static void expect_end(void (*play)(struct raw_peer *p), bool weights, enum gp_s
 	gp_weights_free(init);
 	gp_graph_free(graph);
 	gp_free(images);
+}
+
+static void expect_end(void (*play)(struct raw_peer *p), bool weights, enum gp_status status, const char *part)
+{
+	expect_end_in(GP_PRECISION_FP32, play, weights, status, part);
 }
 
 static void play_silence(struct raw_peer *p)
@@ -221,6 +229,15 @@ static void a_server_that_knows_no_clipping_is_not_trained_with(void **state)
 	optim.clip_value = 0.0;
 }
 
+/* An older server ignores what it does not know, and would compute in fp32. */
+static void a_server_that_does_not_offer_bf16_is_not_asked_for_it(void **state)
+{
+	(void)state;
+	if (!gp_bf16_supported())
+		skip();
+	expect_end_in(GP_PRECISION_BF16, play_welcome_only, false, GP_PEER, "cannot compute in bf16");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -228,6 +245,7 @@ int main(void)
 		cmocka_unit_test(answers_to_no_question_are_refused),
 		cmocka_unit_test(ready_before_the_weights_have_left_is_refused),
 		cmocka_unit_test(a_server_that_knows_no_clipping_is_not_trained_with),
+		cmocka_unit_test(a_server_that_does_not_offer_bf16_is_not_asked_for_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

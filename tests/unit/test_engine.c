@@ -13,6 +13,7 @@
 
 #include "client/engine.h"
 #include "common/models.h"
+#include "kernels/cpu/bf16.h"
 #include "tests/unit/server_thread.h"
 
 enum { BATCH = 8, CHUNKS = 4, STEPS = 3, VAL_BATCHES = 3, CLASSES = 10 };
@@ -35,7 +36,8 @@ static void expect_ok(enum gp_status status, const struct gp_err *err)
 static struct gp_optim rig_optim = {.momentum = 0.9f, .weight_decay = 1e-4f};
 static const char *rig_cut = "1:-1";
 
-static void rig_init_for(struct rig *r, const char *server, const char *codec, int window, bool train)
+static void rig_init_in(struct rig *r, enum gp_precision precision, const char *server, const char *codec, int window,
+			bool train)
 {
 	struct gp_err err = {0};
 	struct gp_dataset_options dataset = {0};
@@ -46,6 +48,7 @@ static void rig_init_for(struct rig *r, const char *server, const char *codec, i
 				      .chunks = CHUNKS,
 				      .window = window,
 				      .train = train,
+				      .precision = precision,
 				      .seed = 11,
 				      .optim = rig_optim,
 				      .server = server,
@@ -65,6 +68,11 @@ static void rig_init_for(struct rig *r, const char *server, const char *codec, i
 		expect_ok(gp_codec_spec_parse(codec, &spec.codec[i], &err), &err);
 	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err),
 		  &err);
+}
+
+static void rig_init_for(struct rig *r, const char *server, const char *codec, int window, bool train)
+{
+	rig_init_in(r, GP_PRECISION_FP32, server, codec, window, train);
 }
 
 static void rig_init(struct rig *r, const char *server, const char *codec, int window)
@@ -160,6 +168,29 @@ static void clipped_runs_do_not_depend_on_the_cut(void **state)
 		}
 		rig_deinit(&local);
 	}
+	server_thread_stop(server);
+}
+
+static void a_split_run_in_bf16_equals_a_local_one_and_not_one_in_fp32(void **state)
+{
+	(void)state;
+	if (!gp_bf16_supported())
+		skip();
+	struct server_thread *server = server_thread_start();
+	struct rig rig[3];
+	struct gp_err err;
+	char sha[3][GP_SHA256_HEX];
+	rig_init_in(&rig[0], GP_PRECISION_BF16, NULL, "raw", 1, true);
+	rig_init_in(&rig[1], GP_PRECISION_BF16, server->address, "raw", 2, true);
+	rig_init_in(&rig[2], GP_PRECISION_FP32, NULL, "raw", 1, true);
+	for (int i = 0; i < 3; i++) {
+		rig_run(&rig[i]);
+		expect_ok(gp_weights_sha256(rig[i].weights, sha[i], &err), &err);
+		rig_deinit(&rig[i]);
+	}
+	assert_string_equal(sha[1], sha[0]);
+	assert_string_not_equal(sha[2], sha[0]);
+	assert_true(rig[1].eval.loss_sum == rig[0].eval.loss_sum);
 	server_thread_stop(server);
 }
 
@@ -314,6 +345,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_split_run_equals_a_local_one),
+		cmocka_unit_test(a_split_run_in_bf16_equals_a_local_one_and_not_one_in_fp32),
 		cmocka_unit_test(an_engine_for_evaluation_needs_no_training_memory),
 		cmocka_unit_test(our_bytes_are_the_kernels),
 		cmocka_unit_test(a_server_that_stops_during_predictions_is_an_error_not_a_hang),

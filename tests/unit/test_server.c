@@ -18,6 +18,7 @@
 #include "common/control.h"
 #include "common/graph_msg.h"
 #include "common/models.h"
+#include "kernels/cpu/simd.h"
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
 
@@ -324,6 +325,38 @@ static void spoil_graph_edge(Gpsplit__Open *o)
 	o->graph->node[0]->in[0] = 4000000000u;
 }
 
+static void spoil_precision(Gpsplit__Open *o)
+{
+	o->precision = 77;
+}
+
+static void ask_for_bf16(Gpsplit__Open *o)
+{
+	o->precision = GP_PRECISION_BF16;
+}
+
+/* The server says beforehand what it can do; a client that asks for more all the same is refused. */
+static void a_precision_that_the_processor_lacks_is_neither_offered_nor_given(void **state)
+{
+	struct fixture *f = *state;
+	struct raw_peer c;
+	gp_cpu_isa_limit(GP_CPU_AVX2);
+	client_connect(&c, f);
+	put_preface(&c);
+	put_hello(&c, GP_PROTO_VERSION);
+	Gpsplit__Control *m = get_control(&c);
+	assert_non_null(m);
+	assert_int_equal(m->body_case, GPSPLIT__CONTROL__BODY_WELCOME);
+	assert_int_equal(m->welcome->n_precision, 1);
+	assert_int_equal(m->welcome->precision[0], GP_PRECISION_FP32);
+	gpsplit__control__free_unpacked(m, NULL);
+	put_open(&c, f->body, ask_for_bf16);
+	expect_error(&c, "cannot compute in bf16");
+	client_close(&c);
+	gp_cpu_isa_limit(GP_CPU_AVX512);
+	still_serves(f);
+}
+
 static void an_open_that_cannot_be_is_refused_with_the_reason(void **state)
 {
 	static const struct {
@@ -333,7 +366,7 @@ static void an_open_that_cannot_be_is_refused_with_the_reason(void **state)
 		{spoil_window, "window is 1000"}, {spoil_chunks, "chunks is 0"}, {spoil_codec, "bits"},
 		{spoil_samples, "MiB"},           {spoil_weights, "3 weights"},  {spoil_optimizer, ""},
 		{spoil_graph_input, ""},          {spoil_graph_channels, ""},    {spoil_graph_edge, ""},
-		{spoil_clip_norm, "clip-norm"},   {spoil_clip_both, "exclude"},
+		{spoil_clip_norm, "clip-norm"},   {spoil_clip_both, "exclude"},  {spoil_precision, "no precision 77"},
 	};
 	struct fixture *f = *state;
 	uint64_t resident = gp_mem_peak_rss_bytes();
@@ -519,6 +552,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_wrong_version_is_told_so, setup, teardown),
 		cmocka_unit_test_setup_teardown(messages_out_of_order_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_open_that_cannot_be_is_refused_with_the_reason, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_precision_that_the_processor_lacks_is_neither_offered_nor_given,
+						setup, teardown),
 		cmocka_unit_test_setup_teardown(frames_out_of_place_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(clients_that_vanish_while_their_chunks_are_computed_leave_nothing,
 						setup, teardown),
