@@ -142,6 +142,27 @@ def resnet20():
     return model
 
 
+def vgg13(width=0.125, hidden=48):
+    """torchvision's layers, but classified from the positions there are, as in common/model_vgg.c: no adaptive pooling."""
+    layers = [64, 64, "M", 128, 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"]
+    features = torchvision.models.vgg.make_layers([m if m == "M" else int(m * width) for m in layers], batch_norm=True)
+    model = torchvision.models.VGG(features, num_classes=10, init_weights=False, dropout=0.0)
+    model.avgpool = torch.nn.Identity()
+    model.classifier[0] = torch.nn.Linear(int(512 * width) * 2, hidden)  # 1x2 positions
+    model.classifier[3] = torch.nn.Linear(hidden, hidden)
+    model.classifier[6] = torch.nn.Linear(hidden, 10)
+
+    def kind(name, p):
+        if p.dim() == 4:
+            return "normal", math.sqrt(2.0 / (p.shape[0] * p.shape[2] * p.shape[3]))
+        if p.dim() == 2:
+            return "normal", 0.01
+        return ("ones", 0) if name.endswith("weight") else ("zeros", 0)
+
+    start(model, kind)
+    return model
+
+
 def record(name, model, batch, h, w, c):
     model = model.double().train()
     sgd = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9, weight_decay=1e-4)
@@ -176,6 +197,7 @@ def main():
     record("cnn", cnn(), 4, 28, 28, 1)
     record("resnet18", resnet18(), 4, 40, 40, 3)
     record("resnet20", resnet20(), 4, 32, 32, 3)
+    record("vgg13", vgg13(), 4, 32, 64, 3)
 
 
 main()

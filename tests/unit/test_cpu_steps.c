@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Whole training steps of MobileNetV2, the small CNN and two residual networks
- * against PyTorch: the outputs, the input gradient, every parameter's gradient, and losses and
+ * Whole training steps of MobileNetV2, the small CNN, two residual networks and
+ * VGG-13 against PyTorch: the outputs, the input gradient, every parameter's gradient, and losses and
  * parameters over three steps of SGD. The reference is float64, made by
  * tests/tools/dump_steps.py from the same counter-based draws.
  */
@@ -78,13 +78,13 @@ static float *load(const struct bed *b, const char *prefix, const char *name, ui
 	return v;
 }
 
-/* side: of square images; 0 = the model's own */
-static struct bed make_bed(const char *model, int side, const char *dump, int threads)
+/* h, w: of RGB images; 0 = the model's own */
+static struct bed make_bed(const char *model, int h, int w, const char *dump, int threads)
 {
 	struct bed b;
 	struct gp_model_options options = {.classes = 10};
-	if (side)
-		options.input = (struct gp_shape){.ndim = 3, .dim = {side, side, 3}};
+	if (h)
+		options.input = (struct gp_shape){.ndim = 3, .dim = {h, w, 3}};
 	OK(gp_st_open(dump, &b.dump, &err));
 	OK(gp_model_build(model, &options, &b.graph, &err));
 	OK(gp_device_open("cpu", threads, &b.dev, &err));
@@ -169,9 +169,9 @@ static double run_step(struct bed *b, int step)
 	return loss.loss_sum / BATCH;
 }
 
-static void run_model(const char *model, int side, const char *dump, int threads)
+static void run_model(const char *model, int h, int w, const char *dump, int threads)
 {
-	struct bed b = make_bed(model, side, dump, threads);
+	struct bed b = make_bed(model, h, w, dump, threads);
 	uint64_t steps;
 	float *losses = load(&b, "", "losses", &steps);
 	for (uint64_t s = 0; s < steps; s++) {
@@ -194,7 +194,7 @@ static void mobilenetv2_trains_as_in_pytorch(void **state)
 {
 	(void)state;
 	for (int threads = 1; threads <= 2; threads++)
-		run_model("mobilenetv2:width=0.25,stem=cifar,dropout=0", 0,
+		run_model("mobilenetv2:width=0.25,stem=cifar,dropout=0", 0, 0,
 			  "tests/golden/ops/steps_mobilenetv2.safetensors", threads);
 }
 
@@ -202,21 +202,30 @@ static void cnn_trains_as_in_pytorch(void **state)
 {
 	(void)state;
 	for (int threads = 1; threads <= 2; threads++)
-		run_model("cnn:width=8", 0, "tests/golden/ops/steps_cnn.safetensors", threads);
+		run_model("cnn:width=8", 0, 0, "tests/golden/ops/steps_cnn.safetensors", threads);
 }
 
 /* torchvision's ResNet-18: 7x7 stem, pooling, projections as shortcuts, stages of odd sizes (10, 5, 3, 2). */
 static void resnet18_trains_as_in_pytorch(void **state)
 {
 	(void)state;
-	run_model("resnet18", 40, "tests/golden/ops/steps_resnet18.safetensors", 2);
+	run_model("resnet18", 40, 40, "tests/golden/ops/steps_resnet18.safetensors", 2);
 }
 
 static void resnet20_trains_as_in_pytorch(void **state)
 {
 	(void)state;
 	for (int threads = 1; threads <= 2; threads++)
-		run_model("resnet20", 0, "tests/golden/ops/steps_resnet20.safetensors", threads);
+		run_model("resnet20", 0, 0, "tests/golden/ops/steps_resnet20.safetensors", threads);
+}
+
+/* torchvision's VGG-13 with batch norm, narrow; 32x64 images leave 1x2 positions for the classifier. */
+static void vgg13_trains_as_in_pytorch(void **state)
+{
+	(void)state;
+	for (int threads = 1; threads <= 2; threads++)
+		run_model("vgg13:width=0.125,hidden=48,dropout=0", 32, 64, "tests/golden/ops/steps_vgg13.safetensors",
+			  threads);
 }
 
 int main(int argc, char **argv)
@@ -224,10 +233,9 @@ int main(int argc, char **argv)
 	(void)argc;
 	gp_threads_prepare(argv); /* else waiting threads take the cores other tests run on */
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(mobilenetv2_trains_as_in_pytorch),
-		cmocka_unit_test(cnn_trains_as_in_pytorch),
-		cmocka_unit_test(resnet18_trains_as_in_pytorch),
-		cmocka_unit_test(resnet20_trains_as_in_pytorch),
+		cmocka_unit_test(mobilenetv2_trains_as_in_pytorch), cmocka_unit_test(cnn_trains_as_in_pytorch),
+		cmocka_unit_test(resnet18_trains_as_in_pytorch),    cmocka_unit_test(resnet20_trains_as_in_pytorch),
+		cmocka_unit_test(vgg13_trains_as_in_pytorch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
