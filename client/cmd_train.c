@@ -86,6 +86,7 @@ static const struct gp_opt training_rows[] = {
 	 .initial = "0.9",
 	 .min = 0,
 	 .max = 1,
+	 .below_max = true,
 	 .help = "of sgd"},
 	{.name = "nesterov", .type = GP_OPT_FLAG, .offset = FIELD(nesterov), .help = "Nesterov momentum"},
 	{.name = "weight-decay",

@@ -29,6 +29,7 @@ struct gp_opt {
 	const char *initial; /* default as text, as a user would type it; NULL: zero / NULL */
 	const char *help;    /* one line */
 	double min, max;     /* INT, REAL, SIZE, RATE, TIME; ignored when both are 0 */
+	bool below_max;      /* max itself is out of range */
 	const char *choices; /* CHOICE */
 	const char *group;   /* heading in --help; NULL: same as the one before */
 };

@@ -192,6 +192,8 @@ const char *gp_opt_range_text(const struct gp_opt *o, char *text)
 	format_number(o, o->max, high, sizeof high);
 	if (o->max >= 0x1p62)
 		snprintf(text, GP_OPT_PLACE, "at least %s", low);
+	else if (o->below_max)
+		snprintf(text, GP_OPT_PLACE, "at least %s, below %s", low, high);
 	else
 		snprintf(text, GP_OPT_PLACE, "%s..%s", low, high);
 	return text;
@@ -200,7 +202,8 @@ const char *gp_opt_range_text(const struct gp_opt *o, char *text)
 static enum gp_status check_range(const struct gp_opt *o, double v, const char *text, const struct gp_opt_source *from,
 				  struct gp_err *err)
 {
-	if ((o->min == 0 && o->max == 0) || (v >= o->min && v <= o->max))
+	bool in_range = v >= o->min && (o->below_max ? v < o->max : v <= o->max);
+	if ((o->min == 0 && o->max == 0) || in_range)
 		return GP_OK;
 	char place[GP_OPT_PLACE], range[GP_OPT_PLACE], shown[GP_OPT_PLACE];
 	GP_FAIL(err, gp_opt_code(from), "%s: %s is out of range (%s)", gp_opt_place(from, o->name, place),

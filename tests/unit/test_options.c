@@ -191,6 +191,24 @@ static void wrong_values_name_flag_and_form(void **state)
 	assert_fails(GP_USAGE, "--no-json takes no value", "--no-json=yes");
 }
 
+static void an_open_end_is_out_of_range_and_told_so(void **state)
+{
+	(void)state;
+	const struct gp_opt row = {.name = "momentum",
+				   .type = GP_OPT_REAL,
+				   .offset = offsetof(struct settings, lr),
+				   .max = 1,
+				   .below_max = true};
+	const struct gp_opt_table t = {.command = "x", .opt = &row, .count = 1};
+	struct parsed p = PARSE_WITH(&t, "--momentum", "1");
+	assert_int_equal(p.status, GP_USAGE);
+	assert_string_equal(p.err.text, "--momentum: 1 is out of range (at least 0, below 1)");
+	p = PARSE_WITH(&t, "--momentum", "0.999");
+	assert_int_equal(p.status, GP_OK);
+	assert_true(p.s.lr == 0.999);
+	gp_options_free(&p.r);
+}
+
 static void missing_values_are_noticed(void **state)
 {
 	(void)state;
@@ -405,6 +423,7 @@ int main(void)
 		cmocka_unit_test(negative_and_empty_values_are_values),
 		cmocka_unit_test(unknown_flags_name_the_nearest_known_one),
 		cmocka_unit_test(wrong_values_name_flag_and_form),
+		cmocka_unit_test(an_open_end_is_out_of_range_and_told_so),
 		cmocka_unit_test(missing_values_are_noticed),
 		cmocka_unit_test(positionals_are_counted),
 		cmocka_unit_test(any_number_of_positionals_can_be_taken),
