@@ -70,7 +70,13 @@ scaled() { # WHAT VALUE SCALE UNITS
 	}' || fail 2 "$1: '$2' is not a number with one of the units$(printf ' %s' "$4" | sed 's/=[^ ]*//g')"
 }
 
-bits_of() { scaled "$1" "$2" 1 'bit=1 kbit=1e3 mbit=1e6 gbit=1e9'; }
+# No less than 1 bit/s: 0 would pass nothing, and means "unshaped" inside this script.
+bits_of() { # WHAT VALUE
+	local bits
+	bits=$(scaled "$1" "$2" 1 'bit=1 kbit=1e3 mbit=1e6 gbit=1e9') || return
+	[ "$bits" != 0 ] || fail 2 "$1: '$2' would pass nothing"
+	echo "$bits"
+}
 microseconds_of() { scaled "$1" "$2" 1e6 'us=1e-6 ms=1e-3 s=1'; }
 
 # "TIME-IN-us us" or "BYTES b"

@@ -155,6 +155,7 @@ bad_usage_is_named() {
 	check "one command: usage" status_is 2 deploy/link.sh -- true
 	check "unknown option: usage" status_is 2 deploy/link.sh --speed 10mbit -- true -- true
 	check "bad rate: usage" status_is 2 deploy/link.sh --rate 10mph -- true -- true
+	check "rate of nothing: usage" status_is 2 deploy/link.sh --rate 0mbit -- true -- true
 	check "bad queue: usage" status_is 2 deploy/link.sh --rate 10mbit --queue lots -- true -- true
 	check "one line says it" [ "$(wc -l <"$work/err")" -eq 1 ]
 	check "a server that ends early" status_is 4 link_up -- false -- true
