@@ -98,29 +98,6 @@ static enum gp_status list_models(int argc, char **argv, struct gp_options_resul
 
 /* --- show ------------------------------------------------------------------------------------------------------- */
 
-/* "CxHxW", "SxF" or "F" to one sample's shape, channels last. */
-static enum gp_status parse_input(const char *text, struct gp_shape *out, struct gp_err *err)
-{
-	struct gp_shape s = {0};
-	for (const char *at = text; s.ndim < 3; at++) {
-		char *end;
-		long v = *at >= '1' && *at <= '9' ? strtol(at, &end, 10) : 0;
-		if (v < 1 || v > 1 << 20)
-			break;
-		s.dim[s.ndim++] = v;
-		at = end;
-		if (*at == '\0') {
-			*out = s;
-			if (s.ndim == 3)
-				*out = (struct gp_shape){.ndim = 3, .dim = {s.dim[1], s.dim[2], s.dim[0]}};
-			return GP_OK;
-		}
-		if (*at != 'x')
-			break;
-	}
-	GP_FAIL(err, GP_USAGE, "--input '%.40s' is not CxHxW, such as 3x224x224", text);
-}
-
 static enum gp_status show_graph(const struct settings *s, const char *spec, const struct gp_graph *g,
 				 struct gp_err *err)
 {
@@ -144,8 +121,8 @@ static enum gp_status show_model(int argc, char **argv, struct gp_options_result
 		return GP_OK;
 	if (r->positionals != 1)
 		GP_FAIL(err, GP_USAGE, "show needs the name of a model; `" PROGRAM " list` tells which there are");
-	if (s.input)
-		GP_TRY(parse_input(s.input, &model.input, err));
+	if (s.input && !gp_shape_parse_chw(s.input, &model.input))
+		GP_FAIL(err, GP_USAGE, "--input '%.40s' is not CxHxW, such as 3x224x224", s.input);
 	GP_TRY(gp_model_build(r->positional[0], &model, &g, err));
 	enum gp_status status = show_graph(&s, r->positional[0], g, err);
 	gp_graph_free(g);

@@ -59,12 +59,8 @@ enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set,
 
 static enum gp_status parse_input(const char *text, struct gp_shape *shape, struct gp_err *err)
 {
-	long long c, h, w;
-	char rest;
-	if (sscanf(text, "%lldx%lldx%lld%c", &c, &h, &w, &rest) != 3 || c < 1 || h < 1 || w < 1 || c > 4096 ||
-	    h > 65536 || w > 65536)
-		GP_FAIL(err, GP_USAGE, "--input '%s' is not channels x height x width, for example 3x32x32", text);
-	*shape = (struct gp_shape){.ndim = 3, .dim = {h, w, c}};
+	if (!gp_shape_parse_chw(text, shape))
+		GP_FAIL(err, GP_USAGE, "--input '%.40s' is not channels x height x width, for example 3x32x32", text);
 	return GP_OK;
 }
 

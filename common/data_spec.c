@@ -52,15 +52,13 @@ static bool parse_statistics(const char *text, bool positive, float out[3], int 
 	return n != 2;
 }
 
-/* "3x32x32" (channels first, as users of PyTorch write it) to (H,W,C). */
+/* One or three channels, as pictures have. */
 static bool parse_shape(const char *text, struct gp_shape *out)
 {
-	int c, h, w, end = 0;
-	if (sscanf(text, "%4dx%4dx%4d%n", &c, &h, &w, &end) != 3 || text[end])
+	struct gp_shape s;
+	if (!gp_shape_parse_chw(text, &s) || (s.dim[2] != 1 && s.dim[2] != 3) || s.dim[0] > 4096 || s.dim[1] > 4096)
 		return false;
-	if ((c != 1 && c != 3) || h < 1 || w < 1 || h > 4096 || w > 4096)
-		return false;
-	*out = (struct gp_shape){.ndim = 3, .dim = {h, w, c}};
+	*out = s;
 	return true;
 }
 

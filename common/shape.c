@@ -47,6 +47,31 @@ struct gp_shape gp_shape_batched(const struct gp_shape *sample, int64_t batch)
 	return s;
 }
 
+/* A number without sign or leading zero; *end is what follows it. 0 when there is none. */
+static int64_t parse_side(const char *text, const char **end)
+{
+	int64_t v = 0;
+	const char *at = text;
+	while (*at >= '0' && *at <= '9' && v <= GP_SHAPE_SIDE_MAX)
+		v = 10 * v + (*at++ - '0');
+	*end = at;
+	return *text == '0' || v > GP_SHAPE_SIDE_MAX ? 0 : v;
+}
+
+bool gp_shape_parse_chw(const char *text, struct gp_shape *out)
+{
+	int64_t side[3];
+	const char *at = text;
+	for (int i = 0; i < 3; i++) {
+		side[i] = parse_side(at, &at);
+		if (side[i] == 0 || *at != (i < 2 ? 'x' : '\0'))
+			return false;
+		at++;
+	}
+	*out = (struct gp_shape){.ndim = 3, .dim = {side[1], side[2], side[0]}};
+	return true;
+}
+
 const char *gp_shape_text(const struct gp_shape *s, char *text, size_t size)
 {
 	size_t used = 0;

@@ -12,7 +12,8 @@
 
 #include "common/status.h"
 
-#define GP_MAX_DIMS 5
+#define GP_MAX_DIMS       5
+#define GP_SHAPE_SIDE_MAX 65536
 
 struct gp_shape {
 	int ndim; /* 0..GP_MAX_DIMS */
@@ -26,6 +27,11 @@ uint64_t gp_shape_elements(const struct gp_shape *s);
 bool gp_shape_equal(const struct gp_shape *a, const struct gp_shape *b);
 /* `sample` with a batch dimension in front. */
 struct gp_shape gp_shape_batched(const struct gp_shape *sample, int64_t batch);
+/*
+ * "CxHxW", channels first as users of PyTorch write it, to (H,W,C). False for anything but three numbers from 1 to
+ * GP_SHAPE_SIDE_MAX; what is possible beyond that is the caller's to check.
+ */
+bool gp_shape_parse_chw(const char *text, struct gp_shape *out);
 /* "8x112x112x32" into text[size]; returns text. */
 const char *gp_shape_text(const struct gp_shape *s, char *text, size_t size);
 

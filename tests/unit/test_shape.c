@@ -54,12 +54,31 @@ static void batch_goes_in_front_and_text_reads_well(void **state)
 	assert_true(gp_shape_equal(&s, &t));
 }
 
+static void channels_first_text_becomes_channels_last(void **state)
+{
+	(void)state;
+	static const char *const wrong[] = {"",         "3",       "3x32",    "3x32x32x1", "3x32x32 ",
+					    " 3x32x32", "+3x1x1",  "0x32x32", "3x032x32",  "3x32x",
+					    "x32x32",   "3x-1x32", "3X32x1",  "3x65537x1", "3x99999999999999999999x1"};
+	struct gp_shape s = {.ndim = 1, .dim = {7}};
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		if (gp_shape_parse_chw(wrong[i], &s))
+			fail_msg("'%s' was taken for a shape", wrong[i]);
+		assert_true(s.ndim == 1 && s.dim[0] == 7);
+	}
+	assert_true(gp_shape_parse_chw("3x32x48", &s));
+	assert_true(s.ndim == 3 && s.dim[0] == 32 && s.dim[1] == 48 && s.dim[2] == 3);
+	assert_true(gp_shape_parse_chw("65536x1x10", &s));
+	assert_true(s.dim[0] == 1 && s.dim[1] == 10 && s.dim[2] == 65536);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counts_within_the_limit_are_exact),
 		cmocka_unit_test(zero_negative_and_overflowing_dimensions_are_refused),
 		cmocka_unit_test(batch_goes_in_front_and_text_reads_well),
+		cmocka_unit_test(channels_first_text_becomes_channels_last),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
