@@ -139,6 +139,7 @@ static void print_usage(FILE *to)
 
 int gp_cmd_model(int argc, char **argv)
 {
+	static const char *const names[] = {"list", "show"};
 	struct gp_err err = {0};
 	struct gp_options_result r = {0};
 	enum gp_status status;
@@ -150,6 +151,8 @@ int gp_cmd_model(int argc, char **argv)
 		status = list_models(argc - 1, argv + 1, &r, &err);
 	} else if (argc > 0 && strcmp(argv[0], "show") == 0) {
 		status = show_model(argc - 1, argv + 1, &r, &err);
+	} else if (argc > 0) {
+		return gp_cmd_unknown(PROGRAM, argv[0], names, sizeof names / sizeof names[0]);
 	} else {
 		print_usage(stderr);
 		return gp_status_exit(GP_USAGE);

@@ -13,4 +13,7 @@ int gp_cmd_infer(int argc, char **argv);
 int gp_cmd_model(int argc, char **argv);
 int gp_cmd_codec(int argc, char **argv);
 
+/* One line on stderr: `word` is no command of `program`, these are. Returns the exit status. */
+int gp_cmd_unknown(const char *program, const char *word, const char *const *names, int count);
+
 #endif

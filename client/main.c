@@ -2,6 +2,7 @@
  *
  * gpclient: picks the command. Every command is in its own cmd_*.c.
  */
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,10 +33,9 @@ static void print_help(FILE *to)
 	fprintf(to, "\n'gpclient COMMAND --help' tells the options of a command; 'gpclient --version' the version.\n");
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-	gp_threads_prepare(argv);
-	signal(SIGPIPE, SIG_IGN);
+	const char *names[COMMANDS];
 	if (argc < 2) {
 		print_help(stderr);
 		return 2;
@@ -48,12 +48,24 @@ int main(int argc, char **argv)
 		printf("gpclient " GP_VERSION "\n");
 		return 0;
 	}
-	for (size_t i = 0; i < COMMANDS; i++)
+	for (size_t i = 0; i < COMMANDS; i++) {
 		if (strcmp(argv[1], commands[i].name) == 0)
 			return commands[i].run(argc - 2, argv + 2);
-	fprintf(stderr, "gpclient: unknown command '%s'; one of", argv[1]);
-	for (size_t i = 0; i < COMMANDS; i++)
-		fprintf(stderr, "%s %s", i ? "," : "", commands[i].name);
-	fprintf(stderr, "\n");
-	return 2;
+		names[i] = commands[i].name;
+	}
+	return gp_cmd_unknown("gpclient", argv[1], names, COMMANDS);
+}
+
+int main(int argc, char **argv)
+{
+	gp_threads_prepare(argv);
+	signal(SIGPIPE, SIG_IGN);
+	int status = run(argc, argv);
+	/* A list that a full disk cut short is no success. */
+	errno = 0;
+	if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+		fprintf(stderr, "gpclient: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
+		return 1;
+	}
+	return status;
 }

@@ -21,11 +21,28 @@ refuses() { # STATUS PATTERN ARG...
 	fi
 }
 
+# Output that nobody gets is no success.
+full_disk() { # ARG...
+	local status=0
+	"$build/gpclient" "$@" >/dev/full 2>"$work/err" || status=$?
+	equal "gpclient $* to a full device: status and lines" "$status $(wc -l <"$work/err")" "1 1"
+	grep -qE 'standard output|JSON text' "$work/err" || fail "gpclient $*: $(cat "$work/err")"
+}
+
+for list in "codec list" "codec list --json" "model list" "model list --json" "model show cnn" "model show cnn --json" \
+	"model show resnet34 --layers" "train --help" --help --version; do
+	# shellcheck disable=SC2086
+	full_disk $list
+done
+
 synthetic=(--data synthetic:shape=3x32x32,classes=10,samples=64 --batch 16 --steps 1)
 start_server
 server=(--server "127.0.0.1:$server_port")
 
 refuses 2 "unknown command 'trian'" trian
+refuses 2 "gpclient model: unknown command 'frob'; there are list, show" model frob
+refuses 2 "gpclient codec: unknown command 'lst'; did you mean 'list'" codec lst
+refuses 2 '\-\-momentum.*below 1' train --local --model cnn --momentum 1
 refuses 2 '\-\-modl.*--model' train --local --modl cnn
 refuses 2 '\-\-batch.*ten' train --local --model cnn --batch ten
 refuses 2 'equal chunks' train --local --model cnn --data synthetic --batch 10 --chunks 4

@@ -130,7 +130,10 @@ static void wrong_usage_exits_2_with_one_line(void **state)
 	assert_int_equal(lines_of(err), 1);
 	assert_int_equal(RUN("roundtrip", "--codek", "raw"), 2);
 	assert_int_equal(lines_of(err), 1);
-	assert_int_equal(RUN("frobnicate"), 2);
+	assert_int_equal(RUN("lst"), 2);
+	assert_non_null(strstr(err, "unknown command 'lst'; did you mean 'list'?"));
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(run((const char *[]){NULL}, out, sizeof out, err, sizeof err), 2);
 	assert_non_null(strstr(err, "usage:"));
 	assert_int_equal(RUN("--help"), 0);
 }
