@@ -341,11 +341,11 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 		t->job.engine->ops->print_profile(t->job.engine, stderr);
 	if (t->set.save)
 		GP_TRY(gp_weights_save(t->weights, t->set.save, err));
+	if (t->set.job.json)
+		GP_TRY(gp_job_print_json(gp_train_report_json(&report), err));
 	if (t->log)
 		GP_TRY(gp_json_log_write(
 			t->log, json_pack("{s:s, s:o}", "event", "end", "report", gp_train_report_json(&report)), err));
-	if (t->set.job.json)
-		GP_TRY(gp_job_print_json(gp_train_report_json(&report), err));
 	if (report.stopped)
 		GP_FAIL(err, GP_CANCELED, "stopped by a signal after %llu of %llu steps",
 			(unsigned long long)report.steps, (unsigned long long)t->total_steps);

@@ -95,18 +95,27 @@ static void note_eval(struct run *r, double seconds)
 		100 * r->report->val_acc, r->report->val_loss, seconds);
 }
 
-/* JSON log. */
+/* JSON log. A run of hours does not end because its log cannot be written: closing the log fails, in the end. */
+
+static void write_line(struct run *r, json_t *line)
+{
+	struct gp_err err;
+	if (gp_json_log_write(r->spec->log, line, &err) == GP_OK)
+		return;
+	gp_progress_clear(&r->progress);
+	gp_log(model, GP_LOG_WARN, "%s", err.text);
+}
 
 static bool clips_norm(const struct run *r)
 {
 	return r->spec->engine->spec.optim.clip_norm > 0.0;
 }
 
-static enum gp_status log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
-			       const struct gp_engine_figures *now, struct gp_err *err)
+static void log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
+		     const struct gp_engine_figures *now)
 {
 	if (!r->spec->log) /* a JSON line allocates: a steady step without --log-json does not */
-		return GP_OK;
+		return;
 	struct gp_account delta = now->account;
 	gp_account_subtract(&delta, &r->before.account);
 	json_t *line = json_pack(
@@ -118,17 +127,17 @@ static enum gp_status log_step(struct run *r, const struct gp_step_result *resul
 		(json_int_t)delta.received.wire_bytes, "link", gp_account_json(&delta));
 	if (clips_norm(r))
 		json_object_set_new(line, "grad_norm", gp_json_number(result->grad_norm));
-	return gp_json_log_write(r->spec->log, line, err);
+	write_line(r, line);
 }
 
-static enum gp_status log_eval(struct run *r, double seconds, struct gp_err *err)
+static void log_eval(struct run *r, double seconds)
 {
 	if (!r->spec->log)
-		return GP_OK;
+		return;
 	json_t *line = json_pack("{s:s, s:I, s:o, s:o, s:f}", "event", "eval", "step", (json_int_t)r->step, "val_loss",
 				 gp_json_number(r->report->val_loss), "val_acc", gp_json_number(r->report->val_acc),
 				 "seconds", seconds);
-	return gp_json_log_write(r->spec->log, line, err);
+	write_line(r, line);
 }
 
 /* Steps. */
@@ -172,9 +181,9 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	gp_account_subtract(&delta, &r->before.account);
 	gp_account_add(&r->report->train_account, &delta);
 	show_progress(r, &now, seconds);
-	status = log_step(r, &result, lr, seconds, &now, err);
+	log_step(r, &result, lr, seconds, &now);
 	r->before = now;
-	return status;
+	return GP_OK;
 }
 
 static enum gp_status run_eval(struct run *r, struct gp_err *err)
@@ -192,7 +201,8 @@ static enum gp_status run_eval(struct run *r, struct gp_err *err)
 	r->eval_ns += took;
 	spec->engine->ops->figures(spec->engine, &r->before);
 	note_eval(r, (double)took * 1e-9);
-	return log_eval(r, (double)took * 1e-9, err);
+	log_eval(r, (double)took * 1e-9);
+	return GP_OK;
 }
 
 static bool stop_asked(const struct run *r)

@@ -5,17 +5,22 @@
 #include "common/json_log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/fault.h"
+#include "common/log.h"
 #include "common/mem.h"
 
 struct gp_json_log {
-	FILE *file;
+	int fd;
 	char *path;
 	pthread_mutex_t lock; /* around every line */
-	bool failed;
+	off_t whole;          /* bytes of whole lines */
+	int failed;           /* errno of the write that ended the log; 0: none */
 };
 
 enum gp_status gp_json_log_open(const char *path, struct gp_json_log **out, struct gp_err *err)
@@ -27,8 +32,8 @@ enum gp_status gp_json_log_open(const char *path, struct gp_json_log **out, stru
 		GP_FAIL(err, GP_NOMEM, "out of memory for the JSON log");
 	}
 	l->path = copy;
-	l->file = fopen(path, "we");
-	if (!l->file) {
+	l->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	if (l->fd < 0) {
 		gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot create JSON log %s: %s", path,
 			   strerror(errno));
 		gp_free(copy);
@@ -40,20 +45,55 @@ enum gp_status gp_json_log_open(const char *path, struct gp_json_log **out, stru
 	return GP_OK;
 }
 
-static enum gp_status write_failed(const struct gp_json_log *l, int code, struct gp_err *err)
+static enum gp_status write_failed(const struct gp_json_log *l, struct gp_err *err)
 {
-	return gp_err_set(err, GP_IO, code, __FILE__, __LINE__, "cannot write JSON log %s: %s", l->path,
-			  strerror(code));
+	return gp_err_set(err, GP_IO, l->failed, __FILE__, __LINE__,
+			  "cannot write JSON log %s: %s; no more lines follow", l->path, strerror(l->failed));
 }
 
-static bool write_line(FILE *file, const json_t *object)
+static ssize_t write_some(int fd, const char *text, size_t len)
 {
+	ssize_t n;
 	if (gp_fault_hit(GP_FAULT_WRITE)) {
 		errno = ENOSPC;
-		return false;
+		return -1;
 	}
-	errno = 0;
-	return json_dumpf(object, file, JSON_COMPACT) == 0 && fputc('\n', file) != EOF && fflush(file) == 0;
+	do {
+		n = write(fd, text, len);
+	} while (n < 0 && errno == EINTR);
+	return n;
+}
+
+/* 0, or what went wrong: then nothing of the line is left in a file (a pipe may have had some of it). */
+static int write_bytes(struct gp_json_log *l, const char *text, size_t len)
+{
+	size_t done = 0;
+	while (done < len) {
+		ssize_t n = write_some(l->fd, text + done, len - done);
+		if (n > 0) {
+			done += (size_t)n;
+			continue;
+		}
+		int why = n < 0 ? errno : EIO;
+		if (done > 0 && ftruncate(l->fd, l->whole) != 0)
+			gp_log(main, GP_LOG_DEBUG, "%s: half a line is left: %s", l->path, strerror(errno));
+		return why;
+	}
+	l->whole += (off_t)len;
+	return 0;
+}
+
+/* The line feed takes the place of the text's end. */
+static int write_line(struct gp_json_log *l, const json_t *object)
+{
+	char *text = json_dumps(object, JSON_COMPACT);
+	if (!text)
+		return ENOMEM;
+	size_t len = strlen(text);
+	text[len] = '\n';
+	int why = write_bytes(l, text, len + 1);
+	free(text);
+	return why;
 }
 
 enum gp_status gp_json_log_write(struct gp_json_log *l, json_t *object, struct gp_err *err)
@@ -66,9 +106,10 @@ enum gp_status gp_json_log_write(struct gp_json_log *l, json_t *object, struct g
 	if (!object)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a line of JSON log %s", l->path);
 	pthread_mutex_lock(&l->lock);
-	if (!l->failed && !write_line(l->file, object)) {
-		l->failed = true;
-		status = write_failed(l, errno ? errno : EIO, err);
+	if (!l->failed) {
+		l->failed = write_line(l, object);
+		if (l->failed)
+			status = write_failed(l, err);
 	}
 	pthread_mutex_unlock(&l->lock);
 	json_decref(object);
@@ -80,8 +121,10 @@ enum gp_status gp_json_log_close(struct gp_json_log *l, struct gp_err *err)
 	enum gp_status status = GP_OK;
 	if (!l)
 		return GP_OK;
-	if (fclose(l->file) != 0 && !l->failed)
-		status = write_failed(l, errno, err);
+	if (close(l->fd) != 0 && !l->failed)
+		l->failed = errno;
+	if (l->failed)
+		status = write_failed(l, err);
 	pthread_mutex_destroy(&l->lock);
 	gp_free(l->path);
 	gp_free(l);

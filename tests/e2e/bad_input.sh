@@ -86,6 +86,20 @@ refuses 2 'init-skip.*--init' train --local --model cnn "${synthetic[@]}" --init
 refuses 3 "'clasifier.\*' matches no tensor" train --local --model cnn "${synthetic[@]}" \
 	--init "$work/cnn10.safetensors" --init-skip 'clasifier.*'
 
+# A log that cannot be written ends in a whole line and an exit status of 1; the training itself goes on to its end.
+status=0
+(
+	trap '' XFSZ
+	ulimit -f 4
+	exec "$build/gpclient" train --local --model cnn "${synthetic[@]}" --steps 20 --no-progress --no-eval \
+		--log-json "$work/cut.jsonl"
+) 2>"$work/err" || status=$?
+equal "a full disk under --log-json: status" $status 1
+equal "a full disk under --log-json: lines about it" "$(grep -c 'cannot write JSON log .*cut.jsonl' "$work/err")" 2
+equal "a full disk under --log-json: all steps done" "$(grep -c '^20 steps' "$work/err")" 1
+equal "a full disk under --log-json: half lines" "$(grep -vc '^{"event":"step".*}$' "$work/cut.jsonl")" 0
+[ "$(tail -c 1 "$work/cut.jsonl" | od -An -tx1)" = " 0a" ] || fail "the JSON log ends in half a line"
+
 # eval and infer.
 weights=(--model cnn --data synthetic:shape=3x32x32,classes=10 --init "$work/cnn10.safetensors")
 refuses 2 '\-\-init FILE is missing' eval --local --model cnn --data synthetic

@@ -5,7 +5,9 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <signal.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <cmocka.h>
 
@@ -87,9 +89,32 @@ static void a_full_disk_is_reported_once(void **state)
 	(void)state;
 	assert_int_equal(gp_json_log_open("/dev/full", &l, &err), GP_OK);
 	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_IO);
-	assert_string_equal(err.text, "cannot write JSON log /dev/full: No space left on device");
+	assert_string_equal(err.text, "cannot write JSON log /dev/full: No space left on device; no more lines follow");
 	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
-	assert_int_equal(gp_json_log_close(l, &err), GP_OK);
+	err = (struct gp_err){0};
+	assert_int_equal(gp_json_log_close(l, &err), GP_IO); /* whoever closes last decides on the exit status */
+	assert_string_equal(err.text, "cannot write JSON log /dev/full: No space left on device; no more lines follow");
+}
+
+/* A limit on the file's size stands for a disk with some bytes left: the kernel writes as much of the line as fits. */
+static void a_line_that_does_not_fit_is_taken_back(void **state)
+{
+	struct gp_err err = {0};
+	struct rlimit before, few;
+	struct gp_json_log *l = open_log();
+	(void)state;
+	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+	few = before;
+	few.rlim_cur = 30;
+	signal(SIGXFSZ, SIG_IGN);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
+	assert_int_equal(gp_json_log_write(l, json_pack("{s:s}", "text", "0123456789"), &err), GP_OK); /* 22 bytes */
+	enum gp_status status = gp_json_log_write(l, json_pack("{s:s}", "text", "0123456789"), &err);
+	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+	assert_int_equal(status, GP_IO);
+	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_close(l, &err), GP_IO);
+	assert_content("{\"text\":\"0123456789\"}\n");
 }
 
 static void a_missing_object_is_an_error(void **state)
@@ -113,7 +138,7 @@ static void an_injected_write_fault_silences_the_log(void **state)
 	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_IO);
 	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
 	gp_fault_arm(GP_FAULT_WRITE, 0);
-	gp_json_log_close(l, &err);
+	assert_int_equal(gp_json_log_close(l, &err), GP_IO);
 	assert_content("{}\n");
 }
 #endif
@@ -125,6 +150,7 @@ int main(void)
 		cmocka_unit_test(opening_truncates_and_failures_name_the_file),
 		cmocka_unit_test(no_log_drops_everything),
 		cmocka_unit_test(a_full_disk_is_reported_once),
+		cmocka_unit_test(a_line_that_does_not_fit_is_taken_back),
 		cmocka_unit_test(a_missing_object_is_an_error),
 #ifdef GP_FAULTS
 		cmocka_unit_test(an_injected_write_fault_silences_the_log),
