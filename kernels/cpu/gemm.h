@@ -45,4 +45,28 @@ struct gp_gemm_operand {
 void gp_gemm_transposed_block(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
 			      int64_t n);
 
+/*
+ * The same products of operands rounded to bfloat16, where gp_bf16_supported (bf16.h). What is multiplied lies in
+ * pairs: two neighbours along the inner index in 32 bits, the first in the lower half, an odd end filled with zero.
+ * vdpbf16ps multiplies and adds a pair at once: products are exact, every addition to an element's chain rounds to
+ * nearest, values too small to be normal are zero, and a row's result depends on no other row.
+ */
+
+/* Pairs along an inner index of k. */
+int64_t gp_gemm_bf16_pairs(int64_t k);
+/* out (rows, pairs(k)) from in (rows, k): the left operand of gp_gemm_bf16. */
+void gp_gemm_bf16_pair_columns(uint32_t *out, const float *in, int64_t rows, int64_t k);
+/* out (pairs(rows), n) from in (rows, n): either operand of gp_gemm_bf16_transposed. */
+void gp_gemm_bf16_pair_rows(uint32_t *out, const float *in, int64_t rows, int64_t n);
+
+/* Words of a packed (k, n) matrix. */
+int64_t gp_gemm_bf16_packed_count(int64_t k, int64_t n);
+void gp_gemm_bf16_pack(uint32_t *packed, const float *b, int64_t k, int64_t n, bool transposed);
+
+/* c (rows, n) = a (rows, k) packed (k, n), a in pairs along k. */
+void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n);
+/* c (m, n) += a' b with a (rows, m) and b (rows, n), both in pairs along rows; or = with `fresh`. */
+void gp_gemm_bf16_transposed(float *c, const uint32_t *a, const uint32_t *b, int64_t rows, int64_t m, int64_t n,
+			     bool fresh);
+
 #endif
