@@ -45,7 +45,8 @@ struct layer {
 };
 
 static const struct layer layers[] = {
-	{GP_OP_CONV2D, 32, 9, 48, 3, 1, 1, 1, false, true},
+	{GP_OP_CONV2D, 32, 9, 48, 3, 1, 1, 1, true, true},
+	{GP_OP_CONV2D, 32, 9, 48, 3, 1, 1, 1, false, false},
 	{GP_OP_CONV2D, 32, 9, 64, 3, 2, 1, 1, true, true},
 	{GP_OP_CONV2D, 3, 20, 32, 3, 2, 1, 1, false, true},
 	{GP_OP_CONV2D, 3, 20, 64, 7, 2, 3, 1, false, true},
