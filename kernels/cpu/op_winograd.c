@@ -9,8 +9,8 @@
  * channels at a time, which costs less than reading them transformed from memory. Images are transformed into scratch
  * memory in blocks of tiles.
  *
- * dx is the same convolution with the filters turned. Every output, input gradient and weight gradient is one chain of
- * sums in a fixed order: nothing depends on the number of threads.
+ * dx is the same convolution with the filters turned. Neither it nor the outputs depend on the number of threads; the
+ * weight gradient of few filters adds one partial sum per thread, in their order.
  * Test: tests/unit/test_winograd.c, tests/unit/test_cpu_ops.c
  */
 #include <string.h>
@@ -23,12 +23,13 @@
 
 #define FEWEST_CHANNELS 16
 #define MOST_CHANNELS   512 /* rounding errors grow with their root: relative L2 3.6e-6 here */
-#define MOST_TILES      256
+#define MOST_TILES      128
 #define IMAGE_FLOATS    (1 << 20)   /* a block's transformed image: stays in L3 */
 #define PANEL_FLOATS    (144 << 10) /* transformed filters of a panel: stay in L2 */
 #define MOST_COLUMNS    64          /* what gemm.h takes as one panel */
 #define PRODUCT_FLOATS  1024        /* per point: products that are transformed back at once */
 #define GRADIENT_FLOATS (64 << 10)
+#define FEW_FILTERS     (64 * 64) /* so few that every part may work with its own */
 
 /* One direction of the convolution. */
 struct pass {
@@ -42,7 +43,8 @@ struct wino_state {
 	int64_t points, tiles, block; /* block: tiles that are transformed together */
 	int64_t data_tiles, data_block;
 	int64_t gradient_rows; /* output channels whose gradients are transformed back at once */
-	int64_t image_floats, part_floats, zero_floats;
+	int64_t image_floats, part_floats, zero_floats, grad_floats;
+	bool alone; /* every part goes through tiles of its own, else all together through one block after the other */
 };
 
 struct wino_job {
@@ -51,9 +53,12 @@ struct wino_job {
 	struct gp_wino_filter filter;
 	const float *x, *dy, *zeros;
 	float *y, *grad;
-	float *v, *d, *room; /* v, d: transformed x and dy; room: part_floats per part */
-	int64_t from, to;    /* tiles of this block */
-	int64_t stride;      /* tiles a point has room for */
+	struct gp_wino_matrices v, d; /* transformed x and dy: image_floats, per part if they work alone */
+	float *room;                  /* part_floats per part */
+	float *partial;               /* gradients of parts that work alone, but for the first */
+	int64_t begin, end, block;    /* tiles to go through, in blocks */
+	int64_t from, to;             /* this block */
+	gp_cpu_part_fn read, work;    /* what is done with a block */
 	bool fresh;
 };
 
@@ -97,10 +102,26 @@ static void size_pass(struct pass *pass, int64_t points)
 	pass->rows = PRODUCT_FLOATS / pass->columns;
 }
 
-/* What one part works in: a panel of filters and its products. */
-static int64_t pass_floats(const struct pass *pass, int64_t points)
+/* A panel of filters, and its products. */
+static int64_t panel_stride(const struct pass *pass, int64_t columns)
 {
-	return points * pass->columns * (gp_wino_lanes(pass->g.in) + pass->rows);
+	return gp_wino_stride(gp_wino_lanes(pass->g.in) * columns);
+}
+
+static int64_t product_stride(const struct pass *pass)
+{
+	return gp_wino_stride(pass->rows * pass->columns);
+}
+
+/* Block of tiles of an image with so many channels. */
+static int64_t image_stride(int64_t block, int64_t channels)
+{
+	return gp_wino_stride(block * gp_wino_lanes(channels));
+}
+
+static int64_t gradient_stride(int64_t rows)
+{
+	return gp_wino_stride(rows * MOST_COLUMNS);
 }
 
 static void size_state(struct wino_state *s, bool want_dx, bool train)
@@ -115,15 +136,30 @@ static void size_state(struct wino_state *s, bool want_dx, bool train)
 	size_pass(&s->forward, s->points);
 	size_pass(&s->data, s->points);
 	s->gradient_rows = between(GRADIENT_FLOATS / (s->points * MOST_COLUMNS) / 12 * 12, 12, 96);
-	s->image_floats = s->points * s->block * (in + (train ? out : 0));
-	s->part_floats = pass_floats(&s->forward, s->points);
+	s->image_floats = image_stride(s->block, g->in) + (train ? image_stride(s->block, g->out) : 0);
+	int64_t room = panel_stride(&s->forward, s->forward.columns) + product_stride(&s->forward);
 	if (want_dx) {
-		s->image_floats = larger(s->image_floats, s->points * s->data_block * out);
-		s->part_floats = larger(s->part_floats, pass_floats(&s->data, s->points));
+		s->image_floats = larger(s->image_floats, image_stride(s->data_block, g->out));
+		room = larger(room, panel_stride(&s->data, s->data.columns) + product_stride(&s->data));
 	}
 	if (train)
-		s->part_floats = larger(s->part_floats, s->points * s->gradient_rows * MOST_COLUMNS);
+		room = larger(room, gradient_stride(s->gradient_rows));
+	s->image_floats *= s->points;
+	s->part_floats = s->points * room;
 	s->zero_floats = larger(in, out);
+	s->alone = in * out <= FEW_FILTERS;
+	s->grad_floats = train ? GP_WINO_TAPS * in * out : 0;
+}
+
+/* Of images, zeros, rooms and gradients, in this order. */
+static uint64_t working_bytes(const struct wino_state *s, int64_t threads)
+{
+	int64_t floats = s->zero_floats + threads * s->part_floats;
+	if (s->alone)
+		floats += threads * s->image_floats + (threads - 1) * s->grad_floats;
+	else
+		floats += s->image_floats;
+	return (uint64_t)floats * sizeof(float);
 }
 
 static void set_geometry(struct cpu_plan *p, struct cpu_node *n, struct wino_state *s)
@@ -154,7 +190,7 @@ static enum gp_status wino_prepare(struct cpu_plan *p, struct cpu_node *n, struc
 	n->state = s;
 	set_geometry(p, n, s);
 	size_state(s, n->want_dx, p->base.spec.train);
-	n->tmp_bytes = (uint64_t)(s->image_floats + s->zero_floats + p->threads * s->part_floats) * sizeof(float);
+	n->tmp_bytes = working_bytes(s, p->threads);
 	return GP_OK;
 }
 
@@ -166,36 +202,46 @@ static void wino_release(struct cpu_node *n)
 
 /* --- y or dx ---------------------------------------------------------------------------------------------------- */
 
+/* The same matrices without their first `floats`. */
+static struct gp_wino_matrices rows_from(struct gp_wino_matrices m, int64_t floats)
+{
+	return (struct gp_wino_matrices){m.at + floats, m.stride};
+}
+
 static void read_part(void *arg, int part, int parts)
 {
 	const struct wino_job *job = arg;
 	const struct gp_wino *g = &job->pass->g;
 	struct gp_cpu_range r = gp_cpu_share(job->to - job->from, 1, part, parts);
-	const int64_t lanes = gp_wino_lanes(g->in);
-	gp_wino_read(g, job->v + r.from * lanes, job->stride * lanes, job->x, job->zeros, job->from + r.from,
+	gp_wino_read(g, rows_from(job->v, r.from * gp_wino_lanes(g->in)), job->x, job->zeros, job->from + r.from,
 		     job->from + r.to);
 }
 
-/* Tiles [from, to) of the outputs of one panel; u: its filters, m: room for products. */
-static void multiply_tiles(const struct wino_job *job, const float *u, float *m, int64_t channel, int64_t width,
-			   int64_t from, int64_t to)
+/* Channels of the outputs that are computed together: their filters, and room for their products. */
+struct panel {
+	int64_t channel, width;
+	struct gp_wino_matrices u, m;
+};
+
+static void multiply_tiles(const struct wino_job *job, const struct panel *panel, int64_t from, int64_t to)
 {
 	const struct gp_wino *g = &job->pass->g;
-	const int64_t lanes = gp_wino_lanes(g->in), rows = to - from;
+	const int64_t lanes = gp_wino_lanes(g->in);
+	const float *v = job->v.at + (from - job->from) * lanes;
 	for (int64_t p = 0; p < job->s->points; p++)
-		gp_gemm(m + p * rows * width, job->v + (p * job->stride + from - job->from) * lanes,
-			u + p * lanes * width, rows, lanes, width);
-	gp_wino_write(g, job->y, m, channel, width, from, to);
+		gp_gemm(panel->m.at + p * panel->m.stride, v + p * job->v.stride, panel->u.at + p * panel->u.stride,
+			to - from, lanes, panel->width);
+	gp_wino_write(g, job->y, panel->m, panel->channel, panel->width, from, to);
 }
 
-static void multiply_panel(const struct wino_job *job, float *room, int64_t channel, int64_t width, int64_t from,
-			   int64_t to)
+static void multiply_panel(const struct wino_job *job, struct panel *panel, float *room, int64_t from, int64_t to)
 {
 	const struct pass *pass = job->pass;
-	float *m = room + job->s->points * gp_wino_lanes(pass->g.in) * width;
-	gp_wino_filters(&pass->g, room, &job->filter, channel, width);
+	panel->u = (struct gp_wino_matrices){room, panel_stride(pass, panel->width)};
+	panel->m = (struct gp_wino_matrices){room + job->s->points * panel->u.stride, product_stride(pass)};
+	gp_wino_filters(&pass->g, panel->u, &job->filter, panel->channel, panel->width);
 	for (int64_t t = from; t < to; t += pass->rows)
-		multiply_tiles(job, room, m, channel, width, t, to - t < pass->rows ? to : t + pass->rows);
+		multiply_tiles(job, panel, t, to - t < pass->rows ? to : t + pass->rows);
 }
 
 /* Panels are shared out where there are enough of them, else tiles. */
@@ -210,19 +256,10 @@ static void multiply_part(void *arg, int part, int parts)
 	else
 		tiles = gp_cpu_share(tiles.to, 1, part, parts);
 	for (int64_t c = channels.from; c < channels.to; c += pass->columns) {
-		int64_t width = channels.to - c < pass->columns ? channels.to - c : pass->columns;
-		multiply_panel(job, job->room + part * job->s->part_floats, c, width, job->from + tiles.from,
+		struct panel panel = {.channel = c};
+		panel.width = channels.to - c < pass->columns ? channels.to - c : pass->columns;
+		multiply_panel(job, &panel, job->room + part * job->s->part_floats, job->from + tiles.from,
 			       job->from + tiles.to);
-	}
-}
-
-static void convolve(struct wino_job *job, int parts, int64_t tiles, int64_t block)
-{
-	job->stride = block;
-	for (job->from = 0; job->from < tiles; job->from = job->to) {
-		job->to = tiles - job->from < block ? tiles : job->from + block;
-		gp_cpu_parallel(parts, read_part, job);
-		gp_cpu_parallel(parts, multiply_part, job);
 	}
 }
 
@@ -233,83 +270,133 @@ static void read_both_part(void *arg, int part, int parts)
 	const struct wino_job *job = arg;
 	const struct gp_wino *g = &job->pass->g;
 	struct gp_cpu_range r = gp_cpu_share(job->to - job->from, 1, part, parts);
-	const int64_t in = gp_wino_lanes(g->in), out = gp_wino_lanes(g->out);
-	gp_wino_read(g, job->v + r.from * in, job->stride * in, job->x, job->zeros, job->from + r.from,
-		     job->from + r.to);
-	gp_wino_read_gradient(g, job->d + r.from * out, job->stride * out, job->dy, job->zeros, job->from + r.from,
-			      job->from + r.to);
+	read_part(arg, part, parts);
+	gp_wino_read_gradient(g, rows_from(job->d, r.from * gp_wino_lanes(g->out)), job->dy, job->zeros,
+			      job->from + r.from, job->from + r.to);
 }
 
-/* Output channels [out, out + outs), input channels [in, in + width). */
-static void add_gradient(const struct wino_job *job, float *du, int64_t out, int64_t outs, int64_t in, int64_t width)
+static void add_gradient(const struct wino_job *job, float *room, const struct gp_wino_part *part)
 {
 	const struct gp_wino *g = &job->pass->g;
-	const int64_t ldv = gp_wino_lanes(g->in), ldd = gp_wino_lanes(g->out);
+	const int64_t in = gp_wino_lanes(g->in), out = gp_wino_lanes(g->out), width = gp_wino_lanes(part->ins);
+	const struct gp_wino_matrices du = {room, gp_wino_stride(part->outs * width)};
 	for (int64_t p = 0; p < job->s->points; p++) {
-		const struct gp_gemm_operand d = {job->d + p * job->stride * ldd + out, ldd};
-		const struct gp_gemm_operand v = {job->v + p * job->stride * ldv + in, ldv};
-		gp_gemm_transposed_block(du + p * outs * width, d, v, job->to - job->from, outs, width);
+		const struct gp_gemm_operand d = {job->d.at + p * job->d.stride + part->out, out};
+		const struct gp_gemm_operand v = {job->v.at + p * job->v.stride + part->in, in};
+		gp_gemm_transposed_block(du.at + p * du.stride, d, v, job->to - job->from, part->outs, width);
 	}
-	gp_wino_gradient(g, job->grad, du, out, outs, in, width, job->fresh);
+	gp_wino_gradient(g, job->grad, du, part, job->fresh);
 }
 
 static void gradient_part(void *arg, int part, int parts)
 {
 	const struct wino_job *job = arg;
 	const struct gp_wino *g = &job->pass->g;
-	const int64_t lanes = gp_wino_lanes(g->in), rows = job->s->gradient_rows;
+	const int64_t rows = job->s->gradient_rows;
 	struct gp_cpu_range r = gp_cpu_share(g->out, 4, part, parts);
-	float *du = job->room + part * job->s->part_floats;
-	for (int64_t i = 0; i < lanes; i += MOST_COLUMNS) {
-		int64_t width = lanes - i < MOST_COLUMNS ? lanes - i : MOST_COLUMNS;
-		for (int64_t o = r.from; o < r.to; o += rows)
-			add_gradient(job, du, o, r.to - o < rows ? r.to - o : rows, i, width);
+	for (int64_t i = 0; i < g->in; i += MOST_COLUMNS) {
+		for (int64_t o = r.from; o < r.to; o += rows) {
+			struct gp_wino_part block = {.out = o, .in = i};
+			block.outs = r.to - o < rows ? r.to - o : rows;
+			block.ins = g->in - i < MOST_COLUMNS ? g->in - i : MOST_COLUMNS;
+			add_gradient(job, job->room + part * job->s->part_floats, &block);
+		}
 	}
 }
 
-static void collect_gradient(struct wino_job *job, int parts)
+/* --- all tiles -------------------------------------------------------------------------------------------------- */
+
+static void run_blocks(struct wino_job *job, int parts)
 {
-	const struct wino_state *s = job->s;
-	job->stride = s->block;
-	for (job->from = 0; job->from < s->tiles; job->from = job->to) {
-		job->to = s->tiles - job->from < s->block ? s->tiles : job->from + s->block;
-		gp_cpu_parallel(parts, read_both_part, job);
-		gp_cpu_parallel(parts, gradient_part, job);
+	for (job->from = job->begin; job->from < job->end; job->from = job->to) {
+		job->to = job->end - job->from < job->block ? job->end : job->from + job->block;
+		gp_cpu_parallel(parts, job->read, job);
+		gp_cpu_parallel(parts, job->work, job);
 		job->fresh = false;
 	}
 }
 
+static void alone_part(void *arg, int part, int parts)
+{
+	struct wino_job own = *(const struct wino_job *)arg;
+	struct gp_cpu_range r = gp_cpu_share(own.end, 1, part, parts);
+	own.begin = r.from;
+	own.end = r.to;
+	own.v.at += part * own.s->image_floats;
+	own.d.at += part * own.s->image_floats;
+	own.room += part * own.s->part_floats;
+	if (part > 0) {
+		own.grad = own.partial + (part - 1) * own.s->grad_floats;
+		own.fresh = true;
+	}
+	run_blocks(&own, 1);
+}
+
+static void run_all(const struct cpu_call *c, struct wino_job *job)
+{
+	const struct wino_state *s = job->s;
+	const struct gp_wino *g = &s->forward.g;
+	int parts = gp_cpu_parts(c->plan->threads, g->images * g->h * g->w * g->in);
+	parts = parts < job->end ? parts : (int)job->end;
+	if (!s->alone) {
+		run_blocks(job, parts);
+		return;
+	}
+	gp_cpu_parallel(parts, alone_part, job);
+	for (int part = 1; job->grad && part < parts; part++)
+		gp_cpu_add_into(c->plan->threads, job->grad, job->partial + (part - 1) * s->grad_floats,
+				GP_WINO_TAPS * g->in * g->out);
+}
+
 /* --- running ---------------------------------------------------------------------------------------------------- */
 
-static struct wino_job job_of(const struct cpu_call *c, const struct pass *pass)
+static struct wino_job job_of(const struct cpu_call *c, const struct pass *pass, int64_t tiles, int64_t block)
 {
 	const struct wino_state *s = c->node->state;
-	float *tmp = c->tmp;
-	struct wino_job job = {.s = s, .pass = pass, .v = tmp};
-	memset(tmp + s->image_floats, 0, (size_t)s->zero_floats * sizeof *tmp);
-	job.zeros = tmp + s->image_floats;
-	job.room = tmp + s->image_floats + s->zero_floats;
-	job.d = tmp + s->points * s->block * gp_wino_lanes(s->forward.g.in);
-	job.filter = (struct gp_wino_filter){.weight = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT)};
+	const int64_t images = s->alone ? c->plan->threads : 1;
+	struct wino_job job = {.s = s, .pass = pass, .end = tiles, .block = block};
+	float *zeros = (float *)c->tmp + images * s->image_floats;
+	memset(zeros, 0, (size_t)s->zero_floats * sizeof *zeros);
+	job.v = (struct gp_wino_matrices){c->tmp, image_stride(block, pass->g.in)};
+	job.zeros = zeros;
+	job.room = zeros + s->zero_floats;
+	job.partial = job.room + c->plan->threads * s->part_floats;
 	return job;
 }
 
-static int parts_of(const struct cpu_call *c)
+static void convolve(const struct cpu_call *c, struct wino_job *job, float *y, const float *x)
 {
-	const struct gp_wino *g = &((const struct wino_state *)c->node->state)->forward.g;
-	return gp_cpu_parts(c->plan->threads, g->images * g->h * g->w * g->in);
+	job->x = x;
+	job->y = y;
+	job->filter.weight = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT);
+	job->read = read_part;
+	job->work = multiply_part;
+	run_all(c, job);
+}
+
+static void collect_gradient(const struct cpu_call *c)
+{
+	const struct wino_state *s = c->node->state;
+	struct wino_job job = job_of(c, &s->forward, s->tiles, s->block);
+	job.x = c->in[0];
+	job.dy = c->dout;
+	job.d = rows_from(job.v, s->points * job.v.stride);
+	job.d.stride = image_stride(s->block, s->forward.g.out);
+	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
+	job.fresh = !c->accumulate;
+	job.read = read_both_part;
+	job.work = gradient_part;
+	run_all(c, &job);
 }
 
 static enum gp_status wino_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
 	const struct wino_state *s = c->node->state;
-	struct wino_job job = job_of(c, &s->forward);
-	job.x = c->in[0];
-	job.y = c->out;
+	struct wino_job job = job_of(c, &s->forward, s->tiles, s->block);
 	job.filter.in_stride = GP_WINO_TAPS;
 	job.filter.out_stride = GP_WINO_TAPS * s->forward.g.in;
-	convolve(&job, parts_of(c), s->tiles, s->block);
+	convolve(c, &job, c->out, c->in[0]);
 	return GP_OK;
 }
 
@@ -317,21 +404,14 @@ static enum gp_status wino_backward(const struct cpu_call *c, struct gp_err *err
 {
 	(void)err;
 	const struct wino_state *s = c->node->state;
-	struct wino_job job = job_of(c, &s->forward);
-	job.x = c->in[0];
-	job.dy = c->dout;
-	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
-	job.fresh = !c->accumulate;
-	collect_gradient(&job, parts_of(c));
+	collect_gradient(c);
 	if (!c->dx)
 		return GP_OK;
-	job = job_of(c, &s->data);
-	job.x = c->dout;
-	job.y = c->dx;
+	struct wino_job job = job_of(c, &s->data, s->data_tiles, s->data_block);
 	job.filter.in_stride = GP_WINO_TAPS * s->forward.g.in;
 	job.filter.out_stride = GP_WINO_TAPS;
 	job.filter.turned = true;
-	convolve(&job, parts_of(c), s->data_tiles, s->data_block);
+	convolve(c, &job, c->dx, c->dout);
 	return GP_OK;
 }
 

@@ -50,36 +50,48 @@ struct gp_wino_filter {
 	bool turned; /* by 180 degrees */
 };
 
+/* One matrix per point, the first at `at`, each `stride` floats behind the one before. */
+struct gp_wino_matrices {
+	float *at;
+	int64_t stride;
+};
+
 bool gp_wino_supported(void);
 
 /* The kind of tile for a convolution whose other fields are set. */
 enum gp_wino_kind gp_wino_choose(const struct gp_wino *g, int64_t pad_bottom, int64_t pad_right);
 int64_t gp_wino_points(enum gp_wino_kind kind);
 int64_t gp_wino_tiles(const struct gp_wino *g);
+/* Channels as whole vectors. */
 static inline int64_t gp_wino_lanes(int64_t channels)
 {
 	return (channels + GP_WINO_LANES - 1) / GP_WINO_LANES * GP_WINO_LANES;
 }
+/* Stride for matrices of `floats`, an odd number of cache lines: else one place of all points is one set of the cache. */
+static inline int64_t gp_wino_stride(int64_t floats)
+{
+	return (floats / GP_WINO_LANES | 1) * GP_WINO_LANES;
+}
 
-/*
- * Tiles [from, to) of x to v: point p, tile t, channel c at v[p * point_stride + (t - from) * lanes(in) + c]. Lanes
- * behind the channels become 0. `zeros`: as many as x has lanes.
- */
-void gp_wino_read(const struct gp_wino *g, float *v, int64_t point_stride, const float *x, const float *zeros,
-		  int64_t from, int64_t to);
-/* The same for what the outputs' gradient gives to the weights' gradient: lanes(out) floats per tile. */
-void gp_wino_read_gradient(const struct gp_wino *g, float *d, int64_t point_stride, const float *dy, const float *zeros,
+/* Tiles [from, to) of x to v (tiles, lanes(in)); lanes behind the channels become 0. `zeros`: lanes(in) of them. */
+void gp_wino_read(const struct gp_wino *g, struct gp_wino_matrices v, const float *x, const float *zeros, int64_t from,
+		  int64_t to);
+/* What the outputs' gradient gives to the weights' gradient: tiles [from, to) of dy to d (tiles, lanes(out)). */
+void gp_wino_read_gradient(const struct gp_wino *g, struct gp_wino_matrices d, const float *dy, const float *zeros,
 			   int64_t from, int64_t to);
-/* Filters from every input channel to output channels [from, from + width): u[(p * lanes(in) + in) * width + out]. */
-void gp_wino_filters(const struct gp_wino *g, float *u, const struct gp_wino_filter *f, int64_t from, int64_t width);
-/* Channels [channel, channel + width) of tiles [from, to) of y, from m[(p * (to - from) + t) * width + c]. */
-void gp_wino_write(const struct gp_wino *g, float *y, const float *m, int64_t channel, int64_t width, int64_t from,
-		   int64_t to);
-/*
- * Gradient of the filters between output channels [out, out + outs) and input channels [in, in + width), in PyTorch's
- * layout, from du[(p * outs + out) * width + in]; added to `grad`, or put there with `fresh`.
- */
-void gp_wino_gradient(const struct gp_wino *g, float *grad, const float *du, int64_t out, int64_t outs, int64_t in,
-		      int64_t width, bool fresh);
+/* Filters from every input channel to output channels [from, from + width): u (lanes(in), width). */
+void gp_wino_filters(const struct gp_wino *g, struct gp_wino_matrices u, const struct gp_wino_filter *f, int64_t from,
+		     int64_t width);
+/* Channels [channel, channel + width) of tiles [from, to) of y, from m (tiles, width). */
+void gp_wino_write(const struct gp_wino *g, float *y, struct gp_wino_matrices m, int64_t channel, int64_t width,
+		   int64_t from, int64_t to);
+
+/* Filters between output channels [out, out + outs) and input channels [in, in + ins). */
+struct gp_wino_part {
+	int64_t out, outs, in, ins;
+};
+/* Their gradient, in PyTorch's layout, from du (outs, lanes(ins)); added to `grad`, or put there with `fresh`. */
+void gp_wino_gradient(const struct gp_wino *g, float *grad, struct gp_wino_matrices du, const struct gp_wino_part *part,
+		      bool fresh);
 
 #endif

@@ -16,6 +16,9 @@
 #define MAX_TILE 4
 #define MAX_CELL (MAX_SIDE * MAX_SIDE)
 #define ROW_MASK ((__mmask16)0x1ff) /* the filter of one pair of channels */
+#define AHEAD    6                  /* input channels */
+
+#define STREAM_FLOATS (1 << 18)
 
 bool gp_wino_supported(void)
 {
@@ -237,7 +240,7 @@ static void find_pixels(const float **pixel, const float *image, int64_t h, int6
 }
 
 /* n x n pixels to all points. */
-GP_INLINE void pixels_to_points(const int kind, axis_fn axis, const int n, float *v, int64_t point_stride,
+GP_INLINE void pixels_to_points(const int kind, axis_fn axis, const int n, struct gp_wino_matrices v,
 				const float *const *pixel, int64_t channels)
 {
 	const int side = side_of(kind);
@@ -250,66 +253,66 @@ GP_INLINE void pixels_to_points(const int kind, axis_fn axis, const int n, float
 		both_axes(kind, axis, n, side, out, in);
 #pragma GCC unroll 36
 		for (int i = 0; i < side * side; i++)
-			_mm512_storeu_ps(v + i * point_stride + c, out[i]);
+			_mm512_storeu_ps(v.at + i * v.stride + c, out[i]);
 	}
 }
 
-GP_INLINE void read_tiles(const struct gp_wino *g, const int kind, float *v, int64_t point_stride, const float *x,
+GP_INLINE void read_tiles(const struct gp_wino *g, const int kind, struct gp_wino_matrices v, const float *x,
 			  const float *zeros, int64_t from, int64_t to)
 {
 	const int64_t top = kind == GP_WINO_4 ? g->pad_top : 0, left = kind == GP_WINO_4 ? g->pad_left : 0;
 	const float *pixel[MAX_CELL];
-	for (int64_t t = from; t < to; t++, v += gp_wino_lanes(g->in)) {
+	for (int64_t t = from; t < to; t++, v.at += gp_wino_lanes(g->in)) {
 		const struct place at = place_of(g, t);
 		find_pixels(pixel, x + at.image * g->h * g->w * g->in, g->h, g->w, g->in, at.y - top, at.x - left,
 			    patch_of(kind), zeros);
-		pixels_to_points(kind, input_axis, patch_of(kind), v, point_stride, pixel, g->in);
+		pixels_to_points(kind, input_axis, patch_of(kind), v, pixel, g->in);
 	}
 }
 
-GP_INLINE void read_gradients(const struct gp_wino *g, const int kind, float *d, int64_t point_stride, const float *dy,
+GP_INLINE void read_gradients(const struct gp_wino *g, const int kind, struct gp_wino_matrices d, const float *dy,
 			      const float *zeros, int64_t from, int64_t to)
 {
 	const float *pixel[MAX_CELL];
-	for (int64_t t = from; t < to; t++, d += gp_wino_lanes(g->out)) {
+	for (int64_t t = from; t < to; t++, d.at += gp_wino_lanes(g->out)) {
 		const struct place at = place_of(g, t);
 		find_pixels(pixel, dy + at.image * g->out_h * g->out_w * g->out, g->out_h, g->out_w, g->out, at.y, at.x,
 			    kind, zeros);
-		pixels_to_points(kind, gradient_axis, kind, d, point_stride, pixel, g->out);
+		pixels_to_points(kind, gradient_axis, kind, d, pixel, g->out);
 	}
 }
 
-void gp_wino_read(const struct gp_wino *g, float *v, int64_t point_stride, const float *x, const float *zeros,
-		  int64_t from, int64_t to)
+void gp_wino_read(const struct gp_wino *g, struct gp_wino_matrices v, const float *x, const float *zeros, int64_t from,
+		  int64_t to)
 {
 	if (g->kind == GP_WINO_4)
-		read_tiles(g, GP_WINO_4, v, point_stride, x, zeros, from, to);
+		read_tiles(g, GP_WINO_4, v, x, zeros, from, to);
 	else if (g->kind == GP_WINO_2)
-		read_tiles(g, GP_WINO_2, v, point_stride, x, zeros, from, to);
+		read_tiles(g, GP_WINO_2, v, x, zeros, from, to);
 	else
-		read_tiles(g, GP_WINO_1, v, point_stride, x, zeros, from, to);
+		read_tiles(g, GP_WINO_1, v, x, zeros, from, to);
 }
 
-void gp_wino_read_gradient(const struct gp_wino *g, float *d, int64_t point_stride, const float *dy, const float *zeros,
+void gp_wino_read_gradient(const struct gp_wino *g, struct gp_wino_matrices d, const float *dy, const float *zeros,
 			   int64_t from, int64_t to)
 {
 	if (g->kind == GP_WINO_4)
-		read_gradients(g, GP_WINO_4, d, point_stride, dy, zeros, from, to);
+		read_gradients(g, GP_WINO_4, d, dy, zeros, from, to);
 	else if (g->kind == GP_WINO_2)
-		read_gradients(g, GP_WINO_2, d, point_stride, dy, zeros, from, to);
+		read_gradients(g, GP_WINO_2, d, dy, zeros, from, to);
 	else
-		read_gradients(g, GP_WINO_1, d, point_stride, dy, zeros, from, to);
+		read_gradients(g, GP_WINO_1, d, dy, zeros, from, to);
 }
 
 /* Outputs of one tile and one vector; y: the tile's first pixel, of which rows x cols are in the image. */
-GP_INLINE void write_vector(const struct gp_wino *g, const int kind, float *y, const float *m, int64_t point_stride,
-			    int64_t rows, int64_t cols, __mmask16 mask)
+GP_INLINE void write_vector(const struct gp_wino *g, const int kind, float *y, struct gp_wino_matrices m, int64_t rows,
+			    int64_t cols, __mmask16 mask)
 {
 	const int side = side_of(kind);
 	__m512 in[MAX_CELL], out[MAX_TILE * MAX_TILE];
 #pragma GCC unroll 36
 	for (int i = 0; i < side * side; i++)
-		in[i] = _mm512_loadu_ps(m + i * point_stride);
+		in[i] = _mm512_loadu_ps(m.at + i * m.stride);
 	both_axes(kind, output_axis, side, kind, out, in);
 #pragma GCC unroll 4
 	for (int i = 0; i < kind; i++)
@@ -319,21 +322,21 @@ GP_INLINE void write_vector(const struct gp_wino *g, const int kind, float *y, c
 				_mm512_mask_storeu_ps(y + (i * g->out_w + j) * g->out, mask, out[i * kind + j]);
 }
 
-GP_INLINE void write_tiles(const struct gp_wino *g, const int kind, float *y, const float *m, int64_t channel,
-			   int64_t width, int64_t from, int64_t to)
+GP_INLINE void write_tiles(const struct gp_wino *g, const int kind, float *y, struct gp_wino_matrices m,
+			   int64_t channel, int64_t width, int64_t from, int64_t to)
 {
 	const int64_t end = channel + width < g->out ? channel + width : g->out;
-	for (int64_t t = from; t < to; t++) {
+	for (int64_t t = from; t < to; t++, m.at += width) {
 		const struct place at = place_of(g, t);
 		float *first = y + ((at.image * g->out_h + at.y) * g->out_w + at.x) * g->out;
 		for (int64_t c = channel; c < end; c += LANES)
-			write_vector(g, kind, first + c, m + (t - from) * width + c - channel, (to - from) * width,
+			write_vector(g, kind, first + c, (struct gp_wino_matrices){m.at + c - channel, m.stride},
 				     g->out_h - at.y, g->out_w - at.x, lanes_at(c, end));
 	}
 }
 
-void gp_wino_write(const struct gp_wino *g, float *y, const float *m, int64_t channel, int64_t width, int64_t from,
-		   int64_t to)
+void gp_wino_write(const struct gp_wino *g, float *y, struct gp_wino_matrices m, int64_t channel, int64_t width,
+		   int64_t from, int64_t to)
 {
 	if (g->kind == GP_WINO_4)
 		write_tiles(g, GP_WINO_4, y, m, channel, width, from, to);
@@ -390,8 +393,16 @@ GP_INLINE void load_taps(__m512 *tap, const float *w, int64_t stride, int64_t la
 		tap[t] = turned ? row[TAPS - 1 - t] : row[t];
 }
 
-GP_INLINE void filters(const struct gp_wino *g, const int kind, float *u, const struct gp_wino_filter *f, int64_t from,
-		       int64_t width)
+/* The processor does not see through 16 strides at once. */
+GP_INLINE void prefetch_taps(const float *w, int64_t stride)
+{
+#pragma GCC unroll 16
+	for (int i = 0; i < LANES; i++)
+		_mm_prefetch((const char *)(w + i * stride), _MM_HINT_T0);
+}
+
+GP_INLINE void filters(const struct gp_wino *g, const int kind, struct gp_wino_matrices u,
+		       const struct gp_wino_filter *f, int64_t from, int64_t width)
 {
 	const int side = side_of(kind);
 	const int64_t lanes = gp_wino_lanes(g->in);
@@ -400,16 +411,18 @@ GP_INLINE void filters(const struct gp_wino *g, const int kind, float *u, const 
 		for (int64_t i = 0; i < lanes; i++) {
 			__m512 tap[TAPS], point[MAX_CELL];
 			const float *w = f->weight + (from + o) * f->out_stride + i * f->in_stride;
+			prefetch_taps(w + AHEAD * f->in_stride, f->out_stride);
 			load_taps(tap, w, f->out_stride, i < g->in ? outs : 0, f->turned);
 			both_axes(kind, filter_axis, 3, side, point, tap);
 #pragma GCC unroll 36
 			for (int p = 0; p < side * side; p++)
-				_mm512_storeu_ps(u + (p * lanes + i) * width + o, point[p]);
+				_mm512_storeu_ps(u.at + p * u.stride + i * width + o, point[p]);
 		}
 	}
 }
 
-void gp_wino_filters(const struct gp_wino *g, float *u, const struct gp_wino_filter *f, int64_t from, int64_t width)
+void gp_wino_filters(const struct gp_wino *g, struct gp_wino_matrices u, const struct gp_wino_filter *f, int64_t from,
+		     int64_t width)
 {
 	if (g->kind == GP_WINO_4)
 		filters(g, GP_WINO_4, u, f, from, width);
@@ -419,8 +432,8 @@ void gp_wino_filters(const struct gp_wino *g, float *u, const struct gp_wino_fil
 		filters(g, GP_WINO_1, u, f, from, width);
 }
 
-/* Nine taps of `lanes` filters, one after another. */
-GP_INLINE void store_taps(float *grad, const __m512 *tap, int64_t lanes, bool fresh)
+/* Nine taps of 16 filters, one after another. */
+GP_INLINE void pack_taps(float *packed, const __m512 *tap)
 {
 	__m512 row[LANES];
 #pragma GCC unroll 16
@@ -428,38 +441,72 @@ GP_INLINE void store_taps(float *grad, const __m512 *tap, int64_t lanes, bool fr
 		row[i] = i < TAPS ? tap[i] : _mm512_setzero_ps();
 	transpose(row);
 #pragma GCC unroll 16
-	for (int i = 0; i < LANES; i++) {
-		if (i >= lanes)
-			break;
-		if (!fresh)
-			row[i] = _mm512_add_ps(_mm512_maskz_loadu_ps(ROW_MASK, grad + i * TAPS), row[i]);
-		_mm512_mask_storeu_ps(grad + i * TAPS, ROW_MASK, row[i]);
+	for (int i = 0; i < LANES; i++) /* each one's rest is overwritten by the next */
+		_mm512_storeu_ps(packed + i * TAPS, row[i]);
+}
+
+enum put { PUT, PUT_ADD, PUT_STREAM }; /* stream: past the caches, to whole cache lines */
+
+GP_INLINE void put_vector(float *to, __m512 v, __mmask16 mask, enum put put)
+{
+	if (put == PUT_STREAM)
+		_mm512_stream_ps(to, v);
+	else if (put == PUT)
+		_mm512_mask_storeu_ps(to, mask, v);
+	else
+		_mm512_mask_storeu_ps(to, mask, add(_mm512_maskz_loadu_ps(mask, to), v));
+}
+
+/* `next`: where the next call goes. */
+GP_INLINE void put_taps(float *grad, const __m512 *tap, int64_t lanes, enum put put, const float *next)
+{
+	float packed[LANES * LANES];
+	pack_taps(packed, tap);
+#pragma GCC unroll 9
+	for (int t = 0; t < TAPS; t++) {
+		const int64_t left = lanes * TAPS - t * LANES;
+		if (put == PUT_ADD)
+			_mm_prefetch((const char *)(next + t * LANES), _MM_HINT_T0);
+		if (left > 0)
+			put_vector(grad + t * LANES, _mm512_loadu_ps(packed + t * LANES), lanes_at(0, left), put);
 	}
 }
 
-GP_INLINE void gradient(const struct gp_wino *g, const int kind, float *grad, const float *du, int64_t out,
-			int64_t outs, int64_t in, int64_t width, bool fresh)
+/* A gradient that no cache keeps until it is read is not read into one to be written, either. */
+static enum put way_to_put(const struct gp_wino *g, const float *grad, bool fresh)
+{
+	bool aligned = (uintptr_t)grad % sizeof(__m512) == 0 && g->in % LANES == 0;
+	if (!fresh)
+		return PUT_ADD;
+	return aligned && g->in * g->out * TAPS >= STREAM_FLOATS ? PUT_STREAM : PUT;
+}
+
+GP_INLINE void gradient(const struct gp_wino *g, const int kind, float *grad, struct gp_wino_matrices du,
+			const struct gp_wino_part *part, enum put put)
 {
 	const int side = side_of(kind);
-	for (int64_t o = 0; o < outs; o++) {
-		for (int64_t i = 0; i < width && in + i < g->in; i += LANES) {
+	for (int64_t o = 0; o < part->outs; o++, du.at += gp_wino_lanes(part->ins)) {
+		float *row = grad + ((part->out + o) * g->in + part->in) * TAPS;
+		for (int64_t i = 0; i < part->ins; i += LANES) {
 			__m512 point[MAX_CELL], tap[TAPS];
 #pragma GCC unroll 36
 			for (int p = 0; p < side * side; p++)
-				point[p] = _mm512_loadu_ps(du + (p * outs + o) * width + i);
+				point[p] = _mm512_loadu_ps(du.at + p * du.stride + i);
 			both_axes(kind, taps_axis, side, 3, tap, point);
-			store_taps(grad + ((out + o) * g->in + in + i) * TAPS, tap, g->in - in - i, fresh);
+			put_taps(row + i * TAPS, tap, part->ins - i, put, row + (g->in + i) * TAPS);
 		}
 	}
+	_mm_sfence();
 }
 
-void gp_wino_gradient(const struct gp_wino *g, float *grad, const float *du, int64_t out, int64_t outs, int64_t in,
-		      int64_t width, bool fresh)
+void gp_wino_gradient(const struct gp_wino *g, float *grad, struct gp_wino_matrices du, const struct gp_wino_part *part,
+		      bool fresh)
 {
+	const enum put put = way_to_put(g, grad, fresh);
 	if (g->kind == GP_WINO_4)
-		gradient(g, GP_WINO_4, grad, du, out, outs, in, width, fresh);
+		gradient(g, GP_WINO_4, grad, du, part, put);
 	else if (g->kind == GP_WINO_2)
-		gradient(g, GP_WINO_2, grad, du, out, outs, in, width, fresh);
+		gradient(g, GP_WINO_2, grad, du, part, put);
 	else
-		gradient(g, GP_WINO_1, grad, du, out, outs, in, width, fresh);
+		gradient(g, GP_WINO_1, grad, du, part, put);
 }
