@@ -13,6 +13,8 @@
 	X(bf16)      /* 3 */                                                                                           \
 	X(uniform)   /* 4 */                                                                                           \
 	X(sortquant) /* 5 */                                                                                           \
+	X(fp8)       /* 6 */                                                                                           \
+	X(s2fp8)     /* 7 */                                                                                           \
 	X(zstd)      /* 20 */                                                                                          \
 	X(ef)        /* 22 */
 

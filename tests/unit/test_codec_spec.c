@@ -137,7 +137,8 @@ static void wire_ids_are_pinned(void **state)
 		const char *name;
 		int id;
 	} pinned[] = {
-		{"raw", 1}, {"fp16", 2}, {"bf16", 3}, {"uniform", 4}, {"sortquant", 5}, {"zstd", 20}, {"ef", 22},
+		{"raw", 1}, {"fp16", 2},  {"bf16", 3},  {"uniform", 4}, {"sortquant", 5},
+		{"fp8", 6}, {"s2fp8", 7}, {"zstd", 20}, {"ef", 22},
 	};
 	const int count = sizeof pinned / sizeof pinned[0];
 	for (int i = 0; i < count; i++) {

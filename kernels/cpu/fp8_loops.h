@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops of the 8-bit floating-point codecs: E5M2 and E4M3 (OCP 8-bit floating
+ * point, 1.0), and S2FP8, which shifts and squeezes the logarithms of the
+ * magnitudes into E5M2's range first. fp8_loops_portable.c is the reference;
+ * the others give the same bits. Formulas and layout: common/CODECS.md.
+ * Test: tests/unit/test_fp8_loops.c
+ *
+ * E5M2: exponent bias 15, largest 57344, 0x7c..0x7f are infinity and NaN.
+ * E4M3: exponent bias 7, largest 448, only 0x7f is NaN. Rounded to nearest
+ * even; magnitudes over the largest become the largest.
+ *
+ * Logarithms, in fp32, each operation rounded on its own (no contraction):
+ *   |x| = 2^e * (1 + z)    log2|x| ~ e + z * P(z)      off by at most 2e-5
+ *   t = floor(t) + f       2^t ~ 2^floor(t) * (1 + f * Q(f))   relative 2e-4
+ */
+#ifndef GP_FP8_LOOPS_H
+#define GP_FP8_LOOPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define GP_LOG_LANES 16
+#define GP_LOG_BLOCK 1024 /* elements between two times that a lane's product is taken off: below 2^64 */
+
+/* Sum and largest of log2|x|, zeros counting as log2 1. Zeroed before the first call. */
+struct gp_log_sum {
+	int64_t exponents; /* the sum is exponents + log2(product) */
+	double product;    /* 0 before the first; then in [1, 2) */
+	uint32_t largest;  /* bits of the largest magnitude; 0x7f800000 and above: x is not finite */
+};
+
+struct gp_fp8_loops {
+	/* False when some x is not finite; then `out` is unspecified. */
+	bool (*to_e5m2)(const float *x, size_t n, uint8_t *out);
+	bool (*to_e4m3)(const float *x, size_t n, uint8_t *out);
+	/* False when some byte is not a number; then x is unspecified. */
+	bool (*from_e5m2)(const uint8_t *in, size_t n, float *x);
+	bool (*from_e4m3)(const uint8_t *in, size_t n, float *x);
+	/* n a multiple of GP_LOG_BLOCK but for the last call. */
+	void (*add_logs)(const float *x, size_t n, struct gp_log_sum *sum);
+	/* x finite: E5M2 of +-2^(alpha * log2|x| + beta); 0 for 0. */
+	void (*to_s2fp8)(const float *x, size_t n, float alpha, float beta, uint8_t *out);
+	/* E5M2 to +-table[magnitude]. False as above. */
+	bool (*from_s2fp8)(const uint8_t *in, size_t n, const float table[128], float *x);
+};
+
+extern const struct gp_fp8_loops gp_fp8_loops_portable, gp_fp8_loops_avx2, gp_fp8_loops_avx512;
+const struct gp_fp8_loops *gp_fp8_loops_choose(void);
+
+/* z * (P0 + z * (P1 + ...)) is log2(1 + z), f * (Q0 + f * (Q1 + f * Q2)) is 2^f - 1, on [0, 1]: least largest error. */
+#define GP_LOG2_P0    1.44191704f
+#define GP_LOG2_P1    -0.70909643f
+#define GP_LOG2_P2    0.41560601f
+#define GP_LOG2_P3    -0.19357565f
+#define GP_LOG2_P4    0.04514903f
+#define GP_EXP2_Q0    0.69589012f
+#define GP_EXP2_Q1    0.22486495f
+#define GP_EXP2_Q2    0.07924493f
+/* Exponents of 2 outside of this round to 0, or do not occur. */
+#define GP_S2FP8_LOW  -20.0f
+#define GP_S2FP8_HIGH 15.75f
+
+#endif
