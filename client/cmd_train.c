@@ -316,6 +316,9 @@ static void print_summary(const struct gp_train_report *r)
 		(unsigned long long)r->steps, r->seconds, r->time_per_batch_s, r->loss, 100 * r->train_acc);
 	if (isfinite(r->val_acc))
 		fprintf(stderr, "validation accuracy %.2f %%\n", 100 * r->val_acc);
+	if (r->clipped_steps > 0)
+		fprintf(stderr, "gradients scaled down in %llu steps (--clip-norm)\n",
+			(unsigned long long)r->clipped_steps);
 	gp_figures_print(&r->figures, &r->train_account, r->steps, stderr);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The training loop. See trainer.h. Test: tests/e2e
+ * The training loop. See trainer.h. Tests: tests/unit/test_trainer.c, tests/e2e
  */
 #include "client/trainer.h"
 
@@ -143,16 +143,24 @@ static void log_eval(struct run *r, double seconds)
 /* Steps. */
 
 /* As PyTorch (error_if_nonfinite=False) we go on; but a user should learn where the NaN in the parameters came from. */
-static void note_norm(struct run *r, const struct gp_step_result *result)
+static void warn_of_norm(struct run *r)
 {
-	if (!clips_norm(r) || isfinite(result->grad_norm) || r->norm_warned)
-		return;
 	r->norm_warned = true;
 	gp_progress_clear(&r->progress);
 	gp_log(model, GP_LOG_WARN,
 	       "step %llu: the norm of the gradients is not finite, and --clip-norm cannot mend that; they make the "
 	       "parameters NaN (said once)",
 	       (unsigned long long)r->step);
+}
+
+/* What clipping by norm did. */
+static void note_norm(struct run *r, const struct gp_step_result *result)
+{
+	if (!clips_norm(r))
+		return;
+	r->report->clipped_steps += result->grad_norm > r->spec->engine->spec.optim.clip_norm;
+	if (!isfinite(result->grad_norm) && !r->norm_warned)
+		warn_of_norm(r);
 }
 
 static enum gp_status run_step(struct run *r, struct gp_err *err)
@@ -274,10 +282,10 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 
 json_t *gp_train_report_json(const struct gp_train_report *r)
 {
-	json_t *o =
-		json_pack("{s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:s, s:b}", "steps", (json_int_t)r->steps, "seconds",
-			  r->seconds, "time_per_batch_s", r->time_per_batch_s, "loss", gp_json_number(r->loss),
-			  "train_acc", gp_json_number(r->train_acc), "val_acc", gp_json_number(r->val_acc), "val_loss",
-			  gp_json_number(r->val_loss), "param_sha256", r->param_sha256, "stopped", r->stopped);
+	json_t *o = json_pack("{s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:s, s:b}", "steps", (json_int_t)r->steps,
+			      "clipped_steps", (json_int_t)r->clipped_steps, "seconds", r->seconds, "time_per_batch_s",
+			      r->time_per_batch_s, "loss", gp_json_number(r->loss), "train_acc",
+			      gp_json_number(r->train_acc), "val_acc", gp_json_number(r->val_acc), "val_loss",
+			      gp_json_number(r->val_loss), "param_sha256", r->param_sha256, "stopped", r->stopped);
 	return gp_figures_json(o, &r->figures, &r->train_account, r->steps);
 }

@@ -2,7 +2,7 @@
  *
  * The training loop over an engine: batches in, schedule, metrics, evaluation
  * after each epoch, progress line, JSON log, and the closing report. Knows
- * neither models nor links. Test: tests/e2e
+ * neither models nor links. Tests: tests/unit/test_trainer.c, tests/e2e
  */
 #ifndef GP_TRAINER_H
 #define GP_TRAINER_H
@@ -27,6 +27,7 @@ struct gp_trainer_spec {
 
 struct gp_train_report {
 	uint64_t steps, samples;
+	uint64_t clipped_steps; /* in which --clip-norm scaled the gradients down */
 	double seconds;           /* training and evaluation */
 	double time_per_batch_s;  /* median of the steps */
 	double loss, train_acc;   /* over the last epoch, or what was run of it; accuracy in [0,1] */

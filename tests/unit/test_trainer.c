@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The training loop (client/trainer.h) over an engine that only plays results:
+ * what is told about gradient norms, and a log that cannot be written.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/trainer.h"
+
+enum { STEPS = 4, BATCH = 2 };
+
+/* An engine whose steps have these norms. */
+struct player {
+	struct gp_engine base;
+	const double *norm;
+	int step;
+};
+
+static enum gp_status play_step(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
+				struct gp_err *err)
+{
+	struct player *p = (struct player *)e;
+	(void)lr;
+	(void)err;
+	*out = (struct gp_step_result){.loss_sum = 1.0,
+				       .samples = (uint64_t)batch->valid,
+				       .grad_norm = p->norm ? p->norm[p->step] : (double)NAN};
+	p->step++;
+	return GP_OK;
+}
+
+static enum gp_status play_weights(struct gp_engine *e, struct gp_weights *w, struct gp_err *err)
+{
+	(void)e;
+	(void)w;
+	(void)err;
+	return GP_OK;
+}
+
+static void play_figures(struct gp_engine *e, struct gp_engine_figures *out)
+{
+	(void)e;
+	*out = (struct gp_engine_figures){0};
+}
+
+static const struct gp_engine_ops player_ops = {
+	.name = "player", .step = play_step, .get_weights = play_weights, .figures = play_figures};
+
+struct run {
+	struct gp_train_report report;
+	enum gp_status status, close_status;
+	char told[4096]; /* on stderr */
+	char log[8192];
+};
+
+static void read_all(FILE *f, char *text, size_t size)
+{
+	rewind(f);
+	text[fread(text, 1, size - 1, f)] = '\0';
+}
+
+/* STEPS steps with a log in a file of our own, or in `log`. */
+static void run_steps(struct run *r, const double *norm, const char *log)
+{
+	struct gp_err err = {0};
+	struct gp_dataset_options options = {0};
+	struct gp_loader_spec ls = {.batch = BATCH, .drop_last = true, .prefetch = 1};
+	struct gp_dataset *data;
+	struct player p = {.base.ops = &player_ops, .base.spec.batch = BATCH, .norm = norm};
+	struct gp_trainer_spec spec = {
+		.engine = &p.base, .schedule.base_lr = 0.1, .total_steps = STEPS, .steps_per_epoch = STEPS};
+	char path[] = "/tmp/gpsplit-test-XXXXXX";
+	int fd = mkstemp(path), saved = dup(2);
+	FILE *told = tmpfile(), *written;
+	assert_true(fd >= 0 && saved >= 0 && told);
+	p.base.spec.optim.clip_norm = norm ? 1.0 : 0.0;
+	assert_int_equal(
+		gp_dataset_open("synthetic:shape=1x8x8,classes=2,samples=16", GP_SPLIT_TRAIN, &options, &data, &err),
+		GP_OK);
+	assert_int_equal(gp_loader_new(data, &ls, &spec.train, &err), GP_OK);
+	assert_int_equal(gp_json_log_open(log ? log : path, &spec.log, &err), GP_OK);
+	dup2(fileno(told), 2);
+	r->status = gp_train(&spec, &r->report, &err);
+	dup2(saved, 2);
+	close(saved);
+	r->close_status = gp_json_log_close(spec.log, &err);
+	read_all(told, r->told, sizeof r->told);
+	fclose(told);
+	written = fdopen(fd, "r");
+	read_all(written, r->log, sizeof r->log);
+	fclose(written);
+	unlink(path);
+	gp_loader_free(spec.train);
+	gp_dataset_free(data);
+}
+
+static int count(const char *text, const char *part)
+{
+	int n = 0;
+	for (const char *at = strstr(text, part); at; at = strstr(at + 1, part))
+		n++;
+	return n;
+}
+
+static void norms_are_logged_and_one_that_is_not_finite_is_told_once(void **state)
+{
+	(void)state;
+	static const double norm[STEPS] = {2.5, (double)NAN, (double)INFINITY, 0.5};
+	struct run r;
+	run_steps(&r, norm, NULL);
+	assert_int_equal(r.status, GP_OK);
+	assert_int_equal(r.report.steps, STEPS);
+	assert_int_equal(r.report.clipped_steps, 2);
+	assert_int_equal(count(r.told, "not finite"), 1);
+	assert_int_equal(count(r.told, "\n"), 1);
+	assert_non_null(strstr(r.told, "step 1:"));
+	assert_int_equal(count(r.log, "\"grad_norm\":2.5"), 1);
+	assert_int_equal(count(r.log, "\"grad_norm\":null"), 2);
+	assert_int_equal(count(r.log, "\"grad_norm\":0.5"), 1);
+}
+
+static void without_clipping_there_is_no_norm(void **state)
+{
+	(void)state;
+	struct run r;
+	run_steps(&r, NULL, NULL);
+	assert_int_equal(r.status, GP_OK);
+	assert_int_equal(r.report.clipped_steps, 0);
+	assert_string_equal(r.told, "");
+	assert_int_equal(count(r.log, "\"event\":\"step\""), STEPS);
+	assert_int_equal(count(r.log, "grad_norm"), 0);
+}
+
+static void a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on(void **state)
+{
+	(void)state;
+	struct run r;
+	run_steps(&r, NULL, "/dev/full");
+	assert_int_equal(r.status, GP_OK);
+	assert_int_equal(r.report.steps, STEPS);
+	assert_int_equal(count(r.told, "cannot write JSON log /dev/full"), 1);
+	assert_int_equal(r.close_status, GP_IO);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(norms_are_logged_and_one_that_is_not_finite_is_told_once),
+		cmocka_unit_test(without_clipping_there_is_no_norm),
+		cmocka_unit_test(a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
