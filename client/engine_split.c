@@ -14,81 +14,12 @@
  * Threads: loop (this one: runs while a call waits), compute, codec.
  * Test: tests/e2e/parity.sh, tests/unit/test_engine.c
  */
+#include "client/engine_split.h"
+
 #include <math.h>
 #include <string.h>
 
-#include "client/engine.h"
-#include "client/session.h"
 #include "common/clip.h"
-#include "common/plan_profile.h"
-#include "common/transfer.h"
-
-enum slot_state {
-	SLOT_FREE,
-	SLOT_FORWARD,  /* head forward, encode */
-	SLOT_WAIT_ACT, /* ACT_UP sent */
-	SLOT_TAIL,     /* ACT_DOWN arriving, decode, tail, encode */
-	SLOT_WAIT_GRAD,
-	SLOT_BACKWARD, /* GRAD_DOWN arriving, decode, head backward */
-};
-
-struct split_slot {
-	struct split_engine *e;
-	int index, valid;
-	enum slot_state state;
-	uint32_t chunk;
-	int32_t *labels;
-	struct gp_loss_result loss;
-	struct gp_task compute;
-};
-
-enum direction_index { ACT_UP, ACT_DOWN, GRAD_UP, GRAD_DOWN, DIRECTIONS };
-
-struct split_engine {
-	struct gp_engine base;
-	uv_loop_t loop;
-	struct gp_device *device;
-	struct gp_graph *head, *body, *tail;
-	struct gp_plan *head_plan, *tail_plan;
-	const struct gp_plan_profile *head_profile, *tail_profile; /* NULL: not measured */
-	struct gp_worker *compute_worker, *codec_worker, *data_worker;
-	struct gp_lane compute, data;
-	struct gp_direction dir[DIRECTIONS];
-	struct split_slot *slot;
-	struct gp_client_session session;
-	struct gp_client_open open;
-	bool loop_open, session_open;
-	uint64_t step, compute_ns;
-	/* the pass under way: a training step, an evaluation or a prediction */
-	bool train;
-	float *outputs; /* of a prediction: a row per sample of the batch */
-	const struct gp_batch *batch;
-	uint32_t batch_base; /* number of the batch's first chunk */
-	uint32_t total, next, forwarded, acts, grads, done;
-	struct gp_step_result result;
-	bool forwards_idle, pass_idle;
-	/* optimizer and data tasks */
-	struct gp_task optim, fetch;
-	float lr;
-	bool optim_done, fetched;
-	/* with clip_norm: sums of squares of the whole model's gradients, in the order of its parameters */
-	struct gp_task measure;
-	double *squares;
-	int head_sums, body_sums, tail_sums;
-	bool own_squares, body_squares; /* of this step, in place */
-	struct gp_loader *loader;
-	struct gp_batch *fetched_batch;
-};
-
-static struct split_engine *engine_of(struct gp_engine *base)
-{
-	return (struct split_engine *)base;
-}
-
-static int chunk_samples(const struct split_engine *e)
-{
-	return e->base.spec.batch / e->base.spec.chunks;
-}
 
 static bool task_ok(struct split_engine *e, struct gp_task *t)
 {
@@ -180,7 +111,7 @@ static void keep_outputs(struct split_slot *s)
 {
 	struct split_engine *e = s->e;
 	size_t row = gp_shape_elements(gp_graph_output_shape(e->tail));
-	size_t first = (size_t)(s->chunk - e->batch_base) * (size_t)chunk_samples(e);
+	size_t first = (size_t)(s->chunk - e->batch_base) * (size_t)gp_split_chunk_samples(e);
 	memcpy(e->outputs + first * row, e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_OUTPUT),
 	       (size_t)s->valid * row * sizeof(float));
 }
@@ -242,7 +173,7 @@ static void run_head_forward(struct gp_task *task)
 {
 	struct split_slot *s = task->arg;
 	struct split_engine *e = s->e;
-	size_t samples = (size_t)chunk_samples(e), first = (s->chunk - e->batch_base) * samples;
+	size_t samples = (size_t)gp_split_chunk_samples(e), first = (s->chunk - e->batch_base) * samples;
 	size_t elements = gp_shape_elements(gp_graph_input_shape(e->head));
 	memcpy(e->device->ops->buffer(e->head_plan, s->index, GP_BUF_INPUT), e->batch->images + first * elements,
 	       samples * elements * sizeof(float));
@@ -270,7 +201,7 @@ static void head_forward_done(struct gp_task *task)
 static void pump(struct split_engine *e)
 {
 	uint32_t window = (uint32_t)e->base.spec.window;
-	int samples = chunk_samples(e);
+	int samples = gp_split_chunk_samples(e);
 	while (e->session.status == GP_OK && e->next < e->total && e->next - e->done < window) {
 		struct split_slot *s = &e->slot[e->next % window];
 		gp_require(s->state == SLOT_FREE);
@@ -360,7 +291,7 @@ static void begin_pass(struct split_engine *e, bool train)
 /* A short last batch of an evaluation has fewer chunks. */
 static void add_batch(struct split_engine *e, const struct gp_batch *batch)
 {
-	int samples = chunk_samples(e);
+	int samples = gp_split_chunk_samples(e);
 	e->batch = batch;
 	e->batch_base = e->total;
 	e->total += (uint32_t)((batch->valid + samples - 1) / samples);
@@ -388,6 +319,9 @@ static enum gp_status squares_arrived(void *arg, uint64_t step, const double *su
 	e->body_squares = true;
 	return GP_OK;
 }
+
+const struct gp_client_frames gp_split_frames = {
+	.frame_begin = frame_begin, .frame = frame_arrived, .sent = frame_sent, .grad_squares = squares_arrived};
 
 static void run_measure(struct gp_task *task)
 {
@@ -437,10 +371,10 @@ static void optim_done(struct gp_task *task)
 	e->optim_done = true;
 }
 
-static enum gp_status split_step(struct gp_engine *base, const struct gp_batch *batch, float lr,
-				 struct gp_step_result *out, struct gp_err *err)
+enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, float lr, struct gp_step_result *out,
+			     struct gp_err *err)
 {
-	struct split_engine *e = engine_of(base);
+	struct split_engine *e = (struct split_engine *)base;
 	begin_pass(e, true);
 	add_batch(e, batch);
 	enum gp_status status = gp_client_session_wait(&e->session, &e->pass_idle, err);
@@ -505,10 +439,10 @@ static enum gp_status evaluate_batch(struct split_engine *e, struct gp_err *err)
 	return status;
 }
 
-static enum gp_status split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
-				     struct gp_step_result *out, struct gp_err *err)
+enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
+				 struct gp_step_result *out, struct gp_err *err)
 {
-	struct split_engine *e = engine_of(base);
+	struct split_engine *e = (struct split_engine *)base;
 	begin_pass(e, false);
 	e->loader = loader;
 	e->pass_idle = true;
@@ -519,10 +453,10 @@ static enum gp_status split_evaluate(struct gp_engine *base, struct gp_loader *l
 	return GP_OK;
 }
 
-static enum gp_status split_predict(struct gp_engine *base, struct gp_loader *loader, float *out,
-				    struct gp_batch **batch, struct gp_err *err)
+enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,
+				struct gp_err *err)
 {
-	struct split_engine *e = engine_of(base);
+	struct split_engine *e = (struct split_engine *)base;
 	begin_pass(e, false);
 	e->loader = loader;
 	e->outputs = out;
@@ -535,287 +469,4 @@ static enum gp_status split_predict(struct gp_engine *base, struct gp_loader *lo
 	else
 		gp_loader_give_back(loader, e->fetched_batch);
 	return status;
-}
-
-/* Weights and figures. */
-
-static enum gp_status get_part(struct split_engine *e, struct gp_plan *plan, const struct gp_graph *part,
-			       struct gp_weights *w, struct gp_err *err)
-{
-	for (int i = 0; i < part->params; i++) {
-		int whole = gp_graph_find_param(w->graph, part->param[i].name);
-		GP_TRY(e->device->ops->param_get(plan, i, w->value[whole], err));
-	}
-	return GP_OK;
-}
-
-static enum gp_status set_part(struct split_engine *e, struct gp_plan *plan, const struct gp_graph *part,
-			       struct gp_err *err)
-{
-	const struct gp_weights *w = e->base.spec.init;
-	for (int i = 0; w && i < part->params; i++) {
-		int whole = gp_graph_find_param(w->graph, part->param[i].name);
-		GP_TRY(e->device->ops->param_set(plan, i, w->value[whole], err));
-	}
-	return GP_OK;
-}
-
-static enum gp_status split_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
-{
-	struct split_engine *e = engine_of(base);
-	GP_TRY(get_part(e, e->head_plan, e->head, w, err));
-	GP_TRY(get_part(e, e->tail_plan, e->tail, w, err));
-	return gp_client_session_fetch(&e->session, w, err);
-}
-
-static uint64_t memory_bytes(const struct split_engine *e)
-{
-	struct gp_plan_memory head, tail;
-	e->device->ops->plan_memory(e->head_plan, &head);
-	e->device->ops->plan_memory(e->tail_plan, &tail);
-	uint64_t sum = head.total + tail.total;
-	for (int d = 0; d < DIRECTIONS; d++) {
-		sum += e->dir[d].codec_bytes;
-		for (int i = 0; i < e->dir[d].slots; i++)
-			sum += e->dir[d].slot[i].frame.cap;
-	}
-	return sum;
-}
-
-static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
-{
-	struct split_engine *e = engine_of(base);
-	*out = (struct gp_engine_figures){.precision = base->spec.precision,
-					  .compute_ns = e->compute_ns,
-					  .memory_bytes = memory_bytes(e),
-					  .server_memory_bytes = e->session.server_memory_bytes,
-					  .account = *gp_channel_account(e->session.ch),
-					  .rtt_us = gp_channel_rtt_us(e->session.ch)};
-	gp_channel_figures(e->session.ch, &out->tcp);
-	for (int d = 0; d < DIRECTIONS; d++) {
-		struct gp_codec_stats stats = {0};
-		if (e->dir[d].codec)
-			gp_codec_get_stats(e->dir[d].codec, &stats);
-		out->raw_fallbacks += stats.raw_fallbacks;
-	}
-}
-
-static void split_print_profile(struct gp_engine *base, FILE *f)
-{
-	struct split_engine *e = engine_of(base);
-	gp_plan_profile_print(f, "head", e->head_plan, e->head_profile);
-	gp_plan_profile_print(f, "tail", e->tail_plan, e->tail_profile);
-}
-
-/* Life. */
-
-static bool busy(const struct split_engine *e)
-{
-	int pending = e->compute.pending + e->data.pending;
-	for (int d = 0; d < DIRECTIONS; d++)
-		pending += e->dir[d].lane.pending;
-	return pending > 0;
-}
-
-static void free_lanes(struct split_engine *e)
-{
-	while (busy(e))
-		uv_run(&e->loop, UV_RUN_ONCE);
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_deinit(&e->dir[d]);
-	gp_lane_deinit(&e->compute);
-	gp_lane_deinit(&e->data);
-}
-
-static void split_free(struct gp_engine *base)
-{
-	struct split_engine *e = engine_of(base);
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_cancel(&e->dir[d]);
-	if (e->session_open)
-		gp_client_session_close(&e->session);
-	free_lanes(e);
-	gp_worker_free(e->compute_worker);
-	gp_worker_free(e->codec_worker);
-	gp_worker_free(e->data_worker);
-	if (e->loop_open) {
-		uv_run(&e->loop, UV_RUN_DEFAULT);
-		uv_loop_close(&e->loop);
-	}
-	if (e->head_plan)
-		e->device->ops->plan_free(e->head_plan);
-	if (e->tail_plan)
-		e->device->ops->plan_free(e->tail_plan);
-	if (e->device)
-		e->device->ops->close(e->device);
-	for (int i = 0; e->slot && i < base->spec.window; i++)
-		gp_free(e->slot[i].labels);
-	gp_free(e->slot);
-	gp_free(e->squares);
-	gp_graph_free(e->head);
-	gp_graph_free(e->body);
-	gp_graph_free(e->tail);
-	gp_free(e);
-}
-
-static enum gp_status make_workers(struct split_engine *e, struct gp_err *err)
-{
-	int code = uv_loop_init(&e->loop);
-	if (code != 0)
-		GP_FAIL(err, GP_IO, "cannot make an event loop: %s", uv_strerror(code));
-	e->loop_open = true;
-	GP_TRY(gp_worker_new(&e->loop, "gp-compute", 1, &e->compute_worker, err));
-	GP_TRY(gp_worker_new(&e->loop, "gp-codec", 1, &e->codec_worker, err));
-	GP_TRY(gp_worker_new(&e->loop, "gp-data", 1, &e->data_worker, err));
-	gp_lane_init(&e->compute, e->compute_worker);
-	gp_lane_init(&e->data, e->data_worker);
-	return GP_OK;
-}
-
-static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
-{
-	const struct gp_engine_spec *spec = &e->base.spec;
-	struct gp_plan_spec ps = {.batch = chunk_samples(e),
-				  .slots = spec->window,
-				  .train = spec->train,
-				  .seed = spec->seed,
-				  .optim = spec->optim,
-				  .precision = spec->precision};
-	GP_TRY(gp_graph_part(spec->graph, 0, spec->cut.head, &e->head, err));
-	GP_TRY(gp_graph_part(spec->graph, spec->cut.head, spec->cut.tail, &e->body, err));
-	GP_TRY(gp_graph_part(spec->graph, spec->cut.tail, spec->graph->blocks, &e->tail, err));
-	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
-	ps.graph = e->head;
-	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->head_plan, err));
-	ps.graph = e->tail;
-	ps.need_grad_input = spec->train;
-	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
-	GP_TRY(set_part(e, e->head_plan, e->head, err));
-	GP_TRY(set_part(e, e->tail_plan, e->tail, err));
-	if (!spec->profile)
-		return GP_OK;
-	GP_TRY(gp_plan_profile_begin(e->head_plan, &e->head_profile, err));
-	return gp_plan_profile_begin(e->tail_plan, &e->tail_profile, err);
-}
-
-static enum gp_status make_squares(struct split_engine *e, struct gp_err *err)
-{
-	if (!e->base.spec.train || !(e->base.spec.optim.clip_norm > 0.0))
-		return GP_OK;
-	e->head_sums = gp_clip_sums(e->head);
-	e->body_sums = gp_clip_sums(e->body);
-	e->tail_sums = gp_clip_sums(e->tail);
-	e->squares = gp_calloc((size_t)(e->head_sums + e->body_sums + e->tail_sums) + 1, sizeof *e->squares);
-	if (!e->squares)
-		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
-	return GP_OK;
-}
-
-static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
-{
-	int window = e->base.spec.window;
-	e->slot = gp_calloc((size_t)window, sizeof *e->slot);
-	if (!e->slot)
-		GP_FAIL(err, GP_NOMEM, "out of memory for %d chunks", window);
-	for (int i = 0; i < window; i++) {
-		e->slot[i].e = e;
-		e->slot[i].index = i;
-		e->slot[i].labels = gp_calloc((size_t)chunk_samples(e), sizeof(int32_t));
-		if (!e->slot[i].labels)
-			GP_FAIL(err, GP_NOMEM, "out of memory for labels");
-	}
-	return GP_OK;
-}
-
-static enum gp_status make_directions(struct split_engine *e, struct gp_err *err)
-{
-	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-							     GP_FRAME_GRAD_DOWN};
-	/* A gradient passes the cut of the activation that it belongs to, the other way. */
-	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
-	const struct gp_engine_spec *spec = &e->base.spec;
-	const struct gp_directions all = {.seed = spec->seed,
-					  .slots = spec->window,
-					  .chunks = (uint32_t)spec->chunks,
-					  .train = spec->train,
-					  .client = true};
-	for (int d = 0; d < (spec->train ? DIRECTIONS : GRAD_UP); d++) {
-		bool input = d == ACT_UP || d == GRAD_DOWN;
-		const struct gp_shape *sample = input ? gp_graph_input_shape(e->body) : gp_graph_output_shape(e->body);
-		struct gp_shape shape = gp_shape_batched(sample, chunk_samples(e));
-		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &e->dir[activation_of[d]];
-		GP_TRY(gp_direction_init(&e->dir[d], types[d], &spec->codec[d], &shape, &all, activation,
-					 e->codec_worker, e, err));
-	}
-	return GP_OK;
-}
-
-static void account_directions(struct split_engine *e)
-{
-	struct gp_account *a = gp_channel_account_mut(e->session.ch);
-	for (int d = 0; d < DIRECTIONS; d++) {
-		struct gp_dir_account *way = d == ACT_UP || d == GRAD_UP ? &a->sent : &a->received;
-		if (e->dir[d].codec)
-			e->dir[d].account = &way->kind[e->dir[d].type];
-	}
-}
-
-static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
-{
-	static const struct gp_client_frames frames = {.frame_begin = frame_begin,
-						       .frame = frame_arrived,
-						       .sent = frame_sent,
-						       .grad_squares = squares_arrived};
-	const struct gp_engine_spec *spec = &e->base.spec;
-	e->open = (struct gp_client_open){.server = spec->server,
-					  .body = e->body,
-					  .weights = spec->init,
-					  .optim = spec->optim,
-					  .precision = spec->precision,
-					  .seed = spec->seed,
-					  .chunk_samples = chunk_samples(e),
-					  .window = spec->window,
-					  .chunks = spec->chunks,
-					  .eval_only = !spec->train,
-					  .codec = e->base.spec.codec,
-					  .connect_timeout_s = spec->connect_timeout_s,
-					  .idle_timeout_s = spec->idle_timeout_s};
-	GP_TRY(gp_client_session_open(&e->session, &e->loop, &e->open, &frames, e, err));
-	e->session_open = true;
-	account_directions(e);
-	return GP_OK;
-}
-
-enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err)
-{
-	static const struct gp_engine_ops ops = {.name = "split",
-						 .step = split_step,
-						 .evaluate = split_evaluate,
-						 .predict = split_predict,
-						 .get_weights = split_get_weights,
-						 .figures = split_figures,
-						 .print_profile = split_print_profile,
-						 .free = split_free};
-	struct split_engine *e = gp_calloc(1, sizeof *e);
-	if (!e)
-		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
-	e->base.ops = &ops;
-	e->base.spec = *spec;
-	enum gp_status status = make_workers(e, err);
-	if (status == GP_OK)
-		status = make_plans(e, err);
-	if (status == GP_OK)
-		status = make_squares(e, err);
-	if (status == GP_OK)
-		status = make_slots(e, err);
-	if (status == GP_OK)
-		status = make_directions(e, err);
-	if (status == GP_OK)
-		status = open_session(e, err);
-	if (status != GP_OK) {
-		split_free(&e->base);
-		return status;
-	}
-	*out = &e->base;
-	return GP_OK;
 }

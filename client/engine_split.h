@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to engine_split.c (chunks, steps, evaluation) and
+ * engine_split_life.c (making, freeing, weights, figures).
+ */
+#ifndef GP_ENGINE_SPLIT_H
+#define GP_ENGINE_SPLIT_H
+
+#include "client/engine.h"
+#include "client/session.h"
+#include "common/transfer.h"
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_FORWARD,  /* head forward, encode */
+	SLOT_WAIT_ACT, /* ACT_UP sent */
+	SLOT_TAIL,     /* ACT_DOWN arriving, decode, tail, encode */
+	SLOT_WAIT_GRAD,
+	SLOT_BACKWARD, /* GRAD_DOWN arriving, decode, head backward */
+};
+
+struct split_slot {
+	struct split_engine *e;
+	int index, valid;
+	enum slot_state state;
+	uint32_t chunk;
+	int32_t *labels;
+	struct gp_loss_result loss;
+	struct gp_task compute;
+};
+
+enum direction_index { ACT_UP, ACT_DOWN, GRAD_UP, GRAD_DOWN, DIRECTIONS };
+
+struct split_engine {
+	struct gp_engine base;
+	uv_loop_t loop;
+	struct gp_device *device;
+	struct gp_graph *head, *body, *tail;
+	struct gp_plan *head_plan, *tail_plan;
+	const struct gp_plan_profile *head_profile, *tail_profile; /* NULL: not measured */
+	struct gp_worker *compute_worker, *codec_worker, *data_worker;
+	struct gp_lane compute, data;
+	struct gp_direction dir[DIRECTIONS];
+	struct split_slot *slot;
+	struct gp_client_session session;
+	struct gp_client_open open;
+	bool loop_open, session_open;
+	uint64_t step, compute_ns;
+	/* the pass under way: a training step, an evaluation or a prediction */
+	bool train;
+	float *outputs; /* of a prediction: a row per sample of the batch */
+	const struct gp_batch *batch;
+	uint32_t batch_base; /* number of the batch's first chunk */
+	uint32_t total, next, forwarded, acts, grads, done;
+	struct gp_step_result result;
+	bool forwards_idle, pass_idle;
+	/* optimizer and data tasks */
+	struct gp_task optim, fetch;
+	float lr;
+	bool optim_done, fetched;
+	/* with clip_norm: sums of squares of the whole model's gradients, in the order of its parameters */
+	struct gp_task measure;
+	double *squares;
+	int head_sums, body_sums, tail_sums;
+	bool own_squares, body_squares; /* of this step, in place */
+	struct gp_loader *loader;
+	struct gp_batch *fetched_batch;
+};
+
+static inline int gp_split_chunk_samples(const struct split_engine *e)
+{
+	return e->base.spec.batch / e->base.spec.chunks;
+}
+
+/* engine_split.c: what struct gp_engine_ops and the session call. */
+extern const struct gp_client_frames gp_split_frames;
+enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, float lr, struct gp_step_result *out,
+			     struct gp_err *err);
+enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
+				 struct gp_step_result *out, struct gp_err *err);
+enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,
+				struct gp_err *err);
+
+#endif
