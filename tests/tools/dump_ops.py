@@ -6,13 +6,13 @@ Writes tests/golden/ops/ops.safetensors. Every case NAME has NAME/attr (int32: g
 of the structs in common/graph.h), NAME/x, NAME/y, NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients
 NAME/grad.weight .... Images are channels last; parameters keep PyTorch's layouts.
 """
-import json
-import struct
 import sys
 
 import numpy
 import torch
 import torch.nn.functional as F
+
+import tensor_file
 
 CONV, CONV_T, BN, RELU, RELU6, ADD, AVG, MAX, GAVG, LINEAR, FLATTEN = range(1, 12)
 SHORTCUT = 13
@@ -252,18 +252,7 @@ def main():
 
 
 def write(path):
-    header, offset, blobs = {}, 0, []
-    for name in sorted(tensors):
-        t = tensors[name]
-        header[name] = {"dtype": "I32" if t.dtype == numpy.int32 else "F32", "shape": list(t.shape),
-                        "data_offsets": [offset, offset + t.nbytes]}
-        blobs.append(t.tobytes())
-        offset += t.nbytes
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    with open(path, "wb") as f:
-        f.write(struct.pack("<Q", len(text)) + text + b"".join(blobs))
-    print(f"{path}: {len(tensors)} tensors, {offset} bytes")
+    print(f"{path}: {len(tensors)} tensors, {tensor_file.write(path, tensors)} bytes")
     tensors.clear()
 
 
