@@ -17,9 +17,9 @@ def start(model, seed, kind_of):
             p.copy_(torch.from_numpy(draws.parameter(seed, name, p.numel(), kind, scale)).reshape(p.shape))
 
 
-def mobilenetv2(seed):
+def mobilenetv2(seed, width=0.25):
     stages = [[1, 16, 1, 1], [6, 24, 2, 1], [6, 32, 3, 2], [6, 64, 4, 2], [6, 96, 3, 1], [6, 160, 3, 2], [6, 320, 1, 1]]
-    model = torchvision.models.mobilenet_v2(num_classes=10, width_mult=0.25, dropout=0.0,
+    model = torchvision.models.mobilenet_v2(num_classes=10, width_mult=width, dropout=0.0,
                                             inverted_residual_setting=stages)
     model.features[0][0].stride = (1, 1)
 
@@ -34,9 +34,8 @@ def mobilenetv2(seed):
     return model
 
 
-def cnn(seed, width=8):
-    nn = torch.nn
-    stages, channels = [], 1
+def cnn(seed, width=8, channels=1):
+    nn, stages = torch.nn, []
     for multiples, last in (((1,), nn.MaxPool2d(2)), ((1, 2), nn.MaxPool2d(2)), ((2, 4), nn.AdaptiveAvgPool2d(1))):
         layers = []
         for m in multiples:
