@@ -8,15 +8,16 @@
 
 /* Alphabetical order does not matter; one line per codec keeps changes apart. */
 #define CODECS(X)                                                                                                      \
-	X(raw)       /* 1 */                                                                                           \
-	X(fp16)      /* 2 */                                                                                           \
-	X(bf16)      /* 3 */                                                                                           \
-	X(uniform)   /* 4 */                                                                                           \
-	X(sortquant) /* 5 */                                                                                           \
-	X(fp8)       /* 6 */                                                                                           \
-	X(s2fp8)     /* 7 */                                                                                           \
-	X(zstd)      /* 20 */                                                                                          \
-	X(ef)        /* 22 */
+	X(raw)        /* 1 */                                                                                          \
+	X(fp16)       /* 2 */                                                                                          \
+	X(bf16)       /* 3 */                                                                                          \
+	X(uniform)    /* 4 */                                                                                          \
+	X(sortquant)  /* 5 */                                                                                          \
+	X(fp8)        /* 6 */                                                                                          \
+	X(s2fp8)      /* 7 */                                                                                          \
+	X(zstd)       /* 20 */                                                                                         \
+	X(bitshuffle) /* 21 */                                                                                         \
+	X(ef)         /* 22 */
 
 #define DECLARE(name) extern const struct gp_codec_ops gp_codec_##name;
 CODECS(DECLARE)

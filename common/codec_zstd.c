@@ -8,16 +8,14 @@
 #include <zstd.h>
 
 #include "common/codec_impl.h"
-
-/* Payloads from SAMPLE_FROM bytes on are tried by PIECES pieces first. A stage pays when it saves 1 byte in MIN_GAIN. */
-enum { SAMPLE_FROM = 128 << 10, PIECES = 4, PIECE = 4 << 10, MIN_GAIN = 50 };
+#include "common/codec_sample.h"
 
 struct zstd {
 	int level;
 	ZSTD_CCtx *encoder; /* in `work`; NULL by role */
 	ZSTD_DCtx *decoder;
 	void *work[2];
-	uint8_t sample[PIECES * PIECE], packed[PIECES * PIECE];
+	uint8_t sample[GP_SAMPLE_BYTES], packed[GP_SAMPLE_BYTES];
 };
 
 static size_t encoder_bytes(const double *value, uint64_t most)
@@ -77,25 +75,23 @@ static enum gp_status open_zstd(const double *value, const struct gp_codec_setup
 /* True when the result is short enough. */
 static bool compress(struct zstd *z, struct gp_span in, uint8_t *out, size_t *len)
 {
-	const size_t most = in.len - in.len / MIN_GAIN - 1;
+	const size_t most = gp_sample_most(in.len);
 	const size_t got = ZSTD_compressCCtx(z->encoder, out, most, in.data, in.len, z->level);
 	*len = got;
 	return !ZSTD_isError(got); /* "destination too small" is the only error that can occur */
 }
 
-/* Pieces from all over: the head of a payload is not like its body. */
 static bool sample_pays(struct zstd *z, struct gp_span in)
 {
 	size_t ignored;
-	for (int i = 0; i < PIECES; i++)
-		memcpy(z->sample + i * PIECE, in.data + (in.len - PIECE) / (PIECES - 1) * (size_t)i, PIECE);
+	gp_sample_take(in, z->sample);
 	return compress(z, (struct gp_span){z->sample, sizeof z->sample}, z->packed, &ignored);
 }
 
 static bool squeeze(void *state, struct gp_span in, uint8_t *out, size_t *len)
 {
 	struct zstd *z = state;
-	if (in.len >= SAMPLE_FROM && !sample_pays(z, in))
+	if (in.len >= GP_SAMPLE_FROM && !sample_pays(z, in))
 		return false;
 	return in.len > 0 && compress(z, in, out, len);
 }

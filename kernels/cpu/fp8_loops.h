@@ -10,9 +10,12 @@
  * E4M3: exponent bias 7, largest 448, only 0x7f is NaN. Rounded to nearest
  * even; magnitudes over the largest become the largest.
  *
- * Logarithms, in fp32, each operation rounded on its own (no contraction):
- *   |x| = 2^e * (1 + z)    log2|x| ~ e + z * P(z)      off by at most 2e-5
- *   t = floor(t) + f       2^t ~ 2^floor(t) * (1 + f * Q(f))   relative 2e-4
+ * Logarithms, in fp32, each product and sum a fused multiply-add:
+ *   |x| = 2^e * (1 + z)    log2|x| ~ e + z * P(z)           off by at most 1.2e-4
+ *   t = floor(t) + f       2^t ~ 2^floor(t) * (1 + f * Q(f))      relative 1.5e-4
+ * S2FP8 rounds 2^t to half precision first, to nearest even, and the half's
+ * upper byte then to nearest, up: the processor has the first in one step, and
+ * what two roundings can do wrong is less than the polynomials' error.
  */
 #ifndef GP_FP8_LOOPS_H
 #define GP_FP8_LOOPS_H
@@ -50,15 +53,14 @@ extern const struct gp_fp8_loops gp_fp8_loops_portable, gp_fp8_loops_avx2, gp_fp
 const struct gp_fp8_loops *gp_fp8_loops_choose(void);
 
 /* z * (P0 + z * (P1 + ...)) is log2(1 + z), f * (Q0 + f * (Q1 + f * Q2)) is 2^f - 1, on [0, 1]: least largest error. */
-#define GP_LOG2_P0    1.44191704f
-#define GP_LOG2_P1    -0.70909643f
-#define GP_LOG2_P2    0.41560601f
-#define GP_LOG2_P3    -0.19357565f
-#define GP_LOG2_P4    0.04514903f
+#define GP_LOG2_P0    1.43872573f
+#define GP_LOG2_P1    -0.67778394f
+#define GP_LOG2_P2    0.32118887f
+#define GP_LOG2_P3    -0.08213066f
 #define GP_EXP2_Q0    0.69589012f
 #define GP_EXP2_Q1    0.22486495f
 #define GP_EXP2_Q2    0.07924493f
-/* Exponents of 2 outside of this round to 0, or do not occur. */
+/* Exponents of 2 below round to 0 (also that of 0), those above to E5M2's largest number. */
 #define GP_S2FP8_LOW  -20.0f
 #define GP_S2FP8_HIGH 15.75f
 

@@ -193,12 +193,11 @@ INLINE __m256 log2_of(__m256i u)
 	u = lift(u, &bias);
 	const __m256 exponent = _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_srli_epi32(u, 23), bias));
 	const __m256 z = _mm256_sub_ps(mantissa(u), _mm256_set1_ps(1));
-	__m256 p = _mm256_set1_ps(GP_LOG2_P4);
-	p = _mm256_add_ps(_mm256_set1_ps(GP_LOG2_P3), _mm256_mul_ps(z, p));
-	p = _mm256_add_ps(_mm256_set1_ps(GP_LOG2_P2), _mm256_mul_ps(z, p));
-	p = _mm256_add_ps(_mm256_set1_ps(GP_LOG2_P1), _mm256_mul_ps(z, p));
-	p = _mm256_add_ps(_mm256_set1_ps(GP_LOG2_P0), _mm256_mul_ps(z, p));
-	return _mm256_add_ps(exponent, _mm256_mul_ps(z, p));
+	__m256 p = _mm256_set1_ps(GP_LOG2_P3);
+	p = _mm256_fmadd_ps(z, p, _mm256_set1_ps(GP_LOG2_P2));
+	p = _mm256_fmadd_ps(z, p, _mm256_set1_ps(GP_LOG2_P1));
+	p = _mm256_fmadd_ps(z, p, _mm256_set1_ps(GP_LOG2_P0));
+	return _mm256_fmadd_ps(z, p, exponent);
 }
 
 INLINE __m256i exp2_of(__m256 t)
@@ -206,26 +205,30 @@ INLINE __m256i exp2_of(__m256 t)
 	t = _mm256_min_ps(_mm256_max_ps(t, _mm256_set1_ps(GP_S2FP8_LOW)), _mm256_set1_ps(GP_S2FP8_HIGH));
 	const __m256 whole = _mm256_floor_ps(t), f = _mm256_sub_ps(t, whole);
 	__m256 p = _mm256_set1_ps(GP_EXP2_Q2);
-	p = _mm256_add_ps(_mm256_set1_ps(GP_EXP2_Q1), _mm256_mul_ps(f, p));
-	p = _mm256_add_ps(_mm256_set1_ps(GP_EXP2_Q0), _mm256_mul_ps(f, p));
-	p = _mm256_add_ps(_mm256_set1_ps(1), _mm256_mul_ps(f, p));
+	p = _mm256_fmadd_ps(f, p, _mm256_set1_ps(GP_EXP2_Q1));
+	p = _mm256_fmadd_ps(f, p, _mm256_set1_ps(GP_EXP2_Q0));
+	p = _mm256_fmadd_ps(f, p, _mm256_set1_ps(1));
 	return _mm256_add_epi32(_mm256_castps_si256(p), _mm256_slli_epi32(_mm256_cvttps_epi32(whole), 23));
+}
+
+/* Eight codes in 16 bits each. */
+INLINE __m128i squeeze(const float *x, __m256 alpha, __m256 beta)
+{
+	__m256i zero;
+	const __m256i v = _mm256_loadu_si256((const void *)x);
+	const __m256 t = _mm256_fmadd_ps(alpha, log2_of(magnitude_or_one(v, &zero)), beta);
+	const __m256i y = _mm256_andnot_si256(zero, exp2_of(t));
+	const __m256i with_sign_bit = _mm256_or_si256(y, _mm256_and_si256(v, word(0x80000000u)));
+	const __m128i half = _mm256_cvtps_ph(_mm256_castsi256_ps(with_sign_bit), _MM_FROUND_TO_NEAREST_INT);
+	return _mm_srli_epi16(_mm_add_epi16(half, _mm_set1_epi16(0x80)), 8);
 }
 
 static void to_s2fp8(const float *x, size_t n, float alpha, float beta, uint8_t *out)
 {
-	__m256i code[4], zero;
+	const __m256 a = _mm256_set1_ps(alpha), b = _mm256_set1_ps(beta);
 	size_t i = 0;
-	for (; i + 32 <= n; i += 32) {
-		for (int k = 0; k < 4; k++) {
-			const __m256i v = _mm256_loadu_si256((const void *)(x + i + 8 * k));
-			const __m256 logs = log2_of(magnitude_or_one(v, &zero));
-			const __m256 t =
-				_mm256_add_ps(_mm256_mul_ps(_mm256_set1_ps(alpha), logs), _mm256_set1_ps(beta));
-			code[k] = with_sign(_mm256_andnot_si256(zero, magnitude_to_e5m2(exp2_of(t))), v);
-		}
-		store_codes(code, out + i);
-	}
+	for (; i + 16 <= n; i += 16)
+		_mm_storeu_si128((void *)(out + i), _mm_packus_epi16(squeeze(x + i, a, b), squeeze(x + i + 8, a, b)));
 	REST.to_s2fp8(x + i, n - i, alpha, beta, out + i);
 }
 

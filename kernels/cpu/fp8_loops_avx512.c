@@ -107,43 +107,34 @@ static bool from_e4m3(const uint8_t *in, size_t n, float *x)
 	return all_below(top, 0x7f);
 }
 
-/* Bits of a magnitude other than 0: subnormals times 2^32, and what that adds to the exponent. */
-INLINE __m512i lift(__m512i u, __m512i *bias)
-{
-	const __mmask16 small = _mm512_cmplt_epu32_mask(u, word(0x00800000u));
-	*bias = word(127);
-	if (__builtin_expect(small, 0)) {
-		const __m512 scaled = _mm512_mul_ps(_mm512_castsi512_ps(u), _mm512_set1_ps(0x1p32f));
-		u = _mm512_mask_mov_epi32(u, small, _mm512_castps_si512(scaled));
-		*bias = _mm512_mask_mov_epi32(*bias, small, word(127 + 32));
-	}
-	return u;
-}
-
-INLINE __m512 mantissa(__m512i u)
-{
-	return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(u, word(0x007fffffu), word(0x3f800000u), 0xea));
-}
-
-/* One full block. */
+/* One full block. Zeros count as 1: exponent 0, mantissa 1. */
 static void add_block(const float *x, struct gp_log_sum *sum)
 {
-	__m512 product = _mm512_set1_ps(1);
-	__m512i exponents = _mm512_setzero_si512(), top = word(sum->largest), bias;
+	const __m512 one = _mm512_set1_ps(1);
+	__m512 product = one, exponents = _mm512_setzero_ps();
+	__m512i top = _mm512_setzero_si512();
+	__mmask16 nonzero = 0xffff;
 	float lane[GP_LOG_LANES];
 	for (size_t i = 0; i < GP_LOG_BLOCK; i += GP_LOG_LANES) {
-		__m512i u = _mm512_and_si512(_mm512_loadu_si512(x + i), word(0x7fffffffu));
-		u = _mm512_mask_mov_epi32(u, _mm512_testn_epi32_mask(u, u), word(0x3f800000u));
+		const __m512i u = _mm512_and_si512(_mm512_loadu_si512(x + i), word(0x7fffffffu));
+		const __m512 v = _mm512_castsi512_ps(u);
+		const __mmask16 some = _mm512_test_epi32_mask(u, u);
+		const __m512 m = _mm512_mask_getmant_ps(one, some, v, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src);
+		nonzero &= some;
 		top = _mm512_max_epu32(top, u);
-		u = lift(u, &bias);
-		exponents = _mm512_add_epi32(exponents, _mm512_sub_epi32(_mm512_srli_epi32(u, 23), bias));
-		product = _mm512_mul_ps(product, mantissa(u));
+		exponents = _mm512_add_ps(exponents, _mm512_maskz_getexp_ps(some, v));
+		product = _mm512_mul_ps(product, m);
 	}
+	const uint32_t largest = _mm512_reduce_max_epu32(_mm512_max_epu32(
+		top, nonzero == 0xffff ? word(sum->largest)
+				       : word(sum->largest > 0x3f800000u ? sum->largest : 0x3f800000u)));
+	sum->largest = largest;
+	if (largest >= 0x7f800000u)
+		return; /* nothing of this is a number any more */
 	_mm512_storeu_ps(lane, product);
 	for (int k = 0; k < GP_LOG_LANES; k++)
 		sum->product *= (double)lane[k];
-	sum->exponents += _mm512_reduce_add_epi32(exponents);
-	sum->largest = _mm512_reduce_max_epu32(top);
+	sum->exponents += _mm512_reduce_add_epi32(_mm512_cvttps_epi32(exponents));
 }
 
 static void add_logs(const float *x, size_t n, struct gp_log_sum *sum)
@@ -159,43 +150,40 @@ static void add_logs(const float *x, size_t n, struct gp_log_sum *sum)
 	gp_fp8_loops_portable.add_logs(x + at, n - at, sum);
 }
 
-/* u: not 0. */
-INLINE __m512 log2_of(__m512i u)
+/* -inf for 0. */
+INLINE __m512 log2_of(__m512 v)
 {
-	__m512i bias;
-	u = lift(u, &bias);
-	const __m512 exponent = _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_srli_epi32(u, 23), bias));
-	const __m512 z = _mm512_sub_ps(mantissa(u), _mm512_set1_ps(1));
-	__m512 p = _mm512_set1_ps(GP_LOG2_P4);
-	p = _mm512_add_ps(_mm512_set1_ps(GP_LOG2_P3), _mm512_mul_ps(z, p));
-	p = _mm512_add_ps(_mm512_set1_ps(GP_LOG2_P2), _mm512_mul_ps(z, p));
-	p = _mm512_add_ps(_mm512_set1_ps(GP_LOG2_P1), _mm512_mul_ps(z, p));
-	p = _mm512_add_ps(_mm512_set1_ps(GP_LOG2_P0), _mm512_mul_ps(z, p));
-	return _mm512_add_ps(exponent, _mm512_mul_ps(z, p));
+	const __m512 m = _mm512_getmant_ps(v, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
+	const __m512 z = _mm512_sub_ps(m, _mm512_set1_ps(1));
+	__m512 p = _mm512_set1_ps(GP_LOG2_P3);
+	p = _mm512_fmadd_ps(z, p, _mm512_set1_ps(GP_LOG2_P2));
+	p = _mm512_fmadd_ps(z, p, _mm512_set1_ps(GP_LOG2_P1));
+	p = _mm512_fmadd_ps(z, p, _mm512_set1_ps(GP_LOG2_P0));
+	return _mm512_fmadd_ps(z, p, _mm512_getexp_ps(v));
 }
 
-INLINE __m512i exp2_of(__m512 t)
+INLINE __m512 exp2_of(__m512 t)
 {
 	t = _mm512_min_ps(_mm512_max_ps(t, _mm512_set1_ps(GP_S2FP8_LOW)), _mm512_set1_ps(GP_S2FP8_HIGH));
-	const __m512 whole = _mm512_roundscale_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-	const __m512 f = _mm512_sub_ps(t, whole);
+	const __m512 f = _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 	__m512 p = _mm512_set1_ps(GP_EXP2_Q2);
-	p = _mm512_add_ps(_mm512_set1_ps(GP_EXP2_Q1), _mm512_mul_ps(f, p));
-	p = _mm512_add_ps(_mm512_set1_ps(GP_EXP2_Q0), _mm512_mul_ps(f, p));
-	p = _mm512_add_ps(_mm512_set1_ps(1), _mm512_mul_ps(f, p));
-	return _mm512_add_epi32(_mm512_castps_si512(p), _mm512_slli_epi32(_mm512_cvttps_epi32(whole), 23));
+	p = _mm512_fmadd_ps(f, p, _mm512_set1_ps(GP_EXP2_Q1));
+	p = _mm512_fmadd_ps(f, p, _mm512_set1_ps(GP_EXP2_Q0));
+	p = _mm512_fmadd_ps(f, p, _mm512_set1_ps(1));
+	return _mm512_scalef_ps(p, t);
 }
 
 static void to_s2fp8(const float *x, size_t n, float alpha, float beta, uint8_t *out)
 {
 	for (size_t i = 0; i < n; i += 16) {
 		const __mmask16 lanes = first_lanes(n - i);
-		const __m512i v = _mm512_maskz_loadu_epi32(lanes, x + i);
-		const __mmask16 some = _mm512_test_epi32_mask(v, word(0x7fffffffu));
-		const __m512i u = _mm512_mask_and_epi32(word(0x3f800000u), some, v, word(0x7fffffffu));
-		const __m512 t = _mm512_add_ps(_mm512_mul_ps(_mm512_set1_ps(alpha), log2_of(u)), _mm512_set1_ps(beta));
-		const __m512i code = _mm512_maskz_mov_epi32(some, magnitude_to_e5m2(exp2_of(t)));
-		_mm_mask_storeu_epi8(out + i, lanes, with_sign(code, v));
+		const __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
+		const __m512 y = exp2_of(_mm512_fmadd_ps(_mm512_set1_ps(alpha), log2_of(v), _mm512_set1_ps(beta)));
+		const __m512i with_sign_bit = _mm512_ternarylogic_epi32(_mm512_castps_si512(y), _mm512_castps_si512(v),
+									word(0x80000000u), 0xd8); /* of v, else y */
+		const __m256i half = _mm512_cvtps_ph(_mm512_castsi512_ps(with_sign_bit), _MM_FROUND_TO_NEAREST_INT);
+		const __m256i code = _mm256_srli_epi16(_mm256_add_epi16(half, _mm256_set1_epi16(0x80)), 8);
+		_mm_mask_storeu_epi8(out + i, lanes, _mm256_cvtepi16_epi8(code));
 	}
 }
 

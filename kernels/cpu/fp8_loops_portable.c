@@ -142,8 +142,8 @@ static float log2_of(uint32_t u)
 {
 	int exponent;
 	const float z = bits_float(normalize(u, &exponent)) - 1;
-	const float p = GP_LOG2_P0 + z * (GP_LOG2_P1 + z * (GP_LOG2_P2 + z * (GP_LOG2_P3 + z * GP_LOG2_P4)));
-	return (float)exponent + z * p;
+	const float p = fmaf(z, fmaf(z, fmaf(z, GP_LOG2_P3, GP_LOG2_P2), GP_LOG2_P1), GP_LOG2_P0);
+	return fmaf(z, p, (float)exponent);
 }
 
 /* Bits of 2^t. */
@@ -152,16 +152,23 @@ static uint32_t exp2_of(float t)
 	t = t > GP_S2FP8_LOW ? t : GP_S2FP8_LOW;
 	t = t < GP_S2FP8_HIGH ? t : GP_S2FP8_HIGH;
 	const float whole = floorf(t), f = t - whole;
-	const float p = 1 + f * (GP_EXP2_Q0 + f * (GP_EXP2_Q1 + f * GP_EXP2_Q2));
+	const float p = fmaf(f, fmaf(f, fmaf(f, GP_EXP2_Q2, GP_EXP2_Q1), GP_EXP2_Q0), 1);
 	return float_bits(p) + ((uint32_t)(int)whole << 23);
+}
+
+/* Over half precision; u: bits of 2^GP_S2FP8_LOW to 2^GP_S2FP8_HIGH. */
+static uint32_t squeezed_to_e5m2(uint32_t u)
+{
+	const uint32_t half = round_magnitude(u, 0x477fe000u, 0x38800000u, 13, 112u << 23, 0.5f);
+	return (half + 0x80) >> 8;
 }
 
 static void to_s2fp8(const float *x, size_t n, float alpha, float beta, uint8_t *out)
 {
 	for (size_t i = 0; i < n; i++) {
 		const uint32_t u = float_bits(x[i]), magnitude = u & 0x7fffffffu;
-		const uint32_t code = magnitude ? magnitude_to_e5m2(exp2_of(alpha * log2_of(magnitude) + beta)) : 0;
-		out[i] = (uint8_t)(code | (u >> 24 & 0x80u));
+		const float t = magnitude ? fmaf(alpha, log2_of(magnitude), beta) : GP_S2FP8_LOW;
+		out[i] = (uint8_t)(squeezed_to_e5m2(exp2_of(t)) | (u >> 24 & 0x80u));
 	}
 }
 

@@ -34,6 +34,11 @@ static const char *const defaults[] = {
 	"sortquant:bits=12,split=4",
 	"sortquant:bits=8,split=8",
 	"sortquant:bits=6,split=2,sample=4096",
+	"zstd",
+	"fp16+zstd",
+	"fp16+bitshuffle+zstd",
+	"uniform:bits=8+zstd",
+	"ef+uniform:bits=8",
 };
 
 static uint64_t now_ns(void)

@@ -41,6 +41,7 @@ static const char *const specs[] = {
 	"s2fp8",
 	"zstd",
 	"uniform:bits=3+zstd:level=3",
+	"fp16+bitshuffle+zstd",
 	"ef+uniform:bits=4",
 };
 enum { SPECS = sizeof specs / sizeof specs[0] };

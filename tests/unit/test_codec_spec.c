@@ -105,6 +105,9 @@ static void senseless_chains_are_refused_with_the_reason(void **state)
 		       "stage 2 (ef) cannot follow uniform: it remembers whole tensors, so it comes first");
 	assert_refused("ef+ef+uniform", "one memory already follows");
 	assert_refused("uniform+zstd+zstd", "do not compress again");
+	assert_refused("raw+zstd+bitshuffle", "compressed bytes gain nothing from being rearranged");
+	assert_refused("fp16+bitshuffle", "stage 2 (bitshuffle) shortens nothing by itself");
+	assert_refused("fp16+bitshuffle+bitshuffle+zstd", "the same stage twice");
 	assert_refused("ef+zstd", "stage 1 (ef) needs a lossy stage after it");
 	assert_refused("raw+raw+raw+raw+raw+raw+raw+raw+raw", "more than 8 stages");
 }
@@ -114,6 +117,7 @@ static void a_missing_quantizer_is_raw(void **state)
 	(void)state;
 	assert_canonical("zstd", "raw+zstd:level=1");
 	assert_canonical("zstd:level=7", "raw+zstd:level=7");
+	assert_canonical("bitshuffle+zstd", "raw+bitshuffle:unit=0+zstd:level=1");
 	assert_canonical("ef+uniform+zstd", "ef+uniform:bits=8+zstd:level=1");
 }
 
@@ -137,8 +141,8 @@ static void wire_ids_are_pinned(void **state)
 		const char *name;
 		int id;
 	} pinned[] = {
-		{"raw", 1}, {"fp16", 2},  {"bf16", 3},  {"uniform", 4}, {"sortquant", 5},
-		{"fp8", 6}, {"s2fp8", 7}, {"zstd", 20}, {"ef", 22},
+		{"raw", 1}, {"fp16", 2},  {"bf16", 3},  {"uniform", 4},     {"sortquant", 5},
+		{"fp8", 6}, {"s2fp8", 7}, {"zstd", 20}, {"bitshuffle", 21}, {"ef", 22},
 	};
 	const int count = sizeof pinned / sizeof pinned[0];
 	for (int i = 0; i < count; i++) {
