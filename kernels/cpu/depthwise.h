@@ -29,14 +29,26 @@ struct gp_dw {
 	int64_t lanes;                     /* gp_depthwise_lanes(channels) */
 };
 
+/* Rows of an image, where they lie one after another; or only the newest `ring` of them, row r at base + r % ring. */
+struct gp_dw_rows {
+	const float *base;
+	int64_t ring; /* 0: all of them; else a power of two of at least GP_DW_RING */
+};
+#define GP_DW_RING 4
+
 bool gp_depthwise_supported(void);
 int64_t gp_depthwise_lanes(int64_t channels);
 
-/* Row oy of y, from the image x. */
-void gp_depthwise_forward_row(const struct gp_dw *g, float *y, const float *x, const float *weight, int64_t oy);
-/* Row iy of dx, from the image dy. */
-void gp_depthwise_data_row(const struct gp_dw *g, float *dx, const float *dy, const float *weight, int64_t iy);
-/* grad += what row oy of dy gives with the image x. */
-void gp_depthwise_weights_row(const struct gp_dw *g, float *grad, const float *x, const float *dy, int64_t oy);
+/* Row oy of y, from the image x: its rows oy * stride - pad_top and the two behind. */
+void gp_depthwise_forward_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight, int64_t oy);
+/* Row iy of dx, from the image dy: its rows from (iy + pad_top - 2) / stride to (iy + pad_top) / stride. */
+void gp_depthwise_data_row(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy);
+/* grad += what row oy of dy (given alone) gives with the image x. */
+void gp_depthwise_weights_row(const struct gp_dw *g, float *grad, struct gp_dw_rows x, const float *dy, int64_t oy);
+/* Where row r lies; `width` floats a row. */
+static inline const float *gp_depthwise_row(struct gp_dw_rows rows, int64_t r, int64_t width)
+{
+	return rows.base + (rows.ring ? r & (rows.ring - 1) : r) * width;
+}
 
 #endif

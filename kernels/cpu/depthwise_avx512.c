@@ -37,11 +37,11 @@ struct window {
 };
 
 /* Stride-1 window over `h` rows of `width` floats that begins at row `top`. */
-static struct window window_at(const float *image, int64_t h, int64_t width, int64_t top)
+static struct window window_at(struct gp_dw_rows image, int64_t h, int64_t width, int64_t top)
 {
 	struct window win = {.first_tap = top < 0 ? (int)-top : 0};
 	for (int k = win.first_tap; k < SIDE && top + k < h; k++)
-		win.row[win.rows++] = image + (top + k) * width;
+		win.row[win.rows++] = gp_depthwise_row(image, top + k, width);
 	return win;
 }
 
@@ -187,7 +187,7 @@ GP_INLINE void whole_row(const struct row_job *job, const bool flip)
 	border_pixels(job, (struct span){all.to, job->out_w}, flip);
 }
 
-void gp_depthwise_forward_row(const struct gp_dw *g, float *y, const float *x, const float *weight, int64_t oy)
+void gp_depthwise_forward_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight, int64_t oy)
 {
 	struct row_job job = {.y = y, .weight = weight, .w = g->w, .out_w = g->out_w, .pad = g->pad_left};
 	job.channels = g->channels;
@@ -200,7 +200,7 @@ void gp_depthwise_forward_row(const struct gp_dw *g, float *y, const float *x, c
 /* --- input gradient --------------------------------------------------------------------------------------------- */
 
 /* With stride 1 it is the convolution of dy with the weights turned round. */
-static void data_row_stride1(const struct gp_dw *g, float *dx, const float *dy, const float *weight, int64_t iy)
+static void data_row_stride1(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy)
 {
 	struct row_job job = {.y = dx, .weight = weight, .w = g->out_w, .out_w = g->w, .stride = 1};
 	job.pad = SIDE - 1 - g->pad_left;
@@ -216,14 +216,14 @@ struct data_rows {
 	int rows;
 };
 
-static struct data_rows data_rows_at(const struct gp_dw *g, const float *dy, const float *weight, int64_t iy)
+static struct data_rows data_rows_at(const struct gp_dw *g, struct gp_dw_rows dy, const float *weight, int64_t iy)
 {
 	struct data_rows d = {.rows = 0};
 	for (int64_t ky = (iy + g->pad_top) % 2; ky < SIDE; ky += 2) {
 		int64_t oy = (iy + g->pad_top - ky) / 2;
 		if (iy + g->pad_top < ky || oy >= g->out_h)
 			continue;
-		d.dy[d.rows] = dy + oy * g->out_w * g->channels;
+		d.dy[d.rows] = gp_depthwise_row(dy, oy, g->out_w * g->channels);
 		d.weight[d.rows++] = weight + ky * SIDE * g->lanes;
 	}
 	return d;
@@ -302,7 +302,7 @@ static struct span whole_pairs(const struct gp_dw *g)
 	return q;
 }
 
-static void data_row_stride2(const struct gp_dw *g, float *dx, const float *dy, const float *weight, int64_t iy)
+static void data_row_stride2(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy)
 {
 	const struct data_rows d = data_rows_at(g, dy, weight, iy);
 	const struct span all = whole_pairs(g);
@@ -319,7 +319,7 @@ static void data_row_stride2(const struct gp_dw *g, float *dx, const float *dy, 
 	data_borders(g, dx, &d, 2 * all.to - g->pad_left, g->w);
 }
 
-void gp_depthwise_data_row(const struct gp_dw *g, float *dx, const float *dy, const float *weight, int64_t iy)
+void gp_depthwise_data_row(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy)
 {
 	if (g->stride == 1)
 		data_row_stride1(g, dx, dy, weight, iy);
@@ -408,7 +408,7 @@ static void weights_borders(const struct gp_dw *g, float *grad, const struct win
 			weights_border(g, grad, win, dy, ox, (struct block){c, lanes_at(c, g->channels)});
 }
 
-void gp_depthwise_weights_row(const struct gp_dw *g, float *grad, const float *x, const float *dy, int64_t oy)
+void gp_depthwise_weights_row(const struct gp_dw *g, float *grad, struct gp_dw_rows x, const float *dy, int64_t oy)
 {
 	const struct window win = window_at(x, g->h, g->w * g->channels, oy * g->stride - g->pad_top);
 	const struct span all = inside(g->w, g->out_w, g->stride, g->pad_left);

@@ -14,6 +14,7 @@
 
 #define PACK_ROWS   64
 #define MAX_NV      4
+#define AHEAD       2           /* tiles whose rows of a are asked for: no hardware follows so many short streams */
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
 
 bool gp_gemm_supported(void)
@@ -92,6 +93,16 @@ void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, bool tran
 
 /* --- c = a b ---------------------------------------------------------------------------------------------------- */
 
+/* The tile behind this one: memory is then asked for its lines while this one is computed. */
+GP_INLINE void will_write(const float *c, int64_t ldc, const int mr, const int nv)
+{
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			__builtin_prefetch(c + i * ldc + j * GEMM_LANES, 1);
+}
+
 /* mr rows of one panel; mask: lanes of the last vector that exist. */
 GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask,
 			    const int mr, const int nv)
@@ -102,8 +113,11 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, co
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			sum[i][j] = _mm512_setzero_ps();
+	const float *ahead = a + AHEAD * mr * k;
+	will_write(c + mr * ldc, ldc, mr, nv);
 	for (int64_t l = 0; l < k; l++, b += nv * GEMM_LANES) {
 		__m512 bv[MAX_NV];
+		_mm_prefetch((const char *)(ahead + l * mr), _MM_HINT_T0);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			bv[j] = _mm512_loadu_ps(b + j * GEMM_LANES);

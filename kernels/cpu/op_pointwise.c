@@ -12,26 +12,24 @@
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/plan.h"
 
-#define GRAIN       24 /* rows: a multiple of every tile */
-#define BLOCK_BYTES (384 << 10)
+#define TILE_ROWS      24          /* a multiple of every tile's height */
+#define FORWARD_BYTES  (256 << 10) /* what one block of rows may take of L2 */
+#define BACKWARD_BYTES (384 << 10)
 
 struct pw_state {
 	int64_t rows, in, out;
+	int64_t grain;                    /* borders between parts are multiples of it, cut or not */
+	int64_t forward_rows, block_rows; /* rows worked on at once, forward and backward */
+	uint64_t dout_floats, room_bytes; /* of one part: a block of the finished dout, one of the normalized input */
 	uint64_t forward_pack, data_pack; /* offsets in the plan's packs */
 	bool transposed;                  /* the gradient is kept as (in, out) */
 };
 
 struct pw_job {
-	const struct pw_state *s;
-	float *y;
-	const float *x, *pack;
-	int64_t k, n;
-};
-
-struct pw_backward_job {
 	const struct cpu_call *c;
 	const struct pw_state *s;
-	float *grad, *partial; /* grad: of part 0; partial: of the others */
+	char *room;
+	float *grad, *partial; /* backward; grad: of part 0, partial: of the others */
 	bool fresh;
 };
 
@@ -58,6 +56,40 @@ static bool better_transposed(const struct pw_state *s)
 	return transposed < plain;
 }
 
+/* Rows whose floats (`width` per row) stay in `bytes` together: a multiple of `unit`. */
+static int64_t rows_within(int64_t bytes, int64_t width, int64_t unit)
+{
+	int64_t rows = bytes / ((int64_t)sizeof(float) * width) / unit * unit;
+	return rows < unit ? unit : rows;
+}
+
+static int64_t max64(int64_t a, int64_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint64_t block_floats(const struct pw_state *s, int64_t rows, int64_t width)
+{
+	return gp_cpu_align((uint64_t)((rows < s->rows ? rows : s->rows) * width) * sizeof(float)) / sizeof(float);
+}
+
+/* Forward touches the input twice where it is normalized; backward x, dout and what finishes dout as well. */
+static void plan_blocks(struct pw_state *s, bool train, bool reads)
+{
+	s->forward_rows = rows_within(FORWARD_BYTES, (reads ? 2 : 1) * s->in + s->out, TILE_ROWS);
+	s->block_rows = rows_within(BACKWARD_BYTES, (reads ? 3 : 2) * s->in + 3 * s->out, GEMM_BLOCK);
+	s->dout_floats = train ? block_floats(s, s->block_rows, s->out) : 0;
+	s->room_bytes = s->dout_floats * sizeof(float);
+	if (reads)
+		s->room_bytes +=
+			block_floats(s, max64(s->forward_rows, train ? s->block_rows : 0), s->in) * sizeof(float);
+}
+
+static uint64_t grad_bytes(const struct pw_state *s)
+{
+	return gp_cpu_align((uint64_t)(s->in * s->out) * sizeof(float));
+}
+
 static enum gp_status pw_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
 	struct pw_state *s = gp_calloc(1, sizeof *s);
@@ -67,13 +99,16 @@ static enum gp_status pw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	s->in = gp_cpu_input(p, n, 0)->g->shape.dim[2];
 	s->out = n->g->u.conv.out_channels;
 	s->rows = gp_cpu_elements(p, n) / s->out;
+	s->grain = gp_bn_block(n->g->shape.dim[0] * n->g->shape.dim[1]);
 	s->transposed = better_transposed(s);
+	plan_blocks(s, p->base.spec.train, n->reads != NULL);
 	n->plain_grad = !s->transposed;
 	s->forward_pack = reserve_pack(p, s->in, s->out);
 	if (n->want_dx)
 		s->data_pack = reserve_pack(p, s->out, s->in);
+	n->tmp_bytes = (uint64_t)p->threads * s->room_bytes;
 	if (p->base.spec.train)
-		n->tmp_bytes = (uint64_t)(p->threads - 1) * gp_cpu_align((uint64_t)(s->in * s->out) * sizeof(float));
+		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(s);
 	return GP_OK;
 }
 
@@ -113,11 +148,30 @@ static enum gp_status pw_grad_dense(struct cpu_plan *p, struct cpu_node *n, floa
 	return GP_OK;
 }
 
-static void product_part(void *arg, int part, int parts)
+static float *dout_room(const struct pw_job *job, int part)
+{
+	return (float *)(job->room + (uint64_t)part * job->s->room_bytes);
+}
+
+static float *x_room(const struct pw_job *job, int part)
+{
+	return dout_room(job, part) + job->s->dout_floats;
+}
+
+static void forward_part(void *arg, int part, int parts)
 {
 	const struct pw_job *job = arg;
-	struct gp_cpu_range r = gp_cpu_share(job->s->rows, GRAIN, part, parts);
-	gp_gemm(job->y + r.from * job->n, job->x + r.from * job->k, job->pack, r.to - r.from, job->k, job->n);
+	const struct pw_state *s = job->s;
+	const struct cpu_call *c = job->c;
+	const float *pack = pack_at(c->plan, s->forward_pack);
+	struct gp_cpu_range r = gp_cpu_share(s->rows, s->grain, part, parts);
+	int64_t summed = r.from, next;
+	for (int64_t row = r.from; row < r.to; row = next) {
+		next = r.to - row < s->forward_rows ? r.to : row + s->forward_rows;
+		const float *x = gp_cpu_bn_input(c, row, next, x_room(job, part));
+		gp_gemm(c->out + row * s->out, x, pack, next - row, s->in, s->out);
+		summed = gp_cpu_bn_feed(c, summed, next);
+	}
 }
 
 static int parts_of(const struct cpu_call *c, const struct pw_state *s)
@@ -128,50 +182,43 @@ static int parts_of(const struct cpu_call *c, const struct pw_state *s)
 static enum gp_status pw_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	const struct pw_state *s = c->node->state;
-	struct pw_job job = {s, c->out, c->in[0], pack_at(c->plan, s->forward_pack), s->in, s->out};
-	gp_cpu_parallel(parts_of(c, s), product_part, &job);
+	struct pw_job job = {.c = c, .s = c->node->state, .room = c->tmp};
+	gp_cpu_parallel(parts_of(c, job.s), forward_part, &job);
 	return GP_OK;
 }
 
-static float *grad_of(const struct pw_backward_job *job, int part)
+static float *grad_of(const struct pw_job *job, int part)
 {
-	uint64_t stride = gp_cpu_align((uint64_t)(job->s->in * job->s->out) * sizeof(float)) / sizeof(float);
-	return part ? job->partial + (uint64_t)(part - 1) * stride : job->grad;
+	return part ? job->partial + (uint64_t)(part - 1) * grad_bytes(job->s) / sizeof(float) : job->grad;
 }
 
-/* Rows whose x, dout and what finishes dout fit into L2 together: multiples of what gp_gemm_transposed sums up. */
-static int64_t block_rows(const struct pw_state *s)
-{
-	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (s->in + 2 * s->out)) / GEMM_BLOCK * GEMM_BLOCK;
-	return rows < GEMM_BLOCK ? GEMM_BLOCK : rows;
-}
-
-/* Gradient of the weights and dx from `rows` rows while they are in the cache. */
-static void backward_rows(const struct pw_backward_job *job, float *grad, int64_t row, int64_t rows, bool fresh)
+/* Gradient of the weights and dx from rows [from, to) while they are in the cache. */
+static void backward_rows(const struct pw_job *job, int part, int64_t from, int64_t to, bool fresh)
 {
 	const struct pw_state *s = job->s;
 	const struct cpu_call *c = job->c;
-	const float *x = c->in[0] + row * s->in, *dout = c->dout + row * s->out;
-	gp_cpu_bn_finish(c, row, row + rows);
+	float *grad = grad_of(job, part);
+	const float *dout = gp_cpu_bn_dout(c, from, to, dout_room(job, part));
+	const float *x = gp_cpu_bn_input(c, from, to, x_room(job, part));
 	if (s->transposed)
-		gp_gemm_transposed(grad, x, dout, rows, s->in, s->out, fresh);
+		gp_gemm_transposed(grad, x, dout, to - from, s->in, s->out, fresh);
 	else
-		gp_gemm_transposed(grad, dout, x, rows, s->out, s->in, fresh);
+		gp_gemm_transposed(grad, dout, x, to - from, s->out, s->in, fresh);
 	if (c->dx)
-		gp_gemm(c->dx + row * s->in, dout, pack_at(c->plan, s->data_pack), rows, s->out, s->in);
+		gp_gemm(c->dx + from * s->in, dout, pack_at(c->plan, s->data_pack), to - from, s->out, s->in);
 }
 
 static void backward_part(void *arg, int part, int parts)
 {
-	const struct pw_backward_job *job = arg;
-	struct gp_cpu_range r = gp_cpu_share(job->s->rows, GRAIN, part, parts);
-	int64_t block = block_rows(job->s), row = r.from;
+	const struct pw_job *job = arg;
+	struct gp_cpu_range r = gp_cpu_share(job->s->rows, job->s->grain, part, parts);
 	bool fresh = part > 0 || job->fresh;
+	int64_t row = r.from, summed = r.from;
 	do { /* at least once: a part without rows clears its gradient */
-		int64_t rows = r.to - row < block ? r.to - row : block;
-		backward_rows(job, grad_of(job, part), row, rows, fresh && row == r.from);
-		row += rows;
+		int64_t next = r.to - row < job->s->block_rows ? r.to : row + job->s->block_rows;
+		backward_rows(job, part, row, next, fresh && row == r.from);
+		summed = gp_cpu_bn_return(job->c, summed, next);
+		row = next;
 	} while (row < r.to);
 }
 
@@ -180,7 +227,8 @@ static enum gp_status pw_backward(const struct cpu_call *c, struct gp_err *err)
 	(void)err;
 	const struct pw_state *s = c->node->state;
 	int parts = parts_of(c, s);
-	struct pw_backward_job job = {.c = c, .s = s, .partial = c->tmp, .fresh = !c->accumulate};
+	struct pw_job job = {.c = c, .s = s, .room = c->tmp, .fresh = !c->accumulate};
+	job.partial = (float *)(job.room + (uint64_t)c->plan->threads * s->room_bytes);
 	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	gp_cpu_parallel(parts, backward_part, &job);
 	for (int part = 1; part < parts; part++)
@@ -191,7 +239,7 @@ static enum gp_status pw_backward(const struct cpu_call *c, struct gp_err *err)
 const struct cpu_op gp_cpu_pointwise = {
 	.name = "conv2d",
 	.saves_input = true,
-	.finishes = true,
+	.hosts_batch_norm = true,
 	.prepare = pw_prepare,
 	.release = pw_release,
 	.repack = pw_repack,

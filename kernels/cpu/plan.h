@@ -22,6 +22,7 @@
 #include <dnnl.h>
 
 #include "common/device.h"
+#include "kernels/cpu/bn_rows.h"
 
 struct cpu_plan;
 struct cpu_node;
@@ -31,9 +32,6 @@ struct cpu_device {
 	struct gp_device base;
 	dnnl_engine_t engine;
 };
-
-/* Activation folded into the op before it. */
-enum cpu_act { CPU_ACT_NONE, CPU_ACT_RELU, CPU_ACT_RELU6 };
 
 /* What an op sees of one call. */
 struct cpu_call {
@@ -46,8 +44,11 @@ struct cpu_call {
 	void *saved; /* node->saved_bytes of this slot */
 	void *tmp;   /* node->tmp_bytes; nothing in it survives the call */
 	const float *dout;
-	void *finish_saved; /* node->finishes: that batch norm's saved memory */
-	float *dx;          /* NULL when nobody wants it; overwritten (=) */
+	float *dx;   /* NULL when nobody wants it; overwritten (=) */
+	float *sums; /* batch norm: node->sums_bytes, filled by itself or by a neighbour before */
+	/* For gp_cpu_bn_*: memory of the batch norms node->reads, ->feeds and ->finishes. */
+	void *reads_saved, *finish_saved;
+	float *feed_sums, *return_sums;
 	/* Parameter gradients: add to what is there (true), or overwrite it (false: first chunk of a step). */
 	bool accumulate;
 };
@@ -60,8 +61,8 @@ struct cpu_op {
 	bool in_place, in_place_backward;
 	/* Backward only hands dout on to every input. */
 	bool passes_gradient;
-	/* Backward calls gp_cpu_bn_finish on rows of dout before it reads them. */
-	bool finishes;
+	/* Runs over rows of (h, w, channels) values and does the part of its neighbouring batch norms (gp_cpu_bn_*). */
+	bool hosts_batch_norm;
 
 	/* (optional) Fills node->saved_bytes, tmp_bytes, view, op state; may enlarge the room of parameter gradients. */
 	enum gp_status (*prepare)(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err);
@@ -97,16 +98,19 @@ struct cpu_node {
 	int index;
 	void *state; /* the op's own */
 	enum cpu_act act;
-	bool view;                       /* value is in[0]'s, gradient is handed on */
-	bool folded;                     /* another node's activation happens here: the value is that node's */
-	bool need_grad;                  /* something at or before this node wants the gradient of its value */
-	bool want_dx;                    /* backward has to compute dx */
-	bool plain_grad;                 /* grad_dense would only copy */
-	bool deferred;                   /* batch norm: its input's node turns dout into dx, in place */
-	const struct cpu_node *finishes; /* that batch norm, or NULL */
-	uint64_t saved_bytes, tmp_bytes;
+	bool view;       /* value is in[0]'s, gradient is handed on */
+	bool folded;     /* another node's activation happens here: the value is that node's */
+	bool need_grad;  /* something at or before this node wants the gradient of its value */
+	bool want_dx;    /* backward has to compute dx */
+	bool plain_grad; /* grad_dense would only copy */
+	/* Batch norm: which of its passes neighbours do, see op_batch_norm.c. */
+	bool fed, lazy, deferred;
+	/* A neighbour: the batch norms before it (lazy), and behind it (fed; deferred); NULL where there is none. */
+	struct cpu_node *reads, *feeds;
+	const struct cpu_node *finishes;
+	uint64_t saved_bytes, tmp_bytes, sums_bytes;
 	/* Indices into plan->buf, -1 where there is none. */
-	int out, saved, tmp_forward, tmp_backward;
+	int out, saved, tmp_forward, tmp_backward, sums_forward, sums_backward;
 	int dout, dx[2], dx_add[2]; /* dx = own contribution (+ dx_add) */
 };
 
@@ -156,10 +160,18 @@ bool gp_cpu_depthwise_fits(const struct gp_node *n, const struct gp_shape *in);
 bool gp_cpu_winograd_fits(const struct gp_node *n, const struct gp_shape *in);
 
 /*
- * op_batch_norm.c: the last part of the backward pass of node->finishes, for rows [from, to) of c->dout in place, while
- * they are about to be used. Nothing without such a batch norm. Parts may run at once on rows of their own.
+ * op_batch_norm.c: what an op that hosts batch norms does for them, on rows (pixels of all images) of its input or
+ * output. Without such a batch norm these do nothing. Parts may run at once on rows of their own; the borders of a
+ * part that calls feed or return are multiples of gp_bn_block(h * w).
+ *
+ * input: rows [from, to) of the input, normalized into `room` (or where they lie). dout: rows of dout as the op's own
+ * gradient, into `room`, which may be those rows of dout (or where they lie). feed, return: rows of out, or dx, are
+ * written up to `until`: sums up whole blocks from `done` on, and returns up to where it did.
  */
-void gp_cpu_bn_finish(const struct cpu_call *c, int64_t from, int64_t to);
+const float *gp_cpu_bn_input(const struct cpu_call *c, int64_t from, int64_t to, float *room);
+const float *gp_cpu_bn_dout(const struct cpu_call *c, int64_t from, int64_t to, float *room);
+int64_t gp_cpu_bn_feed(const struct cpu_call *c, int64_t done, int64_t until);
+int64_t gp_cpu_bn_return(const struct cpu_call *c, int64_t done, int64_t until);
 
 /* plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);

@@ -74,6 +74,7 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 	for (int i = 0; i < g->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
 		*n = (struct cpu_node){.g = &g->node[i], .index = i, .out = -1, .saved = -1};
+		n->sums_forward = n->sums_backward = -1;
 		n->tmp_forward = n->tmp_backward = n->dout = -1;
 		n->dx[0] = n->dx[1] = n->dx_add[0] = n->dx_add[1] = -1;
 		if (i == 0)
@@ -132,18 +133,55 @@ static void find_gradients(struct cpu_plan *p)
 	}
 }
 
+/* The only reader of a batch norm's value, behind the activation folded into it; NULL if there are more or none. */
+static struct cpu_node *only_reader(struct cpu_plan *p, const struct cpu_node *n)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	if (readers_of(g, n->index) != 1)
+		return NULL;
+	for (int i = n->index + 1; i < g->nodes; i++)
+		if (g->node[i].in[0] == n->index)
+			return n->folded ? only_reader(p, &p->node[i]) : &p->node[i];
+	return NULL;
+}
+
+static bool hosts(const struct cpu_node *n)
+{
+	return n && n->op && !n->view && n->op->hosts_batch_norm;
+}
+
 /*
- * The last pass of a batch norm's backward, over all of dout and x, is left to the convolution before it where that
- * can take it block by block: the gradient is then still in the cache when the convolution reads it.
+ * Neighbours take over passes of a batch norm: the one before it sums up what it writes, the only one behind it
+ * normalizes what it reads. Results stay the same, so that it does not matter where a network is cut.
  */
+static void share_batch_norms(struct cpu_plan *p)
+{
+	for (int i = 1; i < p->base.spec.graph->nodes; i++) {
+		struct cpu_node *n = &p->node[i], *before, *reader;
+		if (n->op != &gp_cpu_batch_norm)
+			continue;
+		before = gp_cpu_input(p, n, 0);
+		reader = only_reader(p, n);
+		if (hosts(before) && !before->feeds && p->base.spec.train) {
+			n->fed = true;
+			before->feeds = n;
+		}
+		if (hosts(reader)) {
+			n->lazy = true;
+			reader->reads = n;
+		}
+	}
+}
+
+/* The last pass of a batch norm's backward is left to the op before it where that one is the only other reader. */
 static void defer_batch_norms(struct cpu_plan *p)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	for (int i = 1; i < g->nodes; i++) {
 		struct cpu_node *n = &p->node[i], *before = &p->node[g->node[i].in[0]];
 		bool in_place = n->dx[0] >= 0 && n->dx[0] == n->dout && n->dx_add[0] < 0;
-		if (n->op != &gp_cpu_batch_norm || !in_place || !before->op || !before->op->finishes ||
-		    before->dout != n->dx[0] || readers_of(g, before->index) != 1)
+		if (n->op != &gp_cpu_batch_norm || !in_place || !hosts(before) || before->dout != n->dx[0] ||
+		    readers_of(g, before->index) != 1)
 			continue;
 		n->deferred = true;
 		before->finishes = n;
@@ -194,6 +232,7 @@ enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err)
 	GP_TRY(make_nodes(p, err));
 	fold_activations(p);
 	find_gradients(p);
+	share_batch_norms(p);
 	for (int i = 1; i < p->base.spec.graph->nodes; i++)
 		if (!p->node[i].view && p->node[i].op->prepare)
 			GP_TRY(p->node[i].op->prepare(p, &p->node[i], err));

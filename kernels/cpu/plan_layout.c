@@ -76,7 +76,7 @@ static enum gp_status choose_output(struct walk *w, struct cpu_node *n, struct g
 	struct cpu_plan *p = w->p;
 	int in = gp_cpu_input(p, n, 0)->out;
 	n->view = is_view(w, n);
-	if (n->view || may_take_over(w, n, in)) {
+	if (n->view || n->lazy || may_take_over(w, n, in)) {
 		n->out = in;
 		return GP_OK;
 	}
@@ -93,6 +93,31 @@ static int count_readers(const struct gp_graph *g, int index)
 	for (int i = index + 1; i < g->nodes; i++)
 		readers += (g->node[i].in[0] == index) + (g->node[i].in[1] == index);
 	return readers;
+}
+
+/* Room for a batch norm's sums, from when its neighbour begins to write them until it has read them. */
+static enum gp_status new_sums(struct cpu_plan *p, const struct cpu_node *n, int first, int last, int *index,
+			       struct gp_err *err)
+{
+	GP_TRY(new_buf(p, CPU_AT_SCRATCH, n->sums_bytes, first, index, err));
+	p->buf[*index].last = last;
+	return GP_OK;
+}
+
+static enum gp_status walk_forward_memory(struct walk *w, struct cpu_node *n, struct gp_err *err)
+{
+	struct cpu_plan *p = w->p;
+	if (n->saved_bytes)
+		GP_TRY(new_buf(p, w->train ? CPU_AT_SLOT : CPU_AT_SCRATCH, n->saved_bytes, n->index, &n->saved, err));
+	if (n->reads)
+		p->buf[n->reads->saved].last = n->index;
+	if (n->tmp_bytes)
+		GP_TRY(new_buf(p, CPU_AT_SCRATCH, n->tmp_bytes, n->index, &n->tmp_forward, err));
+	if (n->feeds)
+		GP_TRY(new_sums(p, n->feeds, n->index, n->feeds->index, &n->feeds->sums_forward, err));
+	if (n->sums_bytes && !n->fed && w->train)
+		GP_TRY(new_sums(p, n, n->index, n->index, &n->sums_forward, err));
+	return GP_OK;
 }
 
 static enum gp_status walk_forward_node(struct walk *w, struct cpu_node *n, struct gp_err *err)
@@ -112,11 +137,7 @@ static enum gp_status walk_forward_node(struct walk *w, struct cpu_node *n, stru
 		return GP_OK;
 	if (w->train && n->need_grad && n->op->saves_output)
 		p->buf[n->out].saved = true;
-	if (n->saved_bytes)
-		GP_TRY(new_buf(p, w->train ? CPU_AT_SLOT : CPU_AT_SCRATCH, n->saved_bytes, n->index, &n->saved, err));
-	if (n->tmp_bytes)
-		GP_TRY(new_buf(p, CPU_AT_SCRATCH, n->tmp_bytes, n->index, &n->tmp_forward, err));
-	return GP_OK;
+	return walk_forward_memory(w, n, err);
 }
 
 /* The buffer that ends up holding the last node's value is the plan's OUTPUT itself. */
@@ -196,6 +217,10 @@ static enum gp_status walk_backward_node(struct walk *w, struct cpu_node *n, str
 	p->buf[n->dout].pending--;
 	if (!pass && n->tmp_bytes)
 		GP_TRY(new_buf(p, CPU_AT_SCRATCH, n->tmp_bytes, moment, &n->tmp_backward, err));
+	if (n->reads && n->want_dx)
+		GP_TRY(new_sums(p, n->reads, moment, backward_moment(w, n->reads), &n->reads->sums_backward, err));
+	if (n->sums_bytes && n->sums_backward < 0)
+		GP_TRY(new_sums(p, n, moment, moment, &n->sums_backward, err));
 	return GP_OK;
 }
 

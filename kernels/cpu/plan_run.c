@@ -47,6 +47,10 @@ static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot)
 		c.in[k] = address(p, slot, gp_cpu_input(p, n, k)->out);
 	c.out = address(p, slot, n->out);
 	c.saved = address(p, slot, n->saved);
+	if (n->reads)
+		c.reads_saved = address(p, slot, n->reads->saved);
+	if (n->feeds)
+		c.feed_sums = address(p, slot, n->feeds->sums_forward);
 	return c;
 }
 
@@ -67,6 +71,7 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		struct cpu_call c = call_of(p, n, slot);
 		c.mode = mode;
 		c.tmp = address(p, slot, n->tmp_forward);
+		c.sums = address(p, slot, n->sums_forward);
 		uint64_t start = gp_cpu_profile_start(p);
 		GP_TRY(n->op->forward(&c, err));
 		gp_cpu_profile_node(p, n, CPU_PROFILE_FORWARD, start);
@@ -99,6 +104,9 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 	c.dout = address(p, slot, n->dout);
 	c.dx = address(p, slot, n->dx[0]);
 	c.accumulate = p->have_grads;
+	c.sums = address(p, slot, n->sums_backward);
+	if (n->reads)
+		c.return_sums = address(p, slot, n->reads->sums_backward);
 	if (n->finishes)
 		c.finish_saved = address(p, slot, n->finishes->saved);
 	GP_TRY(n->op->backward(&c, err));
@@ -140,6 +148,14 @@ static bool overwritten_later(const struct cpu_plan *p, const struct cpu_node *n
 	return false;
 }
 
+/* A lazy batch norm's value, or a view of it, is nowhere. */
+static bool never_made(const struct cpu_plan *p, const struct cpu_node *n)
+{
+	while (n->view)
+		n = gp_cpu_input(p, n, 0);
+	return n->lazy;
+}
+
 /* Only values that still exist: kept for backward, or the plan's own input and output. */
 enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err)
 {
@@ -148,7 +164,7 @@ enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float 
 	if (index < 0 || index >= plan->spec.graph->nodes)
 		GP_FAIL(err, GP_INTERNAL, "%s has no node %d", plan->spec.graph->name, index);
 	const struct cpu_node *n = &p->node[index];
-	if (n->folded || p->buf[n->out].place == CPU_AT_SCRATCH || overwritten_later(p, n))
+	if (n->folded || never_made(p, n) || p->buf[n->out].place == CPU_AT_SCRATCH || overwritten_later(p, n))
 		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", n->g->name);
 	memcpy(out, address(p, slot, n->out), (size_t)gp_cpu_elements(p, n) * sizeof(float));
 	return GP_OK;

@@ -7,7 +7,7 @@
  *
  * A loop is an always-inline function NAME_body whose innermost loop carries
  * `#pragma omp simd`; GP_CPU_CLONES(NAME, (parameters), (arguments)) makes the
- * three clones and NAME, which picks one.
+ * three clones and NAME, which picks one. With GP_CPU_CLONES_BELOW_AVX512 another file has NAME_avx512.
  */
 #ifndef GP_CPU_SIMD_H
 #define GP_CPU_SIMD_H
@@ -57,12 +57,36 @@ void gp_cpu_isa_limit(enum gp_cpu_isa isa);
 			return;                                                                                        \
 		}                                                                                                      \
 	}
+#define GP_CPU_CLONES_BELOW_AVX512(name, params, args)                                                                 \
+	static void name##_portable params                                                                             \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}                                                                                                              \
+	__attribute__((target("avx2"))) static void name##_avx2 params                                                 \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}                                                                                                              \
+	static void name params                                                                                        \
+	{                                                                                                              \
+		switch (gp_cpu_isa()) {                                                                                \
+		case GP_CPU_AVX512:                                                                                    \
+			name##_avx512 args;                                                                            \
+			return;                                                                                        \
+		case GP_CPU_AVX2:                                                                                      \
+			name##_avx2 args;                                                                              \
+			return;                                                                                        \
+		case GP_CPU_PORTABLE:                                                                                  \
+			name##_portable args;                                                                          \
+			return;                                                                                        \
+		}                                                                                                      \
+	}
 #else
 #define GP_CPU_CLONES(name, params, args)                                                                              \
 	static void name params                                                                                        \
 	{                                                                                                              \
 		name##_body args;                                                                                      \
 	}
+#define GP_CPU_CLONES_BELOW_AVX512(name, params, args) GP_CPU_CLONES(name, params, args)
 #endif
 
 #endif

@@ -118,11 +118,11 @@ static void run_shape(const int64_t *shape, int64_t c, int64_t stride, int64_t b
 	const struct gp_dw *g = &b.g;
 	float *y = b.got, *dx = y + b.out, *grad = dx + b.in;
 	for (int64_t oy = 0; oy < g->out_h; oy++) {
-		gp_depthwise_forward_row(g, y + oy * g->out_w * c, b.x, b.weight, oy);
-		gp_depthwise_weights_row(g, grad, b.x, b.dy + oy * g->out_w * c, oy);
+		gp_depthwise_forward_row(g, y + oy * g->out_w * c, (struct gp_dw_rows){b.x, 0}, b.weight, oy);
+		gp_depthwise_weights_row(g, grad, (struct gp_dw_rows){b.x, 0}, b.dy + oy * g->out_w * c, oy);
 	}
 	for (int64_t iy = 0; iy < g->h; iy++)
-		gp_depthwise_data_row(g, dx + iy * g->w * c, b.dy, b.weight, iy);
+		gp_depthwise_data_row(g, dx + iy * g->w * c, (struct gp_dw_rows){b.dy, 0}, b.weight, iy);
 	check(&b, y, b.out, add_forward, "forward");
 	check(&b, dx, b.in, add_data, "input gradient");
 	check(&b, grad, b.weights, add_weights, "weight gradient");
