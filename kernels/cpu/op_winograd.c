@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolution 3x3 with stride 1 (no groups, no bias) by Winograd's algorithm:
+ * Convolution 3x3 with stride 1 or 2 (no groups, no bias) by Winograd's algorithm:
  * a quarter of the multiplications, as matrix products per point between
  * transformed images and transformed filters. See winograd.h. Other 3x3
  * convolutions, and processors without AVX-512, take op_conv.c.
@@ -21,15 +21,16 @@
 #include "kernels/cpu/plan.h"
 #include "kernels/cpu/winograd.h"
 
-#define FEWEST_CHANNELS 16
-#define MOST_CHANNELS   512 /* rounding errors grow with their root: relative L2 3.6e-6 here */
-#define MOST_TILES      128
-#define IMAGE_FLOATS    (1 << 20)   /* a block's transformed image: stays in L3 */
-#define PANEL_FLOATS    (144 << 10) /* transformed filters of a panel: stay in L2 */
-#define MOST_COLUMNS    64          /* what gemm.h takes as one panel */
-#define PRODUCT_FLOATS  1024        /* per point: products that are transformed back at once */
-#define GRADIENT_FLOATS (64 << 10)
-#define FEW_FILTERS     (64 * 64) /* so few that every part may work with its own */
+#define FEWEST_CHANNELS        16
+#define FEWEST_FILTERS_HALVING (64 * 128) /* stride 2: transforms of fewer cost more than they save */
+#define MOST_CHANNELS          512        /* rounding errors grow with their root: relative L2 3.6e-6 here */
+#define MOST_TILES             128
+#define IMAGE_FLOATS           (1 << 20)   /* a block's transformed image: stays in L3 */
+#define PANEL_FLOATS           (168 << 10) /* transformed filters of a panel: stay in L2 */
+#define MOST_COLUMNS           64          /* what gemm.h takes as one panel */
+#define PRODUCT_FLOATS         1024        /* per point: products that are transformed back at once */
+#define GRADIENT_FLOATS        (64 << 10)
+#define FEW_FILTERS            (64 * 64) /* so few that every part may work with its own */
 
 /* One direction of the convolution. */
 struct pass {
@@ -66,7 +67,10 @@ bool gp_cpu_winograd_fits(const struct gp_node *n, const struct gp_shape *in)
 {
 	const struct gp_conv_attr *a = &n->u.conv;
 	if (n->op != GP_OP_CONV2D || a->groups != 1 || a->bias || a->kernel_h != 3 || a->kernel_w != 3 ||
-	    a->stride_h != 1 || a->stride_w != 1)
+	    a->stride_h != a->stride_w || a->stride_h > 2)
+		return false;
+	if (a->stride_h == 2 &&
+	    (a->pad_top != 1 || a->pad_left != 1 || in->dim[2] * a->out_channels < FEWEST_FILTERS_HALVING))
 		return false;
 	if (a->pad_top > 2 || a->pad_bottom > 2 || a->pad_left > 2 || a->pad_right > 2)
 		return false;
@@ -173,8 +177,10 @@ static void set_geometry(struct cpu_plan *p, struct cpu_node *n, struct wino_sta
 	f->out = out->dim[2];
 	f->pad_top = a->pad_top;
 	f->pad_left = a->pad_left;
-	f->kind = gp_wino_choose(f, a->pad_bottom, a->pad_right);
-	*d = (struct gp_wino){.kind = f->kind, .images = f->images, .h = f->out_h, .w = f->out_w, .in = f->out};
+	f->kind = gp_wino_choose(f, a->stride_h, a->pad_bottom, a->pad_right);
+	*d = (struct gp_wino){.kind = gp_wino_backwards(f->kind), .images = f->images, .in = f->out};
+	d->h = f->out_h;
+	d->w = f->out_w;
 	d->out_h = f->h;
 	d->out_w = f->w;
 	d->out = f->in;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parts of Winograd's minimal filtering for 3x3 convolutions with stride 1
- * over channels-last images: transforms of images, filters and gradients, with
+ * Parts of Winograd's minimal filtering for 3x3 convolutions with stride 1 or
+ * 2 over channels-last images: transforms of images, filters and gradients, with
  * AVX-512. The matrix products between them are gemm.h's, the order of
  * everything is op_winograd.c's. gp_wino_supported tells whether this
  * processor can run them. Single-threaded: callers share tiles out.
@@ -23,15 +23,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GP_WINO_LANES      16
-#define GP_WINO_TAPS       9
-#define GP_WINO_MAX_POINTS 36
+#define GP_WINO_LANES 16
+#define GP_WINO_TAPS  9
 
-/* By outputs per axis of a tile. The smaller ones are exactly one image, whose padding takes part in no product. */
+/*
+ * By outputs per axis of a tile. GP_WINO_1 and _2 are exactly one image, whose padding takes part in no product. With
+ * stride 2 every other input meets two taps, the others only the middle one: two filterings in one tile.
+ */
 enum gp_wino_kind {
-	GP_WINO_1 = 1, /* 1x1 images: only the filter's middle counts; 1 point for 9 products */
-	GP_WINO_2 = 2, /* 2x2 images: 9 points for 36 products */
-	GP_WINO_4 = 4, /* any image: 36 points for 144 products */
+	GP_WINO_1,       /* 1x1 images: only the filter's middle counts; 1 point for 9 products */
+	GP_WINO_2,       /* 2x2 images: 9 points for 36 products */
+	GP_WINO_4,       /* 36 points for 144 products */
+	GP_WINO_HALF_2,  /* stride 2: 25 points for 36 products */
+	GP_WINO_HALF_4,  /* stride 2: 81 points for 144 products */
+	GP_WINO_TWICE_2, /* backwards: 4x4 outputs of 2x2 and their neighbours; 25 points */
+	GP_WINO_TWICE_4, /* backwards: 8x8 outputs; 81 points */
 };
 
 /* A convolution as it is run: backwards, x is the gradient of the outputs. */
@@ -40,7 +46,7 @@ struct gp_wino {
 	int64_t images;
 	int64_t h, w, in;          /* image that is read, and its channels */
 	int64_t out_h, out_w, out; /* image that is written */
-	int64_t pad_top, pad_left; /* 0..2 */
+	int64_t pad_top, pad_left; /* 0..2; with stride 2 it is 1 */
 };
 
 /* Where the filter of one input and one output channel lies. */
@@ -59,7 +65,9 @@ struct gp_wino_matrices {
 bool gp_wino_supported(void);
 
 /* The kind of tile for a convolution whose other fields are set. */
-enum gp_wino_kind gp_wino_choose(const struct gp_wino *g, int64_t pad_bottom, int64_t pad_right);
+enum gp_wino_kind gp_wino_choose(const struct gp_wino *g, int64_t stride, int64_t pad_bottom, int64_t pad_right);
+/* The kind that takes gradients of its outputs to gradients of its inputs. */
+enum gp_wino_kind gp_wino_backwards(enum gp_wino_kind kind);
 int64_t gp_wino_points(enum gp_wino_kind kind);
 int64_t gp_wino_tiles(const struct gp_wino *g);
 /* Channels as whole vectors. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Winograd's 3x3 convolutions, run as a plan of one convolution: against plain
+ * Winograd's 3x3 convolutions, both strides, run as a plan of one convolution: against plain
  * sums in double, for images that tiles do not divide, every padding, channels
  * that fill no vector, one image and several blocks of tiles; accumulation over
  * chunks; the same outputs and dx, bit for bit, with every number of threads
@@ -37,38 +37,49 @@ static struct gp_err err;
 struct conv {
 	int images, h, w, in, out;
 	int top, bottom, left, right;
+	int stride;
 };
 
 static const struct conv convs[] = {
 	/* whole tiles, and the small kinds */
-	{2, 8, 8, 16, 16, 1, 1, 1, 1},
-	{3, 4, 4, 32, 48, 1, 1, 1, 1},
-	{5, 2, 2, 32, 64, 1, 1, 1, 1},
-	{1, 2, 2, 80, 16, 1, 1, 1, 1},
-	{7, 1, 1, 48, 32, 1, 1, 1, 1},
+	{2, 8, 8, 16, 16, 1, 1, 1, 1, 1},
+	{3, 4, 4, 32, 48, 1, 1, 1, 1, 1},
+	{5, 2, 2, 32, 64, 1, 1, 1, 1, 1},
+	{1, 2, 2, 80, 16, 1, 1, 1, 1, 1},
+	{7, 1, 1, 48, 32, 1, 1, 1, 1, 1},
 	/* tiles that stand out, one image */
-	{1, 5, 7, 16, 32, 1, 1, 1, 1},
-	{1, 9, 3, 64, 16, 1, 1, 1, 1},
-	{2, 3, 3, 16, 16, 1, 1, 1, 1},
-	{2, 1, 2, 16, 16, 1, 1, 1, 1},
-	{1, 13, 6, 16, 80, 1, 1, 1, 1},
+	{1, 5, 7, 16, 32, 1, 1, 1, 1, 1},
+	{1, 9, 3, 64, 16, 1, 1, 1, 1, 1},
+	{2, 3, 3, 16, 16, 1, 1, 1, 1, 1},
+	{2, 1, 2, 16, 16, 1, 1, 1, 1, 1},
+	{1, 13, 6, 16, 80, 1, 1, 1, 1, 1},
 	/* other padding, also of small images */
-	{2, 6, 5, 16, 16, 0, 0, 0, 0},
-	{1, 4, 7, 24, 16, 2, 0, 1, 2},
-	{2, 2, 2, 16, 32, 2, 2, 2, 2},
-	{2, 2, 2, 16, 16, 1, 0, 1, 1},
-	{2, 1, 1, 16, 16, 2, 2, 1, 1},
+	{2, 6, 5, 16, 16, 0, 0, 0, 0, 1},
+	{1, 4, 7, 24, 16, 2, 0, 1, 2, 1},
+	{2, 2, 2, 16, 32, 2, 2, 2, 2, 1},
+	{2, 2, 2, 16, 16, 1, 0, 1, 1, 1},
+	{2, 1, 1, 16, 16, 2, 2, 1, 1, 1},
 	/* channels that fill no vector */
-	{2, 6, 6, 17, 24, 1, 1, 1, 1},
-	{1, 5, 5, 40, 19, 1, 1, 1, 1},
-	{3, 2, 2, 33, 70, 1, 1, 1, 1},
-	{3, 1, 1, 19, 17, 1, 1, 1, 1},
+	{2, 6, 6, 17, 24, 1, 1, 1, 1, 1},
+	{1, 5, 5, 40, 19, 1, 1, 1, 1, 1},
+	{3, 2, 2, 33, 70, 1, 1, 1, 1, 1},
+	{3, 1, 1, 19, 17, 1, 1, 1, 1, 1},
+	/* stride 2: whole tiles, tiles that stand out, odd images, other padding behind */
+	{2, 8, 8, 64, 128, 1, 1, 1, 1, 2},
+	{3, 4, 4, 256, 48, 1, 1, 1, 1, 2},
+	{2, 7, 9, 65, 131, 1, 1, 1, 1, 2},
+	{1, 12, 5, 512, 16, 1, 0, 1, 2, 2},
+	{5, 3, 4, 17, 500, 1, 1, 1, 0, 2},
+	{2, 1, 1, 96, 96, 1, 1, 1, 1, 2},
+	{2, 2, 1, 129, 64, 1, 2, 1, 1, 2},
+	{1, 15, 16, 80, 144, 1, 1, 1, 1, 2},
+	{70, 8, 8, 128, 64, 1, 1, 1, 1, 2},
 	/* several blocks of tiles and several panels */
-	{20, 15, 16, 16, 16, 1, 1, 1, 1},
-	{3, 14, 14, 80, 144, 1, 1, 1, 1},
-	{33, 4, 4, 144, 33, 1, 1, 1, 1},
-	{300, 2, 2, 32, 16, 1, 1, 1, 1},
-	{260, 1, 1, 16, 80, 1, 1, 1, 1},
+	{20, 15, 16, 16, 16, 1, 1, 1, 1, 1},
+	{3, 14, 14, 80, 144, 1, 1, 1, 1, 1},
+	{33, 4, 4, 144, 33, 1, 1, 1, 1, 1},
+	{300, 2, 2, 32, 16, 1, 1, 1, 1, 1},
+	{260, 1, 1, 16, 80, 1, 1, 1, 1, 1},
 };
 
 #define CONVS (sizeof convs / sizeof convs[0])
@@ -99,7 +110,9 @@ static float *draw(uint64_t count, uint64_t stream)
 
 static struct bed make_bed(const struct conv *c)
 {
-	struct bed b = {.c = *c, .out_h = c->h + c->top + c->bottom - 2, .out_w = c->w + c->left + c->right - 2};
+	struct bed b = {.c = *c};
+	b.out_h = (c->h + c->top + c->bottom - 3) / c->stride + 1;
+	b.out_w = (c->w + c->left + c->right - 3) / c->stride + 1;
 	b.x_count = (uint64_t)c->images * (uint64_t)(c->h * c->w * c->in);
 	b.y_count = (uint64_t)c->images * (uint64_t)(b.out_h * b.out_w * c->out);
 	b.w_count = (uint64_t)c->out * (uint64_t)c->in * 9;
@@ -123,7 +136,8 @@ static struct gp_graph *graph_of(const struct conv *c)
 {
 	const struct gp_shape sample = {.ndim = 3, .dim = {c->h, c->w, c->in}};
 	struct gp_node n = {.op = GP_OP_CONV2D, .name = "conv", .in = {0, -1}};
-	n.u.conv = (struct gp_conv_attr){c->out, 3, 3, 1, 1, c->top, c->bottom, c->left, c->right, 0, 0, 1, false};
+	n.u.conv = (struct gp_conv_attr){c->out,  3,        3, c->stride, c->stride, c->top, c->bottom,
+					 c->left, c->right, 0, 0,         1,         false};
 	int index;
 	struct gp_graph *g = gp_graph_new("one_conv", &sample, &err);
 	assert_non_null(g);
@@ -197,7 +211,7 @@ static void add_up(const struct bed *b, struct sums *s)
 	for (int y = 0; y < c->images * b->out_h * b->out_w; y++) {
 		int image = y / (b->out_h * b->out_w), oy = y / b->out_w % b->out_h, ox = y % b->out_w;
 		for (int t = 0; t < 9; t++) {
-			int iy = oy - c->top + t / 3, ix = ox - c->left + t % 3;
+			int iy = oy * c->stride - c->top + t / 3, ix = ox * c->stride - c->left + t % 3;
 			if (iy >= 0 && iy < c->h && ix >= 0 && ix < c->w)
 				add_products(b, s, (uint64_t)((image * c->h + iy) * c->w + ix), (uint64_t)y,
 					     (uint64_t)t);
@@ -215,8 +229,9 @@ static void expect_close(const struct conv *c, const char *what, const float *go
 		norm += factor * want[i] * factor * want[i];
 	}
 	if (!(sqrt(diff) <= TOLERANCE * sqrt(norm)))
-		fail_msg("%s of %dx%dx%dx%d to %d channels, padding %d %d %d %d: relative L2 error %.3g", what,
-			 c->images, c->h, c->w, c->in, c->out, c->top, c->bottom, c->left, c->right, sqrt(diff / norm));
+		fail_msg("%s of %dx%dx%dx%d to %d channels, stride %d, padding %d %d %d %d: relative L2 error %.3g",
+			 what, c->images, c->h, c->w, c->in, c->out, c->top, c->bottom, c->left, c->right,
+			 sqrt(diff / norm));
 }
 
 static void check_conv(const struct conv *c, int threads, int chunks)
@@ -261,9 +276,11 @@ static void most_channels_are_right_within_tolerance(void **state)
 	(void)state;
 	if (!gp_wino_supported())
 		skip();
-	check_conv(&(struct conv){2, 4, 4, 512, 16, 1, 1, 1, 1}, 1, 1);
-	check_conv(&(struct conv){1, 4, 3, 16, 512, 1, 1, 1, 1}, 1, 1);
-	check_conv(&(struct conv){1, 2, 2, 512, 512, 1, 1, 1, 1}, 1, 1);
+	check_conv(&(struct conv){2, 4, 4, 512, 16, 1, 1, 1, 1, 1}, 1, 1);
+	check_conv(&(struct conv){1, 4, 3, 16, 512, 1, 1, 1, 1, 1}, 1, 1);
+	check_conv(&(struct conv){1, 2, 2, 512, 512, 1, 1, 1, 1, 1}, 1, 1);
+	check_conv(&(struct conv){1, 5, 8, 512, 48, 1, 1, 1, 1, 2}, 1, 1);
+	check_conv(&(struct conv){1, 8, 8, 48, 512, 1, 1, 1, 1, 2}, 1, 1);
 }
 
 /* One partial sum per thread: the same within rounding. */
@@ -343,7 +360,9 @@ static void other_convolutions_and_processors_are_left_alone(void **state)
 	(void)state;
 	assert_true(fits(3, 1, 1, 32, 32, false) == gp_wino_supported());
 	assert_false(fits(5, 1, 1, 32, 32, false));
-	assert_false(fits(3, 2, 1, 32, 32, false));
+	assert_true(fits(3, 2, 1, 64, 128, false) == gp_wino_supported());
+	assert_false(fits(3, 2, 1, 32, 64, false));
+	assert_false(fits(3, 3, 1, 32, 32, false));
 	assert_false(fits(3, 1, 2, 32, 32, false));
 	assert_false(fits(3, 1, 1, 3, 32, false));
 	assert_false(fits(3, 1, 1, 32, 8, false));
