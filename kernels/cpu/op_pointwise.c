@@ -5,7 +5,9 @@
  * MobileNetV2's arithmetic. Runs where gemm.h's kernels do; other processors
  * and other 1x1 convolutions take op_conv.c. Rows are shared out over threads,
  * so forward and dx do not depend on their number; the weight gradient adds
- * one partial sum per thread, in their order. Test: tests/unit/test_cpu_ops.c
+ * one partial sum per thread, in their order. In bf16, rows are rounded and
+ * paired for the product block by block, while they are in the cache.
+ * Test: tests/unit/test_cpu_ops.c, tests/unit/test_bf16.c
  */
 #include "common/mem.h"
 #include "kernels/cpu/gemm.h"
@@ -15,6 +17,7 @@
 #define TILE_ROWS      24          /* a multiple of every tile's height */
 #define FORWARD_BYTES  (256 << 10) /* what one block of rows may take of L2 */
 #define BACKWARD_BYTES (384 << 10)
+#define PAIR_BYTES     (64 << 10) /* of rows paired for one product */
 
 struct pw_state {
 	int64_t rows, in, out;
@@ -22,13 +25,16 @@ struct pw_state {
 	int64_t forward_rows, block_rows; /* rows worked on at once, forward and backward */
 	uint64_t dout_floats, room_bytes; /* of one part: a block of the finished dout, one of the normalized input */
 	uint64_t forward_pack, data_pack; /* offsets in the plan's packs */
+	uint64_t pair_words;              /* of one part: room for pairs, 0 in fp32 */
 	bool transposed;                  /* the gradient is kept as (in, out) */
+	bool bf16;
 };
 
 struct pw_job {
 	const struct cpu_call *c;
 	const struct pw_state *s;
 	char *room;
+	uint32_t *pairs;
 	float *grad, *partial; /* backward; grad: of part 0, partial: of the others */
 	bool fresh;
 };
@@ -41,12 +47,78 @@ bool gp_cpu_pointwise_fits(const struct gp_node *n)
 	       gp_gemm_supported();
 }
 
-static uint64_t reserve_pack(struct cpu_plan *p, int64_t k, int64_t n)
+/* --- products in either precision -------------------------------------------------------------------------------- */
+
+/* Rows of k that are paired at once: a multiple of every tile's height. */
+static int64_t pair_rows(int64_t k)
+{
+	int64_t rows = PAIR_BYTES / ((int64_t)sizeof(uint32_t) * gp_gemm_bf16_pairs(k)) / TILE_ROWS * TILE_ROWS;
+	return rows < TILE_ROWS ? TILE_ROWS : rows;
+}
+
+/* For products over k = in and k = out, and for those of the weight gradient. */
+static uint64_t pair_words(const struct pw_state *s, bool train)
+{
+	int64_t forward = pair_rows(s->in) * gp_gemm_bf16_pairs(s->in);
+	int64_t data = pair_rows(s->out) * gp_gemm_bf16_pairs(s->out);
+	int64_t weights = gp_gemm_bf16_pairs(GEMM_BLOCK) * (s->in + s->out), most = forward;
+	if (train && data > most)
+		most = data;
+	if (train && weights > most)
+		most = weights;
+	return gp_cpu_align((uint64_t)most * sizeof(uint32_t)) / sizeof(uint32_t);
+}
+
+/* c (rows, n) = a (rows, k) packed (k, n) */
+static void multiply(const struct pw_state *s, uint32_t *pairs, float *c, const float *a, const void *packed,
+		     int64_t rows, int64_t k, int64_t n)
+{
+	if (!s->bf16) {
+		gp_gemm(c, a, packed, rows, k, n);
+		return;
+	}
+	const int64_t block = pair_rows(k);
+	for (int64_t r = 0; r < rows; r += block) {
+		int64_t here = rows - r < block ? rows - r : block;
+		gp_gemm_bf16_pair_columns(pairs, a + r * k, here, k);
+		gp_gemm_bf16(c + r * n, pairs, packed, here, k, n);
+	}
+}
+
+/* c (m, n) += a' b, or = with `fresh` */
+static void multiply_transposed(const struct pw_state *s, uint32_t *pairs, float *c, const float *a, const float *b,
+				int64_t rows, int64_t m, int64_t n, bool fresh)
+{
+	if (!s->bf16 || rows == 0) {
+		gp_gemm_transposed(c, a, b, rows, m, n, fresh);
+		return;
+	}
+	uint32_t *right = pairs + gp_gemm_bf16_pairs(GEMM_BLOCK) * m;
+	for (int64_t r = 0; r < rows; r += GEMM_BLOCK) {
+		int64_t here = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
+		gp_gemm_bf16_pair_rows(pairs, a + r * m, here, m);
+		gp_gemm_bf16_pair_rows(right, b + r * n, here, n);
+		gp_gemm_bf16_transposed(c, pairs, right, here, m, n, fresh && r == 0);
+	}
+}
+
+static uint64_t reserve_pack(struct cpu_plan *p, const struct pw_state *s, int64_t k, int64_t n)
 {
 	uint64_t offset = p->pack_bytes;
-	p->pack_bytes += gp_cpu_align((uint64_t)gp_gemm_packed_count(k, n) * sizeof(float));
+	int64_t words = s->bf16 ? gp_gemm_bf16_packed_count(k, n) : gp_gemm_packed_count(k, n);
+	p->pack_bytes += gp_cpu_align((uint64_t)words * sizeof(uint32_t));
 	return offset;
 }
+
+static void pack(const struct pw_state *s, void *packed, const float *b, int64_t k, int64_t n, bool transposed)
+{
+	if (s->bf16)
+		gp_gemm_bf16_pack(packed, b, k, n, transposed);
+	else
+		gp_gemm_pack(packed, b, k, n, transposed);
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------- */
 
 /* Columns are vectors: the layout that leaves fewer lanes empty, PyTorch's own when both are equal. */
 static bool better_transposed(const struct pw_state *s)
@@ -102,11 +174,13 @@ static enum gp_status pw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	s->grain = gp_bn_block(n->g->shape.dim[0] * n->g->shape.dim[1]);
 	s->transposed = better_transposed(s);
 	plan_blocks(s, p->base.spec.train, n->reads != NULL);
+	s->bf16 = p->base.spec.precision == GP_PRECISION_BF16;
+	s->pair_words = s->bf16 ? pair_words(s, p->base.spec.train) : 0;
 	n->plain_grad = !s->transposed;
-	s->forward_pack = reserve_pack(p, s->in, s->out);
+	s->forward_pack = reserve_pack(p, s, s->in, s->out);
 	if (n->want_dx)
-		s->data_pack = reserve_pack(p, s->out, s->in);
-	n->tmp_bytes = (uint64_t)p->threads * s->room_bytes;
+		s->data_pack = reserve_pack(p, s, s->out, s->in);
+	n->tmp_bytes = (uint64_t)p->threads * (s->room_bytes + s->pair_words * sizeof(uint32_t));
 	if (p->base.spec.train)
 		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(s);
 	return GP_OK;
@@ -118,19 +192,14 @@ static void pw_release(struct cpu_node *n)
 	n->state = NULL;
 }
 
-static const float *pack_at(const struct cpu_plan *p, uint64_t offset)
-{
-	return (const float *)(p->packs + offset);
-}
-
 static enum gp_status pw_repack(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
 	(void)err;
 	const struct pw_state *s = n->state;
 	const float *weight = gp_cpu_param_value(p, n, GP_PARAM_WEIGHT); /* (out, in) */
-	gp_gemm_pack((float *)(p->packs + s->forward_pack), weight, s->in, s->out, true);
+	pack(s, p->packs + s->forward_pack, weight, s->in, s->out, true);
 	if (n->want_dx)
-		gp_gemm_pack((float *)(p->packs + s->data_pack), weight, s->out, s->in, false);
+		pack(s, p->packs + s->data_pack, weight, s->out, s->in, false);
 	return GP_OK;
 }
 
@@ -148,6 +217,13 @@ static enum gp_status pw_grad_dense(struct cpu_plan *p, struct cpu_node *n, floa
 	return GP_OK;
 }
 
+/* --- running ---------------------------------------------------------------------------------------------------- */
+
+static uint32_t *pairs_of(const struct pw_job *job, int part)
+{
+	return job->pairs + (uint64_t)part * job->s->pair_words;
+}
+
 static float *dout_room(const struct pw_job *job, int part)
 {
 	return (float *)(job->room + (uint64_t)part * job->s->room_bytes);
@@ -163,13 +239,13 @@ static void forward_part(void *arg, int part, int parts)
 	const struct pw_job *job = arg;
 	const struct pw_state *s = job->s;
 	const struct cpu_call *c = job->c;
-	const float *pack = pack_at(c->plan, s->forward_pack);
+	const char *packed = c->plan->packs + s->forward_pack;
 	struct gp_cpu_range r = gp_cpu_share(s->rows, s->grain, part, parts);
 	int64_t summed = r.from, next;
 	for (int64_t row = r.from; row < r.to; row = next) {
 		next = r.to - row < s->forward_rows ? r.to : row + s->forward_rows;
 		const float *x = gp_cpu_bn_input(c, row, next, x_room(job, part));
-		gp_gemm(c->out + row * s->out, x, pack, next - row, s->in, s->out);
+		multiply(s, pairs_of(job, part), c->out + row * s->out, x, packed, next - row, s->in, s->out);
 		summed = gp_cpu_bn_feed(c, summed, next);
 	}
 }
@@ -179,10 +255,20 @@ static int parts_of(const struct cpu_call *c, const struct pw_state *s)
 	return gp_cpu_parts(c->plan->threads, s->rows * (s->in + s->out));
 }
 
+/* The room: normalized or finished blocks of every part, pairs of every part, gradients of all but part 0. */
+static struct pw_job job_of(const struct cpu_call *c)
+{
+	struct pw_job job = {.c = c, .s = c->node->state, .room = c->tmp, .fresh = !c->accumulate};
+	const uint64_t threads = (uint64_t)c->plan->threads;
+	job.pairs = (uint32_t *)(job.room + threads * job.s->room_bytes);
+	job.partial = (float *)(job.pairs + threads * job.s->pair_words);
+	return job;
+}
+
 static enum gp_status pw_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	struct pw_job job = {.c = c, .s = c->node->state, .room = c->tmp};
+	struct pw_job job = job_of(c);
 	gp_cpu_parallel(parts_of(c, job.s), forward_part, &job);
 	return GP_OK;
 }
@@ -198,14 +284,15 @@ static void backward_rows(const struct pw_job *job, int part, int64_t from, int6
 	const struct pw_state *s = job->s;
 	const struct cpu_call *c = job->c;
 	float *grad = grad_of(job, part);
+	uint32_t *pairs = pairs_of(job, part);
 	const float *dout = gp_cpu_bn_dout(c, from, to, dout_room(job, part));
 	const float *x = gp_cpu_bn_input(c, from, to, x_room(job, part));
 	if (s->transposed)
-		gp_gemm_transposed(grad, x, dout, to - from, s->in, s->out, fresh);
+		multiply_transposed(s, pairs, grad, x, dout, to - from, s->in, s->out, fresh);
 	else
-		gp_gemm_transposed(grad, dout, x, to - from, s->out, s->in, fresh);
+		multiply_transposed(s, pairs, grad, dout, x, to - from, s->out, s->in, fresh);
 	if (c->dx)
-		gp_gemm(c->dx + from * s->in, dout, pack_at(c->plan, s->data_pack), to - from, s->out, s->in);
+		multiply(s, pairs, c->dx + from * s->in, dout, c->plan->packs + s->data_pack, to - from, s->out, s->in);
 }
 
 static void backward_part(void *arg, int part, int parts)
@@ -227,8 +314,7 @@ static enum gp_status pw_backward(const struct cpu_call *c, struct gp_err *err)
 	(void)err;
 	const struct pw_state *s = c->node->state;
 	int parts = parts_of(c, s);
-	struct pw_job job = {.c = c, .s = s, .room = c->tmp, .fresh = !c->accumulate};
-	job.partial = (float *)(job.room + (uint64_t)c->plan->threads * s->room_bytes);
+	struct pw_job job = job_of(c);
 	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	gp_cpu_parallel(parts, backward_part, &job);
 	for (int part = 1; part < parts; part++)

@@ -52,6 +52,8 @@ static const struct layer layers[] = {
 	{GP_OP_CONV2D, 3, 20, 64, 7, 2, 3, 1, false, true},
 	{GP_OP_CONV2D, 64, 8, 32, 1, 2, 0, 1, false, true},
 	{GP_OP_CONV2D, 24, 8, 40, 1, 1, 0, 1, true, true},
+	{GP_OP_CONV2D, 24, 30, 144, 1, 1, 0, 1, false, true},
+	{GP_OP_CONV2D, 147, 21, 35, 1, 1, 0, 1, false, true},
 	{GP_OP_CONV2D, 17, 7, 19, 3, 1, 1, 1, true, true},
 	{GP_OP_CONV2D, 48, 10, 48, 3, 1, 1, 48, false, false},
 	{GP_OP_CONV2D_TRANSPOSE, 32, 5, 16, 3, 2, 0, 1, true, true},
