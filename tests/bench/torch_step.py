@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
-"""torch_step.py [--precision fp32|bf16] MODEL HxWxC BATCH CHUNKS THREADS [STEPS]: what bench_step measures, in PyTorch, at its best.
+"""torch_step.py [OPTION...] MODEL HxWxC BATCH CHUNKS THREADS [STEPS]: what bench_step measures, in PyTorch, at its best.
 
 MODEL is mobilenetv2[:width=W,stem=imagenet|cifar,classes=K] or resnet18[:classes=K]. Every setting known to matter is
 tried, and the best is named last:
@@ -11,8 +11,11 @@ tried, and the best is named last:
   aten/src/ATen/native/Convolution.cpp), which is ten times slower with Debian's reference BLAS;
 - numbers too small to be normal are flushed to zero.
 
-bf16 is torch.autocast, which rounds to it what convolutions and matrix products read and leaves their results in it.
+--precision bf16 is torch.autocast, which rounds to it what convolutions and matrix products read and leaves their
+results in it; PyTorch 1.13 cannot differentiate ReLU6 there: it becomes min(relu(x), 6). --quick leaves undilated 1x1
+convolutions out.
 """
+import argparse
 import resource
 import sys
 import time
@@ -34,6 +37,19 @@ def build(spec):
     return model
 
 
+class ClippedReLU(torch.nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.relu(x).clamp(max=6.0)
+
+
+def replace_relu6(module):
+    for name, child in module.named_children():
+        if isinstance(child, torch.nn.ReLU6):
+            setattr(module, name, ClippedReLU())
+        else:
+            replace_relu6(child)
+
+
 def dilate_pointwise(model):
     for m in model.modules():
         if isinstance(m, torch.nn.Conv2d) and m.kernel_size == (1, 1):
@@ -44,6 +60,8 @@ def measure(spec, shape, chunk, chunks, steps, layout, dilate, bf16):
     """Sorted wall times and processor times of the steps, in milliseconds."""
     h, w, c = shape
     model = build(spec).train().to(memory_format=layout)
+    if bf16:
+        replace_relu6(model)
     if dilate:
         dilate_pointwise(model)
     sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-4)
@@ -63,20 +81,27 @@ def measure(spec, shape, chunk, chunks, steps, layout, dilate, bf16):
     return sorted(wall[2:]), sorted(processor[2:])
 
 
+def arguments():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("model")
+    parser.add_argument("shape", type=lambda text: tuple(map(int, text.split("x"))))
+    for name in ("batch", "chunks", "threads"):
+        parser.add_argument(name, type=int)
+    parser.add_argument("steps", type=int, nargs="?", default=10)
+    return parser.parse_args()
+
+
 def main():
-    args = sys.argv[1:]
-    bf16 = args[0] == "--precision" and args[1] == "bf16"
-    if args[0] == "--precision":
-        args = args[2:]
-    shape = tuple(map(int, args[1].split("x")))
-    batch, chunks, threads = map(int, args[2:5])
-    steps = int(args[5]) if len(args) > 5 else 10
-    torch.set_num_threads(threads)
+    a = arguments()
+    torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
     best = None
     for layout in (torch.channels_last, torch.contiguous_format):
-        for dilate in (False, True):
-            wall, cpu = measure(args[0], shape, batch // chunks, chunks, steps, layout, dilate, bf16)
+        for dilate in (True,) if a.quick else (False, True):
+            wall, cpu = measure(a.model, a.shape, a.batch // a.chunks, a.chunks, a.steps, layout, dilate,
+                                a.precision == "bf16")
             name = f"{str(layout)[6:]}{', dilated 1x1' if dilate else ''}"
             print(f"{name}: ms per step: median {wall[len(wall) // 2]:.2f} best {wall[0]:.2f}; "
                   f"processor time median {cpu[len(cpu) // 2]:.2f} best {cpu[0]:.2f}", flush=True)
