@@ -307,6 +307,34 @@ static void training_in_bf16_repeats_itself_and_follows_fp32(void **state)
 	check_training("resnet20:width=0.5");
 }
 
+/* Weights are packed in half the room; what a device says beforehand is what it takes. */
+static void a_plan_takes_what_was_estimated_and_less_for_packed_weights(void **state)
+{
+	(void)state;
+	if (!gp_bf16_supported())
+		skip();
+	struct gp_graph *g;
+	struct gp_device *dev;
+	struct gp_plan *plan;
+	struct gp_plan_memory want, got, plain;
+	struct gp_model_options options = {.classes = CLASSES, .input = {.ndim = 3, .dim = {32, 32, 3}}};
+	OK(gp_model_build("mobilenetv2:stem=cifar", &options, &g, &err));
+	struct gp_plan_spec spec = {.graph = g, .batch = 2, .slots = 2, .train = true};
+	OK(gp_device_open("cpu", 2, &dev, &err));
+	OK(dev->ops->plan_estimate(dev, &spec, &plain, &err));
+	spec.precision = GP_PRECISION_BF16;
+	OK(dev->ops->plan_estimate(dev, &spec, &want, &err));
+	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
+	dev->ops->plan_memory(plan, &got);
+	assert_memory_equal(&got, &want, sizeof got);
+	assert_true(got.params < plain.params);
+	assert_int_equal(got.grads, plain.grads);
+	assert_int_equal(got.activations, plain.activations);
+	dev->ops->plan_free(plan);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
 /* --- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void a_processor_without_bf16_is_refused_and_goes_on_in_fp32(void **state)
@@ -351,6 +379,7 @@ int main(int argc, char **argv)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(products_in_bf16_are_those_of_rounded_operands_summed_in_fp32),
 		cmocka_unit_test(training_in_bf16_repeats_itself_and_follows_fp32),
+		cmocka_unit_test(a_plan_takes_what_was_estimated_and_less_for_packed_weights),
 		cmocka_unit_test(a_processor_without_bf16_is_refused_and_goes_on_in_fp32),
 		cmocka_unit_test(no_device_has_a_precision_without_a_name),
 	};
