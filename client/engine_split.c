@@ -36,6 +36,13 @@ static struct gp_frame_head out_head(const struct split_engine *e, const struct 
 				      .step = e->step};
 }
 
+/* Where the chunk's samples lie in the data set. An evaluation does not tell: its batch may be gone before the codec. */
+static const uint32_t *chunk_numbers(const struct split_engine *e, const struct split_slot *s)
+{
+	return e->train ? e->batch->samples + (size_t)(s->chunk - e->batch_base) * (size_t)gp_split_chunk_samples(e)
+			: NULL;
+}
+
 static uint64_t chunk_draw(const struct split_engine *e, uint32_t chunk)
 {
 	return e->step * (uint64_t)e->base.spec.chunks + chunk;
@@ -146,6 +153,7 @@ static void tail_done(struct gp_task *task)
 	}
 	account_compute(e, true, GP_FRAME_GRAD_UP, task);
 	struct gp_frame_head head = out_head(e, s);
+	e->dir[GRAD_UP].slot[s->index].sample = chunk_numbers(e, s);
 	gp_transfer_encode(&e->dir[GRAD_UP].slot[s->index], &head,
 			   e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(e, s->chunk),
 			   grad_encoded);
@@ -192,6 +200,7 @@ static void head_forward_done(struct gp_task *task)
 	e->forwarded++;
 	e->forwards_idle = e->forwarded == e->total;
 	struct gp_frame_head head = out_head(e, s);
+	e->dir[ACT_UP].slot[s->index].sample = chunk_numbers(e, s);
 	gp_transfer_encode(&e->dir[ACT_UP].slot[s->index], &head,
 			   e->device->ops->buffer(e->head_plan, s->index, GP_BUF_OUTPUT), chunk_draw(e, s->chunk),
 			   act_encoded);

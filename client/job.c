@@ -43,6 +43,12 @@ static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 			return gp_err_prefix(err, "--%s", own ? names[i] : "codec");
 		if (j->set->local && strcmp(j->codec[i].text, "raw") != 0)
 			GP_FAIL(err, GP_USAGE, "--codec needs --server: a local run has no link");
+		if (i % 2 == 1 && strncmp(j->codec[i].text, "delta", 5) == 0)
+			GP_FAIL(err, GP_USAGE,
+				"--%s: delta works up the link only, because the server does not know the samples; "
+				"give "
+				"--codec-act-up",
+				own ? names[i] : "codec");
 	}
 	return GP_OK;
 }
@@ -142,6 +148,8 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	struct gp_model_options o = {.classes = gp_dataset_classes(d), .input = *gp_dataset_shape(d)};
 	GP_TRY(gp_model_build(j->set->model, &o, &j->graph, err));
 	GP_TRY(check_model(j, &o, err));
+	for (int i = 0; i < 4; i++)
+		GP_TRY(gp_codec_spec_set_samples(&j->codec[i], gp_dataset_samples(d), err));
 	if (!j->set->local)
 		GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));
 	return j->set->init ? load_weights(j, err) : GP_OK;

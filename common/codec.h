@@ -48,6 +48,9 @@ enum gp_status gp_codec_spec_parse(const char *text, struct gp_codec_spec *out, 
 /* True when decode(encode(x)) == x bit for bit, for every x. */
 bool gp_codec_spec_lossless(const struct gp_codec_spec *spec);
 
+/* Writes the number of samples of a data set (1..2^24) into every key "samples" that was left at 0. */
+enum gp_status gp_codec_spec_set_samples(struct gp_codec_spec *spec, uint32_t samples, struct gp_err *err);
+
 struct gp_codec;
 
 /* What an instance is for: the other way then fails, and has no memory. */

@@ -17,7 +17,8 @@
 	X(s2fp8)      /* 7 */                                                                                          \
 	X(zstd)       /* 20 */                                                                                         \
 	X(bitshuffle) /* 21 */                                                                                         \
-	X(ef)         /* 22 */
+	X(ef)         /* 22 */                                                                                         \
+	X(delta)      /* 23 */
 
 #define DECLARE(name) extern const struct gp_codec_ops gp_codec_##name;
 CODECS(DECLARE)

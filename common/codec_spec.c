@@ -210,3 +210,21 @@ bool gp_codec_spec_lossless(const struct gp_codec_spec *spec)
 			return false;
 	return true;
 }
+
+enum gp_status gp_codec_spec_set_samples(struct gp_codec_spec *spec, uint32_t samples, struct gp_err *err)
+{
+	struct gp_codec_spec changed = *spec;
+	for (int i = 0; i < spec->stages; i++) {
+		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[i].id);
+		const int k = find_key(ops, "samples");
+		if (k < 0 || spec->stage[i].value[k] != 0)
+			continue;
+		if (samples < 1 || (double)samples > ops->key[k].max)
+			GP_FAIL(err, GP_INVALID, "codec stage %d (%s): a data set of %u samples is too large to remember",
+				i + 1, ops->info.name, samples);
+		changed.stage[i].value[k] = samples;
+	}
+	GP_TRY(write_canonical(&changed, err));
+	*spec = changed;
+	return GP_OK;
+}

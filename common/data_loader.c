@@ -36,6 +36,7 @@ struct gp_loader {
 	struct slot *slot;
 	float *images;
 	int32_t *labels;
+	uint32_t *samples;
 
 	/* Of the thread only. */
 	pthread_t thread;
@@ -87,7 +88,8 @@ static bool fill_batch(struct gp_loader *l, struct gp_batch *b, unsigned generat
 	for (int i = 0; i < b->valid; i++) {
 		if (outdated(l, generation))
 			return false;
-		struct gp_draw draw = {l->spec.seed, b->epoch, l->order[first + (uint32_t)i]};
+		b->samples[i] = l->order[first + (uint32_t)i];
+		struct gp_draw draw = {l->spec.seed, b->epoch, b->samples[i]};
 		*status = gp_dataset_load(l->d, &draw, &l->scratch, b->images + (size_t)i * l->sample_floats,
 					  &b->labels[i], err);
 		if (*status != GP_OK)
@@ -96,6 +98,7 @@ static bool fill_batch(struct gp_loader *l, struct gp_batch *b, unsigned generat
 	size_t missing = (size_t)(l->spec.batch - b->valid);
 	memset(b->images + (size_t)b->valid * l->sample_floats, 0, missing * l->sample_floats * sizeof(float));
 	memset(b->labels + b->valid, 0, missing * sizeof *b->labels);
+	memset(b->samples + b->valid, 0, missing * sizeof *b->samples);
 	return true;
 }
 
@@ -174,13 +177,15 @@ static enum gp_status allocate(struct gp_loader *l, struct gp_err *err)
 	l->free_slot = gp_calloc(slots, sizeof(void *));
 	l->ready_slot = gp_calloc(slots, sizeof(void *));
 	l->labels = gp_calloc(slots * batch, sizeof *l->labels);
+	l->samples = gp_calloc(slots * batch, sizeof *l->samples);
 	l->order = gp_calloc(l->d->samples, sizeof *l->order);
 	l->images = gp_alloc_aligned(slots * batch * l->sample_floats * sizeof(float));
-	if (!l->slot || !l->free_slot || !l->ready_slot || !l->labels || !l->order || !l->images)
+	if (!l->slot || !l->free_slot || !l->ready_slot || !l->labels || !l->samples || !l->order || !l->images)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %zu batches of %zu samples", slots, batch);
 	for (size_t i = 0; i < slots; i++) {
 		l->slot[i].batch.images = l->images + i * batch * l->sample_floats;
 		l->slot[i].batch.labels = l->labels + i * batch;
+		l->slot[i].batch.samples = l->samples + i * batch;
 		l->free_slot[l->free_count++] = &l->slot[i];
 	}
 	return GP_OK;
@@ -241,6 +246,7 @@ void gp_loader_free(struct gp_loader *l)
 	gp_free_aligned(l->images);
 	gp_free(l->order);
 	gp_free(l->labels);
+	gp_free(l->samples);
 	gp_free(l->ready_slot);
 	gp_free(l->free_slot);
 	gp_free(l->slot);

@@ -59,6 +59,7 @@ struct gp_loader_spec {
 struct gp_batch { /* owned by the loader; valid until given back */
 	float *images;   /* (batch,H,W,C), normalised */
 	int32_t *labels; /* batch */
+	uint32_t *samples; /* batch: number of each in the data set; 0 behind `valid` */
 	int valid;       /* real samples, the first ones */
 	uint32_t epoch;
 	uint32_t index;  /* batch number within the epoch */

@@ -12,7 +12,8 @@
 static struct gp_codec_pass pass_of(const struct gp_transfer *t)
 {
 	return (struct gp_codec_pass){
-		.draw = t->draw, .chunk = t->frame.head.chunk, .eval = t->frame.head.flags & GP_FRAME_FLAG_EVAL};
+		.draw = t->draw, .chunk = t->frame.head.chunk, .eval = t->frame.head.flags & GP_FRAME_FLAG_EVAL,
+				      .sample = t->sample};
 }
 
 static void run_encode(struct gp_task *task)

@@ -29,6 +29,7 @@ struct gp_transfer {
 	struct gp_task task;
 	float *tensor;
 	uint64_t draw;
+	const uint32_t *sample; /* (optional) set before encode: numbers in the data set, valid until done */
 	bool with_channel, waiting, travelled_raw;
 	/* Loop thread; the status is in task.status. After encode the frame is ready to be sent. */
 	void (*done)(struct gp_transfer *t);

@@ -104,6 +104,7 @@ static void senseless_chains_are_refused_with_the_reason(void **state)
 	assert_refused("uniform+ef",
 		       "stage 2 (ef) cannot follow uniform: it remembers whole tensors, so it comes first");
 	assert_refused("ef+ef+uniform", "one memory already follows");
+	assert_refused("ef+delta+uniform", "stage 2 (delta) cannot follow ef: one memory already follows");
 	assert_refused("uniform+zstd+zstd", "do not compress again");
 	assert_refused("raw+zstd+bitshuffle", "compressed bytes gain nothing from being rearranged");
 	assert_refused("fp16+bitshuffle", "stage 2 (bitshuffle) shortens nothing by itself");
@@ -141,8 +142,8 @@ static void wire_ids_are_pinned(void **state)
 		const char *name;
 		int id;
 	} pinned[] = {
-		{"raw", 1}, {"fp16", 2},  {"bf16", 3},  {"uniform", 4},     {"sortquant", 5},
-		{"fp8", 6}, {"s2fp8", 7}, {"zstd", 20}, {"bitshuffle", 21}, {"ef", 22},
+		{"raw", 1},   {"fp16", 2},  {"bf16", 3},        {"uniform", 4}, {"sortquant", 5}, {"fp8", 6},
+		{"s2fp8", 7}, {"zstd", 20}, {"bitshuffle", 21}, {"ef", 22},     {"delta", 23},
 	};
 	const int count = sizeof pinned / sizeof pinned[0];
 	for (int i = 0; i < count; i++) {

@@ -46,14 +46,17 @@ static void an_epoch_holds_every_sample_once(void **state)
 	struct gp_loader *l = start(d, usual);
 	assert_int_equal(gp_loader_batches_per_epoch(l), 7);
 	for (uint32_t epoch = 0; epoch < 2; epoch++) {
-		int per_class[4] = {0};
+		int per_class[4] = {0}, seen[50] = {0};
 		for (uint32_t i = 0; i < 7; i++) {
 			struct gp_batch *b = next(l);
 			assert_int_equal(b->epoch, epoch);
 			assert_int_equal(b->index, i);
 			assert_int_equal(b->valid, i < 6 ? 8 : 2);
-			for (int k = 0; k < b->valid; k++)
+			for (int k = 0; k < b->valid; k++) {
 				per_class[b->labels[k]]++;
+				assert_in_range(b->samples[k], 0, 49);
+				assert_int_equal(seen[b->samples[k]]++, 0);
+			}
 			gp_loader_give_back(l, b);
 		}
 		assert_int_equal(per_class[0], 13);
@@ -287,7 +290,7 @@ static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
 {
 	(void)state;
 	struct gp_dataset *d = open_synthetic();
-	for (uint64_t nth = 1; nth <= 7; nth++) {
+	for (uint64_t nth = 1; nth <= 8; nth++) {
 		struct gp_loader *l = NULL;
 		struct gp_err err;
 		gp_fault_arm(GP_FAULT_ALLOC, nth);
@@ -305,7 +308,7 @@ static void running_out_of_memory_in_the_thread_reaches_the_caller(void **state)
 	struct gp_loader *l = NULL;
 	struct gp_batch *b = NULL;
 	struct gp_err err;
-	gp_fault_arm(GP_FAULT_ALLOC, 8); /* seven are the loader's own; the thread's scratch is next */
+	gp_fault_arm(GP_FAULT_ALLOC, 9); /* eight are the loader's own; the thread's scratch is next */
 	assert_int_equal(gp_loader_new(d, &usual, &l, &err), GP_OK);
 	assert_int_equal(gp_loader_next(l, &b, &err), GP_NOMEM);
 	seek(l, 0, 0);
