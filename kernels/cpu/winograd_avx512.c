@@ -94,7 +94,7 @@ GP_INLINE void quad_input(__m512 *p, __m512 x1, __m512 x2, __m512 x3, __m512 x4)
 	p[3] = fma1(-1.5f, odd2, even2);
 }
 
-/* The point infinity, and with all signs of exponents turned, 0. */
+/* The points 0 and infinity: the same sum, one input apart. */
 GP_INLINE __m512 end_input(__m512 x0, __m512 x2, __m512 x4)
 {
 	return fma1(0.5625f, x0, fma1(-2.5f, x2, x4));
