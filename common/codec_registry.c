@@ -15,6 +15,10 @@
 	X(sortquant)  /* 5 */                                                                                          \
 	X(fp8)        /* 6 */                                                                                          \
 	X(s2fp8)      /* 7 */                                                                                          \
+	X(qsgd)       /* 9 */                                                                                          \
+	X(qsgdinf)    /* 10 */                                                                                         \
+	X(nuqsgd)     /* 11 */                                                                                         \
+	X(terngrad)   /* 12 */                                                                                         \
 	X(zstd)       /* 20 */                                                                                         \
 	X(bitshuffle) /* 21 */                                                                                         \
 	X(ef)         /* 22 */                                                                                         \

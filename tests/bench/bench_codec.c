@@ -39,6 +39,11 @@ static const char *const defaults[] = {
 	"fp16+bitshuffle+zstd",
 	"uniform:bits=8+zstd",
 	"ef+uniform:bits=8",
+	"qsgd:bits=4",
+	"qsgd:bits=8",
+	"qsgdinf:bits=4",
+	"nuqsgd:bits=4",
+	"terngrad",
 };
 
 static uint64_t now_ns(void)

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The decoder of terngrad. Property and input: codec_fuzz.h.
+ */
+#include "codec_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const char *const specs[] = {"terngrad", "terngrad:bucket=5"};
+	return codec_fuzz(specs, 2, data, size);
+}
