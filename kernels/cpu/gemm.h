@@ -31,10 +31,24 @@ int64_t gp_gemm_packed_count(int64_t k, int64_t n);
 /* Packs b (k, n); transposed: it lies in memory as (n, k). */
 void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, bool transposed);
 
+/*
+ * What will be read next: products given one ask memory for a line of it with every step of their inner index, so that
+ * it is in L2 when its turn comes. They move `at` on; nothing else depends on it.
+ */
+#define GEMM_FETCHES 3
+struct gp_fetch {
+	struct gp_fetch_range {
+		const float *at, *end;
+	} range[GEMM_FETCHES];
+};
+
 /* c (rows, n) = a (rows, k) packed (k, n). */
 void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n);
+void gp_gemm_fetching(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
+		      struct gp_fetch *next);
 /* c (m, n) += a' b with a (rows, m) and b (rows, n); or = with `fresh`. */
-void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh);
+void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh,
+			struct gp_fetch *next);
 
 /* Columns of a wider matrix: rows begin `stride` floats apart. */
 struct gp_gemm_operand {

@@ -12,9 +12,9 @@
 
 #include "kernels/cpu/simd.h"
 
-#define PACK_ROWS   64
 #define MAX_NV      4
 #define AHEAD       2           /* tiles whose rows of a are asked for: no hardware follows so many short streams */
+#define TILE_ROWS   24          /* a multiple of every tile's height */
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
 
 bool gp_gemm_supported(void)
@@ -50,15 +50,55 @@ int64_t gp_gemm_packed_count(int64_t k, int64_t n)
 	return k * panels_of(n).vectors * GEMM_LANES;
 }
 
-/* A panel whose columns are rows in memory: in blocks whose lines stay in L1. */
+/* 16 rows of 16 floats, turned over: row i of the result has the i-th float of every row. */
+static void transpose(__m512 row[GEMM_LANES])
+{
+	__m512 t[GEMM_LANES];
+	for (int i = 0; i < GEMM_LANES; i += 2) {
+		t[i] = _mm512_unpacklo_ps(row[i], row[i + 1]);
+		t[i + 1] = _mm512_unpackhi_ps(row[i], row[i + 1]);
+	}
+	for (int i = 0; i < GEMM_LANES; i += 4) {
+		for (int j = 0; j < 2; j++) {
+			const __m512d low = _mm512_castps_pd(t[i + j]), high = _mm512_castps_pd(t[i + j + 2]);
+			row[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+			row[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+		}
+	}
+	for (int i = 0; i < 4; i++) { /* 4x4 blocks of four floats: two rounds of halves */
+		t[i] = _mm512_shuffle_f32x4(row[i], row[i + 4], 0x88);
+		t[i + 4] = _mm512_shuffle_f32x4(row[i], row[i + 4], 0xdd);
+		t[i + 8] = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0x88);
+		t[i + 12] = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0xdd);
+	}
+	for (int i = 0; i < 4; i++) {
+		row[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+		row[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+		row[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+		row[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+	}
+}
+
+/* One vector of up to 16 columns that are rows in memory; lanes without a column become 0. */
+static void pack_vector(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t col_stride)
+{
+	for (int64_t i = 0; i < k; i += GEMM_LANES) {
+		const int64_t rows = k - i < GEMM_LANES ? k - i : GEMM_LANES;
+		__m512 row[GEMM_LANES];
+		for (int64_t j = 0; j < GEMM_LANES; j++)
+			row[j] = j < columns ? _mm512_maskz_loadu_ps(lanes_mask(rows), b + i + j * col_stride)
+					     : _mm512_setzero_ps();
+		transpose(row);
+		for (int64_t r = 0; r < rows; r++)
+			_mm512_storeu_ps(packed + (i + r) * width, row[r]);
+	}
+}
+
+/* A panel whose columns are rows in memory. */
 static void pack_columns(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t col_stride)
 {
-	for (int64_t block = 0; block < k; block += PACK_ROWS) {
-		int64_t end = block + PACK_ROWS < k ? block + PACK_ROWS : k;
-		for (int64_t j = 0; j < columns; j++)
-			for (int64_t i = block; i < end; i++)
-				packed[i * width + j] = b[i + j * col_stride];
-	}
+	for (int64_t j = 0; j < columns; j += GEMM_LANES)
+		pack_vector(packed + j, b + j * col_stride, k, columns - j, width, col_stride);
 }
 
 static void pack_rows(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t row_stride)
@@ -91,6 +131,33 @@ void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, bool tran
 	}
 }
 
+/* --- reading ahead ---------------------------------------------------------------------------------------------- */
+
+/* Lines a tile asks for, `step` floats apart, one with every step of its inner index. */
+struct ahead {
+	const float *at;
+	int64_t step;
+};
+
+/* The next `steps` lines; without any left, `idle` over and over, which is in the cache. */
+static struct ahead take(struct gp_fetch *next, int64_t steps, const float *idle)
+{
+	for (int i = 0; next && i < GEMM_FETCHES; i++) {
+		struct gp_fetch_range *r = &next->range[i];
+		if (r->at >= r->end)
+			continue;
+		const struct ahead ahead = {r->at, GEMM_LANES};
+		r->at += steps * GEMM_LANES;
+		return ahead;
+	}
+	return (struct ahead){idle, 0};
+}
+
+GP_INLINE void fetch(const struct ahead *ahead, int64_t step)
+{
+	_mm_prefetch((const char *)(ahead->at + step * ahead->step), _MM_HINT_T1);
+}
+
 /* --- c = a b ---------------------------------------------------------------------------------------------------- */
 
 /* The tile behind this one: memory is then asked for its lines while this one is computed. */
@@ -105,7 +172,7 @@ GP_INLINE void will_write(const float *c, int64_t ldc, const int mr, const int n
 
 /* mr rows of one panel; mask: lanes of the last vector that exist. */
 GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask,
-			    const int mr, const int nv)
+			    struct ahead ahead, const int mr, const int nv)
 {
 	__m512 sum[8][MAX_NV];
 #pragma GCC unroll 8
@@ -113,11 +180,10 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, co
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			sum[i][j] = _mm512_setzero_ps();
-	const float *ahead = a + AHEAD * mr * k;
 	will_write(c + mr * ldc, ldc, mr, nv);
 	for (int64_t l = 0; l < k; l++, b += nv * GEMM_LANES) {
 		__m512 bv[MAX_NV];
-		_mm_prefetch((const char *)(ahead + l * mr), _MM_HINT_T0);
+		fetch(&ahead, l);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			bv[j] = _mm512_loadu_ps(b + j * GEMM_LANES);
@@ -138,13 +204,14 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, co
 	}
 }
 
-typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask);
+typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask,
+			struct ahead ahead);
 
 #define PRODUCT(mr, nv)                                                                                                \
 	static void product_##mr##_##nv(float *c, int64_t ldc, const float *a, int64_t k, const float *b,              \
-					__mmask16 mask)                                                                \
+					__mmask16 mask, struct ahead ahead)                                            \
 	{                                                                                                              \
-		product_tile(c, ldc, a, k, b, mask, mr, nv);                                                           \
+		product_tile(c, ldc, a, k, b, mask, ahead, mr, nv);                                                    \
 	}
 PRODUCT(8, 1)
 PRODUCT(4, 1)
@@ -174,36 +241,55 @@ static const struct {
 	{{6, product_6_4}, {4, product_4_4}, {2, product_2_4}, {1, product_1_4}},
 };
 
-static void product_panel(float *c, int64_t n, const float *a, int64_t rows, int64_t k, const float *b, int64_t nv,
-			  __mmask16 mask)
+/* `rows` rows of a product, and where it reads ahead: in `next`, or (NULL) in its own left side. */
+struct product_job {
+	float *c;
+	const float *a;
+	int64_t rows, k, n;
+	struct gp_fetch *next;
+};
+
+static void product_panel(const struct product_job *job, int64_t column, const float *b, int64_t nv, __mmask16 mask)
 {
+	const int64_t k = job->k;
 	int64_t r = 0;
 	for (int size = 0; size < SIZES; size++) {
 		const int mr = product_tiles[nv - 1][size].mr;
-		for (; r + mr <= rows; r += mr)
-			product_tiles[nv - 1][size].run(c + r * n, n, a + r * k, k, b, mask);
+		for (; r + mr <= job->rows; r += mr) {
+			struct ahead ahead = {job->a + (r + AHEAD * mr) * k, mr};
+			if (job->next)
+				ahead = take(job->next, k, b);
+			product_tiles[nv - 1][size].run(job->c + r * job->n + column, job->n, job->a + r * k, k, b,
+							mask, ahead);
+		}
 	}
 }
 
 /* Rows per block: a multiple of every tile height. */
 static int64_t block_rows(int64_t k, int64_t n)
 {
-	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (k + n)) / 24 * 24;
-	return rows < 24 ? 24 : rows;
+	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (k + n)) / TILE_ROWS * TILE_ROWS;
+	return rows < TILE_ROWS ? TILE_ROWS : rows;
+}
+
+void gp_gemm_fetching(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
+		      struct gp_fetch *next)
+{
+	const struct panels p = panels_of(n);
+	const int64_t block = block_rows(k, n);
+	for (int64_t r = 0; r < rows; r += block) {
+		const struct product_job job = {c + r * n, a + r * k, rows - r < block ? rows - r : block, k, n, next};
+		for (int64_t panel = 0; panel < p.count; panel++) {
+			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
+			product_panel(&job, from * GEMM_LANES, packed + from * GEMM_LANES * k, to - from,
+				      lanes_mask(n - (to - 1) * GEMM_LANES));
+		}
+	}
 }
 
 void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n)
 {
-	const struct panels p = panels_of(n);
-	int64_t block = block_rows(k, n);
-	for (int64_t r = 0; r < rows; r += block) {
-		int64_t here = rows - r < block ? rows - r : block;
-		for (int64_t panel = 0; panel < p.count; panel++) {
-			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
-			product_panel(c + r * n + from * GEMM_LANES, n, a + r * k, here, k,
-				      packed + from * GEMM_LANES * k, to - from, lanes_mask(n - (to - 1) * GEMM_LANES));
-		}
-	}
+	gp_gemm_fetching(c, a, packed, rows, k, n, NULL);
 }
 
 /* --- c (+)= a' b ------------------------------------------------------------------------------------------------ */
@@ -212,11 +298,12 @@ void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_
 struct transposed_job {
 	int64_t lda, ldb, ldc, rows;
 	bool fresh;
+	struct gp_fetch *next;
 };
 
 /* Columns [0, mr) of a, one panel of b. */
 GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const struct transposed_job *job,
-			       __mmask16 mask, const int mr, const int nv)
+			       __mmask16 mask, struct ahead ahead, const int mr, const int nv)
 {
 	__m512 sum[16][MAX_NV];
 #pragma GCC unroll 16
@@ -226,6 +313,7 @@ GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const s
 			sum[i][j] = _mm512_setzero_ps();
 	for (int64_t l = 0; l < job->rows; l++, a += job->lda, b += job->ldb) {
 		__m512 bv[MAX_NV];
+		fetch(&ahead, l);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv - 1; j++)
 			bv[j] = _mm512_loadu_ps(b + j * GEMM_LANES);
@@ -252,13 +340,13 @@ GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const s
 }
 
 typedef void (*transposed_fn)(float *c, const float *a, const float *b, const struct transposed_job *job,
-			      __mmask16 mask);
+			      __mmask16 mask, struct ahead ahead);
 
 #define TRANSPOSED(mr, nv)                                                                                             \
 	static void transposed_##mr##_##nv(float *c, const float *a, const float *b, const struct transposed_job *job, \
-					   __mmask16 mask)                                                             \
+					   __mmask16 mask, struct ahead ahead)                                         \
 	{                                                                                                              \
-		transposed_tile(c, a, b, job, mask, mr, nv);                                                           \
+		transposed_tile(c, a, b, job, mask, ahead, mr, nv);                                                    \
 	}
 TRANSPOSED(16, 1)
 TRANSPOSED(8, 1)
@@ -294,15 +382,16 @@ static void transposed_panel(float *c, const float *a, int64_t m, const float *b
 	for (int size = 0; size < SIZES; size++) {
 		const int mr = transposed_tiles[nv - 1][size].mr;
 		for (; i + mr <= m; i += mr)
-			transposed_tiles[nv - 1][size].run(c + i * job->ldc, a + i, b, job, mask);
+			transposed_tiles[nv - 1][size].run(c + i * job->ldc, a + i, b, job, mask,
+							   take(job->next, job->rows, c));
 	}
 }
 
 static void transposed_product(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
-			       int64_t n, bool fresh)
+			       int64_t n, bool fresh, struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
-	struct transposed_job job = {.lda = a.stride, .ldb = b.stride, .ldc = n, .fresh = fresh};
+	struct transposed_job job = {.lda = a.stride, .ldb = b.stride, .ldc = n, .fresh = fresh, .next = next};
 	if (rows == 0 && fresh)
 		memset(c, 0, (size_t)(m * n) * sizeof *c);
 	for (int64_t r = 0; r < rows; r += GEMM_BLOCK, job.fresh = false) {
@@ -316,13 +405,14 @@ static void transposed_product(float *c, struct gp_gemm_operand a, struct gp_gem
 	}
 }
 
-void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh)
+void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh,
+			struct gp_fetch *next)
 {
-	transposed_product(c, (struct gp_gemm_operand){a, m}, (struct gp_gemm_operand){b, n}, rows, m, n, fresh);
+	transposed_product(c, (struct gp_gemm_operand){a, m}, (struct gp_gemm_operand){b, n}, rows, m, n, fresh, next);
 }
 
 void gp_gemm_transposed_block(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
 			      int64_t n)
 {
-	transposed_product(c, a, b, rows, m, n, true);
+	transposed_product(c, a, b, rows, m, n, true, NULL);
 }

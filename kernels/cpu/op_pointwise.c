@@ -69,14 +69,22 @@ static uint64_t pair_words(const struct pw_state *s, bool train)
 	return gp_cpu_align((uint64_t)most * sizeof(uint32_t)) / sizeof(uint32_t);
 }
 
+/* What a product works with, apart from its matrices. */
+struct means {
+	const struct pw_state *s;
+	uint32_t *pairs; /* room, in bf16 */
+	struct gp_fetch *next;
+};
+
 /* c (rows, n) = a (rows, k) packed (k, n) */
-static void multiply(const struct pw_state *s, uint32_t *pairs, float *c, const float *a, const void *packed,
-		     int64_t rows, int64_t k, int64_t n)
+static void multiply(const struct means *with, float *c, const float *a, const void *packed, int64_t rows, int64_t k,
+		     int64_t n)
 {
-	if (!s->bf16) {
-		gp_gemm(c, a, packed, rows, k, n);
+	if (!with->s->bf16) {
+		gp_gemm_fetching(c, a, packed, rows, k, n, with->next);
 		return;
 	}
+	uint32_t *pairs = with->pairs;
 	const int64_t block = pair_rows(k);
 	for (int64_t r = 0; r < rows; r += block) {
 		int64_t here = rows - r < block ? rows - r : block;
@@ -86,14 +94,14 @@ static void multiply(const struct pw_state *s, uint32_t *pairs, float *c, const 
 }
 
 /* c (m, n) += a' b, or = with `fresh` */
-static void multiply_transposed(const struct pw_state *s, uint32_t *pairs, float *c, const float *a, const float *b,
-				int64_t rows, int64_t m, int64_t n, bool fresh)
+static void multiply_transposed(const struct means *with, float *c, const float *a, const float *b, int64_t rows,
+				int64_t m, int64_t n, bool fresh)
 {
-	if (!s->bf16 || rows == 0) {
-		gp_gemm_transposed(c, a, b, rows, m, n, fresh);
+	if (!with->s->bf16 || rows == 0) {
+		gp_gemm_transposed(c, a, b, rows, m, n, fresh, with->next);
 		return;
 	}
-	uint32_t *right = pairs + gp_gemm_bf16_pairs(GEMM_BLOCK) * m;
+	uint32_t *pairs = with->pairs, *right = pairs + gp_gemm_bf16_pairs(GEMM_BLOCK) * m;
 	for (int64_t r = 0; r < rows; r += GEMM_BLOCK) {
 		int64_t here = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
 		gp_gemm_bf16_pair_rows(pairs, a + r * m, here, m);
@@ -234,6 +242,13 @@ static float *x_room(const struct pw_job *job, int part)
 	return dout_room(job, part) + job->s->dout_floats;
 }
 
+/* What the block of rows after this one will be made from. */
+static struct gp_fetch_range fetch_rows(const float *matrix, int64_t width, int64_t row, int64_t rows, int64_t all)
+{
+	const int64_t end = row + rows < all ? row + rows : all;
+	return (struct gp_fetch_range){matrix + row * width, matrix + end * width};
+}
+
 static void forward_part(void *arg, int part, int parts)
 {
 	const struct pw_job *job = arg;
@@ -245,7 +260,9 @@ static void forward_part(void *arg, int part, int parts)
 	for (int64_t row = r.from; row < r.to; row = next) {
 		next = r.to - row < s->forward_rows ? r.to : row + s->forward_rows;
 		const float *x = gp_cpu_bn_input(c, row, next, x_room(job, part));
-		multiply(s, pairs_of(job, part), c->out + row * s->out, x, packed, next - row, s->in, s->out);
+		struct gp_fetch soon = {{fetch_rows(c->in[0], s->in, next, s->forward_rows, s->rows)}};
+		const struct means with = {s, pairs_of(job, part), &soon};
+		multiply(&with, c->out + row * s->out, x, packed, next - row, s->in, s->out);
 		summed = gp_cpu_bn_feed(c, summed, next);
 	}
 }
@@ -284,15 +301,19 @@ static void backward_rows(const struct pw_job *job, int part, int64_t from, int6
 	const struct pw_state *s = job->s;
 	const struct cpu_call *c = job->c;
 	float *grad = grad_of(job, part);
-	uint32_t *pairs = pairs_of(job, part);
+	struct gp_fetch soon = {{fetch_rows(c->dout, s->out, to, s->block_rows, s->rows),
+				 fetch_rows(c->in[0], s->in, to, s->block_rows, s->rows)}};
+	if (c->node->finishes)
+		soon.range[2] = fetch_rows(c->out, s->out, to, s->block_rows, s->rows);
+	const struct means with = {s, pairs_of(job, part), &soon};
 	const float *dout = gp_cpu_bn_dout(c, from, to, dout_room(job, part));
 	const float *x = gp_cpu_bn_input(c, from, to, x_room(job, part));
 	if (s->transposed)
-		multiply_transposed(s, pairs, grad, x, dout, to - from, s->in, s->out, fresh);
+		multiply_transposed(&with, grad, x, dout, to - from, s->in, s->out, fresh);
 	else
-		multiply_transposed(s, pairs, grad, dout, x, to - from, s->out, s->in, fresh);
+		multiply_transposed(&with, grad, dout, x, to - from, s->out, s->in, fresh);
 	if (c->dx)
-		multiply(s, pairs, c->dx + from * s->in, dout, c->plan->packs + s->data_pack, to - from, s->out, s->in);
+		multiply(&with, c->dx + from * s->in, dout, c->plan->packs + s->data_pack, to - from, s->out, s->in);
 }
 
 static void backward_part(void *arg, int part, int parts)

@@ -147,9 +147,9 @@ static void transposed_product_is_right_and_accumulates(void **state)
 		const int64_t rows = sizes[i][0], k = sizes[i][1], n = sizes[i][2];
 		float *a = draw(rows * k, 4), *b = draw(rows * n, 5), *c = draw(k * n + 1, 6), *before = draw(k * n, 6);
 		const float guard = c[k * n];
-		gp_gemm_transposed(c, a, b, rows, k, n, false);
+		gp_gemm_transposed(c, a, b, rows, k, n, false, NULL);
 		check_transposed(c, a, b, before, sizes[i]);
-		gp_gemm_transposed(c, a, b, rows, k, n, true);
+		gp_gemm_transposed(c, a, b, rows, k, n, true, NULL);
 		check_transposed(c, a, b, NULL, sizes[i]);
 		assert_true(c[k * n] == guard);
 		gp_free(a);
@@ -165,9 +165,9 @@ static void transposed_product_of_no_rows_is_zero(void **state)
 	float c[6] = {1, 2, 3, 4, 5, 6};
 	if (!gp_gemm_supported())
 		skip();
-	gp_gemm_transposed(c, NULL, NULL, 0, 2, 3, false);
+	gp_gemm_transposed(c, NULL, NULL, 0, 2, 3, false, NULL);
 	assert_true(c[5] == 6.0f);
-	gp_gemm_transposed(c, NULL, NULL, 0, 2, 3, true);
+	gp_gemm_transposed(c, NULL, NULL, 0, 2, 3, true, NULL);
 	for (int i = 0; i < 6; i++)
 		assert_true(c[i] == 0.0f);
 }
