@@ -15,6 +15,7 @@
 	X(sortquant)  /* 5 */                                                                                          \
 	X(fp8)        /* 6 */                                                                                          \
 	X(s2fp8)      /* 7 */                                                                                          \
+	X(smaq)       /* 8 */                                                                                          \
 	X(qsgd)       /* 9 */                                                                                          \
 	X(qsgdinf)    /* 10 */                                                                                         \
 	X(nuqsgd)     /* 11 */                                                                                         \

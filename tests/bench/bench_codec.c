@@ -22,6 +22,7 @@ static const char *const defaults[] = {
 	"fp8:format=e5m2",
 	"fp8:format=e4m3",
 	"s2fp8",
+	"smaq:main=6,outlier=8",
 	"uniform:bits=4",
 	"uniform:bits=6",
 	"uniform:bits=8",

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Loops of smaq (kernels/cpu/smaq_loops.h): the reference against fp64, the
+ * others against the reference.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/rng.h"
+#include "kernels/cpu/codec_loops.h"
+#include "kernels/cpu/smaq_loops.h"
+
+static const struct gp_smaq_loops *const reference = &gp_smaq_loops_portable;
+
+/* The other versions this machine can run; NULL past the end. */
+static const struct gp_smaq_loops *other(int index)
+{
+	const struct gp_smaq_loops *found[2];
+	int count = 0;
+	if (gp_codec_loops_named("avx2"))
+		found[count++] = &gp_smaq_loops_avx2;
+	if (gp_codec_loops_named("avx512"))
+		found[count++] = &gp_smaq_loops_avx512;
+	return index < count ? found[index] : NULL;
+}
+
+static struct gp_smaq values_of(float mean, float std, int width, int outlier)
+{
+	return (struct gp_smaq){.mean = mean,
+				.std = std,
+				.divisor = std > 0 ? std : INFINITY,
+				.main_scale = (float)((1 << (width - 2)) - 1),
+				.outlier_scale = (float)((1 << (outlier - 2)) - 1) / 1.5f,
+				.top = (float)((1 << (outlier - 2)) - 1),
+				.low_bits = width - 2};
+}
+
+static const size_t sizes[] = {0, 1, 7, 8, 9, 15, 16, 17, 31, 33, 64, 100, 1023, 1024};
+enum { SIZES = sizeof sizes / sizeof sizes[0], MOST = 1024 };
+static const int widths[][2] = {{6, 8}, {3, 16}, {3, 3}, {16, 16}, {8, 9}};
+enum { WIDTHS = sizeof widths / sizeof widths[0] };
+
+/* kind 0: normal values, 1: finite bits, 2: subnormals, 3: thresholds and their neighbours. */
+static void fill(float *x, size_t n, int kind)
+{
+	static const float edges[] = {1, -1, 2.5f, -2.5f, 0, 1.0f / 15};
+	for (size_t i = 0; i < n; i++) {
+		uint32_t u = gp_rng_u32(6, (uint64_t)kind, i);
+		u = (u & 0x7f800000u) == 0x7f800000u ? u & 0xff7fffffu : u;
+		u = kind == 2 ? u & 0x807fffffu : u;
+		memcpy(&x[i], &u, sizeof x[i]);
+		if (kind == 0)
+			x[i] = gp_rng_normal(6, 9, i) * 1.3f;
+		if (kind == 3)
+			x[i] = nextafterf(edges[u % 6], (float)(u >> 8 & 3u) - 1);
+	}
+}
+
+/* Half an interval is truncated away at most: an error below 1/15 within one standard deviation, 1/42 beyond. */
+static void errors_stay_within_a_level_and_outliers_are_clamped(void **state)
+{
+	(void)state;
+	static float x[MOST], y[MOST];
+	static uint16_t codes[MOST], extras[MOST + GP_SMAQ_SLACK];
+	const struct gp_smaq s = values_of(0.25f, 0.8f, 6, 8);
+	fill(x, MOST, 0);
+	const size_t count = reference->quantize(&s, x, MOST, codes, extras);
+	assert_int_equal(reference->dequantize(&s, codes, MOST, extras, y), count);
+	size_t outliers = 0;
+	for (int i = 0; i < MOST; i++) {
+		const double z = ((double)x[i] - 0.25) / 0.8, w = ((double)y[i] - 0.25) / 0.8;
+		outliers += fabs(z) > 1;
+		assert_true(fabs(w) <= 2.5 + 1e-6 && fabs(w) <= fabs(z) + 1e-6 && w * z >= -1e-6);
+		if (fabs(z) <= 2.5)
+			assert_true(fabs(z) - fabs(w) < (fabs(z) > 1 ? 1.0 / 42 : 1.0 / 15) + 1e-6);
+		else
+			assert_true(fabs(w) > 2.5 - 1e-6);
+	}
+	assert_int_equal(outliers, count);
+	assert_true(count > 300 && count < 600);
+}
+
+static void moments_are_those_of_the_definition(void **state)
+{
+	(void)state;
+	static float x[MOST];
+	for (int s = 1; s < SIZES; s++) {
+		struct gp_smaq_sums sums = {0};
+		double sum = 0, squares = 0, got = 0, got_squares = 0;
+		fill(x, sizes[s], 0);
+		for (size_t i = 0; i < sizes[s]; i++) {
+			sum += (double)x[i] - 3;
+			squares += ((double)x[i] - 3) * ((double)x[i] - 3);
+		}
+		reference->add(x, sizes[s], 3, &sums);
+		for (int i = 0; i < GP_SMAQ_LANES; i++) {
+			got += sums.sum[i];
+			got_squares += sums.squares[i];
+		}
+		assert_true(fabs(got - sum) < 1e-12 * squares && fabs(got_squares / squares - 1) < 1e-12);
+	}
+}
+
+static void check_against_reference(const struct gp_smaq_loops *l, const struct gp_smaq *s, const float *x, size_t n)
+{
+	static float y[MOST + 1], expected_y[MOST + 1];
+	static uint16_t codes[MOST + 1], expected[MOST + 1];
+	static uint16_t extras[MOST + GP_SMAQ_SLACK], expected_extras[MOST + GP_SMAQ_SLACK];
+	codes[n] = expected[n] = 0xa5a5;
+	y[n] = expected_y[n] = 4711;
+	const size_t count = reference->quantize(s, x, n, expected, expected_extras);
+	assert_int_equal(l->quantize(s, x, n, codes, extras), count);
+	assert_memory_equal(codes, expected, (n + 1) * sizeof codes[0]);
+	assert_memory_equal(extras, expected_extras, count * sizeof extras[0]);
+	assert_int_equal(reference->dequantize(s, codes, n, extras, expected_y), count);
+	assert_int_equal(l->dequantize(s, codes, n, extras, y), count);
+	assert_memory_equal(y, expected_y, (n + 1) * sizeof y[0]);
+}
+
+static void every_instruction_set_gives_the_bits_of_the_reference(void **state)
+{
+	(void)state;
+	static float x[MOST];
+	static const float scales[][2] = {{0, 1}, {0.3f, 0.7f}, {0, 0}, {1e30f, 1e36f}, {-1e-40f, 1e-41f}, {0, 1e38f}};
+	for (int k = 0; other(k); k++)
+		for (int i = 0; i < SIZES; i++)
+			for (int kind = 0; kind < 4; kind++) {
+				struct gp_smaq_sums a = {0}, b = {0};
+				fill(x, sizes[i], kind);
+				reference->add(x, sizes[i], 0.5f, &a);
+				other(k)->add(x, sizes[i], 0.5f, &b);
+				assert_memory_equal(&a, &b, sizeof a);
+				for (int w = 0; w < WIDTHS; w++)
+					for (size_t c = 0; c < sizeof scales / sizeof scales[0]; c++) {
+						const struct gp_smaq s = values_of(scales[c][0], scales[c][1],
+										   widths[w][0], widths[w][1]);
+						check_against_reference(other(k), &s, x, sizes[i]);
+					}
+			}
+}
+
+/* A peer may send any code and any extra. */
+static void every_instruction_set_decodes_any_codes_alike(void **state)
+{
+	(void)state;
+	static float y[MOST], expected[MOST];
+	static uint16_t codes[MOST], extras[MOST + GP_SMAQ_SLACK];
+	for (int k = 0; other(k); k++)
+		for (int w = 0; w < WIDTHS; w++) {
+			const struct gp_smaq s = values_of(0.1f, 2, widths[w][0], widths[w][1]);
+			for (uint64_t i = 0; i < MOST; i++) {
+				codes[i] = (uint16_t)(gp_rng_u32(7, 1, i) & ((1u << widths[w][0]) - 1));
+				extras[i] =
+					(uint16_t)(gp_rng_u32(7, 2, i) & ((1u << (widths[w][1] - widths[w][0])) - 1));
+			}
+			const size_t count = reference->dequantize(&s, codes, MOST, extras, expected);
+			assert_int_equal(other(k)->dequantize(&s, codes, MOST, extras, y), count);
+			assert_memory_equal(y, expected, sizeof y);
+		}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(errors_stay_within_a_level_and_outliers_are_clamped),
+		cmocka_unit_test(moments_are_those_of_the_definition),
+		cmocka_unit_test(every_instruction_set_gives_the_bits_of_the_reference),
+		cmocka_unit_test(every_instruction_set_decodes_any_codes_alike),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
