@@ -37,7 +37,7 @@ json_flat() { # FILE
 # The value at PATH; fails, with a line, where there is none.
 json_get() { # FILE PATH
 	local value
-	value=$(json_flat "$1" | awk -v path="$2=" 'index($0, path) == 1 { print substr($0, length(path) + 1); found = 1; exit }
+	value=$(json_flat "$1" | awk -v path="$2=" 'index($0, path) == 1 && !found++ { print substr($0, length(path) + 1) }
 		END { exit !found }') || { echo "$1: no $2 in it" >&2 && return 1; }
 	echo "$value"
 }

@@ -13,7 +13,8 @@ tried, and the best is named last:
 
 --precision bf16 is torch.autocast, which rounds to it what convolutions and matrix products read and leaves their
 results in it; PyTorch 1.13 cannot differentiate ReLU6 there: it becomes min(relu(x), 6). --quick leaves undilated 1x1
-convolutions out.
+convolutions out. --memory: no times, but what one chunk's forward saves for its backward, and the peak of resident memory
+over two steps with channels last, less what was there before.
 """
 import argparse
 import resource
@@ -81,10 +82,34 @@ def measure(spec, shape, chunk, chunks, steps, layout, dilate, bf16):
     return sorted(wall[2:]), sorted(processor[2:])
 
 
+def resident_peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6
+
+
+def print_memory(a):
+    before, saved = resident_peak(), {}
+    h, w, c = a.shape
+    model = build(a.model).train().to(memory_format=torch.channels_last)
+    weights = {p.data_ptr() for p in model.parameters()}
+
+    def pack(t):
+        if t.data_ptr() not in weights:
+            saved[t.data_ptr()] = t.numel() * t.element_size()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        y = model(torch.randn(a.batch // a.chunks, c, h, w).to(memory_format=torch.channels_last))
+    print(f"saved for backward MB: {sum(saved.values()) / 1e6:.1f} per chunk")
+    del y, model
+    measure(a.model, a.shape, a.batch // a.chunks, a.chunks, 0, torch.channels_last, False, a.precision == "bf16")
+    print(f"peak resident MB {resident_peak() - before:.1f} above the {before:.1f} of the libraries")
+
+
 def arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--memory", action="store_true")
     parser.add_argument("model")
     parser.add_argument("shape", type=lambda text: tuple(map(int, text.split("x"))))
     for name in ("batch", "chunks", "threads"):
@@ -97,6 +122,9 @@ def main():
     a = arguments()
     torch.set_num_threads(a.threads)
     torch.set_flush_denormal(True)
+    if a.memory:
+        print_memory(a)
+        return
     best = None
     for layout in (torch.channels_last, torch.contiguous_format):
         for dilate in (True,) if a.quick else (False, True):
@@ -108,7 +136,7 @@ def main():
             if best is None or cpu[0] < best[1]:
                 best = (name, cpu[0], wall[0])
     print(f"best: {best[0]}: {best[2]:.2f} ms, {best[1]:.2f} ms of processor time")
-    print(f"peak resident MB {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6:.1f}")
+    print(f"peak resident MB {resident_peak():.1f}")
 
 
 main()
