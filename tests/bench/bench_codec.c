@@ -45,6 +45,10 @@ static const char *const defaults[] = {
 	"qsgdinf:bits=4",
 	"nuqsgd:bits=4",
 	"terngrad",
+	"topk:ratio=0.01",
+	"topk:ratio=0.1",
+	"topk:ratio=0.5",
+	"topk:ratio=0.1+uniform:bits=8",
 };
 
 static uint64_t now_ns(void)
