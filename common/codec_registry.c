@@ -20,6 +20,7 @@
 	X(qsgdinf)    /* 10 */                                                                                         \
 	X(nuqsgd)     /* 11 */                                                                                         \
 	X(terngrad)   /* 12 */                                                                                         \
+	X(kmeans)     /* 15 */                                                                                         \
 	X(topk)       /* 17 */                                                                                         \
 	X(zstd)       /* 20 */                                                                                         \
 	X(bitshuffle) /* 21 */                                                                                         \

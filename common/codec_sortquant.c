@@ -7,50 +7,92 @@
  * at or below it. Equal values that straddle a boundary therefore all fall
  * into the upper partition, whose min they are: they are restored exactly.
  * With sample=k the partitions tile min..max at quantiles of k elements.
- * Formula and layout: CODECS.md. Test: tests/unit/test_codec.c, test_codec_golden.c
+ * partitions=p cuts into p instead, with the sizes of `chunk` of the descending
+ * sort, and prune=r keeps the share r of largest magnitudes (codec_prune.c):
+ * together the first form that the experiments had.
+ * Formula and layout: CODECS.md. Test: tests/unit/test_codec_sortquant.c,
+ * test_codec.c, test_codec_golden.c
  */
+#include "common/codec_prune.h"
 #include "common/codec_quant.h"
-#include "common/codec_select.h"
 #include "common/rng.h"
 
 #define MAX_PARTS (1 << GP_QUANT_MAX_SPLIT)
 
-enum { KEY_BITS, KEY_SPLIT, KEY_SAMPLE };
+enum { KEY_BITS, KEY_SPLIT, KEY_SAMPLE, KEY_PARTITIONS, KEY_PRUNE };
 
 struct sortquant {
-	uint64_t n, seed;
+	uint64_t n;
+	uint64_t kept; /* elements that are quantized: n, or what pruning leaves */
+	uint64_t seed;
 	const struct gp_codec_loops *loops;
-	struct gp_select *select; /* over n elements, or over `sampled` of them */
+	struct gp_prune *prune;   /* NULL: all are kept */
+	struct gp_select *select; /* over the kept elements, or over `sampled` of them */
 	uint64_t sampled;         /* 0: exact */
 	float *sample;
+	int parts;    /* at most 2^table.split; the others are empty, at the tensor's max */
+	bool chunked; /* partitions=p: their sizes are those of `chunk`, from the top */
 	struct gp_quant_table table;
 };
 
+/* Bits of a partition's number. */
+static int split_of(const double *value)
+{
+	int split = 0;
+	if (value[KEY_PARTITIONS] == 0)
+		return (int)value[KEY_SPLIT];
+	while (1 << split < (int)value[KEY_PARTITIONS])
+		split++;
+	return split;
+}
+
 static enum gp_status check(const double *value, struct gp_err *err)
 {
-	int width = (int)(value[KEY_BITS] + value[KEY_SPLIT]);
+	const int split = split_of(value), width = (int)value[KEY_BITS] + split;
 	if (width < 2 || width > 16)
-		GP_FAIL(err, GP_USAGE, "bits=%.0f with split=%.0f is not allowed; bits + split is in 2..16",
-			value[KEY_BITS], value[KEY_SPLIT]);
+		GP_FAIL(err, GP_USAGE, "bits=%.0f with %s=%.0f is not allowed; bits + split is in 2..16",
+			value[KEY_BITS], value[KEY_PARTITIONS] > 0 ? "partitions" : "split",
+			value[KEY_PARTITIONS] > 0 ? value[KEY_PARTITIONS] : value[KEY_SPLIT]);
+	if (value[KEY_PRUNE] <= 0)
+		GP_FAIL(err, GP_USAGE, "prune=0 would keep nothing; it is the share that is kept, 1 for all");
 	return GP_OK;
+}
+
+static bool prunes(const double *value)
+{
+	return value[KEY_PRUNE] < 1;
+}
+
+static uint64_t kept_of(const double *value, uint64_t n)
+{
+	return prunes(value) ? gp_prune_kept(value[KEY_PRUNE], n) : n;
+}
+
+/* 0: exact. */
+static uint64_t sampled_of(const double *value, uint64_t kept)
+{
+	return (uint64_t)value[KEY_SAMPLE] < kept ? (uint64_t)value[KEY_SAMPLE] : 0;
 }
 
 static uint64_t bound(const double *value, uint64_t n)
 {
-	return gp_quant_bytes((int)value[KEY_BITS], (int)value[KEY_SPLIT], n);
+	return (prunes(value) ? gp_prune_bitmap_bytes(n) : 0) +
+	       gp_quant_bytes((int)value[KEY_BITS], split_of(value), kept_of(value, n));
 }
 
 static int unit(const double *value)
 {
-	return value[KEY_BITS] + value[KEY_SPLIT] == 16 ? 2 : 1;
+	return (int)value[KEY_BITS] + split_of(value) == 16 ? 2 : 1;
 }
 
 /* codec_select.c keeps copies of elements. */
 static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
 {
-	const uint64_t sampled = (uint64_t)value[KEY_SAMPLE];
-	const bool exact = sampled == 0 || sampled >= setup->n;
-	return sizeof(struct sortquant) + gp_select_bytes(exact ? setup->n : sampled) + (exact ? 0 : 4 * sampled);
+	const uint64_t kept = kept_of(value, setup->n), sampled = sampled_of(value, kept);
+	uint64_t sum = sizeof(struct sortquant) + 4 * sampled;
+	if (prunes(value))
+		sum += gp_prune_memory(setup->n, kept, setup->encodes);
+	return sum + (setup->encodes ? gp_select_bytes(sampled ? sampled : kept) : 0);
 }
 
 static void close_sortquant(void *state)
@@ -58,15 +100,20 @@ static void close_sortquant(void *state)
 	struct sortquant *q = state;
 	if (!q)
 		return;
+	gp_prune_free(q->prune);
 	gp_select_free(q->select);
 	gp_free(q->sample);
 	gp_free(q);
 }
 
-static enum gp_status allocate_scratch(struct sortquant *q, struct gp_err *err)
+static enum gp_status allocate_scratch(struct sortquant *q, bool encodes, struct gp_err *err)
 {
 	void *p;
-	GP_TRY(gp_select_new(q->loops, q->sampled ? q->sampled : q->n, &q->select, err));
+	if (q->kept < q->n)
+		GP_TRY(gp_prune_new(q->loops, q->n, q->kept, encodes, &q->prune, err));
+	if (!encodes)
+		return GP_OK;
+	GP_TRY(gp_select_new(q->loops, q->sampled ? q->sampled : q->kept, &q->select, err));
 	if (!q->sampled)
 		return GP_OK;
 	GP_TRY(gp_alloc_array(&p, q->sampled, sizeof *q->sample, err));
@@ -77,17 +124,19 @@ static enum gp_status allocate_scratch(struct sortquant *q, struct gp_err *err)
 static enum gp_status open_sortquant(const double *value, const struct gp_codec_setup *setup, void **state,
 				     struct gp_err *err)
 {
-	const uint64_t n = setup->n;
 	void *s;
 	GP_TRY(gp_alloc_array(&s, 1, sizeof(struct sortquant), err));
 	struct sortquant *q = s;
-	q->n = n;
+	q->n = setup->n;
+	q->kept = kept_of(value, setup->n);
 	q->seed = setup->seed;
 	q->loops = gp_codec_loops_choose();
-	q->sampled = (uint64_t)value[KEY_SAMPLE] < n ? (uint64_t)value[KEY_SAMPLE] : 0;
+	q->sampled = sampled_of(value, q->kept);
 	q->table.bits = (int)value[KEY_BITS];
-	q->table.split = (int)value[KEY_SPLIT];
-	enum gp_status status = allocate_scratch(q, err);
+	q->table.split = split_of(value);
+	q->chunked = value[KEY_PARTITIONS] > 0;
+	q->parts = q->chunked ? (int)value[KEY_PARTITIONS] : 1 << q->table.split;
+	enum gp_status status = allocate_scratch(q, setup->encodes, err);
 	if (status != GP_OK) {
 		close_sortquant(q);
 		return status;
@@ -96,33 +145,45 @@ static enum gp_status open_sortquant(const double *value, const struct gp_codec_
 	return GP_OK;
 }
 
-/* Rank of the first element of partition p of n elements: the first n % parts partitions have one more. */
-static uint64_t first_rank(uint64_t n, int parts, int p)
+/* How many of n elements are in the partitions below p. tensor_split: the first n % parts partitions have one element
+ * more. chunk of the descending sort: all have ceil(n / parts) from the top down, the lowest what is left. */
+static uint64_t first_rank(const struct sortquant *q, uint64_t n, int p)
 {
-	uint64_t extra = n % (uint64_t)parts;
-	return n / (uint64_t)parts * (uint64_t)p + ((uint64_t)p < extra ? (uint64_t)p : extra);
+	const uint64_t parts = (uint64_t)q->parts, extra = n % parts, at = (uint64_t)p;
+	if (at >= parts)
+		return n;
+	if (!q->chunked)
+		return n / parts * at + (at < extra ? at : extra);
+	const uint64_t above = (n / parts + (extra > 0)) * (parts - at);
+	return above < n ? n - above : 0;
 }
 
-/* Partitions begin and end at exact order statistics. With n < parts the last ones are empty: they stay at the
- * tensor's max, where they catch the elements equal to it. */
+/* Partitions begin and end at exact order statistics. With fewer elements than partitions some are empty: the first ones
+ * stay at the tensor's min, the last ones at its max, where they catch the elements equal to it. */
 static bool exact_table(struct sortquant *q, const float *x)
 {
-	float min, max;
 	uint64_t rank[2 * MAX_PARTS] = {0};
-	float value[2 * MAX_PARTS];
-	const int parts = 1 << q->table.split;
-	int full = q->n < (uint64_t)parts ? (int)q->n : parts, count = 0;
-	for (int p = 1; p < full; p++) {
-		rank[count++] = first_rank(q->n, parts, p) - 1;
-		rank[count++] = first_rank(q->n, parts, p);
+	float value[2 * MAX_PARTS], min, max;
+	int count = 0;
+	for (int p = 1; p < q->parts; p++) {
+		const uint64_t first = first_rank(q, q->kept, p);
+		if (first > 0 && first < q->kept) {
+			rank[count++] = first - 1;
+			rank[count++] = first;
+		}
 	}
 	if (!gp_select_ranks(q->select, x, rank, count, value, &min, &max))
 		return false;
 	bool fits = true;
-	for (int p = 0; p < full; p++)
-		fits &= gp_quant_set(&q->table, p, p ? value[2 * p - 1] : min, p + 1 < full ? value[2 * p] : max);
-	for (int p = full; p < parts; p++)
-		fits &= gp_quant_set(&q->table, p, max, max);
+	float begin = min;
+	for (int p = 0, at = 0; p < 1 << q->table.split; p++) {
+		const uint64_t next = first_rank(q, q->kept, p + 1);
+		const bool inside = next > 0 && next < q->kept;
+		const float end = inside ? value[at] : next ? max : min;
+		fits &= gp_quant_set(&q->table, p, begin, end);
+		begin = inside ? value[at + 1] : end;
+		at += inside ? 2 : 0;
+	}
 	return fits;
 }
 
@@ -134,7 +195,7 @@ static void draw_sample(struct sortquant *q, const float *x, uint64_t draw)
 	for (uint64_t i = 0; i < q->sampled; i++) {
 		if (i % 4 == 0)
 			gp_rng_block(q->seed, stream, i / 4, word);
-		uint64_t begin = i * q->n / q->sampled, end = (i + 1) * q->n / q->sampled;
+		uint64_t begin = i * q->kept / q->sampled, end = (i + 1) * q->kept / q->sampled;
 		q->sample[i] = x[begin + (uint64_t)((unsigned __int128)(end - begin) * word[i % 4] >> 32)];
 	}
 }
@@ -145,17 +206,19 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw)
 	uint64_t rank[MAX_PARTS] = {0};
 	float min, max; /* of the sample: not needed */
 	float value[MAX_PARTS + 1];
-	const int parts = 1 << q->table.split;
+	const int slots = 1 << q->table.split;
 	draw_sample(q, x, draw);
-	for (int p = 1; p < parts; p++) {
-		uint64_t r = first_rank(q->sampled, parts, p);
+	for (int p = 1; p < q->parts; p++) {
+		const uint64_t r = first_rank(q, q->sampled, p);
 		rank[p - 1] = r < q->sampled ? r : q->sampled - 1;
 	}
-	if (!q->loops->range(x, q->n, &value[0], &value[parts]) ||
-	    !gp_select_ranks(q->select, q->sample, rank, parts - 1, value + 1, &min, &max))
+	if (!q->loops->range(x, q->kept, &value[0], &value[slots]) ||
+	    !gp_select_ranks(q->select, q->sample, rank, q->parts - 1, value + 1, &min, &max))
 		return false;
+	for (int p = q->parts; p < slots; p++)
+		value[p] = value[slots];
 	bool fits = true;
-	for (int p = 0; p < parts; p++)
+	for (int p = 0; p < slots; p++)
 		fits &= gp_quant_set(&q->table, p, value[p], value[p + 1]);
 	return fits;
 }
@@ -163,11 +226,27 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw)
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	struct sortquant *q = state;
-	if (!(q->sampled ? sampled_table(q, x, pass->draw) : exact_table(q, x)))
+	const size_t bitmap = q->prune ? gp_prune_bitmap_bytes(q->n) : 0;
+	if (q->prune && !gp_prune_split(q->prune, x, out))
 		return false;
-	gp_quant_write(q->loops, &q->table, x, q->n, out);
-	*len = gp_quant_bytes(q->table.bits, q->table.split, q->n);
+	const float *kept = q->prune ? gp_prune_values(q->prune) : x;
+	if (!(q->sampled ? sampled_table(q, kept, pass->draw) : exact_table(q, kept)))
+		return false;
+	gp_quant_write(q->loops, &q->table, kept, q->kept, out + bitmap);
+	*len = bitmap + gp_quant_bytes(q->table.bits, q->table.split, q->kept);
 	return true;
+}
+
+static enum gp_status decode_pruned(struct sortquant *q, struct gp_span in, float *x, struct gp_err *err)
+{
+	const size_t bitmap = gp_prune_bitmap_bytes(q->n);
+	if (in.len < bitmap)
+		GP_FAIL(err, GP_PROTO, "a payload of %zu bytes ends inside its bitmap", in.len);
+	GP_TRY(gp_prune_check(q->prune, in.data, err));
+	GP_TRY(gp_quant_read(q->loops, &q->table, (struct gp_span){in.data + bitmap, in.len - bitmap}, q->kept,
+			     gp_prune_values(q->prune), err));
+	gp_prune_join(q->prune, in.data, x);
+	return GP_OK;
 }
 
 static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
@@ -175,6 +254,8 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 {
 	(void)pass;
 	struct sortquant *q = state;
+	if (q->prune)
+		return decode_pruned(q, in, x, err);
 	return gp_quant_read(q->loops, &q->table, in, q->n, x, err);
 }
 
@@ -182,12 +263,20 @@ const struct gp_codec_ops gp_codec_sortquant = {
 	.id = 5,
 	.kind = GP_CODEC_QUANTIZER,
 	.info = {.name = "sortquant", .summary = "2^split partitions of equal population with 2^bits levels each"},
-	.keys = 3,
+	.keys = 5,
 	.key = {[KEY_BITS] = {.name = "bits", .min = 1, .max = 16, .initial = 6, .help = "bits of a level"},
 		[KEY_SPLIT] = {.name = "split", .max = 8, .initial = 2, .help = "bits of a partition"},
 		[KEY_SAMPLE] = {.name = "sample",
 				.max = 1 << 20,
-				.help = "partitions from so many elements; 0: exact, from all"}},
+				.help = "partitions from so many elements; 0: exact, from all"},
+		[KEY_PARTITIONS] = {.name = "partitions",
+				    .max = MAX_PARTS,
+				    .help = "so many partitions, as the first form cut them; 0: 2^split"},
+		[KEY_PRUNE] = {.name = "prune",
+			       .max = 1,
+			       .initial = 1,
+			       .decimals = 4,
+			       .help = "share of elements kept, largest magnitudes first; the rest become 0"}},
 	.check = check,
 	.bound = bound,
 	.open = open_sortquant,

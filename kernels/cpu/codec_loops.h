@@ -23,7 +23,8 @@
 #define GP_SIFT_SLACK      16
 #define GP_QUANT_BLOCK     1024 /* codes handled at a time, between quantizing and packing: stays in L1 */
 
-/* 2^split partitions with 2^bits levels each; a code is partition << bits | level. */
+/* 2^split partitions with 2^bits levels each; a code is partition << bits | level. bits may be 0: a partition is then a
+ * level, at min[]. */
 struct gp_quant_table {
 	int bits, split;
 	float min[1 << GP_QUANT_MAX_SPLIT]; /* ascending (encode): x is in the last partition whose min <= x */

@@ -36,6 +36,10 @@ static const char *const specs[] = {
 	"sortquant:bits=2,split=8",
 	"sortquant:bits=6,split=2,sample=64",
 	"sortquant:bits=2,split=8,sample=3",
+	"sortquant:bits=5,partitions=5",
+	"kmeans:bits=1",
+	"kmeans:bits=4",
+	"kmeans:bits=8",
 	"fp8:format=e5m2",
 	"fp8:format=e4m3",
 	"s2fp8",
@@ -54,6 +58,7 @@ static const char *const specs[] = {
 	"nuqsgd:bits=2,bucket=1",
 	"terngrad:bucket=100",
 	"topk:ratio=0.3+uniform:bits=6",
+	"sortquant:bits=6,prune=0.3,partitions=3",
 };
 enum { SPECS = sizeof specs / sizeof specs[0] };
 static const char *const simd[] = {"portable", "avx2", "avx512"};
@@ -183,7 +188,7 @@ static void uniform_error_is_at_most_half_a_step(void **state)
 /* Floating-point formats round, level quantizers draw, top-k leaves out. */
 static bool keeps_constants(const char *spec)
 {
-	static const char *const none[] = {"fp", "bf16", "qsgd", "terngrad", "topk"};
+	static const char *const none[] = {"fp", "bf16", "qsgd", "terngrad", "topk", "prune"};
 	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
 		if (strstr(spec, none[i]))
 			return false;
@@ -576,10 +581,10 @@ static void running_out_of_memory_fails_cleanly(void **state)
 		struct gp_codec *c = NULL;
 		enum gp_status status = GP_NOMEM;
 		assert_int_equal(gp_codec_spec_parse(specs[i], &spec, &err), GP_OK);
-		for (uint64_t nth = 1; status == GP_NOMEM && nth < 20; nth++) {
+		for (uint64_t nth = 1; status == GP_NOMEM && nth < 30; nth++) {
 			gp_fault_arm(GP_FAULT_ALLOC, nth);
 			status = gp_codec_new(&spec, &shape, 0, &c, &err);
-			assert_true(status == GP_OK || (nth < 10 && !c));
+			assert_true(status == GP_OK || (nth < 25 && !c));
 		}
 		gp_fault_arm(GP_FAULT_ALLOC, 0);
 		assert_int_equal(status, GP_OK);

@@ -38,8 +38,8 @@ static void canonical_text_writes_every_key_and_parses_to_itself(void **state)
 	assert_canonical("bf16", "bf16");
 	assert_canonical("uniform", "uniform:bits=8");
 	assert_canonical("uniform:bits=016", "uniform:bits=16");
-	assert_canonical("sortquant:split=3", "sortquant:bits=6,split=3,sample=0");
-	assert_canonical("sortquant:sample=4096,bits=4", "sortquant:bits=4,split=2,sample=4096");
+	assert_canonical("sortquant:split=3", "sortquant:bits=6,split=3,sample=0,partitions=0,prune=1");
+	assert_canonical("sortquant:sample=4096,bits=4", "sortquant:bits=4,split=2,sample=4096,partitions=0,prune=1");
 }
 
 static void parsed_values_are_in_key_order(void **state)
@@ -142,9 +142,9 @@ static void wire_ids_are_pinned(void **state)
 		const char *name;
 		int id;
 	} pinned[] = {
-		{"raw", 1},   {"fp16", 2},  {"bf16", 3},        {"uniform", 4}, {"sortquant", 5}, {"fp8", 6},
-		{"s2fp8", 7}, {"qsgd", 9},  {"qsgdinf", 10},    {"nuqsgd", 11}, {"terngrad", 12}, {"smaq", 8},
-		{"topk", 17}, {"zstd", 20}, {"bitshuffle", 21}, {"ef", 22},     {"delta", 23},
+		{"raw", 1},     {"fp16", 2},  {"bf16", 3},     {"uniform", 4},     {"sortquant", 5}, {"fp8", 6},
+		{"s2fp8", 7},   {"qsgd", 9},  {"qsgdinf", 10}, {"nuqsgd", 11},     {"terngrad", 12}, {"smaq", 8},
+		{"kmeans", 15}, {"topk", 17}, {"zstd", 20},    {"bitshuffle", 21}, {"ef", 22},       {"delta", 23},
 	};
 	const int count = sizeof pinned / sizeof pinned[0];
 	for (int i = 0; i < count; i++) {
