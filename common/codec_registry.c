@@ -22,6 +22,7 @@
 	X(terngrad)   /* 12 */                                                                                         \
 	X(kmeans)     /* 15 */                                                                                         \
 	X(topk)       /* 17 */                                                                                         \
+	X(poweriter)  /* 19 */                                                                                         \
 	X(zstd)       /* 20 */                                                                                         \
 	X(bitshuffle) /* 21 */                                                                                         \
 	X(ef)         /* 22 */                                                                                         \

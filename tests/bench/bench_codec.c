@@ -54,6 +54,8 @@ static const char *const defaults[] = {
 	"topk:ratio=0.1",
 	"topk:ratio=0.5",
 	"topk:ratio=0.1+uniform:bits=8",
+	"poweriter:rank=8,iters=3",
+	"poweriter:rank=16,iters=3+sortquant:bits=6,split=2",
 };
 
 static uint64_t now_ns(void)
