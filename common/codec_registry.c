@@ -20,6 +20,8 @@
 	X(qsgdinf)    /* 10 */                                                                                         \
 	X(nuqsgd)     /* 11 */                                                                                         \
 	X(terngrad)   /* 12 */                                                                                         \
+	X(alq)        /* 13 */                                                                                         \
+	X(amq)        /* 14 */                                                                                         \
 	X(kmeans)     /* 15 */                                                                                         \
 	X(topk)       /* 17 */                                                                                         \
 	X(poweriter)  /* 19 */                                                                                         \

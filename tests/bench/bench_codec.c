@@ -56,6 +56,9 @@ static const char *const defaults[] = {
 	"topk:ratio=0.1+uniform:bits=8",
 	"poweriter:rank=8,iters=3",
 	"poweriter:rank=16,iters=3+sortquant:bits=6,split=2",
+	"alq:bits=4",
+	"alq:bits=8",
+	"amq:bits=4",
 };
 
 static uint64_t now_ns(void)

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Level quantizers whose levels follow the data: `alq` (every level) and `amq`
+ * (the multiplier of exponential levels). Every `update` passes of a chunk the
+ * encoder takes statistics of a few buckets and fits (level_fit.c); the levels
+ * travel in each payload, so the decoder remembers nothing. Faghri et al.,
+ * "Adaptive gradient quantization for data-parallel SGD", NeurIPS 2020. Formulas
+ * and layout: CODECS.md. Test: tests/unit/test_codec_alq.c
+ */
+#include <math.h>
+
+#include "common/codec_level.h"
+#include "common/level_fit.h"
+#include "common/rng.h"
+
+enum { KEY_BITS, KEY_BUCKET, KEY_UPDATE, KEY_FIT, KEYS };
+enum { NORMLESS, NORMBASED };
+enum { SAMPLED_BUCKETS = 64, SAMPLED_ELEMENTS = 4096 /* of a bucket */ };
+
+struct adaptive {
+	int bits, fit;
+	bool multiplier; /* amq */
+	uint32_t update, chunks;
+	struct gp_level_coder *coder;
+	/* Memory of the encoder, per chunk. */
+	uint32_t *age; /* passes since the fit, modulo update: 0 asks for one */
+	float *fitted; /* 2^bits levels, or a multiplier; all 0 before the first fit */
+};
+
+/* Numbers per chunk in `fitted`. */
+static uint64_t fitted_count(const double *value, bool multiplier)
+{
+	return multiplier ? 1 : UINT64_C(1) << (int)value[KEY_BITS];
+}
+
+/* Bytes before the norms: the multiplier, or the levels but for the ends. */
+static uint64_t head_bytes(int bits, bool multiplier)
+{
+	return multiplier ? 4 : 4 * ((UINT64_C(1) << bits) - 2);
+}
+
+static uint64_t bound_of(const double *value, uint64_t n, bool multiplier)
+{
+	const int bits = (int)value[KEY_BITS];
+	return head_bytes(bits, multiplier) + gp_level_bytes(bits, (uint64_t)value[KEY_BUCKET], n);
+}
+
+static uint64_t memory_of(const double *value, const struct gp_codec_setup *setup, bool multiplier)
+{
+	const uint64_t per_chunk = sizeof(uint32_t) + sizeof(float) * fitted_count(value, multiplier);
+	return 4096 + (setup->encodes ? setup->chunks * per_chunk : 0);
+}
+
+static void close_adaptive(void *state)
+{
+	struct adaptive *a = state;
+	if (!a)
+		return;
+	gp_free_aligned(a->coder);
+	gp_free(a->age);
+	gp_free(a->fitted);
+	gp_free(a);
+}
+
+static enum gp_status allocate(struct adaptive *a, const double *value, const struct gp_codec_setup *setup,
+			       struct gp_err *err)
+{
+	void *p;
+	a->coder = gp_alloc_aligned(sizeof *a->coder);
+	if (!a->coder)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's levels");
+	gp_level_init(a->coder, setup, a->bits, (uint64_t)value[KEY_BUCKET], GP_LEVEL_L2);
+	if (!setup->encodes)
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&p, setup->chunks, sizeof *a->age, err));
+	a->age = p;
+	GP_TRY(gp_alloc_array(&p, setup->chunks * fitted_count(value, a->multiplier), sizeof *a->fitted, err));
+	a->fitted = p;
+	return GP_OK;
+}
+
+static enum gp_status open_adaptive(const double *value, const struct gp_codec_setup *setup, bool multiplier,
+				    void **state, struct gp_err *err)
+{
+	void *p;
+	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct adaptive), err));
+	struct adaptive *a = p;
+	*a = (struct adaptive){.bits = (int)value[KEY_BITS],
+			       .fit = (int)value[KEY_FIT],
+			       .multiplier = multiplier,
+			       .update = (uint32_t)value[KEY_UPDATE],
+			       .chunks = setup->chunks};
+	const enum gp_status status = allocate(a, value, setup, err);
+	if (status != GP_OK) {
+		close_adaptive(a);
+		return status;
+	}
+	*state = a;
+	return GP_OK;
+}
+
+/* --- memory ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t fitted_per_chunk(const struct adaptive *a)
+{
+	return a->multiplier ? 1 : UINT64_C(1) << a->bits;
+}
+
+static int regions(void *state, struct gp_codec_region *out)
+{
+	const struct adaptive *a = state;
+	if (!a->age)
+		return 0;
+	out[0] = (struct gp_codec_region){.data = a->age, .bytes = a->chunks * sizeof *a->age};
+	out[1] = (struct gp_codec_region){.data = a->fitted,
+					  .bytes = a->chunks * fitted_per_chunk(a) * sizeof *a->fitted};
+	return 2;
+}
+
+static bool valid_multiplier(float p)
+{
+	return p > 0 && p < 1;
+}
+
+/* From -1 to 1, none below the one before. */
+static bool valid_levels(const float *level, int count)
+{
+	for (int i = 1; i < count; i++)
+		if (!(level[i] >= level[i - 1]))
+			return false;
+	return level[0] == -1 && level[count - 1] == 1;
+}
+
+static bool nothing_fitted(const float *fitted, uint64_t count)
+{
+	for (uint64_t i = 0; i < count; i++)
+		if (fitted[i] != 0)
+			return false;
+	return true;
+}
+
+static bool loaded(void *state)
+{
+	const struct adaptive *a = state;
+	const uint64_t count = fitted_per_chunk(a);
+	for (uint32_t c = 0; c < a->chunks && a->age; c++) {
+		const float *fitted = a->fitted + c * count;
+		const bool none = nothing_fitted(fitted, count);
+		const bool valid = a->multiplier ? valid_multiplier(*fitted) : valid_levels(fitted, (int)count);
+		if (a->age[c] >= a->update || !(valid || (none && a->age[c] == 0)))
+			return false;
+	}
+	return true;
+}
+
+/* --- statistics ------------------------------------------------------------------------------------------------- */
+
+struct bucket_sum {
+	uint64_t n;
+	double mean, squares; /* of the normalized elements: mean, and the sum of squares around it */
+	double norm;
+};
+
+static struct bucket_sum measure(const float *x, uint64_t n, double norm)
+{
+	struct bucket_sum s = {.n = n, .norm = norm};
+	for (uint64_t i = 0; i < n; i++)
+		s.mean += (double)x[i] / norm;
+	s.mean /= (double)n;
+	for (uint64_t i = 0; i < n; i++) {
+		const double d = (double)x[i] / norm - s.mean;
+		s.squares += d * d;
+	}
+	return s;
+}
+
+/* One bucket out of each of up to SAMPLED_BUCKETS equal stretches, drawn; those of zeros are left out. */
+static int sample(const struct gp_level_coder *c, const struct gp_codec_pass *pass, const float *x,
+		  const uint8_t *norms, struct bucket_sum *out)
+{
+	const uint64_t buckets = gp_level_buckets(c), stream = gp_rng_stream(GP_RNG_SAMPLE, pass->draw);
+	const uint64_t stretches = buckets < SAMPLED_BUCKETS ? buckets : SAMPLED_BUCKETS;
+	int count = 0;
+	for (uint64_t k = 0; k < stretches; k++) {
+		const uint64_t low = k * buckets / stretches, high = (k + 1) * buckets / stretches;
+		const uint64_t b = low + gp_rng_below(c->seed, stream, k, (uint32_t)(high - low));
+		const uint64_t left = c->n - b * c->bucket, n = left < c->bucket ? left : c->bucket;
+		const float norm = gp_get_f32(norms + 4 * b);
+		if (norm > 0)
+			out[count++] =
+				measure(x + b * c->bucket, n < SAMPLED_ELEMENTS ? n : SAMPLED_ELEMENTS, (double)norm);
+	}
+	return count;
+}
+
+static double deviation(double squares, double n)
+{
+	return fmax(n > 0 ? sqrt(squares / n) : 0, GP_LEVEL_SIGMA_MIN);
+}
+
+/* Every element counts alike: the mean of all, and the variance within the buckets. */
+static struct gp_level_mix normless(const struct bucket_sum *s, int count)
+{
+	double n = 0, sum = 0, squares = 0;
+	for (int i = 0; i < count; i++) {
+		n += (double)s[i].n;
+		sum += s[i].mean * (double)s[i].n;
+		squares += s[i].squares;
+	}
+	return (struct gp_level_mix){.count = 1,
+				     .part = {{.mean = sum / n, .sigma = deviation(squares, n), .weight = 1}}};
+}
+
+/* Keeps the `most` with the largest norms in front, in descending order. */
+static int keep_largest(struct bucket_sum *s, int count, int most)
+{
+	int kept = 0;
+	for (int i = 0; i < count; i++) {
+		const struct bucket_sum next = s[i];
+		int at = kept < most ? kept++ : most;
+		for (; at > 0 && s[at - 1].norm < next.norm; at--)
+			if (at < most)
+				s[at] = s[at - 1];
+		if (at < most)
+			s[at] = next;
+	}
+	return kept;
+}
+
+/* A part per bucket, weighted by its norm; of many buckets those with the largest. */
+static struct gp_level_mix normbased(struct bucket_sum *s, int count)
+{
+	struct gp_level_mix m = {.count = keep_largest(s, count, GP_LEVEL_PARTS)};
+	double all = 0;
+	for (int i = 0; i < m.count; i++)
+		all += s[i].norm;
+	for (int i = 0; i < m.count; i++)
+		m.part[i] = (struct gp_level_part){.mean = s[i].mean,
+						   .sigma = deviation(s[i].squares, (double)s[i].n - 1),
+						   .weight = s[i].norm / all};
+	return m;
+}
+
+/* --- encode ----------------------------------------------------------------------------------------------------- */
+
+/* Fits `out` to x. False, and nothing written, when the sample is all zeros. */
+static bool fit(const struct adaptive *a, const struct gp_codec_pass *pass, const float *x, const uint8_t *norms,
+		float previous, float *out)
+{
+	struct bucket_sum sums[SAMPLED_BUCKETS];
+	double level[GP_LEVEL_MOST];
+	const int count = sample(a->coder, pass, x, norms, sums);
+	if (count == 0)
+		return false;
+	const struct gp_level_mix mix = a->fit == NORMBASED ? normbased(sums, count) : normless(sums, count);
+	if (a->multiplier) {
+		const float p = (float)gp_level_fit_amq(&mix, a->bits, (double)previous);
+		out[0] = fminf(fmaxf(p, 0x1p-24f), 1 - 0x1p-24f);
+		return true;
+	}
+	gp_level_fit_alq(&mix, a->bits, level);
+	for (int i = 0; i < 1 << a->bits; i++)
+		out[i] = (float)level[i];
+	return true;
+}
+
+/* Before anything could be fitted: powers of 1/2. */
+static void start(const struct adaptive *a, float *out)
+{
+	if (a->multiplier)
+		out[0] = 0.5f;
+	else
+		gp_level_exponential(out, a->bits, 0.5f);
+}
+
+/* What this pass is coded with; moves this chunk's memory on. An evaluation fits for itself, and forgets. */
+static void choose(const struct adaptive *a, const struct gp_codec_pass *pass, const float *x, const uint8_t *norms,
+		   float *out)
+{
+	const uint64_t count = fitted_per_chunk(a);
+	start(a, out);
+	if (pass->eval) {
+		fit(a, pass, x, norms, 0, out);
+		return;
+	}
+	float *fitted = a->fitted + pass->chunk * count;
+	uint32_t *age = &a->age[pass->chunk];
+	if (*age > 0 || fit(a, pass, x, norms, fitted[0], fitted))
+		*age = (*age + 1) % a->update;
+	if (!nothing_fitted(fitted, count))
+		memcpy(out, fitted, count * sizeof *out);
+}
+
+/* The coder takes over levels or a multiplier. */
+static void use(const struct adaptive *a, const float *chosen)
+{
+	float level[GP_LEVEL_MOST];
+	if (a->multiplier)
+		gp_level_exponential(level, a->bits, chosen[0]);
+	gp_level_set(a->coder, a->multiplier ? level : chosen, 1 << a->bits);
+}
+
+static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
+{
+	const struct adaptive *a = state;
+	float chosen[GP_LEVEL_MOST];
+	const uint64_t head = head_bytes(a->bits, a->multiplier);
+	uint8_t *norms = out + head;
+	if (!gp_level_write_norms(a->coder, x, norms))
+		return false;
+	choose(a, pass, x, norms, chosen);
+	use(a, chosen);
+	gp_put_f32s(out, a->multiplier ? chosen : chosen + 1, head / 4);
+	gp_level_write_codes(a->coder, pass, x, norms);
+	*len = head + gp_level_bytes(a->bits, a->coder->bucket, a->coder->n);
+	return true;
+}
+
+/* --- decode ----------------------------------------------------------------------------------------------------- */
+
+static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+			     struct gp_err *err)
+{
+	(void)pass;
+	const struct adaptive *a = state;
+	float chosen[GP_LEVEL_MOST] = {-1};
+	const uint64_t head = head_bytes(a->bits, a->multiplier);
+	const int count = 1 << a->bits;
+	if (in.len < head)
+		GP_FAIL(err, GP_PROTO, "payload of %zu bytes ends within its levels", in.len);
+	gp_get_f32s(a->multiplier ? chosen : chosen + 1, in.data, head / 4);
+	if (!a->multiplier)
+		chosen[count - 1] = 1;
+	if (a->multiplier ? !valid_multiplier(chosen[0]) : !valid_levels(chosen, count))
+		GP_FAIL(err, GP_PROTO, "payload has levels that do not ascend from -1 to 1");
+	use(a, chosen);
+	return gp_level_read(a->coder, (struct gp_span){in.data + head, in.len - head}, x, err);
+}
+
+/* --- the two codecs --------------------------------------------------------------------------------------------- */
+
+static enum gp_status open_alq(const double *value, const struct gp_codec_setup *setup, void **state,
+			       struct gp_err *err)
+{
+	return open_adaptive(value, setup, false, state, err);
+}
+
+static enum gp_status open_amq(const double *value, const struct gp_codec_setup *setup, void **state,
+			       struct gp_err *err)
+{
+	return open_adaptive(value, setup, true, state, err);
+}
+
+static uint64_t memory_alq(const double *value, const struct gp_codec_setup *setup)
+{
+	return memory_of(value, setup, false);
+}
+
+static uint64_t memory_amq(const double *value, const struct gp_codec_setup *setup)
+{
+	return memory_of(value, setup, true);
+}
+
+static uint64_t bound_alq(const double *value, uint64_t n)
+{
+	return bound_of(value, n, false);
+}
+
+static uint64_t bound_amq(const double *value, uint64_t n)
+{
+	return bound_of(value, n, true);
+}
+
+static const char *const fits[] = {[NORMLESS] = "normless", [NORMBASED] = "normbased"};
+
+#define ADAPTIVE_KEYS                                                                                                  \
+	{                                                                                                              \
+		[KEY_BITS] = {.name = "bits",                                                                          \
+			      .min = 2,                                                                                \
+			      .max = GP_LEVEL_MAX_BITS,                                                                \
+			      .initial = 4,                                                                            \
+			      .help = "bits of a code: 2^bits levels"},                                                \
+		[KEY_BUCKET] = {.name = "bucket",                                                                      \
+				.min = 1,                                                                              \
+				.max = GP_LEVEL_BUCKET_MAX,                                                            \
+				.initial = 512,                                                                        \
+				.help = "elements that share a norm"},                                                 \
+		[KEY_UPDATE] = {.name = "update",                                                                      \
+				.min = 1,                                                                              \
+				.max = 1000000,                                                                        \
+				.initial = 100,                                                                        \
+				.help = "passes of a chunk from one fit of the levels to the next"},                   \
+		[KEY_FIT] = {.name = "fit",                                                                            \
+			     .max = NORMBASED,                                                                         \
+			     .words = fits,                                                                            \
+			     .help = "normless: every bucket counts alike; normbased: by its norm"},                   \
+	}
+
+const struct gp_codec_ops gp_codec_alq = {
+	.id = 13,
+	.kind = GP_CODEC_QUANTIZER,
+	.info = {.name = "alq", .summary = "random rounding to levels fitted to the normalized values"},
+	.keys = KEYS,
+	.key = ADAPTIVE_KEYS,
+	.bound = bound_alq,
+	.memory = memory_alq,
+	.open = open_alq,
+	.close = close_adaptive,
+	.regions = regions,
+	.loaded = loaded,
+	.encode = encode,
+	.decode = decode,
+};
+
+const struct gp_codec_ops gp_codec_amq = {
+	.id = 14,
+	.kind = GP_CODEC_QUANTIZER,
+	.info = {.name = "amq", .summary = "random rounding to powers of a fitted multiplier"},
+	.keys = KEYS,
+	.key = ADAPTIVE_KEYS,
+	.bound = bound_amq,
+	.memory = memory_amq,
+	.open = open_amq,
+	.close = close_adaptive,
+	.regions = regions,
+	.loaded = loaded,
+	.encode = encode,
+	.decode = decode,
+};

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The decoder of amq. Property and input: codec_fuzz.h.
+ */
+#include "codec_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const char *const specs[] = {"amq", "amq:bits=2,bucket=9,fit=normbased", "amq:bits=8,bucket=64"};
+	return codec_fuzz(specs, 3, data, size);
+}
