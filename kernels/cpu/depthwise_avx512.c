@@ -63,7 +63,10 @@ static __mmask16 lanes_at(int64_t c, int64_t channels)
 	return channels - c >= LANES ? (__mmask16)0xffff : (__mmask16)((1u << (channels - c)) - 1);
 }
 
-/* Outputs of one row that go through all their channels before the next ones: memory is then read in order. */
+/*
+ * Outputs of one row that go through all their channels before the next ones: memory is then read in order. It is
+ * written in columns, which no hardware foresees: with every output the one a tile further is asked for.
+ */
 static int64_t tile_pixels(int64_t channels)
 {
 	int64_t pixels = TILE_FLOATS / channels;
@@ -119,7 +122,7 @@ GP_INLINE void inside_pixels(const struct row_job *job, struct span span, struct
 {
 	__m512 weight[SIDE][SIDE][2];
 	const float *x[SIDE];
-	const int64_t step = job->stride * job->channels;
+	const int64_t step = job->stride * job->channels, next = (span.to - span.from) * job->channels;
 	float *y = job->y + span.from * job->channels + b.at;
 #pragma GCC unroll 3
 	for (int ky = 0; ky < rows; ky++) {
@@ -141,6 +144,7 @@ GP_INLINE void inside_pixels(const struct row_job *job, struct span span, struct
 					sum = _mm512_fmadd_ps(weight[ky][kx][j],
 							      load(x[ky] + kx * job->channels, j, nv, b.mask, masked),
 							      sum);
+			__builtin_prefetch(y + next + j * LANES, 1);
 			store(y, j, nv, b.mask, masked, sum);
 		}
 #pragma GCC unroll 3
@@ -250,6 +254,7 @@ GP_INLINE void data_pairs(const struct gp_dw *g, float *dx, const struct data_ro
 {
 	__m512 weight[2][SIDE];
 	const float *dy[2];
+	const int64_t next = 2 * (q.to - q.from) * g->channels;
 	float *at = dx + (2 * q.from - g->pad_left) * g->channels + b.at;
 #pragma GCC unroll 2
 	for (int r = 0; r < rows; r++) {
@@ -269,6 +274,8 @@ GP_INLINE void data_pairs(const struct gp_dw *g, float *dx, const struct data_ro
 			odd = _mm512_fmadd_ps(weight[r][1], here, odd);
 			dy[r] += g->channels;
 		}
+		__builtin_prefetch(at + next, 1);
+		__builtin_prefetch(at + next + g->channels, 1);
 		store(at, 0, 1, b.mask, masked, even);
 		store(at + g->channels, 0, 1, b.mask, masked, odd);
 	}
