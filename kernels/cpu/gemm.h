@@ -78,9 +78,10 @@ int64_t gp_gemm_bf16_packed_count(int64_t k, int64_t n);
 void gp_gemm_bf16_pack(uint32_t *packed, const float *b, int64_t k, int64_t n, bool transposed);
 
 /* c (rows, n) = a (rows, k) packed (k, n), a in pairs along k. */
-void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n);
+void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n,
+		  struct gp_fetch *next);
 /* c (m, n) += a' b with a (rows, m) and b (rows, n), both in pairs along rows; or = with `fresh`. */
 void gp_gemm_bf16_transposed(float *c, const uint32_t *a, const uint32_t *b, int64_t rows, int64_t m, int64_t n,
-			     bool fresh);
+			     bool fresh, struct gp_fetch *next);
 
 #endif

@@ -7,76 +7,20 @@
  */
 #include "kernels/cpu/gemm.h"
 
-#include <immintrin.h>
 #include <string.h>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/gemm_parts.h"
 
-#define MAX_NV      4
-#define AHEAD       2           /* tiles whose rows of a are asked for: no hardware follows so many short streams */
-#define TILE_ROWS   24          /* a multiple of every tile's height */
-#define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
+#define AHEAD 2 /* tiles whose rows of a are asked for: no hardware follows so many short streams */
 
 bool gp_gemm_supported(void)
 {
 	return gp_cpu_isa() == GP_CPU_AVX512;
 }
 
-/* --- panels: V vectors as evenly as possible, none wider than MAX_NV -------------------------------------------- */
-
-struct panels {
-	int64_t vectors, count;
-};
-
-static struct panels panels_of(int64_t n)
-{
-	int64_t vectors = (n + GEMM_LANES - 1) / GEMM_LANES;
-	return (struct panels){vectors, (vectors + MAX_NV - 1) / MAX_NV};
-}
-
-/* First vector of panel p. */
-static int64_t panel_at(const struct panels *p, int64_t panel)
-{
-	return p->vectors * panel / p->count;
-}
-
-static __mmask16 lanes_mask(int64_t left)
-{
-	return left >= GEMM_LANES ? (__mmask16)0xffff : (__mmask16)((1u << left) - 1);
-}
-
 int64_t gp_gemm_packed_count(int64_t k, int64_t n)
 {
 	return k * panels_of(n).vectors * GEMM_LANES;
-}
-
-/* 16 rows of 16 floats, turned over: row i of the result has the i-th float of every row. */
-static void transpose(__m512 row[GEMM_LANES])
-{
-	__m512 t[GEMM_LANES];
-	for (int i = 0; i < GEMM_LANES; i += 2) {
-		t[i] = _mm512_unpacklo_ps(row[i], row[i + 1]);
-		t[i + 1] = _mm512_unpackhi_ps(row[i], row[i + 1]);
-	}
-	for (int i = 0; i < GEMM_LANES; i += 4) {
-		for (int j = 0; j < 2; j++) {
-			const __m512d low = _mm512_castps_pd(t[i + j]), high = _mm512_castps_pd(t[i + j + 2]);
-			row[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
-			row[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
-		}
-	}
-	for (int i = 0; i < 4; i++) { /* 4x4 blocks of four floats: two rounds of halves */
-		t[i] = _mm512_shuffle_f32x4(row[i], row[i + 4], 0x88);
-		t[i + 4] = _mm512_shuffle_f32x4(row[i], row[i + 4], 0xdd);
-		t[i + 8] = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0x88);
-		t[i + 12] = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0xdd);
-	}
-	for (int i = 0; i < 4; i++) {
-		row[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-		row[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-		row[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-		row[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
-	}
 }
 
 /* One vector of up to 16 columns that are rows in memory; lanes without a column become 0. */
@@ -131,44 +75,7 @@ void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, bool tran
 	}
 }
 
-/* --- reading ahead ---------------------------------------------------------------------------------------------- */
-
-/* Lines a tile asks for, `step` floats apart, one with every step of its inner index. */
-struct ahead {
-	const float *at;
-	int64_t step;
-};
-
-/* The next `steps` lines; without any left, `idle` over and over, which is in the cache. */
-static struct ahead take(struct gp_fetch *next, int64_t steps, const float *idle)
-{
-	for (int i = 0; next && i < GEMM_FETCHES; i++) {
-		struct gp_fetch_range *r = &next->range[i];
-		if (r->at >= r->end)
-			continue;
-		const struct ahead ahead = {r->at, GEMM_LANES};
-		r->at += steps * GEMM_LANES;
-		return ahead;
-	}
-	return (struct ahead){idle, 0};
-}
-
-GP_INLINE void fetch(const struct ahead *ahead, int64_t step)
-{
-	_mm_prefetch((const char *)(ahead->at + step * ahead->step), _MM_HINT_T1);
-}
-
 /* --- c = a b ---------------------------------------------------------------------------------------------------- */
-
-/* The tile behind this one: memory is then asked for its lines while this one is computed. */
-GP_INLINE void will_write(const float *c, int64_t ldc, const int mr, const int nv)
-{
-#pragma GCC unroll 8
-	for (int i = 0; i < mr; i++)
-#pragma GCC unroll 4
-		for (int j = 0; j < nv; j++)
-			__builtin_prefetch(c + i * ldc + j * GEMM_LANES, 1);
-}
 
 /* mr rows of one panel; mask: lanes of the last vector that exist. */
 GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask,
@@ -265,18 +172,11 @@ static void product_panel(const struct product_job *job, int64_t column, const f
 	}
 }
 
-/* Rows per block: a multiple of every tile height. */
-static int64_t block_rows(int64_t k, int64_t n)
-{
-	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (k + n)) / TILE_ROWS * TILE_ROWS;
-	return rows < TILE_ROWS ? TILE_ROWS : rows;
-}
-
 void gp_gemm_fetching(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
 		      struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
-	const int64_t block = block_rows(k, n);
+	const int64_t block = block_rows(k + n);
 	for (int64_t r = 0; r < rows; r += block) {
 		const struct product_job job = {c + r * n, a + r * k, rows - r < block ? rows - r : block, k, n, next};
 		for (int64_t panel = 0; panel < p.count; panel++) {

@@ -4,38 +4,11 @@
  * panels and blocks with a pair in the place of a float, so that the inner
  * index is half as long. See gemm.h. Test: tests/unit/test_gemm_bf16.c
  */
-#include <immintrin.h>
 #include <string.h>
 
-#include "kernels/cpu/gemm.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/gemm_parts.h"
 
-#define PACK_PAIRS  64
-#define MAX_NV      4
-#define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
-
-/* --- panels: as in gemm_avx512.c -------------------------------------------------------------------------------- */
-
-struct panels {
-	int64_t vectors, count;
-};
-
-static struct panels panels_of(int64_t n)
-{
-	int64_t vectors = (n + GEMM_LANES - 1) / GEMM_LANES;
-	return (struct panels){vectors, (vectors + MAX_NV - 1) / MAX_NV};
-}
-
-/* First vector of panel p. */
-static int64_t panel_at(const struct panels *p, int64_t panel)
-{
-	return p->vectors * panel / p->count;
-}
-
-static __mmask16 lanes_mask(int64_t left)
-{
-	return left >= GEMM_LANES ? (__mmask16)0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : (__mmask16)0;
-}
+#define LINES 2 /* asked for with every step of the inner index, which is half as long as that of floats */
 
 /* --- making pairs ----------------------------------------------------------------------------------------------- */
 
@@ -102,18 +75,25 @@ int64_t gp_gemm_bf16_packed_count(int64_t k, int64_t n)
 	return gp_gemm_bf16_pairs(k) * panels_of(n).vectors * GEMM_LANES;
 }
 
-/* A panel whose columns are rows in memory: in blocks whose lines stay in L1. */
+/* One vector of up to 16 columns that are rows in memory; lanes without a column become 0. */
+static void pack_vector(uint32_t *packed, const float *b, int64_t k, int64_t columns, int64_t width)
+{
+	for (int64_t i = 0; i < k; i += 2 * GEMM_LANES) {
+		const int64_t pairs = gp_gemm_bf16_pairs(k - i) < GEMM_LANES ? gp_gemm_bf16_pairs(k - i) : GEMM_LANES;
+		__m512 row[GEMM_LANES];
+		for (int64_t j = 0; j < GEMM_LANES; j++)
+			row[j] = j < columns ? (__m512)pair_neighbours(b + j * k + i, k - i) : _mm512_setzero_ps();
+		transpose(row);
+		for (int64_t r = 0; r < pairs; r++)
+			_mm512_storeu_ps((float *)packed + (i / 2 + r) * width, row[r]);
+	}
+}
+
+/* A panel whose columns are rows in memory. */
 static void pack_columns(uint32_t *packed, const float *b, int64_t k, int64_t columns, int64_t width)
 {
-	uint32_t pair[PACK_PAIRS];
-	for (int64_t block = 0; block < k; block += 2 * PACK_PAIRS) {
-		int64_t here = k - block < 2 * PACK_PAIRS ? k - block : 2 * PACK_PAIRS;
-		for (int64_t j = 0; j < columns; j++) {
-			pair_row(pair, b + j * k + block, here);
-			for (int64_t i = 0; i < gp_gemm_bf16_pairs(here); i++)
-				packed[(block / 2 + i) * width + j] = pair[i];
-		}
-	}
+	for (int64_t j = 0; j < columns; j += GEMM_LANES)
+		pack_vector(packed + j, b + j * k, k, columns - j, width);
 }
 
 static void pack_rows(uint32_t *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t row_stride)
@@ -149,7 +129,7 @@ void gp_gemm_bf16_pack(uint32_t *packed, const float *b, int64_t k, int64_t n, b
 
 /* mr rows of k pairs by one panel; mask: lanes of the last vector that exist. */
 GP_INLINE void product_tile(float *c, int64_t ldc, const uint32_t *a, int64_t k, const uint32_t *b, __mmask16 mask,
-			    const int mr, const int nv)
+			    struct ahead ahead, const int mr, const int nv)
 {
 	__m512 sum[8][MAX_NV];
 #pragma GCC unroll 8
@@ -157,8 +137,12 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const uint32_t *a, int64_t k,
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			sum[i][j] = _mm512_setzero_ps();
+	will_write(c + mr * ldc, ldc, mr, nv);
 	for (int64_t l = 0; l < k; l++, b += nv * GEMM_LANES) {
 		__m512bh bv[MAX_NV];
+#pragma GCC unroll 2
+		for (int line = 0; line < LINES; line++)
+			fetch(&ahead, LINES * l + line);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			bv[j] = (__m512bh)_mm512_loadu_si512(b + j * GEMM_LANES);
@@ -179,13 +163,14 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const uint32_t *a, int64_t k,
 	}
 }
 
-typedef void (*tile_fn)(float *c, int64_t ldc, const uint32_t *a, int64_t k, const uint32_t *b, __mmask16 mask);
+typedef void (*tile_fn)(float *c, int64_t ldc, const uint32_t *a, int64_t k, const uint32_t *b, __mmask16 mask,
+			struct ahead ahead);
 
 #define PRODUCT(mr, nv)                                                                                                \
 	static void product_##mr##_##nv(float *c, int64_t ldc, const uint32_t *a, int64_t k, const uint32_t *b,        \
-					__mmask16 mask)                                                                \
+					__mmask16 mask, struct ahead ahead)                                            \
 	{                                                                                                              \
-		product_tile(c, ldc, a, k, b, mask, mr, nv);                                                           \
+		product_tile(c, ldc, a, k, b, mask, ahead, mr, nv);                                                    \
 	}
 PRODUCT(8, 1)
 PRODUCT(4, 1)
@@ -215,34 +200,37 @@ static const struct {
 	{{6, product_6_4}, {4, product_4_4}, {2, product_2_4}, {1, product_1_4}},
 };
 
-static void product_panel(float *c, int64_t n, const uint32_t *a, int64_t rows, int64_t k, const uint32_t *b,
-			  int64_t nv, __mmask16 mask)
+/* `rows` rows of a product over k pairs. */
+struct product_job {
+	float *c;
+	const uint32_t *a;
+	int64_t rows, k, n;
+	struct gp_fetch *next;
+};
+
+static void product_panel(const struct product_job *job, int64_t column, const uint32_t *b, int64_t nv, __mmask16 mask)
 {
+	const int64_t k = job->k;
 	int64_t r = 0;
 	for (int size = 0; size < SIZES; size++) {
 		const int mr = product_tiles[nv - 1][size].mr;
-		for (; r + mr <= rows; r += mr)
-			product_tiles[nv - 1][size].run(c + r * n, n, a + r * k, k, b, mask);
+		for (; r + mr <= job->rows; r += mr)
+			product_tiles[nv - 1][size].run(job->c + r * job->n + column, job->n, job->a + r * k, k, b,
+							mask, take(job->next, LINES * k, b));
 	}
 }
 
-/* Rows per block: a multiple of every tile height. */
-static int64_t block_rows(int64_t k, int64_t n)
-{
-	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (k + n)) / 24 * 24;
-	return rows < 24 ? 24 : rows;
-}
-
-void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n)
+void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t rows, int64_t k, int64_t n,
+		  struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
-	const int64_t pairs = gp_gemm_bf16_pairs(k), block = block_rows(pairs, n);
+	const int64_t pairs = gp_gemm_bf16_pairs(k), block = block_rows(pairs + n);
 	for (int64_t r = 0; r < rows; r += block) {
-		int64_t here = rows - r < block ? rows - r : block;
+		const struct product_job job = {c + r * n, a + r * pairs, rows - r < block ? rows - r : block, pairs,
+						n,         next};
 		for (int64_t panel = 0; panel < p.count; panel++) {
 			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
-			product_panel(c + r * n + from * GEMM_LANES, n, a + r * pairs, here, pairs,
-				      packed + from * GEMM_LANES * pairs, to - from,
+			product_panel(&job, from * GEMM_LANES, packed + from * GEMM_LANES * pairs, to - from,
 				      lanes_mask(n - (to - 1) * GEMM_LANES));
 		}
 	}
@@ -254,11 +242,12 @@ void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t r
 struct transposed_job {
 	int64_t m, n, rows;
 	bool fresh;
+	struct gp_fetch *next;
 };
 
 /* Columns [0, mr) of a, one panel of b. */
 GP_INLINE void transposed_tile(float *c, const uint32_t *a, const uint32_t *b, const struct transposed_job *job,
-			       __mmask16 mask, const int mr, const int nv)
+			       __mmask16 mask, struct ahead ahead, const int mr, const int nv)
 {
 	__m512 sum[16][MAX_NV];
 #pragma GCC unroll 16
@@ -268,6 +257,9 @@ GP_INLINE void transposed_tile(float *c, const uint32_t *a, const uint32_t *b, c
 			sum[i][j] = _mm512_setzero_ps();
 	for (int64_t l = 0; l < job->rows; l++, a += job->m, b += job->n) {
 		__m512bh bv[MAX_NV];
+#pragma GCC unroll 2
+		for (int line = 0; line < LINES; line++)
+			fetch(&ahead, LINES * l + line);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv - 1; j++)
 			bv[j] = (__m512bh)_mm512_loadu_si512(b + j * GEMM_LANES);
@@ -294,13 +286,13 @@ GP_INLINE void transposed_tile(float *c, const uint32_t *a, const uint32_t *b, c
 }
 
 typedef void (*transposed_fn)(float *c, const uint32_t *a, const uint32_t *b, const struct transposed_job *job,
-			      __mmask16 mask);
+			      __mmask16 mask, struct ahead ahead);
 
 #define TRANSPOSED(mr, nv)                                                                                             \
 	static void transposed_##mr##_##nv(float *c, const uint32_t *a, const uint32_t *b,                             \
-					   const struct transposed_job *job, __mmask16 mask)                           \
+					   const struct transposed_job *job, __mmask16 mask, struct ahead ahead)       \
 	{                                                                                                              \
-		transposed_tile(c, a, b, job, mask, mr, nv);                                                           \
+		transposed_tile(c, a, b, job, mask, ahead, mr, nv);                                                    \
 	}
 TRANSPOSED(16, 1)
 TRANSPOSED(8, 1)
@@ -336,16 +328,17 @@ static void transposed_panel(float *c, const uint32_t *a, const uint32_t *b, con
 	for (int size = 0; size < SIZES; size++) {
 		const int mr = transposed_tiles[nv - 1][size].mr;
 		for (; i + mr <= job->m; i += mr)
-			transposed_tiles[nv - 1][size].run(c + i * job->n, a + i, b, job, mask);
+			transposed_tiles[nv - 1][size].run(c + i * job->n, a + i, b, job, mask,
+							   take(job->next, LINES * job->rows, c));
 	}
 }
 
 void gp_gemm_bf16_transposed(float *c, const uint32_t *a, const uint32_t *b, int64_t rows, int64_t m, int64_t n,
-			     bool fresh)
+			     bool fresh, struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
 	const int64_t pairs = gp_gemm_bf16_pairs(rows), block = GEMM_BLOCK / 2;
-	struct transposed_job job = {.m = m, .n = n, .fresh = fresh};
+	struct transposed_job job = {.m = m, .n = n, .fresh = fresh, .next = next};
 	if (rows == 0 && fresh)
 		memset(c, 0, (size_t)(m * n) * sizeof *c);
 	for (int64_t r = 0; r < pairs; r += block, job.fresh = false) {

@@ -89,7 +89,7 @@ static void multiply(const struct means *with, float *c, const float *a, const v
 	for (int64_t r = 0; r < rows; r += block) {
 		int64_t here = rows - r < block ? rows - r : block;
 		gp_gemm_bf16_pair_columns(pairs, a + r * k, here, k);
-		gp_gemm_bf16(c + r * n, pairs, packed, here, k, n);
+		gp_gemm_bf16(c + r * n, pairs, packed, here, k, n, with->next);
 	}
 }
 
@@ -106,7 +106,7 @@ static void multiply_transposed(const struct means *with, float *c, const float 
 		int64_t here = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
 		gp_gemm_bf16_pair_rows(pairs, a + r * m, here, m);
 		gp_gemm_bf16_pair_rows(right, b + r * n, here, n);
-		gp_gemm_bf16_transposed(c, pairs, right, here, m, n, fresh && r == 0);
+		gp_gemm_bf16_transposed(c, pairs, right, here, m, n, fresh && r == 0, with->next);
 	}
 }
 

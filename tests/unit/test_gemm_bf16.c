@@ -147,7 +147,7 @@ static void product_agrees_with_the_reference(void **state)
 		float *a = draw(rows * k, 0), *b = draw(k * n, 1), *c = draw(rows * n, 2);
 		const float guard = c[rows * n];
 		uint32_t *pairs = columns_of(a, rows, k), *packed = pack(b, k, n, false);
-		gp_gemm_bf16(c, pairs, packed, rows, k, n);
+		gp_gemm_bf16(c, pairs, packed, rows, k, n, NULL);
 		for (int64_t r = 0; r < rows; r++) {
 			for (int64_t j = 0; j < n; j++) {
 				double want = 0.0, scale = 0.0;
@@ -195,9 +195,9 @@ static void rows_do_not_depend_on_their_neighbours(void **state)
 		const int64_t rows = sizes[i][0], k = sizes[i][1], n = sizes[i][2], pairs = (k + 1) / 2;
 		float *a = draw(rows * k, 0), *b = draw(k * n, 1), *all = draw(rows * n, 2), *one = draw(n, 3);
 		uint32_t *left = columns_of(a, rows, k), *packed = pack(b, k, n, false);
-		gp_gemm_bf16(all, left, packed, rows, k, n);
+		gp_gemm_bf16(all, left, packed, rows, k, n, NULL);
 		for (int64_t r = 0; r < rows; r++) {
-			gp_gemm_bf16(one, left + r * pairs, packed, 1, k, n);
+			gp_gemm_bf16(one, left + r * pairs, packed, 1, k, n, NULL);
 			assert_memory_equal(one, all + r * n, (size_t)n * sizeof *one);
 		}
 		gp_free(a);
@@ -232,9 +232,9 @@ static void transposed_product_agrees_with_the_reference_and_accumulates(void **
 		float *a = draw(rows * k, 4), *b = draw(rows * n, 5), *c = draw(k * n, 6), *before = draw(k * n, 6);
 		const float guard = c[k * n];
 		uint32_t *left = rows_of(a, rows, k), *right = rows_of(b, rows, n);
-		gp_gemm_bf16_transposed(c, left, right, rows, k, n, false);
+		gp_gemm_bf16_transposed(c, left, right, rows, k, n, false, NULL);
 		check_transposed(c, a, b, before, sizes[i]);
-		gp_gemm_bf16_transposed(c, left, right, rows, k, n, true);
+		gp_gemm_bf16_transposed(c, left, right, rows, k, n, true, NULL);
 		check_transposed(c, a, b, NULL, sizes[i]);
 		assert_true(c[k * n] == guard);
 		gp_free(a);
@@ -252,9 +252,9 @@ static void transposed_product_of_no_rows_is_zero(void **state)
 	float c[6] = {1, 2, 3, 4, 5, 6};
 	if (!gp_bf16_supported())
 		skip();
-	gp_gemm_bf16_transposed(c, NULL, NULL, 0, 2, 3, false);
+	gp_gemm_bf16_transposed(c, NULL, NULL, 0, 2, 3, false, NULL);
 	assert_true(c[5] == 6.0f);
-	gp_gemm_bf16_transposed(c, NULL, NULL, 0, 2, 3, true);
+	gp_gemm_bf16_transposed(c, NULL, NULL, 0, 2, 3, true, NULL);
 	for (int i = 0; i < 6; i++)
 		assert_true(c[i] == 0.0f);
 }
