@@ -2,28 +2,24 @@
  *
  * `gpclient codec list` shows the codecs; `gpclient codec roundtrip` sends one
  * tensor of a safetensors file through a codec and tells size, error and
- * speed. No link is involved. Test: tests/unit/test_cmd_codec.c
+ * speed; `gpclient codec compare` puts several beside each other. No link is
+ * involved. Test: tests/unit/test_cmd_codec.c
  */
+#include "client/codec_trip.h"
 #include "client/commands.h"
 
 #include <jansson.h>
-#include <math.h>
 #include <stddef.h>
 #include <string.h>
 
-#include "common/account.h"
-#include "common/codec.h"
 #include "common/options.h"
-#include "common/safetensors.h"
 
 #define PROGRAM "gpclient codec"
 
-/* Repeated until both have passed; the fastest repetition counts. */
-#define MEASURE_NS      60000000u
-#define MEASURE_REPEATS 3
+#define COMPARE_MAX 64 /* codecs in one comparison */
 
 struct settings {
-	const char *codec, *in, *tensor, *out;
+	const char *codec, *codecs, *in, *tensor, *out;
 	bool json;
 };
 
@@ -59,6 +55,35 @@ static const struct gp_opt_table roundtrip_table = {
 	.count = sizeof roundtrip_options / sizeof roundtrip_options[0],
 };
 
+static const struct gp_opt compare_options[] = {
+	{.name = "in", .type = GP_OPT_TEXT, .offset = FIELD(in), .value = "FILE", .help = "safetensors file to read"},
+	{.name = "tensor",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(tensor),
+	 .value = "NAME",
+	 .help = "tensor of the file; its shape is taken as it is"},
+	{.name = "codecs",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codecs),
+	 .value = "A,B,...",
+	 .help = "specs, separated by commas, semicolons or spaces"},
+	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print one JSON object"},
+};
+
+static const struct gp_opt_table compare_table = {
+	.command = PROGRAM " compare",
+	.synopsis = "--in FILE --tensor NAME --codecs A,B,... [--json]",
+	.about = "Sends one tensor through each codec and prints bits per element, errors, speed on this machine (one\n"
+		 "thread) and the link rate below which the codec pays. Specs may also follow as arguments of their "
+		 "own.\n"
+		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
+	.examples = "  gpclient codec compare --in acts.safetensors --tensor act \\\n"
+		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n",
+	.positional = "SPEC",
+	.opt = compare_options,
+	.count = sizeof compare_options / sizeof compare_options[0],
+};
+
 static const struct gp_opt list_options[] = {
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
 };
@@ -89,10 +114,10 @@ static enum gp_status list_as_json(struct gp_err *err)
 	const struct gp_codec_info *info;
 	char keys[256];
 	for (int i = 0; (info = gp_codec_info(i)); i++)
-		json_array_append_new(list, json_pack("{s:s,s:s,s:s,s:s,s:b}", "name", info->name, "kind",
-						      gp_codec_kind_name(i), "keys",
-						      gp_codec_keys_text(i, keys, sizeof keys), "summary",
-						      info->summary, "lossless", info->lossless));
+		json_array_append_new(list,
+				      json_pack("{s:s,s:s,s:s,s:s,s:b}", "name", info->name, "kind",
+						gp_codec_kind_name(i), "keys", gp_codec_keys_text(i, keys, sizeof keys),
+						"summary", info->summary, "lossless", info->lossless));
 	return print_json(list, err);
 }
 
@@ -121,167 +146,232 @@ static enum gp_status list_codecs(int argc, char **argv, struct gp_options_resul
 		       info->lossless ? " (lossless)" : "");
 		print_keys(i);
 	}
-	printf("\nUse as NAME:key=value,...; defaults are in parentheses. Stages chain with +, in this order: a wrapper,\n"
+	printf("\nUse as NAME:key=value,...; defaults are in parentheses. Stages chain with +, in this order: a "
+	       "wrapper,\n"
 	       "transforms, one quantizer (raw if none is written), byte stages.\n");
 	return GP_OK;
 }
 
 /* --- roundtrip -------------------------------------------------------------------------------------------------- */
 
-/* Everything one round trip needs, and what it found. */
-struct trip {
-	struct gp_codec_spec spec;
-	struct gp_codec *codec;
-	struct gp_st_file *file;
-	const struct gp_st_tensor *tensor;
-	float *x, *y;
-	uint8_t *payload;
-	size_t payload_bytes;
-	uint64_t encode_ns, decode_ns;
-	double rel_err, max_err;
-	bool fell_back;
-};
-
-static void trip_deinit(struct trip *t)
+static enum gp_status write_decoded(const struct gp_trip_tensor *t, const struct gp_codec_spec *spec, const char *path,
+				    struct gp_err *err)
 {
-	gp_codec_free(t->codec);
-	gp_st_close(t->file);
-	gp_free_aligned(t->x);
-	gp_free_aligned(t->y);
-	gp_free_aligned(t->payload);
+	const struct gp_st_item item = {.name = t->tensor->name, .shape = t->tensor->shape, .data = t->y};
+	const struct gp_st_pair meta = {"codec", spec->text};
+	return gp_st_write(path, &item, 1, &meta, 1, err);
 }
 
-/* "act, grad, hidden" as far as it fits. */
-static const char *names_of(const struct gp_st_file *f, char *text, size_t size)
+static double ratio_of(const struct gp_trip *t)
 {
-	size_t used = 0;
-	text[0] = '\0';
-	for (int i = 0; i < gp_st_count(f) && used + 8 < size; i++)
-		used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", gp_st_at(f, i)->name);
-	if (used >= size)
-		memcpy(text + size - 4, "...", 4);
+	return t->payload_bytes ? 4.0 * (double)t->elements / (double)t->payload_bytes : 1;
+}
+
+/* What both commands tell programs about one codec. */
+static json_t *trip_as_json(const struct gp_codec_spec *spec, const struct gp_trip *t)
+{
+	const double rate = gp_trip_break_even(t);
+	json_t *o = json_pack("{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b}", "codec", spec->text, "elements",
+			      (json_int_t)t->elements, "payload_bytes", (json_int_t)t->payload_bytes,
+			      "bits_per_element", gp_trip_bits(t), "ratio", ratio_of(t), "rel_err", t->rel_err,
+			      "max_err", t->max_err, "cosine", t->cosine, "encode_gelem_s", gp_trip_encode_rate(t),
+			      "decode_gelem_s", gp_trip_decode_rate(t), "raw_fallback", t->fell_back);
+	json_object_set_new(o, "break_even_bps", rate > 0 ? json_real(rate) : json_null());
+	return o;
+}
+
+/* "34.1 Gbit/s". */
+static const char *rate_text(double bps, char *text, size_t size)
+{
+	static const char *const units[] = {"bit/s", "kbit/s", "Mbit/s", "Gbit/s"};
+	int unit = 0;
+	for (; unit < 3 && bps >= 1000; unit++)
+		bps /= 1000;
+	snprintf(text, size, "%.3g %s", bps, units[unit]);
 	return text;
 }
 
-static enum gp_status open_tensor(struct trip *t, const struct settings *s, struct gp_err *err)
+static enum gp_status report(const struct gp_trip_tensor *tensor, const struct gp_codec_spec *spec,
+			     const struct gp_trip *t, bool json, struct gp_err *err)
 {
-	char names[160];
-	GP_TRY(gp_st_open(s->in, &t->file, err));
-	t->tensor = gp_st_find(t->file, s->tensor);
-	if (!t->tensor)
-		GP_FAIL(err, GP_INVALID, "%s: no tensor '%.60s'; it has %s", s->in, s->tensor,
-			names_of(t->file, names, sizeof names));
-	if (gp_codec_new(&t->spec, &t->tensor->shape, 0, &t->codec, err) != GP_OK)
-		return gp_err_prefix(err, "%s: tensor '%.60s'", s->in, s->tensor);
-	t->x = gp_alloc_aligned(t->tensor->count * sizeof *t->x);
-	t->y = gp_alloc_aligned(t->tensor->count * sizeof *t->y);
-	t->payload = gp_alloc_aligned(gp_codec_bound(t->codec));
-	if (!t->x || !t->y || !t->payload)
-		GP_FAIL(err, GP_NOMEM, "no memory for a tensor of %llu elements", (unsigned long long)t->tensor->count);
-	if (gp_st_read_f32(t->tensor, t->x, err) != GP_OK)
-		return gp_err_prefix(err, "%s: tensor '%.60s'", s->in, s->tensor);
-	return GP_OK;
-}
-
-static void keep_fastest(uint64_t *best, uint64_t ns)
-{
-	ns = ns ? ns : 1;
-	*best = *best == 0 || ns < *best ? ns : *best;
-}
-
-/* Always the same draw: each repetition gives the same bytes. */
-static enum gp_status measure(struct trip *t, struct gp_err *err)
-{
-	const uint64_t begin = gp_now_ns();
-	for (int i = 0; i < MEASURE_REPEATS || gp_now_ns() - begin < MEASURE_NS; i++) {
-		uint64_t before = gp_now_ns();
-		GP_TRY(gp_codec_encode(t->codec, t->x, 0, t->payload, gp_codec_bound(t->codec), &t->payload_bytes,
-				       err));
-		uint64_t between = gp_now_ns();
-		GP_TRY(gp_codec_decode(t->codec, (struct gp_span){t->payload, t->payload_bytes}, t->y, err));
-		keep_fastest(&t->encode_ns, between - before);
-		keep_fastest(&t->decode_ns, gp_now_ns() - between);
-	}
-	struct gp_codec_stats stats;
-	gp_codec_get_stats(t->codec, &stats);
-	t->fell_back = stats.raw_fallbacks > 0;
-	return GP_OK;
-}
-
-/* Over the elements that are finite: the others travel bit for bit. */
-static void compare(struct trip *t)
-{
-	double error = 0, norm = 0;
-	for (uint64_t i = 0; i < t->tensor->count; i++) {
-		double x = t->x[i], d = fabs(x - (double)t->y[i]);
-		if (!isfinite(x))
-			continue;
-		error += d * d;
-		norm += x * x;
-		t->max_err = fmax(t->max_err, d);
-	}
-	t->rel_err = error > 0 ? sqrt(error / fmax(norm, 1e-300)) : 0;
-}
-
-static enum gp_status write_decoded(const struct trip *t, const struct settings *s, struct gp_err *err)
-{
-	const struct gp_st_item item = {.name = t->tensor->name, .shape = t->tensor->shape, .data = t->y};
-	const struct gp_st_pair meta = {"codec", t->spec.text};
-	return gp_st_write(s->out, &item, 1, &meta, 1, err);
-}
-
-static enum gp_status report(const struct trip *t, bool json, struct gp_err *err)
-{
-	const uint64_t n = t->tensor->count;
-	const double ratio = 4.0 * (double)n / (double)t->payload_bytes;
-	const double encode = (double)n / (double)t->encode_ns, decode = (double)n / (double)t->decode_ns;
-	char shape[80];
+	const double rate = gp_trip_break_even(t);
+	char shape[80], text[32];
 	if (json)
-		return print_json(json_pack("{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:b}", "codec", t->spec.text, "elements",
-					    (json_int_t)n, "payload_bytes", (json_int_t)t->payload_bytes, "ratio",
-					    ratio, "rel_err", t->rel_err, "max_err", t->max_err, "encode_gelem_s",
-					    encode, "decode_gelem_s", decode, "raw_fallback", t->fell_back),
-				  err);
-	printf("%s on %s (%s)\n", t->spec.text, t->tensor->name, gp_shape_text(&t->tensor->shape, shape, sizeof shape));
-	printf("  payload  %zu of %llu bytes, ratio %.3f%s\n", t->payload_bytes, (unsigned long long)(4 * n), ratio,
+		return print_json(trip_as_json(spec, t), err);
+	printf("%s on %s (%s)\n", spec->text, tensor->tensor->name,
+	       gp_shape_text(&tensor->tensor->shape, shape, sizeof shape));
+	printf("  payload  %llu of %llu bytes, ratio %.3f%s\n", (unsigned long long)t->payload_bytes,
+	       (unsigned long long)(4 * t->elements), ratio_of(t),
 	       t->fell_back ? " (sent as raw: not representable)" : "");
-	printf("  error    relative L2 %.3g, largest %.3g\n", t->rel_err, t->max_err);
-	printf("  speed    encode %.3f, decode %.3f G elements/s\n", encode, decode);
+	printf("  error    relative L2 %.3g, largest %.3g, cosine %.6f\n", t->rel_err, t->max_err, t->cosine);
+	printf("  speed    encode %.3f, decode %.3f G elements/s\n", gp_trip_encode_rate(t), gp_trip_decode_rate(t));
+	printf("  pays     %s%s\n", rate > 0 ? "on links slower than " : "nowhere: the payload is no shorter",
+	       rate > 0 ? rate_text(rate, text, sizeof text) : "");
 	return GP_OK;
 }
 
-static enum gp_status check_settings(const struct settings *s, struct trip *t, struct gp_err *err)
+static enum gp_status check_given(const char *command, const struct settings *s, const char *codecs, const char *name,
+				  struct gp_err *err)
 {
-	if (!s->codec || !s->in || !s->tensor)
-		GP_FAIL(err, GP_USAGE, "roundtrip needs --%s; see `" PROGRAM " roundtrip --help`",
-			!s->codec ? "codec"
-			: !s->in  ? "in"
-				  : "tensor");
-	if (gp_codec_spec_parse(s->codec, &t->spec, err) != GP_OK)
+	if (!codecs || !s->in || !s->tensor)
+		GP_FAIL(err, GP_USAGE, "%s needs --%s; see `" PROGRAM " %s --help`", command,
+			!codecs  ? name
+			: !s->in ? "in"
+				 : "tensor",
+			command);
+	return GP_OK;
+}
+
+static enum gp_status run_codec(struct gp_trip_tensor *tensor, const struct settings *s,
+				const struct gp_codec_spec *spec, struct gp_trip *t, struct gp_err *err)
+{
+	if (gp_trip_run(tensor, spec, t, err) != GP_OK)
+		return gp_err_prefix(err, "%s: tensor '%.60s'", s->in, s->tensor);
+	return GP_OK;
+}
+
+static enum gp_status make_trip(struct gp_trip_tensor *tensor, const struct settings *s, struct gp_err *err)
+{
+	struct gp_codec_spec spec;
+	struct gp_trip trip;
+	GP_TRY(check_given("roundtrip", s, s->codec, "codec", err));
+	if (gp_codec_spec_parse(s->codec, &spec, err) != GP_OK)
 		return gp_err_prefix(err, "--codec");
-	return GP_OK;
-}
-
-static enum gp_status make_trip(struct trip *t, const struct settings *s, struct gp_err *err)
-{
-	GP_TRY(check_settings(s, t, err));
-	GP_TRY(open_tensor(t, s, err));
-	GP_TRY(measure(t, err));
-	compare(t);
+	GP_TRY(gp_trip_open(s->in, s->tensor, tensor, err));
+	GP_TRY(run_codec(tensor, s, &spec, &trip, err));
 	if (s->out)
-		GP_TRY(write_decoded(t, s, err));
-	return report(t, s->json, err);
+		GP_TRY(write_decoded(tensor, &spec, s->out, err));
+	return report(tensor, &spec, &trip, s->json, err);
 }
 
 static enum gp_status roundtrip(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
 {
 	struct settings s = {0};
-	struct trip t = {0};
+	struct gp_trip_tensor tensor = {0};
 	GP_TRY(gp_options_parse(&roundtrip_table, argc, argv, &s, r, err));
 	if (r->help)
 		return GP_OK;
-	enum gp_status status = make_trip(&t, &s, err);
-	trip_deinit(&t);
+	enum gp_status status = make_trip(&tensor, &s, err);
+	gp_trip_close(&tensor);
+	return status;
+}
+
+/* --- compare ---------------------------------------------------------------------------------------------------- */
+
+/* What compare goes through, in the order it was given. */
+struct list {
+	int count;
+	struct gp_codec_spec spec[COMPARE_MAX];
+	struct gp_trip trip[COMPARE_MAX];
+};
+
+/* A comma in a list of specs ends one unless a key follows, "bits=8" or the like: that still belongs to the stage. */
+static bool comma_separates(const char *behind)
+{
+	return behind[strspn(behind, "abcdefghijklmnopqrstuvwxyz0123456789_-")] != '=';
+}
+
+/* Length of the spec that `text` begins with; separators are white space, semicolons and commas. */
+static size_t spec_length(const char *text)
+{
+	size_t n = 0;
+	while (text[n] && !strchr("; \t\n", text[n]) && !(text[n] == ',' && comma_separates(text + n + 1)))
+		n++;
+	return n;
+}
+
+static enum gp_status add_spec(struct list *l, const char *text, size_t length, struct gp_err *err)
+{
+	char spec[GP_CODEC_SPEC_MAX];
+	if (l->count == COMPARE_MAX)
+		GP_FAIL(err, GP_USAGE, "--codecs: at most %d can be compared at once", COMPARE_MAX);
+	if (length >= sizeof spec)
+		GP_FAIL(err, GP_USAGE, "--codecs: '%.40s...' is too long for a codec", text);
+	memcpy(spec, text, length);
+	spec[length] = '\0';
+	if (gp_codec_spec_parse(spec, &l->spec[l->count], err) != GP_OK)
+		return gp_err_prefix(err, "--codecs: %s", spec);
+	l->count++;
+	return GP_OK;
+}
+
+static enum gp_status add_specs(struct list *l, const char *text, struct gp_err *err)
+{
+	while (*(text += strspn(text, ",; \t\n"))) {
+		const size_t length = spec_length(text);
+		GP_TRY(add_spec(l, text, length, err));
+		text += length;
+	}
+	return GP_OK;
+}
+
+static enum gp_status compared_as_json(const struct gp_trip_tensor *tensor, const struct settings *s,
+				       const struct list *l, struct gp_err *err)
+{
+	json_t *rows = json_array(), *shape = json_array();
+	for (int i = 0; i < tensor->tensor->shape.ndim; i++)
+		json_array_append_new(shape, json_integer(tensor->tensor->shape.dim[i]));
+	for (int i = 0; i < l->count; i++)
+		json_array_append_new(rows, trip_as_json(&l->spec[i], &l->trip[i]));
+	return print_json(
+		json_pack("{s:s,s:s,s:o,s:o}", "in", s->in, "tensor", s->tensor, "shape", shape, "codecs", rows), err);
+}
+
+static void print_compared(const struct gp_trip_tensor *tensor, const struct list *l)
+{
+	char text[80];
+	int width = (int)strlen("codec");
+	for (int i = 0; i < l->count; i++)
+		width = (int)strlen(l->spec[i].text) > width ? (int)strlen(l->spec[i].text) : width;
+	printf("%s (%s)\n", tensor->tensor->name, gp_shape_text(&tensor->tensor->shape, text, sizeof text));
+	printf("%-*s %9s %9s %9s %9s %8s %8s  %s\n", width, "codec", "bits/el.", "rel. err", "max. err", "cosine",
+	       "encode", "decode", "pays below");
+	for (int i = 0; i < l->count; i++) {
+		const struct gp_trip *t = &l->trip[i];
+		const double rate = gp_trip_break_even(t);
+		printf("%-*s %9.3f %9.3g %9.3g %9.6f %8.3f %8.3f  %s%s\n", width, l->spec[i].text, gp_trip_bits(t),
+		       t->rel_err, t->max_err, t->cosine, gp_trip_encode_rate(t), gp_trip_decode_rate(t),
+		       rate > 0 ? rate_text(rate, text, sizeof text) : "never", t->fell_back ? " (sent as raw)" : "");
+	}
+	printf("Errors: relative L2 and largest. Speed: G elements/s on one thread of this machine.\n"
+	       "Pays below: link rate at which encoding, sending and decoding take as long as sending 32 bits each.\n");
+}
+
+static enum gp_status compare_all(struct gp_trip_tensor *tensor, const struct settings *s, struct list *l,
+				  const struct gp_options_result *r, struct gp_err *err)
+{
+	GP_TRY(check_given("compare", s,
+			   s->codecs        ? s->codecs
+			   : r->positionals ? r->positional[0]
+					    : NULL,
+			   "codecs", err));
+	if (s->codecs)
+		GP_TRY(add_specs(l, s->codecs, err));
+	for (int i = 0; i < r->positionals; i++)
+		GP_TRY(add_specs(l, r->positional[i], err));
+	if (l->count == 0)
+		GP_FAIL(err, GP_USAGE, "--codecs names no codec");
+	GP_TRY(gp_trip_open(s->in, s->tensor, tensor, err));
+	for (int i = 0; i < l->count; i++)
+		GP_TRY(run_codec(tensor, s, &l->spec[i], &l->trip[i], err));
+	if (s->json)
+		return compared_as_json(tensor, s, l, err);
+	print_compared(tensor, l);
+	return GP_OK;
+}
+
+static enum gp_status compare(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
+{
+	struct settings s = {0};
+	struct gp_trip_tensor tensor = {0};
+	void *list;
+	GP_TRY(gp_options_parse(&compare_table, argc, argv, &s, r, err));
+	if (r->help)
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&list, 1, sizeof(struct list), err));
+	enum gp_status status = compare_all(&tensor, &s, list, r, err);
+	gp_trip_close(&tensor);
+	gp_free(list);
 	return status;
 }
 
@@ -290,12 +380,13 @@ static enum gp_status roundtrip(int argc, char **argv, struct gp_options_result 
 static void print_usage(FILE *to)
 {
 	fprintf(to, "usage: " PROGRAM " list [--json]\n"
-		    "       " PROGRAM " roundtrip --codec SPEC --in FILE --tensor NAME [--out FILE] [--json]\n");
+		    "       " PROGRAM " roundtrip --codec SPEC --in FILE --tensor NAME [--out FILE] [--json]\n"
+		    "       " PROGRAM " compare --in FILE --tensor NAME --codecs A,B,... [--json]\n");
 }
 
 int gp_cmd_codec(int argc, char **argv)
 {
-	static const char *const names[] = {"list", "roundtrip"};
+	static const char *const names[] = {"list", "roundtrip", "compare"};
 	struct gp_err err = {0};
 	struct gp_options_result r = {0};
 	enum gp_status status;
@@ -307,6 +398,8 @@ int gp_cmd_codec(int argc, char **argv)
 		status = list_codecs(argc - 1, argv + 1, &r, &err);
 	} else if (argc > 0 && strcmp(argv[0], "roundtrip") == 0) {
 		status = roundtrip(argc - 1, argv + 1, &r, &err);
+	} else if (argc > 0 && strcmp(argv[0], "compare") == 0) {
+		status = compare(argc - 1, argv + 1, &r, &err);
 	} else if (argc > 0) {
 		return gp_cmd_unknown(PROGRAM, argv[0], names, sizeof names / sizeof names[0]);
 	} else {

@@ -119,6 +119,109 @@ static void roundtrip_writes_the_decoded_tensor_under_its_name(void **state)
 	gp_st_close(after);
 }
 
+static const json_t *row(const json_t *object, size_t i)
+{
+	return json_array_get(json_object_get(object, "codecs"), i);
+}
+
+static const char *codec_of(const json_t *object, size_t i)
+{
+	return json_string_value(json_object_get(row(object, i), "codec"));
+}
+
+static void commas_inside_specs_do_not_separate_them(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "--json", "--codecs",
+			     "raw,uniform:bits=8,sortquant:bits=6,split=1+zstd:level=2,fp16"),
+			 0);
+	json_t *o = json_loads(out, 0, NULL);
+	assert_int_equal(json_array_size(json_object_get(o, "codecs")), 4);
+	assert_string_equal(codec_of(o, 0), "raw");
+	assert_string_equal(codec_of(o, 1), "uniform:bits=8");
+	assert_string_equal(codec_of(o, 2), "sortquant:bits=6,split=1,sample=0,partitions=0,prune=1+zstd:level=2");
+	assert_string_equal(codec_of(o, 3), "fp16");
+	json_decref(o);
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "--json", "--codecs", "raw; fp16 ,bf16",
+			     "uniform", "zstd"),
+			 0);
+	o = json_loads(out, 0, NULL);
+	assert_int_equal(json_array_size(json_object_get(o, "codecs")), 5);
+	assert_string_equal(codec_of(o, 2), "bf16");
+	assert_string_equal(codec_of(o, 4), "raw+zstd:level=1");
+	json_decref(o);
+}
+
+static void compare_tells_programs_bits_errors_speed_and_break_even(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", "raw,uniform:bits=8", "--json"),
+			 0);
+	json_t *o = json_loads(out, 0, NULL);
+	assert_non_null(o);
+	const json_t *raw = row(o, 0), *uniform = row(o, 1);
+	assert_true(number(raw, "bits_per_element") == 32 && number(raw, "rel_err") == 0);
+	assert_true(number(raw, "cosine") == 1);
+	assert_true(json_is_null(json_object_get(raw, "break_even_bps")));
+	assert_true(fabs(number(uniform, "bits_per_element") - 8.0 * (12 + 32768) / 32768) < 1e-6);
+	const double error = number(uniform, "rel_err");
+	assert_true(error > 0.01 && error < 0.02);
+	assert_true(fabs(number(uniform, "cosine") - (1 - error * error / 2)) < 1e-4);
+	/* The link sends what is saved in the time that coding takes. */
+	const double ns = 1 / number(uniform, "encode_gelem_s") + 1 / number(uniform, "decode_gelem_s");
+	const double saved = 32 - number(uniform, "bits_per_element");
+	assert_true(fabs(number(uniform, "break_even_bps") / (saved / ns * 1e9) - 1) < 1e-6);
+	json_decref(o);
+}
+
+static void compare_prints_a_row_per_codec(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "raw", "kmeans:bits=4"), 0);
+	assert_int_equal(lines_of(out), 6);
+	assert_non_null(strstr(out, "act (4x32x16x16)"));
+	assert_non_null(strstr(out, "bits/el."));
+	assert_non_null(strstr(out, "kmeans:bits=4"));
+	assert_non_null(strstr(out, "never"));
+	assert_non_null(strstr(out, "bit/s\n"));
+}
+
+/* The first pass of a fresh instance counts, however often the machine repeats it. */
+static void codecs_with_memory_have_the_error_of_their_first_pass(void **state)
+{
+	(void)state;
+	assert_int_equal(
+		RUN("compare", "--in", INPUTS, "--tensor", "act", "--json", "uniform:bits=4", "ef+uniform:bits=4"), 0);
+	json_t *o = json_loads(out, 0, NULL);
+	assert_true(number(row(o, 0), "rel_err") == number(row(o, 1), "rel_err"));
+	json_decref(o);
+}
+
+static void compare_names_what_is_wrong_in_one_line(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act"), 2);
+	assert_non_null(strstr(err, "compare needs --codecs"));
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", " ,; "), 2);
+	assert_non_null(strstr(err, "names no codec"));
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", "raw,unifrm:bits=8"), 2);
+	assert_non_null(strstr(err, "did you mean \"uniform\""));
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "acts", "--codecs", "raw"), 3);
+	assert_non_null(strstr(err, "it has act, grad, hidden, relu6"));
+	assert_int_equal(lines_of(err), 1);
+	char many[65 * 4 + 1] = "";
+	for (int i = 0; i < 65; i++)
+		memcpy(many + 4 * i, "raw,", 5);
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", many), 2);
+	assert_non_null(strstr(err, "at most 64"));
+	char long_spec[400];
+	memset(long_spec, 'a', sizeof long_spec - 1);
+	long_spec[sizeof long_spec - 1] = '\0';
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", long_spec), 2);
+	assert_int_equal(lines_of(err), 1);
+}
+
 static void wrong_usage_exits_2_with_one_line(void **state)
 {
 	(void)state;
@@ -161,6 +264,11 @@ int main(void)
 		cmocka_unit_test(list_names_every_codec),
 		cmocka_unit_test(roundtrip_reports_size_error_and_speed_as_json),
 		cmocka_unit_test(roundtrip_writes_the_decoded_tensor_under_its_name),
+		cmocka_unit_test(commas_inside_specs_do_not_separate_them),
+		cmocka_unit_test(compare_tells_programs_bits_errors_speed_and_break_even),
+		cmocka_unit_test(compare_prints_a_row_per_codec),
+		cmocka_unit_test(codecs_with_memory_have_the_error_of_their_first_pass),
+		cmocka_unit_test(compare_names_what_is_wrong_in_one_line),
 		cmocka_unit_test(wrong_usage_exits_2_with_one_line),
 		cmocka_unit_test(bad_input_exits_3_with_one_line_and_leaves_no_file),
 	};

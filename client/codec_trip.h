@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * One tensor of a safetensors file through codecs, on one thread and without a
+ * link: payload size, error, speed. What `gpclient codec roundtrip` and
+ * `compare` print. Test: tests/unit/test_cmd_codec.c
+ */
+#ifndef GP_CLIENT_CODEC_TRIP_H
+#define GP_CLIENT_CODEC_TRIP_H
+
+#include "common/codec.h"
+#include "common/safetensors.h"
+
+struct gp_trip_tensor {
+	struct gp_st_file *file;
+	const struct gp_st_tensor *tensor;
+	float *x, *y; /* as read; as the last codec that ran decoded it */
+	float *scratch;
+};
+
+struct gp_trip {
+	uint64_t payload_bytes, elements;
+	/* Over the elements that are finite: the others travel bit for bit. Of the first pass of a fresh instance. */
+	double rel_err, max_err;       /* L2 norm of the error over that of the tensor; largest */
+	double cosine;                 /* between both; 1 when they are equal, also where they are 0 */
+	bool fell_back;                /* travelled raw, or in part */
+	uint64_t encode_ns, decode_ns; /* the fastest repetition */
+};
+
+/* GP_INVALID names the file and the tensors it has. On failure `t` needs no close. */
+enum gp_status gp_trip_open(const char *path, const char *name, struct gp_trip_tensor *t, struct gp_err *err);
+void gp_trip_close(struct gp_trip_tensor *t);
+enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, struct gp_trip *out,
+			   struct gp_err *err);
+
+double gp_trip_bits(const struct gp_trip *t);        /* per element */
+double gp_trip_encode_rate(const struct gp_trip *t); /* G elements/s */
+double gp_trip_decode_rate(const struct gp_trip *t);
+/*
+ * Bits per second of the link at which sending the payload, with encoding before and decoding after it, takes as long as
+ * sending 32 bits per element: below, the codec pays. 0 where the payload is no shorter.
+ */
+double gp_trip_break_even(const struct gp_trip *t);
+
+#endif
