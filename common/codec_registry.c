@@ -23,7 +23,9 @@
 	X(alq)        /* 13 */                                                                                         \
 	X(amq)        /* 14 */                                                                                         \
 	X(kmeans)     /* 15 */                                                                                         \
+	X(bdi)        /* 16 */                                                                                         \
 	X(topk)       /* 17 */                                                                                         \
+	X(downsample) /* 18 */                                                                                         \
 	X(poweriter)  /* 19 */                                                                                         \
 	X(zstd)       /* 20 */                                                                                         \
 	X(bitshuffle) /* 21 */                                                                                         \

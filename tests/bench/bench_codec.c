@@ -59,6 +59,9 @@ static const char *const defaults[] = {
 	"alq:bits=4",
 	"alq:bits=8",
 	"amq:bits=4",
+	"downsample:factor=2",
+	"downsample:factor=2+uniform:bits=8",
+	"bdi",
 };
 
 static uint64_t now_ns(void)

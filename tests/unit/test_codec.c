@@ -63,6 +63,8 @@ static const char *const specs[] = {
 	"alq:bits=2,bucket=1,fit=normbased",
 	"amq:bits=4,bucket=256,fit=normbased",
 	"ef+amq:bits=3,bucket=17",
+	"bdi",
+	"bdi+zstd",
 };
 enum { SPECS = sizeof specs / sizeof specs[0] };
 static const char *const simd[] = {"portable", "avx2", "avx512"};
@@ -158,7 +160,7 @@ static double worst(const float *x, const float *y, size_t n)
 static void lossless_chains_keep_every_bit_pattern(void **state)
 {
 	(void)state;
-	static const char *const lossless[] = {"raw", "zstd", "raw+zstd:level=9"};
+	static const char *const lossless[] = {"raw", "zstd", "bdi", "raw+zstd:level=9"};
 	uint32_t bits[1000];
 	float x[1000], y[1000];
 	for (uint64_t i = 0; i < 1000; i++)

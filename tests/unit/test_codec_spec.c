@@ -142,10 +142,11 @@ static void wire_ids_are_pinned(void **state)
 		const char *name;
 		int id;
 	} pinned[] = {
-		{"raw", 1},         {"fp16", 2}, {"bf16", 3},    {"uniform", 4},  {"sortquant", 5},  {"fp8", 6},
-		{"s2fp8", 7},       {"smaq", 8}, {"qsgd", 9},    {"qsgdinf", 10}, {"nuqsgd", 11},    {"terngrad", 12},
-		{"alq", 13},        {"amq", 14}, {"kmeans", 15}, {"topk", 17},    {"poweriter", 19}, {"zstd", 20},
-		{"bitshuffle", 21}, {"ef", 22},  {"delta", 23},
+		{"raw", 1},         {"fp16", 2},      {"bf16", 3},        {"uniform", 4},    {"sortquant", 5},
+		{"fp8", 6},         {"s2fp8", 7},     {"smaq", 8},        {"qsgd", 9},       {"qsgdinf", 10},
+		{"nuqsgd", 11},     {"terngrad", 12}, {"alq", 13},        {"amq", 14},       {"kmeans", 15},
+		{"bdi", 16},        {"topk", 17},     {"downsample", 18}, {"poweriter", 19}, {"zstd", 20},
+		{"bitshuffle", 21}, {"ef", 22},       {"delta", 23},
 	};
 	const int count = sizeof pinned / sizeof pinned[0];
 	for (int i = 0; i < count; i++) {
