@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Compiled three times from one source (simd.h), with GCC's vector types: 16
- * floats are one register, two or four. Separate multiplications and additions
- * cost Zen 4 nothing against fused ones, for they have pipes of their own. See
- * factor_loops.h. Test: tests/unit/test_factor_loops.c
+ * Compiled for AVX2 and without from one source, with GCC's vector types of 32
+ * bytes. There is no version for AVX-512: on Zen 4 one with vectors of 64 bytes
+ * was slower (0.83 against 0.95 G elements/s at rank 8, where half of each is
+ * empty), and this one compiled for it, too. Separate multiplications and
+ * additions cost that processor nothing against fused ones, for they have pipes
+ * of their own. See factor_loops.h. Test: tests/unit/test_factor_loops.c
  */
 #include "kernels/cpu/factor_loops.h"
 
@@ -11,11 +13,32 @@
 
 #include "kernels/cpu/simd.h"
 
-enum { TILE = 8, LANES = GP_FACTOR_LANES, DOUBLES = 8 };
+enum { TILE = 4, LANES = GP_FACTOR_LANES, DOUBLES = 4 };
+
+#if defined(__x86_64__)
+#define CLONES(name, params, args)                                                                                     \
+	static void name##_portable params                                                                             \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}                                                                                                              \
+	__attribute__((target("avx2"))) static void name##_avx2 params                                                 \
+	{                                                                                                              \
+		name##_body args;                                                                                      \
+	}                                                                                                              \
+	static void name params                                                                                        \
+	{                                                                                                              \
+		if (gp_cpu_isa() >= GP_CPU_AVX2)                                                                       \
+			name##_avx2 args;                                                                              \
+		else                                                                                                   \
+			name##_portable args;                                                                          \
+	}
+#else
+#define CLONES(name, params, args) GP_CPU_CLONES(name, params, args)
+#endif
 
 /* Unaligned views of floats and doubles. */
-typedef float floats __attribute__((vector_size(64), aligned(4), may_alias));
-typedef double doubles __attribute__((vector_size(64), aligned(8), may_alias));
+typedef float floats __attribute__((vector_size(32), aligned(4), may_alias));
+typedef double doubles __attribute__((vector_size(32), aligned(8), may_alias));
 
 /* --- Gram matrix ------------------------------------------------------------------------------------------------ */
 
@@ -23,7 +46,7 @@ typedef double doubles __attribute__((vector_size(64), aligned(8), may_alias));
 GP_INLINE void gram_tile(float *sums, const float *t, int64_t rows, int64_t n, int64_t i, int64_t j, const int nv)
 {
 	floats sum[TILE][2];
-#pragma GCC unroll 8
+#pragma GCC unroll 4
 	for (int m = 0; m < TILE; m++)
 #pragma GCC unroll 2
 		for (int v = 0; v < nv; v++)
@@ -33,13 +56,13 @@ GP_INLINE void gram_tile(float *sums, const float *t, int64_t rows, int64_t n, i
 #pragma GCC unroll 2
 		for (int v = 0; v < nv; v++)
 			b[v] = *(const floats *)(t + j + v * LANES);
-#pragma GCC unroll 8
+#pragma GCC unroll 4
 		for (int m = 0; m < TILE; m++)
 #pragma GCC unroll 2
 			for (int v = 0; v < nv; v++)
 				sum[m][v] += t[i + m] * b[v];
 	}
-#pragma GCC unroll 8
+#pragma GCC unroll 4
 	for (int m = 0; m < TILE; m++)
 #pragma GCC unroll 2
 		for (int v = 0; v < nv; v++)
@@ -63,7 +86,7 @@ GP_INLINE void gram_body(double *g, const float *t, int64_t rows, int64_t n, flo
 		}
 	}
 }
-GP_CPU_CLONES(gram, (double *g, const float *t, int64_t rows, int64_t n, float *sums), (g, t, rows, n, sums))
+CLONES(gram, (double *g, const float *t, int64_t rows, int64_t n, float *sums), (g, t, rows, n, sums))
 
 void gp_factor_gram(double *g, const float *t, int64_t rows, int64_t n, float *sums)
 {
@@ -86,7 +109,7 @@ GP_INLINE void gram_exact_body(double *g, const float *t, int64_t rows, int64_t 
 		}
 	}
 }
-GP_CPU_CLONES(gram_exact, (double *g, const float *t, int64_t rows, int64_t n, double *wide), (g, t, rows, n, wide))
+CLONES(gram_exact, (double *g, const float *t, int64_t rows, int64_t n, double *wide), (g, t, rows, n, wide))
 
 void gp_factor_gram_exact(double *g, const float *t, int64_t rows, int64_t n, double *wide)
 {
@@ -100,19 +123,19 @@ GP_INLINE void product_tile(float *out, int64_t ldo, const float *a, int64_t lda
 			    int64_t k, int64_t left, const int mr, const int nv)
 {
 	floats sum[TILE][2];
-#pragma GCC unroll 8
+#pragma GCC unroll 4
 	for (int m = 0; m < mr; m++)
 #pragma GCC unroll 2
 		for (int v = 0; v < nv; v++)
 			sum[m][v] = (floats){0};
 	for (int64_t l = 0; l < k; l++, b += ldb) {
-#pragma GCC unroll 8
+#pragma GCC unroll 4
 		for (int m = 0; m < mr; m++)
 #pragma GCC unroll 2
 			for (int v = 0; v < nv; v++)
 				sum[m][v] += a[m * lda + l] * *(const floats *)(b + v * LANES);
 	}
-#pragma GCC unroll 8
+#pragma GCC unroll 4
 	for (int m = 0; m < mr; m++)
 #pragma GCC unroll 2
 		for (int v = 0; v < nv; v++) {
@@ -140,8 +163,8 @@ GP_INLINE void product_body(float *out, const float *a, int64_t lda, const float
 			product_tile(out + i * n + j, n, a + i * lda, lda, b + j, ldb, k, n - j, 1, 1);
 	}
 }
-GP_CPU_CLONES(product, (float *out, const float *a, int64_t lda, const float *b, int64_t rows, int64_t k, int64_t n),
-	      (out, a, lda, b, rows, k, n))
+CLONES(product, (float *out, const float *a, int64_t lda, const float *b, int64_t rows, int64_t k, int64_t n),
+       (out, a, lda, b, rows, k, n))
 
 void gp_factor_product(float *out, const float *a, int64_t lda, const float *b, int64_t rows, int64_t k, int64_t n)
 {
@@ -162,7 +185,7 @@ GP_INLINE void apply_body(double *w, const double *v, const double *g, int64_t r
 				*(doubles *)(to + j) += a * *(const doubles *)(from + j);
 		}
 }
-GP_CPU_CLONES(apply, (double *w, const double *v, const double *g, int64_t r, int64_t n), (w, v, g, r, n))
+CLONES(apply, (double *w, const double *v, const double *g, int64_t r, int64_t n), (w, v, g, r, n))
 
 void gp_factor_apply(double *w, const double *v, const double *g, int64_t r, int64_t n)
 {
@@ -178,7 +201,7 @@ GP_INLINE void dot_body(const double *a, const double *b, int64_t n, double *out
 	for (int i = 0; i < DOUBLES; i++)
 		*out += sum[i];
 }
-GP_CPU_CLONES(dot, (const double *a, const double *b, int64_t n, double *out), (a, b, n, out))
+CLONES(dot, (const double *a, const double *b, int64_t n, double *out), (a, b, n, out))
 
 double gp_factor_dot(const double *a, const double *b, int64_t n)
 {
@@ -192,7 +215,7 @@ GP_INLINE void add_body(double *a, double c, const double *b, int64_t n)
 	for (int64_t i = 0; i < n; i += DOUBLES)
 		*(doubles *)(a + i) += c * *(const doubles *)(b + i);
 }
-GP_CPU_CLONES(add, (double *a, double c, const double *b, int64_t n), (a, c, b, n))
+CLONES(add, (double *a, double c, const double *b, int64_t n), (a, c, b, n))
 
 void gp_factor_add(double *a, double c, const double *b, int64_t n)
 {

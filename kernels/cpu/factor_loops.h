@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GP_FACTOR_LANES 16
+#define GP_FACTOR_LANES 8
 #define GP_FACTOR_BLOCK 128 /* rows whose Gram matrix is summed in fp32 before it is added in fp64 */
 
 static inline int64_t gp_factor_padded(int64_t n)
