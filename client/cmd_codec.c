@@ -20,7 +20,7 @@
 
 struct settings {
 	const char *codec, *codecs, *in, *tensor, *out;
-	bool json;
+	bool json, channels_last;
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -36,18 +36,22 @@ static const struct gp_opt roundtrip_options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(tensor),
 	 .value = "NAME",
-	 .help = "tensor of the file; its shape is taken as it is"},
+	 .help = "tensor of the file; of 4 dimensions: (N,C,H,W), coded as (N,H,W,C)"},
 	{.name = "out",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(out),
 	 .value = "FILE",
 	 .help = "write the decoded tensor there, under the same name"},
+	{.name = "channels-last",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(channels_last),
+	 .help = "a tensor of 4 dimensions is (N,H,W,C) in the file, not (N,C,H,W)"},
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct gp_opt_table roundtrip_table = {
 	.command = PROGRAM " roundtrip",
-	.synopsis = "--codec SPEC --in FILE --tensor NAME [--out FILE] [--json]",
+	.synopsis = "--codec SPEC --in FILE --tensor NAME [--out FILE] [--channels-last] [--json]",
 	.about = "Encodes and decodes one tensor and prints the payload's size, the error and the speed on this\n"
 		 "machine (one thread).",
 	.examples = "  gpclient codec roundtrip --codec sortquant:bits=6,split=2 --in acts.safetensors --tensor act\n",
@@ -61,18 +65,22 @@ static const struct gp_opt compare_options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(tensor),
 	 .value = "NAME",
-	 .help = "tensor of the file; its shape is taken as it is"},
+	 .help = "tensor of the file; of 4 dimensions: (N,C,H,W), coded as (N,H,W,C)"},
 	{.name = "codecs",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codecs),
 	 .value = "A,B,...",
 	 .help = "specs, separated by commas, semicolons or spaces"},
+	{.name = "channels-last",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(channels_last),
+	 .help = "a tensor of 4 dimensions is (N,H,W,C) in the file, not (N,C,H,W)"},
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct gp_opt_table compare_table = {
 	.command = PROGRAM " compare",
-	.synopsis = "--in FILE --tensor NAME --codecs A,B,... [--json]",
+	.synopsis = "--in FILE --tensor NAME --codecs A,B,... [--channels-last] [--json]",
 	.about = "Sends one tensor through each codec and prints bits per element, errors, speed on this machine (one\n"
 		 "thread) and the link rate below which the codec pays. Specs may also follow as arguments of their "
 		 "own.\n"
@@ -154,10 +162,10 @@ static enum gp_status list_codecs(int argc, char **argv, struct gp_options_resul
 
 /* --- roundtrip -------------------------------------------------------------------------------------------------- */
 
-static enum gp_status write_decoded(const struct gp_trip_tensor *t, const struct gp_codec_spec *spec, const char *path,
+static enum gp_status write_decoded(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, const char *path,
 				    struct gp_err *err)
 {
-	const struct gp_st_item item = {.name = t->tensor->name, .shape = t->tensor->shape, .data = t->y};
+	const struct gp_st_item item = {.name = t->tensor->name, .shape = t->tensor->shape, .data = gp_trip_decoded(t)};
 	const struct gp_st_pair meta = {"codec", spec->text};
 	return gp_st_write(path, &item, 1, &meta, 1, err);
 }
@@ -237,7 +245,7 @@ static enum gp_status make_trip(struct gp_trip_tensor *tensor, const struct sett
 	GP_TRY(check_given("roundtrip", s, s->codec, "codec", err));
 	if (gp_codec_spec_parse(s->codec, &spec, err) != GP_OK)
 		return gp_err_prefix(err, "--codec");
-	GP_TRY(gp_trip_open(s->in, s->tensor, tensor, err));
+	GP_TRY(gp_trip_open(s->in, s->tensor, s->channels_last, tensor, err));
 	GP_TRY(run_codec(tensor, s, &spec, &trip, err));
 	if (s->out)
 		GP_TRY(write_decoded(tensor, &spec, s->out, err));
@@ -351,7 +359,7 @@ static enum gp_status compare_all(struct gp_trip_tensor *tensor, const struct se
 		GP_TRY(add_specs(l, r->positional[i], err));
 	if (l->count == 0)
 		GP_FAIL(err, GP_USAGE, "--codecs names no codec");
-	GP_TRY(gp_trip_open(s->in, s->tensor, tensor, err));
+	GP_TRY(gp_trip_open(s->in, s->tensor, s->channels_last, tensor, err));
 	for (int i = 0; i < l->count; i++)
 		GP_TRY(run_codec(tensor, s, &l->spec[i], &l->trip[i], err));
 	if (s->json)
@@ -380,8 +388,9 @@ static enum gp_status compare(int argc, char **argv, struct gp_options_result *r
 static void print_usage(FILE *to)
 {
 	fprintf(to, "usage: " PROGRAM " list [--json]\n"
-		    "       " PROGRAM " roundtrip --codec SPEC --in FILE --tensor NAME [--out FILE] [--json]\n"
-		    "       " PROGRAM " compare --in FILE --tensor NAME --codecs A,B,... [--json]\n");
+		    "       " PROGRAM
+		    " roundtrip --codec SPEC --in FILE --tensor NAME [--out FILE] [--channels-last] [--json]\n"
+		    "       " PROGRAM " compare --in FILE --tensor NAME --codecs A,B,... [--channels-last] [--json]\n");
 }
 
 int gp_cmd_codec(int argc, char **argv)

@@ -25,7 +25,39 @@ static const char *names_of(const struct gp_st_file *f, char *text, size_t size)
 	return text;
 }
 
-static enum gp_status read_tensor(const char *path, const char *name, struct gp_trip_tensor *t, struct gp_err *err)
+/* in (n, a, b) to out (n, b, a). */
+static void turn(const float *in, int64_t n, int64_t a, int64_t b, float *out)
+{
+	for (int64_t k = 0; k < n; k++, in += a * b, out += a * b)
+		for (int64_t i = 0; i < a; i++)
+			for (int64_t j = 0; j < b; j++)
+				out[j * a + i] = in[i * b + j];
+}
+
+/* From (N,C,H,W) to (N,H,W,C), where that makes a difference. */
+static void turn_channels_last(struct gp_trip_tensor *t, bool channels_last)
+{
+	const int64_t *d = t->tensor->shape.dim;
+	t->shape = t->tensor->shape;
+	t->turned = t->shape.ndim == 4 && !channels_last;
+	if (!t->turned)
+		return;
+	t->shape = (struct gp_shape){.ndim = 4, .dim = {d[0], d[2], d[3], d[1]}};
+	turn(t->x, d[0], d[1], d[2] * d[3], t->scratch);
+	memcpy(t->x, t->scratch, t->tensor->count * sizeof *t->x);
+}
+
+const float *gp_trip_decoded(struct gp_trip_tensor *t)
+{
+	const int64_t *d = t->tensor->shape.dim;
+	if (!t->turned)
+		return t->y;
+	turn(t->y, d[0], d[2] * d[3], d[1], t->scratch);
+	return t->scratch;
+}
+
+static enum gp_status read_tensor(const char *path, const char *name, bool channels_last, struct gp_trip_tensor *t,
+				  struct gp_err *err)
 {
 	char names[160];
 	GP_TRY(gp_st_open(path, &t->file, err));
@@ -39,13 +71,16 @@ static enum gp_status read_tensor(const char *path, const char *name, struct gp_
 	t->scratch = gp_alloc_aligned(n * sizeof *t->scratch);
 	if (!t->x || !t->y || !t->scratch)
 		GP_FAIL(err, GP_NOMEM, "no memory for a tensor of %llu elements", (unsigned long long)n);
-	return gp_st_read_f32(t->tensor, t->x, err);
+	GP_TRY(gp_st_read_f32(t->tensor, t->x, err));
+	turn_channels_last(t, channels_last);
+	return GP_OK;
 }
 
-enum gp_status gp_trip_open(const char *path, const char *name, struct gp_trip_tensor *t, struct gp_err *err)
+enum gp_status gp_trip_open(const char *path, const char *name, bool channels_last, struct gp_trip_tensor *t,
+			    struct gp_err *err)
 {
 	*t = (struct gp_trip_tensor){0};
-	enum gp_status status = read_tensor(path, name, t, err);
+	enum gp_status status = read_tensor(path, name, channels_last, t, err);
 	if (status != GP_OK && t->tensor)
 		gp_err_prefix(err, "%s: tensor '%.60s'", path, name);
 	if (status != GP_OK)
@@ -111,7 +146,7 @@ enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec 
 			   struct gp_err *err)
 {
 	struct gp_codec *c;
-	GP_TRY(gp_codec_new(spec, &t->tensor->shape, 0, &c, err));
+	GP_TRY(gp_codec_new(spec, &t->shape, 0, &c, err));
 	*out = (struct gp_trip){.elements = t->tensor->count};
 	uint8_t *payload = gp_alloc_aligned(gp_codec_bound(c));
 	enum gp_status status = payload ? measure(t, c, payload, out, err)

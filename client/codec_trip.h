@@ -10,10 +10,14 @@
 #include "common/codec.h"
 #include "common/safetensors.h"
 
+/* A tensor of 4 dimensions lies in a file as PyTorch has it, (N,C,H,W), and is coded as it would be on the link,
+ * (N,H,W,C); or it lies in the file like that already. */
 struct gp_trip_tensor {
 	struct gp_st_file *file;
-	const struct gp_st_tensor *tensor;
-	float *x, *y; /* as read; as the last codec that ran decoded it */
+	const struct gp_st_tensor *tensor; /* as in the file */
+	struct gp_shape shape;             /* as coded */
+	bool turned;                       /* the two differ */
+	float *x, *y;                      /* as coded; as the last codec that ran decoded it */
 	float *scratch;
 };
 
@@ -27,10 +31,13 @@ struct gp_trip {
 };
 
 /* GP_INVALID names the file and the tensors it has. On failure `t` needs no close. */
-enum gp_status gp_trip_open(const char *path, const char *name, struct gp_trip_tensor *t, struct gp_err *err);
+enum gp_status gp_trip_open(const char *path, const char *name, bool channels_last, struct gp_trip_tensor *t,
+			    struct gp_err *err);
 void gp_trip_close(struct gp_trip_tensor *t);
 enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, struct gp_trip *out,
 			   struct gp_err *err);
+/* y as the file has x. Valid until the next call for t. */
+const float *gp_trip_decoded(struct gp_trip_tensor *t);
 
 double gp_trip_bits(const struct gp_trip *t);        /* per element */
 double gp_trip_encode_rate(const struct gp_trip *t); /* G elements/s */

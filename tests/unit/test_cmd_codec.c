@@ -222,6 +222,50 @@ static void compare_names_what_is_wrong_in_one_line(void **state)
 	assert_int_equal(lines_of(err), 1);
 }
 
+/* What codecs see of an image is (H,W,C), as on the link: a low rank over channels is found in either layout. */
+static void images_are_coded_channels_last_and_written_as_they_were(void **state)
+{
+	(void)state;
+	char path[] = "test_cmd_codec_XXXXXX", turned[] = "test_cmd_codec_XXXXXX";
+	struct gp_err e = {0};
+	struct gp_st_file *before, *after;
+	close(mkstemp(path));
+	close(mkstemp(turned));
+	assert_int_equal(RUN("roundtrip", "--codec=poweriter:rank=12", "--in", INPUTS, "--tensor", "act", "--out", path,
+			     "--json"),
+			 0);
+	json_t *o = json_loads(out, 0, NULL);
+	assert_true(number(o, "rel_err") < 1e-6);
+	json_decref(o);
+	assert_int_equal(gp_st_open(INPUTS, &before, &e), GP_OK);
+	assert_int_equal(gp_st_open(path, &after, &e), GP_OK);
+	const struct gp_st_tensor *a = gp_st_find(before, "act"), *b = gp_st_find(after, "act");
+	assert_true(gp_shape_equal(&a->shape, &b->shape));
+	const float *x = (const float *)(const void *)a->data, *y = (const float *)(const void *)b->data;
+	float *last = malloc(a->count * sizeof *last);
+	for (uint64_t i = 0; i < a->count; i++) {
+		assert_true(fabsf(x[i] - y[i]) < 1e-4f);
+		last[(i / 8192 * 256 + i % 256) * 32 + i / 256 % 32] = x[i];
+	}
+	const struct gp_st_item item = {.name = "act", .shape = {.ndim = 4, .dim = {4, 16, 16, 32}}, .data = last};
+	assert_int_equal(gp_st_write(turned, &item, 1, NULL, 0, &e), GP_OK);
+	assert_int_equal(RUN("roundtrip", "--codec=poweriter:rank=12", "--in", turned, "--tensor", "act",
+			     "--channels-last", "--json"),
+			 0);
+	o = json_loads(out, 0, NULL);
+	assert_true(number(o, "rel_err") < 1e-6);
+	json_decref(o);
+	assert_int_equal(RUN("roundtrip", "--codec=poweriter:rank=12", "--in", turned, "--tensor", "act", "--json"), 0);
+	o = json_loads(out, 0, NULL);
+	assert_true(number(o, "rel_err") > 1e-2);
+	json_decref(o);
+	unlink(path);
+	unlink(turned);
+	free(last);
+	gp_st_close(before);
+	gp_st_close(after);
+}
+
 static void wrong_usage_exits_2_with_one_line(void **state)
 {
 	(void)state;
@@ -269,6 +313,7 @@ int main(void)
 		cmocka_unit_test(compare_prints_a_row_per_codec),
 		cmocka_unit_test(codecs_with_memory_have_the_error_of_their_first_pass),
 		cmocka_unit_test(compare_names_what_is_wrong_in_one_line),
+		cmocka_unit_test(images_are_coded_channels_last_and_written_as_they_were),
 		cmocka_unit_test(wrong_usage_exits_2_with_one_line),
 		cmocka_unit_test(bad_input_exits_3_with_one_line_and_leaves_no_file),
 	};
