@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Order statistics by counting: exact for any finite input, in three passes
- * over the tensor for up to 32 ranks and two more for each further 32. The way
- * out of codec_select.c when its windows miss. Test: tests/unit/test_codec_select.c
+ * over the tensor for up to 512 ranks. For codec_select.c, which takes it for
+ * many ranks and when its windows miss. Test: tests/unit/test_codec_select.c
  */
 #ifndef GP_CODEC_HISTOGRAM_H
 #define GP_CODEC_HISTOGRAM_H
@@ -13,12 +13,14 @@
 
 struct gp_histogram;
 
-enum gp_status gp_histogram_new(struct gp_histogram **out, struct gp_err *err);
-size_t gp_histogram_bytes(void); /* what one allocates */
+/* For up to `ranks` ranks at a time: it takes 5 KiB for each; more work, with two more passes per so many. */
+enum gp_status gp_histogram_new(int ranks, struct gp_histogram **out, struct gp_err *err);
+size_t gp_histogram_bytes(int ranks); /* what one allocates */
 void gp_histogram_free(struct gp_histogram *h);
-/* value[i] = the element of x[0..n) with rank[i] in ascending order; x finite, rank[i] < n <= 2^32 - 1. */
-void gp_histogram_ranks(struct gp_histogram *h, const float *x, uint64_t n, const uint64_t *rank, int count,
-			float *value);
+/* value[i] = the element of x[0..n) with rank[i] in ascending order; rank ascending, rank[i] < n <= 2^32 - 1; x finite, in
+ * min..max. */
+void gp_histogram_ranks(struct gp_histogram *h, const float *x, uint64_t n, float min, float max, const uint64_t *rank,
+			int count, float *value);
 
 /* Unsigned integers in the order of the floats; -0 just below +0. */
 static inline uint32_t gp_key_of_float(float x)

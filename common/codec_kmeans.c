@@ -10,6 +10,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "common/codec_cells.h"
 #include "common/codec_impl.h"
 #include "common/codec_lloyd.h"
 #include "kernels/cpu/codec_loops.h"
@@ -73,13 +74,15 @@ static void set_cells(struct kmeans *k, const float *level, float min)
 	}
 }
 
-static void write_codes(struct kmeans *k, const float *x, uint8_t *out)
+static void write_codes(struct kmeans *k, float max, const float *x, uint8_t *out)
 {
 	uint16_t codes[GP_QUANT_BLOCK];
+	struct gp_cells cells;
 	const int bits = k->cells.split;
+	gp_cells_init(&cells, k->loops, &k->cells, max, k->n);
 	for (uint64_t at = 0; at < k->n; at += GP_QUANT_BLOCK, out += GP_QUANT_BLOCK / 8 * bits) {
 		const size_t count = k->n - at < GP_QUANT_BLOCK ? k->n - at : GP_QUANT_BLOCK;
-		k->loops->quantize(&k->cells, x + at, count, codes);
+		gp_cells_quantize(&cells, x + at, count, codes);
 		k->loops->pack(codes, count, bits, out);
 	}
 }
@@ -95,7 +98,7 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	gp_lloyd_fit(k->lloyd, x, k->n, min, max, level, levels);
 	gp_put_f32s(out, level, (size_t)levels);
 	set_cells(k, level, min);
-	write_codes(k, x, out + 4 * levels);
+	write_codes(k, max, x, out + 4 * levels);
 	*len = payload_bytes(k->cells.split, k->n);
 	return true;
 }

@@ -27,7 +27,7 @@ uint64_t gp_prune_bitmap_bytes(uint64_t n)
 
 uint64_t gp_prune_memory(uint64_t n, uint64_t k, bool encodes)
 {
-	return sizeof(struct gp_prune) + 4 * (encodes ? n : k) + (encodes ? gp_select_bytes(n) : 0);
+	return sizeof(struct gp_prune) + 4 * (encodes ? n : k) + (encodes ? gp_select_bytes(n, 1) : 0);
 }
 
 enum gp_status gp_prune_new(const struct gp_codec_loops *loops, uint64_t n, uint64_t k, bool encodes,
@@ -41,7 +41,7 @@ enum gp_status gp_prune_new(const struct gp_codec_loops *loops, uint64_t n, uint
 	enum gp_status status = gp_alloc_array(&block, encodes ? n : k, sizeof *p->values, err);
 	if (status == GP_OK) {
 		p->values = block;
-		status = encodes ? gp_select_new(loops, n, &p->select, err) : GP_OK;
+		status = encodes ? gp_select_new(loops, n, 1, &p->select, err) : GP_OK;
 	}
 	if (status != GP_OK) {
 		gp_prune_free(p);

@@ -8,6 +8,8 @@
 
 #include <math.h>
 
+#include "common/codec_cells.h"
+
 static uint64_t code_bytes(int width, uint64_t n)
 {
 	return (n * (uint64_t)width + 7) / 8;
@@ -32,18 +34,20 @@ bool gp_quant_set(struct gp_quant_table *t, int p, float min, float max)
 	return isfinite(top_value(t, p));
 }
 
-void gp_quant_write(const struct gp_codec_loops *loops, const struct gp_quant_table *t, const float *x, uint64_t n,
-		    uint8_t *out)
+void gp_quant_write(const struct gp_codec_loops *loops, const struct gp_quant_table *t, float max, const float *x,
+		    uint64_t n, uint8_t *out)
 {
 	uint16_t codes[GP_QUANT_BLOCK];
+	struct gp_cells cells;
 	const int width = t->bits + t->split;
 	for (int p = 0; p < 1 << t->split; p++, out += 8) {
 		gp_put_f32(out, t->min[p]);
 		gp_put_f32(out + 4, t->step[p]);
 	}
+	gp_cells_init(&cells, loops, t, max, n);
 	for (uint64_t at = 0; at < n; at += GP_QUANT_BLOCK, out += GP_QUANT_BLOCK / 8 * width) {
 		size_t count = n - at < GP_QUANT_BLOCK ? n - at : GP_QUANT_BLOCK;
-		loops->quantize(t, x + at, count, codes);
+		gp_cells_quantize(&cells, x + at, count, codes);
 		loops->pack(codes, count, width, out);
 	}
 }

@@ -14,9 +14,9 @@
 uint64_t gp_quant_bytes(int bits, int split, uint64_t n);
 /* Partition p covers min..max. False when its levels cannot be computed in fp32 (max - min overflows). */
 bool gp_quant_set(struct gp_quant_table *t, int p, float min, float max);
-/* Writes gp_quant_bytes(...) bytes. */
-void gp_quant_write(const struct gp_codec_loops *loops, const struct gp_quant_table *t, const float *x, uint64_t n,
-		    uint8_t *out);
+/* Writes gp_quant_bytes(...) bytes. Elements are in t->min[0]..max. */
+void gp_quant_write(const struct gp_codec_loops *loops, const struct gp_quant_table *t, float max, const float *x,
+		    uint64_t n, uint8_t *out);
 /* t->bits and t->split are given, the rest is read. GP_PROTO for a wrong length, for a table that gives values that are
  * not finite and for bits set behind the last code. */
 enum gp_status gp_quant_read(const struct gp_codec_loops *loops, struct gp_quant_table *t, struct gp_span in,

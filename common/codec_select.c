@@ -7,9 +7,8 @@
  * the rank is then looked for among the kept, in the same way, until they are
  * few enough to be sorted. The counts prove that a result is exact; when they
  * do not (a window missed its rank, or too much was kept), wider windows are
- * tried, and then the histogram answers. The histogram for everything was
- * measured to be several times slower: its counters depend on each other
- * through memory.
+ * tried, and then the histogram answers, as it does for more ranks than windows
+ * are good for: for few of them it was measured to be several times slower.
  *
  * Equal values: a value that fills a whole window, or more than one place at
  * its edge, gets a window of its own that is counted but not kept, so that a
@@ -26,8 +25,9 @@
 enum {
 	SORT_MAX = 16384,   /* up to so many elements are sorted outright */
 	SAMPLE_MAX = 16384, /* elements of the largest sample */
-	WINDOWS_MAX = 64,   /* beyond, the histogram is faster */
-	BLOCK = 4096,       /* elements that stay in L1 while each window looks at them */
+	WINDOWS_MAX = 64,
+	RANKS_MAX = 30, /* beyond, the histogram is faster */
+	BLOCK = 4096,   /* elements that stay in L1 while each window looks at them */
 };
 
 struct gp_select {
@@ -44,22 +44,23 @@ struct gp_select {
 	uint32_t key[2][SAMPLE_MAX]; /* a sample, or the last few elements, being sorted */
 };
 
-uint64_t gp_select_bytes(uint64_t n)
+uint64_t gp_select_bytes(uint64_t n, int ranks)
 {
-	uint64_t sum = sizeof(struct gp_select) + gp_histogram_bytes();
+	uint64_t sum = sizeof(struct gp_select) + gp_histogram_bytes(ranks);
 	for (int i = 0; i < 2 && n > SORT_MAX; i++)
 		sum += 4 * (n / (2u << i) + BLOCK + GP_SIFT_SLACK);
 	return sum;
 }
 
-enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, struct gp_select **out, struct gp_err *err)
+enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, int ranks, struct gp_select **out,
+			     struct gp_err *err)
 {
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof **out, err));
 	struct gp_select *s = p;
 	s->n = n;
 	s->loops = loops;
-	enum gp_status status = gp_histogram_new(&s->histogram, err);
+	enum gp_status status = gp_histogram_new(ranks, &s->histogram, err);
 	for (int i = 0; i < 2 && status == GP_OK && n > SORT_MAX; i++) {
 		s->room[i] = n / (2u << i) + BLOCK + GP_SIFT_SLACK;
 		status = gp_alloc_array(&p, s->room[i], sizeof(float), err);
@@ -291,11 +292,11 @@ bool gp_select_ranks(struct gp_select *s, const float *x, const uint64_t *rank, 
 		     float *max)
 {
 	const bool large = s->n > SORT_MAX;
-	const bool done = large && count && count < WINDOWS_MAX && select_by_windows(s, x, rank, count, value);
+	const bool done = large && count && count <= RANKS_MAX && select_by_windows(s, x, rank, count, value);
 	if (!done && !s->loops->range(x, s->n, &s->min, &s->max))
 		return false;
 	if (!done && large)
-		gp_histogram_ranks(s->histogram, x, s->n, rank, count, value);
+		gp_histogram_ranks(s->histogram, x, s->n, s->min, s->max, rank, count, value);
 	if (!done && !large)
 		select_by_sort(s, x, s->n, rank, count, value);
 	*min = s->min;

@@ -13,11 +13,11 @@
 
 struct gp_select;
 
-/* For tensors of n elements. */
-enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, struct gp_select **out,
+/* For tensors of n elements, and about so many ranks at a time: more take longer. */
+enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, int ranks, struct gp_select **out,
 			     struct gp_err *err);
 /* What it allocates. */
-uint64_t gp_select_bytes(uint64_t n);
+uint64_t gp_select_bytes(uint64_t n, int ranks);
 void gp_select_free(struct gp_select *s);
 /* value[i] = the element of x[0..n) with rank[i] in ascending order; rank ascending, each below n. False, and no
  * result, when an element is NaN or infinite. -0 counts as +0 and is returned as +0. */

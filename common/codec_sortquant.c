@@ -92,7 +92,7 @@ static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
 	uint64_t sum = sizeof(struct sortquant) + 4 * sampled;
 	if (prunes(value))
 		sum += gp_prune_memory(setup->n, kept, setup->encodes);
-	return sum + (setup->encodes ? gp_select_bytes(sampled ? sampled : kept) : 0);
+	return sum + (setup->encodes ? gp_select_bytes(sampled ? sampled : kept, 2 << split_of(value)) : 0);
 }
 
 static void close_sortquant(void *state)
@@ -113,7 +113,7 @@ static enum gp_status allocate_scratch(struct sortquant *q, bool encodes, struct
 		GP_TRY(gp_prune_new(q->loops, q->n, q->kept, encodes, &q->prune, err));
 	if (!encodes)
 		return GP_OK;
-	GP_TRY(gp_select_new(q->loops, q->sampled ? q->sampled : q->kept, &q->select, err));
+	GP_TRY(gp_select_new(q->loops, q->sampled ? q->sampled : q->kept, 2 << q->table.split, &q->select, err));
 	if (!q->sampled)
 		return GP_OK;
 	GP_TRY(gp_alloc_array(&p, q->sampled, sizeof *q->sample, err));
@@ -158,9 +158,9 @@ static uint64_t first_rank(const struct sortquant *q, uint64_t n, int p)
 	return above < n ? n - above : 0;
 }
 
-/* Partitions begin and end at exact order statistics. With fewer elements than partitions some are empty: the first ones
+/* Partitions begin and end at exact order statistics, *top is the tensor's max. With fewer elements than partitions some are empty: the first ones
  * stay at the tensor's min, the last ones at its max, where they catch the elements equal to it. */
-static bool exact_table(struct sortquant *q, const float *x)
+static bool exact_table(struct sortquant *q, const float *x, float *top)
 {
 	uint64_t rank[2 * MAX_PARTS] = {0};
 	float value[2 * MAX_PARTS], min, max;
@@ -176,6 +176,7 @@ static bool exact_table(struct sortquant *q, const float *x)
 		return false;
 	bool fits = true;
 	float begin = min;
+	*top = max;
 	for (int p = 0, at = 0; p < 1 << q->table.split; p++) {
 		const uint64_t next = first_rank(q, q->kept, p + 1);
 		const bool inside = next > 0 && next < q->kept;
@@ -201,7 +202,7 @@ static void draw_sample(struct sortquant *q, const float *x, uint64_t draw)
 }
 
 /* Partitions tile min..max, so that no element lies outside of one. */
-static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw)
+static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw, float *top)
 {
 	uint64_t rank[MAX_PARTS] = {0};
 	float min, max; /* of the sample: not needed */
@@ -215,8 +216,9 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw)
 	if (!q->loops->range(x, q->kept, &value[0], &value[slots]) ||
 	    !gp_select_ranks(q->select, q->sample, rank, q->parts - 1, value + 1, &min, &max))
 		return false;
+	*top = value[slots];
 	for (int p = q->parts; p < slots; p++)
-		value[p] = value[slots];
+		value[p] = *top;
 	bool fits = true;
 	for (int p = 0; p < slots; p++)
 		fits &= gp_quant_set(&q->table, p, value[p], value[p + 1]);
@@ -230,9 +232,10 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	if (q->prune && !gp_prune_split(q->prune, x, out))
 		return false;
 	const float *kept = q->prune ? gp_prune_values(q->prune) : x;
-	if (!(q->sampled ? sampled_table(q, kept, pass->draw) : exact_table(q, kept)))
+	float max;
+	if (!(q->sampled ? sampled_table(q, kept, pass->draw, &max) : exact_table(q, kept, &max)))
 		return false;
-	gp_quant_write(q->loops, &q->table, kept, q->kept, out + bitmap);
+	gp_quant_write(q->loops, &q->table, max, kept, q->kept, out + bitmap);
 	*len = bitmap + gp_quant_bytes(q->table.bits, q->table.split, q->kept);
 	return true;
 }

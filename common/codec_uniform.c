@@ -41,7 +41,7 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	float min, max;
 	if (!u->loops->range(x, u->n, &min, &max) || !gp_quant_set(&u->table, 0, min, max))
 		return false;
-	gp_quant_write(u->loops, &u->table, x, u->n, out);
+	gp_quant_write(u->loops, &u->table, max, x, u->n, out);
 	*len = gp_quant_bytes(u->table.bits, 0, u->n);
 	return true;
 }

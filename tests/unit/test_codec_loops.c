@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec_cells.h"
 #include "common/rng.h"
 #include "kernels/cpu/codec_loops.h"
 
@@ -145,6 +146,75 @@ static void codes_and_values_agree_for_every_split(void **state)
 					assert_memory_equal(y[0], y[1], sizeof y[0]);
 				}
 		}
+}
+
+/* Values of several kinds: crowded at zero, with exact zeros, far from zero, ties, denormals, either sign. */
+static float value_of(int kind, size_t i)
+{
+	const float g = gp_rng_normal(7, (uint64_t)kind, i);
+	switch (kind) {
+	case 0:
+		return g;
+	case 1:
+		return g < 0 ? -0.0f : g;
+	case 2:
+		return 1000 + g;
+	case 3:
+		return (float)(int)(8 * g);
+	case 4:
+		return g * 1e-40f;
+	case 5:
+		return expf(12 * g);
+	default:
+		return -1 - fabsf(g);
+	}
+}
+
+static int ascending(const void *a, const void *b)
+{
+	const float p = *(const float *)a, q = *(const float *)b;
+	return (p > q) - (p < q);
+}
+
+/* 2^split partitions that begin at equal steps of the rank of x[0..n), as sortquant makes them. */
+static float rank_table(struct gp_quant_table *t, int bits, int split, const float *values, size_t n)
+{
+	static float sorted[20000];
+	*t = (struct gp_quant_table){.bits = bits, .split = split};
+	memcpy(sorted, values, n * sizeof *values);
+	qsort(sorted, n, sizeof *sorted, ascending);
+	for (size_t p = 0, parts = (size_t)1 << split; p < parts; p++) {
+		t->min[p] = sorted[n * p / parts] + 0.0f;
+		t->step[p] = (sorted[n * (p + 1) / parts - 1] - t->min[p]) / (float)((1 << bits) - 1);
+		t->divisor[p] = t->step[p] > 0 ? t->step[p] : 1;
+	}
+	return sorted[n - 1];
+}
+
+static void looking_partitions_up_gives_what_searching_gives(void **state)
+{
+	(void)state;
+	enum { N = 20000 };
+	static float x[N];
+	static uint16_t codes[2][GP_QUANT_BLOCK];
+	static struct gp_cells cells;
+	struct gp_quant_table t;
+	int looked_up = 0;
+	for (int kind = 0; kind < 7; kind++)
+		for (int split = 3; split <= 8; split++) {
+			for (size_t i = 0; i < N; i++)
+				x[i] = value_of(kind, i);
+			gp_cells_init(&cells, reference, &t, rank_table(&t, 8, split, x, N), N);
+			looked_up += !cells.direct;
+			for (size_t at = 0; at < N; at += GP_QUANT_BLOCK) {
+				const size_t n = N - at < GP_QUANT_BLOCK ? N - at : GP_QUANT_BLOCK;
+				reference->quantize(&t, x + at, n, codes[0]);
+				gp_cells_quantize(&cells, x + at, n, codes[1]);
+				assert_memory_equal(codes[0], codes[1], n * sizeof codes[0][0]);
+			}
+		}
+	print_message("%d of 28 tables with more than 16 partitions are looked up\n", looked_up);
+	assert_true(looked_up >= 14);
 }
 
 static void halfway_quotients_round_to_even(void **state)
@@ -287,6 +357,7 @@ int main(void)
 		cmocka_unit_test(range_of_zeros_is_positive_zero),
 		cmocka_unit_test(sift_agrees),
 		cmocka_unit_test(codes_and_values_agree_for_every_split),
+		cmocka_unit_test(looking_partitions_up_gives_what_searching_gives),
 		cmocka_unit_test(halfway_quotients_round_to_even),
 		cmocka_unit_test(packing_agrees_at_every_width_and_stays_in_bounds),
 		cmocka_unit_test(codes_are_packed_least_significant_bit_first),

@@ -33,7 +33,7 @@ static struct gp_select *new_select(const char *name, uint64_t n)
 {
 	struct gp_err err = {0};
 	struct gp_select *s = NULL;
-	assert_int_equal(gp_select_new(gp_codec_loops_named(name), n, &s, &err), GP_OK);
+	assert_int_equal(gp_select_new(gp_codec_loops_named(name), n, 64, &s, &err), GP_OK);
 	return s;
 }
 
@@ -222,15 +222,23 @@ static void histogram_alone_is_exact(void **state)
 	float value[512];
 	struct gp_err err = {0};
 	struct gp_histogram *h;
-	assert_int_equal(gp_histogram_new(&h, &err), GP_OK);
-	draw_normal(5000, 4);
-	for (int i = 0; i < 2500; i++)
-		x[2 * i] = (float)(i % 5);
-	int count = boundary_ranks(5000, 128, rank);
-	gp_histogram_ranks(h, x, 5000, rank, count, value);
-	for (int i = 0; i < count; i++)
-		assert_rank(x, 5000, rank[i], value[i]);
-	gp_histogram_free(h);
+	static const float offsets[] = {0, -2, 1000, -1e-3f, 1e6f};
+	static const int ranks[] = {1, 7, 254, 512, 1000};
+	for (int k = 0; k < 5; k++) {
+		float min = INFINITY, max = -INFINITY;
+		assert_int_equal(gp_histogram_new(ranks[k], &h, &err), GP_OK);
+		draw_normal(5000, 4);
+		for (int i = 0; i < 5000; i++) {
+			x[i] = i % 2 ? x[i] + offsets[k] : (float)(i % 5) + offsets[k];
+			min = fminf(min, x[i]);
+			max = fmaxf(max, x[i]);
+		}
+		int count = boundary_ranks(5000, 128, rank);
+		gp_histogram_ranks(h, x, 5000, min, max, rank, count, value);
+		for (int i = 0; i < count; i++)
+			assert_rank(x, 5000, rank[i], value[i]);
+		gp_histogram_free(h);
+	}
 }
 
 int main(void)
