@@ -51,21 +51,27 @@ struct block {
 	uint32_t bits[LANES];
 };
 
-static struct block read_block(const float *x, unsigned lanes)
+static inline __attribute__((always_inline)) struct block read_lanes(const float *x, unsigned lanes)
 {
 	struct block b = {.min = UINT32_MAX};
-	uint32_t u[LANES];
-	memcpy(u, x, lanes * sizeof *x);
 	for (unsigned i = 0; i < lanes; i++) {
-		const bool kept = u[i] != 0;
-		b.bits[b.count] = u[i];
+		uint32_t u;
+		memcpy(&u, x + i, sizeof u);
+		const bool kept = u != 0;
+		b.bits[b.count] = u;
 		b.count += kept;
 		b.mask |= (uint32_t)kept << i;
-		b.max = u[i] > b.max ? u[i] : b.max;
-		b.min = u[i] - 1 < b.min ? u[i] - 1 : b.min; /* zero wraps round to the largest */
+		b.max = u > b.max ? u : b.max;
+		b.min = u - 1 < b.min ? u - 1 : b.min; /* zero wraps round to the largest */
 	}
 	b.min++;
 	return b;
+}
+
+/* A full block with a constant number of turns, which the compiler unrolls. */
+static struct block read_block(const float *x, unsigned lanes)
+{
+	return lanes == LANES ? read_lanes(x, LANES) : read_lanes(x, lanes);
 }
 
 /* Bytes of a delta. Raw where a base would not pay. */

@@ -356,6 +356,29 @@ static void a_gradient_has_its_activations_elements_and_no_indices(void **state)
 	close_session(&s);
 }
 
+/* The example of PROTOCOL.md, section 7. */
+static void frames_of_a_chunk_are_those_of_the_page(void **state)
+{
+	(void)state;
+	static const float act[] = {1, 0, 0, -9, 0, 0, 0, 2}, grad[] = {0.5f, 0, 0, 1, 0, 0, 0, -1};
+	static const uint8_t up[] = {0, 0, 0, 0, 2, 0, 0, 0, 0, 0x88, 0, 0, 0x10, 0xc1, 0, 0, 0, 0x40};
+	static const uint8_t down[] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x80, 0x3f, 0, 0, 0x80, 0xbf};
+	const struct gp_codec_options here = {.has_gradient = true};
+	struct gp_codec *a = open_codec("topk:ratio=0.25", 8, &here);
+	const struct gp_codec_options back = {.activation = a};
+	struct gp_codec *g = open_codec("topk:ratio=0.25", 8, &back);
+	size_t up_len, down_len;
+	uint8_t *first = encoded(a, &(struct gp_codec_pass){0}, act, &up_len);
+	uint8_t *second = encoded(g, &(struct gp_codec_pass){0}, grad, &down_len);
+	assert_true(up_len == sizeof up && down_len == sizeof down);
+	assert_memory_equal(first, up, sizeof up);
+	assert_memory_equal(second, down, sizeof down);
+	free(first);
+	free(second);
+	gp_codec_free(g);
+	gp_codec_free(a);
+}
+
 static void masks_are_found_behind_error_feedback_too(void **state)
 {
 	(void)state;
@@ -457,6 +480,7 @@ int main(void)
 		cmocka_unit_test(a_sample_that_misleads_costs_time_and_not_the_result),
 		cmocka_unit_test(a_tensor_with_one_bad_element_travels_raw),
 		cmocka_unit_test(a_gradient_has_its_activations_elements_and_no_indices),
+		cmocka_unit_test(frames_of_a_chunk_are_those_of_the_page),
 		cmocka_unit_test(masks_are_found_behind_error_feedback_too),
 		cmocka_unit_test(a_gradient_carries_indices_where_there_is_no_mask),
 		cmocka_unit_test(a_gradient_that_is_not_finite_travels_raw),
