@@ -10,6 +10,8 @@
 
 #define INLINE static inline __attribute__((always_inline))
 
+enum { SIDE_BY_SIDE = 4 };
+
 INLINE __m512i word(uint32_t u)
 {
 	return _mm512_set1_epi32((int)u);
@@ -99,41 +101,58 @@ INLINE __m512 node(const float *tree, __m512i j, int round)
 	return round < 4 ? lookup_16(tree, j) : lookup(tree + (1 << round), j, round);
 }
 
-INLINE __m512i code_of(const float *tree, int bits, __m512 r, __m256i draws)
+/* Codes of `count` vectors at once: a search is one chain of dependent instructions, several run side by side. */
+INLINE void search(const float *tree, int bits, int count, const __m512 *r, const __m256i *draws, __m512i *code)
 {
-	__m512 l = _mm512_set1_ps(-1), u = _mm512_set1_ps(1);
-	__m512i j = word(1);
-	for (int round = 0; round < bits; round++) {
-		const __m512 pivot = node(tree, j, round);
-		const __mmask16 right = _mm512_cmp_ps_mask(r, pivot, _CMP_GE_OQ);
-		l = _mm512_mask_mov_ps(l, right, pivot);
-		u = _mm512_mask_mov_ps(pivot, right, u);
-		j = _mm512_add_epi32(j, j);
-		j = _mm512_mask_add_epi32(j, right, j, word(1));
+	__m512 l[SIDE_BY_SIDE], u[SIDE_BY_SIDE];
+	__m512i j[SIDE_BY_SIDE];
+	for (int k = 0; k < count; k++) {
+		l[k] = _mm512_set1_ps(-1);
+		u[k] = _mm512_set1_ps(1);
+		j[k] = word(1);
 	}
-	const __m512 h = _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(draws));
-	const __m512 draw = _mm512_mul_ps(_mm512_add_ps(h, _mm512_set1_ps(0.5f)), _mm512_set1_ps(0x1p-16f));
-	const __m512 limit = _mm512_mul_ps(draw, _mm512_sub_ps(u, l));
-	const __mmask16 up = _mm512_cmp_ps_mask(limit, _mm512_sub_ps(r, l), _CMP_LT_OQ);
-	const __m512i code = _mm512_sub_epi32(j, word(1u << bits));
-	return _mm512_mask_add_epi32(code, up, code, word(1));
+	for (int round = 0; round < bits; round++)
+		for (int k = 0; k < count; k++) {
+			const __m512 pivot = node(tree, j[k], round);
+			const __mmask16 right = _mm512_cmp_ps_mask(r[k], pivot, _CMP_GE_OQ);
+			l[k] = _mm512_mask_mov_ps(l[k], right, pivot);
+			u[k] = _mm512_mask_mov_ps(pivot, right, u[k]);
+			j[k] = _mm512_add_epi32(j[k], j[k]);
+			j[k] = _mm512_mask_add_epi32(j[k], right, j[k], word(1));
+		}
+	for (int k = 0; k < count; k++) {
+		const __m512 h = _mm512_cvtepi32_ps(_mm512_cvtepu16_epi32(draws[k]));
+		const __m512 draw = _mm512_mul_ps(_mm512_add_ps(h, _mm512_set1_ps(0.5f)), _mm512_set1_ps(0x1p-16f));
+		const __m512 limit = _mm512_mul_ps(draw, _mm512_sub_ps(u[k], l[k]));
+		const __mmask16 up = _mm512_cmp_ps_mask(limit, _mm512_sub_ps(r[k], l[k]), _CMP_LT_OQ);
+		code[k] = _mm512_sub_epi32(j[k], word(1u << bits));
+		code[k] = _mm512_mask_add_epi32(code[k], up, code[k], word(1));
+	}
 }
 
 INLINE void quantize_to(int bits, const float *tree, const float *x, size_t n, float norm, const uint16_t *draws,
 			uint16_t *codes)
 {
 	const __m512 divisor = _mm512_set1_ps(norm);
+	__m512 r[SIDE_BY_SIDE];
+	__m256i h[SIDE_BY_SIDE];
+	__m512i code[SIDE_BY_SIDE];
 	size_t i = 0;
-	for (; i + 16 <= n; i += 16) {
-		const __m512 r = _mm512_div_ps(_mm512_loadu_ps(x + i), divisor);
-		const __m512i code = code_of(tree, bits, r, _mm256_loadu_si256((const void *)(draws + i)));
-		_mm256_storeu_si256((void *)(codes + i), _mm512_cvtepi32_epi16(code));
+	for (; i + 16 * SIDE_BY_SIDE <= n; i += 16 * SIDE_BY_SIDE) {
+		for (int k = 0; k < SIDE_BY_SIDE; k++) {
+			r[k] = _mm512_div_ps(_mm512_loadu_ps(x + i + 16 * k), divisor);
+			h[k] = _mm256_loadu_si256((const void *)(draws + i + 16 * k));
+		}
+		search(tree, bits, SIDE_BY_SIDE, r, h, code);
+		for (int k = 0; k < SIDE_BY_SIDE; k++)
+			_mm256_storeu_si256((void *)(codes + i + 16 * k), _mm512_cvtepi32_epi16(code[k]));
 	}
-	if (i < n) {
+	for (; i < n; i += 16) {
 		const __mmask16 lanes = first_lanes(n - i);
-		const __m512 r = _mm512_div_ps(_mm512_maskz_loadu_ps(lanes, x + i), divisor);
-		const __m512i code = code_of(tree, bits, r, _mm256_maskz_loadu_epi16(lanes, draws + i));
-		_mm512_mask_cvtepi32_storeu_epi16(codes + i, lanes, code);
+		r[0] = _mm512_div_ps(_mm512_maskz_loadu_ps(lanes, x + i), divisor);
+		h[0] = _mm256_maskz_loadu_epi16(lanes, draws + i);
+		search(tree, bits, 1, r, h, code);
+		_mm512_mask_cvtepi32_storeu_epi16(codes + i, lanes, code[0]);
 	}
 }
 
