@@ -2,8 +2,8 @@
  *
  * The numbers that order floats (gp_key_of_float), from that of the smallest
  * on, are cut into up to 16384 slots of equal width. A slot knows the last
- * partition that begins before it; few begin inside, which are compared with.
- * Gathers from a table of 256, eight per element, were measured to be 3 times slower.
+ * partition that begins before it; few begin inside, which are compared with,
+ * where a search gathers from a table of 256 eight times per element.
  * See codec_cells.h. Test: tests/unit/test_codec_loops.c
  */
 #include "common/codec_cells.h"
