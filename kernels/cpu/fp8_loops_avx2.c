@@ -70,13 +70,15 @@ INLINE bool narrow(const float *x, size_t n, uint8_t *out, __m256i (*convert)(__
 static bool to_e5m2(const float *x, size_t n, uint8_t *out)
 {
 	const size_t done = n - n % 32;
-	return narrow(x, n, out, magnitude_to_e5m2) & REST.to_e5m2(x + done, n - done, out + done);
+	const bool fine = narrow(x, n, out, magnitude_to_e5m2);
+	return REST.to_e5m2(x + done, n - done, out + done) && fine;
 }
 
 static bool to_e4m3(const float *x, size_t n, uint8_t *out)
 {
 	const size_t done = n - n % 32;
-	return narrow(x, n, out, magnitude_to_e4m3) & REST.to_e4m3(x + done, n - done, out + done);
+	const bool fine = narrow(x, n, out, magnitude_to_e4m3);
+	return REST.to_e4m3(x + done, n - done, out + done) && fine;
 }
 
 INLINE bool all_below(__m128i top, int limit)
@@ -102,7 +104,8 @@ static bool from_e5m2(const uint8_t *in, size_t n, float *x)
 		top = _mm_max_epu8(top, _mm_and_si128(b, _mm_set1_epi8(0x7f)));
 		store_halves(_mm256_slli_epi16(_mm256_cvtepu8_epi16(b), 8), 1, x + i);
 	}
-	return all_below(top, 0x7c) & REST.from_e5m2(in + i, n - i, x + i);
+	const bool fine = all_below(top, 0x7c);
+	return REST.from_e5m2(in + i, n - i, x + i) && fine;
 }
 
 /* E4M3 in half precision is too small by the difference of the biases, 2^8. */
@@ -117,7 +120,8 @@ static bool from_e4m3(const uint8_t *in, size_t n, float *x)
 		const __m256i sign = _mm256_and_si256(_mm256_slli_epi16(wide, 1), _mm256_set1_epi16((short)0x8000));
 		store_halves(_mm256_or_si256(_mm256_and_si256(wide, _mm256_set1_epi16(0x3fff)), sign), 0x1p8f, x + i);
 	}
-	return all_below(top, 0x7f) & REST.from_e4m3(in + i, n - i, x + i);
+	const bool fine = all_below(top, 0x7f);
+	return REST.from_e4m3(in + i, n - i, x + i) && fine;
 }
 
 /* Bits of a magnitude other than 0: subnormals times 2^32, and what that adds to the exponent. */
@@ -247,7 +251,8 @@ static bool from_s2fp8(const uint8_t *in, size_t n, const float table[128], floa
 			_mm256_storeu_ps(x + i + 8 * k, _mm256_or_ps(value, _mm256_castsi256_ps(sign)));
 		}
 	}
-	return all_below(top, 0x7c) & REST.from_s2fp8(in + i, n - i, table, x + i);
+	const bool fine = all_below(top, 0x7c);
+	return REST.from_s2fp8(in + i, n - i, table, x + i) && fine;
 }
 
 const struct gp_fp8_loops gp_fp8_loops_avx2 = {
