@@ -230,7 +230,7 @@ static void expect_close(const struct conv *c, const char *what, const float *go
 	}
 	if (!(sqrt(diff) <= TOLERANCE * sqrt(norm)))
 		fail_msg("%s of %dx%dx%dx%d to %d channels, stride %d, padding %d %d %d %d: relative L2 error %.3g",
-			 what, c->images, c->h, c->w, c->in, c->out, c->top, c->bottom, c->left, c->right,
+			 what, c->images, c->h, c->w, c->in, c->out, c->stride, c->top, c->bottom, c->left, c->right,
 			 sqrt(diff / norm));
 }
 
