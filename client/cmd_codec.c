@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <stddef.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/options.h"
 
@@ -53,7 +54,7 @@ static const struct gp_opt_table roundtrip_table = {
 	.command = PROGRAM " roundtrip",
 	.synopsis = "--codec SPEC --in FILE --tensor NAME [--out FILE] [--channels-last] [--json]",
 	.about = "Encodes and decodes one tensor and prints the payload's size, the error and the speed on this\n"
-		 "machine (one thread).",
+		 "machine (one thread). A zstd or bitshuffle that a sample shows not to pay is said to be skipped.",
 	.examples = "  gpclient codec roundtrip --codec sortquant:bits=6,split=2 --in acts.safetensors --tensor act\n",
 	.opt = roundtrip_options,
 	.count = sizeof roundtrip_options / sizeof roundtrip_options[0],
@@ -175,6 +176,29 @@ static double ratio_of(const struct gp_trip *t)
 	return t->payload_bytes ? 4.0 * (double)t->elements / (double)t->payload_bytes : 1;
 }
 
+/* Names of the byte stages that did not pay and were skipped. */
+static json_t *skipped_as_json(const struct gp_codec_spec *spec, const struct gp_trip *t)
+{
+	json_t *names = json_array();
+	const char *name;
+	for (int i = 0; (name = gp_codec_byte_stage(spec, i)); i++)
+		if (t->skipped[i])
+			json_array_append_new(names, json_string(name));
+	return names;
+}
+
+/* " (zstd skipped)", or nothing. */
+static const char *skipped_text(const struct gp_codec_spec *spec, const struct gp_trip *t, char *text, size_t size)
+{
+	size_t used = 0;
+	const char *name;
+	text[0] = '\0';
+	for (int i = 0; (name = gp_codec_byte_stage(spec, i)) && used < size; i++)
+		if (t->skipped[i])
+			used += (size_t)snprintf(text + used, size - used, " (%s skipped)", name);
+	return text;
+}
+
 /* What both commands tell programs about one codec. */
 static json_t *trip_as_json(const struct gp_codec_spec *spec, const struct gp_trip *t)
 {
@@ -184,6 +208,7 @@ static json_t *trip_as_json(const struct gp_codec_spec *spec, const struct gp_tr
 			      "bits_per_element", gp_trip_bits(t), "ratio", ratio_of(t), "rel_err", t->rel_err,
 			      "max_err", t->max_err, "cosine", t->cosine, "encode_gelem_s", gp_trip_encode_rate(t),
 			      "decode_gelem_s", gp_trip_decode_rate(t), "raw_fallback", t->fell_back);
+	json_object_set_new(o, "skipped", skipped_as_json(spec, t));
 	json_object_set_new(o, "break_even_bps", rate > 0 ? json_real(rate) : json_null());
 	return o;
 }
@@ -203,14 +228,14 @@ static enum gp_status report(const struct gp_trip_tensor *tensor, const struct g
 			     const struct gp_trip *t, bool json, struct gp_err *err)
 {
 	const double rate = gp_trip_break_even(t);
-	char shape[80], text[32];
+	char shape[80], text[32], skipped[80];
 	if (json)
 		return print_json(trip_as_json(spec, t), err);
 	printf("%s on %s (%s)\n", spec->text, tensor->tensor->name,
 	       gp_shape_text(&tensor->tensor->shape, shape, sizeof shape));
-	printf("  payload  %llu of %llu bytes, ratio %.3f%s\n", (unsigned long long)t->payload_bytes,
+	printf("  payload  %llu of %llu bytes, ratio %.3f%s%s\n", (unsigned long long)t->payload_bytes,
 	       (unsigned long long)(4 * t->elements), ratio_of(t),
-	       t->fell_back ? " (sent as raw: not representable)" : "");
+	       t->fell_back ? " (sent as raw: not representable)" : "", skipped_text(spec, t, skipped, sizeof skipped));
 	printf("  error    relative L2 %.3g, largest %.3g, cosine %.6f\n", t->rel_err, t->max_err, t->cosine);
 	printf("  speed    encode %.3f, decode %.3f G elements/s\n", gp_trip_encode_rate(t), gp_trip_decode_rate(t));
 	printf("  pays     %s%s\n", rate > 0 ? "on links slower than " : "nowhere: the payload is no shorter",
@@ -238,6 +263,17 @@ static enum gp_status run_codec(struct gp_trip_tensor *tensor, const struct sett
 	return GP_OK;
 }
 
+/* The decoded tensor alone would take the place of all that the input has. */
+static enum gp_status check_out(const struct settings *s, struct gp_err *err)
+{
+	struct stat in, out;
+	if (!s->out)
+		return GP_OK;
+	if (stat(s->in, &in) == 0 && stat(s->out, &out) == 0 && in.st_dev == out.st_dev && in.st_ino == out.st_ino)
+		GP_FAIL(err, GP_INVALID, "--out %s is the file of --in: it would be lost", s->out);
+	return gp_st_check_target(s->out, err) == GP_OK ? GP_OK : gp_err_prefix(err, "--out");
+}
+
 static enum gp_status make_trip(struct gp_trip_tensor *tensor, const struct settings *s, struct gp_err *err)
 {
 	struct gp_codec_spec spec;
@@ -245,6 +281,7 @@ static enum gp_status make_trip(struct gp_trip_tensor *tensor, const struct sett
 	GP_TRY(check_given("roundtrip", s, s->codec, "codec", err));
 	if (gp_codec_spec_parse(s->codec, &spec, err) != GP_OK)
 		return gp_err_prefix(err, "--codec");
+	GP_TRY(check_out(s, err));
 	GP_TRY(gp_trip_open(s->in, s->tensor, s->channels_last, tensor, err));
 	GP_TRY(run_codec(tensor, s, &spec, &trip, err));
 	if (s->out)
@@ -327,7 +364,7 @@ static enum gp_status compared_as_json(const struct gp_trip_tensor *tensor, cons
 
 static void print_compared(const struct gp_trip_tensor *tensor, const struct list *l)
 {
-	char text[80];
+	char text[80], skipped[80];
 	int width = (int)strlen("codec");
 	for (int i = 0; i < l->count; i++)
 		width = (int)strlen(l->spec[i].text) > width ? (int)strlen(l->spec[i].text) : width;
@@ -337,9 +374,10 @@ static void print_compared(const struct gp_trip_tensor *tensor, const struct lis
 	for (int i = 0; i < l->count; i++) {
 		const struct gp_trip *t = &l->trip[i];
 		const double rate = gp_trip_break_even(t);
-		printf("%-*s %9.3f %9.3g %9.3g %9.6f %8.3f %8.3f  %s%s\n", width, l->spec[i].text, gp_trip_bits(t),
+		printf("%-*s %9.3f %9.3g %9.3g %9.6f %8.3f %8.3f  %s%s%s\n", width, l->spec[i].text, gp_trip_bits(t),
 		       t->rel_err, t->max_err, t->cosine, gp_trip_encode_rate(t), gp_trip_decode_rate(t),
-		       rate > 0 ? rate_text(rate, text, sizeof text) : "never", t->fell_back ? " (sent as raw)" : "");
+		       rate > 0 ? rate_text(rate, text, sizeof text) : "never", t->fell_back ? " (sent as raw)" : "",
+		       skipped_text(&l->spec[i], t, skipped, sizeof skipped));
 	}
 	printf("Errors: relative L2 and largest. Speed: G elements/s on one thread of this machine.\n"
 	       "Pays below: link rate at which encoding, sending and decoding take as long as sending 32 bits each.\n");

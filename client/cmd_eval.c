@@ -13,8 +13,6 @@
 
 #define PROGRAM "gpclient eval"
 
-/* Batches between two looks at the clock: the pipeline runs dry once in so many. */
-#define SLICE            16
 #define PLAIN_PROGRESS_S 5
 
 static const struct gp_opt_table table = {
@@ -42,8 +40,9 @@ struct evaluation {
 static enum gp_status parse(int argc, char **argv, struct gp_job_settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {gp_job_where_rows, gp_job_model_rows,  gp_job_batch_rows,
-					    gp_job_codec_rows, gp_job_output_rows, gp_job_progress_rows};
+	const struct gp_opt_rows parts[] = {gp_job_where_rows,   gp_job_security_rows, gp_job_model_rows,
+					    gp_job_batch_rows,   gp_job_codec_rows,    gp_job_output_rows,
+					    gp_job_progress_rows};
 	struct gp_opt rows[GP_OPT_MAX];
 	struct gp_opt_table t = table;
 	t.opt = rows;
@@ -61,7 +60,7 @@ static enum gp_status prepare(struct evaluation *e, struct gp_err *err)
 	GP_TRY(gp_job_open_loader(&e->job, e->data, GP_SPLIT_VAL, &e->loader, err));
 	e->batches = gp_loader_batches_per_epoch(e->loader);
 	GP_TRY(gp_job_build(&e->job, e->data, err));
-	return gp_job_open_engine(&e->job, NULL, err);
+	return gp_job_open_engine(&e->job, NULL, NULL, err);
 }
 
 static double accuracy(const struct evaluation *e)
@@ -88,10 +87,11 @@ static void show_progress(struct evaluation *e, struct gp_progress *p)
 static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, struct gp_err *err)
 {
 	struct gp_engine *engine = e->job.engine;
-	for (uint32_t done = 0; done < e->batches; done += SLICE) {
+	for (uint32_t done = 0; done < e->batches; done += GP_EVAL_SLICE) {
 		struct gp_step_result part;
 		uint32_t left = e->batches - done;
-		GP_TRY(engine->ops->evaluate(engine, e->loader, left < SLICE ? left : SLICE, &part, err));
+		GP_TRY(engine->ops->evaluate(engine, e->loader, left < GP_EVAL_SLICE ? left : GP_EVAL_SLICE, &part,
+					     err));
 		e->sum.loss_sum += part.loss_sum;
 		e->sum.correct += part.correct;
 		e->sum.samples += part.samples;

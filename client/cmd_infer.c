@@ -20,6 +20,7 @@
 struct settings {
 	struct gp_job_settings job; /* first: the shared rows know its offsets */
 	int64_t top;
+	bool top_given;
 	const char *labels;
 };
 
@@ -78,14 +79,17 @@ struct inference {
 static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {gp_job_where_rows, gp_job_model_rows, ROWS(label_rows),
-					    gp_job_batch_rows, gp_job_codec_rows, gp_job_output_rows};
+	const struct gp_opt_rows parts[] = {gp_job_where_rows, gp_job_security_rows, gp_job_model_rows,
+					    ROWS(label_rows),  gp_job_batch_rows,    gp_job_codec_rows,
+					    gp_job_output_rows};
 	struct gp_opt rows[GP_OPT_MAX];
 	struct gp_opt_table t = table;
 	t.opt = rows;
 	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
 	*set = (struct settings){0};
-	return gp_options_parse(&t, argc, argv, set, r, err);
+	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	set->top_given = gp_options_given(&t, r, "top");
+	return GP_OK;
 }
 
 static enum gp_status open_files(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
@@ -110,6 +114,9 @@ static enum gp_status make_room(struct inference *n, struct gp_err *err)
 {
 	n->outputs = (int)gp_graph_output_shape(n->job.graph)->dim[0];
 	n->top = n->set.top < n->outputs ? (int)n->set.top : n->outputs;
+	if (n->set.top > n->outputs && n->set.top_given)
+		fprintf(stderr, PROGRAM ": --top %lld: the model has %d outputs, and all of them are shown\n",
+			(long long)n->set.top, n->outputs);
 	size_t rows = (size_t)n->set.job.batch, row = (size_t)n->outputs * sizeof *n->scores;
 	GP_TRY(gp_alloc_array((void **)&n->scores, rows, row, err));
 	GP_TRY(gp_alloc_array((void **)&n->candidate, (size_t)n->outputs, sizeof *n->candidate, err));
@@ -130,7 +137,7 @@ static enum gp_status prepare(struct inference *n, const struct gp_options_resul
 	GP_TRY(gp_job_open_loader(&n->job, n->files, GP_SPLIT_VAL, &n->loader, err));
 	GP_TRY(gp_job_build(&n->job, n->files, err));
 	GP_TRY(make_room(n, err));
-	return gp_job_open_engine(&n->job, NULL, err);
+	return gp_job_open_engine(&n->job, NULL, NULL, err);
 }
 
 /* The more probable first; among equals the lower index. */

@@ -4,20 +4,19 @@
  * model, engine and trainer together; none of them is here.
  * Test: tests/e2e
  */
-#include <errno.h>
-#include <libgen.h>
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "client/commands.h"
 #include "client/figures.h"
 #include "client/job.h"
+#include "client/run_spec.h"
+#include "client/run_state.h"
 #include "client/trainer.h"
 #include "common/mem.h"
+#include "common/safetensors.h"
 
 #define PROGRAM "gpclient train"
 
@@ -29,6 +28,9 @@ struct settings {
 	double clip_norm, clip_value;
 	bool nesterov, eval, augment;
 	const char *save, *log_json;
+	const char *checkpoint;
+	int64_t checkpoint_every;
+	bool resume, checkpoint_required;
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -87,8 +89,8 @@ static const struct gp_opt training_rows[] = {
 	 .min = 0,
 	 .max = 1,
 	 .below_max = true,
-	 .help = "of sgd"},
-	{.name = "nesterov", .type = GP_OPT_FLAG, .offset = FIELD(nesterov), .help = "Nesterov momentum"},
+	 .help = "of sgd; refused with adam and adamw"},
+	{.name = "nesterov", .type = GP_OPT_FLAG, .offset = FIELD(nesterov), .help = "Nesterov momentum, of sgd"},
 	{.name = "weight-decay",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(weight_decay),
@@ -104,7 +106,7 @@ static const struct gp_opt training_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1e30,
-	 .help = "scale gradients whose norm, over all parts of the model, is above X; 0 = off"},
+	 .help = "scale gradients whose norm, over all parts of the model, is above X; 0 = off; not with --clip-value"},
 	{.name = "clip-value",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(clip_value),
@@ -112,7 +114,7 @@ static const struct gp_opt training_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1e30,
-	 .help = "limit every element of a gradient to -X..X; 0 = off"},
+	 .help = "limit every element of a gradient to -X..X; 0 = off; not with --clip-norm"},
 	{.name = "schedule",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(schedule),
@@ -167,6 +169,31 @@ static const struct gp_opt training_rows[] = {
 	 .help = "validation accuracy after each epoch (--no-eval: off)"},
 };
 
+static const struct gp_opt checkpoint_rows[] = {
+	{.name = "checkpoint",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(checkpoint),
+	 .value = "DIR",
+	 .group = "Checkpoints",
+	 .help = "keep checkpoints of this side there (and have the server keep its own, see --state-dir there)"},
+	{.name = "checkpoint-every",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(checkpoint_every),
+	 .value = "STEPS",
+	 .initial = "100",
+	 .min = 1,
+	 .max = 1e9,
+	 .help = "steps between two; one more at the end, and when training is stopped by a signal"},
+	{.name = "checkpoint-required",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(checkpoint_required),
+	 .help = "end training when a checkpoint cannot be written; else that is a warning"},
+	{.name = "resume",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(resume),
+	 .help = "go on from the newest checkpoint that both sides have; --steps and --epochs may grow"},
+};
+
 static const struct gp_opt log_rows[] = {
 	{.name = "log-json",
 	 .type = GP_OPT_TEXT,
@@ -194,17 +221,36 @@ static const struct gp_opt_table table = {
 		rows, sizeof rows / sizeof rows[0]                                                                     \
 	}
 
-static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
-			    struct gp_err *err)
+/* What only one optimizer has is not silently dropped with another. */
+static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, const struct settings *set,
+					    const struct gp_options_result *r, struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {
-		gp_job_where_rows, gp_job_model_rows, ROWS(data_rows),    gp_job_batch_rows,    ROWS(training_rows),
-		gp_job_codec_rows, gp_job_grad_rows,  gp_job_output_rows, gp_job_progress_rows, ROWS(log_rows)};
-	struct gp_opt rows[GP_OPT_MAX];
+	const char *flag = set->nesterov ? "nesterov" : gp_options_given(t, r, "momentum") ? "momentum" : NULL;
+	if (flag && set->optimizer != GP_OPTIM_SGD)
+		GP_FAIL(err, GP_USAGE, "--%s is of sgd; --optimizer %s has averages of its own and would ignore it",
+			flag, set->optimizer == GP_OPTIM_ADAM ? "adam" : "adamw");
+	return GP_OK;
+}
+
+static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
+{
+	const struct gp_opt_rows parts[] = {gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows,
+					    ROWS(data_rows),    gp_job_batch_rows,    ROWS(training_rows),
+					    gp_job_codec_rows,  gp_job_grad_rows,     ROWS(checkpoint_rows),
+					    gp_job_output_rows, gp_job_progress_rows, ROWS(log_rows)};
 	struct gp_opt_table t = table;
 	t.opt = rows;
 	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
-	return gp_options_parse(&t, argc, argv, set, r, err);
+	return t;
+}
+
+static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
+			    struct gp_err *err)
+{
+	struct gp_opt rows[GP_OPT_MAX];
+	const struct gp_opt_table t = join_rows(rows);
+	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	return check_optimizer_flags(&t, set, r, err);
 }
 
 /* Everything that a run owns, freed in one place. */
@@ -215,6 +261,8 @@ struct training {
 	struct gp_loader *train, *val;
 	struct gp_weights *weights;
 	struct gp_json_log *log;
+	struct gp_run_spec run_spec;
+	struct gp_run_state *run; /* NULL without --checkpoint */
 	struct gp_optim optim;
 	struct gp_schedule schedule;
 	uint64_t total_steps;
@@ -233,18 +281,11 @@ static void on_signal(int number)
 /* Before hours of training, not after: can a file be made there? */
 static enum gp_status check_save(const char *path, struct gp_err *err)
 {
-	char folder[4096];
 	if (!path)
 		return GP_OK;
 	if (!*path)
 		GP_FAIL(err, GP_USAGE, "--save needs the name of a file");
-	snprintf(folder, sizeof folder, "%s", path);
-	struct stat st;
-	if (stat(path, &st) == 0 && !S_ISREG(st.st_mode))
-		GP_FAIL(err, GP_INVALID, "--save %s: there is something else than a file", path);
-	if (access(dirname(folder), W_OK | X_OK) != 0)
-		GP_FAIL(err, GP_INVALID, "--save %s: the folder cannot be written to: %s", path, strerror(errno));
-	return GP_OK;
+	return gp_st_check_target(path, err) == GP_OK ? GP_OK : gp_err_prefix(err, "--save");
 }
 
 static enum gp_status open_data(struct training *t, struct gp_err *err)
@@ -289,17 +330,62 @@ static enum gp_status configure_optimizer(struct training *t, struct gp_err *err
 	return gp_schedule_check(&t->schedule, err);
 }
 
+/* What must be the same for a run to go on. How long it is may change, and what only decides where and how fast. */
+static enum gp_status describe_run(struct training *t, struct gp_err *err)
+{
+	static const char *const flags[] = {
+		"model",      "data",      "input",  "seed",     "batch",      "chunks",       "precision",
+		"augment",    "optimizer", "lr",     "momentum", "nesterov",   "weight-decay", "clip-norm",
+		"clip-value", "schedule",  "warmup", "final-lr", "step-every", "step-gamma",   "poly-power"};
+	struct gp_opt rows[GP_OPT_MAX];
+	const struct gp_opt_table all = join_rows(rows);
+	for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+		GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, flags[i], err));
+	return gp_run_spec_add_job(&t->run_spec, &t->job, err);
+}
+
+static enum gp_status check_checkpoint_flags(const struct settings *s, struct gp_err *err)
+{
+	if (!s->checkpoint && (s->resume || s->checkpoint_required))
+		GP_FAIL(err, GP_USAGE, "--%s needs --checkpoint DIR", s->resume ? "resume" : "checkpoint-required");
+	return GP_OK;
+}
+
+static enum gp_status open_run(struct training *t, struct gp_err *err)
+{
+	const struct settings *s = &t->set;
+	if (!s->checkpoint)
+		return GP_OK;
+	GP_TRY(describe_run(t, err));
+	const struct gp_run_state_options o = {.dir = s->checkpoint,
+					       .every = (uint64_t)s->checkpoint_every,
+					       .total_steps = t->total_steps,
+					       .resume = s->resume,
+					       .required = s->checkpoint_required,
+					       .spec = &t->run_spec.pairs,
+					       .stop = &stop_signal};
+	GP_TRY(gp_run_state_open(&o, &t->run, err));
+	if (gp_run_state_newest(t->run) > t->total_steps)
+		GP_FAIL(err, GP_INVALID, "--resume: the run is at step %llu already, past the %llu of --%s",
+			(unsigned long long)gp_run_state_newest(t->run), (unsigned long long)t->total_steps,
+			s->steps > 0 ? "steps" : "epochs");
+	return GP_OK;
+}
+
 /* Everything that can be wrong on this side is found before the server is asked for anything. */
 static enum gp_status prepare(struct training *t, struct gp_err *err)
 {
 	GP_TRY(gp_job_begin(&t->job, &t->set.job, err));
+	GP_TRY(check_checkpoint_flags(&t->set, err));
 	GP_TRY(check_save(t->set.save, err));
 	GP_TRY(open_data(t, err));
 	GP_TRY(gp_job_build(&t->job, t->train_data, err));
 	GP_TRY(gp_weights_new(t->job.graph, &t->weights, err));
 	GP_TRY(configure_optimizer(t, err));
-	GP_TRY(gp_job_open_engine(&t->job, &t->optim, err));
-	return t->set.log_json ? gp_json_log_open(t->set.log_json, &t->log, err) : GP_OK;
+	GP_TRY(open_run(t, err));
+	t->job.stop = &stop_signal;
+	GP_TRY(gp_job_open_engine(&t->job, &t->optim, t->run, err));
+	return t->set.log_json ? gp_json_log_open(t->set.log_json, t->set.resume, &t->log, err) : GP_OK;
 }
 
 static void watch_signals(void)
@@ -319,7 +405,7 @@ static void print_summary(const struct gp_train_report *r)
 	if (r->clipped_steps > 0)
 		fprintf(stderr, "gradients scaled down in %llu steps (--clip-norm)\n",
 			(unsigned long long)r->clipped_steps);
-	gp_figures_print(&r->figures, &r->train_account, r->steps, stderr);
+	gp_figures_print(&r->figures, &r->train_account, r->steps_here, stderr);
 }
 
 static enum gp_status run(struct training *t, struct gp_err *err)
@@ -334,6 +420,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 				       .val_batches = t->val ? gp_loader_batches_per_epoch(t->val) : 0,
 				       .log = t->log,
 				       .weights = t->weights,
+				       .run = t->run,
 				       .progress = t->set.job.progress,
 				       .stop = &stop_signal};
 	watch_signals();
@@ -359,6 +446,8 @@ static enum gp_status clean_up(struct training *t, enum gp_status status, struct
 {
 	gp_weights_free(t->weights);
 	gp_job_deinit(&t->job);
+	gp_run_state_close(t->run);
+	gp_run_spec_deinit(&t->run_spec);
 	gp_loader_free(t->train);
 	gp_loader_free(t->val);
 	gp_dataset_free(t->train_data);

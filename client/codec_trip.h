@@ -24,10 +24,11 @@ struct gp_trip_tensor {
 struct gp_trip {
 	uint64_t payload_bytes, elements;
 	/* Over the elements that are finite: the others travel bit for bit. Of the first pass of a fresh instance. */
-	double rel_err, max_err;       /* L2 norm of the error over that of the tensor; largest */
-	double cosine;                 /* between both; 1 when they are equal, also where they are 0 */
-	bool fell_back;                /* travelled raw, or in part */
-	uint64_t encode_ns, decode_ns; /* the fastest repetition */
+	double rel_err, max_err;           /* L2 norm of the error over that of the tensor; largest */
+	double cosine;                     /* between both; 1 when they are equal, also where they are 0 */
+	bool fell_back;                    /* travelled raw, or in part */
+	bool skipped[GP_CODEC_MAX_STAGES]; /* by byte stage: did not pay */
+	uint64_t encode_ns, decode_ns;     /* the fastest repetition */
 };
 
 /* GP_INVALID names the file and the tensors it has. On failure `t` needs no close. */

@@ -11,6 +11,7 @@
 #ifndef GP_ENGINE_H
 #define GP_ENGINE_H
 
+#include <signal.h>
 #include <stdio.h>
 
 #include <uv.h>
@@ -21,22 +22,30 @@
 #include "common/device.h"
 #include "common/weights.h"
 
+struct gp_client_security;
+struct gp_run_state;
+
 struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
 	const char *device;
 	int threads;
 	int batch, chunks, window;
-	bool train;   /* false: evaluate and predict only, without memory for gradients */
-	bool profile; /* measure every node of this side */
+	bool window_given; /* no default: a server that allows less is refused */
+	bool train;        /* false: evaluate and predict only, without memory for gradients */
+	bool profile;      /* measure every node of this side */
 	uint64_t seed;
 	struct gp_optim optim;
 	enum gp_precision precision;   /* of both sides */
 	const struct gp_weights *init; /* NULL: drawn from seed */
+	struct gp_run_state *run;      /* (optional) checkpoints: written as they fall due, and where the run goes on */
 	/* split only; texts and tables must outlive the engine */
 	const char *server; /* "HOST:PORT" */
 	struct gp_cut cut;
 	struct gp_codec_spec codec[4]; /* act up, act down, grad up, grad down */
 	double connect_timeout_s, idle_timeout_s;
+	double reconnect_for_s;                    /* after a broken link; 0: that is the end */
+	const volatile sig_atomic_t *stop;         /* (optional) set: do not wait for a broken link any more */
+	const struct gp_client_security *security; /* NULL: in the clear */
 };
 
 struct gp_step_result {
@@ -46,10 +55,14 @@ struct gp_step_result {
 };
 
 struct gp_engine_figures {
-	struct gp_account account; /* zero for a local engine */
+	struct gp_account account; /* of all connections; zero for a local engine */
 	struct gp_tcp_figures tcp;
 	enum gp_precision precision;
-	uint64_t raw_fallbacks;
+	/* By direction (act up, act down, grad up, grad down), what this side encoded or decoded; and the names of its
+	 * codec's byte stages, NULL behind the last. */
+	struct gp_codec_stats codec[4];
+	const char *byte_stage[4][GP_CODEC_MAX_STAGES];
+	uint32_t reconnects;
 	uint64_t compute_ns;          /* busy time of this side's compute thread */
 	uint64_t memory_bytes;        /* plans and frames of this side */
 	uint64_t server_memory_bytes; /* as the server said in READY */
@@ -58,11 +71,17 @@ struct gp_engine_figures {
 
 struct gp_engine;
 
+/* Batches of an evaluation between two looks at the clock or at a signal: the pipeline runs dry once in so many. */
+#define GP_EVAL_SLICE 16
+
 struct gp_engine_ops {
 	const char *name;
 	/* One step: forward and backward of every chunk, then the update with rate lr. batch->valid == spec.batch.
 	 * Only with spec.train. */
 	enum gp_status (*step)(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
+			       struct gp_err *err);
+	/* The loader's next batch for a step, as gp_loader_next; however long that takes, the link lives on. */
+	enum gp_status (*next)(struct gp_engine *e, struct gp_loader *loader, struct gp_batch **out,
 			       struct gp_err *err);
 	/* `batches` batches from the loader, forward only. */
 	enum gp_status (*evaluate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
@@ -82,6 +101,9 @@ struct gp_engine_ops {
 struct gp_engine {
 	const struct gp_engine_ops *ops;
 	struct gp_engine_spec spec;
+	uint64_t steps; /* done, of the whole run: above 0 at once where a checkpoint was loaded */
+	/* A call has failed because the server is a new one, and the engine went back to a checkpoint: go on at `steps`. */
+	bool rewound;
 };
 
 enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/engine.h"
+#include "client/run_state.h"
 #include "common/clip.h"
 #include "common/mem.h"
 #include "common/plan_profile.h"
@@ -16,7 +17,7 @@ struct local_engine {
 	struct gp_device *device;
 	struct gp_plan *plan;
 	const struct gp_plan_profile *profile;
-	uint64_t step, compute_ns;
+	uint64_t compute_ns;
 	double *squares; /* with clip_norm */
 };
 
@@ -37,7 +38,7 @@ static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batc
 	const struct gp_device_ops *ops = e->device->ops;
 	const struct gp_engine_spec *spec = &e->base.spec;
 	size_t elements = (size_t)chunk_samples(spec) * gp_shape_elements(gp_graph_input_shape(spec->graph));
-	uint64_t draw = e->step * (uint64_t)spec->chunks + (uint64_t)chunk;
+	uint64_t draw = e->base.steps * (uint64_t)spec->chunks + (uint64_t)chunk;
 	memcpy(ops->buffer(e->plan, 0, GP_BUF_INPUT), batch->images + (size_t)chunk * elements,
 	       elements * sizeof(float));
 	return ops->forward(e->plan, 0, train ? GP_TRAIN : GP_EVAL, draw, err);
@@ -84,6 +85,28 @@ static enum gp_status measure_norm(struct local_engine *e, double *norm, struct 
 	return GP_OK;
 }
 
+static enum gp_status write_checkpoint(struct local_engine *e, const struct gp_step_result *r, struct gp_err *err)
+{
+	struct gp_snapshot s = {0};
+	const struct gp_run_progress step = {r->loss_sum, r->correct, r->samples};
+	enum gp_status status = gp_snapshot_add_plan(&s, e->plan, err);
+	if (status == GP_OK)
+		status = gp_run_state_write(e->base.spec.run, e->base.steps, &s, &step, err);
+	gp_snapshot_deinit(&s);
+	return status;
+}
+
+static enum gp_status keep_checkpoint(struct local_engine *e, const struct gp_step_result *r, struct gp_err *err)
+{
+	struct gp_run_state *run = e->base.spec.run;
+	if (!gp_run_state_due(run, e->base.steps))
+		return GP_OK;
+	if (write_checkpoint(e, r, err) != GP_OK)
+		return gp_run_state_failed(run, e->base.steps, err);
+	gp_run_state_confirm(run, e->base.steps);
+	return GP_OK;
+}
+
 static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *batch, float lr,
 				 struct gp_step_result *out, struct gp_err *err)
 {
@@ -94,9 +117,17 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 	GP_TRY(measure_norm(e, &sum.grad_norm, err));
 	GP_TRY(gp_clip_update(e->plan, lr, sum.grad_norm, err));
 	e->compute_ns += gp_now_ns() - begin;
-	e->step++;
+	e->base.steps++;
+	GP_TRY(keep_checkpoint(e, &sum, err));
 	*out = sum;
 	return GP_OK;
+}
+
+static enum gp_status local_next(struct gp_engine *base, struct gp_loader *loader, struct gp_batch **out,
+				 struct gp_err *err)
+{
+	(void)base;
+	return gp_loader_next(loader, out, err);
 }
 
 static enum gp_status local_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
@@ -180,6 +211,30 @@ static void local_free(struct gp_engine *base)
 	gp_free(e);
 }
 
+static enum gp_status load_checkpoint(struct local_engine *e, uint64_t step, struct gp_err *err)
+{
+	struct gp_run_state *run = e->base.spec.run;
+	struct gp_checkpoint *c;
+	GP_TRY(gp_run_state_load(run, step, &c, err));
+	enum gp_status status = gp_snapshot_load_plan(c->state, step, e->plan, err);
+	if (status == GP_OK)
+		gp_run_state_begin(run, c);
+	gp_checkpoint_close(c);
+	return status;
+}
+
+static enum gp_status resume(struct local_engine *e, struct gp_err *err)
+{
+	struct gp_run_state *run = e->base.spec.run;
+	uint64_t step = run ? gp_run_state_newest(run) : 0;
+	if (step > 0)
+		GP_TRY(load_checkpoint(e, step, err));
+	e->base.steps = step;
+	if (run)
+		gp_run_state_tell(run, step);
+	return GP_OK;
+}
+
 static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
@@ -206,6 +261,7 @@ enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_
 {
 	static const struct gp_engine_ops ops = {.name = "local",
 						 .step = local_step,
+						 .next = local_next,
 						 .evaluate = local_evaluate,
 						 .predict = local_predict,
 						 .get_weights = local_get_weights,
@@ -218,6 +274,8 @@ enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_
 	e->base.ops = &ops;
 	e->base.spec = *spec;
 	enum gp_status status = make_plan(e, err);
+	if (status == GP_OK)
+		status = resume(e, err);
 	if (status != GP_OK) {
 		local_free(&e->base);
 		return status;

@@ -11,21 +11,41 @@
  * Gradients add up in chunk order on every part, as in a local run. The tail
  * and the head's backward run before further head forwards where both wait.
  *
+ * A link that breaks: a training step is taken back (gp_split_undo) and begun
+ * again, from the same batch. Of an evaluation nothing is taken back: what was
+ * not answered is sent again, from the frames that lie in the slots.
+ *
  * Threads: loop (this one: runs while a call waits), compute, codec.
- * Test: tests/e2e/parity.sh, tests/unit/test_engine.c
+ * Test: tests/e2e/parity.sh, tests/unit/test_engine.c, tests/unit/test_resume.c
  */
 #include "client/engine_split.h"
 
 #include <math.h>
 #include <string.h>
 
+#include "client/run_state.h"
 #include "common/clip.h"
 
+/* Without a link a step will be taken back, but an evaluation goes on. */
+static bool goes_on(const struct split_engine *e)
+{
+	return e->session.status == GP_OK && (e->session.linked || !e->train);
+}
+
+/* False: the task's chunk goes no further. */
 static bool task_ok(struct split_engine *e, struct gp_task *t)
 {
 	if (t->status != GP_OK)
 		gp_client_session_fail(&e->session, t->status, t->err.text);
-	return e->session.status == GP_OK;
+	return goes_on(e);
+}
+
+/* Without a link the frame stays in its slot until there is one. */
+static void send_frame(struct split_engine *e, struct gp_transfer *t)
+{
+	t->frame.head.session = e->session.id;
+	if (e->session.linked)
+		gp_transfer_send(t, e->session.ch);
 }
 
 static struct gp_frame_head out_head(const struct split_engine *e, const struct split_slot *s)
@@ -50,7 +70,7 @@ static uint64_t chunk_draw(const struct split_engine *e, uint32_t chunk)
 
 static void account_compute(struct split_engine *e, bool sent, enum gp_frame_type type, const struct gp_task *t)
 {
-	struct gp_account *a = gp_channel_account_mut(e->session.ch);
+	struct gp_account *a = &e->session.account;
 	struct gp_dir_account *d = sent ? &a->sent : &a->received;
 	uint64_t ns = t->end_ns - t->start_ns;
 	d->kind[type].stage_ns[GP_STAGE_COMPUTE] += ns;
@@ -66,6 +86,7 @@ static void submit(struct split_slot *s, void (*run)(struct gp_task *), void (*d
 }
 
 static void pump(struct split_engine *e);
+static void chunks_done(struct split_engine *e);
 
 static void chunk_done(struct split_slot *s)
 {
@@ -76,6 +97,8 @@ static void chunk_done(struct split_slot *s)
 	e->result.samples += (uint64_t)s->valid;
 	e->done++;
 	e->pass_idle = e->done == e->total;
+	if (e->pass_idle && e->train)
+		chunks_done(e);
 	pump(e);
 }
 
@@ -111,7 +134,7 @@ static void grad_encoded(struct gp_transfer *t)
 	if (!task_ok(e, &t->task))
 		return;
 	e->slot[t->slot].state = SLOT_WAIT_GRAD;
-	gp_transfer_send(t, e->session.ch);
+	send_frame(e, t);
 }
 
 static void keep_outputs(struct split_slot *s)
@@ -174,7 +197,7 @@ static void act_encoded(struct gp_transfer *t)
 	if (!task_ok(e, &t->task))
 		return;
 	e->slot[t->slot].state = SLOT_WAIT_ACT;
-	gp_transfer_send(t, e->session.ch);
+	send_frame(e, t);
 }
 
 static void run_head_forward(struct gp_task *task)
@@ -211,13 +234,15 @@ static void pump(struct split_engine *e)
 {
 	uint32_t window = (uint32_t)e->base.spec.window;
 	int samples = gp_split_chunk_samples(e);
-	while (e->session.status == GP_OK && e->next < e->total && e->next - e->done < window) {
+	const uint32_t in_flight = (uint32_t)e->session.window; /* the server may allow fewer than there are slots */
+	while (goes_on(e) && e->next < e->total && e->next - e->done < in_flight) {
 		struct split_slot *s = &e->slot[e->next % window];
 		gp_require(s->state == SLOT_FREE);
 		int left = e->batch->valid - (int)(e->next - e->batch_base) * samples;
 		s->valid = left < 0 ? 0 : left > samples ? samples : left;
 		s->chunk = e->next++;
 		s->state = SLOT_FORWARD;
+		s->arrived = false;
 		submit(s, run_head_forward, head_forward_done, 1);
 	}
 }
@@ -270,6 +295,7 @@ static enum gp_status frame_arrived(void *arg, struct gp_frame *f, struct gp_err
 	struct split_engine *e = arg;
 	struct gp_transfer *t = gp_transfer_of(f);
 	const struct gp_device_ops *ops = e->device->ops;
+	e->slot[t->slot].arrived = true;
 	if (f->head.type == GP_FRAME_ACT_DOWN)
 		gp_transfer_decode(t, ops->buffer(e->tail_plan, t->slot, GP_BUF_INPUT), act_decoded);
 	else
@@ -281,7 +307,7 @@ static void frame_sent(void *arg, struct gp_frame *f)
 {
 	struct split_engine *e = arg;
 	struct gp_transfer *t = gp_transfer_of(f);
-	if (e->session.status != GP_OK)
+	if (!goes_on(e))
 		t->waiting = false;
 	gp_transfer_sent(t);
 }
@@ -293,7 +319,7 @@ static void begin_pass(struct split_engine *e, bool train)
 	e->train = train;
 	e->outputs = NULL;
 	e->total = e->next = e->forwarded = e->acts = e->grads = e->done = 0;
-	e->own_squares = e->body_squares = false;
+	e->own_squares = e->body_squares = e->step_ready = false;
 	e->result = (struct gp_step_result){.grad_norm = NAN};
 }
 
@@ -326,11 +352,9 @@ static enum gp_status squares_arrived(void *arg, uint64_t step, const double *su
 	for (size_t i = 0; i < n; i++)
 		e->squares[(size_t)e->head_sums + i] = sum[i];
 	e->body_squares = true;
+	e->step_ready = e->own_squares;
 	return GP_OK;
 }
-
-const struct gp_client_frames gp_split_frames = {
-	.frame_begin = frame_begin, .frame = frame_arrived, .sent = frame_sent, .grad_squares = squares_arrived};
 
 static void run_measure(struct gp_task *task)
 {
@@ -348,18 +372,16 @@ static void measure_done(struct gp_task *task)
 		return;
 	e->compute_ns += task->end_ns - task->start_ns;
 	e->own_squares = true;
+	e->step_ready = e->body_squares;
 }
 
-static enum gp_status measure_norm(struct split_engine *e, struct gp_err *err)
+static void chunks_done(struct split_engine *e)
 {
+	e->step_ready = !e->squares;
 	if (!e->squares)
-		return GP_OK;
+		return;
 	e->measure = (struct gp_task){.run = run_measure, .done = measure_done, .arg = e};
 	gp_worker_submit(&e->compute, &e->measure, 0);
-	GP_TRY(gp_client_session_wait_here(&e->session, &e->own_squares, err));
-	GP_TRY(gp_client_session_wait(&e->session, &e->body_squares, err));
-	e->result.grad_norm = sqrt(gp_clip_add(0.0, e->squares, e->head_sums + e->body_sums + e->tail_sums));
-	return GP_OK;
 }
 
 static void run_optim(struct gp_task *task)
@@ -374,10 +396,57 @@ static void run_optim(struct gp_task *task)
 static void optim_done(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
-	if (!task_ok(e, task))
-		return;
+	if (task->status != GP_OK)
+		gp_client_session_fail(&e->session, task->status, task->err.text);
 	e->compute_ns += task->end_ns - task->start_ns;
-	e->optim_done = true;
+	e->optim_done = true; /* link or no link */
+}
+
+/* While COMMITTED of the step before is waited for the link may break: then this step begins again, too. */
+static enum gp_status wait_for_chunks(struct split_engine *e, struct gp_err *err)
+{
+	while (!e->step_ready || !e->session.all_committed) {
+		GP_TRY(gp_client_session_wait(&e->session, &e->step_ready, err));
+		GP_TRY(gp_client_session_settle(&e->session, err));
+	}
+	return GP_OK;
+}
+
+static void start_update(struct split_engine *e)
+{
+	e->optim_done = false;
+	e->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = e};
+	gp_worker_submit(&e->compute, &e->optim, 0);
+}
+
+static enum gp_status commit(struct split_engine *e, bool checkpoint, struct gp_err *err)
+{
+	GP_TRY(gp_client_session_commit(&e->session, e->step, e->lr, e->squares ? e->result.grad_norm : 0.0, checkpoint,
+					err));
+	e->base.steps = ++e->step; /* a link that breaks from here on takes nothing of the committed step back */
+	return GP_OK;
+}
+
+/* This side's checkpoint comes first: the server drops old ones when it has a new one, and must not be alone with that. */
+static enum gp_status update_and_keep(struct split_engine *e, struct gp_err *err)
+{
+	bool written;
+	start_update(e);
+	GP_TRY(gp_client_session_wait_here(&e->session, &e->optim_done, err));
+	GP_TRY(gp_split_write_checkpoint(e, e->step + 1, &written, err));
+	return commit(e, written, err);
+}
+
+static enum gp_status update(struct split_engine *e, float lr, struct gp_err *err)
+{
+	if (e->squares)
+		e->result.grad_norm = sqrt(gp_clip_add(0.0, e->squares, e->head_sums + e->body_sums + e->tail_sums));
+	e->lr = lr;
+	if (gp_run_state_due(e->base.spec.run, e->step + 1))
+		return update_and_keep(e, err);
+	GP_TRY(commit(e, false, err));
+	start_update(e);
+	return gp_client_session_wait_here(&e->session, &e->optim_done, err);
 }
 
 enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, float lr, struct gp_step_result *out,
@@ -385,20 +454,15 @@ enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batc
 {
 	struct split_engine *e = (struct split_engine *)base;
 	begin_pass(e, true);
+	e->stepping = true;
 	add_batch(e, batch);
-	enum gp_status status = gp_client_session_wait(&e->session, &e->pass_idle, err);
+	enum gp_status status = wait_for_chunks(e, err);
+	e->stepping = false;
 	if (status != GP_OK) {
 		drain_compute(e);
 		return status;
 	}
-	GP_TRY(measure_norm(e, err));
-	GP_TRY(gp_client_session_commit(&e->session, e->step, lr, e->squares ? e->result.grad_norm : 0.0, err));
-	e->lr = lr;
-	e->optim_done = false;
-	e->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = e};
-	gp_worker_submit(&e->compute, &e->optim, 0);
-	GP_TRY(gp_client_session_wait(&e->session, &e->optim_done, err));
-	e->step++;
+	GP_TRY(update(e, lr, err));
 	*out = e->result;
 	return GP_OK;
 }
@@ -436,6 +500,17 @@ static enum gp_status fetch_batch(struct split_engine *e, struct gp_err *err)
 	if (e->fetched_batch)
 		gp_loader_give_back(e->loader, e->fetched_batch);
 	return status;
+}
+
+enum gp_status gp_split_next(struct gp_engine *base, struct gp_loader *loader, struct gp_batch **out,
+			     struct gp_err *err)
+{
+	struct split_engine *e = (struct split_engine *)base;
+	begin_pass(e, false);
+	e->loader = loader;
+	GP_TRY(fetch_batch(e, err));
+	*out = e->fetched_batch;
+	return GP_OK;
 }
 
 static enum gp_status evaluate_batch(struct split_engine *e, struct gp_err *err)
@@ -479,3 +554,68 @@ enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader
 		gp_loader_give_back(loader, e->fetched_batch);
 	return status;
 }
+
+/* A broken link. PROTOCOL.md section 5.6. */
+
+static bool coding_or_computing(const struct split_engine *e)
+{
+	int pending = e->compute.pending;
+	for (int d = 0; d < DIRECTIONS; d++)
+		pending += e->dir[d].lane.pending;
+	return pending > 0;
+}
+
+/* The answer that had come in part. */
+static void forget_partial_answer(struct split_engine *e)
+{
+	if (e->acts <= e->done)
+		return;
+	struct split_slot *s = &e->slot[(e->acts - 1) % (uint32_t)e->base.spec.window];
+	if (s->state != SLOT_TAIL || s->arrived)
+		return;
+	s->state = SLOT_WAIT_ACT;
+	e->acts--;
+}
+
+static void link_lost(void *arg)
+{
+	struct split_engine *e = arg;
+	if (!e->train)
+		forget_partial_answer(e);
+	while (coding_or_computing(e))
+		uv_run(&e->loop, UV_RUN_ONCE);
+	if (e->train)
+		gp_split_undo(e);
+	e->state_hash = gp_directions_state_hash(e->dir);
+}
+
+static void send_again(struct split_engine *e)
+{
+	for (uint32_t chunk = e->acts; chunk < e->next; chunk++)
+		send_frame(e, &e->dir[ACT_UP].slot[chunk % (uint32_t)e->base.spec.window]);
+}
+
+static void link_resumed(void *arg)
+{
+	struct split_engine *e = arg;
+	if (!e->train) {
+		send_again(e);
+	} else if (e->stepping) {
+		begin_pass(e, true);
+		add_batch(e, e->batch);
+	}
+}
+
+static uint64_t state_hash(void *arg)
+{
+	return ((struct split_engine *)arg)->state_hash;
+}
+
+const struct gp_client_frames gp_split_frames = {.frame_begin = frame_begin,
+						 .frame = frame_arrived,
+						 .sent = frame_sent,
+						 .grad_squares = squares_arrived,
+						 .lost = link_lost,
+						 .resumed = link_resumed,
+						 .kept = gp_split_kept,
+						 .state_hash = state_hash};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to engine_split.c (chunks, steps, evaluation) and
- * engine_split_life.c (making, freeing, weights, figures).
+ * Private to engine_split.c (chunks, steps, evaluation), engine_split_life.c
+ * (making, freeing, weights, figures), engine_split_undo.c and
+ * engine_split_state.c.
  */
 #ifndef GP_ENGINE_SPLIT_H
 #define GP_ENGINE_SPLIT_H
@@ -24,6 +25,7 @@ struct split_slot {
 	int index, valid;
 	enum slot_state state;
 	uint32_t chunk;
+	bool arrived; /* the whole ACT_DOWN */
 	int32_t *labels;
 	struct gp_loss_result loss;
 	struct gp_task compute;
@@ -54,10 +56,11 @@ struct split_engine {
 	uint32_t total, next, forwarded, acts, grads, done;
 	struct gp_step_result result;
 	bool forwards_idle, pass_idle;
+	bool stepping, step_ready; /* a training step is under way; nothing is missing but its COMMIT */
 	/* optimizer and data tasks */
-	struct gp_task optim, fetch;
+	struct gp_task optim, fetch, keep;
 	float lr;
-	bool optim_done, fetched;
+	bool optim_done, fetched, kept;
 	/* with clip_norm: sums of squares of the whole model's gradients, in the order of its parameters */
 	struct gp_task measure;
 	double *squares;
@@ -65,6 +68,7 @@ struct split_engine {
 	bool own_squares, body_squares; /* of this step, in place */
 	struct gp_loader *loader;
 	struct gp_batch *fetched_batch;
+	uint64_t state_hash; /* of the codecs, when the link broke */
 };
 
 static inline int gp_split_chunk_samples(const struct split_engine *e)
@@ -72,9 +76,28 @@ static inline int gp_split_chunk_samples(const struct split_engine *e)
 	return e->base.spec.batch / e->base.spec.chunks;
 }
 
+/*
+ * engine_split_undo.c: takes back what was begun of step e->step, which is not committed, in head, tail, codecs and
+ * slots. Its link is broken, no task is pending. A pass may then begin anew.
+ */
+void gp_split_undo(struct split_engine *e);
+
+/* engine_split_life.c: again, after all of them were taken down. */
+enum gp_status gp_split_make_directions(struct split_engine *e, struct gp_err *err);
+void gp_split_account_directions(struct split_engine *e);
+
+/* engine_split_state.c: checkpoints (run_state.h). */
+/* Of the state after `steps` steps, which is in place. *written: whether there is one, which the server is to hear of. */
+enum gp_status gp_split_write_checkpoint(struct split_engine *e, uint64_t steps, bool *written, struct gp_err *err);
+/* For the session: `kept` of gp_client_frames, `restart` of gp_client_open. */
+enum gp_status gp_split_kept(void *arg, uint64_t step, const char *why, struct gp_err *err);
+enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err);
+
 /* engine_split.c: what struct gp_engine_ops and the session call. */
 extern const struct gp_client_frames gp_split_frames;
 enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, float lr, struct gp_step_result *out,
+			     struct gp_err *err);
+enum gp_status gp_split_next(struct gp_engine *base, struct gp_loader *loader, struct gp_batch **out,
 			     struct gp_err *err);
 enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
 				 struct gp_step_result *out, struct gp_err *err);

@@ -61,14 +61,14 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 					  .compute_ns = e->compute_ns,
 					  .memory_bytes = memory_bytes(e),
 					  .server_memory_bytes = e->session.server_memory_bytes,
-					  .account = *gp_channel_account(e->session.ch),
-					  .rtt_us = gp_channel_rtt_us(e->session.ch)};
-	gp_channel_figures(e->session.ch, &out->tcp);
+					  .reconnects = e->session.reconnects};
+	gp_client_session_figures(&e->session, &out->account, &out->tcp, &out->rtt_us);
 	for (int d = 0; d < DIRECTIONS; d++) {
-		struct gp_codec_stats stats = {0};
-		if (e->dir[d].codec)
-			gp_codec_get_stats(e->dir[d].codec, &stats);
-		out->raw_fallbacks += stats.raw_fallbacks;
+		if (!e->dir[d].codec)
+			continue;
+		gp_codec_get_stats(e->dir[d].codec, &out->codec[d]);
+		for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
+			out->byte_stage[d][i] = gp_codec_byte_stage(&base->spec.codec[d], i);
 	}
 }
 
@@ -152,6 +152,7 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 				  .train = spec->train,
 				  .seed = spec->seed,
 				  .optim = spec->optim,
+				  .undo = spec->train && spec->reconnect_for_s > 0,
 				  .precision = spec->precision};
 	GP_TRY(gp_graph_part(spec->graph, 0, spec->cut.head, &e->head, err));
 	GP_TRY(gp_graph_part(spec->graph, spec->cut.head, spec->cut.tail, &e->body, err));
@@ -199,7 +200,7 @@ static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 	return GP_OK;
 }
 
-static enum gp_status make_directions(struct split_engine *e, struct gp_err *err)
+enum gp_status gp_split_make_directions(struct split_engine *e, struct gp_err *err)
 {
 	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
 							     GP_FRAME_GRAD_DOWN};
@@ -210,6 +211,7 @@ static enum gp_status make_directions(struct split_engine *e, struct gp_err *err
 					  .slots = spec->window,
 					  .chunks = (uint32_t)spec->chunks,
 					  .train = spec->train,
+					  .undo = spec->train && spec->reconnect_for_s > 0,
 					  .client = true};
 	for (int d = 0; d < (spec->train ? DIRECTIONS : GRAD_UP); d++) {
 		bool input = d == ACT_UP || d == GRAD_DOWN;
@@ -222,9 +224,9 @@ static enum gp_status make_directions(struct split_engine *e, struct gp_err *err
 	return GP_OK;
 }
 
-static void account_directions(struct split_engine *e)
+void gp_split_account_directions(struct split_engine *e)
 {
-	struct gp_account *a = gp_channel_account_mut(e->session.ch);
+	struct gp_account *a = &e->session.account;
 	for (int d = 0; d < DIRECTIONS; d++) {
 		struct gp_dir_account *way = d == ACT_UP || d == GRAD_UP ? &a->sent : &a->received;
 		if (e->dir[d].codec)
@@ -243,14 +245,21 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .seed = spec->seed,
 					  .chunk_samples = gp_split_chunk_samples(e),
 					  .window = spec->window,
+					  .window_given = spec->window_given,
 					  .chunks = spec->chunks,
 					  .eval_only = !spec->train,
 					  .codec = e->base.spec.codec,
 					  .connect_timeout_s = spec->connect_timeout_s,
-					  .idle_timeout_s = spec->idle_timeout_s};
+					  .idle_timeout_s = spec->idle_timeout_s,
+					  .reconnect_for_s = spec->reconnect_for_s,
+					  .stop = spec->stop,
+					  .security = spec->security,
+					  .run = spec->run,
+					  .restart = spec->run ? gp_split_restart : NULL,
+					  .restart_arg = e};
 	GP_TRY(gp_client_session_open(&e->session, &e->loop, &e->open, &gp_split_frames, e, err));
 	e->session_open = true;
-	account_directions(e);
+	gp_split_account_directions(e);
 	return GP_OK;
 }
 
@@ -258,6 +267,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 {
 	static const struct gp_engine_ops ops = {.name = "split",
 						 .step = gp_split_step,
+						 .next = gp_split_next,
 						 .evaluate = gp_split_evaluate,
 						 .predict = gp_split_predict,
 						 .get_weights = split_get_weights,
@@ -277,7 +287,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 	if (status == GP_OK)
 		status = make_slots(e, err);
 	if (status == GP_OK)
-		status = make_directions(e, err);
+		status = gp_split_make_directions(e, err);
 	if (status == GP_OK)
 		status = open_session(e, err);
 	if (status != GP_OK) {

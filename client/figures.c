@@ -8,6 +8,10 @@
 
 #include "common/mem.h"
 
+enum { DIRECTIONS = 4 };
+static const enum gp_frame_type kinds[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
+						     GP_FRAME_GRAD_DOWN};
+
 static void print_link(const struct gp_account *part, double batches, FILE *to)
 {
 	uint64_t tensor = 0, payload = 0;
@@ -24,6 +28,26 @@ static void print_link(const struct gp_account *part, double batches, FILE *to)
 		(double)part->sent.wire_bytes / batches * 1e-6, (double)part->received.wire_bytes / batches * 1e-6);
 }
 
+static uint64_t raw_fallbacks(const struct gp_engine_figures *f)
+{
+	uint64_t sum = 0;
+	for (int d = 0; d < DIRECTIONS; d++)
+		sum += f->codec[d].raw_fallbacks;
+	return sum;
+}
+
+/* Of everything, like the sums of bytes: an evaluation's payloads, too. */
+static void print_skipped(const struct gp_engine_figures *f, FILE *to)
+{
+	for (int d = 0; d < DIRECTIONS; d++)
+		for (int i = 0; i < GP_CODEC_MAX_STAGES && f->byte_stage[d][i]; i++)
+			if (f->codec[d].skipped[i] > 0)
+				fprintf(to, "%s did not pay and was skipped for %llu of %llu payloads of %s\n",
+					f->byte_stage[d][i], (unsigned long long)f->codec[d].skipped[i],
+					(unsigned long long)(f->codec[d].encoded + f->codec[d].decoded),
+					gp_frame_type_name(kinds[d]));
+}
+
 void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account *part, uint64_t batches, FILE *to)
 {
 	print_link(part, batches ? (double)batches : 1, to);
@@ -32,8 +56,12 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 	if (f->server_memory_bytes > 0)
 		fprintf(to, ", session on the server %.0f MiB", (double)f->server_memory_bytes / 1048576);
 	fprintf(to, "; %s\n", gp_precision_name(f->precision));
-	if (f->raw_fallbacks > 0)
-		fprintf(to, "%llu tensors were not finite and travelled raw\n", (unsigned long long)f->raw_fallbacks);
+	if (raw_fallbacks(f) > 0)
+		fprintf(to, "%llu tensors were not finite and travelled raw\n", (unsigned long long)raw_fallbacks(f));
+	if (f->reconnects > 0)
+		fprintf(to, "the link broke, and was replaced by another, %u %s\n", f->reconnects,
+			f->reconnects == 1 ? "time" : "times");
+	print_skipped(f, to);
 }
 
 /* Sums over everything that was sent; per batch: over `part` alone. */
@@ -64,16 +92,34 @@ static json_t *bytes_json(const struct gp_engine_figures *f, const struct gp_acc
 		"tcp_up_difference", up, "tcp_down_difference", down);
 }
 
+/* {"act_up":{"bitshuffle":0,"zstd":40},...}: payloads that went on without the stage; codecs without any are left out. */
+static json_t *skipped_json(const struct gp_engine_figures *f)
+{
+	json_t *all = json_object();
+	for (int d = 0; d < DIRECTIONS; d++) {
+		json_t *stages = json_object();
+		for (int i = 0; i < GP_CODEC_MAX_STAGES && f->byte_stage[d][i]; i++)
+			json_object_set_new(stages, f->byte_stage[d][i],
+					    json_integer((json_int_t)f->codec[d].skipped[i]));
+		if (json_object_size(stages) > 0)
+			json_object_set(all, gp_frame_type_name(kinds[d]), stages);
+		json_decref(stages);
+	}
+	return all;
+}
+
 static json_t *rest_json(const struct gp_engine_figures *f)
 {
 	const struct gp_account *a = &f->account;
-	return json_pack(
-		"{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:I, s:I, s:o}", "precision", gp_precision_name(f->precision),
-		"up_bytes_per_s", gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received),
-		"compute_s", (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us, "tcp_retransmitted_bytes",
-		(json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks", (json_int_t)f->raw_fallbacks,
-		"memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes", (json_int_t)f->memory_bytes,
-		"server_memory_bytes", (json_int_t)f->server_memory_bytes, "link", gp_account_json(a));
+	return json_pack("{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:o}", "precision",
+			 gp_precision_name(f->precision), "up_bytes_per_s", gp_dir_bandwidth(&a->sent),
+			 "down_bytes_per_s", gp_dir_bandwidth(&a->received), "compute_s", (double)f->compute_ns * 1e-9,
+			 "rtt_us", (json_int_t)f->rtt_us, "reconnects", (json_int_t)f->reconnects,
+			 "tcp_retransmitted_bytes",
+			 (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks", (json_int_t)raw_fallbacks(f),
+			 "stages_skipped", skipped_json(f), "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(),
+			 "memory_bytes", (json_int_t)f->memory_bytes, "server_memory_bytes",
+			 (json_int_t)f->server_memory_bytes, "link", gp_account_json(a));
 }
 
 json_t *gp_figures_json(json_t *object, const struct gp_engine_figures *f, const struct gp_account *part,

@@ -21,6 +21,8 @@ static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_
 		GP_FAIL(err, GP_USAGE, "--server HOST:PORT is missing (or --local to run without one)");
 	if (s->local && s->server)
 		GP_FAIL(err, GP_USAGE, "--server and --local exclude each other");
+	if (s->local && (s->security.tls || s->security.ca || s->security.cert || s->security.token))
+		GP_FAIL(err, GP_USAGE, "--tls, --tls-ca and --token-file are for a --server");
 	if (!s->model)
 		GP_FAIL(err, GP_USAGE, "--model is missing; 'gpclient model list' shows them");
 	if (!s->data)
@@ -58,6 +60,7 @@ enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set,
 	*j = (struct gp_job){.set = set};
 	GP_TRY(gp_log_configure(set->log, err));
 	GP_TRY(check_settings(set, err));
+	GP_TRY(gp_client_security_load(&j->security, &set->security, err));
 	return parse_codecs(j, err);
 }
 
@@ -150,14 +153,14 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	GP_TRY(check_model(j, &o, err));
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->codec[i], gp_dataset_samples(d), err));
-	if (!j->set->local)
-		GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));
+	GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));
 	return j->set->init ? load_weights(j, err) : GP_OK;
 }
 
 /* Engine. */
 
-enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_err *err)
+enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_run_state *run,
+				  struct gp_err *err)
 {
 	const struct gp_job_settings *s = j->set;
 	int window = s->window > 0 ? (int)s->window : DEFAULT_WINDOW;
@@ -166,16 +169,21 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .threads = s->threads > 0 ? (int)s->threads : (int)uv_available_parallelism(),
 				      .batch = (int)s->batch,
 				      .chunks = (int)s->chunks,
+				      .window_given = s->window > 0,
 				      .window = window < s->chunks ? window : (int)s->chunks,
 				      .precision = (enum gp_precision)s->precision,
 				      .train = optim != NULL,
 				      .profile = s->profile,
 				      .seed = (uint64_t)s->seed,
 				      .init = j->init,
+				      .run = run,
 				      .server = s->server,
 				      .cut = j->cut,
 				      .connect_timeout_s = s->connect_timeout_s,
-				      .idle_timeout_s = s->idle_timeout_s};
+				      .idle_timeout_s = s->idle_timeout_s,
+				      .reconnect_for_s = s->reconnect_for_s,
+				      .stop = j->stop,
+				      .security = &j->security};
 	if (optim)
 		spec.optim = *optim;
 	memcpy(spec.codec, j->codec, sizeof spec.codec);
@@ -188,6 +196,7 @@ void gp_job_deinit(struct gp_job *j)
 		j->engine->ops->free(j->engine);
 	gp_weights_free(j->init);
 	gp_graph_free(j->graph);
+	gp_client_security_deinit(&j->security);
 	*j = (struct gp_job){0};
 }
 

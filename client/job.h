@@ -17,6 +17,7 @@
 #include <jansson.h>
 
 #include "client/engine.h"
+#include "client/security.h"
 #include "common/options.h"
 
 struct gp_job_settings {
@@ -24,7 +25,8 @@ struct gp_job_settings {
 	bool local;
 	int precision; /* enum gp_precision */
 	int64_t threads;
-	double connect_timeout_s, idle_timeout_s;
+	double connect_timeout_s, idle_timeout_s, reconnect_for_s;
+	struct gp_client_security_files security;
 	const char *model, *data, *input, *init, *init_skip;
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
@@ -35,11 +37,12 @@ struct gp_job_settings {
 
 /* Offsets are those of struct gp_job_settings. */
 extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads --precision, timeouts */
-extern const struct gp_opt_rows gp_job_model_rows; /* --model --data --input --init --init-skip --seed */
-extern const struct gp_opt_rows gp_job_batch_rows; /* --batch --chunks --window */
-extern const struct gp_opt_rows gp_job_codec_rows; /* --codec and activations' */
-extern const struct gp_opt_rows gp_job_grad_rows;  /* codecs of gradients */
-extern const struct gp_opt_rows gp_job_output_rows; /* --json --log --config */
+extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
+extern const struct gp_opt_rows gp_job_model_rows;    /* --model --data --input --init --init-skip --seed */
+extern const struct gp_opt_rows gp_job_batch_rows;    /* --batch --chunks --window */
+extern const struct gp_opt_rows gp_job_codec_rows;    /* --codec and activations' */
+extern const struct gp_opt_rows gp_job_grad_rows;     /* codecs of gradients */
+extern const struct gp_opt_rows gp_job_output_rows;   /* --json --log --config */
 extern const struct gp_opt_rows gp_job_progress_rows;
 
 struct gp_job {
@@ -48,6 +51,8 @@ struct gp_job {
 	struct gp_weights *init; /* NULL without --init */
 	struct gp_cut cut;
 	struct gp_codec_spec codec[4];
+	struct gp_client_security security;
+	const volatile sig_atomic_t *stop; /* (optional, before gp_job_open_engine) set by a signal */
 	struct gp_engine *engine;
 };
 
@@ -61,8 +66,9 @@ enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, 
 				  struct gp_loader **out, struct gp_err *err);
 /* The model for data like `d`, its cut, and the weights of --init; says on stderr what --init-skip left out. */
 enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err);
-/* `optim` NULL: for evaluation and prediction only. */
-enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_err *err);
+/* `optim` NULL: for evaluation and prediction only. `run`: checkpoints of a training, or NULL. */
+enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_run_state *run,
+				  struct gp_err *err);
 /* Safe on a zeroed job. Before the loaders' gp_loader_free: the engine may be reading from one. */
 void gp_job_deinit(struct gp_job *j);
 

@@ -5,10 +5,12 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "client/commands.h"
 #include "common/threads.h"
+#include "kernels/cpu/codec_loops.h"
 
 static const struct {
 	const char *name, *summary;
@@ -18,7 +20,9 @@ static const struct {
 	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
 	{"infer", "labels and probabilities of pictures", gp_cmd_infer},
 	{"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
+	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
+	{"link", "simulate a link: rate, delay, stalls, cuts, corrupt bytes", gp_cmd_link},
 };
 
 #define COMMANDS (sizeof commands / sizeof commands[0])
@@ -56,9 +60,21 @@ static int run(int argc, char **argv)
 	return gp_cmd_unknown("gpclient", argv[1], names, COMMANDS);
 }
 
+/* A slip in it would otherwise measure something else than was asked for. */
+static void check_simd(void)
+{
+	const char *wanted = getenv("GP_SIMD");
+	if (wanted && !gp_codec_loops_named(wanted))
+		fprintf(stderr,
+			"gpclient: GP_SIMD=%.40s is none of portable, avx2, avx512 that this processor has; its best "
+			"is used\n",
+			wanted);
+}
+
 int main(int argc, char **argv)
 {
 	gp_threads_prepare(argv);
+	check_simd();
 	signal(SIGPIPE, SIG_IGN);
 	int status = run(argc, argv);
 	/* A list that a full disk cut short is no success. */

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's end of a session. See session.h. Test: tests/unit/test_engine.c
+ * The client's end of a session: what is said, and waiting for answers. See
+ * session.h. Test: tests/unit/test_engine.c, tests/unit/test_resume.c
  */
-#include "client/session.h"
+#include "client/session_impl.h"
 
 #include <string.h>
 
+#include "client/security.h"
 #include "common/graph_msg.h"
 #include "common/log.h"
 
 #define ARENA_SPILL_BYTES (1u << 20)
 #define DEADLINE_TICK_MS  250
-
-enum { STATE_CONNECT, STATE_PREFACE, STATE_WELCOME, STATE_READY, STATE_RUN, STATE_OVER };
 
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text)
 {
@@ -20,18 +20,73 @@ void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, 
 		return;
 	s->status = gp_err_set(&s->err, status, 0, __FILE__, __LINE__, "%s", text);
 	s->state = STATE_OVER;
+	s->linked = false;
 }
 
-/* PROTOCOL.md section 5.4: only while somebody waits for the server. */
+/* A user who waits for the end of training does not wait for the end of --reconnect-for. */
+static void check_stop(struct gp_client_session *s)
+{
+	char text[192];
+	if (!s->returning || !s->open->stop || !*s->open->stop)
+		return;
+	snprintf(text, sizeof text, "stopped by a signal after %llu steps, while reconnecting to server %s",
+		 (unsigned long long)s->steps, s->open->server);
+	gp_client_session_fail(s, GP_CANCELED, text);
+}
+
+/* PROTOCOL.md section 5.4: only while somebody waits for the server. A process that was stopped blames nobody for it. */
 static void check_deadline(uv_timer_t *timer)
 {
 	struct gp_client_session *s = timer->data;
+	const uint64_t now = gp_now_ns();
 	char text[192];
-	if (!s->waiting || (double)(gp_now_ns() - s->progress_ns) * 1e-9 < s->patience_s)
+	if (now - s->tick_ns > 2 * DEADLINE_TICK_MS * 1000000ull)
+		s->progress_ns = now;
+	s->tick_ns = now;
+	check_stop(s);
+	if (!s->waiting || (double)(now - s->progress_ns) * 1e-9 < s->patience_s)
 		return;
 	snprintf(text, sizeof text, "server %s answers, but has made no progress for %g s", s->open->server,
 		 s->patience_s);
-	gp_client_session_fail(s, GP_TIMEOUT, text);
+	if (s->opened && s->state < STATE_RUN)
+		gp_session_lose(s, GP_TIMEOUT, text); /* the session may still be resumed by another connection */
+	else
+		gp_client_session_fail(s, GP_TIMEOUT, text);
+}
+
+static void run_until(struct gp_client_session *s, const bool *flag)
+{
+	s->progress_ns = gp_now_ns();
+	s->waiting = true;
+	while (!*flag && s->status == GP_OK && !s->lost)
+		uv_run(s->loop, UV_RUN_ONCE);
+	s->waiting = false;
+}
+
+enum gp_status gp_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+{
+	run_until(s, flag);
+	if (s->status != GP_OK)
+		*err = s->err;
+	else if (!*flag)
+		*err = s->lost_err;
+	else
+		return GP_OK;
+	return err->code;
+}
+
+enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+{
+	for (;;) {
+		run_until(s, flag);
+		if (s->status != GP_OK) {
+			*err = s->err;
+			return s->status;
+		}
+		if (*flag)
+			return GP_OK;
+		GP_TRY(gp_session_recover(s, err));
+	}
 }
 
 enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err)
@@ -44,16 +99,32 @@ enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bo
 	return s->status;
 }
 
-enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+/* GP_PEER: the connection is dead, which the channel tells a moment later. */
+static enum gp_status check_sent(struct gp_client_session *s, enum gp_status status, const struct gp_err *err)
 {
-	s->progress_ns = gp_now_ns();
-	s->waiting = true;
-	enum gp_status status = gp_client_session_wait_here(s, flag, err);
-	s->waiting = false;
+	if (status == GP_PEER)
+		gp_session_lose(s, status, err->text);
 	return status;
 }
 
 /* Control messages. */
+
+/* A live client has the step that it is at, too. Last comes 0: a client that keeps checkpoints can always begin anew. */
+static size_t list_checkpoints(const struct gp_client_session *s, uint64_t out[GP_CHECKPOINTS_MAX])
+{
+	uint64_t stored[GP_CHECKPOINTS_MAX];
+	size_t n = 0;
+	if (!s->open->run)
+		return 0;
+	const int count = gp_run_state_list(s->open->run, stored);
+	if (s->opened && s->steps > 0)
+		out[n++] = s->steps;
+	for (int i = 0; i < count && n < GP_CHECKPOINTS_MAX - 1; i++)
+		if (!s->opened || stored[i] < s->steps)
+			out[n++] = stored[i];
+	out[n++] = 0;
+	return n;
+}
 
 static enum gp_status send_hello(struct gp_client_session *s, struct gp_err *err)
 {
@@ -61,9 +132,22 @@ static enum gp_status send_hello(struct gp_client_session *s, struct gp_err *err
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	hello.version = GP_PROTO_VERSION;
 	hello.agent = (char *)"gpclient " GP_VERSION;
+	if (s->open->security) {
+		hello.token.data = (uint8_t *)s->open->security->token;
+		hello.token.len = strlen(s->open->security->token);
+	}
+	uint64_t checkpoint[GP_CHECKPOINTS_MAX];
+	hello.n_checkpoint = list_checkpoints(s, checkpoint);
+	hello.checkpoint = checkpoint;
+	hello.run_id = (ProtobufCBinaryData){sizeof s->run_id, s->run_id};
+	if (s->opened && s->has_token) {
+		hello.resume_token = (ProtobufCBinaryData){sizeof s->token, s->token};
+		hello.last_step = s->steps;
+		hello.state_hash = s->frames->state_hash(s->arg);
+	}
 	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
 	m.hello = &hello;
-	return gp_control_send(s->ch, &m, err);
+	return check_sent(s, gp_control_send(s->ch, &m, err), err);
 }
 
 static void fill_optimizer(const struct gp_optim *o, Gpsplit__Optimizer *m)
@@ -79,20 +163,27 @@ static void fill_optimizer(const struct gp_optim *o, Gpsplit__Optimizer *m)
 	m->clip_value = o->clip_value;
 }
 
-static enum gp_status send_open(struct gp_client_session *s, struct gp_err *err)
+/* A checkpoint has its own. */
+static bool sends_weights(const struct gp_client_session *s)
+{
+	return s->open->weights && s->steps == 0;
+}
+
+static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
 	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
 	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	if (o->window > s->window_limit)
+	if (o->window > s->window_limit && o->window_given)
 		GP_FAIL(err, GP_INVALID, "--window %d is over the server's limit of %d", o->window, s->window_limit);
+	s->window = o->window < s->window_limit ? o->window : s->window_limit;
 	GP_TRY(gp_graph_to_msg(o->body, &open.graph, err));
 	fill_optimizer(&o->optim, &optimizer);
 	open.optimizer = &optimizer;
 	open.seed = o->seed;
 	open.chunk_samples = (uint32_t)o->chunk_samples;
-	open.window = (uint32_t)o->window;
+	open.window = (uint32_t)s->window;
 	open.chunks = (uint32_t)o->chunks;
 	open.precision = (uint32_t)o->precision;
 	open.eval_only = o->eval_only;
@@ -100,10 +191,12 @@ static enum gp_status send_open(struct gp_client_session *s, struct gp_err *err)
 	open.codec_act_down = (char *)o->codec[1].text;
 	open.codec_grad_up = (char *)o->codec[2].text;
 	open.codec_grad_down = (char *)o->codec[3].text;
-	open.weights = o->weights ? (uint32_t)o->body->params : 0;
+	open.weights = sends_weights(s) ? (uint32_t)o->body->params : 0;
+	open.restore_step = s->steps;
+	open.state_hash = s->steps > 0 ? s->frames->state_hash(s->arg) : 0;
 	m.body_case = GPSPLIT__CONTROL__BODY_OPEN;
 	m.open = &open;
-	enum gp_status status = gp_control_send(s->ch, &m, err);
+	enum gp_status status = check_sent(s, gp_control_send(s->ch, &m, err), err);
 	gp_graph_msg_free(open.graph);
 	return status;
 }
@@ -112,9 +205,10 @@ static enum gp_status send_open(struct gp_client_session *s, struct gp_err *err)
 static enum gp_status send_weights(struct gp_client_session *s, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
-	if (!o->weights)
+	if (!sends_weights(s))
 		return GP_OK;
 	s->param_up = gp_calloc((size_t)o->body->params, sizeof *s->param_up);
+	s->params_sent = 0;
 	if (!s->param_up)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %d parameters", o->body->params);
 	for (int i = 0; i < o->body->params; i++) {
@@ -130,6 +224,15 @@ static enum gp_status send_weights(struct gp_client_session *s, struct gp_err *e
 		gp_channel_send_frame(s->ch, f);
 	}
 	return GP_OK;
+}
+
+enum gp_status gp_session_send_open(struct gp_client_session *s, struct gp_err *err)
+{
+	s->state = STATE_READY;
+	s->committed = s->steps;
+	s->all_committed = true;
+	GP_TRY(send_graph(s, err));
+	return send_weights(s, err);
 }
 
 /* A server that does not know the field would ignore it in OPEN, and compute in fp32. */
@@ -152,27 +255,54 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 		GP_FAIL(err, GP_PROTO, "the server speaks version %u of the protocol, this client version %d",
 			m->version, GP_PROTO_VERSION);
 	GP_TRY(check_precision(s, m, err));
+	if (m->resume_token.len > 0 && m->resume_token.len != GP_TOKEN_BYTES)
+		GP_FAIL(err, GP_PROTO, "server %s gave a resume token of %zu bytes, not %d", s->open->server,
+			m->resume_token.len, GP_TOKEN_BYTES);
+	if (m->resumed && !(s->opened && s->has_token))
+		GP_FAIL(err, GP_PROTO, "server %s resumed a session, which was not asked for", s->open->server);
+	s->has_token = m->resume_token.len > 0;
+	if (s->has_token)
+		memcpy(s->token, m->resume_token.data, GP_TOKEN_BYTES);
 	s->id = m->session;
 	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
 	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,
 	       gp_text_sanitize(m->agent, agent, sizeof agent));
 	gp_channel_set_segment_bytes(s->ch, m->limits->segment_bytes);
-	s->step_timeout_s = m->limits->step_timeout_ms * 1e-3;
-	if (s->step_timeout_s > s->patience_s) /* building a plan may take longer than an answer to HELLO */
-		s->patience_s = s->step_timeout_s;
-	s->state = STATE_READY;
-	GP_TRY(send_open(s, err));
-	return send_weights(s, err);
+	if (m->limits->step_timeout_ms * 1e-3 >
+	    s->patience_s) /* a plan may take longer to build than an answer to HELLO */
+		s->patience_s = m->limits->step_timeout_ms * 1e-3;
+	s->server_steps = m->last_step;
+	s->server_checkpoint = m->checkpoint;
+	s->resumed = m->resumed;
+	s->welcomed = true;
+	s->state = m->resumed ? STATE_RUN : STATE_OPENING;
+	return m->resumed || s->steps > 0 || s->open->restart ? GP_OK : gp_session_send_open(s, err);
 }
 
-static enum gp_status on_committed(struct gp_client_session *s, uint64_t step, struct gp_err *err)
+/* What the server says of a checkpoint. */
+static enum gp_status note_kept(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
 {
-	if (s->committed >= s->commits_sent || step != s->committed)
+	char text[256];
+	if (!s->last_commit.checkpoint)
+		return GP_OK;
+	if (m->checkpoint)
+		return s->frames->kept(s->arg, m->step, NULL, err);
+	if (m->checkpoint_error && *m->checkpoint_error)
+		gp_text_sanitize(m->checkpoint_error, text, sizeof text);
+	else
+		snprintf(text, sizeof text, "it keeps none");
+	return s->frames->kept(s->arg, m->step, text, err);
+}
+
+static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
+{
+	const uint64_t step = m->step;
+	if (s->committed >= s->steps || step != s->committed)
 		GP_FAIL(err, GP_PROTO, "the server committed step %llu, which was not asked for",
 			(unsigned long long)step);
 	s->committed++;
-	s->all_committed = s->committed == s->commits_sent;
-	return GP_OK;
+	s->all_committed = s->committed == s->steps;
+	return note_kept(s, m, err);
 }
 
 static enum gp_status on_params_done(struct gp_client_session *s, uint32_t count, struct gp_err *err)
@@ -183,7 +313,7 @@ static enum gp_status on_params_done(struct gp_client_session *s, uint32_t count
 	return GP_OK;
 }
 
-static bool clips_norm(const struct gp_client_session *s)
+bool gp_session_clips_norm(const struct gp_client_session *s)
 {
 	return s->open->optim.clip_norm > 0.0 && !s->open->eval_only;
 }
@@ -191,19 +321,47 @@ static bool clips_norm(const struct gp_client_session *s)
 static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready *m, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
-	if (o->weights && s->params_sent < s->body->params)
+	if (sends_weights(s) && s->params_sent < s->body->params)
 		GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", o->server);
 	if (!m->clips && !o->eval_only && (o->optim.clip_norm > 0.0 || o->optim.clip_value > 0.0))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
 	s->server_memory_bytes = m->memory_bytes;
 	s->state = STATE_RUN;
-	s->connected = true;
+	s->ready = true;
 	return GP_OK;
+}
+
+/* The peer's reasons that we take for our own; all others are its own affair. */
+static enum gp_status error_code(uint32_t code)
+{
+	return code == GP_BUSY || code == GP_DENIED ? (enum gp_status)code : GP_PEER;
+}
+
+/* Worth another connection: no room for us now; a server that stops, when a checkpoint outlives it, or that has lost a
+ * checkpoint, when there may be an older one; an opening that took
+ * too long, as when this process was stopped for a while. */
+static bool error_passes(const struct gp_client_session *s, uint32_t code)
+{
+	return (code == GP_BUSY && (s->returning || !s->opened)) || (code == GP_CANCELED && s->open->restart) ||
+	       (code == GP_TIMEOUT && s->state < STATE_RUN);
+}
+
+static enum gp_status on_error(struct gp_client_session *s, const Gpsplit__Error *m, struct gp_err *err)
+{
+	char text[256];
+	const enum gp_status status = error_code(m->code);
+	gp_err_set(err, status, 0, __FILE__, __LINE__, "server %s: %s", s->open->server,
+		   gp_text_sanitize(m->text, text, sizeof text));
+	s->retry_ms = m->retry_ms;
+	if (error_passes(s, m->code))
+		gp_session_lose(s, status, err->text);
+	else
+		s->peer_gave_up = true;
+	return status;
 }
 
 static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Control *m, struct gp_err *err)
 {
-	char text[256];
 	switch (m->body_case) {
 	case GPSPLIT__CONTROL__BODY_WELCOME:
 		if (s->state == STATE_WELCOME)
@@ -214,18 +372,16 @@ static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Contr
 			return on_ready(s, m->ready, err);
 		break;
 	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
-		if (s->state == STATE_RUN && clips_norm(s))
+		if (s->state == STATE_RUN && gp_session_clips_norm(s))
 			return s->frames->grad_squares(s->arg, m->grad_squares->step, m->grad_squares->sum,
 						       m->grad_squares->n_sum, err);
 		break;
 	case GPSPLIT__CONTROL__BODY_COMMITTED:
-		return on_committed(s, m->committed->step, err);
+		return on_committed(s, m->committed, err);
 	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:
 		return on_params_done(s, m->params_done->count, err);
 	case GPSPLIT__CONTROL__BODY_ERROR:
-		s->peer_gave_up = true;
-		GP_FAIL(err, m->error->code == GP_BUSY ? GP_BUSY : GP_PEER, "server %s: %s", s->open->server,
-			gp_text_sanitize(m->error->text, text, sizeof text));
+		return on_error(s, m->error, err);
 	case GPSPLIT__CONTROL__BODY_BYE:
 		GP_FAIL(err, GP_PEER, "server %s said bye before the work was done", s->open->server);
 	default:
@@ -261,7 +417,8 @@ static void channel_opened(void *arg)
 	struct gp_client_session *s = arg;
 	struct gp_err err;
 	s->state = STATE_WELCOME;
-	if (send_hello(s, &err) != GP_OK)
+	s->met = true;
+	if (send_hello(s, &err) != GP_OK && !s->lost)
 		gp_client_session_fail(s, err.code, err.text);
 }
 
@@ -273,7 +430,7 @@ static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp
 	enum gp_status status = gp_control_unpack(&s->arena, bytes, &m, err);
 	if (status == GP_OK)
 		status = dispatch(s, m, err);
-	if (status != GP_OK)
+	if (status != GP_OK && !s->lost)
 		gp_client_session_fail(s, status, err->text);
 	return status;
 }
@@ -318,56 +475,33 @@ static void channel_sent(void *arg, struct gp_frame *f)
 static void channel_ended(void *arg, enum gp_status status, const struct gp_err *err)
 {
 	struct gp_client_session *s = arg;
-	char text[128];
+	char text[GP_ERR_TEXT];
 	s->peer_gave_up = true; /* nobody is left to be told */
 	snprintf(text, sizeof text, "server %s closed the connection", s->open->server);
-	gp_client_session_fail(s, status == GP_OK ? GP_PEER : status, status == GP_OK ? text : err->text);
-}
-
-/* Opening. */
-
-static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *why)
-{
-	static const struct gp_channel_cbs cbs = {.opened = channel_opened,
-						  .control = channel_control,
-						  .frame_begin = channel_frame_begin,
-						  .frame = channel_frame,
-						  .sent = channel_sent,
-						  .ended = channel_ended};
-	struct gp_client_session *s = arg;
-	struct gp_err err;
-	s->connecting = false;
-	if (!conn) {
-		gp_client_session_fail(s, why->code, why->text);
-		return;
-	}
-	struct gp_channel_options options = {
-		.idle_timeout_ms = (uint32_t)(s->open->idle_timeout_s * 1000),
-		.preface_timeout_ms = (uint32_t)(s->open->connect_timeout_s * 1000),
-		.control_bytes_max = GP_CONTROL_STEADY_BYTES,
-	};
-	if (clips_norm(s))
-		options.control_bytes_max += (uint32_t)s->body->params * (uint32_t)sizeof(double);
-	s->state = STATE_PREFACE;
-	if (gp_channel_new(s->loop, conn, &options, &cbs, s, &s->ch, &err) != GP_OK)
-		gp_client_session_fail(s, err.code, err.text);
-}
-
-static enum gp_status connect_and_wait(struct gp_client_session *s, struct gp_err *err)
-{
-	char host[256];
-	uint16_t port;
-	enum gp_status status = gp_addr_parse(s->open->server, host, &port, err);
 	if (status != GP_OK)
-		return gp_err_prefix(err, "--server");
-	s->connecting = true;
-	status = gp_tcp_connect(s->loop, host, port, (uint64_t)(s->open->connect_timeout_s * 1000), on_connected, s,
-				err);
-	if (status != GP_OK) {
-		s->connecting = false;
-		return status;
-	}
-	return gp_client_session_wait(s, &s->connected, err);
+		snprintf(text, sizeof text, "%s", err->text);
+	if (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT)
+		gp_session_lose(s, status == GP_OK ? GP_PEER : status, text);
+	else if (!s->lost) /* an ERROR that only asks for another connection ends the channel, too */
+		gp_client_session_fail(s, status, text);
+}
+
+const struct gp_channel_cbs gp_session_channel_cbs = {.opened = channel_opened,
+						      .control = channel_control,
+						      .frame_begin = channel_frame_begin,
+						      .frame = channel_frame,
+						      .sent = channel_sent,
+						      .ended = channel_ended};
+
+/* Life. */
+
+static void open_timers(struct gp_client_session *s)
+{
+	uv_timer_init(s->loop, &s->timer);
+	uv_timer_init(s->loop, &s->pause);
+	s->timer.data = s->pause.data = s;
+	s->timers_open = 2;
+	uv_timer_start(&s->timer, check_deadline, DEADLINE_TICK_MS, DEADLINE_TICK_MS);
 }
 
 enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *loop, const struct gp_client_open *open,
@@ -379,79 +513,124 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 	s->body = open->body;
 	s->frames = frames;
 	s->arg = arg;
-	s->patience_s = open->connect_timeout_s;
-	GP_TRY(gp_control_arena_init(&s->arena, ARENA_SPILL_BYTES, err));
-	uv_timer_init(loop, &s->timer);
-	s->timer.data = s;
-	s->timer_open = true;
-	uv_timer_start(&s->timer, check_deadline, DEADLINE_TICK_MS, DEADLINE_TICK_MS);
-	enum gp_status status = connect_and_wait(s, err);
+	if (open->run)
+		memcpy(s->run_id, gp_run_state_id(open->run), sizeof s->run_id);
+	else
+		GP_TRY(gp_random_bytes(s->run_id, sizeof s->run_id, err));
+	gp_control_arena_init(&s->arena, ARENA_SPILL_BYTES);
+	if (gp_session_clips_norm(s))
+		GP_TRY(gp_control_arena_reserve(&s->arena, GP_CONTROL_SQUARES_BYTES(s->body->params), err));
+	open_timers(s);
+	enum gp_status status = gp_session_connect(s, err);
 	if (status != GP_OK) {
+		gp_client_session_fail(s, status, err->text);
 		gp_client_session_close(s);
-		return status;
 	}
-	gp_free(s->param_up); /* READY was only taken after the last one had left */
-	s->param_up = NULL;
-	return GP_OK;
+	return status;
+}
+
+static enum gp_status send_commit(struct gp_client_session *s, struct gp_err *err)
+{
+	const struct gp_client_commit *c = &s->last_commit;
+	return check_sent(s, gp_control_send_commit(s->ch, c->step, c->lr, c->grad_norm, c->checkpoint, err), err);
 }
 
 enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, double grad_norm,
-					struct gp_err *err)
+					bool checkpoint, struct gp_err *err)
 {
-	s->commits_sent++;
-	return gp_control_send_commit(s->ch, step, lr, grad_norm, err);
+	gp_require(step == s->steps && s->committed == s->steps);
+	s->last_commit =
+		(struct gp_client_commit){.step = step, .lr = lr, .grad_norm = grad_norm, .checkpoint = checkpoint};
+	s->steps++;
+	s->all_committed = false;
+	enum gp_status status = s->linked ? send_commit(s, err) : GP_OK;
+	return status == GP_PEER ? GP_OK : status; /* lost: said again when the session is resumed */
 }
 
-static enum gp_status wait_committed(struct gp_client_session *s, struct gp_err *err)
+enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_err *err)
 {
-	s->all_committed = s->committed == s->commits_sent;
 	return gp_client_session_wait(s, &s->all_committed, err);
+}
+
+void gp_client_session_rewind(struct gp_client_session *s, uint64_t step)
+{
+	s->rewound |= s->opened && step != s->steps;
+	s->steps = s->committed = step;
+	s->all_committed = true;
+}
+
+static enum gp_status ask_for_params(struct gp_client_session *s, struct gp_err *err)
+{
+	s->param_down_next = s->params_arrived = 0;
+	return check_sent(s, gp_control_send_fetch_params(s->ch, err), err);
+}
+
+enum gp_status gp_session_fetch_again(struct gp_client_session *s, struct gp_err *err)
+{
+	return s->fetch_into && !s->params_done ? ask_for_params(s, err) : GP_OK;
+}
+
+enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err)
+{
+	const uint64_t at = s->server_steps;
+	if (at < s->committed || at > s->steps || at + 1 < s->steps) {
+		gp_err_set(err, GP_PROTO, 0, __FILE__, __LINE__,
+			   "server %s resumed the session at step %llu, this side is at %llu", s->open->server,
+			   (unsigned long long)at, (unsigned long long)s->steps);
+		gp_client_session_fail(s, GP_PROTO, err->text);
+		return GP_PROTO;
+	}
+	s->committed = at;
+	s->all_committed = at == s->steps;
+	if (!s->all_committed)
+		GP_TRY(send_commit(s, err));
+	return gp_session_fetch_again(s, err);
 }
 
 enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_weights *w, struct gp_err *err)
 {
-	GP_TRY(wait_committed(s, err));
-	s->fetch_into = w;
-	s->param_down_next = s->params_arrived = 0;
+	GP_TRY(gp_client_session_settle(s, err));
 	s->params_done = false;
-	GP_TRY(gp_control_send_fetch_params(s->ch, err));
-	enum gp_status status = gp_client_session_wait(s, &s->params_done, err);
+	s->fetch_into = w;
+	enum gp_status status = s->linked ? ask_for_params(s, err) : GP_OK;
+	if (status == GP_OK || s->lost)
+		status = gp_client_session_wait(s, &s->params_done, err);
 	s->fetch_into = NULL;
 	return status;
+}
+
+void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,
+			       struct gp_tcp_figures *tcp, uint32_t *rtt_us)
+{
+	struct gp_tcp_figures now;
+	*account = s->account;
+	*tcp = s->past_tcp;
+	*rtt_us = s->rtt_us;
+	if (!s->ch)
+		return;
+	gp_account_add(account, gp_channel_account(s->ch));
+	gp_channel_figures(s->ch, &now);
+	gp_tcp_figures_add(tcp, &now);
+	if (gp_channel_rtt_us(s->ch) > 0)
+		*rtt_us = gp_channel_rtt_us(s->ch);
 }
 
 static void timer_closed(uv_handle_t *h)
 {
 	struct gp_client_session *s = h->data;
-	s->timer_open = false;
-}
-
-static void channel_closed(void *arg)
-{
-	struct gp_client_session *s = arg;
-	s->closed = true;
+	s->timers_open--;
 }
 
 void gp_client_session_close(struct gp_client_session *s)
 {
 	struct gp_err ignored;
-	while (s->connecting)
-		uv_run(s->loop, UV_RUN_ONCE);
-	if (s->ch) {
-		if (s->status == GP_OK)
-			gp_control_send_bye(s->ch, &ignored);
-		else if (!s->peer_gave_up)
-			gp_control_send_error(s->ch, s->status, s->err.text, 0, &ignored);
-		gp_channel_close(s->ch, true, channel_closed, s);
-		while (!s->closed)
-			uv_run(s->loop, UV_RUN_ONCE);
-		s->ch = NULL;
-	}
-	if (s->timer_open)
+	const bool bye = s->linked && gp_control_send_bye(s->ch, &ignored) == GP_OK;
+	gp_session_hang_up(s, bye);
+	if (s->timers_open) {
 		uv_close((uv_handle_t *)&s->timer, timer_closed);
-	while (s->timer_open)
+		uv_close((uv_handle_t *)&s->pause, timer_closed);
+	}
+	while (s->timers_open)
 		uv_run(s->loop, UV_RUN_ONCE);
-	gp_free(s->param_up);
-	s->param_up = NULL;
 	gp_control_arena_deinit(&s->arena);
 }

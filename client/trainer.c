@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/figures.h"
+#include "client/run_state.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/progress.h"
@@ -21,13 +22,14 @@ struct run {
 	const struct gp_trainer_spec *spec;
 	struct gp_progress progress;
 	struct gp_train_report *report;
-	float *step_s; /* a ring of kept_steps(total_steps) */
-	uint64_t step;
+	float *step_s;                   /* a ring of kept_steps(total_steps) */
+	uint64_t step, here;             /* done of the run; done in this process */
 	struct gp_step_result epoch;     /* sums over the epoch under way */
 	struct gp_step_result last;      /* the newest finished or unfinished epoch */
 	struct gp_engine_figures before; /* at the start of the step under way */
 	uint64_t begin_ns, eval_ns;
 	bool norm_warned;
+	bool eval_cut; /* the last evaluation was ended by a signal */
 };
 
 static uint64_t kept_steps(uint64_t steps)
@@ -64,7 +66,7 @@ static uint64_t payload_bytes(const struct gp_account *a, bool tensors)
 static void show_progress(struct run *r, const struct gp_engine_figures *now, double step_s)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	char text[256], link[128] = "";
+	char text[256], link[128] = "", cuts[32] = "";
 	const uint64_t now_ns = gp_now_ns();
 	if (!gp_progress_due(&r->progress, now_ns))
 		return;
@@ -72,16 +74,18 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 		 epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
 	uint64_t payload = payload_bytes(&now->account, false);
 	double left = (double)(spec->total_steps - r->step) * (double)(now_ns - r->begin_ns - r->eval_ns) * 1e-9 /
-		      (double)r->step;
+		      (double)r->here;
 	if (payload > 0)
 		snprintf(link, sizeof link, "  up %.1f MB/s down %.1f MB/s  %.2fx smaller",
 			 gp_dir_bandwidth(&now->account.sent) * 1e-6, gp_dir_bandwidth(&now->account.received) * 1e-6,
 			 (double)payload_bytes(&now->account, true) / (double)payload);
+	if (now->reconnects > 0)
+		snprintf(cuts, sizeof cuts, "  %u reconnects", now->reconnects);
 	snprintf(text, sizeof text,
-		 "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s  %.0f s left",
+		 "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s%s  %.0f s left",
 		 (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
 		 (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples),
-		 100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, link, left);
+		 100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, link, cuts, left);
 	gp_progress_update(&r->progress, now_ns, text);
 }
 
@@ -127,6 +131,8 @@ static void log_step(struct run *r, const struct gp_step_result *result, float l
 		(json_int_t)delta.received.wire_bytes, "link", gp_account_json(&delta));
 	if (clips_norm(r))
 		json_object_set_new(line, "grad_norm", gp_json_number(result->grad_norm));
+	if (now->reconnects > r->before.reconnects)
+		json_object_set_new(line, "reconnects", json_integer((json_int_t)now->reconnects - r->before.reconnects));
 	write_line(r, line);
 }
 
@@ -138,6 +144,12 @@ static void log_eval(struct run *r, double seconds)
 				 gp_json_number(r->report->val_loss), "val_acc", gp_json_number(r->report->val_acc),
 				 "seconds", seconds);
 	write_line(r, line);
+}
+
+static void log_resumed(struct run *r)
+{
+	if (r->spec->log)
+		write_line(r, json_pack("{s:s, s:I}", "event", "resume", "step", (json_int_t)r->step));
 }
 
 /* Steps. */
@@ -172,7 +184,10 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	struct gp_engine_figures now;
 	uint64_t begin = gp_now_ns();
 	float lr = gp_schedule_lr(&spec->schedule, (int64_t)r->step);
-	GP_TRY(gp_loader_next(spec->train, &batch, err));
+	if (spec->run)
+		*gp_run_state_progress(spec->run) =
+			(struct gp_run_progress){r->epoch.loss_sum, r->epoch.correct, r->epoch.samples};
+	GP_TRY(e->ops->next(e, spec->train, &batch, err));
 	enum gp_status status = e->ops->step(e, batch, lr, &result, err);
 	gp_loader_give_back(spec->train, batch);
 	GP_TRY(status);
@@ -181,7 +196,8 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 			(unsigned long long)r->step);
 	note_norm(r, &result);
 	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
-	r->step_s[r->step++ % STEP_TIMES_MAX] = (float)seconds;
+	r->step_s[r->here++ % kept_steps(spec->total_steps)] = (float)seconds;
+	r->step++;
 	add_result(&r->epoch, &result);
 	r->last = r->epoch;
 	e->ops->figures(e, &now);
@@ -194,15 +210,38 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	return GP_OK;
 }
 
+static bool stop_asked(const struct run *r)
+{
+	return r->spec->stop && *r->spec->stop;
+}
+
+/* In slices, so that a signal need not wait for the end of it. */
+static enum gp_status evaluate(struct run *r, struct gp_step_result *sum, struct gp_err *err)
+{
+	const struct gp_trainer_spec *spec = r->spec;
+	GP_TRY(gp_loader_seek(spec->val, 0, 0, err));
+	for (uint32_t done = 0; done < spec->val_batches && !stop_asked(r); done += GP_EVAL_SLICE) {
+		const uint32_t left = spec->val_batches - done;
+		struct gp_step_result part;
+		GP_TRY(spec->engine->ops->evaluate(spec->engine, spec->val, left < GP_EVAL_SLICE ? left : GP_EVAL_SLICE,
+						   &part, err));
+		add_result(sum, &part);
+	}
+	return GP_OK;
+}
+
+/* One that a signal ended has no accuracy. */
 static enum gp_status run_eval(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	struct gp_step_result result;
+	struct gp_step_result result = {0};
 	if (!spec->val)
 		return GP_OK;
 	uint64_t begin = gp_now_ns();
-	GP_TRY(gp_loader_seek(spec->val, 0, 0, err));
-	GP_TRY(spec->engine->ops->evaluate(spec->engine, spec->val, spec->val_batches, &result, err));
+	GP_TRY(evaluate(r, &result, err));
+	r->eval_cut = stop_asked(r);
+	if (r->eval_cut)
+		return GP_OK;
 	r->report->val_loss = mean(result.loss_sum, result.samples);
 	r->report->val_acc = mean((double)result.correct, result.samples);
 	uint64_t took = gp_now_ns() - begin;
@@ -213,20 +252,46 @@ static enum gp_status run_eval(struct run *r, struct gp_err *err)
 	return GP_OK;
 }
 
-static bool stop_asked(const struct run *r)
-{
-	return r->spec->stop && *r->spec->stop;
-}
-
-static enum gp_status run_all(struct run *r, struct gp_err *err)
+/* Where the engine is: at 0, or where a checkpoint was written. */
+static enum gp_status begin(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	while (r->step < spec->total_steps && !stop_asked(r)) {
+	r->step = spec->engine->steps;
+	if (!spec->run)
+		return GP_OK;
+	if (r->step > 0 || r->here > 0)
+		log_resumed(r);
+	const struct gp_run_progress *p = gp_run_state_progress(spec->run);
+	r->last = r->epoch =
+		(struct gp_step_result){.loss_sum = p->loss_sum, .correct = p->correct, .samples = p->samples};
+	return gp_loader_seek(spec->train, (uint32_t)(r->step / spec->steps_per_epoch),
+			      (uint32_t)(r->step % spec->steps_per_epoch), err);
+}
+
+/* With checkpoints, the step after which one was written is the last. */
+static bool goes_on(const struct run *r)
+{
+	const struct gp_trainer_spec *spec = r->spec;
+	return r->step < spec->total_steps && !(stop_asked(r) && gp_run_state_settled(spec->run, r->step));
+}
+
+static enum gp_status end_epoch(struct run *r, struct gp_err *err)
+{
+	if (r->step == 0 || (r->step % r->spec->steps_per_epoch != 0 && r->step != r->spec->total_steps))
+		return GP_OK;
+	GP_TRY(run_eval(r, err));
+	r->epoch = (struct gp_step_result){0};
+	return GP_OK;
+}
+
+/* A resumed run may have been killed in the evaluation: it is done again. */
+static enum gp_status run_all(struct run *r, struct gp_err *err)
+{
+	GP_TRY(begin(r, err));
+	GP_TRY(end_epoch(r, err));
+	while (goes_on(r)) {
 		GP_TRY(run_step(r, err));
-		if (r->step % spec->steps_per_epoch == 0 || r->step == spec->total_steps) {
-			GP_TRY(run_eval(r, err));
-			r->epoch = (struct gp_step_result){0};
-		}
+		GP_TRY(end_epoch(r, err));
 	}
 	return GP_OK;
 }
@@ -251,14 +316,30 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 {
 	struct gp_engine *e = r->spec->engine;
 	struct gp_train_report *report = r->report;
+	const uint64_t kept = kept_steps(r->spec->total_steps);
 	report->steps = r->step;
-	report->stopped = stop_asked(r) && r->step < r->spec->total_steps;
+	report->steps_here = r->here;
+	report->stopped = stop_asked(r) && (r->step < r->spec->total_steps || r->eval_cut);
 	report->seconds = (double)(gp_now_ns() - r->begin_ns) * 1e-9;
 	report->loss = mean(r->last.loss_sum, r->last.samples);
 	report->train_acc = mean((double)r->last.correct, r->last.samples);
 	report->samples = r->step * (uint64_t)e->spec.batch;
-	report->time_per_batch_s = median(r->step_s, kept_steps(r->step));
+	report->time_per_batch_s = median(r->step_s, r->here < kept ? r->here : kept);
 	return e->ops->get_weights(e, r->spec->weights, err);
+}
+
+/* As often as the engine has to go back to a checkpoint. */
+static enum gp_status run_to_the_end(struct run *r, struct gp_err *err)
+{
+	struct gp_engine *e = r->spec->engine;
+	for (;;) {
+		e->rewound = false;
+		enum gp_status status = run_all(r, err);
+		if (status == GP_OK)
+			status = finish(r, err);
+		if (status == GP_OK || !e->rewound)
+			return status;
+	}
 }
 
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err)
@@ -270,10 +351,8 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
 	gp_progress_init(&r.progress, spec->progress ? stderr : NULL, PLAIN_PROGRESS_S);
 	spec->engine->ops->figures(spec->engine, &r.before);
-	enum gp_status status = run_all(&r, err);
+	enum gp_status status = run_to_the_end(&r, err);
 	gp_progress_finish(&r.progress, NULL);
-	if (status == GP_OK)
-		status = finish(&r, err);
 	if (status == GP_OK)
 		spec->engine->ops->figures(spec->engine, &out->figures);
 	gp_free(r.step_s);
@@ -282,10 +361,11 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 
 json_t *gp_train_report_json(const struct gp_train_report *r)
 {
-	json_t *o = json_pack("{s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:s, s:b}", "steps", (json_int_t)r->steps,
-			      "clipped_steps", (json_int_t)r->clipped_steps, "seconds", r->seconds, "time_per_batch_s",
-			      r->time_per_batch_s, "loss", gp_json_number(r->loss), "train_acc",
-			      gp_json_number(r->train_acc), "val_acc", gp_json_number(r->val_acc), "val_loss",
-			      gp_json_number(r->val_loss), "param_sha256", r->param_sha256, "stopped", r->stopped);
-	return gp_figures_json(o, &r->figures, &r->train_account, r->steps);
+	json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:s, s:b}", "steps", (json_int_t)r->steps,
+			      "steps_here", (json_int_t)r->steps_here, "clipped_steps", (json_int_t)r->clipped_steps,
+			      "seconds", r->seconds, "time_per_batch_s", r->time_per_batch_s, "loss",
+			      gp_json_number(r->loss), "train_acc", gp_json_number(r->train_acc), "val_acc",
+			      gp_json_number(r->val_acc), "val_loss", gp_json_number(r->val_loss), "param_sha256",
+			      r->param_sha256, "stopped", r->stopped);
+	return gp_figures_json(o, &r->figures, &r->train_account, r->steps_here);
 }

@@ -2,7 +2,7 @@
  *
  * The training loop over an engine: batches in, schedule, metrics, evaluation
  * after each epoch, progress line, JSON log, and the closing report. Knows
- * neither models nor links. Tests: tests/unit/test_trainer.c, tests/e2e
+ * neither models nor links. Tests: tests/unit/test_trainer.c, test_trainer_rewind.c, tests/e2e
  */
 #ifndef GP_TRAINER_H
 #define GP_TRAINER_H
@@ -14,20 +14,22 @@
 #include "common/optim.h"
 
 struct gp_trainer_spec {
-	struct gp_engine *engine;
+	struct gp_engine *engine;      /* one that has resumed a run is gone on with */
 	struct gp_loader *train, *val; /* val NULL: no evaluation */
 	struct gp_schedule schedule;
 	uint64_t total_steps;
 	uint32_t steps_per_epoch, val_batches;
 	struct gp_json_log *log;    /* NULL: none */
 	struct gp_weights *weights; /* gets the trained parameters */
+	struct gp_run_state *run;   /* (optional) as the engine has it */
 	bool progress;
 	const volatile sig_atomic_t *stop; /* set by a signal: finish the step, then report */
 };
 
 struct gp_train_report {
 	uint64_t steps, samples;
-	uint64_t clipped_steps; /* in which --clip-norm scaled the gradients down */
+	uint64_t steps_here;      /* of them in this process: all, unless a run was resumed */
+	uint64_t clipped_steps;   /* in which --clip-norm scaled the gradients down */
 	double seconds;           /* training and evaluation */
 	double time_per_batch_s;  /* median of the steps */
 	double loss, train_acc;   /* over the last epoch, or what was run of it; accuracy in [0,1] */

@@ -30,8 +30,9 @@ struct gp_kind_account {
 
 struct gp_dir_account {
 	struct gp_kind_account kind[GP_FRAME_TYPE_COUNT];
-	uint64_t control_bytes, heartbeat_bytes, preface_bytes; /* on the wire, record headers included */
-	uint64_t wire_bytes;                                    /* everything handed to / taken from the connection */
+	/* On the wire, record headers and what TLS adds included; its handshake counts with the preface. */
+	uint64_t control_bytes, heartbeat_bytes, preface_bytes;
+	uint64_t wire_bytes; /* everything that crossed */
 	/* Bandwidth = active_bytes / active_ns. Received: time between reads while a frame was under way, and the bytes
 	 * of those reads (what the first read of a burst brings took an unknown time and counts in neither). Sent: time
 	 * in which a segment was on its way to the kernel; short bursts look too fast because the kernel buffers them. */

@@ -45,6 +45,13 @@ static void end_now(struct gp_channel *ch, enum gp_status status, const char *te
 	gp_channel_fail(ch, &err);
 }
 
+/* TLS in the place of a preface: an alert (a server that asks for TLS) or a handshake record. */
+static const char *strange_beginning(const struct receiver *r)
+{
+	const bool tls = r->have >= 3 && (r->small[0] == 0x15 || r->small[0] == 0x16) && r->small[1] == 0x03;
+	return tls ? "and speaks TLS (--tls or --tls-ca)" : "before it said who it is";
+}
+
 /* gp_conn_cbs.ended */
 static void on_conn_ended(void *arg, enum gp_status status, const char *why)
 {
@@ -56,7 +63,7 @@ static void on_conn_ended(void *arg, enum gp_status status, const char *why)
 	} else {
 		const bool early = ch->recv.state == RECV_PREFACE;
 		snprintf(text, sizeof text, "%s %s", why,
-			 early ? "before it said who it is" : "in the middle of a message");
+			 early ? strange_beginning(&ch->recv) : "in the middle of a message");
 		end_now(ch, GP_PEER, text);
 	}
 	gp_channel_kick(ch);
@@ -172,6 +179,14 @@ static void forgive_own_stall(struct gp_channel *ch, uint64_t now)
 	ch->send.progress_ns += late;
 }
 
+/* Also beside bytes of ours when the peer has been silent: one that only takes bytes proves with its answer that it lives. */
+static bool heartbeat_due(const struct gp_channel *ch, uint64_t now)
+{
+	const uint32_t ms = ch->options.heartbeat_ms;
+	return (gp_sender_idle(ch) && passed(now, ch->send.last_ns, ms)) ||
+	       (passed(now, ch->recv.last_ns, ms) && passed(now, ch->send.ping_ns, ms) && !ch->send.ping_due);
+}
+
 static void check_deadlines(struct gp_channel *ch)
 {
 	const struct gp_channel_options *o = &ch->options;
@@ -186,7 +201,7 @@ static void check_deadlines(struct gp_channel *ch)
 		time_out(ch, "sent nothing for", o->idle_timeout_ms);
 	else if (write_stalls(ch, now))
 		time_out(ch, "took no bytes for", o->write_timeout_ms);
-	else if (gp_sender_idle(ch) && passed(now, ch->send.last_ns, o->heartbeat_ms))
+	else if (heartbeat_due(ch, now))
 		gp_sender_ping(ch);
 }
 
@@ -226,6 +241,9 @@ static void set_options(struct gp_channel *ch, const struct gp_channel_options *
 		.control_queue_bytes_max = or_default(o->control_queue_bytes_max, CONTROL_QUEUE_BYTES_DEFAULT),
 		.frame_bytes_max = o->frame_bytes_max ? o->frame_bytes_max : GP_FRAME_BYTES_MAX,
 	};
+	/* A deadline that is shorter than the peer's heartbeats is kept alive by ours. */
+	if (ch->options.heartbeat_ms > ch->options.idle_timeout_ms / 3)
+		ch->options.heartbeat_ms = ch->options.idle_timeout_ms / 3;
 	o = &ch->options;
 	uint32_t least = o->heartbeat_ms < o->idle_timeout_ms ? o->heartbeat_ms : o->idle_timeout_ms;
 	least = o->write_timeout_ms < least ? o->write_timeout_ms : least;
@@ -250,27 +268,21 @@ enum gp_status gp_channel_new(uv_loop_t *loop, struct gp_conn *conn, const struc
 {
 	struct gp_channel *ch;
 	enum gp_status status = gp_alloc_array((void **)&ch, 1, sizeof *ch, err);
-	if (status != GP_OK)
-		goto out_conn;
+	if (status != GP_OK) {
+		conn->ops->close(conn, NULL, NULL);
+		return status;
+	}
 	ch->loop = loop;
 	ch->conn = conn;
 	ch->cbs = *cbs;
 	ch->arg = arg;
 	memcpy(ch->peer, conn->peer, sizeof ch->peer);
 	set_options(ch, options);
-	status = gp_receiver_init(ch, err);
-	if (status != GP_OK)
-		goto out_channel;
+	gp_receiver_init(ch);
 	gp_sender_init(ch);
 	start(ch);
 	*out = ch;
 	return GP_OK;
-
-out_channel:
-	gp_free(ch);
-out_conn:
-	conn->ops->close(conn, NULL, NULL);
-	return status;
 }
 
 void gp_channel_pause(struct gp_channel *ch, bool paused)
@@ -321,6 +333,11 @@ void gp_channel_figures(const struct gp_channel *ch, struct gp_tcp_figures *out)
 const char *gp_channel_peer(const struct gp_channel *ch)
 {
 	return ch->peer;
+}
+
+const char *gp_channel_identity(const struct gp_channel *ch)
+{
+	return ch->conn ? ch->conn->identity : "";
 }
 
 enum gp_status gp_frame_verify(const struct gp_frame *f, struct gp_err *err)

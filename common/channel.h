@@ -66,8 +66,9 @@ struct gp_channel_cbs {
 };
 
 struct gp_channel_options {
-	uint32_t segment_bytes;      /* 0 = default */
-	uint32_t heartbeat_ms;       /* ping when nothing was sent for so long; 0 = default 2000 */
+	uint32_t segment_bytes; /* 0 = default */
+	uint32_t heartbeat_ms;  /* ping when nothing was sent, or nothing came, for so long; 0 = default 2000; at most a
+				      * third of the idle timeout */
 	uint32_t idle_timeout_ms;    /* peer is dead when nothing came for so long; 0 = default 15000 */
 	uint32_t write_timeout_ms;   /* peer is stuck when a write makes no progress for so long; 0 = default 30000 */
 	uint32_t preface_timeout_ms; /* 0 = default 5000 */
@@ -83,6 +84,12 @@ enum gp_status gp_channel_new(uv_loop_t *loop, struct gp_conn *conn, const struc
 /* Copies `msg` (a packed Control message). GP_PEER when nothing can be sent any more, GP_NOMEM over the queue limit: the
  * channel then ends. */
 enum gp_status gp_channel_send_control(struct gp_channel *ch, struct gp_span msg, struct gp_err *err);
+/* The same, written in place: `pack` gets room for `bytes` bytes inside this call. */
+enum gp_status gp_channel_send_packed(struct gp_channel *ch, size_t bytes, void (*pack)(const void *what, uint8_t *out),
+				      const void *what, struct gp_err *err);
+/* Sets memory aside, so that messages of up to `bytes` are sent without any allocation. Until then the channel of a peer
+ * that nobody knows yet takes as little memory as it can. */
+enum gp_status gp_channel_reserve_control(struct gp_channel *ch, uint32_t bytes, struct gp_err *err);
 /* Borrows `f` until `sent`. head.type decides the class; head.checksum and payload_len must be filled in. Never fails:
  * on a dead channel `sent` runs soon, from the loop. */
 void gp_channel_send_frame(struct gp_channel *ch, struct gp_frame *f);
@@ -109,6 +116,8 @@ const struct gp_account *gp_channel_account(const struct gp_channel *ch);
 struct gp_account *gp_channel_account_mut(struct gp_channel *ch);
 void gp_channel_figures(const struct gp_channel *ch, struct gp_tcp_figures *out);
 const char *gp_channel_peer(const struct gp_channel *ch);
+/* The name in the peer's certificate, "" without one (conn.h). */
+const char *gp_channel_identity(const struct gp_channel *ch);
 /* Smoothed round trip of heartbeats in microseconds, 0 before the first. */
 uint32_t gp_channel_rtt_us(const struct gp_channel *ch);
 

@@ -15,8 +15,7 @@
 #include "common/channel.h"
 
 /* Segments and other records handed to the connection and not yet with the kernel. */
-#define WRITES_OUTSTANDING  2
-#define CONTROL_SMALL_BYTES 2048 /* pooled: what a step sends fits, GRAD_SQUARES of 250 parameters too */
+#define WRITES_OUTSTANDING 2
 
 /* A control record, header included. */
 struct control_msg {
@@ -46,11 +45,13 @@ struct sender {
 	bool preface_due, ping_due, pong_due, dead; /* dead: the connection takes no more */
 	uint8_t pong[GP_PING_BYTES];
 	struct control_msg *control_head, **control_tail, *pool;
+	size_t pooled_bytes;     /* of a message in the pool, header included */
 	uint64_t control_queued; /* bytes */
 	struct frame_queue queue[GP_CLASS_COUNT];
 	int backlog[GP_CLASS_COUNT];
 	int segments_busy;
 	uint64_t active_since_ns, last_ns;
+	uint64_t conn_bytes; /* bytes_written of the connection that are accounted for */
 	/* progress of the writes outstanding */
 	uint64_t unsent, progress_ns;
 	/* heartbeat */
@@ -73,6 +74,8 @@ struct receiver {
 	struct gp_frame *partial[GP_CLASS_COUNT];
 	int partials;
 	bool paused;
+	uint64_t *counter;   /* of the account: where the last bytes were counted */
+	uint64_t conn_bytes; /* bytes_read of the connection that are accounted for */
 	uint64_t now_ns; /* of the current read */
 	uint64_t last_ns;
 };
@@ -125,7 +128,7 @@ void gp_sender_pong(struct gp_channel *ch, const uint8_t ping[GP_PING_BYTES]);
 void gp_sender_take_pong(struct gp_channel *ch, const uint8_t pong[GP_PING_BYTES]);
 
 /* channel_recv.c */
-enum gp_status gp_receiver_init(struct gp_channel *ch, struct gp_err *err);
+void gp_receiver_init(struct gp_channel *ch);
 void gp_receiver_deinit(struct gp_channel *ch);
 void gp_receiver_tick(struct gp_channel *ch, uint64_t now_ns);
 /* gp_conn_cbs.read */

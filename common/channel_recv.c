@@ -14,14 +14,12 @@
 
 static const char *const class_names[GP_CLASS_COUNT] = {"control", "urgent", "bulk", "parameter"};
 
-enum gp_status gp_receiver_init(struct gp_channel *ch, struct gp_err *err)
+void gp_receiver_init(struct gp_channel *ch)
 {
 	struct receiver *r = &ch->recv;
-	GP_TRY(gp_alloc_array((void **)&r->control, CONTROL_BYTES_AT_START, 1, err));
-	r->control_cap = CONTROL_BYTES_AT_START;
 	r->control_max = ch->options.control_bytes_max;
 	r->frame_max = ch->options.frame_bytes_max;
-	return GP_OK;
+	r->counter = &ch->account.received.preface_bytes;
 }
 
 void gp_receiver_deinit(struct gp_channel *ch)
@@ -33,6 +31,12 @@ bool gp_receiver_between(const struct gp_channel *ch)
 {
 	const struct receiver *r = &ch->recv;
 	return r->state == RECV_RECORD_HEAD && r->have == 0 && r->partials == 0;
+}
+
+static void count(struct receiver *r, uint64_t *counter, uint64_t bytes)
+{
+	*counter += bytes;
+	r->counter = counter;
 }
 
 /* Collects `want` bytes of a header in r->small. True when they are there. */
@@ -56,7 +60,7 @@ static enum gp_status take_preface(struct gp_channel *ch, struct gp_span *in, st
 	uint16_t version;
 	if (!collect(&ch->recv, in, GP_PREFACE_BYTES))
 		return GP_OK;
-	ch->account.received.preface_bytes += GP_PREFACE_BYTES;
+	count(&ch->recv, &ch->account.received.preface_bytes, GP_PREFACE_BYTES);
 	GP_TRY(gp_preface_read(ch->recv.small, &version, err));
 	ch->recv.state = RECV_RECORD_HEAD;
 	ch->cbs.opened(ch->arg);
@@ -68,10 +72,10 @@ static enum gp_status grow_control(struct receiver *r, size_t need, struct gp_er
 {
 	if (need <= r->control_cap)
 		return GP_OK;
-	size_t cap = r->control_cap;
+	size_t cap = r->control_cap ? r->control_cap : CONTROL_BYTES_AT_START;
 	while (cap < need)
 		cap *= 2;
-	if (cap > r->record.len)
+	if (cap > r->record.len && r->record.len > CONTROL_BYTES_AT_START)
 		cap = r->record.len;
 	void *p = gp_realloc(r->control, cap, 1);
 	if (!p)
@@ -113,7 +117,7 @@ static enum gp_status take_control(struct gp_channel *ch, struct gp_span *in, st
 	const uint8_t *data = in->data;
 	in->data += n;
 	in->len -= n;
-	ch->account.received.control_bytes += n;
+	count(r, &ch->account.received.control_bytes, n);
 	if (whole)
 		return deliver_control(ch, data, err);
 	GP_TRY(grow_control(r, r->have + n, err));
@@ -127,7 +131,7 @@ static void take_heartbeat(struct gp_channel *ch, struct gp_span *in)
 	struct receiver *r = &ch->recv;
 	if (!collect(r, in, GP_PING_BYTES))
 		return;
-	ch->account.received.heartbeat_bytes += GP_PING_BYTES;
+	count(r, &ch->account.received.heartbeat_bytes, GP_PING_BYTES);
 	r->state = RECV_RECORD_HEAD;
 	if (r->record.kind == GP_RECORD_PING)
 		gp_sender_pong(ch, r->small);
@@ -168,7 +172,7 @@ static enum gp_status begin_segment(struct gp_channel *ch, struct gp_err *err)
 	if (!f)
 		GP_FAIL(err, GP_PROTO, "sent a %s segment that belongs to no frame", name);
 	GP_TRY(check_extent(r, f->at, r->left, f->head.payload_len, err));
-	ch->account.received.kind[f->head.type].wire_bytes += GP_RECORD_HEADER_BYTES;
+	count(r, &ch->account.received.kind[f->head.type].wire_bytes, GP_RECORD_HEADER_BYTES);
 	ch->account.received.active_bytes += GP_RECORD_HEADER_BYTES;
 	r->state = RECV_PAYLOAD;
 	return GP_OK;
@@ -188,11 +192,11 @@ static enum gp_status take_record_head(struct gp_channel *ch, struct gp_span *in
 			GP_FAIL(err, GP_PROTO, "sent a control message of %u bytes, the limit is %u", r->record.len,
 				r->control_max);
 		shrink_control(r);
-		ch->account.received.control_bytes += GP_RECORD_HEADER_BYTES;
+		count(r, &ch->account.received.control_bytes, GP_RECORD_HEADER_BYTES);
 		r->state = RECV_CONTROL;
 		return GP_OK;
 	default:
-		ch->account.received.heartbeat_bytes += GP_RECORD_HEADER_BYTES;
+		count(r, &ch->account.received.heartbeat_bytes, GP_RECORD_HEADER_BYTES);
 		r->state = RECV_HEARTBEAT;
 		return GP_OK;
 	}
@@ -255,7 +259,7 @@ static enum gp_status take_frame_head(struct gp_channel *ch, struct gp_span *in,
 	GP_TRY(gp_frame_head_read(r->small, &head, err));
 	r->left -= GP_FRAME_HEADER_BYTES;
 	const uint64_t bytes = GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES;
-	ch->account.received.kind[head.type].wire_bytes += bytes;
+	count(r, &ch->account.received.kind[head.type].wire_bytes, bytes);
 	ch->account.received.active_bytes += bytes;
 	GP_TRY(begin_frame(ch, &head, err));
 	r->state = RECV_PAYLOAD;
@@ -272,7 +276,7 @@ static enum gp_status take_payload(struct gp_channel *ch, struct gp_span *in, st
 	r->left -= n;
 	in->data += n;
 	in->len -= n;
-	ch->account.received.kind[f->head.type].wire_bytes += n;
+	count(r, &ch->account.received.kind[f->head.type].wire_bytes, n);
 	ch->account.received.active_bytes += n;
 	return r->left ? GP_OK : end_of_segment(ch, err);
 }
@@ -340,11 +344,14 @@ void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 	struct gp_err err = {0};
 	const bool moving = r->partials > 0;
 	const uint64_t active_bytes = d->active_bytes;
-	d->wire_bytes += len;
+	const uint64_t wire = ch->conn->bytes_read - r->conn_bytes;
+	d->wire_bytes += wire;
+	r->conn_bytes += wire;
 	r->now_ns = gp_now_ns();
 	while (in.len && !gp_channel_deaf(ch))
 		if (take(ch, &in, &err) != GP_OK)
 			gp_channel_fail(ch, &err);
+	*r->counter += wire - len; /* what TLS added: no record of it holds bytes of two of ours, as gpsplit sends them */
 	if (moving)
 		d->active_ns += r->now_ns - r->last_ns;
 	else

@@ -8,11 +8,12 @@
 
 #include <string.h>
 
-#define POOLED_AT_START 4
+#define CONTROL_SMALL_BYTES 1024 /* until the owner says what its messages need */
+#define CONTROL_RESERVED    4    /* messages: more seldom wait at once, and then stay in the pool */
 
 static void recycle_msg(struct sender *s, struct control_msg *m)
 {
-	if (m->cap != CONTROL_SMALL_BYTES) {
+	if (m->cap != s->pooled_bytes) {
 		gp_free(m);
 		return;
 	}
@@ -20,18 +21,23 @@ static void recycle_msg(struct sender *s, struct control_msg *m)
 	s->pool = m;
 }
 
+static struct control_msg *new_msg(size_t cap)
+{
+	struct control_msg *m = gp_calloc(1, sizeof *m + cap);
+	if (m)
+		m->cap = cap;
+	return m;
+}
+
 /* Room for a record of `len` bytes: from the pool where it fits. */
 static struct control_msg *take_msg(struct sender *s, size_t len)
 {
 	struct control_msg *m = s->pool;
-	if (m && len <= CONTROL_SMALL_BYTES) {
-		s->pool = m->next;
-		return m;
-	}
-	const size_t cap = len <= CONTROL_SMALL_BYTES ? CONTROL_SMALL_BYTES : len;
-	m = gp_calloc(1, sizeof *m + cap);
-	if (m)
-		m->cap = cap;
+	if (len > s->pooled_bytes)
+		return new_msg(len);
+	if (!m)
+		return new_msg(s->pooled_bytes);
+	s->pool = m->next;
 	return m;
 }
 
@@ -39,18 +45,12 @@ void gp_sender_init(struct gp_channel *ch)
 {
 	struct sender *s = &ch->send;
 	s->preface_due = true;
+	s->pooled_bytes = CONTROL_SMALL_BYTES;
 	s->control_tail = &s->control_head;
 	for (int k = 0; k < GP_CLASS_COUNT; k++)
 		s->queue[k].tail = &s->queue[k].head;
 	for (int i = 0; i < WRITES_OUTSTANDING; i++)
 		s->slot[i].ch = ch;
-	for (int i = 0; i < POOLED_AT_START; i++) {
-		struct control_msg *m = gp_calloc(1, sizeof *m + CONTROL_SMALL_BYTES);
-		if (!m)
-			break; /* a pool, not a need */
-		m->cap = CONTROL_SMALL_BYTES;
-		recycle_msg(s, m);
-	}
 }
 
 static void free_msgs(struct control_msg *m)
@@ -66,6 +66,21 @@ void gp_sender_deinit(struct gp_channel *ch)
 {
 	free_msgs(ch->send.control_head);
 	free_msgs(ch->send.pool);
+}
+
+enum gp_status gp_channel_reserve_control(struct gp_channel *ch, uint32_t bytes, struct gp_err *err)
+{
+	struct sender *s = &ch->send;
+	free_msgs(s->pool);
+	s->pool = NULL;
+	s->pooled_bytes = GP_RECORD_HEADER_BYTES + (size_t)bytes;
+	for (int i = 0; i < CONTROL_RESERVED; i++) {
+		struct control_msg *m = new_msg(s->pooled_bytes);
+		if (!m)
+			GP_FAIL(err, GP_NOMEM, "out of memory for control messages of %u bytes", bytes);
+		recycle_msg(s, m);
+	}
+	return GP_OK;
 }
 
 bool gp_sender_idle(const struct gp_channel *ch)
@@ -112,9 +127,11 @@ static void account_segment_end(struct gp_channel *ch, uint64_t bytes)
 
 static void account_written(struct gp_channel *ch, struct write_slot *slot, bool ok)
 {
-	const uint64_t bytes = ok ? slot->w.bytes : 0;
+	const uint64_t bytes = ok ? slot->w.bytes : 0, all = ch->conn->bytes_written - ch->send.conn_bytes;
 	*slot->counter += bytes;
-	ch->account.sent.wire_bytes += bytes;
+	ch->account.sent.preface_bytes += all - bytes; /* TLS's own messages */
+	ch->account.sent.wire_bytes += all;
+	ch->send.conn_bytes += all;
 	if (slot->frame)
 		account_segment_end(ch, bytes);
 	if (ok && slot->frame && slot->last)
@@ -369,20 +386,21 @@ static enum gp_status check_control(struct gp_channel *ch, size_t len, struct gp
 	return err->code;
 }
 
-enum gp_status gp_channel_send_control(struct gp_channel *ch, struct gp_span msg, struct gp_err *err)
+enum gp_status gp_channel_send_packed(struct gp_channel *ch, size_t bytes, void (*pack)(const void *what, uint8_t *out),
+				      const void *what, struct gp_err *err)
 {
 	struct sender *s = &ch->send;
-	GP_TRY(check_control(ch, msg.len, err));
-	const size_t len = GP_RECORD_HEADER_BYTES + msg.len;
+	GP_TRY(check_control(ch, bytes, err));
+	const size_t len = GP_RECORD_HEADER_BYTES + bytes;
 	struct control_msg *m = take_msg(s, len);
 	if (!m)
-		GP_FAIL(err, GP_NOMEM, "out of memory for a control message of %zu bytes", msg.len);
+		GP_FAIL(err, GP_NOMEM, "out of memory for a control message of %zu bytes", bytes);
+	pack(what, m->bytes + GP_RECORD_HEADER_BYTES);
 	const struct gp_record_head h = {.kind = GP_RECORD_CONTROL,
 					 .klass = GP_CLASS_CONTROL,
-					 .len = (uint32_t)msg.len,
-					 .body_sum = gp_control_checksum(msg.data, msg.len)};
+					 .len = (uint32_t)bytes,
+					 .body_sum = gp_control_checksum(m->bytes + GP_RECORD_HEADER_BYTES, bytes)};
 	gp_record_head_write(&h, m->bytes);
-	memcpy(m->bytes + GP_RECORD_HEADER_BYTES, msg.data, msg.len);
 	m->len = len;
 	m->next = NULL;
 	*s->control_tail = m;
@@ -390,6 +408,17 @@ enum gp_status gp_channel_send_control(struct gp_channel *ch, struct gp_span msg
 	s->control_queued += len;
 	gp_sender_pump(ch);
 	return GP_OK;
+}
+
+static void copy_span(const void *what, uint8_t *out)
+{
+	const struct gp_span *msg = what;
+	memcpy(out, msg->data, msg->len);
+}
+
+enum gp_status gp_channel_send_control(struct gp_channel *ch, struct gp_span msg, struct gp_err *err)
+{
+	return gp_channel_send_packed(ch, msg.len, copy_span, &msg, err);
 }
 
 void gp_channel_send_frame(struct gp_channel *ch, struct gp_frame *f)

@@ -8,7 +8,8 @@
  * power iteration, the last visit of a sample). They remember per chunk of the
  * step, inside the instance; scratch is shared by the chunks, because one
  * instance works on one chunk at a time. Memory can be saved, loaded and
- * hashed. An evaluation neither reads nor changes it.
+ * hashed, and, where that was asked for, taken back to the start of the step
+ * under way. An evaluation neither reads nor changes it.
  *
  * Threads: one instance is used by one thread at a time; different instances
  * are independent, but for a gradient's that was given the activation's: a
@@ -61,6 +62,7 @@ struct gp_codec_options {
 	enum gp_codec_role role;
 	uint32_t chunks;   /* of a step: each has its own memory; 0 counts as 1 */
 	bool has_gradient; /* an activation: keep the masks that its gradient's instance reuses */
+	bool undo;         /* gp_codec_undo will be called: keeps what was remembered when a step began */
 	/* (optional) For a gradient: the instance of its activation at this end, made with has_gradient, of the same
 	 * shape; outlives this one. */
 	const struct gp_codec *activation;
@@ -86,12 +88,18 @@ enum gp_status gp_codec_memory_for(const struct gp_codec_spec *spec, const struc
 struct gp_codec_stats {
 	uint64_t encoded, decoded; /* tensors */
 	uint64_t raw_fallbacks;    /* encoded tensors that travelled raw, or in part: not finite, or too large */
-	uint64_t stages_skipped;   /* byte stages that did not pay for a payload */
+	/* Payloads that byte stage i (gp_codec_byte_stage) left as they were, because it would not have paid: of those
+	 * encoded, or, where the instance only decodes, of those decoded. */
+	uint64_t skipped[GP_CODEC_MAX_STAGES];
 };
+
+/* Name of the chain's byte stage i, in the order in which an encoder applies them; NULL past the last. Static. */
+const char *gp_codec_byte_stage(const struct gp_codec_spec *spec, int i);
 
 /* One tensor's place in the run. */
 struct gp_codec_pass {
 	uint64_t draw;          /* encode: numbers the random draws; step * chunks + chunk */
+	uint64_t step;          /* whose passes gp_codec_undo takes back. The same on both ends */
 	uint32_t chunk;         /* whose memory; taken modulo the options' chunks */
 	bool eval;              /* memory is left alone. The same on both ends */
 	const uint32_t *sample; /* (optional) encode: number in the data set of each of the shape's N samples */
@@ -108,6 +116,12 @@ enum gp_status gp_codec_encode(struct gp_codec *c, const float *x, uint64_t draw
 			       struct gp_err *err);
 enum gp_status gp_codec_decode(struct gp_codec *c, struct gp_span in, float *x, struct gp_err *err);
 void gp_codec_get_stats(const struct gp_codec *c, struct gp_codec_stats *out);
+
+/*
+ * Memory as before the first pass of `step`, the latest that passes were of, which may then be done again; without
+ * any, or without a memory, nothing changes. For instances opened with `undo`.
+ */
+void gp_codec_undo(struct gp_codec *c, uint64_t step);
 
 /* Memory of an instance. Between two passes; a copy only fits an instance of the same spec, shape and options. */
 size_t gp_codec_state_bytes(const struct gp_codec *c);

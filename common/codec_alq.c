@@ -25,6 +25,9 @@ struct adaptive {
 	/* Memory of the encoder, per chunk. */
 	uint32_t *age; /* passes since the fit, modulo update: 0 asks for one */
 	float *fitted; /* 2^bits levels, or a multiplier; all 0 before the first fit */
+	/* With undo, the same again. */
+	uint32_t *kept_age;
+	float *kept_fitted;
 };
 
 /* Numbers per chunk in `fitted`. */
@@ -48,7 +51,7 @@ static uint64_t bound_of(const double *value, uint64_t n, bool multiplier)
 static uint64_t memory_of(const double *value, const struct gp_codec_setup *setup, bool multiplier)
 {
 	const uint64_t per_chunk = sizeof(uint32_t) + sizeof(float) * fitted_count(value, multiplier);
-	return 4096 + (setup->encodes ? setup->chunks * per_chunk : 0);
+	return 4096 + (setup->encodes ? setup->chunks * per_chunk * (setup->undo ? 2 : 1) : 0);
 }
 
 static void close_adaptive(void *state)
@@ -59,23 +62,34 @@ static void close_adaptive(void *state)
 	gp_free_aligned(a->coder);
 	gp_free(a->age);
 	gp_free(a->fitted);
+	gp_free(a->kept_age);
+	gp_free(a->kept_fitted);
 	gp_free(a);
+}
+
+static enum gp_status allocate_memory(const struct gp_codec_setup *setup, uint64_t per_chunk, uint32_t **age,
+				      float **fitted, struct gp_err *err)
+{
+	void *p;
+	GP_TRY(gp_alloc_array(&p, setup->chunks, sizeof **age, err));
+	*age = p;
+	GP_TRY(gp_alloc_array(&p, setup->chunks * per_chunk, sizeof **fitted, err));
+	*fitted = p;
+	return GP_OK;
 }
 
 static enum gp_status allocate(struct adaptive *a, const double *value, const struct gp_codec_setup *setup,
 			       struct gp_err *err)
 {
-	void *p;
+	const uint64_t per_chunk = fitted_count(value, a->multiplier);
 	a->coder = gp_alloc_aligned(sizeof *a->coder);
 	if (!a->coder)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's levels");
 	gp_level_init(a->coder, setup, a->bits, (uint64_t)value[KEY_BUCKET], GP_LEVEL_L2);
-	if (!setup->encodes)
-		return GP_OK;
-	GP_TRY(gp_alloc_array(&p, setup->chunks, sizeof *a->age, err));
-	a->age = p;
-	GP_TRY(gp_alloc_array(&p, setup->chunks * fitted_count(value, a->multiplier), sizeof *a->fitted, err));
-	a->fitted = p;
+	if (setup->encodes)
+		GP_TRY(allocate_memory(setup, per_chunk, &a->age, &a->fitted, err));
+	if (setup->encodes && setup->undo)
+		GP_TRY(allocate_memory(setup, per_chunk, &a->kept_age, &a->kept_fitted, err));
 	return GP_OK;
 }
 
@@ -111,9 +125,10 @@ static int regions(void *state, struct gp_codec_region *out)
 	const struct adaptive *a = state;
 	if (!a->age)
 		return 0;
-	out[0] = (struct gp_codec_region){.data = a->age, .bytes = a->chunks * sizeof *a->age};
+	out[0] = (struct gp_codec_region){.data = a->age, .bytes = a->chunks * sizeof *a->age, .kept = a->kept_age};
 	out[1] = (struct gp_codec_region){.data = a->fitted,
-					  .bytes = a->chunks * fitted_per_chunk(a) * sizeof *a->fitted};
+					  .bytes = a->chunks * fitted_per_chunk(a) * sizeof *a->fitted,
+					  .kept = a->kept_fitted};
 	return 2;
 }
 

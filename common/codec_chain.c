@@ -52,6 +52,16 @@ static struct gp_codec_setup byte_setup(const struct gp_codec *c, int stage, con
 	return setup;
 }
 
+const char *gp_codec_byte_stage(const struct gp_codec_spec *spec, int i)
+{
+	for (int s = 0; s < spec->stages; s++) {
+		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[s].id);
+		if (ops->kind == GP_CODEC_BYTES && i-- == 0)
+			return ops->info.name;
+	}
+	return NULL;
+}
+
 static const double *byte_value(const struct gp_codec *c, int stage)
 {
 	return c->spec.stage[c->spec.stages - c->stages + stage].value;
@@ -242,7 +252,7 @@ static bool encode_stage(struct gp_codec *c, int i, uint8_t *at, size_t *len, ui
 	size_t packed;
 	if (!s->ops->squeeze(s->state, (struct gp_span){at, *len}, begin + STAGE_HEAD, &packed)) {
 		gp_codec_head_write(at - GP_CODEC_HEAD, FORM_STORED);
-		c->stats.stages_skipped++;
+		c->stats.skipped[i]++;
 		*len += GP_CODEC_HEAD;
 		return false;
 	}
@@ -300,6 +310,7 @@ static enum gp_status decode_stage(struct gp_codec *c, int i, struct gp_span *in
 	int form;
 	GP_TRY(gp_codec_head_read(*in, &form, err));
 	if (form == FORM_STORED) {
+		c->stats.skipped[i] += c->role == GP_CODEC_DECODES;
 		*in = (struct gp_span){in->data + GP_CODEC_HEAD, in->len - GP_CODEC_HEAD};
 		return GP_OK;
 	}
@@ -329,11 +340,11 @@ enum gp_status gp_codec_decode_pass(struct gp_codec *c, const struct gp_codec_pa
 {
 	if (c->role == GP_CODEC_ENCODES)
 		GP_FAIL(err, GP_INTERNAL, "this codec was opened to encode");
+	if (in.len > gp_codec_bound(c))
+		GP_FAIL(err, GP_PROTO, "payload of %zu bytes; at most %zu are possible", in.len, gp_codec_bound(c));
 	if (c->n > 0) {
 		const struct gp_codec_pass p = within(c, pass);
 		GP_TRY(decode_all(c, &p, in, x, err));
-	} else if (in.len > 0) {
-		GP_FAIL(err, GP_PROTO, "payload of a tensor without elements has %zu bytes", in.len);
 	}
 	c->stats.decoded++;
 	return GP_OK;

@@ -25,6 +25,12 @@ struct delta {
 	uint32_t *entry;  /* rows: of the tensor between split and learn */
 	uint64_t *stamp;  /* samples: the pass that named it last, so that none is named twice */
 	uint64_t pass;
+	struct journal {
+		uint64_t step, first; /* whose rows are in it; its first pass, by `pass` */
+		uint32_t used, room;  /* rows; room 0: no undo */
+		uint32_t *sample;     /* DELTA: was visited */
+		float *row;           /* room * row: as it was before the step */
+	} journal;
 };
 
 static enum gp_status shapes(const double *value, const struct gp_shape *shape, struct gp_codec_parts *out,
@@ -32,18 +38,30 @@ static enum gp_status shapes(const double *value, const struct gp_shape *shape, 
 {
 	if (value[0] == 0)
 		GP_FAIL(err, GP_INVALID, "samples=N has to say how many samples the data set has");
+	if (shape->ndim < 1)
+		GP_FAIL(err, GP_INVALID, "a scalar has no samples: the first dimension has to be the batch");
 	*out = (struct gp_codec_parts){
 		.count = 1, .shape = {*shape}, .side_bound = ENTRY_BYTES * (uint64_t)shape->dim[0]};
 	return GP_OK;
 }
 
+/* Rows that a step can name. */
+static uint64_t journal_room(const struct gp_codec_setup *setup, uint64_t samples)
+{
+	const uint64_t rows = setup->chunks * (uint64_t)setup->shape.dim[0];
+	return !setup->undo ? 0 : rows < samples ? rows : samples;
+}
+
 static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
 {
 	const uint64_t rows = (uint64_t)setup->shape.dim[0], row = setup->n / rows, samples = (uint64_t)value[0];
-	uint64_t sum;
-	if (!gp_mul_ok(samples, 4 * row + sizeof(uint64_t) + 1, &sum))
+	uint64_t sum, journal;
+	if (!gp_mul_ok(samples, 4 * row + sizeof(uint64_t) + 1, &sum) ||
+	    !gp_mul_ok(journal_room(setup, samples), 4 * row + sizeof(uint32_t), &journal))
 		return UINT64_MAX;
-	return gp_add_ok(sum, sizeof(struct delta) + ENTRY_BYTES * rows, &sum) ? sum : UINT64_MAX;
+	return gp_add_ok(sum, sizeof(struct delta) + ENTRY_BYTES * rows, &sum) && gp_add_ok(sum, journal, &sum)
+		       ? sum
+		       : UINT64_MAX;
 }
 
 static void close_delta(void *state)
@@ -55,7 +73,23 @@ static void close_delta(void *state)
 	gp_free(d->visited);
 	gp_free(d->entry);
 	gp_free(d->stamp);
+	gp_free(d->journal.sample);
+	gp_free(d->journal.row);
 	gp_free(d);
+}
+
+static bool allocate(struct delta *d)
+{
+	struct journal *j = &d->journal;
+	d->last = gp_calloc((size_t)d->samples, d->row * sizeof *d->last);
+	d->visited = gp_calloc(d->samples, sizeof *d->visited);
+	d->entry = gp_calloc(d->rows, sizeof *d->entry);
+	d->stamp = gp_calloc(d->samples, sizeof *d->stamp);
+	if (j->room > 0) {
+		j->sample = gp_calloc(j->room, sizeof *j->sample);
+		j->row = gp_calloc(j->room, d->row * sizeof *j->row);
+	}
+	return d->last && d->visited && d->entry && d->stamp && (j->room == 0 || (j->sample && j->row));
 }
 
 static enum gp_status open_delta(const double *value, const struct gp_codec_setup *setup, void **state,
@@ -67,11 +101,8 @@ static enum gp_status open_delta(const double *value, const struct gp_codec_setu
 	d->rows = (uint64_t)setup->shape.dim[0];
 	d->row = setup->n / d->rows;
 	d->samples = (uint32_t)value[0];
-	d->last = gp_calloc((size_t)d->samples, d->row * sizeof *d->last);
-	d->visited = gp_calloc(d->samples, sizeof *d->visited);
-	d->entry = gp_calloc(d->rows, sizeof *d->entry);
-	d->stamp = gp_calloc(d->samples, sizeof *d->stamp);
-	if (!d->last || !d->visited || !d->entry || !d->stamp) {
+	d->journal = (struct journal){.first = 1, .room = (uint32_t)journal_room(setup, d->samples)};
+	if (!allocate(d)) {
 		close_delta(d);
 		GP_FAIL(err, GP_NOMEM, "out of memory for %.0f samples of %llu bytes in delta", value[0],
 			(unsigned long long)(4 * setup->n / (uint64_t)setup->shape.dim[0]));
@@ -83,14 +114,23 @@ static enum gp_status open_delta(const double *value, const struct gp_codec_setu
 static int regions(void *state, struct gp_codec_region *out)
 {
 	const struct delta *d = state;
-	out[0] = (struct gp_codec_region){d->last, d->samples * d->row * sizeof *d->last, true};
-	out[1] = (struct gp_codec_region){d->visited, d->samples, true};
+	out[0] = (struct gp_codec_region){
+		.data = d->last, .bytes = d->samples * d->row * sizeof *d->last, .shared = true};
+	out[1] = (struct gp_codec_region){.data = d->visited, .bytes = d->samples, .shared = true};
 	return 2;
+}
+
+/* From the next pass on. */
+static void clear_journal(struct delta *d)
+{
+	d->journal.used = 0;
+	d->journal.first = d->pass + 1;
 }
 
 static bool loaded(void *state)
 {
-	const struct delta *d = state;
+	struct delta *d = state;
+	clear_journal(d);
 	for (uint32_t i = 0; i < d->samples; i++)
 		if (d->visited[i] > 1)
 			return false;
@@ -102,10 +142,47 @@ static float *last_of(const struct delta *d, uint32_t entry)
 	return d->last + (entry & ~DELTA) * d->row;
 }
 
+static void begin_pass(struct delta *d, const struct gp_codec_pass *pass)
+{
+	d->pass++;
+	if (pass->eval || pass->step == d->journal.step)
+		return;
+	d->journal.step = pass->step;
+	d->journal.first = d->pass;
+	d->journal.used = 0;
+}
+
+/* Before a row changes for the first time in a step. False: there is no room, since a chunk came more than once. */
+static bool note_row(struct delta *d, uint32_t index)
+{
+	struct journal *j = &d->journal;
+	if (j->room == 0 || d->stamp[index] >= j->first)
+		return true;
+	if (j->used == j->room)
+		return false;
+	j->sample[j->used] = index | (d->visited[index] ? DELTA : 0);
+	memcpy(j->row + j->used * d->row, last_of(d, index), d->row * sizeof *j->row);
+	j->used++;
+	return true;
+}
+
+static void undo(void *state, uint64_t step)
+{
+	struct delta *d = state;
+	const struct journal *j = &d->journal;
+	if (step != j->step)
+		return;
+	for (uint32_t i = 0; i < j->used; i++) {
+		memcpy(last_of(d, j->sample[i]), j->row + i * d->row, d->row * sizeof *j->row);
+		d->visited[j->sample[i] & ~DELTA] = (j->sample[i] & DELTA) != 0;
+	}
+	clear_journal(d);
+}
+
 /* What the row of sample `index` becomes. A sample named before in the same tensor is not remembered twice. */
 static uint32_t entry_for(struct delta *d, uint32_t index)
 {
-	if (index >= d->samples || d->stamp[index] == d->pass)
+	if (index >= d->samples || d->stamp[index] == d->pass || !note_row(d, index))
 		return NOWHERE;
 	d->stamp[index] = d->pass;
 	return index | (d->visited[index] ? DELTA : 0);
@@ -114,12 +191,13 @@ static uint32_t entry_for(struct delta *d, uint32_t index)
 /* y = x - last; false when some y is not finite. */
 static bool subtract(const float *restrict x, const float *restrict last, uint64_t n, float *restrict y)
 {
-	float poison = 0; /* y * 0 is NaN exactly for NaN and infinities */
+	uint32_t odd = 0;
+#pragma omp simd reduction(| : odd)
 	for (uint64_t i = 0; i < n; i++) {
 		y[i] = x[i] - last[i];
-		poison += y[i] * 0.0f;
+		odd |= gp_not_finite(y[i]);
 	}
-	return poison == 0;
+	return !odd;
 }
 
 /* In an evaluation, and without numbers, every row travels whole. */
@@ -129,7 +207,7 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 	struct delta *d = state;
 	const bool remembers = pass->sample && !pass->eval;
 	bool finite = true;
-	d->pass++;
+	begin_pass(d, pass);
 	for (uint64_t i = 0; i < d->rows; i++) {
 		const float *from = x + i * d->row;
 		float *to = tensor[0] + i * d->row;
@@ -148,12 +226,15 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 static void remember(struct delta *d, uint32_t entry, const float *restrict row)
 {
 	float *restrict last = last_of(d, entry);
-	float poison = 0;
-	for (uint64_t i = 0; i < d->row; i++) {
-		last[i] = entry & DELTA ? last[i] + row[i] : row[i];
-		poison += last[i] * 0.0f;
+	const bool difference = entry & DELTA;
+	const uint64_t n = d->row;
+	uint32_t odd = 0;
+#pragma omp simd reduction(| : odd)
+	for (uint64_t i = 0; i < n; i++) {
+		last[i] = difference ? last[i] + row[i] : row[i];
+		odd |= gp_not_finite(last[i]);
 	}
-	d->visited[entry & ~DELTA] = poison == 0;
+	d->visited[entry & ~DELTA] = !odd;
 }
 
 static void learn(void *state, const struct gp_codec_pass *pass, const float *const *tensor)
@@ -171,7 +252,7 @@ static enum gp_status read_entries(struct delta *d, const struct gp_codec_pass *
 	if (side.len != ENTRY_BYTES * d->rows)
 		GP_FAIL(err, GP_PROTO, "delta: %zu bytes of sample numbers instead of %llu", side.len,
 			(unsigned long long)(ENTRY_BYTES * d->rows));
-	d->pass++;
+	begin_pass(d, pass);
 	for (uint64_t i = 0; i < d->rows; i++) {
 		const uint32_t entry = gp_get_u32(side.data + ENTRY_BYTES * i), index = entry & ~DELTA;
 		d->entry[i] = entry;
@@ -182,6 +263,8 @@ static enum gp_status read_entries(struct delta *d, const struct gp_codec_pass *
 				index);
 		if ((entry & DELTA) && !d->visited[index])
 			GP_FAIL(err, GP_PROTO, "delta: a difference to sample %u, which was not seen yet", index);
+		if (!note_row(d, index))
+			GP_FAIL(err, GP_PROTO, "delta: sample %u is one more than a step's chunks have", index);
 		d->stamp[index] = d->pass;
 	}
 	return GP_OK;
@@ -215,6 +298,7 @@ const struct gp_codec_ops gp_codec_delta = {
 	.close = close_delta,
 	.regions = regions,
 	.loaded = loaded,
+	.undo = undo,
 	.split = split,
 	.learn = learn,
 	.join = join,

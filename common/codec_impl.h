@@ -53,6 +53,7 @@ struct gp_codec_setup {
 	uint64_t seed;              /* differs between the stages of a chain */
 	uint32_t chunks;            /* >= 1 */
 	bool encodes, decodes;      /* what this state will be asked to do; both, under a wrapper */
+	bool undo;                  /* memory may be taken back to where a step began */
 	int unit;                   /* byte stages: what the quantizer's `unit` says */
 	bool compressed;            /* byte stages: a later stage compresses */
 	struct gp_codec_mask *mask; /* write it; or NULL */
@@ -71,6 +72,9 @@ struct gp_codec_region {
 	void *data;
 	size_t bytes;
 	bool shared; /* an encoder and its decoder have equal bytes here after each pass */
+	/* With setup.undo, as many bytes, for what codec_undo.c keeps: both are then `chunks` pieces of equal size, and a
+	 * pass touches its chunk's alone. NULL: the stage's `undo` sees to it. */
+	void *kept;
 };
 
 struct gp_codec_ops {
@@ -92,6 +96,11 @@ struct gp_codec_ops {
 	int (*regions)(void *state, struct gp_codec_region *out);
 	/* (optional) after the regions were loaded from a file: false when they cannot be worked with. */
 	bool (*loaded)(void *state);
+	/* (optional) with setup.undo: the pass that comes is its chunk's first of a step, and copies the chunk's regions to
+	 * `kept` as it goes. NULL: they are copied before it. */
+	void (*keep)(void *state);
+	/* (optional) with setup.undo: regions without `kept` as before the first pass of that step, if there were any. */
+	void (*undo)(void *state, uint64_t step);
 
 	/* Quantizers: n elements. */
 	/* Most bytes `encode` writes and `decode` takes. */
@@ -107,6 +116,8 @@ struct gp_codec_ops {
 	int (*unit)(const double *value);
 
 	/* Transforms and wrappers. */
+	/* Why no other transform makes sense behind this one: what it gives is no feature map any more. NULL: one does. */
+	const char *last_because;
 	bool masks; /* can hand a mask from an activation to its gradient (setup.mask, setup.activation_mask) */
 	/* GP_INVALID: this shape cannot be transformed, and why. Runs on shapes and values from a peer. */
 	enum gp_status (*shapes)(const double *value, const struct gp_shape *shape, struct gp_codec_parts *out,
@@ -178,6 +189,14 @@ static inline float gp_get_f32(const uint8_t *in)
 	float v;
 	memcpy(&v, &u, sizeof v);
 	return v;
+}
+
+/* 1 for NaN and the infinities. Or-ed together over a loop it leaves that loop a vector loop. */
+static inline uint32_t gp_not_finite(float v)
+{
+	uint32_t u;
+	memcpy(&u, &v, sizeof u);
+	return (u & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
 }
 
 static inline void gp_put_f32s(uint8_t *out, const float *x, size_t n)

@@ -19,6 +19,8 @@ static const char *objection(const struct gp_codec_ops *before, const struct gp_
 		return before->kind == GP_CODEC_WRAPPER
 			       ? "one memory already follows what the other end has; a second would count errors twice"
 			       : "it remembers whole tensors, so it comes first";
+	if (ops->kind == GP_CODEC_TRANSFORM && before->kind == GP_CODEC_TRANSFORM)
+		return before->last_because;
 	if (ops->kind == GP_CODEC_QUANTIZER && before->kind == GP_CODEC_QUANTIZER)
 		return "a chain has one quantizer";
 	if (ops->kind < GP_CODEC_BYTES && before->kind > ops->kind)

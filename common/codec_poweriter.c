@@ -44,6 +44,9 @@ struct poweriter {
 	/* Memory: per chunk whether it has a start, and the small factors (batch, r, small) of the last pass. */
 	uint32_t *warm;
 	float *start;
+	/* With undo, the same again. */
+	uint32_t *kept_warm;
+	float *kept_start;
 	/* Scratch of an encoder: T'T; V' and what comes of it (r, padded); rows of T (BLOCK, padded); the sums of a
 	 * block's T'T, or its rows in fp64; V (small, padded r); rows of T V (BLOCK, r). */
 	double *gram, *v, *w, *wide;
@@ -86,27 +89,30 @@ static enum gp_status shapes(const double *value, const struct gp_shape *shape, 
 struct array {
 	void **at;
 	uint64_t bytes;
-	bool encoder;
+	bool encoder, undo;
 };
-enum { ARRAYS = 11 };
+enum { ARRAYS = 13 };
 
 static void list_arrays(struct poweriter *p, struct array out[ARRAYS])
 {
 	const struct sizes *s = &p->size;
 	const uint64_t chunks = p->chunks, r = (uint64_t)s->r, padded = (uint64_t)s->padded;
 	const uint64_t basis = (uint64_t)(s->small * gp_factor_padded(s->r));
+	const uint64_t start = 4 * chunks * (uint64_t)(s->batch * s->small) * r;
 	const struct array arrays[ARRAYS] = {
-		{(void **)&p->warm, 4 * chunks, true},
-		{(void **)&p->start, 4 * chunks * (uint64_t)(s->batch * s->small) * r, true},
-		{(void **)&p->gram, 8 * padded * padded, true},
-		{(void **)&p->v, 8 * r * padded, true},
-		{(void **)&p->w, 8 * r * padded, true},
-		{(void **)&p->wide, 8 * 4 * padded, true},
-		{(void **)&p->block, 4 * BLOCK * padded, true},
-		{(void **)&p->sums, 4 * padded * padded, true},
-		{(void **)&p->basis, 4 * basis, true},
-		{(void **)&p->rows, 4 * BLOCK * r, true},
-		{(void **)&p->right, 4 * r * (uint64_t)gp_factor_padded(s->cols), false},
+		{(void **)&p->warm, 4 * chunks, true, false},
+		{(void **)&p->kept_warm, 4 * chunks, true, true},
+		{(void **)&p->start, start, true, false},
+		{(void **)&p->kept_start, start, true, true},
+		{(void **)&p->gram, 8 * padded * padded, true, false},
+		{(void **)&p->v, 8 * r * padded, true, false},
+		{(void **)&p->w, 8 * r * padded, true, false},
+		{(void **)&p->wide, 8 * 4 * padded, true, false},
+		{(void **)&p->block, 4 * BLOCK * padded, true, false},
+		{(void **)&p->sums, 4 * padded * padded, true, false},
+		{(void **)&p->basis, 4 * basis, true, false},
+		{(void **)&p->rows, 4 * BLOCK * r, true, false},
+		{(void **)&p->right, 4 * r * (uint64_t)gp_factor_padded(s->cols), false, false},
 	};
 	memcpy(out, arrays, sizeof arrays);
 }
@@ -125,7 +131,7 @@ static void close_poweriter(void *state)
 
 static bool needed(const struct array *a, const struct gp_codec_setup *setup)
 {
-	return a->encoder ? setup->encodes : setup->decodes;
+	return (a->encoder ? setup->encodes : setup->decodes) && (setup->undo || !a->undo);
 }
 
 static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
@@ -180,9 +186,10 @@ static int regions(void *state, struct gp_codec_region *out)
 	struct poweriter *p = state;
 	if (!p->start)
 		return 0;
-	out[0] = (struct gp_codec_region){.data = p->warm, .bytes = p->chunks * sizeof *p->warm};
+	out[0] = (struct gp_codec_region){.data = p->warm, .bytes = p->chunks * sizeof *p->warm, .kept = p->kept_warm};
 	out[1] = (struct gp_codec_region){.data = p->start,
-					  .bytes = p->chunks * (size_t)start_count(&p->size) * sizeof *p->start};
+					  .bytes = p->chunks * (size_t)start_count(&p->size) * sizeof *p->start,
+					  .kept = p->kept_start};
 	return 2;
 }
 
@@ -424,6 +431,7 @@ const struct gp_codec_ops gp_codec_poweriter = {
 	.close = close_poweriter,
 	.regions = regions,
 	.loaded = loaded,
+	.last_because = "its factors have the rank where a tensor has its channels, and every element of them counts",
 	.shapes = shapes,
 	.split = split,
 	.join = join,

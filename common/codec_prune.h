@@ -8,7 +8,7 @@
 #ifndef GP_CODEC_PRUNE_H
 #define GP_CODEC_PRUNE_H
 
-#include "common/codec_select.h"
+#include "common/mem.h"
 
 struct gp_prune;
 
@@ -16,8 +16,7 @@ struct gp_prune;
 uint64_t gp_prune_kept(double ratio, uint64_t n);
 uint64_t gp_prune_bitmap_bytes(uint64_t n);
 /* 1 <= k <= n. Without `encodes` it can only join. */
-enum gp_status gp_prune_new(const struct gp_codec_loops *loops, uint64_t n, uint64_t k, bool encodes,
-			    struct gp_prune **out, struct gp_err *err);
+enum gp_status gp_prune_new(uint64_t n, uint64_t k, bool encodes, struct gp_prune **out, struct gp_err *err);
 uint64_t gp_prune_memory(uint64_t n, uint64_t k, bool encodes);
 void gp_prune_free(struct gp_prune *p);
 /* Room for the k kept elements, in order; lives as long as p. */

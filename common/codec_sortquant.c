@@ -15,11 +15,14 @@
  */
 #include "common/codec_prune.h"
 #include "common/codec_quant.h"
+#include "common/codec_select.h"
 #include "common/rng.h"
 
 #define MAX_PARTS (1 << GP_QUANT_MAX_SPLIT)
 
 enum { KEY_BITS, KEY_SPLIT, KEY_SAMPLE, KEY_PARTITIONS, KEY_PRUNE };
+
+enum { SPLIT_DEFAULT = 2 };
 
 struct sortquant {
 	uint64_t n;
@@ -49,10 +52,19 @@ static int split_of(const double *value)
 static enum gp_status check(const double *value, struct gp_err *err)
 {
 	const int split = split_of(value), width = (int)value[KEY_BITS] + split;
+	const double partitions = value[KEY_PARTITIONS];
+	if (partitions > 0 && value[KEY_SPLIT] != SPLIT_DEFAULT)
+		GP_FAIL(err, GP_USAGE,
+			"split=%.0f and partitions=%.0f exclude each other: partitions replace the 2^split",
+			value[KEY_SPLIT], partitions);
+	if (partitions > 0 && (width < 2 || width > 16))
+		GP_FAIL(err, GP_USAGE,
+			"bits=%.0f with partitions=%.0f is not allowed; bits and the %d bits of a partition's number "
+			"are 2..16 together",
+			value[KEY_BITS], partitions, split);
 	if (width < 2 || width > 16)
-		GP_FAIL(err, GP_USAGE, "bits=%.0f with %s=%.0f is not allowed; bits + split is in 2..16",
-			value[KEY_BITS], value[KEY_PARTITIONS] > 0 ? "partitions" : "split",
-			value[KEY_PARTITIONS] > 0 ? value[KEY_PARTITIONS] : value[KEY_SPLIT]);
+		GP_FAIL(err, GP_USAGE, "bits=%.0f with split=%.0f is not allowed; bits + split is in 2..16",
+			value[KEY_BITS], value[KEY_SPLIT]);
 	if (value[KEY_PRUNE] <= 0)
 		GP_FAIL(err, GP_USAGE, "prune=0 would keep nothing; it is the share that is kept, 1 for all");
 	return GP_OK;
@@ -110,7 +122,7 @@ static enum gp_status allocate_scratch(struct sortquant *q, bool encodes, struct
 {
 	void *p;
 	if (q->kept < q->n)
-		GP_TRY(gp_prune_new(q->loops, q->n, q->kept, encodes, &q->prune, err));
+		GP_TRY(gp_prune_new(q->n, q->kept, encodes, &q->prune, err));
 	if (!encodes)
 		return GP_OK;
 	GP_TRY(gp_select_new(q->loops, q->sampled ? q->sampled : q->kept, 2 << q->table.split, &q->select, err));
@@ -268,7 +280,7 @@ const struct gp_codec_ops gp_codec_sortquant = {
 	.info = {.name = "sortquant", .summary = "2^split partitions of equal population with 2^bits levels each"},
 	.keys = 5,
 	.key = {[KEY_BITS] = {.name = "bits", .min = 1, .max = 16, .initial = 6, .help = "bits of a level"},
-		[KEY_SPLIT] = {.name = "split", .max = 8, .initial = 2, .help = "bits of a partition"},
+		[KEY_SPLIT] = {.name = "split", .max = 8, .initial = SPLIT_DEFAULT, .help = "bits of a partition"},
 		[KEY_SAMPLE] = {.name = "sample",
 				.max = 1 << 20,
 				.help = "partitions from so many elements; 0: exact, from all"},

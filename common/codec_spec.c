@@ -56,11 +56,11 @@ static size_t edit_distance(const char *a, const char *b)
 	return row[n];
 }
 
-/* `word` unless it is further than 3 edits from `wanted` or further than the best so far. */
+/* `word` unless it is further than one edit in three characters from `wanted`, or further than the best so far. */
 static void keep_nearer(const char *wanted, const char *word, const char **nearest, size_t *distance)
 {
-	size_t d = edit_distance(wanted, word);
-	if (d <= 3 && d < strlen(wanted) && d < *distance) {
+	const size_t d = edit_distance(wanted, word), len = strlen(wanted), most = len < 6 ? 1 : len / 3;
+	if (d <= most && d < len && d < *distance) {
 		*distance = d;
 		*nearest = word;
 	}
@@ -220,8 +220,9 @@ enum gp_status gp_codec_spec_set_samples(struct gp_codec_spec *spec, uint32_t sa
 		if (k < 0 || spec->stage[i].value[k] != 0)
 			continue;
 		if (samples < 1 || (double)samples > ops->key[k].max)
-			GP_FAIL(err, GP_INVALID, "codec stage %d (%s): a data set of %u samples is too large to remember",
-				i + 1, ops->info.name, samples);
+			GP_FAIL(err, GP_INVALID,
+				"codec stage %d (%s): a data set of %u samples is too large to remember", i + 1,
+				ops->info.name, samples);
 		changed.stage[i].value[k] = samples;
 	}
 	GP_TRY(write_canonical(&changed, err));

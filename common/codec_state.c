@@ -6,7 +6,7 @@
  *
  * Saved: magic "gpcs", version 1, XXH3-64 of the canonical spec, u64 length of
  * the regions, the regions in the order of stages, XXH3-64 of all before it.
- * Test: tests/unit/test_codec_state.c; fuzz: tests/fuzz/fuzz_codec_state.c
+ * Test: tests/unit/test_codec_memory.c
  */
 #define XXH_STATIC_LINKING_ONLY /* a hash state on the stack: hashing between two steps allocates nothing */
 #include <xxhash.h>
@@ -131,6 +131,8 @@ enum gp_status gp_codec_state_load(struct gp_codec *c, struct gp_span in, struct
 	gp_free(p);
 	if (!good)
 		GP_FAIL(err, GP_INVALID, "saved codec state of %s holds values that it cannot work with", c->spec.text);
+	gp_codec_tree_forget(&c->tree);
+	gp_codec_tree_forget(&c->other);
 	return GP_OK;
 }
 

@@ -193,6 +193,7 @@ const struct gp_codec_ops gp_codec_topk = {
 		 .initial = 0.1,
 		 .decimals = 4,
 		 .help = "share of the elements that is kept"}},
+	.last_because = "the elements that it keeps are a list, without places, and were all chosen to stay",
 	.shapes = shapes,
 	.memory = memory,
 	.open = open_topk,

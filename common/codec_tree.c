@@ -22,6 +22,7 @@ struct gp_codec_setup gp_codec_setup_for(const struct gp_codec_options *options,
 			(uint64_t)index * UINT64_C(0x9e3779b97f4a7c15), /* the first stage's: as given */
 		.chunks = options->chunks ? options->chunks : 1,
 		.encodes = encodes,
+		.undo = options->undo,
 		.decodes = options->role != GP_CODEC_ENCODES || (encodes && learns && index > 0),
 	};
 }
@@ -110,13 +111,24 @@ static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_s
 	return GP_OK;
 }
 
+static bool remembers(const struct gp_codec_tree *t)
+{
+	for (int i = 0; i < t->nodes; i++)
+		if (t->node[i].ops->regions)
+			return true;
+	return false;
+}
+
 enum gp_status gp_codec_tree_plan(struct gp_codec_tree *t, const struct gp_codec_spec *spec,
 				  const struct gp_shape *shape, const struct gp_codec_options *options,
 				  struct gp_err *err)
 {
 	struct gp_codec_node *root;
-	*t = (struct gp_codec_tree){0};
-	return plan_node(t, spec, 0, shape, options, &root, err);
+	*t = (struct gp_codec_tree){.chunks = options->chunks ? options->chunks : 1};
+	GP_TRY(plan_node(t, spec, 0, shape, options, &root, err));
+	if (options->undo && remembers(t))
+		t->memory = add(t->memory, t->chunks * sizeof *t->begun);
+	return GP_OK;
 }
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
@@ -155,17 +167,25 @@ static enum gp_status open_node(struct gp_codec_tree *t, struct gp_codec_node *n
 	return node->ops->open(node->value, &setup, &node->state, err);
 }
 
+static enum gp_status open_begun(struct gp_codec_tree *t, const struct gp_codec_options *options, struct gp_err *err)
+{
+	void *p;
+	if (!options->undo || !remembers(t))
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&p, t->chunks, sizeof *t->begun, err));
+	t->begun = p;
+	return GP_OK;
+}
+
 enum gp_status gp_codec_tree_open(struct gp_codec_tree *t, const struct gp_codec_options *options,
 				  const struct gp_codec_mask *activation_mask, struct gp_err *err)
 {
-	for (int i = 0; i < t->nodes; i++) {
-		enum gp_status status = open_node(t, &t->node[i], options, activation_mask, err);
-		if (status != GP_OK) {
-			gp_codec_tree_close(t);
-			return status;
-		}
-	}
-	return GP_OK;
+	enum gp_status status = open_begun(t, options, err);
+	for (int i = 0; i < t->nodes && status == GP_OK; i++)
+		status = open_node(t, &t->node[i], options, activation_mask, err);
+	if (status != GP_OK)
+		gp_codec_tree_close(t);
+	return status;
 }
 
 void gp_codec_tree_close(struct gp_codec_tree *t)
@@ -185,6 +205,8 @@ void gp_codec_tree_close(struct gp_codec_tree *t)
 	}
 	gp_free(t->mask);
 	t->mask = NULL;
+	gp_free(t->begun);
+	t->begun = NULL;
 }
 
 /* --- heads ------------------------------------------------------------------------------------------------------ */
@@ -300,6 +322,7 @@ static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, c
 size_t gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
 {
 	t->fell_back = false;
+	gp_codec_tree_keep(t, pass);
 	return encode_node(t, t->node, pass, x, out, NULL);
 }
 
@@ -364,5 +387,6 @@ static enum gp_status decode_node(struct gp_codec_node *node, const struct gp_co
 enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, struct gp_span in,
 				    float *x, struct gp_err *err)
 {
+	gp_codec_tree_keep(t, pass);
 	return decode_node(t->node, pass, in, x, err);
 }

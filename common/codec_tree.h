@@ -31,13 +31,21 @@ struct gp_codec_node {
 	float *tensor[GP_CODEC_MAX_PARTS];
 };
 
+/* The step of a chunk's last pass, whose beginning regions' `kept` holds. */
+struct gp_codec_begun {
+	uint64_t step;
+	bool kept;
+};
+
 struct gp_codec_tree {
 	struct gp_codec_node node[GP_CODEC_MAX_NODES]; /* parents before their parts */
 	int nodes;
-	bool learns;                /* the encoder decodes what it has encoded: a wrapper wants to know */
-	bool fell_back;             /* the last encode sent some tensor raw */
-	struct gp_codec_mask *mask; /* of an activation; NULL: none */
-	uint64_t memory;            /* bytes that open takes */
+	bool learns;                  /* the encoder decodes what it has encoded: a wrapper wants to know */
+	bool fell_back;               /* the last encode sent some tensor raw */
+	struct gp_codec_mask *mask;   /* of an activation; NULL: none */
+	uint64_t memory;              /* bytes that open takes */
+	struct gp_codec_begun *begun; /* per chunk; NULL: no undo, or nothing to take back */
+	uint32_t chunks;
 };
 
 /* Lays the nodes out for this shape (n >= 1): bounds and memory, without allocating. `spec` must outlive the tree. */
@@ -57,6 +65,12 @@ static inline uint64_t gp_codec_tree_bound(const struct gp_codec_tree *t)
 size_t gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x, uint8_t *out);
 enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, struct gp_span in,
 				    float *x, struct gp_err *err);
+
+/* codec_undo.c. Before a pass: keeps what it is going to change, if it is its chunk's first of a step. */
+void gp_codec_tree_keep(struct gp_codec_tree *t, const struct gp_codec_pass *pass);
+void gp_codec_tree_undo(struct gp_codec_tree *t, uint64_t step);
+/* There is no step to take back. */
+void gp_codec_tree_forget(struct gp_codec_tree *t);
 
 /* A head's form, 0 or 1. GP_PROTO when there is no whole head, or an unknown one. */
 enum gp_status gp_codec_head_read(struct gp_span in, int *form, struct gp_err *err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A connection moves bytes, in order, both ways. Implementations: TCP
- * (conn_tcp.c, libuv), memory (conn_mem.c, for tests: 1-byte reads, cuts).
- * TLS wraps another connection later. Not here: records and frames (channel.h).
+ * (conn_tcp.c, libuv), memory (conn_mem.c, for tests: 1-byte reads, cuts), TLS
+ * over another one (conn_tls.h). Not here: records and frames (channel.h).
  *
  * Threads: everything on the loop thread. Callbacks never run inside the call
  * that causes them, except `read_cb` from within the loop's own read event.
@@ -37,7 +37,7 @@ struct gp_conn_write {
 	unsigned nbufs;
 	struct gp_conn *conn;
 	struct gp_conn_write *next;
-	uint64_t bytes;
+	uint64_t bytes; /* on the wire: with TLS more than in the buffers */
 };
 
 struct gp_conn_cbs {
@@ -65,6 +65,8 @@ struct gp_conn_ops {
 	void (*read_hint)(struct gp_conn *c, uint32_t bytes);
 	/* (optional) NULL: no kernel figures. */
 	void (*figures)(struct gp_conn *c, struct gp_tcp_figures *out);
+	/* (optional) The socket, for its options and queues; -1 or NULL: there is none. */
+	int (*socket)(const struct gp_conn *c);
 };
 
 /* Every connection struct begins with this. */
@@ -72,8 +74,12 @@ struct gp_conn {
 	const struct gp_conn_ops *ops;
 	struct gp_conn_cbs cbs;
 	void *arg;
-	uint64_t bytes_written, bytes_read; /* of writes that are through / taken from the kernel */
-	char peer[64];                      /* "127.0.0.1:4040" */
+	/* On the wire: of writes that are through / taken from the kernel; with TLS, of its own messages, too. Updated
+	 * before the callback that tells of them. */
+	uint64_t bytes_written, bytes_read;
+	char peer[64];     /* "127.0.0.1:4040" */
+	bool secure;       /* nobody on the way can read along (TLS) */
+	char identity[64]; /* the name in the peer's certificate, once the handshake is through; "" without one */
 };
 
 /* Listener. addr is a numeric address or a name such as "localhost". `accepted` gets a connection that is not reading yet; set cbs and arg, then read_start. When
@@ -86,14 +92,17 @@ enum gp_status gp_tcp_listen(uv_loop_t *loop, const char *addr, uint16_t port, i
 uint16_t gp_listener_port(const struct gp_listener *l);
 void gp_listener_close(struct gp_listener *l);
 
+struct gp_connector; /* one gp_tcp_connect, until `done` */
 /*
  * Resolves and connects within timeout_ms, trying each address; `done` runs once with a connection or NULL and the
  * error (GP_PEER, GP_TIMEOUT: "cannot connect to HOST:PORT: connection refused (is gpserverd running there?)"). When this
- * call itself fails, `done` does not run.
+ * call itself fails, `done` does not run. *out (optional): for gp_tcp_connect_cancel.
  */
 enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
 			      void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err), void *arg,
-			      struct gp_err *err);
+			      struct gp_connector **out, struct gp_err *err);
+/* Before `done`: which runs now, with GP_CANCELED. Looking up a name that is under way still ends by itself. */
+void gp_tcp_connect_cancel(struct gp_connector *k);
 
 /* Two ends joined in memory on one loop, without buffers between them: a write is through when the other end has read
  * it. `chunk` > 0: at most that many bytes per read. */

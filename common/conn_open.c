@@ -202,7 +202,7 @@ void gp_listener_close(struct gp_listener *l)
 }
 
 /* One gp_tcp_connect: resolve, then try one address after the other until the timer runs out. */
-struct connector {
+struct gp_connector {
 	uv_loop_t *loop;
 	uv_getaddrinfo_t resolve;
 	uv_connect_t connect;
@@ -218,7 +218,7 @@ struct connector {
 	void *arg;
 };
 
-static void release(struct connector *k)
+static void release(struct gp_connector *k)
 {
 	if (--k->pending)
 		return;
@@ -233,21 +233,21 @@ static void on_timer_closed(uv_handle_t *h)
 }
 
 /* Drops the attempt under way, if any; its on_connect runs with UV_ECANCELED. */
-static void drop_attempt(struct connector *k)
+static void drop_attempt(struct gp_connector *k)
 {
 	if (k->conn)
 		k->conn->base.ops->close(&k->conn->base, NULL, NULL);
 	k->conn = NULL;
 }
 
-static void finish(struct connector *k, struct gp_conn *conn)
+static void finish(struct gp_connector *k, struct gp_conn *conn)
 {
 	k->finished = true;
 	uv_close((uv_handle_t *)&k->timer, on_timer_closed);
 	k->done(k->arg, conn, conn ? NULL : &k->err);
 }
 
-static void note_failure(struct connector *k, int uv_error)
+static void note_failure(struct gp_connector *k, int uv_error)
 {
 	const char *text = uv_strerror(uv_error);
 	const char *hint = uv_error == UV_ECONNREFUSED ? " (is gpserverd running there?)" : "";
@@ -257,7 +257,7 @@ static void note_failure(struct connector *k, int uv_error)
 static void on_connect(uv_connect_t *req, int status);
 
 /* Begins an attempt at k->at. 0 or a libuv error. */
-static int begin_attempt(struct connector *k)
+static int begin_attempt(struct gp_connector *k)
 {
 	k->conn = gp_tcp_conn_new(k->loop);
 	if (!k->conn)
@@ -270,7 +270,7 @@ static int begin_attempt(struct connector *k)
 	return rc;
 }
 
-static void try_addresses(struct connector *k)
+static void try_addresses(struct gp_connector *k)
 {
 	for (; k->at; k->at = k->at->ai_next) {
 		const int rc = begin_attempt(k);
@@ -283,7 +283,7 @@ static void try_addresses(struct connector *k)
 
 static void on_connect(uv_connect_t *req, int status)
 {
-	struct connector *k = req->data;
+	struct gp_connector *k = req->data;
 	if (k->finished)
 		goto out;
 	if (status == 0) {
@@ -303,7 +303,7 @@ out:
 
 static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list)
 {
-	struct connector *k = req->data;
+	struct gp_connector *k = req->data;
 	k->list = k->at = list;
 	if (!k->finished && status) {
 		gp_err_set(&k->err, GP_PEER, status, __FILE__, __LINE__, "cannot find the host of %s: %s", k->where,
@@ -315,22 +315,34 @@ static void on_resolved(uv_getaddrinfo_t *req, int status, struct addrinfo *list
 	release(k);
 }
 
-static void on_connect_timeout(uv_timer_t *timer)
+/* k->err says why. */
+static void give_up(struct gp_connector *k)
 {
-	struct connector *k = timer->data;
-	gp_err_set(&k->err, GP_TIMEOUT, 0, __FILE__, __LINE__, "cannot connect to %s: no answer within %.3g s",
-		   k->where, (double)k->timeout_ms * 1e-3);
 	if (!k->list)
 		uv_cancel((uv_req_t *)&k->resolve); /* fails while it runs: then it ends by itself */
 	drop_attempt(k);
 	finish(k, NULL);
 }
 
+static void on_connect_timeout(uv_timer_t *timer)
+{
+	struct gp_connector *k = timer->data;
+	gp_err_set(&k->err, GP_TIMEOUT, 0, __FILE__, __LINE__, "cannot connect to %s: no answer within %.3g s",
+		   k->where, (double)k->timeout_ms * 1e-3);
+	give_up(k);
+}
+
+void gp_tcp_connect_cancel(struct gp_connector *k)
+{
+	gp_err_set(&k->err, GP_CANCELED, 0, __FILE__, __LINE__, "connecting to %s was canceled", k->where);
+	give_up(k);
+}
+
 enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
 			      void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err), void *arg,
-			      struct gp_err *err)
+			      struct gp_connector **out, struct gp_err *err)
 {
-	struct connector *k;
+	struct gp_connector *k;
 	char service[8];
 	gp_tcp_ignore_sigpipe();
 	GP_TRY(gp_alloc_array((void **)&k, 1, sizeof *k, err));
@@ -351,5 +363,7 @@ enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, 
 	}
 	k->pending++;
 	uv_timer_start(&k->timer, on_connect_timeout, timeout_ms, 0);
+	if (out)
+		*out = k;
 	return GP_OK;
 }

@@ -19,6 +19,50 @@
 /* What the kernel may hold unsent, however large its send buffer grows: an urgent frame waits behind no more. */
 #define UNSENT_BYTES_MAX (128u << 10)
 
+/*
+ * Bytes are handed on inside the read callback, so one buffer serves all connections of a loop: ten thousand that say
+ * nothing cost no memory for reading. Loops may run in different threads.
+ */
+struct gp_tcp_room {
+	uv_loop_t *loop;
+	int users;
+	struct gp_tcp_room *next;
+	uint8_t bytes[READ_BUF_BYTES];
+};
+
+static pthread_mutex_t rooms_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct gp_tcp_room *rooms;
+
+static struct gp_tcp_room *enter_room(uv_loop_t *loop)
+{
+	pthread_mutex_lock(&rooms_lock);
+	struct gp_tcp_room *r = rooms;
+	while (r && r->loop != loop)
+		r = r->next;
+	if (!r && (r = gp_calloc(1, sizeof *r))) {
+		r->loop = loop;
+		r->next = rooms;
+		rooms = r;
+	}
+	if (r)
+		r->users++;
+	pthread_mutex_unlock(&rooms_lock);
+	return r;
+}
+
+static void leave_room(struct gp_tcp_room *room)
+{
+	pthread_mutex_lock(&rooms_lock);
+	if (--room->users == 0) {
+		struct gp_tcp_room **at = &rooms;
+		while (*at != room)
+			at = &(*at)->next;
+		*at = room->next;
+		gp_free(room);
+	}
+	pthread_mutex_unlock(&rooms_lock);
+}
+
 static struct gp_tcp_conn *tcp_of(struct gp_conn *c)
 {
 	return (struct gp_tcp_conn *)c;
@@ -47,7 +91,7 @@ static void on_alloc(uv_handle_t *h, size_t suggested, uv_buf_t *buf)
 {
 	(void)suggested;
 	const struct gp_tcp_conn *c = h->data;
-	*buf = uv_buf_init((char *)c->read_buf, READ_BUF_BYTES);
+	*buf = uv_buf_init((char *)c->room->bytes, READ_BUF_BYTES);
 }
 
 static void on_read(uv_stream_t *stream, ssize_t nread, const uv_buf_t *buf)
@@ -158,7 +202,7 @@ static void on_handle_closed(uv_handle_t *h)
 	cancel_failed(c);
 	if (c->closed_cb)
 		c->closed_cb(c->closed_arg);
-	gp_free(c->read_buf);
+	leave_room(c->room);
 	gp_free(c);
 }
 
@@ -194,6 +238,13 @@ static void tcp_figures(struct gp_conn *conn, struct gp_tcp_figures *out)
 		gp_tcp_info_read(fd, out);
 }
 
+static int tcp_socket(const struct gp_conn *conn)
+{
+	const struct gp_tcp_conn *c = (const struct gp_tcp_conn *)conn;
+	uv_os_fd_t fd;
+	return uv_fileno((const uv_handle_t *)&c->tcp, &fd) == 0 ? fd : -1;
+}
+
 static const struct gp_conn_ops tcp_ops = {
 	.name = "tcp",
 	.write = tcp_write,
@@ -204,6 +255,7 @@ static const struct gp_conn_ops tcp_ops = {
 	.close = tcp_close,
 	.read_hint = tcp_read_hint,
 	.figures = tcp_figures,
+	.socket = tcp_socket,
 };
 
 struct gp_tcp_conn *gp_tcp_conn_new(uv_loop_t *loop)
@@ -211,8 +263,8 @@ struct gp_tcp_conn *gp_tcp_conn_new(uv_loop_t *loop)
 	struct gp_tcp_conn *c = gp_calloc(1, sizeof *c);
 	if (!c)
 		return NULL;
-	c->read_buf = gp_calloc(1, READ_BUF_BYTES);
-	if (!c->read_buf) {
+	c->room = enter_room(loop);
+	if (!c->room) {
 		gp_free(c);
 		return NULL;
 	}

@@ -14,9 +14,9 @@ struct gp_tcp_conn {
 	uv_timer_t soon; /* reports writes that failed inside the call */
 	uv_shutdown_t shutdown;
 	struct gp_conn_write *failed; /* their list */
-	uint8_t *read_buf;
+	struct gp_tcp_room *room;     /* where all connections of the loop read into */
 	int open_handles;
-	uint32_t rcvlowat; /* as set on the socket; 0 = never */
+	uint32_t rcvlowat;  /* as set on the socket; 0 = never */
 	bool over, closing; /* over: `ended` ran */
 	void (*closed_cb)(void *arg);
 	void *closed_arg;

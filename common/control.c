@@ -8,7 +8,10 @@
 #include <string.h>
 
 #define ARENA_BLOCK_BYTES (16u << 10)
-#define PACK_STACK_BYTES  4096 /* all that a step sends: GRAD_SQUARES of 500 parameters */
+/* A message unpacked takes at most so many times its bytes, and this: a graph's nodes take a dozen times theirs. More
+ * is a message made to fill memory. */
+#define SPILL_PER_BYTE    24
+#define SPILL_BASE_BYTES  (64u << 10)
 
 struct gp_control_spill {
 	struct gp_control_spill *next;
@@ -21,13 +24,13 @@ static void *arena_alloc(void *arg, size_t size)
 	size_t rounded = (size + 15) & ~(size_t)15;
 	if (rounded < size)
 		return NULL;
-	if (rounded <= ARENA_BLOCK_BYTES - a->used) {
+	if (rounded <= a->block_bytes - a->used) {
 		void *p = a->block + a->used;
 		a->used += rounded;
 		return p;
 	}
 	struct gp_control_spill *s = NULL;
-	if (rounded <= a->spill_max - a->spilled)
+	if (a->spilled <= a->spill_limit && rounded <= a->spill_limit - a->spilled)
 		s = gp_calloc(1, sizeof *s + rounded);
 	a->refused = !s;
 	if (!s)
@@ -56,14 +59,22 @@ void gp_control_arena_reset(struct gp_control_arena *a)
 	a->refused = false;
 }
 
-enum gp_status gp_control_arena_init(struct gp_control_arena *a, size_t spill_max, struct gp_err *err)
+void gp_control_arena_init(struct gp_control_arena *a, size_t spill_max)
 {
 	memset(a, 0, sizeof *a);
-	a->block = gp_alloc_aligned(ARENA_BLOCK_BYTES);
-	if (!a->block)
-		GP_FAIL(err, GP_NOMEM, "out of memory for control messages");
 	a->spill_max = spill_max;
 	a->allocator = (ProtobufCAllocator){.alloc = arena_alloc, .free = arena_free, .allocator_data = a};
+}
+
+enum gp_status gp_control_arena_reserve(struct gp_control_arena *a, size_t bytes, struct gp_err *err)
+{
+	uint8_t *block = gp_alloc_aligned(ARENA_BLOCK_BYTES + bytes);
+	if (!block)
+		GP_FAIL(err, GP_NOMEM, "out of memory for control messages");
+	gp_control_arena_reset(a);
+	gp_free_aligned(a->block);
+	a->block = block;
+	a->block_bytes = ARENA_BLOCK_BYTES + bytes;
 	return GP_OK;
 }
 
@@ -78,10 +89,14 @@ enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span byte
 				 struct gp_err *err)
 {
 	gp_control_arena_reset(a);
+	if (!a->block)
+		GP_TRY(gp_control_arena_reserve(a, 0, err));
+	size_t limit = SPILL_BASE_BYTES + SPILL_PER_BYTE * bytes.len;
+	a->spill_limit = limit < a->spill_max ? limit : a->spill_max;
 	Gpsplit__Control *m = gpsplit__control__unpack(&a->allocator, bytes.len, bytes.data);
 	if (!m && a->refused)
 		GP_FAIL(err, GP_NOMEM, "a control message of %zu bytes takes more than the %zu bytes allowed",
-			bytes.len, a->spill_max);
+			bytes.len, a->spill_limit);
 	if (!m)
 		GP_FAIL(err, GP_PROTO, "a control message of %zu bytes cannot be parsed", bytes.len);
 	if (m->body_case == GPSPLIT__CONTROL__BODY__NOT_SET)
@@ -90,21 +105,18 @@ enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span byte
 	return GP_OK;
 }
 
+static void pack_control(const void *m, uint8_t *out)
+{
+	gpsplit__control__pack(m, out);
+}
+
 enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m, struct gp_err *err)
 {
-	uint8_t stack[PACK_STACK_BYTES];
 	size_t len = gpsplit__control__get_packed_size(m);
 	if (len > GP_CONTROL_BYTES_MAX)
 		GP_FAIL(err, GP_INVALID, "a control message of %zu bytes is over the limit of %u", len,
 			GP_CONTROL_BYTES_MAX);
-	uint8_t *bytes = len <= sizeof stack ? stack : gp_calloc(len, 1);
-	if (!bytes)
-		GP_FAIL(err, GP_NOMEM, "out of memory for a control message");
-	gpsplit__control__pack(m, bytes);
-	enum gp_status status = gp_channel_send_control(ch, (struct gp_span){bytes, len}, err);
-	if (bytes != stack)
-		gp_free(bytes);
-	return status;
+	return gp_channel_send_packed(ch, len, pack_control, m, err);
 }
 
 enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
@@ -120,7 +132,7 @@ enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code,
 	return gp_control_send(ch, &m, err);
 }
 
-enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm,
+enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
 				      struct gp_err *err)
 {
 	Gpsplit__Commit body = GPSPLIT__COMMIT__INIT;
@@ -128,6 +140,7 @@ enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, floa
 	body.step = step;
 	body.lr = lr;
 	body.grad_norm = grad_norm;
+	body.checkpoint = checkpoint;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
 	m.commit = &body;
 	return gp_control_send(ch, &m, err);
@@ -151,6 +164,19 @@ enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, s
 	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	body.step = step;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
+	m.committed = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_kept(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err)
+{
+	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.step = step;
+	body.checkpoint = !why;
+	if (why)
+		body.checkpoint_error = (char *)why;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
 	m.committed = &body;
 	return gp_control_send(ch, &m, err);

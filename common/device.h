@@ -21,7 +21,8 @@
  * order of the backward calls.
  *
  * To add a device: one const vtable and a row in device.c.
- * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_cpu_plan.c, tests/unit/test_clip.c
+ * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_cpu_plan.c, tests/unit/test_cpu_undo.c,
+ * tests/unit/test_clip.c
  */
 #ifndef GP_DEVICE_H
 #define GP_DEVICE_H
@@ -58,6 +59,7 @@ struct gp_plan_spec {
 	bool need_grad_input;         /* false for a head: its input is data */
 	uint64_t seed;                /* dropout, and initial parameters */
 	struct gp_optim optim;        /* when train */
+	bool undo;                    /* when train: step_undo will be called */
 	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
 };
 
@@ -124,6 +126,24 @@ struct gp_device_ops {
 	enum gp_status (*grad_clamp)(struct gp_plan *plan, float limit, struct gp_err *err);
 	/* One optimizer update with rate `lr`, then gradients are zero again. No clipping: gp_clip_update does both. */
 	enum gp_status (*optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
+
+	/*
+	 * Of a plan made with `undo`: takes the step under way back. Running statistics are as after the last optim_step
+	 * or param_set, gradients are zero, no slot waits for its backward.
+	 */
+	void (*step_undo)(struct gp_plan *plan);
+
+	/*
+	 * What the optimizer remembers of each trained parameter: so many arrays of its size, in PyTorch's layout. None
+	 * for SGD without momentum or an evaluation plan; 1 for SGD: momentum_buffer; 2 for Adam: exp_avg, exp_avg_sq.
+	 */
+	int (*optim_states)(const struct gp_plan *plan);
+	/* Array `which` of trained parameter `index`. GP_INTERNAL where there is none. */
+	enum gp_status (*optim_get)(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err);
+	enum gp_status (*optim_set)(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err);
+	/* Updates made so far; Adam's next correction is for one more. */
+	uint64_t (*optim_count_get)(const struct gp_plan *plan);
+	void (*optim_count_set)(struct gp_plan *plan, uint64_t updates);
 
 	/* Parameter `index` of the graph, in PyTorch's layout. */
 	enum gp_status (*param_get)(struct gp_plan *plan, int index, float *out, struct gp_err *err);

@@ -296,6 +296,22 @@ enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err)
 	return GP_OK;
 }
 
+static uint64_t node_work(const struct gp_node *n)
+{
+	const bool pool = n->op == GP_OP_AVG_POOL || n->op == GP_OP_MAX_POOL;
+	const uint64_t window = pool ? (uint64_t)n->u.pool.kernel_h * (uint64_t)n->u.pool.kernel_w : 1;
+	return n->macs + gp_shape_elements(&n->shape) * window; /* at most 2^31 * 2^24 and 2^31 * 2^31 */
+}
+
+uint64_t gp_graph_work(const struct gp_graph *g)
+{
+	uint64_t sum = 0;
+	for (int i = 1; i < g->nodes; i++)
+		if (!gp_add_ok(sum, node_work(&g->node[i]), &sum))
+			return UINT64_MAX;
+	return sum;
+}
+
 /* --- parts and cuts --------------------------------------------------------------------------------------------- */
 
 static int block_end(const struct gp_graph *g, int block)

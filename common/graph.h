@@ -179,6 +179,10 @@ int gp_graph_shortcut_pad(struct gp_graph *g, const char *name, int in, int stri
 /* Last check: at least one node beyond the input, every node but the last is used, sums filled in. */
 enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);
 
+/* Elementary operations of one sample's forward pass, roughly: MACs, elements that windows of pools look at, elements
+ * of all other outputs. UINT64_MAX where they pass 64 bits. */
+uint64_t gp_graph_work(const struct gp_graph *g);
+
 /*
  * Blocks [from, to) as a graph of their own; its input is the tensor at cut
  * `from`. GP_INVALID when a node in the range reads anything before it other

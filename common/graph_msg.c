@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <xxhash.h>
 
 #include "common/mem.h"
 
@@ -341,4 +342,20 @@ void gp_graph_msg_free(Gpsplit__Graph *graph)
 	gp_free(m->init);
 	gp_free(m->init_list);
 	gp_free(m);
+}
+
+enum gp_status gp_graph_hash(const struct gp_graph *g, uint64_t *out, struct gp_err *err)
+{
+	Gpsplit__Graph *m;
+	void *packed;
+	GP_TRY(gp_graph_to_msg(g, &m, err));
+	size_t len = gpsplit__graph__get_packed_size(m);
+	enum gp_status status = gp_alloc_array(&packed, 1, len + 1, err);
+	if (status == GP_OK) {
+		gpsplit__graph__pack(m, packed);
+		*out = XXH3_64bits(packed, len);
+		gp_free(packed);
+	}
+	gp_graph_msg_free(m);
+	return status;
 }

@@ -28,5 +28,7 @@ enum gp_status gp_graph_from_msg(const Gpsplit__Graph *m, uint64_t max_param_ele
  */
 enum gp_status gp_graph_to_msg(const struct gp_graph *g, Gpsplit__Graph **out, struct gp_err *err);
 void gp_graph_msg_free(Gpsplit__Graph *m);
+/* XXH3-64 of the packed message: equal for graphs that compute the same with the same names. */
+enum gp_status gp_graph_hash(const struct gp_graph *g, uint64_t *out, struct gp_err *err);
 
 #endif

@@ -23,7 +23,7 @@ struct gp_json_log {
 	int failed;           /* errno of the write that ended the log; 0: none */
 };
 
-enum gp_status gp_json_log_open(const char *path, struct gp_json_log **out, struct gp_err *err)
+enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err)
 {
 	struct gp_json_log *l = gp_calloc(1, sizeof *l);
 	char *copy = l ? gp_strdup(path) : NULL;
@@ -32,7 +32,7 @@ enum gp_status gp_json_log_open(const char *path, struct gp_json_log **out, stru
 		GP_FAIL(err, GP_NOMEM, "out of memory for the JSON log");
 	}
 	l->path = copy;
-	l->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	l->fd = open(path, O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC) | O_CLOEXEC, 0666);
 	if (l->fd < 0) {
 		gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot create JSON log %s: %s", path,
 			   strerror(errno));
@@ -40,6 +40,9 @@ enum gp_status gp_json_log_open(const char *path, struct gp_json_log **out, stru
 		gp_free(l);
 		return err->code;
 	}
+	l->whole = lseek(l->fd, 0, SEEK_END);
+	if (l->whole < 0) /* a pipe */
+		l->whole = 0;
 	pthread_mutex_init(&l->lock, NULL);
 	*out = l;
 	return GP_OK;

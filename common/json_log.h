@@ -14,8 +14,8 @@
 
 struct gp_json_log;
 
-/* Creates or truncates `path`. */
-enum gp_status gp_json_log_open(const char *path, struct gp_json_log **out, struct gp_err *err);
+/* Creates `path`. One that is there is emptied; or, with `append`, gone on with: a resumed run. */
+enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err);
 /*
  * Takes `object`, also on failure; NULL (jansson out of memory) is an error. A NULL log accepts and drops everything.
  * A write error is returned once; after that the log takes nothing more, and every call succeeds.

@@ -454,6 +454,50 @@ void gp_options_free(struct gp_options_result *r)
 	*r = (struct gp_options_result){0};
 }
 
+static void choice_text(const struct gp_opt *o, int index, char *text, size_t size)
+{
+	const char *word = o->choices;
+	for (; index > 0 && strchr(word, '|'); index--)
+		word = strchr(word, '|') + 1;
+	snprintf(text, size, "%.*s", (int)strcspn(word, "|"), word);
+}
+
+/* With as many digits as it takes. */
+static void real_text(double value, char *text, size_t size)
+{
+	for (int digits = 6; digits <= 17; digits++) {
+		snprintf(text, size, "%.*g", digits, value);
+		if (strtod(text, NULL) == value)
+			return;
+	}
+}
+
+void gp_options_text(const struct gp_opt_table *t, const void *settings, const char *name, char *text, size_t size)
+{
+	int i = find_option(t, name, strlen(name));
+	gp_require(i >= 0);
+	const struct gp_opt *o = &t->opt[i];
+	const void *field = (const char *)settings + o->offset;
+	switch (o->type) {
+	case GP_OPT_FLAG:
+		snprintf(text, size, "%s", *(const bool *)field ? "true" : "false");
+		break;
+	case GP_OPT_INT:
+	case GP_OPT_SIZE:
+		snprintf(text, size, "%lld", (long long)*(const int64_t *)field);
+		break;
+	case GP_OPT_CHOICE:
+		choice_text(o, *(const int *)field, text, size);
+		break;
+	case GP_OPT_TEXT:
+		snprintf(text, size, "%s", *(const char *const *)field ? *(const char *const *)field : "");
+		break;
+	default:
+		real_text(*(const double *)field, text, size);
+		break;
+	}
+}
+
 bool gp_options_given(const struct gp_opt_table *t, const struct gp_options_result *r, const char *name)
 {
 	int i = find_option(t, name, strlen(name));

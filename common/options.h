@@ -74,6 +74,8 @@ enum gp_status gp_options_parse(const struct gp_opt_table *t, int argc, char **a
                                 struct gp_options_result *r, struct gp_err *err);
 void gp_options_free(struct gp_options_result *r);
 bool gp_options_given(const struct gp_opt_table *t, const struct gp_options_result *r, const char *name);
+/* The value that option `name` has in `settings`, as text that parses to the same; of a FLAG "true" or "false". */
+void gp_options_text(const struct gp_opt_table *t, const void *settings, const char *name, char *text, size_t size);
 void gp_options_print_help(const struct gp_opt_table *t, FILE *to);
 /*
  * The one of names[0..count) that `text` was probably meant to be (a typing slip or an unfinished word), NULL when none

@@ -3,7 +3,8 @@
  * Reading safetensors files. A file is not trusted: header length, JSON, names,
  * types, shapes and offsets are all checked before a tensor is handed out, and
  * the data must be covered by the tensors without overlap or gap, as the format
- * demands. Writing is in safetensors_write.c. Format:
+ * demands. A tensor of a type or depth that is not supported is listed all the
+ * same; only its values cannot be had. Writing is in safetensors_write.c. Format:
  * https://github.com/huggingface/safetensors, "Format".
  * Tests: tests/unit/test_safetensors.c, tests/fuzz/fuzz_safetensors.c
  */
@@ -39,41 +40,95 @@ static const struct {
 	size_t bytes;
 } dtypes[] = {
 	[GP_F32] = {"F32", 4}, [GP_F16] = {"F16", 2}, [GP_BF16] = {"BF16", 2}, [GP_F64] = {"F64", 8},
-	[GP_I32] = {"I32", 4}, [GP_I64] = {"I64", 8}, [GP_U8] = {"U8", 1},
+	[GP_I32] = {"I32", 4}, [GP_I64] = {"I64", 8}, [GP_U8] = {"U8", 1},     [GP_OTHER_DTYPE] = {"other", 0},
 };
+
+/* Types whose values cannot be had here, but whose size is known. */
+static const struct {
+	const char *name;
+	uint64_t bytes;
+} other_types[] = {
+	{"BOOL", 1}, {"I8", 1},      {"I16", 2},     {"U16", 2}, {"U32", 4},
+	{"U64", 8},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"C64", 8},
+};
+
+const char *gp_dtype_name(enum gp_dtype dtype)
+{
+	return dtypes[dtype].name;
+}
+
+uint64_t gp_dtype_bytes(enum gp_dtype dtype)
+{
+	return dtypes[dtype].bytes;
+}
 
 /* --- one tensor ------------------------------------------------------------------------------------------------- */
 
-static enum gp_status read_dtype(const json_t *entry, enum gp_dtype *out, struct gp_err *err)
+/* What is shown in messages has no control characters. */
+static bool is_printable(const char *name)
 {
-	const char *name = json_string_value(json_object_get(entry, "dtype"));
-	if (!name)
-		GP_FAIL(err, GP_INVALID, "no \"dtype\" string");
-	for (size_t i = 0; i < sizeof dtypes / sizeof dtypes[0]; i++) {
-		if (strcmp(dtypes[i].name, name) == 0) {
-			*out = (enum gp_dtype)i;
-			return GP_OK;
-		}
-	}
-	GP_FAIL(err, GP_UNSUPPORTED, "type '%.10s' is not supported", name);
+	for (; *name; name++)
+		if ((unsigned char)*name < 0x20 || *name == 0x7f)
+			return false;
+	return true;
 }
 
-static enum gp_status read_shape(const json_t *entry, struct gp_shape *shape, uint64_t *count, struct gp_err *err)
+/* Also the bytes of an element; 0: not known. */
+static enum gp_status read_type(const json_t *entry, struct gp_st_tensor *t, uint64_t *bytes, struct gp_err *err)
+{
+	t->type = json_string_value(json_object_get(entry, "dtype"));
+	if (!t->type || !is_printable(t->type))
+		GP_FAIL(err, GP_INVALID, "no \"dtype\" string");
+	t->dtype = GP_OTHER_DTYPE;
+	*bytes = 0;
+	for (int i = 0; i < GP_OTHER_DTYPE; i++) {
+		if (strcmp(dtypes[i].name, t->type) == 0) {
+			t->dtype = (enum gp_dtype)i;
+			*bytes = dtypes[i].bytes;
+		}
+	}
+	for (size_t i = 0; i < sizeof other_types / sizeof other_types[0]; i++)
+		if (strcmp(other_types[i].name, t->type) == 0)
+			*bytes = other_types[i].bytes;
+	return GP_OK;
+}
+
+/* Shapes of any depth. As gp_shape_count_or_zero. */
+static enum gp_status count_elements(const json_t *list, uint64_t limit, uint64_t *count, struct gp_err *err)
+{
+	uint64_t n = 1;
+	bool zero = false;
+	for (size_t i = 0; i < json_array_size(list); i++) {
+		const json_t *dim = json_array_get(list, i);
+		if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+			GP_FAIL(err, GP_INVALID, "dimension %zu is not an integer from 0 on", i);
+		zero |= json_integer_value(dim) == 0;
+		if (json_integer_value(dim) > 0 && (!gp_mul_ok(n, (uint64_t)json_integer_value(dim), &n) || n > limit))
+			GP_FAIL(err, GP_INVALID, "a shape has more than the allowed %llu elements",
+				(unsigned long long)limit);
+	}
+	*count = zero ? 0 : n;
+	return GP_OK;
+}
+
+static enum gp_status read_shape(const json_t *entry, struct gp_st_tensor *t, uint64_t *count, struct gp_err *err)
 {
 	const json_t *list = json_object_get(entry, "shape");
 	if (!json_is_array(list))
 		GP_FAIL(err, GP_INVALID, "no \"shape\" array");
-	if (json_array_size(list) > GP_MAX_DIMS)
-		GP_FAIL(err, GP_UNSUPPORTED, "%zu dimensions; at most %d are supported", json_array_size(list),
-			GP_MAX_DIMS);
-	shape->ndim = (int)json_array_size(list);
-	for (int i = 0; i < shape->ndim; i++) {
-		const json_t *dim = json_array_get(list, (size_t)i);
-		if (!json_is_integer(dim))
-			GP_FAIL(err, GP_INVALID, "dimension %d is not an integer", i);
-		shape->dim[i] = json_integer_value(dim);
-	}
-	return gp_shape_count(shape, MAX_ELEMENTS, count, err);
+	GP_TRY(count_elements(list, MAX_ELEMENTS, count, err));
+	t->dims = (int)json_array_size(list); /* a header of 100 MiB has no more */
+	if (t->dims > GP_MAX_DIMS)
+		t->dtype = GP_OTHER_DTYPE;
+	t->shape = (struct gp_shape){.ndim = 1};
+	t->count = 0;
+	if (t->dtype == GP_OTHER_DTYPE)
+		return GP_OK;
+	t->count = *count;
+	t->shape.ndim = t->dims;
+	for (int i = 0; i < t->dims; i++)
+		t->shape.dim[i] = json_integer_value(json_array_get(list, (size_t)i));
+	return GP_OK;
 }
 
 static enum gp_status read_offsets(const json_t *entry, uint64_t data_bytes, uint64_t offset[2], struct gp_err *err)
@@ -98,30 +153,22 @@ static enum gp_status read_offsets(const json_t *entry, uint64_t data_bytes, uin
 static enum gp_status read_tensor(const json_t *entry, const uint8_t *data, uint64_t data_bytes, struct gp_st_tensor *t,
 				  struct gp_err *err)
 {
-	uint64_t offset[2];
+	uint64_t offset[2], count, bytes;
 	if (!json_is_object(entry))
 		GP_FAIL(err, GP_INVALID, "its entry is not an object");
-	GP_TRY(read_dtype(entry, &t->dtype, err));
-	GP_TRY(read_shape(entry, &t->shape, &t->count, err));
+	GP_TRY(read_type(entry, t, &bytes, err));
+	GP_TRY(read_shape(entry, t, &count, err));
 	GP_TRY(read_offsets(entry, data_bytes, offset, err));
 	/* count <= 2^40, so the product fits. */
-	if (t->count * dtypes[t->dtype].bytes != offset[1] - offset[0])
-		GP_FAIL(err, GP_INVALID, "%llu elements of %s do not fill %llu bytes", (unsigned long long)t->count,
-			dtypes[t->dtype].name, (unsigned long long)(offset[1] - offset[0]));
+	if (bytes > 0 && count * bytes != offset[1] - offset[0])
+		GP_FAIL(err, GP_INVALID, "%llu elements of %s do not fill %llu bytes", (unsigned long long)count,
+			t->type, (unsigned long long)(offset[1] - offset[0]));
 	t->data = data + offset[0];
+	t->bytes = offset[1] - offset[0];
 	return GP_OK;
 }
 
 /* --- the header ------------------------------------------------------------------------------------------------- */
-
-/* Names are shown in messages, so control characters are refused. */
-static bool name_is_printable(const char *name)
-{
-	for (; *name; name++)
-		if ((unsigned char)*name < 0x20 || *name == 0x7f)
-			return false;
-	return true;
-}
 
 static enum gp_status load_header(struct gp_st_file *f, uint64_t *data_start, struct gp_err *err)
 {
@@ -166,7 +213,7 @@ static enum gp_status load_tensors(struct gp_st_file *f, uint64_t data_start, st
 		struct gp_st_tensor *t = &f->tensor[f->count];
 		if (strcmp(name, METADATA_KEY) == 0)
 			continue;
-		if (!name[0] || !name_is_printable(name))
+		if (!name[0] || !is_printable(name))
 			GP_FAIL(err, GP_INVALID, "tensor %d has an empty or unprintable name", f->count);
 		if (read_tensor(entry, f->bytes + data_start, f->len - data_start, t, err) != GP_OK)
 			return gp_err_prefix(err, "tensor '%.100s'", name);
@@ -185,10 +232,10 @@ static int by_place(const void *a, const void *b)
 {
 	const struct gp_st_tensor *s = a, *t = b;
 	const uint8_t *p = s->data, *q = t->data;
-	return (p > q) - (p < q);
+	return p != q ? (p > q) - (p < q) : (s->bytes > t->bytes) - (s->bytes < t->bytes);
 }
 
-/* Tensors must cover the data from first to last byte, without overlap or gap. No tensor is empty. */
+/* Tensors must cover the data from first to last byte, without overlap or gap; empty ones lie where others meet. */
 static enum gp_status check_cover(struct gp_st_file *f, uint64_t data_start, struct gp_err *err)
 {
 	const uint8_t *at = f->bytes + data_start;
@@ -200,7 +247,7 @@ static enum gp_status check_cover(struct gp_st_file *f, uint64_t data_start, str
 		if ((const uint8_t *)t->data > at)
 			GP_FAIL(err, GP_INVALID, "%td unused bytes before tensor '%.100s'",
 				(const uint8_t *)t->data - at, t->name);
-		at += t->count * dtypes[t->dtype].bytes;
+		at += t->bytes;
 	}
 	if (at != f->bytes + f->len)
 		GP_FAIL(err, GP_INVALID, "%td unused bytes after the last tensor", f->bytes + f->len - at);
@@ -285,6 +332,11 @@ void gp_st_close(struct gp_st_file *f)
 
 /* --- access ----------------------------------------------------------------------------------------------------- */
 
+struct gp_span gp_st_bytes(const struct gp_st_file *f)
+{
+	return (struct gp_span){f->bytes, f->len};
+}
+
 int gp_st_count(const struct gp_st_file *f)
 {
 	return f->count;
@@ -345,8 +397,13 @@ static float load_element(const uint8_t *p, enum gp_dtype dtype)
 
 enum gp_status gp_st_read_f32(const struct gp_st_tensor *t, float *out, struct gp_err *err)
 {
-	if (t->dtype != GP_F32 && t->dtype != GP_F16 && t->dtype != GP_BF16 && t->dtype != GP_F64)
-		GP_FAIL(err, GP_INVALID, "tensor '%.100s' holds %s, not real numbers", t->name, dtypes[t->dtype].name);
+	if (t->dims > GP_MAX_DIMS)
+		GP_FAIL(err, GP_UNSUPPORTED, "it has %d dimensions; values of at most %d can be read", t->dims,
+			GP_MAX_DIMS);
+	if (t->dtype == GP_OTHER_DTYPE)
+		GP_FAIL(err, GP_UNSUPPORTED, "it holds %.20s, which is not supported", t->type);
+	if (t->dtype == GP_I32 || t->dtype == GP_I64 || t->dtype == GP_U8)
+		GP_FAIL(err, GP_INVALID, "it holds %s, not real numbers", t->type);
 	if (t->dtype == GP_F32) {
 		memcpy(out, t->data, t->count * sizeof *out);
 		return GP_OK;

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Writing safetensors files atomically: a temporary file beside the target,
- * fsync, rename, fsync of the directory. Tensors are laid out in name order, so
+ * fsync, rename, fsync of the directory. The target is a regular file or
+ * nothing yet, behind any links: a rename would replace whatever is there, be
+ * it a device. Tensors are laid out in name order, so
  * equal content gives equal bytes. Reading is in safetensors.c.
  * Test: tests/unit/test_safetensors.c (walks GP_FAULT_WRITE and GP_FAULT_FSYNC)
  */
@@ -13,18 +15,13 @@
 #include <libgen.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/fault.h"
+#include "common/durable.h"
 #include "common/mem.h"
 
 #define DATA_ALIGN 8 /* the header is padded with spaces so that the data starts aligned */
-
-static enum gp_status fail_os(struct gp_err *err, enum gp_status code, const char *doing, const char *path)
-{
-	int os = errno;
-	return gp_err_set(err, code, os, __FILE__, __LINE__, "cannot %s %s: %s", doing, path, strerror(os));
-}
 
 /* --- the header ------------------------------------------------------------------------------------------------- */
 
@@ -60,13 +57,13 @@ static enum gp_status add_metadata(json_t *header, const struct gp_st_pair *meta
 static enum gp_status add_entry(json_t *header, const struct gp_st_item *item, uint64_t *offset, struct gp_err *err)
 {
 	uint64_t count, end;
-	GP_TRY(gp_shape_count(&item->shape, INT64_MAX / sizeof(float), &count, err));
-	if (!gp_add_ok(*offset, count * sizeof(float), &end) || end > INT64_MAX)
+	GP_TRY(gp_shape_count_or_zero(&item->shape, INT64_MAX / sizeof(double), &count, err));
+	if (!gp_add_ok(*offset, count * gp_dtype_bytes(item->dtype), &end) || end > INT64_MAX)
 		GP_FAIL(err, GP_INVALID, "the file would pass 2^63 bytes");
 	if (json_object_get(header, item->name))
 		GP_FAIL(err, GP_INVALID, "the name is used twice");
-	json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", "F32", "shape", shape_json(&item->shape),
-				  "data_offsets", (json_int_t)*offset, (json_int_t)end);
+	json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", gp_dtype_name(item->dtype), "shape",
+				  shape_json(&item->shape), "data_offsets", (json_int_t)*offset, (json_int_t)end);
 	if (json_object_set_new(header, item->name, entry) != 0)
 		GP_FAIL(err, GP_INVALID, "the name is not valid UTF-8");
 	*offset = end;
@@ -94,38 +91,36 @@ static enum gp_status build_header(const struct gp_st_item *const *sorted, int c
 	return GP_OK;
 }
 
-/* --- the file --------------------------------------------------------------------------------------------------- */
+/* --- the target ------------------------------------------------------------------------------------------------- */
 
-static enum gp_status write_all(int fd, const void *data, uint64_t len, const char *path, struct gp_err *err)
+/* Where `path` leads, links followed, into target[PATH_MAX]. */
+static enum gp_status find_target(const char *path, char *target, struct gp_err *err)
 {
-	const uint8_t *p = data;
-	while (len) {
-		ssize_t n = -1;
-		if (gp_fault_hit(GP_FAULT_WRITE))
-			errno = ENOSPC;
-		else
-			n = write(fd, p, len < (1u << 30) ? len : (1u << 30));
-		if (n < 0 && errno == EINTR)
-			continue;
-		if (n < 0)
-			return fail_os(err, GP_IO, "write", path);
-		p += n;
-		len -= (uint64_t)n;
+	struct stat st;
+	if (!*path)
+		GP_FAIL(err, GP_INVALID, "the name of a file to write is empty");
+	if (lstat(path, &st) != 0) { /* nothing is there; whatever else is wrong, creating a file beside it tells */
+		if (snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX)
+			GP_FAIL(err, GP_INVALID, "the path %.100s... is too long", path);
+		return GP_OK;
 	}
+	if (!realpath(path, target))
+		return gp_fail_os(err, GP_INVALID, "follow the link", path);
+	if (stat(target, &st) != 0 || !S_ISREG(st.st_mode))
+		GP_FAIL(err, GP_INVALID, "%s is there and is not a regular file: it will not be replaced", path);
 	return GP_OK;
 }
 
-static enum gp_status sync_fd(int fd, const char *path, struct gp_err *err)
+enum gp_status gp_st_check_target(const char *path, struct gp_err *err)
 {
-	int rc = 0;
-	if (gp_fault_hit(GP_FAULT_FSYNC)) {
-		errno = EIO;
-		rc = -1;
-	} else {
-		rc = fsync(fd);
-	}
-	return rc == 0 ? GP_OK : fail_os(err, GP_IO, "sync", path);
+	char target[PATH_MAX];
+	GP_TRY(find_target(path, target, err));
+	if (access(dirname(target), W_OK | X_OK) != 0)
+		return gp_fail_os(err, GP_INVALID, "write to the folder of", path);
+	return GP_OK;
 }
+
+/* --- the file --------------------------------------------------------------------------------------------------- */
 
 /* A new file beside `path`; its name is left in temp[PATH_MAX]. */
 static enum gp_status create_temp(const char *path, char *temp, int *out, struct gp_err *err)
@@ -141,7 +136,12 @@ static enum gp_status create_temp(const char *path, char *temp, int *out, struct
 		if (errno != EEXIST)
 			break;
 	}
-	return fail_os(err, GP_INVALID, "create", temp);
+	return gp_fail_os(err, GP_INVALID, "create", temp);
+}
+
+static uint64_t item_bytes(const struct gp_st_item *item)
+{
+	return gp_shape_elements(&item->shape) * gp_dtype_bytes(item->dtype);
 }
 
 static enum gp_status write_content(int fd, const char *header, const struct gp_st_item *const *sorted, int count,
@@ -150,25 +150,20 @@ static enum gp_status write_content(int fd, const char *header, const struct gp_
 	static const char spaces[DATA_ALIGN + 1] = "        ";
 	uint64_t len = strlen(header), pad = (DATA_ALIGN - len % DATA_ALIGN) % DATA_ALIGN;
 	uint64_t field = len + pad; /* little-endian host, checked in safetensors.c */
-	GP_TRY(write_all(fd, &field, sizeof field, path, err));
-	GP_TRY(write_all(fd, header, len, path, err));
-	GP_TRY(write_all(fd, spaces, pad, path, err));
+	GP_TRY(gp_write_all(fd, &field, sizeof field, path, err));
+	GP_TRY(gp_write_all(fd, header, len, path, err));
+	GP_TRY(gp_write_all(fd, spaces, pad, path, err));
 	for (int i = 0; i < count; i++)
-		GP_TRY(write_all(fd, sorted[i]->data, gp_shape_elements(&sorted[i]->shape) * sizeof(float), path, err));
-	return sync_fd(fd, path, err);
+		GP_TRY(gp_write_all(fd, sorted[i]->data, item_bytes(sorted[i]), path, err));
+	return gp_sync_fd(fd, path, err);
 }
 
-/* Makes the rename durable. Filesystems that cannot sync a directory say EINVAL; there is nothing more to do then. */
+/* Makes the rename durable. */
 static enum gp_status sync_directory(const char *path, struct gp_err *err)
 {
 	char copy[PATH_MAX];
 	snprintf(copy, sizeof copy, "%s", path);
-	int fd = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	if (fd < 0)
-		return fail_os(err, GP_IO, "open the directory of", path);
-	enum gp_status status = sync_fd(fd, path, err);
-	close(fd);
-	if (status == GP_OK || err->os_code == EINVAL)
+	if (gp_sync_folder(dirname(copy), err) == GP_OK)
 		return GP_OK;
 	return gp_err_prefix(err, "the new file is in place, but a power failure may undo that");
 }
@@ -176,19 +171,20 @@ static enum gp_status sync_directory(const char *path, struct gp_err *err)
 static enum gp_status write_file(const char *path, const char *header, const struct gp_st_item *const *sorted,
 				 int count, struct gp_err *err)
 {
-	char temp[PATH_MAX];
+	char target[PATH_MAX], temp[PATH_MAX];
 	int fd = -1;
-	GP_TRY(create_temp(path, temp, &fd, err));
+	GP_TRY(find_target(path, target, err));
+	GP_TRY(create_temp(target, temp, &fd, err));
 	enum gp_status status = write_content(fd, header, sorted, count, path, err);
 	if (close(fd) != 0 && status == GP_OK)
-		status = fail_os(err, GP_IO, "close", path);
-	if (status == GP_OK && rename(temp, path) != 0)
-		status = fail_os(err, GP_IO, "rename into place", path);
+		status = gp_fail_os(err, GP_IO, "close", path);
+	if (status == GP_OK && rename(temp, target) != 0)
+		status = gp_fail_os(err, GP_IO, "rename into place", path);
 	if (status != GP_OK) {
 		unlink(temp);
 		return status;
 	}
-	return sync_directory(path, err);
+	return sync_directory(target, err);
 }
 
 enum gp_status gp_st_write(const char *path, const struct gp_st_item *items, int count, const struct gp_st_pair *meta,

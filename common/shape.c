@@ -8,21 +8,34 @@
 
 #include "common/mem.h"
 
-enum gp_status gp_shape_count(const struct gp_shape *s, uint64_t limit, uint64_t *count, struct gp_err *err)
+/* `least`: what a dimension may be at least, 0 or 1. */
+static enum gp_status count(const struct gp_shape *s, int64_t least, uint64_t limit, uint64_t *out, struct gp_err *err)
 {
 	if (s->ndim < 0 || s->ndim > GP_MAX_DIMS)
 		GP_FAIL(err, GP_INVALID, "shape has %d dimensions; at most %d are possible", s->ndim, GP_MAX_DIMS);
 	uint64_t n = 1;
+	bool zero = false;
 	for (int i = 0; i < s->ndim; i++) {
-		if (s->dim[i] < 1)
-			GP_FAIL(err, GP_INVALID, "dimension %d of a shape is %lld; it must be positive", i,
-			        (long long)s->dim[i]);
-		if (!gp_mul_ok(n, (uint64_t)s->dim[i], &n) || n > limit)
+		if (s->dim[i] < least)
+			GP_FAIL(err, GP_INVALID, "dimension %d of a shape is %lld; it must %s", i, (long long)s->dim[i],
+				least ? "be positive" : "not be negative");
+		zero |= s->dim[i] == 0;
+		if (s->dim[i] > 0 && (!gp_mul_ok(n, (uint64_t)s->dim[i], &n) || n > limit))
 			GP_FAIL(err, GP_INVALID, "a shape has more than the allowed %llu elements",
-			        (unsigned long long)limit);
+				(unsigned long long)limit);
 	}
-	*count = n;
+	*out = zero ? 0 : n;
 	return GP_OK;
+}
+
+enum gp_status gp_shape_count(const struct gp_shape *s, uint64_t limit, uint64_t *out, struct gp_err *err)
+{
+	return count(s, 1, limit, out, err);
+}
+
+enum gp_status gp_shape_count_or_zero(const struct gp_shape *s, uint64_t limit, uint64_t *out, struct gp_err *err)
+{
+	return count(s, 0, limit, out, err);
 }
 
 uint64_t gp_shape_elements(const struct gp_shape *s)
@@ -76,7 +89,7 @@ const char *gp_shape_text(const struct gp_shape *s, char *text, size_t size)
 {
 	size_t used = 0;
 	if (size)
-		text[0] = '\0';
+		snprintf(text, size, "%s", s->ndim ? "" : "scalar");
 	for (int i = 0; i < s->ndim && used < size; i++)
 		used += (size_t)snprintf(text + used, size - used, "%s%lld", i ? "x" : "", (long long)s->dim[i]);
 	return text;

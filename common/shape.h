@@ -22,6 +22,8 @@ struct gp_shape {
 
 /* Elements, or GP_INVALID when a dimension is < 1, ndim is out of range or the product passes `limit`. */
 enum gp_status gp_shape_count(const struct gp_shape *s, uint64_t limit, uint64_t *count, struct gp_err *err);
+/* The same where a dimension may be 0. `limit` is for the product of the others, so that no loop runs over them long. */
+enum gp_status gp_shape_count_or_zero(const struct gp_shape *s, uint64_t limit, uint64_t *count, struct gp_err *err);
 /* Product of the dimensions of a shape already checked. */
 uint64_t gp_shape_elements(const struct gp_shape *s);
 bool gp_shape_equal(const struct gp_shape *a, const struct gp_shape *b);
@@ -32,7 +34,7 @@ struct gp_shape gp_shape_batched(const struct gp_shape *sample, int64_t batch);
  * GP_SHAPE_SIDE_MAX; what is possible beyond that is the caller's to check.
  */
 bool gp_shape_parse_chw(const char *text, struct gp_shape *out);
-/* "8x112x112x32" into text[size]; returns text. */
+/* "8x112x112x32", or "scalar", into text[size]; returns text. */
 const char *gp_shape_text(const struct gp_shape *s, char *text, size_t size);
 
 #endif

@@ -9,7 +9,7 @@
 #include <string.h>
 
 enum gp_status gp_err_set(struct gp_err *err, enum gp_status code, int os_code, const char *file, int line,
-                          const char *fmt, ...)
+			  const char *fmt, ...)
 {
 	va_list ap;
 	va_start(ap, fmt);
@@ -55,6 +55,7 @@ int gp_status_exit(enum gp_status code)
 	case GP_PROTO:
 	case GP_TIMEOUT:
 	case GP_BUSY:
+	case GP_DENIED:
 		return 4;
 	case GP_DEVICE:
 		return 5;
@@ -66,11 +67,20 @@ int gp_status_exit(enum gp_status code)
 const char *gp_status_name(enum gp_status code)
 {
 	static const char *const names[] = {
-	        [GP_OK] = "ok",           [GP_USAGE] = "usage",       [GP_INVALID] = "invalid",
-	        [GP_PEER] = "peer",       [GP_PROTO] = "protocol",    [GP_TIMEOUT] = "timeout",
-	        [GP_BUSY] = "busy",       [GP_DEVICE] = "device",     [GP_NOMEM] = "out of memory",
-	        [GP_IO] = "i/o",          [GP_CANCELED] = "canceled", [GP_UNSUPPORTED] = "unsupported",
-	        [GP_INTERNAL] = "internal",
+		[GP_OK] = "ok",
+		[GP_USAGE] = "usage",
+		[GP_INVALID] = "invalid",
+		[GP_PEER] = "peer",
+		[GP_PROTO] = "protocol",
+		[GP_TIMEOUT] = "timeout",
+		[GP_BUSY] = "busy",
+		[GP_DEVICE] = "device",
+		[GP_NOMEM] = "out of memory",
+		[GP_IO] = "i/o",
+		[GP_CANCELED] = "canceled",
+		[GP_UNSUPPORTED] = "unsupported",
+		[GP_INTERNAL] = "internal",
+		[GP_DENIED] = "denied",
 	};
 	if ((unsigned)code >= sizeof names / sizeof names[0] || !names[code])
 		return "unknown";

@@ -31,6 +31,7 @@ enum gp_status {
 	GP_CANCELED = 10,    /* stopped by us (signal, shutdown): exit 1 */
 	GP_UNSUPPORTED = 11, /* valid, but this build or device cannot do it: exit 3 */
 	GP_INTERNAL = 12,    /* our own bug: exit 1 */
+	GP_DENIED = 13,      /* a certificate or token is missing or refused; trying again does not help: exit 4 */
 };
 
 #define GP_ERR_TEXT 320

@@ -29,3 +29,15 @@ void gp_tcp_info_read(int fd, struct gp_tcp_figures *out)
 	out->retransmits = info.tcpi_total_retrans;
 	out->notsent_bytes = info.tcpi_notsent_bytes;
 }
+
+void gp_tcp_figures_add(struct gp_tcp_figures *a, const struct gp_tcp_figures *b)
+{
+	const struct gp_tcp_figures past = *a;
+	if (!b->valid)
+		return;
+	*a = *b;
+	a->bytes_acked += past.bytes_acked;
+	a->bytes_received += past.bytes_received;
+	a->bytes_retransmitted += past.bytes_retransmitted;
+	a->retransmits += past.retransmits;
+}

@@ -22,5 +22,7 @@ struct gp_tcp_figures {
 
 /* Figures of the connected socket `fd`; all zero when the kernel has none. */
 void gp_tcp_info_read(int fd, struct gp_tcp_figures *out);
+/* Figures over several connections, b being the newest: what is counted adds up, the rest is b's. */
+void gp_tcp_figures_add(struct gp_tcp_figures *a, const struct gp_tcp_figures *b);
 
 #endif

@@ -11,8 +11,10 @@
 
 static struct gp_codec_pass pass_of(const struct gp_transfer *t)
 {
-	return (struct gp_codec_pass){
-		.draw = t->draw, .chunk = t->frame.head.chunk, .eval = t->frame.head.flags & GP_FRAME_FLAG_EVAL,
+	return (struct gp_codec_pass){.draw = t->draw,
+				      .step = t->frame.head.step,
+				      .chunk = t->frame.head.chunk,
+				      .eval = t->frame.head.flags & GP_FRAME_FLAG_EVAL,
 				      .sample = t->sample};
 }
 
@@ -96,6 +98,7 @@ static struct gp_codec_options codec_options(enum gp_frame_type type, const stru
 		.role = up == all->client ? GP_CODEC_ENCODES : GP_CODEC_DECODES,
 		.chunks = all->chunks,
 		.has_gradient = act && all->train,
+		.undo = all->undo && all->train,
 	};
 }
 
@@ -112,6 +115,14 @@ enum gp_status gp_direction_estimate(enum gp_frame_type type, const struct gp_co
 		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks, and what %s remembers of them, overflow",
 			all->slots, spec->text);
 	return GP_OK;
+}
+
+enum gp_status gp_direction_codec_bytes(enum gp_frame_type type, const struct gp_codec_spec *spec,
+					const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
+					struct gp_err *err)
+{
+	const struct gp_codec_options options = codec_options(type, all);
+	return gp_codec_memory_for(spec, shape, &options, bytes, err);
 }
 
 static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, struct gp_err *err)
@@ -215,9 +226,28 @@ void gp_transfer_sent(struct gp_transfer *t)
 		submit_encode(t);
 }
 
+void gp_direction_undo(struct gp_direction *d, uint64_t step)
+{
+	gp_require(d->lane.pending == 0);
+	if (d->codec)
+		gp_codec_undo(d->codec, step);
+}
+
 void gp_direction_cancel(struct gp_direction *d)
 {
 	for (int i = 0; i < d->slots; i++)
 		d->slot[i].waiting = false;
 	d->account = NULL; /* it goes with the channel, perhaps before the last task comes back */
+}
+
+uint64_t gp_directions_state_hash(const struct gp_direction d[4])
+{
+	uint8_t bytes[4 * sizeof(uint64_t)];
+	for (size_t i = 0; i < sizeof bytes; i += sizeof(uint64_t)) {
+		const struct gp_codec *c = d[i / sizeof(uint64_t)].codec;
+		uint64_t hash = c ? gp_codec_state_shared_hash(c) : 0;
+		for (size_t k = 0; k < sizeof hash; k++, hash >>= 8)
+			bytes[i + k] = (uint8_t)hash;
+	}
+	return gp_frame_checksum(bytes, sizeof bytes);
 }

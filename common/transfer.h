@@ -54,6 +54,7 @@ struct gp_directions {
 	int slots;
 	uint32_t chunks; /* of a step */
 	bool train;      /* gradients come back */
+	bool undo;       /* gp_direction_undo will be called */
 	bool client;     /* this end: a client encodes what goes up and decodes what comes down */
 };
 
@@ -70,6 +71,11 @@ enum gp_status gp_direction_estimate(enum gp_frame_type type, const struct gp_co
 				     const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
 				     struct gp_err *err);
 
+/* Of them, what the codec takes: no less than its state when that is saved. */
+enum gp_status gp_direction_codec_bytes(enum gp_frame_type type, const struct gp_codec_spec *spec,
+					const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
+					struct gp_err *err);
+
 /* Encodes `tensor` (untouched until done) into the slot's frame; head.step, chunk, session, flags from `head`. */
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, float *tensor, uint64_t draw,
 			void (*done)(struct gp_transfer *t));
@@ -80,8 +86,15 @@ void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
 /* The channel's `sent` for a frame of a transfer. */
 void gp_transfer_sent(struct gp_transfer *t);
 
+/* What the codec remembers, as before `step`, the latest; its frames may then come again. No task may be pending. */
+void gp_direction_undo(struct gp_direction *d, uint64_t step);
+
 /* Before tearing a session down: forgets encodes that wait for the channel, and the channel's account. */
 void gp_direction_cancel(struct gp_direction *d);
+
+/* XXH3-64 over the four directions of a session (act_up, act_down, grad_up, grad_down; zeroed where there is none), of
+ * what both ends' codecs must remember alike: PROTOCOL.md section 5.6. Between two passes. */
+uint64_t gp_directions_state_hash(const struct gp_direction d[4]);
 
 static inline struct gp_transfer *gp_transfer_of(struct gp_frame *f)
 {

@@ -91,11 +91,12 @@ static void end_list(const struct name_list *l)
 		snprintf(l->text + used, l->size - used, "%s%d more", used ? " and " : "", *l->count - l->listed);
 }
 
-static bool passed_over(const char *name)
+/* Holds nothing that a model could miss: a count of batches, or no bytes at all. */
+static bool passed_over(const struct gp_st_tensor *t)
 {
 	static const char suffix[] = "num_batches_tracked";
-	size_t len = strlen(name), tail = sizeof suffix - 1;
-	return len >= tail && strcmp(name + len - tail, suffix) == 0;
+	size_t len = strlen(t->name), tail = sizeof suffix - 1;
+	return t->bytes == 0 || (len >= tail && strcmp(t->name + len - tail, suffix) == 0);
 }
 
 /* The glob at *skip, up to its comma, into glob[GLOB_MAX]; moves on. False: no more, or too long (`glob` is empty). */
@@ -151,7 +152,12 @@ static enum gp_status check_globs(const struct load *l, struct gp_err *err)
 static bool mismatch(const struct gp_param *p, const struct gp_st_tensor *t, char *text, size_t size)
 {
 	char has[64], wants[64];
-	if (!gp_shape_equal(&p->shape, &t->shape))
+	if (t->dtype == GP_OTHER_DTYPE && t->dims <= GP_MAX_DIMS)
+		snprintf(text, size, "%s: file has %.20s, which is not supported", p->name, t->type);
+	else if (t->dtype == GP_OTHER_DTYPE)
+		snprintf(text, size, "%s: file has %d dimensions, model wants %s", p->name, t->dims,
+			 gp_shape_text(&p->shape, wants, sizeof wants));
+	else if (!gp_shape_equal(&p->shape, &t->shape))
 		snprintf(text, size, "%s: file has %s, model wants %s", p->name,
 			 t->shape.ndim ? gp_shape_text(&t->shape, has, sizeof has) : "a scalar",
 			 gp_shape_text(&p->shape, wants, sizeof wants));
@@ -193,8 +199,9 @@ static void compare(const struct load *l, size_t size)
 	struct name_list skipped = {r->skipped_names, sizeof r->skipped_names, &r->skipped, 0};
 	compare_params(l, size, &skipped);
 	for (int i = 0; i < gp_st_count(l->f); i++) {
-		const char *name = gp_st_at(l->f, i)->name;
-		if (gp_graph_find_param(l->g, name) >= 0 || passed_over(name))
+		const struct gp_st_tensor *t = gp_st_at(l->f, i);
+		const char *name = t->name;
+		if (gp_graph_find_param(l->g, name) >= 0 || passed_over(t))
 			continue;
 		add_to_list(is_skipped(l, name) ? &skipped : &unexpected, name);
 	}
@@ -284,7 +291,7 @@ enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, str
 	struct gp_st_item *items;
 	GP_TRY(gp_alloc_array((void **)&items, (size_t)g->params, sizeof *items, err));
 	for (int i = 0; i < g->params; i++)
-		items[i] = (struct gp_st_item){g->param[i].name, g->param[i].shape, w->value[i]};
+		items[i] = (struct gp_st_item){g->param[i].name, g->param[i].shape, w->value[i], GP_F32};
 	enum gp_status status = gp_st_write(path, items, g->params, meta, 2, err);
 	gp_free(items);
 	return status;

@@ -10,7 +10,7 @@
 	build_packages=(gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libdnnl-dev ocl-icd-opencl-dev
 		libuv1-dev libprotobuf-c-dev libjansson-dev libssl-dev libxxhash-dev zlib1g-dev libturbojpeg0-dev
 		libpng-dev libzstd-dev)
-	test_packages=(libcmocka-dev iproute2 dataset-fashion-mnist)
+	test_packages=(libcmocka-dev iproute2 openssl dataset-fashion-mnist)
 	data_packages=(dataset-fashion-mnist)
 }
 

@@ -9,7 +9,7 @@
 set -u -o pipefail
 
 readonly server_addr=10.77.0.1 client_addr=10.77.0.2 dev=gp0
-readonly mtu=1500 ether_bytes=14 header_bytes=66 # Ethernet 14 + IPv4 20 + TCP 20 + timestamps 12
+readonly ether_bytes=14 header_bytes=66 # Ethernet 14 + IPv4 20 + TCP 20 + timestamps 12
 
 usage() {
 	cat <<-END
@@ -26,6 +26,7 @@ usage() {
 	  --down RATE       server to client only; overrides --rate
 	  --delay TIME      one-way delay, each direction: 20ms, 1.5s (needs netem)
 	  --loss PERCENT    packets lost, each direction: 0.1% (needs netem)
+	  --mtu BYTES       of a packet (default 1500); larger ones where packets, not bytes, are the limit
 	  --queue SIZE      queue before each direction: 50ms (default), or bytes: 256k, 1m
 	  --shaper NAME     auto (default: netem where the kernel has it, else tbf), netem, tbf
 	  --wait-port PORT  start the client when the server listens on this TCP port
@@ -37,7 +38,7 @@ usage() {
 
 	Both commands see \$GP_SERVER_ADDR and \$GP_CLIENT_ADDR. The last line on stderr holds
 	the link's counters: bytes and packets at both ends, Ethernet headers included.
-	Segmentation offload is off, so packets are wire packets of at most $((mtu + ether_bytes)) bytes, and
+	Segmentation offload is off, so packets are wire packets of at most the MTU and $ether_bytes bytes, and
 	bytes - $header_bytes * packets = TCP payload, retransmissions included (+ 8 per SYN, + 12 or
 	more per packet with SACK blocks). No ARP or IPv6 packets cross the link.
 
@@ -102,7 +103,7 @@ parse_options() {
 		-h | --help) usage && exit 0 ;;
 		--clean) clean_leftovers && exit 0 ;;
 		--) shift && split_commands "$@" && return ;;
-		--rate | --up | --down | --delay | --loss | --queue | --shaper | --wait-port | --wait | --grace | \
+		--rate | --up | --down | --delay | --loss | --mtu | --queue | --shaper | --wait-port | --wait | --grace | \
 			--json)
 			[ $# -ge 2 ] || fail 2 "$1 needs a value; see --help"
 			set_option "$1" "$2"
@@ -126,6 +127,7 @@ set_option() { # NAME VALUE
 	--loss) value=${2%\%} && need --loss "$value" '^[0-9]+(\.[0-9]+)?$' "a percentage" ;;
 	--shaper) value=$2 && need --shaper "$2" '^(auto|netem|tbf)$' "auto, netem or tbf" ;;
 	--wait-port) value=$2 && need --wait-port "$2" '^[0-9]{1,5}$' "a port" ;;
+	--mtu) value=$2 && need --mtu "$2" '^[1-9][0-9]{2,4}$' "a number of bytes from 100 to 99999" ;;
 	--queue) value=$2 && { queue_value "$2" >/dev/null || exit; } ;;
 	*) value=$2 ;;
 	esac
@@ -135,6 +137,7 @@ set_option() { # NAME VALUE
 	--down) down=$value ;;
 	--delay) delay_us=$value ;;
 	--loss) loss=$value ;;
+	--mtu) mtu=$value ;;
 	--queue) queue=$value ;;
 	--shaper) shaper=$value ;;
 	--wait-port) wait_port=$value ;;
@@ -362,7 +365,7 @@ clean_leftovers() {
 }
 
 main() {
-	rate=0 up='' down='' delay_us=0 loss=0 queue=50ms shaper=auto json=''
+	rate=0 up='' down='' delay_us=0 loss=0 mtu=1500 queue=50ms shaper=auto json=''
 	wait_port=0 wait_us=60000000 grace_us=10000000
 	server_command=() client_command=() server_ns='' client_ns='' server_pid='' client_pid=''
 	client_status=1 server_status=1 run_us=0

@@ -6,6 +6,7 @@
 #include "server/body.h"
 
 #include "common/clip.h"
+#include "common/control.h"
 #include "server/body_impl.h"
 
 static void fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
@@ -14,9 +15,18 @@ static void fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
 		b->cbs.failed(b->arg, status, err);
 }
 
+static void note_broken(struct gp_body *b, const struct gp_task *t)
+{
+	if (t->status == GP_OK || b->broken != GP_OK)
+		return;
+	b->broken = t->status;
+	b->broken_err = t->err;
+}
+
 bool gp_body_task_ok(struct gp_body *b, struct gp_task *t)
 {
-	if (b->stopping) {
+	if (b->stopping || !b->ch) {
+		note_broken(b, t);
 		b->cbs.idle(b->arg);
 		return false;
 	}
@@ -240,7 +250,7 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 void gp_body_frame(struct gp_body *b, struct gp_frame *f)
 {
 	if (f->head.type == GP_FRAME_PARAM_UP) {
-		gp_body_param_arrived(b, f);
+		gp_body_param_arrived(b);
 		return;
 	}
 	struct gp_transfer *t = gp_transfer_of(f);
@@ -269,8 +279,14 @@ static void run_optim(struct gp_task *task)
 static void optim_done(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	b->optim_pending = false;
-	if (gp_body_task_ok(b, task))
+	const bool refused = b->keep.refused;
+	b->keep.refused = false;
+	b->optim_pending = b->keep.asked; /* until COMMITTED, so that no other COMMIT comes between */
+	if (!gp_body_task_ok(b, task) || b->keep.asked)
+		return;
+	if (refused)
+		gp_body_keep_refuse(b);
+	else
 		b->cbs.committed(b->arg, b->step - 1);
 }
 
@@ -306,6 +322,26 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 	return GP_OK;
 }
 
+/* Coming back; see also body_link.c. */
+
+enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err)
+{
+	const bool whole = b->done == (uint32_t)b->spec.chunks && (b->measured || !clips_norm(b));
+	GP_TRY(gp_body_broken(b, err));
+	if (client_steps == b->step)
+		gp_body_undo(b);
+	else if (client_steps != b->step + 1 || !whole)
+		GP_FAIL(err, GP_PROTO,
+			"a client at step %llu cannot go on with a session at step %llu (%u of %d chunks)",
+			(unsigned long long)client_steps, (unsigned long long)b->step, b->done, b->spec.chunks);
+	return GP_OK;
+}
+
+uint64_t gp_body_state_hash(const struct gp_body *b)
+{
+	return gp_directions_state_hash(b->dir);
+}
+
 /* Life. */
 
 static struct gp_plan_spec plan_spec(const struct gp_body_spec *spec)
@@ -317,6 +353,7 @@ static struct gp_plan_spec plan_spec(const struct gp_body_spec *spec)
 				     .need_grad_input = !spec->eval_only,
 				     .seed = spec->seed,
 				     .optim = spec->optim,
+				     .undo = spec->undo,
 				     .precision = spec->precision};
 }
 
@@ -346,15 +383,16 @@ static struct gp_directions directions(const struct gp_body_spec *spec)
 	return (struct gp_directions){.seed = spec->seed,
 				      .slots = spec->window,
 				      .chunks = (uint32_t)spec->chunks,
-				      .train = !spec->eval_only};
+				      .train = !spec->eval_only,
+				      .undo = spec->undo};
 }
 
-enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec *spec, uint64_t *bytes,
-				struct gp_err *err)
+static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
 {
+	const struct gp_body_spec *spec = &b->spec;
 	struct gp_plan_spec ps = plan_spec(spec);
 	struct gp_plan_memory memory;
-	GP_TRY(dev->ops->plan_estimate(dev, &ps, &memory, err));
+	GP_TRY(b->dev->ops->plan_estimate(b->dev, &ps, &memory, err));
 	const struct gp_directions all = directions(spec);
 	uint64_t sum = memory.total;
 	for (int d = 0; d < DIRECTIONS; d++) {
@@ -363,12 +401,33 @@ enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec
 		uint64_t frames;
 		struct gp_shape shape = direction_shape(spec, d);
 		GP_TRY(gp_direction_estimate(direction_types[d], &spec->codec[d], &shape, &all, &frames, err));
-		if (!gp_add_ok(sum, frames, &sum))
+		uint64_t copy = 0;
+		if (spec->state)
+			GP_TRY(gp_direction_codec_bytes(direction_types[d], &spec->codec[d], &shape, &all, &copy, err));
+		if (!gp_add_ok(sum, frames, &sum) || !gp_add_ok(sum, copy, &sum))
 			GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	}
-	if (!gp_add_ok(sum, gp_body_param_bytes(spec) + squares_bytes(spec), &sum))
+	if (!gp_add_ok(sum, gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_keep_bytes(spec), &sum))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
-	*bytes = sum;
+	b->plan_bytes = memory.total;
+	b->bytes = sum;
+	return GP_OK;
+}
+
+static void run_estimate(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	task->status = estimate(b, &task->err);
+}
+
+/* A plan that takes more than was counted for it would be memory that nobody answers for. */
+static enum gp_status check_plan(struct gp_body *b, struct gp_err *err)
+{
+	struct gp_plan_memory memory;
+	b->dev->ops->plan_memory(b->plan, &memory);
+	if (memory.total > b->plan_bytes)
+		GP_FAIL(err, GP_INTERNAL, "the plan takes %llu bytes, not the %llu estimated",
+			(unsigned long long)memory.total, (unsigned long long)b->plan_bytes);
 	return GP_OK;
 }
 
@@ -377,6 +436,10 @@ static void run_build(struct gp_task *task)
 	struct gp_body *b = task->arg;
 	struct gp_plan_spec ps = plan_spec(&b->spec);
 	task->status = b->dev->ops->plan_new(b->dev, &ps, &b->plan, &task->err);
+	if (task->status == GP_OK)
+		task->status = check_plan(b, &task->err);
+	if (task->status == GP_OK && b->spec.restore_step > 0)
+		task->status = gp_body_restore(b, &task->err);
 }
 
 static void build_done(struct gp_task *task)
@@ -388,23 +451,21 @@ static void build_done(struct gp_task *task)
 	b->cbs.ready(b->arg);
 }
 
-static enum gp_status init_directions(struct gp_body *b, struct gp_worker *codec, struct gp_err *err)
+static enum gp_status init_directions(struct gp_body *b, struct gp_err *err)
 {
 	/* A gradient passes the cut of the activation that it belongs to, the other way. */
 	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
 	const enum gp_frame_type *types = direction_types;
 	const struct gp_directions all = directions(&b->spec);
-	struct gp_account *account = gp_channel_account_mut(b->ch);
 	for (int d = 0; d < DIRECTIONS; d++) {
 		if (!direction_used(&b->spec, d))
 			continue;
 		struct gp_shape shape = direction_shape(&b->spec, d);
 		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &b->dir[activation_of[d]];
-		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, &all, activation, codec, b,
+		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, &all, activation, b->codec, b,
 					 err));
-		bool received = d == ACT_UP || d == GRAD_UP;
-		b->dir[d].account = received ? &account->received.kind[types[d]] : &account->sent.kind[types[d]];
 	}
+	gp_body_account_directions(b);
 	return GP_OK;
 }
 
@@ -417,6 +478,12 @@ static enum gp_status init_squares(struct gp_body *b, struct gp_err *err)
 	if (!b->squares)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
 	return GP_OK;
+}
+
+/* What the channel sends in a step besides frames: COMMITTED, and GRAD_SQUARES where there is one. */
+uint32_t gp_body_message_bytes(const struct gp_body *b)
+{
+	return GP_CONTROL_SQUARES_BYTES(b->squares ? gp_clip_sums(b->spec.graph) : 0);
 }
 
 static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
@@ -432,9 +499,36 @@ static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
 	return GP_OK;
 }
 
-enum gp_status gp_body_new(struct gp_device *dev, struct gp_worker *compute, struct gp_worker *codec,
-			   struct gp_channel *ch, const struct gp_body_spec *spec, const struct gp_body_cbs *cbs,
-			   void *arg, struct gp_body **out, struct gp_err *err)
+/* Memory is taken only now that the owner has agreed to all of it. */
+static enum gp_status take_memory(struct gp_body *b, struct gp_err *err)
+{
+	GP_TRY(b->cbs.estimated(b->arg, b->bytes, err));
+	GP_TRY(init_slots(b, err));
+	GP_TRY(init_directions(b, err));
+	GP_TRY(init_squares(b, err));
+	return gp_channel_reserve_control(b->ch, gp_body_message_bytes(b), err);
+}
+
+static void estimate_done(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	struct gp_err err;
+	if (!gp_body_task_ok(b, task))
+		return;
+	enum gp_status status = take_memory(b, &err);
+	if (status != GP_OK) {
+		fail(b, status, &err);
+		return;
+	}
+	b->build = (struct gp_task){.run = run_build, .done = build_done, .arg = b};
+	gp_worker_submit(&b->build_lane, &b->build, 0);
+	b->planning = true;
+	gp_body_params_submit(b);
+}
+
+enum gp_status gp_body_new(struct gp_device *dev, const struct gp_body_workers *workers, struct gp_channel *ch,
+			   const struct gp_body_spec *spec, const struct gp_body_cbs *cbs, void *arg,
+			   struct gp_body **out, struct gp_err *err)
 {
 	struct gp_body *b = gp_calloc(1, sizeof *b);
 	if (!b) {
@@ -446,20 +540,19 @@ enum gp_status gp_body_new(struct gp_device *dev, struct gp_worker *compute, str
 	b->spec = *spec;
 	b->cbs = *cbs;
 	b->arg = arg;
-	gp_lane_init(&b->compute, compute);
-	enum gp_status status = init_slots(b, err);
-	if (status == GP_OK)
-		status = init_directions(b, codec, err);
-	if (status == GP_OK)
-		status = gp_body_params_init(b, err);
-	if (status == GP_OK)
-		status = init_squares(b, err);
+	b->codec = workers->codec;
+	gp_lane_init(&b->build_lane, workers->build);
+	gp_lane_init(&b->compute, workers->compute);
+	if (spec->state)
+		gp_lane_init(&b->keep.lane, workers->disk);
+	b->step = b->keep.step = spec->restore_step;
+	enum gp_status status = gp_body_params_init(b, err);
 	if (status != GP_OK) {
 		gp_body_free(b);
 		return status;
 	}
-	b->build = (struct gp_task){.run = run_build, .done = build_done, .arg = b};
-	gp_worker_submit(&b->compute, &b->build, 0);
+	b->build = (struct gp_task){.run = run_estimate, .done = estimate_done, .arg = b};
+	gp_worker_submit(&b->build_lane, &b->build, 0);
 	*out = b;
 	return GP_OK;
 }
@@ -473,15 +566,23 @@ void gp_body_stop(struct gp_body *b)
 
 bool gp_body_busy(const struct gp_body *b)
 {
-	int pending = b->compute.pending;
+	int pending = b->build_lane.pending + b->compute.pending;
 	for (int d = 0; d < DIRECTIONS; d++)
 		pending += b->dir[d].lane.pending;
-	return pending > 0;
+	return pending + b->keep.lane.pending > 0;
 }
 
 bool gp_body_in_step(const struct gp_body *b)
 {
 	return b->begun > 0 || b->eval_in_flight > 0;
+}
+
+bool gp_body_awaits_client(const struct gp_body *b)
+{
+	int sending = 0;
+	for (int k = GP_CLASS_URGENT; b->ch && k < GP_CLASS_COUNT; k++)
+		sending += gp_channel_backlog(b->ch, (enum gp_class)k);
+	return sending > 0 || b->fetching || gp_body_in_step(b);
 }
 
 uint64_t gp_body_steps(const struct gp_body *b)
@@ -498,7 +599,10 @@ void gp_body_free(struct gp_body *b)
 		b->dev->ops->plan_free(b->plan);
 	for (int d = 0; d < DIRECTIONS; d++)
 		gp_direction_deinit(&b->dir[d]);
+	gp_lane_deinit(&b->build_lane);
 	gp_lane_deinit(&b->compute);
+	if (b->spec.state)
+		gp_lane_deinit(&b->keep.lane);
 	gp_body_params_deinit(b);
 	gp_free(b->slot);
 	gp_free(b->squares);

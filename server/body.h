@@ -9,13 +9,14 @@
  * forwards where both wait: a backward frees memory and fills the down link.
  *
  * Threads: loop thread. Every frame header is checked here against the state
- * before a buffer is given. Test: tests/unit/test_server.c, tests/e2e
+ * before a buffer is given. Test: tests/unit/test_server.c, tests/unit/test_body.c, tests/e2e
  */
 #ifndef GP_BODY_H
 #define GP_BODY_H
 
 #include "common/device.h"
 #include "common/transfer.h"
+#include "server/state_dir.h"
 
 struct gp_body_spec {
 	struct gp_graph *graph; /* taken */
@@ -24,29 +25,52 @@ struct gp_body_spec {
 	uint64_t session, seed;
 	int chunk_samples, window, chunks;
 	bool eval_only;
-	uint32_t weights;              /* PARAM_UP frames to come: 0 or all parameters */
-	struct gp_codec_spec codec[4]; /* act up, act down, grad up, grad down */
+	bool undo; /* gp_body_undo: the link may break and come back, or the server stop and keep the state */
+	/* Checkpoints of the run: where they are kept (NULL: nowhere), and of which step one is to be read before READY
+	 * (0: none). */
+	struct gp_state_dir *state;
+	uint8_t run_id[GP_RUN_ID_BYTES];
+	uint64_t restore_step, state_hash; /* state_hash: of the client's codecs there; 0: not known */
+	uint32_t weights;                  /* PARAM_UP frames to come: 0 or all parameters */
+	struct gp_codec_spec codec[4];     /* act up, act down, grad up, grad down */
 };
 
 struct gp_body_cbs {
+	/* Before anything of it is taken: what the session needs in all. A failure ends it. */
+	enum gp_status (*estimated)(void *arg, uint64_t bytes, struct gp_err *err);
 	void (*ready)(void *arg);                                             /* plan made, weights in place */
 	void (*failed)(void *arg, enum gp_status status, struct gp_err *err); /* the session has to end */
 	/* With clip_norm, after the last chunk's backward pass: the sums of clip.h. `sum` lives until the next step. */
 	void (*measured)(void *arg, uint64_t step, const double *sum, int n);
 	void (*committed)(void *arg, uint64_t step);
+	/* Instead, after gp_body_keep: the checkpoint is on disk; or `why` it is not. */
+	void (*kept)(void *arg, uint64_t step, const char *why);
 	void (*params_sent)(void *arg, uint32_t count);
-	void (*idle)(void *arg); /* a task came back while stopping: see gp_body_busy */
+	void (*idle)(void *arg); /* a task came back while stopping or without a channel: see gp_body_busy */
 };
 
 struct gp_body;
 
-/* Bytes a session with this spec will take: plan, frames, staging. */
-enum gp_status gp_body_estimate(struct gp_device *dev, const struct gp_body_spec *spec, uint64_t *bytes,
-				struct gp_err *err);
-/* Takes spec->graph (also on failure). The plan is made on the compute worker; `ready` follows. */
-enum gp_status gp_body_new(struct gp_device *dev, struct gp_worker *compute, struct gp_worker *codec,
-			   struct gp_channel *ch, const struct gp_body_spec *spec, const struct gp_body_cbs *cbs,
-			   void *arg, struct gp_body **out, struct gp_err *err);
+struct gp_body_workers {
+	struct gp_worker
+		*build; /* estimates and plans: a graph made to take long holds up no step of another session */
+	struct gp_worker *compute, *codec;
+	struct gp_worker *disk; /* with spec.state */
+};
+
+/* What gp_body_new itself takes: the weights' place, as they may follow OPEN at once. */
+uint64_t gp_body_staging_bytes(const struct gp_body_spec *spec);
+/* Takes spec->graph (also on failure). Estimate, memory and plan follow: `estimated`, then `ready`. */
+enum gp_status gp_body_new(struct gp_device *dev, const struct gp_body_workers *workers, struct gp_channel *ch,
+			   const struct gp_body_spec *spec, const struct gp_body_cbs *cbs, void *arg,
+			   struct gp_body **out, struct gp_err *err);
+
+/* What must be the same for a run to go on with its checkpoints. */
+struct gp_body_words {
+	struct gp_pairs pairs;
+	char text[20][GP_CODEC_SPEC_MAX];
+};
+enum gp_status gp_body_describe(const struct gp_body_spec *spec, struct gp_body_words *w, struct gp_err *err);
 /* Must not be busy. */
 void gp_body_free(struct gp_body *b);
 
@@ -56,13 +80,46 @@ void gp_body_frame(struct gp_body *b, struct gp_frame *f);
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
 /* grad_norm: of the whole model, with clip_norm; else 0. */
 enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, struct gp_err *err);
+/* Right after gp_body_commit: that step's state is to be kept; `kept` tells. */
+void gp_body_keep(struct gp_body *b);
+/*
+ * Of a body that has been stopped and is not busy: keeps the state after the last commit. True: it is busy with that now,
+ * and `idle` follows; false: there is nothing to keep, or nowhere.
+ */
+bool gp_body_keep_at_rest(struct gp_body *b);
 enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err);
+
+/*
+ * A link breaks and comes back, PROTOCOL.md 5.6. Of a body that is ready.
+ *
+ * detach: its channel is going. What runs is finished, nothing follows from it, `idle` alone is called from here on.
+ * Frames still come back by gp_body_frame_sent until the channel is closed. Then, and not busy:
+ * broken: what a task failed of in the meantime, such as an update; GP_OK: the body can go on.
+ * undo: nothing of the step under way, of evaluations and of fetched parameters has been (with spec.undo).
+ * attach: frames come and go on this channel, and name this session.
+ */
+void gp_body_detach(struct gp_body *b);
+enum gp_status gp_body_broken(const struct gp_body *b, struct gp_err *err);
+void gp_body_undo(struct gp_body *b);
+void gp_body_attach(struct gp_body *b, struct gp_channel *ch, uint64_t session);
+/*
+ * Before attach: to where a client that has committed `client_steps` goes on. Undoes what was begun of the step that the
+ * client begins again, or nothing where only COMMIT was lost, which comes again. GP_PROTO for any other number; what
+ * gp_body_broken says.
+ */
+enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err);
+/* What the channel should set aside for control messages: those of a step then allocate nothing. */
+uint32_t gp_body_message_bytes(const struct gp_body *b);
+/* Of what the codecs of both ends must remember alike (PROTOCOL.md 5.6). Not busy. */
+uint64_t gp_body_state_hash(const struct gp_body *b);
 
 /* No new work from here on; `idle` runs when a pending task has come back. */
 void gp_body_stop(struct gp_body *b);
 bool gp_body_busy(const struct gp_body *b);
 /* True while a step or an evaluation is under way (for the step deadline). */
 bool gp_body_in_step(const struct gp_body *b);
+/* True while it is the client's turn to send or to read something: in a step, or while answers are on their way. */
+bool gp_body_awaits_client(const struct gp_body *b);
 uint64_t gp_body_steps(const struct gp_body *b); /* committed */
 
 #endif

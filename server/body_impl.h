@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to body.c and body_params.c.
+ * Private to body.c, body_params.c, body_link.c and body_state.c.
  */
 #ifndef GP_BODY_IMPL_H
 #define GP_BODY_IMPL_H
@@ -25,14 +25,37 @@ struct body_slot {
 
 enum direction_index { ACT_UP, ACT_DOWN, GRAD_UP, GRAD_DOWN, DIRECTIONS };
 
+enum { KEEP_PARTS = DIRECTIONS + 1 }; /* the codecs, the plan */
+
+struct gp_body_part {
+	struct gp_body *body;
+	int index;
+	struct gp_task task;
+	struct gp_snapshot copy;
+};
+
+struct gp_body_keep {
+	bool asked;    /* copies are made or written */
+	bool refused;  /* asked for, but there is nowhere to keep it */
+	uint64_t step; /* the newest on disk that is known of */
+	int copying;
+	int kept; /* newest ones that stay on disk */
+	struct gp_body_part part[KEEP_PARTS];
+	struct gp_st_item *items; /* of all parts */
+	int item_count;
+	struct gp_lane lane;
+	struct gp_task write;
+};
+
 struct gp_body {
 	struct gp_device *dev;
-	struct gp_channel *ch;
+	struct gp_channel *ch; /* NULL while the link is broken */
 	struct gp_body_spec spec;
 	struct gp_body_cbs cbs;
 	void *arg;
 	struct gp_plan *plan;
-	struct gp_lane compute;
+	struct gp_worker *codec;
+	struct gp_lane build_lane, compute;
 	struct gp_direction dir[DIRECTIONS];
 	struct body_slot *slot;
 	uint64_t step;                     /* committed steps = number of the step under way */
@@ -40,33 +63,47 @@ struct gp_body {
 	uint32_t backwards;                /* computed: the gradients are complete when all are */
 	int eval_in_flight;
 	struct gp_task build, optim, measure;
+	uint64_t plan_bytes, bytes; /* as estimated: of the plan, of all */
+	bool planning;              /* the plan's task is on its lane: those of weights may follow */
 	float lr;
 	double grad_norm;
 	double *squares; /* with clip_norm: of each trained parameter */
 	bool measured;   /* the squares of the step under way have been handed out */
 	bool optim_pending, stopping, ready;
+	enum gp_status broken; /* what a task without a channel failed of; GP_OK: nothing */
+	struct gp_err broken_err;
 	/* weights in: one frame per parameter, freed when all are set */
 	struct gp_frame *param_in;
 	struct gp_task *param_task;
 	uint8_t *param_block;
-	uint32_t params_begun, params_set;
+	uint32_t params_begun, params_arrived, params_submitted, params_set;
 	/* weights out: one frame, parameter after parameter */
 	struct gp_frame param_out;
 	struct gp_task param_get;
 	uint32_t param_out_index;
 	bool fetching;
+	struct gp_body_keep keep;
 };
 
-/* A task came back. False: the body is stopping or the task failed (which was reported); do nothing more. */
+/* A task came back. False: the body is stopping, its link is broken, or the task failed (which was reported, or will
+ * be by gp_body_broken); do nothing more. */
 bool gp_body_task_ok(struct gp_body *b, struct gp_task *t);
+
+/* body_link.c: the directions count on the channel's account. */
+void gp_body_account_directions(struct gp_body *b);
+
+/* body_state.c */
+enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err);
+uint64_t gp_body_keep_bytes(const struct gp_body_spec *spec);
+void gp_body_keep_refuse(struct gp_body *b);
 
 enum gp_status gp_body_params_init(struct gp_body *b, struct gp_err *err);
 void gp_body_params_deinit(struct gp_body *b);
-/* Bytes of staging that gp_body_params_init takes. */
-uint64_t gp_body_param_bytes(const struct gp_body_spec *spec);
 enum gp_status gp_body_param_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
 				   struct gp_err *err);
-void gp_body_param_arrived(struct gp_body *b, struct gp_frame *f);
+void gp_body_param_arrived(struct gp_body *b);
+/* Those that came before the plan was begun. */
+void gp_body_params_submit(struct gp_body *b);
 void gp_body_param_sent(struct gp_body *b);
 
 #endif

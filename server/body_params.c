@@ -14,7 +14,7 @@ static uint64_t largest_param_bytes(const struct gp_graph *g)
 	return most * sizeof(float);
 }
 
-uint64_t gp_body_param_bytes(const struct gp_body_spec *spec)
+uint64_t gp_body_staging_bytes(const struct gp_body_spec *spec)
 {
 	uint64_t staging = spec->weights ? spec->graph->param_elements * sizeof(float) : 0;
 	return staging + largest_param_bytes(spec->graph);
@@ -107,13 +107,22 @@ enum gp_status gp_body_param_begin(struct gp_body *b, const struct gp_frame_head
 	return GP_OK;
 }
 
-void gp_body_param_arrived(struct gp_body *b, struct gp_frame *f)
+void gp_body_params_submit(struct gp_body *b)
 {
-	struct gp_task *t = &b->param_task[f - b->param_in];
-	t->run = run_param_set;
-	t->done = param_set_done;
-	t->arg = b;
-	gp_worker_submit(&b->compute, t, 0);
+	for (; b->params_submitted < b->params_arrived; b->params_submitted++) {
+		struct gp_task *t = &b->param_task[b->params_submitted];
+		t->run = run_param_set;
+		t->done = param_set_done;
+		t->arg = b;
+		gp_worker_submit(&b->build_lane, t, 0);
+	}
+}
+
+void gp_body_param_arrived(struct gp_body *b)
+{
+	b->params_arrived++;
+	if (b->planning)
+		gp_body_params_submit(b);
 }
 
 /* Out. */
@@ -156,7 +165,7 @@ static void next_param_out(struct gp_body *b)
 
 void gp_body_param_sent(struct gp_body *b)
 {
-	if (b->stopping)
+	if (b->stopping || !b->fetching)
 		return;
 	b->param_out_index++;
 	next_param_out(b);

@@ -2,18 +2,24 @@
  *
  * gpserverd: command line, signals, the loop. The daemon itself is server.c.
  */
+#include <malloc.h>
 #include <signal.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/options.h"
+#include "common/port_file.h"
 #include "common/threads.h"
 #include "server/server.h"
 
-#define PROGRAM "gpserverd"
+#define PROGRAM           "gpserverd"
+#define LARGE_BLOCK_BYTES (256 << 10)
+#define STOP_MS           1800 /* from SIGTERM; two seconds are promised */
 
 struct settings {
 	struct gp_server_settings server;
@@ -34,7 +40,27 @@ static const struct gp_opt options[] = {
 	{.name = "insecure",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(server.insecure),
-	 .help = "allow an address other than loopback; everyone who reaches it can use the server"},
+	 .help = "allow an address other than loopback without TLS or credentials, on a network you trust"},
+	{.name = "tls-cert",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.tls_cert),
+	 .value = "FILE",
+	 .help = "speak TLS 1.3 with this certificate (PEM, intermediate ones behind it)"},
+	{.name = "tls-key",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.tls_key),
+	 .value = "FILE",
+	 .help = "the certificate's key (PEM, no passphrase)"},
+	{.name = "tls-client-ca",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.tls_client_ca),
+	 .value = "FILE",
+	 .help = "clients must have a certificate of this CA (PEM)"},
+	{.name = "tokens",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.tokens),
+	 .value = "FILE",
+	 .help = "clients must send a token of this file: lines of NAME TOKEN, # comments"},
 	{.name = "port-file",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(port_file),
@@ -64,6 +90,14 @@ static const struct gp_opt options[] = {
 	 .min = 1,
 	 .max = 86400,
 	 .help = "a step without progress for so long ends the session"},
+	{.name = "resume-window",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(server.resume_window_s),
+	 .value = "TIME",
+	 .initial = "60s",
+	 .min = 0,
+	 .max = 86400,
+	 .help = "a session whose link broke is kept so long for its client to come back; 0 = not at all"},
 	{.name = "device",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.device),
@@ -96,6 +130,14 @@ static const struct gp_opt options[] = {
 	 .max = 100000,
 	 .group = "Limits",
 	 .help = "clients at once; more are turned away"},
+	{.name = "max-unopened",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(server.max_unopened),
+	 .value = "N",
+	 .initial = "1024",
+	 .min = 1,
+	 .max = 100000,
+	 .help = "connections that have not said yet who they are; for one more, the oldest is dropped"},
 	{.name = "session-memory",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.session_memory_bytes),
@@ -112,6 +154,28 @@ static const struct gp_opt options[] = {
 	 .min = 1,
 	 .max = 4096,
 	 .help = "most chunks in flight a session may ask for"},
+	{.name = "chunk-work",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(server.chunk_work),
+	 .value = "N",
+	 .initial = "4e12",
+	 .min = 1,
+	 .max = 1e18,
+	 .help = "most multiply-accumulates of a chunk's forward pass: no session holds the device longer"},
+	{.name = "state-dir",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.state_dir),
+	 .value = "DIR",
+	 .group = "Checkpoints",
+	 .help = "keep there the checkpoints that clients ask for (gpclient train --checkpoint)"},
+	{.name = "state-max",
+	 .type = GP_OPT_SIZE,
+	 .offset = FIELD(server.state_max_bytes),
+	 .value = "BYTES",
+	 .initial = "16G",
+	 .min = 1,
+	 .max = 0x1p50,
+	 .help = "most of all of them together; runs that have ended go first, the oldest before others"},
 	{.name = "log",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(log),
@@ -131,8 +195,11 @@ static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "[--listen ADDR:PORT] [--device auto|cpu|cuda[:N]] ...",
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
-		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.",
+		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
+		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
+		 "SIGHUP reads certificate, key, CA and token files again.",
 	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
+		    "  gpserverd --listen 0.0.0.0:4400 --tls-cert server.pem --tls-key server.key --tokens tokens\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n",
 	.opt = options,
 	.count = sizeof options / sizeof options[0],
@@ -140,7 +207,8 @@ static const struct gp_opt_table table = {
 
 struct daemon {
 	uv_loop_t loop;
-	uv_signal_t sigint, sigterm;
+	uv_signal_t sigint, sigterm, sighup;
+	uv_timer_t patience; /* with what is under way when the daemon has to stop */
 	struct gp_server server;
 	bool stopping;
 };
@@ -150,7 +218,16 @@ static void on_stopped(void *arg)
 	struct daemon *d = arg;
 	uv_close((uv_handle_t *)&d->sigint, NULL);
 	uv_close((uv_handle_t *)&d->sigterm, NULL);
+	uv_close((uv_handle_t *)&d->sighup, NULL);
+	uv_close((uv_handle_t *)&d->patience, NULL);
 	gp_server_deinit(&d->server);
+}
+
+static void on_patience_over(uv_timer_t *timer)
+{
+	(void)timer;
+	gp_log(main, GP_LOG_WARN, "a computation under way does not end: leaving without it");
+	_exit(EXIT_SUCCESS); /* its thread cannot be joined */
 }
 
 static void on_signal(uv_signal_t *signal, int number)
@@ -160,23 +237,21 @@ static void on_signal(uv_signal_t *signal, int number)
 		_exit(128 + number); /* asked twice */
 	d->stopping = true;
 	gp_log(main, GP_LOG_INFO, "stopping");
+	uv_timer_start(&d->patience, on_patience_over, STOP_MS, 0);
 	gp_server_stop(&d->server, on_stopped, d);
 }
 
-static enum gp_status write_port_file(const char *path, uint16_t port, struct gp_err *err)
+static void on_hangup(uv_signal_t *signal, int number)
 {
-	char temporary[4096];
-	snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
-	FILE *f = fopen(temporary, "w");
-	if (!f)
-		GP_FAIL(err, GP_IO, "--port-file %s: %s", path, strerror(errno));
-	bool ok = fprintf(f, "%u\n", port) > 0;
-	ok = fclose(f) == 0 && ok;
-	if (!ok || rename(temporary, path) != 0) {
-		unlink(temporary);
-		GP_FAIL(err, GP_IO, "--port-file %s: cannot be written", path);
-	}
-	return GP_OK;
+	struct daemon *d = signal->data;
+	struct gp_err err;
+	(void)number;
+	if (d->stopping)
+		return;
+	if (gp_server_reload(&d->server, &err) == GP_OK)
+		gp_log(main, GP_LOG_INFO, "certificates and tokens read again");
+	else
+		gp_log(main, GP_LOG_ERROR, "the old certificates and tokens stay in use: %s", err.text);
 }
 
 static void watch_signals(struct daemon *d)
@@ -184,12 +259,15 @@ static void watch_signals(struct daemon *d)
 	signal(SIGPIPE, SIG_IGN);
 	uv_signal_init(&d->loop, &d->sigint);
 	uv_signal_init(&d->loop, &d->sigterm);
-	d->sigint.data = d->sigterm.data = d;
+	uv_signal_init(&d->loop, &d->sighup);
+	uv_timer_init(&d->loop, &d->patience);
+	d->sigint.data = d->sigterm.data = d->sighup.data = d;
 	uv_signal_start(&d->sigint, on_signal, SIGINT);
 	uv_signal_start(&d->sigterm, on_signal, SIGTERM);
+	uv_signal_start(&d->sighup, on_hangup, SIGHUP);
 }
 
-static void announce(const struct daemon *d, const struct settings *set)
+static void print_address(const struct daemon *d, const struct settings *set)
 {
 	char host[256];
 	uint16_t port;
@@ -202,20 +280,44 @@ static void announce(const struct daemon *d, const struct settings *set)
 		host, gp_server_port(&d->server), d->server.device->ops->name, d->server.device->threads);
 }
 
+/* On failure everything is closed. */
+static enum gp_status announce(struct daemon *d, const struct settings *set, struct gp_err *err)
+{
+	if (set->port_file && gp_port_file_write(set->port_file, gp_server_port(&d->server), err) != GP_OK) {
+		on_stopped(d);
+		return err->code;
+	}
+	print_address(d, set);
+	return GP_OK;
+}
+
+/* As many as the administrator allows: the usual 1024 is a thousand clients that say nothing. */
+static void raise_descriptors(void)
+{
+	struct rlimit files;
+	if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+		return;
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* Plans and frames go back to the system when their session ends, whichever thread took them; steps take none. */
+static void return_large_blocks(void)
+{
+	mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
+}
+
 static enum gp_status serve(const struct settings *set, struct gp_err *err)
 {
 	static struct daemon d;
 	GP_TRY(gp_log_configure(set->log, err));
+	raise_descriptors();
+	return_large_blocks();
 	uv_loop_init(&d.loop);
 	enum gp_status status = gp_server_start(&d.server, &d.loop, &set->server, err);
-	if (status == GP_OK && set->port_file) {
-		status = write_port_file(set->port_file, gp_server_port(&d.server), err);
-		if (status != GP_OK)
-			gp_server_deinit(&d.server);
-	}
 	if (status == GP_OK) {
-		watch_signals(&d);
-		announce(&d, set);
+		watch_signals(&d); /* who reads the port file may send some at once */
+		status = announce(&d, set, err);
 	}
 	uv_run(&d.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&d.loop);

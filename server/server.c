@@ -6,10 +6,17 @@
 #include "server/server.h"
 
 #include <string.h>
+#include <sys/resource.h>
 
+#include "common/conn_tls.h"
 #include "common/log.h"
+#include "server/run.h"
 
-#define LISTEN_BACKLOG 128
+#define LISTEN_BACKLOG       128
+#define BUILD_THREADS        2    /* one client's large graph does not keep the next one from opening */
+#define STRANGER_LINES       50.0 /* of the log, at once */
+#define STRANGER_LINES_PER_S 1.0
+#define FILES_KEPT           64 /* descriptors that are no connections */
 
 /* What this process may use: of the machine, or of its control group. */
 static uint64_t physical_memory_bytes(void)
@@ -20,7 +27,12 @@ static uint64_t physical_memory_bytes(void)
 
 static void on_accepted(void *arg, struct gp_conn *conn)
 {
-	gp_server_session_new(arg, conn);
+	struct gp_server *srv = arg;
+	struct gp_err err;
+	if (srv->credentials.tls && gp_tls_wrap(srv->loop, conn, srv->credentials.tls, NULL, &conn, &err) != GP_OK)
+		gp_log(session, GP_LOG_ERROR, "a client is turned away: %s", err.text);
+	else
+		gp_server_session_new(srv, conn);
 }
 
 static enum gp_status open_listener(struct gp_server *srv, struct gp_err *err)
@@ -28,19 +40,34 @@ static enum gp_status open_listener(struct gp_server *srv, struct gp_err *err)
 	char host[256];
 	uint16_t port;
 	GP_TRY(gp_addr_parse(srv->set.listen, host, &port, err));
-	if (!srv->set.insecure && !gp_addr_is_loopback(host))
-		GP_FAIL(err, GP_USAGE,
-			"--listen %s: anyone who reaches this address could use the server; listen on 127.0.0.1, or "
-			"say "
-			"--insecure on a network you trust",
-			srv->set.listen);
+	GP_TRY(gp_server_credentials_check(&srv->set, host, err));
+	GP_TRY(gp_server_credentials_load(&srv->credentials, &srv->set, err));
 	return gp_tcp_listen(srv->loop, host, port, LISTEN_BACKLOG, on_accepted, srv, &srv->listener, err);
 }
 
 static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 {
+	if (srv->set.state_dir) {
+		GP_TRY(gp_state_dir_open(srv->set.state_dir, (uint64_t)srv->set.state_max_bytes, &srv->state, err));
+		GP_TRY(gp_worker_new(srv->loop, "gp-disk", 1, &srv->disk, err));
+	}
+	GP_TRY(gp_worker_new(srv->loop, "gp-build", BUILD_THREADS, &srv->build, err));
 	GP_TRY(gp_worker_new(srv->loop, "gp-compute", 1, &srv->compute, err));
 	return gp_worker_new(srv->loop, "gp-codec", (int)srv->set.codec_threads, &srv->codec, err);
+}
+
+/* Connections that nobody answers for must leave descriptors for those of sessions. */
+static void fit_descriptors(struct gp_server_settings *set)
+{
+	struct rlimit files;
+	if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
+		return;
+	const int64_t room = (int64_t)files.rlim_cur - 2 * set->max_sessions - FILES_KEPT;
+	if (set->max_unopened <= room)
+		return;
+	set->max_unopened = room > 1 ? room : 1;
+	gp_log(main, GP_LOG_WARN, "with a limit of %llu open files, %lld connections may wait to be opened",
+	       (unsigned long long)files.rlim_cur, (long long)set->max_unopened);
 }
 
 enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
@@ -49,6 +76,9 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 	memset(srv, 0, sizeof *srv);
 	srv->loop = loop;
 	srv->set = *set;
+	srv->stranger_lines = STRANGER_LINES;
+	srv->stranger_lines_ns = gp_now_ns();
+	fit_descriptors(&srv->set);
 	srv->memory_limit_bytes = physical_memory_bytes() / 10 * 9;
 	srv->session_memory_bytes =
 		set->session_memory_bytes > 0 ? (uint64_t)set->session_memory_bytes : physical_memory_bytes() / 2;
@@ -63,9 +93,33 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 	return status;
 }
 
+enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err)
+{
+	return gp_server_credentials_load(&srv->credentials, &srv->set, err);
+}
+
+bool gp_server_tells_stranger(struct gp_server *srv)
+{
+	const uint64_t now = gp_now_ns();
+	srv->stranger_lines += (double)(now - srv->stranger_lines_ns) * 1e-9 * STRANGER_LINES_PER_S;
+	srv->stranger_lines_ns = now;
+	if (srv->stranger_lines > STRANGER_LINES)
+		srv->stranger_lines = STRANGER_LINES;
+	if (srv->stranger_lines < 1.0) {
+		srv->strangers_untold++;
+		return false;
+	}
+	srv->stranger_lines -= 1.0;
+	if (srv->strangers_untold > 0)
+		gp_log(session, GP_LOG_WARN, "%llu more connections ended before they became sessions",
+		       (unsigned long long)srv->strangers_untold);
+	srv->strangers_untold = 0;
+	return true;
+}
+
 static void maybe_stopped(struct gp_server *srv)
 {
-	if (srv->stopping && srv->session_count == 0 && srv->stopped) {
+	if (srv->stopping && srv->session_count == 0 && srv->run_count == 0 && srv->stopped) {
 		void (*stopped)(void *arg) = srv->stopped;
 		srv->stopped = NULL;
 		stopped(srv->arg);
@@ -76,6 +130,20 @@ void gp_server_session_gone(struct gp_server *srv)
 {
 	srv->session_count--;
 	maybe_stopped(srv);
+}
+
+void gp_server_run_gone(struct gp_server *srv)
+{
+	srv->run_count--;
+	maybe_stopped(srv);
+}
+
+static void end_runs(struct gp_server *srv)
+{
+	for (struct gp_server_run *r = srv->runs, *next; r; r = next) {
+		next = r->next;
+		gp_server_run_end(r);
+	}
 }
 
 void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg)
@@ -90,6 +158,7 @@ void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg
 		next = gp_server_session_next(s);
 		gp_server_session_stop(s, GP_CANCELED, "the server is stopping");
 	}
+	end_runs(srv);
 	maybe_stopped(srv);
 }
 
@@ -97,12 +166,17 @@ void gp_server_deinit(struct gp_server *srv)
 {
 	if (srv->listener)
 		gp_listener_close(srv->listener);
+	gp_server_credentials_deinit(&srv->credentials);
+	gp_worker_free(srv->build);
 	gp_worker_free(srv->compute);
 	gp_worker_free(srv->codec);
+	gp_worker_free(srv->disk);
+	gp_state_dir_close(srv->state);
 	if (srv->device)
 		srv->device->ops->close(srv->device);
 	srv->listener = NULL;
-	srv->compute = srv->codec = NULL;
+	srv->build = srv->compute = srv->codec = srv->disk = NULL;
+	srv->state = NULL;
 	srv->device = NULL;
 }
 

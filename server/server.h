@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The daemon: one loop thread, one compute thread for the device, codec
- * threads, and a list of sessions. A session's failure ends that session only.
+ * The daemon: one loop thread, one compute thread for the device, threads for
+ * codecs and for making plans, and a list of sessions. A session's failure ends that session only.
  *
  * Threads: the loop thread owns everything here; see common/worker.h for what
  * runs elsewhere. Test: tests/unit/test_server.c, tests/e2e
@@ -12,6 +12,7 @@
 #include "common/channel.h"
 #include "common/device.h"
 #include "common/worker.h"
+#include "server/credentials.h"
 
 struct gp_server_settings {
 	const char *listen; /* "ADDR:PORT" */
@@ -19,22 +20,40 @@ struct gp_server_settings {
 	int64_t threads; /* compute threads, 0 = all processors */
 	int64_t codec_threads;
 	int64_t max_sessions;
+	int64_t max_unopened;         /* connections whose HELLO has not been accepted */
 	int64_t session_memory_bytes; /* 0 = half of the machine's memory */
 	int64_t window;               /* most chunks in flight a session may ask for */
+	double chunk_work;            /* most multiply-accumulates of one chunk's forward pass (gp_graph_work) */
 	double handshake_timeout_s, step_timeout_s, idle_timeout_s;
+	double resume_window_s; /* a session whose link broke is kept so long; 0 = not at all */
+	const char *state_dir;  /* checkpoints of runs; NULL: none are kept */
+	int64_t state_max_bytes;
 	bool insecure;
+	const char *tls_cert, *tls_key, *tls_client_ca, *tokens; /* files; NULL: without */
 };
 
+struct gp_state_dir;
+struct gp_server_run;
 struct gp_server_session;
 
 struct gp_server {
 	uv_loop_t *loop;
 	struct gp_server_settings set;
 	struct gp_device *device;
-	struct gp_worker *compute, *codec;
+	struct gp_worker *build, *compute, *codec;
+	struct gp_worker *disk;     /* NULL without --state-dir */
+	struct gp_state_dir *state; /* NULL without --state-dir */
 	struct gp_listener *listener;
+	struct gp_server_credentials credentials;
 	struct gp_server_session *sessions; /* doubly linked */
-	int session_count;
+	struct gp_server_run *runs;         /* doubly linked; see run.h */
+	int session_count, run_count;
+	/* Those of the connections whose HELLO has not been accepted, from the newest to the oldest: they are counted and
+	 * limited apart, so that who says nothing keeps nobody out. */
+	struct gp_server_session *newest_stranger, *oldest_stranger;
+	int stranger_count;
+	double stranger_lines; /* of the log that their ends may still fill, and since when */
+	uint64_t stranger_lines_ns, strangers_untold;
 	uint64_t next_session;
 	uint64_t session_memory_bytes;                  /* most one session may take */
 	uint64_t memory_limit_bytes, memory_used_bytes; /* of all sessions together */
@@ -48,16 +67,23 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 			       struct gp_err *err);
 /* Closes the listener and every session (they are told so), then calls `stopped`. */
 void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg);
+/* Reads certificates, keys and tokens again, for clients that come from now on. On failure the old ones stay. */
+enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err);
 /* After `stopped`: joins the threads and closes the device. Run the loop once more to close its handles. */
 void gp_server_deinit(struct gp_server *srv);
 uint16_t gp_server_port(const struct gp_server *srv);
 
+/* May the end of a connection that never became a session have a line in the log? A flood of them gets some, and a sum. */
+bool gp_server_tells_stranger(struct gp_server *srv);
 /* session.c: takes the connection. */
 void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn);
 /* Ends a session politely: error message to the client, then the connection closes. */
 void gp_server_session_stop(struct gp_server_session *s, enum gp_status code, const char *text);
+/* The run that the session has claimed is at rest. */
+void gp_server_session_take(struct gp_server_session *s, struct gp_server_run *r);
 struct gp_server_session *gp_server_session_next(struct gp_server_session *s);
 /* server.c: the session is gone; its memory is freed by the caller. */
 void gp_server_session_gone(struct gp_server *srv);
+void gp_server_run_gone(struct gp_server *srv);
 
 #endif

@@ -6,6 +6,7 @@
 #include "kernels/cpu/codec_loops.h"
 
 #include <cpuid.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,27 +17,35 @@ static bool has_f16c(void)
 	return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
 }
 
-static bool can_run(const struct gp_codec_loops *loops)
-{
-	if (loops == &gp_codec_loops_avx512)
-		return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-		       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-	if (loops == &gp_codec_loops_avx2)
-		return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
-		       __builtin_cpu_supports("bmi2");
-	return true;
-}
-
 /* Best first. */
 static const struct gp_codec_loops *const known[] = {&gp_codec_loops_avx512, &gp_codec_loops_avx2,
 						     &gp_codec_loops_portable};
-enum { KNOWN = sizeof known / sizeof known[0] };
+enum { AVX512, AVX2, PORTABLE, KNOWN };
+
+static bool runs[KNOWN];
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
+
+/* Once: in a virtual machine CPUID is a trap of microseconds. */
+static void ask_processor(void)
+{
+	runs[AVX512] = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+		       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+	runs[AVX2] = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c() &&
+		     __builtin_cpu_supports("bmi2");
+	runs[PORTABLE] = true;
+}
+
+static bool can_run(int index)
+{
+	pthread_once(&asked, ask_processor);
+	return runs[index];
+}
 
 const struct gp_codec_loops *gp_codec_loops_named(const char *name)
 {
 	for (int i = 0; i < KNOWN; i++)
 		if (strcmp(known[i]->name, name) == 0)
-			return can_run(known[i]) ? known[i] : NULL;
+			return can_run(i) ? known[i] : NULL;
 	return NULL;
 }
 
@@ -45,7 +54,7 @@ const struct gp_codec_loops *gp_codec_loops_choose(void)
 	const char *wanted = getenv("GP_SIMD");
 	const struct gp_codec_loops *loops = wanted ? gp_codec_loops_named(wanted) : NULL;
 	for (int i = 0; !loops; i++)
-		if (can_run(known[i]))
+		if (can_run(i))
 			loops = known[i];
 	return loops;
 }

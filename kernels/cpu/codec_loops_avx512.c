@@ -16,6 +16,13 @@ static inline __mmask16 first_lanes(size_t n)
 	return n >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << n) - 1);
 }
 
+/* Asks for the line that comes a page later, which need not exist: processors do not follow a stream over the end of a
+ * page by themselves. */
+static inline void ask_for(const float *x)
+{
+	_mm_prefetch((const char *)((uintptr_t)x + 4096), _MM_HINT_T0);
+}
+
 struct extremes {
 	__m512 min, max, poison;
 };
@@ -33,6 +40,8 @@ static bool range(const float *x, size_t n, float *min, float *max)
 	struct extremes a = {first, first, _mm512_setzero_ps()}, b = a;
 	size_t i = 0;
 	for (; i + 32 <= n; i += 32) {
+		ask_for(x + i);
+		ask_for(x + i + 16);
 		widen(&a, _mm512_loadu_ps(x + i));
 		widen(&b, _mm512_loadu_ps(x + i + 16));
 	}
@@ -46,31 +55,36 @@ static bool range(const float *x, size_t n, float *min, float *max)
 	return true;
 }
 
-/* Called with a constant `count`, so that everything about a window stays in registers. */
+/* Called with constant `count` and `points` (some window does not keep), so that everything about a window stays in
+ * registers. */
 static inline __attribute__((always_inline)) size_t sift_windows(const float *x, size_t n, struct gp_window *windows,
-								 int count, float *kept)
+								 int count, bool points, float *kept)
 {
 	const __m512i one = _mm512_set1_epi32(1);
 	__m512 lo[GP_SIFT_WINDOWS], hi[GP_SIFT_WINDOWS];
-	__m512i below[GP_SIFT_WINDOWS], before[GP_SIFT_WINDOWS];
+	__m512i above[GP_SIFT_WINDOWS], inside[GP_SIFT_WINDOWS];
+	__mmask16 keeps[GP_SIFT_WINDOWS];
 	size_t used = 0;
 #pragma GCC unroll 4
 	for (int w = 0; w < count; w++) {
 		lo[w] = _mm512_set1_ps(windows[w].lo);
 		hi[w] = _mm512_set1_ps(windows[w].hi);
-		below[w] = before[w] = _mm512_setzero_si512();
+		above[w] = inside[w] = _mm512_setzero_si512();
+		keeps[w] = windows[w].keep ? 0xffff : 0;
 	}
 	for (size_t i = 0; i + 16 <= n; i += 16) {
 		const __m512 v = _mm512_loadu_ps(x + i);
 		__mmask16 kept_lanes = 0;
 #pragma GCC unroll 4
 		for (int w = 0; w < count; w++) {
-			const __mmask16 under = _mm512_cmp_ps_mask(v, lo[w], _CMP_LE_OQ);
-			const __mmask16 left = _mm512_cmp_ps_mask(v, hi[w], _CMP_LT_OQ);
-			below[w] = _mm512_mask_add_epi32(below[w], under, below[w], one);
-			before[w] = _mm512_mask_add_epi32(before[w], left, before[w], one);
-			if (windows[w].keep) /* under is part of left, and windows are disjoint */
-				kept_lanes ^= under ^ left;
+			/* NaN is above, and not inside. */
+			const __mmask16 over = _mm512_cmp_ps_mask(v, lo[w], _CMP_NLE_UQ);
+			__mmask16 in = _mm512_mask_cmp_ps_mask(over, v, hi[w], _CMP_LT_OQ);
+			above[w] = _mm512_mask_add_epi32(above[w], over, above[w], one);
+			inside[w] = _mm512_mask_add_epi32(inside[w], in, inside[w], one);
+			if (points)
+				in = _kand_mask16(in, keeps[w]);
+			kept_lanes = w ? _kor_mask16(kept_lanes, in) : in;
 		}
 		/* Compressed in a register: to memory it is microcoded on some processors. */
 		_mm512_storeu_ps(kept + used, _mm512_maskz_compress_ps(kept_lanes, v));
@@ -78,30 +92,36 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 	}
 #pragma GCC unroll 4
 	for (int w = 0; w < count; w++) {
-		windows[w].at_or_below += (uint64_t)_mm512_reduce_add_epi32(below[w]);
-		windows[w].inside += (uint64_t)_mm512_reduce_add_epi32(_mm512_sub_epi32(before[w], below[w]));
+		windows[w].at_or_below += n - (uint64_t)_mm512_reduce_add_epi32(above[w]);
+		windows[w].inside += (uint64_t)_mm512_reduce_add_epi32(inside[w]);
 	}
 	return used;
+}
+
+/* The whole vectors of x. */
+static size_t sift_whole(const float *x, size_t n, struct gp_window *windows, int count, bool points, float *kept)
+{
+#define SIFT(c)                                                                                                        \
+	case c:                                                                                                        \
+		return points ? sift_windows(x, n, windows, c, true, kept)                                             \
+			      : sift_windows(x, n, windows, c, false, kept);
+	switch (count) {
+		SIFT(1)
+		SIFT(2)
+		SIFT(3)
+		SIFT(4)
+	}
+#undef SIFT
+	return 0;
 }
 
 static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *kept)
 {
 	const size_t whole = n & ~(size_t)15;
-	size_t used = 0;
-	switch (count) {
-	case 1:
-		used = sift_windows(x, whole, windows, 1, kept);
-		break;
-	case 2:
-		used = sift_windows(x, whole, windows, 2, kept);
-		break;
-	case 3:
-		used = sift_windows(x, whole, windows, 3, kept);
-		break;
-	case 4:
-		used = sift_windows(x, whole, windows, 4, kept);
-		break;
-	}
+	bool points = false;
+	for (int w = 0; w < count; w++)
+		points |= !windows[w].keep;
+	const size_t used = sift_whole(x, whole, windows, count, points, kept);
 	return used + gp_codec_loops_portable.sift(x + whole, n - whole, windows, count, kept + used);
 }
 
@@ -144,40 +164,65 @@ static inline struct quantizer quantizer_of(const struct gp_quant_table *t, int 
 				  .bits = _mm_cvtsi32_si128(t->bits)};
 }
 
+/* For vectors side by side, step by step: each is one long chain of dependent instructions. */
+#define EACH for (int k = 0; k < count; k++)
+enum { SIDE_BY_SIDE = 4 };
+
 /* The partition of each lane. Called with a constant `split` up to 4, so that the search is unrolled. */
-static inline __attribute__((always_inline)) __m512i partition_of(const struct quantizer *q, int split, __m512 v)
+static inline __attribute__((always_inline)) void partitions_of(const struct quantizer *q, int split, int count,
+								const __m512 *v, __m512i *p)
 {
-	if (split == 0)
-		return _mm512_setzero_si512();
-	__mmask16 reached = _mm512_cmp_ps_mask(v, q->middle, _CMP_GE_OQ);
-	__m512i p = _mm512_maskz_mov_epi32(reached, q->half);
+	__mmask16 reached[SIDE_BY_SIDE];
+	if (split == 0) {
+		EACH p[k] = _mm512_setzero_si512();
+		return;
+	}
+	EACH reached[k] = _mm512_cmp_ps_mask(v[k], q->middle, _CMP_GE_OQ);
+	EACH p[k] = _mm512_maskz_mov_epi32(reached[k], q->half);
 #pragma GCC unroll 4
 	for (int bit = split - 2; bit >= 0; bit--) {
-		const __m512 from = look_up(q->upper[bit & 3], q->table->min + (1 << bit), p, split);
-		reached = _mm512_cmp_ps_mask(v, from, _CMP_GE_OQ);
-		p = _mm512_mask_add_epi32(p, reached, p, _mm512_set1_epi32(1 << bit));
+		__m512 from[SIDE_BY_SIDE];
+		EACH from[k] = look_up(q->upper[bit & 3], q->table->min + (1 << bit), p[k], split);
+		EACH reached[k] = _mm512_cmp_ps_mask(v[k], from[k], _CMP_GE_OQ);
+		EACH p[k] = _mm512_mask_add_epi32(p[k], reached[k], p[k], _mm512_set1_epi32(1 << bit));
 	}
-	return p;
 }
 
-static inline __attribute__((always_inline)) __m256i codes_of(const struct quantizer *q, int split, __m512 v)
+static inline __attribute__((always_inline)) void codes_of(const struct quantizer *q, int split, int count,
+							   const __m512 *v, __m512i *code)
 {
-	const __m512i p = partition_of(q, split, v);
-	const __m512 above = _mm512_sub_ps(v, look_up(q->mins, q->table->min, p, split));
-	const __m512 divisor = look_up(q->divisors, q->table->divisor, p, split);
-	const __m512i level = _mm512_min_epi32(_mm512_cvtps_epi32(_mm512_div_ps(above, divisor)), q->top);
-	return _mm512_cvtepi32_epi16(_mm512_or_si512(_mm512_sll_epi32(p, q->bits), level));
+	__m512 above[SIDE_BY_SIDE], divisor[SIDE_BY_SIDE];
+	__m512i p[SIDE_BY_SIDE];
+	partitions_of(q, split, count, v, p);
+	EACH above[k] = _mm512_sub_ps(v[k], look_up(q->mins, q->table->min, p[k], split));
+	EACH divisor[k] = look_up(q->divisors, q->table->divisor, p[k], split);
+	EACH above[k] = _mm512_div_ps(above[k], divisor[k]);
+	EACH code[k] = _mm512_min_epi32(_mm512_cvtps_epi32(above[k]), q->top);
+	EACH code[k] = _mm512_or_si512(_mm512_sll_epi32(p[k], q->bits), code[k]);
 }
 
 static inline __attribute__((always_inline)) void quantize_split(const struct gp_quant_table *t, int split,
 								 const float *x, size_t n, uint16_t *codes)
 {
 	const struct quantizer q = quantizer_of(t, split);
+	__m512 v[SIDE_BY_SIDE];
+	__m512i code[SIDE_BY_SIDE];
 	size_t i = 0;
-	for (; i + 16 <= n; i += 16)
-		_mm256_storeu_si256((__m256i *)(codes + i), codes_of(&q, split, _mm512_loadu_ps(x + i)));
-	const __mmask16 rest = first_lanes(n - i);
-	_mm256_mask_storeu_epi16(codes + i, rest, codes_of(&q, split, _mm512_maskz_loadu_ps(rest, x + i)));
+	for (; i + 16 * SIDE_BY_SIDE <= n; i += 16 * SIDE_BY_SIDE) {
+		for (int k = 0; k < SIDE_BY_SIDE; k++) {
+			ask_for(x + i + 16 * k);
+			v[k] = _mm512_loadu_ps(x + i + 16 * k);
+		}
+		codes_of(&q, split, SIDE_BY_SIDE, v, code);
+		for (int k = 0; k < SIDE_BY_SIDE; k++)
+			_mm256_storeu_si256((__m256i *)(codes + i + 16 * k), _mm512_cvtepi32_epi16(code[k]));
+	}
+	for (; i < n; i += 16) {
+		const __mmask16 lanes = first_lanes(n - i);
+		v[0] = _mm512_maskz_loadu_ps(lanes, x + i);
+		codes_of(&q, split, 1, v, code);
+		_mm256_mask_storeu_epi16(codes + i, lanes, _mm512_cvtepi32_epi16(code[0]));
+	}
 }
 
 static void quantize(const struct gp_quant_table *t, const float *x, size_t n, uint16_t *codes)
@@ -273,7 +318,13 @@ static void pack_bits(const uint16_t *codes, size_t n, int width, uint8_t *out)
 
 static void pack_bytes(const uint16_t *codes, size_t n, uint8_t *out)
 {
-	for (size_t i = 0; i < n; i += 32) {
+	const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+	size_t i = 0;
+	for (; i + 64 <= n; i += 64) {
+		const __m512i low = _mm512_loadu_si512(codes + i), high = _mm512_loadu_si512(codes + i + 32);
+		_mm512_storeu_si512(out + i, _mm512_permutexvar_epi64(order, _mm512_packus_epi16(low, high)));
+	}
+	for (; i < n; i += 32) {
 		const __mmask32 lanes = n - i >= 32 ? 0xffffffffu : (1u << (n - i)) - 1;
 		const __m512i v = _mm512_maskz_loadu_epi16(lanes, codes + i);
 		_mm256_mask_storeu_epi8(out + i, lanes, _mm512_cvtepi16_epi8(v));
@@ -357,21 +408,40 @@ static void unpack(const uint8_t *in, size_t n, int width, uint16_t *codes)
 		unpack_bits(in, n, width, codes);
 }
 
-/* True when no 16-bit magnitude seen is at or above the format's infinity. */
-static bool all_below(__m256i largest, int infinity)
+/* The largest 16-bit magnitude of each lane so far. */
+static inline __m512i take_magnitudes(__m512i largest, __m512i h)
 {
-	const __m256i at_least = _mm256_max_epu16(largest, _mm256_set1_epi16((short)infinity));
-	return _mm256_cmpeq_epi16_mask(at_least, largest) == 0;
+	return _mm512_max_epu16(largest, _mm512_and_si512(h, _mm512_set1_epi16(0x7fff)));
 }
 
+/* True when no 16-bit magnitude seen is at or above the format's infinity. */
+static inline bool all_below(__m512i largest, int infinity)
+{
+	return _mm512_cmpge_epu16_mask(largest, _mm512_set1_epi16((short)infinity)) == 0;
+}
+
+static inline __m512i two_halves(__m256i low, __m256i high)
+{
+	return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+/* Whole lines are stored, here and below: half lines were measured to cost half the speed where the output is not in
+ * the cache. */
 static bool to_fp16(const float *x, size_t n, uint8_t *out)
 {
-	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
-	__m256i largest = _mm256_setzero_si256();
-	for (size_t i = 0; i < n; i += 16) {
+	__m512i largest = _mm512_setzero_si512();
+	size_t i = 0;
+	for (; i + 32 <= n; i += 32) {
+		const __m256i low = _mm512_cvtps_ph(_mm512_loadu_ps(x + i), _MM_FROUND_TO_NEAREST_INT);
+		const __m256i high = _mm512_cvtps_ph(_mm512_loadu_ps(x + i + 16), _MM_FROUND_TO_NEAREST_INT);
+		const __m512i h = two_halves(low, high);
+		largest = take_magnitudes(largest, h);
+		_mm512_storeu_si512(out + 2 * i, h);
+	}
+	for (; i < n; i += 16) {
 		const __mmask16 lanes = first_lanes(n - i);
 		const __m256i h = _mm512_cvtps_ph(_mm512_maskz_loadu_ps(lanes, x + i), _MM_FROUND_TO_NEAREST_INT);
-		largest = _mm256_max_epu16(largest, _mm256_and_si256(h, magnitude));
+		largest = take_magnitudes(largest, _mm512_zextsi256_si512(h));
 		_mm256_mask_storeu_epi16(out + 2 * i, lanes, h);
 	}
 	return all_below(largest, 0x7c00);
@@ -379,46 +449,79 @@ static bool to_fp16(const float *x, size_t n, uint8_t *out)
 
 static bool from_fp16(const uint8_t *in, size_t n, float *x)
 {
-	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
-	__m256i largest = _mm256_setzero_si256();
-	for (size_t i = 0; i < n; i += 16) {
+	__m512i largest = _mm512_setzero_si512();
+	size_t i = 0;
+	for (; i + 32 <= n; i += 32) {
+		const __m512i h = _mm512_loadu_si512(in + 2 * i);
+		largest = take_magnitudes(largest, h);
+		_mm512_storeu_ps(x + i, _mm512_cvtph_ps(_mm512_castsi512_si256(h)));
+		_mm512_storeu_ps(x + i + 16, _mm512_cvtph_ps(_mm512_extracti64x4_epi64(h, 1)));
+	}
+	for (; i < n; i += 16) {
 		const __mmask16 lanes = first_lanes(n - i);
 		const __m256i h = _mm256_maskz_loadu_epi16(lanes, in + 2 * i);
-		largest = _mm256_max_epu16(largest, _mm256_and_si256(h, magnitude));
+		largest = take_magnitudes(largest, _mm512_zextsi256_si512(h));
 		_mm512_mask_storeu_ps(x + i, lanes, _mm512_cvtph_ps(h));
 	}
 	return all_below(largest, 0x7c00);
 }
 
-/* In integers: the processor's own conversion flushes subnormals. */
+/* The rounded value's upper half is the result. In integers: the processor's own conversion flushes subnormals. */
+static inline __m512i round_to_bf16(__m512i u)
+{
+	const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+	return _mm512_add_epi32(_mm512_add_epi32(u, _mm512_set1_epi32(0x7fff)), odd);
+}
+
+/* The largest magnitude is that of x: rounding may carry a NaN around to zero. */
+static inline __m512i take_words(__m512i largest, __m512i u)
+{
+	return _mm512_max_epu32(largest, _mm512_and_si512(u, _mm512_set1_epi32(0x7fffffff)));
+}
+
 static bool to_bf16(const float *x, size_t n, uint8_t *out)
 {
-	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
-	__m256i largest = _mm256_setzero_si256();
-	__mmask16 nan = 0;
-	for (size_t i = 0; i < n; i += 16) {
+	static const uint16_t odds[32] = {1,  3,  5,  7,  9,  11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31,
+					  33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
+	const __m512i upper = _mm512_loadu_si512(odds);
+	__m512i largest = _mm512_setzero_si512();
+	size_t i = 0;
+	for (; i + 32 <= n; i += 32) {
+		const __m512i a = _mm512_loadu_si512(x + i), b = _mm512_loadu_si512(x + i + 16);
+		largest = take_words(take_words(largest, a), b);
+		const __m512i h = _mm512_permutex2var_epi16(round_to_bf16(a), upper, round_to_bf16(b));
+		_mm512_storeu_si512(out + 2 * i, h);
+	}
+	for (; i < n; i += 16) {
 		const __mmask16 lanes = first_lanes(n - i);
-		const __m512 v = _mm512_maskz_loadu_ps(lanes, x + i);
-		const __m512i u = _mm512_castps_si512(v);
-		const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-		const __m512i sum = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-		const __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(sum, 16));
-		largest = _mm256_max_epu16(largest, _mm256_and_si256(h, magnitude));
-		nan |= _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q); /* rounding may carry a NaN around to zero */
+		const __m512i u = _mm512_maskz_loadu_epi32(lanes, x + i);
+		largest = take_words(largest, u);
+		const __m256i h = _mm512_cvtepi32_epi16(_mm512_srli_epi32(round_to_bf16(u), 16));
 		_mm256_mask_storeu_epi16(out + 2 * i, lanes, h);
 	}
-	return !nan && all_below(largest, 0x7f80);
+	return _mm512_cmpge_epu32_mask(largest, _mm512_set1_epi32(0x7f7f8000)) == 0;
+}
+
+static inline __m512i widen_bf16(__m256i h)
+{
+	return _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16);
 }
 
 static bool from_bf16(const uint8_t *in, size_t n, float *x)
 {
-	const __m256i magnitude = _mm256_set1_epi16(0x7fff);
-	__m256i largest = _mm256_setzero_si256();
-	for (size_t i = 0; i < n; i += 16) {
+	__m512i largest = _mm512_setzero_si512();
+	size_t i = 0;
+	for (; i + 32 <= n; i += 32) {
+		const __m512i h = _mm512_loadu_si512(in + 2 * i);
+		largest = take_magnitudes(largest, h);
+		_mm512_storeu_si512(x + i, widen_bf16(_mm512_castsi512_si256(h)));
+		_mm512_storeu_si512(x + i + 16, widen_bf16(_mm512_extracti64x4_epi64(h, 1)));
+	}
+	for (; i < n; i += 16) {
 		const __mmask16 lanes = first_lanes(n - i);
 		const __m256i h = _mm256_maskz_loadu_epi16(lanes, in + 2 * i);
-		largest = _mm256_max_epu16(largest, _mm256_and_si256(h, magnitude));
-		_mm512_mask_storeu_epi32(x + i, lanes, _mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
+		largest = take_magnitudes(largest, _mm512_zextsi256_si512(h));
+		_mm512_mask_storeu_epi32(x + i, lanes, widen_bf16(h));
 	}
 	return all_below(largest, 0x7f80);
 }

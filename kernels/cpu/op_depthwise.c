@@ -99,7 +99,8 @@ static enum gp_status dw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	plan_rooms(p, n, s);
 	s->pack = p->pack_bytes;
 	p->pack_bytes += grad_bytes(s);
-	n->tmp_bytes = (uint64_t)p->threads * s->room_bytes;
+	n->tmp_bytes = 1; /* at least an address to count from */
+	n->tmp_bytes += (uint64_t)p->threads * s->room_bytes;
 	if (p->base.spec.train) {
 		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(s);
 		p->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].grad_count = grad_bytes(s) / sizeof(float);

@@ -188,7 +188,8 @@ static enum gp_status pw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	s->forward_pack = reserve_pack(p, s, s->in, s->out);
 	if (n->want_dx)
 		s->data_pack = reserve_pack(p, s, s->out, s->in);
-	n->tmp_bytes = (uint64_t)p->threads * (s->room_bytes + s->pair_words * sizeof(uint32_t));
+	n->tmp_bytes = 1; /* at least an address to count from */
+	n->tmp_bytes += (uint64_t)p->threads * (s->room_bytes + s->pair_words * sizeof(uint32_t));
 	if (p->base.spec.train)
 		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(s);
 	return GP_OK;

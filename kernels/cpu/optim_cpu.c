@@ -4,7 +4,7 @@
  * operations are those of torch.optim (PyTorch 1.13): SGD with momentum,
  * Nesterov and weight decay; Adam and AdamW without amsgrad. Moments begin at
  * zero, which makes the first momentum buffer the gradient itself.
- * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_optim_steps.c
+ * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_optim_steps.c, tests/unit/test_cpu_undo.c
  */
 #include <math.h>
 #include <omp.h>
@@ -131,8 +131,57 @@ enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *
 	for (int i = 0; i < g->params; i++)
 		if (g->param[i].trained)
 			GP_TRY(update_param(p, i, lr, err));
-	p->have_grads = false;
+	p->have_grads = p->undo_saved = false;
 	p->packs_stale = true;
 	gp_cpu_profile_other(p, CPU_PROFILE_UPDATE, start);
 	return GP_OK;
+}
+
+/* --- what an optimizer remembers: laid out as the parameters, so in PyTorch's layouts ----------------------------- */
+
+int gp_cpu_optim_states(const struct gp_plan *plan)
+{
+	const struct gp_optim *o = &plan->spec.optim;
+	if (!plan->spec.train)
+		return 0;
+	if (o->kind == GP_OPTIM_SGD)
+		return o->momentum > 0.0f ? 1 : 0;
+	return 2;
+}
+
+static enum gp_status find_state(struct gp_plan *plan, int index, int which, float **out, struct gp_err *err)
+{
+	const struct cpu_plan *p = (const struct cpu_plan *)plan;
+	const struct gp_graph *g = plan->spec.graph;
+	if (index < 0 || index >= g->params || !g->param[index].trained || which < 0 ||
+	    which >= gp_cpu_optim_states(plan))
+		GP_FAIL(err, GP_INTERNAL, "%s has no optimizer state %d of parameter %d", g->name, which, index);
+	*out = p->moment + (uint64_t)which * p->value_floats + p->param[index].value_offset;
+	return GP_OK;
+}
+
+enum gp_status gp_cpu_optim_get(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err)
+{
+	float *state;
+	GP_TRY(find_state(plan, index, which, &state, err));
+	memcpy(out, state, plan->spec.graph->param[index].count * sizeof *out);
+	return GP_OK;
+}
+
+enum gp_status gp_cpu_optim_set(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err)
+{
+	float *state;
+	GP_TRY(find_state(plan, index, which, &state, err));
+	memcpy(state, in, plan->spec.graph->param[index].count * sizeof *in);
+	return GP_OK;
+}
+
+uint64_t gp_cpu_optim_count_get(const struct gp_plan *plan)
+{
+	return ((const struct cpu_plan *)plan)->optim_steps;
+}
+
+void gp_cpu_optim_count_set(struct gp_plan *plan, uint64_t updates)
+{
+	((struct cpu_plan *)plan)->optim_steps = updates;
 }

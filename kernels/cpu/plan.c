@@ -86,6 +86,7 @@ void gp_cpu_plan_release(struct cpu_plan *p)
 	gp_free_aligned(p->grads);
 	gp_free_aligned(p->moment);
 	gp_free_aligned(p->packs);
+	gp_free_aligned(p->undo);
 	gp_free_aligned(p->scratch);
 	gp_cpu_profile_free(p);
 	gp_free(p->slot);
@@ -147,6 +148,7 @@ static enum gp_status take_memory(struct cpu_plan *p, struct gp_err *err)
 	struct gp_plan_memory planned = p->memory, m = {0};
 	GP_TRY(take(p, &p->values, p->value_floats * sizeof(float), &m.params, err));
 	GP_TRY(take(p, &p->packs, p->pack_bytes, &m.params, err));
+	GP_TRY(take(p, &p->undo, p->undo_floats * sizeof(float), &m.params, err));
 	GP_TRY(take(p, &p->grads, planned.grads, &m.grads, err));
 	GP_TRY(take(p, &p->moment, planned.optim, &m.optim, err));
 	GP_TRY(take(p, &p->scratch, p->scratch_bytes, &m.scratch, err));
@@ -243,6 +245,7 @@ static enum gp_status cpu_param_set(struct gp_plan *plan, int index, const float
 	GP_TRY(check_param(plan, index, err));
 	memcpy(p->values + p->param[index].value_offset, in, plan->spec.graph->param[index].count * sizeof(float));
 	p->packs_stale = true;
+	p->undo_saved = false;
 	return GP_OK;
 }
 
@@ -282,6 +285,12 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.grad_scale = gp_cpu_grad_scale,
 	.grad_clamp = gp_cpu_grad_clamp,
 	.optim_step = gp_cpu_optim_step,
+	.step_undo = gp_cpu_step_undo,
+	.optim_states = gp_cpu_optim_states,
+	.optim_get = gp_cpu_optim_get,
+	.optim_set = gp_cpu_optim_set,
+	.optim_count_get = gp_cpu_optim_count_get,
+	.optim_count_set = gp_cpu_optim_count_set,
 	.param_get = cpu_param_get,
 	.param_set = cpu_param_set,
 	.grad_get = cpu_grad_get,

@@ -135,16 +135,17 @@ struct cpu_plan {
 	struct cpu_param *param;
 	struct cpu_buf *buf;
 	int bufs, buf_cap;
-	uint64_t value_floats, grad_floats, pack_bytes, slot_bytes, scratch_bytes, io_bytes[4];
+	uint64_t value_floats, grad_floats, undo_floats, pack_bytes, slot_bytes, scratch_bytes, io_bytes[4];
 	struct gp_plan_memory memory; /* while building: what it will take; afterwards: what it took */
 
 	float *values; /* parameters, PyTorch's layouts */
 	float *grads;  /* each in the layout its op produces */
 	float *moment; /* optimizer state: as `values`, once or twice */
 	char *packs;   /* weights again, as oneDNN's kernels want them */
+	float *undo;   /* with spec.undo: parameters that are not trained, as before the step's first forward */
 	char *scratch;
 	struct cpu_slot *slot;
-	bool packs_stale, have_grads;
+	bool packs_stale, have_grads, undo_saved;
 	uint64_t optim_steps;
 	struct cpu_profile *profile; /* NULL: not measured */
 };
@@ -191,6 +192,15 @@ enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels
 enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *err);
 /* A trained parameter's gradient in PyTorch's layout: where it lies, or brought into scratch memory. */
 enum gp_status gp_cpu_dense_grad(struct cpu_plan *p, int index, const float **out, struct gp_err *err);
+int gp_cpu_optim_states(const struct gp_plan *plan);
+enum gp_status gp_cpu_optim_get(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err);
+enum gp_status gp_cpu_optim_set(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err);
+uint64_t gp_cpu_optim_count_get(const struct gp_plan *plan);
+void gp_cpu_optim_count_set(struct gp_plan *plan, uint64_t updates);
+/* undo_cpu.c: floats to keep for an undo; keeps them, once in a step; goes back to them. */
+uint64_t gp_cpu_undo_floats(const struct cpu_plan *p);
+void gp_cpu_undo_save(struct cpu_plan *p);
+void gp_cpu_step_undo(struct gp_plan *plan);
 /* clip_cpu.c */
 enum gp_status gp_cpu_grad_squares(struct gp_plan *plan, double *out, struct gp_err *err);
 enum gp_status gp_cpu_grad_scale(struct gp_plan *plan, float factor, struct gp_err *err);

@@ -205,20 +205,13 @@ static void place_params(struct cpu_plan *p)
 	}
 }
 
-static int moments(const struct gp_optim *o)
-{
-	if (o->kind == GP_OPTIM_SGD)
-		return o->momentum > 0.0f ? 1 : 0;
-	return 2;
-}
-
 static void add_up_memory(struct cpu_plan *p)
 {
 	struct gp_plan_memory *m = &p->memory;
 	const struct gp_plan_spec *spec = &p->base.spec;
-	m->params = p->value_floats * sizeof(float) + p->pack_bytes;
+	m->params = (p->value_floats + p->undo_floats) * sizeof(float) + p->pack_bytes;
 	m->grads = p->grad_floats * sizeof(float);
-	m->optim = spec->train ? (uint64_t)moments(&spec->optim) * p->value_floats * sizeof(float) : 0;
+	m->optim = (uint64_t)gp_cpu_optim_states(&p->base) * p->value_floats * sizeof(float);
 	m->activations = (uint64_t)spec->slots * p->slot_bytes;
 	m->scratch = p->scratch_bytes;
 	for (int b = 0; b < 4; b++)
@@ -237,6 +230,7 @@ enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err)
 		if (!p->node[i].view && p->node[i].op->prepare)
 			GP_TRY(p->node[i].op->prepare(p, &p->node[i], err));
 	place_params(p);
+	p->undo_floats = gp_cpu_undo_floats(p);
 	GP_TRY(gp_cpu_plan_layout(p, err));
 	defer_batch_norms(p);
 	add_up_memory(p);

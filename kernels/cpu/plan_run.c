@@ -62,6 +62,8 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", plan->spec.graph->name);
 	omp_set_num_threads(p->threads);
 	GP_TRY(repack(p, err));
+	if (mode == GP_TRAIN)
+		gp_cpu_undo_save(p);
 	p->slot[slot].forwarded = false;
 	p->slot[slot].draw = draw;
 	for (int i = 1; i < plan->spec.graph->nodes; i++) {
@@ -80,10 +82,12 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 	return GP_OK;
 }
 
-/* Nodes that hand their gradient on: only where two contributions meet, or at the plan's edge, is anything moved. */
-static void pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
+/* Nodes that hand their gradient on: only where two contributions meet, or at the plan's edge, is anything moved; then
+ * true. */
+static bool pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
 {
 	const float *dout = address(p, slot, n->dout);
+	bool moved = false;
 	for (int k = 0; k < 2; k++) {
 		if (n->dx[k] < 0 || n->dx[k] == n->dout)
 			continue;
@@ -93,7 +97,9 @@ static void pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
 			gp_cpu_add(p->threads, dx, dout, address(p, slot, n->dx_add[k]), count);
 		else
 			gp_cpu_copy(p->threads, dx, dout, count);
+		moved = true;
 	}
+	return moved;
 }
 
 static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int slot, struct gp_err *err)
@@ -130,11 +136,13 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 		if (!n->need_grad)
 			continue;
 		uint64_t start = gp_cpu_profile_start(p);
+		bool worked = true;
 		if (n->view || n->op->passes_gradient)
-			pass_gradient(p, n, slot);
+			worked = pass_gradient(p, n, slot);
 		else
 			GP_TRY(run_backward(p, n, slot, err));
-		gp_cpu_profile_node(p, n, CPU_PROFILE_BACKWARD, start);
+		if (worked)
+			gp_cpu_profile_node(p, n, CPU_PROFILE_BACKWARD, start);
 	}
 	p->have_grads = true;
 	return GP_OK;

@@ -4,14 +4,19 @@
  * one way and both ways, several frame lengths, and the same bytes over a bare
  * connection, so that the price of framing shows. Payload checksums are left
  * out, because they are made off the loop thread; their speed is printed apart.
+ * With a folder of deploy/gen-test-certs.sh, the same inside TLS, too. Or one
+ * end only, for a link between them: frames of 1 MiB from the client.
  *
- * Usage: bench_channel [SECONDS per line, default 1]
+ * Usage: bench_channel [SECONDS per line, default 1] [FOLDER]
+ *        bench_channel --listen ADDR:PORT SECONDS [FOLDER]
+ *        bench_channel --connect ADDR:PORT SECONDS [FOLDER]
  */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
 #include "common/channel.h"
+#include "common/conn_tls.h"
 
 #define FRAMES_QUEUED   4
 #define FRAME_BYTES_MAX (13u << 20)
@@ -31,7 +36,7 @@ struct end {
 	struct gp_conn_write w[2];
 	uint8_t *payload, *into;
 	size_t at; /* bare: next write, next read within the 13 MB, as with frames */
-	uint64_t received, begin_ns, end_ns;
+	uint64_t received, sent, begin_ns, end_ns;
 	double cpu_s;
 	bool stopping;
 };
@@ -95,6 +100,7 @@ static enum gp_status on_frame(void *arg, struct gp_frame *f, struct gp_err *err
 static void on_sent(void *arg, struct gp_frame *f)
 {
 	struct end *e = arg;
+	e->sent += f->head.payload_len;
 	if (!e->stopping)
 		gp_channel_send_frame(e->ch, f);
 }
@@ -229,17 +235,30 @@ static void on_connected(void *arg, struct gp_conn *c, const struct gp_err *err)
 	*(struct gp_conn **)arg = c;
 }
 
+/* Settings, or NULL for lines without TLS. */
+static struct gp_tls *tls_server, *tls_client;
+
+static void wrap(struct end *e, const struct gp_tls *tls)
+{
+	struct gp_err err;
+	if (tls)
+		check(gp_tls_wrap(&e->loop, e->conn, tls, "localhost", &e->conn, &err), &err);
+}
+
 static void join_ends(struct end *a, struct end *b)
 {
 	struct gp_listener *l;
 	struct gp_err err;
 	check(gp_tcp_listen(&b->loop, "127.0.0.1", 0, 1, on_accepted, &b->conn, &l, &err), &err);
-	check(gp_tcp_connect(&a->loop, "127.0.0.1", gp_listener_port(l), 5000, on_connected, &a->conn, &err), &err);
+	check(gp_tcp_connect(&a->loop, "127.0.0.1", gp_listener_port(l), 5000, on_connected, &a->conn, NULL, &err),
+	      &err);
 	while (!a->conn || !b->conn) {
 		uv_run(&a->loop, UV_RUN_NOWAIT);
 		uv_run(&b->loop, UV_RUN_NOWAIT);
 	}
 	gp_listener_close(l);
+	wrap(a, tls_client);
+	wrap(b, tls_server);
 }
 
 static void measure(const char *name, enum mode mode, size_t bytes, double seconds)
@@ -263,6 +282,41 @@ static void measure(const char *name, enum mode mode, size_t bytes, double secon
 	end_free(&b);
 }
 
+/* This end of a link to another process. */
+static void join_far(struct end *e, bool listens, const char *where)
+{
+	struct gp_listener *l = NULL;
+	struct gp_err err;
+	char host[256];
+	uint16_t port;
+	check(gp_addr_parse(where, host, &port, &err), &err);
+	if (listens)
+		check(gp_tcp_listen(&e->loop, host, port, 1, on_accepted, &e->conn, &l, &err), &err);
+	else
+		check(gp_tcp_connect(&e->loop, host, port, 5000, on_connected, &e->conn, NULL, &err), &err);
+	while (!e->conn)
+		uv_run(&e->loop, UV_RUN_ONCE);
+	if (l)
+		gp_listener_close(l);
+	wrap(e, listens ? tls_server : tls_client);
+}
+
+static void measure_far(bool listens, const char *where, double seconds)
+{
+	static struct end e;
+	end_init(&e, ONE_WAY, !listens, 1u << 20);
+	join_far(&e, listens, where);
+	uv_thread_create(&e.thread, end_main, &e);
+	uv_sleep((unsigned)(seconds * 1000));
+	uv_async_send(&e.stop);
+	uv_thread_join(&e.thread);
+	const double wall = 1e-9 * (double)(e.end_ns - e.begin_ns);
+	printf("%-8s sent %7.1f Mbit/s  received %7.1f Mbit/s  %4.0f %% of a processor\n",
+	       listens ? "listener" : "client", 8e-6 * (double)e.sent / wall, 8e-6 * (double)e.received / wall,
+	       100 * e.cpu_s / wall);
+	end_free(&e);
+}
+
 static void measure_checksum(double seconds)
 {
 	uint8_t *p = gp_alloc_aligned(FRAME_BYTES_MAX);
@@ -279,20 +333,60 @@ static void measure_checksum(double seconds)
 	gp_free_aligned(p);
 }
 
-int main(int argc, char **argv)
+static void load_tls(const char *folder)
 {
-	setvbuf(stdout, NULL, _IOLBF, 0);
-	const double seconds = argc > 1 ? strtod(argv[1], NULL) : 1;
-	if (!(seconds > 0)) {
-		fprintf(stderr, "usage: bench_channel [SECONDS]\n");
-		return 2;
-	}
+	char cert[4096], key[4096], ca[4096];
+	struct gp_err err;
+	snprintf(cert, sizeof cert, "%s/server.pem", folder);
+	snprintf(key, sizeof key, "%s/server.key", folder);
+	snprintf(ca, sizeof ca, "%s/ca.pem", folder);
+	check(gp_tls_server_new(&(struct gp_tls_files){.cert = cert, .key = key}, &tls_server, &err), &err);
+	check(gp_tls_client_new(&(struct gp_tls_files){.ca = ca}, &tls_client, &err), &err);
+}
+
+static void measure_all(double seconds)
+{
 	measure("bare connection", BARE, GP_SEGMENT_BYTES_DEFAULT, seconds);
 	measure("frames, one way", ONE_WAY, FRAME_BYTES_MAX, seconds);
 	measure("frames, one way", ONE_WAY, 1u << 20, seconds);
 	measure("frames, one way", ONE_WAY, 64u << 10, seconds);
 	measure("frames, both ways", BOTH_WAYS, FRAME_BYTES_MAX, seconds);
 	measure("frames, both ways", BOTH_WAYS, 1u << 20, seconds);
+}
+
+static int one_end(int argc, char **argv)
+{
+	const double seconds = argc > 3 ? strtod(argv[3], NULL) : 0;
+	if (!(seconds > 0)) {
+		fprintf(stderr, "usage: bench_channel --listen|--connect ADDR:PORT SECONDS [FOLDER]\n");
+		return 2;
+	}
+	if (argc > 4)
+		load_tls(argv[4]);
+	measure_far(strcmp(argv[1], "--listen") == 0, argv[2], seconds);
+	gp_tls_free(tls_server);
+	gp_tls_free(tls_client);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	if (argc > 1 && argv[1][0] == '-')
+		return one_end(argc, argv);
+	const double seconds = argc > 1 ? strtod(argv[1], NULL) : 1;
+	if (!(seconds > 0)) {
+		fprintf(stderr, "usage: bench_channel [SECONDS] [FOLDER]\n");
+		return 2;
+	}
+	measure_all(seconds);
 	measure_checksum(seconds);
+	if (argc > 2) {
+		load_tls(argv[2]);
+		puts("inside TLS:");
+		measure_all(seconds);
+		gp_tls_free(tls_server);
+		gp_tls_free(tls_client);
+	}
 	return 0;
 }

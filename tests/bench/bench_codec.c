@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Speed of every codec on one core: median G elements/s per direction over a
- * (8,32,112,112) activation, beside memcpy of the same tensor.
- * Usage: bench_codec [--json] [SPEC...]; GP_SIMD chooses the loops.
+ * (8,32,112,112) activation, as such and as a share of memcpy of the same
+ * tensor, which is timed before each codec because a machine's speed drifts.
+ * Usage: bench_codec [--json | --undo] [SPEC...]; GP_SIMD chooses the loops.
+ * --undo: encoding without and with gp_codec_undo's preparations, by turns.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,8 +24,11 @@ static const char *const defaults[] = {
 	"fp8:format=e5m2",
 	"fp8:format=e4m3",
 	"s2fp8",
+	"smaq:main=4,outlier=6",
 	"smaq:main=6,outlier=8",
+	"uniform:bits=2",
 	"uniform:bits=4",
+	"uniform:bits=5",
 	"uniform:bits=6",
 	"uniform:bits=8",
 	"uniform:bits=12",
@@ -33,6 +38,7 @@ static const char *const defaults[] = {
 	"sortquant:bits=6,split=2",
 	"sortquant:bits=9,split=3",
 	"sortquant:bits=12,split=4",
+	"sortquant:bits=9,split=5",
 	"sortquant:bits=10,split=6",
 	"sortquant:bits=8,split=8",
 	"sortquant:bits=6,split=2,sample=4096",
@@ -45,10 +51,15 @@ static const char *const defaults[] = {
 	"fp16+bitshuffle+zstd",
 	"uniform:bits=8+zstd",
 	"ef+uniform:bits=8",
+	"qsgd:bits=3",
 	"qsgd:bits=4",
 	"qsgd:bits=8",
+	"qsgdinf:bits=3",
 	"qsgdinf:bits=4",
+	"qsgdinf:bits=8",
+	"nuqsgd:bits=3",
 	"nuqsgd:bits=4",
+	"nuqsgd:bits=8",
 	"terngrad",
 	"topk:ratio=0.01",
 	"topk:ratio=0.1",
@@ -56,9 +67,12 @@ static const char *const defaults[] = {
 	"topk:ratio=0.1+uniform:bits=8",
 	"poweriter:rank=8,iters=3",
 	"poweriter:rank=16,iters=3+sortquant:bits=6,split=2",
+	"alq:bits=3",
 	"alq:bits=4",
 	"alq:bits=8",
+	"amq:bits=3",
 	"amq:bits=4",
+	"amq:bits=8",
 	"downsample:factor=2",
 	"downsample:factor=2+uniform:bits=8",
 	"bdi",
@@ -95,32 +109,100 @@ static double time_memcpy(const float *x, float *y, uint64_t n)
 	return median_rate(ns, n);
 }
 
+/* What was measured of a codec. */
+struct rates {
+	double copy, encode, decode, bits;
+};
+
+static void print_rates(const char *spec, const struct rates *r, bool json)
+{
+	if (json)
+		printf("{\"codec\":\"%s\",\"encode_gelem_s\":%.3f,\"decode_gelem_s\":%.3f,\"memcpy_gelem_s\":%.3f,"
+		       "\"bits_per_element\":%.3f}\n",
+		       spec, r->encode, r->decode, r->copy, r->bits);
+	else
+		printf("%-44s %7.2f %7.2f %7.2f %7.2f %7.2f %7.2f\n", spec, r->encode, r->decode, r->encode / r->copy,
+		       r->decode / r->copy, r->copy, r->bits);
+	fflush(stdout);
+}
+
+/* REPEATS times there and back. `out` has room for the codec's bound. */
+static enum gp_status time_passes(struct gp_codec *c, const float *x, uint64_t n, uint8_t *out, float *y,
+				  struct rates *r, struct gp_err *err)
+{
+	uint64_t enc[REPEATS], dec[REPEATS];
+	size_t len = 0;
+	for (int i = 0; i < REPEATS; i++) {
+		uint64_t begin = now_ns();
+		GP_TRY(gp_codec_encode(c, x, (uint64_t)i, out, gp_codec_bound(c), &len, err));
+		uint64_t middle = now_ns();
+		GP_TRY(gp_codec_decode(c, (struct gp_span){out, len}, y, err));
+		enc[i] = middle - begin;
+		dec[i] = now_ns() - middle;
+	}
+	r->encode = median_rate(enc, n);
+	r->decode = median_rate(dec, n);
+	r->bits = 8.0 * (double)len / (double)n;
+	return GP_OK;
+}
+
 static enum gp_status time_codec(const char *text, const struct gp_shape *shape, const float *x, float *y, bool json,
 				 struct gp_err *err)
 {
 	struct gp_codec_spec spec;
 	struct gp_codec *c;
-	size_t len = 0;
-	uint64_t enc[REPEATS], dec[REPEATS], n = gp_shape_elements(shape);
+	const uint64_t n = gp_shape_elements(shape);
+	struct rates r = {.copy = time_memcpy(x, y, n)};
 	GP_TRY(gp_codec_spec_parse(text, &spec, err));
 	GP_TRY(gp_codec_new(&spec, shape, 1, &c, err));
 	uint8_t *out = gp_alloc_aligned(gp_codec_bound(c));
-	enum gp_status status = out ? GP_OK : gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory");
-	for (int i = 0; i < REPEATS && status == GP_OK; i++) {
-		uint64_t begin = now_ns();
-		status = gp_codec_encode(c, x, (uint64_t)i, out, gp_codec_bound(c), &len, err);
-		uint64_t middle = now_ns();
-		if (status == GP_OK)
-			status = gp_codec_decode(c, (struct gp_span){out, len}, y, err);
-		enc[i] = middle - begin;
-		dec[i] = now_ns() - middle;
-	}
+	enum gp_status status = out ? time_passes(c, x, n, out, y, &r, err)
+				    : gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory");
 	if (status == GP_OK)
-		printf(json ? "{\"codec\":\"%s\",\"encode_gelem_s\":%.3f,\"decode_gelem_s\":%.3f,\"ratio\":%.3f}\n"
-			    : "%-40s %8.2f %8.2f %8.2f\n",
-		       spec.text, median_rate(enc, n), median_rate(dec, n), 4.0 * (double)n / (double)len);
+		print_rates(text, &r, json);
 	gp_free_aligned(out);
 	gp_codec_free(c);
+	return status;
+}
+
+/* Every pass is a step's only one: as much is kept as ever can be. */
+static enum gp_status encode_by_turns(struct gp_codec *const c[2], const float *x, uint8_t *out,
+				      uint64_t ns[2][REPEATS], struct gp_err *err)
+{
+	static const uint32_t sample[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+	size_t len;
+	for (uint64_t i = 0; i < 2 * REPEATS; i++) {
+		const struct gp_codec_pass pass = {.draw = i / 2, .step = i / 2, .sample = sample};
+		const uint64_t begin = now_ns();
+		GP_TRY(gp_codec_encode_pass(c[i % 2], &pass, x, out, gp_codec_bound(c[0]), &len, err));
+		ns[i % 2][i / 2] = now_ns() - begin;
+	}
+	return GP_OK;
+}
+
+static enum gp_status time_undo(const char *text, const struct gp_shape *shape, const float *x, struct gp_err *err)
+{
+	struct gp_codec_spec spec;
+	struct gp_codec_options options = {.seed = 1, .role = GP_CODEC_ENCODES};
+	struct gp_codec *c[2] = {0};
+	uint64_t ns[2][REPEATS], n = gp_shape_elements(shape);
+	uint8_t *out = NULL;
+	GP_TRY(gp_codec_spec_parse(text, &spec, err));
+	enum gp_status status = gp_codec_open(&spec, shape, &options, &c[0], err);
+	options.undo = true;
+	if (status == GP_OK)
+		status = gp_codec_open(&spec, shape, &options, &c[1], err);
+	if (status == GP_OK && !(out = gp_alloc_aligned(gp_codec_bound(c[0]))))
+		status = gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory");
+	if (status == GP_OK)
+		status = encode_by_turns(c, x, out, ns, err);
+	if (status == GP_OK) {
+		const double without = median_rate(ns[0], n), with = median_rate(ns[1], n);
+		printf("%-40s %8.3f %8.3f %+7.1f %%\n", spec.text, without, with, 100 * (without / with - 1));
+	}
+	gp_free_aligned(out);
+	gp_codec_free(c[0]);
+	gp_codec_free(c[1]);
 	return status;
 }
 
@@ -129,6 +211,8 @@ int main(int argc, char **argv)
 	const struct gp_shape shape = {.ndim = 4, .dim = {8, 112, 112, 32}};
 	const uint64_t n = gp_shape_elements(&shape);
 	const bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
+	const bool undo = argc > 1 && strcmp(argv[1], "--undo") == 0;
+	const int flags = json || undo;
 	struct gp_err err = {0};
 	float *x = gp_alloc_aligned(n * sizeof *x), *y = gp_alloc_aligned(n * sizeof *y);
 	if (!x || !y)
@@ -140,14 +224,18 @@ int main(int argc, char **argv)
 	if (!json) {
 		printf("loops: %s, %llu elements, %d repeats\n", gp_codec_loops_choose()->name, (unsigned long long)n,
 		       REPEATS);
-		printf("%-40s %8s %8s %8s\n", "G elements/s, medians", "encode", "decode", "ratio");
-		printf("%-40s %8.2f\n", "memcpy", time_memcpy(x, y, n));
+		if (undo)
+			printf("%-40s %8s %8s %9s\n", "G elements/s, medians", "encode", "undo", "time");
+		else
+			printf("%-44s %7s %7s %7s %7s %7s %7s\n", "G elements/s, medians", "encode", "decode", "/copy",
+			       "/copy", "copy", "bits");
 	}
-	const char *const *spec = argc > 1 + json ? (const char *const *)argv + 1 + json : defaults;
-	int count = argc > 1 + json ? argc - 1 - json : (int)(sizeof defaults / sizeof defaults[0]);
+	const char *const *spec = argc > 1 + flags ? (const char *const *)argv + 1 + flags : defaults;
+	int count = argc > 1 + flags ? argc - 1 - flags : (int)(sizeof defaults / sizeof defaults[0]);
 	int status = EXIT_SUCCESS;
 	for (int i = 0; i < count && status == EXIT_SUCCESS; i++)
-		if (time_codec(spec[i], &shape, x, y, json, &err) != GP_OK) {
+		if ((undo ? time_undo(spec[i], &shape, x, &err) : time_codec(spec[i], &shape, x, y, json, &err)) !=
+		    GP_OK) {
 			gp_err_print(&err, "bench_codec");
 			status = EXIT_FAILURE;
 		}

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_step [--profile] [--precision fp32|bf16] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]: milliseconds of one training
- * step (forward and backward of every chunk, loss, SGD with momentum) of a whole model on the CPU device, median and
- * best, and the plan's memory. SHAPE is HxWxC. --profile adds a table of times per node. torch_step.py beside this file
- * does the same with PyTorch.
+ * bench_step [--profile] [--undo] [--precision fp32|bf16] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]: milliseconds of one
+ * training step (forward and backward of every chunk, loss, SGD with momentum) of a whole model on the CPU device,
+ * median and best, and the plan's memory. SHAPE is HxWxC. --profile adds a table of times per node; --undo makes a plan
+ * whose steps can be taken back. torch_step.py beside this file does the same with PyTorch.
  */
 #include <string.h>
 #include <time.h>
@@ -34,7 +34,7 @@ struct bench {
 	struct gp_plan *plan;
 	int32_t *labels;
 	int chunk, chunks;
-	bool profile;
+	bool profile, undo;
 	enum gp_precision precision;
 };
 
@@ -107,6 +107,7 @@ static enum gp_status prepare(char **argv, struct gp_device **dev, struct gp_gra
 	GP_TRY(gp_device_open("cpu", atoi(argv[5]), dev, err));
 	struct gp_plan_spec spec = {.graph = *g, .batch = b->chunk, .slots = 1, .train = true, .seed = 1};
 	spec.precision = b->precision;
+	spec.undo = b->undo;
 	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f};
 	GP_TRY((*dev)->ops->plan_new(*dev, &spec, &b->plan, err));
 	void *labels;
@@ -122,6 +123,8 @@ static int read_flags(int argc, char **argv, struct bench *b)
 	for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
 		if (strcmp(argv[i], "--profile") == 0)
 			b->profile = true;
+		else if (strcmp(argv[i], "--undo") == 0)
+			b->undo = true;
 		else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc)
 			b->precision = strcmp(argv[++i], "bf16") == 0 ? GP_PRECISION_BF16 : GP_PRECISION_FP32;
 		else
@@ -142,8 +145,8 @@ int main(int argc, char **argv)
 	argv += flags;
 	if (argc < 6) {
 		fprintf(stderr,
-			"usage: bench_step [--profile] [--precision fp32|bf16] MODEL HxWxC BATCH CHUNKS THREADS "
-			"[STEPS]\n");
+			"usage: bench_step [--profile] [--undo] [--precision fp32|bf16] MODEL HxWxC BATCH CHUNKS "
+			"THREADS [STEPS]\n");
 		return 2;
 	}
 	int steps = argc > 6 ? atoi(argv[6]) : 10;

@@ -42,6 +42,12 @@ server=(--server "127.0.0.1:$server_port")
 refuses 2 "unknown command 'trian'" trian
 refuses 2 "gpclient model: unknown command 'frob'; there are list, show" model frob
 refuses 2 "gpclient codec: unknown command 'lst'; did you mean 'list'" codec lst
+refuses 2 'measuring the link to host:4400 is not possible yet.*--listen.*--to' link host:4400
+refuses 2 'both ends: --listen ADDR:PORT and --to' link --listen 127.0.0.1:0
+refuses 2 '\-\-listen 0.0.0.0:0.*--insecure' link --listen 0.0.0.0:0 --to 127.0.0.1:1
+refuses 2 '\-\-to.*no port' link --listen 127.0.0.1:0 --to 127.0.0.1
+refuses 2 '\-\-stall-after BYTES is missing' link --listen 127.0.0.1:0 --to 127.0.0.1:1 --stall 1s
+refuses 2 'drop-mode.*reset|fin|half' link --listen 127.0.0.1:0 --to 127.0.0.1:1 --drop-mode cut
 refuses 2 '\-\-momentum.*below 1' train --local --model cnn --momentum 1
 refuses 2 '\-\-modl.*--model' train --local --modl cnn
 refuses 2 '\-\-batch.*ten' train --local --model cnn --batch ten
@@ -50,6 +56,7 @@ refuses 2 'server' train --model cnn --data synthetic
 refuses 2 'resnet999.*mobilenetv2' train --local --model resnet999 "${synthetic[@]}"
 refuses 2 'widht|width' train --local --model mobilenetv2:widht=1 "${synthetic[@]}"
 refuses 2 'cut' train "${server[@]}" --model cnn --cut 99:-1 "${synthetic[@]}"
+refuses 2 "cut 'x' is not H:T" train --local --model cnn --cut x "${synthetic[@]}"
 refuses 2 'sortqant.*sortquant' train "${server[@]}" --model cnn --codec sortqant:bits=6 "${synthetic[@]}"
 refuses 2 'bits' train "${server[@]}" --model cnn --codec uniform:bits=99 "${synthetic[@]}"
 refuses 2 'dataset|data' train --local --model cnn --data nosuch
@@ -57,6 +64,10 @@ refuses 2 'clip-norm.*-1' train --local --model cnn --data synthetic --clip-norm
 refuses 2 'clip-norm.*nan' train --local --model cnn --data synthetic --clip-norm nan
 refuses 2 'clip-value.*much' train --local --model cnn --data synthetic --clip-value much
 refuses 2 'clip-norm and --clip-value exclude' train --local --model cnn "${synthetic[@]}" --clip-norm 1 --clip-value 1
+equal "train --help says so" "$("$build/gpclient" train --help | tr -s ' \n' ' ' | grep -o 'not with --clip-[nv]' | wc -l)" 2
+refuses 2 '\-\-nesterov is of sgd.*adamw' train --local --model cnn "${synthetic[@]}" --optimizer adamw --nesterov
+refuses 2 '\-\-momentum is of sgd.*adam ' train --local --model cnn "${synthetic[@]}" --optimizer adam --momentum 0.9
+refuses 2 '\-\-nesterov needs .*--momentum' train --local --model cnn "${synthetic[@]}" --nesterov --momentum 0
 refuses 3 'no/such/dir' train --local --model cnn --data "cifar10:no/such/dir"
 refuses 3 'no/such.safetensors' train --local --model cnn "${synthetic[@]}" --init no/such.safetensors
 refuses 5 'cuda' train --local --model cnn "${synthetic[@]}" --device cuda
@@ -73,12 +84,21 @@ refuses 3 'data_batch_1.bin' train --local --model cnn --data "cifar10:$work/cif
 mkdir "$work/idx" && printf '\0\0\10\3\0\0\0\12' >"$work/idx/train-images-idx3-ubyte"
 refuses 3 'train-(images|labels)' train --local --model cnn --data "idx:$work/idx"
 
+# An instruction set that is none is said, once, and the best is used.
+GP_SIMD=bogus "$build/gpclient" codec list >/dev/null 2>"$work/err" || fail "GP_SIMD=bogus"
+equal "GP_SIMD=bogus" "$(grep -c 'GP_SIMD=bogus is none of' "$work/err") $(wc -l <"$work/err")" "1 1"
+GP_SIMD=portable "$build/gpclient" codec list 2>&1 >/dev/null | grep -q . && fail "GP_SIMD=portable is one"
+
 # Weights of another shape: the tensor and both shapes are named.
 train "$work/save.json" --local --model cnn "${synthetic[@]}" --save "$work/cnn10.safetensors" || fail "saving weights"
 refuses 3 'file has .*model wants' train --local --model cnn:classes=12 "${synthetic[@]}" --init "$work/cnn10.safetensors"
 head -c 1000 "$work/cnn10.safetensors" >"$work/short.safetensors"
 refuses 3 'short.safetensors' train --local --model cnn "${synthetic[@]}" --init "$work/short.safetensors"
 refuses 3 'no/such/dir' train --local --model cnn "${synthetic[@]}" --no-progress --save "$work/no/such/dir/w.safetensors"
+mkfifo "$work/fifo"
+refuses 3 'save.*not a regular file' train --local --model cnn "${synthetic[@]}" --no-progress --save "$work/fifo"
+refuses 3 'out.*not a regular file' capture --model cnn --cut 1:2 "${synthetic[@]:0:4}" --out "$work/fifo"
+[ -p "$work/fifo" ] || fail "a FIFO was replaced"
 
 refuses 3 'classifier.weight: file has 10x.*classifier.bias' train --local --model cnn:classes=12 "${synthetic[@]}" \
 	--init "$work/cnn10.safetensors"
@@ -104,6 +124,7 @@ equal "a full disk under --log-json: half lines" "$(grep -vc '^{"event":"step".*
 weights=(--model cnn --data synthetic:shape=3x32x32,classes=10 --init "$work/cnn10.safetensors")
 refuses 2 '\-\-init FILE is missing' eval --local --model cnn --data synthetic
 refuses 2 'server' eval "${weights[@]}"
+refuses 2 "cut '1:9'" eval --local "${weights[@]}" --cut 1:9
 refuses 2 "lr" eval --local "${weights[@]}" --lr 1
 refuses 2 'codec.*--server' eval --local "${weights[@]}" --codec fp16
 refuses 3 'no images of its own' eval --local --model cnn --data pictures:size=32,classes=10 --init "$work/cnn10.safetensors"

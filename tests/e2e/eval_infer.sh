@@ -67,6 +67,10 @@ equal "five labels by default" "$(json_flat "$work/one.json" | grep -c 'probabil
 infer "$work/top.txt" --local "${weights[@]}" --top 10 "$work/first.jpg" "$work/pictures/0000-0.png"
 equal "probabilities add up to one" \
 	"$(sed 's/^[^:]*://' "$work/top.txt" | head -1 | tr ',' '\n' | awk '{ s += $(NF - 1) } END { printf "%.0f", s }')" 100
+equal "ten of ten need no note" "$(grep -c -- --top "$work/top.txt.log")" 0
+infer "$work/more.txt" --local "${weights[@]}" --top 11 "$work/first.jpg"
+equal "more labels than there are: told" "$(grep -c -- '--top 11: the model has 10 outputs' "$work/more.txt.log")" 1
+equal "more labels than there are: all shown" "$(cat "$work/more.txt")" "$(head -1 "$work/top.txt")"
 first() { sed -n "${1}p" "$work/top.txt" | sed -E 's/^[^:]*: ([^,]*) [0-9.]+ %.*/\1/'; }
 equal "JPEG and PNG of one picture have one label" "$(first 1)" "$(first 2)"
 

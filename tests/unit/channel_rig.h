@@ -13,9 +13,40 @@
 #include <cmocka.h>
 
 #include "common/channel.h"
+#include "common/conn_tls.h"
 
 #define RIG_EVENTS      256
 #define RIG_DEADLINE_NS 60000000000ull /* a test that gets here has failed */
+
+/* Two connections joined in memory; with settings, in TLS: a is the server. One pair at a time. */
+static struct gp_tls *rig_tls_server, *rig_tls_client;
+static struct gp_conn *rig_inner[2], *rig_outer[2];
+
+static inline void rig_join(uv_loop_t *loop, size_t chunk, struct gp_conn **a, struct gp_conn **b)
+{
+	struct gp_err err;
+	assert_int_equal(gp_mem_pair(loop, chunk, a, b, &err), GP_OK);
+	rig_inner[0] = *a;
+	rig_inner[1] = *b;
+	if (rig_tls_server) {
+		assert_int_equal(gp_tls_wrap(loop, *a, rig_tls_server, NULL, a, &err), GP_OK);
+		assert_int_equal(gp_tls_wrap(loop, *b, rig_tls_client, "localhost", b, &err), GP_OK);
+	}
+	rig_outer[0] = *a;
+	rig_outer[1] = *b;
+}
+
+/* The link dies when `c` of the pair has sent so many bytes. */
+static inline void rig_cut_after(const struct gp_conn *c, uint64_t bytes)
+{
+	gp_mem_cut_after(rig_inner[c == rig_outer[1]], bytes);
+}
+
+/* Bytes on the wire of a record: TLS adds 22 to each of its own, of 16 KiB at most. */
+static inline uint64_t rig_wire(uint64_t bytes)
+{
+	return rig_tls_server ? bytes + 22 * ((bytes + 16383) / 16384) : bytes;
+}
 
 /* Where an end closes its channel by itself, to test that every place allows it. */
 enum rig_place {

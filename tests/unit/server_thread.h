@@ -43,23 +43,30 @@ static void *server_thread_main(void *arg)
 	return NULL;
 }
 
-static inline struct server_thread *server_thread_start(void)
+/* Sessions are not kept when their link breaks. */
+static inline struct gp_server_settings server_thread_settings(void)
+{
+	return (struct gp_server_settings){.listen = "127.0.0.1:0",
+					   .device = "cpu",
+					   .threads = 1,
+					   .codec_threads = 2,
+					   .max_sessions = 4,
+					   .max_unopened = 16,
+					   .session_memory_bytes = 256 << 20,
+					   .window = 8,
+					   .chunk_work = 4e12,
+					   .handshake_timeout_s = 0.5,
+					   .step_timeout_s = 60,
+					   .idle_timeout_s = 10};
+}
+
+static inline struct server_thread *server_thread_start_with(const struct gp_server_settings *set)
 {
 	struct server_thread *t = gp_calloc(1, sizeof *t);
 	struct gp_err err = {0};
-	struct gp_server_settings set = {.listen = "127.0.0.1:0",
-					 .device = "cpu",
-					 .threads = 1,
-					 .codec_threads = 2,
-					 .max_sessions = 4,
-					 .session_memory_bytes = 256 << 20,
-					 .window = 8,
-					 .handshake_timeout_s = 0.5,
-					 .step_timeout_s = 60,
-					 .idle_timeout_s = 10};
 	assert_non_null(t);
 	assert_int_equal(uv_loop_init(&t->loop), 0);
-	if (gp_server_start(&t->server, &t->loop, &set, &err) != GP_OK)
+	if (gp_server_start(&t->server, &t->loop, set, &err) != GP_OK)
 		fail_msg("%s", err.text);
 	t->port = gp_server_port(&t->server);
 	snprintf(t->address, sizeof t->address, "127.0.0.1:%u", t->port);
@@ -69,12 +76,19 @@ static inline struct server_thread *server_thread_start(void)
 	return t;
 }
 
+static inline struct server_thread *server_thread_start(void)
+{
+	const struct gp_server_settings set = server_thread_settings();
+	return server_thread_start_with(&set);
+}
+
 /* Ends every session and the loop; checks that nothing is left. */
 static inline void server_thread_stop(struct server_thread *t)
 {
 	uv_async_send(&t->stop);
 	pthread_join(t->thread, NULL);
 	assert_int_equal(t->server.session_count, 0);
+	assert_int_equal(t->server.run_count, 0);
 	assert_int_equal(t->server.memory_used_bytes, 0);
 	assert_int_equal(uv_loop_close(&t->loop), 0);
 	gp_free(t);

@@ -41,7 +41,7 @@ static void link_connect(struct link *l)
 	uv_loop_init(&l->loop);
 	assert_int_equal(gp_tcp_listen(&l->loop, "127.0.0.1", 0, 8, on_accepted, l, &l->listener, &err), GP_OK);
 	const uint16_t port = gp_listener_port(l->listener);
-	assert_int_equal(gp_tcp_connect(&l->loop, "127.0.0.1", port, 5000, on_connected, l, &err), GP_OK);
+	assert_int_equal(gp_tcp_connect(&l->loop, "127.0.0.1", port, 5000, on_connected, l, NULL, &err), GP_OK);
 	rig_run_until(&l->loop, &l->accepted, 1);
 	rig_run_until(&l->loop, &l->connected, 1);
 }
@@ -385,7 +385,7 @@ static void far_main(void *arg)
 	struct gp_err err;
 	struct gp_frame *f = rig_frame_new(GP_FRAME_ACT_UP, 1 << 20);
 	uv_loop_init(&far->loop);
-	gp_tcp_connect(&far->loop, "127.0.0.1", far->port, 5000, far_connected, far, &err);
+	gp_tcp_connect(&far->loop, "127.0.0.1", far->port, 5000, far_connected, far, NULL, &err);
 	rig_run_until(&far->loop, &far->connected, 1);
 	pool_open(&far->loop, &far->end, far->conn);
 	for (int i = 1; i <= far->frames; i++) {

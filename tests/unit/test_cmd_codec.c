@@ -11,9 +11,11 @@
 #include <jansson.h>
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "client/commands.h"
+#include "common/codec.h"
 #include "common/safetensors.h"
 
 #define INPUTS "tests/golden/codec/inputs.safetensors"
@@ -186,6 +188,31 @@ static void compare_prints_a_row_per_codec(void **state)
 	assert_non_null(strstr(out, "bit/s\n"));
 }
 
+static void stages_that_were_skipped_are_named(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "--json",
+			     "sortquant:bits=12,split=4+bitshuffle+zstd", "uniform:bits=4+zstd", "uniform:bits=4"),
+			 0);
+	json_t *o = json_loads(out, 0, NULL);
+	const json_t *names = json_object_get(row(o, 0), "skipped");
+	assert_int_equal(json_array_size(names), 2);
+	assert_string_equal(json_string_value(json_array_get(names, 0)), "bitshuffle");
+	assert_string_equal(json_string_value(json_array_get(names, 1)), "zstd");
+	for (size_t i = 1; i < 3; i++) {
+		names = json_object_get(row(o, i), "skipped");
+		assert_true(json_is_array(names) && json_array_size(names) == 0);
+	}
+	json_decref(o);
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "hidden", "sortquant:bits=12,split=4+zstd", "zstd"),
+			 0);
+	assert_non_null(strstr(out, " (zstd skipped)\n"));
+	assert_int_equal(RUN("roundtrip", "--codec", "sortquant:bits=12,split=4+bitshuffle+zstd", "--in", INPUTS,
+			     "--tensor", "hidden"),
+			 0);
+	assert_non_null(strstr(out, " (bitshuffle skipped) (zstd skipped)\n"));
+}
+
 /* The first pass of a fresh instance counts, however often the machine repeats it. */
 static void codecs_with_memory_have_the_error_of_their_first_pass(void **state)
 {
@@ -302,6 +329,103 @@ static void bad_input_exits_3_with_one_line_and_leaves_no_file(void **state)
 	assert_int_equal(access("left.over", F_OK), -1);
 }
 
+static void output_that_would_replace_something_else_exits_3(void **state)
+{
+	(void)state;
+	struct stat st;
+	char path[] = "test_cmd_codec_XXXXXX", fifo[40];
+	FILE *to = fdopen(mkstemp(path), "wb"), *from = fopen(INPUTS, "rb");
+	assert_true(to && from);
+	for (int c; (c = getc(from)) != EOF;)
+		putc(c, to);
+	fclose(from);
+	assert_int_equal(fclose(to), 0);
+	assert_int_equal(stat(path, &st), 0);
+	const off_t size = st.st_size;
+	assert_int_equal(RUN("roundtrip", "--codec=raw", "--in", path, "--tensor", "act", "--out", path), 3);
+	assert_non_null(strstr(err, "is the file of --in"));
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(stat(path, &st), 0);
+	assert_true(st.st_size == size);
+	unlink(path);
+	snprintf(fifo, sizeof fifo, "%s.fifo", path);
+	assert_int_equal(mkfifo(fifo, 0600), 0);
+	assert_int_equal(RUN("roundtrip", "--codec=raw", "--in", INPUTS, "--tensor", "act", "--out", fifo), 3);
+	assert_non_null(strstr(err, "not a regular file"));
+	assert_int_equal(lines_of(err), 1);
+	assert_int_equal(lstat(fifo, &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+	unlink(fifo);
+}
+
+/* Also tensors that cannot be read, beside ones that can: scalar has no dimensions, none no elements. */
+#define ODD "tests/fuzz/corpus/safetensors/other_types.bin"
+
+/* A chain with that codec in it. */
+static const char *chain_with(const struct gp_codec_info *info, const char *kind, char *text, size_t size)
+{
+	const char *after = strcmp(kind, "wrapper") == 0 ? "+uniform" : strcmp(info->name, "bitshuffle") ? "" : "+zstd";
+	snprintf(text, size, "%s%s%s", info->name, strcmp(info->name, "delta") ? "" : ":samples=5", after);
+	return text;
+}
+
+static void a_tensor_without_elements_goes_through_every_codec(void **state)
+{
+	(void)state;
+	char path[] = "test_cmd_codec_XXXXXX", spec[64];
+	struct gp_err e = {0};
+	struct gp_st_file *f;
+	const struct gp_codec_info *info;
+	close(mkstemp(path));
+	for (int i = 0; (info = gp_codec_info(i)); i++) {
+		chain_with(info, gp_codec_kind_name(i), spec, sizeof spec);
+		if (RUN("roundtrip", "--codec", spec, "--in", ODD, "--tensor", "none", "--out", path, "--json") != 0)
+			fail_msg("%s: %s", spec, err);
+		json_t *o = json_loads(out, 0, NULL);
+		assert_true(number(o, "elements") == 0 && number(o, "payload_bytes") == 0);
+		json_decref(o);
+		assert_int_equal(gp_st_open(path, &f, &e), GP_OK);
+		assert_true(gp_shape_equal(&gp_st_find(f, "none")->shape, &(struct gp_shape){2, {3, 0}}));
+		gp_st_close(f);
+	}
+	assert_int_equal(RUN("compare", "--in", ODD, "--tensor", "none", "raw", "uniform"), 0);
+	unlink(path);
+}
+
+static void a_scalar_goes_through_every_codec_or_is_refused_with_the_reason(void **state)
+{
+	(void)state;
+	char spec[64];
+	const struct gp_codec_info *info;
+	for (int i = 0; (info = gp_codec_info(i)); i++) {
+		chain_with(info, gp_codec_kind_name(i), spec, sizeof spec);
+		const int status = RUN("roundtrip", "--codec", spec, "--in", ODD, "--tensor", "scalar", "--json");
+		const bool takes_dimensions = strcmp(info->name, "delta") == 0 ||
+					      strcmp(info->name, "poweriter") == 0 ||
+					      strcmp(info->name, "downsample") == 0;
+		if (status != (takes_dimensions ? 3 : 0))
+			fail_msg("%s: status %d, %s", spec, status, err);
+		assert_int_equal(lines_of(err), takes_dimensions);
+	}
+}
+
+static void a_tensor_that_cannot_be_read_exits_3_with_the_reason(void **state)
+{
+	(void)state;
+	static const char *const cases[][2] = {
+		{"bool", "it holds BOOL, which is not supported"}, {"f8", "it holds F8_E4M3, which is not supported"},
+		{"f4", "it holds F4, which is not supported"},     {"deep", "it has 6 dimensions"},
+		{"int", "it holds I32, not real numbers"},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		assert_int_equal(RUN("roundtrip", "--codec=raw", "--in", ODD, "--tensor", cases[i][0]), 3);
+		if (!strstr(err, cases[i][1]) || strstr(strstr(err, "tensor '") + 1, "tensor '"))
+			fail_msg("%s", err);
+		assert_int_equal(lines_of(err), 1);
+	}
+	assert_int_equal(RUN("roundtrip", "--codec=raw", "--in", ODD, "--tensor", "x"), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -311,11 +435,16 @@ int main(void)
 		cmocka_unit_test(commas_inside_specs_do_not_separate_them),
 		cmocka_unit_test(compare_tells_programs_bits_errors_speed_and_break_even),
 		cmocka_unit_test(compare_prints_a_row_per_codec),
+		cmocka_unit_test(stages_that_were_skipped_are_named),
 		cmocka_unit_test(codecs_with_memory_have_the_error_of_their_first_pass),
 		cmocka_unit_test(compare_names_what_is_wrong_in_one_line),
 		cmocka_unit_test(images_are_coded_channels_last_and_written_as_they_were),
 		cmocka_unit_test(wrong_usage_exits_2_with_one_line),
 		cmocka_unit_test(bad_input_exits_3_with_one_line_and_leaves_no_file),
+		cmocka_unit_test(a_tensor_without_elements_goes_through_every_codec),
+		cmocka_unit_test(a_scalar_goes_through_every_codec_or_is_refused_with_the_reason),
+		cmocka_unit_test(a_tensor_that_cannot_be_read_exits_3_with_the_reason),
+		cmocka_unit_test(output_that_would_replace_something_else_exits_3),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,7 +65,7 @@ static size_t payload_of(const char *text, const float *x, size_t n, uint64_t *s
 	if (gp_codec_spec_lossless(&spec))
 		assert_memory_equal(y, x, n * sizeof *y);
 	gp_codec_get_stats(c, &stats);
-	*skipped = stats.stages_skipped;
+	*skipped = stats.skipped[0] + stats.skipped[1];
 	free(out);
 	free(y);
 	gp_codec_free(c);
@@ -194,6 +194,39 @@ static void lengths_that_a_stage_cannot_give_are_refused(void **state)
 	gp_codec_free(c);
 }
 
+/* Both ends count, so that a client knows of what came down, too; an end that does both counts once. */
+static void both_ends_count_what_was_skipped(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_codec_spec spec;
+	struct gp_codec *c[2];
+	const struct gp_shape shape = {.ndim = 1, .dim = {MOST}};
+	static float y[MOST];
+	size_t len;
+	assert_int_equal(gp_codec_spec_parse("sortquant:bits=6,split=2+bitshuffle+zstd", &spec, &err), GP_OK);
+	for (int i = 0; i < 2; i++) {
+		const struct gp_codec_options o = {.role = i ? GP_CODEC_DECODES : GP_CODEC_ENCODES};
+		assert_int_equal(gp_codec_open(&spec, &shape, &o, &c[i], &err), GP_OK);
+	}
+	uint8_t *out = malloc(gp_codec_bound(c[0]));
+	for (int i = 0; i < 3; i++) {
+		assert_int_equal(gp_codec_encode(c[0], sparse, 1, out, gp_codec_bound(c[0]), &len, &err), GP_OK);
+		assert_int_equal(gp_codec_decode(c[1], (struct gp_span){out, len}, y, &err), GP_OK);
+	}
+	for (int i = 0; i < 2; i++) {
+		struct gp_codec_stats stats;
+		gp_codec_get_stats(c[i], &stats);
+		assert_int_equal(stats.skipped[0], 3);
+		assert_int_equal(stats.skipped[1], 0);
+		gp_codec_free(c[i]);
+	}
+	free(out);
+	assert_string_equal(gp_codec_byte_stage(&spec, 0), "bitshuffle");
+	assert_string_equal(gp_codec_byte_stage(&spec, 1), "zstd");
+	assert_null(gp_codec_byte_stage(&spec, 2));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -201,6 +234,7 @@ int main(void)
 		cmocka_unit_test(bytes_that_do_not_compress_are_sent_as_they_are),
 		cmocka_unit_test(bytes_that_compress_are_compressed),
 		cmocka_unit_test(bitshuffle_is_used_where_it_helps_and_only_there),
+		cmocka_unit_test(both_ends_count_what_was_skipped),
 		cmocka_unit_test(every_unit_and_length_comes_back),
 		cmocka_unit_test(every_instruction_set_gives_the_same_payload),
 		cmocka_unit_test(lengths_that_a_stage_cannot_give_are_refused),

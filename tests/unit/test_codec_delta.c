@@ -216,6 +216,45 @@ static void memory_follows_from_the_data_set_and_is_accounted(void **state)
 	assert_int_equal(gp_codec_spec_set_samples(&spec, UINT32_MAX, &err), GP_INVALID);
 }
 
+static void a_scalar_has_no_samples_and_is_refused(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_codec_spec spec;
+	struct gp_codec *c = NULL;
+	uint64_t bytes = 42;
+	const struct gp_shape scalar = {0};
+	const struct gp_codec_options options = {.chunks = 2, .undo = true};
+	assert_int_equal(gp_codec_spec_parse("delta:samples=5+uniform", &spec, &err), GP_OK);
+	assert_int_equal(gp_codec_open(&spec, &scalar, &options, &c, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "codec stage 1 (delta): a scalar has no samples"));
+	assert_int_equal(gp_codec_bound_for(&spec, &scalar, &bytes, &err), GP_INVALID);
+	assert_int_equal(gp_codec_memory_for(&spec, &scalar, &options, &bytes, &err), GP_INVALID);
+	assert_null(c);
+	assert_int_equal(bytes, 42);
+}
+
+/* Neither rows nor elements to divide by. */
+static void a_batch_of_nothing_has_an_empty_payload(void **state)
+{
+	(void)state;
+	static const struct gp_shape empty[] = {{.ndim = 2, .dim = {0, 3}}, {.ndim = 2, .dim = {3, 0}}};
+	struct gp_err err = {0};
+	struct gp_codec_spec spec;
+	uint8_t payload[1];
+	float none[1] = {0};
+	assert_int_equal(gp_codec_spec_parse("delta:samples=5+uniform", &spec, &err), GP_OK);
+	for (int i = 0; i < 2; i++) {
+		struct gp_codec *c;
+		size_t len = 1;
+		assert_int_equal(gp_codec_new(&spec, &empty[i], 0, &c, &err), GP_OK);
+		assert_int_equal(gp_codec_encode(c, none, 0, payload, sizeof payload, &len, &err), GP_OK);
+		assert_int_equal(len, 0);
+		assert_int_equal(gp_codec_decode(c, (struct gp_span){payload, 0}, none, &err), GP_OK);
+		gp_codec_free(c);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -225,6 +264,8 @@ int main(void)
 		cmocka_unit_test(saved_memory_continues_on_both_ends),
 		cmocka_unit_test(entries_that_an_encoder_cannot_write_are_refused),
 		cmocka_unit_test(memory_follows_from_the_data_set_and_is_accounted),
+		cmocka_unit_test(a_scalar_has_no_samples_and_is_refused),
+		cmocka_unit_test(a_batch_of_nothing_has_an_empty_payload),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * downsample through the public interface: means of windows at every place of
- * an image, back again, what is refused.
+ * an image, back again, beside NumPy's (tests/golden/codec); what is refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -14,8 +14,11 @@
 
 #include "common/codec.h"
 #include "common/rng.h"
+#include "common/safetensors.h"
 #include "kernels/cpu/downsample_loops.h"
 #include "kernels/cpu/simd.h"
+
+#define DIRECTORY "tests/golden/codec/"
 
 enum { MOST = 40000 };
 
@@ -101,6 +104,61 @@ static void a_sequence_is_averaged_along_its_length(void **state)
 	float y[10];
 	roundtrip("downsample:factor=2", &shape, x, y);
 	assert_memory_equal(y, expected, sizeof y);
+}
+
+static float *read_floats(const char *file, const char *name, struct gp_shape *shape)
+{
+	struct gp_err err = {0};
+	struct gp_st_file *f;
+	assert_int_equal(gp_st_open(file, &f, &err), GP_OK);
+	const struct gp_st_tensor *t = gp_st_find(f, name);
+	assert_non_null(t);
+	float *x = malloc(t->count * sizeof *x);
+	assert_int_equal(gp_st_read_f32(t, x, &err), GP_OK);
+	*shape = t->shape;
+	gp_st_close(f);
+	return x;
+}
+
+/* (B,C,H,W) to (B,H,W,C); other shapes stay. */
+static float *channels_last(float *x, const struct gp_shape *shape)
+{
+	if (shape->ndim != 4)
+		return x;
+	const int64_t c = shape->dim[1], pixels = shape->dim[2] * shape->dim[3];
+	float *y = malloc((size_t)gp_shape_elements(shape) * sizeof *y);
+	for (int64_t b = 0; b < shape->dim[0]; b++)
+		for (int64_t i = 0; i < c; i++)
+			for (int64_t j = 0; j < pixels; j++)
+				y[(b * pixels + j) * c + i] = x[(b * c + i) * pixels + j];
+	free(x);
+	return y;
+}
+
+static void check_golden(const char *input, int factor)
+{
+	char name[32], spec[32];
+	struct gp_shape input_shape, shape;
+	snprintf(name, sizeof name, "%s_f%d", input, factor);
+	snprintf(spec, sizeof spec, "downsample:factor=%d", factor);
+	float *expected = read_floats(DIRECTORY "downsample.safetensors", name, &shape);
+	float *x = channels_last(read_floats(DIRECTORY "inputs.safetensors", input, &input_shape), &input_shape);
+	const uint64_t n = gp_shape_elements(&shape);
+	float *y = malloc((size_t)n * sizeof *y);
+	assert_int_equal(gp_shape_elements(&input_shape), n);
+	roundtrip(spec, &shape, x, y);
+	for (uint64_t i = 0; i < n; i++)
+		assert_true(fabs((double)y[i] - (double)expected[i]) < 4e-6);
+	free(expected);
+	free(x);
+	free(y);
+}
+
+static void golden_tensors_are_restored_as_numpy_restores_them(void **state)
+{
+	(void)state;
+	check_golden("act", 3);
+	check_golden("hidden", 5);
 }
 
 static void a_second_time_changes_nothing(void **state)
@@ -207,6 +265,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_element_becomes_the_mean_of_its_window),
 		cmocka_unit_test(a_sequence_is_averaged_along_its_length),
+		cmocka_unit_test(golden_tensors_are_restored_as_numpy_restores_them),
 		cmocka_unit_test(a_second_time_changes_nothing),
 		cmocka_unit_test(what_does_not_fit_is_refused_with_the_reason),
 		cmocka_unit_test(what_is_not_finite_or_overflows_travels_raw),

@@ -64,6 +64,10 @@ static void errors_name_stage_key_and_allowed_range(void **state)
 	assert_refused("uniform:bits=99999999999999999999", "1..16");
 	assert_refused("sortquant:split=9", "0..8");
 	assert_refused("sortquant:bits=12,split=5", "bits + split is in 2..16");
+	assert_refused("sortquant:split=8,partitions=2", "split=8 and partitions=2 exclude each other");
+	assert_refused("sortquant:bits=16,split=0,partitions=200", "split=0 and partitions=200 exclude each other");
+	assert_refused("sortquant:bits=16,partitions=200",
+		       "bits=16 with partitions=200 is not allowed; bits and the 8 bits");
 	assert_refused("sortquant:bits=1,split=0", "bits + split is in 2..16");
 	assert_refused("uniform:bits=4,bits=5", "given twice");
 }
@@ -77,6 +81,19 @@ static void errors_name_the_nearest_known_word(void **state)
 	assert_refused("zzz", "known: raw, fp16, bf16, uniform, sortquant, ");
 	assert_refused("raw:level=1", "takes no keys");
 	assert_refused("uniform:levels=7", "keys: bits=1..16 (8)");
+}
+
+static void only_near_names_are_offered(void **state)
+{
+	(void)state;
+	static const char *const far[] = {"gzip", "1e3", "foo", "int8", "lz"};
+	for (size_t i = 0; i < sizeof far / sizeof far[0]; i++) {
+		struct gp_codec_spec spec;
+		struct gp_err err = {0};
+		assert_int_equal(gp_codec_spec_parse(far[i], &spec, &err), GP_USAGE);
+		if (strstr(err.text, "did you mean"))
+			fail_msg("%s", err.text);
+	}
 }
 
 static void malformed_texts_are_refused(void **state)
@@ -109,6 +126,12 @@ static void senseless_chains_are_refused_with_the_reason(void **state)
 	assert_refused("raw+zstd+bitshuffle", "compressed bytes gain nothing from being rearranged");
 	assert_refused("fp16+bitshuffle", "stage 2 (bitshuffle) shortens nothing by itself");
 	assert_refused("fp16+bitshuffle+bitshuffle+zstd", "the same stage twice");
+	assert_refused("poweriter+downsample",
+		       "stage 2 (downsample) cannot follow poweriter: its factors have the rank");
+	assert_refused("poweriter:rank=4+topk", "stage 2 (topk) cannot follow poweriter");
+	assert_refused("ef+topk+poweriter", "stage 3 (poweriter) cannot follow topk: the elements that it keeps");
+	assert_refused("downsample+topk+poweriter", "stage 3 (poweriter) cannot follow topk");
+	assert_refused("topk+downsample", "stage 2 (downsample) cannot follow topk");
 	assert_refused("ef+zstd", "stage 1 (ef) needs a lossy stage after it");
 	assert_refused("raw+raw+raw+raw+raw+raw+raw+raw+raw", "more than 8 stages");
 }
@@ -239,6 +262,7 @@ int main(void)
 		cmocka_unit_test(parsed_values_are_in_key_order),
 		cmocka_unit_test(errors_name_stage_key_and_allowed_range),
 		cmocka_unit_test(errors_name_the_nearest_known_word),
+		cmocka_unit_test(only_near_names_are_offered),
 		cmocka_unit_test(malformed_texts_are_refused),
 		cmocka_unit_test(senseless_chains_are_refused_with_the_reason),
 		cmocka_unit_test(a_missing_quantizer_is_raw),

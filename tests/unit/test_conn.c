@@ -120,7 +120,7 @@ static struct rig *rig_tcp(const char *addr)
 	assert_int_equal(gp_tcp_listen(&r->loop, addr, 0, 8, on_accepted, r, &r->listener, &err), GP_OK);
 	const uint16_t port = gp_listener_port(r->listener);
 	assert_true(port != 0);
-	assert_int_equal(gp_tcp_connect(&r->loop, addr, port, 5000, on_connected, r, &err), GP_OK);
+	assert_int_equal(gp_tcp_connect(&r->loop, addr, port, 5000, on_connected, r, NULL, &err), GP_OK);
 	run_until(r, &r->a.opened, 1);
 	run_until(r, &r->b.opened, 1);
 	return r;
@@ -307,7 +307,7 @@ static void connecting_to_a_closed_port_says_so_and_what_to_check(void **state)
 	const uint16_t port = gp_listener_port(l);
 	gp_listener_close(l);
 	uv_run(&r->loop, UV_RUN_DEFAULT);
-	assert_int_equal(gp_tcp_connect(&r->loop, "localhost", port, 5000, on_connected, r, &err), GP_OK);
+	assert_int_equal(gp_tcp_connect(&r->loop, "localhost", port, 5000, on_connected, r, NULL, &err), GP_OK);
 	run_until(r, &r->a.failed, 1);
 	assert_int_equal(r->a.err.code, GP_PEER);
 	snprintf(expected, sizeof expected,
@@ -321,7 +321,8 @@ static void an_unknown_host_is_named(void **state)
 	(void)state;
 	struct rig *r = rig_new();
 	struct gp_err err;
-	assert_int_equal(gp_tcp_connect(&r->loop, "no-such-host.invalid", 4040, 20000, on_connected, r, &err), GP_OK);
+	assert_int_equal(gp_tcp_connect(&r->loop, "no-such-host.invalid", 4040, 20000, on_connected, r, NULL, &err),
+			 GP_OK);
 	run_until(r, &r->a.failed, 1);
 	assert_true(r->a.err.code == GP_PEER || r->a.err.code == GP_TIMEOUT); /* a resolver may be slow to say no */
 	assert_non_null(strstr(r->a.err.text, "no-such-host.invalid:4040"));
@@ -329,30 +330,68 @@ static void an_unknown_host_is_named(void **state)
 }
 
 /* A listening socket whose backlog is full: further connects get no answer. */
+struct full_house {
+	int listening, fds[8];
+	uint16_t port;
+};
+
+static void fill(struct full_house *h)
+{
+	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof sa;
+	h->listening = socket(AF_INET, SOCK_STREAM, 0);
+	assert_int_equal(bind(h->listening, (struct sockaddr *)&sa, len), 0);
+	assert_int_equal(listen(h->listening, 0), 0);
+	assert_int_equal(getsockname(h->listening, (struct sockaddr *)&sa, &len), 0);
+	h->port = ntohs(sa.sin_port);
+	for (int i = 0; i < 8; i++) {
+		h->fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+		(void)!connect(h->fds[i], (struct sockaddr *)&sa, len);
+	}
+}
+
+static void empty(struct full_house *h)
+{
+	for (int i = 0; i < 8; i++)
+		close(h->fds[i]);
+	close(h->listening);
+}
+
 static void a_host_that_does_not_answer_is_given_up_after_the_timeout(void **state)
 {
 	(void)state;
 	struct rig *r = rig_new();
+	struct full_house house;
 	struct gp_err err;
-	struct sockaddr_in sa = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-	socklen_t len = sizeof sa;
-	int fds[8];
-	const int listening = socket(AF_INET, SOCK_STREAM, 0);
-	assert_int_equal(bind(listening, (struct sockaddr *)&sa, len), 0);
-	assert_int_equal(listen(listening, 0), 0);
-	assert_int_equal(getsockname(listening, (struct sockaddr *)&sa, &len), 0);
-	for (int i = 0; i < 8; i++) {
-		fds[i] = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-		(void)!connect(fds[i], (struct sockaddr *)&sa, len);
-	}
-	assert_int_equal(gp_tcp_connect(&r->loop, "127.0.0.1", ntohs(sa.sin_port), 100, on_connected, r, &err), GP_OK);
+	fill(&house);
+	assert_int_equal(gp_tcp_connect(&r->loop, "127.0.0.1", house.port, 100, on_connected, r, NULL, &err), GP_OK);
 	run_until(r, &r->a.failed, 1);
 	assert_int_equal(r->a.err.code, GP_TIMEOUT);
 	assert_non_null(strstr(r->a.err.text, "no answer within 0.1 s"));
-	for (int i = 0; i < 8; i++)
-		close(fds[i]);
-	close(listening);
+	empty(&house);
 	rig_free(r);
+}
+
+/* Whether it is still looking up the name or waits for the host. The loop then has nothing left. */
+static void connecting_can_be_canceled(void **state)
+{
+	(void)state;
+	struct full_house house;
+	fill(&house);
+	for (int turns = 0; turns < 2; turns++) {
+		struct rig *r = rig_new();
+		struct gp_connector *k;
+		struct gp_err err;
+		assert_int_equal(gp_tcp_connect(&r->loop, "127.0.0.1", house.port, 3600000, on_connected, r, &k, &err),
+				 GP_OK);
+		for (int i = 0; i < turns; i++)
+			uv_run(&r->loop, UV_RUN_ONCE);
+		gp_tcp_connect_cancel(k);
+		assert_int_equal(r->a.failed, 1);
+		assert_int_equal(r->a.err.code, GP_CANCELED);
+		rig_free(r);
+	}
+	empty(&house);
 }
 
 static void an_address_in_use_is_said_clearly(void **state)
@@ -436,7 +475,7 @@ static void running_out_of_memory_while_accepting_drops_that_client_only(void **
 		assert_int_equal(recv(client, &byte, 1, 0), 0); /* hung up */
 		close(client);
 		assert_int_equal(r->b.opened, 0);
-		assert_int_equal(gp_tcp_connect(&r->loop, "127.0.0.1", port, 5000, on_connected, r, &err), GP_OK);
+		assert_int_equal(gp_tcp_connect(&r->loop, "127.0.0.1", port, 5000, on_connected, r, NULL, &err), GP_OK);
 		run_until(r, &r->b.opened, 1);
 		run_until(r, &r->a.opened, 1);
 		rig_free(r);
@@ -471,6 +510,7 @@ int main(void)
 		cmocka_unit_test(connecting_to_a_closed_port_says_so_and_what_to_check),
 		cmocka_unit_test(an_unknown_host_is_named),
 		cmocka_unit_test(a_host_that_does_not_answer_is_given_up_after_the_timeout),
+		cmocka_unit_test(connecting_can_be_canceled),
 		cmocka_unit_test(an_address_in_use_is_said_clearly),
 		cmocka_unit_test(accepting_pauses_while_there_are_no_descriptors_and_goes_on_after),
 		cmocka_unit_test(running_out_of_memory_while_accepting_drops_that_client_only),

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Engines (client/engine.h) in one process with a real server: a split run
- * equals a local one bit for bit, evaluation too, and a server that goes away
- * is an error and not a hang. Runs under the sanitizers.
+ * equals a local one bit for bit, evaluation too, a step that is taken back
+ * leaves no trace, and a server that goes away is an error and not a hang. Runs
+ * under the sanitizers.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -11,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/engine.h"
+#include "client/engine_split.h"
 #include "common/models.h"
 #include "kernels/cpu/bf16.h"
 #include "tests/unit/server_thread.h"
@@ -53,7 +54,8 @@ static void rig_init_in(struct rig *r, enum gp_precision precision, const char *
 				      .optim = rig_optim,
 				      .server = server,
 				      .connect_timeout_s = 10,
-				      .idle_timeout_s = 10};
+				      .idle_timeout_s = 10,
+				      .reconnect_for_s = 1};
 	memset(r, 0, sizeof *r);
 	const char *data =
 		"synthetic:shape=1x16x16,classes=10,samples=64,limit=59"; /* evaluation: a short last batch */
@@ -341,6 +343,109 @@ static void a_steady_step_allocates_nothing(void **state)
 	check_steady_steps();
 }
 
+/* --- a step that this end begins, without a word to the server, and takes back ----------------------------------- */
+
+static void scribble(float *x, uint64_t bytes, uint64_t seed)
+{
+	for (uint64_t i = 0; i < bytes / sizeof *x; i++)
+		x[i] = (float)((i * 37 + seed * 11) % 101) * 0.02f - 1;
+}
+
+static struct gp_codec_pass pass_of(const struct split_engine *e, const uint32_t sample[BATCH / CHUNKS])
+{
+	return (struct gp_codec_pass){.draw = e->step * CHUNKS, .step = e->step, .sample = sample};
+}
+
+static void code_away(struct split_engine *e, int direction, const float *x)
+{
+	static const uint32_t sample[BATCH / CHUNKS] = {3, 8};
+	struct gp_codec *c = e->dir[direction].codec;
+	const struct gp_codec_pass pass = pass_of(e, sample);
+	struct gp_err err = {0};
+	uint8_t *payload = gp_calloc(gp_codec_bound(c), 1);
+	size_t len;
+	expect_ok(gp_codec_encode_pass(c, &pass, x, payload, gp_codec_bound(c), &len, &err), &err);
+	gp_free(payload);
+}
+
+/* What a server of this shape could have sent. */
+static void decode_something(struct split_engine *e, int direction, float *x)
+{
+	static const uint32_t sample[BATCH / CHUNKS] = {5, 6};
+	const struct gp_codec_options options = {.role = GP_CODEC_ENCODES, .chunks = CHUNKS};
+	const bool input = direction == GRAD_DOWN;
+	const struct gp_shape shape = gp_shape_batched(
+		input ? gp_graph_input_shape(e->body) : gp_graph_output_shape(e->body), BATCH / CHUNKS);
+	const struct gp_codec_pass pass = pass_of(e, sample);
+	struct gp_codec *c;
+	struct gp_err err = {0};
+	size_t len;
+	expect_ok(gp_codec_open(&e->base.spec.codec[direction], &shape, &options, &c, &err), &err);
+	uint8_t *payload = gp_calloc(gp_codec_bound(c), 1);
+	scribble(x, e->dir[direction].tensor_bytes, 3);
+	expect_ok(gp_codec_encode_pass(c, &pass, x, payload, gp_codec_bound(c), &len, &err), &err);
+	expect_ok(gp_codec_decode_pass(e->dir[direction].codec, &pass, (struct gp_span){payload, len}, x, &err), &err);
+	gp_free(payload);
+	gp_codec_free(c);
+}
+
+/* One chunk there and back, a second one's head forward. */
+static void begin_step(struct split_engine *e)
+{
+	static const int32_t labels[BATCH / CHUNKS] = {1, 2};
+	const struct gp_device_ops *ops = e->device->ops;
+	struct gp_loss_result loss;
+	struct gp_err err = {0};
+	for (int slot = 1; slot >= 0; slot--) {
+		scribble(ops->buffer(e->head_plan, slot, GP_BUF_INPUT), BATCH / CHUNKS * 16 * 16 * sizeof(float), 1);
+		expect_ok(ops->forward(e->head_plan, slot, GP_TRAIN, 7, &err), &err);
+		e->slot[slot].state = SLOT_WAIT_ACT;
+	}
+	code_away(e, ACT_UP, ops->buffer(e->head_plan, 0, GP_BUF_OUTPUT));
+	decode_something(e, ACT_DOWN, ops->buffer(e->tail_plan, 0, GP_BUF_INPUT));
+	expect_ok(ops->forward(e->tail_plan, 0, GP_TRAIN, 7, &err), &err);
+	expect_ok(ops->loss(e->tail_plan, 0, labels, BATCH / CHUNKS, true, 0.1f, &loss, &err), &err);
+	expect_ok(ops->backward(e->tail_plan, 0, &err), &err);
+	code_away(e, GRAD_UP, ops->buffer(e->tail_plan, 0, GP_BUF_GRAD_INPUT));
+	decode_something(e, GRAD_DOWN, ops->buffer(e->head_plan, 0, GP_BUF_GRAD_OUTPUT));
+	expect_ok(ops->backward(e->head_plan, 0, &err), &err);
+}
+
+static void run_and_hash(const char *server, const char *codec, bool disturbed, char hash[GP_SHA256_HEX])
+{
+	struct gp_err err = {0};
+	struct rig r;
+	rig_init(&r, server, codec, 2);
+	for (int i = 0; i < STEPS; i++) {
+		struct split_engine *e = (struct split_engine *)r.engine;
+		for (int times = 0; disturbed && times < 2; times++) {
+			begin_step(e);
+			gp_split_undo(e);
+		}
+		expect_ok(rig_step(&r, &err), &err);
+	}
+	expect_ok(r.engine->ops->get_weights(r.engine, r.weights, &err), &err);
+	expect_ok(gp_weights_sha256(r.weights, hash, &err), &err);
+	rig_deinit(&r);
+}
+
+static void a_step_that_is_taken_back_leaves_no_trace(void **state)
+{
+	(void)state;
+	static const char *const codecs[] = {"ef+uniform:bits=4", "delta:samples=64+uniform:bits=4",
+					     "ef+alq:bits=3,update=2"};
+	struct server_thread *server = server_thread_start();
+	rig_cut = "1:-2"; /* batch norms in head and tail */
+	for (size_t i = 0; i < sizeof codecs / sizeof codecs[0]; i++) {
+		char want[GP_SHA256_HEX], got[GP_SHA256_HEX];
+		run_and_hash(server->address, codecs[i], false, want);
+		run_and_hash(server->address, codecs[i], true, got);
+		assert_string_equal(got, want);
+	}
+	rig_cut = "1:-1";
+	server_thread_stop(server);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -350,6 +455,7 @@ int main(void)
 		cmocka_unit_test(our_bytes_are_the_kernels),
 		cmocka_unit_test(a_server_that_stops_during_predictions_is_an_error_not_a_hang),
 		cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),
+		cmocka_unit_test(a_step_that_is_taken_back_leaves_no_trace),
 		cmocka_unit_test_teardown(a_steady_step_allocates_nothing, clipping_off),
 		cmocka_unit_test_teardown(clipped_runs_do_not_depend_on_the_cut, clipping_off),
 	};

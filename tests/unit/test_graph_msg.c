@@ -295,6 +295,23 @@ static void failed_allocation_is_an_error_not_a_crash(void **state)
 }
 #endif
 
+static uint64_t hash_of(const char *spec)
+{
+	struct gp_err err;
+	struct gp_graph *g = build(spec);
+	uint64_t hash = 0;
+	assert_int_equal(gp_graph_hash(g, &hash, &err), GP_OK);
+	gp_graph_free(g);
+	return hash;
+}
+
+static void hash_is_that_of_the_graph_alone(void **state)
+{
+	(void)state;
+	assert_true(hash_of("cnn") == hash_of("cnn"));
+	assert_true(hash_of("mobilenetv2:width=0.5") != hash_of("mobilenetv2:width=0.35"));
+}
+
 #define WITH_MSG(test) cmocka_unit_test_setup_teardown(test, make_msg, free_msg)
 
 int main(void)
@@ -302,6 +319,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_part_of_every_model_comes_back_equal),
 		cmocka_unit_test(every_attribute_survives),
+		cmocka_unit_test(hash_is_that_of_the_graph_alone),
 		WITH_MSG(node_that_lies_is_refused),
 		WITH_MSG(attribute_that_does_not_fit_is_refused),
 		WITH_MSG(graph_that_lies_is_refused),

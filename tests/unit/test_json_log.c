@@ -44,7 +44,7 @@ static struct gp_json_log *open_log(void)
 {
 	struct gp_json_log *l = NULL;
 	struct gp_err err;
-	assert_int_equal(gp_json_log_open(path, &l, &err), GP_OK);
+	assert_int_equal(gp_json_log_open(path, false, &l, &err), GP_OK);
 	return l;
 }
 
@@ -61,6 +61,19 @@ static void every_object_is_a_line_at_once(void **state)
 	assert_int_equal(gp_json_log_close(l, &err), GP_OK);
 }
 
+static void log_that_is_gone_on_with_keeps_its_lines(void **state)
+{
+	struct gp_err err;
+	struct gp_json_log *l = open_log();
+	(void)state;
+	gp_json_log_write(l, json_pack("{s:i}", "step", 1), &err);
+	gp_json_log_close(l, &err);
+	assert_int_equal(gp_json_log_open(path, true, &l, &err), GP_OK);
+	gp_json_log_write(l, json_pack("{s:i}", "step", 2), &err);
+	assert_int_equal(gp_json_log_close(l, &err), GP_OK);
+	assert_content("{\"step\":1}\n{\"step\":2}\n");
+}
+
 static void opening_truncates_and_failures_name_the_file(void **state)
 {
 	struct gp_err err;
@@ -70,7 +83,7 @@ static void opening_truncates_and_failures_name_the_file(void **state)
 	gp_json_log_close(l, &err);
 	assert_int_equal(gp_json_log_close(open_log(), &err), GP_OK);
 	assert_content("");
-	assert_int_equal(gp_json_log_open("no/such/folder/x", &l, &err), GP_INVALID);
+	assert_int_equal(gp_json_log_open("no/such/folder/x", false, &l, &err), GP_INVALID);
 	assert_string_equal(err.text, "cannot create JSON log no/such/folder/x: No such file or directory");
 }
 
@@ -87,7 +100,7 @@ static void a_full_disk_is_reported_once(void **state)
 	struct gp_err err = {0};
 	struct gp_json_log *l = NULL;
 	(void)state;
-	assert_int_equal(gp_json_log_open("/dev/full", &l, &err), GP_OK);
+	assert_int_equal(gp_json_log_open("/dev/full", false, &l, &err), GP_OK);
 	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_IO);
 	assert_string_equal(err.text, "cannot write JSON log /dev/full: No space left on device; no more lines follow");
 	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
@@ -147,6 +160,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_object_is_a_line_at_once),
+		cmocka_unit_test(log_that_is_gone_on_with_keeps_its_lines),
 		cmocka_unit_test(opening_truncates_and_failures_name_the_file),
 		cmocka_unit_test(no_log_drops_everything),
 		cmocka_unit_test(a_full_disk_is_reported_once),

@@ -341,6 +341,34 @@ static void values_parse_as_documented(void **state)
 	assert_false(gp_parse_time("-1s", &v) || gp_parse_time("1y", &v) || gp_parse_time("", &v));
 }
 
+static void expect_text(const struct parsed *p, const char *name, const char *want)
+{
+	char text[64];
+	gp_options_text(&table, &p->s, name, text, sizeof text);
+	assert_string_equal(text, want);
+}
+
+static void values_become_text_that_parses_to_the_same(void **state)
+{
+	(void)state;
+	struct parsed p = PARSE("--model", "cnn:width=2", "--batch", "8", "--lr", "0.1", "--optimizer", "adamw",
+				"--window", "2k", "--delay", "1.5s", "--json");
+	assert_int_equal(p.status, GP_OK);
+	expect_text(&p, "model", "cnn:width=2");
+	expect_text(&p, "batch", "8");
+	expect_text(&p, "lr", "0.1");
+	expect_text(&p, "optimizer", "adamw");
+	expect_text(&p, "window", "2048");
+	expect_text(&p, "delay", "1.5");
+	expect_text(&p, "json", "true");
+	expect_text(&p, "config", "");
+	p.s.lr = 1.0 / 3;
+	char text[64];
+	gp_options_text(&table, &p.s, "lr", text, sizeof text);
+	assert_true(strtod(text, NULL) == 1.0 / 3);
+	gp_options_free(&p.r);
+}
+
 static void help_shows_groups_defaults_and_aligned_columns(void **state)
 {
 	(void)state;
@@ -432,6 +460,7 @@ int main(void)
 		cmocka_unit_test(config_errors_name_file_and_line),
 		cmocka_unit_test(unreadable_config_files_are_refused),
 		cmocka_unit_test(values_parse_as_documented),
+		cmocka_unit_test(values_become_text_that_parses_to_the_same),
 		cmocka_unit_test(help_shows_groups_defaults_and_aligned_columns),
 		cmocka_unit_test(help_wins_over_errors),
 		cmocka_unit_test(nearest_name_does_not_guess_wildly),

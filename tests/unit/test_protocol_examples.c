@@ -12,6 +12,7 @@
 #include <ctype.h>
 
 #include "common/frame.h"
+#include "common/transfer.h"
 #include "proto/gpsplit.pb-c.h"
 
 #define BLOCKS_MAX      32
@@ -90,6 +91,11 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"control-commit",
 		"control-grad-squares",
 		"control-commit-norm",
+		"control-hello-resume",
+		"control-welcome-resumed",
+		"control-commit-checkpoint",
+		"control-committed-checkpoint",
+		"control-committed-checkpoint-error",
 		"refused-record-reserved",
 		"refused-record-length",
 		"refused-record-checksum",
@@ -141,6 +147,28 @@ static void a_commit_is_packed_as_shown(void **state)
 	expect_control("control-commit-norm", &control);
 }
 
+static void checkpoints_are_asked_for_and_answered_as_shown(void **state)
+{
+	(void)state;
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Committed committed = GPSPLIT__COMMITTED__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	commit.step = 99;
+	commit.lr = 0.1f;
+	commit.checkpoint = true;
+	control.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	control.commit = &commit;
+	expect_control("control-commit-checkpoint", &control);
+	committed.step = 99;
+	committed.checkpoint = true;
+	control.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
+	control.committed = &committed;
+	expect_control("control-committed-checkpoint", &control);
+	committed.checkpoint = false;
+	committed.checkpoint_error = (char *)"disk full";
+	expect_control("control-committed-checkpoint-error", &control);
+}
+
 static void sums_of_squares_are_packed_as_shown(void **state)
 {
 	(void)state;
@@ -153,6 +181,41 @@ static void sums_of_squares_are_packed_as_shown(void **state)
 	control.body_case = GPSPLIT__CONTROL__BODY_GRAD_SQUARES;
 	control.grad_squares = &squares;
 	expect_control("control-grad-squares", &control);
+}
+
+static void resuming_is_asked_for_and_granted_as_shown(void **state)
+{
+	(void)state;
+	uint8_t token[2][32], run_id[16];
+	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
+	Gpsplit__Welcome welcome = GPSPLIT__WELCOME__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	memset(token[0], 0x11, sizeof token[0]);
+	memset(token[1], 0x33, sizeof token[1]);
+	memset(run_id, 0x22, sizeof run_id);
+	hello.version = welcome.version = 1;
+	hello.resume_token = (ProtobufCBinaryData){sizeof token[0], token[0]};
+	hello.last_step = 3;
+	hello.run_id = (ProtobufCBinaryData){sizeof run_id, run_id};
+	hello.state_hash = 5;
+	control.body_case = GPSPLIT__CONTROL__BODY_HELLO;
+	control.hello = &hello;
+	expect_control("control-hello-resume", &control);
+	welcome.session = 7;
+	welcome.resume_token = (ProtobufCBinaryData){sizeof token[1], token[1]};
+	welcome.last_step = 2;
+	welcome.resumed = true;
+	control.body_case = GPSPLIT__CONTROL__BODY_WELCOME;
+	control.welcome = &welcome;
+	expect_control("control-welcome-resumed", &control);
+}
+
+/* The value that PROTOCOL.md section 5.6 names. */
+static void codecs_without_memory_have_the_hash_as_shown(void **state)
+{
+	(void)state;
+	const struct gp_direction none[4] = {{0}};
+	assert_true(gp_directions_state_hash(none) == UINT64_C(0xa057271c9071c99d));
 }
 
 static void heartbeats_look_as_shown(void **state)
@@ -246,7 +309,10 @@ int main(void)
 		cmocka_unit_test(the_page_has_exactly_the_examples_that_are_tested),
 		cmocka_unit_test(the_preface_is_the_one_we_send),
 		cmocka_unit_test(a_commit_is_packed_as_shown),
+		cmocka_unit_test(checkpoints_are_asked_for_and_answered_as_shown),
 		cmocka_unit_test(sums_of_squares_are_packed_as_shown),
+		cmocka_unit_test(resuming_is_asked_for_and_granted_as_shown),
+		cmocka_unit_test(codecs_without_memory_have_the_hash_as_shown),
 		cmocka_unit_test(heartbeats_look_as_shown),
 		cmocka_unit_test(a_frame_in_one_segment_looks_as_shown),
 		cmocka_unit_test(a_frame_of_two_segments_is_cut_as_shown),

@@ -12,6 +12,7 @@
 #include <math.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "common/fault.h"
@@ -90,11 +91,18 @@ static void header_that_lies_is_refused_with_a_clear_message(void **state)
 	expect_refused("[]", 0, "not a JSON object");
 	expect_refused("{\"a\":1}", 0, "tensor 'a': its entry is not an object");
 	expect_refused("{\"a\":{}}", 0, "dtype");
-	expect_refused("{\"a\":{\"dtype\":\"F8\",\"shape\":[1],\"data_offsets\":[0,1]}}", 1, "'F8' is not supported");
+	expect_refused("{\"a\":{\"dtype\":\"BOOL\",\"shape\":[2],\"data_offsets\":[0,1]}}", 1, "do not fill 1 bytes");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[0,2],\"data_offsets\":[0,4]}}", 4, "do not fill 4 bytes");
+	expect_refused("{\"a\":{\"dtype\":\"\\u001b\",\"shape\":[],\"data_offsets\":[0,1]}}", 1, "dtype");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[0,9223372036854775807],\"data_offsets\":[0,0]}}", 0,
+		       "elements");
+	expect_refused("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+		       "\"b\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[1,1]}}",
+		       2, "overlap");
 	expect_refused("{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "shape");
 	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],\"data_offsets\":[0,4]}}", 4, "dimension 0");
 	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.5],\"data_offsets\":[0,4]}}", 4, "not an integer");
-	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1],\"data_offsets\":[0,4]}}", 4, "dimensions");
+	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,2],\"data_offsets\":[0,4]}}", 4, "do not fill");
 	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,4]}}", 4,
 		       "elements");
 	expect_refused("{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "data_offsets");
@@ -188,13 +196,55 @@ static void integers_are_not_read_as_real_numbers(void **state)
 	gp_st_close(f);
 }
 
+static void expect_unreadable(const struct gp_st_file *f, const char *name, const char *words)
+{
+	struct gp_err err = {0};
+	float out[1] = {7};
+	const struct gp_st_tensor *t = gp_st_find(f, name);
+	assert_non_null(t);
+	assert_true(t->dtype == GP_OTHER_DTYPE && t->count == 0);
+	assert_int_equal(gp_st_read_f32(t, out, &err), GP_UNSUPPORTED);
+	if (!strstr(err.text, words))
+		fail_msg("'%s' does not mention '%s'", err.text, words);
+	assert_true(out[0] == 7);
+}
+
+static void an_odd_tensor_is_in_no_other_ones_way(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_st_file *f = NULL;
+	float got = 7;
+	const size_t len = make_image("{\"bool\":{\"dtype\":\"BOOL\",\"shape\":[2],\"data_offsets\":[0,2]},"
+				      "\"f8\":{\"dtype\":\"F8_E4M3\",\"shape\":[],\"data_offsets\":[2,3]},"
+				      "\"f4\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[3,4]},"
+				      "\"deep\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,1],\"data_offsets\":[4,8]},"
+				      "\"none\":{\"dtype\":\"F32\",\"shape\":[3,0],\"data_offsets\":[8,8]},"
+				      "\"nil\":{\"dtype\":\"I64\",\"shape\":[0],\"data_offsets\":[8,8]},"
+				      "\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]}}",
+				      12);
+	assert_int_equal(gp_st_parse(image, len, "x", &f, &err), GP_OK);
+	assert_int_equal(gp_st_count(f), 7);
+	expect_unreadable(f, "bool", "BOOL");
+	expect_unreadable(f, "f8", "F8_E4M3");
+	expect_unreadable(f, "f4", "F4");
+	expect_unreadable(f, "deep", "6 dimensions");
+	const struct gp_st_tensor *none = gp_st_find(f, "none"), *x = gp_st_find(f, "x");
+	assert_true(none->count == 0 && none->shape.ndim == 2 && none->shape.dim[0] == 3 && none->shape.dim[1] == 0);
+	assert_int_equal(gp_st_read_f32(none, &got, &err), GP_OK);
+	assert_true(got == 7);
+	assert_int_equal(gp_st_read_f32(x, &got, &err), GP_OK);
+	assert_memory_equal(&got, x->data, sizeof got);
+	gp_st_close(f);
+}
+
 /* --- files ------------------------------------------------------------------------------------------------------ */
 
 static const float weights[6] = {1, -2, 0.5f, 3e-40f, -0.0f, 6};
 static const float bias[2] = {10, 11};
 static const struct gp_st_item items[2] = {
-	{"layer.weight", {.ndim = 2, .dim = {2, 3}}, weights},
-	{"layer.bias", {.ndim = 1, .dim = {2}}, bias},
+	{"layer.weight", {.ndim = 2, .dim = {2, 3}}, weights, GP_F32},
+	{"layer.bias", {.ndim = 1, .dim = {2}}, bias, GP_F32},
 };
 static const struct gp_st_pair meta[] = {{"epoch", "3"}, {"model", "cnn \"xy\""}};
 
@@ -220,6 +270,37 @@ static void written_file_reads_back_bit_for_bit(void **state)
 	assert_int_equal(entries_in_dir(), 1);
 }
 
+static void bytes_are_written_and_read_back_as_they_are(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	const struct gp_st_item two[2] = {{"codec", {.ndim = 1, .dim = {5}}, "\x00\xff\x7f\x01z", GP_U8}, items[1]};
+	const char *path = in_dir("a.safetensors");
+	assert_int_equal(gp_st_write(path, two, 2, NULL, 0, &err), GP_OK);
+	assert_int_equal(gp_st_open(path, &f, &err), GP_OK);
+	const struct gp_st_tensor *t = gp_st_find(f, "codec");
+	assert_true(t->dtype == GP_U8 && t->count == 5);
+	assert_memory_equal(t->data, "\x00\xff\x7f\x01z", 5);
+	gp_st_close(f);
+}
+
+static void a_tensor_without_elements_is_written_and_read_back(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_st_file *f = NULL;
+	const struct gp_st_item two[2] = {{"none", {.ndim = 2, .dim = {0, 3}}, NULL, GP_F32}, items[0]};
+	assert_int_equal(gp_st_write(in_dir("a"), two, 2, NULL, 0, &err), GP_OK);
+	assert_int_equal(gp_st_open(in_dir("a"), &f, &err), GP_OK);
+	assert_true(gp_shape_equal(&gp_st_find(f, "none")->shape, &two[0].shape));
+	gp_st_close(f);
+	assert_int_equal(gp_st_write(in_dir("a"), two, 1, NULL, 0, &err), GP_OK);
+	assert_int_equal(gp_st_open(in_dir("a"), &f, &err), GP_OK);
+	assert_int_equal(gp_st_count(f), 1);
+	gp_st_close(f);
+}
+
 static void equal_content_gives_equal_bytes_in_any_order(void **state)
 {
 	(void)state;
@@ -242,14 +323,52 @@ static void bad_items_are_refused_and_no_file_appears(void **state)
 	(void)state;
 	struct gp_err err;
 	const struct gp_st_item twice[2] = {items[1], items[1]};
-	const struct gp_st_item latin1 = {"caf\xe9", {.ndim = 1, .dim = {2}}, bias};
-	const struct gp_st_item empty = {"a", {.ndim = 1, .dim = {0}}, bias};
+	const struct gp_st_item latin1 = {"caf\xe9", {.ndim = 1, .dim = {2}}, bias, GP_F32};
+	const struct gp_st_item negative = {"a", {.ndim = 1, .dim = {-1}}, bias, GP_F32};
 	assert_int_equal(gp_st_write(in_dir("a"), twice, 2, NULL, 0, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "layer.bias"));
 	assert_int_equal(gp_st_write(in_dir("a"), &latin1, 1, NULL, 0, &err), GP_INVALID);
-	assert_int_equal(gp_st_write(in_dir("a"), &empty, 1, NULL, 0, &err), GP_INVALID);
+	assert_int_equal(gp_st_write(in_dir("a"), &negative, 1, NULL, 0, &err), GP_INVALID);
 	assert_int_equal(gp_st_write(in_dir("absent/a"), items, 2, NULL, 0, &err), GP_INVALID);
 	assert_int_equal(entries_in_dir(), 0);
+}
+
+static void only_a_regular_file_is_replaced(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct stat st;
+	assert_int_equal(mkfifo(in_dir("fifo"), 0600), 0);
+	assert_int_equal(gp_st_check_target(in_dir("fifo"), &err), GP_INVALID);
+	assert_int_equal(gp_st_write(in_dir("fifo"), items, 2, NULL, 0, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "not a regular file"));
+	assert_int_equal(symlink("fifo", in_dir("link")), 0);
+	assert_int_equal(gp_st_write(in_dir("link"), items, 2, NULL, 0, &err), GP_INVALID);
+	assert_int_equal(gp_st_write(dir, items, 2, NULL, 0, &err), GP_INVALID);
+	assert_int_equal(gp_st_write("", items, 2, NULL, 0, &err), GP_INVALID);
+	assert_int_equal(lstat(in_dir("fifo"), &st), 0);
+	assert_true(S_ISFIFO(st.st_mode));
+	assert_int_equal(symlink("nowhere", in_dir("dangling")), 0);
+	assert_int_equal(gp_st_write(in_dir("dangling"), items, 2, NULL, 0, &err), GP_INVALID);
+	assert_int_equal(entries_in_dir(), 3);
+}
+
+static void a_link_stays_and_its_file_is_replaced(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_st_file *f = NULL;
+	struct stat st;
+	assert_int_equal(gp_st_write(in_dir("real"), items, 1, NULL, 0, &err), GP_OK);
+	assert_int_equal(symlink("real", in_dir("link")), 0);
+	assert_int_equal(gp_st_check_target(in_dir("link"), &err), GP_OK);
+	assert_int_equal(gp_st_write(in_dir("link"), items, 2, NULL, 0, &err), GP_OK);
+	assert_int_equal(lstat(in_dir("link"), &st), 0);
+	assert_true(S_ISLNK(st.st_mode));
+	assert_int_equal(gp_st_open(in_dir("real"), &f, &err), GP_OK);
+	assert_int_equal(gp_st_count(f), 2);
+	gp_st_close(f);
+	assert_int_equal(entries_in_dir(), 2);
 }
 
 static void things_that_are_not_files_are_refused(void **state)
@@ -337,10 +456,15 @@ int main(void)
 		cmocka_unit_test(header_length_is_checked_before_it_is_used),
 		cmocka_unit_test(every_truncation_of_a_file_is_refused),
 		cmocka_unit_test(floating_point_types_convert_exactly),
+		cmocka_unit_test(an_odd_tensor_is_in_no_other_ones_way),
 		cmocka_unit_test(integers_are_not_read_as_real_numbers),
 		WITH_DIR(written_file_reads_back_bit_for_bit),
+		WITH_DIR(bytes_are_written_and_read_back_as_they_are),
+		WITH_DIR(a_tensor_without_elements_is_written_and_read_back),
 		WITH_DIR(equal_content_gives_equal_bytes_in_any_order),
 		WITH_DIR(bad_items_are_refused_and_no_file_appears),
+		WITH_DIR(only_a_regular_file_is_replaced),
+		WITH_DIR(a_link_stays_and_its_file_is_replaced),
 		WITH_DIR(things_that_are_not_files_are_refused),
 #ifdef GP_FAULTS
 		WITH_DIR(failed_write_leaves_the_old_file_and_nothing_else),

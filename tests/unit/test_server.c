@@ -18,6 +18,7 @@
 #include "common/control.h"
 #include "common/graph_msg.h"
 #include "common/models.h"
+#include "common/checkpoint.h"
 #include "kernels/cpu/simd.h"
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
@@ -58,15 +59,21 @@ static int teardown(void **state)
 	return 0;
 }
 
-static void client_connect(struct raw_peer *c, const struct fixture *f)
+static int connect_to(uint16_t port)
 {
-	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(f->port)};
+	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
 	struct timeval patience = {.tv_sec = 20};
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+	assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+	return fd;
+}
+
+static void client_connect(struct raw_peer *c, const struct fixture *f)
+{
 	memset(c, 0, sizeof *c);
-	c->fd = socket(AF_INET, SOCK_STREAM, 0);
-	setsockopt(c->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-	assert_int_equal(connect(c->fd, (struct sockaddr *)&a, sizeof a), 0);
+	c->fd = connect_to(f->port);
 	c->codec = 1;
 	c->body_cap = 1 << 20;
 	c->body = gp_calloc(c->body_cap, 1);
@@ -121,6 +128,16 @@ static void expect_error(struct raw_peer *c, const char *part)
 			 m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "", part);
 	gpsplit__control__free_unpacked(m, NULL);
 	assert_null(get_control(c)); /* and nothing after it */
+}
+
+static void expect_control(struct raw_peer *c, Gpsplit__Control__BodyCase what)
+{
+	Gpsplit__Control *m = get_control(c);
+	assert_non_null(m);
+	if (m->body_case != what)
+		fail_msg("got %s '%s'", gp_control_name(m),
+			 m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "");
+	gpsplit__control__free_unpacked(m, NULL);
 }
 
 /* A session that has just ended may still count for a moment: busy is an answer to come back after. */
@@ -266,6 +283,65 @@ static void messages_out_of_order_are_refused(void **state)
 	expect_error(&c, "not expected");
 	client_close(&c);
 	still_serves(f);
+}
+
+/* More of them than the server takes, and none has a session's place. */
+static void connections_that_say_nothing_keep_nobody_out(void **state)
+{
+	enum { SILENT = 40 }; /* 16 are allowed */
+	struct fixture *f = *state;
+	struct raw_peer silent[SILENT], c;
+	uint8_t bytes[GP_PREFACE_BYTES];
+	for (int i = 0; i < SILENT; i++)
+		client_connect(&silent[i], f);
+	client_connect(&c, f);
+	put_preface(&c);
+	put_hello(&c, GP_PROTO_VERSION);
+	expect_control(&c, GPSPLIT__CONTROL__BODY_WELCOME);
+	while (get(&silent[0], bytes, 1))
+		; /* the oldest went first */
+	for (int i = 0; i < SILENT; i++)
+		client_close(&silent[i]);
+	client_close(&c);
+}
+
+static uint64_t resident_bytes(void)
+{
+	unsigned long long pages = 0;
+	FILE *statm = fopen("/proc/self/statm", "r");
+	assert_non_null(statm);
+	assert_int_equal(fscanf(statm, "%*u %llu", &pages), 1);
+	fclose(statm);
+	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+static void a_connection_that_is_not_opened_costs_a_few_kilobytes(void **state)
+{
+	(void)state;
+	enum { SILENT = 300, BYTES_MOST = 12 << 10 };
+	struct gp_server_settings set = server_thread_settings();
+	struct raw_peer silent[SILENT + 1] = {0};
+	uint8_t byte;
+	set.max_unopened = 2 * SILENT;
+	set.handshake_timeout_s = 20;
+	struct server_thread *server = server_thread_start_with(&set);
+	silent[SILENT].fd = connect_to(server->port); /* what the first one brings with it */
+	assert_true(get(&silent[SILENT], &byte, 1));
+	const uint64_t before = resident_bytes();
+	for (int i = 0; i < SILENT; i++) {
+		silent[i].fd = connect_to(server->port);
+		put(&silent[i], "gpsplit\n\1", 9); /* and falls silent within its preface */
+	}
+	for (int i = 0; i < SILENT; i++)
+		assert_true(get(&silent[i], &byte, 1)); /* the server has it */
+	const uint64_t after = resident_bytes();
+	print_message("%.1f KiB for each\n", ((double)after - (double)before) / 1024 / SILENT);
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* whose own memory grows along */
+	assert_true(after < before + SILENT * (uint64_t)BYTES_MOST);
+#endif
+	for (int i = 0; i <= SILENT; i++)
+		close(silent[i].fd);
+	server_thread_stop(server);
 }
 
 static void spoil_window(Gpsplit__Open *o)
@@ -488,16 +564,6 @@ static void put_step(struct raw_peer *c, const struct fixture *f)
 		put_frame(c, GP_FRAME_GRAD_UP, 0, chunk, grad, true);
 }
 
-static void expect_control(struct raw_peer *c, Gpsplit__Control__BodyCase what)
-{
-	Gpsplit__Control *m = get_control(c);
-	assert_non_null(m);
-	if (m->body_case != what)
-		fail_msg("got %s '%s'", gp_control_name(m),
-			 m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "");
-	gpsplit__control__free_unpacked(m, NULL);
-}
-
 static void a_step_with_clipping_is_measured_before_it_is_committed(void **state)
 {
 	struct fixture *f = *state;
@@ -540,15 +606,193 @@ static void sessions_over_the_limit_are_told_to_come_back(void **state)
 		until_ready(&c[i], *state);
 	client_connect(&c[4], *state);
 	put_preface(&c[4]);
+	put_hello(&c[4], GP_PROTO_VERSION);
 	expect_error(&c[4], "no room");
 	for (int i = 0; i < 5; i++)
 		client_close(&c[i]);
+}
+
+/* --- checkpoints (PROTOCOL.md 5.7) ------------------------------------------------------------------------------- */
+
+static char state_dir[64];
+static const uint8_t run_id[GP_RUN_ID_BYTES] = {0xab, 0xcd};
+
+static int setup_keeping(void **state)
+{
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	struct gp_server_settings set = server_thread_settings();
+	strcpy(state_dir, "/tmp/gp_keep_XXXXXX");
+	if (!mkdtemp(state_dir))
+		return -1;
+	set.state_dir = state_dir;
+	set.state_max_bytes = 1 << 30;
+	f->server = server_thread_start_with(&set);
+	f->port = f->server->port;
+	f->body = make_body();
+	*state = f;
+	return 0;
+}
+
+static int teardown_keeping(void **state)
+{
+	char command[128];
+	teardown(state);
+	snprintf(command, sizeof command, "rm -rf '%s'", state_dir);
+	return system(command);
+}
+
+static uint64_t welcome_of_run(struct raw_peer *c, const struct fixture *f, uint64_t *checkpoint, size_t count)
+{
+	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	client_connect(c, f);
+	put_preface(c);
+	hello.version = GP_PROTO_VERSION;
+	hello.run_id = (ProtobufCBinaryData){sizeof run_id, (uint8_t *)run_id};
+	hello.checkpoint = checkpoint;
+	hello.n_checkpoint = count;
+	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
+	m.hello = &hello;
+	put_control(c, &m);
+	Gpsplit__Control *answer = get_control(c);
+	assert_true(answer && answer->body_case == GPSPLIT__CONTROL__BODY_WELCOME);
+	const uint64_t common = answer->welcome->checkpoint;
+	c->session = answer->welcome->session;
+	gpsplit__control__free_unpacked(answer, NULL);
+	return common;
+}
+
+/* COMMIT of step 0 that asks for a checkpoint; "" when it was kept, else why not. */
+static void commit_and_keep(struct raw_peer *c, char why[256])
+{
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	commit.lr = 0.1f;
+	commit.checkpoint = true;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	m.commit = &commit;
+	put_control(c, &m);
+	Gpsplit__Control *answer = get_control(c);
+	assert_true(answer && answer->body_case == GPSPLIT__CONTROL__BODY_COMMITTED && answer->committed->step == 0);
+	snprintf(why, 256, "%s", answer->committed->checkpoint_error);
+	assert_int_equal(answer->committed->checkpoint, !*why);
+	gpsplit__control__free_unpacked(answer, NULL);
+}
+
+static void run_a_step_and_keep(const struct fixture *f)
+{
+	struct raw_peer c;
+	char why[256];
+	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){0}, 1), 0);
+	put_open(&c, f->body, NULL);
+	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
+	put_step(&c, f);
+	get_answers(&c, 2, 0);
+	commit_and_keep(&c, why);
+	assert_string_equal(why, "");
+	client_close(&c);
+}
+
+static void restore_step_1(Gpsplit__Open *o)
+{
+	o->restore_step = 1;
+}
+
+static void restore_step_2(Gpsplit__Open *o)
+{
+	o->restore_step = 2;
+}
+
+static void restore_with_other_codec_memory(Gpsplit__Open *o)
+{
+	o->restore_step = 1;
+	o->state_hash = 1;
+}
+
+static void restore_with_another_seed(Gpsplit__Open *o)
+{
+	o->restore_step = 1;
+	o->seed = 77;
+}
+
+static void a_run_goes_on_from_the_checkpoint_that_was_asked_for(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	const uint32_t act = (uint32_t)(2 * gp_shape_elements(gp_graph_input_shape(f->body)) * sizeof(float));
+	run_a_step_and_keep(f);
+	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){5, 1, 0}, 3), 1);
+	put_open(&c, f->body, restore_step_1);
+	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
+	put_frame(&c, GP_FRAME_ACT_UP, 1, 0, act, true);
+	get_answers(&c, 1, 0);
+	client_close(&c);
+	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){5, 0}, 2), 0);
+	client_close(&c);
+}
+
+static void expect_restore_refused(const struct fixture *f, size_t listed, void (*spoil)(Gpsplit__Open *),
+				   const char *part)
+{
+	struct raw_peer c;
+	welcome_of_run(&c, f, (uint64_t[]){1, 0}, listed);
+	put_open(&c, f->body, spoil);
+	expect_error(&c, part);
+	client_close(&c);
+}
+
+static void a_checkpoint_that_does_not_fit_is_refused_with_the_reason(void **state)
+{
+	const struct fixture *f = *state;
+	run_a_step_and_keep(f);
+	expect_restore_refused(f, 2, restore_with_another_seed, "seed is '77', but the run has it at '0'");
+	expect_restore_refused(f, 2, restore_step_2, "restore_step");
+	expect_restore_refused(f, 2, restore_with_other_codec_memory, "remember different things");
+	expect_restore_refused(f, 0, restore_step_1, "a session that cannot have it");
+	still_serves(f);
+}
+
+static void too_many_checkpoints_in_hello_are_refused(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	uint64_t many[GP_CHECKPOINTS_MAX + 1] = {0};
+	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	client_connect(&c, f);
+	put_preface(&c);
+	hello.version = GP_PROTO_VERSION;
+	hello.checkpoint = many;
+	hello.n_checkpoint = GP_CHECKPOINTS_MAX + 1;
+	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
+	m.hello = &hello;
+	put_control(&c, &m);
+	expect_error(&c, "17 checkpoints");
+	client_close(&c);
+}
+
+static void a_server_without_a_state_dir_says_that_nothing_is_kept(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	char why[256];
+	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){1, 0}, 2), 0);
+	put_open(&c, f->body, NULL);
+	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
+	put_step(&c, f);
+	get_answers(&c, 2, 0);
+	commit_and_keep(&c, why);
+	assert_non_null(strstr(why, "--state-dir"));
+	client_close(&c);
+	expect_restore_refused(f, 2, restore_step_1, "a session that cannot have it");
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(garbage_and_silence_end_only_their_own_connection, setup, teardown),
+		cmocka_unit_test_setup_teardown(connections_that_say_nothing_keep_nobody_out, setup, teardown),
+		cmocka_unit_test(a_connection_that_is_not_opened_costs_a_few_kilobytes),
 		cmocka_unit_test_setup_teardown(a_wrong_version_is_told_so, setup, teardown),
 		cmocka_unit_test_setup_teardown(messages_out_of_order_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_open_that_cannot_be_is_refused_with_the_reason, setup, teardown),
@@ -562,6 +806,13 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(a_norm_that_cannot_be_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(sessions_over_the_limit_are_told_to_come_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_run_goes_on_from_the_checkpoint_that_was_asked_for, setup_keeping,
+						teardown_keeping),
+		cmocka_unit_test_setup_teardown(a_checkpoint_that_does_not_fit_is_refused_with_the_reason,
+						setup_keeping, teardown_keeping),
+		cmocka_unit_test_setup_teardown(too_many_checkpoints_in_hello_are_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_server_without_a_state_dir_says_that_nothing_is_kept, setup,
+						teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,24 @@ static void zero_negative_and_overflowing_dimensions_are_refused(void **state)
 	assert_int_equal(n, 42);
 }
 
+static void zero_dimensions_count_as_nothing_where_they_are_allowed(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	uint64_t n = 42;
+	struct gp_shape zero = {.ndim = 3, .dim = {4, 0, 5}};
+	struct gp_shape negative = {.ndim = 2, .dim = {0, -1}};
+	struct gp_shape long_loop = {.ndim = 2, .dim = {INT64_MAX, 0}};
+	struct gp_shape two = {.ndim = 1, .dim = {2}};
+	assert_int_equal(gp_shape_count_or_zero(&negative, 100, &n, &err), GP_INVALID);
+	assert_int_equal(gp_shape_count_or_zero(&long_loop, 100, &n, &err), GP_INVALID);
+	assert_int_equal(n, 42);
+	assert_int_equal(gp_shape_count_or_zero(&zero, 100, &n, &err), GP_OK);
+	assert_int_equal(n, 0);
+	assert_int_equal(gp_shape_count_or_zero(&two, 100, &n, &err), GP_OK);
+	assert_int_equal(n, 2);
+}
+
 static void batch_goes_in_front_and_text_reads_well(void **state)
 {
 	(void)state;
@@ -48,6 +66,7 @@ static void batch_goes_in_front_and_text_reads_well(void **state)
 	struct gp_shape sample = {.ndim = 3, .dim = {28, 28, 1}};
 	struct gp_shape s = gp_shape_batched(&sample, 16);
 	assert_string_equal(gp_shape_text(&s, text, sizeof text), "16x28x28x1");
+	assert_string_equal(gp_shape_text(&(struct gp_shape){0}, text, sizeof text), "scalar");
 	assert_string_equal(gp_shape_text(&s, tiny, sizeof tiny), "16x");
 	assert_false(gp_shape_equal(&s, &sample));
 	struct gp_shape t = s;
@@ -77,6 +96,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(counts_within_the_limit_are_exact),
 		cmocka_unit_test(zero_negative_and_overflowing_dimensions_are_refused),
+		cmocka_unit_test(zero_dimensions_count_as_nothing_where_they_are_allowed),
 		cmocka_unit_test(batch_goes_in_front_and_text_reads_well),
 		cmocka_unit_test(channels_first_text_becomes_channels_last),
 	};

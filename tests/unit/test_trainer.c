@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The training loop (client/trainer.h) over an engine that only plays results:
- * what is told about gradient norms, and a log that cannot be written.
+ * what is told about gradient norms, a log that cannot be written, and a
+ * signal during an evaluation.
  */
 #include <math.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <string.h>
@@ -50,8 +52,33 @@ static void play_figures(struct gp_engine *e, struct gp_engine_figures *out)
 	*out = (struct gp_engine_figures){0};
 }
 
-static const struct gp_engine_ops player_ops = {
-	.name = "player", .step = play_step, .get_weights = play_weights, .figures = play_figures};
+static volatile sig_atomic_t stop;
+static int slices, stop_at_slice; /* of evaluations; the slice in which a signal comes, or 0 */
+
+static enum gp_status play_evaluate(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
+				    struct gp_step_result *out, struct gp_err *err)
+{
+	(void)e;
+	(void)loader;
+	(void)err;
+	*out = (struct gp_step_result){.loss_sum = batches, .correct = batches, .samples = 2 * (uint64_t)batches};
+	stop = ++slices == stop_at_slice ? SIGTERM : stop;
+	return GP_OK;
+}
+
+static enum gp_status play_next(struct gp_engine *e, struct gp_loader *loader, struct gp_batch **out,
+				struct gp_err *err)
+{
+	(void)e;
+	return gp_loader_next(loader, out, err);
+}
+
+static const struct gp_engine_ops player_ops = {.name = "player",
+						.next = play_next,
+						.step = play_step,
+						.evaluate = play_evaluate,
+						.get_weights = play_weights,
+						.figures = play_figures};
 
 struct run {
 	struct gp_train_report report;
@@ -85,7 +112,7 @@ static void run_steps(struct run *r, const double *norm, const char *log)
 		gp_dataset_open("synthetic:shape=1x8x8,classes=2,samples=16", GP_SPLIT_TRAIN, &options, &data, &err),
 		GP_OK);
 	assert_int_equal(gp_loader_new(data, &ls, &spec.train, &err), GP_OK);
-	assert_int_equal(gp_json_log_open(log ? log : path, &spec.log, &err), GP_OK);
+	assert_int_equal(gp_json_log_open(log ? log : path, false, &spec.log, &err), GP_OK);
 	dup2(fileno(told), 2);
 	r->status = gp_train(&spec, &r->report, &err);
 	dup2(saved, 2);
@@ -149,12 +176,59 @@ static void a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on(void *
 	assert_int_equal(r.close_status, GP_IO);
 }
 
+/* Trains STEPS steps, then validates with 100 batches. */
+static struct gp_train_report run_with_evaluation(int signal_in_slice)
+{
+	struct gp_err err = {0};
+	struct gp_dataset_options options = {0};
+	struct gp_loader_spec ls = {.batch = BATCH, .drop_last = true, .prefetch = 1};
+	struct gp_dataset *data[2];
+	struct player p = {.base.ops = &player_ops, .base.spec.batch = BATCH};
+	struct gp_trainer_spec spec = {.engine = &p.base,
+				       .schedule.base_lr = 0.1,
+				       .total_steps = STEPS,
+				       .steps_per_epoch = STEPS,
+				       .val_batches = 100,
+				       .stop = &stop};
+	struct gp_loader **loader[2] = {&spec.train, &spec.val};
+	struct gp_train_report report;
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(gp_dataset_open("synthetic:shape=1x8x8,classes=2,samples=16", GP_SPLIT_TRAIN, &options,
+						 &data[i], &err),
+				 GP_OK);
+		assert_int_equal(gp_loader_new(data[i], &ls, loader[i], &err), GP_OK);
+	}
+	stop = slices = 0;
+	stop_at_slice = signal_in_slice;
+	assert_int_equal(gp_train(&spec, &report, &err), GP_OK);
+	for (int i = 0; i < 2; i++) {
+		gp_loader_free(*loader[i]);
+		gp_dataset_free(data[i]);
+	}
+	return report;
+}
+
+static void a_signal_ends_an_evaluation_before_its_end(void **state)
+{
+	(void)state;
+	struct gp_train_report whole = run_with_evaluation(0);
+	assert_int_equal(slices, 7);
+	assert_false(whole.stopped);
+	assert_true(whole.val_acc == 0.5 && whole.val_loss == 0.5);
+	struct gp_train_report cut = run_with_evaluation(2);
+	assert_int_equal(slices, 2);
+	assert_true(cut.stopped);
+	assert_int_equal(cut.steps, STEPS);
+	assert_true(isnan(cut.val_acc) && isnan(cut.val_loss));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(norms_are_logged_and_one_that_is_not_finite_is_told_once),
 		cmocka_unit_test(without_clipping_there_is_no_norm),
 		cmocka_unit_test(a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on),
+		cmocka_unit_test(a_signal_ends_an_evaluation_before_its_end),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -39,7 +39,7 @@ static void fixture_init(struct fixture *f, const char *codec)
 	assert_int_equal(gp_codec_spec_parse(codec, &spec, &err), GP_OK);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	assert_int_equal(gp_worker_new(&f->loop, "codec", 2, &f->worker, &err), GP_OK);
-	struct gp_directions all = {.seed = 1, .slots = 2, .chunks = 2, .train = true, .client = true};
+	struct gp_directions all = {.seed = 1, .slots = 2, .chunks = 2, .train = true, .undo = true, .client = true};
 	assert_int_equal(gp_direction_init(&f->out, GP_FRAME_ACT_UP, &spec, &shape, &all, NULL, f->worker, f, &err),
 			 GP_OK);
 	all.client = false;
@@ -131,12 +131,46 @@ static void a_frame_with_the_channel_is_not_overwritten(void **state)
 	fixture_deinit(&f);
 }
 
+/* Both ends begin a step, whose number travels in the head, and take it back; then it is the same again. */
+static void a_direction_goes_back_to_where_the_step_began(void **state)
+{
+	(void)state;
+	struct fixture f;
+	uint64_t before = 0;
+	fixture_init(&f, "delta:samples=9+uniform:bits=2");
+	for (int round = 0; round < 6; round++) {
+		const uint32_t sample[3] = {1, 5, 7};
+		const bool same = round % 2 == 1; /* a step again, as the round before it */
+		struct gp_frame_head head = {.step = (uint64_t)round / 2};
+		f.out.slot[0].sample = sample;
+		f.x[3] = (float)(round / 2);
+		const uint64_t memory = gp_codec_state_hash(f.out.codec);
+		gp_transfer_encode(&f.out.slot[0], &head, f.x, 0, on_done);
+		wait_for(&f, 2 * round + 1);
+		carry(&f, 0);
+		gp_transfer_decode(&f.in.slot[0], f.y, on_done);
+		wait_for(&f, 2 * round + 2);
+		assert_int_equal(f.in.slot[0].task.status, GP_OK);
+		assert_true(same == (f.out.slot[0].frame.head.checksum == before));
+		before = f.out.slot[0].frame.head.checksum;
+		assert_true(gp_codec_state_hash(f.out.codec) != memory);
+		if (same)
+			continue;
+		gp_direction_undo(&f.out, head.step);
+		gp_direction_undo(&f.in, head.step);
+		assert_true(gp_codec_state_hash(f.out.codec) == memory);
+		assert_true(gp_codec_state_hash(f.in.codec) == memory);
+	}
+	fixture_deinit(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_tensor_comes_back_as_it_was),
 		cmocka_unit_test(damage_on_the_way_is_found),
 		cmocka_unit_test(a_frame_with_the_channel_is_not_overwritten),
+		cmocka_unit_test(a_direction_goes_back_to_where_the_step_began),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

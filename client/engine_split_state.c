@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints of a split engine: head, tail and this end's codecs; written
+ * when a step is decided, before its COMMIT, and loaded when the server begins
+ * anew. See run_state.h; PROTOCOL.md section 5.7.
+ * Test: tests/e2e/checkpoint.sh, tests/e2e/killed.sh
+ */
+#include <string.h>
+
+#include "client/engine_split.h"
+#include "client/run_state.h"
+
+static const char *const direction_names[DIRECTIONS] = {"act_up", "act_down", "grad_up", "grad_down"};
+
+/* Writing. All chunks are done: nobody else uses plans and codecs. */
+
+static enum gp_status take_copy(struct split_engine *e, struct gp_snapshot *s, struct gp_err *err)
+{
+	GP_TRY(gp_snapshot_add_plan(s, e->head_plan, err));
+	GP_TRY(gp_snapshot_add_plan(s, e->tail_plan, err));
+	for (int d = 0; d < DIRECTIONS; d++)
+		GP_TRY(gp_snapshot_add_codec(s, direction_names[d], e->dir[d].codec, err));
+	return GP_OK;
+}
+
+static void run_keep(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	struct gp_snapshot s = {0};
+	const struct gp_run_progress step = {e->result.loss_sum, e->result.correct, e->result.samples};
+	task->status = take_copy(e, &s, &task->err);
+	if (task->status == GP_OK)
+		task->status = gp_run_state_write(e->base.spec.run, e->step + 1, &s, &step, &task->err);
+	gp_snapshot_deinit(&s);
+}
+
+static void keep_done(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	e->kept = true;
+}
+
+enum gp_status gp_split_write_checkpoint(struct split_engine *e, uint64_t steps, bool *written, struct gp_err *err)
+{
+	e->kept = false;
+	e->keep = (struct gp_task){.run = run_keep, .done = keep_done, .arg = e};
+	gp_worker_submit(&e->compute, &e->keep, 0);
+	GP_TRY(gp_client_session_wait_here(&e->session, &e->kept, err));
+	*written = e->keep.status == GP_OK;
+	if (*written)
+		return GP_OK;
+	*err = e->keep.err;
+	return gp_run_state_failed(e->base.spec.run, steps, err);
+}
+
+enum gp_status gp_split_kept(void *arg, uint64_t step, const char *why, struct gp_err *err)
+{
+	struct split_engine *e = arg;
+	struct gp_run_state *run = e->base.spec.run;
+	if (!why) {
+		gp_run_state_confirm(run, step + 1);
+		return GP_OK;
+	}
+	gp_run_state_take_back(run, step + 1);
+	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", e->base.spec.server, why);
+	return gp_run_state_failed(run, step + 1, err);
+}
+
+/* Going back. */
+
+static enum gp_status load_state(struct split_engine *e, const struct gp_checkpoint *c, struct gp_err *err)
+{
+	const uint64_t step = c->manifest.step;
+	GP_TRY(gp_snapshot_load_plan(c->state, step, e->head_plan, err));
+	GP_TRY(gp_snapshot_load_plan(c->state, step, e->tail_plan, err));
+	for (int d = 0; d < DIRECTIONS; d++)
+		GP_TRY(gp_snapshot_load_codec(c->state, direction_names[d], e->dir[d].codec, err));
+	return GP_OK;
+}
+
+static enum gp_status load(struct split_engine *e, uint64_t step, struct gp_err *err)
+{
+	struct gp_checkpoint *c;
+	GP_TRY(gp_run_state_load(e->base.spec.run, step, &c, err));
+	enum gp_status status = load_state(e, c, err);
+	if (status == GP_OK)
+		gp_run_state_begin(e->base.spec.run, c);
+	gp_checkpoint_close(c);
+	return status;
+}
+
+/* As the engine was made. Codecs have no other way back to the start than to be new. */
+static enum gp_status begin_again(struct split_engine *e, struct gp_err *err)
+{
+	const struct gp_weights *init = e->base.spec.init;
+	GP_TRY(gp_snapshot_begin_plan(e->head_plan, init, err));
+	GP_TRY(gp_snapshot_begin_plan(e->tail_plan, init, err));
+	for (int d = DIRECTIONS; d-- > 0;)
+		gp_direction_deinit(&e->dir[d]);
+	memset(e->dir, 0, sizeof e->dir);
+	GP_TRY(gp_split_make_directions(e, err));
+	gp_split_account_directions(e);
+	gp_run_state_begin(e->base.spec.run, NULL);
+	return GP_OK;
+}
+
+static enum gp_status go_to(struct split_engine *e, uint64_t step, struct gp_err *err)
+{
+	if (step == e->step)
+		return GP_OK;                 /* it is in memory */
+	if (e->base.spec.reconnect_for_s > 0) /* else this is the first opening, and nothing is begun */
+		gp_split_undo(e);
+	GP_TRY(step > 0 ? load(e, step, err) : begin_again(e, err));
+	e->base.rewound = e->session_open;
+	return GP_OK;
+}
+
+enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err)
+{
+	struct split_engine *e = arg;
+	GP_TRY(go_to(e, step, err));
+	e->base.steps = e->step = step;
+	e->state_hash = gp_directions_state_hash(e->dir);
+	gp_client_session_rewind(&e->session, step);
+	if (!e->session_open)
+		gp_run_state_tell(e->base.spec.run, step);
+	return GP_OK;
+}

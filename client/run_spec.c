@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a training run is. See run_spec.h.
+ */
+#include "client/run_spec.h"
+
+#include <inttypes.h>
+
+#include "common/graph_msg.h"
+
+enum { VALUE_ROOM = 8192 };
+
+enum gp_status gp_run_spec_add(struct gp_run_spec *s, const char *key, const char *value, struct gp_err *err)
+{
+	char *copy = gp_strdup(value);
+	if (!copy)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a run");
+	gp_pairs_add(&s->pairs, key, copy);
+	return GP_OK;
+}
+
+enum gp_status gp_run_spec_add_flag(struct gp_run_spec *s, const struct gp_opt_table *t, const void *settings,
+				    const char *name, struct gp_err *err)
+{
+	char text[VALUE_ROOM];
+	gp_options_text(t, settings, name, text, sizeof text);
+	return gp_run_spec_add(s, name, text, err);
+}
+
+/* A local run has neither a cut nor codecs. */
+static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
+{
+	static const char *const flags[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
+	char cut[64] = "none (--local)";
+	if (!j->set->local)
+		snprintf(cut, sizeof cut, "%d:%d", j->cut.head, j->cut.tail - j->graph->blocks);
+	GP_TRY(gp_run_spec_add(s, "cut", cut, err));
+	for (int i = 0; i < 4; i++)
+		GP_TRY(gp_run_spec_add(s, flags[i], j->set->local ? "" : j->codec[i].text, err));
+	return GP_OK;
+}
+
+enum gp_status gp_run_spec_add_job(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
+{
+	char text[GP_SHA256_HEX] = "drawn";
+	uint64_t hash;
+	GP_TRY(add_split(s, j, err));
+	if (j->init)
+		GP_TRY(gp_weights_sha256(j->init, text, err));
+	GP_TRY(gp_run_spec_add(s, "init", text, err));
+	GP_TRY(gp_graph_hash(j->graph, &hash, err));
+	snprintf(text, sizeof text, "%016" PRIx64, hash);
+	return gp_run_spec_add(s, "graph", text, err);
+}
+
+void gp_run_spec_deinit(struct gp_run_spec *s)
+{
+	for (int i = 0; i < s->pairs.count; i++)
+		gp_free((char *)s->pairs.pair[i].value);
+	*s = (struct gp_run_spec){0};
+}

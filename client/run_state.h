@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a training run keeps on disk on this side: --checkpoint DIR, when the
+ * next one is due, which ones there are, and what happens when one cannot be
+ * written. Engines write and load through this; the trainer asks where to go on.
+ *
+ * A checkpoint counts when the other side has it, too: an engine writes its own
+ * first (gp_run_state_write), then has the server write, then confirms or takes
+ * it back. A run without a server confirms at once.
+ *
+ * Threads: gp_run_state_write from any one thread while no other call is under
+ * way; everything else from the engine's thread. Test: tests/unit/test_run_state.c
+ */
+#ifndef GP_RUN_STATE_H
+#define GP_RUN_STATE_H
+
+#include <signal.h>
+
+#include "common/checkpoint.h"
+#include "common/snapshot.h"
+
+struct gp_run_state_options {
+	const char *dir;
+	uint64_t every, total_steps;
+	bool resume, required;
+	const struct gp_pairs *spec;       /* by flag: what must be the same to go on; outlives the run state */
+	const volatile sig_atomic_t *stop; /* (optional) set: the next step is worth a checkpoint */
+};
+
+/* Sums over the epoch under way. */
+struct gp_run_progress {
+	double loss_sum;
+	uint64_t correct, samples;
+};
+
+struct gp_run_state;
+
+/*
+ * Locks the folder. Without `resume` it must hold no checkpoints. With it, those of the run are read and checked: damaged
+ * ones are left out with a warning; GP_INVALID names a flag that differs.
+ */
+enum gp_status gp_run_state_open(const struct gp_run_state_options *o, struct gp_run_state **out, struct gp_err *err);
+void gp_run_state_close(struct gp_run_state *r); /* NULL is fine */
+
+/* The run may have begun in another process: its server is worth waiting for. */
+bool gp_run_state_resumes(const struct gp_run_state *r);
+const uint8_t *gp_run_state_id(const struct gp_run_state *r); /* GP_RUN_ID_BYTES */
+/* Steps of the checkpoints that could be loaded, newest first. */
+int gp_run_state_list(const struct gp_run_state *r, uint64_t step[GP_CHECKPOINTS_MAX]);
+/* Of the run, without a server to ask: the newest, 0 for none. */
+uint64_t gp_run_state_newest(const struct gp_run_state *r);
+enum gp_status gp_run_state_load(struct gp_run_state *r, uint64_t step, struct gp_checkpoint **out, struct gp_err *err);
+/* The run goes on at this step: after a load, or at 0. */
+void gp_run_state_begin(struct gp_run_state *r, const struct gp_checkpoint *c);
+/* Says on stderr where the run begins, when it was to be resumed. */
+void gp_run_state_tell(const struct gp_run_state *r, uint64_t step);
+
+/* Progress before the step under way. */
+struct gp_run_progress *gp_run_state_progress(struct gp_run_state *r);
+
+/* Whether the state after `steps` steps should be kept. NULL: never. */
+bool gp_run_state_due(const struct gp_run_state *r, uint64_t steps);
+/* False when it should be and was not asked for: the signal came too late. NULL: always true. */
+bool gp_run_state_settled(const struct gp_run_state *r, uint64_t steps);
+/* `step`: what the last step added to the progress. Unconfirmed. Errors go to gp_run_state_failed. */
+enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const struct gp_snapshot *s,
+				  const struct gp_run_progress *step, struct gp_err *err);
+/* It stays; older ones go. */
+void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps);
+/* The other side does not have it: it goes again. */
+void gp_run_state_take_back(struct gp_run_state *r, uint64_t steps);
+/* Reports that there will be no checkpoint, because of err: one warning; or, with --checkpoint-required, the error that
+ * ends training. */
+enum gp_status gp_run_state_failed(struct gp_run_state *r, uint64_t steps, struct gp_err *err);
+
+#endif

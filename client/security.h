@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How a client trusts a server and proves who it is: TLS settings and a token,
+ * from files, for every connection of a run. PROTOCOL.md sections 1 and 5.2.
+ *
+ * Threads: loop thread. Test: tests/unit/test_security.c, tests/e2e/tls.sh
+ */
+#ifndef GP_CLIENT_SECURITY_H
+#define GP_CLIENT_SECURITY_H
+
+#include "common/conn.h"
+#include "common/token_file.h"
+
+struct gp_tls;
+
+struct gp_client_security {
+	struct gp_tls *tls; /* NULL: in the clear */
+	const char *name;   /* whose name the server's certificate must have; NULL: the host it is reached by */
+	char token[GP_CLIENT_TOKEN_MAX + 1]; /* "": none */
+};
+
+struct gp_client_security_files { /* NULL: none */
+	bool tls;                 /* trust the system's CAs */
+	const char *ca;           /* trust this one in their place */
+	const char *cert, *key, *name, *token;
+};
+
+/* GP_USAGE when the flags do not fit together, GP_INVALID when a file is wrong. On failure *s is empty. */
+enum gp_status gp_client_security_load(struct gp_client_security *s, const struct gp_client_security_files *files,
+				       struct gp_err *err);
+void gp_client_security_deinit(struct gp_client_security *s);
+
+/* Wraps a fresh connection to `host` in TLS where that is asked for. Takes it: on failure it is closed. GP_USAGE when a token
+ * would cross a network in the clear. */
+enum gp_status gp_client_secure(const struct gp_client_security *s, uv_loop_t *loop, const char *host,
+				struct gp_conn **conn, struct gp_err *err);
+
+#endif

@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What of a body outlives the server: written after a commit whose client asks
+ * for it, or at the end of a server that is told to stop, and read by OPEN's
+ * restore_step. See body.h; PROTOCOL.md section 5.7.
+ *
+ * After a commit the next step's frames may follow at once. So the codecs'
+ * memory and the plan are copied by tasks on their own lanes, ahead of what
+ * those frames bring; only the copies go to disk, on a lane that is not waited
+ * for by the step. Test: tests/unit/test_server.c,
+ * tests/e2e/killed.sh
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "common/graph_msg.h"
+#include "server/body_impl.h"
+
+static const char *const direction_names[DIRECTIONS] = {"act_up", "act_down", "grad_up", "grad_down"};
+
+/* --- what a run is ---------------------------------------------------------------------------------------------- */
+
+static void add_text(struct gp_body_words *w, const char *key, const char *value)
+{
+	char *text = w->text[w->pairs.count];
+	snprintf(text, sizeof w->text[0], "%s", value);
+	gp_pairs_add(&w->pairs, key, text);
+}
+
+static void add_number(struct gp_body_words *w, const char *key, uint64_t value)
+{
+	char text[24];
+	snprintf(text, sizeof text, "%" PRIu64, value);
+	add_text(w, key, text);
+}
+
+static void add_real(struct gp_body_words *w, const char *key, double value)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%.17g", value);
+	add_text(w, key, text);
+}
+
+static void add_optimizer(struct gp_body_words *w, const struct gp_optim *o)
+{
+	add_number(w, "optimizer", (uint64_t)o->kind);
+	add_real(w, "momentum", (double)o->momentum);
+	add_number(w, "nesterov", o->nesterov);
+	add_real(w, "weight_decay", (double)o->weight_decay);
+	add_real(w, "beta1", o->beta1);
+	add_real(w, "beta2", o->beta2);
+	add_real(w, "eps", (double)o->eps);
+	add_real(w, "clip_norm", o->clip_norm);
+	add_real(w, "clip_value", o->clip_value);
+}
+
+enum gp_status gp_body_describe(const struct gp_body_spec *spec, struct gp_body_words *w, struct gp_err *err)
+{
+	uint64_t hash;
+	char text[24];
+	GP_TRY(gp_graph_hash(spec->graph, &hash, err));
+	w->pairs.count = 0;
+	snprintf(text, sizeof text, "%016" PRIx64, hash);
+	add_text(w, "graph", text);
+	add_optimizer(w, &spec->optim);
+	add_number(w, "seed", spec->seed);
+	add_number(w, "chunk_samples", (uint64_t)spec->chunk_samples);
+	add_number(w, "chunks", (uint64_t)spec->chunks);
+	add_number(w, "precision", (uint64_t)spec->precision);
+	for (int d = 0; d < DIRECTIONS; d++)
+		add_text(w, direction_names[d], spec->codec[d].text);
+	return GP_OK;
+}
+
+/* --- reading ---------------------------------------------------------------------------------------------------- */
+
+static enum gp_status check_hash(const struct gp_body *b, struct gp_err *err)
+{
+	const struct gp_body_spec *spec = &b->spec;
+	if (spec->state_hash == 0 || spec->state_hash == gp_body_state_hash(b))
+		return GP_OK;
+	GP_FAIL(err, GP_PROTO,
+		"the codecs of both ends remember different things in their checkpoints of step %" PRIu64
+		": the run cannot go on from there",
+		spec->restore_step);
+}
+
+/* Compute thread; nobody else uses the codecs before READY. */
+enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err)
+{
+	const struct gp_body_spec *spec = &b->spec;
+	struct gp_checkpoint *c;
+	GP_TRY(gp_state_dir_load(spec->state, spec->run_id, spec->restore_step, &c, err));
+	enum gp_status status = gp_snapshot_load_plan(c->state, spec->restore_step, b->plan, err);
+	for (int d = 0; status == GP_OK && d < DIRECTIONS; d++)
+		if (b->dir[d].codec)
+			status = gp_snapshot_load_codec(c->state, direction_names[d], b->dir[d].codec, err);
+	gp_checkpoint_close(c);
+	return status == GP_OK ? check_hash(b, err) : status;
+}
+
+/* --- writing ---------------------------------------------------------------------------------------------------- */
+
+uint64_t gp_body_keep_bytes(const struct gp_body_spec *spec)
+{
+	return spec->state ? gp_snapshot_plan_bytes(spec->graph) : 0;
+}
+
+static void free_parts(struct gp_body_keep *k)
+{
+	for (int i = 0; i < KEEP_PARTS; i++)
+		gp_snapshot_deinit(&k->part[i].copy);
+	gp_free(k->items);
+	k->items = NULL;
+}
+
+/* COMMITTED, with what became of the checkpoint. */
+static void tell(struct gp_body *b, enum gp_status status, const struct gp_err *err)
+{
+	struct gp_body_keep *k = &b->keep;
+	k->asked = false;
+	b->optim_pending = false;
+	if (status == GP_OK)
+		k->step = b->step;
+	if (b->stopping || !b->ch)
+		b->cbs.idle(b->arg);
+	else
+		b->cbs.kept(b->arg, b->step - 1, status == GP_OK ? NULL : err->text);
+}
+
+static void run_write(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	struct gp_body_keep *k = &b->keep;
+	struct gp_body_words *words;
+	task->status = gp_alloc_array((void **)&words, 1, sizeof *words, &task->err);
+	if (task->status != GP_OK)
+		return;
+	task->status = gp_body_describe(&b->spec, words, &task->err);
+	if (task->status == GP_OK)
+		task->status = gp_state_dir_write(b->spec.state, b->spec.run_id, b->step, &words->pairs, k->items,
+						  k->item_count, k->kept, &task->err);
+	gp_free(words);
+}
+
+static void write_done(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	free_parts(&b->keep);
+	tell(b, task->status, &task->err);
+}
+
+static enum gp_status gather(struct gp_body *b, struct gp_err *err)
+{
+	struct gp_body_keep *k = &b->keep;
+	k->item_count = 0;
+	if (b->optim.status != GP_OK) {
+		*err = b->optim.err;
+		return err->code;
+	}
+	for (int i = 0; i < KEEP_PARTS; i++) {
+		if (k->part[i].task.status != GP_OK) {
+			*err = k->part[i].task.err;
+			return err->code;
+		}
+		k->item_count += k->part[i].copy.count;
+	}
+	GP_TRY(gp_alloc_array((void **)&k->items, (size_t)k->item_count, sizeof *k->items, err));
+	int at = 0;
+	for (int i = 0; i < KEEP_PARTS; i++)
+		for (int j = 0; j < k->part[i].copy.count; j++)
+			k->items[at++] = k->part[i].copy.item[j];
+	return GP_OK;
+}
+
+static void copied(struct gp_task *task)
+{
+	struct gp_body_part *part = task->arg;
+	struct gp_body *b = part->body;
+	struct gp_body_keep *k = &b->keep;
+	struct gp_err err;
+	if (--k->copying > 0)
+		return;
+	enum gp_status status = gather(b, &err);
+	if (status != GP_OK) {
+		free_parts(k);
+		tell(b, status, &err);
+		return;
+	}
+	k->write = (struct gp_task){.run = run_write, .done = write_done, .arg = b};
+	gp_worker_submit(&k->lane, &k->write, 0);
+}
+
+static void run_copy_codec(struct gp_task *task)
+{
+	struct gp_body_part *part = task->arg;
+	task->status = gp_snapshot_add_codec(&part->copy, direction_names[part->index],
+					     part->body->dir[part->index].codec, &task->err);
+}
+
+static void run_copy_plan(struct gp_task *task)
+{
+	struct gp_body_part *part = task->arg;
+	task->status = gp_snapshot_add_plan(&part->copy, part->body->plan, &task->err);
+}
+
+static void start_copy(struct gp_body *b, int index, struct gp_lane *lane, void (*run)(struct gp_task *))
+{
+	struct gp_body_part *part = &b->keep.part[index];
+	part->body = b;
+	part->index = index;
+	part->task = (struct gp_task){.run = run, .done = copied, .arg = part};
+	b->keep.copying++;
+	gp_worker_submit(lane, &part->task, 0);
+}
+
+/* Every lane runs the copy before whatever is submitted from here on. */
+static void start_copies(struct gp_body *b)
+{
+	b->keep.asked = b->optim_pending = true;
+	for (int d = 0; d < DIRECTIONS; d++)
+		start_copy(b, d, &b->dir[d].lane, run_copy_codec);
+	start_copy(b, DIRECTIONS, &b->compute, run_copy_plan);
+}
+
+void gp_body_keep(struct gp_body *b)
+{
+	gp_require(b->optim_pending && !b->keep.asked);
+	b->keep.kept = GP_CHECKPOINTS_KEPT;
+	if (b->spec.state)
+		start_copies(b);
+	else
+		b->keep.refused = true;
+}
+
+void gp_body_keep_refuse(struct gp_body *b)
+{
+	struct gp_err err;
+	b->keep.refused = false;
+	gp_err_set(&err, GP_UNSUPPORTED, 0, __FILE__, __LINE__, "this server keeps no checkpoints (--state-dir)");
+	tell(b, err.code, &err);
+}
+
+bool gp_body_keep_at_rest(struct gp_body *b)
+{
+	gp_require(b->stopping && !gp_body_busy(b));
+	if (!b->spec.state || !b->ready || b->spec.eval_only || b->broken != GP_OK || b->step == 0 ||
+	    b->keep.step == b->step)
+		return false;
+	gp_body_undo(b);
+	b->keep.kept = GP_CHECKPOINTS_MAX; /* the client has not this one: it must not push out what both have */
+	start_copies(b);
+	return true;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the server keeps checkpoints: --state-dir DIR, with a folder per run,
+ * named by 16 bytes in hex, each as in common/checkpoint.h. What a run is called
+ * here says who its client is, too (run.c): nobody else comes upon it.
+ *
+ * Bounded: runs that no session uses go, the one with the oldest checkpoint
+ * first, when all together pass --state-max or GP_STATE_RUNS_MAX.
+ *
+ * Threads: any; calls for the same run one at a time. Test: tests/unit/test_state_dir.c
+ */
+#ifndef GP_STATE_DIR_H
+#define GP_STATE_DIR_H
+
+#include "common/checkpoint.h"
+#include "common/snapshot.h"
+
+#define GP_STATE_RUNS_MAX 1000
+
+struct gp_state_dir;
+
+/* Makes and locks the folder, and removes what a killed server left half-written. */
+enum gp_status gp_state_dir_open(const char *path, uint64_t max_bytes, struct gp_state_dir **out, struct gp_err *err);
+void gp_state_dir_close(struct gp_state_dir *d); /* NULL is fine */
+
+/* A session has the run: it is not removed to make room. Counted: as many releases as uses. */
+enum gp_status gp_state_dir_use(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err);
+void gp_state_dir_release(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES]);
+
+/* The newest of these steps that there is a checkpoint of, as far as its manifest tells; 0: none. */
+uint64_t gp_state_dir_common(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,
+			     size_t count);
+/* Whether there is one of this step, and it is of such a run: GP_INVALID says what differs. */
+enum gp_status gp_state_dir_check(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
+				  const struct gp_pairs *spec, struct gp_err *err);
+/* Reads it and checks every byte. GP_CANCELED: it is damaged and was removed; an older one may serve. */
+enum gp_status gp_state_dir_load(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
+				 struct gp_checkpoint **out, struct gp_err *err);
+/*
+ * Writes a checkpoint of the run, keeps its newest `kept` (1 to GP_CHECKPOINTS_MAX), removes those of later steps (the run was begun
+ * again), and makes room for it at the cost of other runs.
+ */
+enum gp_status gp_state_dir_write(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
+				  const struct gp_pairs *spec, const struct gp_st_item *items, int count, int kept,
+				  struct gp_err *err);
+
+#endif

@@ -1,0 +1,92 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A link that breaks again and again (gpclient link) under the real commands:
+# training ends in the same parameters, an evaluation in the same figures, both
+# count their reconnects; a server that does not come back is an error, soon.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+flags=(--model cnn --data synthetic:shape=3x16x16,classes=10,samples=256 --batch 32 --chunks 4 --lr 0.05 --seed 3
+	--threads 1 --codec ef+uniform:bits=6 --steps 12)
+link_pid='' link_port=''
+
+start_link() { # FLAG...
+	rm -f "$work/link.port"
+	"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link.port" "$@" \
+		2>"$work/link.log" &
+	link_pid=$!
+	for _ in $(seq 200); do
+		[ -s "$work/link.port" ] && link_port=$(cat "$work/link.port") && return 0
+		sleep 0.05
+	done
+	echo "gpclient link did not start:" && cat "$work/link.log"
+	exit 1
+}
+
+stop_link() {
+	kill "$link_pid" && wait "$link_pid"
+}
+
+start_server --threads 1 --idle-timeout 3s
+train "$work/plain.json" --server "127.0.0.1:$server_port" "${flags[@]}" --save "$work/plain.safetensors" ||
+	fail "training without cuts"
+equal "reconnects without cuts" "$(json_get "$work/plain.json" reconnects)" 0
+for mode in reset fin half; do
+	start_link --drop-every 1500K --drop-mode $mode --seed 5
+	train "$work/$mode.json" --server "127.0.0.1:$link_port" "${flags[@]}" --idle-timeout 1s || fail "training ($mode)"
+	stop_link
+	equal "parameters over a link that breaks ($mode)" "$(json_get "$work/$mode.json" param_sha256)" \
+		"$(json_get "$work/plain.json" param_sha256)"
+	[ "$(json_get "$work/$mode.json" reconnects)" -gt 0 ] || fail "no cut was counted ($mode)"
+done
+
+evaluate() { # JSON-FILE PORT
+	"$build/gpclient" eval --json --server "127.0.0.1:$2" --model cnn --init "$work/plain.safetensors" --threads 1 \
+		--data synthetic:shape=3x16x16,classes=10,samples=256 --batch 32 --chunks 4 >"$1" 2>"$1.log" ||
+		fail "evaluation: $(cat "$1.log")"
+}
+evaluate "$work/eval.json" "$server_port"
+start_link --drop-after $(($(json_get "$work/eval.json" wire_up_bytes) * 9 / 10)) --direction up
+evaluate "$work/cut.json" "$link_port"
+equal "loss of an evaluation over a link that breaks" "$(json_get "$work/cut.json" val_loss)" \
+	"$(json_get "$work/eval.json" val_loss)"
+[ "$(json_get "$work/cut.json" reconnects)" -gt 0 ] || fail "no cut was counted in the evaluation"
+
+"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 100000 --reconnect-for 1s \
+	>"$work/out" 2>"$work/err" &
+client=$!
+sleep 1
+stop_link
+status=0
+wait $client || status=$?
+equal "status of a client whose link stays away" $status 4
+grep -q 'gave up reconnecting' "$work/err" || fail "no reason: $(cat "$work/err")"
+
+# Asked to stop in that wait, it ends at once: also where somebody takes the connection and says nothing.
+stopped_while_reconnecting() { # WHAT
+	local status=0 begin
+	start_link
+	"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 100000 --reconnect-for 1h \
+		--idle-timeout 1s >"$work/out" 2>"$work/err" &
+	client=$!
+	sleep 1
+	kill "-$1" "$link_pid"
+	for _ in $(seq 600); do
+		grep -q reconnecting "$work/err" && break
+		sleep 0.05
+	done
+	sleep 0.5
+	begin=$SECONDS
+	kill $client
+	wait $client || status=$?
+	{ kill -KILL "$link_pid" && wait "$link_pid"; } 2>/dev/null
+	equal "status of a client stopped while it reconnects ($1)" $status 1
+	grep -q 'stopped by a signal' "$work/err" || fail "no reason: $(cat "$work/err")"
+	[ $((SECONDS - begin)) -lt 10 ] || fail "it took $((SECONDS - begin)) s ($1)"
+}
+stopped_while_reconnecting KILL
+stopped_while_reconnecting STOP
+stop_server # with a session that nobody came for
+finish

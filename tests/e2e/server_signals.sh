@@ -1,0 +1,33 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# gpserverd takes signals as soon as its port file is there, and leaves nothing
+# running when that file cannot be written.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+stopped_at_once() { # SIGNAL
+	local status=0
+	rm -f "$work/port"
+	"$build/gpserverd" --listen 127.0.0.1:0 --threads 1 --port-file "$work/port" 2>"$work/server.log" &
+	server_pid=$!
+	while [ ! -e "$work/port" ] && kill -0 "$server_pid" 2>/dev/null; do :; done
+	kill "-$1" "$server_pid"
+	[ "$1" = HUP ] && kill "$server_pid"
+	wait "$server_pid" || status=$?
+	server_pid=''
+	[ $status -eq 0 ] || fail "status $status after SIG$1: $(cat "$work/server.log")"
+}
+
+for _ in $(seq 10); do
+	stopped_at_once TERM
+	stopped_at_once INT
+	stopped_at_once HUP
+done
+
+status=0
+timeout 60 "$build/gpserverd" --listen 127.0.0.1:0 --threads 1 --port-file "$work/nowhere/port" 2>"$work/log" || status=$?
+[ $status -ne 0 ] && [ $status -ne 124 ] && [ $status -lt 128 ] || fail "without a port file: status $status"
+grep -q "nowhere/port" "$work/log" || fail "no reason: $(cat "$work/log")"
+finish

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The decoders of chains: wrappers, transforms, quantizers and byte stages in
+ * each other. Property and input: codec_fuzz.h.
+ */
+#include "codec_fuzz.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	static const char *const specs[] = {
+		"poweriter:rank=2+sortquant:bits=6,split=2+zstd", "topk:ratio=0.25+uniform:bits=8",
+		"ef+topk:ratio=0.1+fp16+bitshuffle+zstd",         "delta:samples=16+uniform:bits=4+zstd",
+		"downsample:factor=2+kmeans:bits=3+bitshuffle+zstd",   "ef+poweriter:rank=2+fp8"};
+	return codec_fuzz(specs, 6, data, size);
+}

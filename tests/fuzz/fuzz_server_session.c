@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Property: whatever a client sends, in whatever state, the session ends with
+ * nothing left behind, and the server's books are even (server/session.c,
+ * server/run.c, server/body.c), also when the link breaks and other connections
+ * resume. The server is the real one, but for sockets and threads.
+ *
+ * Input: session_fuzz.h; the commands are in enum op.
+ */
+#include "tests/fuzz/session_fuzz.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "common/codec.h"
+#include "common/graph_msg.h"
+#include "server/run.h"
+#include "server/server.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+enum op {
+	OP_PREFACE,
+	OP_HELLO,
+	OP_OPEN,
+	OP_ACT_UP,
+	OP_GRAD_UP,
+	OP_PARAM_UP,
+	OP_COMMIT,
+	OP_FETCH,
+	OP_BYE,
+	OP_ERROR,
+	OP_CONTROL, /* any bytes as a message */
+	OP_RECORD,  /* any kind of record */
+	OP_BYTES,
+	OP_CUT, /* the next connection plays the rest */
+	OPS
+};
+
+enum { CONNECTIONS = 4 };
+
+static const char *const codecs[] = {"raw",
+				     "uniform:bits=4",
+				     "topk:ratio=0.25+zstd",
+				     "ef+uniform:bits=2",
+				     "poweriter:rank=1,iters=1",
+				     "delta:samples=8+uniform:bits=8"};
+
+static struct gp_server server;
+static uv_loop_t loop;
+static struct gp_graph *body;
+static struct fuzz_peer peer;
+static struct {
+	uint32_t samples;
+	uint16_t codec;
+	uint64_t session; /* of this connection */
+} opened;                 /* as the script's OPEN said */
+
+static void put_hello(struct fuzz_peer *p)
+{
+	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	const uint8_t with = fuzz_byte(&p->in);
+	char agent[64] = "";
+	hello.version = with & 1 ? fuzz_number(&p->in, 4) : GP_PROTO_VERSION;
+	const struct gp_span text = fuzz_bytes(&p->in, with & 2 ? fuzz_byte(&p->in) & 63 : 0);
+	if (text.len)
+		memcpy(agent, text.data, text.len);
+	hello.agent = agent;
+	if (with & 4) {
+		const struct gp_span token = fuzz_bytes(&p->in, fuzz_byte(&p->in));
+		hello.resume_token = (ProtobufCBinaryData){token.len, (uint8_t *)token.data};
+		hello.last_step = fuzz_byte(&p->in);
+	}
+	const struct gp_server_run *r = server.runs;
+	if (with & 8 && r) { /* who knows the token; bit 4: and what its codecs remember */
+		hello.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, (uint8_t *)r->token[0]};
+		hello.last_step = fuzz_byte(&p->in);
+		hello.state_hash = with & 16 && r->ready ? gp_body_state_hash(r->body) : 0;
+	}
+	if (with & 32)
+		hello.run_id = (ProtobufCBinaryData){GP_RUN_ID_BYTES, (uint8_t *)"run run run run "};
+	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
+	m.hello = &hello;
+	fuzz_put_control(p, &m);
+}
+
+static void put_open(struct fuzz_peer *p)
+{
+	struct gp_err err;
+	struct gp_codec_spec spec;
+	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
+	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	const uint8_t with = fuzz_byte(&p->in);
+	gp_require(gp_graph_to_msg(body, &open.graph, &err) == GP_OK);
+	open.optimizer = &optimizer;
+	optimizer.kind = with & 3;
+	optimizer.momentum = 0.5f;
+	optimizer.beta1 = optimizer.beta2 = 0.5;
+	optimizer.eps = 1e-3f;
+	optimizer.clip_norm = with & 4 ? 1.0 : 0.0;
+	open.weights = with & 8 ? (uint32_t)body->params : 0;
+	open.eval_only = with & 16;
+	open.chunk_samples = opened.samples = 1 + fuzz_byte(&p->in) % 4;
+	open.window = fuzz_byte(&p->in);
+	open.chunks = fuzz_byte(&p->in);
+	const char *codec = codecs[fuzz_byte(&p->in) % (sizeof codecs / sizeof codecs[0])];
+	open.codec_act_up = open.codec_act_down = open.codec_grad_up = open.codec_grad_down = (char *)codec;
+	gp_require(gp_codec_spec_parse(codec, &spec, &err) == GP_OK);
+	opened.codec = spec.stage[0].id;
+	m.body_case = GPSPLIT__CONTROL__BODY_OPEN;
+	m.open = &open;
+	fuzz_put_control(p, &m);
+	gp_graph_msg_free(open.graph);
+}
+
+static void put_param(struct fuzz_peer *p)
+{
+	const int index = fuzz_byte(&p->in) % body->params;
+	fuzz_put_frame(p, GP_FRAME_PARAM_UP, 0, opened.session, body->param[index].count * sizeof(float));
+}
+
+static void put_commit(struct fuzz_peer *p)
+{
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	commit.step = fuzz_byte(&p->in);
+	const uint32_t lr = fuzz_number(&p->in, 4), norm = fuzz_number(&p->in, 2);
+	memcpy(&commit.lr, &lr, sizeof lr);
+	commit.grad_norm = norm == 0xffff ? (double)NAN : norm;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	m.commit = &commit;
+	fuzz_put_control(p, &m);
+}
+
+/* A message whose only field is an empty body. */
+static void put_empty(struct fuzz_peer *p, uint8_t field)
+{
+	const uint8_t bytes[2] = {(uint8_t)(field << 3 | 2), 0};
+	fuzz_put_control_bytes(p, (struct gp_span){bytes, sizeof bytes});
+}
+
+static void put_record(struct fuzz_peer *p)
+{
+	struct gp_record_head h = {.kind = fuzz_byte(&p->in), .klass = fuzz_byte(&p->in), .flags = fuzz_byte(&p->in)};
+	fuzz_put_record(p, h, fuzz_bytes(&p->in, fuzz_number(&p->in, 2)));
+}
+
+static size_t tensor_bytes(const struct gp_shape *sample)
+{
+	return opened.samples * gp_shape_elements(sample) * sizeof(float);
+}
+
+static void command(struct fuzz_peer *p, uint8_t op)
+{
+	struct gp_span bytes;
+	switch (op % OPS) {
+	case OP_PREFACE:
+		fuzz_put_preface(p);
+		break;
+	case OP_HELLO:
+		put_hello(p);
+		break;
+	case OP_OPEN:
+		put_open(p);
+		break;
+	case OP_ACT_UP:
+		fuzz_put_frame(p, GP_FRAME_ACT_UP, opened.codec, opened.session,
+			       tensor_bytes(gp_graph_input_shape(body)));
+		break;
+	case OP_GRAD_UP:
+		fuzz_put_frame(p, GP_FRAME_GRAD_UP, opened.codec, opened.session,
+			       tensor_bytes(gp_graph_output_shape(body)));
+		break;
+	case OP_PARAM_UP:
+		put_param(p);
+		break;
+	case OP_COMMIT:
+		put_commit(p);
+		break;
+	case OP_FETCH:
+		put_empty(p, 7);
+		break;
+	case OP_BYE:
+		put_empty(p, 10);
+		break;
+	case OP_ERROR:
+		put_empty(p, 9);
+		break;
+	case OP_CUT:
+		p->cut = true;
+		break;
+	case OP_CONTROL:
+		fuzz_put_control_bytes(p, fuzz_bytes(&p->in, 1 + fuzz_number(&p->in, 2)));
+		break;
+	case OP_RECORD:
+		put_record(p);
+		break;
+	default:
+		bytes = fuzz_bytes(&p->in, fuzz_byte(&p->in));
+		fuzz_put(p, bytes.data, bytes.len);
+		break;
+	}
+}
+
+/* conv 1x1, batch norm, relu on (2,2,2): what a body needs to train, and little else. */
+static struct gp_graph *fuzz_body(void)
+{
+	const struct gp_shape input = {.ndim = 3, .dim = {2, 2, 2}};
+	struct gp_err err;
+	struct gp_graph *g = gp_graph_new("fuzz", &input, &err);
+	gp_require(g && gp_graph_begin_block(g, "b", &err) == GP_OK);
+	int x = gp_graph_conv(g, "c", 0, 3, 1, 1, 0, 1, false, &err);
+	x = gp_graph_batch_norm(g, "n", x, 1e-5f, 0.1f, &err);
+	x = gp_graph_unary(g, GP_OP_RELU, "r", x, &err);
+	gp_require(x > 0 && gp_graph_finish(g, &err) == GP_OK);
+	return g;
+}
+
+static void start_server(void)
+{
+	static const struct gp_server_settings set = {.listen = "127.0.0.1:0",
+						      .device = "cpu",
+						      .threads = 1,
+						      .codec_threads = 1,
+						      .max_sessions = 4,
+						      .max_unopened = 16,
+						      .session_memory_bytes = 1 << 20,
+						      .window = 4,
+						      .chunk_work = 1e8,
+						      .handshake_timeout_s = 3600,
+						      .step_timeout_s = 3600,
+						      .idle_timeout_s = 3600,
+						      .resume_window_s = 3600};
+	struct gp_err err = {0};
+	setenv("OMP_NUM_THREADS", "1", 1);
+	fuzz_quiet();
+	uv_loop_init(&loop);
+	gp_require(gp_server_start(&server, &loop, &set, &err) == GP_OK);
+	body = fuzz_body();
+}
+
+/* What waits for a connection that does not come. */
+static void end_runs(void)
+{
+	for (struct gp_server_run *r = server.runs, *next; r; r = next) {
+		next = r->next;
+		gp_server_run_end(r);
+	}
+	while (server.run_count > 0)
+		uv_run(&loop, UV_RUN_ONCE);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+	if (!body)
+		start_server();
+	server.next_session = opened.session = 0;
+	opened.samples = 1;
+	opened.codec = 1;
+	for (bool more = true; more;) {
+		opened.session++;
+		gp_server_session_new(&server, fuzz_peer_start(&peer, &loop, data, size, command));
+		while (server.session_count > 0 || peer.conn)
+			uv_run(&loop, UV_RUN_ONCE);
+		data = peer.in.data;
+		size = peer.in.left;
+		more = peer.cut && opened.session < CONNECTIONS;
+	}
+	end_runs();
+	gp_require(server.memory_used_bytes == 0 && !server.sessions && !server.runs && inline_worker_idle());
+	return 0;
+}

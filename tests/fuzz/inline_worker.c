@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See inline_worker.h.
+ */
+#include "tests/fuzz/inline_worker.h"
+
+#include <string.h>
+
+#include "common/account.h"
+#include "common/mem.h"
+
+enum gp_status __wrap_gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out,
+				    struct gp_err *err);
+void __wrap_gp_worker_free(struct gp_worker *w);
+void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w);
+void __wrap_gp_lane_deinit(struct gp_lane *lane);
+void __wrap_gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priority);
+
+struct gp_worker {
+	uv_idle_t idle;
+	struct gp_task *head[GP_TASK_PRIORITIES], **tail[GP_TASK_PRIORITIES];
+};
+
+static int waiting; /* tasks of all workers */
+
+bool inline_worker_idle(void)
+{
+	return waiting == 0;
+}
+
+static struct gp_task *pop(struct gp_worker *w)
+{
+	int p = w->head[0] ? 0 : 1;
+	struct gp_task *t = w->head[p];
+	w->head[p] = t->next;
+	if (!t->next)
+		w->tail[p] = &w->head[p];
+	t->next = NULL;
+	return t;
+}
+
+static void run_one(uv_idle_t *idle)
+{
+	struct gp_worker *w = idle->data;
+	struct gp_task *t = pop(w);
+	if (!w->head[0] && !w->head[1])
+		uv_idle_stop(idle);
+	t->start_ns = gp_now_ns();
+	t->run(t);
+	t->end_ns = gp_now_ns();
+	waiting--;
+	t->lane->pending--;
+	t->done(t);
+}
+
+enum gp_status __wrap_gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out,
+				    struct gp_err *err)
+{
+	(void)name;
+	(void)threads;
+	struct gp_worker *w;
+	GP_TRY(gp_alloc_array((void **)&w, 1, sizeof *w, err));
+	for (int p = 0; p < GP_TASK_PRIORITIES; p++)
+		w->tail[p] = &w->head[p];
+	uv_idle_init(loop, &w->idle);
+	w->idle.data = w;
+	*out = w;
+	return GP_OK;
+}
+
+static void on_closed(uv_handle_t *h)
+{
+	gp_free(h->data);
+}
+
+void __wrap_gp_worker_free(struct gp_worker *w)
+{
+	if (!w)
+		return;
+	gp_require(!w->head[0] && !w->head[1]);
+	uv_close((uv_handle_t *)&w->idle, on_closed);
+}
+
+void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w)
+{
+	memset(lane, 0, sizeof *lane);
+	lane->worker = w;
+}
+
+void __wrap_gp_lane_deinit(struct gp_lane *lane)
+{
+	gp_require(!lane->worker || lane->pending == 0);
+	lane->worker = NULL;
+}
+
+void __wrap_gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priority)
+{
+	struct gp_worker *w = lane->worker;
+	t->lane = lane;
+	t->next = NULL;
+	t->status = GP_OK;
+	t->queued_ns = gp_now_ns();
+	lane->pending++;
+	waiting++;
+	*w->tail[priority] = t;
+	w->tail[priority] = &t->next;
+	uv_idle_start(&w->idle, run_one);
+}

@@ -1,0 +1,600 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A body (server/body.h) whose link breaks at every place of a step and comes
+ * back on another channel: the step done again has the frames of one that was
+ * never disturbed, and so has all after it. A client of codecs alone is the
+ * other end; the link is memory.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/rng.h"
+#include "server/body_impl.h"
+
+enum { SAMPLES = 2, CHUNKS = 3, WINDOW = 2, STEPS = 3, OTHER_DATA = 1000, DEADLINE_S = 60, TRACE_BYTES = 1 << 18 };
+
+/* One memory of each kind, on both ends. */
+static const char *const codecs[DIRECTIONS] = {
+	"delta:samples=12+uniform:bits=4",
+	"ef+topk:ratio=0.3+alq:bits=3,update=2",
+	"topk:ratio=0.3+uniform:bits=6",
+	"ef+poweriter:rank=2,iters=2+uniform:bits=8",
+};
+static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
+						     GP_FRAME_GRAD_DOWN};
+
+#define OK(expr)                                                                                                       \
+	do {                                                                                                           \
+		if ((expr) != GP_OK)                                                                                   \
+			fail_msg("%s", err.text);                                                                      \
+	} while (0)
+
+struct rig {
+	uv_loop_t loop;
+	struct gp_device *dev;
+	struct gp_worker *compute, *codec;
+	struct gp_body *body;
+	struct gp_channel *ch[2]; /* server, client */
+	int closed, connection;
+	bool linked;
+	/* what the body reported */
+	int ready, committed, params_sent, idle;
+	/* the client */
+	struct gp_direction dir[DIRECTIONS];
+	float *tensor[DIRECTIONS][WINDOW];
+	uint32_t sample[SAMPLES];
+	int answers, params;
+	bool trace_on;
+	uint8_t *trace; /* payloads of every frame, in order */
+	size_t traced;
+};
+
+/* --- the two ends ------------------------------------------------------------------------------------------------ */
+
+static void on_opened(void *arg)
+{
+	(void)arg;
+}
+
+static enum gp_status on_control(void *arg, struct gp_span msg, struct gp_err *err)
+{
+	(void)arg;
+	(void)msg;
+	GP_FAIL(err, GP_PROTO, "no message is sent here");
+}
+
+static void on_ended(void *arg, enum gp_status status, const struct gp_err *err)
+{
+	struct rig *r = arg;
+	if (r->linked)
+		fail_msg("the channel ended with status %d: %s", (int)status, err->text);
+}
+
+static enum gp_status server_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
+				   struct gp_err *err)
+{
+	return gp_body_frame_begin(((struct rig *)arg)->body, head, out, err);
+}
+
+static enum gp_status server_frame(void *arg, struct gp_frame *f, struct gp_err *err)
+{
+	(void)err;
+	gp_body_frame(((struct rig *)arg)->body, f);
+	return GP_OK;
+}
+
+static void server_sent(void *arg, struct gp_frame *f)
+{
+	gp_body_frame_sent(((struct rig *)arg)->body, f);
+}
+
+static void note(struct rig *r, const struct gp_frame *f)
+{
+	if (!r->trace_on)
+		return;
+	assert_true(r->traced + f->head.payload_len <= TRACE_BYTES);
+	memcpy(r->trace + r->traced, f->payload, (size_t)f->head.payload_len);
+	r->traced += (size_t)f->head.payload_len;
+}
+
+static enum gp_status client_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
+				   struct gp_err *err)
+{
+	struct rig *r = arg;
+	if (head->session != (uint64_t)r->connection)
+		GP_FAIL(err, GP_PROTO, "a frame of session %llu", (unsigned long long)head->session);
+	if (head->type == GP_FRAME_PARAM_DOWN) {
+		struct gp_frame *f = gp_calloc(1, sizeof *f);
+		f->cap = (size_t)head->payload_len;
+		f->payload = gp_calloc(1, f->cap);
+		*out = f;
+		return GP_OK;
+	}
+	*out = &r->dir[head->type == GP_FRAME_ACT_DOWN ? ACT_DOWN : GRAD_DOWN].slot[head->chunk % WINDOW].frame;
+	return GP_OK;
+}
+
+static void free_param(struct gp_frame *f)
+{
+	gp_free(f->payload);
+	gp_free(f);
+}
+
+static void client_decoded(struct gp_transfer *t)
+{
+	struct rig *r = t->arg;
+	assert_int_equal(t->task.status, GP_OK);
+	r->answers++;
+}
+
+static enum gp_status client_frame(void *arg, struct gp_frame *f, struct gp_err *err)
+{
+	struct rig *r = arg;
+	(void)err;
+	if (f->head.type == GP_FRAME_PARAM_DOWN) {
+		r->params++;
+		free_param(f);
+		return GP_OK;
+	}
+	note(r, f);
+	struct gp_transfer *t = gp_transfer_of(f);
+	const int d = f->head.type == GP_FRAME_ACT_DOWN ? ACT_DOWN : GRAD_DOWN;
+	gp_transfer_decode(t, r->tensor[d][t->slot], client_decoded);
+	return GP_OK;
+}
+
+static void client_sent(void *arg, struct gp_frame *f)
+{
+	(void)arg;
+	gp_transfer_sent(gp_transfer_of(f));
+}
+
+static void body_ready(void *arg)
+{
+	((struct rig *)arg)->ready++;
+}
+
+static void body_failed(void *arg, enum gp_status status, struct gp_err *err)
+{
+	(void)arg;
+	fail_msg("the body failed with status %d: %s", (int)status, err->text);
+}
+
+static void body_committed(void *arg, uint64_t step)
+{
+	(void)step;
+	((struct rig *)arg)->committed++;
+}
+
+static void body_params_sent(void *arg, uint32_t count)
+{
+	(void)count;
+	((struct rig *)arg)->params_sent++;
+}
+
+static void body_idle(void *arg)
+{
+	((struct rig *)arg)->idle++;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------- */
+
+static void turn_until(struct rig *r, const int *counter, int value)
+{
+	const uint64_t begin = gp_now_ns();
+	while (*counter < value) {
+		uv_run(&r->loop, UV_RUN_ONCE);
+		if (gp_now_ns() - begin > DEADLINE_S * UINT64_C(1000000000))
+			fail_msg("nothing happened for a minute");
+	}
+}
+
+static void connect_ends(struct rig *r)
+{
+	static const struct gp_channel_cbs cbs[2] = {
+		{.frame_begin = server_begin, .frame = server_frame, .sent = server_sent},
+		{.frame_begin = client_begin, .frame = client_frame, .sent = client_sent}};
+	struct gp_conn *conn[2];
+	struct gp_err err;
+	r->connection++;
+	r->linked = true;
+	r->closed = 0;
+	OK(gp_mem_pair(&r->loop, 0, &conn[0], &conn[1], &err));
+	for (int i = 0; i < 2; i++) {
+		struct gp_channel_cbs c = cbs[i];
+		c.opened = on_opened;
+		c.control = on_control;
+		c.ended = on_ended;
+		OK(gp_channel_new(&r->loop, conn[i], NULL, &c, r, &r->ch[i], &err));
+	}
+}
+
+static struct gp_graph *build_graph(void)
+{
+	const struct gp_shape sample = {.ndim = 3, .dim = {6, 5, 4}};
+	struct gp_err err;
+	struct gp_graph *g = gp_graph_new("body", &sample, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "block", &err));
+	int x = gp_graph_conv(g, "conv", 0, 8, 3, 1, 1, 1, true, &err);
+	x = gp_graph_batch_norm(g, "bn", x, 1e-5f, 0.1f, &err);
+	x = gp_graph_dropout(g, "drop", x, 0.2f, &err);
+	assert_true(gp_graph_conv(g, "narrow", x, 6, 1, 1, 0, 1, true, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+static struct gp_body_spec body_spec(void)
+{
+	struct gp_err err;
+	struct gp_body_spec s = {.graph = build_graph(),
+				 .optim = {.kind = GP_OPTIM_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f},
+				 .session = 1,
+				 .seed = 3,
+				 .chunk_samples = SAMPLES,
+				 .window = WINDOW,
+				 .chunks = CHUNKS,
+				 .undo = true};
+	for (int d = 0; d < DIRECTIONS; d++)
+		OK(gp_codec_spec_parse(codecs[d], &s.codec[d], &err));
+	return s;
+}
+
+static void make_client(struct rig *r, const struct gp_body_spec *s)
+{
+	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
+	const struct gp_directions all = {
+		.seed = s->seed, .slots = WINDOW, .chunks = CHUNKS, .train = true, .undo = true, .client = true};
+	struct gp_err err;
+	for (int d = 0; d < DIRECTIONS; d++) {
+		const bool input = d == ACT_UP || d == GRAD_DOWN;
+		const struct gp_shape shape = gp_shape_batched(
+			input ? gp_graph_input_shape(s->graph) : gp_graph_output_shape(s->graph), SAMPLES);
+		const struct gp_direction *act = activation_of[d] < 0 ? NULL : &r->dir[activation_of[d]];
+		OK(gp_direction_init(&r->dir[d], types[d], &s->codec[d], &shape, &all, act, r->codec, r, &err));
+		for (int i = 0; i < WINDOW; i++) {
+			r->tensor[d][i] = gp_calloc(gp_shape_elements(&shape), sizeof(float));
+			assert_non_null(r->tensor[d][i]);
+		}
+	}
+}
+
+static enum gp_status body_estimated(void *arg, uint64_t bytes, struct gp_err *err)
+{
+	(void)arg;
+	(void)err;
+	assert_true(bytes > 0);
+	return GP_OK;
+}
+
+static void rig_init(struct rig *r)
+{
+	static const struct gp_body_cbs cbs = {.estimated = body_estimated,
+					       .ready = body_ready,
+					       .failed = body_failed,
+					       .committed = body_committed,
+					       .params_sent = body_params_sent,
+					       .idle = body_idle};
+	const struct gp_body_spec spec = body_spec();
+	struct gp_err err;
+	memset(r, 0, sizeof *r);
+	r->trace = gp_calloc(TRACE_BYTES, 1);
+	assert_non_null(r->trace);
+	assert_int_equal(uv_loop_init(&r->loop), 0);
+	OK(gp_device_open("cpu", 1, &r->dev, &err));
+	OK(gp_worker_new(&r->loop, "compute", 1, &r->compute, &err));
+	OK(gp_worker_new(&r->loop, "codec", 2, &r->codec, &err));
+	const struct gp_body_workers workers = {.build = r->codec, .compute = r->compute, .codec = r->codec};
+	connect_ends(r);
+	make_client(r, &spec);
+	OK(gp_body_new(r->dev, &workers, r->ch[0], &spec, &cbs, r, &r->body, &err));
+	turn_until(r, &r->ready, 1);
+}
+
+static void on_closed(void *arg)
+{
+	((struct rig *)arg)->closed++;
+}
+
+static bool client_busy(const struct rig *r)
+{
+	int pending = 0;
+	for (int d = 0; d < DIRECTIONS; d++)
+		pending += r->dir[d].lane.pending;
+	return pending > 0;
+}
+
+/* Both ends notice, in this moment; what was under way is lost. */
+static void cut(struct rig *r)
+{
+	r->linked = false;
+	gp_body_detach(r->body);
+	for (int d = 0; d < DIRECTIONS; d++)
+		gp_direction_cancel(&r->dir[d]);
+	for (int i = 0; i < 2; i++)
+		gp_channel_close(r->ch[i], false, on_closed, r);
+	struct gp_frame *f;
+	while ((f = gp_channel_take_partial(r->ch[1])))
+		if (f->head.type == GP_FRAME_PARAM_DOWN)
+			free_param(f);
+	turn_until(r, &r->closed, 2);
+	while (gp_body_busy(r->body) || client_busy(r))
+		uv_run(&r->loop, UV_RUN_ONCE);
+}
+
+static void come_back(struct rig *r)
+{
+	connect_ends(r);
+	gp_body_attach(r->body, r->ch[0], (uint64_t)r->connection);
+}
+
+static void undo_both(struct rig *r)
+{
+	const uint64_t step = gp_body_steps(r->body);
+	gp_body_undo(r->body);
+	for (int d = 0; d < DIRECTIONS; d++) {
+		gp_direction_undo(&r->dir[d], step);
+		assert_true(gp_codec_state_shared_hash(r->dir[d].codec) ==
+			    gp_codec_state_shared_hash(r->body->dir[d].codec));
+	}
+}
+
+static void rig_deinit(struct rig *r)
+{
+	cut(r);
+	gp_body_free(r->body);
+	for (int d = 0; d < DIRECTIONS; d++) {
+		gp_direction_deinit(&r->dir[d]);
+		for (int i = 0; i < WINDOW; i++)
+			gp_free(r->tensor[d][i]);
+	}
+	gp_worker_free(r->compute);
+	gp_worker_free(r->codec);
+	uv_run(&r->loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&r->loop), 0);
+	r->dev->ops->close(r->dev);
+	gp_free(r->trace);
+}
+
+/* --- steps ------------------------------------------------------------------------------------------------------- */
+
+static void client_encoded(struct gp_transfer *t)
+{
+	struct rig *r = t->arg;
+	assert_int_equal(t->task.status, GP_OK);
+	note(r, &t->frame);
+	if (r->linked)
+		gp_transfer_send(t, r->ch[1]);
+}
+
+static void send_tensor(struct rig *r, int d, uint32_t chunk, uint64_t data, uint8_t flags)
+{
+	struct gp_transfer *t = &r->dir[d].slot[chunk % WINDOW];
+	const uint64_t step = gp_body_steps(r->body), n = r->dir[d].tensor_bytes / sizeof(float);
+	const struct gp_frame_head head = {
+		.flags = flags, .chunk = chunk, .session = (uint64_t)r->connection, .step = step};
+	float *x = r->tensor[d][t->slot];
+	for (uint64_t i = 0; i < n; i++)
+		x[i] = gp_rng_normal((uint64_t)d, data * CHUNKS + chunk, i);
+	for (uint32_t i = 0; i < SAMPLES; i++)
+		r->sample[i] = (uint32_t)(data * 5 + chunk * SAMPLES + i) % 12;
+	t->sample = flags ? NULL : r->sample;
+	gp_transfer_encode(t, &head, x, step * CHUNKS + chunk, client_encoded);
+}
+
+/* Two chunks under way: the second's activation goes before the first's gradient. */
+static const struct action {
+	int direction;
+	uint32_t chunk;
+} actions[2 * CHUNKS] = {{ACT_UP, 0}, {ACT_UP, 1}, {GRAD_UP, 0}, {ACT_UP, 2}, {GRAD_UP, 1}, {GRAD_UP, 2}};
+
+static void act(struct rig *r, int action, uint64_t data)
+{
+	const int answers = r->answers;
+	send_tensor(r, actions[action].direction, actions[action].chunk, data, 0);
+	turn_until(r, &r->answers, answers + 1);
+}
+
+static void commit(struct rig *r)
+{
+	struct gp_err err;
+	OK(gp_body_commit(r->body, gp_body_steps(r->body), 0.01f, 0, &err));
+}
+
+static void run_step(struct rig *r)
+{
+	const uint64_t step = gp_body_steps(r->body);
+	const int committed = r->committed;
+	r->trace_on = true;
+	for (int i = 0; i < 2 * CHUNKS; i++)
+		act(r, i, step);
+	r->trace_on = false;
+	commit(r);
+	turn_until(r, &r->committed, committed + 1);
+}
+
+static void expect_same_body(struct rig *a, struct rig *b)
+{
+	const struct gp_graph *g = a->body->spec.graph;
+	struct gp_err err;
+	for (int i = 0; i < g->params; i++) {
+		float *x = gp_calloc(g->param[i].count, sizeof *x), *y = gp_calloc(g->param[i].count, sizeof *y);
+		OK(a->dev->ops->param_get(a->body->plan, i, x, &err));
+		OK(b->dev->ops->param_get(b->body->plan, i, y, &err));
+		assert_memory_equal(x, y, g->param[i].count * sizeof *x);
+		gp_free(x);
+		gp_free(y);
+	}
+	for (int d = 0; d < DIRECTIONS; d++) {
+		assert_true(gp_codec_state_hash(a->dir[d].codec) == gp_codec_state_hash(b->dir[d].codec));
+		assert_true(gp_codec_state_hash(a->body->dir[d].codec) == gp_codec_state_hash(b->body->dir[d].codec));
+	}
+}
+
+/* Other data up to an action, which is under way for some turns of the loop when the link breaks. */
+static void break_within(struct rig *r, int action, int turns)
+{
+	for (int i = 0; i < action; i++)
+		act(r, i, OTHER_DATA);
+	if (action < 2 * CHUNKS)
+		send_tensor(r, actions[action].direction, actions[action].chunk, OTHER_DATA, 0);
+	for (int i = 0; i < turns; i++)
+		uv_run(&r->loop, UV_RUN_NOWAIT);
+	cut(r);
+	undo_both(r);
+	come_back(r);
+}
+
+static void a_step_goes_on_wherever_the_link_broke(void **state)
+{
+	(void)state;
+	struct rig whole, broken;
+	rig_init(&whole);
+	rig_init(&broken);
+	for (int step = 0; step < STEPS; step++) {
+		for (int action = 0; action <= 2 * CHUNKS; action++)
+			break_within(&broken, action, 3 * action + step);
+		run_step(&whole);
+		run_step(&broken);
+		assert_int_equal(broken.traced, whole.traced);
+		assert_memory_equal(broken.trace, whole.trace, whole.traced);
+		expect_same_body(&whole, &broken);
+		whole.traced = broken.traced = 0;
+	}
+	rig_deinit(&whole);
+	rig_deinit(&broken);
+}
+
+static void an_update_under_way_is_made_though_nobody_hears_of_it(void **state)
+{
+	(void)state;
+	struct rig whole, broken;
+	struct gp_err err;
+	rig_init(&whole);
+	rig_init(&broken);
+	run_step(&whole);
+	for (int i = 0; i < 2 * CHUNKS; i++)
+		act(&broken, i, 0);
+	commit(&broken);
+	cut(&broken);
+	assert_int_equal(broken.committed, 0);
+	assert_true(broken.idle > 0);
+	OK(gp_body_broken(broken.body, &err));
+	assert_int_equal(gp_body_steps(broken.body), 1);
+	undo_both(&broken);
+	come_back(&broken);
+	expect_same_body(&whole, &broken);
+	run_step(&whole);
+	run_step(&broken);
+	expect_same_body(&whole, &broken);
+	rig_deinit(&whole);
+	rig_deinit(&broken);
+}
+
+static void only_the_commit_may_be_missing(void **state)
+{
+	(void)state;
+	struct rig whole, broken;
+	rig_init(&whole);
+	rig_init(&broken);
+	run_step(&whole);
+	for (int i = 0; i < 2 * CHUNKS; i++)
+		act(&broken, i, 0);
+	cut(&broken);
+	come_back(&broken);
+	commit(&broken);
+	turn_until(&broken, &broken.committed, 1);
+	expect_same_body(&whole, &broken);
+	rig_deinit(&whole);
+	rig_deinit(&broken);
+}
+
+static void evaluations_and_parameters_are_asked_for_again(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct gp_err err;
+	rig_init(&r);
+	run_step(&r);
+	for (int turns = 0; turns < 12; turns++) {
+		for (uint32_t chunk = 0; chunk < WINDOW; chunk++)
+			send_tensor(&r, ACT_UP, chunk, 0, GP_FRAME_FLAG_EVAL);
+		for (int i = 0; i < turns; i++)
+			uv_run(&r.loop, UV_RUN_NOWAIT);
+		cut(&r);
+		undo_both(&r);
+		come_back(&r);
+		OK(gp_body_fetch_params(r.body, &err));
+		for (int i = 0; i < turns; i++)
+			uv_run(&r.loop, UV_RUN_NOWAIT);
+		cut(&r);
+		undo_both(&r);
+		come_back(&r);
+	}
+	r.params = r.params_sent = 0;
+	OK(gp_body_fetch_params(r.body, &err));
+	turn_until(&r, &r.params, r.body->spec.graph->params);
+	turn_until(&r, &r.params_sent, 1);
+	r.answers = 0;
+	send_tensor(&r, ACT_UP, 0, 0, GP_FRAME_FLAG_EVAL);
+	turn_until(&r, &r.answers, 1);
+	run_step(&r);
+	rig_deinit(&r);
+}
+
+static void fail_later(struct gp_task *t)
+{
+	t->status = gp_err_set(&t->err, GP_DEVICE, 0, __FILE__, __LINE__, "the device is gone");
+}
+
+static void on_failed_later(struct gp_task *t)
+{
+	(void)gp_body_task_ok(t->arg, t);
+}
+
+static void what_fails_without_a_link_is_told_before_it_goes_on(void **state)
+{
+	(void)state;
+	struct rig r;
+	struct gp_err err;
+	struct gp_task task = {.run = fail_later, .done = on_failed_later};
+	rig_init(&r);
+	OK(gp_body_broken(r.body, &err));
+	task.arg = r.body;
+	gp_worker_submit(&r.body->compute, &task, 0);
+	cut(&r);
+	assert_int_equal(gp_body_broken(r.body, &err), GP_DEVICE);
+	assert_string_equal(err.text, "the device is gone");
+	come_back(&r);
+	rig_deinit(&r);
+}
+
+static void a_body_without_a_link_can_be_given_up(void **state)
+{
+	(void)state;
+	struct rig r;
+	rig_init(&r);
+	act(&r, 0, 0);
+	send_tensor(&r, ACT_UP, 1, 0, 0);
+	cut(&r);
+	gp_body_stop(r.body);
+	assert_false(gp_body_busy(r.body));
+	come_back(&r);
+	rig_deinit(&r);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_step_goes_on_wherever_the_link_broke),
+		cmocka_unit_test(an_update_under_way_is_made_though_nobody_hears_of_it),
+		cmocka_unit_test(only_the_commit_may_be_missing),
+		cmocka_unit_test(evaluations_and_parameters_are_asked_for_again),
+		cmocka_unit_test(what_fails_without_a_link_is_told_before_it_goes_on),
+		cmocka_unit_test(a_body_without_a_link_can_be_given_up),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a run keeps on disk (client/run_state.h): when a checkpoint is due, what
+ * is kept and taken back, and what a run that is resumed finds.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "client/run_state.h"
+#include "common/fault.h"
+
+static char root[64];
+static struct gp_err err;
+static volatile sig_atomic_t stop;
+
+#define OK(expr)                                                                                                       \
+	do {                                                                                                           \
+		if ((expr) != GP_OK)                                                                                   \
+			fail_msg("%s", err.text);                                                                      \
+	} while (0)
+
+static int setup(void **state)
+{
+	(void)state;
+	stop = 0;
+	strcpy(root, "/tmp/gp_run_XXXXXX");
+	return mkdtemp(root) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	char command[128];
+	snprintf(command, sizeof command, "rm -rf '%s'", root);
+	return system(command);
+}
+
+static struct gp_run_state_options options(const struct gp_pairs *spec, bool resume)
+{
+	return (struct gp_run_state_options){
+		.dir = root, .every = 10, .total_steps = 95, .resume = resume, .spec = spec, .stop = &stop};
+}
+
+static struct gp_pairs batch_of(const char *n)
+{
+	struct gp_pairs p = {.count = 0};
+	gp_pairs_add(&p, "batch", n);
+	return p;
+}
+
+static struct gp_run_state *open_run(const struct gp_pairs *spec, bool resume)
+{
+	struct gp_run_state *r;
+	const struct gp_run_state_options o = options(spec, resume);
+	OK(gp_run_state_open(&o, &r, &err));
+	return r;
+}
+
+static enum gp_status write_step(struct gp_run_state *r, uint64_t steps)
+{
+	static const float value[2] = {1, 2};
+	struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {2}}, value, GP_F32};
+	const struct gp_snapshot s = {.item = &item, .count = 1, .room = 1};
+	const struct gp_run_progress step = {0.1, 3, 10};
+	return gp_run_state_write(r, steps, &s, &step, &err);
+}
+
+static void expect_list(const struct gp_run_state *r, int count, const uint64_t *want)
+{
+	uint64_t step[GP_CHECKPOINTS_MAX];
+	assert_int_equal(gp_run_state_list(r, step), count);
+	for (int i = 0; i < count; i++)
+		assert_int_equal(step[i], want[i]);
+	assert_int_equal(gp_run_state_newest(r), count ? want[0] : 0);
+}
+
+static void checkpoints_are_due_every_so_often_at_the_end_and_when_asked_to_stop(void **state)
+{
+	(void)state;
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, false);
+	assert_false(gp_run_state_due(NULL, 10));
+	assert_true(gp_run_state_due(r, 10));
+	assert_false(gp_run_state_due(r, 11));
+	assert_true(gp_run_state_due(r, 95));
+	assert_true(gp_run_state_settled(NULL, 11));
+	assert_true(gp_run_state_settled(r, 0));
+	assert_false(gp_run_state_settled(r, 11));
+	stop = 1;
+	assert_true(gp_run_state_due(r, 11));
+	OK(write_step(r, 11));
+	assert_true(gp_run_state_settled(r, 11));
+	gp_run_state_close(r);
+}
+
+static void three_confirmed_ones_are_kept_and_later_ones_of_a_run_begun_again_go(void **state)
+{
+	(void)state;
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, false);
+	for (uint64_t s = 10; s <= 50; s += 10) {
+		OK(write_step(r, s));
+		gp_run_state_confirm(r, s);
+	}
+	expect_list(r, 3, (uint64_t[]){50, 40, 30});
+	OK(write_step(r, 35));
+	gp_run_state_confirm(r, 35);
+	expect_list(r, 2, (uint64_t[]){35, 30});
+	OK(write_step(r, 40));
+	gp_run_state_take_back(r, 40);
+	expect_list(r, 2, (uint64_t[]){35, 30});
+	gp_run_state_close(r);
+}
+
+static void resumed_run_has_its_id_its_checkpoints_and_its_progress(void **state)
+{
+	(void)state;
+	uint8_t id[GP_RUN_ID_BYTES];
+	struct gp_checkpoint *c;
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, true);
+	memcpy(id, gp_run_state_id(r), sizeof id);
+	*gp_run_state_progress(r) = (struct gp_run_progress){1.0 / 3, 5, 30};
+	OK(write_step(r, 10));
+	gp_run_state_close(r);
+	r = open_run(&spec, true);
+	assert_memory_equal(id, gp_run_state_id(r), sizeof id);
+	expect_list(r, 1, (uint64_t[]){10});
+	OK(gp_run_state_load(r, 10, &c, &err));
+	gp_run_state_begin(r, c);
+	gp_checkpoint_close(c);
+	const struct gp_run_progress *p = gp_run_state_progress(r);
+	assert_true(p->loss_sum == 1.0 / 3 + 0.1 && p->correct == 8 && p->samples == 40);
+	assert_true(gp_run_state_settled(r, 10));
+	gp_run_state_begin(r, NULL);
+	assert_true(p->loss_sum == 0 && p->samples == 0);
+	gp_run_state_close(r);
+}
+
+static void runs_draw_different_ids(void **state)
+{
+	(void)state;
+	uint8_t id[GP_RUN_ID_BYTES];
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, false);
+	memcpy(id, gp_run_state_id(r), sizeof id);
+	gp_run_state_close(r);
+	r = open_run(&spec, false);
+	assert_memory_not_equal(id, gp_run_state_id(r), sizeof id);
+	gp_run_state_close(r);
+}
+
+static void expect_open_refused(const struct gp_run_state_options *o, const char *words)
+{
+	struct gp_run_state *r = NULL;
+	assert_int_equal(gp_run_state_open(o, &r, &err), GP_INVALID);
+	assert_null(r);
+	if (!strstr(err.text, words))
+		fail_msg("'%s' does not mention '%s'", err.text, words);
+}
+
+static void run_that_would_not_go_on_is_refused(void **state)
+{
+	(void)state;
+	const struct gp_pairs spec = batch_of("64"), other = batch_of("32");
+	struct gp_run_state_options o = options(&spec, false);
+	struct gp_run_state *r = open_run(&spec, false);
+	expect_open_refused(&o, "in use by another process");
+	OK(write_step(r, 10));
+	gp_run_state_close(r);
+	expect_open_refused(&o, "holds checkpoints of a run (newest: step 10)");
+	o = options(&other, true);
+	expect_open_refused(&o, "--batch is '32', but the run has it at '64'");
+	struct gp_manifest m = {.role = GP_MANIFEST_SERVER, .step = 20, .spec = spec};
+	const struct gp_st_item item = {"a", {.ndim = 1, .dim = {1}}, "x", GP_U8};
+	OK(gp_checkpoint_write(root, &m, &item, 1, NULL, &err));
+	o = options(&spec, true);
+	expect_open_refused(&o, "checkpoints of a server");
+}
+
+static void failure_is_a_warning_unless_checkpoints_are_required(void **state)
+{
+	(void)state;
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, false);
+#ifndef GP_FAULTS
+	gp_run_state_close(r);
+	skip();
+#endif
+	gp_fault_arm(GP_FAULT_WRITE, 1);
+	assert_int_equal(write_step(r, 10), GP_IO);
+	gp_fault_arm(GP_FAULT_WRITE, 0);
+	assert_int_equal(gp_run_state_failed(r, 10, &err), GP_OK);
+	assert_true(gp_run_state_settled(r, 10));
+	expect_list(r, 0, NULL);
+	gp_run_state_close(r);
+	struct gp_run_state_options o = options(&spec, false);
+	o.required = true;
+	OK(gp_run_state_open(&o, &r, &err));
+	gp_fault_arm(GP_FAULT_FSYNC, 1);
+	assert_int_equal(write_step(r, 10), GP_IO);
+	gp_fault_arm(GP_FAULT_FSYNC, 0);
+	assert_int_equal(gp_run_state_failed(r, 10, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "--checkpoint-required: "));
+	gp_run_state_close(r);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(checkpoints_are_due_every_so_often_at_the_end_and_when_asked_to_stop),
+		TEST(three_confirmed_ones_are_kept_and_later_ones_of_a_run_begun_again_go),
+		TEST(resumed_run_has_its_id_its_checkpoints_and_its_progress),
+		TEST(runs_draw_different_ids),
+		TEST(run_that_would_not_go_on_is_refused),
+		TEST(failure_is_a_warning_unless_checkpoints_are_required),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

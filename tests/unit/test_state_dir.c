@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Where the server keeps checkpoints (server/state_dir.h): found by the run's
+ * id and by what both sides have, bounded, and not at the cost of runs in use.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/fault.h"
+#include "server/state_dir.h"
+
+#define NO_LIMIT UINT64_MAX
+
+static char root[64];
+static struct gp_err err;
+static struct gp_pairs spec;
+static const uint8_t run_a[GP_RUN_ID_BYTES] = {0xaa, 1}, run_b[GP_RUN_ID_BYTES] = {0xbb, 2},
+		     run_c[GP_RUN_ID_BYTES] = {0xcc, 3};
+
+#define OK(expr)                                                                                                       \
+	do {                                                                                                           \
+		if ((expr) != GP_OK)                                                                                   \
+			fail_msg("%s", err.text);                                                                      \
+	} while (0)
+
+static int setup(void **state)
+{
+	(void)state;
+	strcpy(root, "/tmp/gp_state_XXXXXX");
+	spec.count = 0;
+	gp_pairs_add(&spec, "seed", "7");
+	return mkdtemp(root) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	char command[128];
+	snprintf(command, sizeof command, "rm -rf '%s'", root);
+	return system(command);
+}
+
+static struct gp_state_dir *open_dir(uint64_t max_bytes)
+{
+	struct gp_state_dir *d;
+	OK(gp_state_dir_open(root, max_bytes, &d, &err));
+	return d;
+}
+
+/* 4000 bytes of state and a few hundred around them. */
+static enum gp_status write_step(struct gp_state_dir *d, const uint8_t *run, uint64_t step)
+{
+	static float value[1000];
+	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {1000}}, value, GP_F32};
+	value[0] = (float)step;
+	return gp_state_dir_write(d, run, step, &spec, &item, 1, GP_CHECKPOINTS_KEPT, &err);
+}
+
+static uint64_t newest(struct gp_state_dir *d, const uint8_t *run)
+{
+	static const uint64_t all[] = {0, 10, 70, 20, 60, 30, 50, 40};
+	return gp_state_dir_common(d, run, all, sizeof all / sizeof all[0]);
+}
+
+static void newest_step_that_both_sides_have_is_found(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	assert_int_equal(newest(d, run_a), 0);
+	for (uint64_t s = 10; s <= 50; s += 10)
+		OK(write_step(d, run_a, s));
+	OK(write_step(d, run_b, 70));
+	assert_int_equal(gp_state_dir_common(d, run_a, (uint64_t[]){60, 40, 10, 0}, 4), 40);
+	assert_int_equal(gp_state_dir_common(d, run_a, (uint64_t[]){20, 10}, 2), 0);
+	assert_int_equal(newest(d, run_a), 50);
+	assert_int_equal(newest(d, run_b), 70);
+	assert_int_equal(newest(d, run_c), 0);
+	gp_state_dir_close(d);
+	d = open_dir(NO_LIMIT);
+	assert_int_equal(newest(d, run_a), 50);
+	gp_state_dir_close(d);
+}
+
+static void run_begun_again_loses_its_later_checkpoints(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	for (uint64_t s = 30; s <= 50; s += 10)
+		OK(write_step(d, run_a, s));
+	OK(write_step(d, run_a, 20));
+	assert_int_equal(newest(d, run_a), 20);
+	gp_state_dir_close(d);
+}
+
+static void what_is_loaded_is_checked(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	struct gp_checkpoint *c;
+	float first;
+	OK(write_step(d, run_a, 10));
+	OK(gp_state_dir_check(d, run_a, 10, &spec, &err));
+	OK(gp_state_dir_load(d, run_a, 10, &c, &err));
+	memcpy(&first, gp_st_find(c->state, "param.a")->data, sizeof first);
+	assert_true(first == 10);
+	gp_checkpoint_close(c);
+	assert_int_equal(gp_state_dir_check(d, run_a, 20, &spec, &err), GP_INVALID);
+	spec.pair[0].value = "8";
+	assert_int_equal(gp_state_dir_check(d, run_a, 10, &spec, &err), GP_INVALID);
+	assert_string_equal(err.text, "seed is '8', but the run has it at '7'");
+	gp_state_dir_close(d);
+}
+
+static void damaged_checkpoint_is_removed_and_an_older_one_serves(void **state)
+{
+	(void)state;
+	static const char *const damages[] = {
+		"cd '%s' && printf x | dd of='%s'/step-000000000030/state.safetensors bs=1 seek=900 conv=notrunc "
+		"2>/dev/null",
+		"cd '%s/%s/step-000000000030' && tr ':' ';' <state.safetensors >a && mv a state.safetensors",
+		"cd '%s/%s/step-000000000030' && rm state.safetensors",
+		"cd '%s/%s/step-000000000030' && echo >manifest.json",
+	};
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	char command[256];
+	struct gp_checkpoint *c;
+	for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+		OK(write_step(d, run_a, 20));
+		OK(write_step(d, run_a, 30));
+		snprintf(command, sizeof command, damages[i], root, "aa010000000000000000000000000000");
+		assert_int_equal(system(command), 0);
+		assert_int_equal(gp_state_dir_load(d, run_a, 30, &c, &err), GP_CANCELED);
+		assert_null(strstr(err.text, root));
+		assert_int_equal(newest(d, run_a), 20);
+		OK(gp_state_dir_load(d, run_a, 20, &c, &err));
+		gp_checkpoint_close(c);
+	}
+	gp_state_dir_close(d);
+}
+
+static void folder_of_one_run_is_not_taken_for_another(void **state)
+{
+	(void)state;
+	char command[256];
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	OK(write_step(d, run_a, 10));
+	snprintf(command, sizeof command, "cd '%s' && mv aa010000000000000000000000000000 %s", root,
+		 "bb020000000000000000000000000000");
+	assert_int_equal(system(command), 0);
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(gp_state_dir_check(d, run_b, 10, &spec, &err), GP_INVALID);
+	gp_state_dir_close(d);
+}
+
+static void oldest_unused_runs_make_room(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_dir(10000); /* two checkpoints */
+	OK(gp_state_dir_use(d, run_a, &err));
+	OK(gp_state_dir_use(d, run_a, &err));
+	OK(write_step(d, run_a, 10));
+	OK(write_step(d, run_b, 20));
+	OK(write_step(d, run_c, 30));
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(newest(d, run_c), 30);
+	gp_state_dir_release(d, run_a);
+	OK(write_step(d, run_b, 40));
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_c), 0);
+	gp_state_dir_release(d, run_a);
+	OK(write_step(d, run_c, 50));
+	assert_int_equal(newest(d, run_a), 0);
+	gp_state_dir_close(d);
+}
+
+static void checkpoint_that_finds_no_room_is_an_error_and_is_not_kept(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_dir(6000);
+	OK(gp_state_dir_use(d, run_a, &err));
+	OK(write_step(d, run_a, 10));
+	assert_int_equal(write_step(d, run_b, 20), GP_NOMEM);
+	assert_non_null(strstr(err.text, "--state-max"));
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(write_step(d, run_a, 20), GP_NOMEM);
+	assert_int_equal(newest(d, run_a), 10);
+	gp_state_dir_close(d);
+}
+
+static void folder_is_for_one_server_and_its_owner(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_dir(NO_LIMIT), *second;
+	struct stat st;
+	assert_int_equal(gp_state_dir_open(root, NO_LIMIT, &second, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "--state-dir: "));
+	OK(write_step(d, run_a, 10));
+	char path[160];
+	snprintf(path, sizeof path, "%s/aa010000000000000000000000000000", root);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0700);
+	gp_state_dir_close(d);
+}
+
+static void half_written_ones_are_removed_when_the_server_starts(void **state)
+{
+	(void)state;
+	char path[160];
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	OK(write_step(d, run_a, 10));
+	gp_state_dir_close(d);
+	snprintf(path, sizeof path, "%s/aa010000000000000000000000000000/tmp-step-000000000020", root);
+	assert_int_equal(mkdir(path, 0700), 0);
+	d = open_dir(NO_LIMIT);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(newest(d, run_a), 10);
+	gp_state_dir_close(d);
+}
+
+static void failed_write_leaves_the_older_ones(void **state)
+{
+	(void)state;
+#ifndef GP_FAULTS
+	skip();
+#endif
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	OK(write_step(d, run_a, 10));
+	for (int kind = 0; kind < 3; kind++) {
+		const enum gp_fault_kind kinds[] = {GP_FAULT_ALLOC, GP_FAULT_WRITE, GP_FAULT_FSYNC};
+		enum gp_status status = GP_IO;
+		for (uint64_t n = 1; status != GP_OK; n++) {
+			assert_true(n < 100);
+			gp_fault_arm(kinds[kind], n);
+			status = write_step(d, run_a, 20);
+			gp_fault_arm(kinds[kind], 0);
+			assert_int_equal(newest(d, run_a), status == GP_OK ? 20 : 10);
+		}
+		OK(write_step(d, run_a, 10));
+	}
+	gp_state_dir_close(d);
+}
+
+#define TEST(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(newest_step_that_both_sides_have_is_found),
+		TEST(run_begun_again_loses_its_later_checkpoints),
+		TEST(what_is_loaded_is_checked),
+		TEST(damaged_checkpoint_is_removed_and_an_older_one_serves),
+		TEST(folder_of_one_run_is_not_taken_for_another),
+		TEST(oldest_unused_runs_make_room),
+		TEST(checkpoint_that_finds_no_room_is_an_error_and_is_not_kept),
+		TEST(folder_is_for_one_server_and_its_owner),
+		TEST(half_written_ones_are_removed_when_the_server_starts),
+		TEST(failed_write_leaves_the_older_ones),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
