@@ -366,7 +366,7 @@ void gp_sender_take_pong(struct gp_channel *ch, const uint8_t pong[GP_PING_BYTES
 	struct sender *s = &ch->send;
 	if (!s->ping_ns || memcmp(pong, &s->ping_value, GP_PING_BYTES) != 0)
 		return; /* late or made up: no sample */
-	const uint32_t us = (uint32_t)((gp_now_ns() - s->ping_ns) / 1000);
+	const uint32_t us = (uint32_t)((gp_now_ns() - s->ping_ns) / 1000) + 1; /* rounded up: 0 is no sample */
 	s->rtt_us = s->rtt_us ? (uint32_t)((7 * (uint64_t)s->rtt_us + us) / 8) : us;
 	s->ping_ns = 0;
 }
