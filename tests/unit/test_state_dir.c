@@ -121,8 +121,7 @@ static void damaged_checkpoint_is_removed_and_an_older_one_serves(void **state)
 {
 	(void)state;
 	static const char *const damages[] = {
-		"cd '%s' && printf x | dd of='%s'/step-000000000030/state.safetensors bs=1 seek=900 conv=notrunc "
-		"2>/dev/null",
+		"cd '%s/%s/step-000000000030' && printf x | dd of=state.safetensors bs=1 seek=900 conv=notrunc status=none",
 		"cd '%s/%s/step-000000000030' && tr ':' ';' <state.safetensors >a && mv a state.safetensors",
 		"cd '%s/%s/step-000000000030' && rm state.safetensors",
 		"cd '%s/%s/step-000000000030' && echo >manifest.json",
