@@ -39,10 +39,11 @@ enum gp_mode {
 };
 
 /*
- * What convolutions and matrix products read; they add up in fp32, and everything else is fp32. bf16: rounded to the
- * nearest, even. Pinned: travels in OPEN.
+ * What convolutions and matrix products read; they add up in fp32, and on the CPU everything else is fp32. bf16: rounded
+ * to the nearest, even (a GPU also keeps the values between layers so); tf32: to 10 bits behind the point, on GPUs.
+ * Pinned: travels in OPEN.
  */
-enum gp_precision { GP_PRECISION_FP32 = 0, GP_PRECISION_BF16 = 1, GP_PRECISIONS };
+enum gp_precision { GP_PRECISION_FP32 = 0, GP_PRECISION_BF16 = 1, GP_PRECISION_TF32 = 2, GP_PRECISIONS };
 
 enum gp_plan_buf {
 	GP_BUF_INPUT,

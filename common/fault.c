@@ -21,6 +21,7 @@ static void read_environment(void)
 	        [GP_FAULT_WRITE] = "write:",
 	        [GP_FAULT_FSYNC] = "fsync:",
 	        [GP_FAULT_SEND] = "send:",
+	        [GP_FAULT_DEVICE] = "device:",
 	};
 	const char *spec = getenv("GP_FAULT");
 	if (!spec)

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum gp_fault_kind { GP_FAULT_ALLOC, GP_FAULT_WRITE, GP_FAULT_FSYNC, GP_FAULT_SEND, GP_FAULT_KINDS };
+enum gp_fault_kind { GP_FAULT_ALLOC, GP_FAULT_WRITE, GP_FAULT_FSYNC, GP_FAULT_SEND, GP_FAULT_DEVICE, GP_FAULT_KINDS };
 
 #ifdef GP_FAULTS
 /* True when this event is the one that has to fail. Thread-safe. */

@@ -73,6 +73,6 @@ const char *gp_status_name(enum gp_status code);
 		if (!(cond))                                                                                           \
 			gp_require_failed(#cond, __FILE__, __LINE__);                                                  \
 	} while (0)
-_Noreturn void gp_require_failed(const char *cond, const char *file, int line);
+void gp_require_failed(const char *cond, const char *file, int line) __attribute__((noreturn));
 
 #endif

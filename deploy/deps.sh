@@ -7,7 +7,7 @@
 # shellcheck disable=SC2034 # used by the scripts that source this
 {
 	# ocl-icd-opencl-dev: Debian's oneDNN is built with OpenCL and its CMake file asks for it; nothing here uses it.
-	build_packages=(gcc libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libdnnl-dev ocl-icd-opencl-dev
+	build_packages=(gcc g++ libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libdnnl-dev ocl-icd-opencl-dev
 		libuv1-dev libprotobuf-c-dev libjansson-dev libssl-dev libxxhash-dev zlib1g-dev libturbojpeg0-dev
 		libpng-dev libzstd-dev)
 	test_packages=(libcmocka-dev iproute2 openssl dataset-fashion-mnist)

@@ -30,7 +30,8 @@ bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision
 
 const char *gp_precision_name(enum gp_precision precision)
 {
-	return precision == GP_PRECISION_BF16 ? "bf16" : "fp32";
+	static const char *const names[GP_PRECISIONS] = {"fp32", "bf16", "tf32"};
+	return precision < GP_PRECISIONS ? names[precision] : "?";
 }
 
 static enum gp_status open_auto(int threads, struct gp_device **out, struct gp_err *err)

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products by cuBLAS. Its matrices are column-major: the row-major
+ * product c = a b is asked for as c' = b' a'. See blas.h.
+ */
+#include "kernels/cuda/blas.h"
+
+#include <cublas_v2.h>
+#include <stdlib.h>
+
+#include "kernels/cuda/gpk.h"
+
+/* A fixed place: cuBLAS must neither allocate while a graph is captured nor choose other sums from run to run. */
+#define WORKSPACE_BYTES (32u << 20)
+
+struct gp_blas {
+	struct gp_rt_stream *stream;
+	cublasHandle_t handle;
+	cublasComputeType_t compute;
+	void *workspace;
+};
+
+static cublasComputeType_t compute_of(enum gp_precision precision)
+{
+	switch (precision) {
+	case GP_PRECISION_TF32:
+		return CUBLAS_COMPUTE_32F_FAST_TF32;
+	case GP_PRECISION_BF16:
+		return CUBLAS_COMPUTE_32F_FAST_16BF;
+	default:
+		return CUBLAS_COMPUTE_32F;
+	}
+}
+
+extern "C" {
+
+uint64_t gp_blas_bytes(void)
+{
+	return WORKSPACE_BYTES;
+}
+
+static enum gp_status setup(struct gp_blas *b, struct gp_err *err)
+{
+	GP_TRY(gp_rt_alloc(gp_rt_stream_device(b->stream), WORKSPACE_BYTES, &b->workspace, err));
+	cublasStatus_t status = cublasCreate(&b->handle);
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = cublasSetStream(b->handle, gp_rt_native(b->stream));
+	if (status == CUBLAS_STATUS_SUCCESS)
+		status = cublasSetWorkspace(b->handle, b->workspace, WORKSPACE_BYTES);
+	if (status != CUBLAS_STATUS_SUCCESS)
+		GP_FAIL(err, GP_DEVICE, "cuBLAS cannot be used: %s", cublasGetStatusString(status));
+	return GP_OK;
+}
+
+enum gp_status gp_blas_new(struct gp_rt_stream *s, enum gp_precision precision, struct gp_blas **out,
+			   struct gp_err *err)
+{
+	gp_rt_native(s);
+	struct gp_blas *b = (struct gp_blas *)calloc(1, sizeof *b);
+	if (!b)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a matrix library's handle");
+	b->stream = s;
+	b->compute = compute_of(precision);
+	const enum gp_status status = setup(b, err);
+	if (status != GP_OK)
+		gp_blas_free(b);
+	else
+		*out = b;
+	return status;
+}
+
+void gp_blas_free(struct gp_blas *b)
+{
+	if (!b)
+		return;
+	gp_rt_native(b->stream);
+	if (b->handle)
+		cublasDestroy(b->handle);
+	gp_rt_free(gp_rt_stream_device(b->stream), b->workspace);
+	free(b);
+}
+
+static cudaDataType type_of(const struct gp_matrix *m)
+{
+	return m->type == GP_RT_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+/* Sums of bf16 operands are fp32 whatever the mode for fp32 operands. */
+static cublasComputeType_t compute_for(const struct gp_blas *b, const struct gp_matrix *a)
+{
+	return a->type == GP_RT_BF16 ? CUBLAS_COMPUTE_32F : b->compute;
+}
+
+void gp_blas_gemm(struct gp_blas *b, int64_t m, int64_t n, int64_t k, float alpha, const struct gp_matrix *a,
+		  const struct gp_matrix *bm, float beta, const struct gp_matrix *c, int batch)
+{
+	gp_rt_native(b->stream);
+	const cublasStatus_t status = cublasGemmStridedBatchedEx_64(
+		b->handle, bm->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, n, m,
+		k, &alpha, bm->data, type_of(bm), bm->stride, bm->between, a->data, type_of(a), a->stride, a->between,
+		&beta, (void *)c->data, type_of(c), c->stride, c->between, batch, compute_for(b, a),
+		CUBLAS_GEMM_DEFAULT);
+	if (status != CUBLAS_STATUS_SUCCESS)
+		gp_rt_fail(b->stream, cublasGetStatusString(status));
+}
+
+} // extern "C"

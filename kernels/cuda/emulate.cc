@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Runs a grid of an emulated kernel: fibers and their scheduler. See emulate.h.
+ * Test: tests/unit/test_cuda_rt.c
+ */
+#include "kernels/cuda/gpk.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define GPK_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define GPK_ASAN 1
+#endif
+#endif
+#ifdef GPK_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+gpk_emulated_thread gpk_emulated;
+
+#if defined(__x86_64__)
+extern "C" void gpk_emulated_switch(void **from, void *to);
+asm(R"(
+	.text
+	.globl gpk_emulated_switch
+	.hidden gpk_emulated_switch
+	.type gpk_emulated_switch, @function
+gpk_emulated_switch:
+	pushq %rbp
+	pushq %rbx
+	pushq %r12
+	pushq %r13
+	pushq %r14
+	pushq %r15
+	movq %rsp, (%rdi)
+	movq %rsi, %rsp
+	popq %r15
+	popq %r14
+	popq %r13
+	popq %r12
+	popq %rbx
+	popq %rbp
+	ret
+	.size gpk_emulated_switch, .-gpk_emulated_switch
+)");
+#endif
+
+namespace
+{
+
+const unsigned MAX_THREADS = 1024, LANES = 32, WARPS = MAX_THREADS / LANES;
+const size_t STACK_BYTES = 256 * 1024; /* touched as far as used */
+
+enum wait { RUNS, AT_BARRIER, AT_EXCHANGE, ENDED };
+
+/* A place to run threads on; `top` is where it stopped. */
+struct fiber {
+	unsigned char *stack;
+	void *top, *fake;
+	bool begun;
+};
+
+struct thread {
+	fiber *on;
+	wait waits;
+	unsigned mask; /* AT_EXCHANGE */
+};
+
+struct block_state {
+	const std::function<void()> *body;
+	dim3 dim;
+	unsigned threads, begun, ended;
+	thread of[MAX_THREADS];
+	uint64_t given[MAX_THREADS],
+		seen[WARPS][LANES]; /* copied when the warp goes on: a fast lane gives again at once */
+	int any;
+} block;
+
+fiber fibers[MAX_THREADS];
+fiber *idle[MAX_THREADS];
+unsigned idle_count, fiber_count;
+void *scheduler_top;
+#ifdef GPK_ASAN
+void *scheduler_fake;
+const void *scheduler_stack;
+size_t scheduler_bytes;
+#endif
+unsigned current; /* thread that runs */
+
+#if defined(__x86_64__)
+void *first_top(fiber *f, void (*entry)())
+{
+	void **top = reinterpret_cast<void **>(f->stack + STACK_BYTES) - 2;
+	top[0] = nullptr; /* entry's return address: it never returns */
+	*--top = reinterpret_cast<void *>(entry);
+	return top - 6;
+}
+#else
+/* Slow (a system call each), but everywhere. */
+ucontext_t contexts[MAX_THREADS + 1];
+void gpk_emulated_switch(void **from, void *to)
+{
+	ucontext_t here;
+	*from = &here;
+	swapcontext(&here, static_cast<ucontext_t *>(to));
+}
+void *first_top(fiber *f, void (*entry)())
+{
+	ucontext_t *c = &contexts[f - fibers];
+	getcontext(c);
+	c->uc_stack.ss_sp = f->stack;
+	c->uc_stack.ss_size = STACK_BYTES;
+	c->uc_link = nullptr;
+	makecontext(c, entry, 0);
+	return c;
+}
+#endif
+
+[[noreturn]] void stop(const char *why)
+{
+	fprintf(stderr, "emulated kernel: %s (block %u,%u,%u of %u,%u,%u; %u threads)\n", why, gpk_emulated.block.x,
+		gpk_emulated.block.y, gpk_emulated.block.z, gpk_emulated.grid_dim.x, gpk_emulated.grid_dim.y,
+		gpk_emulated.grid_dim.z, block.threads);
+	abort();
+}
+
+void to_scheduler()
+{
+	fiber *f = block.of[current].on;
+#ifdef GPK_ASAN
+	__sanitizer_start_switch_fiber(&f->fake, scheduler_stack, scheduler_bytes);
+#endif
+	gpk_emulated_switch(&f->top, scheduler_top);
+#ifdef GPK_ASAN
+	__sanitizer_finish_switch_fiber(f->fake, nullptr, nullptr);
+#endif
+}
+
+void become(unsigned t)
+{
+	current = t;
+	gpk_emulated.thread = dim3(t % block.dim.x, t / block.dim.x % block.dim.y, t / (block.dim.x * block.dim.y));
+	gpk_emulated.lane = t % LANES;
+	gpk_emulated.warp = t / LANES;
+}
+
+/* Thread after thread, as long as none waits; the next user's threads when this fiber is taken again. */
+void run_threads()
+{
+#ifdef GPK_ASAN
+	__sanitizer_finish_switch_fiber(nullptr, &scheduler_stack, &scheduler_bytes);
+#endif
+	for (;;) {
+		fiber *const self = block.of[current].on;
+		for (;;) {
+			(*block.body)();
+			block.of[current].waits = ENDED;
+			block.ended++;
+			if (block.begun == block.threads)
+				break;
+			const unsigned next = block.begun++;
+			block.of[next].on = self;
+			block.of[next].waits = RUNS;
+			become(next);
+		}
+		idle[idle_count++] = self;
+		to_scheduler();
+	}
+}
+
+fiber *take_fiber()
+{
+	if (idle_count)
+		return idle[--idle_count];
+	fiber *f = &fibers[fiber_count++];
+	void *stack =
+		mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (stack == MAP_FAILED)
+		stop("no memory for stacks");
+	f->stack = static_cast<unsigned char *>(stack);
+	return f;
+}
+
+void resume(unsigned t)
+{
+	fiber *f = block.of[t].on;
+	become(t);
+	block.of[t].waits = RUNS;
+	if (!f->begun) {
+		f->begun = true;
+		f->top = first_top(f, run_threads);
+	}
+#ifdef GPK_ASAN
+	__sanitizer_start_switch_fiber(&scheduler_fake, f->stack, STACK_BYTES);
+#endif
+	gpk_emulated_switch(&scheduler_top, f->top);
+#ifdef GPK_ASAN
+	__sanitizer_finish_switch_fiber(scheduler_fake, nullptr, nullptr);
+#endif
+}
+
+/* A warp goes on when every lane that it waits for has come or ended. */
+bool resume_warp(unsigned first)
+{
+	unsigned arrived = 0, ended = 0, wanted = 0;
+	for (unsigned l = 0; l < LANES; l++) {
+		if (first + l >= block.threads || block.of[first + l].waits == ENDED) {
+			ended |= 1u << l;
+		} else if (block.of[first + l].waits == AT_EXCHANGE) {
+			arrived |= 1u << l;
+			wanted |= block.of[first + l].mask;
+		}
+	}
+	if (!arrived || (wanted & ~arrived & ~ended))
+		return false;
+	for (unsigned l = 0; l < LANES; l++)
+		if (arrived & 1u << l)
+			block.seen[first / LANES][l] = block.given[first + l];
+	for (unsigned l = 0; l < LANES; l++)
+		if (arrived & 1u << l)
+			resume(first + l);
+	return true;
+}
+
+bool resume_block()
+{
+	for (unsigned t = 0; t < block.threads; t++)
+		if (block.of[t].waits != AT_BARRIER && block.of[t].waits != ENDED)
+			return false;
+	for (unsigned t = 0; t < block.threads; t++)
+		if (block.of[t].waits == AT_BARRIER)
+			resume(t);
+	return true;
+}
+
+void run_block()
+{
+	block.begun = block.ended = 0;
+	while (block.ended < block.threads) {
+		bool moved = false;
+		while (block.begun < block.threads) {
+			const unsigned t = block.begun++;
+			block.of[t].on = take_fiber();
+			resume(t);
+			moved = true;
+		}
+		for (unsigned first = 0; first < block.threads; first += LANES)
+			moved |= resume_warp(first);
+		if (!moved && block.ended < block.threads && !resume_block())
+			stop("its threads wait for each other at different places");
+	}
+}
+
+} // namespace
+
+void gpk_emulated_barrier(void)
+{
+	block.of[current].waits = AT_BARRIER;
+	to_scheduler();
+}
+
+const uint64_t *gpk_emulated_exchange(unsigned mask, uint64_t value)
+{
+	const unsigned t = current;
+	if (!(mask & 1u << t % LANES))
+		stop("a lane is not in the mask of its own warp operation");
+	block.given[t] = value;
+	block.of[t].mask = mask;
+	block.of[t].waits = AT_EXCHANGE;
+	to_scheduler();
+	return block.seen[t / LANES];
+}
+
+unsigned __ballot_sync(unsigned mask, int predicate)
+{
+	const uint64_t *all = gpk_emulated_exchange(mask, predicate != 0);
+	unsigned bits = 0;
+	for (unsigned l = 0; l < LANES; l++)
+		if (mask & 1u << l && gpk_emulated.warp * LANES + l < block.threads)
+			bits |= (unsigned)(all[l] & 1) << l;
+	return bits;
+}
+
+int __syncthreads_or(int predicate)
+{
+	block.any = 0;
+	gpk_emulated_barrier();
+	block.any |= predicate != 0;
+	gpk_emulated_barrier();
+	const int any = block.any;
+	gpk_emulated_barrier();
+	return any;
+}
+
+void gpk_emulated_run(dim3 grid, dim3 dim, size_t shared, const std::function<void()> &body)
+{
+	static unsigned char room[228 * 1024] __attribute__((aligned(128)));
+	const size_t threads = (size_t)dim.x * dim.y * dim.z;
+	block.body = &body;
+	block.dim = dim;
+	block.threads = (unsigned)threads;
+	gpk_emulated.grid_dim = grid;
+	gpk_emulated.block_dim = dim;
+	gpk_emulated.room = room;
+	if (threads < 1 || threads > MAX_THREADS || shared > sizeof room || !grid.x || !grid.y || !grid.z ||
+	    grid.y > 65535 || grid.z > 65535)
+		stop("no device takes such a launch");
+	for (unsigned z = 0; z < grid.z; z++)
+		for (unsigned y = 0; y < grid.y; y++)
+			for (unsigned x = 0; x < grid.x; x++) {
+				gpk_emulated.block = dim3(x, y, z);
+				memset(room, 0xa5, shared); /* what nobody wrote must not matter */
+				run_block();
+			}
+}

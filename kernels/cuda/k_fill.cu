@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Kernels that belong to no op. See k_fill.h. Test: tests/unit/test_cuda_rt.c
+ */
+#include "kernels/cuda/k_fill.h"
+
+#include "kernels/cuda/gpk.h"
+
+#define THREADS 256
+
+template <typename To, typename From> GPK_KERNEL convert(To *to, const From *from, int64_t n)
+{
+	const int64_t step = (int64_t)gridDim.x * blockDim.x;
+	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+		gpk_put(&to[i], gpk_get(from[i]));
+}
+
+extern "C" void gpk_convert(struct gp_rt_stream *s, enum gp_rt_type to_type, void *to, enum gp_rt_type from_type,
+			    const void *from, int64_t n)
+{
+	if (n < 1)
+		return;
+	const unsigned blocks = gpk_blocks(n, THREADS, 4096);
+	GPK_BY_TYPE(
+		to_type, To,
+		GPK_BY_TYPE(from_type, From,
+			    GPK_LAUNCH(s, (convert<To, From>), blocks, THREADS, 0, (To *)to, (const From *)from, n)));
+}
+
+/* Each of THREADS lanes adds every THREADS-th term; then a tree. */
+GPK_DEVICE double block_sum(double v)
+{
+	GPK_SHARED(double, part, [THREADS]);
+	part[threadIdx.x] = v;
+	for (unsigned half = THREADS / 2; half > 0; half /= 2) {
+		__syncthreads();
+		if (threadIdx.x < half)
+			part[threadIdx.x] += part[threadIdx.x + half];
+	}
+	__syncthreads();
+	return part[0];
+}
+
+GPK_KERNEL squares_of_parts(const float *x, int64_t n, double *room)
+{
+	const int64_t step = (int64_t)gridDim.x * blockDim.x;
+	double sum = 0;
+	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+		sum += (double)x[i] * (double)x[i];
+	sum = block_sum(sum);
+	if (threadIdx.x == 0)
+		room[blockIdx.x] = sum;
+}
+
+GPK_KERNEL sum_of_parts(const double *room, int parts, double *sum)
+{
+	const double all = block_sum((int)threadIdx.x < parts ? room[threadIdx.x] : 0);
+	if (threadIdx.x == 0)
+		*sum = all;
+}
+
+extern "C" void gpk_squares(struct gp_rt_stream *s, const float *x, int64_t n, double *room, double *sum)
+{
+	const unsigned blocks = gpk_blocks(n, THREADS * 8, GPK_SQUARES_ROOM);
+	GPK_LAUNCH(s, squares_of_parts, blocks, THREADS, 0, x, n, room);
+	GPK_LAUNCH(s, sum_of_parts, 1, THREADS, 0, (const double *)room, (int)blocks, sum);
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The GPU runtime as the CUDA device needs it: devices, memory, streams,
+ * events, graphs. Two implementations behind one header:
+ *
+ *   rt_cuda.cu      the CUDA runtime
+ *   rt_emulated.cc  the host: "device memory" is host memory, and work of a
+ *                   stream runs when somebody waits for it (see emulate.h), so
+ *                   that a wait that was forgotten shows as a wrong result
+ *
+ * Which one a build has is decided by the CMake option GP_CUDA. Plans and
+ * codecs (C) see this header and kernels' launchers (gpk_*), never CUDA's own.
+ *
+ * Errors: functions that return nothing only queue work; what the device said
+ * about it comes from gp_rt_check or from the next wait. A device that failed
+ * stays failed: the session ends, and sessions of other devices go on.
+ *
+ * Threads: any thread; one stream is used by one thread at a time. Functions
+ * with a stream select its device for the calling thread themselves.
+ * Test: tests/unit/test_cuda_rt.c
+ */
+#ifndef GP_RT_H
+#define GP_RT_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#include "common/status.h"
+
+struct gp_rt_stream;
+struct gp_rt_event;
+struct gp_rt_graph;
+
+/* Element types in device memory. */
+enum gp_rt_type { GP_RT_F32 = 0, GP_RT_BF16 = 1 };
+static inline size_t gp_rt_type_bytes(enum gp_rt_type t)
+{
+	return t == GP_RT_BF16 ? 2 : 4;
+}
+
+struct gp_rt_info {
+	char name[256];        /* "NVIDIA H200", "emulated" */
+	uint64_t memory, free; /* bytes */
+	int multiprocessors;
+	int major, minor; /* compute capability */
+	bool emulated;
+};
+
+/* Whether this build's devices are emulated ones: `auto` never takes them. */
+bool gp_rt_is_emulated(void);
+/* Number of devices; 0 without a driver. */
+int gp_rt_count(void);
+/* GP_DEVICE: no such device, or it does not answer; the text says which there are. */
+enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err);
+/* Of that device and thread: GP_DEVICE with the device's words when work that was queued before failed. Waits for nothing. */
+enum gp_status gp_rt_check(int device, struct gp_err *err);
+
+/* Device memory, aligned to 256 bytes, contents undefined. GP_NOMEM. */
+enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err);
+void gp_rt_free(int device, void *p); /* NULL is fine */
+/* Host memory that copies do not have to stage, aligned to 64 bytes. GP_NOMEM. */
+enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct gp_err *err);
+void gp_rt_free_pinned(int device, void *p);
+
+/* `urgent`: its kernels go first where the device can choose. */
+enum gp_status gp_rt_stream_new(int device, bool urgent, struct gp_rt_stream **out, struct gp_err *err);
+void gp_rt_stream_free(struct gp_rt_stream *s); /* waits for it; NULL is fine */
+int gp_rt_stream_device(const struct gp_rt_stream *s);
+/* Until everything queued so far has been done. GP_DEVICE when any of it failed. */
+enum gp_status gp_rt_stream_wait(struct gp_rt_stream *s, struct gp_err *err);
+
+/* Queued. Both places stay valid and the host's unchanged (up), unread (down), until a wait. */
+void gp_rt_copy_up(struct gp_rt_stream *s, void *device, const void *host, size_t bytes);
+void gp_rt_copy_down(struct gp_rt_stream *s, void *host, const void *device, size_t bytes);
+void gp_rt_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes);
+void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes);
+
+/* An event is a point in a stream. */
+enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_err *err);
+void gp_rt_event_free(struct gp_rt_event *e);
+void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s);
+/* What is queued on `s` from here on begins after the event; one never recorded has happened. */
+void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e);
+/* The calling thread sleeps until the event. GP_DEVICE as gp_rt_stream_wait. */
+enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err);
+/* Time between two recorded events that have happened, in nanoseconds. */
+enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, uint64_t *ns, struct gp_err *err);
+
+/*
+ * From begin to end nothing that is queued on `s` runs; end gives it as a graph that can be launched often. Arguments
+ * of kernels and addresses are as when captured; contents of memory are as at the launch. Waiting is not allowed
+ * in between, and only `s` may be used.
+ */
+enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err);
+enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **out, struct gp_err *err);
+void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s);
+void gp_rt_graph_free(struct gp_rt_graph *g); /* NULL is fine */
+
+#ifdef __cplusplus
+}
+#endif
+#endif
