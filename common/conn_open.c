@@ -247,8 +247,16 @@ static void finish(struct gp_connector *k, struct gp_conn *conn)
 	k->done(k->arg, conn, conn ? NULL : &k->err);
 }
 
+/* Of an address that this host has no way to, as ::1 is without IPv6: it tells less than what another one answered. */
+static bool cannot_be_tried(int uv_error)
+{
+	return uv_error == UV_EADDRNOTAVAIL || uv_error == UV_ENETUNREACH || uv_error == UV_EAFNOSUPPORT;
+}
+
 static void note_failure(struct gp_connector *k, int uv_error)
 {
+	if (k->err.code != GP_OK && cannot_be_tried(uv_error))
+		return;
 	const char *text = uv_strerror(uv_error);
 	const char *hint = uv_error == UV_ECONNREFUSED ? " (is gpserverd running there?)" : "";
 	gp_err_set(&k->err, GP_PEER, uv_error, __FILE__, __LINE__, "cannot connect to %s: %s%s", k->where, text, hint);
@@ -362,6 +370,7 @@ enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, 
 		GP_FAIL(err, GP_PEER, "cannot find the host of %s: %s", host, uv_strerror(rc));
 	}
 	k->pending++;
+	uv_update_time(loop); /* whoever computed since the loop last turned has not waited for an answer */
 	uv_timer_start(&k->timer, on_connect_timeout, timeout_ms, 0);
 	if (out)
 		*out = k;
