@@ -134,6 +134,7 @@ static void on_pause_over(uv_timer_t *timer)
 static void pause_for(struct gp_client_session *s, uint64_t ms)
 {
 	s->pausing = true;
+	uv_update_time(s->loop);
 	uv_timer_start(&s->pause, on_pause_over, ms, 0);
 	while (s->pausing && s->status == GP_OK)
 		uv_run(s->loop, UV_RUN_ONCE);

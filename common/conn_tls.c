@@ -405,6 +405,7 @@ static void linger(struct tls_conn *c)
 	if (!c->said_goodbye)
 		c->inner->ops->shutdown(c->inner);
 	follow_owner(c);
+	uv_update_time(c->timer.loop);
 	uv_timer_start(&c->timer, on_lingered, LINGER_MS, 0);
 }
 
