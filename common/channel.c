@@ -167,16 +167,24 @@ static bool write_stalls(struct gp_channel *ch, uint64_t now)
 	return passed(now, s->progress_ns, ch->options.write_timeout_ms);
 }
 
-/* When the loop itself stood still (stopped process, long callback), the peer is not to blame. */
+/* A moment since which something is waited for; never moved past now: whoever takes the difference takes it unsigned. */
+static void postpone(uint64_t *since, uint64_t late, uint64_t now)
+{
+	*since = *since + late < now ? *since + late : now;
+}
+
+/* When the loop itself stood still (stopped process, long callback), the peer is not to blame: what it sent meanwhile is
+ * read after the timers. Half of the shortest deadline at most passes without being forgiven. */
 static void forgive_own_stall(struct gp_channel *ch, uint64_t now)
 {
 	const uint64_t late = now - ch->tick_ns;
 	ch->tick_ns = now;
-	if (late < 4 * ch->tick_ms * MS_NS)
+	if (late < 2 * ch->tick_ms * MS_NS)
 		return;
-	ch->opened_ns += late;
-	ch->recv.last_ns += late;
-	ch->send.progress_ns += late;
+	postpone(&ch->opened_ns, late, now);
+	postpone(&ch->recv.last_ns, late, now);
+	postpone(&ch->send.progress_ns, late, now);
+	ch->close_deadline_ns += late;
 }
 
 /* Also beside bytes of ours when the peer has been silent: one that only takes bytes proves with its answer that it lives. */
@@ -187,11 +195,9 @@ static bool heartbeat_due(const struct gp_channel *ch, uint64_t now)
 	       (passed(now, ch->recv.last_ns, ms) && passed(now, ch->send.ping_ns, ms) && !ch->send.ping_due);
 }
 
-static void check_deadlines(struct gp_channel *ch)
+static void check_deadlines(struct gp_channel *ch, uint64_t now)
 {
 	const struct gp_channel_options *o = &ch->options;
-	const uint64_t now = gp_now_ns();
-	forgive_own_stall(ch, now);
 	gp_receiver_tick(ch, now);
 	if (ch->recv.paused)
 		ch->recv.last_ns = now;
@@ -208,9 +214,11 @@ static void check_deadlines(struct gp_channel *ch)
 static void on_timer(uv_timer_t *timer)
 {
 	struct gp_channel *ch = timer->data;
+	const uint64_t now = gp_now_ns();
 	ch->in_timer = true;
+	forgive_own_stall(ch, now);
 	if (!ch->over && !ch->closing)
-		check_deadlines(ch);
+		check_deadlines(ch, now);
 	settle(ch);
 	ch->in_timer = false;
 }

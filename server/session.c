@@ -36,6 +36,8 @@ struct gp_server_session {
 	uv_timer_t timer;
 	enum session_state state;
 	uint64_t id, progress_ns, began_ns;
+	uint64_t waited_ns; /* since then for the HELLO of a stranger */
+	uint64_t tick_ns;   /* when the deadlines were last looked at */
 	char peer[64];
 	bool channel_closed, timer_closed, ended;
 	bool stranger; /* until its HELLO is accepted */
@@ -651,11 +653,29 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 
 /* Deadlines. */
 
+static uint64_t earlier(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+/* When the daemon itself stood still, what the client sent meanwhile is read after the timers. */
+static void forgive_own_stall(struct gp_server_session *s, uint64_t now)
+{
+	const uint64_t late = now - s->tick_ns;
+	s->tick_ns = now;
+	if (late < 2 * DEADLINE_TICK_MS * 1000000ull)
+		return;
+	s->waited_ns = earlier(s->waited_ns + late, now);
+	s->progress_ns = earlier(s->progress_ns + late, now);
+}
+
 static void check_deadline(uv_timer_t *timer)
 {
 	struct gp_server_session *s = timer->data;
 	const struct gp_server_settings *set = &s->srv->set;
-	double waited = (double)(gp_now_ns() - (s->stranger ? s->began_ns : s->progress_ns)) * 1e-9;
+	const uint64_t now = gp_now_ns();
+	forgive_own_stall(s, now);
+	double waited = (double)(now - (s->stranger ? s->waited_ns : s->progress_ns)) * 1e-9;
 	char text[128];
 	if (s->state < STATE_BUILD && waited > set->handshake_timeout_s) {
 		snprintf(text, sizeof text, "no handshake within %g s", set->handshake_timeout_s);
@@ -721,7 +741,7 @@ void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn)
 	gp_control_arena_init(&s->arena, OPEN_SPILL_BYTES);
 	s->srv = srv;
 	s->id = ++srv->next_session;
-	s->began_ns = s->progress_ns = gp_now_ns();
+	s->began_ns = s->waited_ns = s->tick_ns = s->progress_ns = gp_now_ns();
 	snprintf(s->peer, sizeof s->peer, "%s", conn->peer);
 	if (open_channel(s, conn, &err) != GP_OK) {
 		gp_log(session, GP_LOG_ERROR, "session of %s: %s", s->peer, err.text);

@@ -9,6 +9,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <errno.h>
 #include <sys/socket.h>
 #include <cmocka.h>
 
@@ -27,6 +28,8 @@ static inline void put(struct raw_peer *c, const void *bytes, size_t len)
 	const uint8_t *p = bytes;
 	while (len > 0) {
 		ssize_t n = send(c->fd, p, len, MSG_NOSIGNAL);
+		if (n < 0 && errno == EINTR)
+			continue; /* with a timeout, being stopped and continued is enough (signal(7)) */
 		if (n <= 0)
 			return; /* the other end has hung up: the caller looks at what it said */
 		p += n;
@@ -39,6 +42,8 @@ static inline bool get(struct raw_peer *c, void *bytes, size_t len)
 	uint8_t *p = bytes;
 	while (len > 0) {
 		ssize_t n = recv(c->fd, p, len, 0);
+		if (n < 0 && errno == EINTR)
+			continue;
 		if (n <= 0)
 			return false;
 		p += n;
