@@ -21,6 +21,7 @@ struct link_thread {
 	uv_prepare_t prepare;
 	struct gp_link_relay relay;
 	_Atomic uint64_t fault_ns; /* when the first drop or stall was; 0: not yet */
+	_Atomic uint64_t taken[2]; /* bytes of each direction that have passed or were swallowed */
 	char address[32];
 };
 
@@ -43,6 +44,8 @@ static void link_thread_on_prepare(uv_prepare_t *prepare)
 	struct link_thread *t = prepare->data;
 	if (t->relay.counts.drops + t->relay.counts.stalls > 0 && atomic_load(&t->fault_ns) == 0)
 		atomic_store(&t->fault_ns, uv_hrtime());
+	for (int d = 0; d < 2; d++)
+		atomic_store(&t->taken[d], t->relay.counts.bytes[d] + t->relay.counts.swallowed[d]);
 }
 
 static void *link_thread_main(void *arg)

@@ -550,7 +550,7 @@ static void a_refused_peer_that_never_hangs_up_is_left_after_a_second(void **sta
 	r->client.c->ops->read_stop(r->client.c);
 	const uint64_t begin = gp_now_ns();
 	close_side(r, &r->server);
-	assert_true(gp_now_ns() - begin > 900000000ull);
+	assert_true(gp_now_ns() - begin > 990000000ull); /* the loop's clock has milliseconds */
 	rig_free(r);
 }
 

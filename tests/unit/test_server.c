@@ -40,14 +40,28 @@ static struct gp_graph *make_body(void)
 	return body;
 }
 
-static int setup(void **state)
+static int setup_with(void **state, const struct gp_server_settings *set)
 {
 	struct fixture *f = gp_calloc(1, sizeof *f);
-	f->server = server_thread_start();
+	f->server = server_thread_start_with(set);
 	f->port = f->server->port;
 	f->body = make_body();
 	*state = f;
 	return 0;
+}
+
+static int setup(void **state)
+{
+	const struct gp_server_settings set = server_thread_settings();
+	return setup_with(state, &set);
+}
+
+/* For tests whose peers fall silent. */
+static int setup_impatient(void **state)
+{
+	struct gp_server_settings set = server_thread_settings();
+	set.handshake_timeout_s = 0.5;
+	return setup_with(state, &set);
 }
 
 static int teardown(void **state)
@@ -161,7 +175,7 @@ static bool try_welcome(struct raw_peer *c, const struct fixture *f)
 
 static void until_welcome(struct raw_peer *c, const struct fixture *f)
 {
-	for (int i = 0; i < 500; i++) {
+	for (int i = 0; i < 3000; i++) {
 		if (try_welcome(c, f))
 			return;
 		usleep(20000);
@@ -619,18 +633,13 @@ static const uint8_t run_id[GP_RUN_ID_BYTES] = {0xab, 0xcd};
 
 static int setup_keeping(void **state)
 {
-	struct fixture *f = gp_calloc(1, sizeof *f);
 	struct gp_server_settings set = server_thread_settings();
 	strcpy(state_dir, "/tmp/gp_keep_XXXXXX");
 	if (!mkdtemp(state_dir))
 		return -1;
 	set.state_dir = state_dir;
 	set.state_max_bytes = 1 << 30;
-	f->server = server_thread_start_with(&set);
-	f->port = f->server->port;
-	f->body = make_body();
-	*state = f;
-	return 0;
+	return setup_with(state, &set);
 }
 
 static int teardown_keeping(void **state)
@@ -790,7 +799,8 @@ static void a_server_without_a_state_dir_says_that_nothing_is_kept(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(garbage_and_silence_end_only_their_own_connection, setup, teardown),
+		cmocka_unit_test_setup_teardown(garbage_and_silence_end_only_their_own_connection, setup_impatient,
+						teardown),
 		cmocka_unit_test_setup_teardown(connections_that_say_nothing_keep_nobody_out, setup, teardown),
 		cmocka_unit_test(a_connection_that_is_not_opened_costs_a_few_kilobytes),
 		cmocka_unit_test_setup_teardown(a_wrong_version_is_told_so, setup, teardown),
