@@ -62,10 +62,13 @@ struct gp_plan_spec {
 	struct gp_optim optim;        /* when train */
 	bool undo;                    /* when train: step_undo will be called */
 	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
+	bool device_io;               /* `buffer` gives memory of the device, where it has its own; else of the host */
 };
 
-struct gp_plan_memory { /* bytes */
+/* Bytes. Of a device with memory of its own `total` is there, and `host` is what the plan takes here besides. */
+struct gp_plan_memory {
 	uint64_t params, grads, optim, activations, scratch, io, total;
+	uint64_t host;
 };
 
 /* Sums over the calls since the profile began; [0] forward, [1] backward. */
@@ -95,6 +98,12 @@ struct gp_device_ops {
 	void (*close)(struct gp_device *dev);
 	/* (optional) Whether plans may have this precision. NULL: fp32 alone. */
 	bool (*supports)(const struct gp_device *dev, enum gp_precision precision);
+	/* (optional) Memory of its own: all of it, and what nobody has taken, other processes included. Any thread.
+	 * NULL: plans live in the host's. */
+	enum gp_status (*memory)(struct gp_device *dev, uint64_t *total, uint64_t *unused, struct gp_err *err);
+	/* (optional) GP_DEVICE once it has failed in a way that no new plan will mend: then with the device's words.
+	 * Any thread. NULL: that does not happen. */
+	enum gp_status (*check)(struct gp_device *dev, struct gp_err *err);
 
 	/* Bytes a plan will take, found without taking them. */
 	enum gp_status (*plan_estimate)(struct gp_device *dev, const struct gp_plan_spec *spec,
@@ -104,7 +113,7 @@ struct gp_device_ops {
 				   struct gp_err *err);
 	void (*plan_free)(struct gp_plan *plan);
 
-	/* Address of a slot's buffer, host memory on the CPU device: batch x sample shape, fp32, channels last. */
+	/* Address of a slot's buffer, host memory unless spec.device_io: batch x sample shape, fp32, channels last. */
 	float *(*buffer)(struct gp_plan *plan, int slot, enum gp_plan_buf which);
 
 	/* INPUT -> OUTPUT. `draw` numbers the dropout masks: the same (seed, draw, node) gives the same mask. */
@@ -160,10 +169,17 @@ struct gp_device_ops {
 	enum gp_status (*profile)(struct gp_plan *plan, const struct gp_plan_profile **out, struct gp_err *err);
 };
 
+#define GP_DEVICE_NAME 24
+#define GP_DEVICE_CARD 64
+/* "cuda:1 (NVIDIA H200)" */
+#define GP_DEVICE_TITLE (GP_DEVICE_NAME + GP_DEVICE_CARD + 4)
+
 /* Every device struct begins with this. */
 struct gp_device {
 	const struct gp_device_ops *ops;
 	int threads;
+	char name[GP_DEVICE_NAME]; /* as gp_device_open takes it: "cuda:1"; left empty by `open`: ops->name */
+	char card[GP_DEVICE_CARD]; /* what it is: "NVIDIA H200"; may be empty */
 };
 /* Every plan struct begins with this. */
 struct gp_plan {
@@ -174,6 +190,8 @@ struct gp_plan {
 /* "auto", "cpu", "cuda", "cuda:1". auto takes the first that opens. GP_DEVICE when it cannot be had. */
 enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **out, struct gp_err *err);
 bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision);
+/* For people; returns text. */
+const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE]);
 const char *gp_precision_name(enum gp_precision precision); /* "bf16" */
 
 #endif

@@ -34,13 +34,30 @@ const char *gp_precision_name(enum gp_precision precision)
 	return precision < GP_PRECISIONS ? names[precision] : "?";
 }
 
+const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE])
+{
+	snprintf(text, GP_DEVICE_TITLE, dev->card[0] ? "%s (%s)" : "%s", dev->name, dev->card);
+	return text;
+}
+
+static enum gp_status open_row(const struct device_row *row, const char *arg, int threads, struct gp_device **out,
+			       struct gp_err *err)
+{
+	struct gp_device *dev;
+	GP_TRY(row->ops->open(arg, threads, &dev, err));
+	if (!dev->name[0])
+		snprintf(dev->name, sizeof dev->name, "%s", row->name);
+	*out = dev;
+	return GP_OK;
+}
+
 static enum gp_status open_auto(int threads, struct gp_device **out, struct gp_err *err)
 {
 	enum gp_status status = GP_DEVICE;
 	for (size_t i = 0; i < DEVICES; i++) {
 		if (!devices[i].ops)
 			continue;
-		status = devices[i].ops->open(NULL, threads, out, err);
+		status = open_row(&devices[i], NULL, threads, out, err);
 		if (status == GP_OK)
 			return GP_OK;
 	}
@@ -60,7 +77,7 @@ enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **
 		if (!devices[i].ops)
 			GP_FAIL(err, GP_DEVICE, "this build has no CUDA device (asked for \"%.32s\"); use cpu or auto",
 				spec);
-		return devices[i].ops->open(spec[len] ? spec + len + 1 : NULL, threads, out, err);
+		return open_row(&devices[i], spec[len] ? spec + len + 1 : NULL, threads, out, err);
 	}
 	GP_FAIL(err, GP_USAGE, "unknown device \"%.32s\"; devices: auto, cpu, cuda[:N]", spec);
 }

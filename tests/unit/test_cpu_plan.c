@@ -490,8 +490,19 @@ static void devices_open_by_name(void **state)
 	dev->ops->close(dev);
 	OK(gp_device_open("cpu", 3, &dev, &err));
 	assert_string_equal(dev->ops->name, "cpu");
+	assert_string_equal(dev->name, "cpu");
 	assert_int_equal(dev->threads, 3);
 	dev->ops->close(dev);
+}
+
+static void a_device_is_told_by_its_name_and_card(void **state)
+{
+	(void)state;
+	struct gp_device dev = {.name = "cuda:1"};
+	char text[GP_DEVICE_TITLE];
+	assert_string_equal(gp_device_title(&dev, text), "cuda:1");
+	strcpy(dev.card, "NVIDIA H200");
+	assert_string_equal(gp_device_title(&dev, text), "cuda:1 (NVIDIA H200)");
 }
 
 static void unknown_devices_are_refused_with_a_reason(void **state)
@@ -527,6 +538,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
 #endif
 		cmocka_unit_test(devices_open_by_name),
+		cmocka_unit_test(a_device_is_told_by_its_name_and_card),
 		cmocka_unit_test(unknown_devices_are_refused_with_a_reason),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
