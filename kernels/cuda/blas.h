@@ -21,6 +21,8 @@ extern "C" {
 
 struct gp_blas;
 
+/* Whether the library can be had, before any memory of a GPU is taken. GP_DEVICE: no, and where it was looked for. */
+enum gp_status gp_blas_check(struct gp_err *err);
 /* How fp32 operands are read: as they are, rounded to TF32 (10 bits behind the point), or to bf16. Sums are fp32. */
 enum gp_status gp_blas_new(struct gp_rt_stream *s, enum gp_precision precision, struct gp_blas **out,
 			   struct gp_err *err);

@@ -5,15 +5,16 @@
  */
 #include "kernels/cuda/blas.h"
 
-#include <cublas_v2.h>
 #include <stdlib.h>
 
+#include "kernels/cuda/cublas.h"
 #include "kernels/cuda/gpk.h"
 
 /* A fixed place: cuBLAS must neither allocate while a graph is captured nor choose other sums from run to run. */
 #define WORKSPACE_BYTES (32u << 20)
 
 struct gp_blas {
+	const struct gp_cublas *lib;
 	struct gp_rt_stream *stream;
 	cublasHandle_t handle;
 	cublasComputeType_t compute;
@@ -39,16 +40,23 @@ uint64_t gp_blas_bytes(void)
 	return WORKSPACE_BYTES;
 }
 
+enum gp_status gp_blas_check(struct gp_err *err)
+{
+	const struct gp_cublas *lib;
+	return gp_cublas_load(&lib, err);
+}
+
 static enum gp_status setup(struct gp_blas *b, struct gp_err *err)
 {
+	GP_TRY(gp_cublas_load(&b->lib, err));
 	GP_TRY(gp_rt_alloc(gp_rt_stream_device(b->stream), WORKSPACE_BYTES, &b->workspace, err));
-	cublasStatus_t status = cublasCreate(&b->handle);
+	cublasStatus_t status = b->lib->cublasCreate_v2_p(&b->handle);
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = cublasSetStream(b->handle, gp_rt_native(b->stream));
+		status = b->lib->cublasSetStream_v2_p(b->handle, gp_rt_native(b->stream));
 	if (status == CUBLAS_STATUS_SUCCESS)
-		status = cublasSetWorkspace(b->handle, b->workspace, WORKSPACE_BYTES);
+		status = b->lib->cublasSetWorkspace_v2_p(b->handle, b->workspace, WORKSPACE_BYTES);
 	if (status != CUBLAS_STATUS_SUCCESS)
-		GP_FAIL(err, GP_DEVICE, "cuBLAS cannot be used: %s", cublasGetStatusString(status));
+		GP_FAIL(err, GP_DEVICE, "cuBLAS cannot be used: %s", b->lib->cublasGetStatusString_p(status));
 	return GP_OK;
 }
 
@@ -75,7 +83,7 @@ void gp_blas_free(struct gp_blas *b)
 		return;
 	gp_rt_native(b->stream);
 	if (b->handle)
-		cublasDestroy(b->handle);
+		b->lib->cublasDestroy_v2_p(b->handle);
 	gp_rt_free(gp_rt_stream_device(b->stream), b->workspace);
 	free(b);
 }
@@ -95,13 +103,13 @@ void gp_blas_gemm(struct gp_blas *b, int64_t m, int64_t n, int64_t k, float alph
 		  const struct gp_matrix *bm, float beta, const struct gp_matrix *c, int batch)
 {
 	gp_rt_native(b->stream);
-	const cublasStatus_t status = cublasGemmStridedBatchedEx_64(
+	const cublasStatus_t status = b->lib->cublasGemmStridedBatchedEx_64_p(
 		b->handle, bm->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, n, m,
 		k, &alpha, bm->data, type_of(bm), bm->stride, bm->between, a->data, type_of(a), a->stride, a->between,
 		&beta, (void *)c->data, type_of(c), c->stride, c->between, batch, compute_for(b, a),
 		CUBLAS_GEMM_DEFAULT);
 	if (status != CUBLAS_STATUS_SUCCESS)
-		gp_rt_fail(b->stream, cublasGetStatusString(status));
+		gp_rt_fail(b->stream, b->lib->cublasGetStatusString_p(status));
 }
 
 } // extern "C"
