@@ -10,7 +10,7 @@
 
 #include <cublas_v2.h>
 
-#include "common/status.h"
+#include "kernels/cuda/rt.h"
 
 #define GP_CUBLAS_CALLS(X)                                                                                             \
 	X(cublasCreate_v2)                                                                                             \
