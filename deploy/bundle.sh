@@ -1,0 +1,208 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# bundle.sh: a folder that runs where nothing is installed, as one tarball:
+# programs, the shared libraries that they need, licences, scripts. Not of the
+# host: the C library with its loader, and, on a GPU host, the driver and
+# cuBLAS. Test: tests/e2e/bundle.sh
+
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 1
+. deploy/deps.sh
+
+build='' out=. tests=no cublas=no cuda=no work=''
+
+# Parts of glibc, which only work together with the host's loader.
+readonly host_libraries='^(ld-linux.*|linux-vdso|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil|libanl)\.so'
+
+usage() {
+	cat <<-END
+	usage: deploy/bundle.sh [OPTION]...
+
+	Writes gpsplit-VERSION-ARCHITECTURE.tar.gz: bin/gpserverd, bin/gpclient, lib/ with what they
+	need but for the C library, licences, README.md, SECURITY.md and scripts. It can be
+	unpacked anywhere, on any Linux whose glibc is not older than the one that it names.
+
+	  --build DIR    programs of this build folder; default: builds the release preset first
+	  --out DIR      where the tarball goes; default: here
+	  --tests        with tests/gpu.sh and the test and benchmark programs that it runs
+	  --with-cublas  with cuBLAS (half a gigabyte); without it a GPU host's CUDA toolkit gives it
+	  -h, --help     this text
+	END
+}
+
+fail() { # STATUS TEXT
+	echo "bundle.sh: $2" >&2
+	exit "$1"
+}
+
+parse_options() {
+	while [ $# -gt 0 ]; do
+		case $1 in
+		-h | --help) usage && exit 0 ;;
+		--tests) tests=yes ;;
+		--with-cublas) cublas=yes ;;
+		--build | --out)
+			[ $# -ge 2 ] || fail 2 "$1 needs a value"
+			printf -v "${1#--}" %s "$2"
+			shift
+			;;
+		*) fail 2 "unknown option '$1'; see --help" ;;
+		esac
+		shift
+	done
+}
+
+build_release() {
+	local targets=(gpclient gpserverd)
+	install_missing "${build_packages[@]}" || exit 1
+	[ $tests = no ] || install_missing "${test_packages[@]}" || exit 1
+	[ $tests = no ] || targets=(all)
+	cmake --preset release -DGP_TESTS="$([ $tests = yes ] && echo ON || echo OFF)" >"$work/configure.log" 2>&1 ||
+		{ cat "$work/configure.log" >&2 && exit 1; }
+	cmake --build --preset release -j"$(nproc)" --target "${targets[@]}" >&2 || exit 1
+	build=build/release
+}
+
+# What ldd finds for a program, as "NAME PATH", less what the host gives.
+needed() { # FILE
+	ldd "$1" | awk '$2 == "=>" && $3 == "not" { print "cannot find " $1 >"/dev/stderr"; bad = 1 }
+		$2 == "=>" && $3 ~ /^\// { print $1, $3 }
+		END { exit bad }' | grep -Ev "$host_libraries"
+}
+
+copy_program() { # FILE FOLDER
+	[ -x "$1" ] || fail 3 "no $1: build it first"
+	readelf -d "$1" | awk '/\(RPATH\)/ && index($0, "[$ORIGIN/../lib]") { found = 1 } END { exit !found }' ||
+		fail 3 "$1 does not look for libraries beside itself"
+	mkdir -p "$stage/$2"
+	cp "$1" "$stage/$2/" && strip --strip-unneeded "$stage/$2/$(basename "$1")" || exit 1
+	needed "$1" >>"$work/needed" || fail 3 "$1 lacks libraries"
+}
+
+copy_libraries() {
+	local name path
+	mkdir -p "$stage/lib"
+	sort -u "$work/needed" >"$work/libraries"
+	while read -r name path; do
+		cp -L "$path" "$stage/lib/$name" || exit 1
+		chmod u+w,a-x "$stage/lib/$name"
+	done <"$work/libraries"
+}
+
+cached() { # VARIABLE-OF-CMAKE
+	sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"
+}
+
+copy_cublas() {
+	local folder name path
+	[ "$cuda" = on ] || fail 3 "$build has no CUDA device: nothing to take cuBLAS for"
+	folder=$(cached gp_cuda_libraries)
+	for name in libcublas libcublasLt; do
+		[ -e "$folder/$name.so" ] || fail 3 "no $name.so in $folder"
+		path=$(readlink -f "$folder/$name.so")
+		name=$(readelf -d "$path" | sed -n 's/.*(SONAME).*\[\(.*\)\]/\1/p')
+		cp "$path" "$stage/lib/$name" || exit 1
+		echo "$name $path" >>"$work/libraries"
+	done
+}
+
+# Debian keeps the terms of every package; of other systems' libraries the names must do.
+copy_licences() {
+	local name path package
+	mkdir -p "$stage/licences"
+	while read -r name path; do
+		package=$(dpkg-query -S "$(readlink -f "$path")" "$path" 2>/dev/null | sed -n '1s/:.*//p')
+		[ -n "$package" ] || package=$(dpkg-query -S "/usr$path" 2>/dev/null | sed -n '1s/:.*//p')
+		echo "$name ${package:--}"
+		[ -z "$package" ] || cp -L "/usr/share/doc/$package/copyright" "$stage/licences/$package" 2>/dev/null
+	done <"$work/libraries" >"$work/origins"
+}
+
+copy_texts() {
+	cp LICENSE README.md SECURITY.md "$stage/" || exit 1
+	mkdir -p "$stage/deploy" "$stage/common" "$stage/proto" "$stage/tests/bench"
+	cp deploy/gen-test-certs.sh deploy/json.sh deploy/link.sh "$stage/deploy/"
+	# What README.md points to.
+	cp common/CODECS.md "$stage/common/" && cp proto/PROTOCOL.md proto/gpsplit.proto "$stage/proto/" &&
+		cp tests/bench/*.md "$stage/tests/bench/"
+}
+
+copy_tests() {
+	local program
+	for program in "$build"/tests/test_cuda* "$build"/tests/bench_gpu_*; do
+		[ ! -f "$program" ] || copy_program "$program" libexec
+	done
+	cp -r tests/gpu.sh tests/golden "$stage/tests/" && cp tests/bench/split_gpu.sh "$stage/tests/bench/" &&
+		mkdir -p "$stage/tests/tools" && cp tests/tools/torch_gpu_step.py "$stage/tests/tools/" || exit 1
+}
+
+# The newest version of glibc that any of the files asks for.
+glibc_floor() { # FIND-ARGUMENT...
+	find "$stage/bin" "$stage/lib" -type f "$@" -exec readelf -V {} + 2>/dev/null |
+		grep -o 'GLIBC_[0-9.]*[0-9]' | sort -uV | tail -1 | sed 's/GLIBC_//'
+}
+
+# A system whose compiler is as new as ours may have an older glibc: its libstdc++ then does, and ours does not.
+describe_needs() {
+	local floor without
+	floor=$(glibc_floor) without=$(glibc_floor ! -name 'libstdc++*')
+	echo "needs       Linux, glibc $floor or newer"
+	[ "$floor" = "$without" ] || echo "            (glibc $without will do when lib/libstdc++.so.6 is removed and the system has its own of GCC $(gcc -dumpversion))"
+	[ $cublas = yes ] || [ "$cuda" != on ] ||
+		echo "            for a GPU: its driver; cuBLAS of a CUDA toolkit, in the loader's path, LD_LIBRARY_PATH or /usr/local/cuda"
+}
+
+describe() {
+	local commit
+	commit=$(git rev-parse --short=12 HEAD 2>/dev/null) || commit=unknown
+	[ -z "$(git status --porcelain 2>/dev/null)" ] || commit="$commit, with changes"
+	echo "$name"
+	echo "commit      $commit"
+	# shellcheck disable=SC1091
+	echo "built on    $(. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-?}"), $(uname -m)"
+	echo "GPU code    $cuda"
+	describe_needs
+	cat <<-END
+	start       bin/gpserverd --help, bin/gpclient --help
+
+	Shared libraries in lib/ and the packages that they are from; terms in licences/:
+	END
+	column -t "$work/origins" 2>/dev/null || cat "$work/origins"
+}
+
+# Equal inputs make equal tarballs.
+pack() { # FILE
+	local when
+	when=$(git log -1 --format=%ct 2>/dev/null) || when=$(date +%s)
+	tar -C "$work" --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$when" -cf - "$name" | gzip -n >"$1.part" &&
+		mv "$1.part" "$1"
+}
+
+main() {
+	local version
+	parse_options "$@"
+	work=$(mktemp -d) || exit 1
+	trap 'rm -rf "$work"' EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	[ -n "$build" ] || build_release
+	cuda=$(cached gp_cuda_device)
+	version=$("$build/gpclient" --version | awk '{ print $NF }')
+	[ -n "$version" ] || fail 3 "no gpclient in $build"
+	name=gpsplit-$version-$(uname -m) stage=$work/$name
+	mkdir -p "$stage" "$out" || exit 1
+	copy_program "$build/gpserverd" bin
+	copy_program "$build/gpclient" bin
+	[ $tests = no ] || copy_tests
+	copy_libraries
+	[ $cublas = no ] || copy_cublas
+	copy_licences
+	copy_texts
+	describe >"$stage/BUNDLE.txt"
+	pack "$out/$name.tar.gz" || fail 1 "cannot write $out/$name.tar.gz"
+	sed -n '/^needs/,/^start/{/^start/!p}' "$stage/BUNDLE.txt" >&2
+	echo "$out/$name.tar.gz"
+}
+
+main "$@"
