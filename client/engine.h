@@ -63,9 +63,11 @@ struct gp_engine_figures {
 	struct gp_codec_stats codec[4];
 	const char *byte_stage[4][GP_CODEC_MAX_STAGES];
 	uint32_t reconnects;
-	uint64_t compute_ns;          /* busy time of this side's compute thread */
-	uint64_t memory_bytes;        /* plans and frames of this side */
-	uint64_t server_memory_bytes; /* as the server said in READY */
+	uint64_t compute_ns;   /* busy time of this side's compute thread */
+	uint64_t memory_bytes; /* plans and frames of this side */
+	/* As the server said in READY: of its memory, of its device's own; its device, NULL or "" when not known. */
+	uint64_t server_memory_bytes, server_device_bytes;
+	const char *server_device;
 	uint32_t rtt_us;
 };
 

@@ -61,6 +61,8 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 					  .compute_ns = e->compute_ns,
 					  .memory_bytes = memory_bytes(e),
 					  .server_memory_bytes = e->session.server_memory_bytes,
+					  .server_device_bytes = e->session.server_device_bytes,
+					  .server_device = e->session.server_device,
 					  .reconnects = e->session.reconnects};
 	gp_client_session_figures(&e->session, &out->account, &out->tcp, &out->rtt_us);
 	for (int d = 0; d < DIRECTIONS; d++) {

@@ -48,6 +48,15 @@ static void print_skipped(const struct gp_engine_figures *f, FILE *to)
 					gp_frame_type_name(kinds[d]));
 }
 
+static void print_server_device(const struct gp_engine_figures *f, FILE *to)
+{
+	if (!f->server_device || !f->server_device[0])
+		return;
+	fprintf(to, " on %s", f->server_device);
+	if (f->server_device_bytes > 0)
+		fprintf(to, " %.0f MiB", (double)f->server_device_bytes / 1048576);
+}
+
 void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account *part, uint64_t batches, FILE *to)
 {
 	print_link(part, batches ? (double)batches : 1, to);
@@ -55,6 +64,7 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 		(double)f->memory_bytes / 1048576);
 	if (f->server_memory_bytes > 0)
 		fprintf(to, ", session on the server %.0f MiB", (double)f->server_memory_bytes / 1048576);
+	print_server_device(f, to);
 	fprintf(to, "; %s\n", gp_precision_name(f->precision));
 	if (raw_fallbacks(f) > 0)
 		fprintf(to, "%llu tensors were not finite and travelled raw\n", (unsigned long long)raw_fallbacks(f));
@@ -111,15 +121,16 @@ static json_t *skipped_json(const struct gp_engine_figures *f)
 static json_t *rest_json(const struct gp_engine_figures *f)
 {
 	const struct gp_account *a = &f->account;
-	return json_pack("{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:o}", "precision",
+	return json_pack("{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:s, s:I, s:o}", "precision",
 			 gp_precision_name(f->precision), "up_bytes_per_s", gp_dir_bandwidth(&a->sent),
 			 "down_bytes_per_s", gp_dir_bandwidth(&a->received), "compute_s", (double)f->compute_ns * 1e-9,
 			 "rtt_us", (json_int_t)f->rtt_us, "reconnects", (json_int_t)f->reconnects,
-			 "tcp_retransmitted_bytes",
-			 (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks", (json_int_t)raw_fallbacks(f),
-			 "stages_skipped", skipped_json(f), "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(),
-			 "memory_bytes", (json_int_t)f->memory_bytes, "server_memory_bytes",
-			 (json_int_t)f->server_memory_bytes, "link", gp_account_json(a));
+			 "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks",
+			 (json_int_t)raw_fallbacks(f), "stages_skipped", skipped_json(f), "memory_peak_bytes",
+			 (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes", (json_int_t)f->memory_bytes,
+			 "server_memory_bytes", (json_int_t)f->server_memory_bytes, "server_device",
+			 f->server_device ? f->server_device : "", "server_device_memory_bytes",
+			 (json_int_t)f->server_device_bytes, "link", gp_account_json(a));
 }
 
 json_t *gp_figures_json(json_t *object, const struct gp_engine_figures *f, const struct gp_account *part,

@@ -326,6 +326,9 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 	if (!m->clips && !o->eval_only && (o->optim.clip_norm > 0.0 || o->optim.clip_value > 0.0))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
 	s->server_memory_bytes = m->memory_bytes;
+	s->server_device_bytes = m->device_memory_bytes;
+	gp_text_sanitize(m->device, s->server_device, sizeof s->server_device);
+	gp_log(session, GP_LOG_INFO, "session %llu runs on %s", (unsigned long long)s->id, s->server_device);
 	s->state = STATE_RUN;
 	s->ready = true;
 	return GP_OK;
@@ -334,26 +337,47 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 /* The peer's reasons that we take for our own; all others are its own affair. */
 static enum gp_status error_code(uint32_t code)
 {
-	return code == GP_BUSY || code == GP_DENIED ? (enum gp_status)code : GP_PEER;
+	return code == GP_BUSY || code == GP_DENIED || code == GP_DEVICE ? (enum gp_status)code : GP_PEER;
+}
+
+/* A device may fail once and work again, or the server have another one. Twice without a step between: it does not. */
+static bool device_may_recover(struct gp_client_session *s)
+{
+	if (!s->open->restart || s->steps < s->device_failed_after)
+		return false;
+	s->device_failed_after = s->steps + 1;
+	return true;
 }
 
 /* Worth another connection: no room for us now; a server that stops, when a checkpoint outlives it, or that has lost a
- * checkpoint, when there may be an older one; an opening that took
- * too long, as when this process was stopped for a while. */
-static bool error_passes(const struct gp_client_session *s, uint32_t code)
+ * checkpoint, when there may be an older one; a device that failed, from a checkpoint; an opening that took too long, as
+ * when this process was stopped for a while. */
+static bool error_passes(struct gp_client_session *s, uint32_t code)
 {
+	if (code == GP_DEVICE)
+		return device_may_recover(s);
 	return (code == GP_BUSY && (s->returning || !s->opened)) || (code == GP_CANCELED && s->open->restart) ||
 	       (code == GP_TIMEOUT && s->state < STATE_RUN);
+}
+
+/* What the user can do when the server's device has failed for good. */
+static const char *advice(const struct gp_client_session *s, enum gp_status status)
+{
+	if (status != GP_DEVICE || s->steps == 0)
+		return "";
+	return s->open->run ? "; go on with --resume when it works again"
+			    : "; only a run with --checkpoint can go on after this";
 }
 
 static enum gp_status on_error(struct gp_client_session *s, const Gpsplit__Error *m, struct gp_err *err)
 {
 	char text[256];
 	const enum gp_status status = error_code(m->code);
-	gp_err_set(err, status, 0, __FILE__, __LINE__, "server %s: %s", s->open->server,
-		   gp_text_sanitize(m->text, text, sizeof text));
+	const bool passes = error_passes(s, m->code);
+	gp_err_set(err, status, 0, __FILE__, __LINE__, "server %s: %s%s", s->open->server,
+		   gp_text_sanitize(m->text, text, sizeof text), passes ? "" : advice(s, status));
 	s->retry_ms = m->retry_ms;
-	if (error_passes(s, m->code))
+	if (passes)
 		gp_session_lose(s, status, err->text);
 	else
 		s->peer_gave_up = true;

@@ -83,7 +83,9 @@ struct gp_client_session {
 	uv_loop_t *loop;
 	struct gp_channel *ch; /* NULL between two connections */
 	uint64_t id;
-	uint64_t server_memory_bytes;
+	uint64_t device_failed_after; /* steps that must be done for the next failure of its device to be survived */
+	uint64_t server_memory_bytes, server_device_bytes; /* of the host, of its device's own memory */
+	char server_device[GP_DEVICE_TITLE];               /* on which the body runs; "" from an old server */
 	uint64_t steps,
 		committed; /* committed here: their COMMIT is decided on; and by the server, as far as we know */
 	uint32_t reconnects;

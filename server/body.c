@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The body of one session: chunks in flight and commits. See body.h; weights
- * in and out are in body_params.c. Test: tests/unit/test_server.c
+ * The body of one session: chunks in flight and commits. See body.h; how it is
+ * made is in body_life.c, weights in and out in body_params.c.
+ * Test: tests/unit/test_server.c
  */
 #include "server/body.h"
 
 #include "common/clip.h"
-#include "common/control.h"
 #include "server/body_impl.h"
 
-static void fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
+void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
 {
 	if (!b->stopping)
 		b->cbs.failed(b->arg, status, err);
@@ -25,13 +25,13 @@ static void note_broken(struct gp_body *b, const struct gp_task *t)
 
 bool gp_body_task_ok(struct gp_body *b, struct gp_task *t)
 {
+	note_broken(b, t);
 	if (b->stopping || !b->ch) {
-		note_broken(b, t);
 		b->cbs.idle(b->arg);
 		return false;
 	}
 	if (t->status != GP_OK) {
-		fail(b, t->status, &t->err);
+		gp_body_fail(b, t->status, &t->err);
 		return false;
 	}
 	return true;
@@ -340,272 +340,4 @@ enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct g
 uint64_t gp_body_state_hash(const struct gp_body *b)
 {
 	return gp_directions_state_hash(b->dir);
-}
-
-/* Life. */
-
-static struct gp_plan_spec plan_spec(const struct gp_body_spec *spec)
-{
-	return (struct gp_plan_spec){.graph = spec->graph,
-				     .batch = spec->chunk_samples,
-				     .slots = spec->window,
-				     .train = !spec->eval_only,
-				     .need_grad_input = !spec->eval_only,
-				     .seed = spec->seed,
-				     .optim = spec->optim,
-				     .undo = spec->undo,
-				     .precision = spec->precision};
-}
-
-static bool direction_used(const struct gp_body_spec *spec, int d)
-{
-	return d == ACT_UP || d == ACT_DOWN || !spec->eval_only;
-}
-
-static struct gp_shape direction_shape(const struct gp_body_spec *spec, int d)
-{
-	bool input = d == ACT_UP || d == GRAD_DOWN;
-	const struct gp_shape *sample = input ? gp_graph_input_shape(spec->graph) : gp_graph_output_shape(spec->graph);
-	return gp_shape_batched(sample, spec->chunk_samples);
-}
-
-static uint64_t squares_bytes(const struct gp_body_spec *spec)
-{
-	bool needed = spec->optim.clip_norm > 0.0 && !spec->eval_only;
-	return needed ? (uint64_t)spec->graph->params * sizeof(double) : 0;
-}
-
-static const enum gp_frame_type direction_types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-							       GP_FRAME_GRAD_DOWN};
-
-static struct gp_directions directions(const struct gp_body_spec *spec)
-{
-	return (struct gp_directions){.seed = spec->seed,
-				      .slots = spec->window,
-				      .chunks = (uint32_t)spec->chunks,
-				      .train = !spec->eval_only,
-				      .undo = spec->undo};
-}
-
-static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
-{
-	const struct gp_body_spec *spec = &b->spec;
-	struct gp_plan_spec ps = plan_spec(spec);
-	struct gp_plan_memory memory;
-	GP_TRY(b->dev->ops->plan_estimate(b->dev, &ps, &memory, err));
-	const struct gp_directions all = directions(spec);
-	uint64_t sum = memory.total;
-	for (int d = 0; d < DIRECTIONS; d++) {
-		if (!direction_used(spec, d))
-			continue;
-		uint64_t frames;
-		struct gp_shape shape = direction_shape(spec, d);
-		GP_TRY(gp_direction_estimate(direction_types[d], &spec->codec[d], &shape, &all, &frames, err));
-		uint64_t copy = 0;
-		if (spec->state)
-			GP_TRY(gp_direction_codec_bytes(direction_types[d], &spec->codec[d], &shape, &all, &copy, err));
-		if (!gp_add_ok(sum, frames, &sum) || !gp_add_ok(sum, copy, &sum))
-			GP_FAIL(err, GP_INVALID, "the session's memory overflows");
-	}
-	if (!gp_add_ok(sum, gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_keep_bytes(spec), &sum))
-		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
-	b->plan_bytes = memory.total;
-	b->bytes = sum;
-	return GP_OK;
-}
-
-static void run_estimate(struct gp_task *task)
-{
-	struct gp_body *b = task->arg;
-	task->status = estimate(b, &task->err);
-}
-
-/* A plan that takes more than was counted for it would be memory that nobody answers for. */
-static enum gp_status check_plan(struct gp_body *b, struct gp_err *err)
-{
-	struct gp_plan_memory memory;
-	b->dev->ops->plan_memory(b->plan, &memory);
-	if (memory.total > b->plan_bytes)
-		GP_FAIL(err, GP_INTERNAL, "the plan takes %llu bytes, not the %llu estimated",
-			(unsigned long long)memory.total, (unsigned long long)b->plan_bytes);
-	return GP_OK;
-}
-
-static void run_build(struct gp_task *task)
-{
-	struct gp_body *b = task->arg;
-	struct gp_plan_spec ps = plan_spec(&b->spec);
-	task->status = b->dev->ops->plan_new(b->dev, &ps, &b->plan, &task->err);
-	if (task->status == GP_OK)
-		task->status = check_plan(b, &task->err);
-	if (task->status == GP_OK && b->spec.restore_step > 0)
-		task->status = gp_body_restore(b, &task->err);
-}
-
-static void build_done(struct gp_task *task)
-{
-	struct gp_body *b = task->arg;
-	if (!gp_body_task_ok(b, task) || b->spec.weights > 0)
-		return;
-	b->ready = true;
-	b->cbs.ready(b->arg);
-}
-
-static enum gp_status init_directions(struct gp_body *b, struct gp_err *err)
-{
-	/* A gradient passes the cut of the activation that it belongs to, the other way. */
-	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
-	const enum gp_frame_type *types = direction_types;
-	const struct gp_directions all = directions(&b->spec);
-	for (int d = 0; d < DIRECTIONS; d++) {
-		if (!direction_used(&b->spec, d))
-			continue;
-		struct gp_shape shape = direction_shape(&b->spec, d);
-		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &b->dir[activation_of[d]];
-		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, &all, activation, b->codec, b,
-					 err));
-	}
-	gp_body_account_directions(b);
-	return GP_OK;
-}
-
-static enum gp_status init_squares(struct gp_body *b, struct gp_err *err)
-{
-	uint64_t bytes = squares_bytes(&b->spec);
-	if (bytes == 0)
-		return GP_OK;
-	b->squares = gp_calloc(bytes, 1);
-	if (!b->squares)
-		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
-	return GP_OK;
-}
-
-/* What the channel sends in a step besides frames: COMMITTED, and GRAD_SQUARES where there is one. */
-uint32_t gp_body_message_bytes(const struct gp_body *b)
-{
-	return GP_CONTROL_SQUARES_BYTES(b->squares ? gp_clip_sums(b->spec.graph) : 0);
-}
-
-static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
-{
-	b->slot = gp_calloc((size_t)b->spec.window, sizeof *b->slot);
-	if (!b->slot)
-		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
-	for (int i = 0; i < b->spec.window; i++) {
-		b->slot[i].body = b;
-		b->slot[i].index = i;
-		b->slot[i].compute.arg = &b->slot[i];
-	}
-	return GP_OK;
-}
-
-/* Memory is taken only now that the owner has agreed to all of it. */
-static enum gp_status take_memory(struct gp_body *b, struct gp_err *err)
-{
-	GP_TRY(b->cbs.estimated(b->arg, b->bytes, err));
-	GP_TRY(init_slots(b, err));
-	GP_TRY(init_directions(b, err));
-	GP_TRY(init_squares(b, err));
-	return gp_channel_reserve_control(b->ch, gp_body_message_bytes(b), err);
-}
-
-static void estimate_done(struct gp_task *task)
-{
-	struct gp_body *b = task->arg;
-	struct gp_err err;
-	if (!gp_body_task_ok(b, task))
-		return;
-	enum gp_status status = take_memory(b, &err);
-	if (status != GP_OK) {
-		fail(b, status, &err);
-		return;
-	}
-	b->build = (struct gp_task){.run = run_build, .done = build_done, .arg = b};
-	gp_worker_submit(&b->build_lane, &b->build, 0);
-	b->planning = true;
-	gp_body_params_submit(b);
-}
-
-enum gp_status gp_body_new(struct gp_device *dev, const struct gp_body_workers *workers, struct gp_channel *ch,
-			   const struct gp_body_spec *spec, const struct gp_body_cbs *cbs, void *arg,
-			   struct gp_body **out, struct gp_err *err)
-{
-	struct gp_body *b = gp_calloc(1, sizeof *b);
-	if (!b) {
-		gp_graph_free(spec->graph);
-		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
-	}
-	b->dev = dev;
-	b->ch = ch;
-	b->spec = *spec;
-	b->cbs = *cbs;
-	b->arg = arg;
-	b->codec = workers->codec;
-	gp_lane_init(&b->build_lane, workers->build);
-	gp_lane_init(&b->compute, workers->compute);
-	if (spec->state)
-		gp_lane_init(&b->keep.lane, workers->disk);
-	b->step = b->keep.step = spec->restore_step;
-	enum gp_status status = gp_body_params_init(b, err);
-	if (status != GP_OK) {
-		gp_body_free(b);
-		return status;
-	}
-	b->build = (struct gp_task){.run = run_estimate, .done = estimate_done, .arg = b};
-	gp_worker_submit(&b->build_lane, &b->build, 0);
-	*out = b;
-	return GP_OK;
-}
-
-void gp_body_stop(struct gp_body *b)
-{
-	b->stopping = true;
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_cancel(&b->dir[d]);
-}
-
-bool gp_body_busy(const struct gp_body *b)
-{
-	int pending = b->build_lane.pending + b->compute.pending;
-	for (int d = 0; d < DIRECTIONS; d++)
-		pending += b->dir[d].lane.pending;
-	return pending + b->keep.lane.pending > 0;
-}
-
-bool gp_body_in_step(const struct gp_body *b)
-{
-	return b->begun > 0 || b->eval_in_flight > 0;
-}
-
-bool gp_body_awaits_client(const struct gp_body *b)
-{
-	int sending = 0;
-	for (int k = GP_CLASS_URGENT; b->ch && k < GP_CLASS_COUNT; k++)
-		sending += gp_channel_backlog(b->ch, (enum gp_class)k);
-	return sending > 0 || b->fetching || gp_body_in_step(b);
-}
-
-uint64_t gp_body_steps(const struct gp_body *b)
-{
-	return b->step;
-}
-
-void gp_body_free(struct gp_body *b)
-{
-	if (!b)
-		return;
-	gp_require(!gp_body_busy(b));
-	if (b->plan)
-		b->dev->ops->plan_free(b->plan);
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_deinit(&b->dir[d]);
-	gp_lane_deinit(&b->build_lane);
-	gp_lane_deinit(&b->compute);
-	if (b->spec.state)
-		gp_lane_deinit(&b->keep.lane);
-	gp_body_params_deinit(b);
-	gp_free(b->slot);
-	gp_free(b->squares);
-	gp_graph_free(b->spec.graph);
-	gp_free(b);
 }

@@ -35,9 +35,22 @@ struct gp_body_spec {
 	struct gp_codec_spec codec[4];     /* act up, act down, grad up, grad down */
 };
 
+/* Bytes that a session takes: of the host's memory, and of the device's where it has its own. */
+struct gp_body_need {
+	uint64_t host, device;
+};
+
+/* Where a body computes; the worker is the device's. */
+struct gp_body_place {
+	struct gp_device *dev;
+	struct gp_worker *compute;
+};
+
 struct gp_body_cbs {
-	/* Before anything of it is taken: what the session needs in all. A failure ends it. */
-	enum gp_status (*estimated)(void *arg, uint64_t bytes, struct gp_err *err);
+	/* Before anything of it is taken: what the session needs in all. A failure ends it. Or *at is changed: the session
+	 * goes to that place, and is asked for again with what it needs there. */
+	enum gp_status (*estimated)(void *arg, const struct gp_body_need *need, struct gp_body_place *at,
+				    struct gp_err *err);
 	void (*ready)(void *arg);                                             /* plan made, weights in place */
 	void (*failed)(void *arg, enum gp_status status, struct gp_err *err); /* the session has to end */
 	/* With clip_norm, after the last chunk's backward pass: the sums of clip.h. `sum` lives until the next step. */
@@ -54,14 +67,14 @@ struct gp_body;
 struct gp_body_workers {
 	struct gp_worker
 		*build; /* estimates and plans: a graph made to take long holds up no step of another session */
-	struct gp_worker *compute, *codec;
+	struct gp_worker *codec;
 	struct gp_worker *disk; /* with spec.state */
 };
 
 /* What gp_body_new itself takes: the weights' place, as they may follow OPEN at once. */
 uint64_t gp_body_staging_bytes(const struct gp_body_spec *spec);
 /* Takes spec->graph (also on failure). Estimate, memory and plan follow: `estimated`, then `ready`. */
-enum gp_status gp_body_new(struct gp_device *dev, const struct gp_body_workers *workers, struct gp_channel *ch,
+enum gp_status gp_body_new(const struct gp_body_place *at, const struct gp_body_workers *workers, struct gp_channel *ch,
 			   const struct gp_body_spec *spec, const struct gp_body_cbs *cbs, void *arg,
 			   struct gp_body **out, struct gp_err *err);
 

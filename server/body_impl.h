@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to body.c, body_params.c, body_link.c and body_state.c.
+ * Private to body.c, body_life.c, body_params.c, body_link.c and body_state.c.
  */
 #ifndef GP_BODY_IMPL_H
 #define GP_BODY_IMPL_H
@@ -48,7 +48,8 @@ struct gp_body_keep {
 };
 
 struct gp_body {
-	struct gp_device *dev;
+	struct gp_body_place at;
+	struct gp_device *dev; /* at.dev */
 	struct gp_channel *ch; /* NULL while the link is broken */
 	struct gp_body_spec spec;
 	struct gp_body_cbs cbs;
@@ -63,8 +64,8 @@ struct gp_body {
 	uint32_t backwards;                /* computed: the gradients are complete when all are */
 	int eval_in_flight;
 	struct gp_task build, optim, measure;
-	uint64_t plan_bytes, bytes; /* as estimated: of the plan, of all */
-	bool planning;              /* the plan's task is on its lane: those of weights may follow */
+	struct gp_body_need plan_need, need; /* as estimated: of the plan, of all */
+	bool planning;                       /* the plan's task is on its lane: those of weights may follow */
 	float lr;
 	double grad_norm;
 	double *squares; /* with clip_norm: of each trained parameter */
@@ -88,6 +89,8 @@ struct gp_body {
 /* A task came back. False: the body is stopping, its link is broken, or the task failed (which was reported, or will
  * be by gp_body_broken); do nothing more. */
 bool gp_body_task_ok(struct gp_body *b, struct gp_task *t);
+/* The session has to end; nobody is told when it does so anyway. */
+void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err);
 
 /* body_link.c: the directions count on the channel's account. */
 void gp_body_account_directions(struct gp_body *b);

@@ -101,10 +101,10 @@ static const struct gp_opt options[] = {
 	{.name = "device",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.device),
-	 .value = "auto|cpu|cuda[:N]",
+	 .value = "auto|cpu|cuda[:N],...",
 	 .initial = "auto",
 	 .group = "Computing",
-	 .help = "where bodies run"},
+	 .help = "where bodies run; several GPUs share the sessions: cuda:0,cuda:1"},
 	{.name = "threads",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.threads),
@@ -112,15 +112,15 @@ static const struct gp_opt options[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1024,
-	 .help = "compute threads; 0 = one per processor"},
+	 .help = "compute threads of the CPU; 0 = one per processor"},
 	{.name = "codec-threads",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.codec_threads),
 	 .value = "N",
-	 .initial = "1",
-	 .min = 1,
+	 .initial = "0",
+	 .min = 0,
 	 .max = 64,
-	 .help = "threads that compress and decompress"},
+	 .help = "threads that compress and decompress; 0 = 1, or 4 for each GPU"},
 	{.name = "max-sessions",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.max_sessions),
@@ -146,6 +146,14 @@ static const struct gp_opt options[] = {
 	 .min = 0,
 	 .max = 0x1p50,
 	 .help = "most memory of one session; 0 = half of the machine's"},
+	{.name = "session-device-memory",
+	 .type = GP_OPT_SIZE,
+	 .offset = FIELD(server.session_device_bytes),
+	 .value = "BYTES",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 0x1p50,
+	 .help = "most of a GPU's own memory for one session; 0 = all that is free when the server starts"},
 	{.name = "window",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.window),
@@ -193,14 +201,15 @@ static const struct gp_opt options[] = {
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
-	.synopsis = "[--listen ADDR:PORT] [--device auto|cpu|cuda[:N]] ...",
+	.synopsis = "[--listen ADDR:PORT] [--device auto|cpu|cuda[:N],...] ...",
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
 		 "SIGHUP reads certificate, key, CA and token files again.",
 	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --tls-cert server.pem --tls-key server.key --tokens tokens\n"
-		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n",
+		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n"
+		    "  gpserverd --device cuda:0,cuda:1 --session-device-memory 20G\n",
 	.opt = options,
 	.count = sizeof options / sizeof options[0],
 };
@@ -269,15 +278,16 @@ static void watch_signals(struct daemon *d)
 
 static void print_address(const struct daemon *d, const struct settings *set)
 {
-	char host[256];
+	char host[256], devices[GP_SERVER_DEVICES_TEXT];
 	uint16_t port;
 	struct gp_err err;
+	const struct gp_server_devices *all = &d->server.devices;
 	if (gp_addr_parse(set->server.listen, host, &port, &err) != GP_OK)
 		return;
 	fprintf(stderr,
 		strchr(host, ':') ? PROGRAM ": listening on [%s]:%u (device %s, %d threads)\n"
 				  : PROGRAM ": listening on %s:%u (device %s, %d threads)\n",
-		host, gp_server_port(&d->server), d->server.device->ops->name, d->server.device->threads);
+		host, gp_server_port(&d->server), gp_server_devices_text(all, devices), all->device[0].dev->threads);
 }
 
 /* On failure everything is closed. */

@@ -24,6 +24,8 @@ static void free_run(struct gp_server_run *r)
 	if (r->using)
 		gp_state_dir_release(srv->state, r->kept_as);
 	srv->memory_used_bytes -= r->memory_bytes;
+	if (r->device)
+		gp_server_device_leave(r->device, r->device_bytes);
 	if (r->prev)
 		r->prev->next = r->next;
 	else
@@ -129,6 +131,18 @@ enum gp_status gp_server_run_new(struct gp_server *srv, struct gp_server_session
 	r->window.data = r;
 	link_run(r);
 	*out = r;
+	return GP_OK;
+}
+
+enum gp_status gp_server_run_place(struct gp_server_run *r, struct gp_err *err)
+{
+	struct gp_server_device *at;
+	GP_TRY(gp_server_devices_place(&r->srv->devices, r->precision, r->tried, &at, err));
+	if (r->device)
+		gp_server_device_leave(r->device, r->device_bytes);
+	r->device = at;
+	r->device_bytes = 0;
+	r->tried |= gp_server_device_bit(&r->srv->devices, at);
 	return GP_OK;
 }
 

@@ -25,6 +25,10 @@ struct gp_server_run {
 	struct gp_server_session *successor; /* waits until the run has come to rest */
 	struct gp_body *body;                /* NULL before OPEN */
 	uint64_t memory_bytes;               /* of the server's account */
+	struct gp_server_device *device;     /* from OPEN on */
+	uint64_t device_bytes;               /* of its account */
+	uint32_t tried;                      /* devices, this one included: gp_server_device_bit */
+	enum gp_precision precision;
 	/* The newest, and the one that it replaced until the client has shown that it knows the newest. */
 	uint8_t token[2][GP_TOKEN_BYTES];
 	int tokens, presented;
@@ -42,6 +46,8 @@ struct gp_server_run {
  * when there are as many as the server takes. */
 enum gp_status gp_server_run_new(struct gp_server *srv, struct gp_server_session *session, struct gp_span id,
 				 const char *who, struct gp_server_run **out, struct gp_err *err);
+/* To a device that it has not tried, see gp_server_devices_place; on failure it stays where it is. */
+enum gp_status gp_server_run_place(struct gp_server_run *r, struct gp_err *err);
 /* NULL: there is none with this token. */
 struct gp_server_run *gp_server_run_find(struct gp_server *srv, struct gp_span token);
 /* The session's channel is closing and the run is kept, for a while. */

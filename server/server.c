@@ -17,6 +17,8 @@
 #define STRANGER_LINES       50.0 /* of the log, at once */
 #define STRANGER_LINES_PER_S 1.0
 #define FILES_KEPT           64 /* descriptors that are no connections */
+#define GPU_CODEC_THREADS    4
+#define CODEC_THREADS_MOST   16
 
 /* What this process may use: of the machine, or of its control group. */
 static uint64_t physical_memory_bytes(void)
@@ -45,6 +47,25 @@ static enum gp_status open_listener(struct gp_server *srv, struct gp_err *err)
 	return gp_tcp_listen(srv->loop, host, port, LISTEN_BACKLOG, on_accepted, srv, &srv->listener, err);
 }
 
+/* Those of a GPU's codecs wait for it most of the time. */
+static int codec_threads(const struct gp_server *srv)
+{
+	const int several = GPU_CODEC_THREADS * srv->devices.count;
+	if (srv->set.codec_threads > 0)
+		return (int)srv->set.codec_threads;
+	if (!gp_server_devices_apart(&srv->devices))
+		return 1;
+	return several < CODEC_THREADS_MOST ? several : CODEC_THREADS_MOST;
+}
+
+static enum gp_status open_devices(struct gp_server *srv, struct gp_err *err)
+{
+	const int threads = srv->set.threads > 0 ? (int)srv->set.threads : (int)uv_available_parallelism();
+	GP_TRY(gp_server_devices_open(&srv->devices, srv->loop, srv->set.device, threads, err));
+	srv->devices.session_bytes = (uint64_t)srv->set.session_device_bytes;
+	return GP_OK;
+}
+
 static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 {
 	if (srv->set.state_dir) {
@@ -52,8 +73,7 @@ static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 		GP_TRY(gp_worker_new(srv->loop, "gp-disk", 1, &srv->disk, err));
 	}
 	GP_TRY(gp_worker_new(srv->loop, "gp-build", BUILD_THREADS, &srv->build, err));
-	GP_TRY(gp_worker_new(srv->loop, "gp-compute", 1, &srv->compute, err));
-	return gp_worker_new(srv->loop, "gp-codec", (int)srv->set.codec_threads, &srv->codec, err);
+	return gp_worker_new(srv->loop, "gp-codec", codec_threads(srv), &srv->codec, err);
 }
 
 /* Connections that nobody answers for must leave descriptors for those of sessions. */
@@ -82,8 +102,7 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 	srv->memory_limit_bytes = physical_memory_bytes() / 10 * 9;
 	srv->session_memory_bytes =
 		set->session_memory_bytes > 0 ? (uint64_t)set->session_memory_bytes : physical_memory_bytes() / 2;
-	int threads = set->threads > 0 ? (int)set->threads : (int)uv_available_parallelism();
-	enum gp_status status = gp_device_open(set->device, threads, &srv->device, err);
+	enum gp_status status = open_devices(srv, err);
 	if (status == GP_OK)
 		status = open_workers(srv, err);
 	if (status == GP_OK)
@@ -168,16 +187,13 @@ void gp_server_deinit(struct gp_server *srv)
 		gp_listener_close(srv->listener);
 	gp_server_credentials_deinit(&srv->credentials);
 	gp_worker_free(srv->build);
-	gp_worker_free(srv->compute);
 	gp_worker_free(srv->codec);
 	gp_worker_free(srv->disk);
 	gp_state_dir_close(srv->state);
-	if (srv->device)
-		srv->device->ops->close(srv->device);
+	gp_server_devices_close(&srv->devices);
 	srv->listener = NULL;
-	srv->build = srv->compute = srv->codec = srv->disk = NULL;
+	srv->build = srv->codec = srv->disk = NULL;
 	srv->state = NULL;
-	srv->device = NULL;
 }
 
 uint16_t gp_server_port(const struct gp_server *srv)

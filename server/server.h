@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The daemon: one loop thread, one compute thread for the device, threads for
+ * The daemon: one loop thread, one compute thread for each device, threads for
  * codecs and for making plans, and a list of sessions. A session's failure ends that session only.
  *
  * Threads: the loop thread owns everything here; see common/worker.h for what
@@ -10,18 +10,19 @@
 #define GP_SERVER_H
 
 #include "common/channel.h"
-#include "common/device.h"
 #include "common/worker.h"
 #include "server/credentials.h"
+#include "server/devices.h"
 
 struct gp_server_settings {
-	const char *listen; /* "ADDR:PORT" */
-	const char *device;
-	int64_t threads; /* compute threads, 0 = all processors */
-	int64_t codec_threads;
+	const char *listen;    /* "ADDR:PORT" */
+	const char *device;    /* or several, with commas between */
+	int64_t threads;       /* compute threads, 0 = all processors */
+	int64_t codec_threads; /* 0 = 1, or 4 for each GPU */
 	int64_t max_sessions;
 	int64_t max_unopened;         /* connections whose HELLO has not been accepted */
 	int64_t session_memory_bytes; /* 0 = half of the machine's memory */
+	int64_t session_device_bytes; /* of a GPU's own memory; 0 = all that is free when the server starts */
 	int64_t window;               /* most chunks in flight a session may ask for */
 	double chunk_work;            /* most multiply-accumulates of one chunk's forward pass (gp_graph_work) */
 	double handshake_timeout_s, step_timeout_s, idle_timeout_s;
@@ -39,8 +40,8 @@ struct gp_server_session;
 struct gp_server {
 	uv_loop_t *loop;
 	struct gp_server_settings set;
-	struct gp_device *device;
-	struct gp_worker *build, *compute, *codec;
+	struct gp_server_devices devices;
+	struct gp_worker *build, *codec;
 	struct gp_worker *disk;     /* NULL without --state-dir */
 	struct gp_state_dir *state; /* NULL without --state-dir */
 	struct gp_listener *listener;
@@ -62,14 +63,14 @@ struct gp_server {
 	void *arg;
 };
 
-/* Opens the device and the listener. On failure nothing is left open. */
+/* Opens the devices and the listener. On failure nothing is left open. */
 enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
 			       struct gp_err *err);
 /* Closes the listener and every session (they are told so), then calls `stopped`. */
 void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg);
 /* Reads certificates, keys and tokens again, for clients that come from now on. On failure the old ones stay. */
 enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err);
-/* After `stopped`: joins the threads and closes the device. Run the loop once more to close its handles. */
+/* After `stopped`: joins the threads and closes the devices. Run the loop once more to close its handles. */
 void gp_server_deinit(struct gp_server *srv);
 uint16_t gp_server_port(const struct gp_server *srv);
 

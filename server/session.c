@@ -207,7 +207,13 @@ static struct gp_server_session *session_of(void *run)
 
 static void body_failed(void *arg, enum gp_status status, struct gp_err *err)
 {
-	end_session(session_of(arg), status, err->text);
+	struct gp_server_run *r = arg;
+	if (status == GP_DEVICE) {
+		char title[GP_DEVICE_TITLE];
+		gp_err_prefix(err, "%s", gp_device_title(r->device->dev, title));
+		gp_server_device_failed(r->device);
+	}
+	end_session(r->session, status, err->text);
 }
 
 static void body_idle(void *arg)
@@ -222,9 +228,11 @@ static void body_ready(void *arg)
 	struct gp_err err;
 	Gpsplit__Ready ready = GPSPLIT__READY__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	char device[GP_DEVICE_TITLE];
 	ready.memory_bytes = r->memory_bytes;
-	ready.threads = (uint32_t)s->srv->device->threads;
-	ready.device = (char *)s->srv->device->ops->name;
+	ready.device_memory_bytes = r->device_bytes;
+	ready.threads = (uint32_t)r->device->dev->threads;
+	ready.device = (char *)gp_device_title(r->device->dev, device);
 	ready.clips = true;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
@@ -270,11 +278,11 @@ static void body_params_sent(void *arg, uint32_t count)
 /* Control messages. */
 
 /* Returns how many there are. */
-static size_t list_precisions(const struct gp_device *dev, uint32_t out[GP_PRECISIONS])
+static size_t list_precisions(const struct gp_server_devices *d, uint32_t out[GP_PRECISIONS])
 {
 	size_t n = 0;
 	for (uint32_t p = 0; p < GP_PRECISIONS; p++)
-		if (gp_device_supports(dev, (enum gp_precision)p))
+		if (gp_server_devices_support(d, (enum gp_precision)p))
 			out[n++] = p;
 	return n;
 }
@@ -290,13 +298,15 @@ static enum gp_status send_welcome(struct gp_server_session *s, bool resumed, st
 	limits.segment_bytes = GP_SEGMENT_BYTES_DEFAULT;
 	limits.step_timeout_ms = (uint32_t)(srv->set.step_timeout_s * 1000);
 	uint32_t precisions[GP_PRECISIONS];
+	char devices[GP_SERVER_DEVICES_TEXT];
 	Gpsplit__Welcome welcome = GPSPLIT__WELCOME__INIT;
 	welcome.version = GP_PROTO_VERSION;
 	welcome.agent = (char *)"gpserverd " GP_VERSION;
 	welcome.session = s->id;
 	welcome.limits = &limits;
 	welcome.precision = precisions;
-	welcome.n_precision = list_precisions(srv->device, precisions);
+	welcome.n_precision = list_precisions(&srv->devices, precisions);
+	welcome.device = (char *)gp_server_devices_text(&srv->devices, devices);
 	if (srv->set.resume_window_s > 0)
 		welcome.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, s->run->token[0]};
 	welcome.resumed = resumed;
@@ -439,14 +449,10 @@ static enum gp_status read_codecs(const Gpsplit__Open *m, struct gp_codec_spec c
 	return GP_OK;
 }
 
-static enum gp_status read_precision(const struct gp_device *dev, uint32_t number, enum gp_precision *out,
-				     struct gp_err *err)
+static enum gp_status read_precision(uint32_t number, enum gp_precision *out, struct gp_err *err)
 {
 	if (number >= GP_PRECISIONS)
 		GP_FAIL(err, GP_UNSUPPORTED, "open: this server knows no precision %u", number);
-	if (!gp_device_supports(dev, (enum gp_precision)number))
-		GP_FAIL(err, GP_UNSUPPORTED, "open: the device of this server (%s) cannot compute in %s",
-			dev->ops->name, gp_precision_name((enum gp_precision)number));
 	*out = (enum gp_precision)number;
 	return GP_OK;
 }
@@ -468,7 +474,7 @@ static enum gp_status read_open(struct gp_server_session *s, const Gpsplit__Open
 				      .state_hash = m->state_hash};
 	GP_TRY(read_optimizer(m->optimizer, &spec->optim, err));
 	GP_TRY(read_codecs(m, spec->codec, err));
-	GP_TRY(read_precision(s->srv->device, m->precision, &spec->precision, err));
+	GP_TRY(read_precision(m->precision, &spec->precision, err));
 	if (!m->graph)
 		GP_FAIL(err, GP_PROTO, "open: no graph");
 	return gp_graph_from_msg(m->graph, s->srv->session_memory_bytes / sizeof(float), &spec->graph, err);
@@ -491,12 +497,37 @@ static enum gp_status reserve_memory(struct gp_server_run *r, uint64_t bytes, st
 	return GP_OK;
 }
 
-static enum gp_status body_estimated(void *arg, uint64_t bytes, struct gp_err *err)
+static struct gp_body_place place_of(const struct gp_server_run *r)
+{
+	return (struct gp_body_place){r->device->dev, r->device->compute};
+}
+
+static void log_memory(const struct gp_server_run *r)
+{
+	char title[GP_DEVICE_TITLE], own[64] = "";
+	if (r->device->memory_bytes > 0)
+		snprintf(own, sizeof own, "%.0f MiB of its memory, ", (double)r->device_bytes / 1048576);
+	gp_log(session, GP_LOG_INFO, "session %llu: %s, %s%.0f MiB", (unsigned long long)r->session->id,
+	       gp_device_title(r->device->dev, title), own, (double)r->memory_bytes / 1048576);
+}
+
+/* A device that has no room for it does not matter where another one has. */
+static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_place *at,
+				     struct gp_err *err)
 {
 	struct gp_server_run *r = arg;
-	GP_TRY(reserve_memory(r, bytes, err));
-	gp_log(session, GP_LOG_INFO, "session %llu: %.0f MiB", (unsigned long long)r->session->id,
-	       (double)bytes / 1048576);
+	struct gp_err none;
+	GP_TRY(reserve_memory(r, need->host, err));
+	enum gp_status status =
+		gp_server_device_reserve(&r->srv->devices, r->device, r->device_bytes, need->device, err);
+	if (status != GP_OK && gp_server_run_place(r, &none) == GP_OK) {
+		*at = place_of(r);
+		return GP_OK;
+	}
+	if (status != GP_OK)
+		return status;
+	r->device_bytes = need->device;
+	log_memory(r);
 	return GP_OK;
 }
 
@@ -525,14 +556,16 @@ static enum gp_status on_open(struct gp_server_session *s, const Gpsplit__Open *
 					       .idle = body_idle};
 	struct gp_server *srv = s->srv;
 	struct gp_body_spec spec;
-	const struct gp_body_workers workers = {
-		.build = srv->build, .compute = srv->compute, .codec = srv->codec, .disk = srv->disk};
+	const struct gp_body_workers workers = {.build = srv->build, .codec = srv->codec, .disk = srv->disk};
 	GP_TRY(read_open(s, m, &spec, err));
 	enum gp_status status = check_work(srv, &spec, err);
 	if (status == GP_OK)
 		status = gp_server_run_use_state(s->run, m->restore_step, &spec, err);
 	if (status == GP_OK)
 		status = reserve_memory(s->run, gp_body_staging_bytes(&spec), err);
+	s->run->precision = spec.precision;
+	if (status == GP_OK)
+		status = gp_server_run_place(s->run, err);
 	if (status != GP_OK) {
 		gp_graph_free(spec.graph);
 		return status;
@@ -540,7 +573,8 @@ static enum gp_status on_open(struct gp_server_session *s, const Gpsplit__Open *
 	gp_log(session, GP_LOG_INFO, "session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s",
 	       (unsigned long long)s->id, spec.graph->nodes, (unsigned long long)spec.graph->param_elements,
 	       spec.chunk_samples, spec.window, gp_precision_name(spec.precision));
-	GP_TRY(gp_body_new(srv->device, &workers, s->ch, &spec, &cbs, s->run, &s->run->body, err));
+	const struct gp_body_place at = place_of(s->run);
+	GP_TRY(gp_body_new(&at, &workers, s->ch, &spec, &cbs, s->run, &s->run->body, err));
 	s->state = STATE_BUILD;
 	gp_channel_set_control_max(s->ch, GP_CONTROL_STEADY_BYTES);
 	return GP_OK;

@@ -7,6 +7,7 @@
 #include <omp.h>
 #include <string.h>
 
+#include "common/fault.h"
 #include "kernels/cpu/parallel.h"
 #include "kernels/cpu/plan.h"
 #include "kernels/cpu/profile.h"
@@ -54,6 +55,14 @@ static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot)
 	return c;
 }
 
+/* Processors do not fail like cards, but what a server does about it can be tested without one. */
+static enum gp_status check_fault(struct gp_err *err)
+{
+	if (gp_fault_hit(GP_FAULT_DEVICE))
+		GP_FAIL(err, GP_DEVICE, "the device failed (GP_FAULT)");
+	return GP_OK;
+}
+
 enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
@@ -61,6 +70,7 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 	if (mode == GP_TRAIN && !plan->spec.train)
 		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", plan->spec.graph->name);
 	omp_set_num_threads(p->threads);
+	GP_TRY(check_fault(err));
 	GP_TRY(repack(p, err));
 	if (mode == GP_TRAIN)
 		gp_cpu_undo_save(p);
@@ -130,6 +140,7 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 		GP_FAIL(err, GP_INTERNAL, "backward of %s without a training forward in slot %d",
 			plan->spec.graph->name, slot);
 	omp_set_num_threads(p->threads);
+	GP_TRY(check_fault(err));
 	p->slot[slot].forwarded = false;
 	for (int i = plan->spec.graph->nodes - 1; i > 0; i--) {
 		struct cpu_node *n = &p->node[i];

@@ -262,11 +262,13 @@ static void make_client(struct rig *r, const struct gp_body_spec *s)
 	}
 }
 
-static enum gp_status body_estimated(void *arg, uint64_t bytes, struct gp_err *err)
+static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_place *at,
+				     struct gp_err *err)
 {
-	(void)arg;
+	const struct rig *r = arg;
 	(void)err;
-	assert_true(bytes > 0);
+	assert_true(need->host > 0 && need->device == 0);
+	assert_ptr_equal(at->dev, r->dev);
 	return GP_OK;
 }
 
@@ -287,10 +289,11 @@ static void rig_init(struct rig *r)
 	OK(gp_device_open("cpu", 1, &r->dev, &err));
 	OK(gp_worker_new(&r->loop, "compute", 1, &r->compute, &err));
 	OK(gp_worker_new(&r->loop, "codec", 2, &r->codec, &err));
-	const struct gp_body_workers workers = {.build = r->codec, .compute = r->compute, .codec = r->codec};
+	const struct gp_body_workers workers = {.build = r->codec, .codec = r->codec};
+	const struct gp_body_place at = {r->dev, r->compute};
 	connect_ends(r);
 	make_client(r, &spec);
-	OK(gp_body_new(r->dev, &workers, r->ch[0], &spec, &cbs, r, &r->body, &err));
+	OK(gp_body_new(&at, &workers, r->ch[0], &spec, &cbs, r, &r->body, &err));
 	turn_until(r, &r->ready, 1);
 }
 

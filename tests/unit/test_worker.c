@@ -22,6 +22,7 @@ struct job {
 	int lane;
 	int number;
 	bool waits; /* until the fixture's gate is open */
+	useconds_t nap_us;
 };
 
 struct fixture {
@@ -45,6 +46,8 @@ static void job_run(struct gp_task *t)
 	j->f->started_at[j->lane][j->number] = atomic_fetch_add(&j->f->started_total, 1);
 	while (j->waits && !atomic_load(&j->f->gate))
 		usleep(100);
+	if (j->nap_us)
+		usleep(j->nap_us);
 	atomic_fetch_sub(&j->f->inside[j->lane], 1);
 }
 
@@ -77,8 +80,13 @@ static void fixture_deinit(struct fixture *f)
 static void submit_job(struct fixture *f, int lane, int number, int priority, bool waits)
 {
 	struct job *j = &f->job[lane][number];
-	*j = (struct job){
-		.task = {.run = job_run, .done = job_done}, .f = f, .lane = lane, .number = number, .waits = waits};
+	const useconds_t nap_us = j->nap_us;
+	*j = (struct job){.task = {.run = job_run, .done = job_done},
+			  .f = f,
+			  .lane = lane,
+			  .number = number,
+			  .waits = waits,
+			  .nap_us = nap_us};
 	j->task.arg = j;
 	gp_worker_submit(&f->lane[lane], &j->task, priority);
 }
@@ -154,12 +162,84 @@ static void a_greedy_lane_does_not_starve_another(void **state)
 	gp_free(f);
 }
 
+static void submit_many(struct fixture *f, int lane, int first, int end, useconds_t nap_us)
+{
+	for (int n = first; n < end; n++) {
+		f->job[lane][n].nap_us = nap_us;
+		submit(f, lane, n, 0);
+	}
+}
+
+static uint64_t took_ns(const struct fixture *f, int lane, int number)
+{
+	const struct gp_task *t = &f->job[lane][number].task;
+	return t->end_ns - t->start_ns;
+}
+
+/* Of two lanes that always had something to do from job first[] on, the one that had used less went next, every time. */
+static void expect_turns_by_time(const struct fixture *f, uint64_t used_ns[2], const int first[2], const int end[2])
+{
+	int next[2] = {first[0], first[1]};
+	while (next[0] < end[0] && next[1] < end[1]) {
+		const int lane = f->started_at[0][next[0]] < f->started_at[1][next[1]] ? 0 : 1;
+		if (used_ns[lane] > used_ns[!lane])
+			fail_msg("job %d of lane %d went first, with %llu ns used against %llu", next[lane], lane,
+				 (unsigned long long)used_ns[lane], (unsigned long long)used_ns[!lane]);
+		used_ns[lane] += took_ns(f, lane, next[lane]);
+		next[lane]++;
+	}
+}
+
+static void lanes_of_unequal_cost_take_turns_by_the_time_they_used(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	fixture_init(f, 1);
+	close_gate(f, 0);
+	submit_many(f, 0, 1, 30, 2000);
+	submit_many(f, 1, 0, 150, 200);
+	atomic_store(&f->gate, true);
+	while (f->finished < 180)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	uint64_t used_ns[2] = {took_ns(f, 0, 0), 0};
+	expect_turns_by_time(f, used_ns, (int[]){1, 0}, (int[]){30, 150});
+	fixture_deinit(f);
+	gp_free(f);
+}
+
+static void a_lane_that_was_idle_has_saved_nothing_up(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	fixture_init(f, 1);
+	uint64_t used_ns[2] = {0};
+	submit_many(f, 0, 1, 20, 1000);
+	while (f->finished < 19)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	for (int n = 1; n < 20; n++)
+		used_ns[0] += took_ns(f, 0, n);
+	used_ns[1] = used_ns[0];
+	atomic_store(&f->started_total, 0);
+	close_gate(f, 0);
+	submit_many(f, 0, 20, 40, 1000);
+	submit_many(f, 1, 0, 20, 1000);
+	atomic_store(&f->gate, true);
+	while (f->finished < 60)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	used_ns[0] += took_ns(f, 0, 0);
+	expect_turns_by_time(f, used_ns, (int[]){20, 0}, (int[]){40, 20});
+	fixture_deinit(f);
+	gp_free(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_lane_runs_in_order_and_never_twice_at_once),
 		cmocka_unit_test(urgent_tasks_overtake_waiting_ones),
 		cmocka_unit_test(a_greedy_lane_does_not_starve_another),
+		cmocka_unit_test(lanes_of_unequal_cost_take_turns_by_the_time_they_used),
+		cmocka_unit_test(a_lane_that_was_idle_has_saved_nothing_up),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

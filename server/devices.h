@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The devices of a server: what --device names, one compute worker for each,
+ * where a session is placed, and the account of a device's own memory. What
+ * computes there is behind common/device.h.
+ *
+ * A device's worker is one thread. Sessions are its lanes (common/worker.h):
+ * the one that has used least time, as measured around its tasks, goes next.
+ *
+ * Threads: loop thread. Test: tests/unit/test_server_devices.c
+ */
+#ifndef GP_SERVER_DEVICES_H
+#define GP_SERVER_DEVICES_H
+
+#include "common/device.h"
+#include "common/worker.h"
+
+#define GP_SERVER_DEVICES_MAX  16
+#define GP_SERVER_DEVICES_TEXT 512
+
+struct gp_server_device {
+	struct gp_device *dev;
+	struct gp_worker *compute;
+	uint64_t memory_bytes; /* of its own that sessions may have; 0: plans live in the host's */
+	uint64_t used_bytes;   /* that they were promised */
+	int sessions;          /* placed here */
+	bool lost;             /* it has failed for good, and the log has said so */
+};
+
+struct gp_server_devices {
+	struct gp_server_device device[GP_SERVER_DEVICES_MAX];
+	int count;
+	uint64_t session_bytes; /* most of a device's own memory that one session may take; 0: all that sessions may */
+};
+
+/* `spec`: "cpu", "auto", or GPUs with commas between: "cuda:0,cuda:1". GP_USAGE: what is wrong with it; GP_DEVICE: one
+ * cannot be had. On failure nothing is left open. */
+enum gp_status gp_server_devices_open(struct gp_server_devices *d, uv_loop_t *loop, const char *spec, int threads,
+				      struct gp_err *err);
+/* Every session has left; joins the workers. Safe on a zeroed struct. */
+void gp_server_devices_close(struct gp_server_devices *d);
+/* "cuda:0 (NVIDIA H200), cuda:1 (NVIDIA H200)"; returns text. */
+const char *gp_server_devices_text(const struct gp_server_devices *d, char text[GP_SERVER_DEVICES_TEXT]);
+/* Whether any of them has memory of its own. */
+bool gp_server_devices_apart(const struct gp_server_devices *d);
+/* Whether any of them computes so. */
+bool gp_server_devices_support(const struct gp_server_devices *d, enum gp_precision precision);
+
+/*
+ * A session comes to the device with the fewest of them, and of several such to the one with most memory left. `tried`:
+ * bit i set, device i is out of question. GP_UNSUPPORTED: none computes in that precision; GP_DEVICE: those that would
+ * have failed; GP_BUSY: all were tried. The session leaves by gp_server_device_leave.
+ */
+enum gp_status gp_server_devices_place(struct gp_server_devices *d, enum gp_precision precision, uint32_t tried,
+				       struct gp_server_device **out, struct gp_err *err);
+static inline uint32_t gp_server_device_bit(const struct gp_server_devices *d, const struct gp_server_device *at)
+{
+	return UINT32_C(1) << (at - d->device);
+}
+/* Of its memory, `bytes` for a session that has `had` of it now. GP_NOMEM: it can never have them; GP_BUSY: not now. */
+enum gp_status gp_server_device_reserve(struct gp_server_devices *d, struct gp_server_device *at, uint64_t had,
+					uint64_t bytes, struct gp_err *err);
+/* With what it had been promised. */
+void gp_server_device_leave(struct gp_server_device *at, uint64_t had);
+/* A session's task has ended with GP_DEVICE. If the device is lost with that, no session is placed there any more. */
+void gp_server_device_failed(struct gp_server_device *at);
+
+#endif

@@ -1,0 +1,409 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The devices of a server (server/devices.h): where a session is placed, what
+ * it may take of a device's own memory, and what a device that fails means for
+ * it, for others and for the daemon. The devices are CPUs that say they are
+ * cards with a memory of their own, and fail when they are told to.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "client/engine.h"
+#include "common/models.h"
+#include "kernels/cpu/dev_cpu.h"
+#include "tests/unit/server_thread.h"
+
+enum { CARDS = 2, BATCH = 8, CHUNKS = 4, STEPS = 3 };
+#define MIB (UINT64_C(1) << 20)
+
+static void expect_ok(enum gp_status status, const struct gp_err *err)
+{
+	if (status != GP_OK)
+		fail_msg("%s", err->text);
+}
+
+/* --- cards ------------------------------------------------------------------------------------------------------- */
+
+static struct card {
+	_Atomic uint64_t unused;
+	atomic_bool broken, lost; /* the next pass fails; every one does */
+	atomic_int forwards;
+	atomic_bool no_bf16;
+} card[CARDS];
+
+static struct card *card_of(const char *name)
+{
+	return &card[name[strlen(name) - 1] - '0'];
+}
+
+static enum gp_status card_memory(struct gp_device *dev, uint64_t *total, uint64_t *unused, struct gp_err *err)
+{
+	(void)err;
+	*total = 1024 * MIB;
+	*unused = atomic_load(&card_of(dev->name)->unused);
+	return GP_OK;
+}
+
+static enum gp_status card_check(struct gp_device *dev, struct gp_err *err)
+{
+	if (atomic_load(&card_of(dev->name)->lost))
+		GP_FAIL(err, GP_DEVICE, "%s has fallen off the bus", dev->name);
+	return GP_OK;
+}
+
+static bool card_supports(const struct gp_device *dev, enum gp_precision precision)
+{
+	return precision != GP_PRECISION_BF16 || !atomic_load(&card_of(dev->name)->no_bf16);
+}
+
+/* A plan knows its device by the order in which cards got their tables. */
+static enum gp_status forward_on(int index, struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
+				 struct gp_err *err)
+{
+	atomic_fetch_add(&card[index].forwards, 1);
+	if (atomic_load(&card[index].lost) || atomic_exchange(&card[index].broken, false))
+		GP_FAIL(err, GP_DEVICE, "an illegal address was read");
+	return gp_cpu_device_ops.forward(plan, slot, mode, draw, err);
+}
+
+static enum gp_status forward_0(struct gp_plan *p, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+{
+	return forward_on(0, p, slot, mode, draw, err);
+}
+
+static enum gp_status forward_1(struct gp_plan *p, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+{
+	return forward_on(1, p, slot, mode, draw, err);
+}
+
+static struct gp_device_ops card_ops[CARDS];
+
+static void make_card(struct gp_device *dev, int index)
+{
+	struct gp_device_ops *ops = &card_ops[index];
+	*ops = gp_cpu_device_ops;
+	ops->memory = card_memory;
+	ops->check = card_check;
+	ops->supports = card_supports;
+	ops->forward = index == 0 ? forward_0 : forward_1;
+	dev->ops = ops;
+	snprintf(dev->name, sizeof dev->name, "card:%d", index);
+	strcpy(dev->card, "a test's");
+	atomic_store(&card[index].unused, 512 * MIB);
+	atomic_store(&card[index].broken, false);
+	atomic_store(&card[index].lost, false);
+	atomic_store(&card[index].forwards, 0);
+	atomic_store(&card[index].no_bf16, false);
+}
+
+/* Without workers and plans: for what is decided before those are asked. */
+static void two_cards(struct gp_server_devices *d, struct gp_device dev[CARDS])
+{
+	memset(d, 0, sizeof *d);
+	d->count = CARDS;
+	for (int i = 0; i < CARDS; i++) {
+		make_card(&dev[i], i);
+		d->device[i] = (struct gp_server_device){.dev = &dev[i], .memory_bytes = 512 * MIB};
+	}
+}
+
+/* --- placing ----------------------------------------------------------------------------------------------------- */
+
+static void a_session_comes_to_the_device_with_the_fewest_and_then_to_the_one_with_most_memory(void **state)
+{
+	(void)state;
+	struct gp_server_devices d;
+	struct gp_device dev[CARDS];
+	struct gp_server_device *at[5];
+	struct gp_err err;
+	two_cards(&d, dev);
+	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[0], &err), &err);
+	assert_ptr_equal(at[0], &d.device[0]);
+	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[1], &err), &err);
+	assert_ptr_equal(at[1], &d.device[1]);
+	expect_ok(gp_server_device_reserve(&d, at[0], 0, 100 * MIB, &err), &err);
+	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[2], &err), &err);
+	assert_ptr_equal(at[2], &d.device[1]);
+	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[3], &err), &err);
+	assert_ptr_equal(at[3], &d.device[0]);
+	gp_server_device_leave(at[0], 100 * MIB);
+	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[4], &err), &err);
+	assert_ptr_equal(at[4], &d.device[0]);
+	assert_int_equal(d.device[0].used_bytes, 0);
+}
+
+static void a_device_that_was_tried_that_cannot_or_that_has_failed_gets_none(void **state)
+{
+	(void)state;
+	struct gp_server_devices d;
+	struct gp_device dev[CARDS];
+	struct gp_server_device *at;
+	struct gp_err err;
+	two_cards(&d, dev);
+	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 1, &at, &err), &err);
+	assert_ptr_equal(at, &d.device[1]);
+	assert_int_equal(gp_server_devices_place(&d, GP_PRECISION_FP32, 3, &at, &err), GP_BUSY);
+	atomic_store(&card[0].no_bf16, true);
+	expect_ok(gp_server_devices_place(&d, GP_PRECISION_BF16, 0, &at, &err), &err);
+	assert_ptr_equal(at, &d.device[1]);
+	atomic_store(&card[1].no_bf16, true);
+	assert_int_equal(gp_server_devices_place(&d, GP_PRECISION_BF16, 0, &at, &err), GP_UNSUPPORTED);
+	assert_non_null(strstr(err.text, "card:0 (a test's), card:1 (a test's)"));
+	atomic_store(&card[0].lost, true);
+	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at, &err), &err);
+	assert_ptr_equal(at, &d.device[1]);
+	atomic_store(&card[1].lost, true);
+	assert_int_equal(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "started again"));
+}
+
+static void memory_of_a_device_is_promised_once_and_no_more_than_there_is(void **state)
+{
+	(void)state;
+	struct gp_server_devices d;
+	struct gp_device dev[CARDS];
+	struct gp_err err;
+	two_cards(&d, dev);
+	struct gp_server_device *at = &d.device[0];
+	assert_int_equal(gp_server_device_reserve(&d, at, 0, 513 * MIB, &err), GP_NOMEM);
+	assert_non_null(strstr(err.text, "513 MiB"));
+	assert_non_null(strstr(err.text, "which has 512 MiB"));
+	d.session_bytes = 300 * MIB;
+	assert_int_equal(gp_server_device_reserve(&d, at, 0, 301 * MIB, &err), GP_NOMEM);
+	assert_non_null(strstr(err.text, "the server allows 300 MiB"));
+	expect_ok(gp_server_device_reserve(&d, at, 0, 200 * MIB, &err), &err);
+	expect_ok(gp_server_device_reserve(&d, at, 200 * MIB, 300 * MIB, &err), &err);
+	assert_int_equal(gp_server_device_reserve(&d, at, 0, 213 * MIB, &err), GP_BUSY);
+	assert_non_null(strstr(err.text, "have left 212 MiB"));
+	atomic_store(&card[0].unused, 100 * MIB); /* another program */
+	assert_int_equal(gp_server_device_reserve(&d, at, 0, 101 * MIB, &err), GP_BUSY);
+	assert_non_null(strstr(err.text, "100 MiB of it are free"));
+	expect_ok(gp_server_device_reserve(&d, at, 0, 100 * MIB, &err), &err);
+	assert_int_equal(at->used_bytes, 400 * MIB);
+}
+
+static void a_list_of_devices_that_cannot_be_is_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *list, *part;
+	} cases[] = {
+		{"cpu,cpu", "twice"}, {"", "unknown"}, {"cpu,", "unknown"}, {",cpu", "unknown"}, {"cpu,gpu", "gpu"}};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct gp_server_devices d;
+		struct gp_err err = {0};
+		uv_loop_t loop;
+		assert_int_equal(uv_loop_init(&loop), 0);
+		assert_int_equal(gp_server_devices_open(&d, &loop, cases[i].list, 1, &err), GP_USAGE);
+		if (!strstr(err.text, cases[i].part))
+			fail_msg("'%s': %s", cases[i].list, err.text);
+		assert_int_equal(d.count, 0);
+		uv_run(&loop, UV_RUN_DEFAULT);
+		assert_int_equal(uv_loop_close(&loop), 0);
+	}
+}
+
+/* --- a server with two cards ------------------------------------------------------------------------------------- */
+
+static void give_cards(struct gp_server *srv)
+{
+	struct gp_err err;
+	struct gp_server_devices *d = &srv->devices;
+	for (int i = 0; i < CARDS; i++) {
+		struct gp_server_device *at = &d->device[i];
+		if (i > 0) {
+			expect_ok(gp_device_open("cpu", 1, &at->dev, &err), &err);
+			expect_ok(gp_worker_new(srv->loop, "card", 1, &at->compute, &err), &err);
+		}
+		make_card(at->dev, i);
+		at->memory_bytes = 512 * MIB;
+	}
+	d->count = CARDS;
+}
+
+static int setup(void **state)
+{
+	const struct gp_server_settings set = server_thread_settings();
+	struct server_thread *server = server_thread_prepare(&set);
+	give_cards(&server->server);
+	server_thread_run(server);
+	*state = server;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	server_thread_stop(*state);
+	return 0;
+}
+
+struct client {
+	struct gp_graph *graph;
+	struct gp_dataset *data;
+	struct gp_loader *loader;
+	struct gp_engine *engine;
+};
+
+static enum gp_status client_open(struct client *c, const struct server_thread *server, struct gp_err *err)
+{
+	struct gp_dataset_options dataset = {0};
+	struct gp_loader_spec ls = {.batch = BATCH, .shuffle = true, .drop_last = true, .seed = 5, .prefetch = 2};
+	struct gp_engine_spec spec = {.device = "cpu",
+				      .threads = 1,
+				      .batch = BATCH,
+				      .chunks = CHUNKS,
+				      .window = 2,
+				      .train = true,
+				      .seed = 11,
+				      .optim = {.momentum = 0.9f},
+				      .server = server->address,
+				      .connect_timeout_s = 60,
+				      .idle_timeout_s = 60};
+	memset(c, 0, sizeof *c);
+	expect_ok(gp_dataset_open("synthetic:shape=1x16x16,classes=10,samples=64", GP_SPLIT_TRAIN, &dataset, &c->data,
+				  err),
+		  err);
+	expect_ok(gp_loader_new(c->data, &ls, &c->loader, err), err);
+	struct gp_model_options model = {.classes = 10, .input = *gp_dataset_shape(c->data)};
+	expect_ok(gp_model_build("cnn", &model, &c->graph, err), err);
+	spec.graph = c->graph;
+	expect_ok(gp_cut_parse(c->graph, "1:-1", &spec.cut, err), err);
+	for (int i = 0; i < 4; i++)
+		expect_ok(gp_codec_spec_parse("raw", &spec.codec[i], err), err);
+	return gp_engine_new_split(&spec, &c->engine, err);
+}
+
+static void client_close(struct client *c)
+{
+	if (c->engine)
+		c->engine->ops->free(c->engine);
+	gp_loader_free(c->loader);
+	gp_dataset_free(c->data);
+	gp_graph_free(c->graph);
+}
+
+static void until_open(struct client *c, const struct server_thread *server)
+{
+	struct gp_err err = {0};
+	expect_ok(client_open(c, server, &err), &err);
+}
+
+static enum gp_status client_step(struct client *c, double *loss, struct gp_err *err)
+{
+	struct gp_batch *batch;
+	struct gp_step_result result = {0};
+	expect_ok(gp_loader_next(c->loader, &batch, err), err);
+	enum gp_status status = c->engine->ops->step(c->engine, batch, 0.05f, &result, err);
+	gp_loader_give_back(c->loader, batch);
+	*loss = result.loss_sum;
+	return status;
+}
+
+static void expect_on(struct client *c, const char *device)
+{
+	struct gp_engine_figures f;
+	c->engine->ops->figures(c->engine, &f);
+	assert_string_equal(f.server_device, device);
+	assert_true(f.server_device_bytes > 0);
+}
+
+static void two_sessions_compute_on_two_devices_and_get_the_same_results(void **state)
+{
+	struct client c[CARDS];
+	struct gp_err err = {0};
+	for (int i = 0; i < CARDS; i++)
+		until_open(&c[i], *state);
+	expect_on(&c[0], "card:0 (a test's)");
+	expect_on(&c[1], "card:1 (a test's)");
+	for (int step = 0; step < STEPS; step++) {
+		double loss[CARDS];
+		for (int i = 0; i < CARDS; i++)
+			expect_ok(client_step(&c[i], &loss[i], &err), &err);
+		assert_true(loss[0] == loss[1]);
+	}
+	for (int i = 0; i < CARDS; i++) {
+		client_close(&c[i]);
+		assert_int_equal(atomic_load(&card[i].forwards), STEPS * CHUNKS);
+	}
+}
+
+static void a_session_goes_where_there_is_room_and_is_told_when_there_is_none(void **state)
+{
+	struct client c[3];
+	struct gp_err err = {0};
+	atomic_store(&card[0].unused, 1);
+	until_open(&c[0], *state);
+	expect_on(&c[0], "card:1 (a test's)");
+	atomic_store(&card[1].unused, 2);
+	assert_int_equal(client_open(&c[1], *state, &err), GP_BUSY);
+	assert_non_null(strstr(err.text, "of the memory of card:"));
+	atomic_store(&card[0].unused, 512 * MIB);
+	until_open(&c[2], *state);
+	expect_on(&c[2], "card:0 (a test's)");
+	for (int i = 0; i < 3; i++)
+		client_close(&c[i]);
+}
+
+static void a_pass_that_fails_ends_its_own_session_alone(void **state)
+{
+	struct client c[CARDS], next;
+	struct gp_err err = {0};
+	double loss, want;
+	for (int i = 0; i < CARDS; i++)
+		until_open(&c[i], *state);
+	expect_ok(client_step(&c[0], &loss, &err), &err);
+	atomic_store(&card[0].broken, true);
+	assert_int_equal(client_step(&c[0], &loss, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "card:0 (a test's): an illegal address was read"));
+	assert_non_null(strstr(err.text, "only a run with --checkpoint can go on"));
+	expect_ok(client_step(&c[1], &want, &err), &err);
+	until_open(&next, *state);
+	expect_on(&next, "card:0 (a test's)"); /* it works again, and is the emptier one */
+	expect_ok(client_step(&next, &loss, &err), &err);
+	assert_true(loss == want);
+	client_close(&next);
+	for (int i = 0; i < CARDS; i++)
+		client_close(&c[i]);
+}
+
+static void a_device_that_is_lost_gets_no_session_any_more(void **state)
+{
+	struct client c, next, none;
+	struct gp_err err = {0};
+	double loss;
+	until_open(&c, *state);
+	expect_on(&c, "card:0 (a test's)");
+	atomic_store(&card[0].lost, true);
+	assert_int_equal(client_step(&c, &loss, &err), GP_DEVICE);
+	client_close(&c);
+	until_open(&next, *state);
+	expect_on(&next, "card:1 (a test's)");
+	expect_ok(client_step(&next, &loss, &err), &err);
+	atomic_store(&card[1].lost, true);
+	assert_int_equal(client_step(&next, &loss, &err), GP_DEVICE);
+	client_close(&next);
+	assert_int_equal(client_open(&none, *state, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "gpserverd has to be started again"));
+	client_close(&none);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_session_comes_to_the_device_with_the_fewest_and_then_to_the_one_with_most_memory),
+		cmocka_unit_test(a_device_that_was_tried_that_cannot_or_that_has_failed_gets_none),
+		cmocka_unit_test(memory_of_a_device_is_promised_once_and_no_more_than_there_is),
+		cmocka_unit_test(a_list_of_devices_that_cannot_be_is_refused),
+		cmocka_unit_test_setup_teardown(two_sessions_compute_on_two_devices_and_get_the_same_results, setup,
+						teardown),
+		cmocka_unit_test_setup_teardown(a_session_goes_where_there_is_room_and_is_told_when_there_is_none,
+						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_pass_that_fails_ends_its_own_session_alone, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_device_that_is_lost_gets_no_session_any_more, setup, teardown),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
