@@ -53,6 +53,7 @@ bool gp_codec_spec_lossless(const struct gp_codec_spec *spec);
 enum gp_status gp_codec_spec_set_samples(struct gp_codec_spec *spec, uint32_t samples, struct gp_err *err);
 
 struct gp_codec;
+struct gp_codec_memory;
 
 /* What an instance is for: the other way then fails, and has no memory. */
 enum gp_codec_role { GP_CODEC_BOTH, GP_CODEC_ENCODES, GP_CODEC_DECODES };
@@ -66,6 +67,9 @@ struct gp_codec_options {
 	/* (optional) For a gradient: the instance of its activation at this end, made with has_gradient, of the same
 	 * shape; outlives this one. */
 	const struct gp_codec *activation;
+	/* (optional) Where the tensors lie that encode and decode are given, and which stages may work there:
+	 * codec_memory.h. Outlives the instance. NULL: on the host. Payloads always lie on the host. */
+	const struct gp_codec_memory *memory;
 };
 
 /* `shape` with batch, channels last: (N,H,W,C), (N,S,F), (N,F) or any; a dimension may be 0. */
@@ -105,7 +109,8 @@ struct gp_codec_pass {
 	const uint32_t *sample; /* (optional) encode: number in the data set of each of the shape's N samples */
 };
 
-/* x: shape's elements. out: `cap` >= gp_codec_bound bytes. *len gets the payload length. */
+/* x: shape's elements. out: `cap` >= gp_codec_bound bytes. *len gets the payload length. GP_DEVICE, which ends the use of
+ * this instance: the device of `options.memory` failed. Of decode as well. */
 enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
 				    size_t cap, size_t *len, struct gp_err *err);
 /* x is written whole on success and unspecified on failure, which ends the use of this instance if it has memory. */

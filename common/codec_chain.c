@@ -103,7 +103,10 @@ static struct gp_codec_options with_role(const struct gp_codec_options *options,
 static enum gp_status plan(struct gp_codec *c, const struct gp_codec_spec *spec, const struct gp_shape *shape,
 			   const struct gp_codec_options *options, struct gp_err *err)
 {
-	*c = (struct gp_codec){.spec = *spec, .role = options->role, .chunks = options->chunks ? options->chunks : 1};
+	*c = (struct gp_codec){.spec = *spec,
+			       .role = options->role,
+			       .chunks = options->chunks ? options->chunks : 1,
+			       .memory = options->memory};
 	if (is_empty(shape))
 		return GP_OK;
 	c->two_trees = options->role == GP_CODEC_BOTH && remembers(spec);
@@ -127,7 +130,7 @@ static int scratch_buffers(const struct gp_codec *c)
 static uint64_t planned_memory(const struct gp_codec *c, const struct gp_codec_options *options)
 {
 	uint64_t sum = sizeof *c + (uint64_t)scratch_buffers(c) * (c->bound + 64);
-	uint64_t part[2 + GP_CODEC_MAX_STAGES] = {c->tree.memory, c->other.memory};
+	uint64_t part[2 + GP_CODEC_MAX_STAGES] = {c->tree.memory_bytes, c->other.memory_bytes};
 	for (int i = 0; i < c->stages; i++) {
 		const struct gp_codec_setup setup = byte_setup(c, i, options);
 		part[2 + i] = c->stage[i].ops->memory ? c->stage[i].ops->memory(byte_value(c, i), &setup) : 4096;
@@ -165,11 +168,8 @@ static enum gp_status open_byte_stages(struct gp_codec *c, const struct gp_codec
 		const struct gp_codec_setup setup = byte_setup(c, i, options);
 		GP_TRY(s->ops->open(byte_value(c, i), &setup, &s->state, err));
 	}
-	for (int i = 0; i < scratch_buffers(c); i++) {
-		c->scratch[i] = gp_alloc_aligned(c->bound);
-		if (!c->scratch[i])
-			GP_FAIL(err, GP_NOMEM, "out of memory for a codec's scratch of %zu bytes", c->bound);
-	}
+	for (int i = 0; i < scratch_buffers(c); i++)
+		GP_TRY(gp_codec_alloc_payload(options->memory, c->bound, &c->scratch[i], err));
 	return GP_OK;
 }
 
@@ -220,8 +220,8 @@ void gp_codec_free(struct gp_codec *c)
 	gp_codec_tree_close(&c->other);
 	for (int i = 0; i < c->stages; i++)
 		c->stage[i].ops->close(c->stage[i].state);
-	gp_free_aligned(c->scratch[0]);
-	gp_free_aligned(c->scratch[1]);
+	gp_codec_free_payload(c->memory, c->scratch[0]);
+	gp_codec_free_payload(c->memory, c->scratch[1]);
 	gp_free(c);
 }
 
@@ -262,10 +262,12 @@ static bool encode_stage(struct gp_codec *c, int i, uint8_t *at, size_t *len, ui
 	return true;
 }
 
-static size_t encode_all(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
+static enum gp_status encode_all(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
+				 size_t *payload, struct gp_err *err)
 {
 	uint8_t *at = out + GP_CODEC_HEAD * c->stages;
-	size_t len = gp_codec_tree_encode(&c->tree, pass, x, at);
+	size_t len;
+	GP_TRY(gp_codec_tree_encode(&c->tree, pass, x, at, &len, err));
 	bool in_out = true;
 	for (int i = 0; i < c->stages; i++) {
 		uint8_t *begin = (in_out ? c->scratch[0] : out) + GP_CODEC_HEAD * (c->stages - 1 - i);
@@ -275,7 +277,8 @@ static size_t encode_all(struct gp_codec *c, const struct gp_codec_pass *pass, c
 	}
 	if (!in_out)
 		memcpy(out, at, len);
-	return len;
+	*payload = len;
+	return GP_OK;
 }
 
 enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
@@ -288,7 +291,7 @@ enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pa
 	*len = 0;
 	if (c->n > 0) {
 		const struct gp_codec_pass p = within(c, pass);
-		*len = encode_all(c, &p, x, out);
+		GP_TRY(encode_all(c, &p, x, out, len, err));
 		c->stats.raw_fallbacks += c->tree.fell_back;
 	}
 	c->stats.encoded++;

@@ -35,10 +35,13 @@
 #define GP_CODEC_MAX_REGIONS  8
 #define GP_CODEC_MAX_ELEMENTS (UINT64_C(1) << 31)
 
+struct gp_codec_place;
+
 enum gp_codec_kind { GP_CODEC_WRAPPER, GP_CODEC_TRANSFORM, GP_CODEC_QUANTIZER, GP_CODEC_BYTES };
 
 /* Which elements of each chunk's activation a top-k kept, for its gradient. Made by the driver for an activation's
- * first transform whose ops set `masks`; that stage's split and join write it, the gradient's read it. */
+ * first transform whose ops set `masks`; that stage's split and join write it, the gradient's read it. Host memory, as
+ * either may work there; with a device, memory that this copies from and to at full speed. */
 struct gp_codec_mask {
 	uint64_t n;
 	size_t words;   /* per chunk */
@@ -58,6 +61,7 @@ struct gp_codec_setup {
 	bool compressed;            /* byte stages: a later stage compresses */
 	struct gp_codec_mask *mask; /* write it; or NULL */
 	const struct gp_codec_mask *activation_mask; /* reuse it; or NULL */
+	struct gp_codec_place *place;                /* a device's stages: where they work; NULL to `memory` */
 };
 
 /* The tensors that a transform gives, in the order they travel, and most bytes beside them. */

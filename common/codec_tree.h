@@ -3,14 +3,16 @@
  * The part of a chain that works on tensors: wrapper, transforms, quantizer. A
  * node is one stage at one tensor's shape; the tensors it gives belong to its
  * parts, which are nodes of the next stage. Gives and takes the bytes of
- * CODECS.md, "Payload"; byte stages around them are codec_chain.c's.
+ * CODECS.md, "Payload"; byte stages around them are codec_chain.c's. With a
+ * device's memory all nodes work there, or none: then the tree's tensor is
+ * copied to the host before, or back behind them.
  *
  * Threads: as struct gp_codec. Test: tests/unit/test_codec_tree.c
  */
 #ifndef GP_CODEC_TREE_H
 #define GP_CODEC_TREE_H
 
-#include "common/codec_impl.h"
+#include "common/codec_memory.h"
 
 #define GP_CODEC_MAX_NODES 16
 
@@ -43,9 +45,13 @@ struct gp_codec_tree {
 	bool learns;                  /* the encoder decodes what it has encoded: a wrapper wants to know */
 	bool fell_back;               /* the last encode sent some tensor raw */
 	struct gp_codec_mask *mask;   /* of an activation; NULL: none */
-	uint64_t memory;              /* bytes that open takes */
+	uint64_t memory_bytes;        /* that open takes, on the host and a device */
 	struct gp_codec_begun *begun; /* per chunk; NULL: no undo, or nothing to take back */
 	uint32_t chunks;
+	const struct gp_codec_memory *memory; /* of the tensor at the root; NULL: the host's */
+	const struct gp_codec_memory *inside; /* of the nodes and the tensors between them: `memory`, or NULL */
+	struct gp_codec_place *place;         /* when there is a `memory` */
+	float *staging;                       /* the root's tensor on the host, when `inside` is not `memory` */
 };
 
 /* Lays the nodes out for this shape (n >= 1): bounds and memory, without allocating. `spec` must outlive the tree. */
@@ -62,7 +68,9 @@ static inline uint64_t gp_codec_tree_bound(const struct gp_codec_tree *t)
 	return t->node[0].bound;
 }
 
-size_t gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x, uint8_t *out);
+/* Both: GP_DEVICE when the memory's device failed. */
+enum gp_status gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x,
+				    uint8_t *out, size_t *len, struct gp_err *err);
 enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, struct gp_span in,
 				    float *x, struct gp_err *err);
 

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "common/codec_memory.h"
 #include "common/log.h"
 
 static struct gp_codec_pass pass_of(const struct gp_transfer *t)
@@ -99,6 +100,7 @@ static struct gp_codec_options codec_options(enum gp_frame_type type, const stru
 		.chunks = all->chunks,
 		.has_gradient = act && all->train,
 		.undo = all->undo && all->train,
+		.memory = all->memory,
 	};
 }
 
@@ -140,9 +142,7 @@ static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, s
 		t->frame.owner = t;
 		t->frame.cap = cap;
 		t->frame.tensor_bytes = d->tensor_bytes;
-		t->frame.payload = gp_alloc_aligned(cap);
-		if (!t->frame.payload)
-			GP_FAIL(err, GP_NOMEM, "out of memory for a frame of %zu bytes", cap);
+		GP_TRY(gp_codec_alloc_payload(d->memory, cap, &t->frame.payload, err));
 	}
 	return GP_OK;
 }
@@ -156,6 +156,7 @@ enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type
 	options.activation = activation ? activation->codec : NULL;
 	memset(d, 0, sizeof *d);
 	d->type = type;
+	d->memory = all->memory;
 	d->tensor_bytes = gp_shape_elements(shape) * sizeof(float);
 	d->codec_id = spec->stages > 0 ? spec->stage[0].id : 0;
 	gp_lane_init(&d->lane, worker);
@@ -172,7 +173,7 @@ enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type
 void gp_direction_deinit(struct gp_direction *d)
 {
 	for (int i = 0; d->slot && i < d->slots; i++)
-		gp_free_aligned(d->slot[i].frame.payload);
+		gp_codec_free_payload(d->memory, d->slot[i].frame.payload);
 	gp_free(d->slot);
 	gp_codec_free(d->codec);
 	gp_lane_deinit(&d->lane);

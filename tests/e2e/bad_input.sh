@@ -144,7 +144,7 @@ refuses 3 'labels.txt has 2 labels.*10 outputs' infer --local "${weights[@]}" --
 python=$(command -v perl)
 "$python" -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1", LocalPort => 0) or die;
 	print $s->sockport, "\n"; STDOUT->flush; for (1..2) { $c = $s->accept; if ($_ == 2) { print $c "SSH-2.0-OpenSSH_9.2 hello world\r\n"; sleep 1 } close $c }' >"$work/hangup.port" &
-for _ in $(seq 100); do [ -s "$work/hangup.port" ] && break; sleep 0.05; done
+await test -s "$work/hangup.port"
 refuses 4 'closed the connection|reset' train --server "127.0.0.1:$(cat "$work/hangup.port")" --model cnn "${synthetic[@]}"
 refuses 4 'not|magic|gpsplit' train --server "127.0.0.1:$(cat "$work/hangup.port")" --model cnn "${synthetic[@]}"
 

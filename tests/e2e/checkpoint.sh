@@ -73,7 +73,7 @@ equal "more steps: parameters" "$(sha "$work/rest.json")" "$(sha "$work/whole.js
 equal "more steps: done then" "$(json_get "$work/rest.json" steps_here)" 4
 
 # Asked to stop, a run writes a checkpoint of where it is.
-kill_after_checkpoint "$work/stopped" TERM --local "${common[@]}" --steps 200 --schedule const --checkpoint-every 3 --no-eval
+kill_after_checkpoint "$work/stopped" TERM --local "${common[@]}" --steps 100000 --schedule const --checkpoint-every 3 --no-eval
 grep -q 'stopped by a signal' "$work/killed.log" || fail "SIGTERM: $(cat "$work/killed.log")"
 stopped_at=$(sed -n 's/.*stopped by a signal after \([0-9]*\) of.*/\1/p' "$work/killed.log")
 equal "a stopped run: its newest checkpoint" "$(newest "$work/stopped")" \

@@ -32,7 +32,7 @@ server_again() { # FLAG...
 		"$build/gpserverd" --listen "127.0.0.1:$port" --port-file "$work/port" --threads 1 --state-dir "$work/state" "$@" \
 			2>>"$work/server.log" &
 		server_pid=$!
-		for _ in $(seq 200); do
+		for _ in $(seq 1200); do
 			[ -s "$work/port" ] && return 0
 			kill -0 "$server_pid" 2>/dev/null || break
 			sleep 0.05

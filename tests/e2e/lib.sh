@@ -20,13 +20,24 @@ cleanup() {
 }
 trap cleanup EXIT
 trap 'exit 130' INT TERM
+unset GP_FAULT
+export LC_ALL=C
+
+# Until the command succeeds; a minute at most. That something takes long is the machine's affair, that it never comes a failure.
+await() { # COMMAND...
+	for _ in $(seq 1200); do
+		"$@" && return 0
+		sleep 0.05
+	done
+	return 1
+}
 
 # Starts gpserverd with further flags; sets server_pid and server_port.
 start_server() {
 	rm -f "$work/port"
 	"$build/gpserverd" --listen 127.0.0.1:0 --port-file "$work/port" "$@" 2>"$work/server.log" &
 	server_pid=$!
-	for _ in $(seq 200); do
+	for _ in $(seq 1200); do
 		[ -s "$work/port" ] && server_port=$(cat "$work/port") && return 0
 		kill -0 "$server_pid" 2>/dev/null || break
 		sleep 0.05

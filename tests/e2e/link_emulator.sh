@@ -17,7 +17,7 @@ start_link() { # FLAG...
 	"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link.port" --json \
 		"$@" >"$work/link.json" 2>"$work/link.log" &
 	link_pid=$!
-	for _ in $(seq 200); do
+	for _ in $(seq 1200); do
 		[ -s "$work/link.port" ] && link_port=$(cat "$work/link.port") && return 0
 		kill -0 "$link_pid" 2>/dev/null || break
 		sleep 0.05

@@ -17,10 +17,7 @@ start_link() { # FLAG...
 	"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link.port" "$@" \
 		2>"$work/link.log" &
 	link_pid=$!
-	for _ in $(seq 200); do
-		[ -s "$work/link.port" ] && link_port=$(cat "$work/link.port") && return 0
-		sleep 0.05
-	done
+	await test -s "$work/link.port" && link_port=$(cat "$work/link.port") && return 0
 	echo "gpclient link did not start:" && cat "$work/link.log"
 	exit 1
 }
@@ -54,10 +51,15 @@ equal "loss of an evaluation over a link that breaks" "$(json_get "$work/cut.jso
 	"$(json_get "$work/eval.json" val_loss)"
 [ "$(json_get "$work/cut.json" reconnects)" -gt 0 ] || fail "no cut was counted in the evaluation"
 
-"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 100000 --reconnect-for 1s \
-	>"$work/out" 2>"$work/err" &
-client=$!
-sleep 1
+# Returns when its session has begun.
+start_endless() { # FLAG...
+	"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 100000 --log session=info "$@" \
+		>"$work/out" 2>"$work/err" &
+	client=$!
+	await grep -q 'session [0-9]* with' "$work/err" || fail "no session begins: $(cat "$work/err")"
+}
+
+start_endless --reconnect-for 1s
 stop_link
 status=0
 wait $client || status=$?
@@ -68,15 +70,9 @@ grep -q 'gave up reconnecting' "$work/err" || fail "no reason: $(cat "$work/err"
 stopped_while_reconnecting() { # WHAT
 	local status=0 begin
 	start_link
-	"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 100000 --reconnect-for 1h \
-		--idle-timeout 1s >"$work/out" 2>"$work/err" &
-	client=$!
-	sleep 1
+	start_endless --reconnect-for 1h --idle-timeout 1s
 	kill "-$1" "$link_pid"
-	for _ in $(seq 600); do
-		grep -q reconnecting "$work/err" && break
-		sleep 0.05
-	done
+	await grep -q reconnecting "$work/err"
 	sleep 0.5
 	begin=$SECONDS
 	kill $client
@@ -84,7 +80,7 @@ stopped_while_reconnecting() { # WHAT
 	{ kill -KILL "$link_pid" && wait "$link_pid"; } 2>/dev/null
 	equal "status of a client stopped while it reconnects ($1)" $status 1
 	grep -q 'stopped by a signal' "$work/err" || fail "no reason: $(cat "$work/err")"
-	[ $((SECONDS - begin)) -lt 10 ] || fail "it took $((SECONDS - begin)) s ($1)"
+	[ $((SECONDS - begin)) -lt 60 ] || fail "it took $((SECONDS - begin)) s ($1)"
 }
 stopped_while_reconnecting KILL
 stopped_while_reconnecting STOP

@@ -11,7 +11,7 @@
 flags=(--model mobilenetv2:width=0.35,stem=cifar --data synthetic:shape=3x32x32,classes=10,samples=512
 	--batch 32 --chunks 4 --lr 0.05 --seed 3 --threads 1)
 
-start_server --threads 1 --handshake-timeout 1s
+start_server --threads 1 --handshake-timeout 3s
 train "$work/local.json" --local "${flags[@]}" --steps 30
 train "$work/good.json" --server "127.0.0.1:$server_port" "${flags[@]}" --steps 30 &
 good=$!
@@ -31,8 +31,7 @@ exec {silent}<>"/dev/tcp/127.0.0.1/$server_port"
 wait $good || fail "the good client: $(cat "$work/good.json.log")"
 equal "parameters beside dying and rubbish clients" "$(json_get "$work/good.json" param_sha256)" \
 	"$(json_get "$work/local.json" param_sha256)"
-sleep 2
-grep -q 'no handshake\|did not say who it is' "$work/server.log" && echo "ok: the silent client was dropped" ||
+await grep -q 'no handshake\|did not say who it is' "$work/server.log" && echo "ok: the silent client was dropped" ||
 	fail "the silent client was not dropped: $(tail -5 "$work/server.log")"
 exec {silent}>&-
 kill -0 "$server_pid" || fail "gpserverd is gone"

@@ -32,7 +32,7 @@ refused() { # STATUS PATTERN SERVER-PATTERN FLAG...
 	else
 		echo "ok: $(cat "$work/err")"
 	fi
-	[ -z "$server_pattern" ] || for _ in $(seq 100); do
+	[ -z "$server_pattern" ] || for _ in $(seq 1200); do
 		tail -n +$((before + 1)) "$work/server.log" | grep -qE -e "$server_pattern" && return
 		sleep 0.05
 	done
@@ -46,7 +46,8 @@ trains() { # WHAT FLAG...
 		fail "$what"
 }
 
-resident_kib() { awk '/^VmRSS/ { print $2 }' "/proc/$server_pid/status"; }
+# Of its own: pages of files come and go as the kernel likes.
+resident_kib() { awk '/^(RssAnon|VmSwap)/ { n += $2 } END { print n }' "/proc/$server_pid/status"; }
 
 within() { # WHAT GOT WANT: within 0.5 %
 	awk -v got="$2" -v want="$3" 'BEGIN { exit !(want > 0 && (got - want) ^ 2 <= (0.005 * want) ^ 2) }' &&
@@ -76,7 +77,7 @@ through() { # WHAT LOG-PATTERN LINK-FLAG...: the same parameters through a link 
 	"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link-port" "$@" \
 		2>"$work/link.log" &
 	link=$!
-	for _ in $(seq 200); do
+	for _ in $(seq 1200); do
 		[ -s "$work/link-port" ] && break
 		sleep 0.05
 	done
@@ -122,15 +123,20 @@ hang_up() { # PATTERN: in the log afterwards
 	local before
 	before=$(wc -l <"$work/server.log")
 	kill -HUP "$server_pid"
-	for _ in $(seq 100); do
+	for _ in $(seq 1200); do
 		tail -n +$((before + 1)) "$work/server.log" | grep -q -e "$1" && return
 		sleep 0.05
 	done
 	fail "after SIGHUP no '$1' in the log: $(tail -2 "$work/server.log")"
 }
 
+sessions_begun() { grep -c 'samples a chunk' "$work/server.log"; }
+more_sessions_than() { [ "$(sessions_begun)" -gt "$1" ]; }
+
+begun=$(sessions_begun)
 train "$work/long.json" --server "127.0.0.1:$server_port" "${flags[@]}" --steps 12 "${client_tls[@]}" "${token[@]}" &
 long=$!
+await more_sessions_than "$begun" || fail "no session begins: $(tail -3 "$work/server.log")"
 cp "$certs/server.pem" "$work/good.pem"
 echo 'garbage' >"$certs/server.pem"
 hang_up 'the old certificates and tokens stay in use: certificate'
@@ -158,7 +164,7 @@ stop_server
 not_served() { # PATTERN FLAG...
 	local pattern=$1 status=0
 	shift
-	timeout 10 "$build/gpserverd" --listen 0.0.0.0:0 "$@" 2>"$work/err" || status=$?
+	timeout 60 "$build/gpserverd" --listen 0.0.0.0:0 "$@" 2>"$work/err" || status=$?
 	[ $status -eq 2 ] && grep -qE -e "$pattern" "$work/err" && echo "ok: $(cat "$work/err")" ||
 		fail "gpserverd --listen 0.0.0.0:0 $*: status $status: $(cat "$work/err")"
 }

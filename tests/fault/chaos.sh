@@ -48,7 +48,7 @@ draw() { # N: sets drawn to 0..N-1; not in a subshell, which would not advance R
 }
 
 wait_for_port() { # FILE PID
-	for _ in $(seq 400); do
+	for _ in $(seq 2400); do
 		[ -s "$1" ] && return 0
 		kill -0 "$2" 2>/dev/null || return 1
 		sleep 0.025
@@ -103,7 +103,7 @@ begin_client() { # PORT FLAG...
 # Waits for it, but not for ever; a hang is a status of 137.
 end_client() {
 	client_status=0
-	for _ in $(seq 2400); do
+	for _ in $(seq 6000); do
 		kill -0 "$client_pid" 2>/dev/null || break
 		sleep 0.05
 	done

@@ -72,8 +72,9 @@ static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
 	put_control(p, &m);
 }
 
-static struct gp_optim optim; /* of the engine */
-static bool clips;            /* the fake server's READY says so */
+static struct gp_optim optim;     /* of the engine */
+static double connect_for_s = 20; /* and how long its server may take to answer at all */
+static bool clips;                /* the fake server's READY says so */
 
 static void put_ready(struct raw_peer *p)
 {
@@ -123,8 +124,8 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 				      .optim = optim,
 				      .server = f.address,
 				      .cut = {.head = 1, .tail = graph->blocks - 1},
-				      .connect_timeout_s = 0.5,
-				      .idle_timeout_s = 20};
+				      .connect_timeout_s = connect_for_s,
+				      .idle_timeout_s = 60};
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(gp_codec_spec_parse("raw", &spec.codec[i], &err), GP_OK);
 	images = gp_calloc(4 * gp_shape_elements(gp_graph_input_shape(graph)), sizeof *images);
@@ -154,9 +155,11 @@ static void play_silence(struct raw_peer *p)
 	(void)p;
 }
 
+static uint32_t step_timeout_ms = 20000;
+
 static void play_welcome_only(struct raw_peer *p)
 {
-	put_welcome(p, 700);
+	put_welcome(p, step_timeout_ms);
 }
 
 /* Nobody asked for sums of squares. */
@@ -164,7 +167,7 @@ static void play_squares(struct raw_peer *p)
 {
 	Gpsplit__GradSquares squares = GPSPLIT__GRAD_SQUARES__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	put_welcome(p, 5000);
+	put_welcome(p, 20000);
 	put_ready(p);
 	m.body_case = GPSPLIT__CONTROL__BODY_GRAD_SQUARES;
 	m.grad_squares = &squares;
@@ -176,14 +179,14 @@ static void play_ready_only(struct raw_peer *p)
 {
 	int on = 1, off = 0;
 	setsockopt(p->fd, IPPROTO_TCP, TCP_CORK, &on, sizeof on);
-	put_welcome(p, 700);
+	put_welcome(p, step_timeout_ms);
 	put_ready(p);
 	setsockopt(p->fd, IPPROTO_TCP, TCP_CORK, &off, sizeof off);
 }
 
 static void play_committed(struct raw_peer *p)
 {
-	put_welcome(p, 5000);
+	put_welcome(p, 20000);
 	put_ready(p);
 	put_committed(p);
 }
@@ -196,9 +199,13 @@ static void play_ready_before_welcome(struct raw_peer *p)
 static void a_server_that_only_answers_heartbeats_is_given_up(void **state)
 {
 	(void)state;
-	expect_end(play_silence, false, GP_TIMEOUT, "no progress for 0.5 s");
-	expect_end(play_welcome_only, false, GP_TIMEOUT, "no progress for 0.7 s");
-	expect_end(play_ready_only, false, GP_TIMEOUT, "no progress for 0.7 s");
+	connect_for_s = 1;
+	step_timeout_ms = 1500;
+	expect_end(play_silence, false, GP_TIMEOUT, "no progress for 1 s");
+	expect_end(play_welcome_only, false, GP_TIMEOUT, "no progress for 1.5 s");
+	expect_end(play_ready_only, false, GP_TIMEOUT, "no progress for 1.5 s");
+	connect_for_s = 20;
+	step_timeout_ms = 20000;
 }
 
 static void answers_to_no_question_are_refused(void **state)

@@ -108,6 +108,14 @@ static void rig_deinit(struct rig *r)
 		r->tree.node[i].ops->close(r->tree.node[i].state);
 }
 
+static size_t encode(struct rig *r, const struct gp_codec_pass *p, const float *x, uint8_t *out)
+{
+	struct gp_err err = {0};
+	size_t len;
+	assert_int_equal(gp_codec_tree_encode(&r->tree, p, x, out, &len, &err), GP_OK);
+	return len;
+}
+
 static const float ramp[N] = {0, 100, 1, 101, 2, 102, 3, 103, 255};
 static const struct gp_codec_pass pass;
 
@@ -120,7 +128,7 @@ static void parts_follow_each_other_behind_their_lengths(void **state)
 	float y[N];
 	struct gp_err err = {0};
 	rig_init(&r);
-	const size_t len = gp_codec_tree_encode(&r.tree, &pass, ramp, out);
+	const size_t len = encode(&r, &pass, ramp, out);
 	static const uint8_t head[] = {0, 0, 0, 0, 1, 0, 0, 0, 0x5a, 17, 0, 0, 0, 0, 0, 0, 0};
 	assert_int_equal(len, 4 + 4 + 1 + 4 + (4 + 8 + EVEN) + (4 + 8 + ODD));
 	assert_memory_equal(out, head, sizeof head);
@@ -138,13 +146,13 @@ static void a_learning_stage_sees_what_the_other_end_decodes(void **state)
 	float y[N];
 	struct gp_err err = {0};
 	rig_init(&r);
-	const size_t len = gp_codec_tree_encode(&r.tree, &pass, ramp, out);
+	const size_t len = encode(&r, &pass, ramp, out);
 	assert_int_equal(r.calls.learned, 1);
 	assert_int_equal(gp_codec_tree_decode(&r.tree, &pass, (struct gp_span){out, len}, y, &err), GP_OK);
 	assert_int_equal(r.calls.learned, 1);
 	for (int i = 0; i < EVEN; i++)
 		assert_true(r.calls.seen_even[i] == y[2 * i]);
-	gp_codec_tree_encode(&r.tree, &(struct gp_codec_pass){.eval = true}, ramp, out);
+	encode(&r, &(struct gp_codec_pass){.eval = true}, ramp, out);
 	assert_int_equal(r.calls.learned, 1);
 	rig_deinit(&r);
 }
@@ -159,7 +167,7 @@ static void a_tensor_that_is_not_finite_travels_raw_and_every_stage_hears_of_it(
 	rig_init(&r);
 	memcpy(x, ramp, sizeof x);
 	x[3] = NAN;
-	const size_t len = gp_codec_tree_encode(&r.tree, &pass, x, out);
+	const size_t len = encode(&r, &pass, x, out);
 	assert_int_equal(len, 4 + 4 * N);
 	assert_true(r.tree.fell_back);
 	assert_int_equal(r.calls.passed, 1);
@@ -179,7 +187,7 @@ static void cut_and_changed_payloads_are_refused_or_decoded(void **state)
 	float y[N];
 	struct gp_err err = {0};
 	rig_init(&r);
-	const size_t len = gp_codec_tree_encode(&r.tree, &pass, ramp, out);
+	const size_t len = encode(&r, &pass, ramp, out);
 	for (size_t cut = 0; cut < len; cut++) {
 		uint8_t *copy = malloc(cut ? cut : 1);
 		memcpy(copy, out, cut);

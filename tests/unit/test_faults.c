@@ -20,7 +20,7 @@
 
 #ifdef GP_FAULTS
 
-enum { BATCH = 4, CHUNKS = 2, STEPS = 2, PATIENCE_S = 280, CLEAN_RUN_EVERY = 64, QUIET_RUNS = 4 };
+enum { BATCH = 4, CHUNKS = 2, STEPS = 2, PATIENCE_S = 800, CLEAN_RUN_EVERY = 64, QUIET_RUNS = 4 };
 
 struct fixture {
 	struct server_thread *server;

@@ -45,13 +45,6 @@ static uint64_t resident_bytes(void)
 	return pages * (uint64_t)sysconf(_SC_PAGESIZE);
 }
 
-static void expect_no_growth(uint64_t before, const char *what)
-{
-	const uint64_t peak = gp_mem_peak_rss_bytes();
-	if (peak > before + GROWTH_MOST)
-		fail_msg("%s: %.2f MiB more", what, (double)(peak - before) / 1048576);
-}
-
 /* --- a client by hand -------------------------------------------------------------------------------------------- */
 
 static void peer_open(struct raw_peer *c, uint16_t port, int receive_buffer)
@@ -326,6 +319,21 @@ static void refuse_one(struct raw_peer *c, struct raw_peer *good, uint16_t port,
 	expect(good, GPSPLIT__CONTROL__BODY_PARAMS_DONE);
 }
 
+/* What a refusal takes, it takes every time; that pages of files come back, which the kernel had dropped, is no matter. */
+static void refuse_without_growth(struct raw_peer *c, struct raw_peer *good, uint16_t port, size_t i)
+{
+	uint64_t growth = UINT64_MAX;
+	for (int try = 0; try < 5 && growth > GROWTH_MOST; try++) {
+		const bool measured = forget_peak();
+		const uint64_t before = resident_bytes();
+		refuse_one(c, good, port, i);
+		const uint64_t peak = measured ? gp_mem_peak_rss_bytes() : 0;
+		growth = peak > before ? peak - before : 0;
+	}
+	if (growth > GROWTH_MOST)
+		fail_msg("case %zu: %.2f MiB more", i, (double)growth / 1048576);
+}
+
 static void opens_that_ask_for_the_impossible_are_refused_before_anything_is_taken(void **state)
 {
 	(void)state;
@@ -335,15 +343,8 @@ static void opens_that_ask_for_the_impossible_are_refused_before_anything_is_tak
 	memset(room, 1, sizeof room); /* resident from here on */
 	good_peer(&good, server->port, 0);
 	refuse_one(&c, &good, server->port, 0); /* whatever the first refusal brings with it */
-	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		char what[32];
-		const bool measured = forget_peak();
-		const uint64_t before = measured ? resident_bytes() : 0;
-		refuse_one(&c, &good, server->port, i);
-		snprintf(what, sizeof what, "case %zu", i);
-		if (measured)
-			expect_no_growth(before, what);
-	}
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+		refuse_without_growth(&c, &good, server->port, i);
 	close(good.fd);
 	server_thread_stop(server);
 }

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The rows of codec_cuda.c, one per stage that works on a GPU: id, open, close,
+ * memory, regions, loaded, keep, undo and the functions that see tensors.
+ * Test: tests/unit/test_cuda_codec.c
+ */
+#ifndef GP_CODEC_TABLE_H
+#define GP_CODEC_TABLE_H
+
+#include "common/codec_impl.h"
+
+extern const struct gp_codec_ops gp_cuda_codec_raw;
+
+#endif

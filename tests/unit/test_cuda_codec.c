@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Codecs whose tensors lie on a GPU (an emulated one, or a card) beside the
+ * same codecs on the host: the same payloads, tensors, refusals and memories.
+ * Where a stage is only promised to be within one level of the host's, its own
+ * test says so. Without a device there is nothing to test, which the program
+ * says. See kernels/cuda/codec_cuda.h.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#ifdef GP_CUDA_DEVICE
+#include "common/codec_memory.h"
+#include "common/fault.h"
+#include "common/rng.h"
+#include "common/safetensors.h"
+#include "kernels/cuda/codec_cuda.h"
+
+#define OK(call)                                                                                                       \
+	do {                                                                                                           \
+		if ((call) != GP_OK)                                                                                   \
+			fail_msg("%s", err.text);                                                                      \
+	} while (0)
+
+static struct gp_err err;
+static struct gp_codec_memory memory;
+static struct gp_rt_stream *stream;
+
+static int open_device(void **state)
+{
+	struct gp_rt_info info;
+	(void)state;
+	OK(gp_rt_open(0, &info, &err));
+	OK(gp_rt_stream_new(0, false, &stream, &err));
+	gp_cuda_codec_memory(0, &memory);
+	return 0;
+}
+
+static int close_device(void **state)
+{
+	(void)state;
+	gp_rt_stream_free(stream);
+	return 0;
+}
+
+/* --- a codec on the host and the same on the device --------------------------------------------------------------- */
+
+enum { HOST, DEVICE, PLACES };
+
+struct pair {
+	const char *text;
+	uint64_t n;
+	struct gp_codec *codec[PLACES];
+	size_t cap, len[PLACES];
+	uint8_t *payload[PLACES];
+	float *y[PLACES]; /* on the host */
+	float *tensor;    /* on the device */
+};
+
+static struct pair open_pair(const char *text, const struct gp_shape *shape, const struct gp_codec_options *options)
+{
+	struct pair p = {.text = text};
+	struct gp_codec_spec spec;
+	struct gp_codec_options o = *options;
+	void *tensor;
+	if (gp_codec_spec_parse(text, &spec, &err) != GP_OK)
+		fail_msg("%s: %s", text, err.text);
+	p.n = (uint64_t)gp_shape_elements(shape);
+	for (int k = 0; k < PLACES; k++) {
+		o.memory = k == DEVICE ? &memory : NULL;
+		OK(gp_codec_open(&spec, shape, &o, &p.codec[k], &err));
+	}
+	p.cap = gp_codec_bound(p.codec[HOST]);
+	assert_int_equal(gp_codec_bound(p.codec[DEVICE]), p.cap);
+	for (int k = 0; k < PLACES; k++) {
+		OK(gp_codec_alloc_payload(&memory, p.cap + 1, &p.payload[k], &err));
+		p.y[k] = malloc(p.n * sizeof(float) + 1);
+	}
+	OK(gp_rt_alloc(0, p.n * sizeof(float) + 1, &tensor, &err));
+	p.tensor = tensor;
+	return p;
+}
+
+static void close_pair(struct pair *p)
+{
+	for (int k = 0; k < PLACES; k++) {
+		gp_codec_free(p->codec[k]);
+		gp_codec_free_payload(&memory, p->payload[k]);
+		free(p->y[k]);
+	}
+	gp_rt_free(0, p->tensor);
+}
+
+static void encode_both(struct pair *p, const struct gp_codec_pass *pass, const float *x)
+{
+	gp_rt_copy_up(stream, p->tensor, x, p->n * sizeof *x);
+	OK(gp_rt_stream_wait(stream, &err));
+	OK(gp_codec_encode_pass(p->codec[HOST], pass, x, p->payload[HOST], p->cap, &p->len[HOST], &err));
+	memset(p->payload[DEVICE], 0xee, p->cap + 1);
+	OK(gp_codec_encode_pass(p->codec[DEVICE], pass, p->tensor, p->payload[DEVICE], p->cap, &p->len[DEVICE], &err));
+	assert_int_equal(p->payload[DEVICE][p->cap], 0xee);
+}
+
+/* Of the same bytes. Both take them or both refuse them. */
+static enum gp_status decode_both(struct pair *p, const struct gp_codec_pass *pass, struct gp_span in)
+{
+	struct gp_err why;
+	const enum gp_status status = gp_codec_decode_pass(p->codec[HOST], pass, in, p->y[HOST], &err);
+	gp_rt_fill(stream, p->tensor, 0x5a, p->n * sizeof(float));
+	OK(gp_rt_stream_wait(stream, &err));
+	const enum gp_status other = gp_codec_decode_pass(p->codec[DEVICE], pass, in, p->tensor, &why);
+	if (status != other)
+		fail_msg("%s: host %d, device %d: %s", p->text, status, other, (status ? &err : &why)->text);
+	gp_rt_copy_down(stream, p->y[DEVICE], p->tensor, p->n * sizeof(float));
+	OK(gp_rt_stream_wait(stream, &err));
+	return status;
+}
+
+static void expect_same_payload(const struct pair *p)
+{
+	if (p->len[HOST] != p->len[DEVICE])
+		fail_msg("%s of %llu: %zu bytes on the host, %zu on the device", p->text, (unsigned long long)p->n,
+			 p->len[HOST], p->len[DEVICE]);
+	for (size_t i = 0; i < p->len[HOST]; i++)
+		if (p->payload[HOST][i] != p->payload[DEVICE][i])
+			fail_msg("%s of %llu: byte %zu of %zu is %02x on the host, %02x on the device", p->text,
+				 (unsigned long long)p->n, i, p->len[HOST], p->payload[HOST][i], p->payload[DEVICE][i]);
+}
+
+static void expect_same_tensor(const struct pair *p)
+{
+	for (uint64_t i = 0; i < p->n; i++)
+		if (memcmp(&p->y[HOST][i], &p->y[DEVICE][i], sizeof(float)) != 0)
+			fail_msg("%s of %llu: element %llu is %a on the host, %a on the device", p->text,
+				 (unsigned long long)p->n, (unsigned long long)i, (double)p->y[HOST][i],
+				 (double)p->y[DEVICE][i]);
+}
+
+static void expect_same_memory(const struct pair *p)
+{
+	struct gp_codec_stats stats[PLACES];
+	for (int k = 0; k < PLACES; k++)
+		gp_codec_get_stats(p->codec[k], &stats[k]);
+	assert_memory_equal(&stats[HOST], &stats[DEVICE], sizeof stats[HOST]);
+	assert_true(gp_codec_state_hash(p->codec[HOST]) == gp_codec_state_hash(p->codec[DEVICE]));
+	assert_true(gp_codec_state_shared_hash(p->codec[HOST]) == gp_codec_state_shared_hash(p->codec[DEVICE]));
+}
+
+static void travel(struct pair *p, const struct gp_codec_pass *pass, const float *x)
+{
+	encode_both(p, pass, x);
+	expect_same_payload(p);
+	OK(decode_both(p, pass, (struct gp_span){p->payload[HOST], p->len[HOST]}));
+	expect_same_tensor(p);
+	expect_same_memory(p);
+}
+
+/* --- tensors ----------------------------------------------------------------------------------------------------- */
+
+enum kind { BELL, RELU, CONSTANT, ZEROS, SPIKES, TINY, WIDE, KINDS };
+
+static float drawn(uint64_t seed, uint64_t i)
+{
+	return gp_rng_normal(seed, 0, i);
+}
+
+static void fill(float *x, uint64_t n, enum kind kind, uint64_t seed)
+{
+	for (uint64_t i = 0; i < n; i++) {
+		const float v = drawn(seed, i);
+		switch (kind) {
+		case BELL:
+			x[i] = v;
+			break;
+		case RELU:
+			x[i] = v > 0 ? v : 0;
+			break;
+		case CONSTANT:
+			x[i] = 0.7f;
+			break;
+		case ZEROS:
+			x[i] = i % 2 ? -0.0f : 0.0f;
+			break;
+		case SPIKES:
+			x[i] = i % 97 == 5 ? 1000 * v : 0.01f * v;
+			break;
+		case TINY:
+			x[i] = 1e-39f * v;
+			break;
+		default:
+			x[i] = v * exp2f((float)((int)(gp_rng_u32(seed, 1, i) % 20) - 15));
+			break;
+		}
+	}
+}
+
+static const struct gp_shape shapes[] = {
+	{.ndim = 2, .dim = {1, 1}},      {.ndim = 2, .dim = {2, 3}},    {.ndim = 4, .dim = {2, 5, 7, 9}},
+	{.ndim = 2, .dim = {4, 1024}},   {.ndim = 2, .dim = {3, 2731}}, {.ndim = 3, .dim = {3, 50, 70}},
+	{.ndim = 2, .dim = {1, 131071}},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0], MOST = 131071 };
+
+static void travels_alike(const char *text)
+{
+	static float x[MOST];
+	for (int s = 0; s < SHAPES; s++) {
+		struct pair p = open_pair(text, &shapes[s], &(struct gp_codec_options){.seed = 11});
+		for (int kind = 0; kind < KINDS; kind++) {
+			const struct gp_codec_pass pass = {.draw = (uint64_t)kind + 1, .step = (uint64_t)kind};
+			fill(x, p.n, (enum kind)kind, (uint64_t)s);
+			travel(&p, &pass, x);
+		}
+		x[p.n / 2] = NAN;
+		travel(&p, &(struct gp_codec_pass){.draw = 100, .step = 100}, x);
+		x[p.n / 2] = 0;
+		x[p.n - 1] = -INFINITY;
+		travel(&p, &(struct gp_codec_pass){.draw = 101, .step = 101}, x);
+		close_pair(&p);
+	}
+}
+
+/* --- tests ------------------------------------------------------------------------------------------------------- */
+
+/* What works on the device, by id, and byte for byte as on the host. */
+static const char *const exact[] = {
+	"raw",
+};
+/* Some stage works on the host alone, or on bytes. */
+static const char *const mixed[] = {
+	"raw+zstd",
+	"ef+uniform:bits=4",
+	"kmeans:bits=3",
+	"delta:samples=8+fp16+zstd",
+	"downsample+kmeans:bits=3+bitshuffle+zstd",
+};
+#define COUNT(list) ((int)(sizeof(list) / sizeof(list)[0]))
+
+static void device_has_every_stage_that_is_tested_as_its_own(void **state)
+{
+	(void)state;
+	for (int i = 0; i < COUNT(exact); i++) {
+		struct gp_codec_spec spec;
+		OK(gp_codec_spec_parse(exact[i], &spec, &err));
+		for (int s = 0; s < spec.stages; s++) {
+			const struct gp_codec_ops *host = gp_codec_ops_by_id(spec.stage[s].id),
+						  *ops = memory.ops->codec(spec.stage[s].id);
+			if (host->kind == GP_CODEC_BYTES)
+				continue;
+			assert_non_null(ops);
+			assert_true(ops->encode != host->encode || ops->split != host->split);
+			assert_true(!ops->regions == !host->regions);
+			assert_string_equal(ops->info.name, host->info.name);
+		}
+	}
+	assert_null(memory.ops->codec(0xffff));
+}
+
+static void payloads_and_tensors_are_the_hosts(void **state)
+{
+	(void)state;
+	for (int i = 0; i < COUNT(exact); i++)
+		travels_alike(exact[i]);
+}
+
+static void chains_with_stages_of_the_host_work_behind_one_copy(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 4, .dim = {4, 6, 6, 10}};
+	static float x[4 * 6 * 6 * 10];
+	static const uint32_t sample[4] = {3, 1, 0, 7};
+	for (int i = 0; i < COUNT(mixed); i++) {
+		struct pair p = open_pair(mixed[i], &shape, &(struct gp_codec_options){.seed = 3, .chunks = 2});
+		for (uint64_t step = 0; step < 6; step++) {
+			const struct gp_codec_pass pass = {
+				.draw = step, .step = step, .chunk = (uint32_t)step % 2, .sample = sample};
+			fill(x, p.n, RELU, step);
+			x[7] = step == 3 ? INFINITY : x[7];
+			travel(&p, &pass, x);
+		}
+		close_pair(&p);
+	}
+}
+
+/* Every byte changed and every length, up to some hundred bytes: whatever the host says of it. */
+static void refuses_alike(const char *text)
+{
+	static const struct gp_shape shape = {.ndim = 3, .dim = {2, 5, 23}};
+	float x[2 * 5 * 23];
+	struct pair p = open_pair(text, &shape, &(struct gp_codec_options){.seed = 5});
+	fill(x, p.n, BELL, 9);
+	encode_both(&p, &(struct gp_codec_pass){.draw = 1}, x);
+	uint8_t *const bytes = p.payload[DEVICE];
+	const size_t len = p.len[HOST];
+	const struct gp_codec_pass look = {.eval = true};
+	for (size_t i = 0; i < len; i++) {
+		memcpy(bytes, p.payload[HOST], len);
+		bytes[i] ^= (uint8_t)(1u << gp_rng_u32(1, 2, i) % 8);
+		if (decode_both(&p, &look, (struct gp_span){bytes, len}) == GP_OK)
+			expect_same_tensor(&p);
+		bytes[i] = 0xff;
+		if (decode_both(&p, &look, (struct gp_span){bytes, len}) == GP_OK)
+			expect_same_tensor(&p);
+	}
+	/* At the end of a block of its own, so that a byte read behind it is seen. */
+	for (size_t cut = 0; cut < len; cut += 1 + cut / 16) {
+		uint8_t *const room = malloc(cut + 1);
+		memcpy(room, p.payload[HOST], cut);
+		if (decode_both(&p, &look, (struct gp_span){room, cut}) == GP_OK)
+			expect_same_tensor(&p);
+		free(room);
+	}
+	memcpy(bytes, p.payload[HOST], len);
+	OK(decode_both(&p, &look, (struct gp_span){bytes, len}));
+	expect_same_tensor(&p);
+	close_pair(&p);
+}
+
+static void damaged_payloads_are_refused_as_on_the_host(void **state)
+{
+	(void)state;
+	for (int i = 0; i < COUNT(exact); i++)
+		refuses_alike(exact[i]);
+	for (int i = 0; i < COUNT(mixed); i++)
+		refuses_alike(mixed[i]);
+}
+
+static void tensor_without_elements_has_an_empty_payload(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 2, .dim = {0, 7}};
+	for (int i = 0; i < COUNT(exact); i++) {
+		struct pair p = open_pair(exact[i], &shape, &(struct gp_codec_options){.seed = 3});
+		travel(&p, &(struct gp_codec_pass){0}, NULL);
+		assert_int_equal(p.len[DEVICE], 0);
+		close_pair(&p);
+	}
+}
+
+static void estimate_covers_what_opening_takes_of_the_device(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 4, .dim = {4, 20, 20, 40}};
+	if (!gp_rt_is_emulated())
+		skip();
+	for (int i = 0; i < COUNT(exact) + COUNT(mixed); i++) {
+		const char *const text = i < COUNT(exact) ? exact[i] : mixed[i - COUNT(exact)];
+		const struct gp_codec_options options = {.memory = &memory, .chunks = 3};
+		struct gp_codec_spec spec;
+		struct gp_codec *c;
+		struct gp_rt_info before, after;
+		uint64_t bytes;
+		OK(gp_codec_spec_parse(text, &spec, &err));
+		OK(gp_codec_memory_for(&spec, &shape, &options, &bytes, &err));
+		OK(gp_rt_open(0, &before, &err));
+		OK(gp_codec_open(&spec, &shape, &options, &c, &err));
+		OK(gp_rt_open(0, &after, &err));
+		assert_true(after.free < before.free);
+		if (before.free - after.free > bytes)
+			fail_msg("%s takes %llu bytes of the device; %llu were planned", text,
+				 (unsigned long long)(before.free - after.free), (unsigned long long)bytes);
+		gp_codec_free(c);
+		OK(gp_rt_open(0, &after, &err));
+		assert_int_equal(before.free, after.free);
+	}
+}
+
+/* Wherever it fails: an error, never a wrong payload and never a crash. */
+static void failing_device_is_told_and_ends_the_instance(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 2, .dim = {4, 600}};
+	float x[4 * 600];
+	if (!gp_rt_is_emulated())
+		skip();
+	for (int i = 0; i < COUNT(exact); i++)
+		for (int after = 1; after < 64; after++) {
+			struct pair p = open_pair(exact[i], &shape, &(struct gp_codec_options){.seed = 3});
+			const struct gp_codec_pass pass = {.draw = 1};
+			fill(x, p.n, BELL, 1);
+			encode_both(&p, &pass, x);
+			gp_fault_arm(GP_FAULT_DEVICE, after);
+			enum gp_status status = gp_codec_encode_pass(p.codec[DEVICE], &pass, p.tensor,
+								     p.payload[DEVICE], p.cap, &p.len[DEVICE], &err);
+			const bool in_encode = status != GP_OK;
+			if (!in_encode)
+				status = gp_codec_decode_pass(p.codec[DEVICE], &pass,
+							      (struct gp_span){p.payload[HOST], p.len[HOST]}, p.tensor,
+							      &err);
+			gp_fault_arm(GP_FAULT_DEVICE, 0);
+			const bool failed = status != GP_OK;
+			if (failed)
+				assert_int_equal(status, GP_DEVICE);
+			if (in_encode)
+				assert_int_equal(gp_codec_encode_pass(p.codec[DEVICE], &pass, p.tensor,
+								      p.payload[DEVICE], p.cap, &p.len[DEVICE], &err),
+						 GP_DEVICE);
+			close_pair(&p);
+			assert_true(failed || after > 2);
+			if (!failed)
+				break;
+		}
+}
+
+static void instance_is_not_opened_without_room_and_takes_none(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 4, .dim = {2, 6, 10, 10}};
+	struct gp_rt_info before, after;
+	if (!gp_rt_is_emulated())
+		skip();
+	OK(gp_rt_open(0, &before, &err));
+	for (int i = 0; i < COUNT(exact) + COUNT(mixed); i++) {
+		const char *const text = i < COUNT(exact) ? exact[i] : mixed[i - COUNT(exact)];
+		const struct gp_codec_options options = {.memory = &memory, .has_gradient = true, .undo = true};
+		struct gp_codec_spec spec;
+		OK(gp_codec_spec_parse(text, &spec, &err));
+		for (int at = 1; at < 200; at++) {
+			struct gp_codec *c = NULL;
+			gp_fault_arm(GP_FAULT_ALLOC, at);
+			const enum gp_status status = gp_codec_open(&spec, &shape, &options, &c, &err);
+			gp_fault_arm(GP_FAULT_ALLOC, 0);
+			assert_true(status == GP_OK || status == GP_NOMEM);
+			gp_codec_free(c);
+			OK(gp_rt_open(0, &after, &err));
+			assert_int_equal(before.free, after.free);
+			assert_true(status != GP_OK || at > 3);
+			if (status == GP_OK)
+				break;
+		}
+	}
+}
+
+int main(void)
+{
+	if (gp_rt_count() == 0) {
+		puts("no GPU here: nothing to test");
+		return 77;
+	}
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(device_has_every_stage_that_is_tested_as_its_own),
+		cmocka_unit_test(payloads_and_tensors_are_the_hosts),
+		cmocka_unit_test(chains_with_stages_of_the_host_work_behind_one_copy),
+		cmocka_unit_test(damaged_payloads_are_refused_as_on_the_host),
+		cmocka_unit_test(tensor_without_elements_has_an_empty_payload),
+		cmocka_unit_test(estimate_covers_what_opening_takes_of_the_device),
+		cmocka_unit_test(failing_device_is_told_and_ends_the_instance),
+		cmocka_unit_test(instance_is_not_opened_without_room_and_takes_none),
+	};
+	return cmocka_run_group_tests(tests, open_device, close_device);
+}
+#else
+int main(void)
+{
+	puts("this build has no CUDA device: nothing to test");
+	return 77;
+}
+#endif
