@@ -20,7 +20,8 @@ enum gp_status gp_sync_folder(const char *folder, struct gp_err *err);
 enum gp_status gp_write_file(const char *path, const void *data, uint64_t len, struct gp_err *err);
 /* Makes the folder, mode 0700, and those above it; one that is there is fine. */
 enum gp_status gp_make_folder(const char *path, struct gp_err *err);
-/* A folder and the files in it; folders in it are an error. None there is fine. */
+/* A folder and the files in it; folders in it are an error. None there is fine, and of anything else than a folder the
+ * name is removed: what a symbolic link points to stays. */
 enum gp_status gp_remove_folder(const char *path, struct gp_err *err);
 
 #endif

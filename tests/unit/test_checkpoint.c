@@ -164,6 +164,45 @@ static void newest_are_listed_first_and_kept(void **state)
 	expect_steps(0, NULL);
 }
 
+static void touch(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	close(fd);
+}
+
+static void links_in_the_place_of_checkpoints_are_removed_and_what_they_point_to_stays(void **state)
+{
+	static const char *const planted[] = {"step-000000000003", "step-000000000009", "tmp-step-000000000005",
+					      "tmp-old-step-000000000003"};
+	(void)state;
+	char elsewhere[80], precious[96], path[160];
+	struct gp_err err = {0};
+	int lock;
+	snprintf(elsewhere, sizeof elsewhere, "%s/elsewhere", root);
+	snprintf(precious, sizeof precious, "%s/precious", elsewhere);
+	assert_int_equal(gp_make_folder(elsewhere, &err), GP_OK);
+	assert_int_equal(gp_make_folder(dir, &err), GP_OK);
+	touch(precious);
+	for (int i = 0; i < 4; i++) {
+		snprintf(path, sizeof path, "%s/%s", dir, planted[i]);
+		assert_int_equal(symlink(elsewhere, path), 0);
+	}
+	write_step(3);
+	write_step(5);
+	assert_int_equal(gp_checkpoint_drop_after(dir, 5, &err), GP_OK);
+	expect_steps(2, (uint64_t[]){5, 3});
+	expect_whole(3);
+	snprintf(path, sizeof path, "%s/tmp-link", dir);
+	assert_int_equal(symlink(elsewhere, path), 0);
+	snprintf(path, sizeof path, "%s/tmp-file", dir);
+	touch(path);
+	assert_int_equal(gp_checkpoint_lock(dir, &lock, &err), GP_OK); /* takes leftovers away */
+	gp_checkpoint_unlock(lock);
+	assert_int_not_equal(access(path, F_OK), 0);
+	assert_int_equal(access(precious, F_OK), 0);
+}
+
 static void folder_belongs_to_one_process_and_leftovers_go(void **state)
 {
 	(void)state;
@@ -402,6 +441,7 @@ int main(void)
 		WITH_ROOT(files_are_for_their_owner_alone),
 		WITH_ROOT(checkpoint_of_the_same_step_is_replaced),
 		WITH_ROOT(newest_are_listed_first_and_kept),
+		WITH_ROOT(links_in_the_place_of_checkpoints_are_removed_and_what_they_point_to_stays),
 		WITH_ROOT(folder_belongs_to_one_process_and_leftovers_go),
 		cmocka_unit_test(manifest_that_lies_is_refused_with_a_clear_message),
 		cmocka_unit_test(manifest_of_too_many_entries_or_bytes_is_refused),
