@@ -500,11 +500,13 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 {
 	struct gp_client_session *s = arg;
 	char text[GP_ERR_TEXT];
-	s->peer_gave_up = true; /* nobody is left to be told */
+	const bool ours = s->status != GP_OK; /* this end gives up, and says why */
+	const bool gone = !ours && (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT);
+	s->peer_gave_up |= gone;
 	snprintf(text, sizeof text, "server %s closed the connection", s->open->server);
 	if (status != GP_OK)
 		snprintf(text, sizeof text, "%s", err->text);
-	if (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT)
+	if (gone)
 		gp_session_lose(s, status == GP_OK ? GP_PEER : status, text);
 	else if (!s->lost) /* an ERROR that only asks for another connection ends the channel, too */
 		gp_client_session_fail(s, status, text);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The client's end of a session (client/session.h) against servers that break
- * the protocol or do nothing: an error with the reason, never a hang.
+ * the protocol or do nothing: an error with the reason, which the server is
+ * told, too, and never a hang.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -24,19 +25,23 @@ struct fake {
 	int listener;
 	char address[32];
 	void (*play)(struct raw_peer *p);
+	uint32_t told; /* code of the client's ERROR */
 };
 
 static void *fake_main(void *arg)
 {
 	struct fake *f = arg;
 	struct raw_peer p = {.body_cap = 1 << 20};
-	uint8_t byte;
+	Gpsplit__Control *m;
 	p.fd = accept(f->listener, NULL, NULL);
 	p.body = gp_calloc(p.body_cap, 1);
 	put_preface(&p);
 	f->play(&p);
-	while (get(&p, &byte, 1))
-		; /* until the client has gone */
+	while ((m = get_control(&p))) { /* until the client has gone */
+		if (m->body_case == GPSPLIT__CONTROL__BODY_ERROR)
+			f->told = m->error->code;
+		gpsplit__control__free_unpacked(m, NULL);
+	}
 	close(p.fd);
 	gp_free(p.body);
 	return NULL;
@@ -48,6 +53,7 @@ static void fake_start(struct fake *f, void (*play)(struct raw_peer *p))
 	socklen_t len = sizeof a;
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	f->play = play;
+	f->told = GP_OK;
 	f->listener = socket(AF_INET, SOCK_STREAM, 0);
 	assert_int_equal(bind(f->listener, (struct sockaddr *)&a, sizeof a), 0);
 	assert_int_equal(listen(f->listener, 1), 0);
@@ -140,6 +146,7 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 		engine->ops->free(engine);
 	pthread_join(f.thread, NULL);
 	close(f.listener);
+	assert_int_equal(f.told, status);
 	gp_weights_free(init);
 	gp_graph_free(graph);
 	gp_free(images);
