@@ -59,6 +59,7 @@ void gp_server_run_settle(struct gp_server_run *r)
 	}
 }
 
+/* Denied: two clients of one run, as of a folder of checkpoints that was copied, would take it from each other for ever. */
 static void supersede(struct gp_server *srv, struct gp_span id, const char *who)
 {
 	for (struct gp_server_run *r = srv->runs, *next; r; r = next) {
@@ -67,7 +68,7 @@ static void supersede(struct gp_server *srv, struct gp_span id, const char *who)
 		    !gp_secret_equal(r->id, id.data, GP_RUN_ID_BYTES))
 			continue;
 		if (r->session)
-			gp_server_session_stop(r->session, GP_CANCELED, "the run was begun anew");
+			gp_server_session_stop(r->session, GP_DENIED, "another client has taken this run over");
 		gp_server_run_end(r);
 	}
 }

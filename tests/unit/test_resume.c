@@ -753,6 +753,28 @@ static void a_run_that_begins_anew_drops_what_was_kept_of_it(void **state)
 	server_thread_stop(server);
 }
 
+static void a_client_whose_run_was_taken_over_by_another_is_told_not_to_come_back(void **state)
+{
+	(void)state;
+	struct server_thread *server = start_server(20);
+	struct raw_peer first, second;
+	const struct hello hello = {.run_id_len = GP_RUN_ID_BYTES};
+	struct hello ignored;
+	client_connect(&first, server->port);
+	expect_welcome(&first, &hello, &ignored, false);
+	open_session(&first);
+	client_connect(&second, server->port);
+	expect_welcome(&second, &hello, &ignored, false);
+	Gpsplit__Control *told = get_control(&first);
+	assert_true(told && told->body_case == GPSPLIT__CONTROL__BODY_ERROR);
+	assert_int_equal(told->error->code, GP_DENIED);
+	assert_non_null(strstr(told->error->text, "another client"));
+	gpsplit__control__free_unpacked(told, NULL);
+	client_close(&first);
+	client_close(&second);
+	server_thread_stop(server);
+}
+
 static void the_newer_connection_wins(void **state)
 {
 	(void)state;
@@ -809,6 +831,7 @@ int main(void)
 		cmocka_unit_test(ends_that_do_not_fit_together_do_not_go_on),
 		cmocka_unit_test(a_session_that_nobody_comes_for_makes_room),
 		cmocka_unit_test(a_run_that_begins_anew_drops_what_was_kept_of_it),
+		cmocka_unit_test(a_client_whose_run_was_taken_over_by_another_is_told_not_to_come_back),
 		cmocka_unit_test(the_newer_connection_wins),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
