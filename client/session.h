@@ -107,6 +107,8 @@ struct gp_client_session {
 	bool met, returning, welcomed, resumed, ready, opened, lost;
 	bool rewound; /* what is waited for will not come: the engine has gone back to an earlier step */
 	bool params_done, all_committed, waiting, peer_gave_up, pausing;
+	bool reached; /* something took the last connection */
+	int strange;  /* connections that it took, before it had ever said who it is */
 	int timers_open;
 	struct gp_err lost_err;
 	uint32_t retry_ms; /* the server's wish */

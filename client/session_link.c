@@ -12,6 +12,9 @@
 
 #define PAUSE_MS_FIRST 100
 #define PAUSE_MS_MOST  5000
+/* Connections that may break before the server has said who it is: a link that is cut does so seldom, somebody else's
+ * port always. */
+#define STRANGE_MOST   3
 
 /* Life of one connection. */
 
@@ -50,6 +53,8 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 	struct gp_client_session *s = arg;
 	struct gp_err err;
 	s->connecting = NULL;
+	s->strange += conn && !s->met;
+	s->reached = conn != NULL;
 	if (!conn) {
 		gp_session_lose(s, why->code, why->text);
 		return;
@@ -208,7 +213,8 @@ static bool run_resumes(const struct gp_client_session *s)
 /* Whether a new connection could go on where this one ended. */
 static bool can_come_back(const struct gp_client_session *s)
 {
-	return s->open->reconnect_for_s > 0 && (s->met || run_resumes(s)) &&
+	const bool cut_early = s->reached && s->strange <= STRANGE_MOST;
+	return s->open->reconnect_for_s > 0 && (s->met || run_resumes(s) || cut_early) &&
 	       (s->has_token || s->steps == 0 || s->open->restart);
 }
 

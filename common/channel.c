@@ -46,10 +46,10 @@ static void end_now(struct gp_channel *ch, enum gp_status status, const char *te
 }
 
 /* TLS in the place of a preface: an alert (a server that asks for TLS) or a handshake record. */
-static const char *strange_beginning(const struct receiver *r)
+static bool begins_as_tls(const struct receiver *r)
 {
-	const bool tls = r->have >= 3 && (r->small[0] == 0x15 || r->small[0] == 0x16) && r->small[1] == 0x03;
-	return tls ? "and speaks TLS (--tls or --tls-ca)" : "before it said who it is";
+	return r->state == RECV_PREFACE && r->have >= 3 && (r->small[0] == 0x15 || r->small[0] == 0x16) &&
+	       r->small[1] == 0x03;
 }
 
 /* gp_conn_cbs.ended */
@@ -60,10 +60,13 @@ static void on_conn_ended(void *arg, enum gp_status status, const char *why)
 	ch->link_over = true;
 	if (status != GP_OK || gp_receiver_between(ch)) {
 		end_now(ch, status, why);
+	} else if (begins_as_tls(&ch->recv)) {
+		snprintf(text, sizeof text, "%s and speaks TLS (--tls or --tls-ca)", why);
+		end_now(ch, GP_DENIED, text); /* not GP_PEER: another connection would end as this one */
 	} else {
 		const bool early = ch->recv.state == RECV_PREFACE;
 		snprintf(text, sizeof text, "%s %s", why,
-			 early ? strange_beginning(&ch->recv) : "in the middle of a message");
+			 early ? "before it said who it is" : "in the middle of a message");
 		end_now(ch, GP_PEER, text);
 	}
 	gp_channel_kick(ch);

@@ -28,7 +28,7 @@ enum cut_kind {
 	CUT_CLIENT_ONLY, /* the server does not notice: its connection stands and is silent */
 };
 
-/* Bytes that still go through, up and down; 0: no cut. Never before the server's preface is through. */
+/* Bytes that still go through, up and down; 0: no cut. */
 struct cut_plan {
 	uint64_t up, down;
 	enum cut_kind kind;
@@ -137,7 +137,7 @@ static bool cut_move(struct cut_link *l, bool up)
 static bool cut_due(const struct cut_link *l)
 {
 	const bool up = l->plan.up && l->up >= l->plan.up, down = l->plan.down && l->down >= l->plan.down;
-	return (up || down) && l->down >= GP_PREFACE_BYTES;
+	return up || down;
 }
 
 /* A side whose bytes are used up is not read any more. */

@@ -243,7 +243,7 @@ static void check_cut(const struct server_thread *server, const struct config *c
 			 up ? "up" : "down");
 }
 
-/* Places in all phases: the handshake, OPEN and weights, every step, evaluation, fetched parameters. */
+/* Places in all phases: the prefaces, the handshake, OPEN and weights, every step, evaluation, fetched parameters. */
 static void cut_everywhere(const struct config *c, int cuts, enum cut_kind kind)
 {
 	struct server_thread *server = start_server(20);
@@ -252,7 +252,7 @@ static void cut_everywhere(const struct config *c, int cuts, enum cut_kind kind)
 	assert_int_equal(want.figures.reconnects, 0);
 	for (int i = 0; i < cuts; i++) {
 		const bool up = i % 2 == 0;
-		const uint64_t first = GP_PREFACE_BYTES + 3, all = (up ? want.up : want.down)[2 + STEPS] - first;
+		const uint64_t first = GP_PREFACE_BYTES / 2, all = (up ? want.up : want.down)[2 + STEPS] - first;
 		check_cut(server, c, &want, up, first + all * (uint64_t)i / (uint64_t)cuts, kind);
 	}
 	server_thread_stop(server);
@@ -367,6 +367,27 @@ static enum gp_status step_until_failure(struct rig *r, struct gp_err *err)
 	for (int i = 0; i < 1000 && status == GP_OK; i++)
 		status = rig_step(r, &result, err);
 	return status;
+}
+
+/* Somebody else's port, say. */
+static void a_server_that_never_says_who_it_is_is_given_up_soon(void **state)
+{
+	(void)state;
+	static struct cut_proxy p;
+	struct server_thread *server = start_server(20);
+	struct rig r;
+	struct gp_err err = {0};
+	memset(&p, 0, sizeof p);
+	p.plans = 1;
+	p.plan[0] = (struct cut_plan){.down = GP_PREFACE_BYTES - 1, .kind = CUT_END};
+	p.repeat = true;
+	cut_proxy_start(&p, server->port);
+	assert_int_equal(rig_init(&r, p.address, &raw_sgd, true, &err), GP_PEER);
+	assert_non_null(strstr(err.text, "before it said who it is"));
+	assert_int_equal(atomic_load(&p.accepted), 4);
+	rig_deinit(&r);
+	cut_proxy_stop(&p);
+	server_thread_stop(server);
 }
 
 static void a_client_that_may_not_reconnect_ends_at_once(void **state)
@@ -821,6 +842,7 @@ int main(void)
 		cmocka_unit_test(a_server_that_noticed_nothing_is_taken_over),
 		cmocka_unit_test(a_link_that_breaks_in_every_step_is_only_slow),
 		cmocka_unit_test(an_evaluation_gets_on_over_a_link_cut_every_few_frames),
+		cmocka_unit_test(a_server_that_never_says_who_it_is_is_given_up_soon),
 		cmocka_unit_test(a_client_that_may_not_reconnect_ends_at_once),
 		cmocka_unit_test(a_server_that_stays_away_is_given_up),
 		cmocka_unit_test(a_signal_ends_the_wait_for_a_link),
