@@ -17,6 +17,8 @@
 #include "common/durable.h"
 #include "common/log.h"
 
+#define SHOWN_DIGITS 8
+
 struct user {
 	uint8_t run[GP_RUN_ID_BYTES];
 	int uses;
@@ -43,6 +45,30 @@ static enum gp_status run_path(const struct gp_state_dir *d, const uint8_t run[G
 	if (snprintf(out->text, sizeof out->text, "%s/%s", d->path, hex) >= (int)sizeof out->text)
 		GP_FAIL(err, GP_INVALID, "the path %.100s... is too long", d->path);
 	return GP_OK;
+}
+
+/* The id of a run opens its checkpoints: a message has as much of it as finds the folder. */
+static void conceal(const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
+{
+	char hex[GP_RUN_ID_HEX], *at;
+	gp_run_id_text(run, hex);
+	while ((at = strstr(err->text, hex)) != NULL) {
+		const char *rest = at + strlen(hex);
+		at += SHOWN_DIGITS;
+		memcpy(at, "...", 3);
+		memmove(at + 3, rest, strlen(rest) + 1);
+	}
+}
+
+/* For a client, which is told no path: that is for the log. */
+static enum gp_status without_path(const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
+{
+	const int os = err->os_code;
+	conceal(run, err);
+	if (!os)
+		return err->code;
+	gp_log(main, GP_LOG_WARN, "no checkpoint: %s", err->text);
+	return gp_err_set(err, err->code, os, __FILE__, __LINE__, "%s", strerror(os));
 }
 
 /* --- all runs --------------------------------------------------------------------------------------------------- */
@@ -133,22 +159,34 @@ static void remove_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_
 		status = gp_checkpoint_clean(folder.text, &err);
 	if (status == GP_OK)
 		status = gp_remove_folder(folder.text, &err);
-	if (status != GP_OK)
+	if (status != GP_OK) {
+		conceal(id, &err);
 		gp_log(main, GP_LOG_WARN, "%s", err.text);
+	}
 }
 
 /* --- life ------------------------------------------------------------------------------------------------------- */
 
+/* One that cannot be cleaned is no reason to serve nobody. */
+static void clean_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
+{
+	struct path folder;
+	struct gp_err err;
+	enum gp_status status = run_path(d, id, &folder, &err);
+	if (status == GP_OK)
+		status = gp_checkpoint_clean(folder.text, &err);
+	if (status == GP_OK)
+		return;
+	conceal(id, &err);
+	gp_log(main, GP_LOG_WARN, "--state-dir: %s", err.text);
+}
+
 static enum gp_status clean_runs(const struct gp_state_dir *d, struct gp_err *err)
 {
 	struct inventory v = {0};
-	struct path folder;
 	enum gp_status status = take_inventory(d, &v, err);
-	for (int i = 0; status == GP_OK && i < v.count; i++) {
-		status = run_path(d, v.run[i].id, &folder, err);
-		if (status == GP_OK)
-			status = gp_checkpoint_clean(folder.text, err);
-	}
+	for (int i = 0; status == GP_OK && i < v.count; i++)
+		clean_run(d, v.run[i].id);
 	gp_free(v.run);
 	return status;
 }
@@ -248,7 +286,7 @@ static enum gp_status peek(const struct gp_state_dir *d, const uint8_t run[GP_RU
 	GP_TRY(gp_checkpoint_peek(folder.text, step, &m, err));
 	if (m.role != GP_MANIFEST_SERVER || memcmp(m.run_id, run, sizeof m.run_id) != 0) {
 		gp_manifest_deinit(&m);
-		GP_FAIL(err, GP_INVALID, "%s holds something else than a checkpoint of its run", folder.text);
+		GP_FAIL(err, GP_INVALID, "there is something else than a checkpoint of this run");
 	}
 	*out = m;
 	return GP_OK;
@@ -273,7 +311,8 @@ enum gp_status gp_state_dir_check(const struct gp_state_dir *d, const uint8_t ru
 				  const struct gp_pairs *spec, struct gp_err *err)
 {
 	struct gp_manifest m;
-	GP_TRY(peek(d, run, step, &m, err));
+	if (peek(d, run, step, &m, err) != GP_OK)
+		return without_path(run, err);
 	enum gp_status status = gp_pairs_compare(&m.spec, spec, "", err);
 	gp_manifest_deinit(&m);
 	return status;
@@ -301,7 +340,10 @@ enum gp_status gp_state_dir_load(const struct gp_state_dir *d, const uint8_t run
 	struct path folder;
 	GP_TRY(run_path(d, run, &folder, err));
 	enum gp_status status = gp_checkpoint_open(folder.text, step, out, err);
-	return is_damage(status, err) ? discard(folder.text, step, err) : status;
+	if (status == GP_OK)
+		return GP_OK;
+	conceal(run, err);
+	return is_damage(status, err) ? discard(folder.text, step, err) : without_path(run, err);
 }
 
 /* --- writing ---------------------------------------------------------------------------------------------------- */
@@ -375,7 +417,10 @@ enum gp_status gp_state_dir_write(struct gp_state_dir *d, const uint8_t run[GP_R
 	struct gp_manifest m = {.role = GP_MANIFEST_SERVER, .step = step, .spec = *spec};
 	memcpy(m.run_id, run, sizeof m.run_id);
 	GP_TRY(run_path(d, run, &folder, err));
-	GP_TRY(gp_make_folder(folder.text, err));
-	GP_TRY(gp_sync_folder(d->path, err));
-	return write_and_bound(d, folder.text, &m, items, count, kept, err);
+	enum gp_status status = gp_make_folder(folder.text, err);
+	if (status == GP_OK)
+		status = gp_sync_folder(d->path, err);
+	if (status == GP_OK)
+		status = write_and_bound(d, folder.text, &m, items, count, kept, err);
+	return status == GP_OK ? GP_OK : without_path(run, err);
 }

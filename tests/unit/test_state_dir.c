@@ -224,6 +224,34 @@ static void half_written_ones_are_removed_when_the_server_starts(void **state)
 	gp_state_dir_close(d);
 }
 
+static void messages_have_neither_path_nor_id_of_a_run(void **state)
+{
+	(void)state;
+	char command[256];
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	snprintf(command, sizeof command, "cd '%s' && echo >aa010000000000000000000000000000", root);
+	assert_int_equal(system(command), 0); /* a file in the place of the folder */
+	assert_int_not_equal(write_step(d, run_a, 10), GP_OK);
+	assert_string_equal(err.text, "Not a directory");
+	assert_int_not_equal(gp_state_dir_check(d, run_a, 10, &spec, &err), GP_OK);
+	assert_string_equal(err.text, "Not a directory");
+	gp_state_dir_close(d);
+}
+
+static void strange_entries_do_not_keep_a_server_from_starting(void **state)
+{
+	(void)state;
+	char command[256];
+	snprintf(command, sizeof command,
+		 "cd '%s' && echo >aa010000000000000000000000000000 && mkdir -p bb020000000000000000000000000000/tmp-x/y",
+		 root);
+	assert_int_equal(system(command), 0);
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	OK(write_step(d, run_c, 10));
+	assert_int_equal(newest(d, run_c), 10);
+	gp_state_dir_close(d);
+}
+
 static void failed_write_leaves_the_older_ones(void **state)
 {
 	(void)state;
@@ -261,6 +289,8 @@ int main(void)
 		TEST(checkpoint_that_finds_no_room_is_an_error_and_is_not_kept),
 		TEST(folder_is_for_one_server_and_its_owner),
 		TEST(half_written_ones_are_removed_when_the_server_starts),
+		TEST(messages_have_neither_path_nor_id_of_a_run),
+		TEST(strange_entries_do_not_keep_a_server_from_starting),
 		TEST(failed_write_leaves_the_older_ones),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
