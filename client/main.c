@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "client/commands.h"
+#include "common/environment.h"
 #include "common/threads.h"
-#include "kernels/cpu/codec_loops.h"
 
 static const struct {
 	const char *name, *summary;
@@ -60,21 +60,10 @@ static int run(int argc, char **argv)
 	return gp_cmd_unknown("gpclient", argv[1], names, COMMANDS);
 }
 
-/* A slip in it would otherwise measure something else than was asked for. */
-static void check_simd(void)
-{
-	const char *wanted = getenv("GP_SIMD");
-	if (wanted && !gp_codec_loops_named(wanted))
-		fprintf(stderr,
-			"gpclient: GP_SIMD=%.40s is none of portable, avx2, avx512 that this processor has; its best "
-			"is used\n",
-			wanted);
-}
-
 int main(int argc, char **argv)
 {
 	gp_threads_prepare(argv);
-	check_simd();
+	gp_environment_check("gpclient");
 	signal(SIGPIPE, SIG_IGN);
 	int status = run(argc, argv);
 	/* A list that a full disk cut short is no success. */

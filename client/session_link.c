@@ -237,7 +237,7 @@ enum gp_status gp_session_connect(struct gp_client_session *s, struct gp_err *er
 	if (status == GP_OK || s->status != GP_OK || !s->lost)
 		return status;
 	const bool busy = status == GP_BUSY;
-	if (busy || !s->met || s->state == STATE_READY)
+	if (busy || (!s->met && !s->reached) || s->state == STATE_READY)
 		gp_log(session, GP_LOG_WARN, "%s; trying again for %g s", s->lost_err.text, s->open->reconnect_for_s);
 	gp_session_hang_up(s, false);
 	status = keep_trying(s, gp_now_ns(), err);

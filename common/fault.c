@@ -14,23 +14,48 @@
 static atomic_uint_fast64_t countdown[GP_FAULT_KINDS]; /* 0 = off, 1 = next event fails */
 static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 
-static void read_environment(void)
+/* Reads KIND:N and steps over it. */
+static bool parse_one(const char **at, uint64_t nth[GP_FAULT_KINDS])
 {
 	static const char *const names[GP_FAULT_KINDS] = {
-	        [GP_FAULT_ALLOC] = "alloc:",
-	        [GP_FAULT_WRITE] = "write:",
-	        [GP_FAULT_FSYNC] = "fsync:",
-	        [GP_FAULT_SEND] = "send:",
-	        [GP_FAULT_DEVICE] = "device:",
+		[GP_FAULT_ALLOC] = "alloc:",
+		[GP_FAULT_WRITE] = "write:",
+		[GP_FAULT_FSYNC] = "fsync:",
+		[GP_FAULT_SEND] = "send:",
+		[GP_FAULT_DEVICE] = "device:",
 	};
-	const char *spec = getenv("GP_FAULT");
-	if (!spec)
-		return;
 	for (int k = 0; k < GP_FAULT_KINDS; k++) {
-		const char *at = strstr(spec, names[k]);
-		if (at)
-			atomic_store(&countdown[k], strtoull(at + strlen(names[k]), NULL, 10));
+		const size_t len = strlen(names[k]);
+		const char *digits = *at + len;
+		if (strncmp(*at, names[k], len) != 0 || strspn(digits, "0123456789") == 0)
+			continue;
+		nth[k] = strtoull(digits, NULL, 10);
+		*at = digits + strspn(digits, "0123456789");
+		return nth[k] > 0;
 	}
+	return false;
+}
+
+bool gp_fault_parse(const char *spec, uint64_t nth[GP_FAULT_KINDS])
+{
+	memset(nth, 0, GP_FAULT_KINDS * sizeof *nth);
+	while (parse_one(&spec, nth)) {
+		if (*spec == '\0')
+			return true;
+		if (*spec++ != ',')
+			break;
+	}
+	return false;
+}
+
+static void read_environment(void)
+{
+	uint64_t nth[GP_FAULT_KINDS];
+	const char *spec = getenv("GP_FAULT");
+	if (!spec || !gp_fault_parse(spec, nth))
+		return; /* environment.h tells */
+	for (int k = 0; k < GP_FAULT_KINDS; k++)
+		atomic_store(&countdown[k], nth[k]);
 }
 
 bool gp_fault_hit(enum gp_fault_kind kind)

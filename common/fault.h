@@ -13,11 +13,21 @@
 enum gp_fault_kind { GP_FAULT_ALLOC, GP_FAULT_WRITE, GP_FAULT_FSYNC, GP_FAULT_SEND, GP_FAULT_DEVICE, GP_FAULT_KINDS };
 
 #ifdef GP_FAULTS
+enum { gp_faults_built_in = true };
+/* What a value of GP_FAULT says: the number of the event that fails, 0 for none. False: it is not of that form. */
+bool gp_fault_parse(const char *spec, uint64_t nth[GP_FAULT_KINDS]);
 /* True when this event is the one that has to fail. Thread-safe. */
 bool gp_fault_hit(enum gp_fault_kind kind);
 /* Tests: fail the nth event from now (1 = the next), 0 = none; restarts counting. */
 void gp_fault_arm(enum gp_fault_kind kind, uint64_t nth);
 #else
+enum { gp_faults_built_in = false };
+static inline bool gp_fault_parse(const char *spec, uint64_t nth[GP_FAULT_KINDS])
+{
+	(void)spec;
+	(void)nth;
+	return false;
+}
 static inline bool gp_fault_hit(enum gp_fault_kind kind)
 {
 	(void)kind;

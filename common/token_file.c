@@ -99,13 +99,12 @@ static enum gp_status take_line(struct gp_token_file *t, char *text, const char 
 static enum gp_status next_line(FILE *f, char text[LINE_BYTES], const char *path, int *line, bool *more,
 				struct gp_err *err)
 {
-	text[LINE_BYTES - 2] = '\0';
 	*more = fgets(text, LINE_BYTES, f) != NULL;
 	(*line)++;
 	if (!*more && ferror(f))
 		GP_FAIL(err, GP_INVALID, "%s: %s", path, strerror(errno));
-	if (*more && text[LINE_BYTES - 2] != '\0' && text[LINE_BYTES - 2] != '\n')
-		GP_FAIL(err, GP_INVALID, "%s:%d: a line is at most %d characters", path, *line, LINE_BYTES - 2);
+	if (*more && !strchr(text, '\n') && !feof(f)) /* too long, or with zero bytes: /dev/zero has no end */
+		GP_FAIL(err, GP_INVALID, "%s:%d: a line is at most %d characters of text", path, *line, LINE_BYTES - 2);
 	return GP_OK;
 }
 

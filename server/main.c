@@ -10,6 +10,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "common/environment.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/options.h"
@@ -342,6 +343,7 @@ int main(int argc, char **argv)
 	struct gp_options_result given;
 	struct gp_err err = {0};
 	gp_threads_prepare(argv);
+	gp_environment_check(PROGRAM);
 	enum gp_status status = gp_options_parse(&table, argc - 1, argv + 1, &set, &given, &err);
 	if (status == GP_OK && set.version)
 		printf(PROGRAM " " GP_VERSION "\n");

@@ -35,6 +35,15 @@ for list in "codec list" "codec list --json" "model list" "model list --json" "m
 	full_disk $list
 done
 
+# A slip in the environment is told and goes no further.
+for program in gpclient gpserverd; do
+	GP_SIMD=sse9 "$build/$program" --version >/dev/null 2>"$work/err" && grep -q "^$program: GP_SIMD=sse9 is none" "$work/err" ||
+		fail "$program with GP_SIMD=sse9: $(cat "$work/err")"
+	GP_FAULT=malloc:1 "$build/$program" --version >/dev/null 2>"$work/err" &&
+		grep -q "^$program: GP_FAULT=malloc:1 makes nothing fail" "$work/err" ||
+		fail "$program with GP_FAULT=malloc:1: $(cat "$work/err")"
+done
+
 synthetic=(--data synthetic:shape=3x32x32,classes=10,samples=64 --batch 16 --steps 1)
 start_server
 server=(--server "127.0.0.1:$server_port")
@@ -140,10 +149,10 @@ refuses 3 'no \*.jpg.*empty' infer --local "${weights[@]}" "$work/empty"
 printf 'one\ntwo\n' >"$work/labels.txt"
 refuses 3 'labels.txt has 2 labels.*10 outputs' infer --local "${weights[@]}" --labels "$work/labels.txt" "$work/text.png"
 
-# A server that hangs up, and one that is no server of ours.
+# A server that hangs up, which is forgiven three times, and one that is no server of ours.
 python=$(command -v perl)
 "$python" -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1", LocalPort => 0) or die;
-	print $s->sockport, "\n"; STDOUT->flush; for (1..2) { $c = $s->accept; if ($_ == 2) { print $c "SSH-2.0-OpenSSH_9.2 hello world\r\n"; sleep 1 } close $c }' >"$work/hangup.port" &
+	print $s->sockport, "\n"; STDOUT->flush; for (1..5) { $c = $s->accept; if ($_ == 5) { print $c "SSH-2.0-OpenSSH_9.2 hello world\r\n"; sleep 1 } close $c }' >"$work/hangup.port" &
 await test -s "$work/hangup.port"
 refuses 4 'closed the connection|reset' train --server "127.0.0.1:$(cat "$work/hangup.port")" --model cnn "${synthetic[@]}"
 refuses 4 'not|magic|gpsplit' train --server "127.0.0.1:$(cat "$work/hangup.port")" --model cnn "${synthetic[@]}"

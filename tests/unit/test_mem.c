@@ -61,6 +61,26 @@ static void the_armed_allocation_fails_once(void **state)
 #endif
 }
 
+static void fault_switches_are_read_to_the_letter(void **state)
+{
+	(void)state;
+#ifdef GP_FAULTS
+	static const char *const wrong[] = {"",         "alloc",    "alloc:",          "alloc:0",  "alloc:x",
+					    "alloc:1,", "alloc:1;", "write:2 alloc:1", "malloc:1", "alloc:-1"};
+	uint64_t nth[GP_FAULT_KINDS];
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+		if (gp_fault_parse(wrong[i], nth))
+			fail_msg("'%s' was taken", wrong[i]);
+	assert_true(gp_fault_parse("write:3,alloc:17", nth));
+	assert_int_equal(nth[GP_FAULT_ALLOC], 17);
+	assert_int_equal(nth[GP_FAULT_WRITE], 3);
+	assert_int_equal(nth[GP_FAULT_FSYNC], 0);
+	assert_int_equal(nth[GP_FAULT_SEND], 0);
+#else
+	skip();
+#endif
+}
+
 static void peak_memory_grows_with_what_is_touched(void **state)
 {
 	(void)state;
@@ -80,6 +100,7 @@ int main(void)
 		cmocka_unit_test(every_allocation_is_counted),
 		cmocka_unit_test(products_that_overflow_are_refused),
 		cmocka_unit_test(the_armed_allocation_fails_once),
+		cmocka_unit_test(fault_switches_are_read_to_the_letter),
 		cmocka_unit_test(peak_memory_grows_with_what_is_touched),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

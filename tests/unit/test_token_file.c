@@ -115,6 +115,10 @@ static void a_wrong_line_is_named_without_the_token(void **state)
 	refuses(text, ":1: a line is at most");
 	struct gp_token_file *t = NULL;
 	struct gp_err err;
+	char token[GP_CLIENT_TOKEN_MAX + 1];
+	assert_int_equal(gp_token_file_load("/dev/zero", &t, &err), GP_INVALID); /* and has an end */
+	assert_non_null(strstr(err.text, "of text"));
+	assert_int_equal(gp_token_file_own("/dev/zero", token, &err), GP_INVALID);
 	assert_int_equal(gp_token_file_load("no/such/file", &t, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "no/such/file: No such file"));
 }
