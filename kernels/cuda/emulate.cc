@@ -95,8 +95,8 @@ unsigned current; /* thread that runs */
 #if defined(__x86_64__)
 void *first_top(fiber *f, void (*entry)())
 {
-	void **top = reinterpret_cast<void **>(f->stack + STACK_BYTES) - 2;
-	top[0] = nullptr; /* entry's return address: it never returns */
+	void **top = reinterpret_cast<void **>(f->stack + STACK_BYTES) - 1;
+	top[0] = nullptr; /* entry's return address, 8 below a multiple of 16 as behind a call: it never returns */
 	*--top = reinterpret_cast<void *>(entry);
 	return top - 6;
 }
