@@ -8,13 +8,11 @@
 #include <float.h>
 #include <math.h>
 
-#include "common/codec_impl.h"
+#include "common/codec_fp8.h"
 #include "kernels/cpu/fp8_loops.h"
 
-enum { E5M2, E4M3 };
-
-/* Of s2fp8: its head, and the largest alpha. Logarithms that spread less are spread no further: constants, say. */
-enum { PARAMETERS = 8, ALPHA_MAX = 4096 };
+/* Of s2fp8: logarithms that spread less are spread no further: constants, say. */
+enum { ALPHA_MAX = 4096 };
 
 struct fp8 {
 	uint64_t n;
@@ -46,7 +44,7 @@ static bool encode_fp8(void *state, const struct gp_codec_pass *pass, const floa
 	(void)pass;
 	const struct fp8 *f = state;
 	*len = f->n;
-	return (f->format == E4M3 ? f->loops->to_e4m3 : f->loops->to_e5m2)(x, f->n, out);
+	return (f->format == GP_FP8_E4M3 ? f->loops->to_e4m3 : f->loops->to_e5m2)(x, f->n, out);
 }
 
 static enum gp_status decode_fp8(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
@@ -56,12 +54,12 @@ static enum gp_status decode_fp8(void *state, const struct gp_codec_pass *pass, 
 	const struct fp8 *f = state;
 	if (in.len != f->n)
 		GP_FAIL(err, GP_PROTO, "8-bit payload has %zu bytes instead of %llu", in.len, (unsigned long long)f->n);
-	if (!(f->format == E4M3 ? f->loops->from_e4m3 : f->loops->from_e5m2)(in.data, f->n, x))
+	if (!(f->format == GP_FP8_E4M3 ? f->loops->from_e4m3 : f->loops->from_e5m2)(in.data, f->n, x))
 		GP_FAIL(err, GP_PROTO, "8-bit payload holds a value that is not finite");
 	return GP_OK;
 }
 
-static const char *const formats[] = {[E5M2] = "e5m2", [E4M3] = "e4m3"};
+static const char *const formats[] = {[GP_FP8_E5M2] = "e5m2", [GP_FP8_E4M3] = "e4m3"};
 
 const struct gp_codec_ops gp_codec_fp8 = {
 	.id = 6,
@@ -69,7 +67,7 @@ const struct gp_codec_ops gp_codec_fp8 = {
 	.info = {.name = "fp8", .summary = "8-bit floating point, saturating: 1 byte per element"},
 	.keys = 1,
 	.key = {{.name = "format",
-		 .max = E4M3,
+		 .max = GP_FP8_E4M3,
 		 .words = formats,
 		 .help = "e5m2: more range (to 57344); e4m3: more precision (to 448)"}},
 	.bound = bound_fp8,
@@ -84,14 +82,14 @@ const struct gp_codec_ops gp_codec_fp8 = {
 static uint64_t bound_s2fp8(const double *value, uint64_t n)
 {
 	(void)value;
-	return PARAMETERS + n;
+	return GP_S2FP8_HEAD + n;
 }
 
 static enum gp_status open_s2fp8(const double *value, const struct gp_codec_setup *setup, void **state,
 				 struct gp_err *err)
 {
 	(void)value;
-	return open_fp8((const double[]){E5M2}, setup, state, err);
+	return open_fp8((const double[]){GP_FP8_E5M2}, setup, state, err);
 }
 
 /* alpha = 15 / (max - mean), beta = -alpha * mean. False when x is not finite. */
@@ -119,8 +117,8 @@ static bool encode_s2fp8(void *state, const struct gp_codec_pass *pass, const fl
 		return false;
 	gp_put_f32(out, alpha);
 	gp_put_f32(out + 4, beta);
-	f->loops->to_s2fp8(x, f->n, alpha, beta, out + PARAMETERS);
-	*len = PARAMETERS + f->n;
+	f->loops->to_s2fp8(x, f->n, alpha, beta, out + GP_S2FP8_HEAD);
+	*len = GP_S2FP8_HEAD + f->n;
 	return true;
 }
 
@@ -153,21 +151,27 @@ static void fill_table(float table[128], float alpha, float beta)
 	}
 }
 
+enum gp_status gp_s2fp8_read_head(struct gp_span in, uint64_t n, float table[128], struct gp_err *err)
+{
+	if (in.len != GP_S2FP8_HEAD + n)
+		GP_FAIL(err, GP_PROTO, "s2fp8 payload has %zu bytes instead of %llu", in.len,
+			(unsigned long long)(GP_S2FP8_HEAD + n));
+	const float alpha = gp_get_f32(in.data), beta = gp_get_f32(in.data + 4);
+	if (!(alpha > 0 && alpha <= ALPHA_MAX) || !isfinite(beta))
+		GP_FAIL(err, GP_PROTO, "s2fp8 payload has alpha %g and beta %g, which is out of range", (double)alpha,
+			(double)beta);
+	fill_table(table, alpha, beta);
+	return GP_OK;
+}
+
 static enum gp_status decode_s2fp8(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 				   struct gp_err *err)
 {
 	(void)pass;
 	const struct fp8 *f = state;
 	float table[128];
-	if (in.len != PARAMETERS + f->n)
-		GP_FAIL(err, GP_PROTO, "s2fp8 payload has %zu bytes instead of %llu", in.len,
-			(unsigned long long)(PARAMETERS + f->n));
-	const float alpha = gp_get_f32(in.data), beta = gp_get_f32(in.data + 4);
-	if (!(alpha > 0 && alpha <= ALPHA_MAX) || !isfinite(beta))
-		GP_FAIL(err, GP_PROTO, "s2fp8 payload has alpha %g and beta %g, which is out of range", (double)alpha,
-			(double)beta);
-	fill_table(table, alpha, beta);
-	if (!f->loops->from_s2fp8(in.data + PARAMETERS, f->n, table, x))
+	GP_TRY(gp_s2fp8_read_head(in, f->n, table, err));
+	if (!f->loops->from_s2fp8(in.data + GP_S2FP8_HEAD, f->n, table, x))
 		GP_FAIL(err, GP_PROTO, "s2fp8 payload holds a value that is not finite");
 	return GP_OK;
 }

@@ -52,7 +52,7 @@ void gp_quant_write(const struct gp_codec_loops *loops, const struct gp_quant_ta
 	}
 }
 
-static enum gp_status read_table(struct gp_quant_table *t, const uint8_t *in, struct gp_err *err)
+static enum gp_status read_partitions(struct gp_quant_table *t, const uint8_t *in, struct gp_err *err)
 {
 	for (int p = 0; p < 1 << t->split; p++, in += 8) {
 		t->min[p] = gp_get_f32(in);
@@ -65,17 +65,23 @@ static enum gp_status read_table(struct gp_quant_table *t, const uint8_t *in, st
 	return GP_OK;
 }
 
-enum gp_status gp_quant_read(const struct gp_codec_loops *loops, struct gp_quant_table *t, struct gp_span in,
-			     uint64_t n, float *x, struct gp_err *err)
+enum gp_status gp_quant_read_table(struct gp_quant_table *t, struct gp_span in, uint64_t n, struct gp_err *err)
 {
-	uint16_t codes[GP_QUANT_BLOCK];
 	const int width = t->bits + t->split, used = (int)(n * (uint64_t)width % 8);
 	if (in.len != gp_quant_bytes(t->bits, t->split, n))
 		GP_FAIL(err, GP_PROTO, "quantized payload has %zu bytes instead of %llu", in.len,
 			(unsigned long long)gp_quant_bytes(t->bits, t->split, n));
 	if (used && in.data[in.len - 1] >> used)
 		GP_FAIL(err, GP_PROTO, "quantized payload has bits set behind its last code");
-	GP_TRY(read_table(t, in.data, err));
+	return read_partitions(t, in.data, err);
+}
+
+enum gp_status gp_quant_read(const struct gp_codec_loops *loops, struct gp_quant_table *t, struct gp_span in,
+			     uint64_t n, float *x, struct gp_err *err)
+{
+	uint16_t codes[GP_QUANT_BLOCK];
+	const int width = t->bits + t->split;
+	GP_TRY(gp_quant_read_table(t, in, n, err));
 	const uint8_t *packed = in.data + (8 << t->split);
 	for (uint64_t at = 0; at < n; at += GP_QUANT_BLOCK, packed += GP_QUANT_BLOCK / 8 * width) {
 		size_t count = n - at < GP_QUANT_BLOCK ? n - at : GP_QUANT_BLOCK;

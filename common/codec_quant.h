@@ -19,6 +19,8 @@ void gp_quant_write(const struct gp_codec_loops *loops, const struct gp_quant_ta
 		    uint64_t n, uint8_t *out);
 /* t->bits and t->split are given, the rest is read. GP_PROTO for a wrong length, for a table that gives values that are
  * not finite and for bits set behind the last code. */
+enum gp_status gp_quant_read_table(struct gp_quant_table *t, struct gp_span in, uint64_t n, struct gp_err *err);
+/* The same, and the elements. */
 enum gp_status gp_quant_read(const struct gp_codec_loops *loops, struct gp_quant_table *t, struct gp_span in,
 			     uint64_t n, float *x, struct gp_err *err);
 

@@ -231,6 +231,25 @@ static void travels_alike(const char *text)
 /* What works on the device, by id, and byte for byte as on the host. */
 static const char *const exact[] = {
 	"raw",
+	"fp16",
+	"bf16",
+	"fp8:format=e5m2",
+	"fp8:format=e4m3",
+	"s2fp8",
+	"uniform:bits=1",
+	"uniform:bits=2",
+	"uniform:bits=3",
+	"uniform:bits=4",
+	"uniform:bits=5",
+	"uniform:bits=6",
+	"uniform:bits=7",
+	"uniform:bits=8",
+	"uniform:bits=9",
+	"uniform:bits=11",
+	"uniform:bits=13",
+	"uniform:bits=15",
+	"uniform:bits=16",
+	"uniform:bits=12+bitshuffle+zstd",
 };
 /* Some stage works on the host alone, or on bytes. */
 static const char *const mixed[] = {

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What codecs' kernels (k_codec_*.cu) share: elements and packed codes by
+ * tiles of a block, counter-based draws, and the number of a float that orders
+ * it. Codes of `width` 1..16 bits, least significant first, as
+ * common/CODECS.md, "Packed codes". A tile is 2048 elements: its codes begin at
+ * a multiple of 256 bytes, whatever the width.
+ *
+ * A block has GPK_CODEC_THREADS threads, all of which call the functions that
+ * say "the block". Codes in device memory begin at a multiple of 16 bytes and
+ * have 16 bytes behind them that may be read and written (a place's payload
+ * room has). Floats need not be aligned to more than 4 bytes, but are faster at 16.
+ *
+ * Only included by k_codec_*.cu. Test: tests/unit/test_cuda_codec.c
+ */
+#ifndef GPK_CODEC_H
+#define GPK_CODEC_H
+
+#include "kernels/cuda/gpk.h"
+
+#define GPK_CODEC_THREADS    256
+#define GPK_CODEC_GROUP      8 /* elements whose codes are `width` whole bytes */
+#define GPK_CODEC_TILE       (GPK_CODEC_THREADS * GPK_CODEC_GROUP)
+/* Shared memory for the packed codes of a tile, and what a read of a code may touch behind them. */
+#define GPK_CODEC_ROOM(name) GPK_SHARED(uint4, name, [GPK_CODEC_TILE * 16 / 8 / 16 + 1])
+
+/* Blocks for n elements: each takes every gridDim-th tile. */
+static inline unsigned gpk_codec_blocks(int64_t n)
+{
+	return gpk_blocks(n, GPK_CODEC_TILE, 1 << 14);
+}
+
+static inline int64_t gpk_codec_tiles(int64_t n)
+{
+	return gpk_div_up(n, GPK_CODEC_TILE);
+}
+
+/* --- elements ---------------------------------------------------------------------------------------------------- */
+
+GPK_DEVICE bool gpk_aligned16(const void *p)
+{
+	return ((uintptr_t)p & 15) == 0;
+}
+
+/* x[at..at + 4), `behind` in the places from n on. `at` is a multiple of 4. */
+GPK_DEVICE void gpk_load4(const float *x, int64_t at, int64_t n, float behind, float v[4])
+{
+	if (at + 4 <= n && gpk_aligned16(x)) {
+		const float4 all = *reinterpret_cast<const float4 *>(x + at);
+		v[0] = all.x;
+		v[1] = all.y;
+		v[2] = all.z;
+		v[3] = all.w;
+		return;
+	}
+	for (int i = 0; i < 4; i++)
+		v[i] = at + i < n ? x[at + i] : behind;
+}
+
+GPK_DEVICE void gpk_load8(const float *x, int64_t at, int64_t n, float behind, float v[8])
+{
+	gpk_load4(x, at, n, behind, v);
+	gpk_load4(x, at + 4, n, behind, v + 4);
+}
+
+GPK_DEVICE void gpk_store4(float *x, int64_t at, int64_t n, const float v[4])
+{
+	if (at + 4 <= n && gpk_aligned16(x)) {
+		*reinterpret_cast<float4 *>(x + at) = make_float4(v[0], v[1], v[2], v[3]);
+		return;
+	}
+	for (int i = 0; i < 4; i++)
+		if (at + i < n)
+			x[at + i] = v[i];
+}
+
+/* Bits of a magnitude; 0x7f800000 and above are not finite. */
+GPK_DEVICE uint32_t gpk_magnitude(float v)
+{
+	return __float_as_uint(v) & 0x7fffffffu;
+}
+
+GPK_DEVICE bool gpk_finite(float v)
+{
+	return gpk_magnitude(v) < 0x7f800000u;
+}
+
+/* Unsigned numbers in the order of the floats, -0 just below +0; and back, with -0 as +0. */
+GPK_DEVICE uint32_t gpk_key_of_float(float v)
+{
+	const uint32_t u = __float_as_uint(v);
+	return u ^ ((uint32_t)((int32_t)u >> 31) | 0x80000000u);
+}
+
+GPK_DEVICE float gpk_float_of_key(uint32_t key)
+{
+	return __uint_as_float(key & 0x80000000u ? key ^ 0x80000000u : ~key) + 0.0f;
+}
+
+/* --- packed codes ------------------------------------------------------------------------------------------------ */
+
+/* Eight codes as `width` bytes: the lower and the upper 64 bits of them. */
+GPK_DEVICE void gpk_pack8(const unsigned code[8], int width, uint64_t *low, uint64_t *high)
+{
+	uint64_t a = 0, b = 0;
+	for (int i = 0; i < 4; i++) {
+		a |= (uint64_t)code[i] << (i * width);
+		b |= (uint64_t)code[4 + i] << (i * width);
+	}
+	*low = width == 16 ? a : a | b << (4 * width);
+	*high = width == 16 ? b : b >> (64 - 4 * width);
+}
+
+/* Bytes of a tile's codes that hold elements, by whole groups. */
+GPK_DEVICE int gpk_tile_bytes(int width, int64_t tile, int64_t n)
+{
+	const int64_t left = n - tile * GPK_CODEC_TILE;
+	const int here = (int)(left < GPK_CODEC_TILE ? left : (int64_t)GPK_CODEC_TILE);
+	return (here + GPK_CODEC_GROUP - 1) / GPK_CODEC_GROUP * width;
+}
+
+/*
+ * The block: writes the codes of a tile, 8 of each thread: thread t's are those of the elements t * 8 .. t * 8 + 7 of
+ * the tile, 0 behind n. `codes`: where the codes of the tensor begin. `room`: GPK_CODEC_ROOM.
+ */
+GPK_DEVICE void gpk_store_codes(uint8_t *codes, int width, int64_t tile, int64_t n, const unsigned code[8], uint4 *room)
+{
+	const int t = (int)threadIdx.x, bytes = gpk_tile_bytes(width, tile, n);
+	uint8_t *const out = codes + tile * (GPK_CODEC_THREADS * width);
+	uint64_t low, high;
+	gpk_pack8(code, width, &low, &high);
+	if ((width & (width - 1)) == 0) { /* threads' bytes are words of their own */
+		if (t * width >= bytes)
+			return;
+		switch (width) {
+		case 1:
+			out[t] = (uint8_t)low;
+			break;
+		case 2:
+			reinterpret_cast<uint16_t *>(out)[t] = (uint16_t)low;
+			break;
+		case 4:
+			reinterpret_cast<uint32_t *>(out)[t] = (uint32_t)low;
+			break;
+		case 8:
+			reinterpret_cast<uint2 *>(out)[t] = make_uint2((unsigned)low, (unsigned)(low >> 32));
+			break;
+		default:
+			reinterpret_cast<uint4 *>(out)[t] = make_uint4((unsigned)low, (unsigned)(low >> 32),
+								       (unsigned)high, (unsigned)(high >> 32));
+		}
+		return;
+	}
+	uint8_t *const bytes_room = reinterpret_cast<uint8_t *>(room) + t * width;
+	for (int i = 0; i < width; i++)
+		bytes_room[i] = (uint8_t)(i < 8 ? low >> (8 * i) : high >> (8 * (i - 8)));
+	__syncthreads();
+	if (t * 16 < bytes)
+		reinterpret_cast<uint4 *>(out)[t] = room[t];
+	__syncthreads();
+}
+
+/* The block: a tile's codes into `room`, for gpk_codes4. Before the next tile comes __syncthreads. */
+GPK_DEVICE void gpk_load_codes(const uint8_t *codes, int width, int64_t tile, int64_t n, uint4 *room)
+{
+	const int t = (int)threadIdx.x;
+	const uint8_t *const in = codes + tile * (GPK_CODEC_THREADS * width);
+	if (t * 16 < gpk_tile_bytes(width, tile, n))
+		room[t] = reinterpret_cast<const uint4 *>(in)[t];
+	__syncthreads();
+}
+
+/* Codes of the elements at..at + 3 of the tile in `room`, at a multiple of 4; anything behind n. */
+GPK_DEVICE void gpk_codes4(const uint4 *room, int width, int at, unsigned code[4])
+{
+	const uint32_t *const words = reinterpret_cast<const uint32_t *>(room);
+	const int bit = at * width, word = bit >> 5, shift = bit & 31;
+	const unsigned mask = (1u << width) - 1;
+	uint64_t held = ((uint64_t)words[word + 1] << 32 | words[word]) >> shift;
+	if (shift)
+		held |= (uint64_t)words[word + 2] << (64 - shift);
+	for (int i = 0; i < 4; i++)
+		code[i] = (unsigned)(held >> (i * width)) & mask;
+}
+
+/* --- draws ------------------------------------------------------------------------------------------------------- */
+
+/* Philox4x32-10, as gp_rng_block (common/rng.h). */
+GPK_DEVICE void gpk_rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4])
+{
+	uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
+	uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
+	uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
+	for (int round = 0; round < 10; round++) {
+		const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+		const uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+		c1 = (uint32_t)p1;
+		c3 = (uint32_t)p0;
+		c0 = n0;
+		c2 = n2;
+		k0 += 0x9E3779B9u;
+		k1 += 0xBB67AE85u;
+	}
+	out[0] = c0;
+	out[1] = c1;
+	out[2] = c2;
+	out[3] = c3;
+}
+
+/* --- answers ----------------------------------------------------------------------------------------------------- */
+
+/* The block: largest of all threads' values; every thread gets it. `room`: shared, a word per warp. */
+GPK_DEVICE uint32_t gpk_block_max(uint32_t v, uint32_t *room)
+{
+	for (int d = GPK_WARP / 2; d > 0; d /= 2) {
+		const uint32_t other = __shfl_xor_sync(GPK_ALL_LANES, v, d);
+		v = other > v ? other : v;
+	}
+	if (threadIdx.x % GPK_WARP == 0)
+		room[threadIdx.x / GPK_WARP] = v;
+	__syncthreads();
+	for (unsigned w = 0; w < blockDim.x / GPK_WARP; w++)
+		v = room[w] > v ? room[w] : v;
+	__syncthreads();
+	return v;
+}
+
+/* Sets *flag where a thread of the warp says so: as good as always none does. All threads of a warp. */
+GPK_DEVICE void gpk_flag(uint32_t *flag, bool raised)
+{
+	if (__any_sync(GPK_ALL_LANES, raised) && threadIdx.x % GPK_WARP == 0)
+		atomicOr(flag, 1u);
+}
+
+#endif
