@@ -102,7 +102,7 @@ static void roundtrip_reports_size_error_and_speed_as_json(void **state)
 static void roundtrip_writes_the_decoded_tensor_under_its_name(void **state)
 {
 	(void)state;
-	char path[] = "test_cmd_codec_XXXXXX";
+	char path[] = "/tmp/gp_codec_XXXXXX";
 	struct gp_err e = {0};
 	struct gp_st_file *before, *after;
 	close(mkstemp(path));
@@ -253,7 +253,7 @@ static void compare_names_what_is_wrong_in_one_line(void **state)
 static void images_are_coded_channels_last_and_written_as_they_were(void **state)
 {
 	(void)state;
-	char path[] = "test_cmd_codec_XXXXXX", turned[] = "test_cmd_codec_XXXXXX";
+	char path[] = "/tmp/gp_codec_XXXXXX", turned[] = "/tmp/gp_codec_XXXXXX";
 	struct gp_err e = {0};
 	struct gp_st_file *before, *after;
 	close(mkstemp(path));
@@ -333,7 +333,7 @@ static void output_that_would_replace_something_else_exits_3(void **state)
 {
 	(void)state;
 	struct stat st;
-	char path[] = "test_cmd_codec_XXXXXX", fifo[40];
+	char path[] = "/tmp/gp_codec_XXXXXX", fifo[40];
 	FILE *to = fdopen(mkstemp(path), "wb"), *from = fopen(INPUTS, "rb");
 	assert_true(to && from);
 	for (int c; (c = getc(from)) != EOF;)
@@ -372,7 +372,7 @@ static const char *chain_with(const struct gp_codec_info *info, const char *kind
 static void a_tensor_without_elements_goes_through_every_codec(void **state)
 {
 	(void)state;
-	char path[] = "test_cmd_codec_XXXXXX", spec[64];
+	char path[] = "/tmp/gp_codec_XXXXXX", spec[64];
 	struct gp_err e = {0};
 	struct gp_st_file *f;
 	const struct gp_codec_info *info;

@@ -53,8 +53,8 @@ static void rig_init_in(struct rig *r, enum gp_precision precision, const char *
 				      .seed = 11,
 				      .optim = rig_optim,
 				      .server = server,
-				      .connect_timeout_s = 10,
-				      .idle_timeout_s = 10,
+				      .connect_timeout_s = 60,
+				      .idle_timeout_s = 60,
 				      .reconnect_for_s = 1};
 	memset(r, 0, sizeof *r);
 	const char *data =

@@ -55,8 +55,8 @@ static enum gp_status run(struct fixture *f, struct gp_err *err)
 				      .optim = {.momentum = 0.9f, .clip_norm = 1.0},
 				      .server = f->server->address,
 				      .cut = {.head = 1, .tail = f->graph->blocks - 1},
-				      .connect_timeout_s = 10,
-				      .idle_timeout_s = 10};
+				      .connect_timeout_s = 60,
+				      .idle_timeout_s = 60};
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(gp_codec_spec_parse("ef+uniform:bits=6+zstd", &spec.codec[i], err), GP_OK);
 	enum gp_status status = gp_engine_new_split(&spec, &e, err);

@@ -88,7 +88,7 @@ static struct parsed parse_words(const struct gp_opt_table *t, int argc, const c
 static const char *write_config(const char *text, size_t len)
 {
 	static char path[64];
-	strcpy(path, "test_options_XXXXXX");
+	strcpy(path, "/tmp/gp_options_XXXXXX");
 	int fd = mkstemp(path);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, text, len), (ssize_t)len);

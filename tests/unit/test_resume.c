@@ -113,7 +113,7 @@ struct rig {
 	struct gp_weights *weights, *init;
 };
 
-static double reconnect_for_s = 20;
+static double reconnect_for_s = 120;
 static volatile sig_atomic_t stop;
 
 static enum gp_status rig_init(struct rig *r, const char *server, const struct config *c, bool train,
@@ -142,8 +142,8 @@ static enum gp_status rig_init(struct rig *r, const char *server, const struct c
 				      .init = c->weights ? r->init : NULL,
 				      .server = server,
 				      .cut = {.head = 1, .tail = 3},
-				      .connect_timeout_s = 10,
-				      .idle_timeout_s = 10,
+				      .connect_timeout_s = 30,
+				      .idle_timeout_s = 30,
 				      .reconnect_for_s = reconnect_for_s,
 				      .stop = &stop};
 	for (int i = 0; i < 4; i++) {
@@ -220,7 +220,7 @@ static struct server_thread *start_server(double window_s)
 {
 	struct gp_server_settings set = server_thread_settings();
 	set.resume_window_s = window_s;
-	set.handshake_timeout_s = 10;
+	set.handshake_timeout_s = 30;
 	return server_thread_start_with(&set);
 }
 
@@ -246,7 +246,7 @@ static void check_cut(const struct server_thread *server, const struct config *c
 /* Places in all phases: the prefaces, the handshake, OPEN and weights, every step, evaluation, fetched parameters. */
 static void cut_everywhere(const struct config *c, int cuts, enum cut_kind kind)
 {
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct outcome want;
 	run(server->address, c, &want);
 	assert_int_equal(want.figures.reconnects, 0);
@@ -293,7 +293,7 @@ static void a_server_that_noticed_nothing_is_taken_over(void **state)
 static void a_cut_around_a_commit_commits_once(void **state)
 {
 	(void)state;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct outcome want;
 	run(server->address, &raw_sgd, &want);
 	for (int back = -60; back <= 60; back += 6) {
@@ -307,7 +307,7 @@ static void a_link_that_breaks_in_every_step_is_only_slow(void **state)
 {
 	(void)state;
 	static struct cut_proxy p;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct outcome want, got;
 	run(server->address, &poweriter_sgd, &want);
 	memset(&p, 0, sizeof p);
@@ -330,7 +330,7 @@ static void an_evaluation_gets_on_over_a_link_cut_every_few_frames(void **state)
 {
 	(void)state;
 	static struct cut_proxy p;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct gp_step_result want, got;
 	struct gp_engine_figures f;
 	struct rig r;
@@ -394,7 +394,7 @@ static void a_client_that_may_not_reconnect_ends_at_once(void **state)
 {
 	(void)state;
 	static struct cut_proxy p;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct rig r;
 	struct gp_err err = {0};
 	memset(&p, 0, sizeof p);
@@ -403,7 +403,7 @@ static void a_client_that_may_not_reconnect_ends_at_once(void **state)
 	cut_proxy_start(&p, server->port);
 	reconnect_for_s = 0;
 	expect_ok(rig_init(&r, p.address, &raw_sgd, true, &err), &err);
-	reconnect_for_s = 20;
+	reconnect_for_s = 120;
 	assert_int_equal(gp_status_exit(step_until_failure(&r, &err)), 4);
 	assert_int_equal(atomic_load(&p.accepted), 1);
 	rig_deinit(&r);
@@ -415,7 +415,7 @@ static void a_server_that_stays_away_is_given_up(void **state)
 {
 	(void)state;
 	static struct cut_proxy p;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct rig r;
 	struct gp_err err = {0};
 	memset(&p, 0, sizeof p);
@@ -424,7 +424,7 @@ static void a_server_that_stays_away_is_given_up(void **state)
 	cut_proxy_start(&p, server->port);
 	reconnect_for_s = 0.4;
 	expect_ok(rig_init(&r, p.address, &raw_sgd, true, &err), &err);
-	reconnect_for_s = 20;
+	reconnect_for_s = 120;
 	atomic_store(&p.deaf, true);
 	assert_int_equal(gp_status_exit(step_until_failure(&r, &err)), 4);
 	assert_non_null(strstr(err.text, "gave up reconnecting"));
@@ -454,7 +454,7 @@ static void *stop_when_cut(void *arg)
 static void stop_while_reconnecting(bool mute)
 {
 	static struct cut_proxy p;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	pthread_t stopper;
 	struct rig r;
 	struct gp_err err = {0};
@@ -464,7 +464,7 @@ static void stop_while_reconnecting(bool mute)
 	cut_proxy_start(&p, server->port);
 	reconnect_for_s = 3600;
 	expect_ok(rig_init(&r, p.address, &raw_sgd, true, &err), &err);
-	reconnect_for_s = 20;
+	reconnect_for_s = 120;
 	atomic_store(mute ? &p.mute : &p.deaf, true);
 	training = pthread_self();
 	signal(SIGUSR1, on_signal);
@@ -615,7 +615,7 @@ static void fetch_params(struct raw_peer *c)
 static void a_token_is_good_until_the_next_one_is_known(void **state)
 {
 	(void)state;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct raw_peer c;
 	struct hello first, second, third;
 	leave_session(server->port, &first);
@@ -640,7 +640,7 @@ static void a_token_is_good_until_the_next_one_is_known(void **state)
 static void a_stranger_gets_no_session(void **state)
 {
 	(void)state;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct raw_peer c;
 	struct hello back, wrong;
 	leave_session(server->port, &back);
@@ -667,7 +667,7 @@ static void a_stranger_gets_no_session(void **state)
 static void ends_that_do_not_fit_together_do_not_go_on(void **state)
 {
 	(void)state;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct raw_peer c;
 	struct hello back;
 	leave_session(server->port, &back);
@@ -799,7 +799,7 @@ static void a_client_whose_run_was_taken_over_by_another_is_told_not_to_come_bac
 static void the_newer_connection_wins(void **state)
 {
 	(void)state;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct raw_peer first, second;
 	const uint8_t none[32] = {0};
 	const struct hello fresh = {0};
