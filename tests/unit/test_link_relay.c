@@ -225,6 +225,8 @@ static size_t bytes_before_reset(void)
 	uint64_t wrong = UINT64_MAX;
 	int error;
 	rig_open(&r, &shape, NULL);
+	put_pattern(r.end[0], 0, 1);
+	assert_int_equal(get_pattern(r.end[1], 1, &wrong, &error), 1); /* now the link knows both ends */
 	put_pattern(r.end[1], 0, 5000);
 	usleep(5000);
 	setsockopt(r.end[1], SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
