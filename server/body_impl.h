@@ -65,6 +65,7 @@ struct gp_body {
 	int eval_in_flight;
 	struct gp_task build, optim, measure;
 	struct gp_body_need plan_need, need; /* as estimated: of the plan, of all */
+	bool built;                          /* the plan's task has come back: `dir` is the loop's now */
 	bool planning;                       /* the plan's task is on its lane: those of weights may follow */
 	float lr;
 	double grad_norm;

@@ -9,8 +9,15 @@
 #include "common/clip.h"
 #include "common/control.h"
 
-static struct gp_plan_spec plan_spec(const struct gp_body_spec *spec)
+/* Where activations and gradients lie: NULL for the host. */
+static const struct gp_codec_memory *tensor_memory(const struct gp_body *b)
 {
+	return b->dev->ops->codec_memory ? b->dev->ops->codec_memory(b->dev) : NULL;
+}
+
+static struct gp_plan_spec plan_spec(const struct gp_body *b)
+{
+	const struct gp_body_spec *spec = &b->spec;
 	return (struct gp_plan_spec){.graph = spec->graph,
 				     .batch = spec->chunk_samples,
 				     .slots = spec->window,
@@ -19,7 +26,8 @@ static struct gp_plan_spec plan_spec(const struct gp_body_spec *spec)
 				     .seed = spec->seed,
 				     .optim = spec->optim,
 				     .undo = spec->undo,
-				     .precision = spec->precision};
+				     .precision = spec->precision,
+				     .device_io = tensor_memory(b) != NULL};
 }
 
 static bool direction_used(const struct gp_body_spec *spec, int d)
@@ -43,13 +51,15 @@ static uint64_t squares_bytes(const struct gp_body_spec *spec)
 static const enum gp_frame_type direction_types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
 							       GP_FRAME_GRAD_DOWN};
 
-static struct gp_directions directions(const struct gp_body_spec *spec)
+static struct gp_directions directions(const struct gp_body *b)
 {
+	const struct gp_body_spec *spec = &b->spec;
 	return (struct gp_directions){.seed = spec->seed,
 				      .slots = spec->window,
 				      .chunks = (uint32_t)spec->chunks,
 				      .train = !spec->eval_only,
-				      .undo = spec->undo};
+				      .undo = spec->undo,
+				      .memory = tensor_memory(b)};
 }
 
 static struct gp_body_need plan_need(const struct gp_body *b, const struct gp_plan_memory *memory)
@@ -59,30 +69,37 @@ static struct gp_body_need plan_need(const struct gp_body *b, const struct gp_pl
 	return (struct gp_body_need){.host = memory->host, .device = memory->total};
 }
 
+/* What a codec has on the device and what on the host is its own affair: it is counted in both accounts. */
+static enum gp_status add_direction(const struct gp_body *b, int d, struct gp_body_need *need, struct gp_err *err)
+{
+	const struct gp_body_spec *spec = &b->spec;
+	const struct gp_directions all = directions(b);
+	const struct gp_shape shape = direction_shape(spec, d);
+	uint64_t frames, codec;
+	GP_TRY(gp_direction_estimate(direction_types[d], &spec->codec[d], &shape, &all, &frames, err));
+	GP_TRY(gp_direction_codec_bytes(direction_types[d], &spec->codec[d], &shape, &all, &codec, err));
+	const uint64_t copy = spec->state ? codec : 0;
+	if (!gp_add_ok(need->host, frames, &need->host) || !gp_add_ok(need->host, copy, &need->host) ||
+	    !gp_add_ok(need->device, all.memory ? codec : 0, &need->device))
+		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
+	return GP_OK;
+}
+
 static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
-	struct gp_plan_spec ps = plan_spec(spec);
+	struct gp_plan_spec ps = plan_spec(b);
 	struct gp_plan_memory memory;
 	GP_TRY(b->dev->ops->plan_estimate(b->dev, &ps, &memory, err));
-	const struct gp_directions all = directions(spec);
 	b->plan_need = plan_need(b, &memory);
-	uint64_t sum = b->plan_need.host;
-	for (int d = 0; d < DIRECTIONS; d++) {
-		if (!direction_used(spec, d))
-			continue;
-		uint64_t frames;
-		struct gp_shape shape = direction_shape(spec, d);
-		GP_TRY(gp_direction_estimate(direction_types[d], &spec->codec[d], &shape, &all, &frames, err));
-		uint64_t copy = 0;
-		if (spec->state)
-			GP_TRY(gp_direction_codec_bytes(direction_types[d], &spec->codec[d], &shape, &all, &copy, err));
-		if (!gp_add_ok(sum, frames, &sum) || !gp_add_ok(sum, copy, &sum))
-			GP_FAIL(err, GP_INVALID, "the session's memory overflows");
-	}
-	if (!gp_add_ok(sum, gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_keep_bytes(spec), &sum))
+	struct gp_body_need need = b->plan_need;
+	for (int d = 0; d < DIRECTIONS; d++)
+		if (direction_used(spec, d))
+			GP_TRY(add_direction(b, d, &need, err));
+	const uint64_t rest = gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_keep_bytes(spec);
+	if (!gp_add_ok(need.host, rest, &need.host))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
-	b->need = (struct gp_body_need){.host = sum, .device = b->plan_need.device};
+	b->need = need;
 	return GP_OK;
 }
 
@@ -105,32 +122,13 @@ static enum gp_status check_plan(struct gp_body *b, struct gp_err *err)
 	return GP_OK;
 }
 
-static void run_build(struct gp_task *task)
-{
-	struct gp_body *b = task->arg;
-	struct gp_plan_spec ps = plan_spec(&b->spec);
-	task->status = b->dev->ops->plan_new(b->dev, &ps, &b->plan, &task->err);
-	if (task->status == GP_OK)
-		task->status = check_plan(b, &task->err);
-	if (task->status == GP_OK && b->spec.restore_step > 0)
-		task->status = gp_body_restore(b, &task->err);
-}
-
-static void build_done(struct gp_task *task)
-{
-	struct gp_body *b = task->arg;
-	if (!gp_body_task_ok(b, task) || b->spec.weights > 0)
-		return;
-	b->ready = true;
-	b->cbs.ready(b->arg);
-}
-
+/* Pinned memory takes its time: this is no work for the loop. */
 static enum gp_status init_directions(struct gp_body *b, struct gp_err *err)
 {
 	/* A gradient passes the cut of the activation that it belongs to, the other way. */
 	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
 	const enum gp_frame_type *types = direction_types;
-	const struct gp_directions all = directions(&b->spec);
+	const struct gp_directions all = directions(b);
 	for (int d = 0; d < DIRECTIONS; d++) {
 		if (!direction_used(&b->spec, d))
 			continue;
@@ -139,8 +137,35 @@ static enum gp_status init_directions(struct gp_body *b, struct gp_err *err)
 		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, &all, activation, b->codec, b,
 					 err));
 	}
-	gp_body_account_directions(b);
 	return GP_OK;
+}
+
+static enum gp_status build(struct gp_body *b, struct gp_err *err)
+{
+	const struct gp_plan_spec ps = plan_spec(b);
+	GP_TRY(init_directions(b, err));
+	GP_TRY(b->dev->ops->plan_new(b->dev, &ps, &b->plan, err));
+	GP_TRY(check_plan(b, err));
+	return b->spec.restore_step > 0 ? gp_body_restore(b, err) : GP_OK;
+}
+
+static void run_build(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	task->status = build(b, &task->err);
+}
+
+static void build_done(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	b->built = true;
+	if (!gp_body_task_ok(b, task))
+		return;
+	gp_body_account_directions(b);
+	if (b->spec.weights > 0)
+		return;
+	b->ready = true;
+	b->cbs.ready(b->arg);
 }
 
 static enum gp_status init_squares(struct gp_body *b, struct gp_err *err)
@@ -173,11 +198,10 @@ static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Memory is taken only now that the owner has agreed to all of it. */
+/* Memory is taken only now that the owner has agreed to all of it; most of it by `build`. */
 static enum gp_status take_memory(struct gp_body *b, struct gp_err *err)
 {
 	GP_TRY(init_slots(b, err));
-	GP_TRY(init_directions(b, err));
 	GP_TRY(init_squares(b, err));
 	return gp_channel_reserve_control(b->ch, gp_body_message_bytes(b), err);
 }
@@ -258,14 +282,14 @@ enum gp_status gp_body_new(const struct gp_body_place *at, const struct gp_body_
 void gp_body_stop(struct gp_body *b)
 {
 	b->stopping = true;
-	for (int d = 0; d < DIRECTIONS; d++)
+	for (int d = 0; b->built && d < DIRECTIONS; d++)
 		gp_direction_cancel(&b->dir[d]);
 }
 
 bool gp_body_busy(const struct gp_body *b)
 {
 	int pending = b->build_lane.pending + b->compute.pending;
-	for (int d = 0; d < DIRECTIONS; d++)
+	for (int d = 0; b->built && d < DIRECTIONS; d++)
 		pending += b->dir[d].lane.pending;
 	return pending + b->keep.lane.pending > 0;
 }

@@ -3,7 +3,8 @@
  * A body (server/body.h) whose link breaks at every place of a step and comes
  * back on another channel: the step done again has the frames of one that was
  * never disturbed, and so has all after it. A client of codecs alone is the
- * other end; the link is memory.
+ * other end; the link is memory. Where the build emulates GPUs, all of it once
+ * more with codecs that work in a GPU's memory.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,7 +12,12 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/codec_memory.h"
 #include "common/rng.h"
+#include "kernels/cpu/dev_cpu.h"
+#ifdef GP_CUDA_DEVICE
+#include "kernels/cuda/codec_cuda.h"
+#endif
 #include "server/body_impl.h"
 
 enum { SAMPLES = 2, CHUNKS = 3, WINDOW = 2, STEPS = 3, OTHER_DATA = 1000, DEADLINE_S = 60, TRACE_BYTES = 1 << 18 };
@@ -31,6 +37,36 @@ static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_A
 		if ((expr) != GP_OK)                                                                                   \
 			fail_msg("%s", err.text);                                                                      \
 	} while (0)
+
+/* Of emulated GPUs, whose memory a CPU's plan can work in, too. */
+static struct gp_codec_memory card_memory;
+static bool on_card;
+
+static const struct gp_codec_memory *codec_memory(struct gp_device *dev)
+{
+	(void)dev;
+	return &card_memory;
+}
+
+static bool can_emulate(void)
+{
+#ifdef GP_CUDA_DEVICE
+	if (gp_rt_is_emulated())
+		gp_cuda_codec_memory(1, &card_memory);
+#endif
+	return card_memory.ops != NULL;
+}
+
+static void open_device(struct gp_device **dev)
+{
+	static struct gp_device_ops ops;
+	struct gp_err err;
+	OK(gp_device_open("cpu", 1, dev, &err));
+	ops = gp_cpu_device_ops;
+	ops.codec_memory = codec_memory;
+	if (on_card)
+		(*dev)->ops = &ops;
+}
 
 struct rig {
 	uv_loop_t loop;
@@ -267,7 +303,7 @@ static enum gp_status body_estimated(void *arg, const struct gp_body_need *need,
 {
 	const struct rig *r = arg;
 	(void)err;
-	assert_true(need->host > 0 && need->device == 0);
+	assert_true(need->host > 0 && (need->device > 0) == on_card);
 	assert_ptr_equal(at->dev, r->dev);
 	return GP_OK;
 }
@@ -286,7 +322,7 @@ static void rig_init(struct rig *r)
 	r->trace = gp_calloc(TRACE_BYTES, 1);
 	assert_non_null(r->trace);
 	assert_int_equal(uv_loop_init(&r->loop), 0);
-	OK(gp_device_open("cpu", 1, &r->dev, &err));
+	open_device(&r->dev);
 	OK(gp_worker_new(&r->loop, "compute", 1, &r->compute, &err));
 	OK(gp_worker_new(&r->loop, "codec", 2, &r->codec, &err));
 	const struct gp_body_workers workers = {.build = r->codec, .codec = r->codec};
@@ -599,5 +635,9 @@ int main(void)
 		cmocka_unit_test(what_fails_without_a_link_is_told_before_it_goes_on),
 		cmocka_unit_test(a_body_without_a_link_can_be_given_up),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+	on_card = can_emulate();
+	if (on_card)
+		failed += cmocka_run_group_tests_name("with codecs on a card", tests, NULL, NULL);
+	return failed;
 }
