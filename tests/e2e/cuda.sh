@@ -1,0 +1,181 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# The body on a GPU: a card where the build has the real device and one answers,
+# else the emulated one (kernels/cuda/emulate.h), else this is skipped. Whole
+# split trainings with codecs of every kind; the losses are the CPU server's, but
+# for the order of sums; broken links, killed servers and other clients change
+# no bit of the parameters; a device that fails ends its session alone.
+#
+#   cuda.sh BUILD-FOLDER [DEVICE]
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+find_device() {
+	if grep -q '^GP_CUDA:[A-Z]*=emulated' "$build/CMakeCache.txt"; then
+		echo cuda-emulated
+	elif "$build/gpserverd" --listen 127.0.0.1:0 --device cuda --port-file "$work/probe" >/dev/null 2>&1 & then
+		local probe=$!
+		for _ in $(seq 600); do
+			[ -s "$work/probe" ] && echo cuda && break
+			kill -0 $probe 2>/dev/null || break
+			sleep 0.05
+		done
+		kill $probe 2>/dev/null
+		wait $probe 2>/dev/null
+	fi
+}
+
+device=${2:-$(find_device)}
+[ -n "$device" ] || exit 77
+
+evaluated=(--model cnn --data synthetic:shape=3x16x16,classes=10,samples=64 --batch 16 --chunks 4 --lr 0.05 --seed 3
+	--threads 1 --steps 4)
+cnn=("${evaluated[@]}" --no-eval)
+mobile=(--model mobilenetv2:width=0.35,stem=cifar --data synthetic:shape=3x16x16,classes=10,samples=32 --batch 8
+	--chunks 2 --lr 0.02 --seed 3 --threads 1 --steps 2 --cut 1:-1 --no-eval)
+
+sha() {
+	json_get "$1" param_sha256
+}
+
+losses() { # LOG
+	grep -o '"event":"step".*"loss":[^,]*' "$1" | grep -o '[^:]*$'
+}
+
+# Every step's loss as far as 1e-4 from the other's.
+near() { # WHAT LOG LOG
+	local most
+	most=$(paste <(losses "$2") <(losses "$3") | awk '
+		{ d = $1 - $2; d = d < 0 ? -d : d; if (d > most) most = d; if (NF != 2 || d != d) bad = 1 }
+		END { print bad || NR == 0 ? "none" : most + 0 }')
+	if awk -v d="$most" 'BEGIN { exit !(d != "none" && d <= 1e-4) }'; then
+		echo "ok: $1: losses differ by $most at most"
+	else
+		fail "$1: losses differ by $most"
+	fi
+}
+
+split() { # NAME FLAG...
+	train "$work/$1.json" --server "127.0.0.1:$server_port" --log-json "$work/$1.jsonl" "${@:2}" || fail "$1"
+}
+
+# --- the same training as on a CPU -------------------------------------------------------------------------------
+
+start_server --threads 1 --device cpu
+split cpu-cnn "${cnn[@]}"
+split cpu-cnn-clip "${cnn[@]}" --optimizer adamw --lr 0.002 --clip-norm 1
+split cpu-mobile "${mobile[@]}"
+split cpu-mobile-uniform "${mobile[@]}" --codec uniform:bits=8
+stop_server
+
+start_server --threads 1 --device "$device" --state-dir "$work/state"
+split cnn "${cnn[@]}"
+near "cnn" "$work/cnn.jsonl" "$work/cpu-cnn.jsonl"
+split cnn-clip "${cnn[@]}" --optimizer adamw --lr 0.002 --clip-norm 1
+near "cnn, adamw, clipped" "$work/cnn-clip.jsonl" "$work/cpu-cnn-clip.jsonl"
+split mobile "${mobile[@]}"
+near "mobilenetv2" "$work/mobile.jsonl" "$work/cpu-mobile.jsonl"
+split mobile-uniform "${mobile[@]}" --codec uniform:bits=8
+equal "payload bytes are those of the CPU's" "$(json_get "$work/mobile-uniform.json" act_down.payload_bytes)" \
+	"$(json_get "$work/cpu-mobile-uniform.json" act_down.payload_bytes)"
+case $(json_get "$work/cnn.json" server_device) in
+"$device"*\(*\)) echo "ok: the report names the device ($(json_get "$work/cnn.json" server_device))" ;;
+*) fail "the report names '$(json_get "$work/cnn.json" server_device)' as the device" ;;
+esac
+[ "$(json_get "$work/cnn.json" server_device_memory_bytes)" -gt 0 ] || fail "the session took no memory of the device"
+
+# --- codecs: on the device, in part, and not at all --------------------------------------------------------------
+
+twice() { # NAME FLAG...
+	split codec "${cnn[@]}" "${@:2}"
+	split again "${cnn[@]}" "${@:2}"
+	equal "$1, twice" "$(sha "$work/again.json")" "$(sha "$work/codec.json")"
+}
+
+for codec in fp16 s2fp8 uniform:bits=8 sortquant:bits=6,split=2 topk:ratio=0.2+uniform:bits=8 smaq:main=6,outlier=8 \
+	ef+qsgd:bits=4 ef+topk:ratio=0.1+sortquant:bits=4,split=2 uniform:bits=6+zstd; do
+	twice "$codec" --codec "$codec"
+done
+# Of pictures, and up alone.
+codec=poweriter:rank=4,iters=2+sortquant:bits=6,split=2
+twice $codec --codec-act-up $codec --codec-grad-down $codec
+twice delta --codec-act-up delta:samples=64+uniform:bits=4
+
+split eval "${evaluated[@]}" --codec fp16
+split again "${evaluated[@]}" --codec fp16
+equal "loss of an evaluation, twice" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/eval.json" val_loss)"
+
+# --- two at once, links that break ---------------------------------------------------------------------------------
+
+for n in 1 2; do
+	train "$work/both$n.json" --server "127.0.0.1:$server_port" "${cnn[@]}" &
+	pids[n]=$!
+done
+wait "${pids[1]}" || fail "first of two clients"
+wait "${pids[2]}" || fail "second of two clients"
+for n in 1 2; do
+	equal "client $n of two at the same time" "$(sha "$work/both$n.json")" "$(sha "$work/cnn.json")"
+done
+
+codec=ef+uniform:bits=6
+split whole "${cnn[@]}" --codec $codec --steps 8
+bytes=$(json_get "$work/whole.json" wire_up_bytes)
+"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link.port" \
+	--drop-every $((bytes / 3)) --drop-mode reset --seed 5 2>"$work/link.log" &
+link_pid=$!
+await test -s "$work/link.port" || fail "gpclient link did not start: $(cat "$work/link.log")"
+train "$work/cut.json" --server "127.0.0.1:$(cat "$work/link.port")" "${cnn[@]}" --codec $codec --steps 8 ||
+	fail "over a link that breaks"
+kill $link_pid && wait $link_pid
+equal "over a link that breaks" "$(sha "$work/cut.json")" "$(sha "$work/whole.json")"
+[ "$(json_get "$work/cut.json" reconnects)" -gt 0 ] || fail "no cut was counted"
+
+# --- a server that is killed -----------------------------------------------------------------------------------------
+
+"$build/gpclient" train --no-progress --json --server "127.0.0.1:$server_port" "${cnn[@]}" --codec $codec --steps 8 \
+	--checkpoint "$work/run" --checkpoint-every 2 --reconnect-for 120s >"$work/killed.json" 2>"$work/killed.log" &
+client_pid=$!
+has_checkpoint() {
+	[ -n "$(find "$work/state" -name 'step-*' | head -1)" ] || ! kill -0 $client_pid 2>/dev/null
+}
+await has_checkpoint || fail "no checkpoint comes"
+kill -KILL "$server_pid"
+wait "$server_pid" 2>/dev/null
+"$build/gpserverd" --listen "127.0.0.1:$server_port" --device "$device" --threads 1 --state-dir "$work/state" \
+	2>>"$work/server.log" &
+server_pid=$!
+wait $client_pid || fail "a client whose server was killed: $(tail -3 "$work/killed.log")"
+equal "server killed, the client goes on from a checkpoint" "$(sha "$work/killed.json")" "$(sha "$work/whole.json")"
+stop_server
+
+# --- several devices, no room, a device that fails ---------------------------------------------------------------------
+
+start_server --threads 1 --device "$device" --session-device-memory 200K
+status=0
+"$build/gpclient" train --no-progress --server "127.0.0.1:$server_port" "${cnn[@]}" --reconnect-for 0 >/dev/null \
+	2>"$work/room.log" || status=$?
+[ $status -ne 0 ] || fail "a session over the quota of the device's memory was opened"
+grep -q 'MiB of the memory of .*session-device-memory\|MiB of the memory of .*the server allows' "$work/room.log" ||
+	fail "no figures: $(cat "$work/room.log")"
+stop_server
+
+if [ "$device" = cuda-emulated ]; then
+	start_server --threads 1 --device cuda-emulated:0,cuda-emulated:1
+	"$build/gpclient" train --no-progress --server "127.0.0.1:$server_port" "${cnn[@]}" --steps 100000 \
+		--log session=info >"$work/endless" 2>"$work/endless.log" &
+	endless=$!
+	await grep -q 'runs on' "$work/endless.log" || fail "no session begins: $(cat "$work/endless.log")"
+	split other "${cnn[@]}"
+	kill $endless
+	wait $endless
+	equal "parameters from the other device" "$(sha "$work/other.json")" "$(sha "$work/cnn.json")"
+	case $(json_get "$work/other.json" server_device) in
+	cuda-emulated:1*) echo "ok: a second client gets the other device" ;;
+	*) fail "the second client is on $(json_get "$work/other.json" server_device)" ;;
+	esac
+	stop_server
+	bash "$source_dir/tests/e2e/device_error.sh" "$build" cuda-emulated 41 || fail "a device that fails"
+fi
+finish
