@@ -42,6 +42,9 @@ extern gpk_emulated_thread gpk_emulated;
 #define GPK_KERNEL                     static void
 #define GPK_DEVICE                     static inline
 #define GPK_RESTRICT                   __restrict__
+#define GPK_UNROLL
+#define GPK_UNROLL_BY(n)
+#define GPK_BOUNDS(...)
 /* Blocks never overlap, so one copy will do. */
 #define GPK_SHARED(type, name, dims)   static type name dims
 #define GPK_SHARED_DYNAMIC(type, name) type *const name = reinterpret_cast<type *>(gpk_emulated.room)
@@ -186,6 +189,10 @@ static inline int __ffs(int v)
 static inline int __clz(int v)
 {
 	return v ? __builtin_clz((unsigned)v) : 32;
+}
+static inline unsigned __umulhi(unsigned a, unsigned b)
+{
+	return (unsigned)(((uint64_t)a * b) >> 32);
 }
 template <typename T> static inline T __ldg(const T *at)
 {

@@ -5,6 +5,7 @@
  * emulate.h gives threadIdx, __syncthreads, shuffles and atomics.
  *
  *   GPK_KERNEL name(args)              a kernel;   GPK_DEVICE  a function of it
+ *   GPK_KERNEL GPK_BOUNDS(256) name(args)   one of at most 256 threads;   GPK_UNROLL, GPK_UNROLL_BY(4)  before a loop
  *   GPK_SHARED(float, tile, [32][33]); shared memory of fixed size
  *   GPK_SHARED_DYNAMIC(float, room);   float *room: the bytes that the launch gave
  *   GPK_LAUNCH(stream, (kernel<T, 4>), grid, block, shared_bytes, args...)
@@ -38,7 +39,11 @@ extern "C" void gp_rt_fail(struct gp_rt_stream *s, const char *why);
 	type *const name = reinterpret_cast<type *>(gpk_room)
 #define GPK_LAUNCH(stream, kernel, grid, block, shared, ...)                                                           \
 	kernel<<<(grid), (block), (shared), gp_rt_native(stream)>>>(__VA_ARGS__)
-#define GPK_RESTRICT __restrict__
+#define GPK_RESTRICT     __restrict__
+#define GPK_PRAGMA(...)  _Pragma(#__VA_ARGS__)
+#define GPK_UNROLL       _Pragma("unroll")
+#define GPK_UNROLL_BY(n) GPK_PRAGMA(unroll n)
+#define GPK_BOUNDS(...)  __launch_bounds__(__VA_ARGS__)
 #else
 #include "kernels/cuda/emulate.h"
 #endif
