@@ -596,6 +596,14 @@ enum gp_status gp_session_fetch_again(struct gp_client_session *s, struct gp_err
 	return s->fetch_into && !s->params_done ? ask_for_params(s, err) : GP_OK;
 }
 
+/* COMMITTED has gone with the link; WELCOME says what it would have said of the checkpoint, but for the reason. */
+static enum gp_status make_up_for_answer(struct gp_client_session *s, struct gp_err *err)
+{
+	const bool kept = s->server_checkpoint == s->server_steps;
+	return s->frames->kept(s->arg, s->last_commit.step, kept ? NULL : "it has none; why not, the link has lost",
+			       err);
+}
+
 enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err)
 {
 	const uint64_t at = s->server_steps;
@@ -606,8 +614,13 @@ enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err)
 		gp_client_session_fail(s, GP_PROTO, err->text);
 		return GP_PROTO;
 	}
+	const bool answer_lost = s->committed < at && s->last_commit.checkpoint;
 	s->committed = at;
 	s->all_committed = at == s->steps;
+	if (answer_lost && make_up_for_answer(s, err) != GP_OK) {
+		gp_client_session_fail(s, err->code, err->text);
+		return err->code;
+	}
 	if (!s->all_committed)
 		GP_TRY(send_commit(s, err));
 	return gp_session_fetch_again(s, err);

@@ -134,5 +134,7 @@ bool gp_body_in_step(const struct gp_body *b);
 /* True while it is the client's turn to send or to read something: in a step, or while answers are on their way. */
 bool gp_body_awaits_client(const struct gp_body *b);
 uint64_t gp_body_steps(const struct gp_body *b); /* committed */
+uint64_t
+gp_body_kept_step(const struct gp_body *b); /* of the newest checkpoint that it has written or begun from; 0: none */
 
 #endif

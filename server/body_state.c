@@ -233,6 +233,11 @@ void gp_body_keep(struct gp_body *b)
 		b->keep.refused = true;
 }
 
+uint64_t gp_body_kept_step(const struct gp_body *b)
+{
+	return b->keep.step;
+}
+
 void gp_body_keep_refuse(struct gp_body *b)
 {
 	struct gp_err err;

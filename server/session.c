@@ -310,7 +310,7 @@ static enum gp_status send_welcome(struct gp_server_session *s, bool resumed, st
 	if (srv->set.resume_window_s > 0)
 		welcome.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, s->run->token[0]};
 	welcome.resumed = resumed;
-	welcome.checkpoint = resumed ? 0 : s->stored;
+	welcome.checkpoint = resumed ? gp_body_kept_step(s->run->body) : s->stored;
 	welcome.last_step = resumed ? gp_body_steps(s->run->body) : 0;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;

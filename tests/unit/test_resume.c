@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "client/engine.h"
+#include "client/run_state.h"
 #include "common/graph_msg.h"
 #include "common/token.h"
 #include "tests/unit/cut_proxy.h"
@@ -115,6 +116,7 @@ struct rig {
 
 static double reconnect_for_s = 120;
 static volatile sig_atomic_t stop;
+static struct gp_run_state *run_state; /* NULL: no checkpoints */
 
 static enum gp_status rig_init(struct rig *r, const char *server, const struct config *c, bool train,
 			       struct gp_err *err)
@@ -145,6 +147,7 @@ static enum gp_status rig_init(struct rig *r, const char *server, const struct c
 				      .connect_timeout_s = 30,
 				      .idle_timeout_s = 30,
 				      .reconnect_for_s = reconnect_for_s,
+				      .run = run_state,
 				      .stop = &stop};
 	for (int i = 0; i < 4; i++) {
 		expect_ok(gp_codec_spec_parse(c->codec[i], &spec.codec[i], err), err);
@@ -774,6 +777,84 @@ static void a_run_that_begins_anew_drops_what_was_kept_of_it(void **state)
 	server_thread_stop(server);
 }
 
+/* Two steps with a checkpoint after each. *newest is that of the client, *first_down the bytes of the first step. */
+static enum gp_status run_with_checkpoints(const char *server, bool required, uint64_t *newest, uint64_t *first_down,
+					   struct gp_err *err)
+{
+	char dir[] = "/tmp/gp_resume_XXXXXX", command[64];
+	struct rig r;
+	struct outcome o;
+	struct gp_step_result result;
+	struct gp_pairs spec = {.count = 0};
+	assert_non_null(mkdtemp(dir));
+	const struct gp_run_state_options options = {
+		.dir = dir, .every = 1, .total_steps = 9, .required = required, .spec = &spec};
+	expect_ok(gp_run_state_open(&options, &run_state, err), err);
+	expect_ok(rig_init(&r, server, &raw_sgd, true, err), err);
+	enum gp_status status = rig_step(&r, &result, err);
+	note(&r, &o, 0);
+	*first_down = o.down[0];
+	if (status == GP_OK)
+		status = rig_step(&r, &result, err);
+	if (status == GP_OK)
+		status = r.engine->ops->get_weights(r.engine, r.weights, err); /* settles */
+	rig_deinit(&r);
+	*newest = gp_run_state_newest(run_state);
+	gp_run_state_close(run_state);
+	run_state = NULL;
+	snprintf(command, sizeof command, "rm -r '%s'", dir);
+	assert_int_equal(system(command), 0);
+	return status;
+}
+
+/* Around the first COMMITTED. Returns how many runs lost it and were told by WELCOME that there is no checkpoint. */
+static int cut_around_committed(struct server_thread *server, enum gp_status want, const char *words)
+{
+	static struct cut_proxy p;
+	struct gp_err err = {0};
+	uint64_t newest, down, ignored;
+	int lost = 0;
+	expect_ok(run_with_checkpoints(server->address, false, &newest, &down, &err), &err);
+	for (int64_t back = -80; back <= 160; back += 8) {
+		memset(&p, 0, sizeof p);
+		p.plans = 1;
+		p.plan[0] = (struct cut_plan){.down = (uint64_t)((int64_t)down + back), .kind = CUT_END};
+		cut_proxy_start(&p, server->port);
+		enum gp_status status = run_with_checkpoints(p.address, true, &newest, &ignored, &err);
+		cut_proxy_stop(&p);
+		if (status != want || (want != GP_OK && !strstr(err.text, words)))
+			fail_msg("a cut %lld bytes from the end of a step: %s '%s'", (long long)back,
+				 gp_status_name(status), status == GP_OK ? "" : err.text);
+		assert_int_equal(newest, want == GP_OK ? 2 : 0);
+		lost += status != GP_OK && strstr(err.text, "the link has lost");
+	}
+	return lost;
+}
+
+static void a_checkpoint_that_failed_is_known_though_the_answer_was_lost(void **state)
+{
+	(void)state;
+	struct server_thread *server = start_server(20); /* without a folder for checkpoints */
+	assert_true(cut_around_committed(server, GP_INVALID, "--checkpoint-required") > 0);
+	server_thread_stop(server);
+}
+
+static void a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost(void **state)
+{
+	(void)state;
+	char dir[] = "/tmp/gp_resume_XXXXXX", command[64];
+	struct gp_server_settings set = server_thread_settings();
+	assert_non_null(mkdtemp(dir));
+	set.resume_window_s = 20;
+	set.state_dir = dir;
+	set.state_max_bytes = 1e9;
+	struct server_thread *server = server_thread_start_with(&set);
+	cut_around_committed(server, GP_OK, "");
+	server_thread_stop(server);
+	snprintf(command, sizeof command, "rm -r '%s'", dir);
+	assert_int_equal(system(command), 0);
+}
+
 static void a_client_whose_run_was_taken_over_by_another_is_told_not_to_come_back(void **state)
 {
 	(void)state;
@@ -853,6 +934,8 @@ int main(void)
 		cmocka_unit_test(ends_that_do_not_fit_together_do_not_go_on),
 		cmocka_unit_test(a_session_that_nobody_comes_for_makes_room),
 		cmocka_unit_test(a_run_that_begins_anew_drops_what_was_kept_of_it),
+		cmocka_unit_test(a_checkpoint_that_failed_is_known_though_the_answer_was_lost),
+		cmocka_unit_test(a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost),
 		cmocka_unit_test(a_client_whose_run_was_taken_over_by_another_is_told_not_to_come_back),
 		cmocka_unit_test(the_newer_connection_wins),
 	};
