@@ -192,7 +192,10 @@ struct gp_plan {
 	struct gp_plan_spec spec;
 };
 
-/* "auto", "cpu", "cuda", "cuda:1". auto takes the first that opens. GP_DEVICE when it cannot be had. */
+/*
+ * "auto", "cpu", "cuda", "cuda:1", and where a build has it "cuda-emulated". auto takes the first that opens, and never
+ * an emulated one. GP_DEVICE when it cannot be had.
+ */
 enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **out, struct gp_err *err);
 bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision);
 /* For people; returns text. */

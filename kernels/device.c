@@ -8,16 +8,39 @@
 #include <string.h>
 
 #include "kernels/cpu/dev_cpu.h"
+#ifdef GP_CUDA_DEVICE
+#include "kernels/cuda/dev_cuda.h"
+#endif
 
 #define MAX_THREADS 1024
 
-/* In the order in which `auto` tries them. A device this build lacks stays listed, with `ops` NULL. */
+static const struct gp_device_ops *cpu_ops(const char *name)
+{
+	(void)name;
+	return &gp_cpu_device_ops;
+}
+
+/* A build has real GPUs or emulated ones. */
+static const struct gp_device_ops *cuda_ops(const char *name)
+{
+#ifdef GP_CUDA_DEVICE
+	if (strcmp(gp_cuda_ops()->name, name) == 0)
+		return gp_cuda_ops();
+#endif
+	(void)name;
+	return NULL;
+}
+
+/* In the order in which `auto` tries them. A device that this build lacks stays listed: its `ops` gives NULL. */
 static const struct device_row {
 	const char *name;
-	const struct gp_device_ops *ops;
+	const struct gp_device_ops *(*ops)(const char *name);
+	bool automatic;      /* `auto` takes it */
+	const char *missing; /* what a build needs to have it */
 } devices[] = {
-	{"cuda", NULL},
-	{"cpu", &gp_cpu_device_ops},
+	{"cuda", cuda_ops, true, "build with GP_CUDA=on, or use cpu or auto"},
+	{"cpu", cpu_ops, true, ""},
+	{"cuda-emulated", cuda_ops, false, "it is for tests: build with GP_CUDA=emulated"},
 };
 #define DEVICES (sizeof devices / sizeof devices[0])
 
@@ -44,7 +67,7 @@ static enum gp_status open_row(const struct device_row *row, const char *arg, in
 			       struct gp_err *err)
 {
 	struct gp_device *dev;
-	GP_TRY(row->ops->open(arg, threads, &dev, err));
+	GP_TRY(row->ops(row->name)->open(arg, threads, &dev, err));
 	if (!dev->name[0])
 		snprintf(dev->name, sizeof dev->name, "%s", row->name);
 	*out = dev;
@@ -55,7 +78,7 @@ static enum gp_status open_auto(int threads, struct gp_device **out, struct gp_e
 {
 	enum gp_status status = GP_DEVICE;
 	for (size_t i = 0; i < DEVICES; i++) {
-		if (!devices[i].ops)
+		if (!devices[i].automatic || !devices[i].ops(devices[i].name))
 			continue;
 		status = open_row(&devices[i], NULL, threads, out, err);
 		if (status == GP_OK)
@@ -74,9 +97,9 @@ enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **
 	for (size_t i = 0; i < DEVICES; i++) {
 		if (strlen(devices[i].name) != len || strncmp(devices[i].name, spec, len) != 0)
 			continue;
-		if (!devices[i].ops)
-			GP_FAIL(err, GP_DEVICE, "this build has no CUDA device (asked for \"%.32s\"); use cpu or auto",
-				spec);
+		if (!devices[i].ops(devices[i].name))
+			GP_FAIL(err, GP_DEVICE, "this build has no device \"%s\" (asked for \"%.32s\"): %s",
+				devices[i].name, spec, devices[i].missing);
 		return open_row(&devices[i], spec[len] ? spec + len + 1 : NULL, threads, out, err);
 	}
 	GP_FAIL(err, GP_USAGE, "unknown device \"%.32s\"; devices: auto, cpu, cuda[:N]", spec);

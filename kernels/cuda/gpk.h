@@ -76,7 +76,14 @@ GPK_DEVICE void gpk_put(gpk_bf16 *at, float v)
 	at->bits = (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
 }
 
-static inline int64_t gpk_div_up(int64_t a, int64_t b)
+#ifdef __CUDACC__
+#define GPK_BOTH static __host__ __device__ __forceinline__
+#else
+#define GPK_BOTH static inline
+#endif
+
+/* Of kernels and of their launchers. */
+GPK_BOTH int64_t gpk_div_up(int64_t a, int64_t b)
 {
 	return (a + b - 1) / b;
 }

@@ -146,6 +146,14 @@ struct cuda_slot {
 	bool forwarded; /* a TRAIN forward waits for its backward */
 };
 
+/* Small things, at the same offsets in `extra` (device) and `host_room` (pinned). */
+struct cuda_extra {
+	uint64_t draws;                          /* by slot */
+	uint64_t labels, rows;                   /* loss_cuda.c */
+	uint64_t chunks, firsts, partials, sums; /* clip_cuda.c */
+	uint64_t bytes;
+};
+
 struct cuda_plan {
 	struct gp_plan base;
 	struct cuda_device *dev;
@@ -159,7 +167,8 @@ struct cuda_plan {
 	int bufs, buf_cap;
 	int grad_output, grad_input; /* buffers of the edge's gradients, -1 where there is none */
 	uint64_t decayed_floats, trained_floats, value_floats; /* ends of the three kinds of parameters */
-	uint64_t pack_bytes, slot_bytes, scratch_bytes, io_bytes[4], extra_bytes;
+	uint64_t pack_bytes, slot_bytes, scratch_bytes, io_bytes[4];
+	struct cuda_extra at;
 	struct gp_plan_memory memory; /* of the device; pinned memory is not in it */
 
 	char *block; /* everything below that is device memory */
@@ -169,11 +178,11 @@ struct cuda_plan {
 	char *packs;
 	float *undo; /* with spec.undo: parameters that are not trained, as before the step's first forward */
 	char *scratch;
-	char *extra;     /* loss, sums of squares: see loss_cuda.c, clip_cuda.c */
-	char *host_room; /* pinned: draws, labels, results */
-	uint64_t host_bytes;
+	char *extra;
+	char *host_room; /* pinned; behind the small things the slots' host buffers */
 	struct cuda_slot *slot;
-	bool packs_stale, undo_saved, warm[CUDA_RUNS];
+	bool draws; /* some op reads the draw */
+	bool packs_stale, narrow_stale, undo_saved, warm[CUDA_RUNS];
 	uint64_t optim_steps;
 	struct cuda_profile *profile; /* NULL: not measured */
 };

@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA device: cuBLAS for matrix products, own kernels for the rest. All
+ * that others need is its vtable. See common/device.h.
+ */
+#ifndef GP_DEV_CUDA_H
+#define GP_DEV_CUDA_H
+
+#include "common/device.h"
+
+/* The table of the devices that this build has: "cuda", or "cuda-emulated" where the kernels run on the host. */
+const struct gp_device_ops *gp_cuda_ops(void);
+
+#endif

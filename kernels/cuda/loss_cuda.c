@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Softmax cross-entropy on the GPU: rows on the device, their sum on the host,
+ * one after another, so that it does not depend on anything but the values.
+ * Test: tests/unit/test_cuda_plan.c
+ */
+#include <string.h>
+
+#include "kernels/cuda/k_loss.h"
+#include "kernels/cuda/plan_impl.h"
+#include "kernels/cuda/profile.h"
+
+static enum gp_status check_labels(const struct gp_plan *plan, const int32_t *labels, int valid, int64_t classes,
+				   struct gp_err *err)
+{
+	if (valid < 0 || valid > plan->spec.batch)
+		GP_FAIL(err, GP_INTERNAL, "%d valid samples in a chunk of %d", valid, plan->spec.batch);
+	for (int i = 0; i < valid; i++)
+		if (labels[i] < 0 || labels[i] >= classes)
+			GP_FAIL(err, GP_INVALID, "label %d does not fit a model with %lld classes", labels[i],
+				(long long)classes);
+	return GP_OK;
+}
+
+static void queue_loss(struct cuda_plan *p, int slot, int valid, int64_t k, float scale, bool want_grad)
+{
+	const struct cuda_slot *s = &p->slot[slot];
+	const size_t rows = (size_t)p->base.spec.batch;
+	float *grad = want_grad ? s->io[GP_BUF_GRAD_OUTPUT] : NULL;
+	gp_rt_copy_up(p->stream, p->extra + p->at.labels, p->host_room + p->at.labels, rows * sizeof(int32_t));
+	gpk_cross_entropy(p->stream, s->io[GP_BUF_OUTPUT], (const int32_t *)(p->extra + p->at.labels), (int)rows, valid,
+			  k, scale, grad, (struct gpk_loss_row *)(p->extra + p->at.rows));
+	gp_rt_copy_down(p->stream, p->host_room + p->at.rows, p->extra + p->at.rows,
+			(size_t)valid * sizeof(struct gpk_loss_row));
+	if (grad && s->host[GP_BUF_GRAD_OUTPUT])
+		gp_rt_copy_down(p->stream, s->host[GP_BUF_GRAD_OUTPUT], grad, rows * (size_t)k * sizeof *grad);
+}
+
+enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+			    float grad_scale, struct gp_loss_result *out, struct gp_err *err)
+{
+	struct cuda_plan *p = (struct cuda_plan *)plan;
+	const struct gp_shape *shape = gp_graph_output_shape(plan->spec.graph);
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	if (shape->ndim != 1)
+		GP_FAIL(err, GP_INVALID, "the output of %s is not one row of class scores", plan->spec.graph->name);
+	GP_TRY(check_labels(plan, labels, valid, shape->dim[0], err));
+	if (want_grad)
+		GP_TRY(gp_cuda_check_training(plan, err));
+	const uint64_t start = gp_cuda_profile_clock(p);
+	memcpy(p->host_room + p->at.labels, labels, (size_t)valid * sizeof *labels);
+	queue_loss(p, slot, valid, shape->dim[0], grad_scale, want_grad);
+	GP_TRY(gp_cuda_wait(p, err));
+	const struct gpk_loss_row *row = (const struct gpk_loss_row *)(p->host_room + p->at.rows);
+	struct gp_loss_result result = {0};
+	for (int i = 0; i < valid; i++) {
+		result.loss_sum += row[i].loss;
+		result.correct += row[i].best == labels[i];
+	}
+	*out = result;
+	gp_cuda_profile_other(p, CUDA_PROFILE_LOSS, start);
+	return GP_OK;
+}

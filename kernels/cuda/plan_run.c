@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Running a CUDA plan. What a slot does in one direction is queued once by
+ * hand, so that libraries load what they need, then captured as a graph and
+ * launched. Everything was decided when the plan was made; here are only
+ * addresses and calls. See plan.h. Test: tests/unit/test_cuda_plan.c
+ */
+#include <string.h>
+
+#include "common/mem.h"
+#include "kernels/cuda/k_elementwise.h"
+#include "kernels/cuda/k_fill.h"
+#include "kernels/cuda/plan_impl.h"
+#include "kernels/cuda/profile.h"
+
+/* A graph of some hundred kernels takes about a megabyte: beyond so many slots calls are queued each time. */
+#define GRAPH_SLOTS 64
+
+static void *address(const struct cuda_plan *p, int slot, int buf)
+{
+	if (buf < 0)
+		return NULL;
+	const struct cuda_buf *b = &p->buf[buf];
+	switch (b->place) {
+	case CUDA_AT_IO:
+		return p->slot[slot].io[b->io];
+	case CUDA_AT_SLOT:
+		return p->slot[slot].arena + b->offset;
+	case CUDA_AT_SCRATCH:
+		return p->scratch + b->offset;
+	}
+	return NULL;
+}
+
+static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, int slot)
+{
+	struct cuda_call c = {.plan = p, .node = n, .stream = p->stream, .blas = p->blas, .type = p->type};
+	c.draw = p->slot[slot].draw;
+	c.saved = address(p, slot, n->saved);
+	if (n->pack_bytes)
+		c.pack = p->packs + n->pack_offset;
+	return c;
+}
+
+/* --- the plan's edge ---------------------------------------------------------------------------------------------- */
+
+static void come_up(struct cuda_plan *p, int slot, enum gp_plan_buf io)
+{
+	if (!p->base.spec.device_io && p->io_bytes[io])
+		gp_rt_copy_up(p->stream, p->slot[slot].io[io], p->slot[slot].host[io], p->io_bytes[io]);
+}
+
+static void go_down(struct cuda_plan *p, int slot, enum gp_plan_buf io)
+{
+	if (!p->base.spec.device_io && p->io_bytes[io])
+		gp_rt_copy_down(p->stream, p->slot[slot].host[io], p->slot[slot].io[io], p->io_bytes[io]);
+}
+
+static bool lies_at(const struct cuda_plan *p, int buf, enum gp_plan_buf io)
+{
+	return p->buf[buf].place == CUDA_AT_IO && p->buf[buf].io == io;
+}
+
+/* Between an IO buffer (fp32) and where node `n`'s value or gradient lies. */
+static void take_in(struct cuda_plan *p, int slot, enum gp_plan_buf io, int buf, const struct cuda_node *n)
+{
+	come_up(p, slot, io);
+	if (!lies_at(p, buf, io))
+		gpk_convert(p->stream, p->type, address(p, slot, buf), GP_RT_F32, p->slot[slot].io[io],
+			    gp_cuda_elements(p, n));
+}
+
+static void give_out(struct cuda_plan *p, int slot, enum gp_plan_buf io, int buf, const struct cuda_node *n)
+{
+	if (!lies_at(p, buf, io))
+		gpk_convert(p->stream, GP_RT_F32, p->slot[slot].io[io], p->type, address(p, slot, buf),
+			    gp_cuda_elements(p, n));
+	go_down(p, slot, io);
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------------ */
+
+static void forward_node(struct cuda_plan *p, const struct cuda_node *n, int slot, enum gp_mode mode)
+{
+	struct cuda_call c = call_of(p, n, slot);
+	for (int k = 0; k < 2 && n->in[k] >= 0; k++)
+		c.in[k] = address(p, slot, gp_cuda_input(p, n, k)->out);
+	c.out = address(p, slot, n->out);
+	c.tmp = address(p, slot, n->tmp_forward);
+	c.mode = mode;
+	gp_cuda_profile_start(p, n);
+	n->op->forward(&c);
+	gp_cuda_profile_stop(p, n);
+}
+
+static void queue_forward(struct cuda_plan *p, int slot, enum gp_mode mode)
+{
+	const int last = p->base.spec.graph->nodes - 1;
+	if (p->draws && mode == GP_TRAIN)
+		gp_rt_copy_up(p->stream, p->slot[slot].draw, p->slot[slot].host_draw, sizeof(uint64_t));
+	take_in(p, slot, GP_BUF_INPUT, p->node[0].out, &p->node[0]);
+	for (int i = 1; i <= last; i++)
+		if (!p->node[i].absorbed && !p->node[i].view)
+			forward_node(p, &p->node[i], slot, mode);
+	give_out(p, slot, GP_BUF_OUTPUT, p->node[last].out, &p->node[last]);
+}
+
+/* --- backward ----------------------------------------------------------------------------------------------------- */
+
+/* Gradients that are handed on: only where two contributions meet, or at the plan's edge, is anything moved. */
+static void pass_gradient(struct cuda_plan *p, const struct cuda_node *n, int slot, int k)
+{
+	const void *dout = address(p, slot, n->dout);
+	void *dx = address(p, slot, n->dx[k]);
+	const int64_t count = gp_cuda_elements(p, gp_cuda_input(p, n, k));
+	if (n->add[k])
+		gpk_add(p->stream, p->type, dx, dx, dout, count);
+	else if (n->dx_add[k] >= 0)
+		gpk_add(p->stream, p->type, dx, dout, address(p, slot, n->dx_add[k]), count);
+	else if (n->dx[k] != n->dout)
+		gp_rt_copy(p->stream, dx, dout, (size_t)count * gp_rt_type_bytes(p->type));
+}
+
+static struct cuda_call backward_call(struct cuda_plan *p, const struct cuda_node *n, int slot)
+{
+	struct cuda_call c = call_of(p, n, slot);
+	c.mode = GP_TRAIN;
+	if (n->saves_input)
+		c.in[0] = address(p, slot, gp_cuda_input(p, n, 0)->out);
+	if (n->saves_output)
+		c.out = address(p, slot, n->out);
+	c.tmp = address(p, slot, n->tmp_backward);
+	c.dout = address(p, slot, n->dout);
+	for (int k = 0; k < 2; k++)
+		if (n->dx[k] >= 0 && !n->pass[k]) {
+			c.dx[k] = address(p, slot, n->dx[k]);
+			c.add[k] = n->add[k];
+		}
+	return c;
+}
+
+/* Handing on comes before: the op may work in dout's place. */
+static void backward_node(struct cuda_plan *p, const struct cuda_node *n, int slot)
+{
+	gp_cuda_profile_start(p, n);
+	for (int k = 0; k < 2; k++)
+		if (n->dx[k] >= 0 && n->pass[k])
+			pass_gradient(p, n, slot, k);
+	if (!n->view && !n->op->passes_gradient) {
+		const struct cuda_call c = backward_call(p, n, slot);
+		n->op->backward(&c);
+		for (int k = 0; k < 2; k++)
+			if (c.dx[k] && n->dx_add[k] >= 0)
+				gpk_add(p->stream, p->type, c.dx[k], c.dx[k], address(p, slot, n->dx_add[k]),
+					gp_cuda_elements(p, gp_cuda_input(p, n, k)));
+	}
+	gp_cuda_profile_stop(p, n);
+}
+
+static void queue_backward(struct cuda_plan *p, int slot)
+{
+	const int last = p->base.spec.graph->nodes - 1;
+	take_in(p, slot, GP_BUF_GRAD_OUTPUT, p->grad_output, &p->node[last]);
+	for (int i = last; i > 0; i--)
+		if (p->node[i].need_grad)
+			backward_node(p, &p->node[i], slot);
+	if (p->grad_input >= 0)
+		give_out(p, slot, GP_BUF_GRAD_INPUT, p->grad_input, &p->node[0]);
+}
+
+/* --- graphs ------------------------------------------------------------------------------------------------------- */
+
+static void queue(struct cuda_plan *p, int slot, enum cuda_run what)
+{
+	if (what == CUDA_RUN_BACKWARD)
+		queue_backward(p, slot);
+	else
+		queue_forward(p, slot, what == CUDA_RUN_TRAIN ? GP_TRAIN : GP_EVAL);
+}
+
+static enum gp_status capture(struct cuda_plan *p, int slot, enum cuda_run what, struct gp_err *err)
+{
+	GP_TRY(gp_rt_capture_begin(p->stream, err));
+	queue(p, slot, what);
+	return gp_rt_capture_end(p->stream, &p->slot[slot].graph[what], err);
+}
+
+static enum gp_status run(struct cuda_plan *p, int slot, enum cuda_run what, struct gp_err *err)
+{
+	struct cuda_slot *s = &p->slot[slot];
+	const bool by_graph = p->warm[what] && !p->profile && p->base.spec.slots <= GRAPH_SLOTS;
+	if (by_graph && !s->graph[what])
+		GP_TRY(capture(p, slot, what, err));
+	if (by_graph)
+		gp_rt_graph_launch(s->graph[what], p->stream);
+	else
+		queue(p, slot, what);
+	p->warm[what] = true;
+	return gp_cuda_wait(p, err);
+}
+
+void gp_cuda_repack(struct cuda_plan *p)
+{
+	if (p->narrow && p->narrow_stale)
+		gpk_convert(p->stream, p->type, p->narrow, GP_RT_F32, p->values, (int64_t)p->value_floats);
+	for (int i = 1; p->packs_stale && i < p->base.spec.graph->nodes; i++) {
+		const struct cuda_node *n = &p->node[i];
+		if (n->absorbed || n->view || !n->op->pack)
+			continue;
+		const struct cuda_call c = call_of(p, n, 0);
+		n->op->pack(&c);
+	}
+	p->narrow_stale = p->packs_stale = false;
+}
+
+enum gp_status gp_cuda_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+{
+	struct cuda_plan *p = (struct cuda_plan *)plan;
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	if (mode == GP_TRAIN)
+		GP_TRY(gp_cuda_check_training(plan, err));
+	gp_cuda_repack(p);
+	if (mode == GP_TRAIN)
+		gp_cuda_undo_save(p);
+	p->slot[slot].forwarded = false;
+	*p->slot[slot].host_draw = draw;
+	GP_TRY(run(p, slot, mode == GP_TRAIN ? CUDA_RUN_TRAIN : CUDA_RUN_EVAL, err));
+	gp_cuda_profile_collect(p, CUDA_PROFILE_FORWARD);
+	p->slot[slot].forwarded = mode == GP_TRAIN;
+	return GP_OK;
+}
+
+enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *err)
+{
+	struct cuda_plan *p = (struct cuda_plan *)plan;
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	if (!p->slot[slot].forwarded)
+		GP_FAIL(err, GP_INTERNAL, "backward of %s without a training forward in slot %d",
+			plan->spec.graph->name, slot);
+	p->slot[slot].forwarded = false;
+	GP_TRY(run(p, slot, CUDA_RUN_BACKWARD, err));
+	gp_cuda_profile_collect(p, CUDA_PROFILE_BACKWARD);
+	return GP_OK;
+}
+
+/* --- values ------------------------------------------------------------------------------------------------------- */
+
+static bool overwritten_later(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	for (int i = n->index + 1; i < p->base.spec.graph->nodes; i++)
+		if (p->node[i].out == n->out && !p->node[i].view)
+			return true;
+	return false;
+}
+
+static enum gp_status copy_value(struct cuda_plan *p, const void *value, float *out, int64_t count, struct gp_err *err)
+{
+	const size_t bytes = (size_t)count * gp_rt_type_bytes(p->type);
+	gp_rt_copy_down(p->stream, out, value, bytes);
+	GP_TRY(gp_cuda_wait(p, err));
+	if (p->type == GP_RT_F32)
+		return GP_OK;
+	const uint16_t *narrow = (const uint16_t *)out; /* widened from the end: the first half of `out` */
+	for (int64_t i = count - 1; i >= 0; i--) {
+		const uint32_t wide = (uint32_t)narrow[i] << 16;
+		memcpy(&out[i], &wide, sizeof wide);
+	}
+	return GP_OK;
+}
+
+/* Only values that still exist: kept for backward, or the plan's own input and output. */
+enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err)
+{
+	struct cuda_plan *p = (struct cuda_plan *)plan;
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	if (index < 0 || index >= plan->spec.graph->nodes)
+		GP_FAIL(err, GP_INTERNAL, "%s has no node %d", plan->spec.graph->name, index);
+	const struct cuda_node *n = &p->node[index];
+	if (n->absorbed || p->buf[n->out].place == CUDA_AT_SCRATCH || overwritten_later(p, n))
+		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", plan->spec.graph->node[index].name);
+	return copy_value(p, address(p, slot, n->out), out, gp_cuda_elements(p, n), err);
+}
