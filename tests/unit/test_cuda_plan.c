@@ -1,0 +1,694 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a CUDA plan promises beyond right numbers of its ops (test_cuda_ops.c):
+ * its memory is what was estimated, and all comes back; a step taken back
+ * leaves no trace; optimizers, clipping and the loss do what the CPU's do;
+ * failures are told. On whatever this build has: emulated devices, or cards.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#ifdef GP_CUDA_DEVICE
+#include "common/clip.h"
+#include "common/fault.h"
+#include "tests/unit/device_pair.h"
+
+enum { BATCH = 3, SLOTS = 2, CLASSES = 5, CHUNKS = 3, OTHER_DATA = 1000 };
+
+static const struct gp_optim optimizers[] = {
+	{.kind = GP_OPTIM_SGD},
+	{.kind = GP_OPTIM_SGD, .momentum = 0.9f},
+	{.kind = GP_OPTIM_SGD, .momentum = 0.9f, .nesterov = true, .weight_decay = 1e-3f},
+	{.kind = GP_OPTIM_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f, .weight_decay = 1e-3f},
+	{.kind = GP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f, .weight_decay = 1e-2f},
+};
+enum { OPTIMIZERS = sizeof optimizers / sizeof optimizers[0] };
+
+static struct gp_graph *build_graph(void)
+{
+	const struct gp_shape sample = {.ndim = 3, .dim = {4, 5, 6}};
+	struct gp_graph *g = gp_graph_new("small", &sample, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "block", &err));
+	int x = gp_graph_dropout(g, "drop", 0, 0.3f, &err);
+	x = gp_graph_unary(g, GP_OP_FLATTEN, "flat", x, &err);
+	x = gp_graph_linear(g, "first", x, 33, true, &err);
+	x = gp_graph_unary(g, GP_OP_RELU6, "relu6", x, &err);
+	assert_true(gp_graph_linear(g, "second", x, CLASSES, true, &err) > 0);
+	g->param[1].decay = false; /* a bias, as builders of transformers have it */
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+static struct gp_plan_spec spec_of(const struct gp_optim *optim)
+{
+	return (struct gp_plan_spec){.batch = BATCH,
+				     .slots = SLOTS,
+				     .train = true,
+				     .need_grad_input = true,
+				     .seed = 9,
+				     .undo = true,
+				     .optim = *optim};
+}
+
+static struct gp_device *open_device(void)
+{
+	struct gp_device *dev;
+	OK(gp_device_open(gp_cuda_ops()->name, 1, &dev, &err));
+	return dev;
+}
+
+static uint64_t unused_memory(struct gp_device *dev)
+{
+	uint64_t total, unused;
+	OK(dev->ops->memory(dev, &total, &unused, &err));
+	return unused;
+}
+
+/* --- memory ------------------------------------------------------------------------------------------------------- */
+
+/* On a card others take and give memory, too; there the plan's own figures have to do. */
+static void expect_exact_estimate(struct gp_device *dev, const struct gp_plan_spec *spec)
+{
+	struct gp_plan_memory want, got;
+	struct gp_plan *plan;
+	const uint64_t before = unused_memory(dev);
+	OK(dev->ops->plan_estimate(dev, spec, &want, &err));
+	assert_int_equal(unused_memory(dev), before);
+	OK(dev->ops->plan_new(dev, spec, &plan, &err));
+	dev->ops->plan_memory(plan, &got);
+	assert_memory_equal(&want, &got, sizeof got);
+	assert_true(got.total > 0);
+	if (gp_rt_is_emulated())
+		assert_int_equal(before - unused_memory(dev), got.total);
+	dev->ops->plan_free(plan);
+	if (gp_rt_is_emulated())
+		assert_int_equal(unused_memory(dev), before);
+}
+
+static void estimate_is_what_the_plan_takes(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	for (int precision = 0; precision < GP_PRECISIONS; precision++)
+		for (int i = 0; i < OPTIMIZERS; i++)
+			for (int way = 0; way < 4; way++) {
+				struct gp_plan_spec spec = spec_of(&optimizers[i]);
+				spec.graph = g;
+				spec.precision = (enum gp_precision)precision;
+				spec.train = way & 1;
+				spec.device_io = way & 2;
+				expect_exact_estimate(dev, &spec);
+			}
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+static struct gp_graph *build_large(void)
+{
+	const struct gp_shape sample = {.ndim = 3, .dim = {1 << 14, 1 << 14, 4}};
+	struct gp_graph *g = gp_graph_new("large", &sample, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "block", &err));
+	assert_true(gp_graph_unary(g, GP_OP_RELU, "relu", 0, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+static void plan_that_does_not_fit_is_refused_and_leaves_nothing(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_large();
+	struct gp_device *dev = open_device();
+	struct gp_plan_memory memory;
+	struct gp_plan *plan = NULL;
+	const uint64_t before = unused_memory(dev);
+	struct gp_plan_spec spec = {.graph = g, .batch = 64, .slots = 1};
+	OK(dev->ops->plan_estimate(dev, &spec, &memory, &err)); /* 512 GiB: more than any card has */
+	assert_int_equal(memory.total >> 30, 512);
+	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_NOMEM);
+	assert_non_null(strstr(err.text, "large takes 524288 MiB"));
+	assert_null(plan);
+	assert_int_equal(unused_memory(dev), before);
+	spec.batch = 1 << 10;
+	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_NOMEM);
+	spec.batch = 0;
+	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_INVALID);
+	spec.batch = 1;
+	spec.slots = 1 << 30;
+	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_INVALID);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+#ifdef GP_FAULTS
+static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan_spec spec = spec_of(&optimizers[2]);
+	spec.graph = g;
+	enum gp_status status = GP_NOMEM;
+	const uint64_t before = unused_memory(dev);
+	for (uint64_t nth = 1; status != GP_OK; nth++) {
+		struct gp_plan *plan = NULL;
+		assert_true(nth < 200);
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		status = dev->ops->plan_new(dev, &spec, &plan, &err);
+		gp_fault_arm(GP_FAULT_ALLOC, 0);
+		if (status == GP_OK)
+			dev->ops->plan_free(plan);
+		else
+			assert_int_equal(status, GP_NOMEM);
+		if (gp_rt_is_emulated())
+			assert_int_equal(unused_memory(dev), before);
+	}
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* Whatever fails, a call says so or has done its work; and other plans of the device go on. */
+static void failure_of_the_device_is_told_by_the_call_that_waits(void **state)
+{
+	(void)state;
+	if (!gp_rt_is_emulated())
+		skip();
+	struct gp_graph *g = build_graph();
+	struct gp_plan_spec spec = spec_of(&optimizers[3]);
+	struct pair p = make_pair(g, spec);
+	struct gp_plan *plan = p.plan[CUDA];
+	fill_both(&p, 0, GP_BUF_INPUT, 1);
+	for (uint64_t nth = 1; nth < 3; nth++) { /* the second call is a graph and an event */
+		gp_fault_arm(GP_FAULT_DEVICE, nth);
+		assert_int_equal(plan->ops->forward(plan, 0, GP_TRAIN, 0, &err), GP_DEVICE);
+		gp_fault_arm(GP_FAULT_DEVICE, 0);
+		assert_int_equal(plan->ops->backward(plan, 0, &err), GP_INTERNAL);
+	}
+	forward_both(&p, 0, GP_TRAIN, 5);
+	compare_buffer(&p, 0, GP_BUF_OUTPUT);
+	drop_pair(&p);
+	gp_graph_free(g);
+}
+#endif
+
+/* --- steps -------------------------------------------------------------------------------------------------------- */
+
+static void fill_labels(int32_t *labels, uint64_t chunk)
+{
+	for (int i = 0; i < BATCH; i++)
+		labels[i] = (int32_t)((chunk * 7 + (uint64_t)i * 3) % CLASSES);
+}
+
+static void compare_loss(struct pair *p, int slot, uint64_t chunk, int valid)
+{
+	struct gp_loss_result loss[BOTH];
+	int32_t labels[BATCH];
+	fill_labels(labels, chunk);
+	for (int d = 0; d < BOTH; d++)
+		OK(p->plan[d]->ops->loss(p->plan[d], slot, labels, valid, true, 1.0f / (BATCH * CHUNKS), &loss[d],
+					 &err));
+	assert_true(fabs(loss[CUDA].loss_sum - loss[CPU].loss_sum) <= p->tolerance * fabs(loss[CPU].loss_sum));
+	assert_int_equal(loss[CUDA].correct, loss[CPU].correct);
+	compare_buffer(p, slot, GP_BUF_GRAD_OUTPUT);
+}
+
+static void run_chunks(struct pair *p, uint64_t step)
+{
+	for (int c = 0; c < CHUNKS; c++) {
+		const uint64_t chunk = step * CHUNKS + (uint64_t)c;
+		fill_both(p, c % SLOTS, GP_BUF_INPUT, chunk);
+		forward_both(p, c % SLOTS, GP_TRAIN, chunk);
+		compare_loss(p, c % SLOTS, chunk, BATCH - c % 2);
+		backward_both(p, c % SLOTS);
+	}
+}
+
+static void update_both(struct pair *p, float lr)
+{
+	for (int d = 0; d < BOTH; d++)
+		OK(p->plan[d]->ops->optim_step(p->plan[d], lr, &err));
+}
+
+static enum gp_status first_state(struct gp_plan *p, int index, float *out, struct gp_err *e)
+{
+	return p->ops->optim_get(p, index, 0, out, e);
+}
+
+static enum gp_status second_state(struct gp_plan *p, int index, float *out, struct gp_err *e)
+{
+	return p->ops->optim_get(p, index, 1, out, e);
+}
+
+static void compare_states(struct pair *p)
+{
+	static read_param *const states[] = {first_state, second_state};
+	const int n = p->plan[CUDA]->ops->optim_states(p->plan[CUDA]);
+	assert_int_equal(n, p->plan[CPU]->ops->optim_states(p->plan[CPU]));
+	for (int k = 0; k < n; k++)
+		for (int i = 0; i < p->graph->params; i++)
+			if (p->graph->param[i].trained)
+				compare_param(p, i, "optimizer state", states[k], states[k]);
+}
+
+static void optimizers_step_as_the_cpu_does(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	for (int i = 0; i < OPTIMIZERS; i++) {
+		struct pair p = make_pair(g, spec_of(&optimizers[i]));
+		for (uint64_t step = 0; step < 4; step++) {
+			run_chunks(&p, step);
+			compare_grads(&p);
+			update_both(&p, 0.02f / (float)(step + 1));
+			compare_params(&p);
+			compare_states(&p);
+			compare_grads(&p); /* zero again */
+			assert_int_equal(p.plan[CUDA]->ops->optim_count_get(p.plan[CUDA]), step + 1);
+		}
+		drop_pair(&p);
+	}
+	gp_graph_free(g);
+}
+
+/* Copies in bf16 follow the masters, which small updates move by less than a bf16 shows. */
+static void training_in_bf16_goes_the_way_of_fp32(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_plan_spec spec = spec_of(&optimizers[1]);
+	spec.precision = GP_PRECISION_BF16;
+	struct pair p = make_pair(g, spec);
+	for (uint64_t step = 0; step < 4; step++) {
+		run_chunks(&p, step);
+		update_both(&p, 0.05f);
+	}
+	compare_params(&p);
+	drop_pair(&p);
+	gp_graph_free(g);
+}
+
+static void clipping_does_what_the_cpu_does(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct pair p = make_pair(g, spec_of(&optimizers[0]));
+	double squares[BOTH][8];
+	assert_true(gp_clip_sums(g) <= 8);
+	for (int round = 0; round < 2; round++) { /* before any gradient is there, and with some */
+		for (int d = 0; d < BOTH; d++)
+			OK(p.plan[d]->ops->grad_squares(p.plan[d], squares[d], &err));
+		for (int i = 0; i < gp_clip_sums(g); i++)
+			assert_true(fabs(squares[CUDA][i] - squares[CPU][i]) <= 1e-4 * squares[CPU][i]);
+		run_chunks(&p, (uint64_t)round);
+	}
+	for (int d = 0; d < BOTH; d++) {
+		OK(p.plan[d]->ops->grad_scale(p.plan[d], 3.0f, &err));
+		OK(p.plan[d]->ops->grad_clamp(p.plan[d], 0.02f, &err));
+	}
+	compare_grads(&p);
+	drop_pair(&p);
+	gp_graph_free(g);
+}
+
+/* More than one chunk of a sum's table. */
+static void sums_of_squares_of_a_large_parameter_are_right(void **state)
+{
+	(void)state;
+	const struct gp_shape sample = {.ndim = 1, .dim = {509}};
+	struct gp_graph *g = gp_graph_new("wide", &sample, &err);
+	double squares[BOTH][2];
+	OK(gp_graph_begin_block(g, "block", &err));
+	assert_true(gp_graph_linear(g, "linear", 0, 211, true, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	struct pair p = make_pair(g, spec_of(&optimizers[0]));
+	fill_both(&p, 0, GP_BUF_INPUT, 1);
+	forward_both(&p, 0, GP_TRAIN, 0);
+	fill_both(&p, 0, GP_BUF_GRAD_OUTPUT, 1);
+	backward_both(&p, 0);
+	for (int d = 0; d < BOTH; d++)
+		OK(p.plan[d]->ops->grad_squares(p.plan[d], squares[d], &err));
+	for (int i = 0; i < 2; i++)
+		assert_true(fabs(squares[CUDA][i] - squares[CPU][i]) <= 1e-5 * squares[CPU][i]);
+	drop_pair(&p);
+	gp_graph_free(g);
+}
+
+static void labels_that_do_not_fit_are_refused(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct pair p = make_pair(g, spec_of(&optimizers[0]));
+	struct gp_plan *plan = p.plan[CUDA];
+	struct gp_loss_result loss;
+	const int32_t high[BATCH] = {0, CLASSES, 0}, low[BATCH] = {0, 0, -1}, good[BATCH] = {0};
+	assert_int_equal(plan->ops->loss(plan, 0, high, BATCH, false, 1, &loss, &err), GP_INVALID);
+	assert_int_equal(plan->ops->loss(plan, 0, low, BATCH, false, 1, &loss, &err), GP_INVALID);
+	assert_int_equal(plan->ops->loss(plan, 0, good, BATCH + 1, false, 1, &loss, &err), GP_INTERNAL);
+	OK(plan->ops->loss(plan, 0, high, 1, false, 1, &loss, &err)); /* what is not valid is not looked at */
+	drop_pair(&p);
+	gp_graph_free(g);
+}
+
+/* --- undo, state in and out --------------------------------------------------------------------------------------- */
+
+static void forward(struct gp_plan *p, int slot, uint64_t chunk)
+{
+	float *x = p->ops->buffer(p, slot, GP_BUF_INPUT);
+	for (uint64_t i = 0; i < BATCH * gp_shape_elements(gp_graph_input_shape(p->spec.graph)); i++)
+		x[i] = gp_rng_normal(4, chunk, i);
+	OK(p->ops->forward(p, slot, GP_TRAIN, chunk, &err));
+}
+
+static void backward(struct gp_plan *p, int slot, uint64_t chunk)
+{
+	struct gp_loss_result loss;
+	int32_t labels[BATCH];
+	fill_labels(labels, chunk);
+	OK(p->ops->loss(p, slot, labels, BATCH, true, 0.1f, &loss, &err));
+	OK(p->ops->backward(p, slot, &err));
+}
+
+static void run_step(struct gp_plan *p, uint64_t step)
+{
+	for (uint64_t c = 0; c < CHUNKS; c++) {
+		forward(p, (int)(c % SLOTS), step * CHUNKS + c);
+		backward(p, (int)(c % SLOTS), step * CHUNKS + c);
+	}
+	OK(p->ops->optim_step(p, 0.01f, &err));
+}
+
+static void expect_same_array(struct gp_plan *a, struct gp_plan *b, int index, read_param *get, const char *what)
+{
+	const struct gp_param *q = &a->spec.graph->param[index];
+	float *x = gp_calloc(q->count, sizeof *x), *y = gp_calloc(q->count, sizeof *y);
+	assert_true(x && y);
+	OK(get(a, index, x, &err));
+	OK(get(b, index, y, &err));
+	if (memcmp(x, y, q->count * sizeof *x) != 0)
+		fail_msg("%s of %s differ", what, q->name);
+	gp_free(x);
+	gp_free(y);
+}
+
+static void expect_same(struct gp_plan *a, struct gp_plan *b)
+{
+	static read_param *const states[] = {first_state, second_state};
+	for (int i = 0; i < a->spec.graph->params; i++) {
+		expect_same_array(a, b, i, a->ops->param_get, "values");
+		if (!a->spec.graph->param[i].trained)
+			continue;
+		expect_same_array(a, b, i, a->ops->grad_get, "gradients");
+		for (int k = 0; k < a->ops->optim_states(a); k++)
+			expect_same_array(a, b, i, states[k], "optimizer states");
+	}
+	assert_int_equal(a->ops->optim_count_get(a), b->ops->optim_count_get(b));
+}
+
+static struct gp_plan *new_plan(struct gp_device *dev, const struct gp_graph *g, const struct gp_optim *optim)
+{
+	struct gp_plan_spec spec = spec_of(optim);
+	struct gp_plan *p;
+	spec.graph = g;
+	OK(dev->ops->plan_new(dev, &spec, &p, &err));
+	return p;
+}
+
+/* Two forwards and one backward of other data: a chunk is left between the two. */
+static void a_step_taken_back_leaves_no_trace(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *disturbed = new_plan(dev, g, &optimizers[3]), *other = new_plan(dev, g, &optimizers[3]);
+	for (uint64_t step = 0; step < 3; step++) {
+		for (uint64_t times = 0; times < step + 1; times++) {
+			forward(disturbed, 0, OTHER_DATA);
+			forward(disturbed, 1, OTHER_DATA + 1);
+			backward(disturbed, 0, OTHER_DATA);
+			disturbed->ops->step_undo(disturbed);
+			expect_same(disturbed, other);
+			assert_int_equal(disturbed->ops->backward(disturbed, 1, &err), GP_INTERNAL);
+		}
+		run_step(disturbed, step);
+		run_step(other, step);
+		expect_same(disturbed, other);
+	}
+	dev->ops->plan_free(disturbed);
+	dev->ops->plan_free(other);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+static void copy_array(struct gp_plan *from, struct gp_plan *to, int index)
+{
+	const uint64_t count = from->spec.graph->param[index].count;
+	float *x = gp_calloc(count, sizeof *x);
+	assert_non_null(x);
+	OK(from->ops->param_get(from, index, x, &err));
+	OK(to->ops->param_set(to, index, x, &err));
+	for (int k = 0; from->spec.graph->param[index].trained && k < from->ops->optim_states(from); k++) {
+		OK(from->ops->optim_get(from, index, k, x, &err));
+		OK(to->ops->optim_set(to, index, k, x, &err));
+	}
+	gp_free(x);
+}
+
+static void a_new_plan_goes_on_where_another_stopped(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	for (int i = 0; i < OPTIMIZERS; i++) {
+		struct gp_plan *old = new_plan(dev, g, &optimizers[i]), *new = new_plan(dev, g, &optimizers[i]);
+		run_step(old, 0);
+		run_step(new, 7);
+		for (int q = 0; q < g->params; q++)
+			copy_array(old, new, q);
+		new->ops->optim_count_set(new, old->ops->optim_count_get(old));
+		run_step(old, 1);
+		run_step(new, 1);
+		expect_same(old, new);
+		dev->ops->plan_free(old);
+		dev->ops->plan_free(new);
+	}
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+static void what_is_not_there_is_refused(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *train = new_plan(dev, g, &optimizers[1]), *eval;
+	struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 1};
+	float x;
+	OK(dev->ops->plan_new(dev, &spec, &eval, &err));
+	assert_int_equal(train->ops->param_get(train, g->params, &x, &err), GP_INTERNAL);
+	assert_int_equal(train->ops->optim_get(train, 0, 1, &x, &err), GP_INTERNAL);
+	assert_int_equal(train->ops->backward(train, 0, &err), GP_INTERNAL);
+	assert_int_equal(eval->ops->forward(eval, 0, GP_TRAIN, 0, &err), GP_INTERNAL);
+	assert_int_equal(eval->ops->grad_get(eval, 0, &x, &err), GP_INTERNAL);
+	assert_int_equal(eval->ops->optim_step(eval, 0.1f, &err), GP_INTERNAL);
+	assert_null(eval->ops->buffer(eval, 0, GP_BUF_GRAD_OUTPUT));
+	dev->ops->plan_free(train);
+	dev->ops->plan_free(eval);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* --- running ------------------------------------------------------------------------------------------------------ */
+
+static void steady_step_allocates_nothing_here(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *p = new_plan(dev, g, &optimizers[4]);
+	run_step(p, 0);
+	run_step(p, 1);
+	const uint64_t before = gp_mem_calls();
+	run_step(p, 2);
+	assert_int_equal(gp_mem_calls(), before);
+	dev->ops->plan_free(p);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* Beyond so many slots there are no graphs. */
+static void many_slots_are_as_good_as_one(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_plan_spec spec = spec_of(&optimizers[0]);
+	spec.slots = 70;
+	struct pair p = make_pair(g, spec);
+	for (int s = 0; s < spec.slots; s++) {
+		fill_both(&p, s, GP_BUF_INPUT, (uint64_t)s);
+		forward_both(&p, s, GP_TRAIN, (uint64_t)s);
+	}
+	for (int s = spec.slots - 1; s >= 0; s--) {
+		compare_loss(&p, s, (uint64_t)s, BATCH);
+		backward_both(&p, s);
+	}
+	compare_grads(&p);
+	drop_pair(&p);
+	gp_graph_free(g);
+}
+
+/* As the server's codecs use it. */
+static void buffers_of_the_device_hold_what_host_buffers_would(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_plan_spec spec = spec_of(&optimizers[0]);
+	struct pair p = make_pair(g, spec);
+	struct gp_device *dev = p.dev[CUDA];
+	struct gp_plan *plan;
+	struct gp_rt_stream *stream;
+	float out[BATCH * CLASSES];
+	spec.graph = g;
+	spec.device_io = true;
+	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
+	OK(gp_rt_stream_new(0, false, &stream, &err));
+	fill_both(&p, 1, GP_BUF_INPUT, 3);
+	forward_both(&p, 1, GP_TRAIN, 4);
+	gp_rt_copy_up(stream, dev->ops->buffer(plan, 1, GP_BUF_INPUT), dev->ops->buffer(p.plan[CUDA], 1, GP_BUF_INPUT),
+		      elements(&p, GP_BUF_INPUT) * sizeof(float));
+	OK(gp_rt_stream_wait(stream, &err));
+	OK(dev->ops->forward(plan, 1, GP_TRAIN, 4, &err));
+	gp_rt_copy_down(stream, out, dev->ops->buffer(plan, 1, GP_BUF_OUTPUT), sizeof out);
+	OK(gp_rt_stream_wait(stream, &err));
+	assert_memory_equal(out, dev->ops->buffer(p.plan[CUDA], 1, GP_BUF_OUTPUT), sizeof out);
+	gp_rt_stream_free(stream);
+	dev->ops->plan_free(plan);
+	drop_pair(&p);
+	gp_graph_free(g);
+}
+
+static void kept_values_can_be_looked_at_and_others_not(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	for (int precision = 0; precision < 2; precision++) {
+		struct gp_plan_spec spec = spec_of(&optimizers[0]);
+		spec.precision = (enum gp_precision)precision;
+		struct pair p = make_pair(g, spec);
+		float want[BATCH * 33], got[BATCH * 33];
+		fill_both(&p, 0, GP_BUF_INPUT, 1);
+		forward_both(&p, 0, GP_TRAIN, 1);
+		const int relu6 = g->nodes - 2;
+		OK(p.plan[CPU]->ops->node_get(p.plan[CPU], 0, relu6, want, &err));
+		OK(p.plan[CUDA]->ops->node_get(p.plan[CUDA], 0, relu6, got, &err));
+		expect_near("relu6", got, want, BATCH * 33, p.tolerance);
+		assert_int_equal(p.plan[CUDA]->ops->node_get(p.plan[CUDA], 0, relu6 - 1, got, &err), GP_UNSUPPORTED);
+		assert_int_equal(p.plan[CUDA]->ops->node_get(p.plan[CUDA], 0, g->nodes, got, &err), GP_INTERNAL);
+		drop_pair(&p);
+	}
+	gp_graph_free(g);
+}
+
+static void profile_counts_every_node_that_ran(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *p = new_plan(dev, g, &optimizers[0]), *other = new_plan(dev, g, &optimizers[0]);
+	const struct gp_plan_profile *profile;
+	OK(p->ops->profile(p, &profile, &err));
+	for (uint64_t step = 0; step < 2; step++) {
+		run_step(p, step);
+		run_step(other, step);
+	}
+	for (int i = 1; i < g->nodes; i++) {
+		assert_int_equal(profile->node[i].calls[0], 2 * CHUNKS);
+		assert_int_equal(profile->node[i].calls[1], 2 * CHUNKS);
+		assert_true(profile->node[i].bytes[0] > 0);
+	}
+	assert_true(profile->node[g->nodes - 1].flops[1] == 2 * profile->node[g->nodes - 1].flops[0]);
+	assert_int_equal(profile->update.calls[0], 2);
+	assert_int_equal(profile->loss.calls[0], 2 * CHUNKS);
+	expect_same(p, other);
+	dev->ops->plan_free(p);
+	dev->ops->plan_free(other);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* --- devices ------------------------------------------------------------------------------------------------------ */
+
+static void devices_open_by_name_and_number(void **state)
+{
+	(void)state;
+	struct gp_device *dev;
+	char name[64];
+	OK(gp_device_open(gp_cuda_ops()->name, 1, &dev, &err));
+	assert_string_equal(dev->name, gp_cuda_ops()->name);
+	assert_true(dev->card[0] != 0);
+	OK(dev->ops->check(dev, &err));
+	dev->ops->close(dev);
+	snprintf(name, sizeof name, "%s:%d", gp_cuda_ops()->name, gp_rt_count() - 1);
+	OK(gp_device_open(name, 1, &dev, &err));
+	dev->ops->close(dev);
+	snprintf(name, sizeof name, "%s:%d", gp_cuda_ops()->name, gp_rt_count());
+	assert_int_equal(gp_device_open(name, 1, &dev, &err), GP_DEVICE);
+	snprintf(name, sizeof name, "%s:one", gp_cuda_ops()->name);
+	assert_int_equal(gp_device_open(name, 1, &dev, &err), GP_USAGE);
+}
+
+static void emulated_devices_are_never_taken_unasked(void **state)
+{
+	(void)state;
+	struct gp_device *dev;
+	OK(gp_device_open("auto", 1, &dev, &err));
+	assert_string_equal(dev->name, gp_rt_is_emulated() ? "cpu" : "cuda");
+	dev->ops->close(dev);
+	const char *other = gp_rt_is_emulated() ? "cuda" : "cuda-emulated";
+	assert_int_equal(gp_device_open(other, 1, &dev, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "GP_CUDA="));
+}
+
+int main(void)
+{
+	if (!have_cuda()) {
+		puts("no GPU here: nothing to test");
+		return 77;
+	}
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(estimate_is_what_the_plan_takes),
+		cmocka_unit_test(plan_that_does_not_fit_is_refused_and_leaves_nothing),
+#ifdef GP_FAULTS
+		cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
+		cmocka_unit_test(failure_of_the_device_is_told_by_the_call_that_waits),
+#endif
+		cmocka_unit_test(optimizers_step_as_the_cpu_does),
+		cmocka_unit_test(training_in_bf16_goes_the_way_of_fp32),
+		cmocka_unit_test(clipping_does_what_the_cpu_does),
+		cmocka_unit_test(sums_of_squares_of_a_large_parameter_are_right),
+		cmocka_unit_test(labels_that_do_not_fit_are_refused),
+		cmocka_unit_test(a_step_taken_back_leaves_no_trace),
+		cmocka_unit_test(a_new_plan_goes_on_where_another_stopped),
+		cmocka_unit_test(what_is_not_there_is_refused),
+		cmocka_unit_test(steady_step_allocates_nothing_here),
+		cmocka_unit_test(many_slots_are_as_good_as_one),
+		cmocka_unit_test(buffers_of_the_device_hold_what_host_buffers_would),
+		cmocka_unit_test(kept_values_can_be_looked_at_and_others_not),
+		cmocka_unit_test(profile_counts_every_node_that_ran),
+		cmocka_unit_test(devices_open_by_name_and_number),
+		cmocka_unit_test(emulated_devices_are_never_taken_unasked),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+int main(void)
+{
+	puts("this build has no CUDA device: nothing to test");
+	return 77;
+}
+#endif
