@@ -377,7 +377,7 @@ static void a_server_that_never_says_who_it_is_is_given_up_soon(void **state)
 {
 	(void)state;
 	static struct cut_proxy p;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct rig r;
 	struct gp_err err = {0};
 	memset(&p, 0, sizeof p);
@@ -858,7 +858,7 @@ static void a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost(void 
 static void a_client_whose_run_was_taken_over_by_another_is_told_not_to_come_back(void **state)
 {
 	(void)state;
-	struct server_thread *server = start_server(20);
+	struct server_thread *server = start_server(120);
 	struct raw_peer first, second;
 	const struct hello hello = {.run_id_len = GP_RUN_ID_BYTES};
 	struct hello ignored;
