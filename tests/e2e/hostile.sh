@@ -45,9 +45,11 @@ equal "lines of the log about them, at most $((60 + SECONDS))" \
 
 # One place, two clients: the second waits, says so, and gets it.
 begun=$(sessions_begun)
-"$build/gpclient" train --no-progress "${server[@]}" "${flags[@]}" --steps 3000000 >/dev/null 2>"$work/first.log" &
+"$build/gpclient" train --no-progress "${server[@]}" "${flags[@]}" --steps 3000000 --log-json "$work/steps" >/dev/null \
+	2>"$work/first.log" &
 first=$!
 another_session "$begun"
+await test -s "$work/steps" # signals are its own from then on
 train "$work/second.json" "${server[@]}" "${flags[@]}" --steps 60 &
 second=$!
 await grep -qs 'no room.*trying again' "$work/second.json.log"
