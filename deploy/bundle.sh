@@ -161,7 +161,7 @@ describe() {
 	echo "commit      $commit"
 	# shellcheck disable=SC1091
 	echo "built on    $(. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-?}"), $(uname -m)"
-	echo "GPU code    $cuda"
+	echo "GPU code    $cuda $(cached gp_cuda_toolkit)"
 	describe_needs
 	cat <<-END
 	start       bin/gpserverd --help, bin/gpclient --help

@@ -1,0 +1,134 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# split_gpu.sh: the whole split step on one host: gpserverd on its GPU, gpclient
+# on its processors, between them a shaped link ("gpclient link", which needs no
+# privileges), with several codecs. MobileNetV2 at 224x224, batch 64 in 8
+# chunks, first block and classifier on the client, as the origin had it between
+# two machines. Prints a line per codec. tests/gpu.sh runs it; figures: GPU.md
+
+set -u -o pipefail
+root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
+. "$root/deploy/json.sh"
+
+bin=$root/build/release device=cuda rate=1gbit batch=64 chunks=8 steps=12 size=224 threads=$(nproc) precision=fp32
+model=mobilenetv2 server_pid='' link_pid='' work='' failures=0
+codecs=(raw uniform:bits=8 "sortquant:bits=6,split=2")
+
+usage() {
+	cat <<-END
+	usage: tests/bench/split_gpu.sh [OPTION]... [CODEC]...
+
+	  --bin DIR          gpserverd and gpclient; default build/release
+	  --device D         of the server; default $device
+	  --rate RATE        of the link, each direction; default $rate
+	  --threads N        compute threads of the client; default $threads, one per processor
+	  --precision P      fp32 or bf16, on both sides; default $precision
+	  --steps N          default $steps
+	  --small            pictures of 32x32, batch 4 in 2 chunks, 2 steps: to try the script
+	  -h, --help         this text
+
+	Codecs, the same in all four places; default: ${codecs[*]}.
+	Exit status: 1 when a training failed.
+	END
+}
+
+parse_options() {
+	while [ $# -gt 0 ]; do
+		case $1 in
+		-h | --help) usage && exit 0 ;;
+		--small) size=32 batch=4 chunks=2 steps=2 threads=1 model=mobilenetv2:width=0.25 ;;
+		--bin | --device | --rate | --threads | --precision | --steps)
+			[ $# -ge 2 ] || { echo "split_gpu.sh: $1 needs a value" >&2 && exit 2; }
+			printf -v "${1#--}" %s "$2"
+			shift
+			;;
+		-*) echo "split_gpu.sh: unknown option '$1'; see --help" >&2 && exit 2 ;;
+		*) codecs=("$@") && return ;;
+		esac
+		shift
+	done
+}
+
+# shellcheck disable=SC2317 # run by the trap
+clean_up() {
+	stop "$link_pid"
+	stop "$server_pid"
+	rm -rf "$work"
+}
+
+stop() { # PID
+	[ -n "$1" ] && kill "$1" 2>/dev/null && wait "$1" 2>/dev/null
+}
+
+wait_for_port() { # FILE PID
+	for _ in $(seq 600); do
+		[ ! -s "$1" ] || return 0
+		kill -0 "$2" 2>/dev/null || return 1
+		sleep 0.1
+	done
+	return 1
+}
+
+start_server() {
+	"$bin/gpserverd" --listen 127.0.0.1:0 --port-file "$work/server" --device "$device" 2>"$work/server.log" &
+	server_pid=$!
+	wait_for_port "$work/server" $server_pid || { cat "$work/server.log" >&2 && exit 1; }
+}
+
+start_link() {
+	"$bin/gpclient" link --listen 127.0.0.1:0 --port-file "$work/link" --to "127.0.0.1:$(cat "$work/server")" \
+		--rate "$rate" >/dev/null 2>"$work/link.log" &
+	link_pid=$!
+	wait_for_port "$work/link" $link_pid || { cat "$work/link.log" >&2 && exit 1; }
+}
+
+# Sum of a figure of the closing JSON over activations and gradients.
+sum() { # up|down
+	awk -v a="$(json_get "$work/train.json" "act_$1.wire_bytes_per_batch")" \
+		-v b="$(json_get "$work/train.json" "grad_$1.wire_bytes_per_batch")" 'BEGIN { printf "%.0f\n", a + b }'
+}
+
+print_line() { # CODEC
+	awk -v codec="$1" -v t="$(json_get "$work/train.json" time_per_batch_s)" -v up="$(sum up)" -v down="$(sum down)" \
+		-v raw="$raw_time" 'BEGIN {
+			printf "%-28s %8.3f %9.2f %9.2f %8.0f %8.0f", codec, t, up / 1e6, down / 1e6, up * 8 / t / 1e6, down * 8 / t / 1e6
+			printf raw == "" ? "\n" : " %7.2f\n", raw / t }'
+}
+
+run_codec() { # CODEC
+	if ! "$bin/gpclient" train --server "127.0.0.1:$(cat "$work/link")" --model "$model" --cut 1:-1 --batch "$batch" \
+		--data "synthetic:shape=3x${size}x$size,classes=10" --chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 \
+		--seed 1 --threads "$threads" --precision "$precision" --codec "$1" --json --no-progress \
+		>"$work/train.json" 2>"$work/train.log"; then
+		echo "$1: FAILED" && tail -5 "$work/train.log" "$work/server.log"
+		failures=$((failures + 1))
+		return
+	fi
+	print_line "$1"
+	[ "$1" != raw ] || raw_time=$(json_get "$work/train.json" time_per_batch_s)
+}
+
+main() {
+	local codec raw_time=''
+	parse_options "$@"
+	work=$(mktemp -d) || exit 1
+	trap clean_up EXIT
+	trap 'exit 130' INT
+	trap 'exit 143' TERM
+	start_server
+	start_link
+	echo "$model, pictures of ${size}x$size, batch $batch in $chunks chunks, $precision, $rate each way, median of $steps steps"
+	echo "server on $device, client on $threads threads of the same host"
+	printf '%-28s %8s %9s %9s %8s %8s %7s\n' "codec" "s/batch" "MB up" "MB down" "Mbit/s" "down" "raw/it"
+	for codec in "${codecs[@]}"; do
+		run_codec "$codec"
+	done
+	if [ "$size" = 224 ]; then
+		printf '%-28s %8s\n' "origin, uncompressed" 2.07 "origin, 8 bit" 0.62
+		echo "(origin: its own code, the same model and batch, a GTX 1080 and 40 processors)"
+	fi
+	[ $failures -eq 0 ]
+}
+
+main "$@"
