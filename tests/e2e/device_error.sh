@@ -49,7 +49,7 @@ for ((n = 1; n < 100000; n += stride)); do
 	stop_server
 done
 equal "parameters after the last place" "$(sha "$work/got.json")" "$(sha "$work/want.json")"
-[ $walked -ge 5 ] || fail "only $walked places failed"
+[ $walked -ge 3 ] || fail "only $walked places failed"
 echo "ok: $walked places of a training, every ${stride}th"
 
 # A run with checkpoints goes on by itself: from the newest, or from the start.

@@ -13,6 +13,7 @@
 #include <cmocka.h>
 
 #include "client/engine.h"
+#include "client/run_state.h"
 #include "common/models.h"
 #include "kernels/cpu/dev_cpu.h"
 #include "tests/unit/server_thread.h"
@@ -30,7 +31,7 @@ static void expect_ok(enum gp_status status, const struct gp_err *err)
 
 static struct card {
 	_Atomic uint64_t unused;
-	atomic_bool broken, lost; /* the next pass fails; every one does */
+	atomic_bool broken, sick, lost; /* the next pass fails; every one does; and no plan will mend it */
 	atomic_int forwards;
 	atomic_bool no_bf16;
 } card[CARDS];
@@ -65,7 +66,8 @@ static enum gp_status forward_on(int index, struct gp_plan *plan, int slot, enum
 				 struct gp_err *err)
 {
 	atomic_fetch_add(&card[index].forwards, 1);
-	if (atomic_load(&card[index].lost) || atomic_exchange(&card[index].broken, false))
+	if (atomic_load(&card[index].lost) || atomic_load(&card[index].sick) ||
+	    atomic_exchange(&card[index].broken, false))
 		GP_FAIL(err, GP_DEVICE, "an illegal address was read");
 	return gp_cpu_device_ops.forward(plan, slot, mode, draw, err);
 }
@@ -95,6 +97,7 @@ static void make_card(struct gp_device *dev, int index)
 	strcpy(dev->card, "a test's");
 	atomic_store(&card[index].unused, 512 * MIB);
 	atomic_store(&card[index].broken, false);
+	atomic_store(&card[index].sick, false);
 	atomic_store(&card[index].lost, false);
 	atomic_store(&card[index].forwards, 0);
 	atomic_store(&card[index].no_bf16, false);
@@ -242,6 +245,8 @@ static int teardown(void **state)
 }
 
 struct client {
+	struct gp_run_state *run;
+	double reconnect_for_s;
 	struct gp_graph *graph;
 	struct gp_dataset *data;
 	struct gp_loader *loader;
@@ -261,9 +266,10 @@ static enum gp_status client_open(struct client *c, const struct server_thread *
 				      .seed = 11,
 				      .optim = {.momentum = 0.9f},
 				      .server = server->address,
+				      .run = c->run,
 				      .connect_timeout_s = 60,
-				      .idle_timeout_s = 60};
-	memset(c, 0, sizeof *c);
+				      .idle_timeout_s = 60,
+				      .reconnect_for_s = c->reconnect_for_s};
 	expect_ok(gp_dataset_open("synthetic:shape=1x16x16,classes=10,samples=64", GP_SPLIT_TRAIN, &dataset, &c->data,
 				  err),
 		  err);
@@ -289,6 +295,7 @@ static void client_close(struct client *c)
 static void until_open(struct client *c, const struct server_thread *server)
 {
 	struct gp_err err = {0};
+	memset(c, 0, sizeof *c);
 	expect_ok(client_open(c, server, &err), &err);
 }
 
@@ -333,7 +340,7 @@ static void two_sessions_compute_on_two_devices_and_get_the_same_results(void **
 
 static void a_session_goes_where_there_is_room_and_is_told_when_there_is_none(void **state)
 {
-	struct client c[3];
+	struct client c[3] = {0};
 	struct gp_err err = {0};
 	atomic_store(&card[0].unused, 1);
 	until_open(&c[0], *state);
@@ -372,7 +379,7 @@ static void a_pass_that_fails_ends_its_own_session_alone(void **state)
 
 static void a_device_that_is_lost_gets_no_session_any_more(void **state)
 {
-	struct client c, next, none;
+	struct client c, next, none = {0};
 	struct gp_err err = {0};
 	double loss;
 	until_open(&c, *state);
@@ -391,6 +398,38 @@ static void a_device_that_is_lost_gets_no_session_any_more(void **state)
 	client_close(&none);
 }
 
+/* Without a checkpoint yet it begins anew, once. */
+static void a_run_with_checkpoints_survives_one_failure_of_the_device_and_not_one_after_another(void **state)
+{
+	char dir[] = "/tmp/gp_device_XXXXXX", command[64];
+	struct client c = {.reconnect_for_s = 60};
+	struct gp_err err = {0};
+	const struct gp_pairs none = {.count = 0};
+	double loss;
+	assert_non_null(mkdtemp(dir));
+	const struct gp_run_state_options o = {.dir = dir, .every = 100, .total_steps = 1000, .spec = &none};
+	expect_ok(gp_run_state_open(&o, &c.run, &err), &err);
+	expect_ok(client_open(&c, *state, &err), &err);
+	expect_ok(client_step(&c, &loss, &err), &err);
+	for (int i = 0; i < CARDS; i++)
+		atomic_store(&card[i].broken, true);
+	assert_int_equal(client_step(&c, &loss, &err), GP_CANCELED);
+	assert_true(c.engine->rewound && c.engine->steps == 0);
+	atomic_store(&card[0].broken, false);
+	atomic_store(&card[1].broken, false);
+	for (int i = 0; i < STEPS; i++)
+		expect_ok(client_step(&c, &loss, &err), &err);
+	for (int i = 0; i < CARDS; i++)
+		atomic_store(&card[i].sick, true);
+	assert_int_equal(client_step(&c, &loss, &err), GP_CANCELED);
+	assert_int_equal(client_step(&c, &loss, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "an illegal address was read"));
+	client_close(&c);
+	gp_run_state_close(c.run);
+	snprintf(command, sizeof command, "rm -rf '%s'", dir);
+	assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -404,6 +443,9 @@ int main(void)
 						setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pass_that_fails_ends_its_own_session_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_device_that_is_lost_gets_no_session_any_more, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			a_run_with_checkpoints_survives_one_failure_of_the_device_and_not_one_after_another, setup,
+			teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
