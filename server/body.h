@@ -84,6 +84,11 @@ struct gp_body_words {
 	char text[20][GP_CODEC_SPEC_MAX];
 };
 enum gp_status gp_body_describe(const struct gp_body_spec *spec, struct gp_body_words *w, struct gp_err *err);
+/*
+ * Of a body that has been stopped and is not busy, before gp_body_free: gives its memory back, which a device may take its
+ * time for. True: it is busy with that now, and `idle` follows; false: that has been done, or there is nothing large.
+ */
+bool gp_body_release(struct gp_body *b);
 /* Must not be busy. */
 void gp_body_free(struct gp_body *b);
 

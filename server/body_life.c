@@ -312,15 +312,43 @@ uint64_t gp_body_steps(const struct gp_body *b)
 	return b->step;
 }
 
+static void free_large(struct gp_body *b)
+{
+	if (b->plan)
+		b->dev->ops->plan_free(b->plan);
+	b->plan = NULL;
+	for (int d = 0; d < DIRECTIONS; d++)
+		gp_direction_deinit(&b->dir[d]);
+}
+
+static void run_release(struct gp_task *task)
+{
+	free_large(task->arg);
+}
+
+static void release_done(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	b->cbs.idle(b->arg);
+}
+
+bool gp_body_release(struct gp_body *b)
+{
+	gp_require(b->stopping && !gp_body_busy(b));
+	if (!b->built)
+		return false;
+	b->built = false; /* `dir` is that task's */
+	b->build = (struct gp_task){.run = run_release, .done = release_done, .arg = b};
+	gp_worker_submit(&b->build_lane, &b->build, 0);
+	return true;
+}
+
 void gp_body_free(struct gp_body *b)
 {
 	if (!b)
 		return;
 	gp_require(!gp_body_busy(b));
-	if (b->plan)
-		b->dev->ops->plan_free(b->plan);
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_deinit(&b->dir[d]);
+	free_large(b);
 	gp_lane_deinit(&b->build_lane);
 	gp_lane_deinit(&b->compute);
 	if (b->spec.state)

@@ -49,7 +49,7 @@ void gp_server_run_settle(struct gp_server_run *r)
 	if (r->session || (r->body && gp_body_busy(r->body)))
 		return;
 	struct gp_server_session *successor = r->successor;
-	if (r->ending && drain(r))
+	if (r->ending && (drain(r) || (r->body && gp_body_release(r->body))))
 		return;
 	if (r->ending)
 		free_run(r);
