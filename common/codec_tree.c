@@ -196,11 +196,12 @@ static enum gp_status new_tensor(struct gp_codec_tree *t, uint64_t n, float **ou
 	return GP_OK;
 }
 
+/* NULL is fine, also where there is no place yet. */
 static void free_tensor(struct gp_codec_tree *t, float *tensor)
 {
-	if (t->inside)
+	if (t->inside && tensor)
 		t->inside->ops->free(t->place, tensor);
-	else
+	else if (!t->inside)
 		gp_free_aligned(tensor);
 }
 
