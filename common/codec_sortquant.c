@@ -13,6 +13,8 @@
  * Formula and layout: CODECS.md. Test: tests/unit/test_codec_sortquant.c,
  * test_codec.c, test_codec_golden.c
  */
+#include "common/codec_sortquant.h"
+
 #include "common/codec_prune.h"
 #include "common/codec_quant.h"
 #include "common/codec_select.h"
@@ -25,16 +27,12 @@ enum { KEY_BITS, KEY_SPLIT, KEY_SAMPLE, KEY_PARTITIONS, KEY_PRUNE };
 enum { SPLIT_DEFAULT = 2 };
 
 struct sortquant {
-	uint64_t n;
-	uint64_t kept; /* elements that are quantized: n, or what pruning leaves */
+	struct gp_sortquant_cut cut;
 	uint64_t seed;
 	const struct gp_codec_loops *loops;
 	struct gp_prune *prune;   /* NULL: all are kept */
 	struct gp_select *select; /* over the kept elements, or over `sampled` of them */
-	uint64_t sampled;         /* 0: exact */
 	float *sample;
-	int parts;    /* at most 2^table.split; the others are empty, at the tensor's max */
-	bool chunked; /* partitions=p: their sizes are those of `chunk`, from the top */
 	struct gp_quant_table table;
 };
 
@@ -86,6 +84,18 @@ static uint64_t sampled_of(const double *value, uint64_t kept)
 	return (uint64_t)value[KEY_SAMPLE] < kept ? (uint64_t)value[KEY_SAMPLE] : 0;
 }
 
+struct gp_sortquant_cut gp_sortquant_cut_of(const double *value, uint64_t n)
+{
+	struct gp_sortquant_cut c = {.n = n,
+				     .kept = kept_of(value, n),
+				     .bits = (int)value[KEY_BITS],
+				     .split = split_of(value),
+				     .chunked = value[KEY_PARTITIONS] > 0};
+	c.sampled = sampled_of(value, c.kept);
+	c.parts = c.chunked ? (int)value[KEY_PARTITIONS] : 1 << c.split;
+	return c;
+}
+
 static uint64_t bound(const double *value, uint64_t n)
 {
 	return (prunes(value) ? gp_prune_bitmap_bytes(n) : 0) +
@@ -121,14 +131,15 @@ static void close_sortquant(void *state)
 static enum gp_status allocate_scratch(struct sortquant *q, bool encodes, struct gp_err *err)
 {
 	void *p;
-	if (q->kept < q->n)
-		GP_TRY(gp_prune_new(q->n, q->kept, encodes, &q->prune, err));
+	const struct gp_sortquant_cut *c = &q->cut;
+	if (c->kept < c->n)
+		GP_TRY(gp_prune_new(c->n, c->kept, encodes, &q->prune, err));
 	if (!encodes)
 		return GP_OK;
-	GP_TRY(gp_select_new(q->loops, q->sampled ? q->sampled : q->kept, 2 << q->table.split, &q->select, err));
-	if (!q->sampled)
+	GP_TRY(gp_select_new(q->loops, c->sampled ? c->sampled : c->kept, 2 << c->split, &q->select, err));
+	if (!c->sampled)
 		return GP_OK;
-	GP_TRY(gp_alloc_array(&p, q->sampled, sizeof *q->sample, err));
+	GP_TRY(gp_alloc_array(&p, c->sampled, sizeof *q->sample, err));
 	q->sample = p;
 	return GP_OK;
 }
@@ -139,15 +150,11 @@ static enum gp_status open_sortquant(const double *value, const struct gp_codec_
 	void *s;
 	GP_TRY(gp_alloc_array(&s, 1, sizeof(struct sortquant), err));
 	struct sortquant *q = s;
-	q->n = setup->n;
-	q->kept = kept_of(value, setup->n);
+	q->cut = gp_sortquant_cut_of(value, setup->n);
 	q->seed = setup->seed;
 	q->loops = gp_codec_loops_choose();
-	q->sampled = sampled_of(value, q->kept);
-	q->table.bits = (int)value[KEY_BITS];
-	q->table.split = split_of(value);
-	q->chunked = value[KEY_PARTITIONS] > 0;
-	q->parts = q->chunked ? (int)value[KEY_PARTITIONS] : 1 << q->table.split;
+	q->table.bits = q->cut.bits;
+	q->table.split = q->cut.split;
 	enum gp_status status = allocate_scratch(q, setup->encodes, err);
 	if (status != GP_OK) {
 		close_sortquant(q);
@@ -157,14 +164,14 @@ static enum gp_status open_sortquant(const double *value, const struct gp_codec_
 	return GP_OK;
 }
 
-/* How many of n elements are in the partitions below p. tensor_split: the first n % parts partitions have one element
- * more. chunk of the descending sort: all have ceil(n / parts) from the top down, the lowest what is left. */
-static uint64_t first_rank(const struct sortquant *q, uint64_t n, int p)
+/* tensor_split: the first n % parts partitions have one element more. chunk of the descending sort: all have
+ * ceil(n / parts) from the top down, the lowest what is left. */
+uint64_t gp_sortquant_first_rank(const struct gp_sortquant_cut *c, uint64_t n, int p)
 {
-	const uint64_t parts = (uint64_t)q->parts, extra = n % parts, at = (uint64_t)p;
+	const uint64_t parts = (uint64_t)c->parts, extra = n % parts, at = (uint64_t)p;
 	if (at >= parts)
 		return n;
-	if (!q->chunked)
+	if (!c->chunked)
 		return n / parts * at + (at < extra ? at : extra);
 	const uint64_t above = (n / parts + (extra > 0)) * (parts - at);
 	return above < n ? n - above : 0;
@@ -177,9 +184,9 @@ static bool exact_table(struct sortquant *q, const float *x, float *top)
 	uint64_t rank[2 * MAX_PARTS] = {0};
 	float value[2 * MAX_PARTS], min, max;
 	int count = 0;
-	for (int p = 1; p < q->parts; p++) {
-		const uint64_t first = first_rank(q, q->kept, p);
-		if (first > 0 && first < q->kept) {
+	for (int p = 1; p < q->cut.parts; p++) {
+		const uint64_t first = gp_sortquant_first_rank(&q->cut, q->cut.kept, p);
+		if (first > 0 && first < q->cut.kept) {
 			rank[count++] = first - 1;
 			rank[count++] = first;
 		}
@@ -189,9 +196,9 @@ static bool exact_table(struct sortquant *q, const float *x, float *top)
 	bool fits = true;
 	float begin = min;
 	*top = max;
-	for (int p = 0, at = 0; p < 1 << q->table.split; p++) {
-		const uint64_t next = first_rank(q, q->kept, p + 1);
-		const bool inside = next > 0 && next < q->kept;
+	for (int p = 0, at = 0; p < 1 << q->cut.split; p++) {
+		const uint64_t next = gp_sortquant_first_rank(&q->cut, q->cut.kept, p + 1);
+		const bool inside = next > 0 && next < q->cut.kept;
 		const float end = inside ? value[at] : next ? max : min;
 		fits &= gp_quant_set(&q->table, p, begin, end);
 		begin = inside ? value[at + 1] : end;
@@ -205,10 +212,10 @@ static void draw_sample(struct sortquant *q, const float *x, uint64_t draw)
 {
 	uint64_t stream = gp_rng_stream(GP_RNG_SAMPLE, draw);
 	uint32_t word[4];
-	for (uint64_t i = 0; i < q->sampled; i++) {
+	for (uint64_t i = 0; i < q->cut.sampled; i++) {
 		if (i % 4 == 0)
 			gp_rng_block(q->seed, stream, i / 4, word);
-		uint64_t begin = i * q->kept / q->sampled, end = (i + 1) * q->kept / q->sampled;
+		uint64_t begin = i * q->cut.kept / q->cut.sampled, end = (i + 1) * q->cut.kept / q->cut.sampled;
 		q->sample[i] = x[begin + (uint64_t)((unsigned __int128)(end - begin) * word[i % 4] >> 32)];
 	}
 }
@@ -219,17 +226,17 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw, fl
 	uint64_t rank[MAX_PARTS] = {0};
 	float min, max; /* of the sample: not needed */
 	float value[MAX_PARTS + 1];
-	const int slots = 1 << q->table.split;
+	const int slots = 1 << q->cut.split;
 	draw_sample(q, x, draw);
-	for (int p = 1; p < q->parts; p++) {
-		const uint64_t r = first_rank(q, q->sampled, p);
-		rank[p - 1] = r < q->sampled ? r : q->sampled - 1;
+	for (int p = 1; p < q->cut.parts; p++) {
+		const uint64_t r = gp_sortquant_first_rank(&q->cut, q->cut.sampled, p);
+		rank[p - 1] = r < q->cut.sampled ? r : q->cut.sampled - 1;
 	}
-	if (!q->loops->range(x, q->kept, &value[0], &value[slots]) ||
-	    !gp_select_ranks(q->select, q->sample, rank, q->parts - 1, value + 1, &min, &max))
+	if (!q->loops->range(x, q->cut.kept, &value[0], &value[slots]) ||
+	    !gp_select_ranks(q->select, q->sample, rank, q->cut.parts - 1, value + 1, &min, &max))
 		return false;
 	*top = value[slots];
-	for (int p = q->parts; p < slots; p++)
+	for (int p = q->cut.parts; p < slots; p++)
 		value[p] = *top;
 	bool fits = true;
 	for (int p = 0; p < slots; p++)
@@ -240,25 +247,25 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw, fl
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	struct sortquant *q = state;
-	const size_t bitmap = q->prune ? gp_prune_bitmap_bytes(q->n) : 0;
+	const size_t bitmap = q->prune ? gp_prune_bitmap_bytes(q->cut.n) : 0;
 	if (q->prune && !gp_prune_split(q->prune, x, out))
 		return false;
 	const float *kept = q->prune ? gp_prune_values(q->prune) : x;
 	float max;
-	if (!(q->sampled ? sampled_table(q, kept, pass->draw, &max) : exact_table(q, kept, &max)))
+	if (!(q->cut.sampled ? sampled_table(q, kept, pass->draw, &max) : exact_table(q, kept, &max)))
 		return false;
-	gp_quant_write(q->loops, &q->table, max, kept, q->kept, out + bitmap);
-	*len = bitmap + gp_quant_bytes(q->table.bits, q->table.split, q->kept);
+	gp_quant_write(q->loops, &q->table, max, kept, q->cut.kept, out + bitmap);
+	*len = bitmap + gp_quant_bytes(q->table.bits, q->table.split, q->cut.kept);
 	return true;
 }
 
 static enum gp_status decode_pruned(struct sortquant *q, struct gp_span in, float *x, struct gp_err *err)
 {
-	const size_t bitmap = gp_prune_bitmap_bytes(q->n);
+	const size_t bitmap = gp_prune_bitmap_bytes(q->cut.n);
 	if (in.len < bitmap)
 		GP_FAIL(err, GP_PROTO, "a payload of %zu bytes ends inside its bitmap", in.len);
 	GP_TRY(gp_prune_check(q->prune, in.data, err));
-	GP_TRY(gp_quant_read(q->loops, &q->table, (struct gp_span){in.data + bitmap, in.len - bitmap}, q->kept,
+	GP_TRY(gp_quant_read(q->loops, &q->table, (struct gp_span){in.data + bitmap, in.len - bitmap}, q->cut.kept,
 			     gp_prune_values(q->prune), err));
 	gp_prune_join(q->prune, in.data, x);
 	return GP_OK;
@@ -271,7 +278,7 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	struct sortquant *q = state;
 	if (q->prune)
 		return decode_pruned(q, in, x, err);
-	return gp_quant_read(q->loops, &q->table, in, q->n, x, err);
+	return gp_quant_read(q->loops, &q->table, in, q->cut.n, x, err);
 }
 
 const struct gp_codec_ops gp_codec_sortquant = {
