@@ -16,6 +16,8 @@ enum { ALIGN = 256, SLACK = ALIGN + 128 };
 static const struct gp_codec_ops *const rows[] = {
 	&gp_cuda_codec_raw,     &gp_cuda_codec_fp16, &gp_cuda_codec_bf16,
 	&gp_cuda_codec_uniform, &gp_cuda_codec_fp8,  &gp_cuda_codec_s2fp8,
+	&gp_cuda_codec_sortquant,
+	&gp_cuda_codec_topk,
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 

@@ -250,6 +250,13 @@ static const char *const exact[] = {
 	"uniform:bits=15",
 	"uniform:bits=16",
 	"uniform:bits=12+bitshuffle+zstd",
+	"sortquant:bits=6,split=2",
+	"sortquant:bits=3,split=0",
+	"sortquant:bits=8,split=8",
+	"sortquant:bits=7,split=4,sample=300",
+	"sortquant:bits=5,partitions=3,prune=0.3",
+	"topk:ratio=0.1",
+	"topk:ratio=0.7+sortquant:bits=4,split=2",
 };
 /* Some stage works on the host alone, or on bytes. */
 static const char *const mixed[] = {
