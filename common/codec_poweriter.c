@@ -12,31 +12,19 @@
  * T'T hides what is 3e-4 below its largest singular value; where the rest is
  * near that, it is computed again in fp64.
  */
+#include "common/codec_poweriter.h"
+
 #include <math.h>
 
-#include "common/codec_impl.h"
 #include "common/rng.h"
 #include "kernels/cpu/codec_loops.h"
 #include "kernels/cpu/factor_loops.h"
 
 enum { RANK, ITERS };
-enum { COLD_STEPS = 8 }; /* more, where there is nothing to start from */
 enum { BLOCK = GP_FACTOR_BLOCK };
 
-/* A sample of a larger norm travels raw: whatever the next stage does to its factors, their product stays finite. */
-#define LARGEST_NORM 0x1p110
-/* The rest's share of the squared norm, and the mean square, below which T'T is computed in fp64. */
-#define EXACT_SHARE  1e-6
-#define EXACT_MEAN   1e-24
-#define NOTHING_LEFT 1e-10 /* of a vector's length, after the others' directions were taken out */
-
-/* batch matrices (rows, cols) of rank r; tall is the longer side, small the other. */
-struct sizes {
-	int64_t batch, rows, cols, r, tall, small, padded; /* padded: small, in whole vectors */
-};
-
 struct poweriter {
-	struct sizes size;
+	struct gp_poweriter_sizes size;
 	uint64_t seed;
 	uint32_t chunks;
 	int steps;
@@ -55,13 +43,14 @@ struct poweriter {
 	float *right;
 };
 
-static enum gp_status sizes_of(const double *value, const struct gp_shape *shape, struct sizes *out, struct gp_err *err)
+enum gp_status gp_poweriter_sizes_of(const double *value, const struct gp_shape *shape, struct gp_poweriter_sizes *out,
+				     struct gp_err *err)
 {
 	if (shape->ndim != 3 && shape->ndim != 4)
 		GP_FAIL(err, GP_INVALID, "needs a tensor of 3 or 4 dimensions, (N,S,F) or (N,H,W,C), not of %d",
 			shape->ndim);
 	const int last = shape->ndim - 1;
-	struct sizes s = {.batch = shape->dim[0], .rows = shape->dim[1], .cols = shape->dim[last]};
+	struct gp_poweriter_sizes s = {.batch = shape->dim[0], .rows = shape->dim[1], .cols = shape->dim[last]};
 	if (last == 3)
 		s.rows *= shape->dim[2];
 	s.tall = s.rows >= s.cols ? s.rows : s.cols;
@@ -75,8 +64,8 @@ static enum gp_status sizes_of(const double *value, const struct gp_shape *shape
 static enum gp_status shapes(const double *value, const struct gp_shape *shape, struct gp_codec_parts *out,
 			     struct gp_err *err)
 {
-	struct sizes s;
-	GP_TRY(sizes_of(value, shape, &s, err));
+	struct gp_poweriter_sizes s;
+	GP_TRY(gp_poweriter_sizes_of(value, shape, &s, err));
 	*out = (struct gp_codec_parts){
 		.count = 2,
 		.shape = {{.ndim = 3, .dim = {s.batch, s.rows, s.r}}, {.ndim = 3, .dim = {s.batch, s.r, s.cols}}}};
@@ -95,7 +84,7 @@ enum { ARRAYS = 13 };
 
 static void list_arrays(struct poweriter *p, struct array out[ARRAYS])
 {
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const uint64_t chunks = p->chunks, r = (uint64_t)s->r, padded = (uint64_t)s->padded;
 	const uint64_t basis = (uint64_t)(s->small * gp_factor_padded(s->r));
 	const uint64_t start = 4 * chunks * (uint64_t)(s->batch * s->small) * r;
@@ -140,7 +129,7 @@ static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
 	struct array array[ARRAYS];
 	struct gp_err err;
 	uint64_t sum = sizeof p;
-	if (sizes_of(value, &setup->shape, &p.size, &err) != GP_OK)
+	if (gp_poweriter_sizes_of(value, &setup->shape, &p.size, &err) != GP_OK)
 		return UINT64_MAX;
 	list_arrays(&p, array);
 	for (int i = 0; i < ARRAYS; i++)
@@ -152,9 +141,9 @@ static enum gp_status open_poweriter(const double *value, const struct gp_codec_
 				     struct gp_err *err)
 {
 	struct array array[ARRAYS];
-	struct sizes size;
+	struct gp_poweriter_sizes size;
 	void *memory_of;
-	GP_TRY(sizes_of(value, &setup->shape, &size, err));
+	GP_TRY(gp_poweriter_sizes_of(value, &setup->shape, &size, err));
 	GP_TRY(gp_alloc_array(&memory_of, 1, sizeof(struct poweriter), err));
 	struct poweriter *p = memory_of;
 	*p = (struct poweriter){.size = size,
@@ -176,7 +165,7 @@ static enum gp_status open_poweriter(const double *value, const struct gp_codec_
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
 
-static int64_t start_count(const struct sizes *s)
+static int64_t start_count(const struct gp_poweriter_sizes *s)
 {
 	return s->batch * s->r * s->small;
 }
@@ -208,7 +197,7 @@ static bool loaded(void *state)
 /* `count` rows of T from row `from` on, padded: in place where they lie like that. */
 static const float *rows_of(struct poweriter *p, const float *x, int64_t from, int64_t count)
 {
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const bool tall = s->rows >= s->cols;
 	if (tall && s->small == s->padded)
 		return x + from * s->small;
@@ -220,7 +209,7 @@ static const float *rows_of(struct poweriter *p, const float *x, int64_t from, i
 	return p->block; /* its last columns are zero since it was made */
 }
 
-static int64_t rows_in(const struct sizes *s, int64_t from)
+static int64_t rows_in(const struct gp_poweriter_sizes *s, int64_t from)
 {
 	return s->tall - from < BLOCK ? s->tall - from : BLOCK;
 }
@@ -228,7 +217,7 @@ static int64_t rows_in(const struct sizes *s, int64_t from)
 /* T'T whole; returns its trace. */
 static double take_gram(struct poweriter *p, const float *x, bool exact)
 {
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const int64_t n = s->padded;
 	double trace = 0;
 	memset(p->gram, 0, (size_t)(n * n) * sizeof *p->gram);
@@ -271,7 +260,7 @@ static bool make_orthonormal(struct poweriter *p, int64_t k)
 		for (int64_t l = 0; l < k; l++)
 			gp_factor_add(v, -gp_factor_dot(v, p->v + l * n, n), p->v + l * n, n);
 	const double after = sqrt(gp_factor_dot(v, v, n));
-	if (!(after > NOTHING_LEFT))
+	if (!(after > GP_POWERITER_NOTHING_LEFT))
 		return false;
 	gp_factor_scale(v, 1 / after, n);
 	return true;
@@ -290,14 +279,14 @@ static void orthonormalize(struct poweriter *p, int64_t sample)
  * one, as the tensors that they were. */
 static int set_start(struct poweriter *p, const struct gp_codec_pass *pass, int64_t sample)
 {
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const bool tall = s->rows >= s->cols, warm = !pass->eval && p->warm[pass->chunk];
 	const float *from = p->start + pass->chunk * start_count(s) + sample * s->r * s->small;
 	memset(p->v, 0, (size_t)(s->r * s->padded) * sizeof *p->v);
 	for (int64_t k = 0; k < s->r; k++)
 		for (int64_t i = 0; i < s->small && warm; i++)
 			p->v[k * s->padded + i] = (double)from[tall ? k * s->small + i : i * s->r + k];
-	return p->steps + (warm ? 0 : COLD_STEPS);
+	return p->steps + (warm ? 0 : GP_POWERITER_COLD_STEPS);
 }
 
 static void iterate(struct poweriter *p, int64_t sample, int steps)
@@ -322,21 +311,21 @@ static double rest_of(struct poweriter *p, double trace)
 /* V' of one sample. False when the sample is not finite or too large. */
 static bool find_basis(struct poweriter *p, const struct gp_codec_pass *pass, const float *x, int64_t sample)
 {
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const double elements = (double)(s->rows * s->cols);
 	double trace = take_gram(p, x, false);
-	const bool usable = isfinite(trace) && trace > EXACT_MEAN * elements;
+	const bool usable = isfinite(trace) && trace > GP_POWERITER_EXACT_MEAN * elements;
 	const int steps = set_start(p, pass, sample);
 	orthonormalize(p, sample);
 	if (usable)
 		iterate(p, sample, steps);
-	if (!usable || rest_of(p, trace) < EXACT_SHARE * trace) {
+	if (!usable || rest_of(p, trace) < GP_POWERITER_EXACT_SHARE * trace) {
 		trace = take_gram(p, x, true);
-		if (!(trace <= LARGEST_NORM * LARGEST_NORM))
+		if (!(trace <= GP_POWERITER_LARGEST_NORM * GP_POWERITER_LARGEST_NORM))
 			return false;
 		iterate(p, sample, steps);
 	}
-	return trace <= LARGEST_NORM * LARGEST_NORM;
+	return trace <= GP_POWERITER_LARGEST_NORM * GP_POWERITER_LARGEST_NORM;
 }
 
 /* --- split and join --------------------------------------------------------------------------------------------- */
@@ -344,7 +333,7 @@ static bool find_basis(struct poweriter *p, const struct gp_codec_pass *pass, co
 /* V (small, padded r) for the product, and as the small factor: (r, small) or (small, r). */
 static void store_basis(struct poweriter *p, float *small_factor)
 {
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const bool tall = s->rows >= s->cols;
 	const int64_t ld = gp_factor_padded(s->r);
 	for (int64_t k = 0; k < s->r; k++)
@@ -358,7 +347,7 @@ static void store_basis(struct poweriter *p, float *small_factor)
 /* T V as the tall factor: (tall, r), or (r, tall). */
 static void store_product(struct poweriter *p, const float *x, float *tall_factor)
 {
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const bool tall = s->rows >= s->cols;
 	for (int64_t from = 0; from < s->tall; from += BLOCK) {
 		const int64_t count = rows_in(s, from);
@@ -375,7 +364,7 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 {
 	(void)side;
 	struct poweriter *p = state;
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const bool tall = s->rows >= s->cols;
 	float *const small_factors = tensor[tall], *const tall_factors = tensor[!tall];
 	*side_len = 0;
@@ -398,7 +387,7 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 {
 	(void)pass;
 	struct poweriter *p = state;
-	const struct sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->size;
 	const int64_t padded = gp_factor_padded(s->cols), n = s->rows * s->cols;
 	float min, max;
 	if (side.len)
