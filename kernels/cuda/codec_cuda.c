@@ -18,6 +18,7 @@ static const struct gp_codec_ops *const rows[] = {
 	&gp_cuda_codec_uniform, &gp_cuda_codec_fp8,  &gp_cuda_codec_s2fp8,
 	&gp_cuda_codec_sortquant,
 	&gp_cuda_codec_topk,
+	&gp_cuda_codec_poweriter,
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 

@@ -11,6 +11,6 @@
 
 extern const struct gp_codec_ops gp_cuda_codec_raw, gp_cuda_codec_fp16, gp_cuda_codec_bf16, gp_cuda_codec_uniform;
 extern const struct gp_codec_ops gp_cuda_codec_fp8, gp_cuda_codec_s2fp8;
-extern const struct gp_codec_ops gp_cuda_codec_sortquant, gp_cuda_codec_topk;
+extern const struct gp_codec_ops gp_cuda_codec_sortquant, gp_cuda_codec_topk, gp_cuda_codec_poweriter;
 
 #endif
