@@ -191,6 +191,8 @@ struct cuda_plan {
 extern const struct cuda_op gp_cuda_conv, gp_cuda_conv_transpose, gp_cuda_batch_norm, gp_cuda_relu, gp_cuda_relu6,
 	gp_cuda_add_op, gp_cuda_avg_pool, gp_cuda_max_pool, gp_cuda_global_avg_pool, gp_cuda_linear, gp_cuda_flatten,
 	gp_cuda_dropout, gp_cuda_shortcut_pad;
+/* What gp_cuda_conv and gp_cuda_conv_transpose make of depthwise nodes. */
+extern const struct cuda_op gp_cuda_depthwise;
 
 /* plan_build.c: steps 1 and 2. The plan is zeroed but for base and dev. */
 enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err);

@@ -14,10 +14,19 @@
 
 /* The one table of ops. */
 static const struct cuda_op *const ops[GP_OP_COUNT] = {
-	[GP_OP_RELU] = &gp_cuda_relu,       [GP_OP_RELU6] = &gp_cuda_relu6,
-	[GP_OP_ADD] = &gp_cuda_add_op,      [GP_OP_GLOBAL_AVG_POOL] = &gp_cuda_global_avg_pool,
-	[GP_OP_LINEAR] = &gp_cuda_linear,   [GP_OP_FLATTEN] = &gp_cuda_flatten,
-	[GP_OP_DROPOUT] = &gp_cuda_dropout, [GP_OP_SHORTCUT_PAD] = &gp_cuda_shortcut_pad,
+	[GP_OP_CONV2D] = &gp_cuda_conv,
+	[GP_OP_CONV2D_TRANSPOSE] = &gp_cuda_conv_transpose,
+	[GP_OP_RELU] = &gp_cuda_relu,
+	[GP_OP_RELU6] = &gp_cuda_relu6,
+	[GP_OP_ADD] = &gp_cuda_add_op,
+	[GP_OP_GLOBAL_AVG_POOL] = &gp_cuda_global_avg_pool,
+	[GP_OP_AVG_POOL] = &gp_cuda_avg_pool,
+	[GP_OP_MAX_POOL] = &gp_cuda_max_pool,
+	[GP_OP_LINEAR] = &gp_cuda_linear,
+	[GP_OP_FLATTEN] = &gp_cuda_flatten,
+	[GP_OP_DROPOUT] = &gp_cuda_dropout,
+	[GP_OP_SHORTCUT_PAD] = &gp_cuda_shortcut_pad,
+	[GP_OP_BATCH_NORM] = &gp_cuda_batch_norm,
 };
 
 /* Room for one chunk of any value: keeps every later product of sizes far from overflow. */
