@@ -133,8 +133,9 @@ copy_tests() {
 	for program in "$build"/tests/test_cuda* "$build"/tests/bench_gpu_*; do
 		[ ! -f "$program" ] || copy_program "$program" libexec
 	done
+	mkdir -p "$stage/tests/bench" "$stage/tests/tools"
 	cp -r tests/gpu.sh tests/golden "$stage/tests/" && cp tests/bench/split_gpu.sh "$stage/tests/bench/" &&
-		mkdir -p "$stage/tests/tools" && cp tests/tools/torch_gpu_step.py "$stage/tests/tools/" || exit 1
+		cp tests/tools/torch_gpu_step.py "$stage/tests/tools/" || exit 1
 }
 
 # The newest version of glibc that any of the files asks for.

@@ -50,6 +50,7 @@ static enum gp_status cuda_open(const char *arg, int threads, struct gp_device *
 	GP_TRY(parse_index(arg, &index, err));
 	GP_TRY(gp_rt_open(index, &info, err));
 	GP_TRY(check_card(&info, index, err));
+	GP_TRY(gp_blas_check(err));
 	struct cuda_device *dev = gp_calloc(1, sizeof *dev);
 	if (!dev)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a CUDA device");

@@ -101,7 +101,7 @@ run_codec() { # CODEC
 		--data "synthetic:shape=3x${size}x$size,classes=10" --chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 \
 		--seed 1 --threads "$threads" --precision "$precision" --codec "$1" --json --no-progress \
 		>"$work/train.json" 2>"$work/train.log"; then
-		echo "$1: FAILED" && tail -5 "$work/train.log" "$work/server.log"
+		echo "$1: FAILED" && tail -qn 5 "$work/train.log" "$work/server.log"
 		failures=$((failures + 1))
 		return
 	fi
