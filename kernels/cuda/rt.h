@@ -84,7 +84,8 @@ void gp_rt_event_free(struct gp_rt_event *e);
 void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s);
 /* What is queued on `s` from here on begins after the event; one never recorded has happened. */
 void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e);
-/* The calling thread sleeps until the event. GP_DEVICE as gp_rt_stream_wait. */
+/* The calling thread sleeps until the event. GP_DEVICE as gp_rt_stream_wait: the stream that it was last recorded on
+ * still exists. */
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err);
 /* Time between two recorded events that have happened, in nanoseconds. */
 enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, uint64_t *ns, struct gp_err *err);

@@ -15,7 +15,7 @@ struct gp_rt_stream {
 
 struct gp_rt_event {
 	int device;
-	bool recorded;
+	struct gp_rt_stream *on; /* where it was recorded; NULL: never */
 	cudaEvent_t native;
 };
 
@@ -238,22 +238,19 @@ void gp_rt_event_free(struct gp_rt_event *e)
 void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s)
 {
 	cudaEventRecord(e->native, gp_rt_native(s));
-	e->recorded = true;
+	e->on = s;
 }
 
 void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e)
 {
-	if (e->recorded)
+	if (e->on)
 		cudaStreamWaitEvent(gp_rt_native(s), e->native, 0);
 }
 
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err)
 {
 	use(e->device);
-	const cudaError_t status = e->recorded ? cudaEventSynchronize(e->native) : cudaSuccess;
-	if (status != cudaSuccess)
-		return refuse(status, e->device, "failed", err);
-	return gp_rt_check(e->device, err);
+	return e->on ? told(e->on, cudaEventSynchronize(e->native), err) : gp_rt_check(e->device, err);
 }
 
 enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, uint64_t *ns, struct gp_err *err)
