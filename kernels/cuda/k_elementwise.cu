@@ -7,7 +7,7 @@
 #include "kernels/cuda/k_elementwise.h"
 
 #include "kernels/cuda/gpk_rng.h"
-#include "kernels/cuda/gpk_wide.h"
+#include "kernels/cuda/gpk_rows.h"
 
 #define THREADS     256
 #define MOST_BLOCKS 2048
@@ -30,15 +30,15 @@ GPK_DEVICE int64_t index_step(void)
 /* F::of(a, b) of every element; what is left over by whole vectors one by one. */
 template <typename T, typename F> GPK_KERNEL map(T *out, const T *a, const T *b, int64_t n)
 {
-	const int W = GPK_WIDE(T);
+	constexpr int W = 16 / sizeof(T);
 	const int64_t whole = n - n % W, step = index_step();
 	for (int64_t i = first_index() * W; i < whole; i += step * W) {
 		float x[W], y[W];
-		gpk_load(&a[i], x);
-		gpk_load(&b[i], y);
+		gpk_read(x, &a[i]);
+		gpk_read(y, &b[i]);
 		for (int k = 0; k < W; k++)
 			x[k] = F::of(x[k], y[k]);
-		gpk_store(&out[i], x);
+		gpk_write(&out[i], x);
 	}
 	for (int64_t i = whole + first_index(); i < n; i += step)
 		gpk_put(&out[i], F::of(gpk_get(a[i]), gpk_get(b[i])));
@@ -46,14 +46,14 @@ template <typename T, typename F> GPK_KERNEL map(T *out, const T *a, const T *b,
 
 template <typename T, typename F> GPK_KERNEL map_one(T *out, const T *a, int64_t n)
 {
-	const int W = GPK_WIDE(T);
+	constexpr int W = 16 / sizeof(T);
 	const int64_t whole = n - n % W, step = index_step();
 	for (int64_t i = first_index() * W; i < whole; i += step * W) {
 		float x[W];
-		gpk_load(&a[i], x);
+		gpk_read(x, &a[i]);
 		for (int k = 0; k < W; k++)
 			x[k] = F::of(x[k]);
-		gpk_store(&out[i], x);
+		gpk_write(&out[i], x);
 	}
 	for (int64_t i = whole + first_index(); i < n; i += step)
 		gpk_put(&out[i], F::of(gpk_get(a[i])));
@@ -138,14 +138,14 @@ extern "C" void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, 
 
 template <typename T> GPK_KERNEL dropout(T *out, const T *in, int64_t n, struct gpk_dropout d)
 {
-	const int W = GPK_WIDE(T);
+	constexpr int W = 16 / sizeof(T);
 	const uint64_t first = *d.draw * (((uint64_t)n + WORDS - 1) / WORDS);
 	for (int64_t i = first_index() * W; i < n; i += index_step() * W) {
 		float v[W];
 		uint32_t word[W];
 		const bool whole = i + W <= n;
 		if (whole)
-			gpk_load(&in[i], v);
+			gpk_read(v, &in[i]);
 		for (int k = 0; k < W; k += WORDS)
 			gpk_rng_block(d.seed, d.stream, first + (uint64_t)(i + k) / WORDS, &word[k]);
 		for (int k = 0; k < W && i + k < n; k++) {
@@ -153,7 +153,7 @@ template <typename T> GPK_KERNEL dropout(T *out, const T *in, int64_t n, struct 
 			v[k] = word[k] < d.threshold ? 0.0f : x * d.scale;
 		}
 		if (whole)
-			gpk_store(&out[i], v);
+			gpk_write(&out[i], v);
 		for (int k = 0; !whole && i + k < n; k++)
 			gpk_put(&out[i + k], v[k]);
 	}

@@ -4,15 +4,27 @@
  */
 #include "kernels/cuda/k_fill.h"
 
-#include "kernels/cuda/gpk.h"
+#include "kernels/cuda/gpk_rows.h"
 
 #define THREADS 256
 
-template <typename To, typename From> GPK_KERNEL convert(To *to, const From *from, int64_t n)
+/* Four at a time where both begin at a vector, as tensors do; what is left over one by one. */
+template <typename To, typename From> GPK_KERNEL convert(To *to, const From *from, int64_t n, int64_t whole)
 {
-	const int64_t step = (int64_t)gridDim.x * blockDim.x;
-	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
+	constexpr int W = 4;
+	const int64_t step = (int64_t)gridDim.x * blockDim.x, first = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+	for (int64_t i = first * W; i < whole; i += step * W) {
+		float v[W];
+		gpk_read(v, &from[i]);
+		gpk_write(&to[i], v);
+	}
+	for (int64_t i = whole + first; i < n; i += step)
 		gpk_put(&to[i], gpk_get(from[i]));
+}
+
+static bool begins_at_vectors(const void *a, const void *b)
+{
+	return ((uintptr_t)a | (uintptr_t)b) % 16 == 0;
 }
 
 extern "C" void gpk_convert(struct gp_rt_stream *s, enum gp_rt_type to_type, void *to, enum gp_rt_type from_type,
@@ -20,11 +32,12 @@ extern "C" void gpk_convert(struct gp_rt_stream *s, enum gp_rt_type to_type, voi
 {
 	if (n < 1)
 		return;
-	const unsigned blocks = gpk_blocks(n, THREADS, 4096);
-	GPK_BY_TYPE(
-		to_type, To,
-		GPK_BY_TYPE(from_type, From,
-			    GPK_LAUNCH(s, (convert<To, From>), blocks, THREADS, 0, (To *)to, (const From *)from, n)));
+	const int64_t whole = begins_at_vectors(to, from) ? n - n % 4 : 0;
+	const unsigned blocks = gpk_blocks(whole ? gpk_div_up(n, 4) : n, THREADS, 2048);
+	GPK_BY_TYPE(to_type, To,
+		    GPK_BY_TYPE(from_type, From,
+				GPK_LAUNCH(s, (convert<To, From>), blocks, THREADS, 0, (To *)to, (const From *)from, n,
+					   whole)));
 }
 
 /* Each of THREADS lanes adds every THREADS-th term; then a tree. */

@@ -5,11 +5,12 @@
  */
 #include "kernels/cuda/k_optim.h"
 
-#include "kernels/cuda/gpk_wide.h"
+#include "kernels/cuda/gpk_rows.h"
 
 #define THREADS     256
 #define MOST_BLOCKS 2048
-#define W           4
+
+constexpr int W = 4; /* elements at a time */
 
 GPK_DEVICE int64_t first_index(void)
 {
@@ -51,16 +52,16 @@ struct adam {
 	}
 };
 
-GPK_DEVICE void load_if(const float *array, int64_t i, float v[W])
+GPK_DEVICE void load_if(const float *array, int64_t i, float (&v)[W])
 {
 	if (array)
-		gpk_load(&array[i], v);
+		gpk_read(v, &array[i]);
 }
 
-GPK_DEVICE void store_if(float *array, int64_t i, const float v[W])
+GPK_DEVICE void store_if(float *array, int64_t i, const float (&v)[W])
 {
 	if (array)
-		gpk_store(&array[i], v);
+		gpk_write(&array[i], v);
 }
 
 template <typename How> GPK_KERNEL update(struct gpk_update u)
@@ -69,8 +70,8 @@ template <typename How> GPK_KERNEL update(struct gpk_update u)
 	gpk_bf16 *const narrow = (gpk_bf16 *)u.narrow;
 	for (int64_t i = first_index() * W; i < u.n; i += index_step() * W) {
 		float value[W], grad[W], first[W] = {0, 0, 0, 0}, second[W] = {0, 0, 0, 0};
-		gpk_load(&u.value[i], value);
-		gpk_load(&u.grad[i], grad);
+		gpk_read(value, &u.value[i]);
+		gpk_read(grad, &u.grad[i]);
 		load_if(u.first, i, first);
 		load_if(u.second, i, second);
 		const bool decayed = i < u.decayed;
@@ -80,11 +81,11 @@ template <typename How> GPK_KERNEL update(struct gpk_update u)
 			value[k] = e.value;
 			first[k] = e.first;
 			second[k] = e.second;
-			if (narrow)
-				gpk_put(&narrow[i + k], e.value);
 		}
-		gpk_store(&u.value[i], value);
-		gpk_store(&u.grad[i], zeros);
+		gpk_write(&u.value[i], value);
+		gpk_write(&u.grad[i], zeros);
+		if (narrow)
+			gpk_write(&narrow[i], value);
 		store_if(u.first, i, first);
 		store_if(u.second, i, second);
 	}

@@ -27,6 +27,8 @@ static void queue_loss(struct cuda_plan *p, int slot, int valid, int64_t k, floa
 	const struct cuda_slot *s = &p->slot[slot];
 	const size_t rows = (size_t)p->base.spec.batch;
 	float *grad = want_grad ? s->io[GP_BUF_GRAD_OUTPUT] : NULL;
+	if (s->host[GP_BUF_OUTPUT])
+		gp_rt_copy_up(p->stream, s->io[GP_BUF_OUTPUT], s->host[GP_BUF_OUTPUT], rows * (size_t)k * sizeof *grad);
 	gp_rt_copy_up(p->stream, p->extra + p->at.labels, p->host_room + p->at.labels, rows * sizeof(int32_t));
 	gpk_cross_entropy(p->stream, s->io[GP_BUF_OUTPUT], (const int32_t *)(p->extra + p->at.labels), (int)rows, valid,
 			  k, scale, grad, (struct gpk_loss_row *)(p->extra + p->at.rows));
