@@ -16,6 +16,7 @@
 #include "common/mem.h"
 #include "common/rng.h"
 #include "kernels/cpu/simd.h"
+#include "tests/unit/test_device.h"
 
 enum { SIDE = 300, ELEMENTS = SIDE * SIDE }; /* more than a parameter that is summed in one piece */
 
@@ -41,7 +42,7 @@ static struct bed make_bed(int threads, const struct gp_optim *optim)
 	OK(gp_graph_begin_block(b.graph, "block", &err));
 	assert_true(gp_graph_linear(b.graph, "op", 0, SIDE, true, &err) > 0);
 	OK(gp_graph_finish(b.graph, &err));
-	OK(gp_device_open("cpu", threads, &b.dev, &err));
+	OK(gp_device_open(test_device(), threads, &b.dev, &err));
 	struct gp_plan_spec spec = {.graph = b.graph, .batch = 1, .slots = 1, .train = true, .optim = *optim};
 	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));
 	return b;

@@ -18,6 +18,7 @@
 #include "common/safetensors.h"
 #include "common/threads.h"
 #include "kernels/cpu/simd.h"
+#include "tests/unit/test_device.h"
 
 #define TOLERANCE 1e-5 /* relative L2 */
 #define MAX_ATTR  16
@@ -161,7 +162,7 @@ static struct bed make_bed(const char *name, int threads)
 	struct gp_plan_spec spec = {.slots = 1, .train = true, .need_grad_input = true, .seed = 3};
 	b.graph = graph_of(name, &spec.batch);
 	spec.graph = b.graph;
-	OK(gp_device_open("cpu", threads, &b.dev, &err));
+	OK(gp_device_open(test_device(), threads, &b.dev, &err));
 	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));
 	b.in_count = need(name, "x")->count;
 	b.out_count = need(name, "y")->count;
@@ -415,7 +416,7 @@ static void dropout_drops_its_share_and_scales_the_rest(void **state)
 	(void)state;
 	struct gp_device *dev;
 	struct gp_graph *g;
-	OK(gp_device_open("cpu", 2, &dev, &err));
+	OK(gp_device_open(test_device(), 2, &dev, &err));
 	struct gp_plan *plan = dropout_plan(dev, &g, 0.2f, 7);
 	const float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT);
 	run_dropout(plan, 0, GP_TRAIN, 5);
@@ -436,7 +437,7 @@ static void dropout_backward_uses_the_forward_mask_of_its_slot(void **state)
 	struct gp_device *dev;
 	struct gp_graph *g;
 	float mask[2][DROP_COUNT];
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan *plan = dropout_plan(dev, &g, 0.5f, 7);
 	for (int slot = 0; slot < 2; slot++) {
 		run_dropout(plan, slot, GP_TRAIN, (uint64_t)slot);
@@ -479,7 +480,7 @@ static void run_loss(const char *name)
 	struct gp_loss_result r;
 	const struct gp_st_tensor *x = need(name, "x");
 	int n = (int)x->shape.dim[0];
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan *plan = identity_plan(dev, &g, x->shape.dim[1], n);
 	OK(gp_st_read_f32(x, plan->ops->buffer(plan, 0, GP_BUF_OUTPUT), &err));
 	load_ints(name, "labels", labels, 16);
@@ -508,7 +509,7 @@ static void cross_entropy_ignores_rows_past_the_valid_ones(void **state)
 	struct gp_graph *g;
 	struct gp_loss_result r;
 	const int32_t labels[4] = {1, 0, 99, -5};
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan *plan = identity_plan(dev, &g, 2, 4);
 	float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT), *gy = plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT);
 	for (int i = 0; i < 8; i++)
@@ -551,7 +552,7 @@ static struct bed linear_bed(const char *name)
 	OK(gp_graph_begin_block(b.graph, "block", &err));
 	assert_true(gp_graph_linear(b.graph, "op", 0, (int)w->shape.dim[0], true, &err) > 0);
 	OK(gp_graph_finish(b.graph, &err));
-	OK(gp_device_open("cpu", 1, &b.dev, &err));
+	OK(gp_device_open(test_device(), 1, &b.dev, &err));
 	struct gp_plan_spec spec = {.graph = b.graph, .batch = (int)x->shape.dim[0], .slots = 1, .train = true};
 	spec.optim = optim_of(name);
 	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));

@@ -18,6 +18,7 @@
 #include "common/models.h"
 #include "common/rng.h"
 #include "common/threads.h"
+#include "tests/unit/test_device.h"
 
 #define SEED      5
 #define BATCH     3
@@ -98,7 +99,7 @@ static struct gp_plan_spec spec_of(const struct gp_graph *g, int slots, bool nee
 static struct chain make_chain(const struct gp_graph *whole, const int *cut, int parts, int slots, int threads)
 {
 	struct chain c = {.whole = whole, .parts = parts, .slots = slots};
-	OK(gp_device_open("cpu", threads, &c.dev, &err));
+	OK(gp_device_open(test_device(), threads, &c.dev, &err));
 	for (int k = 0; k < parts; k++) {
 		OK(gp_graph_part(whole, cut[k], cut[k + 1], &c.graph[k], &err));
 		struct gp_plan_spec spec = spec_of(c.graph[k], slots, true);
@@ -220,7 +221,8 @@ static void expect_parts_equal_whole(const struct gp_graph *g, const int *cut, i
 {
 	struct chain whole = make_whole(g, threads), split = make_chain(g, cut, parts, slots, threads);
 	expect_same(&whole, &split, false);
-	for (int step = 0; step < STEPS; step++) {
+	const int steps = on_cpu() ? STEPS : 1; /* emulated kernels are slow */
+	for (int step = 0; step < steps; step++) {
 		assert_true(run_chunks(&whole, step) == run_chunks(&split, step));
 		expect_same(&whole, &split, true);
 		update(&whole);
@@ -238,7 +240,7 @@ static void parts_of_mobilenetv2_equal_the_whole_bit_for_bit(void **state)
 	(void)state;
 	struct gp_graph *g = build_model("mobilenetv2:width=0.25,stem=cifar");
 	const int cut[] = {0, 2, g->blocks - 1, g->blocks};
-	for (int threads = 1; threads <= 2; threads++)
+	for (int threads = 1; threads <= test_threads(); threads++)
 		expect_parts_equal_whole(g, cut, 3, threads + 1, threads);
 	gp_graph_free(g);
 }
@@ -248,7 +250,7 @@ static void parts_of_the_cnn_equal_the_whole_bit_for_bit(void **state)
 	(void)state;
 	struct gp_graph *g = build_model("cnn:width=8");
 	const int cut[] = {0, 1, 3, g->blocks};
-	for (int threads = 1; threads <= 2; threads++)
+	for (int threads = 1; threads <= test_threads(); threads++)
 		expect_parts_equal_whole(g, cut, 3, 3, threads);
 	gp_graph_free(g);
 }
@@ -372,7 +374,7 @@ static void estimate_is_what_the_plan_takes(void **state)
 	(void)state;
 	struct gp_graph *g = build_model("mobilenetv2:width=0.5,stem=cifar");
 	struct gp_device *dev;
-	OK(gp_device_open("cpu", 2, &dev, &err));
+	OK(gp_device_open(test_device(), 2, &dev, &err));
 	struct gp_plan_spec spec = spec_of(g, 3, true);
 	expect_exact_estimate(dev, &spec);
 	spec.train = false;
@@ -392,7 +394,7 @@ static void evaluation_needs_far_less_memory_than_training(void **state)
 	struct gp_device *dev;
 	struct gp_plan_memory train, eval;
 	uint64_t values = 0;
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan_spec spec = spec_of(g, 1, false);
 	OK(dev->ops->plan_estimate(dev, &spec, &train, &err));
 	spec.train = false;
@@ -445,7 +447,7 @@ static void plan_too_large_for_memory_is_refused_before_it_is_taken(void **state
 	OK(gp_graph_begin_block(g, "block", &err));
 	assert_true(gp_graph_unary(g, GP_OP_RELU, "relu", 0, &err) > 0);
 	OK(gp_graph_finish(g, &err));
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan_spec spec = {.graph = g, .batch = 1 << 10, .slots = 1};
 	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_NOMEM);
 	spec.batch = 0;
@@ -463,7 +465,7 @@ static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
 	(void)state;
 	struct gp_graph *g = build_awkward();
 	struct gp_device *dev;
-	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan_spec spec = spec_of(g, 2, true);
 	enum gp_status status = GP_NOMEM;
 	for (uint64_t nth = 1; status != GP_OK; nth++) {

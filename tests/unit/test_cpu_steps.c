@@ -19,6 +19,7 @@
 #include "common/rng.h"
 #include "common/safetensors.h"
 #include "common/threads.h"
+#include "tests/unit/test_device.h"
 
 #define SEED            11
 #define BATCH           4
@@ -88,7 +89,7 @@ static struct bed make_bed(const char *model, int h, int w, const char *dump, in
 		options.input = (struct gp_shape){.ndim = 3, .dim = {h, w, 3}};
 	OK(gp_st_open(dump, &b.dump, &err));
 	OK(gp_model_build(model, &options, &b.graph, &err));
-	OK(gp_device_open("cpu", threads, &b.dev, &err));
+	OK(gp_device_open(test_device(), threads, &b.dev, &err));
 	struct gp_plan_spec spec = {.graph = b.graph, .batch = BATCH, .slots = 1, .train = true, .seed = SEED};
 	spec.need_grad_input = true;
 	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f};
@@ -216,7 +217,7 @@ static void run_model(const char *model, int h, int w, const char *dump, int thr
 static void mobilenetv2_trains_as_in_pytorch(void **state)
 {
 	(void)state;
-	for (int threads = 1; threads <= 2; threads++)
+	for (int threads = 1; threads <= test_threads(); threads++)
 		run_model("mobilenetv2:width=0.25,stem=cifar,dropout=0", 0, 0,
 			  "tests/golden/ops/steps_mobilenetv2.safetensors", threads);
 }
@@ -224,7 +225,7 @@ static void mobilenetv2_trains_as_in_pytorch(void **state)
 static void cnn_trains_as_in_pytorch(void **state)
 {
 	(void)state;
-	for (int threads = 1; threads <= 2; threads++)
+	for (int threads = 1; threads <= test_threads(); threads++)
 		run_model("cnn:width=8", 0, 0, "tests/golden/ops/steps_cnn.safetensors", threads);
 }
 
@@ -238,7 +239,7 @@ static void resnet18_trains_as_in_pytorch(void **state)
 static void resnet20_trains_as_in_pytorch(void **state)
 {
 	(void)state;
-	for (int threads = 1; threads <= 2; threads++)
+	for (int threads = 1; threads <= test_threads(); threads++)
 		run_model("resnet20", 0, 0, "tests/golden/ops/steps_resnet20.safetensors", threads);
 }
 
@@ -246,7 +247,7 @@ static void resnet20_trains_as_in_pytorch(void **state)
 static void vgg13_trains_as_in_pytorch(void **state)
 {
 	(void)state;
-	for (int threads = 1; threads <= 2; threads++)
+	for (int threads = 1; threads <= test_threads(); threads++)
 		run_model("vgg13:width=0.125,hidden=48,dropout=0", 32, 64, "tests/golden/ops/steps_vgg13.safetensors",
 			  threads);
 }

@@ -15,6 +15,7 @@
 #include "common/mem.h"
 #include "common/rng.h"
 #include "common/threads.h"
+#include "tests/unit/test_device.h"
 
 enum { BATCH = 3, CHUNKS = 3, SLOTS = 2, CLASSES = 4, OTHER_DATA = 1000 };
 
@@ -63,7 +64,7 @@ struct bed {
 static struct bed make_bed(const struct gp_optim *optim)
 {
 	struct bed b = {.graph = build_graph()};
-	OK(gp_device_open("cpu", 2, &b.dev, &err));
+	OK(gp_device_open(test_device(), 2, &b.dev, &err));
 	b.spec = (struct gp_plan_spec){.graph = b.graph,
 				       .batch = BATCH,
 				       .slots = SLOTS,
@@ -264,7 +265,8 @@ static void undo_is_counted_and_allocates_nothing(void **state)
 	b.spec.undo = false;
 	OK(b.dev->ops->plan_estimate(b.dev, &b.spec, &without, &err));
 	assert_memory_equal(&with, &took, sizeof took);
-	assert_int_equal(with.total - without.total, 4 * 8 * sizeof(float)); /* mean and variance of two batch norms */
+	const uint64_t kept = with.total - without.total, needed = 4 * 8 * sizeof(float); /* of two batch norms */
+	assert_true(on_cpu() ? kept == needed : kept >= needed); /* others pad */
 	run_step(p, 0);
 	const uint64_t before = gp_mem_calls();
 	run_part_of_a_step(p);

@@ -18,6 +18,7 @@
 #include "common/clip.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "tests/unit/test_device.h"
 
 enum { STEPS = 50, WARMUP = 8, PARTS = 2, PARAMS = 2, LARGEST = 24 * 16, SUMS = PARTS * PARAMS };
 
@@ -106,7 +107,7 @@ static struct bed make_bed(const struct gp_optim *optim)
 	struct bed b = {.part = {{.name = "a", .inputs = 5, .outputs = 3}, {.name = "b", .inputs = 24, .outputs = 16}}};
 	uint64_t n;
 	OK(gp_optim_check(optim, &err));
-	OK(gp_device_open("cpu", 1, &b.dev, &err));
+	OK(gp_device_open(test_device(), 1, &b.dev, &err));
 	for (int i = 0; i < PARTS; i++)
 		make_part(&b.part[i], b.dev, optim);
 	b.amplitudes = load("", "amplitudes", &n);
