@@ -136,12 +136,18 @@ static void learn(void *state, const struct gp_codec_pass *pass, const float *co
 		r[i] -= arrived[i];
 }
 
-/* What travels raw is exact. Forgetting also gets rid of a residual that has grown out of range. */
+/* What travels raw is exact. Forgetting also gets rid of a residual that has grown out of range. Under a stage that has
+ * refused the tensor there was no `split` before. */
 static void passed(void *state, const struct gp_codec_pass *pass)
 {
-	const struct ef *e = state;
-	if (e->residual && !pass->eval)
-		memset(e->residual + pass->chunk * e->n, 0, e->n * sizeof *e->residual);
+	struct ef *e = state;
+	if (!e->residual || pass->eval)
+		return;
+	float *r = e->residual + pass->chunk * e->n;
+	if (e->keeps)
+		memcpy(e->kept + pass->chunk * e->n, r, e->n * sizeof *r);
+	e->keeps = false;
+	memset(r, 0, e->n * sizeof *r);
 }
 
 static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct gp_span side,
