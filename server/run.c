@@ -229,10 +229,17 @@ void gp_server_run_end(struct gp_server_run *r)
 
 /* Checkpoints. */
 
-uint64_t gp_server_run_stored(struct gp_server_run *r, const uint64_t *step, size_t count)
+enum gp_status gp_server_run_stored(struct gp_server_run *r, const uint64_t *step, size_t count, uint64_t *stored,
+				    struct gp_err *err)
 {
+	*stored = 0;
 	r->keeps = r->named && count > 0;
-	return r->keeps && r->srv->state ? gp_state_dir_common(r->srv->state, r->kept_as, step, count) : 0;
+	if (!r->keeps || !r->srv->state)
+		return GP_OK;
+	GP_TRY(gp_state_dir_use(r->srv->state, r->kept_as, err)); /* what WELCOME names is there for OPEN */
+	r->using = true;
+	*stored = gp_state_dir_common(r->srv->state, r->kept_as, step, count);
+	return GP_OK;
 }
 
 static enum gp_status check_restore(const struct gp_server_run *r, const struct gp_body_spec *spec, struct gp_err *err)
@@ -256,8 +263,6 @@ enum gp_status gp_server_run_use_state(struct gp_server_run *r, uint64_t restore
 			(unsigned long long)restore_step);
 	if (!keeps)
 		return GP_OK;
-	GP_TRY(gp_state_dir_use(srv->state, r->kept_as, err));
-	r->using = true;
 	spec->undo = true; /* a server that stops keeps the state as of the last commit */
 	spec->state = srv->state;
 	memcpy(spec->run_id, r->kept_as, sizeof spec->run_id);

@@ -69,8 +69,10 @@ static inline void gp_server_run_confirm(struct gp_server_run *r)
 }
 /* Nobody will ask for it again: freed when it has come to rest. */
 void gp_server_run_end(struct gp_server_run *r);
-/* HELLO's list of checkpoints, with which the run keeps some: the newest of them that the server has, too; 0: none. */
-uint64_t gp_server_run_stored(struct gp_server_run *r, const uint64_t *step, size_t count);
+/* HELLO's list of checkpoints, with which the run keeps some. *stored: the newest of them that the server has, too; 0: none.
+ * From here on to the end of the run they make room for nothing else. */
+enum gp_status gp_server_run_stored(struct gp_server_run *r, const uint64_t *step, size_t count, uint64_t *stored,
+				    struct gp_err *err);
 /* OPEN of such a run: where the body finds and leaves its checkpoints. GP_INVALID: what is wrong with restore_step. */
 enum gp_status gp_server_run_use_state(struct gp_server_run *r, uint64_t restore_step, struct gp_body_spec *spec,
 				       struct gp_err *err);

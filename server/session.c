@@ -404,7 +404,7 @@ static enum gp_status on_hello(struct gp_server_session *s, const Gpsplit__Hello
 	if (r)
 		take_over(r);
 	GP_TRY(gp_server_run_new(s->srv, s, span_of(hello->run_id), who, &s->run, err));
-	s->stored = gp_server_run_stored(s->run, hello->checkpoint, hello->n_checkpoint);
+	GP_TRY(gp_server_run_stored(s->run, hello->checkpoint, hello->n_checkpoint, &s->stored, err));
 	s->state = STATE_OPEN;
 	return send_welcome(s, false, err);
 }

@@ -20,6 +20,7 @@
 #include "common/models.h"
 #include "common/checkpoint.h"
 #include "kernels/cpu/simd.h"
+#include "server/state_dir.h"
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
 
@@ -629,18 +630,34 @@ static void sessions_over_the_limit_are_told_to_come_back(void **state)
 
 /* --- checkpoints (PROTOCOL.md 5.7) ------------------------------------------------------------------------------- */
 
+enum { HEADERS_MOST = 1 << 14, OTHER_VALUES = HEADERS_MOST / sizeof(float) };
+
 static char state_dir[64];
 static const uint8_t run_id[GP_RUN_ID_BYTES] = {0xab, 0xcd};
 
-static int setup_keeping(void **state)
+static int setup_keeping_at_most(void **state, uint64_t bytes)
 {
 	struct gp_server_settings set = server_thread_settings();
 	strcpy(state_dir, "/tmp/gp_keep_XXXXXX");
 	if (!mkdtemp(state_dir))
 		return -1;
 	set.state_dir = state_dir;
-	set.state_max_bytes = 1 << 30;
+	set.state_max_bytes = bytes;
 	return setup_with(state, &set);
+}
+
+static int setup_keeping(void **state)
+{
+	return setup_keeping_at_most(state, 1 << 30);
+}
+
+/* One checkpoint of the body, parameters and momentum: what its headers leave is less than the other run needs. */
+static int setup_keeping_one(void **state)
+{
+	struct gp_graph *body = make_body();
+	const uint64_t bytes = 2 * body->param_elements * sizeof(float);
+	gp_graph_free(body);
+	return setup_keeping_at_most(state, bytes + HEADERS_MOST);
 }
 
 static int teardown_keeping(void **state)
@@ -762,6 +779,41 @@ static void a_checkpoint_that_does_not_fit_is_refused_with_the_reason(void **sta
 	still_serves(f);
 }
 
+static enum gp_status keep_of_another_run(const struct fixture *f)
+{
+	static const uint8_t other[GP_RUN_ID_BYTES] = {0xef};
+	static const float value[OTHER_VALUES];
+	const struct gp_pairs none = {.count = 0};
+	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {OTHER_VALUES}}, value, GP_F32};
+	struct gp_err err;
+	return gp_state_dir_write(f->server->server.state, other, 1, &none, &item, 1, GP_CHECKPOINTS_KEPT, &err);
+}
+
+/* The folder has room for the checkpoint of one run. */
+static void what_welcome_named_makes_no_room_before_open(void **state)
+{
+	const struct fixture *f = *state;
+	const uint64_t begin_ns = gp_now_ns();
+	struct raw_peer c;
+	run_a_step_and_keep(f);
+	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){1, 0}, 2), 1);
+	assert_int_equal(keep_of_another_run(f), GP_NOMEM);
+	put_open(&c, f->body, restore_step_1);
+	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
+	assert_int_equal(keep_of_another_run(f), GP_NOMEM);
+	client_close(&c);
+	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){1, 0}, 2), 1);
+	put_open(&c, f->body, restore_with_another_seed);
+	expect_error(&c, "seed");
+	client_close(&c);
+	while (keep_of_another_run(f) != GP_OK) { /* as soon as nobody has it any more */
+		assert_true(gp_now_ns() - begin_ns < 60000000000ull);
+		usleep(10000);
+	}
+	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){1, 0}, 2), 0);
+	client_close(&c);
+}
+
 static void too_many_checkpoints_in_hello_are_refused(void **state)
 {
 	const struct fixture *f = *state;
@@ -821,6 +873,8 @@ int main(void)
 						teardown_keeping),
 		cmocka_unit_test_setup_teardown(a_checkpoint_that_does_not_fit_is_refused_with_the_reason,
 						setup_keeping, teardown_keeping),
+		cmocka_unit_test_setup_teardown(what_welcome_named_makes_no_room_before_open, setup_keeping_one,
+						teardown_keeping),
 		cmocka_unit_test_setup_teardown(too_many_checkpoints_in_hello_are_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_server_without_a_state_dir_says_that_nothing_is_kept, setup,
 						teardown),
