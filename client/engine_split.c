@@ -289,6 +289,14 @@ static enum gp_status frame_begin(void *arg, const struct gp_frame_head *head, s
 	return GP_OK;
 }
 
+/* Of the evaluation's chunks before the link broke, what this one's window allows: a restarted server may have a smaller
+ * one. `answered`: chunks that have come back. */
+static void send_again(struct split_engine *e, uint32_t answered)
+{
+	while (e->again < e->again_end && e->again - answered < (uint32_t)e->session.window)
+		send_frame(e, &e->dir[ACT_UP].slot[e->again++ % (uint32_t)e->base.spec.window]);
+}
+
 static enum gp_status frame_arrived(void *arg, struct gp_frame *f, struct gp_err *err)
 {
 	(void)err;
@@ -296,6 +304,7 @@ static enum gp_status frame_arrived(void *arg, struct gp_frame *f, struct gp_err
 	struct gp_transfer *t = gp_transfer_of(f);
 	const struct gp_device_ops *ops = e->device->ops;
 	e->slot[t->slot].arrived = true;
+	send_again(e, f->head.chunk + 1);
 	if (f->head.type == GP_FRAME_ACT_DOWN)
 		gp_transfer_decode(t, ops->buffer(e->tail_plan, t->slot, GP_BUF_INPUT), act_decoded);
 	else
@@ -318,7 +327,7 @@ static void begin_pass(struct split_engine *e, bool train)
 {
 	e->train = train;
 	e->outputs = NULL;
-	e->total = e->next = e->forwarded = e->acts = e->grads = e->done = 0;
+	e->total = e->next = e->forwarded = e->acts = e->grads = e->done = e->again = e->again_end = 0;
 	e->own_squares = e->body_squares = e->step_ready = false;
 	e->result = (struct gp_step_result){.grad_norm = NAN};
 }
@@ -589,17 +598,13 @@ static void link_lost(void *arg)
 	e->state_hash = gp_directions_state_hash(e->dir);
 }
 
-static void send_again(struct split_engine *e)
-{
-	for (uint32_t chunk = e->acts; chunk < e->next; chunk++)
-		send_frame(e, &e->dir[ACT_UP].slot[chunk % (uint32_t)e->base.spec.window]);
-}
-
 static void link_resumed(void *arg)
 {
 	struct split_engine *e = arg;
 	if (!e->train) {
-		send_again(e);
+		e->again = e->acts;
+		e->again_end = e->next;
+		send_again(e, e->acts);
 	} else if (e->stepping) {
 		begin_pass(e, true);
 		add_batch(e, e->batch);

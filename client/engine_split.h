@@ -54,6 +54,7 @@ struct split_engine {
 	const struct gp_batch *batch;
 	uint32_t batch_base; /* number of the batch's first chunk */
 	uint32_t total, next, forwarded, acts, grads, done;
+	uint32_t again, again_end; /* chunks of an evaluation that are still to be sent again */
 	struct gp_step_result result;
 	bool forwards_idle, pass_idle;
 	bool stepping, step_ready; /* a training step is under way; nothing is missing but its COMMIT */

@@ -45,7 +45,7 @@ struct cut_link {
 struct cut_proxy {
 	pthread_t thread;
 	int listener, wake[2];
-	uint16_t server_port;
+	_Atomic uint16_t server_port; /* of connections to come */
 	char address[32];
 	struct cut_plan plan[CUT_PROXY_LINKS];
 	int plans; /* later connections follow the last plan if `repeat`, else are not cut */

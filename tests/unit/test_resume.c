@@ -362,6 +362,43 @@ static void an_evaluation_gets_on_over_a_link_cut_every_few_frames(void **state)
 	server_thread_stop(server);
 }
 
+/* Half of an evaluation's answers; then another server, which knows nothing of it and wants chunks one by one. */
+static void an_evaluation_goes_on_at_a_server_with_a_smaller_window(void **state)
+{
+	(void)state;
+	static struct cut_proxy p;
+	struct gp_server_settings set = server_thread_settings();
+	struct server_thread *first = start_server(120);
+	set.window = 1;
+	struct server_thread *second = server_thread_start_with(&set);
+	struct gp_step_result want, got;
+	struct gp_engine_figures f;
+	struct rig r;
+	struct gp_err err = {0};
+	expect_ok(rig_init(&r, first->address, &raw_sgd, false, &err), &err);
+	r.engine->ops->figures(r.engine, &f);
+	const uint64_t opening = f.account.received.wire_bytes;
+	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &want, &err), &err);
+	r.engine->ops->figures(r.engine, &f);
+	rig_deinit(&r);
+	memset(&p, 0, sizeof p);
+	p.plans = 1;
+	p.plan[0] = (struct cut_plan){.down = opening + (f.account.received.wire_bytes - opening) / 2};
+	cut_proxy_start(&p, first->port);
+	expect_ok(rig_init(&r, p.address, &raw_sgd, false, &err), &err);
+	atomic_store(&p.server_port, second->port); /* of the next connection */
+	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &got, &err), &err);
+	r.engine->ops->figures(r.engine, &f);
+	rig_deinit(&r);
+	cut_proxy_stop(&p);
+	assert_int_equal(f.reconnects, 1);
+	assert_true(got.loss_sum == want.loss_sum);
+	assert_int_equal(got.correct, want.correct);
+	assert_int_equal(got.samples, want.samples);
+	server_thread_stop(first);
+	server_thread_stop(second);
+}
+
 /* Steps until one fails; then its status and text. */
 static enum gp_status step_until_failure(struct rig *r, struct gp_err *err)
 {
@@ -923,6 +960,7 @@ int main(void)
 		cmocka_unit_test(a_server_that_noticed_nothing_is_taken_over),
 		cmocka_unit_test(a_link_that_breaks_in_every_step_is_only_slow),
 		cmocka_unit_test(an_evaluation_gets_on_over_a_link_cut_every_few_frames),
+		cmocka_unit_test(an_evaluation_goes_on_at_a_server_with_a_smaller_window),
 		cmocka_unit_test(a_server_that_never_says_who_it_is_is_given_up_soon),
 		cmocka_unit_test(a_client_that_may_not_reconnect_ends_at_once),
 		cmocka_unit_test(a_server_that_stays_away_is_given_up),
