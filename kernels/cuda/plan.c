@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "kernels/cuda/codec_cuda.h"
 #include "kernels/cuda/k_loss.h"
 #include "kernels/cuda/k_optim.h"
 #include "kernels/cuda/plan_impl.h"
@@ -59,6 +60,7 @@ static enum gp_status cuda_open(const char *arg, int threads, struct gp_device *
 	snprintf(dev->base.card, sizeof dev->base.card, "%.*s", GP_DEVICE_CARD - 1, info.name);
 	dev->index = index;
 	dev->info = info;
+	gp_cuda_codec_memory(index, &dev->codecs);
 	*out = &dev->base;
 	return GP_OK;
 }
@@ -85,6 +87,11 @@ static enum gp_status cuda_memory(struct gp_device *base, uint64_t *total, uint6
 	*total = info.memory;
 	*unused = info.free;
 	return GP_OK;
+}
+
+static const struct gp_codec_memory *cuda_codec_memory(struct gp_device *base)
+{
+	return &((struct cuda_device *)base)->codecs;
 }
 
 static enum gp_status cuda_check(struct gp_device *base, struct gp_err *err)
@@ -346,14 +353,15 @@ static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *
 	{                                                                                                              \
 		.name = device_name, .summary = text, .open = cuda_open, .close = cuda_close,                          \
 		.supports = cuda_supports, .memory = cuda_memory, .check = cuda_check,                                 \
-		.plan_estimate = cuda_plan_estimate, .plan_new = cuda_plan_new, .plan_free = cuda_plan_free,           \
-		.buffer = cuda_buffer, .forward = gp_cuda_forward, .backward = gp_cuda_backward, .loss = gp_cuda_loss, \
-		.grad_squares = gp_cuda_grad_squares, .grad_scale = gp_cuda_grad_scale,                                \
-		.grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step, .step_undo = gp_cuda_step_undo,    \
-		.optim_states = gp_cuda_optim_states, .optim_get = gp_cuda_optim_get, .optim_set = gp_cuda_optim_set,  \
-		.optim_count_get = gp_cuda_optim_count_get, .optim_count_set = gp_cuda_optim_count_set,                \
-		.param_get = gp_cuda_param_get, .param_set = gp_cuda_param_set, .grad_get = gp_cuda_grad_get,          \
-		.node_get = gp_cuda_node_get, .plan_memory = cuda_plan_memory, .profile = gp_cuda_profile,             \
+		.codec_memory = cuda_codec_memory, .plan_estimate = cuda_plan_estimate, .plan_new = cuda_plan_new,     \
+		.plan_free = cuda_plan_free, .buffer = cuda_buffer, .forward = gp_cuda_forward,                        \
+		.backward = gp_cuda_backward, .loss = gp_cuda_loss, .grad_squares = gp_cuda_grad_squares,              \
+		.grad_scale = gp_cuda_grad_scale, .grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step,  \
+		.step_undo = gp_cuda_step_undo, .optim_states = gp_cuda_optim_states, .optim_get = gp_cuda_optim_get,  \
+		.optim_set = gp_cuda_optim_set, .optim_count_get = gp_cuda_optim_count_get,                            \
+		.optim_count_set = gp_cuda_optim_count_set, .param_get = gp_cuda_param_get,                            \
+		.param_set = gp_cuda_param_set, .grad_get = gp_cuda_grad_get, .node_get = gp_cuda_node_get,            \
+		.plan_memory = cuda_plan_memory, .profile = gp_cuda_profile,                                           \
 	}
 
 static const struct gp_device_ops on_card = CUDA_OPS("cuda", "a GPU of NVIDIA's");

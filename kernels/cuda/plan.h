@@ -30,6 +30,7 @@
 #ifndef GP_CUDA_PLAN_H
 #define GP_CUDA_PLAN_H
 
+#include "common/codec_memory.h"
 #include "common/device.h"
 #include "kernels/cuda/blas.h"
 #include "kernels/cuda/rt.h"
@@ -42,6 +43,7 @@ struct cuda_device {
 	struct gp_device base;
 	int index;
 	struct gp_rt_info info;
+	struct gp_codec_memory codecs;
 };
 
 /* Launchers take it as an int. */
