@@ -63,7 +63,9 @@ for at in 1 $((passes * 3 + 1)) $((passes * 6)); do
 	train "$work/got.json" --server "127.0.0.1:$server_port" "${flags[@]}" --steps 8 --checkpoint "$work/run" \
 		--checkpoint-every 2 || fail "device:$at: with checkpoints"
 	equal "parameters of a run whose device failed (device:$at)" "$(sha "$work/got.json")" "$(sha "$work/want.json")"
-	equal "reconnects (device:$at)" "$(json_get "$work/got.json" reconnects)" 1
+	# What failed may have been the copy for a checkpoint alone: a warning then.
+	grep -q 'no checkpoint: .*GP_FAULT' "$work/got.json.log" ||
+		equal "reconnects (device:$at)" "$(json_get "$work/got.json" reconnects)" 1
 	stop_server
 done
 finish
