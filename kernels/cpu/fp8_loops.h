@@ -20,6 +20,7 @@
 #ifndef GP_FP8_LOOPS_H
 #define GP_FP8_LOOPS_H
 
+#include <math.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -33,6 +34,19 @@ struct gp_log_sum {
 	double product;    /* 0 before the first; then in [1, 2) */
 	uint32_t largest;  /* bits of the largest magnitude; 0x7f800000 and above: x is not finite */
 };
+
+/* Multiplies a block's lanes, each below 2^64, into the product. Its exponent is taken off twice, which changes no bit
+ * but those of an overflow: sixteen lanes of mantissas close to 2 reach 2^1024. */
+static inline void gp_log_sum_take(struct gp_log_sum *sum, const float lane[GP_LOG_LANES])
+{
+	for (int k = 0; k < GP_LOG_LANES; k++) {
+		int exponent = 1;
+		sum->product *= (double)lane[k];
+		if (k % 8 == 7)
+			sum->product = 2 * frexp(sum->product, &exponent);
+		sum->exponents += exponent - 1;
+	}
+}
 
 struct gp_fp8_loops {
 	/* False when some x is not finite; then `out` is unspecified. */

@@ -167,8 +167,7 @@ static void add_block(const float *x, struct gp_log_sum *sum)
 	}
 	_mm256_storeu_ps(lane, product[0]);
 	_mm256_storeu_ps(lane + 8, product[1]);
-	for (int k = 0; k < GP_LOG_LANES; k++)
-		sum->product *= (double)lane[k];
+	gp_log_sum_take(sum, lane);
 	_mm256_storeu_si256((void *)e, exponents);
 	_mm256_storeu_si256((void *)m, top);
 	for (int k = 0; k < 8; k++) {
@@ -181,12 +180,8 @@ static void add_logs(const float *x, size_t n, struct gp_log_sum *sum)
 {
 	size_t at = 0;
 	sum->product = sum->product > 0 ? sum->product : 1;
-	for (; at + GP_LOG_BLOCK <= n; at += GP_LOG_BLOCK) {
-		int exponent;
+	for (; at + GP_LOG_BLOCK <= n; at += GP_LOG_BLOCK)
 		add_block(x + at, sum);
-		sum->product = 2 * frexp(sum->product, &exponent);
-		sum->exponents += exponent - 1;
-	}
 	REST.add_logs(x + at, n - at, sum);
 }
 

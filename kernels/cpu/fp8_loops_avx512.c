@@ -183,7 +183,6 @@ INLINE void add_vector(const float *x, struct log_block *b)
 
 static void add_block(const struct log_block *b, struct gp_log_sum *sum)
 {
-	int exponent;
 	float lane[GP_LOG_LANES];
 	const uint32_t one = b->nonzero == 0xffff ? 0 : 0x3f800000u;
 	const uint32_t largest = _mm512_reduce_max_epu32(_mm512_max_epu32(b->top, word(one)));
@@ -191,10 +190,8 @@ static void add_block(const struct log_block *b, struct gp_log_sum *sum)
 	if (sum->largest >= 0x7f800000u)
 		return; /* nothing of this is a number any more */
 	_mm512_storeu_ps(lane, b->product);
-	for (int k = 0; k < GP_LOG_LANES; k++)
-		sum->product *= (double)lane[k];
-	sum->product = 2 * frexp(sum->product, &exponent);
-	sum->exponents += _mm512_reduce_add_epi32(_mm512_cvttps_epi32(b->exponents)) + exponent - 1;
+	gp_log_sum_take(sum, lane);
+	sum->exponents += _mm512_reduce_add_epi32(_mm512_cvttps_epi32(b->exponents));
 }
 
 /* Two blocks side by side: a block's product is one chain of multiplications. */

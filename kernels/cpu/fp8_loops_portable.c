@@ -122,20 +122,15 @@ static void add_block(const float *x, size_t n, struct gp_log_sum *sum)
 		sum->exponents += exponent;
 		sum->largest = counted > sum->largest ? counted : sum->largest;
 	}
-	for (int k = 0; k < GP_LOG_LANES; k++)
-		sum->product *= (double)lane[k];
+	gp_log_sum_take(sum, lane);
 }
 
 /* Not finite: the sums mean nothing then, but must not overflow the integers. */
 static void add_logs(const float *x, size_t n, struct gp_log_sum *sum)
 {
 	sum->product = sum->product > 0 ? sum->product : 1;
-	for (size_t at = 0; at < n; at += GP_LOG_BLOCK) {
-		int exponent;
+	for (size_t at = 0; at < n; at += GP_LOG_BLOCK)
 		add_block(x + at, n - at < GP_LOG_BLOCK ? n - at : GP_LOG_BLOCK, sum);
-		sum->product = 2 * frexp(sum->product, &exponent);
-		sum->exponents += exponent - 1;
-	}
 }
 
 static float log2_of(uint32_t u)

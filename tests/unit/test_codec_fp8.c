@@ -107,6 +107,19 @@ static void s2fp8_keeps_constants_zeros_and_the_ends_of_the_range(void **state)
 	}
 }
 
+/* The product of so many mantissas close to 2 once overflowed, and the other end refused the payload. */
+static void s2fp8_keeps_a_long_row_just_below_a_power_of_two(void **state)
+{
+	(void)state;
+	enum { N = 8192 };
+	static float x[N], y[N];
+	for (int i = 0; i < N; i++)
+		x[i] = 3.9999f;
+	free(roundtrip("s2fp8", x, N, y));
+	for (int i = 0; i < N; i++)
+		assert_true(fabsf(y[i] - x[i]) <= 2e-4f * x[i]);
+}
+
 static void fp8_saturates_and_keeps_its_own_values(void **state)
 {
 	(void)state;
@@ -148,6 +161,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(s2fp8_takes_the_statistics_of_the_golden_cases),
 		cmocka_unit_test(s2fp8_keeps_constants_zeros_and_the_ends_of_the_range),
+		cmocka_unit_test(s2fp8_keeps_a_long_row_just_below_a_power_of_two),
 		cmocka_unit_test(fp8_saturates_and_keeps_its_own_values),
 		cmocka_unit_test(hostile_parameters_are_refused),
 	};
