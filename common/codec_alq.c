@@ -9,26 +9,12 @@
  */
 #include <math.h>
 
-#include "common/codec_level.h"
+#include "common/codec_alq.h"
 #include "common/level_fit.h"
 #include "common/rng.h"
 
 enum { KEY_BITS, KEY_BUCKET, KEY_UPDATE, KEY_FIT, KEYS };
 enum { NORMLESS, NORMBASED };
-enum { SAMPLED_BUCKETS = 64, SAMPLED_ELEMENTS = 4096 /* of a bucket */ };
-
-struct adaptive {
-	int bits, fit;
-	bool multiplier; /* amq */
-	uint32_t update, chunks;
-	struct gp_level_coder *coder;
-	/* Memory of the encoder, per chunk. */
-	uint32_t *age; /* passes since the fit, modulo update: 0 asks for one */
-	float *fitted; /* 2^bits levels, or a multiplier; all 0 before the first fit */
-	/* With undo, the same again. */
-	uint32_t *kept_age;
-	float *kept_fitted;
-};
 
 /* Numbers per chunk in `fitted`. */
 static uint64_t fitted_count(const double *value, bool multiplier)
@@ -48,15 +34,14 @@ static uint64_t bound_of(const double *value, uint64_t n, bool multiplier)
 	return head_bytes(bits, multiplier) + gp_level_bytes(bits, (uint64_t)value[KEY_BUCKET], n);
 }
 
-static uint64_t memory_of(const double *value, const struct gp_codec_setup *setup, bool multiplier)
+uint64_t gp_adaptive_memory(const double *value, const struct gp_codec_setup *setup, bool multiplier)
 {
 	const uint64_t per_chunk = sizeof(uint32_t) + sizeof(float) * fitted_count(value, multiplier);
 	return 4096 + (setup->encodes ? setup->chunks * per_chunk * (setup->undo ? 2 : 1) : 0);
 }
 
-static void close_adaptive(void *state)
+void gp_adaptive_close(struct gp_adaptive *a)
 {
-	struct adaptive *a = state;
 	if (!a)
 		return;
 	gp_free_aligned(a->coder);
@@ -78,7 +63,7 @@ static enum gp_status allocate_memory(const struct gp_codec_setup *setup, uint64
 	return GP_OK;
 }
 
-static enum gp_status allocate(struct adaptive *a, const double *value, const struct gp_codec_setup *setup,
+static enum gp_status allocate(struct gp_adaptive *a, const double *value, const struct gp_codec_setup *setup,
 			       struct gp_err *err)
 {
 	const uint64_t per_chunk = fitted_count(value, a->multiplier);
@@ -93,36 +78,35 @@ static enum gp_status allocate(struct adaptive *a, const double *value, const st
 	return GP_OK;
 }
 
-static enum gp_status open_adaptive(const double *value, const struct gp_codec_setup *setup, bool multiplier,
-				    void **state, struct gp_err *err)
+enum gp_status gp_adaptive_open(const double *value, const struct gp_codec_setup *setup, bool multiplier,
+				struct gp_adaptive **out, struct gp_err *err)
 {
 	void *p;
-	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct adaptive), err));
-	struct adaptive *a = p;
-	*a = (struct adaptive){.bits = (int)value[KEY_BITS],
-			       .fit = (int)value[KEY_FIT],
-			       .multiplier = multiplier,
-			       .update = (uint32_t)value[KEY_UPDATE],
-			       .chunks = setup->chunks};
+	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct gp_adaptive), err));
+	struct gp_adaptive *a = p;
+	*a = (struct gp_adaptive){.bits = (int)value[KEY_BITS],
+				  .fit = (int)value[KEY_FIT],
+				  .multiplier = multiplier,
+				  .update = (uint32_t)value[KEY_UPDATE],
+				  .chunks = setup->chunks};
 	const enum gp_status status = allocate(a, value, setup, err);
 	if (status != GP_OK) {
-		close_adaptive(a);
+		gp_adaptive_close(a);
 		return status;
 	}
-	*state = a;
+	*out = a;
 	return GP_OK;
 }
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t fitted_per_chunk(const struct adaptive *a)
+static uint64_t fitted_per_chunk(const struct gp_adaptive *a)
 {
 	return a->multiplier ? 1 : UINT64_C(1) << a->bits;
 }
 
-static int regions(void *state, struct gp_codec_region *out)
+int gp_adaptive_regions(const struct gp_adaptive *a, struct gp_codec_region *out)
 {
-	const struct adaptive *a = state;
 	if (!a->age)
 		return 0;
 	out[0] = (struct gp_codec_region){.data = a->age, .bytes = a->chunks * sizeof *a->age, .kept = a->kept_age};
@@ -154,9 +138,8 @@ static bool nothing_fitted(const float *fitted, uint64_t count)
 	return true;
 }
 
-static bool loaded(void *state)
+bool gp_adaptive_loaded(const struct gp_adaptive *a)
 {
-	const struct adaptive *a = state;
 	const uint64_t count = fitted_per_chunk(a);
 	for (uint32_t c = 0; c < a->chunks && a->age; c++) {
 		const float *fitted = a->fitted + c * count;
@@ -189,12 +172,13 @@ static struct bucket_sum measure(const float *x, uint64_t n, double norm)
 	return s;
 }
 
-/* One bucket out of each of up to SAMPLED_BUCKETS equal stretches, drawn; those of zeros are left out. */
-static int sample(const struct gp_level_coder *c, const struct gp_codec_pass *pass, const float *x,
-		  const uint8_t *norms, struct bucket_sum *out)
+/* One bucket out of each of up to GP_ADAPTIVE_ROWS equal stretches, drawn; those of zeros are left out. */
+int gp_adaptive_sample(const struct gp_adaptive *a, const struct gp_codec_pass *pass, const uint8_t *norms,
+		       struct gp_adaptive_row *rows)
 {
+	const struct gp_level_coder *c = a->coder;
 	const uint64_t buckets = gp_level_buckets(c), stream = gp_rng_stream(GP_RNG_SAMPLE, pass->draw);
-	const uint64_t stretches = buckets < SAMPLED_BUCKETS ? buckets : SAMPLED_BUCKETS;
+	const uint64_t stretches = buckets < GP_ADAPTIVE_ROWS ? buckets : GP_ADAPTIVE_ROWS;
 	int count = 0;
 	for (uint64_t k = 0; k < stretches; k++) {
 		const uint64_t low = k * buckets / stretches, high = (k + 1) * buckets / stretches;
@@ -202,8 +186,9 @@ static int sample(const struct gp_level_coder *c, const struct gp_codec_pass *pa
 		const uint64_t left = c->n - b * c->bucket, n = left < c->bucket ? left : c->bucket;
 		const float norm = gp_get_f32(norms + 4 * b);
 		if (norm > 0)
-			out[count++] =
-				measure(x + b * c->bucket, n < SAMPLED_ELEMENTS ? n : SAMPLED_ELEMENTS, (double)norm);
+			rows[count++] = (struct gp_adaptive_row){.first = b * c->bucket,
+								 .n = n < GP_ADAPTIVE_ROW ? n : GP_ADAPTIVE_ROW,
+								 .norm = (double)norm};
 	}
 	return count;
 }
@@ -256,90 +241,87 @@ static struct gp_level_mix normbased(struct bucket_sum *s, int count)
 	return m;
 }
 
-/* --- encode ----------------------------------------------------------------------------------------------------- */
+/* --- levels ----------------------------------------------------------------------------------------------------- */
 
-/* Fits `out` to x. False, and nothing written, when the sample is all zeros. */
-static bool fit(const struct adaptive *a, const struct gp_codec_pass *pass, const float *x, const uint8_t *norms,
-		float previous, float *out)
+static void fit(const struct gp_adaptive *a, const struct gp_adaptive_row *rows, int count, float previous, float *out)
 {
-	struct bucket_sum sums[SAMPLED_BUCKETS];
+	struct bucket_sum sums[GP_ADAPTIVE_ROWS];
 	double level[GP_LEVEL_MOST];
-	const int count = sample(a->coder, pass, x, norms, sums);
-	if (count == 0)
-		return false;
+	for (int i = 0; i < count; i++)
+		sums[i] = measure(rows[i].x, rows[i].n, rows[i].norm);
 	const struct gp_level_mix mix = a->fit == NORMBASED ? normbased(sums, count) : normless(sums, count);
 	if (a->multiplier) {
 		const float p = (float)gp_level_fit_amq(&mix, a->bits, (double)previous);
 		out[0] = fminf(fmaxf(p, 0x1p-24f), 1 - 0x1p-24f);
-		return true;
+		return;
 	}
 	gp_level_fit_alq(&mix, a->bits, level);
 	for (int i = 0; i < 1 << a->bits; i++)
 		out[i] = (float)level[i];
-	return true;
 }
 
-/* Before anything could be fitted: powers of 1/2. */
-static void start(const struct adaptive *a, float *out)
-{
-	if (a->multiplier)
-		out[0] = 0.5f;
-	else
-		gp_level_exponential(out, a->bits, 0.5f);
-}
-
-/* What this pass is coded with; moves this chunk's memory on. An evaluation fits for itself, and forgets. */
-static void choose(const struct adaptive *a, const struct gp_codec_pass *pass, const float *x, const uint8_t *norms,
-		   float *out)
-{
-	const uint64_t count = fitted_per_chunk(a);
-	start(a, out);
-	if (pass->eval) {
-		fit(a, pass, x, norms, 0, out);
-		return;
-	}
-	float *fitted = a->fitted + pass->chunk * count;
-	uint32_t *age = &a->age[pass->chunk];
-	if (*age > 0 || fit(a, pass, x, norms, fitted[0], fitted))
-		*age = (*age + 1) % a->update;
-	if (!nothing_fitted(fitted, count))
-		memcpy(out, fitted, count * sizeof *out);
-}
-
-/* The coder takes over levels or a multiplier. */
-static void use(const struct adaptive *a, const float *chosen)
+/* The coder takes over levels or a multiplier; where there are none, powers of 1/2. */
+static void use(const struct gp_adaptive *a, const float *chosen)
 {
 	float level[GP_LEVEL_MOST];
-	if (a->multiplier)
-		gp_level_exponential(level, a->bits, chosen[0]);
-	gp_level_set(a->coder, a->multiplier ? level : chosen, 1 << a->bits);
+	const bool none = nothing_fitted(chosen, fitted_per_chunk(a));
+	if (a->multiplier || none)
+		gp_level_exponential(level, a->bits, none ? 0.5f : chosen[0]);
+	gp_level_set(a->coder, a->multiplier || none ? level : chosen, 1 << a->bits);
 }
 
-static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
+static float *fitted_of(const struct gp_adaptive *a, const struct gp_codec_pass *pass)
 {
-	const struct adaptive *a = state;
-	float chosen[GP_LEVEL_MOST];
-	const uint64_t head = head_bytes(a->bits, a->multiplier);
-	uint8_t *norms = out + head;
-	if (!gp_level_write_norms(a->coder, x, norms))
-		return false;
-	choose(a, pass, x, norms, chosen);
+	return a->fitted + pass->chunk * fitted_per_chunk(a);
+}
+
+bool gp_adaptive_fits(const struct gp_adaptive *a, const struct gp_codec_pass *pass)
+{
+	return pass->eval || a->age[pass->chunk] == 0;
+}
+
+void gp_adaptive_use_last(const struct gp_adaptive *a, const struct gp_codec_pass *pass)
+{
+	use(a, fitted_of(a, pass));
+}
+
+void gp_adaptive_passed(const struct gp_adaptive *a, const struct gp_codec_pass *pass)
+{
+	uint32_t *age = &a->age[pass->chunk];
+	*age = (*age + 1) % a->update;
+}
+
+/* An evaluation fits for itself, and forgets. Without anything to fit to the next pass tries again. */
+void gp_adaptive_use_fitted(const struct gp_adaptive *a, const struct gp_codec_pass *pass,
+			    const struct gp_adaptive_row *rows, int count)
+{
+	float own[GP_LEVEL_MOST] = {0};
+	float *chosen = pass->eval ? own : fitted_of(a, pass);
+	if (count > 0) {
+		fit(a, rows, count, chosen[0], chosen);
+		if (!pass->eval)
+			gp_adaptive_passed(a, pass);
+	}
 	use(a, chosen);
-	gp_put_f32s(out, a->multiplier ? chosen : chosen + 1, head / 4);
-	gp_level_write_codes(a->coder, pass, x, norms);
-	*len = head + gp_level_bytes(a->bits, a->coder->bucket, a->coder->n);
-	return true;
 }
 
-/* --- decode ----------------------------------------------------------------------------------------------------- */
-
-static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
-			     struct gp_err *err)
+uint64_t gp_adaptive_head_bytes(const struct gp_adaptive *a)
 {
-	(void)pass;
-	const struct adaptive *a = state;
+	return head_bytes(a->bits, a->multiplier);
+}
+
+/* Of exponential levels the last but one is the multiplier. */
+void gp_adaptive_write_head(const struct gp_adaptive *a, uint8_t *out)
+{
+	const float *level = a->coder->table.level;
+	gp_put_f32s(out, a->multiplier ? level + (1 << a->bits) - 2 : level + 1, gp_adaptive_head_bytes(a) / 4);
+}
+
+enum gp_status gp_adaptive_read_head(const struct gp_adaptive *a, struct gp_span in, struct gp_span *rest,
+				     struct gp_err *err)
+{
 	float chosen[GP_LEVEL_MOST] = {-1};
-	const uint64_t head = head_bytes(a->bits, a->multiplier);
+	const uint64_t head = gp_adaptive_head_bytes(a);
 	const int count = 1 << a->bits;
 	if (in.len < head)
 		GP_FAIL(err, GP_PROTO, "payload of %zu bytes ends within its levels", in.len);
@@ -349,7 +331,48 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	if (a->multiplier ? !valid_multiplier(chosen[0]) : !valid_levels(chosen, count))
 		GP_FAIL(err, GP_PROTO, "payload has levels that do not ascend from -1 to 1");
 	use(a, chosen);
-	return gp_level_read(a->coder, (struct gp_span){in.data + head, in.len - head}, x, err);
+	*rest = (struct gp_span){in.data + head, in.len - head};
+	return GP_OK;
+}
+
+/* --- encode, decode --------------------------------------------------------------------------------------------- */
+
+static void choose(const struct gp_adaptive *a, const struct gp_codec_pass *pass, const float *x, const uint8_t *norms)
+{
+	struct gp_adaptive_row rows[GP_ADAPTIVE_ROWS];
+	if (!gp_adaptive_fits(a, pass)) {
+		gp_adaptive_use_last(a, pass);
+		gp_adaptive_passed(a, pass);
+		return;
+	}
+	const int count = gp_adaptive_sample(a, pass, norms, rows);
+	for (int i = 0; i < count; i++)
+		rows[i].x = x + rows[i].first;
+	gp_adaptive_use_fitted(a, pass, rows, count);
+}
+
+static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
+{
+	const struct gp_adaptive *a = state;
+	const uint64_t head = gp_adaptive_head_bytes(a);
+	uint8_t *norms = out + head;
+	if (!gp_level_write_norms(a->coder, x, norms))
+		return false;
+	choose(a, pass, x, norms);
+	gp_adaptive_write_head(a, out);
+	gp_level_write_codes(a->coder, pass, x, norms);
+	*len = head + gp_level_bytes(a->bits, a->coder->bucket, a->coder->n);
+	return true;
+}
+
+static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+			     struct gp_err *err)
+{
+	(void)pass;
+	const struct gp_adaptive *a = state;
+	struct gp_span rest;
+	GP_TRY(gp_adaptive_read_head(a, in, &rest, err));
+	return gp_level_read(a->coder, rest, x, err);
 }
 
 /* --- the two codecs --------------------------------------------------------------------------------------------- */
@@ -357,23 +380,38 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 static enum gp_status open_alq(const double *value, const struct gp_codec_setup *setup, void **state,
 			       struct gp_err *err)
 {
-	return open_adaptive(value, setup, false, state, err);
+	return gp_adaptive_open(value, setup, false, (struct gp_adaptive **)state, err);
 }
 
 static enum gp_status open_amq(const double *value, const struct gp_codec_setup *setup, void **state,
 			       struct gp_err *err)
 {
-	return open_adaptive(value, setup, true, state, err);
+	return gp_adaptive_open(value, setup, true, (struct gp_adaptive **)state, err);
+}
+
+static void close_adaptive(void *state)
+{
+	gp_adaptive_close(state);
+}
+
+static int regions(void *state, struct gp_codec_region *out)
+{
+	return gp_adaptive_regions(state, out);
+}
+
+static bool loaded(void *state)
+{
+	return gp_adaptive_loaded(state);
 }
 
 static uint64_t memory_alq(const double *value, const struct gp_codec_setup *setup)
 {
-	return memory_of(value, setup, false);
+	return gp_adaptive_memory(value, setup, false);
 }
 
 static uint64_t memory_amq(const double *value, const struct gp_codec_setup *setup)
 {
-	return memory_of(value, setup, true);
+	return gp_adaptive_memory(value, setup, true);
 }
 
 static uint64_t bound_alq(const double *value, uint64_t n)

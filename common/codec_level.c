@@ -142,9 +142,8 @@ static void dequantize_block(const struct gp_level_coder *c, const uint16_t *cod
 	}
 }
 
-enum gp_status gp_level_read(const struct gp_level_coder *c, struct gp_span in, float *x, struct gp_err *err)
+enum gp_status gp_level_check(const struct gp_level_coder *c, struct gp_span in, struct gp_err *err)
 {
-	uint16_t codes[BLOCK];
 	const uint64_t expected = gp_level_bytes(c->bits, c->bucket, c->n);
 	const int used = (int)(c->n * (uint64_t)c->bits % 8);
 	if (in.len != expected)
@@ -152,6 +151,13 @@ enum gp_status gp_level_read(const struct gp_level_coder *c, struct gp_span in, 
 			(unsigned long long)expected);
 	if (used && in.data[in.len - 1] >> used)
 		GP_FAIL(err, GP_PROTO, "payload has bits set behind its last code");
+	return GP_OK;
+}
+
+enum gp_status gp_level_read(const struct gp_level_coder *c, struct gp_span in, float *x, struct gp_err *err)
+{
+	uint16_t codes[BLOCK];
+	GP_TRY(gp_level_check(c, in, err));
 	GP_TRY(check_norms(c, in.data, err));
 	const uint8_t *packed = in.data + gp_level_norm_bytes(c->bucket, c->n);
 	for (uint64_t at = 0; at < c->n; at += BLOCK, packed += BLOCK / 8 * c->bits) {

@@ -31,6 +31,10 @@ struct gp_level_coder {
 
 void gp_level_init(struct gp_level_coder *c, const struct gp_codec_setup *setup, int bits, uint64_t bucket,
 		   enum gp_level_norm norm);
+/* One of the quantizers with fixed levels, from its keys. */
+enum gp_level_kind { GP_LEVEL_QSGD, GP_LEVEL_QSGDINF, GP_LEVEL_NUQSGD, GP_LEVEL_TERNGRAD };
+void gp_level_init_fixed(struct gp_level_coder *c, enum gp_level_kind kind, const double *value,
+			 const struct gp_codec_setup *setup);
 /* The levels from now on: ascending from -1 to 1, at most 2^bits. */
 void gp_level_set(struct gp_level_coder *c, const float *level, int count);
 
@@ -44,7 +48,8 @@ bool gp_level_write_norms(const struct gp_level_coder *c, const float *x, uint8_
 /* Writes the codes behind the norms, `norms` being what gp_level_write_norms wrote. */
 void gp_level_write_codes(const struct gp_level_coder *c, const struct gp_codec_pass *pass, const float *x,
 			  uint8_t *norms);
-/* `in`: norms and codes. GP_PROTO for what cannot have been written. */
+/* `in`: norms and codes. GP_PROTO for what cannot have been written; the first looks at the length and the last bits. */
+enum gp_status gp_level_check(const struct gp_level_coder *c, struct gp_span in, struct gp_err *err);
 enum gp_status gp_level_read(const struct gp_level_coder *c, struct gp_span in, float *x, struct gp_err *err);
 
 /* 2^bits levels: evenly spaced; and +-multiplier^j for j below 2^(bits - 1), products in fp32 one after another. */

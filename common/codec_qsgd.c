@@ -13,53 +13,54 @@
 
 enum { TERNARY_LEVELS = 3, TERNARY_BITS = 2 };
 
-static enum gp_status open_fixed(const struct gp_codec_setup *setup, int bits, double bucket, enum gp_level_norm norm,
-				 const float *level, int count, void **state, struct gp_err *err)
+void gp_level_init_fixed(struct gp_level_coder *c, enum gp_level_kind kind, const double *value,
+			 const struct gp_codec_setup *setup)
+{
+	static const float ternary[TERNARY_LEVELS] = {-1, 0, 1};
+	float level[GP_LEVEL_MOST];
+	const bool three = kind == GP_LEVEL_TERNGRAD, largest = three || kind == GP_LEVEL_QSGDINF;
+	const int bits = three ? TERNARY_BITS : (int)value[0];
+	if (kind == GP_LEVEL_NUQSGD)
+		gp_level_exponential(level, bits, 0.5f);
+	else if (!three)
+		gp_level_uniform(level, bits);
+	gp_level_init(c, setup, bits, (uint64_t)value[three ? 0 : 1], largest ? GP_LEVEL_LARGEST : GP_LEVEL_L2);
+	gp_level_set(c, three ? ternary : level, three ? TERNARY_LEVELS : 1 << bits);
+}
+
+static enum gp_status open_fixed(const double *value, const struct gp_codec_setup *setup, enum gp_level_kind kind,
+				 void **state, struct gp_err *err)
 {
 	struct gp_level_coder *c = gp_alloc_aligned(sizeof *c);
 	if (!c)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's levels");
-	gp_level_init(c, setup, bits, (uint64_t)bucket, norm);
-	gp_level_set(c, level, count);
+	gp_level_init_fixed(c, kind, value, setup);
 	*state = c;
 	return GP_OK;
-}
-
-static enum gp_status open_uniform(const double *value, const struct gp_codec_setup *setup, enum gp_level_norm norm,
-				   void **state, struct gp_err *err)
-{
-	float level[GP_LEVEL_MOST];
-	const int bits = (int)value[0];
-	gp_level_uniform(level, bits);
-	return open_fixed(setup, bits, value[1], norm, level, 1 << bits, state, err);
 }
 
 static enum gp_status open_qsgd(const double *value, const struct gp_codec_setup *setup, void **state,
 				struct gp_err *err)
 {
-	return open_uniform(value, setup, GP_LEVEL_L2, state, err);
+	return open_fixed(value, setup, GP_LEVEL_QSGD, state, err);
 }
 
 static enum gp_status open_qsgdinf(const double *value, const struct gp_codec_setup *setup, void **state,
 				   struct gp_err *err)
 {
-	return open_uniform(value, setup, GP_LEVEL_LARGEST, state, err);
+	return open_fixed(value, setup, GP_LEVEL_QSGDINF, state, err);
 }
 
 static enum gp_status open_nuqsgd(const double *value, const struct gp_codec_setup *setup, void **state,
 				  struct gp_err *err)
 {
-	float level[GP_LEVEL_MOST];
-	const int bits = (int)value[0];
-	gp_level_exponential(level, bits, 0.5f);
-	return open_fixed(setup, bits, value[1], GP_LEVEL_L2, level, 1 << bits, state, err);
+	return open_fixed(value, setup, GP_LEVEL_NUQSGD, state, err);
 }
 
 static enum gp_status open_terngrad(const double *value, const struct gp_codec_setup *setup, void **state,
 				    struct gp_err *err)
 {
-	static const float level[TERNARY_LEVELS] = {-1, 0, 1};
-	return open_fixed(setup, TERNARY_BITS, value[0], GP_LEVEL_LARGEST, level, TERNARY_LEVELS, state, err);
+	return open_fixed(value, setup, GP_LEVEL_TERNGRAD, state, err);
 }
 
 static uint64_t bound(const double *value, uint64_t n)

@@ -157,7 +157,7 @@ template <typename Format> GPK_KERNEL from_format(const uint8_t *in, int64_t n, 
 /* Two quadruples of a thread. */
 static unsigned format_blocks(int64_t n)
 {
-	return gpk_blocks(n, GPK_CODEC_TILE, 1 << 14);
+	return gpk_blocks(n, GPK_CODEC_TILE, GPK_CODEC_MOST_BLOCKS);
 }
 
 extern "C" void gpk_format_encode(struct gp_rt_stream *s, enum gpk_format format, const float *x, int64_t n,
@@ -310,7 +310,7 @@ extern "C" void gpk_s2fp8_measure(struct gp_rt_stream *s, const float *x, int64_
 				  float *head, uint32_t *bad)
 {
 	const int64_t blocks = gpk_log_blocks(n);
-	const unsigned grid = gpk_blocks(blocks, GPK_CODEC_THREADS / GP_LOG_LANES, 1 << 14);
+	const unsigned grid = gpk_blocks(blocks, GPK_CODEC_THREADS / GP_LOG_LANES, GPK_CODEC_MOST_BLOCKS);
 	GPK_LAUNCH(s, sum_logs, grid, GPK_CODEC_THREADS, 0, x, n, room);
 	GPK_LAUNCH(s, measure, 1, GPK_CODEC_THREADS, 0, room, blocks, n, head, bad);
 }

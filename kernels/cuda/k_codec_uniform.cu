@@ -36,7 +36,8 @@ GPK_KERNEL find_range(const float *x, int64_t n, struct gpk_range *range)
 
 extern "C" void gpk_range(struct gp_rt_stream *s, const float *x, int64_t n, struct gpk_range *range)
 {
-	GPK_LAUNCH(s, find_range, gpk_blocks(n, GPK_CODEC_TILE * 2, 2048), GPK_CODEC_THREADS, 0, x, n, range);
+	GPK_LAUNCH(s, find_range, gpk_blocks(n, GPK_CODEC_TILE * 2, GPK_CODEC_MOST_BLOCKS), GPK_CODEC_THREADS, 0, x, n,
+		   range);
 }
 
 /* (Truncates nothing: the quotient is below 2^24, and the number that holds it exact.) */

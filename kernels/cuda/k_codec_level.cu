@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Level quantizers: one pass for the norms, one for the codes, one back. L2
+ * norms are reproduced bit for bit: sixteen threads have a bucket, each what
+ * one of the host's lanes adds up, in its order (kernels/cpu/level_loops.h).
+ * See k_codec_level.h. Test: tests/unit/test_cuda_codec.c
+ */
+#include "kernels/cuda/k_codec_level.h"
+
+#include "kernels/cuda/gpk_codec.h"
+
+#define LANES                     16   /* GP_LEVEL_LANES */
+#define MOST                      256  /* GP_LEVEL_MOST */
+#define PIECE                     4096 /* elements of a bucket whose largest a warp finds */
+#define BLOCKS_OF(threads_wanted) gpk_blocks((threads_wanted), GPK_CODEC_THREADS, GPK_CODEC_MOST_BLOCKS)
+
+/* --- norms ------------------------------------------------------------------------------------------------------- */
+
+GPK_DEVICE bool put_norm(float *norms, int64_t bucket, float norm)
+{
+	norms[bucket] = norm;
+	return !gpk_finite(norm);
+}
+
+/* A bucket of at most LANES elements: each is a lane. */
+GPK_DEVICE double few_squares(const float *x, int64_t n)
+{
+	double lane[LANES];
+	for (int k = 0; k < LANES; k++)
+		lane[k] = k < n ? (double)x[k] * (double)x[k] : 0;
+	for (int half = LANES / 2; half > 0; half /= 2)
+		for (int k = 0; k < half; k++)
+			lane[k] += lane[k + half];
+	return lane[0];
+}
+
+GPK_DEVICE uint32_t few_largest(const float *x, int64_t n)
+{
+	uint32_t top = 0;
+	for (int64_t i = 0; i < n; i++)
+		top = gpk_magnitude(x[i]) > top ? gpk_magnitude(x[i]) : top;
+	return top;
+}
+
+/* A thread has a bucket. */
+GPK_KERNEL small_norms(const float *x, int64_t n, int64_t bucket, bool l2, float *norms, uint32_t *bad)
+{
+	const int64_t buckets = (n + bucket - 1) / bucket, step = (int64_t)gridDim.x * GPK_CODEC_THREADS;
+	bool raised = false;
+	for (int64_t b = (int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x; b < buckets; b += step) {
+		const int64_t at = b * bucket, here = n - at < bucket ? n - at : bucket;
+		const float norm =
+			l2 ? (float)sqrt(few_squares(x + at, here)) : __uint_as_float(few_largest(x + at, here));
+		raised |= put_norm(norms, b, norm);
+	}
+	gpk_flag(bad, raised);
+}
+
+/* Half a warp has a bucket; warps stay together. */
+GPK_KERNEL l2_norms(const float *x, int64_t n, int64_t bucket, float *norms, uint32_t *bad)
+{
+	const int64_t buckets = (n + bucket - 1) / bucket, warps = (int64_t)gridDim.x * GPK_CODEC_THREADS / GPK_WARP;
+	const int lane = (int)threadIdx.x % LANES, side = (int)threadIdx.x % GPK_WARP / LANES;
+	bool raised = false;
+	for (int64_t w = ((int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x) / GPK_WARP; w * 2 < buckets;
+	     w += warps) {
+		const int64_t b = w * 2 + side, end = (b + 1) * bucket < n ? (b + 1) * bucket : n;
+		double sum = 0;
+		GPK_UNROLL
+		for (int64_t i = b * bucket + lane; i < end; i += LANES)
+			sum += (double)x[i] * (double)x[i];
+		for (int half = LANES / 2; half > 0; half /= 2)
+			sum += __shfl_down_sync(GPK_ALL_LANES, sum, half, LANES);
+		if (lane == 0 && b < buckets)
+			raised |= put_norm(norms, b, (float)sqrt(sum));
+	}
+	gpk_flag(bad, raised);
+}
+
+/* A warp has a piece of a bucket. Of several pieces the norms begin as zeros. */
+GPK_KERNEL largest_norms(const float *x, int64_t n, int64_t bucket, int64_t pieces, uint32_t *norms, uint32_t *bad)
+{
+	const int64_t buckets = (n + bucket - 1) / bucket, warps = (int64_t)gridDim.x * GPK_CODEC_THREADS / GPK_WARP;
+	const int lane = (int)threadIdx.x % GPK_WARP;
+	uint32_t raised = 0;
+	for (int64_t w = ((int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x) / GPK_WARP; w < buckets * pieces;
+	     w += warps) {
+		const int64_t b = w / pieces, first = b * bucket + w % pieces * PIECE;
+		int64_t end = (b + 1) * bucket < n ? (b + 1) * bucket : n;
+		uint32_t top = 0;
+		end = pieces > 1 && first + PIECE < end ? first + PIECE : end;
+		GPK_UNROLL
+		for (int64_t i = first + lane; i < end; i += GPK_WARP)
+			top = gpk_magnitude(x[i]) > top ? gpk_magnitude(x[i]) : top;
+		for (int d = GPK_WARP / 2; d > 0; d /= 2) {
+			const uint32_t other = __shfl_xor_sync(GPK_ALL_LANES, top, d);
+			top = other > top ? other : top;
+		}
+		raised |= top >= 0x7f800000u;
+		if (lane == 0 && pieces > 1)
+			atomicMax(&norms[b], top);
+		else if (lane == 0)
+			norms[b] = top;
+	}
+	gpk_flag(bad, raised);
+}
+
+extern "C" void gpk_level_norms(struct gp_rt_stream *s, const float *x, int64_t n, int64_t bucket, bool l2,
+				float *norms, uint32_t *bad)
+{
+	const int64_t buckets = gpk_div_up(n, bucket), pieces = gpk_div_up(bucket < n ? bucket : n, PIECE);
+	if (bucket <= LANES) {
+		GPK_LAUNCH(s, small_norms, BLOCKS_OF(buckets), GPK_CODEC_THREADS, 0, x, n, bucket, l2, norms, bad);
+	} else if (l2) {
+		GPK_LAUNCH(s, l2_norms, BLOCKS_OF(buckets * LANES), GPK_CODEC_THREADS, 0, x, n, bucket, norms, bad);
+	} else {
+		if (pieces > 1)
+			gp_rt_fill(s, norms, 0, (size_t)buckets * sizeof *norms);
+		GPK_LAUNCH(s, largest_norms, BLOCKS_OF(buckets * pieces * GPK_WARP), GPK_CODEC_THREADS, 0, x, n, bucket,
+			   pieces, (uint32_t *)norms, bad);
+	}
+}
+
+/* --- codes ------------------------------------------------------------------------------------------------------- */
+
+struct levels {
+	int bits, count;
+	float level[MOST], tree[MOST];
+};
+
+static struct levels given(const struct gpk_levels *from)
+{
+	struct levels l;
+	l.bits = from->bits;
+	l.count = from->count;
+	memcpy(l.level, from->level, sizeof(float) << from->bits);
+	memcpy(l.tree, from->tree, sizeof(float) << from->bits);
+	return l;
+}
+
+/* The block: `from`, a table of 2^bits, to shared memory. */
+GPK_DEVICE void share(float *to, const float *from, int bits)
+{
+	for (int i = (int)threadIdx.x; i < 1 << bits; i += GPK_CODEC_THREADS)
+		to[i] = from[i];
+	__syncthreads();
+}
+
+GPK_DEVICE unsigned code_of(const float *tree, int bits, float r, uint32_t h)
+{
+	float l = -1, u = 1;
+	int j = 1;
+	for (int round = 0; round < bits; round++) {
+		const float pivot = tree[j];
+		const int right = r >= pivot;
+		l = right ? pivot : l;
+		u = right ? u : pivot;
+		j = 2 * j + right;
+	}
+	const float draw = ((float)h + 0.5f) * 0x1p-16f;
+	return (unsigned)(j - (1 << bits) + (draw * (u - l) < r - l));
+}
+
+/* Norms of elements in a row. */
+struct walk {
+	const float *norms;
+	uint32_t bucket, number, rest; /* elements of a bucket, its number, what is left of it */
+	float norm;
+};
+
+GPK_DEVICE struct walk walk_from(const float *norms, int64_t bucket, int64_t at, int64_t n)
+{
+	struct walk w = {norms, (uint32_t)bucket, 0, 0, 0};
+	if (at >= n)
+		return w;
+	w.number = (uint32_t)at / w.bucket;
+	w.rest = w.bucket - (uint32_t)at % w.bucket;
+	w.norm = norms[w.number];
+	return w;
+}
+
+/* To the element behind, which exists. */
+GPK_DEVICE void walk_on(struct walk *w)
+{
+	if (--w->rest)
+		return;
+	w->rest = w->bucket;
+	w->norm = w->norms[++w->number];
+}
+
+GPK_KERNEL encode(const float *x, int64_t n, int64_t bucket, struct levels levels, uint64_t seed, uint64_t stream,
+		  const float *norms, uint8_t *codes)
+{
+	GPK_CODEC_ROOM(room);
+	GPK_SHARED(float, tree, [MOST]);
+	share(tree, levels.tree, levels.bits);
+	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
+		const int64_t at = tile * GPK_CODEC_TILE + threadIdx.x * GPK_CODEC_GROUP;
+		struct walk w = walk_from(norms, bucket, at, n);
+		unsigned code[8];
+		uint32_t draws[4];
+		float v[8];
+		gpk_load8(x, at, n, 0, v);
+		gpk_rng_block(seed, stream, (uint64_t)at / 8, draws);
+		for (int i = 0; i < 8; i++) {
+			code[i] = 0;
+			if (at + i >= n)
+				continue;
+			if (i)
+				walk_on(&w);
+			code[i] = code_of(tree, levels.bits, v[i] / (w.norm > 0 ? w.norm : 1),
+					  draws[i / 2] >> (i % 2 * 16) & 0xffffu);
+		}
+		gpk_store_codes(codes, levels.bits, tile, n, code, room);
+	}
+}
+
+extern "C" void gpk_level_encode(struct gp_rt_stream *s, const float *x, int64_t n, int64_t bucket,
+				 const struct gpk_levels *levels, uint64_t seed, uint64_t stream, const float *norms,
+				 uint8_t *codes)
+{
+	GPK_LAUNCH(s, encode, gpk_codec_blocks(n), GPK_CODEC_THREADS, 0, x, n, bucket, given(levels), seed, stream,
+		   norms, codes);
+}
+
+GPK_KERNEL decode(const float *norms, const uint8_t *codes, int64_t n, int64_t bucket, struct levels levels, float *x,
+		  uint32_t *bad)
+{
+	GPK_CODEC_ROOM(room);
+	GPK_SHARED(float, table, [MOST]);
+	bool raised = false;
+	share(table, levels.level, levels.bits);
+	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
+		gpk_load_codes(codes, levels.bits, tile, n, room);
+		for (int half = 0; half < 2; half++) {
+			const int local = half * (GPK_CODEC_TILE / 2) + (int)threadIdx.x * 4;
+			const int64_t at = tile * GPK_CODEC_TILE + local;
+			struct walk w = walk_from(norms, bucket, at, n);
+			unsigned code[4];
+			float v[4];
+			gpk_codes4(room, levels.bits, local, code);
+			for (int i = 0; i < 4; i++) {
+				v[i] = 0;
+				if (at + i >= n)
+					continue;
+				if (i)
+					walk_on(&w);
+				raised |= !(w.norm >= 0) || !gpk_finite(w.norm) || (int)code[i] >= levels.count;
+				v[i] = table[code[i]] * w.norm;
+			}
+			gpk_store4(x, at, n, v);
+		}
+		__syncthreads();
+	}
+	gpk_flag(bad, raised);
+}
+
+extern "C" void gpk_level_decode(struct gp_rt_stream *s, const float *norms, const uint8_t *codes, int64_t n,
+				 int64_t bucket, const struct gpk_levels *levels, float *x, uint32_t *bad)
+{
+	GPK_LAUNCH(s, decode, gpk_codec_blocks(n), GPK_CODEC_THREADS, 0, norms, codes, n, bucket, given(levels), x,
+		   bad);
+}
