@@ -8,35 +8,28 @@
  */
 #include <math.h>
 
-#include "common/codec_impl.h"
+#include "common/codec_smaq.h"
 #include "kernels/cpu/codec_loops.h"
-#include "kernels/cpu/smaq_loops.h"
 
 enum { MAIN, OUTLIER };
-enum { HEAD = 12, BLOCK = GP_QUANT_BLOCK };
-
-/* Standard deviations up to which a code has the main width, and at which outliers are clamped. */
-#define MAIN_REACH    1.0f
-#define OUTLIER_REACH 2.5f
+enum { HEAD = GP_SMAQ_HEAD, BLOCK = GP_QUANT_BLOCK };
 
 struct smaq {
-	uint64_t n;
-	int width, extra_width; /* of codes and extras; 0: the extras are all 0, and none is written */
+	struct gp_smaq_coder coder;
 	const struct gp_codec_loops *packing;
 	const struct gp_smaq_loops *loops;
-	struct gp_smaq values;
 	uint16_t codes[BLOCK], extras[2 * BLOCK + GP_SMAQ_SLACK];
 };
 
-static uint64_t packed_bytes(uint64_t n, int width)
+uint64_t gp_smaq_packed_bytes(uint64_t count, int width)
 {
-	return (n * (uint64_t)width + 7) / 8;
+	return (count * (uint64_t)width + 7) / 8;
 }
 
 static uint64_t bound(const double *value, uint64_t n)
 {
 	const int width = (int)value[MAIN], longer = (int)value[OUTLIER] - width;
-	return HEAD + packed_bytes(n, width) + packed_bytes(n, longer);
+	return HEAD + gp_smaq_packed_bytes(n, width) + gp_smaq_packed_bytes(n, longer);
 }
 
 static enum gp_status check(const double *value, struct gp_err *err)
@@ -53,30 +46,36 @@ static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
 	return sizeof(struct smaq);
 }
 
+void gp_smaq_init(struct gp_smaq_coder *c, const double *value, uint64_t n)
+{
+	const int width = (int)value[MAIN], outlier = (int)value[OUTLIER];
+	memset(c, 0, sizeof *c);
+	c->n = n;
+	c->width = width;
+	c->extra_width = outlier - width;
+	c->values.low_bits = width - 2;
+	c->values.main_scale = (float)((1 << (width - 2)) - 1) / GP_SMAQ_MAIN_REACH;
+	c->values.top = (float)((1 << (outlier - 2)) - 1);
+	c->values.outlier_scale = c->values.top / (GP_SMAQ_OUTLIER_REACH - GP_SMAQ_MAIN_REACH);
+}
+
 static enum gp_status open_smaq(const double *value, const struct gp_codec_setup *setup, void **state,
 				struct gp_err *err)
 {
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct smaq), err));
 	struct smaq *s = p;
-	const int width = (int)value[MAIN], outlier = (int)value[OUTLIER];
-	s->n = setup->n;
-	s->width = width;
-	s->extra_width = outlier - width;
+	gp_smaq_init(&s->coder, value, setup->n);
 	s->packing = gp_codec_loops_choose();
 	s->loops = gp_smaq_loops_choose();
-	s->values.low_bits = width - 2;
-	s->values.main_scale = (float)((1 << (width - 2)) - 1) / MAIN_REACH;
-	s->values.top = (float)((1 << (outlier - 2)) - 1);
-	s->values.outlier_scale = s->values.top / (OUTLIER_REACH - MAIN_REACH);
 	*state = s;
 	return GP_OK;
 }
 
 /* Whether every value that codes can say is finite; the rounding of scales may go a little over the reach. */
-static bool usable(const struct gp_smaq *v)
+bool gp_smaq_usable(const struct gp_smaq *v)
 {
-	return v->std >= 0 && isfinite(fabsf(v->mean) + 1.01f * OUTLIER_REACH * v->std);
+	return v->std >= 0 && isfinite(fabsf(v->mean) + 1.01f * GP_SMAQ_OUTLIER_REACH * v->std);
 }
 
 /* --- encode ----------------------------------------------------------------------------------------------------- */
@@ -86,48 +85,54 @@ static bool measure(struct smaq *s, const float *x)
 {
 	struct gp_smaq_sums lanes = {0};
 	double sum = 0, squares = 0;
-	s->loops->add(x, s->n, x[0], &lanes);
+	s->loops->add(x, s->coder.n, x[0], &lanes);
 	for (int i = 0; i < GP_SMAQ_LANES; i++) {
 		sum += lanes.sum[i];
 		squares += lanes.squares[i];
 	}
-	const double n = (double)s->n, variance = s->n > 1 ? fmax(squares - sum * sum / n, 0) / (n - 1) : 0;
+	const double n = (double)s->coder.n, variance = s->coder.n > 1 ? fmax(squares - sum * sum / n, 0) / (n - 1) : 0;
 	if (!isfinite(x[0]) || !isfinite(squares))
 		return false;
-	s->values.mean = (float)((double)x[0] + sum / n);
-	s->values.std = (float)sqrt(variance);
-	s->values.divisor = s->values.std > 0 ? s->values.std : INFINITY;
-	return usable(&s->values);
+	s->coder.values.mean = (float)((double)x[0] + sum / n);
+	s->coder.values.std = (float)sqrt(variance);
+	s->coder.values.divisor = s->coder.values.std > 0 ? s->coder.values.std : INFINITY;
+	return gp_smaq_usable(&s->coder.values);
+}
+
+void gp_smaq_write_head(const struct gp_smaq *v, uint64_t count, uint8_t out[GP_SMAQ_HEAD])
+{
+	gp_put_f32(out, v->mean);
+	gp_put_f32(out + 4, v->std);
+	gp_put_u32(out + 8, (uint32_t)count);
 }
 
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	(void)pass;
 	struct smaq *s = state;
-	uint8_t *codes = out + HEAD, *extras = codes + packed_bytes(s->n, s->width);
+	uint8_t *codes = out + HEAD, *extras = codes + gp_smaq_packed_bytes(s->coder.n, s->coder.width);
 	uint64_t count = 0;
 	size_t waiting = 0;
 	if (!measure(s, x))
 		return false;
-	for (uint64_t i = 0; i < s->n; i += BLOCK) {
-		const size_t here = s->n - i < BLOCK ? (size_t)(s->n - i) : BLOCK;
-		const size_t found = s->loops->quantize(&s->values, x + i, here, s->codes, s->extras + waiting);
-		s->packing->pack(s->codes, here, s->width, codes + i / 8 * (uint64_t)s->width);
+	for (uint64_t i = 0; i < s->coder.n; i += BLOCK) {
+		const size_t here = s->coder.n - i < BLOCK ? (size_t)(s->coder.n - i) : BLOCK;
+		const size_t found = s->loops->quantize(&s->coder.values, x + i, here, s->codes, s->extras + waiting);
+		s->packing->pack(s->codes, here, s->coder.width, codes + i / 8 * (uint64_t)s->coder.width);
 		count += found;
-		waiting = s->extra_width ? waiting + found : 0;
+		waiting = s->coder.extra_width ? waiting + found : 0;
 		if (waiting >= BLOCK) {
-			s->packing->pack(s->extras, BLOCK, s->extra_width, extras);
-			extras += packed_bytes(BLOCK, s->extra_width);
+			s->packing->pack(s->extras, BLOCK, s->coder.extra_width, extras);
+			extras += gp_smaq_packed_bytes(BLOCK, s->coder.extra_width);
 			waiting -= BLOCK;
 			memmove(s->extras, s->extras + BLOCK, waiting * sizeof s->extras[0]);
 		}
 	}
 	if (waiting)
-		s->packing->pack(s->extras, waiting, s->extra_width, extras);
-	gp_put_f32(out, s->values.mean);
-	gp_put_f32(out + 4, s->values.std);
-	gp_put_u32(out + 8, (uint32_t)count);
-	*len = HEAD + packed_bytes(s->n, s->width) + packed_bytes(count, s->extra_width);
+		s->packing->pack(s->extras, waiting, s->coder.extra_width, extras);
+	gp_smaq_write_head(&s->coder.values, count, out);
+	*len = HEAD + gp_smaq_packed_bytes(s->coder.n, s->coder.width) +
+	       gp_smaq_packed_bytes(count, s->coder.extra_width);
 	return true;
 }
 
@@ -151,11 +156,11 @@ static bool filled_with_zeros(struct gp_span packed, uint64_t count, int width)
 static void refill(struct smaq *s, struct extras *e)
 {
 	const size_t more = e->packed_count < BLOCK ? (size_t)e->packed_count : BLOCK;
-	if (e->ready >= BLOCK || s->extra_width == 0)
+	if (e->ready >= BLOCK || s->coder.extra_width == 0)
 		return;
 	if (more) {
-		const size_t bytes = packed_bytes(more, s->extra_width);
-		s->packing->unpack(e->packed.data, more, s->extra_width, s->extras + e->ready);
+		const size_t bytes = gp_smaq_packed_bytes(more, s->coder.extra_width);
+		s->packing->unpack(e->packed.data, more, s->coder.extra_width, s->extras + e->ready);
 		e->packed = (struct gp_span){e->packed.data + bytes, e->packed.len - bytes};
 		e->packed_count -= more;
 		e->ready += more;
@@ -164,20 +169,26 @@ static void refill(struct smaq *s, struct extras *e)
 		s->extras[i] = 0;
 }
 
-static enum gp_status read_head(struct smaq *s, struct gp_span in, uint64_t *count, struct gp_err *err)
+enum gp_status gp_smaq_read_head(struct gp_smaq_coder *c, struct gp_span in, struct gp_span *codes,
+				 struct gp_span *extras, uint64_t *count, struct gp_err *err)
 {
 	if (in.len < HEAD)
 		GP_FAIL(err, GP_PROTO, "smaq payload of %zu bytes is shorter than its head", in.len);
-	s->values.mean = gp_get_f32(in.data);
-	s->values.std = gp_get_f32(in.data + 4);
+	c->values.mean = gp_get_f32(in.data);
+	c->values.std = gp_get_f32(in.data + 4);
 	*count = gp_get_u32(in.data + 8);
-	if (!usable(&s->values))
+	if (!gp_smaq_usable(&c->values))
 		GP_FAIL(err, GP_PROTO, "smaq payload has mean %g and standard deviation %g, which is out of range",
-			(double)s->values.mean, (double)s->values.std);
-	const uint64_t expected = HEAD + packed_bytes(s->n, s->width) + packed_bytes(*count, s->extra_width);
-	if (*count > s->n || in.len != expected)
+			(double)c->values.mean, (double)c->values.std);
+	const uint64_t code_bytes = gp_smaq_packed_bytes(c->n, c->width),
+		       extra_bytes = gp_smaq_packed_bytes(*count, c->extra_width);
+	if (*count > c->n || in.len != HEAD + code_bytes + extra_bytes)
 		GP_FAIL(err, GP_PROTO, "smaq payload of %zu bytes names %llu outliers of %llu elements", in.len,
-			(unsigned long long)*count, (unsigned long long)s->n);
+			(unsigned long long)*count, (unsigned long long)c->n);
+	*codes = (struct gp_span){in.data + HEAD, code_bytes};
+	*extras = (struct gp_span){codes->data + code_bytes, extra_bytes};
+	if (!filled_with_zeros(*codes, c->n, c->width) || !filled_with_zeros(*extras, *count, c->extra_width))
+		GP_FAIL(err, GP_PROTO, "smaq payload has bits behind its last code");
 	return GP_OK;
 }
 
@@ -185,15 +196,15 @@ static enum gp_status read_head(struct smaq *s, struct gp_span in, uint64_t *cou
 static enum gp_status read_codes(struct smaq *s, const uint8_t *codes, struct extras *e, uint64_t count, float *x,
 				 struct gp_err *err)
 {
-	for (uint64_t i = 0; i < s->n; i += BLOCK) {
-		const size_t here = s->n - i < BLOCK ? (size_t)(s->n - i) : BLOCK;
+	for (uint64_t i = 0; i < s->coder.n; i += BLOCK) {
+		const size_t here = s->coder.n - i < BLOCK ? (size_t)(s->coder.n - i) : BLOCK;
 		refill(s, e);
-		s->packing->unpack(codes + i / 8 * (uint64_t)s->width, here, s->width, s->codes);
-		const size_t used = s->loops->dequantize(&s->values, s->codes, here, s->extras, x + i);
+		s->packing->unpack(codes + i / 8 * (uint64_t)s->coder.width, here, s->coder.width, s->codes);
+		const size_t used = s->loops->dequantize(&s->coder.values, s->codes, here, s->extras, x + i);
 		if (used > count)
 			GP_FAIL(err, GP_PROTO, "smaq payload has more outliers than it names");
 		count -= used;
-		if (s->extra_width == 0)
+		if (s->coder.extra_width == 0)
 			continue;
 		e->ready -= used;
 		memmove(s->extras, s->extras + used, e->ready * sizeof s->extras[0]);
@@ -208,14 +219,11 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 {
 	(void)pass;
 	struct smaq *s = state;
+	struct gp_span codes, packed;
 	uint64_t count;
-	GP_TRY(read_head(s, in, &count, err));
-	const struct gp_span codes = {in.data + HEAD, packed_bytes(s->n, s->width)};
-	const struct gp_span packed = {codes.data + codes.len, in.len - HEAD - codes.len};
-	if (!filled_with_zeros(codes, s->n, s->width) || !filled_with_zeros(packed, count, s->extra_width))
-		GP_FAIL(err, GP_PROTO, "smaq payload has bits behind its last code");
+	GP_TRY(gp_smaq_read_head(&s->coder, in, &codes, &packed, &count, err));
 	struct extras e = {.packed = packed, .packed_count = count};
-	if (s->extra_width == 0)
+	if (s->coder.extra_width == 0)
 		memset(s->extras, 0, sizeof s->extras);
 	return read_codes(s, codes.data, &e, count, x, err);
 }

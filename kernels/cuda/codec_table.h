@@ -13,6 +13,6 @@ extern const struct gp_codec_ops gp_cuda_codec_raw, gp_cuda_codec_fp16, gp_cuda_
 extern const struct gp_codec_ops gp_cuda_codec_fp8, gp_cuda_codec_s2fp8, gp_cuda_codec_sortquant, gp_cuda_codec_topk;
 extern const struct gp_codec_ops gp_cuda_codec_poweriter, gp_cuda_codec_qsgd, gp_cuda_codec_qsgdinf,
 	gp_cuda_codec_nuqsgd;
-extern const struct gp_codec_ops gp_cuda_codec_terngrad, gp_cuda_codec_alq, gp_cuda_codec_amq;
+extern const struct gp_codec_ops gp_cuda_codec_smaq, gp_cuda_codec_terngrad, gp_cuda_codec_alq, gp_cuda_codec_amq;
 
 #endif

@@ -206,8 +206,8 @@ static void fill(float *x, uint64_t n, enum kind kind, uint64_t seed)
 }
 
 static const struct gp_shape shapes[] = {
-	{.ndim = 2, .dim = {1, 1}},      {.ndim = 2, .dim = {2, 3}},    {.ndim = 4, .dim = {2, 5, 7, 9}},
-	{.ndim = 2, .dim = {4, 1024}},   {.ndim = 2, .dim = {3, 2731}}, {.ndim = 3, .dim = {3, 50, 70}},
+	{.ndim = 2, .dim = {1, 1}},     {.ndim = 2, .dim = {2, 3}},    {.ndim = 4, .dim = {2, 5, 7, 9}},
+	{.ndim = 2, .dim = {4, 1024}},  {.ndim = 2, .dim = {3, 2731}}, {.ndim = 3, .dim = {3, 50, 70}},
 	{.ndim = 2, .dim = {1, 45007}},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0], MOST = 45007 };
@@ -262,6 +262,12 @@ static const char *const exact[] = {
 	"sortquant:bits=5,partitions=3,prune=0.3",
 	"topk:ratio=0.1",
 	"topk:ratio=0.7+sortquant:bits=4,split=2",
+	"smaq",
+	"smaq:main=3,outlier=16",
+	"smaq:main=8,outlier=8",
+	"smaq:main=5,outlier=6",
+	"smaq:main=16,outlier=16+zstd",
+	"smaq:main=7,outlier=12",
 	"qsgd:bits=1,bucket=1",
 	"qsgd:bits=4",
 	"qsgd:bits=3,bucket=100",

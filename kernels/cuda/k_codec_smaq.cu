@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `smaq` on the device. Encoding: one pass for the moments; one for codes and
+ * the extras of each tile; a scan over the tiles; and one over the extras, which
+ * packs them where they belong. Decoding counts the outliers of each tile first.
+ * Sums have another order than the host's: see common/CODECS.md, "On a GPU".
+ * See k_codec_smaq.h. Test: tests/unit/test_cuda_codec.c
+ */
+#include "kernels/cuda/k_codec_smaq.h"
+
+#include <math.h>
+
+#include "kernels/cuda/gpk_codec.h"
+
+#define THREADS GPK_CODEC_THREADS
+#define WARPS   (THREADS / GPK_WARP)
+#define SCAN    1024 /* threads of the scan over tiles */
+
+extern "C" int64_t gpk_smaq_tiles(int64_t n)
+{
+	return gpk_codec_tiles(n);
+}
+
+/* --- moments ----------------------------------------------------------------------------------------------------- */
+
+/* The block: both sums over its threads, in an order of their own; thread 0 gets them. */
+GPK_DEVICE void sum_block(double *sum, double *squares, double *room)
+{
+	for (int half = GPK_WARP / 2; half > 0; half /= 2) {
+		*sum += __shfl_down_sync(GPK_ALL_LANES, *sum, half);
+		*squares += __shfl_down_sync(GPK_ALL_LANES, *squares, half);
+	}
+	if (threadIdx.x % GPK_WARP == 0) {
+		room[threadIdx.x / GPK_WARP * 2] = *sum;
+		room[threadIdx.x / GPK_WARP * 2 + 1] = *squares;
+	}
+	__syncthreads();
+	for (int w = 1; w < WARPS && threadIdx.x == 0; w++) {
+		*sum += room[w * 2];
+		*squares += room[w * 2 + 1];
+	}
+}
+
+/* Of differences to the first element: a constant is exact. */
+GPK_KERNEL add_moments(const float *x, int64_t n, double *parts)
+{
+	GPK_SHARED(double, room, [2 * WARPS]);
+	const int64_t step = (int64_t)gridDim.x * THREADS * 4;
+	const float origin = x[0];
+	double sum = 0, squares = 0;
+	for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4; at < n; at += step) {
+		float v[4];
+		gpk_load4(x, at, n, origin, v);
+		for (int i = 0; i < 4; i++) {
+			const double d = (double)v[i] - (double)origin;
+			sum += d;
+			squares += d * d;
+		}
+	}
+	sum_block(&sum, &squares, room);
+	if (threadIdx.x)
+		return;
+	parts[2 * blockIdx.x] = sum;
+	parts[2 * blockIdx.x + 1] = squares;
+}
+
+GPK_DEVICE void put_head(struct gpk_smaq_head *head, float reach, float origin, double sum, double squares,
+			 int64_t count)
+{
+	const double n = (double)count, rest = fmax(squares - sum * sum / n, 0.0);
+	const double variance = count > 1 ? rest / (n - 1) : 0;
+	const float mean = (float)((double)origin + sum / n), std = (float)sqrt(variance);
+	const bool finite = gpk_finite(origin) && gpk_finite((float)(squares - squares));
+	head->mean = mean;
+	head->std = std;
+	head->bad = !(finite && std >= 0 && gpk_finite(fabsf(mean) + reach * std));
+}
+
+GPK_KERNEL finish_moments(const float *x, int64_t n, const double *parts, int count, float reach,
+			  struct gpk_smaq_head *head)
+{
+	GPK_SHARED(double, room, [2 * WARPS]);
+	double sum = 0, squares = 0;
+	for (int i = (int)threadIdx.x; i < count; i += THREADS) {
+		sum += parts[2 * i];
+		squares += parts[2 * i + 1];
+	}
+	sum_block(&sum, &squares, room);
+	if (threadIdx.x == 0)
+		put_head(head, reach, x[0], sum, squares, n);
+}
+
+extern "C" void gpk_smaq_measure(struct gp_rt_stream *s, const struct gpk_smaq *q, const float *x, int64_t n,
+				 const struct gpk_smaq_room *room, struct gpk_smaq_head *head)
+{
+	const unsigned blocks = gpk_blocks(n, GPK_CODEC_TILE * 2, GPK_SMAQ_PARTS);
+	GPK_LAUNCH(s, add_moments, blocks, THREADS, 0, x, n, room->parts);
+	GPK_LAUNCH(s, finish_moments, 1, THREADS, 0, x, n, room->parts, (int)blocks, q->reach, head);
+}
+
+/* --- counting ---------------------------------------------------------------------------------------------------- */
+
+/* The block: how many the threads before this one have, and, in *all, all of them. `room`: shared, a word per warp. */
+GPK_DEVICE uint32_t scan_block(uint32_t mine, uint32_t *room, uint32_t *all)
+{
+	const unsigned lane = threadIdx.x % GPK_WARP, warp = threadIdx.x / GPK_WARP;
+	uint32_t upto = mine, before = 0;
+	for (unsigned d = 1; d < GPK_WARP; d *= 2) {
+		const uint32_t other = __shfl_up_sync(GPK_ALL_LANES, upto, d);
+		upto += lane >= d ? other : 0;
+	}
+	if (lane == GPK_WARP - 1)
+		room[warp] = upto;
+	__syncthreads();
+	*all = 0;
+	for (unsigned w = 0; w < blockDim.x / GPK_WARP; w++) {
+		before += w < warp ? room[w] : 0;
+		*all += room[w];
+	}
+	__syncthreads();
+	return before + upto - mine;
+}
+
+/* One block: counts of tiles become those of the tiles before. */
+GPK_KERNEL scan_counts(uint32_t *counts, int64_t tiles, struct gpk_smaq_head *head)
+{
+	GPK_SHARED(uint32_t, room, [SCAN / GPK_WARP]);
+	const int64_t each = (tiles + SCAN - 1) / SCAN, first = threadIdx.x * each;
+	const int64_t end = first + each < tiles ? first + each : tiles;
+	uint32_t mine = 0, all;
+	if (head->bad)
+		return;
+	for (int64_t i = first; i < end; i++)
+		mine += counts[i];
+	uint32_t before = scan_block(mine, room, &all);
+	for (int64_t i = first; i < end; i++) {
+		const uint32_t here = counts[i];
+		counts[i] = before;
+		before += here;
+	}
+	if (threadIdx.x == 0)
+		head->outliers = all;
+}
+
+/* --- encode ------------------------------------------------------------------------------------------------------ */
+
+struct number {
+	unsigned code, extra;
+	bool outlier;
+};
+
+GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float v, float mean, float divisor)
+{
+	const float z = (v - mean) / divisor, a = fabsf(z);
+	const unsigned flag = a > 1, sign = __float_as_uint(z) >> 31;
+	const float scaled = flag ? (a - 1) * q.outlier_scale : a * q.main_scale;
+	const unsigned m = (unsigned)(scaled < q.top ? scaled : q.top);
+	struct number r;
+	r.code = (flag << 1 | sign) << q.low_bits | (m & ((1u << q.low_bits) - 1));
+	r.extra = m >> q.low_bits;
+	r.outlier = flag;
+	return r;
+}
+
+GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct gpk_smaq_head *head, uint8_t *codes,
+		    uint32_t *counts, uint16_t *extras)
+{
+	GPK_CODEC_ROOM(room);
+	GPK_SHARED(uint32_t, sums, [WARPS]);
+	GPK_SHARED(uint4, found, [GPK_CODEC_TILE / 8]); /* extras of the tile, in order */
+	const float mean = head->mean, divisor = head->std > 0 ? head->std : INFINITY;
+	if (head->bad)
+		return;
+	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
+		const int64_t at = tile * GPK_CODEC_TILE + threadIdx.x * GPK_CODEC_GROUP;
+		struct number r[8];
+		unsigned code[8];
+		uint32_t mine = 0, all;
+		float v[8];
+		gpk_load8(x, at, n, mean, v);
+		for (int i = 0; i < 8; i++) {
+			r[i] = number_of(q, v[i], mean, divisor);
+			code[i] = at + i < n ? r[i].code : 0;
+			mine += r[i].outlier;
+		}
+		gpk_store_codes(codes, q.width, tile, n, code, room);
+		uint32_t rank = scan_block(mine, sums, &all);
+		if (threadIdx.x == 0)
+			counts[tile] = all;
+		if (!extras)
+			continue;
+		for (int i = 0; i < 8; i++)
+			if (r[i].outlier)
+				reinterpret_cast<uint16_t *>(found)[rank++] = (uint16_t)r[i].extra;
+		__syncthreads();
+		if (threadIdx.x * 8 < all)
+			reinterpret_cast<uint4 *>(extras + tile * GPK_CODEC_TILE)[threadIdx.x] = found[threadIdx.x];
+		__syncthreads();
+	}
+}
+
+/* Bits `word * 32` to `word * 32 + 31` of packed codes, of which the first of `count` begins at bit `begin`. */
+GPK_DEVICE uint32_t word_of(const uint16_t *code, uint32_t count, int width, int64_t begin, int64_t word)
+{
+	const int64_t from = word * 32 - begin;
+	int64_t k = from < 0 ? 0 : from / width;
+	uint32_t bits = 0;
+	for (; k < count; k++) {
+		const int64_t at = k * width - from;
+		if (at >= 32)
+			break;
+		bits |= at < 0 ? (uint32_t)code[k] >> -at : (uint32_t)code[k] << at;
+	}
+	return bits;
+}
+
+/* The words at a tile's ends belong to its neighbours as well. Counts that a launch which failed has left undefined are
+ * not followed. */
+GPK_KERNEL pack_extras(const uint32_t *counts, int64_t n, const struct gpk_smaq_head *head, int width,
+		       const uint16_t *extras, uint32_t *packed)
+{
+	GPK_SHARED(uint4, found, [GPK_CODEC_TILE / 8]);
+	if (head->bad)
+		return;
+	const int64_t tiles = (n + GPK_CODEC_TILE - 1) / GPK_CODEC_TILE;
+	for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
+		const uint32_t before = counts[tile];
+		uint32_t count = (tile + 1 < tiles ? counts[tile + 1] : head->outliers) - before;
+		if (count > GPK_CODEC_TILE || (int64_t)before + count > n)
+			count = 0;
+		const int64_t begin = (int64_t)before * width, end = begin + (int64_t)count * width;
+		if (threadIdx.x * 8 < count)
+			found[threadIdx.x] =
+				reinterpret_cast<const uint4 *>(extras + tile * GPK_CODEC_TILE)[threadIdx.x];
+		__syncthreads();
+		for (int64_t w = begin / 32 + threadIdx.x; w * 32 < end; w += THREADS) {
+			const uint32_t bits =
+				word_of(reinterpret_cast<const uint16_t *>(found), count, width, begin, w);
+			if (w * 32 < begin || w * 32 + 32 > end)
+				atomicOr(&packed[w], bits);
+			else
+				packed[w] = bits;
+		}
+		__syncthreads();
+	}
+}
+
+extern "C" void gpk_smaq_encode(struct gp_rt_stream *s, const struct gpk_smaq *q, const float *x, int64_t n,
+				const struct gpk_smaq_room *room, struct gpk_smaq_head *head, uint8_t *codes,
+				uint8_t *extras)
+{
+	const int64_t tiles = gpk_codec_tiles(n);
+	const unsigned blocks = gpk_codec_blocks(n);
+	GPK_LAUNCH(s, quantize, blocks, THREADS, 0, *q, x, n, head, codes, room->counts, room->extras);
+	GPK_LAUNCH(s, scan_counts, 1, SCAN, 0, room->counts, tiles, head);
+	if (q->extra_width)
+		GPK_LAUNCH(s, pack_extras, blocks, THREADS, 0, room->counts, n, head, q->extra_width, room->extras,
+			   (uint32_t *)extras);
+}
+
+/* --- decode ------------------------------------------------------------------------------------------------------ */
+
+GPK_DEVICE bool is_outlier(const struct gpk_smaq &q, unsigned code)
+{
+	return code >> (q.low_bits + 1) & 1u;
+}
+
+GPK_KERNEL count_outliers(struct gpk_smaq q, const uint8_t *codes, int64_t n, uint32_t *counts)
+{
+	GPK_CODEC_ROOM(room);
+	GPK_SHARED(uint32_t, sums, [WARPS]);
+	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
+		uint32_t mine = 0, all;
+		gpk_load_codes(codes, q.width, tile, n, room);
+		for (int half = 0; half < 2; half++) {
+			const int local = half * (GPK_CODEC_TILE / 2) + (int)threadIdx.x * 4;
+			unsigned code[4];
+			gpk_codes4(room, q.width, local, code);
+			for (int i = 0; i < 4; i++)
+				mine += tile * GPK_CODEC_TILE + local + i < n && is_outlier(q, code[i]);
+		}
+		scan_block(mine, sums, &all);
+		if (threadIdx.x == 0)
+			counts[tile] = all;
+	}
+}
+
+/* Number k of `count` extras; 0 behind them. */
+GPK_DEVICE unsigned extra_of(const uint8_t *extras, int width, uint32_t count, uint32_t k)
+{
+	const uint32_t *const words = reinterpret_cast<const uint32_t *>(extras);
+	const int64_t bit = (int64_t)k * width;
+	if (width == 0 || k >= count)
+		return 0;
+	const uint64_t held = (uint64_t)words[bit / 32 + 1] << 32 | words[bit / 32];
+	return (unsigned)(held >> (bit & 31)) & ((1u << width) - 1);
+}
+
+GPK_DEVICE float value_of(const struct gpk_smaq &q, unsigned code, unsigned extra, float mean, float std)
+{
+	const bool flag = is_outlier(q, code);
+	const unsigned m = (code & ((1u << q.low_bits) - 1)) | extra << q.low_bits;
+	const float a = (flag ? 1.0f : 0.0f) + (float)m / (flag ? q.outlier_scale : q.main_scale);
+	return (code >> q.low_bits & 1u ? -a : a) * std + mean;
+}
+
+GPK_KERNEL dequantize(struct gpk_smaq q, float mean, float std, const uint8_t *codes, const uint8_t *extras,
+		      uint32_t count, int64_t n, const uint32_t *counts, float *x)
+{
+	GPK_CODEC_ROOM(room);
+	GPK_SHARED(uint32_t, sums, [WARPS]);
+	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
+		uint32_t before = counts[tile];
+		gpk_load_codes(codes, q.width, tile, n, room);
+		for (int half = 0; half < 2; half++) {
+			const int local = half * (GPK_CODEC_TILE / 2) + (int)threadIdx.x * 4;
+			unsigned code[4];
+			float v[4];
+			uint32_t mine = 0, all;
+			gpk_codes4(room, q.width, local, code);
+			for (int i = 0; i < 4; i++) {
+				code[i] = tile * GPK_CODEC_TILE + local + i < n ? code[i] : 0;
+				mine += is_outlier(q, code[i]);
+			}
+			uint32_t rank = before + scan_block(mine, sums, &all);
+			for (int i = 0; i < 4; i++) {
+				const bool flag = is_outlier(q, code[i]);
+				const unsigned extra = flag ? extra_of(extras, q.extra_width, count, rank) : 0;
+				v[i] = value_of(q, code[i], extra, mean, std);
+				rank += flag;
+			}
+			gpk_store4(x, tile * GPK_CODEC_TILE + local, n, v);
+			before += all;
+		}
+		__syncthreads();
+	}
+}
+
+extern "C" void gpk_smaq_decode(struct gp_rt_stream *s, const struct gpk_smaq *q, float mean, float std,
+				const uint8_t *codes, const uint8_t *extras, uint32_t count, int64_t n,
+				const struct gpk_smaq_room *room, struct gpk_smaq_head *head, float *x)
+{
+	const int64_t tiles = gpk_codec_tiles(n);
+	const unsigned blocks = gpk_codec_blocks(n);
+	GPK_LAUNCH(s, count_outliers, blocks, THREADS, 0, *q, codes, n, room->counts);
+	GPK_LAUNCH(s, scan_counts, 1, SCAN, 0, room->counts, tiles, head);
+	GPK_LAUNCH(s, dequantize, blocks, THREADS, 0, *q, mean, std, codes, extras, count, n, room->counts, x);
+}
