@@ -206,11 +206,10 @@ static void fill(float *x, uint64_t n, enum kind kind, uint64_t seed)
 }
 
 static const struct gp_shape shapes[] = {
-	{.ndim = 2, .dim = {1, 1}},     {.ndim = 2, .dim = {2, 3}},    {.ndim = 4, .dim = {2, 5, 7, 9}},
-	{.ndim = 2, .dim = {4, 1024}},  {.ndim = 2, .dim = {3, 2731}}, {.ndim = 3, .dim = {3, 50, 70}},
-	{.ndim = 2, .dim = {1, 45007}},
+	{.ndim = 2, .dim = {1, 1}},    {.ndim = 2, .dim = {2, 3}},    {.ndim = 4, .dim = {2, 5, 7, 9}},
+	{.ndim = 2, .dim = {4, 1024}}, {.ndim = 2, .dim = {3, 2731}}, {.ndim = 2, .dim = {1, 20011}},
 };
-enum { SHAPES = sizeof shapes / sizeof shapes[0], MOST = 45007 };
+enum { SHAPES = sizeof shapes / sizeof shapes[0], MOST = 20011 };
 
 static void travels_alike(const char *text)
 {
@@ -331,6 +330,31 @@ static void payloads_and_tensors_are_the_hosts(void **state)
 		travels_alike(exact[i]);
 }
 
+/* What crosses real cuts. */
+static void golden_inputs_have_the_hosts_payloads(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"act", "grad", "hidden", "relu6"};
+	static const char *const specs[] = {"uniform:bits=8", "fp16", "fp8", "s2fp8",
+					    "smaq",           "qsgd", "alq", "terngrad"};
+	struct gp_st_file *file;
+	OK(gp_st_open("tests/golden/codec/inputs.safetensors", &file, &err));
+	for (int i = 0; i < COUNT(names); i++) {
+		const struct gp_st_tensor *t = gp_st_find(file, names[i]);
+		assert_non_null(t);
+		const struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)t->count}};
+		float *x = malloc(t->count * sizeof *x);
+		OK(gp_st_read_f32(t, x, &err));
+		for (int k = 0; k < COUNT(specs); k++) {
+			struct pair p = open_pair(specs[k], &shape, &(struct gp_codec_options){.seed = 2});
+			travel(&p, &(struct gp_codec_pass){.draw = 4}, x);
+			close_pair(&p);
+		}
+		free(x);
+	}
+	gp_st_close(file);
+}
+
 static void chains_with_stages_of_the_host_work_behind_one_copy(void **state)
 {
 	(void)state;
@@ -393,7 +417,7 @@ static void memories_are_the_hosts_step_by_step_undone_saved_and_loaded(void **s
 		remembers_alike(remembering[i]);
 }
 
-/* Every byte changed and every length, up to some hundred bytes: whatever the host says of it. */
+/* Bytes changed and cut off, every one of the heads: whatever the host says of it. */
 static void refuses_alike(const char *text)
 {
 	static const struct gp_shape shape = {.ndim = 3, .dim = {2, 5, 23}};
@@ -404,7 +428,7 @@ static void refuses_alike(const char *text)
 	uint8_t *const bytes = p.payload[DEVICE];
 	const size_t len = p.len[HOST];
 	const struct gp_codec_pass look = {.eval = true};
-	for (size_t i = 0; i < len; i++) {
+	for (size_t i = 0; i < len; i += 1 + i / 64) {
 		memcpy(bytes, p.payload[HOST], len);
 		bytes[i] ^= (uint8_t)(1u << gp_rng_u32(1, 2, i) % 8);
 		if (decode_both(&p, &look, (struct gp_span){bytes, len}) == GP_OK)
@@ -551,6 +575,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_has_every_stage_that_is_tested_as_its_own),
 		cmocka_unit_test(payloads_and_tensors_are_the_hosts),
+		cmocka_unit_test(golden_inputs_have_the_hosts_payloads),
 		cmocka_unit_test(chains_with_stages_of_the_host_work_behind_one_copy),
 		cmocka_unit_test(memories_are_the_hosts_step_by_step_undone_saved_and_loaded),
 		cmocka_unit_test(damaged_payloads_are_refused_as_on_the_host),
