@@ -109,15 +109,12 @@ const struct gp_codec_ops gp_cuda_codec_fp8 = {
 
 /* --- s2fp8 ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t room_bytes(uint64_t n)
-{
-	return (uint64_t)gpk_log_blocks((int64_t)n) * sizeof(struct gpk_log_sum);
-}
+enum { ROOM = GPK_LOG_PARTS * sizeof(struct gpk_log_sum) };
 
 static uint64_t memory_s2fp8(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;
-	return 4096 + (setup->encodes ? room_bytes(setup->n) : 0);
+	return 4096 + (setup->encodes ? ROOM : 0);
 }
 
 static enum gp_status open_s2fp8(const double *value, const struct gp_codec_setup *setup, void **state,
@@ -127,8 +124,7 @@ static enum gp_status open_s2fp8(const double *value, const struct gp_codec_setu
 	void *room = NULL;
 	(void)value;
 	GP_TRY(open_as(GPK_E5M2, setup, &f, err));
-	const enum gp_status status =
-		setup->encodes ? gp_cuda_codec_alloc(f->place, room_bytes(f->n), &room, err) : GP_OK;
+	const enum gp_status status = setup->encodes ? gp_cuda_codec_alloc(f->place, ROOM, &room, err) : GP_OK;
 	f->room = room;
 	if (status != GP_OK) {
 		close_format(f);

@@ -51,6 +51,17 @@ static void queue_codes(struct gp_codec_place *p, const struct gp_level_coder *c
 	gp_rt_copy_down(p->stream, out, b->norms, b->bytes);
 }
 
+static void queue_both(struct gp_codec_place *p, const struct gp_level_coder *c, const struct gp_codec_pass *pass,
+		       const float *x, const struct body *b, uint8_t *out)
+{
+	const struct gpk_levels levels = levels_of(c);
+	gp_rt_fill(p->stream, p->note, 0, sizeof(uint32_t));
+	gpk_level_quantize(p->stream, x, (int64_t)c->n, (int64_t)c->bucket, c->norm == GP_LEVEL_L2, &levels, c->seed,
+			   gp_rng_stream(GP_RNG_ROUNDING, pass->draw), (float *)(void *)b->norms, b->codes, p->note);
+	gp_rt_copy_down(p->stream, out, b->norms, b->bytes);
+	gp_cuda_codec_tell(p, sizeof(uint32_t));
+}
+
 /* Waits. Whether all norms were finite. */
 static bool norms_are_finite(struct gp_codec_place *p)
 {
@@ -123,8 +134,7 @@ static bool encode_fixed(void *state, const struct gp_codec_pass *pass, const fl
 	const struct fixed *f = state;
 	const struct body b = body_of(f->place, &f->coder);
 	*len = b.bytes;
-	queue_norms(f->place, &f->coder, x, &b);
-	queue_codes(f->place, &f->coder, pass, x, &b, out);
+	queue_both(f->place, &f->coder, pass, x, &b, out);
 	return norms_are_finite(f->place);
 }
 
@@ -255,20 +265,20 @@ static bool encode_fitted(void *state, const struct gp_codec_pass *pass, const f
 	const struct fitted *f = state;
 	const struct body b = body_of(f->place, f->a->coder);
 	const uint64_t head = gp_adaptive_head_bytes(f->a);
-	const bool fits = gp_adaptive_fits(f->a, pass);
 	*len = head + b.bytes;
-	queue_norms(f->place, f->a->coder, x, &b);
-	if (!fits)
+	if (gp_adaptive_fits(f->a, pass)) {
+		queue_norms(f->place, f->a->coder, x, &b);
+		if (!fit(f, pass, x, &b, out + head))
+			return false;
+		queue_codes(f->place, f->a->coder, pass, x, &b, out + head);
+	} else {
 		gp_adaptive_use_last(f->a, pass);
-	else if (!fit(f, pass, x, &b, out + head))
-		return false;
-	queue_codes(f->place, f->a->coder, pass, x, &b, out + head);
+		queue_both(f->place, f->a->coder, pass, x, &b, out + head);
+		if (!norms_are_finite(f->place))
+			return false;
+		gp_adaptive_passed(f->a, pass);
+	}
 	gp_adaptive_write_head(f->a, out);
-	if (fits)
-		return true;
-	if (!norms_are_finite(f->place))
-		return false;
-	gp_adaptive_passed(f->a, pass);
 	return true;
 }
 

@@ -20,9 +20,9 @@
 
 /* Before a loop that waits for memory in each round. */
 #ifdef __CUDACC__
-#define GPK_UNROLL _Pragma("unroll 8")
+#define GPK_CODEC_UNROLL _Pragma("unroll 8")
 #else
-#define GPK_UNROLL
+#define GPK_CODEC_UNROLL
 #endif
 
 #define GPK_CODEC_THREADS    256

@@ -11,8 +11,6 @@
 #include "kernels/cpu/fp8_loops.h"
 #include "kernels/cuda/gpk_codec.h"
 
-static_assert(GPK_LOG_BLOCK == GP_LOG_BLOCK, "the host takes products off after as many elements");
-
 /* --- fp16, bf16, fp8 --------------------------------------------------------------------------------------------- */
 
 /* Above the format's smallest normal number the exponent is rebased and the mantissa rounded; below it, adding a power
@@ -234,6 +232,7 @@ struct lane_sum {
 GPK_DEVICE struct lane_sum add_lane(const float *x, int64_t at, int64_t end)
 {
 	struct lane_sum s = {1, 0, 0};
+	GPK_CODEC_UNROLL
 	for (; at < end; at += GP_LOG_LANES) {
 		const uint32_t u = gpk_magnitude(x[at]), counted = u ? u : 0x3f800000u;
 		int exponent;
@@ -244,37 +243,57 @@ GPK_DEVICE struct lane_sum add_lane(const float *x, int64_t at, int64_t end)
 	return s;
 }
 
-/* Sixteen threads have a block: each the elements of one of the host's lanes, in its order. */
-GPK_KERNEL sum_logs(const float *x, int64_t n, struct gpk_log_sum *room)
-{
-	const int64_t blocks = (n + GPK_LOG_BLOCK - 1) / GPK_LOG_BLOCK;
-	const int64_t each = (int64_t)gridDim.x * (GPK_CODEC_THREADS / GP_LOG_LANES);
-	const int lane = (int)threadIdx.x % GP_LOG_LANES;
-	/* Warps leave together: two blocks are one's. */
-	for (int64_t pair = ((int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x) / GPK_WARP; pair * 2 < blocks;
-	     pair += each / 2) {
-		const int64_t b = pair * 2 + threadIdx.x % GPK_WARP / GP_LOG_LANES, first = b * GPK_LOG_BLOCK;
-		const int64_t end = first + GPK_LOG_BLOCK < n ? first + GPK_LOG_BLOCK : n;
-		struct lane_sum s = add_lane(x, first + lane, end);
-		struct gpk_log_sum sum = {1, 0, 0, 0};
-		for (int k = 0; k < GP_LOG_LANES; k++) {
-			const uint32_t largest = __shfl_sync(GPK_ALL_LANES, s.largest, k, GP_LOG_LANES);
-			sum.product *= (double)__shfl_sync(GPK_ALL_LANES, s.product, k, GP_LOG_LANES);
-			sum.exponents += __shfl_sync(GPK_ALL_LANES, s.exponents, k, GP_LOG_LANES);
-			sum.largest = largest > sum.largest ? largest : sum.largest;
-		}
-		take_exponent(&sum);
-		if (lane == 0 && b < blocks)
-			room[b] = sum;
-	}
-}
-
 GPK_DEVICE void add_sum(struct gpk_log_sum *to, const struct gpk_log_sum *one)
 {
 	to->product *= one->product;
 	to->exponents += one->exponents;
 	to->largest = one->largest > to->largest ? one->largest : to->largest;
 	take_exponent(to);
+}
+
+/* The lanes of half a warp, multiplied one after another as the host does; all of them get it. */
+GPK_DEVICE struct gpk_log_sum join_lanes(const struct lane_sum &lane)
+{
+	struct gpk_log_sum sum = {1, 0, 0, 0};
+	for (int k = 0; k < GP_LOG_LANES; k++) {
+		const uint32_t largest = __shfl_sync(GPK_ALL_LANES, lane.largest, k, GP_LOG_LANES);
+		sum.product *= (double)__shfl_sync(GPK_ALL_LANES, lane.product, k, GP_LOG_LANES);
+		sum.exponents += __shfl_sync(GPK_ALL_LANES, lane.exponents, k, GP_LOG_LANES);
+		sum.largest = largest > sum.largest ? largest : sum.largest;
+	}
+	take_exponent(&sum);
+	return sum;
+}
+
+/* The block: part[0] becomes the sum of all of `count`, a power of two. */
+GPK_DEVICE void join_parts(struct gpk_log_sum *part, int count)
+{
+	for (int half = count / 2; half > 0; half /= 2) {
+		__syncthreads();
+		if ((int)threadIdx.x < half)
+			add_sum(&part[threadIdx.x], &part[threadIdx.x + half]);
+	}
+	__syncthreads();
+}
+
+/* Sixteen threads have GP_LOG_BLOCK elements: each those of one of the host's lanes, in its order. */
+GPK_KERNEL sum_logs(const float *x, int64_t n, struct gpk_log_sum *room)
+{
+	GPK_SHARED(struct gpk_log_sum, part, [GPK_CODEC_THREADS / GP_LOG_LANES]);
+	const int64_t step = (int64_t)gridDim.x * (GPK_CODEC_THREADS / GP_LOG_LANES) * GP_LOG_BLOCK;
+	const int lane = (int)threadIdx.x % GP_LOG_LANES, team = (int)threadIdx.x / GP_LOG_LANES;
+	struct gpk_log_sum sum = {1, 0, 0, 0};
+	int64_t first = (int64_t)blockIdx.x * (GPK_CODEC_THREADS / GP_LOG_LANES) * GP_LOG_BLOCK;
+	for (; first < n; first += step) {
+		const int64_t at = first + team * GP_LOG_BLOCK, end = at + GP_LOG_BLOCK < n ? at + GP_LOG_BLOCK : n;
+		const struct gpk_log_sum one = join_lanes(add_lane(x, at + lane, end));
+		add_sum(&sum, &one);
+	}
+	if (lane == 0)
+		part[team] = sum;
+	join_parts(part, GPK_CODEC_THREADS / GP_LOG_LANES);
+	if (threadIdx.x == 0)
+		room[blockIdx.x] = part[0];
 }
 
 GPK_DEVICE void put_parameters(const struct gpk_log_sum *sum, int64_t n, float *head)
@@ -288,20 +307,18 @@ GPK_DEVICE void put_parameters(const struct gpk_log_sum *sum, int64_t n, float *
 }
 
 /* One block. */
-GPK_KERNEL measure(const struct gpk_log_sum *room, int64_t blocks, int64_t n, float *head, uint32_t *bad)
+GPK_KERNEL measure(const struct gpk_log_sum *room, int parts, int64_t n, float *head, uint32_t *bad)
 {
 	GPK_SHARED(struct gpk_log_sum, part, [GPK_CODEC_THREADS]);
 	struct gpk_log_sum sum = {1, 0, 0, 0};
-	for (int64_t b = threadIdx.x; b < blocks; b += GPK_CODEC_THREADS)
+	for (int b = (int)threadIdx.x; b < parts; b += GPK_CODEC_THREADS)
 		add_sum(&sum, &room[b]);
 	part[threadIdx.x] = sum;
-	__syncthreads();
+	join_parts(part, GPK_CODEC_THREADS);
 	if (threadIdx.x)
 		return;
-	for (int t = 1; t < GPK_CODEC_THREADS; t++)
-		add_sum(&sum, &part[t]);
-	if (sum.largest < 0x7f800000u)
-		put_parameters(&sum, n, head);
+	if (part[0].largest < 0x7f800000u)
+		put_parameters(&part[0], n, head);
 	else
 		*bad = 1;
 }
@@ -309,10 +326,10 @@ GPK_KERNEL measure(const struct gpk_log_sum *room, int64_t blocks, int64_t n, fl
 extern "C" void gpk_s2fp8_measure(struct gp_rt_stream *s, const float *x, int64_t n, struct gpk_log_sum *room,
 				  float *head, uint32_t *bad)
 {
-	const int64_t blocks = gpk_log_blocks(n);
-	const unsigned grid = gpk_blocks(blocks, GPK_CODEC_THREADS / GP_LOG_LANES, GPK_CODEC_MOST_BLOCKS);
-	GPK_LAUNCH(s, sum_logs, grid, GPK_CODEC_THREADS, 0, x, n, room);
-	GPK_LAUNCH(s, measure, 1, GPK_CODEC_THREADS, 0, room, blocks, n, head, bad);
+	const int each = GPK_CODEC_THREADS / GP_LOG_LANES * GP_LOG_BLOCK;
+	const unsigned parts = gpk_blocks(n, each, GPK_LOG_PARTS);
+	GPK_LAUNCH(s, sum_logs, parts, GPK_CODEC_THREADS, 0, x, n, room);
+	GPK_LAUNCH(s, measure, 1, GPK_CODEC_THREADS, 0, room, (int)parts, n, head, bad);
 }
 
 GPK_DEVICE float log2_of(uint32_t u)

@@ -21,19 +21,15 @@ void gpk_format_encode(struct gp_rt_stream *s, enum gpk_format format, const flo
 void gpk_format_decode(struct gp_rt_stream *s, enum gpk_format format, const uint8_t *in, int64_t n, float *x,
 		       uint32_t *bad);
 
-/* s2fp8: sum and largest of log2|x| of each block of GPK_LOG_BLOCK elements, and of blocks of them. */
-#define GPK_LOG_BLOCK 1024
+/* s2fp8: sum and largest of log2|x| of a part of x. */
 struct gpk_log_sum {
 	double product;    /* in [1, 2) */
 	int64_t exponents; /* the sum is exponents + log2(product) */
 	uint32_t largest;  /* bits of the largest magnitude */
 	uint32_t unused;
 };
-static inline int64_t gpk_log_blocks(int64_t n)
-{
-	return (n + GPK_LOG_BLOCK - 1) / GPK_LOG_BLOCK;
-}
-/* alpha and beta of x to head[2]; `room`: gpk_log_blocks(n) sums. */
+#define GPK_LOG_PARTS 4096
+/* alpha and beta of x to head[2]; `room`: GPK_LOG_PARTS sums. */
 void gpk_s2fp8_measure(struct gp_rt_stream *s, const float *x, int64_t n, struct gpk_log_sum *room, float *head,
 		       uint32_t *bad);
 /* x finite; head as measured. */

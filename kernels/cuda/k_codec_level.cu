@@ -66,7 +66,7 @@ GPK_KERNEL l2_norms(const float *x, int64_t n, int64_t bucket, float *norms, uin
 	     w += warps) {
 		const int64_t b = w * 2 + side, end = (b + 1) * bucket < n ? (b + 1) * bucket : n;
 		double sum = 0;
-		GPK_UNROLL
+		GPK_CODEC_UNROLL
 		for (int64_t i = b * bucket + lane; i < end; i += LANES)
 			sum += (double)x[i] * (double)x[i];
 		for (int half = LANES / 2; half > 0; half /= 2)
@@ -89,7 +89,7 @@ GPK_KERNEL largest_norms(const float *x, int64_t n, int64_t bucket, int64_t piec
 		int64_t end = (b + 1) * bucket < n ? (b + 1) * bucket : n;
 		uint32_t top = 0;
 		end = pieces > 1 && first + PIECE < end ? first + PIECE : end;
-		GPK_UNROLL
+		GPK_CODEC_UNROLL
 		for (int64_t i = first + lane; i < end; i += GPK_WARP)
 			top = gpk_magnitude(x[i]) > top ? gpk_magnitude(x[i]) : top;
 		for (int d = GPK_WARP / 2; d > 0; d /= 2) {
@@ -161,6 +161,18 @@ GPK_DEVICE unsigned code_of(const float *tree, int bits, float r, uint32_t h)
 	return (unsigned)(j - (1 << bits) + (draw * (u - l) < r - l));
 }
 
+/* Eight elements of one bucket, or of several: norm[k]. Element `at` is the first; zeros behind n. */
+GPK_DEVICE void codes_of(const float *tree, int bits, const float v[8], const float norm[8], uint64_t seed,
+			 uint64_t stream, int64_t at, int64_t n, unsigned code[8])
+{
+	uint32_t draws[4];
+	gpk_rng_block(seed, stream, (uint64_t)at / 8, draws);
+	for (int i = 0; i < 8; i++) {
+		const float r = v[i] / (norm[i] > 0 ? norm[i] : 1);
+		code[i] = at + i < n ? code_of(tree, bits, r, draws[i / 2] >> (i % 2 * 16) & 0xffffu) : 0;
+	}
+}
+
 /* Norms of elements in a row. */
 struct walk {
 	const float *norms;
@@ -198,19 +210,14 @@ GPK_KERNEL encode(const float *x, int64_t n, int64_t bucket, struct levels level
 		const int64_t at = tile * GPK_CODEC_TILE + threadIdx.x * GPK_CODEC_GROUP;
 		struct walk w = walk_from(norms, bucket, at, n);
 		unsigned code[8];
-		uint32_t draws[4];
-		float v[8];
+		float v[8], norm[8];
 		gpk_load8(x, at, n, 0, v);
-		gpk_rng_block(seed, stream, (uint64_t)at / 8, draws);
 		for (int i = 0; i < 8; i++) {
-			code[i] = 0;
-			if (at + i >= n)
-				continue;
-			if (i)
+			if (i && at + i < n)
 				walk_on(&w);
-			code[i] = code_of(tree, levels.bits, v[i] / (w.norm > 0 ? w.norm : 1),
-					  draws[i / 2] >> (i % 2 * 16) & 0xffffu);
+			norm[i] = w.norm;
 		}
+		codes_of(tree, levels.bits, v, norm, seed, stream, at, n, code);
 		gpk_store_codes(codes, levels.bits, tile, n, code, room);
 	}
 }
@@ -221,6 +228,76 @@ extern "C" void gpk_level_encode(struct gp_rt_stream *s, const float *x, int64_t
 {
 	GPK_LAUNCH(s, encode, gpk_codec_blocks(n), GPK_CODEC_THREADS, 0, x, n, bucket, given(levels), seed, stream,
 		   norms, codes);
+}
+
+/* The norm of a bucket in shared memory, as above; lane 0 of the sixteen threads gets it. Both halves of a warp come. */
+GPK_DEVICE float norm_of(const float *v, int bucket, bool l2)
+{
+	const int lane = (int)threadIdx.x % LANES;
+	double sum = 0;
+	uint32_t top = 0;
+	for (int i = lane; i < bucket; i += LANES) {
+		sum += l2 ? (double)v[i] * (double)v[i] : 0;
+		top = gpk_magnitude(v[i]) > top ? gpk_magnitude(v[i]) : top;
+	}
+	for (int half = LANES / 2; half > 0; half /= 2) {
+		const uint32_t other = __shfl_down_sync(GPK_ALL_LANES, top, half, LANES);
+		top = other > top ? other : top;
+		sum += __shfl_down_sync(GPK_ALL_LANES, sum, half, LANES);
+	}
+	return l2 ? (float)sqrt(sum) : __uint_as_float(top);
+}
+
+/* Norms and codes by tiles, which are whole buckets of 2^shift elements. */
+GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, bool l2, struct levels levels, uint64_t seed,
+			uint64_t stream, float *norms, uint8_t *codes, uint32_t *bad)
+{
+	GPK_CODEC_ROOM(room);
+	GPK_SHARED(float, tree, [MOST]);
+	GPK_SHARED(float, values, [GPK_CODEC_TILE]);
+	GPK_SHARED(float, norm, [GPK_CODEC_TILE / LANES]);
+	const int t = (int)threadIdx.x, team = t / LANES, buckets = GPK_CODEC_TILE >> shift;
+	bool raised = false;
+	share(tree, levels.tree, levels.bits);
+	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
+		const int64_t at = tile * GPK_CODEC_TILE + t * GPK_CODEC_GROUP;
+		unsigned code[8];
+		float v[8], own[8];
+		gpk_load8(x, at, n, 0, v);
+		for (int i = 0; i < 8; i++)
+			values[t * GPK_CODEC_GROUP + i] = v[i];
+		__syncthreads();
+		for (int b = team; b - team % 2 < buckets; b += GPK_CODEC_THREADS / LANES) {
+			const float found = norm_of(values + ((b < buckets ? b : 0) << shift), 1 << shift, l2);
+			if (b < buckets && t % LANES == 0)
+				norm[b] = found;
+		}
+		__syncthreads();
+		if (t < buckets && tile * GPK_CODEC_TILE + ((int64_t)t << shift) < n)
+			raised |= put_norm(norms, tile * buckets + t, norm[t]);
+		for (int i = 0; i < 8; i++)
+			own[i] = norm[t * GPK_CODEC_GROUP >> shift];
+		codes_of(tree, levels.bits, v, own, seed, stream, at, n, code);
+		gpk_store_codes(codes, levels.bits, tile, n, code, room);
+		__syncthreads();
+	}
+	gpk_flag(bad, raised);
+}
+
+extern "C" void gpk_level_quantize(struct gp_rt_stream *s, const float *x, int64_t n, int64_t bucket, bool l2,
+				   const struct gpk_levels *levels, uint64_t seed, uint64_t stream, float *norms,
+				   uint8_t *codes, uint32_t *bad)
+{
+	int shift = 0;
+	while ((int64_t)1 << shift < bucket)
+		shift++;
+	if ((int64_t)1 << shift == bucket && bucket >= LANES && bucket <= GPK_CODEC_TILE) {
+		GPK_LAUNCH(s, encode_tiles, gpk_codec_blocks(n), GPK_CODEC_THREADS, 0, x, n, shift, l2, given(levels),
+			   seed, stream, norms, codes, bad);
+		return;
+	}
+	gpk_level_norms(s, x, n, bucket, l2, norms, bad);
+	gpk_level_encode(s, x, n, bucket, levels, seed, stream, norms, codes);
 }
 
 GPK_KERNEL decode(const float *norms, const uint8_t *codes, int64_t n, int64_t bucket, struct levels levels, float *x,

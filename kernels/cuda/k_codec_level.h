@@ -27,6 +27,10 @@ void gpk_level_norms(struct gp_rt_stream *s, const float *x, int64_t n, int64_t 
 void gpk_level_encode(struct gp_rt_stream *s, const float *x, int64_t n, int64_t bucket,
 		      const struct gpk_levels *levels, uint64_t seed, uint64_t stream, const float *norms,
 		      uint8_t *codes);
+/* Both, in one pass over x where buckets are 2^4 to 2^11 elements. */
+void gpk_level_quantize(struct gp_rt_stream *s, const float *x, int64_t n, int64_t bucket, bool l2,
+			const struct gpk_levels *levels, uint64_t seed, uint64_t stream, float *norms, uint8_t *codes,
+			uint32_t *bad);
 /* *bad becomes 1 where a norm is negative or not finite, or a code has no level; x is then unspecified. */
 void gpk_level_decode(struct gp_rt_stream *s, const float *norms, const uint8_t *codes, int64_t n, int64_t bucket,
 		      const struct gpk_levels *levels, float *x, uint32_t *bad);

@@ -26,7 +26,7 @@ struct gpk_smaq {
 	float reach; /* |mean| + reach * std has to be finite */
 };
 
-#define GPK_SMAQ_PARTS 1024
+#define GPK_SMAQ_PARTS 4096
 /* Device memory that both ways need: gpk_smaq_tiles(n) of each, and `parts` of the encoder. */
 struct gpk_smaq_room {
 	double *parts;    /* 2 * GPK_SMAQ_PARTS */

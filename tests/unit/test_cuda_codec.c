@@ -273,6 +273,8 @@ static const char *const exact[] = {
 	"qsgd:bits=8,bucket=1048576",
 	"qsgd:bits=5,bucket=16",
 	"qsgd:bits=6,bucket=17",
+	"qsgd:bits=2,bucket=2048",
+	"qsgdinf:bits=3,bucket=1024",
 	"qsgdinf:bits=2,bucket=7",
 	"qsgdinf:bits=4",
 	"qsgdinf:bits=7,bucket=33",
