@@ -18,13 +18,6 @@
 
 #include "kernels/cuda/gpk.h"
 
-/* Before a loop that waits for memory in each round. */
-#ifdef __CUDACC__
-#define GPK_CODEC_UNROLL _Pragma("unroll 8")
-#else
-#define GPK_CODEC_UNROLL
-#endif
-
 #define GPK_CODEC_THREADS    256
 #define GPK_CODEC_GROUP      8 /* elements whose codes are `width` whole bytes */
 #define GPK_CODEC_TILE       (GPK_CODEC_THREADS * GPK_CODEC_GROUP)

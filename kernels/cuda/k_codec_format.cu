@@ -232,7 +232,7 @@ struct lane_sum {
 GPK_DEVICE struct lane_sum add_lane(const float *x, int64_t at, int64_t end)
 {
 	struct lane_sum s = {1, 0, 0};
-	GPK_CODEC_UNROLL
+	GPK_UNROLL_BY(8)
 	for (; at < end; at += GP_LOG_LANES) {
 		const uint32_t u = gpk_magnitude(x[at]), counted = u ? u : 0x3f800000u;
 		int exponent;

@@ -66,7 +66,7 @@ GPK_KERNEL l2_norms(const float *x, int64_t n, int64_t bucket, float *norms, uin
 	     w += warps) {
 		const int64_t b = w * 2 + side, end = (b + 1) * bucket < n ? (b + 1) * bucket : n;
 		double sum = 0;
-		GPK_CODEC_UNROLL
+		GPK_UNROLL_BY(8)
 		for (int64_t i = b * bucket + lane; i < end; i += LANES)
 			sum += (double)x[i] * (double)x[i];
 		for (int half = LANES / 2; half > 0; half /= 2)
@@ -89,7 +89,7 @@ GPK_KERNEL largest_norms(const float *x, int64_t n, int64_t bucket, int64_t piec
 		int64_t end = (b + 1) * bucket < n ? (b + 1) * bucket : n;
 		uint32_t top = 0;
 		end = pieces > 1 && first + PIECE < end ? first + PIECE : end;
-		GPK_CODEC_UNROLL
+		GPK_UNROLL_BY(8)
 		for (int64_t i = first + lane; i < end; i += GPK_WARP)
 			top = gpk_magnitude(x[i]) > top ? gpk_magnitude(x[i]) : top;
 		for (int d = GPK_WARP / 2; d > 0; d /= 2) {

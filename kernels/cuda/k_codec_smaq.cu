@@ -130,11 +130,11 @@ GPK_KERNEL scan_counts(uint32_t *counts, int64_t tiles, struct gpk_smaq_head *he
 	uint32_t mine = 0, all;
 	if (head->bad)
 		return;
-	GPK_CODEC_UNROLL
+	GPK_UNROLL_BY(8)
 	for (int64_t i = first; i < end; i++)
 		mine += counts[i];
 	uint32_t before = scan_block(mine, room, &all);
-	GPK_CODEC_UNROLL
+	GPK_UNROLL_BY(8)
 	for (int64_t i = first; i < end; i++) {
 		const uint32_t here = counts[i];
 		counts[i] = before;
