@@ -254,8 +254,9 @@ GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, bool l2, struct le
 {
 	GPK_CODEC_ROOM(room);
 	GPK_SHARED(float, tree, [MOST]);
-	GPK_SHARED(float, values, [GPK_CODEC_TILE]);
+	GPK_SHARED(float4, quads, [GPK_CODEC_TILE / 4]);
 	GPK_SHARED(float, norm, [GPK_CODEC_TILE / LANES]);
+	const float *const values = reinterpret_cast<const float *>(quads);
 	const int t = (int)threadIdx.x, team = t / LANES, buckets = GPK_CODEC_TILE >> shift;
 	bool raised = false;
 	share(tree, levels.tree, levels.bits);
@@ -264,8 +265,8 @@ GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, bool l2, struct le
 		unsigned code[8];
 		float v[8], own[8];
 		gpk_load8(x, at, n, 0, v);
-		for (int i = 0; i < 8; i++)
-			values[t * GPK_CODEC_GROUP + i] = v[i];
+		quads[2 * t] = make_float4(v[0], v[1], v[2], v[3]);
+		quads[2 * t + 1] = make_float4(v[4], v[5], v[6], v[7]);
 		__syncthreads();
 		for (int b = team; b - team % 2 < buckets; b += GPK_CODEC_THREADS / LANES) {
 			const float found = norm_of(values + ((b < buckets ? b : 0) << shift), 1 << shift, l2);

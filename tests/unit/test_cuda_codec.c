@@ -82,7 +82,7 @@ static struct pair open_pair(const char *text, const struct gp_shape *shape, con
 		OK(gp_codec_alloc_payload(&memory, p.cap + 1, &p.payload[k], &err));
 		p.y[k] = malloc(p.n * sizeof(float) + 1);
 	}
-	OK(gp_rt_alloc(0, p.n * sizeof(float) + 1, &tensor, &err));
+	OK(gp_rt_alloc(memory.device, p.n * sizeof(float) + 1, &tensor, &err));
 	p.tensor = tensor;
 	return p;
 }
@@ -94,7 +94,7 @@ static void close_pair(struct pair *p)
 		gp_codec_free_payload(&memory, p->payload[k]);
 		free(p->y[k]);
 	}
-	gp_rt_free(0, p->tensor);
+	gp_rt_free(memory.device, p->tensor);
 }
 
 static void encode_both(struct pair *p, const struct gp_codec_pass *pass, const float *x)
@@ -330,6 +330,29 @@ static void payloads_and_tensors_are_the_hosts(void **state)
 	(void)state;
 	for (int i = 0; i < COUNT(exact); i++)
 		travels_alike(exact[i]);
+}
+
+static void second_device_codes_as_the_first(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 2, .dim = {3, 700}};
+	static const char *const specs[] = {"uniform:bits=5", "smaq+zstd", "kmeans:bits=2"};
+	const struct gp_codec_memory first = memory;
+	float x[3 * 700];
+	if (gp_rt_count() < 2)
+		skip();
+	gp_rt_stream_free(stream);
+	OK(gp_rt_stream_new(1, false, &stream, &err));
+	gp_cuda_codec_memory(1, &memory);
+	for (int i = 0; i < COUNT(specs); i++) {
+		struct pair p = open_pair(specs[i], &shape, &(struct gp_codec_options){.seed = 2});
+		fill(x, p.n, BELL, 4);
+		travel(&p, &(struct gp_codec_pass){.draw = 4}, x);
+		close_pair(&p);
+	}
+	gp_rt_stream_free(stream);
+	OK(gp_rt_stream_new(0, false, &stream, &err));
+	memory = first;
 }
 
 /* What crosses real cuts. */
@@ -577,6 +600,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_has_every_stage_that_is_tested_as_its_own),
 		cmocka_unit_test(payloads_and_tensors_are_the_hosts),
+		cmocka_unit_test(second_device_codes_as_the_first),
 		cmocka_unit_test(golden_inputs_have_the_hosts_payloads),
 		cmocka_unit_test(chains_with_stages_of_the_host_work_behind_one_copy),
 		cmocka_unit_test(memories_are_the_hosts_step_by_step_undone_saved_and_loaded),
