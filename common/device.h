@@ -22,7 +22,7 @@
  *
  * To add a device: one const vtable and a row in device.c.
  * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_cpu_plan.c, tests/unit/test_cpu_undo.c,
- * tests/unit/test_clip.c
+ * tests/unit/test_clip.c, which run on any device (tests/unit/test_device.h), and tests/unit/test_cuda_*.c
  */
 #ifndef GP_DEVICE_H
 #define GP_DEVICE_H

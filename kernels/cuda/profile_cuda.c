@@ -120,10 +120,16 @@ static void add_call(struct gp_node_profile *row, int way, uint64_t ns)
 	row->ns[way] += ns;
 }
 
+/* What a batch norm took over counts as the batch norm's. */
+static struct gp_node_profile *row_of(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	return &p->profile->row[n->g - p->base.spec.graph->node];
+}
+
 static void collect_node(struct cuda_plan *p, const struct cuda_node *n, int way)
 {
 	struct cuda_profile *profile = p->profile;
-	struct gp_node_profile *row = &profile->row[n->index];
+	struct gp_node_profile *row = row_of(p, n);
 	struct gp_err ignored; /* events that did not happen measure nothing */
 	uint64_t ns;
 	profile->ran[n->index] = false;

@@ -642,6 +642,34 @@ static void devices_open_by_name_and_number(void **state)
 	assert_int_equal(gp_device_open(name, 1, &dev, &err), GP_USAGE);
 }
 
+/* Each has streams and memory of its own. */
+static void plans_of_all_devices_do_the_same(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *first = open_device();
+	struct gp_plan *expected = new_plan(first, g, &optimizers[2]);
+	run_step(expected, 0);
+	for (int i = 1; i < gp_rt_count(); i++) {
+		struct gp_device *dev;
+		char name[64];
+		snprintf(name, sizeof name, "%s:%d", gp_cuda_ops()->name, i);
+		OK(gp_device_open(name, 1, &dev, &err));
+		const uint64_t before = unused_memory(dev), elsewhere = unused_memory(first);
+		struct gp_plan *p = new_plan(dev, g, &optimizers[2]);
+		run_step(p, 0);
+		expect_same(p, expected);
+		assert_true(unused_memory(dev) < before);
+		if (gp_rt_is_emulated())
+			assert_int_equal(unused_memory(first), elsewhere);
+		dev->ops->plan_free(p);
+		dev->ops->close(dev);
+	}
+	first->ops->plan_free(expected);
+	first->ops->close(first);
+	gp_graph_free(g);
+}
+
 static void emulated_devices_are_never_taken_unasked(void **state)
 {
 	(void)state;
@@ -681,6 +709,7 @@ int main(void)
 		cmocka_unit_test(kept_values_can_be_looked_at_and_others_not),
 		cmocka_unit_test(profile_counts_every_node_that_ran),
 		cmocka_unit_test(devices_open_by_name_and_number),
+		cmocka_unit_test(plans_of_all_devices_do_the_same),
 		cmocka_unit_test(emulated_devices_are_never_taken_unasked),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
