@@ -74,15 +74,19 @@ enum gp_status gp_body_describe(const struct gp_body_spec *spec, struct gp_body_
 
 /* --- reading ---------------------------------------------------------------------------------------------------- */
 
+/* Each half is whole, but they are not of one training: for this client's there will be no other here. */
 static enum gp_status check_hash(const struct gp_body *b, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
-	if (spec->state_hash == 0 || spec->state_hash == gp_body_state_hash(b))
+	const uint64_t ours = gp_body_state_hash(b);
+	if (spec->state_hash == 0 || spec->state_hash == ours)
 		return GP_OK;
-	GP_FAIL(err, GP_PROTO,
-		"the codecs of both ends remember different things in their checkpoints of step %" PRIu64
-		": the run cannot go on from there",
-		spec->restore_step);
+	gp_err_set(err, GP_PROTO, 0, __FILE__, __LINE__,
+		   "at step %" PRIu64 " the codecs of the client remember %016" PRIx64 ", those here %016" PRIx64,
+		   spec->restore_step, spec->state_hash, ours);
+	return gp_state_dir_discard(spec->state, spec->run_id, spec->restore_step,
+				    "does not fit the client's (the codecs of both ends remember different things)",
+				    err);
 }
 
 /* Compute thread; nobody else uses the codecs before READY. */

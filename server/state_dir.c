@@ -325,12 +325,12 @@ static bool is_damage(enum gp_status status, const struct gp_err *err)
 }
 
 /* Else it would be offered to the run for ever. The client is told no path. */
-static enum gp_status discard(const char *folder, uint64_t step, struct gp_err *err)
+static enum gp_status discard(const char *folder, uint64_t step, const char *what, struct gp_err *err)
 {
 	struct gp_err why;
 	const bool removed = gp_checkpoint_remove(folder, step, &why) == GP_OK;
 	gp_log(main, GP_LOG_ERROR, "a checkpoint is %s: %s", removed ? "removed" : "of no use, and stays", err->text);
-	GP_FAIL(err, removed ? GP_CANCELED : GP_INVALID, "the checkpoint of step %" PRIu64 " was damaged%s", step,
+	GP_FAIL(err, removed ? GP_CANCELED : err->code, "the checkpoint of step %" PRIu64 " %s%s", step, what,
 		removed ? " and is removed" : "");
 }
 
@@ -343,7 +343,15 @@ enum gp_status gp_state_dir_load(const struct gp_state_dir *d, const uint8_t run
 	if (status == GP_OK)
 		return GP_OK;
 	conceal(run, err);
-	return is_damage(status, err) ? discard(folder.text, step, err) : without_path(run, err);
+	return is_damage(status, err) ? discard(folder.text, step, "was damaged", err) : without_path(run, err);
+}
+
+enum gp_status gp_state_dir_discard(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
+				    const char *what, struct gp_err *err)
+{
+	struct path folder;
+	struct gp_err ignored;
+	return run_path(d, run, &folder, &ignored) == GP_OK ? discard(folder.text, step, what, err) : err->code;
 }
 
 /* --- writing ---------------------------------------------------------------------------------------------------- */

@@ -36,6 +36,10 @@ enum gp_status gp_state_dir_check(const struct gp_state_dir *d, const uint8_t ru
 /* Reads it and checks every byte. GP_CANCELED: it is damaged and was removed; an older one may serve. */
 enum gp_status gp_state_dir_load(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
 				 struct gp_checkpoint **out, struct gp_err *err);
+/* Removes one that is whole, but of no use to its run. err: why, for the log; `what`, for the client: "does not fit".
+ * GP_CANCELED: it is gone, an older one may serve; else err's code. */
+enum gp_status gp_state_dir_discard(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
+				    const char *what, struct gp_err *err);
 /*
  * Writes a checkpoint of the run, keeps its newest `kept` (1 to GP_CHECKPOINTS_MAX), removes those of later steps (the run was begun
  * again), and makes room for it at the cost of other runs.

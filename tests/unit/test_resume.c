@@ -844,6 +844,24 @@ static enum gp_status run_with_checkpoints(const char *server, bool required, ui
 	return status;
 }
 
+static struct server_thread *start_keeping_server(char dir[64])
+{
+	struct gp_server_settings set = server_thread_settings();
+	strcpy(dir, "/tmp/gp_resume_XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	set.resume_window_s = 20;
+	set.state_dir = dir;
+	set.state_max_bytes = 1e9;
+	return server_thread_start_with(&set);
+}
+
+static void remove_folder(const char *dir)
+{
+	char command[128];
+	snprintf(command, sizeof command, "rm -r '%s'", dir);
+	assert_int_equal(system(command), 0);
+}
+
 /* Around the first COMMITTED. Returns how many runs lost it and were told by WELCOME that there is no checkpoint. */
 static int cut_around_committed(struct server_thread *server, enum gp_status want, const char *words)
 {
@@ -879,17 +897,83 @@ static void a_checkpoint_that_failed_is_known_though_the_answer_was_lost(void **
 static void a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost(void **state)
 {
 	(void)state;
-	char dir[] = "/tmp/gp_resume_XXXXXX", command[64];
-	struct gp_server_settings set = server_thread_settings();
-	assert_non_null(mkdtemp(dir));
-	set.resume_window_s = 20;
-	set.state_dir = dir;
-	set.state_max_bytes = 1e9;
-	struct server_thread *server = server_thread_start_with(&set);
+	char dir[64];
+	struct server_thread *server = start_keeping_server(dir);
 	cut_around_committed(server, GP_OK, "");
 	server_thread_stop(server);
-	snprintf(command, sizeof command, "rm -r '%s'", dir);
-	assert_int_equal(system(command), 0);
+	remove_folder(dir);
+}
+
+/* From what is in `dir` up to step `to`, with a checkpoint after each. Returns where it began; `sha` of the parameters. */
+static uint64_t train_to(const char *server, const char *dir, uint64_t to, char sha[GP_SHA256_HEX])
+{
+	struct rig r;
+	struct gp_err err = {0};
+	struct gp_step_result result;
+	struct gp_pairs spec = {.count = 0};
+	const struct gp_run_state_options options = {
+		.dir = dir, .every = 1, .total_steps = 99, .resume = true, .spec = &spec};
+	expect_ok(gp_run_state_open(&options, &run_state, &err), &err);
+	expect_ok(rig_init(&r, server, &remembered_adam, true, &err), &err);
+	const uint64_t begin = r.engine->steps, epoch = gp_loader_batches_per_epoch(r.loader);
+	expect_ok(gp_loader_seek(r.loader, (uint32_t)(begin / epoch), (uint32_t)(begin % epoch), &err), &err);
+	for (uint64_t i = begin; i < to; i++)
+		expect_ok(rig_step(&r, &result, &err), &err);
+	expect_ok(r.engine->ops->get_weights(r.engine, r.weights, &err), &err);
+	expect_ok(gp_weights_sha256(r.weights, sha, &err), &err);
+	rig_deinit(&r);
+	gp_run_state_close(run_state);
+	run_state = NULL;
+	return begin;
+}
+
+/* Rewrites a checkpoint, whole and with the right sums, with another byte in what a codec remembers. */
+static void change_codec_memory(const char *dir, uint64_t step, const char *name)
+{
+	struct gp_err err = {0};
+	struct gp_checkpoint *c;
+	expect_ok(gp_checkpoint_open(dir, step, &c, &err), &err);
+	const int count = gp_st_count(c->state);
+	struct gp_st_item *item = gp_calloc((size_t)count, sizeof *item);
+	uint8_t *changed = NULL;
+	for (int i = 0; i < count; i++) {
+		const struct gp_st_tensor *t = gp_st_at(c->state, i);
+		item[i] = (struct gp_st_item){t->name, t->shape, t->data, t->dtype};
+		if (strcmp(t->name, name) != 0)
+			continue;
+		assert_true(t->bytes > 64);
+		item[i].data = changed = gp_calloc(t->bytes, 1);
+		memcpy(changed, t->data, t->bytes);
+		changed[t->bytes / 2] ^= 1;
+		const uint64_t sum = gp_frame_checksum(changed, t->bytes - sizeof sum); /* as codec_state.c ends it */
+		memcpy(changed + t->bytes - sizeof sum, &sum, sizeof sum);
+	}
+	assert_non_null(changed);
+	expect_ok(gp_checkpoint_write(dir, &c->manifest, item, count, NULL, &err), &err);
+	gp_checkpoint_close(c);
+	gp_free(changed);
+	gp_free(item);
+}
+
+static void a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_one(void **state)
+{
+	(void)state;
+	char kept[64], whole[] = "/tmp/gp_resume_XXXXXX", parted[] = "/tmp/gp_resume_XXXXXX";
+	char want[GP_SHA256_HEX], got[GP_SHA256_HEX];
+	struct server_thread *server = start_keeping_server(kept);
+	assert_non_null(mkdtemp(whole));
+	assert_non_null(mkdtemp(parted));
+	assert_int_equal(train_to(server->address, whole, 4, want), 0);
+	assert_int_equal(train_to(server->address, parted, 3, got), 0);
+	change_codec_memory(parted, 3, "codec.act_up");
+	change_codec_memory(parted, 2, "codec.act_up");
+	assert_int_equal(train_to(server->address, parted, 4, got), 1);
+	assert_string_equal(got, want);
+	assert_int_equal(train_to(server->address, parted, 4, got), 4);
+	server_thread_stop(server);
+	remove_folder(kept);
+	remove_folder(whole);
+	remove_folder(parted);
 }
 
 static void a_client_whose_run_was_taken_over_by_another_is_told_not_to_come_back(void **state)
@@ -974,6 +1058,7 @@ int main(void)
 		cmocka_unit_test(a_run_that_begins_anew_drops_what_was_kept_of_it),
 		cmocka_unit_test(a_checkpoint_that_failed_is_known_though_the_answer_was_lost),
 		cmocka_unit_test(a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost),
+		cmocka_unit_test(a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_one),
 		cmocka_unit_test(a_client_whose_run_was_taken_over_by_another_is_told_not_to_come_back),
 		cmocka_unit_test(the_newer_connection_wins),
 	};
