@@ -244,9 +244,8 @@ void gp_run_state_take_back(struct gp_run_state *r, uint64_t steps)
 	note_list(r);
 }
 
-enum gp_status gp_run_state_failed(struct gp_run_state *r, uint64_t steps, struct gp_err *err)
+enum gp_status gp_run_state_refused(struct gp_run_state *r, struct gp_err *err)
 {
-	r->asked = steps;
 	if (r->o.required) {
 		gp_err_prefix(err, "--checkpoint-required");
 		err->code = GP_INVALID;
@@ -255,4 +254,10 @@ enum gp_status gp_run_state_failed(struct gp_run_state *r, uint64_t steps, struc
 	gp_log(main, r->warned ? GP_LOG_DEBUG : GP_LOG_WARN, "no checkpoint: %s; training goes on", err->text);
 	r->warned = true;
 	return GP_OK;
+}
+
+enum gp_status gp_run_state_failed(struct gp_run_state *r, uint64_t steps, struct gp_err *err)
+{
+	r->asked = steps;
+	return gp_run_state_refused(r, err);
 }

@@ -72,5 +72,7 @@ void gp_run_state_take_back(struct gp_run_state *r, uint64_t steps);
 /* Reports that there will be no checkpoint, because of err: one warning; or, with --checkpoint-required, the error that
  * ends training. */
 enum gp_status gp_run_state_failed(struct gp_run_state *r, uint64_t steps, struct gp_err *err);
+/* The same, before any was asked for: the other side will keep none. */
+enum gp_status gp_run_state_refused(struct gp_run_state *r, struct gp_err *err);
 
 #endif

@@ -248,6 +248,17 @@ static enum gp_status check_precision(const struct gp_client_session *s, const G
 		gp_precision_name(o->precision));
 }
 
+/* Else the user learns it when the first one is due. */
+static enum gp_status check_keeps(const struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
+{
+	char text[256];
+	if (!s->open->run || !m->checkpoint_error || !*m->checkpoint_error)
+		return GP_OK;
+	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", s->open->server,
+		   gp_text_sanitize(m->checkpoint_error, text, sizeof text));
+	return gp_run_state_refused(s->open->run, err);
+}
+
 static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
 {
 	char agent[64];
@@ -255,6 +266,7 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 		GP_FAIL(err, GP_PROTO, "the server speaks version %u of the protocol, this client version %d",
 			m->version, GP_PROTO_VERSION);
 	GP_TRY(check_precision(s, m, err));
+	GP_TRY(check_keeps(s, m, err));
 	if (m->resume_token.len > 0 && m->resume_token.len != GP_TOKEN_BYTES)
 		GP_FAIL(err, GP_PROTO, "server %s gave a resume token of %zu bytes, not %d", s->open->server,
 			m->resume_token.len, GP_TOKEN_BYTES);

@@ -14,6 +14,9 @@
 #ifndef GP_BODY_H
 #define GP_BODY_H
 
+/* To a client that asks for checkpoints where there is no `state`. */
+#define GP_BODY_KEEPS_NONE "this server keeps no checkpoints (--state-dir)"
+
 #include "common/device.h"
 #include "common/transfer.h"
 #include "server/state_dir.h"

@@ -246,7 +246,7 @@ void gp_body_keep_refuse(struct gp_body *b)
 {
 	struct gp_err err;
 	b->keep.refused = false;
-	gp_err_set(&err, GP_UNSUPPORTED, 0, __FILE__, __LINE__, "this server keeps no checkpoints (--state-dir)");
+	gp_err_set(&err, GP_UNSUPPORTED, 0, __FILE__, __LINE__, GP_BODY_KEEPS_NONE);
 	tell(b, err.code, &err);
 }
 

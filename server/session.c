@@ -311,6 +311,8 @@ static enum gp_status send_welcome(struct gp_server_session *s, bool resumed, st
 		welcome.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, s->run->token[0]};
 	welcome.resumed = resumed;
 	welcome.checkpoint = resumed ? gp_body_kept_step(s->run->body) : s->stored;
+	if (!resumed && s->run->keeps && !srv->state)
+		welcome.checkpoint_error = (char *)GP_BODY_KEEPS_NONE;
 	welcome.last_step = resumed ? gp_body_steps(s->run->body) : 0;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;

@@ -229,6 +229,16 @@ required_ends_it() { # WORDS
 	rm -rf "$work/required"
 }
 
+# Even where the first checkpoint would be the last step's.
+known_at_the_start() {
+	local status=0
+	"$build/gpclient" train --server "127.0.0.1:$server_port" "${common[@]}" --checkpoint "$work/required" \
+		--checkpoint-required --log-json "$work/required.jsonl" 2>"$work/required.log" || status=$?
+	equal "known at the start: status" "$status" 3
+	! grep -qs '"event":"step"' "$work/required.jsonl" || fail "it began"
+	rm -rf "$work/required" "$work/required.jsonl"
+}
+
 warned_once() { # NAME WORDS
 	equal "$1: parameters" "$(sha "$work/$1.json")" "$(sha "$work/whole.json")"
 	equal "$1: warnings" "$(grep -c "no checkpoint: .*$2" "$work/$1.log")" 1
@@ -241,6 +251,7 @@ client_end nowhere "$(sha "$work/whole.json")" "a server without --state-dir"
 warned_once nowhere state-dir
 equal "nothing is left here" "$(newest "$work/nowhere")" ""
 required_ends_it state-dir
+known_at_the_start
 stop_server
 
 if grep -q '^GP_FAULTS:[A-Z]*=ON' "$build/CMakeCache.txt"; then

@@ -844,14 +844,14 @@ static enum gp_status run_with_checkpoints(const char *server, bool required, ui
 	return status;
 }
 
-static struct server_thread *start_keeping_server(char dir[64])
+static struct server_thread *start_keeping_server(char dir[64], uint64_t bytes)
 {
 	struct gp_server_settings set = server_thread_settings();
 	strcpy(dir, "/tmp/gp_resume_XXXXXX");
 	assert_non_null(mkdtemp(dir));
 	set.resume_window_s = 20;
 	set.state_dir = dir;
-	set.state_max_bytes = 1e9;
+	set.state_max_bytes = bytes;
 	return server_thread_start_with(&set);
 }
 
@@ -889,16 +889,58 @@ static int cut_around_committed(struct server_thread *server, enum gp_status wan
 static void a_checkpoint_that_failed_is_known_though_the_answer_was_lost(void **state)
 {
 	(void)state;
-	struct server_thread *server = start_server(20); /* without a folder for checkpoints */
+	char dir[64];
+	struct server_thread *server = start_keeping_server(dir, 1); /* no room for any */
 	assert_true(cut_around_committed(server, GP_INVALID, "--checkpoint-required") > 0);
 	server_thread_stop(server);
+	remove_folder(dir);
+}
+
+/* Opens a run with checkpoints at a server that keeps none; `said` gets what is on stderr by then. */
+static enum gp_status open_where_nothing_is_kept(bool required, char said[4096], struct gp_err *err)
+{
+	char dir[] = "/tmp/gp_resume_XXXXXX";
+	struct server_thread *server = start_server(20);
+	struct rig r;
+	struct gp_pairs spec = {.count = 0};
+	assert_non_null(mkdtemp(dir));
+	const struct gp_run_state_options options = {
+		.dir = dir, .every = 100, .total_steps = 999, .required = required, .spec = &spec};
+	expect_ok(gp_run_state_open(&options, &run_state, err), err);
+	FILE *caught = tmpfile();
+	const int own = dup(STDERR_FILENO);
+	dup2(fileno(caught), STDERR_FILENO);
+	const enum gp_status status = rig_init(&r, server->address, &raw_sgd, true, err);
+	dup2(own, STDERR_FILENO);
+	close(own);
+	rewind(caught);
+	said[fread(said, 1, 4095, caught)] = '\0';
+	fclose(caught);
+	rig_deinit(&r);
+	gp_run_state_close(run_state);
+	run_state = NULL;
+	server_thread_stop(server);
+	remove_folder(dir);
+	return status;
+}
+
+static void a_server_that_keeps_no_checkpoints_is_known_before_the_first_step(void **state)
+{
+	(void)state;
+	char said[4096];
+	struct gp_err err = {0};
+	expect_ok(open_where_nothing_is_kept(false, said, &err), &err);
+	assert_non_null(strstr(said, "this server keeps no checkpoints (--state-dir); training goes on"));
+	assert_int_equal(open_where_nothing_is_kept(true, said, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "--checkpoint-required: server 127.0.0.1:"));
+	assert_non_null(strstr(err.text, "keeps no checkpoints"));
 }
 
 static void a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost(void **state)
 {
 	(void)state;
 	char dir[64];
-	struct server_thread *server = start_keeping_server(dir);
+	struct server_thread *server = start_keeping_server(dir, 1 << 30);
 	cut_around_committed(server, GP_OK, "");
 	server_thread_stop(server);
 	remove_folder(dir);
@@ -960,7 +1002,7 @@ static void a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_
 	(void)state;
 	char kept[64], whole[] = "/tmp/gp_resume_XXXXXX", parted[] = "/tmp/gp_resume_XXXXXX";
 	char want[GP_SHA256_HEX], got[GP_SHA256_HEX];
-	struct server_thread *server = start_keeping_server(kept);
+	struct server_thread *server = start_keeping_server(kept, 1 << 30);
 	assert_non_null(mkdtemp(whole));
 	assert_non_null(mkdtemp(parted));
 	assert_int_equal(train_to(server->address, whole, 4, want), 0);
@@ -1056,6 +1098,7 @@ int main(void)
 		cmocka_unit_test(ends_that_do_not_fit_together_do_not_go_on),
 		cmocka_unit_test(a_session_that_nobody_comes_for_makes_room),
 		cmocka_unit_test(a_run_that_begins_anew_drops_what_was_kept_of_it),
+		cmocka_unit_test(a_server_that_keeps_no_checkpoints_is_known_before_the_first_step),
 		cmocka_unit_test(a_checkpoint_that_failed_is_known_though_the_answer_was_lost),
 		cmocka_unit_test(a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost),
 		cmocka_unit_test(a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_one),

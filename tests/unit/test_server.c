@@ -668,7 +668,9 @@ static int teardown_keeping(void **state)
 	return system(command);
 }
 
-static uint64_t welcome_of_run(struct raw_peer *c, const struct fixture *f, uint64_t *checkpoint, size_t count)
+/* Returns the step named. `why` (optional): that no checkpoints will be kept. */
+static uint64_t welcome_of_run_and_why(struct raw_peer *c, const struct fixture *f, uint64_t *checkpoint, size_t count,
+				       char why[256])
 {
 	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
@@ -685,8 +687,15 @@ static uint64_t welcome_of_run(struct raw_peer *c, const struct fixture *f, uint
 	assert_true(answer && answer->body_case == GPSPLIT__CONTROL__BODY_WELCOME);
 	const uint64_t common = answer->welcome->checkpoint;
 	c->session = answer->welcome->session;
+	if (why)
+		snprintf(why, 256, "%s", answer->welcome->checkpoint_error);
 	gpsplit__control__free_unpacked(answer, NULL);
 	return common;
+}
+
+static uint64_t welcome_of_run(struct raw_peer *c, const struct fixture *f, uint64_t *checkpoint, size_t count)
+{
+	return welcome_of_run_and_why(c, f, checkpoint, count, NULL);
 }
 
 /* COMMIT of step 0 that asks for a checkpoint; "" when it was kept, else why not. */
@@ -710,7 +719,8 @@ static void run_a_step_and_keep(const struct fixture *f)
 {
 	struct raw_peer c;
 	char why[256];
-	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){0}, 1), 0);
+	assert_int_equal(welcome_of_run_and_why(&c, f, (uint64_t[]){0}, 1, why), 0);
+	assert_string_equal(why, "");
 	put_open(&c, f->body, NULL);
 	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
 	put_step(&c, f);
@@ -856,7 +866,11 @@ static void a_server_without_a_state_dir_says_that_nothing_is_kept(void **state)
 	const struct fixture *f = *state;
 	struct raw_peer c;
 	char why[256];
-	assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){1, 0}, 2), 0);
+	welcome_of_run_and_why(&c, f, NULL, 0, why);
+	assert_string_equal(why, ""); /* it did not ask */
+	client_close(&c);
+	assert_int_equal(welcome_of_run_and_why(&c, f, (uint64_t[]){1, 0}, 2, why), 0);
+	assert_non_null(strstr(why, "--state-dir"));
 	put_open(&c, f->body, NULL);
 	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
 	put_step(&c, f);
