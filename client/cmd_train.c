@@ -191,7 +191,8 @@ static const struct gp_opt checkpoint_rows[] = {
 	{.name = "resume",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(resume),
-	 .help = "go on from the newest checkpoint that both sides have; --steps and --epochs may grow"},
+	 .help = "go on from the newest checkpoint that both sides have; --steps and --epochs may grow (cosine, poly and a "
+		 "--warmup below 1 then follow the new number from there on, as if it had been so all along)"},
 };
 
 static const struct gp_opt log_rows[] = {

@@ -72,6 +72,19 @@ train "$work/rest.json" --local "${common[@]}" --steps 9 --schedule const --chec
 equal "more steps: parameters" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
 equal "more steps: done then" "$(json_get "$work/rest.json" steps_here)" 4
 
+# A schedule that depends on their number: the steps to come have the rates of the longer run, those done had others.
+rates() { # LOG.jsonl COUNT
+	sed -n 's/.*"event":"step","step":\([0-9]*\),.*"lr":\([^,]*\),.*/\1 \2/p' "$1" | tail -n "$2"
+}
+train "$work/whole_cosine.json" --local "${common[@]}" --steps 9 --log-json "$work/whole.jsonl" || fail "nine steps of cosine"
+train "$work/part.json" --local "${common[@]}" --steps 5 --checkpoint "$work/cosine" --log-json "$work/part.jsonl" ||
+	fail "five steps of cosine"
+train "$work/rest.json" --local "${common[@]}" --steps 9 --checkpoint "$work/cosine" --resume --log-json "$work/part.jsonl" ||
+	fail "four steps of cosine more"
+equal "more steps of cosine: rates then" "$(rates "$work/part.jsonl" 4)" "$(rates "$work/whole.jsonl" 4)"
+equal "more steps of cosine: steps with a rate" "$(rates "$work/part.jsonl" 99 | wc -l)" 9
+[ "$(sha "$work/rest.json")" != "$(sha "$work/whole_cosine.json")" ] || fail "the first steps had the rates of the longer run"
+
 # Asked to stop, a run writes a checkpoint of where it is.
 kill_after_checkpoint "$work/stopped" TERM --local "${common[@]}" --steps 100000 --schedule const --checkpoint-every 3 --no-eval
 grep -q 'stopped by a signal' "$work/killed.log" || fail "SIGTERM: $(cat "$work/killed.log")"
