@@ -88,6 +88,17 @@ case $(json_get "$work/cnn.json" server_device) in
 esac
 [ "$(json_get "$work/cnn.json" server_device_memory_bytes)" -gt 0 ] || fail "the session took no memory of the device"
 
+# With the client's parts there, too, the split run equals a local one bit for bit, as on CPUs.
+same() { # NAME FLAG...
+	split own "${@:2}" --device "$device"
+	train "$work/local.json" --local "${@:2}" --device "$device" || fail "$1: local run"
+	equal "$1: split and local" "$(sha "$work/own.json")" "$(sha "$work/local.json")"
+}
+same cnn "${cnn[@]}"
+same "cnn in bf16" "${cnn[@]}" --precision bf16
+same mobilenetv2 "${mobile[@]}"
+same "mobilenetv2, cut 3:-3, clipped" "${mobile[@]}" --cut 3:-3 --clip-norm 1
+
 # --- codecs: on the device, in part, and not at all --------------------------------------------------------------
 
 twice() { # NAME FLAG...

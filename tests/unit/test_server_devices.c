@@ -33,7 +33,7 @@ static struct card {
 	_Atomic uint64_t unused;
 	atomic_bool broken, sick, lost; /* the next pass fails; every one does; and no plan will mend it */
 	atomic_int forwards;
-	atomic_bool no_bf16;
+	atomic_bool no_bf16, no_memory; /* the latter: for a plan, whatever card_memory has said */
 } card[CARDS];
 
 static struct card *card_of(const char *name)
@@ -82,6 +82,14 @@ static enum gp_status forward_1(struct gp_plan *p, int slot, enum gp_mode mode, 
 	return forward_on(1, p, slot, mode, draw, err);
 }
 
+static enum gp_status card_plan_new(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **out,
+				    struct gp_err *err)
+{
+	if (atomic_load(&card_of(dev->name)->no_memory))
+		GP_FAIL(err, GP_NOMEM, "%s is out of memory", dev->name);
+	return gp_cpu_device_ops.plan_new(dev, spec, out, err);
+}
+
 static struct gp_device_ops card_ops[CARDS];
 
 static void make_card(struct gp_device *dev, int index)
@@ -91,6 +99,7 @@ static void make_card(struct gp_device *dev, int index)
 	ops->memory = card_memory;
 	ops->check = card_check;
 	ops->supports = card_supports;
+	ops->plan_new = card_plan_new;
 	ops->forward = index == 0 ? forward_0 : forward_1;
 	dev->ops = ops;
 	snprintf(dev->name, sizeof dev->name, "card:%d", index);
@@ -101,6 +110,7 @@ static void make_card(struct gp_device *dev, int index)
 	atomic_store(&card[index].lost, false);
 	atomic_store(&card[index].forwards, 0);
 	atomic_store(&card[index].no_bf16, false);
+	atomic_store(&card[index].no_memory, false);
 }
 
 /* Without workers and plans: for what is decided before those are asked. */
@@ -355,6 +365,28 @@ static void a_session_goes_where_there_is_room_and_is_told_when_there_is_none(vo
 		client_close(&c[i]);
 }
 
+static void memory_that_is_gone_after_all_ends_that_opening_alone(void **state)
+{
+	struct client c, none = {0}, next;
+	struct gp_err err = {0};
+	double loss, want;
+	until_open(&c, *state);
+	expect_ok(client_step(&c, &want, &err), &err);
+	for (int i = 0; i < CARDS; i++)
+		atomic_store(&card[i].no_memory, true);
+	assert_int_not_equal(client_open(&none, *state, &err), GP_OK);
+	assert_non_null(strstr(err.text, "card:1 is out of memory"));
+	expect_ok(client_step(&c, &loss, &err), &err);
+	for (int i = 0; i < CARDS; i++)
+		atomic_store(&card[i].no_memory, false);
+	until_open(&next, *state);
+	expect_ok(client_step(&next, &loss, &err), &err);
+	assert_true(loss == want);
+	client_close(&c);
+	client_close(&none);
+	client_close(&next);
+}
+
 static void a_pass_that_fails_ends_its_own_session_alone(void **state)
 {
 	struct client c[CARDS], next;
@@ -441,6 +473,7 @@ int main(void)
 						teardown),
 		cmocka_unit_test_setup_teardown(a_session_goes_where_there_is_room_and_is_told_when_there_is_none,
 						setup, teardown),
+		cmocka_unit_test_setup_teardown(memory_that_is_gone_after_all_ends_that_opening_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pass_that_fails_ends_its_own_session_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_device_that_is_lost_gets_no_session_any_more, setup, teardown),
 		cmocka_unit_test_setup_teardown(
