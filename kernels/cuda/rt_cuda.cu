@@ -50,6 +50,18 @@ static enum gp_status refuse(cudaError_t e, int device, const char *what, struct
 	GP_FAIL(err, code, "GPU %d: %s: %s", device, what, cudaGetErrorString(e));
 }
 
+/* CUDA has one word for a driver that is too old and for none at all. */
+static enum gp_status refuse_driver(struct gp_err *err)
+{
+	int driver = 0, runtime = 0;
+	cudaDriverGetVersion(&driver);
+	cudaRuntimeGetVersion(&runtime);
+	if (driver == 0)
+		GP_FAIL(err, GP_DEVICE, "no GPU can be used: there is no driver (libcuda.so.1)");
+	GP_FAIL(err, GP_DEVICE, "no GPU can be used: the driver is one for CUDA %d.%d, this program needs %d.%d",
+		driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+}
+
 bool gp_rt_is_emulated(void)
 {
 	return false;
@@ -67,6 +79,8 @@ enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err
 	cudaDeviceProp prop;
 	size_t unused = 0, all = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
+	if (e == cudaErrorInsufficientDriver)
+		return refuse_driver(err);
 	if (e != cudaSuccess)
 		GP_FAIL(err, GP_DEVICE, "no GPU can be used: %s", cudaGetErrorString(e));
 	if (device < 0 || device >= n)
