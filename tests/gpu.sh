@@ -12,6 +12,7 @@
 set -u -o pipefail
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 cd "$root" || exit 1
+. "$root/deploy/json.sh"
 
 readonly all_phases=(info tests exact sanitizer codecs steps split)
 build='' emulated=no gpu=0 out='' rounds=3 pattern='test_cuda_*' python=${PYTHON:-python3} phases=() failures=0 work='' server_pid=''
@@ -219,13 +220,12 @@ stop_server() {
 }
 
 # One short training; its sha256 of the parameters, and its loss.
-train() { # FLAG...
-	local size=(--batch 32 --chunks 4 --steps 20)
-	[ $emulated = no ] || size=(--batch 8 --chunks 2 --steps 2)
+train() { # STEPS FLAG...
+	local size=(--batch 32 --chunks 4)
+	[ $emulated = no ] || size=(--batch 8 --chunks 2)
 	"$bin/gpclient" train --model "$model" --data synthetic:shape=3x32x32,classes=10 "${size[@]}" --cut 1:-1 --no-eval \
-		--lr 0.01 --seed 1 --threads 1 --json --no-progress "$@" >"$work/train.json" 2>"$work/train.log" || return 1
-	sed -n 's/.*"param_sha256": *"\([0-9a-f]*\)".*/\1/p' "$work/train.json" | head -1
-	sed -n 's/.*"loss": *\([-+.0-9e]*\).*/\1/p' "$work/train.json" | head -1
+		--lr 0.0001 --seed 1 --threads 1 --json --no-progress --steps "$@" >"$work/train.json" 2>"$work/train.log" || return 1
+	json_get "$work/train.json" param_sha256 && json_get "$work/train.json" loss
 }
 
 same() { # WHAT A B
@@ -245,24 +245,26 @@ close() { # WHAT A B
 }
 
 exact_model() {
-	local first second here cpu
+	local first second here cpu steps=20
+	[ $emulated = no ] || steps=2
 	start_server --device "$device" || { failed "gpserverd --device $device does not start" && tail_of "$work/server.log" && return; }
-	first=$(train --server "127.0.0.1:$(cat "$work/port")" --device "$device")
-	second=$(train --server "127.0.0.1:$(cat "$work/port")" --device "$device")
+	first=$(train $steps --server "127.0.0.1:$(cat "$work/port")" --device "$device" | head -1)
+	second=$(train $steps --server "127.0.0.1:$(cat "$work/port")" --device "$device" | head -1)
 	stop_server
-	here=$(train --local --device "$device")
-	same "$model: the same split training twice" "$(sed -n 1p <<<"$first")" "$(sed -n 1p <<<"$second")"
-	same "$model: split and in one process" "$(sed -n 1p <<<"$first")" "$(sed -n 1p <<<"$here")"
-	[ "$1" = bits ] && return
-	cpu=$(train --local --device cpu)
-	close "$model: loss on the device and on the CPU" "$(sed -n 2p <<<"$here")" "$(sed -n 2p <<<"$cpu")"
+	here=$(train $steps --local --device "$device" | head -1)
+	same "$model: the same split training twice" "$first" "$second"
+	same "$model: split and in one process" "$first" "$here"
+	here=$(train 2 --local --device "$device" | tail -1)
+	cpu=$(train 2 --local --device cpu | tail -1)
+	close "$model: loss of two steps on the device and on the CPU" "$here" "$cpu"
 }
 
-# Losses of longer runs drift apart: sums are added in another order.
+# Losses of longer runs drift apart: sums are added in another order, and an activation's kink makes much of little. The
+# CPU device with other loops does the same.
 phase_exact() {
 	title "exactness: parameters after a training, by their SHA-256"
 	for model in cnn mobilenetv2:stem=cifar,width=0.5; do
-		exact_model "$([ $emulated = no ] && echo bits || echo loss)"
+		exact_model
 	done
 }
 
@@ -332,7 +334,7 @@ pair() { # WANTED MODEL SHAPE BATCH CHUNKS STEPS
 			if (!("theirs" in best)) exit
 			ratio = best["theirs"] / best["ours"]
 			printf "%s: best against best %.2f times as fast as PyTorch, wanted %.1f: %s\n", name, ratio, wanted,
-				ratio >= wanted ? "reached" : "NOT REACHED"
+				(ratio >= wanted ? "reached" : "NOT REACHED")
 		}' "$work/case"
 }
 

@@ -9,6 +9,7 @@
 
 set -u -o pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd) || exit 1
+# shellcheck disable=SC1091
 . "$root/deploy/json.sh"
 
 bin=$root/build/release device=cuda rate=1gbit batch=64 chunks=8 steps=12 size=224 threads=$(nproc) precision=fp32

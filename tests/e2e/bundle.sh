@@ -88,4 +88,5 @@ train_inside() { # DEVICE
 set_up
 check_contents
 train_inside cpu
+! grep -q '^gp_cuda_device:[A-Z]*=emulated' "$build/CMakeCache.txt" || train_inside cuda-emulated
 finish
