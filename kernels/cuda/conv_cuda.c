@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolutions by matrix products over slices of columns. See conv_cuda.h.
+ * Convolutions by matrix products over slices of columns; where precision lets
+ * tensor cores do it, all but the weight's gradient without columns. See
+ * conv_cuda.h.
  * A slice is as many images as SLICE_BYTES of columns hold, so that what
  * im2col writes is still in L2 (40 MB on an A100, 50 MB on an H200) when the
  * product reads it; of one image that is larger, a band of rows.
@@ -10,6 +12,7 @@
 
 #include "common/mem.h"
 #include "kernels/cuda/k_conv.h"
+#include "kernels/cuda/k_conv_tiles.h"
 
 #define SLICE_BYTES ((int64_t)16 << 20)
 #define MOST_PIXELS ((int64_t)1 << 30) /* at once; k_conv.h */
@@ -63,6 +66,45 @@ bool gp_cuda_conv_is_depthwise(const struct cuda_conv *v)
 	return v->groups > 1 && v->groups == v->small && v->groups == v->w.channels;
 }
 
+/* --- tiles -------------------------------------------------------------------------------------------------------- */
+
+/* Of stride 1: the convolution from the smaller to the larger image, by the turned weight. */
+static struct gpk_window turned_window(const struct gpk_window *w, int64_t small)
+{
+	struct gpk_window t = *w;
+	t.h = w->out_h;
+	t.w = w->out_w;
+	t.channels = small;
+	t.out_h = w->h;
+	t.out_w = w->w;
+	t.pad_top = w->kernel_h - 1 - w->pad_top;
+	t.pad_left = w->kernel_w - 1 - w->pad_left;
+	return t;
+}
+
+static void choose_tiles(struct cuda_conv *v, enum gp_rt_type type, enum gp_precision precision)
+{
+	const struct gpk_window turned = turned_window(&v->w, v->small);
+	if (precision == GP_PRECISION_FP32 || v->groups > 1 || v->rows)
+		return;
+	v->gathers_by_tiles = gpk_conv_tiles_fits(type, &v->w, v->small);
+	v->scatters_by_tiles =
+		v->w.stride_h == 1 && v->w.stride_w == 1 && gpk_conv_tiles_fits(type, &turned, v->w.channels);
+}
+
+uint64_t gp_cuda_conv_pack_bytes(const struct cuda_conv *v, enum gp_rt_type type)
+{
+	const uint64_t elements = (uint64_t)(v->small * gpk_window_taps(&v->w) * v->w.channels);
+	return v->scatters_by_tiles ? elements * gp_rt_type_bytes(type) : 0;
+}
+
+void gp_cuda_conv_pack(const struct cuda_call *c, const struct cuda_conv *v)
+{
+	if (v->scatters_by_tiles)
+		gpk_conv_turn_weight(c->stream, c->type, v->small, gpk_window_taps(&v->w), v->w.channels,
+				     gp_cuda_weight(c->plan, c->node), c->pack);
+}
+
 /* --- slices ------------------------------------------------------------------------------------------------------- */
 
 static int64_t at_least_1(int64_t n)
@@ -91,12 +133,13 @@ static int64_t lines_under(const struct gpk_window *w, int64_t rows)
 	return at_least_1(smaller_of(lines, MOST_PIXELS / w->w));
 }
 
-uint64_t gp_cuda_conv_slice(struct cuda_conv *v, enum gp_rt_type type)
+uint64_t gp_cuda_conv_slice(struct cuda_conv *v, enum gp_rt_type type, enum gp_precision precision)
 {
 	const struct gpk_window *w = &v->w;
 	const int64_t window = gpk_window_taps(w) * w->channels * (int64_t)gp_rt_type_bytes(type);
 	const int64_t row = w->out_w * window, image = w->out_h * w->out_w;
 	const int64_t pixels = image > w->h * w->w ? image : w->h * w->w;
+	choose_tiles(v, type, precision);
 	if (v->rows)
 		return 0;
 	v->images = smaller_of(smaller_of(SLICE_BYTES / row / w->out_h, MOST_PIXELS / pixels), w->images);
@@ -177,6 +220,11 @@ void gp_cuda_conv_gather(const struct cuda_call *c, const struct cuda_conv *v, c
 			 void *smaller)
 {
 	struct gpk_slice s = everything(v);
+	if (v->gathers_by_tiles) {
+		gpk_conv_tiles(c->stream, c->type, &v->w, v->small, larger, gp_cuda_weight(c->plan, c->node), add,
+			       smaller);
+		return;
+	}
 	if (v->rows) {
 		gather_slice(c, v, &s, larger, add, smaller);
 		return;
@@ -220,8 +268,11 @@ static void scatter_bands(const struct cuda_call *c, const struct cuda_conv *v, 
 void gp_cuda_conv_scatter(const struct cuda_call *c, const struct cuda_conv *v, const void *smaller, void *room,
 			  bool add, void *larger)
 {
+	const struct gpk_window turned = turned_window(&v->w, v->small);
 	struct gpk_slice s = everything(v);
-	if (v->rows)
+	if (v->scatters_by_tiles)
+		gpk_conv_tiles(c->stream, c->type, &turned, v->w.channels, smaller, c->pack, add, larger);
+	else if (v->rows)
 		scatter_slice(c, v, &s, smaller, add, larger);
 	else if (v->images == 0)
 		scatter_bands(c, v, smaller, room, add, larger);

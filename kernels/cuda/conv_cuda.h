@@ -27,6 +27,8 @@ struct cuda_conv {
 	int groups;
 	bool transposed;
 	bool rows;                     /* 1x1, stride 1, no padding: an image's rows are its columns */
+	bool gathers_by_tiles;         /* on tensor cores, without columns (k_conv_tiles.h) */
+	bool scatters_by_tiles;        /* the same, by the turned weight in node->pack */
 	int64_t images;                /* whole images at once, or 0: one image in bands of */
 	int64_t band_rows, band_lines; /* rows of windows (gather, weight), rows of the larger image (scatter) */
 };
@@ -36,10 +38,13 @@ enum gp_status gp_cuda_conv_new(struct cuda_plan *p, struct cuda_node *n, bool t
 				struct gp_err *err);
 /* One filter for each channel, of both images. */
 bool gp_cuda_conv_is_depthwise(const struct cuda_conv *v);
-/* Decides what is done at once; returns the bytes of columns that takes. */
-uint64_t gp_cuda_conv_slice(struct cuda_conv *v, enum gp_rt_type type);
+/* Decides how it runs, and how much at once; returns the bytes of columns that takes. */
+uint64_t gp_cuda_conv_slice(struct cuda_conv *v, enum gp_rt_type type, enum gp_precision precision);
+/* Bytes of the turned weight; 0 where it is not needed. Makes it, in c->pack. */
+uint64_t gp_cuda_conv_pack_bytes(const struct cuda_conv *v, enum gp_rt_type type);
+void gp_cuda_conv_pack(const struct cuda_call *c, const struct cuda_conv *v);
 
-/* `room`: gp_cuda_conv_slice bytes. add: the image is added to, not overwritten. */
+/* `room`: gp_cuda_conv_slice bytes; not read where it goes by tiles. add: the image is added to, not overwritten. */
 void gp_cuda_conv_gather(const struct cuda_call *c, const struct cuda_conv *v, const void *larger, void *room, bool add,
 			 void *smaller);
 void gp_cuda_conv_scatter(const struct cuda_call *c, const struct cuda_conv *v, const void *smaller, void *room,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolution and transposed convolution on the GPU, by matrix products
- * (conv_cuda.h); depthwise ones are handed to op_depthwise.c. The weight lies
+ * Convolution and transposed convolution on the GPU, (conv_cuda.h); depthwise ones are handed to op_depthwise.c. The weight lies
  * with its input channels innermost. Test: tests/unit/test_cuda_ops.c
  */
 #include "kernels/cuda/conv_cuda.h"
@@ -22,7 +21,11 @@ static enum gp_status prepare(struct cuda_plan *p, struct cuda_node *n, bool tra
 		return n->op->prepare(p, n, err);
 	}
 	gp_cuda_order_weight(p, n, channels_last);
-	n->tmp_forward_bytes = n->tmp_backward_bytes = gp_cuda_conv_slice(v, p->type);
+	n->tmp_backward_bytes = gp_cuda_conv_slice(v, p->type, p->base.spec.precision);
+	if (!(transposed ? v->scatters_by_tiles : v->gathers_by_tiles))
+		n->tmp_forward_bytes = n->tmp_backward_bytes;
+	if (transposed || n->want_dx)
+		n->pack_bytes = gp_cuda_conv_pack_bytes(v, p->type);
 	if (n->g->u.conv.bias) {
 		const int64_t channels = n->g->u.conv.out_channels, rows = gp_cuda_elements(p, n) / channels;
 		n->tmp_backward_bytes = larger_of(n->tmp_backward_bytes, gpk_row_bias_room(rows, channels));
@@ -38,6 +41,12 @@ static enum gp_status conv_prepare(struct cuda_plan *p, struct cuda_node *n, str
 static enum gp_status transpose_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
 {
 	return prepare(p, n, true, err);
+}
+
+static void conv_pack(const struct cuda_call *c)
+{
+	if (c->pack)
+		gp_cuda_conv_pack(c, c->node->state);
 }
 
 static void add_bias(const struct cuda_call *c)
@@ -96,6 +105,7 @@ const struct cuda_op gp_cuda_conv = {
 	.adds_gradient = true,
 	.narrow_weight = true,
 	.prepare = conv_prepare,
+	.pack = conv_pack,
 	.forward = conv_forward,
 	.backward = conv_backward,
 };
@@ -106,6 +116,7 @@ const struct cuda_op gp_cuda_conv_transpose = {
 	.adds_gradient = true,
 	.narrow_weight = true,
 	.prepare = transpose_prepare,
+	.pack = conv_pack,
 	.forward = transpose_forward,
 	.backward = transpose_backward,
 };

@@ -243,11 +243,11 @@ static struct gp_graph *conv_multiplied(void)
 			.out_channels = 10, .kernel_h = 3, .kernel_w = 3, .stride_h = 1, .stride_w = 1, .groups = 5});
 }
 
-/* Columns of one image are more than a slice: bands of it. */
+/* Columns of one image are more than a slice: bands of it. An odd number of outputs is not for tensor cores. */
 static struct gp_graph *conv_in_bands(void)
 {
 	return one_conv(48, 48, 80, GP_OP_CONV2D,
-			(struct gp_conv_attr){.out_channels = 4,
+			(struct gp_conv_attr){.out_channels = 5,
 					      .kernel_h = 5,
 					      .kernel_w = 5,
 					      .stride_h = 1,
