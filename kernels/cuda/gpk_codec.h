@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What codecs' kernels (k_codec_*.cu) share: elements and packed codes by
- * tiles of a block, counter-based draws, and the number of a float that orders
- * it. Codes of `width` 1..16 bits, least significant first, as
- * common/CODECS.md, "Packed codes". A tile is 2048 elements: its codes begin at
- * a multiple of 256 bytes, whatever the width.
+ * tiles of a block, and the number of a float that orders it. Codes of `width`
+ * 1..16 bits, least significant first, as common/CODECS.md, "Packed codes". A
+ * tile is 2048 elements: its codes begin at a multiple of 256 bytes, whatever
+ * the width.
  *
  * A block has GPK_CODEC_THREADS threads, all of which call the functions that
  * say "the block". Codes in device memory begin at a multiple of 16 bytes and
@@ -16,7 +16,7 @@
 #ifndef GPK_CODEC_H
 #define GPK_CODEC_H
 
-#include "kernels/cuda/gpk.h"
+#include "kernels/cuda/gpk_rng.h"
 
 #define GPK_CODEC_THREADS    256
 #define GPK_CODEC_GROUP      8 /* elements whose codes are `width` whole bytes */
@@ -188,30 +188,6 @@ GPK_DEVICE void gpk_codes4(const uint4 *room, int width, int at, unsigned code[4
 		held |= (uint64_t)words[word + 2] << (64 - shift);
 	for (int i = 0; i < 4; i++)
 		code[i] = (unsigned)(held >> (i * width)) & mask;
-}
-
-/* --- draws ------------------------------------------------------------------------------------------------------- */
-
-/* Philox4x32-10, as gp_rng_block (common/rng.h). */
-GPK_DEVICE void gpk_rng_block(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4])
-{
-	uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32);
-	uint32_t c2 = (uint32_t)stream, c3 = (uint32_t)(stream >> 32);
-	uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-	for (int round = 0; round < 10; round++) {
-		const uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
-		const uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
-		c1 = (uint32_t)p1;
-		c3 = (uint32_t)p0;
-		c0 = n0;
-		c2 = n2;
-		k0 += 0x9E3779B9u;
-		k1 += 0xBB67AE85u;
-	}
-	out[0] = c0;
-	out[1] = c1;
-	out[2] = c2;
-	out[3] = c3;
 }
 
 /* --- answers ----------------------------------------------------------------------------------------------------- */

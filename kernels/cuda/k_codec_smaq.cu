@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "kernels/cuda/gpk_codec.h"
+#include "kernels/cuda/gpk_scan.h"
 
 #define THREADS GPK_CODEC_THREADS
 #define WARPS   (THREADS / GPK_WARP)
@@ -100,31 +100,9 @@ extern "C" void gpk_smaq_measure(struct gp_rt_stream *s, const struct gpk_smaq *
 
 /* --- counting ---------------------------------------------------------------------------------------------------- */
 
-/* The block: how many the threads before this one have, and, in *all, all of them. `room`: shared, a word per warp. */
-GPK_DEVICE uint32_t scan_block(uint32_t mine, uint32_t *room, uint32_t *all)
-{
-	const unsigned lane = threadIdx.x % GPK_WARP, warp = threadIdx.x / GPK_WARP;
-	uint32_t upto = mine, before = 0;
-	for (unsigned d = 1; d < GPK_WARP; d *= 2) {
-		const uint32_t other = __shfl_up_sync(GPK_ALL_LANES, upto, d);
-		upto += lane >= d ? other : 0;
-	}
-	if (lane == GPK_WARP - 1)
-		room[warp] = upto;
-	__syncthreads();
-	*all = 0;
-	for (unsigned w = 0; w < blockDim.x / GPK_WARP; w++) {
-		before += w < warp ? room[w] : 0;
-		*all += room[w];
-	}
-	__syncthreads();
-	return before + upto - mine;
-}
-
 /* One block: counts of tiles become those of the tiles before. */
 GPK_KERNEL scan_counts(uint32_t *counts, int64_t tiles, struct gpk_smaq_head *head)
 {
-	GPK_SHARED(uint32_t, room, [SCAN / GPK_WARP]);
 	const int64_t each = (tiles + SCAN - 1) / SCAN, first = threadIdx.x * each;
 	const int64_t end = first + each < tiles ? first + each : tiles;
 	uint32_t mine = 0, all;
@@ -133,7 +111,7 @@ GPK_KERNEL scan_counts(uint32_t *counts, int64_t tiles, struct gpk_smaq_head *he
 	GPK_UNROLL_BY(8)
 	for (int64_t i = first; i < end; i++)
 		mine += counts[i];
-	uint32_t before = scan_block(mine, room, &all);
+	uint32_t before = gpk_block_before(mine, &all);
 	GPK_UNROLL_BY(8)
 	for (int64_t i = first; i < end; i++) {
 		const uint32_t here = counts[i];
@@ -168,7 +146,6 @@ GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct g
 		    uint32_t *counts, uint16_t *extras)
 {
 	GPK_CODEC_ROOM(room);
-	GPK_SHARED(uint32_t, sums, [WARPS]);
 	GPK_SHARED(uint4, found, [GPK_CODEC_TILE / 8]); /* extras of the tile, in order */
 	const float mean = head->mean, divisor = head->std > 0 ? head->std : INFINITY;
 	if (head->bad)
@@ -186,7 +163,7 @@ GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct g
 			mine += r[i].outlier;
 		}
 		gpk_store_codes(codes, q.width, tile, n, code, room);
-		uint32_t rank = scan_block(mine, sums, &all);
+		uint32_t rank = gpk_block_before(mine, &all);
 		if (threadIdx.x == 0)
 			counts[tile] = all;
 		if (!extras)
@@ -270,7 +247,6 @@ GPK_DEVICE bool is_outlier(const struct gpk_smaq &q, unsigned code)
 GPK_KERNEL count_outliers(struct gpk_smaq q, const uint8_t *codes, int64_t n, uint32_t *counts)
 {
 	GPK_CODEC_ROOM(room);
-	GPK_SHARED(uint32_t, sums, [WARPS]);
 	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
 		uint32_t mine = 0, all;
 		gpk_load_codes(codes, q.width, tile, n, room);
@@ -281,7 +257,7 @@ GPK_KERNEL count_outliers(struct gpk_smaq q, const uint8_t *codes, int64_t n, ui
 			for (int i = 0; i < 4; i++)
 				mine += tile * GPK_CODEC_TILE + local + i < n && is_outlier(q, code[i]);
 		}
-		scan_block(mine, sums, &all);
+		gpk_block_before(mine, &all);
 		if (threadIdx.x == 0)
 			counts[tile] = all;
 	}
@@ -310,7 +286,6 @@ GPK_KERNEL dequantize(struct gpk_smaq q, float mean, float std, const uint8_t *c
 		      uint32_t count, int64_t n, const uint32_t *counts, float *x)
 {
 	GPK_CODEC_ROOM(room);
-	GPK_SHARED(uint32_t, sums, [WARPS]);
 	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
 		uint32_t before = counts[tile];
 		gpk_load_codes(codes, q.width, tile, n, room);
@@ -324,7 +299,7 @@ GPK_KERNEL dequantize(struct gpk_smaq q, float mean, float std, const uint8_t *c
 				code[i] = tile * GPK_CODEC_TILE + local + i < n ? code[i] : 0;
 				mine += is_outlier(q, code[i]);
 			}
-			uint32_t rank = before + scan_block(mine, sums, &all);
+			uint32_t rank = before + gpk_block_before(mine, &all);
 			for (int i = 0; i < 4; i++) {
 				const bool flag = is_outlier(q, code[i]);
 				const unsigned extra = flag ? extra_of(extras, q.extra_width, count, rank) : 0;
