@@ -14,7 +14,7 @@ extern "C" {
 #endif
 
 /* Codes of `width` 1..16 bits. `codes` device memory aligned to 16 bytes, `packed` as gpk_codec.h says: also writes up to
- * 16 bytes behind (n * width + 7) / 8. The last byte is filled up with zeros. */
+ * 32 bytes behind (n * width + 7) / 8. The last byte is filled up with zeros. */
 void gpk_pack_codes(struct gp_rt_stream *s, const uint16_t *codes, int64_t n, int width, uint8_t *packed);
 void gpk_unpack_codes(struct gp_rt_stream *s, const uint8_t *packed, int64_t n, int width, uint16_t *codes);
 

@@ -19,7 +19,7 @@
 
 #define OK(call) assert_int_equal((call), GP_OK)
 
-enum { MOST = 20011, SLACK = 16, WIDEST = 16 };
+enum { MOST = 20011, SLACK = 32, WIDEST = 16 };
 
 static struct gp_err err;
 static struct gp_rt_stream *stream;
