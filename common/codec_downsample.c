@@ -6,9 +6,9 @@
  * irrelevant. Layout: CODECS.md. Test: tests/unit/test_codec_downsample.c;
  * fuzz: tests/fuzz/fuzz_codec_downsample.c
  */
-#include "common/codec_impl.h"
+#include "common/codec_downsample.h"
+
 #include "kernels/cpu/codec_loops.h"
-#include "kernels/cpu/downsample_loops.h"
 
 struct downsample {
 	struct gp_windows windows;
@@ -16,8 +16,7 @@ struct downsample {
 	const struct gp_codec_loops *loops;
 };
 
-/* (N,H,W,C) by height and width, (N,S,F) along the sequence. */
-static bool windows_of(const struct gp_shape *shape, int64_t factor, struct gp_windows *out)
+bool gp_downsample_windows(const struct gp_shape *shape, int64_t factor, struct gp_windows *out)
 {
 	const int64_t *d = shape->dim;
 	if (shape->ndim == 4)
@@ -32,7 +31,7 @@ static enum gp_status shapes(const double *value, const struct gp_shape *shape, 
 {
 	struct gp_windows p;
 	char text[64];
-	if (!windows_of(shape, (int64_t)value[0], &p))
+	if (!gp_downsample_windows(shape, (int64_t)value[0], &p))
 		GP_FAIL(err, GP_INVALID, "a tensor of shape %s has no height and width, and is no sequence",
 			gp_shape_text(shape, text, sizeof text));
 	if (p.h * p.w == 1)
@@ -52,7 +51,7 @@ static enum gp_status open_downsample(const double *value, const struct gp_codec
 	void *s;
 	GP_TRY(gp_alloc_array(&s, 1, sizeof(struct downsample), err));
 	struct downsample *d = s;
-	const bool fits = windows_of(&setup->shape, (int64_t)value[0], &d->windows);
+	const bool fits = gp_downsample_windows(&setup->shape, (int64_t)value[0], &d->windows);
 	gp_require(fits); /* `shapes` has seen it */
 	const struct gp_windows *p = &d->windows;
 	d->n = (uint64_t)(p->n * gp_windows_high(p) * gp_windows_wide(p) * p->c);

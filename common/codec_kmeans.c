@@ -7,13 +7,13 @@
  * Searching the nearest level is what `quantize` does for partitions: here a
  * partition is the cell of a level, and has no levels of its own (bits = 0).
  */
+#include "common/codec_kmeans.h"
+
 #include <float.h>
 #include <math.h>
 
 #include "common/codec_cells.h"
-#include "common/codec_impl.h"
 #include "common/codec_lloyd.h"
-#include "kernels/cpu/codec_loops.h"
 
 struct kmeans {
 	uint64_t n;
@@ -22,14 +22,14 @@ struct kmeans {
 	struct gp_quant_table cells; /* encode: where they begin; decode: their levels */
 };
 
-static size_t payload_bytes(int bits, uint64_t n)
+size_t gp_kmeans_bytes(int bits, uint64_t n)
 {
 	return ((size_t)4 << bits) + (n * (uint64_t)bits + 7) / 8;
 }
 
 static uint64_t bound(const double *value, uint64_t n)
 {
-	return payload_bytes((int)value[0], n);
+	return gp_kmeans_bytes((int)value[0], n);
 }
 
 static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
@@ -65,12 +65,11 @@ static enum gp_status open_kmeans(const double *value, const struct gp_codec_set
 	return GP_OK;
 }
 
-/* Cell i begins halfway between levels i - 1 and i. */
-static void set_cells(struct kmeans *k, const float *level, float min)
+void gp_kmeans_cells(int bits, const float *level, float least, float *min, float *divisor)
 {
-	for (int i = 0; i < 1 << k->cells.split; i++) {
-		k->cells.min[i] = i ? (float)(((double)level[i - 1] + (double)level[i]) / 2) : min;
-		k->cells.divisor[i] = FLT_MAX; /* every quotient rounds to 0 or 1: any, above the only level */
+	for (int i = 0; i < 1 << bits; i++) {
+		min[i] = i ? (float)(((double)level[i - 1] + (double)level[i]) / 2) : least;
+		divisor[i] = FLT_MAX; /* every quotient rounds to 0 or 1: any, above the only level */
 	}
 }
 
@@ -97,21 +96,24 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 		return false;
 	gp_lloyd_fit(k->lloyd, x, k->n, min, max, level, levels);
 	gp_put_f32s(out, level, (size_t)levels);
-	set_cells(k, level, min);
+	gp_kmeans_cells(k->cells.split, level, min, k->cells.min, k->cells.divisor);
 	write_codes(k, max, x, out + 4 * levels);
-	*len = payload_bytes(k->cells.split, k->n);
+	*len = gp_kmeans_bytes(k->cells.split, k->n);
 	return true;
 }
 
-static enum gp_status read_levels(struct kmeans *k, const uint8_t *in, struct gp_err *err)
+enum gp_status gp_kmeans_read_levels(int bits, struct gp_span in, uint64_t n, float *level, struct gp_err *err)
 {
-	const int levels = 1 << k->cells.split;
-	gp_get_f32s(k->cells.min, in, (size_t)levels);
-	memset(k->cells.step, 0, (size_t)levels * sizeof k->cells.step[0]);
-	for (int i = 0; i < levels; i++)
-		if (!isfinite(k->cells.min[i]))
-			GP_FAIL(err, GP_PROTO, "level %d of a payload is %g, which is not finite", i,
-				(double)k->cells.min[i]);
+	const int used = (int)(n * (uint64_t)bits % 8);
+	if (in.len != gp_kmeans_bytes(bits, n))
+		GP_FAIL(err, GP_PROTO, "codebook payload has %zu bytes instead of %zu", in.len,
+			gp_kmeans_bytes(bits, n));
+	if (used && in.data[in.len - 1] >> used)
+		GP_FAIL(err, GP_PROTO, "codebook payload has bits set behind its last code");
+	gp_get_f32s(level, in.data, (size_t)1 << bits);
+	for (int i = 0; i < 1 << bits; i++)
+		if (!isfinite(level[i]))
+			GP_FAIL(err, GP_PROTO, "level %d of a payload is %g, which is not finite", i, (double)level[i]);
 	return GP_OK;
 }
 
@@ -121,13 +123,9 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	(void)pass;
 	struct kmeans *k = state;
 	uint16_t codes[GP_QUANT_BLOCK];
-	const int bits = k->cells.split, used = (int)(k->n * (uint64_t)bits % 8);
-	if (in.len != payload_bytes(bits, k->n))
-		GP_FAIL(err, GP_PROTO, "codebook payload has %zu bytes instead of %zu", in.len,
-			payload_bytes(bits, k->n));
-	if (used && in.data[in.len - 1] >> used)
-		GP_FAIL(err, GP_PROTO, "codebook payload has bits set behind its last code");
-	GP_TRY(read_levels(k, in.data, err));
+	const int bits = k->cells.split;
+	GP_TRY(gp_kmeans_read_levels(bits, in, k->n, k->cells.min, err));
+	memset(k->cells.step, 0, ((size_t)1 << bits) * sizeof k->cells.step[0]);
 	const uint8_t *packed = in.data + (4 << bits);
 	for (uint64_t at = 0; at < k->n; at += GP_QUANT_BLOCK, packed += GP_QUANT_BLOCK / 8 * bits) {
 		const size_t count = k->n - at < GP_QUANT_BLOCK ? k->n - at : GP_QUANT_BLOCK;

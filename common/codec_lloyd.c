@@ -16,12 +16,11 @@
 #include <string.h>
 
 enum {
-	LOW_BITS = 15,                /* of a float, summed inside its bin */
-	SIDE = 32 << (23 - LOW_BITS), /* bins per sign */
-	BINS = 2 * SIDE,
-	TOP_EXPONENT = 1, /* distances are scaled so that the largest is in 2 .. 4; 2^-149 can only become 2^-22 */
-	FIRST = ((127 + TOP_EXPONENT + 1) << (23 - LOW_BITS)) - SIDE, /* upper bits that bin 0 of a side stands for */
-	SAMPLE = 255,
+	LOW_BITS = GP_LLOYD_LOW_BITS,
+	SIDE = GP_LLOYD_SIDE,
+	BINS = GP_LLOYD_BINS,
+	TOP_EXPONENT = GP_LLOYD_TOP_EXPONENT,
+	FIRST = GP_LLOYD_FIRST,
 	ITERATIONS = 50,
 	BLOCK = 1024,
 	COUNT_SHIFT = LOW_BITS + 24, /* a counter: elements above, sum of their low bits below; room for 2^24 */
@@ -56,26 +55,38 @@ void gp_lloyd_free(struct gp_lloyd *l)
 	gp_free(l);
 }
 
-/* A value in the thick of them: the median of some elements, drawn as in codec_select.c. */
+/* A value in the thick of them. */
+float gp_lloyd_center(float *drawn, int m)
+{
+	for (int i = 1; i < m; i++) {
+		const float v = drawn[i];
+		int at = i;
+		for (; at > 0 && drawn[at - 1] > v; at--)
+			drawn[at] = drawn[at - 1];
+		drawn[at] = v;
+	}
+	return drawn[m / 2];
+}
+
 static float typical_value(const float *x, uint64_t n)
 {
-	float sorted[SAMPLE];
-	const int m = n < SAMPLE ? (int)n : SAMPLE;
-	const uint64_t stretch = n / (uint64_t)m;
-	for (int i = 0; i < m; i++, x += stretch) {
-		const float v = x[stretch * ((uint32_t)i * 2654435769u) >> 32];
-		int at = i;
-		for (; at > 0 && sorted[at - 1] > v; at--)
-			sorted[at] = sorted[at - 1];
-		sorted[at] = v;
-	}
-	return sorted[m / 2];
+	float drawn[GP_LLOYD_SAMPLE];
+	const uint32_t m = n < GP_LLOYD_SAMPLE ? (uint32_t)n : GP_LLOYD_SAMPLE;
+	for (uint32_t i = 0; i < m; i++)
+		drawn[i] = x[gp_lloyd_drawn(n, m, i)];
+	return gp_lloyd_center(drawn, (int)m);
 }
 
 /* A power of two. */
 static float scale_of(float largest)
 {
 	return ldexpf(1, TOP_EXPONENT - ilogbf(largest) < 127 ? TOP_EXPONENT - ilogbf(largest) : 127);
+}
+
+float gp_lloyd_scale(float center, float min, float max)
+{
+	const float largest = fmaxf(max - center, center - min);
+	return largest > 0 ? scale_of(largest) : 1;
 }
 
 /* A bin and what its counter grows by, per element. */
@@ -227,13 +238,10 @@ static bool move_levels(const struct gp_lloyd *l, double *level, int count)
 	return moved;
 }
 
-void gp_lloyd_fit(struct gp_lloyd *l, const float *x, uint64_t n, float min, float max, float *levels, int count)
+/* From the histogram to levels. */
+static void fit_levels(struct gp_lloyd *l, float center, float scale, float min, float max, float *levels, int count)
 {
 	double level[256];
-	const float center = typical_value(x, n);
-	const float largest = fmaxf(max - center, center - min);
-	const float scale = largest > 0 ? scale_of(largest) : 1;
-	count_elements(l, x, n, center, scale);
 	gather_bins(l);
 	if (l->bins <= count) {
 		for (int i = 0; i < count; i++)
@@ -245,4 +253,22 @@ void gp_lloyd_fit(struct gp_lloyd *l, const float *x, uint64_t n, float min, flo
 	}
 	for (int i = 0; i < count; i++)
 		levels[i] = (float)fmin(fmax((double)center + level[i] / (double)scale, (double)min), (double)max);
+}
+
+void gp_lloyd_fit(struct gp_lloyd *l, const float *x, uint64_t n, float min, float max, float *levels, int count)
+{
+	const float center = typical_value(x, n), scale = gp_lloyd_scale(center, min, max);
+	count_elements(l, x, n, center, scale);
+	fit_levels(l, center, scale, min, max, levels, count);
+}
+
+/* Sums of integers, exact in fp64: however they were counted. */
+void gp_lloyd_fit_bins(struct gp_lloyd *l, const uint32_t *counts, const uint64_t *lows, float center, float scale,
+		       float min, float max, float *levels, int count)
+{
+	for (int b = 0; b < BINS; b++) {
+		l->count[b] = (double)counts[b];
+		l->low[b] = (double)lows[b];
+	}
+	fit_levels(l, center, scale, min, max, levels, count);
 }
