@@ -14,10 +14,11 @@ enum { ALIGN = 256, SLACK = ALIGN + 128 };
 /* --- table ------------------------------------------------------------------------------------------------------ */
 
 static const struct gp_codec_ops *const rows[] = {
-	&gp_cuda_codec_raw,       &gp_cuda_codec_fp16,  &gp_cuda_codec_bf16,      &gp_cuda_codec_uniform,
-	&gp_cuda_codec_fp8,       &gp_cuda_codec_s2fp8, &gp_cuda_codec_sortquant, &gp_cuda_codec_topk,
-	&gp_cuda_codec_poweriter, &gp_cuda_codec_qsgd,  &gp_cuda_codec_qsgdinf,   &gp_cuda_codec_nuqsgd,
-	&gp_cuda_codec_terngrad,  &gp_cuda_codec_alq,   &gp_cuda_codec_amq,       &gp_cuda_codec_smaq,
+	&gp_cuda_codec_raw,        &gp_cuda_codec_fp16,   &gp_cuda_codec_bf16,      &gp_cuda_codec_uniform,
+	&gp_cuda_codec_fp8,        &gp_cuda_codec_s2fp8,  &gp_cuda_codec_sortquant, &gp_cuda_codec_topk,
+	&gp_cuda_codec_poweriter,  &gp_cuda_codec_qsgd,   &gp_cuda_codec_qsgdinf,   &gp_cuda_codec_nuqsgd,
+	&gp_cuda_codec_terngrad,   &gp_cuda_codec_alq,    &gp_cuda_codec_amq,       &gp_cuda_codec_smaq,
+	&gp_cuda_codec_downsample, &gp_cuda_codec_kmeans,
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 

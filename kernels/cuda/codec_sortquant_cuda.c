@@ -26,7 +26,7 @@ struct sortquant {
 	struct gpk_select select; /* over the kept elements, or a sample of them */
 	struct gpk_limits *limits;
 	struct gpk_partitions *table;
-	struct gpk_ends *ends; /* of all kept elements; NULL where all are selected from */
+	struct gpk_range *range; /* of all kept elements; NULL where all are selected from */
 	float *sample;
 	/* With pruning. */
 	struct gpk_select largest;
@@ -134,7 +134,7 @@ static void carve(struct sortquant *q, bool encodes, int ranks, struct gp_carve 
 	q->table = gp_carve(c, sizeof *q->table);
 	if (!q->cut.sampled)
 		return;
-	q->ends = gp_carve(c, sizeof *q->ends);
+	q->range = gp_carve(c, sizeof *q->range);
 	q->sample = gp_carve(c, 4 * q->cut.sampled);
 }
 
@@ -219,8 +219,8 @@ static void queue_selection(struct sortquant *q, const struct gp_codec_pass *pas
 		gpk_select_run(s, &q->select, x);
 		return;
 	}
-	gp_rt_fill(s, q->ends, 0, sizeof *q->ends);
-	gpk_find_ends(s, x, n, q->ends);
+	gp_rt_fill(s, q->range, 0, sizeof *q->range);
+	gpk_range(s, x, n, q->range);
 	gpk_draw_sample(s, x, n, q->seed, gp_rng_stream(GP_RNG_SAMPLE, pass->draw), (int64_t)q->cut.sampled, q->sample);
 	gpk_select_run(s, &q->select, q->sample);
 }
@@ -239,7 +239,7 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	gp_rt_fill(s, note, 0, sizeof *note);
 	const float *const kept = prunes(q) ? queue_pruning(q, x) : x;
 	queue_selection(q, pass, kept);
-	gpk_partition_table(s, &q->select, q->limits, q->ends, c->bits, c->split, q->table, (float *)(void *)piece,
+	gpk_partition_table(s, &q->select, q->limits, q->range, c->bits, c->split, q->table, (float *)(void *)piece,
 			    &note->good);
 	gpk_partition_encode(s, q->table, c->bits, c->split, kept, (int64_t)c->kept, codes);
 	gp_cuda_codec_tell(q->place, sizeof *told);

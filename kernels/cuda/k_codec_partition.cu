@@ -14,35 +14,7 @@
 #define A_WARP  (FOUR * GPK_WARP)
 #define BLOCKS  2112 /* 16 on each of 132 multiprocessors */
 
-/* --- range and sample ------------------------------------------------------------------------------------------- */
-
-GPK_KERNEL find_ends(const float *x, int64_t n, struct gpk_ends *ends)
-{
-	const int64_t step = (int64_t)gridDim.x * THREADS * FOUR;
-	uint32_t most = 0, least = 0;
-	for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * FOUR; at < n; at += step) {
-		float v[FOUR];
-		const int have = gpk_load_four(x, at, n, v);
-		for (int k = 0; k < have; k++) {
-			const uint32_t key = gpk_key_of_value(v[k]);
-			most = max(most, key);
-			least = max(least, ~key);
-		}
-	}
-	for (int d = GPK_WARP / 2; d > 0; d /= 2) {
-		most = max(most, __shfl_xor_sync(GPK_ALL_LANES, most, d));
-		least = max(least, __shfl_xor_sync(GPK_ALL_LANES, least, d));
-	}
-	if (gpk_lane() == 0) {
-		atomicMax(&ends->max, most);
-		atomicMax(&ends->min_inverted, least);
-	}
-}
-
-extern "C" void gpk_find_ends(struct gp_rt_stream *s, const float *x, int64_t n, struct gpk_ends *ends)
-{
-	GPK_LAUNCH(s, find_ends, gpk_blocks(n, THREADS * FOUR * 4, BLOCKS), THREADS, 0, x, n, ends);
-}
+/* --- sample ------------------------------------------------------------------------------------------------------ */
 
 GPK_KERNEL draw_sample(const float *x, uint64_t n, uint64_t seed, uint64_t stream, uint64_t count, float *sample)
 {
@@ -65,27 +37,27 @@ extern "C" void gpk_draw_sample(struct gp_rt_stream *s, const float *x, int64_t 
 
 /* --- table ------------------------------------------------------------------------------------------------------ */
 
-GPK_DEVICE float limit_of(const struct gpk_wanted *found, const struct gpk_ends *ends, uint16_t at)
+GPK_DEVICE float limit_of(const struct gpk_wanted *found, const struct gpk_range *range, uint16_t at)
 {
 	if (at == GPK_RANGE_MIN)
-		return gpk_float_of_key(~ends->min_inverted);
+		return gpk_float_of_key(~range->inverted_min);
 	if (at == GPK_RANGE_MAX)
-		return gpk_float_of_key(ends->max);
+		return gpk_float_of_key(range->max);
 	return gpk_float_of_key(found[at].key);
 }
 
 /* One block of GPK_PARTITIONS_MOST threads. */
 GPK_KERNEL make_table(const struct gpk_wanted *found, const uint32_t *bad, const struct gpk_limits *limits,
-		      const struct gpk_ends *ends, int bits, int partitions, struct gpk_partitions *t, float *out,
+		      const struct gpk_range *range, int bits, int partitions, struct gpk_partitions *t, float *out,
 		      uint32_t *answer)
 {
 	const int p = (int)threadIdx.x;
 	bool wrong = *bad;
-	if (ends)
-		wrong |= ends->max >= 0xff800000u || ~ends->min_inverted < 0x00800000u;
+	if (range)
+		wrong |= range->bad != 0;
 	if (!wrong && p < partitions) {
-		const float levels = (float)((1 << bits) - 1), low = limit_of(found, ends, limits[p].begin);
-		const float step = __fdiv_rn(__fsub_rn(limit_of(found, ends, limits[p].end), low), levels);
+		const float levels = (float)((1 << bits) - 1), low = limit_of(found, range, limits[p].begin);
+		const float step = __fdiv_rn(__fsub_rn(limit_of(found, range, limits[p].end), low), levels);
 		t->min[p] = out[2 * p] = low;
 		t->step[p] = out[2 * p + 1] = step;
 		t->divisor[p] = step > 0 ? step : 1;
@@ -97,11 +69,11 @@ GPK_KERNEL make_table(const struct gpk_wanted *found, const uint32_t *bad, const
 }
 
 extern "C" void gpk_partition_table(struct gp_rt_stream *s, const struct gpk_select *select,
-				    const struct gpk_limits *limits, const struct gpk_ends *ends, int bits, int split,
+				    const struct gpk_limits *limits, const struct gpk_range *range, int bits, int split,
 				    struct gpk_partitions *table, float *out, uint32_t *answer)
 {
 	GPK_LAUNCH(s, make_table, 1, GPK_PARTITIONS_MOST, 0, gpk_select_found(select), gpk_select_bad(select), limits,
-		   ends, bits, 1 << split, table, out, answer);
+		   range, bits, 1 << split, table, out, answer);
 }
 
 /* --- encode ----------------------------------------------------------------------------------------------------- */

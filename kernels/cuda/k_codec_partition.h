@@ -9,6 +9,7 @@
 #define GP_K_CODEC_PARTITION_H
 
 #include "kernels/cuda/k_codec_select.h"
+#include "kernels/cuda/k_codec_uniform.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -22,28 +23,20 @@ struct gpk_partitions {
 	uint32_t good;
 };
 
-/* Where partition p begins and ends: which of the wanted ranks, or an end of gpk_find_ends. */
+/* Where partition p begins and ends: which of the wanted ranks, or an end of gpk_range. */
 enum { GPK_RANGE_MIN = 0xfffe, GPK_RANGE_MAX = 0xffff };
 struct gpk_limits {
 	uint16_t begin, end;
 };
 
-/* Device memory of gpk_find_ends: keys of the largest element, and of the smallest inverted; both 0 before. */
-struct gpk_ends {
-	uint32_t max, min_inverted;
-};
-
-/* The range of x[0..n), n >= 1. */
-void gpk_find_ends(struct gp_rt_stream *s, const float *x, int64_t n, struct gpk_ends *ends);
-
 /* One element out of each of `count` equal stretches of x[0..n), by the numbers of gp_rng_block(seed, stream, ...). */
 void gpk_draw_sample(struct gp_rt_stream *s, const float *x, int64_t n, uint64_t seed, uint64_t stream, int64_t count,
 		     float *sample);
 
-/* limits: device, 1 << split of them. ends: of the whole tensor, or NULL where every element was selected from.
+/* limits: device, 1 << split of them. range: of the whole tensor, or NULL where every element was selected from.
  * Writes (min, step) of each partition to `out` as well, and `good` to *answer. */
 void gpk_partition_table(struct gp_rt_stream *s, const struct gpk_select *select, const struct gpk_limits *limits,
-			 const struct gpk_ends *ends, int bits, int split, struct gpk_partitions *table, float *out,
+			 const struct gpk_range *range, int bits, int split, struct gpk_partitions *table, float *out,
 			 uint32_t *answer);
 
 /* Packed codes of x[0..n) to `codes`, aligned to 8 bytes: whole words of 4 bytes, the last filled up with zeros. Nothing

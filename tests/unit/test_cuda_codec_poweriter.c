@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * poweriter on a GPU (an emulated one, or a card) beside the host's: factors,
- * tensors and what is remembered, bit for bit, for matrices of every form, warm
- * and cold, of full and of low rank, tiny and too large. What every stage of a
- * device has to keep to: test_cuda_codec.c.
+ * Stages that want feature maps, on a GPU (an emulated one, or a card) beside
+ * the host's: poweriter's factors, tensors and memory, bit for bit, for matrices
+ * of every form, warm and cold, of full and of low rank, tiny and too large;
+ * downsample's means. What every stage of a device has to keep to: test_cuda_codec.c.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -327,6 +327,35 @@ static void failing_device_is_told(void **state)
 	}
 }
 
+/* --- downsample --------------------------------------------------------------------------------------------------- */
+
+static void means_over_windows_are_the_hosts(void **state)
+{
+	(void)state;
+	static const struct gp_shape maps[] = {
+		{.ndim = 4, .dim = {2, 7, 9, 3}}, {.ndim = 4, .dim = {1, 8, 8, 16}},
+		{.ndim = 4, .dim = {3, 1, 5, 4}}, {.ndim = 3, .dim = {2, 33, 7}},
+		{.ndim = 3, .dim = {1, 2, 1}},    {.ndim = 4, .dim = {1, 40, 30, 20}},
+	};
+	static const char *const specs[] = {"downsample:factor=2", "downsample:factor=3", "downsample:factor=64",
+					    "downsample:factor=2+sortquant:bits=6,split=2",
+					    "downsample:factor=2+topk:ratio=0.3"};
+	for (int i = 0; i < COUNT(specs); i++)
+		for (int s = 0; s < COUNT(maps); s++) {
+			struct ends e = open_ends(specs[i], &maps[s], (struct gp_codec_options){.seed = 21});
+			for (int kind = 0; kind < KINDS; kind++) {
+				fill(&maps[s], (enum kind)kind, 3);
+				travel(&e, &(struct gp_codec_pass){.step = (uint64_t)kind});
+			}
+			x[e.n - 1] = NAN;
+			travel(&e, &(struct gp_codec_pass){.step = KINDS});
+			x[0] = x[e.n - 1] = 3e38f; /* a sum of some overflows */
+			x[1] = 3e38f;
+			travel(&e, &(struct gp_codec_pass){.step = KINDS + 1});
+			close_ends(&e);
+		}
+}
+
 int main(void)
 {
 	if (gp_rt_count() == 0) {
@@ -342,6 +371,7 @@ int main(void)
 		cmocka_unit_test(sample_that_is_too_large_or_not_finite_sends_its_tensor_raw),
 		cmocka_unit_test(damaged_factors_are_refused_as_on_the_host),
 		cmocka_unit_test(failing_device_is_told),
+		cmocka_unit_test(means_over_windows_are_the_hosts),
 	};
 	return cmocka_run_group_tests(tests, open_device, close_device);
 }

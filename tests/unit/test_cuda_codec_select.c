@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stages that select, on a GPU (an emulated one, or a card) beside the host's:
- * sortquant, topk and pruning on tensors that are hard to select from, of sizes
+ * Stages that select or fit, on a GPU (an emulated one, or a card) beside the
+ * host's: sortquant, topk, pruning and kmeans on tensors that are hard to select from, of sizes
  * around the kernels' tiles and beyond what they sample from; masks from an
  * activation to its gradient; indices that were damaged. What every stage of a
  * device has to keep to: test_cuda_codec.c.
@@ -224,6 +224,7 @@ static const char *const sortquants[] = {
 };
 static const char *const topks[] = {"topk:ratio=0.1", "topk:ratio=0.0005", "topk:ratio=0.4", "topk:ratio=1",
 				    "topk:ratio=0.2+sortquant:bits=6,split=2"};
+static const char *const codebooks[] = {"kmeans:bits=1", "kmeans:bits=2", "kmeans:bits=5", "kmeans:bits=8"};
 static const uint64_t sizes[] = {1, 2, 5, 33, 128, 1000, 1025, 3001};
 static const uint64_t large[] = {131072, MOST};
 
@@ -241,6 +242,16 @@ static void kept_elements_and_indices_are_the_hosts_for_every_kind_of_tensor(voi
 	for (int i = 0; i < COUNT(topks); i++)
 		for (int k = 0; k < COUNT(sizes); k++)
 			travels_in_all_kinds(topks[i], sizes[k]);
+}
+
+/* Levels are fitted to counts, which are the same however they were made. */
+static void codebooks_and_codes_are_the_hosts_for_every_kind_of_tensor(void **state)
+{
+	(void)state;
+	for (int i = 0; i < COUNT(codebooks); i++)
+		for (int k = 0; k < COUNT(sizes); k++)
+			travels_in_all_kinds(codebooks[i], sizes[k]);
+	travels_in_all_kinds("kmeans:bits=4", MOST);
 }
 
 static void samples_that_mislead_cost_time_and_nothing_else(void **state)
@@ -276,8 +287,11 @@ static void tensor_that_is_not_finite_or_too_wide_travels_raw(void **state)
 {
 	(void)state;
 	static const float bad[] = {NAN, INFINITY, -INFINITY};
-	for (int i = 0; i < COUNT(sortquants) + COUNT(topks); i++) {
-		const char *const text = i < COUNT(sortquants) ? sortquants[i] : topks[i - COUNT(sortquants)];
+	for (int i = 0; i < COUNT(sortquants) + COUNT(topks) + COUNT(codebooks); i++) {
+		const int codebook = i - COUNT(sortquants) - COUNT(topks);
+		const char *const text = i < COUNT(sortquants) ? sortquants[i]
+					 : codebook < 0        ? topks[i - COUNT(sortquants)]
+							       : codebooks[codebook];
 		const struct gp_shape shape = {.ndim = 1, .dim = {3000}};
 		struct ends e = open_ends(text, &shape, (struct gp_codec_options){.seed = 1}, NULL);
 		for (uint64_t at = 0; at < 3000; at += 2999)
@@ -336,10 +350,10 @@ static void refuses_alike(const char *text, uint64_t n, enum kind kind)
 	fill(kind, n);
 	encode_at_both(&e, &look);
 	const size_t len = e.len[HOST];
-	for (size_t i = 4; i < len; i += 1 + i / 64)
+	for (size_t back = 1; back + 4 <= len; back += 1 + back / 64)
 		for (int bit = 0; bit < 8; bit++) {
 			memcpy(e.payload[DEVICE], e.payload[HOST], len);
-			e.payload[DEVICE][i] ^= (uint8_t)(bit < 6 ? 1 << bit : bit == 6 ? 0xff : 0x81);
+			e.payload[DEVICE][len - back] ^= (uint8_t)(bit < 6 ? 1 << bit : bit == 6 ? 0xff : 0x81);
 			refused +=
 				decode_at_both(&e, &look, (struct gp_span){e.payload[DEVICE], len}, "damaged") != GP_OK;
 		}
@@ -361,6 +375,7 @@ static void damaged_indices_are_refused_as_on_the_host(void **state)
 	refuses_alike("topk:ratio=0.1+sortquant:bits=3,split=1", 1003, NORMAL);
 	refuses_alike("topk:ratio=0.6", 301, RISING);
 	refuses_alike("sortquant:bits=4,partitions=3,prune=0.4", 407, NORMAL);
+	refuses_alike("kmeans:bits=3", 301, NORMAL);
 }
 
 int main(void)
@@ -372,6 +387,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(partitions_and_codes_are_the_hosts_for_every_kind_of_tensor),
 		cmocka_unit_test(kept_elements_and_indices_are_the_hosts_for_every_kind_of_tensor),
+		cmocka_unit_test(codebooks_and_codes_are_the_hosts_for_every_kind_of_tensor),
 		cmocka_unit_test(samples_that_mislead_cost_time_and_nothing_else),
 		cmocka_unit_test(distances_of_every_width_are_the_hosts),
 		cmocka_unit_test(tensor_that_is_not_finite_or_too_wide_travels_raw),
