@@ -196,9 +196,10 @@ template <bool Magnitudes> GPK_KERNEL take_sample(const float *x, struct rooms r
 GPK_DEVICE void store_staged(const struct rooms &r, const uint32_t *staged, uint32_t count)
 {
 	uint32_t at = 0;
+	__syncwarp(); /* what the other lanes staged is there */
 	if (gpk_lane() == 0)
 		at = atomicAdd(&r.state->kept, count);
-	at = __shfl_sync(GPK_ALL_LANES, at, 0); /* also: what the others staged is there */
+	at = __shfl_sync(GPK_ALL_LANES, at, 0);
 	for (uint32_t i = (uint32_t)gpk_lane(); i < count && at + count <= r.kept_room; i += GPK_WARP)
 		r.kept[at + i] = staged[i];
 	__syncwarp();
