@@ -2,7 +2,7 @@
  *
  * Life of a channel: opening, deadlines, ending. The bytes are channel_send.c
  * and channel_recv.c. PROTOCOL.md section 3.3 (deadlines).
- * Test: tests/unit/test_channel.c
+ * Test: tests/unit/test_channel.c, tests/unit/test_channel_life.c
  */
 #include "common/channel_impl.h"
 

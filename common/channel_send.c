@@ -2,7 +2,7 @@
  *
  * The sending half of a channel: queues by priority and the writer, which
  * keeps WRITES_OUTSTANDING records at the connection. PROTOCOL.md sections 3-4.
- * Test: tests/unit/test_channel.c
+ * Test: tests/unit/test_channel.c, tests/unit/test_channel_life.c
  */
 #include "common/channel_impl.h"
 

@@ -7,7 +7,7 @@
  * After a commit the next step's frames may follow at once. So the codecs'
  * memory and the plan are copied by tasks on their own lanes, ahead of what
  * those frames bring; only the copies go to disk, on a lane that is not waited
- * for by the step. Test: tests/unit/test_server.c,
+ * for by the step. Test: tests/unit/test_server_checkpoints.c,
  * tests/e2e/killed.sh
  */
 #include <inttypes.h>

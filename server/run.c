@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See run.h. Test: tests/unit/test_resume.c, tests/unit/test_server.c
+ * See run.h. Test: tests/unit/test_resume_tokens.c, tests/unit/test_server_checkpoints.c
  */
 #include "server/run.h"
 

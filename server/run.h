@@ -9,7 +9,7 @@
  * the new session's -> ended (BYE, an error, the window has passed): freed
  * when the lanes have run dry.
  *
- * Threads: loop thread. Test: tests/unit/test_resume.c, tests/unit/test_server.c
+ * Threads: loop thread. Test: tests/unit/test_resume_tokens.c, tests/unit/test_server_checkpoints.c
  */
 #ifndef GP_SERVER_RUN_H
 #define GP_SERVER_RUN_H

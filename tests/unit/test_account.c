@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sums and the JSON form of link accounts (common/account.h). That the channel
- * counts right is in test_channel.c.
+ * counts right is in test_channel_life.c.
  */
 #include <setjmp.h>
 #include <stdarg.h>
