@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * From the message OPEN to what a body is made by: every number, name and graph
+ * in it is checked against what this server allows, and nothing but the graph
+ * is allocated. Not here: whether there is room for it (session.c), and its
+ * restore_step (run.h).
+ *
+ * Threads: loop thread. Test: tests/unit/test_server.c
+ */
+#ifndef GP_SERVER_OPEN_H
+#define GP_SERVER_OPEN_H
+
+#include "common/control.h"
+#include "server/body.h"
+#include "server/server.h"
+
+/* spec->graph is the caller's. GP_INVALID, GP_UNSUPPORTED, GP_PROTO: what of it cannot be; *spec is then of no use. */
+enum gp_status gp_server_open_read(const struct gp_server *srv, uint64_t session, const Gpsplit__Open *m,
+				   struct gp_body_spec *spec, struct gp_err *err);
+
+#endif
