@@ -91,6 +91,13 @@ const void *scheduler_stack;
 size_t scheduler_bytes;
 #endif
 unsigned current; /* thread that runs */
+bool reversed;    /* the last thread and the last block go first */
+
+/* The k-th to go of n. */
+unsigned nth(unsigned k, unsigned n)
+{
+	return reversed ? n - 1 - k : k;
+}
 
 #if defined(__x86_64__)
 void *first_top(fiber *f, void (*entry)())
@@ -163,7 +170,7 @@ void run_threads()
 			block.ended++;
 			if (block.begun == block.threads)
 				break;
-			const unsigned next = block.begun++;
+			const unsigned next = nth(block.begun++, block.threads);
 			block.of[next].on = self;
 			block.of[next].waits = RUNS;
 			become(next);
@@ -221,9 +228,9 @@ bool resume_warp(unsigned first)
 	for (unsigned l = 0; l < LANES; l++)
 		if (arrived & 1u << l)
 			block.seen[first / LANES][l] = block.given[first + l];
-	for (unsigned l = 0; l < LANES; l++)
-		if (arrived & 1u << l)
-			resume(first + l);
+	for (unsigned k = 0; k < LANES; k++)
+		if (arrived & 1u << nth(k, LANES))
+			resume(first + nth(k, LANES));
 	return true;
 }
 
@@ -232,9 +239,9 @@ bool resume_block()
 	for (unsigned t = 0; t < block.threads; t++)
 		if (block.of[t].waits != AT_BARRIER && block.of[t].waits != ENDED)
 			return false;
-	for (unsigned t = 0; t < block.threads; t++)
-		if (block.of[t].waits == AT_BARRIER)
-			resume(t);
+	for (unsigned k = 0; k < block.threads; k++)
+		if (block.of[nth(k, block.threads)].waits == AT_BARRIER)
+			resume(nth(k, block.threads));
 	return true;
 }
 
@@ -244,13 +251,14 @@ void run_block()
 	while (block.ended < block.threads) {
 		bool moved = false;
 		while (block.begun < block.threads) {
-			const unsigned t = block.begun++;
+			const unsigned t = nth(block.begun++, block.threads);
 			block.of[t].on = take_fiber();
 			resume(t);
 			moved = true;
 		}
-		for (unsigned first = 0; first < block.threads; first += LANES)
-			moved |= resume_warp(first);
+		const unsigned warps = (block.threads + LANES - 1) / LANES;
+		for (unsigned k = 0; k < warps; k++)
+			moved |= resume_warp(nth(k, warps) * LANES);
 		if (!moved && block.ended < block.threads && !resume_block())
 			stop("its threads wait for each other at different places");
 	}
@@ -300,7 +308,9 @@ int __syncthreads_or(int predicate)
 void gpk_emulated_run(dim3 grid, dim3 dim, size_t shared, const std::function<void()> &body)
 {
 	static unsigned char room[228 * 1024] __attribute__((aligned(128)));
+	static const char *const order = getenv("GP_EMULATE_ORDER");
 	const size_t threads = (size_t)dim.x * dim.y * dim.z;
+	reversed = order && strcmp(order, "reverse") == 0;
 	block.body = &body;
 	block.dim = dim;
 	block.threads = (unsigned)threads;
@@ -313,7 +323,7 @@ void gpk_emulated_run(dim3 grid, dim3 dim, size_t shared, const std::function<vo
 	for (unsigned z = 0; z < grid.z; z++)
 		for (unsigned y = 0; y < grid.y; y++)
 			for (unsigned x = 0; x < grid.x; x++) {
-				gpk_emulated.block = dim3(x, y, z);
+				gpk_emulated.block = dim3(nth(x, grid.x), nth(y, grid.y), nth(z, grid.z));
 				memset(room, 0xa5, shared); /* what nobody wrote must not matter */
 				run_block();
 			}

@@ -10,6 +10,9 @@
  * fiber, so a kernel without waits costs a loop. A block in which nobody can go
  * on stops the program with a message: that kernel would hang on a GPU.
  *
+ * With GP_EMULATE_ORDER=reverse in the environment the last thread and the last block go first: what two threads do to
+ * one place without a barrier between then comes out differently. Tests of kernels run in both orders.
+ *
  * Only included by gpk.h. All of this runs under one lock (rt_emulated.cc).
  * Test: tests/unit/test_cuda_rt.c
  */
