@@ -24,6 +24,7 @@ void gp_threads_prepare(char **argv)
 {
 	char self[PATH_MAX];
 	fill_standard_streams();
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0); /* with 8, streams of one session wait for another's kernels */
 	if (getenv("OMP_WAIT_POLICY"))
 		return;
 	ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);

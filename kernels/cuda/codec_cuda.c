@@ -82,7 +82,7 @@ static void place_close(struct gp_codec_place *p)
 static enum gp_status fill_place(struct gp_codec_place *p, struct gp_err *err)
 {
 	void *payload;
-	GP_TRY(gp_rt_stream_new(p->device, false, &p->stream, err));
+	GP_TRY(gp_rt_stream_new(p->device, true, &p->stream, err));
 	GP_TRY(gp_rt_alloc(p->device, p->payload_bytes + SLACK, &payload, err));
 	p->payload = payload;
 	GP_TRY(gp_rt_alloc(p->device, GP_CUDA_NOTE, &p->note, err));

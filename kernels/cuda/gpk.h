@@ -29,6 +29,8 @@
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
 extern "C" cudaStream_t gp_rt_native(struct gp_rt_stream *s); /* selects the stream's device */
+/* After a launch: what was wrong with it is for the next wait on the stream. */
+extern "C" void gp_rt_launched(struct gp_rt_stream *s);
 /* What the next wait on the stream says. */
 extern "C" void gp_rt_fail(struct gp_rt_stream *s, const char *why);
 #define GPK_KERNEL                   static __global__ void
@@ -38,7 +40,7 @@ extern "C" void gp_rt_fail(struct gp_rt_stream *s, const char *why);
 	extern __shared__ __align__(16) unsigned char gpk_room[];                                                      \
 	type *const name = reinterpret_cast<type *>(gpk_room)
 #define GPK_LAUNCH(stream, kernel, grid, block, shared, ...)                                                           \
-	kernel<<<(grid), (block), (shared), gp_rt_native(stream)>>>(__VA_ARGS__)
+	(kernel<<<(grid), (block), (shared), gp_rt_native(stream)>>>(__VA_ARGS__), gp_rt_launched(stream))
 #define GPK_RESTRICT     __restrict__
 #define GPK_PRAGMA(...)  _Pragma(#__VA_ARGS__)
 #define GPK_UNROLL       _Pragma("unroll")

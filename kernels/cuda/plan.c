@@ -82,11 +82,7 @@ static bool cuda_supports(const struct gp_device *base, enum gp_precision precis
 
 static enum gp_status cuda_memory(struct gp_device *base, uint64_t *total, uint64_t *unused, struct gp_err *err)
 {
-	struct gp_rt_info info;
-	GP_TRY(gp_rt_open(((struct cuda_device *)base)->index, &info, err));
-	*total = info.memory;
-	*unused = info.free;
-	return GP_OK;
+	return gp_rt_memory(((struct cuda_device *)base)->index, total, unused, err);
 }
 
 static const struct gp_codec_memory *cuda_codec_memory(struct gp_device *base)

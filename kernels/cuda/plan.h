@@ -184,7 +184,7 @@ struct cuda_plan {
 	char *host_room; /* pinned; behind the small things the slots' host buffers */
 	struct cuda_slot *slot;
 	bool draws; /* some op reads the draw */
-	bool packs_stale, narrow_stale, undo_saved, warm[CUDA_RUNS];
+	bool packs_stale, narrow_stale, undo_saved, warm[CUDA_RUNS], without_graphs;
 	uint64_t optim_steps;
 	struct cuda_profile *profile; /* NULL: not measured */
 };

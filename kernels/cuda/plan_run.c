@@ -185,14 +185,21 @@ static enum gp_status capture(struct cuda_plan *p, int slot, enum cuda_run what,
 	return gp_rt_capture_end(p->stream, &p->slot[slot].graph[what], err);
 }
 
+/* Where no graph can be made, such as for want of memory, calls are queued each time. */
+static bool has_graph(struct cuda_plan *p, int slot, enum cuda_run what)
+{
+	struct gp_err why;
+	if (!p->warm[what] || p->profile || p->without_graphs || p->base.spec.slots > GRAPH_SLOTS)
+		return false;
+	if (!p->slot[slot].graph[what])
+		p->without_graphs = capture(p, slot, what, &why) != GP_OK;
+	return !p->without_graphs;
+}
+
 static enum gp_status run(struct cuda_plan *p, int slot, enum cuda_run what, struct gp_err *err)
 {
-	struct cuda_slot *s = &p->slot[slot];
-	const bool by_graph = p->warm[what] && !p->profile && p->base.spec.slots <= GRAPH_SLOTS;
-	if (by_graph && !s->graph[what])
-		GP_TRY(capture(p, slot, what, err));
-	if (by_graph)
-		gp_rt_graph_launch(s->graph[what], p->stream);
+	if (has_graph(p, slot, what))
+		gp_rt_graph_launch(p->slot[slot].graph[what], p->stream);
 	else
 		queue(p, slot, what);
 	p->warm[what] = true;

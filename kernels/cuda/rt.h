@@ -55,8 +55,11 @@ bool gp_rt_is_emulated(void);
 int gp_rt_count(void);
 /* GP_DEVICE: no such device, or it does not answer; the text says which there are. */
 enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err);
-/* Of that device and thread: GP_DEVICE with the device's words when work that was queued before failed. Waits for nothing. */
+/* GP_DEVICE with the device's words when something has failed that it does not get over. Any thread; waits for nothing. */
 enum gp_status gp_rt_check(int device, struct gp_err *err);
+
+/* Bytes of the device, and of them nobody's; waits for nothing. GP_DEVICE. */
+enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err);
 
 /* Device memory, aligned to 256 bytes, contents undefined. GP_NOMEM. */
 enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err);
@@ -95,6 +98,7 @@ enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, 
  * of kernels and addresses are as when captured; contents of memory are as at the launch. Waiting is not allowed
  * in between, and only `s` may be used.
  */
+/* Whatever end says, the stream is no longer being captured. */
 enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err);
 enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **out, struct gp_err *err);
 void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s);

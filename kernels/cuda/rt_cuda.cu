@@ -4,13 +4,17 @@
  */
 #include "kernels/cuda/gpk.h"
 
+#include <atomic>
 #include <stdlib.h>
 #include <string.h>
+
+#define DEVICES_WATCHED 64
 
 struct gp_rt_stream {
 	int device;
 	cudaStream_t native;
-	char failure[64]; /* of what cannot fail by a CUDA error: "" is none */
+	cudaError_t refused; /* what was queued and not taken, the first of it: the next wait tells */
+	char failure[64];    /* the same of what fails by another library's words: "" is none */
 };
 
 struct gp_rt_event {
@@ -44,10 +48,57 @@ void gp_rt_fail(struct gp_rt_stream *s, const char *why)
 		snprintf(s->failure, sizeof s->failure, "%s", why);
 }
 
+/*
+ * What takes the whole process's use of a device with it, as cudaError_t; 0: nothing has. CUDA tells it to the thread that
+ * waits, and then for every call; whoever places sessions asks from another thread.
+ */
+static std::atomic<int> lost[DEVICES_WATCHED];
+
+static bool takes_the_device(cudaError_t e)
+{
+	switch (e) {
+	case cudaErrorIllegalAddress:
+	case cudaErrorLaunchFailure:
+	case cudaErrorLaunchTimeout:
+	case cudaErrorHardwareStackError:
+	case cudaErrorIllegalInstruction:
+	case cudaErrorMisalignedAddress:
+	case cudaErrorInvalidAddressSpace:
+	case cudaErrorInvalidPc:
+	case cudaErrorECCUncorrectable:
+	case cudaErrorNvlinkUncorrectable:
+	case cudaErrorContextIsDestroyed:
+	case cudaErrorDevicesUnavailable:
+	case cudaErrorMpsClientTerminated:
+	case cudaErrorUnknown:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The thread's last error goes: the next wait on this thread may be another session's. */
 static enum gp_status refuse(cudaError_t e, int device, const char *what, struct gp_err *err)
 {
 	const enum gp_status code = e == cudaErrorMemoryAllocation ? GP_NOMEM : GP_DEVICE;
+	cudaGetLastError();
+	if (takes_the_device(e) && device >= 0 && device < DEVICES_WATCHED)
+		lost[device] = e;
 	GP_FAIL(err, code, "GPU %d: %s: %s", device, what, cudaGetErrorString(e));
+}
+
+static void note(struct gp_rt_stream *s, cudaError_t e)
+{
+	if (e == cudaSuccess)
+		return;
+	cudaGetLastError();
+	if (s->refused == cudaSuccess)
+		s->refused = e;
+}
+
+void gp_rt_launched(struct gp_rt_stream *s)
+{
+	note(s, cudaGetLastError());
 }
 
 /* CUDA has one word for a driver that is too old and for none at all. */
@@ -85,7 +136,9 @@ enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err
 		GP_FAIL(err, GP_DEVICE, "no GPU can be used: %s", cudaGetErrorString(e));
 	if (device < 0 || device >= n)
 		GP_FAIL(err, GP_DEVICE, "there is no GPU %d; there are %d", device, n);
-	if ((e = cudaSetDevice(device)) != cudaSuccess || (e = cudaGetDeviceProperties(&prop, device)) != cudaSuccess ||
+	/* Who waits sleeps: spinning would take a core from the codecs. */
+	if ((e = cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid)) != cudaSuccess ||
+	    (e = cudaSetDevice(device)) != cudaSuccess || (e = cudaGetDeviceProperties(&prop, device)) != cudaSuccess ||
 	    (e = cudaMemGetInfo(&unused, &all)) != cudaSuccess)
 		return refuse(e, device, "cannot be used", err);
 	memset(out, 0, sizeof *out);
@@ -100,9 +153,20 @@ enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err
 
 enum gp_status gp_rt_check(int device, struct gp_err *err)
 {
-	use(device);
-	const cudaError_t e = cudaGetLastError();
+	const cudaError_t e = device >= 0 && device < DEVICES_WATCHED ? (cudaError_t)lost[device].load() : cudaSuccess;
 	return e == cudaSuccess ? GP_OK : refuse(e, device, "failed", err);
+}
+
+enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err)
+{
+	size_t left = 0, all = 0;
+	use(device);
+	const cudaError_t e = cudaMemGetInfo(&left, &all);
+	if (e != cudaSuccess)
+		return refuse(e, device, "cannot be used", err);
+	*total = all;
+	*unused = left;
+	return GP_OK;
 }
 
 /* --- memory ----------------------------------------------------------------------------------------------------- */
@@ -112,10 +176,8 @@ enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err
 	use(device);
 	void *p = NULL;
 	const cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
-	if (e != cudaSuccess) {
-		cudaGetLastError(); /* not sticky: later work is fine */
+	if (e != cudaSuccess)
 		return refuse(e, device, "no memory", err);
-	}
 	*out = p;
 	return GP_OK;
 }
@@ -131,10 +193,8 @@ enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct
 	use(device);
 	void *p = NULL;
 	const cudaError_t e = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable);
-	if (e != cudaSuccess) {
-		cudaGetLastError();
+	if (e != cudaSuccess)
 		return refuse(e, device, "no pinned memory", err);
-	}
 	*out = p;
 	return GP_OK;
 }
@@ -180,12 +240,13 @@ int gp_rt_stream_device(const struct gp_rt_stream *s)
 	return s->device;
 }
 
-/* A launch that was refused is told by cudaGetLastError alone. */
+/* What the wait said, or what was refused before it. */
 static enum gp_status told(struct gp_rt_stream *s, cudaError_t e, struct gp_err *err)
 {
-	const cudaError_t last = cudaGetLastError();
+	const cudaError_t before = s->refused;
+	s->refused = cudaSuccess;
 	if (e == cudaSuccess)
-		e = last;
+		e = before;
 	if (e != cudaSuccess)
 		return refuse(e, s->device, "failed", err);
 	if (s->failure[0]) {
@@ -203,22 +264,22 @@ enum gp_status gp_rt_stream_wait(struct gp_rt_stream *s, struct gp_err *err)
 
 void gp_rt_copy_up(struct gp_rt_stream *s, void *device, const void *host, size_t bytes)
 {
-	cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, gp_rt_native(s));
+	note(s, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, gp_rt_native(s)));
 }
 
 void gp_rt_copy_down(struct gp_rt_stream *s, void *host, const void *device, size_t bytes)
 {
-	cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, gp_rt_native(s));
+	note(s, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, gp_rt_native(s)));
 }
 
 void gp_rt_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes)
 {
-	cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, gp_rt_native(s));
+	note(s, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, gp_rt_native(s)));
 }
 
 void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes)
 {
-	cudaMemsetAsync(p, byte, bytes, gp_rt_native(s));
+	note(s, cudaMemsetAsync(p, byte, bytes, gp_rt_native(s)));
 }
 
 /* --- events ----------------------------------------------------------------------------------------------------- */
@@ -251,14 +312,14 @@ void gp_rt_event_free(struct gp_rt_event *e)
 
 void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s)
 {
-	cudaEventRecord(e->native, gp_rt_native(s));
+	note(s, cudaEventRecord(e->native, gp_rt_native(s)));
 	e->on = s;
 }
 
 void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e)
 {
 	if (e->on)
-		cudaStreamWaitEvent(gp_rt_native(s), e->native, 0);
+		note(s, cudaStreamWaitEvent(gp_rt_native(s), e->native, 0));
 }
 
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err)
@@ -289,10 +350,13 @@ enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err)
 enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **out, struct gp_err *err)
 {
 	cudaGraph_t graph = NULL;
+	cudaError_t e = cudaStreamEndCapture(gp_rt_native(s), &graph); /* in any case: the stream is one again */
 	struct gp_rt_graph *g = (struct gp_rt_graph *)calloc(1, sizeof *g);
-	if (!g)
+	if (!g) {
+		if (graph)
+			cudaGraphDestroy(graph);
 		GP_FAIL(err, GP_NOMEM, "out of memory for a graph");
-	cudaError_t e = cudaStreamEndCapture(gp_rt_native(s), &graph);
+	}
 	if (e == cudaSuccess)
 		e = cudaGraphInstantiate(&g->exec, graph, 0);
 	if (graph)
@@ -307,7 +371,7 @@ enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **ou
 
 void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s)
 {
-	cudaGraphLaunch(g->exec, gp_rt_native(s));
+	note(s, cudaGraphLaunch(g->exec, gp_rt_native(s)));
 }
 
 void gp_rt_graph_free(struct gp_rt_graph *g)

@@ -109,6 +109,15 @@ enum gp_status gp_rt_check(int device, struct gp_err *err)
 	return check_device(device, err);
 }
 
+enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err)
+{
+	GP_TRY(check_device(device, err));
+	const std::lock_guard<std::recursive_mutex> hold(gpu);
+	*total = EMULATED_MEMORY;
+	*unused = EMULATED_MEMORY - taken[device];
+	return GP_OK;
+}
+
 /* --- memory ----------------------------------------------------------------------------------------------------- */
 
 enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err)
