@@ -163,6 +163,7 @@ describe() {
 	# shellcheck disable=SC1091
 	echo "built on    $(. /etc/os-release 2>/dev/null && echo "${PRETTY_NAME:-?}"), $(uname -m)"
 	echo "GPU code    $cuda $(cached gp_cuda_toolkit)"
+	[ $cublas = no ] || echo "cuBLAS      in lib/, under the terms of NVIDIA's CUDA toolkit"
 	describe_needs
 	cat <<-END
 	start       bin/gpserverd --help, bin/gpclient --help
