@@ -6,7 +6,8 @@
 # fuzz seeds under the release preset (without assertions, as users run it) and
 # under AddressSanitizer and UndefinedBehaviorSanitizer, the threaded modules
 # under ThreadSanitizer. The sanitizer presets build only what they run. dev and
-# asan run CUDA's kernels on the CPU; release compiles them by nvcc, where it is.
+# asan run CUDA's kernels on the CPU, also whole trainings; release compiles them by
+# nvcc, where it is.
 # The last line is "N passed, N failed"; the exit status is 0 when none failed.
 
 set -u -o pipefail
@@ -36,7 +37,8 @@ say() {
 selection() { # PRESET
 	case $1 in
 	dev) ;;
-	release | asan) echo "-L unit|fuzz" ;;
+	release) echo "-L unit|fuzz" ;;
+	asan) echo "-L unit|fuzz|asan" ;;
 	tsan) echo "-L unit -R $threaded" ;;
 	esac
 }
