@@ -9,7 +9,7 @@
  *   A  16 rows x 2 chunks, 4 words a lane      B  8 rows x 2 chunks, 2 words a lane (rows: columns of the product)
  *   C  16 x 8 floats, 4 a lane: (lane / 4, lane % 4 * 2 + {0, 1}), the same 8 rows below
  *
- * Test: tests/unit/test_cuda_kernels.c
+ * Test: tests/unit/test_cuda_tiles.c
  */
 #ifndef GPK_MMA_H
 #define GPK_MMA_H

@@ -4,7 +4,7 @@
  * without atomics: every block adds its rows (threads in float, the block in
  * double) and leaves one line per sum in `room`; a second kernel adds the
  * lines. The order depends on the sizes and the element type alone, not on the
- * card. Only for k_*.cu. Test: tests/unit/test_cuda_kernels.c
+ * card. Only for k_*.cu. Test: tests/unit/test_cuda_batch_norm.c
  */
 #ifndef GPK_SUMS_H
 #define GPK_SUMS_H

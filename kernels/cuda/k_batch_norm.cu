@@ -3,7 +3,7 @@
  * Batch normalization with residual and activation. See k_batch_norm.h. Every
  * pass over the rows is bound by memory: forward reads x twice (the second
  * time from L2 where a chunk fits), backward x and dy.
- * Test: tests/unit/test_cuda_kernels.c
+ * Test: tests/unit/test_cuda_batch_norm.c
  */
 #include "kernels/cuda/k_batch_norm.h"
 

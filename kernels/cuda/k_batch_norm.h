@@ -14,7 +14,7 @@
  * Backward, PyTorch's formula: with g = dy where the activation let it pass,
  *   dbeta += sum g, dgamma += invstd * sum g (x - mean),
  *   dx = gamma invstd (g - sum g / n - (x - mean) invstd^2 sum g (x - mean) / n),   dresidual = g
- * Test: tests/unit/test_cuda_kernels.c
+ * Test: tests/unit/test_cuda_batch_norm.c
  */
 #ifndef GP_K_BATCH_NORM_H
 #define GP_K_BATCH_NORM_H

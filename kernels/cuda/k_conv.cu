@@ -2,7 +2,7 @@
  *
  * im2col and its reverse. See k_conv.h. All of it is
  * bound by memory: what counts are 16 bytes a thread and few divisions.
- * Test: tests/unit/test_cuda_kernels.c
+ * Test: tests/unit/test_cuda_conv.c
  */
 #include "kernels/cuda/k_conv.h"
 

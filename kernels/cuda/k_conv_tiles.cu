@@ -6,7 +6,7 @@
  * at once, gathered from the image as they are needed. A warp makes 32 x 32.
  * Rows of 64 bytes in shared memory have their chunks exchanged by row, so that
  * neither the copies in nor the fragments out meet in one bank.
- * Test: tests/unit/test_cuda_kernels.c
+ * Test: tests/unit/test_cuda_tiles.c
  */
 #include "kernels/cuda/k_conv_tiles.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Dense convolution on tensor cores without columns in memory (implicit matrix
- * product), for TF32 and bf16. Test: tests/unit/test_cuda_kernels.c
+ * product), for TF32 and bf16. Test: tests/unit/test_cuda_tiles.c
  */
 #ifndef GP_K_CONV_TILES_H
 #define GP_K_CONV_TILES_H

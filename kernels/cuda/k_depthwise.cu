@@ -7,7 +7,7 @@
  * depend on the channel is known when compiling (KERNEL, STRIDE), so that a
  * strip's sums stay in registers. Other kernels and strides take the plain
  * kernels at the end of each part.
- * Test: tests/unit/test_cuda_kernels.c
+ * Test: tests/unit/test_cuda_conv.c
  */
 #include "kernels/cuda/k_depthwise.h"
 

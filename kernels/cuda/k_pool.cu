@@ -2,7 +2,7 @@
  *
  * Pooling. See k_pool.h. A thread has a few neighbouring channels of a pixel;
  * windows overlap little, so that L1 gives what they share.
- * Test: tests/unit/test_cuda_kernels.c
+ * Test: tests/unit/test_cuda_pool.c
  */
 #include "kernels/cuda/k_pool.h"
 
