@@ -2,7 +2,7 @@
  *
  * The body of one session: its graph, plan, codecs and the chunks in flight.
  * Frames come in, tasks run on the compute and codec workers, frames go out.
- * PROTOCOL.md section 5. Not here: handshake and lifetime (session.c).
+ * PROTOCOL.md section 5. Not here: handshake and lifetime (session.c and its parts).
  *
  * One chunk: ACT_UP decoded -> forward -> ACT_DOWN encoded -> (client) ->
  * GRAD_UP decoded -> backward -> GRAD_DOWN encoded. Backwards run before
@@ -14,12 +14,12 @@
 #ifndef GP_BODY_H
 #define GP_BODY_H
 
-/* To a client that asks for checkpoints where there is no `state`. */
-#define GP_BODY_KEEPS_NONE "this server keeps no checkpoints (--state-dir)"
-
 #include "common/device.h"
 #include "common/transfer.h"
 #include "server/state_dir.h"
+
+/* To a client that asks for checkpoints where there is no `state`. */
+#define GP_BODY_KEEPS_NONE "this server keeps no checkpoints (--state-dir)"
 
 struct gp_body_spec {
 	struct gp_graph *graph; /* taken */

@@ -2,7 +2,7 @@
  *
  * From the message OPEN to what a body is made by: every number, name and graph
  * in it is checked against what this server allows, and nothing but the graph
- * is allocated. Not here: whether there is room for it (session.c), and its
+ * is allocated. Not here: whether there is room for it (session_body.c), and its
  * restore_step (run.h).
  *
  * Threads: loop thread. Test: tests/unit/test_server.c

@@ -80,7 +80,7 @@ bool gp_server_tells_stranger(struct gp_server *srv);
 void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn);
 /* Ends a session politely: error message to the client, then the connection closes. */
 void gp_server_session_stop(struct gp_server_session *s, enum gp_status code, const char *text);
-/* The run that the session has claimed is at rest. */
+/* session_hello.c: the run that the session has claimed is at rest. */
 void gp_server_session_take(struct gp_server_session *s, struct gp_server_run *r);
 struct gp_server_session *gp_server_session_next(struct gp_server_session *s);
 /* server.c: the session is gone; its memory is freed by the caller. */
