@@ -2,7 +2,7 @@
  *
  * What gradient clipping does to a plan's gradients on the GPU: sums of squares
  * in two launches, scaling, clamping. Who decides on the factor is
- * common/clip.c. Test: tests/unit/test_cuda_plan.c
+ * common/clip.c. Test: tests/unit/test_cuda_train.c
  */
 #include <string.h>
 

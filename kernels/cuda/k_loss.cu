@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Softmax cross-entropy: a block of threads for each row, in double as on the
- * CPU. Rows are few and short. See k_loss.h. Test: tests/unit/test_cuda_plan.c
+ * CPU. Rows are few and short. See k_loss.h. Test: tests/unit/test_cuda_train.c
  */
 #include "kernels/cuda/k_loss.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launcher of softmax cross-entropy. Device memory. Test: tests/unit/test_cuda_plan.c
+ * Launcher of softmax cross-entropy. Device memory. Test: tests/unit/test_cuda_train.c
  */
 #ifndef GP_K_LOSS_H
 #define GP_K_LOSS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Optimizer updates: one launch over every trained parameter, reading and
- * writing each array once. See k_optim.h. Test: tests/unit/test_cuda_plan.c
+ * writing each array once. See k_optim.h. Test: tests/unit/test_cuda_train.c
  */
 #include "kernels/cuda/k_optim.h"
 

@@ -2,7 +2,7 @@
  *
  * Launchers that walk over all trained parameters at once: the optimizers'
  * updates, and what clipping does to gradients. Device memory, fp32.
- * Tests: tests/unit/test_cuda_plan.c
+ * Tests: tests/unit/test_cuda_train.c
  */
 #ifndef GP_K_OPTIM_H
 #define GP_K_OPTIM_H

@@ -2,7 +2,7 @@
  *
  * Softmax cross-entropy on the GPU: rows on the device, their sum on the host,
  * one after another, so that it does not depend on anything but the values.
- * Test: tests/unit/test_cuda_plan.c
+ * Test: tests/unit/test_cuda_train.c
  */
 #include <string.h>
 

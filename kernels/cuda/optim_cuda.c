@@ -2,7 +2,7 @@
  *
  * Optimizer updates on the GPU: one launch over all parameters, with the
  * formulas and the order of operations of optim_cpu.c (torch.optim, PyTorch
- * 1.13). Test: tests/unit/test_cuda_plan.c
+ * 1.13). Test: tests/unit/test_cuda_train.c
  */
 #include <math.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One graph as a plan on the CPU device and one on the CUDA device of this build
- * (emulated, or a card), doing the same and compared: for test_cuda_ops.c and
- * test_cuda_plan.c. Every program that includes it uses all of it, or says so.
+ * (emulated, or a card), doing the same and compared: for test_cuda_ops.c,
+ * test_cuda_plan.c, test_cuda_train.c and test_cuda_steps.c. Not a test by itself.
  */
 #ifndef GP_TEST_DEVICE_PAIR_H
 #define GP_TEST_DEVICE_PAIR_H

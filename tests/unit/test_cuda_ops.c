@@ -4,9 +4,8 @@
  * forward in both modes, input gradients, parameter gradients accumulated over
  * chunks of two slots by turns, running statistics. Three rounds, so that what
  * was captured as a graph is replayed with other inputs and draws. On whatever
- * this build has: emulated devices, or cards. See kernels/cuda/plan.h.
- *
- * To add a case: a function that builds its graph, and a row in `cases`.
+ * this build has: emulated devices, or cards. See kernels/cuda/plan.h; the graphs,
+ * and where to add one: op_graphs.h.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,564 +15,10 @@
 #include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
-#include "tests/unit/device_pair.h"
+#include "tests/unit/op_graphs.h"
 
 #define ROUNDS 3
 #define SLOTS  2
-
-/* --- graphs ------------------------------------------------------------------------------------------------------- */
-
-static struct gp_graph *begin(int64_t h, int64_t w, int64_t c)
-{
-	const struct gp_shape image = {.ndim = 3, .dim = {h, w, c}}, row = {.ndim = 1, .dim = {c}};
-	struct gp_graph *g = gp_graph_new("case", h ? &image : &row, &err);
-	assert_non_null(g);
-	OK(gp_graph_begin_block(g, "block", &err));
-	return g;
-}
-
-static struct gp_graph *end(struct gp_graph *g, int last)
-{
-	if (last < 0)
-		fail_msg("%s", err.text);
-	OK(gp_graph_finish(g, &err));
-	return g;
-}
-
-static struct gp_graph *relu(void)
-{
-	struct gp_graph *g = begin(5, 7, 13);
-	return end(g, gp_graph_unary(g, GP_OP_RELU, "act", 0, &err));
-}
-
-static struct gp_graph *relu6_behind_a_view(void)
-{
-	struct gp_graph *g = begin(1, 1, 61);
-	int x = gp_graph_unary(g, GP_OP_FLATTEN, "flat", 0, &err);
-	return end(g, gp_graph_unary(g, GP_OP_RELU6, "act", x, &err));
-}
-
-static struct gp_graph *views_alone(void)
-{
-	struct gp_graph *g = begin(1, 1, 9);
-	int x = gp_graph_dropout(g, "drop", 0, 0.0f, &err);
-	x = gp_graph_shortcut_pad(g, "shortcut", x, 1, 0, 0, &err);
-	return end(g, gp_graph_unary(g, GP_OP_FLATTEN, "flat", x, &err));
-}
-
-/* The input has three readers, one value is added to itself, and a gradient that is handed on has two owners. */
-static struct gp_graph *sums(void)
-{
-	struct gp_graph *g = begin(3, 5, 7);
-	int r = gp_graph_unary(g, GP_OP_RELU, "r", 0, &err), s = gp_graph_unary(g, GP_OP_RELU6, "s", 0, &err);
-	int a = gp_graph_sum(g, "a", r, s, &err);
-	a = gp_graph_sum(g, "twice", a, a, &err);
-	a = gp_graph_sum(g, "again", a, r, &err);
-	return end(g, gp_graph_sum(g, "y", a, 0, &err));
-}
-
-static struct gp_graph *linear(void)
-{
-	struct gp_graph *g = begin(0, 0, 37);
-	int x = gp_graph_linear(g, "first", 0, 19, true, &err);
-	x = gp_graph_unary(g, GP_OP_RELU, "act", x, &err);
-	return end(g, gp_graph_linear(g, "second", x, 11, false, &err));
-}
-
-/* Two linear layers and a sum read one value: contributions to its gradient are added by the ops. */
-static struct gp_graph *linear_of_many_readers(void)
-{
-	struct gp_graph *g = begin(0, 0, 24);
-	int r = gp_graph_linear(g, "in", 0, 24, true, &err);
-	int a = gp_graph_linear(g, "a", r, 24, true, &err), b = gp_graph_linear(g, "b", r, 24, true, &err);
-	a = gp_graph_sum(g, "s", a, b, &err);
-	return end(g, gp_graph_sum(g, "t", a, r, &err));
-}
-
-static struct gp_graph *flatten_then_linear(void)
-{
-	struct gp_graph *g = begin(6, 7, 35);
-	int x = gp_graph_unary(g, GP_OP_FLATTEN, "flat", 0, &err);
-	return end(g, gp_graph_linear(g, "linear", x, 5, true, &err));
-}
-
-static struct gp_graph *flatten_alone(void)
-{
-	struct gp_graph *g = begin(9, 5, 33);
-	return end(g, gp_graph_unary(g, GP_OP_FLATTEN, "flat", 0, &err));
-}
-
-static struct gp_graph *dropout(void)
-{
-	struct gp_graph *g = begin(0, 0, 1021);
-	int x = gp_graph_dropout(g, "first", 0, 0.3f, &err);
-	x = gp_graph_unary(g, GP_OP_RELU, "act", x, &err);
-	return end(g, gp_graph_dropout(g, "second", x, 0.5f, &err));
-}
-
-static struct gp_graph *shortcuts(void)
-{
-	struct gp_graph *g = begin(7, 5, 6);
-	int a = gp_graph_shortcut_pad(g, "a", 0, 2, 3, 4, &err), b = gp_graph_shortcut_pad(g, "b", 0, 2, 0, 7, &err);
-	return end(g, gp_graph_sum(g, "y", a, b, &err));
-}
-
-static struct gp_graph *global_pool(void)
-{
-	struct gp_graph *g = begin(5, 6, 43);
-	int r = gp_graph_unary(g, GP_OP_RELU, "r", 0, &err);
-	int a = gp_graph_unary(g, GP_OP_GLOBAL_AVG_POOL, "a", r, &err);
-	int b = gp_graph_unary(g, GP_OP_GLOBAL_AVG_POOL, "b", r, &err);
-	a = gp_graph_sum(g, "s", a, b, &err);
-	a = gp_graph_unary(g, GP_OP_FLATTEN, "flat", a, &err);
-	return end(g, gp_graph_linear(g, "linear", a, 3, true, &err));
-}
-
-/* More rows than one slice of a bias gradient's sum. */
-static struct gp_graph *many_rows(void)
-{
-	struct gp_graph *g = begin(0, 0, 3);
-	return end(g, gp_graph_linear(g, "linear", 0, 41, true, &err));
-}
-
-/* --- convolutions, batch norms and pools -------------------------------------------------------------------------- */
-
-static int conv_of(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_conv_attr attr)
-{
-	struct gp_node n = {.op = op, .in = {in, -1}, .u.conv = attr};
-	int index;
-	snprintf(n.name, sizeof n.name, "%s", name);
-	return gp_graph_add(g, &n, &index, &err) == GP_OK ? index : -1;
-}
-
-static int pool_of(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_pool_attr attr)
-{
-	struct gp_node n = {.op = op, .in = {in, -1}, .u.pool = attr};
-	int index;
-	snprintf(n.name, sizeof n.name, "%s", name);
-	return gp_graph_add(g, &n, &index, &err) == GP_OK ? index : -1;
-}
-
-static struct gp_graph *one_conv(int64_t h, int64_t w, int64_t c, enum gp_op op, struct gp_conv_attr attr)
-{
-	struct gp_graph *g = begin(h, w, c);
-	return end(g, conv_of(g, op, "conv", 0, attr));
-}
-
-static struct gp_graph *pointwise(void)
-{
-	return one_conv(5, 7, 12, GP_OP_CONV2D,
-			(struct gp_conv_attr){.out_channels = 20,
-					      .kernel_h = 1,
-					      .kernel_w = 1,
-					      .stride_h = 1,
-					      .stride_w = 1,
-					      .groups = 1,
-					      .bias = true});
-}
-
-static struct gp_graph *pointwise_grouped(void)
-{
-	return one_conv(
-		5, 7, 12, GP_OP_CONV2D,
-		(struct gp_conv_attr){
-			.out_channels = 6, .kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1, .groups = 3});
-}
-
-static struct gp_graph *pointwise_strided(void)
-{
-	return one_conv(
-		8, 9, 13, GP_OP_CONV2D,
-		(struct gp_conv_attr){
-			.out_channels = 7, .kernel_h = 1, .kernel_w = 1, .stride_h = 2, .stride_w = 3, .groups = 1});
-}
-
-static struct gp_graph *conv_3x3(void)
-{
-	return one_conv(9, 7, 8, GP_OP_CONV2D,
-			(struct gp_conv_attr){.out_channels = 10,
-					      .kernel_h = 3,
-					      .kernel_w = 3,
-					      .stride_h = 1,
-					      .stride_w = 1,
-					      .pad_top = 1,
-					      .pad_bottom = 1,
-					      .pad_left = 1,
-					      .pad_right = 1,
-					      .groups = 1,
-					      .bias = true});
-}
-
-static struct gp_graph *conv_asymmetric(void)
-{
-	return one_conv(11, 10, 3, GP_OP_CONV2D,
-			(struct gp_conv_attr){.out_channels = 5,
-					      .kernel_h = 5,
-					      .kernel_w = 2,
-					      .stride_h = 2,
-					      .stride_w = 1,
-					      .pad_top = 3,
-					      .pad_bottom = 0,
-					      .pad_left = 0,
-					      .pad_right = 4,
-					      .groups = 1,
-					      .bias = true});
-}
-
-static struct gp_graph *conv_grouped(void)
-{
-	return one_conv(7, 6, 12, GP_OP_CONV2D,
-			(struct gp_conv_attr){.out_channels = 9,
-					      .kernel_h = 3,
-					      .kernel_w = 3,
-					      .stride_h = 2,
-					      .stride_w = 2,
-					      .pad_top = 1,
-					      .pad_left = 1,
-					      .groups = 3,
-					      .bias = true});
-}
-
-/* One channel in, two out, in every group: not depthwise. */
-static struct gp_graph *conv_multiplied(void)
-{
-	return one_conv(
-		7, 6, 5, GP_OP_CONV2D,
-		(struct gp_conv_attr){
-			.out_channels = 10, .kernel_h = 3, .kernel_w = 3, .stride_h = 1, .stride_w = 1, .groups = 5});
-}
-
-/* Columns of one image are more than a slice: bands of it. An odd number of outputs is not for tensor cores. */
-static struct gp_graph *conv_in_bands(void)
-{
-	return one_conv(48, 48, 80, GP_OP_CONV2D,
-			(struct gp_conv_attr){.out_channels = 5,
-					      .kernel_h = 5,
-					      .kernel_w = 5,
-					      .stride_h = 1,
-					      .stride_w = 1,
-					      .pad_top = 2,
-					      .pad_bottom = 2,
-					      .pad_left = 2,
-					      .pad_right = 2,
-					      .groups = 1});
-}
-
-/* Columns of two images are a slice. */
-static struct gp_graph *conv_in_slices(void)
-{
-	return one_conv(24, 24, 144, GP_OP_CONV2D,
-			(struct gp_conv_attr){.out_channels = 3,
-					      .kernel_h = 5,
-					      .kernel_w = 5,
-					      .stride_h = 1,
-					      .stride_w = 1,
-					      .pad_top = 2,
-					      .pad_bottom = 2,
-					      .pad_left = 2,
-					      .pad_right = 2,
-					      .groups = 1});
-}
-
-static struct gp_graph *transposed(void)
-{
-	return one_conv(5, 4, 6, GP_OP_CONV2D_TRANSPOSE,
-			(struct gp_conv_attr){.out_channels = 8,
-					      .kernel_h = 3,
-					      .kernel_w = 4,
-					      .stride_h = 2,
-					      .stride_w = 3,
-					      .pad_top = 1,
-					      .pad_bottom = 0,
-					      .pad_left = 0,
-					      .pad_right = 2,
-					      .out_pad_h = 1,
-					      .groups = 2,
-					      .bias = true});
-}
-
-static struct gp_graph *transposed_pointwise(void)
-{
-	return one_conv(
-		5, 4, 6, GP_OP_CONV2D_TRANSPOSE,
-		(struct gp_conv_attr){
-			.out_channels = 9, .kernel_h = 1, .kernel_w = 1, .stride_h = 1, .stride_w = 1, .groups = 1});
-}
-
-static struct gp_graph *transposed_depthwise(void)
-{
-	return one_conv(5, 4, 6, GP_OP_CONV2D_TRANSPOSE,
-			(struct gp_conv_attr){.out_channels = 6,
-					      .kernel_h = 3,
-					      .kernel_w = 3,
-					      .stride_h = 2,
-					      .stride_w = 2,
-					      .pad_top = 1,
-					      .pad_bottom = 1,
-					      .pad_left = 1,
-					      .pad_right = 1,
-					      .out_pad_w = 1,
-					      .groups = 6,
-					      .bias = true});
-}
-
-static struct gp_graph *depthwise(int kernel, int stride, int channels, bool bias)
-{
-	return one_conv(11, 9, channels, GP_OP_CONV2D,
-			(struct gp_conv_attr){.out_channels = channels,
-					      .kernel_h = kernel,
-					      .kernel_w = kernel,
-					      .stride_h = stride,
-					      .stride_w = stride,
-					      .pad_top = kernel / 2,
-					      .pad_bottom = kernel / 2,
-					      .pad_left = kernel / 2,
-					      .pad_right = kernel / 2,
-					      .groups = channels,
-					      .bias = bias});
-}
-
-static struct gp_graph *depthwise_3x3(void)
-{
-	return depthwise(3, 1, 24, false);
-}
-
-static struct gp_graph *depthwise_3x3_strided(void)
-{
-	return depthwise(3, 2, 13, true);
-}
-
-static struct gp_graph *depthwise_5x5(void)
-{
-	return depthwise(5, 1, 12, true);
-}
-
-static struct gp_graph *depthwise_7x7_strided(void)
-{
-	return depthwise(7, 3, 20, false);
-}
-
-static struct gp_graph *batch_norm(void)
-{
-	struct gp_graph *g = begin(6, 5, 10);
-	return end(g, gp_graph_batch_norm(g, "bn", 0, 1e-5f, 0.1f, &err));
-}
-
-static struct gp_graph *batch_norm_of_rows(void)
-{
-	struct gp_graph *g = begin(0, 0, 21);
-	int x = gp_graph_batch_norm(g, "bn", 0, 1e-3f, 0.3f, &err);
-	return end(g, gp_graph_unary(g, GP_OP_RELU6, "act", x, &err));
-}
-
-/* A convolution without bias, a batch norm, and an activation (or GP_OP_INPUT for none), all named after `part`. */
-static int conv_bn(struct gp_graph *g, const char *part, int in, int channels, int kernel, int stride, int groups,
-		   enum gp_op act)
-{
-	char name[GP_NAME_MAX];
-	int x = gp_graph_conv(g, part, in, channels, kernel, stride, kernel / 2, groups, false, &err);
-	snprintf(name, sizeof name, "%.40s_bn", part);
-	x = gp_graph_batch_norm(g, name, x, 1e-5f, 0.1f, &err);
-	snprintf(name, sizeof name, "%.40s_act", part);
-	return act == GP_OP_INPUT ? x : gp_graph_unary(g, act, name, x, &err);
-}
-
-/* MobileNetV2: sums without an activation, whose values two ops read. */
-static struct gp_graph *inverted_residuals(void)
-{
-	struct gp_graph *g = begin(6, 5, 8);
-	int x = conv_bn(g, "a0", 0, 24, 1, 1, 1, GP_OP_RELU6);
-	x = conv_bn(g, "a1", x, 24, 3, 1, 24, GP_OP_RELU6);
-	x = conv_bn(g, "a2", x, 8, 1, 1, 1, GP_OP_INPUT);
-	int sum = gp_graph_sum(g, "a", 0, x, &err);
-	x = conv_bn(g, "b0", sum, 24, 1, 1, 1, GP_OP_RELU6);
-	x = conv_bn(g, "b1", x, 24, 3, 1, 24, GP_OP_RELU6);
-	x = conv_bn(g, "b2", x, 8, 1, 1, 1, GP_OP_INPUT);
-	return end(g, gp_graph_sum(g, "b", sum, x, &err));
-}
-
-/* ResNet: a residual before the activation, and one that has a convolution of its own. */
-static struct gp_graph *residuals(void)
-{
-	struct gp_graph *g = begin(9, 8, 8);
-	int x = conv_bn(g, "a0", 0, 8, 3, 1, 1, GP_OP_RELU);
-	x = conv_bn(g, "a1", x, 8, 3, 1, 1, GP_OP_INPUT);
-	x = gp_graph_sum(g, "a_sum", x, 0, &err);
-	int a = gp_graph_unary(g, GP_OP_RELU, "a", x, &err);
-	x = conv_bn(g, "b0", a, 16, 3, 2, 1, GP_OP_RELU);
-	x = conv_bn(g, "b1", x, 16, 3, 1, 1, GP_OP_INPUT);
-	int down = conv_bn(g, "down", a, 16, 1, 2, 1, GP_OP_INPUT);
-	x = gp_graph_sum(g, "b_sum", x, down, &err);
-	return end(g, gp_graph_unary(g, GP_OP_RELU, "b", x, &err));
-}
-
-/* Everything that adds to a gradient that is already there. */
-static struct gp_graph *convs_of_many_readers(void)
-{
-	struct gp_graph *g = begin(7, 6, 8);
-	int r = gp_graph_unary(g, GP_OP_RELU, "r", 0, &err);
-	int a = gp_graph_conv(g, "a", r, 8, 3, 1, 1, 1, true, &err),
-	    b = gp_graph_conv(g, "b", r, 8, 1, 1, 0, 1, false, &err);
-	int c = gp_graph_conv(g, "c", r, 8, 3, 1, 1, 8, false, &err),
-	    d = gp_graph_pool(g, GP_OP_MAX_POOL, "d", r, 3, 1, 1, &err);
-	int e = conv_of(g, GP_OP_CONV2D_TRANSPOSE, "e", r,
-			(struct gp_conv_attr){.out_channels = 8,
-					      .kernel_h = 3,
-					      .kernel_w = 3,
-					      .stride_h = 1,
-					      .stride_w = 1,
-					      .pad_top = 1,
-					      .pad_bottom = 1,
-					      .pad_left = 1,
-					      .pad_right = 1,
-					      .groups = 1});
-	a = gp_graph_sum(g, "ab", a, b, &err);
-	c = gp_graph_sum(g, "cd", c, d, &err);
-	a = gp_graph_sum(g, "abcd", a, c, &err);
-	return end(g, gp_graph_sum(g, "abcde", a, e, &err));
-}
-
-static struct gp_graph *one_pool(enum gp_op op, struct gp_pool_attr attr)
-{
-	struct gp_graph *g = begin(9, 10, 6);
-	return end(g, pool_of(g, op, "pool", 0, attr));
-}
-
-static struct gp_graph *max_pool(void)
-{
-	return one_pool(
-		GP_OP_MAX_POOL,
-		(struct gp_pool_attr){
-			.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 1, .pad_top = 1, .pad_right = 1});
-}
-
-static struct gp_graph *avg_pool(void)
-{
-	return one_pool(
-		GP_OP_AVG_POOL,
-		(struct gp_pool_attr){
-			.kernel_h = 3, .kernel_w = 2, .stride_h = 2, .stride_w = 1, .pad_bottom = 2, .pad_left = 1});
-}
-
-static struct gp_graph *avg_pool_with_padding(void)
-{
-	return one_pool(GP_OP_AVG_POOL, (struct gp_pool_attr){.kernel_h = 2,
-							      .kernel_w = 3,
-							      .stride_h = 2,
-							      .stride_w = 2,
-							      .pad_top = 1,
-							      .pad_left = 1,
-							      .count_include_pad = true});
-}
-
-/* --- batch norms with what they take over ------------------------------------------------------------------------ */
-
-static int norm(struct gp_graph *g, const char *name, int in)
-{
-	return gp_graph_batch_norm(g, name, in, 1e-5f, 0.1f, &err);
-}
-
-static struct gp_graph *norms_with_activations(void)
-{
-	struct gp_graph *g = begin(5, 3, 13);
-	int six = gp_graph_unary(g, GP_OP_RELU6, "six", norm(g, "a", 0), &err);
-	int relu = gp_graph_unary(g, GP_OP_RELU, "relu", norm(g, "b", 0), &err);
-	return end(g, gp_graph_sum(g, "s", six, relu, &err));
-}
-
-static struct gp_graph *norm_with_residual_and_activation(void)
-{
-	struct gp_graph *g = begin(5, 3, 16);
-	int r = gp_graph_unary(g, GP_OP_RELU, "r", 0, &err), s = gp_graph_sum(g, "s", norm(g, "a", r), r, &err);
-	s = gp_graph_unary(g, GP_OP_RELU, "act", s, &err);
-	int t = gp_graph_sum(g, "t", s, norm(g, "b", s), &err);
-	return end(g, gp_graph_unary(g, GP_OP_RELU6, "six", t, &err));
-}
-
-/* The residual's gradient is the sum's own: two have it, and neither may spoil it for the other. */
-static struct gp_graph *norm_with_residual_alone(void)
-{
-	struct gp_graph *g = begin(4, 3, 7);
-	int r = gp_graph_unary(g, GP_OP_RELU, "r", 0, &err), s = gp_graph_sum(g, "s", norm(g, "a", r), r, &err);
-	return end(g, gp_graph_sum(g, "t", norm(g, "b", s), s, &err));
-}
-
-/* As behind a projection: one of them takes the sum, the other is its residual. */
-static struct gp_graph *two_norms_that_meet(void)
-{
-	struct gp_graph *g = begin(3, 3, 10);
-	int r = gp_graph_unary(g, GP_OP_RELU, "r", 0, &err), a = norm(g, "a", r), b = norm(g, "b", 0);
-	return end(g, gp_graph_unary(g, GP_OP_RELU6, "act", gp_graph_sum(g, "s", b, a, &err), &err));
-}
-
-/* Read by two, so that nothing can be taken over. */
-static struct gp_graph *norm_of_two_readers(void)
-{
-	struct gp_graph *g = begin(3, 3, 9);
-	int b = norm(g, "b", 0), c = norm(g, "c", 0), r = gp_graph_unary(g, GP_OP_RELU, "r", b, &err);
-	int s = gp_graph_sum(g, "s", r, b, &err);
-	return end(g, gp_graph_sum(g, "t", gp_graph_sum(g, "twice", c, c, &err), s, &err));
-}
-
-/* The sum is read besides the activation: it is taken over, the activation is not. */
-static struct gp_graph *sum_of_two_readers(void)
-{
-	struct gp_graph *g = begin(3, 4, 8);
-	int s = gp_graph_sum(g, "s", norm(g, "b", 0), 0, &err), r = gp_graph_unary(g, GP_OP_RELU, "r", s, &err);
-	return end(g, gp_graph_sum(g, "t", r, s, &err));
-}
-
-static const struct {
-	const char *name;
-	struct gp_graph *(*build)(void);
-	int batch;
-} cases[] = {
-	{"relu", relu, 3},
-	{"relu6 behind a view", relu6_behind_a_view, 2},
-	{"views alone", views_alone, 3},
-	{"sums", sums, 2},
-	{"linear", linear, 5},
-	{"linear of many readers", linear_of_many_readers, 3},
-	{"flatten, linear", flatten_then_linear, 3},
-	{"flatten", flatten_alone, 2},
-	{"dropout", dropout, 3},
-	{"shortcuts", shortcuts, 3},
-	{"global pool", global_pool, 3},
-	{"many rows", many_rows, 1537},
-	{"pointwise", pointwise, 3},
-	{"pointwise, grouped", pointwise_grouped, 3},
-	{"pointwise, strided", pointwise_strided, 3},
-	{"3x3", conv_3x3, 3},
-	{"5x2, asymmetric", conv_asymmetric, 2},
-	{"3x3, grouped", conv_grouped, 3},
-	{"3x3, a channel a group", conv_multiplied, 2},
-	{"5x5 in bands", conv_in_bands, 1},
-	{"5x5 in slices", conv_in_slices, 3},
-	{"transposed", transposed, 3},
-	{"transposed, pointwise", transposed_pointwise, 3},
-	{"transposed, depthwise", transposed_depthwise, 3},
-	{"depthwise 3x3", depthwise_3x3, 3},
-	{"depthwise 3x3, strided", depthwise_3x3_strided, 3},
-	{"depthwise 5x5", depthwise_5x5, 2},
-	{"depthwise 7x7, strided", depthwise_7x7_strided, 2},
-	{"batch norm", batch_norm, 3},
-	{"batch norm of rows", batch_norm_of_rows, 7},
-	{"inverted residuals", inverted_residuals, 3},
-	{"residuals", residuals, 3},
-	{"convolutions of many readers", convs_of_many_readers, 2},
-	{"max pool", max_pool, 3},
-	{"avg pool", avg_pool, 3},
-	{"avg pool with padding", avg_pool_with_padding, 2},
-	{"norms with activations", norms_with_activations, 4},
-	{"norm with residual and activation", norm_with_residual_and_activation, 3},
-	{"norm with residual", norm_with_residual_alone, 3},
-	{"two norms that meet", two_norms_that_meet, 3},
-	{"norm of two readers", norm_of_two_readers, 3},
-	{"sum of two readers", sum_of_two_readers, 3},
-};
-#define CASES (sizeof cases / sizeof cases[0])
-
-/* --- running ------------------------------------------------------------------------------------------------------ */
 
 /* Two chunks in flight: both forward, then both backward. */
 static void run_round(struct pair *p, uint64_t round)
@@ -628,8 +73,8 @@ static double tolerance_for(const struct gp_graph *g, enum gp_precision precisio
 
 static void run_case(size_t i, enum gp_precision precision)
 {
-	struct gp_graph *g = cases[i].build();
-	const struct gp_plan_spec spec = {.batch = cases[i].batch,
+	struct gp_graph *g = op_cases[i].build();
+	const struct gp_plan_spec spec = {.batch = op_cases[i].batch,
 					  .slots = SLOTS,
 					  .train = true,
 					  .need_grad_input = true,
@@ -638,7 +83,7 @@ static void run_case(size_t i, enum gp_precision precision)
 	struct pair p = make_pair(g, spec);
 	p.tolerance = tolerance_for(g, precision);
 	draw_vectors(&p);
-	print_message("  %s in %s\n", cases[i].name, gp_precision_name(precision));
+	print_message("  %s in %s\n", op_cases[i].name, gp_precision_name(precision));
 	for (uint64_t round = 0; round < ROUNDS; round++)
 		run_round(&p, round);
 	compare_params(&p);
@@ -649,21 +94,21 @@ static void run_case(size_t i, enum gp_precision precision)
 static void ops_equal_those_of_the_cpu_in_fp32(void **state)
 {
 	(void)state;
-	for (size_t i = 0; i < CASES; i++)
+	for (size_t i = 0; i < OP_CASES; i++)
 		run_case(i, GP_PRECISION_FP32);
 }
 
 static void ops_are_near_those_of_the_cpu_in_tf32(void **state)
 {
 	(void)state;
-	for (size_t i = 0; i < CASES; i++)
+	for (size_t i = 0; i < OP_CASES; i++)
 		run_case(i, GP_PRECISION_TF32);
 }
 
 static void ops_are_near_those_of_the_cpu_in_bf16(void **state)
 {
 	(void)state;
-	for (size_t i = 0; i < CASES; i++)
+	for (size_t i = 0; i < OP_CASES; i++)
 		run_case(i, GP_PRECISION_BF16);
 }
 
@@ -671,9 +116,9 @@ static void ops_are_near_those_of_the_cpu_in_bf16(void **state)
 static void ops_of_evaluation_plans_equal_those_of_the_cpu(void **state)
 {
 	(void)state;
-	for (size_t i = 0; i < CASES; i++) {
-		struct gp_graph *g = cases[i].build();
-		const struct gp_plan_spec spec = {.batch = cases[i].batch, .slots = 1, .seed = 11};
+	for (size_t i = 0; i < OP_CASES; i++) {
+		struct gp_graph *g = op_cases[i].build();
+		const struct gp_plan_spec spec = {.batch = op_cases[i].batch, .slots = 1, .seed = 11};
 		struct pair p = make_pair(g, spec);
 		draw_vectors(&p);
 		for (uint64_t round = 0; round < ROUNDS; round++) {
