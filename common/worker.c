@@ -12,6 +12,13 @@
 
 #define WORKER_THREADS_MAX 64
 
+/* What a thread has begun and not finished, oldest first. */
+struct gp_worker_thread {
+	struct gp_task *task[GP_TASKS_BEGUN];
+	int count;
+	uint64_t end_ns; /* of the task that it finished last */
+};
+
 struct gp_worker {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
@@ -25,25 +32,41 @@ struct gp_worker {
 	uv_async_t wake;
 };
 
-static bool lane_ready(const struct gp_lane *lane)
+static bool lane_waits(const struct gp_lane *lane)
 {
-	return !lane->running && (lane->head[0] || lane->head[1]);
+	return lane->head[0] || lane->head[1];
+}
+
+static bool lane_ready(const struct gp_lane *lane, const struct gp_worker_thread *by)
+{
+	return lane_waits(lane) && (lane->begun == 0 || lane->thread == by);
+}
+
+/* What is under way will count when it is finished; until then as much as the lane's last task. */
+static uint64_t expected_ns(const struct gp_lane *lane)
+{
+	return lane->used_ns + (uint64_t)lane->begun * lane->last_ns;
 }
 
 /* The ready lane that has used the least time, NULL if none is ready. */
-static struct gp_lane *pick_lane(struct gp_worker *w)
+static struct gp_lane *pick_lane(struct gp_worker *w, const struct gp_worker_thread *by)
 {
 	struct gp_lane *best = NULL;
 	for (struct gp_lane *lane = w->lanes; lane; lane = lane->next)
-		if (lane_ready(lane) && (!best || lane->used_ns < best->used_ns))
+		if (lane_ready(lane, by) && (!best || expected_ns(lane) < expected_ns(best)))
 			best = lane;
 	return best;
 }
 
+static struct gp_task *next_task(const struct gp_lane *lane)
+{
+	return lane->head[lane->head[0] ? 0 : 1];
+}
+
 static struct gp_task *pop_task(struct gp_lane *lane)
 {
-	int p = lane->head[0] ? 0 : 1;
-	struct gp_task *t = lane->head[p];
+	const int p = lane->head[0] ? 0 : 1;
+	struct gp_task *t = next_task(lane);
 	lane->head[p] = t->next;
 	if (!t->next)
 		lane->tail[p] = NULL;
@@ -51,39 +74,74 @@ static struct gp_task *pop_task(struct gp_lane *lane)
 	return t;
 }
 
-static void finish_task(struct gp_worker *w, struct gp_lane *lane, struct gp_task *t)
+static void count_task(struct gp_lane *lane, const struct gp_task *t)
 {
-	lane->running = false;
-	lane->used_ns += t->end_ns - t->start_ns;
+	lane->begun--;
+	lane->last_ns = t->end_ns - t->start_ns;
+	lane->used_ns += lane->last_ns;
+}
+
+/* With the lock held, but for the task's own part. */
+static void begin_task(struct gp_worker *w, struct gp_worker_thread *me, struct gp_lane *lane)
+{
+	struct gp_task *t = pop_task(lane);
+	lane->begun++;
+	lane->thread = me;
+	w->floor_ns = lane->used_ns;
+	me->task[me->count++] = t;
+	pthread_mutex_unlock(&w->lock);
+	t->start_ns = gp_now_ns();
+	t->run(t);
+	pthread_mutex_lock(&w->lock);
+}
+
+/* With the lock held, but for the task's own part. The time that it ran beside the one before is that one's. */
+static void finish_oldest(struct gp_worker *w, struct gp_worker_thread *me)
+{
+	struct gp_task *t = me->task[0];
+	pthread_mutex_unlock(&w->lock);
+	if (t->finish && t->status == GP_OK)
+		t->finish(t);
+	t->end_ns = gp_now_ns();
+	pthread_mutex_lock(&w->lock);
+	me->count--;
+	memmove(me->task, me->task + 1, (size_t)me->count * sizeof me->task[0]);
+	if (t->start_ns < me->end_ns)
+		t->start_ns = me->end_ns;
+	me->end_ns = t->end_ns;
+	count_task(t->lane, t);
 	*w->done_end = t;
 	w->done_end = &t->next;
-	if (lane_ready(lane))
+	if (lane_waits(t->lane))
 		pthread_cond_signal(&w->work);
 	uv_async_send(&w->wake);
+}
+
+/* The lane whose next task this thread may begin now. */
+static struct gp_lane *next_lane(struct gp_worker *w, const struct gp_worker_thread *me)
+{
+	if (me->count == GP_TASKS_BEGUN || (me->count > 0 && !me->task[me->count - 1]->finish))
+		return NULL;
+	struct gp_lane *lane = pick_lane(w, me);
+	return lane && (me->count == 0 || next_task(lane)->finish) ? lane : NULL;
 }
 
 static void *worker_main(void *arg)
 {
 	struct gp_worker *w = arg;
+	struct gp_worker_thread me = {0};
 	pthread_setname_np(pthread_self(), w->name);
 	pthread_mutex_lock(&w->lock);
 	for (;;) {
-		struct gp_lane *lane = pick_lane(w);
-		if (!lane && w->stop)
+		struct gp_lane *lane = next_lane(w, &me);
+		if (lane)
+			begin_task(w, &me, lane);
+		else if (me.count > 0)
+			finish_oldest(w, &me);
+		else if (w->stop)
 			break;
-		if (!lane) {
+		else
 			pthread_cond_wait(&w->work, &w->lock);
-			continue;
-		}
-		struct gp_task *t = pop_task(lane);
-		lane->running = true;
-		w->floor_ns = lane->used_ns;
-		pthread_mutex_unlock(&w->lock);
-		t->start_ns = gp_now_ns();
-		t->run(t);
-		t->end_ns = gp_now_ns();
-		pthread_mutex_lock(&w->lock);
-		finish_task(w, lane, t);
 	}
 	pthread_mutex_unlock(&w->lock);
 	return NULL;
@@ -203,7 +261,7 @@ void gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priority)
 	lane->pending++;
 	pthread_mutex_lock(&w->lock);
 	/* A lane that was idle must not have saved up time against the busy ones. */
-	if (!lane->running && !lane->head[0] && !lane->head[1] && lane->used_ns < w->floor_ns)
+	if (!lane->begun && !lane_waits(lane) && lane->used_ns < w->floor_ns)
 		lane->used_ns = w->floor_ns;
 	if (lane->tail[priority])
 		lane->tail[priority]->next = t;

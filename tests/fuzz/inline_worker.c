@@ -47,6 +47,8 @@ static void run_one(uv_idle_t *idle)
 		uv_idle_stop(idle);
 	t->start_ns = gp_now_ns();
 	t->run(t);
+	if (t->finish && t->status == GP_OK)
+		t->finish(t);
 	t->end_ns = gp_now_ns();
 	waiting--;
 	t->lane->pending--;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Workers and lanes (common/worker.h): order, exclusion, fairness.
+ * Workers and lanes (common/worker.h): order, exclusion, fairness, tasks of two
+ * parts.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,6 +10,7 @@
 #include <stdbool.h>
 #include <string.h>
 #include <unistd.h>
+#include <pthread.h>
 #include <cmocka.h>
 
 #include "common/mem.h"
@@ -23,6 +25,8 @@ struct job {
 	int number;
 	bool waits; /* until the fixture's gate is open */
 	useconds_t nap_us;
+	bool fails, finished; /* of two parts: run fails; finish has run */
+	pthread_t thread;
 };
 
 struct fixture {
@@ -36,6 +40,9 @@ struct fixture {
 	int order[3][TASKS], ran[3], finished;
 	atomic_int started_total;
 	int started_at[3][TASKS];
+	char said[128]; /* of two parts: "a0 " lane 0's job 0 has run, "A0 " has finished; by one thread */
+	struct job *begun[3][2];
+	int begun_count[3];
 };
 
 static void job_run(struct gp_task *t)
@@ -232,6 +239,203 @@ static void a_lane_that_was_idle_has_saved_nothing_up(void **state)
 	gp_free(f);
 }
 
+/* --- tasks of two parts ------------------------------------------------------------------------------------------ */
+
+static void say(struct job *j, char first)
+{
+	char word[16];
+	snprintf(word, sizeof word, "%c%d ", first + j->lane, j->number);
+	assert_true(strlen(j->f->said) + strlen(word) < sizeof j->f->said);
+	strcat(j->f->said, word);
+}
+
+static void say_run(struct gp_task *t)
+{
+	struct job *j = t->arg;
+	say(j, 'a');
+	if (j->fails) {
+		gp_err_set(&t->err, GP_DEVICE, 0, __FILE__, __LINE__, "as told");
+		t->status = GP_DEVICE;
+	}
+}
+
+static void say_finish(struct gp_task *t)
+{
+	struct job *j = t->arg;
+	usleep(j->nap_us);
+	say(j, 'A');
+}
+
+static void submit_saying(struct fixture *f, int lane, int number, bool two_parts, bool fails)
+{
+	struct job *j = &f->job[lane][number];
+	*j = (struct job){.task = {.run = say_run, .finish = two_parts ? say_finish : NULL, .done = job_done, .arg = j},
+			  .f = f,
+			  .lane = lane,
+			  .number = number,
+			  .fails = fails,
+			  .nap_us = 3000};
+	gp_worker_submit(&f->lane[lane], &j->task, 0);
+}
+
+static void open_gate_and_wait(struct fixture *f, int jobs)
+{
+	atomic_store(&f->gate, true);
+	while (f->finished < jobs)
+		uv_run(&f->loop, UV_RUN_ONCE);
+}
+
+static void the_next_task_begins_before_the_last_is_waited_for(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	fixture_init(f, 1);
+	close_gate(f, 0);
+	for (int n = 1; n < 5; n++)
+		submit_saying(f, 0, n, true, false);
+	open_gate_and_wait(f, 5);
+	assert_string_equal(f->said, "a1 a2 A1 a3 A2 a4 A3 A4 ");
+	for (int n = 0; n < 5; n++)
+		assert_int_equal(f->order[0][n], n);
+	fixture_deinit(f);
+	gp_free(f);
+}
+
+/* A lane with a task under way is behind one that used as much and has none. */
+static void tasks_under_way_are_of_whichever_lanes_are_ready(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	fixture_init(f, 1);
+	submit_saying(f, 1, 0, true, false);
+	submit_saying(f, 2, 0, true, false);
+	while (f->finished < 2)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	f->lane[1].used_ns = f->lane[2].used_ns = f->lane[0].used_ns; /* nobody is at work */
+	f->said[0] = '\0';
+	close_gate(f, 0);
+	submit_saying(f, 1, 1, true, false);
+	submit_saying(f, 1, 2, true, false);
+	submit_saying(f, 2, 1, true, false);
+	submit_saying(f, 2, 2, true, false);
+	open_gate_and_wait(f, 7);
+	assert_memory_equal(f->said + 1, "1 ", 2);
+	assert_memory_equal(f->said + 4, "1 ", 2);
+	assert_int_not_equal(f->said[0], f->said[3]);
+	assert_int_equal(f->said[6], f->said[0] - 'a' + 'A');
+	fixture_deinit(f);
+	gp_free(f);
+}
+
+static void a_task_of_one_part_has_its_thread_for_itself(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	fixture_init(f, 1);
+	close_gate(f, 0);
+	submit_saying(f, 0, 1, true, false);
+	submit_saying(f, 0, 2, true, false);
+	submit_saying(f, 0, 3, false, false);
+	submit_saying(f, 0, 4, true, false);
+	open_gate_and_wait(f, 5);
+	assert_string_equal(f->said, "a1 a2 A1 A2 a3 a4 A4 ");
+	fixture_deinit(f);
+	gp_free(f);
+}
+
+static void a_run_that_failed_is_not_finished_and_keeps_its_place(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	fixture_init(f, 1);
+	close_gate(f, 0);
+	submit_saying(f, 0, 1, true, false);
+	submit_saying(f, 0, 2, true, true);
+	submit_saying(f, 0, 3, true, false);
+	open_gate_and_wait(f, 4);
+	assert_string_equal(f->said, "a1 a2 A1 a3 A3 ");
+	for (int n = 0; n < 4; n++) {
+		assert_int_equal(f->order[0][n], n);
+		assert_int_equal(f->job[0][n].task.status, n == 2 ? GP_DEVICE : GP_OK);
+	}
+	fixture_deinit(f);
+	gp_free(f);
+}
+
+/* Each has slept on its own in `finish`; what is counted for it begins where the one before ended. */
+static void time_under_way_together_is_counted_once(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	uint64_t used_ns = 0, before_ns = 0;
+	fixture_init(f, 1);
+	close_gate(f, 0);
+	for (int n = 1; n < 6; n++)
+		submit_saying(f, 0, n, true, false);
+	open_gate_and_wait(f, 6);
+	for (int n = 0; n < 6; n++) {
+		const struct gp_task *t = &f->job[0][n].task;
+		assert_true(t->start_ns >= before_ns && t->end_ns >= t->start_ns);
+		before_ns = t->end_ns;
+		used_ns += took_ns(f, 0, n);
+	}
+	assert_int_equal(f->lane[0].used_ns, used_ns);
+	assert_true(used_ns >= 5 * 3000000);
+	fixture_deinit(f);
+	gp_free(f);
+}
+
+/* No lock here: the worker promises that these never run at the same time for one lane. */
+static void pair_run(struct gp_task *t)
+{
+	struct job *j = t->arg;
+	struct fixture *f = j->f;
+	const int begun = f->begun_count[j->lane]++;
+	j->thread = pthread_self();
+	if (begun >= GP_TASKS_BEGUN || (begun > 0 && !pthread_equal(f->begun[j->lane][0]->thread, j->thread)))
+		atomic_fetch_add(&f->overlaps, 1);
+	else
+		f->begun[j->lane][begun] = j;
+	if (!t->finish)
+		f->begun_count[j->lane]--;
+}
+
+static void pair_finish(struct gp_task *t)
+{
+	struct job *j = t->arg;
+	struct fixture *f = j->f;
+	if (f->begun[j->lane][0] != j || !pthread_equal(j->thread, pthread_self()))
+		atomic_fetch_add(&f->overlaps, 1);
+	f->begun[j->lane][0] = f->begun[j->lane][1];
+	f->begun_count[j->lane]--;
+	j->finished = true;
+}
+
+static void lanes_keep_their_thread_while_something_is_under_way(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	fixture_init(f, 4);
+	for (int n = 0; n < TASKS; n++)
+		for (int l = 0; l < 3; l++) {
+			struct job *j = &f->job[l][n];
+			*j = (struct job){
+				.task = {.run = pair_run, .done = job_done, .arg = j}, .f = f, .lane = l, .number = n};
+			j->task.finish = n % 5 == 4 ? NULL : pair_finish;
+			gp_worker_submit(&f->lane[l], &j->task, 0);
+		}
+	while (f->finished < 3 * TASKS)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	assert_int_equal(atomic_load(&f->overlaps), 0);
+	for (int l = 0; l < 3; l++)
+		for (int n = 0; n < TASKS; n++) {
+			assert_int_equal(f->order[l][n], n);
+			assert_int_equal(f->job[l][n].finished, n % 5 != 4);
+		}
+	fixture_deinit(f);
+	gp_free(f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -240,6 +444,12 @@ int main(void)
 		cmocka_unit_test(a_greedy_lane_does_not_starve_another),
 		cmocka_unit_test(lanes_of_unequal_cost_take_turns_by_the_time_they_used),
 		cmocka_unit_test(a_lane_that_was_idle_has_saved_nothing_up),
+		cmocka_unit_test(the_next_task_begins_before_the_last_is_waited_for),
+		cmocka_unit_test(tasks_under_way_are_of_whichever_lanes_are_ready),
+		cmocka_unit_test(a_task_of_one_part_has_its_thread_for_itself),
+		cmocka_unit_test(a_run_that_failed_is_not_finished_and_keeps_its_place),
+		cmocka_unit_test(time_under_way_together_is_counted_once),
+		cmocka_unit_test(lanes_keep_their_thread_while_something_is_under_way),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
