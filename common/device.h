@@ -13,7 +13,8 @@
  * codec's) between the calls that own them: INPUT until forward begins, OUTPUT
  * from the end of forward to the start of backward of that slot, GRAD_OUTPUT
  * until backward begins, GRAD_INPUT from the end of backward to the slot's
- * next forward. Different slots never share these four buffers.
+ * next forward. Different slots never share these four buffers. A call that was
+ * queued begins with queue_* and ends with `wait`.
  *
  * Determinism: with equal graphs, parameters, inputs and thread counts the
  * results are bit-identical, whatever part of a larger model the graph is and
@@ -122,6 +123,17 @@ struct gp_device_ops {
 	/* GRAD_OUTPUT -> GRAD_INPUT, parameter gradients accumulated (+=). Once per TRAIN forward. */
 	enum gp_status (*backward)(struct gp_plan *plan, int slot, struct gp_err *err);
 	/*
+	 * The same in two parts, so that a device that works by itself has its next work before it is through with this.
+	 * queue_* hands all of it over, or nothing and says why; `wait` returns when the slot's queued call has been done,
+	 * with what became of it. Between the two the slot takes no other call, while calls of other slots, and those that
+	 * name none, may come: the results are as if every call had been waited for at once.
+	 */
+	enum gp_status (*queue_forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
+					struct gp_err *err);
+	enum gp_status (*queue_backward)(struct gp_plan *plan, int slot, struct gp_err *err);
+	/* (optional) NULL: queue_* are forward and backward, and there is nothing to wait for. */
+	enum gp_status (*wait)(struct gp_plan *plan, int slot, struct gp_err *err);
+	/*
 	 * Softmax cross-entropy of OUTPUT (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes
 	 * GRAD_OUTPUT = grad_scale * (softmax - onehot), rows past `valid` zero.
 	 */
@@ -174,8 +186,8 @@ struct gp_device_ops {
 	enum gp_status (*profile)(struct gp_plan *plan, const struct gp_plan_profile **out, struct gp_err *err);
 };
 
-#define GP_DEVICE_NAME 24
-#define GP_DEVICE_CARD 64
+#define GP_DEVICE_NAME  24
+#define GP_DEVICE_CARD  64
 /* "cuda:1 (NVIDIA H200)" */
 #define GP_DEVICE_TITLE (GP_DEVICE_NAME + GP_DEVICE_CARD + 4)
 

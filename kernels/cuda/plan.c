@@ -111,9 +111,11 @@ static enum gp_status begin_plan(struct gp_device *base, const struct gp_plan_sp
 
 static void free_slots(struct cuda_plan *p)
 {
-	for (int s = 0; p->slot && s < p->base.spec.slots; s++)
+	for (int s = 0; p->slot && s < p->base.spec.slots; s++) {
 		for (int r = 0; r < CUDA_RUNS; r++)
 			gp_rt_graph_free(p->slot[s].graph[r]);
+		gp_rt_event_free(p->slot[s].done);
+	}
 	gp_free(p->slot);
 }
 
@@ -292,12 +294,20 @@ static enum gp_status start_memory(struct cuda_plan *p, struct gp_err *err)
 	return gp_cuda_params_start(p, err);
 }
 
+static enum gp_status make_events(struct cuda_plan *p, struct gp_err *err)
+{
+	GP_TRY(gp_rt_event_new(p->dev->index, &p->done, err));
+	for (int s = 0; s < p->base.spec.slots; s++)
+		GP_TRY(gp_rt_event_new(p->dev->index, &p->slot[s].done, err));
+	return GP_OK;
+}
+
 static enum gp_status finish_plan(struct cuda_plan *p, struct gp_err *err)
 {
 	GP_TRY(gp_cuda_plan_build(p, err));
 	GP_TRY(take_memory(p, err));
 	GP_TRY(gp_rt_stream_new(p->dev->index, false, &p->stream, err));
-	GP_TRY(gp_rt_event_new(p->dev->index, &p->done, err));
+	GP_TRY(make_events(p, err));
 	GP_TRY(gp_blas_new(p->stream, p->base.spec.precision, &p->blas, err));
 	GP_TRY(start_memory(p, err));
 	return gp_cuda_wait(p, err);
@@ -351,13 +361,14 @@ static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *
 		.supports = cuda_supports, .memory = cuda_memory, .check = cuda_check,                                 \
 		.codec_memory = cuda_codec_memory, .plan_estimate = cuda_plan_estimate, .plan_new = cuda_plan_new,     \
 		.plan_free = cuda_plan_free, .buffer = cuda_buffer, .forward = gp_cuda_forward,                        \
-		.backward = gp_cuda_backward, .loss = gp_cuda_loss, .grad_squares = gp_cuda_grad_squares,              \
-		.grad_scale = gp_cuda_grad_scale, .grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step,  \
-		.step_undo = gp_cuda_step_undo, .optim_states = gp_cuda_optim_states, .optim_get = gp_cuda_optim_get,  \
-		.optim_set = gp_cuda_optim_set, .optim_count_get = gp_cuda_optim_count_get,                            \
-		.optim_count_set = gp_cuda_optim_count_set, .param_get = gp_cuda_param_get,                            \
-		.param_set = gp_cuda_param_set, .grad_get = gp_cuda_grad_get, .node_get = gp_cuda_node_get,            \
-		.plan_memory = cuda_plan_memory, .profile = gp_cuda_profile,                                           \
+		.backward = gp_cuda_backward, .queue_forward = gp_cuda_queue_forward,                                  \
+		.queue_backward = gp_cuda_queue_backward, .wait = gp_cuda_slot_wait, .loss = gp_cuda_loss,             \
+		.grad_squares = gp_cuda_grad_squares, .grad_scale = gp_cuda_grad_scale,                                \
+		.grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step, .step_undo = gp_cuda_step_undo,    \
+		.optim_states = gp_cuda_optim_states, .optim_get = gp_cuda_optim_get, .optim_set = gp_cuda_optim_set,  \
+		.optim_count_get = gp_cuda_optim_count_get, .optim_count_set = gp_cuda_optim_count_set,                \
+		.param_get = gp_cuda_param_get, .param_set = gp_cuda_param_set, .grad_get = gp_cuda_grad_get,          \
+		.node_get = gp_cuda_node_get, .plan_memory = cuda_plan_memory, .profile = gp_cuda_profile,             \
 	}
 
 static const struct gp_device_ops on_card = CUDA_OPS("cuda", "a GPU of NVIDIA's");

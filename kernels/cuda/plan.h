@@ -145,7 +145,8 @@ struct cuda_slot {
 	char *arena;
 	uint64_t *draw, *host_draw; /* device; pinned */
 	struct gp_rt_graph *graph[CUDA_RUNS];
-	bool forwarded; /* a TRAIN forward waits for its backward */
+	struct gp_rt_event *done; /* behind the call that was queued last */
+	bool forwarded;           /* a TRAIN forward, queued at least, waits for its backward */
 };
 
 /* Small things, at the same offsets in `extra` (device) and `host_room` (pinned). */

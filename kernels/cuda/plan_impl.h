@@ -27,6 +27,10 @@ enum gp_status gp_cuda_check_training(const struct gp_plan *plan, struct gp_err 
 /* plan_run.c */
 enum gp_status gp_cuda_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);
 enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *err);
+enum gp_status gp_cuda_queue_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
+				     struct gp_err *err);
+enum gp_status gp_cuda_queue_backward(struct gp_plan *plan, int slot, struct gp_err *err);
+enum gp_status gp_cuda_slot_wait(struct gp_plan *plan, int slot, struct gp_err *err);
 enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
 /* Copies in bf16 and packs are as the parameters again. Queues only. */
 void gp_cuda_repack(struct cuda_plan *p);

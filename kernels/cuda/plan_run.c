@@ -196,14 +196,35 @@ static bool has_graph(struct cuda_plan *p, int slot, enum cuda_run what)
 	return !p->without_graphs;
 }
 
-static enum gp_status run(struct cuda_plan *p, int slot, enum cuda_run what, struct gp_err *err)
+static void launch(struct cuda_plan *p, int slot, enum cuda_run what)
 {
 	if (has_graph(p, slot, what))
 		gp_rt_graph_launch(p->slot[slot].graph[what], p->stream);
 	else
 		queue(p, slot, what);
 	p->warm[what] = true;
-	return gp_cuda_wait(p, err);
+	gp_rt_event_record(p->slot[slot].done, p->stream);
+}
+
+/* A node's events are there once: the next call would take them over. */
+static enum gp_status launch_measured(struct cuda_plan *p, int slot, enum cuda_run what, struct gp_err *err)
+{
+	launch(p, slot, what);
+	if (!p->profile)
+		return GP_OK;
+	GP_TRY(gp_cuda_slot_wait(&p->base, slot, err));
+	gp_cuda_profile_collect(p, what == CUDA_RUN_BACKWARD ? CUDA_PROFILE_BACKWARD : CUDA_PROFILE_FORWARD);
+	return GP_OK;
+}
+
+enum gp_status gp_cuda_slot_wait(struct gp_plan *plan, int slot, struct gp_err *err)
+{
+	struct cuda_plan *p = (struct cuda_plan *)plan;
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	const enum gp_status status = gp_rt_event_wait(p->slot[slot].done, err);
+	if (status != GP_OK)
+		p->slot[slot].forwarded = false;
+	return status;
 }
 
 void gp_cuda_repack(struct cuda_plan *p)
@@ -220,7 +241,8 @@ void gp_cuda_repack(struct cuda_plan *p)
 	p->narrow_stale = p->packs_stale = false;
 }
 
-enum gp_status gp_cuda_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+enum gp_status gp_cuda_queue_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
+				     struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots);
@@ -229,15 +251,12 @@ enum gp_status gp_cuda_forward(struct gp_plan *plan, int slot, enum gp_mode mode
 	gp_cuda_repack(p);
 	if (mode == GP_TRAIN)
 		gp_cuda_undo_save(p);
-	p->slot[slot].forwarded = false;
-	*p->slot[slot].host_draw = draw;
-	GP_TRY(run(p, slot, mode == GP_TRAIN ? CUDA_RUN_TRAIN : CUDA_RUN_EVAL, err));
-	gp_cuda_profile_collect(p, CUDA_PROFILE_FORWARD);
 	p->slot[slot].forwarded = mode == GP_TRAIN;
-	return GP_OK;
+	*p->slot[slot].host_draw = draw;
+	return launch_measured(p, slot, mode == GP_TRAIN ? CUDA_RUN_TRAIN : CUDA_RUN_EVAL, err);
 }
 
-enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *err)
+enum gp_status gp_cuda_queue_backward(struct gp_plan *plan, int slot, struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots);
@@ -245,9 +264,19 @@ enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *e
 		GP_FAIL(err, GP_INTERNAL, "backward of %s without a training forward in slot %d",
 			plan->spec.graph->name, slot);
 	p->slot[slot].forwarded = false;
-	GP_TRY(run(p, slot, CUDA_RUN_BACKWARD, err));
-	gp_cuda_profile_collect(p, CUDA_PROFILE_BACKWARD);
-	return GP_OK;
+	return launch_measured(p, slot, CUDA_RUN_BACKWARD, err);
+}
+
+enum gp_status gp_cuda_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+{
+	GP_TRY(gp_cuda_queue_forward(plan, slot, mode, draw, err));
+	return gp_cuda_slot_wait(plan, slot, err);
+}
+
+enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *err)
+{
+	GP_TRY(gp_cuda_queue_backward(plan, slot, err));
+	return gp_cuda_slot_wait(plan, slot, err);
 }
 
 /* --- values ------------------------------------------------------------------------------------------------------- */

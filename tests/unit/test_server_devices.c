@@ -69,7 +69,7 @@ static enum gp_status forward_on(int index, struct gp_plan *plan, int slot, enum
 	if (atomic_load(&card[index].lost) || atomic_load(&card[index].sick) ||
 	    atomic_exchange(&card[index].broken, false))
 		GP_FAIL(err, GP_DEVICE, "an illegal address was read");
-	return gp_cpu_device_ops.forward(plan, slot, mode, draw, err);
+	return gp_cpu_device_ops.queue_forward(plan, slot, mode, draw, err);
 }
 
 static enum gp_status forward_0(struct gp_plan *p, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
@@ -100,7 +100,7 @@ static void make_card(struct gp_device *dev, int index)
 	ops->check = card_check;
 	ops->supports = card_supports;
 	ops->plan_new = card_plan_new;
-	ops->forward = index == 0 ? forward_0 : forward_1;
+	ops->queue_forward = index == 0 ? forward_0 : forward_1;
 	dev->ops = ops;
 	snprintf(dev->name, sizeof dev->name, "card:%d", index);
 	strcpy(dev->card, "a test's");

@@ -1,0 +1,379 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Calls of a CUDA plan that are queued while others are under way, in the orders
+ * in which a server queues them: every bit is as when each was waited for at
+ * once. The emulated device does its work as late as it may, so that what is not
+ * waited for, by the host or by a stream, is missing. See common/device.h.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#ifdef GP_CUDA_DEVICE
+#include "common/fault.h"
+#include "common/mem.h"
+#include "common/rng.h"
+#include "kernels/cuda/dev_cuda.h"
+#include "kernels/cuda/rt.h"
+
+enum { BATCH = 3, SLOTS = 3, CHUNKS = 5, STEPS = 2, CLASSES = 5, UNDER_WAY = 2 };
+
+static struct gp_err err;
+
+#define OK(expr)                                                                                                       \
+	do {                                                                                                           \
+		if ((expr) != GP_OK)                                                                                   \
+			fail_msg("%s", err.text);                                                                      \
+	} while (0)
+
+/* --- a model with all that a plan does with gradients ------------------------------------------------------------- */
+
+static int normed(struct gp_graph *g, const char *name, int x, int channels, int kernel, int groups)
+{
+	char bn[32];
+	snprintf(bn, sizeof bn, "%s_bn", name);
+	x = gp_graph_conv(g, name, x, channels, kernel, 1, kernel / 2, groups, false, &err);
+	return gp_graph_batch_norm(g, bn, x, 1e-5f, 0.1f, &err);
+}
+
+/* An inverted residual as MobileNetV2's, a block as ResNet's, and a branch that reads what the sum made. */
+static struct gp_graph *build_graph(void)
+{
+	const struct gp_shape sample = {.ndim = 3, .dim = {4, 3, 8}};
+	struct gp_graph *g = gp_graph_new("branches", &sample, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "block", &err));
+	int a = gp_graph_unary(g, GP_OP_RELU6, "a", normed(g, "stem", 0, 16, 3, 1), &err);
+	int x = gp_graph_unary(g, GP_OP_RELU6, "b", normed(g, "expand", a, 32, 1, 1), &err);
+	x = gp_graph_unary(g, GP_OP_RELU6, "c", normed(g, "depthwise", x, 32, 3, 32), &err);
+	a = gp_graph_sum(g, "first_sum", normed(g, "project", x, 16, 1, 1), a, &err);
+	x = gp_graph_unary(g, GP_OP_RELU, "d", normed(g, "conv1", a, 16, 3, 1), &err);
+	a = gp_graph_sum(g, "second_sum", normed(g, "conv2", x, 16, 3, 1), a, &err);
+	a = gp_graph_unary(g, GP_OP_RELU, "e", a, &err);
+	x = gp_graph_conv(g, "biased", a, 16, 3, 1, 1, 1, true, &err);
+	x = gp_graph_sum(g, "third_sum", x, a, &err);
+	x = gp_graph_dropout(g, "drop", x, 0.2f, &err);
+	x = gp_graph_unary(g, GP_OP_GLOBAL_AVG_POOL, "mean", x, &err);
+	x = gp_graph_unary(g, GP_OP_FLATTEN, "flat", x, &err);
+	assert_true(gp_graph_linear(g, "classifier", x, CLASSES, true, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+static struct gp_device *open_device(void)
+{
+	struct gp_device *dev;
+	OK(gp_device_open(gp_cuda_ops()->name, 1, &dev, &err));
+	return dev;
+}
+
+static struct gp_plan *new_plan(struct gp_device *dev, const struct gp_graph *g, enum gp_precision precision)
+{
+	const struct gp_plan_spec spec = {.graph = g,
+					  .batch = BATCH,
+					  .slots = SLOTS,
+					  .train = true,
+					  .need_grad_input = true,
+					  .seed = 9,
+					  .undo = true,
+					  .precision = precision,
+					  .optim = {.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-3f}};
+	struct gp_plan *p;
+	OK(dev->ops->plan_new(dev, &spec, &p, &err));
+	return p;
+}
+
+/* --- one step, in whatever order ---------------------------------------------------------------------------------- */
+
+static uint64_t in_elements(const struct gp_plan *p)
+{
+	return BATCH * gp_shape_elements(gp_graph_input_shape(p->spec.graph));
+}
+
+static void fill(float *x, uint64_t n, uint64_t stream, uint64_t number)
+{
+	for (uint64_t i = 0; i < n; i++)
+		x[i] = gp_rng_normal(stream, number, i);
+}
+
+static void fill_input(struct gp_plan *p, int slot, uint64_t number)
+{
+	fill(p->ops->buffer(p, slot, GP_BUF_INPUT), in_elements(p), 4, number);
+}
+
+static void fill_gradient(struct gp_plan *p, int slot, uint64_t number)
+{
+	fill(p->ops->buffer(p, slot, GP_BUF_GRAD_OUTPUT), BATCH * CLASSES, 5, number);
+}
+
+/* What came of a step's chunks. */
+struct made {
+	float *out, *grad; /* (CHUNKS, BATCH, CLASSES), (CHUNKS, input) */
+	double squares[64];
+};
+
+static struct made new_made(const struct gp_plan *p)
+{
+	struct made m = {.out = gp_calloc((size_t)CHUNKS * BATCH * CLASSES, sizeof *m.out),
+			 .grad = gp_calloc((size_t)CHUNKS * in_elements(p), sizeof *m.grad)};
+	assert_true(m.out && m.grad);
+	return m;
+}
+
+static void drop_made(struct made *m)
+{
+	gp_free(m->out);
+	gp_free(m->grad);
+}
+
+static void keep(struct gp_plan *p, struct made *m, int chunk, bool backward)
+{
+	const int slot = chunk % SLOTS;
+	if (backward)
+		memcpy(m->grad + (size_t)chunk * in_elements(p), p->ops->buffer(p, slot, GP_BUF_GRAD_INPUT),
+		       in_elements(p) * sizeof(float));
+	else
+		memcpy(m->out + (size_t)chunk * BATCH * CLASSES, p->ops->buffer(p, slot, GP_BUF_OUTPUT),
+		       BATCH * CLASSES * sizeof(float));
+}
+
+static void run_one_by_one(struct gp_plan *p, uint64_t step, struct made *m)
+{
+	for (int c = 0; c < CHUNKS; c++) {
+		fill_input(p, c % SLOTS, step * CHUNKS + (uint64_t)c);
+		OK(p->ops->forward(p, c % SLOTS, GP_TRAIN, step * CHUNKS + (uint64_t)c, &err));
+		keep(p, m, c, false);
+		fill_gradient(p, c % SLOTS, step * CHUNKS + (uint64_t)c);
+		OK(p->ops->backward(p, c % SLOTS, &err));
+		keep(p, m, c, true);
+	}
+	OK(p->ops->grad_squares(p, m->squares, &err));
+	OK(p->ops->optim_step(p, 0.05f, &err));
+}
+
+struct call {
+	int chunk;
+	bool backward;
+};
+
+/* A server's step: what comes next is drawn, at most UNDER_WAY calls have not been waited for. */
+struct flight {
+	struct gp_plan *p;
+	struct made *m;
+	uint64_t step, draws;
+	struct call call[UNDER_WAY];
+	int under_way, begun[2], ended[2]; /* [0] forwards, [1] backwards */
+};
+
+static void land(struct flight *f)
+{
+	const struct call c = f->call[0];
+	OK(f->p->ops->wait(f->p, c.chunk % SLOTS, &err));
+	keep(f->p, f->m, c.chunk, c.backward);
+	f->ended[c.backward]++;
+	f->call[0] = f->call[1];
+	f->under_way--;
+}
+
+static void begin(struct flight *f, bool backward)
+{
+	struct gp_plan *p = f->p;
+	const int chunk = f->begun[backward]++, slot = chunk % SLOTS;
+	const uint64_t number = f->step * CHUNKS + (uint64_t)chunk;
+	if (backward) {
+		fill_gradient(p, slot, number);
+		OK(p->ops->queue_backward(p, slot, &err));
+	} else {
+		fill_input(p, slot, number);
+		OK(p->ops->queue_forward(p, slot, GP_TRAIN, number, &err));
+	}
+	f->call[f->under_way++] = (struct call){chunk, backward};
+}
+
+static void run_in_flight(struct gp_plan *p, uint64_t step, uint64_t seed, struct made *m)
+{
+	struct flight f = {.p = p, .m = m, .step = step};
+	while (f.begun[1] < CHUNKS) {
+		const bool forward = f.begun[0] < CHUNKS && f.begun[0] < f.ended[1] + SLOTS,
+			   backward = f.begun[1] < f.ended[0];
+		const bool ends = gp_rng_uniform(seed, step, f.draws++) < 0.3f;
+		if (f.under_way == UNDER_WAY || (f.under_way > 0 && (ends || (!forward && !backward))))
+			land(&f);
+		else if (forward && (!backward || gp_rng_uniform(seed, step, f.draws++) < 0.5f))
+			begin(&f, false);
+		else
+			begin(&f, true);
+	}
+	if (seed % 2) /* right behind what is under way, or after it */
+		OK(p->ops->grad_squares(p, m->squares, &err));
+	while (f.under_way > 0)
+		land(&f);
+	if (seed % 2 == 0)
+		OK(p->ops->grad_squares(p, m->squares, &err));
+	OK(p->ops->optim_step(p, 0.05f, &err));
+}
+
+static void expect_same_params(struct gp_plan *a, struct gp_plan *b)
+{
+	for (int i = 0; i < a->spec.graph->params; i++) {
+		const struct gp_param *q = &a->spec.graph->param[i];
+		float *x = gp_calloc(q->count, sizeof *x), *y = gp_calloc(q->count, sizeof *y);
+		assert_true(x && y);
+		OK(a->ops->param_get(a, i, x, &err));
+		OK(b->ops->param_get(b, i, y, &err));
+		if (memcmp(x, y, q->count * sizeof *x) != 0)
+			fail_msg("%s differ", q->name);
+		gp_free(x);
+		gp_free(y);
+	}
+}
+
+static void expect_same(const struct gp_plan *p, const struct made *a, const struct made *b)
+{
+	assert_memory_equal(a->out, b->out, (size_t)CHUNKS * BATCH * CLASSES * sizeof(float));
+	assert_memory_equal(a->grad, b->grad, (size_t)CHUNKS * in_elements(p) * sizeof(float));
+	assert_memory_equal(a->squares, b->squares, sizeof a->squares);
+}
+
+static void fly(struct gp_device *dev, const struct gp_graph *g, enum gp_precision precision, uint64_t seed)
+{
+	struct gp_plan *a = new_plan(dev, g, precision), *b = new_plan(dev, g, precision);
+	struct made of_a = new_made(a), of_b = new_made(b);
+	for (uint64_t step = 0; step < STEPS; step++) {
+		run_one_by_one(a, step, &of_a);
+		run_in_flight(b, step, seed, &of_b);
+		expect_same(a, &of_a, &of_b);
+		expect_same_params(a, b);
+	}
+	drop_made(&of_a);
+	drop_made(&of_b);
+	dev->ops->plan_free(a);
+	dev->ops->plan_free(b);
+}
+
+static void calls_under_way_give_what_calls_one_by_one_give(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	assert_true(g->params <= 64);
+	for (uint64_t seed = 1; seed < 7; seed++)
+		fly(dev, g, GP_PRECISION_FP32, seed);
+	fly(dev, g, GP_PRECISION_BF16, 7);
+	fly(dev, g, GP_PRECISION_TF32, 8);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* Of other data: two forwards and a backward under way when the step is taken back, by the stream or by the host. */
+static void begin_in_vain(struct gp_plan *p, bool wait_first)
+{
+	fill_input(p, 0, 1000);
+	fill_input(p, 1, 1001);
+	fill_gradient(p, 0, 1000);
+	OK(p->ops->forward(p, 0, GP_TRAIN, 1000, &err));
+	OK(p->ops->queue_forward(p, 1, GP_TRAIN, 1001, &err));
+	OK(p->ops->queue_backward(p, 0, &err));
+	if (!wait_first)
+		p->ops->step_undo(p);
+	OK(p->ops->wait(p, 1, &err));
+	OK(p->ops->wait(p, 0, &err));
+	if (wait_first)
+		p->ops->step_undo(p);
+}
+
+static void a_step_taken_back_under_way_leaves_no_trace(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *a = new_plan(dev, g, GP_PRECISION_FP32), *b = new_plan(dev, g, GP_PRECISION_FP32);
+	struct made of_a = new_made(a), of_b = new_made(b);
+	for (uint64_t step = 0; step < STEPS; step++) {
+		begin_in_vain(b, step & 1);
+		run_one_by_one(a, step, &of_a);
+		run_in_flight(b, step, 1, &of_b);
+		expect_same(a, &of_a, &of_b);
+		expect_same_params(a, b);
+	}
+	drop_made(&of_a);
+	drop_made(&of_b);
+	dev->ops->plan_free(a);
+	dev->ops->plan_free(b);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+static void a_plan_can_be_freed_with_calls_under_way(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *p = new_plan(dev, g, GP_PRECISION_FP32);
+	fill_input(p, 0, 1);
+	fill_input(p, 1, 2);
+	OK(p->ops->queue_forward(p, 0, GP_TRAIN, 0, &err));
+	OK(p->ops->queue_forward(p, 1, GP_TRAIN, 1, &err));
+	dev->ops->plan_free(p);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+#ifdef GP_FAULTS
+/* Of three plans with a call under way one fails; the others' calls are whole. */
+static void a_failure_under_way_is_told_to_its_own_plan(void **state)
+{
+	(void)state;
+	if (!gp_rt_is_emulated())
+		skip();
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *p[3];
+	for (int i = 0; i < 3; i++) {
+		p[i] = new_plan(dev, g, GP_PRECISION_FP32);
+		fill_input(p[i], 0, 1);
+	}
+	for (int i = 0; i < 3; i++) {
+		gp_fault_arm(GP_FAULT_DEVICE, i == 1 ? 3 : 0);
+		OK(p[i]->ops->queue_forward(p[i], 0, GP_TRAIN, 0, &err));
+		gp_fault_arm(GP_FAULT_DEVICE, 0);
+	}
+	for (int i = 2; i >= 0; i--)
+		assert_int_equal(p[i]->ops->wait(p[i], 0, &err), i == 1 ? GP_DEVICE : GP_OK);
+	assert_int_equal(p[1]->ops->queue_backward(p[1], 0, &err), GP_INTERNAL);
+	assert_memory_equal(p[0]->ops->buffer(p[0], 0, GP_BUF_OUTPUT), p[2]->ops->buffer(p[2], 0, GP_BUF_OUTPUT),
+			    BATCH * CLASSES * sizeof(float));
+	for (int i = 0; i < 3; i++)
+		dev->ops->plan_free(p[i]);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+#endif
+
+int main(void)
+{
+	if (gp_rt_count() == 0) {
+		puts("no GPU here: nothing to test");
+		return 77;
+	}
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(calls_under_way_give_what_calls_one_by_one_give),
+		cmocka_unit_test(a_step_taken_back_under_way_leaves_no_trace),
+		cmocka_unit_test(a_plan_can_be_freed_with_calls_under_way),
+#ifdef GP_FAULTS
+		cmocka_unit_test(a_failure_under_way_is_told_to_its_own_plan),
+#endif
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#else
+int main(void)
+{
+	puts("this build has no CUDA device: nothing to test");
+	return 77;
+}
+#endif
