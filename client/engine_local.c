@@ -12,11 +12,15 @@
 #include "common/mem.h"
 #include "common/plan_profile.h"
 
+/* With a device that works by itself a chunk begins while the backward of the one before is under way, in turn. */
+#define SLOTS 2
+
 struct local_engine {
 	struct gp_engine base;
 	struct gp_device *device;
 	struct gp_plan *plan;
 	const struct gp_plan_profile *profile;
+	bool queued[SLOTS]; /* the slot's backward is under way */
 	uint64_t compute_ns;
 	double *squares; /* with clip_norm */
 };
@@ -32,16 +36,38 @@ static int chunk_valid(const struct gp_engine_spec *spec, const struct gp_batch 
 	return left < 0 ? 0 : left > samples ? samples : left;
 }
 
+static enum gp_status wait_for_slot(struct local_engine *e, int slot, struct gp_err *err)
+{
+	if (!e->queued[slot])
+		return GP_OK;
+	e->queued[slot] = false;
+	return e->device->ops->wait(e->plan, slot, err);
+}
+
+static enum gp_status wait_for_all(struct local_engine *e, struct gp_err *err)
+{
+	for (int s = 0; s < SLOTS; s++)
+		GP_TRY(wait_for_slot(e, s, err));
+	return GP_OK;
+}
+
+static int slot_of(const struct local_engine *e, int chunk)
+{
+	return chunk % e->plan->spec.slots;
+}
+
 static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
 				    struct gp_err *err)
 {
 	const struct gp_device_ops *ops = e->device->ops;
+	const int slot = slot_of(e, chunk);
 	const struct gp_engine_spec *spec = &e->base.spec;
 	size_t elements = (size_t)chunk_samples(spec) * gp_shape_elements(gp_graph_input_shape(spec->graph));
 	uint64_t draw = e->base.steps * (uint64_t)spec->chunks + (uint64_t)chunk;
-	memcpy(ops->buffer(e->plan, 0, GP_BUF_INPUT), batch->images + (size_t)chunk * elements,
+	GP_TRY(wait_for_slot(e, slot, err));
+	memcpy(ops->buffer(e->plan, slot, GP_BUF_INPUT), batch->images + (size_t)chunk * elements,
 	       elements * sizeof(float));
-	return ops->forward(e->plan, 0, train ? GP_TRAIN : GP_EVAL, draw, err);
+	return ops->forward(e->plan, slot, train ? GP_TRAIN : GP_EVAL, draw, err);
 }
 
 static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
@@ -50,13 +76,15 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	const struct gp_device_ops *ops = e->device->ops;
 	const struct gp_engine_spec *spec = &e->base.spec;
 	size_t samples = (size_t)chunk_samples(spec);
+	const int slot = slot_of(e, chunk);
 	int valid = chunk_valid(spec, batch, chunk);
 	struct gp_loss_result loss;
 	GP_TRY(forward_chunk(e, batch, chunk, train, err));
-	GP_TRY(ops->loss(e->plan, 0, batch->labels + (size_t)chunk * samples, valid, train, 1.0f / (float)spec->batch,
-			 &loss, err));
+	GP_TRY(ops->loss(e->plan, slot, batch->labels + (size_t)chunk * samples, valid, train,
+			 1.0f / (float)spec->batch, &loss, err));
 	if (train)
-		GP_TRY(ops->backward(e->plan, 0, err));
+		GP_TRY(ops->queue_backward(e->plan, slot, err));
+	e->queued[slot] = train && ops->wait;
 	sum->loss_sum += loss.loss_sum;
 	sum->correct += (uint64_t)loss.correct;
 	sum->samples += (uint64_t)valid;
@@ -70,6 +98,7 @@ static enum gp_status run_batch(struct local_engine *e, const struct gp_batch *b
 	for (int c = 0; c < e->base.spec.chunks; c++)
 		if (chunk_valid(&e->base.spec, batch, c) > 0)
 			GP_TRY(run_chunk(e, batch, c, train, sum, err));
+	GP_TRY(wait_for_all(e, err));
 	e->compute_ns += gp_now_ns() - begin;
 	return GP_OK;
 }
@@ -158,7 +187,7 @@ static enum gp_status predict_batch(struct local_engine *e, const struct gp_batc
 			break;
 		GP_TRY(forward_chunk(e, batch, c, false, err));
 		memcpy(out + (size_t)(c * chunk_samples(spec)) * classes,
-		       e->device->ops->buffer(e->plan, 0, GP_BUF_OUTPUT), valid * classes * sizeof(float));
+		       e->device->ops->buffer(e->plan, slot_of(e, c), GP_BUF_OUTPUT), valid * classes * sizeof(float));
 	}
 	e->compute_ns += gp_now_ns() - begin;
 	return GP_OK;
@@ -241,7 +270,7 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
 	struct gp_plan_spec ps = {.graph = spec->graph,
 				  .batch = chunk_samples(spec),
-				  .slots = 1,
+				  .slots = e->device->ops->wait && spec->train && spec->chunks > 1 ? SLOTS : 1,
 				  .train = spec->train,
 				  .seed = spec->seed,
 				  .optim = spec->optim,

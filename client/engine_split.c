@@ -77,9 +77,24 @@ static void account_compute(struct split_engine *e, bool sent, enum gp_frame_typ
 	e->compute_ns += ns;
 }
 
-static void submit(struct split_slot *s, void (*run)(struct gp_task *), void (*done)(struct gp_task *), int priority)
+/* What the device does by itself is waited for when it has the next chunk, too. */
+static void finish_head(struct gp_task *task)
+{
+	struct split_slot *s = task->arg;
+	task->status = s->e->device->ops->wait(s->e->head_plan, s->index, &task->err);
+}
+
+static void finish_tail(struct gp_task *task)
+{
+	struct split_slot *s = task->arg;
+	task->status = s->e->device->ops->wait(s->e->tail_plan, s->index, &task->err);
+}
+
+static void submit(struct split_slot *s, void (*run)(struct gp_task *), void (*finish)(struct gp_task *),
+		   void (*done)(struct gp_task *), int priority)
 {
 	s->compute.run = run;
+	s->compute.finish = s->e->device->ops->wait ? finish : NULL;
 	s->compute.done = done;
 	s->compute.arg = s;
 	gp_worker_submit(&s->e->compute, &s->compute, priority);
@@ -107,7 +122,7 @@ static void chunk_done(struct split_slot *s)
 static void run_head_backward(struct gp_task *task)
 {
 	struct split_slot *s = task->arg;
-	task->status = s->e->device->ops->backward(s->e->head_plan, s->index, &task->err);
+	task->status = s->e->device->ops->queue_backward(s->e->head_plan, s->index, &task->err);
 }
 
 static void head_backward_done(struct gp_task *task)
@@ -123,7 +138,7 @@ static void grad_decoded(struct gp_transfer *t)
 {
 	struct split_engine *e = t->arg;
 	if (task_ok(e, &t->task))
-		submit(&e->slot[t->slot], run_head_backward, head_backward_done, 0);
+		submit(&e->slot[t->slot], run_head_backward, finish_head, head_backward_done, 0);
 }
 
 /* Tail: forward, loss, backward. */
@@ -160,7 +175,7 @@ static void run_tail(struct gp_task *task)
 		task->status =
 			ops->loss(e->tail_plan, s->index, s->labels, s->valid, e->train, scale, &s->loss, &task->err);
 	if (task->status == GP_OK && e->train)
-		task->status = ops->backward(e->tail_plan, s->index, &task->err);
+		task->status = ops->queue_backward(e->tail_plan, s->index, &task->err);
 }
 
 static void tail_done(struct gp_task *task)
@@ -186,7 +201,7 @@ static void act_decoded(struct gp_transfer *t)
 {
 	struct split_engine *e = t->arg;
 	if (task_ok(e, &t->task))
-		submit(&e->slot[t->slot], run_tail, tail_done, 0);
+		submit(&e->slot[t->slot], run_tail, e->train ? finish_tail : NULL, tail_done, 0);
 }
 
 /* Head forward. */
@@ -209,8 +224,8 @@ static void run_head_forward(struct gp_task *task)
 	memcpy(e->device->ops->buffer(e->head_plan, s->index, GP_BUF_INPUT), e->batch->images + first * elements,
 	       samples * elements * sizeof(float));
 	memcpy(s->labels, e->batch->labels + first, samples * sizeof *s->labels);
-	task->status = e->device->ops->forward(e->head_plan, s->index, e->train ? GP_TRAIN : GP_EVAL,
-					       chunk_draw(e, s->chunk), &task->err);
+	task->status = e->device->ops->queue_forward(e->head_plan, s->index, e->train ? GP_TRAIN : GP_EVAL,
+						     chunk_draw(e, s->chunk), &task->err);
 }
 
 static void head_forward_done(struct gp_task *task)
@@ -243,7 +258,7 @@ static void pump(struct split_engine *e)
 		s->chunk = e->next++;
 		s->state = SLOT_FORWARD;
 		s->arrived = false;
-		submit(s, run_head_forward, head_forward_done, 1);
+		submit(s, run_head_forward, finish_head, head_forward_done, 1);
 	}
 }
 

@@ -54,6 +54,23 @@ static void account_compute(struct gp_body *b, enum gp_frame_type made, const st
 	a->sent.kind[made].stage_ns[GP_STAGE_COMPUTE] += t->end_ns - t->start_ns;
 }
 
+/* What the device does by itself is waited for when it has the next chunk, too. */
+static void finish_chunk(struct gp_task *task)
+{
+	struct body_slot *s = task->arg;
+	task->status = s->body->dev->ops->wait(s->body->plan, s->index, &task->err);
+}
+
+static void submit_chunk(struct body_slot *s, void (*run)(struct gp_task *), void (*done)(struct gp_task *),
+			 int priority)
+{
+	struct gp_body *b = s->body;
+	s->compute.run = run;
+	s->compute.finish = b->dev->ops->wait ? finish_chunk : NULL;
+	s->compute.done = done;
+	gp_worker_submit(&b->compute, &s->compute, priority);
+}
+
 /* Forward: decode -> compute -> encode -> send. */
 
 static void forward_encoded(struct gp_transfer *t)
@@ -73,7 +90,7 @@ static void run_forward(struct gp_task *task)
 	struct body_slot *s = task->arg;
 	struct gp_body *b = s->body;
 	enum gp_mode mode = s->flags & GP_FRAME_FLAG_EVAL ? GP_EVAL : GP_TRAIN;
-	task->status = b->dev->ops->forward(b->plan, s->index, mode, chunk_draw(b, s->chunk), &task->err);
+	task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, chunk_draw(b, s->chunk), &task->err);
 }
 
 static void forward_done(struct gp_task *task)
@@ -94,10 +111,7 @@ static void act_decoded(struct gp_transfer *t)
 	struct gp_body *b = t->arg;
 	if (!gp_body_task_ok(b, &t->task))
 		return;
-	struct body_slot *s = &b->slot[t->slot];
-	s->compute.run = run_forward;
-	s->compute.done = forward_done;
-	gp_worker_submit(&b->compute, &s->compute, 1);
+	submit_chunk(&b->slot[t->slot], run_forward, forward_done, 1);
 }
 
 /* Backward. */
@@ -142,7 +156,7 @@ static void measure(struct gp_body *b)
 static void run_backward(struct gp_task *task)
 {
 	struct body_slot *s = task->arg;
-	task->status = s->body->dev->ops->backward(s->body->plan, s->index, &task->err);
+	task->status = s->body->dev->ops->queue_backward(s->body->plan, s->index, &task->err);
 }
 
 static void backward_done(struct gp_task *task)
@@ -165,10 +179,7 @@ static void grad_decoded(struct gp_transfer *t)
 	struct gp_body *b = t->arg;
 	if (!gp_body_task_ok(b, &t->task))
 		return;
-	struct body_slot *s = &b->slot[t->slot];
-	s->compute.run = run_backward;
-	s->compute.done = backward_done;
-	gp_worker_submit(&b->compute, &s->compute, 0);
+	submit_chunk(&b->slot[t->slot], run_backward, backward_done, 0);
 }
 
 /* Frames. */

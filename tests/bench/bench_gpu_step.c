@@ -5,6 +5,9 @@
  * gradient of its input included, and one update by SGD with momentum. What comes in and goes out stays in the device's
  * memory, as with codecs that run there; --host-io copies it from and to the host, as with codecs that do not.
  * tests/tools/torch_gpu_step.py does the same with PyTorch, tests/gpu.sh runs both by turns. HxWxC is of the picture.
+ *
+ * Calls are queued as the server queues those of a client that keeps up: a chunk's forward before the backward of the
+ * one before it, the next call before the last has been waited for, the update when all have been.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +17,12 @@
 #include "common/mem.h"
 #include "common/models.h"
 #include "common/rng.h"
+#include "common/worker.h"
 #ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/rt.h"
 #endif
 
-enum { MAX_STEPS = 10000, WARM_STEPS = 3 };
+enum { MAX_STEPS = 10000, WARM_STEPS = 3, SLOTS = 3 /* forward, waiting, backward */ };
 
 struct settings {
 	const char *device, *cut, *model;
@@ -33,6 +37,7 @@ struct bench {
 	struct gp_device *dev;
 	struct gp_graph *model, *body;
 	struct gp_plan *plan;
+	int under_way[GP_TASKS_BEGUN], count; /* slots of calls that have not been waited for, oldest first */
 };
 
 static double now_ms(void)
@@ -118,7 +123,7 @@ static enum gp_status make_plan(struct bench *b, struct gp_err *err)
 	const struct gp_plan_spec spec = {
 		.graph = b->body,
 		.batch = b->set.batch / b->set.chunks,
-		.slots = 1,
+		.slots = SLOTS,
 		.train = true,
 		.need_grad_input = true,
 		.seed = 1,
@@ -159,10 +164,10 @@ static enum gp_status copy_to_device(const struct bench *b, float *to, const flo
 }
 #endif
 
-static enum gp_status fill(struct bench *b, enum gp_plan_buf which, const struct gp_shape *sample, float scale,
-			   struct gp_err *err)
+static enum gp_status fill_slot(struct bench *b, int slot, enum gp_plan_buf which, const struct gp_shape *sample,
+				float scale, struct gp_err *err)
 {
-	float *const to = b->plan->ops->buffer(b->plan, 0, which);
+	float *const to = b->plan->ops->buffer(b->plan, slot, which);
 	const uint64_t n = gp_shape_elements(sample) * (uint64_t)b->plan->spec.batch;
 	void *room = NULL;
 	if (b->set.host_io || !b->dev->ops->memory) {
@@ -176,16 +181,52 @@ static enum gp_status fill(struct bench *b, enum gp_plan_buf which, const struct
 	return status;
 }
 
+static enum gp_status fill(struct bench *b, enum gp_plan_buf which, const struct gp_shape *sample, float scale,
+			   struct gp_err *err)
+{
+	for (int s = 0; s < SLOTS; s++)
+		GP_TRY(fill_slot(b, s, which, sample, scale, err));
+	return GP_OK;
+}
+
 /* --- the run ---------------------------------------------------------------------------------------------------- */
 
-static enum gp_status run_step(const struct bench *b, struct gp_err *err)
+static enum gp_status wait_for_oldest(struct bench *b, struct gp_err *err)
+{
+	const int slot = b->under_way[0];
+	memmove(b->under_way, b->under_way + 1, (size_t)--b->count * sizeof b->under_way[0]);
+	return b->plan->ops->wait ? b->plan->ops->wait(b->plan, slot, err) : GP_OK;
+}
+
+static bool is_under_way(const struct bench *b, int slot)
+{
+	for (int i = 0; i < b->count; i++)
+		if (b->under_way[i] == slot)
+			return true;
+	return false;
+}
+
+static enum gp_status queue(struct bench *b, int chunk, bool backward, struct gp_err *err)
 {
 	const struct gp_device_ops *const ops = b->plan->ops;
-	for (int c = 0; c < b->set.chunks; c++) {
-		GP_TRY(ops->forward(b->plan, 0, GP_TRAIN, 0, err));
-		GP_TRY(ops->backward(b->plan, 0, err));
+	const int slot = chunk % SLOTS;
+	while (b->count == GP_TASKS_BEGUN || is_under_way(b, slot))
+		GP_TRY(wait_for_oldest(b, err));
+	b->under_way[b->count++] = slot;
+	return backward ? ops->queue_backward(b->plan, slot, err) : ops->queue_forward(b->plan, slot, GP_TRAIN, 0, err);
+}
+
+static enum gp_status run_step(struct bench *b, struct gp_err *err)
+{
+	for (int c = 0; c <= b->set.chunks; c++) {
+		if (c < b->set.chunks)
+			GP_TRY(queue(b, c, false, err));
+		if (c > 0)
+			GP_TRY(queue(b, c - 1, true, err));
 	}
-	return ops->optim_step(b->plan, 1e-4f, err);
+	while (b->count > 0)
+		GP_TRY(wait_for_oldest(b, err));
+	return b->plan->ops->optim_step(b->plan, 1e-4f, err);
 }
 
 static void print_result(const struct bench *b, double *ms, int steps)
