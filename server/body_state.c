@@ -89,17 +89,26 @@ static enum gp_status check_hash(const struct gp_body *b, struct gp_err *err)
 				    err);
 }
 
+static enum gp_status load(struct gp_body *b, const struct gp_st_file *state, struct gp_err *err)
+{
+	GP_TRY(gp_snapshot_load_plan(state, b->spec.restore_step, b->plan, err));
+	for (int d = 0; d < DIRECTIONS; d++)
+		if (b->dir[d].codec)
+			GP_TRY(gp_snapshot_load_codec(state, direction_names[d], b->dir[d].codec, err));
+	return GP_OK;
+}
+
 /* Compute thread; nobody else uses the codecs before READY. */
 enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
 	struct gp_checkpoint *c;
 	GP_TRY(gp_state_dir_load(spec->state, spec->run_id, spec->restore_step, &c, err));
-	enum gp_status status = gp_snapshot_load_plan(c->state, spec->restore_step, b->plan, err);
-	for (int d = 0; status == GP_OK && d < DIRECTIONS; d++)
-		if (b->dir[d].codec)
-			status = gp_snapshot_load_codec(c->state, direction_names[d], b->dir[d].codec, err);
+	enum gp_status status = load(b, c->state, err);
 	gp_checkpoint_close(c);
+	if (status == GP_INVALID) /* its sums are right: who wrote it was another server, or not one at all */
+		return gp_state_dir_discard(spec->state, spec->run_id, spec->restore_step,
+					    "does not load (a part of it is missing, or has another shape)", err);
 	return status == GP_OK ? check_hash(b, err) : status;
 }
 

@@ -6,6 +6,7 @@
  */
 #include "tests/unit/resume_rig.h"
 #include "tests/unit/cut_proxy.h"
+#include "tests/unit/lose_tensor.h"
 
 /* Two steps with a checkpoint after each. *newest is that of the client, *first_down the bytes of the first step. */
 static enum gp_status run_with_checkpoints(const char *server, bool required, uint64_t *newest, uint64_t *first_down,
@@ -211,6 +212,33 @@ static void a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_
 	remove_folder(parted);
 }
 
+static void run_of(const char *dir, uint64_t step, uint8_t run[GP_RUN_ID_BYTES])
+{
+	struct gp_err err = {0};
+	struct gp_manifest m;
+	expect_ok(gp_checkpoint_peek(dir, step, &m, &err), &err);
+	memcpy(run, m.run_id, GP_RUN_ID_BYTES);
+	gp_manifest_deinit(&m);
+}
+
+static void a_checkpoint_that_does_not_load_gives_way_to_an_older_one(void **state)
+{
+	(void)state;
+	char kept[64], dir[] = "/tmp/gp_resume_XXXXXX", want[GP_SHA256_HEX], got[GP_SHA256_HEX];
+	uint8_t run[GP_RUN_ID_BYTES];
+	struct server_thread *server = start_keeping_server(kept, 1 << 30);
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(train_to(server->address, dir, 3, want), 0);
+	run_of(dir, 3, run);
+	lose_tensor(kept, run, 3, "codec.grad_down");
+	lose_tensor(kept, run, 2, "param.body1.conv.weight");
+	assert_int_equal(train_to(server->address, dir, 3, got), 1);
+	assert_string_equal(got, want);
+	server_thread_stop(server);
+	remove_folder(kept);
+	remove_folder(dir);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -218,6 +246,7 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_that_failed_is_known_though_the_answer_was_lost),
 		cmocka_unit_test(a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost),
 		cmocka_unit_test(a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_one),
+		cmocka_unit_test(a_checkpoint_that_does_not_load_gives_way_to_an_older_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

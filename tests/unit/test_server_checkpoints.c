@@ -4,8 +4,8 @@
  * names, what OPEN may go on from, and what becomes of those that do not fit.
  */
 #include "tests/unit/server_rig.h"
+#include "tests/unit/lose_tensor.h"
 
-#include "common/checkpoint.h"
 #include "server/state_dir.h"
 
 enum { HEADERS_MOST = 1 << 14, OTHER_VALUES = HEADERS_MOST / sizeof(float) };
@@ -185,6 +185,30 @@ static void a_checkpoint_whose_codecs_remember_something_else_is_put_out_of_the_
 	client_close(&c);
 }
 
+static void a_checkpoint_that_lacks_a_part_is_put_out_of_the_way(void **state)
+{
+	const struct fixture *f = *state;
+	char param[GP_NAME_MAX + 8];
+	snprintf(param, sizeof param, "param.%s", f->body->param[0].name);
+	const char *const missing[] = {param, "codec.grad_up"};
+	for (int i = 0; i < 2; i++) {
+		struct raw_peer c;
+		run_a_step_and_keep(f);
+		lose_tensor(state_dir, run_id, 1, missing[i]);
+		assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){1, 0}, 2), 1);
+		put_open(&c, f->body, restore_step_1);
+		Gpsplit__Control *m = get_control(&c);
+		assert_true(m && m->body_case == GPSPLIT__CONTROL__BODY_ERROR);
+		assert_int_equal(m->error->code, GP_CANCELED);
+		assert_non_null(strstr(m->error->text, "the checkpoint of step 1 does not load"));
+		gpsplit__control__free_unpacked(m, NULL);
+		client_close(&c);
+		assert_int_equal(welcome_of_run(&c, f, (uint64_t[]){1, 0}, 2), 0);
+		client_close(&c);
+	}
+	still_serves(f);
+}
+
 static enum gp_status keep_of_another_run(const struct fixture *f)
 {
 	static const uint8_t other[GP_RUN_ID_BYTES] = {0xef};
@@ -268,6 +292,8 @@ int main(void)
 						setup_keeping, teardown_keeping),
 		cmocka_unit_test_setup_teardown(a_checkpoint_whose_codecs_remember_something_else_is_put_out_of_the_way,
 						setup_keeping, teardown_keeping),
+		cmocka_unit_test_setup_teardown(a_checkpoint_that_lacks_a_part_is_put_out_of_the_way, setup_keeping,
+						teardown_keeping),
 		cmocka_unit_test_setup_teardown(what_welcome_named_makes_no_room_before_open, setup_keeping_one,
 						teardown_keeping),
 		cmocka_unit_test_setup_teardown(too_many_checkpoints_in_hello_are_refused, setup, teardown),
