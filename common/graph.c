@@ -427,6 +427,30 @@ int gp_graph_find_param(const struct gp_graph *g, const char *name)
 	return -1;
 }
 
+int gp_graph_param_of(const struct gp_graph *g, const struct gp_node *n, enum gp_param_role role)
+{
+	for (int i = n->first_param; i < n->first_param + n->params; i++)
+		if (g->param[i].role == role)
+			return i;
+	return -1;
+}
+
+bool gp_graph_is_trained(const struct gp_graph *g, const struct gp_node *n)
+{
+	for (int i = n->first_param; i < n->first_param + n->params; i++)
+		if (g->param[i].trained)
+			return true;
+	return false;
+}
+
+int gp_graph_readers(const struct gp_graph *g, int index)
+{
+	int readers = 0;
+	for (int i = index + 1; i < g->nodes; i++)
+		readers += (g->node[i].in[0] == index) + (g->node[i].in[1] == index);
+	return readers;
+}
+
 /* The same draws as gp_rng_uniform, four to a block. */
 static void fill_uniform(uint64_t seed, uint64_t stream, float scale, float *out, uint64_t count)
 {

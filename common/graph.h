@@ -202,6 +202,12 @@ enum gp_status gp_cut_parse(const struct gp_graph *g, const char *text, struct g
 
 /* Index of the parameter with this name, -1 if none. */
 int gp_graph_find_param(const struct gp_graph *g, const char *name);
+/* Index of the node's parameter with that role, -1 if none. */
+int gp_graph_param_of(const struct gp_graph *g, const struct gp_node *n, enum gp_param_role role);
+/* Whether an optimizer changes a parameter of this node. */
+bool gp_graph_is_trained(const struct gp_graph *g, const struct gp_node *n);
+/* How often later nodes read the value of node `index`: one that reads it twice counts twice. */
+int gp_graph_readers(const struct gp_graph *g, int index);
 /* Writes the starting values of one parameter, `count` floats in PyTorch's layout. Thread-safe, pure in (seed, name). */
 void gp_param_init(const struct gp_param *p, uint64_t seed, float *out);
 

@@ -38,6 +38,13 @@ enum gp_status gp_optim_check(const struct gp_optim *o, struct gp_err *err)
 	return GP_OK;
 }
 
+int gp_optim_states(const struct gp_optim *o)
+{
+	if (o->kind != GP_OPTIM_SGD)
+		return 2;
+	return o->momentum > 0.0f ? 1 : 0;
+}
+
 enum gp_status gp_schedule_check(const struct gp_schedule *s, struct gp_err *err)
 {
 	bool falls = s->kind == GP_SCHEDULE_COSINE || s->kind == GP_SCHEDULE_POLY;

@@ -44,6 +44,8 @@ struct gp_schedule {
 
 /* Checks ranges (GP_USAGE names the flag). */
 enum gp_status gp_optim_check(const struct gp_optim *o, struct gp_err *err);
+/* Arrays of a parameter's size that it remembers: 0 or 1 (momentum_buffer) of SGD, 2 of Adam (exp_avg, exp_avg_sq). */
+int gp_optim_states(const struct gp_optim *o);
 enum gp_status gp_schedule_check(const struct gp_schedule *s, struct gp_err *err);
 /* Rate for 0-based `step`; steps past the end keep the last value. Pure. */
 float gp_schedule_lr(const struct gp_schedule *s, int64_t step);

@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/plan.h"
 #include "kernels/cpu/profile.h"
+#include "kernels/plan_check.h"
 
 static int largest(const float *x, int64_t k)
 {
@@ -36,28 +37,13 @@ static void row_gradient(const float *x, int64_t k, int32_t label, float max, do
 	}
 }
 
-static enum gp_status check_labels(const struct gp_plan *plan, const int32_t *labels, int valid, int64_t classes,
-				   struct gp_err *err)
-{
-	if (valid < 0 || valid > plan->spec.batch)
-		GP_FAIL(err, GP_INTERNAL, "%d valid samples in a chunk of %d", valid, plan->spec.batch);
-	for (int i = 0; i < valid; i++)
-		if (labels[i] < 0 || labels[i] >= classes)
-			GP_FAIL(err, GP_INVALID, "label %d does not fit a model with %lld classes", labels[i],
-				(long long)classes);
-	return GP_OK;
-}
-
 enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
 			   float grad_scale, struct gp_loss_result *out, struct gp_err *err)
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
-	const struct gp_shape *shape = gp_graph_output_shape(plan->spec.graph);
 	gp_require(slot >= 0 && slot < plan->spec.slots);
-	if (shape->ndim != 1)
-		GP_FAIL(err, GP_INVALID, "the output of %s is not one row of class scores", plan->spec.graph->name);
-	int64_t k = shape->dim[0];
-	GP_TRY(check_labels(plan, labels, valid, k, err));
+	GP_TRY(gp_plan_check_labels(plan, labels, valid, err));
+	const int64_t k = gp_graph_output_shape(plan->spec.graph)->dim[0];
 	const float *x = p->slot[slot].io[GP_BUF_OUTPUT];
 	float *grad = want_grad ? p->slot[slot].io[GP_BUF_GRAD_OUTPUT] : NULL;
 	if (want_grad && !grad)

@@ -7,6 +7,7 @@
  */
 #include "common/mem.h"
 #include "kernels/cpu/plan.h"
+#include "kernels/plan_check.h"
 
 /* The one table of ops. */
 static const struct cpu_op *const ops[GP_OP_COUNT] = {
@@ -25,29 +26,13 @@ static const struct cpu_op *const ops[GP_OP_COUNT] = {
 	[GP_OP_SHORTCUT_PAD] = &gp_cpu_shortcut_pad,
 };
 
-/* Room for one chunk of any value: keeps every later product of sizes far from overflow. */
-#define MAX_CHUNK_ELEMENTS ((uint64_t)1 << 36)
-#define MAX_SLOTS          4096
-
 static enum gp_status check_spec(const struct cpu_plan *p, struct gp_err *err)
 {
 	const struct gp_plan_spec *spec = &p->base.spec;
-	const struct gp_graph *g = spec->graph;
 	if (!gp_device_supports(&p->dev->base, spec->precision))
 		GP_FAIL(err, GP_DEVICE, "this processor cannot compute in %s (AVX512_BF16 is missing); use fp32",
 			gp_precision_name(spec->precision));
-	if (spec->batch < 1)
-		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk (got %d)", spec->batch);
-	if (spec->slots < 1 || spec->slots > MAX_SLOTS)
-		GP_FAIL(err, GP_INVALID, "%d chunks in flight; it must be 1..%d", spec->slots, MAX_SLOTS);
-	if (g->nodes < 2)
-		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
-	for (int i = 0; i < g->nodes; i++) {
-		uint64_t n = gp_shape_elements(&g->node[i].shape);
-		if (n > MAX_CHUNK_ELEMENTS / (uint64_t)spec->batch)
-			GP_FAIL(err, GP_NOMEM, "%s is too large at %d samples per chunk", g->node[i].name, spec->batch);
-	}
-	return GP_OK;
+	return gp_plan_check_spec(spec, err);
 }
 
 /* Also in bf16: depthwise convolutions wait for memory, and Winograd's, a quarter of the products, are no slower in fp32. */
@@ -87,14 +72,6 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
-static int readers_of(const struct gp_graph *g, int index)
-{
-	int readers = 0;
-	for (int i = index + 1; i < g->nodes; i++)
-		readers += (g->node[i].in[0] == index) + (g->node[i].in[1] == index);
-	return readers;
-}
-
 /* An activation that is the only reader of a batch norm is computed by it; the activation's own node becomes a view. */
 static void fold_activations(struct cpu_plan *p)
 {
@@ -103,20 +80,12 @@ static void fold_activations(struct cpu_plan *p)
 		enum gp_op op = g->node[i].op;
 		struct cpu_node *before = &p->node[g->node[i].in[0]];
 		if ((op != GP_OP_RELU && op != GP_OP_RELU6) || before->g->op != GP_OP_BATCH_NORM ||
-		    readers_of(g, before->index) != 1)
+		    gp_graph_readers(g, before->index) != 1)
 			continue;
 		before->act = op == GP_OP_RELU ? CPU_ACT_RELU : CPU_ACT_RELU6;
 		before->folded = true;
 		p->node[i].view = true;
 	}
-}
-
-static bool has_trained(const struct gp_graph *g, const struct gp_node *n)
-{
-	for (int k = 0; k < n->params; k++)
-		if (g->param[n->first_param + k].trained)
-			return true;
-	return false;
 }
 
 static void find_gradients(struct cpu_plan *p)
@@ -129,7 +98,7 @@ static void find_gradients(struct cpu_plan *p)
 		struct cpu_node *n = &p->node[i];
 		for (int k = 0; k < 2 && g->node[i].in[k] >= 0; k++)
 			n->want_dx = n->want_dx || p->node[g->node[i].in[k]].need_grad;
-		n->need_grad = n->want_dx || has_trained(g, &g->node[i]);
+		n->need_grad = n->want_dx || gp_graph_is_trained(g, &g->node[i]);
 	}
 }
 
@@ -137,7 +106,7 @@ static void find_gradients(struct cpu_plan *p)
 static struct cpu_node *only_reader(struct cpu_plan *p, const struct cpu_node *n)
 {
 	const struct gp_graph *g = p->base.spec.graph;
-	if (readers_of(g, n->index) != 1)
+	if (gp_graph_readers(g, n->index) != 1)
 		return NULL;
 	for (int i = n->index + 1; i < g->nodes; i++)
 		if (g->node[i].in[0] == n->index)
@@ -181,7 +150,7 @@ static void defer_batch_norms(struct cpu_plan *p)
 		struct cpu_node *n = &p->node[i], *before = &p->node[g->node[i].in[0]];
 		bool in_place = n->dx[0] >= 0 && n->dx[0] == n->dout && n->dx_add[0] < 0;
 		if (n->op != &gp_cpu_batch_norm || !in_place || !hosts(before) || before->dout != n->dx[0] ||
-		    readers_of(g, before->index) != 1)
+		    gp_graph_readers(g, before->index) != 1)
 			continue;
 		n->deferred = true;
 		before->finishes = n;
@@ -239,10 +208,7 @@ enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err)
 
 int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role)
 {
-	for (int k = 0; k < n->g->params; k++)
-		if (p->base.spec.graph->param[n->g->first_param + k].role == role)
-			return n->g->first_param + k;
-	return -1;
+	return gp_graph_param_of(p->base.spec.graph, n->g, role);
 }
 
 float *gp_cpu_param_value(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role)

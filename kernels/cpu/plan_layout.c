@@ -3,7 +3,7 @@
  * Where every value, gradient and working room of a plan lies. One walk
  * through the step in execution order notes from when to when each buffer is
  * in use: moment i is node i forward, moment 2*nodes - i is node i backward.
- * Then buffers whose lifetimes are apart share scratch memory.
+ * Then buffers whose lifetimes are apart share scratch memory (placement.h).
  *
  * - A value that some backward reads is kept in its slot's arena, everything else lies in the scratch memory that all
  *   slots share. All kept values are alive between forward and backward, so the arena is their plain sum.
@@ -13,10 +13,9 @@
  *
  * Test: tests/unit/test_cpu_plan.c
  */
-#include <stdlib.h>
-
 #include "common/mem.h"
 #include "kernels/cpu/plan.h"
+#include "kernels/placement.h"
 
 #define NONE (-1)
 
@@ -87,14 +86,6 @@ static enum gp_status choose_output(struct walk *w, struct cpu_node *n, struct g
 	return new_buf(p, CPU_AT_SCRATCH, (uint64_t)gp_cpu_elements(p, n) * sizeof(float), n->index, &n->out, err);
 }
 
-static int count_readers(const struct gp_graph *g, int index)
-{
-	int readers = 0;
-	for (int i = index + 1; i < g->nodes; i++)
-		readers += (g->node[i].in[0] == index) + (g->node[i].in[1] == index);
-	return readers;
-}
-
 /* Room for a batch norm's sums, from when its neighbour begins to write them until it has read them. */
 static enum gp_status new_sums(struct cpu_plan *p, const struct cpu_node *n, int first, int last, int *index,
 			       struct gp_err *err)
@@ -131,7 +122,7 @@ static enum gp_status walk_forward_node(struct walk *w, struct cpu_node *n, stru
 		if (!n->view && w->train && n->need_grad && n->op->saves_input)
 			in->saved = true;
 	}
-	p->buf[n->out].pending += count_readers(w->g, n->index);
+	p->buf[n->out].pending += gp_graph_readers(w->g, n->index);
 	p->buf[n->out].last = n->index;
 	if (n->view)
 		return GP_OK;
@@ -153,7 +144,7 @@ static enum gp_status walk_forward(struct walk *w, struct gp_err *err)
 {
 	struct cpu_plan *p = w->p;
 	GP_TRY(new_io(p, GP_BUF_INPUT, &p->node[0], &p->node[0].out, err));
-	p->buf[p->node[0].out].pending = count_readers(w->g, 0);
+	p->buf[p->node[0].out].pending = gp_graph_readers(w->g, 0);
 	for (int i = 1; i < w->g->nodes; i++)
 		GP_TRY(walk_forward_node(w, &p->node[i], err));
 	output_in_place(w);
@@ -243,61 +234,21 @@ static enum gp_status walk_backward(struct walk *w, struct gp_err *err)
 
 /* --- placing ---------------------------------------------------------------------------------------------------- */
 
-/* Largest first; equal sizes in the order they were made, so that a layout is reproducible. */
-static int by_size(const void *x, const void *y)
-{
-	const struct cpu_buf *a = *(struct cpu_buf *const *)x, *b = *(struct cpu_buf *const *)y;
-	if (a->bytes != b->bytes)
-		return a->bytes < b->bytes ? 1 : -1;
-	return (a > b) - (a < b);
-}
-
-static bool alive_together(const struct cpu_buf *a, const struct cpu_buf *b)
-{
-	return a->first <= b->last && b->first <= a->last;
-}
-
-/* Lowest offset at which `b` overlaps none of placed[0..count), which is sorted by offset. */
-static uint64_t find_offset(struct cpu_buf *const *placed, int count, const struct cpu_buf *b)
-{
-	uint64_t at = 0;
-	for (int i = 0; i < count; i++) {
-		if (!alive_together(placed[i], b))
-			continue;
-		if (placed[i]->offset >= at + b->bytes)
-			break;
-		if (placed[i]->offset + placed[i]->bytes > at)
-			at = placed[i]->offset + placed[i]->bytes;
-	}
-	return at;
-}
-
-static void insert_by_offset(struct cpu_buf **placed, int count, struct cpu_buf *b)
-{
-	int i = count;
-	for (; i > 0 && placed[i - 1]->offset > b->offset; i--)
-		placed[i] = placed[i - 1];
-	placed[i] = b;
-}
-
 static enum gp_status place_scratch(struct cpu_plan *p, struct gp_err *err)
 {
 	void *mem;
-	GP_TRY(gp_alloc_array(&mem, 2 * (size_t)p->bufs, sizeof(struct cpu_buf *), err));
-	struct cpu_buf **order = mem, **placed = order + p->bufs;
+	GP_TRY(gp_alloc_array(&mem, (size_t)p->bufs, sizeof(struct gp_piece), err));
+	struct gp_piece *piece = mem;
 	int n = 0;
 	for (int b = 0; b < p->bufs; b++)
 		if (p->buf[b].place == CPU_AT_SCRATCH)
-			order[n++] = &p->buf[b];
-	qsort(order, (size_t)n, sizeof *order, by_size);
-	for (int i = 0; i < n; i++) {
-		order[i]->offset = find_offset(placed, i, order[i]);
-		insert_by_offset(placed, i, order[i]);
-		if (order[i]->offset + order[i]->bytes > p->scratch_bytes)
-			p->scratch_bytes = order[i]->offset + order[i]->bytes;
-	}
+			piece[n++] = (struct gp_piece){p->buf[b].bytes, p->buf[b].first, p->buf[b].last, 0};
+	const enum gp_status status = gp_place_pieces(piece, n, &p->scratch_bytes, err);
+	for (int b = p->bufs; status == GP_OK && b-- > 0;)
+		if (p->buf[b].place == CPU_AT_SCRATCH)
+			p->buf[b].offset = piece[--n].offset;
 	gp_free(mem);
-	return GP_OK;
+	return status;
 }
 
 static void place_slots(struct cpu_plan *p)

@@ -160,6 +160,29 @@ static void parameters_are_named_and_shaped_as_in_pytorch(void **state)
 	gp_graph_free(g);
 }
 
+static void nodes_know_their_parameters_and_readers(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_graph *g = graph_of(image);
+	int bn = gp_graph_batch_norm(g, "bn", 0, 1e-5f, 0.1f, &err), twice = gp_graph_sum(g, "twice", bn, bn, &err);
+	int y = gp_graph_sum(g, "y", twice, bn, &err);
+	assert_true(y > 0);
+	assert_int_equal(gp_graph_finish(g, &err), GP_OK);
+	assert_int_equal(gp_graph_param_of(g, &g->node[bn], GP_PARAM_WEIGHT), gp_graph_find_param(g, "bn.weight"));
+	assert_int_equal(gp_graph_param_of(g, &g->node[bn], GP_PARAM_BIAS), gp_graph_find_param(g, "bn.bias"));
+	assert_int_equal(gp_graph_param_of(g, &g->node[y], GP_PARAM_WEIGHT), -1);
+	assert_true(gp_graph_is_trained(g, &g->node[bn]));
+	assert_false(gp_graph_is_trained(g, &g->node[y]));
+	g->param[0].trained = g->param[1].trained = false;
+	assert_false(gp_graph_is_trained(g, &g->node[bn])); /* only running statistics are left */
+	assert_int_equal(gp_graph_readers(g, 0), 1);
+	assert_int_equal(gp_graph_readers(g, bn), 3);
+	assert_int_equal(gp_graph_readers(g, twice), 1);
+	assert_int_equal(gp_graph_readers(g, y), 0);
+	gp_graph_free(g);
+}
+
 /* --- refusals --------------------------------------------------------------------------------------------------- */
 
 static void convolution_with_bad_attributes_is_refused(void **state)
@@ -463,6 +486,7 @@ int main(void)
 		cmocka_unit_test(linear_and_flatten_shapes),
 		cmocka_unit_test(padded_shortcut_keeps_the_first_of_every_stride_rows),
 		cmocka_unit_test(parameters_are_named_and_shaped_as_in_pytorch),
+		cmocka_unit_test(nodes_know_their_parameters_and_readers),
 		cmocka_unit_test(convolution_with_bad_attributes_is_refused),
 		cmocka_unit_test(other_nodes_with_bad_attributes_are_refused),
 		cmocka_unit_test(ops_inputs_and_names_that_make_no_sense_are_refused),

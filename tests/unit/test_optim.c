@@ -160,6 +160,15 @@ static void optim_check_names_the_flag_that_is_wrong(void **state)
 	expect_refusal(gp_optim_check(&o, &err), "--optimizer");
 }
 
+static void an_optimizer_remembers_as_many_arrays_as_pytorchs(void **state)
+{
+	(void)state;
+	assert_int_equal(gp_optim_states(&(struct gp_optim){.kind = GP_OPTIM_SGD}), 0);
+	assert_int_equal(gp_optim_states(&(struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f}), 1);
+	assert_int_equal(gp_optim_states(&(struct gp_optim){.kind = GP_OPTIM_ADAM}), 2);
+	assert_int_equal(gp_optim_states(&(struct gp_optim){.kind = GP_OPTIM_ADAMW, .momentum = 0.9f}), 2);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -172,6 +181,7 @@ int main(void)
 		cmocka_unit_test(warm_up_shifts_the_step_schedule),
 		cmocka_unit_test(schedule_check_names_the_flag_that_is_wrong),
 		cmocka_unit_test(optim_check_names_the_flag_that_is_wrong),
+		cmocka_unit_test(an_optimizer_remembers_as_many_arrays_as_pytorchs),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
