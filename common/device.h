@@ -124,9 +124,10 @@ struct gp_device_ops {
 	enum gp_status (*backward)(struct gp_plan *plan, int slot, struct gp_err *err);
 	/*
 	 * The same in two parts, so that a device that works by itself has its next work before it is through with this.
-	 * queue_* hands all of it over, or nothing and says why; `wait` returns when the slot's queued call has been done,
-	 * with what became of it. Between the two the slot takes no other call, while calls of other slots, and those that
-	 * name none, may come: the results are as if every call had been waited for at once.
+	 * queue_* hands all of it over, or nothing and says why; `wait` returns when what the slot queued has been done,
+	 * with what became of it. Between the two the slot takes no call but a forward's backward; calls of other slots, and
+	 * those that name none, may come. The results are as if every call had been waited for at once: forwards see the
+	 * running statistics in their order, backwards add gradients in theirs.
 	 */
 	enum gp_status (*queue_forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
 					struct gp_err *err);

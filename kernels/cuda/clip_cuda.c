@@ -63,10 +63,11 @@ enum gp_status gp_cuda_grad_squares(struct gp_plan *plan, double *out, struct gp
 	GP_TRY(gp_cuda_check_training(plan, err));
 	const int pieces = gp_cuda_trained_params(p);
 	const size_t bytes = (size_t)pieces * sizeof(double);
-	gpk_squares_of_pieces(p->stream, p->grads, (const struct gpk_squares_chunk *)(p->extra + p->at.chunks),
+	struct gp_rt_stream *s = gp_cuda_behind_all(p);
+	gpk_squares_of_pieces(s, p->grads, (const struct gpk_squares_chunk *)(p->extra + p->at.chunks),
 			      (int)gp_cuda_squares_chunks(p), (const int32_t *)(p->extra + p->at.firsts), pieces,
 			      (double *)(p->extra + p->at.partials), (double *)(p->extra + p->at.sums));
-	gp_rt_copy_down(p->stream, p->host_room + p->at.sums, p->extra + p->at.sums, bytes);
+	gp_rt_copy_down(s, p->host_room + p->at.sums, p->extra + p->at.sums, bytes);
 	GP_TRY(gp_cuda_wait(p, err));
 	memcpy(out, p->host_room + p->at.sums, bytes);
 	return GP_OK;
@@ -77,7 +78,7 @@ enum gp_status gp_cuda_grad_scale(struct gp_plan *plan, float factor, struct gp_
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	GP_TRY(gp_cuda_check_training(plan, err));
-	gpk_scale(p->stream, p->grads, factor, (int64_t)p->trained_floats);
+	gpk_scale(gp_cuda_behind_all(p), p->grads, factor, (int64_t)p->trained_floats);
 	return gp_cuda_wait(p, err);
 }
 
@@ -85,6 +86,6 @@ enum gp_status gp_cuda_grad_clamp(struct gp_plan *plan, float limit, struct gp_e
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	GP_TRY(gp_cuda_check_training(plan, err));
-	gpk_clamp(p->stream, p->grads, limit, (int64_t)p->trained_floats);
+	gpk_clamp(gp_cuda_behind_all(p), p->grads, limit, (int64_t)p->trained_floats);
 	return gp_cuda_wait(p, err);
 }

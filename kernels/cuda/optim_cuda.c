@@ -58,7 +58,7 @@ enum gp_status gp_cuda_optim_step(struct gp_plan *plan, float lr, struct gp_err 
 	const uint64_t start = gp_cuda_profile_clock(p);
 	p->optim_steps++;
 	const struct gpk_update u = describe(p, lr);
-	gpk_optim_step(p->stream, &u);
+	gpk_optim_step(gp_cuda_behind_all(p), &u);
 	p->packs_stale = true; /* narrow copies were made with the update */
 	p->undo_saved = false;
 	GP_TRY(gp_cuda_wait(p, err));

@@ -70,13 +70,14 @@ static size_t bytes_of(const struct cuda_plan *p, int index)
 
 static enum gp_status fetch(struct cuda_plan *p, int index, const float *device, float *out, struct gp_err *err)
 {
+	struct gp_rt_stream *s = gp_cuda_behind_all(p);
 	float *room;
 	if (is_plain(p, index)) {
-		gp_rt_copy_down(p->stream, out, device, bytes_of(p, index));
+		gp_rt_copy_down(s, out, device, bytes_of(p, index));
 		return gp_cuda_wait(p, err);
 	}
 	GP_TRY(room_for(p, index, &room, err));
-	gp_rt_copy_down(p->stream, room, device, bytes_of(p, index));
+	gp_rt_copy_down(s, room, device, bytes_of(p, index));
 	const enum gp_status status = gp_cuda_wait(p, err);
 	if (status == GP_OK)
 		reorder(p, index, room, out, false);
@@ -86,14 +87,15 @@ static enum gp_status fetch(struct cuda_plan *p, int index, const float *device,
 
 static enum gp_status store(struct cuda_plan *p, int index, float *device, const float *in, struct gp_err *err)
 {
+	struct gp_rt_stream *s = gp_cuda_behind_all(p);
 	float *room;
 	if (is_plain(p, index)) {
-		gp_rt_copy_up(p->stream, device, in, bytes_of(p, index));
+		gp_rt_copy_up(s, device, in, bytes_of(p, index));
 		return gp_cuda_wait(p, err);
 	}
 	GP_TRY(room_for(p, index, &room, err));
 	reorder(p, index, room, (float *)in, true); /* `in` is only read */
-	gp_rt_copy_up(p->stream, device, room, bytes_of(p, index));
+	gp_rt_copy_up(s, device, room, bytes_of(p, index));
 	const enum gp_status status = gp_cuda_wait(p, err);
 	gp_free(room);
 	return status;

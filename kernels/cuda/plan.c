@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The CUDA device, and life of its plans: one block of device memory, one of
- * pinned host memory, a stream, and everything given back. What a plan consists
+ * pinned host memory, the streams, and everything given back. What a plan consists
  * of is decided in plan_build.c and plan_layout.c; plan_run.c runs it. See
  * plan.h. Test: tests/unit/test_cuda_plan.c
  */
@@ -123,13 +123,17 @@ void gp_cuda_plan_release(struct cuda_plan *p)
 {
 	const int nodes = p->node ? p->base.spec.graph->nodes : 0;
 	struct gp_err ignored; /* what failed before was told */
-	if (p->stream)
-		(void)gp_rt_stream_wait(p->stream, &ignored);
+	for (int t = 0; t < CUDA_TRACKS; t++)
+		if (p->track[t].stream)
+			(void)gp_rt_stream_wait(p->track[t].stream, &ignored);
 	free_slots(p);
-	gp_blas_free(p->blas);
 	gp_cuda_profile_free(p);
 	gp_rt_event_free(p->done);
-	gp_rt_stream_free(p->stream);
+	gp_rt_event_free(p->backwards_done);
+	for (int t = 0; t < CUDA_TRACKS; t++) {
+		gp_blas_free(p->track[t].blas);
+		gp_rt_stream_free(p->track[t].stream);
+	}
 	gp_rt_free(p->dev->index, p->block);
 	gp_rt_free_pinned(p->dev->index, p->host_room);
 	for (int i = 0; i < nodes; i++)
@@ -168,9 +172,10 @@ struct cuda_parts gp_cuda_parts(const struct cuda_plan *p)
 		.packs = p->pack_bytes,
 		.undo = gp_cuda_undo_bytes(p),
 		.moment = gp_cuda_align(states * p->trained_floats * sizeof(float)),
-		.scratch = p->scratch_bytes,
 		.extra = p->at.bytes,
 	};
+	for (int t = 0; t < CUDA_TRACKS; t++)
+		m.scratch[t] = p->track[t].scratch_bytes;
 	if (p->type != GP_RT_F32)
 		m.narrow = gp_cuda_align(p->value_floats * gp_rt_type_bytes(p->type));
 	if (p->base.spec.train)
@@ -241,18 +246,19 @@ static void cut_block(struct cuda_plan *p)
 	p->undo = cut(&at, m.undo);
 	p->grads = cut(&at, m.grads);
 	p->moment = cut(&at, m.moment);
-	p->scratch = cut(&at, m.scratch);
+	for (int t = 0; t < CUDA_TRACKS; t++)
+		p->track[t].scratch = cut(&at, m.scratch[t]);
 	p->extra = cut(&at, m.extra);
 	for (int s = 0; s < p->base.spec.slots; s++)
 		cut_slot(p, s, &at, &host);
-	gp_require((uint64_t)(at - p->block) + gp_blas_bytes() == p->memory.total);
+	gp_require((uint64_t)(at - p->block) + gp_cuda_blas_bytes(p) == p->memory.total);
 	gp_require((uint64_t)(host - p->host_room) == p->memory.host);
 }
 
 static enum gp_status take_block(struct cuda_plan *p, struct gp_err *err)
 {
 	void *block;
-	const enum gp_status status = gp_rt_alloc(p->dev->index, p->memory.total - gp_blas_bytes(), &block, err);
+	const enum gp_status status = gp_rt_alloc(p->dev->index, p->memory.total - gp_cuda_blas_bytes(p), &block, err);
 	if (status == GP_NOMEM)
 		return gp_err_prefix(err, "%s takes %llu MiB of the GPU (%d samples per chunk, %d in flight)",
 				     p->base.spec.graph->name, (unsigned long long)(p->memory.total >> 20),
@@ -297,8 +303,20 @@ static enum gp_status start_memory(struct cuda_plan *p, struct gp_err *err)
 static enum gp_status make_events(struct cuda_plan *p, struct gp_err *err)
 {
 	GP_TRY(gp_rt_event_new(p->dev->index, &p->done, err));
+	GP_TRY(gp_rt_event_new(p->dev->index, &p->backwards_done, err));
 	for (int s = 0; s < p->base.spec.slots; s++)
 		GP_TRY(gp_rt_event_new(p->dev->index, &p->slot[s].done, err));
+	return GP_OK;
+}
+
+static enum gp_status make_tracks(struct cuda_plan *p, struct gp_err *err)
+{
+	for (int t = 0; t < gp_cuda_tracks(p); t++) {
+		struct cuda_track *track = &p->track[t];
+		GP_TRY(gp_rt_stream_new(p->dev->index, false, &track->stream, err));
+		GP_TRY(gp_blas_new(track->stream, p->base.spec.precision, &track->blas, err));
+	}
+	p->stream = p->track[CUDA_FORWARDS].stream;
 	return GP_OK;
 }
 
@@ -306,9 +324,8 @@ static enum gp_status finish_plan(struct cuda_plan *p, struct gp_err *err)
 {
 	GP_TRY(gp_cuda_plan_build(p, err));
 	GP_TRY(take_memory(p, err));
-	GP_TRY(gp_rt_stream_new(p->dev->index, false, &p->stream, err));
+	GP_TRY(make_tracks(p, err));
 	GP_TRY(make_events(p, err));
-	GP_TRY(gp_blas_new(p->stream, p->base.spec.precision, &p->blas, err));
 	GP_TRY(start_memory(p, err));
 	return gp_cuda_wait(p, err);
 }
@@ -328,6 +345,16 @@ static enum gp_status cuda_plan_new(struct gp_device *dev, const struct gp_plan_
 }
 
 /* --- what others may look at ------------------------------------------------------------------------------------ */
+
+struct gp_rt_stream *gp_cuda_behind_all(struct cuda_plan *p)
+{
+	struct gp_rt_stream *backwards = p->track[CUDA_BACKWARDS].stream;
+	if (backwards) {
+		gp_rt_event_record(p->backwards_done, backwards);
+		gp_rt_stream_after(p->stream, p->backwards_done);
+	}
+	return p->stream;
+}
 
 enum gp_status gp_cuda_wait(struct cuda_plan *p, struct gp_err *err)
 {

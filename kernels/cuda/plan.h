@@ -97,9 +97,23 @@ struct cuda_op {
 
 enum cuda_place { CUDA_AT_IO, CUDA_AT_SLOT, CUDA_AT_SCRATCH };
 
+/*
+ * Forwards and backwards of different slots happen at once: each have a stream, and what ops use on it. Everything else
+ * (parameters, the loss, an update) goes to the forwards' stream; gp_cuda_behind_all makes it wait for backwards.
+ */
+enum cuda_track_index { CUDA_FORWARDS, CUDA_BACKWARDS, CUDA_TRACKS };
+
+struct cuda_track {
+	struct gp_rt_stream *stream;
+	struct gp_blas *blas;
+	char *scratch;
+	uint64_t scratch_bytes;
+};
+
 /* One piece of memory of a plan; `first` and `last` are the moments of plan_layout.c in which it is in use. */
 struct cuda_buf {
 	enum cuda_place place;
+	enum cuda_track_index track; /* CUDA_AT_SCRATCH */
 	enum gp_plan_buf io; /* CUDA_AT_IO */
 	uint64_t bytes, offset;
 	int first, last;
@@ -160,9 +174,10 @@ struct cuda_extra {
 struct cuda_plan {
 	struct gp_plan base;
 	struct cuda_device *dev;
-	struct gp_rt_stream *stream;
+	struct cuda_track track[CUDA_TRACKS]; /* for evaluation alone: the forwards' */
+	struct gp_rt_stream *stream;          /* the forwards' */
 	struct gp_rt_event *done;
-	struct gp_blas *blas;
+	struct gp_rt_event *backwards_done; /* where gp_cuda_behind_all has waited */
 	enum gp_rt_type type;
 	struct cuda_node *node;
 	struct cuda_param *param;
@@ -170,7 +185,7 @@ struct cuda_plan {
 	int bufs, buf_cap;
 	int grad_output, grad_input; /* buffers of the edge's gradients, -1 where there is none */
 	uint64_t decayed_floats, trained_floats, value_floats; /* ends of the three kinds of parameters */
-	uint64_t pack_bytes, slot_bytes, scratch_bytes, io_bytes[4];
+	uint64_t pack_bytes, slot_bytes, io_bytes[4];
 	struct cuda_extra at;
 	struct gp_plan_memory memory; /* of the device; pinned memory is not in it */
 
@@ -180,7 +195,6 @@ struct cuda_plan {
 	void *narrow;  /* values in bf16; NULL in other precisions */
 	char *packs;
 	float *undo; /* with spec.undo: parameters that are not trained, as before the step's first forward */
-	char *scratch;
 	char *extra;
 	char *host_room; /* pinned; behind the small things the slots' host buffers */
 	struct cuda_slot *slot;

@@ -231,7 +231,9 @@ static void add_up_memory(struct cuda_plan *p)
 	m->grads = parts.grads;
 	m->optim = parts.moment;
 	m->activations = slots * p->slot_bytes;
-	m->scratch = parts.scratch + parts.extra + gp_blas_bytes();
+	for (int t = 0; t < gp_cuda_tracks(p); t++)
+		m->scratch += parts.scratch[t];
+	m->scratch += parts.extra + gp_cuda_blas_bytes(p);
 	for (int b = 0; b < 4; b++)
 		m->io += slots * p->io_bytes[b];
 	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;

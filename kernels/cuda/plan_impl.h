@@ -10,9 +10,18 @@
 
 /* Bytes of the pieces of a plan's block, in this order; then the slots: for each its arena and its four IO buffers. */
 struct cuda_parts {
-	uint64_t values, narrow, packs, undo, grads, moment, scratch, extra;
+	uint64_t values, narrow, packs, undo, grads, moment, scratch[CUDA_TRACKS], extra;
 };
 struct cuda_parts gp_cuda_parts(const struct cuda_plan *p);
+static inline int gp_cuda_tracks(const struct cuda_plan *p)
+{
+	return p->base.spec.train ? CUDA_TRACKS : 1;
+}
+/* Bytes that the tracks' matrix libraries take, apart from the block. */
+static inline uint64_t gp_cuda_blas_bytes(const struct cuda_plan *p)
+{
+	return (uint64_t)gp_cuda_tracks(p) * gp_blas_bytes();
+}
 /* Where the small things lie: fills p->at. */
 void gp_cuda_extra_plan(struct cuda_plan *p);
 /* Pinned host memory: the small things, and without device_io a copy of every IO buffer. */
@@ -20,7 +29,9 @@ uint64_t gp_cuda_host_bytes(const struct cuda_plan *p);
 /* plan.c: frees a plan in whatever state. */
 void gp_cuda_plan_release(struct cuda_plan *p);
 
-/* Waits for everything that the plan has queued. */
+/* The forwards' stream; what is queued there from here on begins when everything queued so far is done. */
+struct gp_rt_stream *gp_cuda_behind_all(struct cuda_plan *p);
+/* Waits for what has been queued on the forwards' stream. */
 enum gp_status gp_cuda_wait(struct cuda_plan *p, struct gp_err *err);
 enum gp_status gp_cuda_check_training(const struct gp_plan *plan, struct gp_err *err);
 

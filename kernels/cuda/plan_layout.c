@@ -5,9 +5,9 @@
  * in use: moment i is node i forward, moment 2*nodes - i is node i backward.
  * Then buffers whose lifetimes are apart share scratch memory.
  *
- * - A value that some backward reads is kept in its slot's arena, everything else lies in the scratch memory that all
- *   slots share: only one call runs at a time. Kept values are all alive between forward and backward, so the arena is
- *   their plain sum.
+ * - A value that some backward reads is kept in its slot's arena, everything else lies in scratch memory that all slots
+ *   share: the forwards have one, of which one runs at a time, and the backwards another. Kept values are all alive
+ *   between forward and backward, so the arena is their plain sum.
  * - An op that may work in place takes over its input's buffer when it is the last reader and nobody keeps it.
  * - Sums and views hand their gradient on without copying, so several values may share one gradient buffer. A second
  *   contribution is added to the first where nobody else has that buffer, by the op itself if it can; else it is
@@ -43,6 +43,7 @@ static enum gp_status new_buf(struct cuda_plan *p, enum cuda_place place, uint64
 	}
 	p->buf[p->bufs] =
 		(struct cuda_buf){.place = place, .bytes = gp_cuda_align(bytes), .first = moment, .last = moment};
+	p->buf[p->bufs].track = moment < p->base.spec.graph->nodes ? CUDA_FORWARDS : CUDA_BACKWARDS;
 	*index = p->bufs++;
 	return GP_OK;
 }
@@ -303,21 +304,22 @@ static void insert_by_offset(struct cuda_buf **placed, int count, struct cuda_bu
 	placed[i] = b;
 }
 
-static enum gp_status place_scratch(struct cuda_plan *p, struct gp_err *err)
+static enum gp_status place_scratch(struct cuda_plan *p, enum cuda_track_index track, struct gp_err *err)
 {
+	struct cuda_track *t = &p->track[track];
 	void *mem;
 	GP_TRY(gp_alloc_array(&mem, 2 * (size_t)p->bufs, sizeof(struct cuda_buf *), err));
 	struct cuda_buf **order = mem, **placed = order + p->bufs;
 	int n = 0;
 	for (int b = 0; b < p->bufs; b++)
-		if (p->buf[b].place == CUDA_AT_SCRATCH)
+		if (p->buf[b].place == CUDA_AT_SCRATCH && p->buf[b].track == track)
 			order[n++] = &p->buf[b];
 	qsort(order, (size_t)n, sizeof *order, by_size);
 	for (int i = 0; i < n; i++) {
 		order[i]->offset = find_offset(placed, i, order[i]);
 		insert_by_offset(placed, i, order[i]);
-		if (order[i]->offset + order[i]->bytes > p->scratch_bytes)
-			p->scratch_bytes = order[i]->offset + order[i]->bytes;
+		if (order[i]->offset + order[i]->bytes > t->scratch_bytes)
+			t->scratch_bytes = order[i]->offset + order[i]->bytes;
 	}
 	gp_free(mem);
 	return GP_OK;
@@ -360,5 +362,6 @@ enum gp_status gp_cuda_plan_layout(struct cuda_plan *p, struct gp_err *err)
 	GP_TRY(status);
 	size_io(p);
 	place_slots(p);
-	return place_scratch(p, err);
+	GP_TRY(place_scratch(p, CUDA_FORWARDS, err));
+	return place_scratch(p, CUDA_BACKWARDS, err);
 }

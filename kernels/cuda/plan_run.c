@@ -27,14 +27,15 @@ static void *address(const struct cuda_plan *p, int slot, int buf)
 	case CUDA_AT_SLOT:
 		return p->slot[slot].arena + b->offset;
 	case CUDA_AT_SCRATCH:
-		return p->scratch + b->offset;
+		return p->track[b->track].scratch + b->offset;
 	}
 	return NULL;
 }
 
-static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, int slot)
+static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, int slot, enum cuda_track_index track)
 {
-	struct cuda_call c = {.plan = p, .node = n, .stream = p->stream, .blas = p->blas, .type = p->type};
+	const struct cuda_track *t = &p->track[track];
+	struct cuda_call c = {.plan = p, .node = n, .stream = t->stream, .blas = t->blas, .type = p->type};
 	c.draw = p->slot[slot].draw;
 	c.saved = address(p, slot, n->saved);
 	if (n->pack_bytes)
@@ -44,16 +45,22 @@ static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, 
 
 /* --- the plan's edge ---------------------------------------------------------------------------------------------- */
 
+/* The stream on which what arrives in, or leaves from, this buffer is worked on. */
+static struct gp_rt_stream *stream_of(const struct cuda_plan *p, enum gp_plan_buf io)
+{
+	return p->track[io == GP_BUF_INPUT || io == GP_BUF_OUTPUT ? CUDA_FORWARDS : CUDA_BACKWARDS].stream;
+}
+
 static void come_up(struct cuda_plan *p, int slot, enum gp_plan_buf io)
 {
 	if (!p->base.spec.device_io && p->io_bytes[io])
-		gp_rt_copy_up(p->stream, p->slot[slot].io[io], p->slot[slot].host[io], p->io_bytes[io]);
+		gp_rt_copy_up(stream_of(p, io), p->slot[slot].io[io], p->slot[slot].host[io], p->io_bytes[io]);
 }
 
 static void go_down(struct cuda_plan *p, int slot, enum gp_plan_buf io)
 {
 	if (!p->base.spec.device_io && p->io_bytes[io])
-		gp_rt_copy_down(p->stream, p->slot[slot].host[io], p->slot[slot].io[io], p->io_bytes[io]);
+		gp_rt_copy_down(stream_of(p, io), p->slot[slot].host[io], p->slot[slot].io[io], p->io_bytes[io]);
 }
 
 static bool lies_at(const struct cuda_plan *p, int buf, enum gp_plan_buf io)
@@ -66,14 +73,14 @@ static void take_in(struct cuda_plan *p, int slot, enum gp_plan_buf io, int buf,
 {
 	come_up(p, slot, io);
 	if (!lies_at(p, buf, io))
-		gpk_convert(p->stream, p->type, address(p, slot, buf), GP_RT_F32, p->slot[slot].io[io],
+		gpk_convert(stream_of(p, io), p->type, address(p, slot, buf), GP_RT_F32, p->slot[slot].io[io],
 			    gp_cuda_elements(p, n));
 }
 
 static void give_out(struct cuda_plan *p, int slot, enum gp_plan_buf io, int buf, const struct cuda_node *n)
 {
 	if (!lies_at(p, buf, io))
-		gpk_convert(p->stream, GP_RT_F32, p->slot[slot].io[io], p->type, address(p, slot, buf),
+		gpk_convert(stream_of(p, io), GP_RT_F32, p->slot[slot].io[io], p->type, address(p, slot, buf),
 			    gp_cuda_elements(p, n));
 	go_down(p, slot, io);
 }
@@ -82,15 +89,15 @@ static void give_out(struct cuda_plan *p, int slot, enum gp_plan_buf io, int buf
 
 static void forward_node(struct cuda_plan *p, const struct cuda_node *n, int slot, enum gp_mode mode)
 {
-	struct cuda_call c = call_of(p, n, slot);
+	struct cuda_call c = call_of(p, n, slot, CUDA_FORWARDS);
 	for (int k = 0; k < 2 && n->in[k] >= 0; k++)
 		c.in[k] = address(p, slot, gp_cuda_input(p, n, k)->out);
 	c.out = address(p, slot, n->out);
 	c.tmp = address(p, slot, n->tmp_forward);
 	c.mode = mode;
-	gp_cuda_profile_start(p, n);
+	gp_cuda_profile_start(p, n, c.stream);
 	n->op->forward(&c);
-	gp_cuda_profile_stop(p, n);
+	gp_cuda_profile_stop(p, n, c.stream);
 }
 
 static void queue_forward(struct cuda_plan *p, int slot, enum gp_mode mode)
@@ -110,20 +117,21 @@ static void queue_forward(struct cuda_plan *p, int slot, enum gp_mode mode)
 /* Gradients that are handed on: only where two contributions meet, or at the plan's edge, is anything moved. */
 static void pass_gradient(struct cuda_plan *p, const struct cuda_node *n, int slot, int k)
 {
+	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
 	const void *dout = address(p, slot, n->dout);
 	void *dx = address(p, slot, n->dx[k]);
 	const int64_t count = gp_cuda_elements(p, gp_cuda_input(p, n, k));
 	if (n->add[k])
-		gpk_add(p->stream, p->type, dx, dx, dout, count);
+		gpk_add(s, p->type, dx, dx, dout, count);
 	else if (n->dx_add[k] >= 0)
-		gpk_add(p->stream, p->type, dx, dout, address(p, slot, n->dx_add[k]), count);
+		gpk_add(s, p->type, dx, dout, address(p, slot, n->dx_add[k]), count);
 	else if (n->dx[k] != n->dout)
-		gp_rt_copy(p->stream, dx, dout, (size_t)count * gp_rt_type_bytes(p->type));
+		gp_rt_copy(s, dx, dout, (size_t)count * gp_rt_type_bytes(p->type));
 }
 
 static struct cuda_call backward_call(struct cuda_plan *p, const struct cuda_node *n, int slot)
 {
-	struct cuda_call c = call_of(p, n, slot);
+	struct cuda_call c = call_of(p, n, slot, CUDA_BACKWARDS);
 	c.mode = GP_TRAIN;
 	if (n->saves_input)
 		c.in[0] = address(p, slot, gp_cuda_input(p, n, 0)->out);
@@ -142,7 +150,8 @@ static struct cuda_call backward_call(struct cuda_plan *p, const struct cuda_nod
 /* Handing on comes before: the op may work in dout's place. */
 static void backward_node(struct cuda_plan *p, const struct cuda_node *n, int slot)
 {
-	gp_cuda_profile_start(p, n);
+	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
+	gp_cuda_profile_start(p, n, s);
 	for (int k = 0; k < 2; k++)
 		if (n->dx[k] >= 0 && n->pass[k])
 			pass_gradient(p, n, slot, k);
@@ -151,10 +160,10 @@ static void backward_node(struct cuda_plan *p, const struct cuda_node *n, int sl
 		n->op->backward(&c);
 		for (int k = 0; k < 2; k++)
 			if (c.dx[k] && n->dx_add[k] >= 0)
-				gpk_add(p->stream, p->type, c.dx[k], c.dx[k], address(p, slot, n->dx_add[k]),
+				gpk_add(s, p->type, c.dx[k], c.dx[k], address(p, slot, n->dx_add[k]),
 					gp_cuda_elements(p, gp_cuda_input(p, n, k)));
 	}
-	gp_cuda_profile_stop(p, n);
+	gp_cuda_profile_stop(p, n, s);
 }
 
 static void queue_backward(struct cuda_plan *p, int slot)
@@ -178,11 +187,16 @@ static void queue(struct cuda_plan *p, int slot, enum cuda_run what)
 		queue_forward(p, slot, what == CUDA_RUN_TRAIN ? GP_TRAIN : GP_EVAL);
 }
 
+static struct gp_rt_stream *stream_for(const struct cuda_plan *p, enum cuda_run what)
+{
+	return p->track[what == CUDA_RUN_BACKWARD ? CUDA_BACKWARDS : CUDA_FORWARDS].stream;
+}
+
 static enum gp_status capture(struct cuda_plan *p, int slot, enum cuda_run what, struct gp_err *err)
 {
-	GP_TRY(gp_rt_capture_begin(p->stream, err));
+	GP_TRY(gp_rt_capture_begin(stream_for(p, what), err));
 	queue(p, slot, what);
-	return gp_rt_capture_end(p->stream, &p->slot[slot].graph[what], err);
+	return gp_rt_capture_end(stream_for(p, what), &p->slot[slot].graph[what], err);
 }
 
 /* Where no graph can be made, such as for want of memory, calls are queued each time. */
@@ -196,14 +210,18 @@ static bool has_graph(struct cuda_plan *p, int slot, enum cuda_run what)
 	return !p->without_graphs;
 }
 
+/* A backward comes after its forward. Whatever else it needs has happened before that, or was waited for. */
 static void launch(struct cuda_plan *p, int slot, enum cuda_run what)
 {
+	struct gp_rt_stream *s = stream_for(p, what);
+	if (what == CUDA_RUN_BACKWARD)
+		gp_rt_stream_after(s, p->slot[slot].done);
 	if (has_graph(p, slot, what))
-		gp_rt_graph_launch(p->slot[slot].graph[what], p->stream);
+		gp_rt_graph_launch(p->slot[slot].graph[what], s);
 	else
 		queue(p, slot, what);
 	p->warm[what] = true;
-	gp_rt_event_record(p->slot[slot].done, p->stream);
+	gp_rt_event_record(p->slot[slot].done, s);
 }
 
 /* A node's events are there once: the next call would take them over. */
@@ -235,7 +253,7 @@ void gp_cuda_repack(struct cuda_plan *p)
 		const struct cuda_node *n = &p->node[i];
 		if (n->absorbed || n->view || !n->op->pack)
 			continue;
-		const struct cuda_call c = call_of(p, n, 0);
+		const struct cuda_call c = call_of(p, n, 0, CUDA_FORWARDS);
 		n->op->pack(&c);
 	}
 	p->narrow_stale = p->packs_stale = false;
@@ -292,7 +310,7 @@ static bool overwritten_later(const struct cuda_plan *p, const struct cuda_node 
 static enum gp_status copy_value(struct cuda_plan *p, const void *value, float *out, int64_t count, struct gp_err *err)
 {
 	const size_t bytes = (size_t)count * gp_rt_type_bytes(p->type);
-	gp_rt_copy_down(p->stream, out, value, bytes);
+	gp_rt_copy_down(gp_cuda_behind_all(p), out, value, bytes);
 	GP_TRY(gp_cuda_wait(p, err));
 	if (p->type == GP_RT_F32)
 		return GP_OK;

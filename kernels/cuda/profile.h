@@ -13,8 +13,8 @@ enum { CUDA_PROFILE_FORWARD, CUDA_PROFILE_BACKWARD };
 enum cuda_profile_other { CUDA_PROFILE_LOSS, CUDA_PROFILE_UPDATE };
 
 /* Before and after what a node queues; nothing when the plan is not measured. */
-void gp_cuda_profile_start(struct cuda_plan *p, const struct cuda_node *n);
-void gp_cuda_profile_stop(struct cuda_plan *p, const struct cuda_node *n);
+void gp_cuda_profile_start(struct cuda_plan *p, const struct cuda_node *n, struct gp_rt_stream *s);
+void gp_cuda_profile_stop(struct cuda_plan *p, const struct cuda_node *n, struct gp_rt_stream *s);
 /* Everything queued has been done: adds up the nodes that ran. */
 void gp_cuda_profile_collect(struct cuda_plan *p, int way);
 /* Now, in nanoseconds, 0 when the plan is not measured; what was queued since then has been done. */

@@ -69,17 +69,17 @@ void gp_cuda_profile_free(struct cuda_plan *p)
 	p->profile = NULL;
 }
 
-void gp_cuda_profile_start(struct cuda_plan *p, const struct cuda_node *n)
+void gp_cuda_profile_start(struct cuda_plan *p, const struct cuda_node *n, struct gp_rt_stream *s)
 {
 	if (p->profile)
-		gp_rt_event_record(p->profile->event[2 * n->index], p->stream);
+		gp_rt_event_record(p->profile->event[2 * n->index], s);
 }
 
-void gp_cuda_profile_stop(struct cuda_plan *p, const struct cuda_node *n)
+void gp_cuda_profile_stop(struct cuda_plan *p, const struct cuda_node *n, struct gp_rt_stream *s)
 {
 	if (!p->profile)
 		return;
-	gp_rt_event_record(p->profile->event[2 * n->index + 1], p->stream);
+	gp_rt_event_record(p->profile->event[2 * n->index + 1], s);
 	p->profile->ran[n->index] = true;
 }
 

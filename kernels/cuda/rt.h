@@ -85,18 +85,20 @@ void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes);
 enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_err *err);
 void gp_rt_event_free(struct gp_rt_event *e);
 void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s);
-/* What is queued on `s` from here on begins after the event; one never recorded has happened. */
+/* What is queued on `s` from here on begins after the event; one never recorded has happened. What failed on the event's
+ * stream is told by the next wait for `s`. */
 void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e);
-/* The calling thread sleeps until the event. GP_DEVICE as gp_rt_stream_wait: the stream that it was last recorded on
- * still exists. */
+/* The calling thread sleeps until the event. GP_DEVICE as gp_rt_stream_wait. Here and above the stream that it was last
+ * recorded on still exists. */
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err);
 /* Time between two recorded events that have happened, in nanoseconds. */
 enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, uint64_t *ns, struct gp_err *err);
 
 /*
  * From begin to end nothing that is queued on `s` runs; end gives it as a graph that can be launched often. Arguments
- * of kernels and addresses are as when captured; contents of memory are as at the launch. Waiting is not allowed
- * in between, and only `s` may be used.
+ * of kernels and addresses are as when captured; contents of memory are as at the launch. The thread must not wait in
+ * between. Another stream is captured with `s` from where it comes after an event recorded there, and belongs to the
+ * graph as a branch; `s` has to come after all of it before the end. Events of a capture mean nothing outside of it.
  */
 /* Whatever end says, the stream is no longer being captured. */
 enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err);

@@ -316,10 +316,23 @@ void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s)
 	e->on = s;
 }
 
+static void take_over_failure(struct gp_rt_stream *s, struct gp_rt_stream *from)
+{
+	if (s == from)
+		return;
+	if (s->refused == cudaSuccess)
+		s->refused = from->refused;
+	gp_rt_fail(s, from->failure);
+	from->refused = cudaSuccess;
+	from->failure[0] = 0;
+}
+
 void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e)
 {
-	if (e->on)
-		note(s, cudaStreamWaitEvent(gp_rt_native(s), e->native, 0));
+	if (!e->on)
+		return;
+	note(s, cudaStreamWaitEvent(gp_rt_native(s), e->native, 0));
+	take_over_failure(s, e->on);
 }
 
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err)

@@ -3,12 +3,19 @@
  * The runtime of emulated builds. A stream is a list of work that runs when
  * somebody waits for it: host memory that is read without a wait holds what it
  * held before, device memory that is used without the right event is stale,
- * and tests see it. A graph is such a list, run from its launch.
+ * and tests see it. A graph is such a list for each stream that was captured;
+ * every launch queues them again.
+ *
+ * So streams run as far apart as events let them. With GP_EMULATE_STREAMS=together
+ * in the environment they run as close as they may: whenever one does a piece of
+ * work, so does every other; what two do to the same memory then mixes.
  *
  * One lock covers all of it: one emulated GPU, one thing at a time.
  * GP_FAULT=device:N (fault.h) makes the Nth piece of work fail, as a card would.
  * Test: tests/unit/test_cuda_rt.c
  */
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -33,8 +40,6 @@ namespace
 std::recursive_mutex gpu;
 uint64_t taken[EMULATED_DEVICES];
 
-typedef std::vector<std::function<void()>> work_list;
-
 struct block_of_memory {
 	uint64_t bytes;
 	unsigned char pad[248]; /* keeps what follows aligned to 256 bytes */
@@ -48,23 +53,53 @@ enum gp_status check_device(int device, struct gp_err *err)
 	return GP_OK;
 }
 
+/* A piece of work, or with `after` the wait until that stream has done `at` of its own. */
+struct piece {
+	std::function<void()> work;
+	struct gp_rt_stream *after = nullptr;
+	uint64_t at = 0;
+	std::shared_ptr<struct gp_rt_stream> kept = nullptr; /* `after`, where a graph owns it */
+	int branch = -1;                                     /* in a graph: `after` is this branch's stream */
+};
+
+/* What is captured: branch 0 of the stream that began, one more for each that waited for something of it. */
+struct captured {
+	std::vector<std::vector<piece>> branch;
+	std::vector<struct gp_rt_stream *> stream;
+	bool invalid = false, ended = false;
+};
+
+std::vector<struct gp_rt_stream *> streams;
+
 } // namespace
 
 struct gp_rt_stream {
 	int device;
-	bool failed;
-	std::deque<std::function<void()>> queued;
-	uint64_t count, done; /* pieces of work ever queued, ever run */
-	std::shared_ptr<work_list> capture;
+	bool failed = false, waits = false; /* waits: its first piece has been taken, and is not done */
+	std::deque<piece> queued;
+	uint64_t count = 0, done = 0; /* pieces ever queued, ever done */
+	std::shared_ptr<captured> capture;
+	int branch = 0; /* of the capture */
 
-	void run_to(uint64_t until)
+	explicit gp_rt_stream(int on) : device(on)
 	{
-		while (done < until && !queued.empty()) {
-			std::function<void()> work = std::move(queued.front());
-			queued.pop_front();
-			done++;
-			work();
-		}
+		streams.push_back(this);
+	}
+	~gp_rt_stream()
+	{
+		streams.erase(std::find(streams.begin(), streams.end(), this));
+	}
+	void push(piece one)
+	{
+		queued.push_back(std::move(one));
+		count++;
+	}
+	void run_one();
+	void run_to(uint64_t until);
+	bool may_run() const
+	{
+		return !waits && !queued.empty() &&
+		       (!queued.front().after || queued.front().after->done >= queued.front().at);
 	}
 };
 
@@ -72,12 +107,47 @@ struct gp_rt_event {
 	int device;
 	struct gp_rt_stream *stream; /* NULL: never recorded */
 	uint64_t at;
+	std::shared_ptr<captured> capture; /* recorded in one: `at` is a place in its `branch` */
+	int branch;
 	std::shared_ptr<uint64_t> ns = std::make_shared<uint64_t>(0);
 };
 
 struct gp_rt_graph {
-	std::shared_ptr<work_list> work;
+	std::shared_ptr<captured> work;
+	std::vector<std::shared_ptr<struct gp_rt_stream>> side; /* of the branches behind the first */
 };
+
+/* Waits go in circles never: what a piece waits for was queued before it. */
+void gp_rt_stream::run_one()
+{
+	const piece one = std::move(queued.front());
+	queued.pop_front();
+	waits = true;
+	if (one.after)
+		one.after->run_to(one.at);
+	else
+		one.work();
+	waits = false;
+	done++;
+}
+
+static bool run_together(void)
+{
+	static const char *const how = getenv("GP_EMULATE_STREAMS");
+	return how && strcmp(how, "together") == 0;
+}
+
+void gp_rt_stream::run_to(uint64_t until)
+{
+	while (done < until && !queued.empty() && !waits) {
+		run_one();
+		if (!run_together())
+			continue;
+		for (gp_rt_stream *other : streams)
+			if (other != this && other->may_run())
+				other->run_one();
+	}
+}
 
 extern "C" {
 
@@ -170,10 +240,10 @@ enum gp_status gp_rt_stream_new(int device, bool urgent, struct gp_rt_stream **o
 {
 	(void)urgent;
 	GP_TRY(check_device(device, err));
-	gp_rt_stream *s = new (std::nothrow) gp_rt_stream();
+	const std::lock_guard<std::recursive_mutex> hold(gpu);
+	gp_rt_stream *s = new (std::nothrow) gp_rt_stream(device);
 	if (!s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a stream");
-	s->device = device;
 	*out = s;
 	return GP_OK;
 }
@@ -253,15 +323,49 @@ void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s)
 	gpk_emulated_queue(s, [ns] { *ns = gp_now_ns(); });
 	e->stream = s;
 	e->at = s->count;
+	e->capture = s->capture;
+	if (!s->capture)
+		return;
+	e->branch = s->branch;
+	e->at = s->capture->branch[(size_t)s->branch].size();
+}
+
+/* A stream that waits for what is captured is captured, too. What was not, cannot be waited for from within. */
+static void capture_after(struct gp_rt_stream *s, struct gp_rt_event *e)
+{
+	if (!e->capture || e->capture->ended || (s->capture && s->capture != e->capture)) {
+		(s->capture ? s->capture->invalid : s->failed) = true;
+		return;
+	}
+	if (!s->capture) {
+		s->capture = e->capture;
+		s->branch = (int)s->capture->branch.size();
+		s->capture->branch.emplace_back();
+		s->capture->stream.push_back(s);
+	}
+	piece wait;
+	wait.branch = e->branch;
+	wait.at = e->at;
+	s->capture->branch[(size_t)s->branch].push_back(wait);
 }
 
 void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e)
 {
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
-	gp_rt_stream *const other = e->stream;
-	const uint64_t at = e->at;
-	if (other)
-		gpk_emulated_queue(s, [other, at] { other->run_to(at); });
+	if (!e->stream)
+		return;
+	if (e->stream != s) {
+		s->failed |= e->stream->failed;
+		e->stream->failed = false;
+	}
+	if (s->capture || e->capture) {
+		capture_after(s, e);
+		return;
+	}
+	piece wait;
+	wait.after = e->stream;
+	wait.at = e->at;
+	s->push(std::move(wait));
 }
 
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err)
@@ -287,17 +391,47 @@ enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err)
 {
 	if (s->capture)
 		GP_FAIL(err, GP_INTERNAL, "a stream is being captured already");
-	s->capture = std::make_shared<work_list>();
+	s->capture = std::make_shared<captured>();
+	s->capture->branch.emplace_back();
+	s->capture->stream.push_back(s);
+	s->branch = 0;
 	return GP_OK;
+}
+
+static bool is_joined(const captured &c, int branch)
+{
+	for (const piece &one : c.branch[0])
+		if (one.branch == branch && one.at == c.branch[(size_t)branch].size())
+			return true;
+	return false;
+}
+
+/* Every stream is one again. */
+static std::shared_ptr<captured> end_capture(struct gp_rt_stream *s)
+{
+	std::shared_ptr<captured> c = s->capture;
+	for (gp_rt_stream *one : c->stream)
+		one->capture = nullptr;
+	c->ended = true;
+	for (size_t i = 1; i < c->branch.size(); i++)
+		c->invalid = c->invalid || !is_joined(*c, (int)i);
+	return c;
 }
 
 enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **out, struct gp_err *err)
 {
+	const std::lock_guard<std::recursive_mutex> hold(gpu);
+	std::shared_ptr<captured> work = end_capture(s);
+	if (work->invalid)
+		GP_FAIL(err, GP_DEVICE,
+			"emulated GPU %d: a captured stream was not joined, or waited for what was not captured",
+			s->device);
 	gp_rt_graph *g = new (std::nothrow) gp_rt_graph();
 	if (!g)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a graph");
-	g->work = std::move(s->capture);
-	s->capture = nullptr;
+	g->work = work;
+	for (size_t i = 1; i < work->branch.size(); i++)
+		g->side.push_back(std::make_shared<gp_rt_stream>(s->device));
 	*out = g;
 	return GP_OK;
 }
@@ -305,15 +439,31 @@ enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **ou
 /* The work may outlive the graph. */
 void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s)
 {
-	std::shared_ptr<work_list> work = g->work;
-	gpk_emulated_queue(s, [work] {
-		for (const std::function<void()> &one : *work)
-			one();
-	});
+	const std::lock_guard<std::recursive_mutex> hold(gpu);
+	std::vector<gp_rt_stream *> on = {s};
+	std::vector<uint64_t> first = {s->count};
+	if (gp_fault_hit(GP_FAULT_DEVICE)) {
+		s->failed = true;
+		return;
+	}
+	for (const std::shared_ptr<gp_rt_stream> &side : g->side) {
+		on.push_back(side.get());
+		first.push_back(side->count);
+	}
+	for (size_t i = 0; i < on.size(); i++)
+		for (piece one : g->work->branch[i]) {
+			if (one.branch >= 0) {
+				one.after = on[(size_t)one.branch];
+				one.at += first[(size_t)one.branch];
+				one.kept = one.branch > 0 ? g->side[(size_t)one.branch - 1] : nullptr;
+			}
+			on[i]->push(std::move(one));
+		}
 }
 
 void gp_rt_graph_free(struct gp_rt_graph *g)
 {
+	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	delete g;
 }
 
@@ -322,16 +472,17 @@ void gp_rt_graph_free(struct gp_rt_graph *g)
 void gpk_emulated_queue(struct gp_rt_stream *s, std::function<void()> work)
 {
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
+	piece one;
+	one.work = std::move(work);
 	if (s->capture) {
-		s->capture->push_back(std::move(work));
+		s->capture->branch[(size_t)s->branch].push_back(std::move(one));
 		return;
 	}
 	if (gp_fault_hit(GP_FAULT_DEVICE)) {
 		s->failed = true;
 		return;
 	}
-	s->queued.push_back(std::move(work));
-	s->count++;
+	s->push(std::move(one));
 }
 
 void gpk_emulated_launch(struct gp_rt_stream *s, dim3 grid, dim3 block, size_t shared, std::function<void()> body)

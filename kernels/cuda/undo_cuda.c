@@ -24,16 +24,17 @@ void gp_cuda_undo_save(struct cuda_plan *p)
 	p->undo_saved = true;
 }
 
-/* Only queues: whatever comes next on the plan's stream comes after. */
+/* Only queues: the next forward comes after, and its backward after that. */
 void gp_cuda_step_undo(struct gp_plan *plan)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	gp_require(plan->spec.undo || !plan->spec.train);
+	struct gp_rt_stream *s = gp_cuda_behind_all(p);
 	if (p->undo && p->undo_saved)
-		gp_rt_copy(p->stream, p->values + p->trained_floats, p->undo, untrained_bytes(p));
+		gp_rt_copy(s, p->values + p->trained_floats, p->undo, untrained_bytes(p));
 	if (p->grads)
-		gp_rt_fill(p->stream, p->grads, 0, p->trained_floats * sizeof(float));
+		gp_rt_fill(s, p->grads, 0, p->trained_floats * sizeof(float));
 	p->undo_saved = false;
-	for (int s = 0; s < plan->spec.slots; s++)
-		p->slot[s].forwarded = false;
+	for (int i = 0; i < plan->spec.slots; i++)
+		p->slot[i].forwarded = false;
 }

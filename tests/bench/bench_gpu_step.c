@@ -198,19 +198,11 @@ static enum gp_status wait_for_oldest(struct bench *b, struct gp_err *err)
 	return b->plan->ops->wait ? b->plan->ops->wait(b->plan, slot, err) : GP_OK;
 }
 
-static bool is_under_way(const struct bench *b, int slot)
-{
-	for (int i = 0; i < b->count; i++)
-		if (b->under_way[i] == slot)
-			return true;
-	return false;
-}
-
 static enum gp_status queue(struct bench *b, int chunk, bool backward, struct gp_err *err)
 {
 	const struct gp_device_ops *const ops = b->plan->ops;
 	const int slot = chunk % SLOTS;
-	while (b->count == GP_TASKS_BEGUN || is_under_way(b, slot))
+	while (b->count == GP_TASKS_BEGUN)
 		GP_TRY(wait_for_oldest(b, err));
 	b->under_way[b->count++] = slot;
 	return backward ? ops->queue_backward(b->plan, slot, err) : ops->queue_forward(b->plan, slot, GP_TRAIN, 0, err);

@@ -308,6 +308,38 @@ static void a_step_taken_back_under_way_leaves_no_trace(void **state)
 	gp_graph_free(g);
 }
 
+/* As the host had not been asked: the device finds both in its queue. */
+static void a_backward_may_be_queued_right_behind_its_forward(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *a = new_plan(dev, g, GP_PRECISION_FP32), *b = new_plan(dev, g, GP_PRECISION_FP32);
+	struct made of_a = new_made(a), of_b = new_made(b);
+	for (uint64_t step = 0; step < STEPS; step++) {
+		run_one_by_one(a, step, &of_a);
+		for (int c = 0; c < CHUNKS; c++) {
+			fill_input(b, c % SLOTS, step * CHUNKS + (uint64_t)c);
+			fill_gradient(b, c % SLOTS, step * CHUNKS + (uint64_t)c);
+			OK(b->ops->queue_forward(b, c % SLOTS, GP_TRAIN, step * CHUNKS + (uint64_t)c, &err));
+			OK(b->ops->queue_backward(b, c % SLOTS, &err));
+			OK(b->ops->wait(b, c % SLOTS, &err));
+			keep(b, &of_b, c, false);
+			keep(b, &of_b, c, true);
+		}
+		OK(b->ops->grad_squares(b, of_b.squares, &err));
+		OK(b->ops->optim_step(b, 0.05f, &err));
+		expect_same(a, &of_a, &of_b);
+		expect_same_params(a, b);
+	}
+	drop_made(&of_a);
+	drop_made(&of_b);
+	dev->ops->plan_free(a);
+	dev->ops->plan_free(b);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
 static void a_plan_can_be_freed_with_calls_under_way(void **state)
 {
 	(void)state;
@@ -362,6 +394,7 @@ int main(void)
 	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(calls_under_way_give_what_calls_one_by_one_give),
+		cmocka_unit_test(a_backward_may_be_queued_right_behind_its_forward),
 		cmocka_unit_test(a_step_taken_back_under_way_leaves_no_trace),
 		cmocka_unit_test(a_plan_can_be_freed_with_calls_under_way),
 #ifdef GP_FAULTS

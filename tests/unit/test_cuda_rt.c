@@ -9,6 +9,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -171,6 +173,121 @@ static void graph_does_its_work_at_every_launch_and_not_before(void **state)
 	gp_rt_free(0, to);
 }
 
+/* Two streams that meet twice in a graph: `stream` has something done by `other` and needs what came of it. */
+struct forked {
+	struct gp_rt_stream *other;
+	struct gp_rt_event *begun, *ended;
+	float *from, *between, *to;
+};
+
+enum { FORKED = 64 };
+
+static struct forked open_forked(void)
+{
+	struct forked f = {.from = device_room(FORKED * sizeof(float)),
+			   .between = device_room(FORKED * sizeof(float)),
+			   .to = device_room(FORKED * sizeof(float))};
+	OK(gp_rt_stream_new(0, false, &f.other, &err));
+	OK(gp_rt_event_new(0, &f.begun, &err));
+	OK(gp_rt_event_new(0, &f.ended, &err));
+	return f;
+}
+
+static void close_forked(struct forked *f)
+{
+	gp_rt_event_free(f->begun);
+	gp_rt_event_free(f->ended);
+	gp_rt_stream_free(f->other);
+	gp_rt_free(0, f->from);
+	gp_rt_free(0, f->between);
+	gp_rt_free(0, f->to);
+}
+
+/* to = between = from; then from = 0, which comes too early where `joins_late`. */
+static void queue_forked(struct forked *f, bool joins_late)
+{
+	gp_rt_event_record(f->begun, stream);
+	gp_rt_stream_after(f->other, f->begun);
+	gp_rt_copy(f->other, f->between, f->from, FORKED * sizeof(float));
+	gp_rt_event_record(f->ended, f->other);
+	if (joins_late)
+		gp_rt_fill(stream, f->from, 0, FORKED * sizeof(float));
+	gp_rt_stream_after(stream, f->ended);
+	gp_rt_copy(stream, f->to, f->between, FORKED * sizeof(float));
+	if (!joins_late)
+		gp_rt_fill(stream, f->from, 0, FORKED * sizeof(float));
+}
+
+static struct gp_rt_graph *capture_forked(struct forked *f, bool joins_late)
+{
+	struct gp_rt_graph *graph;
+	OK(gp_rt_capture_begin(stream, &err));
+	queue_forked(f, joins_late);
+	OK(gp_rt_capture_end(stream, &graph, &err));
+	return graph;
+}
+
+/* What comes of x = 1, 2, ... by the graph, or by the same calls without one; a new launch may follow at once. */
+static bool forked_is_right(struct forked *f, struct gp_rt_graph *graph, bool joins_late)
+{
+	enum { LAUNCHES = 3 };
+	static float x[LAUNCHES][FORKED], y[LAUNCHES][FORKED];
+	for (int i = 0; i < LAUNCHES; i++) {
+		for (int k = 0; k < FORKED; k++)
+			x[i][k] = (float)(i * FORKED + k + 1);
+		gp_rt_copy_up(stream, f->from, x[i], sizeof x[i]);
+		if (graph)
+			gp_rt_graph_launch(graph, stream);
+		else
+			queue_forked(f, joins_late);
+		gp_rt_copy_down(stream, y[i], f->to, sizeof y[i]);
+	}
+	OK(gp_rt_stream_wait(stream, &err));
+	return memcmp(x, y, sizeof x) == 0;
+}
+
+static void a_stream_that_waits_for_a_captured_one_is_in_the_graph(void **state)
+{
+	(void)state;
+	struct forked f = open_forked();
+	struct gp_rt_graph *graph = capture_forked(&f, false);
+	assert_true(forked_is_right(&f, graph, false));
+	assert_true(forked_is_right(&f, NULL, false));
+	gp_rt_graph_free(graph);
+	close_forked(&f);
+}
+
+/* Nobody can count on it on a card; the emulated one does what is not waited for as late as it may. */
+static void a_wait_that_was_forgotten_shows_on_the_emulated_device(void **state)
+{
+	(void)state;
+	if (!gp_rt_is_emulated() || getenv("GP_EMULATE_STREAMS"))
+		skip();
+	struct forked f = open_forked();
+	struct gp_rt_graph *graph = capture_forked(&f, true);
+	assert_false(forked_is_right(&f, graph, true));
+	assert_false(forked_is_right(&f, NULL, true));
+	gp_rt_graph_free(graph);
+	close_forked(&f);
+}
+
+static void a_graph_that_leaves_a_stream_behind_is_refused(void **state)
+{
+	(void)state;
+	struct forked f = open_forked();
+	struct gp_rt_graph *graph = NULL;
+	OK(gp_rt_capture_begin(stream, &err));
+	gp_rt_event_record(f.begun, stream);
+	gp_rt_stream_after(f.other, f.begun);
+	gp_rt_fill(f.other, f.between, 0, FORKED * sizeof(float));
+	assert_int_equal(gp_rt_capture_end(stream, &graph, &err), GP_DEVICE);
+	assert_null(graph);
+	graph = capture_forked(&f, false); /* both are streams again */
+	assert_true(forked_is_right(&f, graph, false));
+	gp_rt_graph_free(graph);
+	close_forked(&f);
+}
+
 static void product(const float *a, bool ta, const float *b, bool tb, int m, int n, int k, float *c, float beta)
 {
 	for (int i = 0; i < m; i++)
@@ -236,6 +353,23 @@ static void device_that_is_not_there_is_refused_by_number(void **state)
 	assert_null(p);
 }
 
+static void failure_is_told_by_the_stream_that_came_after(void **state)
+{
+	(void)state;
+	if (!gp_rt_is_emulated())
+		skip();
+	struct forked f = open_forked();
+	gp_fault_arm(GP_FAULT_DEVICE, 1);
+	gp_rt_fill(f.other, f.to, 0, FORKED * sizeof(float));
+	gp_fault_arm(GP_FAULT_DEVICE, 0);
+	gp_rt_event_record(f.ended, f.other);
+	gp_rt_stream_after(stream, f.ended);
+	assert_int_equal(gp_rt_stream_wait(stream, &err), GP_DEVICE);
+	OK(gp_rt_stream_wait(stream, &err));
+	OK(gp_rt_stream_wait(f.other, &err));
+	close_forked(&f);
+}
+
 /* Only an emulated device fails on demand. */
 static void failure_of_the_device_is_told_at_the_next_wait_and_not_again(void **state)
 {
@@ -265,9 +399,13 @@ int main(void)
 		cmocka_unit_test(values_convert_to_bf16_and_back),
 		cmocka_unit_test(sums_of_squares_are_right_for_any_length),
 		cmocka_unit_test(graph_does_its_work_at_every_launch_and_not_before),
+		cmocka_unit_test(a_stream_that_waits_for_a_captured_one_is_in_the_graph),
+		cmocka_unit_test(a_wait_that_was_forgotten_shows_on_the_emulated_device),
+		cmocka_unit_test(a_graph_that_leaves_a_stream_behind_is_refused),
 		cmocka_unit_test(matrix_products_are_right_in_every_layout_and_precision),
 		cmocka_unit_test(device_that_is_not_there_is_refused_by_number),
 		cmocka_unit_test(failure_of_the_device_is_told_at_the_next_wait_and_not_again),
+		cmocka_unit_test(failure_is_told_by_the_stream_that_came_after),
 	};
 	return cmocka_run_group_tests(tests, open_stream, close_stream);
 }
