@@ -114,7 +114,7 @@ struct cuda_track {
 struct cuda_buf {
 	enum cuda_place place;
 	enum cuda_track_index track; /* CUDA_AT_SCRATCH */
-	enum gp_plan_buf io; /* CUDA_AT_IO */
+	enum gp_plan_buf io;         /* CUDA_AT_IO */
 	uint64_t bytes, offset;
 	int first, last;
 	int pending; /* layout only: reads still to come; in backward: values whose gradient lies here and waits */
