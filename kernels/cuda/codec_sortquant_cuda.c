@@ -105,15 +105,15 @@ static void plan_cut(const struct gp_sortquant_cut *c, struct plan *out)
 
 static void carve_pruning(struct sortquant *q, bool encodes, struct gp_carve *c)
 {
-	const int64_t n = (int64_t)q->cut.n, tiles = gpk_tiles(n) + 1;
+	const int64_t n = (int64_t)q->cut.n;
 	q->bits = (struct gpk_kept){.n = n, .kept = (int64_t)q->cut.kept};
 	q->bits.bits = gp_carve(c, 4 * (uint64_t)gpk_bit_words(n));
-	q->bits.tile[0] = gp_carve(c, 4 * (uint64_t)tiles);
+	q->bits.part[0] = gp_carve(c, 4 * GPK_KEPT_PARTS);
 	q->values = gp_carve(c, 4 * q->cut.kept);
 	if (!encodes)
 		return;
 	q->bits.ties = gp_carve(c, 4 * (uint64_t)gpk_bit_words(n));
-	q->bits.tile[1] = gp_carve(c, 4 * (uint64_t)tiles);
+	q->bits.part[1] = gp_carve(c, 4 * GPK_KEPT_PARTS);
 	q->largest = (struct gpk_select){.n = n, .ranks = 1, .magnitudes = true};
 	q->largest.rank = gp_carve(c, sizeof(uint32_t));
 	q->largest.room = gp_carve(c, gpk_select_bytes(n, 1));

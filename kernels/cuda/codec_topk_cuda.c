@@ -30,11 +30,12 @@ struct topk {
 
 static void carve(struct topk *t, bool encodes, struct gp_carve *c)
 {
-	const int64_t n = (int64_t)t->n, tiles = gpk_tiles(n) + 2; /* distances of few elements have more codes */
+	const int64_t n = (int64_t)t->n;
 	t->bits = (struct gpk_kept){.n = n, .kept = (int64_t)t->k};
 	t->bits.bits = gp_carve(c, 4 * (uint64_t)gpk_bit_words(n));
-	t->bits.tile[0] = gp_carve(c, 4 * (uint64_t)tiles);
-	t->bits.tile[1] = gp_carve(c, 4 * (uint64_t)tiles);
+	t->bits.part[0] = gp_carve(c, 4 * GPK_KEPT_PARTS);
+	t->bits.part[1] = gp_carve(c, 4 * GPK_KEPT_PARTS);
+	t->bits.first = gp_carve(c, 4 * (uint64_t)gpk_tiles(n));
 	if (!encodes)
 		return;
 	t->bits.ties = gp_carve(c, 4 * (uint64_t)gpk_bit_words(n));
@@ -232,8 +233,12 @@ static enum gp_status check_indices(const struct topk *t, struct gp_span side, s
 	return GP_OK;
 }
 
-static void queue_scatter(struct topk *t, const float *kept, float *x)
+static void queue_scatter(struct topk *t, bool counted, const float *kept, float *x)
 {
+	if (counted) {
+		gpk_distances_scatter(t->place->stream, &t->bits, kept, x);
+		return;
+	}
 	gpk_kept_count(t->place->stream, &t->bits);
 	gpk_kept_scatter(t->place->stream, &t->bits, kept, x);
 }
@@ -247,12 +252,12 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 		GP_FAIL(err, GP_PROTO, "%zu bytes of indices where the activation's are to be used", side.len);
 	if (given) {
 		queue_bits(t, given, mask_bytes(t));
-		queue_scatter(t, tensor[0], x);
+		queue_scatter(t, false, tensor[0], x);
 		return GP_OK;
 	}
 	leave_mask(t, pass, 0);
 	GP_TRY(queue_indices(t, side, err));
-	queue_scatter(t, tensor[0], x);
+	queue_scatter(t, side.data[0] != 0, tensor[0], x);
 	gp_cuda_codec_tell(t->place, sizeof(struct gpk_kept_told));
 	if (!gp_cuda_codec_wait(t->place))
 		GP_FAIL(err, GP_DEVICE, "the device failed");

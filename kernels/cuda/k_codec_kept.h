@@ -17,7 +17,8 @@
 extern "C" {
 #endif
 
-#define GPK_TILE 1024
+#define GPK_TILE       1024
+#define GPK_KEPT_PARTS (2112 * 9) /* sums of blocks and of their warps */
 
 static inline int64_t gpk_tiles(int64_t n)
 {
@@ -44,7 +45,8 @@ struct gpk_kept {
 	int64_t n, kept;
 	uint32_t *bits;    /* gpk_bit_words(n) */
 	uint32_t *ties;    /* the same; for gpk_kept_mark */
-	uint32_t *tile[2]; /* gpk_tiles(largest count) + 1 each: counts of tiles, then of all before them */
+	uint32_t *part[2]; /* GPK_KEPT_PARTS each; part[1] for gpk_kept_mark and gpk_distances_read */
+	uint32_t *first;   /* gpk_tiles(n): kept elements before a tile; for gpk_distances_read */
 	struct gpk_kept_told *told;
 };
 
@@ -52,21 +54,22 @@ struct gpk_kept {
  * places. `select`: has been run over x with one rank, n - kept. Nothing useful when that was bad, which is told. */
 void gpk_kept_mark(struct gp_rt_stream *s, const struct gpk_kept *b, const struct gpk_select *select, const float *x,
 		   float *values, uint32_t *places);
-/* told.kept and the tiles' counts, for bits that came from elsewhere. Bits past the n-th must be 0. */
+/* Parts of bits that came from elsewhere. Bits past the n-th must be 0. */
 void gpk_kept_count(struct gp_rt_stream *s, const struct gpk_kept *b);
-/* The values of the elements whose bits are set, after gpk_kept_count; at most `kept`. told.bad: some element of x, kept
- * or not, is not finite. */
+/* The values of the elements whose bits are set, after gpk_kept_count; at most `kept`. told.kept; told.bad: some element
+ * of x, kept or not, is not finite. */
 void gpk_kept_gather(struct gp_rt_stream *s, const struct gpk_kept *b, const float *x, float *values);
-/* The reverse, after gpk_kept_count: x written whole, 0 where no bit is set. Reads values[0..kept). */
+/* The reverse, after gpk_kept_count: x written whole, 0 where no bit is set; told.kept. Reads values[0..kept). */
 void gpk_kept_scatter(struct gp_rt_stream *s, const struct gpk_kept *b, const float *values, float *x);
 
 /* Distances of the places (ascending) as codes of the best width, to packed[0..n / 32 + 1) words, which are 0 before;
  * told.width and told.codes. Nothing is written when told.bad is set or a bitmap takes no more. */
 void gpk_distances_write(struct gp_rt_stream *s, const struct gpk_kept *b, const uint32_t *places, uint32_t *packed);
-/* The reverse: bits (0 before) from up to `codes` codes; told.used and told.bad. Reads up to 4 bytes behind the last
- * code's word. */
+/* The reverse: bits (0 before) from up to `codes` codes; told.used and told.bad. */
 void gpk_distances_read(struct gp_rt_stream *s, const struct gpk_kept *b, const uint32_t *packed, int width,
 			int64_t codes);
+/* As gpk_kept_scatter, after gpk_distances_read, which has counted; without told.kept. */
+void gpk_distances_scatter(struct gp_rt_stream *s, const struct gpk_kept *b, const float *values, float *x);
 
 #ifdef __cplusplus
 }
