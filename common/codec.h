@@ -130,11 +130,13 @@ void gp_codec_undo(struct gp_codec *c, uint64_t step);
 
 /* Memory of an instance. Between two passes; a copy only fits an instance of the same spec, shape and options. */
 size_t gp_codec_state_bytes(const struct gp_codec *c);
-void gp_codec_state_save(const struct gp_codec *c, uint8_t *out);
-/* GP_INVALID, and the memory as it was, for bytes that gp_codec_state_save of such an instance cannot have written. */
+/* GP_DEVICE, which only an instance on a device can say. */
+enum gp_status gp_codec_state_save(const struct gp_codec *c, uint8_t *out, struct gp_err *err);
+/* GP_INVALID, and the memory as it was, for bytes that gp_codec_state_save of such an instance cannot have written.
+ * GP_DEVICE. */
 enum gp_status gp_codec_state_load(struct gp_codec *c, struct gp_span in, struct gp_err *err);
 /* XXH3-64. Of all that is remembered; or of what both ends must remember alike: equal for an encoder and the decoder of
- * its payloads. 0 where there is nothing. */
+ * its payloads. 0 where there is nothing, or the device failed. */
 uint64_t gp_codec_state_hash(const struct gp_codec *c);
 uint64_t gp_codec_state_shared_hash(const struct gp_codec *c);
 

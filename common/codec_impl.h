@@ -71,7 +71,7 @@ struct gp_codec_parts {
 	uint64_t side_bound;
 };
 
-/* A piece of memory: flat, of fixed size and place, without pointers. Numbers lie in host order (little-endian). */
+/* A piece of memory: flat, of fixed size and address, without pointers. Numbers lie in host order (little-endian). */
 struct gp_codec_region {
 	void *data;
 	size_t bytes;
@@ -79,6 +79,7 @@ struct gp_codec_region {
 	/* With setup.undo, as many bytes, for what codec_undo.c keeps: both are then `chunks` pieces of equal size, and a
 	 * pass touches its chunk's alone. NULL: the stage's `undo` sees to it. */
 	void *kept;
+	bool in_place; /* data and kept are memory of the stage's place: gp_codec_region_get, _put, _keep */
 };
 
 struct gp_codec_ops {

@@ -2,8 +2,8 @@
  *
  * Memory other than the host's in which the tensors of a codec may lie: a
  * GPU's. It brings the stages that work there (the same ids, keys, bytes and
- * memories as the host's) and the copies between the two; payloads, and what
- * stages remember, always lie on the host. An instance is opened with it by
+ * memories as the host's) and the copies between the two; payloads always lie
+ * on the host, what stages remember where they want it. An instance is opened with it by
  * gp_codec_options.memory; a tree with a stage that the device lacks runs on
  * the host behind one copy of its tensor, and byte stages always run there.
  *
@@ -66,5 +66,16 @@ struct gp_codec_memory {
 enum gp_status gp_codec_alloc_payload(const struct gp_codec_memory *m, uint64_t bytes, uint8_t **out,
 				      struct gp_err *err);
 void gp_codec_free_payload(const struct gp_codec_memory *m, uint8_t *p);
+
+/* For drivers of codecs: bytes from..from + bytes of a region to the host, and back, wherever it lies; `m` and `p` are of
+ * the tree whose stage it is. They wait. GP_DEVICE. */
+enum gp_status gp_codec_region_get(const struct gp_codec_memory *m, struct gp_codec_place *p,
+				   const struct gp_codec_region *r, size_t from, void *out, size_t bytes,
+				   struct gp_err *err);
+enum gp_status gp_codec_region_put(const struct gp_codec_memory *m, struct gp_codec_place *p,
+				   const struct gp_codec_region *r, const void *in, struct gp_err *err);
+/* The same bytes to `kept`, or back. On a device this is queued, and comes before the next pass. */
+void gp_codec_region_keep(const struct gp_codec_memory *m, struct gp_codec_place *p, const struct gp_codec_region *r,
+			  size_t from, size_t bytes, bool back);
 
 #endif

@@ -15,11 +15,9 @@ static void copy_chunk(const struct gp_codec_tree *t, const struct gp_codec_node
 	struct gp_codec_region region[GP_CODEC_MAX_REGIONS];
 	const int count = node->ops->regions ? node->ops->regions(node->state, region) : 0;
 	for (int r = 0; r < count; r++) {
-		const size_t piece = region[r].bytes / t->chunks, at = chunk * piece;
-		if (!region[r].kept)
-			continue;
-		uint8_t *data = (uint8_t *)region[r].data + at, *kept = (uint8_t *)region[r].kept + at;
-		memcpy(back ? data : kept, back ? kept : data, piece);
+		const size_t piece = region[r].bytes / t->chunks;
+		if (region[r].kept)
+			gp_codec_region_keep(t->inside, t->place, &region[r], chunk * piece, piece, back);
 	}
 }
 

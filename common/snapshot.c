@@ -83,8 +83,7 @@ enum gp_status gp_snapshot_add_codec(struct gp_snapshot *s, const char *name, co
 	void *data;
 	snprintf(full, sizeof full, "codec.%s", name);
 	GP_TRY(add_item(s, full, &shape, GP_U8, &data, err));
-	gp_codec_state_save(c, data);
-	return GP_OK;
+	return gp_codec_state_save(c, data, err);
 }
 
 void gp_snapshot_deinit(struct gp_snapshot *s)

@@ -18,7 +18,7 @@ static const struct gp_codec_ops *const rows[] = {
 	&gp_cuda_codec_fp8,        &gp_cuda_codec_s2fp8,  &gp_cuda_codec_sortquant, &gp_cuda_codec_topk,
 	&gp_cuda_codec_poweriter,  &gp_cuda_codec_qsgd,   &gp_cuda_codec_qsgdinf,   &gp_cuda_codec_nuqsgd,
 	&gp_cuda_codec_terngrad,   &gp_cuda_codec_alq,    &gp_cuda_codec_amq,       &gp_cuda_codec_smaq,
-	&gp_cuda_codec_downsample, &gp_cuda_codec_kmeans,
+	&gp_cuda_codec_downsample, &gp_cuda_codec_kmeans, &gp_cuda_codec_ef,
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 

@@ -10,7 +10,7 @@
  *
  * Rules for stages: struct gp_codec_place in codec_memory.h. Regions lie on the
  * host and are copied up and down, so that saving, hashing and undoing are the
- * host's. Which stages give the same bytes as the host's: CODECS.md, "On a GPU".
+ * host's, or on the device (in_place) where they are as large as tensors. Which stages give the same bytes as the host's: CODECS.md, "On a GPU".
  *
  * Threads: as struct gp_codec. Test: tests/unit/test_cuda_codec.c
  */

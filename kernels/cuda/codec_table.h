@@ -14,6 +14,6 @@ extern const struct gp_codec_ops gp_cuda_codec_fp8, gp_cuda_codec_s2fp8, gp_cuda
 extern const struct gp_codec_ops gp_cuda_codec_poweriter, gp_cuda_codec_qsgd, gp_cuda_codec_qsgdinf,
 	gp_cuda_codec_nuqsgd;
 extern const struct gp_codec_ops gp_cuda_codec_smaq, gp_cuda_codec_terngrad, gp_cuda_codec_alq, gp_cuda_codec_amq;
-extern const struct gp_codec_ops gp_cuda_codec_downsample, gp_cuda_codec_kmeans;
+extern const struct gp_codec_ops gp_cuda_codec_downsample, gp_cuda_codec_kmeans, gp_cuda_codec_ef;
 
 #endif

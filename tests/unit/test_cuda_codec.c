@@ -287,6 +287,15 @@ static const char *const exact[] = {
 	"alq:bits=4,bucket=9000,update=3,fit=normbased",
 	"amq:bits=2,bucket=512,update=3",
 	"amq:bits=4,bucket=3,update=1+zstd",
+	"kmeans:bits=3",
+	"ef+uniform:bits=4",
+	"ef+topk:ratio=0.1+uniform:bits=8",
+};
+/* As exact, of tensors with a height and a width. */
+static const char *const of_images[] = {
+	"downsample",
+	"downsample:factor=3+kmeans:bits=3+bitshuffle+zstd",
+	"ef+downsample+fp16",
 };
 /* Those that remember. */
 static const char *const remembering[] = {
@@ -294,16 +303,35 @@ static const char *const remembering[] = {
 	"alq:bits=2,bucket=100,update=3,fit=normbased",
 	"amq:bits=3,bucket=64,update=3",
 	"ef+alq:bits=3,bucket=64,update=2",
+	"ef+fp8",
+	"ef+sortquant:bits=4,split=2,prune=0.5",
+	"ef+topk:ratio=0.05+zstd",
 };
 /* Some stage works on the host alone, or on bytes. */
 static const char *const mixed[] = {
-	"raw+zstd",
-	"ef+uniform:bits=4",
-	"kmeans:bits=3",
+	"bdi",
+	"ef+topk:ratio=0.2+bdi",
+	"topk:ratio=0.3+bdi",
 	"delta:samples=8+fp16+zstd",
-	"downsample+kmeans:bits=3+bitshuffle+zstd",
+	"delta:samples=8+topk:ratio=0.2+kmeans:bits=3",
 };
 #define COUNT(list) ((int)(sizeof(list) / sizeof(list)[0]))
+
+/* All of them; NULL behind the last. */
+static const char *spec_at(int i)
+{
+	static const struct {
+		const char *const *text;
+		int count;
+	} lists[] = {{exact, COUNT(exact)},
+		     {of_images, COUNT(of_images)},
+		     {remembering, COUNT(remembering)},
+		     {mixed, COUNT(mixed)}};
+	for (int k = 0; k < COUNT(lists); i -= lists[k++].count)
+		if (i < lists[k].count)
+			return lists[k].text[i];
+	return NULL;
+}
 
 static void device_has_every_stage_that_is_tested_as_its_own(void **state)
 {
@@ -330,6 +358,23 @@ static void payloads_and_tensors_are_the_hosts(void **state)
 	(void)state;
 	for (int i = 0; i < COUNT(exact); i++)
 		travels_alike(exact[i]);
+}
+
+static void images_are_coded_as_on_the_host(void **state)
+{
+	(void)state;
+	static const struct gp_shape images[] = {{.ndim = 4, .dim = {2, 9, 10, 8}}, {.ndim = 4, .dim = {1, 5, 4, 3}}};
+	static float x[2 * 9 * 10 * 8];
+	for (int i = 0; i < COUNT(of_images) * COUNT(images); i++) {
+		struct pair p = open_pair(of_images[i / COUNT(images)], &images[i % COUNT(images)],
+					  &(struct gp_codec_options){.seed = 11});
+		for (int kind = 0; kind <= KINDS; kind++) {
+			fill(x, p.n, (enum kind)(kind % KINDS), 3);
+			x[p.n - 1] = kind == KINDS ? INFINITY : x[p.n - 1];
+			travel(&p, &(struct gp_codec_pass){.step = (uint64_t)kind}, x);
+		}
+		close_pair(&p);
+	}
 }
 
 static void second_device_codes_as_the_first(void **state)
@@ -425,7 +470,7 @@ static void remembers_alike(const char *text)
 	assert_int_equal(gp_codec_state_bytes(p.codec[DEVICE]), bytes);
 	uint8_t *const saved = malloc(bytes);
 	for (int k = 0; k < PLACES; k++) { /* crosswise */
-		gp_codec_state_save(p.codec[k], saved);
+		assert_int_equal(gp_codec_state_save(p.codec[k], saved, NULL), GP_OK);
 		OK(gp_codec_state_load(next.codec[1 - k], (struct gp_span){saved, bytes}, &err));
 	}
 	expect_same_state(&next);
@@ -503,9 +548,9 @@ static void estimate_covers_what_opening_takes_of_the_device(void **state)
 	static const struct gp_shape shape = {.ndim = 4, .dim = {4, 20, 20, 40}};
 	if (!gp_rt_is_emulated())
 		skip();
-	for (int i = 0; i < COUNT(exact) + COUNT(mixed); i++) {
-		const char *const text = i < COUNT(exact) ? exact[i] : mixed[i - COUNT(exact)];
-		const struct gp_codec_options options = {.memory = &memory, .chunks = 3};
+	const char *text;
+	for (int i = 0; (text = spec_at(i)); i++) {
+		const struct gp_codec_options options = {.memory = &memory, .chunks = 3, .undo = i % 2};
 		struct gp_codec_spec spec;
 		struct gp_codec *c;
 		struct gp_rt_info before, after;
@@ -525,41 +570,74 @@ static void estimate_covers_what_opening_takes_of_the_device(void **state)
 	}
 }
 
+/* A pass each way, of whose work on the device item `after` fails. Whether any did. */
+static bool fails_at(const char *text, const struct gp_shape *shape, const float *x, int after)
+{
+	struct pair p = open_pair(text, shape, &(struct gp_codec_options){.seed = 3, .undo = true});
+	struct gp_codec_pass pass = {.draw = 1};
+	encode_both(&p, &pass, x);
+	pass.step++;
+	gp_fault_arm(GP_FAULT_DEVICE, after);
+	enum gp_status status =
+		gp_codec_encode_pass(p.codec[DEVICE], &pass, p.tensor, p.payload[DEVICE], p.cap, &p.len[DEVICE], &err);
+	const bool in_encode = status != GP_OK;
+	if (!in_encode)
+		status = gp_codec_decode_pass(p.codec[DEVICE], &pass, (struct gp_span){p.payload[HOST], p.len[HOST]},
+					      p.tensor, &err);
+	gp_fault_arm(GP_FAULT_DEVICE, 0);
+	if (status != GP_OK)
+		assert_int_equal(status, GP_DEVICE);
+	if (in_encode)
+		assert_int_equal(gp_codec_encode_pass(p.codec[DEVICE], &pass, p.tensor, p.payload[DEVICE], p.cap,
+						      &p.len[DEVICE], &err),
+				 GP_DEVICE);
+	close_pair(&p);
+	return status != GP_OK;
+}
+
 /* Wherever it fails: an error, never a wrong payload and never a crash. */
 static void failing_device_is_told_and_ends_the_instance(void **state)
+{
+	(void)state;
+	enum { MOST_WORK = 96 };
+	static const struct gp_shape flat = {.ndim = 2, .dim = {4, 600}}, image = {.ndim = 4, .dim = {4, 5, 12, 10}};
+	float x[4 * 600];
+	const char *text;
+	if (!gp_rt_is_emulated())
+		skip();
+	fill(x, 4 * 600, BELL, 1);
+	for (int i = 0; (text = spec_at(i)); i++) {
+		const bool of_image = strstr(text, "downsample");
+		int after = 1;
+		while (after < MOST_WORK && fails_at(text, of_image ? &image : &flat, x, after))
+			after++;
+		assert_in_range(after, 3, MOST_WORK - 1);
+	}
+}
+
+/* What was lost lies on the device: what cannot be fetched from there is not taken for a memory, nor is half of one. */
+static void memory_that_a_failing_device_holds_is_neither_saved_nor_loaded(void **state)
 {
 	(void)state;
 	static const struct gp_shape shape = {.ndim = 2, .dim = {4, 600}};
 	float x[4 * 600];
 	if (!gp_rt_is_emulated())
 		skip();
-	for (int i = 0; i < COUNT(exact); i++)
-		for (int after = 1; after < 64; after++) {
-			struct pair p = open_pair(exact[i], &shape, &(struct gp_codec_options){.seed = 3});
-			const struct gp_codec_pass pass = {.draw = 1};
-			fill(x, p.n, BELL, 1);
-			encode_both(&p, &pass, x);
-			gp_fault_arm(GP_FAULT_DEVICE, after);
-			enum gp_status status = gp_codec_encode_pass(p.codec[DEVICE], &pass, p.tensor,
-								     p.payload[DEVICE], p.cap, &p.len[DEVICE], &err);
-			const bool in_encode = status != GP_OK;
-			if (!in_encode)
-				status = gp_codec_decode_pass(p.codec[DEVICE], &pass,
-							      (struct gp_span){p.payload[HOST], p.len[HOST]}, p.tensor,
-							      &err);
-			gp_fault_arm(GP_FAULT_DEVICE, 0);
-			const bool failed = status != GP_OK;
-			if (failed)
-				assert_int_equal(status, GP_DEVICE);
-			if (in_encode)
-				assert_int_equal(gp_codec_encode_pass(p.codec[DEVICE], &pass, p.tensor,
-								      p.payload[DEVICE], p.cap, &p.len[DEVICE], &err),
-						 GP_DEVICE);
-			close_pair(&p);
-			assert_true(failed || after > 2);
-			if (!failed)
-				break;
-		}
+	for (int loads = 0; loads < 2; loads++) {
+		struct pair p = open_pair("ef+fp8", &shape, &(struct gp_codec_options){.chunks = 2});
+		const size_t bytes = gp_codec_state_bytes(p.codec[DEVICE]);
+		uint8_t *const saved = malloc(bytes);
+		fill(x, p.n, BELL, 1);
+		encode_both(&p, &(struct gp_codec_pass){.draw = 1}, x);
+		OK(gp_codec_state_save(p.codec[DEVICE], saved, &err));
+		gp_fault_arm(GP_FAULT_DEVICE, 1 + loads);
+		assert_int_equal(loads ? gp_codec_state_load(p.codec[DEVICE], (struct gp_span){saved, bytes}, &err)
+				       : gp_codec_state_save(p.codec[DEVICE], saved, &err),
+				 GP_DEVICE);
+		gp_fault_arm(GP_FAULT_DEVICE, 0);
+		free(saved);
+		close_pair(&p);
+	}
 }
 
 static void instance_is_not_opened_without_room_and_takes_none(void **state)
@@ -570,8 +648,8 @@ static void instance_is_not_opened_without_room_and_takes_none(void **state)
 	if (!gp_rt_is_emulated())
 		skip();
 	OK(gp_rt_open(0, &before, &err));
-	for (int i = 0; i < COUNT(exact) + COUNT(mixed); i++) {
-		const char *const text = i < COUNT(exact) ? exact[i] : mixed[i - COUNT(exact)];
+	const char *text;
+	for (int i = 0; (text = spec_at(i)); i++) {
 		const struct gp_codec_options options = {.memory = &memory, .has_gradient = true, .undo = true};
 		struct gp_codec_spec spec;
 		OK(gp_codec_spec_parse(text, &spec, &err));
@@ -600,6 +678,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(device_has_every_stage_that_is_tested_as_its_own),
 		cmocka_unit_test(payloads_and_tensors_are_the_hosts),
+		cmocka_unit_test(images_are_coded_as_on_the_host),
 		cmocka_unit_test(second_device_codes_as_the_first),
 		cmocka_unit_test(golden_inputs_have_the_hosts_payloads),
 		cmocka_unit_test(chains_with_stages_of_the_host_work_behind_one_copy),
@@ -608,6 +687,7 @@ int main(void)
 		cmocka_unit_test(tensor_without_elements_has_an_empty_payload),
 		cmocka_unit_test(estimate_covers_what_opening_takes_of_the_device),
 		cmocka_unit_test(failing_device_is_told_and_ends_the_instance),
+		cmocka_unit_test(memory_that_a_failing_device_holds_is_neither_saved_nor_loaded),
 		cmocka_unit_test(instance_is_not_opened_without_room_and_takes_none),
 	};
 	return cmocka_run_group_tests(tests, open_device, close_device);
