@@ -40,16 +40,13 @@ struct kmeans {
 	void *room;
 	struct found *found, *told; /* device, pinned */
 	struct levels *levels, *given;
-	unsigned long long *counter;
 };
 
 static void carve(struct kmeans *k, bool encodes, struct gp_carve *c)
 {
 	k->levels = gp_carve(c, sizeof *k->levels);
-	if (!encodes)
-		return;
-	k->found = gp_carve(c, sizeof *k->found);
-	k->counter = gp_carve(c, GP_LLOYD_BINS * sizeof *k->counter);
+	if (encodes)
+		k->found = gp_carve(c, sizeof *k->found);
 }
 
 static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
@@ -134,8 +131,6 @@ static bool count(struct kmeans *k, const float *x, float center, float scale)
 	const struct gpk_bins bins = {.low_bits = GP_LLOYD_LOW_BITS,
 				      .side = GP_LLOYD_SIDE,
 				      .first = GP_LLOYD_FIRST,
-				      .bins = GP_LLOYD_BINS,
-				      .counter = k->counter,
 				      .count = k->found->count,
 				      .low = k->found->low};
 	gpk_bins_count(s, &bins, x, (int64_t)k->n, center, scale);

@@ -13,12 +13,11 @@
 extern "C" {
 #endif
 
-/* How the host bins distances (GP_LLOYD_*), and device memory of `bins` each, all 0 before. */
+/* How the host bins distances (GP_LLOYD_*), and device memory of 2 * side each, all 0 before; side >= 2560. */
 struct gpk_bins {
-	int low_bits, side, first, bins;
-	unsigned long long *counter; /* 0 again afterwards */
-	uint32_t *count;             /* elements */
-	uint64_t *low;               /* sums of their low bits */
+	int low_bits, side, first;
+	uint32_t *count; /* elements */
+	uint64_t *low;   /* sums of their low bits */
 };
 
 /* drawn[i] = x[i * stretch + hash(i)], m of them: gp_lloyd_drawn. */
