@@ -3,41 +3,24 @@
  * downsample through the public interface: means of windows at every place of
  * an image, back again, beside NumPy's (tests/golden/codec); what is refused.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/unit/codec_rig.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
 #include "common/rng.h"
-#include "common/safetensors.h"
 #include "kernels/cpu/downsample_loops.h"
 #include "kernels/cpu/simd.h"
 
-#define DIRECTORY "tests/golden/codec/"
-
 enum { MOST = 40000 };
 
-static struct gp_codec *new_codec(const char *text, const struct gp_shape *shape)
-{
-	struct gp_err err = {0};
-	struct gp_codec_spec spec;
-	struct gp_codec *c = NULL;
-	assert_int_equal(gp_codec_spec_parse(text, &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_new(&spec, shape, 0, &c, &err), GP_OK);
-	return c;
-}
-
 /* Returns the payload's length. */
-static size_t roundtrip(const char *text, const struct gp_shape *shape, const float *x, float *y)
+static size_t trip(const char *text, const struct gp_shape *shape, const float *x, float *y)
 {
 	struct gp_err err = {0};
 	size_t len;
-	struct gp_codec *c = new_codec(text, shape);
+	struct gp_codec *c = shaped_codec(text, shape, 0);
 	uint8_t *payload = malloc(gp_codec_bound(c));
 	const uint64_t calls = gp_mem_calls();
 	assert_int_equal(gp_codec_encode(c, x, 0, payload, gp_codec_bound(c), &len, &err), GP_OK);
@@ -77,7 +60,7 @@ static void check_means(const int64_t *d, int64_t factor)
 	char spec[32];
 	snprintf(spec, sizeof spec, "downsample:factor=%d", (int)factor);
 	fill(x, gp_shape_elements(&shape));
-	assert_int_equal(roundtrip(spec, &shape, x, y), 8 + 4 * small);
+	assert_int_equal(trip(spec, &shape, x, y), 8 + 4 * small);
 	for (int64_t i = 0; i < (int64_t)gp_shape_elements(&shape); i++) {
 		const int64_t ch = i % d[3], column = i / d[3] % d[2], row = i / d[3] / d[2] % d[1];
 		const float *image = x + i / (d[1] * d[2] * d[3]) * (d[1] * d[2] * d[3]);
@@ -102,22 +85,8 @@ static void a_sequence_is_averaged_along_its_length(void **state)
 	const struct gp_shape shape = {.ndim = 3, .dim = {1, 5, 2}};
 	const float x[] = {1, 10, 3, 20, 5, 30, 7, 40, 9, 50}, expected[] = {2, 15, 2, 15, 6, 35, 6, 35, 9, 50};
 	float y[10];
-	roundtrip("downsample:factor=2", &shape, x, y);
+	trip("downsample:factor=2", &shape, x, y);
 	assert_memory_equal(y, expected, sizeof y);
-}
-
-static float *read_floats(const char *file, const char *name, struct gp_shape *shape)
-{
-	struct gp_err err = {0};
-	struct gp_st_file *f;
-	assert_int_equal(gp_st_open(file, &f, &err), GP_OK);
-	const struct gp_st_tensor *t = gp_st_find(f, name);
-	assert_non_null(t);
-	float *x = malloc(t->count * sizeof *x);
-	assert_int_equal(gp_st_read_f32(t, x, &err), GP_OK);
-	*shape = t->shape;
-	gp_st_close(f);
-	return x;
 }
 
 /* (B,C,H,W) to (B,H,W,C); other shapes stay. */
@@ -141,12 +110,12 @@ static void check_golden(const char *input, int factor)
 	struct gp_shape input_shape, shape;
 	snprintf(name, sizeof name, "%s_f%d", input, factor);
 	snprintf(spec, sizeof spec, "downsample:factor=%d", factor);
-	float *expected = read_floats(DIRECTORY "downsample.safetensors", name, &shape);
-	float *x = channels_last(read_floats(DIRECTORY "inputs.safetensors", input, &input_shape), &input_shape);
+	float *expected = read_tensor(GOLDEN "downsample.safetensors", name, &shape);
+	float *x = channels_last(read_tensor(GOLDEN "inputs.safetensors", input, &input_shape), &input_shape);
 	const uint64_t n = gp_shape_elements(&shape);
 	float *y = malloc((size_t)n * sizeof *y);
 	assert_int_equal(gp_shape_elements(&input_shape), n);
-	roundtrip(spec, &shape, x, y);
+	trip(spec, &shape, x, y);
 	for (uint64_t i = 0; i < n; i++)
 		assert_true(fabs((double)y[i] - (double)expected[i]) < 4e-6);
 	free(expected);
@@ -167,8 +136,8 @@ static void a_second_time_changes_nothing(void **state)
 	static float x[2 * 6 * 8 * 3], y[2 * 6 * 8 * 3], z[2 * 6 * 8 * 3];
 	const struct gp_shape shape = {.ndim = 4, .dim = {2, 6, 8, 3}};
 	fill(x, gp_shape_elements(&shape));
-	roundtrip("downsample:factor=2", &shape, x, y);
-	roundtrip("downsample:factor=2", &shape, y, z);
+	trip("downsample:factor=2", &shape, x, y);
+	trip("downsample:factor=2", &shape, y, z);
 	assert_memory_equal(y, z, sizeof y);
 }
 
@@ -200,16 +169,16 @@ static void what_is_not_finite_or_overflows_travels_raw(void **state)
 		for (int at = 0; at < 64; at++) {
 			fill(x, 64);
 			x[at] = bad[b];
-			assert_int_equal(roundtrip("downsample+uniform:bits=4", &shape, x, y), 4 + 4 * 64);
+			assert_int_equal(trip("downsample+uniform:bits=4", &shape, x, y), 4 + 4 * 64);
 			assert_memory_equal(x, y, sizeof x);
 		}
 	for (int at = 0; at < 64; at++)
 		x[at] = FLT_MAX;
-	roundtrip("downsample+uniform:bits=4", &shape, x, y);
+	trip("downsample+uniform:bits=4", &shape, x, y);
 	assert_memory_equal(x, y, sizeof x);
 	for (int at = 0; at < 64; at++)
 		x[at] = at % 2 ? FLT_TRUE_MIN : -1e30f; /* constant in every channel */
-	roundtrip("downsample", &shape, x, y);
+	trip("downsample", &shape, x, y);
 	assert_memory_equal(x, y, sizeof x);
 }
 
@@ -235,7 +204,7 @@ static void hostile_payloads_give_a_tensor_or_an_error(void **state)
 	(void)state;
 	const struct gp_shape shape = {.ndim = 4, .dim = {1, 5, 4, 3}};
 	struct gp_err err = {0};
-	struct gp_codec *c = new_codec("downsample:factor=3+uniform:bits=5", &shape);
+	struct gp_codec *c = shaped_codec("downsample:factor=3+uniform:bits=5", &shape, 0);
 	float x[60], y[60];
 	uint8_t out[512];
 	size_t len;

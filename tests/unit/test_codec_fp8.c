@@ -3,67 +3,21 @@
  * fp8 and s2fp8 through the public interface: golden statistics, the promised
  * error, the values at the edges.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/unit/codec_rig.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
 #include "common/codec_impl.h"
 #include "common/rng.h"
-#include "common/safetensors.h"
-
-#define DIRECTORY "tests/golden/codec/"
-
-static struct gp_codec *new_codec(const char *text, uint64_t n)
-{
-	struct gp_err err = {0};
-	struct gp_codec_spec spec;
-	struct gp_codec *c = NULL;
-	const struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)n}};
-	assert_int_equal(gp_codec_spec_parse(text, &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_new(&spec, &shape, 0, &c, &err), GP_OK);
-	return c;
-}
-
-/* Returns the payload, which the caller frees. */
-static uint8_t *roundtrip(const char *text, const float *x, uint64_t n, float *y)
-{
-	struct gp_err err = {0};
-	size_t len;
-	struct gp_codec *c = new_codec(text, n);
-	uint8_t *payload = malloc(gp_codec_bound(c));
-	assert_int_equal(gp_codec_encode(c, x, 0, payload, gp_codec_bound(c), &len, &err), GP_OK);
-	payload = realloc(payload, len);
-	assert_int_equal(gp_codec_decode(c, (struct gp_span){payload, len}, y, &err), GP_OK);
-	gp_codec_free(c);
-	return payload;
-}
-
-static float *read_floats(const char *file, const char *name, uint64_t *n)
-{
-	struct gp_err err = {0};
-	struct gp_st_file *f;
-	assert_int_equal(gp_st_open(file, &f, &err), GP_OK);
-	const struct gp_st_tensor *t = gp_st_find(f, name);
-	assert_non_null(t);
-	float *x = malloc(t->count * sizeof *x);
-	assert_int_equal(gp_st_read_f32(t, x, &err), GP_OK);
-	*n = t->count;
-	gp_st_close(f);
-	return x;
-}
 
 static void check_golden(const char *input, const char *file)
 {
 	uint64_t n, two;
-	float *x = read_floats(DIRECTORY "inputs.safetensors", input, &n), *y = malloc(n * sizeof *y);
+	float *x = read_floats(GOLDEN "inputs.safetensors", input, &n), *y = malloc(n * sizeof *y);
 	float *expected = read_floats(file, "alpha_beta", &two);
-	uint8_t *payload = roundtrip("s2fp8", x, n, y);
+	uint8_t *payload = roundtrip("s2fp8", x, n, y, NULL);
 	assert_int_equal(two, 2);
 	assert_int_equal(payload[0], 0);
 	const double alpha = (double)gp_get_f32(payload + 4), beta = (double)gp_get_f32(payload + 8);
@@ -87,8 +41,8 @@ static void check_golden(const char *input, const char *file)
 static void s2fp8_takes_the_statistics_of_the_golden_cases(void **state)
 {
 	(void)state;
-	check_golden("act", DIRECTORY "s2fp8_act.safetensors");
-	check_golden("grad", DIRECTORY "s2fp8_grad.safetensors");
+	check_golden("act", GOLDEN "s2fp8_act.safetensors");
+	check_golden("grad", GOLDEN "s2fp8_grad.safetensors");
 }
 
 static void s2fp8_keeps_constants_zeros_and_the_ends_of_the_range(void **state)
@@ -99,10 +53,10 @@ static void s2fp8_keeps_constants_zeros_and_the_ends_of_the_range(void **state)
 	for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {
 		for (int i = 0; i < 50; i++)
 			x[i] = values[v];
-		free(roundtrip("s2fp8", x, 50, y));
+		free(roundtrip("s2fp8", x, 50, y, NULL));
 		for (int i = 0; i < 50; i++)
 			assert_true(fabs((double)y[i] - (double)x[i]) <= 2e-4 * fabs((double)x[i]));
-		free(roundtrip("s2fp8", x, 1, y));
+		free(roundtrip("s2fp8", x, 1, y, NULL));
 		assert_true(fabs((double)y[0] - (double)x[0]) <= 2e-4 * fabs((double)x[0]));
 	}
 }
@@ -115,7 +69,7 @@ static void s2fp8_keeps_a_long_row_just_below_a_power_of_two(void **state)
 	static float x[N], y[N];
 	for (int i = 0; i < N; i++)
 		x[i] = 3.9999f;
-	free(roundtrip("s2fp8", x, N, y));
+	free(roundtrip("s2fp8", x, N, y, NULL));
 	for (int i = 0; i < N; i++)
 		assert_true(fabsf(y[i] - x[i]) <= 2e-4f * x[i]);
 }
@@ -127,9 +81,9 @@ static void fp8_saturates_and_keeps_its_own_values(void **state)
 	const float e5m2[] = {57344, -57344, 0, -0.0f, 1.25f, -1, 448, 0x1p-16f, 0x1p-9f, 0};
 	const float e4m3[] = {448, -448, 0, -0.0f, 1.25f, -1.125f, 448, 0, 0x1p-9f, 0};
 	float y[10];
-	free(roundtrip("fp8:format=e5m2", x, 10, y));
+	free(roundtrip("fp8:format=e5m2", x, 10, y, NULL));
 	assert_memory_equal(y, e5m2, sizeof y);
-	free(roundtrip("fp8:format=e4m3", x, 10, y));
+	free(roundtrip("fp8:format=e4m3", x, 10, y, NULL));
 	assert_memory_equal(y, e4m3, sizeof y);
 }
 
@@ -140,7 +94,7 @@ static void hostile_parameters_are_refused(void **state)
 	static const float bad[][2] = {{0, 0}, {-1, 0}, {NAN, 0}, {INFINITY, 0}, {5000, 0}, {1, NAN}, {1, -INFINITY}};
 	uint8_t payload[4 + 8 + 4] = {0};
 	float y[4];
-	struct gp_codec *c = new_codec("s2fp8", 4);
+	struct gp_codec *c = row_codec("s2fp8", 4, 0);
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		gp_put_f32(payload + 4, bad[i][0]);
 		gp_put_f32(payload + 8, bad[i][1]);

@@ -3,58 +3,14 @@
  * kmeans through the public interface: its error against an exhaustive
  * optimum and against the other quantizers, its codebook, edge tensors.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/unit/codec_rig.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
 #include "common/codec_impl.h"
 #include "common/rng.h"
-#include "common/safetensors.h"
-
-static struct gp_codec *new_codec(const char *text, uint64_t n)
-{
-	struct gp_err err = {0};
-	struct gp_codec_spec spec;
-	struct gp_codec *c = NULL;
-	const struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)n}};
-	assert_int_equal(gp_codec_spec_parse(text, &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_new(&spec, &shape, 0, &c, &err), GP_OK);
-	return c;
-}
-
-/* Returns the payload, which the caller frees. */
-static uint8_t *roundtrip(const char *text, const float *x, uint64_t n, float *y)
-{
-	struct gp_err err = {0};
-	size_t len;
-	struct gp_codec *c = new_codec(text, n);
-	uint8_t *payload = malloc(gp_codec_bound(c));
-	assert_int_equal(gp_codec_encode(c, x, 0, payload, gp_codec_bound(c), &len, &err), GP_OK);
-	payload = realloc(payload, len);
-	assert_int_equal(gp_codec_decode(c, (struct gp_span){payload, len}, y, &err), GP_OK);
-	gp_codec_free(c);
-	return payload;
-}
-
-static float *read_input(const char *name, uint64_t *n)
-{
-	struct gp_err err = {0};
-	struct gp_st_file *f;
-	assert_int_equal(gp_st_open("tests/golden/codec/inputs.safetensors", &f, &err), GP_OK);
-	const struct gp_st_tensor *t = gp_st_find(f, name);
-	assert_non_null(t);
-	float *x = malloc(t->count * sizeof *x);
-	assert_int_equal(gp_st_read_f32(t, x, &err), GP_OK);
-	*n = t->count;
-	gp_st_close(f);
-	return x;
-}
 
 static int ascending(const void *a, const void *b)
 {
@@ -71,7 +27,7 @@ static struct errors errors_of(const char *spec, const float *x, uint64_t n)
 {
 	float *y = malloc(n * sizeof *y);
 	double *each = malloc(n * sizeof *each), error = 0, norm = 0;
-	free(roundtrip(spec, x, n, y));
+	free(roundtrip(spec, x, n, y, NULL));
 	uint64_t count = 0;
 	for (uint64_t i = 0; i < n; i++) {
 		const double d = fabs((double)x[i] - (double)y[i]), magnitude = fabs((double)x[i]);
@@ -93,7 +49,7 @@ static void compare(const char *input, int bits, struct errors *kmeans, struct e
 {
 	uint64_t n;
 	char spec[3][48];
-	float *x = read_input(input, &n);
+	float *x = read_floats(GOLDEN "inputs.safetensors", input, &n);
 	snprintf(spec[0], sizeof spec[0], "kmeans:bits=%d", bits);
 	snprintf(spec[1], sizeof spec[1], "sortquant:bits=%d,split=2", bits - 2);
 	snprintf(spec[2], sizeof spec[2], "uniform:bits=%d", bits);
@@ -179,7 +135,7 @@ static void the_error_is_near_the_best_that_any_codebook_has(void **state)
 			}
 			qsort(sorted, N, sizeof sorted[0], ascending);
 			snprintf(spec, sizeof spec, "kmeans:bits=%d", bits);
-			free(roundtrip(spec, x, N, y));
+			free(roundtrip(spec, x, N, y, NULL));
 			const double best = best_error(sorted, N, 1 << bits), error = squared_error(x, y, N);
 			print_message("kind %d, %d bits: %.4f of the best\n", kind, bits, error / best);
 			assert_true(error <= 1.35 * best + 1e-9);
@@ -195,7 +151,7 @@ static void every_element_becomes_its_nearest_level(void **state)
 		char spec[32];
 		float level[256];
 		snprintf(spec, sizeof spec, "kmeans:bits=%d", bits);
-		uint8_t *payload = roundtrip(spec, x, MOST, y);
+		uint8_t *payload = roundtrip(spec, x, MOST, y, NULL);
 		assert_int_equal(payload[0], 0);
 		gp_get_f32s(level, payload + 4, (size_t)1 << bits);
 		for (int k = 1; k < 1 << bits; k++)
@@ -213,7 +169,7 @@ static void few_different_values_are_kept(void **state)
 	static const float values[] = {-3, -0.125f, 0, 0.75f, 1, 1.25f, 100, 4096};
 	for (int i = 0; i < 1000; i++)
 		x[i] = values[gp_rng_u32(4, 1, (uint64_t)i) % 8];
-	free(roundtrip("kmeans:bits=3", x, 1000, y));
+	free(roundtrip("kmeans:bits=3", x, 1000, y, NULL));
 	for (int i = 0; i < 1000; i++)
 		assert_true(x[i] == y[i]);
 }
@@ -225,7 +181,7 @@ static void an_outlier_gets_a_level_of_its_own(void **state)
 	for (uint64_t i = 0; i < MOST; i++)
 		x[i] = gp_rng_normal(1, 1, i);
 	x[12345] = 1e6f;
-	free(roundtrip("kmeans:bits=4", x, MOST, y));
+	free(roundtrip("kmeans:bits=4", x, MOST, y, NULL));
 	assert_true(fabsf(y[12345] - 1e6f) < 1);
 	y[12345] = x[12345];
 	assert_true(squared_error(x, y, MOST) < 0.02 * MOST);
@@ -241,7 +197,7 @@ static void scale_does_not_matter_from_denormal_to_huge(void **state)
 			x[i] = gp_rng_normal(1, 1, i) * scales[s];
 			norm += (double)x[i] * (double)x[i];
 		}
-		free(roundtrip("kmeans:bits=6", x, MOST, y));
+		free(roundtrip("kmeans:bits=6", x, MOST, y, NULL));
 		print_message("scale %g: relative squared error %.5f\n", (double)scales[s],
 			      squared_error(x, y, MOST) / norm);
 		assert_true(squared_error(x, y, MOST) < 0.002 * norm);
@@ -252,7 +208,7 @@ static void a_range_that_overflows_travels_raw(void **state)
 {
 	(void)state;
 	const float wide[] = {-FLT_MAX, 0, FLT_MAX};
-	uint8_t *payload = roundtrip("kmeans", wide, 3, y);
+	uint8_t *payload = roundtrip("kmeans", wide, 3, y, NULL);
 	assert_int_equal(payload[0], 1);
 	assert_memory_equal(wide, y, sizeof wide);
 	free(payload);
@@ -262,7 +218,7 @@ static void a_level_that_is_not_finite_is_refused(void **state)
 {
 	(void)state;
 	struct gp_err err = {0};
-	struct gp_codec *c = new_codec("kmeans:bits=1", 2);
+	struct gp_codec *c = row_codec("kmeans:bits=1", 2, 0);
 	uint8_t payload[4 + 8 + 1] = {0};
 	assert_int_equal(gp_codec_decode(c, (struct gp_span){payload, sizeof payload}, y, &err), GP_OK);
 	gp_put_f32(payload + 8, INFINITY);

@@ -3,16 +3,12 @@
  * Level quantizers through the public interface: unbiased, reproducible, the
  * promised error, the values at the edges, hostile payloads.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/unit/codec_rig.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
 #include "common/codec_impl.h"
 #include "common/rng.h"
 
@@ -21,17 +17,6 @@ static const char *const specs[] = {"qsgd:bits=1",    "qsgd:bits=4,bucket=100", 
 				    "nuqsgd:bits=3",  "nuqsgd:bits=4",          "nuqsgd:bits=8",
 				    "terngrad",       "terngrad:bucket=65536"};
 enum { SPECS = sizeof specs / sizeof specs[0] };
-
-static struct gp_codec *new_codec(const char *text, uint64_t n)
-{
-	struct gp_err err = {0};
-	struct gp_codec_spec spec;
-	struct gp_codec *c = NULL;
-	const struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)n}};
-	assert_int_equal(gp_codec_spec_parse(text, &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_new(&spec, &shape, 11, &c, &err), GP_OK);
-	return c;
-}
 
 /* The payload goes to `out`, or nowhere. */
 static size_t send(struct gp_codec *c, uint64_t draw, const float *x, float *y, uint8_t *out)
@@ -62,7 +47,7 @@ static void check_unbiased(const char *spec)
 {
 	enum { N = 4000, PASSES = 250 };
 	static float x[N], y[N];
-	struct gp_codec *c = new_codec(spec, N);
+	struct gp_codec *c = row_codec(spec, N, 11);
 	struct error_sum all = {0}, kind[KINDS] = {0};
 	for (int i = 0; i < N; i++)
 		x[i] = (float)(i % KINDS) * 0.17f - 1.5f;
@@ -101,7 +86,7 @@ static void the_same_seed_and_draw_give_the_same_payload(void **state)
 	for (uint64_t i = 0; i < N; i++)
 		x[i] = gp_rng_normal(3, 4, i);
 	for (int s = 0; s < SPECS; s++) {
-		struct gp_codec *a = new_codec(specs[s], N), *b = new_codec(specs[s], N);
+		struct gp_codec *a = row_codec(specs[s], N, 11), *b = row_codec(specs[s], N, 11);
 		assert_true(gp_codec_bound(a) <= sizeof first);
 		const size_t len = send(a, 5, x, y, first);
 		send(b, 6, x, y, next);
@@ -130,7 +115,7 @@ static void errors_stay_below_the_widest_gap(void **state)
 		x[i] = gp_rng_uniform(3, 4, i) * 2 - 1;
 	x[77] = -1;
 	for (size_t k = 0; k < sizeof cases / sizeof cases[0]; k++) {
-		struct gp_codec *c = new_codec(cases[k].spec, N);
+		struct gp_codec *c = row_codec(cases[k].spec, N, 11);
 		double norm = 1;
 		for (int i = 0; i < N && cases[k].spec[0] == 'n'; i++)
 			norm = i ? norm + (double)x[i] * (double)x[i] : (double)x[0] * (double)x[0];
@@ -151,7 +136,7 @@ static void ends_and_zeros_are_exact(void **state)
 			float x[30], y[30];
 			for (int i = 0; i < 30; i++)
 				x[i] = values[v];
-			struct gp_codec *one = new_codec(specs[s], 1), *many = new_codec(specs[s], 30);
+			struct gp_codec *one = row_codec(specs[s], 1, 11), *many = row_codec(specs[s], 30, 11);
 			send(one, v, x, y, NULL);
 			assert_true(x[0] == y[0]);
 			send(many, v, x, y, NULL);
@@ -173,7 +158,7 @@ static void huge_buckets_travel_raw_and_huge_values_do_not(void **state)
 	for (int i = 0; i < 16; i++)
 		x[i] = i % 2 ? 3e38f : -3e38f;
 	for (int s = 0; s < 2; s++) {
-		struct gp_codec *c = new_codec(s ? "qsgdinf" : "qsgd", 16);
+		struct gp_codec *c = row_codec(s ? "qsgdinf" : "qsgd", 16, 11);
 		send(c, 0, x, y, NULL);
 		gp_codec_get_stats(c, &stats);
 		assert_int_equal(stats.raw_fallbacks, !s);
@@ -194,7 +179,7 @@ static void payload_sizes_are_those_documented(void **state)
 		     {"terngrad:bucket=1", 4 + 4 * 1001 + 251}};
 	float x[1001] = {1}, y[1001];
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-		struct gp_codec *c = new_codec(cases[i].spec, 1001);
+		struct gp_codec *c = row_codec(cases[i].spec, 1001, 11);
 		assert_int_equal(send(c, 0, x, y, NULL), cases[i].len);
 		assert_int_equal(gp_codec_bound(c) >= cases[i].len, 1);
 		gp_codec_free(c);
@@ -208,7 +193,7 @@ static void norms_and_codes_that_cannot_be_are_refused(void **state)
 	struct gp_err err = {0};
 	uint8_t payload[4 + 4 * 2 + 2] = {0};
 	float y[7];
-	struct gp_codec *c = new_codec("terngrad:bucket=4", 7);
+	struct gp_codec *c = row_codec("terngrad:bucket=4", 7, 11);
 	const struct gp_span span = {payload, sizeof payload};
 	assert_int_equal(gp_codec_decode(c, span, y, &err), GP_OK);
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

@@ -4,59 +4,14 @@
  * tensors at the edges, payloads that lie. Sizes, instruction sets, truncation
  * and flips: test_codec.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/unit/codec_rig.h"
 
 #include <float.h>
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
 #include "common/codec_impl.h"
 #include "common/rng.h"
-#include "common/safetensors.h"
-
-#define DIRECTORY "tests/golden/codec/"
-
-static struct gp_codec *new_codec(const char *text, uint64_t n)
-{
-	struct gp_err err = {0};
-	struct gp_codec_spec spec;
-	struct gp_codec *c = NULL;
-	const struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)n}};
-	assert_int_equal(gp_codec_spec_parse(text, &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_new(&spec, &shape, 0, &c, &err), GP_OK);
-	return c;
-}
-
-/* Returns the payload, which the caller frees. */
-static uint8_t *roundtrip(const char *text, const float *x, uint64_t n, float *y, size_t *len)
-{
-	struct gp_err err = {0};
-	struct gp_codec *c = new_codec(text, n);
-	uint8_t *payload = malloc(gp_codec_bound(c));
-	assert_int_equal(gp_codec_encode(c, x, 0, payload, gp_codec_bound(c), len, &err), GP_OK);
-	payload = realloc(payload, *len);
-	assert_int_equal(gp_codec_decode(c, (struct gp_span){payload, *len}, y, &err), GP_OK);
-	gp_codec_free(c);
-	return payload;
-}
-
-static float *read_floats(const char *file, const char *name, uint64_t *n)
-{
-	struct gp_err err = {0};
-	struct gp_st_file *f;
-	assert_int_equal(gp_st_open(file, &f, &err), GP_OK);
-	const struct gp_st_tensor *t = gp_st_find(f, name);
-	assert_non_null(t);
-	float *x = malloc(t->count * sizeof *x);
-	assert_int_equal(gp_st_read_f32(t, x, &err), GP_OK);
-	*n = t->count;
-	gp_st_close(f);
-	return x;
-}
 
 /* The case does not clamp: beyond 2.5 standard deviations we give 2.5. */
 static void check_golden(const char *input)
@@ -64,8 +19,8 @@ static void check_golden(const char *input)
 	char file[96];
 	uint64_t n, count;
 	size_t len;
-	snprintf(file, sizeof file, DIRECTORY "smaq_%s_m6o8.safetensors", input);
-	float *x = read_floats(DIRECTORY "inputs.safetensors", input, &n), *y = malloc(n * sizeof *y);
+	snprintf(file, sizeof file, GOLDEN "smaq_%s_m6o8.safetensors", input);
+	float *x = read_floats(GOLDEN "inputs.safetensors", input, &n), *y = malloc(n * sizeof *y);
 	float *expected = read_floats(file, "recon_unclamped", &count);
 	float *mean = read_floats(file, "mean", &count), *std = read_floats(file, "std", &count);
 	uint8_t *payload = roundtrip("smaq:main=6,outlier=8", x, n, y, &len);
@@ -164,7 +119,7 @@ static void payloads_that_lie_about_their_outliers_are_refused(void **state)
 	float x[16] = {[3] = 5, [9] = -5}, y[16];
 	uint8_t good[128];
 	size_t len;
-	struct gp_codec *c = new_codec("smaq", 16);
+	struct gp_codec *c = row_codec("smaq", 16, 0);
 	assert_int_equal(gp_codec_encode(c, x, 0, good, sizeof good, &len, &err), GP_OK);
 	assert_int_equal(len, 4 + 12 + 12 + 1);
 	static const uint8_t one[4] = {1}, three[4] = {3}, huge[4] = {0xff, 0xff, 0xff, 0xff};

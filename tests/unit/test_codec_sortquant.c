@@ -4,67 +4,22 @@
  * interface: golden cases, partitions against a sort, the bitmap, and what a
  * hostile payload meets. Its other half: test_codec.c, test_codec_golden.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <cmocka.h>
+#include "tests/unit/codec_rig.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
 #include "common/codec_impl.h"
 #include "common/rng.h"
-#include "common/safetensors.h"
 #include "kernels/cpu/codec_loops.h"
 
-#define DIRECTORY "tests/golden/codec/"
-
 static const char *const simd[] = {"portable", "avx2", "avx512"};
-
-static struct gp_codec *new_codec(const char *text, uint64_t n)
-{
-	struct gp_err err = {0};
-	struct gp_codec_spec spec;
-	struct gp_codec *c = NULL;
-	const struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)n}};
-	assert_int_equal(gp_codec_spec_parse(text, &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_new(&spec, &shape, 0, &c, &err), GP_OK);
-	return c;
-}
-
-/* Returns the payload, which the caller frees. */
-static uint8_t *roundtrip(const char *text, const float *x, uint64_t n, float *y, size_t *len)
-{
-	struct gp_err err = {0};
-	struct gp_codec *c = new_codec(text, n);
-	uint8_t *payload = malloc(gp_codec_bound(c));
-	assert_int_equal(gp_codec_encode(c, x, 0, payload, gp_codec_bound(c), len, &err), GP_OK);
-	payload = realloc(payload, *len);
-	assert_int_equal(gp_codec_decode(c, (struct gp_span){payload, *len}, y, &err), GP_OK);
-	gp_codec_free(c);
-	return payload;
-}
-
-static float *read_floats(const char *file, const char *name, uint64_t *n)
-{
-	struct gp_err err = {0};
-	struct gp_st_file *f;
-	assert_int_equal(gp_st_open(file, &f, &err), GP_OK);
-	const struct gp_st_tensor *t = gp_st_find(f, name);
-	assert_non_null(t);
-	float *x = malloc(t->count * sizeof *x);
-	assert_int_equal(gp_st_read_f32(t, x, &err), GP_OK);
-	*n = t->count;
-	gp_st_close(f);
-	return x;
-}
 
 static void check_golden(const char *spec, const char *input, const char *file)
 {
 	uint64_t n, m;
 	size_t len;
-	float *x = read_floats(DIRECTORY "inputs.safetensors", input, &n), *y = malloc(n * sizeof *y);
+	float *x = read_floats(GOLDEN "inputs.safetensors", input, &n), *y = malloc(n * sizeof *y);
 	float *expected = read_floats(file, "recon", &m);
 	assert_int_equal(n, m);
 	for (int k = 0; k < 3; k++) {
@@ -84,8 +39,8 @@ static void check_golden(const char *spec, const char *input, const char *file)
 static void the_first_form_reconstructs_its_golden_cases(void **state)
 {
 	(void)state;
-	check_golden("sortquant:bits=8,partitions=4,prune=0.5", "act", DIRECTORY "prune_sortq_act.safetensors");
-	check_golden("sortquant:bits=6,partitions=4,prune=0.3", "grad", DIRECTORY "prune_sortq_grad.safetensors");
+	check_golden("sortquant:bits=8,partitions=4,prune=0.5", "act", GOLDEN "prune_sortq_act.safetensors");
+	check_golden("sortquant:bits=6,partitions=4,prune=0.3", "grad", GOLDEN "prune_sortq_grad.safetensors");
 }
 
 static int descending(const void *a, const void *b)
@@ -190,7 +145,7 @@ static void a_bitmap_with_other_than_k_bits_is_refused(void **state)
 	size_t len;
 	draw(100, 3);
 	uint8_t *payload = roundtrip("sortquant:prune=0.5", x, 100, y, &len);
-	struct gp_codec *c = new_codec("sortquant:prune=0.5", 100);
+	struct gp_codec *c = row_codec("sortquant:prune=0.5", 100, 0);
 	for (int i = 0; i < 104; i++) {
 		payload[4 + i / 8] ^= (uint8_t)(1 << i % 8);
 		assert_int_equal(gp_codec_decode(c, (struct gp_span){payload, len}, y, &err), GP_PROTO);
