@@ -26,9 +26,10 @@ static enum gp_status prepare(struct cuda_plan *p, struct cuda_node *n, bool tra
 		n->tmp_forward_bytes = n->tmp_backward_bytes;
 	if (transposed || n->want_dx)
 		n->pack_bytes = gp_cuda_conv_pack_bytes(v, p->type);
+	n->tmp_weight_bytes = n->tmp_backward_bytes;
 	if (n->g->u.conv.bias) {
 		const int64_t channels = n->g->u.conv.out_channels, rows = gp_cuda_elements(p, n) / channels;
-		n->tmp_backward_bytes = larger_of(n->tmp_backward_bytes, gpk_row_bias_room(rows, channels));
+		n->tmp_weight_bytes = larger_of(n->tmp_weight_bytes, gpk_row_bias_room(rows, channels));
 	}
 	return GP_OK;
 }
@@ -73,12 +74,16 @@ static void conv_forward(const struct cuda_call *c)
 	add_bias(c);
 }
 
-static void conv_backward(const struct cuda_call *c)
+static void conv_backward_weight(const struct cuda_call *c)
 {
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	bias_gradient(c);
 	if (grad)
 		gp_cuda_conv_weight(c, c->node->state, c->in[0], c->dout, c->tmp, grad);
+}
+
+static void conv_backward(const struct cuda_call *c)
+{
 	if (c->dx[0])
 		gp_cuda_conv_scatter(c, c->node->state, c->dout, c->tmp, c->add[0], c->dx[0]);
 }
@@ -89,12 +94,16 @@ static void transpose_forward(const struct cuda_call *c)
 	add_bias(c);
 }
 
-static void transpose_backward(const struct cuda_call *c)
+static void transpose_backward_weight(const struct cuda_call *c)
 {
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	bias_gradient(c);
 	if (grad)
 		gp_cuda_conv_weight(c, c->node->state, c->dout, c->in[0], c->tmp, grad);
+}
+
+static void transpose_backward(const struct cuda_call *c)
+{
 	if (c->dx[0])
 		gp_cuda_conv_gather(c, c->node->state, c->dout, c->tmp, c->add[0], c->dx[0]);
 }
@@ -108,6 +117,7 @@ const struct cuda_op gp_cuda_conv = {
 	.pack = conv_pack,
 	.forward = conv_forward,
 	.backward = conv_backward,
+	.backward_weight = conv_backward_weight,
 };
 
 const struct cuda_op gp_cuda_conv_transpose = {
@@ -119,4 +129,5 @@ const struct cuda_op gp_cuda_conv_transpose = {
 	.pack = conv_pack,
 	.forward = transpose_forward,
 	.backward = transpose_backward,
+	.backward_weight = transpose_backward_weight,
 };

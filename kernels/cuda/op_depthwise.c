@@ -16,10 +16,10 @@ static enum gp_status depthwise_prepare(struct cuda_plan *p, struct cuda_node *n
 	const struct cuda_conv *v = n->state;
 	const uint64_t room = gpk_depthwise_room(&v->w);
 	gp_cuda_order_weight(p, n, channels_innermost);
-	n->tmp_backward_bytes = room;
+	n->tmp_weight_bytes = room;
 	if (n->g->u.conv.bias) {
 		const uint64_t sums = gpk_row_bias_room(gp_cuda_elements(p, n) / v->small, v->small);
-		n->tmp_backward_bytes = sums > room ? sums : room;
+		n->tmp_weight_bytes = sums > room ? sums : room;
 	}
 	return GP_OK;
 }
@@ -38,8 +38,9 @@ static void depthwise_forward(const struct cuda_call *c)
 				     v->small);
 }
 
-static void parameter_gradients(const struct cuda_call *c, const struct cuda_conv *v)
+static void depthwise_backward_weight(const struct cuda_call *c)
 {
+	const struct cuda_conv *v = c->node->state;
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT),
 	      *bias = gp_cuda_grad(c->plan, c->node, GP_PARAM_BIAS);
 	const void *larger = v->transposed ? c->dout : c->in[0], *smaller = v->transposed ? c->in[0] : c->dout;
@@ -54,7 +55,6 @@ static void depthwise_backward(const struct cuda_call *c)
 {
 	const struct cuda_conv *v = c->node->state;
 	const float *weight = gp_cuda_param(c->plan, c->node, GP_PARAM_WEIGHT);
-	parameter_gradients(c, v);
 	if (c->dx[0] && v->transposed)
 		gpk_depthwise_forward(c->stream, c->type, &v->w, weight, c->dout, c->dx[0]);
 	else if (c->dx[0])
@@ -67,4 +67,5 @@ const struct cuda_op gp_cuda_depthwise = {
 	.prepare = depthwise_prepare,
 	.forward = depthwise_forward,
 	.backward = depthwise_backward,
+	.backward_weight = depthwise_backward_weight,
 };

@@ -36,9 +36,17 @@ static void linear_forward(const struct cuda_call *c)
 static void linear_backward(const struct cuda_call *c)
 {
 	const struct sizes s = sizes_of(c->plan, c->node);
-	const struct gp_matrix dy = dense(c->dout, c->type, s.out, false), dyt = dense(c->dout, c->type, s.out, true),
+	const struct gp_matrix dy = dense(c->dout, c->type, s.out, false),
 			       w = dense(gp_cuda_weight(c->plan, c->node), c->type, s.in, false),
-			       x = dense(c->in[0], c->type, s.in, false), dx = dense(c->dx[0], c->type, s.in, false);
+			       dx = dense(c->dx[0], c->type, s.in, false);
+	if (c->dx[0])
+		gp_blas_gemm(c->blas, s.rows, s.in, s.out, 1, &dy, &w, c->add[0] ? 1 : 0, &dx, 1);
+}
+
+static void linear_backward_weight(const struct cuda_call *c)
+{
+	const struct sizes s = sizes_of(c->plan, c->node);
+	const struct gp_matrix dyt = dense(c->dout, c->type, s.out, true), x = dense(c->in[0], c->type, s.in, false);
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT),
 	      *bias_grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_BIAS);
 	const struct gp_matrix dw = dense(grad, GP_RT_F32, s.in, false);
@@ -46,8 +54,6 @@ static void linear_backward(const struct cuda_call *c)
 		gpk_row_bias_backward(c->stream, c->type, bias_grad, c->dout, s.rows, s.out, c->tmp);
 	if (grad)
 		gp_blas_gemm(c->blas, s.out, s.in, s.rows, 1, &dyt, &x, 1, &dw, 1);
-	if (c->dx[0])
-		gp_blas_gemm(c->blas, s.rows, s.in, s.out, 1, &dy, &w, c->add[0] ? 1 : 0, &dx, 1);
 }
 
 static enum gp_status linear_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
@@ -55,7 +61,7 @@ static enum gp_status linear_prepare(struct cuda_plan *p, struct cuda_node *n, s
 	(void)err;
 	const struct sizes s = sizes_of(p, n);
 	if (n->g->u.linear.bias)
-		n->tmp_backward_bytes = gpk_row_bias_room(s.rows, s.out);
+		n->tmp_weight_bytes = gpk_row_bias_room(s.rows, s.out);
 	return GP_OK;
 }
 
@@ -67,4 +73,5 @@ const struct cuda_op gp_cuda_linear = {
 	.prepare = linear_prepare,
 	.forward = linear_forward,
 	.backward = linear_backward,
+	.backward_weight = linear_backward_weight,
 };

@@ -130,6 +130,9 @@ void gp_cuda_plan_release(struct cuda_plan *p)
 	gp_cuda_profile_free(p);
 	gp_rt_event_free(p->done);
 	gp_rt_event_free(p->backwards_done);
+	gp_rt_event_free(p->dout_done);
+	for (int i = 0; i < CUDA_WEIGHTS_BEHIND; i++)
+		gp_rt_event_free(p->job_done[i]);
 	for (int t = 0; t < CUDA_TRACKS; t++) {
 		gp_blas_free(p->track[t].blas);
 		gp_rt_stream_free(p->track[t].stream);
@@ -304,6 +307,9 @@ static enum gp_status make_events(struct cuda_plan *p, struct gp_err *err)
 {
 	GP_TRY(gp_rt_event_new(p->dev->index, &p->done, err));
 	GP_TRY(gp_rt_event_new(p->dev->index, &p->backwards_done, err));
+	GP_TRY(gp_rt_event_new(p->dev->index, &p->dout_done, err));
+	for (int i = 0; i < CUDA_WEIGHTS_BEHIND; i++)
+		GP_TRY(gp_rt_event_new(p->dev->index, &p->job_done[i], err));
 	for (int s = 0; s < p->base.spec.slots; s++)
 		GP_TRY(gp_rt_event_new(p->dev->index, &p->slot[s].done, err));
 	return GP_OK;

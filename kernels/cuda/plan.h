@@ -14,7 +14,8 @@
  *
  * Glossary: value = output of a node; saved = kept per slot from forward to backward; tmp = room of one op during one
  * call; pack = an op's private copy of its weights, renewed when they change; view = a node that computes nothing
- * because its value is its input's; absorbed = a node that a later one computes together with itself.
+ * because its value is its input's; absorbed = a node that a later one computes together with itself; track = a stream
+ * with what is used on it; job = a node's weight gradient, on a track beside the chain of gradients.
  *
  * Values and their gradients are (batch, sample shape) with channels last, of the plan's type: fp32, or bf16 in that
  * precision; what lies at the plan's edge (IO) is fp32 and is converted by the plan, not by ops. Parameters, their
@@ -66,7 +67,7 @@ struct cuda_call {
 				 backward only what the op saves */
 	void *out;
 	void *saved; /* node->saved_bytes of this slot */
-	void *tmp;   /* node->tmp_forward_bytes, or tmp_backward_bytes; nothing in it survives the call */
+	void *tmp;   /* node->tmp_forward_bytes, or tmp_backward_bytes, or ...; nothing in it survives the call */
 	void *pack;  /* node->pack_bytes */
 	const void *dout;
 	void *dx[2]; /* NULL when nobody wants it, or the plan hands dout on (node->pass) */
@@ -93,15 +94,25 @@ struct cuda_op {
 	void (*forward)(const struct cuda_call *c);
 	/* (optional) NULL with passes_gradient. Parameter gradients are added to what is there (+=). */
 	void (*backward)(const struct cuda_call *c);
+	/*
+	 * (optional) The parameters' gradients, where they need nothing of what backward computes: it then leaves them out,
+	 * and both run beside each other. Reads in[0] and dout alone; tmp has node->tmp_weight_bytes. Not of an op that is
+	 * in_place_backward.
+	 */
+	void (*backward_weight)(const struct cuda_call *c);
 };
 
 enum cuda_place { CUDA_AT_IO, CUDA_AT_SLOT, CUDA_AT_SCRATCH };
 
 /*
- * Forwards and backwards of different slots happen at once: each have a stream, and what ops use on it. Everything else
- * (parameters, the loss, an update) goes to the forwards' stream; gp_cuda_behind_all makes it wait for backwards.
+ * Forwards and backwards of different slots happen at once: each have a stream, and what ops use on it. A backward's
+ * weight gradients, which nothing in it waits for, have a third beside it. Everything else (parameters, the loss, an
+ * update) goes to the forwards' stream; gp_cuda_behind_all makes it wait for backwards.
  */
-enum cuda_track_index { CUDA_FORWARDS, CUDA_BACKWARDS, CUDA_TRACKS };
+enum cuda_track_index { CUDA_FORWARDS, CUDA_BACKWARDS, CUDA_WEIGHTS, CUDA_TRACKS };
+
+/* Weight gradients that may be outstanding when the chain of gradients comes to the next such node: so long dout is kept. */
+#define CUDA_WEIGHTS_BEHIND 2
 
 struct cuda_track {
 	struct gp_rt_stream *stream;
@@ -118,6 +129,7 @@ struct cuda_buf {
 	uint64_t bytes, offset;
 	int first, last;
 	int pending; /* layout only: reads still to come; in backward: values whose gradient lies here and waits */
+	int job; /* layout only: the last weight gradient that reads it; 0: none, or all such have been waited for */
 	bool saved;
 };
 
@@ -134,12 +146,16 @@ struct cuda_node {
 	bool pass[2];   /* the gradient of in[k] is dout: no work for the op */
 	bool need_grad; /* something at or before this node wants the gradient of its value */
 	bool want_dx;   /* backward has to give the gradient of an input */
-	uint64_t saved_bytes, tmp_forward_bytes, tmp_backward_bytes, pack_bytes;
+	bool trains;    /* backward has to give the gradient of a parameter */
+	uint64_t saved_bytes, tmp_forward_bytes, tmp_backward_bytes, tmp_weight_bytes, pack_bytes;
 	uint64_t pack_offset;
 	/* Indices into plan->buf, -1 where there is none. */
-	int out, saved, tmp_forward, tmp_backward;
+	int out, saved, tmp_forward, tmp_backward, tmp_weight;
 	int dout, dx[2], dx_add[2]; /* dx = own contribution (+ dx_add) */
 	bool add[2];                /* the op adds to dx itself */
+	/* Backward's weight gradients are numbered from 1 in the order in which they are queued; 0 is none. */
+	int job;   /* the op's own */
+	int await; /* done before anything of this node's backward begins */
 };
 
 struct cuda_param {
@@ -178,6 +194,8 @@ struct cuda_plan {
 	struct gp_rt_stream *stream;          /* the forwards' */
 	struct gp_rt_event *done;
 	struct gp_rt_event *backwards_done; /* where gp_cuda_behind_all has waited */
+	struct gp_rt_event *dout_done, *job_done[CUDA_WEIGHTS_BEHIND];
+	int jobs, jobs_awaited; /* weight gradients of a backward, and those that its nodes have waited for */
 	enum gp_rt_type type;
 	struct cuda_node *node;
 	struct cuda_param *param;

@@ -63,7 +63,7 @@ static enum gp_status make_nodes(struct cuda_plan *p, struct gp_err *err)
 	for (int i = 0; i < g->nodes; i++) {
 		struct cuda_node *n = &p->node[i];
 		*n = (struct cuda_node){.g = &g->node[i], .index = i, .in = {g->node[i].in[0], g->node[i].in[1]}};
-		n->out = n->saved = n->tmp_forward = n->tmp_backward = n->dout = -1;
+		n->out = n->saved = n->tmp_forward = n->tmp_backward = n->tmp_weight = n->dout = -1;
 		n->dx[0] = n->dx[1] = n->dx_add[0] = n->dx_add[1] = -1;
 		if (i == 0) {
 			n->in[0] = n->in[1] = -1;
@@ -164,7 +164,8 @@ static void find_gradients(struct cuda_plan *p)
 			continue;
 		for (int k = 0; k < 2 && n->in[k] >= 0; k++)
 			n->want_dx = n->want_dx || p->node[n->in[k]].need_grad;
-		n->need_grad = n->want_dx || has_trained(g, n->g);
+		n->trains = has_trained(g, n->g);
+		n->need_grad = n->want_dx || n->trains;
 	}
 }
 

@@ -12,14 +12,16 @@
  * - Sums and views hand their gradient on without copying, so several values may share one gradient buffer. A second
  *   contribution is added to the first where nobody else has that buffer, by the op itself if it can; else it is
  *   computed into a new one, to which the old is added.
+ * - A weight gradient runs beside the chain of gradients, behind which it may fall: what it reads (its node's dout) stays
+ *   until the chain has waited for it. That is at the node CUDA_WEIGHTS_BEHIND such nodes further on, or where somebody
+ *   works in that buffer's place, or at the end. Which buffers are shared does not depend on it, so values do not.
  * - In fp32 the plan's edge is where the first and last values lie; in bf16 it is apart, and plan_run.c converts.
  *
  * Test: tests/unit/test_cuda_plan.c
  */
-#include <stdlib.h>
-
 #include "common/mem.h"
 #include "kernels/cuda/plan_impl.h"
+#include "kernels/placement.h"
 
 #define NONE (-1)
 
@@ -218,6 +220,56 @@ static bool is_plain_residual(const struct cuda_node *n)
 	return n->g->op == GP_OP_BATCH_NORM && n->act == CUDA_ACT_NONE;
 }
 
+/* --- weight gradients beside the chain ---------------------------------------------------------------------------- */
+
+/* Whoever comes at `moment` has waited for everything up to `job`: what those read was in use until then. */
+static void await_jobs(struct walk *w, int job, int moment)
+{
+	struct cuda_plan *p = w->p;
+	for (int b = 0; b < p->bufs; b++) {
+		struct cuda_buf *buf = &p->buf[b];
+		if (buf->job == 0 || buf->job > job)
+			continue;
+		buf->job = 0;
+		if (buf->last < moment - 1)
+			buf->last = moment - 1;
+	}
+	p->jobs_awaited = job;
+}
+
+/* The last weight gradient that reads what this node's backward writes: more than handing dout on as it is. */
+static int reader_of_dx(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	int job = 0;
+	for (int k = 0; k < 2; k++) {
+		const bool writes = n->dx[k] >= 0 && !(n->pass[k] && n->dx[k] == n->dout);
+		if (writes && p->buf[n->dx[k]].job > job)
+			job = p->buf[n->dx[k]].job;
+	}
+	return job;
+}
+
+static enum gp_status place_job(struct walk *w, struct cuda_node *n, struct gp_err *err)
+{
+	struct cuda_plan *p = w->p;
+	const bool has_job = works_backward(n) && n->op->backward_weight && n->trains;
+	const int behind = has_job ? p->jobs + 1 - CUDA_WEIGHTS_BEHIND : 0, reader = reader_of_dx(p, n);
+	const int await = reader > behind ? reader : behind;
+	if (await > p->jobs_awaited) {
+		n->await = await;
+		await_jobs(w, await, backward_moment(w, n));
+	}
+	if (!has_job)
+		return GP_OK;
+	n->job = ++p->jobs;
+	p->buf[n->dout].job = n->job;
+	if (n->tmp_weight_bytes) {
+		GP_TRY(new_buf(p, CUDA_AT_SCRATCH, n->tmp_weight_bytes, backward_moment(w, n), &n->tmp_weight, err));
+		p->buf[n->tmp_weight].track = CUDA_WEIGHTS;
+	}
+	return GP_OK;
+}
+
 /* What is handed on comes first: a buffer that has another owner then is not worked in. */
 static enum gp_status walk_backward_node(struct walk *w, struct cuda_node *n, struct gp_err *err)
 {
@@ -234,7 +286,7 @@ static enum gp_status walk_backward_node(struct walk *w, struct cuda_node *n, st
 	if (works_backward(n) && n->tmp_backward_bytes)
 		GP_TRY(new_buf(p, CUDA_AT_SCRATCH, n->tmp_backward_bytes, backward_moment(w, n), &n->tmp_backward,
 			       err));
-	return GP_OK;
+	return place_job(w, n, err);
 }
 
 /* The gradient of the part's input ends up in GRAD_INPUT, or is copied there. */
@@ -262,67 +314,30 @@ static enum gp_status walk_backward(struct walk *w, struct gp_err *err)
 		if (p->node[i].need_grad)
 			GP_TRY(walk_backward_node(w, &p->node[i], err));
 	end_at_input(w);
+	const int awaited = p->jobs_awaited;
+	await_jobs(w, p->jobs, 2 * w->g->nodes + 1);
+	p->jobs_awaited = awaited;
 	return GP_OK;
 }
 
 /* --- placing ---------------------------------------------------------------------------------------------------- */
 
-/* Largest first; equal sizes in the order they were made, so that a layout is reproducible. */
-static int by_size(const void *x, const void *y)
-{
-	const struct cuda_buf *a = *(struct cuda_buf *const *)x, *b = *(struct cuda_buf *const *)y;
-	if (a->bytes != b->bytes)
-		return a->bytes < b->bytes ? 1 : -1;
-	return (a > b) - (a < b);
-}
-
-static bool alive_together(const struct cuda_buf *a, const struct cuda_buf *b)
-{
-	return a->first <= b->last && b->first <= a->last;
-}
-
-/* Lowest offset at which `b` overlaps none of placed[0..count), which is sorted by offset. */
-static uint64_t find_offset(struct cuda_buf *const *placed, int count, const struct cuda_buf *b)
-{
-	uint64_t at = 0;
-	for (int i = 0; i < count; i++) {
-		if (!alive_together(placed[i], b))
-			continue;
-		if (placed[i]->offset >= at + b->bytes)
-			break;
-		if (placed[i]->offset + placed[i]->bytes > at)
-			at = placed[i]->offset + placed[i]->bytes;
-	}
-	return at;
-}
-
-static void insert_by_offset(struct cuda_buf **placed, int count, struct cuda_buf *b)
-{
-	int i = count;
-	for (; i > 0 && placed[i - 1]->offset > b->offset; i--)
-		placed[i] = placed[i - 1];
-	placed[i] = b;
-}
-
 static enum gp_status place_scratch(struct cuda_plan *p, enum cuda_track_index track, struct gp_err *err)
 {
-	struct cuda_track *t = &p->track[track];
-	void *mem;
-	GP_TRY(gp_alloc_array(&mem, 2 * (size_t)p->bufs, sizeof(struct cuda_buf *), err));
-	struct cuda_buf **order = mem, **placed = order + p->bufs;
+	struct gp_piece *piece;
 	int n = 0;
+	GP_TRY(gp_alloc_array((void **)&piece, (size_t)p->bufs + 1, sizeof *piece, err));
 	for (int b = 0; b < p->bufs; b++)
 		if (p->buf[b].place == CUDA_AT_SCRATCH && p->buf[b].track == track)
-			order[n++] = &p->buf[b];
-	qsort(order, (size_t)n, sizeof *order, by_size);
-	for (int i = 0; i < n; i++) {
-		order[i]->offset = find_offset(placed, i, order[i]);
-		insert_by_offset(placed, i, order[i]);
-		if (order[i]->offset + order[i]->bytes > t->scratch_bytes)
-			t->scratch_bytes = order[i]->offset + order[i]->bytes;
-	}
-	gp_free(mem);
-	return GP_OK;
+			piece[n++] = (struct gp_piece){
+				.bytes = p->buf[b].bytes, .first = p->buf[b].first, .last = p->buf[b].last};
+	const enum gp_status status = gp_place_pieces(piece, n, &p->track[track].scratch_bytes, err);
+	n = 0;
+	for (int b = 0; status == GP_OK && b < p->bufs; b++)
+		if (p->buf[b].place == CUDA_AT_SCRATCH && p->buf[b].track == track)
+			p->buf[b].offset = piece[n++].offset;
+	gp_free(piece);
+	return status;
 }
 
 static void place_slots(struct cuda_plan *p)
@@ -362,6 +377,7 @@ enum gp_status gp_cuda_plan_layout(struct cuda_plan *p, struct gp_err *err)
 	GP_TRY(status);
 	size_io(p);
 	place_slots(p);
-	GP_TRY(place_scratch(p, CUDA_FORWARDS, err));
-	return place_scratch(p, CUDA_BACKWARDS, err);
+	for (int t = 0; t < CUDA_TRACKS; t++)
+		GP_TRY(place_scratch(p, (enum cuda_track_index)t, err));
+	return GP_OK;
 }

@@ -3,7 +3,14 @@
  * Running a CUDA plan. What a slot does in one direction is queued once by
  * hand, so that libraries load what they need, then captured as a graph and
  * launched. Everything was decided when the plan was made; here are only
- * addresses and calls. See plan.h. Test: tests/unit/test_cuda_plan.c
+ * addresses and calls.
+ *
+ * A slot's backward waits for its forward, by an event; else forwards and
+ * backwards meet only where something else is asked of the plan. Within a
+ * backward the weights' gradients are a branch that leaves the chain at each
+ * node that has one, and comes back where plan_layout.c says.
+ *
+ * See plan.h. Test: tests/unit/test_cuda_plan.c, tests/unit/test_cuda_flight.c
  */
 #include <string.h>
 
@@ -129,16 +136,23 @@ static void pass_gradient(struct cuda_plan *p, const struct cuda_node *n, int sl
 		gp_rt_copy(s, dx, dout, (size_t)count * gp_rt_type_bytes(p->type));
 }
 
-static struct cuda_call backward_call(struct cuda_plan *p, const struct cuda_node *n, int slot)
+static struct cuda_call gradient_call(struct cuda_plan *p, const struct cuda_node *n, int slot,
+				      enum cuda_track_index track)
 {
-	struct cuda_call c = call_of(p, n, slot, CUDA_BACKWARDS);
+	struct cuda_call c = call_of(p, n, slot, track);
 	c.mode = GP_TRAIN;
 	if (n->saves_input)
 		c.in[0] = address(p, slot, gp_cuda_input(p, n, 0)->out);
+	c.dout = address(p, slot, n->dout);
+	return c;
+}
+
+static struct cuda_call backward_call(struct cuda_plan *p, const struct cuda_node *n, int slot)
+{
+	struct cuda_call c = gradient_call(p, n, slot, CUDA_BACKWARDS);
 	if (n->saves_output)
 		c.out = address(p, slot, n->out);
 	c.tmp = address(p, slot, n->tmp_backward);
-	c.dout = address(p, slot, n->dout);
 	for (int k = 0; k < 2; k++)
 		if (n->dx[k] >= 0 && !n->pass[k]) {
 			c.dx[k] = address(p, slot, n->dx[k]);
@@ -147,14 +161,43 @@ static struct cuda_call backward_call(struct cuda_plan *p, const struct cuda_nod
 	return c;
 }
 
+/* A node that is measured has everything on one stream. */
+static bool runs_aside(const struct cuda_plan *p)
+{
+	return !p->profile;
+}
+
+static void weight_gradient(struct cuda_plan *p, const struct cuda_node *n, int slot)
+{
+	struct cuda_call c = gradient_call(p, n, slot, runs_aside(p) ? CUDA_WEIGHTS : CUDA_BACKWARDS);
+	c.tmp = address(p, slot, n->tmp_weight);
+	if (!runs_aside(p)) {
+		n->op->backward_weight(&c);
+		return;
+	}
+	gp_rt_event_record(p->dout_done, p->track[CUDA_BACKWARDS].stream);
+	gp_rt_stream_after(c.stream, p->dout_done);
+	n->op->backward_weight(&c);
+	gp_rt_event_record(p->job_done[n->job % CUDA_WEIGHTS_BEHIND], c.stream);
+}
+
+static void await_weight_gradient(struct cuda_plan *p, int job)
+{
+	if (job > 0 && runs_aside(p))
+		gp_rt_stream_after(p->track[CUDA_BACKWARDS].stream, p->job_done[job % CUDA_WEIGHTS_BEHIND]);
+}
+
 /* Handing on comes before: the op may work in dout's place. */
 static void backward_node(struct cuda_plan *p, const struct cuda_node *n, int slot)
 {
 	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
+	await_weight_gradient(p, n->await);
 	gp_cuda_profile_start(p, n, s);
 	for (int k = 0; k < 2; k++)
 		if (n->dx[k] >= 0 && n->pass[k])
 			pass_gradient(p, n, slot, k);
+	if (n->job > 0)
+		weight_gradient(p, n, slot);
 	if (!n->view && !n->op->passes_gradient) {
 		const struct cuda_call c = backward_call(p, n, slot);
 		n->op->backward(&c);
@@ -175,6 +218,8 @@ static void queue_backward(struct cuda_plan *p, int slot)
 			backward_node(p, &p->node[i], slot);
 	if (p->grad_input >= 0)
 		give_out(p, slot, GP_BUF_GRAD_INPUT, p->grad_input, &p->node[0]);
+	if (p->jobs > p->jobs_awaited)
+		await_weight_gradient(p, p->jobs);
 }
 
 /* --- graphs ------------------------------------------------------------------------------------------------------- */
