@@ -73,6 +73,7 @@ static void place_close(struct gp_codec_place *p)
 	if (!p)
 		return;
 	gp_rt_stream_free(p->stream);
+	gp_rt_event_free(p->asked);
 	gp_rt_free(p->device, p->payload);
 	gp_rt_free(p->device, p->note);
 	gp_rt_free_pinned(p->device, p->told);
@@ -83,6 +84,7 @@ static enum gp_status fill_place(struct gp_codec_place *p, struct gp_err *err)
 {
 	void *payload;
 	GP_TRY(gp_rt_stream_new(p->device, true, &p->stream, err));
+	GP_TRY(gp_rt_event_new(p->device, &p->asked, err));
 	GP_TRY(gp_rt_alloc(p->device, p->payload_bytes + SLACK, &payload, err));
 	p->payload = payload;
 	GP_TRY(gp_rt_alloc(p->device, GP_CUDA_NOTE, &p->note, err));
@@ -161,15 +163,19 @@ void gp_cuda_codec_memory(int device, struct gp_codec_memory *out)
 
 /* --- for stages ------------------------------------------------------------------------------------------------- */
 
+/* Whether all has gone well so far, with what a wait has just said. */
+static bool fine_after(struct gp_codec_place *p, enum gp_status status, const struct gp_err *err)
+{
+	if (status != GP_OK && !p->failed)
+		p->why = *err;
+	p->failed |= status != GP_OK;
+	return !p->failed;
+}
+
 bool gp_cuda_codec_wait(struct gp_codec_place *p)
 {
 	struct gp_err err;
-	if (gp_rt_stream_wait(p->stream, &err) == GP_OK)
-		return !p->failed;
-	if (!p->failed)
-		p->why = err;
-	p->failed = true;
-	return false;
+	return fine_after(p, gp_rt_stream_wait(p->stream, &err), &err);
 }
 
 enum gp_status gp_cuda_codec_alloc(struct gp_codec_place *p, uint64_t bytes, void **out, struct gp_err *err)
@@ -210,4 +216,16 @@ void gp_cuda_codec_tell(struct gp_codec_place *p, size_t bytes)
 {
 	gp_require(bytes <= GP_CUDA_NOTE);
 	gp_rt_copy_down(p->stream, p->told, p->note, bytes);
+}
+
+void gp_cuda_codec_ask(struct gp_codec_place *p, size_t bytes)
+{
+	gp_cuda_codec_tell(p, bytes);
+	gp_rt_event_record(p->asked, p->stream);
+}
+
+bool gp_cuda_codec_answer(struct gp_codec_place *p)
+{
+	struct gp_err err;
+	return fine_after(p, gp_rt_event_wait(p->asked, &err), &err);
 }

@@ -30,6 +30,7 @@ struct gp_codec_place {
 	uint64_t payload_bytes; /* of it that a piece may take */
 	void *note,
 		*told; /* device and pinned, GP_CUDA_NOTE bytes each: a kernel's answers, and where the host reads them */
+	struct gp_rt_event *asked; /* when the note was told last by gp_cuda_codec_ask */
 	bool failed;
 	struct gp_err why; /* of the first failure */
 };
@@ -53,5 +54,8 @@ uint8_t *gp_cuda_codec_body(struct gp_codec_place *p, size_t head);
 uint8_t *gp_cuda_codec_up(struct gp_codec_place *p, struct gp_span in, size_t head);
 /* Queued: the first `bytes` of the note to `told`. */
 void gp_cuda_codec_tell(struct gp_codec_place *p, size_t bytes);
+/* The same, and waiting for that alone, as gp_cuda_codec_wait: what was queued between goes on meanwhile. */
+void gp_cuda_codec_ask(struct gp_codec_place *p, size_t bytes);
+bool gp_cuda_codec_answer(struct gp_codec_place *p);
 
 #endif

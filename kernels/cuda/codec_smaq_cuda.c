@@ -3,7 +3,7 @@
  * `smaq` on a GPU. Mean and deviation are sums in another order than the
  * host's and may differ in their last bit; codes are then within one level. The
  * number of outliers, and with it the payload's length, is known only after the
- * codes: the extras follow them down. See common/codec_smaq.c.
+ * codes: it is waited for while those come down, and the extras follow. See common/codec_smaq.c.
  * Test: tests/unit/test_cuda_codec.c
  */
 #include "common/codec_smaq.h"
@@ -23,15 +23,17 @@ struct smaq {
 
 /* Bytes of each room. */
 struct sizes {
-	uint64_t parts, counts, extras, packed;
+	uint64_t parts, sums, counts, extras, packed;
 };
 
 static struct sizes sizes_of(int extra_width, const struct gp_codec_setup *setup)
 {
 	const uint64_t tiles = (uint64_t)gpk_smaq_tiles((int64_t)setup->n);
-	struct sizes s = {.counts = tiles * sizeof(uint32_t)};
-	if (setup->encodes)
+	struct sizes s = {.sums = GPK_SMAQ_BLOCKS * sizeof(uint32_t)};
+	if (setup->encodes) {
 		s.parts = 2 * GPK_SMAQ_PARTS * sizeof(double);
+		s.counts = tiles * sizeof(uint32_t);
+	}
 	if (setup->encodes && extra_width)
 		s.extras = tiles * 2048 * sizeof(uint16_t);
 	if (extra_width)
@@ -42,7 +44,7 @@ static struct sizes sizes_of(int extra_width, const struct gp_codec_setup *setup
 static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
 {
 	const struct sizes s = sizes_of((int)value[KEY_OUTLIER] - (int)value[KEY_MAIN], setup);
-	return 4096 + s.parts + s.counts + s.extras + s.packed;
+	return 4096 + s.parts + s.sums + s.counts + s.extras + s.packed;
 }
 
 static void close_smaq(void *state)
@@ -51,6 +53,7 @@ static void close_smaq(void *state)
 	if (!s)
 		return;
 	gp_cuda_codec_free(s->place, s->room.parts);
+	gp_cuda_codec_free(s->place, s->room.sums);
 	gp_cuda_codec_free(s->place, s->room.counts);
 	gp_cuda_codec_free(s->place, s->room.extras);
 	gp_cuda_codec_free(s->place, s->extras);
@@ -68,6 +71,8 @@ static enum gp_status take_rooms(struct smaq *s, const struct sizes *bytes, stru
 	void *p;
 	GP_TRY(take_room(s->place, bytes->parts, &p, err));
 	s->room.parts = p;
+	GP_TRY(take_room(s->place, bytes->sums, &p, err));
+	s->room.sums = p;
 	GP_TRY(take_room(s->place, bytes->counts, &p, err));
 	s->room.counts = p;
 	GP_TRY(take_room(s->place, bytes->extras, &p, err));
@@ -118,9 +123,9 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 		gp_rt_fill(p->stream, s->extras, 0, gp_smaq_packed_bytes(c->n, c->extra_width) + SLACK);
 	gpk_smaq_measure(p->stream, &s->numbers, x, (int64_t)c->n, &s->room, p->note);
 	gpk_smaq_encode(p->stream, &s->numbers, x, (int64_t)c->n, &s->room, p->note, codes, s->extras);
+	gp_cuda_codec_ask(p, sizeof *told);
 	gp_rt_copy_down(p->stream, out + GP_SMAQ_HEAD, codes, code_bytes);
-	gp_cuda_codec_tell(p, sizeof *told);
-	if (!gp_cuda_codec_wait(p) || told->bad || told->outliers > c->n)
+	if (!gp_cuda_codec_answer(p) || told->bad || told->outliers > c->n)
 		return false;
 	const uint64_t extra_bytes = gp_smaq_packed_bytes(told->outliers, c->extra_width);
 	s->coder.values.mean = told->mean;

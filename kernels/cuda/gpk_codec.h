@@ -106,16 +106,27 @@ GPK_DEVICE float gpk_float_of_key(uint32_t key)
 
 /* --- packed codes ------------------------------------------------------------------------------------------------ */
 
+/* Four codes. In pairs and by products: a shift of 64 bits for each would take three times the instructions. */
+GPK_DEVICE uint64_t gpk_pack4(const unsigned code[4], int width)
+{
+	const uint32_t by = 1u << width;
+	return code[0] + code[1] * by + ((uint64_t)(code[2] + code[3] * by) << (2 * width));
+}
+
 /* Eight codes as `width` bytes: the lower and the upper 64 bits of them. */
 GPK_DEVICE void gpk_pack8(const unsigned code[8], int width, uint64_t *low, uint64_t *high)
 {
-	uint64_t a = 0, b = 0;
-	for (int i = 0; i < 4; i++) {
-		a |= (uint64_t)code[i] << (i * width);
-		b |= (uint64_t)code[4 + i] << (i * width);
-	}
+	const uint64_t a = gpk_pack4(code, width), b = gpk_pack4(code + 4, width);
 	*low = width == 16 ? a : a | b << (4 * width);
 	*high = width == 16 ? b : b >> (64 - 4 * width);
+}
+
+/* `bytes` bytes of packed codes, a multiple of T's. */
+template <typename T> GPK_DEVICE void gpk_put_packed(uint8_t *to, int bytes, uint64_t low, uint64_t high)
+{
+	const int bits = 8 * (int)sizeof(T);
+	for (int i = 0; i * (int)sizeof(T) < bytes; i++)
+		reinterpret_cast<T *>(to)[i] = (T)(i * bits < 64 ? low >> (i * bits) : high >> (i * bits - 64));
 }
 
 /* Bytes of a tile's codes that hold elements, by whole groups. */
@@ -158,9 +169,13 @@ GPK_DEVICE void gpk_store_codes(uint8_t *codes, int width, int64_t tile, int64_t
 		}
 		return;
 	}
-	uint8_t *const bytes_room = reinterpret_cast<uint8_t *>(room) + t * width;
-	for (int i = 0; i < width; i++)
-		bytes_room[i] = (uint8_t)(i < 8 ? low >> (8 * i) : high >> (8 * (i - 8)));
+	uint8_t *const mine = reinterpret_cast<uint8_t *>(room) + t * width;
+	if (width % 4 == 0)
+		gpk_put_packed<uint32_t>(mine, width, low, high);
+	else if (width % 2 == 0)
+		gpk_put_packed<uint16_t>(mine, width, low, high);
+	else
+		gpk_put_packed<uint8_t>(mine, width, low, high);
 	__syncthreads();
 	if (t * 16 < bytes)
 		reinterpret_cast<uint4 *>(out)[t] = room[t];
@@ -184,6 +199,12 @@ GPK_DEVICE void gpk_codes4(const uint4 *room, int width, int at, unsigned code[4
 	const int bit = at * width, word = bit >> 5, shift = bit & 31;
 	const unsigned mask = (1u << width) - 1;
 	uint64_t held = ((uint64_t)words[word + 1] << 32 | words[word]) >> shift;
+	if (width <= 8) {
+		uint32_t four = (uint32_t)held;
+		for (int i = 0; i < 4; i++, four >>= width)
+			code[i] = four & mask;
+		return;
+	}
 	if (shift)
 		held |= (uint64_t)words[word + 2] << (64 - shift);
 	for (int i = 0; i < 4; i++)

@@ -48,6 +48,35 @@ GPK_DEVICE uint32_t gpk_warp_prefix(uint32_t v)
 	return v;
 }
 
+/* The same of counts that cannot grow beyond 32 bits. */
+GPK_DEVICE uint32_t gpk_warp_prefix_few(uint32_t v)
+{
+	for (unsigned d = 1; d < GPK_WARP; d *= 2) {
+		const uint32_t below = __shfl_up_sync(GPK_ALL_LANES, v, d);
+		v += gpk_lane() >= (int)d ? below : 0;
+	}
+	return v;
+}
+
+/* As gpk_block_before, of counts that cannot grow beyond 32 bits. */
+GPK_DEVICE uint32_t gpk_block_before_few(uint32_t v, uint32_t *total)
+{
+	GPK_SHARED(uint32_t, warps, [GPK_WARP]);
+	const unsigned warp = threadIdx.x / GPK_WARP, count = blockDim.x / GPK_WARP;
+	const uint32_t upto = gpk_warp_prefix_few(v);
+	__syncthreads(); /* `warps` may still be read from the last time */
+	if (gpk_lane() == GPK_WARP - 1)
+		warps[warp] = upto;
+	__syncthreads();
+	uint32_t before = 0, all = 0;
+	for (unsigned w = 0; w < count; w++) {
+		before += w < warp ? warps[w] : 0;
+		all += warps[w];
+	}
+	*total = all;
+	return before + upto - v;
+}
+
 /* Over a block of up to 1024 threads, a multiple of 32: the sum of the threads before this one; *total gets the block's. */
 GPK_DEVICE uint32_t gpk_block_before(uint32_t v, uint32_t *total)
 {

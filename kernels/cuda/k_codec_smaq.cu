@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `smaq` on the device. Encoding: one pass for the moments; one for codes and
- * the extras of each tile; a scan over the tiles; and one over the extras, which
- * packs them where they belong. Decoding counts the outliers of each tile first.
+ * the extras of each tile; and one over the extras, which packs them where they
+ * belong. Decoding counts the outliers of each tile first.
  * Sums have another order than the host's: see common/CODECS.md, "On a GPU".
- * See k_codec_smaq.h. Test: tests/unit/test_cuda_codec.c
+ * Blocks have runs of neighbouring tiles: what comes before a tile is a sum over
+ * blocks and one inside of its own. See k_codec_smaq.h. Test: tests/unit/test_cuda_codec.c
  */
 #include "kernels/cuda/k_codec_smaq.h"
 
@@ -14,7 +15,31 @@
 
 #define THREADS GPK_CODEC_THREADS
 #define WARPS   (THREADS / GPK_WARP)
-#define SCAN    1024 /* threads of the scan over tiles */
+
+/* On an emulated device so few that tests see what comes behind a block's first tile. */
+#ifdef __CUDACC__
+#define BLOCKS GPK_SMAQ_BLOCKS
+#else
+#define BLOCKS 5
+#endif
+
+struct run {
+	int64_t tile, end;
+};
+
+/* This block's tiles. */
+GPK_DEVICE struct run run_of(int64_t n)
+{
+	const int64_t tiles = gpk_div_up(n, GPK_CODEC_TILE), each = gpk_div_up(tiles, gridDim.x);
+	struct run r = {blockIdx.x * each, (blockIdx.x + 1) * each};
+	r.end = r.end < tiles ? r.end : tiles;
+	return r;
+}
+
+static unsigned blocks_for(int64_t n)
+{
+	return gpk_blocks(n, GPK_CODEC_TILE, BLOCKS);
+}
 
 extern "C" int64_t gpk_smaq_tiles(int64_t n)
 {
@@ -100,26 +125,16 @@ extern "C" void gpk_smaq_measure(struct gp_rt_stream *s, const struct gpk_smaq *
 
 /* --- counting ---------------------------------------------------------------------------------------------------- */
 
-/* One block: counts of tiles become those of the tiles before. */
-GPK_KERNEL scan_counts(uint32_t *counts, int64_t tiles, struct gpk_smaq_head *head)
+/* The block: outliers of the blocks before it; the last one tells of how many there are in all. */
+GPK_DEVICE uint32_t count_before(const uint32_t *sums, struct gpk_smaq_head *head)
 {
-	const int64_t each = (tiles + SCAN - 1) / SCAN, first = threadIdx.x * each;
-	const int64_t end = first + each < tiles ? first + each : tiles;
-	uint32_t mine = 0, all;
-	if (head->bad)
-		return;
-	GPK_UNROLL_BY(8)
-	for (int64_t i = first; i < end; i++)
-		mine += counts[i];
-	uint32_t before = gpk_block_before(mine, &all);
-	GPK_UNROLL_BY(8)
-	for (int64_t i = first; i < end; i++) {
-		const uint32_t here = counts[i];
-		counts[i] = before;
-		before += here;
-	}
-	if (threadIdx.x == 0)
-		head->outliers = all;
+	uint32_t mine = 0, before;
+	for (unsigned b = threadIdx.x; b < blockIdx.x; b += THREADS)
+		mine += sums[b];
+	gpk_block_before_few(mine, &before);
+	if (blockIdx.x == gridDim.x - 1 && threadIdx.x == 0)
+		head->outliers = before + sums[blockIdx.x];
+	return before;
 }
 
 /* --- encode ------------------------------------------------------------------------------------------------------ */
@@ -143,14 +158,16 @@ GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float v, float mean
 }
 
 GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct gpk_smaq_head *head, uint8_t *codes,
-		    uint32_t *counts, uint16_t *extras)
+		    struct gpk_smaq_room own)
 {
 	GPK_CODEC_ROOM(room);
 	GPK_SHARED(uint4, found, [GPK_CODEC_TILE / 8]); /* extras of the tile, in order */
 	const float mean = head->mean, divisor = head->std > 0 ? head->std : INFINITY;
+	const struct run run = run_of(n);
+	uint32_t before = 0;
 	if (head->bad)
 		return;
-	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
+	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		const int64_t at = tile * GPK_CODEC_TILE + threadIdx.x * GPK_CODEC_GROUP;
 		struct number r[8];
 		unsigned code[8];
@@ -163,19 +180,22 @@ GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct g
 			mine += r[i].outlier;
 		}
 		gpk_store_codes(codes, q.width, tile, n, code, room);
-		uint32_t rank = gpk_block_before(mine, &all);
+		uint32_t rank = gpk_block_before_few(mine, &all);
 		if (threadIdx.x == 0)
-			counts[tile] = all;
-		if (!extras)
+			own.counts[tile] = before;
+		before += all;
+		if (!own.extras)
 			continue;
 		for (int i = 0; i < 8; i++)
 			if (r[i].outlier)
 				reinterpret_cast<uint16_t *>(found)[rank++] = (uint16_t)r[i].extra;
 		__syncthreads();
 		if (threadIdx.x * 8 < all)
-			reinterpret_cast<uint4 *>(extras + tile * GPK_CODEC_TILE)[threadIdx.x] = found[threadIdx.x];
+			reinterpret_cast<uint4 *>(own.extras + tile * GPK_CODEC_TILE)[threadIdx.x] = found[threadIdx.x];
 		__syncthreads();
 	}
+	if (threadIdx.x == 0)
+		own.sums[blockIdx.x] = before;
 }
 
 /* Bits `word * 32` to `word * 32 + 31` of packed codes, of which the first of `count` begins at bit `begin`. */
@@ -195,22 +215,25 @@ GPK_DEVICE uint32_t word_of(const uint16_t *code, uint32_t count, int width, int
 
 /* The words at a tile's ends belong to its neighbours as well. Counts that a launch which failed has left undefined are
  * not followed. */
-GPK_KERNEL pack_extras(const uint32_t *counts, int64_t n, const struct gpk_smaq_head *head, int width,
-		       const uint16_t *extras, uint32_t *packed)
+GPK_KERNEL pack_extras(struct gpk_smaq_room own, int64_t n, struct gpk_smaq_head *head, int width, uint32_t *packed)
 {
 	GPK_SHARED(uint4, found, [GPK_CODEC_TILE / 8]);
 	if (head->bad)
 		return;
-	const int64_t tiles = (n + GPK_CODEC_TILE - 1) / GPK_CODEC_TILE;
-	for (int64_t tile = blockIdx.x; tile < tiles; tile += gridDim.x) {
-		const uint32_t before = counts[tile];
-		uint32_t count = (tile + 1 < tiles ? counts[tile + 1] : head->outliers) - before;
+	const struct run run = run_of(n);
+	const uint32_t first = count_before(own.sums, head);
+	if (!width)
+		return;
+	for (int64_t tile = run.tile; tile < run.end; tile++) {
+		const uint32_t behind = tile + 1 < run.end ? own.counts[tile + 1] : own.sums[blockIdx.x],
+			       before = first + own.counts[tile];
+		uint32_t count = behind - own.counts[tile];
 		if (count > GPK_CODEC_TILE || (int64_t)before + count > n)
 			count = 0;
 		const int64_t begin = (int64_t)before * width, end = begin + (int64_t)count * width;
 		if (threadIdx.x * 8 < count)
 			found[threadIdx.x] =
-				reinterpret_cast<const uint4 *>(extras + tile * GPK_CODEC_TILE)[threadIdx.x];
+				reinterpret_cast<const uint4 *>(own.extras + tile * GPK_CODEC_TILE)[threadIdx.x];
 		__syncthreads();
 		for (int64_t w = begin / 32 + threadIdx.x; w * 32 < end; w += THREADS) {
 			const uint32_t bits =
@@ -228,13 +251,9 @@ extern "C" void gpk_smaq_encode(struct gp_rt_stream *s, const struct gpk_smaq *q
 				const struct gpk_smaq_room *room, struct gpk_smaq_head *head, uint8_t *codes,
 				uint8_t *extras)
 {
-	const int64_t tiles = gpk_codec_tiles(n);
-	const unsigned blocks = gpk_codec_blocks(n);
-	GPK_LAUNCH(s, quantize, blocks, THREADS, 0, *q, x, n, head, codes, room->counts, room->extras);
-	GPK_LAUNCH(s, scan_counts, 1, SCAN, 0, room->counts, tiles, head);
-	if (q->extra_width)
-		GPK_LAUNCH(s, pack_extras, blocks, THREADS, 0, room->counts, n, head, q->extra_width, room->extras,
-			   (uint32_t *)extras);
+	const unsigned blocks = blocks_for(n);
+	GPK_LAUNCH(s, quantize, blocks, THREADS, 0, *q, x, n, head, codes, *room);
+	GPK_LAUNCH(s, pack_extras, blocks, THREADS, 0, *room, n, head, q->extra_width, (uint32_t *)extras);
 }
 
 /* --- decode ------------------------------------------------------------------------------------------------------ */
@@ -244,11 +263,13 @@ GPK_DEVICE bool is_outlier(const struct gpk_smaq &q, unsigned code)
 	return code >> (q.low_bits + 1) & 1u;
 }
 
-GPK_KERNEL count_outliers(struct gpk_smaq q, const uint8_t *codes, int64_t n, uint32_t *counts)
+/* Only what a block has in all is asked for: threads add up their own. */
+GPK_KERNEL count_outliers(struct gpk_smaq q, const uint8_t *codes, int64_t n, uint32_t *sums)
 {
 	GPK_CODEC_ROOM(room);
-	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
-		uint32_t mine = 0, all;
+	const struct run run = run_of(n);
+	uint32_t mine = 0, all;
+	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		gpk_load_codes(codes, q.width, tile, n, room);
 		for (int half = 0; half < 2; half++) {
 			const int local = half * (GPK_CODEC_TILE / 2) + (int)threadIdx.x * 4;
@@ -257,10 +278,11 @@ GPK_KERNEL count_outliers(struct gpk_smaq q, const uint8_t *codes, int64_t n, ui
 			for (int i = 0; i < 4; i++)
 				mine += tile * GPK_CODEC_TILE + local + i < n && is_outlier(q, code[i]);
 		}
-		gpk_block_before(mine, &all);
-		if (threadIdx.x == 0)
-			counts[tile] = all;
+		__syncthreads();
 	}
+	gpk_block_before_few(mine, &all);
+	if (threadIdx.x == 0)
+		sums[blockIdx.x] = all;
 }
 
 /* Number k of `count` extras; 0 behind them. */
@@ -282,34 +304,36 @@ GPK_DEVICE float value_of(const struct gpk_smaq &q, unsigned code, unsigned extr
 	return (code >> q.low_bits & 1u ? -a : a) * std + mean;
 }
 
+/* A thread has eight neighbours, so that one scan of the block sees a tile. */
 GPK_KERNEL dequantize(struct gpk_smaq q, float mean, float std, const uint8_t *codes, const uint8_t *extras,
-		      uint32_t count, int64_t n, const uint32_t *counts, float *x)
+		      uint32_t count, int64_t n, const uint32_t *sums, struct gpk_smaq_head *head, float *x)
 {
 	GPK_CODEC_ROOM(room);
-	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
-		uint32_t before = counts[tile];
+	const struct run run = run_of(n);
+	const int local = (int)threadIdx.x * GPK_CODEC_GROUP;
+	uint32_t before = count_before(sums, head);
+	for (int64_t tile = run.tile; tile < run.end; tile++) {
+		const int64_t at = tile * GPK_CODEC_TILE + local;
+		unsigned code[8];
+		float v[8];
+		uint32_t mine = 0, all;
 		gpk_load_codes(codes, q.width, tile, n, room);
-		for (int half = 0; half < 2; half++) {
-			const int local = half * (GPK_CODEC_TILE / 2) + (int)threadIdx.x * 4;
-			unsigned code[4];
-			float v[4];
-			uint32_t mine = 0, all;
-			gpk_codes4(room, q.width, local, code);
-			for (int i = 0; i < 4; i++) {
-				code[i] = tile * GPK_CODEC_TILE + local + i < n ? code[i] : 0;
-				mine += is_outlier(q, code[i]);
-			}
-			uint32_t rank = before + gpk_block_before(mine, &all);
-			for (int i = 0; i < 4; i++) {
-				const bool flag = is_outlier(q, code[i]);
-				const unsigned extra = flag ? extra_of(extras, q.extra_width, count, rank) : 0;
-				v[i] = value_of(q, code[i], extra, mean, std);
-				rank += flag;
-			}
-			gpk_store4(x, tile * GPK_CODEC_TILE + local, n, v);
-			before += all;
+		gpk_codes4(room, q.width, local, code);
+		gpk_codes4(room, q.width, local + 4, code + 4);
+		for (int i = 0; i < 8; i++) {
+			code[i] = at + i < n ? code[i] : 0;
+			mine += is_outlier(q, code[i]);
 		}
-		__syncthreads();
+		uint32_t rank = before + gpk_block_before_few(mine, &all); /* behind it `room` is free */
+		for (int i = 0; i < 8; i++) {
+			const bool flag = is_outlier(q, code[i]);
+			const unsigned extra = flag ? extra_of(extras, q.extra_width, count, rank) : 0;
+			v[i] = value_of(q, code[i], extra, mean, std);
+			rank += flag;
+		}
+		gpk_store4(x, at, n, v);
+		gpk_store4(x, at + 4, n, v + 4);
+		before += all;
 	}
 }
 
@@ -317,9 +341,7 @@ extern "C" void gpk_smaq_decode(struct gp_rt_stream *s, const struct gpk_smaq *q
 				const uint8_t *codes, const uint8_t *extras, uint32_t count, int64_t n,
 				const struct gpk_smaq_room *room, struct gpk_smaq_head *head, float *x)
 {
-	const int64_t tiles = gpk_codec_tiles(n);
-	const unsigned blocks = gpk_codec_blocks(n);
-	GPK_LAUNCH(s, count_outliers, blocks, THREADS, 0, *q, codes, n, room->counts);
-	GPK_LAUNCH(s, scan_counts, 1, SCAN, 0, room->counts, tiles, head);
-	GPK_LAUNCH(s, dequantize, blocks, THREADS, 0, *q, mean, std, codes, extras, count, n, room->counts, x);
+	const unsigned blocks = blocks_for(n);
+	GPK_LAUNCH(s, count_outliers, blocks, THREADS, 0, *q, codes, n, room->sums);
+	GPK_LAUNCH(s, dequantize, blocks, THREADS, 0, *q, mean, std, codes, extras, count, n, room->sums, head, x);
 }

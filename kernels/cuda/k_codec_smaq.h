@@ -26,12 +26,14 @@ struct gpk_smaq {
 	float reach; /* |mean| + reach * std has to be finite */
 };
 
-#define GPK_SMAQ_PARTS 4096
-/* Device memory that both ways need: gpk_smaq_tiles(n) of each, and `parts` of the encoder. */
+#define GPK_SMAQ_PARTS  4096
+#define GPK_SMAQ_BLOCKS 4224 /* 32 on each of 132 multiprocessors */
+/* Device memory: of both ways `sums`; the encoder's, gpk_smaq_tiles(n) of each, the others. */
 struct gpk_smaq_room {
 	double *parts;    /* 2 * GPK_SMAQ_PARTS */
-	uint32_t *counts; /* outliers of a tile, then of those before it */
-	uint16_t *extras; /* 2048 per tile: the encoder's, before they are packed; NULL where extra_width is 0 */
+	uint32_t *sums;   /* GPK_SMAQ_BLOCKS: outliers of a block's tiles */
+	uint32_t *counts; /* outliers before a tile, of the same block's */
+	uint16_t *extras; /* 2048 per tile, before they are packed; NULL where extra_width is 0 */
 };
 int64_t gpk_smaq_tiles(int64_t n);
 
