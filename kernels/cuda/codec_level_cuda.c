@@ -31,7 +31,7 @@ static struct body body_of(struct gp_codec_place *p, const struct gp_level_coder
 
 static struct gpk_levels levels_of(const struct gp_level_coder *c)
 {
-	return (struct gpk_levels){.bits = c->bits, .count = c->count, .level = c->table.level, .tree = c->table.tree};
+	return (struct gpk_levels){.bits = c->bits, .count = c->count, .level = c->table.level};
 }
 
 static void queue_norms(struct gp_codec_place *p, const struct gp_level_coder *c, const float *x, const struct body *b)

@@ -8,11 +8,18 @@
 #include "kernels/cuda/k_codec_level.h"
 
 #include "kernels/cuda/gpk_codec.h"
+#include "kernels/cuda/gpk_rows.h"
 
 #define LANES                     16   /* GP_LEVEL_LANES */
 #define MOST                      256  /* GP_LEVEL_MOST */
+#define CELLS                     256  /* of [-1, 1] */
 #define PIECE                     4096 /* elements of a bucket whose largest a warp finds */
 #define BLOCKS_OF(threads_wanted) gpk_blocks((threads_wanted), GPK_CODEC_THREADS, GPK_CODEC_MOST_BLOCKS)
+#ifdef __CUDACC__
+#define TABLE_BLOCKS 2112
+#else
+#define TABLE_BLOCKS GPK_CODEC_MOST_BLOCKS
+#endif
 
 /* --- norms ------------------------------------------------------------------------------------------------------- */
 
@@ -20,6 +27,12 @@ GPK_DEVICE bool put_norm(float *norms, int64_t bucket, float norm)
 {
 	norms[bucket] = norm;
 	return !gpk_finite(norm);
+}
+
+/* The square is exact, so that this rounds once, as the host's product and sum do. */
+GPK_DEVICE double add_square(double sum, float x)
+{
+	return fma((double)x, (double)x, sum);
 }
 
 /* A bucket of at most LANES elements: each is a lane. */
@@ -68,7 +81,7 @@ GPK_KERNEL l2_norms(const float *x, int64_t n, int64_t bucket, float *norms, uin
 		double sum = 0;
 		GPK_UNROLL_BY(8)
 		for (int64_t i = b * bucket + lane; i < end; i += LANES)
-			sum += (double)x[i] * (double)x[i];
+			sum = add_square(sum, x[i]);
 		for (int half = LANES / 2; half > 0; half /= 2)
 			sum += __shfl_down_sync(GPK_ALL_LANES, sum, half, LANES);
 		if (lane == 0 && b < buckets)
@@ -125,7 +138,7 @@ extern "C" void gpk_level_norms(struct gp_rt_stream *s, const float *x, int64_t 
 
 struct levels {
 	int bits, count;
-	float level[MOST], tree[MOST];
+	float level[MOST];
 };
 
 static struct levels given(const struct gpk_levels *from)
@@ -134,42 +147,65 @@ static struct levels given(const struct gpk_levels *from)
 	l.bits = from->bits;
 	l.count = from->count;
 	memcpy(l.level, from->level, sizeof(float) << from->bits);
-	memcpy(l.tree, from->tree, sizeof(float) << from->bits);
 	return l;
 }
 
-/* The block: `from`, a table of 2^bits, to shared memory. */
-GPK_DEVICE void share(float *to, const float *from, int bits)
+/* Where a number is among the levels: [-1, 1] is cut into cells, and from the first level of its cell a number goes up to
+ * its own. With few levels there is at most one step, where a search takes as many as a code has bits. */
+struct search {
+	float2 level[MOST + 1]; /* a level, and how far above it the next is */
+	uint8_t first[CELLS + 1];
+};
+
+/* The block. */
+GPK_DEVICE void make_search(struct search *s, const struct levels &l)
 {
-	for (int i = (int)threadIdx.x; i < 1 << bits; i += GPK_CODEC_THREADS)
-		to[i] = from[i];
+	const int all = 1 << l.bits, i = (int)threadIdx.x;
+	for (int c = i; c <= all; c += GPK_CODEC_THREADS) {
+		const float level = l.level[c < all ? c : all - 1];
+		s->level[c] = make_float2(level, (c + 1 < all ? l.level[c + 1] : 1) - level);
+	}
+	__syncthreads();
+	for (int cell = i; cell <= CELLS; cell += GPK_CODEC_THREADS) {
+		/* A number may be rounded into the cell above it. */
+		const float begin = (float)(2 * cell - CELLS) / CELLS - 0x1p-20f;
+		int c = 0;
+		for (int half = all / 2; half > 0; half /= 2)
+			c += s->level[c + half].x <= begin ? half : 0;
+		s->first[cell] = (uint8_t)c;
+	}
 	__syncthreads();
 }
 
-GPK_DEVICE unsigned code_of(const float *tree, int bits, float r, uint32_t h)
+/* `draw`: (h + 1/2) / 2^16. Whatever r is, the code has `last` at most. */
+GPK_DEVICE unsigned code_of(const struct search *s, unsigned last, float r, float draw)
 {
-	float l = -1, u = 1;
-	int j = 1;
-	for (int round = 0; round < bits; round++) {
-		const float pivot = tree[j];
-		const int right = r >= pivot;
-		l = right ? pivot : l;
-		u = right ? u : pivot;
-		j = 2 * j + right;
+	const float cell = fminf(fmaxf(__fmaf_rn(r, CELLS / 2, CELLS / 2), 0), CELLS);
+	unsigned c = s->first[(unsigned)cell];
+	float2 here = s->level[c], next = s->level[c + 1];
+	while (c < last && r >= next.x) {
+		here = next;
+		next = s->level[++c + 1];
 	}
-	const float draw = ((float)h + 0.5f) * 0x1p-16f;
-	return (unsigned)(j - (1 << bits) + (draw * (u - l) < r - l));
+	return c + (c < last && draw * here.y < r - here.x);
+}
+
+/* Half `i` of a word h, as (h + 1/2) / 2^16: bits of a number in 1..2. */
+GPK_DEVICE float draw_of(uint32_t word, int i)
+{
+	const uint32_t h = (i ? word >> 9 : word << 7) & 0x7fff80u;
+	return __uint_as_float(0x3f800040u | h) - 1;
 }
 
 /* Eight elements of one bucket, or of several: norm[k]. Element `at` is the first; zeros behind n. */
-GPK_DEVICE void codes_of(const float *tree, int bits, const float v[8], const float norm[8], uint64_t seed,
+GPK_DEVICE void codes_of(const struct search *s, int bits, const float v[8], const float norm[8], uint64_t seed,
 			 uint64_t stream, int64_t at, int64_t n, unsigned code[8])
 {
 	uint32_t draws[4];
 	gpk_rng_block(seed, stream, (uint64_t)at / 8, draws);
 	for (int i = 0; i < 8; i++) {
 		const float r = v[i] / (norm[i] > 0 ? norm[i] : 1);
-		code[i] = at + i < n ? code_of(tree, bits, r, draws[i / 2] >> (i % 2 * 16) & 0xffffu) : 0;
+		code[i] = at + i < n ? code_of(s, (1u << bits) - 1, r, draw_of(draws[i / 2], i % 2)) : 0;
 	}
 }
 
@@ -180,13 +216,14 @@ struct walk {
 	float norm;
 };
 
-GPK_DEVICE struct walk walk_from(const float *norms, int64_t bucket, int64_t at, int64_t n)
+GPK_DEVICE struct walk walk_from(const float *norms, struct gpk_divisor bucket, int64_t at, int64_t n)
 {
-	struct walk w = {norms, (uint32_t)bucket, 0, 0, 0};
+	struct walk w = {norms, bucket.by, 0, 0, 0};
+	uint32_t inside = (uint32_t)at;
 	if (at >= n)
 		return w;
-	w.number = (uint32_t)at / w.bucket;
-	w.rest = w.bucket - (uint32_t)at % w.bucket;
+	w.number = gpk_split(&inside, bucket);
+	w.rest = w.bucket - inside;
 	w.norm = norms[w.number];
 	return w;
 }
@@ -200,12 +237,12 @@ GPK_DEVICE void walk_on(struct walk *w)
 	w->norm = w->norms[++w->number];
 }
 
-GPK_KERNEL encode(const float *x, int64_t n, int64_t bucket, struct levels levels, uint64_t seed, uint64_t stream,
-		  const float *norms, uint8_t *codes)
+GPK_KERNEL encode(const float *x, int64_t n, struct gpk_divisor bucket, struct levels levels, uint64_t seed,
+		  uint64_t stream, const float *norms, uint8_t *codes)
 {
 	GPK_CODEC_ROOM(room);
-	GPK_SHARED(float, tree, [MOST]);
-	share(tree, levels.tree, levels.bits);
+	GPK_SHARED(struct search, search, [1]);
+	make_search(search, levels);
 	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
 		const int64_t at = tile * GPK_CODEC_TILE + threadIdx.x * GPK_CODEC_GROUP;
 		struct walk w = walk_from(norms, bucket, at, n);
@@ -217,68 +254,90 @@ GPK_KERNEL encode(const float *x, int64_t n, int64_t bucket, struct levels level
 				walk_on(&w);
 			norm[i] = w.norm;
 		}
-		codes_of(tree, levels.bits, v, norm, seed, stream, at, n, code);
+		codes_of(search, levels.bits, v, norm, seed, stream, at, n, code);
 		gpk_store_codes(codes, levels.bits, tile, n, code, room);
 	}
+}
+
+/* Blocks make tables before they begin. */
+static unsigned blocks_for(int64_t n)
+{
+	return gpk_blocks(n, GPK_CODEC_TILE, TABLE_BLOCKS);
 }
 
 extern "C" void gpk_level_encode(struct gp_rt_stream *s, const float *x, int64_t n, int64_t bucket,
 				 const struct gpk_levels *levels, uint64_t seed, uint64_t stream, const float *norms,
 				 uint8_t *codes)
 {
-	GPK_LAUNCH(s, encode, gpk_codec_blocks(n), GPK_CODEC_THREADS, 0, x, n, bucket, given(levels), seed, stream,
-		   norms, codes);
+	GPK_LAUNCH(s, encode, blocks_for(n), GPK_CODEC_THREADS, 0, x, n, gpk_divisor_of(bucket), given(levels), seed,
+		   stream, norms, codes);
 }
 
-/* The norm of a bucket in shared memory, as above; lane 0 of the sixteen threads gets it. Both halves of a warp come. */
-GPK_DEVICE float norm_of(const float *v, int bucket, bool l2)
+/* The block: L2 norms of the `buckets` buckets of 2^shift elements in a tile. Sixteen threads have one; both halves of a
+ * warp come. */
+GPK_DEVICE void find_l2(const float *values, int shift, int buckets, float *norm)
 {
-	const int lane = (int)threadIdx.x % LANES;
-	double sum = 0;
+	const int team = (int)threadIdx.x / LANES, lane = (int)threadIdx.x % LANES;
+	for (int b = team; b - team % 2 < buckets; b += GPK_CODEC_THREADS / LANES) {
+		const float *const v = values + ((b < buckets ? b : 0) << shift);
+		double sum = 0;
+		GPK_UNROLL_BY(8)
+		for (int i = lane; i < 1 << shift; i += LANES)
+			sum = add_square(sum, v[i]);
+		for (int half = LANES / 2; half > 0; half /= 2)
+			sum += __shfl_down_sync(GPK_ALL_LANES, sum, half, LANES);
+		if (b < buckets && lane == 0)
+			norm[b] = (float)sqrt(sum);
+	}
+}
+
+/* The block: the largest magnitudes, of eight elements of each thread. `norm` holds zeros, as bits. */
+GPK_DEVICE void find_largest(const float v[8], int shift, uint32_t *norm)
+{
+	const int threads = 1 << shift >> 3; /* that share a bucket */
 	uint32_t top = 0;
-	for (int i = lane; i < bucket; i += LANES) {
-		sum += l2 ? (double)v[i] * (double)v[i] : 0;
-		top = gpk_magnitude(v[i]) > top ? gpk_magnitude(v[i]) : top;
-	}
-	for (int half = LANES / 2; half > 0; half /= 2) {
-		const uint32_t other = __shfl_down_sync(GPK_ALL_LANES, top, half, LANES);
-		top = other > top ? other : top;
-		sum += __shfl_down_sync(GPK_ALL_LANES, sum, half, LANES);
-	}
-	return l2 ? (float)sqrt(sum) : __uint_as_float(top);
+	for (int i = 0; i < 8; i++)
+		top = max(top, gpk_magnitude(v[i]));
+	for (int d = 1; d < GPK_WARP && d < threads; d *= 2)
+		top = max(top, __shfl_xor_sync(GPK_ALL_LANES, top, d));
+	if ((int)threadIdx.x % (threads < GPK_WARP ? threads : GPK_WARP) == 0)
+		atomicMax(&norm[threadIdx.x * GPK_CODEC_GROUP >> shift], top);
 }
 
 /* Norms and codes by tiles, which are whole buckets of 2^shift elements. */
-GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, bool l2, struct levels levels, uint64_t seed,
-			uint64_t stream, float *norms, uint8_t *codes, uint32_t *bad)
+template <bool L2>
+GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, struct levels levels, uint64_t seed, uint64_t stream,
+			float *norms, uint8_t *codes, uint32_t *bad)
 {
 	GPK_CODEC_ROOM(room);
-	GPK_SHARED(float, tree, [MOST]);
-	GPK_SHARED(float4, quads, [GPK_CODEC_TILE / 4]);
+	GPK_SHARED(struct search, search, [1]);
+	GPK_SHARED(float4, quads, [L2 ? GPK_CODEC_TILE / 4 : 1]);
 	GPK_SHARED(float, norm, [GPK_CODEC_TILE / LANES]);
-	const float *const values = reinterpret_cast<const float *>(quads);
-	const int t = (int)threadIdx.x, team = t / LANES, buckets = GPK_CODEC_TILE >> shift;
+	const int t = (int)threadIdx.x, buckets = GPK_CODEC_TILE >> shift;
 	bool raised = false;
-	share(tree, levels.tree, levels.bits);
+	make_search(search, levels);
 	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
 		const int64_t at = tile * GPK_CODEC_TILE + t * GPK_CODEC_GROUP;
 		unsigned code[8];
 		float v[8], own[8];
 		gpk_load8(x, at, n, 0, v);
-		quads[2 * t] = make_float4(v[0], v[1], v[2], v[3]);
-		quads[2 * t + 1] = make_float4(v[4], v[5], v[6], v[7]);
-		__syncthreads();
-		for (int b = team; b - team % 2 < buckets; b += GPK_CODEC_THREADS / LANES) {
-			const float found = norm_of(values + ((b < buckets ? b : 0) << shift), 1 << shift, l2);
-			if (b < buckets && t % LANES == 0)
-				norm[b] = found;
+		if (L2) {
+			quads[2 * t] = make_float4(v[0], v[1], v[2], v[3]);
+			quads[2 * t + 1] = make_float4(v[4], v[5], v[6], v[7]);
+		} else if (t < buckets) {
+			norm[t] = 0;
 		}
+		__syncthreads();
+		if (L2)
+			find_l2(reinterpret_cast<const float *>(quads), shift, buckets, norm);
+		else
+			find_largest(v, shift, reinterpret_cast<uint32_t *>(norm));
 		__syncthreads();
 		if (t < buckets && tile * GPK_CODEC_TILE + ((int64_t)t << shift) < n)
 			raised |= put_norm(norms, tile * buckets + t, norm[t]);
 		for (int i = 0; i < 8; i++)
 			own[i] = norm[t * GPK_CODEC_GROUP >> shift];
-		codes_of(tree, levels.bits, v, own, seed, stream, at, n, code);
+		codes_of(search, levels.bits, v, own, seed, stream, at, n, code);
 		gpk_store_codes(codes, levels.bits, tile, n, code, room);
 		__syncthreads();
 	}
@@ -292,22 +351,33 @@ extern "C" void gpk_level_quantize(struct gp_rt_stream *s, const float *x, int64
 	int shift = 0;
 	while ((int64_t)1 << shift < bucket)
 		shift++;
-	if ((int64_t)1 << shift == bucket && bucket >= LANES && bucket <= GPK_CODEC_TILE) {
-		GPK_LAUNCH(s, encode_tiles, gpk_codec_blocks(n), GPK_CODEC_THREADS, 0, x, n, shift, l2, given(levels),
+	if ((int64_t)1 << shift != bucket || bucket < LANES || bucket > GPK_CODEC_TILE) {
+		gpk_level_norms(s, x, n, bucket, l2, norms, bad);
+		gpk_level_encode(s, x, n, bucket, levels, seed, stream, norms, codes);
+	} else if (l2) {
+		GPK_LAUNCH(s, encode_tiles<true>, blocks_for(n), GPK_CODEC_THREADS, 0, x, n, shift, given(levels), seed,
+			   stream, norms, codes, bad);
+	} else {
+		GPK_LAUNCH(s, encode_tiles<false>, blocks_for(n), GPK_CODEC_THREADS, 0, x, n, shift, given(levels),
 			   seed, stream, norms, codes, bad);
-		return;
 	}
-	gpk_level_norms(s, x, n, bucket, l2, norms, bad);
-	gpk_level_encode(s, x, n, bucket, levels, seed, stream, norms, codes);
 }
 
-GPK_KERNEL decode(const float *norms, const uint8_t *codes, int64_t n, int64_t bucket, struct levels levels, float *x,
-		  uint32_t *bad)
+/* The block: the levels, to shared memory. */
+GPK_DEVICE void share(float *to, const struct levels &l)
+{
+	for (int i = (int)threadIdx.x; i < 1 << l.bits; i += GPK_CODEC_THREADS)
+		to[i] = l.level[i];
+	__syncthreads();
+}
+
+GPK_KERNEL decode(const float *norms, const uint8_t *codes, int64_t n, struct gpk_divisor bucket, struct levels levels,
+		  float *x, uint32_t *bad)
 {
 	GPK_CODEC_ROOM(room);
 	GPK_SHARED(float, table, [MOST]);
 	bool raised = false;
-	share(table, levels.level, levels.bits);
+	share(table, levels);
 	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
 		gpk_load_codes(codes, levels.bits, tile, n, room);
 		for (int half = 0; half < 2; half++) {
@@ -336,6 +406,6 @@ GPK_KERNEL decode(const float *norms, const uint8_t *codes, int64_t n, int64_t b
 extern "C" void gpk_level_decode(struct gp_rt_stream *s, const float *norms, const uint8_t *codes, int64_t n,
 				 int64_t bucket, const struct gpk_levels *levels, float *x, uint32_t *bad)
 {
-	GPK_LAUNCH(s, decode, gpk_codec_blocks(n), GPK_CODEC_THREADS, 0, norms, codes, n, bucket, given(levels), x,
-		   bad);
+	GPK_LAUNCH(s, decode, blocks_for(n), GPK_CODEC_THREADS, 0, norms, codes, n, gpk_divisor_of(bucket),
+		   given(levels), x, bad);
 }

@@ -13,10 +13,10 @@
 extern "C" {
 #endif
 
-/* Levels and their search tree, as gp_level_table: host memory, copied at the launch. */
+/* Levels as gp_level_table's: host memory, copied at the launch. */
 struct gpk_levels {
 	int bits, count;
-	const float *level, *tree; /* 2^bits each */
+	const float *level; /* 2^bits, ascending, the first -1; infinite from `count` on */
 };
 
 /* The norm of each bucket of x[0..n): L2, added up in the host's order, or the largest magnitude. *bad becomes 1 where one
