@@ -7,7 +7,6 @@
 #ifndef GP_TEST_DEVICE_PAIR_H
 #define GP_TEST_DEVICE_PAIR_H
 
-#include <math.h>
 #include <string.h>
 
 #include "common/device.h"
@@ -15,6 +14,7 @@
 #include "common/rng.h"
 #include "kernels/cuda/dev_cuda.h"
 #include "kernels/cuda/rt.h"
+#include "tests/unit/ok.h"
 
 enum { CPU, CUDA, BOTH };
 
@@ -25,14 +25,6 @@ struct pair {
 	struct gp_plan *plan[BOTH];
 	double tolerance; /* relative L2 between the two */
 };
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 static inline bool have_cuda(void)
 {
@@ -66,17 +58,6 @@ static inline void drop_pair(struct pair *p)
 		p->plan[d]->ops->plan_free(p->plan[d]);
 		p->dev[d]->ops->close(p->dev[d]);
 	}
-}
-
-static inline double relative_l2(const float *got, const float *want, uint64_t n)
-{
-	double diff = 0.0, norm = 0.0;
-	for (uint64_t i = 0; i < n; i++) {
-		double d = (double)got[i] - (double)want[i];
-		diff += d * d;
-		norm += (double)want[i] * (double)want[i];
-	}
-	return norm > 0.0 ? sqrt(diff / norm) : sqrt(diff);
 }
 
 static inline void expect_near(const char *what, const float *got, const float *want, uint64_t n, double tolerance)

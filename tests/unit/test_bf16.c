@@ -6,12 +6,7 @@
  * Skipped where the processor lacks AVX512_BF16, but for the refusals.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/device.h"
 #include "common/mem.h"
@@ -21,18 +16,11 @@
 #include "kernels/cpu/bf16.h"
 #include "kernels/cpu/simd.h"
 #include "tests/unit/bf16_reference.h"
+#include "tests/unit/ok.h"
 
 #define TOLERANCE 2e-5 /* relative L2: sums in fp32 in another order */
 #define COARSE    1e-2 /* of a sum of rounded against one of unrounded values, or the other way round */
 #define BATCH     3
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 /* --- one op, in both precisions ---------------------------------------------------------------------------------- */
 
@@ -184,20 +172,9 @@ static void drop(struct results *r)
 	gp_free(r->grad[1]);
 }
 
-static double difference(const float *got, const float *want, uint64_t n)
-{
-	double diff = 0.0, norm = 1e-30;
-	for (uint64_t i = 0; i < n; i++) {
-		double d = (double)got[i] - (double)want[i];
-		diff += d * d;
-		norm += (double)want[i] * (double)want[i];
-	}
-	return sqrt(diff / norm);
-}
-
 static void expect_close(size_t layer, const char *what, const float *got, const float *want, uint64_t n, double most)
 {
-	double d = difference(got, want, n);
+	double d = relative_l2(got, want, n);
 	if (!(d <= most))
 		fail_msg("layer %zu, %s: relative L2 difference %.3g, at most %.3g is fine", layer, what, d, most);
 }
@@ -215,7 +192,7 @@ static void check_layer(size_t i, int threads)
 	expect_close(i, "weight gradient", got.grad[0], want.grad[0], got.grad_count[0], most);
 	if (l->bias)
 		expect_close(i, "bias gradient", got.grad[1], want.grad[1], got.grad_count[1], COARSE);
-	double rounding = difference(got.y, plain.y, got.y_count);
+	double rounding = relative_l2(got.y, plain.y, got.y_count);
 	if (l->bf16 && !(rounding > 1e-4 && rounding < COARSE))
 		fail_msg("layer %zu: the difference to fp32, %.3g, is not that of bf16", i, rounding);
 	drop(&got);

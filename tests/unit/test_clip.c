@@ -5,28 +5,16 @@
  * are in test_optim_steps.c, split against local in test_engine.c.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/clip.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "kernels/cpu/simd.h"
+#include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 
 enum { SIDE = 300, ELEMENTS = SIDE * SIDE }; /* more than a parameter that is summed in one piece */
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 struct bed {
 	struct gp_graph *graph;

@@ -6,32 +6,20 @@
  * tests/tools/dump_ops.py.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/device.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
 #include "common/threads.h"
 #include "kernels/cpu/simd.h"
+#include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 
 #define TOLERANCE 1e-5 /* relative L2 */
 #define MAX_ATTR  16
 
 static struct gp_st_file *dump;
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
-
 /* --- the dump --------------------------------------------------------------------------------------------------- */
 
 static const struct gp_st_tensor *find(const char *name, const char *key)
@@ -66,17 +54,6 @@ static int load_ints(const char *name, const char *key, int32_t *out, int cap)
 	assert_true(t->count <= (uint64_t)cap);
 	memcpy(out, t->data, t->count * sizeof *out);
 	return (int)t->count;
-}
-
-static double relative_l2(const float *got, const float *want, uint64_t n)
-{
-	double diff = 0.0, norm = 0.0;
-	for (uint64_t i = 0; i < n; i++) {
-		double d = (double)got[i] - (double)want[i];
-		diff += d * d;
-		norm += (double)want[i] * (double)want[i];
-	}
-	return norm > 0.0 ? sqrt(diff / norm) : sqrt(diff);
 }
 
 static void check(const char *name, const char *key, const float *got)

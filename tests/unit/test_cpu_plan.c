@@ -5,12 +5,7 @@
  * reproducible, a steady step allocates nothing, an estimate is exact, every
  * failure is an error and not a crash. Also opening devices by name.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/device.h"
 #include "common/fault.h"
@@ -18,6 +13,7 @@
 #include "common/models.h"
 #include "common/rng.h"
 #include "common/threads.h"
+#include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 
 #define SEED      5
@@ -26,14 +22,6 @@
 #define MAX_PARTS 3
 #define STEPS     2
 #define CLASSES   10
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 /* --- models ----------------------------------------------------------------------------------------------------- */
 

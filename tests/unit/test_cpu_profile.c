@@ -3,30 +3,18 @@
  * The profile of a plan: counts calls and work exactly, changes no result, and
  * prints one row per node that ran.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/device.h"
 #include "common/mem.h"
 #include "common/models.h"
 #include "common/plan_profile.h"
 #include "common/threads.h"
+#include "tests/unit/ok.h"
 
 #define BATCH  2
 #define CHUNKS 3
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 struct bed {
 	struct gp_graph *graph;

@@ -6,12 +6,7 @@
  * tests/tools/dump_steps.py from the same counter-based draws.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/device.h"
 #include "common/mem.h"
@@ -19,6 +14,7 @@
 #include "common/rng.h"
 #include "common/safetensors.h"
 #include "common/threads.h"
+#include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 
 #define SEED            11
@@ -28,14 +24,6 @@
 #define LOSS_LIMIT      1e-3 /* a step ahead, rounding has flipped some ReLU6: PyTorch in float32 is as far off */
 #define NOISE           1e-4 /* of the norm of all */
 #define PARAMETER_LIMIT 1e-3 /* after three steps, running statistics included */
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 struct bed {
 	struct gp_st_file *dump;

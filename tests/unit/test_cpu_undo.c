@@ -4,28 +4,16 @@
  * begun, to the last bit; and a new plan that is given parameters and the
  * optimizer's memory goes on as the old one would have.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/device.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "common/threads.h"
+#include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 
 enum { BATCH = 3, CHUNKS = 3, SLOTS = 2, CLASSES = 4, OTHER_DATA = 1000 };
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 static const struct gp_optim optimizers[] = {
 	{.kind = GP_OPTIM_SGD},

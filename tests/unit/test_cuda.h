@@ -8,24 +8,17 @@
 #ifndef GP_TEST_CUDA_H
 #define GP_TEST_CUDA_H
 
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
 #include "common/rng.h"
 #include "kernels/cuda/k_fill.h"
 #include "kernels/cuda/rt.h"
+#include "tests/unit/ok.h"
 
-#define OK(call) assert_int_equal((call), GP_OK)
-#define CASES    60 /* drawn ones, of each test */
+#define CASES 60 /* drawn ones, of each test */
 
-static struct gp_err err;
 static struct gp_rt_stream *stream;
 static uint64_t draws;
 

@@ -7,12 +7,7 @@
  * this build has: emulated devices, or cards. See kernels/cuda/plan.h; the graphs,
  * and where to add one: op_graphs.h.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
 #include "tests/unit/op_graphs.h"

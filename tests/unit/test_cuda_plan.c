@@ -5,12 +5,7 @@
  * step taken back leaves no trace; failures are told; a device is found by name.
  * On whatever this build has: emulated devices, or cards.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
 #include "common/fault.h"

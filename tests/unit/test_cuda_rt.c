@@ -4,50 +4,10 @@
  * this build has: emulated ones, or cards. Without either there is nothing to
  * test, which the program says. See kernels/cuda/rt.h.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
 #ifdef GP_CUDA_DEVICE
 #include "common/fault.h"
-#include "common/rng.h"
 #include "kernels/cuda/blas.h"
-#include "kernels/cuda/k_fill.h"
-#include "kernels/cuda/rt.h"
-
-#define OK(call) assert_int_equal((call), GP_OK)
-
-static struct gp_err err;
-static struct gp_rt_stream *stream;
-
-static void *device_room(size_t bytes)
-{
-	void *p = NULL;
-	OK(gp_rt_alloc(0, bytes, &p, &err));
-	return p;
-}
-
-static int open_stream(void **state)
-{
-	(void)state;
-	struct gp_rt_info info;
-	OK(gp_rt_open(0, &info, &err));
-	OK(gp_rt_stream_new(0, false, &stream, &err));
-	return 0;
-}
-
-static int close_stream(void **state)
-{
-	(void)state;
-	gp_rt_stream_free(stream);
-	return 0;
-}
+#include "tests/unit/test_cuda.h"
 
 static float drawn(uint64_t i)
 {
@@ -410,6 +370,8 @@ int main(void)
 	return cmocka_run_group_tests(tests, open_stream, close_stream);
 }
 #else
+#include <stdio.h>
+
 int main(void)
 {
 	puts("this build has no CUDA device: nothing to test");

@@ -4,12 +4,7 @@
  * they do on the CPU device: MobileNetV2 and residual networks, a few steps of
  * two chunks in flight. See tests/unit/device_pair.h.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
 #include "common/models.h"

@@ -4,12 +4,7 @@
  * states, clipping, the loss, copies in bf16, many chunks in flight. Whole models:
  * test_cuda_steps.c. On whatever this build has: emulated devices, or cards.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
-
-#include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
 #include "common/clip.h"

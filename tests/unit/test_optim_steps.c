@@ -8,16 +8,12 @@
  * Two plans stand for two parts of a cut model: the norm that clips spans both.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/clip.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 
 enum { STEPS = 50, WARMUP = 8, PARTS = 2, PARAMS = 2, LARGEST = 24 * 16, SUMS = PARTS * PARAMS };
@@ -26,14 +22,7 @@ enum { STEPS = 50, WARMUP = 8, PARTS = 2, PARAMS = 2, LARGEST = 24 * 16, SUMS = 
 #define PARAMETER_LIMIT 5e-7 /* largest difference in a tensor, relative to its largest element */
 #define NORM_LIMIT      1e-6 /* PyTorch adds squares in float32 */
 
-static struct gp_err err;
 static struct gp_st_file *dump;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 struct part {
 	const char *name;

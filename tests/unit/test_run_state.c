@@ -3,26 +3,15 @@
  * What a run keeps on disk (client/run_state.h): when a checkpoint is due, what
  * is kept and taken back, and what a run that is resumed finds.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "client/run_state.h"
 #include "common/fault.h"
+#include "tests/unit/ok.h"
 
 static char root[64];
-static struct gp_err err;
 static volatile sig_atomic_t stop;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 static int setup(void **state)
 {

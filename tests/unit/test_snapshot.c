@@ -3,29 +3,17 @@
  * State of plans and codecs into a checkpoint and out of it (common/snapshot.h):
  * a plan that is loaded goes on bit for bit as the one that was saved.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #include "common/checkpoint.h"
 #include "common/fault.h"
 #include "common/models.h"
 #include "common/snapshot.h"
 #include "common/threads.h"
+#include "tests/unit/ok.h"
 
 enum { BATCH = 4, CLASSES = 10 };
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 static const struct gp_optim adam = {
 	.kind = GP_OPTIM_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f, .weight_decay = 1e-3f};

@@ -3,31 +3,20 @@
  * Where the server keeps checkpoints (server/state_dir.h): found by the run's
  * id and by what both sides have, bounded, and not at the cost of runs in use.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
 #include "common/fault.h"
 #include "server/state_dir.h"
+#include "tests/unit/ok.h"
 
 #define NO_LIMIT UINT64_MAX
 
 static char root[64];
-static struct gp_err err;
 static struct gp_pairs spec;
 static const uint8_t run_a[GP_RUN_ID_BYTES] = {0xaa, 1}, run_b[GP_RUN_ID_BYTES] = {0xbb, 2},
 		     run_c[GP_RUN_ID_BYTES] = {0xcc, 3};
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 static int setup(void **state)
 {

@@ -8,12 +8,7 @@
  * Skipped where the processor lacks AVX-512.
  */
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
-
-#include <cmocka.h>
 
 #include "common/device.h"
 #include "common/mem.h"
@@ -22,17 +17,10 @@
 #include "kernels/cpu/plan.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/winograd.h"
+#include "tests/unit/ok.h"
 
 #define TOLERANCE   5e-6 /* relative L2 */
 #define MAX_THREADS 3
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 struct conv {
 	int images, h, w, in, out;
