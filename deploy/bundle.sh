@@ -134,7 +134,7 @@ copy_tests() {
 		[ ! -f "$program" ] || copy_program "$program" libexec
 	done
 	mkdir -p "$stage/tests/bench" "$stage/tests/tools"
-	cp -r tests/gpu.sh tests/golden "$stage/tests/" && cp tests/bench/split_gpu.sh "$stage/tests/bench/" &&
+	cp -r tests/gpu.sh tests/golden "$stage/tests/" && cp tests/bench/split_gpu.sh tests/bench/steps_gpu.sh "$stage/tests/bench/" &&
 		cp tests/tools/torch_gpu_step.py "$stage/tests/tools/" || exit 1
 }
 

@@ -5,17 +5,21 @@
 # what card it is, the CUDA device's tests, exactness, compute-sanitizer, and
 # the benchmarks of codecs, of a step beside PyTorch's, and of split training
 # over a shaped link. From a build folder, or from a bundle made with --tests.
+# Needs bash, coreutils, awk, sed and grep. Every program has a time limit, a phase
+# that fails is told and the next begins, lines come as they are known.
 # --emulated runs all of it on the device that the CPU emulates, with small
 # sizes: that proves the script, and its times mean nothing.
-# What its figures are for: bench/GPU.md. Test: e2e/gpu_script.sh
+# What its figures are for, and which phases fit in ten minutes: bench/GPU.md.
+# Test: e2e/gpu_script.sh
 
 set -u -o pipefail
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 cd "$root" || exit 1
 . "$root/deploy/json.sh"
 
-readonly all_phases=(info tests exact sanitizer codecs steps split)
-build='' emulated=no gpu=0 out='' rounds=3 pattern='test_cuda_*' python=${PYTHON:-python3} phases=() failures=0 work='' server_pid=''
+readonly all_phases=(info tests exact codecs split steps whole sanitizer)
+build='' emulated=no gpu=0 out='' rounds=3 minutes='' logs='' pattern='test_cuda_*' python=${PYTHON:-python3} phases=()
+work='' server_pid='' running=''
 
 usage() {
 	cat <<-END
@@ -26,14 +30,17 @@ usage() {
 	  --gpu N        which card; default $gpu
 	  --emulated     on the emulated device (builds with GP_CUDA=emulated), small sizes
 	  --out FILE     the table there, too
+	  --logs DIR     what every program said stays there
+	  --minutes N    end in about N minutes: what does not fit is told and left out
 	  --rounds N     turns of ours and PyTorch's; default $rounds
 	  --only GLOB    test programs to run; default '$pattern'
 	  -h, --help     this text
 
-	Phases, default all: ${all_phases[*]}.
-	\$PYTHON (python3) is asked for torch; without it PyTorch's column stays empty.
-	Exit status: 0 when the phases tests, exact and sanitizer found nothing and the others ran;
-	what is "NOT REACHED" in speed does not change it.
+	Phases, default all, in this order: ${all_phases[*]}.
+	"steps" has batches in 8 chunks, "whole" the same in one. \$PYTHON (python3) is asked for torch; without it
+	PyTorch's column stays empty. \$SANITIZER: another program than the compute-sanitizer in the path.
+	Exit status: 0 when nothing failed and nothing was left out for want of time; what is "NOT REACHED" in speed does
+	not change it.
 	END
 }
 
@@ -47,7 +54,7 @@ parse_options() {
 		case $1 in
 		-h | --help) usage && exit 0 ;;
 		--emulated) emulated=yes ;;
-		--build | --gpu | --out | --rounds | --only)
+		--build | --gpu | --out | --logs | --minutes | --rounds | --only)
 			[ $# -ge 2 ] || die "$1 needs a value"
 			case $1 in
 			--only) pattern=$2 ;;
@@ -64,7 +71,8 @@ parse_options() {
 		shift
 	done
 	[ ${#phases[@]} -gt 0 ] || phases=("${all_phases[@]}")
-	[[ $gpu =~ ^[0-9]+$ && $rounds =~ ^[1-9][0-9]*$ ]] || die "--gpu and --rounds want numbers"
+	[[ $gpu =~ ^[0-9]+$ && $rounds =~ ^[1-9][0-9]*$ && ${minutes:-1} =~ ^[1-9][0-9]*$ ]] ||
+		die "--gpu, --rounds and --minutes want numbers"
 }
 
 find_programs() {
@@ -82,23 +90,24 @@ find_programs() {
 	[ $emulated = no ] || device=cuda-emulated:$gpu
 }
 
-# PyTorch brings a cuBLAS of its own; it will do where there is no toolkit.
-find_cublas() {
-	local folder
-	[ ! -e /usr/local/cuda/lib64/libcublas.so ] || return 0
-	for folder in $("$python" -c 'import glob, os, torch
-print(*glob.glob(os.path.dirname(torch.__file__) + "/../nvidia/c*/lib"))' 2>/dev/null); do
-		! ls "$folder"/libcublas.so.* >/dev/null 2>&1 || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
-	done
+title() {
+	printf '\n== %s (after %d s)\n' "$*" $SECONDS
 }
 
-title() {
-	printf '\n== %s\n' "$*"
-}
+# ---- failures, time ----
 
 failed() { # TEXT
 	printf 'FAILED  %s\n' "$*"
-	failures=$((failures + 1))
+	echo "$*" >>"$work/failures"
+}
+
+left_out() { # TEXT
+	printf 'LEFT OUT  %s\n' "$*"
+	echo "$*" >>"$work/left_out"
+}
+
+count() { # FILE
+	wc -l 2>/dev/null <"$work/$1" || echo 0
 }
 
 # The last lines of a log, indented.
@@ -106,7 +115,54 @@ tail_of() { # LOG
 	tail -n 12 "$1" | sed 's/^/        /'
 }
 
+# Seconds that a program may take: its own limit, or what is left of --minutes.
+allowed() { # SECONDS
+	local left=$1
+	[ -z "$minutes" ] || left=$((minutes * 60 - SECONDS))
+	echo $((left < $1 ? left : $1))
+}
+
+# Status 124: it took too long, or no time was left to begin. In the background, so that a signal ends this script at once.
+limited() { # SECONDS COMMAND...
+	local most status
+	most=$(allowed "$1")
+	[ "$most" -ge 3 ] || return 124
+	timeout -k 10 "$most" "${@:2}" &
+	running=$!
+	wait $running
+	status=$?
+	running=''
+	return $status
+}
+
+out_of_time() {
+	[ "$(allowed 60)" -lt 3 ]
+}
+
+why() { # STATUS
+	case $1 in
+	124 | 137) echo "took too long and was ended" ;;
+	*) echo "status $1" ;;
+	esac
+}
+
+keep() { # LOG NAME
+	[ -z "$logs" ] || [ ! -s "$1" ] || cp "$1" "$logs/$2.log"
+}
+
 # ---- what it is ----
+
+# PyTorch brings a cuBLAS of its own; it will do where there is no toolkit.
+use_cublas_of_torch() {
+	local folder found=1
+	for folder in $(timeout -k 5 120 "$python" -c 'import glob, os, importlib.util as u
+print(*glob.glob(os.path.dirname(u.find_spec("torch").origin) + "/../nvidia/c*/lib"))' 2>/dev/null); do
+		ls "$folder"/libcublas.so.* >/dev/null 2>&1 || continue
+		export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$folder
+		found=0
+	done
+	return $found
+}
 
 nvidia() { # FIELD
 	nvidia-smi --id="$gpu" --query-gpu="$1" --format=csv,noheader 2>/dev/null | head -1
@@ -124,18 +180,52 @@ row() { # NAME VALUE...
 	printf '%-12s %s\n' "$1" "${*:2}"
 }
 
+describe_card() {
+	if command -v nvidia-smi >/dev/null && [ -n "$(nvidia name)" ]; then
+		row card "$(nvidia name), $(nvidia memory.total), of that used $(nvidia memory.used), compute capability $(nvidia compute_cap)"
+		row driver "$(nvidia driver_version), power limit $(nvidia power.limit), clocks $(nvidia clocks.max.sm) and $(nvidia clocks.max.mem)"
+	else
+		row card "nvidia-smi does not tell"
+		row driver "$(sed -n 's/^NVRM version: *//p' /proc/driver/nvidia/version 2>/dev/null || echo unknown)"
+	fi
+	row CUDA "$(cuda_version)"
+}
+
+# Opens the device and computes one step of a small model.
+try_device() {
+	limited 120 "$programs/bench_gpu_step" --device "$device" cnn 16x16x3 4 2 1 >"$work/device.log" 2>&1
+}
+
+# Sets `what`: what the device says it is. Every phase after it tells its own failure.
+find_device() {
+	local status=0
+	try_device || status=$?
+	if [ $status -ne 0 ] && grep -q cuBLAS "$work/device.log" && use_cublas_of_torch; then
+		echo "cuBLAS is PyTorch's: no other was found"
+		status=0
+		try_device || status=$?
+	fi
+	if [ $status -eq 0 ]; then
+		what="$(sed -n 's/^device: //p' "$work/device.log"), computes"
+	else
+		what="cannot be used"
+		failed "$device cannot be used, $(why $status)" && tail_of "$work/device.log"
+	fi
+	keep "$work/device.log" device
+}
+
 phase_info() {
 	row program "$("$bin/gpserverd" --version), commit $(commit)"
 	row date "$(date -u +'%Y-%m-%d %H:%M') UTC"
 	if [ $emulated = yes ]; then
 		row card "none: emulated on the CPU; no time below means anything"
 	else
-		row card "$(nvidia name), $(nvidia memory.total), compute capability $(nvidia compute_cap)"
-		row driver "$(nvidia driver_version), power limit $(nvidia power.limit), clocks $(nvidia clocks.max.sm) and $(nvidia clocks.max.mem)"
-		row CUDA "$(cuda_version)"
+		describe_card
 	fi
+	row device "$what"
+	row system "$(sed -n 's/^PRETTY_NAME="*\([^"]*\).*/\1/p' /etc/os-release 2>/dev/null), Linux $(uname -r)"
 	row processor "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) usable"
-	row PyTorch "$("$python" -c 'import torch; print(torch.__version__, "with CUDA", torch.version.cuda)' 2>/dev/null || echo none)"
+	row PyTorch "$(timeout -k 5 120 "$python" -c 'import torch; print(torch.__version__, "with CUDA", torch.version.cuda)' 2>/dev/null || echo none)"
 }
 
 cuda_version() {
@@ -154,16 +244,34 @@ summary() { # LOG
 		END { printf "%d passed%s%s\n", passed, failed ? ", " failed " failed" : "", skipped ? ", " skipped " skipped" : "" }' "$1"
 }
 
-run_test() { # PROGRAM [CHECKER...]
-	local name status started=$SECONDS
-	name=$(basename "$1")
-	"${@:2}" "$1" >"$work/test.log" 2>&1
-	status=$?
-	case $status in
-	0) printf '%-36s %s, %d s\n' "$name" "$(summary "$work/test.log")" $((SECONDS - started)) ;;
-	77) printf '%-36s nothing to test here: %s\n' "$name" "$(head -1 "$work/test.log")" ;;
-	*) failed "$name, status $status, $(summary "$work/test.log")" && tail_of "$work/test.log" ;;
+# What is printed of a test program's end; what has to be counted goes to its file.
+report_test() { # NAME LOG STATUS SECONDS
+	case $3 in
+	0) printf '%-36s %s, %d s\n' "$1" "$(summary "$2")" "$4" ;;
+	77)
+		if [ $emulated = no ] && grep -q '^no GPU' "$2"; then
+			failed "$1 sees no GPU"
+		else
+			printf '%-36s nothing to test here: %s\n' "$1" "$(head -1 "$2")"
+		fi
+		;;
+	124 | 137) failed "$1 took too long and was ended after $4 s, $(summary "$2")" && tail_of "$2" ;;
+	*) failed "$1, status $3, $(summary "$2")" && tail_of "$2" ;;
 	esac
+}
+
+run_test() { # KIND SECONDS PROGRAM [CHECKER...]
+	local name status started=$SECONDS log
+	name=$(basename "$3") log=$work/$1-$(basename "$3").log
+	if out_of_time; then
+		left_out "$name"
+		return
+	fi
+	limited "$2" "${@:4}" "$3" >"$log" 2>&1
+	status=$?
+	report_test "$name" "$log" $status $((SECONDS - started)) >"$log.report"
+	cat "$log.report" # one write: several may be running
+	keep "$log" "$1-$name"
 }
 
 test_programs() {
@@ -175,27 +283,47 @@ test_programs() {
 }
 
 phase_tests() {
-	local program
+	local program found
 	title "tests on the device"
-	[ -n "$(test_programs)" ] || failed "no test program matches $pattern"
-	for program in $(test_programs); do
-		run_test "$program"
+	mapfile -t found < <(test_programs)
+	[ ${#found[@]} -gt 0 ] || failed "no test program matches $pattern"
+	for program in "${found[@]}"; do
+		run_test tests 180 "$program"
 	done
 }
 
+find_sanitizer() {
+	[ -n "${SANITIZER:-}" ] && echo "$SANITIZER" && return
+	[ $emulated = yes ] || PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer
+}
+
+# A checker is slow on one processor and leaves the card idle: several at once. Calls that fail on purpose, and say so, are
+# no findings.
 phase_sanitizer() {
-	local tool program checker
+	local tool program found checker at_once=$(($(nproc) / 3)) jobs
 	title "compute-sanitizer"
-	checker=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)
-	if [ $emulated = yes ] || [ -z "$checker" ]; then
+	checker=$(find_sanitizer)
+	if [ -z "$checker" ]; then
 		echo "not run: $([ $emulated = yes ] && echo "there is no card" || echo "it is not installed here")"
 		return
 	fi
+	mapfile -t found < <(test_programs)
+	at_once=$((at_once < 1 ? 1 : at_once > 5 ? 5 : at_once))
 	for tool in memcheck racecheck synccheck; do
 		echo "$tool:"
-		for program in $(test_programs); do
-			run_test "$program" "$checker" --tool $tool --error-exitcode 9
+		jobs=0
+		for program in "${found[@]}"; do
+			[ $((jobs++)) -lt $at_once ] || wait -n
+			(trap 'kill $running 2>/dev/null; exit 1' TERM && run_test $tool 240 "$program" "$checker" --tool $tool --error-exitcode 9 --report-api-errors no) &
 		done
+		wait_for_jobs
+	done
+}
+
+wait_for_jobs() {
+	local pid
+	for pid in $(jobs -pr); do
+		wait "$pid"
 	done
 }
 
@@ -223,7 +351,8 @@ stop_server() {
 train() { # STEPS FLAG...
 	local size=(--batch 32 --chunks 4)
 	[ $emulated = no ] || size=(--batch 8 --chunks 2)
-	"$bin/gpclient" train --model "$model" --data synthetic:shape=3x32x32,classes=10 "${size[@]}" --cut 1:-1 --no-eval \
+	out_of_time && return 1
+	limited 120 "$bin/gpclient" train --model "$model" --data synthetic:shape=3x32x32,classes=10 "${size[@]}" --cut 1:-1 --no-eval \
 		--lr 0.0001 --seed 1 --threads 1 --json --no-progress --steps "$@" >"$work/train.json" 2>"$work/train.log" || return 1
 	json_get "$work/train.json" param_sha256 && json_get "$work/train.json" loss
 }
@@ -247,6 +376,10 @@ close() { # WHAT A B
 exact_model() {
 	local first second here cpu steps=20
 	[ $emulated = no ] || steps=2
+	if out_of_time; then
+		left_out "$model"
+		return
+	fi
 	start_server --device "$device" || { failed "gpserverd --device $device does not start" && tail_of "$work/server.log" && return; }
 	first=$(train $steps --server "127.0.0.1:$(cat "$work/port")" --device "$device" | head -1)
 	second=$(train $steps --server "127.0.0.1:$(cat "$work/port")" --device "$device" | head -1)
@@ -271,125 +404,94 @@ phase_exact() {
 # ---- benchmarks ----
 
 phase_codecs() {
-	local shape=256x112x112x32 small=8x112x112x32 repeats=21
+	local shape=256x112x112x32 small=8x112x112x32 repeats=21 status
 	title "codecs on the device: medians, microseconds; \"device\" is without the bus"
 	[ $emulated = no ] || shape=1x14x14x32 small='' repeats=1
 	for shape in $shape $small; do
-		"$programs/bench_gpu_codec" --device "$gpu" --shape "$shape" --repeats $repeats 2>&1 || failed "bench_gpu_codec $shape"
+		if out_of_time; then
+			left_out "codecs, $shape"
+			continue
+		fi
+		limited 240 "$programs/bench_gpu_codec" --device "$gpu" --shape "$shape" --repeats $repeats 2>&1
+		status=$?
+		[ $status -eq 0 ] || failed "bench_gpu_codec $shape, $(why $status)"
 	done
 }
 
-# "MEDIAN BEST" of the last line that has them.
-times_of() { # LOG
-	sed -n 's/.*ms per step: median \([0-9.]*\) best \([0-9.]*\).*/\1 \2/p' "$1" | tail -1
-}
-
-ours() { # PRECISION MODEL SHAPE BATCH CHUNKS STEPS
-	"$programs/bench_gpu_step" --device "$device" --precision "$@" >"$work/step.log" 2>&1 && times_of "$work/step.log"
-}
-
-theirs() { # FLAG... MODEL SHAPE BATCH CHUNKS STEPS
-	"$python" "$root/tests/tools/torch_gpu_step.py" "$@" >"$work/torch.log" 2>&1 && times_of "$work/torch.log"
-}
-
-# PyTorch's fastest setting is looked for once; then both go by turns.
-pair_precision() { # PRECISION CASE...
-	local setting='' round t
-	: >"$work/ours" && : >"$work/theirs"
-	if [ "$with_torch" = yes ] && theirs --precision "$@" >/dev/null; then
-		setting=$(sed -n 's/.*best setting: //p' "$work/torch.log")
+# The steps of a phase, by PyTorch's side as well.
+steps() { # SECONDS CHUNKS CASE...
+	local flags=() status cases=("${@:3}") chunks=$2
+	[ $emulated = no ] || { flags=(--small) cases=() && chunks=$((chunks > 2 ? 2 : chunks)); }
+	[ -z "$logs" ] || flags+=(--logs "$logs")
+	if out_of_time; then
+		left_out "steps in $2 chunks"
+		return
 	fi
-	for ((round = 0; round < rounds; round++)); do
-		t=$(ours "$@") || { failed "bench_gpu_step $*" && tail_of "$work/step.log" && return 1; }
-		echo "$t" >>"$work/ours"
-		[ -z "$setting" ] || theirs --only "$setting" --precision "$@" >>"$work/theirs"
-	done
-	sort -n "$work/ours" >"$work/ours.sorted" && sort -n "$work/theirs" >"$work/theirs.sorted"
-	awk -v name="$2 $3 $4/$5" -v precision="$1" -v setting="$setting" -v times="$work/times" '
-		FNR == NR { a[++n] = $1; if (!low || $2 < low) low = $2; next }
-		{ b[++m] = $1; if (!least || $2 < least) least = $2 }
-		END {
-			printf "%-30s %-5s %9.3f %9.3f", name, precision, a[int((n + 1) / 2)], low
-			print "ours", a[int((n + 1) / 2)] >times
-			if (m) {
-				printf " %9.3f %9.3f  %5.2f  %s", b[int((m + 1) / 2)], least, b[int((m + 1) / 2)] / a[int((n + 1) / 2)], setting
-				print "theirs", b[int((m + 1) / 2)] >times
-			}
-			printf "\n"
-		}' "$work/ours.sorted" "$work/theirs.sorted"
-	cat "$work/times" >>"$work/case"
-}
-
-# Best of PyTorch's precisions against the best of ours.
-pair() { # WANTED MODEL SHAPE BATCH CHUNKS STEPS
-	local wanted=$1 precision
-	shift
-	: >"$work/case"
-	for precision in fp32 tf32 bf16; do
-		pair_precision $precision "$@" || return
-	done
-	awk -v wanted="$wanted" -v name="$1 $2" '
-		{ if (!($1 in best) || $2 < best[$1]) best[$1] = $2 }
-		END {
-			if (!("theirs" in best)) exit
-			ratio = best["theirs"] / best["ours"]
-			printf "%s: best against best %.2f times as fast as PyTorch, wanted %.1f: %s\n", name, ratio, wanted,
-				(ratio >= wanted ? "reached" : "NOT REACHED")
-		}' "$work/case"
+	limited $(($1 + 60)) "$root/tests/bench/steps_gpu.sh" --programs "$programs" --device "$device" --python "$python" --rounds "$rounds" \
+		--seconds "$(allowed "$1")" "${flags[@]}" --chunks "$chunks" "${cases[@]}" 2>&1
+	status=$?
+	[ $status -eq 0 ] || failed "steps_gpu.sh, $(why $status)"
 }
 
 phase_steps() {
 	title "a step of the body (forward, backward, update): ms, median of $rounds turns and best"
-	with_torch=no
-	[ $emulated = yes ] || ! "$python" -c 'import torch; assert torch.cuda.is_available()' 2>/dev/null || with_torch=yes
-	[ "$with_torch" = yes ] || echo "without PyTorch: $([ $emulated = yes ] && echo "there is no card" || echo "$python has none that sees a card")"
-	printf '%-30s %-5s %9s %9s %9s %9s  %5s  %s\n' "model picture batch/chunks" "" ours best PyTorch best ratio "PyTorch's fastest setting"
-	if [ $emulated = yes ]; then
-		pair 1.5 mobilenetv2:width=0.25 32x32x3 2 2 1
-		return
-	fi
-	pair 1.5 mobilenetv2 224x224x3 64 8 50
-	pair 1.0 resnet34 224x224x3 64 8 50
-	pair 1.0 mobilenetv2 224x224x3 64 1 50
-	pair 1.0 resnet34 224x224x3 64 1 50
+	steps 520 8 mobilenetv2=1.5 resnet34=1.0
+}
+
+phase_whole() {
+	title "the same with the batch in one piece"
+	steps 520 1 mobilenetv2=1.0 resnet34=1.0
 }
 
 phase_split() {
-	local flags=()
+	local flags=() status
 	title "split training over a shaped link: seconds per batch"
 	[ $emulated = no ] || flags=(--small)
-	"$root/tests/bench/split_gpu.sh" --bin "$bin" --device "$device" "${flags[@]}" 2>&1 || failed "split_gpu.sh"
+	if out_of_time; then
+		left_out "split training"
+		return
+	fi
+	limited 300 "$root/tests/bench/split_gpu.sh" --bin "$bin" --device "$device" "${flags[@]}" 2>&1
+	status=$?
+	[ $status -eq 0 ] || failed "split_gpu.sh, $(why $status)"
 }
 
 # ----
 
 # shellcheck disable=SC2317 # run by the trap
 clean_up() {
+	local pid
+	for pid in $running $(jobs -pr); do
+		kill "$pid" 2>/dev/null
+	done
 	stop_server
 	rm -rf "$work"
 	[ -z "$out" ] || { exec >&- && wait; } # for the last lines to be in the file
 }
 
 run_phases() {
-	local phase
+	local phase what
 	echo "gpsplit on a GPU"
+	find_device
 	for phase in "${phases[@]}"; do
 		"phase_$phase"
 	done
-	title "$failures failures"
-	[ $failures -eq 0 ]
+	title "$(count failures) failures, $(count left_out) left out"
+	sed 's/^/failed: /' "$work/failures"
+	[ ! -s "$work/failures" ] && [ ! -s "$work/left_out" ]
 }
 
 main() {
 	parse_options "$@"
 	find_programs
-	find_cublas
 	work=$(mktemp -d) || exit 1
+	: >"$work/failures" && : >"$work/left_out"
+	[ -z "$logs" ] || { mkdir -p "$logs" && logs=$(cd "$logs" && pwd); } || exit 1
 	trap clean_up EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
 	export CUDA_DEVICE_ORDER=PCI_BUS_ID # so that nvidia-smi counts as we do
-	[ -z "$out" ] || exec > >(tee "$out")
+	[ -z "$out" ] || exec > >(trap '' INT TERM && exec tee "$out")
 	run_phases
 }
 

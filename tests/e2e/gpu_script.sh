@@ -16,8 +16,9 @@ esac
 unpack_bundle() {
 	"$source_dir/deploy/bundle.sh" --build "$build" --tests --out "$work" >"$work/name" 2>"$work/bundle.log" ||
 		{ cat "$work/bundle.log" && exit 1; }
-	tar -xzf "$(cat "$work/name")" -C "$work" || exit 1
-	bundle=$work/$(basename "$(cat "$work/name")" .tar.gz)
+	mkdir -p "$work/some where"
+	tar -xzf "$(cat "$work/name")" -C "$work/some where" || exit 1
+	bundle=$work/some\ where/$(basename "$(cat "$work/name")" .tar.gz)
 }
 
 has() { # EXTENDED-REGULAR-EXPRESSION WHAT
@@ -28,20 +29,64 @@ has() { # EXTENDED-REGULAR-EXPRESSION WHAT
 	fi
 }
 
+# In the place of python3: dies while it looks (bf16), answers (tf32), dies at its first turn (fp32).
+write_python() {
+	cat >"$work/python" <<-'END'
+	#!/bin/bash
+	case "$*" in
+	*--serve*bf16*--only\ slow*) echo "ready slow" ;;
+	*--serve*bf16*) echo "slow: ms per step: median 9.000 best 8.000" >&2 && exit 1 ;;
+	*--serve*tf32*) echo "ready quick, graphs" ;;
+	*--serve*) echo "ready gone" && exit ;;
+	*) exit ;;
+	esac
+	while read -r; do echo "times 2.000 1.000"; done
+	END
+	# In the place of compute-sanitizer: racecheck has a finding, synccheck is silent about what it runs.
+	cat >"$work/checker" <<-'END'
+	#!/bin/bash
+	[ "$2" != racecheck ] || { echo "a race" && exit 9; }
+	exec "${@: -1}"
+	END
+	chmod +x "$work/python" "$work/checker"
+}
+
+gpu() { # FLAG...
+	PYTHON=$work/python "$bundle/tests/gpu.sh" --emulated --rounds 1 "$@" >"$work/said" 2>&1
+}
+
 unpack_bundle
-"$bundle/tests/gpu.sh" --emulated --rounds 1 --only test_cuda_rt --out "$work/table" >"$work/said" 2>&1
+write_python
+gpu --only test_cuda_rt --out "$work/table" --logs "$work/logs" info tests exact codecs split steps
 equal "status of gpu.sh" $? 0
 equal "lines said that are not in the file" "$(diff "$work/said" "$work/table" | wc -l)" 0
 has '^program .*gpserverd [0-9.]+, commit [0-9a-f]{12}' "program and commit"
+has '^device +cuda-emulated \(emulated on the CPU\), computes' "the device is tried before anything else"
 has '^test_cuda_rt +[0-9]+ passed' "a test program's count"
 has '^equal +cnn: split and in one process \([0-9a-f]{12}\)' "a split training equals one without a link"
 has '^close +cnn: loss of two steps on the device and on the CPU' "the CPU device's loss"
-has '^not run: there is no card' "the sanitizer has nothing to do"
 has '^uniform:bits=8 +8\.[0-9]+ +[0-9.]+ ' "a codec's times"
-has '^mobilenetv2:width=0.25 32x32x3 2/2 +bf16 +[0-9.]+' "a step's time"
+has '^mobilenetv2:width=0.25 32x32x3 4/2 +bf16 +[0-9.]+ .* slow$' "PyTorch's best after a setting that ended it"
+has '^mobilenetv2:width=0.25 32x32x3 4/2 +tf32 +[0-9.]+ +[0-9.]+ +2\.000 +1\.000 .* quick, graphs$' "turns with PyTorch"
+has '^PyTorch.s "gone" does not answer any more' "a PyTorch that ended is told"
+has '^mobilenetv2:width=0.25 32x32x3 4/2 +fp32 +[0-9.]+ +[0-9.]+$' "and leaves its columns empty"
 has '^sortquant:bits=6,split=2 +[0-9.]+ +[0-9.]+ .* [0-9.]+$' "a split step's time"
-has '^== 0 failures' "no failures"
+has '^== 0 failures, 0 left out' "no failures"
+[ -s "$work/logs/tests-test_cuda_rt.log" ] || fail "no log of a test program is kept"
 [ "$failures" -eq 0 ] || cat "$work/said"
-"$bundle/tests/gpu.sh" --emulated --only no_such_test tests >/dev/null 2>&1
+
+gpu --only test_cuda_rt --out "$work/table" sanitizer
+equal "status of gpu.sh without a card to check" $? 0
+has '^not run: there is no card' "the sanitizer has nothing to do"
+SANITIZER=$work/checker gpu --only 'test_cuda_[r]t' --out "$work/table" sanitizer
+equal "status of gpu.sh after a finding" $? 1
+has '^FAILED +test_cuda_rt, status 9' "a finding is a failure"
+equal "programs without one" "$(grep -c '^test_cuda_rt .*passed' "$work/table")" 2
+has '^== 1 failures' "and counted once"
+
+gpu --only no_such_test tests
 equal "status of gpu.sh without a test to run" $? 1
+SECONDS=1000 gpu --minutes 1 --only test_cuda_rt --out "$work/table" tests exact codecs split steps sanitizer
+equal "status of gpu.sh out of time" $? 1
+equal "what it has left out" "$(grep -c '^LEFT OUT' "$work/table")" 6
 finish

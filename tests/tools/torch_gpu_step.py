@@ -4,23 +4,32 @@
 
 The body of MODEL (mobilenetv2, resnet18, resnet34) between the cuts 1:-1: forward and backward of every chunk, gradient
 of its input included, parameters' gradients added up, one SGD step with momentum. Inputs lie on the card. Every
-setting that is known to matter is tried, and the fastest median is named last:
+setting that is known to matter is tried, the safe and quick ones first, and the fastest median is named last:
 
-- channels last, or PyTorch's default layout; cudnn.benchmark is always on;
-- eager; a chunk and the update captured as CUDA graphs; torch.compile, and torch.compile inside the graphs;
+- channels last, or PyTorch's default layout; cudnn.benchmark is always on, over all of cuDNN's algorithms;
+- eager; a chunk and the update captured as CUDA graphs; torch.compile inside the graphs, or, where that cannot be
+  captured, with graphs of its own (reduce-overhead);
 - the update fused into one kernel, where this PyTorch has that.
 
 --precision bf16 is torch.autocast, tf32 allows it in convolutions and matrix products, fp32 forbids it. A setting that
-this PyTorch cannot do is named with its reason and left out. --thorough adds torch.compile's max-autotune, which takes
-minutes; --only NAME measures that setting alone. --device cpu is for trying the script: no graphs there, and its times mean nothing. Needs torch alone, not
-torchvision: the models' layers are below, as torchvision has them.
+this PyTorch cannot do, or not within --limit seconds of the start (compilers take half a minute), is named with its
+reason and left out. --thorough adds torch.compile's max-autotune, which takes minutes; --only NAME measures that
+setting alone. Needs torch alone, not torchvision: the models' layers are below, as torchvision has them. --device cpu is
+for trying the script: no graphs there, and its times mean nothing.
+
+--serve is for turns with another program (tests/bench/steps_gpu.sh): the settings go to stderr, stdout says "ready NAME"
+when the fastest is known, or "none"; from then on every line on stdin is answered by "times MEDIAN BEST".
 """
 import argparse
 import contextlib
+import signal
+import sys
 import time
 
 import torch
 from torch import nn
+
+STARTED = time.monotonic()
 
 
 class Residual(nn.Module):
@@ -82,23 +91,32 @@ def build(name):
     return nn.Sequential(*blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten()), channels, reduction
 
 
+class Setting:
+    """How the same work may be done. compiled: a mode of torch.compile, or None."""
+
+    def __init__(self, layout, graphs, compiled=None):
+        self.layout, self.graphs, self.compiled = layout, graphs, compiled
+        parts = [str(layout)[6:], "graphs" if graphs else "eager"] + ([f"compile {compiled}"] if compiled else [])
+        self.name = ", ".join(parts)
+
+
 class Step:
     """One setting: its tensors, and functions for a chunk and for the update."""
 
-    def __init__(self, a, layout, compiled):
-        self.a = a
+    def __init__(self, a, setting):
+        self.a, self.marks = a, setting.compiled == "reduce-overhead"
         body, channels, reduction = build(a.model)
-        body = body.train().to(a.device, memory_format=layout)
+        body = body.train().to(a.device, memory_format=setting.layout)
         h, w, _ = a.shape
         self.x = torch.randn(a.batch // a.chunks, channels, h // reduction, w // reduction, device=a.device)
-        self.x = self.x.to(memory_format=layout).requires_grad_()
+        self.x = self.x.to(memory_format=setting.layout).requires_grad_()
         self.params = list(body.parameters())
         for p in self.params:
             p.grad = torch.zeros_like(p)
         self.sgd = self.optimizer()
-        self.body = torch.compile(body, mode=compiled) if compiled else body
+        self.body = torch.compile(body, mode=setting.compiled, dynamic=False) if setting.compiled else body
         with torch.no_grad():
-            self.dy = torch.randn_like(self.forward().float()) * 1e-3
+            self.dy = torch.randn_like(body(self.x).float()) * 1e-3
 
     def optimizer(self):
         options = {"lr": 1e-4, "momentum": 0.9, "weight_decay": 1e-4}
@@ -110,11 +128,14 @@ class Step:
         raise RuntimeError("no SGD")
 
     def forward(self):
-        # Weights are cast once per chunk at most; a cache of them may not outlive a captured graph.
-        with torch.autocast(self.a.device, dtype=torch.bfloat16, enabled=self.a.precision == "bf16"):
+        # No cache: every weight is read once, and casts kept from one chunk may not be what a graph reads later.
+        bf16 = self.a.precision == "bf16"
+        with torch.autocast(self.a.device, dtype=torch.bfloat16, enabled=bf16, cache_enabled=False):
             return self.body(self.x)
 
     def chunk(self):
+        if self.marks:
+            torch.compiler.cudagraph_mark_step_begin()
         self.x.grad = None
         y = self.forward()
         y.backward(self.dy.to(y.dtype))
@@ -147,35 +168,99 @@ def captured(step):
     return graphs[0].replay, graphs[1].replay
 
 
-def measure(a, layout, graphs, compiled):
-    """Sorted times of the steps, in milliseconds."""
-    step = Step(a, layout, compiled)
-    chunk, update = captured(step) if graphs else (step.chunk, step.update)
-    times = []
-    for _ in range(a.steps + 3):
-        synchronize(a)
-        start = time.perf_counter()
-        for _ in range(a.chunks):
-            chunk()
-        update()
-        synchronize(a)
-        times.append((time.perf_counter() - start) * 1e3)
-    return sorted(times[3:])
+class Runner:
+    """A setting that runs: times() is called as often as wanted."""
+
+    def __init__(self, a, setting):
+        self.a, self.name = a, setting.name
+        if setting.compiled and hasattr(torch, "_dynamo"):
+            torch._dynamo.reset()  # what another setting compiled is no reason to make this one general
+        self.step = Step(a, setting)
+        self.chunk, self.update = captured(self.step) if setting.graphs else (self.step.chunk, self.step.update)
+
+    def times(self):
+        """Median and best of the steps, in milliseconds; three go before."""
+        times = []
+        for _ in range(self.a.steps + 3):
+            synchronize(self.a)
+            start = time.perf_counter()
+            for _ in range(self.a.chunks):
+                self.chunk()
+            self.update()
+            synchronize(self.a)
+            times.append((time.perf_counter() - start) * 1e3)
+        times = sorted(times[3:])
+        return times[len(times) // 2], times[0]
 
 
 def settings(a):
-    """(name, memory format, graphs, mode of torch.compile or None)"""
-    modes = [None]
-    if hasattr(torch, "compile") and not a.quick:
-        modes += ["default"] + (["max-autotune-no-cudagraphs"] if a.thorough else [])
-    for mode in modes:
-        for graphs in (True, False) if a.device == "cuda" else (False,):
-            for layout in (torch.channels_last, torch.contiguous_format):
-                if a.quick and layout is not torch.channels_last:
-                    continue
-                parts = [str(layout)[6:], "graphs" if graphs else "eager"] + ([f"compile {mode}"] if mode else [])
-                if a.only in (None, ", ".join(parts)):
-                    yield ", ".join(parts), layout, graphs, mode
+    """What is safe first, then what is quickly tried, then what has to be compiled."""
+    last, first, gpu = torch.channels_last, torch.contiguous_format, a.device == "cuda"
+    todo = [Setting(last, False)]
+    todo += [Setting(last, True)] if gpu else []
+    if not a.quick:
+        todo += [Setting(first, True)] if gpu else []
+        modes = ["default"] + (["max-autotune-no-cudagraphs"] if a.thorough else [])
+        if hasattr(torch, "compile"):
+            todo += [Setting(layout, gpu, mode) for mode in modes for layout in (last, first)]
+        todo.append(Setting(first, False))
+        if gpu and hasattr(torch, "compile"):
+            todo.append(Setting(last, False, "reduce-overhead"))
+    return [s for s in todo if a.only in (None, s.name)]
+
+
+@contextlib.contextmanager
+def at_most(seconds):
+    """Ends what takes longer, as far as Python has a say."""
+    def end(_signal, _frame):
+        raise TimeoutError(f"not within {seconds:.0f} s")
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def say(a, text):
+    print(text, file=sys.stderr if a.serve else sys.stdout, flush=True)
+
+
+def tried(a, setting):
+    """(median, best, Runner), or None for a setting that does not work here, or not in time."""
+    left = STARTED + a.limit - time.monotonic()
+    if left < 1:
+        return say(a, f"{setting.name}: not tried: {a.limit} s are over")
+    try:
+        with at_most(left):
+            runner = Runner(a, setting)
+            median, best = runner.times()
+    except Exception as e:  # one setting's failure is no reason to miss the others
+        return say(a, f"{setting.name}: cannot be done: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}")
+    say(a, f"{setting.name}: ms per step: median {median:.3f} best {best:.3f}")
+    return median, best, runner
+
+
+def fastest(a):
+    best, works = None, set()
+    for setting in settings(a):
+        if setting.compiled == "reduce-overhead" and "compiled graphs" in works and not a.only:
+            continue  # the same with more to do between
+        result = tried(a, setting)
+        if result and setting.compiled and setting.graphs:
+            works.add("compiled graphs")
+        if result and (best is None or result[0] < best[0]):
+            best = result
+    return best
+
+
+def serve(best):
+    if best is None:
+        return print("none", flush=True)
+    print(f"ready {best[2].name}", flush=True)
+    for _ in sys.stdin:
+        print("times {:.3f} {:.3f}".format(*best[2].times()), flush=True)
 
 
 def arguments():
@@ -184,7 +269,9 @@ def arguments():
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="channels last alone, no torch.compile")
     parser.add_argument("--thorough", action="store_true", help="torch.compile's max-autotune, too")
+    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for looking for the fastest setting")
     parser.add_argument("--only", metavar="NAME")
+    parser.add_argument("--serve", action="store_true", help="measure again for every line on stdin")
     parser.add_argument("model", choices=("mobilenetv2", "resnet18", "resnet34"))
     parser.add_argument("shape", type=lambda text: tuple(map(int, text.split("x"))))
     parser.add_argument("batch", type=int)
@@ -193,26 +280,26 @@ def arguments():
     return parser.parse_args()
 
 
+def set_precision(a):
+    # The older names, not fp32_precision of PyTorch 2.9: torch.compile of 2.9 and 2.10 asks for the older ones itself and
+    # refuses what was set by both.
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = a.precision == "tf32"
+    torch.backends.cudnn.benchmark = True
+    if hasattr(torch.backends.cudnn, "benchmark_limit"):
+        torch.backends.cudnn.benchmark_limit = 0
+
+
 def main():
     a = arguments()
-    torch.backends.cudnn.benchmark = True
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = a.precision == "tf32"
-    best = None
-    for name, layout, graphs, mode in settings(a):
-        try:
-            times = measure(a, layout, graphs, mode)
-        except Exception as e:  # one setting's failure is no reason to miss the others
-            print(f"{name}: cannot be done: {type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}", flush=True)
-            continue
-        median = times[len(times) // 2]
-        print(f"{name}: ms per step: median {median:.3f} best {times[0]:.3f}", flush=True)
-        if best is None or median < best[1]:
-            best = (name, median, times[0])
+    set_precision(a)
+    best = fastest(a)
+    if a.serve:
+        return serve(best)
     if best is None:
         raise SystemExit("no setting works here")
     card = torch.cuda.get_device_name() if a.device == "cuda" else "cpu"
-    print(f"PyTorch {torch.__version__}, {card}; best setting: {best[0]}")
-    print(f"best: ms per step: median {best[1]:.3f} best {best[2]:.3f}")
+    print(f"PyTorch {torch.__version__}, {card}; best setting: {best[2].name}")
+    print(f"best: ms per step: median {best[0]:.3f} best {best[1]:.3f}")
 
 
 main()
