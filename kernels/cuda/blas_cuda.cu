@@ -102,6 +102,7 @@ static cublasComputeType_t compute_for(const struct gp_blas *b, const struct gp_
 void gp_blas_gemm(struct gp_blas *b, int64_t m, int64_t n, int64_t k, float alpha, const struct gp_matrix *a,
 		  const struct gp_matrix *bm, float beta, const struct gp_matrix *c, int batch)
 {
+	gp_rt_tally_note("product", 0);
 	gp_rt_native(b->stream);
 	const cublasStatus_t status = b->lib->cublasGemmStridedBatchedEx_64_p(
 		b->handle, bm->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, a->transposed ? CUBLAS_OP_T : CUBLAS_OP_N, n, m,

@@ -94,6 +94,9 @@ void gp_blas_free(struct gp_blas *b)
 void gp_blas_gemm(struct gp_blas *b, int64_t m, int64_t n, int64_t k, float alpha, const struct gp_matrix *a,
 		  const struct gp_matrix *bm, float beta, const struct gp_matrix *c, int batch)
 {
+	gp_rt_tally_note("product", 0);
+	if (gp_rt_tallied())
+		return;
 	const struct gp_matrix ma = *a, mb = *bm, mc = *c;
 	const enum gp_precision precision = b->precision;
 	gpk_emulated_queue(b->stream, [=] {

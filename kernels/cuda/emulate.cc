@@ -68,6 +68,7 @@ struct fiber {
 struct thread {
 	fiber *on;
 	wait waits;
+	bool fenced;
 	unsigned mask; /* AT_EXCHANGE */
 };
 
@@ -248,6 +249,8 @@ bool resume_block()
 void run_block()
 {
 	block.begun = block.ended = 0;
+	for (unsigned t = 0; t < block.threads; t++)
+		block.of[t].fenced = false;
 	while (block.ended < block.threads) {
 		bool moved = false;
 		while (block.begun < block.threads) {
@@ -282,6 +285,19 @@ const uint64_t *gpk_emulated_exchange(unsigned mask, uint64_t value)
 	block.of[t].waits = AT_EXCHANGE;
 	to_scheduler();
 	return block.seen[t / LANES];
+}
+
+void __threadfence(void)
+{
+	block.of[current].fenced = true;
+}
+
+unsigned atomicInc(unsigned *at, unsigned most)
+{
+	for (unsigned t = 0; t < block.threads; t++)
+		if (!block.of[t].fenced)
+			stop("a block counts itself before its threads have fenced off what they wrote");
+	return gpk_swap_in(at, *at >= most ? 0 : *at + 1);
 }
 
 unsigned __ballot_sync(unsigned mask, int predicate)

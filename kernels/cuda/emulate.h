@@ -52,10 +52,11 @@ extern gpk_emulated_thread gpk_emulated;
 #define GPK_SHARED(type, name, dims)   static type name dims
 #define GPK_SHARED_DYNAMIC(type, name) type *const name = reinterpret_cast<type *>(gpk_emulated.room)
 #define GPK_LAUNCH(stream, kernel, grid, block, shared, ...)                                                           \
-	gpk_emulated_launch((stream), dim3(grid), dim3(block), (shared), gpk_bind(kernel, __VA_ARGS__))
+	gpk_emulated_launch((stream), #kernel, dim3(grid), dim3(block), (shared), gpk_bind(kernel, __VA_ARGS__))
 
 /* Queues a kernel; arguments are copied now, as a launch does. */
-void gpk_emulated_launch(struct gp_rt_stream *s, dim3 grid, dim3 block, size_t shared, std::function<void()> body);
+void gpk_emulated_launch(struct gp_rt_stream *s, const char *name, dim3 grid, dim3 block, size_t shared,
+			 std::function<void()> body);
 /* Queues other work of a stream (copies, matrix products), or records it while capturing. rt_emulated.cc */
 void gpk_emulated_queue(struct gp_rt_stream *s, std::function<void()> work);
 /* Runs a grid now. emulate.cc */
@@ -119,9 +120,8 @@ static inline int __all_sync(unsigned mask, int predicate)
 	return __ballot_sync(mask, !predicate) == 0;
 }
 int __syncthreads_or(int predicate);
-static inline void __threadfence()
-{
-}
+/* Counted, for what follows. */
+void __threadfence(void);
 static inline void __threadfence_block()
 {
 }
@@ -156,6 +156,9 @@ template <typename T, typename V> static inline T atomicCAS(T *at, V expected, V
 {
 	return gpk_swap_in(at, *at == (T)expected ? (T)v : *at);
 }
+/* What blocks count with who comes last: every thread of the block must have fenced off what it wrote, or the program
+ * stops. emulate.cc */
+unsigned atomicInc(unsigned *at, unsigned most);
 
 static inline uint32_t __float_as_uint(float v)
 {
@@ -196,6 +199,10 @@ static inline int __clz(int v)
 static inline unsigned __umulhi(unsigned a, unsigned b)
 {
 	return (unsigned)(((uint64_t)a * b) >> 32);
+}
+template <typename T> static inline T __ldcg(const T *at)
+{
+	return *at;
 }
 template <typename T> static inline T __ldg(const T *at)
 {

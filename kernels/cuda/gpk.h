@@ -25,6 +25,7 @@
 #include <stdint.h>
 
 #include "kernels/cuda/rt.h"
+#include "kernels/cuda/rt_tally.h"
 
 #ifdef __CUDACC__
 #include <cuda_runtime.h>
@@ -40,7 +41,12 @@ extern "C" void gp_rt_fail(struct gp_rt_stream *s, const char *why);
 	extern __shared__ __align__(16) unsigned char gpk_room[];                                                      \
 	type *const name = reinterpret_cast<type *>(gpk_room)
 #define GPK_LAUNCH(stream, kernel, grid, block, shared, ...)                                                           \
-	(kernel<<<(grid), (block), (shared), gp_rt_native(stream)>>>(__VA_ARGS__), gp_rt_launched(stream))
+	(gp_rt_tally_note(#kernel, gpk_blocks_of(dim3(grid))),                                                         \
+	 kernel<<<(grid), (block), (shared), gp_rt_native(stream)>>>(__VA_ARGS__), gp_rt_launched(stream))
+static inline uint64_t gpk_blocks_of(dim3 grid)
+{
+	return (uint64_t)grid.x * grid.y * grid.z;
+}
 #define GPK_RESTRICT     __restrict__
 #define GPK_PRAGMA(...)  _Pragma(#__VA_ARGS__)
 #define GPK_UNROLL       _Pragma("unroll")

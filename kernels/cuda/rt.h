@@ -23,6 +23,7 @@
 #define GP_RT_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -80,6 +81,13 @@ void gp_rt_copy_up(struct gp_rt_stream *s, void *device, const void *host, size_
 void gp_rt_copy_down(struct gp_rt_stream *s, void *host, const void *device, size_t bytes);
 void gp_rt_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes);
 void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes);
+/*
+ * GP_RT_TICKETS counters of device memory, for kernels whose blocks count who comes last; zero whenever no kernel of the
+ * stream runs: who uses one leaves it so. A graph has those of the stream that it was captured on, so graphs of one
+ * stream never run at the same time.
+ */
+#define GP_RT_TICKETS 1024
+uint32_t *gp_rt_tickets(struct gp_rt_stream *s);
 
 /* An event is a point in a stream. */
 enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_err *err);

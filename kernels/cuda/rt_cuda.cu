@@ -13,6 +13,7 @@
 struct gp_rt_stream {
 	int device;
 	cudaStream_t native;
+	uint32_t *tickets;
 	cudaError_t refused; /* what was queued and not taken, the first of it: the next wait tells */
 	char failure[64];    /* the same of what fails by another library's words: "" is none */
 };
@@ -207,6 +208,15 @@ void gp_rt_free_pinned(int device, void *p)
 
 /* --- streams ---------------------------------------------------------------------------------------------------- */
 
+/* What there is of it. */
+static void free_stream(struct gp_rt_stream *s)
+{
+	cudaFree(s->tickets);
+	if (s->native)
+		cudaStreamDestroy(s->native);
+	free(s);
+}
+
 enum gp_status gp_rt_stream_new(int device, bool urgent, struct gp_rt_stream **out, struct gp_err *err)
 {
 	use(device);
@@ -216,10 +226,13 @@ enum gp_status gp_rt_stream_new(int device, bool urgent, struct gp_rt_stream **o
 		GP_FAIL(err, GP_NOMEM, "out of memory for a stream");
 	s->device = device;
 	cudaDeviceGetStreamPriorityRange(&least, &greatest);
-	const cudaError_t e =
-		cudaStreamCreateWithPriority(&s->native, cudaStreamNonBlocking, urgent ? greatest : least);
+	cudaError_t e = cudaStreamCreateWithPriority(&s->native, cudaStreamNonBlocking, urgent ? greatest : least);
+	if (e == cudaSuccess)
+		e = cudaMalloc((void **)&s->tickets, GP_RT_TICKETS * sizeof *s->tickets);
+	if (e == cudaSuccess)
+		e = cudaMemsetAsync(s->tickets, 0, GP_RT_TICKETS * sizeof *s->tickets, s->native);
 	if (e != cudaSuccess) {
-		free(s);
+		free_stream(s);
 		return refuse(e, device, "no stream", err);
 	}
 	*out = s;
@@ -231,8 +244,12 @@ void gp_rt_stream_free(struct gp_rt_stream *s)
 	if (!s)
 		return;
 	cudaStreamSynchronize(gp_rt_native(s));
-	cudaStreamDestroy(s->native);
-	free(s);
+	free_stream(s);
+}
+
+uint32_t *gp_rt_tickets(struct gp_rt_stream *s)
+{
+	return s->tickets;
 }
 
 int gp_rt_stream_device(const struct gp_rt_stream *s)
@@ -264,21 +281,25 @@ enum gp_status gp_rt_stream_wait(struct gp_rt_stream *s, struct gp_err *err)
 
 void gp_rt_copy_up(struct gp_rt_stream *s, void *device, const void *host, size_t bytes)
 {
+	gp_rt_tally_note("copy", 0);
 	note(s, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, gp_rt_native(s)));
 }
 
 void gp_rt_copy_down(struct gp_rt_stream *s, void *host, const void *device, size_t bytes)
 {
+	gp_rt_tally_note("copy", 0);
 	note(s, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, gp_rt_native(s)));
 }
 
 void gp_rt_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes)
 {
+	gp_rt_tally_note("copy", 0);
 	note(s, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, gp_rt_native(s)));
 }
 
 void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes)
 {
+	gp_rt_tally_note("fill", 0);
 	note(s, cudaMemsetAsync(p, byte, bytes, gp_rt_native(s)));
 }
 

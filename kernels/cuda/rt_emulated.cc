@@ -80,6 +80,7 @@ struct gp_rt_stream {
 	uint64_t count = 0, done = 0; /* pieces ever queued, ever done */
 	std::shared_ptr<captured> capture;
 	int branch = 0; /* of the capture */
+	uint32_t tickets[GP_RT_TICKETS] = {};
 
 	explicit gp_rt_stream(int on) : device(on)
 	{
@@ -257,6 +258,11 @@ void gp_rt_stream_free(struct gp_rt_stream *s)
 	delete s;
 }
 
+uint32_t *gp_rt_tickets(struct gp_rt_stream *s)
+{
+	return s->tickets;
+}
+
 int gp_rt_stream_device(const struct gp_rt_stream *s)
 {
 	return s->device;
@@ -279,6 +285,7 @@ enum gp_status gp_rt_stream_wait(struct gp_rt_stream *s, struct gp_err *err)
 
 void gp_rt_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes)
 {
+	gp_rt_tally_note("copy", 0);
 	if (bytes)
 		gpk_emulated_queue(s, [=] { memcpy(to, from, bytes); });
 }
@@ -295,6 +302,7 @@ void gp_rt_copy_down(struct gp_rt_stream *s, void *host, const void *device, siz
 
 void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes)
 {
+	gp_rt_tally_note("fill", 0);
 	gpk_emulated_queue(s, [=] { memset(p, byte, bytes); });
 }
 
@@ -485,7 +493,11 @@ void gpk_emulated_queue(struct gp_rt_stream *s, std::function<void()> work)
 	s->push(std::move(one));
 }
 
-void gpk_emulated_launch(struct gp_rt_stream *s, dim3 grid, dim3 block, size_t shared, std::function<void()> body)
+void gpk_emulated_launch(struct gp_rt_stream *s, const char *name, dim3 grid, dim3 block, size_t shared,
+			 std::function<void()> body)
 {
+	gp_rt_tally_note(name, (uint64_t)grid.x * grid.y * grid.z);
+	if (gp_rt_tallied())
+		return;
 	gpk_emulated_queue(s, [=] { gpk_emulated_run(grid, block, shared, body); });
 }
