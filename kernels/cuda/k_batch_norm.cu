@@ -1,56 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch normalization with residual and activation. See k_batch_norm.h. Every
- * pass over the rows is bound by memory: forward reads x twice (the second
- * time from L2 where a chunk fits), backward x and dy.
- * Test: tests/unit/test_cuda_batch_norm.c
+ * Batch normalization with residual and activation. See k_batch_norm.h. Two
+ * ways, chosen by shape alone:
+ *
+ *   few rows   one launch: a block has a few channels of all rows, reads them
+ *              once and holds them in registers
+ *   else       a launch that sums, whose last blocks make coefficients of the
+ *              sums (gpk_sums.h), and one that reads again (from L2 where a
+ *              chunk fits) and writes
+ *
+ * Test: tests/unit/test_cuda_batch_norm.c, tests/unit/test_cuda_launches.c
  */
-#include "kernels/cuda/k_batch_norm.h"
+#include "kernels/cuda/gpk_batch_norm.h"
 
-#include <math.h>
-
-#include "kernels/cuda/gpk_sums.h"
-
-#define THREADS      GPK_SUMS_THREADS
-#define WIDE         64
+#define THREADS_TO_MOVE 256
+#define WIDE            64   /* lanes of theirs */
+#define BUSY_BLOCKS     1056 /* of theirs: all that 132 multiprocessors hold */
+#define AT_ONCE         2    /* rows that a thread reads before it writes one: what is written may be what is read */
 /* Lines of `channels` floats before the sums in the room. */
-#define COEFFICIENTS 3
-enum { COEF_SCALE, COEF_MEAN, COEF_SLOPE };
-enum { KEPT_MEAN, KEPT_INVSTD, KEPT_A, KEPT_B };
-
-struct limits {
-	float low, high;
-};
-
-static struct limits limits_of(enum gpk_act act)
-{
-	const float most = INFINITY;
-	return {act == GPK_ACT_NONE ? -most : 0, act == GPK_ACT_RELU6 ? 6 : most};
-}
-
-/* NaN passes, as PyTorch's do. */
-GPK_DEVICE float limited(float v, struct limits l)
-{
-	return v < l.low ? l.low : v > l.high ? l.high : v;
-}
-GPK_DEVICE float passed(float g, float v, struct limits l)
-{
-	return v <= l.low || v >= l.high ? 0 : g;
-}
-
-/* The first of the thread's channels, and its rows. */
-GPK_DEVICE int64_t first_channel(int width)
-{
-	return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * width;
-}
-GPK_DEVICE int64_t first_row(void)
-{
-	return (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
-}
-GPK_DEVICE int64_t row_step(void)
-{
-	return (int64_t)gridDim.y * blockDim.y;
-}
+#define COEFFICIENTS    3
+enum { COEF_SCALE, COEF_SHIFT, COEF_SLOPE };
 
 static float *coefficients_of(const struct gpk_bn *n)
 {
@@ -67,288 +36,262 @@ static double *sums_of(const struct gpk_bn *n)
 
 extern "C" uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t channels)
 {
+	if (gpk_bn_at_once(rows, channels))
+		return 0;
 	return coefficient_bytes(channels) + gpk_sums_room(type, rows, channels, 2);
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
-/* Sums of x - shift and of its square; the shift, row 0, keeps the square's digits when the mean is far from zero. */
 template <typename T, int V>
 GPK_KERNEL GPK_BOUNDS(THREADS)
-	sum_values(int64_t rows, int64_t channels, const T *GPK_RESTRICT x, double *GPK_RESTRICT room)
+	sum_values(struct gpk_bn n, const T *GPK_RESTRICT x, double *room, uint32_t *tickets)
 {
-	const int64_t channel = first_channel(V), step = row_step();
+	const int64_t channel = first_channel(V), step = row_step(), channels = n.channels;
 	float sums[2 * V] = {}, shift[V], v[V];
+	double sum[2];
 	if (channel < channels) {
 		gpk_read<T, V>(shift, x + channel);
 		GPK_UNROLL_BY(4)
-		for (int64_t r = first_row(); r < rows; r += step) {
+		for (int64_t r = first_row(); r < n.rows; r += step) {
 			gpk_read<T, V>(v, x + r * channels + channel);
-			GPK_UNROLL
-			for (int i = 0; i < V; i++) {
-				const float d = v[i] - shift[i];
-				sums[i] += d;
-				sums[V + i] += d * d;
-			}
+			add_values<V>(sums, v, shift);
 		}
 	}
 	gpk_fold_rows<2, V>(sums, channels, room);
-}
-
-GPK_DEVICE void set_affine(const struct gpk_bn &n, int64_t channel, double mean, double invstd)
-{
-	const double a = (double)n.gamma[channel] * invstd;
-	n.kept[KEPT_A * n.channels + channel] = (float)a;
-	n.kept[KEPT_B * n.channels + channel] = (float)((double)n.beta[channel] - mean * a);
-}
-
-GPK_DEVICE void move_running(float *at, float momentum, double to)
-{
-	const double m = (double)momentum;
-	*at = (float)(m * to + (1.0 - m) * (double)*at);
-}
-
-template <typename T>
-GPK_KERNEL GPK_BOUNDS(GPK_TOTAL_THREADS)
-	finish_values(struct gpk_bn n, int parts, const T *GPK_RESTRICT x, const double *GPK_RESTRICT room)
-{
-	double sum[2];
-	const int64_t channel = gpk_total_columns<2>(parts, n.channels, room, sum);
-	if (channel < 0)
+	if (!gpk_last_part(tickets, blockIdx.x))
 		return;
-	const double rows = (double)n.rows, away = sum[0] / rows;
-	const double mean = (double)gpk_get(x[channel]) + away, spread = sum[1] / rows - away * away;
-	const double var = spread < 0 ? 0 : spread, invstd = 1.0 / sqrt(var + (double)n.eps);
-	n.kept[KEPT_MEAN * n.channels + channel] = (float)mean;
-	n.kept[KEPT_INVSTD * n.channels + channel] = (float)invstd;
-	set_affine(n, channel, mean, invstd);
-	move_running(&n.running_mean[channel], n.momentum, mean);
-	move_running(&n.running_var[channel], n.momentum, n.rows > 1 ? var * rows / (rows - 1) : var);
-}
-
-GPK_KERNEL GPK_BOUNDS(THREADS) affine_of_running(struct gpk_bn n)
-{
-	const int64_t channel = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-	if (channel < n.channels)
-		set_affine(n, channel, (double)n.running_mean[channel],
-			   1.0 / sqrt((double)n.running_var[channel] + (double)n.eps));
+	const int64_t mine = gpk_total_parts<2, V>(channels, room, sum);
+	if (mine >= 0)
+		finish_values(n, mine, (double)gpk_get(x[mine]), sum[0], sum[1]);
 }
 
 template <typename T, int V, bool RESIDUAL>
-GPK_KERNEL GPK_BOUNDS(THREADS) normalize(int64_t rows, int64_t channels, const float *GPK_RESTRICT kept,
-					 struct limits l, const T *x, const T *residual, T *y)
+GPK_DEVICE void normalize_rows(int64_t rows, int64_t channels, const float (&a)[V], const float (&b)[V],
+			       struct limits l, const T *x, const T *residual, T *y)
 {
 	const int64_t channel = first_channel(V), step = row_step();
-	float a[V], b[V], v[V], add[V] = {};
-	if (channel >= channels)
-		return;
-	gpk_read<float, V>(a, kept + KEPT_A * channels + channel);
-	gpk_read<float, V>(b, kept + KEPT_B * channels + channel);
-	for (int64_t r = first_row(); r < rows; r += step) {
-		const int64_t at = r * channels + channel;
-		gpk_read<T, V>(v, x + at);
-		if (RESIDUAL)
-			gpk_read<T, V>(add, residual + at);
+	for (int64_t from = first_row(); from < rows; from += AT_ONCE * step) {
+		float v[AT_ONCE][V], add[AT_ONCE][V] = {};
 		GPK_UNROLL
-		for (int i = 0; i < V; i++) {
-			const float affine = gpk_rounded<T>(__fmaf_rn(a[i], v[i], b[i]));
-			v[i] = limited(RESIDUAL ? gpk_rounded<T>(__fadd_rn(affine, add[i])) : affine, l);
+		for (int k = 0; k < AT_ONCE; k++) {
+			const int64_t r = from + k * step, at = r * channels + channel;
+			if (r < rows)
+				gpk_read<T, V>(v[k], x + at);
+			if (RESIDUAL && r < rows)
+				gpk_read<T, V>(add[k], residual + at);
 		}
-		gpk_write<T, V>(y + at, v);
+		GPK_UNROLL
+		for (int k = 0; k < AT_ONCE; k++) {
+			const int64_t r = from + k * step;
+			GPK_UNROLL
+			for (int i = 0; i < V; i++)
+				v[k][i] = output_of<T, RESIDUAL>(a[i], b[i], v[k][i], add[k][i], l);
+			if (r < rows)
+				gpk_write<T, V>(y + r * channels + channel, v[k]);
+		}
 	}
 }
 
-static void launch_normalize(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
-			     void *y)
+template <typename T, int V, bool RESIDUAL>
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
+	normalize(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
 {
-	const struct limits l = limits_of(n->act);
-	const int64_t rows = n->rows, channels = n->channels;
-	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(channels, T, V, {
-			    const struct gpk_tile t = gpk_tile_of(channels / V, WIDE, THREADS);
-			    const dim3 grid = t.grid(rows, 2, 16 * GPK_BUSY_BLOCKS);
-			    if (residual)
-				    GPK_LAUNCH(s, (normalize<T, V, true>), grid, t.block(), 0, rows, channels, n->kept,
-					       l, (const T *)x, (const T *)residual, (T *)y);
-			    else
-				    GPK_LAUNCH(s, (normalize<T, V, false>), grid, t.block(), 0, rows, channels, n->kept,
-					       l, (const T *)x, (const T *)nullptr, (T *)y);
-		    }));
+	const int64_t channel = first_channel(V);
+	float a[V], b[V];
+	if (channel >= n.channels)
+		return;
+	gpk_read<float, V>(a, n.kept + KEPT_A * n.channels + channel);
+	gpk_read<float, V>(b, n.kept + KEPT_B * n.channels + channel);
+	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
 }
+
+/* By the running statistics. Roots in double: every channel's once for a block. */
+template <typename T, int V, bool RESIDUAL>
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
+	normalize_running(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
+{
+	GPK_SHARED(struct affine, of, [WIDE * V]);
+	const unsigned threads = blockDim.x * blockDim.y;
+	const int64_t first = (int64_t)blockIdx.x * blockDim.x * V;
+	float a[V], b[V];
+	for (unsigned c = gpk_linear_thread(); c < blockDim.x * V && first + c < n.channels; c += threads)
+		of[c] = affine_of(n, first + c, (double)n.running_mean[first + c],
+				  1.0 / sqrt((double)n.running_var[first + c] + (double)n.eps));
+	__syncthreads();
+	if (first_channel(V) >= n.channels)
+		return;
+	GPK_UNROLL
+	for (int i = 0; i < V; i++) {
+		a[i] = of[threadIdx.x * V + i].a;
+		b[i] = of[threadIdx.x * V + i].b;
+	}
+	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
+}
+
+#define LAUNCH_NORMALIZE(kernel, s, n, x, residual, y)                                                                 \
+	GPK_BY_TYPE((n)->type, T,                                                                                      \
+		    GPK_BY_WIDTH((n)->channels, T, V, BY_RESIDUAL(residual, R, {                                       \
+					 const struct gpk_tile t =                                                     \
+						 gpk_tile_of((n)->channels / V, WIDE, THREADS_TO_MOVE);                \
+					 GPK_LAUNCH(s, (kernel<T, V, R>), t.grid((n)->rows, AT_ONCE, BUSY_BLOCKS),     \
+						    t.block(), 0, *(n), limits_of((n)->act), (const T *)(x),           \
+						    (const T *)(residual), (T *)(y));                                  \
+				 })))
 
 extern "C" void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
 			       void *y)
 {
-	const unsigned finishers = (unsigned)gpk_div_up(n->channels, GPK_TOTAL_WIDE);
-	double *const room = sums_of(n);
-	GPK_BY_TYPE(n->type, T, {
-		int parts = 0;
-		GPK_BY_WIDTH(n->channels, T, V, {
-			const struct gpk_tile t = gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
-			parts = gpk_sums_parts(n->rows, t);
-			GPK_LAUNCH(s, (sum_values<T, V>), dim3(t.tiles, parts), t.block(),
-				   THREADS * 2 * V * sizeof(float), n->rows, n->channels, (const T *)x, room);
-		});
-		GPK_LAUNCH(s, finish_values<T>, finishers, gpk_total_block(), 0, *n, parts, (const T *)x,
-			   (const double *)room);
-	});
-	launch_normalize(s, n, x, residual, y);
+	if (gpk_bn_at_once(n->rows, n->channels)) {
+		gpk_bn_forward_at_once(s, n, x, residual, y);
+		return;
+	}
+	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, {
+			    const struct gpk_tile t = gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
+			    GPK_LAUNCH(s, (sum_values<T, V>), dim3(t.tiles, gpk_sums_parts(n->rows, t)), t.block(),
+				       gpk_sums_shared(THREADS, 2 * V), *n, (const T *)x, sums_of(n), gp_rt_tickets(s));
+		    }));
+	LAUNCH_NORMALIZE(normalize, s, n, x, residual, y);
 }
 
 extern "C" void gpk_bn_forward_eval(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
 				    void *y)
 {
-	GPK_LAUNCH(s, affine_of_running, (unsigned)gpk_div_up(n->channels, THREADS), THREADS, 0, *n);
-	launch_normalize(s, n, x, residual, y);
+	LAUNCH_NORMALIZE(normalize_running, s, n, x, residual, y);
 }
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
 
-/* Where a pass finds whether the activation let a gradient through. */
-enum mask { MASK_NONE, MASK_FROM_X, MASK_FROM_Y };
-
-/* g of V channels: dy behind the mask. */
+/* Rows from, from + step, ... of what a pass reads; what is written is written after. */
 template <typename T, int V, enum mask M>
-GPK_DEVICE void gradient_of(const T *dy, const T *y, int64_t at, const float (&a)[V], const float (&b)[V],
-			    const float (&x)[V], struct limits l, float (&g)[V])
+GPK_DEVICE void read_rows(const struct gpk_bn &n, int64_t from, int64_t step, const T *x, const T *y, const T *dy,
+			  float (&v)[AT_ONCE][V], float (&out)[AT_ONCE][V], float (&g)[AT_ONCE][V])
 {
-	float out[V];
-	gpk_read<T, V>(g, dy + at);
-	if (M == MASK_FROM_Y)
-		gpk_read<T, V>(out, y + at);
 	GPK_UNROLL
-	for (int i = 0; i < V; i++) {
-		if (M == MASK_FROM_X)
-			out[i] = gpk_rounded<T>(__fmaf_rn(a[i], x[i], b[i]));
-		if (M != MASK_NONE)
-			g[i] = passed(g[i], out[i], l);
+	for (int k = 0; k < AT_ONCE; k++) {
+		const int64_t r = from + k * step, at = r * n.channels + first_channel(V);
+		if (r >= n.rows)
+			continue;
+		gpk_read<T, V>(v[k], x + at);
+		gpk_read<T, V>(g[k], dy + at);
+		if (M == MASK_FROM_Y)
+			gpk_read<T, V>(out[k], y + at);
 	}
-}
-
-template <typename T, int V, enum mask M>
-GPK_KERNEL GPK_BOUNDS(THREADS) sum_gradients(int64_t rows, int64_t channels, const float *GPK_RESTRICT kept,
-					     struct limits l, const T *GPK_RESTRICT x, const T *GPK_RESTRICT y,
-					     const T *dy, T *dresidual, double *GPK_RESTRICT room)
-{
-	const int64_t channel = first_channel(V), step = row_step();
-	float sums[2 * V] = {}, mean[V], a[V] = {}, b[V] = {}, v[V], g[V];
-	if (channel < channels) {
-		gpk_read<float, V>(mean, kept + KEPT_MEAN * channels + channel);
-		if (M == MASK_FROM_X) {
-			gpk_read<float, V>(a, kept + KEPT_A * channels + channel);
-			gpk_read<float, V>(b, kept + KEPT_B * channels + channel);
-		}
-		GPK_UNROLL_BY(2)
-		for (int64_t r = first_row(); r < rows; r += step) {
-			const int64_t at = r * channels + channel;
-			gpk_read<T, V>(v, x + at);
-			gradient_of<T, V, M>(dy, y, at, a, b, v, l, g);
-			if (dresidual)
-				gpk_write<T, V>(dresidual + at, g);
-			GPK_UNROLL
-			for (int i = 0; i < V; i++) {
-				sums[i] += g[i];
-				sums[V + i] += g[i] * (v[i] - mean[i]);
-			}
-		}
-	}
-	gpk_fold_rows<2, V>(sums, channels, room);
-}
-
-GPK_KERNEL GPK_BOUNDS(GPK_TOTAL_THREADS) finish_gradients(struct gpk_bn n, int parts, const double *GPK_RESTRICT room,
-							  float *GPK_RESTRICT coefficients, float *dgamma, float *dbeta)
-{
-	double sum[2];
-	const int64_t channel = gpk_total_columns<2>(parts, n.channels, room, sum);
-	if (channel < 0)
-		return;
-	const double invstd = (double)n.kept[KEPT_INVSTD * n.channels + channel], rows = (double)n.rows;
-	dbeta[channel] += (float)sum[0];
-	dgamma[channel] += (float)(sum[1] * invstd);
-	coefficients[COEF_SCALE * n.channels + channel] = (float)((double)n.gamma[channel] * invstd);
-	coefficients[COEF_MEAN * n.channels + channel] = (float)(sum[0] / rows);
-	coefficients[COEF_SLOPE * n.channels + channel] = (float)(sum[1] * invstd * invstd / rows);
 }
 
 template <typename T, int V, enum mask M>
 GPK_KERNEL GPK_BOUNDS(THREADS)
-	gradient(int64_t rows, int64_t channels, const float *GPK_RESTRICT kept, const float *GPK_RESTRICT coefficients,
-		 struct limits l, const T *GPK_RESTRICT x, const T *GPK_RESTRICT y, const T *dy, T *dx)
+	sum_gradients(struct gpk_bn n, struct limits l, const T *GPK_RESTRICT x, const T *GPK_RESTRICT y, const T *dy,
+		      T *dresidual, double *room, float *coefficients, float *dgamma, float *dbeta, uint32_t *tickets)
 {
-	const int64_t channel = first_channel(V), step = row_step();
-	float scale[V], shift[V], slope[V], mean[V], a[V] = {}, b[V] = {}, v[V], g[V];
+	const int64_t channel = first_channel(V), step = row_step(), channels = n.channels;
+	float sums[2 * V] = {}, mean[V], a[V] = {}, b[V] = {};
+	double sum[2];
+	if (channel < channels) {
+		gpk_read<float, V>(mean, n.kept + KEPT_MEAN * channels + channel);
+		if (M == MASK_FROM_X) {
+			gpk_read<float, V>(a, n.kept + KEPT_A * channels + channel);
+			gpk_read<float, V>(b, n.kept + KEPT_B * channels + channel);
+		}
+		for (int64_t from = first_row(); from < n.rows; from += AT_ONCE * step) {
+			float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
+			read_rows<T, V, M>(n, from, step, x, y, dy, v, out, g);
+			GPK_UNROLL
+			for (int k = 0; k < AT_ONCE; k++) {
+				const int64_t r = from + k * step;
+				if (r >= n.rows)
+					continue;
+				mask_gradient<T, V, M>(g[k], a, b, v[k], out[k], l);
+				if (dresidual)
+					gpk_write<T, V>(dresidual + r * channels + channel, g[k]);
+				add_gradients<V>(sums, g[k], v[k], mean);
+			}
+		}
+	}
+	gpk_fold_rows<2, V>(sums, channels, room);
+	if (!gpk_last_part(tickets, blockIdx.x))
+		return;
+	const int64_t mine = gpk_total_parts<2, V>(channels, room, sum);
+	if (mine < 0)
+		return;
+	const struct coefficients c = finish_gradients(n, mine, sum[0], sum[1], dgamma, dbeta);
+	coefficients[COEF_SCALE * channels + mine] = c.scale;
+	coefficients[COEF_SHIFT * channels + mine] = c.shift;
+	coefficients[COEF_SLOPE * channels + mine] = c.slope;
+}
+
+template <typename T, int V, enum mask M>
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
+	gradient(struct gpk_bn n, struct limits l, const float *GPK_RESTRICT coefficients, const T *GPK_RESTRICT x,
+		 const T *GPK_RESTRICT y, const T *dy, T *dx)
+{
+	const int64_t channel = first_channel(V), step = row_step(), channels = n.channels;
+	float scale[V], shift[V], slope[V], mean[V], a[V] = {}, b[V] = {};
 	if (channel >= channels)
 		return;
-	gpk_read<float, V>(mean, kept + KEPT_MEAN * channels + channel);
+	gpk_read<float, V>(mean, n.kept + KEPT_MEAN * channels + channel);
 	gpk_read<float, V>(scale, coefficients + COEF_SCALE * channels + channel);
-	gpk_read<float, V>(shift, coefficients + COEF_MEAN * channels + channel);
+	gpk_read<float, V>(shift, coefficients + COEF_SHIFT * channels + channel);
 	gpk_read<float, V>(slope, coefficients + COEF_SLOPE * channels + channel);
 	if (M == MASK_FROM_X) {
-		gpk_read<float, V>(a, kept + KEPT_A * channels + channel);
-		gpk_read<float, V>(b, kept + KEPT_B * channels + channel);
+		gpk_read<float, V>(a, n.kept + KEPT_A * channels + channel);
+		gpk_read<float, V>(b, n.kept + KEPT_B * channels + channel);
 	}
-	for (int64_t r = first_row(); r < rows; r += step) {
-		const int64_t at = r * channels + channel;
-		gpk_read<T, V>(v, x + at);
-		gradient_of<T, V, M>(dy, y, at, a, b, v, l, g);
+	for (int64_t from = first_row(); from < n.rows; from += AT_ONCE * step) {
+		float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
+		read_rows<T, V, M>(n, from, step, x, y, dy, v, out, g);
 		GPK_UNROLL
-		for (int i = 0; i < V; i++)
-			g[i] = scale[i] * (g[i] - shift[i] - (v[i] - mean[i]) * slope[i]);
-		gpk_write<T, V>(dx + at, g);
+		for (int k = 0; k < AT_ONCE; k++) {
+			const int64_t r = from + k * step;
+			mask_gradient<T, V, M>(g[k], a, b, v[k], out[k], l);
+			GPK_UNROLL
+			for (int i = 0; i < V; i++)
+				g[k][i] = gradient_of(scale[i], shift[i], slope[i], mean[i], g[k][i], v[k][i]);
+			if (r < n.rows)
+				gpk_write<T, V>(dx + r * channels + channel, g[k]);
+		}
 	}
 }
 
-#define BY_MASK(mask, M, ...)                                                                                          \
-	do {                                                                                                           \
-		if ((mask) == MASK_NONE) {                                                                             \
-			constexpr enum mask M = MASK_NONE;                                                             \
-			__VA_ARGS__;                                                                                   \
-		} else if ((mask) == MASK_FROM_X) {                                                                    \
-			constexpr enum mask M = MASK_FROM_X;                                                           \
-			__VA_ARGS__;                                                                                   \
-		} else {                                                                                               \
-			constexpr enum mask M = MASK_FROM_Y;                                                           \
-			__VA_ARGS__;                                                                                   \
-		}                                                                                                      \
-	} while (0)
-
-/* Returns the number of parts. `g_out`: where g goes, or NULL. */
-static int launch_sums(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x, const void *y,
-		       const void *dy, void *g_out)
+/* `g_out`: where g goes, or NULL. */
+static void launch_sums(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x, const void *y,
+			const void *dy, void *g_out, float *dgamma, float *dbeta)
 {
-	const struct limits l = limits_of(n->act);
-	int parts = 0;
-	GPK_BY_TYPE(n->type, T,
-		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
-					 const struct gpk_tile t = gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
-					 parts = gpk_sums_parts(n->rows, t);
-					 GPK_LAUNCH(s, (sum_gradients<T, V, M>), dim3(t.tiles, parts), t.block(),
-						    THREADS * 2 * V * sizeof(float), n->rows, n->channels, n->kept, l,
-						    (const T *)x, (const T *)y, (const T *)dy, (T *)g_out, sums_of(n));
-				 })));
-	return parts;
+	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
+						     const struct gpk_tile t =
+							     gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
+						     GPK_LAUNCH(s, (sum_gradients<T, V, M>),
+								dim3(t.tiles, gpk_sums_parts(n->rows, t)), t.block(),
+								gpk_sums_shared(THREADS, 2 * V), *n, limits_of(n->act),
+								(const T *)x, (const T *)y, (const T *)dy, (T *)g_out,
+								sums_of(n), coefficients_of(n), dgamma, dbeta,
+								gp_rt_tickets(s));
+					     })));
 }
 
 static void launch_gradient(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x,
 			    const void *y, const void *dy, void *dx)
 {
-	const struct limits l = limits_of(n->act);
-	GPK_BY_TYPE(n->type, T,
-		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
-					 const struct gpk_tile t = gpk_tile_of(n->channels / V, WIDE, THREADS);
-					 GPK_LAUNCH(s, (gradient<T, V, M>), t.grid(n->rows, 2, 16 * GPK_BUSY_BLOCKS),
-						    t.block(), 0, n->rows, n->channels, n->kept, coefficients_of(n), l,
-						    (const T *)x, (const T *)y, (const T *)dy, (T *)dx);
-				 })));
+	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
+						     const struct gpk_tile t =
+							     gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
+						     GPK_LAUNCH(s, (gradient<T, V, M>),
+								t.grid(n->rows, AT_ONCE, BUSY_BLOCKS), t.block(), 0, *n,
+								limits_of(n->act), coefficients_of(n), (const T *)x,
+								(const T *)y, (const T *)dy, (T *)dx);
+					     })));
 }
 
 extern "C" void gpk_bn_backward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y,
 				const void *dy, void *dresidual, void *dx, float *dgamma, float *dbeta)
 {
-	const enum mask mask = n->act == GPK_ACT_NONE ? MASK_NONE : y ? MASK_FROM_Y : MASK_FROM_X;
+	const enum mask mask = mask_of(n, y);
 	const bool same = mask == MASK_NONE && dresidual == dy;
-	const int parts = launch_sums(s, n, mask, x, y, dy, same ? NULL : dresidual);
-	GPK_LAUNCH(s, finish_gradients, (unsigned)gpk_div_up(n->channels, GPK_TOTAL_WIDE), gpk_total_block(), 0, *n,
-		   parts, (const double *)sums_of(n), coefficients_of(n), dgamma, dbeta);
+	if (gpk_bn_at_once(n->rows, n->channels)) {
+		gpk_bn_backward_at_once(s, n, x, y, dy, same ? NULL : dresidual, dx, dgamma, dbeta);
+		return;
+	}
+	launch_sums(s, n, mask, x, y, dy, same ? NULL : dresidual, dgamma, dbeta);
 	if (dx) /* the masked gradient lies in dresidual, where that is wanted */
 		launch_gradient(s, n, dresidual ? MASK_NONE : mask, x, y, dresidual ? dresidual : dy, dx);
 }

@@ -60,6 +60,11 @@ static struct gpk_tile tile_of(int64_t channels)
 {
 	return gpk_tile_of(channels % VECTOR ? channels : channels / VECTOR, WIDE, THREADS);
 }
+/* Of kernels that sum over rows. */
+static struct gpk_tile sums_tile_of(int64_t channels)
+{
+	return gpk_tile_of(channels % VECTOR ? channels : channels / VECTOR, GPK_SUMS_WIDE, THREADS);
+}
 
 GPK_DEVICE int64_t first_channel(int width)
 {
@@ -313,9 +318,37 @@ GPK_DEVICE void strip_weights(const struct gpk_window &w, const T *image, int64_
 	}
 }
 
+/*
+ * Leaves the block's sums of S taps from `first` on, of V channels; the last block of a tile adds them up, and to
+ * grad. Every thread of the block must come. `room` and `tickets` are these taps' own.
+ */
+template <int S, int V>
+GPK_DEVICE void sum_taps(const float (&v)[S * V], int64_t first, int64_t channels, double *room, uint32_t *tickets,
+			 float *grad)
+{
+	double sum[S];
+	gpk_fold_rows<S, V>(v, channels, room);
+	if (!gpk_last_part(tickets, blockIdx.x))
+		return;
+	const int64_t channel = gpk_total_parts<S, V>(channels, room, sum);
+	for (int i = 0; i < S && channel >= 0; i++)
+		grad[(first + i) * channels + channel] += (float)sum[i];
+}
+
+/* Where the sums of taps from `first` on lie, and the tickets of a group of taps: a part that is alone needs none. */
+GPK_DEVICE double *room_of(double *room, int64_t first, int64_t channels)
+{
+	return room + first * gridDim.y * channels;
+}
+GPK_DEVICE uint32_t *tickets_of(uint32_t *tickets, int64_t group)
+{
+	return gridDim.y > 1 ? tickets + group * gridDim.x : tickets;
+}
+
 template <typename T, int V, int K, int S>
-GPK_KERNEL GPK_BOUNDS(THREADS) weight_strips(struct gpk_window w, struct gpk_places strips, const T *GPK_RESTRICT x,
-					     const T *GPK_RESTRICT dy, double *GPK_RESTRICT room)
+GPK_KERNEL GPK_BOUNDS(THREADS)
+	weight_strips(struct gpk_window w, struct gpk_places strips, const T *GPK_RESTRICT x,
+		      const T *GPK_RESTRICT dy, double *room, uint32_t *tickets, float *grad)
 {
 	constexpr int R = ROWS_AT_ONCE(K);
 	const int64_t channel = first_channel(V), step = row_step();
@@ -336,28 +369,16 @@ GPK_KERNEL GPK_BOUNDS(THREADS) weight_strips(struct gpk_window w, struct gpk_pla
 	GPK_UNROLL
 	for (int i = 0; i < R * K * V; i++)
 		flat[i] = sum[i / V][i % V];
-	gpk_fold_rows<R * K, V>(flat, w.channels, room + (int64_t)blockIdx.z * gridDim.y * R * K * w.channels);
-}
-
-/* Adds up S lines of each part, and the sums to lines blockIdx.y * S of grad. */
-template <int S>
-GPK_KERNEL GPK_BOUNDS(GPK_TOTAL_THREADS) finish_weights(int parts, int64_t lines, int64_t channels,
-							const double *GPK_RESTRICT room, float *GPK_RESTRICT grad)
-{
-	double sum[S];
-	for (int64_t line = (int64_t)blockIdx.y * S; line < lines; line += (int64_t)gridDim.y * S) {
-		const int64_t channel = gpk_total_columns<S>(parts, channels, room + line * parts * channels, sum);
-		if (channel >= 0)
-			for (int i = 0; i < S; i++)
-				grad[(line + i) * channels + channel] += (float)sum[i];
-		__syncthreads();
-	}
+	const int64_t first = (int64_t)blockIdx.z * (R * K);
+	sum_taps<R * K, V>(flat, first, w.channels, room_of(room, first, w.channels), tickets_of(tickets, blockIdx.z),
+			   grad);
 }
 
 /* The sums of one tap after the other; the grid's z walks them. */
 template <typename T, int V>
-GPK_KERNEL GPK_BOUNDS(THREADS) weight_plain(struct gpk_window w, struct gpk_places outputs, const T *GPK_RESTRICT x,
-					    const T *GPK_RESTRICT dy, double *GPK_RESTRICT room)
+GPK_KERNEL GPK_BOUNDS(THREADS)
+	weight_plain(struct gpk_window w, struct gpk_places outputs, const T *GPK_RESTRICT x,
+		     const T *GPK_RESTRICT dy, double *room, uint32_t *tickets, float *grad)
 {
 	const int64_t channel = first_channel(V), step = row_step(), taps = (int64_t)w.kernel_h * w.kernel_w;
 	for (int64_t tap = blockIdx.z; tap < taps; tap += gridDim.z) {
@@ -372,7 +393,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS) weight_plain(struct gpk_window w, struct gpk_plac
 			gpk_read<T, V>(g, dy + r * w.channels + channel);
 			multiply_add<V>(sum, v, g);
 		}
-		gpk_fold_rows<1, V>(sum, w.channels, room + tap * gridDim.y * w.channels);
+		sum_taps<1, V>(sum, tap, w.channels, room_of(room, tap, w.channels), tickets_of(tickets, tap), grad);
 		__syncthreads();
 	}
 }
@@ -380,11 +401,11 @@ GPK_KERNEL GPK_BOUNDS(THREADS) weight_plain(struct gpk_window w, struct gpk_plac
 /* Blocks over strips or outputs; by sizes alone. Long kernels are many blocks already. */
 static int parts_of(const struct gpk_window *w)
 {
-	const struct gpk_tile t = tile_of(w->channels);
+	const struct gpk_tile t = sums_tile_of(w->channels);
 	const int kind = kind_of(w);
 	const int64_t lines = kind ? w->kernel_h / ROWS_AT_ONCE(w->kernel_h) : gpk_window_taps(w);
 	const int64_t rows = w->images * w->out_h * (kind ? gpk_div_up(w->out_w, STRIP) : w->out_w);
-	return (int)gpk_blocks(rows, t.deep * 2, gpk_div_up(GPK_BUSY_BLOCKS, t.tiles * lines));
+	return gpk_parts_of(rows, t.deep, t.tiles * lines, 2);
 }
 
 extern "C" uint64_t gpk_depthwise_room(const struct gpk_window *w)
@@ -396,29 +417,24 @@ template <typename T, int V, int K, int S>
 static void launch_weight_strips(struct gp_rt_stream *s, const struct gpk_window *w, int parts, const void *x,
 				 const void *dy, double *room, float *grad)
 {
-	constexpr int R = ROWS_AT_ONCE(K), SUMS = R * K;
-	const struct gpk_tile t = tile_of(w->channels);
+	constexpr int R = ROWS_AT_ONCE(K);
+	const struct gpk_tile t = sums_tile_of(w->channels);
 	const struct gpk_places strips = gpk_places_of(w->images, w->out_h, gpk_div_up(w->out_w, STRIP));
-	const unsigned finishers = (unsigned)gpk_div_up(w->channels, GPK_TOTAL_WIDE);
 	GPK_LAUNCH(s, (weight_strips<T, V, K, S>), dim3(t.tiles, parts, K / R), t.block(),
-		   THREADS * SUMS * V * sizeof(float), *w, strips, (const T *)x, (const T *)dy, room);
-	GPK_LAUNCH(s, finish_weights<SUMS>, dim3(finishers, K / R), gpk_total_block(), 0, parts, (int64_t)K * K,
-		   w->channels, (const double *)room, grad);
+		   gpk_sums_shared(THREADS, R * K * V), *w, strips, (const T *)x, (const T *)dy, room, gp_rt_tickets(s),
+		   grad);
 }
 
 template <typename T, int V>
 static void launch_weight_plain(struct gp_rt_stream *s, const struct gpk_window *w, int parts, const void *x,
 				const void *dy, double *room, float *grad)
 {
-	const struct gpk_tile t = tile_of(w->channels);
+	const struct gpk_tile t = sums_tile_of(w->channels);
 	const struct gpk_places outputs = gpk_places_of(w->images, w->out_h, w->out_w);
 	const int64_t taps = gpk_window_taps(w);
-	const unsigned high = (unsigned)(taps < GPK_GRID_HIGH ? taps : GPK_GRID_HIGH),
-		       finishers = (unsigned)gpk_div_up(w->channels, GPK_TOTAL_WIDE);
-	GPK_LAUNCH(s, (weight_plain<T, V>), dim3(t.tiles, parts, high), t.block(), THREADS * V * sizeof(float), *w,
-		   outputs, (const T *)x, (const T *)dy, room);
-	GPK_LAUNCH(s, finish_weights<1>, dim3(finishers, high), gpk_total_block(), 0, parts, taps, w->channels,
-		   (const double *)room, grad);
+	const unsigned high = (unsigned)(taps < GPK_GRID_HIGH ? taps : GPK_GRID_HIGH);
+	GPK_LAUNCH(s, (weight_plain<T, V>), dim3(t.tiles, parts, high), t.block(), gpk_sums_shared(THREADS, V), *w,
+		   outputs, (const T *)x, (const T *)dy, room, gp_rt_tickets(s), grad);
 }
 
 extern "C" void gpk_depthwise_backward_weight(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w,
