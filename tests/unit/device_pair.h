@@ -14,7 +14,7 @@
 #include "common/rng.h"
 #include "kernels/cuda/dev_cuda.h"
 #include "kernels/cuda/rt.h"
-#include "tests/unit/ok.h"
+#include "tests/unit/on_gpu.h"
 
 enum { CPU, CUDA, BOTH };
 
@@ -25,11 +25,6 @@ struct pair {
 	struct gp_plan *plan[BOTH];
 	double tolerance; /* relative L2 between the two */
 };
-
-static inline bool have_cuda(void)
-{
-	return gp_rt_count() > 0;
-}
 
 /* 1e-4 in fp32; what rounding to 11 and 8 bits makes of sums otherwise, and of ReLUs whose input is nearly 0. */
 static inline double tolerance_of(enum gp_precision precision)

@@ -148,20 +148,21 @@ static inline struct gp_conv_attr with_bias(struct gp_conv_attr attr)
 	return attr;
 }
 
-static inline int conv_of(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_conv_attr attr)
+static inline int add(struct gp_graph *g, const char *name, struct gp_node n)
 {
-	struct gp_node n = {.op = op, .in = {in, -1}, .u.conv = attr};
 	int index;
 	snprintf(n.name, sizeof n.name, "%s", name);
 	return gp_graph_add(g, &n, &index, &err) == GP_OK ? index : -1;
 }
 
+static inline int conv_of(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_conv_attr attr)
+{
+	return add(g, name, (struct gp_node){.op = op, .in = {in, -1}, .u.conv = attr});
+}
+
 static inline int pool_of(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_pool_attr attr)
 {
-	struct gp_node n = {.op = op, .in = {in, -1}, .u.pool = attr};
-	int index;
-	snprintf(n.name, sizeof n.name, "%s", name);
-	return gp_graph_add(g, &n, &index, &err) == GP_OK ? index : -1;
+	return add(g, name, (struct gp_node){.op = op, .in = {in, -1}, .u.pool = attr});
 }
 
 static inline struct gp_graph *one_conv(int64_t h, int64_t w, int64_t c, enum gp_op op, struct gp_conv_attr attr)

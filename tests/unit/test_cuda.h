@@ -2,8 +2,7 @@
  *
  * For tests of launchers on a GPU (an emulated one, or a card): a stream, drawn
  * numbers, and tensors that lie on both sides, compared with what a plain loop in
- * double gave. Not a test by itself; where there is a GPU at all (GP_CUDA_DEVICE)
- * is asked by who includes it. Shapes of windows: test_cuda_window.h.
+ * double gave. Not a test by itself. Shapes of windows: test_cuda_window.h.
  */
 #ifndef GP_TEST_CUDA_H
 #define GP_TEST_CUDA_H
@@ -15,7 +14,7 @@
 #include "common/rng.h"
 #include "kernels/cuda/k_fill.h"
 #include "kernels/cuda/rt.h"
-#include "tests/unit/ok.h"
+#include "tests/unit/on_gpu.h"
 
 #define CASES 60 /* drawn ones, of each test */
 

@@ -4,7 +4,6 @@
  * loop in double over shapes that are drawn, in fp32 and bf16. See
  * kernels/cuda/k_batch_norm.h.
  */
-#ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/k_batch_norm.h"
 #include "tests/unit/test_cuda.h"
 
@@ -213,23 +212,10 @@ static void variance_far_from_zero_keeps_its_digits(void **state)
 
 int main(void)
 {
-	if (gp_rt_count() == 0) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(batch_norm_forward_is_right_with_residual_and_activation),
 		cmocka_unit_test(batch_norm_backward_is_right_with_residual_and_activation),
 		cmocka_unit_test(variance_far_from_zero_keeps_its_digits),
 	};
-	return cmocka_run_group_tests(tests, open_stream, close_stream);
+	return run_on_gpu(tests, open_stream, close_stream);
 }
-#else
-#include <stdio.h>
-
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

@@ -4,7 +4,6 @@
  * double over windows that are drawn, in groups, fp32 and bf16. See
  * kernels/cuda/k_conv.h, k_depthwise.h; without columns: test_cuda_tiles.c.
  */
-#ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/k_conv.h"
 #include "kernels/cuda/k_depthwise.h"
 #include "tests/unit/test_cuda_window.h"
@@ -203,23 +202,10 @@ static void depthwise_convolutions_and_their_gradients_are_right(void **state)
 
 int main(void)
 {
-	if (gp_rt_count() == 0) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(windows_become_columns_and_come_back),
 		cmocka_unit_test(bands_of_an_image_give_the_same_as_the_whole),
 		cmocka_unit_test(depthwise_convolutions_and_their_gradients_are_right),
 	};
-	return cmocka_run_group_tests(tests, open_stream, close_stream);
+	return run_on_gpu(tests, open_stream, close_stream);
 }
-#else
-#include <stdio.h>
-
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

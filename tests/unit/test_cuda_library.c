@@ -4,20 +4,13 @@
  * that call alone. Needs a build with the real CUDA device, but no card; says
  * so elsewhere. See kernels/cuda/cublas.h.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#ifdef GP_CUDA_DEVICE
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "kernels/cuda/blas.h"
+#include "tests/unit/on_gpu.h"
 
 /* The answer is kept for the life of a process, so every question gets a process of its own. */
 static enum gp_status check_in_child(const char *library, char text[GP_ERR_TEXT])
@@ -27,7 +20,6 @@ static enum gp_status check_in_child(const char *library, char text[GP_ERR_TEXT]
 	const pid_t child = fork();
 	assert_true(child >= 0);
 	if (child == 0) {
-		struct gp_err err = {0};
 		setenv("GP_CUBLAS", library, 1);
 		const enum gp_status first = gp_blas_check(&err);
 		const enum gp_status second = gp_blas_check(&err);
@@ -74,10 +66,8 @@ static void program_has_not_loaded_the_library_by_starting(void **state)
 
 int main(void)
 {
-	if (gp_rt_is_emulated()) {
-		puts("emulated devices need no cuBLAS: nothing to test");
-		return 77;
-	}
+	if (gp_rt_is_emulated())
+		return skip_all("emulated devices need no cuBLAS");
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(library_that_is_not_there_is_named_at_every_call),
 		cmocka_unit_test(library_without_the_functions_is_refused),
@@ -85,10 +75,3 @@ int main(void)
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
-#else
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

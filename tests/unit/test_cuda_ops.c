@@ -7,9 +7,6 @@
  * this build has: emulated devices, or cards. See kernels/cuda/plan.h; the graphs,
  * and where to add one: op_graphs.h.
  */
-#include <stdio.h>
-
-#ifdef GP_CUDA_DEVICE
 #include "tests/unit/op_graphs.h"
 
 #define ROUNDS 3
@@ -145,10 +142,6 @@ static void masks_of_dropout_are_those_of_the_cpu(void **state)
 
 int main(void)
 {
-	if (!have_cuda()) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ops_equal_those_of_the_cpu_in_fp32),
 		cmocka_unit_test(ops_are_near_those_of_the_cpu_in_tf32),
@@ -156,12 +149,5 @@ int main(void)
 		cmocka_unit_test(ops_of_evaluation_plans_equal_those_of_the_cpu),
 		cmocka_unit_test(masks_of_dropout_are_those_of_the_cpu),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_on_gpu(tests, NULL, NULL);
 }
-#else
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

@@ -5,9 +5,6 @@
  * step taken back leaves no trace; failures are told; a device is found by name.
  * On whatever this build has: emulated devices, or cards.
  */
-#include <stdio.h>
-
-#ifdef GP_CUDA_DEVICE
 #include "common/fault.h"
 #include "tests/unit/small_plan.h"
 
@@ -463,10 +460,6 @@ static void emulated_devices_are_never_taken_unasked(void **state)
 
 int main(void)
 {
-	if (!have_cuda()) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(estimate_is_what_the_plan_takes),
 		cmocka_unit_test(plan_that_does_not_fit_is_refused_and_leaves_nothing),
@@ -485,12 +478,5 @@ int main(void)
 		cmocka_unit_test(plans_of_all_devices_do_the_same),
 		cmocka_unit_test(emulated_devices_are_never_taken_unasked),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_on_gpu(tests, NULL, NULL);
 }
-#else
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

@@ -3,7 +3,6 @@
  * Launchers of pools, both passes, beside a plain loop in double over windows that
  * are drawn, in fp32 and bf16. See kernels/cuda/k_pool.h.
  */
-#ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/k_pool.h"
 #include "tests/unit/test_cuda_window.h"
 
@@ -175,23 +174,10 @@ static void averages_count_padding_or_not(void **state)
 
 int main(void)
 {
-	if (gp_rt_count() == 0) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(maximum_is_the_first_of_equals),
 		cmocka_unit_test(maximum_of_a_window_with_nan_is_nan),
 		cmocka_unit_test(averages_count_padding_or_not),
 	};
-	return cmocka_run_group_tests(tests, open_stream, close_stream);
+	return run_on_gpu(tests, open_stream, close_stream);
 }
-#else
-#include <stdio.h>
-
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

@@ -4,7 +4,6 @@
  * this build has: emulated ones, or cards. Without either there is nothing to
  * test, which the program says. See kernels/cuda/rt.h.
  */
-#ifdef GP_CUDA_DEVICE
 #include "common/fault.h"
 #include "kernels/cuda/blas.h"
 #include "tests/unit/test_cuda.h"
@@ -349,10 +348,6 @@ static void failure_of_the_device_is_told_at_the_next_wait_and_not_again(void **
 
 int main(void)
 {
-	if (gp_rt_count() == 0) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(copies_go_up_and_come_down),
 		cmocka_unit_test(streams_run_in_the_order_that_events_ask_for),
@@ -367,14 +362,5 @@ int main(void)
 		cmocka_unit_test(failure_of_the_device_is_told_at_the_next_wait_and_not_again),
 		cmocka_unit_test(failure_is_told_by_the_stream_that_came_after),
 	};
-	return cmocka_run_group_tests(tests, open_stream, close_stream);
+	return run_on_gpu(tests, open_stream, close_stream);
 }
-#else
-#include <stdio.h>
-
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

@@ -4,9 +4,6 @@
  * they do on the CPU device: MobileNetV2 and residual networks, a few steps of
  * two chunks in flight. See tests/unit/device_pair.h.
  */
-#include <stdio.h>
-
-#ifdef GP_CUDA_DEVICE
 #include "common/models.h"
 #include "common/threads.h"
 #include "tests/unit/device_pair.h"
@@ -137,10 +134,6 @@ static void models_train_in_bf16_and_tf32_near_the_cpu(void **state)
 int main(int argc, char **argv)
 {
 	(void)argc;
-	if (!have_cuda()) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	gp_threads_prepare(argv); /* else waiting threads take the cores other tests run on */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mobilenetv2_trains_as_on_the_cpu),
@@ -148,12 +141,5 @@ int main(int argc, char **argv)
 		cmocka_unit_test(the_small_cnn_trains_as_on_the_cpu),
 		cmocka_unit_test(models_train_in_bf16_and_tf32_near_the_cpu),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_on_gpu(tests, NULL, NULL);
 }
-#else
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

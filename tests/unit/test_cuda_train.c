@@ -4,9 +4,6 @@
  * states, clipping, the loss, copies in bf16, many chunks in flight. Whole models:
  * test_cuda_steps.c. On whatever this build has: emulated devices, or cards.
  */
-#include <stdio.h>
-
-#ifdef GP_CUDA_DEVICE
 #include "common/clip.h"
 #include "tests/unit/small_plan.h"
 
@@ -173,10 +170,6 @@ static void many_slots_are_as_good_as_one(void **state)
 
 int main(void)
 {
-	if (!have_cuda()) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(optimizers_step_as_the_cpu_does),
 		cmocka_unit_test(training_in_bf16_goes_the_way_of_fp32),
@@ -185,12 +178,5 @@ int main(void)
 		cmocka_unit_test(labels_that_do_not_fit_are_refused),
 		cmocka_unit_test(many_slots_are_as_good_as_one),
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_on_gpu(tests, NULL, NULL);
 }
-#else
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif
