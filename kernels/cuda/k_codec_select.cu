@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Selection by digits of 12, 10 and 10 bits. Zeros, of which a tensor behind a
+ * Selection by digits of 12, 10 and 10 bits; of more than ten ranks the latter two
+ * are k_codec_select_many.cu's. Zeros, of which a tensor behind a
  * ReLU has mostly, are counted apart: they would all meet in one counter, and
  * their digits are known. See k_codec_select.h.
  * Test: tests/unit/test_cuda_codec_select.c
  */
-#include "kernels/cuda/k_codec_select.h"
-
-#include "kernels/cuda/gpk_scan.h"
+#include "kernels/cuda/gpk_select.h"
 
 #define THREADS  256
 #define WARPS    (THREADS / GPK_WARP)
-#define TOP      4096 /* counters of the first digit */
-#define LOW      1024 /* of the others */
-#define LOW_BITS 10
+#define TOP      GPK_SELECT_TOP
+#define LOW_BITS 10 /* of few ranks: as many as the middle digit */
+#define LOW      (1 << LOW_BITS)
 #define STAGED   256 /* keys that a warp gathers before it stores them */
 #define VECTOR   4
 
@@ -21,39 +20,26 @@
 #define SAMPLE        (SAMPLE_BLOCKS * THREADS * VECTOR)
 #define SAMPLE_FROM   (2 * SAMPLE) /* smaller tensors are looked at three times */
 #define SAMPLE_RANKS  40           /* for more, most of a tensor would be kept aside */
-#define SHARED_RANKS  10           /* whose counters fit into a block's memory */
 #define A_BLOCK       16384        /* elements that pay for a block's counters */
-
-/* All zero when a selection begins, as are the counters behind it. */
-struct select_state {
-	uint32_t ticket[4];
-	uint32_t bad, zeros, kept, over_all; /* over_all: the digits are counted over all elements */
-	uint32_t predicted[TOP / 32];        /* cells to keep aside */
-	uint32_t sample[TOP], top[TOP];
-	uint32_t row[TOP]; /* cells that hold a wanted rank: 1 and their row of counters */
-};
-
-struct rooms {
-	struct select_state *state;
-	uint32_t *middle, *low, *low_row; /* (ranks, LOW) */
-	struct gpk_wanted *found;
-	uint32_t *kept;
-	uint32_t kept_room;
-	int ranks;
-	int64_t n;
-	const uint32_t *rank;
-};
 
 /* --- rooms ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t digits_bytes(int ranks)
+/* Many ranks have a short digit first, so that its counters are few, and a long one, which few elements come to. */
+static int middle_bits(int ranks)
 {
-	return (uint64_t)ranks * LOW * sizeof(uint32_t);
+	return ranks <= GPK_SELECT_FEW ? GPK_SELECT_REST - LOW_BITS : 8;
+}
+
+/* Of one rank, in words. */
+static uint64_t counters_of(int bits)
+{
+	return (UINT64_C(1) << bits) + (UINT64_C(1) << (GPK_SELECT_REST - bits)) + (UINT64_C(1) << bits) +
+	       (UINT64_C(1) << bits) / 32;
 }
 
 static uint64_t cleared_bytes(int ranks)
 {
-	return sizeof(struct select_state) + 3 * digits_bytes(ranks);
+	return sizeof(struct gpk_select_state) + (uint64_t)ranks * counters_of(middle_bits(ranks)) * sizeof(uint32_t);
 }
 
 static uint64_t found_bytes(int ranks)
@@ -72,14 +58,17 @@ extern "C" uint64_t gpk_select_bytes(int64_t n, int ranks)
 	return cleared_bytes(ranks) + found_bytes(ranks) + kept_room(n, ranks) * sizeof(uint32_t);
 }
 
-static struct rooms rooms_of(const struct gpk_select *s)
+static struct gpk_select_rooms rooms_of(const struct gpk_select *s)
 {
 	unsigned char *at = (unsigned char *)s->room;
-	struct rooms r;
-	r.state = (struct select_state *)at;
+	struct gpk_select_rooms r;
+	r.middle_bits = middle_bits(s->ranks);
+	r.low_bits = GPK_SELECT_REST - r.middle_bits;
+	r.state = (struct gpk_select_state *)at;
 	r.middle = (uint32_t *)(at + sizeof *r.state);
-	r.low = r.middle + (size_t)s->ranks * LOW;
-	r.low_row = r.low + (size_t)s->ranks * LOW;
+	r.low = r.middle + ((size_t)s->ranks << r.middle_bits);
+	r.low_row = r.low + ((size_t)s->ranks << r.low_bits);
+	r.marked = r.low_row + ((size_t)s->ranks << r.middle_bits);
 	r.found = (struct gpk_wanted *)(at + cleared_bytes(s->ranks));
 	r.kept = (uint32_t *)(r.found + s->ranks);
 	r.kept_room = (uint32_t)kept_room(s->n, s->ranks);
@@ -100,16 +89,6 @@ extern "C" const uint32_t *gpk_select_bad(const struct gpk_select *s)
 }
 
 /* --- keys ------------------------------------------------------------------------------------------------------- */
-
-template <bool Magnitudes> GPK_DEVICE uint32_t key_of(float v)
-{
-	return Magnitudes ? __float_as_uint(v) << 1 : gpk_key_of_value(v);
-}
-
-template <bool Magnitudes> GPK_DEVICE uint32_t zero_key(void)
-{
-	return Magnitudes ? 0 : 0x80000000u;
-}
 
 /* Cells of infinities and NaNs. */
 template <bool Magnitudes> GPK_DEVICE bool not_finite(int cell)
@@ -153,7 +132,7 @@ GPK_DEVICE void sum_up(uint32_t *bins)
 
 /* Where the sample's ranks may lie that stand for the wanted ones, and which cells those are. Elements of a sample are
  * drawn four by four: a wider margin than single ones would need. */
-GPK_DEVICE void predict(const struct rooms &r, uint32_t *bins)
+GPK_DEVICE void predict(const struct gpk_select_rooms &r, uint32_t *bins)
 {
 	GPK_SHARED(float, first, [SAMPLE_RANKS]);
 	GPK_SHARED(float, last, [SAMPLE_RANKS]);
@@ -176,7 +155,7 @@ GPK_DEVICE void predict(const struct rooms &r, uint32_t *bins)
 	}
 }
 
-template <bool Magnitudes> GPK_KERNEL take_sample(const float *x, struct rooms r)
+template <bool Magnitudes> GPK_KERNEL take_sample(const float *x, struct gpk_select_rooms r)
 {
 	GPK_SHARED(uint32_t, bins, [TOP]);
 	const uint64_t stretch = (uint64_t)r.n / VECTOR / (SAMPLE_BLOCKS * THREADS);
@@ -186,14 +165,14 @@ template <bool Magnitudes> GPK_KERNEL take_sample(const float *x, struct rooms r
 	clear_counters(bins, TOP);
 	gpk_load_four(x, (int64_t)at * VECTOR, r.n, v);
 	for (int k = 0; k < VECTOR; k++)
-		atomicAdd(&bins[key_of<Magnitudes>(v[k]) >> 20], 1u);
+		atomicAdd(&bins[gpk_select_key<Magnitudes>(v[k]) >> 20], 1u);
 	add_counters(r.state->sample, bins, TOP);
 	if (gpk_last_block(&r.state->ticket[0]))
 		predict(r, bins);
 }
 
 /* A warp's staged keys to the room, as far as there is any. */
-GPK_DEVICE void store_staged(const struct rooms &r, const uint32_t *staged, uint32_t count)
+GPK_DEVICE void store_staged(const struct gpk_select_rooms &r, const uint32_t *staged, uint32_t count)
 {
 	uint32_t at = 0;
 	__syncwarp(); /* what the other lanes staged is there */
@@ -223,15 +202,15 @@ GPK_DEVICE uint32_t row_of(const uint32_t *cell, int i)
 	return row;
 }
 
-template <bool Magnitudes> GPK_DEVICE void find_cells(const struct rooms &r, uint32_t *bins, bool sampled)
+template <bool Magnitudes> GPK_DEVICE void find_cells(const struct gpk_select_rooms &r, uint32_t *bins, bool sampled)
 {
 	GPK_SHARED(uint32_t, cell, [GPK_SELECT_MOST]);
-	struct select_state *s = r.state;
+	struct gpk_select_state *s = r.state;
 	bool bad = false, missed = !sampled || gpk_fresh(&s->kept) > r.kept_room;
 	for (int c = (int)threadIdx.x; c < TOP; c += THREADS) {
 		bins[c] = gpk_fresh(&s->top[c]);
 		bad |= not_finite<Magnitudes>(c) && bins[c];
-		if (c == (int)(zero_key<Magnitudes>() >> 20))
+		if (c == (int)(gpk_select_zero<Magnitudes>() >> 20))
 			bins[c] += gpk_fresh(&s->zeros);
 	}
 	sum_up(bins);
@@ -255,7 +234,7 @@ template <bool Magnitudes> GPK_DEVICE void find_cells(const struct rooms &r, uin
 	}
 }
 
-template <bool Magnitudes, bool Sampled> GPK_KERNEL count_top(const float *x, struct rooms r)
+template <bool Magnitudes, bool Sampled> GPK_KERNEL count_top(const float *x, struct gpk_select_rooms r)
 {
 	GPK_SHARED(uint32_t, bins, [TOP]);
 	GPK_SHARED(uint32_t, wanted, [TOP / 32]);
@@ -270,7 +249,7 @@ template <bool Magnitudes, bool Sampled> GPK_KERNEL count_top(const float *x, st
 		float v[VECTOR];
 		const int have = gpk_load_four(x, at + lane * VECTOR, r.n, v);
 		for (int k = 0; k < VECTOR; k++) {
-			const uint32_t key = key_of<Magnitudes>(v[k]), cell = key >> 20;
+			const uint32_t key = gpk_select_key<Magnitudes>(v[k]), cell = key >> 20;
 			const bool counts = k < have && v[k] != 0;
 			zeros += k < have && v[k] == 0;
 			if (counts)
@@ -301,7 +280,7 @@ template <bool Magnitudes, bool Sampled> GPK_KERNEL count_top(const float *x, st
 /* --- the other digits ------------------------------------------------------------------------------------------- */
 
 /* Counts a key's middle or last digit, if a wanted rank has the digits before it. */
-template <bool Last> GPK_DEVICE void count_digit(const struct rooms &r, uint32_t *bins, uint32_t key)
+template <bool Last> GPK_DEVICE void count_digit(const struct gpk_select_rooms &r, uint32_t *bins, uint32_t key)
 {
 	const uint32_t row = r.state->row[key >> 20];
 	if (!row)
@@ -316,37 +295,8 @@ template <bool Last> GPK_DEVICE void count_digit(const struct rooms &r, uint32_t
 		atomicAdd(&bins[(low_row - 1) * LOW + (key & (LOW - 1))], 1u);
 }
 
-/* The first lane that says so. One always does, unless the device failed: then any. */
-GPK_DEVICE int first_lane(bool says)
-{
-	return (__ffs((int)__ballot_sync(GPK_ALL_LANES, says)) - 1) & (GPK_WARP - 1);
-}
-
-/* By one warp: the counter that holds rank `before` of `f`, which becomes the rank inside of it. `first` more are in
- * counter 0. */
-GPK_DEVICE uint32_t descend(const uint32_t *bins, uint32_t first, struct gpk_wanted *f)
-{
-	const int lane = gpk_lane();
-	uint32_t sum = lane == 0 ? first : 0, rank = f->before;
-	for (int i = 0; i < LOW / GPK_WARP; i++)
-		sum += gpk_fresh(&bins[lane * (LOW / GPK_WARP) + i]);
-	uint32_t upto = gpk_warp_prefix(sum);
-	const int part = first_lane(upto > rank);
-	rank -= __shfl_sync(GPK_ALL_LANES, upto - sum, part);
-	const uint32_t count = gpk_fresh(&bins[part * GPK_WARP + lane]) + (part == 0 && lane == 0 ? first : 0);
-	upto = gpk_warp_prefix(count);
-	const int found = first_lane(upto > rank);
-	rank -= __shfl_sync(GPK_ALL_LANES, upto - count, found);
-	const uint32_t equal = __shfl_sync(GPK_ALL_LANES, count, found);
-	if (lane == 0) {
-		f->before = rank;
-		f->equal = equal;
-	}
-	return (uint32_t)(part * GPK_WARP + found);
-}
-
 /* Rows of the last digit for the different middle digits. */
-GPK_DEVICE void number_low_rows(const struct rooms &r)
+GPK_DEVICE void number_low_rows(const struct gpk_select_rooms &r)
 {
 	GPK_SHARED(uint32_t, digits, [GPK_SELECT_MOST]);
 	__syncthreads();
@@ -360,61 +310,50 @@ GPK_DEVICE void number_low_rows(const struct rooms &r)
 	}
 }
 
-template <bool Magnitudes, bool Last> GPK_DEVICE void descend_all(const struct rooms &r)
+template <bool Magnitudes, bool Last> GPK_DEVICE void descend_all(const struct gpk_select_rooms &r)
 {
-	const int shift = Last ? 0 : LOW_BITS;
-	const uint32_t *const bins = Last ? r.low : r.middle;
-	for (int i = (int)threadIdx.x / GPK_WARP; i < r.ranks; i += WARPS) {
-		struct gpk_wanted *const f = &r.found[i];
-		const bool zero = f->key >> (shift + LOW_BITS) == zero_key<Magnitudes>() >> (shift + LOW_BITS);
-		const uint32_t key = f->key, row = f->row;
-		__syncwarp();
-		const uint32_t digit = descend(bins + (size_t)row * LOW, zero ? gpk_fresh(&r.state->zeros) : 0, f);
-		if (gpk_lane() == 0)
-			f->key = key | digit << shift;
-	}
+	for (int i = (int)threadIdx.x / GPK_WARP; i < r.ranks; i += WARPS)
+		gpk_select_next<Magnitudes, Last, true>(r, &r.found[i]);
 	if (!Last)
 		number_low_rows(r);
 }
 
-template <bool Magnitudes, bool Last, bool Shared> GPK_KERNEL count_digits(const float *x, struct rooms r)
+template <bool Magnitudes, bool Last> GPK_KERNEL count_digits(const float *x, struct gpk_select_rooms r)
 {
-	GPK_SHARED_DYNAMIC(uint32_t, room);
-	uint32_t *const all = Last ? r.low : r.middle, *const bins = Shared ? room : all;
+	GPK_SHARED_DYNAMIC(uint32_t, bins);
 	const bool over_all = r.state->over_all;
 	const int64_t n = over_all ? r.n : (int64_t)min(r.state->kept, r.kept_room),
 		      step = (int64_t)gridDim.x * THREADS * VECTOR;
 	if (r.state->bad)
 		return;
-	if (Shared)
-		clear_counters(bins, r.ranks * LOW);
+	clear_counters(bins, r.ranks * LOW);
 	for (int64_t at = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * VECTOR; at < n; at += step) {
 		float v[VECTOR];
 		const int have = over_all ? gpk_load_four(x, at, n, v) : 0;
 		for (int k = 0; k < have; k++)
 			if (v[k] != 0)
-				count_digit<Last>(r, bins, key_of<Magnitudes>(v[k]));
+				count_digit<Last>(r, bins, gpk_select_key<Magnitudes>(v[k]));
 		for (int64_t k = at; !over_all && k < at + VECTOR && k < n; k++)
 			count_digit<Last>(r, bins, r.kept[k]);
 	}
-	if (Shared)
-		add_counters(all, bins, r.ranks * LOW);
+	add_counters(Last ? r.low : r.middle, bins, r.ranks * LOW);
 	if (gpk_last_block(&r.state->ticket[Last ? 3 : 2]))
 		descend_all<Magnitudes, Last>(r);
 }
 
 /* --- launch ----------------------------------------------------------------------------------------------------- */
 
-template <bool Magnitudes, bool Shared>
-static void queue_digits(struct gp_rt_stream *stream, const struct rooms &r, const float *x)
+template <bool Magnitudes>
+static void queue_few(struct gp_rt_stream *stream, const struct gpk_select_rooms &r, const float *x)
 {
 	const unsigned blocks = gpk_blocks(r.n, A_BLOCK, 528);
-	const size_t shared = Shared ? digits_bytes(r.ranks) : 0;
-	GPK_LAUNCH(stream, (count_digits<Magnitudes, false, Shared>), blocks, THREADS, shared, x, r);
-	GPK_LAUNCH(stream, (count_digits<Magnitudes, true, Shared>), blocks, THREADS, shared, x, r);
+	const size_t shared = (size_t)r.ranks * LOW * sizeof(uint32_t);
+	GPK_LAUNCH(stream, (count_digits<Magnitudes, false>), blocks, THREADS, shared, x, r);
+	GPK_LAUNCH(stream, (count_digits<Magnitudes, true>), blocks, THREADS, shared, x, r);
 }
 
-template <bool Magnitudes> static void queue(struct gp_rt_stream *stream, const struct rooms &r, const float *x)
+template <bool Magnitudes>
+static void queue(struct gp_rt_stream *stream, const struct gpk_select_rooms &r, const float *x)
 {
 	const unsigned blocks = gpk_blocks(r.n, A_BLOCK, 1056);
 	if (r.kept_room) {
@@ -423,15 +362,15 @@ template <bool Magnitudes> static void queue(struct gp_rt_stream *stream, const 
 	} else {
 		GPK_LAUNCH(stream, (count_top<Magnitudes, false>), blocks, THREADS, 0, x, r);
 	}
-	if (r.ranks <= SHARED_RANKS)
-		queue_digits<Magnitudes, true>(stream, r, x);
+	if (r.ranks <= GPK_SELECT_FEW)
+		queue_few<Magnitudes>(stream, r, x);
 	else
-		queue_digits<Magnitudes, false>(stream, r, x);
+		gpk_select_many(stream, &r, Magnitudes, x);
 }
 
 extern "C" void gpk_select_run(struct gp_rt_stream *stream, const struct gpk_select *s, const float *x)
 {
-	const struct rooms r = rooms_of(s);
+	const struct gpk_select_rooms r = rooms_of(s);
 	gp_rt_fill(stream, s->room, 0, cleared_bytes(s->ranks));
 	if (s->magnitudes)
 		queue<true>(stream, r, x);

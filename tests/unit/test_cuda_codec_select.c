@@ -262,6 +262,9 @@ static void samples_that_mislead_cost_time_and_nothing_else(void **state)
 		travels_in_all_kinds("sortquant:bits=4,split=4", large[k]);
 		travels_in_all_kinds("topk:ratio=0.1", large[k]);
 	}
+	/* More ranks: 16 of which a sample says where they are, 126 of which it does not. */
+	travels_in_all_kinds("sortquant:bits=4,split=3", MOST);
+	travels_in_all_kinds("sortquant:bits=1,split=6", large[0]);
 }
 
 /* Each width of codes, by how far the kept elements are apart. */
