@@ -29,7 +29,7 @@
 
 #define GP_TASK_PRIORITIES 2 /* 0 = urgent */
 
-#define GP_TASKS_BEGUN 2 /* with `finish`, per thread: what the device works on, and what comes next */
+#define GP_TASKS_BEGUN 4 /* with `finish`, per thread: two that a device works on side by side, and what comes next */
 
 struct gp_lane;
 struct gp_worker;

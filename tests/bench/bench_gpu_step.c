@@ -22,7 +22,7 @@
 #include "kernels/cuda/rt.h"
 #endif
 
-enum { MAX_STEPS = 10000, WARM_STEPS = 3, SLOTS = 3 /* forward, waiting, backward */ };
+enum { MAX_STEPS = 10000, WARM_STEPS = 3, SLOTS = 4 /* two forwards that are queued and two backwards */ };
 
 struct settings {
 	const char *device, *cut, *model;

@@ -17,10 +17,11 @@
 #include "common/fault.h"
 #include "common/mem.h"
 #include "common/rng.h"
+#include "common/worker.h"
 #include "kernels/cuda/dev_cuda.h"
 #include "kernels/cuda/rt.h"
 
-enum { BATCH = 3, SLOTS = 3, CHUNKS = 5, STEPS = 2, CLASSES = 5, UNDER_WAY = 2 };
+enum { BATCH = 3, SLOTS = 3, CHUNKS = 5, STEPS = 2, CLASSES = 5 };
 
 static struct gp_err err;
 
@@ -173,12 +174,12 @@ struct call {
 	bool backward;
 };
 
-/* A server's step: what comes next is drawn, at most UNDER_WAY calls have not been waited for. */
+/* A server's step: what comes next is drawn, at most GP_TASKS_BEGUN calls have not been waited for. */
 struct flight {
 	struct gp_plan *p;
 	struct made *m;
 	uint64_t step, draws;
-	struct call call[UNDER_WAY];
+	struct call call[GP_TASKS_BEGUN];
 	int under_way, begun[2], ended[2]; /* [0] forwards, [1] backwards */
 };
 
@@ -188,8 +189,7 @@ static void land(struct flight *f)
 	OK(f->p->ops->wait(f->p, c.chunk % SLOTS, &err));
 	keep(f->p, f->m, c.chunk, c.backward);
 	f->ended[c.backward]++;
-	f->call[0] = f->call[1];
-	f->under_way--;
+	memmove(f->call, f->call + 1, (size_t)--f->under_way * sizeof f->call[0]);
 }
 
 static void begin(struct flight *f, bool backward)
@@ -214,7 +214,7 @@ static void run_in_flight(struct gp_plan *p, uint64_t step, uint64_t seed, struc
 		const bool forward = f.begun[0] < CHUNKS && f.begun[0] < f.ended[1] + SLOTS,
 			   backward = f.begun[1] < f.ended[0];
 		const bool ends = gp_rng_uniform(seed, step, f.draws++) < 0.3f;
-		if (f.under_way == UNDER_WAY || (f.under_way > 0 && (ends || (!forward && !backward))))
+		if (f.under_way == GP_TASKS_BEGUN || (f.under_way > 0 && (ends || (!forward && !backward))))
 			land(&f);
 		else if (forward && (!backward || gp_rng_uniform(seed, step, f.draws++) < 0.5f))
 			begin(&f, false);
