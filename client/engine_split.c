@@ -412,9 +412,17 @@ static void run_optim(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
 	double norm = e->result.grad_norm;
-	task->status = gp_clip_update(e->head_plan, e->lr, norm, &task->err);
+	task->status = gp_clip_queue_update(e->head_plan, e->lr, norm, &task->err);
 	if (task->status == GP_OK)
-		task->status = gp_clip_update(e->tail_plan, e->lr, norm, &task->err);
+		task->status = gp_clip_queue_update(e->tail_plan, e->lr, norm, &task->err);
+}
+
+static void finish_optim(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	task->status = e->device->ops->wait(e->head_plan, GP_SLOT_UPDATE, &task->err);
+	if (task->status == GP_OK)
+		task->status = e->device->ops->wait(e->tail_plan, GP_SLOT_UPDATE, &task->err);
 }
 
 static void optim_done(struct gp_task *task)
@@ -440,6 +448,7 @@ static void start_update(struct split_engine *e)
 {
 	e->optim_done = false;
 	e->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = e};
+	e->optim.finish = e->device->ops->wait ? finish_optim : NULL;
 	gp_worker_submit(&e->compute, &e->optim, 0);
 }
 

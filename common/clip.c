@@ -26,7 +26,7 @@ float gp_clip_scale(double max_norm, double norm)
 	return (float)(scale > 1.0 ? 1.0 : scale);
 }
 
-enum gp_status gp_clip_update(struct gp_plan *plan, float lr, double norm, struct gp_err *err)
+enum gp_status gp_clip_queue_update(struct gp_plan *plan, float lr, double norm, struct gp_err *err)
 {
 	const struct gp_optim *o = &plan->spec.optim;
 	float scale = o->clip_norm > 0.0 ? gp_clip_scale(o->clip_norm, norm) : 1.0f;
@@ -34,5 +34,11 @@ enum gp_status gp_clip_update(struct gp_plan *plan, float lr, double norm, struc
 		GP_TRY(plan->ops->grad_clamp(plan, (float)o->clip_value, err));
 	if (scale != 1.0f) /* NaN is, too */
 		GP_TRY(plan->ops->grad_scale(plan, scale, err));
-	return plan->ops->optim_step(plan, lr, err);
+	return plan->ops->queue_optim_step(plan, lr, err);
+}
+
+enum gp_status gp_clip_update(struct gp_plan *plan, float lr, double norm, struct gp_err *err)
+{
+	GP_TRY(gp_clip_queue_update(plan, lr, norm, err));
+	return plan->ops->wait ? plan->ops->wait(plan, GP_SLOT_UPDATE, err) : GP_OK;
 }

@@ -27,5 +27,7 @@ double gp_clip_add(double total, const double *squares, int n);
 float gp_clip_scale(double max_norm, double norm);
 /* Clips the accumulated gradients as the plan's optimizer says, then updates. `norm` is read with clip_norm alone. */
 enum gp_status gp_clip_update(struct gp_plan *plan, float lr, double norm, struct gp_err *err);
+/* The same, queued: where the device has `wait`, for GP_SLOT_UPDATE. */
+enum gp_status gp_clip_queue_update(struct gp_plan *plan, float lr, double norm, struct gp_err *err);
 
 #endif

@@ -132,7 +132,7 @@ struct gp_device_ops {
 	enum gp_status (*queue_forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
 					struct gp_err *err);
 	enum gp_status (*queue_backward)(struct gp_plan *plan, int slot, struct gp_err *err);
-	/* (optional) NULL: queue_* are forward and backward, and there is nothing to wait for. */
+	/* (optional) NULL: queue_* are forward, backward and optim_step, and there is nothing to wait for. */
 	enum gp_status (*wait)(struct gp_plan *plan, int slot, struct gp_err *err);
 	/*
 	 * Softmax cross-entropy of OUTPUT (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes
@@ -150,6 +150,8 @@ struct gp_device_ops {
 	enum gp_status (*grad_clamp)(struct gp_plan *plan, float limit, struct gp_err *err);
 	/* One optimizer update with rate `lr`, then gradients are zero again. No clipping: gp_clip_update does both. */
 	enum gp_status (*optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
+	/* As queue_backward, of an update: `wait` for GP_SLOT_UPDATE. Forwards of the next step may follow at once. */
+	enum gp_status (*queue_optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
 
 	/*
 	 * Of a plan made with `undo`: takes the step under way back. Running statistics are as after the last optim_step
@@ -186,6 +188,8 @@ struct gp_device_ops {
 	/* (optional) Measures every node from now on. The plan owns *out and keeps it up to date. */
 	enum gp_status (*profile)(struct gp_plan *plan, const struct gp_plan_profile **out, struct gp_err *err);
 };
+
+#define GP_SLOT_UPDATE (-1) /* for `wait`: the update that was queued last */
 
 #define GP_DEVICE_NAME  24
 #define GP_DEVICE_CARD  64

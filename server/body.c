@@ -284,7 +284,13 @@ void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f)
 static void run_optim(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	task->status = gp_clip_update(b->plan, b->lr, b->grad_norm, &task->err);
+	task->status = gp_clip_queue_update(b->plan, b->lr, b->grad_norm, &task->err);
+}
+
+static void finish_optim(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	task->status = b->dev->ops->wait(b->plan, GP_SLOT_UPDATE, &task->err);
 }
 
 static void optim_done(struct gp_task *task)
@@ -329,6 +335,7 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 	b->grad_norm = grad_norm;
 	b->optim_pending = true;
 	b->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = b};
+	b->optim.finish = b->dev->ops->wait ? finish_optim : NULL;
 	gp_worker_submit(&b->compute, &b->optim, 0);
 	return GP_OK;
 }

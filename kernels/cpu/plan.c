@@ -287,6 +287,7 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.grad_scale = gp_cpu_grad_scale,
 	.grad_clamp = gp_cpu_grad_clamp,
 	.optim_step = gp_cpu_optim_step,
+	.queue_optim_step = gp_cpu_optim_step,
 	.step_undo = gp_cpu_step_undo,
 	.optim_states = gp_cpu_optim_states,
 	.optim_get = gp_cpu_optim_get,

@@ -51,7 +51,7 @@ static struct gpk_update describe(const struct cuda_plan *p, float lr)
 	return u;
 }
 
-enum gp_status gp_cuda_optim_step(struct gp_plan *plan, float lr, struct gp_err *err)
+enum gp_status gp_cuda_queue_optim_step(struct gp_plan *plan, float lr, struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	GP_TRY(gp_cuda_check_training(plan, err));
@@ -59,11 +59,20 @@ enum gp_status gp_cuda_optim_step(struct gp_plan *plan, float lr, struct gp_err 
 	p->optim_steps++;
 	const struct gpk_update u = describe(p, lr);
 	gpk_optim_step(gp_cuda_behind_all(p), &u);
+	gp_rt_event_record(p->update_done, p->stream);
 	p->packs_stale = true; /* narrow copies were made with the update */
 	p->undo_saved = false;
-	GP_TRY(gp_cuda_wait(p, err));
+	if (!p->profile)
+		return GP_OK;
+	GP_TRY(gp_rt_event_wait(p->update_done, err));
 	gp_cuda_profile_other(p, CUDA_PROFILE_UPDATE, start);
 	return GP_OK;
+}
+
+enum gp_status gp_cuda_optim_step(struct gp_plan *plan, float lr, struct gp_err *err)
+{
+	GP_TRY(gp_cuda_queue_optim_step(plan, lr, err));
+	return gp_cuda_wait_for(plan, GP_SLOT_UPDATE, err);
 }
 
 int gp_cuda_optim_states(const struct gp_plan *plan)

@@ -130,6 +130,7 @@ void gp_cuda_plan_release(struct cuda_plan *p)
 	gp_cuda_profile_free(p);
 	gp_rt_event_free(p->done);
 	gp_rt_event_free(p->backwards_done);
+	gp_rt_event_free(p->update_done);
 	gp_rt_event_free(p->dout_done);
 	for (int i = 0; i < CUDA_WEIGHTS_BEHIND; i++)
 		gp_rt_event_free(p->job_done[i]);
@@ -307,6 +308,7 @@ static enum gp_status make_events(struct cuda_plan *p, struct gp_err *err)
 {
 	GP_TRY(gp_rt_event_new(p->dev->index, &p->done, err));
 	GP_TRY(gp_rt_event_new(p->dev->index, &p->backwards_done, err));
+	GP_TRY(gp_rt_event_new(p->dev->index, &p->update_done, err));
 	GP_TRY(gp_rt_event_new(p->dev->index, &p->dout_done, err));
 	for (int i = 0; i < CUDA_WEIGHTS_BEHIND; i++)
 		GP_TRY(gp_rt_event_new(p->dev->index, &p->job_done[i], err));
@@ -395,9 +397,10 @@ static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *
 		.codec_memory = cuda_codec_memory, .plan_estimate = cuda_plan_estimate, .plan_new = cuda_plan_new,     \
 		.plan_free = cuda_plan_free, .buffer = cuda_buffer, .forward = gp_cuda_forward,                        \
 		.backward = gp_cuda_backward, .queue_forward = gp_cuda_queue_forward,                                  \
-		.queue_backward = gp_cuda_queue_backward, .wait = gp_cuda_slot_wait, .loss = gp_cuda_loss,             \
+		.queue_backward = gp_cuda_queue_backward, .wait = gp_cuda_wait_for, .loss = gp_cuda_loss,              \
 		.grad_squares = gp_cuda_grad_squares, .grad_scale = gp_cuda_grad_scale,                                \
-		.grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step, .step_undo = gp_cuda_step_undo,    \
+		.grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step,                                    \
+		.queue_optim_step = gp_cuda_queue_optim_step, .step_undo = gp_cuda_step_undo,                          \
 		.optim_states = gp_cuda_optim_states, .optim_get = gp_cuda_optim_get, .optim_set = gp_cuda_optim_set,  \
 		.optim_count_get = gp_cuda_optim_count_get, .optim_count_set = gp_cuda_optim_count_set,                \
 		.param_get = gp_cuda_param_get, .param_set = gp_cuda_param_set, .grad_get = gp_cuda_grad_get,          \

@@ -194,6 +194,7 @@ struct cuda_plan {
 	struct gp_rt_stream *stream;          /* the forwards' */
 	struct gp_rt_event *done;
 	struct gp_rt_event *backwards_done; /* where gp_cuda_behind_all has waited */
+	struct gp_rt_event *update_done;
 	struct gp_rt_event *dout_done, *job_done[CUDA_WEIGHTS_BEHIND];
 	int jobs, jobs_awaited; /* weight gradients of a backward, and those that its nodes have waited for */
 	enum gp_rt_type type;

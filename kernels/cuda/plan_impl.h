@@ -41,7 +41,8 @@ enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *e
 enum gp_status gp_cuda_queue_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
 				     struct gp_err *err);
 enum gp_status gp_cuda_queue_backward(struct gp_plan *plan, int slot, struct gp_err *err);
-enum gp_status gp_cuda_slot_wait(struct gp_plan *plan, int slot, struct gp_err *err);
+/* A slot, or GP_SLOT_UPDATE. */
+enum gp_status gp_cuda_wait_for(struct gp_plan *plan, int slot, struct gp_err *err);
 enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
 /* Copies in bf16 and packs are as the parameters again. Queues only. */
 void gp_cuda_repack(struct cuda_plan *p);
@@ -59,6 +60,7 @@ enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const int32_t *label
 			    float grad_scale, struct gp_loss_result *out, struct gp_err *err);
 /* optim_cuda.c */
 enum gp_status gp_cuda_optim_step(struct gp_plan *plan, float lr, struct gp_err *err);
+enum gp_status gp_cuda_queue_optim_step(struct gp_plan *plan, float lr, struct gp_err *err);
 int gp_cuda_optim_states(const struct gp_plan *plan);
 uint64_t gp_cuda_optim_count_get(const struct gp_plan *plan);
 void gp_cuda_optim_count_set(struct gp_plan *plan, uint64_t updates);

@@ -275,14 +275,16 @@ static enum gp_status launch_measured(struct cuda_plan *p, int slot, enum cuda_r
 	launch(p, slot, what);
 	if (!p->profile)
 		return GP_OK;
-	GP_TRY(gp_cuda_slot_wait(&p->base, slot, err));
+	GP_TRY(gp_cuda_wait_for(&p->base, slot, err));
 	gp_cuda_profile_collect(p, what == CUDA_RUN_BACKWARD ? CUDA_PROFILE_BACKWARD : CUDA_PROFILE_FORWARD);
 	return GP_OK;
 }
 
-enum gp_status gp_cuda_slot_wait(struct gp_plan *plan, int slot, struct gp_err *err)
+enum gp_status gp_cuda_wait_for(struct gp_plan *plan, int slot, struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
+	if (slot == GP_SLOT_UPDATE)
+		return gp_rt_event_wait(p->update_done, err);
 	gp_require(slot >= 0 && slot < plan->spec.slots);
 	const enum gp_status status = gp_rt_event_wait(p->slot[slot].done, err);
 	if (status != GP_OK)
@@ -333,13 +335,13 @@ enum gp_status gp_cuda_queue_backward(struct gp_plan *plan, int slot, struct gp_
 enum gp_status gp_cuda_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
 {
 	GP_TRY(gp_cuda_queue_forward(plan, slot, mode, draw, err));
-	return gp_cuda_slot_wait(plan, slot, err);
+	return gp_cuda_wait_for(plan, slot, err);
 }
 
 enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *err)
 {
 	GP_TRY(gp_cuda_queue_backward(plan, slot, err));
-	return gp_cuda_slot_wait(plan, slot, err);
+	return gp_cuda_wait_for(plan, slot, err);
 }
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
