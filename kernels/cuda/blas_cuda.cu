@@ -7,6 +7,9 @@
 
 #include <stdlib.h>
 
+#include <mutex>
+#include <vector>
+
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/gpk.h"
 
@@ -20,6 +23,37 @@ struct gp_blas {
 	cublasComputeType_t compute;
 	void *workspace;
 };
+
+/*
+ * cublasDestroy waits until the whole device is idle, for which a session that ends must not make others wait. So handles
+ * are kept for the sessions to come: never more than were in use at once.
+ */
+struct idle_handle {
+	int device;
+	cublasHandle_t handle;
+};
+
+static std::mutex idle_lock;
+static std::vector<struct idle_handle> idle_handles;
+
+static bool take_idle(int device, cublasHandle_t *out)
+{
+	const std::lock_guard<std::mutex> hold(idle_lock);
+	for (size_t i = 0; i < idle_handles.size(); i++)
+		if (idle_handles[i].device == device) {
+			*out = idle_handles[i].handle;
+			idle_handles[i] = idle_handles.back();
+			idle_handles.pop_back();
+			return true;
+		}
+	return false;
+}
+
+static void keep_idle(int device, cublasHandle_t handle)
+{
+	const std::lock_guard<std::mutex> hold(idle_lock);
+	idle_handles.push_back({device, handle});
+}
 
 static cublasComputeType_t compute_of(enum gp_precision precision)
 {
@@ -50,7 +84,9 @@ static enum gp_status setup(struct gp_blas *b, struct gp_err *err)
 {
 	GP_TRY(gp_cublas_load(&b->lib, err));
 	GP_TRY(gp_rt_alloc(gp_rt_stream_device(b->stream), WORKSPACE_BYTES, &b->workspace, err));
-	cublasStatus_t status = b->lib->cublasCreate_v2_p(&b->handle);
+	cublasStatus_t status = CUBLAS_STATUS_SUCCESS;
+	if (!take_idle(gp_rt_stream_device(b->stream), &b->handle))
+		status = b->lib->cublasCreate_v2_p(&b->handle);
 	if (status == CUBLAS_STATUS_SUCCESS)
 		status = b->lib->cublasSetStream_v2_p(b->handle, gp_rt_native(b->stream));
 	if (status == CUBLAS_STATUS_SUCCESS)
@@ -81,9 +117,8 @@ void gp_blas_free(struct gp_blas *b)
 {
 	if (!b)
 		return;
-	gp_rt_native(b->stream);
 	if (b->handle)
-		b->lib->cublasDestroy_v2_p(b->handle);
+		keep_idle(gp_rt_stream_device(b->stream), b->handle);
 	gp_rt_free(gp_rt_stream_device(b->stream), b->workspace);
 	free(b);
 }

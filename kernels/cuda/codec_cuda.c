@@ -188,8 +188,10 @@ enum gp_status gp_cuda_codec_alloc_pinned(struct gp_codec_place *p, uint64_t byt
 	return gp_rt_alloc_pinned(p->device, bytes, out, err);
 }
 
+/* A pass that failed may have left work behind. */
 void gp_cuda_codec_free(struct gp_codec_place *p, void *room)
 {
+	(void)gp_cuda_codec_wait(p);
 	gp_rt_free(p->device, room);
 }
 

@@ -14,7 +14,6 @@
 
 #define GP_CUBLAS_CALLS(X)                                                                                             \
 	X(cublasCreate_v2)                                                                                             \
-	X(cublasDestroy_v2)                                                                                            \
 	X(cublasSetStream_v2)                                                                                          \
 	X(cublasSetWorkspace_v2)                                                                                       \
 	X(cublasGemmStridedBatchedEx_64)                                                                               \

@@ -59,12 +59,13 @@ enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err
 /* GP_DEVICE with the device's words when something has failed that it does not get over. Any thread; waits for nothing. */
 enum gp_status gp_rt_check(int device, struct gp_err *err);
 
-/* Bytes of the device, and of them nobody's; waits for nothing. GP_DEVICE. */
+/* Bytes of the device, and of them nobody's, or kept by this process for its next use; waits for nothing. GP_DEVICE. */
 enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err);
 
 /* Device memory, aligned to 256 bytes, contents undefined. GP_NOMEM. */
 enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err);
-void gp_rt_free(int device, void *p); /* NULL is fine */
+/* Of memory that nothing queued uses any more; other streams' work is not waited for. NULL is fine. */
+void gp_rt_free(int device, void *p);
 /* Host memory that copies do not have to stage, aligned to 64 bytes. GP_NOMEM. */
 enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct gp_err *err);
 void gp_rt_free_pinned(int device, void *p);

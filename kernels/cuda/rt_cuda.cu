@@ -5,6 +5,7 @@
 #include "kernels/cuda/gpk.h"
 
 #include <atomic>
+#include <mutex>
 #include <stdlib.h>
 #include <string.h>
 
@@ -158,25 +159,93 @@ enum gp_status gp_rt_check(int device, struct gp_err *err)
 	return e == cudaSuccess ? GP_OK : refuse(e, device, "failed", err);
 }
 
+/* --- memory ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * cudaFree waits until the whole device is idle: a session that ends would stall all others. So memory comes from a pool,
+ * which keeps what it is given back for the next session, and lets go of it when nothing of it is in use. Nobody's work
+ * is on its stream, and users have waited for theirs before they free: to wait for that stream takes no time.
+ */
+struct device_pool {
+	std::once_flag once;
+	cudaMemPool_t pool; /* NULL: the device has none */
+	cudaStream_t stream;
+};
+
+static struct device_pool pools[DEVICES_WATCHED];
+
+static void make_pool(struct device_pool *of, int device)
+{
+	int supported = 0;
+	uint64_t keep = UINT64_MAX;
+	cudaMemPoolProps props = {};
+	props.allocType = cudaMemAllocationTypePinned;
+	props.handleTypes = cudaMemHandleTypeNone;
+	props.location.type = cudaMemLocationTypeDevice;
+	props.location.id = device;
+	cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device);
+	if (!supported || cudaStreamCreateWithFlags(&of->stream, cudaStreamNonBlocking) != cudaSuccess ||
+	    cudaMemPoolCreate(&of->pool, &props) != cudaSuccess) {
+		of->pool = NULL;
+		cudaGetLastError();
+		return;
+	}
+	cudaMemPoolSetAttribute(of->pool, cudaMemPoolAttrReleaseThreshold, &keep);
+}
+
+/* NULL: memory is taken and freed by cudaMalloc and cudaFree. */
+static struct device_pool *pool_of(int device)
+{
+	if (device < 0 || device >= DEVICES_WATCHED)
+		return NULL;
+	struct device_pool *of = &pools[device];
+	std::call_once(of->once, [=] { make_pool(of, device); });
+	return of->pool ? of : NULL;
+}
+
+static uint64_t pool_attribute(const struct device_pool *of, cudaMemPoolAttr what)
+{
+	uint64_t bytes = 0;
+	return cudaMemPoolGetAttribute(of->pool, what, &bytes) == cudaSuccess ? bytes : 0;
+}
+
+/* Other threads take and give back at the same time. */
+static uint64_t kept_bytes(const struct device_pool *of)
+{
+	const uint64_t used = pool_attribute(of, cudaMemPoolAttrUsedMemCurrent);
+	const uint64_t all = pool_attribute(of, cudaMemPoolAttrReservedMemCurrent);
+	return all > used ? all - used : 0;
+}
+
+static cudaError_t take_from_pool(const struct device_pool *of, uint64_t bytes, void **out)
+{
+	const cudaError_t e = cudaMallocFromPoolAsync(out, bytes, of->pool, of->stream);
+	return e == cudaSuccess ? cudaStreamSynchronize(of->stream) : e;
+}
+
 enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err)
 {
 	size_t left = 0, all = 0;
 	use(device);
+	const struct device_pool *of = pool_of(device);
 	const cudaError_t e = cudaMemGetInfo(&left, &all);
 	if (e != cudaSuccess)
 		return refuse(e, device, "cannot be used", err);
 	*total = all;
 	*unused = left;
+	if (of)
+		*unused += kept_bytes(of);
 	return GP_OK;
 }
-
-/* --- memory ----------------------------------------------------------------------------------------------------- */
 
 enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err)
 {
 	use(device);
 	void *p = NULL;
-	const cudaError_t e = cudaMalloc(&p, bytes ? bytes : 1);
+	const struct device_pool *of = pool_of(device);
+	cudaError_t e = of ? take_from_pool(of, bytes ? bytes : 1, &p) : cudaMalloc(&p, bytes ? bytes : 1);
+	if (of && e == cudaErrorMemoryAllocation && cudaMemPoolTrimTo(of->pool, 0) == cudaSuccess)
+		e = take_from_pool(of, bytes ? bytes : 1, &p); /* what was kept lay in the wrong pieces */
 	if (e != cudaSuccess)
 		return refuse(e, device, "no memory", err);
 	*out = p;
@@ -186,7 +255,17 @@ enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err
 void gp_rt_free(int device, void *p)
 {
 	use(device);
-	cudaFree(p);
+	const struct device_pool *of = pool_of(device);
+	if (!of) {
+		cudaFree(p);
+		return;
+	}
+	if (!p)
+		return;
+	if (cudaFreeAsync(p, of->stream) != cudaSuccess || cudaStreamSynchronize(of->stream) != cudaSuccess)
+		cudaGetLastError(); /* the device has failed, which is told elsewhere */
+	if (pool_attribute(of, cudaMemPoolAttrUsedMemCurrent) == 0)
+		cudaMemPoolTrimTo(of->pool, 0);
 }
 
 enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct gp_err *err)
