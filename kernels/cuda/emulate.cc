@@ -18,7 +18,11 @@
 #endif
 #endif
 #ifdef GPK_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes)   ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
 gpk_emulated_thread gpk_emulated;
@@ -336,6 +340,8 @@ void gpk_emulated_run(dim3 grid, dim3 dim, size_t shared, const std::function<vo
 	if (threads < 1 || threads > MAX_THREADS || shared > sizeof room || !grid.x || !grid.y || !grid.z ||
 	    grid.y > 65535 || grid.z > 65535)
 		stop("no device takes such a launch");
+	ASAN_UNPOISON_MEMORY_REGION(room, sizeof room);
+	ASAN_POISON_MEMORY_REGION(room + shared, sizeof room - shared);
 	for (unsigned z = 0; z < grid.z; z++)
 		for (unsigned y = 0; y < grid.y; y++)
 			for (unsigned x = 0; x < grid.x; x++) {
