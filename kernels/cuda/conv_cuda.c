@@ -68,28 +68,12 @@ bool gp_cuda_conv_is_depthwise(const struct cuda_conv *v)
 
 /* --- tiles -------------------------------------------------------------------------------------------------------- */
 
-/* Of stride 1: the convolution from the smaller to the larger image, by the turned weight. */
-static struct gpk_window turned_window(const struct gpk_window *w, int64_t small)
-{
-	struct gpk_window t = *w;
-	t.h = w->out_h;
-	t.w = w->out_w;
-	t.channels = small;
-	t.out_h = w->h;
-	t.out_w = w->w;
-	t.pad_top = w->kernel_h - 1 - w->pad_top;
-	t.pad_left = w->kernel_w - 1 - w->pad_left;
-	return t;
-}
-
 static void choose_tiles(struct cuda_conv *v, enum gp_rt_type type, enum gp_precision precision)
 {
-	const struct gpk_window turned = turned_window(&v->w, v->small);
 	if (precision == GP_PRECISION_FP32 || v->groups > 1 || v->rows)
 		return;
 	v->gathers_by_tiles = gpk_conv_tiles_fits(type, &v->w, v->small);
-	v->scatters_by_tiles =
-		v->w.stride_h == 1 && v->w.stride_w == 1 && gpk_conv_tiles_fits(type, &turned, v->w.channels);
+	v->scatters_by_tiles = gpk_conv_back_fits(type, &v->w, v->small);
 }
 
 uint64_t gp_cuda_conv_pack_bytes(const struct cuda_conv *v, enum gp_rt_type type)
@@ -101,8 +85,7 @@ uint64_t gp_cuda_conv_pack_bytes(const struct cuda_conv *v, enum gp_rt_type type
 void gp_cuda_conv_pack(const struct cuda_call *c, const struct cuda_conv *v)
 {
 	if (v->scatters_by_tiles)
-		gpk_conv_turn_weight(c->stream, c->type, v->small, gpk_window_taps(&v->w), v->w.channels,
-				     gp_cuda_weight(c->plan, c->node), c->pack);
+		gpk_conv_turn_weight(c->stream, c->type, &v->w, v->small, gp_cuda_weight(c->plan, c->node), c->pack);
 }
 
 /* --- slices ------------------------------------------------------------------------------------------------------- */
@@ -133,13 +116,13 @@ static int64_t lines_under(const struct gpk_window *w, int64_t rows)
 	return at_least_1(smaller_of(lines, MOST_PIXELS / w->w));
 }
 
-uint64_t gp_cuda_conv_slice(struct cuda_conv *v, enum gp_rt_type type, enum gp_precision precision)
+/* Decides how much goes at once; returns the bytes of columns that takes. */
+static uint64_t slice(struct cuda_conv *v, enum gp_rt_type type)
 {
 	const struct gpk_window *w = &v->w;
 	const int64_t window = gpk_window_taps(w) * w->channels * (int64_t)gp_rt_type_bytes(type);
 	const int64_t row = w->out_w * window, image = w->out_h * w->out_w;
 	const int64_t pixels = image > w->h * w->w ? image : w->h * w->w;
-	choose_tiles(v, type, precision);
 	if (v->rows)
 		return 0;
 	v->images = smaller_of(smaller_of(SLICE_BYTES / row / w->out_h, MOST_PIXELS / pixels), w->images);
@@ -149,6 +132,18 @@ uint64_t gp_cuda_conv_slice(struct cuda_conv *v, enum gp_rt_type type, enum gp_p
 	v->band_lines = smaller_of(lines_under(w, v->band_rows), w->h);
 	const int64_t under = (v->band_lines + w->kernel_h - 2) / w->stride_h + 1;
 	return (uint64_t)((under > v->band_rows ? smaller_of(under, w->out_h) : v->band_rows) * row);
+}
+
+struct cuda_conv_rooms gp_cuda_conv_rooms(struct cuda_conv *v, enum gp_rt_type type, enum gp_precision precision)
+{
+	const uint64_t columns = slice(v, type);
+	struct cuda_conv_rooms r = {columns, columns, columns};
+	choose_tiles(v, type, precision);
+	if (v->gathers_by_tiles)
+		r.gather = gpk_conv_tiles_room(type, &v->w, v->small);
+	if (v->scatters_by_tiles)
+		r.scatter = gpk_conv_back_room(type, &v->w, v->small);
+	return r;
 }
 
 /* The next slice of windows after `s`; false behind the last. */
@@ -222,7 +217,7 @@ void gp_cuda_conv_gather(const struct cuda_call *c, const struct cuda_conv *v, c
 	struct gpk_slice s = everything(v);
 	if (v->gathers_by_tiles) {
 		gpk_conv_tiles(c->stream, c->type, &v->w, v->small, larger, gp_cuda_weight(c->plan, c->node), add,
-			       smaller);
+			       smaller, room);
 		return;
 	}
 	if (v->rows) {
@@ -268,10 +263,9 @@ static void scatter_bands(const struct cuda_call *c, const struct cuda_conv *v, 
 void gp_cuda_conv_scatter(const struct cuda_call *c, const struct cuda_conv *v, const void *smaller, void *room,
 			  bool add, void *larger)
 {
-	const struct gpk_window turned = turned_window(&v->w, v->small);
 	struct gpk_slice s = everything(v);
 	if (v->scatters_by_tiles)
-		gpk_conv_tiles(c->stream, c->type, &turned, v->w.channels, smaller, c->pack, add, larger);
+		gpk_conv_back(c->stream, c->type, &v->w, v->small, smaller, c->pack, add, larger, room);
 	else if (v->rows)
 		scatter_slice(c, v, &s, smaller, add, larger);
 	else if (v->images == 0)

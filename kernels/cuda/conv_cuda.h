@@ -38,13 +38,16 @@ enum gp_status gp_cuda_conv_new(struct cuda_plan *p, struct cuda_node *n, bool t
 				struct gp_err *err);
 /* One filter for each channel, of both images. */
 bool gp_cuda_conv_is_depthwise(const struct cuda_conv *v);
-/* Decides how it runs, and how much at once; returns the bytes of columns that takes. */
-uint64_t gp_cuda_conv_slice(struct cuda_conv *v, enum gp_rt_type type, enum gp_precision precision);
+/* Decides how it runs, and how much at once; returns the room that each of the three works in. */
+struct cuda_conv_rooms {
+	uint64_t gather, scatter, weight; /* bytes */
+};
+struct cuda_conv_rooms gp_cuda_conv_rooms(struct cuda_conv *v, enum gp_rt_type type, enum gp_precision precision);
 /* Bytes of the turned weight; 0 where it is not needed. Makes it, in c->pack. */
 uint64_t gp_cuda_conv_pack_bytes(const struct cuda_conv *v, enum gp_rt_type type);
 void gp_cuda_conv_pack(const struct cuda_call *c, const struct cuda_conv *v);
 
-/* `room`: gp_cuda_conv_slice bytes; not read where it goes by tiles. add: the image is added to, not overwritten. */
+/* `room`: as gp_cuda_conv_rooms said. add: the image is added to, not overwritten. */
 void gp_cuda_conv_gather(const struct cuda_call *c, const struct cuda_conv *v, const void *larger, void *room, bool add,
 			 void *smaller);
 void gp_cuda_conv_scatter(const struct cuda_call *c, const struct cuda_conv *v, const void *smaller, void *room,

@@ -53,6 +53,7 @@ extern gpk_emulated_thread gpk_emulated;
 #define GPK_SHARED_DYNAMIC(type, name) type *const name = reinterpret_cast<type *>(gpk_emulated.room)
 #define GPK_LAUNCH(stream, kernel, grid, block, shared, ...)                                                           \
 	gpk_emulated_launch((stream), #kernel, dim3(grid), dim3(block), (shared), gpk_bind(kernel, __VA_ARGS__))
+#define GPK_LAUNCH_LARGE GPK_LAUNCH
 
 /* Queues a kernel; arguments are copied now, as a launch does. */
 void gpk_emulated_launch(struct gp_rt_stream *s, const char *name, dim3 grid, dim3 block, size_t shared,

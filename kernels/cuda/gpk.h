@@ -9,6 +9,7 @@
  *   GPK_SHARED(float, tile, [32][33]); shared memory of fixed size
  *   GPK_SHARED_DYNAMIC(float, room);   float *room: the bytes that the launch gave
  *   GPK_LAUNCH(stream, (kernel<T, 4>), grid, block, shared_bytes, args...)
+ *   GPK_LAUNCH_LARGE(...)              the same where shared_bytes may be more than 48 KiB
  *
  * Launchers are `extern "C" void gpk_<what>_forward(struct gp_rt_stream *, ...)`, declared in a header that C reads
  * (k_*.h), and only queue. Element types of tensors are float or gpk_bf16; arithmetic is in float: gpk_get, gpk_put.
@@ -47,6 +48,9 @@ static inline uint64_t gpk_blocks_of(dim3 grid)
 {
 	return (uint64_t)grid.x * grid.y * grid.z;
 }
+#define GPK_LAUNCH_LARGE(stream, kernel, grid, block, shared, ...)                                                     \
+	(gp_rt_native(stream), cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (shared)),    \
+	 GPK_LAUNCH(stream, kernel, grid, block, shared, __VA_ARGS__))
 #define GPK_RESTRICT     __restrict__
 #define GPK_PRAGMA(...)  _Pragma(#__VA_ARGS__)
 #define GPK_UNROLL       _Pragma("unroll")

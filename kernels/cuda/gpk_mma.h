@@ -9,6 +9,10 @@
  *   A  16 rows x 2 chunks, 4 words a lane      B  8 rows x 2 chunks, 2 words a lane (rows: columns of the product)
  *   C  16 x 8 floats, 4 a lane: (lane / 4, lane % 4 * 2 + {0, 1}), the same 8 rows below
  *
+ * Operands lie in shared memory either with the depth of the sum innermost (gpk_load_fragments: a row's chunks are along
+ * the depth) or outermost (gpk_load_deep_*: a row is one moment of the depth, its chunks are along the operand). On the
+ * host an address that is not a multiple of 16 is one that UndefinedBehaviorSanitizer finds, as the device would.
+ *
  * Test: tests/unit/test_cuda_tiles.c
  */
 #ifndef GPK_MMA_H
@@ -64,6 +68,17 @@ GPK_DEVICE void gpk_load_fragments(uint32_t (&words)[4], const void *row)
 #endif
 }
 
+/* The same, each matrix of 8 x 8 16-bit elements transposed: the lane gets elements l % 4 * 2 + {0, 1} of column l / 4. */
+GPK_DEVICE void gpk_load_fragments_turned(uint32_t (&words)[4], const void *row)
+{
+#ifndef GPK_NO_MMA
+	asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+		     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])
+		     : "r"(gpk_shared_address(row))
+		     : "memory");
+#endif
+}
+
 /* float to TF32, nearest, ties away; bf16 is as it is. */
 template <typename T> GPK_DEVICE uint32_t gpk_operand(uint32_t word)
 {
@@ -95,10 +110,7 @@ template <typename T> GPK_DEVICE void gpk_mma(float (&c)[4], const uint32_t (&a)
 
 GPK_DEVICE void gpk_copy_async(void *to, const void *from, bool zero)
 {
-	if (zero)
-		memset(to, 0, GPK_CHUNK_BYTES);
-	else
-		memcpy(to, from, GPK_CHUNK_BYTES);
+	*static_cast<uint4 *>(to) = zero ? make_uint4(0, 0, 0, 0) : *static_cast<const uint4 *>(from);
 }
 GPK_DEVICE void gpk_copies_end_group(void)
 {
@@ -111,8 +123,26 @@ GPK_DEVICE void gpk_load_fragments(uint32_t (&words)[4], const void *row)
 {
 	const uint64_t *rows = gpk_emulated_exchange(GPK_ALL_LANES, (uint64_t)(uintptr_t)row);
 	const unsigned lane = gpk_emulated.lane;
-	for (unsigned i = 0; i < 4; i++)
-		memcpy(&words[i], (const char *)(uintptr_t)rows[8 * i + lane / 4] + lane % 4 * 4, 4);
+	for (unsigned i = 0; i < 4; i++) {
+		const uint4 chunk = *reinterpret_cast<const uint4 *>((uintptr_t)rows[8 * i + lane / 4]);
+		memcpy(&words[i], reinterpret_cast<const char *>(&chunk) + lane % 4 * 4, 4);
+	}
+}
+
+GPK_DEVICE void gpk_load_fragments_turned(uint32_t (&words)[4], const void *row)
+{
+	const uint64_t *rows = gpk_emulated_exchange(GPK_ALL_LANES, (uint64_t)(uintptr_t)row);
+	const unsigned lane = gpk_emulated.lane;
+	for (unsigned i = 0; i < 4; i++) {
+		words[i] = 0;
+		for (unsigned k = 0; k < 2; k++) {
+			const uint64_t from = rows[8 * i + lane % 4 * 2 + k];
+			const uint4 chunk = *reinterpret_cast<const uint4 *>((uintptr_t)from);
+			uint16_t element;
+			memcpy(&element, reinterpret_cast<const char *>(&chunk) + lane / 4 * 2, sizeof element);
+			words[i] |= (uint32_t)element << 16 * k;
+		}
+	}
 }
 
 template <typename T> GPK_DEVICE uint32_t gpk_operand(uint32_t word)
@@ -121,34 +151,133 @@ template <typename T> GPK_DEVICE uint32_t gpk_operand(uint32_t word)
 	return sizeof(T) == 4 && finite ? (word + 0x1000u) & 0xffffe000u : word;
 }
 
-/* Element k of a row whose words are spread over 4 lanes: chunk k / (elements of a chunk), then words of that chunk. */
-template <typename T> GPK_DEVICE float gpk_mma_element(const uint32_t (*words)[4], unsigned row, unsigned k, int rows)
+/*
+ * Element k of a row whose words are spread over 4 lanes: chunk k / (elements of a chunk), then words of that chunk. An
+ * operand of 8 * `eights` rows has its words at `first`.
+ */
+template <typename T>
+GPK_DEVICE float gpk_mma_element(const uint32_t (*words)[6], unsigned first, unsigned eights, unsigned row, unsigned k)
 {
 	const unsigned in_word = 4 / sizeof(T), in_chunk = 16 / sizeof(T);
-	const unsigned lane = row % 8 * 4 + k % in_chunk / in_word, at = row / 8 + k / in_chunk * (unsigned)(rows / 8);
-	const uint32_t word = words[lane][at];
+	const uint32_t word = words[row % 8 * 4 + k % in_chunk / in_word][first + row / 8 + k / in_chunk * eights];
 	return __uint_as_float(sizeof(T) == 4 ? word : k % 2 ? word & 0xffff0000u : word << 16);
 }
 
+/*
+ * What the lanes of a warp multiply, by turns in two places: who goes on before the others have read it writes to the
+ * other place, and waits there until all have come.
+ */
+struct gpk_mma_place {
+	uint32_t of[2][32][6];
+	uint8_t turn[32];
+};
+
 template <typename T> GPK_DEVICE void gpk_mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t *b)
 {
-	uint32_t all_a[32][4], all_b[32][4];
-	for (int half = 0; half < 3; half++) {
-		const uint32_t low = half < 2 ? a[2 * half] : b[0], high = half < 2 ? a[2 * half + 1] : b[1];
-		const uint64_t *all = gpk_emulated_exchange(GPK_ALL_LANES, (uint64_t)high << 32 | low);
-		for (int l = 0; l < 32; l++) {
-			uint32_t *to = half < 2 ? &all_a[l][2 * half] : all_b[l];
-			to[0] = (uint32_t)all[l];
-			to[1] = (uint32_t)(all[l] >> 32);
-		}
-	}
+	static gpk_mma_place places[32];
+	gpk_mma_place &place = places[gpk_emulated.warp];
 	const unsigned lane = gpk_emulated.lane;
+	uint32_t(*const all)[6] = place.of[place.turn[lane] ^= 1];
+	memcpy(all[lane], a, sizeof a);
+	memcpy(all[lane] + 4, b, 2 * sizeof *b);
+	__syncwarp();
+	float rows[2][32 / sizeof(T)], columns[2][32 / sizeof(T)];
+	for (unsigned i = 0; i < 2; i++)
+		for (unsigned k = 0; k < 32 / sizeof(T); k++) {
+			rows[i][k] = gpk_mma_element<T>(all, 0, 2, lane / 4 + i * 8, k);
+			columns[i][k] = gpk_mma_element<T>(all, 4, 1, lane % 4 * 2 + i, k);
+		}
 	for (unsigned i = 0; i < 4; i++)
 		for (unsigned k = 0; k < 32 / sizeof(T); k++)
-			c[i] += gpk_mma_element<T>(all_a, lane / 4 + i / 2 * 8, k, 16) *
-				gpk_mma_element<T>(all_b, lane % 4 * 2 + i % 2, k, 8);
+			c[i] += rows[i / 2][k] * columns[i % 2][k];
 }
 
 #endif
+
+/* --- operands with the depth outermost ---------------------------------------------------------------------------- */
+
+/*
+ * A row of shared memory holds one moment of the depth: chunks along the operand, of a number that is a multiple of 8,
+ * exchanged among eight neighbours by moment. Of bf16, 8 x 8 elements are read and turned at once: 8 moments of one
+ * chunk, in 8 different places of 16 bytes by `moment % 8`. Nothing turns 32-bit words: a lane reads a chunk of
+ * moment t = lane % 4 (then of 4 moments later), 8 lanes at a time 2 neighbouring chunks of 4 moments, which are in 8
+ * different places by `moment % 4 * 2`. Its four words are then rows of four fragments, so that rows and columns of
+ * the product are in another order: gpk_deep_row, gpk_deep_column.
+ */
+template <typename T>
+GPK_DEVICE unsigned char *gpk_deep_chunk(unsigned char *rows, unsigned pitch, unsigned moment, unsigned chunk)
+{
+	return rows + moment * pitch + (chunk ^ (sizeof(T) == 4 ? moment % 4 * 2 : moment % 8)) * GPK_CHUNK_BYTES;
+}
+
+/* Words of 4 chunks each: of this lane's moment, and of 4 moments later. */
+struct gpk_deep_words {
+	uint32_t low[4], high[4];
+};
+
+GPK_DEVICE struct gpk_deep_words gpk_load_deep_words(unsigned char *rows, unsigned pitch, unsigned moment,
+						     unsigned chunk)
+{
+	const unsigned lane = threadIdx.x % GPK_WARP, at = moment + lane % 4, along = chunk + lane / 4;
+	const uint4 low = *reinterpret_cast<const uint4 *>(gpk_deep_chunk<float>(rows, pitch, at, along)),
+		    high = *reinterpret_cast<const uint4 *>(gpk_deep_chunk<float>(rows, pitch, at + 4, along));
+	return {{low.x, low.y, low.z, low.w}, {high.x, high.y, high.z, high.w}};
+}
+
+/* 32 rows of A from `chunk` on, at the 16 (bf16) or 8 moments from `moment` on. */
+template <typename T>
+GPK_DEVICE void gpk_load_deep_a(uint32_t (&a)[2][4], unsigned char *rows, unsigned pitch, unsigned moment,
+				unsigned chunk)
+{
+	const unsigned lane = threadIdx.x % GPK_WARP;
+	if (sizeof(T) == 4) {
+		const struct gpk_deep_words w = gpk_load_deep_words(rows, pitch, moment, chunk);
+		GPK_UNROLL
+		for (int i = 0; i < 2; i++)
+			GPK_UNROLL
+		for (int k = 0; k < 2; k++) {
+			a[i][k] = w.low[2 * i + k];
+			a[i][2 + k] = w.high[2 * i + k];
+		}
+		return;
+	}
+	GPK_UNROLL
+	for (unsigned i = 0; i < 2; i++)
+		gpk_load_fragments_turned(a[i], gpk_deep_chunk<T>(rows, pitch, moment + lane % 8 + lane / 16 * 8,
+								  chunk + 2 * i + lane / 8 % 2));
+}
+
+/* 32 columns of the product, the same: B's of column 8 j are b[j / 2][j % 2 * 2] and the next. */
+template <typename T>
+GPK_DEVICE void gpk_load_deep_b(uint32_t (&b)[2][4], unsigned char *rows, unsigned pitch, unsigned moment,
+				unsigned chunk)
+{
+	const unsigned lane = threadIdx.x % GPK_WARP;
+	if (sizeof(T) == 4) {
+		const struct gpk_deep_words w = gpk_load_deep_words(rows, pitch, moment, chunk);
+		GPK_UNROLL
+		for (int j = 0; j < 4; j++) {
+			b[j / 2][j % 2 * 2] = w.low[j];
+			b[j / 2][j % 2 * 2 + 1] = w.high[j];
+		}
+		return;
+	}
+	GPK_UNROLL
+	for (unsigned j = 0; j < 2; j++)
+		gpk_load_fragments_turned(b[j], gpk_deep_chunk<T>(rows, pitch, moment + lane % 8 + lane / 8 % 2 * 8,
+								  chunk + 2 * j + lane / 16));
+}
+
+/* Where element `e` of this lane's C is, of the i-th 16 rows and j-th 8 columns that such operands gave. */
+template <typename T> GPK_DEVICE unsigned gpk_deep_row(unsigned i, unsigned e)
+{
+	const unsigned lane = threadIdx.x % GPK_WARP;
+	return sizeof(T) == 4 ? 32 * (i / 2) + lane / 4 * 4 + i % 2 * 2 + e / 2 : 16 * i + lane / 4 + e / 2 * 8;
+}
+template <typename T> GPK_DEVICE unsigned gpk_deep_column(unsigned j, unsigned e)
+{
+	const unsigned lane = threadIdx.x % GPK_WARP;
+	return sizeof(T) == 4 ? 32 * (j / 4) + (lane % 4 * 2 + e % 2) * 4 + j % 4 : 8 * j + lane % 4 * 2 + e % 2;
+}
 
 #endif

@@ -21,9 +21,9 @@ static enum gp_status prepare(struct cuda_plan *p, struct cuda_node *n, bool tra
 		return n->op->prepare(p, n, err);
 	}
 	gp_cuda_order_weight(p, n, channels_last);
-	n->tmp_backward_bytes = gp_cuda_conv_slice(v, p->type, p->base.spec.precision);
-	if (!(transposed ? v->scatters_by_tiles : v->gathers_by_tiles))
-		n->tmp_forward_bytes = n->tmp_backward_bytes;
+	const struct cuda_conv_rooms room = gp_cuda_conv_rooms(v, p->type, p->base.spec.precision);
+	n->tmp_forward_bytes = transposed ? room.scatter : room.gather;
+	n->tmp_backward_bytes = larger_of(room.weight, transposed ? room.gather : room.scatter);
 	if (transposed || n->want_dx)
 		n->pack_bytes = gp_cuda_conv_pack_bytes(v, p->type);
 	n->tmp_weight_bytes = n->tmp_backward_bytes;

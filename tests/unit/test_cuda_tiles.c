@@ -44,24 +44,18 @@ static void meet_dense(void *arg, int64_t window, int64_t tap, int64_t pixel)
 		}
 }
 
-/* Stride 1: the gradient as a convolution of dy by the turned weight. */
-static void check_turned(const struct dense_case *c, const struct tensor *weight, const struct tensor *dy)
+static void check_back(const struct dense_case *c, const struct tensor *weight, const struct tensor *dy, bool add)
 {
 	const struct gpk_window *w = c->w;
-	struct gpk_window back = *w;
 	struct tensor turned = tensor_new(weight->type, weight->n),
 		      dx = tensor_new(weight->type, pixels_of(w) * w->channels);
-	back.h = w->out_h;
-	back.w = w->out_w;
-	back.channels = c->outputs;
-	back.out_h = w->h;
-	back.out_w = w->w;
-	back.pad_top = w->kernel_h - 1 - w->pad_top;
-	back.pad_left = w->kernel_w - 1 - w->pad_left;
-	gpk_conv_turn_weight(stream, weight->type, c->outputs, gpk_window_taps(w), w->channels, weight->device,
-			     turned.device);
-	gpk_conv_tiles(stream, weight->type, &back, w->channels, dy->device, turned.device, false, dx.device);
+	void *const room = device_room(gpk_conv_back_room(weight->type, w, c->outputs));
+	for (int64_t i = 0; add && i < dx.n; i++)
+		c->dx[i] += dx.host[i];
+	gpk_conv_turn_weight(stream, weight->type, w, c->outputs, weight->device, turned.device);
+	gpk_conv_back(stream, weight->type, w, c->outputs, dy->device, turned.device, add, dx.device, room);
 	check_close(&dx, c->dx, shown(w));
+	gp_rt_free(0, room);
 	tensor_free(&turned);
 	tensor_free(&dx);
 }
@@ -78,15 +72,17 @@ static void check_tiles(const struct gpk_window *w, int64_t outputs, enum gp_rt_
 			       dy.host,
 			       calloc((size_t)y.n, sizeof(double)),
 			       calloc((size_t)x.n, sizeof(double))};
+	void *const room = device_room(gpk_conv_tiles_room(type, w, outputs));
 	for (int64_t i = 0; add && i < y.n; i++)
 		c.y[i] = y.host[i];
 	each_meeting(w, meet_dense, &c);
-	gpk_conv_tiles(stream, type, w, outputs, x.device, weight.device, add, y.device);
+	gpk_conv_tiles(stream, type, w, outputs, x.device, weight.device, add, y.device, room);
 	check_close(&y, c.y, shown(w));
-	if (w->stride_h == 1 && w->stride_w == 1 && outputs % 8 == 0)
-		check_turned(&c, &weight, &dy);
+	if (gpk_conv_back_fits(type, w, outputs))
+		check_back(&c, &weight, &dy, add);
 	free(c.y);
 	free(c.dx);
+	gp_rt_free(0, room);
 	tensor_free(&x);
 	tensor_free(&y);
 	tensor_free(&weight);
@@ -96,28 +92,77 @@ static void check_tiles(const struct gpk_window *w, int64_t outputs, enum gp_rt_
 static void convolutions_by_tiles_and_their_gradients_are_right(void **state)
 {
 	(void)state;
-	static const int64_t channels[] = {8, 16, 24, 40}, outputs[] = {8, 24, 72, 136};
-	for (int i = 0; i < CASES / 2; i++) {
+	static const int64_t channels[] = {8, 16, 24, 40, 96}, outputs[] = {8, 24, 72, 136, 2, 34};
+	for (int i = 0; i < CASES; i++) {
 		struct gpk_window w = draw_window(false);
-		w.channels = channels[draw_of(0, 3)];
-		const int64_t many = outputs[draw_of(0, 3)];
+		w.channels = channels[draw_of(0, 4)];
+		const int64_t many = outputs[draw_of(0, 5)];
 		const enum gp_rt_type type = i % 2 ? GP_RT_F32 : GP_RT_BF16;
 		assert_true(gpk_conv_tiles_fits(type, &w, many));
 		check_tiles(&w, many, type, i % 4 < 2);
 	}
-	/* Enough windows for the larger tiles. */
-	const struct gpk_window large = {.images = 5,
-					 .h = 60,
-					 .w = 60,
-					 .channels = 8,
-					 .out_h = 60,
-					 .out_w = 60,
-					 .kernel_h = 1,
-					 .kernel_w = 2,
-					 .stride_h = 1,
-					 .stride_w = 1};
-	check_tiles(&large, 66, GP_RT_BF16, false);
-	check_tiles(&large, 66, GP_RT_F32, false);
+}
+
+static struct gpk_window square(int64_t images, int64_t side, int64_t channels, int32_t kernel, int32_t stride,
+				int32_t pad)
+{
+	struct gpk_window w = {.images = images, .h = side, .w = side, .channels = channels, .kernel_h = kernel};
+	w.kernel_w = kernel;
+	w.stride_h = w.stride_w = stride;
+	w.pad_top = w.pad_left = pad;
+	w.out_h = w.out_w = (side + 2 * pad - kernel) / stride + 1;
+	return w;
+}
+
+/* Shapes for which each size of tiles is chosen, with the depth in one part and in several. */
+static void every_size_of_tiles_gives_the_same_sums(void **state)
+{
+	(void)state;
+	const struct {
+		struct gpk_window w;
+		int64_t outputs;
+		bool parts;
+	} shapes[] = {
+		{square(1, 7, 96, 3, 1, 1), 34, true},   /* small, in parts */
+		{square(1, 5, 8, 3, 1, 1), 34, false},   /* small */
+		{square(4, 64, 8, 1, 1, 0), 64, false},  /* medium: many windows, few outputs */
+		{square(4, 64, 8, 1, 1, 0), 136, false}, /* large: many of both */
+		{square(2, 9, 96, 3, 2, 1), 136, true},  /* not a multiple of anything */
+	};
+	for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+		for (int type = GP_RT_F32; type <= GP_RT_BF16; type++) {
+			assert_int_equal(gpk_conv_tiles_room(type, &shapes[i].w, shapes[i].outputs) > 0,
+					 shapes[i].parts);
+			check_tiles(&shapes[i].w, shapes[i].outputs, (enum gp_rt_type)type, i % 2);
+		}
+}
+
+static void gradients_of_strided_convolutions_are_right_with_every_padding(void **state)
+{
+	(void)state;
+	for (int32_t pad = -1; pad <= 4; pad++)
+		for (int32_t kernel = 1; kernel <= 4; kernel++) {
+			struct gpk_window w = {.images = 1, .h = 5, .w = 7, .channels = 8, .kernel_h = kernel};
+			w.kernel_w = 3;
+			w.stride_h = 2;
+			w.stride_w = 1 + (pad + kernel) % 3 * (kernel > 1);
+			w.pad_top = pad;
+			w.pad_left = 1;
+			w.out_h = (w.h + 2 * pad + 2 - kernel) / w.stride_h + 1;
+			w.out_w = (w.w + 2 - w.kernel_w) / w.stride_w + 1;
+			assert_true(gpk_conv_back_fits(GP_RT_BF16, &w, 8));
+			check_tiles(&w, 8, pad % 2 ? GP_RT_F32 : GP_RT_BF16, kernel % 2);
+		}
+}
+
+/* Most pixels of the gradient are zero, or are left as they are. */
+static void gradient_of_a_pointwise_convolution_with_stride_is_right(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 4; i++) {
+		const struct gpk_window w = square(2, 9, 24, 1, 2, 0);
+		check_tiles(&w, 40, i % 2 ? GP_RT_F32 : GP_RT_BF16, i / 2);
+	}
 }
 
 static void convolution_of_odd_numbers_of_channels_does_not_go_by_tiles(void **state)
@@ -138,6 +183,9 @@ int main(void)
 	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(convolutions_by_tiles_and_their_gradients_are_right),
+		cmocka_unit_test(every_size_of_tiles_gives_the_same_sums),
+		cmocka_unit_test(gradients_of_strided_convolutions_are_right_with_every_padding),
+		cmocka_unit_test(gradient_of_a_pointwise_convolution_with_stride_is_right),
 		cmocka_unit_test(convolution_of_odd_numbers_of_channels_does_not_go_by_tiles),
 	};
 	return cmocka_run_group_tests(tests, open_stream, close_stream);
