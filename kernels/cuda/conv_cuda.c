@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolutions by matrix products over slices of columns; where precision lets
- * tensor cores do it, all but the weight's gradient without columns. See
- * conv_cuda.h.
+ * Convolutions by matrix products over slices of columns; where precision and
+ * numbers of channels let tensor cores do it, without columns. See conv_cuda.h.
  * A slice is as many images as SLICE_BYTES of columns hold, so that what
  * im2col writes is still in L2 (40 MB on an A100, 50 MB on an H200) when the
  * product reads it; of one image that is larger, a band of rows.
@@ -13,6 +12,7 @@
 #include "common/mem.h"
 #include "kernels/cuda/k_conv.h"
 #include "kernels/cuda/k_conv_tiles.h"
+#include "kernels/cuda/k_conv_weight.h"
 
 #define SLICE_BYTES ((int64_t)16 << 20)
 #define MOST_PIXELS ((int64_t)1 << 30) /* at once; k_conv.h */
@@ -74,6 +74,7 @@ static void choose_tiles(struct cuda_conv *v, enum gp_rt_type type, enum gp_prec
 		return;
 	v->gathers_by_tiles = gpk_conv_tiles_fits(type, &v->w, v->small);
 	v->scatters_by_tiles = gpk_conv_back_fits(type, &v->w, v->small);
+	v->weighs_by_tiles = gpk_conv_weight_fits(type, &v->w, v->small);
 }
 
 uint64_t gp_cuda_conv_pack_bytes(const struct cuda_conv *v, enum gp_rt_type type)
@@ -143,6 +144,8 @@ struct cuda_conv_rooms gp_cuda_conv_rooms(struct cuda_conv *v, enum gp_rt_type t
 		r.gather = gpk_conv_tiles_room(type, &v->w, v->small);
 	if (v->scatters_by_tiles)
 		r.scatter = gpk_conv_back_room(type, &v->w, v->small);
+	if (v->weighs_by_tiles)
+		r.weight = gpk_conv_weight_room(type, &v->w, v->small);
 	return r;
 }
 
@@ -290,6 +293,10 @@ void gp_cuda_conv_weight(const struct cuda_call *c, const struct cuda_conv *v, c
 			 void *room, float *grad)
 {
 	struct gpk_slice s = everything(v);
+	if (v->weighs_by_tiles) {
+		gpk_conv_weight(c->stream, c->type, &v->w, v->small, larger, smaller, grad, room);
+		return;
+	}
 	if (v->rows) {
 		weight_slice(c, v, &s, larger, smaller, grad);
 		return;

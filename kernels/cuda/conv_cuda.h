@@ -29,6 +29,7 @@ struct cuda_conv {
 	bool rows;                     /* 1x1, stride 1, no padding: an image's rows are its columns */
 	bool gathers_by_tiles;         /* on tensor cores, without columns (k_conv_tiles.h) */
 	bool scatters_by_tiles;        /* the same, by the turned weight in node->pack */
+	bool weighs_by_tiles;          /* the weight's gradient (k_conv_weight.h) */
 	int64_t images;                /* whole images at once, or 0: one image in bands of */
 	int64_t band_rows, band_lines; /* rows of windows (gather, weight), rows of the larger image (scatter) */
 };

@@ -226,11 +226,10 @@ GPK_DEVICE struct gpk_deep_words gpk_load_deep_words(unsigned char *rows, unsign
 
 /* 32 rows of A from `chunk` on, at the 16 (bf16) or 8 moments from `moment` on. */
 template <typename T>
-GPK_DEVICE void gpk_load_deep_a(uint32_t (&a)[2][4], unsigned char *rows, unsigned pitch, unsigned moment,
-				unsigned chunk)
+GPK_DEVICE void gpk_load_deep_a(uint32_t (*a)[4], unsigned char *rows, unsigned pitch, unsigned moment, unsigned chunk)
 {
 	const unsigned lane = threadIdx.x % GPK_WARP;
-	if (sizeof(T) == 4) {
+	if constexpr (sizeof(T) == 4) {
 		const struct gpk_deep_words w = gpk_load_deep_words(rows, pitch, moment, chunk);
 		GPK_UNROLL
 		for (int i = 0; i < 2; i++)
@@ -239,33 +238,34 @@ GPK_DEVICE void gpk_load_deep_a(uint32_t (&a)[2][4], unsigned char *rows, unsign
 			a[i][k] = w.low[2 * i + k];
 			a[i][2 + k] = w.high[2 * i + k];
 		}
-		return;
+	} else {
+		GPK_UNROLL
+		for (unsigned i = 0; i < 2; i++)
+			gpk_load_fragments_turned(a[i],
+						  gpk_deep_chunk<T>(rows, pitch, moment + lane % 8 + lane / 16 * 8,
+								    chunk + 2 * i + lane / 8 % 2));
 	}
-	GPK_UNROLL
-	for (unsigned i = 0; i < 2; i++)
-		gpk_load_fragments_turned(a[i], gpk_deep_chunk<T>(rows, pitch, moment + lane % 8 + lane / 16 * 8,
-								  chunk + 2 * i + lane / 8 % 2));
 }
 
 /* 32 columns of the product, the same: B's of column 8 j are b[j / 2][j % 2 * 2] and the next. */
 template <typename T>
-GPK_DEVICE void gpk_load_deep_b(uint32_t (&b)[2][4], unsigned char *rows, unsigned pitch, unsigned moment,
-				unsigned chunk)
+GPK_DEVICE void gpk_load_deep_b(uint32_t (*b)[4], unsigned char *rows, unsigned pitch, unsigned moment, unsigned chunk)
 {
 	const unsigned lane = threadIdx.x % GPK_WARP;
-	if (sizeof(T) == 4) {
+	if constexpr (sizeof(T) == 4) {
 		const struct gpk_deep_words w = gpk_load_deep_words(rows, pitch, moment, chunk);
 		GPK_UNROLL
 		for (int j = 0; j < 4; j++) {
 			b[j / 2][j % 2 * 2] = w.low[j];
 			b[j / 2][j % 2 * 2 + 1] = w.high[j];
 		}
-		return;
+	} else {
+		GPK_UNROLL
+		for (unsigned j = 0; j < 2; j++)
+			gpk_load_fragments_turned(b[j],
+						  gpk_deep_chunk<T>(rows, pitch, moment + lane % 8 + lane / 8 % 2 * 8,
+								    chunk + 2 * j + lane / 16));
 	}
-	GPK_UNROLL
-	for (unsigned j = 0; j < 2; j++)
-		gpk_load_fragments_turned(b[j], gpk_deep_chunk<T>(rows, pitch, moment + lane % 8 + lane / 8 % 2 * 8,
-								  chunk + 2 * j + lane / 16));
 }
 
 /* Where element `e` of this lane's C is, of the i-th 16 rows and j-th 8 columns that such operands gave. */

@@ -33,7 +33,7 @@ template <int High, int Wide, int WarpHigh, int WarpWide, int Stages> struct gpk
 
 #define GPK_TILES_MULTIPROCESSORS 132
 #define GPK_TILES_MOST_PARTS      64
-#define GPK_TILES_MOST_BYTES      ((int64_t)64 << 20) /* of parts */
+#define GPK_TILES_MOST_BYTES      ((int64_t)32 << 20) /* of parts */
 /* In steps of a quarter of the smallest tile, about 130 cycles: another kernel, and what it takes to write and read. */
 #define GPK_TILES_SUMS_COST       16
 #define GPK_TILES_SUMS_BYTES      ((int64_t)400 << 10)

@@ -23,10 +23,10 @@ static enum gp_status prepare(struct cuda_plan *p, struct cuda_node *n, bool tra
 	gp_cuda_order_weight(p, n, channels_last);
 	const struct cuda_conv_rooms room = gp_cuda_conv_rooms(v, p->type, p->base.spec.precision);
 	n->tmp_forward_bytes = transposed ? room.scatter : room.gather;
-	n->tmp_backward_bytes = larger_of(room.weight, transposed ? room.gather : room.scatter);
+	n->tmp_backward_bytes = transposed ? room.gather : room.scatter;
+	n->tmp_weight_bytes = room.weight;
 	if (transposed || n->want_dx)
 		n->pack_bytes = gp_cuda_conv_pack_bytes(v, p->type);
-	n->tmp_weight_bytes = n->tmp_backward_bytes;
 	if (n->g->u.conv.bias) {
 		const int64_t channels = n->g->u.conv.out_channels, rows = gp_cuda_elements(p, n) / channels;
 		n->tmp_weight_bytes = larger_of(n->tmp_weight_bytes, gpk_row_bias_room(rows, channels));
