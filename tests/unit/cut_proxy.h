@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A link that breaks where it is told to: a relay on loopback, on a thread of
- * its own, between a client and a server. Each connection has a plan.
+ * its own, between a client and a server.
  */
 #ifndef GP_TEST_CUT_PROXY_H
 #define GP_TEST_CUT_PROXY_H
@@ -47,8 +47,7 @@ struct cut_proxy {
 	int listener, wake[2];
 	_Atomic uint16_t server_port; /* of connections to come */
 	char address[32];
-	struct cut_plan plan[CUT_PROXY_LINKS];
-	int plans; /* later connections follow the last plan if `repeat`, else are not cut */
+	struct cut_plan plan; /* of the first connection; if `repeat`, of all */
 	bool repeat;
 	atomic_bool deaf; /* nobody is let in */
 	atomic_bool mute; /* who comes is left without an answer */
@@ -103,10 +102,8 @@ static void cut_accept(struct cut_proxy *p)
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 	struct cut_link *l = &p->link[p->links++];
 	*l = (struct cut_link){.client = fd, .server = cut_dial(p->server_port)};
-	if (n < p->plans)
-		l->plan = p->plan[n];
-	else if (p->repeat)
-		l->plan = p->plan[p->plans - 1];
+	if (n == 0 || p->repeat)
+		l->plan = p->plan;
 	if (l->server < 0)
 		cut_close(&l->client, false);
 	atomic_fetch_add(&p->accepted, 1);
@@ -184,11 +181,14 @@ static void *cut_proxy_main(void *arg)
 	}
 }
 
-/* Set plan, plans and repeat before. */
-static inline void cut_proxy_start(struct cut_proxy *p, uint16_t server_port)
+/* The first connection is cut as planned, if `repeat` every one. */
+static inline void cut_proxy_start(struct cut_proxy *p, uint16_t server_port, struct cut_plan plan, bool repeat)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET};
 	socklen_t len = sizeof a;
+	memset(p, 0, sizeof *p);
+	p->plan = plan;
+	p->repeat = repeat;
 	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
 	p->server_port = server_port;
 	p->listener = socket(AF_INET, SOCK_STREAM, 0);

@@ -72,6 +72,16 @@ static inline void put_control(struct raw_peer *c, const Gpsplit__Control *m)
 	gp_free(bytes);
 }
 
+static inline void put_hello(struct raw_peer *c, uint32_t version)
+{
+	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	hello.version = version;
+	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
+	m.hello = &hello;
+	put_control(c, &m);
+}
+
 /* The next control message or NULL when the connection ends; frames and heartbeats are passed over. */
 static inline Gpsplit__Control *get_control(struct raw_peer *c)
 {

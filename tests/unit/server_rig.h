@@ -97,16 +97,6 @@ static inline void client_close(struct raw_peer *c)
 	gp_free(c->body);
 }
 
-static inline void put_hello(struct raw_peer *c, uint32_t version)
-{
-	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
-	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	hello.version = version;
-	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
-	m.hello = &hello;
-	put_control(c, &m);
-}
-
 static inline void put_open(struct raw_peer *c, const struct gp_graph *graph, void (*spoil)(Gpsplit__Open *))
 {
 	struct gp_err err;

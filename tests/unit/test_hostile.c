@@ -72,12 +72,7 @@ static void expect(struct raw_peer *c, Gpsplit__Control__BodyCase what)
 
 static void say_hello(struct raw_peer *c)
 {
-	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
-	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	hello.version = GP_PROTO_VERSION;
-	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
-	m.hello = &hello;
-	put_control(c, &m);
+	put_hello(c, GP_PROTO_VERSION);
 	expect(c, GPSPLIT__CONTROL__BODY_WELCOME);
 }
 

@@ -102,16 +102,6 @@ static int connect_to(uint16_t port)
 	return fd;
 }
 
-static void put_hello(struct raw_peer *c)
-{
-	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
-	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	hello.version = GP_PROTO_VERSION;
-	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
-	m.hello = &hello;
-	put_control(c, &m);
-}
-
 static void a_server_that_stood_still_takes_the_hello_that_came_meanwhile(void **state)
 {
 	(void)state;
@@ -127,7 +117,7 @@ static void a_server_that_stood_still_takes_the_hello_that_came_meanwhile(void *
 	uv_async_send(&stall.async);
 	while (!atomic_load(&stall.begun))
 		usleep(1000);
-	put_hello(&c);
+	put_hello(&c, GP_PROTO_VERSION);
 	usleep(1500000);
 	atomic_store(&stall.gate, true);
 	Gpsplit__Control *m = get_control(&c);

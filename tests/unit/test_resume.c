@@ -26,10 +26,8 @@ static void check_cut(const struct server_thread *server, const struct config *c
 {
 	static struct cut_proxy p;
 	struct outcome got;
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.plan[0] = (struct cut_plan){.up = up ? byte : 0, .down = up ? 0 : byte, .kind = kind};
-	cut_proxy_start(&p, server->port);
+	cut_proxy_start(&p, server->port, (struct cut_plan){.up = up ? byte : 0, .down = up ? 0 : byte, .kind = kind},
+			false);
 	run(p.address, c, &got);
 	assert_int_equal(atomic_load(&p.cuts), 1);
 	cut_proxy_stop(&p);
@@ -106,15 +104,11 @@ static void a_link_that_breaks_in_every_step_is_only_slow(void **state)
 	struct server_thread *server = start_server(120);
 	struct outcome want, got;
 	run(server->address, &poweriter_sgd, &want);
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.repeat = true;
 	const uint64_t step = want.down[3] - want.down[2], opening = want.down[0];
-	p.plan[0] = (struct cut_plan){.down = opening + step * 5 / 3};
-	cut_proxy_start(&p, server->port);
+	cut_proxy_start(&p, server->port, (struct cut_plan){.down = opening + step * 5 / 3}, true);
 	run(p.address, &poweriter_sgd, &got);
 	cut_proxy_stop(&p);
-	expect_same(&got, &want, "down, again and again", p.plan[0].down);
+	expect_same(&got, &want, "down, again and again", p.plan.down);
 	assert_true(got.figures.reconnects >= 3);
 	assert_int_equal(got.figures.reconnects, atomic_load(&p.cuts));
 	assert_true(got.figures.account.sent.wire_bytes > want.figures.account.sent.wire_bytes);
@@ -138,11 +132,7 @@ static void an_evaluation_gets_on_over_a_link_cut_every_few_frames(void **state)
 	r.engine->ops->figures(r.engine, &f);
 	const uint64_t answer = (f.account.received.wire_bytes - opening) / (VAL_BATCHES * CHUNKS);
 	rig_deinit(&r);
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.repeat = true;
-	p.plan[0] = (struct cut_plan){.down = opening + answer * 5 / 2};
-	cut_proxy_start(&p, server->port);
+	cut_proxy_start(&p, server->port, (struct cut_plan){.down = opening + answer * 5 / 2}, true);
 	expect_ok(rig_init(&r, p.address, &raw_sgd, false, &err), &err);
 	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &got, &err), &err);
 	r.engine->ops->figures(r.engine, &f);
@@ -174,10 +164,8 @@ static void an_evaluation_goes_on_at_a_server_with_a_smaller_window(void **state
 	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &want, &err), &err);
 	r.engine->ops->figures(r.engine, &f);
 	rig_deinit(&r);
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.plan[0] = (struct cut_plan){.down = opening + (f.account.received.wire_bytes - opening) / 2};
-	cut_proxy_start(&p, first->port);
+	cut_proxy_start(&p, first->port,
+			(struct cut_plan){.down = opening + (f.account.received.wire_bytes - opening) / 2}, false);
 	expect_ok(rig_init(&r, p.address, &raw_sgd, false, &err), &err);
 	atomic_store(&p.server_port, second->port); /* of the next connection */
 	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &got, &err), &err);
@@ -200,11 +188,7 @@ static void a_server_that_never_says_who_it_is_is_given_up_soon(void **state)
 	struct server_thread *server = start_server(120);
 	struct rig r;
 	struct gp_err err = {0};
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.plan[0] = (struct cut_plan){.down = GP_PREFACE_BYTES - 1, .kind = CUT_END};
-	p.repeat = true;
-	cut_proxy_start(&p, server->port);
+	cut_proxy_start(&p, server->port, (struct cut_plan){.down = GP_PREFACE_BYTES - 1, .kind = CUT_END}, true);
 	assert_int_equal(rig_init(&r, p.address, &raw_sgd, true, &err), GP_PEER);
 	assert_non_null(strstr(err.text, "before it said who it is"));
 	assert_int_equal(atomic_load(&p.accepted), 4);
@@ -220,10 +204,7 @@ static void a_client_that_may_not_reconnect_ends_at_once(void **state)
 	struct server_thread *server = start_server(120);
 	struct rig r;
 	struct gp_err err = {0};
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.plan[0].up = 60000;
-	cut_proxy_start(&p, server->port);
+	cut_proxy_start(&p, server->port, (struct cut_plan){.up = 60000}, false);
 	reconnect_for_s = 0;
 	expect_ok(rig_init(&r, p.address, &raw_sgd, true, &err), &err);
 	reconnect_for_s = 120;
@@ -241,10 +222,7 @@ static void a_server_that_stays_away_is_given_up(void **state)
 	struct server_thread *server = start_server(120);
 	struct rig r;
 	struct gp_err err = {0};
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.plan[0].up = 60000;
-	cut_proxy_start(&p, server->port);
+	cut_proxy_start(&p, server->port, (struct cut_plan){.up = 60000}, false);
 	reconnect_for_s = 0.4;
 	expect_ok(rig_init(&r, p.address, &raw_sgd, true, &err), &err);
 	reconnect_for_s = 120;
@@ -281,10 +259,7 @@ static void stop_while_reconnecting(bool mute)
 	pthread_t stopper;
 	struct rig r;
 	struct gp_err err = {0};
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.plan[0].up = 60000;
-	cut_proxy_start(&p, server->port);
+	cut_proxy_start(&p, server->port, (struct cut_plan){.up = 60000}, false);
 	reconnect_for_s = 3600;
 	expect_ok(rig_init(&r, p.address, &raw_sgd, true, &err), &err);
 	reconnect_for_s = 120;

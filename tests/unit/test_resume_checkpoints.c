@@ -65,10 +65,8 @@ static int cut_around_committed(struct server_thread *server, enum gp_status wan
 	int lost = 0;
 	expect_ok(run_with_checkpoints(server->address, false, &newest, &down, &err), &err);
 	for (int64_t back = -80; back <= 160; back += 8) {
-		memset(&p, 0, sizeof p);
-		p.plans = 1;
-		p.plan[0] = (struct cut_plan){.down = (uint64_t)((int64_t)down + back), .kind = CUT_END};
-		cut_proxy_start(&p, server->port);
+		cut_proxy_start(&p, server->port,
+				(struct cut_plan){.down = (uint64_t)((int64_t)down + back), .kind = CUT_END}, false);
 		enum gp_status status = run_with_checkpoints(p.address, true, &newest, &ignored, &err);
 		cut_proxy_stop(&p);
 		if (status != want || (want != GP_OK && !strstr(err.text, words)))

@@ -244,10 +244,7 @@ static void a_client_that_comes_too_late_is_told_so(void **state)
 	pthread_t later;
 	struct rig r;
 	struct gp_err err = {0};
-	memset(&p, 0, sizeof p);
-	p.plans = 1;
-	p.plan[0].up = 60000;
-	cut_proxy_start(&p, server->port);
+	cut_proxy_start(&p, server->port, (struct cut_plan){.up = 60000}, false);
 	expect_ok(rig_init(&r, p.address, &raw_sgd, true, &err), &err);
 	atomic_store(&p.deaf, true);
 	assert_int_equal(pthread_create(&later, NULL, let_in_later, &p), 0);
