@@ -423,38 +423,14 @@ static enum gp_status compare(int argc, char **argv, struct gp_options_result *r
 
 /* --- dispatch --------------------------------------------------------------------------------------------------- */
 
-static void print_usage(FILE *to)
-{
-	fprintf(to, "usage: " PROGRAM " list [--json]\n"
-		    "       " PROGRAM
-		    " roundtrip --codec SPEC --in FILE --tensor NAME [--out FILE] [--channels-last] [--json]\n"
-		    "       " PROGRAM " compare --in FILE --tensor NAME --codecs A,B,... [--channels-last] [--json]\n");
-}
-
 int gp_cmd_codec(int argc, char **argv)
 {
-	static const char *const names[] = {"list", "roundtrip", "compare"};
-	struct gp_err err = {0};
-	struct gp_options_result r = {0};
-	enum gp_status status;
-	if (argc > 0 && (strcmp(argv[0], "--help") == 0 || strcmp(argv[0], "-h") == 0)) {
-		print_usage(stdout);
-		return 0;
-	}
-	if (argc > 0 && strcmp(argv[0], "list") == 0) {
-		status = list_codecs(argc - 1, argv + 1, &r, &err);
-	} else if (argc > 0 && strcmp(argv[0], "roundtrip") == 0) {
-		status = roundtrip(argc - 1, argv + 1, &r, &err);
-	} else if (argc > 0 && strcmp(argv[0], "compare") == 0) {
-		status = compare(argc - 1, argv + 1, &r, &err);
-	} else if (argc > 0) {
-		return gp_cmd_unknown(PROGRAM, argv[0], names, sizeof names / sizeof names[0]);
-	} else {
-		print_usage(stderr);
-		return gp_status_exit(GP_USAGE);
-	}
-	gp_options_free(&r);
-	if (status != GP_OK)
-		gp_err_print(&err, PROGRAM);
-	return gp_status_exit(status);
+	static const char usage[] =
+		"usage: " PROGRAM " list [--json]\n"
+		"       " PROGRAM
+		" roundtrip --codec SPEC --in FILE --tensor NAME [--out FILE] [--channels-last] [--json]\n"
+		"       " PROGRAM " compare --in FILE --tensor NAME --codecs A,B,... [--channels-last] [--json]\n";
+	static const struct gp_subcommand list[] = {
+		{"list", list_codecs}, {"roundtrip", roundtrip}, {"compare", compare}};
+	return gp_cmd_dispatch(PROGRAM, usage, list, sizeof list / sizeof list[0], argc, argv);
 }
