@@ -122,26 +122,15 @@ equal "loss of an evaluation, twice" "$(json_get "$work/again.json" val_loss)" "
 
 # --- two at once, links that break ---------------------------------------------------------------------------------
 
-for n in 1 2; do
-	train "$work/both$n.json" --server "127.0.0.1:$server_port" "${cnn[@]}" &
-	pids[n]=$!
-done
-wait "${pids[1]}" || fail "first of two clients"
-wait "${pids[2]}" || fail "second of two clients"
-for n in 1 2; do
-	equal "client $n of two at the same time" "$(sha "$work/both$n.json")" "$(sha "$work/cnn.json")"
-done
+two_at_once "$(sha "$work/cnn.json")" "${cnn[@]}"
 
 codec=ef+uniform:bits=6
 split whole "${cnn[@]}" --codec $codec --steps 8
 bytes=$(json_get "$work/whole.json" wire_up_bytes)
-"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link.port" \
-	--drop-every $((bytes / 3)) --drop-mode reset --seed 5 2>"$work/link.log" &
-link_pid=$!
-await test -s "$work/link.port" || fail "gpclient link did not start: $(cat "$work/link.log")"
-train "$work/cut.json" --server "127.0.0.1:$(cat "$work/link.port")" "${cnn[@]}" --codec $codec --steps 8 ||
+start_link --drop-every $((bytes / 3)) --drop-mode reset --seed 5
+train "$work/cut.json" --server "127.0.0.1:$link_port" "${cnn[@]}" --codec $codec --steps 8 ||
 	fail "over a link that breaks"
-kill $link_pid && wait $link_pid
+stop_link
 equal "over a link that breaks" "$(sha "$work/cut.json")" "$(sha "$work/whole.json")"
 [ "$(json_get "$work/cut.json" reconnects)" -gt 0 ] || fail "no cut was counted"
 

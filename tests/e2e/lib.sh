@@ -11,10 +11,11 @@ build=$(cd "$build" && pwd)
 # shellcheck disable=SC1091
 . "$source_dir/deploy/json.sh"
 work=$(mktemp -d)
-server_pid='' server_port='' failures=0
+server_pid='' server_port='' link_pid='' link_port='' failures=0
 
 cleanup() {
 	[ -n "$server_pid" ] && kill "$server_pid" 2>/dev/null
+	[ -n "$link_pid" ] && kill "$link_pid" 2>/dev/null
 	wait 2>/dev/null
 	rm -rf "$work"
 }
@@ -32,18 +33,24 @@ await() { # COMMAND...
 	return 1
 }
 
+# A program that writes its port when it serves; the script ends where it does not.
+comes_up() { # PID PORT-FILE NAME LOG
+	for _ in $(seq 1200); do
+		[ -s "$2" ] && return 0
+		kill -0 "$1" 2>/dev/null || break
+		sleep 0.05
+	done
+	echo "$3 did not start:" && cat "$4"
+	exit 1
+}
+
 # Starts gpserverd with further flags; sets server_pid and server_port.
 start_server() {
 	rm -f "$work/port"
 	"$build/gpserverd" --listen 127.0.0.1:0 --port-file "$work/port" "$@" 2>"$work/server.log" &
 	server_pid=$!
-	for _ in $(seq 1200); do
-		[ -s "$work/port" ] && server_port=$(cat "$work/port") && return 0
-		kill -0 "$server_pid" 2>/dev/null || break
-		sleep 0.05
-	done
-	echo "gpserverd did not start:" && cat "$work/server.log"
-	exit 1
+	comes_up $server_pid "$work/port" gpserverd "$work/server.log"
+	server_port=$(cat "$work/port")
 }
 
 # Ends the server with SIGTERM and checks that it left in good order.
@@ -52,6 +59,38 @@ stop_server() {
 	kill "$server_pid" && wait "$server_pid" || status=$?
 	server_pid=''
 	[ $status -eq 0 ] || fail "gpserverd ended with status $status: $(tail -3 "$work/server.log")"
+}
+
+# A simulated link to the server, with further flags; sets link_pid and link_port.
+start_link() { # FLAG...
+	rm -f "$work/link.port"
+	"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link.port" --json \
+		"$@" >"$work/link.json" 2>"$work/link.log" &
+	link_pid=$!
+	comes_up $link_pid "$work/link.port" "gpclient link" "$work/link.log"
+	link_port=$(cat "$work/link.port")
+}
+
+# Ends it with SIGTERM; its counters are in link.json then.
+stop_link() {
+	local status=0
+	kill "$link_pid" && wait "$link_pid" || status=$?
+	link_pid=''
+	equal "gpclient link ends in good order" $status 0
+}
+
+# Two trainings at a time end as one alone does.
+two_at_once() { # SHA FLAG...
+	local want=$1 n pids=()
+	shift
+	for n in 1 2; do
+		train "$work/both$n.json" --server "127.0.0.1:$server_port" "$@" &
+		pids[n]=$!
+	done
+	for n in 1 2; do
+		wait "${pids[n]}" || fail "client $n of two at the same time"
+		equal "client $n of two at the same time" "$(json_get "$work/both$n.json" param_sha256)" "$want"
+	done
 }
 
 fail() {

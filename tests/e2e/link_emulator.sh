@@ -10,27 +10,6 @@
 
 flags=(--model cnn --data synthetic:shape=3x32x32,classes=10,samples=256 --batch 32 --chunks 4 --lr 0.05 --seed 3
 	--threads 1 --no-eval --steps 4)
-link_pid='' link_port=''
-
-start_link() { # FLAG...
-	rm -f "$work/link.port"
-	"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link.port" --json \
-		"$@" >"$work/link.json" 2>"$work/link.log" &
-	link_pid=$!
-	for _ in $(seq 1200); do
-		[ -s "$work/link.port" ] && link_port=$(cat "$work/link.port") && return 0
-		kill -0 "$link_pid" 2>/dev/null || break
-		sleep 0.05
-	done
-	echo "gpclient link did not start:" && cat "$work/link.log"
-	exit 1
-}
-
-stop_link() {
-	local status=0
-	kill "$link_pid" && wait "$link_pid" || status=$?
-	equal "gpclient link ends in good order" $status 0
-}
 
 start_server --threads 1
 train "$work/plain.json" --server "127.0.0.1:$server_port" "${flags[@]}" || fail "training without a link"

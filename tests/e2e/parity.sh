@@ -52,15 +52,7 @@ done
 
 start_server --threads 1
 train "$work/local.json" --local --model $small --chunks 4 --threads 1 "${common[@]}" || fail "local run"
-for n in 1 2; do
-	train "$work/both$n.json" --server "127.0.0.1:$server_port" --model $small --chunks 4 --threads 1 "${common[@]}" &
-	pids[n]=$!
-done
-wait "${pids[1]}" || fail "first of two clients"
-wait "${pids[2]}" || fail "second of two clients"
-for n in 1 2; do
-	equal "client $n of two at the same time" "$(sha "$work/both$n.json")" "$(sha "$work/local.json")"
-done
+two_at_once "$(sha "$work/local.json")" --model $small --chunks 4 --threads 1 "${common[@]}"
 
 # The same from weights in a file: saved by a local run, continued locally and split.
 train "$work/saved.json" --local --model $small --chunks 4 --threads 1 "${common[@]}" --save "$work/w.safetensors"

@@ -10,21 +10,6 @@
 
 flags=(--model cnn --data synthetic:shape=3x16x16,classes=10,samples=256 --batch 32 --chunks 4 --lr 0.05 --seed 3
 	--threads 1 --codec ef+uniform:bits=6 --steps 12)
-link_pid='' link_port=''
-
-start_link() { # FLAG...
-	rm -f "$work/link.port"
-	"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link.port" "$@" \
-		2>"$work/link.log" &
-	link_pid=$!
-	await test -s "$work/link.port" && link_port=$(cat "$work/link.port") && return 0
-	echo "gpclient link did not start:" && cat "$work/link.log"
-	exit 1
-}
-
-stop_link() {
-	kill "$link_pid" && wait "$link_pid"
-}
 
 start_server --threads 1 --idle-timeout 3s
 train "$work/plain.json" --server "127.0.0.1:$server_port" "${flags[@]}" --save "$work/plain.safetensors" ||

@@ -71,21 +71,14 @@ grep -qF "$(cat "$certs/token")" "$work/server.log" && fail "the token is in the
 # ---- links that break, and damaged bytes ----
 
 through() { # WHAT LOG-PATTERN LINK-FLAG...: the same parameters through a link with faults
-	local what=$1 pattern=$2 link
+	local what=$1 pattern=$2
 	shift 2
-	rm -f "$work/link-port"
-	"$build/gpclient" link --listen 127.0.0.1:0 --to "127.0.0.1:$server_port" --port-file "$work/link-port" "$@" \
-		2>"$work/link.log" &
-	link=$!
-	for _ in $(seq 1200); do
-		[ -s "$work/link-port" ] && break
-		sleep 0.05
-	done
-	train "$work/through.json" --server "127.0.0.1:$(cat "$work/link-port")" "${flags[@]}" --steps 12 "${client_tls[@]}" \
+	start_link "$@"
+	train "$work/through.json" --server "127.0.0.1:$link_port" "${flags[@]}" --steps 12 "${client_tls[@]}" \
 		--token-file "$certs/token"
 	equal "parameters over TLS through $what" "$(json_get "$work/through.json" param_sha256)" \
 		"$(json_get "$work/local.json" param_sha256)"
-	kill $link && wait $link
+	stop_link
 	grep -q "$pattern" "$work/link.log" || fail "$what: nothing happened: $(cat "$work/link.log")"
 }
 
