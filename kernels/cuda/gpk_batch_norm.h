@@ -43,20 +43,6 @@ GPK_DEVICE float passed(float g, float v, struct limits l)
 	return v <= l.low || v >= l.high ? 0 : g;
 }
 
-/* The first of the thread's channels, and its rows. */
-GPK_DEVICE int64_t first_channel(int width)
-{
-	return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * width;
-}
-GPK_DEVICE int64_t first_row(void)
-{
-	return (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
-}
-GPK_DEVICE int64_t row_step(void)
-{
-	return (int64_t)gridDim.y * blockDim.y;
-}
-
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
 /* What a channel's statistics make of it. */

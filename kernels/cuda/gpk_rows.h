@@ -98,6 +98,20 @@ static inline struct gpk_tile gpk_tile_of(int64_t vectors, int wide, int threads
 	return t;
 }
 
+/* In a kernel: the first of the thread's `width` channels, its first row, and how far on the next one is. */
+GPK_DEVICE int64_t gpk_first_channel(int width)
+{
+	return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * width;
+}
+GPK_DEVICE int64_t gpk_first_row(void)
+{
+	return (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
+}
+GPK_DEVICE int64_t gpk_row_step(void)
+{
+	return (int64_t)gridDim.y * blockDim.y;
+}
+
 /* --- division ----------------------------------------------------------------------------------------------------- */
 
 /* By a number in 1..2^31-1, of one in 0..2^31-1, without dividing (Granlund and Montgomery 1994, figure 4.1). */

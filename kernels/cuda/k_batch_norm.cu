@@ -47,13 +47,13 @@ template <typename T, int V>
 GPK_KERNEL GPK_BOUNDS(THREADS)
 	sum_values(struct gpk_bn n, const T *GPK_RESTRICT x, double *room, uint32_t *tickets)
 {
-	const int64_t channel = first_channel(V), step = row_step(), channels = n.channels;
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
 	float sums[2 * V] = {}, shift[V], v[V];
 	double sum[2];
 	if (channel < channels) {
 		gpk_read<T, V>(shift, x + channel);
 		GPK_UNROLL_BY(4)
-		for (int64_t r = first_row(); r < n.rows; r += step) {
+		for (int64_t r = gpk_first_row(); r < n.rows; r += step) {
 			gpk_read<T, V>(v, x + r * channels + channel);
 			add_values<V>(sums, v, shift);
 		}
@@ -70,8 +70,8 @@ template <typename T, int V, bool RESIDUAL>
 GPK_DEVICE void normalize_rows(int64_t rows, int64_t channels, const float (&a)[V], const float (&b)[V],
 			       struct limits l, const T *x, const T *residual, T *y)
 {
-	const int64_t channel = first_channel(V), step = row_step();
-	for (int64_t from = first_row(); from < rows; from += AT_ONCE * step) {
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
+	for (int64_t from = gpk_first_row(); from < rows; from += AT_ONCE * step) {
 		float v[AT_ONCE][V], add[AT_ONCE][V] = {};
 		GPK_UNROLL
 		for (int k = 0; k < AT_ONCE; k++) {
@@ -97,7 +97,7 @@ template <typename T, int V, bool RESIDUAL>
 GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	normalize(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
 {
-	const int64_t channel = first_channel(V);
+	const int64_t channel = gpk_first_channel(V);
 	float a[V], b[V];
 	if (channel >= n.channels)
 		return;
@@ -119,7 +119,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 		of[c] = affine_of(n, first + c, (double)n.running_mean[first + c],
 				  1.0 / sqrt((double)n.running_var[first + c] + (double)n.eps));
 	__syncthreads();
-	if (first_channel(V) >= n.channels)
+	if (gpk_first_channel(V) >= n.channels)
 		return;
 	GPK_UNROLL
 	for (int i = 0; i < V; i++) {
@@ -169,7 +169,7 @@ GPK_DEVICE void read_rows(const struct gpk_bn &n, int64_t from, int64_t step, co
 {
 	GPK_UNROLL
 	for (int k = 0; k < AT_ONCE; k++) {
-		const int64_t r = from + k * step, at = r * n.channels + first_channel(V);
+		const int64_t r = from + k * step, at = r * n.channels + gpk_first_channel(V);
 		if (r >= n.rows)
 			continue;
 		gpk_read<T, V>(v[k], x + at);
@@ -184,7 +184,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	sum_gradients(struct gpk_bn n, struct limits l, const T *GPK_RESTRICT x, const T *GPK_RESTRICT y, const T *dy,
 		      T *dresidual, double *room, float *coefficients, float *dgamma, float *dbeta, uint32_t *tickets)
 {
-	const int64_t channel = first_channel(V), step = row_step(), channels = n.channels;
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
 	float sums[2 * V] = {}, mean[V], a[V] = {}, b[V] = {};
 	double sum[2];
 	if (channel < channels) {
@@ -193,7 +193,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 			gpk_read<float, V>(a, n.kept + KEPT_A * channels + channel);
 			gpk_read<float, V>(b, n.kept + KEPT_B * channels + channel);
 		}
-		for (int64_t from = first_row(); from < n.rows; from += AT_ONCE * step) {
+		for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {
 			float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
 			read_rows<T, V, M>(n, from, step, x, y, dy, v, out, g);
 			GPK_UNROLL
@@ -225,7 +225,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	gradient(struct gpk_bn n, struct limits l, const float *GPK_RESTRICT coefficients, const T *GPK_RESTRICT x,
 		 const T *GPK_RESTRICT y, const T *dy, T *dx)
 {
-	const int64_t channel = first_channel(V), step = row_step(), channels = n.channels;
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
 	float scale[V], shift[V], slope[V], mean[V], a[V] = {}, b[V] = {};
 	if (channel >= channels)
 		return;
@@ -237,7 +237,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 		gpk_read<float, V>(a, n.kept + KEPT_A * channels + channel);
 		gpk_read<float, V>(b, n.kept + KEPT_B * channels + channel);
 	}
-	for (int64_t from = first_row(); from < n.rows; from += AT_ONCE * step) {
+	for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {
 		float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
 		read_rows<T, V, M>(n, from, step, x, y, dy, v, out, g);
 		GPK_UNROLL

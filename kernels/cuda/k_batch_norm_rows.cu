@@ -50,7 +50,7 @@ GPK_DEVICE int64_t row_of(int i)
 template <typename T, int N>
 GPK_DEVICE void load_rows(gpk_pack<T, VECTOR> (&held)[N], const struct gpk_bn &n, const T *from)
 {
-	const int64_t channel = first_channel(VECTOR);
+	const int64_t channel = gpk_first_channel(VECTOR);
 	GPK_UNROLL
 	for (int i = 0; i < N; i++)
 		if (channel < n.channels && row_of(i) < n.rows)
@@ -61,7 +61,7 @@ GPK_DEVICE void load_rows(gpk_pack<T, VECTOR> (&held)[N], const struct gpk_bn &n
 template <typename T, int N>
 GPK_DEVICE void store_rows(T *to, const struct gpk_bn &n, const gpk_pack<T, VECTOR> (&held)[N])
 {
-	const int64_t channel = first_channel(VECTOR);
+	const int64_t channel = gpk_first_channel(VECTOR);
 	GPK_UNROLL
 	for (int i = 0; i < N; i++)
 		if (channel < n.channels && row_of(i) < n.rows)
@@ -101,7 +101,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	values_at_once(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
 {
 	GPK_SHARED(struct affine, of, [WIDE]);
-	const int64_t channel = first_channel(VECTOR);
+	const int64_t channel = gpk_first_channel(VECTOR);
 	gpk_pack<T, VECTOR> held[N], more[N];
 	float sums[2 * VECTOR] = {}, shift[VECTOR] = {}, v[VECTOR], add[VECTOR] = {};
 	unsigned c;
@@ -153,7 +153,7 @@ template <typename T, int N, enum mask M>
 GPK_DEVICE void mask_rows(const struct gpk_bn &n, struct limits l, const T *y, const gpk_pack<T, VECTOR> (&x)[N],
 			  gpk_pack<T, VECTOR> (&gradient)[N], const float (&mean)[VECTOR], float (&sums)[2 * VECTOR])
 {
-	const int64_t channel = first_channel(VECTOR);
+	const int64_t channel = gpk_first_channel(VECTOR);
 	float a[VECTOR] = {}, b[VECTOR] = {}, v[VECTOR], g[VECTOR], out[VECTOR] = {};
 	if (channel >= n.channels)
 		return;
@@ -181,7 +181,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS) gradients_at_once(struct gpk_bn n, struct limits 
 						 T *dresidual, T *dx, float *dgamma, float *dbeta)
 {
 	GPK_SHARED(struct coefficients, of, [WIDE]);
-	const int64_t channel = first_channel(VECTOR);
+	const int64_t channel = gpk_first_channel(VECTOR);
 	gpk_pack<T, VECTOR> held[N], gradient[N];
 	float sums[2 * VECTOR] = {}, mean[VECTOR] = {}, v[VECTOR], g[VECTOR];
 	unsigned c;

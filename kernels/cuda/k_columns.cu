@@ -1,43 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of channels. A block of 32 x 8 threads takes 32 neighbouring channels,
- * so that a warp reads one piece of a row. See k_columns.h.
+ * Rows of channels: biases by vectors of channels, sums as in gpk_sums.h; for
+ * means a block of 32 x 8 threads takes 32 neighbouring channels. See k_columns.h.
  * Test: tests/unit/test_cuda_ops.c
  */
 #include "kernels/cuda/k_columns.h"
 
-#include "kernels/cuda/gpk.h"
+#include "kernels/cuda/gpk_sums.h"
 
 #define LANES       GPK_WARP
 #define WARPS       8
 #define THREADS     256
 #define MOST_BLOCKS 2048
 #define MOST_GRID_Y 65535
-/* Rows that one block sums up at most, and how many of these slices there may be. */
-#define SLICE_ROWS  512
-#define MOST_SLICES 128
+#define WIDE        64 /* vectors of a row that a block has, at most */
 
 /* --- biases ------------------------------------------------------------------------------------------------------- */
 
-template <typename T> GPK_KERNEL add_bias(T *x, const float *bias, int64_t rows, int64_t columns)
+template <typename T, int V>
+GPK_KERNEL GPK_BOUNDS(THREADS)
+	add_bias(T *GPK_RESTRICT x, const float *GPK_RESTRICT bias, int64_t rows, int64_t columns)
 {
-	const int64_t step = (int64_t)gridDim.x * blockDim.x, n = rows * columns;
-	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
-		gpk_put(&x[i], gpk_get(x[i]) + bias[i % columns]);
+	const int64_t column = gpk_first_channel(V), step = gpk_row_step();
+	float b[V], v[V];
+	if (column >= columns)
+		return;
+	gpk_read<float, V>(b, bias + column);
+	for (int64_t r = gpk_first_row(); r < rows; r += step) {
+		gpk_read<T, V>(v, x + r * columns + column);
+		GPK_UNROLL
+		for (int i = 0; i < V; i++)
+			v[i] += b[i];
+		gpk_write<T, V>(x + r * columns + column, v);
+	}
 }
 
 extern "C" void gpk_row_bias_forward(struct gp_rt_stream *s, enum gp_rt_type type, void *x, const float *bias,
 				     int64_t rows, int64_t columns)
 {
-	const unsigned blocks = gpk_blocks(rows * columns, THREADS, MOST_BLOCKS);
-	GPK_BY_TYPE(type, T, GPK_LAUNCH(s, add_bias<T>, blocks, THREADS, 0, (T *)x, bias, rows, columns));
+	GPK_BY_TYPE(type, T, GPK_BY_WIDTH(columns, T, V, {
+			    const struct gpk_tile t = gpk_tile_of(columns / V, WIDE, THREADS);
+			    GPK_LAUNCH(s, (add_bias<T, V>), t.grid(rows, 2, MOST_BLOCKS), t.block(), 0, (T *)x, bias,
+				       rows, columns);
+		    }));
 }
 
-static int64_t slices_of(int64_t rows)
+template <typename T, int V>
+GPK_KERNEL GPK_BOUNDS(GPK_SUMS_THREADS)
+	sum_rows(float *grad, const T *GPK_RESTRICT x, int64_t rows, int64_t columns, double *room, uint32_t *tickets)
 {
-	const int64_t slices = gpk_div_up(rows, SLICE_ROWS);
-	return slices < MOST_SLICES ? slices : MOST_SLICES;
+	const int64_t column = gpk_first_channel(V), step = gpk_row_step();
+	float some[V] = {}, v[V];
+	double sum[1];
+	GPK_UNROLL_BY(4)
+	for (int64_t r = gpk_first_row(); r < rows && column < columns; r += step) {
+		gpk_read<T, V>(v, x + r * columns + column);
+		GPK_UNROLL
+		for (int i = 0; i < V; i++)
+			some[i] += v[i];
+	}
+	gpk_fold_rows<1, V>(some, columns, room);
+	if (!gpk_last_part(tickets, blockIdx.x))
+		return;
+	const int64_t mine = gpk_total_parts<1, V>(columns, room, sum);
+	if (mine >= 0)
+		grad[mine] += (float)sum[0];
 }
+
+/* Of either type. */
+extern "C" uint64_t gpk_row_bias_room(int64_t rows, int64_t columns)
+{
+	const uint64_t wide = gpk_sums_room(GP_RT_F32, rows, columns, 1),
+		       narrow = gpk_sums_room(GP_RT_BF16, rows, columns, 1);
+	return wide > narrow ? wide : narrow;
+}
+
+extern "C" void gpk_row_bias_backward(struct gp_rt_stream *s, enum gp_rt_type type, float *grad, const void *dout,
+				      int64_t rows, int64_t columns, void *room)
+{
+	GPK_BY_TYPE(type, T, GPK_BY_WIDTH(columns, T, V, {
+			    const struct gpk_tile t = gpk_tile_of(columns / V, GPK_SUMS_WIDE, GPK_SUMS_THREADS);
+			    GPK_LAUNCH(s, (sum_rows<T, V>), dim3(t.tiles, gpk_sums_parts(rows, t)), t.block(),
+				       gpk_sums_shared(GPK_SUMS_THREADS, V), grad, (const T *)dout, rows, columns,
+				       (double *)room, gp_rt_tickets(s));
+		    }));
+}
+
+/* --- means over an image ------------------------------------------------------------------------------------------ */
 
 /* The warps of a block have partial sums of its channels; the first warp gets their sum. */
 GPK_DEVICE float sum_of_warps(float v)
@@ -52,49 +101,6 @@ GPK_DEVICE float sum_of_warps(float v)
 	__syncthreads();
 	return sum;
 }
-
-template <typename T>
-GPK_KERNEL sum_slices(float *partials, const T *x, int64_t rows, int64_t columns, int64_t slice_rows)
-{
-	const int64_t c = (int64_t)blockIdx.x * LANES + threadIdx.x;
-	const int64_t from = blockIdx.y * slice_rows, to = from + slice_rows < rows ? from + slice_rows : rows;
-	float sum = 0;
-	for (int64_t r = from + threadIdx.y; r < to && c < columns; r += WARPS)
-		sum += gpk_get(x[r * columns + c]);
-	sum = sum_of_warps(sum);
-	if (threadIdx.y == 0 && c < columns)
-		partials[blockIdx.y * columns + c] = sum;
-}
-
-GPK_KERNEL add_slices(float *grad, const float *partials, int64_t slices, int64_t columns)
-{
-	const int64_t c = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-	float sum = 0;
-	if (c >= columns)
-		return;
-	for (int64_t i = 0; i < slices; i++)
-		sum += partials[i * columns + c];
-	grad[c] += sum;
-}
-
-extern "C" uint64_t gpk_row_bias_room(int64_t rows, int64_t columns)
-{
-	return (uint64_t)(slices_of(rows) * columns) * sizeof(float);
-}
-
-extern "C" void gpk_row_bias_backward(struct gp_rt_stream *s, enum gp_rt_type type, float *grad, const void *dout,
-				      int64_t rows, int64_t columns, void *room)
-{
-	const int64_t slices = slices_of(rows), slice_rows = gpk_div_up(rows, slices);
-	const dim3 grid((unsigned)gpk_div_up(columns, LANES), (unsigned)slices), block(LANES, WARPS);
-	GPK_BY_TYPE(type, T,
-		    GPK_LAUNCH(s, sum_slices<T>, grid, block, 0, (float *)room, (const T *)dout, rows, columns,
-			       slice_rows));
-	GPK_LAUNCH(s, add_slices, (unsigned)gpk_div_up(columns, THREADS), THREADS, 0, grad, (const float *)room, slices,
-		   columns);
-}
-
-/* --- means over an image ------------------------------------------------------------------------------------------ */
 
 template <typename T> GPK_KERNEL mean(T *out, const T *in, int64_t images, int64_t pixels, int64_t columns, float scale)
 {

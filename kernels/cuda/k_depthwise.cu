@@ -7,6 +7,10 @@
  * depend on the channel is known when compiling (KERNEL, STRIDE), so that a
  * strip's sums stay in registers. Other kernels and strides take the plain
  * kernels at the end of each part.
+ *
+ * L1 gives only what one block reads twice, and blocks that follow each other
+ * run on different multiprocessors: so a block's strips lie below each other.
+ * Eight of 3x3 then read 60 pixels for 32 outputs; side by side it is 102.
  * Test: tests/unit/test_cuda_conv.c
  */
 #include "kernels/cuda/k_depthwise.h"
@@ -66,17 +70,17 @@ static struct gpk_tile sums_tile_of(int64_t channels)
 	return gpk_tile_of(channels % VECTOR ? channels : channels / VECTOR, GPK_SUMS_WIDE, THREADS);
 }
 
-GPK_DEVICE int64_t first_channel(int width)
+/* Strips of images of `down` rows, from the upper to the lower, then the next column of strips. */
+static struct gpk_places strips_of(int64_t images, int64_t down, int64_t across)
 {
-	return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * width;
+	return gpk_places_of(images, across, down);
 }
-GPK_DEVICE int64_t first_row(void)
+
+/* The r-th of them: `column` counts strips. */
+GPK_DEVICE struct gpk_place strip_at(const struct gpk_places &strips, int64_t r)
 {
-	return (int64_t)blockIdx.y * blockDim.y + threadIdx.y;
-}
-GPK_DEVICE int64_t row_step(void)
-{
-	return (int64_t)gridDim.y * blockDim.y;
+	const struct gpk_place at = gpk_place_of(strips, r);
+	return {at.image, at.column, at.row};
 }
 
 /* Zero outside [0, width). */
@@ -139,11 +143,11 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	forward_strips(struct gpk_window w, struct gpk_places strips, const float *GPK_RESTRICT weight,
 		       const T *GPK_RESTRICT x, T *GPK_RESTRICT y)
 {
-	const int64_t channel = first_channel(V), step = row_step();
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
 	if (channel >= w.channels)
 		return;
-	for (int64_t r = first_row(); r < strips.count; r += step) {
-		const struct gpk_place at = gpk_place_of(strips, r);
+	for (int64_t r = gpk_first_row(); r < strips.count; r += step) {
+		const struct gpk_place at = strip_at(strips, r);
 		const int64_t top = at.row * S - w.pad_top, column = at.column * STRIP;
 		float sum[STRIP][V] = {};
 		GPK_UNROLL
@@ -165,10 +169,10 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	forward_plain(struct gpk_window w, struct gpk_places outputs, const float *GPK_RESTRICT weight,
 		      const T *GPK_RESTRICT x, T *GPK_RESTRICT y)
 {
-	const int64_t channel = first_channel(V), step = row_step();
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
 	if (channel >= w.channels)
 		return;
-	for (int64_t r = first_row(); r < outputs.count; r += step) {
+	for (int64_t r = gpk_first_row(); r < outputs.count; r += step) {
 		const struct gpk_place at = gpk_place_of(outputs, r);
 		const struct gpk_span h = gpk_inside(at.row, w.kernel_h, w.stride_h, w.pad_top, w.h),
 				      across = gpk_inside(at.column, w.kernel_w, w.stride_w, w.pad_left, w.w);
@@ -189,7 +193,7 @@ extern "C" void gpk_depthwise_forward(struct gp_rt_stream *s, enum gp_rt_type ty
 				      const float *weight, const void *x, void *y)
 {
 	const struct gpk_tile t = tile_of(w->channels);
-	const struct gpk_places strips = gpk_places_of(w->images, w->out_h, gpk_div_up(w->out_w, STRIP)),
+	const struct gpk_places strips = strips_of(w->images, w->out_h, gpk_div_up(w->out_w, STRIP)),
 				outputs = gpk_places_of(w->images, w->out_h, w->out_w);
 	GPK_BY_TYPE(type, T,
 		    BY_VECTOR(w->channels, V,
@@ -227,11 +231,11 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	data_strips(struct gpk_window w, struct gpk_places strips, int64_t first_strip,
 		    const float *GPK_RESTRICT weight, const T *GPK_RESTRICT dy, T *GPK_RESTRICT dx)
 {
-	const int64_t channel = first_channel(V), step = row_step();
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
 	if (channel >= w.channels)
 		return;
-	for (int64_t r = first_row(); r < strips.count; r += step) {
-		const struct gpk_place at = gpk_place_of(strips, r);
+	for (int64_t r = gpk_first_row(); r < strips.count; r += step) {
+		const struct gpk_place at = strip_at(strips, r);
 		const int64_t strip = first_strip + at.column;
 		const int64_t down = at.row + w.pad_top;
 		float sum[STRIP][V] = {};
@@ -255,10 +259,10 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	data_plain(struct gpk_window w, struct gpk_places pixels, const float *GPK_RESTRICT weight,
 		   const T *GPK_RESTRICT dy, T *GPK_RESTRICT dx)
 {
-	const int64_t channel = first_channel(V), step = row_step();
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
 	if (channel >= w.channels)
 		return;
-	for (int64_t r = first_row(); r < pixels.count; r += step) {
+	for (int64_t r = gpk_first_row(); r < pixels.count; r += step) {
 		const struct gpk_place at = gpk_place_of(pixels, r);
 		const int64_t down = at.row + w.pad_top, right = at.column + w.pad_left;
 		const struct gpk_span h = gpk_windows_over(down, w.kernel_h, w.stride_h, 0, w.out_h),
@@ -281,7 +285,7 @@ extern "C" void gpk_depthwise_backward_data(struct gp_rt_stream *s, enum gp_rt_t
 {
 	const struct gpk_tile t = tile_of(w->channels);
 	const int64_t first = w->pad_left / STRIP, last = (w->pad_left + w->w - 1) / STRIP;
-	const struct gpk_places strips = gpk_places_of(w->images, w->h, last - first + 1),
+	const struct gpk_places strips = strips_of(w->images, w->h, last - first + 1),
 				pixels = gpk_places_of(w->images, w->h, w->w);
 	GPK_BY_TYPE(type, T,
 		    BY_VECTOR(w->channels, V,
@@ -351,11 +355,11 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 		      const T *GPK_RESTRICT dy, double *room, uint32_t *tickets, float *grad)
 {
 	constexpr int R = ROWS_AT_ONCE(K);
-	const int64_t channel = first_channel(V), step = row_step();
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
 	float sum[R * K][V] = {}, flat[R * K * V];
 	if (channel < w.channels)
-		for (int64_t r = first_row(); r < strips.count; r += step) {
-			const struct gpk_place at = gpk_place_of(strips, r);
+		for (int64_t r = gpk_first_row(); r < strips.count; r += step) {
+			const struct gpk_place at = strip_at(strips, r);
 			const int64_t column = at.column * STRIP;
 			const T *row = dy + (at.image * w.out_h + at.row) * w.out_w * w.channels + channel;
 			float g[STRIP][V];
@@ -380,10 +384,10 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	weight_plain(struct gpk_window w, struct gpk_places outputs, const T *GPK_RESTRICT x,
 		     const T *GPK_RESTRICT dy, double *room, uint32_t *tickets, float *grad)
 {
-	const int64_t channel = first_channel(V), step = row_step(), taps = (int64_t)w.kernel_h * w.kernel_w;
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), taps = (int64_t)w.kernel_h * w.kernel_w;
 	for (int64_t tap = blockIdx.z; tap < taps; tap += gridDim.z) {
 		float sum[V] = {}, v[V], g[V];
-		for (int64_t r = first_row(); r < outputs.count && channel < w.channels; r += step) {
+		for (int64_t r = gpk_first_row(); r < outputs.count && channel < w.channels; r += step) {
 			const struct gpk_place at = gpk_place_of(outputs, r);
 			const int64_t ih = at.row * w.stride_h - w.pad_top + tap / w.kernel_w,
 				      iw = at.column * w.stride_w - w.pad_left + tap % w.kernel_w;
@@ -419,7 +423,7 @@ static void launch_weight_strips(struct gp_rt_stream *s, const struct gpk_window
 {
 	constexpr int R = ROWS_AT_ONCE(K);
 	const struct gpk_tile t = sums_tile_of(w->channels);
-	const struct gpk_places strips = gpk_places_of(w->images, w->out_h, gpk_div_up(w->out_w, STRIP));
+	const struct gpk_places strips = strips_of(w->images, w->out_h, gpk_div_up(w->out_w, STRIP));
 	GPK_LAUNCH(s, (weight_strips<T, V, K, S>), dim3(t.tiles, parts, K / R), t.block(),
 		   gpk_sums_shared(THREADS, R * K * V), *w, strips, (const T *)x, (const T *)dy, room, gp_rt_tickets(s),
 		   grad);

@@ -13,11 +13,6 @@
 #define THREADS 256
 #define WIDE    64
 
-GPK_DEVICE int64_t first_channel(int width)
-{
-	return ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * width;
-}
-
 /* --- maximum ------------------------------------------------------------------------------------------------------ */
 
 /* Of one window and V channels: the largest, and where. */
@@ -51,11 +46,10 @@ template <typename T, int V, typename P>
 GPK_KERNEL GPK_BOUNDS(THREADS) max_forward(struct gpk_window w, struct gpk_places p, const T *GPK_RESTRICT x,
 					   T *GPK_RESTRICT y, P *GPK_RESTRICT kept)
 {
-	const int64_t channel = first_channel(V), channels = w.channels;
+	const int64_t channel = gpk_first_channel(V), channels = w.channels;
 	if (channel >= channels)
 		return;
-	for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < p.count;
-	     r += (int64_t)gridDim.y * blockDim.y) {
+	for (int64_t r = gpk_first_row(); r < p.count; r += gpk_row_step()) {
 		const struct gpk_place at = gpk_place_of(p, r);
 		float best[V];
 		uint32_t where[V];
@@ -75,11 +69,10 @@ template <typename T, int V, typename P>
 GPK_KERNEL GPK_BOUNDS(THREADS) max_backward(struct gpk_window w, struct gpk_places p, const T *GPK_RESTRICT dy,
 					    const P *GPK_RESTRICT kept, T *GPK_RESTRICT dx)
 {
-	const int64_t channel = first_channel(V), channels = w.channels;
+	const int64_t channel = gpk_first_channel(V), channels = w.channels;
 	if (channel >= channels)
 		return;
-	for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < p.count;
-	     r += (int64_t)gridDim.y * blockDim.y) {
+	for (int64_t r = gpk_first_row(); r < p.count; r += gpk_row_step()) {
 		const struct gpk_place at = gpk_place_of(p, r);
 		const struct gpk_span h = gpk_windows_over(at.row + w.pad_top, w.kernel_h, w.stride_h, 0, w.out_h),
 				      across = gpk_windows_over(at.column + w.pad_left, w.kernel_w, w.stride_w, 0,
@@ -148,11 +141,10 @@ template <typename T, int V>
 GPK_KERNEL GPK_BOUNDS(THREADS) avg_forward(struct gpk_window w, struct gpk_places p, bool count_padding,
 					   const T *GPK_RESTRICT x, T *GPK_RESTRICT y)
 {
-	const int64_t channel = first_channel(V), channels = w.channels;
+	const int64_t channel = gpk_first_channel(V), channels = w.channels;
 	if (channel >= channels)
 		return;
-	for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < p.count;
-	     r += (int64_t)gridDim.y * blockDim.y) {
+	for (int64_t r = gpk_first_row(); r < p.count; r += gpk_row_step()) {
 		const struct gpk_place at = gpk_place_of(p, r);
 		const struct gpk_span h = gpk_inside(at.row, w.kernel_h, w.stride_h, w.pad_top, w.h),
 				      across = gpk_inside(at.column, w.kernel_w, w.stride_w, w.pad_left, w.w);
@@ -177,11 +169,10 @@ template <typename T, int V>
 GPK_KERNEL GPK_BOUNDS(THREADS) avg_backward(struct gpk_window w, struct gpk_places p, bool count_padding,
 					    const T *GPK_RESTRICT dy, T *GPK_RESTRICT dx)
 {
-	const int64_t channel = first_channel(V), channels = w.channels;
+	const int64_t channel = gpk_first_channel(V), channels = w.channels;
 	if (channel >= channels)
 		return;
-	for (int64_t r = (int64_t)blockIdx.y * blockDim.y + threadIdx.y; r < p.count;
-	     r += (int64_t)gridDim.y * blockDim.y) {
+	for (int64_t r = gpk_first_row(); r < p.count; r += gpk_row_step()) {
 		const struct gpk_place at = gpk_place_of(p, r);
 		const struct gpk_span h = gpk_windows_over(at.row + w.pad_top, w.kernel_h, w.stride_h, 0, w.out_h),
 				      across = gpk_windows_over(at.column + w.pad_left, w.kernel_w, w.stride_w, 0,
