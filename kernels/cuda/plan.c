@@ -127,6 +127,7 @@ void gp_cuda_plan_release(struct cuda_plan *p)
 		if (p->track[t].stream)
 			(void)gp_rt_stream_wait(p->track[t].stream, &ignored);
 	free_slots(p);
+	gp_rt_graph_free(p->packs_graph);
 	gp_cuda_profile_free(p);
 	gp_rt_event_free(p->done);
 	gp_rt_event_free(p->backwards_done);

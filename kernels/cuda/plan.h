@@ -218,7 +218,8 @@ struct cuda_plan {
 	char *host_room; /* pinned; behind the small things the slots' host buffers */
 	struct cuda_slot *slot;
 	bool draws; /* some op reads the draw */
-	bool packs_stale, narrow_stale, undo_saved, warm[CUDA_RUNS], without_graphs;
+	bool packs_stale, narrow_stale, packs_warm, undo_saved, warm[CUDA_RUNS], without_graphs;
+	struct gp_rt_graph *packs_graph; /* renews all packs */
 	uint64_t optim_steps;
 	struct cuda_profile *profile; /* NULL: not measured */
 };

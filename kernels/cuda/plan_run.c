@@ -292,17 +292,43 @@ enum gp_status gp_cuda_wait_for(struct gp_plan *plan, int slot, struct gp_err *e
 	return status;
 }
 
-void gp_cuda_repack(struct cuda_plan *p)
+static void queue_packs(struct cuda_plan *p)
 {
-	if (p->narrow && p->narrow_stale)
-		gpk_convert(p->stream, p->type, p->narrow, GP_RT_F32, p->values, (int64_t)p->value_floats);
-	for (int i = 1; p->packs_stale && i < p->base.spec.graph->nodes; i++) {
+	for (int i = 1; i < p->base.spec.graph->nodes; i++) {
 		const struct cuda_node *n = &p->node[i];
 		if (n->absorbed || n->view || !n->op->pack)
 			continue;
 		const struct cuda_call c = call_of(p, n, 0, CUDA_FORWARDS);
 		n->op->pack(&c);
 	}
+}
+
+static enum gp_status capture_packs(struct cuda_plan *p, struct gp_err *err)
+{
+	GP_TRY(gp_rt_capture_begin(p->stream, err));
+	queue_packs(p);
+	return gp_rt_capture_end(p->stream, &p->packs_graph, err);
+}
+
+/* A kernel for every weight after every update: as graphs of slots, by hand the first time. */
+static void renew_packs(struct cuda_plan *p)
+{
+	struct gp_err why;
+	if (p->packs_warm && !p->packs_graph && !p->profile && !p->without_graphs)
+		p->without_graphs = capture_packs(p, &why) != GP_OK;
+	if (p->packs_graph && !p->profile)
+		gp_rt_graph_launch(p->packs_graph, p->stream);
+	else
+		queue_packs(p);
+	p->packs_warm = true;
+}
+
+void gp_cuda_repack(struct cuda_plan *p)
+{
+	if (p->narrow && p->narrow_stale)
+		gpk_convert(p->stream, p->type, p->narrow, GP_RT_F32, p->values, (int64_t)p->value_floats);
+	if (p->packs_stale && p->pack_bytes > 0)
+		renew_packs(p);
 	p->narrow_stale = p->packs_stale = false;
 }
 
