@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Number formats: one pass, four elements of a thread at a time. Arithmetic is
+ * Number formats: one pass, twice four elements of a thread at a time. Arithmetic is
  * that of kernels/cpu/codec_loops_portable.c and fp8_loops_portable.c, operation
  * by operation. Only the order in which s2fp8 multiplies the products of blocks
  * differs, which moves the logarithm's mean by parts of 2^-50. See
@@ -10,6 +10,8 @@
 
 #include "kernels/cpu/fp8_loops.h"
 #include "kernels/cuda/gpk_codec.h"
+
+#define QUADS 2 /* of a thread, all of which it asks for before it looks at the first */
 
 /* --- fp16, bf16, fp8 --------------------------------------------------------------------------------------------- */
 
@@ -119,43 +121,67 @@ GPK_DEVICE void get4(const uint8_t *in, int64_t at, int bytes, uint32_t pattern[
 		pattern[i] = all >> (8 * i) & 0xffu;
 }
 
+/* Where a thread's first quadruple lies; the others follow at the distance of the grid. */
+GPK_DEVICE int64_t first_quad(void)
+{
+	return ((int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x) * 4;
+}
+
+GPK_DEVICE int64_t quad_step(void)
+{
+	return (int64_t)gridDim.x * GPK_CODEC_THREADS * 4;
+}
+
 template <typename Format> GPK_KERNEL to_format(const float *x, int64_t n, uint8_t *out, uint32_t *bad)
 {
-	const int64_t step = (int64_t)gridDim.x * GPK_CODEC_THREADS * 4;
+	const int64_t step = quad_step();
 	uint32_t raised = 0;
-	for (int64_t at = ((int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x) * 4; at < n; at += step) {
-		float v[4];
-		uint32_t pattern[4];
-		gpk_load4(x, at, n, 0, v);
-		for (int i = 0; i < 4; i++)
-			pattern[i] = Format::to(v[i], &raised);
-		put4(out, at, Format::bytes, pattern);
+	for (int64_t at = first_quad(); at < n; at += QUADS * step) {
+		float v[QUADS][4];
+		GPK_UNROLL
+		for (int q = 0; q < QUADS; q++)
+			gpk_load4(x, at + q * step, n, 0, v[q]);
+		GPK_UNROLL
+		for (int q = 0; q < QUADS; q++) {
+			uint32_t pattern[4];
+			for (int i = 0; i < 4; i++)
+				pattern[i] = Format::to(v[q][i], &raised);
+			if (at + q * step < n)
+				put4(out, at + q * step, Format::bytes, pattern);
+		}
 	}
 	gpk_flag(bad, raised);
 }
 
 template <typename Format> GPK_KERNEL from_format(const uint8_t *in, int64_t n, float *x, uint32_t *bad)
 {
-	const int64_t step = (int64_t)gridDim.x * GPK_CODEC_THREADS * 4;
+	const int64_t step = quad_step();
 	uint32_t raised = 0;
-	for (int64_t at = ((int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x) * 4; at < n; at += step) {
-		float v[4];
-		uint32_t pattern[4];
-		get4(in, at, Format::bytes, pattern);
-		for (int i = 0; i < 4; i++) {
-			uint32_t refused = 0;
-			v[i] = Format::from(pattern[i], &refused);
-			raised |= at + i < n ? refused : 0;
+	for (int64_t at = first_quad(); at < n; at += QUADS * step) {
+		uint32_t pattern[QUADS][4] = {};
+		GPK_UNROLL
+		for (int q = 0; q < QUADS; q++)
+			if (at + q * step < n)
+				get4(in, at + q * step, Format::bytes, pattern[q]);
+		GPK_UNROLL
+		for (int q = 0; q < QUADS; q++) {
+			const int64_t here = at + q * step;
+			float v[4];
+			for (int i = 0; i < 4; i++) {
+				uint32_t refused = 0;
+				v[i] = Format::from(pattern[q][i], &refused);
+				raised |= here + i < n ? refused : 0;
+			}
+			gpk_store4(x, here, n, v);
 		}
-		gpk_store4(x, at, n, v);
 	}
 	gpk_flag(bad, raised);
 }
 
-/* Two quadruples of a thread. */
+/* One round of a thread. */
 static unsigned format_blocks(int64_t n)
 {
-	return gpk_blocks(n, GPK_CODEC_TILE, GPK_CODEC_MOST_BLOCKS);
+	return gpk_blocks(n, GPK_CODEC_THREADS * 4 * QUADS, GPK_CODEC_MOST_BLOCKS);
 }
 
 extern "C" void gpk_format_encode(struct gp_rt_stream *s, enum gpk_format format, const float *x, int64_t n,

@@ -8,19 +8,33 @@
 
 #include "kernels/cuda/gpk_codec.h"
 
+#define QUADS 4 /* of a thread, all of which it asks for before it looks at the first */
+
+/* Blocks that look for a range: each makes atomics on the same two words when it has. */
+#ifdef __CUDACC__
+#define RANGE_BLOCKS 2112
+#else
+#define RANGE_BLOCKS 3
+#endif
+
 GPK_KERNEL find_range(const float *x, int64_t n, struct gpk_range *range)
 {
 	GPK_SHARED(uint32_t, room, [GPK_CODEC_THREADS / GPK_WARP]);
 	const int64_t step = (int64_t)gridDim.x * GPK_CODEC_THREADS * 4;
+	const float any = x[0]; /* in the places behind the last */
 	uint32_t low = 0, high = 0, bad = 0;
-	for (int64_t at = ((int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x) * 4; at < n; at += step) {
-		float v[4];
-		gpk_load4(x, at, n, x[at], v);
-		for (int i = 0; i < 4; i++) {
-			const uint32_t key = gpk_key_of_float(v[i]);
+	for (int64_t at = ((int64_t)blockIdx.x * GPK_CODEC_THREADS + threadIdx.x) * 4; at < n; at += QUADS * step) {
+		float v[QUADS][4];
+		GPK_UNROLL
+		for (int q = 0; q < QUADS; q++)
+			gpk_load4(x, at + q * step, n, any, v[q]);
+		GPK_UNROLL
+		for (int i = 0; i < QUADS * 4; i++) {
+			const float one = v[i / 4][i % 4];
+			const uint32_t key = gpk_key_of_float(one);
 			low = ~key > low ? ~key : low;
 			high = key > high ? key : high;
-			bad |= !gpk_finite(v[i]);
+			bad |= !gpk_finite(one);
 		}
 	}
 	low = gpk_block_max(low, room);
@@ -36,8 +50,8 @@ GPK_KERNEL find_range(const float *x, int64_t n, struct gpk_range *range)
 
 extern "C" void gpk_range(struct gp_rt_stream *s, const float *x, int64_t n, struct gpk_range *range)
 {
-	GPK_LAUNCH(s, find_range, gpk_blocks(n, GPK_CODEC_TILE * 2, GPK_CODEC_MOST_BLOCKS), GPK_CODEC_THREADS, 0, x, n,
-		   range);
+	GPK_LAUNCH(s, find_range, gpk_blocks(n, GPK_CODEC_THREADS * 4 * QUADS, RANGE_BLOCKS), GPK_CODEC_THREADS, 0, x,
+		   n, range);
 }
 
 /* (Truncates nothing: the quotient is below 2^24, and the number that holds it exact.) */

@@ -6,6 +6,7 @@
 #include "kernels/cuda/k_codec_windows.h"
 
 #include "kernels/cuda/gpk_codec.h"
+#include "kernels/cuda/gpk_rows.h"
 
 #define THREADS 256
 #define BLOCKS  4224
@@ -13,26 +14,27 @@
 /* Sizes in vectors of channels; numbers of elements fit into 32 bits. */
 struct sizes {
 	uint32_t h, w, c, fh, fw, high, wide;
-	uint32_t count; /* vectors that there is a thread for */
+	uint32_t count;                              /* vectors that there is a thread for */
+	struct gpk_divisor by_h, by_w, by_c;         /* of what those are vectors of: the images, or their windows */
+	struct gpk_divisor by_window_h, by_window_w; /* fh, fw */
 };
 
 template <int V> struct alignas(sizeof(float) * V) pack {
 	float of[V];
 };
 
-/* Where vector `at` lies: of images of (h, w) pixels. */
+/* Where vector `at` lies. */
 struct place {
 	uint32_t image, row, column, channel;
 };
 
-GPK_DEVICE struct place place_of(uint32_t at, uint32_t h, uint32_t w, uint32_t c)
+GPK_DEVICE struct place place_of(uint32_t at, const struct sizes &s)
 {
 	struct place p;
-	const uint32_t pixel = at / c, line = pixel / w;
-	p.channel = at - pixel * c;
-	p.column = pixel - line * w;
-	p.image = line / h;
-	p.row = line - p.image * h;
+	p.channel = at;
+	p.column = gpk_split(&p.channel, s.by_c);
+	p.row = gpk_split(&p.column, s.by_w);
+	p.image = gpk_split(&p.row, s.by_h);
 	return p;
 }
 
@@ -42,7 +44,7 @@ template <int V> GPK_KERNEL take_means(const pack<V> *x, pack<V> *y, struct size
 	bool finite = true;
 	for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < s.count;
 	     at += (uint64_t)gridDim.x * THREADS) {
-		const struct place p = place_of((uint32_t)at, s.high, s.wide, s.c);
+		const struct place p = place_of((uint32_t)at, s);
 		const uint32_t top = p.row * s.fh, left = p.column * s.fw;
 		const uint32_t rows = min(s.fh, s.h - top), columns = min(s.fw, s.w - left);
 		const pack<V> *from = x + ((uint64_t)(p.image * s.h + top) * s.w + left) * s.c + p.channel;
@@ -66,8 +68,9 @@ template <int V> GPK_KERNEL spread(const pack<V> *y, pack<V> *x, struct sizes s)
 {
 	for (uint64_t at = (uint64_t)blockIdx.x * THREADS + threadIdx.x; at < s.count;
 	     at += (uint64_t)gridDim.x * THREADS) {
-		const struct place p = place_of((uint32_t)at, s.h, s.w, s.c);
-		const uint64_t window = (uint64_t)(p.image * s.high + p.row / s.fh) * s.wide + p.column / s.fw;
+		const struct place p = place_of((uint32_t)at, s);
+		const uint64_t line = p.image * s.high + gpk_divide(p.row, s.by_window_h);
+		const uint64_t window = line * s.wide + gpk_divide(p.column, s.by_window_w);
 		x[at] = y[window * s.c + p.channel];
 	}
 }
@@ -82,8 +85,18 @@ static struct sizes sizes_of(const struct gpk_windows *p, int vector)
 	s.fw = (uint32_t)p->fw;
 	s.high = (uint32_t)gpk_div_up(p->h, p->fh);
 	s.wide = (uint32_t)gpk_div_up(p->w, p->fw);
-	s.count = 0;
+	s.by_window_h = gpk_divisor_of(p->fh);
+	s.by_window_w = gpk_divisor_of(p->fw);
 	return s;
+}
+
+/* Threads for the vectors of n images of (h, w) pixels. */
+static void share_out(struct sizes *s, int64_t n, uint32_t h, uint32_t w)
+{
+	s->count = (uint32_t)n * h * w * s->c;
+	s->by_h = gpk_divisor_of(h);
+	s->by_w = gpk_divisor_of(w);
+	s->by_c = gpk_divisor_of(s->c);
 }
 
 template <int V>
@@ -91,7 +104,7 @@ static void queue_mean(struct gp_rt_stream *stream, const struct gpk_windows *p,
 		       uint32_t *bad)
 {
 	struct sizes s = sizes_of(p, V);
-	s.count = (uint32_t)p->n * s.high * s.wide * s.c;
+	share_out(&s, p->n, s.high, s.wide);
 	GPK_LAUNCH(stream, take_means<V>, gpk_blocks(s.count, THREADS, BLOCKS), THREADS, 0, (const pack<V> *)x,
 		   (pack<V> *)y, s, bad);
 }
@@ -100,7 +113,7 @@ template <int V>
 static void queue_spread(struct gp_rt_stream *stream, const struct gpk_windows *p, const float *y, float *x)
 {
 	struct sizes s = sizes_of(p, V);
-	s.count = (uint32_t)p->n * s.h * s.w * s.c;
+	share_out(&s, p->n, s.h, s.w);
 	GPK_LAUNCH(stream, spread<V>, gpk_blocks(s.count, THREADS, BLOCKS), THREADS, 0, (const pack<V> *)y,
 		   (pack<V> *)x, s);
 }
