@@ -17,10 +17,12 @@
 
 /* All zero when a selection begins, as are the counters behind it. */
 struct gpk_select_state {
-	uint32_t ticket[4];
-	uint32_t bad, zeros, kept, over_all;     /* over_all: the digits are counted over all elements */
-	uint32_t predicted[GPK_SELECT_TOP / 32]; /* cells to keep aside */
-	uint32_t sample[GPK_SELECT_TOP], top[GPK_SELECT_TOP];
+	uint32_t ticket[8];
+	uint32_t bad, zeros, kept, over_all;      /* over_all: the digits are counted over all elements */
+	uint32_t below, largest, settled, unused; /* of one magnitude: count_window */
+	uint32_t from_end, upto, looked, spare;   /* its cells: TOP - from_end to upto - 1 */
+	uint32_t predicted[GPK_SELECT_TOP / 32];  /* cells to keep aside */
+	uint32_t sample[GPK_SELECT_TOP], top[GPK_SELECT_TOP], window[GPK_SELECT_TOP];
 	uint32_t row[GPK_SELECT_TOP]; /* cells that hold a wanted rank: 1 and their row of counters */
 };
 

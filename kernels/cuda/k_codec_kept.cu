@@ -158,8 +158,10 @@ GPK_DEVICE bool move_kept(const struct gpk_kept &b, int64_t tile, uint32_t word,
 		GPK_UNROLL
 		for (int k = 0; k < BATCH; k++) {
 			const uint32_t bits = __shfl_sync(GPK_ALL_LANES, word, first + k);
-			const uint32_t to = place_in(bits, __shfl_sync(GPK_ALL_LANES, before, first + k));
 			bad |= All && !gpk_finite(v[k]);
+			if (!bits) /* the whole warp: few elements are kept */
+				continue;
+			const uint32_t to = place_in(bits, __shfl_sync(GPK_ALL_LANES, before, first + k));
 			if (!(bits >> lane & 1) || to >= b.kept)
 				continue;
 			values[to] = v[k];
@@ -258,8 +260,12 @@ GPK_DEVICE void spread_kept(const struct gpk_kept &b, int64_t tile, uint32_t wor
 		GPK_UNROLL
 		for (int k = 0; k < BATCH; k++) {
 			const uint32_t bits = __shfl_sync(GPK_ALL_LANES, word, first + k);
+			v[k] = 0;
+			if (!bits) /* the whole warp: few elements are kept */
+				continue;
 			const uint32_t from = place_in(bits, __shfl_sync(GPK_ALL_LANES, before, first + k));
-			v[k] = (bits >> lane & 1) && from < b.kept ? values[from] : 0;
+			if ((bits >> lane & 1) && from < b.kept)
+				v[k] = values[from];
 		}
 		GPK_UNROLL
 		for (int k = 0; k < BATCH; k++)

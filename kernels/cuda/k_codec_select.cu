@@ -150,8 +150,11 @@ GPK_DEVICE void predict(const struct gpk_select_rooms &r, uint32_t *bins)
 		bool wanted = false;
 		for (int k = 0; k < r.ranks; k++)
 			wanted |= upto >= first[k] && before <= last[k];
-		if (wanted)
-			atomicOr(&r.state->predicted[c / 32], 1u << c % 32);
+		if (!wanted)
+			continue;
+		atomicOr(&r.state->predicted[c / 32], 1u << c % 32);
+		atomicMax(&r.state->from_end, (uint32_t)(TOP - c));
+		atomicMax(&r.state->upto, (uint32_t)c + 1);
 	}
 }
 
@@ -242,6 +245,8 @@ template <bool Magnitudes, bool Sampled> GPK_KERNEL count_top(const float *x, st
 	const int warp = (int)threadIdx.x / GPK_WARP, lane = gpk_lane();
 	const int64_t step = (int64_t)gridDim.x * THREADS * VECTOR;
 	uint32_t zeros = 0, held = 0;
+	if (r.state->settled || r.state->bad)
+		return;
 	for (int i = (int)threadIdx.x; i < TOP / 32; i += THREADS)
 		wanted[i] = r.state->predicted[i];
 	clear_counters(bins, TOP);
@@ -270,11 +275,85 @@ template <bool Magnitudes, bool Sampled> GPK_KERNEL count_top(const float *x, st
 	if (Sampled && held)
 		store_staged(r, staged[warp], held);
 	zeros = gpk_warp_count(zeros);
-	if (lane == 0 && zeros)
+	if (lane == 0 && zeros && !r.state->looked)
 		atomicAdd(&r.state->zeros, zeros);
 	add_counters(r.state->top, bins, TOP);
 	if (gpk_last_block(&r.state->ticket[1]))
 		find_cells<Magnitudes>(r, bins, Sampled);
+}
+
+/* --- first digit of one magnitude ------------------------------------------------------------------------------- */
+
+/* Where the rank is, if the sample was right. */
+GPK_DEVICE void find_in_window(const struct gpk_select_rooms &r, uint32_t *bins, uint32_t first, uint32_t behind)
+{
+	struct gpk_select_state *const s = r.state;
+	const uint32_t rank = r.rank[0], zeros = gpk_fresh(&s->zeros);
+	for (int c = (int)threadIdx.x; c < TOP; c += THREADS)
+		bins[c] = gpk_fresh(&s->window[c]);
+	__syncthreads();
+	if (threadIdx.x == 0)
+		bins[first ? first - 1 : 0] += zeros + gpk_fresh(&s->below);
+	sum_up(bins);
+	if (threadIdx.x)
+		return;
+	const uint32_t cell = rank < bins[TOP - 1] ? (uint32_t)find_cell(bins, rank) : TOP;
+	s->looked = 1;
+	s->bad = not_finite<true>((int)(gpk_fresh(&s->largest) >> 20));
+	s->settled = !s->bad && cell >= first && cell < behind && gpk_fresh(&s->kept) <= r.kept_room;
+	if (!s->settled)
+		return;
+	r.found[0].key = cell << 20;
+	r.found[0].before = rank - (cell ? bins[cell - 1] : 0);
+	r.found[0].row = 0;
+	s->row[cell] = 1;
+}
+
+/* Only the cells in which the sample says that the rank is are counted, and all below at once: a counter for each element
+ * would take longer than reading it. count_top comes behind, and does nothing where the sample was right. */
+GPK_KERNEL count_window(const float *x, struct gpk_select_rooms r)
+{
+	GPK_SHARED(uint32_t, bins, [TOP]);
+	GPK_SHARED(uint32_t, staged, [WARPS][STAGED]);
+	const int warp = (int)threadIdx.x / GPK_WARP, lane = gpk_lane();
+	const int64_t step = (int64_t)gridDim.x * THREADS * VECTOR;
+	const uint32_t first = TOP - r.state->from_end, behind = r.state->upto;
+	uint32_t zeros = 0, below = 0, largest = 0, held = 0;
+	clear_counters(bins, TOP);
+	for (int64_t at = ((int64_t)blockIdx.x * WARPS + warp) * GPK_WARP * VECTOR; at < r.n; at += step) {
+		float v[VECTOR];
+		const int have = gpk_load_four(x, at + lane * VECTOR, r.n, v);
+		for (int k = 0; k < VECTOR; k++) {
+			const uint32_t key = gpk_select_key<true>(v[k]), cell = key >> 20;
+			zeros += k < have && key == 0;
+			below += key != 0 && cell < first; /* what is behind the last is read as 0 */
+			largest = max(largest, key);
+			const bool keep = key != 0 && cell >= first && cell < behind;
+			const unsigned lanes = __ballot_sync(GPK_ALL_LANES, keep);
+			if (keep) {
+				atomicAdd(&bins[cell], 1u);
+				staged[warp][held + (uint32_t)__popc(lanes & gpk_lanes_below())] = key;
+			}
+			held += (uint32_t)__popc(lanes);
+		}
+		if (held >= STAGED - GPK_WARP * VECTOR) {
+			store_staged(r, staged[warp], held);
+			held = 0;
+		}
+	}
+	if (held)
+		store_staged(r, staged[warp], held);
+	gpk_block_before_few(zeros, &zeros);
+	gpk_block_before_few(below, &below);
+	add_counters(r.state->window, bins, TOP);
+	largest = gpk_block_max(largest, staged[0]);
+	if (threadIdx.x == 0) {
+		atomicAdd(&r.state->zeros, zeros);
+		atomicAdd(&r.state->below, below);
+		atomicMax(&r.state->largest, largest);
+	}
+	if (gpk_last_block(&r.state->ticket[4]))
+		find_in_window(r, bins, first, behind);
 }
 
 /* --- the other digits ------------------------------------------------------------------------------------------- */
@@ -356,7 +435,11 @@ template <bool Magnitudes>
 static void queue(struct gp_rt_stream *stream, const struct gpk_select_rooms &r, const float *x)
 {
 	const unsigned blocks = gpk_blocks(r.n, A_BLOCK, 1056);
-	if (r.kept_room) {
+	if (r.kept_room && Magnitudes && r.ranks == 1) {
+		GPK_LAUNCH(stream, take_sample<true>, SAMPLE_BLOCKS, THREADS, 0, x, r);
+		GPK_LAUNCH(stream, count_window, blocks, THREADS, 0, x, r);
+		GPK_LAUNCH(stream, (count_top<true, false>), blocks, THREADS, 0, x, r);
+	} else if (r.kept_room) {
 		GPK_LAUNCH(stream, take_sample<Magnitudes>, SAMPLE_BLOCKS, THREADS, 0, x, r);
 		GPK_LAUNCH(stream, (count_top<Magnitudes, true>), blocks, THREADS, 0, x, r);
 	} else {
