@@ -9,18 +9,7 @@
 #include "kernels/cuda/k_loss.h"
 #include "kernels/cuda/plan_impl.h"
 #include "kernels/cuda/profile.h"
-
-static enum gp_status check_labels(const struct gp_plan *plan, const int32_t *labels, int valid, int64_t classes,
-				   struct gp_err *err)
-{
-	if (valid < 0 || valid > plan->spec.batch)
-		GP_FAIL(err, GP_INTERNAL, "%d valid samples in a chunk of %d", valid, plan->spec.batch);
-	for (int i = 0; i < valid; i++)
-		if (labels[i] < 0 || labels[i] >= classes)
-			GP_FAIL(err, GP_INVALID, "label %d does not fit a model with %lld classes", labels[i],
-				(long long)classes);
-	return GP_OK;
-}
+#include "kernels/plan_check.h"
 
 static void queue_loss(struct cuda_plan *p, int slot, int valid, int64_t k, float scale, bool want_grad)
 {
@@ -42,16 +31,14 @@ enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const int32_t *label
 			    float grad_scale, struct gp_loss_result *out, struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
-	const struct gp_shape *shape = gp_graph_output_shape(plan->spec.graph);
+	const int64_t classes = gp_graph_output_shape(plan->spec.graph)->dim[0];
 	gp_require(slot >= 0 && slot < plan->spec.slots);
-	if (shape->ndim != 1)
-		GP_FAIL(err, GP_INVALID, "the output of %s is not one row of class scores", plan->spec.graph->name);
-	GP_TRY(check_labels(plan, labels, valid, shape->dim[0], err));
+	GP_TRY(gp_plan_check_labels(plan, labels, valid, err));
 	if (want_grad)
 		GP_TRY(gp_cuda_check_training(plan, err));
 	const uint64_t start = gp_cuda_profile_clock(p);
 	memcpy(p->host_room + p->at.labels, labels, (size_t)valid * sizeof *labels);
-	queue_loss(p, slot, valid, shape->dim[0], grad_scale, want_grad);
+	queue_loss(p, slot, valid, classes, grad_scale, want_grad);
 	GP_TRY(gp_cuda_wait(p, err));
 	const struct gpk_loss_row *row = (const struct gpk_loss_row *)(p->host_room + p->at.rows);
 	struct gp_loss_result result = {0};

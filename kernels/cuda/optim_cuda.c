@@ -77,12 +77,7 @@ enum gp_status gp_cuda_optim_step(struct gp_plan *plan, float lr, struct gp_err 
 
 int gp_cuda_optim_states(const struct gp_plan *plan)
 {
-	const struct gp_optim *o = &plan->spec.optim;
-	if (!plan->spec.train)
-		return 0;
-	if (o->kind == GP_OPTIM_SGD)
-		return o->momentum > 0.0f ? 1 : 0;
-	return 2;
+	return plan->spec.train ? gp_optim_states(&plan->spec.optim) : 0;
 }
 
 uint64_t gp_cuda_optim_count_get(const struct gp_plan *plan)

@@ -11,6 +11,7 @@
 
 #include "common/mem.h"
 #include "kernels/cuda/plan_impl.h"
+#include "kernels/plan_check.h"
 
 /* The one table of ops. */
 static const struct cuda_op *const ops[GP_OP_COUNT] = {
@@ -29,29 +30,13 @@ static const struct cuda_op *const ops[GP_OP_COUNT] = {
 	[GP_OP_BATCH_NORM] = &gp_cuda_batch_norm,
 };
 
-/* Room for one chunk of any value: keeps every later product of sizes far from overflow. */
-#define MAX_CHUNK_ELEMENTS ((uint64_t)1 << 36)
-#define MAX_SLOTS          4096
-
 static enum gp_status check_spec(const struct cuda_plan *p, struct gp_err *err)
 {
 	const struct gp_plan_spec *spec = &p->base.spec;
-	const struct gp_graph *g = spec->graph;
 	if (!gp_device_supports(&p->dev->base, spec->precision))
 		GP_FAIL(err, GP_DEVICE, "%s cannot compute in %s (compute capability %d.%d, 8.0 is needed); use fp32",
 			p->dev->info.name, gp_precision_name(spec->precision), p->dev->info.major, p->dev->info.minor);
-	if (spec->batch < 1)
-		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk (got %d)", spec->batch);
-	if (spec->slots < 1 || spec->slots > MAX_SLOTS)
-		GP_FAIL(err, GP_INVALID, "%d chunks in flight; it must be 1..%d", spec->slots, MAX_SLOTS);
-	if (g->nodes < 2)
-		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
-	for (int i = 0; i < g->nodes; i++) {
-		uint64_t n = gp_shape_elements(&g->node[i].shape);
-		if (n > MAX_CHUNK_ELEMENTS / (uint64_t)spec->batch)
-			GP_FAIL(err, GP_NOMEM, "%s is too large at %d samples per chunk", g->node[i].name, spec->batch);
-	}
-	return GP_OK;
+	return gp_plan_check_spec(spec, err);
 }
 
 static enum gp_status make_nodes(struct cuda_plan *p, struct gp_err *err)
@@ -144,14 +129,6 @@ static void fold_batch_norms(struct cuda_plan *p)
 
 /* --- gradients ---------------------------------------------------------------------------------------------------- */
 
-static bool has_trained(const struct gp_graph *g, const struct gp_node *n)
-{
-	for (int k = 0; k < n->params; k++)
-		if (g->param[n->first_param + k].trained)
-			return true;
-	return false;
-}
-
 static void find_gradients(struct cuda_plan *p)
 {
 	const struct gp_graph *g = p->base.spec.graph;
@@ -164,7 +141,7 @@ static void find_gradients(struct cuda_plan *p)
 			continue;
 		for (int k = 0; k < 2 && n->in[k] >= 0; k++)
 			n->want_dx = n->want_dx || p->node[n->in[k]].need_grad;
-		n->trains = has_trained(g, n->g);
+		n->trains = gp_graph_is_trained(g, n->g);
 		n->need_grad = n->want_dx || n->trains;
 	}
 }
@@ -262,10 +239,7 @@ enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)
 
 int gp_cuda_param_index(const struct cuda_plan *p, const struct cuda_node *n, enum gp_param_role role)
 {
-	for (int k = 0; k < n->g->params; k++)
-		if (p->base.spec.graph->param[n->g->first_param + k].role == role)
-			return n->g->first_param + k;
-	return -1;
+	return gp_graph_param_of(p->base.spec.graph, n->g, role);
 }
 
 void gp_cuda_order_weight(struct cuda_plan *p, const struct cuda_node *n, const int8_t order[4])
