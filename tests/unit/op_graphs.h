@@ -107,6 +107,14 @@ static inline struct gp_graph *shortcuts(void)
 	return end(g, gp_graph_sum(g, "y", a, b, &err));
 }
 
+/* Sixteen bytes of channels at once, in every precision. */
+static inline struct gp_graph *shortcuts_of_vectors(void)
+{
+	struct gp_graph *g = begin(6, 5, 16);
+	int a = gp_graph_shortcut_pad(g, "a", 0, 2, 8, 8, &err), b = gp_graph_shortcut_pad(g, "b", 0, 2, 0, 16, &err);
+	return end(g, gp_graph_sum(g, "y", a, b, &err));
+}
+
 static inline struct gp_graph *global_pool(void)
 {
 	struct gp_graph *g = begin(5, 6, 43);
@@ -462,6 +470,7 @@ static const struct {
 	{"flatten", flatten_alone, 2},
 	{"dropout", dropout, 3},
 	{"shortcuts", shortcuts, 3},
+	{"shortcuts of vectors", shortcuts_of_vectors, 3},
 	{"global pool", global_pool, 3},
 	{"many rows", many_rows, 1537},
 	{"pointwise", pointwise, 3},

@@ -203,6 +203,31 @@ static void convolution_of_odd_numbers_of_channels_does_not_go_by_tiles(void **s
 	assert_false(gpk_conv_back_fits(GP_RT_BF16, &w, 4));
 }
 
+/* Only asked, never run: windows, elements of an image, taps, outputs. */
+static void convolutions_too_large_to_count_in_31_bits_do_not_go_by_tiles(void **state)
+{
+	(void)state;
+	const struct gpk_window fits = square(8, 56, 64, 3, 1, 1);
+	struct gpk_window w = fits;
+	assert_true(gpk_conv_tiles_fits(GP_RT_BF16, &fits, 64) && gpk_conv_back_fits(GP_RT_BF16, &fits, 64) &&
+		    gpk_conv_weight_fits(GP_RT_BF16, &fits, 64));
+	w.images = (int64_t)1 << 20;
+	assert_false(gpk_conv_tiles_fits(GP_RT_BF16, &w, 64) || gpk_conv_back_fits(GP_RT_BF16, &w, 64) ||
+		     gpk_conv_weight_fits(GP_RT_BF16, &w, 64));
+	w = fits;
+	w.channels = (int64_t)1 << 32;
+	assert_false(gpk_conv_tiles_fits(GP_RT_BF16, &w, 64) || gpk_conv_back_fits(GP_RT_BF16, &w, 64) ||
+		     gpk_conv_weight_fits(GP_RT_BF16, &w, 64));
+	w = fits;
+	w.pad_top = INT32_MAX;
+	assert_false(gpk_conv_tiles_fits(GP_RT_BF16, &w, 64) || gpk_conv_back_fits(GP_RT_BF16, &w, 64) ||
+		     gpk_conv_weight_fits(GP_RT_BF16, &w, 64));
+	const int64_t outputs = (int64_t)1 << 32;
+	assert_false(gpk_conv_tiles_fits(GP_RT_BF16, &fits, outputs) ||
+		     gpk_conv_back_fits(GP_RT_BF16, &fits, outputs) ||
+		     gpk_conv_weight_fits(GP_RT_BF16, &fits, outputs));
+}
+
 int main(void)
 {
 	if (gp_rt_count() == 0) {
@@ -215,6 +240,7 @@ int main(void)
 		cmocka_unit_test(gradients_of_strided_convolutions_are_right_with_every_padding),
 		cmocka_unit_test(gradient_of_a_pointwise_convolution_with_stride_is_right),
 		cmocka_unit_test(convolution_of_odd_numbers_of_channels_does_not_go_by_tiles),
+		cmocka_unit_test(convolutions_too_large_to_count_in_31_bits_do_not_go_by_tiles),
 	};
 	return cmocka_run_group_tests(tests, open_stream, close_stream);
 }
