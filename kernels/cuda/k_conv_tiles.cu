@@ -152,18 +152,6 @@ GPK_DEVICE void multiply_stage(unsigned char *stage, struct reader a, struct rea
 	}
 }
 
-/* Two neighbouring outputs of a window. */
-template <typename T> GPK_DEVICE void give(T *to, float first, float second, bool add)
-{
-	float v[2] = {first, second}, old[2];
-	if (add) {
-		gpk_read<T, 2>(old, to);
-		v[0] = gpk_rounded<T>(v[0]) + old[0];
-		v[1] = gpk_rounded<T>(v[1]) + old[1];
-	}
-	gpk_write<T, 2>(to, v);
-}
-
 /* Which of y's pixels a window's sums are for. */
 GPK_DEVICE int64_t pixel_of(const struct tiles &t, const struct kind &kind, int32_t window)
 {
@@ -175,29 +163,54 @@ GPK_DEVICE int64_t pixel_of(const struct tiles &t, const struct kind &kind, int3
 	       (int64_t)column * t.apart_w;
 }
 
+/* Rows of eight windows that are given at once: what is added to is read of all of them before any is written. */
+#define GIVEN 4
+
+/* Neighbouring outputs, of eight windows by turns, as float or T. */
+template <typename T, typename S>
+GPK_DEVICE void give_rows(const int64_t (&to)[GIVEN], const bool (&live)[GIVEN], int32_t outputs,
+			  const float (*sum)[S::ALONG][4], bool add, T *y)
+{
+	float old[GIVEN][S::ALONG][2] = {};
+	GPK_UNROLL
+	for (int k = 0; k < GIVEN; k++)
+		GPK_UNROLL
+	for (int j = 0; j < S::ALONG; j++)
+		if (add && live[k] && 8 * j < outputs)
+			gpk_read<T, 2>(old[k][j], y + to[k] + 8 * j);
+	GPK_UNROLL
+	for (int k = 0; k < GIVEN; k++)
+		GPK_UNROLL
+	for (int j = 0; j < S::ALONG; j++) {
+		float v[2] = {sum[k / 2][j][k % 2 * 2], sum[k / 2][j][k % 2 * 2 + 1]};
+		GPK_UNROLL
+		for (int e = 0; e < 2; e++)
+			v[e] = add ? gpk_rounded<T>(v[e]) + old[k][j][e] : v[e];
+		if (live[k] && 8 * j < outputs)
+			gpk_write<T, 2>(y + to[k] + 8 * j, v);
+	}
+}
+
 template <typename T, typename S>
 GPK_DEVICE void give_tile(const struct tiles &t, const struct kind &kind, int32_t first_window, int32_t first_output,
 			  const float (&sum)[S::UP][S::ALONG][4], bool add, T *y, float *room)
 {
-	const int32_t lane = (int32_t)(threadIdx.x % GPK_WARP);
+	const int32_t lane = (int32_t)(threadIdx.x % GPK_WARP), output = first_output + lane % 4 * 2;
 	GPK_UNROLL
-	for (int k = 0; k < 2 * S::UP; k++) {
-		const int32_t window = first_window + 8 * k + lane / 4;
-		if (window >= kind.windows)
-			continue;
-		const int64_t to = pixel_of(t, kind, window) * t.outputs;
+	for (int i = 0; i < S::UP; i += GIVEN / 2) {
+		int64_t to[GIVEN];
+		bool live[GIVEN];
 		GPK_UNROLL
-		for (int j = 0; j < S::ALONG; j++) {
-			const int32_t output = first_output + 8 * j + lane % 4 * 2;
-			const float one = sum[k / 2][j][k % 2 * 2], two = sum[k / 2][j][k % 2 * 2 + 1];
-			if (output >= t.outputs)
-				continue;
-			if (t.parts > 1)
-				give<float>(room + blockIdx.y * t.all_windows * t.outputs + to + output, one, two,
-					    false);
-			else
-				give<T>(y + to + output, one, two, add);
+		for (int k = 0; k < GIVEN; k++) {
+			const int32_t window = first_window + 16 * i + 8 * k + lane / 4;
+			live[k] = window < kind.windows;
+			to[k] = (live[k] ? pixel_of(t, kind, window) : 0) * t.outputs + output;
 		}
+		if (t.parts > 1)
+			give_rows<float, S>(to, live, (int32_t)t.outputs - output, sum + i, false,
+					    room + blockIdx.y * t.all_windows * t.outputs);
+		else
+			give_rows<T, S>(to, live, (int32_t)t.outputs - output, sum + i, add, y);
 	}
 }
 

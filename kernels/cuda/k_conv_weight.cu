@@ -134,19 +134,6 @@ GPK_DEVICE void multiply_stage(unsigned char *stage, unsigned high, unsigned acr
 	gpk_tile_multiply<T, S>(o[1], sum);
 }
 
-/* V neighbouring elements. */
-template <int V> GPK_DEVICE void give(float *to, float (&v)[V], bool add)
-{
-	float old[V];
-	if (add) {
-		gpk_read<float, V>(old, to);
-		GPK_UNROLL
-		for (int k = 0; k < V; k++)
-			v[k] += old[k];
-	}
-	gpk_write<float, V>(to, v);
-}
-
 /* Of row i's upper or lower half, the k-th neighbours that this lane has: two of bf16, four of fp32. */
 template <typename T, typename S, int V>
 GPK_DEVICE void neighbours(float (&v)[V], const float (&row)[S::ALONG][4], int k, int half)
@@ -160,24 +147,52 @@ GPK_DEVICE void neighbours(float (&v)[V], const float (&row)[S::ALONG][4], int k
 	}
 }
 
+/* Rows of outputs that are given at once: what is added to is read of all of them before any is written. */
+#define GIVEN 4
+
+/* The warp's half rows i and on of 16; `to` is the whole gradient's, or a part's. */
+template <typename T, typename S>
+GPK_DEVICE void give_rows(const struct deep &d, int i, int32_t first_output, int32_t first_element,
+			  const float (&sum)[S::UP][S::ALONG][4], float *to, bool add)
+{
+	constexpr int V = sizeof(T) == 4 ? 4 : 2, ALONG = 2 * S::ALONG / V;
+	float old[GIVEN][ALONG][V] = {}, *row[GIVEN];
+	int32_t element[ALONG], live[GIVEN]; /* live: elements that there are in the row */
+	GPK_UNROLL
+	for (int k = 0; k < ALONG; k++)
+		element[k] = first_element +
+			     (int32_t)(V == 4 ? gpk_deep_column<T>(k / 2 * 4, k % 2) : gpk_deep_column<T>(k, 0));
+	GPK_UNROLL
+	for (int r = 0; r < GIVEN; r++) {
+		const int32_t output = first_output + (int32_t)gpk_deep_row<T>((i + r) / 2, (i + r) % 2 * 2);
+		live[r] = output < d.outputs ? d.elements : 0;
+		row[r] = to + (int64_t)output * d.elements;
+		GPK_UNROLL
+		for (int k = 0; k < ALONG; k++)
+			if (add && element[k] < live[r])
+				gpk_read<float, V>(old[r][k], row[r] + element[k]);
+	}
+	GPK_UNROLL
+	for (int r = 0; r < GIVEN; r++)
+		GPK_UNROLL
+	for (int k = 0; k < ALONG; k++) {
+		float v[V];
+		neighbours<T, S, V>(v, sum[(i + r) / 2], k, (i + r) % 2);
+		GPK_UNROLL
+		for (int e = 0; e < V; e++)
+			v[e] += old[r][k][e];
+		if (element[k] < live[r])
+			gpk_write<float, V>(row[r] + element[k], v);
+	}
+}
+
 template <typename T, typename S>
 GPK_DEVICE void give_tile(const struct deep &d, int32_t first_output, int32_t first_element,
 			  const float (&sum)[S::UP][S::ALONG][4], float *to, bool add)
 {
-	constexpr int V = sizeof(T) == 4 ? 4 : 2;
 	GPK_UNROLL
-	for (int i = 0; i < 2 * S::UP; i++) {
-		const int32_t output = first_output + (int32_t)gpk_deep_row<T>(i / 2, i % 2 * 2);
-		GPK_UNROLL
-		for (int k = 0; k < 2 * S::ALONG / V; k++) {
-			const int32_t element = first_element + (int32_t)(V == 4 ? gpk_deep_column<T>(k / 2 * 4, k % 2)
-										 : gpk_deep_column<T>(k, 0));
-			float v[V];
-			neighbours<T, S, V>(v, sum[i / 2], k, i % 2);
-			if (output < d.outputs && element < d.elements)
-				give<V>(to + (int64_t)output * d.elements + element, v, add);
-		}
-	}
+	for (int i = 0; i < 2 * S::UP; i += GIVEN)
+		give_rows<T, S>(d, i, first_output, first_element, sum, to, add);
 }
 
 template <typename T, typename S>
