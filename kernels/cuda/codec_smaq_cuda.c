@@ -96,6 +96,8 @@ static enum gp_status open_smaq(const double *value, const struct gp_codec_setup
 				       .low_bits = c->values.low_bits,
 				       .main_scale = c->values.main_scale,
 				       .outlier_scale = c->values.outlier_scale,
+				       .main_step = 1 / c->values.main_scale,
+				       .outlier_step = 1 / c->values.outlier_scale,
 				       .top = c->values.top,
 				       .reach = 1.01f * GP_SMAQ_OUTLIER_REACH};
 	const struct sizes bytes = sizes_of(c->extra_width, setup);

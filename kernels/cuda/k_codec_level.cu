@@ -7,6 +7,8 @@
  */
 #include "kernels/cuda/k_codec_level.h"
 
+#include <math.h>
+
 #include "kernels/cuda/gpk_codec.h"
 #include "kernels/cuda/gpk_rows.h"
 
@@ -138,6 +140,7 @@ extern "C" void gpk_level_norms(struct gp_rt_stream *s, const float *x, int64_t 
 
 struct levels {
 	int bits, count;
+	bool apart; /* by 2^-30 at least, so that nobody sees what gpk_quotient makes of tiny numbers */
 	float level[MOST];
 };
 
@@ -146,7 +149,11 @@ static struct levels given(const struct gpk_levels *from)
 	struct levels l;
 	l.bits = from->bits;
 	l.count = from->count;
+	l.apart = true;
 	memcpy(l.level, from->level, sizeof(float) << from->bits);
+	for (int i = 1; i < from->count; i++)
+		l.apart &= from->level[i] - from->level[i - 1] >= 0x1p-30f &&
+			   (from->level[i] == 0 || fabsf(from->level[i]) >= 0x1p-30f);
 	return l;
 }
 
@@ -162,8 +169,8 @@ GPK_DEVICE void make_search(struct search *s, const struct levels &l)
 {
 	const int all = 1 << l.bits, i = (int)threadIdx.x;
 	for (int c = i; c <= all; c += GPK_CODEC_THREADS) {
-		const float level = l.level[c < all ? c : all - 1];
-		s->level[c] = make_float2(level, (c + 1 < all ? l.level[c + 1] : 1) - level);
+		const float level = c < all ? l.level[c] : INFINITY;
+		s->level[c] = make_float2(level, c + 1 < all ? l.level[c + 1] - level : 0);
 	}
 	__syncthreads();
 	for (int cell = i; cell <= CELLS; cell += GPK_CODEC_THREADS) {
@@ -177,17 +184,17 @@ GPK_DEVICE void make_search(struct search *s, const struct levels &l)
 	__syncthreads();
 }
 
-/* `draw`: (h + 1/2) / 2^16. Whatever r is, the code has `last` at most. */
-GPK_DEVICE unsigned code_of(const struct search *s, unsigned last, float r, float draw)
+/* `draw`: (h + 1/2) / 2^16. No r leads past the last level: behind it lies an infinite one. */
+GPK_DEVICE unsigned code_of(const struct search *s, float r, float draw)
 {
-	const float cell = fminf(fmaxf(__fmaf_rn(r, CELLS / 2, CELLS / 2), 0), CELLS);
-	unsigned c = s->first[(unsigned)cell];
-	float2 here = s->level[c], next = s->level[c + 1];
-	while (c < last && r >= next.x) {
+	r = fminf(r, 1);
+	const float2 *at = s->level + s->first[(unsigned)(gpk_saturate(__fmaf_rn(r, 0.5f, 0.5f)) * CELLS)];
+	float2 here = at[0], next = at[1];
+	while (r >= next.x) {
 		here = next;
-		next = s->level[++c + 1];
+		next = *(++at + 1);
 	}
-	return c + (c < last && draw * here.y < r - here.x);
+	return (unsigned)(at - s->level) + (draw * here.y < r - here.x);
 }
 
 /* Half `i` of a word h, as (h + 1/2) / 2^16: bits of a number in 1..2. */
@@ -197,16 +204,27 @@ GPK_DEVICE float draw_of(uint32_t word, int i)
 	return __uint_as_float(0x3f800040u | h) - 1;
 }
 
-/* Eight elements of one bucket, or of several: norm[k]. Element `at` is the first; zeros behind n. */
-GPK_DEVICE void codes_of(const struct search *s, int bits, const float v[8], const float norm[8], uint64_t seed,
-			 uint64_t stream, int64_t at, int64_t n, unsigned code[8])
+/* Draws of eight elements, and of no code behind the last. */
+GPK_DEVICE void round_all(const struct search *s, const float r[8], uint64_t seed, uint64_t stream, int64_t at,
+			  int64_t n, unsigned code[8])
 {
 	uint32_t draws[4];
 	gpk_rng_block(seed, stream, (uint64_t)at / 8, draws);
-	for (int i = 0; i < 8; i++) {
-		const float r = v[i] / (norm[i] > 0 ? norm[i] : 1);
-		code[i] = at + i < n ? code_of(s, (1u << bits) - 1, r, draw_of(draws[i / 2], i % 2)) : 0;
-	}
+	for (int i = 0; i < 8; i++)
+		code[i] = code_of(s, r[i], draw_of(draws[i / 2], i % 2));
+	if (at + 8 <= n)
+		return;
+	for (int i = 0; i < 8; i++)
+		code[i] = at + i < n ? code[i] : 0;
+}
+
+/* v / norm, all by the same. */
+GPK_DEVICE void divide_all(const float v[8], float norm, bool apart, float r[8])
+{
+	const float by = norm > 0 ? norm : 1, reciprocal = 1 / by;
+	const bool quick = apart && gpk_divides(by);
+	for (int i = 0; i < 8; i++)
+		r[i] = quick ? gpk_quotient(v[i], by, reciprocal) : v[i] / by;
 }
 
 /* Norms of elements in a row. */
@@ -247,14 +265,18 @@ GPK_KERNEL encode(const float *x, int64_t n, struct gpk_divisor bucket, struct l
 		const int64_t at = tile * GPK_CODEC_TILE + threadIdx.x * GPK_CODEC_GROUP;
 		struct walk w = walk_from(norms, bucket, at, n);
 		unsigned code[8];
-		float v[8], norm[8];
+		float v[8], r[8];
 		gpk_load8(x, at, n, 0, v);
-		for (int i = 0; i < 8; i++) {
-			if (i && at + i < n)
-				walk_on(&w);
-			norm[i] = w.norm;
+		if (w.rest >= 8) {
+			divide_all(v, w.norm, levels.apart, r);
+		} else {
+			for (int i = 0; i < 8; i++) {
+				if (i && at + i < n)
+					walk_on(&w);
+				r[i] = v[i] / (w.norm > 0 ? w.norm : 1);
+			}
 		}
-		codes_of(search, levels.bits, v, norm, seed, stream, at, n, code);
+		round_all(search, r, seed, stream, at, n, code);
 		gpk_store_codes(codes, levels.bits, tile, n, code, room);
 	}
 }
@@ -319,7 +341,7 @@ GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, struct levels leve
 	for (int64_t tile = blockIdx.x; tile * GPK_CODEC_TILE < n; tile += gridDim.x) {
 		const int64_t at = tile * GPK_CODEC_TILE + t * GPK_CODEC_GROUP;
 		unsigned code[8];
-		float v[8], own[8];
+		float v[8], r[8];
 		gpk_load8(x, at, n, 0, v);
 		if (L2) {
 			quads[2 * t] = make_float4(v[0], v[1], v[2], v[3]);
@@ -335,9 +357,8 @@ GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, struct levels leve
 		__syncthreads();
 		if (t < buckets && tile * GPK_CODEC_TILE + ((int64_t)t << shift) < n)
 			raised |= put_norm(norms, tile * buckets + t, norm[t]);
-		for (int i = 0; i < 8; i++)
-			own[i] = norm[t * GPK_CODEC_GROUP >> shift];
-		codes_of(search, levels.bits, v, own, seed, stream, at, n, code);
+		divide_all(v, norm[t * GPK_CODEC_GROUP >> shift], levels.apart, r);
+		round_all(search, r, seed, stream, at, n, code);
 		gpk_store_codes(codes, levels.bits, tile, n, code, room);
 		__syncthreads();
 	}

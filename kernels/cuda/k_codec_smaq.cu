@@ -144,10 +144,11 @@ struct number {
 	bool outlier;
 };
 
-GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float v, float mean, float divisor)
+/* Of the distance from the mean, and that in deviations. */
+GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float distance, float z)
 {
-	const float z = (v - mean) / divisor, a = fabsf(z);
-	const unsigned flag = a > 1, sign = __float_as_uint(z) >> 31;
+	const float a = fabsf(z);
+	const unsigned flag = a > 1, sign = __float_as_uint(distance) >> 31;
 	const float scaled = flag ? (a - 1) * q.outlier_scale : a * q.main_scale;
 	const unsigned m = (unsigned)(scaled < q.top ? scaled : q.top);
 	struct number r;
@@ -162,7 +163,8 @@ GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct g
 {
 	GPK_CODEC_ROOM(room);
 	GPK_SHARED(uint4, found, [GPK_CODEC_TILE / 8]); /* extras of the tile, in order */
-	const float mean = head->mean, divisor = head->std > 0 ? head->std : INFINITY;
+	const float mean = head->mean, divisor = head->std > 0 ? head->std : INFINITY, reciprocal = 1 / divisor;
+	const bool quick = gpk_divides(divisor);
 	const struct run run = run_of(n);
 	uint32_t before = 0;
 	if (head->bad)
@@ -175,7 +177,8 @@ GPK_KERNEL quantize(struct gpk_smaq q, const float *x, int64_t n, const struct g
 		float v[8];
 		gpk_load8(x, at, n, mean, v);
 		for (int i = 0; i < 8; i++) {
-			r[i] = number_of(q, v[i], mean, divisor);
+			const float d = v[i] - mean;
+			r[i] = number_of(q, d, quick ? gpk_quotient(d, divisor, reciprocal) : d / divisor);
 			code[i] = at + i < n ? r[i].code : 0;
 			mine += r[i].outlier;
 		}
@@ -300,7 +303,9 @@ GPK_DEVICE float value_of(const struct gpk_smaq &q, unsigned code, unsigned extr
 {
 	const bool flag = is_outlier(q, code);
 	const unsigned m = (code & ((1u << q.low_bits) - 1)) | extra << q.low_bits;
-	const float a = (flag ? 1.0f : 0.0f) + (float)m / (flag ? q.outlier_scale : q.main_scale);
+	const float share =
+		gpk_quotient((float)m, flag ? q.outlier_scale : q.main_scale, flag ? q.outlier_step : q.main_step);
+	const float a = (flag ? 1.0f : 0.0f) + share;
 	return (code >> q.low_bits & 1u ? -a : a) * std + mean;
 }
 

@@ -55,9 +55,9 @@ extern "C" void gpk_range(struct gp_rt_stream *s, const float *x, int64_t n, str
 }
 
 /* (Truncates nothing: the quotient is below 2^24, and the number that holds it exact.) */
-GPK_DEVICE unsigned code_of(float v, float min, float divisor, int top)
+GPK_DEVICE unsigned code_of(float quotient, int top)
 {
-	const int level = __float2int_rn((v - min) / divisor);
+	const int level = __float2int_rn(quotient);
 	return (unsigned)(level < top ? level : top);
 }
 
@@ -67,6 +67,8 @@ GPK_KERNEL encode(const float *x, int64_t n, int bits, struct gpk_range *range, 
 	const int top = (1 << bits) - 1;
 	const float min = gpk_float_of_key(~range->inverted_min), max = gpk_float_of_key(range->max);
 	const float step = (max - min) / (float)top, divisor = step > 0 ? step : 1;
+	const float reciprocal = 1 / divisor;
+	const bool quick = gpk_divides(divisor);
 	const bool good = !range->bad && gpk_finite((float)top * step + min);
 	if (blockIdx.x == 0 && threadIdx.x == 0) {
 		table[0] = min;
@@ -81,7 +83,8 @@ GPK_KERNEL encode(const float *x, int64_t n, int bits, struct gpk_range *range, 
 		unsigned code[8];
 		gpk_load8(x, tile * GPK_CODEC_TILE + threadIdx.x * GPK_CODEC_GROUP, n, min, v);
 		for (int i = 0; i < 8; i++)
-			code[i] = code_of(v[i], min, divisor, top);
+			code[i] = code_of(
+				quick ? gpk_quotient(v[i] - min, divisor, reciprocal) : (v[i] - min) / divisor, top);
 		gpk_store_codes(codes, bits, tile, n, code, room);
 	}
 }
