@@ -221,21 +221,27 @@ GPK_DEVICE void gpk_load_codes(const uint8_t *codes, int width, int64_t tile, in
 	__syncthreads();
 }
 
-/* Codes of the elements at..at + 3 of the tile in `room`, at a multiple of 4; anything behind n. */
-GPK_DEVICE void gpk_codes4(const uint4 *room, int width, int at, unsigned code[4])
+/* Codes of the elements at..at + 3 of the tile in `room`, at a multiple of 4, side by side from bit 0 on; anything behind
+ * n, and above them. */
+GPK_DEVICE uint64_t gpk_packed4(const uint4 *room, int width, int at)
 {
 	const uint32_t *const words = reinterpret_cast<const uint32_t *>(room);
 	const int bit = at * width, word = bit >> 5, shift = bit & 31;
+	const uint64_t held = ((uint64_t)words[word + 1] << 32 | words[word]) >> shift;
+	return width > 8 && shift ? held | (uint64_t)words[word + 2] << (64 - shift) : held;
+}
+
+/* The same, one by one. */
+GPK_DEVICE void gpk_codes4(const uint4 *room, int width, int at, unsigned code[4])
+{
+	const uint64_t held = gpk_packed4(room, width, at);
 	const unsigned mask = (1u << width) - 1;
-	uint64_t held = ((uint64_t)words[word + 1] << 32 | words[word]) >> shift;
 	if (width <= 8) {
 		uint32_t four = (uint32_t)held;
 		for (int i = 0; i < 4; i++, four >>= width)
 			code[i] = four & mask;
 		return;
 	}
-	if (shift)
-		held |= (uint64_t)words[word + 2] << (64 - shift);
 	for (int i = 0; i < 4; i++)
 		code[i] = (unsigned)(held >> (i * width)) & mask;
 }

@@ -15,6 +15,7 @@
 
 #define THREADS GPK_CODEC_THREADS
 #define WARPS   (THREADS / GPK_WARP)
+#define LISTED  1024 /* values that have room in a block's memory */
 
 /* On an emulated device so few that tests see what comes behind a block's first tile. */
 #ifdef __CUDACC__
@@ -266,21 +267,35 @@ GPK_DEVICE bool is_outlier(const struct gpk_smaq &q, unsigned code)
 	return code >> (q.low_bits + 1) & 1u;
 }
 
+/* The outliers' flags of as many codes side by side as there are from `at` on, four at most. */
+GPK_DEVICE uint64_t flags_of(const struct gpk_smaq &q, int64_t at, int64_t n)
+{
+	uint64_t flags = 0;
+	for (int i = 0; i < 4; i++)
+		flags |= (uint64_t)(at + i < n) << (i * q.width + q.low_bits + 1);
+	return flags;
+}
+
+/* Outliers among four codes of the tile in `room`; `flags`: of four that there are. */
+GPK_DEVICE uint32_t outliers4(const struct gpk_smaq &q, const uint4 *room, int64_t tile, int local, int64_t n,
+			      uint64_t flags)
+{
+	const int64_t at = tile * GPK_CODEC_TILE + local;
+	return (uint32_t)__popcll(gpk_packed4(room, q.width, local) & (at + 4 <= n ? flags : flags_of(q, at, n)));
+}
+
 /* Only what a block has in all is asked for: threads add up their own. */
 GPK_KERNEL count_outliers(struct gpk_smaq q, const uint8_t *codes, int64_t n, uint32_t *sums)
 {
 	GPK_CODEC_ROOM(room);
 	const struct run run = run_of(n);
+	const uint64_t flags = flags_of(q, 0, 4);
+	const int local = (int)threadIdx.x * 4;
 	uint32_t mine = 0, all;
 	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		gpk_load_codes(codes, q.width, tile, n, room);
-		for (int half = 0; half < 2; half++) {
-			const int local = half * (GPK_CODEC_TILE / 2) + (int)threadIdx.x * 4;
-			unsigned code[4];
-			gpk_codes4(room, q.width, local, code);
-			for (int i = 0; i < 4; i++)
-				mine += tile * GPK_CODEC_TILE + local + i < n && is_outlier(q, code[i]);
-		}
+		mine += outliers4(q, room, tile, local, n, flags);
+		mine += outliers4(q, room, tile, local + GPK_CODEC_TILE / 2, n, flags);
 		__syncthreads();
 	}
 	gpk_block_before_few(mine, &all);
@@ -288,52 +303,73 @@ GPK_KERNEL count_outliers(struct gpk_smaq q, const uint8_t *codes, int64_t n, ui
 		sums[blockIdx.x] = all;
 }
 
-/* Number k of `count` extras; 0 behind them. */
-GPK_DEVICE unsigned extra_of(const uint8_t *extras, int width, uint32_t count, uint32_t k)
+/* The extras of a tile's outliers. */
+struct extras {
+	const uint32_t *words;
+	uint32_t shift, count; /* bits before the first; how many there are */
+};
+
+GPK_DEVICE struct extras extras_of(const uint8_t *packed, int width, uint32_t before, uint32_t count)
 {
-	const uint32_t *const words = reinterpret_cast<const uint32_t *>(extras);
-	const int64_t bit = (int64_t)k * width;
-	if (width == 0 || k >= count)
-		return 0;
-	const uint64_t held = (uint64_t)words[bit / 32 + 1] << 32 | words[bit / 32];
-	return (unsigned)(held >> (bit & 31)) & ((1u << width) - 1);
+	const int64_t bit = (int64_t)before * width;
+	const uint32_t left = before < count ? count - before : 0;
+	struct extras e = {reinterpret_cast<const uint32_t *>(packed) + bit / 32, (uint32_t)(bit % 32),
+			   width ? min(left, (uint32_t)GPK_CODEC_TILE) : 0};
+	return e;
 }
 
-GPK_DEVICE float value_of(const struct gpk_smaq &q, unsigned code, unsigned extra, float mean, float std)
+/* Number k of them; 0 behind the last. */
+GPK_DEVICE unsigned extra_of(const struct extras &e, int width, uint32_t k)
 {
-	const bool flag = is_outlier(q, code);
-	const unsigned m = (code & ((1u << q.low_bits) - 1)) | extra << q.low_bits;
+	const uint32_t bit = e.shift + k * (uint32_t)width;
+	if (k >= e.count)
+		return 0;
+	const uint64_t held = (uint64_t)e.words[bit / 32 + 1] << 32 | e.words[bit / 32];
+	return (unsigned)(held >> bit % 32) & ((1u << width) - 1);
+}
+
+/* `signs`: the code without its magnitude m. */
+GPK_DEVICE float value_of(const struct gpk_smaq &q, unsigned signs, unsigned m, float mean, float std)
+{
+	const bool flag = signs >> 1;
 	const float share =
 		gpk_quotient((float)m, flag ? q.outlier_scale : q.main_scale, flag ? q.outlier_step : q.main_step);
 	const float a = (flag ? 1.0f : 0.0f) + share;
-	return (code >> q.low_bits & 1u ? -a : a) * std + mean;
+	return (signs & 1u ? -a : a) * std + mean;
 }
 
-/* A thread has eight neighbours, so that one scan of the block sees a tile. */
-GPK_KERNEL dequantize(struct gpk_smaq q, float mean, float std, const uint8_t *codes, const uint8_t *extras,
+/* A thread has eight neighbours, so that one scan of the block sees a tile. Listed: all values that there are have room in
+ * shared memory, by signs and magnitude. */
+template <bool Listed>
+GPK_KERNEL dequantize(struct gpk_smaq q, float mean, float std, const uint8_t *codes, const uint8_t *packed,
 		      uint32_t count, int64_t n, const uint32_t *sums, struct gpk_smaq_head *head, float *x)
 {
 	GPK_CODEC_ROOM(room);
+	GPK_SHARED(float, list, [Listed ? LISTED : 1]);
 	const struct run run = run_of(n);
-	const int local = (int)threadIdx.x * GPK_CODEC_GROUP;
+	const int local = (int)threadIdx.x * GPK_CODEC_GROUP, bits = q.low_bits + q.extra_width;
+	const uint64_t flags = flags_of(q, 0, 4);
+	for (int i = (int)threadIdx.x; Listed && i < 4 << bits; i += THREADS)
+		list[i] = value_of(q, (unsigned)i >> bits, (unsigned)i & ((1u << bits) - 1), mean, std);
 	uint32_t before = count_before(sums, head);
 	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		const int64_t at = tile * GPK_CODEC_TILE + local;
+		const struct extras extras = extras_of(packed, q.extra_width, before, count);
 		unsigned code[8];
 		float v[8];
-		uint32_t mine = 0, all;
+		uint32_t all;
 		gpk_load_codes(codes, q.width, tile, n, room);
 		gpk_codes4(room, q.width, local, code);
 		gpk_codes4(room, q.width, local + 4, code + 4);
-		for (int i = 0; i < 8; i++) {
-			code[i] = at + i < n ? code[i] : 0;
-			mine += is_outlier(q, code[i]);
-		}
-		uint32_t rank = before + gpk_block_before_few(mine, &all); /* behind it `room` is free */
+		const uint32_t mine =
+			outliers4(q, room, tile, local, n, flags) + outliers4(q, room, tile, local + 4, n, flags);
+		uint32_t rank = gpk_block_before_few(mine, &all); /* behind it `room` is free */
 		for (int i = 0; i < 8; i++) {
 			const bool flag = is_outlier(q, code[i]);
-			const unsigned extra = flag ? extra_of(extras, q.extra_width, count, rank) : 0;
-			v[i] = value_of(q, code[i], extra, mean, std);
+			const unsigned extra = flag ? extra_of(extras, q.extra_width, rank) : 0;
+			const unsigned m = (code[i] & ((1u << q.low_bits) - 1)) | extra << q.low_bits;
+			const unsigned signs = code[i] >> q.low_bits;
+			v[i] = Listed ? list[signs << bits | m] : value_of(q, signs, m, mean, std);
 			rank += flag;
 		}
 		gpk_store4(x, at, n, v);
@@ -348,5 +384,10 @@ extern "C" void gpk_smaq_decode(struct gp_rt_stream *s, const struct gpk_smaq *q
 {
 	const unsigned blocks = blocks_for(n);
 	GPK_LAUNCH(s, count_outliers, blocks, THREADS, 0, *q, codes, n, room->sums);
-	GPK_LAUNCH(s, dequantize, blocks, THREADS, 0, *q, mean, std, codes, extras, count, n, room->sums, head, x);
+	if (4 << (q->low_bits + q->extra_width) <= LISTED)
+		GPK_LAUNCH(s, dequantize<true>, blocks, THREADS, 0, *q, mean, std, codes, extras, count, n, room->sums,
+			   head, x);
+	else
+		GPK_LAUNCH(s, dequantize<false>, blocks, THREADS, 0, *q, mean, std, codes, extras, count, n, room->sums,
+			   head, x);
 }
