@@ -140,28 +140,41 @@ extern "C" void gpk_level_norms(struct gp_rt_stream *s, const float *x, int64_t 
 
 struct levels {
 	int bits, count;
-	bool apart; /* by 2^-30 at least, so that nobody sees what gpk_quotient makes of tiny numbers */
+	bool apart;  /* by 2^-30 at least, so that nobody sees what gpk_quotient makes of tiny numbers */
+	bool sparse; /* no two in a cell and what belongs to it */
 	float level[MOST];
 };
+
+static bool are_apart(const struct gpk_levels *l, float least)
+{
+	bool apart = true;
+	for (int i = 1; i < l->count; i++)
+		apart &= l->level[i] - l->level[i - 1] >= least && (l->level[i] == 0 || fabsf(l->level[i]) >= least);
+	return apart;
+}
 
 static struct levels given(const struct gpk_levels *from)
 {
 	struct levels l;
 	l.bits = from->bits;
 	l.count = from->count;
-	l.apart = true;
+	l.apart = are_apart(from, 0x1p-30f);
+	l.sparse = are_apart(from, 4.0f / CELLS);
 	memcpy(l.level, from->level, sizeof(float) << from->bits);
-	for (int i = 1; i < from->count; i++)
-		l.apart &= from->level[i] - from->level[i - 1] >= 0x1p-30f &&
-			   (from->level[i] == 0 || fabsf(from->level[i]) >= 0x1p-30f);
 	return l;
 }
 
-/* Where a number is among the levels: [-1, 1] is cut into cells, and from the first level of its cell a number goes up to
- * its own. With few levels there is at most one step, where a search takes as many as a code has bits. */
+/* Where a number is among the levels: [-1, 1] is cut into cells, which say the last level below them, and the next. From
+ * there a number goes up to its own level: where they are sparse, one step at most. A search takes as many as a code has
+ * bits. */
+struct alignas(8) cell {
+	float next;
+	uint32_t code;
+};
+
 struct search {
 	float2 level[MOST + 1]; /* a level, and how far above it the next is */
-	uint8_t first[CELLS + 1];
+	struct cell cell[CELLS + 1];
 };
 
 /* The block. */
@@ -173,28 +186,28 @@ GPK_DEVICE void make_search(struct search *s, const struct levels &l)
 		s->level[c] = make_float2(level, c + 1 < all ? l.level[c + 1] - level : 0);
 	}
 	__syncthreads();
-	for (int cell = i; cell <= CELLS; cell += GPK_CODEC_THREADS) {
+	for (int k = i; k <= CELLS; k += GPK_CODEC_THREADS) {
 		/* A number may be rounded into the cell above it. */
-		const float begin = (float)(2 * cell - CELLS) / CELLS - 0x1p-20f;
-		int c = 0;
+		const float begin = (float)(2 * k - CELLS) / CELLS - 0x1p-20f;
+		uint32_t c = 0;
 		for (int half = all / 2; half > 0; half /= 2)
 			c += s->level[c + half].x <= begin ? half : 0;
-		s->first[cell] = (uint8_t)c;
+		s->cell[k].next = s->level[c + 1].x;
+		s->cell[k].code = c;
 	}
 	__syncthreads();
 }
 
 /* `draw`: (h + 1/2) / 2^16. No r leads past the last level: behind it lies an infinite one. */
-GPK_DEVICE unsigned code_of(const struct search *s, float r, float draw)
+template <bool Sparse> GPK_DEVICE unsigned code_of(const struct search *s, float r, float draw)
 {
 	r = fminf(r, 1);
-	const float2 *at = s->level + s->first[(unsigned)(gpk_saturate(__fmaf_rn(r, 0.5f, 0.5f)) * CELLS)];
-	float2 here = at[0], next = at[1];
-	while (r >= next.x) {
-		here = next;
-		next = *(++at + 1);
-	}
-	return (unsigned)(at - s->level) + (draw * here.y < r - here.x);
+	const struct cell cell = s->cell[(unsigned)(gpk_saturate(__fmaf_rn(r, 0.5f, 0.5f)) * CELLS)];
+	unsigned c = cell.code + (r >= cell.next);
+	while (!Sparse && r >= s->level[c + 1].x)
+		c++;
+	const float2 at = s->level[c];
+	return c + (draw * at.y < r - at.x);
 }
 
 /* Half `i` of a word h, as (h + 1/2) / 2^16: bits of a number in 1..2. */
@@ -205,13 +218,14 @@ GPK_DEVICE float draw_of(uint32_t word, int i)
 }
 
 /* Draws of eight elements, and of no code behind the last. */
+template <bool Sparse>
 GPK_DEVICE void round_all(const struct search *s, const float r[8], uint64_t seed, uint64_t stream, int64_t at,
 			  int64_t n, unsigned code[8])
 {
 	uint32_t draws[4];
 	gpk_rng_block(seed, stream, (uint64_t)at / 8, draws);
 	for (int i = 0; i < 8; i++)
-		code[i] = code_of(s, r[i], draw_of(draws[i / 2], i % 2));
+		code[i] = code_of<Sparse>(s, r[i], draw_of(draws[i / 2], i % 2));
 	if (at + 8 <= n)
 		return;
 	for (int i = 0; i < 8; i++)
@@ -255,6 +269,7 @@ GPK_DEVICE void walk_on(struct walk *w)
 	w->norm = w->norms[++w->number];
 }
 
+template <bool Sparse>
 GPK_KERNEL encode(const float *x, int64_t n, struct gpk_divisor bucket, struct levels levels, uint64_t seed,
 		  uint64_t stream, const float *norms, uint8_t *codes)
 {
@@ -276,7 +291,7 @@ GPK_KERNEL encode(const float *x, int64_t n, struct gpk_divisor bucket, struct l
 				r[i] = v[i] / (w.norm > 0 ? w.norm : 1);
 			}
 		}
-		round_all(search, r, seed, stream, at, n, code);
+		round_all<Sparse>(search, r, seed, stream, at, n, code);
 		gpk_store_codes(codes, levels.bits, tile, n, code, room);
 	}
 }
@@ -291,8 +306,14 @@ extern "C" void gpk_level_encode(struct gp_rt_stream *s, const float *x, int64_t
 				 const struct gpk_levels *levels, uint64_t seed, uint64_t stream, const float *norms,
 				 uint8_t *codes)
 {
-	GPK_LAUNCH(s, encode, blocks_for(n), GPK_CODEC_THREADS, 0, x, n, gpk_divisor_of(bucket), given(levels), seed,
-		   stream, norms, codes);
+	const struct levels l = given(levels);
+	const struct gpk_divisor by = gpk_divisor_of(bucket);
+	if (l.sparse)
+		GPK_LAUNCH(s, encode<true>, blocks_for(n), GPK_CODEC_THREADS, 0, x, n, by, l, seed, stream, norms,
+			   codes);
+	else
+		GPK_LAUNCH(s, encode<false>, blocks_for(n), GPK_CODEC_THREADS, 0, x, n, by, l, seed, stream, norms,
+			   codes);
 }
 
 /* The block: L2 norms of the `buckets` buckets of 2^shift elements in a tile. Sixteen threads have one; both halves of a
@@ -327,7 +348,7 @@ GPK_DEVICE void find_largest(const float v[8], int shift, uint32_t *norm)
 }
 
 /* Norms and codes by tiles, which are whole buckets of 2^shift elements. */
-template <bool L2>
+template <bool L2, bool Sparse>
 GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, struct levels levels, uint64_t seed, uint64_t stream,
 			float *norms, uint8_t *codes, uint32_t *bad)
 {
@@ -358,11 +379,23 @@ GPK_KERNEL encode_tiles(const float *x, int64_t n, int shift, struct levels leve
 		if (t < buckets && tile * GPK_CODEC_TILE + ((int64_t)t << shift) < n)
 			raised |= put_norm(norms, tile * buckets + t, norm[t]);
 		divide_all(v, norm[t * GPK_CODEC_GROUP >> shift], levels.apart, r);
-		round_all(search, r, seed, stream, at, n, code);
+		round_all<Sparse>(search, r, seed, stream, at, n, code);
 		gpk_store_codes(codes, levels.bits, tile, n, code, room);
 		__syncthreads();
 	}
 	gpk_flag(bad, raised);
+}
+
+template <bool L2>
+static void queue_tiles(struct gp_rt_stream *s, const float *x, int64_t n, int shift, const struct levels &l,
+			uint64_t seed, uint64_t stream, float *norms, uint8_t *codes, uint32_t *bad)
+{
+	if (l.sparse)
+		GPK_LAUNCH(s, (encode_tiles<L2, true>), blocks_for(n), GPK_CODEC_THREADS, 0, x, n, shift, l, seed,
+			   stream, norms, codes, bad);
+	else
+		GPK_LAUNCH(s, (encode_tiles<L2, false>), blocks_for(n), GPK_CODEC_THREADS, 0, x, n, shift, l, seed,
+			   stream, norms, codes, bad);
 }
 
 extern "C" void gpk_level_quantize(struct gp_rt_stream *s, const float *x, int64_t n, int64_t bucket, bool l2,
@@ -376,11 +409,9 @@ extern "C" void gpk_level_quantize(struct gp_rt_stream *s, const float *x, int64
 		gpk_level_norms(s, x, n, bucket, l2, norms, bad);
 		gpk_level_encode(s, x, n, bucket, levels, seed, stream, norms, codes);
 	} else if (l2) {
-		GPK_LAUNCH(s, encode_tiles<true>, blocks_for(n), GPK_CODEC_THREADS, 0, x, n, shift, given(levels), seed,
-			   stream, norms, codes, bad);
+		queue_tiles<true>(s, x, n, shift, given(levels), seed, stream, norms, codes, bad);
 	} else {
-		GPK_LAUNCH(s, encode_tiles<false>, blocks_for(n), GPK_CODEC_THREADS, 0, x, n, shift, given(levels),
-			   seed, stream, norms, codes, bad);
+		queue_tiles<false>(s, x, n, shift, given(levels), seed, stream, norms, codes, bad);
 	}
 }
 
