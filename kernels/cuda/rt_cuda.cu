@@ -290,10 +290,20 @@ void gp_rt_free_pinned(int device, void *p)
 /* What there is of it. */
 static void free_stream(struct gp_rt_stream *s)
 {
-	cudaFree(s->tickets);
+	gp_rt_free(s->device, s->tickets);
 	if (s->native)
 		cudaStreamDestroy(s->native);
 	free(s);
+}
+
+static enum gp_status give_tickets(struct gp_rt_stream *s, struct gp_err *err)
+{
+	const size_t bytes = GP_RT_TICKETS * sizeof *s->tickets;
+	void *room;
+	GP_TRY(gp_rt_alloc(s->device, bytes, &room, err));
+	s->tickets = (uint32_t *)room;
+	const cudaError_t e = cudaMemsetAsync(room, 0, bytes, s->native);
+	return e == cudaSuccess ? GP_OK : refuse(e, s->device, "no stream", err);
 }
 
 enum gp_status gp_rt_stream_new(int device, bool urgent, struct gp_rt_stream **out, struct gp_err *err)
@@ -305,17 +315,14 @@ enum gp_status gp_rt_stream_new(int device, bool urgent, struct gp_rt_stream **o
 		GP_FAIL(err, GP_NOMEM, "out of memory for a stream");
 	s->device = device;
 	cudaDeviceGetStreamPriorityRange(&least, &greatest);
-	cudaError_t e = cudaStreamCreateWithPriority(&s->native, cudaStreamNonBlocking, urgent ? greatest : least);
-	if (e == cudaSuccess)
-		e = cudaMalloc((void **)&s->tickets, GP_RT_TICKETS * sizeof *s->tickets);
-	if (e == cudaSuccess)
-		e = cudaMemsetAsync(s->tickets, 0, GP_RT_TICKETS * sizeof *s->tickets, s->native);
-	if (e != cudaSuccess) {
+	const cudaError_t e =
+		cudaStreamCreateWithPriority(&s->native, cudaStreamNonBlocking, urgent ? greatest : least);
+	const enum gp_status status = e == cudaSuccess ? give_tickets(s, err) : refuse(e, device, "no stream", err);
+	if (status == GP_OK)
+		*out = s;
+	else
 		free_stream(s);
-		return refuse(e, device, "no stream", err);
-	}
-	*out = s;
-	return GP_OK;
+	return status;
 }
 
 void gp_rt_stream_free(struct gp_rt_stream *s)
