@@ -29,7 +29,7 @@ static enum gp_status make_events(struct cuda_plan *p, struct cuda_profile *prof
 	GP_TRY(gp_alloc_array(&event, 2 * nodes, sizeof *profile->event, err));
 	profile->event = event;
 	for (; profile->nodes < 2 * (int)nodes; profile->nodes++)
-		GP_TRY(gp_rt_event_new(p->dev->index, &profile->event[profile->nodes], err));
+		GP_TRY(gp_rt_event_new_timed(p->dev->index, &profile->event[profile->nodes], err));
 	return GP_OK;
 }
 

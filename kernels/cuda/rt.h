@@ -92,6 +92,8 @@ uint32_t *gp_rt_tickets(struct gp_rt_stream *s);
 
 /* An event is a point in a stream. */
 enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_err *err);
+/* One that notes when it happened, which others do not: that has its price wherever it is recorded and waited for. */
+enum gp_status gp_rt_event_new_timed(int device, struct gp_rt_event **out, struct gp_err *err);
 void gp_rt_event_free(struct gp_rt_event *e);
 void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s);
 /* What is queued on `s` from here on begins after the event; one never recorded has happened. What failed on the event's
@@ -100,7 +102,7 @@ void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e);
 /* The calling thread sleeps until the event. GP_DEVICE as gp_rt_stream_wait. Here and above the stream that it was last
  * recorded on still exists. */
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err);
-/* Time between two recorded events that have happened, in nanoseconds. */
+/* Time between two timed events that were recorded and have happened, in nanoseconds. */
 enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, uint64_t *ns, struct gp_err *err);
 
 /*

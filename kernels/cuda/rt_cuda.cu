@@ -391,7 +391,7 @@ void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes)
 
 /* --- events ----------------------------------------------------------------------------------------------------- */
 
-enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_err *err)
+static enum gp_status new_event(int device, unsigned flags, struct gp_rt_event **out, struct gp_err *err)
 {
 	use(device);
 	struct gp_rt_event *e = (struct gp_rt_event *)calloc(1, sizeof *e);
@@ -399,13 +399,23 @@ enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_e
 		GP_FAIL(err, GP_NOMEM, "out of memory for an event");
 	e->device = device;
 	/* Who waits sleeps: spinning would take a core from the codecs. */
-	const cudaError_t status = cudaEventCreateWithFlags(&e->native, cudaEventBlockingSync);
+	const cudaError_t status = cudaEventCreateWithFlags(&e->native, cudaEventBlockingSync | flags);
 	if (status != cudaSuccess) {
 		free(e);
 		return refuse(status, device, "no event", err);
 	}
 	*out = e;
 	return GP_OK;
+}
+
+enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_err *err)
+{
+	return new_event(device, cudaEventDisableTiming, out, err);
+}
+
+enum gp_status gp_rt_event_new_timed(int device, struct gp_rt_event **out, struct gp_err *err)
+{
+	return new_event(device, 0, out, err);
 }
 
 void gp_rt_event_free(struct gp_rt_event *e)

@@ -106,6 +106,7 @@ struct gp_rt_stream {
 
 struct gp_rt_event {
 	int device;
+	bool timed;
 	struct gp_rt_stream *stream; /* NULL: never recorded */
 	uint64_t at;
 	std::shared_ptr<captured> capture; /* recorded in one: `at` is a place in its `branch` */
@@ -319,6 +320,13 @@ enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_e
 	return GP_OK;
 }
 
+enum gp_status gp_rt_event_new_timed(int device, struct gp_rt_event **out, struct gp_err *err)
+{
+	GP_TRY(gp_rt_event_new(device, out, err));
+	(*out)->timed = true;
+	return GP_OK;
+}
+
 void gp_rt_event_free(struct gp_rt_event *e)
 {
 	delete e;
@@ -387,6 +395,8 @@ enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err)
 
 enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, uint64_t *ns, struct gp_err *err)
 {
+	if (!from->timed || !to->timed)
+		GP_FAIL(err, GP_INTERNAL, "the time between events that are not timed");
 	if (!*from->ns || !*to->ns)
 		GP_FAIL(err, GP_INTERNAL, "the time between two events that have not happened");
 	*ns = *to->ns - *from->ns;

@@ -140,8 +140,8 @@ void __wrap_gp_rt_copy_down(struct gp_rt_stream *s, void *host, const void *devi
 static enum gp_status make_events(int device, struct gp_err *err)
 {
 	for (; copies.made < MAX_COPIES; copies.made++) {
-		GP_TRY(gp_rt_event_new(device, &copies.from[copies.made], err));
-		GP_TRY(gp_rt_event_new(device, &copies.to[copies.made], err));
+		GP_TRY(gp_rt_event_new_timed(device, &copies.from[copies.made], err));
+		GP_TRY(gp_rt_event_new_timed(device, &copies.to[copies.made], err));
 	}
 	return GP_OK;
 }

@@ -132,6 +132,25 @@ static void graph_does_its_work_at_every_launch_and_not_before(void **state)
 	gp_rt_free(0, to);
 }
 
+static void timed_events_alone_tell_the_time_between_them(void **state)
+{
+	(void)state;
+	struct gp_rt_event *timed[2], *other;
+	uint64_t ns;
+	for (int i = 0; i < 2; i++)
+		OK(gp_rt_event_new_timed(0, &timed[i], &err));
+	OK(gp_rt_event_new(0, &other, &err));
+	gp_rt_event_record(timed[0], stream);
+	gp_rt_event_record(other, stream);
+	gp_rt_event_record(timed[1], stream);
+	OK(gp_rt_event_wait(timed[1], &err));
+	OK(gp_rt_event_ns(timed[0], timed[1], &ns, &err));
+	assert_int_not_equal(gp_rt_event_ns(timed[0], other, &ns, &err), GP_OK);
+	for (int i = 0; i < 2; i++)
+		gp_rt_event_free(timed[i]);
+	gp_rt_event_free(other);
+}
+
 /* Two streams that meet twice in a graph: `stream` has something done by `other` and needs what came of it. */
 struct forked {
 	struct gp_rt_stream *other;
@@ -354,6 +373,7 @@ int main(void)
 		cmocka_unit_test(values_convert_to_bf16_and_back),
 		cmocka_unit_test(sums_of_squares_are_right_for_any_length),
 		cmocka_unit_test(graph_does_its_work_at_every_launch_and_not_before),
+		cmocka_unit_test(timed_events_alone_tell_the_time_between_them),
 		cmocka_unit_test(a_stream_that_waits_for_a_captured_one_is_in_the_graph),
 		cmocka_unit_test(a_wait_that_was_forgotten_shows_on_the_emulated_device),
 		cmocka_unit_test(a_graph_that_leaves_a_stream_behind_is_refused),
