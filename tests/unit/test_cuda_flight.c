@@ -253,6 +253,18 @@ static void expect_same(const struct gp_plan *p, const struct made *a, const str
 	assert_memory_equal(a->squares, b->squares, sizeof a->squares);
 }
 
+/* With the running statistics and weights that the step left, on the second plan's side right behind its update. */
+static void expect_same_evaluation(struct gp_plan *a, struct gp_plan *b, uint64_t step)
+{
+	fill_input(a, 0, 2000 + step);
+	fill_input(b, 0, 2000 + step);
+	OK(b->ops->queue_forward(b, 0, GP_EVAL, 0, &err));
+	OK(a->ops->forward(a, 0, GP_EVAL, 0, &err));
+	OK(b->ops->wait(b, 0, &err));
+	assert_memory_equal(a->ops->buffer(a, 0, GP_BUF_OUTPUT), b->ops->buffer(b, 0, GP_BUF_OUTPUT),
+			    BATCH * CLASSES * sizeof(float));
+}
+
 static void fly(struct gp_device *dev, const struct gp_graph *g, enum gp_precision precision, uint64_t seed)
 {
 	struct gp_plan *a = new_reference(dev, g, precision), *b = new_plan(dev, g, precision);
@@ -263,6 +275,8 @@ static void fly(struct gp_device *dev, const struct gp_graph *g, enum gp_precisi
 		if (seed % 3 == 0)
 			OK(b->ops->wait(b, GP_SLOT_UPDATE, &err));
 		expect_same(a, &of_a, &of_b);
+		if (seed % 2)
+			expect_same_evaluation(a, b, step);
 		if (seed % 3 == 1 || step == STEPS - 1)
 			expect_same_params(a, b);
 	}
