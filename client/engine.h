@@ -35,11 +35,13 @@ struct gp_engine_spec {
 	bool profile;      /* measure every node of this side */
 	uint64_t seed;
 	struct gp_optim optim;
-	enum gp_precision precision;   /* of both sides */
+	enum gp_precision precision;   /* of the body, of everything in a local run */
 	const struct gp_weights *init; /* NULL: drawn from seed */
 	struct gp_run_state *run;      /* (optional) checkpoints: written as they fall due, and where the run goes on */
 	/* split only; texts and tables must outlive the engine */
 	const char *server; /* "HOST:PORT" */
+	enum gp_precision
+		client_precision; /* of head and tail; a split run equals a local one where it is the body's */
 	struct gp_cut cut;
 	struct gp_codec_spec codec[4]; /* act up, act down, grad up, grad down */
 	double connect_timeout_s, idle_timeout_s;
@@ -57,7 +59,7 @@ struct gp_step_result {
 struct gp_engine_figures {
 	struct gp_account account; /* of all connections; zero for a local engine */
 	struct gp_tcp_figures tcp;
-	enum gp_precision precision;
+	enum gp_precision precision, client_precision; /* of the body, and of this side */
 	/* By direction (act up, act down, grad up, grad down), what this side encoded or decoded; and the names of its
 	 * codec's byte stages, NULL behind the last. */
 	struct gp_codec_stats codec[4];

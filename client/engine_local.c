@@ -220,7 +220,11 @@ static void local_figures(struct gp_engine *base, struct gp_engine_figures *out)
 	struct gp_plan_memory memory;
 	e->device->ops->plan_memory(e->plan, &memory);
 	*out = (struct gp_engine_figures){
-		.precision = base->spec.precision, .compute_ns = e->compute_ns, .memory_bytes = memory.total};
+		.precision = base->spec.precision,
+		.client_precision = base->spec.precision,
+		.compute_ns = e->compute_ns,
+		.memory_bytes = memory.total,
+	};
 }
 
 static void local_print_profile(struct gp_engine *base, FILE *f)

@@ -58,6 +58,7 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 {
 	struct split_engine *e = (struct split_engine *)base;
 	*out = (struct gp_engine_figures){.precision = base->spec.precision,
+					  .client_precision = base->spec.client_precision,
 					  .compute_ns = e->compute_ns,
 					  .memory_bytes = memory_bytes(e),
 					  .server_memory_bytes = e->session.server_memory_bytes,
@@ -155,7 +156,7 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 				  .seed = spec->seed,
 				  .optim = spec->optim,
 				  .undo = spec->train && spec->reconnect_for_s > 0,
-				  .precision = spec->precision};
+				  .precision = spec->client_precision};
 	GP_TRY(gp_graph_part(spec->graph, 0, spec->cut.head, &e->head, err));
 	GP_TRY(gp_graph_part(spec->graph, spec->cut.head, spec->cut.tail, &e->body, err));
 	GP_TRY(gp_graph_part(spec->graph, spec->cut.tail, spec->graph->blocks, &e->tail, err));

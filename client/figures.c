@@ -57,6 +57,15 @@ static void print_server_device(const struct gp_engine_figures *f, FILE *to)
 		fprintf(to, " %.0f MiB", (double)f->server_device_bytes / 1048576);
 }
 
+static void print_precision(const struct gp_engine_figures *f, FILE *to)
+{
+	if (f->client_precision == f->precision)
+		fprintf(to, "; %s\n", gp_precision_name(f->precision));
+	else
+		fprintf(to, "; %s on the server, %s here\n", gp_precision_name(f->precision),
+			gp_precision_name(f->client_precision));
+}
+
 void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account *part, uint64_t batches, FILE *to)
 {
 	print_link(part, batches ? (double)batches : 1, to);
@@ -65,7 +74,7 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 	if (f->server_memory_bytes > 0)
 		fprintf(to, ", session on the server %.0f MiB", (double)f->server_memory_bytes / 1048576);
 	print_server_device(f, to);
-	fprintf(to, "; %s\n", gp_precision_name(f->precision));
+	print_precision(f, to);
 	if (raw_fallbacks(f) > 0)
 		fprintf(to, "%llu tensors were not finite and travelled raw\n", (unsigned long long)raw_fallbacks(f));
 	if (f->reconnects > 0)
@@ -121,16 +130,16 @@ static json_t *skipped_json(const struct gp_engine_figures *f)
 static json_t *rest_json(const struct gp_engine_figures *f)
 {
 	const struct gp_account *a = &f->account;
-	return json_pack("{s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:s, s:I, s:o}", "precision",
-			 gp_precision_name(f->precision), "up_bytes_per_s", gp_dir_bandwidth(&a->sent),
-			 "down_bytes_per_s", gp_dir_bandwidth(&a->received), "compute_s", (double)f->compute_ns * 1e-9,
-			 "rtt_us", (json_int_t)f->rtt_us, "reconnects", (json_int_t)f->reconnects,
-			 "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks",
-			 (json_int_t)raw_fallbacks(f), "stages_skipped", skipped_json(f), "memory_peak_bytes",
-			 (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes", (json_int_t)f->memory_bytes,
-			 "server_memory_bytes", (json_int_t)f->server_memory_bytes, "server_device",
-			 f->server_device ? f->server_device : "", "server_device_memory_bytes",
-			 (json_int_t)f->server_device_bytes, "link", gp_account_json(a));
+	return json_pack(
+		"{s:s, s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:s, s:I, s:o}", "precision",
+		gp_precision_name(f->precision), "client_precision", gp_precision_name(f->client_precision),
+		"up_bytes_per_s", gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received),
+		"compute_s", (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us, "reconnects",
+		(json_int_t)f->reconnects, "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted,
+		"raw_fallbacks", (json_int_t)raw_fallbacks(f), "stages_skipped", skipped_json(f), "memory_peak_bytes",
+		(json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes", (json_int_t)f->memory_bytes, "server_memory_bytes",
+		(json_int_t)f->server_memory_bytes, "server_device", f->server_device ? f->server_device : "",
+		"server_device_memory_bytes", (json_int_t)f->server_device_bytes, "link", gp_account_json(a));
 }
 
 json_t *gp_figures_json(json_t *object, const struct gp_engine_figures *f, const struct gp_account *part,

@@ -35,6 +35,22 @@ static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_
 	return GP_OK;
 }
 
+static int thread_count(const struct gp_job_settings *s)
+{
+	return s->threads > 0 ? (int)s->threads : (int)uv_available_parallelism();
+}
+
+static enum gp_status settle_precision(struct gp_job *j, struct gp_err *err)
+{
+	const struct gp_job_settings *s = j->set;
+	const struct gp_client_precision p = {.device = s->device,
+					      .threads = thread_count(s),
+					      .local = s->local,
+					      .body = (enum gp_precision)s->precision,
+					      .choice = s->client_precision};
+	return gp_client_precision_settle(&p, &j->client_precision, err);
+}
+
 static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 {
 	static const char *const names[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
@@ -61,7 +77,8 @@ enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set,
 	GP_TRY(gp_log_configure(set->log, err));
 	GP_TRY(check_settings(set, err));
 	GP_TRY(gp_client_security_load(&j->security, &set->security, err));
-	return parse_codecs(j, err);
+	GP_TRY(parse_codecs(j, err));
+	return settle_precision(j, err);
 }
 
 /* Data. */
@@ -166,12 +183,13 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 	int window = s->window > 0 ? (int)s->window : DEFAULT_WINDOW;
 	struct gp_engine_spec spec = {.graph = j->graph,
 				      .device = s->device,
-				      .threads = s->threads > 0 ? (int)s->threads : (int)uv_available_parallelism(),
+				      .threads = thread_count(s),
 				      .batch = (int)s->batch,
 				      .chunks = (int)s->chunks,
 				      .window_given = s->window > 0,
 				      .window = window < s->chunks ? window : (int)s->chunks,
 				      .precision = (enum gp_precision)s->precision,
+				      .client_precision = j->client_precision,
 				      .train = optim != NULL,
 				      .profile = s->profile,
 				      .seed = (uint64_t)s->seed,

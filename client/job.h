@@ -17,13 +17,15 @@
 #include <jansson.h>
 
 #include "client/engine.h"
+#include "client/precision.h"
 #include "client/security.h"
 #include "common/options.h"
 
 struct gp_job_settings {
 	const char *server, *cut, *device;
 	bool local;
-	int precision; /* enum gp_precision */
+	int precision;        /* enum gp_precision */
+	int client_precision; /* of GP_CLIENT_PRECISION_CHOICES */
 	int64_t threads;
 	double connect_timeout_s, idle_timeout_s, reconnect_for_s;
 	struct gp_client_security_files security;
@@ -36,7 +38,7 @@ struct gp_job_settings {
 };
 
 /* Offsets are those of struct gp_job_settings. */
-extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads --precision, timeouts */
+extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads, precisions, timeouts */
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
 extern const struct gp_opt_rows gp_job_model_rows;    /* --model --data --input --init --init-skip --seed */
 extern const struct gp_opt_rows gp_job_batch_rows;    /* --batch --chunks --window */
@@ -51,6 +53,7 @@ struct gp_job {
 	struct gp_weights *init; /* NULL without --init */
 	struct gp_cut cut;
 	struct gp_codec_spec codec[4];
+	enum gp_precision client_precision; /* what --client-precision came to */
 	struct gp_client_security security;
 	const volatile sig_atomic_t *stop; /* (optional, before gp_job_open_engine) set by a signal */
 	struct gp_engine *engine;

@@ -49,7 +49,14 @@ static const struct gp_opt where_rows[] = {
 	 .offset = FIELD(precision),
 	 .initial = "fp32",
 	 .choices = "fp32|bf16|tf32", /* in the order of enum gp_precision */
-	 .help = "of convolutions and matrix products on both sides; bf16 (sums stay fp32) needs AVX512_BF16 or a GPU, tf32 a GPU"},
+	 .help = "of convolutions and matrix products on the server, of all with --local; bf16 (sums stay fp32) needs "
+		 "AVX512_BF16 or a GPU, tf32 a GPU"},
+	{.name = "client-precision",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(client_precision),
+	 .initial = "auto",
+	 .choices = GP_CLIENT_PRECISION_CHOICES,
+	 .help = "the same, of the blocks on this side; auto: --precision where --device can, else fp32"},
 	{.name = "connect-timeout",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(connect_timeout_s),

@@ -19,7 +19,7 @@ enum gp_status gp_run_spec_add(struct gp_run_spec *s, const char *key, const cha
 /* The value of an option; `name` must stay. */
 enum gp_status gp_run_spec_add_flag(struct gp_run_spec *s, const struct gp_opt_table *t, const void *settings,
 				    const char *name, struct gp_err *err);
-/* Cut, codecs, starting weights and graph of a built job. */
+/* Cut, codecs, this side's precision, starting weights and graph of a built job. */
 enum gp_status gp_run_spec_add_job(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err);
 void gp_run_spec_deinit(struct gp_run_spec *s);
 

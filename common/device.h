@@ -100,6 +100,8 @@ struct gp_device_ops {
 	void (*close)(struct gp_device *dev);
 	/* (optional) Whether plans may have this precision. NULL: fp32 alone. */
 	bool (*supports)(const struct gp_device *dev, enum gp_precision precision);
+	/* (optional) Why not, of one that it does not support: "this processor lacks ...". NULL: nothing is known of it. */
+	const char *(*lacks)(const struct gp_device *dev, enum gp_precision precision);
 	/* (optional) Memory of its own: all of it, and what nobody has taken, other processes included. Any thread.
 	 * NULL: plans live in the host's. */
 	enum gp_status (*memory)(struct gp_device *dev, uint64_t *total, uint64_t *unused, struct gp_err *err);
@@ -215,6 +217,8 @@ struct gp_plan {
  */
 enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **out, struct gp_err *err);
 bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision);
+/* GP_DEVICE, with the device and what it lacks, where it does not support the precision. */
+enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_precision precision, struct gp_err *err);
 /* For people; returns text. */
 const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE]);
 const char *gp_precision_name(enum gp_precision precision); /* "bf16" */

@@ -51,6 +51,15 @@ bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision
 	return dev->ops->supports(dev, precision);
 }
 
+enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_precision precision, struct gp_err *err)
+{
+	if (gp_device_supports(dev, precision))
+		return GP_OK;
+	const char *why = dev->ops->lacks ? dev->ops->lacks(dev, precision) : NULL;
+	GP_FAIL(err, GP_DEVICE, "%s cannot compute in %s%s%s%s; use fp32", dev->name, gp_precision_name(precision),
+		why ? " (" : "", why ? why : "", why ? ")" : "");
+}
+
 const char *gp_precision_name(enum gp_precision precision)
 {
 	static const char *const names[GP_PRECISIONS] = {"fp32", "bf16", "tf32"};

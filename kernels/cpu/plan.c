@@ -54,6 +54,12 @@ static bool cpu_supports(const struct gp_device *dev, enum gp_precision precisio
 	return precision == GP_PRECISION_FP32 || (precision == GP_PRECISION_BF16 && gp_bf16_supported());
 }
 
+static const char *cpu_lacks(const struct gp_device *dev, enum gp_precision precision)
+{
+	(void)dev;
+	return precision == GP_PRECISION_BF16 ? "AVX512_BF16 is missing" : "only GPUs can";
+}
+
 /* --- life of a plan --------------------------------------------------------------------------------------------- */
 
 static enum gp_status begin_plan(struct gp_device *base, const struct gp_plan_spec *spec, struct cpu_plan **out,
@@ -274,6 +280,7 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.open = cpu_open,
 	.close = cpu_close,
 	.supports = cpu_supports,
+	.lacks = cpu_lacks,
 	.plan_estimate = cpu_plan_estimate,
 	.plan_new = cpu_plan_new,
 	.plan_free = cpu_plan_free,

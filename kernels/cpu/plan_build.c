@@ -29,9 +29,7 @@ static const struct cpu_op *const ops[GP_OP_COUNT] = {
 static enum gp_status check_spec(const struct cpu_plan *p, struct gp_err *err)
 {
 	const struct gp_plan_spec *spec = &p->base.spec;
-	if (!gp_device_supports(&p->dev->base, spec->precision))
-		GP_FAIL(err, GP_DEVICE, "this processor cannot compute in %s (AVX512_BF16 is missing); use fp32",
-			gp_precision_name(spec->precision));
+	GP_TRY(gp_device_check_precision(&p->dev->base, spec->precision, err));
 	return gp_plan_check_spec(spec, err);
 }
 

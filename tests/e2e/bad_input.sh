@@ -81,9 +81,13 @@ refuses 3 'no/such/dir' train --local --model cnn --data "cifar10:no/such/dir"
 refuses 3 'no/such.safetensors' train --local --model cnn "${synthetic[@]}" --init no/such.safetensors
 refuses 5 'cuda' train --local --model cnn "${synthetic[@]}" --device cuda
 refuses 2 'precision.*fp16' train --local --model cnn "${synthetic[@]}" --precision fp16
+refuses 5 'cpu cannot compute in tf32 .only GPUs can.; use fp32' train --local --model cnn "${synthetic[@]}" --precision tf32
+refuses 5 'client-precision: cpu cannot compute in tf32 .only GPUs can.; use fp32' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision tf32
+refuses 2 'client-precision bf16: a local run.*--precision, which is fp32' train --local --model cnn "${synthetic[@]}" --client-precision bf16
+refuses 2 'client-precision.*half' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision half
 export GP_SIMD=avx2 # this side's processor lacks bf16
 refuses 5 'bf16.*fp32' train --local --model cnn "${synthetic[@]}" --precision bf16
-refuses 5 'bf16.*fp32' train "${server[@]}" --model cnn "${synthetic[@]}" --precision bf16
+refuses 5 'client-precision: cpu cannot.*bf16.*AVX512_BF16.*fp32' train "${server[@]}" --model cnn "${synthetic[@]}" --client-precision bf16
 unset GP_SIMD
 refuses 4 'refused' train --server 127.0.0.1:1 --model cnn "${synthetic[@]}"
 refuses 2 'server' train --server nonsense --model cnn "${synthetic[@]}"
@@ -165,12 +169,10 @@ status=0
 "$build/gpserverd" --listen "127.0.0.1:$server_port" >"$work/out" 2>"$work/err" || status=$?
 equal "gpserverd names an address in use" "$(grep -c 'listens there already' "$work/err")" 1
 
-# The server's processor lacks bf16, this side's may have it.
+# The server's processor lacks bf16, whatever this side's has.
 stop_server
 GP_SIMD=avx2 start_server
-if grep -q avx512_bf16 /proc/cpuinfo; then
-	refuses 4 'cannot compute in bf16' train --server "127.0.0.1:$server_port" --model cnn "${synthetic[@]}" --precision bf16
-fi
+refuses 4 'cannot compute in bf16' train --server "127.0.0.1:$server_port" --model cnn "${synthetic[@]}" --precision bf16
 
 left=$(find "$work" -name '*.tmp*' -o -name '*.safetensors.*' | wc -l)
 equal "no partial output file is left" "$left" 0

@@ -99,6 +99,33 @@ same "cnn in bf16" "${cnn[@]}" --precision bf16
 same mobilenetv2 "${mobile[@]}"
 same "mobilenetv2, cut 3:-3, clipped" "${mobile[@]}" --cut 3:-3 --clip-norm 1
 
+# --- each side in its own precision --------------------------------------------------------------------------------
+
+# The product's main case: tensor cores behind a processor that has none.
+split edge "${cnn[@]}" --precision tf32 --log main=info
+equal "a processor beside tf32 computes in" "$(json_get "$work/edge.json" precision) $(json_get "$work/edge.json" client_precision)" \
+	"tf32 fp32"
+equal "the log says why" "$(grep -c 'head and tail in fp32, the body in tf32: cpu cannot.*only GPUs can' "$work/edge.json.log")" 1
+equal "the closing lines say so" "$(grep -c '; tf32 on the server, fp32 here' "$work/edge.json.log")" 1
+split again "${cnn[@]}" --precision tf32 --client-precision fp32
+equal "chosen or found, the same" "$(sha "$work/again.json")" "$(sha "$work/edge.json")"
+[ "$(sha "$work/edge.json")" != "$(sha "$work/cnn.json")" ] || fail "tf32 changes nothing in the body"
+same "cnn in tf32" "${cnn[@]}" --precision tf32
+[ "$(sha "$work/own.json")" != "$(sha "$work/edge.json")" ] || fail "tf32 changes nothing in head and tail"
+split again "${cnn[@]}" --precision tf32 --client-precision fp32 --device "$device"
+equal "a GPU here may stay in fp32" "$(json_get "$work/again.json" client_precision)" fp32
+
+# A run goes on in the precision that it began in: what another device would settle on is told, and nothing is computed.
+split part "${cnn[@]}" --precision tf32 --device "$device" --schedule const --steps 2 --checkpoint "$work/sides"
+status=0
+"$build/gpclient" train --no-progress --server "127.0.0.1:$server_port" "${cnn[@]}" --precision tf32 --schedule const \
+	--checkpoint "$work/sides" --resume >/dev/null 2>"$work/sides.log" || status=$?
+equal "resumed where head and tail would be in another precision" \
+	"$status $(grep -c "resume: --client-precision is 'fp32', but the run has it at 'tf32'" "$work/sides.log")" "3 1"
+split rest "${cnn[@]}" --precision tf32 --device "$device" --schedule const --checkpoint "$work/sides" --resume
+split whole "${cnn[@]}" --precision tf32 --device "$device" --schedule const
+equal "resumed in the same one" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+
 # --- codecs: on the device, in part, and not at all --------------------------------------------------------------
 
 twice() { # NAME FLAG...

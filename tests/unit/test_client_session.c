@@ -16,7 +16,6 @@
 
 #include "client/engine.h"
 #include "common/models.h"
-#include "kernels/cpu/bf16.h"
 #include "tests/unit/raw_peer.h"
 
 /* A server of one connection, played by a script on a thread. */
@@ -247,8 +246,6 @@ static void a_server_that_knows_no_clipping_is_not_trained_with(void **state)
 static void a_server_that_does_not_offer_bf16_is_not_asked_for_it(void **state)
 {
 	(void)state;
-	if (!gp_bf16_supported())
-		skip();
 	expect_end_in(GP_PRECISION_BF16, play_welcome_only, false, GP_PEER, "cannot compute in bf16");
 }
 

@@ -35,10 +35,10 @@ static void expect_ok(enum gp_status status, const struct gp_err *err)
 }
 
 static struct gp_optim rig_optim = {.momentum = 0.9f, .weight_decay = 1e-4f};
-static const char *rig_cut = "1:-1";
+static const char *rig_cut = "1:-1", *rig_model = "cnn";
 
-static void rig_init_in(struct rig *r, enum gp_precision precision, const char *server, const char *codec, int window,
-			bool train)
+static void rig_init_sides(struct rig *r, enum gp_precision body, enum gp_precision client, const char *server,
+			   const char *codec, int window, bool train)
 {
 	struct gp_err err = {0};
 	struct gp_dataset_options dataset = {0};
@@ -49,7 +49,8 @@ static void rig_init_in(struct rig *r, enum gp_precision precision, const char *
 				      .chunks = CHUNKS,
 				      .window = window,
 				      .train = train,
-				      .precision = precision,
+				      .precision = body,
+				      .client_precision = client,
 				      .seed = 11,
 				      .optim = rig_optim,
 				      .server = server,
@@ -62,7 +63,7 @@ static void rig_init_in(struct rig *r, enum gp_precision precision, const char *
 	expect_ok(gp_dataset_open(data, GP_SPLIT_TRAIN, &dataset, &r->data, &err), &err);
 	expect_ok(gp_loader_new(r->data, &ls, &r->loader, &err), &err);
 	struct gp_model_options model = {.classes = 10, .input = *gp_dataset_shape(r->data)};
-	expect_ok(gp_model_build("cnn", &model, &r->graph, &err), &err);
+	expect_ok(gp_model_build(rig_model, &model, &r->graph, &err), &err);
 	expect_ok(gp_weights_new(r->graph, &r->weights, &err), &err);
 	spec.graph = r->graph;
 	expect_ok(gp_cut_parse(r->graph, rig_cut, &spec.cut, &err), &err);
@@ -70,6 +71,12 @@ static void rig_init_in(struct rig *r, enum gp_precision precision, const char *
 		expect_ok(gp_codec_spec_parse(codec, &spec.codec[i], &err), &err);
 	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err),
 		  &err);
+}
+
+static void rig_init_in(struct rig *r, enum gp_precision precision, const char *server, const char *codec, int window,
+			bool train)
+{
+	rig_init_sides(r, precision, precision, server, codec, window, train);
 }
 
 static void rig_init_for(struct rig *r, const char *server, const char *codec, int window, bool train)
@@ -193,6 +200,34 @@ static void a_split_run_in_bf16_equals_a_local_one_and_not_one_in_fp32(void **st
 	assert_string_equal(sha[1], sha[0]);
 	assert_string_not_equal(sha[2], sha[0]);
 	assert_true(rig[1].eval.loss_sum == rig[0].eval.loss_sum);
+	server_thread_stop(server);
+}
+
+static void each_side_computes_in_its_own_precision(void **state)
+{
+	(void)state;
+	if (!gp_bf16_supported())
+		skip();
+	static const enum gp_precision F = GP_PRECISION_FP32, B = GP_PRECISION_BF16;
+	const enum gp_precision body[] = {F, F, B, B}, client[] = {F, B, F, B};
+	struct server_thread *server = server_thread_start();
+	struct gp_engine_figures figures;
+	struct rig rig;
+	struct gp_err err;
+	char sha[4][GP_SHA256_HEX];
+	rig_model = "resnet20:width=0.5"; /* convolutions of the cnn are Winograd's, in fp32 */
+	for (int i = 0; i < 4; i++) {
+		rig_init_sides(&rig, body[i], client[i], server->address, "raw", 2, true);
+		rig_run(&rig);
+		rig.engine->ops->figures(rig.engine, &figures);
+		assert_int_equal(figures.precision, body[i]);
+		assert_int_equal(figures.client_precision, client[i]);
+		expect_ok(gp_weights_sha256(rig.weights, sha[i], &err), &err);
+		rig_deinit(&rig);
+		for (int k = 0; k < i; k++)
+			assert_string_not_equal(sha[i], sha[k]);
+	}
+	rig_model = "cnn";
 	server_thread_stop(server);
 }
 
@@ -451,6 +486,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_split_run_equals_a_local_one),
 		cmocka_unit_test(a_split_run_in_bf16_equals_a_local_one_and_not_one_in_fp32),
+		cmocka_unit_test(each_side_computes_in_its_own_precision),
 		cmocka_unit_test(an_engine_for_evaluation_needs_no_training_memory),
 		cmocka_unit_test(our_bytes_are_the_kernels),
 		cmocka_unit_test(a_server_that_stops_during_predictions_is_an_error_not_a_hang),

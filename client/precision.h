@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What each side of a split model computes in: --precision is the body's, on
+ * the server; --client-precision that of head and tail, here. Each device has
+ * its own: a GPU behind an edge processor computes in tf32, the processor in
+ * fp32. A local run has one side and one precision. Not here: whether the server
+ * can (session.c), how a device computes in one (common/device.h).
+ * Test: tests/unit/test_client_precision.c
+ */
+#ifndef GP_CLIENT_PRECISION_H
+#define GP_CLIENT_PRECISION_H
+
+#include "common/device.h"
+
+/* As --client-precision has them; each but the first is a precision, in the order of enum gp_precision. */
+#define GP_CLIENT_PRECISION_CHOICES "auto|fp32|bf16|tf32"
+enum { GP_CLIENT_PRECISION_AUTO };
+
+struct gp_client_precision {
+	const char *device; /* of this side, as gp_device_open takes it */
+	int threads;
+	bool local;
+	enum gp_precision body;
+	int choice; /* index into GP_CLIENT_PRECISION_CHOICES */
+};
+
+/*
+ * What this side computes in: what was chosen; by `auto` the body's where the device can, else fp32, which the log tells.
+ * Opens the device and closes it again where it has to be asked. GP_USAGE: a local run was given two. GP_DEVICE: the
+ * device cannot be opened, or cannot compute in what was chosen; a local run's plan says so itself.
+ */
+enum gp_status gp_client_precision_settle(const struct gp_client_precision *p, enum gp_precision *out,
+					  struct gp_err *err);
+
+#endif
