@@ -4,6 +4,7 @@
  */
 #include "kernels/cuda/k_fill.h"
 
+#include "kernels/cuda/gpk_block.h"
 #include "kernels/cuda/gpk_rows.h"
 
 #define THREADS 256
@@ -40,34 +41,20 @@ extern "C" void gpk_convert(struct gp_rt_stream *s, enum gp_rt_type to_type, voi
 					   whole)));
 }
 
-/* Each of THREADS lanes adds every THREADS-th term; then a tree. */
-GPK_DEVICE double block_sum(double v)
-{
-	GPK_SHARED(double, part, [THREADS]);
-	part[threadIdx.x] = v;
-	for (unsigned half = THREADS / 2; half > 0; half /= 2) {
-		__syncthreads();
-		if (threadIdx.x < half)
-			part[threadIdx.x] += part[threadIdx.x + half];
-	}
-	__syncthreads();
-	return part[0];
-}
-
 GPK_KERNEL squares_of_parts(const float *x, int64_t n, double *room)
 {
 	const int64_t step = (int64_t)gridDim.x * blockDim.x;
 	double sum = 0;
 	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step)
 		sum += (double)x[i] * (double)x[i];
-	sum = block_sum(sum);
+	sum = gpk_block_sum<THREADS>(sum);
 	if (threadIdx.x == 0)
 		room[blockIdx.x] = sum;
 }
 
 GPK_KERNEL sum_of_parts(const double *room, int parts, double *sum)
 {
-	const double all = block_sum((int)threadIdx.x < parts ? room[threadIdx.x] : 0);
+	const double all = gpk_block_sum<THREADS>((int)threadIdx.x < parts ? room[threadIdx.x] : 0);
 	if (threadIdx.x == 0)
 		*sum = all;
 }

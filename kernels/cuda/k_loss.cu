@@ -5,7 +5,7 @@
  */
 #include "kernels/cuda/k_loss.h"
 
-#include "kernels/cuda/gpk.h"
+#include "kernels/cuda/gpk_block.h"
 
 #define THREADS 128
 
@@ -44,18 +44,10 @@ GPK_DEVICE struct best row_best(const float *x, int64_t k)
 
 GPK_DEVICE double row_sum(const float *x, int64_t k, float max)
 {
-	GPK_SHARED(double, part, [THREADS]);
 	double sum = 0;
 	for (int64_t i = threadIdx.x; i < k; i += THREADS)
 		sum += exp((double)x[i] - (double)max);
-	part[threadIdx.x] = sum;
-	for (unsigned half = THREADS / 2; half > 0; half /= 2) {
-		__syncthreads();
-		if (threadIdx.x < half)
-			part[threadIdx.x] += part[threadIdx.x + half];
-	}
-	__syncthreads();
-	return part[0];
+	return gpk_block_sum<THREADS>(sum);
 }
 
 GPK_KERNEL cross_entropy(const float *x, const int32_t *label, int valid, int64_t k, float scale, float *grad,

@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/k_optim.h"
 
+#include "kernels/cuda/gpk_block.h"
 #include "kernels/cuda/gpk_rows.h"
 
 #define THREADS     256
@@ -132,27 +133,13 @@ extern "C" void gpk_clamp(struct gp_rt_stream *s, float *x, float limit, int64_t
 		GPK_LAUNCH(s, clamp, gpk_blocks(n, THREADS, MOST_BLOCKS), THREADS, 0, x, limit, n);
 }
 
-/* Each of THREADS lanes has added every THREADS-th term; then a tree. */
-GPK_DEVICE double block_sum(double v)
-{
-	GPK_SHARED(double, part, [THREADS]);
-	part[threadIdx.x] = v;
-	for (unsigned half = THREADS / 2; half > 0; half /= 2) {
-		__syncthreads();
-		if (threadIdx.x < half)
-			part[threadIdx.x] += part[threadIdx.x + half];
-	}
-	__syncthreads();
-	return part[0];
-}
-
 GPK_KERNEL squares_of_chunks(const float *x, const struct gpk_squares_chunk *chunk, double *partials)
 {
 	const struct gpk_squares_chunk c = chunk[blockIdx.x];
 	double sum = 0;
 	for (int64_t i = threadIdx.x; i < c.count; i += THREADS)
 		sum += (double)x[c.from + i] * (double)x[c.from + i];
-	sum = block_sum(sum);
+	sum = gpk_block_sum<THREADS>(sum);
 	if (threadIdx.x == 0)
 		partials[blockIdx.x] = sum;
 }
@@ -162,7 +149,7 @@ GPK_KERNEL sums_of_chunks(const double *partials, const int32_t *first, double *
 	double sum = 0;
 	for (int32_t i = first[blockIdx.x] + (int32_t)threadIdx.x; i < first[blockIdx.x + 1]; i += THREADS)
 		sum += partials[i];
-	sum = block_sum(sum);
+	sum = gpk_block_sum<THREADS>(sum);
 	if (threadIdx.x == 0)
 		sums[blockIdx.x] = sum;
 }
