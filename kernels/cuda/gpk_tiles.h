@@ -12,9 +12,10 @@
  *   128 x 64  (64 x 32)            192              384         576          416          288
  *   128 x 128 (64 x 64)            256              512         768          832          192
  *
- * What comes from L2 falls in the same proportion, 4 : 3 : 2. So a large tile is the better one where there are enough
- * of them to keep every multiprocessor busy, or where the depth can be cut into parts until there are. Parts are
- * written in fp32 and added by another kernel, in their order.
+ * What comes from L2 falls in the same proportion, 16, 24 and 32 KiB for each of these steps, and all multiprocessors at
+ * full speed ask for more than it has. So a large tile is the better one where there are enough of them to keep every
+ * multiprocessor busy, or where the depth can be cut into parts until there are. Parts are written in fp32 and added by
+ * another kernel, in their order.
  *
  * Nothing here depends on the card that is there: the same layer gives the same bits everywhere.
  */
@@ -34,6 +35,7 @@ template <int High, int Wide, int WarpHigh, int WarpWide, int Stages> struct gpk
 #define GPK_TILES_MULTIPROCESSORS 132
 #define GPK_TILES_MOST_PARTS      64
 #define GPK_TILES_MOST_BYTES      ((int64_t)32 << 20) /* of parts */
+#define GPK_TILES_FED             104 /* multiprocessors whose tiles L2 can bring, by a guess on the high side */
 /* In steps of a quarter of the smallest tile, about 130 cycles: another kernel, and what it takes to write and read. */
 #define GPK_TILES_SUMS_COST       16
 #define GPK_TILES_SUMS_BYTES      ((int64_t)400 << 10)
@@ -46,11 +48,14 @@ struct gpk_tile_parts {
 /* Of `blocks` tiles, whose steps cost `unit`; `bytes` has one part. */
 static inline struct gpk_tile_parts gpk_tile_parts_of(int64_t blocks, int64_t steps, int64_t unit, int64_t bytes)
 {
-	struct gpk_tile_parts best = {1, steps, gpk_div_up(blocks, GPK_TILES_MULTIPROCESSORS) * steps * unit};
+	const int64_t fed = blocks * steps * unit / GPK_TILES_FED;
+	const int64_t whole = gpk_div_up(blocks, GPK_TILES_MULTIPROCESSORS) * steps * unit;
+	struct gpk_tile_parts best = {1, steps, whole > fed ? whole : fed};
 	for (int64_t parts = 2; parts <= GPK_TILES_MOST_PARTS && parts * bytes <= GPK_TILES_MOST_BYTES; parts++) {
 		const int64_t each = gpk_div_up(steps, parts);
-		const int64_t cost = gpk_div_up(blocks * parts, GPK_TILES_MULTIPROCESSORS) * each * unit +
-				     GPK_TILES_SUMS_COST + 2 * parts * bytes / GPK_TILES_SUMS_BYTES;
+		const int64_t walk = gpk_div_up(blocks * parts, GPK_TILES_MULTIPROCESSORS) * each * unit;
+		const int64_t cost =
+			(walk > fed ? walk : fed) + GPK_TILES_SUMS_COST + 2 * parts * bytes / GPK_TILES_SUMS_BYTES;
 		if (gpk_div_up(steps, each) == parts && cost < best.cost)
 			best = {parts, each, cost};
 	}

@@ -416,7 +416,7 @@ static struct gpk_tile_parts cost_of(const struct tiles *t, int64_t high, int64_
 	}
 	if (!t->spread)
 		return gpk_tile_parts_of(blocks, longest, unit, t->all_windows * t->outputs * (int64_t)sizeof(float));
-	const int64_t even = gpk_div_up(steps, GPK_TILES_MULTIPROCESSORS);
+	const int64_t even = gpk_div_up(steps, GPK_TILES_FED);
 	return {1, longest, (even > longest ? even : longest) * unit};
 }
 
