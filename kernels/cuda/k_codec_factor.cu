@@ -156,6 +156,7 @@ GPK_DEVICE double warp_dot(const double *a, const double *b, int64_t n)
 {
 	const int lane = (int)threadIdx.x % GPK_WARP;
 	double part = 0, sum = 0;
+	GPK_UNROLL_BY(8) /* so that only the sums follow one another */
 	for (int64_t i = lane; i < n && lane < DOTS; i += DOTS)
 		part += a[i] * b[i];
 	for (int l = 0; l < DOTS; l++)
