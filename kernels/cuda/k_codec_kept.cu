@@ -329,8 +329,11 @@ GPK_KERNEL count_longer(struct gpk_kept b, const uint32_t *places)
 	for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < b.kept; i += step) {
 		const uint32_t skipped = skipped_before(places, i);
 		GPK_UNROLL
-		for (int w = WIDTH_MIN; w <= WIDTH_MAX; w++)
+		for (int w = WIDTH_MIN; w <= WIDTH_MAX; w++) {
+			if (skipped < escape_of(w)) /* as for all wider ones */
+				break;
 			longer[w] += skipped / escape_of(w);
+		}
 	}
 	GPK_UNROLL
 	for (int w = WIDTH_MIN; w <= WIDTH_MAX; w++) {
