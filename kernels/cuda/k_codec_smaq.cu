@@ -217,37 +217,41 @@ GPK_DEVICE uint32_t word_of(const uint16_t *code, uint32_t count, int width, int
 	return bits;
 }
 
-/* The words at a tile's ends belong to its neighbours as well. Counts that a launch which failed has left undefined are
- * not followed. */
+/* A tile's extras, by one warp; `before` are in the tiles before it. The words at the ends belong to its neighbours as
+ * well. */
+GPK_DEVICE void pack_tile(const uint4 *from, uint4 *found, uint32_t before, uint32_t count, int width, uint32_t *packed)
+{
+	const int lane = gpk_lane();
+	const int64_t begin = (int64_t)before * width, end = begin + (int64_t)count * width;
+	GPK_UNROLL_BY(4)
+	for (uint32_t i = (uint32_t)lane; i * 8 < count; i += GPK_WARP)
+		found[i] = from[i];
+	__syncwarp();
+	for (int64_t w = begin / 32 + lane; w * 32 < end; w += GPK_WARP) {
+		const uint32_t bits = word_of(reinterpret_cast<const uint16_t *>(found), count, width, begin, w);
+		if (w * 32 < begin || w * 32 + 32 > end)
+			atomicOr(&packed[w], bits);
+		else
+			packed[w] = bits;
+	}
+	__syncwarp();
+}
+
+/* Counts that a launch which failed has left undefined are not followed. */
 GPK_KERNEL pack_extras(struct gpk_smaq_room own, int64_t n, struct gpk_smaq_head *head, int width, uint32_t *packed)
 {
-	GPK_SHARED(uint4, found, [GPK_CODEC_TILE / 8]);
+	GPK_SHARED(uint4, found, [WARPS][GPK_CODEC_TILE / 8]);
+	const int warp = (int)threadIdx.x / GPK_WARP;
 	if (head->bad)
 		return;
 	const struct run run = run_of(n);
 	const uint32_t first = count_before(own.sums, head);
-	if (!width)
-		return;
-	for (int64_t tile = run.tile; tile < run.end; tile++) {
+	for (int64_t tile = run.tile + warp; width && tile < run.end; tile += WARPS) {
 		const uint32_t behind = tile + 1 < run.end ? own.counts[tile + 1] : own.sums[blockIdx.x],
-			       before = first + own.counts[tile];
-		uint32_t count = behind - own.counts[tile];
-		if (count > GPK_CODEC_TILE || (int64_t)before + count > n)
-			count = 0;
-		const int64_t begin = (int64_t)before * width, end = begin + (int64_t)count * width;
-		if (threadIdx.x * 8 < count)
-			found[threadIdx.x] =
-				reinterpret_cast<const uint4 *>(own.extras + tile * GPK_CODEC_TILE)[threadIdx.x];
-		__syncthreads();
-		for (int64_t w = begin / 32 + threadIdx.x; w * 32 < end; w += THREADS) {
-			const uint32_t bits =
-				word_of(reinterpret_cast<const uint16_t *>(found), count, width, begin, w);
-			if (w * 32 < begin || w * 32 + 32 > end)
-				atomicOr(&packed[w], bits);
-			else
-				packed[w] = bits;
-		}
-		__syncthreads();
+			       before = first + own.counts[tile], count = behind - own.counts[tile];
+		if (count <= GPK_CODEC_TILE && (int64_t)before + count <= n)
+			pack_tile(reinterpret_cast<const uint4 *>(own.extras + tile * GPK_CODEC_TILE), found[warp],
+				  before, count, width, packed);
 	}
 }
 
