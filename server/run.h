@@ -28,6 +28,7 @@ struct gp_server_run {
 	struct gp_server_device *device;     /* from OPEN on */
 	uint64_t device_bytes;               /* of its account */
 	uint32_t tried;                      /* devices, this one included: gp_server_device_bit */
+	struct gp_err busy;                  /* GP_BUSY: one of them had no room now, and why */
 	enum gp_precision precision;
 	/* The newest, and the one that it replaced until the client has shown that it knows the newest. */
 	uint8_t token[2][GP_TOKEN_BYTES];

@@ -119,23 +119,39 @@ static void log_memory(const struct gp_server_run *r)
 	       gp_device_title(r->device->dev, title), own, (double)r->memory_bytes / 1048576);
 }
 
+/*
+ * What no device took is refused for good only where every device refused it so: one that had no room now may have it
+ * later, and that is what the client has to hear.
+ */
+static enum gp_status refuse(struct gp_server_run *r, enum gp_status status, struct gp_err *err)
+{
+	if (status == GP_NOMEM && r->busy.code == GP_BUSY) {
+		*err = r->busy;
+		return GP_BUSY;
+	}
+	return status;
+}
+
 /* A device that has no room for it does not matter where another one has. */
 static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_place *at,
 				     struct gp_err *err)
 {
 	struct gp_server_run *r = arg;
 	struct gp_err none;
-	GP_TRY(reserve_memory(r, need->host, err));
-	enum gp_status status =
-		gp_server_device_reserve(&r->srv->devices, r->device, r->device_bytes, need->device, err);
-	if (status != GP_OK && gp_server_run_place(r, &none) == GP_OK) {
-		*at = place_of(r);
+	enum gp_status status = reserve_memory(r, need->host, err);
+	if (status != GP_OK)
+		return refuse(r, status, err);
+	status = gp_server_device_reserve(&r->srv->devices, r->device, r->device_bytes, need->device, err);
+	if (status == GP_OK) {
+		r->device_bytes = need->device;
+		log_memory(r);
 		return GP_OK;
 	}
-	if (status != GP_OK)
-		return status;
-	r->device_bytes = need->device;
-	log_memory(r);
+	if (status == GP_BUSY)
+		r->busy = *err;
+	if (gp_server_run_place(r, &none) != GP_OK)
+		return refuse(r, status, err);
+	*at = place_of(r);
 	return GP_OK;
 }
 

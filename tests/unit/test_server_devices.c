@@ -34,6 +34,7 @@ static struct card {
 	atomic_bool broken, sick, lost; /* the next pass fails; every one does; and no plan will mend it */
 	atomic_int forwards;
 	atomic_bool no_bf16, no_memory; /* the latter: for a plan, whatever card_memory has said */
+	_Atomic uint64_t pinned;        /* bytes of the host's memory that a plan takes besides */
 } card[CARDS];
 
 static struct card *card_of(const char *name)
@@ -90,6 +91,21 @@ static enum gp_status card_plan_new(struct gp_device *dev, const struct gp_plan_
 	return gp_cpu_device_ops.plan_new(dev, spec, out, err);
 }
 
+static enum gp_status card_estimate(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan_memory *out,
+				    struct gp_err *err)
+{
+	GP_TRY(gp_cpu_device_ops.plan_estimate(dev, spec, out, err));
+	out->host = atomic_load(&card_of(dev->name)->pinned);
+	return GP_OK;
+}
+
+/* A plan knows no card: all cards' plans pin the same. */
+static void card_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *out)
+{
+	gp_cpu_device_ops.plan_memory(plan, out);
+	out->host = atomic_load(&card[0].pinned);
+}
+
 static struct gp_device_ops card_ops[CARDS];
 
 static void make_card(struct gp_device *dev, int index)
@@ -99,6 +115,8 @@ static void make_card(struct gp_device *dev, int index)
 	ops->memory = card_memory;
 	ops->check = card_check;
 	ops->supports = card_supports;
+	ops->plan_estimate = card_estimate;
+	ops->plan_memory = card_plan_memory;
 	ops->plan_new = card_plan_new;
 	ops->queue_forward = index == 0 ? forward_0 : forward_1;
 	dev->ops = ops;
@@ -111,6 +129,7 @@ static void make_card(struct gp_device *dev, int index)
 	atomic_store(&card[index].forwards, 0);
 	atomic_store(&card[index].no_bf16, false);
 	atomic_store(&card[index].no_memory, false);
+	atomic_store(&card[index].pinned, 0);
 }
 
 /* Without workers and plans: for what is decided before those are asked. */
@@ -220,6 +239,29 @@ static void a_list_of_devices_that_cannot_be_is_refused(void **state)
 	}
 }
 
+/* A driver takes memory after the server has counted it: sessions are not promised all that is free. */
+static void a_part_of_a_devices_memory_is_promised_to_nobody(void **state)
+{
+	(void)state;
+	struct gp_server_devices d;
+	struct gp_err err = {0};
+	uint64_t total, unused;
+	uv_loop_t loop;
+	assert_int_equal(uv_loop_init(&loop), 0);
+	const enum gp_status status = gp_server_devices_open(&d, &loop, "cuda-emulated", 1, &err);
+	if (status == GP_OK) {
+		struct gp_device *dev = d.device[0].dev;
+		expect_ok(dev->ops->memory(dev, &total, &unused, &err), &err);
+		assert_true(d.device[0].memory_bytes <= unused - unused / 64);
+		assert_true(d.device[0].memory_bytes >= unused - unused / 8);
+		gp_server_devices_close(&d);
+	}
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&loop), 0);
+	if (status != GP_OK)
+		skip(); /* this build emulates none */
+}
+
 /* --- a server with two cards ------------------------------------------------------------------------------------- */
 
 static void give_cards(struct gp_server *srv)
@@ -238,14 +280,32 @@ static void give_cards(struct gp_server *srv)
 	d->count = CARDS;
 }
 
-static int setup(void **state)
+static int setup_with(void **state, uint64_t memory_0, uint64_t memory_1)
 {
 	const struct gp_server_settings set = server_thread_settings();
 	struct server_thread *server = server_thread_prepare(&set);
 	give_cards(&server->server);
+	server->server.devices.device[0].memory_bytes = memory_0;
+	server->server.devices.device[1].memory_bytes = memory_1;
 	server_thread_run(server);
 	*state = server;
 	return 0;
+}
+
+static int setup(void **state)
+{
+	return setup_with(state, 512 * MIB, 512 * MIB);
+}
+
+/* No session will ever fit. */
+static int setup_second_small(void **state)
+{
+	return setup_with(state, 512 * MIB, 1);
+}
+
+static int setup_both_small(void **state)
+{
+	return setup_with(state, 2, 1);
 }
 
 static int teardown(void **state)
@@ -365,6 +425,49 @@ static void a_session_goes_where_there_is_room_and_is_told_when_there_is_none(vo
 		client_close(&c[i]);
 }
 
+/* The full one may have room later: the client is to come back, whatever the small one, which was asked last, says. */
+static void a_full_device_counts_more_than_one_that_is_too_small(void **state)
+{
+	struct client c = {0}, next;
+	struct gp_err err = {0};
+	atomic_store(&card[0].unused, 1);
+	assert_int_equal(client_open(&c, *state, &err), GP_BUSY);
+	assert_non_null(strstr(err.text, "of the memory of card:0, but"));
+	client_close(&c);
+	atomic_store(&card[0].unused, 512 * MIB);
+	until_open(&next, *state);
+	expect_on(&next, "card:0 (a test's)");
+	client_close(&next);
+}
+
+static void a_session_that_is_too_large_for_every_device_is_told_so(void **state)
+{
+	struct client c = {0};
+	struct gp_err err = {0};
+	assert_int_equal(client_open(&c, *state, &err), GP_PEER); /* not GP_BUSY, which is worth another try */
+	assert_non_null(strstr(err.text, "use smaller chunks"));
+	client_close(&c);
+}
+
+static uint64_t server_memory_of_a_session(const struct server_thread *server)
+{
+	struct gp_engine_figures f;
+	struct client c;
+	until_open(&c, server);
+	c.engine->ops->figures(c.engine, &f);
+	client_close(&c);
+	return f.server_memory_bytes;
+}
+
+static void memory_that_a_plan_pins_is_in_the_account_of_the_host(void **state)
+{
+	const uint64_t plain = server_memory_of_a_session(*state), more = 3 * MIB;
+	assert_true(plain > 0);
+	for (int i = 0; i < CARDS; i++)
+		atomic_store(&card[i].pinned, more);
+	assert_int_equal(server_memory_of_a_session(*state), plain + more);
+}
+
 static void memory_that_is_gone_after_all_ends_that_opening_alone(void **state)
 {
 	struct client c, none = {0}, next;
@@ -469,10 +572,16 @@ int main(void)
 		cmocka_unit_test(a_device_that_was_tried_that_cannot_or_that_has_failed_gets_none),
 		cmocka_unit_test(memory_of_a_device_is_promised_once_and_no_more_than_there_is),
 		cmocka_unit_test(a_list_of_devices_that_cannot_be_is_refused),
+		cmocka_unit_test(a_part_of_a_devices_memory_is_promised_to_nobody),
 		cmocka_unit_test_setup_teardown(two_sessions_compute_on_two_devices_and_get_the_same_results, setup,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_session_goes_where_there_is_room_and_is_told_when_there_is_none,
 						setup, teardown),
+		cmocka_unit_test_setup_teardown(a_full_device_counts_more_than_one_that_is_too_small,
+						setup_second_small, teardown),
+		cmocka_unit_test_setup_teardown(a_session_that_is_too_large_for_every_device_is_told_so,
+						setup_both_small, teardown),
+		cmocka_unit_test_setup_teardown(memory_that_a_plan_pins_is_in_the_account_of_the_host, setup, teardown),
 		cmocka_unit_test_setup_teardown(memory_that_is_gone_after_all_ends_that_opening_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pass_that_fails_ends_its_own_session_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_device_that_is_lost_gets_no_session_any_more, setup, teardown),
