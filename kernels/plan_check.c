@@ -6,8 +6,21 @@
 #include "kernels/plan_check.h"
 
 /* Room for one chunk of any value. */
-#define MAX_CHUNK_ELEMENTS ((uint64_t)1 << 36)
-#define MAX_SLOTS          4096
+#define MAX_CHUNK_ELEMENTS  ((uint64_t)1 << 36)
+/* Of one sample: kernels count the pixels of an image, and windows over it, in 31 bits. A graph may have one more. */
+#define MAX_SAMPLE_ELEMENTS (((uint64_t)1 << 31) - 1)
+#define MAX_SLOTS           4096
+
+static enum gp_status check_value(const struct gp_node *n, int batch, struct gp_err *err)
+{
+	const uint64_t elements = gp_shape_elements(&n->shape);
+	if (elements > MAX_SAMPLE_ELEMENTS)
+		GP_FAIL(err, GP_INVALID, "%s has %llu elements in one sample; a plan takes %llu at most", n->name,
+			(unsigned long long)elements, (unsigned long long)MAX_SAMPLE_ELEMENTS);
+	if (elements > MAX_CHUNK_ELEMENTS / (uint64_t)batch)
+		GP_FAIL(err, GP_NOMEM, "%s is too large at %d samples per chunk", n->name, batch);
+	return GP_OK;
+}
 
 enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err *err)
 {
@@ -18,11 +31,8 @@ enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err
 		GP_FAIL(err, GP_INVALID, "%d chunks in flight; it must be 1..%d", spec->slots, MAX_SLOTS);
 	if (g->nodes < 2)
 		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
-	for (int i = 0; i < g->nodes; i++) {
-		const uint64_t n = gp_shape_elements(&g->node[i].shape);
-		if (n > MAX_CHUNK_ELEMENTS / (uint64_t)spec->batch)
-			GP_FAIL(err, GP_NOMEM, "%s is too large at %d samples per chunk", g->node[i].name, spec->batch);
-	}
+	for (int i = 0; i < g->nodes; i++)
+		GP_TRY(check_value(&g->node[i], spec->batch, err));
 	return GP_OK;
 }
 

@@ -495,13 +495,63 @@ static void a_device_is_told_by_its_name_and_card(void **state)
 	assert_string_equal(gp_device_title(&dev, text), "cuda:1 (NVIDIA H200)");
 }
 
+/* One reader of an image with `across` columns of one row. */
+static struct gp_graph *strip_of(int64_t across, bool pools)
+{
+	const struct gp_shape sample = {.ndim = 3, .dim = {1, across, 1}};
+	struct gp_graph *g = gp_graph_new("strip", &sample, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "block", &err));
+	assert_true((pools ? gp_graph_pool(g, GP_OP_MAX_POOL, "pool", 0, 1, 2, 0, &err)
+			   : gp_graph_unary(g, GP_OP_RELU, "relu", 0, &err)) > 0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+/* What a peer may send as a graph must not overflow the 31 bits in which a GPU's kernels count pixels. */
+static void check_pixels(struct gp_device *dev)
+{
+	struct gp_plan_memory memory;
+	struct gp_plan *plan;
+	for (int pools = 0; pools < 2; pools++) {
+		struct gp_graph *over = strip_of(INT64_C(1) << 31, pools), *most = strip_of(INT32_MAX, pools);
+		struct gp_plan_spec spec = {.graph = over, .batch = 1, .slots = 1};
+		assert_int_equal(dev->ops->plan_estimate(dev, &spec, &memory, &err), GP_INVALID);
+		assert_non_null(strstr(err.text, "2147483648 elements in one sample"));
+		assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_INVALID);
+		spec.graph = most;
+		OK(dev->ops->plan_estimate(dev, &spec, &memory, &err));
+		gp_graph_free(over);
+		gp_graph_free(most);
+	}
+}
+
+static void an_image_of_2_to_the_31_pixels_is_refused_on_every_device(void **state)
+{
+	(void)state;
+	static const char *const names[] = {"cpu", "cuda", "cuda-emulated"};
+	for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+		struct gp_device *dev;
+		if (gp_device_open(names[i], 1, &dev, &err) != GP_OK)
+			continue;
+		check_pixels(dev);
+		dev->ops->close(dev);
+	}
+}
+
 static void unknown_devices_are_refused_with_a_reason(void **state)
 {
 	(void)state;
 	struct gp_device *dev;
 	assert_int_equal(gp_device_open("gpu", 1, &dev, &err), GP_USAGE);
 	assert_non_null(strstr(err.text, "cpu"));
+	const bool told = strstr(err.text, "cuda-emulated[:N]");
+	const bool built = gp_device_open("cuda-emulated", 1, &dev, &err) == GP_OK;
+	assert_int_equal(told, built);
+	if (built)
+		dev->ops->close(dev);
 	assert_int_equal(gp_device_open("cpu:1", 1, &dev, &err), GP_USAGE);
+	assert_non_null(strstr(err.text, "\"cpu:1\""));
 	assert_int_equal(gp_device_open("cpu", 0, &dev, &err), GP_USAGE);
 	assert_int_equal(gp_device_open("", 1, &dev, &err), GP_USAGE);
 }
@@ -529,6 +579,7 @@ int main(int argc, char **argv)
 #endif
 		cmocka_unit_test(devices_open_by_name),
 		cmocka_unit_test(a_device_is_told_by_its_name_and_card),
+		cmocka_unit_test(an_image_of_2_to_the_31_pixels_is_refused_on_every_device),
 		cmocka_unit_test(unknown_devices_are_refused_with_a_reason),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
