@@ -25,6 +25,15 @@
  * Equal bits wherever a model is cut: an op with others folded in gives what they would give apart. So no product is
  * contracted with the sum of another op (__fadd_rn), and in bf16 what would have been a value is rounded.
  *
+ * Attention and layer norm, when they come, fit without another layout. A value of (tokens, channels) samples is
+ * (batch, tokens, channels) here: rows of channels, as a linear layer reads it now (op_linear.c takes every leading
+ * dimension for rows). Layer norm is over such rows, one after another (gpk_rows.h), and keeps a mean and a scale per row in
+ * `saved`. Products of attention are gp_blas_gemm's `batch` with `between` (blas.h): a head is a slice of columns, its
+ * `stride` a whole row of all heads, `between` the head's width within one sample, and the calls go sample by sample; scores
+ * and their softmax are `tmp`, or `saved` for backward. Projections are linear layers, and residual sums are what they are.
+ * An op that reads query, key and value as three nodes needs three in gp_node's in[], and in in[], dx[], dx_add[], add[] and
+ * pass[] here.
+ *
  * To add an op: a file op_NAME.c with a const struct cuda_op, its kernels in k_NAME.cu, a row in plan_build.c, a case in
  * tests/unit/test_cuda_ops.c.
  */
