@@ -96,6 +96,12 @@ static enum gp_status open_auto(int threads, struct gp_device **out, struct gp_e
 	return status;
 }
 
+/* Only a build that has it tells of it. */
+static const char *emulated_name(void)
+{
+	return cuda_ops("cuda-emulated") ? ", cuda-emulated[:N]" : "";
+}
+
 enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **out, struct gp_err *err)
 {
 	if (threads < 1 || threads > MAX_THREADS)
@@ -109,7 +115,9 @@ enum gp_status gp_device_open(const char *spec, int threads, struct gp_device **
 		if (!devices[i].ops(devices[i].name))
 			GP_FAIL(err, GP_DEVICE, "this build has no device \"%s\" (asked for \"%.32s\"): %s",
 				devices[i].name, spec, devices[i].missing);
-		return open_row(&devices[i], spec[len] ? spec + len + 1 : NULL, threads, out, err);
+		const enum gp_status status =
+			open_row(&devices[i], spec[len] ? spec + len + 1 : NULL, threads, out, err);
+		return status == GP_USAGE ? gp_err_prefix(err, "device \"%.32s\"", spec) : status;
 	}
-	GP_FAIL(err, GP_USAGE, "unknown device \"%.32s\"; devices: auto, cpu, cuda[:N]", spec);
+	GP_FAIL(err, GP_USAGE, "unknown device \"%.32s\"; devices: auto, cpu, cuda[:N]%s", spec, emulated_name());
 }

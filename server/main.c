@@ -105,7 +105,9 @@ static const struct gp_opt options[] = {
 	 .value = "auto|cpu|cuda[:N],...",
 	 .initial = "auto",
 	 .group = "Computing",
-	 .help = "where bodies run; several GPUs share the sessions: cuda:0,cuda:1"},
+	 .help = "where bodies run; several GPUs share the sessions: cuda:0,cuda:1. GPUs count in CUDA's order, which "
+		 "is "
+		 "nvidia-smi's with CUDA_DEVICE_ORDER=PCI_BUS_ID"},
 	{.name = "threads",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.threads),
@@ -121,7 +123,7 @@ static const struct gp_opt options[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 64,
-	 .help = "threads that compress and decompress; 0 = 1, or 4 for each GPU"},
+	 .help = "threads that compress and decompress; 0 = 1, or 4 for each GPU and 16 at most"},
 	{.name = "max-sessions",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.max_sessions),
@@ -279,16 +281,18 @@ static void watch_signals(struct daemon *d)
 
 static void print_address(const struct daemon *d, const struct settings *set)
 {
-	char host[256], devices[GP_SERVER_DEVICES_TEXT];
+	char host[256], devices[GP_SERVER_DEVICES_TEXT], threads[32] = "";
 	uint16_t port;
 	struct gp_err err;
 	const struct gp_server_devices *all = &d->server.devices;
 	if (gp_addr_parse(set->server.listen, host, &port, &err) != GP_OK)
 		return;
+	if (!gp_server_devices_apart(all)) /* a GPU has none */
+		snprintf(threads, sizeof threads, ", %d threads", all->device[0].dev->threads);
 	fprintf(stderr,
-		strchr(host, ':') ? PROGRAM ": listening on [%s]:%u (device %s, %d threads)\n"
-				  : PROGRAM ": listening on %s:%u (device %s, %d threads)\n",
-		host, gp_server_port(&d->server), gp_server_devices_text(all, devices), all->device[0].dev->threads);
+		strchr(host, ':') ? PROGRAM ": listening on [%s]:%u (device %s%s)\n"
+				  : PROGRAM ": listening on %s:%u (device %s%s)\n",
+		host, gp_server_port(&d->server), gp_server_devices_text(all, devices), threads);
 }
 
 /* On failure everything is closed. */

@@ -58,11 +58,22 @@ static int codec_threads(const struct gp_server *srv)
 	return several < CODEC_THREADS_MOST ? several : CODEC_THREADS_MOST;
 }
 
+static void check_device_limit(const struct gp_server *srv)
+{
+	char text[GP_SERVER_DEVICES_TEXT];
+	if (srv->set.session_device_bytes > 0 && !gp_server_devices_apart(&srv->devices))
+		gp_log(main, GP_LOG_WARN,
+		       "--session-device-memory is of GPUs and limits nothing here: %s has no memory of its own, "
+		       "--session-memory limits a session",
+		       gp_server_devices_text(&srv->devices, text));
+}
+
 static enum gp_status open_devices(struct gp_server *srv, struct gp_err *err)
 {
 	const int threads = srv->set.threads > 0 ? (int)srv->set.threads : (int)uv_available_parallelism();
 	GP_TRY(gp_server_devices_open(&srv->devices, srv->loop, srv->set.device, threads, err));
 	srv->devices.session_bytes = (uint64_t)srv->set.session_device_bytes;
+	check_device_limit(srv);
 	return GP_OK;
 }
 

@@ -24,7 +24,7 @@
 static enum gp_status cpu_open(const char *arg, int threads, struct gp_device **out, struct gp_err *err)
 {
 	if (arg)
-		GP_FAIL(err, GP_USAGE, "the cpu device takes no number (got \"cpu:%.32s\")", arg);
+		GP_FAIL(err, GP_USAGE, "the cpu device takes no number");
 	struct cpu_device *dev = gp_calloc(1, sizeof *dev);
 	if (!dev)
 		GP_FAIL(err, GP_NOMEM, "out of memory for the cpu device");

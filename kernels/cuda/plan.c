@@ -27,7 +27,7 @@ static enum gp_status parse_index(const char *arg, int *out, struct gp_err *err)
 	}
 	errno = 0;
 	const long n = strtol(arg, &end, 10);
-	if (*arg < '0' || *arg > '9' || *end || errno || n > 1023)
+	if (*arg < '0' || *arg > '9' || *end || errno || n > 1023 || (*arg == '0' && arg[1]))
 		GP_FAIL(err, GP_USAGE, "\"%.32s\" is no number of a GPU; they count from 0", arg);
 	*out = (int)n;
 	return GP_OK;

@@ -169,6 +169,16 @@ status=0
 "$build/gpserverd" --listen "127.0.0.1:$server_port" >"$work/out" 2>"$work/err" || status=$?
 equal "gpserverd names an address in use" "$(grep -c 'listens there already' "$work/err")" 1
 
+# Limits that limit nothing are told; a processor's threads are.
+stop_server
+start_server --device cpu --threads 2 --session-device-memory 1G
+await grep -q 'listening on' "$work/server.log"
+equal "a limit of GPUs with no GPU is told" "$(grep -c 'session-device-memory is of GPUs and limits nothing here: cpu has' "$work/server.log")" 1
+equal "threads of the CPU are told" "$(grep -c 'device cpu, 2 threads)' "$work/server.log")" 1
+"$build/gpserverd" --help >"$work/out" || fail "gpserverd --help"
+equal "--help tells how GPUs count, and of how many threads of codecs" \
+	"$(tr -s ' \n' ' ' <"$work/out" | grep -c 'CUDA_DEVICE_ORDER=PCI_BUS_ID.*for each GPU and 16 at most')" 1
+
 # The server's processor lacks bf16, whatever this side's has.
 stop_server
 GP_SIMD=avx2 start_server

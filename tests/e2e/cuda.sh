@@ -73,6 +73,8 @@ split cpu-mobile-uniform "${mobile[@]}" --codec uniform:bits=8
 stop_server
 
 start_server --threads 1 --device "$device" --state-dir "$work/state"
+await grep -q 'listening on' "$work/server.log"
+equal "a GPU has no threads to tell of" "$(grep -c "(device $device (.*))" "$work/server.log") $(grep -c threads "$work/server.log")" "1 0"
 split cnn "${cnn[@]}"
 near "cnn" "$work/cnn.jsonl" "$work/cpu-cnn.jsonl"
 split cnn-clip "${cnn[@]}" --optimizer adamw --lr 0.0002 --clip-norm 1

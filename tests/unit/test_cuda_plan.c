@@ -278,6 +278,22 @@ static void a_new_plan_goes_on_where_another_stopped(void **state)
 	gp_graph_free(g);
 }
 
+static void a_number_of_a_gpu_is_written_in_one_way(void **state)
+{
+	(void)state;
+	static const char *const wrong[] = {"",   "x",  "00", "01",   "-1",
+					    "+1", "1x", " 1", "1024", "99999999999999999999"};
+	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+		struct gp_device *dev;
+		char spec[64], part[128];
+		snprintf(spec, sizeof spec, "%s:%s", gp_cuda_ops()->name, wrong[i]);
+		snprintf(part, sizeof part, "device \"%.32s\": \"%.32s\" is no number of a GPU", spec, wrong[i]);
+		assert_int_equal(gp_device_open(spec, 1, &dev, &err), GP_USAGE);
+		if (!strstr(err.text, part))
+			fail_msg("%s: %s", spec, err.text);
+	}
+}
+
 static void what_is_not_there_is_refused(void **state)
 {
 	(void)state;
@@ -469,6 +485,7 @@ int main(void)
 #endif
 		cmocka_unit_test(a_step_taken_back_leaves_no_trace),
 		cmocka_unit_test(a_new_plan_goes_on_where_another_stopped),
+		cmocka_unit_test(a_number_of_a_gpu_is_written_in_one_way),
 		cmocka_unit_test(what_is_not_there_is_refused),
 		cmocka_unit_test(steady_step_allocates_nothing_here),
 		cmocka_unit_test(buffers_of_the_device_hold_what_host_buffers_would),
