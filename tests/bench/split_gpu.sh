@@ -24,7 +24,7 @@ usage() {
 	  --device D         of the server; default $device
 	  --rate RATE        of the link, each direction; default $rate
 	  --threads N        compute threads of the client; default $threads, one per processor
-	  --precision P      fp32 or bf16, on both sides; default $precision
+	  --precision P      fp32, bf16 or tf32, of the server's part; the client's where it can; default $precision
 	  --steps N          default $steps
 	  --small            pictures of 32x32, batch 4 in 2 chunks, 2 steps: to try the script
 	  -h, --help         this text
@@ -107,11 +107,12 @@ run_codec() { # CODEC
 		return
 	fi
 	print_line "$1"
+	client_precision=$(json_get "$work/train.json" client_precision)
 	[ "$1" != raw ] || raw_time=$(json_get "$work/train.json" time_per_batch_s)
 }
 
 main() {
-	local codec raw_time=''
+	local codec raw_time='' client_precision=''
 	parse_options "$@"
 	work=$(mktemp -d) || exit 1
 	trap clean_up EXIT
@@ -125,6 +126,7 @@ main() {
 	for codec in "${codecs[@]}"; do
 		run_codec "$codec"
 	done
+	[ -z "$client_precision" ] || echo "(head and tail in $client_precision)"
 	if [ "$size" = 224 ]; then
 		printf '%-28s %8s\n' "origin, uncompressed" 2.07 "origin, 8 bit" 0.62
 		echo "(origin: its own code, the same model and batch, a GTX 1080 and 40 processors)"
