@@ -4,6 +4,7 @@
  * Test: tests/unit/test_cuda_rt.c
  */
 #include "kernels/cuda/gpk.h"
+#include "kernels/cuda/strict_emulated.h"
 
 #include <cstdio>
 #include <cstdlib>
@@ -76,13 +77,20 @@ struct thread {
 	unsigned mask; /* AT_EXCHANGE */
 };
 
+const unsigned SHARED_ARRAYS = 32;
+
 struct block_state {
+	const char *kernel;
 	const std::function<void()> *body;
+	void *shared[SHARED_ARRAYS]; /* met so far */
+	unsigned shared_count;
+	size_t shared_bytes, most_shared;
 	dim3 dim;
 	unsigned threads, begun, ended;
 	thread of[MAX_THREADS];
 	uint64_t given[MAX_THREADS],
 		seen[WARPS][LANES]; /* copied when the warp goes on: a fast lane gives again at once */
+	unsigned came[WARPS];       /* whose values are in `seen` */
 	int any;
 } block;
 
@@ -135,10 +143,9 @@ void *first_top(fiber *f, void (*entry)())
 
 [[noreturn]] void stop(const char *why)
 {
-	fprintf(stderr, "emulated kernel: %s (block %u,%u,%u of %u,%u,%u; %u threads)\n", why, gpk_emulated.block.x,
-		gpk_emulated.block.y, gpk_emulated.block.z, gpk_emulated.grid_dim.x, gpk_emulated.grid_dim.y,
-		gpk_emulated.grid_dim.z, block.threads);
-	abort();
+	gpk_refuse("%s: %s (block %u,%u,%u of %u,%u,%u; %u threads)", block.kernel, why, gpk_emulated.block.x,
+		   gpk_emulated.block.y, gpk_emulated.block.z, gpk_emulated.grid_dim.x, gpk_emulated.grid_dim.y,
+		   gpk_emulated.grid_dim.z, block.threads);
 }
 
 void to_scheduler()
@@ -216,25 +223,40 @@ void resume(unsigned t)
 #endif
 }
 
-/* A warp goes on when every lane that it waits for has come or ended. */
+/* The lanes of a warp that wait for each other, named by one of them; 0 when there are none, or not all have come. */
+unsigned ready_lanes(unsigned first)
+{
+	unsigned came = 0, ended = 0;
+	for (unsigned l = 0; l < LANES; l++)
+		if (first + l >= block.threads || block.of[first + l].waits == ENDED)
+			ended |= 1u << l;
+		else if (block.of[first + l].waits == AT_EXCHANGE)
+			came |= 1u << l;
+	for (unsigned l = 0; l < LANES; l++) {
+		if (!(came & 1u << l))
+			continue;
+		const unsigned mask = block.of[first + l].mask;
+		if (mask & ~came & ~ended)
+			continue;
+		for (unsigned k = 0; k < LANES; k++)
+			if (mask & came & 1u << k && block.of[first + k].mask != mask)
+				stop("lanes of one warp operation name different lanes");
+		return mask & came;
+	}
+	return 0;
+}
+
+/* What a lane gave that was not there nobody knows. */
 bool resume_warp(unsigned first)
 {
-	unsigned arrived = 0, ended = 0, wanted = 0;
-	for (unsigned l = 0; l < LANES; l++) {
-		if (first + l >= block.threads || block.of[first + l].waits == ENDED) {
-			ended |= 1u << l;
-		} else if (block.of[first + l].waits == AT_EXCHANGE) {
-			arrived |= 1u << l;
-			wanted |= block.of[first + l].mask;
-		}
-	}
-	if (!arrived || (wanted & ~arrived & ~ended))
+	const unsigned lanes = ready_lanes(first);
+	if (!lanes)
 		return false;
 	for (unsigned l = 0; l < LANES; l++)
-		if (arrived & 1u << l)
-			block.seen[first / LANES][l] = block.given[first + l];
+		block.seen[first / LANES][l] = lanes & 1u << l ? block.given[first + l] : ~(uint64_t)0;
+	block.came[first / LANES] = lanes;
 	for (unsigned k = 0; k < LANES; k++)
-		if (arrived & 1u << nth(k, LANES))
+		if (lanes & 1u << nth(k, LANES))
 			resume(first + nth(k, LANES));
 	return true;
 }
@@ -244,15 +266,16 @@ bool resume_block()
 	for (unsigned t = 0; t < block.threads; t++)
 		if (block.of[t].waits != AT_BARRIER && block.of[t].waits != ENDED)
 			return false;
+	if (block.ended)
+		stop("a barrier that part of the block does not come to");
 	for (unsigned k = 0; k < block.threads; k++)
-		if (block.of[nth(k, block.threads)].waits == AT_BARRIER)
-			resume(nth(k, block.threads));
+		resume(nth(k, block.threads));
 	return true;
 }
 
 void run_block()
 {
-	block.begun = block.ended = 0;
+	block.begun = block.ended = block.shared_count = 0;
 	for (unsigned t = 0; t < block.threads; t++)
 		block.of[t].fenced = false;
 	while (block.ended < block.threads) {
@@ -277,6 +300,20 @@ void gpk_emulated_barrier(void)
 {
 	block.of[current].waits = AT_BARRIER;
 	to_scheduler();
+}
+
+void gpk_emulated_shared(void *p, size_t bytes)
+{
+	for (unsigned i = 0; i < block.shared_count; i++)
+		if (block.shared[i] == p)
+			return;
+	if (block.shared_count == SHARED_ARRAYS)
+		stop("more arrays in shared memory than are counted");
+	block.shared[block.shared_count++] = p;
+	block.shared_bytes += bytes;
+	if (block.shared_bytes > block.most_shared)
+		stop("more shared memory than it gets without GPK_LAUNCH_LARGE, or at all");
+	memset(p, GPK_UNWRITTEN, bytes);
 }
 
 const uint64_t *gpk_emulated_exchange(unsigned mask, uint64_t value)
@@ -308,8 +345,9 @@ unsigned __ballot_sync(unsigned mask, int predicate)
 {
 	const uint64_t *all = gpk_emulated_exchange(mask, predicate != 0);
 	unsigned bits = 0;
+	const unsigned came = block.came[gpk_emulated.warp];
 	for (unsigned l = 0; l < LANES; l++)
-		if (mask & 1u << l && gpk_emulated.warp * LANES + l < block.threads)
+		if (came & 1u << l)
 			bits |= (unsigned)(all[l] & 1) << l;
 	return bits;
 }
@@ -325,28 +363,41 @@ int __syncthreads_or(int predicate)
 	return any;
 }
 
-void gpk_emulated_run(dim3 grid, dim3 dim, size_t shared, const std::function<void()> &body)
+void gpk_emulated_check(const char *kernel, struct gpk_shape shape)
 {
-	static unsigned char room[228 * 1024] __attribute__((aligned(128)));
+	const dim3 g = shape.grid, b = shape.block;
+	const size_t threads = (size_t)b.x * b.y * b.z;
+	if (threads < 1 || threads > MAX_THREADS || b.x > MAX_THREADS || b.y > MAX_THREADS || b.z > 64)
+		gpk_refuse("%s: no card has blocks of %u,%u,%u threads", kernel, b.x, b.y, b.z);
+	if (!g.x || !g.y || !g.z || g.x > INT32_MAX || g.y > 65535 || g.z > 65535)
+		gpk_refuse("%s: no card has grids of %u,%u,%u blocks", kernel, g.x, g.y, g.z);
+	if (shape.shared > shape.most_shared)
+		gpk_refuse("%s: %zu bytes of shared memory, more than it gets without GPK_LAUNCH_LARGE, or at all",
+			   kernel, shape.shared);
+}
+
+void gpk_emulated_run(const char *kernel, struct gpk_shape shape, const std::function<void()> &body)
+{
+	static unsigned char room[GPK_SHARED_LARGE_BYTES] __attribute__((aligned(128)));
 	static const char *const order = getenv("GP_EMULATE_ORDER");
-	const size_t threads = (size_t)dim.x * dim.y * dim.z;
+	const dim3 grid = shape.grid;
 	reversed = order && strcmp(order, "reverse") == 0;
+	block.kernel = kernel;
+	block.most_shared = shape.most_shared;
 	block.body = &body;
-	block.dim = dim;
-	block.threads = (unsigned)threads;
+	block.dim = shape.block;
+	block.threads = shape.block.x * shape.block.y * shape.block.z;
 	gpk_emulated.grid_dim = grid;
-	gpk_emulated.block_dim = dim;
+	gpk_emulated.block_dim = shape.block;
 	gpk_emulated.room = room;
-	if (threads < 1 || threads > MAX_THREADS || shared > sizeof room || !grid.x || !grid.y || !grid.z ||
-	    grid.y > 65535 || grid.z > 65535)
-		stop("no device takes such a launch");
 	ASAN_UNPOISON_MEMORY_REGION(room, sizeof room);
-	ASAN_POISON_MEMORY_REGION(room + shared, sizeof room - shared);
+	ASAN_POISON_MEMORY_REGION(room + shape.shared, sizeof room - shape.shared);
 	for (unsigned z = 0; z < grid.z; z++)
 		for (unsigned y = 0; y < grid.y; y++)
 			for (unsigned x = 0; x < grid.x; x++) {
 				gpk_emulated.block = dim3(nth(x, grid.x), nth(y, grid.y), nth(z, grid.z));
-				memset(room, 0xa5, shared); /* what nobody wrote must not matter */
+				memset(room, GPK_UNWRITTEN, shape.shared);
+				block.shared_bytes = shape.shared;
 				run_block();
 			}
 }

@@ -22,6 +22,11 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <type_traits>
+#include <vector>
+
+/* Every byte that nobody wrote: NaNs, and numbers that lead nowhere. */
+#define GPK_UNWRITTEN 0xff
 
 struct dim3 {
 	unsigned x, y, z;
@@ -42,26 +47,43 @@ extern gpk_emulated_thread gpk_emulated;
 #define blockDim  (gpk_emulated.block_dim)
 #define gridDim   (gpk_emulated.grid_dim)
 
-#define GPK_KERNEL                     static void
-#define GPK_DEVICE                     static inline
-#define GPK_RESTRICT                   __restrict__
+#define GPK_KERNEL   static void
+#define GPK_DEVICE   static inline
+#define GPK_RESTRICT __restrict__
 #define GPK_UNROLL
 #define GPK_UNROLL_BY(n)
 #define GPK_BOUNDS(...)
 /* Blocks never overlap, so one copy will do. */
-#define GPK_SHARED(type, name, dims)   static type name dims
+#define GPK_SHARED(type, name, dims)                                                                                   \
+	static type name dims;                                                                                         \
+	gpk_emulated_shared(&name, sizeof name)
 #define GPK_SHARED_DYNAMIC(type, name) type *const name = reinterpret_cast<type *>(gpk_emulated.room)
 #define GPK_LAUNCH(stream, kernel, grid, block, shared, ...)                                                           \
-	gpk_emulated_launch((stream), #kernel, dim3(grid), dim3(block), (shared), gpk_bind(kernel, __VA_ARGS__))
-#define GPK_LAUNCH_LARGE GPK_LAUNCH
+	GPK_LAUNCH_UP_TO(GPK_SHARED_BYTES, stream, kernel, grid, block, shared, __VA_ARGS__)
+#define GPK_LAUNCH_LARGE(stream, kernel, grid, block, shared, ...)                                                     \
+	GPK_LAUNCH_UP_TO(GPK_SHARED_LARGE_BYTES, stream, kernel, grid, block, shared, __VA_ARGS__)
+#define GPK_LAUNCH_UP_TO(most, stream, kernel, grid, block, shared, ...)                                               \
+	gpk_emulated_launch((stream), #kernel, {dim3(grid), dim3(block), (shared), (most)}, gpk_pointers(__VA_ARGS__), \
+			    gpk_bind(kernel, __VA_ARGS__))
 
-/* Queues a kernel; arguments are copied now, as a launch does. */
-void gpk_emulated_launch(struct gp_rt_stream *s, const char *name, dim3 grid, dim3 block, size_t shared,
-			 std::function<void()> body);
+/* Of a block on all cards, what is declared and what the launch gives together; and after asking for it, from 8.0 on. */
+#define GPK_SHARED_BYTES       (48 * 1024)
+#define GPK_SHARED_LARGE_BYTES (99 * 1024)
+
+struct gpk_shape {
+	dim3 grid, block;
+	size_t shared, most_shared;
+};
+
+/* Queues a kernel; arguments are copied now, as a launch does. `given`: those that are addresses. rt_emulated.cc */
+void gpk_emulated_launch(struct gp_rt_stream *s, const char *kernel, struct gpk_shape shape,
+			 std::vector<const void *> given, std::function<void()> body);
 /* Queues other work of a stream (copies, matrix products), or records it while capturing. rt_emulated.cc */
 void gpk_emulated_queue(struct gp_rt_stream *s, std::function<void()> work);
+/* Ends the program when no card takes such a launch. emulate.cc */
+void gpk_emulated_check(const char *kernel, struct gpk_shape shape);
 /* Runs a grid now. emulate.cc */
-void gpk_emulated_run(dim3 grid, dim3 block, size_t shared, const std::function<void()> &body);
+void gpk_emulated_run(const char *kernel, struct gpk_shape shape, const std::function<void()> &body);
 
 /* The launch converts arguments to the parameters' types, as CUDA does. */
 template <typename... Params, typename... Args> std::function<void()> gpk_bind(void (*kernel)(Params...), Args... args)
@@ -69,7 +91,23 @@ template <typename... Params, typename... Args> std::function<void()> gpk_bind(v
 	return [kernel, args...] { kernel(static_cast<Params>(args)...); };
 }
 
-/* All threads of the block; those that ended do not count. */
+static inline void gpk_add_pointer(std::vector<const void *> &all, const volatile void *p)
+{
+	all.push_back(const_cast<const void *>(p));
+}
+template <typename T> std::enable_if_t<!std::is_pointer_v<T>> gpk_add_pointer(std::vector<const void *> &, const T &)
+{
+}
+template <typename... Args> std::vector<const void *> gpk_pointers(Args... args)
+{
+	std::vector<const void *> all;
+	(gpk_add_pointer(all, args), ...);
+	return all;
+}
+
+/* Shared memory of the block, whenever one of its threads comes by. */
+void gpk_emulated_shared(void *p, size_t bytes);
+/* All threads of the block, none of which may have ended. */
 void gpk_emulated_barrier(void);
 /* Hands `value` to the warp and waits for its lanes in `mask`; returns their 32 values. */
 const uint64_t *gpk_emulated_exchange(unsigned mask, uint64_t value);

@@ -62,6 +62,9 @@ enum gp_status gp_rt_check(int device, struct gp_err *err);
 /* Bytes of the device, and of them nobody's, or kept by this process for its next use; waits for nothing. GP_DEVICE. */
 enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err);
 
+/* On emulated devices the host's memory is theirs, too, from now on: for tests in which a plan of the CPU stands in for a
+ * card's. Nothing on a card. */
+void gp_rt_one_memory(void);
 /* Device memory, aligned to 256 bytes, contents undefined. GP_NOMEM. */
 enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err);
 /* Of memory that nothing queued uses any more; other streams' work is not waited for. NULL is fine. */

@@ -120,6 +120,10 @@ bool gp_rt_is_emulated(void)
 	return false;
 }
 
+void gp_rt_one_memory(void)
+{
+}
+
 int gp_rt_count(void)
 {
 	int n = 0;

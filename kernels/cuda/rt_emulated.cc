@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "kernels/cuda/gpk.h"
+#include "kernels/cuda/strict_emulated.h"
 
 extern "C" {
 #include "common/fault.h"
@@ -85,9 +86,11 @@ struct gp_rt_stream {
 	explicit gp_rt_stream(int on) : device(on)
 	{
 		streams.push_back(this);
+		gpk_memory_born(device, tickets, sizeof tickets);
 	}
 	~gp_rt_stream()
 	{
+		gpk_memory_dead(device, tickets);
 		streams.erase(std::find(streams.begin(), streams.end(), this));
 	}
 	void push(piece one)
@@ -158,6 +161,11 @@ bool gp_rt_is_emulated(void)
 	return true;
 }
 
+void gp_rt_one_memory(void)
+{
+	gpk_memory_is_one();
+}
+
 int gp_rt_count(void)
 {
 	return EMULATED_DEVICES;
@@ -195,6 +203,7 @@ enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struc
 enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err)
 {
 	GP_TRY(check_device(device, err));
+	gpk_require_no_capture("gp_rt_alloc");
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	if (bytes > EMULATED_MEMORY - taken[device] || gp_fault_hit(GP_FAULT_ALLOC))
 		GP_FAIL(err, GP_NOMEM, "emulated GPU %d is out of memory: %llu bytes wanted, %llu free", device,
@@ -206,7 +215,8 @@ enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err
 	static_cast<block_of_memory *>(p)->bytes = bytes;
 	taken[device] += bytes;
 	*out = static_cast<block_of_memory *>(p) + 1;
-	memset(*out, 0xa5, bytes); /* what nobody wrote must not matter */
+	memset(*out, GPK_UNWRITTEN, bytes);
+	gpk_memory_born(device, *out, bytes);
 	return GP_OK;
 }
 
@@ -214,6 +224,8 @@ void gp_rt_free(int device, void *p)
 {
 	if (!p)
 		return;
+	gpk_require_no_capture("gp_rt_free");
+	gpk_memory_dead(device, p);
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	block_of_memory *block = static_cast<block_of_memory *>(p) - 1;
 	taken[device] -= block->bytes;
@@ -223,9 +235,12 @@ void gp_rt_free(int device, void *p)
 enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct gp_err *err)
 {
 	GP_TRY(check_device(device, err));
+	gpk_require_no_capture("gp_rt_alloc_pinned");
 	void *p = gp_alloc_aligned(bytes);
 	if (!p)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu bytes", (unsigned long long)bytes);
+	memset(p, GPK_UNWRITTEN, bytes);
+	gpk_memory_born(GPK_PINNED, p, bytes);
 	*out = p;
 	return GP_OK;
 }
@@ -233,6 +248,10 @@ enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct
 void gp_rt_free_pinned(int device, void *p)
 {
 	(void)device;
+	if (!p)
+		return;
+	gpk_require_no_capture("gp_rt_free_pinned");
+	gpk_memory_dead(GPK_PINNED, p);
 	gp_free_aligned(p);
 }
 
@@ -254,6 +273,7 @@ void gp_rt_stream_free(struct gp_rt_stream *s)
 {
 	if (!s)
 		return;
+	gpk_require_no_capture("gp_rt_stream_free");
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	s->run_to(s->count);
 	delete s;
@@ -279,30 +299,43 @@ static enum gp_status report(struct gp_rt_stream *s, struct gp_err *err)
 
 enum gp_status gp_rt_stream_wait(struct gp_rt_stream *s, struct gp_err *err)
 {
+	gpk_require_no_capture("gp_rt_stream_wait");
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	s->run_to(s->count);
 	return report(s, err);
 }
 
-void gp_rt_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes)
+static void queue_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes)
 {
 	gp_rt_tally_note("copy", 0);
 	if (bytes)
 		gpk_emulated_queue(s, [=] { memcpy(to, from, bytes); });
 }
 
+void gp_rt_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes)
+{
+	gpk_require_device(s->device, to, bytes, "the place", "gp_rt_copy");
+	gpk_require_device(s->device, from, bytes, "the source", "gp_rt_copy");
+	queue_copy(s, to, from, bytes);
+}
+
 void gp_rt_copy_up(struct gp_rt_stream *s, void *device, const void *host, size_t bytes)
 {
-	gp_rt_copy(s, device, host, bytes);
+	gpk_require_device(s->device, device, bytes, "the place", "gp_rt_copy_up");
+	gpk_require_host(host, bytes, s->capture != nullptr, "gp_rt_copy_up");
+	queue_copy(s, device, host, bytes);
 }
 
 void gp_rt_copy_down(struct gp_rt_stream *s, void *host, const void *device, size_t bytes)
 {
-	gp_rt_copy(s, host, device, bytes);
+	gpk_require_host(host, bytes, s->capture != nullptr, "gp_rt_copy_down");
+	gpk_require_device(s->device, device, bytes, "the source", "gp_rt_copy_down");
+	queue_copy(s, host, device, bytes);
 }
 
 void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes)
 {
+	gpk_require_device(s->device, p, bytes, "the place", "gp_rt_fill");
 	gp_rt_tally_note("fill", 0);
 	gpk_emulated_queue(s, [=] { memset(p, byte, bytes); });
 }
@@ -386,6 +419,7 @@ void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e)
 
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err)
 {
+	gpk_require_no_capture("gp_rt_event_wait");
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	if (!e->stream)
 		return GP_OK;
@@ -409,6 +443,7 @@ enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err)
 {
 	if (s->capture)
 		GP_FAIL(err, GP_INTERNAL, "a stream is being captured already");
+	gpk_capture_begins();
 	s->capture = std::make_shared<captured>();
 	s->capture->branch.emplace_back();
 	s->capture->stream.push_back(s);
@@ -439,6 +474,7 @@ static std::shared_ptr<captured> end_capture(struct gp_rt_stream *s)
 enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **out, struct gp_err *err)
 {
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
+	gpk_capture_ends();
 	std::shared_ptr<captured> work = end_capture(s);
 	if (work->invalid)
 		GP_FAIL(err, GP_DEVICE,
@@ -503,11 +539,18 @@ void gpk_emulated_queue(struct gp_rt_stream *s, std::function<void()> work)
 	s->push(std::move(one));
 }
 
-void gpk_emulated_launch(struct gp_rt_stream *s, const char *name, dim3 grid, dim3 block, size_t shared,
-			 std::function<void()> body)
+void gpk_emulated_launch(struct gp_rt_stream *s, const char *kernel, struct gpk_shape shape,
+			 std::vector<const void *> given, std::function<void()> body)
 {
-	gp_rt_tally_note(name, (uint64_t)grid.x * grid.y * grid.z);
+	const int device = s->device;
+	gpk_emulated_check(kernel, shape);
+	gp_rt_tally_note(kernel, (uint64_t)shape.grid.x * shape.grid.y * shape.grid.z);
 	if (gp_rt_tallied())
 		return;
-	gpk_emulated_queue(s, [=] { gpk_emulated_run(grid, block, shared, body); });
+	gpk_emulated_queue(s, [=] {
+		for (const void *p : given)
+			if (p)
+				gpk_require_device(device, p, 0, "an argument", kernel);
+		gpk_emulated_run(kernel, shape, body);
+	});
 }

@@ -51,8 +51,10 @@ static const struct gp_codec_memory *codec_memory(struct gp_device *dev)
 static bool can_emulate(void)
 {
 #ifdef GP_CUDA_DEVICE
-	if (gp_rt_is_emulated())
+	if (gp_rt_is_emulated()) {
+		gp_rt_one_memory();
 		gp_cuda_codec_memory(1, &card_memory);
+	}
 #endif
 	return card_memory.ops != NULL;
 }
