@@ -204,6 +204,7 @@ struct gp_device {
 	int threads;
 	char name[GP_DEVICE_NAME]; /* as gp_device_open takes it: "cuda:1"; left empty by `open`: ops->name */
 	char card[GP_DEVICE_CARD]; /* what it is: "NVIDIA H200"; may be empty */
+	char passed[GP_ERR_TEXT];  /* by `auto`: why it is none of those that are tried before; may be empty */
 };
 /* Every plan struct begins with this. */
 struct gp_plan {

@@ -86,12 +86,16 @@ static enum gp_status open_row(const struct device_row *row, const char *arg, in
 static enum gp_status open_auto(int threads, struct gp_device **out, struct gp_err *err)
 {
 	enum gp_status status = GP_DEVICE;
+	char passed[GP_ERR_TEXT] = "";
 	for (size_t i = 0; i < DEVICES; i++) {
 		if (!devices[i].automatic || !devices[i].ops(devices[i].name))
 			continue;
 		status = open_row(&devices[i], NULL, threads, out, err);
-		if (status == GP_OK)
+		if (status == GP_OK) {
+			memcpy((*out)->passed, passed, sizeof passed);
 			return GP_OK;
+		}
+		snprintf(passed, sizeof passed, "%s", err->text);
 	}
 	return status;
 }

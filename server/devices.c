@@ -54,6 +54,8 @@ static enum gp_status open_one(struct gp_server_devices *d, uv_loop_t *loop, con
 			       struct gp_server_device *at, struct gp_err *err)
 {
 	GP_TRY(gp_device_open(name, threads, &at->dev, err));
+	if (at->dev->passed[0])
+		gp_log(main, GP_LOG_INFO, "computes on %s: %s", at->dev->name, at->dev->passed);
 	GP_TRY(check_new(d, at->dev, err));
 	GP_TRY(count_memory(at, err));
 	return open_worker(d, loop, at, err);

@@ -12,6 +12,9 @@
 #define QUOTED(text)  QUOTED_(text)
 #define LIBRARY       "libcublas.so." QUOTED(CUBLAS_VER_MAJOR)
 
+/* Its own first. What is called of it has been the same since version 12. */
+static const char *const names[] = {LIBRARY, "libcublas.so.12"};
+
 namespace
 {
 
@@ -29,12 +32,12 @@ void note(struct library *l)
 }
 
 /* In `folder`, or, when that is "", where the loader looks: the program's rpath, LD_LIBRARY_PATH, ld.so.conf. */
-void *open_in(const char *folder, const char *below, struct library *l)
+void *open_in(const char *folder, const char *below, const char *name, struct library *l)
 {
 	char path[4096];
 	if (!folder)
 		return NULL;
-	snprintf(path, sizeof path, "%s%s" LIBRARY, folder, below);
+	snprintf(path, sizeof path, "%s%s%s", folder, below, name);
 	void *const handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
 	if (!handle)
 		note(l);
@@ -51,13 +54,14 @@ void *open_library(struct library *l)
 			note(l);
 		return handle;
 	}
-	handle = open_in("", "", l);
-	if (!handle)
-		handle = open_in(getenv("CUDA_HOME"), "/lib64/", l);
-	if (!handle)
-		handle = open_in(getenv("CUDA_PATH"), "/lib64/", l);
-	if (!handle)
-		handle = open_in("/usr/local/cuda", "/lib64/", l);
+	for (const char *name : names) {
+		const char *const folders[] = {getenv("CUDA_HOME"), getenv("CUDA_PATH"), "/usr/local/cuda"};
+		handle = open_in("", "", name, l);
+		for (size_t i = 0; !handle && i < sizeof folders / sizeof folders[0]; i++)
+			handle = open_in(folders[i], "/lib64/", name, l);
+		if (handle)
+			break;
+	}
 	return handle;
 }
 

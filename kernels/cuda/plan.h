@@ -229,6 +229,7 @@ struct cuda_plan {
 	bool draws; /* some op reads the draw */
 	bool packs_stale, narrow_stale, packs_warm, undo_saved, warm[CUDA_RUNS], without_graphs;
 	struct gp_rt_graph *packs_graph; /* renews all packs */
+	struct gp_err no_graph;          /* why without_graphs */
 	uint64_t optim_steps;
 	struct cuda_profile *profile; /* NULL: not measured */
 };

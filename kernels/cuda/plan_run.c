@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "common/mem.h"
+#include "kernels/cuda/dev_cuda.h"
 #include "kernels/cuda/k_elementwise.h"
 #include "kernels/cuda/k_fill.h"
 #include "kernels/cuda/plan_impl.h"
@@ -247,12 +248,17 @@ static enum gp_status capture(struct cuda_plan *p, int slot, enum cuda_run what,
 /* Where no graph can be made, such as for want of memory, calls are queued each time. */
 static bool has_graph(struct cuda_plan *p, int slot, enum cuda_run what)
 {
-	struct gp_err why;
 	if (!p->warm[what] || p->profile || p->without_graphs || p->base.spec.slots > GRAPH_SLOTS)
 		return false;
 	if (!p->slot[slot].graph[what])
-		p->without_graphs = capture(p, slot, what, &why) != GP_OK;
+		p->without_graphs = capture(p, slot, what, &p->no_graph) != GP_OK;
 	return !p->without_graphs;
+}
+
+const char *gp_cuda_without_graphs(const struct gp_plan *plan)
+{
+	const struct cuda_plan *p = (const struct cuda_plan *)plan;
+	return p->without_graphs ? p->no_graph.text : NULL;
 }
 
 /* A backward comes after its forward. Whatever else it needs has happened before that, or was waited for. */
@@ -313,9 +319,8 @@ static enum gp_status capture_packs(struct cuda_plan *p, struct gp_err *err)
 /* A kernel for every weight after every update: as graphs of slots, by hand the first time. */
 static void renew_packs(struct cuda_plan *p)
 {
-	struct gp_err why;
 	if (p->packs_warm && !p->packs_graph && !p->profile && !p->without_graphs)
-		p->without_graphs = capture_packs(p, &why) != GP_OK;
+		p->without_graphs = capture_packs(p, &p->no_graph) != GP_OK;
 	if (p->packs_graph && !p->profile)
 		gp_rt_graph_launch(p->packs_graph, p->stream);
 	else

@@ -111,8 +111,10 @@ static enum gp_status refuse_driver(struct gp_err *err)
 	cudaRuntimeGetVersion(&runtime);
 	if (driver == 0)
 		GP_FAIL(err, GP_DEVICE, "no GPU can be used: there is no driver (libcuda.so.1)");
-	GP_FAIL(err, GP_DEVICE, "no GPU can be used: the driver is one for CUDA %d.%d, this program needs %d.%d",
-		driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+	GP_FAIL(err, GP_DEVICE,
+		"no GPU can be used: the driver is one for CUDA %d.%d, this program needs one for %d.0, which is driver %s "
+		"or newer",
+		driver / 1000, driver % 1000 / 10, runtime / 1000, runtime >= 13000 ? "580" : "525");
 }
 
 bool gp_rt_is_emulated(void)

@@ -19,6 +19,7 @@
 #include "common/rng.h"
 #include "common/worker.h"
 #ifdef GP_CUDA_DEVICE
+#include "kernels/cuda/dev_cuda.h"
 #include "kernels/cuda/rt.h"
 #endif
 
@@ -231,6 +232,10 @@ static void print_result(const struct bench *b, double *ms, int steps)
 	printf("device: %s\n", gp_device_title(b->dev, title));
 	printf("ms per step: median %.3f best %.3f; images per second %.0f; plan %.1f MB\n", ms[steps / 2], ms[0],
 	       b->set.batch / ms[steps / 2] * 1e3, (double)m.total / 1e6);
+#ifdef GP_CUDA_DEVICE
+	if (b->dev->ops == gp_cuda_ops() && gp_cuda_without_graphs(b->plan))
+		printf("without graphs: %s\n", gp_cuda_without_graphs(b->plan));
+#endif
 }
 
 static enum gp_status run_bench(struct bench *b, struct gp_err *err)

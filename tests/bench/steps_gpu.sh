@@ -165,6 +165,7 @@ pair_precision() { # SECONDS PRECISION
 	end_torch
 	[ "$found" = no ] || setting=$found
 	print_precision "$2"
+	sed -n 's/^without graphs/        ours without graphs/p' "$work/step.log"
 	[ "$with_torch" = no ] || [ "$found" != no ] || { echo "PyTorch has no setting to show for $2:" && tail -n 4 "$work/torch.log" | sed 's/^/        /'; }
 	for log in looked torch step; do
 		keep $log.log "steps-${model//[^a-z0-9]/_}-$chunks-$2-$log.log"
