@@ -78,17 +78,31 @@ has_torch() {
 	timeout -k 5 120 "$python" -c "import torch; assert '$torch' == 'cpu' or torch.cuda.is_available()" >/dev/null 2>"$work/torch.log"
 }
 
+# Its next line, into `line`; without one when it is silent or dead. Not by coproc, whose variables go when it ends.
+hear() { # SECONDS
+	local left
+	for ((left = $1; left > 0; left--)); do
+		read -r -t 1 line <&"$from" && return 0
+		kill -0 "$torch_pid" 2>/dev/null && continue
+		read -r -t 0.1 line <&"$from"
+		return
+	done
+	return 1
+}
+
 # Starts looking; until it is ready with the fastest setting. What has no setting to show within its time is ended.
 begin_torch() { # SECONDS PRECISION FLAG...
 	local line='' limit=$1 flags=("${@:3}")
 	setting=''
 	[ "$torch" = cuda ] || flags+=(--quick)
-	coproc TORCH { exec timeout -k 5 $((limit + 60 + turns_seconds * rounds)) "$python" "$root/tests/tools/torch_gpu_step.py" --device "$torch" \
-		--serve --limit "$limit" --precision "$2" "${flags[@]}" "${model%%:*}" "$shape" "$batch" "$chunks" "$steps" 2>"$work/torch.log"; }
-	# shellcheck disable=SC2153 # coproc sets it
-	torch_pid=$TORCH_PID
-	exec {from}<&"${TORCH[0]}" {to}>&"${TORCH[1]}"
-	if read -r -t $((limit + 60)) line <&"$from" && [ "${line%% *}" = ready ]; then
+	rm -f "$work/to" "$work/from"
+	mkfifo "$work/to" "$work/from" || exit 1
+	exec {to}<>"$work/to" {from}<>"$work/from"
+	timeout -k 5 $((limit + 60 + turns_seconds * rounds)) "$python" "$root/tests/tools/torch_gpu_step.py" --device "$torch" --serve \
+		--limit "$limit" --precision "$2" "${flags[@]}" "${model%%:*}" "$shape" "$batch" "$chunks" "$steps" \
+		<"$work/to" >"$work/from" 2>"$work/torch.log" {to}>&- {from}<&- &
+	torch_pid=$!
+	if hear $((limit + 60)) && [ "${line%% *}" = ready ]; then
 		setting=${line#ready }
 		return 0
 	fi
@@ -98,10 +112,10 @@ begin_torch() { # SECONDS PRECISION FLAG...
 
 end_torch() {
 	[ -n "$torch_pid" ] || return 0
-	exec {to}>&- {from}<&-
 	kill "$torch_pid" 2>/dev/null
 	wait "$torch_pid" 2>/dev/null
 	torch_pid=''
+	exec {to}>&- {from}<&-
 }
 
 # Looked for and found, but dead or silent since: once more, with that setting alone.
@@ -117,7 +131,7 @@ look() { # SECONDS PRECISION
 theirs() { # FILE
 	local line=''
 	[ -n "$setting" ] || return 0
-	if echo go >&"$to" && read -r -t 120 line <&"$from" && [ "${line%% *}" = times ]; then
+	if echo go >&"$to" && hear 120 && [ "${line%% *}" = times ]; then
 		echo "${line#times }" >>"$1"
 	else
 		echo "PyTorch's \"$setting\" does not answer any more" && tail -n 3 "$work/torch.log" | sed 's/^/        /'
@@ -198,7 +212,6 @@ main() {
 	trap clean_up EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
-	trap '' PIPE # of a PyTorch that is gone
 	has_torch || { with_torch=no && echo "without PyTorch: $python has none that sees a card"; }
 	printf '%-30s %-5s %9s %9s %9s %9s  %5s  %s\n' "model picture batch/chunks" "" ours best PyTorch best ratio "PyTorch's fastest setting"
 	for case in "${cases[@]}"; do
