@@ -112,9 +112,9 @@ GPK_DEVICE void sum_windows(const struct places &p, const T *from, int64_t image
 		}
 }
 
-/* A row of threads for a pixel, lanes along its channels. */
+/* A row of threads for a pixel, lanes along its channels. Three blocks on a multiprocessor: for four registers spill. */
 template <typename T, int V>
-GPK_KERNEL GPK_BOUNDS(THREADS)
+GPK_KERNEL GPK_BOUNDS(THREADS, 3)
 	to_pixels(struct places p, const T *GPK_RESTRICT columns, int64_t in_from, bool add, T *GPK_RESTRICT dx)
 {
 	const uint32_t vector = blockIdx.x * blockDim.x + threadIdx.x;

@@ -6,15 +6,15 @@ The body of MODEL (mobilenetv2, resnet18, resnet34) between the cuts 1:-1: forwa
 of its input included, parameters' gradients added up, one SGD step with momentum. Inputs lie on the card. Every
 setting that is known to matter is tried, the safe and quick ones first, and the fastest median is named last:
 
-- channels last, or PyTorch's default layout; cudnn.benchmark is always on, over all of cuDNN's algorithms;
+- channels last, or PyTorch's default layout; cudnn.benchmark is always on;
 - eager; a chunk and the update captured as CUDA graphs; torch.compile inside the graphs, or, where that cannot be
   captured, with graphs of its own (reduce-overhead);
 - the update fused into one kernel, where this PyTorch has that.
 
 --precision bf16 is torch.autocast, tf32 allows it in convolutions and matrix products, fp32 forbids it. A setting that
 this PyTorch cannot do, or not within --limit seconds of the start (compilers take half a minute), is named with its
-reason and left out. --thorough adds torch.compile's max-autotune, which takes minutes; --only NAME measures that
-setting alone. Needs torch alone, not torchvision: the models' layers are below, as torchvision has them. --device cpu is
+reason and left out. --thorough adds torch.compile's max-autotune, and all of cuDNN's algorithms instead of ten, which
+takes minutes; --only NAME measures that setting alone. Needs torch alone, not torchvision: the models' layers are below, as torchvision has them. --device cpu is
 for trying the script: no graphs there, and its times mean nothing.
 
 --serve is for turns with another program (tests/bench/steps_gpu.sh): the settings go to stderr, stdout says "ready NAME"
@@ -268,7 +268,7 @@ def arguments():
     parser.add_argument("--precision", choices=("fp32", "tf32", "bf16"), default="fp32")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="channels last alone, no torch.compile")
-    parser.add_argument("--thorough", action="store_true", help="torch.compile's max-autotune, too")
+    parser.add_argument("--thorough", action="store_true", help="what takes minutes, too")
     parser.add_argument("--limit", type=float, default=600, metavar="SECONDS", help="for looking for the fastest setting")
     parser.add_argument("--only", metavar="NAME")
     parser.add_argument("--serve", action="store_true", help="measure again for every line on stdin")
@@ -285,7 +285,7 @@ def set_precision(a):
     # refuses what was set by both.
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = a.precision == "tf32"
     torch.backends.cudnn.benchmark = True
-    if hasattr(torch.backends.cudnn, "benchmark_limit"):
+    if a.thorough and hasattr(torch.backends.cudnn, "benchmark_limit"):
         torch.backends.cudnn.benchmark_limit = 0
 
 
