@@ -85,8 +85,17 @@ train_inside() { # DEVICE
 	rm -f "$base/tmp/port"
 }
 
+# The same, shrunk better.
+check_xz() {
+	command -v xz >/dev/null || return 0
+	XZ_OPT=-0 "$source_dir/deploy/bundle.sh" --build "$build" --xz --out "$work" >"$work/name" 2>"$work/bundle.log" ||
+		fail "no .tar.xz: $(cat "$work/bundle.log")"
+	cmp -s <(gzip -dc "$work/$name.tar.gz") <(xz -dc "$(cat "$work/name")") || fail "another tarball in the .tar.xz"
+}
+
 set_up
 check_contents
+check_xz
 train_inside cpu
 ! grep -q '^gp_cuda_device:[A-Z]*=emulated' "$build/CMakeCache.txt" || train_inside cuda-emulated
 finish
