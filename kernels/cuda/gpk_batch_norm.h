@@ -50,32 +50,44 @@ struct affine {
 	float a, b;
 };
 
-GPK_DEVICE struct affine affine_of(const struct gpk_bn &n, int64_t channel, double mean, double invstd)
+GPK_DEVICE struct affine affine_of(float gamma, float beta, double mean, double invstd)
 {
-	const double a = (double)n.gamma[channel] * invstd;
-	return {(float)a, (float)((double)n.beta[channel] - mean * a)};
+	const double a = (double)gamma * invstd;
+	return {(float)a, (float)((double)beta - mean * a)};
 }
 
-GPK_DEVICE void move_running(float *at, float momentum, double to)
+/* Read before sums are there: the way to memory and back is long beside what a launch of few rows does. */
+struct of_channel {
+	float gamma, beta, running_mean, running_var;
+};
+
+GPK_DEVICE struct of_channel channel_of(const struct gpk_bn &n, int64_t channel)
+{
+	if (channel < 0)
+		return {};
+	return {n.gamma[channel], n.beta[channel], n.running_mean[channel], n.running_var[channel]};
+}
+
+GPK_DEVICE float moved(float from, float momentum, double to)
 {
 	const double m = (double)momentum;
-	*at = (float)(m * to + (1.0 - m) * (double)*at);
+	return (float)(m * to + (1.0 - m) * (double)from);
 }
 
 /* Of a channel's sums of x - shift and of its square: keeps what backward reads, moves the running statistics. */
-GPK_DEVICE struct affine finish_values(const struct gpk_bn &n, int64_t channel, double shift, double away_sum,
-				       double square_sum)
+GPK_DEVICE struct affine finish_values(const struct gpk_bn &n, int64_t channel, const struct of_channel &of,
+				       double shift, double away_sum, double square_sum)
 {
 	const double rows = (double)n.rows, away = away_sum / rows;
 	const double mean = shift + away, spread = square_sum / rows - away * away;
 	const double var = spread < 0 ? 0 : spread, invstd = 1.0 / sqrt(var + (double)n.eps);
-	const struct affine f = affine_of(n, channel, mean, invstd);
+	const struct affine f = affine_of(of.gamma, of.beta, mean, invstd);
 	n.kept[KEPT_MEAN * n.channels + channel] = (float)mean;
 	n.kept[KEPT_INVSTD * n.channels + channel] = (float)invstd;
 	n.kept[KEPT_A * n.channels + channel] = f.a;
 	n.kept[KEPT_B * n.channels + channel] = f.b;
-	move_running(&n.running_mean[channel], n.momentum, mean);
-	move_running(&n.running_var[channel], n.momentum, n.rows > 1 ? var * rows / (rows - 1) : var);
+	n.running_mean[channel] = moved(of.running_mean, n.momentum, mean);
+	n.running_var[channel] = moved(of.running_var, n.momentum, n.rows > 1 ? var * rows / (rows - 1) : var);
 	return f;
 }
 
@@ -159,15 +171,28 @@ struct coefficients {
 	float scale, shift, slope;
 };
 
+/* As of_channel. */
+struct grads_of_channel {
+	float gamma, invstd, dgamma, dbeta;
+};
+
+GPK_DEVICE struct grads_of_channel grads_of(const struct gpk_bn &n, int64_t channel, const float *dgamma,
+					    const float *dbeta)
+{
+	if (channel < 0)
+		return {};
+	return {n.gamma[channel], n.kept[KEPT_INVSTD * n.channels + channel], dgamma[channel], dbeta[channel]};
+}
+
 /* Of a channel's sums of g and of g (x - mean): adds to the parameters' gradients. */
-GPK_DEVICE struct coefficients finish_gradients(const struct gpk_bn &n, int64_t channel, double sum, double moment,
+GPK_DEVICE struct coefficients finish_gradients(const struct gpk_bn &n, int64_t channel,
+						const struct grads_of_channel &of, double sum, double moment,
 						float *dgamma, float *dbeta)
 {
-	const double invstd = (double)n.kept[KEPT_INVSTD * n.channels + channel], rows = (double)n.rows;
-	dbeta[channel] += (float)sum;
-	dgamma[channel] += (float)(moment * invstd);
-	return {(float)((double)n.gamma[channel] * invstd), (float)(sum / rows),
-		(float)(moment * invstd * invstd / rows)};
+	const double invstd = (double)of.invstd, rows = (double)n.rows;
+	dbeta[channel] = of.dbeta + (float)sum;
+	dgamma[channel] = of.dgamma + (float)(moment * invstd);
+	return {(float)((double)of.gamma * invstd), (float)(sum / rows), (float)(moment * invstd * invstd / rows)};
 }
 
 GPK_DEVICE float gradient_of(float scale, float shift, float slope, float mean, float g, float x)

@@ -63,7 +63,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 		return;
 	const int64_t mine = gpk_total_parts<2, V>(channels, room, sum);
 	if (mine >= 0)
-		finish_values(n, mine, (double)gpk_get(x[mine]), sum[0], sum[1]);
+		finish_values(n, mine, channel_of(n, mine), (double)gpk_get(x[mine]), sum[0], sum[1]);
 }
 
 template <typename T, int V, bool RESIDUAL>
@@ -116,7 +116,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	const int64_t first = (int64_t)blockIdx.x * blockDim.x * V;
 	float a[V], b[V];
 	for (unsigned c = gpk_linear_thread(); c < blockDim.x * V && first + c < n.channels; c += threads)
-		of[c] = affine_of(n, first + c, (double)n.running_mean[first + c],
+		of[c] = affine_of(n.gamma[first + c], n.beta[first + c], (double)n.running_mean[first + c],
 				  1.0 / sqrt((double)n.running_var[first + c] + (double)n.eps));
 	__syncthreads();
 	if (gpk_first_channel(V) >= n.channels)
@@ -214,7 +214,8 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	const int64_t mine = gpk_total_parts<2, V>(channels, room, sum);
 	if (mine < 0)
 		return;
-	const struct coefficients c = finish_gradients(n, mine, sum[0], sum[1], dgamma, dbeta);
+	const struct coefficients c =
+		finish_gradients(n, mine, grads_of(n, mine, dgamma, dbeta), sum[0], sum[1], dgamma, dbeta);
 	coefficients[COEF_SCALE * channels + mine] = c.scale;
 	coefficients[COEF_SHIFT * channels + mine] = c.shift;
 	coefficients[COEF_SLOPE * channels + mine] = c.slope;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Batch normalization of few rows, such as 14x14 pixels of 8 images: one launch
- * forward and one backward. A block has 32 bytes of channels of every row; its
+ * forward and one backward. A block has eight channels of every row; its
  * threads read their rows once, hold them in registers while the block adds up,
  * and write. What a launch costs beside so little is why (tests/bench/GPU.md).
  * Formulas and what else there is: gpk_batch_norm.h, k_batch_norm.cu.
@@ -10,19 +10,15 @@
 #include "kernels/cuda/gpk_batch_norm.h"
 
 #define VECTOR    4
-#define WIDE      32   /* bytes of a row that a block has, at most: what memory gives at once */
-#define MOST_ROWS 1792 /* of a block; what a thread then holds fits in its registers, gradients beside it */
-#define FEW_ROWS  512  /* with code of their own: more blocks on a multiprocessor */
-
-/* How many a thread holds of so many rows, or fewer where a block has fewer lanes. */
-template <typename T> constexpr int held_of(int rows)
-{
-	return rows * WIDE / ((int)sizeof(T) * VECTOR) / THREADS;
-}
+#define LANES     2    /* of a block, at most: in fp32 32 bytes of a row, what memory gives at once */
+#define WIDE      (LANES * VECTOR)
+#define MOST_HELD 7    /* rows of a thread; they fit in its registers, gradients beside them */
+#define FEW_HELD  2    /* with code of their own: more blocks on a multiprocessor */
+#define MOST_ROWS (MOST_HELD * THREADS / LANES)
 
 static struct gpk_tile tile_of(const struct gpk_bn *n)
 {
-	return gpk_tile_of(n->channels / VECTOR, WIDE / (VECTOR * (int)gp_rt_type_bytes(n->type)), THREADS);
+	return gpk_tile_of(n->channels / VECTOR, LANES, THREADS);
 }
 
 bool gpk_bn_at_once(int64_t rows, int64_t channels)
@@ -31,13 +27,13 @@ bool gpk_bn_at_once(int64_t rows, int64_t channels)
 }
 
 /* Runs the rest with N: the rows of a thread, as far as there is code for so many. */
-#define BY_HELD(rows, deep, T, N, ...)                                                                                 \
+#define BY_HELD(rows, deep, N, ...)                                                                                    \
 	do {                                                                                                           \
-		if ((rows) <= (int64_t)(deep) * held_of<T>(FEW_ROWS)) {                                                \
-			constexpr int N = held_of<T>(FEW_ROWS);                                                        \
+		if ((rows) <= (int64_t)(deep) * FEW_HELD) {                                                            \
+			constexpr int N = FEW_HELD;                                                                    \
 			__VA_ARGS__;                                                                                   \
 		} else {                                                                                               \
-			constexpr int N = held_of<T>(MOST_ROWS);                                                       \
+			constexpr int N = MOST_HELD;                                                                   \
 			__VA_ARGS__;                                                                                   \
 		}                                                                                                      \
 	} while (0)
@@ -108,6 +104,8 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	load_rows<T, N>(held, n, x);
 	if (RESIDUAL)
 		load_rows<T, N>(more, n, residual);
+	const int64_t mine = channel_to_finish(n.channels, &c);
+	const struct of_channel own = channel_of(n, mine);
 	if (channel < n.channels)
 		gpk_read<T, VECTOR>(shift, x + channel);
 	GPK_UNROLL
@@ -117,9 +115,9 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 			add_values<VECTOR>(sums, v, shift);
 		}
 	const double *const sum = gpk_fold_block<2, VECTOR>(sums);
-	const int64_t mine = channel_to_finish(n.channels, &c);
 	if (mine >= 0)
-		of[c] = finish_values(n, mine, (double)gpk_get(x[mine]), sum[folded_at(0, c)], sum[folded_at(1, c)]);
+		of[c] = finish_values(n, mine, own, (double)gpk_get(x[mine]), sum[folded_at(0, c)],
+				      sum[folded_at(1, c)]);
 	__syncthreads(); /* from here on y is written, which may be x */
 	GPK_UNROLL
 	for (int i = 0; i < N; i++) {
@@ -140,7 +138,7 @@ void gpk_bn_forward_at_once(struct gp_rt_stream *s, const struct gpk_bn *n, cons
 			    void *y)
 {
 	const struct gpk_tile t = tile_of(n);
-	GPK_BY_TYPE(n->type, T, BY_RESIDUAL(residual, R, BY_HELD(n->rows, t.deep, T, N, {
+	GPK_BY_TYPE(n->type, T, BY_RESIDUAL(residual, R, BY_HELD(n->rows, t.deep, N, {
 						    GPK_LAUNCH(s, (values_at_once<T, N, R>), (unsigned)t.tiles,
 							       t.block(), gpk_sums_shared(THREADS, 2 * VECTOR), *n,
 							       limits_of(n->act), (const T *)x, (const T *)residual,
@@ -187,15 +185,16 @@ GPK_KERNEL GPK_BOUNDS(THREADS) gradients_at_once(struct gpk_bn n, struct limits 
 	unsigned c;
 	load_rows<T, N>(held, n, x);
 	load_rows<T, N>(gradient, n, dy);
+	const int64_t mine = channel_to_finish(n.channels, &c);
+	const struct grads_of_channel own = grads_of(n, mine, dgamma, dbeta);
 	if (channel < n.channels)
 		gpk_read<float, VECTOR>(mean, n.kept + KEPT_MEAN * n.channels + channel);
 	mask_rows<T, N, M>(n, l, y, held, gradient, mean, sums);
 	if (dresidual)
 		store_rows<T, N>(dresidual, n, gradient);
 	const double *const sum = gpk_fold_block<2, VECTOR>(sums);
-	const int64_t mine = channel_to_finish(n.channels, &c);
 	if (mine >= 0)
-		of[c] = finish_gradients(n, mine, sum[folded_at(0, c)], sum[folded_at(1, c)], dgamma, dbeta);
+		of[c] = finish_gradients(n, mine, own, sum[folded_at(0, c)], sum[folded_at(1, c)], dgamma, dbeta);
 	__syncthreads();
 	if (!dx)
 		return;
@@ -217,7 +216,7 @@ void gpk_bn_backward_at_once(struct gp_rt_stream *s, const struct gpk_bn *n, con
 			     const void *dy, void *dresidual, void *dx, float *dgamma, float *dbeta)
 {
 	const struct gpk_tile t = tile_of(n);
-	GPK_BY_TYPE(n->type, T, BY_MASK(mask_of(n, y), M, BY_HELD(n->rows, t.deep, T, N, {
+	GPK_BY_TYPE(n->type, T, BY_MASK(mask_of(n, y), M, BY_HELD(n->rows, t.deep, N, {
 						GPK_LAUNCH(s, (gradients_at_once<T, N, M>), (unsigned)t.tiles,
 							   t.block(), gpk_sums_shared(THREADS, 2 * VECTOR), *n,
 							   limits_of(n->act), (const T *)x, (const T *)y, (const T *)dy,

@@ -14,6 +14,7 @@
 
 #ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/k_batch_norm.h"
+#include "kernels/cuda/k_columns.h"
 #include "kernels/cuda/k_depthwise.h"
 #include "kernels/cuda/rt_tally.h"
 #include "tests/unit/test_cuda.h"
@@ -253,6 +254,39 @@ static void depthwise_weights_take_one_launch_and_the_same_bits_in_every_run(voi
 	}
 }
 
+/* --- biases ------------------------------------------------------------------------------------------------------- */
+
+static void biases_gradient_is_one_launch_and_the_same_bits_in_every_run(void **state)
+{
+	(void)state;
+	for (int i = 0; i < 2 * SHAPES; i++) {
+		const int64_t rows = shapes[i / 2].rows, columns = shapes[i / 2].channels;
+		const enum gp_rt_type type = i % 2 ? GP_RT_BF16 : GP_RT_F32;
+		struct tensor dy = tensor_new(type, rows * columns), first = tensor_new(GP_RT_F32, columns);
+		struct tensor second = tensor_new(GP_RT_F32, columns);
+		double *const want = calloc((size_t)columns, sizeof *want);
+		void *const room = device_room(gpk_row_bias_room(rows, columns));
+		for (int64_t c = 0; c < columns; c++)
+			want[c] = first.host[c];
+		for (int64_t j = 0; j < dy.n; j++)
+			want[j % columns] += dy.host[j];
+		copy_tensor(&second, &first);
+		gpk_row_bias_backward(stream, type, first.device, dy.device, rows, columns, room);
+		check_close(&first, want, "gradient of a bias");
+		expect_tickets_unused();
+		gpk_row_bias_backward(stream, type, second.device, dy.device, rows, columns, room);
+		expect_same_bits(&first, &second);
+		begin_count();
+		gpk_row_bias_backward(stream, type, first.device, dy.device, rows, columns, room);
+		assert_int_equal(end_count(), 1);
+		gp_rt_free(0, room);
+		free(want);
+		tensor_free(&dy);
+		tensor_free(&first);
+		tensor_free(&second);
+	}
+}
+
 int main(void)
 {
 	if (gp_rt_count() == 0) {
@@ -265,6 +299,7 @@ int main(void)
 		cmocka_unit_test(second_run_gives_the_bits_of_the_first),
 		cmocka_unit_test(working_in_place_gives_the_same_bits),
 		cmocka_unit_test(depthwise_weights_take_one_launch_and_the_same_bits_in_every_run),
+		cmocka_unit_test(biases_gradient_is_one_launch_and_the_same_bits_in_every_run),
 	};
 	return cmocka_run_group_tests(tests, open_stream, close_stream);
 }
