@@ -169,7 +169,7 @@ equal "over a link that breaks" "$(sha "$work/cut.json")" "$(sha "$work/whole.js
 	--checkpoint "$work/run" --checkpoint-every 2 --reconnect-for 120s >"$work/killed.json" 2>"$work/killed.log" &
 client_pid=$!
 has_checkpoint() {
-	[ -n "$(find "$work/state" -name 'step-*' | head -1)" ] || ! kill -0 $client_pid 2>/dev/null
+	[ -n "$(find "$work/state" -name 'step-*' -newer "$work/whole.json" | head -1)" ] || ! kill -0 $client_pid 2>/dev/null
 }
 await has_checkpoint || fail "no checkpoint comes"
 kill -KILL "$server_pid"
