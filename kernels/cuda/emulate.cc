@@ -79,6 +79,18 @@ struct thread {
 
 const unsigned SHARED_ARRAYS = 32;
 
+/* A thread's copies that are not done yet, oldest first from `first` on. */
+const unsigned MAX_COPIES = 128;
+struct late_copy {
+	uint4 *to;
+	const uint4 *from; /* nullptr: zeros */
+	unsigned group;
+};
+struct late_copies {
+	late_copy of[MAX_COPIES];
+	unsigned first, count, group; /* group: that new ones belong to */
+} late[MAX_THREADS];
+
 struct block_state {
 	const char *kernel;
 	const std::function<void()> *body;
@@ -276,8 +288,10 @@ bool resume_block()
 void run_block()
 {
 	block.begun = block.ended = block.shared_count = 0;
-	for (unsigned t = 0; t < block.threads; t++)
+	for (unsigned t = 0; t < block.threads; t++) {
 		block.of[t].fenced = false;
+		late[t].count = late[t].group = 0;
+	}
 	while (block.ended < block.threads) {
 		bool moved = false;
 		while (block.begun < block.threads) {
@@ -326,6 +340,29 @@ const uint64_t *gpk_emulated_exchange(unsigned mask, uint64_t value)
 	block.of[t].waits = AT_EXCHANGE;
 	to_scheduler();
 	return block.seen[t / LANES];
+}
+
+void gpk_emulated_copy(uint4 *to, const uint4 *from)
+{
+	late_copies &l = late[current];
+	if (l.count == MAX_COPIES)
+		stop("more copies under way than there is room for");
+	l.of[(l.first + l.count++) % MAX_COPIES] = {to, from, l.group};
+}
+
+void gpk_emulated_copies_end_group(void)
+{
+	late[current].group++;
+}
+
+void gpk_emulated_copies_wait(unsigned left)
+{
+	late_copies &l = late[current];
+	for (; l.count && l.of[l.first].group + left < l.group; l.count--) {
+		const late_copy &c = l.of[l.first];
+		*c.to = c.from ? *c.from : make_uint4(0, 0, 0, 0);
+		l.first = (l.first + 1) % MAX_COPIES;
+	}
 }
 
 void __threadfence(void)

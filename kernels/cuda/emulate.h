@@ -35,6 +35,8 @@ struct dim3 {
 	}
 };
 
+struct uint4;
+
 struct gpk_emulated_thread {
 	dim3 thread, block, block_dim, grid_dim;
 	unsigned lane, warp;
@@ -111,6 +113,15 @@ void gpk_emulated_shared(void *p, size_t bytes);
 void gpk_emulated_barrier(void);
 /* Hands `value` to the warp and waits for its lanes in `mask`; returns their 32 values. */
 const uint64_t *gpk_emulated_exchange(unsigned mask, uint64_t value);
+
+/*
+ * Copies that run on their own, done as late as on a device: in the gpk_emulated_copies_wait of this thread that leaves
+ * fewer groups than were ended since. Who reads before that, or before a barrier behind it, finds what was there.
+ * Without `from`: zeros. What a thread has not waited for when it ends is never copied.
+ */
+void gpk_emulated_copy(struct uint4 *to, const struct uint4 *from);
+void gpk_emulated_copies_end_group(void);
+void gpk_emulated_copies_wait(unsigned left);
 
 #define __syncthreads() gpk_emulated_barrier()
 static inline void __syncwarp(unsigned mask = 0xffffffffu)

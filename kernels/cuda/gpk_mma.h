@@ -110,13 +110,15 @@ template <typename T> GPK_DEVICE void gpk_mma(float (&c)[4], const uint32_t (&a)
 
 GPK_DEVICE void gpk_copy_async(void *to, const void *from, bool zero)
 {
-	*static_cast<uint4 *>(to) = zero ? make_uint4(0, 0, 0, 0) : *static_cast<const uint4 *>(from);
+	gpk_emulated_copy(static_cast<uint4 *>(to), zero ? nullptr : static_cast<const uint4 *>(from));
 }
 GPK_DEVICE void gpk_copies_end_group(void)
 {
+	gpk_emulated_copies_end_group();
 }
 template <int LEFT> GPK_DEVICE void gpk_copies_wait(void)
 {
+	gpk_emulated_copies_wait(LEFT);
 }
 
 GPK_DEVICE void gpk_load_fragments(uint32_t (&words)[4], const void *row)
