@@ -507,6 +507,7 @@ enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **ou
 
 void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s)
 {
+	gp_rt_tally_note("graph", 0);
 	note(s, cudaGraphLaunch(g->exec, gp_rt_native(s)));
 }
 

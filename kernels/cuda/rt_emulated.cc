@@ -496,6 +496,7 @@ void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s)
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	std::vector<gp_rt_stream *> on = {s};
 	std::vector<uint64_t> first = {s->count};
+	gp_rt_tally_note("graph", 0);
 	if (gp_fault_hit(GP_FAULT_DEVICE)) {
 		s->failed = true;
 		return;

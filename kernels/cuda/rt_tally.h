@@ -4,7 +4,7 @@
  * many kernels, matrix products and copies a step takes is what bounds small
  * chunks (tests/bench/GPU.md). On the emulated device kernels and products are
  * then counted instead of run, so that full sizes take no time. For benches and
- * tests, not for a server. Test: tests/unit/test_cuda_launches.c
+ * tests, not for a server. Test: tests/unit/test_cuda_launches.c, test_cuda_plan.c
  */
 #ifndef GP_RT_TALLY_H
 #define GP_RT_TALLY_H
@@ -17,8 +17,8 @@ extern "C" {
 #endif
 
 /*
- * `what`: a kernel as its launch is written, "(normalize<T, V, true>)", or "product", "copy", "fill", which have no
- * blocks; it lives for ever. On the queueing thread.
+ * `what`: a kernel as its launch is written, "(normalize<T, V, true>)", or "product", "copy", "fill", "graph", which have
+ * no blocks; what a graph does was told as it was captured. It lives for ever. On the queueing thread.
  */
 typedef void (*gp_rt_tally_fn)(void *arg, const char *what, uint64_t blocks);
 

@@ -6,6 +6,7 @@
  * On whatever this build has: emulated devices, or cards.
  */
 #include "common/fault.h"
+#include "kernels/cuda/rt_tally.h"
 #include "tests/unit/small_plan.h"
 
 enum { OTHER_DATA = 1000 };
@@ -334,6 +335,98 @@ static void steady_step_allocates_nothing_here(void **state)
 	gp_graph_free(g);
 }
 
+struct queued {
+	int graphs, others;
+};
+
+static void count_queued(void *arg, const char *what, uint64_t blocks)
+{
+	struct queued *const q = arg;
+	(void)blocks;
+	*(strcmp(what, "graph") == 0 ? &q->graphs : &q->others) += 1;
+}
+
+static struct queued queued_by_chunk(struct gp_plan *p, int slot, uint64_t chunk)
+{
+	struct queued q = {0};
+	gp_rt_tally(count_queued, &q);
+	forward(p, slot, chunk);
+	OK(p->ops->backward(p, slot, &err));
+	gp_rt_tally(NULL, NULL);
+	return q;
+}
+
+/* Each way is queued by hand once for all slots, then captured in every slot. */
+static void a_captured_chunk_is_one_graph_each_way_and_nothing_else(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_graph();
+	struct gp_device *dev = open_device();
+	struct gp_plan *p = new_plan(dev, g, &optimizers[0]);
+	run_step(p, 0);
+	run_step(p, 1);
+	forward(p, 0, 2); /* after an update: what undo needs is copied */
+	for (uint64_t chunk = 0; chunk < 3 * SLOTS; chunk++) {
+		const struct queued q = queued_by_chunk(p, (int)(chunk % SLOTS), chunk);
+		assert_int_equal(q.graphs, 2);
+		assert_int_equal(q.others, 0);
+	}
+	dev->ops->plan_free(p);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+static struct gp_graph *build_convolutions(bool residual)
+{
+	const struct gp_shape sample = {.ndim = 3, .dim = {4, 4, 8}};
+	struct gp_graph *g = gp_graph_new("convolutions", &sample, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "block", &err));
+	const int first = gp_graph_conv(g, "first", 0, 8, 3, 1, 1, 1, true, &err);
+	int x = gp_graph_conv(g, "second", first, 8, 3, 1, 1, 1, true, &err);
+	x = gp_graph_unary(g, GP_OP_RELU, "relu", x, &err);
+	if (residual) {
+		x = gp_graph_conv(g, "third", x, 8, 3, 1, 1, 1, true, &err);
+		x = gp_graph_sum(g, "sum", x, first, &err);
+	}
+	assert_true(x > 0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+/* It is somebody else's: neither a ReLU at the end works in it, nor is what comes around a residual added to it. */
+static void gradient_of_the_output_is_left_as_it_came(void **state)
+{
+	(void)state;
+	enum { COUNT = BATCH * 4 * 4 * 8 };
+	float given[COUNT], left[COUNT];
+	struct gp_rt_stream *stream;
+	struct gp_device *dev = open_device();
+	OK(gp_rt_stream_new(0, false, &stream, &err));
+	for (uint64_t i = 0; i < COUNT; i++)
+		given[i] = gp_rng_normal(5, 0, i);
+	for (int residual = 0; residual < 2; residual++) {
+		struct gp_graph *g = build_convolutions(residual);
+		struct gp_plan_spec spec = spec_of(&optimizers[0]);
+		struct gp_plan *p;
+		spec.graph = g;
+		spec.device_io = true;
+		OK(dev->ops->plan_new(dev, &spec, &p, &err));
+		gp_rt_copy_up(stream, p->ops->buffer(p, 0, GP_BUF_INPUT), given, sizeof given);
+		gp_rt_copy_up(stream, p->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT), given, sizeof given);
+		OK(gp_rt_stream_wait(stream, &err));
+		OK(p->ops->forward(p, 0, GP_TRAIN, 0, &err));
+		OK(p->ops->backward(p, 0, &err));
+		gp_rt_copy_down(stream, left, p->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT), sizeof left);
+		OK(gp_rt_stream_wait(stream, &err));
+		assert_memory_equal(left, given, sizeof given);
+		dev->ops->plan_free(p);
+		gp_graph_free(g);
+	}
+	gp_rt_stream_free(stream);
+	dev->ops->close(dev);
+}
+
 /* As the server's codecs use it. */
 static void buffers_of_the_device_hold_what_host_buffers_would(void **state)
 {
@@ -488,6 +581,8 @@ int main(void)
 		cmocka_unit_test(a_number_of_a_gpu_is_written_in_one_way),
 		cmocka_unit_test(what_is_not_there_is_refused),
 		cmocka_unit_test(steady_step_allocates_nothing_here),
+		cmocka_unit_test(a_captured_chunk_is_one_graph_each_way_and_nothing_else),
+		cmocka_unit_test(gradient_of_the_output_is_left_as_it_came),
 		cmocka_unit_test(buffers_of_the_device_hold_what_host_buffers_would),
 		cmocka_unit_test(kept_values_can_be_looked_at_and_others_not),
 		cmocka_unit_test(profile_counts_every_node_that_ran),

@@ -85,6 +85,40 @@ static void training_in_bf16_goes_the_way_of_fp32(void **state)
 	gp_graph_free(g);
 }
 
+static struct gp_graph *build_convolution(void)
+{
+	const struct gp_shape sample = {.ndim = 3, .dim = {5, 5, 8}};
+	struct gp_graph *g = gp_graph_new("convolution", &sample, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "block", &err));
+	assert_true(gp_graph_conv(g, "conv", 0, 8, 3, 1, 1, 1, true, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+/* Steps so large that little is left of the weights before: the copies of them that ops keep must follow. */
+static void gradients_of_inputs_are_those_of_the_weights_after_an_update(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_convolution();
+	for (int precision = 0; precision < 3; precision++) {
+		struct gp_plan_spec spec = spec_of(&optimizers[0]);
+		spec.precision = (enum gp_precision)precision;
+		struct pair p = make_pair(g, spec);
+		for (uint64_t step = 0; step < 4; step++) {
+			fill_both(&p, 0, GP_BUF_INPUT, step);
+			fill_both(&p, 0, GP_BUF_GRAD_OUTPUT, step);
+			forward_both(&p, 0, GP_TRAIN, step);
+			compare_buffer(&p, 0, GP_BUF_OUTPUT);
+			backward_both(&p, 0);
+			compare_buffer(&p, 0, GP_BUF_GRAD_INPUT);
+			update_both(&p, 0.1f);
+		}
+		drop_pair(&p);
+	}
+	gp_graph_free(g);
+}
+
 static void clipping_does_what_the_cpu_does(void **state)
 {
 	(void)state;
@@ -173,6 +207,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(optimizers_step_as_the_cpu_does),
 		cmocka_unit_test(training_in_bf16_goes_the_way_of_fp32),
+		cmocka_unit_test(gradients_of_inputs_are_those_of_the_weights_after_an_update),
 		cmocka_unit_test(clipping_does_what_the_cpu_does),
 		cmocka_unit_test(sums_of_squares_of_a_large_parameter_are_right),
 		cmocka_unit_test(labels_that_do_not_fit_are_refused),
