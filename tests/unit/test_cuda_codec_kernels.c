@@ -3,26 +3,11 @@
  * Codecs' kernels that no chain runs by itself: packed codes from and to
  * memory. See kernels/cuda/k_codec_bits.h; chains: test_cuda_codec.c.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#ifdef GP_CUDA_DEVICE
-#include "common/rng.h"
 #include "kernels/cpu/codec_loops.h"
 #include "kernels/cuda/k_codec_bits.h"
-
-#define OK(call) assert_int_equal((call), GP_OK)
+#include "tests/unit/test_cuda.h"
 
 enum { MOST = 20011, SLACK = 32, WIDEST = 16 };
-
-static struct gp_err err;
-static struct gp_rt_stream *stream;
 
 static void check_packing(int n, int width)
 {
@@ -73,38 +58,11 @@ static void nothing_is_packed_of_nothing(void **state)
 	gp_rt_free(0, p);
 }
 
-static int open_stream(void **state)
-{
-	(void)state;
-	struct gp_rt_info info;
-	OK(gp_rt_open(0, &info, &err));
-	OK(gp_rt_stream_new(0, false, &stream, &err));
-	return 0;
-}
-
-static int close_stream(void **state)
-{
-	(void)state;
-	gp_rt_stream_free(stream);
-	return 0;
-}
-
 int main(void)
 {
-	if (gp_rt_count() == 0) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(codes_are_packed_as_on_the_host_in_every_width),
 		cmocka_unit_test(nothing_is_packed_of_nothing),
 	};
-	return cmocka_run_group_tests(tests, open_stream, close_stream);
+	return run_on_gpu(tests, open_stream, close_stream);
 }
-#else
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

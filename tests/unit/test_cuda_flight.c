@@ -5,31 +5,16 @@
  * once. The emulated device does its work as late as it may, so that what is not
  * waited for, by the host or by a stream, is missing. See common/device.h.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#ifdef GP_CUDA_DEVICE
 #include "common/fault.h"
 #include "common/mem.h"
 #include "common/rng.h"
 #include "common/worker.h"
 #include "kernels/cuda/dev_cuda.h"
-#include "kernels/cuda/rt.h"
+#include "tests/unit/on_gpu.h"
 
 enum { BATCH = 3, SLOTS = 3, CHUNKS = 5, STEPS = 3, CLASSES = 5 };
-
-static struct gp_err err;
-
-#define OK(expr)                                                                                                       \
-	do {                                                                                                           \
-		if ((expr) != GP_OK)                                                                                   \
-			fail_msg("%s", err.text);                                                                      \
-	} while (0)
 
 /* --- a model with all that a plan does with gradients ------------------------------------------------------------- */
 
@@ -317,17 +302,16 @@ static void begin_in_vain(struct gp_plan *p, bool wait_first)
 		p->ops->step_undo(p);
 }
 
-static void a_step_taken_back_under_way_leaves_no_trace(void **state)
+/* The same steps of two plans, the first waited for call by call. */
+static void expect_equal_steps(void (*run)(struct gp_plan *p, uint64_t step, struct made *out))
 {
-	(void)state;
 	struct gp_graph *g = build_graph();
 	struct gp_device *dev = open_device();
 	struct gp_plan *a = new_reference(dev, g, GP_PRECISION_FP32), *b = new_plan(dev, g, GP_PRECISION_FP32);
 	struct made of_a = new_made(a), of_b = new_made(b);
 	for (uint64_t step = 0; step < STEPS; step++) {
-		begin_in_vain(b, step & 1);
 		run_one_by_one(a, step, &of_a);
-		run_in_flight(b, step, 1, &of_b);
+		run(b, step, &of_b);
 		expect_same(a, &of_a, &of_b);
 		expect_same_params(a, b);
 	}
@@ -339,36 +323,40 @@ static void a_step_taken_back_under_way_leaves_no_trace(void **state)
 	gp_graph_free(g);
 }
 
+static void run_after_one_in_vain(struct gp_plan *p, uint64_t step, struct made *out)
+{
+	begin_in_vain(p, step & 1);
+	run_in_flight(p, step, 1, out);
+}
+
+static void a_step_taken_back_under_way_leaves_no_trace(void **state)
+{
+	(void)state;
+	expect_equal_steps(run_after_one_in_vain);
+}
+
 /* As the host had not been asked: the device finds both in its queue. */
+static void run_backward_behind_forward(struct gp_plan *p, uint64_t step, struct made *out)
+{
+	for (int c = 0; c < CHUNKS; c++) {
+		const uint64_t number = step * CHUNKS + (uint64_t)c;
+		const int slot = c % SLOTS;
+		fill_input(p, slot, number);
+		fill_gradient(p, slot, number);
+		OK(p->ops->queue_forward(p, slot, GP_TRAIN, number, &err));
+		OK(p->ops->queue_backward(p, slot, &err));
+		OK(p->ops->wait(p, slot, &err));
+		keep(p, out, c, false);
+		keep(p, out, c, true);
+	}
+	OK(p->ops->grad_squares(p, out->squares, &err));
+	OK(p->ops->queue_optim_step(p, 0.05f, &err));
+}
+
 static void a_backward_may_be_queued_right_behind_its_forward(void **state)
 {
 	(void)state;
-	struct gp_graph *g = build_graph();
-	struct gp_device *dev = open_device();
-	struct gp_plan *a = new_reference(dev, g, GP_PRECISION_FP32), *b = new_plan(dev, g, GP_PRECISION_FP32);
-	struct made of_a = new_made(a), of_b = new_made(b);
-	for (uint64_t step = 0; step < STEPS; step++) {
-		run_one_by_one(a, step, &of_a);
-		for (int c = 0; c < CHUNKS; c++) {
-			fill_input(b, c % SLOTS, step * CHUNKS + (uint64_t)c);
-			fill_gradient(b, c % SLOTS, step * CHUNKS + (uint64_t)c);
-			OK(b->ops->queue_forward(b, c % SLOTS, GP_TRAIN, step * CHUNKS + (uint64_t)c, &err));
-			OK(b->ops->queue_backward(b, c % SLOTS, &err));
-			OK(b->ops->wait(b, c % SLOTS, &err));
-			keep(b, &of_b, c, false);
-			keep(b, &of_b, c, true);
-		}
-		OK(b->ops->grad_squares(b, of_b.squares, &err));
-		OK(b->ops->queue_optim_step(b, 0.05f, &err));
-		expect_same(a, &of_a, &of_b);
-		expect_same_params(a, b);
-	}
-	drop_made(&of_a);
-	drop_made(&of_b);
-	dev->ops->plan_free(a);
-	dev->ops->plan_free(b);
-	dev->ops->close(dev);
-	gp_graph_free(g);
+	expect_equal_steps(run_backward_behind_forward);
 }
 
 static void a_plan_can_be_freed_with_calls_under_way(void **state)
@@ -419,10 +407,6 @@ static void a_failure_under_way_is_told_to_its_own_plan(void **state)
 
 int main(void)
 {
-	if (gp_rt_count() == 0) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(calls_under_way_give_what_calls_one_by_one_give),
 		cmocka_unit_test(a_backward_may_be_queued_right_behind_its_forward),
@@ -432,12 +416,5 @@ int main(void)
 		cmocka_unit_test(a_failure_under_way_is_told_to_its_own_plan),
 #endif
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return run_on_gpu(tests, NULL, NULL);
 }
-#else
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

@@ -5,14 +5,6 @@
  * the stream's tickets as they were. What the numbers should be is
  * test_cuda_batch_norm.c's and test_cuda_conv.c's. See kernels/cuda/rt_tally.h, gpk_sums.h.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdio.h>
-
-#include <cmocka.h>
-
-#ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/k_batch_norm.h"
 #include "kernels/cuda/k_columns.h"
 #include "kernels/cuda/k_depthwise.h"
@@ -289,10 +281,6 @@ static void biases_gradient_is_one_launch_and_the_same_bits_in_every_run(void **
 
 int main(void)
 {
-	if (gp_rt_count() == 0) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(batch_norm_of_few_rows_is_one_launch_each_way),
 		cmocka_unit_test(batch_norm_of_many_rows_is_two_launches_each_way),
@@ -301,12 +289,5 @@ int main(void)
 		cmocka_unit_test(depthwise_weights_take_one_launch_and_the_same_bits_in_every_run),
 		cmocka_unit_test(biases_gradient_is_one_launch_and_the_same_bits_in_every_run),
 	};
-	return cmocka_run_group_tests(tests, open_stream, close_stream);
+	return run_on_gpu(tests, open_stream, close_stream);
 }
-#else
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif

@@ -4,7 +4,6 @@
  * over windows that are drawn, in TF32 and bf16. See kernels/cuda/k_conv_tiles.h,
  * k_conv_weight.h.
  */
-#ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/k_conv_tiles.h"
 #include "kernels/cuda/k_conv_weight.h"
 #include "tests/unit/test_cuda_window.h"
@@ -230,10 +229,6 @@ static void convolutions_too_large_to_count_in_31_bits_do_not_go_by_tiles(void *
 
 int main(void)
 {
-	if (gp_rt_count() == 0) {
-		puts("no GPU here: nothing to test");
-		return 77;
-	}
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(convolutions_by_tiles_and_their_gradients_are_right),
 		cmocka_unit_test(every_size_of_tiles_gives_the_same_sums),
@@ -242,14 +237,5 @@ int main(void)
 		cmocka_unit_test(convolution_of_odd_numbers_of_channels_does_not_go_by_tiles),
 		cmocka_unit_test(convolutions_too_large_to_count_in_31_bits_do_not_go_by_tiles),
 	};
-	return cmocka_run_group_tests(tests, open_stream, close_stream);
+	return run_on_gpu(tests, open_stream, close_stream);
 }
-#else
-#include <stdio.h>
-
-int main(void)
-{
-	puts("this build has no CUDA device: nothing to test");
-	return 77;
-}
-#endif
