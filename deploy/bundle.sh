@@ -199,9 +199,10 @@ main() {
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
 	[ -n "$build" ] || build_release
+	[ -x "$build/gpclient" ] || fail 3 "no gpclient in $build: build it first"
 	cuda=$(cached gp_cuda_device)
 	version=$("$build/gpclient" --version | awk '{ print $NF }')
-	[ -n "$version" ] || fail 3 "no gpclient in $build"
+	[ -n "$version" ] || fail 3 "$build/gpclient does not run"
 	name=gpsplit-$version-$(uname -m) stage=$work/$name
 	mkdir -p "$stage" "$out" || exit 1
 	copy_program "$build/gpserverd" bin

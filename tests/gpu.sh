@@ -13,6 +13,7 @@
 # Test: e2e/gpu_script.sh
 
 set -u -o pipefail
+here=$PWD
 root=$(cd "$(dirname "$0")/.." && pwd) || exit 1
 cd "$root" || exit 1
 . "$root/deploy/json.sh"
@@ -493,12 +494,19 @@ run_phases() {
 	[ ! -s "$work/failures" ] && [ ! -s "$work/left_out" ]
 }
 
+# Of the caller's folder, not of ours.
+absolute() { # PATH
+	[[ -z $1 || $1 = /* ]] && echo "$1" || echo "$here/$1"
+}
+
 main() {
 	parse_options "$@"
+	out=$(absolute "$out") logs=$(absolute "$logs") build=$(absolute "$build")
 	find_programs
 	work=$(mktemp -d) || exit 1
 	: >"$work/failures" && : >"$work/left_out"
 	[ -z "$logs" ] || { mkdir -p "$logs" && logs=$(cd "$logs" && pwd); } || exit 1
+	[ -z "$out" ] || { : >"$out"; } 2>/dev/null || die "cannot write $out"
 	trap clean_up EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM

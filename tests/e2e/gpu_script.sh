@@ -84,6 +84,12 @@ has '^FAILED +test_cuda_rt, status 9' "a finding is a failure"
 equal "programs without one" "$(grep -c '^test_cuda_rt .*passed' "$work/table")" 2
 has '^== 1 failures' "and counted once"
 
+gpu --out "$work/nowhere/table" info
+equal "status of gpu.sh with a table that cannot be written" $? 2
+equal "what it says then" "$(cat "$work/said")" "gpu.sh: cannot write $work/nowhere/table"
+(cd "$work" && gpu --out beside info)
+[ -s "$work/beside" ] || fail "the table is not where the caller stands"
+
 gpu --only no_such_test tests
 equal "status of gpu.sh without a test to run" $? 1
 SECONDS=1000 gpu --minutes 1 --only test_cuda_rt --out "$work/table" tests exact codecs split steps sanitizer
