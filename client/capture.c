@@ -6,8 +6,9 @@
 
 #include <string.h>
 
-#include "common/frame.h"
-#include "common/mem.h"
+#include "common/wire/frame.h"
+#include "common/base/mem.h"
+#include "kernels/device_registry.h"
 
 enum part { HEAD, BODY, TAIL, PARTS };
 

@@ -8,9 +8,9 @@
 #ifndef GP_CAPTURE_H
 #define GP_CAPTURE_H
 
-#include "common/dataset.h"
-#include "common/device.h"
-#include "common/weights.h"
+#include "client/data/dataset.h"
+#include "common/graph/device.h"
+#include "common/graph/weights.h"
 
 enum gp_capture_tensor {
 	GP_CAPTURE_ACT_UP,

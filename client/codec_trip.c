@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/account.h"
+#include "common/wire/account.h"
 
 /* Repeated until both have passed. */
 #define MEASURE_NS      60000000u

@@ -7,8 +7,8 @@
 #ifndef GP_CLIENT_CODEC_TRIP_H
 #define GP_CLIENT_CODEC_TRIP_H
 
-#include "common/codec.h"
-#include "common/safetensors.h"
+#include "common/codec/codec.h"
+#include "common/store/safetensors.h"
 
 /* A tensor of 4 dimensions lies in a file as PyTorch has it, (N,C,H,W), and is coded as it would be on the link,
  * (N,H,W,C); or it lies in the file like that already. */

@@ -16,11 +16,11 @@
 
 #include <uv.h>
 
-#include "common/account.h"
-#include "common/codec.h"
-#include "common/dataset.h"
-#include "common/device.h"
-#include "common/weights.h"
+#include "common/wire/account.h"
+#include "common/codec/codec.h"
+#include "client/data/dataset.h"
+#include "common/graph/device.h"
+#include "common/graph/weights.h"
 
 struct gp_client_security;
 struct gp_run_state;

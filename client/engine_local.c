@@ -8,9 +8,10 @@
 
 #include "client/engine.h"
 #include "client/run_state.h"
-#include "common/clip.h"
-#include "common/mem.h"
-#include "common/plan_profile.h"
+#include "common/graph/clip.h"
+#include "common/base/mem.h"
+#include "common/graph/plan_profile.h"
+#include "kernels/device_registry.h"
 
 /* With a device that works by itself a chunk begins while the backward of the one before is under way, in turn. */
 #define SLOTS 2

@@ -24,7 +24,7 @@
 #include <string.h>
 
 #include "client/run_state.h"
-#include "common/clip.h"
+#include "common/graph/clip.h"
 
 /* Without a link a step will be taken back, but an evaluation goes on. */
 static bool goes_on(const struct split_engine *e)

@@ -8,8 +8,8 @@
 #define GP_ENGINE_SPLIT_H
 
 #include "client/engine.h"
-#include "client/session.h"
-#include "common/transfer.h"
+#include "client/client_session.h"
+#include "common/wire/transfer.h"
 
 enum slot_state {
 	SLOT_FREE,

@@ -6,8 +6,9 @@
  */
 #include "client/engine_split.h"
 
-#include "common/clip.h"
-#include "common/plan_profile.h"
+#include "common/graph/clip.h"
+#include "common/graph/plan_profile.h"
+#include "kernels/device_registry.h"
 
 /* Weights and figures. */
 

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#include "common/mem.h"
+#include "common/base/mem.h"
 
 enum { DIRECTIONS = 4 };
 static const enum gp_frame_type kinds[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,

@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#include "common/log.h"
-#include "common/models.h"
+#include "common/base/log.h"
+#include "client/models/models.h"
 
 #define DEFAULT_WINDOW 4
 #define PREFETCH       3

@@ -19,7 +19,7 @@
 #include "client/engine.h"
 #include "client/precision.h"
 #include "client/security.h"
-#include "common/options.h"
+#include "common/options/options.h"
 
 struct gp_job_settings {
 	const char *server, *cut, *device;

@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "common/mem.h"
+#include "common/base/mem.h"
 
 enum { LABEL_MAX = 256 }; /* bytes of a line */
 

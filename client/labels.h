@@ -6,7 +6,7 @@
 #ifndef GP_LABELS_H
 #define GP_LABELS_H
 
-#include "common/dataset.h"
+#include "client/data/dataset.h"
 
 struct gp_labels {
 	char **name; /* `count` of them */

@@ -8,7 +8,7 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "common/models.h"
+#include "client/models/models.h"
 
 static const char *const part_names[GP_VIEW_PARTS] = {"client head", "server body", "client tail", "total"};
 static const char *const part_keys[GP_VIEW_PARTS] = {"head", "body", "tail", "total"};

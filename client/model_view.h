@@ -7,7 +7,7 @@
 #ifndef GP_MODEL_VIEW_H
 #define GP_MODEL_VIEW_H
 
-#include "common/graph.h"
+#include "common/graph/graph.h"
 
 enum gp_view_part { GP_VIEW_HEAD, GP_VIEW_BODY, GP_VIEW_TAIL, GP_VIEW_TOTAL, GP_VIEW_PARTS };
 

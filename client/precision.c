@@ -4,7 +4,8 @@
  */
 #include "client/precision.h"
 
-#include "common/log.h"
+#include "common/base/log.h"
+#include "kernels/device_registry.h"
 
 static enum gp_status settle_local(const struct gp_client_precision *p, enum gp_precision wanted,
 				   enum gp_precision *out, struct gp_err *err)

@@ -4,13 +4,13 @@
  * the server; --client-precision that of head and tail, here. Each device has
  * its own: a GPU behind an edge processor computes in tf32, the processor in
  * fp32. A local run has one side and one precision. Not here: whether the server
- * can (session.c), how a device computes in one (common/device.h).
+ * can (client_session.c), how a device computes in one (common/graph/device.h).
  * Test: tests/unit/test_client_precision.c
  */
 #ifndef GP_CLIENT_PRECISION_H
 #define GP_CLIENT_PRECISION_H
 
-#include "common/device.h"
+#include "common/graph/device.h"
 
 /* As --client-precision has them; each but the first is a precision, in the order of enum gp_precision. */
 #define GP_CLIENT_PRECISION_CHOICES "auto|fp32|bf16|tf32"

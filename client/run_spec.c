@@ -6,7 +6,7 @@
 
 #include <inttypes.h>
 
-#include "common/graph_msg.h"
+#include "common/wire/graph_msg.h"
 
 enum { VALUE_ROOM = 8192 };
 

@@ -8,7 +8,7 @@
 #define GP_RUN_SPEC_H
 
 #include "client/job.h"
-#include "common/manifest.h"
+#include "common/store/manifest.h"
 
 /* Zeroed to begin with. Owns the texts of its pairs. */
 struct gp_run_spec {

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 
 struct gp_run_state {
 	struct gp_run_state_options o;

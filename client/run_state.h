@@ -16,8 +16,8 @@
 
 #include <signal.h>
 
-#include "common/checkpoint.h"
-#include "common/snapshot.h"
+#include "common/store/checkpoint.h"
+#include "common/graph/snapshot.h"
 
 struct gp_run_state_options {
 	const char *dir;

@@ -8,7 +8,7 @@
 
 #include <openssl/crypto.h>
 
-#include "common/conn_tls.h"
+#include "common/net/conn_tls.h"
 
 static enum gp_status check_flags(const struct gp_client_security_files *f, struct gp_err *err)
 {

@@ -8,8 +8,8 @@
 #ifndef GP_CLIENT_SECURITY_H
 #define GP_CLIENT_SECURITY_H
 
-#include "common/conn.h"
-#include "common/token_file.h"
+#include "common/net/conn.h"
+#include "common/net/token_file.h"
 
 struct gp_tls;
 

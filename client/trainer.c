@@ -10,9 +10,9 @@
 
 #include "client/figures.h"
 #include "client/run_state.h"
-#include "common/log.h"
-#include "common/mem.h"
-#include "common/progress.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "client/progress.h"
 
 #define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
 

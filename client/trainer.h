@@ -10,8 +10,8 @@
 #include <signal.h>
 
 #include "client/engine.h"
-#include "common/json_log.h"
-#include "common/optim.h"
+#include "client/json_log.h"
+#include "common/graph/optim.h"
 
 struct gp_trainer_spec {
 	struct gp_engine *engine;      /* one that has resumed a run is gone on with */

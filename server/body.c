@@ -6,7 +6,7 @@
  */
 #include "server/body.h"
 
-#include "common/clip.h"
+#include "common/graph/clip.h"
 #include "server/body_impl.h"
 
 void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err)

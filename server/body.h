@@ -2,7 +2,7 @@
  *
  * The body of one session: its graph, plan, codecs and the chunks in flight.
  * Frames come in, tasks run on the compute and codec workers, frames go out.
- * PROTOCOL.md section 5. Not here: handshake and lifetime (session.c and its parts).
+ * PROTOCOL.md section 5. Not here: handshake and lifetime (link.c and its parts).
  *
  * One chunk: ACT_UP decoded -> forward -> ACT_DOWN encoded -> (client) ->
  * GRAD_UP decoded -> backward -> GRAD_DOWN encoded. Backwards run before
@@ -14,8 +14,8 @@
 #ifndef GP_BODY_H
 #define GP_BODY_H
 
-#include "common/device.h"
-#include "common/transfer.h"
+#include "common/graph/device.h"
+#include "common/wire/transfer.h"
 #include "server/state_dir.h"
 
 /* To a client that asks for checkpoints where there is no `state`. */

@@ -6,8 +6,8 @@
  */
 #include "server/body_impl.h"
 
-#include "common/clip.h"
-#include "common/control.h"
+#include "common/graph/clip.h"
+#include "common/wire/control.h"
 
 /* Where activations and gradients lie: NULL for the host. */
 static const struct gp_codec_memory *tensor_memory(const struct gp_body *b)

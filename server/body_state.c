@@ -13,7 +13,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/graph_msg.h"
+#include "common/wire/graph_msg.h"
 #include "server/body_impl.h"
 
 static const char *const direction_names[DIRECTIONS] = {"act_up", "act_down", "grad_up", "grad_down"};

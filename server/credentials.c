@@ -4,7 +4,7 @@
  */
 #include "server/credentials.h"
 
-#include "common/tls.h"
+#include "common/net/tls.h"
 #include "server/server.h"
 
 static enum gp_status check_pairs(const struct gp_server_settings *set, struct gp_err *err)

@@ -10,8 +10,8 @@
 #ifndef GP_SERVER_CREDENTIALS_H
 #define GP_SERVER_CREDENTIALS_H
 
-#include "common/channel.h"
-#include "common/token_file.h"
+#include "common/wire/channel.h"
+#include "common/net/token_file.h"
 
 struct gp_tls;
 struct gp_server_settings;

@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
+#include "kernels/device_registry.h"
 
 #define KEPT_BACK 32 /* a part in so many of a device's free memory, for what its driver takes later */
 

@@ -2,9 +2,9 @@
  *
  * The devices of a server: what --device names, one compute worker for each,
  * where a session is placed, and the account of a device's own memory. What
- * computes there is behind common/device.h.
+ * computes there is behind common/graph/device.h.
  *
- * A device's worker is one thread. Sessions are its lanes (common/worker.h):
+ * A device's worker is one thread. Sessions are its lanes (common/base/worker.h):
  * the one that has used least time, as measured around its tasks, goes next.
  *
  * Threads: loop thread. Test: tests/unit/test_server_devices.c
@@ -12,8 +12,8 @@
 #ifndef GP_SERVER_DEVICES_H
 #define GP_SERVER_DEVICES_H
 
-#include "common/device.h"
-#include "common/worker.h"
+#include "common/graph/device.h"
+#include "common/base/worker.h"
 
 #define GP_SERVER_DEVICES_MAX  16
 #define GP_SERVER_DEVICES_TEXT 512

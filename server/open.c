@@ -5,7 +5,7 @@
  */
 #include "server/open.h"
 
-#include "common/graph_msg.h"
+#include "common/wire/graph_msg.h"
 
 static enum gp_status check_range(const char *what, uint32_t value, uint32_t most, struct gp_err *err)
 {

@@ -2,15 +2,15 @@
  *
  * From the message OPEN to what a body is made by: every number, name and graph
  * in it is checked against what this server allows, and nothing but the graph
- * is allocated. Not here: whether there is room for it (session_body.c), and its
- * restore_step (run.h).
+ * is allocated. Not here: whether there is room for it (link_open.c), and its
+ * restore_step (session.h).
  *
  * Threads: loop thread. Test: tests/unit/test_server.c
  */
 #ifndef GP_SERVER_OPEN_H
 #define GP_SERVER_OPEN_H
 
-#include "common/control.h"
+#include "common/wire/control.h"
 #include "server/body.h"
 #include "server/server.h"
 

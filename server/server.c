@@ -8,9 +8,9 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "common/conn_tls.h"
-#include "common/log.h"
-#include "server/run.h"
+#include "common/net/conn_tls.h"
+#include "common/base/log.h"
+#include "server/session.h"
 
 #define LISTEN_BACKLOG       128
 #define BUILD_THREADS        2    /* one client's large graph does not keep the next one from opening */

@@ -3,14 +3,14 @@
  * The daemon: one loop thread, one compute thread for each device, threads for
  * codecs and for making plans, and a list of sessions. A session's failure ends that session only.
  *
- * Threads: the loop thread owns everything here; see common/worker.h for what
+ * Threads: the loop thread owns everything here; see common/base/worker.h for what
  * runs elsewhere. Test: tests/unit/test_server.c, tests/e2e
  */
 #ifndef GP_SERVER_H
 #define GP_SERVER_H
 
-#include "common/channel.h"
-#include "common/worker.h"
+#include "common/wire/channel.h"
+#include "common/base/worker.h"
 #include "server/credentials.h"
 #include "server/devices.h"
 
@@ -47,7 +47,7 @@ struct gp_server {
 	struct gp_listener *listener;
 	struct gp_server_credentials credentials;
 	struct gp_server_session *sessions; /* doubly linked */
-	struct gp_server_run *runs;         /* doubly linked; see run.h */
+	struct gp_server_run *runs;         /* doubly linked; see session.h */
 	int session_count, run_count;
 	/* Those of the connections whose HELLO has not been accepted, from the newest to the oldest: they are counted and
 	 * limited apart, so that who says nothing keeps nobody out. */
@@ -76,11 +76,11 @@ uint16_t gp_server_port(const struct gp_server *srv);
 
 /* May the end of a connection that never became a session have a line in the log? A flood of them gets some, and a sum. */
 bool gp_server_tells_stranger(struct gp_server *srv);
-/* session.c: takes the connection. */
+/* link.c: takes the connection. */
 void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn);
 /* Ends a session politely: error message to the client, then the connection closes. */
 void gp_server_session_stop(struct gp_server_session *s, enum gp_status code, const char *text);
-/* session_hello.c: the run that the session has claimed is at rest. */
+/* link_hello.c: the run that the session has claimed is at rest. */
 void gp_server_session_take(struct gp_server_session *s, struct gp_server_run *r);
 struct gp_server_session *gp_server_session_next(struct gp_server_session *s);
 /* server.c: the session is gone; its memory is freed by the caller. */

@@ -1,382 +1,271 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One client's session on the server, as long as its connection: deadlines,
- * which message is for whom, the ways out and the order in which things are torn
- * down. PROTOCOL.md section 5. Who comes and who comes back is in
- * session_hello.c, what OPEN asks for in session_body.c, what outlives the
- * connection in run.c. Loop thread. Test: tests/unit/test_server.c
+ * See session.h. Test: tests/unit/test_resume_tokens.c, tests/unit/test_server_checkpoints.c
  */
-#include "server/session_impl.h"
+#include "server/session.h"
 
-#include "common/log.h"
+#include <openssl/sha.h>
+#include <string.h>
 
-#define DEADLINE_TICK_MS        250
-#define OPEN_SPILL_BYTES        (16u << 20) /* memory of one unpacked OPEN: 4096 nodes fit many times */
-#define BUSY_RETRY_MS           1000
-/* Of those whose HELLO was accepted: a client that comes back has two for a moment. */
-#define CONNECTIONS_PER_SESSION 2
+#include "common/base/log.h"
 
-static void enter_strangers(struct gp_server_session *s)
+static void on_gone(uv_handle_t *h)
 {
-	struct gp_server *srv = s->srv;
-	s->stranger = true;
-	s->older = srv->newest_stranger;
-	if (s->older)
-		s->older->newer = s;
-	else
-		srv->oldest_stranger = s;
-	srv->newest_stranger = s;
-	srv->stranger_count++;
+	struct gp_server_run *r = h->data;
+	struct gp_server *srv = r->srv;
+	gp_free(r);
+	gp_server_run_gone(srv);
 }
 
-void gp_server_session_meet(struct gp_server_session *s)
+static void free_run(struct gp_server_run *r)
 {
-	struct gp_server *srv = s->srv;
-	if (!s->stranger)
+	struct gp_server *srv = r->srv;
+	gp_body_free(r->body);
+	if (r->using)
+		gp_state_dir_release(srv->state, r->kept_as);
+	srv->memory_used_bytes -= r->memory_bytes;
+	if (r->device)
+		gp_server_device_leave(r->device, r->device_bytes);
+	if (r->prev)
+		r->prev->next = r->next;
+	else
+		srv->runs = r->next;
+	if (r->next)
+		r->next->prev = r->prev;
+	uv_close((uv_handle_t *)&r->window, on_gone);
+}
+
+/* A server that stops keeps what its runs have reached. True: that is under way. */
+static bool drain(struct gp_server_run *r)
+{
+	if (!r->srv->stopping || r->drained || !r->body)
+		return false;
+	r->drained = true;
+	return gp_body_keep_at_rest(r->body);
+}
+
+void gp_server_run_settle(struct gp_server_run *r)
+{
+	if (r->session || (r->body && gp_body_busy(r->body)))
 		return;
-	s->stranger = false;
-	if (s->newer)
-		s->newer->older = s->older;
-	else
-		srv->newest_stranger = s->older;
-	if (s->older)
-		s->older->newer = s->newer;
-	else
-		srv->oldest_stranger = s->newer;
-	srv->stranger_count--;
-}
-
-/* With so many of them, none is waited for until it has read why it was turned away. */
-static bool strangers_crowd(const struct gp_server *srv)
-{
-	return 2 * srv->stranger_count > srv->set.max_unopened;
-}
-
-static void reap(struct gp_server_session *s)
-{
-	if (!s->channel_closed || !s->timer_closed)
+	struct gp_server_session *successor = r->successor;
+	if (r->ending && (drain(r) || (r->body && gp_body_release(r->body))))
 		return;
-	struct gp_server *srv = s->srv;
-	gp_server_session_meet(s);
-	gp_control_arena_deinit(&s->arena);
-	if (s->prev)
-		s->prev->next = s->next;
-	else
-		srv->sessions = s->next;
-	if (s->next)
-		s->next->prev = s->prev;
-	gp_free(s);
-	gp_server_session_gone(srv);
-}
-
-static void channel_closed(void *arg)
-{
-	struct gp_server_session *s = arg;
-	s->channel_closed = true;
-	if (s->run)
-		gp_server_run_release(s->run);
-	s->run = NULL;
-	reap(s);
-}
-
-static void timer_closed(uv_handle_t *h)
-{
-	struct gp_server_session *s = h->data;
-	s->timer_closed = true;
-	reap(s);
-}
-
-static void log_end(const struct gp_server_session *s, enum gp_status status, const char *text)
-{
-	if (!s->run) { /* of a stranger, or of a client that there was no room for */
-		if (gp_server_tells_stranger(s->srv))
-			gp_log(session, GP_LOG_WARN, "connection %llu of %s ended: %s", (unsigned long long)s->id,
-			       s->peer, text);
-		return;
+	if (r->ending)
+		free_run(r);
+	else if (successor) {
+		r->successor = NULL;
+		gp_server_session_take(successor, r);
 	}
-	double seconds = (double)(gp_now_ns() - s->began_ns) * 1e-9;
-	const struct gp_server_run *r = s->run;
-	unsigned long long steps = r->body ? gp_body_steps(r->body) : 0;
-	const struct gp_kind_account *made = gp_channel_account(s->ch)->sent.kind;
-	double computed = (double)(made[GP_FRAME_ACT_DOWN].stage_ns[GP_STAGE_COMPUTE] +
-				   made[GP_FRAME_GRAD_DOWN].stage_ns[GP_STAGE_COMPUTE]) *
-			  1e-9;
-	enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
-	gp_log(session, level,
-	       "session %llu of %s ended after %.1f s (%.1f s computing) and %llu steps: %s (%.0f MiB, process peak "
-	       "%.0f MiB)",
-	       (unsigned long long)s->id, s->peer, seconds, computed, steps, text,
-	       (double)r->memory_bytes / 1048576, (double)gp_mem_peak_rss_bytes() / 1048576);
 }
 
-/* The connection ends, with a word to the client unless it has gone or everything is well. */
-static void close_connection(struct gp_server_session *s, enum gp_status status, const char *text)
+/* Denied: two clients of one run, as of a folder of checkpoints that was copied, would take it from each other for ever. */
+static void supersede(struct gp_server *srv, struct gp_span id, const char *who)
 {
-	struct gp_err ignored;
-	const bool tell = !s->ended && status != GP_OK;
-	s->state = STATE_CLOSING;
-	if (s->claimed)
-		gp_server_run_unclaim(s->claimed);
-	s->claimed = NULL;
-	if (tell)
-		gp_control_send_error(s->ch, status, text, status == GP_BUSY ? BUSY_RETRY_MS : 0, &ignored);
-	gp_channel_close(s->ch, tell && !(s->stranger && strangers_crowd(s->srv)), channel_closed, s);
-	uv_close((uv_handle_t *)&s->timer, timer_closed);
+	for (struct gp_server_run *r = srv->runs, *next; r; r = next) {
+		next = r->next;
+		if (r->ending || !r->named || strcmp(r->who, who) != 0 ||
+		    !gp_secret_equal(r->id, id.data, GP_RUN_ID_BYTES))
+			continue;
+		if (r->session)
+			gp_server_session_stop(r->session, GP_DENIED, "another client has taken this run over");
+		gp_server_run_end(r);
+	}
 }
 
-/* The one way out for good; parking is the other. */
-void gp_server_session_stop(struct gp_server_session *s, enum gp_status status, const char *text)
+static int runs_alive(const struct gp_server *srv)
 {
-	if (s->state == STATE_CLOSING)
+	int n = 0;
+	for (const struct gp_server_run *r = srv->runs; r; r = r->next)
+		n += !r->ending;
+	return n;
+}
+
+static void link_run(struct gp_server_run *r)
+{
+	struct gp_server *srv = r->srv;
+	r->next = srv->runs;
+	if (srv->runs)
+		srv->runs->prev = r;
+	srv->runs = r;
+	srv->run_count++;
+}
+
+/* Checkpoints of a client that has proved to be somebody are found, and overwritten, by the same alone: what they are
+ * kept as is the start of SHA-256(id, who). */
+static void set_id(struct gp_server_run *r, const uint8_t id[GP_RUN_ID_BYTES])
+{
+	uint8_t text[GP_RUN_ID_BYTES + GP_SERVER_WHO_BYTES], sum[SHA256_DIGEST_LENGTH];
+	memcpy(r->id, id, GP_RUN_ID_BYTES);
+	memcpy(r->kept_as, id, GP_RUN_ID_BYTES);
+	if (!r->who[0])
 		return;
-	log_end(s, status, text);
-	if (s->run)
-		gp_server_run_end(s->run);
-	close_connection(s, status, text);
+	memcpy(text, id, GP_RUN_ID_BYTES);
+	memcpy(text + GP_RUN_ID_BYTES, r->who, strlen(r->who));
+	SHA256(text, GP_RUN_ID_BYTES + strlen(r->who), sum);
+	memcpy(r->kept_as, sum, GP_RUN_ID_BYTES);
 }
 
-void gp_server_session_park(struct gp_server_session *s, enum gp_status status, const char *text)
+enum gp_status gp_server_run_new(struct gp_server *srv, struct gp_server_session *session, struct gp_span id,
+				 const char *who, struct gp_server_run **out, struct gp_err *err)
 {
-	gp_log(session, GP_LOG_WARN, "session %llu of %s is kept for %g s at step %llu: %s", (unsigned long long)s->id,
-	       s->peer, s->srv->set.resume_window_s, (unsigned long long)gp_body_steps(s->run->body), text);
-	gp_server_run_park(s->run);
-	close_connection(s, status, text);
-}
-
-static void lose_link(struct gp_server_session *s, enum gp_status status, const char *text)
-{
-	if (s->state == STATE_RUN && s->srv->set.resume_window_s > 0)
-		gp_server_session_park(s, status, text);
-	else
-		gp_server_session_stop(s, status, text);
-}
-
-/* A message that could not be sent: GP_PEER when the connection is dead, which the channel tells a moment later. */
-void gp_server_session_sent(struct gp_server_session *s, enum gp_status status, const struct gp_err *err)
-{
-	if (status == GP_PEER)
-		lose_link(s, status, err->text);
-	else if (status != GP_OK)
-		gp_server_session_stop(s, status, err->text);
-}
-
-struct gp_server_session *gp_server_session_next(struct gp_server_session *s)
-{
-	return s->next;
-}
-
-/* Control messages. */
-
-static enum gp_status on_commit(struct gp_server_session *s, const Gpsplit__Commit *m, struct gp_err *err)
-{
-	GP_TRY(gp_body_commit(s->run->body, m->step, m->lr, m->grad_norm, err));
-	if (m->checkpoint)
-		gp_body_keep(s->run->body);
+	if (id.len > 0)
+		supersede(srv, id, who);
+	if (runs_alive(srv) >= srv->set.max_sessions)
+		GP_FAIL(err, GP_BUSY, "the server has no room for another session");
+	struct gp_server_run *r = gp_calloc(1, sizeof *r);
+	if (!r)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
+	enum gp_status status = gp_random_bytes(r->token[0], GP_TOKEN_BYTES, err);
+	if (status != GP_OK) {
+		gp_free(r);
+		return status;
+	}
+	r->tokens = 1;
+	r->srv = srv;
+	r->session = session;
+	snprintf(r->who, sizeof r->who, "%s", who);
+	r->named = id.len > 0;
+	if (r->named)
+		set_id(r, id.data);
+	uv_timer_init(srv->loop, &r->window);
+	r->window.data = r;
+	link_run(r);
+	*out = r;
 	return GP_OK;
 }
 
-static enum gp_status on_running(struct gp_server_session *s, const Gpsplit__Control *m, struct gp_err *err)
+enum gp_status gp_server_run_place(struct gp_server_run *r, struct gp_err *err)
 {
-	gp_server_run_confirm(s->run);
-	switch (m->body_case) {
-	case GPSPLIT__CONTROL__BODY_COMMIT:
-		return on_commit(s, m->commit, err);
-	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
-		return gp_body_fetch_params(s->run->body, err);
-	default:
-		GP_FAIL(err, GP_PROTO, "a %s message is not expected while steps run", gp_control_name(m));
-	}
+	struct gp_server_device *at;
+	GP_TRY(gp_server_devices_place(&r->srv->devices, r->precision, r->tried, &at, err));
+	if (r->device)
+		gp_server_device_leave(r->device, r->device_bytes);
+	r->device = at;
+	r->device_bytes = 0;
+	r->tried |= gp_server_device_bit(&r->srv->devices, at);
+	return GP_OK;
 }
 
-static enum gp_status dispatch(struct gp_server_session *s, const Gpsplit__Control *m, struct gp_err *err)
+struct gp_server_run *gp_server_run_find(struct gp_server *srv, struct gp_span token)
 {
-	char text[256];
-	if (m->body_case == GPSPLIT__CONTROL__BODY_BYE) {
-		gp_server_session_stop(s, GP_OK, "the client said bye");
+	if (token.len != GP_TOKEN_BYTES)
+		return NULL;
+	for (struct gp_server_run *r = srv->runs; r; r = r->next)
+		for (int i = 0; i < r->tokens; i++)
+			if (!r->ending && gp_secret_equal(r->token[i], token.data, GP_TOKEN_BYTES)) {
+				r->presented = i;
+				return r;
+			}
+	return NULL;
+}
+
+static void on_window_passed(uv_timer_t *timer)
+{
+	struct gp_server_run *r = timer->data;
+	gp_log(session, GP_LOG_WARN, "nobody came for the session kept at step %llu: its %.0f MiB are free again",
+	       (unsigned long long)gp_body_steps(r->body), (double)r->memory_bytes / 1048576);
+	gp_server_run_end(r);
+}
+
+static void start_window(struct gp_server_run *r)
+{
+	uv_timer_start(&r->window, on_window_passed, (uint64_t)(r->srv->set.resume_window_s * 1000), 0);
+}
+
+void gp_server_run_park(struct gp_server_run *r)
+{
+	gp_body_detach(r->body);
+	start_window(r);
+}
+
+void gp_server_run_release(struct gp_server_run *r)
+{
+	r->session = NULL;
+	gp_server_run_settle(r);
+}
+
+void gp_server_run_claim(struct gp_server_run *r, struct gp_server_session *successor)
+{
+	uv_timer_stop(&r->window);
+	r->successor = successor;
+	gp_server_run_settle(r);
+}
+
+void gp_server_run_unclaim(struct gp_server_run *r)
+{
+	r->successor = NULL;
+	start_window(r);
+}
+
+enum gp_status gp_server_run_resume(struct gp_server_run *r, uint64_t client_steps, uint64_t client_hash,
+				    struct gp_err *err)
+{
+	uint8_t token[GP_TOKEN_BYTES];
+	GP_TRY(gp_body_rewind(r->body, client_steps, err));
+	if (gp_body_state_hash(r->body) != client_hash)
+		GP_FAIL(err, GP_PROTO,
+			"the codecs of both ends remember different things at step %llu: the session cannot go on",
+			(unsigned long long)client_steps);
+	GP_TRY(gp_random_bytes(token, sizeof token, err));
+	memcpy(r->token[1], r->token[r->presented], GP_TOKEN_BYTES);
+	memcpy(r->token[0], token, GP_TOKEN_BYTES);
+	r->tokens = 2;
+	return GP_OK;
+}
+
+void gp_server_run_end(struct gp_server_run *r)
+{
+	if (r->ending)
+		return;
+	r->ending = true;
+	if (r->successor)
+		gp_server_session_stop(r->successor, GP_CANCELED, "the session has ended");
+	uv_timer_stop(&r->window);
+	if (r->body)
+		gp_body_stop(r->body);
+	gp_server_run_settle(r);
+}
+
+/* Checkpoints. */
+
+enum gp_status gp_server_run_stored(struct gp_server_run *r, const uint64_t *step, size_t count, uint64_t *stored,
+				    struct gp_err *err)
+{
+	*stored = 0;
+	r->keeps = r->named && count > 0;
+	if (!r->keeps || !r->srv->state)
 		return GP_OK;
-	}
-	if (m->body_case == GPSPLIT__CONTROL__BODY_ERROR) {
-		s->ended = true;
-		GP_FAIL(err, GP_PEER, "the client gave up: %s", gp_text_sanitize(m->error->text, text, sizeof text));
-	}
-	if (s->state == STATE_HELLO && m->body_case == GPSPLIT__CONTROL__BODY_HELLO)
-		return gp_server_session_hello(s, m->hello, err);
-	if (s->state == STATE_OPEN && m->body_case == GPSPLIT__CONTROL__BODY_OPEN)
-		return gp_server_session_open(s, m->open, err);
-	if (s->state == STATE_RUN)
-		return on_running(s, m, err);
-	GP_FAIL(err, GP_PROTO, "a %s message is not expected in this state", gp_control_name(m));
+	GP_TRY(gp_state_dir_use(r->srv->state, r->kept_as, err)); /* what WELCOME names is there for OPEN */
+	r->using = true;
+	*stored = gp_state_dir_common(r->srv->state, r->kept_as, step, count);
+	return GP_OK;
 }
 
-/* What the channel reports. A failure ends the session here, with a word to the client. */
-
-static void channel_opened(void *arg)
+static enum gp_status check_restore(const struct gp_server_run *r, const struct gp_body_spec *spec, struct gp_err *err)
 {
-	struct gp_server_session *s = arg;
-	s->state = STATE_HELLO;
-}
-
-static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp_err *err)
-{
-	struct gp_server_session *s = arg;
-	const Gpsplit__Control *m;
-	s->progress_ns = gp_now_ns();
-	enum gp_status status = gp_control_unpack(&s->arena, bytes, &m, err);
+	struct gp_body_words *words;
+	GP_TRY(gp_alloc_array((void **)&words, 1, sizeof *words, err));
+	enum gp_status status = gp_body_describe(spec, words, err);
 	if (status == GP_OK)
-		status = dispatch(s, m, err);
-	if (status != GP_OK)
-		gp_server_session_stop(s, status, err->text);
-	gp_control_arena_reset(&s->arena); /* an OPEN is large, and nothing of it is needed any more */
-	return GP_OK;
+		status = gp_state_dir_check(r->srv->state, r->kept_as, spec->restore_step, &words->pairs, err);
+	gp_free(words);
+	return status == GP_OK ? GP_OK : gp_err_prefix(err, "open: restore_step");
 }
 
-static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
-					  struct gp_err *err)
+enum gp_status gp_server_run_use_state(struct gp_server_run *r, uint64_t restore_step, struct gp_body_spec *spec,
+				       struct gp_err *err)
 {
-	struct gp_server_session *s = arg;
-	enum gp_status status;
-	if (s->state == STATE_BUILD || s->state == STATE_RUN)
-		status = gp_body_frame_begin(s->run->body, head, out, err);
-	else
-		status = gp_err_set(err, GP_PROTO, 0, __FILE__, __LINE__, "a tensor frame before open");
-	if (status != GP_OK)
-		gp_server_session_stop(s, status, err->text);
-	return status;
-}
-
-static enum gp_status channel_frame(void *arg, struct gp_frame *f, struct gp_err *err)
-{
-	(void)err;
-	struct gp_server_session *s = arg;
-	s->progress_ns = gp_now_ns();
-	gp_server_run_confirm(s->run);
-	gp_body_frame(s->run->body, f);
-	return GP_OK;
-}
-
-static void channel_sent(void *arg, struct gp_frame *f)
-{
-	struct gp_server_session *s = arg;
-	s->progress_ns = gp_now_ns();
-	gp_body_frame_sent(s->run->body, f);
-}
-
-static void channel_ended(void *arg, enum gp_status status, const struct gp_err *err)
-{
-	struct gp_server_session *s = arg;
-	const char *text = status == GP_OK ? "the client closed the connection" : err->text;
-	s->ended = true;
-	if (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT)
-		lose_link(s, status == GP_OK ? GP_PEER : status, text);
-	else
-		gp_server_session_stop(s, status, text);
-}
-
-/* Deadlines. */
-
-static uint64_t earlier(uint64_t a, uint64_t b)
-{
-	return a < b ? a : b;
-}
-
-/* When the daemon itself stood still, what the client sent meanwhile is read after the timers. */
-static void forgive_own_stall(struct gp_server_session *s, uint64_t now)
-{
-	const uint64_t late = now - s->tick_ns;
-	s->tick_ns = now;
-	if (late < 2 * DEADLINE_TICK_MS * 1000000ull)
-		return;
-	s->waited_ns = earlier(s->waited_ns + late, now);
-	s->progress_ns = earlier(s->progress_ns + late, now);
-}
-
-static void check_deadline(uv_timer_t *timer)
-{
-	struct gp_server_session *s = timer->data;
-	const struct gp_server_settings *set = &s->srv->set;
-	const uint64_t now = gp_now_ns();
-	forgive_own_stall(s, now);
-	double waited = (double)(now - (s->stranger ? s->waited_ns : s->progress_ns)) * 1e-9;
-	char text[128];
-	if (s->state < STATE_BUILD && waited > set->handshake_timeout_s) {
-		snprintf(text, sizeof text, "no handshake within %g s", set->handshake_timeout_s);
-		gp_server_session_stop(s, GP_TIMEOUT, text);
-	} else if (s->state == STATE_BUILD && waited > set->step_timeout_s && !gp_body_busy(s->run->body)) {
-		snprintf(text, sizeof text, "the weights did not arrive within %g s", set->step_timeout_s);
-		gp_server_session_stop(s, GP_TIMEOUT, text);
-	} else if (s->state == STATE_RUN && gp_body_awaits_client(s->run->body) && waited > set->step_timeout_s &&
-		   !gp_body_busy(s->run->body)) {
-		snprintf(text, sizeof text, "no progress within a step for %g s", set->step_timeout_s);
-		gp_server_session_stop(s, GP_TIMEOUT, text);
-	}
-}
-
-static enum gp_status open_channel(struct gp_server_session *s, struct gp_conn *conn, struct gp_err *err)
-{
-	static const struct gp_channel_cbs cbs = {.opened = channel_opened,
-						  .control = channel_control,
-						  .frame_begin = channel_frame_begin,
-						  .frame = channel_frame,
-						  .sent = channel_sent,
-						  .ended = channel_ended};
-	struct gp_channel_options options = {
-		.idle_timeout_ms = (uint32_t)(s->srv->set.idle_timeout_s * 1000),
-		.preface_timeout_ms = (uint32_t)(s->srv->set.handshake_timeout_s * 1000),
-		.control_bytes_max = GP_CONTROL_STEADY_BYTES, /* until HELLO has told who it is */
-	};
-	return gp_channel_new(s->srv->loop, conn, &options, &cbs, s, &s->ch, err);
-}
-
-static void link_session(struct gp_server_session *s)
-{
-	struct gp_server *srv = s->srv;
-	s->next = srv->sessions;
-	if (srv->sessions)
-		srv->sessions->prev = s;
-	srv->sessions = s;
-	srv->session_count++;
-}
-
-/* Whoever has been a stranger for longest goes first: a client that means it takes a few round trips to be none. */
-static void make_room(struct gp_server *srv)
-{
-	const int64_t known = CONNECTIONS_PER_SESSION * srv->set.max_sessions;
-	struct gp_server_session *s = srv->oldest_stranger;
-	if (srv->stranger_count <= srv->set.max_unopened && srv->session_count <= known + srv->set.max_unopened)
-		return;
-	while (s && s->state == STATE_CLOSING)
-		s = s->newer;
-	if (s)
-		gp_server_session_stop(s, GP_BUSY, "the server has too many connections that are not opened");
-}
-
-void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn)
-{
-	struct gp_err err = {0};
-	struct gp_server_session *s = gp_calloc(1, sizeof *s);
-	if (!s) {
-		gp_log(session, GP_LOG_ERROR, "out of memory for a session of %s", conn->peer);
-		conn->ops->close(conn, NULL, NULL);
-		return;
-	}
-	gp_control_arena_init(&s->arena, OPEN_SPILL_BYTES);
-	s->srv = srv;
-	s->id = ++srv->next_session;
-	s->began_ns = s->waited_ns = s->tick_ns = s->progress_ns = gp_now_ns();
-	snprintf(s->peer, sizeof s->peer, "%s", conn->peer);
-	if (open_channel(s, conn, &err) != GP_OK) {
-		gp_log(session, GP_LOG_ERROR, "session of %s: %s", s->peer, err.text);
-		gp_control_arena_deinit(&s->arena);
-		gp_free(s);
-		return;
-	}
-	uv_timer_init(srv->loop, &s->timer);
-	s->timer.data = s;
-	uv_timer_start(&s->timer, check_deadline, DEADLINE_TICK_MS, DEADLINE_TICK_MS);
-	link_session(s);
-	enter_strangers(s);
-	if (srv->stopping)
-		gp_server_session_stop(s, GP_CANCELED, "the server is stopping");
-	else
-		make_room(srv);
+	struct gp_server *srv = r->srv;
+	const bool keeps = r->keeps && srv->state && !spec->eval_only;
+	if (restore_step > 0 && (!keeps || spec->weights > 0))
+		GP_FAIL(err, GP_INVALID, "open: restore_step %llu in a session that cannot have it",
+			(unsigned long long)restore_step);
+	if (!keeps)
+		return GP_OK;
+	spec->undo = true; /* a server that stops keeps the state as of the last commit */
+	spec->state = srv->state;
+	memcpy(spec->run_id, r->kept_as, sizeof spec->run_id);
+	spec->restore_step = restore_step;
+	return restore_step > 0 ? check_restore(r, spec, err) : GP_OK;
 }

@@ -14,8 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/durable.h"
-#include "common/log.h"
+#include "common/base/durable.h"
+#include "common/base/log.h"
 
 #define SHOWN_DIGITS 8
 

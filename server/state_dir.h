@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where the server keeps checkpoints: --state-dir DIR, with a folder per run,
- * named by 16 bytes in hex, each as in common/checkpoint.h. What a run is called
- * here says who its client is, too (run.c): nobody else comes upon it.
+ * named by 16 bytes in hex, each as in common/store/checkpoint.h. What a run is called
+ * here says who its client is, too (session.c): nobody else comes upon it.
  *
  * Bounded: runs that no session uses go, the one with the oldest checkpoint
  * first, when all together pass --state-max or GP_STATE_RUNS_MAX.
@@ -12,8 +12,8 @@
 #ifndef GP_STATE_DIR_H
 #define GP_STATE_DIR_H
 
-#include "common/checkpoint.h"
-#include "common/snapshot.h"
+#include "common/store/checkpoint.h"
+#include "common/graph/snapshot.h"
 
 #define GP_STATE_RUNS_MAX 1000
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Adds the CUDA device to gp_core as GP_CUDA says, and defines GP_CUDA_DEVICE where there is one (real or emulated).
+# Makes gp_cuda, the level of the CUDA device, as GP_CUDA says; it defines GP_CUDA_DEVICE where there is one (real or
+# emulated), and is empty where there is none.
 #
-#   *.c                    both     plans, codecs, buffers: C over rt.h and blas.h
-#   k_*.cu                 both     kernels and their launchers, over gpk.h
-#   *_cuda.cu              nvcc     the runtime and cuBLAS
-#   *_emulated.cc, emulate.cc  g++  the same on the host
+#   */*.c              both   plans, codecs, buffers: C over rt.h and blas.h
+#   */k_*.cu           both   kernels and their launchers, over gpk.h
+#   runtime/*.cu       nvcc   the runtime and cuBLAS
+#   runtime/*.cc, emulator/*.cc  g++  the same on the host
 
 # Turing to Blackwell: machine code for the common data centre cards, others compile the nearest virtual one at load time.
 set(gp_cuda_architectures 75-virtual 80-real 90)
@@ -27,17 +28,17 @@ endif()
 message(STATUS "CUDA device: ${gp_cuda}")
 set(gp_cuda_device ${gp_cuda} CACHE INTERNAL "what GP_CUDA came to: on, off or emulated; deploy/bundle.sh reads it")
 if(gp_cuda STREQUAL "off")
+  add_library(gp_cuda INTERFACE)
   return()
 endif()
 
-file(GLOB cuda_c_sources CONFIGURE_DEPENDS kernels/cuda/*.c)
-file(GLOB cuda_kernels CONFIGURE_DEPENDS kernels/cuda/k_*.cu)
-target_sources(gp_core PRIVATE ${cuda_c_sources})
-target_compile_definitions(gp_core PUBLIC GP_CUDA_DEVICE)
+gp_level(cuda kernels/cuda/runtime kernels/cuda/codec kernels/cuda/ops kernels/cuda/plan LINKS gp_plan)
+file(GLOB cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*/k_*.cu)
+target_compile_definitions(gp_cuda PUBLIC GP_CUDA_DEVICE)
 
 if(gp_cuda STREQUAL "emulated")
   enable_language(CXX)
-  file(GLOB cuda_host CONFIGURE_DEPENDS kernels/cuda/*_emulated.cc kernels/cuda/emulate.cc)
+  file(GLOB cuda_host CONFIGURE_DEPENDS kernels/cuda/runtime/*.cc kernels/cuda/emulator/*.cc)
   add_library(gp_gpu OBJECT ${cuda_kernels} ${cuda_host})
   set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
   set_target_properties(gp_gpu PROPERTIES CXX_STANDARD 17 CXX_EXTENSIONS ON)
@@ -46,17 +47,18 @@ if(gp_cuda STREQUAL "emulated")
     target_compile_options(gp_gpu PRIVATE -Werror)
   endif()
   target_include_directories(gp_gpu PRIVATE $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_link_libraries(gp_cuda PUBLIC DNNL::dnnl)
   set(cuda_definitions GP_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
 else()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${gp_cuda_architectures})
   endif()
   enable_language(CUDA)
-  set_target_properties(gp_core PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
+  set_target_properties(gp_cuda PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
   find_package(CUDAToolkit REQUIRED)
   set(gp_cuda_toolkit "${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}" CACHE INTERNAL "tests/gpu.sh reads it")
   set(gp_cuda_libraries ${CUDAToolkit_LIBRARY_DIR} CACHE INTERNAL "where cuBLAS is; deploy/bundle.sh reads it")
-  file(GLOB cuda_host CONFIGURE_DEPENDS kernels/cuda/*_cuda.cu)
+  file(GLOB cuda_host CONFIGURE_DEPENDS kernels/cuda/runtime/*.cu)
   add_library(gp_gpu OBJECT ${cuda_kernels} ${cuda_host})
   set_target_properties(gp_gpu PROPERTIES CUDA_STANDARD 17 CUDA_SEPARABLE_COMPILATION OFF)
   target_compile_options(gp_gpu PRIVATE -Xcompiler=-Wall,-Wextra,-Wno-unused-function,-fvisibility=hidden)
@@ -68,7 +70,7 @@ else()
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "--fmad=false")
     endif()
   endforeach()
-  target_link_libraries(gp_core PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS}) # cuBLAS is opened when it is needed: cublas.h
+  target_link_libraries(gp_cuda PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS}) # cuBLAS is opened when it is needed: cublas.h
   set(cuda_definitions GP_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
 endif()
 target_include_directories(gp_gpu PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
@@ -79,5 +81,5 @@ endif()
 if(GP_SANITIZE AND gp_cuda STREQUAL "emulated")
   target_compile_options(gp_gpu PRIVATE -fsanitize=${GP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
 endif()
-target_sources(gp_core PRIVATE $<TARGET_OBJECTS:gp_gpu>)
-target_link_libraries(gp_core PUBLIC stdc++)
+target_sources(gp_cuda PRIVATE $<TARGET_OBJECTS:gp_gpu>)
+target_link_libraries(gp_cuda PUBLIC stdc++)

@@ -15,8 +15,8 @@
 #include <string.h>
 #include <sys/resource.h>
 
-#include "common/channel.h"
-#include "common/conn_tls.h"
+#include "common/wire/channel.h"
+#include "common/net/conn_tls.h"
 
 #define FRAMES_QUEUED   4
 #define FRAME_BYTES_MAX (13u << 20)

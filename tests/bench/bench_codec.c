@@ -11,9 +11,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/codec.h"
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
+#include "common/codec/codec.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
 
 enum { REPEATS = 31 };
 

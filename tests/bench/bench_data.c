@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "common/dataset.h"
+#include "client/data/dataset.h"
 
 static double now_s(void)
 {

@@ -17,8 +17,8 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/rng.h"
-#include "kernels/cuda/codec_cuda.h"
+#include "common/base/rng.h"
+#include "kernels/cuda/codec/cuda_codec.h"
 
 enum { MAX_REPEATS = 1000, MAX_COPIES = 256, DRAWN = 1 << 20 };
 

@@ -10,12 +10,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/device.h"
-#include "common/models.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "client/models/models.h"
 
 #ifdef GP_CUDA_DEVICE
-#include "kernels/cuda/rt.h"
-#include "kernels/cuda/rt_tally.h"
+#include "kernels/cuda/runtime/rt.h"
+#include "kernels/cuda/runtime/rt_tally.h"
 
 enum { MOST_ROWS = 200, NAME = 40 };
 enum phase { FORWARD, BACKWARD, UPDATE, RENEW, PHASES };

@@ -13,14 +13,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/models.h"
-#include "common/rng.h"
-#include "common/worker.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
+#include "common/base/rng.h"
+#include "common/base/worker.h"
 #ifdef GP_CUDA_DEVICE
-#include "kernels/cuda/dev_cuda.h"
-#include "kernels/cuda/rt.h"
+#include "kernels/cuda/runtime/cuda_device.h"
+#include "kernels/cuda/runtime/rt.h"
 #endif
 
 enum { MAX_STEPS = 10000, WARM_STEPS = 3, SLOTS = 4 /* two forwards that are queued and two backwards */ };

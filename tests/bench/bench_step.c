@@ -8,12 +8,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/models.h"
-#include "common/plan_profile.h"
-#include "common/rng.h"
-#include "common/threads.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
+#include "common/graph/plan_profile.h"
+#include "common/base/rng.h"
+#include "common/base/threads.h"
 
 #define MAX_STEPS 1000
 

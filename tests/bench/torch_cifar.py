@@ -39,7 +39,7 @@ def build(name, seed):
 
 
 def augmented(image, seed, epoch, i):
-    """common/data_transform.c, place: mirrored, then moved; black outside."""
+    """client/data/data_transform.c, place: mirrored, then moved; black outside."""
     dy, dx, mirror = draws.shift_and_mirror(seed, epoch, i, SHIFT)
     padded = numpy.pad(image[:, ::-1] if mirror else image, ((SHIFT, SHIFT), (SHIFT, SHIFT), (0, 0)))
     return padded[SHIFT + dy:SHIFT + dy + 32, SHIFT + dx:SHIFT + dx + 32]
@@ -51,7 +51,7 @@ def tensor(images, dtype):
 
 
 def rate(args, step, total):
-    """common/optim.c, gp_schedule_lr."""
+    """common/graph/optim.c, gp_schedule_lr."""
     if step < args.warmup:
         return args.lr * (step + 1) / args.warmup
     if args.schedule == "const":

@@ -76,7 +76,7 @@ class Flowers:
                 self.labels.append(label)
 
     def crop(self, seed, epoch, i):
-        """common/data_transform.c, crop_random."""
+        """client/data/data_transform.c, crop_random."""
         image = self.images[i]
         top, left, h, w, mirror = draws.crop_box(seed, epoch, i, image.height, image.width)
         image = image.crop((left, top, left + w, top + h)).resize((SIDE, SIDE), Image.BILINEAR)

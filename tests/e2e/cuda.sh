@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # The body on a GPU: a card where the build has the real device and one answers,
-# else the emulated one (kernels/cuda/emulate.h), else this is skipped. Whole
+# else the emulated one (kernels/cuda/emulator/emulate.h), else this is skipped. Whole
 # split trainings with codecs of every kind; the losses are the CPU server's, but
 # for the order of sums; broken links, killed servers and other clients change
 # no bit of the parameters; a device that fails ends its session alone.

@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-#include "common/codec.h"
+#include "common/codec/codec.h"
 
 enum {
 	CODEC_FUZZ_HEAD = 8,

@@ -2,7 +2,7 @@
  *
  * Property: whatever bytes a peer sends, in whatever pieces, and wherever the
  * owner closes, the channel ends at most once, gives every frame back exactly
- * once and accounts for every byte of whole records (common/channel.h).
+ * once and accounts for every byte of whole records (common/wire/channel.h).
  *
  * Input: byte 0: bit 0 a right preface goes first, bit 1 checksums of headers
  * are made right, bits 2-3 the size of reads; byte 1: after how many callbacks
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "common/channel.h"
+#include "common/wire/channel.h"
 
 #define FRAME_BYTES_MAX (1u << 16)
 #define FRAMES_SENT     3

@@ -2,11 +2,11 @@
  *
  * Property: any bytes give a refused manifest or one whose fields are within
  * their limits and whose own text is read as the same manifest
- * (common/manifest.h).
+ * (common/store/manifest.h).
  */
 #include <string.h>
 
-#include "common/manifest.h"
+#include "common/store/manifest.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

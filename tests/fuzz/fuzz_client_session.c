@@ -2,7 +2,7 @@
  *
  * Property: whatever a server sends, in whatever state, two training steps and
  * the fetching of the weights end in success or in one error with a text, and
- * nothing is left behind (client/session.c, client/engine_split.c). The client
+ * nothing is left behind (client/client_session.c, client/engine_split.c). The client
  * is the real one, but for sockets and threads.
  *
  * Input: one byte, what is trained (bits 0-2 codec, bit 3 clipping by norm, bit
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 #include "client/engine.h"
-#include "common/token.h"
+#include "common/net/token.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum gp_status __wrap_gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,

@@ -4,7 +4,7 @@
  * codec. Input: one byte codec, one byte each for keys and loops, two
  * bytes element count, payload.
  */
-#include "common/codec.h"
+#include "common/codec/codec.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * canonical form that parses to the same spec and, for each shape, has a bound
  * or a one-line reason why it cannot take it.
  */
-#include "common/codec.h"
+#include "common/codec/codec.h"
 
 #include <string.h>
 

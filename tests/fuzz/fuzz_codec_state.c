@@ -11,7 +11,7 @@
 #include <string.h>
 #include <xxhash.h>
 
-#include "common/codec.h"
+#include "common/codec/codec.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,12 +2,12 @@
  *
  * Property: any bytes are refused as a control message, or become one whose
  * memory stays within the limit and whose texts are safe to print; packed, it is
- * the same again (common/control.h), unless it had fields that nobody knows: of
+ * the same again (common/wire/control.h), unless it had fields that nobody knows: of
  * those the library packs some that it would not read. Every kind of message.
  */
 #include <string.h>
 
-#include "common/control.h"
+#include "common/wire/control.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

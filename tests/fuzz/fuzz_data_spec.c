@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/data_internal.h"
+#include "client/data/data_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

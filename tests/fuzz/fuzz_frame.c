@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Property: bytes that a header parser accepts are the bytes that writing its
- * result gives again (common/frame.h). The first byte chooses the parser, and
+ * result gives again (common/wire/frame.h). The first byte chooses the parser, and
  * whether the checksum is made right first so that the fuzzer gets past it.
  */
 #include <string.h>
 #include <xxhash.h>
 
-#include "common/frame.h"
+#include "common/wire/frame.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Property: any bytes give a refused message or a graph that goes back onto the
- * wire and returns as the same bytes (common/graph_msg.h). Seeds: packed bodies
+ * wire and returns as the same bytes (common/wire/graph_msg.h). Seeds: packed bodies
  * of the models.
  */
 #include <string.h>
 
-#include "common/graph_msg.h"
-#include "common/mem.h"
+#include "common/wire/graph_msg.h"
+#include "common/base/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,7 +5,7 @@
  */
 #include "tests/fuzz/memory_file.h"
 
-#include "common/data_internal.h"
+#include "client/data/data_internal.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

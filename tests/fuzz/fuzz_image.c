@@ -4,7 +4,7 @@
  */
 #include <stdlib.h>
 
-#include "common/data_image.h"
+#include "client/data/data_image.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Property: any text for --model and --cut gives a graph and a cut within it,
- * or one line of error (common/models.h, gp_cut_parse). Input: the model, a
+ * or one line of error (client/models/models.h, gp_cut_parse). Input: the model, a
  * line feed, the cut.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/mem.h"
-#include "common/models.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

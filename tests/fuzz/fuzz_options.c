@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "common/options.h"
+#include "common/options/options.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

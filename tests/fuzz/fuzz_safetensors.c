@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Property: any bytes give a refused file or tensors that lie inside those
- * bytes, are found by name and can be read (common/safetensors.h).
+ * bytes, are found by name and can be read (common/store/safetensors.h).
  */
 #include <string.h>
 
-#include "common/mem.h"
-#include "common/safetensors.h"
+#include "common/base/mem.h"
+#include "common/store/safetensors.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Property: whatever a client sends, in whatever state, the session ends with
- * nothing left behind, and the server's books are even (server/session.c,
- * server/run.c, server/body.c), also when the link breaks and other connections
+ * nothing left behind, and the server's books are even (server/link.c,
+ * server/session.c, server/body.c), also when the link breaks and other connections
  * resume. The server is the real one, but for sockets and threads.
  *
  * Input: session_fuzz.h; the commands are in enum op.
@@ -12,9 +12,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/codec.h"
-#include "common/graph_msg.h"
-#include "server/run.h"
+#include "common/codec/codec.h"
+#include "common/wire/graph_msg.h"
+#include "server/session.h"
 #include "server/server.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

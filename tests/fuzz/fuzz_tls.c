@@ -3,7 +3,7 @@
  * Property: whatever a peer or somebody on the way does to the bytes, and
  * wherever the owner closes, a TLS end gives its owner a prefix of what the
  * other end wrote and nothing else, ends at most once and with words, and gives
- * every write back exactly once (common/conn_tls.h).
+ * every write back exactly once (common/net/conn_tls.h).
  *
  * Input: byte 0: bits 0-1 who is there (0: bytes against a server, 1: bytes
  * against a client, 2 and 3: client and server, the bytes are edits on the
@@ -15,8 +15,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/account.h"
-#include "common/conn_tls.h"
+#include "common/wire/account.h"
+#include "common/net/conn_tls.h"
 #include "memory_file.h"
 
 #define WRITES      2

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Property: any file is taken as a token file or refused with a message of one
- * line; what is taken finds its own tokens only (common/token_file.h).
+ * line; what is taken finds its own tokens only (common/net/token_file.h).
  */
 #include <string.h>
 
-#include "common/token_file.h"
+#include "common/net/token_file.h"
 #include "memory_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-#include "common/account.h"
-#include "common/mem.h"
+#include "common/wire/account.h"
+#include "common/base/mem.h"
 
 enum gp_status __wrap_gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out,
 				    struct gp_err *err);

@@ -13,8 +13,8 @@
 
 #include <string.h>
 
-#include "common/control.h"
-#include "common/log.h"
+#include "common/wire/control.h"
+#include "common/base/log.h"
 #include "tests/fuzz/inline_worker.h"
 
 enum { FUZZ_STREAM_BYTES = 1 << 17, FUZZ_COMMANDS = 64, FUZZ_CALM_TURNS = 3 };

@@ -3,7 +3,7 @@
  * LD_PRELOAD library that counts calls of malloc and its relatives: those made
  * from inside oneDNN, the C++ library and the OpenMP runtime apart ("dnnl")
  * from all others ("ours"). It stands before the whole process, so it also
- * sees what common/mem.h cannot: libuv, jansson, the C library itself.
+ * sees what common/base/mem.h cannot: libuv, jansson, the C library itself.
  * Not a profiler: sizes and frees are not looked at.
  *
  * At exit and on SIGUSR2 it writes to the file named by ALLOC_COUNT_FILE

@@ -8,8 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/rng.h"
+#include "common/codec/codec.h"
+#include "common/base/rng.h"
 
 enum { HEAD = 8, MOST = 1024 };
 

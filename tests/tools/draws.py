@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What gpsplit draws, in numpy: starting values, the order of images, augmentation, dropout, synthetic images.
 
-Written from the formulas in common/rng.h and its users, not from their code's output, so that PyTorch can be given the
+Written from the formulas in common/base/rng.h and its users, not from their code's output, so that PyTorch can be given the
 very training run that gpclient makes: the same weights, batches, crops and masks for the same --seed. All of it is a
-pure function of (seed, use, index), see common/rng.h. For the scripts of tests/tools and tests/bench.
+pure function of (seed, use, index), see common/base/rng.h. For the scripts of tests/tools and tests/bench.
 """
 import math
 
 import numpy
 
 INIT, SHUFFLE, AUGMENT, DROPOUT, ROUNDING, SYNTHETIC = 1, 2, 3, 4, 5, 6  # enum gp_rng_use
-AUGMENT_DRAWS = 16  # blocks per sample, common/data_transform.c
+AUGMENT_DRAWS = 16  # blocks per sample, client/data/data_transform.c
 U32, U64 = numpy.uint32, numpy.uint64
 
 

@@ -28,7 +28,7 @@ def constant(lr):
 
 
 def cosine(lr, warmup):
-    """common/optim.c, gp_schedule_lr"""
+    """common/graph/optim.c, gp_schedule_lr"""
     def rate(step):
         if step < warmup:
             return lr * (step + 1) / warmup

@@ -3,7 +3,7 @@
 """dump_ops.py [OUT.safetensors]: what PyTorch computes for single ops, for tests/unit/test_cpu_ops.c.
 
 Writes tests/golden/ops/ops.safetensors. Every case NAME has NAME/attr (int32: gp_op, then the attributes in the order
-of the structs in common/graph.h), NAME/x, NAME/y, NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients
+of the structs in common/graph/graph.h), NAME/x, NAME/y, NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients
 NAME/grad.weight .... Images are channels last; parameters keep PyTorch's layouts.
 """
 import sys

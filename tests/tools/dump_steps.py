@@ -3,7 +3,7 @@
 """dump_steps.py [FOLDER]: whole training steps in PyTorch, for tests/unit/test_cpu_plan.c.
 
 Nothing but results is stored: starting values, images and labels are drawn with the project's own counter-based
-generator (common/rng.h, draws.py). Everything is computed in float64, so that the differences the
+generator (common/base/rng.h, draws.py). Everything is computed in float64, so that the differences the
 test sees are the device's. Writes FOLDER/steps_NAME.safetensors (default tests/golden/ops) with, by step, losses,
 outputs of the first step, its input gradient, and of every parameter the gradient's norm, the gradient's first
 elements and, after the last step, the value's norm and first elements.

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <turbojpeg.h>
 
-#include "common/data_internal.h"
+#include "client/data/data_internal.h"
 
 static bool write_png(const char *path, const struct gp_image *image)
 {

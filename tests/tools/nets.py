@@ -85,7 +85,7 @@ def resnet20(seed, width=16):
 
 
 def vgg13(seed, width=0.125, hidden=48):
-    """torchvision's layers, but classified from the positions there are, as in common/model_vgg.c: no adaptive pooling."""
+    """torchvision's layers, but classified from the positions there are, as in client/models/model_vgg.c: no adaptive pooling."""
     layers = [64, 64, "M", 128, 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"]
     features = torchvision.models.vgg.make_layers([m if m == "M" else int(m * width) for m in layers], batch_norm=True)
     model = torchvision.models.VGG(features, num_classes=10, init_weights=False, dropout=0.0)

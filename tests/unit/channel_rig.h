@@ -12,8 +12,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/channel.h"
-#include "common/conn_tls.h"
+#include "common/wire/channel.h"
+#include "common/net/conn_tls.h"
 
 #define RIG_EVENTS      256
 #define RIG_DEADLINE_NS 60000000000ull /* a test that gets here has failed */

@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "common/codec.h"
-#include "common/safetensors.h"
+#include "common/codec/codec.h"
+#include "common/store/safetensors.h"
 
 #define GOLDEN "tests/golden/codec/"
 

@@ -19,8 +19,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/frame.h"
-#include "common/mem.h"
+#include "common/wire/frame.h"
+#include "common/base/mem.h"
 
 enum cut_kind {
 	CUT_END,         /* both ends read an end of the stream */

@@ -16,7 +16,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "common/data_internal.h"
+#include "client/data/data_internal.h"
 
 static char data_dir[64];
 

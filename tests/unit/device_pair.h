@@ -9,11 +9,12 @@
 
 #include <string.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/rng.h"
-#include "kernels/cuda/dev_cuda.h"
-#include "kernels/cuda/rt.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "kernels/cuda/runtime/cuda_device.h"
+#include "kernels/cuda/runtime/rt.h"
 #include "tests/unit/on_gpu.h"
 
 enum { CPU, CUDA, BOTH };

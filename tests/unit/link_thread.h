@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <cmocka.h>
 
-#include "client/link_relay.h"
+#include "client/link/link_relay.h"
 
 struct link_thread {
 	pthread_t thread;

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 
 static struct gp_err err;
 

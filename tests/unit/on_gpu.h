@@ -9,7 +9,7 @@
 
 #include <stdio.h>
 
-#include "kernels/cuda/rt.h"
+#include "kernels/cuda/runtime/rt.h"
 #include "tests/unit/ok.h"
 
 enum { SKIPPED = 77 }; /* as ctest takes it */

@@ -13,7 +13,7 @@
 #include <sys/socket.h>
 #include <cmocka.h>
 
-#include "common/control.h"
+#include "common/wire/control.h"
 
 struct raw_peer {
 	int fd;

@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <cmocka.h>
 
-#include "common/mem.h"
+#include "common/base/mem.h"
 #include "server/server.h"
 
 struct server_thread {

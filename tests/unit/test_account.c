@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Sums and the JSON form of link accounts (common/account.h). That the channel
+ * Sums and the JSON form of link accounts (common/wire/account.h). That the channel
  * counts right is in test_channel_life.c.
  */
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/account.h"
+#include "common/wire/account.h"
 
 /* Every counter different, so that a field that is forgotten or mixed up shows. */
 static struct gp_account numbered(uint64_t factor)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Addresses as users write them (common/conn.h).
+ * Addresses as users write them (common/net/conn.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/conn.h"
+#include "common/net/conn.h"
 
 static void host_and_port_are_taken_apart(void **state)
 {

@@ -8,13 +8,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/models.h"
-#include "common/rng.h"
-#include "common/threads.h"
-#include "kernels/cpu/bf16.h"
-#include "kernels/cpu/simd.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
+#include "common/base/rng.h"
+#include "common/base/threads.h"
+#include "kernels/cpu/math/bf16.h"
+#include "kernels/loops/simd.h"
 #include "tests/unit/bf16_reference.h"
 #include "tests/unit/ok.h"
 
@@ -323,7 +324,7 @@ static void a_processor_without_bf16_is_refused_and_goes_on_in_fp32(void **state
 	struct gp_graph *g = graph_of(&layers[0]);
 	struct gp_plan_spec spec = {.graph = g, .batch = 1, .slots = 1, .precision = GP_PRECISION_BF16};
 	OK(gp_device_open("cpu", 1, &dev, &err));
-	gp_cpu_isa_limit(GP_CPU_AVX2);
+	gp_isa_limit(GP_ISA_AVX2);
 	assert_false(gp_device_supports(dev, GP_PRECISION_BF16));
 	assert_true(gp_device_supports(dev, GP_PRECISION_FP32));
 	assert_int_equal(dev->ops->plan_estimate(dev, &spec, &memory, &err), GP_DEVICE);
@@ -333,7 +334,7 @@ static void a_processor_without_bf16_is_refused_and_goes_on_in_fp32(void **state
 	spec.precision = GP_PRECISION_FP32;
 	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
 	dev->ops->plan_free(plan);
-	gp_cpu_isa_limit(GP_CPU_AVX512);
+	gp_isa_limit(GP_ISA_AVX512);
 	dev->ops->close(dev);
 	gp_graph_free(g);
 }

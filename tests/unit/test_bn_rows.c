@@ -13,9 +13,9 @@
 
 #include <cmocka.h>
 
-#include "common/rng.h"
-#include "kernels/cpu/bn_rows.h"
-#include "kernels/cpu/simd.h"
+#include "common/base/rng.h"
+#include "kernels/cpu/math/bn_rows.h"
+#include "kernels/loops/simd.h"
 
 struct bench {
 	struct gp_bn s;
@@ -91,10 +91,10 @@ static void every_instruction_set_gives_the_same_bits(void **state)
 		const int64_t room = 2 * b.s.rows * b.s.channels + 4 * b.s.blocks * b.s.channels;
 		float *want = calloc((size_t)room, sizeof *want), *got = calloc((size_t)room, sizeof *got);
 		for (int act = CPU_ACT_NONE; act <= CPU_ACT_RELU6; act++) {
-			gp_cpu_isa_limit(GP_CPU_PORTABLE);
+			gp_isa_limit(GP_ISA_PORTABLE);
 			assert_int_equal(run_all(&b, (enum cpu_act)act, want), room);
-			for (int isa = GP_CPU_AVX2; isa <= GP_CPU_AVX512; isa++) {
-				gp_cpu_isa_limit((enum gp_cpu_isa)isa);
+			for (int isa = GP_ISA_AVX2; isa <= GP_ISA_AVX512; isa++) {
+				gp_isa_limit((enum gp_isa)isa);
 				run_all(&b, (enum cpu_act)act, got);
 				assert_memory_equal(got, want, (size_t)room * sizeof *got);
 			}
@@ -178,7 +178,7 @@ static void blocks_meet_images_wherever_sizes_allow(void **state)
 static int restore_isa(void **state)
 {
 	(void)state;
-	gp_cpu_isa_limit(GP_CPU_AVX512);
+	gp_isa_limit(GP_ISA_AVX512);
 	return 0;
 }
 

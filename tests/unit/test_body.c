@@ -12,13 +12,14 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/codec_memory.h"
-#include "common/rng.h"
-#include "kernels/cpu/dev_cpu.h"
+#include "common/codec/codec_memory.h"
+#include "common/base/rng.h"
+#include "kernels/cpu/plan/cpu_device.h"
 #ifdef GP_CUDA_DEVICE
-#include "kernels/cuda/codec_cuda.h"
+#include "kernels/cuda/codec/cuda_codec.h"
 #endif
 #include "server/body_impl.h"
+#include "kernels/device_registry.h"
 
 enum { SAMPLES = 2, CHUNKS = 3, WINDOW = 2, STEPS = 3, OTHER_DATA = 1000, DEADLINE_S = 60, TRACE_BYTES = 1 << 18 };
 

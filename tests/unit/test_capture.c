@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "client/capture.h"
-#include "common/models.h"
+#include "client/models/models.h"
 
 enum { SAMPLES = 6, IMAGE = 16 * 16 };
 

@@ -6,7 +6,7 @@
  */
 #include "tests/unit/channel_pair.h"
 
-#include "common/fault.h"
+#include "common/base/fault.h"
 
 static void a_ping_is_answered_with_its_own_bytes(void **state)
 {

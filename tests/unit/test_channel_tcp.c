@@ -7,8 +7,8 @@
 
 #include <sys/socket.h>
 
-#include "common/conn_tcp.h"
-#include "common/fault.h"
+#include "common/net/conn_tcp.h"
+#include "common/base/fault.h"
 
 struct link {
 	uv_loop_t loop;

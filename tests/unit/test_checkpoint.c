@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checkpoints on disk and their manifests (common/checkpoint.h,
- * common/manifest.h): what is written is read back, every way a manifest can
+ * Checkpoints on disk and their manifests (common/store/checkpoint.h,
+ * common/store/manifest.h): what is written is read back, every way a manifest can
  * lie, damaged files, and that a failed write leaves the older ones whole.
  */
 #include <setjmp.h>
@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/checkpoint.h"
-#include "common/durable.h"
-#include "common/fault.h"
+#include "common/store/checkpoint.h"
+#include "common/base/durable.h"
+#include "common/base/fault.h"
 
 static char root[64], dir[80];
 static const float values[6] = {1, -2, 0.5f, 3e-40f, -0.0f, 6};

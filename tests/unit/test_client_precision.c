@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "client/precision.h"
-#include "kernels/cpu/bf16.h"
-#include "kernels/cpu/simd.h"
+#include "kernels/cpu/math/bf16.h"
+#include "kernels/loops/simd.h"
 #include "tests/unit/ok.h"
 
 enum choice { AUTO, FP32, BF16, TF32 };
@@ -54,9 +54,9 @@ static void a_processor_follows_in_bf16_where_it_can(void **state)
 	expect(GP_PRECISION_BF16, FP32, false, GP_PRECISION_FP32);
 	if (can)
 		expect(GP_PRECISION_TF32, BF16, false, GP_PRECISION_BF16);
-	gp_cpu_isa_limit(GP_CPU_AVX2);
+	gp_isa_limit(GP_ISA_AVX2);
 	expect(GP_PRECISION_BF16, AUTO, false, GP_PRECISION_FP32);
-	gp_cpu_isa_limit(GP_CPU_AVX512);
+	gp_isa_limit(GP_ISA_AVX512);
 }
 
 static void what_was_chosen_and_cannot_be_had_is_refused_with_the_reason(void **state)
@@ -64,10 +64,10 @@ static void what_was_chosen_and_cannot_be_had_is_refused_with_the_reason(void **
 	(void)state;
 	expect_refused(GP_PRECISION_FP32, TF32, false, 5,
 		       "--client-precision: cpu cannot compute in tf32 (only GPUs can)");
-	gp_cpu_isa_limit(GP_CPU_AVX2);
+	gp_isa_limit(GP_ISA_AVX2);
 	expect_refused(GP_PRECISION_FP32, BF16, false, 5,
 		       "--client-precision: cpu cannot compute in bf16 (AVX512_BF16 is missing)");
-	gp_cpu_isa_limit(GP_CPU_AVX512);
+	gp_isa_limit(GP_ISA_AVX512);
 }
 
 static void a_local_run_has_one_precision(void **state)

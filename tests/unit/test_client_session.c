@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's end of a session (client/session.h) against servers that break
+ * The client's end of a session (client/client_session.h) against servers that break
  * the protocol or do nothing: an error with the reason, which the server is
  * told, too, and never a hang.
  */
@@ -15,7 +15,7 @@
 #include <cmocka.h>
 
 #include "client/engine.h"
-#include "common/models.h"
+#include "client/models/models.h"
 #include "tests/unit/raw_peer.h"
 
 /* A server of one connection, played by a script on a thread. */

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Gradient clipping (common/clip.h): the factor, and what the CPU device does
+ * Gradient clipping (common/graph/clip.h): the factor, and what the CPU device does
  * to gradients, by thread count and instruction set. 50 steps beside PyTorch
  * are in test_optim_steps.c, split against local in test_engine.c.
  */
 #include <math.h>
 #include <string.h>
 
-#include "common/clip.h"
-#include "common/mem.h"
-#include "common/rng.h"
-#include "kernels/cpu/simd.h"
+#include "common/graph/clip.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "kernels/loops/simd.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
+#include "kernels/device_registry.h"
 
 enum { SIDE = 300, ELEMENTS = SIDE * SIDE }; /* more than a parameter that is summed in one piece */
 
@@ -89,7 +90,7 @@ static void sums_of_parts_add_up_to_the_whole_to_the_bit(void **state)
 static void squares_depend_on_neither_threads_nor_processor(void **state)
 {
 	(void)state;
-	static const enum gp_cpu_isa isas[] = {GP_CPU_PORTABLE, GP_CPU_AVX2, GP_CPU_AVX512};
+	static const enum gp_isa isas[] = {GP_ISA_PORTABLE, GP_ISA_AVX2, GP_ISA_AVX512};
 	const struct gp_optim optim = {.kind = GP_OPTIM_SGD};
 	double first[2] = {0};
 	for (int threads = 1; threads <= 3; threads++) {
@@ -97,7 +98,7 @@ static void squares_depend_on_neither_threads_nor_processor(void **state)
 		make_gradients(&b);
 		for (int i = 0; i < 3; i++) {
 			double squares[2] = {-1, -1};
-			gp_cpu_isa_limit(isas[i]);
+			gp_isa_limit(isas[i]);
 			OK(b.dev->ops->grad_squares(b.plan, squares, &err));
 			if (threads == 1 && i == 0)
 				memcpy(first, squares, sizeof first);
@@ -134,11 +135,11 @@ static void without_a_backward_pass_the_norm_is_zero(void **state)
 static void scaling_and_clamping_change_every_element_alike(void **state)
 {
 	(void)state;
-	static const enum gp_cpu_isa isas[] = {GP_CPU_PORTABLE, GP_CPU_AVX2, GP_CPU_AVX512};
+	static const enum gp_isa isas[] = {GP_ISA_PORTABLE, GP_ISA_AVX2, GP_ISA_AVX512};
 	const struct gp_optim optim = {.kind = GP_OPTIM_SGD};
 	for (int i = 0; i < 3; i++) {
 		struct bed b = make_bed(1 + i, &optim);
-		gp_cpu_isa_limit(isas[i]);
+		gp_isa_limit(isas[i]);
 		make_gradients(&b);
 		float *before = gradient(&b);
 		OK(b.dev->ops->grad_scale(b.plan, 0.3f, &err));
@@ -180,7 +181,7 @@ static void clamping_leaves_nan_and_limits_infinity(void **state)
 static int restore_isa(void **state)
 {
 	(void)state;
-	gp_cpu_isa_limit(GP_CPU_AVX512);
+	gp_isa_limit(GP_ISA_AVX512);
 	return 0;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `gpclient codec` (client/cmd_codec.c): exit statuses, the JSON object and
+ * `gpclient codec` (client/commands/cmd_codec.c): exit statuses, the JSON object and
  * the file it writes.
  */
 #include <setjmp.h>
@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/commands.h"
-#include "common/codec.h"
-#include "common/safetensors.h"
+#include "client/commands/commands.h"
+#include "common/codec/codec.h"
+#include "common/store/safetensors.h"
 
 #define INPUTS "tests/golden/codec/inputs.safetensors"
 

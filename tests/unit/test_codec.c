@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Round trips and hostile payloads through the public interface
- * (common/codec.h), for every codec and every instruction set of this machine.
+ * (common/codec/codec.h), for every codec and every instruction set of this machine.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,10 +12,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/fault.h"
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
+#include "common/codec/codec.h"
+#include "common/base/fault.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
 
 static const char *const specs[] = {
 	"raw",

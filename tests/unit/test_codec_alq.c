@@ -13,10 +13,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/codec_impl.h"
-#include "common/level_fit.h"
-#include "common/rng.h"
+#include "common/codec/codec.h"
+#include "common/codec/codec_impl.h"
+#include "common/codec/stages/level_fit.h"
+#include "common/base/rng.h"
 
 enum { N = 4096, CHUNKS = 2 };
 

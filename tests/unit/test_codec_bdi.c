@@ -12,8 +12,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/rng.h"
+#include "common/codec/codec.h"
+#include "common/base/rng.h"
 
 static struct gp_codec *new_codec(const char *text, uint64_t n)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Byte stages: zstd and bitshuffle, when they are skipped, and the loops of
- * bit planes (kernels/cpu/bit_loops.h).
+ * bit planes (kernels/loops/bit_loops.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,11 +11,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/codec_impl.h"
-#include "common/rng.h"
-#include "kernels/cpu/bit_loops.h"
-#include "kernels/cpu/codec_loops.h"
+#include "common/codec/codec.h"
+#include "common/codec/codec_impl.h"
+#include "common/base/rng.h"
+#include "kernels/loops/bit_loops.h"
+#include "kernels/loops/codec_loops.h"
 
 static const char *const simd[] = {"portable", "avx2", "avx512"};
 

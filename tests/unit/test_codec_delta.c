@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * delta (common/codec_delta.c): both ends remember alike, what is sent is what
+ * delta (common/codec/stages/delta.c): both ends remember alike, what is sent is what
  * has changed, and bytes from a peer cannot make them remember anything else.
  */
 #include <setjmp.h>
@@ -11,9 +11,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/codec_impl.h"
-#include "common/rng.h"
+#include "common/codec/codec.h"
+#include "common/codec/codec_impl.h"
+#include "common/base/rng.h"
 
 enum { ROWS = 4, ROW = 50, N = ROWS * ROW, SAMPLES = 10 };
 

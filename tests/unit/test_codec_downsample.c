@@ -9,9 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/rng.h"
-#include "kernels/cpu/downsample_loops.h"
-#include "kernels/cpu/simd.h"
+#include "common/base/rng.h"
+#include "kernels/loops/downsample_loops.h"
+#include "kernels/loops/simd.h"
 
 enum { MOST = 40000 };
 
@@ -186,13 +186,13 @@ static void every_instruction_set_gives_the_same_means(void **state)
 {
 	(void)state;
 	static float x[MOST], y[MOST], expected[MOST];
-	static const enum gp_cpu_isa isa[] = {GP_CPU_PORTABLE, GP_CPU_AVX2, GP_CPU_AVX512};
+	static const enum gp_isa isa[] = {GP_ISA_PORTABLE, GP_ISA_AVX2, GP_ISA_AVX512};
 	fill(x, MOST);
 	for (int64_t c = 1; c < 70; c += 3) {
 		const struct gp_windows p = {.n = 2, .h = 11, .w = 7, .c = c, .fh = 3, .fw = 2};
 		const size_t bytes = (size_t)(2 * gp_windows_high(&p) * gp_windows_wide(&p) * c) * sizeof *y;
 		for (int k = 0; k < 3; k++) {
-			gp_cpu_isa_limit(isa[k]);
+			gp_isa_limit(isa[k]);
 			gp_windows_mean(&p, x, k ? y : expected);
 			assert_memory_equal(k ? y : expected, expected, bytes);
 		}

@@ -13,7 +13,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
+#include "common/codec/codec.h"
 
 enum { MOST = 64 };
 

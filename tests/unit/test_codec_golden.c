@@ -11,10 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/codec_impl.h"
-#include "common/safetensors.h"
-#include "kernels/cpu/codec_loops.h"
+#include "common/codec/codec.h"
+#include "common/codec/codec_impl.h"
+#include "common/store/safetensors.h"
+#include "kernels/loops/codec_loops.h"
 
 #define DIRECTORY "tests/golden/codec/"
 

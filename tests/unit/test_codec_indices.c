@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Indices in payloads (common/codec_indices.h): back again, in the cheaper
+ * Indices in payloads (common/codec/codec_indices.h): back again, in the cheaper
  * form, and errors for whatever is not a set of so many elements.
  */
 #include <setjmp.h>
@@ -11,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/codec_indices.h"
-#include "common/rng.h"
+#include "common/codec/codec_indices.h"
+#include "common/base/rng.h"
 
 enum { MOST = 70000 };
 

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec_impl.h"
-#include "common/rng.h"
+#include "common/codec/codec_impl.h"
+#include "common/base/rng.h"
 
 static int ascending(const void *a, const void *b)
 {

@@ -9,8 +9,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec_impl.h"
-#include "common/rng.h"
+#include "common/codec/codec_impl.h"
+#include "common/base/rng.h"
 
 static const char *const specs[] = {"qsgd:bits=1",    "qsgd:bits=4,bucket=100", "qsgd:bits=8",
 				    "qsgdinf:bits=2", "qsgdinf:bits=4",         "qsgdinf:bits=8,bucket=7",

@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/codec_cells.h"
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
+#include "common/codec/codec_cells.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
 
 enum { MOST = 1100, GUARD = 64, FILL = 0xa5 };
 

@@ -11,8 +11,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/rng.h"
+#include "common/codec/codec.h"
+#include "common/base/rng.h"
 
 enum { N = 500, CHUNKS = 3 };
 

@@ -12,11 +12,11 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/codec_impl.h"
-#include "common/rng.h"
-#include "common/safetensors.h"
-#include "kernels/cpu/simd.h"
+#include "common/codec/codec.h"
+#include "common/codec/codec_impl.h"
+#include "common/base/rng.h"
+#include "common/store/safetensors.h"
+#include "kernels/loops/simd.h"
 
 #define DIRECTORY "tests/golden/codec/"
 
@@ -426,10 +426,10 @@ static void every_instruction_set_gives_the_same_payload_and_tensor(void **state
 		uint8_t *first = NULL;
 		const uint64_t n = gp_shape_elements(&shapes[i]);
 		fill_low_rank(x, &shapes[i], 5, 0.6, 0.1);
-		for (enum gp_cpu_isa isa = GP_CPU_PORTABLE; isa <= GP_CPU_AVX512; isa++) {
+		for (enum gp_isa isa = GP_ISA_PORTABLE; isa <= GP_ISA_AVX512; isa++) {
 			struct gp_err err = {0};
 			size_t len;
-			gp_cpu_isa_limit(isa);
+			gp_isa_limit(isa);
 			struct gp_codec *c = new_codec("poweriter:rank=3,iters=2", &shapes[i]);
 			uint8_t *payload = encode(c, &(struct gp_codec_pass){0}, x, &len);
 			assert_int_equal(gp_codec_decode(c, (struct gp_span){payload, len}, first ? y : expected, &err),

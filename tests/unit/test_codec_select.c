@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Exact order statistics (common/codec_select.c, codec_histogram.c): every
+ * Exact order statistics (common/codec/codec_select.c, codec_histogram.c): every
  * result is proved by counting, for every instruction set of this machine.
  */
 #include <setjmp.h>
@@ -12,9 +12,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "common/codec_histogram.h"
-#include "common/codec_select.h"
-#include "common/rng.h"
+#include "common/codec/codec_histogram.h"
+#include "common/codec/codec_select.h"
+#include "common/base/rng.h"
 
 static const char *const simd[] = {"portable", "avx2", "avx512"};
 

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec_impl.h"
-#include "common/rng.h"
+#include "common/codec/codec_impl.h"
+#include "common/base/rng.h"
 
 /* The case does not clamp: beyond 2.5 standard deviations we give 2.5. */
 static void check_golden(const char *input)

@@ -9,9 +9,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec_impl.h"
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
+#include "common/codec/codec_impl.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
 
 static const char *const simd[] = {"portable", "avx2", "avx512"};
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Codec specs and the registry (common/codec_spec.c, codec_registry.c).
+ * Codec specs and the registry (common/codec/codec_spec.c, codec_registry.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "common/codec_impl.h"
+#include "common/codec/codec_impl.h"
 
 static void assert_refused(const char *text, const char *word)
 {

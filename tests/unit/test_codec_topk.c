@@ -2,7 +2,7 @@
  *
  * topk through the public interface: golden cases, what it keeps against a
  * sort, and a gradient that has its activation's elements. The selection by
- * itself (common/codec_topk_select.h), where it is hard.
+ * itself (common/codec/stages/topk_select.h), where it is hard.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,12 +13,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/codec_impl.h"
-#include "common/codec_topk_select.h"
-#include "common/rng.h"
-#include "common/safetensors.h"
-#include "kernels/cpu/codec_loops.h"
+#include "common/codec/codec.h"
+#include "common/codec/codec_impl.h"
+#include "common/codec/stages/topk_select.h"
+#include "common/base/rng.h"
+#include "common/store/safetensors.h"
+#include "kernels/loops/codec_loops.h"
 
 #define DIRECTORY "tests/golden/codec/"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tree of tensor stages (common/codec_tree.h), driven with a transform made
+ * The tree of tensor stages (common/codec/codec_tree.h), driven with a transform made
  * up for it: odd and even elements apart, two tensors, one side byte.
  */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "common/codec_tree.h"
+#include "common/codec/codec_tree.h"
 
 enum { N = 9, EVEN = 5, ODD = 4 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Both ends of a cut take what their codecs remember back to where the step
- * under way began (common/codec_undo.c): the step done again, and all after it,
+ * under way began (common/codec/codec_undo.c): the step done again, and all after it,
  * have the same payloads, tensors and memory as if nothing had happened.
  */
 #include <setjmp.h>
@@ -13,9 +13,9 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "common/codec.h"
-#include "common/fault.h"
-#include "common/rng.h"
+#include "common/codec/codec.h"
+#include "common/base/fault.h"
+#include "common/base/rng.h"
 
 enum { ROWS = 4, N = ROWS * 6 * 10, CHUNKS = 3, SAMPLES = 40, STEPS = 4, OTHER_DATA = 1000 };
 

@@ -14,9 +14,9 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include "common/account.h"
-#include "common/conn.h"
-#include "common/fault.h"
+#include "common/wire/account.h"
+#include "common/net/conn.h"
+#include "common/base/fault.h"
 
 #define DEADLINE_NS 60000000000ull
 

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/account.h"
-#include "common/conn_tls.h"
+#include "common/wire/account.h"
+#include "common/net/conn_tls.h"
 #include "tests/unit/tls_files.h"
 
 #define DEADLINE_NS 60000000000ull

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Control messages (common/control.h): unpacking within bounded memory, and
+ * Control messages (common/wire/control.h): unpacking within bounded memory, and
  * without any in the steady state.
  */
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/control.h"
+#include "common/wire/control.h"
 
 static struct gp_span pack(const Gpsplit__Control *m, uint8_t *bytes)
 {

@@ -8,11 +8,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/safetensors.h"
-#include "common/threads.h"
-#include "kernels/cpu/simd.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "common/store/safetensors.h"
+#include "common/base/threads.h"
+#include "kernels/loops/simd.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 
@@ -323,16 +324,16 @@ static const char *const vector_cases[] = {"bn_24",
 					   "pool_max_overlapping"};
 
 /* Output and input gradient of one case at one vector width. Caller frees. */
-static float *run_at_width(const char *name, enum gp_cpu_isa isa, uint64_t *count)
+static float *run_at_width(const char *name, enum gp_isa isa, uint64_t *count)
 {
 	struct bed b = make_bed(name, 1);
 	*count = b.out_count + b.in_count;
 	float *v = gp_calloc(*count, sizeof *v);
 	assert_non_null(v);
-	gp_cpu_isa_limit(isa);
+	gp_isa_limit(isa);
 	load_params(&b);
 	run_chunk(&b);
-	gp_cpu_isa_limit(GP_CPU_AVX512);
+	gp_isa_limit(GP_ISA_AVX512);
 	memcpy(v, b.plan->ops->buffer(b.plan, 0, GP_BUF_OUTPUT), b.out_count * sizeof *v);
 	memcpy(v + b.out_count, b.plan->ops->buffer(b.plan, 0, GP_BUF_GRAD_INPUT), b.in_count * sizeof *v);
 	drop_bed(&b);
@@ -344,8 +345,8 @@ static void loops_of_all_vector_widths_agree_bit_for_bit(void **state)
 	(void)state;
 	for (size_t i = 0; i < sizeof vector_cases / sizeof vector_cases[0]; i++) {
 		uint64_t n;
-		float *portable = run_at_width(vector_cases[i], GP_CPU_PORTABLE, &n);
-		for (enum gp_cpu_isa isa = GP_CPU_AVX2; isa <= GP_CPU_AVX512; isa++) {
+		float *portable = run_at_width(vector_cases[i], GP_ISA_PORTABLE, &n);
+		for (enum gp_isa isa = GP_ISA_AVX2; isa <= GP_ISA_AVX512; isa++) {
 			float *wide = run_at_width(vector_cases[i], isa, &n);
 			assert_memory_equal(portable, wide, n * sizeof *wide);
 			gp_free(wide);

@@ -7,12 +7,13 @@
  */
 #include <string.h>
 
-#include "common/device.h"
-#include "common/fault.h"
-#include "common/mem.h"
-#include "common/models.h"
-#include "common/rng.h"
-#include "common/threads.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/fault.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
+#include "common/base/rng.h"
+#include "common/base/threads.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 

@@ -6,11 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/models.h"
-#include "common/plan_profile.h"
-#include "common/threads.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
+#include "common/graph/plan_profile.h"
+#include "common/base/threads.h"
 #include "tests/unit/ok.h"
 
 #define BATCH  2

@@ -8,12 +8,13 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/models.h"
-#include "common/rng.h"
-#include "common/safetensors.h"
-#include "common/threads.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
+#include "common/base/rng.h"
+#include "common/store/safetensors.h"
+#include "common/base/threads.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 

@@ -6,10 +6,11 @@
  */
 #include <string.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/rng.h"
-#include "common/threads.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "common/base/threads.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 

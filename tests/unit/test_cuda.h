@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rng.h"
-#include "kernels/cuda/k_fill.h"
-#include "kernels/cuda/rt.h"
+#include "common/base/rng.h"
+#include "kernels/cuda/ops/k_fill.h"
+#include "kernels/cuda/runtime/rt.h"
 #include "tests/unit/on_gpu.h"
 
 #define CASES 60 /* drawn ones, of each test */

@@ -2,9 +2,9 @@
  *
  * Launchers of batch norm with residual and activation, both passes, beside a plain
  * loop in double over shapes that are drawn, in fp32 and bf16. See
- * kernels/cuda/k_batch_norm.h.
+ * kernels/cuda/ops/k_batch_norm.h.
  */
-#include "kernels/cuda/k_batch_norm.h"
+#include "kernels/cuda/ops/k_batch_norm.h"
 #include "tests/unit/test_cuda.h"
 
 struct bn_case {

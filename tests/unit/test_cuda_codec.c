@@ -4,7 +4,7 @@
  * same codecs on the host: the same payloads, tensors, refusals and memories.
  * Where a stage is only promised to be within one level of the host's, its own
  * test says so. Without a device there is nothing to test, which the program
- * says. See kernels/cuda/codec_cuda.h.
+ * says. See kernels/cuda/codec/cuda_codec.h.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -16,11 +16,11 @@
 #include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
-#include "common/codec_memory.h"
-#include "common/fault.h"
-#include "common/rng.h"
-#include "common/safetensors.h"
-#include "kernels/cuda/codec_cuda.h"
+#include "common/codec/codec_memory.h"
+#include "common/base/fault.h"
+#include "common/base/rng.h"
+#include "common/store/safetensors.h"
+#include "kernels/cuda/codec/cuda_codec.h"
 
 #define OK(call)                                                                                                       \
 	do {                                                                                                           \

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Codecs' kernels that no chain runs by itself: packed codes from and to
- * memory. See kernels/cuda/k_codec_bits.h; chains: test_cuda_codec.c.
+ * memory. See kernels/cuda/codec/k_codec_bits.h; chains: test_cuda_codec.c.
  */
-#include "kernels/cpu/codec_loops.h"
-#include "kernels/cuda/k_codec_bits.h"
+#include "kernels/loops/codec_loops.h"
+#include "kernels/cuda/codec/k_codec_bits.h"
 #include "tests/unit/test_cuda.h"
 
 enum { MOST = 20011, SLACK = 32, WIDEST = 16 };

@@ -15,10 +15,10 @@
 #include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
-#include "common/codec_memory.h"
-#include "common/fault.h"
-#include "common/rng.h"
-#include "kernels/cuda/codec_cuda.h"
+#include "common/codec/codec_memory.h"
+#include "common/base/fault.h"
+#include "common/base/rng.h"
+#include "kernels/cuda/codec/cuda_codec.h"
 
 #define OK(call)                                                                                                       \
 	do {                                                                                                           \

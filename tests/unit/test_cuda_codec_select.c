@@ -17,9 +17,9 @@
 #include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
-#include "common/codec_memory.h"
-#include "common/rng.h"
-#include "kernels/cuda/codec_cuda.h"
+#include "common/codec/codec_memory.h"
+#include "common/base/rng.h"
+#include "kernels/cuda/codec/cuda_codec.h"
 
 #define OK(call)                                                                                                       \
 	do {                                                                                                           \

@@ -2,10 +2,10 @@
  *
  * Launchers of columns and of depthwise convolutions, each beside a plain loop in
  * double over windows that are drawn, in groups, fp32 and bf16. See
- * kernels/cuda/k_conv.h, k_depthwise.h; without columns: test_cuda_tiles.c.
+ * kernels/cuda/ops/k_conv.h, k_depthwise.h; without columns: test_cuda_tiles.c.
  */
-#include "kernels/cuda/k_conv.h"
-#include "kernels/cuda/k_depthwise.h"
+#include "kernels/cuda/ops/k_conv.h"
+#include "kernels/cuda/ops/k_depthwise.h"
 #include "tests/unit/test_cuda_window.h"
 
 /* --- columns ------------------------------------------------------------------------------------------------------ */

@@ -3,16 +3,17 @@
  * Calls of a CUDA plan that are queued while others are under way, in the orders
  * in which a server queues them: every bit is as when each was waited for at
  * once. The emulated device does its work as late as it may, so that what is not
- * waited for, by the host or by a stream, is missing. See common/device.h.
+ * waited for, by the host or by a stream, is missing. See common/graph/device.h.
  */
 #include <string.h>
 
-#include "common/fault.h"
-#include "common/mem.h"
-#include "common/rng.h"
-#include "common/worker.h"
-#include "kernels/cuda/dev_cuda.h"
+#include "common/base/fault.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "common/base/worker.h"
+#include "kernels/cuda/runtime/cuda_device.h"
 #include "tests/unit/on_gpu.h"
+#include "kernels/device_registry.h"
 
 enum { BATCH = 3, SLOTS = 3, CHUNKS = 5, STEPS = 3, CLASSES = 5 };
 

@@ -3,12 +3,12 @@
  * How many kernels an op queues, and that those which do in one launch what
  * would take two give the same bits in every run, in place or not, and leave
  * the stream's tickets as they were. What the numbers should be is
- * test_cuda_batch_norm.c's and test_cuda_conv.c's. See kernels/cuda/rt_tally.h, gpk_sums.h.
+ * test_cuda_batch_norm.c's and test_cuda_conv.c's. See kernels/cuda/runtime/rt_tally.h, gpk_sums.h.
  */
-#include "kernels/cuda/k_batch_norm.h"
-#include "kernels/cuda/k_columns.h"
-#include "kernels/cuda/k_depthwise.h"
-#include "kernels/cuda/rt_tally.h"
+#include "kernels/cuda/ops/k_batch_norm.h"
+#include "kernels/cuda/ops/k_columns.h"
+#include "kernels/cuda/ops/k_depthwise.h"
+#include "kernels/cuda/runtime/rt_tally.h"
 #include "tests/unit/test_cuda.h"
 
 /* --- counting ----------------------------------------------------------------------------------------------------- */

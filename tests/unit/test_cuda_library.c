@@ -2,15 +2,16 @@
  *
  * cuBLAS is opened when it is first asked for, and its absence is an error of
  * that call alone. Needs a build with the real CUDA device, but no card; says
- * so elsewhere. See kernels/cuda/cublas.h.
+ * so elsewhere. See kernels/cuda/runtime/cublas.h.
  */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "common/device.h"
-#include "kernels/cuda/blas.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "kernels/cuda/runtime/blas.h"
 #include "tests/unit/on_gpu.h"
 
 #define TOOLKIT "/usr/local/cuda/lib64/libcublas.so"

@@ -4,7 +4,7 @@
  * forward in both modes, input gradients, parameter gradients accumulated over
  * chunks of two slots by turns, running statistics. Three rounds, so that what
  * was captured as a graph is replayed with other inputs and draws. On whatever
- * this build has: emulated devices, or cards. See kernels/cuda/plan.h; the graphs,
+ * this build has: emulated devices, or cards. See kernels/cuda/plan/cuda_plan.h; the graphs,
  * and where to add one: op_graphs.h.
  */
 #include "tests/unit/op_graphs.h"

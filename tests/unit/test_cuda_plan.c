@@ -5,9 +5,10 @@
  * step taken back leaves no trace; failures are told; a device is found by name.
  * On whatever this build has: emulated devices, or cards.
  */
-#include "common/fault.h"
-#include "kernels/cuda/rt_tally.h"
+#include "common/base/fault.h"
+#include "kernels/cuda/runtime/rt_tally.h"
 #include "tests/unit/small_plan.h"
+#include "kernels/device_registry.h"
 
 enum { OTHER_DATA = 1000 };
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launchers of pools, both passes, beside a plain loop in double over windows that
- * are drawn, in fp32 and bf16. See kernels/cuda/k_pool.h.
+ * are drawn, in fp32 and bf16. See kernels/cuda/ops/k_pool.h.
  */
-#include "kernels/cuda/k_pool.h"
+#include "kernels/cuda/ops/k_pool.h"
 #include "tests/unit/test_cuda_window.h"
 
 struct pool_case {

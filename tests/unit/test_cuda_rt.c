@@ -2,10 +2,10 @@
  *
  * The GPU runtime, matrix products and the first kernels, on whatever devices
  * this build has: emulated ones, or cards. Without either there is nothing to
- * test, which the program says. See kernels/cuda/rt.h.
+ * test, which the program says. See kernels/cuda/runtime/rt.h.
  */
-#include "common/fault.h"
-#include "kernels/cuda/blas.h"
+#include "common/base/fault.h"
+#include "kernels/cuda/runtime/blas.h"
 #include "tests/unit/test_cuda.h"
 
 static float drawn(uint64_t i)

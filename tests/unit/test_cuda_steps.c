@@ -4,8 +4,8 @@
  * they do on the CPU device: MobileNetV2 and residual networks, a few steps of
  * two chunks in flight. See tests/unit/device_pair.h.
  */
-#include "common/models.h"
-#include "common/threads.h"
+#include "client/models/models.h"
+#include "common/base/threads.h"
 #include "tests/unit/device_pair.h"
 
 enum { BATCH = 4, CHUNKS = 2, SLOTS = 2, STEPS = 3, CLASSES = 10 };

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launchers of dense convolutions without columns, beside a plain loop in double
- * over windows that are drawn, in TF32 and bf16. See kernels/cuda/k_conv_tiles.h,
+ * over windows that are drawn, in TF32 and bf16. See kernels/cuda/ops/k_conv_tiles.h,
  * k_conv_weight.h.
  */
-#include "kernels/cuda/k_conv_tiles.h"
-#include "kernels/cuda/k_conv_weight.h"
+#include "kernels/cuda/ops/k_conv_tiles.h"
+#include "kernels/cuda/ops/k_conv_weight.h"
 #include "tests/unit/test_cuda_window.h"
 
 /* As tensor cores read a float: nearest, ties away. */

@@ -4,7 +4,7 @@
  * states, clipping, the loss, copies in bf16, many chunks in flight. Whole models:
  * test_cuda_steps.c. On whatever this build has: emulated devices, or cards.
  */
-#include "common/clip.h"
+#include "common/graph/clip.h"
 #include "tests/unit/small_plan.h"
 
 static void compare_loss(struct pair *p, int slot, uint64_t chunk, int valid)

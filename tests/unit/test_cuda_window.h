@@ -3,12 +3,12 @@
  * Windows that are drawn: odd numbers of channels, strides, padding that differs
  * by side; and the plain walk over all that meets in them, from which the tests of
  * convolutions and pools make their references. Not a test by itself. See
- * kernels/cuda/gpk_window.h.
+ * kernels/cuda/runtime/gpk_window.h.
  */
 #ifndef GP_TEST_CUDA_WINDOW_H
 #define GP_TEST_CUDA_WINDOW_H
 
-#include "kernels/cuda/window.h"
+#include "kernels/cuda/runtime/window.h"
 #include "tests/unit/test_cuda.h"
 
 static inline const char *shown(const struct gpk_window *w)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * CIFAR-10 and CIFAR-100 binary files (common/data_cifar.c).
+ * CIFAR-10 and CIFAR-100 binary files (client/data/data_cifar.c).
  */
 #include "tests/unit/data_files.h"
 

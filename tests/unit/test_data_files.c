@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Pictures given by their paths (common/data_files.c): prepared like another
+ * Pictures given by their paths (client/data/data_files.c): prepared like another
  * dataset's validation images, and what is refused.
  */
 #include "tests/unit/data_files.h"

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Folders of pictures (common/data_folder.c).
+ * Folders of pictures (client/data/data_folder.c).
  */
 #include "tests/unit/data_files.h"
 
 #include <png.h>
 #include <turbojpeg.h>
 
-#include "common/fault.h"
+#include "common/base/fault.h"
 
 enum { SIDE = 16 };
 

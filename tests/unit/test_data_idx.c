@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * IDX datasets (common/data_idx.c): plain and gzip files, and damaged ones.
+ * IDX datasets (client/data/data_idx.c): plain and gzip files, and damaged ones.
  */
 #include "tests/unit/data_files.h"
 
@@ -190,7 +190,7 @@ static void model_inputs_that_do_not_fit_are_refused(void **state)
 }
 
 #ifdef GP_FAULTS
-#include "common/fault.h"
+#include "common/base/fault.h"
 
 static void every_failed_allocation_is_reported_and_leaks_nothing(void **state)
 {

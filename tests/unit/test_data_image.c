@@ -12,7 +12,7 @@
 #include <png.h>
 #include <turbojpeg.h>
 
-#include "common/data_image.h"
+#include "client/data/data_image.h"
 
 enum { HEIGHT = 20, WIDTH = 24, FILE_MAX = 1 << 16 };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loader (common/data_loader.c): order, determinism, seek, padding, errors, shutdown.
+ * The loader (client/data/data_loader.c): order, determinism, seek, padding, errors, shutdown.
  */
 #include "tests/unit/data_files.h"
 
-#include "common/fault.h"
-#include "common/rng.h"
+#include "common/base/fault.h"
+#include "common/base/rng.h"
 
 static const char spec_text[] = "synthetic:shape=3x8x8,classes=4,samples=50";
 

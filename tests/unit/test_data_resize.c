@@ -10,7 +10,7 @@
 #include <cmocka.h>
 #include <zlib.h>
 
-#include "common/data_image.h"
+#include "client/data/data_image.h"
 
 struct resize_case {
 	int height, width, channels, new_height, new_width;

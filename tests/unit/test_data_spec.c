@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dataset texts and the registry (common/data_spec.c, common/dataset.c).
+ * Dataset texts and the registry (client/data/data_spec.c, client/data/dataset.c).
  */
 #include "tests/unit/data_files.h"
 

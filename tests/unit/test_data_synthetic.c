@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Synthetic images (common/data_synthetic.c).
+ * Synthetic images (client/data/data_synthetic.c).
  */
 #include "tests/unit/data_files.h"
 

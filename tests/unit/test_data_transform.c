@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Geometry, augmentation and normalisation (common/data_transform.c).
+ * Geometry, augmentation and normalisation (client/data/data_transform.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/data_internal.h"
+#include "client/data/data_internal.h"
 
 static struct gp_data_scratch scratch;
 

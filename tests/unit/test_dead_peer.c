@@ -25,8 +25,8 @@
 #include <cmocka.h>
 
 #include "client/engine_split.h"
-#include "common/log.h"
-#include "common/models.h"
+#include "common/base/log.h"
+#include "client/models/models.h"
 #include "server/server.h"
 #include "tests/unit/link_thread.h"
 

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "common/mem.h"
-#include "common/rng.h"
-#include "kernels/cpu/depthwise.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "kernels/cpu/math/depthwise.h"
 
 struct bed {
 	struct gp_dw g;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random words in bulk (kernels/cpu/draw_loops.h) against one block at a time.
+ * Random words in bulk (kernels/loops/draw_loops.h) against one block at a time.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
-#include "kernels/cpu/draw_loops.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
+#include "kernels/loops/draw_loops.h"
 
 static void check(uint64_t seed, uint64_t stream, uint64_t first, size_t blocks)
 {

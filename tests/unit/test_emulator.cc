@@ -3,7 +3,7 @@
  * The emulated GPU refuses what a card would refuse: each of these ends a
  * process of its own with a line that says what was wrong. Not a test of kernels:
  * those here are wrong on purpose. Only in builds with GP_CUDA=emulated. See
- * kernels/cuda/strict_emulated.h.
+ * kernels/cuda/emulator/emulated_checks.h.
  */
 #include <csetjmp>
 #include <csignal>
@@ -18,7 +18,7 @@ extern "C" {
 #include <cmocka.h>
 }
 
-#include "kernels/cuda/gpk.h"
+#include "kernels/cuda/runtime/gpk.h"
 
 namespace
 {

@@ -13,8 +13,8 @@
 #include <cmocka.h>
 
 #include "client/engine_split.h"
-#include "common/models.h"
-#include "kernels/cpu/bf16.h"
+#include "client/models/models.h"
+#include "kernels/cpu/math/bf16.h"
 #include "tests/unit/server_thread.h"
 
 enum { BATCH = 8, CHUNKS = 4, STEPS = 3, VAL_BATCHES = 3, CLASSES = 10 };

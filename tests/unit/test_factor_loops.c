@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops of low-rank factors (kernels/cpu/factor_loops.h): against sums in fp64,
+ * Loops of low-rank factors (kernels/loops/factor_loops.h): against sums in fp64,
  * and every instruction set against the portable one.
  */
 #include <setjmp.h>
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rng.h"
-#include "kernels/cpu/factor_loops.h"
-#include "kernels/cpu/simd.h"
+#include "common/base/rng.h"
+#include "kernels/loops/factor_loops.h"
+#include "kernels/loops/simd.h"
 
 enum { ROWS = GP_FACTOR_BLOCK, MOST = 80 };
 
@@ -117,10 +117,10 @@ static void every_instruction_set_gives_the_bits_of_the_portable_one(void **stat
 	(void)state;
 	static struct results expected, got;
 	for (int64_t n = 16; n <= MOST; n += 16) {
-		gp_cpu_isa_limit(GP_CPU_PORTABLE);
+		gp_isa_limit(GP_ISA_PORTABLE);
 		compute(&expected, n);
-		for (enum gp_cpu_isa isa = GP_CPU_AVX2; isa <= GP_CPU_AVX512; isa++) {
-			gp_cpu_isa_limit(isa);
+		for (enum gp_isa isa = GP_ISA_AVX2; isa <= GP_ISA_AVX512; isa++) {
+			gp_isa_limit(isa);
 			compute(&got, n);
 			assert_memory_equal(&got, &expected, sizeof got);
 		}

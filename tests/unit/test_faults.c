@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Faults (common/fault.h) in a short split training, client and server in this
+ * Faults (common/base/fault.h) in a short split training, client and server in this
  * process: whatever allocation or send fails, on either side, ends in success
  * or in one error with a text, and the server goes on serving. Leaks show under
  * the address sanitizer, hangs in the alarm.
@@ -14,8 +14,8 @@
 #include <cmocka.h>
 
 #include "client/engine.h"
-#include "common/fault.h"
-#include "common/models.h"
+#include "common/base/fault.h"
+#include "client/models/models.h"
 #include "tests/unit/server_thread.h"
 
 #ifdef GP_FAULTS

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * 8-bit floating-point loops (kernels/cpu/fp8_loops.h): the reference against
+ * 8-bit floating-point loops (kernels/loops/fp8_loops.h): the reference against
  * the definition of the formats, the others against the reference.
  */
 #include <setjmp.h>
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
-#include "kernels/cpu/fp8_loops.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
+#include "kernels/loops/fp8_loops.h"
 
 static const struct gp_fp8_loops *const reference = &gp_fp8_loops_portable;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes of preface, record and frame headers (common/frame.h). Whole examples
+ * Bytes of preface, record and frame headers (common/wire/frame.h). Whole examples
  * are in PROTOCOL.md, see test_protocol_examples.c.
  */
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/frame.h"
+#include "common/wire/frame.h"
 
 static void a_record_header_survives_writing_and_reading(void **state)
 {

@@ -12,9 +12,9 @@
 
 #include <cmocka.h>
 
-#include "common/mem.h"
-#include "common/rng.h"
-#include "kernels/cpu/gemm.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "kernels/cpu/math/gemm.h"
 
 static const int64_t sizes[][3] = {/* rows, k, n */
 				   {1, 1, 1},     {2, 3, 5},    {7, 16, 16},   {24, 24, 144}, {49, 144, 24},

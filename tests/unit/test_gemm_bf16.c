@@ -12,10 +12,10 @@
 
 #include <cmocka.h>
 
-#include "common/mem.h"
-#include "common/rng.h"
-#include "kernels/cpu/bf16.h"
-#include "kernels/cpu/gemm.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "kernels/cpu/math/bf16.h"
+#include "kernels/cpu/math/gemm.h"
 #include "tests/unit/bf16_reference.h"
 
 static const int64_t sizes[][3] = {/* rows, k, n */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The model graph (common/graph.h): shapes and MACs per op as PyTorch has
+ * The model graph (common/graph/graph.h): shapes and MACs per op as PyTorch has
  * them, refusal of every bad node, parts, cuts and starting values.
  */
 #include <setjmp.h>
@@ -12,9 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/graph.h"
-#include "common/mem.h"
-#include "common/rng.h"
+#include "common/graph/graph.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
 
 static const struct gp_shape image = {.ndim = 3, .dim = {15, 14, 8}};
 

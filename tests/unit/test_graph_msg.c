@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Graphs on the wire (common/graph_msg.h): every part of every model comes
+ * Graphs on the wire (common/wire/graph_msg.h): every part of every model comes
  * back equal, and messages that lie are refused.
  */
 #include <setjmp.h>
@@ -11,10 +11,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/fault.h"
-#include "common/graph_msg.h"
-#include "common/mem.h"
-#include "common/models.h"
+#include "common/base/fault.h"
+#include "common/wire/graph_msg.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
 
 #define NO_LIMIT UINT64_MAX
 

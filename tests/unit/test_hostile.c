@@ -14,9 +14,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/codec.h"
-#include "common/graph_msg.h"
-#include "common/models.h"
+#include "common/codec/codec.h"
+#include "common/wire/graph_msg.h"
+#include "client/models/models.h"
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON lines (common/json_log.h).
+ * JSON lines (client/json_log.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,8 +11,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/fault.h"
-#include "common/json_log.h"
+#include "common/base/fault.h"
+#include "client/json_log.h"
 
 static char path[64];
 

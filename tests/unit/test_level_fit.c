@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The fits of ALQ and AMQ (common/level_fit.h) against the golden cases, against
+ * The fits of ALQ and AMQ (common/codec/stages/level_fit.h) against the golden cases, against
  * plain numerical integration, and at the ends of what may be asked of them.
  */
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/level_fit.h"
-#include "common/safetensors.h"
+#include "common/codec/stages/level_fit.h"
+#include "common/store/safetensors.h"
 
 static struct gp_level_mix normal(double mean, double sigma)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops of the level quantizers (kernels/cpu/level_loops.h): the reference
+ * Loops of the level quantizers (kernels/loops/level_loops.h): the reference
  * against its definition, the others against the reference.
  */
 #include <setjmp.h>
@@ -12,9 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
-#include "kernels/cpu/level_loops.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
+#include "kernels/loops/level_loops.h"
 
 static const struct gp_level_loops *const reference = &gp_level_loops_portable;
 

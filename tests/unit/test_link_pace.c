@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When bytes arrive at the far end of the emulated link (client/link_pace.h),
+ * When bytes arrive at the far end of the emulated link (client/link/link_pace.h),
  * on a clock of our own.
  */
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "client/link_pace.h"
+#include "client/link/link_pace.h"
 
 #define MS 1000000u
 

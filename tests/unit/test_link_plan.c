@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Where an emulated link fails (client/link_plan.h).
+ * Where an emulated link fails (client/link/link_plan.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/link_plan.h"
+#include "client/link/link_plan.h"
 #include "tests/unit/link_thread.h"
 
 static void without_faults_nothing_ever_happens(void **state)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The ring of bytes on their way (client/link_queue.h).
+ * The ring of bytes on their way (client/link/link_queue.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "client/link_queue.h"
-#include "common/fault.h"
+#include "client/link/link_queue.h"
+#include "common/base/fault.h"
 
 static struct gp_link_queue queue_of(size_t cap)
 {

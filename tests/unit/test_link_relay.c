@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The link emulator (client/link_relay.h) between two blocking sockets: what
+ * The link emulator (client/link/link_relay.h) between two blocking sockets: what
  * passes, how fast, and where it fails.
  */
 #include <setjmp.h>

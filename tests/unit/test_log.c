@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Log levels per area (common/log.h).
+ * Log levels per area (common/base/log.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/log.h"
+#include "common/base/log.h"
 
 static void areas_take_their_own_levels(void **state)
 {

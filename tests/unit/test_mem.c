@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counted memory (common/mem.h) and fault switches (common/fault.h).
+ * Counted memory (common/base/mem.h) and fault switches (common/base/fault.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "common/fault.h"
-#include "common/mem.h"
+#include "common/base/fault.h"
+#include "common/base/mem.h"
 
 static void every_allocation_is_counted(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `gpclient model`: figures of client/model_view.h against known ones, and the
- * exit statuses of client/commands.h.
+ * exit statuses of client/commands/commands.h.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -11,9 +11,9 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "client/commands.h"
+#include "client/commands/commands.h"
 #include "client/model_view.h"
-#include "common/models.h"
+#include "client/models/models.h"
 
 static struct gp_graph *graph;
 static struct gp_model_view view;

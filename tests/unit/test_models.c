@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Model builders (common/models.h) against torchvision: names, shapes, counts
+ * Model builders (client/models/models.h) against torchvision: names, shapes, counts
  * and MACs in tests/golden/models (made by tests/tools/dump_models.py), and
  * that every cut of every model gives parts that chain.
  */
@@ -12,9 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/fault.h"
-#include "common/mem.h"
-#include "common/models.h"
+#include "common/base/fault.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
 
 static struct gp_graph *build(const char *spec, int64_t h, int64_t w, int64_t c)
 {

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "common/optim.h"
+#include "common/graph/optim.h"
 
 static struct gp_err err;
 

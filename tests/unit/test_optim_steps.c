@@ -10,11 +10,12 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/clip.h"
-#include "common/mem.h"
-#include "common/safetensors.h"
+#include "common/graph/clip.h"
+#include "common/base/mem.h"
+#include "common/store/safetensors.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
+#include "kernels/device_registry.h"
 
 enum { STEPS = 50, WARMUP = 8, PARTS = 2, PARAMS = 2, LARGEST = 24 * 16, SUMS = PARTS * PARAMS };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Options (common/options.h): command lines, config files, value parsers, --help.
+ * Options (common/options/options.h): command lines, config files, value parsers, --help.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,8 +9,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/fault.h"
-#include "common/options.h"
+#include "common/base/fault.h"
+#include "common/options/options.h"
 
 struct settings {
 	bool json, color;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory that is shared by what is in use at different times. See
- * kernels/placement.h.
+ * kernels/plan/placement.h.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,9 +10,9 @@
 
 #include <cmocka.h>
 
-#include "common/fault.h"
-#include "common/rng.h"
-#include "kernels/placement.h"
+#include "common/base/fault.h"
+#include "common/base/rng.h"
+#include "kernels/plan/placement.h"
 
 enum { CASES = 300, MOST = 60, MOMENTS = 40 };
 

@@ -11,8 +11,8 @@
 
 #include <ctype.h>
 
-#include "common/frame.h"
-#include "common/transfer.h"
+#include "common/wire/frame.h"
+#include "common/wire/transfer.h"
 #include "proto/gpsplit.pb-c.h"
 
 #define BLOCKS_MAX      32

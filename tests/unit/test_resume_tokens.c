@@ -6,8 +6,8 @@
  */
 #include "tests/unit/resume_rig.h"
 
-#include "common/graph_msg.h"
-#include "common/token.h"
+#include "common/wire/graph_msg.h"
+#include "common/net/token.h"
 #include "tests/unit/cut_proxy.h"
 #include "tests/unit/raw_peer.h"
 

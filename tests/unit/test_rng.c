@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Counter-based random numbers (common/rng.h), known answers from the
+ * Counter-based random numbers (common/base/rng.h), known answers from the
  * Random123 distribution's kat_vectors for philox4x32-10.
  */
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "common/rng.h"
+#include "common/base/rng.h"
 
 static void philox_matches_the_published_known_answers(void **state)
 {

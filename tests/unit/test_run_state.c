@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "client/run_state.h"
-#include "common/fault.h"
+#include "common/base/fault.h"
 #include "tests/unit/ok.h"
 
 static char root[64];

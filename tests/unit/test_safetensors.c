@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Safetensors reading and writing (common/safetensors.h): round trips, every
+ * Safetensors reading and writing (common/store/safetensors.h): round trips, every
  * way a header can lie, and that a failed write leaves nothing behind.
  */
 #include <setjmp.h>
@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/fault.h"
-#include "common/mem.h"
-#include "common/safetensors.h"
+#include "common/base/fault.h"
+#include "common/base/mem.h"
+#include "common/store/safetensors.h"
 
 static char dir[64];
 

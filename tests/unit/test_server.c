@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "kernels/cpu/simd.h"
+#include "kernels/loops/simd.h"
 
 /* Each test leaves the server as it was: a good client gets READY at the end of it. */
 
@@ -195,7 +195,7 @@ static void a_precision_that_the_processor_lacks_is_neither_offered_nor_given(vo
 {
 	struct fixture *f = *state;
 	struct raw_peer c;
-	gp_cpu_isa_limit(GP_CPU_AVX2);
+	gp_isa_limit(GP_ISA_AVX2);
 	client_connect(&c, f);
 	put_preface(&c);
 	put_hello(&c, GP_PROTO_VERSION);
@@ -208,7 +208,7 @@ static void a_precision_that_the_processor_lacks_is_neither_offered_nor_given(vo
 	put_open(&c, f->body, ask_for_bf16);
 	expect_error(&c, "cannot compute in bf16");
 	client_close(&c);
-	gp_cpu_isa_limit(GP_CPU_AVX512);
+	gp_isa_limit(GP_ISA_AVX512);
 	still_serves(f);
 }
 

@@ -14,9 +14,10 @@
 
 #include "client/engine.h"
 #include "client/run_state.h"
-#include "common/models.h"
-#include "kernels/cpu/dev_cpu.h"
+#include "client/models/models.h"
+#include "kernels/cpu/plan/cpu_device.h"
 #include "tests/unit/server_thread.h"
+#include "kernels/device_registry.h"
 
 enum { CARDS = 2, BATCH = 8, CHUNKS = 4, STEPS = 3 };
 #define MIB (UINT64_C(1) << 20)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes (common/shape.h): products, limits, text.
+ * Shapes (common/base/shape.h): products, limits, text.
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "common/shape.h"
+#include "common/base/shape.h"
 
 static void counts_within_the_limit_are_exact(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops of smaq (kernels/cpu/smaq_loops.h): the reference against fp64, the
+ * Loops of smaq (kernels/loops/smaq_loops.h): the reference against fp64, the
  * others against the reference.
  */
 #include <setjmp.h>
@@ -13,9 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
-#include "kernels/cpu/smaq_loops.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
+#include "kernels/loops/smaq_loops.h"
 
 static const struct gp_smaq_loops *const reference = &gp_smaq_loops_portable;
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * State of plans and codecs into a checkpoint and out of it (common/snapshot.h):
+ * State of plans and codecs into a checkpoint and out of it (common/graph/snapshot.h):
  * a plan that is loaded goes on bit for bit as the one that was saved.
  */
 #include <string.h>
 #include <unistd.h>
 
-#include "common/checkpoint.h"
-#include "common/fault.h"
-#include "common/models.h"
-#include "common/snapshot.h"
-#include "common/threads.h"
+#include "common/store/checkpoint.h"
+#include "common/base/fault.h"
+#include "client/models/models.h"
+#include "common/graph/snapshot.h"
+#include "common/base/threads.h"
 #include "tests/unit/ok.h"
+#include "kernels/device_registry.h"
 
 enum { BATCH = 4, CLASSES = 10 };
 

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "common/fault.h"
+#include "common/base/fault.h"
 #include "server/state_dir.h"
 #include "tests/unit/ok.h"
 

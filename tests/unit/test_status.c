@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Errors and exit statuses (common/status.h).
+ * Errors and exit statuses (common/base/status.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/status.h"
+#include "common/base/status.h"
 
 static enum gp_status fails(struct gp_err *err)
 {

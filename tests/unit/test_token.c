@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Random bytes and their comparison (common/token.h).
+ * Random bytes and their comparison (common/net/token.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/token.h"
+#include "common/net/token.h"
 
 static void random_bytes_are_other_bytes_every_time(void **state)
 {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "common/token_file.h"
+#include "common/net/token_file.h"
 
 #define GOOD "0123456789abcdef"
 

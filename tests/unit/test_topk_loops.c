@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Loops of top-k (kernels/cpu/topk_loops.h): the reference against what the
+ * Loops of top-k (kernels/loops/topk_loops.h): the reference against what the
  * header says, the others against the reference, and nothing past the end.
  */
 #include <setjmp.h>
@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/rng.h"
-#include "kernels/cpu/codec_loops.h"
-#include "kernels/cpu/topk_loops.h"
+#include "common/base/rng.h"
+#include "kernels/loops/codec_loops.h"
+#include "kernels/loops/topk_loops.h"
 
 static const struct gp_topk_loops *const reference = &gp_topk_loops_portable;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Transfers (common/transfer.h): a tensor through a frame and back on a codec
+ * Transfers (common/wire/transfer.h): a tensor through a frame and back on a codec
  * worker; damage is found; a frame that is still being sent is not overwritten.
  */
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/transfer.h"
+#include "common/wire/transfer.h"
 
 enum { ELEMENTS = 3 * 5 * 7 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Parameter values of a model (common/weights.h): files of others by name, what
+ * Parameter values of a model (common/graph/weights.h): files of others by name, what
  * is refused and how it is told, save and load, the hash.
  */
 #include <setjmp.h>
@@ -12,11 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "common/fault.h"
-#include "common/mem.h"
-#include "common/models.h"
-#include "common/safetensors.h"
-#include "common/weights.h"
+#include "common/base/fault.h"
+#include "common/base/mem.h"
+#include "client/models/models.h"
+#include "common/store/safetensors.h"
+#include "common/graph/weights.h"
 
 static struct gp_graph *graph;
 static struct gp_weights *weights;

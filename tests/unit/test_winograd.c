@@ -10,13 +10,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "common/device.h"
-#include "common/mem.h"
-#include "common/rng.h"
-#include "common/threads.h"
-#include "kernels/cpu/plan.h"
-#include "kernels/cpu/simd.h"
-#include "kernels/cpu/winograd.h"
+#include "common/graph/device.h"
+#include "kernels/device_registry.h"
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "common/base/threads.h"
+#include "kernels/cpu/plan/cpu_plan.h"
+#include "kernels/loops/simd.h"
+#include "kernels/cpu/math/winograd.h"
 #include "tests/unit/ok.h"
 
 #define TOLERANCE   5e-6 /* relative L2 */
@@ -356,9 +357,9 @@ static void other_convolutions_and_processors_are_left_alone(void **state)
 	assert_false(fits(3, 1, 1, 32, 8, false));
 	assert_false(fits(3, 1, 1, 32, 2048, false));
 	assert_false(fits(3, 1, 1, 32, 32, true));
-	gp_cpu_isa_limit(GP_CPU_AVX2);
+	gp_isa_limit(GP_ISA_AVX2);
 	bool without = fits(3, 1, 1, 32, 32, false);
-	gp_cpu_isa_limit(GP_CPU_AVX512);
+	gp_isa_limit(GP_ISA_AVX512);
 	assert_false(without);
 }
 

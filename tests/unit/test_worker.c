@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Workers and lanes (common/worker.h): order, exclusion, fairness, tasks of two
+ * Workers and lanes (common/base/worker.h): order, exclusion, fairness, tasks of two
  * parts.
  */
 #include <setjmp.h>
@@ -13,8 +13,8 @@
 #include <pthread.h>
 #include <cmocka.h>
 
-#include "common/mem.h"
-#include "common/worker.h"
+#include "common/base/mem.h"
+#include "common/base/worker.h"
 
 #define TASKS 200
 

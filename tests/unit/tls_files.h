@@ -14,7 +14,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/tls.h"
+#include "common/net/tls.h"
 
 static char tls_dir[] = "/tmp/gp-tls-XXXXXX";
 

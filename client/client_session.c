@@ -1,0 +1,687 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The client's end of a session: what is said, and waiting for answers. See
+ * client_session.h. Test: tests/unit/test_engine.c, tests/unit/test_resume.c
+ */
+#include "client/client_session_impl.h"
+
+#include <string.h>
+
+#include "client/security.h"
+#include "common/wire/graph_msg.h"
+#include "common/base/log.h"
+
+#define ARENA_SPILL_BYTES (1u << 20)
+#define DEADLINE_TICK_MS  250
+
+void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text)
+{
+	if (s->status != GP_OK)
+		return;
+	s->status = gp_err_set(&s->err, status, 0, __FILE__, __LINE__, "%s", text);
+	s->state = STATE_OVER;
+	s->linked = false;
+}
+
+/* A user who waits for the end of training does not wait for the end of --reconnect-for. */
+static void check_stop(struct gp_client_session *s)
+{
+	char text[192];
+	if (!s->returning || !s->open->stop || !*s->open->stop)
+		return;
+	snprintf(text, sizeof text, "stopped by a signal after %llu steps, while reconnecting to server %s",
+		 (unsigned long long)s->steps, s->open->server);
+	gp_client_session_fail(s, GP_CANCELED, text);
+}
+
+/* PROTOCOL.md section 5.4: only while somebody waits for the server. A process that was stopped blames nobody for it. */
+static void check_deadline(uv_timer_t *timer)
+{
+	struct gp_client_session *s = timer->data;
+	const uint64_t now = gp_now_ns();
+	char text[192];
+	if (now - s->tick_ns > 2 * DEADLINE_TICK_MS * 1000000ull)
+		s->progress_ns = now;
+	s->tick_ns = now;
+	check_stop(s);
+	if (!s->waiting || (double)(now - s->progress_ns) * 1e-9 < s->patience_s)
+		return;
+	snprintf(text, sizeof text, "server %s answers, but has made no progress for %g s", s->open->server,
+		 s->patience_s);
+	if (s->opened && s->state < STATE_RUN)
+		gp_session_lose(s, GP_TIMEOUT, text); /* the session may still be resumed by another connection */
+	else
+		gp_client_session_fail(s, GP_TIMEOUT, text);
+}
+
+static void run_until(struct gp_client_session *s, const bool *flag)
+{
+	s->progress_ns = gp_now_ns();
+	s->waiting = true;
+	while (!*flag && s->status == GP_OK && !s->lost)
+		uv_run(s->loop, UV_RUN_ONCE);
+	s->waiting = false;
+}
+
+enum gp_status gp_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+{
+	run_until(s, flag);
+	if (s->status != GP_OK)
+		*err = s->err;
+	else if (!*flag)
+		*err = s->lost_err;
+	else
+		return GP_OK;
+	return err->code;
+}
+
+enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+{
+	for (;;) {
+		run_until(s, flag);
+		if (s->status != GP_OK) {
+			*err = s->err;
+			return s->status;
+		}
+		if (*flag)
+			return GP_OK;
+		GP_TRY(gp_session_recover(s, err));
+	}
+}
+
+enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+{
+	while (!*flag && s->status == GP_OK)
+		uv_run(s->loop, UV_RUN_ONCE);
+	if (s->status == GP_OK)
+		return GP_OK;
+	*err = s->err;
+	return s->status;
+}
+
+/* GP_PEER: the connection is dead, which the channel tells a moment later. */
+static enum gp_status check_sent(struct gp_client_session *s, enum gp_status status, const struct gp_err *err)
+{
+	if (status == GP_PEER)
+		gp_session_lose(s, status, err->text);
+	return status;
+}
+
+/* Control messages. */
+
+/* A live client has the step that it is at, too. Last comes 0: a client that keeps checkpoints can always begin anew. */
+static size_t list_checkpoints(const struct gp_client_session *s, uint64_t out[GP_CHECKPOINTS_MAX])
+{
+	uint64_t stored[GP_CHECKPOINTS_MAX];
+	size_t n = 0;
+	if (!s->open->run)
+		return 0;
+	const int count = gp_run_state_list(s->open->run, stored);
+	if (s->opened && s->steps > 0)
+		out[n++] = s->steps;
+	for (int i = 0; i < count && n < GP_CHECKPOINTS_MAX - 1; i++)
+		if (!s->opened || stored[i] < s->steps)
+			out[n++] = stored[i];
+	out[n++] = 0;
+	return n;
+}
+
+static enum gp_status send_hello(struct gp_client_session *s, struct gp_err *err)
+{
+	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	hello.version = GP_PROTO_VERSION;
+	hello.agent = (char *)"gpclient " GP_VERSION;
+	if (s->open->security) {
+		hello.token.data = (uint8_t *)s->open->security->token;
+		hello.token.len = strlen(s->open->security->token);
+	}
+	uint64_t checkpoint[GP_CHECKPOINTS_MAX];
+	hello.n_checkpoint = list_checkpoints(s, checkpoint);
+	hello.checkpoint = checkpoint;
+	hello.run_id = (ProtobufCBinaryData){sizeof s->run_id, s->run_id};
+	if (s->opened && s->has_token) {
+		hello.resume_token = (ProtobufCBinaryData){sizeof s->token, s->token};
+		hello.last_step = s->steps;
+		hello.state_hash = s->frames->state_hash(s->arg);
+	}
+	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
+	m.hello = &hello;
+	return check_sent(s, gp_control_send(s->ch, &m, err), err);
+}
+
+static void fill_optimizer(const struct gp_optim *o, Gpsplit__Optimizer *m)
+{
+	m->kind = (uint32_t)o->kind;
+	m->momentum = o->momentum;
+	m->nesterov = o->nesterov;
+	m->weight_decay = o->weight_decay;
+	m->beta1 = o->beta1;
+	m->beta2 = o->beta2;
+	m->eps = o->eps;
+	m->clip_norm = o->clip_norm;
+	m->clip_value = o->clip_value;
+}
+
+/* A checkpoint has its own. */
+static bool sends_weights(const struct gp_client_session *s)
+{
+	return s->open->weights && s->steps == 0;
+}
+
+static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err)
+{
+	const struct gp_client_open *o = s->open;
+	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
+	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	if (o->window > s->window_limit && o->window_given)
+		GP_FAIL(err, GP_INVALID, "--window %d is over the server's limit of %d", o->window, s->window_limit);
+	s->window = o->window < s->window_limit ? o->window : s->window_limit;
+	GP_TRY(gp_graph_to_msg(o->body, &open.graph, err));
+	fill_optimizer(&o->optim, &optimizer);
+	open.optimizer = &optimizer;
+	open.seed = o->seed;
+	open.chunk_samples = (uint32_t)o->chunk_samples;
+	open.window = (uint32_t)s->window;
+	open.chunks = (uint32_t)o->chunks;
+	open.precision = (uint32_t)o->precision;
+	open.eval_only = o->eval_only;
+	open.codec_act_up = (char *)o->codec[0].text;
+	open.codec_act_down = (char *)o->codec[1].text;
+	open.codec_grad_up = (char *)o->codec[2].text;
+	open.codec_grad_down = (char *)o->codec[3].text;
+	open.weights = sends_weights(s) ? (uint32_t)o->body->params : 0;
+	open.restore_step = s->steps;
+	open.state_hash = s->steps > 0 ? s->frames->state_hash(s->arg) : 0;
+	m.body_case = GPSPLIT__CONTROL__BODY_OPEN;
+	m.open = &open;
+	enum gp_status status = check_sent(s, gp_control_send(s->ch, &m, err), err);
+	gp_graph_msg_free(open.graph);
+	return status;
+}
+
+/* Borrows the values of `weights` until READY. */
+static enum gp_status send_weights(struct gp_client_session *s, struct gp_err *err)
+{
+	const struct gp_client_open *o = s->open;
+	if (!sends_weights(s))
+		return GP_OK;
+	s->param_up = gp_calloc((size_t)o->body->params, sizeof *s->param_up);
+	s->params_sent = 0;
+	if (!s->param_up)
+		GP_FAIL(err, GP_NOMEM, "out of memory for %d parameters", o->body->params);
+	for (int i = 0; i < o->body->params; i++) {
+		const struct gp_param *p = &o->body->param[i];
+		struct gp_frame *f = &s->param_up[i];
+		f->payload = (uint8_t *)o->weights->value[gp_graph_find_param(o->weights->graph, p->name)];
+		f->cap = f->tensor_bytes = p->count * sizeof(float);
+		f->head = (struct gp_frame_head){.type = GP_FRAME_PARAM_UP,
+						 .chunk = (uint32_t)i,
+						 .session = s->id,
+						 .payload_len = f->cap,
+						 .checksum = gp_frame_checksum(f->payload, f->cap)};
+		gp_channel_send_frame(s->ch, f);
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_session_send_open(struct gp_client_session *s, struct gp_err *err)
+{
+	s->state = STATE_READY;
+	s->committed = s->steps;
+	s->all_committed = true;
+	GP_TRY(send_graph(s, err));
+	return send_weights(s, err);
+}
+
+/* A server that does not know the field would ignore it in OPEN, and compute in fp32. */
+static enum gp_status check_precision(const struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
+{
+	const struct gp_client_open *o = s->open;
+	if (o->precision == GP_PRECISION_FP32)
+		return GP_OK;
+	for (size_t i = 0; i < m->n_precision; i++)
+		if (m->precision[i] == (uint32_t)o->precision)
+			return GP_OK;
+	GP_FAIL(err, GP_PEER, "server %s cannot compute in %s; use --precision fp32 or another server", o->server,
+		gp_precision_name(o->precision));
+}
+
+/* Else the user learns it when the first one is due. */
+static enum gp_status check_keeps(const struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
+{
+	char text[256];
+	if (!s->open->run || !m->checkpoint_error || !*m->checkpoint_error)
+		return GP_OK;
+	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", s->open->server,
+		   gp_text_sanitize(m->checkpoint_error, text, sizeof text));
+	return gp_run_state_refused(s->open->run, err);
+}
+
+static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
+{
+	char agent[64];
+	if (m->version != GP_PROTO_VERSION || !m->limits)
+		GP_FAIL(err, GP_PROTO, "the server speaks version %u of the protocol, this client version %d",
+			m->version, GP_PROTO_VERSION);
+	GP_TRY(check_precision(s, m, err));
+	GP_TRY(check_keeps(s, m, err));
+	if (m->resume_token.len > 0 && m->resume_token.len != GP_TOKEN_BYTES)
+		GP_FAIL(err, GP_PROTO, "server %s gave a resume token of %zu bytes, not %d", s->open->server,
+			m->resume_token.len, GP_TOKEN_BYTES);
+	if (m->resumed && !(s->opened && s->has_token))
+		GP_FAIL(err, GP_PROTO, "server %s resumed a session, which was not asked for", s->open->server);
+	s->has_token = m->resume_token.len > 0;
+	if (s->has_token)
+		memcpy(s->token, m->resume_token.data, GP_TOKEN_BYTES);
+	s->id = m->session;
+	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
+	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,
+	       gp_text_sanitize(m->agent, agent, sizeof agent));
+	gp_channel_set_segment_bytes(s->ch, m->limits->segment_bytes);
+	if (m->limits->step_timeout_ms * 1e-3 >
+	    s->patience_s) /* a plan may take longer to build than an answer to HELLO */
+		s->patience_s = m->limits->step_timeout_ms * 1e-3;
+	s->server_steps = m->last_step;
+	s->server_checkpoint = m->checkpoint;
+	s->resumed = m->resumed;
+	s->welcomed = true;
+	s->state = m->resumed ? STATE_RUN : STATE_OPENING;
+	return m->resumed || s->steps > 0 || s->open->restart ? GP_OK : gp_session_send_open(s, err);
+}
+
+/* What the server says of a checkpoint. */
+static enum gp_status note_kept(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
+{
+	char text[256];
+	if (!s->last_commit.checkpoint)
+		return GP_OK;
+	if (m->checkpoint)
+		return s->frames->kept(s->arg, m->step, NULL, err);
+	if (m->checkpoint_error && *m->checkpoint_error)
+		gp_text_sanitize(m->checkpoint_error, text, sizeof text);
+	else
+		snprintf(text, sizeof text, "it keeps none");
+	return s->frames->kept(s->arg, m->step, text, err);
+}
+
+static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
+{
+	const uint64_t step = m->step;
+	if (s->committed >= s->steps || step != s->committed)
+		GP_FAIL(err, GP_PROTO, "the server committed step %llu, which was not asked for",
+			(unsigned long long)step);
+	s->committed++;
+	s->all_committed = s->committed == s->steps;
+	return note_kept(s, m, err);
+}
+
+static enum gp_status on_params_done(struct gp_client_session *s, uint32_t count, struct gp_err *err)
+{
+	if (!s->fetch_into || s->params_arrived != s->body->params || count != (uint32_t)s->body->params)
+		GP_FAIL(err, GP_PROTO, "the server sent %d of %d parameters", s->params_arrived, s->body->params);
+	s->params_done = true;
+	return GP_OK;
+}
+
+bool gp_session_clips_norm(const struct gp_client_session *s)
+{
+	return s->open->optim.clip_norm > 0.0 && !s->open->eval_only;
+}
+
+static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready *m, struct gp_err *err)
+{
+	const struct gp_client_open *o = s->open;
+	if (sends_weights(s) && s->params_sent < s->body->params)
+		GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", o->server);
+	if (!m->clips && !o->eval_only && (o->optim.clip_norm > 0.0 || o->optim.clip_value > 0.0))
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
+	s->server_memory_bytes = m->memory_bytes;
+	s->server_device_bytes = m->device_memory_bytes;
+	gp_text_sanitize(m->device, s->server_device, sizeof s->server_device);
+	gp_log(session, GP_LOG_INFO, "session %llu runs on %s", (unsigned long long)s->id, s->server_device);
+	s->state = STATE_RUN;
+	s->ready = true;
+	return GP_OK;
+}
+
+/* The peer's reasons that we take for our own; all others are its own affair. */
+static enum gp_status error_code(uint32_t code)
+{
+	return code == GP_BUSY || code == GP_DENIED || code == GP_DEVICE ? (enum gp_status)code : GP_PEER;
+}
+
+/* A device may fail once and work again, or the server have another one. Twice without a step between: it does not. */
+static bool device_may_recover(struct gp_client_session *s)
+{
+	if (!s->open->restart || s->steps < s->device_failed_after)
+		return false;
+	s->device_failed_after = s->steps + 1;
+	return true;
+}
+
+/* Worth another connection: no room for us now; a server that stops, when a checkpoint outlives it, or that has lost a
+ * checkpoint, when there may be an older one; a device that failed, from a checkpoint; an opening that took too long, as
+ * when this process was stopped for a while. */
+static bool error_passes(struct gp_client_session *s, uint32_t code)
+{
+	if (code == GP_DEVICE)
+		return device_may_recover(s);
+	return (code == GP_BUSY && (s->returning || !s->opened)) || (code == GP_CANCELED && s->open->restart) ||
+	       (code == GP_TIMEOUT && s->state < STATE_RUN);
+}
+
+/* What the user can do when the server's device has failed for good. */
+static const char *advice(const struct gp_client_session *s, enum gp_status status)
+{
+	if (status != GP_DEVICE || s->steps == 0)
+		return "";
+	return s->open->run ? "; go on with --resume when it works again"
+			    : "; only a run with --checkpoint can go on after this";
+}
+
+static enum gp_status on_error(struct gp_client_session *s, const Gpsplit__Error *m, struct gp_err *err)
+{
+	char text[256];
+	const enum gp_status status = error_code(m->code);
+	const bool passes = error_passes(s, m->code);
+	gp_err_set(err, status, 0, __FILE__, __LINE__, "server %s: %s%s", s->open->server,
+		   gp_text_sanitize(m->text, text, sizeof text), passes ? "" : advice(s, status));
+	s->retry_ms = m->retry_ms;
+	if (passes)
+		gp_session_lose(s, status, err->text);
+	else
+		s->peer_gave_up = true;
+	return status;
+}
+
+static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Control *m, struct gp_err *err)
+{
+	switch (m->body_case) {
+	case GPSPLIT__CONTROL__BODY_WELCOME:
+		if (s->state == STATE_WELCOME)
+			return on_welcome(s, m->welcome, err);
+		break;
+	case GPSPLIT__CONTROL__BODY_READY:
+		if (s->state == STATE_READY)
+			return on_ready(s, m->ready, err);
+		break;
+	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
+		if (s->state == STATE_RUN && gp_session_clips_norm(s))
+			return s->frames->grad_squares(s->arg, m->grad_squares->step, m->grad_squares->sum,
+						       m->grad_squares->n_sum, err);
+		break;
+	case GPSPLIT__CONTROL__BODY_COMMITTED:
+		return on_committed(s, m->committed, err);
+	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:
+		return on_params_done(s, m->params_done->count, err);
+	case GPSPLIT__CONTROL__BODY_ERROR:
+		return on_error(s, m->error, err);
+	case GPSPLIT__CONTROL__BODY_BYE:
+		GP_FAIL(err, GP_PEER, "server %s said bye before the work was done", s->open->server);
+	default:
+		break;
+	}
+	GP_FAIL(err, GP_PROTO, "server %s sent a %s message that is not expected here", s->open->server,
+		gp_control_name(m));
+}
+
+/* Parameters coming down. */
+
+static enum gp_status param_begin(struct gp_client_session *s, const struct gp_frame_head *head, struct gp_frame **out,
+				  struct gp_err *err)
+{
+	if (!s->fetch_into || s->param_down_next >= s->body->params || head->chunk != (uint32_t)s->param_down_next)
+		GP_FAIL(err, GP_PROTO, "param_down of parameter %u is not expected", head->chunk);
+	const struct gp_param *p = &s->body->param[head->chunk];
+	struct gp_frame *f = &s->param_down;
+	f->payload = (uint8_t *)s->fetch_into->value[gp_graph_find_param(s->fetch_into->graph, p->name)];
+	f->cap = f->tensor_bytes = p->count * sizeof(float);
+	if (head->payload_len != f->cap)
+		GP_FAIL(err, GP_PROTO, "parameter %s came with %llu bytes, not %zu", p->name,
+			(unsigned long long)head->payload_len, f->cap);
+	s->param_down_next++;
+	*out = f;
+	return GP_OK;
+}
+
+/* What the channel reports. */
+
+static void channel_opened(void *arg)
+{
+	struct gp_client_session *s = arg;
+	struct gp_err err;
+	s->state = STATE_WELCOME;
+	s->met = true;
+	if (send_hello(s, &err) != GP_OK && !s->lost)
+		gp_client_session_fail(s, err.code, err.text);
+}
+
+static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp_err *err)
+{
+	struct gp_client_session *s = arg;
+	const Gpsplit__Control *m;
+	s->progress_ns = gp_now_ns();
+	enum gp_status status = gp_control_unpack(&s->arena, bytes, &m, err);
+	if (status == GP_OK)
+		status = dispatch(s, m, err);
+	if (status != GP_OK && !s->lost)
+		gp_client_session_fail(s, status, err->text);
+	return status;
+}
+
+static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
+					  struct gp_err *err)
+{
+	struct gp_client_session *s = arg;
+	enum gp_status status;
+	if (s->state != STATE_RUN || head->session != s->id)
+		status = gp_err_set(err, GP_PROTO, 0, __FILE__, __LINE__, "a tensor frame is not expected here");
+	else if (head->type == GP_FRAME_PARAM_DOWN)
+		status = param_begin(s, head, out, err);
+	else
+		status = s->frames->frame_begin(s->arg, head, out, err);
+	if (status != GP_OK)
+		gp_client_session_fail(s, status, err->text);
+	return status;
+}
+
+static enum gp_status channel_frame(void *arg, struct gp_frame *f, struct gp_err *err)
+{
+	struct gp_client_session *s = arg;
+	s->progress_ns = gp_now_ns();
+	enum gp_status status = f == &s->param_down ? gp_frame_verify(f, err) : s->frames->frame(s->arg, f, err);
+	s->params_arrived += f == &s->param_down && status == GP_OK;
+	if (status != GP_OK)
+		gp_client_session_fail(s, status, err->text);
+	return status;
+}
+
+static void channel_sent(void *arg, struct gp_frame *f)
+{
+	struct gp_client_session *s = arg;
+	s->progress_ns = gp_now_ns();
+	if (f->head.type == GP_FRAME_PARAM_UP)
+		s->params_sent++;
+	else
+		s->frames->sent(s->arg, f);
+}
+
+static void channel_ended(void *arg, enum gp_status status, const struct gp_err *err)
+{
+	struct gp_client_session *s = arg;
+	char text[GP_ERR_TEXT];
+	const bool ours = s->status != GP_OK; /* this end gives up, and says why */
+	const bool gone = !ours && (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT);
+	s->peer_gave_up |= gone;
+	snprintf(text, sizeof text, "server %s closed the connection", s->open->server);
+	if (status != GP_OK)
+		snprintf(text, sizeof text, "%s", err->text);
+	if (gone)
+		gp_session_lose(s, status == GP_OK ? GP_PEER : status, text);
+	else if (!s->lost) /* an ERROR that only asks for another connection ends the channel, too */
+		gp_client_session_fail(s, status, text);
+}
+
+const struct gp_channel_cbs gp_session_channel_cbs = {.opened = channel_opened,
+						      .control = channel_control,
+						      .frame_begin = channel_frame_begin,
+						      .frame = channel_frame,
+						      .sent = channel_sent,
+						      .ended = channel_ended};
+
+/* Life. */
+
+static void open_timers(struct gp_client_session *s)
+{
+	uv_timer_init(s->loop, &s->timer);
+	uv_timer_init(s->loop, &s->pause);
+	s->timer.data = s->pause.data = s;
+	s->timers_open = 2;
+	uv_timer_start(&s->timer, check_deadline, DEADLINE_TICK_MS, DEADLINE_TICK_MS);
+}
+
+enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *loop, const struct gp_client_open *open,
+				      const struct gp_client_frames *frames, void *arg, struct gp_err *err)
+{
+	memset(s, 0, sizeof *s);
+	s->loop = loop;
+	s->open = open;
+	s->body = open->body;
+	s->frames = frames;
+	s->arg = arg;
+	if (open->run)
+		memcpy(s->run_id, gp_run_state_id(open->run), sizeof s->run_id);
+	else
+		GP_TRY(gp_random_bytes(s->run_id, sizeof s->run_id, err));
+	gp_control_arena_init(&s->arena, ARENA_SPILL_BYTES);
+	if (gp_session_clips_norm(s))
+		GP_TRY(gp_control_arena_reserve(&s->arena, GP_CONTROL_SQUARES_BYTES(s->body->params), err));
+	open_timers(s);
+	enum gp_status status = gp_session_connect(s, err);
+	if (status != GP_OK) {
+		gp_client_session_fail(s, status, err->text);
+		gp_client_session_close(s);
+	}
+	return status;
+}
+
+static enum gp_status send_commit(struct gp_client_session *s, struct gp_err *err)
+{
+	const struct gp_client_commit *c = &s->last_commit;
+	return check_sent(s, gp_control_send_commit(s->ch, c->step, c->lr, c->grad_norm, c->checkpoint, err), err);
+}
+
+enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, double grad_norm,
+					bool checkpoint, struct gp_err *err)
+{
+	gp_require(step == s->steps && s->committed == s->steps);
+	s->last_commit =
+		(struct gp_client_commit){.step = step, .lr = lr, .grad_norm = grad_norm, .checkpoint = checkpoint};
+	s->steps++;
+	s->all_committed = false;
+	enum gp_status status = s->linked ? send_commit(s, err) : GP_OK;
+	return status == GP_PEER ? GP_OK : status; /* lost: said again when the session is resumed */
+}
+
+enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_err *err)
+{
+	return gp_client_session_wait(s, &s->all_committed, err);
+}
+
+void gp_client_session_rewind(struct gp_client_session *s, uint64_t step)
+{
+	s->rewound |= s->opened && step != s->steps;
+	s->steps = s->committed = step;
+	s->all_committed = true;
+}
+
+static enum gp_status ask_for_params(struct gp_client_session *s, struct gp_err *err)
+{
+	s->param_down_next = s->params_arrived = 0;
+	return check_sent(s, gp_control_send_fetch_params(s->ch, err), err);
+}
+
+enum gp_status gp_session_fetch_again(struct gp_client_session *s, struct gp_err *err)
+{
+	return s->fetch_into && !s->params_done ? ask_for_params(s, err) : GP_OK;
+}
+
+/* COMMITTED has gone with the link; WELCOME says what it would have said of the checkpoint, but for the reason. */
+static enum gp_status make_up_for_answer(struct gp_client_session *s, struct gp_err *err)
+{
+	const bool kept = s->server_checkpoint == s->server_steps;
+	return s->frames->kept(s->arg, s->last_commit.step, kept ? NULL : "it has none; why not, the link has lost",
+			       err);
+}
+
+enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err)
+{
+	const uint64_t at = s->server_steps;
+	if (at < s->committed || at > s->steps || at + 1 < s->steps) {
+		gp_err_set(err, GP_PROTO, 0, __FILE__, __LINE__,
+			   "server %s resumed the session at step %llu, this side is at %llu", s->open->server,
+			   (unsigned long long)at, (unsigned long long)s->steps);
+		gp_client_session_fail(s, GP_PROTO, err->text);
+		return GP_PROTO;
+	}
+	const bool answer_lost = s->committed < at && s->last_commit.checkpoint;
+	s->committed = at;
+	s->all_committed = at == s->steps;
+	if (answer_lost && make_up_for_answer(s, err) != GP_OK) {
+		gp_client_session_fail(s, err->code, err->text);
+		return err->code;
+	}
+	if (!s->all_committed)
+		GP_TRY(send_commit(s, err));
+	return gp_session_fetch_again(s, err);
+}
+
+enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_weights *w, struct gp_err *err)
+{
+	GP_TRY(gp_client_session_settle(s, err));
+	s->params_done = false;
+	s->fetch_into = w;
+	enum gp_status status = s->linked ? ask_for_params(s, err) : GP_OK;
+	if (status == GP_OK || s->lost)
+		status = gp_client_session_wait(s, &s->params_done, err);
+	s->fetch_into = NULL;
+	return status;
+}
+
+void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,
+			       struct gp_tcp_figures *tcp, uint32_t *rtt_us)
+{
+	struct gp_tcp_figures now;
+	*account = s->account;
+	*tcp = s->past_tcp;
+	*rtt_us = s->rtt_us;
+	if (!s->ch)
+		return;
+	gp_account_add(account, gp_channel_account(s->ch));
+	gp_channel_figures(s->ch, &now);
+	gp_tcp_figures_add(tcp, &now);
+	if (gp_channel_rtt_us(s->ch) > 0)
+		*rtt_us = gp_channel_rtt_us(s->ch);
+}
+
+static void timer_closed(uv_handle_t *h)
+{
+	struct gp_client_session *s = h->data;
+	s->timers_open--;
+}
+
+void gp_client_session_close(struct gp_client_session *s)
+{
+	struct gp_err ignored;
+	const bool bye = s->linked && gp_control_send_bye(s->ch, &ignored) == GP_OK;
+	gp_session_hang_up(s, bye);
+	if (s->timers_open) {
+		uv_close((uv_handle_t *)&s->timer, timer_closed);
+		uv_close((uv_handle_t *)&s->pause, timer_closed);
+	}
+	while (s->timers_open)
+		uv_run(s->loop, UV_RUN_ONCE);
+	gp_control_arena_deinit(&s->arena);
+}

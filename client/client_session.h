@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The client's end of a session: connect, handshake, OPEN with the body's
+ * graph, control messages, and the failure that ended it. Frames are passed on
+ * to the engine. PROTOCOL.md section 5.
+ *
+ * When the link breaks the session reconnects inside of whatever waits for the
+ * server (section 5.6), and the engine is told twice: `lost`, to take back what
+ * it has begun, and `resumed`, to begin it again. Not here: how (that is
+ * client_session_link.c).
+ *
+ * Threads: the loop's thread. The functions that wait run the loop themselves.
+ * Test: tests/unit/test_engine.c, tests/unit/test_resume.c
+ */
+#ifndef GP_CLIENT_SESSION_H
+#define GP_CLIENT_SESSION_H
+
+#include <signal.h>
+
+#include "common/codec/codec.h"
+#include "common/wire/control.h"
+#include "common/graph/device.h"
+#include "common/graph/graph.h"
+#include "common/graph/optim.h"
+#include "common/net/token.h"
+#include "common/graph/weights.h"
+
+struct gp_client_session;
+struct gp_client_security;
+struct gp_run_state;
+
+struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of resuming */
+	enum gp_status (*frame_begin)(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
+				      struct gp_err *err);
+	enum gp_status (*frame)(void *arg, struct gp_frame *f, struct gp_err *err);
+	void (*sent)(void *arg, struct gp_frame *f);
+	/* GRAD_SQUARES, only with clip_norm. */
+	enum gp_status (*grad_squares)(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err);
+	/* The channel is gone, and with it what was under way. Takes back what was begun of the step that is not yet
+	 * committed; may run the loop. */
+	void (*lost)(void *arg);
+	/* There is a channel again: what was taken back may begin again. The session has a new id. */
+	void (*resumed)(void *arg);
+	/* The server has kept the checkpoint that COMMIT of this step asked for; or `why` not. */
+	enum gp_status (*kept)(void *arg, uint64_t step, const char *why, struct gp_err *err);
+	/* Of what the codecs of all directions remember alike at both ends. After `lost`, and after `restart`. */
+	uint64_t (*state_hash)(void *arg);
+};
+
+struct gp_client_open {
+	const char *server; /* "HOST:PORT" */
+	const struct gp_graph *body;
+	const struct gp_weights *weights; /* of the whole model; NULL: the server draws them from seed */
+	struct gp_optim optim;
+	enum gp_precision precision;
+	uint64_t seed;
+	int chunk_samples, window, chunks;
+	bool window_given; /* a server that allows less is an error; else less it is */
+	bool eval_only;
+	const struct gp_codec_spec *codec; /* 4 */
+	double connect_timeout_s, idle_timeout_s;
+	double reconnect_for_s;                    /* a broken link is given up after so long; 0: at once */
+	const volatile sig_atomic_t *stop;         /* (optional) set: reconnecting ends, soon, in GP_CANCELED */
+	const struct gp_client_security *security; /* NULL: in the clear, without a token */
+	struct gp_run_state *run;                  /* (optional) checkpoints that this side has; with it, `restart` */
+	/*
+	 * (optional) The server does not have the session, or not any more. Puts the engine to this step, which both ends
+	 * have a checkpoint of (the step that this side is at: it has that in memory; 0: to the start), and says so by
+	 * gp_client_session_rewind. May run the loop.
+	 */
+	enum gp_status (*restart)(void *arg, uint64_t checkpoint_step, struct gp_err *err);
+	void *restart_arg;
+};
+
+struct gp_client_commit {
+	uint64_t step;
+	float lr;
+	double grad_norm;
+	bool checkpoint;
+};
+
+struct gp_client_session {
+	uv_loop_t *loop;
+	struct gp_channel *ch; /* NULL between two connections */
+	uint64_t id;
+	uint64_t device_failed_after; /* steps that must be done for the next failure of its device to be survived */
+	uint64_t server_memory_bytes, server_device_bytes; /* of the host, of its device's own memory */
+	char server_device[GP_DEVICE_TITLE];               /* on which the body runs; "" from an old server */
+	uint64_t steps,
+		committed; /* committed here: their COMMIT is decided on; and by the server, as far as we know */
+	uint32_t reconnects;
+	bool linked;           /* frames may be sent */
+	enum gp_status status; /* not GP_OK: the session is over, err says why */
+	struct gp_err err;
+	/* Of the connections that are over; the engine adds the times of its stages. */
+	struct gp_account account;
+	/* private */
+	struct gp_tcp_figures past_tcp;
+	const struct gp_client_frames *frames;
+	void *arg;
+	const struct gp_client_open *open;
+	char host[256]; /* of open->server */
+	struct gp_control_arena arena;
+	int state, window_limit;
+	int window;                      /* chunks in flight, as agreed */
+	struct gp_connector *connecting; /* NULL: not */
+	bool met, returning, welcomed, resumed, ready, opened, lost;
+	bool rewound; /* what is waited for will not come: the engine has gone back to an earlier step */
+	bool params_done, all_committed, waiting, peer_gave_up, pausing;
+	bool reached; /* something took the last connection */
+	int strange;  /* connections that it took, before it had ever said who it is */
+	int timers_open;
+	struct gp_err lost_err;
+	uint32_t retry_ms; /* the server's wish */
+	uint32_t rtt_us;   /* of the last connection */
+	uint8_t token[GP_TOKEN_BYTES], run_id[GP_RUN_ID_BYTES];
+	bool has_token;
+	uint64_t server_steps, server_checkpoint; /* from WELCOME */
+	struct gp_client_commit last_commit;
+	uv_timer_t timer, pause;
+	uint64_t progress_ns; /* when the server last did something, heartbeats aside */
+	uint64_t tick_ns;     /* when deadlines were last looked at */
+	double patience_s;    /* so long may it do nothing while we wait */
+	struct gp_frame *param_up;
+	struct gp_weights *fetch_into;
+	struct gp_frame param_down;
+	const struct gp_graph *body;
+	int params_sent, param_down_next, params_arrived;
+};
+
+/* Returns when the server is READY. On failure nothing is left open. `s` and what `open` points to must stay. */
+enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *loop, const struct gp_client_open *open,
+				      const struct gp_client_frames *frames, void *arg, struct gp_err *err);
+/*
+ * Runs the loop until *flag or the session fails (its error comes back): when the server sends nothing but heartbeats for
+ * the step timeout that it named, too. Reconnects when the link breaks, or is broken already. GP_CANCELED with the session
+ * in good order: the engine was put back to an earlier step, and the caller has to go on from there.
+ */
+enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err);
+/* The same for something that this side does: the server may be idle for as long as it takes. */
+enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err);
+/* Ends the session with this failure (also from callbacks); the first one is kept. */
+void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);
+/*
+ * From here on the step counts: the caller makes its own update whatever becomes of the link. Every earlier step must be
+ * committed by the server: gp_client_session_settle. grad_norm: 0 without clip_norm. `checkpoint`: this side has one of the
+ * state after the step; the server is to write its own.
+ */
+enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, double grad_norm,
+					bool checkpoint, struct gp_err *err);
+/* Waits for every COMMITTED. */
+enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_err *err);
+/* The engine went back to this step (restart, above). */
+void gp_client_session_rewind(struct gp_client_session *s, uint64_t step);
+/* Our counts and, where there is TCP, the kernel's; of all connections. */
+void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,
+			       struct gp_tcp_figures *tcp, uint32_t *rtt_us);
+/* Waits for every COMMITTED, then fetches the body's parameters into w (whole model, matched by name). */
+enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_weights *w, struct gp_err *err);
+/* BYE when all is well, then waits until the connection is closed. */
+void gp_client_session_close(struct gp_client_session *s);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to client_session.c (messages, waiting) and client_session_link.c (connections of
+ * a session, one after the other).
+ */
+#ifndef GP_CLIENT_SESSION_IMPL_H
+#define GP_CLIENT_SESSION_IMPL_H
+
+#include "client/run_state.h"
+#include "client/client_session.h"
+
+enum { STATE_CONNECT, STATE_PREFACE, STATE_WELCOME, STATE_OPENING, STATE_READY, STATE_RUN, STATE_OVER };
+
+/* client_session.c */
+extern const struct gp_channel_cbs gp_session_channel_cbs;
+bool gp_session_clips_norm(const struct gp_client_session *s);
+/* Until *flag; the session's failure or what became of the link come back as errors. */
+enum gp_status gp_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err);
+enum gp_status gp_session_send_open(struct gp_client_session *s, struct gp_err *err);
+/* After WELCOME that resumes: says again what may have been lost. */
+enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err);
+/* Asks for the parameters once more, when somebody waits for them. */
+enum gp_status gp_session_fetch_again(struct gp_client_session *s, struct gp_err *err);
+
+/* client_session_link.c */
+/* The link is of no use any more. Ends the session where nothing can be resumed. */
+void gp_session_lose(struct gp_client_session *s, enum gp_status status, const char *text);
+/* Returns when the server is READY. */
+enum gp_status gp_session_connect(struct gp_client_session *s, struct gp_err *err);
+/* After gp_session_lose: takes back, reconnects, begins again. On failure the session is over. */
+enum gp_status gp_session_recover(struct gp_client_session *s, struct gp_err *err);
+/* Closes the channel, if there is one, and waits until it is gone. A session that has failed says why; `flush`: something
+ * else is to be said still. */
+void gp_session_hang_up(struct gp_client_session *s, bool flush);
+
+#endif

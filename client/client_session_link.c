@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The connections of a client's session, one after the other: the first, and
+ * those after a broken link, with back-off. PROTOCOL.md section 5.6. What is
+ * said on them is in client_session.c.
+ * Test: tests/unit/test_resume.c
+ */
+#include "client/client_session_impl.h"
+
+#include "client/security.h"
+#include "common/base/log.h"
+
+#define PAUSE_MS_FIRST 100
+#define PAUSE_MS_MOST  5000
+/* Connections that may break before the server has said who it is: a link that is cut does so seldom, somebody else's
+ * port always. */
+#define STRANGE_MOST   3
+
+/* Life of one connection. */
+
+static void channel_closed(void *arg)
+{
+	struct gp_client_session *s = arg;
+	struct gp_tcp_figures tcp;
+	gp_account_add(&s->account, gp_channel_account(s->ch));
+	gp_channel_figures(s->ch, &tcp);
+	gp_tcp_figures_add(&s->past_tcp, &tcp);
+	if (gp_channel_rtt_us(s->ch) > 0)
+		s->rtt_us = gp_channel_rtt_us(s->ch);
+	s->ch = NULL;
+}
+
+void gp_session_hang_up(struct gp_client_session *s, bool flush)
+{
+	struct gp_err ignored;
+	if (s->connecting)
+		gp_tcp_connect_cancel(s->connecting);
+	s->linked = false;
+	if (!s->ch)
+		return;
+	const bool tell = s->status != GP_OK && !s->peer_gave_up;
+	if (tell)
+		gp_control_send_error(s->ch, s->status, s->err.text, 0, &ignored);
+	gp_channel_close(s->ch, flush || tell, channel_closed, s);
+	while (s->ch)
+		uv_run(s->loop, UV_RUN_ONCE);
+	gp_free(s->param_up);
+	s->param_up = NULL;
+}
+
+static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *why)
+{
+	struct gp_client_session *s = arg;
+	struct gp_err err;
+	s->connecting = NULL;
+	s->strange += conn && !s->met;
+	s->reached = conn != NULL;
+	if (!conn) {
+		gp_session_lose(s, why->code, why->text);
+		return;
+	}
+	if (s->open->security && gp_client_secure(s->open->security, s->loop, s->host, &conn, &err) != GP_OK) {
+		gp_client_session_fail(s, err.code, err.text);
+		return;
+	}
+	struct gp_channel_options options = {
+		.idle_timeout_ms = (uint32_t)(s->open->idle_timeout_s * 1000),
+		.preface_timeout_ms = (uint32_t)(s->open->connect_timeout_s * 1000),
+		.control_bytes_max = GP_CONTROL_STEADY_BYTES,
+	};
+	if (gp_session_clips_norm(s))
+		options.control_bytes_max += (uint32_t)s->body->params * (uint32_t)sizeof(double);
+	s->state = STATE_PREFACE;
+	if (gp_channel_new(s->loop, conn, &options, &gp_session_channel_cbs, s, &s->ch, &err) != GP_OK)
+		gp_client_session_fail(s, err.code, err.text);
+}
+
+static enum gp_status dial(struct gp_client_session *s, double timeout_s, struct gp_err *err)
+{
+	uint16_t port;
+	enum gp_status status = gp_addr_parse(s->open->server, s->host, &port, err);
+	if (status != GP_OK)
+		return gp_err_prefix(err, "--server");
+	s->state = STATE_CONNECT;
+	return gp_tcp_connect(s->loop, s->host, port, (uint64_t)(timeout_s * 1000), on_connected, s, &s->connecting,
+			      err);
+}
+
+/* A server that has lost the session, of which steps are committed: from a checkpoint, if there is one. */
+static enum gp_status start_over(struct gp_client_session *s, struct gp_err *err)
+{
+	const struct gp_client_open *o = s->open;
+	enum gp_status status;
+	if (o->restart)
+		status = o->restart(o->restart_arg, s->server_checkpoint, err);
+	else
+		status = gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__,
+				    "server %s no longer has this session of %llu steps (it was restarted, or the link "
+				    "was down for longer than its --resume-window), and there is no checkpoint",
+				    o->server, (unsigned long long)s->steps);
+	if (status != GP_OK)
+		gp_client_session_fail(s, status, err->text);
+	return status == GP_OK ? gp_session_send_open(s, err) : status;
+}
+
+static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_err *err)
+{
+	if (s->state == STATE_OPENING)
+		GP_TRY(start_over(s, err));
+	GP_TRY(gp_session_await(s, &s->ready, err));
+	gp_free(s->param_up); /* READY was only taken after the last one had left */
+	s->param_up = NULL;
+	return GP_OK;
+}
+
+/* One connection, up to the point where steps may begin. */
+static enum gp_status attempt(struct gp_client_session *s, double timeout_s, struct gp_err *err)
+{
+	s->lost = s->welcomed = s->resumed = s->ready = s->peer_gave_up = false;
+	s->patience_s = s->open->connect_timeout_s;
+	GP_TRY(dial(s, timeout_s, err));
+	GP_TRY(gp_session_await(s, &s->welcomed, err));
+	if (!s->resumed)
+		GP_TRY(wait_until_ready(s, err));
+	s->opened = s->linked = true;
+	if (s->resumed)
+		return gp_session_go_on(s, err);
+	return s->rewound ? GP_OK : gp_session_fetch_again(s, err);
+}
+
+/* Back-off. */
+
+static void on_pause_over(uv_timer_t *timer)
+{
+	struct gp_client_session *s = timer->data;
+	s->pausing = false;
+}
+
+static void pause_for(struct gp_client_session *s, uint64_t ms)
+{
+	s->pausing = true;
+	uv_update_time(s->loop);
+	uv_timer_start(&s->pause, on_pause_over, ms, 0);
+	while (s->pausing && s->status == GP_OK)
+		uv_run(s->loop, UV_RUN_ONCE);
+	uv_timer_stop(&s->pause);
+}
+
+/* Half to all of it, so that the clients of a server that was away do not come back together. */
+static uint64_t jittered(uint64_t ms)
+{
+	struct gp_err ignored;
+	uint16_t draw = 0;
+	gp_random_bytes(&draw, sizeof draw, &ignored);
+	return ms / 2 + ms / 2 * draw / UINT16_MAX;
+}
+
+static double seconds_since(uint64_t begin_ns)
+{
+	return (double)(gp_now_ns() - begin_ns) * 1e-9;
+}
+
+static enum gp_status give_up(struct gp_client_session *s, const struct gp_err *last, struct gp_err *err)
+{
+	enum gp_status status =
+		gp_err_set(err, last->code, 0, __FILE__, __LINE__, "gave up reconnecting to server %s after %g s: %s",
+			   s->open->server, s->open->reconnect_for_s, last->text);
+	gp_client_session_fail(s, status, err->text);
+	return status;
+}
+
+/* Until a connection stands, the session fails for good, or time is up. */
+static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns, struct gp_err *err)
+{
+	const double limit = s->open->reconnect_for_s;
+	uint64_t pause = PAUSE_MS_FIRST;
+	s->returning = true;
+	for (;;) {
+		double left = limit - seconds_since(begin_ns);
+		double timeout = s->open->connect_timeout_s < left ? s->open->connect_timeout_s : left;
+		s->retry_ms = 0;
+		enum gp_status status = attempt(s, timeout > 0.1 ? timeout : 0.1, err);
+		s->returning = status != GP_OK;
+		if (status == GP_OK)
+			return GP_OK;
+		gp_session_hang_up(s, false);
+		if (s->status != GP_OK || !s->lost) {
+			gp_client_session_fail(s, status, err->text);
+			return status;
+		}
+		left = limit - seconds_since(begin_ns);
+		if (left <= 0)
+			return give_up(s, &s->lost_err, err);
+		uint64_t ms = s->retry_ms > pause ? s->retry_ms : jittered(pause);
+		gp_log(session, GP_LOG_DEBUG, "%s; again in %llu ms", s->lost_err.text, (unsigned long long)ms);
+		pause_for(s, (double)ms < left * 1000 ? ms : (uint64_t)(left * 1000));
+		if (s->status != GP_OK) {
+			*err = s->err;
+			return s->status;
+		}
+		pause = pause * 2 < PAUSE_MS_MOST ? pause * 2 : PAUSE_MS_MOST;
+	}
+}
+
+/* What the rest of the session calls. */
+
+/* Its server may be on its way, too. */
+static bool run_resumes(const struct gp_client_session *s)
+{
+	return s->open->run && gp_run_state_resumes(s->open->run);
+}
+
+/* Whether a new connection could go on where this one ended. */
+static bool can_come_back(const struct gp_client_session *s)
+{
+	const bool cut_early = s->reached && s->strange <= STRANGE_MOST;
+	return s->open->reconnect_for_s > 0 && (s->met || run_resumes(s) || cut_early) &&
+	       (s->has_token || s->steps == 0 || s->open->restart);
+}
+
+void gp_session_lose(struct gp_client_session *s, enum gp_status status, const char *text)
+{
+	if (s->status != GP_OK || s->lost)
+		return;
+	s->linked = false;
+	if (!can_come_back(s) || status == GP_DENIED) {
+		gp_client_session_fail(s, status, text);
+		return;
+	}
+	s->lost = true;
+	gp_err_set(&s->lost_err, status, 0, __FILE__, __LINE__, "%s", text);
+}
+
+enum gp_status gp_session_connect(struct gp_client_session *s, struct gp_err *err)
+{
+	enum gp_status status = attempt(s, s->open->connect_timeout_s, err);
+	if (status == GP_OK || s->status != GP_OK || !s->lost)
+		return status;
+	const bool busy = status == GP_BUSY;
+	if (busy || (!s->met && !s->reached) || s->state == STATE_READY)
+		gp_log(session, GP_LOG_WARN, "%s; trying again for %g s", s->lost_err.text, s->open->reconnect_for_s);
+	gp_session_hang_up(s, false);
+	status = keep_trying(s, gp_now_ns(), err);
+	s->reconnects += status == GP_OK && !busy;
+	return status;
+}
+
+enum gp_status gp_session_recover(struct gp_client_session *s, struct gp_err *err)
+{
+	const uint64_t begin_ns = gp_now_ns();
+	gp_log(session, GP_LOG_WARN, "%s; reconnecting", s->lost_err.text);
+	gp_session_hang_up(s, false);
+	s->frames->lost(s->arg);
+	if (s->status == GP_OK)
+		keep_trying(s, begin_ns, err);
+	if (s->status != GP_OK) {
+		*err = s->err;
+		return s->status;
+	}
+	s->reconnects++;
+	gp_log(session, GP_LOG_WARN, "connected to server %s again after %.1f s, at step %llu", s->open->server,
+	       seconds_since(begin_ns), (unsigned long long)s->steps);
+	const bool rewound = s->rewound;
+	s->rewound = false;
+	if (rewound)
+		GP_FAIL(err, GP_CANCELED, "the server was lost; the run goes on from step %llu",
+			(unsigned long long)s->steps);
+	s->frames->resumed(s->arg);
+	return GP_OK;
+}

@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpclient capture: the tensors that cross a cut, of a network of the user's
+ * own, into a file that `gpclient codec` reads. What is computed: capture.h.
+ * Test: tests/e2e/capture.sh
+ */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "client/capture.h"
+#include "client/commands/commands.h"
+#include "client/figures.h"
+#include "client/job.h"
+#include "common/base/mem.h"
+#include "common/store/safetensors.h"
+
+#define PROGRAM "gpclient capture"
+
+struct settings {
+	struct gp_job_settings job; /* first: the shared rows know its offsets */
+	const char *out;
+};
+
+#define FIELD(name) offsetof(struct settings, name)
+
+static const struct gp_opt own_rows[] = {
+	{.name = "out",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(out),
+	 .value = "FILE",
+	 .group = "What",
+	 .help = "write act_up, act_down, grad_up and grad_down there (safetensors, images as (N,C,H,W))"},
+	{.name = "cut",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(job.cut),
+	 .value = "H:T",
+	 .initial = "1:-1",
+	 .help = "where the model is divided, as for train (see 'gpclient model show')"},
+	{.name = "batch",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(job.batch),
+	 .value = "N",
+	 .initial = "16",
+	 .min = 1,
+	 .max = 1 << 20,
+	 .help = "samples: those of a chunk, of train's --batch / --chunks"},
+	{.name = "device",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(job.device),
+	 .value = "auto|cpu|cuda[:N]",
+	 .initial = "cpu",
+	 .help = "device that computes"},
+	{.name = "threads",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(job.threads),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1024,
+	 .help = "compute threads; 0 = one per processor"},
+};
+
+static const struct gp_opt_table table = {
+	.command = PROGRAM,
+	.synopsis = "--out FILE --model NAME --data NAME [--init FILE] [--cut H:T] [OPTION...]",
+	.about = "Takes one chunk of training images forward and back through a model and writes the four tensors\n"
+		 "that would cross the link: for 'gpclient codec compare'. Nothing is trained, no server is needed.",
+	.examples =
+		"  gpclient capture --model cnn --data fashion-mnist --init cnn.safetensors --out acts.safetensors\n"
+		"  gpclient codec compare --in acts.safetensors --tensor act_up --codecs fp16,uniform:bits=8\n",
+};
+
+struct capturing {
+	struct settings set;
+	struct gp_job job;
+	struct gp_dataset *data;
+	struct gp_loader *loader;
+	struct gp_capture tensors;
+};
+
+static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
+			    struct gp_err *err)
+{
+	const struct gp_opt_rows own = {own_rows, sizeof own_rows / sizeof own_rows[0]};
+	const struct gp_opt_rows parts[] = {own, gp_job_model_rows, gp_job_output_rows};
+	struct gp_opt rows[GP_OPT_MAX];
+	struct gp_opt_table t = table;
+	t.opt = rows;
+	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
+	*set = (struct settings){0};
+	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	set->job.local = true;
+	set->job.codec = "raw";
+	set->job.chunks = 1;
+	return GP_OK;
+}
+
+static enum gp_status prepare(struct capturing *c, struct gp_err *err)
+{
+	const struct gp_job_settings *s = &c->set.job;
+	GP_TRY(gp_job_begin(&c->job, s, err));
+	if (!c->set.out)
+		GP_FAIL(err, GP_USAGE, "--out FILE is missing: where the tensors go");
+	if (gp_st_check_target(c->set.out, err) != GP_OK)
+		return gp_err_prefix(err, "--out");
+	GP_TRY(gp_job_open_data(&c->job, GP_SPLIT_TRAIN, false, &c->data, err));
+	if (gp_dataset_samples(c->data) < s->batch)
+		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than the %lld of --batch", s->data,
+			gp_dataset_samples(c->data), (long long)s->batch);
+	GP_TRY(gp_job_open_loader(&c->job, c->data, GP_SPLIT_TRAIN, &c->loader, err));
+	return gp_job_build(&c->job, c->data, err);
+}
+
+static enum gp_status compute(struct capturing *c, struct gp_err *err)
+{
+	const struct gp_job_settings *s = &c->set.job;
+	const struct gp_capture_spec spec = {.graph = c->job.graph,
+					     .cut = c->job.cut,
+					     .weights = c->job.init,
+					     .device = s->device,
+					     .threads =
+						     s->threads > 0 ? (int)s->threads : (int)uv_available_parallelism(),
+					     .seed = (uint64_t)s->seed};
+	struct gp_batch *batch;
+	GP_TRY(gp_loader_next(c->loader, &batch, err));
+	enum gp_status status = gp_capture_run(&spec, batch, &c->tensors, err);
+	gp_loader_give_back(c->loader, batch);
+	return status;
+}
+
+/* --- the file --------------------------------------------------------------------------------------------------- */
+
+/* (N,H,W,C) to PyTorch's (N,C,H,W), in place through `scratch`. */
+static void turn_channels_first(struct gp_shape *shape, float *x, float *scratch)
+{
+	const int64_t *d = shape->dim, places = d[1] * d[2], channels = d[3];
+	const size_t sample = (size_t)(places * channels);
+	for (int64_t n = 0; n < d[0]; n++, x += sample) {
+		for (int64_t p = 0; p < places; p++)
+			for (int64_t c = 0; c < channels; c++)
+				scratch[c * places + p] = x[p * channels + c];
+		memcpy(x, scratch, sample * sizeof *x);
+	}
+	*shape = (struct gp_shape){.ndim = 4, .dim = {d[0], d[3], d[1], d[2]}};
+}
+
+static enum gp_status turn_all(struct gp_capture *t, struct gp_err *err)
+{
+	for (int i = 0; i < GP_CAPTURES; i++) {
+		if (t->shape[i].ndim != 4)
+			continue;
+		float *scratch = gp_alloc_aligned(gp_shape_elements(&t->shape[i]) * sizeof(float));
+		if (!scratch)
+			GP_FAIL(err, GP_NOMEM, "no memory to turn a tensor in");
+		turn_channels_first(&t->shape[i], t->tensor[i], scratch);
+		gp_free_aligned(scratch);
+	}
+	return GP_OK;
+}
+
+static enum gp_status write_file(struct capturing *c, struct gp_err *err)
+{
+	const struct gp_job_settings *s = &c->set.job;
+	struct gp_st_item item[GP_CAPTURES];
+	const struct gp_st_pair meta[] = {{"model", s->model}, {"cut", s->cut}, {"data", s->data}};
+	GP_TRY(turn_all(&c->tensors, err));
+	for (int i = 0; i < GP_CAPTURES; i++)
+		item[i] = (struct gp_st_item){.name = gp_capture_name((enum gp_capture_tensor)i),
+					      .shape = c->tensors.shape[i],
+					      .data = c->tensors.tensor[i]};
+	return gp_st_write(c->set.out, item, GP_CAPTURES, meta, sizeof meta / sizeof meta[0], err);
+}
+
+/* --- the report ------------------------------------------------------------------------------------------------- */
+
+struct summary {
+	double zeros, largest, rms; /* zeros: share of the elements */
+};
+
+static struct summary summarize(const struct gp_capture *t, int i)
+{
+	const size_t n = gp_shape_elements(&t->shape[i]);
+	struct summary s = {0};
+	for (size_t k = 0; k < n; k++) {
+		const double x = (double)t->tensor[i][k];
+		s.zeros += x == 0;
+		s.largest = fmax(s.largest, fabs(x));
+		s.rms += x * x;
+	}
+	s.zeros /= (double)n;
+	s.rms = sqrt(s.rms / (double)n);
+	return s;
+}
+
+static json_t *report_json(const struct capturing *c)
+{
+	json_t *o = json_pack("{s:s, s:o}", "out", c->set.out, "loss", gp_json_number(c->tensors.loss));
+	for (int i = 0; o && i < GP_CAPTURES; i++) {
+		const struct summary s = summarize(&c->tensors, i);
+		json_t *shape = json_array();
+		for (int k = 0; k < c->tensors.shape[i].ndim; k++)
+			json_array_append_new(shape, json_integer(c->tensors.shape[i].dim[k]));
+		json_object_set_new(o, gp_capture_name((enum gp_capture_tensor)i),
+				    json_pack("{s:o, s:f, s:o, s:o}", "shape", shape, "zeros", s.zeros, "largest",
+					      gp_json_number(s.largest), "rms", gp_json_number(s.rms)));
+	}
+	return o;
+}
+
+static enum gp_status report(const struct capturing *c, struct gp_err *err)
+{
+	char text[80];
+	if (c->set.job.json)
+		return gp_job_print_json(report_json(c), err);
+	for (int i = 0; i < GP_CAPTURES; i++) {
+		const struct summary s = summarize(&c->tensors, i);
+		printf("%-9s %-16s %5.1f %% zeros, largest %.3g, root mean square %.3g\n",
+		       gp_capture_name((enum gp_capture_tensor)i),
+		       gp_shape_text(&c->tensors.shape[i], text, sizeof text), 100 * s.zeros, s.largest, s.rms);
+	}
+	return GP_OK;
+}
+
+int gp_cmd_capture(int argc, char **argv)
+{
+	struct capturing c = {0};
+	struct gp_options_result given;
+	struct gp_err err = {0};
+	enum gp_status status = parse(argc, argv, &c.set, &given, &err);
+	if (status == GP_OK && !given.help) {
+		status = prepare(&c, &err);
+		status = status == GP_OK ? compute(&c, &err) : status;
+		status = status == GP_OK ? write_file(&c, &err) : status;
+		status = status == GP_OK ? report(&c, &err) : status;
+	}
+	gp_capture_deinit(&c.tensors);
+	gp_job_deinit(&c.job);
+	gp_loader_free(c.loader);
+	gp_dataset_free(c.data);
+	if (status != GP_OK)
+		gp_err_print(&err, PROGRAM);
+	gp_options_free(&given);
+	return gp_status_exit(status);
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpclient eval: accuracy and loss of given weights over a dataset's validation
+ * images, split or local; no gradients, no memory for them.
+ * Test: tests/e2e/eval_infer.sh
+ */
+#include <math.h>
+
+#include "client/commands/commands.h"
+#include "client/figures.h"
+#include "client/job.h"
+#include "client/progress.h"
+
+#define PROGRAM "gpclient eval"
+
+#define PLAIN_PROGRESS_S 5
+
+static const struct gp_opt_table table = {
+	.command = PROGRAM,
+	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME --init FILE [OPTION...]",
+	.about = "Accuracy and loss of weights on a dataset's validation images. With --server the first and\n"
+		 "last blocks run here and the rest on gpserverd; with --local everything runs here.",
+	.examples = "  gpclient eval --local --model cnn --data fashion-mnist --init cnn.safetensors\n"
+		    "  gpclient eval --server 127.0.0.1:4400 --cut 1:-1 --model cnn --data fashion-mnist \\\n"
+		    "      --init cnn.safetensors --codec uniform:bits=8 --json\n",
+};
+
+struct evaluation {
+	struct gp_job_settings set;
+	struct gp_job job;
+	struct gp_dataset *data;
+	struct gp_loader *loader;
+	uint32_t batches;
+	struct gp_step_result sum;
+	double seconds;
+	struct gp_engine_figures figures;
+	struct gp_account account; /* of the evaluation alone, without the weights' way to the server */
+};
+
+static enum gp_status parse(int argc, char **argv, struct gp_job_settings *set, struct gp_options_result *r,
+			    struct gp_err *err)
+{
+	const struct gp_opt_rows parts[] = {gp_job_where_rows,   gp_job_security_rows, gp_job_model_rows,
+					    gp_job_batch_rows,   gp_job_codec_rows,    gp_job_output_rows,
+					    gp_job_progress_rows};
+	struct gp_opt rows[GP_OPT_MAX];
+	struct gp_opt_table t = table;
+	t.opt = rows;
+	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
+	*set = (struct gp_job_settings){0};
+	return gp_options_parse(&t, argc, argv, set, r, err);
+}
+
+static enum gp_status prepare(struct evaluation *e, struct gp_err *err)
+{
+	GP_TRY(gp_job_begin(&e->job, &e->set, err));
+	if (!e->set.init)
+		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights to evaluate");
+	GP_TRY(gp_job_open_data(&e->job, GP_SPLIT_VAL, false, &e->data, err));
+	GP_TRY(gp_job_open_loader(&e->job, e->data, GP_SPLIT_VAL, &e->loader, err));
+	e->batches = gp_loader_batches_per_epoch(e->loader);
+	GP_TRY(gp_job_build(&e->job, e->data, err));
+	return gp_job_open_engine(&e->job, NULL, NULL, err);
+}
+
+static double accuracy(const struct evaluation *e)
+{
+	return (double)e->sum.correct / (double)e->sum.samples;
+}
+
+static double loss(const struct evaluation *e)
+{
+	return e->sum.loss_sum / (double)e->sum.samples;
+}
+
+static void show_progress(struct evaluation *e, struct gp_progress *p)
+{
+	char text[160];
+	const uint64_t now = gp_now_ns();
+	if (!gp_progress_due(p, now))
+		return;
+	snprintf(text, sizeof text, "%llu/%u images  loss %.4f  acc %.2f%%", (unsigned long long)e->sum.samples,
+		 gp_dataset_samples(e->data), loss(e), 100 * accuracy(e));
+	gp_progress_update(p, now, text);
+}
+
+static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, struct gp_err *err)
+{
+	struct gp_engine *engine = e->job.engine;
+	for (uint32_t done = 0; done < e->batches; done += GP_EVAL_SLICE) {
+		struct gp_step_result part;
+		uint32_t left = e->batches - done;
+		GP_TRY(engine->ops->evaluate(engine, e->loader, left < GP_EVAL_SLICE ? left : GP_EVAL_SLICE, &part,
+					     err));
+		e->sum.loss_sum += part.loss_sum;
+		e->sum.correct += part.correct;
+		e->sum.samples += part.samples;
+		show_progress(e, p);
+	}
+	return GP_OK;
+}
+
+static enum gp_status print_report(const struct evaluation *e, struct gp_err *err)
+{
+	double rate = (double)e->sum.samples / e->seconds;
+	fprintf(stderr, "%llu images in %.1f s, %.1f images/s\n", (unsigned long long)e->sum.samples, e->seconds, rate);
+	gp_figures_print(&e->figures, &e->account, e->batches, stderr);
+	if (!e->set.json) {
+		printf("accuracy %.2f %%, loss %.4f\n", 100 * accuracy(e), loss(e));
+		return GP_OK;
+	}
+	json_t *o = json_pack("{s:f, s:o, s:I, s:f, s:f}", "val_acc", accuracy(e), "val_loss", gp_json_number(loss(e)),
+			      "samples", (json_int_t)e->sum.samples, "seconds", e->seconds, "images_per_s", rate);
+	return gp_job_print_json(gp_figures_json(o, &e->figures, &e->account, e->batches), err);
+}
+
+static enum gp_status run(struct evaluation *e, struct gp_err *err)
+{
+	struct gp_progress progress;
+	struct gp_engine_figures before;
+	struct gp_engine *engine = e->job.engine;
+	gp_progress_init(&progress, e->set.progress ? stderr : NULL, PLAIN_PROGRESS_S);
+	engine->ops->figures(engine, &before);
+	uint64_t begin = gp_now_ns();
+	enum gp_status status = evaluate(e, &progress, err);
+	e->seconds = (double)(gp_now_ns() - begin) * 1e-9;
+	gp_progress_finish(&progress, NULL);
+	GP_TRY(status);
+	engine->ops->figures(engine, &e->figures);
+	e->account = e->figures.account;
+	gp_account_subtract(&e->account, &before.account);
+	return print_report(e, err);
+}
+
+int gp_cmd_eval(int argc, char **argv)
+{
+	struct evaluation e = {0};
+	struct gp_options_result given;
+	struct gp_err err = {0};
+	enum gp_status status = parse(argc, argv, &e.set, &given, &err);
+	if (status == GP_OK && !given.help) {
+		status = prepare(&e, &err);
+		if (status == GP_OK)
+			status = run(&e, &err);
+	}
+	gp_job_deinit(&e.job);
+	gp_loader_free(e.loader);
+	gp_dataset_free(e.data);
+	if (status != GP_OK)
+		gp_err_print(&err, PROGRAM);
+	gp_options_free(&given);
+	return gp_status_exit(status);
+}

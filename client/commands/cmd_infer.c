@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpclient infer: pictures in, labels with probabilities out, split or local.
+ * --data is not read for images: it says how pictures are prepared (as its
+ * validation images are) and what the classes are called.
+ * Test: tests/e2e/eval_infer.sh
+ */
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "client/commands/commands.h"
+#include "client/job.h"
+#include "client/labels.h"
+#include "common/wire/control.h"
+#include "common/base/mem.h"
+
+#define PROGRAM "gpclient infer"
+
+struct settings {
+	struct gp_job_settings job; /* first: the shared rows know its offsets */
+	int64_t top;
+	bool top_given;
+	const char *labels;
+};
+
+#define FIELD(name) offsetof(struct settings, name)
+
+static const struct gp_opt label_rows[] = {
+	{.name = "top",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(top),
+	 .value = "K",
+	 .initial = "5",
+	 .min = 1,
+	 .max = 1 << 20,
+	 .group = "Labels",
+	 .help = "the K most probable labels of each picture"},
+	{.name = "labels",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(labels),
+	 .value = "FILE",
+	 .help = "names of the model's outputs, one per line; default: the classes of --data"},
+};
+
+static const struct gp_opt_table table = {
+	.command = PROGRAM,
+	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME --init FILE [OPTION...] PICTURE...",
+	.about = "Labels and probabilities of pictures: JPEG and PNG files, and folders of them. --data names\n"
+		 "the dataset that the model was trained on: pictures are prepared like its validation images and\n"
+		 "labelled with its classes. Without the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.",
+	.examples = "  gpclient infer --local --model cnn --data fashion-mnist --init cnn.safetensors shirt.png\n"
+		    "  gpclient infer --server 127.0.0.1:4400 --model mobilenetv2 --data pictures:classes=5 \\\n"
+		    "      --labels flowers.txt --init flowers.safetensors --json photos/\n",
+	.positional = "PICTURE",
+};
+
+#define ROWS(rows)                                                                                                     \
+	{                                                                                                              \
+		rows, sizeof rows / sizeof rows[0]                                                                     \
+	}
+
+struct candidate {
+	int index;
+	double probability;
+};
+
+struct inference {
+	struct settings set;
+	struct gp_job job;
+	struct gp_dataset *files;
+	struct gp_loader *loader;
+	struct gp_labels labels;
+	int outputs, top;
+	float *scores;               /* of one batch: a row of `outputs` per picture */
+	struct candidate *candidate; /* `outputs` */
+};
+
+static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
+			    struct gp_err *err)
+{
+	const struct gp_opt_rows parts[] = {gp_job_where_rows, gp_job_security_rows, gp_job_model_rows,
+					    ROWS(label_rows),  gp_job_batch_rows,    gp_job_codec_rows,
+					    gp_job_output_rows};
+	struct gp_opt rows[GP_OPT_MAX];
+	struct gp_opt_table t = table;
+	t.opt = rows;
+	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
+	*set = (struct settings){0};
+	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	set->top_given = gp_options_given(&t, r, "top");
+	return GP_OK;
+}
+
+static enum gp_status open_files(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
+{
+	struct gp_dataset *like;
+	GP_TRY(gp_job_open_data(&n->job, GP_SPLIT_VAL, false, &like, err));
+	enum gp_status status = gp_dataset_from_files(like, given->positional, given->positionals, &n->files, err);
+	gp_dataset_free(like);
+	return status;
+}
+
+/* A few pictures are not computed as a full batch: chunks shrink to what there is. */
+static void fit_batch(struct inference *n)
+{
+	struct gp_job_settings *s = &n->set.job;
+	int64_t files = gp_dataset_samples(n->files);
+	if (files < s->batch)
+		s->batch = (files + s->chunks - 1) / s->chunks * s->chunks;
+}
+
+static enum gp_status make_room(struct inference *n, struct gp_err *err)
+{
+	n->outputs = (int)gp_graph_output_shape(n->job.graph)->dim[0];
+	n->top = n->set.top < n->outputs ? (int)n->set.top : n->outputs;
+	if (n->set.top > n->outputs && n->set.top_given)
+		fprintf(stderr, PROGRAM ": --top %lld: the model has %d outputs, and all of them are shown\n",
+			(long long)n->set.top, n->outputs);
+	size_t rows = (size_t)n->set.job.batch, row = (size_t)n->outputs * sizeof *n->scores;
+	GP_TRY(gp_alloc_array((void **)&n->scores, rows, row, err));
+	GP_TRY(gp_alloc_array((void **)&n->candidate, (size_t)n->outputs, sizeof *n->candidate, err));
+	if (n->set.labels)
+		return gp_labels_read(&n->labels, n->set.labels, n->outputs, err);
+	return gp_labels_of_dataset(&n->labels, n->files, n->outputs, err);
+}
+
+static enum gp_status prepare(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
+{
+	GP_TRY(gp_job_begin(&n->job, &n->set.job, err));
+	if (!n->set.job.init)
+		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights of the model");
+	if (given->positionals == 0)
+		GP_FAIL(err, GP_USAGE, "no pictures: name files or folders at the end of the line");
+	GP_TRY(open_files(n, given, err));
+	fit_batch(n);
+	GP_TRY(gp_job_open_loader(&n->job, n->files, GP_SPLIT_VAL, &n->loader, err));
+	GP_TRY(gp_job_build(&n->job, n->files, err));
+	GP_TRY(make_room(n, err));
+	return gp_job_open_engine(&n->job, NULL, NULL, err);
+}
+
+/* The more probable first; among equals the lower index. */
+static int compare_candidates(const void *a, const void *b)
+{
+	const struct candidate *x = a, *y = b;
+	if (x->probability != y->probability)
+		return x->probability < y->probability ? 1 : -1;
+	return (x->index > y->index) - (x->index < y->index);
+}
+
+/* Softmax of a row of scores, sorted. */
+static void rank(struct inference *n, const float *score)
+{
+	double max = (double)score[0], sum = 0;
+	for (int i = 1; i < n->outputs; i++)
+		max = fmax(max, (double)score[i]);
+	for (int i = 0; i < n->outputs; i++) {
+		n->candidate[i] = (struct candidate){i, exp((double)score[i] - max)};
+		sum += n->candidate[i].probability;
+	}
+	for (int i = 0; i < n->outputs; i++)
+		n->candidate[i].probability /= sum;
+	qsort(n->candidate, (size_t)n->outputs, sizeof *n->candidate, compare_candidates);
+}
+
+static void print_line(const struct inference *n, const char *file)
+{
+	printf("%s:", file);
+	for (int i = 0; i < n->top; i++)
+		printf("%s %s %.2f %%", i ? "," : "", n->labels.name[n->candidate[i].index],
+		       100 * n->candidate[i].probability);
+	putchar('\n');
+}
+
+/* Paths and labels need not be UTF-8, JSON has to be. */
+static json_t *text_json(const char *text)
+{
+	char plain[1200];
+	json_t *t = json_string(text);
+	if (t)
+		return t;
+	return json_string(gp_text_sanitize(text, plain, sizeof plain));
+}
+
+static json_t *candidate_json(const struct inference *n, const struct candidate *c)
+{
+	return json_pack("{s:o, s:i, s:f}", "label", text_json(n->labels.name[c->index]), "index", c->index,
+			 "probability", c->probability);
+}
+
+static enum gp_status print_json(const struct inference *n, const char *file, struct gp_err *err)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < n->top; i++)
+		json_array_append_new(list, candidate_json(n, &n->candidate[i]));
+	return gp_job_print_json(json_pack("{s:o, s:o}", "file", text_json(file), "labels", list), err);
+}
+
+static enum gp_status print_batch(struct inference *n, const struct gp_batch *batch, struct gp_err *err)
+{
+	uint32_t first = batch->index * (uint32_t)n->set.job.batch;
+	for (int i = 0; i < batch->valid; i++) {
+		const float *score = n->scores + (size_t)i * (size_t)n->outputs;
+		const char *file = gp_dataset_file(n->files, first + (uint32_t)i);
+		for (int k = 0; k < n->outputs; k++)
+			if (!isfinite(score[k]))
+				GP_FAIL(err, GP_INVALID, "%s: the model's outputs are not finite", file);
+		rank(n, score);
+		if (n->set.job.json)
+			GP_TRY(print_json(n, file, err));
+		else
+			print_line(n, file);
+	}
+	if (fflush(stdout) != 0)
+		GP_FAIL(err, GP_IO, "the labels cannot be written to standard output");
+	return GP_OK;
+}
+
+static enum gp_status run(struct inference *n, struct gp_err *err)
+{
+	struct gp_engine *engine = n->job.engine;
+	for (uint32_t i = 0; i < gp_loader_batches_per_epoch(n->loader); i++) {
+		struct gp_batch *batch;
+		GP_TRY(engine->ops->predict(engine, n->loader, n->scores, &batch, err));
+		enum gp_status status = print_batch(n, batch, err);
+		gp_loader_give_back(n->loader, batch);
+		GP_TRY(status);
+	}
+	return GP_OK;
+}
+
+static void clean_up(struct inference *n)
+{
+	gp_job_deinit(&n->job);
+	gp_loader_free(n->loader);
+	gp_dataset_free(n->files);
+	gp_labels_deinit(&n->labels);
+	gp_free(n->scores);
+	gp_free(n->candidate);
+}
+
+int gp_cmd_infer(int argc, char **argv)
+{
+	struct inference n = {0};
+	struct gp_options_result given;
+	struct gp_err err = {0};
+	enum gp_status status = parse(argc, argv, &n.set, &given, &err);
+	if (status == GP_OK && !given.help) {
+		status = prepare(&n, &given, &err);
+		if (status == GP_OK)
+			status = run(&n, &err);
+	}
+	clean_up(&n);
+	if (status != GP_OK)
+		gp_err_print(&err, PROGRAM);
+	gp_options_free(&given);
+	return gp_status_exit(status);
+}

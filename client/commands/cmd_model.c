@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `gpclient model list` and `gpclient model show NAME`: options and dispatch.
+ * What show prints is in model_view.c. Test: tests/unit/test_model_view.c
+ */
+#include "client/commands/commands.h"
+
+#include <stddef.h>
+#include <string.h>
+
+#include "client/model_view.h"
+#include "client/models/models.h"
+#include "common/options/options.h"
+
+#define PROGRAM "gpclient model"
+
+struct settings {
+	const char *cut, *input;
+	int64_t batch, chunks;
+	bool layers, json;
+};
+
+#define FIELD(name) offsetof(struct settings, name)
+
+static const struct gp_opt show_options[] = {
+	{.name = "cut",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(cut),
+	 .value = "H:T",
+	 .initial = "1:-1",
+	 .help = "blocks [0,H) and [T,end) stay on the client; negative counts from the end"},
+	{.name = "batch",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(batch),
+	 .value = "N",
+	 .initial = "64",
+	 .help = "samples per step, for the tensor sizes",
+	 .min = 1,
+	 .max = 1 << 20},
+	{.name = "chunks",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(chunks),
+	 .value = "N",
+	 .initial = "1",
+	 .help = "micro-batches per step",
+	 .min = 1,
+	 .max = 1 << 20},
+	{.name = "input",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(input),
+	 .value = "CxHxW",
+	 .help = "shape of one sample; default: the model's own"},
+	{.name = "layers", .type = GP_OPT_FLAG, .offset = FIELD(layers), .help = "show every layer, not only blocks"},
+	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
+};
+
+static const struct gp_opt_table show_table = {
+	.command = PROGRAM " show",
+	.synopsis = "NAME[:key=value,...] [--cut H:T] [--batch N] [--chunks N] [--input CxHxW] [--layers] [--json]",
+	.about = "Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
+		 "between client and server, and how large the tensors are that cross the link.",
+	.examples = "  gpclient model show mobilenetv2 --cut 1:-1 --batch 64 --chunks 8\n"
+		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n",
+	.positional = "NAME",
+	.positional_max = 1,
+	.opt = show_options,
+	.count = sizeof show_options / sizeof show_options[0],
+};
+
+static const struct gp_opt list_options[] = {
+	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
+};
+
+static const struct gp_opt_table list_table = {
+	.command = PROGRAM " list",
+	.synopsis = "[--json]",
+	.about = "Lists the models and their options.",
+	.opt = list_options,
+	.count = sizeof list_options / sizeof list_options[0],
+};
+
+/* --- list ------------------------------------------------------------------------------------------------------- */
+
+static enum gp_status list_models(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
+{
+	struct settings s = {0};
+	const struct gp_model_info *m;
+	GP_TRY(gp_options_parse(&list_table, argc, argv, &s, r, err));
+	if (r->help)
+		return GP_OK;
+	if (s.json)
+		return gp_model_list_json(stdout, err);
+	for (int i = 0; (m = gp_model_info(i)); i++)
+		printf("%-14s %s\n%-14s   options: %s\n", m->name, m->summary, "", m->options);
+	printf("\nUse as NAME:key=value,...; `" PROGRAM " show NAME` tells more.\n");
+	return GP_OK;
+}
+
+/* --- show ------------------------------------------------------------------------------------------------------- */
+
+static enum gp_status show_graph(const struct settings *s, const char *spec, const struct gp_graph *g,
+				 struct gp_err *err)
+{
+	struct gp_cut cut;
+	struct gp_model_view view;
+	GP_TRY(gp_cut_parse(g, s->cut, &cut, err));
+	GP_TRY(gp_model_view_init(&view, spec, g, &cut, s->batch, s->chunks, err));
+	if (s->json)
+		return gp_model_view_json(&view, stdout, err);
+	gp_model_view_print(&view, s->layers, stdout);
+	return GP_OK;
+}
+
+static enum gp_status show_model(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
+{
+	struct settings s = {0};
+	struct gp_model_options model = {0};
+	struct gp_graph *g;
+	GP_TRY(gp_options_parse(&show_table, argc, argv, &s, r, err));
+	if (r->help)
+		return GP_OK;
+	if (r->positionals != 1)
+		GP_FAIL(err, GP_USAGE, "show needs the name of a model; `" PROGRAM " list` tells which there are");
+	if (s.input && !gp_shape_parse_chw(s.input, &model.input))
+		GP_FAIL(err, GP_USAGE, "--input '%.40s' is not CxHxW, such as 3x224x224", s.input);
+	GP_TRY(gp_model_build(r->positional[0], &model, &g, err));
+	enum gp_status status = show_graph(&s, r->positional[0], g, err);
+	gp_graph_free(g);
+	return status;
+}
+
+/* --- dispatch --------------------------------------------------------------------------------------------------- */
+
+int gp_cmd_model(int argc, char **argv)
+{
+	static const char usage[] =
+		"usage: " PROGRAM " list [--json]\n"
+		"       " PROGRAM " show NAME[:key=value,...] [options]   (" PROGRAM " show --help)\n";
+	static const struct gp_subcommand list[] = {{"list", list_models}, {"show", show_model}};
+	return gp_cmd_dispatch(PROGRAM, usage, list, sizeof list / sizeof list[0], argc, argv);
+}

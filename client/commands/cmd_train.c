@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpclient train: from the command line to a trained model. Puts dataset,
+ * model, engine and trainer together; none of them is here.
+ * Test: tests/e2e
+ */
+#include <math.h>
+#include <signal.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "client/commands/commands.h"
+#include "client/figures.h"
+#include "client/job.h"
+#include "client/run_spec.h"
+#include "client/run_state.h"
+#include "client/trainer.h"
+#include "common/base/mem.h"
+#include "common/store/safetensors.h"
+
+#define PROGRAM "gpclient train"
+
+struct settings {
+	struct gp_job_settings job; /* first: the shared rows know its offsets */
+	int64_t epochs, steps;
+	int optimizer, schedule;
+	double lr, final_lr, momentum, weight_decay, warmup, step_every, step_gamma, poly_power;
+	double clip_norm, clip_value;
+	bool nesterov, eval, augment;
+	const char *save, *log_json;
+	const char *checkpoint;
+	int64_t checkpoint_every;
+	bool resume, checkpoint_required;
+};
+
+#define FIELD(name) offsetof(struct settings, name)
+
+static const struct gp_opt data_rows[] = {
+	{.name = "augment",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(augment),
+	 .initial = "true",
+	 .help = "random crops and flips while training (--no-augment: off)"},
+	{.name = "save",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(save),
+	 .value = "FILE",
+	 .help = "write the trained weights there (safetensors)"},
+};
+
+static const struct gp_opt training_rows[] = {
+	{.name = "epochs",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(epochs),
+	 .value = "N",
+	 .initial = "1",
+	 .min = 1,
+	 .max = 1 << 20,
+	 .group = "Training",
+	 .help = "passes over the training images"},
+	{.name = "steps",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(steps),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e9,
+	 .help = "steps instead of epochs"},
+	{.name = "optimizer",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(optimizer),
+	 .value = "NAME",
+	 .initial = "sgd",
+	 .choices = "sgd|adam|adamw",
+	 .help = "sgd, adam or adamw"},
+	{.name = "lr",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(lr),
+	 .value = "X",
+	 .initial = "0.05",
+	 .min = 1e-12,
+	 .max = 1e3,
+	 .help = "learning rate"},
+	{.name = "momentum",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(momentum),
+	 .value = "X",
+	 .initial = "0.9",
+	 .min = 0,
+	 .max = 1,
+	 .below_max = true,
+	 .help = "of sgd; refused with adam and adamw"},
+	{.name = "nesterov", .type = GP_OPT_FLAG, .offset = FIELD(nesterov), .help = "Nesterov momentum, of sgd"},
+	{.name = "weight-decay",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(weight_decay),
+	 .value = "X",
+	 .initial = "0.0005",
+	 .min = 0,
+	 .max = 10,
+	 .help = "L2 penalty"},
+	{.name = "clip-norm",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(clip_norm),
+	 .value = "X",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e30,
+	 .help = "scale gradients whose norm, over all parts of the model, is above X; 0 = off; not with --clip-value"},
+	{.name = "clip-value",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(clip_value),
+	 .value = "X",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e30,
+	 .help = "limit every element of a gradient to -X..X; 0 = off; not with --clip-norm"},
+	{.name = "schedule",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(schedule),
+	 .value = "NAME",
+	 .initial = "cosine",
+	 .choices = "const|cosine|step|poly",
+	 .help = "of the learning rate: const, cosine, step or poly"},
+	{.name = "warmup",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(warmup),
+	 .value = "STEPS",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e9,
+	 .help = "steps of linear warm-up; below 1: a share of all steps"},
+	{.name = "final-lr",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(final_lr),
+	 .value = "X",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e3,
+	 .help = "what cosine and poly end at"},
+	{.name = "step-every",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(step_every),
+	 .value = "EPOCHS",
+	 .initial = "30",
+	 .min = 1e-6,
+	 .max = 1e9,
+	 .help = "step: epochs between two drops"},
+	{.name = "step-gamma",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(step_gamma),
+	 .value = "X",
+	 .initial = "0.1",
+	 .min = 1e-6,
+	 .max = 1,
+	 .help = "step: factor of a drop"},
+	{.name = "poly-power",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(poly_power),
+	 .value = "X",
+	 .initial = "1",
+	 .min = 1e-3,
+	 .max = 100,
+	 .help = "poly: exponent"},
+	{.name = "eval",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(eval),
+	 .initial = "true",
+	 .help = "validation accuracy after each epoch (--no-eval: off)"},
+};
+
+static const struct gp_opt checkpoint_rows[] = {
+	{.name = "checkpoint",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(checkpoint),
+	 .value = "DIR",
+	 .group = "Checkpoints",
+	 .help = "keep checkpoints of this side there (and have the server keep its own, see --state-dir there)"},
+	{.name = "checkpoint-every",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(checkpoint_every),
+	 .value = "STEPS",
+	 .initial = "100",
+	 .min = 1,
+	 .max = 1e9,
+	 .help = "steps between two; one more at the end, and when training is stopped by a signal"},
+	{.name = "checkpoint-required",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(checkpoint_required),
+	 .help = "end training when a checkpoint cannot be written; else that is a warning"},
+	{.name = "resume",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(resume),
+	 .help = "go on from the newest checkpoint that both sides have; --steps and --epochs may grow (cosine, poly "
+		 "and a "
+		 "--warmup below 1 then follow the new number from there on, as if it had been so all along)"},
+};
+
+static const struct gp_opt log_rows[] = {
+	{.name = "log-json",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(log_json),
+	 .value = "FILE",
+	 .help = "write one JSON line per step and evaluation there"},
+	{.name = "profile",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(job.profile),
+	 .help = "at the end, a table of times, GFLOP/s and GB/s per node of this side, on standard error"},
+};
+
+static const struct gp_opt_table table = {
+	.command = PROGRAM,
+	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME [OPTION...]",
+	.about = "Trains a model. With --server the first and last blocks run here and the rest on\n"
+		 "gpserverd; with --local everything runs here.",
+	.examples = "  gpclient train --server 127.0.0.1:4400 --model mobilenetv2:width=0.5,stem=cifar \\\n"
+		    "      --data fashion-mnist --cut 1:-1 --codec sortquant:bits=6,split=2\n"
+		    "  gpclient train --local --model cnn --data fashion-mnist --epochs 3 --save cnn.safetensors\n",
+};
+
+#define ROWS(rows)                                                                                                     \
+	{                                                                                                              \
+		rows, sizeof rows / sizeof rows[0]                                                                     \
+	}
+
+/* What only one optimizer has is not silently dropped with another. */
+static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, const struct settings *set,
+					    const struct gp_options_result *r, struct gp_err *err)
+{
+	const char *flag = set->nesterov ? "nesterov" : gp_options_given(t, r, "momentum") ? "momentum" : NULL;
+	if (flag && set->optimizer != GP_OPTIM_SGD)
+		GP_FAIL(err, GP_USAGE, "--%s is of sgd; --optimizer %s has averages of its own and would ignore it",
+			flag, set->optimizer == GP_OPTIM_ADAM ? "adam" : "adamw");
+	return GP_OK;
+}
+
+static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
+{
+	const struct gp_opt_rows parts[] = {gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows,
+					    ROWS(data_rows),    gp_job_batch_rows,    ROWS(training_rows),
+					    gp_job_codec_rows,  gp_job_grad_rows,     ROWS(checkpoint_rows),
+					    gp_job_output_rows, gp_job_progress_rows, ROWS(log_rows)};
+	struct gp_opt_table t = table;
+	t.opt = rows;
+	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
+	return t;
+}
+
+static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
+			    struct gp_err *err)
+{
+	struct gp_opt rows[GP_OPT_MAX];
+	const struct gp_opt_table t = join_rows(rows);
+	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	return check_optimizer_flags(&t, set, r, err);
+}
+
+/* Everything that a run owns, freed in one place. */
+struct training {
+	struct settings set;
+	struct gp_job job;
+	struct gp_dataset *train_data, *val_data;
+	struct gp_loader *train, *val;
+	struct gp_weights *weights;
+	struct gp_json_log *log;
+	struct gp_run_spec run_spec;
+	struct gp_run_state *run; /* NULL without --checkpoint */
+	struct gp_optim optim;
+	struct gp_schedule schedule;
+	uint64_t total_steps;
+	uint32_t steps_per_epoch;
+};
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+	if (stop_signal)
+		_exit(128 + number); /* asked twice */
+	stop_signal = number;
+}
+
+/* Before hours of training, not after: can a file be made there? */
+static enum gp_status check_save(const char *path, struct gp_err *err)
+{
+	if (!path)
+		return GP_OK;
+	if (!*path)
+		GP_FAIL(err, GP_USAGE, "--save needs the name of a file");
+	return gp_st_check_target(path, err) == GP_OK ? GP_OK : gp_err_prefix(err, "--save");
+}
+
+static enum gp_status open_data(struct training *t, struct gp_err *err)
+{
+	const struct gp_job_settings *s = &t->set.job;
+	GP_TRY(gp_job_open_data(&t->job, GP_SPLIT_TRAIN, t->set.augment, &t->train_data, err));
+	uint32_t samples = gp_dataset_samples(t->train_data);
+	if (samples < (uint32_t)s->batch)
+		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than one batch of %lld", s->data,
+			samples, (long long)s->batch);
+	GP_TRY(gp_job_open_loader(&t->job, t->train_data, GP_SPLIT_TRAIN, &t->train, err));
+	t->steps_per_epoch = gp_loader_batches_per_epoch(t->train);
+	t->total_steps = t->set.steps > 0 ? (uint64_t)t->set.steps : (uint64_t)t->set.epochs * t->steps_per_epoch;
+	if (!t->set.eval)
+		return GP_OK;
+	GP_TRY(gp_job_open_data(&t->job, GP_SPLIT_VAL, false, &t->val_data, err));
+	return gp_job_open_loader(&t->job, t->val_data, GP_SPLIT_VAL, &t->val, err);
+}
+
+static enum gp_status configure_optimizer(struct training *t, struct gp_err *err)
+{
+	const struct settings *s = &t->set;
+	double warmup = s->warmup < 1 ? s->warmup * (double)t->total_steps : s->warmup;
+	t->optim = (struct gp_optim){.kind = (enum gp_optim_kind)s->optimizer,
+				     .momentum = (float)s->momentum,
+				     .nesterov = s->nesterov,
+				     .weight_decay = (float)s->weight_decay,
+				     .beta1 = 0.9,
+				     .beta2 = 0.999,
+				     .eps = 1e-8f,
+				     .clip_norm = s->clip_norm,
+				     .clip_value = s->clip_value};
+	t->schedule = (struct gp_schedule){.kind = (enum gp_schedule_kind)s->schedule,
+					   .base_lr = s->lr,
+					   .final_lr = s->final_lr,
+					   .total_steps = (int64_t)t->total_steps,
+					   .warmup_steps = (int64_t)warmup,
+					   .gamma = s->step_gamma,
+					   .every = (int64_t)ceil(s->step_every * t->steps_per_epoch),
+					   .power = s->poly_power};
+	GP_TRY(gp_optim_check(&t->optim, err));
+	return gp_schedule_check(&t->schedule, err);
+}
+
+/* What must be the same for a run to go on. How long it is may change, and what only decides where and how fast. */
+static enum gp_status describe_run(struct training *t, struct gp_err *err)
+{
+	static const char *const flags[] = {
+		"model",      "data",      "input",  "seed",     "batch",      "chunks",       "precision",
+		"augment",    "optimizer", "lr",     "momentum", "nesterov",   "weight-decay", "clip-norm",
+		"clip-value", "schedule",  "warmup", "final-lr", "step-every", "step-gamma",   "poly-power"};
+	struct gp_opt rows[GP_OPT_MAX];
+	const struct gp_opt_table all = join_rows(rows);
+	for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
+		GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, flags[i], err));
+	return gp_run_spec_add_job(&t->run_spec, &t->job, err);
+}
+
+static enum gp_status check_checkpoint_flags(const struct settings *s, struct gp_err *err)
+{
+	if (!s->checkpoint && (s->resume || s->checkpoint_required))
+		GP_FAIL(err, GP_USAGE, "--%s needs --checkpoint DIR", s->resume ? "resume" : "checkpoint-required");
+	return GP_OK;
+}
+
+static enum gp_status open_run(struct training *t, struct gp_err *err)
+{
+	const struct settings *s = &t->set;
+	if (!s->checkpoint)
+		return GP_OK;
+	GP_TRY(describe_run(t, err));
+	const struct gp_run_state_options o = {.dir = s->checkpoint,
+					       .every = (uint64_t)s->checkpoint_every,
+					       .total_steps = t->total_steps,
+					       .resume = s->resume,
+					       .required = s->checkpoint_required,
+					       .spec = &t->run_spec.pairs,
+					       .stop = &stop_signal};
+	GP_TRY(gp_run_state_open(&o, &t->run, err));
+	if (gp_run_state_newest(t->run) > t->total_steps)
+		GP_FAIL(err, GP_INVALID, "--resume: the run is at step %llu already, past the %llu of --%s",
+			(unsigned long long)gp_run_state_newest(t->run), (unsigned long long)t->total_steps,
+			s->steps > 0 ? "steps" : "epochs");
+	return GP_OK;
+}
+
+/* Everything that can be wrong on this side is found before the server is asked for anything. */
+static enum gp_status prepare(struct training *t, struct gp_err *err)
+{
+	GP_TRY(gp_job_begin(&t->job, &t->set.job, err));
+	GP_TRY(check_checkpoint_flags(&t->set, err));
+	GP_TRY(check_save(t->set.save, err));
+	GP_TRY(open_data(t, err));
+	GP_TRY(gp_job_build(&t->job, t->train_data, err));
+	GP_TRY(gp_weights_new(t->job.graph, &t->weights, err));
+	GP_TRY(configure_optimizer(t, err));
+	GP_TRY(open_run(t, err));
+	t->job.stop = &stop_signal;
+	GP_TRY(gp_job_open_engine(&t->job, &t->optim, t->run, err));
+	return t->set.log_json ? gp_json_log_open(t->set.log_json, t->set.resume, &t->log, err) : GP_OK;
+}
+
+static void watch_signals(void)
+{
+	struct sigaction action = {.sa_handler = on_signal};
+	sigemptyset(&action.sa_mask);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+}
+
+static void print_summary(const struct gp_train_report *r)
+{
+	fprintf(stderr, "%llu steps in %.1f s, %.3f s per batch (median), loss %.4f, training accuracy %.2f %%\n",
+		(unsigned long long)r->steps, r->seconds, r->time_per_batch_s, r->loss, 100 * r->train_acc);
+	if (isfinite(r->val_acc))
+		fprintf(stderr, "validation accuracy %.2f %%\n", 100 * r->val_acc);
+	if (r->clipped_steps > 0)
+		fprintf(stderr, "gradients scaled down in %llu steps (--clip-norm)\n",
+			(unsigned long long)r->clipped_steps);
+	gp_figures_print(&r->figures, &r->train_account, r->steps_here, stderr);
+}
+
+static enum gp_status run(struct training *t, struct gp_err *err)
+{
+	struct gp_train_report report;
+	struct gp_trainer_spec spec = {.engine = t->job.engine,
+				       .train = t->train,
+				       .val = t->val,
+				       .schedule = t->schedule,
+				       .total_steps = t->total_steps,
+				       .steps_per_epoch = t->steps_per_epoch,
+				       .val_batches = t->val ? gp_loader_batches_per_epoch(t->val) : 0,
+				       .log = t->log,
+				       .weights = t->weights,
+				       .run = t->run,
+				       .progress = t->set.job.progress,
+				       .stop = &stop_signal};
+	watch_signals();
+	GP_TRY(gp_train(&spec, &report, err));
+	GP_TRY(gp_weights_sha256(t->weights, report.param_sha256, err));
+	print_summary(&report);
+	if (t->set.job.profile && t->job.engine->ops->print_profile)
+		t->job.engine->ops->print_profile(t->job.engine, stderr);
+	if (t->set.save)
+		GP_TRY(gp_weights_save(t->weights, t->set.save, err));
+	if (t->set.job.json)
+		GP_TRY(gp_job_print_json(gp_train_report_json(&report), err));
+	if (t->log)
+		GP_TRY(gp_json_log_write(
+			t->log, json_pack("{s:s, s:o}", "event", "end", "report", gp_train_report_json(&report)), err));
+	if (report.stopped)
+		GP_FAIL(err, GP_CANCELED, "stopped by a signal after %llu of %llu steps",
+			(unsigned long long)report.steps, (unsigned long long)t->total_steps);
+	return GP_OK;
+}
+
+static enum gp_status clean_up(struct training *t, enum gp_status status, struct gp_err *err)
+{
+	gp_weights_free(t->weights);
+	gp_job_deinit(&t->job);
+	gp_run_state_close(t->run);
+	gp_run_spec_deinit(&t->run_spec);
+	gp_loader_free(t->train);
+	gp_loader_free(t->val);
+	gp_dataset_free(t->train_data);
+	gp_dataset_free(t->val_data);
+	struct gp_err close_err;
+	if (t->log && gp_json_log_close(t->log, &close_err) != GP_OK && status == GP_OK) {
+		*err = close_err;
+		status = close_err.code;
+	}
+	return status;
+}
+
+int gp_cmd_train(int argc, char **argv)
+{
+	struct training t = {0};
+	struct gp_options_result given;
+	struct gp_err err = {0};
+	enum gp_status status = parse(argc, argv, &t.set, &given, &err);
+	if (status == GP_OK && !given.help) {
+		status = prepare(&t, &err);
+		if (status == GP_OK)
+			status = run(&t, &err);
+		status = clean_up(&t, status, &err);
+	}
+	if (status != GP_OK)
+		gp_err_print(&err, PROGRAM);
+	gp_options_free(&given);
+	return gp_status_exit(status);
+}

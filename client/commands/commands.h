@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The commands of gpclient. argv[0] is the first word after the command's
+ * name; the return value is the exit status (design section 8). Each prints its
+ * own errors, one line on stderr.
+ */
+#ifndef GP_COMMANDS_H
+#define GP_COMMANDS_H
+
+#include "common/options/options.h"
+
+int gp_cmd_train(int argc, char **argv);
+int gp_cmd_eval(int argc, char **argv);
+int gp_cmd_infer(int argc, char **argv);
+int gp_cmd_model(int argc, char **argv);
+int gp_cmd_capture(int argc, char **argv);
+int gp_cmd_codec(int argc, char **argv);
+int gp_cmd_link(int argc, char **argv);
+
+/* One line on stderr: `word` is no command of `program`, these are. Returns the exit status. */
+int gp_cmd_unknown(const char *program, const char *word, const char *const *names, int count);
+
+/* A command within a command: "list" of "gpclient codec". `r`: of its gp_options_parse; the caller frees it. */
+struct gp_subcommand {
+	const char *name;
+	enum gp_status (*run)(int argc, char **argv, struct gp_options_result *r, struct gp_err *err);
+};
+
+#define GP_SUBCOMMANDS_MAX 8
+
+/* Runs what argv[0] names; --help prints `usage`. Returns the exit status. */
+int gp_cmd_dispatch(const char *program, const char *usage, const struct gp_subcommand *list, int count, int argc,
+		    char **argv);
+
+#endif

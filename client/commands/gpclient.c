@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpclient: picks the command. Every command is in its own cmd_*.c.
+ */
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/commands/commands.h"
+#include "common/base/environment.h"
+#include "common/base/threads.h"
+
+static const struct {
+	const char *name, *summary;
+	int (*run)(int argc, char **argv);
+} commands[] = {
+	{"train", "train a model, split over a server or locally", gp_cmd_train},
+	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
+	{"infer", "labels and probabilities of pictures", gp_cmd_infer},
+	{"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
+	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},
+	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
+	{"link", "simulate a link: rate, delay, stalls, cuts, corrupt bytes", gp_cmd_link},
+};
+
+#define COMMANDS (sizeof commands / sizeof commands[0])
+
+static void print_help(FILE *to)
+{
+	fprintf(to,
+		"usage: gpclient COMMAND [OPTION...]\n\nSplit learning: the first and last layers of a model run here,"
+		" the rest on gpserverd.\n\nCommands:\n");
+	for (size_t i = 0; i < COMMANDS; i++)
+		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+	fprintf(to, "\n'gpclient COMMAND --help' tells the options of a command; 'gpclient --version' the version.\n");
+}
+
+static int run(int argc, char **argv)
+{
+	const char *names[COMMANDS];
+	if (argc < 2) {
+		print_help(stderr);
+		return 2;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
+		print_help(stdout);
+		return 0;
+	}
+	if (strcmp(argv[1], "--version") == 0) {
+		printf("gpclient " GP_VERSION "\n");
+		return 0;
+	}
+	for (size_t i = 0; i < COMMANDS; i++) {
+		if (strcmp(argv[1], commands[i].name) == 0)
+			return commands[i].run(argc - 2, argv + 2);
+		names[i] = commands[i].name;
+	}
+	return gp_cmd_unknown("gpclient", argv[1], names, COMMANDS);
+}
+
+int main(int argc, char **argv)
+{
+	gp_threads_prepare(argv);
+	gp_environment_check("gpclient");
+	signal(SIGPIPE, SIG_IGN);
+	int status = run(argc, argv);
+	/* A list that a full disk cut short is no success. */
+	errno = 0;
+	if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+		fprintf(stderr, "gpclient: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
+		return 1;
+	}
+	return status;
+}

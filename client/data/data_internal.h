@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the dataset files share; users see dataset.h. A sample's way: a family
+ * (data_idx.c, data_cifar.c, data_folder.c, data_synthetic.c, data_files.c) hands
+ * out an 8-bit image, data_transform.c cuts, flips, fits and normalises it, data_loader.c
+ * does so for whole batches on its thread.
+ *
+ * An open dataset is read-only: several loaders may share it, each brings its
+ * own scratch. Tests: tests/unit/test_data_*.c
+ */
+#ifndef GP_DATA_INTERNAL_H
+#define GP_DATA_INTERNAL_H
+
+#include "client/data/data_image.h"
+#include "client/data/dataset.h"
+
+/* What a dataset text says after the name. */
+struct gp_data_spec {
+	char dir[512]; /* "" = not given */
+	int64_t limit; /* 0 = all samples */
+	int augment;   /* -1 = as the caller wants */
+	int flip;      /* -1 = as the family wants */
+	int mean_count, std_count;
+	float mean[3], std[3];
+	int64_t size;          /* folder: 0 = not given */
+	struct gp_shape shape; /* synthetic: (H,W,C), ndim 0 = not given */
+	int64_t classes, samples, seed;
+	double noise;
+};
+
+/* Geometry and normalisation of one open dataset, fixed at opening. */
+struct gp_transform {
+	enum gp_fit {
+		GP_FIT_PLACE,  /* same size or zero border: pixels are copied */
+		GP_FIT_RESIZE, /* the whole image is resized */
+		GP_FIT_CROP,   /* photographs of any size: scaled to cover, then cut */
+	} fit;
+	int height, width, channels; /* as delivered */
+	bool augment, flip;
+	int shift;           /* random crop with this much padding, not for GP_FIT_CROP */
+	float table[3][256]; /* 8-bit value to normalised value per delivered channel */
+};
+
+struct gp_dataset_class {
+	struct gp_dataset_info info;
+	enum { GP_DATA_DIR_NONE, GP_DATA_DIR_OPTIONAL, GP_DATA_DIR_NEEDED } dir;
+	const char *keys; /* options of this family besides the common ones: "size", "shape|classes" */
+	/* Fills samples, classes, names, source and mean/std of `d`; on failure `close` is called with what is there. */
+	enum gp_status (*open)(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
+			       const struct gp_dataset_options *options, struct gp_err *err);
+	void (*close)(struct gp_dataset *d);
+	/* The image lives in the dataset or in `scratch` until the next call. */
+	enum gp_status (*read)(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
+			       struct gp_image *out, struct gp_err *err);
+	int32_t (*label)(const struct gp_dataset *d, uint32_t index);
+};
+
+#define GP_CLASS_NAME 64
+
+struct gp_dataset {
+	const struct gp_dataset_class *class;
+	void *self; /* the family's own */
+	uint32_t samples;
+	int classes;
+	char (*class_names)[GP_CLASS_NAME]; /* `classes` of them */
+	/* What the family delivers before the transform; height 0: every image has its own size. */
+	int source_height, source_width, source_channels;
+	bool pad_when_near; /* GP_FIT_PLACE instead of a resize when the wanted size is little larger */
+	bool flip;          /* mirrored images keep their meaning */
+	float mean[3], std[3];
+	struct gp_shape shape;
+	struct gp_transform transform;
+};
+
+/* Images of one size in memory, for data_idx.c and data_cifar.c. */
+struct gp_memory_images {
+	uint8_t *pixels; /* (count,H,W,C) */
+	uint8_t *labels;
+	uint32_t count;
+};
+
+extern const struct gp_dataset_class gp_data_fashion_mnist, gp_data_idx, gp_data_cifar10, gp_data_cifar100,
+	gp_data_folder, gp_data_synthetic, gp_data_pictures;
+
+/* "DIR,key=value,..." after the colon; NULL when there was no colon. GP_USAGE names the key. */
+enum gp_status gp_data_spec_parse(const struct gp_dataset_class *class, const char *args, struct gp_data_spec *out,
+				  struct gp_err *err);
+
+enum gp_status gp_memory_images_read(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
+				     struct gp_image *out, struct gp_err *err);
+int32_t gp_memory_images_label(const struct gp_dataset *d, uint32_t index);
+void gp_memory_images_close(struct gp_dataset *d);
+
+/* Allocates d->class_names; names[i] NULL or names NULL: "class 7". */
+enum gp_status gp_data_name_classes(struct gp_dataset *d, int classes, const char *const *names, struct gp_err *err);
+void gp_data_set_statistics(struct gp_dataset *d, const float mean[3], const float std[3]);
+
+/* IDX files, plain or gzip (also for the fuzz target). `limit` images at most are read, 0 = all. */
+enum gp_status gp_idx_read_images(const char *path, uint32_t limit, uint8_t **pixels, uint32_t *declared,
+				  uint32_t *count, int *height, int *width, struct gp_err *err);
+enum gp_status gp_idx_read_labels(const char *path, uint8_t **labels, uint32_t *count, struct gp_err *err);
+/* Appends the records of a CIFAR binary file; `label_bytes` 1 or 2 (the last one counts). */
+enum gp_status gp_cifar_append(const char *path, int label_bytes, int classes, uint32_t limit,
+			       struct gp_memory_images *images, struct gp_err *err);
+
+/* Picture files: sorted names, folders of them, and reading one (data_picture.c). */
+#define GP_PICTURE_PATH 1024
+struct gp_names { /* start with {0} */
+	char **name;
+	size_t count, room;
+};
+void gp_names_deinit(struct gp_names *n);
+enum gp_status gp_names_add(struct gp_names *n, const char *name, struct gp_err *err);
+/* Of sorted names, as gp_folder_list makes them. */
+bool gp_names_have(const struct gp_names *n, const char *name);
+/* DIR/NAME, or DIR itself when NAME is empty. */
+bool gp_is_folder(const char *dir, const char *name);
+/* Entries of `path` that are folders, or *.jpg, *.jpeg and *.png; sorted; hidden ones are left out. */
+enum gp_status gp_folder_list(const char *path, bool folders, struct gp_names *out, struct gp_err *err);
+enum gp_status gp_picture_read(const char *path, struct gp_data_scratch *scratch, struct gp_image *out,
+			       struct gp_err *err);
+
+/* Derives d->shape and d->transform from what the family filled in. */
+enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
+				 const struct gp_dataset_options *options, struct gp_err *err);
+/* One image to (H,W,C) floats. `draw` names the random draws: (seed, epoch, sample). */
+struct gp_draw {
+	uint64_t seed;
+	uint32_t epoch, sample;
+};
+enum gp_status gp_transform_apply(const struct gp_transform *t, const struct gp_image *image,
+				  const struct gp_draw *draw, struct gp_data_scratch *scratch, float *out,
+				  struct gp_err *err);
+
+/* Reads, transforms and labels sample draw->sample. */
+enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw *draw, struct gp_data_scratch *scratch,
+			       float *image, int32_t *label, struct gp_err *err);
+
+#endif

@@ -1,0 +1,314 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The loader: one thread fills preallocated batches ahead of the consumer.
+ *
+ *   free slots --> thread fills one --> ready queue --> next() --> give_back() --> free slots
+ *
+ * Order is gp_rng_permutation(seed, stream(SHUFFLE, epoch)), so any batch of any
+ * epoch can be made without its predecessors, and seek needs no replay. A seek
+ * starts a new generation: what the thread was at is dropped when it notices,
+ * which is before the next sample.
+ *
+ * Test: tests/unit/test_data_loader.c
+ */
+#include "client/data/data_internal.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "common/base/rng.h"
+
+enum { PREFETCH_MAX = 1024 };
+#define LOADER_BYTES_MAX ((uint64_t)16 << 30)
+
+struct slot {
+	struct gp_batch batch; /* first: the consumer's pointer is the slot's */
+	bool taken;
+};
+
+struct gp_loader {
+	const struct gp_dataset *d;
+	struct gp_loader_spec spec;
+	uint32_t batches; /* per epoch */
+	size_t sample_floats;
+	int slots; /* prefetch + the one in the consumer's hands */
+	struct slot *slot;
+	float *images;
+	int32_t *labels;
+	uint32_t *samples;
+
+	/* Of the thread only. */
+	pthread_t thread;
+	bool started;
+	uint32_t *order;
+	uint32_t order_epoch;
+	bool order_valid;
+	struct gp_data_scratch scratch;
+
+	atomic_uint generation; /* written under the lock; read anywhere to stop early */
+	atomic_bool stop;
+
+	pthread_mutex_t lock; /* everything below */
+	pthread_cond_t work, ready;
+	uint32_t next_epoch, next_index;       /* what the thread makes next */
+	struct slot **free_slot, **ready_slot; /* a stack and a ring of `slots` */
+	int free_count, ready_count, ready_head;
+	bool failed;
+	struct gp_err err;
+};
+
+static bool outdated(struct gp_loader *l, unsigned generation)
+{
+	return atomic_load_explicit(&l->stop, memory_order_relaxed) ||
+	       atomic_load_explicit(&l->generation, memory_order_relaxed) != generation;
+}
+
+static void prepare_order(struct gp_loader *l, uint32_t epoch)
+{
+	if (l->order_valid && (l->order_epoch == epoch || !l->spec.shuffle))
+		return;
+	uint32_t n = l->d->samples;
+	if (l->spec.shuffle)
+		gp_rng_permutation(l->spec.seed, gp_rng_stream(GP_RNG_SHUFFLE, epoch), l->order, n);
+	else
+		for (uint32_t i = 0; i < n; i++)
+			l->order[i] = i;
+	l->order_epoch = epoch;
+	l->order_valid = true;
+}
+
+/* False when it gave up because of a seek or free; *status tells about everything else. */
+static bool fill_batch(struct gp_loader *l, struct gp_batch *b, unsigned generation, enum gp_status *status,
+		       struct gp_err *err)
+{
+	prepare_order(l, b->epoch);
+	uint32_t first = b->index * (uint32_t)l->spec.batch, left = l->d->samples - first;
+	b->valid = left < (uint32_t)l->spec.batch ? (int)left : l->spec.batch;
+	for (int i = 0; i < b->valid; i++) {
+		if (outdated(l, generation))
+			return false;
+		b->samples[i] = l->order[first + (uint32_t)i];
+		struct gp_draw draw = {l->spec.seed, b->epoch, b->samples[i]};
+		*status = gp_dataset_load(l->d, &draw, &l->scratch, b->images + (size_t)i * l->sample_floats,
+					  &b->labels[i], err);
+		if (*status != GP_OK)
+			return true;
+	}
+	size_t missing = (size_t)(l->spec.batch - b->valid);
+	memset(b->images + (size_t)b->valid * l->sample_floats, 0, missing * l->sample_floats * sizeof(float));
+	memset(b->labels + b->valid, 0, missing * sizeof *b->labels);
+	memset(b->samples + b->valid, 0, missing * sizeof *b->samples);
+	return true;
+}
+
+/* Takes a free slot and numbers it. NULL: stop. Called with the lock held. */
+static struct slot *wait_for_slot(struct gp_loader *l)
+{
+	while (!atomic_load(&l->stop) && (l->failed || l->free_count == 0))
+		pthread_cond_wait(&l->work, &l->lock);
+	if (atomic_load(&l->stop))
+		return NULL;
+	struct slot *s = l->free_slot[--l->free_count];
+	s->batch.epoch = l->next_epoch;
+	s->batch.index = l->next_index;
+	if (++l->next_index == l->batches) {
+		l->next_index = 0;
+		l->next_epoch++;
+	}
+	return s;
+}
+
+/* Called with the lock held. */
+static void finish_slot(struct gp_loader *l, struct slot *s, bool keep, enum gp_status status, const struct gp_err *err)
+{
+	if (!keep || status != GP_OK) {
+		l->free_slot[l->free_count++] = s;
+		if (keep) {
+			l->failed = true;
+			l->err = *err;
+		}
+	} else {
+		l->ready_slot[(l->ready_head + l->ready_count++) % l->slots] = s;
+	}
+	pthread_cond_signal(&l->ready);
+}
+
+static void *loader_thread(void *arg)
+{
+	struct gp_loader *l = arg;
+	struct slot *s;
+	struct gp_err err;
+	pthread_mutex_lock(&l->lock);
+	while ((s = wait_for_slot(l))) {
+		unsigned generation = atomic_load(&l->generation);
+		enum gp_status status = GP_OK;
+		pthread_mutex_unlock(&l->lock);
+		bool done = fill_batch(l, &s->batch, generation, &status, &err);
+		pthread_mutex_lock(&l->lock);
+		finish_slot(l, s, done && !outdated(l, generation), status, &err);
+	}
+	pthread_mutex_unlock(&l->lock);
+	return NULL;
+}
+
+static enum gp_status check_spec(const struct gp_dataset *d, const struct gp_loader_spec *spec, struct gp_err *err)
+{
+	gp_require(spec->batch >= 1 && spec->prefetch >= 1);
+	if (d->samples == 0)
+		GP_FAIL(err, GP_INVALID, "dataset %s has no images of its own", d->class->info.name);
+	if (spec->drop_last && d->samples < (uint32_t)spec->batch)
+		GP_FAIL(err, GP_INVALID,
+			"dataset %s has %u samples, fewer than one batch of %d; choose a smaller batch",
+			d->class->info.name, d->samples, spec->batch);
+	uint64_t bytes = gp_shape_elements(&d->shape) * sizeof(float);
+	if (spec->prefetch > PREFETCH_MAX || !gp_mul_ok(bytes, (uint64_t)spec->batch, &bytes) ||
+	    !gp_mul_ok(bytes, (uint64_t)spec->prefetch + 1, &bytes) || bytes > LOADER_BYTES_MAX)
+		GP_FAIL(err, GP_INVALID,
+			"%d batches of %d samples ahead take more than %llu bytes; choose a smaller batch",
+			spec->prefetch, spec->batch, (unsigned long long)LOADER_BYTES_MAX);
+	return GP_OK;
+}
+
+static enum gp_status allocate(struct gp_loader *l, struct gp_err *err)
+{
+	size_t slots = (size_t)l->slots, batch = (size_t)l->spec.batch;
+	l->slot = gp_calloc(slots, sizeof *l->slot);
+	l->free_slot = gp_calloc(slots, sizeof(void *));
+	l->ready_slot = gp_calloc(slots, sizeof(void *));
+	l->labels = gp_calloc(slots * batch, sizeof *l->labels);
+	l->samples = gp_calloc(slots * batch, sizeof *l->samples);
+	l->order = gp_calloc(l->d->samples, sizeof *l->order);
+	l->images = gp_alloc_aligned(slots * batch * l->sample_floats * sizeof(float));
+	if (!l->slot || !l->free_slot || !l->ready_slot || !l->labels || !l->samples || !l->order || !l->images)
+		GP_FAIL(err, GP_NOMEM, "out of memory for %zu batches of %zu samples", slots, batch);
+	for (size_t i = 0; i < slots; i++) {
+		l->slot[i].batch.images = l->images + i * batch * l->sample_floats;
+		l->slot[i].batch.labels = l->labels + i * batch;
+		l->slot[i].batch.samples = l->samples + i * batch;
+		l->free_slot[l->free_count++] = &l->slot[i];
+	}
+	return GP_OK;
+}
+
+static enum gp_status start(struct gp_loader *l, struct gp_err *err)
+{
+	int code = pthread_create(&l->thread, NULL, loader_thread, l);
+	if (code)
+		return gp_err_set(err, GP_IO, code, __FILE__, __LINE__, "cannot start the loader thread: %s",
+				  strerror(code));
+	l->started = true;
+	pthread_setname_np(l->thread, "gp-loader");
+	return GP_OK;
+}
+
+enum gp_status gp_loader_new(struct gp_dataset *d, const struct gp_loader_spec *spec, struct gp_loader **out,
+			     struct gp_err *err)
+{
+	GP_TRY(check_spec(d, spec, err));
+	struct gp_loader *l = gp_calloc(1, sizeof *l);
+	if (!l)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a loader");
+	l->d = d;
+	l->spec = *spec;
+	l->slots = spec->prefetch + 1;
+	l->sample_floats = gp_shape_elements(&d->shape);
+	uint32_t batch = (uint32_t)spec->batch;
+	l->batches = spec->drop_last ? d->samples / batch : (d->samples - 1) / batch + 1;
+	pthread_mutex_init(&l->lock, NULL);
+	pthread_cond_init(&l->work, NULL);
+	pthread_cond_init(&l->ready, NULL);
+	enum gp_status status = allocate(l, err);
+	if (status == GP_OK)
+		status = start(l, err);
+	if (status != GP_OK) {
+		gp_loader_free(l);
+		return status;
+	}
+	*out = l;
+	return GP_OK;
+}
+
+void gp_loader_free(struct gp_loader *l)
+{
+	if (!l)
+		return;
+	pthread_mutex_lock(&l->lock);
+	atomic_store(&l->stop, true);
+	pthread_cond_broadcast(&l->work);
+	pthread_mutex_unlock(&l->lock);
+	if (l->started)
+		pthread_join(l->thread, NULL);
+	pthread_cond_destroy(&l->ready);
+	pthread_cond_destroy(&l->work);
+	pthread_mutex_destroy(&l->lock);
+	gp_data_scratch_deinit(&l->scratch);
+	gp_free_aligned(l->images);
+	gp_free(l->order);
+	gp_free(l->labels);
+	gp_free(l->samples);
+	gp_free(l->ready_slot);
+	gp_free(l->free_slot);
+	gp_free(l->slot);
+	gp_free(l);
+}
+
+uint32_t gp_loader_batches_per_epoch(const struct gp_loader *l)
+{
+	return l->batches;
+}
+
+enum gp_status gp_loader_seek(struct gp_loader *l, uint32_t epoch, uint32_t index, struct gp_err *err)
+{
+	if (index >= l->batches)
+		GP_FAIL(err, GP_INVALID, "batch %u of epoch %u is wanted, but an epoch has %u batches", index, epoch,
+			l->batches);
+	pthread_mutex_lock(&l->lock);
+	atomic_fetch_add(&l->generation, 1);
+	for (; l->ready_count > 0; l->ready_count--) {
+		l->free_slot[l->free_count++] = l->ready_slot[l->ready_head];
+		l->ready_head = (l->ready_head + 1) % l->slots;
+	}
+	l->next_epoch = epoch;
+	l->next_index = index;
+	l->failed = false;
+	pthread_cond_signal(&l->work);
+	pthread_mutex_unlock(&l->lock);
+	return GP_OK;
+}
+
+enum gp_status gp_loader_next(struct gp_loader *l, struct gp_batch **out, struct gp_err *err)
+{
+	enum gp_status status = GP_OK;
+	pthread_mutex_lock(&l->lock);
+	while (l->ready_count == 0 && !l->failed) {
+		int taken = 0;
+		for (int i = 0; i < l->slots; i++)
+			taken += l->slot[i].taken;
+		gp_require(taken < l->slots); /* every batch is in the caller's hands: it would wait for itself */
+		pthread_cond_wait(&l->ready, &l->lock);
+	}
+	if (l->ready_count > 0) {
+		struct slot *s = l->ready_slot[l->ready_head];
+		l->ready_head = (l->ready_head + 1) % l->slots;
+		l->ready_count--;
+		s->taken = true;
+		*out = &s->batch;
+	} else {
+		*err = l->err;
+		status = err->code;
+	}
+	pthread_mutex_unlock(&l->lock);
+	return status;
+}
+
+void gp_loader_give_back(struct gp_loader *l, struct gp_batch *b)
+{
+	struct slot *s = (struct slot *)b;
+	pthread_mutex_lock(&l->lock);
+	gp_require(s >= l->slot && s < l->slot + l->slots && s->taken);
+	s->taken = false;
+	l->free_slot[l->free_count++] = s;
+	pthread_cond_signal(&l->work);
+	pthread_mutex_unlock(&l->lock);
+}

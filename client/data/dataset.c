@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Datasets: the registry, opening by text, and what all families share (images
+ * in memory, class names). Files and formats are in data_NAME.c, batches in
+ * data_loader.c. Test: tests/unit/test_data_spec.c
+ */
+#include "client/data/data_internal.h"
+
+#include <string.h>
+
+#include "common/options/options.h"
+
+static const struct gp_dataset_class *const classes[] = {
+	&gp_data_fashion_mnist, &gp_data_idx,       &gp_data_cifar10,  &gp_data_cifar100,
+	&gp_data_folder,        &gp_data_synthetic, &gp_data_pictures,
+};
+enum { CLASSES = sizeof classes / sizeof classes[0] };
+
+const struct gp_dataset_info *gp_dataset_info(int index)
+{
+	return index >= 0 && index < CLASSES ? &classes[index]->info : NULL;
+}
+
+static enum gp_status unknown_dataset(const char *name, size_t len, struct gp_err *err)
+{
+	const char *names[CLASSES];
+	char word[64];
+	for (int i = 0; i < CLASSES; i++)
+		names[i] = classes[i]->info.name;
+	snprintf(word, sizeof word, "%.*s", (int)(len < sizeof word ? len : sizeof word - 1), name);
+	const char *near = gp_nearest_name(word, names, CLASSES);
+	if (near)
+		GP_FAIL(err, GP_USAGE, "unknown dataset '%s'; did you mean '%s'?", word, near);
+	GP_FAIL(err, GP_USAGE,
+		"unknown dataset '%s'; known: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, "
+		"synthetic, pictures",
+		word);
+}
+
+static enum gp_status find_class(const char *spec, const struct gp_dataset_class **out, const char **args,
+				 struct gp_err *err)
+{
+	size_t len = strcspn(spec, ":");
+	for (int i = 0; i < CLASSES; i++)
+		if (strlen(classes[i]->info.name) == len && memcmp(classes[i]->info.name, spec, len) == 0) {
+			*out = classes[i];
+			*args = spec[len] ? spec + len + 1 : NULL;
+			return GP_OK;
+		}
+	return unknown_dataset(spec, len, err);
+}
+
+enum gp_status gp_dataset_open(const char *spec, enum gp_split split, const struct gp_dataset_options *options,
+			       struct gp_dataset **out, struct gp_err *err)
+{
+	const struct gp_dataset_class *class = NULL;
+	const char *args = NULL;
+	struct gp_data_spec parsed;
+	GP_TRY(find_class(spec, &class, &args, err));
+	GP_TRY(gp_data_spec_parse(class, args, &parsed, err));
+	struct gp_dataset *d = gp_calloc(1, sizeof *d);
+	if (!d)
+		GP_FAIL(err, GP_NOMEM, "out of memory while opening dataset %s", class->info.name);
+	d->class = class;
+	enum gp_status status = class->open(d, &parsed, split, options, err);
+	if (status == GP_OK)
+		status = gp_transform_init(d, &parsed, split, options, err);
+	if (status != GP_OK) {
+		gp_dataset_free(d);
+		return status;
+	}
+	*out = d;
+	return GP_OK;
+}
+
+void gp_dataset_free(struct gp_dataset *d)
+{
+	if (!d)
+		return;
+	d->class->close(d);
+	gp_free(d->class_names);
+	gp_free(d);
+}
+
+uint32_t gp_dataset_samples(const struct gp_dataset *d)
+{
+	return d->samples;
+}
+
+int gp_dataset_classes(const struct gp_dataset *d)
+{
+	return d->classes;
+}
+
+const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d)
+{
+	return &d->shape;
+}
+
+const char *gp_dataset_class_name(const struct gp_dataset *d, int label)
+{
+	return label >= 0 && label < d->classes ? d->class_names[label] : "?";
+}
+
+enum gp_status gp_data_name_classes(struct gp_dataset *d, int count, const char *const *names, struct gp_err *err)
+{
+	void *memory;
+	GP_TRY(gp_alloc_array(&memory, (size_t)count, GP_CLASS_NAME, err));
+	d->class_names = memory;
+	d->classes = count;
+	for (int i = 0; i < count; i++)
+		if (names && names[i])
+			snprintf(d->class_names[i], GP_CLASS_NAME, "%s", names[i]);
+		else
+			snprintf(d->class_names[i], GP_CLASS_NAME, "class %d", i);
+	return GP_OK;
+}
+
+void gp_data_set_statistics(struct gp_dataset *d, const float mean[3], const float std[3])
+{
+	memcpy(d->mean, mean, sizeof d->mean);
+	memcpy(d->std, std, sizeof d->std);
+}
+
+enum gp_status gp_memory_images_read(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
+				     struct gp_image *out, struct gp_err *err)
+{
+	(void)scratch;
+	(void)err;
+	const struct gp_memory_images *images = d->self;
+	size_t row = (size_t)d->source_width * (size_t)d->source_channels;
+	*out = (struct gp_image){
+		.pixels = images->pixels + index * row * (size_t)d->source_height,
+		.height = d->source_height,
+		.width = d->source_width,
+		.channels = d->source_channels,
+		.stride = row,
+	};
+	return GP_OK;
+}
+
+int32_t gp_memory_images_label(const struct gp_dataset *d, uint32_t index)
+{
+	const struct gp_memory_images *images = d->self;
+	return images->labels[index];
+}
+
+void gp_memory_images_close(struct gp_dataset *d)
+{
+	struct gp_memory_images *images = d->self;
+	if (!images)
+		return;
+	gp_free(images->pixels);
+	gp_free(images->labels);
+	gp_free(images);
+}
+
+enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw *draw, struct gp_data_scratch *scratch,
+			       float *image, int32_t *label, struct gp_err *err)
+{
+	struct gp_image source;
+	GP_TRY(d->class->read(d, draw->sample, scratch, &source, err));
+	GP_TRY(gp_transform_apply(&d->transform, &source, draw, scratch, image, err));
+	*label = d->class->label(d, draw->sample);
+	return GP_OK;
+}

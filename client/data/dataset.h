@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Datasets: labelled images, read on demand, and a loader that decodes and
+ * augments batches on a background thread. Results are a pure function of
+ * (spec, seed, epoch, index): the same on any machine and thread count.
+ *
+ * To add a dataset: data_NAME.c with a const vtable and a row in dataset.c.
+ * Tests: tests/unit/test_data_*.c
+ */
+#ifndef GP_DATASET_H
+#define GP_DATASET_H
+
+#include "common/base/shape.h"
+
+enum gp_split { GP_SPLIT_TRAIN, GP_SPLIT_VAL };
+
+struct gp_dataset;
+
+struct gp_dataset_options { /* what the caller knows before opening */
+	struct gp_shape
+		shape; /* wanted sample (H,W,C), ndim 0 = the dataset's own; images are resized / padded to it */
+	bool augment;  /* training-time random crop + flip */
+};
+
+/*
+ * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]",
+ * "synthetic:shape=3x32x32,classes=10,...", "pictures:size=224,classes=1000" (no images, only how to prepare some for
+ * gp_dataset_from_files); gp_dataset_info lists the options. All take limit=N (the first N samples; of a
+ * folder: classes in turn), augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the scale 0..1). DIR holds no comma.
+ *
+ * Training is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28, 4 for 32x32) and
+ * flip; pictures of a folder: a box of 8 to 100 % of the area, resized. A grey dataset fills a 3-channel input.
+ * GP_USAGE: the text; GP_INVALID: the files.
+ */
+enum gp_status gp_dataset_open(const char *spec, enum gp_split split, const struct gp_dataset_options *options,
+			       struct gp_dataset **out, struct gp_err *err);
+void gp_dataset_free(struct gp_dataset *d);
+uint32_t gp_dataset_samples(const struct gp_dataset *d);
+int gp_dataset_classes(const struct gp_dataset *d);
+const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d);      /* (H,W,C) of a sample as delivered */
+const char *gp_dataset_class_name(const struct gp_dataset *d, int label); /* never NULL */
+
+/*
+ * The pictures (JPEG, PNG) at `path`, files or folders of them, as a dataset without labels (all 0), prepared like the
+ * validation images of `like` and with its classes. Where those have one size, another is first scaled to cover it and cut
+ * about the centre; where they are grey, colours become grey. `like` may be freed. GP_INVALID names what is not there.
+ */
+enum gp_status gp_dataset_from_files(const struct gp_dataset *like, const char *const *path, int count,
+				     struct gp_dataset **out, struct gp_err *err);
+/* Path of a picture of such a dataset. */
+const char *gp_dataset_file(const struct gp_dataset *d, uint32_t index);
+
+struct gp_loader_spec {
+	int batch;
+	bool shuffle,
+		drop_last; /* without drop_last a short last batch is zero-padded and `valid` says how many are real */
+	uint64_t seed;
+	int prefetch; /* batches decoded ahead, >= 1; at most prefetch + 1 may be out at a time */
+};
+
+struct gp_batch {          /* owned by the loader; valid until given back */
+	float *images;     /* (batch,H,W,C), normalised */
+	int32_t *labels;   /* batch */
+	uint32_t *samples; /* batch: number of each in the data set; 0 behind `valid` */
+	int valid;         /* real samples, the first ones */
+	uint32_t epoch;
+	uint32_t index; /* batch number within the epoch */
+};
+
+struct gp_loader;
+
+/* `d` must outlive the loader and is used by its thread only. Batches come in order, epoch after epoch. */
+enum gp_status gp_loader_new(struct gp_dataset *d, const struct gp_loader_spec *spec, struct gp_loader **out,
+			     struct gp_err *err);
+void gp_loader_free(struct gp_loader *l);
+uint32_t gp_loader_batches_per_epoch(const struct gp_loader *l);
+/* Starts (again) at that epoch and batch. Call before the first next, or to rewind. */
+enum gp_status gp_loader_seek(struct gp_loader *l, uint32_t epoch, uint32_t index, struct gp_err *err);
+/* Blocks until the next batch is ready; a read or decode error names the file. Give every batch back. Allocates nothing. */
+enum gp_status gp_loader_next(struct gp_loader *l, struct gp_batch **out, struct gp_err *err);
+void gp_loader_give_back(struct gp_loader *l, struct gp_batch *b);
+
+struct gp_dataset_info {
+	const char *name, *summary, *options;
+};
+const struct gp_dataset_info *gp_dataset_info(int index);
+
+#endif

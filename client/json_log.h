@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * JSON lines (--log-json FILE): one object per line, each line one write, so
+ * that a reader can follow a run and a killed run leaves whole lines. A line
+ * that a full disk cuts short is taken back. Thread-safe.
+ * Test: tests/unit/test_json_log.c
+ */
+#ifndef GP_JSON_LOG_H
+#define GP_JSON_LOG_H
+
+#include <jansson.h>
+
+#include "common/base/status.h"
+
+struct gp_json_log;
+
+/* Creates `path`. One that is there is emptied; or, with `append`, gone on with: a resumed run. */
+enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err);
+/*
+ * Takes `object`, also on failure; NULL (jansson out of memory) is an error. A NULL log accepts and drops everything.
+ * A write error is returned once; after that the log takes nothing more, and every call succeeds.
+ */
+enum gp_status gp_json_log_write(struct gp_json_log *l, json_t *object, struct gp_err *err);
+/* Fails when anything could not be written, also if a write has said so before. NULL is fine. */
+enum gp_status gp_json_log_close(struct gp_json_log *l, struct gp_err *err);
+
+#endif

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Model builders: "mobilenetv2:width=0.5,stem=cifar,classes=10" to a graph.
+ * One table (models.c) names every model. To add one: a model_NAME.c with a
+ * builder and a row in that table. Test: tests/unit/test_models.c
+ */
+#ifndef GP_MODELS_H
+#define GP_MODELS_H
+
+#include "common/graph/graph.h"
+
+struct gp_model_options {
+	int classes;           /* 0 = not given: the dataset's, else the model's default */
+	struct gp_shape input; /* one sample (H,W,C); ndim 0 = not given: the model's default for its stem */
+};
+
+/*
+ * Builds NAME[:key=value,...]. `defaults` fill in what the text leaves open
+ * (classes and input shape from the dataset). GP_USAGE with the list of models
+ * or of the model's options when a name is unknown.
+ */
+enum gp_status gp_model_build(const char *spec, const struct gp_model_options *defaults, struct gp_graph **out,
+			      struct gp_err *err);
+
+struct gp_model_info {
+	const char *name, *summary, *options; /* options: one line, "width=1.0,stem=cifar|imagenet,classes=N" */
+};
+/* Models by index, NULL past the end. */
+const struct gp_model_info *gp_model_info(int index);
+
+#endif

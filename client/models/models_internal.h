@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What model builders (model_*.c) and their table (models.c) share: the options
+ * after the colon. Callers of models use models.h.
+ */
+#ifndef GP_MODELS_INTERNAL_H
+#define GP_MODELS_INTERNAL_H
+
+#include "client/models/models.h"
+
+#define GP_MODEL_MAX_ARGS 16
+
+/* "key=value,..." split, and what the caller left as defaults. */
+struct gp_model_args {
+	const struct gp_model_info *info;
+	struct gp_model_options defaults;
+	int count;
+	struct {
+		char key[24], value[40];
+		bool used;
+	} arg[GP_MODEL_MAX_ARGS];
+};
+
+/* Each reads one option into *value, which keeps what it holds when the option is not given. */
+enum gp_status gp_model_arg_int(struct gp_model_args *a, const char *key, int min, int max, int *value,
+				struct gp_err *err);
+enum gp_status gp_model_arg_real(struct gp_model_args *a, const char *key, double min, double max, double *value,
+				 struct gp_err *err);
+/* Index into `choices` ("cifar|imagenet"). */
+enum gp_status gp_model_arg_choice(struct gp_model_args *a, const char *key, const char *choices, int *value,
+				   struct gp_err *err);
+/* "classes=", else the dataset's, else `fallback`. */
+enum gp_status gp_model_arg_classes(struct gp_model_args *a, int fallback, int *value, struct gp_err *err);
+/* "cuts=blocks|fine": whether activations that end a block are blocks of their own; see gp_model_begin_act. */
+enum gp_status gp_model_arg_cuts(struct gp_model_args *a, int *fine, struct gp_err *err);
+/* The dataset's input, else `fallback`; checked to be an image. */
+enum gp_status gp_model_arg_input(struct gp_model_args *a, struct gp_shape fallback, struct gp_shape *value,
+				  struct gp_err *err);
+/* Call after all of the above: GP_USAGE when an option was given that nobody read. */
+enum gp_status gp_model_args_done(const struct gp_model_args *a, struct gp_err *err);
+
+/* printf into name[GP_NAME_MAX]; returns it. What does not fit is too long for gp_graph_add, which says so. */
+const char *gp_model_name(char name[GP_NAME_MAX], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+/* How the parameters of one node start, for builders that differ from torch.nn's defaults. */
+void gp_model_init_weight(struct gp_graph *g, int node, enum gp_init_kind kind, float scale);
+void gp_model_init_bias(struct gp_graph *g, int node, enum gp_init_kind kind, float scale);
+
+/*
+ * Call where node `x` ends a block of its own under cuts=fine, because what
+ * follows is an activation: with `fine`, begins block "BLOCK.act". Returns x,
+ * -1 after a failure.
+ */
+int gp_model_begin_act(struct gp_graph *g, bool fine, const char *block, int x, struct gp_err *err);
+
+typedef enum gp_status (*gp_model_builder)(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+enum gp_status gp_model_cnn(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+enum gp_status gp_model_mobilenetv2(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+/* resnet18, resnet34, resnet20, resnet32, resnet44, resnet56: by a->info->name. */
+enum gp_status gp_model_resnet(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+enum gp_status gp_model_vgg13(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+
+#endif

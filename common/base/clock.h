@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The clock that durations are measured with: monotonic, never set back.
+ */
+#ifndef GP_CLOCK_H
+#define GP_CLOCK_H
+
+#include <stdint.h>
+
+/* Nanoseconds since some moment in the past. Any thread. */
+uint64_t gp_now_ns(void);
+
+#endif

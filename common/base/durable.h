@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Bytes that survive a crash: writing whole, syncing files and directories,
+ * removing a folder of ours. Where GP_FAULT's write and fsync strike.
+ * Tests: tests/unit/test_safetensors.c, tests/unit/test_checkpoint.c
+ */
+#ifndef GP_DURABLE_H
+#define GP_DURABLE_H
+
+#include "common/base/status.h"
+
+/* GP_FAIL with errno: "cannot DOING PATH: why". */
+enum gp_status gp_fail_os(struct gp_err *err, enum gp_status code, const char *doing, const char *path);
+/* `path` is for the message. */
+enum gp_status gp_write_all(int fd, const void *data, uint64_t len, const char *path, struct gp_err *err);
+enum gp_status gp_sync_fd(int fd, const char *path, struct gp_err *err);
+/* The directory itself: what was renamed, made or removed in it. One that cannot be synced is no error. */
+enum gp_status gp_sync_folder(const char *folder, struct gp_err *err);
+/* A file with these bytes and mode 0600, synced. It must not be there yet; on failure it may be, with less. */
+enum gp_status gp_write_file(const char *path, const void *data, uint64_t len, struct gp_err *err);
+/* Makes the folder, mode 0700, and those above it; one that is there is fine. */
+enum gp_status gp_make_folder(const char *path, struct gp_err *err);
+/* A folder and the files in it; folders in it are an error. None there is fine, and of anything else than a folder the
+ * name is removed: what a symbolic link points to stays. */
+enum gp_status gp_remove_folder(const char *path, struct gp_err *err);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Private to codec_chain.c and codec_state.c: what an instance is made of.
+ */
+#ifndef GP_CODEC_CHAIN_H
+#define GP_CODEC_CHAIN_H
+
+#include "common/codec/codec_tree.h"
+
+struct gp_codec_byte_stage {
+	const struct gp_codec_ops *ops;
+	void *state;
+	uint64_t most; /* bytes of its input */
+};
+
+struct gp_codec {
+	struct gp_codec_spec spec;
+	enum gp_codec_role role;
+	uint32_t chunks;
+	uint64_t n;
+	/* Encoding and decoding share a tree unless a stage remembers: then each has its own, like two ends. */
+	struct gp_codec_tree tree, other;
+	bool two_trees;
+	struct gp_codec_byte_stage stage[GP_CODEC_MAX_STAGES];
+	int stages;
+	size_t bound;
+	uint8_t *scratch[2]; /* bound bytes each, for byte stages */
+	const struct gp_codec_memory *memory;
+	struct gp_codec_stats stats;
+};
+
+#endif

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Inside the codec family: the table of one codec (keys, bounds, functions)
+ * that codec_registry.c lists, codec_spec.c reads and codec_tree.c and
+ * codec_chain.c drive. Not for callers of codecs: they include common/codec/codec.h.
+ *
+ * A chain is   wrapper? transform* quantizer byte-stage*
+ *   wrapper     tensor -> tensor of the same shape, with a memory (ef, delta)
+ *   transform   tensor -> 1 or 2 tensors and side bytes (top-k, low rank, ...)
+ *   quantizer   tensor -> bytes; exactly one, `raw` when none is written
+ *   byte stage  bytes -> bytes, lossless (zstd, ...)
+ * codec_order.c enforces the order. The stages before the bytes form a tree:
+ * each tensor that a transform gives has its own instance of the next stage.
+ *
+ * Invariants of every codec:
+ * - open allocates everything; encode, decode, split, join allocate nothing.
+ * - What a payload may need and the memory an instance takes follow from values
+ *   and shape alone (bound, shapes, memory): they are checked before open.
+ * - Nothing that arrives in a payload is believed before it is checked; every
+ *   length but the right one is GP_PROTO. Tests flip and cut every byte.
+ * - A tensor that is not finite is not coded: encode or split say false before
+ *   they have changed any memory, and the driver sends the tensor raw. Neither
+ *   end's memory then changes.
+ * - The same input gives the same bytes for every instruction set.
+ */
+#ifndef GP_CODEC_IMPL_H
+#define GP_CODEC_IMPL_H
+
+#include <string.h>
+
+#include "common/codec/codec.h"
+
+#define GP_CODEC_MAX_KEYS     8
+#define GP_CODEC_MAX_PARTS    2 /* tensors a transform gives */
+#define GP_CODEC_MAX_REGIONS  8
+#define GP_CODEC_MAX_ELEMENTS (UINT64_C(1) << 31)
+
+struct gp_codec_place;
+
+enum gp_codec_kind { GP_CODEC_WRAPPER, GP_CODEC_TRANSFORM, GP_CODEC_QUANTIZER, GP_CODEC_BYTES };
+
+/* Which elements of each chunk's activation a top-k kept, for its gradient. Made by the driver for an activation's
+ * first transform whose ops set `masks`; that stage's split and join write it, the gradient's read it. Host memory, as
+ * either may work there; with a device, memory that this copies from and to at full speed. */
+struct gp_codec_mask {
+	uint64_t n;
+	size_t words;   /* per chunk */
+	uint64_t *bits; /* chunks * words; element i is bit i % 64 of word i / 64 */
+	uint64_t *kept; /* per chunk: bits set; 0: no mask, the last activation of this chunk was not split */
+};
+
+/* What a stage is opened for. */
+struct gp_codec_setup {
+	struct gp_shape shape;      /* byte stages: ndim 0 */
+	uint64_t n;                 /* elements of shape, >= 1; byte stages: most bytes of their input */
+	uint64_t seed;              /* differs between the stages of a chain */
+	uint32_t chunks;            /* >= 1 */
+	bool encodes, decodes;      /* what this state will be asked to do; both, under a wrapper */
+	bool undo;                  /* memory may be taken back to where a step began */
+	int unit;                   /* byte stages: what the quantizer's `unit` says */
+	bool compressed;            /* byte stages: a later stage compresses */
+	struct gp_codec_mask *mask; /* write it; or NULL */
+	const struct gp_codec_mask *activation_mask; /* reuse it; or NULL */
+	struct gp_codec_place *place;                /* a device's stages: where they work; NULL to `memory` */
+};
+
+/* The tensors that a transform gives, in the order they travel, and most bytes beside them. */
+struct gp_codec_parts {
+	int count;
+	struct gp_shape shape[GP_CODEC_MAX_PARTS];
+	uint64_t side_bound;
+};
+
+/* A piece of memory: flat, of fixed size and address, without pointers. Numbers lie in host order (little-endian). */
+struct gp_codec_region {
+	void *data;
+	size_t bytes;
+	bool shared; /* an encoder and its decoder have equal bytes here after each pass */
+	/* With setup.undo, as many bytes, for what codec_undo.c keeps: both are then `chunks` pieces of equal size, and a
+	 * pass touches its chunk's alone. NULL: the stage's `undo` sees to it. */
+	void *kept;
+	bool in_place; /* data and kept are memory of the stage's place: gp_codec_region_get, _put, _keep */
+};
+
+struct gp_codec_ops {
+	uint16_t id; /* on the wire: pinned, never reused */
+	enum gp_codec_kind kind;
+	struct gp_codec_info info;
+	int keys;
+	struct gp_codec_key key[GP_CODEC_MAX_KEYS];
+	/* (optional) rules between keys, each already in its own range. NULL: none. */
+	enum gp_status (*check)(const double *value, struct gp_err *err);
+
+	/* All kinds. `value` has the keys' values in table order and lives as long as the state. */
+	enum gp_status (*open)(const double *value, const struct gp_codec_setup *setup, void **state,
+			       struct gp_err *err);
+	void (*close)(void *state); /* NULL is fine */
+	/* (optional) bytes that open takes. NULL: a few KiB. May saturate at UINT64_MAX. */
+	uint64_t (*memory)(const double *value, const struct gp_codec_setup *setup);
+	/* (optional) what the state remembers from pass to pass: fills regions, returns how many. NULL: nothing. */
+	int (*regions)(void *state, struct gp_codec_region *out);
+	/* (optional) after the regions were loaded from a file: false when they cannot be worked with. */
+	bool (*loaded)(void *state);
+	/* (optional) with setup.undo: the pass that comes is its chunk's first of a step, and copies the chunk's regions to
+	 * `kept` as it goes. NULL: they are copied before it. */
+	void (*keep)(void *state);
+	/* (optional) with setup.undo: regions without `kept` as before the first pass of that step, if there were any. */
+	void (*undo)(void *state, uint64_t step);
+
+	/* Quantizers: n elements. */
+	/* Most bytes `encode` writes and `decode` takes. */
+	uint64_t (*bound)(const double *value, uint64_t n);
+	/* False when x cannot be represented (non-finite, range overflow): the chain then sends it as raw. Lossless
+	 * codecs always return true. *len <= bound. */
+	bool (*encode)(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len);
+	/* Total: GP_PROTO for whatever encode cannot have written. Under a wrapper the encoder's state decodes what it
+	 * has just encoded, which must leave its memory as it is. */
+	enum gp_status (*decode)(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+				 struct gp_err *err);
+	/* (optional) bytes of one element's code, for bitshuffle. NULL: 1. */
+	int (*unit)(const double *value);
+
+	/* Transforms and wrappers. */
+	/* Why no other transform makes sense behind this one: what it gives is no feature map any more. NULL: one does. */
+	const char *last_because;
+	bool masks; /* can hand a mask from an activation to its gradient (setup.mask, setup.activation_mask) */
+	/* GP_INVALID: this shape cannot be transformed, and why. Runs on shapes and values from a peer. */
+	enum gp_status (*shapes)(const double *value, const struct gp_shape *shape, struct gp_codec_parts *out,
+				 struct gp_err *err);
+	/* x -> tensor[0..count) and side bytes. False: as `encode`. *side_len <= side_bound. */
+	bool (*split)(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor,
+		      uint8_t *side, size_t *side_len);
+	/* The reverse. Total, as `decode`; tensors may hold anything. */
+	enum gp_status (*join)(void *state, const struct gp_codec_pass *pass, struct gp_span side,
+			       const float *const *tensor, float *x, struct gp_err *err);
+	/* (optional) after split: the tensors as the other end will decode them. */
+	void (*learn)(void *state, const struct gp_codec_pass *pass, const float *const *tensor);
+	/* (optional) when a tensor travels or arrives raw instead. */
+	void (*passed)(void *state, const struct gp_codec_pass *pass);
+
+	/* Byte stages. */
+	bool rearranges; /* shortens nothing itself: only makes sense before a stage that does */
+	/* Writes at most cap = in.len bytes. False: does not pay, `out` is unspecified. */
+	bool (*squeeze)(void *state, struct gp_span in, uint8_t *out, size_t *len);
+	/* Total. Exactly `len` bytes, len <= setup.n. */
+	enum gp_status (*expand)(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err);
+};
+
+/* Registry. NULL past the end, for an unknown id, for an unknown name. */
+const struct gp_codec_ops *gp_codec_ops_at(int index);
+const struct gp_codec_ops *gp_codec_ops_by_id(uint16_t id);
+const struct gp_codec_ops *gp_codec_ops_by_name(const char *name);
+
+/* codec_key.c */
+#define GP_CODEC_KEY_TEXT 24
+/* `text` of `len` characters to the key's value. */
+bool gp_codec_key_parse(const struct gp_codec_key *key, const char *text, size_t len, double *value);
+/* The shortest text that parses to `value`. */
+const char *gp_codec_key_print(const struct gp_codec_key *key, double value, char text[GP_CODEC_KEY_TEXT]);
+/* "a whole number in 1..16". */
+const char *gp_codec_key_allowed(const struct gp_codec_key *key, char *text, size_t size);
+/* printf behind what `text` holds, cut off at `size`. */
+void gp_codec_append(char *text, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* gp_codec_keys_text of one codec. */
+const char *gp_codec_ops_keys_text(const struct gp_codec_ops *ops, char *text, size_t size);
+
+/* codec_order.c: whether the stages make sense one after another; adds `raw` where a quantizer is missing. */
+enum gp_status gp_codec_order_check(struct gp_codec_spec *spec, struct gp_err *err);
+
+/* Little-endian scalars of payloads. */
+static inline void gp_put_u32(uint8_t *out, uint32_t v)
+{
+	out[0] = (uint8_t)v;
+	out[1] = (uint8_t)(v >> 8);
+	out[2] = (uint8_t)(v >> 16);
+	out[3] = (uint8_t)(v >> 24);
+}
+
+static inline uint32_t gp_get_u32(const uint8_t *in)
+{
+	return in[0] | (uint32_t)in[1] << 8 | (uint32_t)in[2] << 16 | (uint32_t)in[3] << 24;
+}
+
+static inline void gp_put_f32(uint8_t *out, float v)
+{
+	uint32_t u;
+	memcpy(&u, &v, sizeof u);
+	gp_put_u32(out, u);
+}
+
+static inline float gp_get_f32(const uint8_t *in)
+{
+	uint32_t u = gp_get_u32(in);
+	float v;
+	memcpy(&v, &u, sizeof v);
+	return v;
+}
+
+/* 1 for NaN and the infinities. Or-ed together over a loop it leaves that loop a vector loop. */
+static inline uint32_t gp_not_finite(float v)
+{
+	uint32_t u;
+	memcpy(&u, &v, sizeof u);
+	return (u & UINT32_C(0x7f800000)) == UINT32_C(0x7f800000);
+}
+
+static inline void gp_put_f32s(uint8_t *out, const float *x, size_t n)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	memcpy(out, x, 4 * n);
+#else
+	for (size_t i = 0; i < n; i++)
+		gp_put_f32(out + 4 * i, x[i]);
+#endif
+}
+
+static inline void gp_get_f32s(float *x, const uint8_t *in, size_t n)
+{
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+	memcpy(x, in, 4 * n);
+#else
+	for (size_t i = 0; i < n; i++)
+		x[i] = gp_get_f32(in + 4 * i);
+#endif
+}
+
+#endif

@@ -1,0 +1,539 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Wrappers, transforms and the quantizer of a chain, laid out and driven as a
+ * tree. See codec_tree.h. Layout of the bytes: CODECS.md, "Payload".
+ * Test: tests/unit/test_codec_tree.c; fuzz: tests/fuzz/fuzz_codec_decode.c
+ */
+#include "common/codec/codec_tree.h"
+
+/* --- plan ------------------------------------------------------------------------------------------------------- */
+
+static uint64_t add(uint64_t a, uint64_t b)
+{
+	uint64_t sum;
+	return gp_add_ok(a, b, &sum) ? sum : UINT64_MAX;
+}
+
+struct gp_codec_setup gp_codec_setup_for(const struct gp_codec_options *options, int index, bool learns)
+{
+	const bool encodes = options->role != GP_CODEC_DECODES;
+	return (struct gp_codec_setup){
+		.seed = options->seed +
+			(uint64_t)index * UINT64_C(0x9e3779b97f4a7c15), /* the first stage's: as given */
+		.chunks = options->chunks ? options->chunks : 1,
+		.encodes = encodes,
+		.undo = options->undo,
+		.decodes = options->role != GP_CODEC_ENCODES || (encodes && learns && index > 0),
+	};
+}
+
+static uint64_t mask_bytes(const struct gp_codec_node *node, const struct gp_codec_setup *setup)
+{
+	return (uint64_t)setup->chunks * ((node->n + 63) / 64 + 1) * 8;
+}
+
+/* Masks belong to the first stage, or the one behind a wrapper: its tensor is the activation. */
+static bool masks_activation(const struct gp_codec_node *node)
+{
+	return node->stage == 0 || (node->stage == 1 && node[-1].ops->kind == GP_CODEC_WRAPPER);
+}
+
+static bool carries_mask(const struct gp_codec_node *node, const struct gp_codec_options *options)
+{
+	return node->ops->masks && options->has_gradient && masks_activation(node);
+}
+
+static struct gp_codec_setup setup_of(const struct gp_codec_tree *t, const struct gp_codec_node *node,
+				      const struct gp_codec_options *options)
+{
+	struct gp_codec_setup setup = gp_codec_setup_for(options, (int)(node - t->node), t->learns);
+	setup.shape = node->shape;
+	setup.n = node->n;
+	return setup;
+}
+
+static const struct gp_codec_ops *ops_of(const struct gp_codec_memory *m, uint16_t id)
+{
+	return m ? m->ops->codec(id) : gp_codec_ops_by_id(id);
+}
+
+/* Whether every stage that sees tensors can work there. */
+static bool has_all_stages(const struct gp_codec_memory *m, const struct gp_codec_spec *spec)
+{
+	for (int i = 0; i < spec->stages; i++)
+		if (gp_codec_ops_by_id(spec->stage[i].id)->kind != GP_CODEC_BYTES && !m->ops->codec(spec->stage[i].id))
+			return false;
+	return true;
+}
+
+static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_spec *spec, int stage,
+				const struct gp_shape *shape, const struct gp_codec_options *options,
+				struct gp_codec_node **out, struct gp_err *err);
+
+static enum gp_status plan_parts(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_spec *spec,
+				 int stage, const struct gp_codec_options *options, struct gp_err *err)
+{
+	struct gp_codec_parts parts = {0};
+	if (node->ops->shapes(node->value, &node->shape, &parts, err) != GP_OK)
+		return gp_err_prefix(err, "codec stage %d (%s)", stage + 1, node->ops->info.name);
+	gp_require(parts.count >= 1 && parts.count <= GP_CODEC_MAX_PARTS);
+	node->parts = parts.count;
+	node->side_bound = parts.side_bound;
+	node->bound = GP_CODEC_LENGTH + parts.side_bound + GP_CODEC_LENGTH * (uint64_t)(parts.count - 1);
+	for (int i = 0; i < parts.count; i++) {
+		GP_TRY(plan_node(t, spec, stage + 1, &parts.shape[i], options, &node->part[i], err));
+		node->bound = add(node->bound, node->part[i]->bound);
+		t->memory_bytes = add(t->memory_bytes, 4 * node->part[i]->n + 64);
+	}
+	return GP_OK;
+}
+
+/* Lengths inside a payload have 32 bits. */
+static enum gp_status check_bound(const struct gp_codec_node *node, int stage, struct gp_err *err)
+{
+	if (node->parts && node->bound > UINT32_MAX)
+		GP_FAIL(err, GP_INVALID, "codec stage %d (%s): a tensor of %llu elements is too large for it",
+			stage + 1, node->ops->info.name, (unsigned long long)node->n);
+	return GP_OK;
+}
+
+static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_spec *spec, int stage,
+				const struct gp_shape *shape, const struct gp_codec_options *options,
+				struct gp_codec_node **out, struct gp_err *err)
+{
+	if (t->nodes == GP_CODEC_MAX_NODES)
+		GP_FAIL(err, GP_INVALID, "codec stage %d: the stages before it give more than %d tensors", stage + 1,
+			GP_CODEC_MAX_NODES / 2);
+	struct gp_codec_node *node = &t->node[t->nodes++];
+	node->ops = ops_of(t->inside, spec->stage[stage].id);
+	node->value = spec->stage[stage].value;
+	node->stage = stage;
+	node->shape = *shape;
+	GP_TRY(gp_shape_count(shape, GP_CODEC_MAX_ELEMENTS, &node->n, err));
+	t->learns |= node->ops->learn != NULL;
+	if (node->ops->kind == GP_CODEC_QUANTIZER)
+		node->bound = node->ops->bound(node->value, node->n);
+	else
+		GP_TRY(plan_parts(t, node, spec, stage, options, err));
+	if (!node->ops->info.lossless)
+		node->bound = GP_CODEC_HEAD + (node->bound > 4 * node->n ? node->bound : 4 * node->n);
+	GP_TRY(check_bound(node, stage, err));
+	const struct gp_codec_setup setup = setup_of(t, node, options);
+	t->memory_bytes = add(t->memory_bytes, node->ops->memory ? node->ops->memory(node->value, &setup) : 4096);
+	t->memory_bytes = add(t->memory_bytes, carries_mask(node, options) ? mask_bytes(node, &setup) : 0);
+	*out = node;
+	return GP_OK;
+}
+
+static bool remembers(const struct gp_codec_tree *t)
+{
+	for (int i = 0; i < t->nodes; i++)
+		if (t->node[i].ops->regions)
+			return true;
+	return false;
+}
+
+/* Most bytes that a node of a device writes or reads in one piece. */
+static uint64_t largest_piece(const struct gp_codec_tree *t)
+{
+	uint64_t most = 0;
+	for (int i = 0; i < t->nodes && t->inside; i++) {
+		const uint64_t bytes = t->node[i].parts ? t->node[i].side_bound : t->node[i].bound;
+		most = bytes > most ? bytes : most;
+	}
+	return most;
+}
+
+enum gp_status gp_codec_tree_plan(struct gp_codec_tree *t, const struct gp_codec_spec *spec,
+				  const struct gp_shape *shape, const struct gp_codec_options *options,
+				  struct gp_err *err)
+{
+	struct gp_codec_node *root;
+	*t = (struct gp_codec_tree){.chunks = options->chunks ? options->chunks : 1, .memory = options->memory};
+	t->inside = t->memory && has_all_stages(t->memory, spec) ? t->memory : NULL;
+	GP_TRY(plan_node(t, spec, 0, shape, options, &root, err));
+	if (t->memory)
+		t->memory_bytes = add(t->memory_bytes, t->memory->ops->place_bytes(largest_piece(t)));
+	if (t->memory != t->inside)
+		t->memory_bytes = add(t->memory_bytes, 4 * root->n + 64);
+	if (options->undo && remembers(t))
+		t->memory_bytes = add(t->memory_bytes, t->chunks * sizeof *t->begun);
+	return GP_OK;
+}
+
+/* --- open ------------------------------------------------------------------------------------------------------- */
+
+static enum gp_status new_mask(struct gp_codec_tree *t, const struct gp_codec_setup *setup, struct gp_err *err)
+{
+	uint8_t *bits;
+	struct gp_codec_mask *m = t->mask = gp_calloc(1, sizeof *m);
+	if (!m)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's masks");
+	m->n = setup->n;
+	m->words = (size_t)((setup->n + 63) / 64);
+	m->kept = gp_calloc(setup->chunks, sizeof *m->kept);
+	if (!m->kept)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's masks");
+	const size_t bytes = m->words * setup->chunks * sizeof *m->bits;
+	GP_TRY(gp_codec_alloc_payload(t->memory, bytes, &bits, err));
+	m->bits = (uint64_t *)(void *)bits;
+	memset(m->bits, 0, bytes);
+	return GP_OK;
+}
+
+static enum gp_status new_tensor(struct gp_codec_tree *t, uint64_t n, float **out, struct gp_err *err)
+{
+	void *p;
+	if (t->inside) {
+		GP_TRY(t->inside->ops->alloc(t->place, n * sizeof(float), &p, err));
+	} else {
+		p = gp_alloc_aligned(n * sizeof(float));
+		if (!p)
+			GP_FAIL(err, GP_NOMEM, "out of memory for a codec's tensor of %llu elements",
+				(unsigned long long)n);
+	}
+	*out = p;
+	return GP_OK;
+}
+
+/* NULL is fine, also where there is no place yet. */
+static void free_tensor(struct gp_codec_tree *t, float *tensor)
+{
+	if (t->inside && tensor)
+		t->inside->ops->free(t->place, tensor);
+	else if (!t->inside)
+		gp_free_aligned(tensor);
+}
+
+static enum gp_status open_node(struct gp_codec_tree *t, struct gp_codec_node *node,
+				const struct gp_codec_options *options, const struct gp_codec_mask *activation_mask,
+				struct gp_err *err)
+{
+	struct gp_codec_setup setup = setup_of(t, node, options);
+	if (carries_mask(node, options) && !t->mask)
+		GP_TRY(new_mask(t, &setup, err));
+	setup.mask = carries_mask(node, options) ? t->mask : NULL;
+	if (node->ops->masks && masks_activation(node) && activation_mask && activation_mask->n == node->n)
+		setup.activation_mask = activation_mask;
+	setup.place = t->inside ? t->place : NULL;
+	for (int i = 0; i < node->parts; i++)
+		GP_TRY(new_tensor(t, node->part[i]->n, &node->tensor[i], err));
+	return node->ops->open(node->value, &setup, &node->state, err);
+}
+
+static enum gp_status open_place(struct gp_codec_tree *t, struct gp_err *err)
+{
+	uint8_t *p;
+	if (!t->memory)
+		return GP_OK;
+	GP_TRY(t->memory->ops->place_open(t->memory, largest_piece(t), &t->place, err));
+	if (t->inside)
+		return GP_OK;
+	GP_TRY(gp_codec_alloc_payload(t->memory, t->node[0].n * sizeof(float), &p, err));
+	t->staging = (float *)(void *)p;
+	return GP_OK;
+}
+
+static enum gp_status open_begun(struct gp_codec_tree *t, const struct gp_codec_options *options, struct gp_err *err)
+{
+	void *p;
+	if (!options->undo || !remembers(t))
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&p, t->chunks, sizeof *t->begun, err));
+	t->begun = p;
+	return GP_OK;
+}
+
+enum gp_status gp_codec_tree_open(struct gp_codec_tree *t, const struct gp_codec_options *options,
+				  const struct gp_codec_mask *activation_mask, struct gp_err *err)
+{
+	enum gp_status status = open_begun(t, options, err);
+	if (status == GP_OK)
+		status = open_place(t, err);
+	for (int i = 0; i < t->nodes && status == GP_OK; i++)
+		status = open_node(t, &t->node[i], options, activation_mask, err);
+	if (status != GP_OK)
+		gp_codec_tree_close(t);
+	return status;
+}
+
+static void free_mask(struct gp_codec_tree *t)
+{
+	if (!t->mask)
+		return;
+	gp_codec_free_payload(t->memory, (uint8_t *)t->mask->bits);
+	gp_free(t->mask->kept);
+	gp_free(t->mask);
+	t->mask = NULL;
+}
+
+static void close_place(struct gp_codec_tree *t)
+{
+	if (!t->memory)
+		return;
+	gp_codec_free_payload(t->memory, (uint8_t *)t->staging);
+	t->memory->ops->place_close(t->place);
+	t->staging = NULL;
+	t->place = NULL;
+}
+
+void gp_codec_tree_close(struct gp_codec_tree *t)
+{
+	for (int i = 0; i < t->nodes; i++) {
+		struct gp_codec_node *node = &t->node[i];
+		node->ops->close(node->state);
+		node->state = NULL;
+		for (int k = 0; k < node->parts; k++) {
+			free_tensor(t, node->tensor[k]);
+			node->tensor[k] = NULL;
+		}
+	}
+	free_mask(t);
+	close_place(t);
+	gp_free(t->begun);
+	t->begun = NULL;
+}
+
+/* --- heads ------------------------------------------------------------------------------------------------------ */
+
+void gp_codec_head_write(uint8_t *out, int form)
+{
+	gp_put_u32(out, (uint32_t)form);
+}
+
+enum gp_status gp_codec_head_read(struct gp_span in, int *form, struct gp_err *err)
+{
+	if (in.len < GP_CODEC_HEAD)
+		GP_FAIL(err, GP_PROTO, "payload of %zu bytes is shorter than its head", in.len);
+	if (in.data[1] || in.data[2] || in.data[3] || in.data[0] > GP_CODEC_RAW)
+		GP_FAIL(err, GP_PROTO, "payload head %02x %02x %02x %02x is not known", in.data[0], in.data[1],
+			in.data[2], in.data[3]);
+	*form = in.data[0];
+	return GP_OK;
+}
+
+/* A tensor travels raw: nothing below this node sees it. */
+static void pass_by(struct gp_codec_node *node, const struct gp_codec_pass *pass)
+{
+	if (node->ops->passed)
+		node->ops->passed(node->state, pass);
+	for (int i = 0; i < node->parts; i++)
+		pass_by(node->part[i], pass);
+}
+
+/* --- encode ----------------------------------------------------------------------------------------------------- */
+
+static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			  const float *x, uint8_t *out, float *seen);
+
+/* Before the host looks at what a stage wrote. False: the device failed, and what was written is not there. */
+static bool arrived(const struct gp_codec_tree *t)
+{
+	struct gp_err err;
+	return !t->inside || t->inside->ops->finish(t->place, &err) == GP_OK;
+}
+
+/* The node's own bytes as the other end will decode them; our own payload cannot be refused. */
+static void see_quantized(const struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			  struct gp_span body, float *seen)
+{
+	struct gp_err err;
+	if (!arrived(t))
+		return;
+	enum gp_status status = node->ops->decode(node->state, pass, body, seen, &err);
+	gp_require(status == GP_OK || (t->inside && status == GP_DEVICE));
+}
+
+static void see_joined(const struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+		       struct gp_span side, float *seen)
+{
+	struct gp_err err;
+	if (!arrived(t))
+		return;
+	enum gp_status status =
+		node->ops->join(node->state, pass, side, (const float *const *)node->tensor, seen, &err);
+	gp_require(status == GP_OK || (t->inside && status == GP_DEVICE));
+}
+
+static bool encode_quantizer(const struct gp_codec_tree *t, struct gp_codec_node *node,
+			     const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len, float *seen)
+{
+	if (!node->ops->encode(node->state, pass, x, out, len))
+		return false;
+	if (seen)
+		see_quantized(t, node, pass, (struct gp_span){out, *len}, seen);
+	return true;
+}
+
+/* Side bytes behind their length, each part behind its length; the last one takes the rest and has none. */
+static bool encode_transform(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			     const float *x, uint8_t *out, size_t *len, float *seen)
+{
+	const bool learns = node->ops->learn != NULL && !pass->eval;
+	size_t side_len = 0, at;
+	if (!node->ops->split(node->state, pass, x, node->tensor, out + GP_CODEC_LENGTH, &side_len))
+		return false;
+	gp_require(side_len <= node->side_bound);
+	gp_put_u32(out, (uint32_t)side_len);
+	at = GP_CODEC_LENGTH + side_len;
+	for (int i = 0; i < node->parts; i++) {
+		const bool last = i + 1 == node->parts;
+		uint8_t *begin = out + at + (last ? 0 : GP_CODEC_LENGTH);
+		size_t part = encode_node(t, node->part[i], pass, node->tensor[i], begin,
+					  learns || seen ? node->tensor[i] : NULL);
+		if (!last)
+			gp_put_u32(out + at, (uint32_t)part);
+		at = (size_t)(begin - out) + part;
+	}
+	if (learns)
+		node->ops->learn(node->state, pass, (const float *const *)node->tensor);
+	if (seen)
+		see_joined(t, node, pass, (struct gp_span){out + GP_CODEC_LENGTH, side_len}, seen);
+	*len = at;
+	return true;
+}
+
+/* (A device's numbers are little-endian, as a payload's.) */
+static void put_tensor(const struct gp_codec_tree *t, uint8_t *out, const float *x, uint64_t n)
+{
+	if (t->inside)
+		t->inside->ops->down(t->place, out, x, n * sizeof *x);
+	else
+		gp_put_f32s(out, x, n);
+}
+
+static void copy_tensor(const struct gp_codec_tree *t, float *to, const float *from, uint64_t n)
+{
+	if (t->inside)
+		t->inside->ops->across(t->place, to, from, n * sizeof *to);
+	else
+		memcpy(to, from, n * sizeof *to);
+}
+
+static size_t send_raw(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+		       const float *x, uint8_t *out, float *seen)
+{
+	gp_codec_head_write(out, GP_CODEC_RAW);
+	put_tensor(t, out + GP_CODEC_HEAD, x, node->n);
+	if (seen && seen != x)
+		copy_tensor(t, seen, x, node->n);
+	pass_by(node, pass);
+	t->fell_back = true;
+	return GP_CODEC_HEAD + 4 * node->n;
+}
+
+/* `seen`, which may be x itself, gets the tensor as the other end will decode it; NULL: nobody asks. */
+static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			  const float *x, uint8_t *out, float *seen)
+{
+	const size_t head = node->ops->info.lossless ? 0 : GP_CODEC_HEAD;
+	size_t body = 0;
+	bool coded = node->parts ? encode_transform(t, node, pass, x, out + head, &body, seen)
+				 : encode_quantizer(t, node, pass, x, out + head, &body, seen);
+	if (!coded)
+		return send_raw(t, node, pass, x, out, seen);
+	if (head)
+		gp_codec_head_write(out, GP_CODEC_CODED);
+	return head + body;
+}
+
+enum gp_status gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x,
+				    uint8_t *out, size_t *len, struct gp_err *err)
+{
+	const bool staged = t->memory != t->inside;
+	t->fell_back = false;
+	if (staged) {
+		t->memory->ops->down(t->place, t->staging, x, t->node[0].n * sizeof *x);
+		GP_TRY(t->memory->ops->finish(t->place, err));
+	}
+	gp_codec_tree_keep(t, pass);
+	*len = encode_node(t, t->node, pass, staged ? t->staging : x, out, NULL);
+	return t->inside ? t->inside->ops->finish(t->place, err) : GP_OK;
+}
+
+/* --- decode ----------------------------------------------------------------------------------------------------- */
+
+static enum gp_status decode_node(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+				  struct gp_span in, float *x, struct gp_err *err);
+
+static void get_tensor(const struct gp_codec_tree *t, float *x, const uint8_t *in, uint64_t n)
+{
+	if (t->inside)
+		t->inside->ops->up(t->place, x, in, n * sizeof *x);
+	else
+		gp_get_f32s(x, in, n);
+}
+
+/* Cuts a length and as many bytes off `rest`. */
+static enum gp_status take(struct gp_span *rest, uint64_t most, struct gp_span *out, struct gp_err *err)
+{
+	if (rest->len < GP_CODEC_LENGTH)
+		GP_FAIL(err, GP_PROTO, "payload ends where a length should be");
+	const uint32_t len = gp_get_u32(rest->data);
+	if (len > rest->len - GP_CODEC_LENGTH || len > most)
+		GP_FAIL(err, GP_PROTO, "payload names a piece of %u bytes; %zu are left and %llu possible", len,
+			rest->len - GP_CODEC_LENGTH, (unsigned long long)most);
+	*out = (struct gp_span){rest->data + GP_CODEC_LENGTH, len};
+	*rest = (struct gp_span){out->data + len, rest->len - GP_CODEC_LENGTH - len};
+	return GP_OK;
+}
+
+static enum gp_status decode_transform(struct gp_codec_tree *t, struct gp_codec_node *node,
+				       const struct gp_codec_pass *pass, struct gp_span in, float *x,
+				       struct gp_err *err)
+{
+	struct gp_span side, part, rest = in;
+	GP_TRY(take(&rest, node->side_bound, &side, err));
+	for (int i = 0; i < node->parts; i++) {
+		part = rest;
+		if (i + 1 < node->parts)
+			GP_TRY(take(&rest, node->part[i]->bound, &part, err));
+		GP_TRY(decode_node(t, node->part[i], pass, part, node->tensor[i], err));
+	}
+	return node->ops->join(node->state, pass, side, (const float *const *)node->tensor, x, err);
+}
+
+static enum gp_status decode_body(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+				  struct gp_span in, float *x, struct gp_err *err)
+{
+	return node->parts ? decode_transform(t, node, pass, in, x, err)
+			   : node->ops->decode(node->state, pass, in, x, err);
+}
+
+static enum gp_status decode_node(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+				  struct gp_span in, float *x, struct gp_err *err)
+{
+	int form;
+	if (node->ops->info.lossless)
+		return decode_body(t, node, pass, in, x, err);
+	GP_TRY(gp_codec_head_read(in, &form, err));
+	const struct gp_span body = {in.data + GP_CODEC_HEAD, in.len - GP_CODEC_HEAD};
+	if (form == GP_CODEC_CODED)
+		return decode_body(t, node, pass, body, x, err);
+	if (body.len != 4 * node->n)
+		GP_FAIL(err, GP_PROTO, "payload in raw form has %zu bytes instead of %llu", in.len,
+			(unsigned long long)(GP_CODEC_HEAD + 4 * node->n));
+	get_tensor(t, x, body.data, node->n);
+	pass_by(node, pass);
+	return GP_OK;
+}
+
+/* Work that was queued before the payload turned out to be wrong still reads it: it is waited for. */
+enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, struct gp_span in,
+				    float *x, struct gp_err *err)
+{
+	const bool staged = t->memory != t->inside;
+	struct gp_err why;
+	gp_codec_tree_keep(t, pass);
+	enum gp_status status = decode_node(t, t->node, pass, in, staged ? t->staging : x, err);
+	if (!t->memory)
+		return status;
+	if (staged && status == GP_OK)
+		t->memory->ops->up(t->place, x, t->staging, t->node[0].n * sizeof *x);
+	const enum gp_status finished = t->memory->ops->finish(t->place, &why);
+	if (finished == GP_OK)
+		return status;
+	if (err)
+		*err = why;
+	return finished;
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `ef`: error feedback (Seide et al., "1-bit stochastic gradient descent",
+ * Interspeech 2014; Karimireddy et al., ICML 2019). What the rest of the chain
+ * lost of a chunk is added to that chunk's next tensor. Only the encoder
+ * remembers. Layout: CODECS.md. Test: tests/unit/test_codec_memory.c
+ */
+#include "common/codec/codec_impl.h"
+
+struct ef {
+	uint64_t n;
+	uint32_t chunks;
+	float *residual; /* chunks * n; NULL on an end that only decodes */
+	float *kept;     /* as many; NULL without undo */
+	bool keeps;      /* the next pass fills it */
+};
+
+enum { BLOCK = 4096 }; /* elements that stay in the cache */
+
+static enum gp_status shapes(const double *value, const struct gp_shape *shape, struct gp_codec_parts *out,
+			     struct gp_err *err)
+{
+	(void)value;
+	(void)err;
+	*out = (struct gp_codec_parts){.count = 1, .shape = {*shape}};
+	return GP_OK;
+}
+
+static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	return sizeof(struct ef) + (setup->encodes ? (setup->undo ? 8 : 4) * setup->n * setup->chunks : 0);
+}
+
+static void close_ef(void *state)
+{
+	struct ef *e = state;
+	if (!e)
+		return;
+	gp_free(e->residual);
+	gp_free(e->kept);
+	gp_free(e);
+}
+
+static enum gp_status allocate(struct ef *e, const struct gp_codec_setup *setup, struct gp_err *err)
+{
+	void *p;
+	if (!setup->encodes)
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&p, setup->n * setup->chunks, sizeof *e->residual, err));
+	e->residual = p;
+	if (!setup->undo)
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&p, setup->n * setup->chunks, sizeof *e->kept, err));
+	e->kept = p;
+	return GP_OK;
+}
+
+static enum gp_status open_ef(const double *value, const struct gp_codec_setup *setup, void **state, struct gp_err *err)
+{
+	(void)value;
+	void *p;
+	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct ef), err));
+	struct ef *e = p;
+	*e = (struct ef){.n = setup->n, .chunks = setup->chunks};
+	const enum gp_status status = allocate(e, setup, err);
+	if (status != GP_OK) {
+		close_ef(e);
+		return status;
+	}
+	*state = e;
+	return GP_OK;
+}
+
+static int regions(void *state, struct gp_codec_region *out)
+{
+	const struct ef *e = state;
+	if (!e->residual)
+		return 0;
+	out[0] = (struct gp_codec_region){
+		.data = e->residual, .bytes = e->n * e->chunks * sizeof(float), .kept = e->kept};
+	return 1;
+}
+
+static void keep(void *state)
+{
+	struct ef *e = state;
+	e->keeps = e->kept != NULL;
+}
+
+/* y = x + r, which is r's, too; false when some y is not finite. */
+static bool add_residual(const float *restrict x, float *restrict r, uint64_t n, float *restrict y)
+{
+	uint32_t odd = 0;
+#pragma omp simd reduction(| : odd)
+	for (uint64_t i = 0; i < n; i++) {
+		y[i] = r[i] = x[i] + r[i];
+		odd |= gp_not_finite(y[i]);
+	}
+	return !odd;
+}
+
+/* In an evaluation a tensor goes as it is; what is not finite is then found by the next stage. Else `passed` follows,
+ * and forgets what was added here. */
+static bool split(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor, uint8_t *side,
+		  size_t *side_len)
+{
+	(void)side;
+	struct ef *e = state;
+	*side_len = 0;
+	if (pass->eval) {
+		memcpy(tensor[0], x, e->n * sizeof *x);
+		return true;
+	}
+	const uint64_t first = pass->chunk * e->n;
+	bool finite = true;
+	for (uint64_t at = 0; at < e->n; at += BLOCK) {
+		const uint64_t n = e->n - at < BLOCK ? e->n - at : BLOCK;
+		float *r = e->residual + first + at;
+		if (e->keeps)
+			memcpy(e->kept + first + at, r, n * sizeof *r);
+		finite &= add_residual(x + at, r, n, tensor[0] + at);
+	}
+	e->keeps = false;
+	return finite;
+}
+
+/* r holds what was meant since split; what has arrived is taken off it. */
+static void learn(void *state, const struct gp_codec_pass *pass, const float *const *tensor)
+{
+	const struct ef *e = state;
+	float *restrict r = e->residual + pass->chunk * e->n;
+	const float *restrict arrived = tensor[0];
+#pragma omp simd
+	for (uint64_t i = 0; i < e->n; i++)
+		r[i] -= arrived[i];
+}
+
+/* What travels raw is exact. Forgetting also gets rid of a residual that has grown out of range. Under a stage that has
+ * refused the tensor there was no `split` before. */
+static void passed(void *state, const struct gp_codec_pass *pass)
+{
+	struct ef *e = state;
+	if (!e->residual || pass->eval)
+		return;
+	float *r = e->residual + pass->chunk * e->n;
+	if (e->keeps)
+		memcpy(e->kept + pass->chunk * e->n, r, e->n * sizeof *r);
+	e->keeps = false;
+	memset(r, 0, e->n * sizeof *r);
+}
+
+static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct gp_span side,
+			   const float *const *tensor, float *x, struct gp_err *err)
+{
+	(void)pass;
+	(void)side; /* none: the driver has checked it against the bound */
+	(void)err;
+	memcpy(x, tensor[0], ((const struct ef *)state)->n * sizeof *x);
+	return GP_OK;
+}
+
+const struct gp_codec_ops gp_codec_ef = {
+	.id = 22,
+	.kind = GP_CODEC_WRAPPER,
+	.info = {.name = "ef", .summary = "error feedback: what a chunk's tensor lost is added to its next one"},
+	.shapes = shapes,
+	.memory = memory,
+	.open = open_ef,
+	.close = close_ef,
+	.regions = regions,
+	.keep = keep,
+	.split = split,
+	.learn = learn,
+	.passed = passed,
+	.join = join,
+};

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `zstd`: Zstandard over the payload so far. A sample is tried first, so that
+ * bytes that do not compress cost almost nothing. The library works in memory
+ * that is set aside at open. Layout: CODECS.md. Test: tests/unit/test_codec_bytes.c
+ */
+#define ZSTD_STATIC_LINKING_ONLY /* contexts in memory of ours */
+#include <zstd.h>
+
+#include "common/codec/codec_impl.h"
+#include "common/codec/codec_sample.h"
+
+struct zstd {
+	int level;
+	ZSTD_CCtx *encoder; /* in `work`; NULL by role */
+	ZSTD_DCtx *decoder;
+	void *work[2];
+	uint8_t sample[GP_SAMPLE_BYTES], packed[GP_SAMPLE_BYTES];
+};
+
+static size_t encoder_bytes(const double *value, uint64_t most)
+{
+	return ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams((int)value[0], most, 0));
+}
+
+static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+{
+	return sizeof(struct zstd) + (setup->encodes ? encoder_bytes(value, setup->n) + 64 : 0) +
+	       (setup->decodes ? ZSTD_estimateDCtxSize() + 64 : 0);
+}
+
+static void close_zstd(void *state)
+{
+	struct zstd *z = state;
+	if (!z)
+		return;
+	gp_free_aligned(z->work[0]);
+	gp_free_aligned(z->work[1]);
+	gp_free(z);
+}
+
+static enum gp_status make_contexts(struct zstd *z, const double *value, const struct gp_codec_setup *setup,
+				    struct gp_err *err)
+{
+	const size_t bytes[2] = {encoder_bytes(value, setup->n), ZSTD_estimateDCtxSize()};
+	for (int i = 0; i < 2; i++) {
+		if (!(i ? setup->decodes : setup->encodes))
+			continue;
+		z->work[i] = gp_alloc_aligned(bytes[i]);
+		if (!z->work[i])
+			GP_FAIL(err, GP_NOMEM, "out of memory for zstd (%zu bytes)", bytes[i]);
+	}
+	z->encoder = z->work[0] ? ZSTD_initStaticCCtx(z->work[0], bytes[0]) : NULL;
+	z->decoder = z->work[1] ? ZSTD_initStaticDCtx(z->work[1], bytes[1]) : NULL;
+	gp_require(!z->work[0] == !z->encoder && !z->work[1] == !z->decoder);
+	return GP_OK;
+}
+
+static enum gp_status open_zstd(const double *value, const struct gp_codec_setup *setup, void **state,
+				struct gp_err *err)
+{
+	void *p;
+	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct zstd), err));
+	struct zstd *z = p;
+	z->level = (int)value[0];
+	enum gp_status status = make_contexts(z, value, setup, err);
+	if (status != GP_OK) {
+		close_zstd(z);
+		return status;
+	}
+	*state = z;
+	return GP_OK;
+}
+
+/* True when the result is short enough. */
+static bool compress(struct zstd *z, struct gp_span in, uint8_t *out, size_t *len)
+{
+	const size_t most = gp_sample_most(in.len);
+	const size_t got = ZSTD_compressCCtx(z->encoder, out, most, in.data, in.len, z->level);
+	*len = got;
+	return !ZSTD_isError(got); /* "destination too small" is the only error that can occur */
+}
+
+static bool sample_pays(struct zstd *z, struct gp_span in)
+{
+	size_t ignored;
+	gp_sample_take(in, z->sample);
+	return compress(z, (struct gp_span){z->sample, sizeof z->sample}, z->packed, &ignored);
+}
+
+static bool squeeze(void *state, struct gp_span in, uint8_t *out, size_t *len)
+{
+	struct zstd *z = state;
+	if (in.len >= GP_SAMPLE_FROM && !sample_pays(z, in))
+		return false;
+	return in.len > 0 && compress(z, in, out, len);
+}
+
+static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err)
+{
+	struct zstd *z = state;
+	const size_t got = ZSTD_decompressDCtx(z->decoder, out, len, in.data, in.len);
+	if (ZSTD_isError(got))
+		GP_FAIL(err, GP_PROTO, "zstd: %s", ZSTD_getErrorName(got));
+	if (got != len)
+		GP_FAIL(err, GP_PROTO, "zstd: %zu bytes instead of the %zu announced", got, len);
+	return GP_OK;
+}
+
+const struct gp_codec_ops gp_codec_zstd = {
+	.id = 20,
+	.kind = GP_CODEC_BYTES,
+	.info = {.name = "zstd", .summary = "Zstandard, skipped for payloads that do not compress", .lossless = true},
+	.keys = 1,
+	.key = {{.name = "level", .min = 1, .max = 19, .initial = 1, .help = "speed against size, as in zstd"}},
+	.memory = memory,
+	.open = open_zstd,
+	.close = close_zstd,
+	.squeeze = squeeze,
+	.expand = expand,
+};

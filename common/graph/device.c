@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What is the same for every device: its title, and whether it has a precision.
+ * See device.h. Tests: tests/unit/test_cpu_plan.c, tests/unit/test_client_precision.c
+ */
+#include "common/graph/device.h"
+
+#include <stdio.h>
+
+bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision)
+{
+	if (!dev->ops->supports)
+		return precision == GP_PRECISION_FP32;
+	return dev->ops->supports(dev, precision);
+}
+
+enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_precision precision, struct gp_err *err)
+{
+	if (gp_device_supports(dev, precision))
+		return GP_OK;
+	const char *why = dev->ops->lacks ? dev->ops->lacks(dev, precision) : NULL;
+	GP_FAIL(err, GP_DEVICE, "%s cannot compute in %s%s%s%s; use fp32", dev->name, gp_precision_name(precision),
+		why ? " (" : "", why ? why : "", why ? ")" : "");
+}
+
+const char *gp_precision_name(enum gp_precision precision)
+{
+	static const char *const names[GP_PRECISIONS] = {"fp32", "bf16", "tf32"};
+	return precision < GP_PRECISIONS ? names[precision] : "?";
+}
+
+const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE])
+{
+	snprintf(text, GP_DEVICE_TITLE, dev->card[0] ? "%s (%s)" : "%s", dev->name, dev->card);
+	return text;
+}

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Devices compute. A device makes a *plan* for one graph (a part of a model)
+ * and one chunk shape: memory laid out, primitives created; after that a
+ * steady step allocates nothing. A plan holds the parameters, gradients and
+ * optimizer state of its graph, and `slots` sets of saved activations, so that
+ * several chunks may be between their forward and their backward at once.
+ *
+ * Glossary: chunk = micro-batch; slot = place for one chunk in flight.
+ *
+ * Threads: one thread at a time calls into a plan (the compute thread). The
+ * bytes behind gp_plan_buffer may be read or written by another thread (the
+ * codec's) between the calls that own them: INPUT until forward begins, OUTPUT
+ * from the end of forward to the start of backward of that slot, GRAD_OUTPUT
+ * until backward begins, GRAD_INPUT from the end of backward to the slot's
+ * next forward. Different slots never share these four buffers. A call that was
+ * queued begins with queue_* and ends with `wait`.
+ *
+ * Determinism: with equal graphs, parameters, inputs and thread counts the
+ * results are bit-identical, whatever part of a larger model the graph is and
+ * however chunks of different slots interleave; gradients accumulate in the
+ * order of the backward calls.
+ *
+ * To add a device: one const vtable and a row in kernels/device_registry.c.
+ * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_cpu_plan.c, tests/unit/test_cpu_undo.c,
+ * tests/unit/test_clip.c, which run on any device (tests/unit/test_device.h), and tests/unit/test_cuda_*.c
+ */
+#ifndef GP_DEVICE_H
+#define GP_DEVICE_H
+
+#include "common/graph/graph.h"
+#include "common/graph/optim.h"
+
+struct gp_device;
+struct gp_plan;
+struct gp_codec_memory;
+
+enum gp_mode {
+	GP_TRAIN, /* batch statistics, dropout, activations kept for backward */
+	GP_EVAL,  /* running statistics, nothing kept; backward is not allowed after it */
+};
+
+/*
+ * What convolutions and matrix products read; they add up in fp32, and on the CPU everything else is fp32. bf16: rounded
+ * to the nearest, even (a GPU also keeps the values between layers so); tf32: to 10 bits behind the point, on GPUs.
+ * Pinned: travels in OPEN.
+ */
+enum gp_precision { GP_PRECISION_FP32 = 0, GP_PRECISION_BF16 = 1, GP_PRECISION_TF32 = 2, GP_PRECISIONS };
+
+enum gp_plan_buf {
+	GP_BUF_INPUT,
+	GP_BUF_OUTPUT,
+	GP_BUF_GRAD_OUTPUT,
+	GP_BUF_GRAD_INPUT, /* only when the plan was made with need_grad_input */
+};
+
+struct gp_plan_spec {
+	const struct gp_graph *graph; /* must outlive the plan */
+	int batch;                    /* samples per chunk */
+	int slots;                    /* chunks in flight, >= 1 */
+	bool train;                   /* false: forward only, one shared set of activations */
+	bool need_grad_input;         /* false for a head: its input is data */
+	uint64_t seed;                /* dropout, and initial parameters */
+	struct gp_optim optim;        /* when train */
+	bool undo;                    /* when train: step_undo will be called */
+	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
+	bool device_io;               /* `buffer` gives memory of the device, where it has its own; else of the host */
+};
+
+/* Bytes. Of a device with memory of its own `total` is there, and `host` is what the plan takes here besides. */
+struct gp_plan_memory {
+	uint64_t params, grads, optim, activations, scratch, io, total;
+	uint64_t host;
+};
+
+/* Sums over the calls since the profile began; [0] forward, [1] backward. */
+struct gp_node_profile {
+	uint64_t calls[2], ns[2];
+	uint64_t best_ns[2]; /* fastest call: what others on the machine disturb least */
+	uint64_t bytes[2];   /* every tensor once: the least an implementation can move */
+	double flops[2];     /* two per multiply-accumulate, of convolutions and matrix products alone */
+};
+
+struct gp_plan_profile {
+	const struct gp_node_profile *node; /* by node of the graph */
+	struct gp_node_profile loss, update, pack;
+};
+
+struct gp_loss_result {
+	double loss_sum; /* sum over valid samples of -log p(label) */
+	int correct;     /* argmax == label */
+};
+
+struct gp_device_ops {
+	const char *name;    /* "cpu" */
+	const char *summary; /* for --help */
+
+	/* Opens device `arg` (the N of cuda:N, NULL for default) with that many compute threads. */
+	enum gp_status (*open)(const char *arg, int threads, struct gp_device **out, struct gp_err *err);
+	void (*close)(struct gp_device *dev);
+	/* (optional) Whether plans may have this precision. NULL: fp32 alone. */
+	bool (*supports)(const struct gp_device *dev, enum gp_precision precision);
+	/* (optional) Why not, of one that it does not support: "this processor lacks ...". NULL: nothing is known of it. */
+	const char *(*lacks)(const struct gp_device *dev, enum gp_precision precision);
+	/* (optional) Memory of its own: all of it, and what nobody has taken, other processes included. Any thread.
+	 * NULL: plans live in the host's. */
+	enum gp_status (*memory)(struct gp_device *dev, uint64_t *total, uint64_t *unused, struct gp_err *err);
+	/* (optional) GP_DEVICE once it has failed in a way that no new plan will mend: then with the device's words.
+	 * Any thread. NULL: that does not happen. */
+	enum gp_status (*check)(struct gp_device *dev, struct gp_err *err);
+
+	/* Bytes a plan will take, found without taking them. */
+	enum gp_status (*plan_estimate)(struct gp_device *dev, const struct gp_plan_spec *spec,
+					struct gp_plan_memory *out, struct gp_err *err);
+	/* Makes the plan with parameters drawn from spec->seed (gp_param_init) and gradients zero. */
+	enum gp_status (*plan_new)(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **out,
+				   struct gp_err *err);
+	void (*plan_free)(struct gp_plan *plan);
+
+	/* Address of a slot's buffer, host memory unless spec.device_io: batch x sample shape, fp32, channels last. */
+	float *(*buffer)(struct gp_plan *plan, int slot, enum gp_plan_buf which);
+
+	/* INPUT -> OUTPUT. `draw` numbers the dropout masks: the same (seed, draw, node) gives the same mask. */
+	enum gp_status (*forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);
+	/* GRAD_OUTPUT -> GRAD_INPUT, parameter gradients accumulated (+=). Once per TRAIN forward. */
+	enum gp_status (*backward)(struct gp_plan *plan, int slot, struct gp_err *err);
+	/*
+	 * The same in two parts, so that a device that works by itself has its next work before it is through with this.
+	 * queue_* hands all of it over, or nothing and says why; `wait` returns when what the slot queued has been done,
+	 * with what became of it. Between the two the slot takes no call but a forward's backward; calls of other slots, and
+	 * those that name none, may come. The results are as if every call had been waited for at once: forwards see the
+	 * running statistics in their order, backwards add gradients in theirs.
+	 */
+	enum gp_status (*queue_forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
+					struct gp_err *err);
+	enum gp_status (*queue_backward)(struct gp_plan *plan, int slot, struct gp_err *err);
+	/* (optional) NULL: queue_* are forward, backward and optim_step, and there is nothing to wait for. */
+	enum gp_status (*wait)(struct gp_plan *plan, int slot, struct gp_err *err);
+	/*
+	 * Softmax cross-entropy of OUTPUT (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes
+	 * GRAD_OUTPUT = grad_scale * (softmax - onehot), rows past `valid` zero.
+	 */
+	enum gp_status (*loss)(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+			       float grad_scale, struct gp_loss_result *out, struct gp_err *err);
+	/*
+	 * Sums of squares of the accumulated gradients, one per trained parameter in index order. In double and in an
+	 * order that depends on the parameter's size alone: equal gradients give equal sums, wherever the model is cut.
+	 */
+	enum gp_status (*grad_squares)(struct gp_plan *plan, double *out, struct gp_err *err);
+	/* Every accumulated gradient times `factor`; every element limited to [-limit, limit] (NaN stays). See clip.h. */
+	enum gp_status (*grad_scale)(struct gp_plan *plan, float factor, struct gp_err *err);
+	enum gp_status (*grad_clamp)(struct gp_plan *plan, float limit, struct gp_err *err);
+	/* One optimizer update with rate `lr`, then gradients are zero again. No clipping: gp_clip_update does both. */
+	enum gp_status (*optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
+	/* As queue_backward, of an update: `wait` for GP_SLOT_UPDATE. Forwards of the next step may follow at once. */
+	enum gp_status (*queue_optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
+
+	/*
+	 * Of a plan made with `undo`: takes the step under way back. Running statistics are as after the last optim_step
+	 * or param_set, gradients are zero, no slot waits for its backward.
+	 */
+	void (*step_undo)(struct gp_plan *plan);
+
+	/*
+	 * What the optimizer remembers of each trained parameter: so many arrays of its size, in PyTorch's layout. None
+	 * for SGD without momentum or an evaluation plan; 1 for SGD: momentum_buffer; 2 for Adam: exp_avg, exp_avg_sq.
+	 */
+	int (*optim_states)(const struct gp_plan *plan);
+	/* Array `which` of trained parameter `index`. GP_INTERNAL where there is none. */
+	enum gp_status (*optim_get)(struct gp_plan *plan, int index, int which, float *out, struct gp_err *err);
+	enum gp_status (*optim_set)(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err);
+	/* Updates made so far; Adam's next correction is for one more. */
+	uint64_t (*optim_count_get)(const struct gp_plan *plan);
+	void (*optim_count_set)(struct gp_plan *plan, uint64_t updates);
+
+	/* Parameter `index` of the graph, in PyTorch's layout. */
+	enum gp_status (*param_get)(struct gp_plan *plan, int index, float *out, struct gp_err *err);
+	enum gp_status (*param_set)(struct gp_plan *plan, int index, const float *in, struct gp_err *err);
+	/* Accumulated gradient of a trained parameter, same layout. */
+	enum gp_status (*grad_get)(struct gp_plan *plan, int index, float *out, struct gp_err *err);
+
+	/* (optional) Output of node `index` of the last forward on `slot` into out, for tests and debugging. */
+	enum gp_status (*node_get)(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
+
+	void (*plan_memory)(const struct gp_plan *plan, struct gp_plan_memory *out);
+	/* (optional) For codecs whose tensors are this device's memory (codec_memory.h); lives as long as the device. NULL:
+	 * plans' buffers are host memory. */
+	const struct gp_codec_memory *(*codec_memory)(struct gp_device *dev);
+
+	/* (optional) Measures every node from now on. The plan owns *out and keeps it up to date. */
+	enum gp_status (*profile)(struct gp_plan *plan, const struct gp_plan_profile **out, struct gp_err *err);
+};
+
+#define GP_SLOT_UPDATE (-1) /* for `wait`: the update that was queued last */
+
+#define GP_DEVICE_NAME  24
+#define GP_DEVICE_CARD  64
+/* "cuda:1 (NVIDIA H200)" */
+#define GP_DEVICE_TITLE (GP_DEVICE_NAME + GP_DEVICE_CARD + 4)
+
+/* Every device struct begins with this. */
+struct gp_device {
+	const struct gp_device_ops *ops;
+	int threads;
+	char name[GP_DEVICE_NAME]; /* as gp_device_open takes it: "cuda:1"; left empty by `open`: ops->name */
+	char card[GP_DEVICE_CARD]; /* what it is: "NVIDIA H200"; may be empty */
+	char passed[GP_ERR_TEXT];  /* by `auto`: why it is none of those that are tried before; may be empty */
+};
+/* Every plan struct begins with this. */
+struct gp_plan {
+	const struct gp_device_ops *ops;
+	struct gp_plan_spec spec;
+};
+
+bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision);
+/* GP_DEVICE, with the device and what it lacks, where it does not support the precision. */
+enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_precision precision, struct gp_err *err);
+/* For people; returns text. */
+const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE]);
+const char *gp_precision_name(enum gp_precision precision); /* "bf16" */
+
+#endif

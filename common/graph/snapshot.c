@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The state of plans and codecs on its way into and out of a checkpoint. See
+ * snapshot.h. Test: tests/unit/test_snapshot.c
+ */
+#include "common/graph/snapshot.h"
+
+#include <string.h>
+
+#define OPTIM_ARRAYS_MAX 2 /* of Adam */
+
+enum { NAME_ROOM = GP_NAME_MAX + 32 };
+
+/* --- out -------------------------------------------------------------------------------------------------------- */
+
+static enum gp_status make_room(struct gp_snapshot *s, struct gp_err *err)
+{
+	if (s->count < s->room)
+		return GP_OK;
+	int room = s->room ? 2 * s->room : 64;
+	struct gp_st_item *more = gp_realloc(s->item, (size_t)room, sizeof *more);
+	if (!more)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a checkpoint");
+	s->item = more;
+	s->room = room;
+	return GP_OK;
+}
+
+/* An item with room for its data; the item counts from here on. */
+static enum gp_status add_item(struct gp_snapshot *s, const char *name, const struct gp_shape *shape,
+			       enum gp_dtype dtype, void **data, struct gp_err *err)
+{
+	GP_TRY(make_room(s, err));
+	char *copy = gp_strdup(name);
+	void *room = gp_calloc(gp_shape_elements(shape), gp_dtype_bytes(dtype));
+	if (!copy || !room) {
+		gp_free(copy);
+		gp_free(room);
+		GP_FAIL(err, GP_NOMEM, "out of memory for a checkpoint");
+	}
+	s->item[s->count++] = (struct gp_st_item){copy, *shape, room, dtype};
+	*data = room;
+	return GP_OK;
+}
+
+static const char *array_name(char text[NAME_ROOM], int which, const struct gp_param *p)
+{
+	if (which < 0)
+		snprintf(text, NAME_ROOM, "param.%s", p->name);
+	else
+		snprintf(text, NAME_ROOM, "optimizer.%d.%s", which, p->name);
+	return text;
+}
+
+static enum gp_status add_param(struct gp_snapshot *s, struct gp_plan *plan, int index, struct gp_err *err)
+{
+	const struct gp_param *p = &plan->spec.graph->param[index];
+	int arrays = p->trained ? plan->ops->optim_states(plan) : 0;
+	char name[NAME_ROOM];
+	for (int which = -1; which < arrays; which++) {
+		void *data;
+		GP_TRY(add_item(s, array_name(name, which, p), &p->shape, GP_F32, &data, err));
+		if (which < 0)
+			GP_TRY(plan->ops->param_get(plan, index, data, err));
+		else
+			GP_TRY(plan->ops->optim_get(plan, index, which, data, err));
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_snapshot_add_plan(struct gp_snapshot *s, struct gp_plan *plan, struct gp_err *err)
+{
+	for (int i = 0; i < plan->spec.graph->params; i++)
+		GP_TRY(add_param(s, plan, i, err));
+	return GP_OK;
+}
+
+enum gp_status gp_snapshot_add_codec(struct gp_snapshot *s, const char *name, const struct gp_codec *c,
+				     struct gp_err *err)
+{
+	char full[NAME_ROOM];
+	struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)gp_codec_state_bytes(c)}};
+	void *data;
+	snprintf(full, sizeof full, "codec.%s", name);
+	GP_TRY(add_item(s, full, &shape, GP_U8, &data, err));
+	return gp_codec_state_save(c, data, err);
+}
+
+void gp_snapshot_deinit(struct gp_snapshot *s)
+{
+	for (int i = 0; i < s->count; i++) {
+		gp_free((char *)s->item[i].name);
+		gp_free((void *)s->item[i].data);
+	}
+	gp_free(s->item);
+	*s = (struct gp_snapshot){0};
+}
+
+uint64_t gp_snapshot_plan_bytes(const struct gp_graph *g)
+{
+	return g->param_elements * sizeof(float) * (1 + OPTIM_ARRAYS_MAX) +
+	       (uint64_t)g->params * (1 + OPTIM_ARRAYS_MAX) * (sizeof(struct gp_st_item) + NAME_ROOM);
+}
+
+/* --- in --------------------------------------------------------------------------------------------------------- */
+
+static enum gp_status find_array(const struct gp_st_file *f, const struct gp_param *p, int which,
+				 const struct gp_st_tensor **out, struct gp_err *err)
+{
+	char name[NAME_ROOM];
+	const struct gp_st_tensor *t = gp_st_find(f, array_name(name, which, p));
+	if (!t)
+		GP_FAIL(err, GP_INVALID, "the checkpoint has no tensor '%.200s'", name);
+	if (t->dtype != GP_F32 || !gp_shape_equal(&t->shape, &p->shape))
+		GP_FAIL(err, GP_INVALID, "tensor '%.200s' of the checkpoint has another type or shape", name);
+	*out = t;
+	return GP_OK;
+}
+
+static enum gp_status check_plan(const struct gp_st_file *f, const struct gp_plan *plan, uint64_t *largest,
+				 struct gp_err *err)
+{
+	const struct gp_graph *g = plan->spec.graph;
+	const struct gp_st_tensor *t;
+	*largest = 1;
+	for (int i = 0; i < g->params; i++) {
+		int arrays = g->param[i].trained ? plan->ops->optim_states(plan) : 0;
+		for (int which = -1; which < arrays; which++)
+			GP_TRY(find_array(f, &g->param[i], which, &t, err));
+		if (g->param[i].count > *largest)
+			*largest = g->param[i].count;
+	}
+	return GP_OK;
+}
+
+static enum gp_status set_array(struct gp_plan *plan, int index, int which, const float *values, struct gp_err *err)
+{
+	return which < 0 ? plan->ops->param_set(plan, index, values, err)
+			 : plan->ops->optim_set(plan, index, which, values, err);
+}
+
+/* `f` NULL: optimizer state of zeros. */
+static enum gp_status set_arrays(struct gp_plan *plan, const struct gp_st_file *f, int index, float *room,
+				 struct gp_err *err)
+{
+	const struct gp_param *p = &plan->spec.graph->param[index];
+	int arrays = p->trained ? plan->ops->optim_states(plan) : 0;
+	for (int which = f ? -1 : 0; which < arrays; which++) {
+		const struct gp_st_tensor *t;
+		memset(room, 0, p->count * sizeof *room);
+		if (f) {
+			GP_TRY(find_array(f, p, which, &t, err));
+			GP_TRY(gp_st_read_f32(t, room, err));
+		}
+		GP_TRY(set_array(plan, index, which, room, err));
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_snapshot_load_plan(const struct gp_st_file *f, uint64_t steps, struct gp_plan *plan,
+				     struct gp_err *err)
+{
+	uint64_t largest;
+	void *room;
+	enum gp_status status = GP_OK;
+	GP_TRY(check_plan(f, plan, &largest, err));
+	GP_TRY(gp_alloc_array(&room, largest, sizeof(float), err));
+	for (int i = 0; status == GP_OK && i < plan->spec.graph->params; i++)
+		status = set_arrays(plan, f, i, room, err);
+	gp_free(room);
+	GP_TRY(status);
+	plan->ops->optim_count_set(plan, steps);
+	return GP_OK;
+}
+
+enum gp_status gp_snapshot_load_codec(const struct gp_st_file *f, const char *name, struct gp_codec *c,
+				      struct gp_err *err)
+{
+	char full[NAME_ROOM];
+	snprintf(full, sizeof full, "codec.%s", name);
+	const struct gp_st_tensor *t = gp_st_find(f, full);
+	if (!t || t->dtype != GP_U8)
+		GP_FAIL(err, GP_INVALID, "the checkpoint has no bytes '%s'", full);
+	if (gp_codec_state_load(c, (struct gp_span){t->data, t->count}, err) != GP_OK)
+		return gp_err_prefix(err, "%s", full);
+	return GP_OK;
+}
+
+static enum gp_status begin_values(struct gp_plan *plan, const struct gp_weights *from, struct gp_err *err)
+{
+	const struct gp_graph *g = plan->spec.graph;
+	for (int i = 0; i < g->params; i++) {
+		int whole = gp_graph_find_param(from->graph, g->param[i].name);
+		GP_TRY(plan->ops->param_set(plan, i, from->value[whole], err));
+	}
+	return GP_OK;
+}
+
+static enum gp_status begin_optimizer(struct gp_plan *plan, float *room, struct gp_err *err)
+{
+	for (int i = 0; i < plan->spec.graph->params; i++)
+		GP_TRY(set_arrays(plan, NULL, i, room, err));
+	plan->ops->optim_count_set(plan, 0);
+	return GP_OK;
+}
+
+enum gp_status gp_snapshot_begin_plan(struct gp_plan *plan, const struct gp_weights *init, struct gp_err *err)
+{
+	struct gp_weights *drawn = NULL;
+	void *room;
+	GP_TRY(gp_alloc_array(&room, plan->spec.graph->param_elements + 1, sizeof(float), err));
+	enum gp_status status = init ? GP_OK : gp_weights_new(plan->spec.graph, &drawn, err);
+	if (drawn)
+		gp_weights_init(drawn, plan->spec.seed);
+	if (status == GP_OK)
+		status = begin_values(plan, init ? init : drawn, err);
+	if (status == GP_OK)
+		status = begin_optimizer(plan, room, err);
+	gp_weights_free(drawn);
+	gp_free(room);
+	return status;
+}

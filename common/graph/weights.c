@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Parameter values in host memory, see weights.h. The file format is
+ * safetensors.c's business. Test: tests/unit/test_weights.c
+ */
+#include "common/graph/weights.h"
+
+#include <fnmatch.h>
+#include <openssl/evp.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/store/safetensors.h"
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are hashed in place, as little-endian");
+
+enum gp_status gp_weights_new(const struct gp_graph *g, struct gp_weights **out, struct gp_err *err)
+{
+	struct gp_weights *w;
+	GP_TRY(gp_alloc_array((void **)&w, 1, sizeof *w, err));
+	w->graph = g;
+	if (gp_alloc_array((void **)&w->value, (size_t)g->params, sizeof(*w->value), err) != GP_OK)
+		goto fail;
+	for (int i = 0; i < g->params; i++)
+		if (gp_alloc_array((void **)&w->value[i], g->param[i].count, sizeof(float), err) != GP_OK)
+			goto fail;
+	*out = w;
+	return GP_OK;
+fail:
+	gp_weights_free(w);
+	return err->code;
+}
+
+void gp_weights_free(struct gp_weights *w)
+{
+	if (!w)
+		return;
+	for (int i = 0; w->value && i < w->graph->params; i++)
+		gp_free(w->value[i]);
+	gp_free(w->value);
+	gp_free(w);
+}
+
+void gp_weights_init(struct gp_weights *w, uint64_t seed)
+{
+	for (int i = 0; i < w->graph->params; i++)
+		gp_param_init(&w->graph->param[i], seed, w->value[i]);
+}
+
+/* --- loading ---------------------------------------------------------------------------------------------------- */
+
+/* Room that is kept for " and N more". */
+#define MORE_ROOM   24
+/* Of each list when one line has to hold several; an entry of mismatched_names has two shapes besides the name. */
+#define SHORT_LIST  60
+#define SHAPES_ROOM 40
+
+#define GLOB_MAX 128
+
+/* A load under way. */
+struct load {
+	const struct gp_graph *g;
+	const struct gp_st_file *f;
+	bool strict;
+	const char *skip; /* NULL: nothing is left out */
+	struct gp_weights_report *r;
+};
+
+/* "a, b, c" in a report; what no longer fits is only counted. */
+struct name_list {
+	char *text;
+	size_t size;
+	int *count;
+	int listed;
+};
+
+static void add_to_list(struct name_list *l, const char *name)
+{
+	size_t used = strlen(l->text), need = strlen(name) + (used ? 2 : 0);
+	if (l->listed == *l->count && used + need + MORE_ROOM < l->size) {
+		snprintf(l->text + used, l->size - used, "%s%s", used ? ", " : "", name);
+		l->listed++;
+	}
+	++*l->count;
+}
+
+static void end_list(const struct name_list *l)
+{
+	size_t used = strlen(l->text);
+	if (l->listed < *l->count)
+		snprintf(l->text + used, l->size - used, "%s%d more", used ? " and " : "", *l->count - l->listed);
+}
+
+/* Holds nothing that a model could miss: a count of batches, or no bytes at all. */
+static bool passed_over(const struct gp_st_tensor *t)
+{
+	static const char suffix[] = "num_batches_tracked";
+	size_t len = strlen(t->name), tail = sizeof suffix - 1;
+	return t->bytes == 0 || (len >= tail && strcmp(t->name + len - tail, suffix) == 0);
+}
+
+/* The glob at *skip, up to its comma, into glob[GLOB_MAX]; moves on. False: no more, or too long (`glob` is empty). */
+static bool next_glob(const char **skip, char *glob)
+{
+	*skip += strspn(*skip, ",");
+	size_t len = strcspn(*skip, ",");
+	glob[0] = '\0';
+	if (len == 0 || len >= GLOB_MAX)
+		return false;
+	memcpy(glob, *skip, len);
+	glob[len] = '\0';
+	*skip += len;
+	return true;
+}
+
+static bool is_skipped(const struct load *l, const char *name)
+{
+	char glob[GLOB_MAX];
+	const char *rest = l->skip;
+	while (rest && next_glob(&rest, glob))
+		if (fnmatch(glob, name, 0) == 0)
+			return true;
+	return false;
+}
+
+static bool matches_something(const struct load *l, const char *glob)
+{
+	for (int i = 0; i < l->g->params; i++)
+		if (fnmatch(glob, l->g->param[i].name, 0) == 0)
+			return true;
+	for (int i = 0; i < gp_st_count(l->f); i++)
+		if (fnmatch(glob, gp_st_at(l->f, i)->name, 0) == 0)
+			return true;
+	return false;
+}
+
+/* A slip in a glob would otherwise pass for a layer that was replaced. */
+static enum gp_status check_globs(const struct load *l, struct gp_err *err)
+{
+	char glob[GLOB_MAX];
+	const char *rest = l->skip;
+	while (rest && next_glob(&rest, glob))
+		if (!matches_something(l, glob))
+			GP_FAIL(err, GP_INVALID, "'%s' matches no tensor of it and no parameter of %s", glob,
+				l->g->name);
+	if (rest && *rest)
+		GP_FAIL(err, GP_INVALID, "a pattern of more than %d characters", GLOB_MAX - 1);
+	return GP_OK;
+}
+
+/* "classifier.weight: file has 100x64, model wants 10x64" into text. False: it can be read. */
+static bool mismatch(const struct gp_param *p, const struct gp_st_tensor *t, char *text, size_t size)
+{
+	char has[64], wants[64];
+	if (t->dtype == GP_OTHER_DTYPE && t->dims <= GP_MAX_DIMS)
+		snprintf(text, size, "%s: file has %.20s, which is not supported", p->name, t->type);
+	else if (t->dtype == GP_OTHER_DTYPE)
+		snprintf(text, size, "%s: file has %d dimensions, model wants %s", p->name, t->dims,
+			 gp_shape_text(&p->shape, wants, sizeof wants));
+	else if (!gp_shape_equal(&p->shape, &t->shape))
+		snprintf(text, size, "%s: file has %s, model wants %s", p->name,
+			 t->shape.ndim ? gp_shape_text(&t->shape, has, sizeof has) : "a scalar",
+			 gp_shape_text(&p->shape, wants, sizeof wants));
+	else if (t->dtype == GP_I32 || t->dtype == GP_I64 || t->dtype == GP_U8)
+		snprintf(text, size, "%s: file has integers, model wants real numbers", p->name);
+	else
+		return false;
+	return true;
+}
+
+/* `size`: of each list, at most that of the report's less SHAPES_ROOM. */
+static void compare_params(const struct load *l, size_t size, struct name_list *skipped)
+{
+	struct gp_weights_report *r = l->r;
+	struct name_list missing = {r->missing_names, size, &r->missing, 0};
+	struct name_list mismatched = {r->mismatched_names, size + SHAPES_ROOM, &r->mismatched, 0};
+	for (int i = 0; i < l->g->params; i++) {
+		const struct gp_param *p = &l->g->param[i];
+		const struct gp_st_tensor *t = gp_st_find(l->f, p->name);
+		char text[2 * GP_NAME_MAX + 64];
+		if (is_skipped(l, p->name))
+			add_to_list(skipped, p->name);
+		else if (!t)
+			add_to_list(&missing, p->name);
+		else if (mismatch(p, t, text, sizeof text))
+			add_to_list(&mismatched, text);
+		else
+			r->loaded++;
+	}
+	end_list(&missing);
+	end_list(&mismatched);
+}
+
+static void compare(const struct load *l, size_t size)
+{
+	struct gp_weights_report *r = l->r;
+	*r = (struct gp_weights_report){0};
+	struct name_list unexpected = {r->unexpected_names, size, &r->unexpected, 0};
+	struct name_list skipped = {r->skipped_names, sizeof r->skipped_names, &r->skipped, 0};
+	compare_params(l, size, &skipped);
+	for (int i = 0; i < gp_st_count(l->f); i++) {
+		const struct gp_st_tensor *t = gp_st_at(l->f, i);
+		const char *name = t->name;
+		if (gp_graph_find_param(l->g, name) >= 0 || passed_over(t))
+			continue;
+		add_to_list(is_skipped(l, name) ? &skipped : &unexpected, name);
+	}
+	end_list(&unexpected);
+	end_list(&skipped);
+}
+
+static enum gp_status nothing_to_load(const struct load *l, struct gp_err *err)
+{
+	if (l->r->skipped)
+		GP_FAIL(err, GP_INVALID, "nothing of %s is left to load: skipped %s", l->g->name, l->r->skipped_names);
+	GP_FAIL(err, GP_INVALID, "no parameter of %s is in the file; it has: %s", l->g->name,
+		l->r->unexpected ? l->r->unexpected_names : "nothing");
+}
+
+static enum gp_status check_report(const struct load *l, struct gp_err *err)
+{
+	const struct gp_weights_report *r = l->r;
+	char missing[GP_ERR_TEXT + GP_NAME_MAX] = "", unexpected[GP_ERR_TEXT + GP_NAME_MAX] = "";
+	bool strict = l->strict;
+	if (r->loaded == 0 && r->mismatched == 0)
+		return nothing_to_load(l, err);
+	if (!r->mismatched && !(strict && (r->missing || r->unexpected)))
+		return GP_OK;
+	if (strict && r->missing)
+		snprintf(missing, sizeof missing, "%s%d parameters of %s are missing: %s", r->mismatched ? "; " : "",
+			 r->missing, l->g->name, r->missing_names);
+	if (strict && r->unexpected)
+		snprintf(unexpected, sizeof unexpected, "%s%d tensors are none of %s's: %s",
+			 r->mismatched || r->missing ? "; " : "", r->unexpected, l->g->name, r->unexpected_names);
+	GP_FAIL(err, GP_INVALID, "%s%s%s", r->mismatched_names, missing, unexpected);
+}
+
+static enum gp_status check_file(const struct load *l, struct gp_err *err)
+{
+	const struct gp_weights_report *r = l->r;
+	GP_TRY(check_globs(l, err));
+	compare(l, sizeof r->missing_names - SHAPES_ROOM);
+	if (l->strict && !!r->mismatched + !!r->missing + !!r->unexpected > 1)
+		compare(l, SHORT_LIST);
+	return check_report(l, err);
+}
+
+static enum gp_status load_values(struct gp_weights *w, const char *path, struct load *l, struct gp_err *err)
+{
+	struct gp_weights_report own;
+	struct gp_st_file *f;
+	if (!l->r)
+		l->r = &own;
+	GP_TRY(gp_st_open(path, &f, err));
+	l->g = w->graph;
+	l->f = f;
+	if (check_file(l, err) != GP_OK) {
+		gp_st_close(f);
+		return gp_err_prefix(err, "%s", path);
+	}
+	for (int i = 0; i < w->graph->params; i++) {
+		const char *name = w->graph->param[i].name;
+		const struct gp_st_tensor *t = is_skipped(l, name) ? NULL : gp_st_find(f, name);
+		if (t) /* cannot fail: mismatch() has seen its type */
+			gp_require(gp_st_read_f32(t, w->value[i], err) == GP_OK);
+	}
+	gp_st_close(f);
+	return GP_OK;
+}
+
+enum gp_status gp_weights_load(struct gp_weights *w, const char *path, bool strict, struct gp_weights_report *report,
+			       struct gp_err *err)
+{
+	struct load l = {.strict = strict, .r = report};
+	return load_values(w, path, &l, err);
+}
+
+enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, const char *skip,
+				      struct gp_weights_report *report, struct gp_err *err)
+{
+	struct load l = {.strict = true, .skip = skip, .r = report};
+	return load_values(w, path, &l, err);
+}
+
+/* --- saving and hashing ----------------------------------------------------------------------------------------- */
+
+enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, struct gp_err *err)
+{
+	const struct gp_graph *g = w->graph;
+	const struct gp_st_pair meta[] = {{"format", "pt"}, {"model", g->name}};
+	struct gp_st_item *items;
+	GP_TRY(gp_alloc_array((void **)&items, (size_t)g->params, sizeof *items, err));
+	for (int i = 0; i < g->params; i++)
+		items[i] = (struct gp_st_item){g->param[i].name, g->param[i].shape, w->value[i], GP_F32};
+	enum gp_status status = gp_st_write(path, items, g->params, meta, 2, err);
+	gp_free(items);
+	return status;
+}
+
+struct named {
+	const char *name;
+	const float *value;
+	size_t bytes;
+};
+
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(((const struct named *)a)->name, ((const struct named *)b)->name);
+}
+
+static bool hash(const struct named *list, int count, unsigned char digest[EVP_MAX_MD_SIZE])
+{
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+	bool ok = ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL);
+	for (int i = 0; i < count && ok; i++)
+		ok = EVP_DigestUpdate(ctx, list[i].value, list[i].bytes);
+	ok = ok && EVP_DigestFinal_ex(ctx, digest, NULL);
+	EVP_MD_CTX_free(ctx);
+	return ok;
+}
+
+enum gp_status gp_weights_sha256(const struct gp_weights *w, char hex[GP_SHA256_HEX], struct gp_err *err)
+{
+	unsigned char digest[EVP_MAX_MD_SIZE];
+	const struct gp_graph *g = w->graph;
+	struct named *list;
+	GP_TRY(gp_alloc_array((void **)&list, (size_t)g->params, sizeof *list, err));
+	for (int i = 0; i < g->params; i++)
+		list[i] = (struct named){g->param[i].name, w->value[i], g->param[i].count * sizeof(float)};
+	qsort(list, (size_t)g->params, sizeof *list, by_name);
+	bool ok = hash(list, g->params, digest);
+	gp_free(list);
+	if (!ok)
+		GP_FAIL(err, GP_INTERNAL, "SHA-256 failed");
+	for (int i = 0; i < GP_SHA256_HEX / 2; i++)
+		snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+	return GP_OK;
+}

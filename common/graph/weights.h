@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The parameter values of a whole model in host memory: drawn from a seed,
+ * loaded from and saved to safetensors files with torch's names, hashed. This
+ * is the state dict of PyTorch without num_batches_tracked: fp32, PyTorch's
+ * layouts, running statistics included. Devices hold their own copies
+ * (device.h: param_get, param_set). Test: tests/unit/test_weights.c
+ */
+#ifndef GP_WEIGHTS_H
+#define GP_WEIGHTS_H
+
+#include "common/graph/graph.h"
+
+struct gp_weights {
+	const struct gp_graph *graph; /* must outlive this */
+	float **value;                /* value[i]: graph->param[i].count floats */
+};
+
+/* Values are zero. */
+enum gp_status gp_weights_new(const struct gp_graph *g, struct gp_weights **out, struct gp_err *err);
+void gp_weights_free(struct gp_weights *w);
+/* Every parameter as gp_param_init draws it. */
+void gp_weights_init(struct gp_weights *w, uint64_t seed);
+
+/* What a file and a graph did not have in common. Lists are "a, b, c and 7 more". */
+struct gp_weights_report {
+	int loaded, missing, unexpected, mismatched, skipped;
+	char missing_names[200];    /* the graph has them, the file does not */
+	char unexpected_names[200]; /* the file has them, the graph does not */
+	char mismatched_names[200]; /* both have them: "classifier.weight: file has 100x64, model wants 10x64" */
+	char skipped_names[200];    /* left out on request, whoever has them */
+};
+
+/*
+ * Reads every parameter of the graph from the file by name; F32, F16, BF16 and
+ * F64 are converted. Tensors named *.num_batches_tracked are passed over. With
+ * `strict`, GP_INVALID when anything is missing or unexpected; else what is
+ * missing keeps its value and the report tells. A tensor of another shape, or a
+ * file with nothing of ours, is always GP_INVALID: "features.0.0.weight: file
+ * has 64x3x3x3, model wants 32x3x3x3"; one line tells of all three. On failure
+ * no value has changed. `report` may be NULL.
+ */
+enum gp_status gp_weights_load(struct gp_weights *w, const char *path, bool strict, struct gp_weights_report *report,
+			       struct gp_err *err);
+/*
+ * The same, strict, but names that match `skip` (comma-separated globs,
+ * fnmatch(3), "classifier.*") are left out: such parameters keep their values,
+ * such tensors of the file are not looked at. GP_INVALID when one of the globs
+ * matches nothing.
+ */
+enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, const char *skip,
+				      struct gp_weights_report *report, struct gp_err *err);
+/* All values, atomically. Metadata: format=pt, model=the graph's name. */
+enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, struct gp_err *err);
+
+#define GP_SHA256_HEX 65
+
+/*
+ * SHA-256 over the little-endian fp32 bytes of all parameters and running
+ * statistics, in byte-wise order of their names: design section 8's
+ * param_sha256. Names and shapes are not hashed.
+ */
+enum gp_status gp_weights_sha256(const struct gp_weights *w, char hex[GP_SHA256_HEX], struct gp_err *err);
+
+#endif

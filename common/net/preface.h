@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The first bytes that each end of a link sends: what program it is and which
+ * versions of the protocol it speaks. Pure functions: no I/O, no allocation.
+ * Normative description: proto/PROTOCOL.md section 2. Test: tests/unit/test_frame.c
+ */
+#ifndef GP_PREFACE_H
+#define GP_PREFACE_H
+
+#include "common/base/status.h"
+
+#define GP_PROTO_VERSION 1
+#define GP_PREFACE_BYTES 16
+
+void gp_preface_write(uint8_t out[GP_PREFACE_BYTES]);
+/* *version: the newest that both ends speak. GP_PROTO when the magic is not ours or there is none; the text says which. */
+enum gp_status gp_preface_read(const uint8_t in[GP_PREFACE_BYTES], uint16_t *version, struct gp_err *err);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tokens: what a client proves with, in HELLO, that it may use a server. The
+ * server's file has lines "NAME TOKEN" with '#' comments; a NAME may have
+ * several. A client's file holds its TOKEN, or such a line. Names are logged,
+ * tokens never; kept are their SHA-256 sums alone, and a candidate is compared
+ * with all of them in constant time.
+ *
+ * Threads: any one at a time. Test: tests/unit/test_token_file.c; fuzz: fuzz_token_file.c
+ */
+#ifndef GP_TOKEN_FILE_H
+#define GP_TOKEN_FILE_H
+
+#include "common/base/mem.h"
+
+#define GP_CLIENT_TOKEN_MIN  16
+#define GP_CLIENT_TOKEN_MAX  512
+#define GP_CLIENT_NAME_BYTES 64 /* with the 0 behind it */
+#define GP_CLIENT_TOKENS_MAX 100000
+
+struct gp_token_file;
+
+/* GP_INVALID says which line is wrong and why, without the token. A file without tokens is wrong. */
+enum gp_status gp_token_file_load(const char *path, struct gp_token_file **out, struct gp_err *err);
+void gp_token_file_free(struct gp_token_file *t);
+/* Whose token it is, into name; false when nobody's. */
+bool gp_token_file_find(const struct gp_token_file *t, struct gp_span token, char name[GP_CLIENT_NAME_BYTES]);
+
+/* A client's: the first line that is no comment. */
+enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MAX + 1], struct gp_err *err);
+
+#endif

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Options: one table per command yields command-line parsing, --help, config
+ * file keys and defaults. "--key value", "--key=value"; config files hold
+ * "key = value" lines with '#' comments and the same names without dashes;
+ * the command line wins. Test: tests/unit/test_options.c; fuzz: fuzz_options.c
+ */
+#ifndef GP_OPTIONS_H
+#define GP_OPTIONS_H
+
+#include "common/base/status.h"
+
+enum gp_opt_type {
+	GP_OPT_FLAG,   /* bool: --json, --no-json */
+	GP_OPT_INT,    /* int64_t with min..max */
+	GP_OPT_REAL,   /* double with min..max */
+	GP_OPT_TEXT,   /* const char * (owned by the gp_options_result) */
+	GP_OPT_CHOICE, /* int: index into `choices` ("sgd|adam|adamw") */
+	GP_OPT_SIZE,   /* int64_t bytes: "64", "64k", "2M", "1G" (powers of 1024) */
+	GP_OPT_RATE,   /* double bits/s: "100mbit", "1gbit", "12.5MB" */
+	GP_OPT_TIME,   /* double seconds: "20ms", "1.5s", "2m"; a bare number is seconds */
+};
+
+struct gp_opt {
+	const char *name; /* "batch" */
+	enum gp_opt_type type;
+	size_t offset;       /* of the field in the command's settings struct */
+	const char *value;   /* placeholder in --help: "N"; NULL for flags */
+	const char *initial; /* default as text, as a user would type it; NULL: zero / NULL */
+	const char *help;    /* one line */
+	double min, max;     /* INT, REAL, SIZE, RATE, TIME; ignored when both are 0 */
+	bool below_max;      /* max itself is out of range */
+	const char *choices; /* CHOICE */
+	const char *group;   /* heading in --help; NULL: same as the one before */
+};
+
+struct gp_opt_table {
+	const char *command;    /* "gpclient train" */
+	const char *synopsis;   /* "--server HOST:PORT --model NAME --data NAME ..." */
+	const char *about;      /* a few lines */
+	const char *examples;   /* lines shown at the end; may be NULL */
+	const char *positional; /* "HOST:PORT" or NULL when none are taken */
+	int positional_max;     /* 0 with `positional`: any number */
+	const struct gp_opt *opt;
+	int count;
+};
+
+#define GP_OPT_MAX 64
+
+/* Rows that several tables share. */
+struct gp_opt_rows {
+	const struct gp_opt *opt;
+	int count;
+};
+/* Copies the parts one after another into out[GP_OPT_MAX]; returns the number of rows. */
+int gp_opt_join(const struct gp_opt_rows *parts, int count, struct gp_opt *out);
+
+/* Keeps the memory behind TEXT fields and positionals. */
+struct gp_options_result {
+	bool help; /* --help was given and printed on stdout: exit 0 */
+	int positionals;
+	const char **positional;
+	uint64_t given; /* bit i: option i was set by the user (count <= GP_OPT_MAX per table) */
+	char **owned;
+	int owned_count;
+};
+
+/*
+ * Fills `settings` with defaults, then --config FILE (if the table has an option "config"), then argv (from argv[0]:
+ * the first argument after the command). GP_USAGE names the flag, what was wrong and the nearest known flag; GP_INVALID for
+ * a config file's line ("FILE:12: ..."). On failure `r` holds nothing and TEXT fields are NULL.
+ */
+enum gp_status gp_options_parse(const struct gp_opt_table *t, int argc, char **argv, void *settings,
+				struct gp_options_result *r, struct gp_err *err);
+void gp_options_free(struct gp_options_result *r);
+bool gp_options_given(const struct gp_opt_table *t, const struct gp_options_result *r, const char *name);
+/* The value that option `name` has in `settings`, as text that parses to the same; of a FLAG "true" or "false". */
+void gp_options_text(const struct gp_opt_table *t, const void *settings, const char *name, char *text, size_t size);
+void gp_options_print_help(const struct gp_opt_table *t, FILE *to);
+/*
+ * The one of names[0..count) that `text` was probably meant to be (a typing slip or an unfinished word), NULL when none
+ * is near: for "did you mean" in messages about flags, codecs, models and datasets.
+ */
+const char *gp_nearest_name(const char *text, const char *const *names, int count);
+/* Value parsers, also for codec and model specs: whole text must be used. */
+bool gp_parse_i64(const char *text, int64_t *out);
+bool gp_parse_real(const char *text, double *out);
+bool gp_parse_size(const char *text, int64_t *out);
+bool gp_parse_rate(const char *text, double *out);
+bool gp_parse_time(const char *text, double *out);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checkpoints on disk: the state of one side of a run after a number of steps.
+ * A folder holds those of one side of one run:
+ *
+ *   DIR/lock                                whoever writes there holds it
+ *   DIR/step-000000000300/state.safetensors parameters, optimizer state, codec memory
+ *                         manifest.json     manifest.h: what the state is of, its size and hash
+ *
+ * A checkpoint is there whole or not at all: it is written under a temporary
+ * name, synced, renamed, and the folder synced. A failed write leaves the older
+ * ones as they were. Files have mode 0600, folders 0700.
+ *
+ * Threads: any, one at a time for a folder. Tests: tests/unit/test_checkpoint.c,
+ * tests/fuzz/fuzz_checkpoint.c; what is in the state file: snapshot.h
+ */
+#ifndef GP_CHECKPOINT_H
+#define GP_CHECKPOINT_H
+
+#include "common/store/manifest.h"
+
+#define GP_CHECKPOINTS_KEPT 3  /* the newest */
+#define GP_CHECKPOINTS_MAX  16 /* most that are listed, and that HELLO can name */
+
+struct gp_checkpoint {
+	struct gp_manifest manifest;
+	struct gp_st_file *state;
+};
+
+/*
+ * Makes the folder, takes its lock (GP_INVALID: another process has it) and removes what a killed writer left. *lock: for
+ * gp_checkpoint_unlock.
+ */
+enum gp_status gp_checkpoint_lock(const char *dir, int *lock, struct gp_err *err);
+void gp_checkpoint_unlock(int lock);
+/* Removes what a killed writer left. */
+enum gp_status gp_checkpoint_clean(const char *dir, struct gp_err *err);
+
+/*
+ * Writes DIR/step-.../ with these tensors. state_bytes and state_hash of the manifest are filled in here. A checkpoint of
+ * that step that was there is replaced. *bytes (optional): what it takes on disk.
+ */
+enum gp_status gp_checkpoint_write(const char *dir, const struct gp_manifest *m, const struct gp_st_item *items,
+				   int count, uint64_t *bytes, struct gp_err *err);
+/* Removes all but the newest `keep`. */
+enum gp_status gp_checkpoint_prune(const char *dir, int keep, struct gp_err *err);
+/* Removes those of later steps. */
+enum gp_status gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err);
+enum gp_status gp_checkpoint_remove(const char *dir, uint64_t step, struct gp_err *err);
+
+/* Steps of what is there by name, newest first, at most GP_CHECKPOINTS_MAX; no folder: none. */
+enum gp_status gp_checkpoint_list(const char *dir, uint64_t step[GP_CHECKPOINTS_MAX], int *count, struct gp_err *err);
+/* Reads and checks the manifest alone, and that the state has its size. */
+enum gp_status gp_checkpoint_peek(const char *dir, uint64_t step, struct gp_manifest *out, struct gp_err *err);
+/* Reads and checks everything. */
+enum gp_status gp_checkpoint_open(const char *dir, uint64_t step, struct gp_checkpoint **out, struct gp_err *err);
+void gp_checkpoint_close(struct gp_checkpoint *c); /* NULL is fine */
+
+#endif

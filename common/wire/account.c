@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Sums, differences and the JSON form of link accounts. The counting itself is
+ * done by the channel and the sessions. Test: tests/unit/test_account.c
+ */
+#include "common/wire/account.h"
+
+#include <stddef.h>
+
+#define STAGES(X)                                                                                                      \
+	X(COMPUTE, "compute_s")                                                                                        \
+	X(ENCODE, "encode_s") X(QUEUE, "queue_s") X(WIRE, "wire_s") X(DECODE, "decode_s") X(WAIT, "wait_s")
+
+static const char *const stage_keys[GP_STAGE_COUNT] = {
+#define X(name, key) [GP_STAGE_##name] = key,
+	STAGES(X)
+#undef X
+};
+
+/* a += sign * b; unsigned wrap-around makes -1 a subtraction. */
+static void combine_kind(struct gp_kind_account *a, const struct gp_kind_account *b, uint64_t sign)
+{
+	a->frames += sign * b->frames;
+	a->tensor_bytes += sign * b->tensor_bytes;
+	a->payload_bytes += sign * b->payload_bytes;
+	a->wire_bytes += sign * b->wire_bytes;
+	for (int s = 0; s < GP_STAGE_COUNT; s++)
+		a->stage_ns[s] += sign * b->stage_ns[s];
+}
+
+static void combine_dir(struct gp_dir_account *a, const struct gp_dir_account *b, uint64_t sign)
+{
+	for (int k = 0; k < GP_FRAME_TYPE_COUNT; k++)
+		combine_kind(&a->kind[k], &b->kind[k], sign);
+	a->control_bytes += sign * b->control_bytes;
+	a->heartbeat_bytes += sign * b->heartbeat_bytes;
+	a->preface_bytes += sign * b->preface_bytes;
+	a->wire_bytes += sign * b->wire_bytes;
+	a->active_ns += sign * b->active_ns;
+	a->active_bytes += sign * b->active_bytes;
+}
+
+void gp_account_subtract(struct gp_account *b, const struct gp_account *a)
+{
+	combine_dir(&b->sent, &a->sent, (uint64_t)-1);
+	combine_dir(&b->received, &a->received, (uint64_t)-1);
+}
+
+void gp_account_add(struct gp_account *a, const struct gp_account *b)
+{
+	combine_dir(&a->sent, &b->sent, 1);
+	combine_dir(&a->received, &b->received, 1);
+}
+
+double gp_dir_bandwidth(const struct gp_dir_account *d)
+{
+	return d->active_ns ? (double)d->active_bytes * 1e9 / (double)d->active_ns : 0;
+}
+
+static void set_integer(json_t *object, const char *key, uint64_t value)
+{
+	json_object_set_new(object, key, json_integer((json_int_t)value));
+}
+
+static json_t *kind_json(const struct gp_kind_account *k)
+{
+	json_t *o = json_object();
+	set_integer(o, "frames", k->frames);
+	set_integer(o, "tensor_bytes", k->tensor_bytes);
+	set_integer(o, "payload_bytes", k->payload_bytes);
+	set_integer(o, "wire_bytes", k->wire_bytes);
+	for (int s = 0; s < GP_STAGE_COUNT; s++)
+		json_object_set_new(o, stage_keys[s], json_real((double)k->stage_ns[s] * 1e-9));
+	return o;
+}
+
+static json_t *dir_json(const struct gp_dir_account *d)
+{
+	json_t *o = json_object();
+	set_integer(o, "wire_bytes", d->wire_bytes);
+	set_integer(o, "control_bytes", d->control_bytes);
+	set_integer(o, "heartbeat_bytes", d->heartbeat_bytes);
+	set_integer(o, "preface_bytes", d->preface_bytes);
+	json_object_set_new(o, "active_s", json_real((double)d->active_ns * 1e-9));
+	json_object_set_new(o, "bandwidth_bytes_s", json_real(gp_dir_bandwidth(d)));
+	return o;
+}
+
+json_t *gp_account_json(const struct gp_account *a)
+{
+	json_t *o = json_object();
+	for (int k = GP_FRAME_ACT_UP; k < GP_FRAME_TYPE_COUNT; k++) {
+		/* A kind crosses in one direction: one of the two is zero at either end. */
+		struct gp_kind_account both = a->sent.kind[k];
+		combine_kind(&both, &a->received.kind[k], 1);
+		json_object_set_new(o, gp_frame_type_name((enum gp_frame_type)k), kind_json(&both));
+	}
+	json_object_set_new(o, "sent", dir_json(&a->sent));
+	json_object_set_new(o, "received", dir_json(&a->received));
+	return o;
+}
+
+static double relative(uint64_t kernel, uint64_t ours)
+{
+	return ours ? ((double)kernel - (double)ours) / (double)ours : 0;
+}
+
+void gp_account_kernel_diff(const struct gp_account *a, const struct gp_tcp_figures *k, double *up, double *down)
+{
+	*up = k->valid ? relative(k->bytes_acked, a->sent.wire_bytes) : 0;
+	*down = k->valid ? relative(k->bytes_received, a->received.wire_bytes) : 0;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Link accounting (design section 7): per direction and frame kind the tensor,
+ * payload and wire bytes, frames and time per stage; sums for everything else
+ * that crossed. Plain counters, owned by the loop thread: other threads hand
+ * their stage times over with the work item. Test: tests/unit/test_account.c
+ */
+#ifndef GP_ACCOUNT_H
+#define GP_ACCOUNT_H
+
+#include <jansson.h>
+
+#include "common/base/clock.h"
+#include "common/net/conn.h"
+#include "common/wire/frame.h"
+
+enum gp_stage {
+	GP_STAGE_COMPUTE, /* forward/backward that made or used the tensor */
+	GP_STAGE_ENCODE,
+	GP_STAGE_QUEUE, /* encoded until its first byte is written */
+	GP_STAGE_WIRE,  /* first to last byte */
+	GP_STAGE_DECODE,
+	GP_STAGE_WAIT, /* arrived until work on it begins */
+	GP_STAGE_COUNT
+};
+
+struct gp_kind_account {
+	uint64_t frames, tensor_bytes, payload_bytes, wire_bytes;
+	uint64_t stage_ns[GP_STAGE_COUNT];
+};
+
+struct gp_dir_account {
+	struct gp_kind_account kind[GP_FRAME_TYPE_COUNT];
+	/* On the wire, record headers and what TLS adds included; its handshake counts with the preface. */
+	uint64_t control_bytes, heartbeat_bytes, preface_bytes;
+	uint64_t wire_bytes; /* everything that crossed */
+	/* Bandwidth = active_bytes / active_ns. Received: time between reads while a frame was under way, and the bytes
+	 * of those reads (what the first read of a burst brings took an unknown time and counts in neither). Sent: time
+	 * in which a segment was on its way to the kernel; short bursts look too fast because the kernel buffers them. */
+	uint64_t active_ns, active_bytes;
+	uint64_t last_ns; /* clock at the last change: of a copy, not a sum */
+};
+
+struct gp_account {
+	struct gp_dir_account sent, received;
+};
+
+/* b -= a, field by field: what happened between two copies. */
+void gp_account_subtract(struct gp_account *b, const struct gp_account *a);
+/* Adds b into a: figures over reconnects. */
+void gp_account_add(struct gp_account *a, const struct gp_account *b);
+/* Bytes per second while tensor bytes were moving; 0 when none did. */
+double gp_dir_bandwidth(const struct gp_dir_account *d);
+/* {"act_up":{"tensor_bytes":..,"payload_bytes":..,"wire_bytes":..,"frames":..,"encode_s":..,...},...}: new reference. */
+json_t *gp_account_json(const struct gp_account *a);
+/* (kernel - ours) / ours, per direction as this end sees it: up = sent, down = received. 0 without kernel figures. */
+void gp_account_kernel_diff(const struct gp_account *a, const struct gp_tcp_figures *k, double *up, double *down);
+
+#endif

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Control messages to and from a channel. See control.h.
+ * Test: tests/unit/test_control.c
+ */
+#include "common/wire/control.h"
+
+#include <string.h>
+
+#define ARENA_BLOCK_BYTES (16u << 10)
+/* A message unpacked takes at most so many times its bytes, and this: a graph's nodes take a dozen times theirs. More
+ * is a message made to fill memory. */
+#define SPILL_PER_BYTE    24
+#define SPILL_BASE_BYTES  (64u << 10)
+
+struct gp_control_spill {
+	struct gp_control_spill *next;
+	max_align_t data[];
+};
+
+static void *arena_alloc(void *arg, size_t size)
+{
+	struct gp_control_arena *a = arg;
+	size_t rounded = (size + 15) & ~(size_t)15;
+	if (rounded < size)
+		return NULL;
+	if (rounded <= a->block_bytes - a->used) {
+		void *p = a->block + a->used;
+		a->used += rounded;
+		return p;
+	}
+	struct gp_control_spill *s = NULL;
+	if (a->spilled <= a->spill_limit && rounded <= a->spill_limit - a->spilled)
+		s = gp_calloc(1, sizeof *s + rounded);
+	a->refused = !s;
+	if (!s)
+		return NULL;
+	s->next = a->spill;
+	a->spill = s;
+	a->spilled += rounded;
+	return s->data;
+}
+
+static void arena_free(void *arg, void *p)
+{
+	(void)arg;
+	(void)p; /* everything goes at the next reset */
+}
+
+void gp_control_arena_reset(struct gp_control_arena *a)
+{
+	while (a->spill) {
+		struct gp_control_spill *next = a->spill->next;
+		gp_free(a->spill);
+		a->spill = next;
+	}
+	a->spilled = 0;
+	a->used = 0;
+	a->refused = false;
+}
+
+void gp_control_arena_init(struct gp_control_arena *a, size_t spill_max)
+{
+	memset(a, 0, sizeof *a);
+	a->spill_max = spill_max;
+	a->allocator = (ProtobufCAllocator){.alloc = arena_alloc, .free = arena_free, .allocator_data = a};
+}
+
+enum gp_status gp_control_arena_reserve(struct gp_control_arena *a, size_t bytes, struct gp_err *err)
+{
+	uint8_t *block = gp_alloc_aligned(ARENA_BLOCK_BYTES + bytes);
+	if (!block)
+		GP_FAIL(err, GP_NOMEM, "out of memory for control messages");
+	gp_control_arena_reset(a);
+	gp_free_aligned(a->block);
+	a->block = block;
+	a->block_bytes = ARENA_BLOCK_BYTES + bytes;
+	return GP_OK;
+}
+
+void gp_control_arena_deinit(struct gp_control_arena *a)
+{
+	gp_control_arena_reset(a);
+	gp_free_aligned(a->block);
+	a->block = NULL;
+}
+
+enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
+				 struct gp_err *err)
+{
+	gp_control_arena_reset(a);
+	if (!a->block)
+		GP_TRY(gp_control_arena_reserve(a, 0, err));
+	size_t limit = SPILL_BASE_BYTES + SPILL_PER_BYTE * bytes.len;
+	a->spill_limit = limit < a->spill_max ? limit : a->spill_max;
+	Gpsplit__Control *m = gpsplit__control__unpack(&a->allocator, bytes.len, bytes.data);
+	if (!m && a->refused)
+		GP_FAIL(err, GP_NOMEM, "a control message of %zu bytes takes more than the %zu bytes allowed",
+			bytes.len, a->spill_limit);
+	if (!m)
+		GP_FAIL(err, GP_PROTO, "a control message of %zu bytes cannot be parsed", bytes.len);
+	if (m->body_case == GPSPLIT__CONTROL__BODY__NOT_SET)
+		GP_FAIL(err, GP_PROTO, "a control message has no body this version knows");
+	*out = m;
+	return GP_OK;
+}
+
+static void pack_control(const void *m, uint8_t *out)
+{
+	gpsplit__control__pack(m, out);
+}
+
+enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m, struct gp_err *err)
+{
+	size_t len = gpsplit__control__get_packed_size(m);
+	if (len > GP_CONTROL_BYTES_MAX)
+		GP_FAIL(err, GP_INVALID, "a control message of %zu bytes is over the limit of %u", len,
+			GP_CONTROL_BYTES_MAX);
+	return gp_channel_send_packed(ch, len, pack_control, m, err);
+}
+
+enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
+				     struct gp_err *err)
+{
+	Gpsplit__Error body = GPSPLIT__ERROR__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.code = (uint32_t)code;
+	body.text = (char *)text;
+	body.retry_ms = retry_ms;
+	m.body_case = GPSPLIT__CONTROL__BODY_ERROR;
+	m.error = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
+				      struct gp_err *err)
+{
+	Gpsplit__Commit body = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.step = step;
+	body.lr = lr;
+	body.grad_norm = grad_norm;
+	body.checkpoint = checkpoint;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	m.commit = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
+					    struct gp_err *err)
+{
+	Gpsplit__GradSquares body = GPSPLIT__GRAD_SQUARES__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.step = step;
+	body.n_sum = (size_t)n;
+	body.sum = (double *)sum;
+	m.body_case = GPSPLIT__CONTROL__BODY_GRAD_SQUARES;
+	m.grad_squares = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err)
+{
+	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.step = step;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
+	m.committed = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_kept(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err)
+{
+	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.step = step;
+	body.checkpoint = !why;
+	if (why)
+		body.checkpoint_error = (char *)why;
+	m.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
+	m.committed = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err)
+{
+	Gpsplit__FetchParams body = GPSPLIT__FETCH_PARAMS__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	m.body_case = GPSPLIT__CONTROL__BODY_FETCH_PARAMS;
+	m.fetch_params = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_params_done(struct gp_channel *ch, uint32_t count, struct gp_err *err)
+{
+	Gpsplit__ParamsDone body = GPSPLIT__PARAMS_DONE__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.count = count;
+	m.body_case = GPSPLIT__CONTROL__BODY_PARAMS_DONE;
+	m.params_done = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+enum gp_status gp_control_send_bye(struct gp_channel *ch, struct gp_err *err)
+{
+	Gpsplit__Bye body = GPSPLIT__BYE__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	m.body_case = GPSPLIT__CONTROL__BODY_BYE;
+	m.bye = &body;
+	return gp_control_send(ch, &m, err);
+}
+
+const char *gp_control_name(const Gpsplit__Control *m)
+{
+	switch (m->body_case) {
+	case GPSPLIT__CONTROL__BODY_HELLO:
+		return "hello";
+	case GPSPLIT__CONTROL__BODY_WELCOME:
+		return "welcome";
+	case GPSPLIT__CONTROL__BODY_OPEN:
+		return "open";
+	case GPSPLIT__CONTROL__BODY_READY:
+		return "ready";
+	case GPSPLIT__CONTROL__BODY_COMMIT:
+		return "commit";
+	case GPSPLIT__CONTROL__BODY_COMMITTED:
+		return "committed";
+	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
+		return "fetch_params";
+	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:
+		return "params_done";
+	case GPSPLIT__CONTROL__BODY_ERROR:
+		return "error";
+	case GPSPLIT__CONTROL__BODY_BYE:
+		return "bye";
+	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
+		return "grad_squares";
+	default:
+		return "?";
+	}
+}
+
+const char *gp_text_sanitize(const char *text, char *out, size_t size)
+{
+	size_t n = 0;
+	for (; text && text[n] && n + 1 < size; n++)
+		out[n] = (unsigned char)text[n] < 0x20 || (unsigned char)text[n] >= 0x7f ? '?' : text[n];
+	out[n] = '\0';
+	return out;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Control messages: packing one Gpsplit__Control onto a channel and unpacking
+ * one from it without touching the heap in the steady state. PROTOCOL.md
+ * section 5. Loop thread. Test: tests/unit/test_control.c
+ */
+#ifndef GP_CONTROL_H
+#define GP_CONTROL_H
+
+#include "common/wire/channel.h"
+#include "proto/gpsplit.pb-c.h"
+
+/* Most bytes of a control message once a session is open: no tables are in it but, with clip_norm, GRAD_SQUARES'. */
+#define GP_CONTROL_STEADY_BYTES 4096
+
+/* Bytes of GRAD_SQUARES with so many sums, and a little. */
+#define GP_CONTROL_SQUARES_BYTES(sums) (64u + 8u * (uint32_t)(sums))
+
+/* Memory for unpacked messages: a fixed block first, then heap blocks (a graph), bounded by what the message weighs. */
+struct gp_control_arena {
+	uint8_t *block; /* from the first message on */
+	size_t block_bytes, used;
+	struct gp_control_spill *spill;
+	size_t spilled, spill_max, spill_limit; /* bytes: now, ever, for this message */
+	bool refused;                           /* the message wanted more than spill_max, or memory was out */
+	ProtobufCAllocator allocator;
+};
+
+void gp_control_arena_init(struct gp_control_arena *a, size_t spill_max);
+/* So much more than usual of a message fits into the fixed block: a message of every step allocates nothing. */
+enum gp_status gp_control_arena_reserve(struct gp_control_arena *a, size_t bytes, struct gp_err *err);
+void gp_control_arena_deinit(struct gp_control_arena *a);
+
+/* Gives back what the last message took beyond the fixed block. */
+void gp_control_arena_reset(struct gp_control_arena *a);
+
+/* The message lives until the next unpack, reset or deinit on this arena. GP_PROTO when it is not a Control with a body. */
+enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
+				 struct gp_err *err);
+/* Packs and queues. No allocation within what gp_channel_reserve_control set aside. */
+enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m, struct gp_err *err);
+
+/* Shorthands for the messages of which only one field or two vary. */
+enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
+				     struct gp_err *err);
+enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
+				      struct gp_err *err); /* grad_norm: 0 without clip_norm */
+enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
+					    struct gp_err *err);
+enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err);
+/* A checkpoint was asked for. `why` NULL: it is kept; else: why not. */
+enum gp_status gp_control_send_kept(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err);
+enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err);
+enum gp_status gp_control_send_params_done(struct gp_channel *ch, uint32_t count, struct gp_err *err);
+enum gp_status gp_control_send_bye(struct gp_channel *ch, struct gp_err *err);
+
+const char *gp_control_name(const Gpsplit__Control *m); /* "commit" */
+/* A peer's text made safe to print: everything but printable ASCII replaced, at most size-1 bytes. Returns out. */
+const char *gp_text_sanitize(const char *text, char *out, size_t size);
+
+#endif

@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products with AVX-512: micro-kernels of MR rows x NV vectors held in
+ * registers. Zen 4 starts one 512-bit fused multiply-add per cycle, so that 8
+ * independent sums hide its latency; larger tiles save loads. See gemm.h.
+ * Test: tests/unit/test_cpu_ops.c
+ */
+#include "common/base/isa.h"
+#include "kernels/cpu/math/gemm.h"
+
+#include <string.h>
+
+#include "kernels/cpu/math/gemm_parts.h"
+
+#define AHEAD 2 /* tiles whose rows of a are asked for: no hardware follows so many short streams */
+
+bool gp_gemm_supported(void)
+{
+	return gp_isa() == GP_ISA_AVX512;
+}
+
+int64_t gp_gemm_packed_count(int64_t k, int64_t n)
+{
+	return k * panels_of(n).vectors * GEMM_LANES;
+}
+
+/* One vector of up to 16 columns that are rows in memory; lanes without a column become 0. */
+static void pack_vector(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t col_stride)
+{
+	for (int64_t i = 0; i < k; i += GEMM_LANES) {
+		const int64_t rows = k - i < GEMM_LANES ? k - i : GEMM_LANES;
+		__m512 row[GEMM_LANES];
+		for (int64_t j = 0; j < GEMM_LANES; j++)
+			row[j] = j < columns ? _mm512_maskz_loadu_ps(lanes_mask(rows), b + i + j * col_stride)
+					     : _mm512_setzero_ps();
+		transpose(row);
+		for (int64_t r = 0; r < rows; r++)
+			_mm512_storeu_ps(packed + (i + r) * width, row[r]);
+	}
+}
+
+/* A panel whose columns are rows in memory. */
+static void pack_columns(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t col_stride)
+{
+	for (int64_t j = 0; j < columns; j += GEMM_LANES)
+		pack_vector(packed + j, b + j * col_stride, k, columns - j, width, col_stride);
+}
+
+static void pack_rows(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t row_stride)
+{
+	for (int64_t i = 0; i < k; i++)
+		for (int64_t j = 0; j < columns; j += GEMM_LANES)
+			_mm512_storeu_ps(packed + i * width + j,
+					 _mm512_maskz_loadu_ps(lanes_mask(columns - j), b + i * row_stride + j));
+}
+
+static void clear_columns(float *packed, int64_t k, int64_t from, int64_t width)
+{
+	for (int64_t i = 0; from < width && i < k; i++)
+		for (int64_t j = from; j < width; j++)
+			packed[i * width + j] = 0.0f;
+}
+
+void gp_gemm_pack(float *packed, const float *b, int64_t k, int64_t n, bool transposed)
+{
+	const struct panels p = panels_of(n);
+	for (int64_t panel = 0; panel < p.count; panel++) {
+		int64_t from = panel_at(&p, panel) * GEMM_LANES, width = panel_at(&p, panel + 1) * GEMM_LANES - from;
+		int64_t columns = n - from < width ? n - from : width;
+		if (transposed)
+			pack_columns(packed, b + from * k, k, columns, width, k);
+		else
+			pack_rows(packed, b + from, k, columns, width, n);
+		clear_columns(packed, k, columns, width);
+		packed += k * width;
+	}
+}
+
+/* --- c = a b ---------------------------------------------------------------------------------------------------- */
+
+/* mr rows of one panel; mask: lanes of the last vector that exist. */
+GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask,
+			    struct ahead ahead, const int mr, const int nv)
+{
+	__m512 sum[8][MAX_NV];
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			sum[i][j] = _mm512_setzero_ps();
+	will_write(c + mr * ldc, ldc, mr, nv);
+	for (int64_t l = 0; l < k; l++, b += nv * GEMM_LANES) {
+		__m512 bv[MAX_NV];
+		fetch(&ahead, l);
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			bv[j] = _mm512_loadu_ps(b + j * GEMM_LANES);
+#pragma GCC unroll 8
+		for (int i = 0; i < mr; i++) {
+			const __m512 av = _mm512_set1_ps(a[i * k + l]);
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				sum[i][j] = _mm512_fmadd_ps(av, bv[j], sum[i][j]);
+		}
+	}
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 4
+		for (int j = 0; j < nv - 1; j++)
+			_mm512_storeu_ps(c + i * ldc + j * GEMM_LANES, sum[i][j]);
+		_mm512_mask_storeu_ps(c + i * ldc + (nv - 1) * GEMM_LANES, mask, sum[i][nv - 1]);
+	}
+}
+
+typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t k, const float *b, __mmask16 mask,
+			struct ahead ahead);
+
+#define PRODUCT(mr, nv)                                                                                                \
+	static void product_##mr##_##nv(float *c, int64_t ldc, const float *a, int64_t k, const float *b,              \
+					__mmask16 mask, struct ahead ahead)                                            \
+	{                                                                                                              \
+		product_tile(c, ldc, a, k, b, mask, ahead, mr, nv);                                                    \
+	}
+PRODUCT(8, 1)
+PRODUCT(4, 1)
+PRODUCT(2, 1)
+PRODUCT(1, 1)
+PRODUCT(8, 2)
+PRODUCT(4, 2)
+PRODUCT(2, 2)
+PRODUCT(1, 2)
+PRODUCT(8, 3)
+PRODUCT(4, 3)
+PRODUCT(2, 3)
+PRODUCT(1, 3)
+PRODUCT(6, 4)
+PRODUCT(4, 4)
+PRODUCT(2, 4)
+PRODUCT(1, 4)
+
+#define SIZES 4
+static const struct {
+	int mr;
+	tile_fn run;
+} product_tiles[MAX_NV][SIZES] = {
+	{{8, product_8_1}, {4, product_4_1}, {2, product_2_1}, {1, product_1_1}},
+	{{8, product_8_2}, {4, product_4_2}, {2, product_2_2}, {1, product_1_2}},
+	{{8, product_8_3}, {4, product_4_3}, {2, product_2_3}, {1, product_1_3}},
+	{{6, product_6_4}, {4, product_4_4}, {2, product_2_4}, {1, product_1_4}},
+};
+
+/* `rows` rows of a product, and where it reads ahead: in `next`, or (NULL) in its own left side. */
+struct product_job {
+	float *c;
+	const float *a;
+	int64_t rows, k, n;
+	struct gp_fetch *next;
+};
+
+static void product_panel(const struct product_job *job, int64_t column, const float *b, int64_t nv, __mmask16 mask)
+{
+	const int64_t k = job->k;
+	int64_t r = 0;
+	for (int size = 0; size < SIZES; size++) {
+		const int mr = product_tiles[nv - 1][size].mr;
+		for (; r + mr <= job->rows; r += mr) {
+			struct ahead ahead = {job->a + (r + AHEAD * mr) * k, mr};
+			if (job->next)
+				ahead = take(job->next, k, b);
+			product_tiles[nv - 1][size].run(job->c + r * job->n + column, job->n, job->a + r * k, k, b,
+							mask, ahead);
+		}
+	}
+}
+
+void gp_gemm_fetching(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
+		      struct gp_fetch *next)
+{
+	const struct panels p = panels_of(n);
+	const int64_t block = block_rows(k + n);
+	for (int64_t r = 0; r < rows; r += block) {
+		const struct product_job job = {c + r * n, a + r * k, rows - r < block ? rows - r : block, k, n, next};
+		for (int64_t panel = 0; panel < p.count; panel++) {
+			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
+			product_panel(&job, from * GEMM_LANES, packed + from * GEMM_LANES * k, to - from,
+				      lanes_mask(n - (to - 1) * GEMM_LANES));
+		}
+	}
+}
+
+void gp_gemm(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n)
+{
+	gp_gemm_fetching(c, a, packed, rows, k, n, NULL);
+}
+
+/* --- c (+)= a' b ------------------------------------------------------------------------------------------------ */
+
+/* `rows` rows of two matrices; rows of a, b and c begin lda, ldb and ldc floats apart. */
+struct transposed_job {
+	int64_t lda, ldb, ldc, rows;
+	bool fresh;
+	struct gp_fetch *next;
+};
+
+/* Columns [0, mr) of a, one panel of b. */
+GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const struct transposed_job *job,
+			       __mmask16 mask, struct ahead ahead, const int mr, const int nv)
+{
+	__m512 sum[16][MAX_NV];
+#pragma GCC unroll 16
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			sum[i][j] = _mm512_setzero_ps();
+	for (int64_t l = 0; l < job->rows; l++, a += job->lda, b += job->ldb) {
+		__m512 bv[MAX_NV];
+		fetch(&ahead, l);
+#pragma GCC unroll 4
+		for (int j = 0; j < nv - 1; j++)
+			bv[j] = _mm512_loadu_ps(b + j * GEMM_LANES);
+		bv[nv - 1] = _mm512_maskz_loadu_ps(mask, b + (nv - 1) * GEMM_LANES);
+#pragma GCC unroll 16
+		for (int i = 0; i < mr; i++) {
+			const __m512 av = _mm512_set1_ps(a[i]);
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				sum[i][j] = _mm512_fmadd_ps(av, bv[j], sum[i][j]);
+		}
+	}
+#pragma GCC unroll 16
+	for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++) {
+			const __mmask16 lanes = j == nv - 1 ? mask : (__mmask16)0xffff;
+			float *at = c + i * job->ldc + j * GEMM_LANES;
+			if (!job->fresh)
+				sum[i][j] = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, at), sum[i][j]);
+			_mm512_mask_storeu_ps(at, lanes, sum[i][j]);
+		}
+	}
+}
+
+typedef void (*transposed_fn)(float *c, const float *a, const float *b, const struct transposed_job *job,
+			      __mmask16 mask, struct ahead ahead);
+
+#define TRANSPOSED(mr, nv)                                                                                             \
+	static void transposed_##mr##_##nv(float *c, const float *a, const float *b, const struct transposed_job *job, \
+					   __mmask16 mask, struct ahead ahead)                                         \
+	{                                                                                                              \
+		transposed_tile(c, a, b, job, mask, ahead, mr, nv);                                                    \
+	}
+TRANSPOSED(16, 1)
+TRANSPOSED(8, 1)
+TRANSPOSED(4, 1)
+TRANSPOSED(1, 1)
+TRANSPOSED(12, 2)
+TRANSPOSED(8, 2)
+TRANSPOSED(4, 2)
+TRANSPOSED(1, 2)
+TRANSPOSED(8, 3)
+TRANSPOSED(4, 3)
+TRANSPOSED(2, 3)
+TRANSPOSED(1, 3)
+TRANSPOSED(6, 4)
+TRANSPOSED(4, 4)
+TRANSPOSED(2, 4)
+TRANSPOSED(1, 4)
+
+static const struct {
+	int mr;
+	transposed_fn run;
+} transposed_tiles[MAX_NV][SIZES] = {
+	{{16, transposed_16_1}, {8, transposed_8_1}, {4, transposed_4_1}, {1, transposed_1_1}},
+	{{12, transposed_12_2}, {8, transposed_8_2}, {4, transposed_4_2}, {1, transposed_1_2}},
+	{{8, transposed_8_3}, {4, transposed_4_3}, {2, transposed_2_3}, {1, transposed_1_3}},
+	{{6, transposed_6_4}, {4, transposed_4_4}, {2, transposed_2_4}, {1, transposed_1_4}},
+};
+
+static void transposed_panel(float *c, const float *a, int64_t m, const float *b, const struct transposed_job *job,
+			     int64_t nv, __mmask16 mask)
+{
+	int64_t i = 0;
+	for (int size = 0; size < SIZES; size++) {
+		const int mr = transposed_tiles[nv - 1][size].mr;
+		for (; i + mr <= m; i += mr)
+			transposed_tiles[nv - 1][size].run(c + i * job->ldc, a + i, b, job, mask,
+							   take(job->next, job->rows, c));
+	}
+}
+
+static void transposed_product(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
+			       int64_t n, bool fresh, struct gp_fetch *next)
+{
+	const struct panels p = panels_of(n);
+	struct transposed_job job = {.lda = a.stride, .ldb = b.stride, .ldc = n, .fresh = fresh, .next = next};
+	if (rows == 0 && fresh)
+		memset(c, 0, (size_t)(m * n) * sizeof *c);
+	for (int64_t r = 0; r < rows; r += GEMM_BLOCK, job.fresh = false) {
+		job.rows = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
+		for (int64_t panel = 0; panel < p.count; panel++) {
+			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
+			transposed_panel(c + from * GEMM_LANES, a.at + r * a.stride, m,
+					 b.at + r * b.stride + from * GEMM_LANES, &job, to - from,
+					 lanes_mask(n - (to - 1) * GEMM_LANES));
+		}
+	}
+}
+
+void gp_gemm_transposed(float *c, const float *a, const float *b, int64_t rows, int64_t m, int64_t n, bool fresh,
+			struct gp_fetch *next)
+{
+	transposed_product(c, (struct gp_gemm_operand){a, m}, (struct gp_gemm_operand){b, n}, rows, m, n, fresh, next);
+}
+
+void gp_gemm_transposed_block(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
+			      int64_t n)
+{
+	transposed_product(c, a, b, rows, m, n, true, NULL);
+}

@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the AVX-512 products of floats (gemm_avx512.c) and of bfloat16 pairs
+ * (gemm_bf16_avx512.c) have in common: panels, lanes, a transposition in
+ * registers, asking memory for lines ahead of time. Only for those two files.
+ */
+#ifndef GP_CPU_GEMM_PARTS_H
+#define GP_CPU_GEMM_PARTS_H
+
+#include <immintrin.h>
+
+#include "kernels/cpu/math/gemm.h"
+#include "kernels/loops/simd.h"
+
+#define MAX_NV      4
+#define TILE_ROWS   24          /* a multiple of every tile's height */
+#define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
+
+/* --- panels: V vectors as evenly as possible, none wider than MAX_NV -------------------------------------------- */
+
+struct panels {
+	int64_t vectors, count;
+};
+
+static inline struct panels panels_of(int64_t n)
+{
+	int64_t vectors = (n + GEMM_LANES - 1) / GEMM_LANES;
+	return (struct panels){vectors, (vectors + MAX_NV - 1) / MAX_NV};
+}
+
+/* First vector of panel p. */
+static inline int64_t panel_at(const struct panels *p, int64_t panel)
+{
+	return p->vectors * panel / p->count;
+}
+
+static inline __mmask16 lanes_mask(int64_t left)
+{
+	return left >= GEMM_LANES ? (__mmask16)0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : (__mmask16)0;
+}
+
+/* Rows per block, where a row of a and one of c are `floats` long: a multiple of every tile height. */
+static inline int64_t block_rows(int64_t floats)
+{
+	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * floats) / TILE_ROWS * TILE_ROWS;
+	return rows < TILE_ROWS ? TILE_ROWS : rows;
+}
+
+/* 16 rows of 16 floats, turned over: row i of the result has the i-th float of every row. */
+static inline void transpose(__m512 row[GEMM_LANES])
+{
+	__m512 t[GEMM_LANES];
+	for (int i = 0; i < GEMM_LANES; i += 2) {
+		t[i] = _mm512_unpacklo_ps(row[i], row[i + 1]);
+		t[i + 1] = _mm512_unpackhi_ps(row[i], row[i + 1]);
+	}
+	for (int i = 0; i < GEMM_LANES; i += 4) {
+		for (int j = 0; j < 2; j++) {
+			const __m512d low = _mm512_castps_pd(t[i + j]), high = _mm512_castps_pd(t[i + j + 2]);
+			row[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
+			row[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
+		}
+	}
+	for (int i = 0; i < 4; i++) { /* 4x4 blocks of four floats: two rounds of halves */
+		t[i] = _mm512_shuffle_f32x4(row[i], row[i + 4], 0x88);
+		t[i + 4] = _mm512_shuffle_f32x4(row[i], row[i + 4], 0xdd);
+		t[i + 8] = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0x88);
+		t[i + 12] = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0xdd);
+	}
+	for (int i = 0; i < 4; i++) {
+		row[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+		row[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+		row[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+		row[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+	}
+}
+
+/* --- reading ahead ---------------------------------------------------------------------------------------------- */
+
+/* Lines a tile asks for, `step` floats apart. */
+struct ahead {
+	const float *at;
+	int64_t step;
+};
+
+/* The next `lines` lines; without any left, `idle` over and over, which is in the cache. */
+static inline struct ahead take(struct gp_fetch *next, int64_t lines, const void *idle)
+{
+	for (int i = 0; next && i < GEMM_FETCHES; i++) {
+		struct gp_fetch_range *r = &next->range[i];
+		if (r->at >= r->end)
+			continue;
+		const struct ahead ahead = {r->at, GEMM_LANES};
+		r->at += lines * GEMM_LANES;
+		return ahead;
+	}
+	return (struct ahead){idle, 0};
+}
+
+GP_INLINE void fetch(const struct ahead *ahead, int64_t line)
+{
+	_mm_prefetch((const char *)(ahead->at + line * ahead->step), _MM_HINT_T1);
+}
+
+/* The tile behind this one: memory is then asked for its lines while this one is computed. */
+GP_INLINE void will_write(const float *c, int64_t ldc, const int mr, const int nv)
+{
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			__builtin_prefetch(c + i * ldc + j * GEMM_LANES, 1);
+}
+
+#endif

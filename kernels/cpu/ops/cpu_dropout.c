@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Dropout. The mask is never stored: it is drawn from (plan seed, node name,
+ * draw, element) in forward and again in backward, so it is the same on any
+ * number of threads and wherever the model is cut. Scaled by 1/(1-p) in
+ * training, nothing in evaluation, as torch.nn.Dropout.
+ * Test: tests/unit/test_cpu_ops.c
+ */
+#include "common/base/rng.h"
+#include "kernels/cpu/plan/parallel.h"
+#include "kernels/cpu/plan/cpu_plan.h"
+
+#define WORDS 4 /* random words per block: elements drawn at a time */
+
+struct dropout_job {
+	float *out;
+	const float *in;
+	int64_t n;
+	uint64_t seed, stream, first_block;
+	uint32_t threshold; /* a word below it drops its element */
+	float scale;
+};
+
+static void dropout_part(void *arg, int part, int parts)
+{
+	const struct dropout_job *job = arg;
+	struct gp_cpu_range r = gp_cpu_share(job->n, 16, part, parts);
+	for (int64_t i = r.from; i < r.to; i += WORDS) {
+		uint32_t word[WORDS];
+		gp_rng_block(job->seed, job->stream, job->first_block + (uint64_t)i / WORDS, word);
+		int64_t end = i + WORDS < r.to ? i + WORDS : r.to;
+		for (int64_t k = i; k < end; k++)
+			job->out[k] = word[k - i] < job->threshold ? 0.0f : job->in[k] * job->scale;
+	}
+}
+
+static void run(const struct cpu_call *c, float *out, const float *in)
+{
+	int64_t n = gp_cpu_elements(c->plan, c->node);
+	double p = (double)c->node->g->u.dropout.p;
+	struct dropout_job job = {
+		.out = out,
+		.in = in,
+		.n = n,
+		.seed = c->plan->base.spec.seed,
+		.stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(c->node->g->name)),
+		.first_block = c->draw * (((uint64_t)n + WORDS - 1) / WORDS),
+		.threshold = (uint32_t)(p * 0x1p32),
+		.scale = (float)(1.0 / (1.0 - p)),
+	};
+	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, n), dropout_part, &job);
+}
+
+static enum gp_status dropout_forward(const struct cpu_call *c, struct gp_err *err)
+{
+	(void)err;
+	if (c->mode == GP_TRAIN)
+		run(c, c->out, c->in[0]);
+	else if (c->out != c->in[0])
+		gp_cpu_copy(c->plan->threads, c->out, c->in[0], gp_cpu_elements(c->plan, c->node));
+	return GP_OK;
+}
+
+static enum gp_status dropout_backward(const struct cpu_call *c, struct gp_err *err)
+{
+	(void)err;
+	run(c, c->dx, c->dout);
+	return GP_OK;
+}
+
+static enum gp_status dropout_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
+{
+	(void)err;
+	n->view = n->g->u.dropout.p == 0.0f || !p->base.spec.train;
+	return GP_OK;
+}
+
+const struct cpu_op gp_cpu_dropout = {
+	.name = "dropout",
+	.in_place = true,
+	.in_place_backward = true,
+	.prepare = dropout_prepare,
+	.forward = dropout_forward,
+	.backward = dropout_backward,
+};

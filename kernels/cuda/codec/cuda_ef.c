@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `ef` on a GPU: what was lost lies there, chunk by chunk, and so does what a
+ * step that may be taken back began with. Numbers are those of
+ * common/codec/stages/ef.c, bit for bit. Test: tests/unit/test_cuda_codec.c
+ */
+#include "kernels/cuda/runtime/carve.h"
+#include "kernels/cuda/codec/cuda_codec.h"
+#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/k_codec_feedback.h"
+
+struct ef {
+	struct gp_codec_place *place;
+	uint64_t n;
+	uint32_t chunks;
+	float *residual; /* chunks * n, on the device; NULL on an end that only decodes */
+	float *kept;     /* as many; NULL without undo */
+	void *room;      /* of both */
+	bool keeps;      /* the next pass fills it */
+};
+
+static uint64_t all_bytes(const struct ef *e)
+{
+	return e->n * e->chunks * sizeof(float);
+}
+
+static void carve(struct ef *e, const struct gp_codec_setup *setup, struct gp_carve *c)
+{
+	if (setup->encodes)
+		e->residual = gp_carve(c, all_bytes(e));
+	if (setup->encodes && setup->undo)
+		e->kept = gp_carve(c, all_bytes(e));
+}
+
+static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+{
+	struct ef e = {.n = setup->n, .chunks = setup->chunks};
+	struct gp_carve c = {0};
+	(void)value;
+	carve(&e, setup, &c);
+	return sizeof e + c.bytes;
+}
+
+static void close_ef(void *state)
+{
+	struct ef *e = state;
+	if (e)
+		gp_cuda_codec_free(e->place, e->room);
+	gp_free(e);
+}
+
+static enum gp_status make_room(struct ef *e, const struct gp_codec_setup *setup, struct gp_err *err)
+{
+	struct gp_carve c = {0};
+	carve(e, setup, &c);
+	if (c.bytes == 0)
+		return GP_OK;
+	GP_TRY(gp_cuda_codec_alloc(e->place, c.bytes, &e->room, err));
+	gp_rt_fill(e->place->stream, e->room, 0, c.bytes);
+	c = (struct gp_carve){.base = e->room};
+	carve(e, setup, &c);
+	return gp_rt_stream_wait(e->place->stream, err);
+}
+
+static enum gp_status open_ef(const double *value, const struct gp_codec_setup *setup, void **state, struct gp_err *err)
+{
+	(void)value;
+	void *p;
+	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct ef), err));
+	struct ef *e = p;
+	*e = (struct ef){.place = setup->place, .n = setup->n, .chunks = setup->chunks};
+	const enum gp_status status = make_room(e, setup, err);
+	if (status != GP_OK) {
+		close_ef(e);
+		return status;
+	}
+	*state = e;
+	return GP_OK;
+}
+
+static int regions(void *state, struct gp_codec_region *out)
+{
+	const struct ef *e = state;
+	if (!e->residual)
+		return 0;
+	out[0] =
+		(struct gp_codec_region){.data = e->residual, .bytes = all_bytes(e), .kept = e->kept, .in_place = true};
+	return 1;
+}
+
+static void keep(void *state)
+{
+	struct ef *e = state;
+	e->keeps = e->kept != NULL;
+}
+
+static float *of_chunk(const struct ef *e, float *all, const struct gp_codec_pass *pass)
+{
+	return all + pass->chunk * e->n;
+}
+
+static bool split(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor, uint8_t *side,
+		  size_t *side_len)
+{
+	struct ef *e = state;
+	struct gp_codec_place *const p = e->place;
+	const uint32_t *const bad = p->told;
+	(void)side;
+	*side_len = 0;
+	if (pass->eval) {
+		gp_rt_copy(p->stream, tensor[0], x, e->n * sizeof *x);
+		return true;
+	}
+	gp_rt_fill(p->stream, p->note, 0, sizeof *bad);
+	gpk_feedback_add(p->stream, x, of_chunk(e, e->residual, pass), e->keeps ? of_chunk(e, e->kept, pass) : NULL,
+			 tensor[0], (int64_t)e->n, p->note);
+	e->keeps = false;
+	gp_cuda_codec_tell(p, sizeof *bad);
+	return gp_cuda_codec_wait(p) && !*bad;
+}
+
+static void learn(void *state, const struct gp_codec_pass *pass, const float *const *tensor)
+{
+	const struct ef *e = state;
+	gpk_feedback_take(e->place->stream, of_chunk(e, e->residual, pass), tensor[0], (int64_t)e->n);
+}
+
+static void passed(void *state, const struct gp_codec_pass *pass)
+{
+	struct ef *e = state;
+	const size_t bytes = e->n * sizeof(float);
+	if (!e->residual || pass->eval)
+		return;
+	float *const r = of_chunk(e, e->residual, pass);
+	if (e->keeps)
+		gp_rt_copy(e->place->stream, of_chunk(e, e->kept, pass), r, bytes);
+	e->keeps = false;
+	gp_rt_fill(e->place->stream, r, 0, bytes);
+}
+
+static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct gp_span side,
+			   const float *const *tensor, float *x, struct gp_err *err)
+{
+	const struct ef *e = state;
+	(void)pass;
+	(void)side; /* none: the driver has checked it against the bound */
+	(void)err;
+	gp_rt_copy(e->place->stream, x, tensor[0], e->n * sizeof *x);
+	return GP_OK;
+}
+
+const struct gp_codec_ops gp_cuda_codec_ef = {
+	.id = 22,
+	.memory = memory,
+	.open = open_ef,
+	.close = close_ef,
+	.regions = regions,
+	.keep = keep,
+	.split = split,
+	.learn = learn,
+	.passed = passed,
+	.join = join,
+};

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launchers of `ef`: what a chunk's tensor has lost, kept on the device. All
+ * pointers are device memory. Test: tests/unit/test_cuda_codec.c
+ */
+#ifndef GP_K_CODEC_FEEDBACK_H
+#define GP_K_CODEC_FEEDBACK_H
+
+#include "kernels/cuda/runtime/rt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* kept (or NULL) = r; then y = r = x + r. *bad becomes 1 where that is not finite. */
+void gpk_feedback_add(struct gp_rt_stream *s, const float *x, float *r, float *kept, float *y, int64_t n,
+		      uint32_t *bad);
+/* r -= arrived. */
+void gpk_feedback_take(struct gp_rt_stream *s, float *r, const float *arrived, int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

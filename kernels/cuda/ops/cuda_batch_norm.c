@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch normalization on the GPU over all but the last dimension, with the sum
+ * and the activation behind it where the plan has folded them in. The output
+ * is kept only where a residual hides which way the activation went; else that
+ * is found again from the input. See k_batch_norm.h.
+ * Test: tests/unit/test_cuda_ops.c
+ */
+#include "kernels/cuda/ops/k_batch_norm.h"
+#include "kernels/cuda/plan/cuda_plan.h"
+
+static struct gpk_bn shape_of(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	const struct cuda_image image = gp_cuda_image(p, n);
+	return (struct gpk_bn){
+		.type = p->type,
+		.rows = image.n * image.h * image.w,
+		.channels = image.c,
+		.eps = n->g->u.bn.eps,
+		.momentum = n->g->u.bn.momentum,
+		.act = n->act == CUDA_ACT_NONE   ? GPK_ACT_NONE
+		       : n->act == CUDA_ACT_RELU ? GPK_ACT_RELU
+						 : GPK_ACT_RELU6,
+	};
+}
+
+static struct gpk_bn batch_norm_of(const struct cuda_call *c)
+{
+	struct gpk_bn n = shape_of(c->plan, c->node);
+	n.gamma = gp_cuda_param(c->plan, c->node, GP_PARAM_WEIGHT);
+	n.beta = gp_cuda_param(c->plan, c->node, GP_PARAM_BIAS);
+	n.running_mean = gp_cuda_param(c->plan, c->node, GP_PARAM_RUNNING_MEAN);
+	n.running_var = gp_cuda_param(c->plan, c->node, GP_PARAM_RUNNING_VAR);
+	n.kept = c->saved;
+	n.room = c->tmp;
+	return n;
+}
+
+static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
+{
+	(void)err;
+	const struct gpk_bn shape = shape_of(p, n);
+	n->saves_output = shape.act != GPK_ACT_NONE && n->in[1] >= 0;
+	n->saved_bytes = (uint64_t)(GPK_BN_KEPT * shape.channels) * sizeof(float);
+	n->tmp_forward_bytes = n->tmp_backward_bytes = gpk_bn_room(shape.type, shape.rows, shape.channels);
+	return GP_OK;
+}
+
+static void bn_forward(const struct cuda_call *c)
+{
+	const struct gpk_bn n = batch_norm_of(c);
+	if (c->mode == GP_TRAIN)
+		gpk_bn_forward(c->stream, &n, c->in[0], c->in[1], c->out);
+	else
+		gpk_bn_forward_eval(c->stream, &n, c->in[0], c->in[1], c->out);
+}
+
+static void bn_backward(const struct cuda_call *c)
+{
+	const struct gpk_bn n = batch_norm_of(c);
+	const void *y = c->node->saves_output ? c->out : NULL;
+	gpk_bn_backward(c->stream, &n, c->in[0], y, c->dout, c->dx[1], c->dx[0],
+			gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT), gp_cuda_grad(c->plan, c->node, GP_PARAM_BIAS));
+}
+
+const struct cuda_op gp_cuda_batch_norm = {
+	.name = "batch_norm",
+	.saves_input = true,
+	.in_place = true,
+	.in_place_backward = true,
+	.prepare = bn_prepare,
+	.forward = bn_forward,
+	.backward = bn_backward,
+};

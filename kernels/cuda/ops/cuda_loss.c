@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Softmax cross-entropy on the GPU: rows on the device, their sum on the host,
+ * one after another, so that it does not depend on anything but the values.
+ * Test: tests/unit/test_cuda_train.c
+ */
+#include <string.h>
+
+#include "kernels/cuda/ops/k_loss.h"
+#include "kernels/cuda/plan/cuda_plan_impl.h"
+#include "kernels/cuda/plan/cuda_profile.h"
+#include "kernels/plan/plan_check.h"
+
+static void queue_loss(struct cuda_plan *p, int slot, int valid, int64_t k, float scale, bool want_grad)
+{
+	const struct cuda_slot *s = &p->slot[slot];
+	const size_t rows = (size_t)p->base.spec.batch;
+	float *grad = want_grad ? s->io[GP_BUF_GRAD_OUTPUT] : NULL;
+	if (s->host[GP_BUF_OUTPUT])
+		gp_rt_copy_up(p->stream, s->io[GP_BUF_OUTPUT], s->host[GP_BUF_OUTPUT], rows * (size_t)k * sizeof *grad);
+	gp_rt_copy_up(p->stream, p->extra + p->at.labels, p->host_room + p->at.labels, rows * sizeof(int32_t));
+	gpk_cross_entropy(p->stream, s->io[GP_BUF_OUTPUT], (const int32_t *)(p->extra + p->at.labels), (int)rows, valid,
+			  k, scale, grad, (struct gpk_loss_row *)(p->extra + p->at.rows));
+	gp_rt_copy_down(p->stream, p->host_room + p->at.rows, p->extra + p->at.rows,
+			(size_t)valid * sizeof(struct gpk_loss_row));
+	if (grad && s->host[GP_BUF_GRAD_OUTPUT])
+		gp_rt_copy_down(p->stream, s->host[GP_BUF_GRAD_OUTPUT], grad, rows * (size_t)k * sizeof *grad);
+}
+
+enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+			    float grad_scale, struct gp_loss_result *out, struct gp_err *err)
+{
+	struct cuda_plan *p = (struct cuda_plan *)plan;
+	const int64_t classes = gp_graph_output_shape(plan->spec.graph)->dim[0];
+	gp_require(slot >= 0 && slot < plan->spec.slots);
+	GP_TRY(gp_plan_check_labels(plan, labels, valid, err));
+	if (want_grad)
+		GP_TRY(gp_cuda_check_training(plan, err));
+	const uint64_t start = gp_cuda_profile_clock(p);
+	memcpy(p->host_room + p->at.labels, labels, (size_t)valid * sizeof *labels);
+	queue_loss(p, slot, valid, classes, grad_scale, want_grad);
+	GP_TRY(gp_cuda_wait(p, err));
+	const struct gpk_loss_row *row = (const struct gpk_loss_row *)(p->host_room + p->at.rows);
+	struct gp_loss_result result = {0};
+	for (int i = 0; i < valid; i++) {
+		result.loss_sum += row[i].loss;
+		result.correct += row[i].best == labels[i];
+	}
+	*out = result;
+	gp_cuda_profile_other(p, CUDA_PROFILE_LOSS, start);
+	return GP_OK;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Shortcut padding on the GPU: every stride-th row and column, with channels of
+ * zeros before and behind (common/graph/graph.h, struct gp_shortcut_attr). With
+ * stride 1 and no padding the node is a view. Test: tests/unit/test_cuda_ops.c
+ */
+#include "kernels/cuda/ops/k_move.h"
+#include "kernels/cuda/plan/cuda_plan.h"
+
+static struct gpk_shortcut geometry_of(const struct cuda_call *c)
+{
+	const struct cuda_image in = gp_cuda_image(c->plan, gp_cuda_input(c->plan, c->node, 0));
+	const struct gp_shortcut_attr *a = &c->node->g->u.shortcut;
+	return (struct gpk_shortcut){.n = in.n,
+				     .h = in.h,
+				     .w = in.w,
+				     .c = in.c,
+				     .out_c = a->before + in.c + a->after,
+				     .stride = a->stride,
+				     .before = a->before};
+}
+
+static void shortcut_forward(const struct cuda_call *c)
+{
+	const struct gpk_shortcut g = geometry_of(c);
+	gpk_shortcut_forward(c->stream, c->type, c->out, c->in[0], &g);
+}
+
+static void shortcut_backward(const struct cuda_call *c)
+{
+	const struct gpk_shortcut g = geometry_of(c);
+	if (c->dx[0])
+		gpk_shortcut_backward(c->stream, c->type, c->dx[0], c->dout, &g);
+}
+
+static enum gp_status shortcut_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
+{
+	(void)p;
+	(void)err;
+	const struct gp_shortcut_attr *a = &n->g->u.shortcut;
+	n->view = a->stride == 1 && a->before == 0 && a->after == 0;
+	return GP_OK;
+}
+
+const struct cuda_op gp_cuda_shortcut_pad = {
+	.name = "shortcut_pad",
+	.prepare = shortcut_prepare,
+	.forward = shortcut_forward,
+	.backward = shortcut_backward,
+};

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch normalization with residual and activation. See k_batch_norm.h. Two
+ * ways, chosen by shape alone:
+ *
+ *   few rows   one launch: a block has a few channels of all rows, reads them
+ *              once and holds them in registers
+ *   else       a launch that sums, whose last blocks make coefficients of the
+ *              sums (gpk_sums.h), and one that reads again (from L2 where a
+ *              chunk fits) and writes
+ *
+ * Test: tests/unit/test_cuda_batch_norm.c, tests/unit/test_cuda_launches.c
+ */
+#include "kernels/cuda/ops/gpk_batch_norm.h"
+
+#define THREADS_TO_MOVE 256
+#define WIDE            64   /* lanes of theirs */
+#define BUSY_BLOCKS     1056 /* of theirs: all that 132 multiprocessors hold */
+#define AT_ONCE         2    /* rows that a thread reads before it writes one: what is written may be what is read */
+/* Lines of `channels` floats before the sums in the room. */
+#define COEFFICIENTS    3
+enum { COEF_SCALE, COEF_SHIFT, COEF_SLOPE };
+
+static float *coefficients_of(const struct gpk_bn *n)
+{
+	return (float *)n->room;
+}
+static uint64_t coefficient_bytes(int64_t channels)
+{
+	return (uint64_t)gpk_div_up(COEFFICIENTS * channels, 2) * sizeof(double);
+}
+static double *sums_of(const struct gpk_bn *n)
+{
+	return (double *)((char *)n->room + coefficient_bytes(n->channels));
+}
+
+extern "C" uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t channels)
+{
+	if (gpk_bn_at_once(rows, channels))
+		return 0;
+	return coefficient_bytes(channels) + gpk_sums_room(type, rows, channels, 2);
+}
+
+/* --- forward ------------------------------------------------------------------------------------------------------ */
+
+template <typename T, int V>
+GPK_KERNEL GPK_BOUNDS(THREADS)
+	sum_values(struct gpk_bn n, const T *GPK_RESTRICT x, double *room, uint32_t *tickets)
+{
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
+	float sums[2 * V] = {}, shift[V], v[V];
+	double sum[2];
+	if (channel < channels) {
+		gpk_read<T, V>(shift, x + channel);
+		GPK_UNROLL_BY(4)
+		for (int64_t r = gpk_first_row(); r < n.rows; r += step) {
+			gpk_read<T, V>(v, x + r * channels + channel);
+			add_values<V>(sums, v, shift);
+		}
+	}
+	gpk_fold_rows<2, V>(sums, channels, room);
+	if (!gpk_last_part(tickets, blockIdx.x))
+		return;
+	const int64_t mine = gpk_total_parts<2, V>(channels, room, sum);
+	if (mine >= 0)
+		finish_values(n, mine, channel_of(n, mine), (double)gpk_get(x[mine]), sum[0], sum[1]);
+}
+
+template <typename T, int V, bool RESIDUAL>
+GPK_DEVICE void normalize_rows(int64_t rows, int64_t channels, const float (&a)[V], const float (&b)[V],
+			       struct limits l, const T *x, const T *residual, T *y)
+{
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
+	for (int64_t from = gpk_first_row(); from < rows; from += AT_ONCE * step) {
+		float v[AT_ONCE][V], add[AT_ONCE][V] = {};
+		GPK_UNROLL
+		for (int k = 0; k < AT_ONCE; k++) {
+			const int64_t r = from + k * step, at = r * channels + channel;
+			if (r < rows)
+				gpk_read<T, V>(v[k], x + at);
+			if (RESIDUAL && r < rows)
+				gpk_read<T, V>(add[k], residual + at);
+		}
+		GPK_UNROLL
+		for (int k = 0; k < AT_ONCE; k++) {
+			const int64_t r = from + k * step;
+			GPK_UNROLL
+			for (int i = 0; i < V; i++)
+				v[k][i] = output_of<T, RESIDUAL>(a[i], b[i], v[k][i], add[k][i], l);
+			if (r < rows)
+				gpk_write<T, V>(y + r * channels + channel, v[k]);
+		}
+	}
+}
+
+template <typename T, int V, bool RESIDUAL>
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
+	normalize(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
+{
+	const int64_t channel = gpk_first_channel(V);
+	float a[V], b[V];
+	if (channel >= n.channels)
+		return;
+	gpk_read<float, V>(a, n.kept + KEPT_A * n.channels + channel);
+	gpk_read<float, V>(b, n.kept + KEPT_B * n.channels + channel);
+	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
+}
+
+/* By the running statistics. Roots in double: every channel's once for a block. */
+template <typename T, int V, bool RESIDUAL>
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
+	normalize_running(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
+{
+	GPK_SHARED(struct affine, of, [WIDE * V]);
+	const unsigned threads = blockDim.x * blockDim.y;
+	const int64_t first = (int64_t)blockIdx.x * blockDim.x * V;
+	float a[V], b[V];
+	for (unsigned c = gpk_linear_thread(); c < blockDim.x * V && first + c < n.channels; c += threads)
+		of[c] = affine_of(n.gamma[first + c], n.beta[first + c], (double)n.running_mean[first + c],
+				  1.0 / sqrt((double)n.running_var[first + c] + (double)n.eps));
+	__syncthreads();
+	if (gpk_first_channel(V) >= n.channels)
+		return;
+	GPK_UNROLL
+	for (int i = 0; i < V; i++) {
+		a[i] = of[threadIdx.x * V + i].a;
+		b[i] = of[threadIdx.x * V + i].b;
+	}
+	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
+}
+
+#define LAUNCH_NORMALIZE(kernel, s, n, x, residual, y)                                                                 \
+	GPK_BY_TYPE((n)->type, T,                                                                                      \
+		    GPK_BY_WIDTH((n)->channels, T, V, BY_RESIDUAL(residual, R, {                                       \
+					 const struct gpk_tile t =                                                     \
+						 gpk_tile_of((n)->channels / V, WIDE, THREADS_TO_MOVE);                \
+					 GPK_LAUNCH(s, (kernel<T, V, R>), t.grid((n)->rows, AT_ONCE, BUSY_BLOCKS),     \
+						    t.block(), 0, *(n), limits_of((n)->act), (const T *)(x),           \
+						    (const T *)(residual), (T *)(y));                                  \
+				 })))
+
+extern "C" void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
+			       void *y)
+{
+	if (gpk_bn_at_once(n->rows, n->channels)) {
+		gpk_bn_forward_at_once(s, n, x, residual, y);
+		return;
+	}
+	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, {
+			    const struct gpk_tile t = gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
+			    GPK_LAUNCH(s, (sum_values<T, V>), dim3(t.tiles, gpk_sums_parts(n->rows, t)), t.block(),
+				       gpk_sums_shared(THREADS, 2 * V), *n, (const T *)x, sums_of(n), gp_rt_tickets(s));
+		    }));
+	LAUNCH_NORMALIZE(normalize, s, n, x, residual, y);
+}
+
+extern "C" void gpk_bn_forward_eval(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
+				    void *y)
+{
+	LAUNCH_NORMALIZE(normalize_running, s, n, x, residual, y);
+}
+
+/* --- backward ----------------------------------------------------------------------------------------------------- */
+
+/* Rows from, from + step, ... of what a pass reads; what is written is written after. */
+template <typename T, int V, enum mask M>
+GPK_DEVICE void read_rows(const struct gpk_bn &n, int64_t from, int64_t step, const T *x, const T *y, const T *dy,
+			  float (&v)[AT_ONCE][V], float (&out)[AT_ONCE][V], float (&g)[AT_ONCE][V])
+{
+	GPK_UNROLL
+	for (int k = 0; k < AT_ONCE; k++) {
+		const int64_t r = from + k * step, at = r * n.channels + gpk_first_channel(V);
+		if (r >= n.rows)
+			continue;
+		gpk_read<T, V>(v[k], x + at);
+		gpk_read<T, V>(g[k], dy + at);
+		if (M == MASK_FROM_Y)
+			gpk_read<T, V>(out[k], y + at);
+	}
+}
+
+template <typename T, int V, enum mask M>
+GPK_KERNEL GPK_BOUNDS(THREADS)
+	sum_gradients(struct gpk_bn n, struct limits l, const T *GPK_RESTRICT x, const T *GPK_RESTRICT y, const T *dy,
+		      T *dresidual, double *room, float *coefficients, float *dgamma, float *dbeta, uint32_t *tickets)
+{
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
+	float sums[2 * V] = {}, mean[V], a[V] = {}, b[V] = {};
+	double sum[2];
+	if (channel < channels) {
+		gpk_read<float, V>(mean, n.kept + KEPT_MEAN * channels + channel);
+		if (M == MASK_FROM_X) {
+			gpk_read<float, V>(a, n.kept + KEPT_A * channels + channel);
+			gpk_read<float, V>(b, n.kept + KEPT_B * channels + channel);
+		}
+		for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {
+			float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
+			read_rows<T, V, M>(n, from, step, x, y, dy, v, out, g);
+			GPK_UNROLL
+			for (int k = 0; k < AT_ONCE; k++) {
+				const int64_t r = from + k * step;
+				if (r >= n.rows)
+					continue;
+				mask_gradient<T, V, M>(g[k], a, b, v[k], out[k], l);
+				if (dresidual)
+					gpk_write<T, V>(dresidual + r * channels + channel, g[k]);
+				add_gradients<V>(sums, g[k], v[k], mean);
+			}
+		}
+	}
+	gpk_fold_rows<2, V>(sums, channels, room);
+	if (!gpk_last_part(tickets, blockIdx.x))
+		return;
+	const int64_t mine = gpk_total_parts<2, V>(channels, room, sum);
+	if (mine < 0)
+		return;
+	const struct coefficients c =
+		finish_gradients(n, mine, grads_of(n, mine, dgamma, dbeta), sum[0], sum[1], dgamma, dbeta);
+	coefficients[COEF_SCALE * channels + mine] = c.scale;
+	coefficients[COEF_SHIFT * channels + mine] = c.shift;
+	coefficients[COEF_SLOPE * channels + mine] = c.slope;
+}
+
+template <typename T, int V, enum mask M>
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
+	gradient(struct gpk_bn n, struct limits l, const float *GPK_RESTRICT coefficients, const T *GPK_RESTRICT x,
+		 const T *GPK_RESTRICT y, const T *dy, T *dx)
+{
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
+	float scale[V], shift[V], slope[V], mean[V], a[V] = {}, b[V] = {};
+	if (channel >= channels)
+		return;
+	gpk_read<float, V>(mean, n.kept + KEPT_MEAN * channels + channel);
+	gpk_read<float, V>(scale, coefficients + COEF_SCALE * channels + channel);
+	gpk_read<float, V>(shift, coefficients + COEF_SHIFT * channels + channel);
+	gpk_read<float, V>(slope, coefficients + COEF_SLOPE * channels + channel);
+	if (M == MASK_FROM_X) {
+		gpk_read<float, V>(a, n.kept + KEPT_A * channels + channel);
+		gpk_read<float, V>(b, n.kept + KEPT_B * channels + channel);
+	}
+	for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {
+		float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
+		read_rows<T, V, M>(n, from, step, x, y, dy, v, out, g);
+		GPK_UNROLL
+		for (int k = 0; k < AT_ONCE; k++) {
+			const int64_t r = from + k * step;
+			mask_gradient<T, V, M>(g[k], a, b, v[k], out[k], l);
+			GPK_UNROLL
+			for (int i = 0; i < V; i++)
+				g[k][i] = gradient_of(scale[i], shift[i], slope[i], mean[i], g[k][i], v[k][i]);
+			if (r < n.rows)
+				gpk_write<T, V>(dx + r * channels + channel, g[k]);
+		}
+	}
+}
+
+/* `g_out`: where g goes, or NULL. */
+static void launch_sums(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x, const void *y,
+			const void *dy, void *g_out, float *dgamma, float *dbeta)
+{
+	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
+						     const struct gpk_tile t =
+							     gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
+						     GPK_LAUNCH(s, (sum_gradients<T, V, M>),
+								dim3(t.tiles, gpk_sums_parts(n->rows, t)), t.block(),
+								gpk_sums_shared(THREADS, 2 * V), *n, limits_of(n->act),
+								(const T *)x, (const T *)y, (const T *)dy, (T *)g_out,
+								sums_of(n), coefficients_of(n), dgamma, dbeta,
+								gp_rt_tickets(s));
+					     })));
+}
+
+static void launch_gradient(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x,
+			    const void *y, const void *dy, void *dx)
+{
+	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
+						     const struct gpk_tile t =
+							     gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
+						     GPK_LAUNCH(s, (gradient<T, V, M>),
+								t.grid(n->rows, AT_ONCE, BUSY_BLOCKS), t.block(), 0, *n,
+								limits_of(n->act), coefficients_of(n), (const T *)x,
+								(const T *)y, (const T *)dy, (T *)dx);
+					     })));
+}
+
+extern "C" void gpk_bn_backward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y,
+				const void *dy, void *dresidual, void *dx, float *dgamma, float *dbeta)
+{
+	const enum mask mask = mask_of(n, y);
+	const bool same = mask == MASK_NONE && dresidual == dy;
+	if (gpk_bn_at_once(n->rows, n->channels)) {
+		gpk_bn_backward_at_once(s, n, x, y, dy, same ? NULL : dresidual, dx, dgamma, dbeta);
+		return;
+	}
+	launch_sums(s, n, mask, x, y, dy, same ? NULL : dresidual, dgamma, dbeta);
+	if (dx) /* the masked gradient lies in dresidual, where that is wanted */
+		launch_gradient(s, n, dresidual ? MASK_NONE : mask, x, y, dresidual ? dresidual : dy, dx);
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Batch normalization of (rows, channels) with what stands behind it: an
+ * addition of a residual, then an activation.
+ *
+ *   y = act(a x + b + residual),   a = gamma invstd, b = beta - mean a
+ *
+ * Training takes mean and variance of the batch, keeps them for backward and
+ * moves the running ones; sums and residual are rounded to `type` where ops
+ * apart would write them: the same bits. Evaluation takes the running ones. Statistics,
+ * coefficients and parameters are fp32, sums double beyond a thread; x, y,
+ * residual and gradients are of `type`. All in device memory.
+ *
+ * Backward, PyTorch's formula: with g = dy where the activation let it pass,
+ *   dbeta += sum g, dgamma += invstd * sum g (x - mean),
+ *   dx = gamma invstd (g - sum g / n - (x - mean) invstd^2 sum g (x - mean) / n),   dresidual = g
+ * Test: tests/unit/test_cuda_batch_norm.c
+ */
+#ifndef GP_K_BATCH_NORM_H
+#define GP_K_BATCH_NORM_H
+
+#include "kernels/cuda/runtime/rt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum gpk_act { GPK_ACT_NONE, GPK_ACT_RELU, GPK_ACT_RELU6 };
+
+struct gpk_bn {
+	enum gp_rt_type type;
+	int64_t rows, channels;
+	float eps, momentum; /* running = (1 - momentum) * running + momentum * batch, unbiased variance */
+	enum gpk_act act;
+	const float *gamma, *beta;
+	float *running_mean, *running_var;
+	float *kept; /* GPK_BN_KEPT lines of `channels`, from forward to backward */
+	void *room;  /* gpk_bn_room bytes, of one call */
+};
+#define GPK_BN_KEPT 4 /* mean, invstd, a, b */
+
+uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t channels);
+
+/* y may be x, or residual; residual may be NULL. Eval needs no more than `kept`, which it overwrites. */
+void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual, void *y);
+void gpk_bn_forward_eval(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual, void *y);
+/*
+ * `y`: forward's output, for the activation's mask; NULL: there was no residual, and the mask is found again from x.
+ * `dresidual` (NULL: nobody wants it) is overwritten, and may be dy. dx may be NULL, or dy unless dy holds dresidual.
+ * dgamma, dbeta: accumulated (+=).
+ */
+void gpk_bn_backward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y, const void *dy,
+		     void *dresidual, void *dx, float *dgamma, float *dbeta);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Activations, sums and dropout: bound by memory, so 16 bytes per access and
+ * no more threads than a card holds at once. See k_elementwise.h.
+ * Test: tests/unit/test_cuda_ops.c
+ */
+#include "kernels/cuda/ops/k_elementwise.h"
+
+#include "kernels/cuda/runtime/gpk_rng.h"
+#include "kernels/cuda/runtime/gpk_rows.h"
+
+#define THREADS     256
+#define MOST_BLOCKS 2048
+
+static unsigned blocks_for(enum gp_rt_type type, int64_t n)
+{
+	return gpk_blocks(gpk_div_up(n, 16 / (int64_t)gp_rt_type_bytes(type)), THREADS, MOST_BLOCKS);
+}
+
+GPK_DEVICE int64_t first_index(void)
+{
+	return (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+}
+
+GPK_DEVICE int64_t index_step(void)
+{
+	return (int64_t)gridDim.x * blockDim.x;
+}
+
+/* F::of(a, b) of every element; what is left over by whole vectors one by one. */
+template <typename T, typename F> GPK_KERNEL map(T *out, const T *a, const T *b, int64_t n)
+{
+	constexpr int W = 16 / sizeof(T);
+	const int64_t whole = n - n % W, step = index_step();
+	for (int64_t i = first_index() * W; i < whole; i += step * W) {
+		float x[W], y[W];
+		gpk_read(x, &a[i]);
+		gpk_read(y, &b[i]);
+		for (int k = 0; k < W; k++)
+			x[k] = F::of(x[k], y[k]);
+		gpk_write(&out[i], x);
+	}
+	for (int64_t i = whole + first_index(); i < n; i += step)
+		gpk_put(&out[i], F::of(gpk_get(a[i]), gpk_get(b[i])));
+}
+
+template <typename T, typename F> GPK_KERNEL map_one(T *out, const T *a, int64_t n)
+{
+	constexpr int W = 16 / sizeof(T);
+	const int64_t whole = n - n % W, step = index_step();
+	for (int64_t i = first_index() * W; i < whole; i += step * W) {
+		float x[W];
+		gpk_read(x, &a[i]);
+		for (int k = 0; k < W; k++)
+			x[k] = F::of(x[k]);
+		gpk_write(&out[i], x);
+	}
+	for (int64_t i = whole + first_index(); i < n; i += step)
+		gpk_put(&out[i], F::of(gpk_get(a[i])));
+}
+
+struct sum {
+	GPK_DEVICE float of(float a, float b)
+	{
+		return a + b;
+	}
+};
+
+struct relu {
+	GPK_DEVICE float of(float v)
+	{
+		return v < 0.0f ? 0.0f : v;
+	}
+};
+
+struct relu6 {
+	GPK_DEVICE float of(float v)
+	{
+		return v < 0.0f ? 0.0f : v > 6.0f ? 6.0f : v;
+	}
+};
+
+struct relu_grad {
+	GPK_DEVICE float of(float dout, float out)
+	{
+		return out > 0.0f ? dout : 0.0f;
+	}
+};
+
+struct relu6_grad {
+	GPK_DEVICE float of(float dout, float out)
+	{
+		return out > 0.0f && out < 6.0f ? dout : 0.0f;
+	}
+};
+
+template <typename F>
+static void launch_map(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *a, const void *b, int64_t n)
+{
+	const unsigned blocks = blocks_for(type, n);
+	GPK_BY_TYPE(type, T, GPK_LAUNCH(s, (map<T, F>), blocks, THREADS, 0, (T *)out, (const T *)a, (const T *)b, n));
+}
+
+template <typename F>
+static void launch_map_one(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *a, int64_t n)
+{
+	const unsigned blocks = blocks_for(type, n);
+	GPK_BY_TYPE(type, T, GPK_LAUNCH(s, (map_one<T, F>), blocks, THREADS, 0, (T *)out, (const T *)a, n));
+}
+
+extern "C" void gpk_add(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *a, const void *b,
+			int64_t n)
+{
+	launch_map<sum>(s, type, out, a, b, n);
+}
+
+extern "C" void gpk_relu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *out, const void *in,
+				 int64_t n)
+{
+	if (six)
+		launch_map_one<relu6>(s, type, out, in, n);
+	else
+		launch_map_one<relu>(s, type, out, in, n);
+}
+
+extern "C" void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *dx, const void *dout,
+				  const void *out, int64_t n)
+{
+	if (six)
+		launch_map<relu6_grad>(s, type, dx, dout, out, n);
+	else
+		launch_map<relu_grad>(s, type, dx, dout, out, n);
+}
+
+/* --- dropout ------------------------------------------------------------------------------------------------------ */
+
+#define WORDS 4 /* of a block of draws */
+
+template <typename T> GPK_KERNEL dropout(T *out, const T *in, int64_t n, struct gpk_dropout d)
+{
+	constexpr int W = 16 / sizeof(T);
+	const uint64_t first = *d.draw * (((uint64_t)n + WORDS - 1) / WORDS);
+	for (int64_t i = first_index() * W; i < n; i += index_step() * W) {
+		float v[W];
+		uint32_t word[W];
+		const bool whole = i + W <= n;
+		if (whole)
+			gpk_read(v, &in[i]);
+		for (int k = 0; k < W; k += WORDS)
+			gpk_rng_block(d.seed, d.stream, first + (uint64_t)(i + k) / WORDS, &word[k]);
+		for (int k = 0; k < W && i + k < n; k++) {
+			const float x = whole ? v[k] : gpk_get(in[i + k]);
+			v[k] = word[k] < d.threshold ? 0.0f : x * d.scale;
+		}
+		if (whole)
+			gpk_write(&out[i], v);
+		for (int k = 0; !whole && i + k < n; k++)
+			gpk_put(&out[i + k], v[k]);
+	}
+}
+
+extern "C" void gpk_dropout(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_dropout *d, void *out,
+			    const void *in, int64_t n)
+{
+	const unsigned blocks = blocks_for(type, n);
+	GPK_BY_TYPE(type, T, GPK_LAUNCH(s, (dropout<T>), blocks, THREADS, 0, (T *)out, (const T *)in, n, *d));
+}

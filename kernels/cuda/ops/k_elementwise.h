@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launchers of ops that look at one element at a time: activations, sums,
+ * dropout. Tensors are device memory of `type`, n elements. Outputs may be
+ * inputs. Test: tests/unit/test_cuda_ops.c
+ */
+#ifndef GP_K_ELEMENTWISE_H
+#define GP_K_ELEMENTWISE_H
+
+#include "kernels/cuda/runtime/rt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* out = a + b */
+void gpk_add(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *a, const void *b, int64_t n);
+
+/* out = max(in, 0), of six: min(that, 6); a NaN stays a NaN. dx = dout where 0 < out (< 6), else 0. */
+void gpk_relu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *out, const void *in, int64_t n);
+void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *dx, const void *dout,
+		       const void *out, int64_t n);
+
+/*
+ * Dropout's draws: element i's word is word i % 4 of block *draw * ceil(n/4) + i/4 of (seed, stream), common/base/rng.h. One
+ * below `threshold` drops its element, others are times `scale`. Backward is the same on the gradient.
+ */
+struct gpk_dropout {
+	uint64_t seed, stream;
+	const uint64_t *draw; /* device memory */
+	uint32_t threshold;
+	float scale;
+};
+void gpk_dropout(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_dropout *d, void *out, const void *in,
+		 int64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Launcher of softmax cross-entropy. Device memory. Test: tests/unit/test_cuda_train.c
+ */
+#ifndef GP_K_LOSS_H
+#define GP_K_LOSS_H
+
+#include "kernels/cuda/runtime/rt.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct gpk_loss_row {
+	double loss;  /* -log softmax(x)[label] */
+	int64_t best; /* first of the largest */
+};
+
+/* x (rows,k); labels of the first `valid` rows. grad = scale * (softmax - onehot), rows past `valid` zero; may be NULL. */
+void gpk_cross_entropy(struct gp_rt_stream *s, const float *x, const int32_t *label, int rows, int valid, int64_t k,
+		       float scale, float *grad, struct gpk_loss_row *out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

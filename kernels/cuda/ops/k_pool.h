@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pooling: average and maximum (over whole images: k_columns.h). Tensors are
+ * NHWC of `type`, x (images, h, w, channels), y (images, out_h, out_w,
+ * channels), in device memory. Backward gathers: a pixel collects from the
+ * windows over it, in their order.
+ *
+ * Maximum keeps the place of each within its window, kh * kernel_w + kw: the
+ * first of equals, and a NaN wins, as PyTorch's. A place takes a byte where
+ * windows have at most 256, else four. Test: tests/unit/test_cuda_pool.c
+ */
+#ifndef GP_K_POOL_H
+#define GP_K_POOL_H
+
+#include "kernels/cuda/runtime/rt.h"
+#include "kernels/cuda/runtime/window.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+static inline uint64_t gpk_place_bytes(const struct gpk_window *w)
+{
+	return gpk_window_taps(w) <= 256 ? 1 : 4;
+}
+
+/* `places`: gpk_place_bytes for each element of y; NULL: not kept (evaluation). */
+void gpk_max_pool_forward(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w, const void *x,
+			  void *y, void *places);
+void gpk_max_pool_backward(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w, const void *dy,
+			   const void *places, void *dx);
+
+/* `count_padding`: divides by the whole window's size, else by what of it lies in the image. */
+void gpk_avg_pool_forward(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w, bool count_padding,
+			  const void *x, void *y);
+void gpk_avg_pool_backward(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w, bool count_padding,
+			   const void *dy, void *dx);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a kernel file (kernels/cuda/k_*.cu) is written with. The same source is
+ * compiled by nvcc, and by the host's C++ compiler in emulated builds, where
+ * emulate.h gives threadIdx, __syncthreads, shuffles and atomics.
+ *
+ *   GPK_KERNEL name(args)              a kernel;   GPK_DEVICE  a function of it
+ *   GPK_KERNEL GPK_BOUNDS(256) name(args)   one of at most 256 threads;   GPK_UNROLL, GPK_UNROLL_BY(4)  before a loop
+ *   GPK_SHARED(float, tile, [32][33]); shared memory of fixed size
+ *   GPK_SHARED_DYNAMIC(float, room);   float *room: the bytes that the launch gave
+ *   GPK_LAUNCH(stream, (kernel<T, 4>), grid, block, shared_bytes, args...)
+ *   GPK_LAUNCH_LARGE(...)              the same where shared_bytes may be more than 48 KiB
+ *
+ * Launchers are `extern "C" void gpk_<what>_forward(struct gp_rt_stream *, ...)`, declared in a header that C reads
+ * (k_*.h), and only queue. Element types of tensors are float or gpk_bf16; arithmetic is in float: gpk_get, gpk_put.
+ *
+ * Rules: no printf, no assert, no recursion, no warp operation or barrier that
+ * part of the named threads do not reach, no spinning on another block. Sums
+ * have an order that depends on sizes alone (no float atomics): results are
+ * reproducible. Files whose results must equal the CPU codecs' bit for bit are
+ * named k_codec_*.cu and are compiled without contraction (--fmad=false).
+ */
+#ifndef GPK_H
+#define GPK_H
+
+#include <stdint.h>
+
+#include "kernels/cuda/runtime/rt.h"
+#include "kernels/cuda/runtime/rt_tally.h"
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+extern "C" cudaStream_t gp_rt_native(struct gp_rt_stream *s); /* selects the stream's device */
+/* After a launch: what was wrong with it is for the next wait on the stream. */
+extern "C" void gp_rt_launched(struct gp_rt_stream *s);
+/* What the next wait on the stream says. */
+extern "C" void gp_rt_fail(struct gp_rt_stream *s, const char *why);
+#define GPK_KERNEL                   static __global__ void
+#define GPK_DEVICE                   static __device__ __forceinline__
+#define GPK_SHARED(type, name, dims) __shared__ type name dims
+#define GPK_SHARED_DYNAMIC(type, name)                                                                                 \
+	extern __shared__ __align__(16) unsigned char gpk_room[];                                                      \
+	type *const name = reinterpret_cast<type *>(gpk_room)
+#define GPK_LAUNCH(stream, kernel, grid, block, shared, ...)                                                           \
+	(gp_rt_tally_note(#kernel, gpk_blocks_of(dim3(grid))),                                                         \
+	 kernel<<<(grid), (block), (shared), gp_rt_native(stream)>>>(__VA_ARGS__), gp_rt_launched(stream))
+static inline uint64_t gpk_blocks_of(dim3 grid)
+{
+	return (uint64_t)grid.x * grid.y * grid.z;
+}
+#define GPK_LAUNCH_LARGE(stream, kernel, grid, block, shared, ...)                                                     \
+	(gp_rt_native(stream), cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (shared)),    \
+	 GPK_LAUNCH(stream, kernel, grid, block, shared, __VA_ARGS__))
+#define GPK_RESTRICT     __restrict__
+#define GPK_PRAGMA(...)  _Pragma(#__VA_ARGS__)
+#define GPK_UNROLL       _Pragma("unroll")
+#define GPK_UNROLL_BY(n) GPK_PRAGMA(unroll n)
+#define GPK_BOUNDS(...)  __launch_bounds__(__VA_ARGS__)
+#else
+#include "kernels/cuda/emulator/emulate.h"
+#endif
+
+#define GPK_WARP      32
+#define GPK_ALL_LANES 0xffffffffu
+
+/* A bf16 as it lies in memory; the same on both sides. */
+struct gpk_bf16 {
+	uint16_t bits;
+};
+
+GPK_DEVICE float gpk_get(float v)
+{
+	return v;
+}
+GPK_DEVICE float gpk_get(gpk_bf16 v)
+{
+	return __uint_as_float((uint32_t)v.bits << 16);
+}
+GPK_DEVICE void gpk_put(float *at, float v)
+{
+	*at = v;
+}
+/* Nearest, even; NaN stays NaN. */
+GPK_DEVICE void gpk_put(gpk_bf16 *at, float v)
+{
+	const uint32_t u = __float_as_uint(v);
+	const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+	at->bits = (uint16_t)((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+}
+
+#ifdef __CUDACC__
+#define GPK_BOTH static __host__ __device__ __forceinline__
+#else
+#define GPK_BOTH static inline
+#endif
+
+/* Of kernels and of their launchers. */
+GPK_BOTH int64_t gpk_div_up(int64_t a, int64_t b)
+{
+	return (a + b - 1) / b;
+}
+/* Blocks of `block` threads for n elements, at most `most` (kernels walk on by the grid's width). */
+static inline unsigned gpk_blocks(int64_t n, int block, int64_t most)
+{
+	const int64_t blocks = gpk_div_up(n, block);
+	return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+/* Runs f with a null pointer of the element type. */
+#define GPK_BY_TYPE(type, T, ...)                                                                                      \
+	do {                                                                                                           \
+		if ((type) == GP_RT_BF16) {                                                                            \
+			using T = gpk_bf16;                                                                            \
+			__VA_ARGS__;                                                                                   \
+		} else {                                                                                               \
+			using T = float;                                                                               \
+			__VA_ARGS__;                                                                                   \
+		}                                                                                                      \
+	} while (0)
+
+/* Sums over a warp; every lane gets it. */
+GPK_DEVICE float gpk_warp_sum(float v)
+{
+	for (int d = GPK_WARP / 2; d > 0; d /= 2)
+		v += __shfl_xor_sync(GPK_ALL_LANES, v, d);
+	return v;
+}
+
+#endif

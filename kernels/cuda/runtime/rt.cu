@@ -1,0 +1,521 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The CUDA runtime behind rt.h.
+ */
+#include "kernels/cuda/runtime/gpk.h"
+
+#include <atomic>
+#include <mutex>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEVICES_WATCHED 64
+
+struct gp_rt_stream {
+	int device;
+	cudaStream_t native;
+	uint32_t *tickets;
+	cudaError_t refused; /* what was queued and not taken, the first of it: the next wait tells */
+	char failure[64];    /* the same of what fails by another library's words: "" is none */
+};
+
+struct gp_rt_event {
+	int device;
+	struct gp_rt_stream *on; /* where it was recorded; NULL: never */
+	cudaEvent_t native;
+};
+
+struct gp_rt_graph {
+	cudaGraphExec_t exec;
+};
+
+extern "C" {
+
+static void use(int device)
+{
+	int now = -1;
+	if (cudaGetDevice(&now) != cudaSuccess || now != device)
+		cudaSetDevice(device);
+}
+
+cudaStream_t gp_rt_native(struct gp_rt_stream *s)
+{
+	use(s->device);
+	return s->native;
+}
+
+void gp_rt_fail(struct gp_rt_stream *s, const char *why)
+{
+	if (!s->failure[0])
+		snprintf(s->failure, sizeof s->failure, "%s", why);
+}
+
+/*
+ * What takes the whole process's use of a device with it, as cudaError_t; 0: nothing has. CUDA tells it to the thread that
+ * waits, and then for every call; whoever places sessions asks from another thread.
+ */
+static std::atomic<int> lost[DEVICES_WATCHED];
+
+static bool takes_the_device(cudaError_t e)
+{
+	switch (e) {
+	case cudaErrorIllegalAddress:
+	case cudaErrorLaunchFailure:
+	case cudaErrorLaunchTimeout:
+	case cudaErrorHardwareStackError:
+	case cudaErrorIllegalInstruction:
+	case cudaErrorMisalignedAddress:
+	case cudaErrorInvalidAddressSpace:
+	case cudaErrorInvalidPc:
+	case cudaErrorECCUncorrectable:
+	case cudaErrorNvlinkUncorrectable:
+	case cudaErrorContextIsDestroyed:
+	case cudaErrorDevicesUnavailable:
+	case cudaErrorMpsClientTerminated:
+	case cudaErrorUnknown:
+		return true;
+	default:
+		return false;
+	}
+}
+
+/* The thread's last error goes: the next wait on this thread may be another session's. */
+static enum gp_status refuse(cudaError_t e, int device, const char *what, struct gp_err *err)
+{
+	const enum gp_status code = e == cudaErrorMemoryAllocation ? GP_NOMEM : GP_DEVICE;
+	cudaGetLastError();
+	if (takes_the_device(e) && device >= 0 && device < DEVICES_WATCHED)
+		lost[device] = e;
+	GP_FAIL(err, code, "GPU %d: %s: %s", device, what, cudaGetErrorString(e));
+}
+
+static void note(struct gp_rt_stream *s, cudaError_t e)
+{
+	if (e == cudaSuccess)
+		return;
+	cudaGetLastError();
+	if (s->refused == cudaSuccess)
+		s->refused = e;
+}
+
+void gp_rt_launched(struct gp_rt_stream *s)
+{
+	note(s, cudaGetLastError());
+}
+
+/* CUDA has one word for a driver that is too old and for none at all. */
+static enum gp_status refuse_driver(struct gp_err *err)
+{
+	int driver = 0, runtime = 0;
+	cudaDriverGetVersion(&driver);
+	cudaRuntimeGetVersion(&runtime);
+	if (driver == 0)
+		GP_FAIL(err, GP_DEVICE, "no GPU can be used: there is no driver (libcuda.so.1)");
+	GP_FAIL(err, GP_DEVICE,
+		"no GPU can be used: the driver is one for CUDA %d.%d, this program needs one for %d.0, which is driver %s "
+		"or newer",
+		driver / 1000, driver % 1000 / 10, runtime / 1000, runtime >= 13000 ? "580" : "525");
+}
+
+bool gp_rt_is_emulated(void)
+{
+	return false;
+}
+
+void gp_rt_one_memory(void)
+{
+}
+
+int gp_rt_count(void)
+{
+	int n = 0;
+	return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
+}
+
+enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err)
+{
+	int n = 0;
+	cudaDeviceProp prop;
+	size_t unused = 0, all = 0;
+	cudaError_t e = cudaGetDeviceCount(&n);
+	if (e == cudaErrorInsufficientDriver)
+		return refuse_driver(err);
+	if (e != cudaSuccess)
+		GP_FAIL(err, GP_DEVICE, "no GPU can be used: %s", cudaGetErrorString(e));
+	if (device < 0 || device >= n)
+		GP_FAIL(err, GP_DEVICE, "there is no GPU %d; there are %d", device, n);
+	/* Who waits sleeps: spinning would take a core from the codecs. */
+	if ((e = cudaInitDevice(device, cudaDeviceScheduleBlockingSync, cudaInitDeviceFlagsAreValid)) != cudaSuccess ||
+	    (e = cudaSetDevice(device)) != cudaSuccess || (e = cudaGetDeviceProperties(&prop, device)) != cudaSuccess ||
+	    (e = cudaMemGetInfo(&unused, &all)) != cudaSuccess)
+		return refuse(e, device, "cannot be used", err);
+	memset(out, 0, sizeof *out);
+	snprintf(out->name, sizeof out->name, "%s", prop.name);
+	out->memory = all;
+	out->free = unused;
+	out->multiprocessors = prop.multiProcessorCount;
+	out->major = prop.major;
+	out->minor = prop.minor;
+	return GP_OK;
+}
+
+enum gp_status gp_rt_check(int device, struct gp_err *err)
+{
+	const cudaError_t e = device >= 0 && device < DEVICES_WATCHED ? (cudaError_t)lost[device].load() : cudaSuccess;
+	return e == cudaSuccess ? GP_OK : refuse(e, device, "failed", err);
+}
+
+/* --- memory ----------------------------------------------------------------------------------------------------- */
+
+/*
+ * cudaFree waits until the whole device is idle: a session that ends would stall all others. So memory comes from a pool,
+ * which keeps what it is given back for the next session, and lets go of it when nothing of it is in use. Nobody's work
+ * is on its stream, and users have waited for theirs before they free: to wait for that stream takes no time.
+ */
+struct device_pool {
+	std::once_flag once;
+	cudaMemPool_t pool; /* NULL: the device has none */
+	cudaStream_t stream;
+};
+
+static struct device_pool pools[DEVICES_WATCHED];
+
+static void make_pool(struct device_pool *of, int device)
+{
+	int supported = 0;
+	uint64_t keep = UINT64_MAX;
+	cudaMemPoolProps props = {};
+	props.allocType = cudaMemAllocationTypePinned;
+	props.handleTypes = cudaMemHandleTypeNone;
+	props.location.type = cudaMemLocationTypeDevice;
+	props.location.id = device;
+	cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device);
+	if (!supported || cudaStreamCreateWithFlags(&of->stream, cudaStreamNonBlocking) != cudaSuccess ||
+	    cudaMemPoolCreate(&of->pool, &props) != cudaSuccess) {
+		of->pool = NULL;
+		cudaGetLastError();
+		return;
+	}
+	cudaMemPoolSetAttribute(of->pool, cudaMemPoolAttrReleaseThreshold, &keep);
+}
+
+/* NULL: memory is taken and freed by cudaMalloc and cudaFree. */
+static struct device_pool *pool_of(int device)
+{
+	if (device < 0 || device >= DEVICES_WATCHED)
+		return NULL;
+	struct device_pool *of = &pools[device];
+	std::call_once(of->once, [=] { make_pool(of, device); });
+	return of->pool ? of : NULL;
+}
+
+static uint64_t pool_attribute(const struct device_pool *of, cudaMemPoolAttr what)
+{
+	uint64_t bytes = 0;
+	return cudaMemPoolGetAttribute(of->pool, what, &bytes) == cudaSuccess ? bytes : 0;
+}
+
+/* Other threads take and give back at the same time. */
+static uint64_t kept_bytes(const struct device_pool *of)
+{
+	const uint64_t used = pool_attribute(of, cudaMemPoolAttrUsedMemCurrent);
+	const uint64_t all = pool_attribute(of, cudaMemPoolAttrReservedMemCurrent);
+	return all > used ? all - used : 0;
+}
+
+static cudaError_t take_from_pool(const struct device_pool *of, uint64_t bytes, void **out)
+{
+	const cudaError_t e = cudaMallocFromPoolAsync(out, bytes, of->pool, of->stream);
+	return e == cudaSuccess ? cudaStreamSynchronize(of->stream) : e;
+}
+
+enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err)
+{
+	size_t left = 0, all = 0;
+	use(device);
+	const struct device_pool *of = pool_of(device);
+	const cudaError_t e = cudaMemGetInfo(&left, &all);
+	if (e != cudaSuccess)
+		return refuse(e, device, "cannot be used", err);
+	*total = all;
+	*unused = left;
+	if (of)
+		*unused += kept_bytes(of);
+	return GP_OK;
+}
+
+enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err)
+{
+	use(device);
+	void *p = NULL;
+	const struct device_pool *of = pool_of(device);
+	cudaError_t e = of ? take_from_pool(of, bytes ? bytes : 1, &p) : cudaMalloc(&p, bytes ? bytes : 1);
+	if (of && e == cudaErrorMemoryAllocation && cudaMemPoolTrimTo(of->pool, 0) == cudaSuccess)
+		e = take_from_pool(of, bytes ? bytes : 1, &p); /* what was kept lay in the wrong pieces */
+	if (e != cudaSuccess)
+		return refuse(e, device, "no memory", err);
+	*out = p;
+	return GP_OK;
+}
+
+void gp_rt_free(int device, void *p)
+{
+	use(device);
+	const struct device_pool *of = pool_of(device);
+	if (!of) {
+		cudaFree(p);
+		return;
+	}
+	if (!p)
+		return;
+	if (cudaFreeAsync(p, of->stream) != cudaSuccess || cudaStreamSynchronize(of->stream) != cudaSuccess)
+		cudaGetLastError(); /* the device has failed, which is told elsewhere */
+	if (pool_attribute(of, cudaMemPoolAttrUsedMemCurrent) == 0)
+		cudaMemPoolTrimTo(of->pool, 0);
+}
+
+enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct gp_err *err)
+{
+	use(device);
+	void *p = NULL;
+	const cudaError_t e = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable);
+	if (e != cudaSuccess)
+		return refuse(e, device, "no pinned memory", err);
+	*out = p;
+	return GP_OK;
+}
+
+void gp_rt_free_pinned(int device, void *p)
+{
+	use(device);
+	cudaFreeHost(p);
+}
+
+/* --- streams ---------------------------------------------------------------------------------------------------- */
+
+/* What there is of it. */
+static void free_stream(struct gp_rt_stream *s)
+{
+	gp_rt_free(s->device, s->tickets);
+	if (s->native)
+		cudaStreamDestroy(s->native);
+	free(s);
+}
+
+static enum gp_status give_tickets(struct gp_rt_stream *s, struct gp_err *err)
+{
+	const size_t bytes = GP_RT_TICKETS * sizeof *s->tickets;
+	void *room;
+	GP_TRY(gp_rt_alloc(s->device, bytes, &room, err));
+	s->tickets = (uint32_t *)room;
+	const cudaError_t e = cudaMemsetAsync(room, 0, bytes, s->native);
+	return e == cudaSuccess ? GP_OK : refuse(e, s->device, "no stream", err);
+}
+
+enum gp_status gp_rt_stream_new(int device, bool urgent, struct gp_rt_stream **out, struct gp_err *err)
+{
+	use(device);
+	int least = 0, greatest = 0;
+	struct gp_rt_stream *s = (struct gp_rt_stream *)calloc(1, sizeof *s);
+	if (!s)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a stream");
+	s->device = device;
+	cudaDeviceGetStreamPriorityRange(&least, &greatest);
+	const cudaError_t e =
+		cudaStreamCreateWithPriority(&s->native, cudaStreamNonBlocking, urgent ? greatest : least);
+	const enum gp_status status = e == cudaSuccess ? give_tickets(s, err) : refuse(e, device, "no stream", err);
+	if (status == GP_OK)
+		*out = s;
+	else
+		free_stream(s);
+	return status;
+}
+
+void gp_rt_stream_free(struct gp_rt_stream *s)
+{
+	if (!s)
+		return;
+	cudaStreamSynchronize(gp_rt_native(s));
+	free_stream(s);
+}
+
+uint32_t *gp_rt_tickets(struct gp_rt_stream *s)
+{
+	return s->tickets;
+}
+
+int gp_rt_stream_device(const struct gp_rt_stream *s)
+{
+	return s->device;
+}
+
+/* What the wait said, or what was refused before it. */
+static enum gp_status told(struct gp_rt_stream *s, cudaError_t e, struct gp_err *err)
+{
+	const cudaError_t before = s->refused;
+	s->refused = cudaSuccess;
+	if (e == cudaSuccess)
+		e = before;
+	if (e != cudaSuccess)
+		return refuse(e, s->device, "failed", err);
+	if (s->failure[0]) {
+		gp_err_set(err, GP_DEVICE, 0, __FILE__, __LINE__, "GPU %d: cuBLAS: %s", s->device, s->failure);
+		s->failure[0] = 0;
+		return GP_DEVICE;
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_rt_stream_wait(struct gp_rt_stream *s, struct gp_err *err)
+{
+	return told(s, cudaStreamSynchronize(gp_rt_native(s)), err);
+}
+
+void gp_rt_copy_up(struct gp_rt_stream *s, void *device, const void *host, size_t bytes)
+{
+	gp_rt_tally_note("copy", 0);
+	note(s, cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, gp_rt_native(s)));
+}
+
+void gp_rt_copy_down(struct gp_rt_stream *s, void *host, const void *device, size_t bytes)
+{
+	gp_rt_tally_note("copy", 0);
+	note(s, cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, gp_rt_native(s)));
+}
+
+void gp_rt_copy(struct gp_rt_stream *s, void *to, const void *from, size_t bytes)
+{
+	gp_rt_tally_note("copy", 0);
+	note(s, cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, gp_rt_native(s)));
+}
+
+void gp_rt_fill(struct gp_rt_stream *s, void *p, int byte, size_t bytes)
+{
+	gp_rt_tally_note("fill", 0);
+	note(s, cudaMemsetAsync(p, byte, bytes, gp_rt_native(s)));
+}
+
+/* --- events ----------------------------------------------------------------------------------------------------- */
+
+static enum gp_status new_event(int device, unsigned flags, struct gp_rt_event **out, struct gp_err *err)
+{
+	use(device);
+	struct gp_rt_event *e = (struct gp_rt_event *)calloc(1, sizeof *e);
+	if (!e)
+		GP_FAIL(err, GP_NOMEM, "out of memory for an event");
+	e->device = device;
+	/* Who waits sleeps: spinning would take a core from the codecs. */
+	const cudaError_t status = cudaEventCreateWithFlags(&e->native, cudaEventBlockingSync | flags);
+	if (status != cudaSuccess) {
+		free(e);
+		return refuse(status, device, "no event", err);
+	}
+	*out = e;
+	return GP_OK;
+}
+
+enum gp_status gp_rt_event_new(int device, struct gp_rt_event **out, struct gp_err *err)
+{
+	return new_event(device, cudaEventDisableTiming, out, err);
+}
+
+enum gp_status gp_rt_event_new_timed(int device, struct gp_rt_event **out, struct gp_err *err)
+{
+	return new_event(device, 0, out, err);
+}
+
+void gp_rt_event_free(struct gp_rt_event *e)
+{
+	if (!e)
+		return;
+	use(e->device);
+	cudaEventDestroy(e->native);
+	free(e);
+}
+
+void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s)
+{
+	note(s, cudaEventRecord(e->native, gp_rt_native(s)));
+	e->on = s;
+}
+
+static void take_over_failure(struct gp_rt_stream *s, struct gp_rt_stream *from)
+{
+	if (s == from)
+		return;
+	if (s->refused == cudaSuccess)
+		s->refused = from->refused;
+	gp_rt_fail(s, from->failure);
+	from->refused = cudaSuccess;
+	from->failure[0] = 0;
+}
+
+void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e)
+{
+	if (!e->on)
+		return;
+	note(s, cudaStreamWaitEvent(gp_rt_native(s), e->native, 0));
+	take_over_failure(s, e->on);
+}
+
+enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err)
+{
+	use(e->device);
+	return e->on ? told(e->on, cudaEventSynchronize(e->native), err) : gp_rt_check(e->device, err);
+}
+
+enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, uint64_t *ns, struct gp_err *err)
+{
+	float ms = 0;
+	use(from->device);
+	const cudaError_t e = cudaEventElapsedTime(&ms, from->native, to->native);
+	if (e != cudaSuccess)
+		return refuse(e, from->device, "no time between two events", err);
+	*ns = (uint64_t)(ms * 1e6);
+	return GP_OK;
+}
+
+/* --- graphs ----------------------------------------------------------------------------------------------------- */
+
+enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err)
+{
+	const cudaError_t e = cudaStreamBeginCapture(gp_rt_native(s), cudaStreamCaptureModeThreadLocal);
+	return e == cudaSuccess ? GP_OK : refuse(e, s->device, "no graph", err);
+}
+
+enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **out, struct gp_err *err)
+{
+	cudaGraph_t graph = NULL;
+	cudaError_t e = cudaStreamEndCapture(gp_rt_native(s), &graph); /* in any case: the stream is one again */
+	struct gp_rt_graph *g = (struct gp_rt_graph *)calloc(1, sizeof *g);
+	if (!g) {
+		if (graph)
+			cudaGraphDestroy(graph);
+		GP_FAIL(err, GP_NOMEM, "out of memory for a graph");
+	}
+	if (e == cudaSuccess)
+		e = cudaGraphInstantiate(&g->exec, graph, 0);
+	if (graph)
+		cudaGraphDestroy(graph);
+	enum gp_status status = told(s, e, err);
+	if (status != GP_OK)
+		gp_rt_graph_free(g);
+	else
+		*out = g;
+	return status;
+}
+
+void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s)
+{
+	gp_rt_tally_note("graph", 0);
+	note(s, cudaGraphLaunch(g->exec, gp_rt_native(s)));
+}
+
+void gp_rt_graph_free(struct gp_rt_graph *g)
+{
+	if (g && g->exec)
+		cudaGraphExecDestroy(g->exec);
+	free(g);
+}
+
+} // extern "C"

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a plan refuses on every device. See plan_check.h.
+ * Tests: tests/unit/test_cpu_plan.c, tests/unit/test_cuda_plan.c, tests/unit/test_cuda_train.c
+ */
+#include "kernels/plan/plan_check.h"
+
+/* Room for one chunk of any value. */
+#define MAX_CHUNK_ELEMENTS  ((uint64_t)1 << 36)
+/* Of one sample: kernels count the pixels of an image, and windows over it, in 31 bits. A graph may have one more. */
+#define MAX_SAMPLE_ELEMENTS (((uint64_t)1 << 31) - 1)
+#define MAX_SLOTS           4096
+
+static enum gp_status check_value(const struct gp_node *n, int batch, struct gp_err *err)
+{
+	const uint64_t elements = gp_shape_elements(&n->shape);
+	if (elements > MAX_SAMPLE_ELEMENTS)
+		GP_FAIL(err, GP_INVALID, "%s has %llu elements in one sample; a plan takes %llu at most", n->name,
+			(unsigned long long)elements, (unsigned long long)MAX_SAMPLE_ELEMENTS);
+	if (elements > MAX_CHUNK_ELEMENTS / (uint64_t)batch)
+		GP_FAIL(err, GP_NOMEM, "%s is too large at %d samples per chunk", n->name, batch);
+	return GP_OK;
+}
+
+enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err *err)
+{
+	const struct gp_graph *g = spec->graph;
+	if (spec->batch < 1)
+		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk (got %d)", spec->batch);
+	if (spec->slots < 1 || spec->slots > MAX_SLOTS)
+		GP_FAIL(err, GP_INVALID, "%d chunks in flight; it must be 1..%d", spec->slots, MAX_SLOTS);
+	if (g->nodes < 2)
+		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
+	for (int i = 0; i < g->nodes; i++)
+		GP_TRY(check_value(&g->node[i], spec->batch, err));
+	return GP_OK;
+}
+
+enum gp_status gp_plan_check_labels(const struct gp_plan *plan, const int32_t *labels, int valid, struct gp_err *err)
+{
+	const struct gp_shape *shape = gp_graph_output_shape(plan->spec.graph);
+	if (shape->ndim != 1)
+		GP_FAIL(err, GP_INVALID, "the output of %s is not one row of class scores", plan->spec.graph->name);
+	if (valid < 0 || valid > plan->spec.batch)
+		GP_FAIL(err, GP_INTERNAL, "%d valid samples in a chunk of %d", valid, plan->spec.batch);
+	for (int i = 0; i < valid; i++)
+		if (labels[i] < 0 || labels[i] >= shape->dim[0])
+			GP_FAIL(err, GP_INVALID, "label %d does not fit a model with %lld classes", labels[i],
+				(long long)shape->dim[0]);
+	return GP_OK;
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a plan refuses on every device, in the same words: sizes that no memory
+ * has, labels that are no class. What a device alone refuses is in its own files.
+ * Tests: tests/unit/test_cpu_plan.c, tests/unit/test_cuda_plan.c, tests/unit/test_cuda_train.c
+ */
+#ifndef GP_PLAN_CHECK_H
+#define GP_PLAN_CHECK_H
+
+#include "common/graph/device.h"
+
+/* Of a spec that may come from a peer: after it every product of sizes is far from overflow. GP_INVALID, GP_NOMEM. */
+enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err *err);
+/* The first `valid` of a chunk's labels, for `loss`. GP_INVALID: one is no class, or the output is not a row of scores. */
+enum gp_status gp_plan_check_labels(const struct gp_plan *plan, const int32_t *labels, int valid, struct gp_err *err);
+
+#endif

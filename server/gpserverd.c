@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpserverd: command line, signals, the loop. The daemon itself is server.c.
+ */
+#include <malloc.h>
+#include <signal.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "common/base/environment.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/options/options.h"
+#include "common/base/port_file.h"
+#include "common/base/threads.h"
+#include "server/server.h"
+
+#define PROGRAM           "gpserverd"
+#define LARGE_BLOCK_BYTES (256 << 10)
+#define STOP_MS           1800 /* from SIGTERM; two seconds are promised */
+
+struct settings {
+	struct gp_server_settings server;
+	const char *log, *config, *port_file;
+	bool version;
+};
+
+#define FIELD(name) offsetof(struct settings, name)
+
+static const struct gp_opt options[] = {
+	{.name = "listen",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.listen),
+	 .value = "ADDR:PORT",
+	 .initial = "127.0.0.1:4400",
+	 .group = "Network",
+	 .help = "address to serve on; port 0 takes a free one"},
+	{.name = "insecure",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(server.insecure),
+	 .help = "allow an address other than loopback without TLS or credentials, on a network you trust"},
+	{.name = "tls-cert",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.tls_cert),
+	 .value = "FILE",
+	 .help = "speak TLS 1.3 with this certificate (PEM, intermediate ones behind it)"},
+	{.name = "tls-key",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.tls_key),
+	 .value = "FILE",
+	 .help = "the certificate's key (PEM, no passphrase)"},
+	{.name = "tls-client-ca",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.tls_client_ca),
+	 .value = "FILE",
+	 .help = "clients must have a certificate of this CA (PEM)"},
+	{.name = "tokens",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.tokens),
+	 .value = "FILE",
+	 .help = "clients must send a token of this file: lines of NAME TOKEN, # comments"},
+	{.name = "port-file",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(port_file),
+	 .value = "FILE",
+	 .help = "write the port number there once connections are taken"},
+	{.name = "handshake-timeout",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(server.handshake_timeout_s),
+	 .value = "TIME",
+	 .initial = "10s",
+	 .min = 0.1,
+	 .max = 3600,
+	 .help = "a client has so long to open a session"},
+	{.name = "idle-timeout",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(server.idle_timeout_s),
+	 .value = "TIME",
+	 .initial = "15s",
+	 .min = 1,
+	 .max = 86400,
+	 .help = "a client that sends nothing, not even heartbeats, is gone"},
+	{.name = "step-timeout",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(server.step_timeout_s),
+	 .value = "TIME",
+	 .initial = "10m",
+	 .min = 1,
+	 .max = 86400,
+	 .help = "a step without progress for so long ends the session"},
+	{.name = "resume-window",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(server.resume_window_s),
+	 .value = "TIME",
+	 .initial = "60s",
+	 .min = 0,
+	 .max = 86400,
+	 .help = "a session whose link broke is kept so long for its client to come back; 0 = not at all"},
+	{.name = "device",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.device),
+	 .value = "auto|cpu|cuda[:N],...",
+	 .initial = "auto",
+	 .group = "Computing",
+	 .help = "where bodies run; several GPUs share the sessions: cuda:0,cuda:1. GPUs count in CUDA's order, which "
+		 "is "
+		 "nvidia-smi's with CUDA_DEVICE_ORDER=PCI_BUS_ID"},
+	{.name = "threads",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(server.threads),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1024,
+	 .help = "compute threads of the CPU; 0 = one per processor"},
+	{.name = "codec-threads",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(server.codec_threads),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 64,
+	 .help = "threads that compress and decompress; 0 = 1, or 4 for each GPU and 16 at most"},
+	{.name = "max-sessions",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(server.max_sessions),
+	 .value = "N",
+	 .initial = "64",
+	 .min = 1,
+	 .max = 100000,
+	 .group = "Limits",
+	 .help = "clients at once; more are turned away"},
+	{.name = "max-unopened",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(server.max_unopened),
+	 .value = "N",
+	 .initial = "1024",
+	 .min = 1,
+	 .max = 100000,
+	 .help = "connections that have not said yet who they are; for one more, the oldest is dropped"},
+	{.name = "session-memory",
+	 .type = GP_OPT_SIZE,
+	 .offset = FIELD(server.session_memory_bytes),
+	 .value = "BYTES",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 0x1p50,
+	 .help = "most memory of one session; 0 = half of the machine's"},
+	{.name = "session-device-memory",
+	 .type = GP_OPT_SIZE,
+	 .offset = FIELD(server.session_device_bytes),
+	 .value = "BYTES",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 0x1p50,
+	 .help = "most of a GPU's own memory for one session; 0 = all that is free when the server starts"},
+	{.name = "window",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(server.window),
+	 .value = "N",
+	 .initial = "64",
+	 .min = 1,
+	 .max = 4096,
+	 .help = "most chunks in flight a session may ask for"},
+	{.name = "chunk-work",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(server.chunk_work),
+	 .value = "N",
+	 .initial = "4e12",
+	 .min = 1,
+	 .max = 1e18,
+	 .help = "most multiply-accumulates of a chunk's forward pass: no session holds the device longer"},
+	{.name = "state-dir",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.state_dir),
+	 .value = "DIR",
+	 .group = "Checkpoints",
+	 .help = "keep there the checkpoints that clients ask for (gpclient train --checkpoint)"},
+	{.name = "state-max",
+	 .type = GP_OPT_SIZE,
+	 .offset = FIELD(server.state_max_bytes),
+	 .value = "BYTES",
+	 .initial = "16G",
+	 .min = 1,
+	 .max = 0x1p50,
+	 .help = "most of all of them together; runs that have ended go first, the oldest before others"},
+	{.name = "log",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(log),
+	 .value = "SPEC",
+	 .initial = "all=info",
+	 .group = "Other",
+	 .help = "log levels, for example all=info,net=debug"},
+	{.name = "config",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(config),
+	 .value = "FILE",
+	 .help = "read options from FILE (name = value lines); the command line wins"},
+	{.name = "version", .type = GP_OPT_FLAG, .offset = FIELD(version), .help = "print the version and exit"},
+};
+
+static const struct gp_opt_table table = {
+	.command = PROGRAM,
+	.synopsis = "[--listen ADDR:PORT] [--device auto|cpu|cuda[:N],...] ...",
+	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
+		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
+		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
+		 "SIGHUP reads certificate, key, CA and token files again.",
+	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
+		    "  gpserverd --listen 0.0.0.0:4400 --tls-cert server.pem --tls-key server.key --tokens tokens\n"
+		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n"
+		    "  gpserverd --device cuda:0,cuda:1 --session-device-memory 20G\n",
+	.opt = options,
+	.count = sizeof options / sizeof options[0],
+};
+
+struct daemon {
+	uv_loop_t loop;
+	uv_signal_t sigint, sigterm, sighup;
+	uv_timer_t patience; /* with what is under way when the daemon has to stop */
+	struct gp_server server;
+	bool stopping;
+};
+
+static void on_stopped(void *arg)
+{
+	struct daemon *d = arg;
+	uv_close((uv_handle_t *)&d->sigint, NULL);
+	uv_close((uv_handle_t *)&d->sigterm, NULL);
+	uv_close((uv_handle_t *)&d->sighup, NULL);
+	uv_close((uv_handle_t *)&d->patience, NULL);
+	gp_server_deinit(&d->server);
+}
+
+static void on_patience_over(uv_timer_t *timer)
+{
+	(void)timer;
+	gp_log(main, GP_LOG_WARN, "a computation under way does not end: leaving without it");
+	_exit(EXIT_SUCCESS); /* its thread cannot be joined */
+}
+
+static void on_signal(uv_signal_t *signal, int number)
+{
+	struct daemon *d = signal->data;
+	if (d->stopping)
+		_exit(128 + number); /* asked twice */
+	d->stopping = true;
+	gp_log(main, GP_LOG_INFO, "stopping");
+	uv_timer_start(&d->patience, on_patience_over, STOP_MS, 0);
+	gp_server_stop(&d->server, on_stopped, d);
+}
+
+static void on_hangup(uv_signal_t *signal, int number)
+{
+	struct daemon *d = signal->data;
+	struct gp_err err;
+	(void)number;
+	if (d->stopping)
+		return;
+	if (gp_server_reload(&d->server, &err) == GP_OK)
+		gp_log(main, GP_LOG_INFO, "certificates and tokens read again");
+	else
+		gp_log(main, GP_LOG_ERROR, "the old certificates and tokens stay in use: %s", err.text);
+}
+
+static void watch_signals(struct daemon *d)
+{
+	signal(SIGPIPE, SIG_IGN);
+	uv_signal_init(&d->loop, &d->sigint);
+	uv_signal_init(&d->loop, &d->sigterm);
+	uv_signal_init(&d->loop, &d->sighup);
+	uv_timer_init(&d->loop, &d->patience);
+	d->sigint.data = d->sigterm.data = d->sighup.data = d;
+	uv_signal_start(&d->sigint, on_signal, SIGINT);
+	uv_signal_start(&d->sigterm, on_signal, SIGTERM);
+	uv_signal_start(&d->sighup, on_hangup, SIGHUP);
+}
+
+static void print_address(const struct daemon *d, const struct settings *set)
+{
+	char host[256], devices[GP_SERVER_DEVICES_TEXT], threads[32] = "";
+	uint16_t port;
+	struct gp_err err;
+	const struct gp_server_devices *all = &d->server.devices;
+	if (gp_addr_parse(set->server.listen, host, &port, &err) != GP_OK)
+		return;
+	if (!gp_server_devices_apart(all)) /* a GPU has none */
+		snprintf(threads, sizeof threads, ", %d threads", all->device[0].dev->threads);
+	fprintf(stderr,
+		strchr(host, ':') ? PROGRAM ": listening on [%s]:%u (device %s%s)\n"
+				  : PROGRAM ": listening on %s:%u (device %s%s)\n",
+		host, gp_server_port(&d->server), gp_server_devices_text(all, devices), threads);
+}
+
+/* On failure everything is closed. */
+static enum gp_status announce(struct daemon *d, const struct settings *set, struct gp_err *err)
+{
+	if (set->port_file && gp_port_file_write(set->port_file, gp_server_port(&d->server), err) != GP_OK) {
+		on_stopped(d);
+		return err->code;
+	}
+	print_address(d, set);
+	return GP_OK;
+}
+
+/* As many as the administrator allows: the usual 1024 is a thousand clients that say nothing. */
+static void raise_descriptors(void)
+{
+	struct rlimit files;
+	if (getrlimit(RLIMIT_NOFILE, &files) != 0)
+		return;
+	files.rlim_cur = files.rlim_max;
+	setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/* Plans and frames go back to the system when their session ends, whichever thread took them; steps take none. */
+static void return_large_blocks(void)
+{
+	mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
+}
+
+static enum gp_status serve(const struct settings *set, struct gp_err *err)
+{
+	static struct daemon d;
+	GP_TRY(gp_log_configure(set->log, err));
+	raise_descriptors();
+	return_large_blocks();
+	uv_loop_init(&d.loop);
+	enum gp_status status = gp_server_start(&d.server, &d.loop, &set->server, err);
+	if (status == GP_OK) {
+		watch_signals(&d); /* who reads the port file may send some at once */
+		status = announce(&d, set, err);
+	}
+	uv_run(&d.loop, UV_RUN_DEFAULT);
+	uv_loop_close(&d.loop);
+	if (set->port_file && status == GP_OK)
+		unlink(set->port_file);
+	return status;
+}
+
+int main(int argc, char **argv)
+{
+	struct settings set = {0};
+	struct gp_options_result given;
+	struct gp_err err = {0};
+	gp_threads_prepare(argv);
+	gp_environment_check(PROGRAM);
+	enum gp_status status = gp_options_parse(&table, argc - 1, argv + 1, &set, &given, &err);
+	if (status == GP_OK && set.version)
+		printf(PROGRAM " " GP_VERSION "\n");
+	else if (status == GP_OK && !given.help)
+		status = serve(&set, &err);
+	if (status != GP_OK)
+		gp_err_print(&err, PROGRAM);
+	gp_options_free(&given);
+	return gp_status_exit(status);
+}
