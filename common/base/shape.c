@@ -94,3 +94,21 @@ const char *gp_shape_text(const struct gp_shape *s, char *text, size_t size)
 		used += (size_t)snprintf(text + used, size - used, "%s%lld", i ? "x" : "", (long long)s->dim[i]);
 	return text;
 }
+
+size_t gp_dtype_bytes(enum gp_dtype dtype)
+{
+	static const size_t bytes[GP_DTYPES] = {[GP_F32] = sizeof(float), [GP_I32] = sizeof(int32_t)};
+	gp_require((unsigned)dtype < GP_DTYPES);
+	return bytes[dtype];
+}
+
+const char *gp_dtype_name(enum gp_dtype dtype)
+{
+	static const char *const names[GP_DTYPES] = {[GP_F32] = "f32", [GP_I32] = "i32"};
+	return (unsigned)dtype < GP_DTYPES ? names[dtype] : "?";
+}
+
+bool gp_type_equal(const struct gp_type *a, const struct gp_type *b)
+{
+	return a->dtype == b->dtype && gp_shape_equal(&a->shape, &b->shape);
+}

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Shapes. Tensors are dense fp32 unless said otherwise. Activations lie in
+ * Shapes and element types. Tensors are dense. Activations lie in
  * memory as (N,H,W,C), (N,S,F) or (N,F): channels last, on every device and on
  * the wire. Parameters are exchanged in PyTorch's layouts (O,I/groups,KH,KW).
  */
@@ -19,6 +19,23 @@ struct gp_shape {
 	int ndim; /* 0..GP_MAX_DIMS */
 	int64_t dim[GP_MAX_DIMS];
 };
+
+/* What the elements of a tensor are. Wire ids: pinned, never reused. */
+enum gp_dtype {
+	GP_F32 = 0,
+	GP_I32 = 1, /* two's complement: token ids, masks, lengths; has no gradient */
+	GP_DTYPES
+};
+
+struct gp_type {
+	enum gp_dtype dtype;
+	struct gp_shape shape;
+};
+
+/* Bytes of one element: 4. */
+size_t gp_dtype_bytes(enum gp_dtype dtype);
+const char *gp_dtype_name(enum gp_dtype dtype); /* "f32"; "?" when out of range */
+bool gp_type_equal(const struct gp_type *a, const struct gp_type *b);
 
 /* Elements, or GP_INVALID when a dimension is < 1, ndim is out of range or the product passes `limit`. */
 enum gp_status gp_shape_count(const struct gp_shape *s, uint64_t limit, uint64_t *count, struct gp_err *err);
