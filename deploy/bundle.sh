@@ -126,6 +126,11 @@ copy_texts() {
 	mkdir -p "$stage/deploy" "$stage/common" "$stage/proto" "$stage/tests/bench"
 	cp deploy/gen-test-certs.sh deploy/json.sh deploy/link.sh "$stage/deploy/"
 	# What README.md points to.
+	local page
+	for page in client/README.md client/link/README.md server/README.md kernels/README.md kernels/cuda/README.md \
+		deploy/README.md tests/README.md; do
+		[ ! -f "$page" ] || install -D -m 644 "$page" "$stage/$page" || exit 1
+	done
 	cp common/CODECS.md "$stage/common/" && cp proto/PROTOCOL.md proto/gpsplit.proto "$stage/proto/" &&
 		cp tests/bench/*.md "$stage/tests/bench/"
 }

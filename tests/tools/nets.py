@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of ours in PyTorch, with the starting values that `gpclient train --seed N` draws (common/model_*.c)."""
+"""Models of ours in PyTorch, with the starting values that `gpclient train --seed N` draws (client/models/model_*.c)."""
 import math
 
 import torch
