@@ -1,0 +1,100 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# pages.sh: what pages and comments point to is there. Fails on
+#   - a path from the root (tests/unit/test_foo.c, common/wire/*.h) that names no file or folder,
+#   - a relative link of a page that leads nowhere, to a file or to a heading,
+#   - a name gp_... or GP_... in a page that occurs in no source file,
+#   - a comment that begins with "Of ", and words that only their author understands (see `riddles` below),
+#   - a header of common, kernels, server or client that does not say which thread may call it, or where its test is.
+# It looks at text, not at meaning: that a sentence is true is for whoever writes it.
+
+set -u -o pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+readonly top='client|server|common|proto|kernels|tests|deploy|cmake'
+readonly riddles='(design,? section|the old way|in peace|random come again)'
+bad=0
+
+complain() { # TEXT...
+	echo "$*"
+	bad=1
+}
+
+# All files that git knows or would take, but for binaries and the two scripts whose rules quote paths and words.
+present() { # PATTERN
+	git ls-files --cached --others --exclude-standard | grep -E "$1" | grep -vE '^tests/(pages|layers)\.sh$' |
+		while read -r file; do [ -f "$file" ] && echo "$file"; done
+}
+
+mapfile -t pages < <(present '\.md$')
+mapfile -t sources < <(present '\.(c|h|cc|cu|sh|py|cmake|proto|txt)$' | grep -v '^tests/fuzz/corpus/')
+
+# A path ends before the punctuation of its sentence; NAME in it stands for any. The generated files of proto/ lie in the build folder.
+check_paths() {
+	local place path
+	while IFS=: read -r file line path; do
+		place=$file:$line
+		path=${path#"${path%%[a-z]*}"}
+		path=${path//NAME/*}
+		while [[ $path == *[.,:/] ]]; do path=${path%?}; done
+		[[ $path == *.pb-c.[ch] ]] && continue
+		compgen -G "$path" >/dev/null || compgen -G "$path.[ch]" >/dev/null || complain "$place: there is no $path"
+	done < <(grep -HnoE "(^|[^A-Za-z0-9_./\$}*-])($top)/[A-Za-z0-9_./*-]+" "${pages[@]}" "${sources[@]}" | sort -u)
+}
+
+# "## Reading the code" is #reading-the-code.
+has_heading() { # PAGE ANCHOR
+	sed -n 's/^#\{1,\} *//p' "$1" | tr '[:upper:]' '[:lower:]' | sed 's/[^a-z0-9 _-]//g; s/ /-/g' | grep -qxF -e "$2"
+}
+
+check_links() {
+	local file line target page
+	while IFS=: read -r file line target; do
+		target=${target#"]("}
+		target=${target%)}
+		[[ $target =~ ^[a-z]+: ]] && continue
+		page=${target%%#*}
+		page=${page:+$(dirname "$file")/$page}
+		page=${page:-$file}
+		if [ ! -e "$page" ]; then
+			complain "$file:$line: the link to $target leads nowhere"
+		elif [[ $target == *#* ]] && ! has_heading "$page" "${target#*#}"; then
+			complain "$file:$line: there is no heading #${target#*#} in $page"
+		fi
+	done < <(grep -HnoE '\]\([^) ]+\)' "${pages[@]}")
+}
+
+check_names() {
+	local name
+	while read -r name; do
+		grep -qwF -e "$name" "${sources[@]}" || complain "a page names $name, which no source file has: $(
+			grep -lwF -e "$name" "${pages[@]}" | tr '\n' ' ')"
+	done < <(grep -hoE '\b(gp|GP)_[A-Za-z0-9_]+\b' "${pages[@]}" | sort -u)
+}
+
+check_comments() {
+	local found
+	found=$(grep -nE '(^[[:space:]]*(\*|#)|/\*+|//)[[:space:]]*Of ' "${sources[@]}") &&
+		complain "$found"$'\n'"comments that begin with \"Of \": say in a sentence what it is that you describe"
+	found=$(grep -nE "$riddles" "${sources[@]}" "${pages[@]}") && complain "$found"$'\n'"words that a stranger cannot follow"
+	return 0
+}
+
+check_headers() {
+	local header text
+	while read -r header; do
+		text=$(sed -n '1,/^#ifndef/p' "$header")
+		[[ $text =~ [Tt]hread ]] || complain "$header: its first comment does not say which thread may call it"
+		[[ $text =~ Tests?: ]] || complain "$header: its first comment does not say where its test is (Test: ...)"
+	done < <(present '^(common|kernels|server|client)/.*\.h$')
+}
+
+[ ${#pages[@]} -ge 8 ] && [ ${#sources[@]} -ge 400 ] || complain "only ${#pages[@]} pages and ${#sources[@]} sources were looked at"
+check_paths
+check_links
+check_names
+check_comments
+check_headers
+[ $bad -eq 0 ] && echo "${#pages[@]} pages and ${#sources[@]} source files: all that they point to is there"
+exit $bad
