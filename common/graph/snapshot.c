@@ -28,11 +28,11 @@ static enum gp_status make_room(struct gp_snapshot *s, struct gp_err *err)
 
 /* An item with room for its data; the item counts from here on. */
 static enum gp_status add_item(struct gp_snapshot *s, const char *name, const struct gp_shape *shape,
-			       enum gp_dtype dtype, void **data, struct gp_err *err)
+			       enum gp_st_dtype dtype, void **data, struct gp_err *err)
 {
 	GP_TRY(make_room(s, err));
 	char *copy = gp_strdup(name);
-	void *room = gp_calloc(gp_shape_elements(shape), gp_dtype_bytes(dtype));
+	void *room = gp_calloc(gp_shape_elements(shape), gp_st_dtype_bytes(dtype));
 	if (!copy || !room) {
 		gp_free(copy);
 		gp_free(room);
@@ -59,7 +59,7 @@ static enum gp_status add_param(struct gp_snapshot *s, struct gp_plan *plan, int
 	char name[NAME_ROOM];
 	for (int which = -1; which < arrays; which++) {
 		void *data;
-		GP_TRY(add_item(s, array_name(name, which, p), &p->shape, GP_F32, &data, err));
+		GP_TRY(add_item(s, array_name(name, which, p), &p->shape, GP_ST_F32, &data, err));
 		if (which < 0)
 			GP_TRY(plan->ops->param_get(plan, index, data, err));
 		else
@@ -82,7 +82,7 @@ enum gp_status gp_snapshot_add_codec(struct gp_snapshot *s, const char *name, co
 	struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)gp_codec_state_bytes(c)}};
 	void *data;
 	snprintf(full, sizeof full, "codec.%s", name);
-	GP_TRY(add_item(s, full, &shape, GP_U8, &data, err));
+	GP_TRY(add_item(s, full, &shape, GP_ST_U8, &data, err));
 	return gp_codec_state_save(c, data, err);
 }
 
@@ -111,7 +111,7 @@ static enum gp_status find_array(const struct gp_st_file *f, const struct gp_par
 	const struct gp_st_tensor *t = gp_st_find(f, array_name(name, which, p));
 	if (!t)
 		GP_FAIL(err, GP_INVALID, "the checkpoint has no tensor '%.200s'", name);
-	if (t->dtype != GP_F32 || !gp_shape_equal(&t->shape, &p->shape))
+	if (t->dtype != GP_ST_F32 || !gp_shape_equal(&t->shape, &p->shape))
 		GP_FAIL(err, GP_INVALID, "tensor '%.200s' of the checkpoint has another type or shape", name);
 	*out = t;
 	return GP_OK;
@@ -179,7 +179,7 @@ enum gp_status gp_snapshot_load_codec(const struct gp_st_file *f, const char *na
 	char full[NAME_ROOM];
 	snprintf(full, sizeof full, "codec.%s", name);
 	const struct gp_st_tensor *t = gp_st_find(f, full);
-	if (!t || t->dtype != GP_U8)
+	if (!t || t->dtype != GP_ST_U8)
 		GP_FAIL(err, GP_INVALID, "the checkpoint has no bytes '%s'", full);
 	if (gp_codec_state_load(c, (struct gp_span){t->data, t->count}, err) != GP_OK)
 		return gp_err_prefix(err, "%s", full);

@@ -152,16 +152,16 @@ static enum gp_status check_globs(const struct load *l, struct gp_err *err)
 static bool mismatch(const struct gp_param *p, const struct gp_st_tensor *t, char *text, size_t size)
 {
 	char has[64], wants[64];
-	if (t->dtype == GP_OTHER_DTYPE && t->dims <= GP_MAX_DIMS)
+	if (t->dtype == GP_ST_OTHER && t->dims <= GP_MAX_DIMS)
 		snprintf(text, size, "%s: file has %.20s, which is not supported", p->name, t->type);
-	else if (t->dtype == GP_OTHER_DTYPE)
+	else if (t->dtype == GP_ST_OTHER)
 		snprintf(text, size, "%s: file has %d dimensions, model wants %s", p->name, t->dims,
 			 gp_shape_text(&p->shape, wants, sizeof wants));
 	else if (!gp_shape_equal(&p->shape, &t->shape))
 		snprintf(text, size, "%s: file has %s, model wants %s", p->name,
 			 t->shape.ndim ? gp_shape_text(&t->shape, has, sizeof has) : "a scalar",
 			 gp_shape_text(&p->shape, wants, sizeof wants));
-	else if (t->dtype == GP_I32 || t->dtype == GP_I64 || t->dtype == GP_U8)
+	else if (t->dtype == GP_ST_I32 || t->dtype == GP_ST_I64 || t->dtype == GP_ST_U8)
 		snprintf(text, size, "%s: file has integers, model wants real numbers", p->name);
 	else
 		return false;
@@ -291,7 +291,7 @@ enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, str
 	struct gp_st_item *items;
 	GP_TRY(gp_alloc_array((void **)&items, (size_t)g->params, sizeof *items, err));
 	for (int i = 0; i < g->params; i++)
-		items[i] = (struct gp_st_item){g->param[i].name, g->param[i].shape, w->value[i], GP_F32};
+		items[i] = (struct gp_st_item){g->param[i].name, g->param[i].shape, w->value[i], GP_ST_F32};
 	enum gp_status status = gp_st_write(path, items, g->params, meta, 2, err);
 	gp_free(items);
 	return status;

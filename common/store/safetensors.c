@@ -39,8 +39,8 @@ static const struct {
 	const char *name;
 	size_t bytes;
 } dtypes[] = {
-	[GP_F32] = {"F32", 4}, [GP_F16] = {"F16", 2}, [GP_BF16] = {"BF16", 2}, [GP_F64] = {"F64", 8},
-	[GP_I32] = {"I32", 4}, [GP_I64] = {"I64", 8}, [GP_U8] = {"U8", 1},     [GP_OTHER_DTYPE] = {"other", 0},
+	[GP_ST_F32] = {"F32", 4}, [GP_ST_F16] = {"F16", 2}, [GP_ST_BF16] = {"BF16", 2}, [GP_ST_F64] = {"F64", 8},
+	[GP_ST_I32] = {"I32", 4}, [GP_ST_I64] = {"I64", 8}, [GP_ST_U8] = {"U8", 1},     [GP_ST_OTHER] = {"other", 0},
 };
 
 /* Types whose values cannot be had here, but whose size is known. */
@@ -52,12 +52,12 @@ static const struct {
 	{"U64", 8},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"C64", 8},
 };
 
-const char *gp_dtype_name(enum gp_dtype dtype)
+const char *gp_st_dtype_name(enum gp_st_dtype dtype)
 {
 	return dtypes[dtype].name;
 }
 
-uint64_t gp_dtype_bytes(enum gp_dtype dtype)
+uint64_t gp_st_dtype_bytes(enum gp_st_dtype dtype)
 {
 	return dtypes[dtype].bytes;
 }
@@ -79,11 +79,11 @@ static enum gp_status read_type(const json_t *entry, struct gp_st_tensor *t, uin
 	t->type = json_string_value(json_object_get(entry, "dtype"));
 	if (!t->type || !is_printable(t->type))
 		GP_FAIL(err, GP_INVALID, "no \"dtype\" string");
-	t->dtype = GP_OTHER_DTYPE;
+	t->dtype = GP_ST_OTHER;
 	*bytes = 0;
-	for (int i = 0; i < GP_OTHER_DTYPE; i++) {
+	for (int i = 0; i < GP_ST_OTHER; i++) {
 		if (strcmp(dtypes[i].name, t->type) == 0) {
-			t->dtype = (enum gp_dtype)i;
+			t->dtype = (enum gp_st_dtype)i;
 			*bytes = dtypes[i].bytes;
 		}
 	}
@@ -119,10 +119,10 @@ static enum gp_status read_shape(const json_t *entry, struct gp_st_tensor *t, ui
 	GP_TRY(count_elements(list, MAX_ELEMENTS, count, err));
 	t->dims = (int)json_array_size(list); /* a header of 100 MiB has no more */
 	if (t->dims > GP_MAX_DIMS)
-		t->dtype = GP_OTHER_DTYPE;
+		t->dtype = GP_ST_OTHER;
 	t->shape = (struct gp_shape){.ndim = 1};
 	t->count = 0;
-	if (t->dtype == GP_OTHER_DTYPE)
+	if (t->dtype == GP_ST_OTHER)
 		return GP_OK;
 	t->count = *count;
 	t->shape.ndim = t->dims;
@@ -374,17 +374,17 @@ static float half_to_float(uint16_t h)
 	return f;
 }
 
-static float load_element(const uint8_t *p, enum gp_dtype dtype)
+static float load_element(const uint8_t *p, enum gp_st_dtype dtype)
 {
 	uint16_t h;
 	uint32_t bits;
 	float f;
 	double d;
 	switch (dtype) {
-	case GP_F16:
+	case GP_ST_F16:
 		memcpy(&h, p, sizeof h);
 		return half_to_float(h);
-	case GP_BF16:
+	case GP_ST_BF16:
 		memcpy(&h, p, sizeof h);
 		bits = (uint32_t)h << 16;
 		memcpy(&f, &bits, sizeof f);
@@ -400,11 +400,11 @@ enum gp_status gp_st_read_f32(const struct gp_st_tensor *t, float *out, struct g
 	if (t->dims > GP_MAX_DIMS)
 		GP_FAIL(err, GP_UNSUPPORTED, "it has %d dimensions; values of at most %d can be read", t->dims,
 			GP_MAX_DIMS);
-	if (t->dtype == GP_OTHER_DTYPE)
+	if (t->dtype == GP_ST_OTHER)
 		GP_FAIL(err, GP_UNSUPPORTED, "it holds %.20s, which is not supported", t->type);
-	if (t->dtype == GP_I32 || t->dtype == GP_I64 || t->dtype == GP_U8)
+	if (t->dtype == GP_ST_I32 || t->dtype == GP_ST_I64 || t->dtype == GP_ST_U8)
 		GP_FAIL(err, GP_INVALID, "it holds %s, not real numbers", t->type);
-	if (t->dtype == GP_F32) {
+	if (t->dtype == GP_ST_F32) {
 		memcpy(out, t->data, t->count * sizeof *out);
 		return GP_OK;
 	}

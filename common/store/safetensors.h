@@ -11,18 +11,18 @@
 #include "common/base/mem.h"
 #include "common/base/shape.h"
 
-/* GP_OTHER_DTYPE: a tensor that a file has, but whose values cannot be had here: of another type, or deeper than
+/* GP_ST_OTHER: a tensor that a file has, but whose values cannot be had here: of another type, or deeper than
  * GP_MAX_DIMS. It stands in no other tensor's way. */
-enum gp_dtype { GP_F32, GP_F16, GP_BF16, GP_F64, GP_I32, GP_I64, GP_U8, GP_OTHER_DTYPE };
-const char *gp_dtype_name(enum gp_dtype dtype); /* as in the file: "F32" */
-uint64_t gp_dtype_bytes(enum gp_dtype dtype);
+enum gp_st_dtype { GP_ST_F32, GP_ST_F16, GP_ST_BF16, GP_ST_F64, GP_ST_I32, GP_ST_I64, GP_ST_U8, GP_ST_OTHER };
+const char *gp_st_dtype_name(enum gp_st_dtype dtype); /* as in the file: "F32" */
+uint64_t gp_st_dtype_bytes(enum gp_st_dtype dtype);
 
 struct gp_st_tensor {
 	const char *name; /* owned by the file */
-	enum gp_dtype dtype;
+	enum gp_st_dtype dtype;
 	const char *type;      /* as in the file: "F32", "F8_E4M3"; owned by it */
 	int dims;              /* as in the file */
-	struct gp_shape shape; /* GP_OTHER_DTYPE: 0 elements; others may have a dimension of 0 too */
+	struct gp_shape shape; /* GP_ST_OTHER: 0 elements; others may have a dimension of 0 too */
 	uint64_t count;
 	const void *data; /* into the mapping; may be unaligned */
 	uint64_t bytes;
@@ -42,7 +42,7 @@ const struct gp_st_tensor *gp_st_find(const struct gp_st_file *f, const char *na
 struct gp_span gp_st_bytes(const struct gp_st_file *f);
 /* Value of a __metadata__ key, NULL if absent. */
 const char *gp_st_metadata(const struct gp_st_file *f, const char *key);
-/* Converts F32, F16, BF16, F64 to `count` floats; GP_INVALID for integers, GP_UNSUPPORTED for GP_OTHER_DTYPE. The
+/* Converts F32, F16, BF16, F64 to `count` floats; GP_INVALID for integers, GP_UNSUPPORTED for GP_ST_OTHER. The
  * message names no tensor: the caller does. */
 enum gp_status gp_st_read_f32(const struct gp_st_tensor *t, float *out, struct gp_err *err);
 
@@ -50,7 +50,7 @@ struct gp_st_item { /* one tensor to write */
 	const char *name;
 	struct gp_shape shape;
 	const void *data;
-	enum gp_dtype dtype;
+	enum gp_st_dtype dtype;
 };
 struct gp_st_pair {
 	const char *key, *value;

@@ -58,11 +58,11 @@ static enum gp_status add_entry(json_t *header, const struct gp_st_item *item, u
 {
 	uint64_t count, end;
 	GP_TRY(gp_shape_count_or_zero(&item->shape, INT64_MAX / sizeof(double), &count, err));
-	if (!gp_add_ok(*offset, count * gp_dtype_bytes(item->dtype), &end) || end > INT64_MAX)
+	if (!gp_add_ok(*offset, count * gp_st_dtype_bytes(item->dtype), &end) || end > INT64_MAX)
 		GP_FAIL(err, GP_INVALID, "the file would pass 2^63 bytes");
 	if (json_object_get(header, item->name))
 		GP_FAIL(err, GP_INVALID, "the name is used twice");
-	json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", gp_dtype_name(item->dtype), "shape",
+	json_t *entry = json_pack("{s:s, s:o, s:[I,I]}", "dtype", gp_st_dtype_name(item->dtype), "shape",
 				  shape_json(&item->shape), "data_offsets", (json_int_t)*offset, (json_int_t)end);
 	if (json_object_set_new(header, item->name, entry) != 0)
 		GP_FAIL(err, GP_INVALID, "the name is not valid UTF-8");
@@ -141,7 +141,7 @@ static enum gp_status create_temp(const char *path, char *temp, int *out, struct
 
 static uint64_t item_bytes(const struct gp_st_item *item)
 {
-	return gp_shape_elements(&item->shape) * gp_dtype_bytes(item->dtype);
+	return gp_shape_elements(&item->shape) * gp_st_dtype_bytes(item->dtype);
 }
 
 static enum gp_status write_content(int fd, const char *header, const struct gp_st_item *const *sorted, int count,

@@ -17,11 +17,11 @@ static void check_tensor(const struct gp_st_file *f, const struct gp_st_tensor *
 	gp_require(t->count == gp_shape_elements(&t->shape));
 	gp_require(t->bytes <= all.len && (const uint8_t *)t->data >= all.data);
 	gp_require((size_t)((const uint8_t *)t->data - all.data) <= all.len - t->bytes);
-	gp_require(t->dtype == GP_OTHER_DTYPE ? t->count == 0 : t->bytes == t->count * gp_dtype_bytes(t->dtype));
+	gp_require(t->dtype == GP_ST_OTHER ? t->count == 0 : t->bytes == t->count * gp_st_dtype_bytes(t->dtype));
 	float *out = gp_calloc(t->count, sizeof *out);
 	gp_require(out && gp_st_find(f, t->name) == t);
 	if (gp_st_read_f32(t, out, &err) != GP_OK)
-		gp_require(t->dtype == GP_I32 || t->dtype == GP_I64 || t->dtype == GP_U8 || t->dtype == GP_OTHER_DTYPE);
+		gp_require(t->dtype == GP_ST_I32 || t->dtype == GP_ST_I64 || t->dtype == GP_ST_U8 || t->dtype == GP_ST_OTHER);
 	gp_free(out);
 }
 

@@ -21,8 +21,8 @@
 static char root[64], dir[80];
 static const float values[6] = {1, -2, 0.5f, 3e-40f, -0.0f, 6};
 static const struct gp_st_item items[2] = {
-	{"param.weight", {.ndim = 2, .dim = {2, 3}}, values, GP_F32},
-	{"codec.act_up", {.ndim = 1, .dim = {5}}, "\x00\x01\xff!z", GP_U8},
+	{"param.weight", {.ndim = 2, .dim = {2, 3}}, values, GP_ST_F32},
+	{"codec.act_up", {.ndim = 1, .dim = {5}}, "\x00\x01\xff!z", GP_ST_U8},
 };
 
 static int make_root(void **state)
@@ -85,7 +85,7 @@ static void expect_whole(uint64_t step)
 	assert_int_equal(gp_st_read_f32(t, got, &err), GP_OK);
 	assert_memory_equal(got, values, sizeof values);
 	t = gp_st_find(c->state, "codec.act_up");
-	assert_true(t && t->dtype == GP_U8 && t->count == 5);
+	assert_true(t && t->dtype == GP_ST_U8 && t->count == 5);
 	assert_memory_equal(t->data, items[1].data, 5);
 	gp_checkpoint_close(c);
 }

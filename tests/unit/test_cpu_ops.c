@@ -51,7 +51,7 @@ static float *load(const char *name, const char *key)
 static int load_ints(const char *name, const char *key, int32_t *out, int cap)
 {
 	const struct gp_st_tensor *t = need(name, key);
-	assert_int_equal(t->dtype, GP_I32);
+	assert_int_equal(t->dtype, GP_ST_I32);
 	assert_true(t->count <= (uint64_t)cap);
 	memcpy(out, t->data, t->count * sizeof *out);
 	return (int)t->count;

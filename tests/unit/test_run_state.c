@@ -53,7 +53,7 @@ static struct gp_run_state *open_run(const struct gp_pairs *spec, bool resume)
 static enum gp_status write_step(struct gp_run_state *r, uint64_t steps)
 {
 	static const float value[2] = {1, 2};
-	struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {2}}, value, GP_F32};
+	struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {2}}, value, GP_ST_F32};
 	const struct gp_snapshot s = {.item = &item, .count = 1, .room = 1};
 	const struct gp_run_progress step = {0.1, 3, 10};
 	return gp_run_state_write(r, steps, &s, &step, &err);
@@ -166,7 +166,7 @@ static void run_that_would_not_go_on_is_refused(void **state)
 	o = options(&other, true);
 	expect_open_refused(&o, "--batch is '32', but the run has it at '64'");
 	struct gp_manifest m = {.role = GP_MANIFEST_SERVER, .step = 20, .spec = spec};
-	const struct gp_st_item item = {"a", {.ndim = 1, .dim = {1}}, "x", GP_U8};
+	const struct gp_st_item item = {"a", {.ndim = 1, .dim = {1}}, "x", GP_ST_U8};
 	OK(gp_checkpoint_write(root, &m, &item, 1, NULL, &err));
 	o = options(&spec, true);
 	expect_open_refused(&o, "checkpoints of a server");

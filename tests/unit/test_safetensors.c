@@ -202,7 +202,7 @@ static void expect_unreadable(const struct gp_st_file *f, const char *name, cons
 	float out[1] = {7};
 	const struct gp_st_tensor *t = gp_st_find(f, name);
 	assert_non_null(t);
-	assert_true(t->dtype == GP_OTHER_DTYPE && t->count == 0);
+	assert_true(t->dtype == GP_ST_OTHER && t->count == 0);
 	assert_int_equal(gp_st_read_f32(t, out, &err), GP_UNSUPPORTED);
 	if (!strstr(err.text, words))
 		fail_msg("'%s' does not mention '%s'", err.text, words);
@@ -243,8 +243,8 @@ static void an_odd_tensor_is_in_no_other_ones_way(void **state)
 static const float weights[6] = {1, -2, 0.5f, 3e-40f, -0.0f, 6};
 static const float bias[2] = {10, 11};
 static const struct gp_st_item items[2] = {
-	{"layer.weight", {.ndim = 2, .dim = {2, 3}}, weights, GP_F32},
-	{"layer.bias", {.ndim = 1, .dim = {2}}, bias, GP_F32},
+	{"layer.weight", {.ndim = 2, .dim = {2, 3}}, weights, GP_ST_F32},
+	{"layer.bias", {.ndim = 1, .dim = {2}}, bias, GP_ST_F32},
 };
 static const struct gp_st_pair meta[] = {{"epoch", "3"}, {"model", "cnn \"xy\""}};
 
@@ -275,12 +275,12 @@ static void bytes_are_written_and_read_back_as_they_are(void **state)
 	(void)state;
 	struct gp_err err;
 	struct gp_st_file *f = NULL;
-	const struct gp_st_item two[2] = {{"codec", {.ndim = 1, .dim = {5}}, "\x00\xff\x7f\x01z", GP_U8}, items[1]};
+	const struct gp_st_item two[2] = {{"codec", {.ndim = 1, .dim = {5}}, "\x00\xff\x7f\x01z", GP_ST_U8}, items[1]};
 	const char *path = in_dir("a.safetensors");
 	assert_int_equal(gp_st_write(path, two, 2, NULL, 0, &err), GP_OK);
 	assert_int_equal(gp_st_open(path, &f, &err), GP_OK);
 	const struct gp_st_tensor *t = gp_st_find(f, "codec");
-	assert_true(t->dtype == GP_U8 && t->count == 5);
+	assert_true(t->dtype == GP_ST_U8 && t->count == 5);
 	assert_memory_equal(t->data, "\x00\xff\x7f\x01z", 5);
 	gp_st_close(f);
 }
@@ -290,7 +290,7 @@ static void a_tensor_without_elements_is_written_and_read_back(void **state)
 	(void)state;
 	struct gp_err err = {0};
 	struct gp_st_file *f = NULL;
-	const struct gp_st_item two[2] = {{"none", {.ndim = 2, .dim = {0, 3}}, NULL, GP_F32}, items[0]};
+	const struct gp_st_item two[2] = {{"none", {.ndim = 2, .dim = {0, 3}}, NULL, GP_ST_F32}, items[0]};
 	assert_int_equal(gp_st_write(in_dir("a"), two, 2, NULL, 0, &err), GP_OK);
 	assert_int_equal(gp_st_open(in_dir("a"), &f, &err), GP_OK);
 	assert_true(gp_shape_equal(&gp_st_find(f, "none")->shape, &two[0].shape));
@@ -323,8 +323,8 @@ static void bad_items_are_refused_and_no_file_appears(void **state)
 	(void)state;
 	struct gp_err err;
 	const struct gp_st_item twice[2] = {items[1], items[1]};
-	const struct gp_st_item latin1 = {"caf\xe9", {.ndim = 1, .dim = {2}}, bias, GP_F32};
-	const struct gp_st_item negative = {"a", {.ndim = 1, .dim = {-1}}, bias, GP_F32};
+	const struct gp_st_item latin1 = {"caf\xe9", {.ndim = 1, .dim = {2}}, bias, GP_ST_F32};
+	const struct gp_st_item negative = {"a", {.ndim = 1, .dim = {-1}}, bias, GP_ST_F32};
 	assert_int_equal(gp_st_write(in_dir("a"), twice, 2, NULL, 0, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "layer.bias"));
 	assert_int_equal(gp_st_write(in_dir("a"), &latin1, 1, NULL, 0, &err), GP_INVALID);

@@ -214,7 +214,7 @@ static enum gp_status keep_of_another_run(const struct fixture *f)
 	static const uint8_t other[GP_RUN_ID_BYTES] = {0xef};
 	static const float value[OTHER_VALUES];
 	const struct gp_pairs none = {.count = 0};
-	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {OTHER_VALUES}}, value, GP_F32};
+	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {OTHER_VALUES}}, value, GP_ST_F32};
 	struct gp_err err;
 	return gp_state_dir_write(f->server->server.state, other, 1, &none, &item, 1, GP_CHECKPOINTS_KEPT, &err);
 }

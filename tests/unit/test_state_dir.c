@@ -46,7 +46,7 @@ static struct gp_state_dir *open_dir(uint64_t max_bytes)
 static enum gp_status write_step(struct gp_state_dir *d, const uint8_t *run, uint64_t step)
 {
 	static float value[1000];
-	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {1000}}, value, GP_F32};
+	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {1000}}, value, GP_ST_F32};
 	value[0] = (float)step;
 	return gp_state_dir_write(d, run, step, &spec, &item, 1, GP_CHECKPOINTS_KEPT, &err);
 }

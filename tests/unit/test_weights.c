@@ -52,7 +52,7 @@ static int teardown(void **state)
 static int make_items(struct gp_st_item *items)
 {
 	for (int i = 0; i < graph->params; i++)
-		items[i] = (struct gp_st_item){graph->param[i].name, graph->param[i].shape, weights->value[i], GP_F32};
+		items[i] = (struct gp_st_item){graph->param[i].name, graph->param[i].shape, weights->value[i], GP_ST_F32};
 	return graph->params;
 }
 
@@ -148,7 +148,7 @@ static void missing_and_unexpected_names_are_listed(void **state)
 	assert_true(w->value[0][1] == 0 && w->value[1][0] == 1);
 	gp_weights_free(w);
 	make_items(items);
-	items[n] = (struct gp_st_item){"extra", {.ndim = 0}, weights->value[0], GP_F32};
+	items[n] = (struct gp_st_item){"extra", {.ndim = 0}, weights->value[0], GP_ST_F32};
 	write_items(items, n + 1);
 	expect_load_refused(true, "1 tensors are none of cnn's: extra");
 }
@@ -211,7 +211,7 @@ static void write_other_classifier(void)
 			items[i].shape.dim[0] = 3;
 			items[i].data = zeros;
 		}
-	items[n] = (struct gp_st_item){"aux.weight", {.ndim = 1, .dim = {2}}, zeros, GP_F32};
+	items[n] = (struct gp_st_item){"aux.weight", {.ndim = 1, .dim = {2}}, zeros, GP_ST_F32};
 	write_items(items, n + 1);
 }
 
@@ -264,7 +264,7 @@ static void patterns_that_match_nothing_are_refused(void **state)
 static void file_of_another_model_is_refused(void **state)
 {
 	(void)state;
-	const struct gp_st_item other = {"conv1.weight", {.ndim = 1, .dim = {2}}, weights->value[0], GP_F32};
+	const struct gp_st_item other = {"conv1.weight", {.ndim = 1, .dim = {2}}, weights->value[0], GP_ST_F32};
 	write_items(&other, 1);
 	expect_load_refused(false, "no parameter of cnn is in the file; it has: conv1.weight");
 }
@@ -275,7 +275,7 @@ static void num_batches_tracked_is_passed_over(void **state)
 	struct gp_err err = {0};
 	struct gp_st_item items[64];
 	int n = make_items(items);
-	items[n] = (struct gp_st_item){"features.0.1.num_batches_tracked", {.ndim = 0}, weights->value[0], GP_F32};
+	items[n] = (struct gp_st_item){"features.0.1.num_batches_tracked", {.ndim = 0}, weights->value[0], GP_ST_F32};
 	write_items(items, n + 1);
 	struct gp_weights *w = empty_weights();
 	assert_int_equal(gp_weights_load(w, path, true, NULL, &err), GP_OK);
@@ -348,10 +348,10 @@ static void odd_tensors_matter_only_where_they_are_needed(void **state)
 	int count = make_items(items);
 	const float value = 1;
 	struct gp_weights *w = empty_weights();
-	items[count] = (struct gp_st_item){"none", {.ndim = 2, .dim = {0, 3}}, NULL, GP_F32};
+	items[count] = (struct gp_st_item){"none", {.ndim = 2, .dim = {0, 3}}, NULL, GP_ST_F32};
 	write_items(items, count + 1);
 	assert_int_equal(gp_weights_load(w, path, true, NULL, &err), GP_OK);
-	items[count] = (struct gp_st_item){"extra", {.ndim = 1, .dim = {1}}, &value, GP_F32};
+	items[count] = (struct gp_st_item){"extra", {.ndim = 1, .dim = {1}}, &value, GP_ST_F32};
 	write_items(items, count + 1);
 	patch_type("extra", "XYZ");
 	assert_int_equal(gp_weights_load(w, path, false, NULL, &err), GP_OK);
