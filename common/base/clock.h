@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The clock that durations are measured with: monotonic, never set back.
+ *
+ * Threads: any. Test: every test that waits, tests/unit/test_channel_life.c among them
  */
 #ifndef GP_CLOCK_H
 #define GP_CLOCK_H

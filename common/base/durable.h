@@ -2,7 +2,9 @@
  *
  * Bytes that survive a crash: writing whole, syncing files and directories,
  * removing a folder of ours. Where GP_FAULT's write and fsync strike.
- * Tests: tests/unit/test_safetensors.c, tests/unit/test_checkpoint.c
+ *
+ * Threads: any, one at a time for a file or folder. Tests:
+ * tests/unit/test_safetensors.c, tests/unit/test_checkpoint.c
  */
 #ifndef GP_DURABLE_H
 #define GP_DURABLE_H

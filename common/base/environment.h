@@ -3,7 +3,9 @@
  * The environment variables that both programs know: GP_SIMD
  * (common/base/isa.h) and GP_FAULT (common/base/fault.h). A slip in one of
  * them would otherwise measure or test something else than was asked for, and
- * nobody would know. Test: tests/e2e/bad_input.sh
+ * nobody would know.
+ *
+ * Threads: the main thread, before others are started. Test: tests/e2e/bad_input.sh
  */
 #ifndef GP_ENVIRONMENT_H
 #define GP_ENVIRONMENT_H

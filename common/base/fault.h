@@ -2,7 +2,9 @@
  *
  * Fault switches: GP_FAULT=alloc:17,write:3 fails the Nth event of a kind,
  * once, in builds with GP_FAULTS defined (debug and sanitizer presets). In
- * release builds every check is the constant false. Test: tests/unit/test_mem.c
+ * release builds every check is the constant false.
+ *
+ * Threads: any; the counters are atomic. Test: tests/unit/test_mem.c
  */
 #ifndef GP_FAULT_H
 #define GP_FAULT_H

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Integers as the wire has them: little-endian, field by field, at any address.
- * Pure functions. Tests: tests/unit/test_frame.c, tests/unit/test_protocol_examples.c
+ * Pure functions.
+ *
+ * Threads: any (pure functions). Tests: tests/unit/test_frame.c,
+ * tests/unit/test_protocol_examples.c
  */
 #ifndef GP_LITTLE_ENDIAN_H
 #define GP_LITTLE_ENDIAN_H

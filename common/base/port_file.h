@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * --port-file: how a script learns the port of a program that listens on port
- * 0. Test: tests/e2e (every script reads one)
+ * 0.
+ *
+ * Threads: any. Test: tests/e2e (every script reads one)
  */
 #ifndef GP_PORT_FILE_H
 #define GP_PORT_FILE_H

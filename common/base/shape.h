@@ -3,6 +3,8 @@
  * Shapes and element types. Tensors are dense. Activations lie in
  * memory as (N,H,W,C), (N,S,F) or (N,F): channels last, on every device and on
  * the wire. Parameters are exchanged in PyTorch's layouts (O,I/groups,KH,KW).
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_graph.c
  */
 #ifndef GP_SHAPE_H
 #define GP_SHAPE_H

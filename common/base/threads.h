@@ -2,6 +2,8 @@
  *
  * Process-wide thread settings that must stand before the OpenMP runtime (which
  * oneDNN computes with) reads its environment.
+ *
+ * Threads: the main thread, before there are others. Test: tests/unit/test_cpu_steps.c, which calls it like the commands
  */
 #ifndef GP_THREADS_H
 #define GP_THREADS_H

@@ -3,7 +3,9 @@
  * Codes for tables of more partitions than fit into a register: the last one
  * that begins at or below x is looked up by the upper bits of x instead of
  * searched for. Gives what `quantize` of kernels/loops/codec_loops.h gives.
- * Test: tests/unit/test_codec_loops.c
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_loops.c
  */
 #ifndef GP_CODEC_CELLS_H
 #define GP_CODEC_CELLS_H

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to codec_chain.c and codec_state.c: what an instance is made of.
+ *
+ * Threads: as struct gp_codec (common/codec/codec.h). Test: tests/unit/test_codec_tree.c
  */
 #ifndef GP_CODEC_CHAIN_H
 #define GP_CODEC_CHAIN_H

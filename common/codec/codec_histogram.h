@@ -2,7 +2,10 @@
  *
  * Order statistics by counting: exact for any finite input, in three passes
  * over the tensor for up to 512 ranks. For codec_select.c, which takes it for
- * many ranks and when its windows miss. Test: tests/unit/test_codec_select.c
+ * many ranks and when its windows miss.
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_select.c
  */
 #ifndef GP_CODEC_HISTOGRAM_H
 #define GP_CODEC_HISTOGRAM_H

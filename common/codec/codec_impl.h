@@ -22,6 +22,9 @@
  *   they have changed any memory, and the driver sends the tensor raw. Neither
  *   end's memory then changes.
  * - The same input gives the same bytes for every instruction set.
+ *
+ * Threads: an instance is used by one thread at a time (common/codec/codec.h). Test:
+ * tests/unit/test_codec.c, tests/unit/test_codec_tree.c
  */
 #ifndef GP_CODEC_IMPL_H
 #define GP_CODEC_IMPL_H

@@ -2,7 +2,9 @@
  *
  * Which elements of a tensor are kept: one bit per element in memory, and the
  * cheaper of a bitmap and packed distances in a payload. Layout: CODECS.md,
- * "Indices". Test: tests/unit/test_codec_indices.c
+ * "Indices".
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_codec_indices.c
  */
 #ifndef GP_CODEC_INDICES_H
 #define GP_CODEC_INDICES_H

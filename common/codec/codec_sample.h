@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A sample of a payload, for byte stages that ask before they work whether it
- * would pay. Test: tests/unit/test_codec_bytes.c
+ * would pay.
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_bytes.c
  */
 #ifndef GP_CODEC_SAMPLE_H
 #define GP_CODEC_SAMPLE_H

@@ -3,7 +3,9 @@
  * Exact order statistics of a tensor without sorting it: the values at given
  * ranks of the ascending order, with the range on the way. Bounded scratch
  * memory, allocated once. Knows nothing of quantization.
- * Test: tests/unit/test_codec_select.c
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_select.c
  */
 #ifndef GP_CODEC_SELECT_H
 #define GP_CODEC_SELECT_H

@@ -2,6 +2,8 @@
  *
  * Private to conn_tcp.c (the connection) and conn_open.c (listening and
  * connecting). Everybody else: conn.h.
+ *
+ * Threads: the loop's thread. Test: tests/unit/test_conn.c
  */
 #ifndef GP_CONN_TCP_H
 #define GP_CONN_TCP_H

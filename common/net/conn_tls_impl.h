@@ -10,6 +10,8 @@
  * In: OpenSSL takes what it wants from the inner connection's read; what it must
  * not take yet, because the owner has stopped reading, is kept (`kept`), and
  * the inner connection stops.
+ *
+ * Threads: the loop's thread. Test: tests/unit/test_conn_tls.c
  */
 #ifndef GP_CONN_TLS_IMPL_H
 #define GP_CONN_TLS_IMPL_H

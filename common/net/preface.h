@@ -2,7 +2,9 @@
  *
  * The first bytes that each end of a link sends: what program it is and which
  * versions of the protocol it speaks. Pure functions: no I/O, no allocation.
- * Normative description: proto/PROTOCOL.md section 2. Test: tests/unit/test_frame.c
+ * Normative description: proto/PROTOCOL.md section 2.
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_frame.c
  */
 #ifndef GP_PREFACE_H
 #define GP_PREFACE_H

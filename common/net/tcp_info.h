@@ -3,7 +3,8 @@
  * What the kernel knows about a TCP connection (Linux TCP_INFO): the measure
  * that our own byte counts are held against. A file of its own because
  * <linux/tcp.h>, which has all fields, and <uv.h> cannot be included together.
- * Test: tests/unit/test_conn.c
+ *
+ * Threads: any. Test: tests/unit/test_conn.c
  */
 #ifndef GP_TCP_INFO_H
 #define GP_TCP_INFO_H

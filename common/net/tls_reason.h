@@ -2,7 +2,9 @@
  *
  * Why a TLS link failed, in words for people: which certificate, what is wrong
  * with it, what the peer's alert means, who does not speak TLS. Private to
- * conn_tls.c. Test: tests/unit/test_conn_tls.c, tests/e2e/tls.sh
+ * conn_tls.c.
+ *
+ * Threads: the loop's thread. Test: tests/unit/test_conn_tls.c, tests/e2e/tls.sh
  */
 #ifndef GP_TLS_REASON_H
 #define GP_TLS_REASON_H

@@ -3,7 +3,9 @@
  * Options: one table per command yields command-line parsing, --help, config
  * file keys and defaults. "--key value", "--key=value"; config files hold
  * "key = value" lines with '#' comments and the same names without dashes;
- * the command line wins. Test: tests/unit/test_options.c; fuzz: fuzz_options.c
+ * the command line wins.
+ *
+ * Threads: the main thread. Test: tests/unit/test_options.c; fuzz: fuzz_options.c
  */
 #ifndef GP_OPTIONS_H
 #define GP_OPTIONS_H

@@ -2,7 +2,9 @@
  *
  * What the three files of the option parser share: options.c (arguments and
  * config files), options_value.c (text to typed fields), options_help.c. Not
- * for anybody else; the interface is options.h. Test: tests/unit/test_options.c
+ * for anybody else; the interface is options.h.
+ *
+ * Threads: the main thread. Test: tests/unit/test_options.c
  */
 #ifndef GP_OPTIONS_INTERNAL_H
 #define GP_OPTIONS_INTERNAL_H

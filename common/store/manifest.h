@@ -9,7 +9,9 @@
  *
  * `spec` is what a run cannot change when it goes on; `progress` is what else
  * there is to know at that step. Both map names to texts.
- * Tests: tests/unit/test_checkpoint.c, tests/fuzz/fuzz_checkpoint.c
+ *
+ * Threads: any, one at a time for a manifest. Tests: tests/unit/test_checkpoint.c,
+ * tests/fuzz/fuzz_checkpoint.c
  */
 #ifndef GP_MANIFEST_H
 #define GP_MANIFEST_H

@@ -3,7 +3,9 @@
  * Safetensors files: reading (memory-mapped, everything checked: a file is not
  * trusted) and writing (atomically: temporary file, fsync, rename). Format:
  * u64 little-endian header length, JSON header, raw data.
- * Test: tests/unit/test_safetensors.c
+ *
+ * Threads: any; an open file may be read by several at once. Test:
+ * tests/unit/test_safetensors.c
  */
 #ifndef GP_SAFETENSORS_H
 #define GP_SAFETENSORS_H

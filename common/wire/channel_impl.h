@@ -8,6 +8,9 @@
  * timer gone -> `closed`, freed. Steps after the first are taken by one
  * function, settle() in channel.c, from the timer: so no callback runs inside a
  * call of the owner, and nothing is freed under a caller's feet.
+ *
+ * Threads: the loop's thread. Test: tests/unit/test_channel.c,
+ * tests/unit/test_channel_life.c
  */
 #ifndef GP_CHANNEL_IMPL_H
 #define GP_CHANNEL_IMPL_H

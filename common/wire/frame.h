@@ -10,7 +10,9 @@
  * priority: at most one frame of each class is under way in a direction, so a
  * more urgent frame overtakes at a segment boundary.
  *
- * Test: tests/unit/test_frame.c; fuzz: tests/fuzz/fuzz_frame.c
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_frame.c; fuzz:
+ * tests/fuzz/fuzz_frame.c
  */
 #ifndef GP_FRAME_H
 #define GP_FRAME_H

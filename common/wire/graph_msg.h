@@ -4,7 +4,10 @@
  * (proto/gpsplit.proto; proto/PROTOCOL.md section 5). The receiver trusts
  * nothing: names, inputs, attributes, shapes and totals are checked by the same
  * gp_graph_add that builders use. Blocks do not travel; a received graph has
- * one, "body". Tests: tests/unit/test_graph_msg.c, tests/fuzz/fuzz_graph.c
+ * one, "body".
+ *
+ * Threads: any; nothing here is kept between calls. Tests: tests/unit/test_graph_msg.c,
+ * tests/fuzz/fuzz_graph.c
  */
 #ifndef GP_GRAPH_MSG_H
 #define GP_GRAPH_MSG_H

@@ -3,7 +3,9 @@
  * What `alq` and `amq` of the host and of devices share: memory, which buckets
  * a fit looks at, the fit, and the levels at the head of a payload. Where the
  * elements and norms lie, and how they are coded, is the caller's.
- * Test: tests/unit/test_codec_alq.c
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_alq.c
  */
 #ifndef GP_CODEC_ALQ_H
 #define GP_CODEC_ALQ_H

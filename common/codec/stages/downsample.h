@@ -2,7 +2,8 @@
  *
  * Which windows `downsample` averages over, for the stages that do it: the
  * host's (downsample.c) and a GPU's (kernels/cuda/codec/cuda_downsample.c).
- * Test: tests/unit/test_codec_downsample.c
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_codec_downsample.c
  */
 #ifndef GP_CODEC_DOWNSAMPLE_H
 #define GP_CODEC_DOWNSAMPLE_H

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What fp8 and s2fp8 of the host and of devices share. Test: tests/unit/test_codec_fp8.c
+ * What fp8 and s2fp8 of the host and of devices share.
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_codec_fp8.c
  */
 #ifndef GP_CODEC_FP8_H
 #define GP_CODEC_FP8_H

@@ -2,7 +2,9 @@
  *
  * What the stages of `kmeans` share, the host's (kmeans.c) and a GPU's
  * (kernels/cuda/codec/cuda_kmeans.c): sizes, cells, and what a payload has to
- * be. The levels: lloyd.h. Test: tests/unit/test_codec_kmeans.c
+ * be. The levels: lloyd.h.
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_codec_kmeans.c
  */
 #ifndef GP_CODEC_KMEANS_H
 #define GP_CODEC_KMEANS_H

@@ -4,7 +4,9 @@
  * packed codes of levels in [-1, 1] that elements are rounded to at random.
  * Does not choose the levels: qsgd.c has fixed ones, alq.c fits
  * them. Formulas and layout: CODECS.md, "Level quantizers".
- * Test: tests/unit/test_codec_level.c
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_level.c
  */
 #ifndef GP_CODEC_LEVEL_H
 #define GP_CODEC_LEVEL_H

@@ -7,7 +7,9 @@
  * Rounded at random to the levels l <= x <= u around it, x has the variance
  * (x - l)(u - x); both fits lower its expectation. Source: Faghri et al.,
  * "Adaptive gradient quantization for data-parallel SGD", NeurIPS 2020, sections
- * 3.1 (ALQ) and 3.3 (AMQ). Test: tests/unit/test_level_fit.c
+ * 3.1 (ALQ) and 3.3 (AMQ).
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_level_fit.c
  */
 #ifndef GP_LEVEL_FIT_H
 #define GP_LEVEL_FIT_H

@@ -3,7 +3,9 @@
  * A codebook for a tensor's values: one-dimensional Lloyd iteration (S. P.
  * Lloyd, "Least squares quantization in PCM", 1957/1982; J. Max, 1960) on a
  * histogram. Knows nothing of payloads: kmeans.c writes them.
- * Test: tests/unit/test_codec_kmeans.c
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_kmeans.c
  */
 #ifndef GP_CODEC_LLOYD_H
 #define GP_CODEC_LLOYD_H

@@ -2,7 +2,9 @@
  *
  * What the stages of `poweriter` share, the host's (poweriter.c) and a
  * GPU's (kernels/cuda/codec/cuda_poweriter.c): sizes, and the numbers that
- * decide how a sample is treated. Test: tests/unit/test_codec_poweriter.c
+ * decide how a sample is treated.
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_codec_poweriter.c
  */
 #ifndef GP_CODEC_POWERITER_H
 #define GP_CODEC_POWERITER_H

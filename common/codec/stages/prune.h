@@ -3,7 +3,10 @@
  * Pruning inside a quantizer's payload: the k largest magnitudes stay, a
  * bitmap says which, the rest become 0. `sortquant:prune=` uses it; as a stage
  * of its own, with shorter index forms, that is `topk`. Layout: CODECS.md,
- * sortquant. Test: tests/unit/test_codec_sortquant.c
+ * sortquant.
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_sortquant.c
  */
 #ifndef GP_CODEC_PRUNE_H
 #define GP_CODEC_PRUNE_H

@@ -2,7 +2,9 @@
  *
  * What `uniform` and `sortquant` share: a table of (min, step) per partition
  * and packed codes behind it, as a payload. Layout: CODECS.md.
- * Test: tests/unit/test_codec.c
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec.c
  */
 #ifndef GP_CODEC_QUANT_H
 #define GP_CODEC_QUANT_H

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What `smaq` of the host and of devices share: scales, sizes, and the head of
- * a payload. Layout: CODECS.md. Test: tests/unit/test_codec_smaq.c
+ * a payload. Layout: CODECS.md.
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_codec_smaq.c
  */
 #ifndef GP_CODEC_SMAQ_H
 #define GP_CODEC_SMAQ_H

@@ -2,7 +2,8 @@
  *
  * How `sortquant` cuts a tensor into partitions, for the stages that do it: the
  * host's (sortquant.c) and a GPU's (kernels/cuda/codec/cuda_sortquant.c).
- * Test: tests/unit/test_codec_sortquant.c
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_codec_sortquant.c
  */
 #ifndef GP_CODEC_SORTQUANT_H
 #define GP_CODEC_SORTQUANT_H

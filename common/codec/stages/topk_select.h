@@ -4,7 +4,10 @@
  * magnitudes that almost surely enclose it, one pass counts what is above them
  * and keeps what is between, and digits of those few are counted. The counts
  * prove the result; when they do not, the digits of all elements are counted.
- * Knows nothing of payloads. Test: tests/unit/test_codec_topk.c
+ * Knows nothing of payloads.
+ *
+ * Threads: one at a time, as for the codec that uses it (common/codec/codec.h). Test:
+ * tests/unit/test_codec_topk.c
  */
 #ifndef GP_CODEC_TOPK_SELECT_H
 #define GP_CODEC_TOPK_SELECT_H
