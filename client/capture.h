@@ -3,7 +3,10 @@
  * What crosses a cut: one chunk goes forward and back through head, body and
  * tail in this process, as a training step takes it, and the four tensors that
  * would travel are kept. For trying codecs on them (`gpclient capture`).
- * Nothing is updated, no link is involved. Test: tests/unit/test_capture.c
+ * Nothing is updated, no link is involved.
+ *
+ * Threads: the caller's; the call blocks until all is computed. Test:
+ * tests/unit/test_capture.c
  */
 #ifndef GP_CAPTURE_H
 #define GP_CAPTURE_H

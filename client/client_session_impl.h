@@ -2,6 +2,8 @@
  *
  * Private to client_session.c (messages, waiting) and client_session_link.c (connections of
  * a session, one after the other).
+ *
+ * Threads: the loop's thread. Test: tests/unit/test_engine.c, tests/unit/test_resume.c
  */
 #ifndef GP_CLIENT_SESSION_IMPL_H
 #define GP_CLIENT_SESSION_IMPL_H

@@ -2,7 +2,9 @@
  *
  * An engine's figures (bytes, times, memory) as people and programs read them:
  * lines on stderr and the part of the closing JSON object that train and eval
- * share. Test: tests/e2e/eval_infer.sh
+ * share.
+ *
+ * Threads: the thread of the engine. Test: tests/e2e/eval_infer.sh
  */
 #ifndef GP_FIGURES_H
 #define GP_FIGURES_H

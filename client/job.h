@@ -9,7 +9,8 @@
  * joined (gp_opt_join) from the rows below and its own. Steps in order:
  * gp_job_begin, gp_job_open_data, gp_job_build, gp_job_open_engine; everything
  * that can be wrong on this side is found before a server is asked.
- * Test: tests/e2e
+ *
+ * Threads: the main thread. Test: tests/e2e
  */
 #ifndef GP_JOB_H
 #define GP_JOB_H

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Names of a model's outputs: of a text file, one per line, or of a dataset's
- * classes. Test: tests/unit/test_labels.c
+ * classes.
+ *
+ * Threads: any, one at a time for a list of names. Test: tests/unit/test_labels.c
  */
 #ifndef GP_LABELS_H
 #define GP_LABELS_H

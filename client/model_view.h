@@ -2,7 +2,9 @@
  *
  * What `gpclient model show` tells about a model and a cut: per block, per part
  * and per tensor that crosses the link. Text and JSON from the same figures.
- * Images are shown as CxHxW, as in PyTorch. Test: tests/unit/test_model_view.c
+ * Images are shown as CxHxW, as in PyTorch.
+ *
+ * Threads: any; nothing here is kept between calls. Test: tests/unit/test_model_view.c
  */
 #ifndef GP_MODEL_VIEW_H
 #define GP_MODEL_VIEW_H

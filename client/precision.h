@@ -5,7 +5,9 @@
  * its own: a GPU behind an edge processor computes in tf32, the processor in
  * fp32. A local run has one side and one precision. Not here: whether the server
  * can (client_session.c), how a device computes in one (common/graph/device.h).
- * Test: tests/unit/test_client_precision.c
+ *
+ * Threads: the caller's; may open a device and close it again. Test:
+ * tests/unit/test_client_precision.c
  */
 #ifndef GP_CLIENT_PRECISION_H
 #define GP_CLIENT_PRECISION_H

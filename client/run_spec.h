@@ -2,7 +2,8 @@
  *
  * What a training run is, as names and texts: the flags that decide its result,
  * kept in its checkpoints and compared when it goes on (manifest.h: spec).
- * Test: tests/e2e/checkpoint.sh
+ *
+ * Threads: any; nothing here is kept between calls. Test: tests/e2e/checkpoint.sh
  */
 #ifndef GP_RUN_SPEC_H
 #define GP_RUN_SPEC_H

@@ -2,7 +2,10 @@
  *
  * The training loop over an engine: batches in, schedule, metrics, evaluation
  * after each epoch, progress line, JSON log, and the closing report. Knows
- * neither models nor links. Tests: tests/unit/test_trainer.c, test_trainer_rewind.c, tests/e2e
+ * neither models nor links.
+ *
+ * Threads: the thread that made the engine; gp_train blocks until the training is over.
+ * Tests: tests/unit/test_trainer.c, test_trainer_rewind.c, tests/e2e
  */
 #ifndef GP_TRAINER_H
 #define GP_TRAINER_H

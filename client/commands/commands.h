@@ -3,6 +3,9 @@
  * The commands of gpclient. argv[0] is the first word after the command's
  * name; the return value is the exit status (design section 8). Each prints its
  * own errors, one line on stderr.
+ *
+ * Threads: the main thread; a command runs until it is done. Test: tests/e2e,
+ * tests/unit/test_cmd_codec.c
  */
 #ifndef GP_COMMANDS_H
 #define GP_COMMANDS_H

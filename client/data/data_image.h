@@ -2,8 +2,10 @@
  *
  * 8-bit images: decoding JPEG and PNG from memory, and resizing as PIL does
  * (what torchvision models were trained and are evaluated with). Knows nothing
- * of datasets. Tests: tests/unit/test_data_image.c, test_data_resize.c; fuzz:
- * fuzz_image.c
+ * of datasets.
+ *
+ * Threads: any; nothing here is kept between calls. Tests: tests/unit/test_data_image.c,
+ * test_data_resize.c; fuzz: fuzz_image.c
  */
 #ifndef GP_DATA_IMAGE_H
 #define GP_DATA_IMAGE_H

@@ -4,7 +4,8 @@
  * the other at the link's rate (a token bucket of GP_LINK_BURST_NS), travel for
  * the delay and some of the jitter, and keep their order. Computed when the bytes
  * come in; no clock and no timer here, so late timers do not make a link slower.
- * Test: tests/unit/test_link_pace.c
+ *
+ * Threads: the loop's thread. Test: tests/unit/test_link_pace.c
  */
 #ifndef GP_LINK_PACE_H
 #define GP_LINK_PACE_H

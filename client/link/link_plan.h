@@ -3,7 +3,9 @@
  * What goes wrong on an emulated link, and where: positions in the byte streams
  * of a connection, found from the user's settings, the seed and the number of
  * the connection alone, so that a run can be had again. Who makes it happen:
- * link_relay.c. Test: tests/unit/test_link_plan.c
+ * link_relay.c.
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_link_plan.c
  */
 #ifndef GP_LINK_PLAN_H
 #define GP_LINK_PLAN_H

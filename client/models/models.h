@@ -2,7 +2,9 @@
  *
  * Model builders: "mobilenetv2:width=0.5,stem=cifar,classes=10" to a graph.
  * One table (models.c) names every model. To add one: a model_NAME.c with a
- * builder and a row in that table. Test: tests/unit/test_models.c
+ * builder and a row in that table.
+ *
+ * Threads: any; nothing here is kept between calls. Test: tests/unit/test_models.c
  */
 #ifndef GP_MODELS_H
 #define GP_MODELS_H

@@ -2,6 +2,8 @@
  *
  * What model builders (model_*.c) and their table (models.c) share: the options
  * after the colon. Callers of models use models.h.
+ *
+ * Threads: any; nothing here is kept between calls. Test: tests/unit/test_models.c
  */
 #ifndef GP_MODELS_INTERNAL_H
 #define GP_MODELS_INTERNAL_H

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Bytes to bit planes and back: the inner loop of bitshuffle. Each instruction
- * set gives the same bytes. Layout: common/CODECS.md. Test: tests/unit/test_codec_bytes.c
+ * set gives the same bytes. Layout: common/CODECS.md.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them. Test:
+ * tests/unit/test_codec_bytes.c
  */
 #ifndef GP_BIT_LOOPS_H
 #define GP_BIT_LOOPS_H

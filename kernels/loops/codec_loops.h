@@ -10,6 +10,9 @@
  *   value = level * step + min
  * A true division, because the golden cases divide: a product with 1/step
  * lands on the other side of a rounding tie now and then.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them. Test:
+ * tests/unit/test_codec_loops.c
  */
 #ifndef GP_CODEC_LOOPS_H
 #define GP_CODEC_LOOPS_H

@@ -3,7 +3,10 @@
  * Means over windows of an image, and back: every element gets its window's
  * mean. Not the network's pooling (cpu_pool.c): windows at the edge are smaller
  * instead of padded. Same bits with every instruction set: elements are added
- * in memory order. Test: tests/unit/test_codec_downsample.c
+ * in memory order.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them. Test:
+ * tests/unit/test_codec_downsample.c
  */
 #ifndef GP_DOWNSAMPLE_LOOPS_H
 #define GP_DOWNSAMPLE_LOOPS_H

@@ -2,7 +2,10 @@
  *
  * Random words in bulk: what gp_rng_block (common/base/rng.h) gives, block after
  * block, for codecs that draw once per element. Each instruction set gives the
- * same words. Test: tests/unit/test_draw_loops.c
+ * same words.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them. Test:
+ * tests/unit/test_draw_loops.c
  */
 #ifndef GP_DRAW_LOOPS_H
 #define GP_DRAW_LOOPS_H

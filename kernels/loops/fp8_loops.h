@@ -16,6 +16,8 @@
  * S2FP8 rounds 2^t to half precision first, to nearest even, and the half's
  * upper byte then to nearest, up: the processor has the first in one step, and
  * what two roundings can do wrong is less than the polynomials' error.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them.
  */
 #ifndef GP_FP8_LOOPS_H
 #define GP_FP8_LOOPS_H

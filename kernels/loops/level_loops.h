@@ -11,6 +11,8 @@
  *   draw = (h + 1/2) * 2^-16                      h: 16 random bits
  *   code = c + 1 where draw * (u - l) < r - l, else c
  * so that E[level[code]] = r, up to 2^-17 of u - l.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them.
  */
 #ifndef GP_LEVEL_LOOPS_H
 #define GP_LEVEL_LOOPS_H

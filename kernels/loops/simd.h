@@ -8,6 +8,9 @@
  * A loop is an always-inline function NAME_body whose innermost loop carries
  * `#pragma omp simd`; GP_CPU_CLONES(NAME, (parameters), (arguments)) makes the
  * three clones and NAME, which picks one. With GP_CPU_CLONES_BELOW_AVX512 another file has NAME_avx512.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them. Test:
+ * tests/unit/test_cpu_ops.c
  */
 #ifndef GP_CPU_SIMD_H
 #define GP_CPU_SIMD_H

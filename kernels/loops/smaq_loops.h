@@ -11,6 +11,8 @@
  *   |z| > 1:   m = min(trunc((|z| - 1) * outlier_scale), top)  |z'| = 1 + m / outlier_scale
  *   x' = z' * std + mean
  * Moments: element i goes to lane i % GP_SMAQ_LANES, in fp64, as x - origin.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them.
  */
 #ifndef GP_SMAQ_LOOPS_H
 #define GP_SMAQ_LOOPS_H

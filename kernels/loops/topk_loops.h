@@ -8,6 +8,8 @@
  * A key is the bit pattern of a magnitude: keys compare as unsigned integers
  * the way magnitudes compare, and 0x7f800000 and above are not finite.
  * Bits: element i is bit i % 64 of word i / 64; bits past the last are zero.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them.
  */
 #ifndef GP_TOPK_LOOPS_H
 #define GP_TOPK_LOOPS_H

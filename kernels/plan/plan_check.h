@@ -2,7 +2,9 @@
  *
  * What a plan refuses on every device, in the same words: sizes that no memory
  * has, labels that are no class. What a device alone refuses is in its own files.
- * Tests: tests/unit/test_cpu_plan.c, tests/unit/test_cuda_plan.c, tests/unit/test_cuda_train.c
+ *
+ * Threads: any (pure functions). Tests: tests/unit/test_cpu_plan.c,
+ * tests/unit/test_cuda_plan.c, tests/unit/test_cuda_train.c
  */
 #ifndef GP_PLAN_CHECK_H
 #define GP_PLAN_CHECK_H

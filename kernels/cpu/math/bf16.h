@@ -4,7 +4,9 @@
  * the operands of products with AVX512_BF16 need them; values too small to be
  * normal become zero. Only for processors that have it. Codecs have loops of
  * their own (codec_loops.h), for any processor, and keep what is not normal.
- * Only for this folder. Test: tests/unit/test_gemm_bf16.c
+ * Only for this folder.
+ *
+ * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_gemm_bf16.c
  */
 #ifndef GP_CPU_BF16_H
 #define GP_CPU_BF16_H

@@ -5,6 +5,8 @@
  *
  * `rows` rows, `stride` (or `width`) floats apart, of which `n` columns count; vec[] as in bn_rows.h. apply's out may be
  * x, gradient's dx may be dout; gradient_sum adds to sum and dot.
+ *
+ * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_bn_rows.c
  */
 #ifndef GP_CPU_BN_LOOPS_H
 #define GP_CPU_BN_LOOPS_H

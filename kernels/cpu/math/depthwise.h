@@ -13,7 +13,9 @@
  * Weights and their gradient are (9, lanes): tap by tap, channels padded with
  * zeros to whole vectors.
  *
- * Only for this folder. Test: tests/unit/test_depthwise.c
+ * Only for this folder.
+ *
+ * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_depthwise.c
  */
 #ifndef GP_CPU_DEPTHWISE_H
 #define GP_CPU_DEPTHWISE_H

@@ -3,6 +3,9 @@
  * What the AVX-512 products of floats (gemm_avx512.c) and of bfloat16 pairs
  * (gemm_bf16_avx512.c) have in common: panels, lanes, a transposition in
  * registers, asking memory for lines ahead of time. Only for those two files.
+ *
+ * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_gemm.c,
+ * tests/unit/test_gemm_bf16.c
  */
 #ifndef GP_CPU_GEMM_PARTS_H
 #define GP_CPU_GEMM_PARTS_H

@@ -3,6 +3,8 @@
  * What winograd_avx512.c (images) and winograd_filter_avx512.c (filters) have
  * in common: sizes of each kind of tile, and going through a square by its
  * columns and then its rows. Not for anybody else: AVX-512 only. See winograd.h.
+ *
+ * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_winograd.c
  */
 #ifndef GP_CPU_WINOGRAD_KINDS_H
 #define GP_CPU_WINOGRAD_KINDS_H

@@ -2,7 +2,8 @@
  *
  * The rows of cuda_codec.c, one per stage that works on a GPU: id, open, close,
  * memory, regions, loaded, keep, undo and the functions that see tensors.
- * Test: tests/unit/test_cuda_codec.c
+ *
+ * Threads: any (constant tables). Test: tests/unit/test_cuda_codec.c
  */
 #ifndef GP_CODEC_TABLE_H
 #define GP_CODEC_TABLE_H

@@ -3,7 +3,8 @@
  * Inside selection: what its kernels for few ranks (k_codec_select.cu) and for
  * many (k_codec_select_many.cu) share: rooms, keys, and the way from a counter
  * to the next digit. Callers: k_codec_select.h.
- * Test: tests/unit/test_cuda_codec_select.c
+ *
+ * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_codec_select.c
  */
 #ifndef GPK_SELECT_H
 #define GPK_SELECT_H

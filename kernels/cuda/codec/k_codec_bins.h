@@ -2,7 +2,9 @@
  *
  * Counting for `kmeans` on the device: the histogram of common/codec/stages/lloyd.h,
  * whose sums are integers, so that any order gives the host's.
- * Test: tests/unit/test_cuda_codec_select.c
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec_select.c
  */
 #ifndef GP_K_CODEC_BINS_H
 #define GP_K_CODEC_BINS_H

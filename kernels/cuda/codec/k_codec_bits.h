@@ -2,7 +2,9 @@
  *
  * Launchers: 16-bit codes to packed ones and back. Quantizers pack as they go
  * (gpk_codec.h); these are for codes that already lie in memory.
- * Test: tests/unit/test_cuda_codec_kernels.c
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec_kernels.c
  */
 #ifndef GP_K_CODEC_BITS_H
 #define GP_K_CODEC_BITS_H

@@ -5,7 +5,9 @@
  * chain of operations as on the host (kernels/loops/factor_loops.h,
  * common/codec/stages/poweriter.c), so factors and tensors are the host's bit for bit;
  * cuBLAS would add in another order, and gains little on matrices this small.
- * Test: tests/unit/test_cuda_codec_poweriter.c
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec_poweriter.c
  */
 #ifndef GP_K_CODEC_FACTOR_H
 #define GP_K_CODEC_FACTOR_H

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launchers of `ef`: what a chunk's tensor has lost, kept on the device. All
- * pointers are device memory. Test: tests/unit/test_cuda_codec.c
+ * pointers are device memory.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec.c
  */
 #ifndef GP_K_CODEC_FEEDBACK_H
 #define GP_K_CODEC_FEEDBACK_H

@@ -3,7 +3,10 @@
  * Launchers of the number formats: fp16, bf16, fp8, s2fp8. Pointers are device
  * memory, payloads aligned to 16 bytes with room for 16 more behind them.
  * `*bad` becomes 1 where an element (encode) or a pattern (decode) is not
- * finite; results are then unspecified. Test: tests/unit/test_cuda_codec.c
+ * finite; results are then unspecified.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec.c
  */
 #ifndef GP_K_CODEC_FORMAT_H
 #define GP_K_CODEC_FORMAT_H

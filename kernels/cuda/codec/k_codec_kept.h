@@ -7,6 +7,9 @@
  *
  * Bits: element i is bit i % 32 of word i / 32, which is the host's order of
  * words of 64 as well. A warp works on a tile of GPK_TILE elements or codes.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h).
  */
 #ifndef GP_K_CODEC_KEPT_H
 #define GP_K_CODEC_KEPT_H

@@ -2,7 +2,10 @@
  *
  * Launchers of the level quantizers. Formulas: common/CODECS.md, "Level
  * quantizers". Pointers are device memory unless it says otherwise; codes as
- * gpk_codec.h says, norms aligned to 4 bytes. Test: tests/unit/test_cuda_codec.c
+ * gpk_codec.h says, norms aligned to 4 bytes.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec.c
  */
 #ifndef GP_K_CODEC_LEVEL_H
 #define GP_K_CODEC_LEVEL_H

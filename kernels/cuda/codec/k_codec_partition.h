@@ -3,7 +3,9 @@
  * Partitions of sortquant on the device: the table from what a selection
  * found, codes of a tensor and back. Arithmetic and bytes are those of
  * common/codec/stages/quant.c and kernels/loops/codec_loops.h.
- * Test: tests/unit/test_cuda_codec_select.c
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec_select.c
  */
 #ifndef GP_K_CODEC_PARTITION_H
 #define GP_K_CODEC_PARTITION_H

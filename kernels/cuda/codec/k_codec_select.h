@@ -9,7 +9,10 @@
  *
  * A key orders elements as an unsigned integer: of values that of
  * common/codec/codec_histogram.h, with -0 as +0; of magnitudes the float's bits without the
- * sign, shifted left by one. Test: tests/unit/test_cuda_codec_select.c
+ * sign, shifted left by one.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec_select.c
  */
 #ifndef GP_K_CODEC_SELECT_H
 #define GP_K_CODEC_SELECT_H

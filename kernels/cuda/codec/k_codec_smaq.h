@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launchers of `smaq`. Formula: common/CODECS.md, "smaq". Pointers are device
- * memory; codes and extras as gpk_codec.h says. Test: tests/unit/test_cuda_codec.c
+ * memory; codes and extras as gpk_codec.h says.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec.c
  */
 #ifndef GP_K_CODEC_SMAQ_H
 #define GP_K_CODEC_SMAQ_H

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launchers of `uniform` and of what needs a tensor's range. Pointers are
- * device memory; payloads as gpk_codec.h says. Test: tests/unit/test_cuda_codec.c
+ * device memory; payloads as gpk_codec.h says.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec.c
  */
 #ifndef GP_K_CODEC_UNIFORM_H
 #define GP_K_CODEC_UNIFORM_H

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Means over windows of images, and back, on the device; the host's bits
- * (kernels/loops/downsample_loops.h). Test: tests/unit/test_cuda_codec_poweriter.c
+ * (kernels/loops/downsample_loops.h).
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec_poweriter.c
  */
 #ifndef GP_K_CODEC_WINDOWS_H
 #define GP_K_CODEC_WINDOWS_H

@@ -12,7 +12,8 @@
  * The weight is (small, KH, KW, channels / groups), the order {0,2,3,1} of
  * PyTorch's axes both for a convolution and for a transposed one; of a
  * depthwise one (KH, KW, channels). Used by cuda_conv.c and cuda_depthwise.c.
- * Test: tests/unit/test_cuda_ops.c
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_cuda_ops.c
  */
 #ifndef GP_CONV_CUDA_H
 #define GP_CONV_CUDA_H

@@ -3,7 +3,9 @@
  * What both ways of batch normalization share: the arithmetic of one element
  * and of one channel. Only for k_batch_norm*.cu, whose results are the same
  * formulas over sums of different orders.
- * Test: tests/unit/test_cuda_batch_norm.c, tests/unit/test_cuda_launches.c
+ *
+ * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_batch_norm.c,
+ * tests/unit/test_cuda_launches.c
  */
 #ifndef GPK_BATCH_NORM_H
 #define GPK_BATCH_NORM_H

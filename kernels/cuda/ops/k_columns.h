@@ -2,7 +2,10 @@
  *
  * Launchers that look at a tensor as rows of `columns` channels: biases, sums
  * over rows, means over an image. Device memory; `type` is the tensor's,
- * per-channel vectors are fp32. Test: tests/unit/test_cuda_ops.c
+ * per-channel vectors are fp32.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_ops.c
  */
 #ifndef GP_K_COLUMNS_H
 #define GP_K_COLUMNS_H

@@ -9,7 +9,9 @@
  * Tensors are NHWC of `type`, in device memory, bases aligned to 16 bytes (so
  * much at once goes where C/G allows it, else channel by channel). A slice has
  * fewer than 2^31 windows, and fewer than 2^31 pixels are added to at once.
- * Test: tests/unit/test_cuda_conv.c
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_conv.c
  */
 #ifndef GP_K_CONV_H
 #define GP_K_CONV_H

@@ -8,7 +8,9 @@
  *   x (images, h, w, channels)   weight (outputs, KH, KW, channels)   y (images, out_h, out_w, outputs)
  *
  * A sum may be cut into parts: `room` holds them (gpk_*_room bytes, device memory). Its order depends on the shape alone.
- * Test: tests/unit/test_cuda_tiles.c
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_tiles.c
  */
 #ifndef GP_K_CONV_TILES_H
 #define GP_K_CONV_TILES_H

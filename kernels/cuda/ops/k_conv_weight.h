@@ -2,7 +2,9 @@
  *
  * The gradient of a dense convolution's weight on tensor cores, without columns
  * in memory, for TF32 and bf16. See k_conv_tiles.h for the tensors and `room`.
- * Test: tests/unit/test_cuda_tiles.c
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_tiles.c
  */
 #ifndef GP_K_CONV_WEIGHT_H
 #define GP_K_CONV_WEIGHT_H

@@ -4,7 +4,10 @@
  * and y (images, out_h, out_w, channels) are of `type`; weight and its
  * gradient (KH, KW, channels) are fp32. All in device memory, bases aligned to
  * 16 bytes. Kernels of 3x3 and 5x5 with stride 1 and 2 have code of their own,
- * any other works. Test: tests/unit/test_cuda_conv.c
+ * any other works.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_conv.c
  */
 #ifndef GP_K_DEPTHWISE_H
 #define GP_K_DEPTHWISE_H

@@ -2,7 +2,10 @@
  *
  * Launchers of ops that look at one element at a time: activations, sums,
  * dropout. Tensors are device memory of `type`, n elements. Outputs may be
- * inputs. Test: tests/unit/test_cuda_ops.c
+ * inputs.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_ops.c
  */
 #ifndef GP_K_ELEMENTWISE_H
 #define GP_K_ELEMENTWISE_H

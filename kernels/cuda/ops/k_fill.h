@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launchers that belong to no op: conversion of element types, sums. Shapes are
- * flat; pointers are device memory. Test: tests/unit/test_cuda_rt.c
+ * flat; pointers are device memory.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_rt.c
  */
 #ifndef GP_K_FILL_H
 #define GP_K_FILL_H

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launcher of softmax cross-entropy. Device memory. Test: tests/unit/test_cuda_train.c
+ * Launcher of softmax cross-entropy. Device memory.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_train.c
  */
 #ifndef GP_K_LOSS_H
 #define GP_K_LOSS_H

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Launchers of ops that compute nothing and move elements. Tensors are device
- * memory of `type`. Test: tests/unit/test_cuda_ops.c
+ * memory of `type`.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_ops.c
  */
 #ifndef GP_K_MOVE_H
 #define GP_K_MOVE_H

@@ -2,7 +2,9 @@
  *
  * Launchers that walk over all trained parameters at once: the optimizers'
  * updates, and what clipping does to gradients. Device memory, fp32.
- * Tests: tests/unit/test_cuda_train.c
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Tests: tests/unit/test_cuda_train.c
  */
 #ifndef GP_K_OPTIM_H
 #define GP_K_OPTIM_H

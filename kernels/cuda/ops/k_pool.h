@@ -7,7 +7,10 @@
  *
  * Maximum keeps the place of each within its window, kh * kernel_w + kw: the
  * first of equals, and a NaN wins, as PyTorch's. A place takes a byte where
- * windows have at most 256, else four. Test: tests/unit/test_cuda_pool.c
+ * windows have at most 256, else four.
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
+ * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_pool.c
  */
 #ifndef GP_K_POOL_H
 #define GP_K_POOL_H

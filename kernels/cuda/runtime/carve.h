@@ -2,6 +2,8 @@
  *
  * One allocation cut into aligned rooms: the same calls measure it (base NULL)
  * and hand the rooms out. For stages that keep many small ones on a device.
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_cuda_codec.c
  */
 #ifndef GP_CARVE_H
 #define GP_CARVE_H

@@ -3,7 +3,9 @@
  * The functions of cuBLAS that blas.cu calls. The library is large, and
  * most processes of a CUDA build never need it (clients, servers on a CPU), so
  * it is opened when the first handle is made, not when the program starts.
- * Only included by nvcc's side. Test: tests/unit/test_cuda_library.c
+ * Only included by nvcc's side.
+ *
+ * Threads: any; the library is opened once. Test: tests/unit/test_cuda_library.c
  */
 #ifndef GP_CUBLAS_H
 #define GP_CUBLAS_H

@@ -2,6 +2,8 @@
  *
  * The CUDA device: cuBLAS for matrix products, own kernels for the rest. All
  * that others need is its vtable; the rest is for who measures. See common/graph/device.h.
+ *
+ * Threads: as common/graph/device.h says. Test: tests/unit/test_cuda_plan.c
  */
 #ifndef GP_DEV_CUDA_H
 #define GP_DEV_CUDA_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a kernel file (kernels/cuda/k_*.cu) is written with. The same source is
+ * What a kernel file (k_*.cu in kernels/cuda/ops and kernels/cuda/codec) is written with. The same source is
  * compiled by nvcc, and by the host's C++ compiler in emulated builds, where
  * emulate.h gives threadIdx, __syncthreads, shuffles and atomics.
  *
@@ -19,6 +19,8 @@
  * have an order that depends on sizes alone (no float atomics): results are
  * reproducible. Files whose results must equal the CPU codecs' bit for bit are
  * named k_codec_*.cu and are compiled without contraction (--fmad=false).
+ *
+ * Test: tests/unit/test_cuda_ops.c, tests/unit/test_emulator.cc
  */
 #ifndef GPK_H
 #define GPK_H

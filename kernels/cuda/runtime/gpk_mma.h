@@ -13,7 +13,8 @@
  * the depth) or outermost (gpk_load_deep_*: a row is one moment of the depth, its chunks are along the operand). On the
  * host an address that is not a multiple of 16 is one that UndefinedBehaviorSanitizer finds, as the device would.
  *
- * Test: tests/unit/test_cuda_tiles.c
+ *
+ * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_tiles.c
  */
 #ifndef GPK_MMA_H
 #define GPK_MMA_H

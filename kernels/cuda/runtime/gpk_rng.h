@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The draws of common/base/rng.h on the device, word for word: Philox4x32-10. For
- * kernel files (gpk.h). Test: tests/unit/test_cuda_ops.c
+ * kernel files (gpk.h).
+ *
+ * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_ops.c
  */
 #ifndef GPK_RNG_H
 #define GPK_RNG_H

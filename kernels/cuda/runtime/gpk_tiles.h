@@ -18,6 +18,8 @@
  * another kernel, in their order.
  *
  * Nothing here depends on the card that is there: the same layer gives the same bits everywhere.
+ *
+ * Threads: any (pure functions), on the host and in kernels.
  */
 #ifndef GPK_TILES_H
 #define GPK_TILES_H

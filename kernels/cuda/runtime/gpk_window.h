@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where windows and pixels meet, for kernels over images (window.h). Only for
- * k_*.cu. Test: tests/unit/test_cuda_conv.c
+ * k_*.cu.
+ *
+ * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_conv.c
  */
 #ifndef GPK_WINDOW_H
 #define GPK_WINDOW_H

@@ -4,7 +4,10 @@
  * many kernels, matrix products and copies a step takes is what bounds small
  * chunks (tests/bench/GPU.md). On the emulated device kernels and products are
  * then counted instead of run, so that full sizes take no time. For benches and
- * tests, not for a server. Test: tests/unit/test_cuda_launches.c, test_cuda_plan.c
+ * tests, not for a server.
+ *
+ * Threads: any that queues; set it while nothing is queued. Test:
+ * tests/unit/test_cuda_launches.c, test_cuda_plan.c
  */
 #ifndef GP_RT_TALLY_H
 #define GP_RT_TALLY_H

@@ -5,6 +5,8 @@
  * (oh, ow) reads rows oh * stride_h - pad_top + kh. Rows and columns outside
  * are padding, on any side and of any width. For a transposed convolution the
  * sides change roles.
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_cuda_conv.c
  */
 #ifndef GP_CUDA_WINDOW_H
 #define GP_CUDA_WINDOW_H
