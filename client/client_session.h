@@ -43,7 +43,7 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of 
 	void (*resumed)(void *arg);
 	/* The server has kept the checkpoint that COMMIT of this step asked for; or `why` not. */
 	enum gp_status (*kept)(void *arg, uint64_t step, const char *why, struct gp_err *err);
-	/* Of what the codecs of all directions remember alike at both ends. After `lost`, and after `restart`. */
+	/* Hash of what the codecs of all directions remember alike at both ends. Called after `lost` and after `restart`. */
 	uint64_t (*state_hash)(void *arg);
 };
 
@@ -92,7 +92,7 @@ struct gp_client_session {
 	bool linked;           /* frames may be sent */
 	enum gp_status status; /* not GP_OK: the session is over, err says why */
 	struct gp_err err;
-	/* Of the connections that are over; the engine adds the times of its stages. */
+	/* Counts the connections that are over; the engine adds the times of its stages. */
 	struct gp_account account;
 	/* private */
 	struct gp_tcp_figures past_tcp;

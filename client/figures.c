@@ -36,7 +36,7 @@ static uint64_t raw_fallbacks(const struct gp_engine_figures *f)
 	return sum;
 }
 
-/* Of everything, like the sums of bytes: an evaluation's payloads, too. */
+/* Payloads of an evaluation count, too, as they do in the sums of bytes. */
 static void print_skipped(const struct gp_engine_figures *f, FILE *to)
 {
 	for (int d = 0; d < DIRECTIONS; d++)

@@ -13,7 +13,7 @@
 static const char *const part_names[GP_VIEW_PARTS] = {"client head", "server body", "client tail", "total"};
 static const char *const part_keys[GP_VIEW_PARTS] = {"head", "body", "tail", "total"};
 
-/* The four tensors of a step, in the order of design section 2. */
+/* The four tensors of a step, in the order in which a chunk makes them. */
 enum { TENSORS = 4 };
 static const struct tensor_row {
 	const char *key, *label;

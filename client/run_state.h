@@ -47,7 +47,7 @@ bool gp_run_state_resumes(const struct gp_run_state *r);
 const uint8_t *gp_run_state_id(const struct gp_run_state *r); /* GP_RUN_ID_BYTES */
 /* Steps of the checkpoints that could be loaded, newest first. */
 int gp_run_state_list(const struct gp_run_state *r, uint64_t step[GP_CHECKPOINTS_MAX]);
-/* Of the run, without a server to ask: the newest, 0 for none. */
+/* The step of the run's newest checkpoint on this side, without asking a server; 0: there is none. */
 uint64_t gp_run_state_newest(const struct gp_run_state *r);
 enum gp_status gp_run_state_load(struct gp_run_state *r, uint64_t step, struct gp_checkpoint **out, struct gp_err *err);
 /* The run goes on at this step: after a load, or at 0. */

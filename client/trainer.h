@@ -44,7 +44,7 @@ struct gp_train_report {
 };
 
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err);
-/* The object that `train --json` prints (design section 8): new reference, NULL when memory is out. */
+/* The object that `train --json` prints: a new reference, NULL when memory is out. */
 json_t *gp_train_report_json(const struct gp_train_report *r);
 
 #endif

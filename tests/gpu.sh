@@ -494,7 +494,7 @@ run_phases() {
 	[ ! -s "$work/failures" ] && [ ! -s "$work/left_out" ]
 }
 
-# Of the caller's folder, not of ours.
+# A path is taken from the caller's folder, not from this script's.
 absolute() { # PATH
 	[[ -z $1 || $1 = /* ]] && echo "$1" || echo "$here/$1"
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The commands of gpclient. argv[0] is the first word after the command's
- * name; the return value is the exit status (design section 8). Each prints its
+ * name; the return value is the exit status (gp_status_exit). Each prints its
  * own errors, one line on stderr.
  *
  * Threads: the main thread; a command runs until it is done. Test: tests/e2e,

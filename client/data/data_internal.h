@@ -111,7 +111,7 @@ struct gp_names { /* start with {0} */
 };
 void gp_names_deinit(struct gp_names *n);
 enum gp_status gp_names_add(struct gp_names *n, const char *name, struct gp_err *err);
-/* Of sorted names, as gp_folder_list makes them. */
+/* Whether the name is among these, which are sorted as gp_folder_list makes them. */
 bool gp_names_have(const struct gp_names *n, const char *name);
 /* DIR/NAME, or DIR itself when NAME is empty. */
 bool gp_is_folder(const char *dir, const char *name);

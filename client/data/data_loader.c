@@ -38,7 +38,7 @@ struct gp_loader {
 	int32_t *labels;
 	uint32_t *samples;
 
-	/* Of the thread only. */
+	/* Used by the loader's thread only. */
 	pthread_t thread;
 	bool started;
 	uint32_t *order;

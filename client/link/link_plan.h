@@ -35,7 +35,7 @@ struct gp_link_faults {
 	uint64_t seed;
 };
 
-/* Of one connection, by direction (GP_LINK_UP, GP_LINK_DOWN); UINT64_MAX: never. */
+/* What happens to one connection, by direction (GP_LINK_UP, GP_LINK_DOWN); UINT64_MAX: never. */
 struct gp_link_plan {
 	uint64_t stall_at[2]; /* so many bytes pass, then the link is silent */
 	uint64_t drop_at[2];

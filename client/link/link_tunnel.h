@@ -13,7 +13,7 @@
 #include "client/link/link_plan.h"
 #include "common/net/conn.h"
 
-/* Of all connections together; pairs are by direction. */
+/* Counts over all connections together; pairs are by direction. */
 struct gp_link_counts {
 	uint64_t connections, refused;
 	uint64_t bytes[2];     /* passed on */

@@ -50,7 +50,7 @@ enum gp_status gp_err_set(struct gp_err *err, enum gp_status code, int os_code, 
 enum gp_status gp_err_prefix(struct gp_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Prints "program: text" as one line on stderr. */
 void gp_err_print(const struct gp_err *err, const char *program);
-/* Exit status of design section 8: 0, 2 usage, 3 input, 4 peer, 5 device, 1 else. */
+/* Exit status of the programs: 0 success, 2 usage, 3 input, 4 peer or link, 5 device, 1 anything else. */
 int gp_status_exit(enum gp_status code);
 /* A short stable name ("invalid", "peer", ...). Never NULL. */
 const char *gp_status_name(enum gp_status code);

@@ -116,7 +116,7 @@ enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pa
 /* x is written whole on success and unspecified on failure, which ends the use of this instance if it has memory. */
 enum gp_status gp_codec_decode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 				    struct gp_err *err);
-/* Of chunk 0. */
+/* A pass of chunk 0, for callers that have only one. */
 enum gp_status gp_codec_encode(struct gp_codec *c, const float *x, uint64_t draw, uint8_t *out, size_t cap, size_t *len,
 			       struct gp_err *err);
 enum gp_status gp_codec_decode(struct gp_codec *c, struct gp_span in, float *x, struct gp_err *err);

@@ -23,7 +23,7 @@ static inline uint64_t gp_indices_bound(uint64_t n)
 	return 1 + (n + 7) / 8;
 }
 
-/* Of the `kept` >= 1 bits set among n; element i is bit i % 64 of word i / 64. Returns the bytes written, at most
+/* Writes where the `kept` >= 1 bits are set among n; element i is bit i % 64 of word i / 64. Returns the bytes, at most
  * gp_indices_bound(n). */
 size_t gp_indices_write(const struct gp_codec_loops *loops, const uint64_t *bits, uint64_t n, uint64_t kept,
 			uint8_t *out);

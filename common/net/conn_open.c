@@ -247,7 +247,7 @@ static void finish(struct gp_connector *k, struct gp_conn *conn)
 	k->done(k->arg, conn, conn ? NULL : &k->err);
 }
 
-/* Of an address that this host has no way to, as ::1 is without IPv6: it tells less than what another one answered. */
+/* This host has no way to the address, as to ::1 without IPv6: that tells less than what another address answered. */
 static bool cannot_be_tried(int uv_error)
 {
 	return uv_error == UV_EADDRNOTAVAIL || uv_error == UV_ENETUNREACH || uv_error == UV_EAFNOSUPPORT;

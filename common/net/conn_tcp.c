@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A TCP connection on libuv: reading, writing, ending, the kernel's figures.
- * How one comes to be is conn_open.c. Design section 5; no wire format here.
+ * How one comes to be is conn_open.c. No wire format here.
  * Test: tests/unit/test_conn.c
  */
 #include "common/net/conn_tcp.h"

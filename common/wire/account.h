@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Link accounting (design section 7): per direction and frame kind the tensor,
+ * Link accounting: per direction and frame kind the tensor,
  * payload and wire bytes, frames and time per stage; sums for everything else
  * that crossed. Plain counters, owned by the loop thread: other threads hand
  * their stage times over with the work item. Test: tests/unit/test_account.c

@@ -50,7 +50,7 @@ static void run_decode(struct gp_task *task)
 		gp_err_prefix(&task->err, "%s of chunk %u", gp_frame_type_name(t->direction->type), f->head.chunk);
 }
 
-/* Design section 6: a tensor with NaN or infinity travels raw; the log says so once per direction. */
+/* A tensor with NaN or infinity travels raw; the log says so once per direction. */
 static void note_travelled_raw(struct gp_direction *d)
 {
 	if (d->raw_noted++ == 0)

@@ -75,7 +75,7 @@ enum gp_status gp_direction_estimate(enum gp_frame_type type, const struct gp_co
 				     const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
 				     struct gp_err *err);
 
-/* Of them, what the codec takes: no less than its state when that is saved. */
+/* The part of those bytes that the codec takes; no less than its state when that is saved. */
 enum gp_status gp_direction_codec_bytes(enum gp_frame_type type, const struct gp_codec_spec *spec,
 					const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
 					struct gp_err *err);

@@ -23,7 +23,7 @@ static inline void widen(struct extremes *e, __m256 v)
 	e->poison = _mm256_fmadd_ps(v, _mm256_setzero_ps(), e->poison);
 }
 
-/* Of the lanes, and of what is there already. */
+/* The extremes of the lanes and of what is in *min and *max already. */
 static void reduce(const struct extremes *e, float *min, float *max)
 {
 	float lo[8], hi[8];

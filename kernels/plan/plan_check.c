@@ -7,7 +7,7 @@
 
 /* Room for one chunk of any value. */
 #define MAX_CHUNK_ELEMENTS  ((uint64_t)1 << 36)
-/* Of one sample: kernels count the pixels of an image, and windows over it, in 31 bits. A graph may have one more. */
+/* The limit of one sample: kernels count pixels, and windows over them, in 31 bits. A graph may have one more. */
 #define MAX_SAMPLE_ELEMENTS (((uint64_t)1 << 31) - 1)
 #define MAX_SLOTS           4096
 

@@ -146,7 +146,7 @@ static enum gp_status make_events(int device, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Of the copies since the last call, which have all been waited for. */
+/* Time that the copies since the last call took; all of them have been waited for. */
 static enum gp_status copies_ns(uint64_t *sum, struct gp_err *err)
 {
 	*sum = 0;

@@ -14,7 +14,7 @@ case $(readelf -d "$build/gpclient" 2>/dev/null) in
 *libasan* | *libtsan*) echo "a sanitizer's build is not for other hosts" && exit 77 ;;
 esac
 
-# Of the C library, by the names in the programs.
+# Copies the files of the C library that the programs name.
 copy_c_library() { # PROGRAM...
 	local file
 	for file in $(ldd "$@" "$home"/lib/*.so* 2>/dev/null | awk '/ld-linux|lib(c|m|mvec|pthread|dl|rt|resolv)\.so/ { print $1 ~ /^\// ? $1 : $3 }' | sort -u); do

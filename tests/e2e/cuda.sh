@@ -33,7 +33,7 @@ device=${2:-$(find_device)}
 evaluated=(--model cnn --data synthetic:shape=3x16x16,classes=10,samples=64 --batch 16 --chunks 4 --lr 0.05 --seed 3
 	--threads 1 --steps 4)
 cnn=("${evaluated[@]}" --no-eval)
-# Of 2x2 values at the end a single one that lies at a corner of ReLU6, and falls to its other side, is 0.7 % of the
+# A single one of the 2x2 values at the end that lies at a corner of ReLU6 and falls to its other side is 0.7 % of the
 # gradient: with this seed none does.
 mobile=(--model mobilenetv2:width=0.35,stem=cifar --data synthetic:shape=3x16x16,classes=10,samples=32 --batch 8
 	--chunks 2 --lr 0.002 --seed 1 --threads 1 --steps 2 --cut 1:-1 --no-eval)
@@ -140,7 +140,7 @@ for codec in fp16 s2fp8 uniform:bits=8 sortquant:bits=6,split=2 topk:ratio=0.2+u
 	ef+qsgd:bits=4 ef+topk:ratio=0.1+sortquant:bits=4,split=2 uniform:bits=6+zstd; do
 	twice "$codec" --codec "$codec"
 done
-# Of pictures, and up alone.
+# Codecs for pictures alone, and for what goes up alone.
 codec=poweriter:rank=4,iters=2+sortquant:bits=6,split=2
 twice $codec --codec-act-up $codec --codec-grad-down $codec
 twice delta --codec-act-up delta:samples=64+uniform:bits=4

@@ -67,7 +67,7 @@ END
 link_up() { deploy/link.sh --grace 300ms --wait-port 5001 "$@"; }
 server() { echo perl "$work/server.pl" "$work/server.pid${1:-}"; }
 
-# Of one run: its process id is part of its namespaces' names.
+# Nothing is left of one run, whose process id is part of its namespaces' names.
 nothing_is_left() { # PID-OF-LINK.SH [NUMBER-OF-SERVER]
 	! compgen -G "/run/netns/gplink-$1-*" && ! kill -0 "$(cat "$work/server.pid${2:-}")" 2>/dev/null
 }

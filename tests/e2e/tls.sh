@@ -46,7 +46,7 @@ trains() { # WHAT FLAG...
 		fail "$what"
 }
 
-# Of its own: pages of files come and go as the kernel likes.
+# Memory of the server's own: pages of files come and go as the kernel likes.
 resident_kib() { awk '/^(RssAnon|VmSwap)/ { n += $2 } END { print n }' "/proc/$server_pid/status"; }
 
 within() { # WHAT GOT WANT: within 0.5 %

@@ -12,7 +12,7 @@
 #include "common/store/checkpoint.h"
 #include "common/base/mem.h"
 
-/* Of a run without credentials in the folder of --state-dir. */
+/* Removes a tensor from the checkpoint of a run without credentials in the folder of --state-dir. */
 static inline void lose_tensor(const char *state_dir, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
 			       const char *name)
 {

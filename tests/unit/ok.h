@@ -18,14 +18,14 @@
 
 static struct gp_err err;
 
-/* Of a call that fills in `err`. */
+/* Expects success of a call that fills in `err`. */
 #define OK(call)                                                                                                       \
 	do {                                                                                                           \
 		if ((call) != GP_OK)                                                                                   \
 			fail_msg("%s", err.text);                                                                      \
 	} while (0)
 
-/* Of zeros: the L2 norm of what is there instead. */
+/* L2 norm of the difference over that of `want`; where `want` is all zeros, the norm of `got`. */
 static inline double relative_l2(const float *got, const float *want, uint64_t n)
 {
 	double diff = 0.0, norm = 0.0;

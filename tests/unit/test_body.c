@@ -39,7 +39,7 @@ static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_A
 			fail_msg("%s", err.text);                                                                      \
 	} while (0)
 
-/* Of emulated GPUs, whose memory a CPU's plan can work in, too. */
+/* The memory of an emulated GPU, in which a CPU's plan can work, too. */
 static struct gp_codec_memory card_memory;
 static bool on_card;
 

@@ -88,7 +88,7 @@ static void special_values_come_back(void **state)
 	}
 }
 
-/* Of 160 elements in 10 blocks: 5 bytes of tags, then what the block needs. */
+/* A payload of 160 elements in 10 blocks has 5 bytes of tags, then what the block needs. */
 static void blocks_take_what_the_page_says(void **state)
 {
 	(void)state;

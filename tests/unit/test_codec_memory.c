@@ -62,7 +62,7 @@ static void send(struct ends *e, const struct gp_codec_pass *pass, const float *
 	free(payload);
 }
 
-/* Of a tensor that is sent again and again, the mean of what arrives comes as close as one likes. */
+/* When a tensor is sent again and again, the mean of what arrives comes as close to it as one likes. */
 static void error_feedback_sends_in_the_end_what_was_lost(void **state)
 {
 	(void)state;

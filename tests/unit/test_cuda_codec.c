@@ -107,7 +107,7 @@ static void encode_both(struct pair *p, const struct gp_codec_pass *pass, const 
 	assert_int_equal(p->payload[DEVICE][p->cap], 0xee);
 }
 
-/* Of the same bytes. Both take them or both refuse them. */
+/* Decodes the same bytes on host and device. Both take them or both refuse them. */
 static enum gp_status decode_both(struct pair *p, const struct gp_codec_pass *pass, struct gp_span in)
 {
 	struct gp_err why;

@@ -224,7 +224,7 @@ static void chunks_begin_where_they_ended_and_evaluations_leave_that_alone(void 
 	close_ends(&e);
 }
 
-/* Of the device on the host, and the other way round. */
+/* What the device saved is loaded on the host, and the other way round. */
 static void memory_saved_at_one_end_is_loaded_at_the_other(void **state)
 {
 	(void)state;

@@ -286,7 +286,7 @@ static void calls_under_way_give_what_calls_one_by_one_give(void **state)
 	gp_graph_free(g);
 }
 
-/* Of other data: two forwards and a backward under way when the step is taken back, by the stream or by the host. */
+/* Two forwards and a backward, with other data, are under way when the step is taken back, by stream or by host. */
 static void begin_in_vain(struct gp_plan *p, bool wait_first)
 {
 	fill_input(p, 0, 1000);
@@ -376,7 +376,7 @@ static void a_plan_can_be_freed_with_calls_under_way(void **state)
 }
 
 #ifdef GP_FAULTS
-/* Of three plans with a call under way one fails; the others' calls are whole. */
+/* Three plans have a call under way, and one fails; the calls of the others are whole. */
 static void a_failure_under_way_is_told_to_its_own_plan(void **state)
 {
 	(void)state;

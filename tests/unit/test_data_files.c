@@ -32,7 +32,7 @@ static void write_plain(const char *name, int width, int height, uint8_t red, ui
 	write_png(name, width, height, 3, pixels);
 }
 
-/* Of `count` names in the test's folder. */
+/* Opens a dataset from `count` names in the test's folder. */
 static struct gp_dataset *open_files(const struct gp_dataset *like, const char *const *names, int count)
 {
 	char path[4][256];

@@ -183,7 +183,7 @@ static uint64_t took_ns(const struct fixture *f, int lane, int number)
 	return t->end_ns - t->start_ns;
 }
 
-/* Of two lanes that always had something to do from job first[] on, the one that had used less went next, every time. */
+/* Both lanes always had something to do from job first[] on; the one that had used less time went next, every time. */
 static void expect_turns_by_time(const struct fixture *f, uint64_t used_ns[2], const int first[2], const int end[2])
 {
 	int next[2] = {first[0], first[1]};

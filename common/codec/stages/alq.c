@@ -310,7 +310,7 @@ uint64_t gp_adaptive_head_bytes(const struct gp_adaptive *a)
 	return head_bytes(a->bits, a->multiplier);
 }
 
-/* Of exponential levels the last but one is the multiplier. */
+/* With exponential levels the head is the multiplier alone, which is the last level but one. */
 void gp_adaptive_write_head(const struct gp_adaptive *a, uint8_t *out)
 {
 	const float *level = a->coder->table.level;

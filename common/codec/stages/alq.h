@@ -54,7 +54,7 @@ void gp_adaptive_use_last(const struct gp_adaptive *a, const struct gp_codec_pas
 /* The coder takes levels fitted to the rows. The chunk's memory of them is moved on, but for an evaluation. */
 void gp_adaptive_use_fitted(const struct gp_adaptive *a, const struct gp_codec_pass *pass,
 			    const struct gp_adaptive_row *rows, int count);
-/* Of a pass that does not fit, once its tensor is known to be coded: the chunk's memory moves on. */
+/* Called for a pass without a fit, once its tensor is known to be coded: the chunk's memory moves on. */
 void gp_adaptive_passed(const struct gp_adaptive *a, const struct gp_codec_pass *pass);
 
 /* Bytes before the norms: the multiplier, or the levels but for the ends. */

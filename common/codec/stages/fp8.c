@@ -11,7 +11,7 @@
 #include "common/codec/stages/fp8.h"
 #include "kernels/loops/fp8_loops.h"
 
-/* Of s2fp8: logarithms that spread less are spread no further: constants, say. */
+/* The largest alpha of s2fp8: logarithms that hardly spread, as those of a constant, are not spread any further. */
 enum { ALPHA_MAX = 4096 };
 
 struct fp8 {

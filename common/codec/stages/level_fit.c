@@ -28,7 +28,7 @@ static double normal_density(double z)
 	return exp(-z * z / 2) / ROOT_TWO_PI;
 }
 
-/* Of a standard normal variable between a <= b. */
+/* Probability that a standard normal variable lies between a and b, a <= b. */
 static double normal_mass(double a, double b)
 {
 	if (a > 0)
@@ -255,7 +255,7 @@ static double descend_from(const struct mix *m, double p, int s)
 	return p;
 }
 
-/* Of the positive levels alone: what the original experiments compare. */
+/* Expected variance over the positive levels alone, which is what the original experiments compare. */
 static double half_variance(const struct mix *m, double p, int s)
 {
 	double sum = 0, power = 1;

@@ -39,7 +39,7 @@ struct poweriter {
 	 * block's T'T, or its rows in fp64; V (small, padded r); rows of T V (BLOCK, r). */
 	double *gram, *v, *w, *wide;
 	float *block, *sums, *basis, *rows;
-	/* Of a decoder: the right factor (r, padded cols). */
+	/* Only a decoder has it: the right factor (r, padded cols). */
 	float *right;
 };
 

@@ -18,7 +18,7 @@
 /* The rest's share of the squared norm, and the mean square, below which T'T is computed in fp64. */
 #define GP_POWERITER_EXACT_SHARE  1e-6
 #define GP_POWERITER_EXACT_MEAN   1e-24
-/* Of a vector's length, after the others' directions were taken out. */
+/* The share of a vector's length below which nothing is left of it once the others' directions were taken out. */
 #define GP_POWERITER_NOTHING_LEFT 1e-10
 
 /* batch matrices (rows, cols) of rank r; tall is the longer side, small the other. */

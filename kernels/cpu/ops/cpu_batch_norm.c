@@ -8,7 +8,7 @@
  *   dx = gamma invstd (g - dbeta/n - (x - mean) invstd dgamma/n)
  * The activation's mask is found again from x, so its output is not read.
  *
- * Of its four passes over memory every one may be done by a neighbour, while
+ * It makes four passes over memory. Each may be done by a neighbour, while
  * the rows are in the cache (cpu_plan_build.c decides):
  *   fed       the convolution before sums up the rows it has just written;
  *   lazy      the only reader normalizes what it reads, the normalized value never is in memory, and that reader sums

@@ -155,7 +155,7 @@ static void size_state(struct wino_state *s, bool want_dx, bool train)
 	s->grad_floats = train ? GP_WINO_TAPS * in * out : 0;
 }
 
-/* Of images, zeros, rooms and gradients, in this order. */
+/* Bytes that images, zeros, rooms and gradients take, in this order. */
 static uint64_t working_bytes(const struct wino_state *s, int64_t threads)
 {
 	int64_t floats = s->zero_floats + threads * s->part_floats;

@@ -42,7 +42,7 @@ void gp_cuda_codec_memory(int device, struct gp_codec_memory *out);
 
 /* Waits. False: the device failed, now or before; gp_codec_tree tells the caller. */
 bool gp_cuda_codec_wait(struct gp_codec_place *p);
-/* Of a stage's own. GP_NOMEM. Freed in `close`; NULL is fine. */
+/* Memory for one stage alone, which it frees in `close`; freeing NULL is fine. GP_NOMEM. */
 enum gp_status gp_cuda_codec_alloc(struct gp_codec_place *p, uint64_t bytes, void **out, struct gp_err *err);
 enum gp_status gp_cuda_codec_alloc_pinned(struct gp_codec_place *p, uint64_t bytes, void **out, struct gp_err *err);
 void gp_cuda_codec_free(struct gp_codec_place *p, void *room);

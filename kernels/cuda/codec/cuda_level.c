@@ -14,7 +14,7 @@
 
 /* --- norms and codes, whatever the levels ------------------------------------------------------------------------ */
 
-/* Of norms and codes: where they begin in the payload room, so that the codes are aligned, and their bytes. */
+/* Where norms and codes begin in the payload room, so that the codes are aligned, and their bytes. */
 struct body {
 	uint8_t *norms, *codes;
 	size_t norm_bytes, bytes;

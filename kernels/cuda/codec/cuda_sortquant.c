@@ -22,7 +22,7 @@ struct sortquant {
 	struct gp_sortquant_cut cut;
 	uint64_t seed;
 	void *room;
-	/* Of an encoder. */
+	/* Only an encoder has these. */
 	struct gpk_select select; /* over the kept elements, or a sample of them */
 	struct gpk_limits *limits;
 	struct gpk_partitions *table;

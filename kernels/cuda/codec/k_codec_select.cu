@@ -30,7 +30,7 @@ static int middle_bits(int ranks)
 	return ranks <= GPK_SELECT_FEW ? GPK_SELECT_REST - LOW_BITS : 8;
 }
 
-/* Of one rank, in words. */
+/* Words that the counters of one rank take. */
 static uint64_t counters_of(int bits)
 {
 	return (UINT64_C(1) << bits) + (UINT64_C(1) << (GPK_SELECT_REST - bits)) + (UINT64_C(1) << bits) +

@@ -67,7 +67,7 @@ GPK_DEVICE void sum_block(double *sum, double *squares, double *room)
 	}
 }
 
-/* Of differences to the first element: a constant is exact. */
+/* Sums up the differences to the first element, and their squares, so that a constant tensor is exact. */
 GPK_KERNEL add_moments(const float *x, int64_t n, double *parts)
 {
 	GPK_SHARED(double, room, [2 * WARPS]);
@@ -145,7 +145,7 @@ struct number {
 	bool outlier;
 };
 
-/* Of the distance from the mean, and that in deviations. */
+/* Code of an element, from its distance from the mean and that distance in standard deviations. */
 GPK_DEVICE struct number number_of(const struct gpk_smaq &q, float distance, float z)
 {
 	const float a = fabsf(z);

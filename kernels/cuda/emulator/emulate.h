@@ -68,7 +68,7 @@ extern gpk_emulated_thread gpk_emulated;
 	gpk_emulated_launch((stream), #kernel, {dim3(grid), dim3(block), (shared), (most)}, gpk_pointers(__VA_ARGS__), \
 			    gpk_bind(kernel, __VA_ARGS__))
 
-/* Of a block on all cards, what is declared and what the launch gives together; and after asking for it, from 8.0 on. */
+/* Shared memory of a block, declared and dynamic together: on any card; and from 8.0 on, where a launch asks for it. */
 #define GPK_SHARED_BYTES       (48 * 1024)
 #define GPK_SHARED_LARGE_BYTES (99 * 1024)
 

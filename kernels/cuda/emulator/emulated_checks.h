@@ -20,7 +20,7 @@
 /* Memory of a device, or, on GPK_PINNED, of the host and known to the driver. */
 #define GPK_PINNED (-1)
 void gpk_memory_born(int device, const void *p, size_t bytes);
-/* Of which kind it was has to be right, too. */
+/* The memory is freed; `device` has to be what it was born with. */
 void gpk_memory_dead(int device, const void *p);
 
 /* All of it is in one allocation of that device. `what`, `who`: for the message. */

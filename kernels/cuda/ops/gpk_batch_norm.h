@@ -76,7 +76,7 @@ GPK_DEVICE float moved(float from, float momentum, double to)
 	return (float)(m * to + (1.0 - m) * (double)from);
 }
 
-/* Of a channel's sums of x - shift and of its square: keeps what backward reads, moves the running statistics. */
+/* From a channel's sums of x - shift and of its square: keeps what backward reads, moves the running statistics. */
 GPK_DEVICE struct affine finish_values(const struct gpk_bn &n, int64_t channel, const struct of_channel &of,
 				       double shift, double away_sum, double square_sum)
 {
@@ -186,7 +186,7 @@ GPK_DEVICE struct grads_of_channel grads_of(const struct gpk_bn &n, int64_t chan
 	return {n.gamma[channel], n.kept[KEPT_INVSTD * n.channels + channel], dgamma[channel], dbeta[channel]};
 }
 
-/* Of a channel's sums of g and of g (x - mean): adds to the parameters' gradients. */
+/* From a channel's sums of g and of g (x - mean): adds to the parameters' gradients. */
 GPK_DEVICE struct coefficients finish_gradients(const struct gpk_bn &n, int64_t channel,
 						const struct grads_of_channel &of, double sum, double moment,
 						float *dgamma, float *dbeta)

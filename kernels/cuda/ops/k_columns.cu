@@ -67,7 +67,7 @@ GPK_KERNEL GPK_BOUNDS(GPK_SUMS_THREADS)
 		grad[mine] += (float)sum[0];
 }
 
-/* Of either type. */
+/* Enough room for either type. */
 extern "C" uint64_t gpk_row_bias_room(int64_t rows, int64_t columns)
 {
 	const uint64_t wide = gpk_sums_room(GP_RT_F32, rows, columns, 1),

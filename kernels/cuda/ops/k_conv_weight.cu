@@ -134,7 +134,7 @@ GPK_DEVICE void multiply_stage(unsigned char *stage, unsigned high, unsigned acr
 	gpk_tile_multiply<T, S>(o[1], sum);
 }
 
-/* Of row i's upper or lower half, the k-th neighbours that this lane has: two of bf16, four of fp32. */
+/* The k-th neighbours that this lane has in the upper or lower half of row i: two of bf16, four of fp32. */
 template <typename T, typename S, int V>
 GPK_DEVICE void neighbours(float (&v)[V], const float (&row)[S::ALONG][4], int k, int half)
 {

@@ -64,7 +64,7 @@ static struct gpk_tile tile_of(int64_t channels)
 {
 	return gpk_tile_of(channels % VECTOR ? channels : channels / VECTOR, WIDE, THREADS);
 }
-/* Of kernels that sum over rows. */
+/* The tile of kernels that sum over rows. */
 static struct gpk_tile sums_tile_of(int64_t channels)
 {
 	return gpk_tile_of(channels % VECTOR ? channels : channels / VECTOR, GPK_SUMS_WIDE, THREADS);

@@ -15,7 +15,7 @@
 
 /* --- maximum ------------------------------------------------------------------------------------------------------ */
 
-/* Of one window and V channels: the largest, and where. */
+/* The largest value of one window, for each of V channels, and where it is. */
 template <typename T, int V>
 GPK_DEVICE void largest(const struct gpk_window &w, const T *image, const struct gpk_place &at, float (&best)[V],
 			uint32_t (&where)[V])

@@ -96,7 +96,7 @@ GPK_DEVICE void gpk_put(gpk_bf16 *at, float v)
 #define GPK_BOTH static inline
 #endif
 
-/* Of kernels and of their launchers. */
+/* Called in kernels and by their launchers. */
 GPK_BOTH int64_t gpk_div_up(int64_t a, int64_t b)
 {
 	return (a + b - 1) / b;

@@ -9,8 +9,8 @@
 #include "kernels/cuda/runtime/gpk.h"
 
 /*
- * Of all THREADS threads, a power of two, as a tree: the order depends on THREADS alone. Every thread calls it, and gets
- * the sum. A kernel calls it once.
+ * Sum over all THREADS threads (a power of two), as a tree whose order depends on THREADS alone. Every thread calls it
+ * and gets the sum. A kernel calls it once.
  */
 template <unsigned THREADS> GPK_DEVICE double gpk_block_sum(double v)
 {

@@ -47,7 +47,7 @@ struct gpk_tile_parts {
 	int64_t parts, each, cost;
 };
 
-/* Of `blocks` tiles, whose steps cost `unit`; `bytes` has one part. */
+/* Into how many parts the sums of `blocks` tiles are cut. A step of a tile costs `unit`; a part takes `bytes`. */
 static inline struct gpk_tile_parts gpk_tile_parts_of(int64_t blocks, int64_t steps, int64_t unit, int64_t bytes)
 {
 	const int64_t fed = blocks * steps * unit / GPK_TILES_FED;

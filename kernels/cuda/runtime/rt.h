@@ -67,7 +67,7 @@ enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struc
 void gp_rt_one_memory(void);
 /* Device memory, aligned to 256 bytes, contents undefined. GP_NOMEM. */
 enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err *err);
-/* Of memory that nothing queued uses any more; other streams' work is not waited for. NULL is fine. */
+/* Frees memory that nothing queued uses any more; other streams' work is not waited for. NULL is fine. */
 void gp_rt_free(int device, void *p);
 /* Host memory that copies do not have to stage, aligned to 64 bytes. GP_NOMEM. */
 enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct gp_err *err);
