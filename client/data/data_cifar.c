@@ -186,7 +186,7 @@ const struct gp_dataset_class gp_data_cifar10 = {
 		 .summary = "CIFAR-10, binary version: data_batch_1.bin .. data_batch_5.bin (those there are), "
 			    "test_batch.bin",
 		 .options = "DIR,limit=N,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
-	.dir = GP_DATA_DIR_NEEDED,
+	.dir = GP_SPEC_ARG_NEEDED,
 	.open = open_cifar10,
 	.close = gp_memory_images_close,
 	.read = gp_memory_images_read,
@@ -197,7 +197,7 @@ const struct gp_dataset_class gp_data_cifar100 = {
 	.info = {.name = "cifar100",
 		 .summary = "CIFAR-100, binary version: train.bin, test.bin; the 100 fine classes",
 		 .options = "DIR,limit=N,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
-	.dir = GP_DATA_DIR_NEEDED,
+	.dir = GP_SPEC_ARG_NEEDED,
 	.open = open_cifar100,
 	.close = gp_memory_images_close,
 	.read = gp_memory_images_read,

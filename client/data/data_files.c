@@ -20,17 +20,25 @@ static void close_pictures(struct gp_dataset *d)
 	gp_free(d->self);
 }
 
+static enum gp_status configure_pictures(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	d->classes = IMAGENET_CLASSES;
+	GP_TRY(gp_data_read_side(spec, &d->side, err));
+	return gp_data_read_classes(spec, &d->classes, err);
+}
+
 static enum gp_status open_pictures(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 				    const struct gp_dataset_options *options, struct gp_err *err)
 {
 	static const float mean[3] = {0.485f, 0.456f, 0.406f}, std[3] = {0.229f, 0.224f, 0.225f};
+	(void)spec;
 	(void)options;
 	if (split == GP_SPLIT_TRAIN)
 		GP_FAIL(err, GP_INVALID,
 			"dataset pictures has no images of its own; it says how `gpclient infer` prepares some");
 	d->source_channels = 3;
 	gp_data_set_statistics(d, mean, std);
-	return gp_data_name_classes(d, spec->classes ? (int)spec->classes : IMAGENET_CLASSES, NULL, err);
+	return gp_data_name_classes(d, d->classes, NULL, err);
 }
 
 /* Rec. 601 luma in 16 bits of fraction, PIL's convert("L"); one byte per pixel, in place. */
@@ -88,8 +96,7 @@ const struct gp_dataset_class gp_data_pictures = {
 	.info = {.name = "pictures",
 		 .summary = "for infer, without a dataset: how pictures are prepared",
 		 .options = "size=224,classes=1000,mean=R/G/B,std=R/G/B"},
-	.dir = GP_DATA_DIR_NONE,
-	.keys = "size|classes",
+	.configure = configure_pictures,
 	.open = open_pictures,
 	.close = close_pictures,
 	.read = read_file,

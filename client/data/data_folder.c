@@ -130,6 +130,11 @@ static enum gp_status scan(struct gp_dataset *d, const struct gp_data_spec *spec
 	return GP_OK;
 }
 
+static enum gp_status configure_folder(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	return gp_data_read_side(spec, &d->side, err);
+}
+
 static enum gp_status open_folder(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 				  const struct gp_dataset_options *options, struct gp_err *err)
 {
@@ -175,8 +180,8 @@ const struct gp_dataset_class gp_data_folder = {
 	.info = {.name = "folder",
 		 .summary = "pictures (JPEG, PNG) as DIR/train/CLASS/* and DIR/val/CLASS/* (or DIR/test)",
 		 .options = "DIR,size=224,limit=N,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
-	.dir = GP_DATA_DIR_NEEDED,
-	.keys = "size",
+	.dir = GP_SPEC_ARG_NEEDED,
+	.configure = configure_folder,
 	.open = open_folder,
 	.close = close_folder,
 	.read = read_picture,

@@ -13,19 +13,18 @@
 
 #include "client/data/data_image.h"
 #include "client/data/dataset.h"
+#include "common/base/spec.h"
 
-/* What a dataset text says after the name. */
+#define GP_DATA_DIR_ROOM 512
+
+/* What a dataset text says, but for what its family alone takes. */
 struct gp_data_spec {
-	char dir[512]; /* "" = not given */
-	int64_t limit; /* 0 = all samples */
-	int augment;   /* -1 = as the caller wants */
-	int flip;      /* -1 = as the family wants */
+	char dir[GP_DATA_DIR_ROOM]; /* "" = not given */
+	int64_t limit;              /* 0 = all samples */
+	int augment;                /* -1 = as the caller wants */
+	int flip;                   /* -1 = as the family wants */
 	int mean_count, std_count;
 	float mean[3], std[3];
-	int64_t size;          /* folder: 0 = not given */
-	struct gp_shape shape; /* synthetic: (H,W,C), ndim 0 = not given */
-	int64_t classes, samples, seed;
-	double noise;
 };
 
 /* Geometry and normalisation of one open dataset, fixed at opening. */
@@ -43,9 +42,11 @@ struct gp_transform {
 
 struct gp_dataset_class {
 	struct gp_dataset_info info;
-	enum { GP_DATA_DIR_NONE, GP_DATA_DIR_OPTIONAL, GP_DATA_DIR_NEEDED } dir;
-	const char *keys; /* options of this family besides the common ones: "size", "shape|classes" */
-	/* Fills samples, classes, names, source and mean/std of `d`; on failure `close` is called with what is there. */
+	enum gp_spec_arg dir; /* of the folder: NAME:DIR */
+	/* (optional) reads the keys that only this family has, into `self` or `side`; before open. NULL: there are none. */
+	enum gp_status (*configure)(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err);
+	/* Fills samples, classes, names, source and mean/std of `d`; on failure, as on one
+	 * of `configure`, `close` is called with what is there. */
 	enum gp_status (*open)(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 			       const struct gp_dataset_options *options, struct gp_err *err);
 	void (*close)(struct gp_dataset *d);
@@ -65,6 +66,7 @@ struct gp_dataset {
 	char (*class_names)[GP_CLASS_NAME]; /* `classes` of them */
 	/* What the family delivers before the transform; height 0: every image has its own size. */
 	int source_height, source_width, source_channels;
+	int side;           /* of pictures that have each its own size: what the text wants, 0: 224 */
 	bool pad_when_near; /* GP_FIT_PLACE instead of a resize when the wanted size is little larger */
 	bool flip;          /* mirrored images keep their meaning */
 	float mean[3], std[3];
@@ -82,9 +84,13 @@ struct gp_memory_images {
 extern const struct gp_dataset_class gp_data_fashion_mnist, gp_data_idx, gp_data_cifar10, gp_data_cifar100,
 	gp_data_folder, gp_data_synthetic, gp_data_pictures;
 
-/* "DIR,key=value,..." after the colon; NULL when there was no colon. GP_USAGE names the key. */
-enum gp_status gp_data_spec_parse(const struct gp_dataset_class *class, const char *args, struct gp_data_spec *out,
-				  struct gp_err *err);
+/* Reads the text behind the name: d->class is known, d->self becomes what `configure` makes. GP_USAGE names the key. */
+enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct gp_data_spec *out, struct gp_err *err);
+/* Keys that several families have, for `configure`: size=, shape= (as (H,W,C)), classes=. Each value keeps what it
+ * holds when its key is not given. */
+enum gp_status gp_data_read_side(struct gp_spec *s, int *side, struct gp_err *err);
+enum gp_status gp_data_read_shape(struct gp_spec *s, struct gp_shape *shape, struct gp_err *err);
+enum gp_status gp_data_read_classes(struct gp_spec *s, int *classes, struct gp_err *err);
 
 enum gp_status gp_memory_images_read(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
 				     struct gp_image *out, struct gp_err *err);

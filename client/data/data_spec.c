@@ -1,195 +1,110 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Dataset texts: "DIR,key=value,..." to struct gp_data_spec. Knows the forms of
- * the values, not their meaning. Test: tests/unit/test_data_spec.c
+ * Dataset texts, read by common/base/spec.h: what every family takes (folder,
+ * limit) and what those of pictures take (augment, flip, mean, std, and the
+ * forms of a size and a shape). What one family alone takes it reads itself, in
+ * its `configure`. Test: tests/unit/test_data_spec.c
  */
 #include "client/data/data_internal.h"
 
-#include <math.h>
 #include <string.h>
 
-#include "common/options/options.h"
-
-enum { ITEM_MAX = 512 };
-
-static bool parse_whole(const char *text, int64_t min, int64_t max, int64_t *out)
-{
-	int64_t v;
-	if (!gp_parse_i64(text, &v) || v < min || v > max)
-		return false;
-	*out = v;
-	return true;
-}
-
-static bool parse_switch(const char *text, int *out)
-{
-	if ((text[0] != '0' && text[0] != '1') || text[1])
-		return false;
-	*out = text[0] - '0';
-	return true;
-}
+enum { SIDE_MIN = 8, SIDE_MAX = 4096 };
 
 /* One number, or one per channel: "0.5" or "0.485/0.456/0.406". */
-static bool parse_statistics(const char *text, bool positive, float out[3], int *count)
+static bool parse_statistics(struct gp_text text, double least, float out[3], int *count)
 {
-	char part[64];
+	const struct gp_value_form form = {.type = GP_VALUE_REAL, .min = least, .max = 1e6};
+	char why[GP_VALUE_WHY];
+	struct gp_text part;
+	union gp_value v;
 	int n = 0;
-	for (;; text++) {
-		size_t len = strcspn(text, "/");
-		double v;
-		if (n == 3 || len >= sizeof part)
+	while (gp_text_cut(&text, '/', &part)) {
+		if (n == 3 || !gp_value_parse(&form, part, &v, why))
 			return false;
-		memcpy(part, text, len);
-		part[len] = '\0';
-		if (!gp_parse_real(part, &v) || fabs(v) > 1e6 || (positive && v < 1e-6))
-			return false;
-		out[n++] = (float)v;
-		text += len;
-		if (!*text)
-			break;
+		out[n++] = (float)v.real;
 	}
 	*count = n;
 	return n != 2;
 }
 
-/* One or three channels, as pictures have. */
-static bool parse_shape(const char *text, struct gp_shape *out)
+static enum gp_status read_statistics(struct gp_spec *s, struct gp_data_spec *out, struct gp_err *err)
 {
-	struct gp_shape s;
-	if (!gp_shape_parse_chw(text, &s) || (s.dim[2] != 1 && s.dim[2] != 3) || s.dim[0] > 4096 || s.dim[1] > 4096)
-		return false;
-	*out = s;
-	return true;
-}
-
-struct spec_key {
-	const char *name;
-	bool common; /* for every family; others only where the family's `keys` say so */
-	const char *form;
-};
-static const struct spec_key spec_keys[] = {
-	{"limit", true, "a number of samples, at least 1"},
-	{"augment", true, "0 or 1"},
-	{"flip", true, "0 or 1"},
-	{"mean", true, "one number or three as a/b/c, on the scale 0..1"},
-	{"std", true, "one positive number or three as a/b/c, on the scale 0..1"},
-	{"size", false, "pixels, 8 to 4096"},
-	{"shape", false, "CxHxW with 1 or 3 channels and at most 4096 pixels a side, such as 3x32x32"},
-	{"classes", false, "2 to 100000"},
-	{"samples", false, "1 to 100000000"},
-	{"noise", false, "0 to 8"},
-	{"seed", false, "a whole number, at least 0"},
-};
-enum { SPEC_KEYS = sizeof spec_keys / sizeof spec_keys[0] };
-
-static bool parse_value(const char *key, const char *value, struct gp_data_spec *out)
-{
-	if (strcmp(key, "limit") == 0)
-		return parse_whole(value, 1, UINT32_MAX, &out->limit);
-	if (strcmp(key, "augment") == 0)
-		return parse_switch(value, &out->augment);
-	if (strcmp(key, "flip") == 0)
-		return parse_switch(value, &out->flip);
-	if (strcmp(key, "mean") == 0)
-		return parse_statistics(value, false, out->mean, &out->mean_count);
-	if (strcmp(key, "std") == 0)
-		return parse_statistics(value, true, out->std, &out->std_count);
-	if (strcmp(key, "size") == 0)
-		return parse_whole(value, 8, 4096, &out->size);
-	if (strcmp(key, "shape") == 0)
-		return parse_shape(value, &out->shape);
-	if (strcmp(key, "classes") == 0)
-		return parse_whole(value, 2, 100000, &out->classes);
-	if (strcmp(key, "samples") == 0)
-		return parse_whole(value, 1, 100000000, &out->samples);
-	if (strcmp(key, "seed") == 0)
-		return parse_whole(value, 0, INT64_MAX, &out->seed);
-	gp_require(strcmp(key, "noise") == 0);
-	return gp_parse_real(value, &out->noise) && out->noise >= 0 && out->noise <= 8;
-}
-
-/* True when `name` is one of the '|'-separated keys. */
-static bool listed(const char *keys, const char *name)
-{
-	size_t len = strlen(name);
-	for (; keys; keys = strchr(keys, '|'), keys = keys ? keys + 1 : NULL)
-		if (strcspn(keys, "|") == len && strncmp(keys, name, len) == 0)
-			return true;
-	return false;
-}
-
-static enum gp_status unknown_key(const struct gp_dataset_class *class, const char *key, struct gp_err *err)
-{
-	const char *known[SPEC_KEYS];
-	int count = 0;
-	for (int i = 0; i < SPEC_KEYS; i++)
-		if (spec_keys[i].common || listed(class->keys, spec_keys[i].name))
-			known[count++] = spec_keys[i].name;
-	const char *near = gp_nearest_name(key, known, count);
-	if (near)
-		GP_FAIL(err, GP_USAGE, "dataset %s has no option '%.60s'; did you mean '%s'?", class->info.name, key,
-			near);
-	GP_FAIL(err, GP_USAGE, "dataset %s has no option '%.60s'; known: %s", class->info.name, key,
-		class->info.options);
-}
-
-static enum gp_status parse_option(const struct gp_dataset_class *class, char *item, struct gp_data_spec *out,
-				   struct gp_err *err)
-{
-	char *equals = strchr(item, '=');
-	if (!equals)
-		GP_FAIL(err, GP_USAGE, "dataset %s: '%.60s' is not key=value; known: %s", class->info.name, item,
-			class->info.options);
-	*equals = '\0';
-	for (int i = 0; i < SPEC_KEYS; i++) {
-		if (strcmp(spec_keys[i].name, item) != 0)
-			continue;
-		if (!spec_keys[i].common && !listed(class->keys, item))
-			break;
-		if (!parse_value(item, equals + 1, out))
-			GP_FAIL(err, GP_USAGE, "dataset %s: %s=%.60s: it must be %s", class->info.name, item,
-				equals + 1, spec_keys[i].form);
-		return GP_OK;
-	}
-	return unknown_key(class, item, err);
-}
-
-/* The first item is the folder where the family has one; an optional folder is recognised by not being key=value. */
-static bool is_dir(const struct gp_dataset_class *class, const char *item)
-{
-	if (class->dir == GP_DATA_DIR_OPTIONAL)
-		return !strchr(item, '=') || strchr(item, '/');
-	return class->dir == GP_DATA_DIR_NEEDED;
-}
-
-static enum gp_status parse_item(const struct gp_dataset_class *class, bool first, char *item, struct gp_data_spec *out,
-				 struct gp_err *err)
-{
-	if (!first || !is_dir(class, item))
-		return parse_option(class, item, out, err);
-	strcpy(out->dir, item);
+	struct gp_text text;
+	if (gp_spec_given(s, "mean", &text) && !parse_statistics(text, -1e6, out->mean, &out->mean_count))
+		return gp_spec_refuse(s, "mean", text, "one number or three as a/b/c, on the scale 0..1", err);
+	if (gp_spec_given(s, "std", &text) && !parse_statistics(text, 1e-6, out->std, &out->std_count))
+		return gp_spec_refuse(s, "std", text, "one positive number or three as a/b/c, on the scale 0..1", err);
 	return GP_OK;
 }
 
-enum gp_status gp_data_spec_parse(const struct gp_dataset_class *class, const char *args, struct gp_data_spec *out,
+/* -1 when it is not given. */
+static enum gp_status read_switch(struct gp_spec *s, const char *key, int *out, struct gp_err *err)
+{
+	struct gp_text text;
+	bool yes = false;
+	GP_TRY(gp_spec_bool(s, key, &yes, err));
+	*out = gp_spec_given(s, key, &text) ? yes : -1;
+	return GP_OK;
+}
+
+enum gp_status gp_data_read_side(struct gp_spec *s, int *side, struct gp_err *err)
+{
+	int64_t v = *side;
+	GP_TRY(gp_spec_int(s, "size", SIDE_MIN, SIDE_MAX, &v, err));
+	*side = (int)v;
+	return GP_OK;
+}
+
+enum gp_status gp_data_read_shape(struct gp_spec *s, struct gp_shape *shape, struct gp_err *err)
+{
+	struct gp_text text;
+	struct gp_shape v;
+	char copy[64];
+	if (!gp_spec_given(s, "shape", &text))
+		return GP_OK;
+	if (!gp_text_copy(text, copy, sizeof copy) || !gp_shape_parse_chw(copy, &v) ||
+	    (v.dim[2] != 1 && v.dim[2] != 3) || v.dim[0] > SIDE_MAX || v.dim[1] > SIDE_MAX)
+		return gp_spec_refuse(s, "shape", text,
+				      "CxHxW with 1 or 3 channels and at most 4096 pixels a side, such as 3x32x32",
+				      err);
+	*shape = v;
+	return GP_OK;
+}
+
+enum gp_status gp_data_read_classes(struct gp_spec *s, int *classes, struct gp_err *err)
+{
+	int64_t v = *classes;
+	GP_TRY(gp_spec_int(s, "classes", 2, 100000, &v, err));
+	*classes = (int)v;
+	return GP_OK;
+}
+
+static enum gp_status read_folder(const struct gp_dataset_class *class, struct gp_text arg, char *dir,
 				  struct gp_err *err)
 {
-	struct gp_data_spec spec = {.augment = -1, .flip = -1, .noise = 0.5};
-	const char *rest = args ? args : "";
-	for (bool first = true; *rest; first = false) {
-		char item[ITEM_MAX];
-		size_t len = strcspn(rest, ",");
-		if (len >= sizeof item)
-			GP_FAIL(err, GP_USAGE, "dataset %s: a part of its text is longer than %d characters",
-				class->info.name, ITEM_MAX - 1);
-		memcpy(item, rest, len);
-		item[len] = '\0';
-		if (len)
-			GP_TRY(parse_item(class, first, item, &spec, err));
-		rest += len + (rest[len] == ',');
-	}
-	if (class->dir == GP_DATA_DIR_NEEDED && !spec.dir[0])
+	if (!gp_text_copy(arg, dir, GP_DATA_DIR_ROOM))
+		GP_FAIL(err, GP_USAGE, "dataset %s: its folder is longer than %d characters", class->info.name,
+			GP_DATA_DIR_ROOM - 1);
+	if (class->dir == GP_SPEC_ARG_NEEDED && !dir[0])
 		GP_FAIL(err, GP_USAGE, "dataset %s needs a folder: %s:DIR", class->info.name, class->info.name);
+	return GP_OK;
+}
+
+enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct gp_data_spec *out, struct gp_err *err)
+{
+	struct gp_data_spec spec = {.augment = -1, .flip = -1};
+	char where[48];
+	snprintf(where, sizeof where, "dataset %s", d->class->info.name);
+	GP_TRY(gp_spec_pairs(s, where, d->class->dir, d->class->info.options, err));
+	GP_TRY(read_folder(d->class, s->arg, spec.dir, err));
+	GP_TRY(gp_spec_int(s, "limit", 1, UINT32_MAX, &spec.limit, err));
+	GP_TRY(read_switch(s, "augment", &spec.augment, err));
+	GP_TRY(read_switch(s, "flip", &spec.flip, err));
+	GP_TRY(read_statistics(s, &spec, err));
+	if (d->class->configure)
+		GP_TRY(d->class->configure(d, s, err));
+	GP_TRY(gp_spec_done(s, err));
 	*out = spec;
 	return GP_OK;
 }

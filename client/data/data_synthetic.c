@@ -20,23 +20,42 @@ struct stripes {
 struct synthetic {
 	uint64_t seed, stream;
 	uint32_t classes;
-	int noise; /* 256 = noise as wide as the 8-bit range */
+	int noise;             /* 256 = noise as wide as the 8-bit range */
+	int64_t samples;       /* of the training split */
+	struct gp_shape shape; /* (H,W,C), ndim 0 = not given */
 };
+
+static enum gp_status configure_synthetic(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	int64_t seed = 0;
+	double noise = 0.5;
+	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct synthetic), err));
+	struct synthetic *s = d->self;
+	s->samples = 10000;
+	d->classes = 10;
+	GP_TRY(gp_data_read_shape(spec, &s->shape, err));
+	GP_TRY(gp_data_read_classes(spec, &d->classes, err));
+	GP_TRY(gp_spec_int(spec, "samples", 1, 100000000, &s->samples, err));
+	GP_TRY(gp_spec_real(spec, "noise", 0, 8, &noise, err));
+	GP_TRY(gp_spec_int(spec, "seed", 0, INT64_MAX, &seed, err));
+	s->noise = (int)(noise * 256 + 0.5);
+	s->seed = (uint64_t)seed;
+	return GP_OK;
+}
 
 static enum gp_status open_synthetic(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 				     const struct gp_dataset_options *options, struct gp_err *err)
 {
 	static const float mean[3] = {0.5f, 0.5f, 0.5f}, std[3] = {0.25f, 0.25f, 0.25f};
 	static const struct gp_shape usual = {.ndim = 3, .dim = {32, 32, 3}};
-	const struct gp_shape *shape = spec->shape.ndim ? &spec->shape : options->shape.ndim ? &options->shape : &usual;
+	struct synthetic *s = d->self;
+	const struct gp_shape *shape = s->shape.ndim ? &s->shape : options->shape.ndim ? &options->shape : &usual;
 	if (shape->ndim != 3 || (shape->dim[2] != 1 && shape->dim[2] != 3) || shape->dim[0] > 4096 ||
 	    shape->dim[1] > 4096)
 		GP_FAIL(err, GP_INVALID,
 			"dataset synthetic makes images of 1 or 3 channels and at most 4096 pixels a side; give "
 			"shape=CxHxW");
-	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct synthetic), err));
-	struct synthetic *s = d->self;
-	int64_t samples = spec->samples ? spec->samples : 10000;
+	int64_t samples = s->samples;
 	if (split == GP_SPLIT_VAL)
 		samples = samples < 5 ? 1 : samples / 5;
 	if (spec->limit && spec->limit < samples)
@@ -46,11 +65,9 @@ static enum gp_status open_synthetic(struct gp_dataset *d, const struct gp_data_
 	d->source_width = (int)shape->dim[1];
 	d->source_channels = (int)shape->dim[2];
 	gp_data_set_statistics(d, mean, std);
-	GP_TRY(gp_data_name_classes(d, spec->classes ? (int)spec->classes : 10, NULL, err));
-	s->seed = (uint64_t)spec->seed;
+	GP_TRY(gp_data_name_classes(d, d->classes, NULL, err));
 	s->stream = gp_rng_stream(GP_RNG_SYNTHETIC, split == GP_SPLIT_TRAIN ? 1 : 2);
 	s->classes = (uint32_t)d->classes;
-	s->noise = (int)(spec->noise * 256 + 0.5);
 	return GP_OK;
 }
 
@@ -135,8 +152,7 @@ const struct gp_dataset_class gp_data_synthetic = {
 	.info = {.name = "synthetic",
 		 .summary = "striped patterns with noise, made on the fly; the shape defaults to the model's input",
 		 .options = "shape=3x32x32,classes=10,samples=10000,noise=0.5,seed=0,limit=N,augment=0|1,flip=0|1"},
-	.dir = GP_DATA_DIR_NONE,
-	.keys = "shape|classes|samples|noise|seed",
+	.configure = configure_synthetic,
 	.open = open_synthetic,
 	.close = close_synthetic,
 	.read = read_synthetic,

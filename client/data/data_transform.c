@@ -25,8 +25,8 @@ static int wanted_dim(const struct gp_dataset_options *options, int axis, int ow
 	return options->shape.ndim ? (int)options->shape.dim[axis] : own;
 }
 
-static enum gp_status check_wanted(const struct gp_dataset *d, const struct gp_data_spec *spec,
-				   const struct gp_dataset_options *options, struct gp_err *err)
+static enum gp_status check_wanted(const struct gp_dataset *d, const struct gp_dataset_options *options,
+				   struct gp_err *err)
 {
 	const struct gp_shape *w = &options->shape;
 	char text[64];
@@ -45,9 +45,9 @@ static enum gp_status check_wanted(const struct gp_dataset *d, const struct gp_d
 			(long long)w->dim[2],
 			d->source_channels == 3 ? "give the model an input of 3 channels"
 						: "give the model an input of 1 or 3 channels");
-	if (spec->size && (spec->size != w->dim[0] || spec->size != w->dim[1]))
-		GP_FAIL(err, GP_INVALID, "dataset %s: size=%lld differs from the model's input %s; leave one out",
-			d->class->info.name, (long long)spec->size, text);
+	if (d->side && (d->side != w->dim[0] || d->side != w->dim[1]))
+		GP_FAIL(err, GP_INVALID, "dataset %s: size=%d differs from the model's input %s; leave one out",
+			d->class->info.name, d->side, text);
 	return GP_OK;
 }
 
@@ -106,8 +106,8 @@ enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec
 				 const struct gp_dataset_options *options, struct gp_err *err)
 {
 	struct gp_transform *t = &d->transform;
-	GP_TRY(check_wanted(d, spec, options, err));
-	int side = spec->size ? (int)spec->size : 224;
+	GP_TRY(check_wanted(d, options, err));
+	const int side = d->side ? d->side : 224;
 	t->height = wanted_dim(options, 0, d->source_height ? d->source_height : side);
 	t->width = wanted_dim(options, 1, d->source_width ? d->source_width : side);
 	t->channels = wanted_dim(options, 2, d->source_channels);

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-#include "common/options/options.h"
+#include "common/base/mem.h"
 
 static const struct gp_dataset_class *const classes[] = {
 	&gp_data_fashion_mnist, &gp_data_idx,       &gp_data_cifar10,  &gp_data_cifar100,
@@ -21,50 +21,40 @@ const struct gp_dataset_info *gp_dataset_info(int index)
 	return index >= 0 && index < CLASSES ? &classes[index]->info : NULL;
 }
 
-static enum gp_status unknown_dataset(const char *name, size_t len, struct gp_err *err)
+static enum gp_status find_class(const struct gp_spec *s, const struct gp_dataset_class **out, struct gp_err *err)
 {
 	const char *names[CLASSES];
-	char word[64];
-	for (int i = 0; i < CLASSES; i++)
+	for (int i = 0; i < CLASSES; i++) {
 		names[i] = classes[i]->info.name;
-	snprintf(word, sizeof word, "%.*s", (int)(len < sizeof word ? len : sizeof word - 1), name);
-	const char *near = gp_nearest_name(word, names, CLASSES);
-	if (near)
-		GP_FAIL(err, GP_USAGE, "unknown dataset '%s'; did you mean '%s'?", word, near);
-	GP_FAIL(err, GP_USAGE,
-		"unknown dataset '%s'; known: fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR, "
-		"synthetic, pictures",
-		word);
-}
-
-static enum gp_status find_class(const char *spec, const struct gp_dataset_class **out, const char **args,
-				 struct gp_err *err)
-{
-	size_t len = strcspn(spec, ":");
-	for (int i = 0; i < CLASSES; i++)
-		if (strlen(classes[i]->info.name) == len && memcmp(classes[i]->info.name, spec, len) == 0) {
+		if (gp_text_is(s->name, names[i])) {
 			*out = classes[i];
-			*args = spec[len] ? spec + len + 1 : NULL;
 			return GP_OK;
 		}
-	return unknown_dataset(spec, len, err);
+	}
+	return gp_spec_unknown(s, "dataset", names, CLASSES, err);
 }
 
-enum gp_status gp_dataset_open(const char *spec, enum gp_split split, const struct gp_dataset_options *options,
+static enum gp_status open_class(struct gp_dataset *d, struct gp_spec *s, enum gp_split split,
+				 const struct gp_dataset_options *options, struct gp_err *err)
+{
+	struct gp_data_spec spec;
+	GP_TRY(gp_data_spec_read(d, s, &spec, err));
+	GP_TRY(d->class->open(d, &spec, split, options, err));
+	return gp_transform_init(d, &spec, split, options, err);
+}
+
+enum gp_status gp_dataset_open(const char *text, enum gp_split split, const struct gp_dataset_options *options,
 			       struct gp_dataset **out, struct gp_err *err)
 {
 	const struct gp_dataset_class *class = NULL;
-	const char *args = NULL;
-	struct gp_data_spec parsed;
-	GP_TRY(find_class(spec, &class, &args, err));
-	GP_TRY(gp_data_spec_parse(class, args, &parsed, err));
+	struct gp_spec spec;
+	gp_spec_begin(&spec, gp_text_of(text));
+	GP_TRY(find_class(&spec, &class, err));
 	struct gp_dataset *d = gp_calloc(1, sizeof *d);
 	if (!d)
 		GP_FAIL(err, GP_NOMEM, "out of memory while opening dataset %s", class->info.name);
 	d->class = class;
-	enum gp_status status = class->open(d, &parsed, split, options, err);
-	if (status == GP_OK)
-		status = gp_transform_init(d, &parsed, split, options, err);
+	const enum gp_status status = open_class(d, &spec, split, options, err);
 	if (status != GP_OK) {
 		gp_dataset_free(d);
 		return status;

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The table of models and the parser of "name:key=value,...". Builders are in
- * model_*.c. Test: tests/unit/test_models.c
+ * The table of models, and what their builders in model_*.c share.
+ * Test: tests/unit/test_models.c
  */
 #include "client/models/models.h"
 
 #include <stdarg.h>
-#include <string.h>
 
 #include "client/models/models_internal.h"
-#include "common/options/options.h"
 
 #define RESNET_OPTIONS       "width=1.0,stem=imagenet|cifar,classes=N,cuts=blocks|fine"
 #define CIFAR_RESNET_OPTIONS "width=1.0,classes=N,cuts=blocks|fine"
@@ -43,56 +41,11 @@ const struct gp_model_info *gp_model_info(int index)
 
 /* --- options ---------------------------------------------------------------------------------------------------- */
 
-static enum gp_status split_one(struct gp_model_args *a, const char *text, size_t len, struct gp_err *err)
-{
-	const char *eq = memchr(text, '=', len);
-	size_t key = eq ? (size_t)(eq - text) : 0, value = eq ? len - key - 1 : 0;
-	if (key == 0 || value == 0 || key >= sizeof a->arg[0].key || value >= sizeof a->arg[0].value)
-		GP_FAIL(err, GP_USAGE, "model %s: '%.*s' is not key=value (options: %s)", a->info->name,
-			len < 40 ? (int)len : 40, text, a->info->options);
-	for (int i = 0; i < a->count; i++)
-		if (strncmp(a->arg[i].key, text, key) == 0 && a->arg[i].key[key] == '\0')
-			GP_FAIL(err, GP_USAGE, "model %s: %s is given twice", a->info->name, a->arg[i].key);
-	if (a->count == GP_MODEL_MAX_ARGS)
-		GP_FAIL(err, GP_USAGE, "model %s: more than %d options", a->info->name, GP_MODEL_MAX_ARGS);
-	memcpy(a->arg[a->count].key, text, key);
-	memcpy(a->arg[a->count].value, eq + 1, value);
-	a->count++;
-	return GP_OK;
-}
-
-static enum gp_status split_args(struct gp_model_args *a, const char *text, struct gp_err *err)
-{
-	for (;;) {
-		size_t len = strcspn(text, ",");
-		GP_TRY(split_one(a, text, len, err));
-		if (text[len] == '\0')
-			return GP_OK;
-		text += len + 1;
-	}
-}
-
-static const char *take(struct gp_model_args *a, const char *key)
-{
-	for (int i = 0; i < a->count; i++) {
-		if (strcmp(a->arg[i].key, key) == 0) {
-			a->arg[i].used = true;
-			return a->arg[i].value;
-		}
-	}
-	return NULL;
-}
-
 enum gp_status gp_model_arg_int(struct gp_model_args *a, const char *key, int min, int max, int *value,
 				struct gp_err *err)
 {
-	const char *text = take(a, key);
-	int64_t v;
-	if (!text)
-		return GP_OK;
-	if (!gp_parse_i64(text, &v) || v < min || v > max)
-		GP_FAIL(err, GP_USAGE, "model %s: %s=%s must be a whole number in %d..%d", a->info->name, key, text,
-			min, max);
+	int64_t v = *value;
+	GP_TRY(gp_spec_int(&a->spec, key, min, max, &v, err));
 	*value = (int)v;
 	return GP_OK;
 }
@@ -100,35 +53,13 @@ enum gp_status gp_model_arg_int(struct gp_model_args *a, const char *key, int mi
 enum gp_status gp_model_arg_real(struct gp_model_args *a, const char *key, double min, double max, double *value,
 				 struct gp_err *err)
 {
-	const char *text = take(a, key);
-	double v;
-	if (!text)
-		return GP_OK;
-	if (!gp_parse_real(text, &v) || !(v >= min && v <= max))
-		GP_FAIL(err, GP_USAGE, "model %s: %s=%s must be a number in %g..%g", a->info->name, key, text, min,
-			max);
-	*value = v;
-	return GP_OK;
+	return gp_spec_real(&a->spec, key, min, max, value, err);
 }
 
 enum gp_status gp_model_arg_choice(struct gp_model_args *a, const char *key, const char *choices, int *value,
 				   struct gp_err *err)
 {
-	const char *text = take(a, key);
-	if (!text)
-		return GP_OK;
-	int index = 0;
-	for (const char *at = choices;; index++) {
-		size_t len = strcspn(at, "|");
-		if (strlen(text) == len && memcmp(text, at, len) == 0) {
-			*value = index;
-			return GP_OK;
-		}
-		if (at[len] == '\0')
-			break;
-		at += len + 1;
-	}
-	GP_FAIL(err, GP_USAGE, "model %s: %s=%s must be one of %s", a->info->name, key, text, choices);
+	return gp_spec_choice(&a->spec, key, choices, value, err);
 }
 
 enum gp_status gp_model_arg_classes(struct gp_model_args *a, int fallback, int *value, struct gp_err *err)
@@ -156,11 +87,7 @@ enum gp_status gp_model_arg_input(struct gp_model_args *a, struct gp_shape fallb
 
 enum gp_status gp_model_args_done(const struct gp_model_args *a, struct gp_err *err)
 {
-	for (int i = 0; i < a->count; i++)
-		if (!a->arg[i].used)
-			GP_FAIL(err, GP_USAGE, "model %s has no option '%s' (options: %s)", a->info->name,
-				a->arg[i].key, a->info->options);
-	return GP_OK;
+	return gp_spec_done(&a->spec, err);
 }
 
 const char *gp_model_name(char name[GP_NAME_MAX], const char *fmt, ...)
@@ -208,20 +135,12 @@ void gp_model_init_bias(struct gp_graph *g, int node, enum gp_init_kind kind, fl
 
 /* --- building --------------------------------------------------------------------------------------------------- */
 
-static enum gp_status fail_unknown(const char *spec, size_t len, struct gp_err *err)
+static enum gp_status fail_unknown(const struct gp_spec *spec, struct gp_err *err)
 {
 	const char *names[MODELS];
-	char list[200] = "", word[41];
-	for (int i = 0; i < MODELS; i++) {
-		size_t used = strlen(list);
-		snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", models[i].info.name);
+	for (int i = 0; i < MODELS; i++)
 		names[i] = models[i].info.name;
-	}
-	snprintf(word, sizeof word, "%.*s", len < 40 ? (int)len : 40, spec);
-	const char *near = gp_nearest_name(word, names, MODELS);
-	if (near)
-		GP_FAIL(err, GP_USAGE, "no model is named '%s'; did you mean %s? There are: %s", word, near, list);
-	GP_FAIL(err, GP_USAGE, "no model is named '%s'; there are: %s", word, list);
+	return gp_spec_unknown(spec, "model", names, MODELS, err);
 }
 
 /* Says which input did not fit, where the graph only knows the node that refused it. */
@@ -237,18 +156,20 @@ static enum gp_status prefix_input(const struct gp_model_args *a, struct gp_err 
 enum gp_status gp_model_build(const char *spec, const struct gp_model_options *defaults, struct gp_graph **out,
 			      struct gp_err *err)
 {
-	size_t len = strcspn(spec, ":");
+	struct gp_model_args a = {0};
+	char where[48];
+	gp_spec_begin(&a.spec, gp_text_of(spec));
 	for (int i = 0; i < MODELS; i++) {
-		struct gp_model_args a = {.info = &models[i].info};
-		if (strlen(a.info->name) != len || memcmp(a.info->name, spec, len) != 0)
+		a.info = &models[i].info;
+		if (!gp_text_is(a.spec.name, a.info->name))
 			continue;
 		if (defaults)
 			a.defaults = *defaults;
-		if (spec[len] == ':')
-			GP_TRY(split_args(&a, spec + len + 1, err));
+		snprintf(where, sizeof where, "model %s", a.info->name);
+		GP_TRY(gp_spec_pairs(&a.spec, where, GP_SPEC_NO_ARG, a.info->options, err));
 		if (models[i].build(&a, out, err) != GP_OK)
 			return prefix_input(&a, err);
 		return GP_OK;
 	}
-	return fail_unknown(spec, len, err);
+	return fail_unknown(&a.spec, err);
 }

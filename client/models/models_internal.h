@@ -9,18 +9,13 @@
 #define GP_MODELS_INTERNAL_H
 
 #include "client/models/models.h"
+#include "common/base/spec.h"
 
-#define GP_MODEL_MAX_ARGS 16
-
-/* "key=value,..." split, and what the caller left as defaults. */
+/* The model's spec, and what the caller left as defaults. */
 struct gp_model_args {
 	const struct gp_model_info *info;
 	struct gp_model_options defaults;
-	int count;
-	struct {
-		char key[24], value[40];
-		bool used;
-	} arg[GP_MODEL_MAX_ARGS];
+	struct gp_spec spec;
 };
 
 /* Each reads one option into *value, which keeps what it holds when the option is not given. */

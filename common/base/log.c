@@ -8,6 +8,8 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/text.h"
+
 static enum gp_log_level area_levels[GP_LOG_AREA_COUNT] = {
 #define X(name) [GP_LOG_AREA_##name] = GP_LOG_WARN,
 	GP_LOG_AREAS(X)
@@ -21,46 +23,43 @@ static const char *const area_names[] = {
 };
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
+enum { LEVELS = sizeof level_names / sizeof level_names[0] };
 
-static int find_name(const char *const *names, int count, const char *s, size_t len)
+static int find_name(const char *const *names, int count, struct gp_text t)
 {
 	for (int i = 0; i < count; i++)
-		if (strlen(names[i]) == len && memcmp(names[i], s, len) == 0)
+		if (gp_text_is(t, names[i]))
 			return i;
 	return -1;
 }
 
-static enum gp_status configure_one(const char *item, size_t len, struct gp_err *err)
+static enum gp_status configure_one(struct gp_text item, struct gp_err *err)
 {
-	const char *eq = memchr(item, '=', len);
-	if (!eq)
-		GP_FAIL(err, GP_USAGE, "--log: '%.*s' is not AREA=LEVEL, for example all=info", (int)len, item);
-	size_t area_len = (size_t)(eq - item);
-	int level = find_name(level_names, 5, eq + 1, len - area_len - 1);
+	struct gp_text name, level_name = item;
+	char shown[GP_SHOWN];
+	if (!gp_text_cut(&level_name, '=', &name) || !level_name.at)
+		GP_FAIL(err, GP_USAGE, "--log: '%s' is not AREA=LEVEL, for example all=info",
+			gp_text_shown(item, shown));
+	const int level = find_name(level_names, LEVELS, level_name);
 	if (level < 0)
-		GP_FAIL(err, GP_USAGE, "--log: unknown level '%.*s'; one of error, warn, info, debug, trace",
-			(int)(len - area_len - 1), eq + 1);
-	if (area_len == 3 && memcmp(item, "all", 3) == 0) {
-		for (int a = 0; a < GP_LOG_AREA_COUNT; a++)
-			area_levels[a] = (enum gp_log_level)level;
-		return GP_OK;
-	}
-	int area = find_name(area_names, GP_LOG_AREA_COUNT, item, area_len);
-	if (area < 0)
+		GP_FAIL(err, GP_USAGE, "--log: unknown level '%s'; one of error, warn, info, debug, trace",
+			gp_text_shown(level_name, shown));
+	const int area = find_name(area_names, GP_LOG_AREA_COUNT, name);
+	if (area < 0 && !gp_text_is(name, "all"))
 		GP_FAIL(err, GP_USAGE,
-			"--log: unknown area '%.*s'; one of all, main, net, session, sched, codec, device, data, model",
-			(int)area_len, item);
-	area_levels[area] = (enum gp_log_level)level;
+			"--log: unknown area '%s'; one of all, main, net, session, sched, codec, device, data, model",
+			gp_text_shown(name, shown));
+	for (int a = 0; a < GP_LOG_AREA_COUNT; a++)
+		if (area < 0 || a == area)
+			area_levels[a] = (enum gp_log_level)level;
 	return GP_OK;
 }
 
 enum gp_status gp_log_configure(const char *spec, struct gp_err *err)
 {
-	while (*spec) {
-		size_t len = strcspn(spec, ",");
-		GP_TRY(configure_one(spec, len, err));
-		spec += len + (spec[len] == ',');
-	}
+	struct gp_text item, rest = gp_text_of(spec);
+	while (rest.len && gp_text_cut(&rest, ',', &item))
+		GP_TRY(configure_one(item, err));
 	return GP_OK;
 }
 

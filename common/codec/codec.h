@@ -145,7 +145,7 @@ struct gp_codec_key {
 	const char *name;
 	double min, max, initial; /* of words: first and last index */
 	int decimals;             /* digits allowed behind the point */
-	const char *const *words; /* NULL: a number */
+	const char *words;        /* "e5m2|e4m3"; NULL: a number */
 	const char *help;
 };
 

@@ -31,6 +31,7 @@
 
 #include <string.h>
 
+#include "common/base/value.h"
 #include "common/codec/codec.h"
 
 #define GP_CODEC_MAX_KEYS     8
@@ -155,15 +156,9 @@ const struct gp_codec_ops *gp_codec_ops_by_id(uint16_t id);
 const struct gp_codec_ops *gp_codec_ops_by_name(const char *name);
 
 /* codec_key.c */
-#define GP_CODEC_KEY_TEXT 24
-/* `text` of `len` characters to the key's value. */
-bool gp_codec_key_parse(const struct gp_codec_key *key, const char *text, size_t len, double *value);
-/* The shortest text that parses to `value`. */
-const char *gp_codec_key_print(const struct gp_codec_key *key, double value, char text[GP_CODEC_KEY_TEXT]);
-/* "a whole number in 1..16". */
-const char *gp_codec_key_allowed(const struct gp_codec_key *key, char *text, size_t size);
-/* printf behind what `text` holds, cut off at `size`. */
-void gp_codec_append(char *text, size_t size, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+struct gp_value_form gp_codec_key_form(const struct gp_codec_key *key);
+/* The shortest text that is read as `value`. Returns `text`. */
+const char *gp_codec_key_print(const struct gp_codec_key *key, double value, char text[GP_SHOWN]);
 /* gp_codec_keys_text of one codec. */
 const char *gp_codec_ops_keys_text(const struct gp_codec_ops *ops, char *text, size_t size);
 

@@ -1,102 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Codec specs: "name:key=value,...+name:..." to struct gp_codec_spec and its
- * canonical text. Runs on text from a peer: bounded, no allocation, and error
+ * canonical text. A stage is read by common/base/spec.h; here is what makes a
+ * chain of them. Runs on text from a peer: bounded, no allocation, and error
  * texts only quote characters that passed the alphabet check. Does not know
  * any codec: ranges and rules come from the table in codec_registry.c, the
  * order of stages from codec_order.c.
  * Grammar: CODECS.md. Test: tests/unit/test_codec_spec.c; fuzz: tests/fuzz/fuzz_codec_spec.c
  */
+#include "common/base/spec.h"
 #include "common/codec/codec_impl.h"
 
-#define NAME_MAX_CHARS 24
+enum { NAMES_MAX = 64 };
 
-/* A bounded piece of the text being parsed. */
-struct piece {
-	const char *at;
-	size_t len;
-};
-
-/* Cuts everything before `separator` (or the rest) off `rest`. False when nothing was left to cut. */
-static bool next_piece(struct piece *rest, char separator, struct piece *out)
+static enum gp_status unknown_codec(const struct gp_spec *s, struct gp_err *err)
 {
-	if (!rest->at)
-		return false;
-	const char *end = memchr(rest->at, separator, rest->len);
-	*out = (struct piece){rest->at, end ? (size_t)(end - rest->at) : rest->len};
-	*rest = end ? (struct piece){end + 1, rest->len - out->len - 1} : (struct piece){NULL, 0};
-	return true;
-}
-
-static bool copy_name(struct piece p, char name[NAME_MAX_CHARS])
-{
-	if (p.len == 0 || p.len >= NAME_MAX_CHARS)
-		return false;
-	memcpy(name, p.at, p.len);
-	name[p.len] = '\0';
-	return true;
-}
-
-/* Levenshtein distance of two short words. */
-static size_t edit_distance(const char *a, const char *b)
-{
-	size_t row[NAME_MAX_CHARS], n = strlen(b);
-	for (size_t j = 0; j <= n; j++)
-		row[j] = j;
-	for (size_t i = 0; a[i]; i++) {
-		size_t diagonal = row[0];
-		row[0] = i + 1;
-		for (size_t j = 0; j < n; j++) {
-			size_t best = diagonal + (a[i] != b[j]);
-			diagonal = row[j + 1];
-			best = diagonal + 1 < best ? diagonal + 1 : best;
-			row[j + 1] = row[j] + 1 < best ? row[j] + 1 : best;
-		}
-	}
-	return row[n];
-}
-
-/* `word` unless it is further than one edit in three characters from `wanted`, or further than the best so far. */
-static void keep_nearer(const char *wanted, const char *word, const char **nearest, size_t *distance)
-{
-	const size_t d = edit_distance(wanted, word), len = strlen(wanted), most = len < 6 ? 1 : len / 3;
-	if (d <= most && d < len && d < *distance) {
-		*distance = d;
-		*nearest = word;
-	}
-}
-
-static enum gp_status unknown_codec(int stage, const char *name, struct gp_err *err)
-{
-	char known[240] = "";
-	const char *nearest = NULL;
-	size_t distance = SIZE_MAX;
-	for (int i = 0; gp_codec_ops_at(i); i++) {
-		const char *word = gp_codec_ops_at(i)->info.name;
-		gp_codec_append(known, sizeof known, "%s%s", i ? ", " : "", word);
-		keep_nearer(name, word, &nearest, &distance);
-	}
-	if (nearest)
-		GP_FAIL(err, GP_USAGE, "codec stage %d: no codec \"%s\"; did you mean \"%s\"? (known: %s)", stage, name,
-			nearest, known);
-	GP_FAIL(err, GP_USAGE, "codec stage %d: no codec \"%s\" (known: %s)", stage, name, known);
-}
-
-static enum gp_status unknown_key(int stage, const struct gp_codec_ops *ops, const char *name, struct gp_err *err)
-{
-	char keys[160];
-	const char *codec = ops->info.name, *nearest = NULL;
-	size_t distance = SIZE_MAX;
-	for (int i = 0; i < ops->keys; i++)
-		keep_nearer(name, ops->key[i].name, &nearest, &distance);
-	if (!ops->keys)
-		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): key \"%s\" is not known; it takes no keys", stage, codec,
-			name);
-	gp_codec_ops_keys_text(ops, keys, sizeof keys);
-	if (nearest)
-		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): no key \"%s\"; did you mean \"%s\"? (keys: %s)", stage,
-			codec, name, nearest, keys);
-	GP_FAIL(err, GP_USAGE, "codec stage %d (%s): no key \"%s\" (keys: %s)", stage, codec, name, keys);
+	const char *names[NAMES_MAX];
+	int count = 0;
+	for (; count < NAMES_MAX && gp_codec_ops_at(count); count++)
+		names[count] = gp_codec_ops_at(count)->info.name;
+	return gp_spec_unknown(s, "codec", names, count, err);
 }
 
 static int find_key(const struct gp_codec_ops *ops, const char *name)
@@ -107,62 +30,56 @@ static int find_key(const struct gp_codec_ops *ops, const char *name)
 	return -1;
 }
 
-/* One "key=value". `seen` has a bit per key already given. */
-static enum gp_status parse_key(int stage, const struct gp_codec_ops *ops, struct piece text, unsigned *seen,
-				double *value, struct gp_err *err)
+static const struct gp_codec_ops *find_codec(struct gp_text name)
 {
-	struct piece key, rest = text;
-	char name[NAME_MAX_CHARS];
-	const char *codec = ops->info.name;
-	if (!next_piece(&rest, '=', &key) || !rest.at || !copy_name(key, name))
-		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): \"%.*s\" is not of the form key=value", stage, codec,
-			(int)text.len, text.at);
-	int index = find_key(ops, name);
-	if (index < 0)
-		return unknown_key(stage, ops, name, err);
-	if (*seen & 1u << index)
-		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): key \"%s\" is given twice", stage, codec, name);
-	const struct gp_codec_key *k = &ops->key[index];
-	double v;
-	char allowed[96];
-	if (!gp_codec_key_parse(k, rest.at, rest.len, &v))
-		GP_FAIL(err, GP_USAGE, "codec stage %d (%s): %s=%.*s is not allowed; %s is %s", stage, codec, name,
-			(int)rest.len, rest.at, name, gp_codec_key_allowed(k, allowed, sizeof allowed));
-	*seen |= 1u << index;
-	value[index] = v;
-	return GP_OK;
+	for (int i = 0; gp_codec_ops_at(i); i++)
+		if (gp_text_is(name, gp_codec_ops_at(i)->info.name))
+			return gp_codec_ops_at(i);
+	return NULL;
 }
 
-static enum gp_status parse_stage(int number, struct piece text, struct gp_codec_stage_spec *out, struct gp_err *err)
+static enum gp_status read_keys(struct gp_spec *s, const struct gp_codec_ops *ops, double *value, struct gp_err *err)
 {
-	struct piece word, key, rest = text;
-	char name[NAME_MAX_CHARS];
-	if (!next_piece(&rest, ':', &word) || !copy_name(word, name))
-		GP_FAIL(err, GP_USAGE, "codec stage %d: \"%.*s\" does not begin with a codec's name", number,
-			(int)(text.len < 40 ? text.len : 40), text.at);
-	const struct gp_codec_ops *ops = gp_codec_ops_by_name(name);
-	if (!ops)
-		return unknown_codec(number, name, err);
+	for (int i = 0; i < ops->keys; i++) {
+		const struct gp_codec_key *key = &ops->key[i];
+		const struct gp_value_form form = gp_codec_key_form(key);
+		union gp_value v = {.real = key->initial};
+		if (key->words)
+			v.choice = (int)key->initial;
+		GP_TRY(gp_spec_value(s, key->name, &form, &v, err));
+		value[i] = key->words ? v.choice : v.real;
+	}
+	return gp_spec_done(s, err);
+}
+
+static enum gp_status parse_stage(int number, struct gp_text text, struct gp_codec_stage_spec *out, struct gp_err *err)
+{
+	struct gp_spec s;
+	char where[48], keys[160];
+	gp_spec_begin(&s, text);
+	const struct gp_codec_ops *ops = find_codec(s.name);
+	if (!ops) {
+		unknown_codec(&s, err);
+		return gp_err_prefix(err, "codec stage %d", number);
+	}
+	snprintf(where, sizeof where, "codec stage %d (%s)", number, ops->info.name);
+	GP_TRY(gp_spec_pairs(&s, where, GP_SPEC_NO_ARG, gp_codec_ops_keys_text(ops, keys, sizeof keys), err));
 	*out = (struct gp_codec_stage_spec){.id = ops->id};
-	for (int i = 0; i < ops->keys; i++)
-		out->value[i] = ops->key[i].initial;
-	unsigned seen = 0;
-	while (next_piece(&rest, ',', &key))
-		GP_TRY(parse_key(number, ops, key, &seen, out->value, err));
+	GP_TRY(read_keys(&s, ops, out->value, err));
 	if (ops->check && ops->check(out->value, err) != GP_OK)
-		return gp_err_prefix(err, "codec stage %d (%s)", number, name);
+		return gp_err_prefix(err, "%s", where);
 	return GP_OK;
 }
 
 static enum gp_status write_canonical(struct gp_codec_spec *spec, struct gp_err *err)
 {
-	char text[2 * GP_CODEC_SPEC_MAX] = "", value[GP_CODEC_KEY_TEXT];
+	char text[2 * GP_CODEC_SPEC_MAX] = "", value[GP_SHOWN];
 	for (int i = 0; i < spec->stages; i++) {
 		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[i].id);
-		gp_codec_append(text, sizeof text, "%s%s", i ? "+" : "", ops->info.name);
+		gp_text_append(text, sizeof text, "%s%s", i ? "+" : "", ops->info.name);
 		for (int k = 0; k < ops->keys; k++)
-			gp_codec_append(text, sizeof text, "%c%s=%s", k ? ',' : ':', ops->key[k].name,
-					gp_codec_key_print(&ops->key[k], spec->stage[i].value[k], value));
+			gp_text_append(text, sizeof text, "%c%s=%s", k ? ',' : ':', ops->key[k].name,
+				       gp_codec_key_print(&ops->key[k], spec->stage[i].value[k], value));
 	}
 	if (strlen(text) >= sizeof spec->text)
 		GP_FAIL(err, GP_USAGE, "codec spec is longer than %d characters when written out",
@@ -190,8 +107,8 @@ enum gp_status gp_codec_spec_parse(const char *text, struct gp_codec_spec *out, 
 		GP_FAIL(err, GP_USAGE, "codec spec is longer than %d characters", GP_CODEC_SPEC_MAX - 1);
 	GP_TRY(check_alphabet(text, len, err));
 	struct gp_codec_spec spec = {0};
-	struct piece stage, rest = {text, len};
-	while (next_piece(&rest, '+', &stage)) {
+	struct gp_text stage, rest = {text, len};
+	while (gp_text_cut(&rest, '+', &stage)) {
 		if (spec.stages == GP_CODEC_MAX_STAGES)
 			GP_FAIL(err, GP_USAGE, "codec spec has more than %d stages", GP_CODEC_MAX_STAGES);
 		GP_TRY(parse_stage(spec.stages + 1, stage, &spec.stage[spec.stages], err));

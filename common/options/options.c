@@ -24,78 +24,22 @@ static int find_option(const struct gp_opt_table *t, const char *name, size_t le
 	return -1;
 }
 
-static int min3(int a, int b, int c)
-{
-	int m = a < b ? a : b;
-	return m < c ? m : c;
-}
-
-/* Edits (insert, delete, replace, swap neighbours) from a to b; both shorter than NAME_LIMIT. */
-static int edit_distance(const char *a, const char *b)
-{
-	int rows[3][NAME_LIMIT + 1];
-	int *before = rows[0], *last = rows[1], *now = rows[2];
-	int la = (int)strlen(a), lb = (int)strlen(b);
-	for (int j = 0; j <= lb; j++)
-		last[j] = j;
-	for (int i = 1; i <= la; i++) {
-		now[0] = i;
-		for (int j = 1; j <= lb; j++) {
-			now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
-			    before[j - 2] + 1 < now[j])
-				now[j] = before[j - 2] + 1;
-		}
-		int *spare = before;
-		before = last;
-		last = now;
-		now = spare;
-	}
-	return last[lb];
-}
-
-/* An unfinished word counts as near as one slip. */
-static int name_distance(const char *text, const char *name)
-{
-	size_t len = strlen(text);
-	if (strlen(name) >= NAME_LIMIT)
-		return NAME_LIMIT;
-	if (len >= 2 && strncmp(text, name, len) == 0)
-		return 1;
-	return edit_distance(text, name);
-}
-
-const char *gp_nearest_name(const char *text, const char *const *names, int count)
-{
-	size_t len = strlen(text);
-	if (len >= NAME_LIMIT)
-		return NULL;
-	const char *best = NULL;
-	int best_distance = 1 + (int)len / 3; /* farther is a guess, not help */
-	for (int i = 0; i < count; i++) {
-		int d = name_distance(text, names[i]);
-		if (d < best_distance + !best) {
-			best = names[i];
-			best_distance = d;
-		}
-	}
-	return best;
-}
-
 static const char *nearest_option(const struct gp_opt_table *t, const char *name)
 {
-	const char *names[64];
+	const char *names[GP_OPT_MAX];
 	for (int i = 0; i < t->count; i++)
 		names[i] = t->opt[i].name;
+	if (strncmp(name, "no-", 3) == 0 && find_option(t, name + 3, strlen(name + 3)) >= 0)
+		return name + 3;
 	return gp_nearest_name(name, names, t->count);
 }
 
 static enum gp_status unknown_flag(const struct gp_opt_table *t, const char *name, size_t len, struct gp_err *err)
 {
-	char word[NAME_LIMIT], shown[GP_OPT_PLACE];
+	char word[NAME_LIMIT], shown[GP_SHOWN];
 	snprintf(word, sizeof word, "%.*s", (int)(len < NAME_LIMIT ? len : NAME_LIMIT - 1), name);
 	const char *near = nearest_option(t, word);
-	gp_opt_printable(word, shown);
+	gp_text_shown(gp_text_of(word), shown);
 	if (near)
 		GP_FAIL(err, GP_USAGE, "unknown flag --%s; did you mean --%s? ('%s --help' lists all)", shown, near,
 			t->command);
@@ -174,9 +118,9 @@ static enum gp_status read_option(const struct gp_opt_table *t, struct words *in
 
 static enum gp_status single_dash(const struct gp_opt_table *t, const char *arg, struct gp_err *err)
 {
-	char shown[GP_OPT_PLACE];
+	char shown[GP_SHOWN];
 	const char *near = nearest_option(t, arg + 1);
-	gp_opt_printable(arg, shown);
+	gp_text_shown(gp_text_of(arg), shown);
 	if (near)
 		GP_FAIL(err, GP_USAGE, "unknown flag %s; did you mean --%s? (flags begin with two dashes)", shown,
 			near);
@@ -206,8 +150,8 @@ static enum gp_status next_word(const struct gp_opt_table *t, struct words *in, 
 static enum gp_status add_positional(const struct gp_opt_table *t, const char *text, struct gp_options_result *r,
 				     struct gp_err *err)
 {
-	char shown[GP_OPT_PLACE];
-	gp_opt_printable(text, shown);
+	char shown[GP_SHOWN];
+	gp_text_shown(gp_text_of(text), shown);
 	if (!t->positional)
 		GP_FAIL(err, GP_USAGE, "unexpected argument '%s'; '%s --help' shows what is known", shown, t->command);
 	if (t->positional_max && r->positionals >= t->positional_max)
@@ -285,9 +229,9 @@ static char *unquote(char *value)
 static enum gp_status unknown_key(const struct gp_opt_table *t, const char *key, const struct gp_opt_source *from,
 				  struct gp_err *err)
 {
-	char shown[GP_OPT_PLACE];
+	char shown[GP_SHOWN];
 	const char *near = nearest_option(t, key);
-	gp_opt_printable(key, shown);
+	gp_text_shown(gp_text_of(key), shown);
 	if (near)
 		GP_FAIL(err, GP_INVALID, "%s:%d: unknown key '%s'; did you mean '%s'?", from->file, from->line, shown,
 			near);

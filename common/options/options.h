@@ -11,16 +11,18 @@
 #define GP_OPTIONS_H
 
 #include "common/base/status.h"
+#include "common/base/value.h"
 
+/* Each is read as the value of the same name in value.h, into a field of the type given here. */
 enum gp_opt_type {
-	GP_OPT_FLAG,   /* bool: --json, --no-json */
-	GP_OPT_INT,    /* int64_t with min..max */
-	GP_OPT_REAL,   /* double with min..max */
-	GP_OPT_TEXT,   /* const char * (owned by the gp_options_result) */
-	GP_OPT_CHOICE, /* int: index into `choices` ("sgd|adam|adamw") */
-	GP_OPT_SIZE,   /* int64_t bytes: "64", "64k", "2M", "1G" (powers of 1024) */
-	GP_OPT_RATE,   /* double bits/s: "100mbit", "1gbit", "12.5MB" */
-	GP_OPT_TIME,   /* double seconds: "20ms", "1.5s", "2m"; a bare number is seconds */
+	GP_OPT_FLAG = GP_VALUE_BOOL,     /* bool: --json, --no-json */
+	GP_OPT_INT = GP_VALUE_INT,       /* int64_t with min..max */
+	GP_OPT_REAL = GP_VALUE_REAL,     /* double with min..max */
+	GP_OPT_TEXT = GP_VALUE_TEXT,     /* const char * (owned by the gp_options_result) */
+	GP_OPT_CHOICE = GP_VALUE_CHOICE, /* int: index into `choices` ("sgd|adam|adamw") */
+	GP_OPT_SIZE = GP_VALUE_SIZE,     /* int64_t bytes */
+	GP_OPT_RATE = GP_VALUE_RATE,     /* double bits/s */
+	GP_OPT_TIME = GP_VALUE_TIME,     /* double seconds */
 };
 
 struct gp_opt {
@@ -79,16 +81,5 @@ bool gp_options_given(const struct gp_opt_table *t, const struct gp_options_resu
 /* The value that option `name` has in `settings`, as text that parses to the same; of a FLAG "true" or "false". */
 void gp_options_text(const struct gp_opt_table *t, const void *settings, const char *name, char *text, size_t size);
 void gp_options_print_help(const struct gp_opt_table *t, FILE *to);
-/*
- * The one of names[0..count) that `text` was probably meant to be (a typing slip or an unfinished word), NULL when none
- * is near: for "did you mean" in messages about flags, codecs, models and datasets.
- */
-const char *gp_nearest_name(const char *text, const char *const *names, int count);
-/* Value parsers, also for codec and model specs: whole text must be used. */
-bool gp_parse_i64(const char *text, int64_t *out);
-bool gp_parse_real(const char *text, double *out);
-bool gp_parse_size(const char *text, int64_t *out);
-bool gp_parse_rate(const char *text, double *out);
-bool gp_parse_time(const char *text, double *out);
 
 #endif

@@ -25,7 +25,7 @@ static const char *flag_text(const struct gp_opt *o, char *text)
 /* The help line plus, in brackets, choices that the flag column does not show, the range and the default. */
 static const char *help_text(const struct gp_opt *o, char *text)
 {
-	char range[GP_OPT_PLACE];
+	char range[GP_VALUE_WHY];
 	const char *notes[3] = {0};
 	char default_note[GP_OPT_PLACE] = "";
 	if (o->type == GP_OPT_CHOICE && o->value && o->choices)

@@ -23,15 +23,12 @@ struct gp_opt_source {
 const char *gp_opt_place(const struct gp_opt_source *from, const char *name, char *text);
 /* GP_USAGE for the command line, GP_INVALID for a file. */
 enum gp_status gp_opt_code(const struct gp_opt_source *from);
-/* User text for a message: cut after 60 characters, control characters as '?'. `text` has GP_OPT_PLACE bytes. */
-const char *gp_opt_printable(const char *user, char *text);
-
 /* Keeps a copy of `text` until gp_options_free. */
 enum gp_status gp_opt_keep(struct gp_options_result *r, const char *text, const char **out, struct gp_err *err);
 /* Parses `text` into the field of `o`; the field is untouched on failure. TEXT is kept by `r`. */
 enum gp_status gp_opt_store(const struct gp_opt *o, const char *text, const struct gp_opt_source *from, void *settings,
 			    struct gp_options_result *r, struct gp_err *err);
-/* "1..64" in the option's own unit, "" when it has no range; text has GP_OPT_PLACE bytes. */
-const char *gp_opt_range_text(const struct gp_opt *o, char *text);
+/* "1..64" in the option's own unit, "" when it has no range. Returns `text`. */
+const char *gp_opt_range_text(const struct gp_opt *o, char text[GP_VALUE_WHY]);
 
 #endif

@@ -232,7 +232,7 @@ static void compare_names_what_is_wrong_in_one_line(void **state)
 	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", " ,; "), 2);
 	assert_non_null(strstr(err, "names no codec"));
 	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--codecs", "raw,unifrm:bits=8"), 2);
-	assert_non_null(strstr(err, "did you mean \"uniform\""));
+	assert_non_null(strstr(err, "did you mean 'uniform'"));
 	assert_int_equal(lines_of(err), 1);
 	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "acts", "--codecs", "raw"), 3);
 	assert_non_null(strstr(err, "it has act, grad, hidden, relu6"));
@@ -300,7 +300,7 @@ static void wrong_usage_exits_2_with_one_line(void **state)
 	assert_non_null(strstr(err, "--codec"));
 	assert_int_equal(lines_of(err), 1);
 	assert_int_equal(RUN("roundtrip", "--codec", "sortqant", "--in", INPUTS, "--tensor", "act"), 2);
-	assert_non_null(strstr(err, "did you mean \"sortquant\""));
+	assert_non_null(strstr(err, "did you mean 'sortquant'"));
 	assert_int_equal(lines_of(err), 1);
 	assert_int_equal(RUN("roundtrip", "--codek", "raw"), 2);
 	assert_int_equal(lines_of(err), 1);

@@ -353,12 +353,12 @@ static void bad_specs_are_refused_with_the_choices(void **state)
 {
 	(void)state;
 	expect_refused("resnet7", GP_USAGE, "cnn, mobilenetv2, resnet18");
-	expect_refused("resnet20:stem=cifar", GP_USAGE, "no option 'stem' (options: width=1.0,classes=N");
+	expect_refused("resnet20:stem=cifar", GP_USAGE, "no key 'stem' (keys: width=1.0,classes=N");
 	expect_refused("resnet18:cuts=finer", GP_USAGE, "blocks|fine");
-	expect_refused("vgg13:hidden=-1", GP_USAGE, "hidden=-1");
-	expect_refused("", GP_USAGE, "cnn, mobilenetv2");
-	expect_refused("cnnn:width=3", GP_USAGE, "did you mean cnn?");
-	expect_refused("mobilenetv2:widht=1", GP_USAGE, "no option 'widht' (options: width=1.0");
+	expect_refused("vgg13:hidden=-1", GP_USAGE, "model vgg13: hidden: -1 is out of range (0..");
+	expect_refused("", GP_USAGE, "there are: cnn, mobilenetv2");
+	expect_refused("cnnn:width=3", GP_USAGE, "did you mean 'cnn'?");
+	expect_refused("mobilenetv2:widht=1", GP_USAGE, "no key 'widht'; did you mean 'width'? (keys: width=1.0");
 	expect_refused("mobilenetv2:width", GP_USAGE, "key=value");
 	expect_refused("mobilenetv2:", GP_USAGE, "key=value");
 	expect_refused("mobilenetv2:width=1,", GP_USAGE, "key=value");
@@ -366,8 +366,8 @@ static void bad_specs_are_refused_with_the_choices(void **state)
 	expect_refused("mobilenetv2:width=0", GP_USAGE, "0.05..8");
 	expect_refused("mobilenetv2:width=nan", GP_USAGE, "0.05..8");
 	expect_refused("mobilenetv2:stem=tiny", GP_USAGE, "imagenet|cifar");
-	expect_refused("mobilenetv2:dropout=1", GP_USAGE, "dropout=1");
-	expect_refused("cnn:classes=0", GP_USAGE, "classes=0");
+	expect_refused("mobilenetv2:dropout=1", GP_USAGE, "dropout: 1 is out of range (0..0.99)");
+	expect_refused("cnn:classes=0", GP_USAGE, "classes: 0 is out of range");
 	expect_refused("cnn:classes=1.5", GP_USAGE, "whole number");
 	expect_refused("cnn:width=99999999999999999999", GP_USAGE, "whole number");
 }

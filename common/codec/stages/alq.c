@@ -424,8 +424,6 @@ static uint64_t bound_amq(const double *value, uint64_t n)
 	return bound_of(value, n, true);
 }
 
-static const char *const fits[] = {[NORMLESS] = "normless", [NORMBASED] = "normbased"};
-
 #define ADAPTIVE_KEYS                                                                                                  \
 	{                                                                                                              \
 		[KEY_BITS] = {.name = "bits",                                                                          \
@@ -444,8 +442,8 @@ static const char *const fits[] = {[NORMLESS] = "normless", [NORMBASED] = "normb
 				.initial = 100,                                                                        \
 				.help = "passes of a chunk from one fit of the levels to the next"},                   \
 		[KEY_FIT] = {.name = "fit",                                                                            \
-			     .max = NORMBASED,                                                                         \
-			     .words = fits,                                                                            \
+			     .max = NORMBASED, /* the words stand in the order of their numbers */                     \
+			     .words = "normless|normbased",                                                            \
 			     .help = "normless: every bucket counts alike; normbased: by its norm"},                   \
 	}
 

@@ -59,8 +59,6 @@ static enum gp_status decode_fp8(void *state, const struct gp_codec_pass *pass, 
 	return GP_OK;
 }
 
-static const char *const formats[] = {[GP_FP8_E5M2] = "e5m2", [GP_FP8_E4M3] = "e4m3"};
-
 const struct gp_codec_ops gp_codec_fp8 = {
 	.id = 6,
 	.kind = GP_CODEC_QUANTIZER,
@@ -68,7 +66,7 @@ const struct gp_codec_ops gp_codec_fp8 = {
 	.keys = 1,
 	.key = {{.name = "format",
 		 .max = GP_FP8_E4M3,
-		 .words = formats,
+		 .words = "e5m2|e4m3",
 		 .help = "e5m2: more range (to 57344); e4m3: more precision (to 448)"}},
 	.bound = bound_fp8,
 	.open = open_fp8,
