@@ -16,14 +16,16 @@ enum gp_status gp_fail_os(struct gp_err *err, enum gp_status code, const char *d
 /* `path` is for the message. */
 enum gp_status gp_write_all(int fd, const void *data, uint64_t len, const char *path, struct gp_err *err);
 enum gp_status gp_sync_fd(int fd, const char *path, struct gp_err *err);
-/* The directory itself: what was renamed, made or removed in it. One that cannot be synced is no error. */
+/* Syncs the directory itself, that is, what was renamed, made or removed in it. One that cannot be synced is no
+ * error. */
 enum gp_status gp_sync_folder(const char *folder, struct gp_err *err);
-/* A file with these bytes and mode 0600, synced. It must not be there yet; on failure it may be, with less. */
+/* Writes and syncs a new file with these bytes and mode 0600. It must not be there yet; after a failure a part of it
+ * may be. */
 enum gp_status gp_write_file(const char *path, const void *data, uint64_t len, struct gp_err *err);
 /* Makes the folder, mode 0700, and those above it; one that is there is fine. */
 enum gp_status gp_make_folder(const char *path, struct gp_err *err);
-/* A folder and the files in it; folders in it are an error. None there is fine, and of anything else than a folder the
- * name is removed: what a symbolic link points to stays. */
+/* Removes a folder and the files in it; folders in it are an error. It is fine when there is none. Where `path` is
+ * anything else than a folder, its name is removed, so that what a symbolic link points to stays. */
 enum gp_status gp_remove_folder(const char *path, struct gp_err *err);
 
 #endif

@@ -20,7 +20,7 @@ enum gp_isa gp_isa_best(void);
 bool gp_isa_named(const char *name, enum gp_isa *isa);
 /* What GP_SIMD asks for now, or the best where it is not set or of no use. For choices made when something is opened. */
 enum gp_isa gp_isa_wanted(void);
-/* The same as of the first call, and not above gp_isa_limit: cheap, for hot loops. */
+/* What gp_isa_wanted said at the first call, but never above gp_isa_limit: cheap enough for hot loops. */
 enum gp_isa gp_isa(void);
 /* Tests: gp_isa is at most `isa` from now on. Not while a plan runs. */
 void gp_isa_limit(enum gp_isa isa);

@@ -41,7 +41,8 @@ bool gp_type_equal(const struct gp_type *a, const struct gp_type *b);
 
 /* Elements, or GP_INVALID when a dimension is < 1, ndim is out of range or the product passes `limit`. */
 enum gp_status gp_shape_count(const struct gp_shape *s, uint64_t limit, uint64_t *count, struct gp_err *err);
-/* The same where a dimension may be 0. `limit` is for the product of the others, so that no loop runs over them long. */
+/* The same where a dimension may be 0. `limit` then bounds the product of the other dimensions, so that no loop over
+ * them takes long. */
 enum gp_status gp_shape_count_or_zero(const struct gp_shape *s, uint64_t limit, uint64_t *count, struct gp_err *err);
 /* Product of the dimensions of a shape already checked. */
 uint64_t gp_shape_elements(const struct gp_shape *s);

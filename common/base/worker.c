@@ -42,7 +42,7 @@ static bool lane_ready(const struct gp_lane *lane, const struct gp_worker_thread
 	return lane_waits(lane) && (lane->begun == 0 || lane->thread == by);
 }
 
-/* What is under way will count when it is finished; until then as much as the lane's last task. */
+/* Tasks under way count when they are finished; until then each counts as much as the lane's last task. */
 static uint64_t expected_ns(const struct gp_lane *lane)
 {
 	return lane->used_ns + (uint64_t)lane->begun * lane->last_ns;
@@ -81,7 +81,7 @@ static void count_task(struct gp_lane *lane, const struct gp_task *t)
 	lane->used_ns += lane->last_ns;
 }
 
-/* With the lock held, but for the task's own part. */
+/* Called with the lock held, which is let go while the task's own part runs. */
 static void begin_task(struct gp_worker *w, struct gp_worker_thread *me, struct gp_lane *lane)
 {
 	struct gp_task *t = pop_task(lane);
@@ -95,7 +95,8 @@ static void begin_task(struct gp_worker *w, struct gp_worker_thread *me, struct 
 	pthread_mutex_lock(&w->lock);
 }
 
-/* With the lock held, but for the task's own part. The time that it ran beside the one before is that one's. */
+/* Called with the lock held, which is let go while the task's own part runs. Where two tasks overlap, the time
+ * counts for the earlier one. */
 static void finish_oldest(struct gp_worker *w, struct gp_worker_thread *me)
 {
 	struct gp_task *t = me->task[0];

@@ -55,7 +55,7 @@ enum gp_status gp_codec_spec_set_samples(struct gp_codec_spec *spec, uint32_t sa
 struct gp_codec;
 struct gp_codec_memory;
 
-/* What an instance is for: the other way then fails, and has no memory. */
+/* What an instance is for; the other way then fails, and takes no memory. */
 enum gp_codec_role { GP_CODEC_BOTH, GP_CODEC_ENCODES, GP_CODEC_DECODES };
 
 struct gp_codec_options {
@@ -82,8 +82,8 @@ void gp_codec_free(struct gp_codec *c);
 
 /* Most payload bytes encode can ever produce, and decode can ever accept, for this shape. */
 size_t gp_codec_bound(const struct gp_codec *c);
-/* From the spec and shape alone, for checking a quota before allocating: the same bound, and the bytes that
- * gp_codec_open allocates, rounded up a little. GP_INVALID: the chain cannot take this shape, and why. */
+/* The same bound, and the bytes that gp_codec_open allocates (rounded up a little), found from the spec and shape
+ * alone, to check a quota before allocating. GP_INVALID says why the chain cannot take this shape. */
 enum gp_status gp_codec_bound_for(const struct gp_codec_spec *spec, const struct gp_shape *shape, uint64_t *bytes,
 				  struct gp_err *err);
 enum gp_status gp_codec_memory_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
@@ -113,7 +113,8 @@ struct gp_codec_pass {
  * this instance: the device of `options.memory` failed. Of decode as well. */
 enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
 				    size_t cap, size_t *len, struct gp_err *err);
-/* x is written whole on success and unspecified on failure, which ends the use of this instance if it has memory. */
+/* x is written as a whole on success and unspecified on failure; an instance that has memory must not be used after
+ * a failure. */
 enum gp_status gp_codec_decode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 				    struct gp_err *err);
 /* A pass of chunk 0, for callers that have only one. */
@@ -122,10 +123,9 @@ enum gp_status gp_codec_encode(struct gp_codec *c, const float *x, uint64_t draw
 enum gp_status gp_codec_decode(struct gp_codec *c, struct gp_span in, float *x, struct gp_err *err);
 void gp_codec_get_stats(const struct gp_codec *c, struct gp_codec_stats *out);
 
-/*
- * Memory as before the first pass of `step`, the latest that passes were of, which may then be done again; without
- * any, or without a memory, nothing changes. For instances opened with `undo`.
- */
+/* Puts the memory back to where it was before the first pass of `step`, so that the step may be done again. `step`
+ * is the latest one that had passes; where it had none, or the codec remembers nothing, nothing changes. Only for
+ * instances opened with `undo`. */
 void gp_codec_undo(struct gp_codec *c, uint64_t step);
 
 /* Memory of an instance. Between two passes; a copy only fits an instance of the same spec, shape and options. */
@@ -135,8 +135,8 @@ enum gp_status gp_codec_state_save(const struct gp_codec *c, uint8_t *out, struc
 /* GP_INVALID, and the memory as it was, for bytes that gp_codec_state_save of such an instance cannot have written.
  * GP_DEVICE. */
 enum gp_status gp_codec_state_load(struct gp_codec *c, struct gp_span in, struct gp_err *err);
-/* XXH3-64. Of all that is remembered; or of what both ends must remember alike: equal for an encoder and the decoder of
- * its payloads. 0 where there is nothing, or the device failed. */
+/* XXH3-64 of all that is remembered; and of what both ends must remember alike, which is equal for an encoder and
+ * the decoder of its payloads. 0 where there is nothing, or the device failed. */
 uint64_t gp_codec_state_hash(const struct gp_codec *c);
 uint64_t gp_codec_state_shared_hash(const struct gp_codec *c);
 

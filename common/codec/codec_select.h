@@ -25,7 +25,7 @@ void gp_select_free(struct gp_select *s);
  * result, when an element is NaN or infinite. -0 counts as +0 and is returned as +0. */
 bool gp_select_ranks(struct gp_select *s, const float *x, const uint64_t *rank, int count, float *value, float *min,
 		     float *max);
-/* How often windows had to be given up, for wider ones or the histogram: for tests and tuning. */
+/* How often windows had to be given up for wider ones or for the histogram; for tests and tuning. */
 uint64_t gp_select_misses(const struct gp_select *s);
 
 #endif

@@ -77,7 +77,7 @@ enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_cod
 /* codec_undo.c. Before a pass: keeps what it is going to change, if it is its chunk's first of a step. */
 void gp_codec_tree_keep(struct gp_codec_tree *t, const struct gp_codec_pass *pass);
 void gp_codec_tree_undo(struct gp_codec_tree *t, uint64_t step);
-/* There is no step to take back. */
+/* Forgets what was saved for taking a step back: there is no such step any more. */
 void gp_codec_tree_forget(struct gp_codec_tree *t);
 
 /* A head's form, 0 or 1. GP_PROTO when there is no whole head, or an unknown one. */

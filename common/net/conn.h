@@ -53,7 +53,8 @@ struct gp_conn_ops {
 	void (*write)(struct gp_conn *c, struct gp_conn_write *w, const uv_buf_t *bufs, unsigned nbufs);
 	void (*read_start)(struct gp_conn *c);
 	void (*read_stop)(struct gp_conn *c); /* back-pressure */
-	/* No write follows: behind those queued the peer sees an orderly end. Reading goes on. */
+	/* Announces that no write follows: behind those that are queued the peer sees an orderly end. Reading goes
+	 * on. */
 	void (*shutdown)(struct gp_conn *c);
 	/* Bytes of queued writes that the kernel has not taken yet: moves when a slow peer makes progress. */
 	uint64_t (*unsent)(const struct gp_conn *c);
@@ -74,8 +75,8 @@ struct gp_conn {
 	const struct gp_conn_ops *ops;
 	struct gp_conn_cbs cbs;
 	void *arg;
-	/* On the wire: of writes that are through / taken from the kernel; with TLS, of its own messages, too. Updated
-	 * before the callback that tells of them. */
+	/* Bytes on the wire: of writes that are done, and of what was read from the kernel; with TLS its own
+	 * messages are among them. Updated before the callback that tells of them. */
 	uint64_t bytes_written, bytes_read;
 	char peer[64];     /* "127.0.0.1:4040" */
 	bool secure;       /* nobody on the way can read along (TLS) */
@@ -101,7 +102,8 @@ struct gp_connector; /* one gp_tcp_connect, until `done` */
 enum gp_status gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
 			      void (*done)(void *arg, struct gp_conn *c, const struct gp_err *err), void *arg,
 			      struct gp_connector **out, struct gp_err *err);
-/* Before `done`: which runs now, with GP_CANCELED. Looking up a name that is under way still ends by itself. */
+/* May be called before `done`, which then runs at once, with GP_CANCELED. The lookup of a name that is under way
+ * ends by itself. */
 void gp_tcp_connect_cancel(struct gp_connector *k);
 
 /* Two ends joined in memory on one loop, without buffers between them: a write is through when the other end has read

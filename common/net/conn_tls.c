@@ -100,7 +100,7 @@ static void make_bio_method(void)
 
 /* Failing. */
 
-/* A word for a peer that does not speak TLS but knows the look of it (channel.c); it is no secret. */
+/* An alert in the clear, for a peer that does not speak TLS but recognises the record (channel.c); it is no secret. */
 static void refuse_in_the_clear(struct tls_conn *c)
 {
 	static const uint8_t alert[] = {SSL3_RT_ALERT, 3, 3, 0, 2, SSL3_AL_FATAL, SSL_AD_PROTOCOL_VERSION};
@@ -255,8 +255,9 @@ static void note_first(struct gp_tls_failure *f, const uint8_t *data, size_t len
 		f->first[f->first_len++] = data[i];
 }
 
-/* Plaintext takes no fewer bytes on the wire; what OpenSSL holds of a record is counted as if it were all plaintext. It
- * may have taken more since the owner said what it wants: so this runs at the end of a read. */
+/* Tells the inner connection how many bytes the owner waits for. Plaintext takes no fewer bytes on the wire, and
+ * what OpenSSL holds of a record is counted as if all of it were plaintext. It may have taken more since the owner
+ * said what it wants, so this runs at the end of a read. */
 static void pass_hint(struct tls_conn *c)
 {
 	const uint64_t missing = c->wanted > c->partial ? c->wanted - c->partial : 1;

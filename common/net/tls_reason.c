@@ -100,7 +100,7 @@ static enum gp_status fail_alert(const struct gp_tls_failure *f, int alert, stru
 {
 	const char *const side = f->server ? "client" : "server";
 	const char *text = alert_text(alert);
-	/* These two a damaged byte can cause, too: another connection may do. */
+	/* A damaged byte can cause these two as well, so another connection may succeed. */
 	const bool transient = alert == SSL_AD_PROTOCOL_VERSION || alert == SSL_AD_HANDSHAKE_FAILURE;
 	const bool handshake = alert != SSL_AD_BAD_RECORD_MAC && alert != SSL_AD_UNEXPECTED_MESSAGE;
 	if (text)

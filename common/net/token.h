@@ -15,7 +15,7 @@
 
 /* From the kernel's generator. GP_IO when there is none. */
 enum gp_status gp_random_bytes(void *out, size_t n, struct gp_err *err);
-/* The time it takes does not depend on where they differ. */
+/* Compares in a time that does not depend on where they differ. */
 bool gp_secret_equal(const void *a, const void *b, size_t n);
 
 #endif

@@ -23,10 +23,10 @@ struct gp_token_file;
 /* GP_INVALID says which line is wrong and why, without the token. A file without tokens is wrong. */
 enum gp_status gp_token_file_load(const char *path, struct gp_token_file **out, struct gp_err *err);
 void gp_token_file_free(struct gp_token_file *t);
-/* Whose token it is, into name; false when nobody's. */
+/* Writes into `name` whose token it is; false when it is nobody's. */
 bool gp_token_file_find(const struct gp_token_file *t, struct gp_span token, char name[GP_CLIENT_NAME_BYTES]);
 
-/* A client's: the first line that is no comment. */
+/* Reads a client's token file: the token is the first line that is no comment. */
 enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MAX + 1], struct gp_err *err);
 
 #endif

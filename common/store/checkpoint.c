@@ -145,7 +145,7 @@ enum gp_status gp_checkpoint_list(const char *dir, uint64_t step[GP_CHECKPOINTS_
 	return GP_OK;
 }
 
-/* Out of sight first: a checkpoint that is half removed must not be found. */
+/* The folder is renamed first, so that a checkpoint that is half removed is never found. */
 enum gp_status gp_checkpoint_remove(const char *dir, uint64_t step, struct gp_err *err)
 {
 	struct path from, to;
@@ -245,7 +245,7 @@ static enum gp_status move_into_place(const char *dir, uint64_t step, struct gp_
 		return gp_fail_os(err, GP_IO, "rename into place", to.text);
 	if (gp_sync_folder(dir, err) == GP_OK)
 		return GP_OK;
-	struct gp_err ignored; /* nobody may build on it: it could be gone after a power failure */
+	struct gp_err ignored; /* nobody may rely on it: it could be gone after a power failure */
 	gp_checkpoint_remove(dir, step, &ignored);
 	return err->code;
 }

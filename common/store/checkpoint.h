@@ -48,7 +48,8 @@ enum gp_status gp_checkpoint_prune(const char *dir, int keep, struct gp_err *err
 enum gp_status gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err);
 enum gp_status gp_checkpoint_remove(const char *dir, uint64_t step, struct gp_err *err);
 
-/* Steps of what is there by name, newest first, at most GP_CHECKPOINTS_MAX; no folder: none. */
+/* The steps of the checkpoints whose folders are there, newest first, at most GP_CHECKPOINTS_MAX; none where DIR is
+ * not there. */
 enum gp_status gp_checkpoint_list(const char *dir, uint64_t step[GP_CHECKPOINTS_MAX], int *count, struct gp_err *err);
 /* Reads and checks the manifest alone, and that the state has its size. */
 enum gp_status gp_checkpoint_peek(const char *dir, uint64_t step, struct gp_manifest *out, struct gp_err *err);

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define FORMAT     1
-#define KEY_MAX    64   /* characters of a name */
-#define VALUE_MAX  8192 /* and of a text */
+#define KEY_MAX    64   /* most characters of a name */
+#define VALUE_MAX  8192 /* most characters of a text */
 #define HASH_CHARS 16
 
 static const char *const roles[] = {[GP_MANIFEST_CLIENT] = "client", [GP_MANIFEST_SERVER] = "server"};

@@ -48,7 +48,7 @@ void gp_manifest_deinit(struct gp_manifest *m);
 /* The JSON text, ended by a line feed; free with free(). */
 enum gp_status gp_manifest_text(const struct gp_manifest *m, char **out, struct gp_err *err);
 
-/* NULL: not there. */
+/* The text of that name; NULL when it is not there. */
 const char *gp_pairs_find(const struct gp_pairs *p, const char *key);
 void gp_pairs_add(struct gp_pairs *p, const char *key, const char *value);
 /*

@@ -43,7 +43,7 @@ static const struct {
 	[GP_ST_I32] = {"I32", 4}, [GP_ST_I64] = {"I64", 8}, [GP_ST_U8] = {"U8", 1},     [GP_ST_OTHER] = {"other", 0},
 };
 
-/* Types whose values cannot be had here, but whose size is known. */
+/* Types whose values cannot be read here, but whose size is known. */
 static const struct {
 	const char *name;
 	uint64_t bytes;

@@ -13,8 +13,8 @@
 #include "common/base/mem.h"
 #include "common/base/shape.h"
 
-/* GP_ST_OTHER: a tensor that a file has, but whose values cannot be had here: of another type, or deeper than
- * GP_MAX_DIMS. It stands in no other tensor's way. */
+/* GP_ST_OTHER: a tensor whose values cannot be read here, because it has another type or more than GP_MAX_DIMS
+ * dimensions. The other tensors of its file can be read all the same. */
 enum gp_st_dtype { GP_ST_F32, GP_ST_F16, GP_ST_BF16, GP_ST_F64, GP_ST_I32, GP_ST_I64, GP_ST_U8, GP_ST_OTHER };
 const char *gp_st_dtype_name(enum gp_st_dtype dtype); /* as in the file: "F32" */
 uint64_t gp_st_dtype_bytes(enum gp_st_dtype dtype);
@@ -67,7 +67,7 @@ struct gp_st_pair {
  */
 enum gp_status gp_st_write(const char *path, const struct gp_st_item *items, int count, const struct gp_st_pair *meta,
 			   int meta_count, struct gp_err *err);
-/* Before much work is done for it: GP_INVALID when gp_st_write would refuse to write there. */
+/* Asked before much work is done for the file: GP_INVALID when gp_st_write would refuse to write there. */
 enum gp_status gp_st_check_target(const char *path, struct gp_err *err);
 
 #endif

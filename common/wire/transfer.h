@@ -90,7 +90,8 @@ void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
 /* The channel's `sent` for a frame of a transfer. */
 void gp_transfer_sent(struct gp_transfer *t);
 
-/* What the codec remembers, as before `step`, the latest; its frames may then come again. No task may be pending. */
+/* Puts what the codec remembers back to where it was before `step`, the latest one, whose frames may then be sent
+ * again. No task may be pending. */
 void gp_direction_undo(struct gp_direction *d, uint64_t step);
 
 /* Before tearing a session down: forgets encodes that wait for the channel, and the channel's account. */
