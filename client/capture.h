@@ -38,8 +38,8 @@ struct gp_capture {
 	double loss; /* mean of the chunk */
 };
 
-/* batch->valid samples, all of which have to be there, are one chunk and the whole batch: gradients are of their mean
- * loss. On failure `out` is as it was. */
+/* Takes the batch as one chunk; all of its samples have to be there (batch->valid). Gradients are those of their
+ * mean loss. On failure `out` is as it was. */
 enum gp_status gp_capture_run(const struct gp_capture_spec *spec, const struct gp_batch *batch, struct gp_capture *out,
 			      struct gp_err *err);
 /* Safe on a zeroed struct. */

@@ -55,7 +55,7 @@ struct gp_client_open {
 	enum gp_precision precision;
 	uint64_t seed;
 	int chunk_samples, window, chunks;
-	bool window_given; /* a server that allows less is an error; else less it is */
+	bool window_given; /* a server that allows less is an error; otherwise the window shrinks */
 	bool eval_only;
 	const struct gp_codec_spec *codec; /* 4 */
 	double connect_timeout_s, idle_timeout_s;
@@ -83,11 +83,11 @@ struct gp_client_session {
 	uv_loop_t *loop;
 	struct gp_channel *ch; /* NULL between two connections */
 	uint64_t id;
-	uint64_t device_failed_after; /* steps that must be done for the next failure of its device to be survived */
+	uint64_t device_failed_after; /* number of steps after which another failure of its device is survived */
 	uint64_t server_memory_bytes, server_device_bytes; /* of the host, of its device's own memory */
 	char server_device[GP_DEVICE_TITLE];               /* on which the body runs; "" from an old server */
 	uint64_t steps,
-		committed; /* committed here: their COMMIT is decided on; and by the server, as far as we know */
+		committed; /* steps whose COMMIT this side has decided on; steps the server has committed, as far as we know */
 	uint32_t reconnects;
 	bool linked;           /* frames may be sent */
 	enum gp_status status; /* not GP_OK: the session is over, err says why */
@@ -107,8 +107,8 @@ struct gp_client_session {
 	bool met, returning, welcomed, resumed, ready, opened, lost;
 	bool rewound; /* what is waited for will not come: the engine has gone back to an earlier step */
 	bool params_done, all_committed, waiting, peer_gave_up, pausing;
-	bool reached; /* something took the last connection */
-	int strange;  /* connections that it took, before it had ever said who it is */
+	bool reached; /* somebody accepted the last connection */
+	int strange;  /* connections accepted by a peer that has never said who it is */
 	int timers_open;
 	struct gp_err lost_err;
 	uint32_t retry_ms; /* the server's wish */
@@ -120,7 +120,7 @@ struct gp_client_session {
 	uv_timer_t timer, pause;
 	uint64_t progress_ns; /* when the server last did something, heartbeats aside */
 	uint64_t tick_ns;     /* when deadlines were last looked at */
-	double patience_s;    /* so long may it do nothing while we wait */
+	double patience_s;    /* the server may do nothing for so long while we wait */
 	struct gp_frame *param_up;
 	struct gp_weights *fetch_into;
 	struct gp_frame param_down;
@@ -141,11 +141,9 @@ enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *f
 enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);
-/*
- * From here on the step counts: the caller makes its own update whatever becomes of the link. Every earlier step must be
- * committed by the server: gp_client_session_settle. grad_norm: 0 without clip_norm. `checkpoint`: this side has one of the
- * state after the step; the server is to write its own.
- */
+/* Sends COMMIT. From here on the step is done: the caller makes its own update whatever becomes of the link. The
+ * server must have committed every earlier step (gp_client_session_settle). grad_norm: 0 without clip_norm.
+ * `checkpoint`: this side has a checkpoint of the state after the step, and the server is to write its own. */
 enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, double grad_norm,
 					bool checkpoint, struct gp_err *err);
 /* Waits for every COMMITTED. */

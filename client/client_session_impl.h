@@ -16,10 +16,10 @@ enum { STATE_CONNECT, STATE_PREFACE, STATE_WELCOME, STATE_OPENING, STATE_READY, 
 /* client_session.c */
 extern const struct gp_channel_cbs gp_session_channel_cbs;
 bool gp_session_clips_norm(const struct gp_client_session *s);
-/* Until *flag; the session's failure or what became of the link come back as errors. */
+/* Runs the loop until *flag; a failure of the session or of the link comes back as an error. */
 enum gp_status gp_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 enum gp_status gp_session_send_open(struct gp_client_session *s, struct gp_err *err);
-/* After WELCOME that resumes: says again what may have been lost. */
+/* After a WELCOME that resumes: sends again what may have been lost. */
 enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err);
 /* Asks for the parameters once more, when somebody waits for them. */
 enum gp_status gp_session_fetch_again(struct gp_client_session *s, struct gp_err *err);
@@ -31,8 +31,8 @@ void gp_session_lose(struct gp_client_session *s, enum gp_status status, const c
 enum gp_status gp_session_connect(struct gp_client_session *s, struct gp_err *err);
 /* After gp_session_lose: takes back, reconnects, begins again. On failure the session is over. */
 enum gp_status gp_session_recover(struct gp_client_session *s, struct gp_err *err);
-/* Closes the channel, if there is one, and waits until it is gone. A session that has failed says why; `flush`: something
- * else is to be said still. */
+/* Closes the channel, if there is one, and waits until it is gone. A session that has failed tells the server why;
+ * `flush`: a last message is still to be sent. */
 void gp_session_hang_up(struct gp_client_session *s, bool flush);
 
 #endif

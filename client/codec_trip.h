@@ -23,7 +23,8 @@ struct gp_trip_tensor {
 
 struct gp_trip {
 	uint64_t payload_bytes, elements;
-	/* Over the elements that are finite: the others travel bit for bit. Of the first pass of a fresh instance. */
+	/* Errors of the first pass of a fresh instance, over the elements that are finite; the others travel bit for
+	 * bit. */
 	double rel_err, max_err;           /* L2 norm of the error over that of the tensor; largest */
 	double cosine;                     /* between both; 1 when they are equal, also where they are 0 */
 	bool fell_back;                    /* travelled raw, or in part */
@@ -37,7 +38,7 @@ enum gp_status gp_trip_open(const char *path, const char *name, bool channels_la
 void gp_trip_close(struct gp_trip_tensor *t);
 enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, struct gp_trip *out,
 			   struct gp_err *err);
-/* y as the file has x. Valid until the next call for t. */
+/* The decoded tensor in the layout that the file has. Valid until the next call for t. */
 const float *gp_trip_decoded(struct gp_trip_tensor *t);
 
 double gp_trip_bits(const struct gp_trip *t);        /* per element */

@@ -30,7 +30,7 @@ struct gp_engine_spec {
 	const char *device;
 	int threads;
 	int batch, chunks, window;
-	bool window_given; /* no default: a server that allows less is refused */
+	bool window_given; /* the user has set it: a server that allows less is refused */
 	bool train;        /* false: evaluate and predict only, without memory for gradients */
 	bool profile;      /* measure every node of this side */
 	uint64_t seed;
@@ -67,7 +67,8 @@ struct gp_engine_figures {
 	uint32_t reconnects;
 	uint64_t compute_ns;   /* busy time of this side's compute thread */
 	uint64_t memory_bytes; /* plans and frames of this side */
-	/* As the server said in READY: of its memory, of its device's own; its device, NULL or "" when not known. */
+	/* What the server said in READY: bytes of its memory and of its device's own, and the device; NULL or ""
+	 * when not known. */
 	uint64_t server_memory_bytes, server_device_bytes;
 	const char *server_device;
 	uint32_t rtt_us;
@@ -75,7 +76,8 @@ struct gp_engine_figures {
 
 struct gp_engine;
 
-/* Batches of an evaluation between two looks at the clock or at a signal: the pipeline runs dry once in so many. */
+/* Batches of an evaluation between two looks at the clock or at a signal; the pipeline runs empty once for each such
+ * slice. */
 #define GP_EVAL_SLICE 16
 
 struct gp_engine_ops {
@@ -84,7 +86,8 @@ struct gp_engine_ops {
 	 * Only with spec.train. */
 	enum gp_status (*step)(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
 			       struct gp_err *err);
-	/* The loader's next batch for a step, as gp_loader_next; however long that takes, the link lives on. */
+	/* The loader's next batch for a step, as gp_loader_next; the link's heartbeats go on however long that
+	 * takes. */
 	enum gp_status (*next)(struct gp_engine *e, struct gp_loader *loader, struct gp_batch **out,
 			       struct gp_err *err);
 	/* `batches` batches from the loader, forward only. */

@@ -73,7 +73,7 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 /* `optim` NULL: for evaluation and prediction only. `run`: checkpoints of a training, or NULL. */
 enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_run_state *run,
 				  struct gp_err *err);
-/* Safe on a zeroed job. Before the loaders' gp_loader_free: the engine may be reading from one. */
+/* Safe on a zeroed job. Call it before gp_loader_free of the loaders: the engine may still be reading from one. */
 void gp_job_deinit(struct gp_job *j);
 
 /* Prints `object` as one line on standard output; takes it. NULL (jansson out of memory) is an error. */

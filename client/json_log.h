@@ -14,14 +14,14 @@
 
 struct gp_json_log;
 
-/* Creates `path`. One that is there is emptied; or, with `append`, gone on with: a resumed run. */
+/* Creates `path`. A file that is there is emptied or, with `append` (for a resumed run), added to. */
 enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err);
 /*
  * Takes `object`, also on failure; NULL (jansson out of memory) is an error. A NULL log accepts and drops everything.
  * A write error is returned once; after that the log takes nothing more, and every call succeeds.
  */
 enum gp_status gp_json_log_write(struct gp_json_log *l, json_t *object, struct gp_err *err);
-/* Fails when anything could not be written, also if a write has said so before. NULL is fine. */
+/* Fails when anything could not be written, also where a write has failed for it before. NULL is fine. */
 enum gp_status gp_json_log_close(struct gp_json_log *l, struct gp_err *err);
 
 #endif

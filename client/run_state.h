@@ -24,7 +24,7 @@ struct gp_run_state_options {
 	uint64_t every, total_steps;
 	bool resume, required;
 	const struct gp_pairs *spec;       /* by flag: what must be the same to go on; outlives the run state */
-	const volatile sig_atomic_t *stop; /* (optional) set: the next step is worth a checkpoint */
+	const volatile sig_atomic_t *stop; /* (optional) set by a signal: the next step gets a checkpoint */
 };
 
 /* Sums over the epoch under way. */
@@ -60,19 +60,20 @@ struct gp_run_progress *gp_run_state_progress(struct gp_run_state *r);
 
 /* Whether the state after `steps` steps should be kept. NULL: never. */
 bool gp_run_state_due(const struct gp_run_state *r, uint64_t steps);
-/* False when it should be and was not asked for: the signal came too late. NULL: always true. */
+/* False when the state should be written but nobody has asked the server to, because the signal came too late. NULL:
+ * always true. */
 bool gp_run_state_settled(const struct gp_run_state *r, uint64_t steps);
 /* `step`: what the last step added to the progress. Unconfirmed. Errors go to gp_run_state_failed. */
 enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const struct gp_snapshot *s,
 				  const struct gp_run_progress *step, struct gp_err *err);
-/* It stays; older ones go. */
+/* Confirms the checkpoint of that step, which stays; older ones are removed. */
 void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps);
-/* The other side does not have it: it goes again. */
+/* Removes the checkpoint of that step again, because the other side does not have its own. */
 void gp_run_state_take_back(struct gp_run_state *r, uint64_t steps);
 /* Reports that there will be no checkpoint, because of err: one warning; or, with --checkpoint-required, the error that
  * ends training. */
 enum gp_status gp_run_state_failed(struct gp_run_state *r, uint64_t steps, struct gp_err *err);
-/* The same, before any was asked for: the other side will keep none. */
+/* The same before any checkpoint was asked for: the other side will write none. */
 enum gp_status gp_run_state_refused(struct gp_run_state *r, struct gp_err *err);
 
 #endif

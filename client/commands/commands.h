@@ -20,7 +20,7 @@ int gp_cmd_capture(int argc, char **argv);
 int gp_cmd_codec(int argc, char **argv);
 int gp_cmd_link(int argc, char **argv);
 
-/* One line on stderr: `word` is no command of `program`, these are. Returns the exit status. */
+/* Says in one line on stderr that `word` is no command of `program`, and which words are. Returns the exit status. */
 int gp_cmd_unknown(const char *program, const char *word, const char *const *names, int count);
 
 /* A command within a command: "list" of "gpclient codec". `r`: of its gp_options_parse; the caller frees it. */

@@ -67,7 +67,7 @@ struct gp_dataset {
 	/* What the family delivers before the transform; height 0: every image has its own size. */
 	int source_height, source_width, source_channels;
 	int side;           /* of pictures that have each its own size: what the text wants, 0: 224 */
-	bool pad_when_near; /* GP_FIT_PLACE instead of a resize when the wanted size is little larger */
+	bool pad_when_near; /* GP_FIT_PLACE instead of a resize when the wanted size is only a little larger */
 	bool flip;          /* mirrored images keep their meaning */
 	float mean[3], std[3];
 	struct gp_shape shape;

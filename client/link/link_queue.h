@@ -33,7 +33,7 @@ enum gp_status gp_link_queue_init(struct gp_link_queue *q, size_t cap, struct gp
 void gp_link_queue_deinit(struct gp_link_queue *q); /* also of a zeroed one */
 size_t gp_link_queue_room(const struct gp_link_queue *q);
 bool gp_link_queue_empty(const struct gp_link_queue *q);
-/* Copies; len is at most the room. due_ns never goes back from one call to the next. */
+/* Copies the bytes; len is at most the room that is left. due_ns never goes back from one call to the next. */
 void gp_link_queue_put(struct gp_link_queue *q, const uint8_t *data, size_t len, uint64_t due_ns);
 /* Flips the lowest bit of the byte at a stream position that has been put and not been taken. */
 void gp_link_queue_flip(struct gp_link_queue *q, uint64_t position);

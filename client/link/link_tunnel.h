@@ -40,8 +40,8 @@ struct gp_link_tunnel_spec {
 /* Takes `near` (also on failure), not reading yet. Nothing is read before gp_link_tunnel_join. */
 enum gp_status gp_link_tunnel_new(uv_loop_t *loop, struct gp_conn *near, const struct gp_link_tunnel_spec *spec,
 				  struct gp_link_tunnel **out, struct gp_err *err);
-/* The target is connected. Takes `far`; NULL: it could not be, the tunnel closes. Once, also on a closed tunnel, which lives
- * until then. */
+/* Hands over the connection to the target; takes `far`. NULL: there is none, and the tunnel closes. Called once,
+ * also on a closed tunnel, which lives until then. */
 void gp_link_tunnel_join(struct gp_link_tunnel *t, struct gp_conn *far);
 void gp_link_tunnel_close(struct gp_link_tunnel *t);
 
