@@ -9,6 +9,7 @@
 #include "common/wire/frame.h"
 #include "common/base/mem.h"
 #include "kernels/device_registry.h"
+#include "common/graph/graph_part.h"
 
 enum part { HEAD, BODY, TAIL, PARTS };
 
@@ -55,7 +56,7 @@ static enum gp_status make_part(struct run *r, enum part p, struct gp_err *err)
 					.batch = r->samples,
 					.slots = 1,
 					.train = true,
-					.need_grad_input = p != HEAD,
+					.grad_inputs = p != HEAD,
 					.seed = spec->seed};
 	GP_TRY(r->device->ops->plan_new(r->device, &ps, &r->plan[p], err));
 	return set_weights(r, p, err);
@@ -94,8 +95,8 @@ static void pass_on(struct run *r, enum part from, enum gp_plan_buf made, enum p
 {
 	const struct gp_device_ops *ops = r->device->ops;
 	const size_t bytes = gp_shape_elements(&out->shape[which]) * sizeof(float);
-	memcpy(out->tensor[which], ops->buffer(r->plan[from], 0, made), bytes);
-	memcpy(ops->buffer(r->plan[to], 0, taken), out->tensor[which], bytes);
+	memcpy(out->tensor[which], ops->buffer(r->plan[from], 0, made, 0), bytes);
+	memcpy(ops->buffer(r->plan[to], 0, taken, 0), out->tensor[which], bytes);
 }
 
 static enum gp_status go_forward(struct run *r, const struct gp_batch *batch, struct gp_capture *out,
@@ -103,7 +104,7 @@ static enum gp_status go_forward(struct run *r, const struct gp_batch *batch, st
 {
 	const struct gp_device_ops *ops = r->device->ops;
 	const size_t elements = gp_shape_elements(gp_graph_input_shape(r->spec->graph));
-	memcpy(ops->buffer(r->plan[HEAD], 0, GP_BUF_INPUT), batch->images,
+	memcpy(ops->buffer(r->plan[HEAD], 0, GP_BUF_INPUT, 0), batch->images,
 	       (size_t)r->samples * elements * sizeof(float));
 	GP_TRY(ops->forward(r->plan[HEAD], 0, GP_TRAIN, 0, err));
 	pass_on(r, HEAD, GP_BUF_OUTPUT, BODY, GP_BUF_INPUT, out, GP_CAPTURE_ACT_UP);
@@ -122,7 +123,7 @@ static enum gp_status go_back(struct run *r, const struct gp_batch *batch, struc
 	GP_TRY(ops->backward(r->plan[TAIL], 0, err));
 	pass_on(r, TAIL, GP_BUF_GRAD_INPUT, BODY, GP_BUF_GRAD_OUTPUT, out, GP_CAPTURE_GRAD_UP);
 	GP_TRY(ops->backward(r->plan[BODY], 0, err));
-	memcpy(out->tensor[GP_CAPTURE_GRAD_DOWN], ops->buffer(r->plan[BODY], 0, GP_BUF_GRAD_INPUT),
+	memcpy(out->tensor[GP_CAPTURE_GRAD_DOWN], ops->buffer(r->plan[BODY], 0, GP_BUF_GRAD_INPUT, 0),
 	       gp_shape_elements(&out->shape[GP_CAPTURE_GRAD_DOWN]) * sizeof(float));
 	return GP_OK;
 }

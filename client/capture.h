@@ -14,6 +14,7 @@
 #include "client/data/dataset.h"
 #include "common/graph/device.h"
 #include "common/graph/weights.h"
+#include "common/graph/graph_part.h"
 
 enum gp_capture_tensor {
 	GP_CAPTURE_ACT_UP,

@@ -21,6 +21,7 @@
 #include "client/data/dataset.h"
 #include "common/graph/device.h"
 #include "common/graph/weights.h"
+#include "common/graph/graph_part.h"
 
 struct gp_client_security;
 struct gp_run_state;

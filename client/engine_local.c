@@ -66,7 +66,7 @@ static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batc
 	size_t elements = (size_t)chunk_samples(spec) * gp_shape_elements(gp_graph_input_shape(spec->graph));
 	uint64_t draw = e->base.steps * (uint64_t)spec->chunks + (uint64_t)chunk;
 	GP_TRY(wait_for_slot(e, slot, err));
-	memcpy(ops->buffer(e->plan, slot, GP_BUF_INPUT), batch->images + (size_t)chunk * elements,
+	memcpy(ops->buffer(e->plan, slot, GP_BUF_INPUT, 0), batch->images + (size_t)chunk * elements,
 	       elements * sizeof(float));
 	return ops->forward(e->plan, slot, train ? GP_TRAIN : GP_EVAL, draw, err);
 }
@@ -188,7 +188,8 @@ static enum gp_status predict_batch(struct local_engine *e, const struct gp_batc
 			break;
 		GP_TRY(forward_chunk(e, batch, c, false, err));
 		memcpy(out + (size_t)(c * chunk_samples(spec)) * classes,
-		       e->device->ops->buffer(e->plan, slot_of(e, c), GP_BUF_OUTPUT), valid * classes * sizeof(float));
+		       e->device->ops->buffer(e->plan, slot_of(e, c), GP_BUF_OUTPUT, 0),
+		       valid * classes * sizeof(float));
 	}
 	e->compute_ns += gp_now_ns() - begin;
 	return GP_OK;

@@ -157,7 +157,7 @@ static void keep_outputs(struct split_slot *s)
 	struct split_engine *e = s->e;
 	size_t row = gp_shape_elements(gp_graph_output_shape(e->tail));
 	size_t first = (size_t)(s->chunk - e->batch_base) * (size_t)gp_split_chunk_samples(e);
-	memcpy(e->outputs + first * row, e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_OUTPUT),
+	memcpy(e->outputs + first * row, e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_OUTPUT, 0),
 	       (size_t)s->valid * row * sizeof(float));
 }
 
@@ -193,8 +193,8 @@ static void tail_done(struct gp_task *task)
 	struct gp_frame_head head = out_head(e, s);
 	e->dir[GRAD_UP].slot[s->index].sample = chunk_numbers(e, s);
 	gp_transfer_encode(&e->dir[GRAD_UP].slot[s->index], &head,
-			   e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(e, s->chunk),
-			   grad_encoded);
+			   e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_GRAD_INPUT, 0),
+			   chunk_draw(e, s->chunk), grad_encoded);
 }
 
 static void act_decoded(struct gp_transfer *t)
@@ -221,7 +221,7 @@ static void run_head_forward(struct gp_task *task)
 	struct split_engine *e = s->e;
 	size_t samples = (size_t)gp_split_chunk_samples(e), first = (s->chunk - e->batch_base) * samples;
 	size_t elements = gp_shape_elements(gp_graph_input_shape(e->head));
-	memcpy(e->device->ops->buffer(e->head_plan, s->index, GP_BUF_INPUT), e->batch->images + first * elements,
+	memcpy(e->device->ops->buffer(e->head_plan, s->index, GP_BUF_INPUT, 0), e->batch->images + first * elements,
 	       samples * elements * sizeof(float));
 	memcpy(s->labels, e->batch->labels + first, samples * sizeof *s->labels);
 	task->status = e->device->ops->queue_forward(e->head_plan, s->index, e->train ? GP_TRAIN : GP_EVAL,
@@ -240,7 +240,7 @@ static void head_forward_done(struct gp_task *task)
 	struct gp_frame_head head = out_head(e, s);
 	e->dir[ACT_UP].slot[s->index].sample = chunk_numbers(e, s);
 	gp_transfer_encode(&e->dir[ACT_UP].slot[s->index], &head,
-			   e->device->ops->buffer(e->head_plan, s->index, GP_BUF_OUTPUT), chunk_draw(e, s->chunk),
+			   e->device->ops->buffer(e->head_plan, s->index, GP_BUF_OUTPUT, 0), chunk_draw(e, s->chunk),
 			   act_encoded);
 }
 
@@ -321,9 +321,9 @@ static enum gp_status frame_arrived(void *arg, struct gp_frame *f, struct gp_err
 	e->slot[t->slot].arrived = true;
 	send_again(e, f->head.chunk + 1);
 	if (f->head.type == GP_FRAME_ACT_DOWN)
-		gp_transfer_decode(t, ops->buffer(e->tail_plan, t->slot, GP_BUF_INPUT), act_decoded);
+		gp_transfer_decode(t, ops->buffer(e->tail_plan, t->slot, GP_BUF_INPUT, 0), act_decoded);
 	else
-		gp_transfer_decode(t, ops->buffer(e->head_plan, t->slot, GP_BUF_GRAD_OUTPUT), grad_decoded);
+		gp_transfer_decode(t, ops->buffer(e->head_plan, t->slot, GP_BUF_GRAD_OUTPUT, 0), grad_decoded);
 	return GP_OK;
 }
 

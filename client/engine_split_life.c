@@ -9,6 +9,7 @@
 #include "common/graph/clip.h"
 #include "common/graph/plan_profile.h"
 #include "kernels/device_registry.h"
+#include "common/graph/graph_part.h"
 
 /* Weights and figures. */
 
@@ -165,7 +166,7 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 	ps.graph = e->head;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->head_plan, err));
 	ps.graph = e->tail;
-	ps.need_grad_input = spec->train;
+	ps.grad_inputs = spec->train;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
 	GP_TRY(set_part(e, e->head_plan, e->head, err));
 	GP_TRY(set_part(e, e->tail_plan, e->tail, err));

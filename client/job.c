@@ -9,6 +9,7 @@
 
 #include "common/base/log.h"
 #include "client/models/models.h"
+#include "common/graph/graph_part.h"
 
 #define DEFAULT_WINDOW 4
 #define PREFETCH       3

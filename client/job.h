@@ -21,6 +21,7 @@
 #include "client/precision.h"
 #include "client/security.h"
 #include "common/options/options.h"
+#include "common/graph/graph_part.h"
 
 struct gp_job_settings {
 	const char *server, *cut, *device;

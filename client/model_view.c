@@ -9,6 +9,10 @@
 #include <string.h>
 
 #include "client/models/models.h"
+#include "common/graph/ops/op_shape.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/graph_part.h"
 
 static const char *const part_names[GP_VIEW_PARTS] = {"client head", "server body", "client tail", "total"};
 static const char *const part_keys[GP_VIEW_PARTS] = {"head", "body", "tail", "total"};
@@ -147,18 +151,18 @@ static struct text bytes_text(uint64_t bytes)
 static struct text op_text(const struct gp_node *n)
 {
 	struct text t;
-	const struct gp_conv_attr *c = &n->u.conv;
-	const struct gp_pool_attr *p = &n->u.pool;
+	const struct gp_conv_attr c = gp_conv_attr(n);
+	const struct gp_pool_attr p = gp_pool_attr(n);
 	int used = snprintf(t.s, sizeof t.s, "%s", gp_op_name(n->op));
 	size_t room = sizeof t.s - (size_t)used;
 	if (n->op == GP_OP_CONV2D || n->op == GP_OP_CONV2D_TRANSPOSE) {
-		used += snprintf(t.s + used, room, " %dx%d /%d", c->kernel_h, c->kernel_w, c->stride_h);
-		if (c->groups > 1)
-			snprintf(t.s + used, sizeof t.s - (size_t)used, " groups %d", c->groups);
+		used += snprintf(t.s + used, room, " %dx%d /%d", c.kernel_h, c.kernel_w, c.stride_h);
+		if (c.groups > 1)
+			snprintf(t.s + used, sizeof t.s - (size_t)used, " groups %d", c.groups);
 	} else if (n->op == GP_OP_AVG_POOL || n->op == GP_OP_MAX_POOL) {
-		snprintf(t.s + used, room, " %dx%d /%d", p->kernel_h, p->kernel_w, p->stride_h);
+		snprintf(t.s + used, room, " %dx%d /%d", p.kernel_h, p.kernel_w, p.stride_h);
 	} else if (n->op == GP_OP_SHORTCUT_PAD) {
-		snprintf(t.s + used, room, " /%d", n->u.shortcut.stride);
+		snprintf(t.s + used, room, " /%d", gp_shortcut_attr(n).stride);
 	}
 	return t;
 }

@@ -10,6 +10,7 @@
 #define GP_MODEL_VIEW_H
 
 #include "common/graph/graph.h"
+#include "common/graph/graph_part.h"
 
 enum gp_view_part { GP_VIEW_HEAD, GP_VIEW_BODY, GP_VIEW_TAIL, GP_VIEW_TOTAL, GP_VIEW_PARTS };
 

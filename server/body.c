@@ -102,7 +102,7 @@ static void forward_done(struct gp_task *task)
 	account_compute(b, GP_FRAME_ACT_DOWN, task);
 	struct gp_frame_head head = out_head(b, s);
 	gp_transfer_encode(&b->dir[ACT_DOWN].slot[s->index], &head,
-			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_OUTPUT), chunk_draw(b, s->chunk),
+			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_OUTPUT, 0), chunk_draw(b, s->chunk),
 			   forward_encoded);
 }
 
@@ -170,7 +170,7 @@ static void backward_done(struct gp_task *task)
 		measure(b);
 	struct gp_frame_head head = out_head(b, s);
 	gp_transfer_encode(&b->dir[GRAD_DOWN].slot[s->index], &head,
-			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_GRAD_INPUT), chunk_draw(b, s->chunk),
+			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_GRAD_INPUT, 0), chunk_draw(b, s->chunk),
 			   backward_encoded);
 }
 
@@ -266,9 +266,9 @@ void gp_body_frame(struct gp_body *b, struct gp_frame *f)
 	}
 	struct gp_transfer *t = gp_transfer_of(f);
 	if (f->head.type == GP_FRAME_ACT_UP)
-		gp_transfer_decode(t, b->dev->ops->buffer(b->plan, t->slot, GP_BUF_INPUT), act_decoded);
+		gp_transfer_decode(t, b->dev->ops->buffer(b->plan, t->slot, GP_BUF_INPUT, 0), act_decoded);
 	else
-		gp_transfer_decode(t, b->dev->ops->buffer(b->plan, t->slot, GP_BUF_GRAD_OUTPUT), grad_decoded);
+		gp_transfer_decode(t, b->dev->ops->buffer(b->plan, t->slot, GP_BUF_GRAD_OUTPUT, 0), grad_decoded);
 }
 
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f)

@@ -22,7 +22,7 @@ static struct gp_plan_spec plan_spec(const struct gp_body *b)
 				     .batch = spec->chunk_samples,
 				     .slots = spec->window,
 				     .train = !spec->eval_only,
-				     .need_grad_input = !spec->eval_only,
+				     .grad_inputs = !spec->eval_only,
 				     .seed = spec->seed,
 				     .optim = spec->optim,
 				     .undo = spec->undo,

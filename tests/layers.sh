@@ -16,7 +16,7 @@ readonly levels=(
 	common/net
 	common/codec/stages common/codec
 	common/store
-	common/graph
+	common/graph/ops common/graph
 	common/wire
 	kernels/plan
 	kernels/cpu/math kernels/cpu/ops kernels/cpu/plan
@@ -32,7 +32,7 @@ readonly levels=(
 
 # Folders that make up one level (one library): they may include each other. The kernels of the emulated device are
 # written against the emulator, which queues its work by the runtime.
-readonly rooms=("common/codec/stages common/codec" "kernels/cpu/ops kernels/cpu/plan"
+readonly rooms=("common/codec/stages common/codec" "common/graph/ops common/graph" "kernels/cpu/ops kernels/cpu/plan"
 	"kernels/cuda/ops kernels/cuda/plan" "kernels/cuda/emulator kernels/cuda/runtime")
 
 git ls-files --cached --others --exclude-standard common kernels server client |

@@ -11,6 +11,7 @@
 #include "client/model_view.h"
 #include "client/models/models.h"
 #include "common/options/options.h"
+#include "common/graph/graph_part.h"
 
 #define PROGRAM "gpclient model"
 

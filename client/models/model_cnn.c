@@ -15,6 +15,10 @@
  * Test: tests/unit/test_models.c
  */
 #include "client/models/models_internal.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_linear.h"
 
 /* Channels of each stage's convolutions in units of the width; 0 ends a stage. */
 static const int stages[][2] = {{1, 0}, {1, 2}, {2, 4}};

@@ -24,6 +24,10 @@
 #include <math.h>
 
 #include "client/models/models_internal.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_linear.h"
 
 enum { STEM_IMAGENET, STEM_CIFAR };
 enum { PAD_TORCH, PAD_SAME };
@@ -72,24 +76,23 @@ static void same_padding(int64_t size, int kernel, int stride, int32_t *before, 
 
 static int conv(const struct build *b, const char *name, int in, int out, int kernel, int stride, int groups)
 {
-	int index;
 	if (in < 0)
 		return -1;
 	int32_t p = kernel / 2;
-	const struct gp_shape *shape = &b->g->node[in].shape;
-	struct gp_node n = {.op = GP_OP_CONV2D, .in = {in, -1}};
-	struct gp_conv_attr *a = &n.u.conv;
-	*a = (struct gp_conv_attr){out, kernel, kernel, stride, stride, p, p, p, p, 0, 0, groups, false};
+	const struct gp_shape *shape = &b->g->value[in].type.shape;
+	struct gp_node n = {.op = GP_OP_CONV2D};
+	struct gp_conv_attr a = {out, kernel, kernel, stride, stride, p, p, p, p, 0, 0, groups, false};
 	if (b->s->pad == PAD_SAME) {
-		same_padding(shape->dim[0], kernel, stride, &a->pad_top, &a->pad_bottom);
-		same_padding(shape->dim[1], kernel, stride, &a->pad_left, &a->pad_right);
+		same_padding(shape->dim[0], kernel, stride, &a.pad_top, &a.pad_bottom);
+		same_padding(shape->dim[1], kernel, stride, &a.pad_left, &a.pad_right);
 	}
-	gp_model_name(n.name, "%s", name);
-	if (gp_graph_add(b->g, &n, &index, b->err) != GP_OK)
+	gp_set_conv_attr(&n, a);
+	const int value = gp_graph_append(b->g, n, name, 1, &in, b->err);
+	if (value < 0)
 		return -1;
 	/* kaiming_normal_(mode="fan_out"): torch counts fan_out as weight.size(0) * kernel area, groups or not. */
-	gp_model_init_weight(b->g, index, GP_INIT_NORMAL, (float)sqrt(2.0 / ((double)out * kernel * kernel)));
-	return index;
+	gp_model_init_weight(b->g, value, GP_INIT_NORMAL, (float)sqrt(2.0 / ((double)out * kernel * kernel)));
+	return value;
 }
 
 static int batch_norm(const struct build *b, const char *name, int in)
@@ -127,7 +130,7 @@ static int conv_bn_relu_block(const struct build *b, const char *prefix, int in,
 static int inverted_residual(const struct build *b, const char *prefix, int in, int out, int stride, int expand)
 {
 	char name[GP_NAME_MAX];
-	int channels = (int)b->g->node[in].shape.dim[2], hidden = channels * expand, index = 0, x = in;
+	int channels = (int)b->g->value[in].type.shape.dim[2], hidden = channels * expand, index = 0, x = in;
 	if (expand != 1)
 		x = conv_bn_relu(b, gp_model_name(name, "%s.conv.%d", prefix, index++), x, hidden, 1, 1, 1);
 	x = conv_bn_relu(b, gp_model_name(name, "%s.conv.%d", prefix, index++), x, hidden, 3, stride, hidden);

@@ -21,6 +21,12 @@
 #include <string.h>
 
 #include "client/models/models_internal.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_shape.h"
 
 #define STAGES 4
 

@@ -18,6 +18,11 @@
 #include <math.h>
 
 #include "client/models/models_internal.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_linear.h"
 
 /* Configuration B: the channels of each convolution; 0 is 2x2 max pooling. */
 static const int layers[] = {64, 64, 0, 128, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0};

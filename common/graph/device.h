@@ -51,7 +51,7 @@ enum gp_plan_buf {
 	GP_BUF_INPUT,
 	GP_BUF_OUTPUT,
 	GP_BUF_GRAD_OUTPUT,
-	GP_BUF_GRAD_INPUT, /* only when the plan was made with need_grad_input */
+	GP_BUF_GRAD_INPUT, /* of the inputs in spec.grad_inputs */
 };
 
 struct gp_plan_spec {
@@ -59,7 +59,7 @@ struct gp_plan_spec {
 	int batch;                    /* samples per chunk */
 	int slots;                    /* chunks in flight, >= 1 */
 	bool train;                   /* false: forward only, one shared set of activations */
-	bool need_grad_input;         /* false for a head: its input is data */
+	uint64_t grad_inputs;         /* bit i: backward gives the gradient of input i, which is f32 */
 	uint64_t seed;                /* dropout, and initial parameters */
 	struct gp_optim optim;        /* when train */
 	bool undo;                    /* when train: step_undo will be called */
@@ -117,12 +117,16 @@ struct gp_device_ops {
 				   struct gp_err *err);
 	void (*plan_free)(struct gp_plan *plan);
 
-	/* Address of a slot's buffer, host memory unless spec.device_io: batch x sample shape, fp32, channels last. */
-	float *(*buffer)(struct gp_plan *plan, int slot, enum gp_plan_buf which);
+	/*
+	 * Address of a slot's buffer for input or output `index` of the graph: batch x sample shape, of the value's type,
+	 * channels last; host memory unless spec.device_io. NULL where there is none: GRAD_OUTPUT of a value without a
+	 * gradient (gp_graph_find_gradients), GRAD_INPUT that was not asked for.
+	 */
+	void *(*buffer)(struct gp_plan *plan, int slot, enum gp_plan_buf which, int index);
 
-	/* INPUT -> OUTPUT. `draw` numbers the dropout masks: the same (seed, draw, node) gives the same mask. */
+	/* All INPUTs -> all OUTPUTs. `draw` numbers the dropout masks: the same (seed, draw, node) gives the same mask. */
 	enum gp_status (*forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);
-	/* GRAD_OUTPUT -> GRAD_INPUT, parameter gradients accumulated (+=). Once per TRAIN forward. */
+	/* All GRAD_OUTPUTs -> the GRAD_INPUTs, parameter gradients accumulated (+=). Once per TRAIN forward. */
 	enum gp_status (*backward)(struct gp_plan *plan, int slot, struct gp_err *err);
 	/*
 	 * The same in two parts, so that a device that works by itself has its next work before it is through with this.
@@ -137,7 +141,7 @@ struct gp_device_ops {
 	/* (optional) NULL: queue_* are forward, backward and optim_step, and there is nothing to wait for. */
 	enum gp_status (*wait)(struct gp_plan *plan, int slot, struct gp_err *err);
 	/*
-	 * Softmax cross-entropy of OUTPUT (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes
+	 * Softmax cross-entropy of OUTPUT 0 (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes
 	 * GRAD_OUTPUT = grad_scale * (softmax - onehot), rows past `valid` zero.
 	 */
 	enum gp_status (*loss)(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
@@ -179,7 +183,7 @@ struct gp_device_ops {
 	/* Accumulated gradient of a trained parameter, same layout. */
 	enum gp_status (*grad_get)(struct gp_plan *plan, int index, float *out, struct gp_err *err);
 
-	/* (optional) Output of node `index` of the last forward on `slot` into out, for tests and debugging. */
+	/* (optional) First value of node `index` of the last forward on `slot` into out, for tests and debugging. */
 	enum gp_status (*node_get)(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
 
 	void (*plan_memory)(const struct gp_plan *plan, struct gp_plan_memory *out);

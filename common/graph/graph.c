@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The model graph: building, limits, parts, cuts, starting values. What an op
- * does to shapes is in graph_infer.c. gp_graph_add is the one place where a
- * node is validated, whoever it came from. Test: tests/unit/test_graph.c
+ * The model graph: building, limits, what is asked of it, starting values. What
+ * an op does to types is in ops/, parts and cuts are in graph_part.c.
+ * gp_graph_add is the one place where a node is validated, whoever it came from.
+ * Test: tests/unit/test_graph.c
  */
 #include "common/graph/graph.h"
 
+#include <fnmatch.h>
 #include <limits.h>
-#include <string.h>
+#include <stdio.h>
 
-#include "common/graph/graph_infer.h"
 #include "common/base/mem.h"
 #include "common/base/rng.h"
+#include "common/graph/op.h"
 
 #define LONGEST_SUFFIX ".running_mean"
 
@@ -54,26 +56,79 @@ static void copy_name(char *to, const char *from)
 	memcpy(to, from, strnlen(from, GP_NAME_MAX - 1));
 }
 
-struct gp_graph *gp_graph_new(const char *name, const struct gp_shape *input, struct gp_err *err)
+struct gp_graph *gp_graph_new_empty(const char *name, struct gp_err *err)
+{
+	if (check_name(name, err) != GP_OK)
+		return NULL;
+	struct gp_graph *g = gp_calloc(1, sizeof *g);
+	if (!g)
+		gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory for a graph");
+	else
+		copy_name(g->name, name);
+	return g;
+}
+
+/* One more value of the last node; room is there. */
+static void push_value(struct gp_graph *g, const struct gp_type *type, int output)
+{
+	g->value[g->values++] = (struct gp_value){.type = *type, .node = g->nodes - 1, .output = output};
+}
+
+static bool name_is_taken(const struct gp_graph *g, uint64_t id, const char *name, int *by)
+{
+	for (int i = 0; i < g->nodes; i++) {
+		if (g->node[i].name_id != id || strcmp(g->node[i].name, name) != 0)
+			continue;
+		*by = i;
+		return true;
+	}
+	return false;
+}
+
+static enum gp_status check_input(const struct gp_graph *g, const struct gp_node *n, const struct gp_type *type,
+				  struct gp_err *err)
 {
 	uint64_t count;
-	if (check_name(name, err) != GP_OK || gp_shape_count(input, GP_GRAPH_MAX_ELEMENTS, &count, err) != GP_OK)
-		return NULL;
-	if (input->ndim < 1 || input->ndim > 3) {
-		gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__,
-			   "a sample has %d dimensions; it must be (H,W,C), (S,F) or (F)", input->ndim);
-		return NULL;
-	}
-	struct gp_graph *g = gp_calloc(1, sizeof *g);
-	if (!g || grow((void **)&g->node, &g->node_cap, 1, sizeof *g->node, err) != GP_OK) {
-		gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory for a graph");
+	int by;
+	if (g->blocks > 0 || g->nodes != g->inputs)
+		GP_FAIL(err, GP_INVALID, "input %s comes behind the first block", n->name);
+	if (g->inputs >= GP_GRAPH_MAX_PORTS)
+		GP_FAIL(err, GP_INVALID, "a graph may have %d inputs", GP_GRAPH_MAX_PORTS);
+	if ((unsigned)type->dtype >= GP_DTYPES)
+		GP_FAIL(err, GP_INVALID, "input %s has element type %u, which is none", n->name, (unsigned)type->dtype);
+	if (type->shape.ndim < 1 || type->shape.ndim > 3)
+		GP_FAIL(err, GP_INVALID, "a sample has %d dimensions; it must be (H,W,C), (S,F) or (F)",
+			type->shape.ndim);
+	if (name_is_taken(g, n->name_id, n->name, &by))
+		GP_FAIL(err, GP_INVALID, "two inputs are named %s", n->name);
+	return gp_shape_count(&type->shape, GP_GRAPH_MAX_ELEMENTS, &count, err);
+}
+
+int gp_graph_add_input(struct gp_graph *g, const char *name, const struct gp_type *type, struct gp_err *err)
+{
+	struct gp_node n = {.op = GP_OP_INPUT, .outputs = 1, .first_value = g->values};
+	if (check_name(name, err) != GP_OK)
+		return -1;
+	copy_name(n.name, name);
+	n.name_id = gp_rng_name_id(n.name);
+	n.shape = type->shape;
+	if (check_input(g, &n, type, err) != GP_OK ||
+	    grow((void **)&g->node, &g->node_cap, g->nodes + 1, sizeof *g->node, err) != GP_OK ||
+	    grow((void **)&g->value, &g->value_cap, g->values + 1, sizeof *g->value, err) != GP_OK)
+		return -1;
+	g->node[g->nodes++] = n;
+	g->inputs++;
+	push_value(g, type, 0);
+	return g->values - 1;
+}
+
+struct gp_graph *gp_graph_new(const char *name, const struct gp_shape *input, struct gp_err *err)
+{
+	struct gp_graph *g = gp_graph_new_empty(name, err);
+	if (g && gp_graph_add_input(g, "input", &(struct gp_type){GP_F32, *input}, err) < 0) {
 		gp_graph_free(g);
 		return NULL;
 	}
-	copy_name(g->name, name);
-	g->node[0] = (struct gp_node){.op = GP_OP_INPUT, .name = "input", .in = {-1, -1}, .shape = *input};
-	g->node[0].name_id = gp_rng_name_id(g->node[0].name);
-	g->nodes = 1;
 	return g;
 }
 
@@ -82,6 +137,7 @@ void gp_graph_free(struct gp_graph *g)
 	if (!g)
 		return;
 	gp_free(g->node);
+	gp_free(g->value);
 	gp_free(g->param);
 	gp_free(g->block);
 	gp_free(g);
@@ -104,30 +160,35 @@ enum gp_status gp_graph_begin_block(struct gp_graph *g, const char *name, struct
 
 /* --- adding nodes ----------------------------------------------------------------------------------------------- */
 
-static enum gp_status check_inputs(const struct gp_graph *g, const struct gp_node *n, struct gp_err *err)
+static enum gp_status check_inputs(const struct gp_graph *g, const struct gp_node *n, const struct gp_op_def *def,
+				   struct gp_err *err)
 {
-	int inputs = gp_op_inputs(n->op);
-	if (inputs < 0)
-		GP_FAIL(err, GP_INVALID, "op %u is not one a node may have", (unsigned)n->op);
-	for (int i = 0; i < 2; i++) {
-		if (i < inputs && (n->in[i] < 0 || n->in[i] >= g->nodes))
-			GP_FAIL(err, GP_INVALID, "input %d is node %d; it must be an earlier node", i, n->in[i]);
-		if (i >= inputs && n->in[i] != -1)
-			GP_FAIL(err, GP_INVALID, "%s takes %d input, not more", gp_op_name(n->op), inputs);
+	if (n->inputs < def->inputs_min || n->inputs > def->inputs_max) {
+		if (def->inputs_min == def->inputs_max)
+			GP_FAIL(err, GP_INVALID, "%d inputs; %s takes %d", n->inputs, def->name, def->inputs_min);
+		GP_FAIL(err, GP_INVALID, "%d inputs; %s takes %d to %d", n->inputs, def->name, def->inputs_min,
+			def->inputs_max);
 	}
+	for (int i = 0; i < n->inputs; i++)
+		if (n->in[i] < 0 || n->in[i] >= g->values)
+			GP_FAIL(err, GP_INVALID, "input %d is value %d; it must be one of an earlier node", i,
+				n->in[i]);
 	return GP_OK;
 }
 
 static enum gp_status check_new_node(const struct gp_graph *g, const struct gp_node *n, struct gp_err *err)
 {
-	if (g->blocks == 0)
-		GP_FAIL(err, GP_INVALID, "a node comes before the first block");
+	const struct gp_op_def *def = gp_op_def(n->op);
+	int by;
+	if (!def)
+		GP_FAIL(err, GP_INVALID, "op %u is not one a node may have", (unsigned)n->op);
+	if (g->inputs == 0 || g->blocks == 0)
+		GP_FAIL(err, GP_INVALID, "a node comes before the first %s", g->inputs == 0 ? "input" : "block");
 	if (g->nodes >= GP_GRAPH_MAX_NODES)
 		GP_FAIL(err, GP_INVALID, "a graph may have %d nodes", GP_GRAPH_MAX_NODES);
-	for (int i = 0; i < g->nodes; i++)
-		if (g->node[i].name_id == n->name_id && strcmp(g->node[i].name, n->name) == 0)
-			GP_FAIL(err, GP_INVALID, "node %d has the same name", i);
-	return check_inputs(g, n, err);
+	if (name_is_taken(g, n->name_id, n->name, &by))
+		GP_FAIL(err, GP_INVALID, "node %d has the same name", by);
+	return check_inputs(g, n, def, err);
 }
 
 static void name_param(struct gp_param *p, const char *node)
@@ -163,15 +224,47 @@ static enum gp_status add_sums(struct gp_graph *g, const struct gp_node *n, cons
 	return GP_OK;
 }
 
+static enum gp_status check_outputs(const struct gp_infer *io, struct gp_err *err)
+{
+	uint64_t count;
+	gp_require(io->outputs >= 1 && io->outputs <= GP_NODE_MAX_OUTPUTS);
+	for (int i = 0; i < io->outputs; i++)
+		GP_TRY(gp_shape_count(&io->out[i].shape, GP_GRAPH_MAX_ELEMENTS, &count, err));
+	return GP_OK;
+}
+
+/* Fills in what the op says; `work` counts output elements where the op has not said better. */
+static enum gp_status infer_node(const struct gp_graph *g, struct gp_node *n, struct gp_type *out,
+				 struct gp_param *param, struct gp_err *err)
+{
+	const struct gp_type *in[GP_NODE_MAX_INPUTS];
+	struct gp_infer io = {.node = n, .in = in, .out = out, .outputs = 1, .param = param};
+	for (int i = 0; i < n->inputs; i++)
+		in[i] = &g->value[n->in[i]].type;
+	n->macs = n->work = 0;
+	n->params = 0;
+	GP_TRY(gp_op_def(n->op)->infer(&io, err));
+	GP_TRY(check_outputs(&io, err));
+	n->outputs = io.outputs;
+	n->shape = out[0].shape;
+	for (int i = 0; n->work == 0 && i < io.outputs; i++)
+		n->work += gp_shape_elements(&out[i].shape); /* at most 64 times 2^31 */
+	if (!gp_add_ok(n->work, n->macs, &n->work))
+		GP_FAIL(err, GP_INVALID, "the node's work passes 64 bits");
+	return GP_OK;
+}
+
 static enum gp_status add_node(struct gp_graph *g, struct gp_node *n, struct gp_err *err)
 {
 	struct gp_param param[GP_NODE_MAX_PARAMS];
+	struct gp_type out[GP_NODE_MAX_OUTPUTS] = {{0}};
 	GP_TRY(check_new_node(g, n, err));
-	const struct gp_shape *const in[2] = {&g->node[n->in[0]].shape, n->in[1] < 0 ? NULL : &g->node[n->in[1]].shape};
-	GP_TRY(gp_graph_infer(n, in, param, err));
+	GP_TRY(infer_node(g, n, out, param, err));
 	GP_TRY(grow((void **)&g->node, &g->node_cap, g->nodes + 1, sizeof *g->node, err));
+	GP_TRY(grow((void **)&g->value, &g->value_cap, g->values + n->outputs, sizeof *g->value, err));
 	GP_TRY(grow((void **)&g->param, &g->param_cap, g->params + n->params, sizeof *g->param, err));
 	GP_TRY(add_sums(g, n, param, err));
+	n->first_value = g->values;
 	n->first_param = g->params;
 	for (int i = 0; i < n->params; i++) {
 		param[i].node = g->nodes;
@@ -179,242 +272,99 @@ static enum gp_status add_node(struct gp_graph *g, struct gp_node *n, struct gp_
 		g->param[g->params++] = param[i];
 	}
 	g->node[g->nodes++] = *n;
+	for (int i = 0; i < n->outputs; i++)
+		push_value(g, &out[i], i);
 	return GP_OK;
 }
 
-enum gp_status gp_graph_add(struct gp_graph *g, const struct gp_node *n, int *index, struct gp_err *err)
+enum gp_status gp_graph_add(struct gp_graph *g, const struct gp_node *n, int *value, struct gp_err *err)
 {
-	struct gp_node copy = {.op = n->op, .in = {n->in[0], n->in[1]}, .u = n->u};
+	struct gp_node copy = {.op = n->op, .inputs = n->inputs};
 	if (check_name(n->name, err) != GP_OK)
 		return gp_err_prefix(err, "node %d", g->nodes);
 	copy_name(copy.name, n->name);
 	copy.name_id = gp_rng_name_id(copy.name);
+	memcpy(copy.in, n->in, sizeof copy.in);
+	memcpy(copy.attr, n->attr, sizeof copy.attr);
 	if (add_node(g, &copy, err) != GP_OK)
 		return gp_err_prefix(err, "node %d (%s %s)", g->nodes, gp_op_name(copy.op), copy.name);
-	*index = g->nodes - 1;
+	*value = g->node[g->nodes - 1].first_value;
 	return GP_OK;
 }
 
 /* Names longer than a node may have stay too long, so that gp_graph_add refuses them instead of cutting them. */
-static int add_named(struct gp_graph *g, struct gp_node *n, const char *name, struct gp_err *err)
+int gp_graph_append(struct gp_graph *g, struct gp_node n, const char *name, int inputs, const int *in,
+		    struct gp_err *err)
 {
-	int index;
-	if (n->in[0] < 0 || (n->op == GP_OP_ADD && n->in[1] < 0))
-		return -1; /* err tells of the failure that made this input */
-	memcpy(n->name, name, strnlen(name, GP_NAME_MAX - 1));
-	return gp_graph_add(g, n, &index, err) == GP_OK ? index : -1;
-}
-
-int gp_graph_conv(struct gp_graph *g, const char *name, int in, int out_channels, int kernel, int stride, int pad,
-		  int groups, bool bias, struct gp_err *err)
-{
-	struct gp_node n = {.op = GP_OP_CONV2D, .in = {in, -1}};
-	n.u.conv = (struct gp_conv_attr){.out_channels = out_channels,
-					 .kernel_h = kernel,
-					 .kernel_w = kernel,
-					 .stride_h = stride,
-					 .stride_w = stride,
-					 .pad_top = pad,
-					 .pad_bottom = pad,
-					 .pad_left = pad,
-					 .pad_right = pad,
-					 .groups = groups,
-					 .bias = bias};
-	return add_named(g, &n, name, err);
-}
-
-int gp_graph_batch_norm(struct gp_graph *g, const char *name, int in, float eps, float momentum, struct gp_err *err)
-{
-	struct gp_node n = {.op = GP_OP_BATCH_NORM, .in = {in, -1}, .u.bn = {.eps = eps, .momentum = momentum}};
-	return add_named(g, &n, name, err);
+	int value;
+	n.inputs = inputs;
+	for (int i = 0; i < inputs && i < GP_NODE_MAX_INPUTS; i++) {
+		if (in[i] < 0)
+			return -1; /* err tells of the failure that made this input */
+		n.in[i] = in[i];
+	}
+	memset(n.name, 0, sizeof n.name);
+	memcpy(n.name, name, strnlen(name, GP_NAME_MAX - 1));
+	return gp_graph_add(g, &n, &value, err) == GP_OK ? value : -1;
 }
 
 int gp_graph_unary(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_err *err)
 {
-	struct gp_node n = {.op = op, .in = {in, -1}};
-	return add_named(g, &n, name, err);
+	return gp_graph_append(g, (struct gp_node){.op = op}, name, 1, &in, err);
 }
 
-int gp_graph_sum(struct gp_graph *g, const char *name, int a, int b, struct gp_err *err)
+enum gp_status gp_graph_set_outputs(struct gp_graph *g, int count, const int *value, struct gp_err *err)
 {
-	struct gp_node n = {.op = GP_OP_ADD, .in = {a, b}};
-	return add_named(g, &n, name, err);
+	if (count < 1 || count > GP_GRAPH_MAX_PORTS)
+		GP_FAIL(err, GP_INVALID, "%d outputs; a graph has 1 to %d", count, GP_GRAPH_MAX_PORTS);
+	for (int i = 0; i < count; i++) {
+		if (value[i] < g->inputs || value[i] >= g->values)
+			GP_FAIL(err, GP_INVALID, "output %d is value %d, which no node makes", i, value[i]);
+		for (int k = 0; k < i; k++)
+			if (value[k] == value[i])
+				GP_FAIL(err, GP_INVALID, "outputs %d and %d are one value", k, i);
+	}
+	for (int i = 0; i < count; i++) {
+		g->output[i].value = value[i];
+		gp_value_name(g, value[i], g->output[i].name);
+	}
+	g->outputs = count;
+	return GP_OK;
 }
 
-int gp_graph_pool(struct gp_graph *g, enum gp_op op, const char *name, int in, int kernel, int stride, int pad,
-		  struct gp_err *err)
-{
-	struct gp_node n = {.op = op, .in = {in, -1}};
-	n.u.pool = (struct gp_pool_attr){.kernel_h = kernel,
-					 .kernel_w = kernel,
-					 .stride_h = stride,
-					 .stride_w = stride,
-					 .pad_top = pad,
-					 .pad_bottom = pad,
-					 .pad_left = pad,
-					 .pad_right = pad,
-					 .count_include_pad = true};
-	return add_named(g, &n, name, err);
-}
-
-int gp_graph_linear(struct gp_graph *g, const char *name, int in, int out_features, bool bias, struct gp_err *err)
-{
-	struct gp_node n = {.op = GP_OP_LINEAR, .in = {in, -1}};
-	n.u.linear = (struct gp_linear_attr){.out_features = out_features, .bias = bias};
-	return add_named(g, &n, name, err);
-}
-
-int gp_graph_dropout(struct gp_graph *g, const char *name, int in, float p, struct gp_err *err)
-{
-	struct gp_node n = {.op = GP_OP_DROPOUT, .in = {in, -1}, .u.dropout = {.p = p}};
-	return add_named(g, &n, name, err);
-}
-
-int gp_graph_shortcut_pad(struct gp_graph *g, const char *name, int in, int stride, int before, int after,
-			  struct gp_err *err)
-{
-	struct gp_node n = {.op = GP_OP_SHORTCUT_PAD, .in = {in, -1}};
-	n.u.shortcut = (struct gp_shortcut_attr){.stride = stride, .before = before, .after = after};
-	return add_named(g, &n, name, err);
-}
-
-enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err)
+static enum gp_status check_all_used(const struct gp_graph *g, struct gp_err *err)
 {
 	bool used[GP_GRAPH_MAX_NODES] = {false};
-	if (g->nodes < 2)
-		GP_FAIL(err, GP_INVALID, "the graph has no nodes but its input");
-	if (g->block[g->blocks - 1].first_node == g->nodes)
-		GP_FAIL(err, GP_INVALID, "block %s has no nodes", g->block[g->blocks - 1].name);
-	for (int i = 1; i < g->nodes; i++)
-		for (int k = 0; k < 2; k++)
-			if (g->node[i].in[k] >= 0)
-				used[g->node[i].in[k]] = true;
-	for (int i = 0; i < g->nodes - 1; i++)
+	for (int i = g->inputs; i < g->nodes; i++)
+		for (int k = 0; k < g->node[i].inputs; k++)
+			used[g->value[g->node[i].in[k]].node] = true;
+	for (int i = 0; i < g->outputs; i++)
+		used[g->value[g->output[i].value].node] = true;
+	for (int i = 0; i < g->nodes; i++)
 		if (!used[i])
 			GP_FAIL(err, GP_INVALID, "nothing reads node %d (%s %s)", i, gp_op_name(g->node[i].op),
 				g->node[i].name);
 	return GP_OK;
 }
 
-static uint64_t node_work(const struct gp_node *n)
+enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err)
 {
-	const bool pool = n->op == GP_OP_AVG_POOL || n->op == GP_OP_MAX_POOL;
-	const uint64_t window = pool ? (uint64_t)n->u.pool.kernel_h * (uint64_t)n->u.pool.kernel_w : 1;
-	return n->macs + gp_shape_elements(&n->shape) * window; /* at most 2^31 * 2^24 and 2^31 * 2^31 */
+	if (g->nodes <= g->inputs)
+		GP_FAIL(err, GP_INVALID, "the graph has no nodes but its inputs");
+	if (g->block[g->blocks - 1].first_node == g->nodes)
+		GP_FAIL(err, GP_INVALID, "block %s has no nodes", g->block[g->blocks - 1].name);
+	if (g->outputs == 0)
+		GP_TRY(gp_graph_set_outputs(g, 1, &g->node[g->nodes - 1].first_value, err));
+	return check_all_used(g, err);
 }
 
 uint64_t gp_graph_work(const struct gp_graph *g)
 {
 	uint64_t sum = 0;
-	for (int i = 1; i < g->nodes; i++)
-		if (!gp_add_ok(sum, node_work(&g->node[i]), &sum))
+	for (int i = g->inputs; i < g->nodes; i++)
+		if (!gp_add_ok(sum, g->node[i].work, &sum))
 			return UINT64_MAX;
 	return sum;
-}
-
-/* --- parts and cuts --------------------------------------------------------------------------------------------- */
-
-static int block_end(const struct gp_graph *g, int block)
-{
-	return block + 1 < g->blocks ? g->block[block + 1].first_node : g->nodes;
-}
-
-/* Nodes [first, end) may read node first-1 and each other; nodes from `end` on may not read before end-1. */
-static enum gp_status check_part(const struct gp_graph *g, int first, int end, struct gp_err *err)
-{
-	for (int i = first; i < g->nodes; i++) {
-		int floor = i < end ? first - 1 : end - 1;
-		for (int k = 0; k < 2; k++)
-			if (g->node[i].in[k] >= 0 && g->node[i].in[k] < floor)
-				GP_FAIL(err, GP_INVALID, "%s cannot be cut there: %s also reads %s, across the cut",
-					g->name, g->node[i].name, g->node[g->node[i].in[k]].name);
-	}
-	return GP_OK;
-}
-
-static void copy_part(struct gp_graph *p, const struct gp_graph *g, int from, int to)
-{
-	int first = g->block[from].first_node, end = block_end(g, to - 1);
-	int first_param = g->node[first].first_param;
-	for (int i = first; i < end; i++) {
-		struct gp_node *n = &p->node[p->nodes++];
-		*n = g->node[i];
-		for (int k = 0; k < 2; k++)
-			if (n->in[k] >= 0)
-				n->in[k] -= first - 1;
-		n->first_param -= first_param;
-		p->macs += n->macs;
-		for (int k = 0; k < n->params; k++) {
-			struct gp_param *q = &p->param[p->params++];
-			*q = g->param[g->node[i].first_param + k];
-			q->node = p->nodes - 1;
-			p->param_elements += q->count;
-			p->trained_elements += q->trained ? q->count : 0;
-		}
-	}
-	for (int b = from; b < to; b++) {
-		p->block[p->blocks] = g->block[b];
-		p->block[p->blocks++].first_node -= first - 1;
-	}
-}
-
-enum gp_status gp_graph_part(const struct gp_graph *g, int from, int to, struct gp_graph **out, struct gp_err *err)
-{
-	if (from < 0 || from >= to || to > g->blocks)
-		GP_FAIL(err, GP_INVALID, "blocks %d to %d are not a part of %s, which has %d", from, to, g->name,
-			g->blocks);
-	int first = g->block[from].first_node, end = block_end(g, to - 1);
-	GP_TRY(check_part(g, first, end, err));
-	struct gp_graph *p = gp_graph_new(g->name, &g->node[first - 1].shape, err);
-	if (!p)
-		return err->code;
-	/* At least what is needed: every node has at most GP_NODE_MAX_PARAMS parameters. */
-	if (grow((void **)&p->node, &p->node_cap, end - first + 1, sizeof *p->node, err) != GP_OK ||
-	    grow((void **)&p->param, &p->param_cap, GP_NODE_MAX_PARAMS * (end - first), sizeof *p->param, err) !=
-		    GP_OK ||
-	    grow((void **)&p->block, &p->block_cap, to - from, sizeof *p->block, err) != GP_OK) {
-		gp_graph_free(p);
-		return err->code;
-	}
-	copy_part(p, g, from, to);
-	*out = p;
-	return GP_OK;
-}
-
-/* One side of "H:T"; negative counts from the back. *end is what follows the number. */
-static bool parse_cut_side(const char *text, int blocks, int *out, const char **end)
-{
-	char *stop;
-	bool digits = (text[0] >= '0' && text[0] <= '9') || (text[0] == '-' && text[1] >= '0' && text[1] <= '9');
-	if (!digits)
-		return false;
-	long v = strtol(text, &stop, 10);
-	if (v < -GP_GRAPH_MAX_NODES || v > GP_GRAPH_MAX_NODES)
-		return false;
-	*out = (int)(v < 0 ? v + blocks : v);
-	*end = stop;
-	return true;
-}
-
-enum gp_status gp_cut_parse(const struct gp_graph *g, const char *text, struct gp_cut *out, struct gp_err *err)
-{
-	struct gp_cut cut;
-	const char *at;
-	if (!parse_cut_side(text, g->blocks, &cut.head, &at) || *at++ != ':' ||
-	    !parse_cut_side(at, g->blocks, &cut.tail, &at) || *at != '\0')
-		GP_FAIL(err, GP_USAGE,
-			"cut '%.40s' is not H:T, two block numbers such as 1:-1 (%s has %d blocks; negative numbers "
-			"count from the last)",
-			text, g->name, g->blocks);
-	if (g->blocks < 3)
-		GP_FAIL(err, GP_USAGE, "%s has %d blocks; a head, a body and a tail need three", g->name, g->blocks);
-	if (cut.head < 1 || cut.tail >= g->blocks || cut.head >= cut.tail)
-		GP_FAIL(err, GP_USAGE,
-			"cut '%.40s' leaves a part of %s empty: of its %d blocks the client keeps [0,%d) and [%d,%d); "
-			"1 <= H < T <= %d is needed",
-			text, g->name, g->blocks, cut.head, cut.tail, g->blocks, g->blocks - 1);
-	*out = cut;
-	return GP_OK;
 }
 
 /* --- parameters ------------------------------------------------------------------------------------------------- */
@@ -443,12 +393,108 @@ bool gp_graph_is_trained(const struct gp_graph *g, const struct gp_node *n)
 	return false;
 }
 
-int gp_graph_readers(const struct gp_graph *g, int index)
+int gp_graph_readers(const struct gp_graph *g, int value)
 {
 	int readers = 0;
-	for (int i = index + 1; i < g->nodes; i++)
-		readers += (g->node[i].in[0] == index) + (g->node[i].in[1] == index);
+	for (int i = g->value[value].node + 1; i < g->nodes; i++)
+		for (int k = 0; k < g->node[i].inputs; k++)
+			readers += g->node[i].in[k] == value;
+	for (int i = 0; i < g->outputs; i++)
+		readers += g->output[i].value == value;
 	return readers;
+}
+
+const char *gp_value_name(const struct gp_graph *g, int value, char text[GP_NAME_MAX])
+{
+	const struct gp_value *v = &g->value[value];
+	memcpy(text, g->node[v->node].name, GP_NAME_MAX);
+	if (v->output > 0) {
+		const size_t len = strlen(text); /* a name has room for ".running_mean" */
+		snprintf(text + len, GP_NAME_MAX - len, ".%d", v->output);
+	}
+	return text;
+}
+
+/* Spreads a property of inputs and of nodes to all f32 values that depend on them. */
+static void spread(const struct gp_graph *g, uint64_t inputs, bool (*of_node)(const struct gp_graph *g, int node),
+		   bool *has)
+{
+	for (int i = 0; i < g->nodes; i++) {
+		const struct gp_node *n = &g->node[i];
+		bool any = n->op == GP_OP_INPUT ? inputs >> i & 1 : of_node(g, i);
+		for (int k = 0; k < n->inputs; k++)
+			any = any || has[n->in[k]];
+		for (int v = n->first_value; v < n->first_value + n->outputs; v++)
+			has[v] = any && g->value[v].type.dtype == GP_F32;
+	}
+}
+
+static bool node_is_trained(const struct gp_graph *g, int node)
+{
+	return gp_graph_is_trained(g, &g->node[node]);
+}
+
+void gp_graph_find_gradients(const struct gp_graph *g, uint64_t inputs, bool *needs)
+{
+	spread(g, inputs, node_is_trained, needs);
+}
+
+static bool node_has_parameters(const struct gp_graph *g, int node)
+{
+	return g->node[node].params > 0;
+}
+
+void gp_graph_find_activations(const struct gp_graph *g, uint64_t inputs, bool *activation)
+{
+	spread(g, inputs, node_has_parameters, activation);
+}
+
+void gp_graph_count_trained(struct gp_graph *g)
+{
+	g->trained_elements = 0;
+	for (int i = 0; i < g->params; i++)
+		if (g->param[i].trained)
+			g->trained_elements += g->param[i].count; /* at most param_elements */
+}
+
+int gp_graph_freeze(struct gp_graph *g, const char *pattern)
+{
+	int matched = 0;
+	for (int i = 0; i < g->params; i++) {
+		if (fnmatch(pattern, g->param[i].name, 0) != 0)
+			continue;
+		g->param[i].trained = g->param[i].decay = false;
+		matched++;
+	}
+	gp_graph_count_trained(g);
+	return matched;
+}
+
+int gp_graph_freeze_blocks(struct gp_graph *g, int from, int to)
+{
+	const int first = g->block[from].first_node, end = gp_graph_block_end(g, to - 1);
+	int frozen = 0;
+	for (int i = 0; i < g->params; i++) {
+		if (g->param[i].node < first || g->param[i].node >= end)
+			continue;
+		g->param[i].trained = g->param[i].decay = false;
+		frozen++;
+	}
+	gp_graph_count_trained(g);
+	return frozen;
+}
+
+int gp_graph_block_end(const struct gp_graph *g, int block)
+{
+	return block + 1 < g->blocks ? g->block[block + 1].first_node : g->nodes;
+}
+
+int gp_graph_block_of(const struct gp_graph *g, int node)
+{
+	int block = 0;
+	while (block + 1 < g->blocks && g->block[block + 1].first_node <= node)
+		block++;
+	return block;
 }
 
 /* The same draws as gp_rng_uniform, four to a block. */

@@ -1,89 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The model graph: nodes in topological order with inferred shapes, parameters
- * named as in PyTorch's state_dict, and a list of named blocks; the places
- * between two blocks are the numbered cuts. A graph says what is computed and
- * knows no device. Not here: builders (models.h), wire form (graph_msg.h),
- * execution (device.h).
+ * The model graph: nodes in topological order, each with any number of inputs
+ * and outputs; the values between them, with inferred types (f32, i32) and
+ * shapes; parameters named as in PyTorch's state_dict; and a list of named
+ * blocks. The places between two blocks are the numbered cuts. A graph says what
+ * is computed and knows no device. Not here: what an op is (op.h), parts and
+ * cuts (graph_part.h), builders of models (client/models), wire form
+ * (common/wire/graph_msg.h), execution (device.h).
  *
- * Life: a builder calls gp_graph_new, gp_graph_add_* in order (each returns the
- * node's index, or -1 and fills err), gp_graph_begin_block before each block,
- * and gp_graph_finish. After that the graph is read-only and may be shared by
- * threads. gp_graph_part copies a range of blocks into a graph of its own.
+ * Values: every node makes one or more values; `in[]` of a later node names
+ * them by their index in `value`. Where all nodes have one output, a value's
+ * index is its node's. The graph's inputs are the first nodes (GP_OP_INPUT),
+ * its outputs the values listed in `output`: the last node's unless a builder
+ * says otherwise.
  *
- * To add an op: enum gp_op (pin a new number), its attributes, shape inference
- * in graph_infer.c, the wire form in graph_msg.c and gpsplit.proto, one file
- * per device (kernels/cpu/op_*.c), a dump test.
- * Test: tests/unit/test_graph.c
+ * Life: a builder calls gp_graph_new, gp_graph_begin_block before each block,
+ * gp_graph_add or a shorthand of ops/ for each node, in order (shorthands return
+ * the index of the node's first value, or -1 and fill err), and gp_graph_finish.
+ * After that the graph is read-only but for gp_graph_freeze, and may be shared
+ * by threads.
+ *
+ * To add an op: see op_table.h. Test: tests/unit/test_graph.c
  */
 #ifndef GP_GRAPH_H
 #define GP_GRAPH_H
 
+#include <string.h>
+
 #include "common/base/shape.h"
+#include "common/graph/op_table.h"
 
 #define GP_NAME_MAX           96
 #define GP_GRAPH_MAX_NODES    4096
-#define GP_GRAPH_MAX_ELEMENTS ((uint64_t)1 << 31) /* of one activation of one sample, and of one parameter */
+#define GP_GRAPH_MAX_PORTS    64                  /* inputs, and outputs, of a graph: bits of a uint64_t */
+#define GP_GRAPH_MAX_ELEMENTS ((uint64_t)1 << 31) /* of one value of one sample, and of one parameter */
+#define GP_NODE_MAX_INPUTS    64
+#define GP_NODE_MAX_OUTPUTS   64
+#define GP_NODE_MAX_ATTRS     16
 
 /* Wire ids: pinned, never reused. */
 enum gp_op {
 	GP_OP_INPUT = 0,
-	GP_OP_CONV2D = 1,
-	GP_OP_CONV2D_TRANSPOSE = 2,
-	GP_OP_BATCH_NORM = 3,
-	GP_OP_RELU = 4,
-	GP_OP_RELU6 = 5,
-	GP_OP_ADD = 6,
-	GP_OP_AVG_POOL = 7,
-	GP_OP_MAX_POOL = 8,
-	GP_OP_GLOBAL_AVG_POOL = 9, /* (H,W,C) -> (1,1,C) */
-	GP_OP_LINEAR = 10,
-	GP_OP_FLATTEN = 11, /* (N,H,W,C) -> (N,C*H*W) in PyTorch's C,H,W order */
-	GP_OP_DROPOUT = 12,
-	GP_OP_SHORTCUT_PAD = 13, /* (H,W,C) -> (ceil(H/stride), ceil(W/stride), before + C + after) */
-	GP_OP_COUNT
+#define X(id, NAME, name) GP_OP_##NAME = (id),
+	GP_OPS(X)
+#undef X
+		GP_OP_COUNT
 };
 
-/* Also transposed convolution, where padding is cropped from the output and out_pad adds rows at the bottom/right. */
-struct gp_conv_attr {
-	int32_t out_channels;
-	int32_t kernel_h, kernel_w;
-	int32_t stride_h, stride_w;
-	int32_t pad_top, pad_bottom, pad_left, pad_right;
-	int32_t out_pad_h, out_pad_w; /* transposed only */
-	int32_t groups;
-	bool bias;
+union gp_attr {
+	int32_t i;
+	float f;
 };
 
-struct gp_pool_attr {
-	int32_t kernel_h, kernel_w;
-	int32_t stride_h, stride_w;
-	int32_t pad_top, pad_bottom, pad_left, pad_right;
-	bool count_include_pad; /* average only; PyTorch's default is true */
-};
-
-struct gp_bn_attr {
-	float eps;
-	float momentum; /* running = (1-momentum)*running + momentum*batch, unbiased variance, as PyTorch */
-};
-
-struct gp_linear_attr {
-	int32_t out_features;
-	bool bias;
-};
-
-struct gp_dropout_attr {
-	float p;
-};
-
-/*
- * A residual shortcut without parameters (He et al., "Deep Residual Learning
- * for Image Recognition", section 3.3, option A): every stride-th row and
- * column, from the first, between channels of zeros.
- */
-struct gp_shortcut_attr {
-	int32_t stride;
-	int32_t before, after; /* channels of zeros */
+/* What a node makes. */
+struct gp_value {
+	struct gp_type type; /* of one sample, without batch: (H,W,C), (S,F), (F) or (S) */
+	int node, output;    /* who makes it, and as which of its outputs */
 };
 
 struct gp_node {
@@ -91,18 +63,14 @@ struct gp_node {
 	char name
 		[GP_NAME_MAX]; /* state_dict prefix, "features.0.0"; unique; may be made up for ops without parameters */
 	uint64_t name_id;      /* gp_rng_name_id(name), to find equal names fast */
-	int in[2];             /* indices of earlier nodes; in[1] for ADD only, else -1 */
-	union {
-		struct gp_conv_attr conv;
-		struct gp_pool_attr pool;
-		struct gp_bn_attr bn;
-		struct gp_linear_attr linear;
-		struct gp_dropout_attr dropout;
-		struct gp_shortcut_attr shortcut;
-	} u;
-	struct gp_shape shape;   /* of one sample, without batch: (H,W,C), (S,F) or (F) */
-	int first_param, params; /* range in graph->param */
-	uint64_t macs;           /* multiply-accumulates of one sample's forward pass; 0 but for conv and linear */
+	int inputs;
+	int in[GP_NODE_MAX_INPUTS];            /* values of earlier nodes */
+	union gp_attr attr[GP_NODE_MAX_ATTRS]; /* as the op lists them; read by gp_NOUN_attr of ops/op_*.h */
+	int first_value, outputs;              /* range in graph->value */
+	struct gp_shape shape;                 /* of output 0, as in its value */
+	int first_param, params;               /* range in graph->param */
+	uint64_t macs;                         /* multiply-accumulates of one sample's forward pass */
+	uint64_t work;                         /* macs, and elements that are looked at to make the outputs */
 };
 
 /* Roles in the order the parameters of one node are listed. */
@@ -140,66 +108,60 @@ struct gp_block {
 
 struct gp_graph {
 	char name[GP_NAME_MAX];
-	int nodes, params, blocks;
-	struct gp_node *node; /* node[0] is GP_OP_INPUT; the last node is the output */
+	int inputs, nodes, values, params, blocks, outputs;
+	struct gp_node *node; /* the first `inputs` are GP_OP_INPUT, and value i is that of node i */
+	struct gp_value *value;
 	struct gp_param *param;
 	struct gp_block *block;
+	struct gp_output {
+		int value;
+		char name[GP_NAME_MAX]; /* gp_value_name of that value, or of the one it hands on (graph_part.h) */
+	} output[GP_GRAPH_MAX_PORTS];
 	uint64_t param_elements, trained_elements, macs; /* sums, of one sample */
-	int node_cap, param_cap, block_cap;
+	int node_cap, value_cap, param_cap, block_cap;
 };
 
-/* Empty graph with an input node of one sample's shape. NULL and err on failure. */
+/* Empty graph with one f32 input named "input", of one sample's shape. NULL and err on failure. */
 struct gp_graph *gp_graph_new(const char *name, const struct gp_shape *input, struct gp_err *err);
+/* The same without an input; gp_graph_add_input adds each, before the first block. */
+struct gp_graph *gp_graph_new_empty(const char *name, struct gp_err *err);
+/* Returns the value, or -1 with err filled. `type` is of one sample: 1 to 3 dimensions. */
+int gp_graph_add_input(struct gp_graph *g, const char *name, const struct gp_type *type, struct gp_err *err);
 void gp_graph_free(struct gp_graph *g);
 
 /* Everything added from here on belongs to a new block. */
 enum gp_status gp_graph_begin_block(struct gp_graph *g, const char *name, struct gp_err *err);
 
 /*
- * Appends one node (a copy of `n`'s op, name, in, u), infers its shape and
- * MACs, checks every attribute and limit, and lists its parameters with
- * PyTorch's default initialisation. Safe on nodes that came from a peer; on
- * failure the graph is as it was. Names are letters, digits, '_', '-' and
- * single dots, with room for ".running_mean". *index gets the node's index.
+ * Appends one node (a copy of `n`'s op, name, inputs, in, attr), infers the
+ * types of its values and its costs, checks every attribute and limit, and lists
+ * its parameters with PyTorch's default initialisation. Safe on nodes that came
+ * from a peer; on failure the graph is as it was. Names are letters, digits,
+ * '_', '-' and single dots, with room for ".running_mean". *value gets the index
+ * of the node's first value.
  */
-enum gp_status gp_graph_add(struct gp_graph *g, const struct gp_node *n, int *index, struct gp_err *err);
-
-/* Builders' shorthands: return the node's index, or -1 with err filled; input -1 is passed through as -1. */
-int gp_graph_conv(struct gp_graph *g, const char *name, int in, int out_channels, int kernel, int stride, int pad,
-		  int groups, bool bias, struct gp_err *err);
-int gp_graph_batch_norm(struct gp_graph *g, const char *name, int in, float eps, float momentum, struct gp_err *err);
+enum gp_status gp_graph_add(struct gp_graph *g, const struct gp_node *n, int *value, struct gp_err *err);
+/*
+ * The builders' form: `name` and the inputs are put into `n`, which has op and attributes. Returns the node's first value,
+ * or -1 with err filled; where one of the inputs is -1 already, err is left as it is.
+ */
+int gp_graph_append(struct gp_graph *g, struct gp_node n, const char *name, int inputs, const int *in,
+		    struct gp_err *err);
+/* An op without attributes and with one input. */
 int gp_graph_unary(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_err *err);
-int gp_graph_sum(struct gp_graph *g, const char *name, int a, int b, struct gp_err *err);
-int gp_graph_pool(struct gp_graph *g, enum gp_op op, const char *name, int in, int kernel, int stride, int pad,
-		  struct gp_err *err);
-int gp_graph_linear(struct gp_graph *g, const char *name, int in, int out_features, bool bias, struct gp_err *err);
-int gp_graph_dropout(struct gp_graph *g, const char *name, int in, float p, struct gp_err *err);
-int gp_graph_shortcut_pad(struct gp_graph *g, const char *name, int in, int stride, int before, int after,
-			  struct gp_err *err);
 
-/* Last check: at least one node beyond the input, every node but the last is used, sums filled in. */
+/* Makes these values the graph's outputs, in this order, in place of those it has. Before gp_graph_finish. */
+enum gp_status gp_graph_set_outputs(struct gp_graph *g, int count, const int *value, struct gp_err *err);
+
+/*
+ * Last check: at least one node beyond the inputs, every input and every node is used or an output, sums filled in. A
+ * graph without outputs gets the last node's first value as its output.
+ */
 enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);
 
-/* Elementary operations of one sample's forward pass, roughly: MACs, elements that windows of pools look at, elements
- * of all other outputs. UINT64_MAX where they pass 64 bits. */
+/* Elementary operations of one sample's forward pass, roughly: the sum of the nodes' `work`. UINT64_MAX where they pass
+ * 64 bits. */
 uint64_t gp_graph_work(const struct gp_graph *g);
-
-/*
- * Blocks [from, to) as a graph of their own; its input is the tensor at cut
- * `from`. GP_INVALID when a node in the range reads anything before it other
- * than that one tensor, or a later block reads past the last node.
- */
-enum gp_status gp_graph_part(const struct gp_graph *g, int from, int to, struct gp_graph **out, struct gp_err *err);
-
-/*
- * "H:T" as design section 4: head = blocks [0,head), body = [head,tail), tail =
- * [tail,blocks), none empty. Numbers count blocks from the front, negative ones
- * from the back. GP_USAGE tells how many blocks there are.
- */
-struct gp_cut {
-	int head, tail;
-};
-enum gp_status gp_cut_parse(const struct gp_graph *g, const char *text, struct gp_cut *out, struct gp_err *err);
 
 /* Index of the parameter with this name, -1 if none. */
 int gp_graph_find_param(const struct gp_graph *g, const char *name);
@@ -207,19 +169,57 @@ int gp_graph_find_param(const struct gp_graph *g, const char *name);
 int gp_graph_param_of(const struct gp_graph *g, const struct gp_node *n, enum gp_param_role role);
 /* Whether an optimizer changes a parameter of this node. */
 bool gp_graph_is_trained(const struct gp_graph *g, const struct gp_node *n);
-/* How often later nodes read the value of node `index`: one that reads it twice counts twice. */
-int gp_graph_readers(const struct gp_graph *g, int index);
+/* The node that makes a value. */
+static inline const struct gp_node *gp_graph_maker(const struct gp_graph *g, int value)
+{
+	return &g->node[g->value[value].node];
+}
+/* How often later nodes read a value, and how often it is an output: a node that reads it twice counts twice. */
+int gp_graph_readers(const struct gp_graph *g, int value);
+/* Its node's name, followed by ".K" for an output K that is not the first, into text; returns text. */
+const char *gp_value_name(const struct gp_graph *g, int value, char text[GP_NAME_MAX]);
+/*
+ * By value: whether a gradient with respect to it has a use, because a trained parameter or an input with a gradient
+ * lies before it. `inputs`: bit i says that the gradient of input i is wanted. Integers have none.
+ */
+void gp_graph_find_gradients(const struct gp_graph *g, uint64_t inputs, bool *needs);
+/*
+ * By value: whether parameters, frozen ones too, had a part in it. What has none is data: it must cross a cut as it is,
+ * while an activation may be compressed with loss. `inputs`: bit i says that input i is an activation.
+ */
+void gp_graph_find_activations(const struct gp_graph *g, uint64_t inputs, bool *activation);
+
+/*
+ * Parameters whose names match `pattern` (shell wildcards: "features.*") are left as they are from now on: no gradient,
+ * no optimizer state, no update. A batch norm none of whose parameters is trained uses its running statistics and leaves
+ * them alone. Returns how many parameters matched.
+ */
+int gp_graph_freeze(struct gp_graph *g, const char *pattern);
+/* The same of all parameters of blocks [from, to). */
+int gp_graph_freeze_blocks(struct gp_graph *g, int from, int to);
+/* Takes the sums over trained parameters anew, after `trained` of some was changed. */
+void gp_graph_count_trained(struct gp_graph *g);
+
 /* Writes the starting values of one parameter, `count` floats in PyTorch's layout. Thread-safe, pure in (seed, name). */
 void gp_param_init(const struct gp_param *p, uint64_t seed, float *out);
 
 const char *gp_op_name(enum gp_op op); /* "conv2d"; "?" when out of range */
+/* Of one sample of the first input, and of the first output. */
 static inline const struct gp_shape *gp_graph_input_shape(const struct gp_graph *g)
 {
 	return &g->node[0].shape;
 }
 static inline const struct gp_shape *gp_graph_output_shape(const struct gp_graph *g)
 {
-	return &g->node[g->nodes - 1].shape;
+	return &g->value[g->output[0].value].type.shape;
 }
+static inline const struct gp_type *gp_graph_output_type(const struct gp_graph *g, int output)
+{
+	return &g->value[g->output[output].value].type;
+}
+/* The first block that holds the node. */
+int gp_graph_block_of(const struct gp_graph *g, int node);
+/* The node behind the last one of a block. */
+int gp_graph_block_end(const struct gp_graph *g, int block);
 
 #endif

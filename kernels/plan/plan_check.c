@@ -11,9 +11,10 @@
 #define MAX_SAMPLE_ELEMENTS (((uint64_t)1 << 31) - 1)
 #define MAX_SLOTS           4096
 
-static enum gp_status check_value(const struct gp_node *n, int batch, struct gp_err *err)
+static enum gp_status check_value(const struct gp_graph *g, int value, int batch, struct gp_err *err)
 {
-	const uint64_t elements = gp_shape_elements(&n->shape);
+	const struct gp_node *n = gp_graph_maker(g, value);
+	const uint64_t elements = gp_shape_elements(&g->value[value].type.shape);
 	if (elements > MAX_SAMPLE_ELEMENTS)
 		GP_FAIL(err, GP_INVALID, "%s has %llu elements in one sample; a plan takes %llu at most", n->name,
 			(unsigned long long)elements, (unsigned long long)MAX_SAMPLE_ELEMENTS);
@@ -31,8 +32,10 @@ enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err
 		GP_FAIL(err, GP_INVALID, "%d chunks in flight; it must be 1..%d", spec->slots, MAX_SLOTS);
 	if (g->nodes < 2)
 		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
-	for (int i = 0; i < g->nodes; i++)
-		GP_TRY(check_value(&g->node[i], spec->batch, err));
+	for (int i = 0; i < g->values; i++)
+		GP_TRY(check_value(g, i, spec->batch, err));
+	if (g->inputs != 1 || g->outputs != 1 || g->values != g->nodes)
+		GP_FAIL(err, GP_UNSUPPORTED, "a plan takes a graph with one input and one output");
 	return GP_OK;
 }
 

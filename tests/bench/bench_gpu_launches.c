@@ -17,6 +17,7 @@
 #ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/runtime/rt.h"
 #include "kernels/cuda/runtime/rt_tally.h"
+#include "common/graph/graph_part.h"
 
 enum { MOST_ROWS = 200, NAME = 40 };
 enum phase { FORWARD, BACKWARD, UPDATE, RENEW, PHASES };
@@ -165,7 +166,7 @@ static enum gp_status make_plan(struct bench *b, struct gp_err *err)
 		.batch = b->images,
 		.slots = 1,
 		.train = true,
-		.need_grad_input = true,
+		.grad_inputs = 1,
 		.seed = 1,
 		.optim = {.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f},
 		.precision = b->precision,

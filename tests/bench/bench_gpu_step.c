@@ -22,6 +22,7 @@
 #ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/runtime/cuda_device.h"
 #include "kernels/cuda/runtime/rt.h"
+#include "common/graph/graph_part.h"
 #endif
 
 enum { MAX_STEPS = 10000, WARM_STEPS = 3, SLOTS = 4 /* two forwards that are queued and two backwards */ };
@@ -127,7 +128,7 @@ static enum gp_status make_plan(struct bench *b, struct gp_err *err)
 		.batch = b->set.batch / b->set.chunks,
 		.slots = SLOTS,
 		.train = true,
-		.need_grad_input = true,
+		.grad_inputs = 1,
 		.seed = 1,
 		.optim = {.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f},
 		.precision = b->set.precision,
@@ -169,7 +170,7 @@ static enum gp_status copy_to_device(const struct bench *b, float *to, const flo
 static enum gp_status fill_slot(struct bench *b, int slot, enum gp_plan_buf which, const struct gp_shape *sample,
 				float scale, struct gp_err *err)
 {
-	float *const to = b->plan->ops->buffer(b->plan, slot, which);
+	float *const to = b->plan->ops->buffer(b->plan, slot, which, 0);
 	const uint64_t n = gp_shape_elements(sample) * (uint64_t)b->plan->spec.batch;
 	void *room = NULL;
 	if (b->set.host_io || !b->dev->ops->memory) {

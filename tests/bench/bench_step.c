@@ -66,7 +66,7 @@ static void print_memory(const struct gp_plan *plan)
 static enum gp_status run_bench(struct bench *b, int steps, struct gp_err *err)
 {
 	double ms[MAX_STEPS], cpu_ms[MAX_STEPS];
-	float *x = b->plan->ops->buffer(b->plan, 0, GP_BUF_INPUT);
+	float *x = b->plan->ops->buffer(b->plan, 0, GP_BUF_INPUT, 0);
 	uint64_t n = (uint64_t)b->chunk * gp_shape_elements(gp_graph_input_shape(b->plan->spec.graph));
 	for (uint64_t i = 0; i < n; i++)
 		x[i] = gp_rng_normal(1, gp_rng_stream(GP_RNG_SYNTHETIC, 0), i);

@@ -15,6 +15,10 @@
 
 #include "client/engine.h"
 #include "common/net/token.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/graph_part.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum gp_status __wrap_gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,

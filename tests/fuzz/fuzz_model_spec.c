@@ -9,6 +9,7 @@
 
 #include "common/base/mem.h"
 #include "client/models/models.h"
+#include "common/graph/graph_part.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -16,6 +16,8 @@
 #include "common/wire/graph_msg.h"
 #include "server/session.h"
 #include "server/server.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -74,7 +74,7 @@ static inline uint64_t elements(const struct pair *p, enum gp_plan_buf which)
 static inline void fill_both(struct pair *p, int slot, enum gp_plan_buf which, uint64_t number)
 {
 	for (int d = 0; d < BOTH; d++) {
-		float *x = p->plan[d]->ops->buffer(p->plan[d], slot, which);
+		float *x = p->plan[d]->ops->buffer(p->plan[d], slot, which, 0);
 		for (uint64_t i = 0; i < elements(p, which); i++)
 			x[i] = gp_rng_normal(9 + (uint64_t)which, number, i);
 	}
@@ -83,8 +83,8 @@ static inline void fill_both(struct pair *p, int slot, enum gp_plan_buf which, u
 static inline void compare_buffer(struct pair *p, int slot, enum gp_plan_buf which)
 {
 	static const char *const names[] = {"output", "output", "input gradient", "input gradient"};
-	const float *got = p->plan[CUDA]->ops->buffer(p->plan[CUDA], slot, which);
-	const float *want = p->plan[CPU]->ops->buffer(p->plan[CPU], slot, which);
+	const float *got = p->plan[CUDA]->ops->buffer(p->plan[CUDA], slot, which, 0);
+	const float *want = p->plan[CPU]->ops->buffer(p->plan[CPU], slot, which, 0);
 	expect_near(names[which], got, want, elements(p, which), p->tolerance);
 }
 

@@ -11,6 +11,12 @@
 #define GP_TEST_OP_GRAPHS_H
 
 #include "tests/unit/device_pair.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_shape.h"
 
 static inline struct gp_graph *begin(int64_t h, int64_t w, int64_t c)
 {
@@ -165,12 +171,16 @@ static inline int add(struct gp_graph *g, const char *name, struct gp_node n)
 
 static inline int conv_of(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_conv_attr attr)
 {
-	return add(g, name, (struct gp_node){.op = op, .in = {in, -1}, .u.conv = attr});
+	struct gp_node n = {.op = op, .inputs = 1, .in = {in}};
+	gp_set_conv_attr(&n, attr);
+	return add(g, name, n);
 }
 
 static inline int pool_of(struct gp_graph *g, enum gp_op op, const char *name, int in, struct gp_pool_attr attr)
 {
-	return add(g, name, (struct gp_node){.op = op, .in = {in, -1}, .u.pool = attr});
+	struct gp_node n = {.op = op, .inputs = 1, .in = {in}};
+	gp_set_pool_attr(&n, attr);
+	return add(g, name, n);
 }
 
 static inline struct gp_graph *one_conv(int64_t h, int64_t w, int64_t c, enum gp_op op, struct gp_conv_attr attr)

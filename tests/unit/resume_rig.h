@@ -16,6 +16,10 @@
 #include "client/engine.h"
 #include "client/run_state.h"
 #include "tests/unit/server_thread.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_linear.h"
 
 enum { BATCH = 8, CHUNKS = 4, WINDOW = 2, VAL_BATCHES = 4, CLASSES = 5, STEPS = 4 };
 

@@ -20,6 +20,7 @@
 #include "client/models/models.h"
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
+#include "common/graph/graph_part.h"
 
 struct fixture {
 	struct server_thread *server;

@@ -7,6 +7,8 @@
 #define GP_TEST_SMALL_PLAN_H
 
 #include "tests/unit/device_pair.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_linear.h"
 
 enum { BATCH = 3, SLOTS = 2, CLASSES = 5, CHUNKS = 3 };
 
@@ -40,7 +42,7 @@ static inline struct gp_plan_spec spec_of(const struct gp_optim *optim)
 	return (struct gp_plan_spec){.batch = BATCH,
 				     .slots = SLOTS,
 				     .train = true,
-				     .need_grad_input = true,
+				     .grad_inputs = 1,
 				     .seed = 9,
 				     .undo = true,
 				     .optim = *optim};

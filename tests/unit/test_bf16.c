@@ -18,6 +18,8 @@
 #include "kernels/loops/simd.h"
 #include "tests/unit/bf16_reference.h"
 #include "tests/unit/ok.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_conv.h"
 
 #define TOLERANCE 2e-5 /* relative L2: sums in fp32 in another order */
 #define COARSE    1e-2 /* of a sum of rounded against one of unrounded values, or the other way round */
@@ -54,22 +56,22 @@ static const struct layer layers[] = {
 static struct gp_graph *graph_of(const struct layer *l)
 {
 	struct gp_shape image = {.ndim = 3, .dim = {l->size, l->size, l->in}}, row = {.ndim = 1, .dim = {l->in}};
-	struct gp_node n = {.op = l->op, .name = "op", .in = {0, -1}};
+	struct gp_node n = {.op = l->op, .name = "op", .inputs = 1, .in = {0}};
 	int index;
 	if (l->op == GP_OP_LINEAR)
-		n.u.linear = (struct gp_linear_attr){l->out, l->bias};
+		gp_set_linear_attr(&n, (struct gp_linear_attr){l->out, l->bias});
 	else
-		n.u.conv = (struct gp_conv_attr){.out_channels = l->out,
-						 .kernel_h = l->kernel,
-						 .kernel_w = l->kernel,
-						 .stride_h = l->stride,
-						 .stride_w = l->stride,
-						 .pad_top = l->pad,
-						 .pad_bottom = l->pad,
-						 .pad_left = l->pad,
-						 .pad_right = l->pad,
-						 .groups = l->groups,
-						 .bias = l->bias};
+		gp_set_conv_attr(&n, (struct gp_conv_attr){.out_channels = l->out,
+							   .kernel_h = l->kernel,
+							   .kernel_w = l->kernel,
+							   .stride_h = l->stride,
+							   .stride_w = l->stride,
+							   .pad_top = l->pad,
+							   .pad_bottom = l->pad,
+							   .pad_left = l->pad,
+							   .pad_right = l->pad,
+							   .groups = l->groups,
+							   .bias = l->bias});
 	struct gp_graph *g = gp_graph_new("layer", l->op == GP_OP_LINEAR ? &row : &image, &err);
 	assert_non_null(g);
 	OK(gp_graph_begin_block(g, "block", &err));
@@ -98,7 +100,7 @@ static float *draw(uint64_t count, uint64_t stream, bool rounded)
 static void fill(struct gp_plan *plan, enum gp_plan_buf which, uint64_t count, bool rounded)
 {
 	float *v = draw(count, which, rounded);
-	memcpy(plan->ops->buffer(plan, 0, which), v, count * sizeof *v);
+	memcpy(plan->ops->buffer(plan, 0, which, 0), v, count * sizeof *v);
 	gp_free(v);
 }
 
@@ -135,8 +137,8 @@ static void run(struct gp_plan *plan, struct results *r, bool rounded)
 		fill(plan, GP_BUF_GRAD_OUTPUT, r->y_count, rounded);
 		OK(ops->backward(plan, 0, &err));
 	}
-	r->y = copy_of(ops->buffer(plan, 0, GP_BUF_OUTPUT), r->y_count);
-	r->gx = copy_of(ops->buffer(plan, 0, GP_BUF_GRAD_INPUT), r->gx_count);
+	r->y = copy_of(ops->buffer(plan, 0, GP_BUF_OUTPUT, 0), r->y_count);
+	r->gx = copy_of(ops->buffer(plan, 0, GP_BUF_GRAD_INPUT, 0), r->gx_count);
 	for (int i = 0; i < g->params; i++) {
 		r->grad_count[i] = g->param[i].count;
 		r->grad[i] = gp_calloc(g->param[i].count, sizeof(float));
@@ -153,7 +155,7 @@ static void run_layer(const struct layer *l, enum gp_precision precision, bool r
 				    .batch = BATCH,
 				    .slots = 1,
 				    .train = true,
-				    .need_grad_input = true,
+				    .grad_inputs = 1,
 				    .seed = 3,
 				    .precision = precision};
 	memset(r, 0, sizeof *r);
@@ -244,8 +246,8 @@ static void train(const char *model, enum gp_precision precision, double *loss)
 	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
 	for (int s = 0; s < STEPS; s++) {
 		struct gp_loss_result r;
-		fill_batch(dev->ops->buffer(plan, 0, GP_BUF_INPUT), labels, gp_shape_elements(gp_graph_input_shape(g)),
-			   s);
+		fill_batch(dev->ops->buffer(plan, 0, GP_BUF_INPUT, 0), labels,
+			   gp_shape_elements(gp_graph_input_shape(g)), s);
 		OK(dev->ops->forward(plan, 0, GP_TRAIN, 0, &err));
 		OK(dev->ops->loss(plan, 0, labels, SAMPLES, true, 1.0f / SAMPLES, &r, &err));
 		OK(dev->ops->backward(plan, 0, &err));

@@ -20,6 +20,9 @@
 #endif
 #include "server/body_impl.h"
 #include "kernels/device_registry.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
 
 enum { SAMPLES = 2, CHUNKS = 3, WINDOW = 2, STEPS = 3, OTHER_DATA = 1000, DEADLINE_S = 60, TRACE_BYTES = 1 << 18 };
 

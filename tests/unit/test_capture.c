@@ -12,6 +12,7 @@
 
 #include "client/capture.h"
 #include "client/models/models.h"
+#include "common/graph/graph_part.h"
 
 enum { SAMPLES = 6, IMAGE = 16 * 16 };
 

@@ -14,6 +14,7 @@
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 #include "kernels/device_registry.h"
+#include "common/graph/ops/op_linear.h"
 
 enum { SIDE = 300, ELEMENTS = SIDE * SIDE }; /* more than a parameter that is summed in one piece */
 
@@ -47,11 +48,11 @@ static void drop_bed(struct bed *b)
 /* One sample: the weight's gradient is an outer product, the same for any number of threads. */
 static void make_gradients(struct bed *b)
 {
-	float *x = b->dev->ops->buffer(b->plan, 0, GP_BUF_INPUT);
+	float *x = b->dev->ops->buffer(b->plan, 0, GP_BUF_INPUT, 0);
 	for (int i = 0; i < SIDE; i++)
 		x[i] = gp_rng_normal(1, 1, (uint64_t)i);
 	OK(b->dev->ops->forward(b->plan, 0, GP_TRAIN, 0, &err));
-	float *gy = b->dev->ops->buffer(b->plan, 0, GP_BUF_GRAD_OUTPUT);
+	float *gy = b->dev->ops->buffer(b->plan, 0, GP_BUF_GRAD_OUTPUT, 0);
 	for (int i = 0; i < SIDE; i++)
 		gy[i] = gp_rng_normal(1, 2, (uint64_t)i);
 	OK(b->dev->ops->backward(b->plan, 0, &err));

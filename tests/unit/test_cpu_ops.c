@@ -16,6 +16,12 @@
 #include "kernels/loops/simd.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
+#include "common/graph/ops/op_shape.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
 
 #define TOLERANCE 1e-5 /* relative L2 */
 #define MAX_ATTR  16
@@ -78,26 +84,26 @@ struct bed { /* test bed of one case */
 
 static int add_node(struct gp_graph *g, const int32_t *a)
 {
-	struct gp_node n = {.op = (enum gp_op)a[0], .name = "op", .in = {0, -1}};
+	struct gp_node n = {.op = (enum gp_op)a[0], .name = "op", .inputs = 1, .in = {0}};
 	int index;
 	switch (n.op) {
 	case GP_OP_CONV2D:
 	case GP_OP_CONV2D_TRANSPOSE:
-		n.u.conv = (struct gp_conv_attr){a[1], a[2], a[3],  a[4],  a[5],  a[6], a[7],
-						 a[8], a[9], a[10], a[11], a[12], a[13]};
+		gp_set_conv_attr(&n, (struct gp_conv_attr){a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10],
+							   a[11], a[12], a[13]});
 		break;
 	case GP_OP_AVG_POOL:
 	case GP_OP_MAX_POOL:
-		n.u.pool = (struct gp_pool_attr){a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]};
+		gp_set_pool_attr(&n, (struct gp_pool_attr){a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]});
 		break;
 	case GP_OP_BATCH_NORM:
-		n.u.bn = (struct gp_bn_attr){1e-5f, 0.1f};
+		gp_set_bn_attr(&n, (struct gp_bn_attr){1e-5f, 0.1f});
 		break;
 	case GP_OP_LINEAR:
-		n.u.linear = (struct gp_linear_attr){a[1], a[2]};
+		gp_set_linear_attr(&n, (struct gp_linear_attr){a[1], a[2]});
 		break;
 	case GP_OP_SHORTCUT_PAD:
-		n.u.shortcut = (struct gp_shortcut_attr){a[1], a[2], a[3]};
+		gp_set_shortcut_attr(&n, (struct gp_shortcut_attr){a[1], a[2], a[3]});
 		break;
 	default:
 		break;
@@ -137,7 +143,7 @@ static struct gp_graph *graph_of(const char *name, int *batch)
 static struct bed make_bed(const char *name, int threads)
 {
 	struct bed b = {.name = name};
-	struct gp_plan_spec spec = {.slots = 1, .train = true, .need_grad_input = true, .seed = 3};
+	struct gp_plan_spec spec = {.slots = 1, .train = true, .grad_inputs = 1, .seed = 3};
 	b.graph = graph_of(name, &spec.batch);
 	spec.graph = b.graph;
 	OK(gp_device_open(test_device(), threads, &b.dev, &err));
@@ -172,7 +178,7 @@ static void load_params(struct bed *b)
 static void fill(struct bed *b, enum gp_plan_buf which, const char *key, uint64_t count)
 {
 	float *v = load(b->name, key);
-	memcpy(b->plan->ops->buffer(b->plan, 0, which), v, count * sizeof *v);
+	memcpy(b->plan->ops->buffer(b->plan, 0, which, 0), v, count * sizeof *v);
 	gp_free(v);
 }
 
@@ -181,10 +187,10 @@ static void run_chunk(struct bed *b)
 	const struct gp_device_ops *ops = b->plan->ops;
 	fill(b, GP_BUF_INPUT, "x", b->in_count);
 	OK(ops->forward(b->plan, 0, GP_TRAIN, 0, &err));
-	check(b->name, "y", ops->buffer(b->plan, 0, GP_BUF_OUTPUT));
+	check(b->name, "y", ops->buffer(b->plan, 0, GP_BUF_OUTPUT, 0));
 	fill(b, GP_BUF_GRAD_OUTPUT, "gy", b->out_count);
 	OK(ops->backward(b->plan, 0, &err));
-	check(b->name, "gx", ops->buffer(b->plan, 0, GP_BUF_GRAD_INPUT));
+	check(b->name, "gx", ops->buffer(b->plan, 0, GP_BUF_GRAD_INPUT, 0));
 }
 
 /* Gradients after `chunks` equal chunks are `chunks` times PyTorch's. */
@@ -228,7 +234,7 @@ static void run_case(const char *name, int threads)
 	if (find(name, "y_eval")) {
 		check_running_statistics(&b);
 		OK(b.plan->ops->forward(b.plan, 0, GP_EVAL, 0, &err));
-		check(name, "y_eval", b.plan->ops->buffer(b.plan, 0, GP_BUF_OUTPUT));
+		check(name, "y_eval", b.plan->ops->buffer(b.plan, 0, GP_BUF_OUTPUT, 0));
 	}
 	run_chunk(&b);
 	check_grads(&b, 2);
@@ -334,8 +340,8 @@ static float *run_at_width(const char *name, enum gp_isa isa, uint64_t *count)
 	load_params(&b);
 	run_chunk(&b);
 	gp_isa_limit(GP_ISA_AVX512);
-	memcpy(v, b.plan->ops->buffer(b.plan, 0, GP_BUF_OUTPUT), b.out_count * sizeof *v);
-	memcpy(v + b.out_count, b.plan->ops->buffer(b.plan, 0, GP_BUF_GRAD_INPUT), b.in_count * sizeof *v);
+	memcpy(v, b.plan->ops->buffer(b.plan, 0, GP_BUF_OUTPUT, 0), b.out_count * sizeof *v);
+	memcpy(v + b.out_count, b.plan->ops->buffer(b.plan, 0, GP_BUF_GRAD_INPUT, 0), b.in_count * sizeof *v);
 	drop_bed(&b);
 	return v;
 }
@@ -365,8 +371,7 @@ static struct gp_plan *dropout_plan(struct gp_device *dev, struct gp_graph **g, 
 	OK(gp_graph_begin_block(*g, "block", &err));
 	assert_true(gp_graph_dropout(*g, "drop", 0, p, &err) > 0);
 	OK(gp_graph_finish(*g, &err));
-	struct gp_plan_spec spec = {
-		.graph = *g, .batch = 4, .slots = 2, .train = true, .need_grad_input = true, .seed = seed};
+	struct gp_plan_spec spec = {.graph = *g, .batch = 4, .slots = 2, .train = true, .grad_inputs = 1, .seed = seed};
 	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
 	return plan;
 }
@@ -375,7 +380,7 @@ static struct gp_plan *dropout_plan(struct gp_device *dev, struct gp_graph **g, 
 
 static void run_dropout(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw)
 {
-	float *x = plan->ops->buffer(plan, slot, GP_BUF_INPUT);
+	float *x = plan->ops->buffer(plan, slot, GP_BUF_INPUT, 0);
 	for (int i = 0; i < DROP_COUNT; i++)
 		x[i] = 1.0f;
 	OK(plan->ops->forward(plan, slot, mode, draw, &err));
@@ -396,7 +401,7 @@ static void dropout_drops_its_share_and_scales_the_rest(void **state)
 	struct gp_graph *g;
 	OK(gp_device_open(test_device(), 2, &dev, &err));
 	struct gp_plan *plan = dropout_plan(dev, &g, 0.2f, 7);
-	const float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT);
+	const float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT, 0);
 	run_dropout(plan, 0, GP_TRAIN, 5);
 	int zeros = count_zeros(y); /* 4000 expected, standard deviation 57 */
 	assert_in_range(zeros, 3700, 4300);
@@ -419,15 +424,15 @@ static void dropout_backward_uses_the_forward_mask_of_its_slot(void **state)
 	struct gp_plan *plan = dropout_plan(dev, &g, 0.5f, 7);
 	for (int slot = 0; slot < 2; slot++) {
 		run_dropout(plan, slot, GP_TRAIN, (uint64_t)slot);
-		memcpy(mask[slot], plan->ops->buffer(plan, slot, GP_BUF_OUTPUT), sizeof mask[slot]);
+		memcpy(mask[slot], plan->ops->buffer(plan, slot, GP_BUF_OUTPUT, 0), sizeof mask[slot]);
 	}
 	assert_memory_not_equal(mask[0], mask[1], sizeof mask[0]);
 	for (int slot = 0; slot < 2; slot++) {
-		float *gy = plan->ops->buffer(plan, slot, GP_BUF_GRAD_OUTPUT);
+		float *gy = plan->ops->buffer(plan, slot, GP_BUF_GRAD_OUTPUT, 0);
 		for (int i = 0; i < DROP_COUNT; i++)
 			gy[i] = 1.0f;
 		OK(plan->ops->backward(plan, slot, &err));
-		assert_memory_equal(plan->ops->buffer(plan, slot, GP_BUF_GRAD_INPUT), mask[slot], sizeof mask[slot]);
+		assert_memory_equal(plan->ops->buffer(plan, slot, GP_BUF_GRAD_INPUT, 0), mask[slot], sizeof mask[slot]);
 	}
 	plan->ops->plan_free(plan);
 	dev->ops->close(dev);
@@ -460,13 +465,13 @@ static void run_loss(const char *name)
 	int n = (int)x->shape.dim[0];
 	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan *plan = identity_plan(dev, &g, x->shape.dim[1], n);
-	OK(gp_st_read_f32(x, plan->ops->buffer(plan, 0, GP_BUF_OUTPUT), &err));
+	OK(gp_st_read_f32(x, plan->ops->buffer(plan, 0, GP_BUF_OUTPUT, 0), &err));
 	load_ints(name, "labels", labels, 16);
 	load_ints(name, "correct", &correct, 1);
 	OK(plan->ops->loss(plan, 0, labels, n, true, 1.0f / (float)n, &r, &err));
 	float loss = (float)r.loss_sum;
 	check(name, "loss", &loss);
-	check(name, "gx", plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT));
+	check(name, "gx", plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT, 0));
 	assert_int_equal(r.correct, correct);
 	plan->ops->plan_free(plan);
 	dev->ops->close(dev);
@@ -489,7 +494,8 @@ static void cross_entropy_ignores_rows_past_the_valid_ones(void **state)
 	const int32_t labels[4] = {1, 0, 99, -5};
 	OK(gp_device_open(test_device(), 1, &dev, &err));
 	struct gp_plan *plan = identity_plan(dev, &g, 2, 4);
-	float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT), *gy = plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT);
+	float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT, 0),
+	      *gy = plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT, 0);
 	for (int i = 0; i < 8; i++)
 		y[i] = gy[i] = (float)i;
 	OK(plan->ops->loss(plan, 0, labels, 2, true, 1.0f, &r, &err));
@@ -559,7 +565,7 @@ static void run_optimizer(const char *name)
 	for (int s = 0; s < steps; s++) {
 		fill(&b, GP_BUF_INPUT, "x", b.in_count);
 		OK(ops->forward(b.plan, 0, GP_TRAIN, 0, &err));
-		memcpy(ops->buffer(b.plan, 0, GP_BUF_GRAD_OUTPUT), gy + (uint64_t)s * b.out_count,
+		memcpy(ops->buffer(b.plan, 0, GP_BUF_GRAD_OUTPUT, 0), gy + (uint64_t)s * b.out_count,
 		       b.out_count * sizeof *gy);
 		OK(ops->backward(b.plan, 0, &err));
 		OK(ops->optim_step(b.plan, lr[s], &err));

@@ -16,6 +16,12 @@
 #include "common/base/threads.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/graph_part.h"
 
 #define SEED      5
 #define BATCH     3
@@ -76,10 +82,10 @@ struct chain {
 	int parts, slots;
 };
 
-static struct gp_plan_spec spec_of(const struct gp_graph *g, int slots, bool need_grad_input)
+static struct gp_plan_spec spec_of(const struct gp_graph *g, int slots, bool grad_inputs)
 {
 	struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = slots, .train = true, .seed = SEED};
-	spec.need_grad_input = need_grad_input;
+	spec.grad_inputs = grad_inputs;
 	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .nesterov = true, .weight_decay = 1e-3f};
 	return spec;
 }
@@ -116,13 +122,13 @@ static void move(struct chain *c, int slot, int from, enum gp_plan_buf out, int 
 {
 	const struct gp_graph *cut_behind = c->graph[from < to ? from : to];
 	uint64_t n = BATCH * gp_shape_elements(gp_graph_output_shape(cut_behind));
-	memcpy(c->dev->ops->buffer(c->plan[to], slot, in), c->dev->ops->buffer(c->plan[from], slot, out),
+	memcpy(c->dev->ops->buffer(c->plan[to], slot, in, 0), c->dev->ops->buffer(c->plan[from], slot, out, 0),
 	       n * sizeof(float));
 }
 
 static void fill_input(struct chain *c, int slot, uint64_t chunk)
 {
-	float *x = c->dev->ops->buffer(c->plan[0], slot, GP_BUF_INPUT);
+	float *x = c->dev->ops->buffer(c->plan[0], slot, GP_BUF_INPUT, 0);
 	uint64_t n = BATCH * gp_shape_elements(gp_graph_input_shape(c->whole));
 	for (uint64_t i = 0; i < n; i++)
 		x[i] = gp_rng_normal(SEED, gp_rng_stream(GP_RNG_SYNTHETIC, chunk), i);
@@ -316,12 +322,12 @@ static void evaluation_plan_gives_what_a_training_plan_evaluates(void **state)
 	OK(a.dev->ops->plan_new(a.dev, &spec, &eval, &err));
 	chunk_forward(&a, 0, 1, GP_EVAL);
 	uint64_t in = BATCH * gp_shape_elements(gp_graph_input_shape(g));
-	memcpy(a.dev->ops->buffer(eval, 1, GP_BUF_INPUT), a.dev->ops->buffer(a.plan[0], 0, GP_BUF_INPUT),
+	memcpy(a.dev->ops->buffer(eval, 1, GP_BUF_INPUT, 0), a.dev->ops->buffer(a.plan[0], 0, GP_BUF_INPUT, 0),
 	       in * sizeof(float));
 	OK(a.dev->ops->forward(eval, 1, GP_EVAL, 0, &err));
-	assert_memory_equal(a.dev->ops->buffer(eval, 1, GP_BUF_OUTPUT), a.dev->ops->buffer(a.plan[0], 0, GP_BUF_OUTPUT),
-			    BATCH * CLASSES * sizeof(float));
-	assert_null(a.dev->ops->buffer(eval, 0, GP_BUF_GRAD_OUTPUT));
+	assert_memory_equal(a.dev->ops->buffer(eval, 1, GP_BUF_OUTPUT, 0),
+			    a.dev->ops->buffer(a.plan[0], 0, GP_BUF_OUTPUT, 0), BATCH * CLASSES * sizeof(float));
+	assert_null(a.dev->ops->buffer(eval, 0, GP_BUF_GRAD_OUTPUT, 0));
 	assert_int_equal(a.dev->ops->forward(eval, 0, GP_TRAIN, 0, &err), GP_INTERNAL);
 	a.dev->ops->plan_free(eval);
 	drop_chain(&a);

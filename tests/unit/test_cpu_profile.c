@@ -48,7 +48,7 @@ static double run_step(struct bed *b)
 	double sum = 0.0;
 	for (int c = 0; c < CHUNKS; c++) {
 		struct gp_loss_result loss;
-		float *x = ops->buffer(b->plan, 0, GP_BUF_INPUT);
+		float *x = ops->buffer(b->plan, 0, GP_BUF_INPUT, 0);
 		for (uint64_t i = 0; i < BATCH * gp_shape_elements(gp_graph_input_shape(b->graph)); i++)
 			x[i] = (float)(i % 17) - 8.0f + (float)c;
 		OK(ops->forward(b->plan, 0, GP_TRAIN, (uint64_t)c, &err));

@@ -80,7 +80,7 @@ static struct bed make_bed(const char *model, int h, int w, const char *dump, in
 	OK(gp_model_build(model, &options, &b.graph, &err));
 	OK(gp_device_open(test_device(), threads, &b.dev, &err));
 	struct gp_plan_spec spec = {.graph = b.graph, .batch = BATCH, .slots = 1, .train = true, .seed = SEED};
-	spec.need_grad_input = true;
+	spec.grad_inputs = 1;
 	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f};
 	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));
 	return b;
@@ -99,7 +99,7 @@ static void check_buffer(struct bed *b, enum gp_plan_buf which, const char *key,
 	uint64_t n;
 	struct difference d = {0};
 	float *want = load(b, "", key, &n);
-	add_difference(&d, b->plan->ops->buffer(b->plan, 0, which), want, n);
+	add_difference(&d, b->plan->ops->buffer(b->plan, 0, which, 0), want, n);
 	gp_free(want);
 	check_difference(&d, limit, key);
 }
@@ -168,7 +168,7 @@ static void check_each_gradient(struct bed *b, double noise)
 static double run_step(struct bed *b, int step)
 {
 	const struct gp_device_ops *ops = b->plan->ops;
-	float *x = ops->buffer(b->plan, 0, GP_BUF_INPUT);
+	float *x = ops->buffer(b->plan, 0, GP_BUF_INPUT, 0);
 	uint64_t n = BATCH * gp_shape_elements(gp_graph_input_shape(b->graph));
 	struct gp_loss_result loss;
 	int32_t labels[BATCH];

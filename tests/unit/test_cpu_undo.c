@@ -13,6 +13,10 @@
 #include "common/base/threads.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_linear.h"
 
 enum { BATCH = 3, CHUNKS = 3, SLOTS = 2, CLASSES = 4, OTHER_DATA = 1000 };
 
@@ -59,7 +63,7 @@ static struct bed make_bed(const struct gp_optim *optim)
 				       .slots = SLOTS,
 				       .train = true,
 				       .undo = true,
-				       .need_grad_input = true,
+				       .grad_inputs = 1,
 				       .seed = 9,
 				       .optim = *optim};
 	return b;
@@ -80,7 +84,7 @@ static struct gp_plan *new_plan(struct bed *b)
 
 static void forward(struct gp_plan *p, int slot, uint64_t draw, enum gp_mode mode)
 {
-	float *x = p->ops->buffer(p, slot, GP_BUF_INPUT);
+	float *x = p->ops->buffer(p, slot, GP_BUF_INPUT, 0);
 	const uint64_t n = BATCH * gp_shape_elements(gp_graph_input_shape(p->spec.graph));
 	for (uint64_t i = 0; i < n; i++)
 		x[i] = gp_rng_normal(1, gp_rng_stream(GP_RNG_SYNTHETIC, draw), i);

@@ -14,6 +14,10 @@
 #include "kernels/cuda/runtime/cuda_device.h"
 #include "tests/unit/on_gpu.h"
 #include "kernels/device_registry.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_linear.h"
 
 enum { BATCH = 3, SLOTS = 3, CHUNKS = 5, STEPS = 3, CLASSES = 5 };
 
@@ -68,7 +72,7 @@ static struct gp_plan *new_plan(struct gp_device *dev, const struct gp_graph *g,
 					  .batch = BATCH,
 					  .slots = SLOTS,
 					  .train = true,
-					  .need_grad_input = true,
+					  .grad_inputs = 1,
 					  .seed = 9,
 					  .undo = true,
 					  .precision = precision,
@@ -102,12 +106,12 @@ static void fill(float *x, uint64_t n, uint64_t stream, uint64_t number)
 
 static void fill_input(struct gp_plan *p, int slot, uint64_t number)
 {
-	fill(p->ops->buffer(p, slot, GP_BUF_INPUT), in_elements(p), 4, number);
+	fill(p->ops->buffer(p, slot, GP_BUF_INPUT, 0), in_elements(p), 4, number);
 }
 
 static void fill_gradient(struct gp_plan *p, int slot, uint64_t number)
 {
-	fill(p->ops->buffer(p, slot, GP_BUF_GRAD_OUTPUT), BATCH * CLASSES, 5, number);
+	fill(p->ops->buffer(p, slot, GP_BUF_GRAD_OUTPUT, 0), BATCH * CLASSES, 5, number);
 }
 
 /* What came of a step's chunks. */
@@ -134,10 +138,10 @@ static void keep(struct gp_plan *p, struct made *m, int chunk, bool backward)
 {
 	const int slot = chunk % SLOTS;
 	if (backward)
-		memcpy(m->grad + (size_t)chunk * in_elements(p), p->ops->buffer(p, slot, GP_BUF_GRAD_INPUT),
+		memcpy(m->grad + (size_t)chunk * in_elements(p), p->ops->buffer(p, slot, GP_BUF_GRAD_INPUT, 0),
 		       in_elements(p) * sizeof(float));
 	else
-		memcpy(m->out + (size_t)chunk * BATCH * CLASSES, p->ops->buffer(p, slot, GP_BUF_OUTPUT),
+		memcpy(m->out + (size_t)chunk * BATCH * CLASSES, p->ops->buffer(p, slot, GP_BUF_OUTPUT, 0),
 		       BATCH * CLASSES * sizeof(float));
 }
 
@@ -247,7 +251,7 @@ static void expect_same_evaluation(struct gp_plan *a, struct gp_plan *b, uint64_
 	OK(b->ops->queue_forward(b, 0, GP_EVAL, 0, &err));
 	OK(a->ops->forward(a, 0, GP_EVAL, 0, &err));
 	OK(b->ops->wait(b, 0, &err));
-	assert_memory_equal(a->ops->buffer(a, 0, GP_BUF_OUTPUT), b->ops->buffer(b, 0, GP_BUF_OUTPUT),
+	assert_memory_equal(a->ops->buffer(a, 0, GP_BUF_OUTPUT, 0), b->ops->buffer(b, 0, GP_BUF_OUTPUT, 0),
 			    BATCH * CLASSES * sizeof(float));
 }
 
@@ -397,7 +401,7 @@ static void a_failure_under_way_is_told_to_its_own_plan(void **state)
 	for (int i = 2; i >= 0; i--)
 		assert_int_equal(p[i]->ops->wait(p[i], 0, &err), i == 1 ? GP_DEVICE : GP_OK);
 	assert_int_equal(p[1]->ops->queue_backward(p[1], 0, &err), GP_INTERNAL);
-	assert_memory_equal(p[0]->ops->buffer(p[0], 0, GP_BUF_OUTPUT), p[2]->ops->buffer(p[2], 0, GP_BUF_OUTPUT),
+	assert_memory_equal(p[0]->ops->buffer(p[0], 0, GP_BUF_OUTPUT, 0), p[2]->ops->buffer(p[2], 0, GP_BUF_OUTPUT, 0),
 			    BATCH * CLASSES * sizeof(float));
 	for (int i = 0; i < 3; i++)
 		dev->ops->plan_free(p[i]);

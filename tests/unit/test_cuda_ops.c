@@ -69,7 +69,7 @@ static void run_case(size_t i, enum gp_precision precision)
 	const struct gp_plan_spec spec = {.batch = op_cases[i].batch,
 					  .slots = SLOTS,
 					  .train = true,
-					  .need_grad_input = true,
+					  .grad_inputs = 1,
 					  .seed = 11,
 					  .precision = precision};
 	struct pair p = make_pair(g, spec);
@@ -132,8 +132,8 @@ static void masks_of_dropout_are_those_of_the_cpu(void **state)
 	for (uint64_t draw = 0; draw < 3; draw++) {
 		fill_both(&p, 0, GP_BUF_INPUT, 1);
 		forward_both(&p, 0, GP_TRAIN, draw * 1000003);
-		assert_memory_equal(p.plan[CPU]->ops->buffer(p.plan[CPU], 0, GP_BUF_OUTPUT),
-				    p.plan[CUDA]->ops->buffer(p.plan[CUDA], 0, GP_BUF_OUTPUT),
+		assert_memory_equal(p.plan[CPU]->ops->buffer(p.plan[CPU], 0, GP_BUF_OUTPUT, 0),
+				    p.plan[CUDA]->ops->buffer(p.plan[CUDA], 0, GP_BUF_OUTPUT, 0),
 				    elements(&p, GP_BUF_OUTPUT) * sizeof(float));
 	}
 	drop_pair(&p);

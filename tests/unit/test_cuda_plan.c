@@ -9,6 +9,8 @@
 #include "kernels/cuda/runtime/rt_tally.h"
 #include "tests/unit/small_plan.h"
 #include "kernels/device_registry.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_elementwise.h"
 
 enum { OTHER_DATA = 1000 };
 
@@ -158,7 +160,7 @@ static void failure_of_the_device_is_told_by_the_call_that_waits(void **state)
 
 static void forward(struct gp_plan *p, int slot, uint64_t chunk)
 {
-	float *x = p->ops->buffer(p, slot, GP_BUF_INPUT);
+	float *x = p->ops->buffer(p, slot, GP_BUF_INPUT, 0);
 	for (uint64_t i = 0; i < BATCH * gp_shape_elements(gp_graph_input_shape(p->spec.graph)); i++)
 		x[i] = gp_rng_normal(4, chunk, i);
 	OK(p->ops->forward(p, slot, GP_TRAIN, chunk, &err));
@@ -311,7 +313,7 @@ static void what_is_not_there_is_refused(void **state)
 	assert_int_equal(eval->ops->forward(eval, 0, GP_TRAIN, 0, &err), GP_INTERNAL);
 	assert_int_equal(eval->ops->grad_get(eval, 0, &x, &err), GP_INTERNAL);
 	assert_int_equal(eval->ops->optim_step(eval, 0.1f, &err), GP_INTERNAL);
-	assert_null(eval->ops->buffer(eval, 0, GP_BUF_GRAD_OUTPUT));
+	assert_null(eval->ops->buffer(eval, 0, GP_BUF_GRAD_OUTPUT, 0));
 	dev->ops->plan_free(train);
 	dev->ops->plan_free(eval);
 	dev->ops->close(dev);
@@ -413,12 +415,12 @@ static void gradient_of_the_output_is_left_as_it_came(void **state)
 		spec.graph = g;
 		spec.device_io = true;
 		OK(dev->ops->plan_new(dev, &spec, &p, &err));
-		gp_rt_copy_up(stream, p->ops->buffer(p, 0, GP_BUF_INPUT), given, sizeof given);
-		gp_rt_copy_up(stream, p->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT), given, sizeof given);
+		gp_rt_copy_up(stream, p->ops->buffer(p, 0, GP_BUF_INPUT, 0), given, sizeof given);
+		gp_rt_copy_up(stream, p->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT, 0), given, sizeof given);
 		OK(gp_rt_stream_wait(stream, &err));
 		OK(p->ops->forward(p, 0, GP_TRAIN, 0, &err));
 		OK(p->ops->backward(p, 0, &err));
-		gp_rt_copy_down(stream, left, p->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT), sizeof left);
+		gp_rt_copy_down(stream, left, p->ops->buffer(p, 0, GP_BUF_GRAD_OUTPUT, 0), sizeof left);
 		OK(gp_rt_stream_wait(stream, &err));
 		assert_memory_equal(left, given, sizeof given);
 		dev->ops->plan_free(p);
@@ -445,13 +447,13 @@ static void buffers_of_the_device_hold_what_host_buffers_would(void **state)
 	OK(gp_rt_stream_new(0, false, &stream, &err));
 	fill_both(&p, 1, GP_BUF_INPUT, 3);
 	forward_both(&p, 1, GP_TRAIN, 4);
-	gp_rt_copy_up(stream, dev->ops->buffer(plan, 1, GP_BUF_INPUT), dev->ops->buffer(p.plan[CUDA], 1, GP_BUF_INPUT),
-		      elements(&p, GP_BUF_INPUT) * sizeof(float));
+	gp_rt_copy_up(stream, dev->ops->buffer(plan, 1, GP_BUF_INPUT, 0),
+		      dev->ops->buffer(p.plan[CUDA], 1, GP_BUF_INPUT, 0), elements(&p, GP_BUF_INPUT) * sizeof(float));
 	OK(gp_rt_stream_wait(stream, &err));
 	OK(dev->ops->forward(plan, 1, GP_TRAIN, 4, &err));
-	gp_rt_copy_down(stream, out, dev->ops->buffer(plan, 1, GP_BUF_OUTPUT), sizeof out);
+	gp_rt_copy_down(stream, out, dev->ops->buffer(plan, 1, GP_BUF_OUTPUT, 0), sizeof out);
 	OK(gp_rt_stream_wait(stream, &err));
-	assert_memory_equal(out, dev->ops->buffer(p.plan[CUDA], 1, GP_BUF_OUTPUT), sizeof out);
+	assert_memory_equal(out, dev->ops->buffer(p.plan[CUDA], 1, GP_BUF_OUTPUT, 0), sizeof out);
 	gp_rt_stream_free(stream);
 	dev->ops->plan_free(plan);
 	drop_pair(&p);

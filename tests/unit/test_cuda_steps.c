@@ -78,7 +78,7 @@ static void train(const char *spec, enum gp_precision precision, double loss_lim
 	const struct gp_plan_spec plan = {.batch = BATCH,
 					  .slots = SLOTS,
 					  .train = true,
-					  .need_grad_input = true,
+					  .grad_inputs = 1,
 					  .seed = 5,
 					  .precision = precision,
 					  .optim = {.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f}};

@@ -6,6 +6,8 @@
  */
 #include "common/graph/clip.h"
 #include "tests/unit/small_plan.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_linear.h"
 
 static void compare_loss(struct pair *p, int slot, uint64_t chunk, int valid)
 {

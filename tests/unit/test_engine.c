@@ -16,6 +16,7 @@
 #include "client/models/models.h"
 #include "kernels/cpu/math/bf16.h"
 #include "tests/unit/server_thread.h"
+#include "common/graph/graph_part.h"
 
 enum { BATCH = 8, CHUNKS = 4, STEPS = 3, VAL_BATCHES = 3, CLASSES = 10 };
 
@@ -432,17 +433,17 @@ static void begin_step(struct split_engine *e)
 	struct gp_loss_result loss;
 	struct gp_err err = {0};
 	for (int slot = 1; slot >= 0; slot--) {
-		scribble(ops->buffer(e->head_plan, slot, GP_BUF_INPUT), BATCH / CHUNKS * 16 * 16 * sizeof(float), 1);
+		scribble(ops->buffer(e->head_plan, slot, GP_BUF_INPUT, 0), BATCH / CHUNKS * 16 * 16 * sizeof(float), 1);
 		expect_ok(ops->forward(e->head_plan, slot, GP_TRAIN, 7, &err), &err);
 		e->slot[slot].state = SLOT_WAIT_ACT;
 	}
-	code_away(e, ACT_UP, ops->buffer(e->head_plan, 0, GP_BUF_OUTPUT));
-	decode_something(e, ACT_DOWN, ops->buffer(e->tail_plan, 0, GP_BUF_INPUT));
+	code_away(e, ACT_UP, ops->buffer(e->head_plan, 0, GP_BUF_OUTPUT, 0));
+	decode_something(e, ACT_DOWN, ops->buffer(e->tail_plan, 0, GP_BUF_INPUT, 0));
 	expect_ok(ops->forward(e->tail_plan, 0, GP_TRAIN, 7, &err), &err);
 	expect_ok(ops->loss(e->tail_plan, 0, labels, BATCH / CHUNKS, true, 0.1f, &loss, &err), &err);
 	expect_ok(ops->backward(e->tail_plan, 0, &err), &err);
-	code_away(e, GRAD_UP, ops->buffer(e->tail_plan, 0, GP_BUF_GRAD_INPUT));
-	decode_something(e, GRAD_DOWN, ops->buffer(e->head_plan, 0, GP_BUF_GRAD_OUTPUT));
+	code_away(e, GRAD_UP, ops->buffer(e->tail_plan, 0, GP_BUF_GRAD_INPUT, 0));
+	decode_something(e, GRAD_DOWN, ops->buffer(e->head_plan, 0, GP_BUF_GRAD_OUTPUT, 0));
 	expect_ok(ops->backward(e->head_plan, 0, &err), &err);
 }
 

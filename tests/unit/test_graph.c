@@ -15,6 +15,15 @@
 #include "common/graph/graph.h"
 #include "common/base/mem.h"
 #include "common/base/rng.h"
+#include "common/graph/ops/op_shape.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_shape.h"
+#include "common/graph/graph_part.h"
 
 static const struct gp_shape image = {.ndim = 3, .dim = {15, 14, 8}};
 
@@ -29,15 +38,16 @@ static struct gp_graph *graph_of(struct gp_shape input)
 
 static struct gp_node conv_node(enum gp_op op, int out, int kernel, int stride, int pad, int groups)
 {
-	struct gp_node n = {.op = op, .name = "n", .in = {0, -1}};
-	n.u.conv = (struct gp_conv_attr){out, kernel, kernel, stride, stride, pad, pad, pad, pad, 0, 0, groups, true};
+	struct gp_node n = {.op = op, .name = "n", .inputs = 1, .in = {0}};
+	gp_set_conv_attr(
+		&n, (struct gp_conv_attr){out, kernel, kernel, stride, stride, pad, pad, pad, pad, 0, 0, groups, true});
 	return n;
 }
 
 static struct gp_node pool_node(enum gp_op op, int kernel, int stride, int pad)
 {
-	struct gp_node n = {.op = op, .name = "n", .in = {0, -1}};
-	n.u.pool = (struct gp_pool_attr){kernel, kernel, stride, stride, pad, pad, pad, pad, true};
+	struct gp_node n = {.op = op, .name = "n", .inputs = 1, .in = {0}};
+	gp_set_pool_attr(&n, (struct gp_pool_attr){kernel, kernel, stride, stride, pad, pad, pad, pad, true});
 	return n;
 }
 
@@ -79,11 +89,15 @@ static void convolution_shapes_are_those_of_pytorch(void **state)
 	expect_shape(image, conv_node(GP_OP_CONV2D, 16, 3, 2, 1, 1), "8x7x16", 8 * 7 * 16 * 8 * 9);
 	expect_shape(image, conv_node(GP_OP_CONV2D, 8, 3, 1, 1, 8), "15x14x8", 15 * 14 * 8 * 9);
 	struct gp_node same = conv_node(GP_OP_CONV2D, 4, 3, 2, 0, 1); /* TensorFlow's SAME: pad bottom and right */
-	same.u.conv.pad_bottom = same.u.conv.pad_right = 1;
+	struct gp_conv_attr attr = gp_conv_attr(&same);
+	attr.pad_bottom = attr.pad_right = 1;
+	gp_set_conv_attr(&same, attr);
 	expect_shape(image, same, "7x7x4", 7 * 7 * 4 * 8 * 9);
 	struct gp_node wide = conv_node(GP_OP_CONV2D, 4, 1, 1, 0, 1);
-	wide.u.conv.kernel_w = 5;
-	wide.u.conv.stride_w = 3;
+	attr = gp_conv_attr(&wide);
+	attr.kernel_w = 5;
+	attr.stride_w = 3;
+	gp_set_conv_attr(&wide, attr);
 	expect_shape(image, wide, "15x4x4", 15 * 4 * 4 * 8 * 5);
 }
 
@@ -92,7 +106,9 @@ static void transposed_convolution_shapes_are_those_of_pytorch(void **state)
 	(void)state;
 	expect_shape(image, conv_node(GP_OP_CONV2D_TRANSPOSE, 20, 3, 3, 0, 1), "45x42x20", 15 * 14 * 8 * 20 * 9);
 	struct gp_node n = conv_node(GP_OP_CONV2D_TRANSPOSE, 4, 3, 2, 1, 2);
-	n.u.conv.out_pad_h = 1;
+	struct gp_conv_attr attr = gp_conv_attr(&n);
+	attr.out_pad_h = 1;
+	gp_set_conv_attr(&n, attr);
 	expect_shape(image, n, "30x27x4", 15 * 14 * 8 * 2 * 9);
 }
 
@@ -101,15 +117,16 @@ static void pool_shapes_round_down_as_in_pytorch(void **state)
 	(void)state;
 	expect_shape(image, pool_node(GP_OP_MAX_POOL, 2, 2, 0), "7x7x8", 0);
 	expect_shape(image, pool_node(GP_OP_AVG_POOL, 3, 2, 1), "8x7x8", 0);
-	struct gp_node n = {.op = GP_OP_GLOBAL_AVG_POOL, .name = "n", .in = {0, -1}};
+	struct gp_node n = {.op = GP_OP_GLOBAL_AVG_POOL, .name = "n", .inputs = 1, .in = {0}};
 	expect_shape(image, n, "1x1x8", 0);
 }
 
 static void linear_and_flatten_shapes(void **state)
 {
 	(void)state;
-	struct gp_node linear = {.op = GP_OP_LINEAR, .name = "n", .in = {0, -1}, .u.linear = {10, true}};
-	struct gp_node flatten = {.op = GP_OP_FLATTEN, .name = "n", .in = {0, -1}};
+	struct gp_node linear = {.op = GP_OP_LINEAR, .name = "n", .inputs = 1, .in = {0}};
+	gp_set_linear_attr(&linear, (struct gp_linear_attr){10, true});
+	struct gp_node flatten = {.op = GP_OP_FLATTEN, .name = "n", .inputs = 1, .in = {0}};
 	expect_shape((struct gp_shape){.ndim = 1, .dim = {32}}, linear, "10", 320);
 	expect_shape((struct gp_shape){.ndim = 2, .dim = {7, 32}}, linear, "7x10", 7 * 320);
 	expect_shape(image, flatten, "1680", 0);
@@ -117,8 +134,8 @@ static void linear_and_flatten_shapes(void **state)
 
 static struct gp_node shortcut_node(int stride, int before, int after)
 {
-	struct gp_node n = {.op = GP_OP_SHORTCUT_PAD, .name = "n", .in = {0, -1}};
-	n.u.shortcut = (struct gp_shortcut_attr){stride, before, after};
+	struct gp_node n = {.op = GP_OP_SHORTCUT_PAD, .name = "n", .inputs = 1, .in = {0}};
+	gp_set_shortcut_attr(&n, (struct gp_shortcut_attr){stride, before, after});
 	return n;
 }
 
@@ -203,11 +220,11 @@ static void convolution_with_bad_attributes_is_refused(void **state)
 	};
 	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
 		struct gp_node n = conv_node(GP_OP_CONV2D, 16, 3, 1, 1, 1);
-		memcpy((char *)&n.u.conv + bad[i].field, &bad[i].value, sizeof(int32_t));
+		memcpy((char *)n.attr + bad[i].field, &bad[i].value, sizeof(int32_t));
 		expect_refused(image, n, "conv2d n");
 	}
 	struct gp_node n = conv_node(GP_OP_CONV2D_TRANSPOSE, 16, 3, 2, 1, 1);
-	n.u.conv.out_pad_h = 2; /* not below the stride */
+	n.attr[offsetof(struct gp_conv_attr, out_pad_h) / sizeof n.attr[0]].i = 2; /* not below the stride */
 	expect_refused(image, n, "output padding");
 	n = conv_node(GP_OP_CONV2D_TRANSPOSE, 16, 1, 1, 8, 1);
 	expect_refused(image, n, "crops the whole");
@@ -221,13 +238,15 @@ static void other_nodes_with_bad_attributes_are_refused(void **state)
 	expect_refused(image, pool_node(GP_OP_AVG_POOL, 2, 2, 2), "padding");
 	expect_refused(image, pool_node(GP_OP_AVG_POOL, 2, 2, -1), "padding");
 	expect_refused(image, pool_node(GP_OP_AVG_POOL, 16, 1, 0), "does not fit");
-	struct gp_node bn = {.op = GP_OP_BATCH_NORM, .name = "n", .in = {0, -1}, .u.bn = {0, 0.1f}};
+	struct gp_node bn = {.op = GP_OP_BATCH_NORM, .name = "n", .inputs = 1, .in = {0}};
+	gp_set_bn_attr(&bn, (struct gp_bn_attr){0, 0.1f});
 	expect_refused(image, bn, "eps");
-	bn.u.bn = (struct gp_bn_attr){1e-5f, NAN};
+	gp_set_bn_attr(&bn, (struct gp_bn_attr){1e-5f, NAN});
 	expect_refused(image, bn, "momentum");
-	struct gp_node drop = {.op = GP_OP_DROPOUT, .name = "n", .in = {0, -1}, .u.dropout = {1.0f}};
+	struct gp_node drop = {.op = GP_OP_DROPOUT, .name = "n", .inputs = 1, .in = {0}};
+	gp_set_dropout_attr(&drop, (struct gp_dropout_attr){1.0f});
 	expect_refused(image, drop, "[0,1)");
-	drop.u.dropout.p = NAN;
+	drop.attr[0].f = NAN;
 	expect_refused(image, drop, "[0,1)");
 	expect_refused(image, shortcut_node(0, 4, 4), "stride is 0");
 	expect_refused(image, shortcut_node(INT32_MIN, 4, 4), "stride");
@@ -235,9 +254,10 @@ static void other_nodes_with_bad_attributes_are_refused(void **state)
 	expect_refused(image, shortcut_node(2, 4, INT32_MAX), "zero channels after");
 	expect_refused(image, shortcut_node(1, 1 << 24, 0), "elements");
 	expect_refused((struct gp_shape){.ndim = 1, .dim = {8}}, shortcut_node(2, 4, 4), "image");
-	struct gp_node linear = {.op = GP_OP_LINEAR, .name = "n", .in = {0, -1}, .u.linear = {10, true}};
+	struct gp_node linear = {.op = GP_OP_LINEAR, .name = "n", .inputs = 1, .in = {0}};
+	gp_set_linear_attr(&linear, (struct gp_linear_attr){10, true});
 	expect_refused(image, linear, "flatten");
-	linear.u.linear.out_features = 0;
+	linear.attr[0].i = 0;
 	expect_refused((struct gp_shape){.ndim = 1, .dim = {8}}, linear, "out_features");
 	expect_refused((struct gp_shape){.ndim = 1, .dim = {8}}, conv_node(GP_OP_CONV2D, 8, 1, 1, 0, 1), "image");
 }
@@ -245,7 +265,7 @@ static void other_nodes_with_bad_attributes_are_refused(void **state)
 static void ops_inputs_and_names_that_make_no_sense_are_refused(void **state)
 {
 	(void)state;
-	struct gp_node n = {.op = GP_OP_RELU, .name = "n", .in = {0, -1}};
+	struct gp_node n = {.op = GP_OP_RELU, .name = "n", .inputs = 1, .in = {0}};
 	static const int bad_op[] = {GP_OP_INPUT, GP_OP_COUNT, 1000000, -1};
 	for (int i = 0; i < 4; i++) {
 		n.op = (enum gp_op)bad_op[i];

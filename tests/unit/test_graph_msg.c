@@ -15,6 +15,13 @@
 #include "common/wire/graph_msg.h"
 #include "common/base/mem.h"
 #include "client/models/models.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_shape.h"
+#include "common/graph/graph_part.h"
 
 #define NO_LIMIT UINT64_MAX
 
@@ -118,14 +125,14 @@ static void every_attribute_survives(void **state)
 	int x;
 	struct gp_graph *g = gp_graph_new("odd", &(struct gp_shape){.ndim = 3, .dim = {9, 11, 6}}, &err);
 	assert_int_equal(gp_graph_begin_block(g, "body", &err), GP_OK);
-	struct gp_node conv = {.op = GP_OP_CONV2D, .name = "conv", .in = {0, -1}};
-	conv.u.conv = (struct gp_conv_attr){4, 3, 5, 2, 1, 0, 1, 2, 3, 0, 0, 2, true};
+	struct gp_node conv = {.op = GP_OP_CONV2D, .name = "conv", .inputs = 1, .in = {0}};
+	gp_set_conv_attr(&conv, (struct gp_conv_attr){4, 3, 5, 2, 1, 0, 1, 2, 3, 0, 0, 2, true});
 	assert_int_equal(gp_graph_add(g, &conv, &x, &err), GP_OK);
-	struct gp_node up = {.op = GP_OP_CONV2D_TRANSPOSE, .name = "up", .in = {x, -1}};
-	up.u.conv = (struct gp_conv_attr){6, 3, 4, 3, 2, 1, 0, 0, 1, 2, 1, 2, false};
+	struct gp_node up = {.op = GP_OP_CONV2D_TRANSPOSE, .name = "up", .inputs = 1, .in = {x}};
+	gp_set_conv_attr(&up, (struct gp_conv_attr){6, 3, 4, 3, 2, 1, 0, 0, 1, 2, 1, 2, false});
 	assert_int_equal(gp_graph_add(g, &up, &x, &err), GP_OK);
-	struct gp_node pool = {.op = GP_OP_AVG_POOL, .name = "pool", .in = {x, -1}};
-	pool.u.pool = (struct gp_pool_attr){2, 3, 1, 2, 0, 1, 2, 0, false};
+	struct gp_node pool = {.op = GP_OP_AVG_POOL, .name = "pool", .inputs = 1, .in = {x}};
+	gp_set_pool_attr(&pool, (struct gp_pool_attr){2, 3, 1, 2, 0, 1, 2, 0, false});
 	assert_int_equal(gp_graph_add(g, &pool, &x, &err), GP_OK);
 	x = gp_graph_batch_norm(g, "bn", x, 1e-3f, 0.25f, &err);
 	x = gp_graph_shortcut_pad(g, "shortcut", x, 3, 1, 2, &err);

@@ -19,6 +19,7 @@
 #include "client/models/models.h"
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
+#include "common/graph/graph_part.h"
 
 enum { GROWTH_MOST = 1 << 20, BODY_CAP = 1 << 20 };
 

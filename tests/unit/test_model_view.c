@@ -14,6 +14,7 @@
 #include "client/commands/commands.h"
 #include "client/model_view.h"
 #include "client/models/models.h"
+#include "common/graph/graph_part.h"
 
 static struct gp_graph *graph;
 static struct gp_model_view view;

@@ -15,6 +15,9 @@
 #include "common/base/fault.h"
 #include "common/base/mem.h"
 #include "client/models/models.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/graph_part.h"
 
 static struct gp_graph *build(const char *spec, int64_t h, int64_t w, int64_t c)
 {
@@ -140,12 +143,12 @@ static void same_padding_is_that_of_tensorflow(void **state)
 {
 	(void)state;
 	struct gp_graph *g = build("mobilenetv2:pad=same,eps=1e-3", 224, 31, 3);
-	const struct gp_conv_attr *a = &g->node[1].u.conv;
-	assert_true(a->pad_top == 0 && a->pad_bottom == 1 && a->pad_left == 1 && a->pad_right == 1);
+	struct gp_conv_attr a = gp_conv_attr(&g->node[1]);
+	assert_true(a.pad_top == 0 && a.pad_bottom == 1 && a.pad_left == 1 && a.pad_right == 1);
 	assert_true(g->node[1].shape.dim[0] == 112 && g->node[1].shape.dim[1] == 16);
-	assert_true(g->node[2].u.bn.eps == 1e-3f);
-	a = &g->node[4].u.conv; /* features.1.conv.0.0, stride 1 */
-	assert_true(a->kernel_h == 3 && a->pad_top == 1 && a->pad_bottom == 1);
+	assert_true(gp_bn_attr(&g->node[2]).eps == 1e-3f);
+	a = gp_conv_attr(&g->node[4]); /* features.1.conv.0.0, stride 1 */
+	assert_true(a.kernel_h == 3 && a.pad_top == 1 && a.pad_bottom == 1);
 	gp_graph_free(g);
 }
 

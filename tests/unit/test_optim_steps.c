@@ -16,6 +16,7 @@
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
 #include "kernels/device_registry.h"
+#include "common/graph/ops/op_linear.h"
 
 enum { STEPS = 50, WARMUP = 8, PARTS = 2, PARAMS = 2, LARGEST = 24 * 16, SUMS = PARTS * PARAMS };
 
@@ -123,11 +124,11 @@ static void make_gradients(struct bed *b, int step, bool spoil)
 		struct part *p = &b->part[k];
 		const struct gp_device_ops *ops = p->plan->ops;
 		const int n = p->inputs * p->outputs;
-		float *x = ops->buffer(p->plan, 0, GP_BUF_INPUT);
+		float *x = ops->buffer(p->plan, 0, GP_BUF_INPUT, 0);
 		for (int i = 0; i < p->inputs * p->inputs; i++)
 			x[i] = i % (p->inputs + 1) == 0;
 		OK(ops->forward(p->plan, 0, GP_TRAIN, 0, &err));
-		float *gy = ops->buffer(p->plan, 0, GP_BUF_GRAD_OUTPUT);
+		float *gy = ops->buffer(p->plan, 0, GP_BUF_GRAD_OUTPUT, 0);
 		for (int i = 0; i < n; i++)
 			gy[i] = p->gy[step % p->sets * n + i] * b->amplitudes[step];
 		if (spoil && k == 1)

@@ -10,6 +10,7 @@
 #include "common/net/token.h"
 #include "tests/unit/cut_proxy.h"
 #include "tests/unit/raw_peer.h"
+#include "common/graph/graph_part.h"
 
 static void client_connect(struct raw_peer *c, uint16_t port)
 {

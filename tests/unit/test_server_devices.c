@@ -18,6 +18,7 @@
 #include "kernels/cpu/plan/cpu_device.h"
 #include "tests/unit/server_thread.h"
 #include "kernels/device_registry.h"
+#include "common/graph/graph_part.h"
 
 enum { CARDS = 2, BATCH = 8, CHUNKS = 4, STEPS = 3 };
 #define MIB (UINT64_C(1) << 20)

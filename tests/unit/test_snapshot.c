@@ -58,7 +58,7 @@ static void run_step(struct gp_plan *p, uint64_t step)
 	const int32_t labels[BATCH] = {2, 0, 3, (int32_t)(step % CLASSES)};
 	const uint64_t n = BATCH * gp_shape_elements(gp_graph_input_shape(graph));
 	struct gp_loss_result loss;
-	float *x = p->ops->buffer(p, 0, GP_BUF_INPUT);
+	float *x = p->ops->buffer(p, 0, GP_BUF_INPUT, 0);
 	for (uint64_t i = 0; i < n; i++)
 		x[i] = (float)((i * 37 + step * 11) % 17) / 8 - 1;
 	OK(p->ops->forward(p, 0, GP_TRAIN, step, &err));

@@ -19,6 +19,7 @@
 #include "kernels/loops/simd.h"
 #include "kernels/cpu/math/winograd.h"
 #include "tests/unit/ok.h"
+#include "common/graph/ops/op_conv.h"
 
 #define TOLERANCE   5e-6 /* relative L2 */
 #define MAX_THREADS 3
@@ -124,9 +125,9 @@ static void drop_bed(struct bed *b)
 static struct gp_graph *graph_of(const struct conv *c)
 {
 	const struct gp_shape sample = {.ndim = 3, .dim = {c->h, c->w, c->in}};
-	struct gp_node n = {.op = GP_OP_CONV2D, .name = "conv", .in = {0, -1}};
-	n.u.conv = (struct gp_conv_attr){c->out,  3,        3, c->stride, c->stride, c->top, c->bottom,
-					 c->left, c->right, 0, 0,         1,         false};
+	struct gp_node n = {.op = GP_OP_CONV2D, .name = "conv", .inputs = 1, .in = {0}};
+	gp_set_conv_attr(&n, (struct gp_conv_attr){c->out, 3, 3, c->stride, c->stride, c->top, c->bottom, c->left,
+						   c->right, 0, 0, 1, false});
 	int index;
 	struct gp_graph *g = gp_graph_new("one_conv", &sample, &err);
 	assert_non_null(g);
@@ -143,7 +144,7 @@ static void run_images(struct bed *b, int first, int images, int threads, int ch
 	struct gp_plan *plan;
 	struct gp_graph *g = graph_of(&b->c);
 	OK(gp_device_open("cpu", threads, &dev, &err));
-	struct gp_plan_spec spec = {.graph = g, .batch = images, .slots = 1, .train = true, .need_grad_input = true};
+	struct gp_plan_spec spec = {.graph = g, .batch = images, .slots = 1, .train = true, .grad_inputs = 1};
 	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
 	if (gp_wino_supported())
 		assert_ptr_equal(((struct cpu_plan *)plan)->node[1].op, &gp_cpu_winograd);
@@ -153,13 +154,13 @@ static void run_images(struct bed *b, int first, int images, int threads, int ch
 	x *= (uint64_t)images * sizeof(float);
 	y *= (uint64_t)images * sizeof(float);
 	for (int chunk = 0; chunk < chunks; chunk++) {
-		memcpy(dev->ops->buffer(plan, 0, GP_BUF_INPUT), b->x + at_x, x);
-		memcpy(dev->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT), b->dy + at_y, y);
+		memcpy(dev->ops->buffer(plan, 0, GP_BUF_INPUT, 0), b->x + at_x, x);
+		memcpy(dev->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT, 0), b->dy + at_y, y);
 		OK(dev->ops->forward(plan, 0, GP_TRAIN, 0, &err));
 		OK(dev->ops->backward(plan, 0, &err));
 	}
-	memcpy(b->y + at_y, dev->ops->buffer(plan, 0, GP_BUF_OUTPUT), y);
-	memcpy(b->dx + at_x, dev->ops->buffer(plan, 0, GP_BUF_GRAD_INPUT), x);
+	memcpy(b->y + at_y, dev->ops->buffer(plan, 0, GP_BUF_OUTPUT, 0), y);
+	memcpy(b->dx + at_x, dev->ops->buffer(plan, 0, GP_BUF_GRAD_INPUT, 0), x);
 	OK(dev->ops->grad_get(plan, 0, b->grad, &err));
 	dev->ops->plan_free(plan);
 	dev->ops->close(dev);
@@ -340,7 +341,8 @@ static bool fits(int kernel, int stride, int groups, int in, int out, bool bias)
 {
 	const struct gp_shape shape = {.ndim = 3, .dim = {8, 8, in}};
 	struct gp_node n = {.op = GP_OP_CONV2D};
-	n.u.conv = (struct gp_conv_attr){out, kernel, kernel, stride, stride, 1, 1, 1, 1, 0, 0, groups, bias};
+	gp_set_conv_attr(&n,
+			 (struct gp_conv_attr){out, kernel, kernel, stride, stride, 1, 1, 1, 1, 0, 0, groups, bias});
 	return gp_cpu_winograd_fits(&n, &shape);
 }
 

@@ -22,6 +22,7 @@
 #include "common/base/mem.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
+#include "common/graph/ops/op_batch_norm.h"
 
 struct bn_state {
 	struct gp_bn shape;
@@ -140,7 +141,7 @@ static void update_running(const struct cpu_call *c, int64_t channel, double mea
 	const struct gp_bn *s = shape_of(c->node);
 	float *running_mean = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_MEAN) + channel;
 	float *running_var = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_VAR) + channel;
-	double m = (double)c->node->g->u.bn.momentum;
+	double m = (double)gp_bn_attr(c->node->g).momentum;
 	double unbiased = s->rows > 1 ? var * (double)s->rows / (double)(s->rows - 1) : var;
 	*running_mean = (float)(m * mean + (1.0 - m) * (double)*running_mean);
 	*running_var = (float)(m * unbiased + (1.0 - m) * (double)*running_var);
@@ -151,7 +152,7 @@ static void set_affine(const struct cpu_call *c, struct bn_job *job, int64_t cha
 {
 	float gamma = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT)[channel];
 	float beta = gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)[channel];
-	double a = (double)gamma / sqrt(var + (double)c->node->g->u.bn.eps);
+	double a = (double)gamma / sqrt(var + (double)gp_bn_attr(c->node->g).eps);
 	job->vec[BN_A][channel] = (float)a;
 	job->vec[BN_B][channel] = (float)((double)beta - mean * a);
 }
@@ -167,7 +168,7 @@ static void batch_statistics(const struct cpu_call *c, struct bn_job *job)
 		set_affine(c, job, ch, mean[ch], var[ch]);
 		update_running(c, ch, mean[ch], var[ch]);
 		job->vec[BN_MEAN][ch] = (float)mean[ch];
-		invstd[ch] = (float)(1.0 / sqrt(var[ch] + (double)c->node->g->u.bn.eps));
+		invstd[ch] = (float)(1.0 / sqrt(var[ch] + (double)gp_bn_attr(c->node->g).eps));
 	}
 	gp_bn_fold_out(job->s, job->vec[BN_MEAN]);
 }

@@ -13,6 +13,7 @@
 #include "kernels/cpu/plan/dnn.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/loops/simd.h"
+#include "common/graph/ops/op_conv.h"
 
 #define BIAS_BLOCK          64 /* rows summed in float */
 #define FEWEST_CHANNELS_1X1 16
@@ -80,7 +81,7 @@ static dnnl_status_t describe_conv(const void *geometry, enum dnn_role role, uni
 
 static enum gp_status fill_geometry(struct cpu_plan *p, struct cpu_node *n, struct conv_state *s, struct gp_err *err)
 {
-	const struct gp_conv_attr *a = &n->g->u.conv;
+	const struct gp_conv_attr attr = gp_conv_attr(n->g), *const a = &attr;
 	const struct gp_shape *in = &gp_cpu_input(p, n, 0)->g->shape, *out = &n->g->shape;
 	const struct gp_shape *w = &p->base.spec.graph->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].shape;
 	const dnnl_dims_t bias_dims = {a->out_channels};
@@ -226,7 +227,7 @@ static enum gp_status transpose_forward(const struct cpu_call *c, struct gp_err 
 {
 	struct conv_state *s = c->node->state;
 	GP_TRY(gp_dnn_run(c, &s->dnn, DNN_DATA, c->out, c->in[0], err));
-	if (!c->node->g->u.conv.bias)
+	if (!gp_conv_attr(c->node->g).bias)
 		return GP_OK;
 	struct bias_job job = {c->out, s->rows, s->channels, gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)};
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->rows * s->channels), add_bias_part, &job);
@@ -236,7 +237,7 @@ static enum gp_status transpose_forward(const struct cpu_call *c, struct gp_err 
 static enum gp_status transpose_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct conv_state *s = c->node->state;
-	if (c->node->g->u.conv.bias)
+	if (gp_conv_attr(c->node->g).bias)
 		bias_gradient(c, s);
 	return gp_dnn_backward(c, &s->dnn, DNN_FORWARD, c->dout, c->in[0], err);
 }

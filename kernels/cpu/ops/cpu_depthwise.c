@@ -14,6 +14,7 @@
 #include "kernels/cpu/math/depthwise.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
+#include "common/graph/ops/op_conv.h"
 
 #define BEHIND 2 /* rows of dout before row oy that rows of dx there may need */
 
@@ -42,7 +43,7 @@ struct dw_source {
 
 bool gp_cpu_depthwise_fits(const struct gp_node *n, const struct gp_shape *in)
 {
-	const struct gp_conv_attr *a = &n->u.conv;
+	const struct gp_conv_attr attr = gp_conv_attr(n), *const a = &attr;
 	if (n->op != GP_OP_CONV2D || a->groups == 1 || a->groups != a->out_channels || in->dim[2] != a->groups)
 		return false;
 	return a->kernel_h == 3 && a->kernel_w == 3 && a->stride_h == a->stride_w && a->stride_h <= 2 &&
@@ -81,7 +82,7 @@ static void plan_rooms(const struct cpu_plan *p, const struct cpu_node *n, struc
 
 static enum gp_status dw_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
-	const struct gp_conv_attr *a = &n->g->u.conv;
+	const struct gp_conv_attr attr = gp_conv_attr(n->g), *const a = &attr;
 	const struct gp_shape *in = &gp_cpu_input(p, n, 0)->g->shape, *out = &n->g->shape;
 	struct dw_state *s = gp_calloc(1, sizeof *s);
 	if (!s)

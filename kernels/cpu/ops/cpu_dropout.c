@@ -9,6 +9,7 @@
 #include "common/base/rng.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
+#include "common/graph/ops/op_elementwise.h"
 
 #define WORDS 4 /* random words per block: elements drawn at a time */
 
@@ -37,7 +38,7 @@ static void dropout_part(void *arg, int part, int parts)
 static void run(const struct cpu_call *c, float *out, const float *in)
 {
 	int64_t n = gp_cpu_elements(c->plan, c->node);
-	double p = (double)c->node->g->u.dropout.p;
+	double p = (double)gp_dropout_attr(c->node->g).p;
 	struct dropout_job job = {
 		.out = out,
 		.in = in,
@@ -71,7 +72,7 @@ static enum gp_status dropout_backward(const struct cpu_call *c, struct gp_err *
 static enum gp_status dropout_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
 	(void)err;
-	n->view = n->g->u.dropout.p == 0.0f || !p->base.spec.train;
+	n->view = gp_dropout_attr(n->g).p == 0.0f || !p->base.spec.train;
 	return GP_OK;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "common/base/mem.h"
 #include "kernels/cpu/plan/dnn.h"
+#include "common/graph/ops/op_linear.h"
 
 struct linear_state {
 	struct dnn_state dnn;
@@ -33,7 +34,7 @@ static enum gp_status fill_geometry(struct cpu_plan *p, struct cpu_node *n, stru
 	const struct gp_shape *w = &p->base.spec.graph->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].shape;
 	int64_t rows = gp_cpu_elements(p, n) / w->dim[0];
 	const dnnl_dims_t x = {rows, w->dim[1]}, y = {rows, w->dim[0]}, weight = {w->dim[0], w->dim[1]};
-	s->dnn.bias = n->g->u.linear.bias;
+	s->dnn.bias = gp_linear_attr(n->g).bias;
 	dnnl_status_t st = dnnl_memory_desc_init_by_tag(&s->x, 2, x, dnnl_f32, dnnl_nc);
 	if (st == dnnl_success)
 		st = dnnl_memory_desc_init_by_tag(&s->y, 2, y, dnnl_f32, dnnl_nc);

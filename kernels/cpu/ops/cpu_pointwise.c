@@ -13,6 +13,7 @@
 #include "kernels/cpu/math/gemm.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
+#include "common/graph/ops/op_conv.h"
 
 #define TILE_ROWS      24          /* a multiple of every tile's height */
 #define FORWARD_BYTES  (256 << 10) /* what one block of rows may take of L2 */
@@ -41,7 +42,7 @@ struct pw_job {
 
 bool gp_cpu_pointwise_fits(const struct gp_node *n)
 {
-	const struct gp_conv_attr *a = &n->u.conv;
+	const struct gp_conv_attr attr = gp_conv_attr(n), *const a = &attr;
 	return n->op == GP_OP_CONV2D && a->kernel_h == 1 && a->kernel_w == 1 && a->stride_h == 1 && a->stride_w == 1 &&
 	       !(a->pad_top | a->pad_bottom | a->pad_left | a->pad_right) && a->groups == 1 && !a->bias &&
 	       gp_gemm_supported();
@@ -177,7 +178,7 @@ static enum gp_status pw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->g->name);
 	n->state = s;
 	s->in = gp_cpu_input(p, n, 0)->g->shape.dim[2];
-	s->out = n->g->u.conv.out_channels;
+	s->out = gp_conv_attr(n->g).out_channels;
 	s->rows = gp_cpu_elements(p, n) / s->out;
 	s->grain = gp_bn_block(n->g->shape.dim[0] * n->g->shape.dim[1]);
 	s->transposed = better_transposed(s);

@@ -12,6 +12,7 @@
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/loops/simd.h"
+#include "common/graph/ops/op_pool.h"
 
 struct pool_state {
 	int64_t batch, h, w, out_h, out_w, channels;
@@ -191,7 +192,7 @@ static enum gp_status pool_prepare(struct cpu_plan *p, struct cpu_node *n, struc
 		s->a = (struct gp_pool_attr){
 			.kernel_h = (int32_t)s->h, .kernel_w = (int32_t)s->w, .stride_h = 1, .stride_w = 1};
 	else
-		s->a = n->g->u.pool;
+		s->a = gp_pool_attr(n->g);
 	if (s->max)
 		n->saved_bytes = (uint64_t)gp_cpu_elements(p, n) * sizeof(int32_t);
 	return GP_OK;

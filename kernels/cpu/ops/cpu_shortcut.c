@@ -9,6 +9,7 @@
 
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
+#include "common/graph/ops/op_shape.h"
 
 struct shortcut_job {
 	float *to;
@@ -65,8 +66,8 @@ static struct shortcut_job job_of(const struct cpu_call *c)
 		.out_h = out->dim[0],
 		.out_w = out->dim[1],
 		.out_channels = out->dim[2],
-		.stride = c->node->g->u.shortcut.stride,
-		.before = c->node->g->u.shortcut.before,
+		.stride = gp_shortcut_attr(c->node->g).stride,
+		.before = gp_shortcut_attr(c->node->g).before,
 	};
 }
 
@@ -95,7 +96,7 @@ static enum gp_status shortcut_prepare(struct cpu_plan *p, struct cpu_node *n, s
 {
 	(void)p;
 	(void)err;
-	const struct gp_shortcut_attr *a = &n->g->u.shortcut;
+	const struct gp_shortcut_attr attr = gp_shortcut_attr(n->g), *const a = &attr;
 	n->view = a->stride == 1 && a->before == 0 && a->after == 0;
 	return GP_OK;
 }

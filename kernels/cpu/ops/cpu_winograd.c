@@ -20,6 +20,7 @@
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/math/winograd.h"
+#include "common/graph/ops/op_conv.h"
 
 #define FEWEST_CHANNELS        16
 #define FEWEST_FILTERS_HALVING (64 * 128) /* stride 2: transforms of fewer cost more than they save */
@@ -65,7 +66,7 @@ struct wino_job {
 
 bool gp_cpu_winograd_fits(const struct gp_node *n, const struct gp_shape *in)
 {
-	const struct gp_conv_attr *a = &n->u.conv;
+	const struct gp_conv_attr attr = gp_conv_attr(n), *const a = &attr;
 	if (n->op != GP_OP_CONV2D || a->groups != 1 || a->bias || a->kernel_h != 3 || a->kernel_w != 3 ||
 	    a->stride_h != a->stride_w || a->stride_h > 2)
 		return false;
@@ -168,7 +169,7 @@ static uint64_t working_bytes(const struct wino_state *s, int64_t threads)
 
 static void set_geometry(struct cpu_plan *p, struct cpu_node *n, struct wino_state *s)
 {
-	const struct gp_conv_attr *a = &n->g->u.conv;
+	const struct gp_conv_attr attr = gp_conv_attr(n->g), *const a = &attr;
 	const struct gp_shape *in = &gp_cpu_input(p, n, 0)->g->shape, *out = &n->g->shape;
 	struct gp_wino *f = &s->forward.g, *d = &s->data.g;
 	*f = (struct gp_wino){.images = p->base.spec.batch, .h = in->dim[0], .w = in->dim[1], .in = in->dim[2]};

@@ -218,11 +218,11 @@ static enum gp_status cpu_plan_new(struct gp_device *dev, const struct gp_plan_s
 
 /* --- what others may look at ------------------------------------------------------------------------------------ */
 
-static float *cpu_buffer(struct gp_plan *plan, int slot, enum gp_plan_buf which)
+static void *cpu_buffer(struct gp_plan *plan, int slot, enum gp_plan_buf which, int index)
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots && (unsigned)which < 4);
-	return p->slot[slot].io[which];
+	return index == 0 ? p->slot[slot].io[which] : NULL;
 }
 
 static void cpu_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *out)

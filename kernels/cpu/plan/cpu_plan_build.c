@@ -91,10 +91,10 @@ static void find_gradients(struct cpu_plan *p)
 	const struct gp_graph *g = p->base.spec.graph;
 	if (!p->base.spec.train)
 		return;
-	p->node[0].need_grad = p->base.spec.need_grad_input;
+	p->node[0].need_grad = p->base.spec.grad_inputs;
 	for (int i = 1; i < g->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
-		for (int k = 0; k < 2 && g->node[i].in[k] >= 0; k++)
+		for (int k = 0; k < g->node[i].inputs; k++)
 			n->want_dx = n->want_dx || p->node[g->node[i].in[k]].need_grad;
 		n->need_grad = n->want_dx || gp_graph_is_trained(g, &g->node[i]);
 	}

@@ -79,7 +79,7 @@ static enum gp_status choose_output(struct walk *w, struct cpu_node *n, struct g
 		n->out = in;
 		return GP_OK;
 	}
-	if (n->g->in[1] >= 0 && may_take_over(w, n, gp_cpu_input(p, n, 1)->out)) {
+	if (n->g->inputs > 1 && may_take_over(w, n, gp_cpu_input(p, n, 1)->out)) {
 		n->out = gp_cpu_input(p, n, 1)->out;
 		return GP_OK;
 	}
@@ -115,7 +115,7 @@ static enum gp_status walk_forward_node(struct walk *w, struct cpu_node *n, stru
 {
 	struct cpu_plan *p = w->p;
 	GP_TRY(choose_output(w, n, err));
-	for (int k = 0; k < 2 && n->g->in[k] >= 0; k++) {
+	for (int k = 0; k < n->g->inputs; k++) {
 		struct cpu_buf *in = &p->buf[gp_cpu_input(p, n, k)->out];
 		in->pending--;
 		in->last = n->index;
@@ -165,7 +165,7 @@ static bool last_contribution(const struct walk *w, const struct cpu_node *n, in
 {
 	if (w->first_reader[n->g->in[k]] != n->index)
 		return false;
-	return k == 1 || n->g->in[1] != n->g->in[0]; /* x + x contributes twice */
+	return k == 1 || (n->g->inputs < 2 || n->g->in[1] != n->g->in[0]); /* x + x contributes twice */
 }
 
 /* Where node n's contribution to the gradient of its k-th input goes. `pass` is n's own gradient, or NONE. */
@@ -202,7 +202,7 @@ static enum gp_status walk_backward_node(struct walk *w, struct cpu_node *n, str
 	bool pass = n->view || n->op->passes_gradient;
 	n->dout = w->grad_of[n->index];
 	p->buf[n->dout].last = moment;
-	for (int k = 0; k < 2 && n->g->in[k] >= 0; k++)
+	for (int k = 0; k < n->g->inputs; k++)
 		if (gp_cpu_input(p, n, k)->need_grad)
 			GP_TRY(contribute(w, n, k, pass, err));
 	p->buf[n->dout].pending--;
@@ -222,7 +222,7 @@ static enum gp_status walk_backward(struct walk *w, struct gp_err *err)
 	for (int i = 0; i <= last; i++)
 		w->grad_of[i] = w->first_reader[i] = NONE;
 	for (int i = last; i > 0; i--)
-		for (int k = 0; k < 2 && w->g->node[i].in[k] >= 0; k++)
+		for (int k = 0; k < w->g->node[i].inputs; k++)
 			w->first_reader[w->g->node[i].in[k]] = i;
 	GP_TRY(new_io(p, GP_BUF_GRAD_OUTPUT, &p->node[last], &w->grad_of[last], err));
 	p->buf[w->grad_of[last]].pending = 1;

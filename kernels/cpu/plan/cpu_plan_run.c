@@ -44,7 +44,7 @@ static enum gp_status repack(struct cpu_plan *p, struct gp_err *err)
 static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot)
 {
 	struct cpu_call c = {.plan = p, .node = n, .draw = p->slot[slot].draw};
-	for (int k = 0; k < 2 && n->g->in[k] >= 0; k++)
+	for (int k = 0; k < n->g->inputs; k++)
 		c.in[k] = address(p, slot, gp_cpu_input(p, n, k)->out);
 	c.out = address(p, slot, n->out);
 	c.saved = address(p, slot, n->saved);

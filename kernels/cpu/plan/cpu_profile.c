@@ -56,7 +56,7 @@ static uint64_t value_bytes(const struct cpu_plan *p, const struct cpu_node *n)
 static uint64_t input_bytes(const struct cpu_plan *p, const struct cpu_node *n)
 {
 	uint64_t bytes = 0;
-	for (int k = 0; k < 2 && n->g->in[k] >= 0; k++)
+	for (int k = 0; k < n->g->inputs; k++)
 		bytes += value_bytes(p, gp_cpu_input(p, n, k));
 	return bytes;
 }

@@ -13,6 +13,7 @@
 #include "kernels/cuda/ops/k_conv.h"
 #include "kernels/cuda/ops/k_conv_tiles.h"
 #include "kernels/cuda/ops/k_conv_weight.h"
+#include "common/graph/ops/op_conv.h"
 
 #define SLICE_BYTES ((int64_t)16 << 20)
 #define MOST_PIXELS ((int64_t)1 << 30) /* at once; k_conv.h */
@@ -46,7 +47,7 @@ static bool columns_are_rows(const struct gpk_window *w)
 enum gp_status gp_cuda_conv_new(struct cuda_plan *p, struct cuda_node *n, bool transposed, struct cuda_conv **out,
 				struct gp_err *err)
 {
-	const struct gp_conv_attr *a = &n->g->u.conv;
+	const struct gp_conv_attr attr = gp_conv_attr(n->g), *const a = &attr;
 	const struct cuda_image in = gp_cuda_image(p, gp_cuda_input(p, n, 0)), made = gp_cuda_image(p, n);
 	struct cuda_conv *v = gp_calloc(1, sizeof *v);
 	if (!v)

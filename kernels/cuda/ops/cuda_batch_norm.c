@@ -8,6 +8,7 @@
  */
 #include "kernels/cuda/ops/k_batch_norm.h"
 #include "kernels/cuda/plan/cuda_plan.h"
+#include "common/graph/ops/op_batch_norm.h"
 
 static struct gpk_bn shape_of(const struct cuda_plan *p, const struct cuda_node *n)
 {
@@ -16,8 +17,8 @@ static struct gpk_bn shape_of(const struct cuda_plan *p, const struct cuda_node 
 		.type = p->type,
 		.rows = image.n * image.h * image.w,
 		.channels = image.c,
-		.eps = n->g->u.bn.eps,
-		.momentum = n->g->u.bn.momentum,
+		.eps = gp_bn_attr(n->g).eps,
+		.momentum = gp_bn_attr(n->g).momentum,
 		.act = n->act == CUDA_ACT_NONE   ? GPK_ACT_NONE
 		       : n->act == CUDA_ACT_RELU ? GPK_ACT_RELU
 						 : GPK_ACT_RELU6,

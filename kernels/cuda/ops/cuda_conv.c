@@ -5,6 +5,7 @@
  */
 #include "kernels/cuda/ops/conv_ways.h"
 #include "kernels/cuda/ops/k_columns.h"
+#include "common/graph/ops/op_conv.h"
 
 static uint64_t larger_of(uint64_t a, uint64_t b)
 {
@@ -27,8 +28,8 @@ static enum gp_status prepare(struct cuda_plan *p, struct cuda_node *n, bool tra
 	n->tmp_weight_bytes = room.weight;
 	if (transposed || n->want_dx)
 		n->pack_bytes = gp_cuda_conv_pack_bytes(v, p->type);
-	if (n->g->u.conv.bias) {
-		const int64_t channels = n->g->u.conv.out_channels, rows = gp_cuda_elements(p, n) / channels;
+	if (gp_conv_attr(n->g).bias) {
+		const int64_t channels = gp_conv_attr(n->g).out_channels, rows = gp_cuda_elements(p, n) / channels;
 		n->tmp_weight_bytes = larger_of(n->tmp_weight_bytes, gpk_row_bias_room(rows, channels));
 	}
 	return GP_OK;
@@ -53,7 +54,7 @@ static void conv_pack(const struct cuda_call *c)
 static void add_bias(const struct cuda_call *c)
 {
 	const float *bias = gp_cuda_param(c->plan, c->node, GP_PARAM_BIAS);
-	const int64_t channels = c->node->g->u.conv.out_channels;
+	const int64_t channels = gp_conv_attr(c->node->g).out_channels;
 	if (bias)
 		gpk_row_bias_forward(c->stream, c->type, c->out, bias, gp_cuda_elements(c->plan, c->node) / channels,
 				     channels);
@@ -62,7 +63,7 @@ static void add_bias(const struct cuda_call *c)
 static void bias_gradient(const struct cuda_call *c)
 {
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_BIAS);
-	const int64_t channels = c->node->g->u.conv.out_channels;
+	const int64_t channels = gp_conv_attr(c->node->g).out_channels;
 	if (grad)
 		gpk_row_bias_backward(c->stream, c->type, grad, c->dout, gp_cuda_elements(c->plan, c->node) / channels,
 				      channels, c->tmp);

@@ -8,6 +8,7 @@
 #include "kernels/cuda/ops/conv_ways.h"
 #include "kernels/cuda/ops/k_columns.h"
 #include "kernels/cuda/ops/k_depthwise.h"
+#include "common/graph/ops/op_conv.h"
 
 static enum gp_status depthwise_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
 {
@@ -17,7 +18,7 @@ static enum gp_status depthwise_prepare(struct cuda_plan *p, struct cuda_node *n
 	const uint64_t room = gpk_depthwise_room(&v->w);
 	gp_cuda_order_weight(p, n, channels_innermost);
 	n->tmp_weight_bytes = room;
-	if (n->g->u.conv.bias) {
+	if (gp_conv_attr(n->g).bias) {
 		const uint64_t sums = gpk_row_bias_room(gp_cuda_elements(p, n) / v->small, v->small);
 		n->tmp_weight_bytes = sums > room ? sums : room;
 	}

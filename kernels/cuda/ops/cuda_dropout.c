@@ -8,10 +8,11 @@
 #include "common/base/rng.h"
 #include "kernels/cuda/ops/k_elementwise.h"
 #include "kernels/cuda/plan/cuda_plan.h"
+#include "common/graph/ops/op_elementwise.h"
 
 static void run(const struct cuda_call *c, void *out, const void *in)
 {
-	const double p = (double)c->node->g->u.dropout.p;
+	const double p = (double)gp_dropout_attr(c->node->g).p;
 	const struct gpk_dropout d = {
 		.seed = c->plan->base.spec.seed,
 		.stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(c->node->g->name)),
@@ -40,7 +41,7 @@ static void dropout_backward(const struct cuda_call *c)
 static enum gp_status dropout_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
 {
 	(void)err;
-	n->view = n->g->u.dropout.p == 0.0f || !p->base.spec.train;
+	n->view = gp_dropout_attr(n->g).p == 0.0f || !p->base.spec.train;
 	p->draws = p->draws || !n->view;
 	return GP_OK;
 }

@@ -6,6 +6,7 @@
  */
 #include "kernels/cuda/ops/k_columns.h"
 #include "kernels/cuda/plan/cuda_plan.h"
+#include "common/graph/ops/op_linear.h"
 
 struct sizes {
 	int64_t rows, in, out;
@@ -60,7 +61,7 @@ static enum gp_status linear_prepare(struct cuda_plan *p, struct cuda_node *n, s
 {
 	(void)err;
 	const struct sizes s = sizes_of(p, n);
-	if (n->g->u.linear.bias)
+	if (gp_linear_attr(n->g).bias)
 		n->tmp_weight_bytes = gpk_row_bias_room(s.rows, s.out);
 	return GP_OK;
 }

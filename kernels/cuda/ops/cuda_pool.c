@@ -5,10 +5,11 @@
  */
 #include "kernels/cuda/ops/k_pool.h"
 #include "kernels/cuda/plan/cuda_plan.h"
+#include "common/graph/ops/op_pool.h"
 
 static struct gpk_window window_of(const struct cuda_plan *p, const struct cuda_node *n)
 {
-	const struct gp_pool_attr *a = &n->g->u.pool;
+	const struct gp_pool_attr attr = gp_pool_attr(n->g), *const a = &attr;
 	const struct cuda_image in = gp_cuda_image(p, gp_cuda_input(p, n, 0)), out = gp_cuda_image(p, n);
 	return (struct gpk_window){
 		.images = in.n,
@@ -51,14 +52,15 @@ static void max_backward(const struct cuda_call *c)
 static void avg_forward(const struct cuda_call *c)
 {
 	const struct gpk_window w = window_of(c->plan, c->node);
-	gpk_avg_pool_forward(c->stream, c->type, &w, c->node->g->u.pool.count_include_pad, c->in[0], c->out);
+	gpk_avg_pool_forward(c->stream, c->type, &w, gp_pool_attr(c->node->g).count_include_pad, c->in[0], c->out);
 }
 
 static void avg_backward(const struct cuda_call *c)
 {
 	const struct gpk_window w = window_of(c->plan, c->node);
 	if (c->dx[0])
-		gpk_avg_pool_backward(c->stream, c->type, &w, c->node->g->u.pool.count_include_pad, c->dout, c->dx[0]);
+		gpk_avg_pool_backward(c->stream, c->type, &w, gp_pool_attr(c->node->g).count_include_pad, c->dout,
+				      c->dx[0]);
 }
 
 const struct cuda_op gp_cuda_max_pool = {

@@ -6,11 +6,12 @@
  */
 #include "kernels/cuda/ops/k_move.h"
 #include "kernels/cuda/plan/cuda_plan.h"
+#include "common/graph/ops/op_shape.h"
 
 static struct gpk_shortcut geometry_of(const struct cuda_call *c)
 {
 	const struct cuda_image in = gp_cuda_image(c->plan, gp_cuda_input(c->plan, c->node, 0));
-	const struct gp_shortcut_attr *a = &c->node->g->u.shortcut;
+	const struct gp_shortcut_attr attr = gp_shortcut_attr(c->node->g), *const a = &attr;
 	return (struct gpk_shortcut){.n = in.n,
 				     .h = in.h,
 				     .w = in.w,
@@ -37,7 +38,7 @@ static enum gp_status shortcut_prepare(struct cuda_plan *p, struct cuda_node *n,
 {
 	(void)p;
 	(void)err;
-	const struct gp_shortcut_attr *a = &n->g->u.shortcut;
+	const struct gp_shortcut_attr attr = gp_shortcut_attr(n->g), *const a = &attr;
 	n->view = a->stride == 1 && a->before == 0 && a->after == 0;
 	return GP_OK;
 }

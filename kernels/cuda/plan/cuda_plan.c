@@ -379,10 +379,12 @@ enum gp_status gp_cuda_check_training(const struct gp_plan *plan, struct gp_err 
 	return GP_OK;
 }
 
-static float *cuda_buffer(struct gp_plan *plan, int slot, enum gp_plan_buf which)
+static void *cuda_buffer(struct gp_plan *plan, int slot, enum gp_plan_buf which, int index)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots && (unsigned)which < 4);
+	if (index != 0)
+		return NULL;
 	return plan->spec.device_io ? p->slot[slot].io[which] : p->slot[slot].host[which];
 }
 

@@ -47,7 +47,9 @@ static enum gp_status make_nodes(struct cuda_plan *p, struct gp_err *err)
 	p->node = node;
 	for (int i = 0; i < g->nodes; i++) {
 		struct cuda_node *n = &p->node[i];
-		*n = (struct cuda_node){.g = &g->node[i], .index = i, .in = {g->node[i].in[0], g->node[i].in[1]}};
+		*n = (struct cuda_node){.g = &g->node[i], .index = i, .in = {-1, -1}};
+		for (int k = 0; k < g->node[i].inputs && k < 2; k++)
+			n->in[k] = g->node[i].in[k];
 		n->out = n->saved = n->tmp_forward = n->tmp_backward = n->tmp_weight = n->dout = -1;
 		n->dx[0] = n->dx[1] = n->dx_add[0] = n->dx_add[1] = -1;
 		if (i == 0) {
@@ -134,7 +136,7 @@ static void find_gradients(struct cuda_plan *p)
 	const struct gp_graph *g = p->base.spec.graph;
 	if (!p->base.spec.train)
 		return;
-	p->node[0].need_grad = p->base.spec.need_grad_input;
+	p->node[0].need_grad = p->base.spec.grad_inputs;
 	for (int i = 1; i < g->nodes; i++) {
 		struct cuda_node *n = &p->node[i];
 		if (n->absorbed)

@@ -360,7 +360,7 @@ static void size_io(struct cuda_plan *p)
 	p->io_bytes[GP_BUF_OUTPUT] = out;
 	if (p->base.spec.train)
 		p->io_bytes[GP_BUF_GRAD_OUTPUT] = out;
-	if (p->base.spec.train && p->base.spec.need_grad_input)
+	if (p->base.spec.train && p->base.spec.grad_inputs)
 		p->io_bytes[GP_BUF_GRAD_INPUT] = in;
 }
 

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The table of ops: what a graph, and so the protocol, knows. One row an op:
+ * its id on the wire (pinned, never reused), its name in enum gp_op, and its
+ * name everywhere else. From the rows come enum gp_op, the list of definitions
+ * (op.h) and every device's list of implementations.
+ *
+ * To add an op: a row here and in the table of PROTOCOL.md section 5.3;
+ * ops/op_NAME.{c,h} with its attributes, inference and `gp_op_NAME`; one file
+ * per device with `gp_cpu_op_NAME` and `gp_cuda_op_NAME`; a dump of PyTorch's
+ * results for tests/unit/test_cpu_ops.c. Nothing else.
+ */
+#ifndef GP_OP_TABLE_H
+#define GP_OP_TABLE_H
+
+#define GP_OPS(X)                                                                                                      \
+	X(1, CONV2D, conv2d)                                                                                           \
+	X(2, CONV2D_TRANSPOSE, conv2d_transpose)                                                                       \
+	X(3, BATCH_NORM, batch_norm)                                                                                   \
+	X(4, RELU, relu)                                                                                               \
+	X(5, RELU6, relu6)                                                                                             \
+	X(6, ADD, add)                                                                                                 \
+	X(7, AVG_POOL, avg_pool)                                                                                       \
+	X(8, MAX_POOL, max_pool)                                                                                       \
+	X(9, GLOBAL_AVG_POOL, global_avg_pool)                                                                         \
+	X(10, LINEAR, linear)                                                                                          \
+	X(11, FLATTEN, flatten)                                                                                        \
+	X(12, DROPOUT, dropout)                                                                                        \
+	X(13, SHORTCUT_PAD, shortcut_pad)                                                                              \
+	X(14, IDENTITY, identity)                                                                                      \
+	X(15, CONCAT, concat)                                                                                          \
+	X(16, SPLIT, split)                                                                                            \
+	X(17, EMBEDDING, embedding)                                                                                    \
+	X(18, MASKED_MEAN, masked_mean)
+
+#endif
