@@ -353,9 +353,13 @@ enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err)
 		GP_FAIL(err, GP_INVALID, "the graph has no nodes but its inputs");
 	if (g->block[g->blocks - 1].first_node == g->nodes)
 		GP_FAIL(err, GP_INVALID, "block %s has no nodes", g->block[g->blocks - 1].name);
-	if (g->outputs == 0)
+	const bool by_default = g->outputs == 0;
+	if (by_default)
 		GP_TRY(gp_graph_set_outputs(g, 1, &g->node[g->nodes - 1].first_value, err));
-	return check_all_used(g, err);
+	const enum gp_status status = check_all_used(g, err);
+	if (status != GP_OK && by_default)
+		g->outputs = 0; /* more nodes may come */
+	return status;
 }
 
 uint64_t gp_graph_work(const struct gp_graph *g)

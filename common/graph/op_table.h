@@ -5,7 +5,7 @@
  * name everywhere else. From the rows come enum gp_op, the list of definitions
  * (op.h) and every device's list of implementations.
  *
- * To add an op: a row here and in the table of PROTOCOL.md section 5.3;
+ * To add an op: a row here and in the table of PROTOCOL.md section 8;
  * ops/op_NAME.{c,h} with its attributes, inference and `gp_op_NAME`; one file
  * per device with `gp_cpu_op_NAME` and `gp_cuda_op_NAME`; a dump of PyTorch's
  * results for tests/unit/test_cpu_ops.c. Nothing else.

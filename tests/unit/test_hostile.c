@@ -20,6 +20,7 @@
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
 #include "common/graph/graph_part.h"
+#include "common/graph/op.h"
 
 enum { GROWTH_MOST = 1 << 20, BODY_CAP = 1 << 20 };
 
@@ -107,27 +108,31 @@ static void fetch(struct raw_peer *c)
 static struct {
 	Gpsplit__Graph graph;
 	Gpsplit__Node node, *nodes[1];
-	Gpsplit__Conv conv;
-	Gpsplit__Pool pool;
-	Gpsplit__Linear linear;
-	int64_t input[3];
-	uint32_t in[2];
+	Gpsplit__Input input, *inputs[1];
+	int64_t shape[3];
+	uint32_t in[2], attr[GP_NODE_MAX_ATTRS], output;
 } g;
 
 static void one_node(uint32_t op, int64_t a, int64_t b, int64_t c)
 {
 	gpsplit__graph__init(&g.graph);
 	gpsplit__node__init(&g.node);
-	gpsplit__conv__init(&g.conv);
-	gpsplit__pool__init(&g.pool);
-	gpsplit__linear__init(&g.linear);
-	g.input[0] = a;
-	g.input[1] = b;
-	g.input[2] = c;
+	gpsplit__input__init(&g.input);
+	memset(g.attr, 0, sizeof g.attr);
+	g.shape[0] = a;
+	g.shape[1] = b;
+	g.shape[2] = c;
+	g.input.name = (char *)"input";
+	g.input.shape = g.shape;
+	g.input.n_shape = 3;
+	g.inputs[0] = &g.input;
+	g.output = 1;
 	g.in[0] = g.in[1] = 0;
 	g.graph.name = (char *)"hostile";
-	g.graph.input = g.input;
-	g.graph.n_input = 3;
+	g.graph.input = g.inputs;
+	g.graph.n_input = 1;
+	g.graph.output = &g.output;
+	g.graph.n_output = 1;
 	g.graph.node = g.nodes;
 	g.graph.n_node = 1;
 	g.nodes[0] = &g.node;
@@ -135,6 +140,8 @@ static void one_node(uint32_t op, int64_t a, int64_t b, int64_t c)
 	g.node.name = (char *)"n";
 	g.node.in = g.in;
 	g.node.n_in = 1;
+	g.node.attr = g.attr;
+	g.node.n_attr = (size_t)gp_op_def((enum gp_op)op)->attrs;
 }
 
 static void relu(int64_t a, int64_t b, int64_t c)
@@ -145,11 +152,8 @@ static void relu(int64_t a, int64_t b, int64_t c)
 static void conv(int64_t side, uint32_t channels, uint32_t kernel)
 {
 	one_node(GP_OP_CONV2D, side, side, 8);
-	g.node.conv = &g.conv;
-	g.conv.out_channels = channels;
-	g.conv.kernel_h = g.conv.kernel_w = kernel;
-	g.conv.stride_h = g.conv.stride_w = g.conv.groups = 1;
-	g.conv.pad_top = g.conv.pad_bottom = g.conv.pad_left = g.conv.pad_right = kernel / 2;
+	const uint32_t pad = kernel / 2, attr[] = {channels, kernel, kernel, 1, 1, pad, pad, pad, pad, 0, 0, 1, 0};
+	memcpy(g.attr, attr, sizeof attr);
 }
 
 static void zero_dimension(void)
@@ -195,10 +199,9 @@ static void channels_over_every_limit(void)
 static void features_over_every_limit(void)
 {
 	one_node(GP_OP_LINEAR, 1, 1, 1);
-	g.graph.n_input = 1;
-	g.input[0] = 1 << 20;
-	g.node.linear = &g.linear;
-	g.linear.out_features = 1u << 24;
+	g.input.n_shape = 1;
+	g.shape[0] = 1 << 20;
+	g.attr[0] = 1u << 24;
 }
 
 static void shapes_that_lie(void)
@@ -211,10 +214,8 @@ static void shapes_that_lie(void)
 static void work_without_end(void)
 {
 	one_node(GP_OP_MAX_POOL, 4000, 4000, 1);
-	g.node.pool = &g.pool;
-	g.pool.kernel_h = g.pool.kernel_w = 4000;
-	g.pool.stride_h = g.pool.stride_w = 1;
-	g.pool.pad_top = g.pool.pad_bottom = g.pool.pad_left = g.pool.pad_right = 3999;
+	static const uint32_t attr[] = {4000, 4000, 1, 1, 3999, 3999, 3999, 3999, 0};
+	memcpy(g.attr, attr, sizeof attr);
 }
 
 static void modest(void)

@@ -165,14 +165,14 @@ static void spoil_clip_both(Gpsplit__Open *o)
 
 static void spoil_graph_input(Gpsplit__Open *o)
 {
-	o->graph->input[0] = INT64_MAX;
+	o->graph->input[0]->shape[0] = INT64_MAX;
 }
 
 static void spoil_graph_channels(Gpsplit__Open *o)
 {
 	for (size_t i = 0; i < o->graph->n_node; i++)
-		if (o->graph->node[i]->conv)
-			o->graph->node[i]->conv->out_channels = 1u << 30;
+		if (o->graph->node[i]->op == GP_OP_CONV2D)
+			o->graph->node[i]->attr[0] = 1u << 30;
 }
 
 static void spoil_graph_edge(Gpsplit__Open *o)

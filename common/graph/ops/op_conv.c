@@ -19,6 +19,7 @@ static enum gp_status check_conv(const struct gp_conv_attr *a, int64_t in_channe
 	GP_TRY(gp_check_range("left padding", a->pad_left, 0, GP_OP_MAX_WINDOW, err));
 	GP_TRY(gp_check_range("right padding", a->pad_right, 0, GP_OP_MAX_WINDOW, err));
 	GP_TRY(gp_check_range("groups", a->groups, 1, GP_OP_MAX_FEATURES, err));
+	GP_TRY(gp_check_range("bias", a->bias, 0, 1, err));
 	if (in_channels % a->groups || a->out_channels % a->groups)
 		GP_FAIL(err, GP_INVALID, "%d groups do not divide %lld input and %d output channels", a->groups,
 			(long long)in_channels, a->out_channels);

@@ -12,6 +12,7 @@ static enum gp_status infer_linear(struct gp_infer *io, struct gp_err *err)
 	const struct gp_shape *in = &io->in[0]->shape;
 	GP_TRY(gp_check_dtype(io, 0, GP_F32, err));
 	GP_TRY(gp_check_range("out_features", a.out_features, 1, GP_OP_MAX_FEATURES, err));
+	GP_TRY(gp_check_range("bias", a.bias, 0, 1, err));
 	if (in->ndim != 1 && in->ndim != 2)
 		GP_FAIL(err, GP_INVALID, "linear takes (F) or (S,F), not %d dimensions; put a flatten before it",
 			in->ndim);

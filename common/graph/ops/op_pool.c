@@ -28,6 +28,7 @@ static enum gp_status infer_pool(struct gp_infer *io, struct gp_err *err)
 	const struct gp_pool_attr attr = gp_pool_attr(io->node), *const a = &attr;
 	int64_t h, w;
 	GP_TRY(gp_check_image(io, 0, err));
+	GP_TRY(gp_check_range("count_include_pad", a->count_include_pad, 0, 1, err));
 	const struct gp_shape *in = &io->in[0]->shape;
 	GP_TRY(check_pool_axis("height", in->dim[0], a->kernel_h, a->stride_h, a->pad_top, a->pad_bottom, &h, err));
 	GP_TRY(check_pool_axis("width", in->dim[1], a->kernel_w, a->stride_w, a->pad_left, a->pad_right, &w, err));
