@@ -71,7 +71,7 @@ struct gp_graph *gp_graph_new_empty(const char *name, struct gp_err *err)
 /* One more value of the last node; room is there. */
 static void push_value(struct gp_graph *g, const struct gp_type *type, int output)
 {
-	g->value[g->values++] = (struct gp_value){.type = *type, .node = g->nodes - 1, .output = output};
+	g->value[g->values++] = (struct gp_graph_value){.type = *type, .node = g->nodes - 1, .output = output};
 }
 
 static bool name_is_taken(const struct gp_graph *g, uint64_t id, const char *name, int *by)
@@ -410,7 +410,7 @@ int gp_graph_readers(const struct gp_graph *g, int value)
 
 const char *gp_value_name(const struct gp_graph *g, int value, char text[GP_NAME_MAX])
 {
-	const struct gp_value *v = &g->value[value];
+	const struct gp_graph_value *v = &g->value[value];
 	memcpy(text, g->node[v->node].name, GP_NAME_MAX);
 	if (v->output > 0) {
 		const size_t len = strlen(text); /* a name has room for ".running_mean" */

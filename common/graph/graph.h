@@ -53,7 +53,7 @@ union gp_attr {
 };
 
 /* What a node makes. */
-struct gp_value {
+struct gp_graph_value {
 	struct gp_type type; /* of one sample, without batch: (H,W,C), (S,F), (F) or (S) */
 	int node, output;    /* who makes it, and as which of its outputs */
 };
@@ -110,7 +110,7 @@ struct gp_graph {
 	char name[GP_NAME_MAX];
 	int inputs, nodes, values, params, blocks, outputs;
 	struct gp_node *node; /* the first `inputs` are GP_OP_INPUT, and value i is that of node i */
-	struct gp_value *value;
+	struct gp_graph_value *value;
 	struct gp_param *param;
 	struct gp_block *block;
 	struct gp_output {

@@ -79,7 +79,7 @@ static void expect_equal(const struct gp_graph *a, const struct gp_graph *b)
 	}
 	assert_true(a->values == b->values && a->inputs == b->inputs && a->outputs == b->outputs);
 	for (int i = 0; i < a->values; i++) {
-		const struct gp_value *x = &a->value[i], *y = &b->value[i];
+		const struct gp_graph_value *x = &a->value[i], *y = &b->value[i];
 		assert_true(gp_type_equal(&x->type, &y->type) && x->node == y->node && x->output == y->output);
 	}
 	for (int i = 0; i < a->outputs; i++)
