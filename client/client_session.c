@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's end of a session: what is said, and waiting for answers. See
+ * The client's side of a session: what is said, and waiting for answers. See
  * client_session.h. Test: tests/unit/test_engine.c, tests/unit/test_resume.c
  */
 #include "client/client_session_impl.h"
@@ -275,6 +275,9 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	s->has_token = m->resume_token.len > 0;
 	if (s->has_token)
 		memcpy(s->token, m->resume_token.data, GP_TOKEN_BYTES);
+	if (m->resumed && m->session != s->id)
+		GP_FAIL(err, GP_PROTO, "server %s resumed session %llu, not session %llu", s->open->server,
+			(unsigned long long)m->session, (unsigned long long)s->id);
 	s->id = m->session;
 	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
 	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,

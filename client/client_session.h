@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's end of a session: connect, handshake, OPEN with the body's
+ * The client's side of a session: connect, handshake, OPEN with the body's
  * graph, control messages, and the failure that ended it. Frames are passed on
  * to the engine. PROTOCOL.md section 5.
  *
@@ -39,7 +39,7 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of 
 	/* The channel is gone, and with it what was under way. Takes back what was begun of the step that is not yet
 	 * committed; may run the loop. */
 	void (*lost)(void *arg);
-	/* There is a channel again: what was taken back may begin again. The session has a new id. */
+	/* There is a channel again: what was taken back may begin again. */
 	void (*resumed)(void *arg);
 	/* The server has kept the checkpoint that COMMIT of this step asked for; or `why` not. */
 	enum gp_status (*kept)(void *arg, uint64_t step, const char *why, struct gp_err *err);
@@ -81,8 +81,8 @@ struct gp_client_commit {
 
 struct gp_client_session {
 	uv_loop_t *loop;
-	struct gp_channel *ch; /* NULL between two connections */
-	uint64_t id;
+	struct gp_channel *ch; /* NULL between two links */
+	uint64_t id; /* from WELCOME; every frame names it */
 	uint64_t device_failed_after; /* number of steps after which another failure of its device is survived */
 	uint64_t server_memory_bytes, server_device_bytes; /* of the host, of its device's own memory */
 	char server_device[GP_DEVICE_TITLE];               /* on which the body runs; "" from an old server */
@@ -92,7 +92,7 @@ struct gp_client_session {
 	bool linked;           /* frames may be sent */
 	enum gp_status status; /* not GP_OK: the session is over, err says why */
 	struct gp_err err;
-	/* Counts the connections that are over; the engine adds the times of its stages. */
+	/* Sums over the links that are over; the engine adds the times of its stages. */
 	struct gp_account account;
 	/* private */
 	struct gp_tcp_figures past_tcp;
@@ -112,7 +112,7 @@ struct gp_client_session {
 	int timers_open;
 	struct gp_err lost_err;
 	uint32_t retry_ms; /* the server's wish */
-	uint32_t rtt_us;   /* of the last connection */
+	uint32_t rtt_us;   /* of the last link */
 	uint8_t token[GP_TOKEN_BYTES], run_id[GP_RUN_ID_BYTES];
 	bool has_token;
 	uint64_t server_steps, server_checkpoint; /* from WELCOME */
@@ -150,12 +150,12 @@ enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t st
 enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_err *err);
 /* The engine went back to this step (restart, above). */
 void gp_client_session_rewind(struct gp_client_session *s, uint64_t step);
-/* Our counts and, where there is TCP, the kernel's; of all connections. */
+/* Gives our counts and, where there is TCP, the kernel's, summed over all links. */
 void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,
 			       struct gp_tcp_figures *tcp, uint32_t *rtt_us);
 /* Waits for every COMMITTED, then fetches the body's parameters into w (whole model, matched by name). */
 enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_weights *w, struct gp_err *err);
-/* BYE when all is well, then waits until the connection is closed. */
+/* Says BYE when all is well, then waits until the link is closed. */
 void gp_client_session_close(struct gp_client_session *s);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to client_session.c (messages, waiting) and client_session_link.c (connections of
- * a session, one after the other).
+ * Private to client_session.c (messages, waiting) and client_session_link.c (the links of a
+ * session, one after the other).
  *
  * Threads: the loop's thread. Test: tests/unit/test_engine.c, tests/unit/test_resume.c
  */

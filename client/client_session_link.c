@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The connections of a client's session, one after the other: the first, and
- * those after a broken link, with back-off. PROTOCOL.md section 5.6. What is
+ * The links of a client's session, one after the other: the first, and those
+ * after a broken one, with back-off. PROTOCOL.md section 5.6. What is
  * said on them is in client_session.c.
  * Test: tests/unit/test_resume.c
  */
@@ -16,7 +16,7 @@
  * port always. */
 #define STRANGE_MOST   3
 
-/* Life of one connection. */
+/* Life of one link. */
 
 static void channel_closed(void *arg)
 {
@@ -113,7 +113,7 @@ static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_er
 	return GP_OK;
 }
 
-/* One connection, up to the point where steps may begin. */
+/* Makes one link, up to the point where steps may begin. */
 static enum gp_status attempt(struct gp_client_session *s, double timeout_s, struct gp_err *err)
 {
 	s->lost = s->welcomed = s->resumed = s->ready = s->peer_gave_up = false;

@@ -117,12 +117,12 @@ enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err);
  * Frames still come back by gp_body_frame_sent until the channel is closed. Then, and not busy:
  * broken: what a task failed of in the meantime, such as an update; GP_OK: the body can go on.
  * undo: nothing of the step under way, of evaluations and of fetched parameters has been (with spec.undo).
- * attach: frames come and go on this channel, and name this session.
+ * attach: frames come and go on this channel.
  */
 void gp_body_detach(struct gp_body *b);
 enum gp_status gp_body_broken(const struct gp_body *b, struct gp_err *err);
 void gp_body_undo(struct gp_body *b);
-void gp_body_attach(struct gp_body *b, struct gp_channel *ch, uint64_t session);
+void gp_body_attach(struct gp_body *b, struct gp_channel *ch);
 /*
  * Before attach: to where a client that has committed `client_steps` goes on. Undoes what was begun of the step that the
  * client begins again, or nothing where only COMMIT was lost, which comes again. GP_PROTO for any other number; what

@@ -53,10 +53,9 @@ static bool frames_are_back(const struct gp_body *b)
 	return true;
 }
 
-void gp_body_attach(struct gp_body *b, struct gp_channel *ch, uint64_t session)
+void gp_body_attach(struct gp_body *b, struct gp_channel *ch)
 {
 	gp_require(!b->ch && !gp_body_busy(b) && frames_are_back(b));
 	b->ch = ch;
-	b->spec.session = session;
 	gp_body_account_directions(b);
 }

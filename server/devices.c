@@ -148,8 +148,8 @@ static bool better(const struct gp_server_device *a, const struct gp_server_devi
 	return a->memory_bytes - a->used_bytes > b->memory_bytes - b->used_bytes;
 }
 
-enum gp_status gp_server_devices_place(struct gp_server_devices *d, enum gp_precision precision, uint32_t tried,
-				       struct gp_server_device **out, struct gp_err *err)
+enum gp_status gp_server_devices_choose(struct gp_server_devices *d, enum gp_precision precision, uint32_t tried,
+					struct gp_server_device **out, struct gp_err *err)
 {
 	struct gp_server_device *best = NULL;
 	struct gp_err why;

@@ -51,8 +51,8 @@ bool gp_server_devices_support(const struct gp_server_devices *d, enum gp_precis
  * bit i set, device i is out of question. GP_UNSUPPORTED: none computes in that precision; GP_DEVICE: those that would
  * have failed; GP_BUSY: all were tried. The session leaves by gp_server_device_leave.
  */
-enum gp_status gp_server_devices_place(struct gp_server_devices *d, enum gp_precision precision, uint32_t tried,
-				       struct gp_server_device **out, struct gp_err *err);
+enum gp_status gp_server_devices_choose(struct gp_server_devices *d, enum gp_precision precision, uint32_t tried,
+					struct gp_server_device **out, struct gp_err *err);
 static inline uint32_t gp_server_device_bit(const struct gp_server_devices *d, const struct gp_server_device *at)
 {
 	return UINT32_C(1) << (at - d->device);

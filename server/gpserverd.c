@@ -98,7 +98,7 @@ static const struct gp_opt options[] = {
 	 .initial = "60s",
 	 .min = 0,
 	 .max = 86400,
-	 .help = "a session whose link broke is kept so long for its client to come back; 0 = not at all"},
+	 .help = "a session whose link broke is parked so long for its client to come back; 0 = not at all"},
 	{.name = "device",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.device),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The daemon's listener and what the sessions share. See server.h.
+ * The daemon's listener and what links and sessions share. See server.h.
  * Test: tests/unit/test_server.c
  */
 #include "server/server.h"
@@ -34,7 +34,7 @@ static void on_accepted(void *arg, struct gp_conn *conn)
 	if (srv->credentials.tls && gp_tls_wrap(srv->loop, conn, srv->credentials.tls, NULL, &conn, &err) != GP_OK)
 		gp_log(session, GP_LOG_ERROR, "a client is turned away: %s", err.text);
 	else
-		gp_server_session_new(srv, conn);
+		gp_server_link_new(srv, conn);
 }
 
 static enum gp_status open_listener(struct gp_server *srv, struct gp_err *err)
@@ -149,11 +149,17 @@ bool gp_server_tells_stranger(struct gp_server *srv)
 
 static void maybe_stopped(struct gp_server *srv)
 {
-	if (srv->stopping && srv->session_count == 0 && srv->run_count == 0 && srv->stopped) {
+	if (srv->stopping && srv->link_count == 0 && srv->session_count == 0 && srv->stopped) {
 		void (*stopped)(void *arg) = srv->stopped;
 		srv->stopped = NULL;
 		stopped(srv->arg);
 	}
+}
+
+void gp_server_link_gone(struct gp_server *srv)
+{
+	srv->link_count--;
+	maybe_stopped(srv);
 }
 
 void gp_server_session_gone(struct gp_server *srv)
@@ -162,17 +168,11 @@ void gp_server_session_gone(struct gp_server *srv)
 	maybe_stopped(srv);
 }
 
-void gp_server_run_gone(struct gp_server *srv)
+static void end_sessions(struct gp_server *srv)
 {
-	srv->run_count--;
-	maybe_stopped(srv);
-}
-
-static void end_runs(struct gp_server *srv)
-{
-	for (struct gp_server_run *r = srv->runs, *next; r; r = next) {
-		next = r->next;
-		gp_server_run_end(r);
+	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
+		next = s->next;
+		gp_server_session_end(s);
 	}
 }
 
@@ -184,11 +184,11 @@ void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg
 	if (srv->listener)
 		gp_listener_close(srv->listener);
 	srv->listener = NULL;
-	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
-		next = gp_server_session_next(s);
-		gp_server_session_stop(s, GP_CANCELED, "the server is stopping");
+	for (struct gp_server_link *l = srv->links, *next; l; l = next) {
+		next = gp_server_link_next(l);
+		gp_server_link_stop(l, GP_CANCELED, "the server is stopping");
 	}
-	end_runs(srv);
+	end_sessions(srv);
 	maybe_stopped(srv);
 }
 

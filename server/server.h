@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The daemon: one loop thread, one compute thread for each device, threads for
- * codecs and for making plans, and a list of sessions. A session's failure ends that session only.
+ * codecs and for making plans, a list of links
+ * (connections) and a list of sessions. A session's failure ends that session only.
  *
  * Threads: the loop thread owns everything here; see common/base/worker.h for what
  * runs elsewhere. Test: tests/unit/test_server.c, tests/e2e
@@ -26,16 +27,16 @@ struct gp_server_settings {
 	int64_t window;               /* most chunks in flight a session may ask for */
 	double chunk_work;            /* most multiply-accumulates of one chunk's forward pass (gp_graph_work) */
 	double handshake_timeout_s, step_timeout_s, idle_timeout_s;
-	double resume_window_s; /* a session whose link broke is kept so long; 0 = not at all */
-	const char *state_dir;  /* checkpoints of runs; NULL: none are kept */
+	double resume_window_s; /* a session whose link broke is parked so long; 0 = not at all */
+	const char *state_dir;  /* checkpoints of runs; NULL: none are written */
 	int64_t state_max_bytes;
 	bool insecure;
 	const char *tls_cert, *tls_key, *tls_client_ca, *tokens; /* files; NULL: without */
 };
 
 struct gp_state_dir;
-struct gp_server_run;
 struct gp_server_session;
+struct gp_server_link;
 
 struct gp_server {
 	uv_loop_t *loop;
@@ -46,27 +47,27 @@ struct gp_server {
 	struct gp_state_dir *state; /* NULL without --state-dir */
 	struct gp_listener *listener;
 	struct gp_server_credentials credentials;
-	struct gp_server_session *sessions; /* doubly linked */
-	struct gp_server_run *runs;         /* doubly linked; see session.h */
-	int session_count, run_count;
+	struct gp_server_link *links;       /* doubly linked; link.h */
+	struct gp_server_session *sessions; /* doubly linked; session.h */
+	int link_count, session_count;
 	/* Those of the connections whose HELLO has not been accepted, from the newest to the oldest: they are counted and
 	 * limited apart, so that who says nothing keeps nobody out. */
-	struct gp_server_session *newest_stranger, *oldest_stranger;
+	struct gp_server_link *newest_stranger, *oldest_stranger;
 	int stranger_count;
 	double stranger_lines; /* of the log that their ends may still fill, and since when */
 	uint64_t stranger_lines_ns, strangers_untold;
-	uint64_t next_session;
+	uint64_t next_link, next_session;
 	uint64_t session_memory_bytes;                  /* most one session may take */
 	uint64_t memory_limit_bytes, memory_used_bytes; /* of all sessions together */
 	bool stopping;
-	void (*stopped)(void *arg); /* all sessions are gone after gp_server_stop */
+	void (*stopped)(void *arg); /* all links and sessions are gone after gp_server_stop */
 	void *arg;
 };
 
 /* Opens the devices and the listener. On failure nothing is left open. */
 enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
 			       struct gp_err *err);
-/* Closes the listener and every session (they are told so), then calls `stopped`. */
+/* Closes the listener, every link (the clients are told why) and every session, then calls `stopped`. */
 void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg);
 /* Reads certificates, keys and tokens again, for clients that come from now on. On failure the old ones stay. */
 enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err);
@@ -77,14 +78,14 @@ uint16_t gp_server_port(const struct gp_server *srv);
 /* May the end of a connection that never became a session have a line in the log? A flood of them gets some, and a sum. */
 bool gp_server_tells_stranger(struct gp_server *srv);
 /* link.c: takes the connection. */
-void gp_server_session_new(struct gp_server *srv, struct gp_conn *conn);
-/* Ends a session politely: error message to the client, then the connection closes. */
-void gp_server_session_stop(struct gp_server_session *s, enum gp_status code, const char *text);
-/* link_hello.c: the run that the session has claimed is at rest. */
-void gp_server_session_take(struct gp_server_session *s, struct gp_server_run *r);
-struct gp_server_session *gp_server_session_next(struct gp_server_session *s);
-/* server.c: the session is gone; its memory is freed by the caller. */
+void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn);
+/* Ends the link and its session politely: error message to the client, then the connection closes. */
+void gp_server_link_stop(struct gp_server_link *l, enum gp_status code, const char *text);
+/* link_hello.c: the session that the link has claimed is at rest, and is the link's from here on. */
+void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s);
+struct gp_server_link *gp_server_link_next(struct gp_server_link *l);
+/* server.c: a link or a session is gone; its memory is freed by the caller. */
+void gp_server_link_gone(struct gp_server *srv);
 void gp_server_session_gone(struct gp_server *srv);
-void gp_server_run_gone(struct gp_server *srv);
 
 #endif

@@ -14,6 +14,7 @@
 
 #include "common/codec/codec.h"
 #include "common/wire/graph_msg.h"
+#include "server/link.h"
 #include "server/session.h"
 #include "server/server.h"
 #include "common/graph/ops/op_conv.h"
@@ -55,8 +56,7 @@ static struct fuzz_peer peer;
 static struct {
 	uint32_t samples;
 	uint16_t codec;
-	uint64_t session; /* of this connection */
-} opened;                 /* as the script's OPEN said */
+} opened; /* as the script's OPEN said */
 
 static void put_hello(struct fuzz_peer *p)
 {
@@ -74,11 +74,11 @@ static void put_hello(struct fuzz_peer *p)
 		hello.resume_token = (ProtobufCBinaryData){token.len, (uint8_t *)token.data};
 		hello.last_step = fuzz_byte(&p->in);
 	}
-	const struct gp_server_run *r = server.runs;
-	if (with & 8 && r) { /* who knows the token; bit 4: and what its codecs remember */
-		hello.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, (uint8_t *)r->token[0]};
+	const struct gp_server_session *s = server.sessions;
+	if (with & 8 && s) { /* who knows the token; bit 4: and what its codecs remember */
+		hello.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, (uint8_t *)s->token[0]};
 		hello.last_step = fuzz_byte(&p->in);
-		hello.state_hash = with & 16 && r->ready ? gp_body_state_hash(r->body) : 0;
+		hello.state_hash = with & 16 && s->ready ? gp_body_state_hash(s->body) : 0;
 	}
 	if (with & 32)
 		hello.run_id = (ProtobufCBinaryData){GP_RUN_ID_BYTES, (uint8_t *)"run run run run "};
@@ -117,10 +117,16 @@ static void put_open(struct fuzz_peer *p)
 	gp_graph_msg_free(open.graph);
 }
 
+/* What a frame has to name: the session that the newest link has, or the next one. */
+static uint64_t session_id(void)
+{
+	return server.links && server.links->session ? server.links->session->id : server.next_session + 1;
+}
+
 static void put_param(struct fuzz_peer *p)
 {
 	const int index = fuzz_byte(&p->in) % body->params;
-	fuzz_put_frame(p, GP_FRAME_PARAM_UP, 0, opened.session, body->param[index].count * sizeof(float));
+	fuzz_put_frame(p, GP_FRAME_PARAM_UP, 0, session_id(), body->param[index].count * sizeof(float));
 }
 
 static void put_commit(struct fuzz_peer *p)
@@ -168,11 +174,11 @@ static void command(struct fuzz_peer *p, uint8_t op)
 		put_open(p);
 		break;
 	case OP_ACT_UP:
-		fuzz_put_frame(p, GP_FRAME_ACT_UP, opened.codec, opened.session,
+		fuzz_put_frame(p, GP_FRAME_ACT_UP, opened.codec, session_id(),
 			       tensor_bytes(gp_graph_input_shape(body)));
 		break;
 	case OP_GRAD_UP:
-		fuzz_put_frame(p, GP_FRAME_GRAD_UP, opened.codec, opened.session,
+		fuzz_put_frame(p, GP_FRAME_GRAD_UP, opened.codec, session_id(),
 			       tensor_bytes(gp_graph_output_shape(body)));
 		break;
 	case OP_PARAM_UP:
@@ -243,14 +249,14 @@ static void start_server(void)
 	body = fuzz_body();
 }
 
-/* What waits for a connection that does not come. */
-static void end_runs(void)
+/* Ends the sessions that wait for a link that does not come. */
+static void end_sessions(void)
 {
-	for (struct gp_server_run *r = server.runs, *next; r; r = next) {
-		next = r->next;
-		gp_server_run_end(r);
+	for (struct gp_server_session *s = server.sessions, *next; s; s = next) {
+		next = s->next;
+		gp_server_session_end(s);
 	}
-	while (server.run_count > 0)
+	while (server.session_count > 0)
 		uv_run(&loop, UV_RUN_ONCE);
 }
 
@@ -258,19 +264,20 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	if (!body)
 		start_server();
-	server.next_session = opened.session = 0;
+	server.next_link = server.next_session = 0;
 	opened.samples = 1;
 	opened.codec = 1;
+	int connections = 0;
 	for (bool more = true; more;) {
-		opened.session++;
-		gp_server_session_new(&server, fuzz_peer_start(&peer, &loop, data, size, command));
-		while (server.session_count > 0 || peer.conn)
+		connections++;
+		gp_server_link_new(&server, fuzz_peer_start(&peer, &loop, data, size, command));
+		while (server.link_count > 0 || peer.conn)
 			uv_run(&loop, UV_RUN_ONCE);
 		data = peer.in.data;
 		size = peer.in.left;
-		more = peer.cut && opened.session < CONNECTIONS;
+		more = peer.cut && connections < CONNECTIONS;
 	}
-	end_runs();
-	gp_require(server.memory_used_bytes == 0 && !server.sessions && !server.runs && inline_worker_idle());
+	end_sessions();
+	gp_require(server.memory_used_bytes == 0 && !server.links && !server.sessions && inline_worker_idle());
 	return 0;
 }

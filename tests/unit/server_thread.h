@@ -99,8 +99,8 @@ static inline void server_thread_stop(struct server_thread *t)
 {
 	uv_async_send(&t->stop);
 	pthread_join(t->thread, NULL);
+	assert_int_equal(t->server.link_count, 0);
 	assert_int_equal(t->server.session_count, 0);
-	assert_int_equal(t->server.run_count, 0);
 	assert_int_equal(t->server.memory_used_bytes, 0);
 	for (int i = 0; i < GP_SERVER_DEVICES_MAX; i++) {
 		assert_int_equal(t->server.devices.device[i].used_bytes, 0);

@@ -25,6 +25,7 @@
 #include "common/graph/ops/op_elementwise.h"
 
 enum { SAMPLES = 2, CHUNKS = 3, WINDOW = 2, STEPS = 3, OTHER_DATA = 1000, DEADLINE_S = 60, TRACE_BYTES = 1 << 18 };
+#define SESSION 77u
 
 /* One memory of each kind, on both ends. */
 static const char *const codecs[DIRECTIONS] = {
@@ -80,7 +81,7 @@ struct rig {
 	struct gp_worker *compute, *codec;
 	struct gp_body *body;
 	struct gp_channel *ch[2]; /* server, client */
-	int closed, connection;
+	int closed;
 	bool linked;
 	/* what the body reported */
 	int ready, committed, params_sent, idle;
@@ -146,7 +147,7 @@ static enum gp_status client_begin(void *arg, const struct gp_frame_head *head, 
 				   struct gp_err *err)
 {
 	struct rig *r = arg;
-	if (head->session != (uint64_t)r->connection)
+	if (head->session != SESSION)
 		GP_FAIL(err, GP_PROTO, "a frame of session %llu", (unsigned long long)head->session);
 	if (head->type == GP_FRAME_PARAM_DOWN) {
 		struct gp_frame *f = gp_calloc(1, sizeof *f);
@@ -241,7 +242,6 @@ static void connect_ends(struct rig *r)
 		{.frame_begin = client_begin, .frame = client_frame, .sent = client_sent}};
 	struct gp_conn *conn[2];
 	struct gp_err err;
-	r->connection++;
 	r->linked = true;
 	r->closed = 0;
 	OK(gp_mem_pair(&r->loop, 0, &conn[0], &conn[1], &err));
@@ -274,7 +274,7 @@ static struct gp_body_spec body_spec(void)
 	struct gp_err err;
 	struct gp_body_spec s = {.graph = build_graph(),
 				 .optim = {.kind = GP_OPTIM_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f},
-				 .session = 1,
+				 .session = SESSION,
 				 .seed = 3,
 				 .chunk_samples = SAMPLES,
 				 .window = WINDOW,
@@ -373,7 +373,7 @@ static void cut(struct rig *r)
 static void come_back(struct rig *r)
 {
 	connect_ends(r);
-	gp_body_attach(r->body, r->ch[0], (uint64_t)r->connection);
+	gp_body_attach(r->body, r->ch[0]);
 }
 
 static void undo_both(struct rig *r)
@@ -419,8 +419,7 @@ static void send_tensor(struct rig *r, int d, uint32_t chunk, uint64_t data, uin
 {
 	struct gp_transfer *t = &r->dir[d].slot[chunk % WINDOW];
 	const uint64_t step = gp_body_steps(r->body), n = r->dir[d].tensor_bytes / sizeof(float);
-	const struct gp_frame_head head = {
-		.flags = flags, .chunk = chunk, .session = (uint64_t)r->connection, .step = step};
+	const struct gp_frame_head head = {.flags = flags, .chunk = chunk, .session = SESSION, .step = step};
 	float *x = r->tensor[d][t->slot];
 	for (uint64_t i = 0; i < n; i++)
 		x[i] = gp_rng_normal((uint64_t)d, data * CHUNKS + chunk, i);

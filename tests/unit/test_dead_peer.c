@@ -84,7 +84,7 @@ struct server_process {
 static void publish(uv_prepare_t *prepare)
 {
 	struct server_process *p = prepare->data;
-	const int now = p->server.session_count, before = atomic_exchange(&p->cell->sessions, now);
+	const int now = p->server.link_count, before = atomic_exchange(&p->cell->sessions, now);
 	if (now > 0)
 		atomic_store(&p->cell->sessions_seen, 1);
 	if (now == 0 && before > 0)
@@ -94,7 +94,7 @@ static void publish(uv_prepare_t *prepare)
 static void server_stopped(void *arg)
 {
 	struct server_process *p = arg;
-	const bool clean = p->server.session_count == 0 && p->server.memory_used_bytes == 0;
+	const bool clean = p->server.link_count == 0 && p->server.memory_used_bytes == 0;
 	uv_close((uv_handle_t *)&p->timer, NULL);
 	uv_close((uv_handle_t *)&p->prepare, NULL);
 	gp_server_deinit(&p->server);

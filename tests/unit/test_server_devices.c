@@ -155,17 +155,17 @@ static void a_session_comes_to_the_device_with_the_fewest_and_then_to_the_one_wi
 	struct gp_server_device *at[5];
 	struct gp_err err;
 	two_cards(&d, dev);
-	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[0], &err), &err);
+	expect_ok(gp_server_devices_choose(&d, GP_PRECISION_FP32, 0, &at[0], &err), &err);
 	assert_ptr_equal(at[0], &d.device[0]);
-	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[1], &err), &err);
+	expect_ok(gp_server_devices_choose(&d, GP_PRECISION_FP32, 0, &at[1], &err), &err);
 	assert_ptr_equal(at[1], &d.device[1]);
 	expect_ok(gp_server_device_reserve(&d, at[0], 0, 100 * MIB, &err), &err);
-	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[2], &err), &err);
+	expect_ok(gp_server_devices_choose(&d, GP_PRECISION_FP32, 0, &at[2], &err), &err);
 	assert_ptr_equal(at[2], &d.device[1]);
-	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[3], &err), &err);
+	expect_ok(gp_server_devices_choose(&d, GP_PRECISION_FP32, 0, &at[3], &err), &err);
 	assert_ptr_equal(at[3], &d.device[0]);
 	gp_server_device_leave(at[0], 100 * MIB);
-	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at[4], &err), &err);
+	expect_ok(gp_server_devices_choose(&d, GP_PRECISION_FP32, 0, &at[4], &err), &err);
 	assert_ptr_equal(at[4], &d.device[0]);
 	assert_int_equal(d.device[0].used_bytes, 0);
 }
@@ -178,20 +178,20 @@ static void a_device_that_was_tried_that_cannot_or_that_has_failed_gets_none(voi
 	struct gp_server_device *at;
 	struct gp_err err;
 	two_cards(&d, dev);
-	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 1, &at, &err), &err);
+	expect_ok(gp_server_devices_choose(&d, GP_PRECISION_FP32, 1, &at, &err), &err);
 	assert_ptr_equal(at, &d.device[1]);
-	assert_int_equal(gp_server_devices_place(&d, GP_PRECISION_FP32, 3, &at, &err), GP_BUSY);
+	assert_int_equal(gp_server_devices_choose(&d, GP_PRECISION_FP32, 3, &at, &err), GP_BUSY);
 	atomic_store(&card[0].no_bf16, true);
-	expect_ok(gp_server_devices_place(&d, GP_PRECISION_BF16, 0, &at, &err), &err);
+	expect_ok(gp_server_devices_choose(&d, GP_PRECISION_BF16, 0, &at, &err), &err);
 	assert_ptr_equal(at, &d.device[1]);
 	atomic_store(&card[1].no_bf16, true);
-	assert_int_equal(gp_server_devices_place(&d, GP_PRECISION_BF16, 0, &at, &err), GP_UNSUPPORTED);
+	assert_int_equal(gp_server_devices_choose(&d, GP_PRECISION_BF16, 0, &at, &err), GP_UNSUPPORTED);
 	assert_non_null(strstr(err.text, "card:0 (a test's), card:1 (a test's)"));
 	atomic_store(&card[0].lost, true);
-	expect_ok(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at, &err), &err);
+	expect_ok(gp_server_devices_choose(&d, GP_PRECISION_FP32, 0, &at, &err), &err);
 	assert_ptr_equal(at, &d.device[1]);
 	atomic_store(&card[1].lost, true);
-	assert_int_equal(gp_server_devices_place(&d, GP_PRECISION_FP32, 0, &at, &err), GP_DEVICE);
+	assert_int_equal(gp_server_devices_choose(&d, GP_PRECISION_FP32, 0, &at, &err), GP_DEVICE);
 	assert_non_null(strstr(err.text, "started again"));
 }
 
