@@ -19,7 +19,7 @@ void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, 
 	if (s->status != GP_OK)
 		return;
 	s->status = gp_err_set(&s->err, status, 0, __FILE__, __LINE__, "%s", text);
-	s->state = STATE_OVER;
+	s->state = GP_LINK_CLOSED;
 	s->linked = false;
 }
 
@@ -48,7 +48,7 @@ static void check_deadline(uv_timer_t *timer)
 		return;
 	snprintf(text, sizeof text, "server %s answers, but has made no progress for %g s", s->open->server,
 		 s->patience_s);
-	if (s->opened && s->state < STATE_RUN)
+	if (s->opened && s->state < GP_LINK_RUN)
 		gp_session_lose(s, GP_TIMEOUT, text); /* the session may still be resumed by another connection */
 	else
 		gp_client_session_fail(s, GP_TIMEOUT, text);
@@ -228,7 +228,7 @@ static enum gp_status send_weights(struct gp_client_session *s, struct gp_err *e
 
 enum gp_status gp_session_send_open(struct gp_client_session *s, struct gp_err *err)
 {
-	s->state = STATE_READY;
+	s->state = GP_LINK_LOAD;
 	s->committed = s->steps;
 	s->all_committed = true;
 	GP_TRY(send_graph(s, err));
@@ -290,7 +290,7 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	s->server_checkpoint = m->checkpoint;
 	s->resumed = m->resumed;
 	s->welcomed = true;
-	s->state = m->resumed ? STATE_RUN : STATE_OPENING;
+	s->state = m->resumed ? GP_LINK_RUN : GP_LINK_OPEN;
 	return m->resumed || s->steps > 0 || s->open->restart ? GP_OK : gp_session_send_open(s, err);
 }
 
@@ -344,7 +344,7 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 	s->server_device_bytes = m->device_memory_bytes;
 	gp_text_sanitize(m->device, s->server_device, sizeof s->server_device);
 	gp_log(session, GP_LOG_INFO, "session %llu runs on %s", (unsigned long long)s->id, s->server_device);
-	s->state = STATE_RUN;
+	s->state = GP_LINK_RUN;
 	s->ready = true;
 	return GP_OK;
 }
@@ -372,7 +372,7 @@ static bool error_passes(struct gp_client_session *s, uint32_t code)
 	if (code == GP_DEVICE)
 		return device_may_recover(s);
 	return (code == GP_BUSY && (s->returning || !s->opened)) || (code == GP_CANCELED && s->open->restart) ||
-	       (code == GP_TIMEOUT && s->state < STATE_RUN);
+	       (code == GP_TIMEOUT && s->state < GP_LINK_RUN);
 }
 
 /* What the user can do when the server's device has failed for good. */
@@ -399,35 +399,32 @@ static enum gp_status on_error(struct gp_client_session *s, const Gpsplit__Error
 	return status;
 }
 
+static enum gp_status on_grad_squares(struct gp_client_session *s, const Gpsplit__GradSquares *m, struct gp_err *err)
+{
+	if (!gp_session_clips_norm(s))
+		GP_FAIL(err, GP_PROTO, "a grad_squares message is not expected without clip_norm");
+	return s->frames->grad_squares(s->arg, m->step, m->sum, m->n_sum, err);
+}
+
 static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Control *m, struct gp_err *err)
 {
+	GP_TRY(gp_control_check(GP_END_SERVER, s->state, m, err));
 	switch (m->body_case) {
 	case GPSPLIT__CONTROL__BODY_WELCOME:
-		if (s->state == STATE_WELCOME)
-			return on_welcome(s, m->welcome, err);
-		break;
+		return on_welcome(s, m->welcome, err);
 	case GPSPLIT__CONTROL__BODY_READY:
-		if (s->state == STATE_READY)
-			return on_ready(s, m->ready, err);
-		break;
+		return on_ready(s, m->ready, err);
 	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
-		if (s->state == STATE_RUN && gp_session_clips_norm(s))
-			return s->frames->grad_squares(s->arg, m->grad_squares->step, m->grad_squares->sum,
-						       m->grad_squares->n_sum, err);
-		break;
+		return on_grad_squares(s, m->grad_squares, err);
 	case GPSPLIT__CONTROL__BODY_COMMITTED:
 		return on_committed(s, m->committed, err);
 	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:
 		return on_params_done(s, m->params_done->count, err);
 	case GPSPLIT__CONTROL__BODY_ERROR:
 		return on_error(s, m->error, err);
-	case GPSPLIT__CONTROL__BODY_BYE:
-		GP_FAIL(err, GP_PEER, "server %s said bye before the work was done", s->open->server);
 	default:
-		break;
+		GP_FAIL(err, GP_PROTO, "a %s message is not for a client", gp_control_name(m));
 	}
-	GP_FAIL(err, GP_PROTO, "server %s sent a %s message that is not expected here", s->open->server,
-		gp_control_name(m));
 }
 
 /* Parameters coming down. */
@@ -455,7 +452,7 @@ static void channel_opened(void *arg)
 {
 	struct gp_client_session *s = arg;
 	struct gp_err err;
-	s->state = STATE_WELCOME;
+	s->state = GP_LINK_WELCOME;
 	s->met = true;
 	if (send_hello(s, &err) != GP_OK && !s->lost)
 		gp_client_session_fail(s, err.code, err.text);
@@ -478,12 +475,10 @@ static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head 
 					  struct gp_err *err)
 {
 	struct gp_client_session *s = arg;
-	enum gp_status status;
-	if (s->state != STATE_RUN || head->session != s->id)
-		status = gp_err_set(err, GP_PROTO, 0, __FILE__, __LINE__, "a tensor frame is not expected here");
-	else if (head->type == GP_FRAME_PARAM_DOWN)
+	enum gp_status status = gp_frame_check(GP_END_SERVER, s->state, s->id, head, err);
+	if (status == GP_OK && head->type == GP_FRAME_PARAM_DOWN)
 		status = param_begin(s, head, out, err);
-	else
+	else if (status == GP_OK)
 		status = s->frames->frame_begin(s->arg, head, out, err);
 	if (status != GP_OK)
 		gp_client_session_fail(s, status, err->text);

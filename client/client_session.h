@@ -18,7 +18,7 @@
 #include <signal.h>
 
 #include "common/codec/codec.h"
-#include "common/wire/control.h"
+#include "common/wire/control_states.h"
 #include "common/graph/device.h"
 #include "common/graph/graph.h"
 #include "common/graph/optim.h"
@@ -101,7 +101,8 @@ struct gp_client_session {
 	const struct gp_client_open *open;
 	char host[256]; /* of open->server */
 	struct gp_control_arena arena;
-	int state, window_limit;
+	enum gp_link_state state; /* of the newest link */
+	int window_limit;
 	int window;                      /* chunks in flight, as agreed */
 	struct gp_connector *connecting; /* NULL: not */
 	bool met, returning, welcomed, resumed, ready, opened, lost;

@@ -11,8 +11,6 @@
 #include "client/run_state.h"
 #include "client/client_session.h"
 
-enum { STATE_CONNECT, STATE_PREFACE, STATE_WELCOME, STATE_OPENING, STATE_READY, STATE_RUN, STATE_OVER };
-
 /* client_session.c */
 extern const struct gp_channel_cbs gp_session_channel_cbs;
 bool gp_session_clips_norm(const struct gp_client_session *s);

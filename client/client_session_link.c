@@ -70,7 +70,7 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 	};
 	if (gp_session_clips_norm(s))
 		options.control_bytes_max += (uint32_t)s->body->params * (uint32_t)sizeof(double);
-	s->state = STATE_PREFACE;
+	s->state = GP_LINK_PREFACE;
 	if (gp_channel_new(s->loop, conn, &options, &gp_session_channel_cbs, s, &s->ch, &err) != GP_OK)
 		gp_client_session_fail(s, err.code, err.text);
 }
@@ -81,7 +81,7 @@ static enum gp_status dial(struct gp_client_session *s, double timeout_s, struct
 	enum gp_status status = gp_addr_parse(s->open->server, s->host, &port, err);
 	if (status != GP_OK)
 		return gp_err_prefix(err, "--server");
-	s->state = STATE_CONNECT;
+	s->state = GP_LINK_PREFACE;
 	return gp_tcp_connect(s->loop, s->host, port, (uint64_t)(timeout_s * 1000), on_connected, s, &s->connecting,
 			      err);
 }
@@ -105,7 +105,7 @@ static enum gp_status start_over(struct gp_client_session *s, struct gp_err *err
 
 static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_err *err)
 {
-	if (s->state == STATE_OPENING)
+	if (s->state == GP_LINK_OPEN)
 		GP_TRY(start_over(s, err));
 	GP_TRY(gp_session_await(s, &s->ready, err));
 	gp_free(s->param_up); /* READY was only taken after the last one had left */
@@ -237,7 +237,7 @@ enum gp_status gp_session_connect(struct gp_client_session *s, struct gp_err *er
 	if (status == GP_OK || s->status != GP_OK || !s->lost)
 		return status;
 	const bool busy = status == GP_BUSY;
-	if (busy || (!s->met && !s->reached) || s->state == STATE_READY)
+	if (busy || (!s->met && !s->reached) || s->state == GP_LINK_LOAD)
 		gp_log(session, GP_LOG_WARN, "%s; trying again for %g s", s->lost_err.text, s->open->reconnect_for_s);
 	gp_session_hang_up(s, false);
 	status = keep_trying(s, gp_now_ns(), err);

@@ -222,10 +222,6 @@ static enum gp_status grad_begin(struct gp_body *b, const struct gp_frame_head *
 
 static enum gp_status check_head(const struct gp_body *b, const struct gp_frame_head *head, struct gp_err *err)
 {
-	if (head->type != GP_FRAME_ACT_UP && head->type != GP_FRAME_GRAD_UP)
-		GP_FAIL(err, GP_PROTO, "a client must not send %s", gp_frame_type_name(head->type));
-	if (!b->ready)
-		GP_FAIL(err, GP_PROTO, "%s before ready", gp_frame_type_name(head->type));
 	if (head->type == GP_FRAME_GRAD_UP && b->spec.eval_only)
 		GP_FAIL(err, GP_PROTO, "a gradient in an evaluation session");
 	if (head->step != b->step)
@@ -237,8 +233,6 @@ static enum gp_status check_head(const struct gp_body *b, const struct gp_frame_
 enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
 				   struct gp_err *err)
 {
-	if (head->session != b->spec.session)
-		GP_FAIL(err, GP_PROTO, "a frame names session %llu, not this one", (unsigned long long)head->session);
 	if (head->type == GP_FRAME_PARAM_UP)
 		return gp_body_param_begin(b, head, out, err);
 	GP_TRY(check_head(b, head, err));

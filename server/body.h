@@ -8,8 +8,9 @@
  * GRAD_UP decoded -> backward -> GRAD_DOWN encoded. Backwards run before
  * forwards where both wait: a backward frees memory and fills the down link.
  *
- * Threads: loop thread. Every frame header is checked here against the state
- * before a buffer is given. Test: tests/unit/test_server.c, tests/unit/test_body.c, tests/e2e
+ * Threads: loop thread. Every frame header is checked here against the step and
+ * its chunks before a buffer is given; that the session and the state take such a
+ * frame was checked before (common/wire/control_states.h). Test: tests/unit/test_server.c, tests/unit/test_body.c, tests/e2e
  */
 #ifndef GP_BODY_H
 #define GP_BODY_H

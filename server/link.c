@@ -115,7 +115,7 @@ static void close_connection(struct gp_server_link *l, enum gp_status status, co
 {
 	struct gp_err ignored;
 	const bool tell = !l->ended && status != GP_OK;
-	l->state = STATE_CLOSING;
+	l->state = GP_LINK_CLOSED;
 	if (l->claimed)
 		gp_server_session_unclaim(l->claimed);
 	l->claimed = NULL;
@@ -128,7 +128,7 @@ static void close_connection(struct gp_server_link *l, enum gp_status status, co
 /* Ends link and session for good; parking is the other way out. */
 void gp_server_link_stop(struct gp_server_link *l, enum gp_status status, const char *text)
 {
-	if (l->state == STATE_CLOSING)
+	if (l->state == GP_LINK_CLOSED)
 		return;
 	log_end(l, status, text);
 	if (l->session)
@@ -147,7 +147,7 @@ void gp_server_link_park(struct gp_server_link *l, enum gp_status status, const 
 
 static void lose_link(struct gp_server_link *l, enum gp_status status, const char *text)
 {
-	if (l->state == STATE_RUN && l->srv->set.resume_window_s > 0)
+	if (l->state == GP_LINK_RUN && l->srv->set.resume_window_s > 0)
 		gp_server_link_park(l, status, text);
 	else
 		gp_server_link_stop(l, status, text);
@@ -177,37 +177,35 @@ static enum gp_status on_commit(struct gp_server_link *l, const Gpsplit__Commit 
 	return GP_OK;
 }
 
-static enum gp_status on_running(struct gp_server_link *l, const Gpsplit__Control *m, struct gp_err *err)
+static enum gp_status on_error(struct gp_server_link *l, const Gpsplit__Error *m, struct gp_err *err)
 {
-	gp_server_session_confirm(l->session);
-	switch (m->body_case) {
-	case GPSPLIT__CONTROL__BODY_COMMIT:
-		return on_commit(l, m->commit, err);
-	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
-		return gp_body_fetch_params(l->session->body, err);
-	default:
-		GP_FAIL(err, GP_PROTO, "a %s message is not expected while steps run", gp_control_name(m));
-	}
+	char text[256];
+	l->ended = true;
+	GP_FAIL(err, GP_PEER, "the client gave up: %s", gp_text_sanitize(m->text, text, sizeof text));
 }
 
 static enum gp_status dispatch(struct gp_server_link *l, const Gpsplit__Control *m, struct gp_err *err)
 {
-	char text[256];
-	if (m->body_case == GPSPLIT__CONTROL__BODY_BYE) {
+	GP_TRY(gp_control_check(GP_END_CLIENT, l->state, m, err));
+	if (l->state == GP_LINK_RUN)
+		gp_server_session_confirm(l->session);
+	switch (m->body_case) {
+	case GPSPLIT__CONTROL__BODY_HELLO:
+		return gp_server_link_hello(l, m->hello, err);
+	case GPSPLIT__CONTROL__BODY_OPEN:
+		return gp_server_link_open(l, m->open, err);
+	case GPSPLIT__CONTROL__BODY_COMMIT:
+		return on_commit(l, m->commit, err);
+	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
+		return gp_body_fetch_params(l->session->body, err);
+	case GPSPLIT__CONTROL__BODY_BYE:
 		gp_server_link_stop(l, GP_OK, "the client said bye");
 		return GP_OK;
+	case GPSPLIT__CONTROL__BODY_ERROR:
+		return on_error(l, m->error, err);
+	default:
+		GP_FAIL(err, GP_PROTO, "a %s message is not for a server", gp_control_name(m));
 	}
-	if (m->body_case == GPSPLIT__CONTROL__BODY_ERROR) {
-		l->ended = true;
-		GP_FAIL(err, GP_PEER, "the client gave up: %s", gp_text_sanitize(m->error->text, text, sizeof text));
-	}
-	if (l->state == STATE_HELLO && m->body_case == GPSPLIT__CONTROL__BODY_HELLO)
-		return gp_server_link_hello(l, m->hello, err);
-	if (l->state == STATE_OPEN && m->body_case == GPSPLIT__CONTROL__BODY_OPEN)
-		return gp_server_link_open(l, m->open, err);
-	if (l->state == STATE_RUN)
-		return on_running(l, m, err);
-	GP_FAIL(err, GP_PROTO, "a %s message is not expected in this state", gp_control_name(m));
 }
 
 /* What the channel reports. A failure ends the session here, with a word to the client. */
@@ -215,7 +213,7 @@ static enum gp_status dispatch(struct gp_server_link *l, const Gpsplit__Control 
 static void channel_opened(void *arg)
 {
 	struct gp_server_link *l = arg;
-	l->state = STATE_HELLO;
+	l->state = GP_LINK_HELLO;
 }
 
 static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp_err *err)
@@ -236,11 +234,9 @@ static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head 
 					  struct gp_err *err)
 {
 	struct gp_server_link *l = arg;
-	enum gp_status status;
-	if (l->state == STATE_BUILD || l->state == STATE_RUN)
+	enum gp_status status = gp_frame_check(GP_END_CLIENT, l->state, l->session ? l->session->id : 0, head, err);
+	if (status == GP_OK)
 		status = gp_body_frame_begin(l->session->body, head, out, err);
-	else
-		status = gp_err_set(err, GP_PROTO, 0, __FILE__, __LINE__, "a tensor frame before open");
 	if (status != GP_OK)
 		gp_server_link_stop(l, status, err->text);
 	return status;
@@ -300,13 +296,13 @@ static void check_deadline(uv_timer_t *timer)
 	forgive_own_stall(l, now);
 	double waited = (double)(now - (l->stranger ? l->waited_ns : l->progress_ns)) * 1e-9;
 	char text[128];
-	if (l->state < STATE_BUILD && waited > set->handshake_timeout_s) {
+	if (l->state < GP_LINK_LOAD && l->state != GP_LINK_WELCOME && waited > set->handshake_timeout_s) {
 		snprintf(text, sizeof text, "no handshake within %g s", set->handshake_timeout_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
-	} else if (l->state == STATE_BUILD && waited > set->step_timeout_s && !gp_body_busy(l->session->body)) {
+	} else if (l->state == GP_LINK_LOAD && waited > set->step_timeout_s && !gp_body_busy(l->session->body)) {
 		snprintf(text, sizeof text, "the weights did not arrive within %g s", set->step_timeout_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
-	} else if (l->state == STATE_RUN && gp_body_awaits_client(l->session->body) && waited > set->step_timeout_s &&
+	} else if (l->state == GP_LINK_RUN && gp_body_awaits_client(l->session->body) && waited > set->step_timeout_s &&
 		   !gp_body_busy(l->session->body)) {
 		snprintf(text, sizeof text, "no progress within a step for %g s", set->step_timeout_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
@@ -346,7 +342,7 @@ static void make_room(struct gp_server *srv)
 	struct gp_server_link *l = srv->oldest_stranger;
 	if (srv->stranger_count <= srv->set.max_unopened && srv->link_count <= known + srv->set.max_unopened)
 		return;
-	while (l && l->state == STATE_CLOSING)
+	while (l && l->state == GP_LINK_CLOSED)
 		l = l->newer;
 	if (l)
 		gp_server_link_stop(l, GP_BUSY, "the server has too many connections that are not opened");

@@ -8,13 +8,10 @@
 #ifndef GP_SERVER_LINK_H
 #define GP_SERVER_LINK_H
 
-#include "common/wire/control.h"
+#include "common/wire/control_states.h"
 #include "server/body.h"
 #include "server/session.h"
 #include "server/server.h"
-
-/* STATE_RESUME lasts until the session that HELLO asked for is at rest. */
-enum link_state { STATE_PREFACE, STATE_HELLO, STATE_OPEN, STATE_BUILD, STATE_RESUME, STATE_RUN, STATE_CLOSING };
 
 struct gp_server_link {
 	struct gp_server *srv;
@@ -22,12 +19,12 @@ struct gp_server_link {
 	struct gp_server_link *older, *newer; /* in the list of strangers, while it is one */
 	struct gp_channel *ch;
 	struct gp_server_session *session;  /* from HELLO on, until the channel is gone */
-	struct gp_server_session *claimed;  /* the session that STATE_RESUME waits for */
+	struct gp_server_session *claimed;  /* in GP_LINK_WELCOME: the session that is to come to rest */
 	uint64_t client_steps, client_hash; /* from a HELLO that resumes */
 	uint64_t stored;                    /* step of the newest checkpoint that both sides have */
 	struct gp_control_arena arena;
 	uv_timer_t timer;
-	enum link_state state;
+	enum gp_link_state state;
 	uint64_t id, progress_ns, began_ns;
 	uint64_t waited_ns; /* since when the server waits for the HELLO of a stranger */
 	uint64_t tick_ns;   /* when the deadlines were last looked at */

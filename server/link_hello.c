@@ -64,7 +64,7 @@ static void take_over(struct gp_server_session *s)
 	static const char text[] = "taken over by a new connection";
 	if (s->successor)
 		gp_server_link_stop(s->successor, GP_CANCELED, text);
-	if (s->link && s->link->state == STATE_RUN)
+	if (s->link && s->link->state == GP_LINK_RUN)
 		gp_server_link_park(s->link, GP_CANCELED, text);
 	else if (s->link)
 		gp_server_link_stop(s->link, GP_CANCELED, text);
@@ -73,7 +73,7 @@ static void take_over(struct gp_server_session *s)
 static void claim(struct gp_server_link *l, struct gp_server_session *s, const Gpsplit__Hello *hello)
 {
 	take_over(s);
-	l->state = STATE_RESUME;
+	l->state = GP_LINK_WELCOME;
 	l->client_steps = hello->last_step;
 	l->client_hash = hello->state_hash;
 	l->claimed = s;
@@ -96,7 +96,7 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	gp_body_attach(s->body, l->ch);
 	gp_channel_reserve_control(l->ch, gp_body_message_bytes(s->body), &err); /* else messages allocate */
 	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);
-	l->state = STATE_RUN;
+	l->state = GP_LINK_RUN;
 	l->progress_ns = gp_now_ns();
 	gp_log(session, GP_LOG_INFO, "session %llu of %s goes on from step %llu", (unsigned long long)s->id, l->peer,
 	       (unsigned long long)gp_body_steps(s->body));
@@ -140,6 +140,6 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 		take_over(s);
 	GP_TRY(gp_server_session_new(l->srv, l, span_of(hello->run_id), who, &l->session, err));
 	GP_TRY(gp_server_session_stored(l->session, hello->checkpoint, hello->n_checkpoint, &l->stored, err));
-	l->state = STATE_OPEN;
+	l->state = GP_LINK_OPEN;
 	return send_welcome(l, false, err);
 }

@@ -47,7 +47,7 @@ static void body_ready(void *arg)
 	ready.clips = true;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
-	l->state = STATE_RUN;
+	l->state = GP_LINK_RUN;
 	s->ready = true;
 	l->progress_ns = gp_now_ns();
 	gp_server_link_sent(l, gp_control_send(l->ch, &m, &err), &err);
@@ -184,7 +184,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 	       spec.chunk_samples, spec.window, gp_precision_name(spec.precision));
 	const struct gp_body_place at = place_of(l->session);
 	GP_TRY(gp_body_new(&at, &workers, l->ch, &spec, &cbs, l->session, &l->session->body, err));
-	l->state = STATE_BUILD;
+	l->state = GP_LINK_LOAD;
 	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);
 	return GP_OK;
 }

@@ -219,7 +219,7 @@ static void answers_to_no_question_are_refused(void **state)
 	(void)state;
 	expect_end(play_committed, false, GP_PROTO, "not asked for");
 	expect_end(play_ready_before_welcome, false, GP_PROTO, "not expected");
-	expect_end(play_squares, false, GP_PROTO, "grad_squares message that is not expected");
+	expect_end(play_squares, false, GP_PROTO, "grad_squares message is not expected");
 	optim.clip_norm = 1.0;
 	clips = true;
 	expect_end(play_squares, false, GP_PROTO, "grad_squares of step 0 with 0 sums is not expected");

@@ -50,7 +50,7 @@ static void messages_out_of_order_are_refused(void **state)
 	client_close(&c);
 	until_welcome(&c, f);
 	put_frame(&c, GP_FRAME_ACT_UP, 0, 0, 64, true);
-	expect_error(&c, "before open");
+	expect_error(&c, "act_up frame is not expected in state OPEN");
 	client_close(&c);
 	until_welcome(&c, f);
 	put_hello(&c, GP_PROTO_VERSION);
@@ -58,7 +58,7 @@ static void messages_out_of_order_are_refused(void **state)
 	client_close(&c);
 	until_ready(&c, f);
 	put_open(&c, f->body, NULL);
-	expect_error(&c, "not expected");
+	expect_error(&c, "open message is not expected in state RUN");
 	client_close(&c);
 	still_serves(f);
 }
@@ -246,9 +246,12 @@ static void frames_out_of_place_are_refused(void **state)
 		uint32_t chunk;
 		const char *part;
 	} cases[] = {
-		{GP_FRAME_ACT_UP, 1, 0, "step 1"},         {GP_FRAME_ACT_UP, 0, 1, "chunk 1 is not expected"},
-		{GP_FRAME_GRAD_UP, 0, 0, "not expected"},  {GP_FRAME_ACT_DOWN, 0, 0, "must not send"},
-		{GP_FRAME_PARAM_UP, 0, 0, "not expected"}, {GP_FRAME_ACT_UP, 0, UINT32_MAX, "not expected"},
+		{GP_FRAME_ACT_UP, 1, 0, "step 1"},
+		{GP_FRAME_ACT_UP, 0, 1, "chunk 1 is not expected"},
+		{GP_FRAME_GRAD_UP, 0, 0, "not expected"},
+		{GP_FRAME_ACT_DOWN, 0, 0, "act_down frame is not expected in state RUN"},
+		{GP_FRAME_PARAM_UP, 0, 0, "not expected"},
+		{GP_FRAME_ACT_UP, 0, UINT32_MAX, "not expected"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct raw_peer c;
