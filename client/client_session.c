@@ -248,7 +248,7 @@ static enum gp_status check_precision(const struct gp_client_session *s, const G
 		gp_precision_name(o->precision));
 }
 
-/* Else the user learns it when the first one is due. */
+/* Otherwise the user would learn it only when the first checkpoint is due. */
 static enum gp_status check_keeps(const struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
 {
 	char text[256];
@@ -349,13 +349,14 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 	return GP_OK;
 }
 
-/* The peer's reasons that we take for our own; all others are its own affair. */
+/* Statuses of the peer's ERROR that this side ends with as well; all others become GP_PEER. */
 static enum gp_status error_code(uint32_t code)
 {
 	return code == GP_BUSY || code == GP_DENIED || code == GP_DEVICE ? (enum gp_status)code : GP_PEER;
 }
 
-/* A device may fail once and work again, or the server have another one. Twice without a step between: it does not. */
+/* A device may fail once and work again, or the server may have another one. If it fails twice without a step
+ * between, it does not. */
 static bool device_may_recover(struct gp_client_session *s)
 {
 	if (!s->open->restart || s->steps < s->device_failed_after)
@@ -364,9 +365,9 @@ static bool device_may_recover(struct gp_client_session *s)
 	return true;
 }
 
-/* Worth another connection: no room for us now; a server that stops, when a checkpoint outlives it, or that has lost a
- * checkpoint, when there may be an older one; a device that failed, from a checkpoint; an opening that took too long, as
- * when this process was stopped for a while. */
+/* Whether another connection is worth trying: when there is no room for us now; when the server stops, or has lost a
+ * checkpoint, and there is one to go on from; when a device failed and there is a checkpoint; when the opening took
+ * too long, as when this process was stopped for a while. */
 static bool error_passes(struct gp_client_session *s, uint32_t code)
 {
 	if (code == GP_DEVICE)
@@ -606,7 +607,8 @@ enum gp_status gp_session_fetch_again(struct gp_client_session *s, struct gp_err
 	return s->fetch_into && !s->params_done ? ask_for_params(s, err) : GP_OK;
 }
 
-/* COMMITTED has gone with the link; WELCOME says what it would have said of the checkpoint, but for the reason. */
+/* COMMITTED was lost with the link; WELCOME says what it would have said about the checkpoint, except for the
+ * reason. */
 static enum gp_status make_up_for_answer(struct gp_client_session *s, struct gp_err *err)
 {
 	const bool kept = s->server_checkpoint == s->server_steps;

@@ -86,7 +86,7 @@ static enum gp_status dial(struct gp_client_session *s, double timeout_s, struct
 			      err);
 }
 
-/* A server that has lost the session, of which steps are committed: from a checkpoint, if there is one. */
+/* The server has lost a session of which steps are committed: goes on from a checkpoint, if there is one. */
 static enum gp_status start_over(struct gp_client_session *s, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
@@ -146,7 +146,8 @@ static void pause_for(struct gp_client_session *s, uint64_t ms)
 	uv_timer_stop(&s->pause);
 }
 
-/* Half to all of it, so that the clients of a server that was away do not come back together. */
+/* The pause, from half of it to all of it at random, so that the clients of a server that was away do not come back
+ * together. */
 static uint64_t jittered(uint64_t ms)
 {
 	struct gp_err ignored;
@@ -169,7 +170,7 @@ static enum gp_status give_up(struct gp_client_session *s, const struct gp_err *
 	return status;
 }
 
-/* Until a connection stands, the session fails for good, or time is up. */
+/* Tries until a connection stands, the session fails for good, or time is up. */
 static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns, struct gp_err *err)
 {
 	const double limit = s->open->reconnect_for_s;

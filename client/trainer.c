@@ -215,7 +215,7 @@ static bool stop_asked(const struct run *r)
 	return r->spec->stop && *r->spec->stop;
 }
 
-/* In slices, so that a signal need not wait for the end of it. */
+/* Evaluates in slices, so that a signal need not wait for the end of the evaluation. */
 static enum gp_status evaluate(struct run *r, struct gp_step_result *sum, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
@@ -252,7 +252,7 @@ static enum gp_status run_eval(struct run *r, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Where the engine is: at 0, or where a checkpoint was written. */
+/* Begins where the engine is: at step 0, or where a checkpoint was written. */
 static enum gp_status begin(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
@@ -328,7 +328,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	return e->ops->get_weights(e, r->spec->weights, err);
 }
 
-/* As often as the engine has to go back to a checkpoint. */
+/* Runs again as often as the engine has to go back to a checkpoint. */
 static enum gp_status run_to_the_end(struct run *r, struct gp_err *err)
 {
 	struct gp_engine *e = r->spec->engine;

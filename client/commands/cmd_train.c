@@ -223,7 +223,7 @@ static const struct gp_opt_table table = {
 		rows, sizeof rows / sizeof rows[0]                                                                     \
 	}
 
-/* What only one optimizer has is not silently dropped with another. */
+/* A flag that only one optimizer knows is refused with another, not silently dropped. */
 static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, const struct settings *set,
 					    const struct gp_options_result *r, struct gp_err *err)
 {
@@ -332,7 +332,8 @@ static enum gp_status configure_optimizer(struct training *t, struct gp_err *err
 	return gp_schedule_check(&t->schedule, err);
 }
 
-/* What must be the same for a run to go on. How long it is may change, and what only decides where and how fast. */
+/* Collects what must be the same for a run to go on. Its length may change, and so may what only decides where and
+ * how fast it runs. */
 static enum gp_status describe_run(struct training *t, struct gp_err *err)
 {
 	static const char *const flags[] = {

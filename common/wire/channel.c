@@ -22,7 +22,7 @@ static void on_timer(uv_timer_t *timer);
 
 void gp_channel_kick(struct gp_channel *ch)
 {
-	/* From the timer itself 1 ms: libuv runs a timer of 0 again before it looks at anything else. */
+	/* From within the timer 1 ms: libuv would run a timer of 0 again before it looks at anything else. */
 	uv_timer_start(&ch->timer, on_timer, ch->in_timer ? 1 : 0, ch->tick_ms);
 }
 
@@ -140,7 +140,7 @@ static void settle(struct gp_channel *ch)
 		return;
 	gp_sender_give_back(ch);
 	if (ch->link_over || ch->send.dead)
-		close_conn(ch); /* brings the writes outstanding back */
+		close_conn(ch); /* the writes that are outstanding come back */
 	if (!ch->conn_closing || !ch->conn)
 		tell_owner(ch);
 	if (ch->closing)
@@ -170,7 +170,8 @@ static bool write_stalls(struct gp_channel *ch, uint64_t now)
 	return passed(now, s->progress_ns, ch->options.write_timeout_ms);
 }
 
-/* A moment since which something is waited for; never moved past now: whoever takes the difference takes it unsigned. */
+/* Moves a moment, since which something is waited for, by `late`; never past now, because differences are taken
+ * unsigned. */
 static void postpone(uint64_t *since, uint64_t late, uint64_t now)
 {
 	*since = *since + late < now ? *since + late : now;
@@ -190,7 +191,8 @@ static void forgive_own_stall(struct gp_channel *ch, uint64_t now)
 	ch->close_deadline_ns += late;
 }
 
-/* Also beside bytes of ours when the peer has been silent: one that only takes bytes proves with its answer that it lives. */
+/* A ping is sent beside bytes of ours, too, when the peer has been silent: a peer that only takes bytes proves by
+ * its answer that it lives. */
 static bool heartbeat_due(const struct gp_channel *ch, uint64_t now)
 {
 	const uint32_t ms = ch->options.heartbeat_ms;

@@ -328,7 +328,8 @@ static void hint(struct gp_channel *ch, uint32_t bytes)
 		ch->conn->ops->read_hint(ch->conn, bytes);
 }
 
-/* From the timer: on a slow link the bytes of a hint take long; the idle deadline has to see that some come. */
+/* Called from the timer: on a slow link the bytes that were asked for take long, and the idle deadline has to see
+ * that some of them come. */
 void gp_receiver_tick(struct gp_channel *ch, uint64_t now_ns)
 {
 	if (now_ns - ch->recv.last_ns > HINT_NS_MAX)
@@ -352,7 +353,7 @@ void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 		if (take(ch, &in, &err) != GP_OK)
 			gp_channel_fail(ch, &err);
 	*r->counter +=
-		wire - len; /* what TLS added: no record of it holds bytes of two of ours, as gpsplit sends them */
+		wire - len; /* what TLS added; as gpsplit sends them, no TLS record holds bytes of two of our records */
 	if (moving)
 		d->active_ns += r->now_ns - r->last_ns;
 	else

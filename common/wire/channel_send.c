@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define CONTROL_SMALL_BYTES 1024 /* until the owner says what its messages need */
-#define CONTROL_RESERVED    4    /* messages: more seldom wait at once, and then stay in the pool */
+#define CONTROL_RESERVED    4    /* messages; it is seldom that more wait at once, and then they stay in the pool */
 
 static void recycle_msg(struct sender *s, struct control_msg *m)
 {
@@ -109,7 +109,7 @@ static void account_sent_frame(struct gp_channel *ch, struct gp_frame *f)
 	k->stage_ns[GP_STAGE_WIRE] += f->last_ns - f->first_ns;
 }
 
-/* Time in which at least one segment is on its way to the kernel. */
+/* Counts the time in which at least one segment is on its way to the kernel. */
 static void account_segment_begin(struct gp_channel *ch)
 {
 	if (ch->send.segments_busy++ == 0)

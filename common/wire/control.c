@@ -8,8 +8,8 @@
 #include <string.h>
 
 #define ARENA_BLOCK_BYTES (16u << 10)
-/* A message unpacked takes at most so many times its bytes, and this: a graph's nodes take a dozen times theirs. More
- * is a message made to fill memory. */
+/* A message that is unpacked takes at most so many times its bytes, and this many besides: a graph's nodes take a
+ * dozen times theirs. A message that takes more was made to fill memory. */
 #define SPILL_PER_BYTE    24
 #define SPILL_BASE_BYTES  (64u << 10)
 

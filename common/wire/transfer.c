@@ -87,7 +87,7 @@ static enum gp_status check_frame_bytes(uint64_t bytes, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Directions draw apart. */
+/* Each direction has random draws of its own. */
 #define DIRECTION_SEED UINT64_C(0xd1342543de82ef95)
 
 static struct gp_codec_options codec_options(enum gp_frame_type type, const struct gp_directions *all)
