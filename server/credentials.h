@@ -31,8 +31,8 @@ void gp_server_credentials_deinit(struct gp_server_credentials *c);
 
 #define GP_SERVER_WHO_BYTES 160
 
-/* A client's HELLO: GP_DENIED when its token is missing or wrong. Otherwise who says, for logs, who it has proved to be;
- * "" when nothing is asked for. */
+/* Checks a client's HELLO: GP_DENIED when its token is missing or wrong. Otherwise `who` says, for logs, who the
+ * client has proved to be; "" when nothing is asked for. */
 enum gp_status gp_server_admit(const struct gp_server_credentials *c, const struct gp_channel *ch, struct gp_span token,
 			       char who[GP_SERVER_WHO_BYTES], struct gp_err *err);
 

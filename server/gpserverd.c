@@ -306,7 +306,8 @@ static enum gp_status announce(struct daemon *d, const struct settings *set, str
 	return GP_OK;
 }
 
-/* As many as the administrator allows: the usual 1024 is a thousand clients that say nothing. */
+/* Allows as many descriptors as the administrator does: the usual 1024 are used up by a thousand clients that say
+ * nothing. */
 static void raise_descriptors(void)
 {
 	struct rlimit files;

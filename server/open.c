@@ -14,7 +14,7 @@ static enum gp_status check_range(const char *what, uint32_t value, uint32_t mos
 	return GP_OK;
 }
 
-/* What is a wrong flag to a user at a terminal is an invalid message here. */
+/* A failure that would be a wrong flag at a terminal (GP_USAGE) is an invalid message here. */
 static enum gp_status refuse_open(struct gp_err *err, const char *what)
 {
 	err->code = GP_INVALID;
@@ -78,7 +78,7 @@ static enum gp_status read_spec(const struct gp_server *srv, uint64_t session, c
 	return gp_graph_from_msg(m->graph, srv->session_memory_bytes / sizeof(float), &spec->graph, err);
 }
 
-/* One task of the compute thread cannot be stopped: how long it may take is settled before. */
+/* A task of the compute thread cannot be stopped, so how long it may take is settled before it begins. */
 static enum gp_status check_work(const struct gp_server *srv, const struct gp_body_spec *spec, struct gp_err *err)
 {
 	const double work = (double)gp_graph_work(spec->graph) * spec->chunk_samples;

@@ -14,7 +14,8 @@
 #include "server/body.h"
 #include "server/server.h"
 
-/* spec->graph is the caller's. GP_INVALID, GP_UNSUPPORTED, GP_PROTO: what of it cannot be; *spec is then of no use. */
+/* spec->graph is the caller's. GP_INVALID, GP_UNSUPPORTED, GP_PROTO say what of the message cannot be; *spec is then
+ * of no use. */
 enum gp_status gp_server_open_read(const struct gp_server *srv, uint64_t session, const Gpsplit__Open *m,
 				   struct gp_body_spec *spec, struct gp_err *err);
 

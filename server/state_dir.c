@@ -60,7 +60,7 @@ static void conceal(const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
 	}
 }
 
-/* For a client, which is told no path: that is for the log. */
+/* An error for a client, which is told no path; the path is for the log. */
 static enum gp_status without_path(const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
 {
 	const int os = err->os_code;
@@ -356,7 +356,7 @@ enum gp_status gp_state_dir_discard(const struct gp_state_dir *d, const uint8_t 
 
 /* --- writing ---------------------------------------------------------------------------------------------------- */
 
-/* Of those that nobody uses; NULL: none. With the mutex. */
+/* The oldest of the runs that nobody uses; NULL: there is none. The caller holds the mutex. */
 static struct stored_run *oldest_unused(const struct gp_state_dir *d, struct inventory *v,
 					const uint8_t keep[GP_RUN_ID_BYTES])
 {
