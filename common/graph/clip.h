@@ -9,7 +9,8 @@
  * trained parameter (device.h, grad_squares); whoever has the sums of all
  * parts adds them in the order of the whole model's parameters. No sum depends
  * on where the cuts are, so neither does the norm, to the last bit.
- * Test: tests/unit/test_clip.c
+ *
+ * Threads: any (pure functions). Test: tests/unit/test_clip.c
  */
 #ifndef GP_CLIP_H
 #define GP_CLIP_H

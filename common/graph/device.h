@@ -160,7 +160,7 @@ struct gp_device_ops {
 	enum gp_status (*queue_optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
 
 	/*
-	 * Of a plan made with `undo`: takes the step under way back. Running statistics are as after the last optim_step
+	 * Takes back the step under way, for plans made with `undo`. Running statistics are as after the last optim_step
 	 * or param_set, gradients are zero, no slot waits for its backward.
 	 */
 	void (*step_undo)(struct gp_plan *plan);

@@ -204,7 +204,7 @@ void gp_graph_count_trained(struct gp_graph *g);
 void gp_param_init(const struct gp_param *p, uint64_t seed, float *out);
 
 const char *gp_op_name(enum gp_op op); /* "conv2d"; "?" when out of range */
-/* Of one sample of the first input, and of the first output. */
+/* The shape of one sample of the first input, and of the first output. */
 static inline const struct gp_shape *gp_graph_input_shape(const struct gp_graph *g)
 {
 	return &g->node[0].shape;

@@ -9,6 +9,8 @@
  * ops/op_NAME.{c,h} with its attributes, inference and `gp_op_NAME`; one file
  * per device with `gp_cpu_op_NAME` and `gp_cuda_op_NAME`; a dump of PyTorch's
  * results for tests/unit/test_cpu_ops.c. Nothing else.
+ *
+ * Threads: any (constant tables). Test: tests/unit/test_graph.c
  */
 #ifndef GP_OP_TABLE_H
 #define GP_OP_TABLE_H

@@ -11,7 +11,10 @@
  * base_lr/warmup_steps, its last base_lr. transformers'
  * get_cosine_schedule_with_warmup has the same cosine behind a warm-up that is
  * one step late: its first step has rate 0 and so changes nothing.
- * Clipping: clip.h. Tests: tests/unit/test_optim.c, tests/unit/test_optim_steps.c
+ * Clipping: clip.h.
+ *
+ * Threads: any (pure functions). Tests: tests/unit/test_optim.c,
+ * tests/unit/test_optim_steps.c
  */
 #ifndef GP_OPTIM_H
 #define GP_OPTIM_H

@@ -3,7 +3,9 @@
  * A plan's profile as a table for people: one row per node that took time,
  * most expensive first, with milliseconds per call (mean and fastest), GFLOP/s and GB/s forward
  * and backward, and a line of sums. Measuring is the device's part (device.h).
- * Test: tests/unit/test_cpu_profile.c
+ *
+ * Threads: that of the plan, not during a call into it. Test:
+ * tests/unit/test_cpu_profile.c
  */
 #ifndef GP_PLAN_PROFILE_H
 #define GP_PLAN_PROFILE_H

@@ -51,7 +51,7 @@ void gp_weights_init(struct gp_weights *w, uint64_t seed)
 
 /* Room that is kept for " and N more". */
 #define MORE_ROOM   24
-/* Of each list when one line has to hold several; an entry of mismatched_names has two shapes besides the name. */
+/* Characters for each list where one line holds several; an entry of mismatched_names has two shapes, too. */
 #define SHORT_LIST  60
 #define SHAPES_ROOM 40
 

@@ -4,7 +4,9 @@
  * loaded from and saved to safetensors files with torch's names, hashed. This
  * is the state dict of PyTorch without num_batches_tracked: fp32, PyTorch's
  * layouts, running statistics included. Devices hold their own copies
- * (device.h: param_get, param_set). Test: tests/unit/test_weights.c
+ * (device.h: param_get, param_set).
+ *
+ * Threads: any, one at a time for one set of weights. Test: tests/unit/test_weights.c
  */
 #ifndef GP_WEIGHTS_H
 #define GP_WEIGHTS_H
@@ -57,8 +59,8 @@ enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, str
 
 /*
  * SHA-256 over the little-endian fp32 bytes of all parameters and running
- * statistics, in byte-wise order of their names: design section 8's
- * param_sha256. Names and shapes are not hashed.
+ * statistics, in byte-wise order of their names: what `train --json`
+ * calls param_sha256. Names and shapes are not hashed.
  */
 enum gp_status gp_weights_sha256(const struct gp_weights *w, char hex[GP_SHA256_HEX], struct gp_err *err);
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch normalization over all rows of (N,F) or (N,H,W,C). Test: tests/unit/test_graph.c
+ * Batch normalization over all rows of (N,F) or (N,H,W,C).
+ *
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
  */
 #ifndef GP_OP_BATCH_NORM_H
 #define GP_OP_BATCH_NORM_H

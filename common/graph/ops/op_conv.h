@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolution and transposed convolution. Test: tests/unit/test_graph.c
+ * Convolution and transposed convolution.
+ *
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
  */
 #ifndef GP_OP_CONV_H
 #define GP_OP_CONV_H

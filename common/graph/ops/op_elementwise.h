@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ops that work element by element: relu, relu6, add (of two or more), dropout, identity.
- * Test: tests/unit/test_graph.c
+ *
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
  */
 #ifndef GP_OP_ELEMENTWISE_H
 #define GP_OP_ELEMENTWISE_H

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Token ids to rows of a table, and the mean over the positions that a mask
- * keeps. Test: tests/unit/test_graph.c
+ * keeps.
+ *
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
  */
 #ifndef GP_OP_EMBEDDING_H
 #define GP_OP_EMBEDDING_H

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A fully connected layer on rows: (F), or (S,F) with the same weights for every S. Test: tests/unit/test_graph.c
+ * A fully connected layer on rows: (F), or (S,F) with the same weights for every S.
+ *
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
  */
 #ifndef GP_OP_LINEAR_H
 #define GP_OP_LINEAR_H

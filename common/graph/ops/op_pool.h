@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Average and maximum pooling, and the mean over a whole image. Test: tests/unit/test_graph.c
+ * Average and maximum pooling, and the mean over a whole image.
+ *
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
  */
 #ifndef GP_OP_POOL_H
 #define GP_OP_POOL_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ops that move values without computing: flatten, shortcut_pad, concat, split.
- * Test: tests/unit/test_graph.c
+ *
+ * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
  */
 #ifndef GP_OP_SHAPE_H
 #define GP_OP_SHAPE_H
