@@ -14,7 +14,12 @@
  * backward; tmp = room of one op during one call; view = a node that computes nothing because its value is its
  * input's, bit for bit.
  *
- * To add an op: a file op_NAME.c with a const struct cpu_op, a row in cpu_plan_build.c, a dump test.
+ * To add an op: a file ops/cpu_NAME.c with a const struct cpu_op, a row in cpu_plan_build.c, a dump of PyTorch's results for
+ * tests/unit/test_cpu_ops.c.
+ *
+ * Threads: one at a time calls into a plan (common/graph/device.h); an op's loops share
+ * their work among OpenMP's threads. Test: tests/unit/test_cpu_ops.c,
+ * tests/unit/test_cpu_plan.c
  */
 #ifndef GP_CPU_PLAN_H
 #define GP_CPU_PLAN_H

@@ -39,7 +39,7 @@ uint64_t gp_cpu_profile_start(const struct cpu_plan *p)
 	return p->profile ? gp_now_ns() : 0;
 }
 
-/* Of parameters read or, trained, written. */
+/* Bytes of a node's parameters: what forward reads and, where they are trained, backward writes. */
 static uint64_t param_bytes(const struct cpu_plan *p, const struct cpu_node *n)
 {
 	uint64_t count = 0;

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Measuring a CPU plan's nodes. Off, it costs one comparison per call; on, two
- * clock readings. Only for this folder. Test: tests/unit/test_cpu_profile.c
+ * clock readings. Only for this folder.
+ *
+ * Threads: one at a time calls into a plan (common/graph/device.h). Test:
+ * tests/unit/test_cpu_profile.c
  */
 #ifndef GP_CPU_PROFILE_H
 #define GP_CPU_PROFILE_H

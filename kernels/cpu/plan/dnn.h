@@ -16,7 +16,10 @@
  * rounded once per step when they are packed, activations and gradients in
  * every call, into the op's working room. Where oneDNN has no kernel for that,
  * the node stays fp32; this depends on its shapes alone.
- * Only for this folder. Test: tests/unit/test_cpu_ops.c
+ * Only for this folder.
+ *
+ * Threads: one at a time calls into a plan (common/graph/device.h). Test:
+ * tests/unit/test_cpu_ops.c
  */
 #ifndef GP_CPU_DNN_H
 #define GP_CPU_DNN_H

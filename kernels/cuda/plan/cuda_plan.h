@@ -34,8 +34,11 @@
  * An op that reads query, key and value as three nodes needs three in gp_node's in[], and in in[], dx[], dx_add[], add[] and
  * pass[] here.
  *
- * To add an op: a file op_NAME.c with a const struct cuda_op, its kernels in k_NAME.cu, a row in cuda_plan_build.c, a case in
- * tests/unit/test_cuda_ops.c.
+ * To add an op: a file ops/cuda_NAME.c with a const struct cuda_op, its kernels in ops/k_NAME.cu, a row in cuda_plan_build.c, a
+ * case in tests/unit/test_cuda_ops.c.
+ *
+ * Threads: one at a time calls into a plan (common/graph/device.h). Test:
+ * tests/unit/test_cuda_plan.c, tests/unit/test_cuda_ops.c
  */
 #ifndef GP_CUDA_PLAN_H
 #define GP_CUDA_PLAN_H

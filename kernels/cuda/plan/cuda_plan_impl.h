@@ -2,6 +2,8 @@
  *
  * What the files that make up a CUDA plan know of each other; ops see cuda_plan.h
  * alone. Every function here is called by the plan's one thread.
+ *
+ * Test: tests/unit/test_cuda_plan.c
  */
 #ifndef GP_CUDA_PLAN_IMPL_H
 #define GP_CUDA_PLAN_IMPL_H

@@ -2,7 +2,10 @@
  *
  * Measuring a CUDA plan's nodes, by events of the device around what each of
  * them queues; while it is on, calls are queued by hand instead of launched as
- * graphs. Only for this folder. Test: tests/unit/test_cuda_plan.c
+ * graphs. Only for this folder.
+ *
+ * Threads: one at a time calls into a plan (common/graph/device.h). Test:
+ * tests/unit/test_cuda_plan.c
  */
 #ifndef GP_CUDA_PROFILE_H
 #define GP_CUDA_PROFILE_H
