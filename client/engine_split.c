@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Split training: head and tail here, body on the server. One-forward-one-
- * backward (design section 2): up to `window` chunks are under way; as soon as
+ * backward: up to `window` chunks are under way; as soon as
  * a chunk's activation comes back its loss is computed and its gradient goes
  * up, so that both directions of the link carry tensors at the same time.
  *
@@ -304,8 +304,8 @@ static enum gp_status frame_begin(void *arg, const struct gp_frame_head *head, s
 	return GP_OK;
 }
 
-/* Of the evaluation's chunks before the link broke, what this one's window allows: a restarted server may have a smaller
- * one. `answered`: chunks that have come back. */
+/* Sends again the chunks of an evaluation that were under way when the link broke, as many at once as the new session's
+ * window allows (a restarted server may have a smaller one). `answered`: chunks that have come back. */
 static void send_again(struct split_engine *e, uint32_t answered)
 {
 	while (e->again < e->again_end && e->again - answered < (uint32_t)e->session.window)

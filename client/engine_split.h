@@ -3,6 +3,9 @@
  * Private to engine_split.c (chunks, steps, evaluation), engine_split_life.c
  * (making, freeing, weights, figures), engine_split_undo.c and
  * engine_split_state.c.
+ *
+ * Threads: the engine's thread, which runs the loop, but for what tasks run on workers.
+ * Test: tests/unit/test_engine.c
  */
 #ifndef GP_ENGINE_SPLIT_H
 #define GP_ENGINE_SPLIT_H
@@ -88,7 +91,7 @@ enum gp_status gp_split_make_directions(struct split_engine *e, struct gp_err *e
 void gp_split_account_directions(struct split_engine *e);
 
 /* engine_split_state.c: checkpoints (run_state.h). */
-/* Of the state after `steps` steps, which is in place. *written: whether there is one, which the server is to hear of. */
+/* Writes the state after `steps` steps, which is in place. *written: there is a checkpoint, and COMMIT is to say so. */
 enum gp_status gp_split_write_checkpoint(struct split_engine *e, uint64_t steps, bool *written, struct gp_err *err);
 /* For the session: `kept` of gp_client_frames, `restart` of gp_client_open. */
 enum gp_status gp_split_kept(void *arg, uint64_t step, const char *why, struct gp_err *err);

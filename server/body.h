@@ -89,7 +89,7 @@ struct gp_body_words {
 };
 enum gp_status gp_body_describe(const struct gp_body_spec *spec, struct gp_body_words *w, struct gp_err *err);
 /*
- * Of a body that has been stopped and is not busy, before gp_body_free: gives its memory back, which a device may take its
+ * Gives the memory of a body back that has been stopped and is not busy, before gp_body_free; a device may take its
  * time for. True: it is busy with that now, and `idle` follows; false: that has been done, or there is nothing large.
  */
 bool gp_body_release(struct gp_body *b);
@@ -105,8 +105,8 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 /* Right after gp_body_commit: that step's state is to be kept; `kept` tells. */
 void gp_body_keep(struct gp_body *b);
 /*
- * Of a body that has been stopped and is not busy: keeps the state after the last commit. True: it is busy with that now,
- * and `idle` follows; false: there is nothing to keep, or nowhere.
+ * Writes the state after the last commit of a body that has been stopped and is not busy. True: it is busy with that
+ * now, and `idle` follows; false: there is nothing to keep, or nowhere.
  */
 bool gp_body_keep_at_rest(struct gp_body *b);
 enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err);
@@ -132,7 +132,7 @@ void gp_body_attach(struct gp_body *b, struct gp_channel *ch);
 enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err);
 /* What the channel should set aside for control messages: those of a step then allocate nothing. */
 uint32_t gp_body_message_bytes(const struct gp_body *b);
-/* Of what the codecs of both ends must remember alike (PROTOCOL.md 5.6). Not busy. */
+/* Hash of what the codecs of both ends must remember alike (PROTOCOL.md 5.6). The body must not be busy. */
 uint64_t gp_body_state_hash(const struct gp_body *b);
 
 /* No new work from here on; `idle` runs when a pending task has come back. */

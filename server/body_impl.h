@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Private to body.c, body_life.c, body_params.c, body_link.c and body_state.c.
+ *
+ * Threads: the loop's thread, but for what tasks run on the workers of devices and
+ * codecs. Test: tests/unit/test_body.c
  */
 #ifndef GP_BODY_IMPL_H
 #define GP_BODY_IMPL_H

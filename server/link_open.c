@@ -88,7 +88,7 @@ static void body_params_sent(void *arg, uint32_t count)
 
 /* OPEN. */
 
-/* Of the server's account, `bytes` for this session in all. */
+/* Sets `bytes` of the server's memory aside, which is all that this session will have. */
 static enum gp_status reserve_memory(struct gp_server_session *s, uint64_t bytes, struct gp_err *err)
 {
 	struct gp_server *srv = s->srv;
