@@ -3,6 +3,7 @@
 #
 # pages.sh: what pages and comments point to is there. Fails on
 #   - a path from the root (tests/unit/test_foo.c, common/wire/*.h) that names no file or folder,
+#   - a file named without its folder (conn_tcp.c) that no folder has; names without "_" may be fields of a struct,
 #   - a relative link of a page that leads nowhere, to a file or to a heading,
 #   - a name gp_... or GP_... in a page that occurs in no source file,
 #   - a comment that begins with "Of ", and words that only their author understands (see `riddles` below),
@@ -41,6 +42,15 @@ check_paths() {
 		[[ $path == *.pb-c.[ch] ]] && continue
 		compgen -G "$path" >/dev/null || compgen -G "$path.[ch]" >/dev/null || complain "$place: there is no $path"
 	done < <(grep -HnoE "(^|[^A-Za-z0-9_./\$}*-])($top)/[A-Za-z0-9_./*-]+" "${pages[@]}" "${sources[@]}" | sort -u)
+}
+
+check_files() {
+	local file line name
+	while IFS=: read -r file line name; do
+		complain "$file:$line: no folder has a file $name"
+	done < <(grep -HnoE '(^|[^A-Za-z0-9_./*<-])[a-z0-9]+_[a-z0-9_]+\.(c|h|cc|cu|sh|py|md)\>' "${pages[@]}" "${sources[@]}" |
+		sed -E 's/^([^:]*:[0-9]+:)[^a-z0-9]*/\1/' |
+		awk -F: 'NR == FNR { sub(/.*\//, ""); known[$0] = 1; next } !($3 in known)' <(git ls-files --cached --others --exclude-standard) - | sort -u)
 }
 
 # "## Reading the code" is #reading-the-code.
@@ -92,6 +102,7 @@ check_headers() {
 
 [ ${#pages[@]} -ge 8 ] && [ ${#sources[@]} -ge 400 ] || complain "only ${#pages[@]} pages and ${#sources[@]} sources were looked at"
 check_paths
+check_files
 check_links
 check_names
 check_comments
