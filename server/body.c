@@ -54,7 +54,7 @@ static void account_compute(struct gp_body *b, enum gp_frame_type made, const st
 	a->sent.kind[made].stage_ns[GP_STAGE_COMPUTE] += t->end_ns - t->start_ns;
 }
 
-/* What the device does by itself is waited for when it has the next chunk, too. */
+/* Waits for what the device does by itself; by then the next chunk, if there is one, has been queued, too. */
 static void finish_chunk(struct gp_task *task)
 {
 	struct body_slot *s = task->arg;

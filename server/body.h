@@ -19,11 +19,11 @@
 #include "common/wire/transfer.h"
 #include "server/state_dir.h"
 
-/* To a client that asks for checkpoints where there is no `state`. */
+/* The reason given to a client that asks for checkpoints where there is no `state`. */
 #define GP_BODY_KEEPS_NONE "this server keeps no checkpoints (--state-dir)"
 
 struct gp_body_spec {
-	struct gp_graph *graph; /* taken */
+	struct gp_graph *graph; /* taken over by gp_body_new */
 	struct gp_optim optim;
 	enum gp_precision precision;
 	uint64_t session, seed;
@@ -51,8 +51,9 @@ struct gp_body_place {
 };
 
 struct gp_body_cbs {
-	/* Before anything of it is taken: what the session needs in all. A failure ends it. Or *at is changed: the session
-	 * goes to that place, and is asked for again with what it needs there. */
+	/* Called with what the session needs in all, before any of it is taken. A failure ends the session. If the
+	 * callback changes *at, the session goes to that place, and it is called again with what the session needs
+	 * there. */
 	enum gp_status (*estimated)(void *arg, const struct gp_body_need *need, struct gp_body_place *at,
 				    struct gp_err *err);
 	void (*ready)(void *arg);                                             /* plan made, weights in place */
@@ -60,7 +61,7 @@ struct gp_body_cbs {
 	/* With clip_norm, after the last chunk's backward pass: the sums of clip.h. `sum` lives until the next step. */
 	void (*measured)(void *arg, uint64_t step, const double *sum, int n);
 	void (*committed)(void *arg, uint64_t step);
-	/* Instead, after gp_body_keep: the checkpoint is on disk; or `why` it is not. */
+	/* Called instead, after gp_body_keep: the checkpoint is on disk, or `why` says why it is not. */
 	void (*kept)(void *arg, uint64_t step, const char *why);
 	void (*params_sent)(void *arg, uint32_t count);
 	void (*idle)(void *arg); /* a task came back while stopping or without a channel: see gp_body_busy */
@@ -75,7 +76,7 @@ struct gp_body_workers {
 	struct gp_worker *disk; /* with spec.state */
 };
 
-/* What gp_body_new itself takes: the weights' place, as they may follow OPEN at once. */
+/* Bytes that gp_body_new itself takes: room for the weights, which may follow OPEN at once. */
 uint64_t gp_body_staging_bytes(const struct gp_body_spec *spec);
 /* Takes spec->graph (also on failure). Estimate, memory and plan follow: `estimated`, then `ready`. */
 enum gp_status gp_body_new(const struct gp_body_place *at, const struct gp_body_workers *workers, struct gp_channel *ch,
@@ -102,7 +103,7 @@ void gp_body_frame(struct gp_body *b, struct gp_frame *f);
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
 /* grad_norm: of the whole model, with clip_norm; else 0. */
 enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, struct gp_err *err);
-/* Right after gp_body_commit: that step's state is to be kept; `kept` tells. */
+/* Called right after gp_body_commit: writes a checkpoint of that step's state; `kept` tells when it is done. */
 void gp_body_keep(struct gp_body *b);
 /*
  * Writes the state after the last commit of a body that has been stopped and is not busy. True: it is busy with that
@@ -130,12 +131,12 @@ void gp_body_attach(struct gp_body *b, struct gp_channel *ch);
  * gp_body_broken says.
  */
 enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err);
-/* What the channel should set aside for control messages: those of a step then allocate nothing. */
+/* Bytes that the channel should set aside for control messages, so that those of a step allocate nothing. */
 uint32_t gp_body_message_bytes(const struct gp_body *b);
 /* Hash of what the codecs of both ends must remember alike (PROTOCOL.md 5.6). The body must not be busy. */
 uint64_t gp_body_state_hash(const struct gp_body *b);
 
-/* No new work from here on; `idle` runs when a pending task has come back. */
+/* Begins no new work from here on; `idle` runs when a pending task has come back. */
 void gp_body_stop(struct gp_body *b);
 bool gp_body_busy(const struct gp_body *b);
 /* True while a step or an evaluation is under way (for the step deadline). */

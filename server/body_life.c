@@ -69,7 +69,7 @@ static struct gp_body_need plan_need(const struct gp_body *b, const struct gp_pl
 	return (struct gp_body_need){.host = memory->host, .device = memory->total};
 }
 
-/* What a codec has on the device and what on the host is its own affair: it is counted in both accounts. */
+/* A codec decides by itself what it has on the device and what on the host, so its bytes count in both accounts. */
 static enum gp_status add_direction(const struct gp_body *b, int d, struct gp_body_need *need, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
@@ -109,7 +109,7 @@ static void run_estimate(struct gp_task *task)
 	task->status = estimate(b, &task->err);
 }
 
-/* A plan that takes more than was counted for it would be memory that nobody answers for. */
+/* A plan that takes more than was estimated is refused: nobody has set that memory aside. */
 static enum gp_status check_plan(struct gp_body *b, struct gp_err *err)
 {
 	struct gp_plan_memory memory;
@@ -122,7 +122,7 @@ static enum gp_status check_plan(struct gp_body *b, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Pinned memory takes its time: this is no work for the loop. */
+/* Pinning memory takes long, so this does not run on the loop's thread. */
 static enum gp_status init_directions(struct gp_body *b, struct gp_err *err)
 {
 	/* A gradient passes the cut of the activation that it belongs to, the other way. */

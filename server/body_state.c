@@ -74,7 +74,7 @@ enum gp_status gp_body_describe(const struct gp_body_spec *spec, struct gp_body_
 
 /* --- reading ---------------------------------------------------------------------------------------------------- */
 
-/* Each half is whole, but they are not of one training: for this client's there will be no other here. */
+/* Each half is whole, but they do not belong to one training, and this server has no other for this client. */
 static enum gp_status check_hash(const struct gp_body *b, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
@@ -266,7 +266,7 @@ bool gp_body_keep_at_rest(struct gp_body *b)
 	    b->keep.step == b->step)
 		return false;
 	gp_body_undo(b);
-	b->keep.kept = GP_CHECKPOINTS_MAX; /* the client has not this one: it must not push out what both have */
+	b->keep.kept = GP_CHECKPOINTS_MAX; /* the client does not have this one, so it must not push out one that both have */
 	start_copies(b);
 	return true;
 }

@@ -47,7 +47,7 @@ void gp_server_link_meet(struct gp_server_link *l)
 	srv->stranger_count--;
 }
 
-/* With so many of them, none is waited for until it has read why it was turned away. */
+/* With so many strangers, the server does not wait until one that it turns away has read why. */
 static bool strangers_crowd(const struct gp_server *srv)
 {
 	return 2 * srv->stranger_count > srv->set.max_unopened;
@@ -335,7 +335,8 @@ static void enlist(struct gp_server_link *l)
 	srv->link_count++;
 }
 
-/* Whoever has been a stranger for longest goes first: a client that means it takes a few round trips to be none. */
+/* Drops the connection that has been a stranger for longest: an honest client needs only a few round trips to
+ * introduce itself. */
 static void make_room(struct gp_server *srv)
 {
 	const int64_t known = CONNECTIONS_PER_SESSION * srv->set.max_sessions;
