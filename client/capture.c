@@ -4,6 +4,8 @@
  */
 #include "client/capture.h"
 
+#include "client/batch_map.h"
+
 #include <string.h>
 
 #include "common/wire/frame.h"
@@ -103,9 +105,9 @@ static enum gp_status go_forward(struct run *r, const struct gp_batch *batch, st
 				 struct gp_err *err)
 {
 	const struct gp_device_ops *ops = r->device->ops;
-	const size_t elements = gp_shape_elements(gp_graph_input_shape(r->spec->graph));
-	memcpy(ops->buffer(r->plan[HEAD], 0, GP_BUF_INPUT, 0), batch->images,
-	       (size_t)r->samples * elements * sizeof(float));
+	struct gp_batch_map map;
+	GP_TRY(gp_batch_map_of(r->spec->graph, batch, &map, err));
+	gp_batch_map_copy(&map, batch, 0, (size_t)r->samples, r->plan[HEAD], 0, NULL);
 	GP_TRY(ops->forward(r->plan[HEAD], 0, GP_TRAIN, 0, err));
 	pass_on(r, HEAD, GP_BUF_OUTPUT, BODY, GP_BUF_INPUT, out, GP_CAPTURE_ACT_UP);
 	GP_TRY(ops->forward(r->plan[BODY], 0, GP_TRAIN, 0, err));
@@ -118,7 +120,8 @@ static enum gp_status go_back(struct run *r, const struct gp_batch *batch, struc
 {
 	const struct gp_device_ops *ops = r->device->ops;
 	struct gp_loss_result loss;
-	GP_TRY(ops->loss(r->plan[TAIL], 0, batch->labels, r->samples, true, 1.0f / (float)r->samples, &loss, err));
+	GP_TRY(ops->loss(r->plan[TAIL], 0, gp_batch_classes(batch), r->samples, true, 1.0f / (float)r->samples, &loss,
+			 err));
 	out->loss = loss.loss_sum / r->samples;
 	GP_TRY(ops->backward(r->plan[TAIL], 0, err));
 	pass_on(r, TAIL, GP_BUF_GRAD_INPUT, BODY, GP_BUF_GRAD_OUTPUT, out, GP_CAPTURE_GRAD_UP);

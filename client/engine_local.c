@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/engine.h"
+#include "client/batch_map.h"
 #include "client/run_state.h"
 #include "common/graph/clip.h"
 #include "common/base/mem.h"
@@ -21,6 +22,7 @@ struct local_engine {
 	struct gp_device *device;
 	struct gp_plan *plan;
 	const struct gp_plan_profile *profile;
+	struct gp_batch_map map; /* of the batch at hand */
 	bool queued[SLOTS]; /* the slot's backward is under way */
 	uint64_t compute_ns;
 	double *squares; /* with clip_norm */
@@ -63,11 +65,10 @@ static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batc
 	const struct gp_device_ops *ops = e->device->ops;
 	const int slot = slot_of(e, chunk);
 	const struct gp_engine_spec *spec = &e->base.spec;
-	size_t elements = (size_t)chunk_samples(spec) * gp_shape_elements(gp_graph_input_shape(spec->graph));
+	const size_t samples = (size_t)chunk_samples(spec);
 	uint64_t draw = e->base.steps * (uint64_t)spec->chunks + (uint64_t)chunk;
 	GP_TRY(wait_for_slot(e, slot, err));
-	memcpy(ops->buffer(e->plan, slot, GP_BUF_INPUT, 0), batch->images + (size_t)chunk * elements,
-	       elements * sizeof(float));
+	gp_batch_map_copy(&e->map, batch, (size_t)chunk * samples, samples, e->plan, slot, NULL);
 	return ops->forward(e->plan, slot, train ? GP_TRAIN : GP_EVAL, draw, err);
 }
 
@@ -81,7 +82,7 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	int valid = chunk_valid(spec, batch, chunk);
 	struct gp_loss_result loss;
 	GP_TRY(forward_chunk(e, batch, chunk, train, err));
-	GP_TRY(ops->loss(e->plan, slot, batch->labels + (size_t)chunk * samples, valid, train,
+	GP_TRY(ops->loss(e->plan, slot, gp_batch_classes(batch) + (size_t)chunk * samples, valid, train,
 			 1.0f / (float)spec->batch, &loss, err));
 	if (train)
 		GP_TRY(ops->queue_backward(e->plan, slot, err));
@@ -96,6 +97,7 @@ static enum gp_status run_batch(struct local_engine *e, const struct gp_batch *b
 				struct gp_step_result *sum, struct gp_err *err)
 {
 	uint64_t begin = gp_now_ns();
+	GP_TRY(gp_batch_map_of(e->base.spec.graph, batch, &e->map, err));
 	for (int c = 0; c < e->base.spec.chunks; c++)
 		if (chunk_valid(&e->base.spec, batch, c) > 0)
 			GP_TRY(run_chunk(e, batch, c, train, sum, err));
@@ -182,6 +184,7 @@ static enum gp_status predict_batch(struct local_engine *e, const struct gp_batc
 	const struct gp_engine_spec *spec = &e->base.spec;
 	size_t classes = gp_shape_elements(gp_graph_output_shape(spec->graph));
 	uint64_t begin = gp_now_ns();
+	GP_TRY(gp_batch_map_of(spec->graph, batch, &e->map, err));
 	for (int c = 0; c < spec->chunks; c++) {
 		size_t valid = (size_t)chunk_valid(spec, batch, c);
 		if (valid == 0)

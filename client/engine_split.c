@@ -220,10 +220,8 @@ static void run_head_forward(struct gp_task *task)
 	struct split_slot *s = task->arg;
 	struct split_engine *e = s->e;
 	size_t samples = (size_t)gp_split_chunk_samples(e), first = (s->chunk - e->batch_base) * samples;
-	size_t elements = gp_shape_elements(gp_graph_input_shape(e->head));
-	memcpy(e->device->ops->buffer(e->head_plan, s->index, GP_BUF_INPUT, 0), e->batch->images + first * elements,
-	       samples * elements * sizeof(float));
-	memcpy(s->labels, e->batch->labels + first, samples * sizeof *s->labels);
+	gp_batch_map_copy(&e->map, e->batch, first, samples, e->head_plan, s->index, NULL);
+	memcpy(s->labels, gp_batch_classes(e->batch) + first, samples * sizeof *s->labels);
 	task->status = e->device->ops->queue_forward(e->head_plan, s->index, e->train ? GP_TRAIN : GP_EVAL,
 						     chunk_draw(e, s->chunk), &task->err);
 }
@@ -486,6 +484,7 @@ enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batc
 			     struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
+	GP_TRY(gp_batch_map_of(e->base.spec.graph, batch, &e->map, err));
 	begin_pass(e, true);
 	e->stepping = true;
 	add_batch(e, batch);
@@ -526,6 +525,8 @@ static enum gp_status fetch_batch(struct split_engine *e, struct gp_err *err)
 	e->fetch = (struct gp_task){.run = run_fetch, .done = fetch_done, .arg = e};
 	gp_worker_submit(&e->data, &e->fetch, 0);
 	enum gp_status status = gp_client_session_wait_here(&e->session, &e->fetched, err);
+	if (status == GP_OK)
+		status = gp_batch_map_of(e->base.spec.graph, e->fetched_batch, &e->map, err);
 	if (status == GP_OK)
 		return GP_OK;
 	while (e->data.pending > 0) /* the loader must not be left to a task that nobody waits for */

@@ -12,6 +12,7 @@
 
 #include "client/engine.h"
 #include "client/client_session.h"
+#include "client/batch_map.h"
 #include "common/wire/transfer.h"
 
 enum slot_state {
@@ -55,6 +56,7 @@ struct split_engine {
 	bool train;
 	float *outputs; /* of a prediction: a row per sample of the batch */
 	const struct gp_batch *batch;
+	struct gp_batch_map map; /* of the batch at hand */
 	uint32_t batch_base; /* number of the batch's first chunk */
 	uint32_t total, next, forwarded, acts, grads, done;
 	uint32_t again, again_end; /* chunks of an evaluation that are still to be sent again */

@@ -4,6 +4,7 @@
  * Test: tests/e2e
  */
 #include "client/job.h"
+#include "client/batch_map.h"
 
 #include <string.h>
 
@@ -91,20 +92,13 @@ static enum gp_status parse_input(const char *text, struct gp_shape *shape, stru
 	return GP_OK;
 }
 
-/* These have no shape of their own. */
-static bool takes_any_shape(const char *data)
-{
-	return (strncmp(data, "synthetic", 9) == 0 && !strstr(data, "shape=")) ||
-	       (strncmp(data, "pictures", 8) == 0 && !strstr(data, "size="));
-}
-
 /* The shape of a sample: --input, else the dataset's, else the model's. */
 static enum gp_status wanted_shape(const struct gp_job_settings *s, struct gp_shape *shape, struct gp_err *err)
 {
 	*shape = (struct gp_shape){0};
 	if (s->input)
 		return parse_input(s->input, shape, err);
-	if (!takes_any_shape(s->data))
+	if (!gp_dataset_takes_any_shape(s->data))
 		return GP_OK;
 	struct gp_graph *g;
 	struct gp_model_options none = {0};
@@ -149,18 +143,15 @@ static enum gp_status load_weights(struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
-static enum gp_status check_model(const struct gp_job *j, const struct gp_model_options *data, struct gp_err *err)
+static enum gp_status check_model(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
 	const struct gp_shape *out = gp_graph_output_shape(j->graph);
-	if (out->ndim != 1 || out->dim[0] < data->classes)
+	if (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d))
 		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld outputs, but the data has %d classes", j->set->model,
-			(long long)out->dim[out->ndim - 1], data->classes);
-	if (!gp_shape_equal(gp_graph_input_shape(j->graph), &data->input)) {
-		char want[64], have[64];
-		GP_FAIL(err, GP_INVALID, "--model %s takes %s (HxWxC), the data gives %s; set --input", j->set->model,
-			gp_shape_text(gp_graph_input_shape(j->graph), want, sizeof want),
-			gp_shape_text(&data->input, have, sizeof have));
-	}
+			(long long)out->dim[out->ndim - 1], gp_dataset_classes(d));
+	struct gp_batch_map map;
+	if (gp_batch_map_make(j->graph, gp_dataset_tensor_info(d), gp_dataset_tensors(d), &map, err) != GP_OK)
+		return gp_err_prefix(err, "--model %s, --data %s", j->set->model, j->set->data);
 	return GP_OK;
 }
 
@@ -168,7 +159,7 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 {
 	struct gp_model_options o = {.classes = gp_dataset_classes(d), .input = *gp_dataset_shape(d)};
 	GP_TRY(gp_model_build(j->set->model, &o, &j->graph, err));
-	GP_TRY(check_model(j, &o, err));
+	GP_TRY(check_model(j, d, err));
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->codec[i], gp_dataset_samples(d), err));
 	GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));

@@ -24,6 +24,7 @@ static enum gp_status configure_pictures(struct gp_dataset *d, struct gp_spec *s
 {
 	d->classes = IMAGENET_CLASSES;
 	GP_TRY(gp_data_read_side(spec, &d->side, err));
+	d->any_shape = !d->side;
 	return gp_data_read_classes(spec, &d->classes, err);
 }
 
@@ -152,6 +153,9 @@ static enum gp_status find_files(struct gp_dataset *d, const char *const *path, 
 enum gp_status gp_dataset_from_files(const struct gp_dataset *like, const char *const *path, int count,
 				     struct gp_dataset **out, struct gp_err *err)
 {
+	if (!like->class->read)
+		GP_FAIL(err, GP_INVALID, "dataset %s has no pictures but %s: no picture can be prepared like them",
+			like->class->info.name, like->tensor[0].name);
 	struct gp_dataset *d = gp_calloc(1, sizeof *d);
 	if (!d)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a dataset");

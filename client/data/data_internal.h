@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the dataset files share; users see dataset.h. A sample's way: a family
- * (data_idx.c, data_cifar.c, data_folder.c, data_synthetic.c, data_files.c) hands
- * out an 8-bit image, data_transform.c cuts, flips, fits and normalises it, data_loader.c
- * does so for whole batches on its thread.
+ * What the dataset files share; users see dataset.h. The way of a picture: a
+ * family (data_idx.c, data_cifar.c, data_folder.c, data_synthetic.c, data_files.c)
+ * hands out an 8-bit image, data_transform.c cuts, flips, fits and normalises it.
+ * Other families (data_synthetic_tokens.c) write the tensors of a sample
+ * themselves. data_loader.c does so for whole batches on its thread.
  *
  * An open dataset is read-only: several loaders may share it, each brings its
  * own scratch. Tests: tests/unit/test_data_*.c
@@ -43,16 +44,21 @@ struct gp_transform {
 struct gp_dataset_class {
 	struct gp_dataset_info info;
 	enum gp_spec_arg dir; /* of the folder: NAME:DIR */
-	/* (optional) reads the keys that only this family has, into `self` or `side`; before open. NULL: there are none. */
+	/* (optional) reads the keys that only this family has, into `self`, `side` or `classes`; before open. It may hand
+	 * over to another class, with `spec->keys`. NULL: there are none. */
 	enum gp_status (*configure)(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err);
-	/* Fills samples, classes, names, source and mean/std of `d`; on failure, as on one
+	/* Fills samples, classes, names, and source and mean/std or tensors of `d`; on failure, as on one
 	 * of `configure`, `close` is called with what is there. */
 	enum gp_status (*open)(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 			       const struct gp_dataset_options *options, struct gp_err *err);
 	void (*close)(struct gp_dataset *d);
-	/* The image lives in the dataset or in `scratch` until the next call. */
+	/* Pictures: the 8-bit image, which lives in the dataset or in `scratch` until the next call. The tensor "image" is
+	 * made of it by gp_transform. NULL: `write` has the samples. */
 	enum gp_status (*read)(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
 			       struct gp_image *out, struct gp_err *err);
+	/* Other samples: each tensor of d->tensor, as the model reads it. NULL: `read` has the samples. */
+	enum gp_status (*write)(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
+				void *const *tensor, struct gp_err *err);
 	int32_t (*label)(const struct gp_dataset *d, uint32_t index);
 };
 
@@ -64,14 +70,16 @@ struct gp_dataset {
 	uint32_t samples;
 	int classes;
 	char (*class_names)[GP_CLASS_NAME]; /* `classes` of them */
-	/* What the family delivers before the transform; height 0: every image has its own size. */
+	/* Pictures: what the family delivers before the transform; height 0: every image has its own size. */
 	int source_height, source_width, source_channels;
 	int side;           /* of pictures that have each its own size: what the text wants, 0: 224 */
+	bool any_shape;     /* pictures are made or cut in whatever shape is asked for, and the text asks for none */
 	bool pad_when_near; /* GP_FIT_PLACE instead of a resize when the wanted size is only a little larger */
 	bool flip;          /* mirrored images keep their meaning */
 	float mean[3], std[3];
-	struct gp_shape shape;
-	struct gp_transform transform;
+	int tensors;
+	struct gp_tensor_info tensor[GP_DATA_TENSORS];
+	struct gp_transform transform; /* of pictures */
 };
 
 /* Images of one size in memory, for data_idx.c and data_cifar.c. */
@@ -82,7 +90,7 @@ struct gp_memory_images {
 };
 
 extern const struct gp_dataset_class gp_data_fashion_mnist, gp_data_idx, gp_data_cifar10, gp_data_cifar100,
-	gp_data_folder, gp_data_synthetic, gp_data_pictures;
+	gp_data_folder, gp_data_synthetic, gp_data_synthetic_tokens, gp_data_pictures;
 
 /* Reads the text behind the name: d->class is known, d->self becomes what `configure` makes. GP_USAGE names the key. */
 enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct gp_data_spec *out, struct gp_err *err);
@@ -126,7 +134,7 @@ enum gp_status gp_folder_list(const char *path, bool folders, struct gp_names *o
 enum gp_status gp_picture_read(const char *path, struct gp_data_scratch *scratch, struct gp_image *out,
 			       struct gp_err *err);
 
-/* Derives d->shape and d->transform from what the family filled in. */
+/* Makes the tensor "image" and d->transform from what a family of pictures filled in. */
 enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 				 const struct gp_dataset_options *options, struct gp_err *err);
 /* One image to (H,W,C) floats. `draw` names the random draws: (seed, epoch, sample). */
@@ -138,8 +146,8 @@ enum gp_status gp_transform_apply(const struct gp_transform *t, const struct gp_
 				  const struct gp_draw *draw, struct gp_data_scratch *scratch, float *out,
 				  struct gp_err *err);
 
-/* Reads, transforms and labels sample draw->sample. */
+/* Reads, transforms and labels sample draw->sample, into one room for each of its tensors. */
 enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw *draw, struct gp_data_scratch *scratch,
-			       float *image, int32_t *label, struct gp_err *err);
+			       void *const *tensor, int32_t *label, struct gp_err *err);
 
 #endif

@@ -31,12 +31,10 @@ struct gp_loader {
 	const struct gp_dataset *d;
 	struct gp_loader_spec spec;
 	uint32_t batches; /* per epoch */
-	size_t sample_floats;
+	size_t sample_bytes[GP_DATA_TENSORS];
 	int slots; /* prefetch + the one in the consumer's hands */
 	struct slot *slot;
-	float *images;
-	int32_t *labels;
-	uint32_t *samples;
+	uint8_t *memory; /* of all batches */
 
 	/* Used by the loader's thread only. */
 	pthread_t thread;
@@ -78,6 +76,24 @@ static void prepare_order(struct gp_loader *l, uint32_t epoch)
 	l->order_valid = true;
 }
 
+static enum gp_status load_sample(struct gp_loader *l, struct gp_batch *b, int i, struct gp_err *err)
+{
+	const struct gp_draw draw = {l->spec.seed, b->epoch, b->samples[i]};
+	void *tensor[GP_DATA_TENSORS];
+	for (int k = 0; k < b->tensors; k++)
+		tensor[k] = (uint8_t *)b->data[k] + (size_t)i * l->sample_bytes[k];
+	return gp_dataset_load(l->d, &draw, &l->scratch, tensor, (int32_t *)b->label + i, err);
+}
+
+static void clear_missing(const struct gp_loader *l, struct gp_batch *b)
+{
+	const size_t valid = (size_t)b->valid, missing = (size_t)l->spec.batch - valid;
+	for (int k = 0; k < b->tensors; k++)
+		memset((uint8_t *)b->data[k] + valid * l->sample_bytes[k], 0, missing * l->sample_bytes[k]);
+	memset((int32_t *)b->label + valid, 0, missing * sizeof(int32_t));
+	memset(b->samples + valid, 0, missing * sizeof *b->samples);
+}
+
 /* False when it gave up because of a seek or free; *status tells about everything else. */
 static bool fill_batch(struct gp_loader *l, struct gp_batch *b, unsigned generation, enum gp_status *status,
 		       struct gp_err *err)
@@ -89,16 +105,11 @@ static bool fill_batch(struct gp_loader *l, struct gp_batch *b, unsigned generat
 		if (outdated(l, generation))
 			return false;
 		b->samples[i] = l->order[first + (uint32_t)i];
-		struct gp_draw draw = {l->spec.seed, b->epoch, b->samples[i]};
-		*status = gp_dataset_load(l->d, &draw, &l->scratch, b->images + (size_t)i * l->sample_floats,
-					  &b->labels[i], err);
+		*status = load_sample(l, b, i, err);
 		if (*status != GP_OK)
 			return true;
 	}
-	size_t missing = (size_t)(l->spec.batch - b->valid);
-	memset(b->images + (size_t)b->valid * l->sample_floats, 0, missing * l->sample_floats * sizeof(float));
-	memset(b->labels + b->valid, 0, missing * sizeof *b->labels);
-	memset(b->samples + b->valid, 0, missing * sizeof *b->samples);
+	clear_missing(l, b);
 	return true;
 }
 
@@ -156,12 +167,14 @@ static enum gp_status check_spec(const struct gp_dataset *d, const struct gp_loa
 {
 	gp_require(spec->batch >= 1 && spec->prefetch >= 1);
 	if (d->samples == 0)
-		GP_FAIL(err, GP_INVALID, "dataset %s has no images of its own", d->class->info.name);
+		GP_FAIL(err, GP_INVALID, "dataset %s has no samples of its own", d->class->info.name);
 	if (spec->drop_last && d->samples < (uint32_t)spec->batch)
 		GP_FAIL(err, GP_INVALID,
 			"dataset %s has %u samples, fewer than one batch of %d; choose a smaller batch",
 			d->class->info.name, d->samples, spec->batch);
-	uint64_t bytes = gp_shape_elements(&d->shape) * sizeof(float);
+	uint64_t bytes = 0;
+	for (int k = 0; k < d->tensors; k++)
+		bytes += gp_tensor_bytes(&d->tensor[k]);
 	if (spec->prefetch > PREFETCH_MAX || !gp_mul_ok(bytes, (uint64_t)spec->batch, &bytes) ||
 	    !gp_mul_ok(bytes, (uint64_t)spec->prefetch + 1, &bytes) || bytes > LOADER_BYTES_MAX)
 		GP_FAIL(err, GP_INVALID,
@@ -170,22 +183,43 @@ static enum gp_status check_spec(const struct gp_dataset *d, const struct gp_loa
 	return GP_OK;
 }
 
+/* Takes `bytes` of the memory from *at on, which begins at a multiple of 64; NULL while it is only measured. */
+static void *take(uint8_t *memory, size_t *at, size_t bytes)
+{
+	void *room = memory ? memory + *at : NULL;
+	*at += (bytes + 63) / 64 * 64;
+	return room;
+}
+
+/* Lays the batch out from *at on. */
+static void place(const struct gp_loader *l, size_t *at, struct gp_batch *b)
+{
+	static const struct gp_tensor_info class_label = {"label", {.dtype = GP_I32}};
+	const size_t batch = (size_t)l->spec.batch;
+	b->tensors = l->d->tensors;
+	b->info = l->d->tensor;
+	for (int k = 0; k < b->tensors; k++)
+		b->data[k] = take(l->memory, at, batch * l->sample_bytes[k]);
+	b->label_info = class_label;
+	b->label = take(l->memory, at, batch * gp_tensor_bytes(&class_label));
+	b->samples = take(l->memory, at, batch * sizeof *b->samples);
+}
+
 static enum gp_status allocate(struct gp_loader *l, struct gp_err *err)
 {
-	size_t slots = (size_t)l->slots, batch = (size_t)l->spec.batch;
+	const size_t slots = (size_t)l->slots;
+	struct gp_batch measured;
+	size_t bytes = 0, at = 0;
+	place(l, &bytes, &measured);
 	l->slot = gp_calloc(slots, sizeof *l->slot);
 	l->free_slot = gp_calloc(slots, sizeof(void *));
 	l->ready_slot = gp_calloc(slots, sizeof(void *));
-	l->labels = gp_calloc(slots * batch, sizeof *l->labels);
-	l->samples = gp_calloc(slots * batch, sizeof *l->samples);
 	l->order = gp_calloc(l->d->samples, sizeof *l->order);
-	l->images = gp_alloc_aligned(slots * batch * l->sample_floats * sizeof(float));
-	if (!l->slot || !l->free_slot || !l->ready_slot || !l->labels || !l->samples || !l->order || !l->images)
-		GP_FAIL(err, GP_NOMEM, "out of memory for %zu batches of %zu samples", slots, batch);
+	l->memory = gp_alloc_aligned(slots * bytes);
+	if (!l->slot || !l->free_slot || !l->ready_slot || !l->order || !l->memory)
+		GP_FAIL(err, GP_NOMEM, "out of memory for %zu batches of %d samples", slots, l->spec.batch);
 	for (size_t i = 0; i < slots; i++) {
-		l->slot[i].batch.images = l->images + i * batch * l->sample_floats;
-		l->slot[i].batch.labels = l->labels + i * batch;
-		l->slot[i].batch.samples = l->samples + i * batch;
+		place(l, &at, &l->slot[i].batch);
 		l->free_slot[l->free_count++] = &l->slot[i];
 	}
 	return GP_OK;
@@ -212,7 +246,8 @@ enum gp_status gp_loader_new(struct gp_dataset *d, const struct gp_loader_spec *
 	l->d = d;
 	l->spec = *spec;
 	l->slots = spec->prefetch + 1;
-	l->sample_floats = gp_shape_elements(&d->shape);
+	for (int k = 0; k < d->tensors; k++)
+		l->sample_bytes[k] = gp_tensor_bytes(&d->tensor[k]);
 	uint32_t batch = (uint32_t)spec->batch;
 	l->batches = spec->drop_last ? d->samples / batch : (d->samples - 1) / batch + 1;
 	pthread_mutex_init(&l->lock, NULL);
@@ -243,10 +278,8 @@ void gp_loader_free(struct gp_loader *l)
 	pthread_cond_destroy(&l->work);
 	pthread_mutex_destroy(&l->lock);
 	gp_data_scratch_deinit(&l->scratch);
-	gp_free_aligned(l->images);
+	gp_free_aligned(l->memory);
 	gp_free(l->order);
-	gp_free(l->labels);
-	gp_free(l->samples);
 	gp_free(l->ready_slot);
 	gp_free(l->free_slot);
 	gp_free(l->slot);

@@ -99,11 +99,13 @@ enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct
 	GP_TRY(gp_spec_pairs(s, where, d->class->dir, d->class->info.options, err));
 	GP_TRY(read_folder(d->class, s->arg, spec.dir, err));
 	GP_TRY(gp_spec_int(s, "limit", 1, UINT32_MAX, &spec.limit, err));
-	GP_TRY(read_switch(s, "augment", &spec.augment, err));
-	GP_TRY(read_switch(s, "flip", &spec.flip, err));
-	GP_TRY(read_statistics(s, &spec, err));
 	if (d->class->configure)
 		GP_TRY(d->class->configure(d, s, err));
+	if (d->class->read) {
+		GP_TRY(read_switch(s, "augment", &spec.augment, err));
+		GP_TRY(read_switch(s, "flip", &spec.flip, err));
+		GP_TRY(read_statistics(s, &spec, err));
+	}
 	GP_TRY(gp_spec_done(s, err));
 	*out = spec;
 	return GP_OK;

@@ -3,7 +3,8 @@
  * Synthetic images: every class has its own striped pattern per channel, every
  * sample its own contrast, shift and noise. A small network learns them in a
  * few dozen steps, so a run shows at once whether training works. No files;
- * integer arithmetic, so the pixels are the same on every machine.
+ * integer arithmetic, so the pixels are the same on every machine. With tokens=S
+ * the samples are tokens instead: data_synthetic_tokens.c.
  * Test: tests/unit/test_data_synthetic.c
  */
 #include "client/data/data_internal.h"
@@ -29,11 +30,18 @@ static enum gp_status configure_synthetic(struct gp_dataset *d, struct gp_spec *
 {
 	int64_t seed = 0;
 	double noise = 0.5;
+	struct gp_text text;
+	if (gp_spec_given(spec, "tokens", &text)) {
+		d->class = &gp_data_synthetic_tokens;
+		spec->keys = d->class->info.options;
+		return d->class->configure(d, spec, err);
+	}
 	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct synthetic), err));
 	struct synthetic *s = d->self;
 	s->samples = 10000;
 	d->classes = 10;
 	GP_TRY(gp_data_read_shape(spec, &s->shape, err));
+	d->any_shape = !s->shape.ndim;
 	GP_TRY(gp_data_read_classes(spec, &d->classes, err));
 	GP_TRY(gp_spec_int(spec, "samples", 1, 100000000, &s->samples, err));
 	GP_TRY(gp_spec_real(spec, "noise", 0, 8, &noise, err));
@@ -151,7 +159,8 @@ static enum gp_status read_synthetic(const struct gp_dataset *d, uint32_t index,
 const struct gp_dataset_class gp_data_synthetic = {
 	.info = {.name = "synthetic",
 		 .summary = "striped patterns with noise, made on the fly; the shape defaults to the model's input",
-		 .options = "shape=3x32x32,classes=10,samples=10000,noise=0.5,seed=0,limit=N,augment=0|1,flip=0|1"},
+		 .options = "shape=3x32x32,classes=10,samples=10000,noise=0.5,seed=0,limit=N,augment=0|1,flip=0|1, or "
+			    "tokens=128,..."},
 	.configure = configure_synthetic,
 	.open = open_synthetic,
 	.close = close_synthetic,

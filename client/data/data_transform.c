@@ -117,7 +117,9 @@ enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec
 	t->shift = t->fit == GP_FIT_CROP ? 0 : choose_shift(d);
 	GP_TRY(choose_statistics(d, spec, err));
 	fill_tables(t, d->mean, d->std);
-	d->shape = (struct gp_shape){.ndim = 3, .dim = {t->height, t->width, t->channels}};
+	d->tensors = 1;
+	d->tensor[0] =
+		(struct gp_tensor_info){"image", {GP_F32, {.ndim = 3, .dim = {t->height, t->width, t->channels}}}};
 	return GP_OK;
 }
 

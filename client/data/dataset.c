@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Datasets: the registry, opening by text, and what all families share (images
+ * Datasets: the registry, opening by text, and what all families share (pictures
  * in memory, class names). Files and formats are in data_NAME.c, batches in
  * data_loader.c. Test: tests/unit/test_data_spec.c
  */
@@ -40,7 +40,7 @@ static enum gp_status open_class(struct gp_dataset *d, struct gp_spec *s, enum g
 	struct gp_data_spec spec;
 	GP_TRY(gp_data_spec_read(d, s, &spec, err));
 	GP_TRY(d->class->open(d, &spec, split, options, err));
-	return gp_transform_init(d, &spec, split, options, err);
+	return d->class->read ? gp_transform_init(d, &spec, split, options, err) : GP_OK;
 }
 
 enum gp_status gp_dataset_open(const char *text, enum gp_split split, const struct gp_dataset_options *options,
@@ -61,6 +61,20 @@ enum gp_status gp_dataset_open(const char *text, enum gp_split split, const stru
 	}
 	*out = d;
 	return GP_OK;
+}
+
+bool gp_dataset_takes_any_shape(const char *text)
+{
+	struct gp_dataset d = {0};
+	struct gp_data_spec parsed;
+	struct gp_spec spec;
+	struct gp_err err;
+	gp_spec_begin(&spec, gp_text_of(text));
+	if (find_class(&spec, &d.class, &err) != GP_OK)
+		return false;
+	const bool any = gp_data_spec_read(&d, &spec, &parsed, &err) == GP_OK && d.any_shape;
+	d.class->close(&d);
+	return any;
 }
 
 void gp_dataset_free(struct gp_dataset *d)
@@ -84,7 +98,17 @@ int gp_dataset_classes(const struct gp_dataset *d)
 
 const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d)
 {
-	return &d->shape;
+	return &d->tensor[0].type.shape;
+}
+
+int gp_dataset_tensors(const struct gp_dataset *d)
+{
+	return d->tensors;
+}
+
+const struct gp_tensor_info *gp_dataset_tensor_info(const struct gp_dataset *d)
+{
+	return d->tensor;
 }
 
 const char *gp_dataset_class_name(const struct gp_dataset *d, int label)
@@ -146,11 +170,15 @@ void gp_memory_images_close(struct gp_dataset *d)
 }
 
 enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw *draw, struct gp_data_scratch *scratch,
-			       float *image, int32_t *label, struct gp_err *err)
+			       void *const *tensor, int32_t *label, struct gp_err *err)
 {
 	struct gp_image source;
-	GP_TRY(d->class->read(d, draw->sample, scratch, &source, err));
-	GP_TRY(gp_transform_apply(&d->transform, &source, draw, scratch, image, err));
+	if (d->class->read) {
+		GP_TRY(d->class->read(d, draw->sample, scratch, &source, err));
+		GP_TRY(gp_transform_apply(&d->transform, &source, draw, scratch, tensor[0], err));
+	} else {
+		GP_TRY(d->class->write(d, draw->sample, scratch, tensor, err));
+	}
 	*label = d->class->label(d, draw->sample);
 	return GP_OK;
 }

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Datasets: labelled images, read on demand, and a loader that decodes and
- * augments batches on a background thread. Results are a pure function of
- * (spec, seed, epoch, index): the same on any machine and thread count.
+ * Datasets: samples of named, typed tensors (image, or tokens and mask) with a
+ * label, read on demand, and a loader that makes batches of them on a background
+ * thread. A sample is kept as it is stored, pictures as 8 bits, and becomes what
+ * a model reads when its batch is made. Results are a pure function of (spec,
+ * seed, epoch, index): the same on any machine and thread count.
  *
  * To add a dataset: data_NAME.c with a const vtable and a row in dataset.c.
  * Tests: tests/unit/test_data_*.c
@@ -18,15 +20,31 @@ struct gp_dataset;
 
 struct gp_dataset_options { /* what the caller knows before opening */
 	struct gp_shape
-		shape; /* wanted sample (H,W,C), ndim 0 = the dataset's own; images are resized / padded to it */
-	bool augment;  /* training-time random crop + flip */
+		shape; /* wanted picture (H,W,C), ndim 0 = the dataset's own; pictures are resized / padded to it */
+	bool augment;  /* training-time random crop + flip of pictures */
 };
+
+#define GP_DATA_TENSORS 4 /* of a sample, beside its label */
+
+/* One tensor of a sample, as a model reads it: "image" f32 (H,W,C), normalised; "tokens" i32 (S); "mask" i32 (S), 1 where
+ * there is a token and 0 where the sample is filled up. */
+struct gp_tensor_info {
+	const char *name;
+	struct gp_type type; /* of one sample, without batch */
+};
+
+/* Bytes of one sample's tensor. */
+static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
+{
+	return gp_shape_elements(&t->type.shape) * gp_dtype_bytes(t->type.dtype);
+}
 
 /*
  * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]",
- * "synthetic:shape=3x32x32,classes=10,...", "pictures:size=224,classes=1000" (no images, only how to prepare some for
+ * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...", "pictures:size=224,classes=1000" (no images, only how to prepare some for
  * gp_dataset_from_files); gp_dataset_info lists the options. All take limit=N (the first N samples; of a
- * folder: classes in turn), augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the scale 0..1). DIR holds no comma.
+ * folder: classes in turn), those of pictures also augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the
+ * scale 0..1). The form of the text: common/base/spec.h.
  *
  * Training is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28, 4 for 32x32) and
  * flip; pictures of a folder: a box of 8 to 100 % of the area, resized. A grey dataset fills a 3-channel input.
@@ -34,10 +52,16 @@ struct gp_dataset_options { /* what the caller knows before opening */
  */
 enum gp_status gp_dataset_open(const char *spec, enum gp_split split, const struct gp_dataset_options *options,
 			       struct gp_dataset **out, struct gp_err *err);
+/* Whether that dataset makes pictures of whatever shape it is asked for, and its text asks for none. Opens nothing; false
+ * for a text that is wrong. */
+bool gp_dataset_takes_any_shape(const char *spec);
 void gp_dataset_free(struct gp_dataset *d);
 uint32_t gp_dataset_samples(const struct gp_dataset *d);
 int gp_dataset_classes(const struct gp_dataset *d);
-const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d);      /* (H,W,C) of a sample as delivered */
+/* The tensors of a sample, 1 to GP_DATA_TENSORS; they live as long as the dataset. */
+int gp_dataset_tensors(const struct gp_dataset *d);
+const struct gp_tensor_info *gp_dataset_tensor_info(const struct gp_dataset *d);
+const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d);      /* of the first one */
 const char *gp_dataset_class_name(const struct gp_dataset *d, int label); /* never NULL */
 
 /*
@@ -58,18 +82,29 @@ struct gp_loader_spec {
 	int prefetch; /* batches decoded ahead, >= 1; at most prefetch + 1 may be out at a time */
 };
 
-struct gp_batch {          /* owned by the loader; valid until given back */
-	float *images;     /* (batch,H,W,C), normalised */
-	int32_t *labels;   /* batch */
-	uint32_t *samples; /* batch: number of each in the data set; 0 behind `valid` */
-	int valid;         /* real samples, the first ones */
+/* Owned by the loader; valid until given back. Everything behind `valid` is zero. */
+struct gp_batch {
+	int tensors;
+	const struct gp_tensor_info *info; /* of each, as the dataset has them */
+	void *data[GP_DATA_TENSORS];       /* (batch, a sample of info[i]) */
+	struct gp_tensor_info label_info;  /* "label": a scalar, i32 where it is the number of a class */
+	void *label;                       /* (batch) */
+	uint32_t *samples;                 /* (batch): number of each in the data set */
+	int valid;                         /* real samples, the first ones */
 	uint32_t epoch;
 	uint32_t index; /* batch number within the epoch */
 };
 
+/* (batch): the samples' classes. */
+static inline const int32_t *gp_batch_classes(const struct gp_batch *b)
+{
+	gp_require(b->label_info.type.dtype == GP_I32);
+	return b->label;
+}
+
 struct gp_loader;
 
-/* `d` must outlive the loader and is used by its thread only. Batches come in order, epoch after epoch. */
+/* `d` must outlive the loader and its batches, and is used by its thread only. Batches come in order, epoch after epoch. */
 enum gp_status gp_loader_new(struct gp_dataset *d, const struct gp_loader_spec *spec, struct gp_loader **out,
 			     struct gp_err *err);
 void gp_loader_free(struct gp_loader *l);

@@ -80,10 +80,20 @@ enum gp_status gp_spec_pairs(struct gp_spec *s, const char *where, enum gp_spec_
 	return GP_OK;
 }
 
+static bool was_asked(const struct gp_spec *s, struct gp_text key)
+{
+	for (int i = 0; i < s->asked; i++)
+		if (gp_text_is(key, s->ask[i]))
+			return true;
+	return false;
+}
+
 bool gp_spec_given(struct gp_spec *s, const char *key, struct gp_text *value)
 {
-	gp_require(s->asked < GP_SPEC_PAIRS);
-	s->ask[s->asked++] = key;
+	if (!was_asked(s, gp_text_of(key))) {
+		gp_require(s->asked < GP_SPEC_PAIRS);
+		s->ask[s->asked++] = key;
+	}
 	for (int i = 0; i < s->pairs; i++)
 		if (gp_text_is(s->pair[i].key, key)) {
 			*value = s->pair[i].value;
@@ -142,14 +152,6 @@ enum gp_status gp_spec_refuse(const struct gp_spec *s, const char *key, struct g
 {
 	char shown[GP_SHOWN];
 	GP_FAIL(err, GP_USAGE, "%s: %s: '%s' is not %s", s->where, key, gp_text_shown(value, shown), wanted);
-}
-
-static bool was_asked(const struct gp_spec *s, struct gp_text key)
-{
-	for (int i = 0; i < s->asked; i++)
-		if (gp_text_is(key, s->ask[i]))
-			return true;
-	return false;
 }
 
 enum gp_status gp_spec_done(const struct gp_spec *s, struct gp_err *err)

@@ -140,7 +140,7 @@ refuses 2 'server' eval "${weights[@]}"
 refuses 2 "cut '1:9'" eval --local "${weights[@]}" --cut 1:9
 refuses 2 "lr" eval --local "${weights[@]}" --lr 1
 refuses 2 'codec.*--server' eval --local "${weights[@]}" --codec fp16
-refuses 3 'no images of its own' eval --local --model cnn --data pictures:size=32,classes=10 --init "$work/cnn10.safetensors"
+refuses 3 'no samples of its own' eval --local --model cnn --data pictures:size=32,classes=10 --init "$work/cnn10.safetensors"
 refuses 4 'refused' eval --server 127.0.0.1:1 "${weights[@]}"
 refuses 2 '\-\-init FILE is missing' infer --local --model cnn --data synthetic picture.png
 refuses 2 'no pictures' infer --local "${weights[@]}"

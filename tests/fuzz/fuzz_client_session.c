@@ -19,6 +19,7 @@
 #include "common/graph/ops/op_batch_norm.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/graph_part.h"
+#include "tests/unit/picture_batch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum gp_status __wrap_gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
@@ -305,7 +306,7 @@ static enum gp_status train(struct gp_engine *e, struct gp_err *err)
 	static float images[BATCH * 4];
 	static int32_t labels[BATCH];
 	static uint32_t samples[BATCH];
-	static struct gp_batch batch = {.images = images, .labels = labels, .samples = samples, .valid = BATCH};
+	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, samples, BATCH);
 	struct gp_step_result result;
 	for (int i = 0; i < STEPS; i++)
 		GP_TRY(e->ops->step(e, &batch, 0.1f, &result, err));

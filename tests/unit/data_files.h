@@ -106,7 +106,7 @@ __attribute__((unused)) static void assert_open_fails(const char *spec, enum gp_
 	assert_message(&err, wanted);
 }
 
-/* Sample `index` as the loader would deliver it in epoch `epoch` under seed 1. */
+/* The picture of sample `index` as the loader would deliver it in epoch `epoch` under seed 1. */
 __attribute__((unused)) static int32_t load_sample(const struct gp_dataset *d, uint32_t epoch, uint32_t index,
 						   float *image)
 {
@@ -114,7 +114,7 @@ __attribute__((unused)) static int32_t load_sample(const struct gp_dataset *d, u
 	struct gp_draw draw = {1, epoch, index};
 	struct gp_err err = {0};
 	int32_t label = -1;
-	if (gp_dataset_load(d, &draw, &scratch, image, &label, &err) != GP_OK)
+	if (gp_dataset_load(d, &draw, &scratch, (void *[]){image}, &label, &err) != GP_OK)
 		fail_msg("%s", err.text);
 	gp_data_scratch_deinit(&scratch);
 	return label;

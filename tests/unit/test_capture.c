@@ -13,6 +13,7 @@
 #include "client/capture.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
+#include "tests/unit/picture_batch.h"
 
 enum { SAMPLES = 6, IMAGE = 16 * 16 };
 
@@ -32,7 +33,7 @@ static int make_rig(void **state)
 		r.images[i] = sinf((float)i * 0.37f) * cosf((float)(i / IMAGE) + 1);
 	for (int i = 0; i < SAMPLES; i++)
 		r.labels[i] = i % 10;
-	r.batch = (struct gp_batch){.images = r.images, .labels = r.labels, .valid = SAMPLES};
+	r.batch = picture_batch(r.images, &model.input, r.labels, NULL, SAMPLES);
 	*state = &r;
 	return gp_model_build("cnn:width=8", &model, &r.graph, &err) == GP_OK ? 0 : -1;
 }

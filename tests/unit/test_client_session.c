@@ -17,6 +17,7 @@
 #include "client/engine.h"
 #include "client/models/models.h"
 #include "tests/unit/raw_peer.h"
+#include "tests/unit/picture_batch.h"
 
 /* A server of one connection, played by a script on a thread. */
 struct fake {
@@ -135,7 +136,7 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 		assert_int_equal(gp_codec_spec_parse("raw", &spec.codec[i], &err), GP_OK);
 	images = gp_calloc(4 * gp_shape_elements(gp_graph_input_shape(graph)), sizeof *images);
 	enum gp_status got = gp_engine_new_split(&spec, &engine, &err);
-	struct gp_batch batch = {.images = images, .labels = labels, .valid = 4};
+	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, NULL, 4);
 	if (got == GP_OK)
 		got = engine->ops->step(engine, &batch, 0.1f, &result, &err);
 	if (got != status || !strstr(err.text, part))

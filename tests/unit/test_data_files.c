@@ -158,7 +158,7 @@ static void what_is_no_picture_is_refused(void **state)
 	expect_refused(like, "empty", "no *.jpg, *.jpeg or *.png in DIR/empty");
 	write_data_file("text.png", "hello", 5);
 	struct gp_dataset *d = open_files(like, names, 1);
-	assert_int_equal(gp_dataset_load(d, &draw, &scratch, image, &label, &err), GP_INVALID);
+	assert_int_equal(gp_dataset_load(d, &draw, &scratch, (void *[]){image}, &label, &err), GP_INVALID);
 	assert_message(&err, "DIR/text.png: neither JPEG nor PNG by its content; convert or remove it");
 	gp_data_scratch_deinit(&scratch);
 	gp_dataset_free(d);
@@ -174,7 +174,7 @@ static void pictures_alone_are_no_dataset(void **state)
 	struct gp_err err = {0};
 	assert_int_equal(gp_dataset_classes(d), 1000);
 	assert_int_equal(gp_loader_new(d, &spec, &l, &err), GP_INVALID);
-	assert_string_equal(err.text, "dataset pictures has no images of its own");
+	assert_string_equal(err.text, "dataset pictures has no samples of its own");
 	gp_dataset_free(d);
 	assert_open_fails("pictures", GP_SPLIT_TRAIN, GP_INVALID,
 			  "dataset pictures has no images of its own; it says how `gpclient infer` prepares some");

@@ -168,7 +168,7 @@ static void assert_sample_fails(const char *wanted)
 	struct gp_draw draw = {0};
 	float image[8 * 8 * 3];
 	int32_t label;
-	assert_int_equal(gp_dataset_load(d, &draw, &scratch, image, &label, &err), GP_INVALID);
+	assert_int_equal(gp_dataset_load(d, &draw, &scratch, (void *[]){image}, &label, &err), GP_INVALID);
 	assert_message(&err, wanted);
 	gp_data_scratch_deinit(&scratch);
 	gp_dataset_free(d);

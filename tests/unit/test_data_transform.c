@@ -71,7 +71,7 @@ static void a_little_larger_input_gets_a_black_border(void **state)
 	struct gp_dataset d = source(28, 28, 1);
 	struct gp_image image = picture(pixels, 28, 28, 1);
 	init(&d, GP_SPLIT_VAL, 32, 32, 1);
-	assert_int_equal(d.shape.dim[0], 32);
+	assert_int_equal(d.tensor[0].type.shape.dim[0], 32);
 	apply(&d, &image, 0, 0, out);
 	for (int y = 0; y < 32; y++)
 		for (int x = 0; x < 32; x++) {

@@ -29,6 +29,7 @@
 #include "client/models/models.h"
 #include "server/server.h"
 #include "tests/unit/link_thread.h"
+#include "tests/unit/picture_batch.h"
 
 #define DEADLINE_S   0.6   /* of everything, on both sides, where a peer falls silent */
 #define NO_DEADLINE  600.0 /* where it hangs up */
@@ -149,7 +150,7 @@ static enum gp_status run_steps(struct gp_engine *engine, const struct gp_graph 
 	struct gp_step_result result;
 	int32_t labels[BATCH] = {0, 1, 2, 3};
 	float *images = gp_calloc(BATCH * gp_shape_elements(gp_graph_input_shape(graph)), sizeof *images);
-	const struct gp_batch batch = {.images = images, .labels = labels, .valid = BATCH};
+	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, NULL, BATCH);
 	for (int step = 0; step < STEPS; step++)
 		GP_TRY(engine->ops->step(engine, &batch, 0.1f, &result, err));
 	gp_free(images);

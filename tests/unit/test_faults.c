@@ -17,6 +17,7 @@
 #include "common/base/fault.h"
 #include "client/models/models.h"
 #include "tests/unit/server_thread.h"
+#include "tests/unit/picture_batch.h"
 
 #ifdef GP_FAULTS
 
@@ -34,7 +35,8 @@ struct fixture {
 
 static enum gp_status train(struct gp_engine *e, struct fixture *f, struct gp_err *err)
 {
-	struct gp_batch batch = {.images = f->images, .labels = f->labels, .samples = f->samples, .valid = BATCH};
+	const struct gp_batch batch =
+		picture_batch(f->images, gp_graph_input_shape(f->graph), f->labels, f->samples, BATCH);
 	struct gp_step_result result;
 	for (int i = 0; i < STEPS; i++)
 		GP_TRY(e->ops->step(e, &batch, 0.1f, &result, err));

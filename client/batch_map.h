@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Which tensor of a data set each input of a model reads, and handing a chunk of
+ * them to a plan. Both engines and `capture` go through here.
+ *
+ * An input reads the tensor of its name; where the model has one input and the
+ * data one tensor, these belong together whatever they are called. Type and
+ * shape must be the same. Tensors that no input reads stay unused.
+ * No state and no allocation: any thread. Test: tests/unit/test_batch_map.c
+ */
+#ifndef GP_BATCH_MAP_H
+#define GP_BATCH_MAP_H
+
+#include "client/data/dataset.h"
+#include "common/graph/device.h"
+#include "common/graph/graph_part.h"
+
+#define GP_BATCH_MAP_INPUTS 8
+
+struct gp_batch_map {
+	int inputs;                      /* of the whole graph */
+	int tensor[GP_BATCH_MAP_INPUTS]; /* of the batch, by input */
+	size_t sample_bytes[GP_BATCH_MAP_INPUTS];
+};
+
+/* `g` is the whole graph. GP_INVALID says what the model wants and what the data has; *out is then as it was. */
+enum gp_status gp_batch_map_make(const struct gp_graph *g, const struct gp_tensor_info *info, int tensors,
+				 struct gp_batch_map *out, struct gp_err *err);
+/* The same for a batch at hand. */
+enum gp_status gp_batch_map_of(const struct gp_graph *g, const struct gp_batch *batch, struct gp_batch_map *out,
+			       struct gp_err *err);
+/* What input `input` of the whole graph reads from sample `first` on. */
+const void *gp_batch_map_at(const struct gp_batch_map *m, const struct gp_batch *batch, int input, size_t first);
+/*
+ * Samples first..first+samples of the batch into the inputs of the plan's slot. `from` says by input of the plan's graph
+ * where it comes from (struct gp_graph_parts): what comes from the data is copied, the rest left alone. NULL: the plan's
+ * inputs are those of the whole graph.
+ */
+void gp_batch_map_copy(const struct gp_batch_map *m, const struct gp_batch *batch, size_t first, size_t samples,
+		       struct gp_plan *plan, int slot, const struct gp_feed *from);
+
+#endif
