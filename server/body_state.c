@@ -266,7 +266,8 @@ bool gp_body_keep_at_rest(struct gp_body *b)
 	    b->keep.step == b->step)
 		return false;
 	gp_body_undo(b);
-	b->keep.kept = GP_CHECKPOINTS_MAX; /* the client does not have this one, so it must not push out one that both have */
+	b->keep.kept =
+		GP_CHECKPOINTS_MAX; /* the client does not have this one, so it must not push out one that both have */
 	start_copies(b);
 	return true;
 }

@@ -169,7 +169,8 @@ struct place {
 	uint64_t at, left; /* next element, kept ones still to come */
 };
 
-/* How many of the codes it took to find all that are left, or `count`. False: past the last element. */
+/* Sets the bits that the codes lead to. *used: how many codes it took to find all elements that are left, or
+ * `count`. False: a code leads past the last element. */
 static bool follow(struct place *p, const uint16_t *code, size_t count, uint32_t escape, uint64_t n, uint64_t *bits,
 		   size_t *used)
 {

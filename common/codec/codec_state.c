@@ -160,7 +160,7 @@ struct digest {
 	size_t bytes;
 };
 
-/* Through a piece of the stack, where a region lies on a device. */
+/* Hashes a region piece by piece, through a buffer on the stack where it lies on a device. */
 static enum gp_status digest_region(const struct gp_codec_tree *t, const struct gp_codec_region *r, void *arg,
 				    struct gp_err *err)
 {

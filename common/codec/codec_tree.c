@@ -326,7 +326,8 @@ static void pass_by(struct gp_codec_node *node, const struct gp_codec_pass *pass
 static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
 			  const float *x, uint8_t *out, float *seen);
 
-/* Before the host looks at what a stage wrote. False: the device failed, and what was written is not there. */
+/* Called before the host looks at what a stage wrote. False: the device failed, and what should have been written is
+ * not there. */
 static bool arrived(const struct gp_codec_tree *t)
 {
 	struct gp_err err;
@@ -422,7 +423,7 @@ static size_t send_raw(struct gp_codec_tree *t, struct gp_codec_node *node, cons
 	return GP_CODEC_HEAD + 4 * node->n;
 }
 
-/* `seen`, which may be x itself, gets the tensor as the other end will decode it; NULL: nobody asks. */
+/* `seen`, which may be x itself, gets the tensor as the other end will decode it; NULL when nobody needs it. */
 static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
 			  const float *x, uint8_t *out, float *seen)
 {
@@ -518,7 +519,7 @@ static enum gp_status decode_node(struct gp_codec_tree *t, struct gp_codec_node 
 	return GP_OK;
 }
 
-/* Work that was queued before the payload turned out to be wrong still reads it: it is waited for. */
+/* Work that was queued before the payload turned out to be wrong still reads it, so the decoder waits for it. */
 enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, struct gp_span in,
 				    float *x, struct gp_err *err)
 {

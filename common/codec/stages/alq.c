@@ -198,7 +198,7 @@ static double deviation(double squares, double n)
 	return fmax(n > 0 ? sqrt(squares / n) : 0, GP_LEVEL_SIGMA_MIN);
 }
 
-/* Every element counts alike: the mean of all, and the variance within the buckets. */
+/* Statistics in which every element counts alike: the mean over all of them, and the variance within the buckets. */
 static struct gp_level_mix normless(const struct bucket_sum *s, int count)
 {
 	double n = 0, sum = 0, squares = 0;
@@ -291,7 +291,7 @@ void gp_adaptive_passed(const struct gp_adaptive *a, const struct gp_codec_pass 
 	*age = (*age + 1) % a->update;
 }
 
-/* An evaluation fits for itself, and forgets. Without anything to fit to the next pass tries again. */
+/* An evaluation fits its own levels and forgets them. When there is nothing to fit to, the next pass tries again. */
 void gp_adaptive_use_fitted(const struct gp_adaptive *a, const struct gp_codec_pass *pass,
 			    const struct gp_adaptive_row *rows, int count)
 {

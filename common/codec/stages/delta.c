@@ -152,7 +152,8 @@ static void begin_pass(struct delta *d, const struct gp_codec_pass *pass)
 	d->journal.used = 0;
 }
 
-/* Before a row changes for the first time in a step. False: there is no room, since a chunk came more than once. */
+/* Saves a row before it changes for the first time in a step. False: there is no room, because a chunk came more
+ * than once. */
 static bool note_row(struct delta *d, uint32_t index)
 {
 	struct journal *j = &d->journal;

@@ -100,8 +100,8 @@ static bool add_residual(const float *restrict x, float *restrict r, uint64_t n,
 	return !odd;
 }
 
-/* In an evaluation a tensor goes as it is; what is not finite is then found by the next stage. Else `passed` follows,
- * and forgets what was added here. */
+/* In an evaluation a tensor goes as it is, and the next stage finds what is not finite. In training `passed` follows
+ * when a tensor is not finite, and forgets what was added here. */
 static bool split(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor, uint8_t *side,
 		  size_t *side_len)
 {
@@ -125,7 +125,7 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 	return finite;
 }
 
-/* r holds what was meant since split; what has arrived is taken off it. */
+/* Since split, r holds what should arrive; what has arrived is subtracted from it. */
 static void learn(void *state, const struct gp_codec_pass *pass, const float *const *tensor)
 {
 	const struct ef *e = state;

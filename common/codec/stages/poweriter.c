@@ -275,8 +275,8 @@ static void orthonormalize(struct poweriter *p, int64_t sample)
 			draw_row(p, p->v + k * p->size.padded, sample, k, attempt);
 }
 
-/* Where the chunk's last pass ended, or draws. Small factors lie as (r, small) for a tall matrix, (small, r) for a wide
- * one, as the tensors that they were. */
+/* Starts where the chunk's last pass ended, or from draws. Small factors lie as they travelled: (r, small) for a
+ * tall matrix, (small, r) for a wide one. */
 static int set_start(struct poweriter *p, const struct gp_codec_pass *pass, int64_t sample)
 {
 	const struct gp_poweriter_sizes *s = &p->size;
