@@ -109,7 +109,7 @@ static enum gp_status check_sent(struct gp_client_session *s, enum gp_status sta
 
 /* Control messages. */
 
-/* A live client has the step that it is at, too. Last comes 0: a client that keeps checkpoints can always begin anew. */
+/* A live client has the step that it is at, too. Last comes 0: a client that writes checkpoints can always begin anew. */
 static size_t list_checkpoints(const struct gp_client_session *s, uint64_t out[GP_CHECKPOINTS_MAX])
 {
 	uint64_t stored[GP_CHECKPOINTS_MAX];
@@ -249,7 +249,8 @@ static enum gp_status check_precision(const struct gp_client_session *s, const G
 }
 
 /* Otherwise the user would learn it only when the first checkpoint is due. */
-static enum gp_status check_keeps(const struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
+static enum gp_status check_checkpoints(const struct gp_client_session *s, const Gpsplit__Welcome *m,
+					struct gp_err *err)
 {
 	char text[256];
 	if (!s->open->run || !m->checkpoint_error || !*m->checkpoint_error)
@@ -266,7 +267,7 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 		GP_FAIL(err, GP_PROTO, "the server speaks version %u of the protocol, this client version %d",
 			m->version, GP_PROTO_VERSION);
 	GP_TRY(check_precision(s, m, err));
-	GP_TRY(check_keeps(s, m, err));
+	GP_TRY(check_checkpoints(s, m, err));
 	if (m->resume_token.len > 0 && m->resume_token.len != GP_TOKEN_BYTES)
 		GP_FAIL(err, GP_PROTO, "server %s gave a resume token of %zu bytes, not %d", s->open->server,
 			m->resume_token.len, GP_TOKEN_BYTES);
@@ -295,18 +296,18 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 }
 
 /* What the server says of a checkpoint. */
-static enum gp_status note_kept(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
+static enum gp_status note_checkpoint(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
 {
 	char text[256];
 	if (!s->last_commit.checkpoint)
 		return GP_OK;
 	if (m->checkpoint)
-		return s->frames->kept(s->arg, m->step, NULL, err);
+		return s->frames->checkpointed(s->arg, m->step, NULL, err);
 	if (m->checkpoint_error && *m->checkpoint_error)
 		gp_text_sanitize(m->checkpoint_error, text, sizeof text);
 	else
 		snprintf(text, sizeof text, "it keeps none");
-	return s->frames->kept(s->arg, m->step, text, err);
+	return s->frames->checkpointed(s->arg, m->step, text, err);
 }
 
 static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
@@ -317,7 +318,7 @@ static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__C
 			(unsigned long long)step);
 	s->committed++;
 	s->all_committed = s->committed == s->steps;
-	return note_kept(s, m, err);
+	return note_checkpoint(s, m, err);
 }
 
 static enum gp_status on_params_done(struct gp_client_session *s, uint32_t count, struct gp_err *err)
@@ -611,9 +612,9 @@ enum gp_status gp_session_fetch_again(struct gp_client_session *s, struct gp_err
  * reason. */
 static enum gp_status make_up_for_answer(struct gp_client_session *s, struct gp_err *err)
 {
-	const bool kept = s->server_checkpoint == s->server_steps;
-	return s->frames->kept(s->arg, s->last_commit.step, kept ? NULL : "it has none; why not, the link has lost",
-			       err);
+	const bool has_one = s->server_checkpoint == s->server_steps;
+	return s->frames->checkpointed(s->arg, s->last_commit.step,
+				       has_one ? NULL : "it has none; why not, the link has lost", err);
 }
 
 enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err)

@@ -41,8 +41,8 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of 
 	void (*lost)(void *arg);
 	/* There is a channel again: what was taken back may begin again. */
 	void (*resumed)(void *arg);
-	/* The server has kept the checkpoint that COMMIT of this step asked for; or `why` not. */
-	enum gp_status (*kept)(void *arg, uint64_t step, const char *why, struct gp_err *err);
+	/* The server has written the checkpoint that COMMIT of this step asked for; or `why` not. */
+	enum gp_status (*checkpointed)(void *arg, uint64_t step, const char *why, struct gp_err *err);
 	/* Hash of what the codecs of all directions remember alike at both ends. Called after `lost` and after `restart`. */
 	uint64_t (*state_hash)(void *arg);
 };

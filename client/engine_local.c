@@ -128,7 +128,7 @@ static enum gp_status write_checkpoint(struct local_engine *e, const struct gp_s
 	return status;
 }
 
-static enum gp_status keep_checkpoint(struct local_engine *e, const struct gp_step_result *r, struct gp_err *err)
+static enum gp_status checkpoint_if_due(struct local_engine *e, const struct gp_step_result *r, struct gp_err *err)
 {
 	struct gp_run_state *run = e->base.spec.run;
 	if (!gp_run_state_due(run, e->base.steps))
@@ -150,7 +150,7 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 	GP_TRY(gp_clip_update(e->plan, lr, sum.grad_norm, err));
 	e->compute_ns += gp_now_ns() - begin;
 	e->base.steps++;
-	GP_TRY(keep_checkpoint(e, &sum, err));
+	GP_TRY(checkpoint_if_due(e, &sum, err));
 	*out = sum;
 	return GP_OK;
 }

@@ -459,7 +459,7 @@ static enum gp_status commit(struct split_engine *e, bool checkpoint, struct gp_
 }
 
 /* This side's checkpoint comes first: the server drops old ones when it has a new one, and must not be alone with that. */
-static enum gp_status update_and_keep(struct split_engine *e, struct gp_err *err)
+static enum gp_status update_and_checkpoint(struct split_engine *e, struct gp_err *err)
 {
 	bool written;
 	start_update(e);
@@ -474,7 +474,7 @@ static enum gp_status update(struct split_engine *e, float lr, struct gp_err *er
 		e->result.grad_norm = sqrt(gp_clip_add(0.0, e->squares, e->head_sums + e->body_sums + e->tail_sums));
 	e->lr = lr;
 	if (gp_run_state_due(e->base.spec.run, e->step + 1))
-		return update_and_keep(e, err);
+		return update_and_checkpoint(e, err);
 	GP_TRY(commit(e, false, err));
 	start_update(e);
 	return gp_client_session_wait_here(&e->session, &e->optim_done, err);
@@ -647,5 +647,5 @@ const struct gp_client_frames gp_split_frames = {.frame_begin = frame_begin,
 						 .grad_squares = squares_arrived,
 						 .lost = link_lost,
 						 .resumed = link_resumed,
-						 .kept = gp_split_kept,
+						 .checkpointed = gp_split_checkpointed,
 						 .state_hash = state_hash};

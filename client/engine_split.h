@@ -64,9 +64,9 @@ struct split_engine {
 	bool forwards_idle, pass_idle;
 	bool stepping, step_ready; /* a training step is under way; nothing is missing but its COMMIT */
 	/* optimizer and data tasks */
-	struct gp_task optim, fetch, keep;
+	struct gp_task optim, fetch, write;
 	float lr;
-	bool optim_done, fetched, kept;
+	bool optim_done, fetched, written;
 	/* with clip_norm: sums of squares of the whole model's gradients, in the order of its parameters */
 	struct gp_task measure;
 	double *squares;
@@ -95,8 +95,8 @@ void gp_split_account_directions(struct split_engine *e);
 /* engine_split_state.c: checkpoints (run_state.h). */
 /* Writes the state after `steps` steps, which is in place. *written: there is a checkpoint, and COMMIT is to say so. */
 enum gp_status gp_split_write_checkpoint(struct split_engine *e, uint64_t steps, bool *written, struct gp_err *err);
-/* For the session: `kept` of gp_client_frames, `restart` of gp_client_open. */
-enum gp_status gp_split_kept(void *arg, uint64_t step, const char *why, struct gp_err *err);
+/* For the session: `checkpointed` of gp_client_frames, `restart` of gp_client_open. */
+enum gp_status gp_split_checkpointed(void *arg, uint64_t step, const char *why, struct gp_err *err);
 enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err);
 
 /* engine_split.c: what struct gp_engine_ops and the session call. */

@@ -23,7 +23,7 @@ static enum gp_status take_copy(struct split_engine *e, struct gp_snapshot *s, s
 	return GP_OK;
 }
 
-static void run_keep(struct gp_task *task)
+static void run_write(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
 	struct gp_snapshot s = {0};
@@ -34,26 +34,26 @@ static void run_keep(struct gp_task *task)
 	gp_snapshot_deinit(&s);
 }
 
-static void keep_done(struct gp_task *task)
+static void write_done(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
-	e->kept = true;
+	e->written = true;
 }
 
 enum gp_status gp_split_write_checkpoint(struct split_engine *e, uint64_t steps, bool *written, struct gp_err *err)
 {
-	e->kept = false;
-	e->keep = (struct gp_task){.run = run_keep, .done = keep_done, .arg = e};
-	gp_worker_submit(&e->compute, &e->keep, 0);
-	GP_TRY(gp_client_session_wait_here(&e->session, &e->kept, err));
-	*written = e->keep.status == GP_OK;
+	e->written = false;
+	e->write = (struct gp_task){.run = run_write, .done = write_done, .arg = e};
+	gp_worker_submit(&e->compute, &e->write, 0);
+	GP_TRY(gp_client_session_wait_here(&e->session, &e->written, err));
+	*written = e->write.status == GP_OK;
 	if (*written)
 		return GP_OK;
-	*err = e->keep.err;
+	*err = e->write.err;
 	return gp_run_state_failed(e->base.spec.run, steps, err);
 }
 
-enum gp_status gp_split_kept(void *arg, uint64_t step, const char *why, struct gp_err *err)
+enum gp_status gp_split_checkpointed(void *arg, uint64_t step, const char *why, struct gp_err *err)
 {
 	struct split_engine *e = arg;
 	struct gp_run_state *run = e->base.spec.run;

@@ -2,7 +2,7 @@
  *
  * A step of a split engine that a broken link has left half-done, taken back.
  * The next one begins with the same parameters, running statistics and codec
- * memory as it did. Test: tests/unit/test_engine.c
+ * state as it did. Test: tests/unit/test_engine.c
  */
 #include "client/engine_split.h"
 

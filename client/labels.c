@@ -12,7 +12,7 @@
 
 enum { LABEL_MAX = 256 }; /* bytes of a line */
 
-static enum gp_status keep(struct gp_labels *l, const char *name, struct gp_err *err)
+static enum gp_status add_label(struct gp_labels *l, const char *name, struct gp_err *err)
 {
 	l->name[l->count] = gp_strdup(name);
 	if (!l->name[l->count])
@@ -41,7 +41,7 @@ static enum gp_status read_lines(struct gp_labels *l, const char *path, FILE *f,
 		if (!line[0])
 			GP_FAIL(err, GP_INVALID, "%s:%d: an empty line; one label per line is expected", path, lines);
 		if (lines <= outputs)
-			GP_TRY(keep(l, line, err));
+			GP_TRY(add_label(l, line, err));
 	}
 	if (ferror(f))
 		GP_FAIL(err, GP_INVALID, "cannot read %s", path);
@@ -73,7 +73,7 @@ enum gp_status gp_labels_of_dataset(struct gp_labels *l, const struct gp_dataset
 	for (int i = 0; status == GP_OK && i < outputs; i++) {
 		char made[32];
 		snprintf(made, sizeof made, "output %d", i);
-		status = keep(l, i < gp_dataset_classes(d) ? gp_dataset_class_name(d, i) : made, err);
+		status = add_label(l, i < gp_dataset_classes(d) ? gp_dataset_class_name(d, i) : made, err);
 	}
 	if (status != GP_OK)
 		gp_labels_deinit(l);

@@ -230,7 +230,7 @@ void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps)
 {
 	struct gp_err err;
 	if (gp_checkpoint_drop_after(r->o.dir, steps, &err) != GP_OK ||
-	    gp_checkpoint_prune(r->o.dir, GP_CHECKPOINTS_KEPT, &err) != GP_OK)
+	    gp_checkpoint_prune(r->o.dir, GP_CHECKPOINTS_STAY, &err) != GP_OK)
 		gp_log(main, GP_LOG_WARN, "old checkpoints stay: %s", err.text);
 	note_list(r);
 	r->warned = false;

@@ -58,7 +58,7 @@ void gp_run_state_tell(const struct gp_run_state *r, uint64_t step);
 /* Progress before the step under way. */
 struct gp_run_progress *gp_run_state_progress(struct gp_run_state *r);
 
-/* Whether the state after `steps` steps should be kept. NULL: never. */
+/* Whether the state after `steps` steps should be checkpointed. NULL: never. */
 bool gp_run_state_due(const struct gp_run_state *r, uint64_t steps);
 /* False when the state should be written but nobody has asked the server to, because the signal came too late. NULL:
  * always true. */

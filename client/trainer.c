@@ -32,7 +32,7 @@ struct run {
 	bool eval_cut; /* the last evaluation was ended by a signal */
 };
 
-static uint64_t kept_steps(uint64_t steps)
+static uint64_t remembered_steps(uint64_t steps)
 {
 	return steps < STEP_TIMES_MAX ? steps : STEP_TIMES_MAX;
 }
@@ -196,7 +196,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 			(unsigned long long)r->step);
 	note_norm(r, &result);
 	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
-	r->step_s[r->here++ % kept_steps(spec->total_steps)] = (float)seconds;
+	r->step_s[r->here++ % remembered_steps(spec->total_steps)] = (float)seconds;
 	r->step++;
 	add_result(&r->epoch, &result);
 	r->last = r->epoch;
@@ -316,7 +316,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 {
 	struct gp_engine *e = r->spec->engine;
 	struct gp_train_report *report = r->report;
-	const uint64_t kept = kept_steps(r->spec->total_steps);
+	const uint64_t remembered = remembered_steps(r->spec->total_steps);
 	report->steps = r->step;
 	report->steps_here = r->here;
 	report->stopped = stop_asked(r) && (r->step < r->spec->total_steps || r->eval_cut);
@@ -324,7 +324,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	report->loss = mean(r->last.loss_sum, r->last.samples);
 	report->train_acc = mean((double)r->last.correct, r->last.samples);
 	report->samples = r->step * (uint64_t)e->spec.batch;
-	report->time_per_batch_s = median(r->step_s, r->here < kept ? r->here : kept);
+	report->time_per_batch_s = median(r->step_s, r->here < remembered ? r->here : remembered);
 	return e->ops->get_weights(e, r->spec->weights, err);
 }
 
@@ -346,7 +346,7 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 {
 	struct run r = {.spec = spec, .report = out, .begin_ns = gp_now_ns()};
 	*out = (struct gp_train_report){.val_loss = NAN, .val_acc = NAN};
-	r.step_s = gp_calloc(kept_steps(spec->total_steps), sizeof *r.step_s);
+	r.step_s = gp_calloc(remembered_steps(spec->total_steps), sizeof *r.step_s);
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
 	gp_progress_init(&r.progress, spec->progress ? stderr : NULL, PLAIN_PROGRESS_S);

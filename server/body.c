@@ -290,13 +290,13 @@ static void finish_optim(struct gp_task *task)
 static void optim_done(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	const bool refused = b->keep.refused;
-	b->keep.refused = false;
-	b->optim_pending = b->keep.asked; /* until COMMITTED, so that no other COMMIT comes between */
-	if (!gp_body_task_ok(b, task) || b->keep.asked)
+	const bool refused = b->checkpoint.refused;
+	b->checkpoint.refused = false;
+	b->optim_pending = b->checkpoint.asked; /* until COMMITTED, so that no other COMMIT comes between */
+	if (!gp_body_task_ok(b, task) || b->checkpoint.asked)
 		return;
 	if (refused)
-		gp_body_keep_refuse(b);
+		gp_body_checkpoint_refuse(b);
 	else
 		b->cbs.committed(b->arg, b->step - 1);
 }

@@ -20,7 +20,7 @@
 #include "server/state_dir.h"
 
 /* The reason given to a client that asks for checkpoints where there is no `state`. */
-#define GP_BODY_KEEPS_NONE "this server keeps no checkpoints (--state-dir)"
+#define GP_BODY_NO_CHECKPOINTS "this server writes no checkpoints (--state-dir)"
 
 struct gp_body_spec {
 	struct gp_graph *graph; /* taken over by gp_body_new */
@@ -29,8 +29,8 @@ struct gp_body_spec {
 	uint64_t session, seed;
 	int chunk_samples, window, chunks;
 	bool eval_only;
-	bool undo; /* gp_body_undo: the link may break and come back, or the server stop and keep the state */
-	/* Checkpoints of the run: where they are kept (NULL: nowhere), and of which step one is to be read before READY
+	bool undo; /* gp_body_undo: the link may break and come back, or the server stop and checkpoint the state */
+	/* Checkpoints of the run: where they lie (NULL: nowhere), and of which step one is to be read before READY
 	 * (0: none). */
 	struct gp_state_dir *state;
 	uint8_t run_id[GP_RUN_ID_BYTES];
@@ -45,24 +45,24 @@ struct gp_body_need {
 };
 
 /* Where a body computes; the worker is the device's. */
-struct gp_body_place {
+struct gp_body_site {
 	struct gp_device *dev;
 	struct gp_worker *compute;
 };
 
 struct gp_body_cbs {
 	/* Called with what the session needs in all, before any of it is taken. A failure ends the session. If the
-	 * callback changes *at, the session goes to that place, and it is called again with what the session needs
+	 * callback changes *at, the session goes to that site, and it is called again with what the session needs
 	 * there. */
-	enum gp_status (*estimated)(void *arg, const struct gp_body_need *need, struct gp_body_place *at,
+	enum gp_status (*estimated)(void *arg, const struct gp_body_need *need, struct gp_body_site *at,
 				    struct gp_err *err);
 	void (*ready)(void *arg);                                             /* plan made, weights in place */
 	void (*failed)(void *arg, enum gp_status status, struct gp_err *err); /* the session has to end */
 	/* With clip_norm, after the last chunk's backward pass: the sums of clip.h. `sum` lives until the next step. */
 	void (*measured)(void *arg, uint64_t step, const double *sum, int n);
 	void (*committed)(void *arg, uint64_t step);
-	/* Called instead, after gp_body_keep: the checkpoint is on disk, or `why` says why it is not. */
-	void (*kept)(void *arg, uint64_t step, const char *why);
+	/* Called instead, after gp_body_checkpoint: the checkpoint is on disk, or `why` says why it is not. */
+	void (*checkpointed)(void *arg, uint64_t step, const char *why);
 	void (*params_sent)(void *arg, uint32_t count);
 	void (*idle)(void *arg); /* a task came back while stopping or without a channel: see gp_body_busy */
 };
@@ -79,7 +79,7 @@ struct gp_body_workers {
 /* Bytes that gp_body_new itself takes: room for the weights, which may follow OPEN at once. */
 uint64_t gp_body_staging_bytes(const struct gp_body_spec *spec);
 /* Takes spec->graph (also on failure). Estimate, memory and plan follow: `estimated`, then `ready`. */
-enum gp_status gp_body_new(const struct gp_body_place *at, const struct gp_body_workers *workers, struct gp_channel *ch,
+enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_workers *workers, struct gp_channel *ch,
 			   const struct gp_body_spec *spec, const struct gp_body_cbs *cbs, void *arg,
 			   struct gp_body **out, struct gp_err *err);
 
@@ -104,12 +104,12 @@ void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
 /* grad_norm: of the whole model, with clip_norm; else 0. */
 enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, struct gp_err *err);
 /* Called right after gp_body_commit: writes a checkpoint of that step's state; `kept` tells when it is done. */
-void gp_body_keep(struct gp_body *b);
+void gp_body_checkpoint(struct gp_body *b);
 /*
  * Writes the state after the last commit of a body that has been stopped and is not busy. True: it is busy with that
- * now, and `idle` follows; false: there is nothing to keep, or nowhere.
+ * now, and `idle` follows; false: there is nothing to checkpoint, or nowhere.
  */
-bool gp_body_keep_at_rest(struct gp_body *b);
+bool gp_body_checkpoint_at_rest(struct gp_body *b);
 enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err);
 
 /*
@@ -144,7 +144,7 @@ bool gp_body_in_step(const struct gp_body *b);
 /* True while it is the client's turn to send or to read something: in a step, or while answers are on their way. */
 bool gp_body_awaits_client(const struct gp_body *b);
 uint64_t gp_body_steps(const struct gp_body *b); /* committed */
-uint64_t
-gp_body_kept_step(const struct gp_body *b); /* of the newest checkpoint that it has written or begun from; 0: none */
+uint64_t gp_body_checkpoint_step(
+	const struct gp_body *b); /* of the newest checkpoint that it has written or begun from; 0: none */
 
 #endif

@@ -28,7 +28,7 @@ struct body_slot {
 
 enum direction_index { ACT_UP, ACT_DOWN, GRAD_UP, GRAD_DOWN, DIRECTIONS };
 
-enum { KEEP_PARTS = DIRECTIONS + 1 }; /* the codecs, the plan */
+enum { CHECKPOINT_PARTS = DIRECTIONS + 1 }; /* the codecs, the plan */
 
 struct gp_body_part {
 	struct gp_body *body;
@@ -37,13 +37,13 @@ struct gp_body_part {
 	struct gp_snapshot copy;
 };
 
-struct gp_body_keep {
+struct gp_body_checkpoint {
 	bool asked;    /* copies are made or written */
-	bool refused;  /* asked for, but there is nowhere to keep it */
+	bool refused;  /* asked for, but there is nowhere to write it */
 	uint64_t step; /* the newest on disk that is known of */
 	int copying;
-	int kept; /* newest ones that stay on disk */
-	struct gp_body_part part[KEEP_PARTS];
+	int stay; /* newest ones that stay on disk */
+	struct gp_body_part part[CHECKPOINT_PARTS];
 	struct gp_st_item *items; /* of all parts */
 	int item_count;
 	struct gp_lane lane;
@@ -51,7 +51,7 @@ struct gp_body_keep {
 };
 
 struct gp_body {
-	struct gp_body_place at;
+	struct gp_body_site at;
 	struct gp_device *dev; /* at.dev */
 	struct gp_channel *ch; /* NULL while the link is broken */
 	struct gp_body_spec spec;
@@ -87,7 +87,7 @@ struct gp_body {
 	struct gp_task param_get;
 	uint32_t param_out_index;
 	bool fetching;
-	struct gp_body_keep keep;
+	struct gp_body_checkpoint checkpoint;
 };
 
 /* A task came back. False: the body is stopping, its link is broken, or the task failed (which was reported, or will
@@ -101,8 +101,8 @@ void gp_body_account_directions(struct gp_body *b);
 
 /* body_state.c */
 enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err);
-uint64_t gp_body_keep_bytes(const struct gp_body_spec *spec);
-void gp_body_keep_refuse(struct gp_body *b);
+uint64_t gp_body_checkpoint_bytes(const struct gp_body_spec *spec);
+void gp_body_checkpoint_refuse(struct gp_body *b);
 
 enum gp_status gp_body_params_init(struct gp_body *b, struct gp_err *err);
 void gp_body_params_deinit(struct gp_body *b);

@@ -10,9 +10,9 @@
 #include "common/wire/control.h"
 
 /* Where activations and gradients lie: NULL for the host. */
-static const struct gp_codec_memory *tensor_memory(const struct gp_body *b)
+static const struct gp_codec_device *tensor_device(const struct gp_body *b)
 {
-	return b->dev->ops->codec_memory ? b->dev->ops->codec_memory(b->dev) : NULL;
+	return b->dev->ops->codec_device ? b->dev->ops->codec_device(b->dev) : NULL;
 }
 
 static struct gp_plan_spec plan_spec(const struct gp_body *b)
@@ -27,7 +27,7 @@ static struct gp_plan_spec plan_spec(const struct gp_body *b)
 				     .optim = spec->optim,
 				     .undo = spec->undo,
 				     .precision = spec->precision,
-				     .device_io = tensor_memory(b) != NULL};
+				     .device_io = tensor_device(b) != NULL};
 }
 
 static bool direction_used(const struct gp_body_spec *spec, int d)
@@ -59,7 +59,7 @@ static struct gp_directions directions(const struct gp_body *b)
 				      .chunks = (uint32_t)spec->chunks,
 				      .train = !spec->eval_only,
 				      .undo = spec->undo,
-				      .memory = tensor_memory(b)};
+				      .device = tensor_device(b)};
 }
 
 static struct gp_body_need plan_need(const struct gp_body *b, const struct gp_plan_memory *memory)
@@ -80,7 +80,7 @@ static enum gp_status add_direction(const struct gp_body *b, int d, struct gp_bo
 	GP_TRY(gp_direction_codec_bytes(direction_types[d], &spec->codec[d], &shape, &all, &codec, err));
 	const uint64_t copy = spec->state ? codec : 0;
 	if (!gp_add_ok(need->host, frames, &need->host) || !gp_add_ok(need->host, copy, &need->host) ||
-	    !gp_add_ok(need->device, all.memory ? codec : 0, &need->device))
+	    !gp_add_ok(need->device, all.device ? codec : 0, &need->device))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	return GP_OK;
 }
@@ -96,7 +96,7 @@ static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
 	for (int d = 0; d < DIRECTIONS; d++)
 		if (direction_used(spec, d))
 			GP_TRY(add_direction(b, d, &need, err));
-	const uint64_t rest = gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_keep_bytes(spec);
+	const uint64_t rest = gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_checkpoint_bytes(spec);
 	if (!gp_add_ok(need.host, rest, &need.host))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	b->need = need;
@@ -215,7 +215,7 @@ static void submit_estimate(struct gp_body *b)
 }
 
 /* Nothing has been computed yet. */
-static void move_to(struct gp_body *b, const struct gp_body_place *at)
+static void move_to(struct gp_body *b, const struct gp_body_site *at)
 {
 	b->at = *at;
 	b->dev = at->dev;
@@ -227,7 +227,7 @@ static void move_to(struct gp_body *b, const struct gp_body_place *at)
 static void estimate_done(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	struct gp_body_place at = b->at;
+	struct gp_body_site at = b->at;
 	struct gp_err err;
 	if (!gp_body_task_ok(b, task))
 		return;
@@ -248,7 +248,7 @@ static void estimate_done(struct gp_task *task)
 	gp_body_params_submit(b);
 }
 
-enum gp_status gp_body_new(const struct gp_body_place *at, const struct gp_body_workers *workers, struct gp_channel *ch,
+enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_workers *workers, struct gp_channel *ch,
 			   const struct gp_body_spec *spec, const struct gp_body_cbs *cbs, void *arg,
 			   struct gp_body **out, struct gp_err *err)
 {
@@ -267,8 +267,8 @@ enum gp_status gp_body_new(const struct gp_body_place *at, const struct gp_body_
 	gp_lane_init(&b->build_lane, workers->build);
 	gp_lane_init(&b->compute, at->compute);
 	if (spec->state)
-		gp_lane_init(&b->keep.lane, workers->disk);
-	b->step = b->keep.step = spec->restore_step;
+		gp_lane_init(&b->checkpoint.lane, workers->disk);
+	b->step = b->checkpoint.step = spec->restore_step;
 	enum gp_status status = gp_body_params_init(b, err);
 	if (status != GP_OK) {
 		gp_body_free(b);
@@ -291,7 +291,7 @@ bool gp_body_busy(const struct gp_body *b)
 	int pending = b->build_lane.pending + b->compute.pending;
 	for (int d = 0; b->built && d < DIRECTIONS; d++)
 		pending += b->dir[d].lane.pending;
-	return pending + b->keep.lane.pending > 0;
+	return pending + b->checkpoint.lane.pending > 0;
 }
 
 bool gp_body_in_step(const struct gp_body *b)
@@ -352,7 +352,7 @@ void gp_body_free(struct gp_body *b)
 	gp_lane_deinit(&b->build_lane);
 	gp_lane_deinit(&b->compute);
 	if (b->spec.state)
-		gp_lane_deinit(&b->keep.lane);
+		gp_lane_deinit(&b->checkpoint.lane);
 	gp_body_params_deinit(b);
 	gp_free(b->slot);
 	gp_free(b->squares);

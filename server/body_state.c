@@ -5,7 +5,7 @@
  * restore_step. See body.h; PROTOCOL.md section 5.7.
  *
  * After a commit the next step's frames may follow at once. So the codecs'
- * memory and the plan are copied by tasks on their own lanes, ahead of what
+ * state and the plan are copied by tasks on their own lanes, ahead of what
  * those frames bring; only the copies go to disk, on a lane that is not waited
  * for by the step. Test: tests/unit/test_server_checkpoints.c,
  * tests/e2e/killed.sh
@@ -114,14 +114,14 @@ enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err)
 
 /* --- writing ---------------------------------------------------------------------------------------------------- */
 
-uint64_t gp_body_keep_bytes(const struct gp_body_spec *spec)
+uint64_t gp_body_checkpoint_bytes(const struct gp_body_spec *spec)
 {
 	return spec->state ? gp_snapshot_plan_bytes(spec->graph) : 0;
 }
 
-static void free_parts(struct gp_body_keep *k)
+static void free_parts(struct gp_body_checkpoint *k)
 {
-	for (int i = 0; i < KEEP_PARTS; i++)
+	for (int i = 0; i < CHECKPOINT_PARTS; i++)
 		gp_snapshot_deinit(&k->part[i].copy);
 	gp_free(k->items);
 	k->items = NULL;
@@ -130,7 +130,7 @@ static void free_parts(struct gp_body_keep *k)
 /* COMMITTED, with what became of the checkpoint. */
 static void tell(struct gp_body *b, enum gp_status status, const struct gp_err *err)
 {
-	struct gp_body_keep *k = &b->keep;
+	struct gp_body_checkpoint *k = &b->checkpoint;
 	k->asked = false;
 	b->optim_pending = false;
 	if (status == GP_OK)
@@ -138,13 +138,13 @@ static void tell(struct gp_body *b, enum gp_status status, const struct gp_err *
 	if (b->stopping || !b->ch)
 		b->cbs.idle(b->arg);
 	else
-		b->cbs.kept(b->arg, b->step - 1, status == GP_OK ? NULL : err->text);
+		b->cbs.checkpointed(b->arg, b->step - 1, status == GP_OK ? NULL : err->text);
 }
 
 static void run_write(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	struct gp_body_keep *k = &b->keep;
+	struct gp_body_checkpoint *k = &b->checkpoint;
 	struct gp_body_words *words;
 	task->status = gp_alloc_array((void **)&words, 1, sizeof *words, &task->err);
 	if (task->status != GP_OK)
@@ -152,26 +152,26 @@ static void run_write(struct gp_task *task)
 	task->status = gp_body_describe(&b->spec, words, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_state_dir_write(b->spec.state, b->spec.run_id, b->step, &words->pairs, k->items,
-						  k->item_count, k->kept, &task->err);
+						  k->item_count, k->stay, &task->err);
 	gp_free(words);
 }
 
 static void write_done(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	free_parts(&b->keep);
+	free_parts(&b->checkpoint);
 	tell(b, task->status, &task->err);
 }
 
 static enum gp_status gather(struct gp_body *b, struct gp_err *err)
 {
-	struct gp_body_keep *k = &b->keep;
+	struct gp_body_checkpoint *k = &b->checkpoint;
 	k->item_count = 0;
 	if (b->optim.status != GP_OK) {
 		*err = b->optim.err;
 		return err->code;
 	}
-	for (int i = 0; i < KEEP_PARTS; i++) {
+	for (int i = 0; i < CHECKPOINT_PARTS; i++) {
 		if (k->part[i].task.status != GP_OK) {
 			*err = k->part[i].task.err;
 			return err->code;
@@ -180,7 +180,7 @@ static enum gp_status gather(struct gp_body *b, struct gp_err *err)
 	}
 	GP_TRY(gp_alloc_array((void **)&k->items, (size_t)k->item_count, sizeof *k->items, err));
 	int at = 0;
-	for (int i = 0; i < KEEP_PARTS; i++)
+	for (int i = 0; i < CHECKPOINT_PARTS; i++)
 		for (int j = 0; j < k->part[i].copy.count; j++)
 			k->items[at++] = k->part[i].copy.item[j];
 	return GP_OK;
@@ -190,7 +190,7 @@ static void copied(struct gp_task *task)
 {
 	struct gp_body_part *part = task->arg;
 	struct gp_body *b = part->body;
-	struct gp_body_keep *k = &b->keep;
+	struct gp_body_checkpoint *k = &b->checkpoint;
 	struct gp_err err;
 	if (--k->copying > 0)
 		return;
@@ -219,54 +219,54 @@ static void run_copy_plan(struct gp_task *task)
 
 static void start_copy(struct gp_body *b, int index, struct gp_lane *lane, void (*run)(struct gp_task *))
 {
-	struct gp_body_part *part = &b->keep.part[index];
+	struct gp_body_part *part = &b->checkpoint.part[index];
 	part->body = b;
 	part->index = index;
 	part->task = (struct gp_task){.run = run, .done = copied, .arg = part};
-	b->keep.copying++;
+	b->checkpoint.copying++;
 	gp_worker_submit(lane, &part->task, 0);
 }
 
 /* Every lane runs the copy before whatever is submitted from here on. */
 static void start_copies(struct gp_body *b)
 {
-	b->keep.asked = b->optim_pending = true;
+	b->checkpoint.asked = b->optim_pending = true;
 	for (int d = 0; d < DIRECTIONS; d++)
 		start_copy(b, d, &b->dir[d].lane, run_copy_codec);
 	start_copy(b, DIRECTIONS, &b->compute, run_copy_plan);
 }
 
-void gp_body_keep(struct gp_body *b)
+void gp_body_checkpoint(struct gp_body *b)
 {
-	gp_require(b->optim_pending && !b->keep.asked);
-	b->keep.kept = GP_CHECKPOINTS_KEPT;
+	gp_require(b->optim_pending && !b->checkpoint.asked);
+	b->checkpoint.stay = GP_CHECKPOINTS_STAY;
 	if (b->spec.state)
 		start_copies(b);
 	else
-		b->keep.refused = true;
+		b->checkpoint.refused = true;
 }
 
-uint64_t gp_body_kept_step(const struct gp_body *b)
+uint64_t gp_body_checkpoint_step(const struct gp_body *b)
 {
-	return b->keep.step;
+	return b->checkpoint.step;
 }
 
-void gp_body_keep_refuse(struct gp_body *b)
+void gp_body_checkpoint_refuse(struct gp_body *b)
 {
 	struct gp_err err;
-	b->keep.refused = false;
-	gp_err_set(&err, GP_UNSUPPORTED, 0, __FILE__, __LINE__, GP_BODY_KEEPS_NONE);
+	b->checkpoint.refused = false;
+	gp_err_set(&err, GP_UNSUPPORTED, 0, __FILE__, __LINE__, GP_BODY_NO_CHECKPOINTS);
 	tell(b, err.code, &err);
 }
 
-bool gp_body_keep_at_rest(struct gp_body *b)
+bool gp_body_checkpoint_at_rest(struct gp_body *b)
 {
 	gp_require(b->stopping && !gp_body_busy(b));
 	if (!b->spec.state || !b->ready || b->spec.eval_only || b->broken != GP_OK || b->step == 0 ||
-	    b->keep.step == b->step)
+	    b->checkpoint.step == b->step)
 		return false;
 	gp_body_undo(b);
-	b->keep.kept =
+	b->checkpoint.stay =
 		GP_CHECKPOINTS_MAX; /* the client does not have this one, so it must not push out one that both have */
 	start_copies(b);
 	return true;

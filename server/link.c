@@ -173,7 +173,7 @@ static enum gp_status on_commit(struct gp_server_link *l, const Gpsplit__Commit 
 {
 	GP_TRY(gp_body_commit(l->session->body, m->step, m->lr, m->grad_norm, err));
 	if (m->checkpoint)
-		gp_body_keep(l->session->body);
+		gp_body_checkpoint(l->session->body);
 	return GP_OK;
 }
 

@@ -43,9 +43,9 @@ static enum gp_status send_welcome(struct gp_server_link *l, bool resumed, struc
 	if (srv->set.resume_window_s > 0)
 		welcome.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, l->session->token[0]};
 	welcome.resumed = resumed;
-	welcome.checkpoint = resumed ? gp_body_kept_step(l->session->body) : l->stored;
+	welcome.checkpoint = resumed ? gp_body_checkpoint_step(l->session->body) : l->stored;
 	if (!resumed && l->session->checkpoints && !srv->state)
-		welcome.checkpoint_error = (char *)GP_BODY_KEEPS_NONE;
+		welcome.checkpoint_error = (char *)GP_BODY_NO_CHECKPOINTS;
 	welcome.last_step = resumed ? gp_body_steps(l->session->body) : 0;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;

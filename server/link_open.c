@@ -69,14 +69,14 @@ static void body_committed(void *arg, uint64_t step)
 	gp_server_link_sent(l, gp_control_send_committed(l->ch, step, &err), &err);
 }
 
-static void body_kept(void *arg, uint64_t step, const char *why)
+static void body_checkpointed(void *arg, uint64_t step, const char *why)
 {
 	struct gp_server_link *l = link_of(arg);
 	struct gp_err err;
 	gp_log(session, why && l->srv->state ? GP_LOG_WARN : GP_LOG_DEBUG, "session %llu committed step %llu, %s %s",
 	       (unsigned long long)l->session->id, (unsigned long long)step, why ? "without a checkpoint:" : "with",
 	       why ? why : "a checkpoint");
-	gp_server_link_sent(l, gp_control_send_kept(l->ch, step, why, &err), &err);
+	gp_server_link_sent(l, gp_control_send_checkpointed(l->ch, step, why, &err), &err);
 }
 
 static void body_params_sent(void *arg, uint32_t count)
@@ -105,9 +105,9 @@ static enum gp_status reserve_memory(struct gp_server_session *s, uint64_t bytes
 	return GP_OK;
 }
 
-static struct gp_body_place place_of(const struct gp_server_session *s)
+static struct gp_body_site site_of(const struct gp_server_session *s)
 {
-	return (struct gp_body_place){s->device->dev, s->device->compute};
+	return (struct gp_body_site){s->device->dev, s->device->compute};
 }
 
 static void log_memory(const struct gp_server_session *s)
@@ -133,7 +133,7 @@ static enum gp_status refuse(struct gp_server_session *s, enum gp_status status,
 }
 
 /* A device that has no room for it does not matter where another one has. */
-static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_place *at,
+static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_site *at,
 				     struct gp_err *err)
 {
 	struct gp_server_session *s = arg;
@@ -151,7 +151,7 @@ static enum gp_status body_estimated(void *arg, const struct gp_body_need *need,
 		s->busy = *err;
 	if (gp_server_session_choose_device(s, &none) != GP_OK)
 		return refuse(s, status, err);
-	*at = place_of(s);
+	*at = site_of(s);
 	return GP_OK;
 }
 
@@ -162,7 +162,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 					       .failed = body_failed,
 					       .measured = body_measured,
 					       .committed = body_committed,
-					       .kept = body_kept,
+					       .checkpointed = body_checkpointed,
 					       .params_sent = body_params_sent,
 					       .idle = body_idle};
 	struct gp_server *srv = l->srv;
@@ -182,7 +182,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 	gp_log(session, GP_LOG_INFO, "session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s",
 	       (unsigned long long)l->session->id, spec.graph->nodes, (unsigned long long)spec.graph->param_elements,
 	       spec.chunk_samples, spec.window, gp_precision_name(spec.precision));
-	const struct gp_body_place at = place_of(l->session);
+	const struct gp_body_site at = site_of(l->session);
 	GP_TRY(gp_body_new(&at, &workers, l->ch, &spec, &cbs, l->session, &l->session->body, err));
 	l->state = GP_LINK_LOAD;
 	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);

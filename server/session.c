@@ -41,7 +41,7 @@ static bool drain(struct gp_server_session *s)
 	if (!s->srv->stopping || s->drained || !s->body)
 		return false;
 	s->drained = true;
-	return gp_body_keep_at_rest(s->body);
+	return gp_body_checkpoint_at_rest(s->body);
 }
 
 void gp_server_session_settle(struct gp_server_session *s)

@@ -358,12 +358,12 @@ enum gp_status gp_state_dir_discard(const struct gp_state_dir *d, const uint8_t 
 
 /* The oldest of the runs that nobody uses; NULL: there is none. The caller holds the mutex. */
 static struct stored_run *oldest_unused(const struct gp_state_dir *d, struct inventory *v,
-					const uint8_t keep[GP_RUN_ID_BYTES])
+					const uint8_t spared[GP_RUN_ID_BYTES])
 {
 	struct stored_run *oldest = NULL;
 	for (int i = 0; i < v->count; i++) {
 		struct stored_run *r = &v->run[i];
-		if (find_user(d, r->id) || memcmp(r->id, keep, sizeof r->id) == 0)
+		if (find_user(d, r->id) || memcmp(r->id, spared, sizeof r->id) == 0)
 			continue;
 		if (!oldest || r->newest_ns < oldest->newest_ns)
 			oldest = r;
@@ -371,11 +371,11 @@ static struct stored_run *oldest_unused(const struct gp_state_dir *d, struct inv
 	return oldest;
 }
 
-static enum gp_status shrink(struct gp_state_dir *d, struct inventory *v, const uint8_t keep[GP_RUN_ID_BYTES],
+static enum gp_status shrink(struct gp_state_dir *d, struct inventory *v, const uint8_t spared[GP_RUN_ID_BYTES],
 			     struct gp_err *err)
 {
 	while (v->bytes > d->max_bytes || v->count > GP_STATE_RUNS_MAX) {
-		struct stored_run *r = oldest_unused(d, v, keep);
+		struct stored_run *r = oldest_unused(d, v, spared);
 		if (!r)
 			GP_FAIL(err, GP_NOMEM,
 				"the checkpoints of the runs under way pass what the server keeps (--state-max, %.0f "
@@ -403,13 +403,13 @@ static enum gp_status make_room(struct gp_state_dir *d, const uint8_t run[GP_RUN
 }
 
 static enum gp_status write_and_bound(struct gp_state_dir *d, const char *folder, const struct gp_manifest *m,
-				      const struct gp_st_item *items, int count, int kept, struct gp_err *err)
+				      const struct gp_st_item *items, int count, int stay, struct gp_err *err)
 {
 	struct gp_err ignored;
 	GP_TRY(gp_checkpoint_write(folder, m, items, count, NULL, err));
 	enum gp_status status = gp_checkpoint_drop_after(folder, m->step, err);
 	if (status == GP_OK)
-		status = gp_checkpoint_prune(folder, kept, err);
+		status = gp_checkpoint_prune(folder, stay, err);
 	if (status == GP_OK)
 		status = make_room(d, m->run_id, err);
 	if (status != GP_OK)
@@ -418,7 +418,7 @@ static enum gp_status write_and_bound(struct gp_state_dir *d, const char *folder
 }
 
 enum gp_status gp_state_dir_write(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
-				  const struct gp_pairs *spec, const struct gp_st_item *items, int count, int kept,
+				  const struct gp_pairs *spec, const struct gp_st_item *items, int count, int stay,
 				  struct gp_err *err)
 {
 	struct path folder;
@@ -429,6 +429,6 @@ enum gp_status gp_state_dir_write(struct gp_state_dir *d, const uint8_t run[GP_R
 	if (status == GP_OK)
 		status = gp_sync_folder(d->path, err);
 	if (status == GP_OK)
-		status = write_and_bound(d, folder.text, &m, items, count, kept, err);
+		status = write_and_bound(d, folder.text, &m, items, count, stay, err);
 	return status == GP_OK ? GP_OK : without_path(run, err);
 }

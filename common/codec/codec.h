@@ -4,10 +4,10 @@
  * parsed once; an instance is made per shape, session and direction and owns
  * all memory it needs, so that encode and decode allocate nothing.
  *
- * Memory: some stages remember (what error feedback kept back, the start of a
+ * State: some stages remember (what error feedback kept back, the start of a
  * power iteration, the last visit of a sample). They remember per chunk of the
  * step, inside the instance; scratch is shared by the chunks, because one
- * instance works on one chunk at a time. Memory can be saved, loaded and
+ * instance works on one chunk at a time. State can be saved, loaded and
  * hashed, and, where that was asked for, taken back to the start of the step
  * under way. An evaluation neither reads nor changes it.
  *
@@ -53,7 +53,7 @@ bool gp_codec_spec_lossless(const struct gp_codec_spec *spec);
 enum gp_status gp_codec_spec_set_samples(struct gp_codec_spec *spec, uint32_t samples, struct gp_err *err);
 
 struct gp_codec;
-struct gp_codec_memory;
+struct gp_codec_device;
 
 /* What an instance is for; the other way then fails, and takes no memory. */
 enum gp_codec_role { GP_CODEC_BOTH, GP_CODEC_ENCODES, GP_CODEC_DECODES };
@@ -61,15 +61,15 @@ enum gp_codec_role { GP_CODEC_BOTH, GP_CODEC_ENCODES, GP_CODEC_DECODES };
 struct gp_codec_options {
 	uint64_t seed; /* of stochastic rounding and sampling; the same value twice gives the same draws */
 	enum gp_codec_role role;
-	uint32_t chunks;   /* of a step: each has its own memory; 0 counts as 1 */
-	bool has_gradient; /* an activation: keep the masks that its gradient's instance reuses */
-	bool undo;         /* gp_codec_undo will be called: keeps what was remembered when a step began */
+	uint32_t chunks;   /* of a step: each has its own state; 0 counts as 1 */
+	bool has_gradient; /* an activation: leave the masks that its gradient's instance reuses */
+	bool undo;         /* gp_codec_undo will be called: backs up what was remembered when a step began */
 	/* (optional) For a gradient: the instance of its activation at this end, made with has_gradient, of the same
 	 * shape; outlives this one. */
 	const struct gp_codec *activation;
 	/* (optional) Where the tensors lie that encode and decode are given, and which stages may work there:
-	 * codec_memory.h. Outlives the instance. NULL: on the host. Payloads always lie on the host. */
-	const struct gp_codec_memory *memory;
+	 * codec_device.h. Outlives the instance. NULL: on the host. Payloads always lie on the host. */
+	const struct gp_codec_device *device;
 };
 
 /* `shape` with batch, channels last: (N,H,W,C), (N,S,F), (N,F) or any; a dimension may be 0. */
@@ -86,8 +86,8 @@ size_t gp_codec_bound(const struct gp_codec *c);
  * alone, to check a quota before allocating. GP_INVALID says why the chain cannot take this shape. */
 enum gp_status gp_codec_bound_for(const struct gp_codec_spec *spec, const struct gp_shape *shape, uint64_t *bytes,
 				  struct gp_err *err);
-enum gp_status gp_codec_memory_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
-				   const struct gp_codec_options *options, uint64_t *bytes, struct gp_err *err);
+enum gp_status gp_codec_bytes_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
+				  const struct gp_codec_options *options, uint64_t *bytes, struct gp_err *err);
 
 struct gp_codec_stats {
 	uint64_t encoded, decoded; /* tensors */
@@ -104,16 +104,16 @@ const char *gp_codec_byte_stage(const struct gp_codec_spec *spec, int i);
 struct gp_codec_pass {
 	uint64_t draw;          /* encode: numbers the random draws; step * chunks + chunk */
 	uint64_t step;          /* whose passes gp_codec_undo takes back. The same on both ends */
-	uint32_t chunk;         /* whose memory; taken modulo the options' chunks */
-	bool eval;              /* memory is left alone. The same on both ends */
+	uint32_t chunk;         /* whose state; taken modulo the options' chunks */
+	bool eval;              /* state is left alone. The same on both ends */
 	const uint32_t *sample; /* (optional) encode: number in the data set of each of the shape's N samples */
 };
 
 /* x: shape's elements. out: `cap` >= gp_codec_bound bytes. *len gets the payload length. GP_DEVICE, which ends the use of
- * this instance: the device of `options.memory` failed. Of decode as well. */
+ * this instance: the device of `options.device` failed. Of decode as well. */
 enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
 				    size_t cap, size_t *len, struct gp_err *err);
-/* x is written as a whole on success and unspecified on failure; an instance that has memory must not be used after
+/* x is written as a whole on success and unspecified on failure; an instance that has state must not be used after
  * a failure. */
 enum gp_status gp_codec_decode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 				    struct gp_err *err);
@@ -123,16 +123,16 @@ enum gp_status gp_codec_encode(struct gp_codec *c, const float *x, uint64_t draw
 enum gp_status gp_codec_decode(struct gp_codec *c, struct gp_span in, float *x, struct gp_err *err);
 void gp_codec_get_stats(const struct gp_codec *c, struct gp_codec_stats *out);
 
-/* Puts the memory back to where it was before the first pass of `step`, so that the step may be done again. `step`
+/* Puts the state back to where it was before the first pass of `step`, so that the step may be done again. `step`
  * is the latest one that had passes; where it had none, or the codec remembers nothing, nothing changes. Only for
  * instances opened with `undo`. */
 void gp_codec_undo(struct gp_codec *c, uint64_t step);
 
-/* Memory of an instance. Between two passes; a copy only fits an instance of the same spec, shape and options. */
+/* State of an instance. Between two passes; a copy only fits an instance of the same spec, shape and options. */
 size_t gp_codec_state_bytes(const struct gp_codec *c);
 /* GP_DEVICE, which only an instance on a device can say. */
 enum gp_status gp_codec_state_save(const struct gp_codec *c, uint8_t *out, struct gp_err *err);
-/* GP_INVALID, and the memory as it was, for bytes that gp_codec_state_save of such an instance cannot have written.
+/* GP_INVALID, and the state as it was, for bytes that gp_codec_state_save of such an instance cannot have written.
  * GP_DEVICE. */
 enum gp_status gp_codec_state_load(struct gp_codec *c, struct gp_span in, struct gp_err *err);
 /* XXH3-64 of all that is remembered; and of what both ends must remember alike, which is equal for an encoder and

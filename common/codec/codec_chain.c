@@ -106,7 +106,7 @@ static enum gp_status plan(struct gp_codec *c, const struct gp_codec_spec *spec,
 	*c = (struct gp_codec){.spec = *spec,
 			       .role = options->role,
 			       .chunks = options->chunks ? options->chunks : 1,
-			       .memory = options->memory};
+			       .device = options->device};
 	if (is_empty(shape))
 		return GP_OK;
 	c->two_trees = options->role == GP_CODEC_BOTH && remembers(spec);
@@ -127,13 +127,13 @@ static int scratch_buffers(const struct gp_codec *c)
 }
 
 /* Saturates. */
-static uint64_t planned_memory(const struct gp_codec *c, const struct gp_codec_options *options)
+static uint64_t planned_bytes(const struct gp_codec *c, const struct gp_codec_options *options)
 {
 	uint64_t sum = sizeof *c + (uint64_t)scratch_buffers(c) * (c->bound + 64);
 	uint64_t part[2 + GP_CODEC_MAX_STAGES] = {c->tree.memory_bytes, c->other.memory_bytes};
 	for (int i = 0; i < c->stages; i++) {
 		const struct gp_codec_setup setup = byte_setup(c, i, options);
-		part[2 + i] = c->stage[i].ops->memory ? c->stage[i].ops->memory(byte_value(c, i), &setup) : 4096;
+		part[2 + i] = c->stage[i].ops->bytes ? c->stage[i].ops->bytes(byte_value(c, i), &setup) : 4096;
 	}
 	for (int i = 0; i < 2 + c->stages; i++)
 		if (!gp_add_ok(sum, part[i], &sum))
@@ -150,12 +150,12 @@ enum gp_status gp_codec_bound_for(const struct gp_codec_spec *spec, const struct
 	return GP_OK;
 }
 
-enum gp_status gp_codec_memory_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
-				   const struct gp_codec_options *options, uint64_t *bytes, struct gp_err *err)
+enum gp_status gp_codec_bytes_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
+				  const struct gp_codec_options *options, uint64_t *bytes, struct gp_err *err)
 {
 	struct gp_codec c;
 	GP_TRY(plan(&c, spec, shape, options, err));
-	*bytes = planned_memory(&c, options);
+	*bytes = planned_bytes(&c, options);
 	return GP_OK;
 }
 
@@ -169,7 +169,7 @@ static enum gp_status open_byte_stages(struct gp_codec *c, const struct gp_codec
 		GP_TRY(s->ops->open(byte_value(c, i), &setup, &s->state, err));
 	}
 	for (int i = 0; i < scratch_buffers(c); i++)
-		GP_TRY(gp_codec_alloc_payload(options->memory, c->bound, &c->scratch[i], err));
+		GP_TRY(gp_codec_alloc_payload(options->device, c->bound, &c->scratch[i], err));
 	return GP_OK;
 }
 
@@ -220,8 +220,8 @@ void gp_codec_free(struct gp_codec *c)
 	gp_codec_tree_close(&c->other);
 	for (int i = 0; i < c->stages; i++)
 		c->stage[i].ops->close(c->stage[i].state);
-	gp_codec_free_payload(c->memory, c->scratch[0]);
-	gp_codec_free_payload(c->memory, c->scratch[1]);
+	gp_codec_free_payload(c->device, c->scratch[0]);
+	gp_codec_free_payload(c->device, c->scratch[1]);
 	gp_free(c);
 }
 

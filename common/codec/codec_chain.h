@@ -27,7 +27,7 @@ struct gp_codec {
 	int stages;
 	size_t bound;
 	uint8_t *scratch[2]; /* bound bytes each, for byte stages */
-	const struct gp_codec_memory *memory;
+	const struct gp_codec_device *device;
 	struct gp_codec_stats stats;
 };
 

@@ -5,7 +5,7 @@
  * codec_chain.c drive. Not for callers of codecs: they include common/codec/codec.h.
  *
  * A chain is   wrapper? transform* quantizer byte-stage*
- *   wrapper     tensor -> tensor of the same shape, with a memory (ef, delta)
+ *   wrapper     tensor -> tensor of the same shape, with a state (ef, delta)
  *   transform   tensor -> 1 or 2 tensors and side bytes (top-k, low rank, ...)
  *   quantizer   tensor -> bytes; exactly one, `raw` when none is written
  *   byte stage  bytes -> bytes, lossless (zstd, ...)
@@ -15,12 +15,12 @@
  * Invariants of every codec:
  * - open allocates everything; encode, decode, split, join allocate nothing.
  * - What a payload may need and the memory an instance takes follow from values
- *   and shape alone (bound, shapes, memory): they are checked before open.
+ *   and shape alone (bound, shapes, bytes): they are checked before open.
  * - Nothing that arrives in a payload is believed before it is checked; every
  *   length but the right one is GP_PROTO. Tests flip and cut every byte.
  * - A tensor that is not finite is not coded: encode or split say false before
- *   they have changed any memory, and the driver sends the tensor raw. Neither
- *   end's memory then changes.
+ *   they have changed any state, and the driver sends the tensor raw. Neither
+ *   end's state then changes.
  * - The same input gives the same bytes for every instruction set.
  *
  * Threads: an instance is used by one thread at a time (common/codec/codec.h). Test:
@@ -39,18 +39,18 @@
 #define GP_CODEC_MAX_REGIONS  8
 #define GP_CODEC_MAX_ELEMENTS (UINT64_C(1) << 31)
 
-struct gp_codec_place;
+struct gp_codec_site;
 
 enum gp_codec_kind { GP_CODEC_WRAPPER, GP_CODEC_TRANSFORM, GP_CODEC_QUANTIZER, GP_CODEC_BYTES };
 
-/* Which elements of each chunk's activation a top-k kept, for its gradient. Made by the driver for an activation's
+/* Which elements of each chunk's activation a top-k has chosen, for its gradient. Made by the driver for an activation's
  * first transform whose ops set `masks`; that stage's split and join write it, the gradient's read it. Host memory, as
  * either may work there; with a device, memory that this copies from and to at full speed. */
 struct gp_codec_mask {
 	uint64_t n;
 	size_t words;   /* per chunk */
 	uint64_t *bits; /* chunks * words; element i is bit i % 64 of word i / 64 */
-	uint64_t *kept; /* per chunk: bits set; 0: no mask, the last activation of this chunk was not split */
+	uint64_t *chosen; /* per chunk: bits set; 0: no mask, the last activation of this chunk was not split */
 };
 
 /* What a stage is opened for. */
@@ -60,12 +60,12 @@ struct gp_codec_setup {
 	uint64_t seed;              /* differs between the stages of a chain */
 	uint32_t chunks;            /* >= 1 */
 	bool encodes, decodes;      /* what this state will be asked to do; both, under a wrapper */
-	bool undo;                  /* memory may be taken back to where a step began */
+	bool undo;                  /* state may be taken back to where a step began */
 	int unit;                   /* byte stages: what the quantizer's `unit` says */
 	bool compressed;            /* byte stages: a later stage compresses */
 	struct gp_codec_mask *mask; /* write it; or NULL */
 	const struct gp_codec_mask *activation_mask; /* reuse it; or NULL */
-	struct gp_codec_place *place;                /* a device's stages: where they work; NULL to `memory` */
+	struct gp_codec_site *site;                  /* a device's stages: where they work; NULL to `bytes` */
 };
 
 /* The tensors that a transform gives, in the order they travel, and most bytes beside them. */
@@ -75,15 +75,15 @@ struct gp_codec_parts {
 	uint64_t side_bound;
 };
 
-/* A piece of memory: flat, of fixed size and address, without pointers. Numbers lie in host order (little-endian). */
+/* A piece of state: flat, of fixed size and address, without pointers. Numbers lie in host order (little-endian). */
 struct gp_codec_region {
 	void *data;
 	size_t bytes;
 	bool shared; /* an encoder and its decoder have equal bytes here after each pass */
-	/* With setup.undo, as many bytes, for what codec_undo.c keeps: both are then `chunks` pieces of equal size, and a
+	/* With setup.undo, as many bytes, for what codec_undo.c backs up: both are then `chunks` pieces of equal size, and a
 	 * pass touches its chunk's alone. NULL: the stage's `undo` sees to it. */
-	void *kept;
-	bool in_place; /* data and kept are memory of the stage's place: gp_codec_region_get, _put, _keep */
+	void *backup;
+	bool on_device; /* data and backup lie on the stage's device: gp_codec_region_get, _put, _back_up */
 };
 
 struct gp_codec_ops {
@@ -100,15 +100,15 @@ struct gp_codec_ops {
 			       struct gp_err *err);
 	void (*close)(void *state); /* NULL is fine */
 	/* (optional) bytes that open takes. NULL: a few KiB. May saturate at UINT64_MAX. */
-	uint64_t (*memory)(const double *value, const struct gp_codec_setup *setup);
+	uint64_t (*bytes)(const double *value, const struct gp_codec_setup *setup);
 	/* (optional) what the state remembers from pass to pass: fills regions, returns how many. NULL: nothing. */
 	int (*regions)(void *state, struct gp_codec_region *out);
 	/* (optional) after the regions were loaded from a file: false when they cannot be worked with. */
 	bool (*loaded)(void *state);
 	/* (optional) with setup.undo: the pass that comes is its chunk's first of a step, and copies the chunk's regions to
-	 * `kept` as it goes. NULL: they are copied before it. */
-	void (*keep)(void *state);
-	/* (optional) with setup.undo: regions without `kept` as before the first pass of that step, if there were any. */
+	 * `backup` as it goes. NULL: they are copied before it. */
+	void (*back_up)(void *state);
+	/* (optional) with setup.undo: regions without `backup` as before the first pass of that step, if there were any. */
 	void (*undo)(void *state, uint64_t step);
 
 	/* Quantizers: n elements. */
@@ -118,7 +118,7 @@ struct gp_codec_ops {
 	 * codecs always return true. *len <= bound. */
 	bool (*encode)(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len);
 	/* Total: GP_PROTO for whatever encode cannot have written. Under a wrapper the encoder's state decodes what it
-	 * has just encoded, which must leave its memory as it is. */
+	 * has just encoded, which must leave its state as it is. */
 	enum gp_status (*decode)(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 				 struct gp_err *err);
 	/* (optional) bytes of one element's code, for bitshuffle. NULL: 1. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Indices in payloads. See codec_indices.h. Fixed widths with an escape, and not
- * a code of varying width: at 10 % kept it takes 5.0 bits per index against
+ * a code of varying width: at 10 % chosen it takes 5.0 bits per index against
  * Golomb's 4.8, and the codec's packing loops do it.
  * Test: tests/unit/test_codec_indices.c; fuzz: tests/fuzz/fuzz_codec_topk.c
  */
@@ -16,7 +16,7 @@ enum {
 	BLOCK = 1024,     /* codes: a multiple of 8, so that a block ends with a byte */
 };
 
-/* The code that stands for so many elements of which none is kept. */
+/* The code that stands for so many elements of which none is chosen. */
 static uint32_t escape_of(int width)
 {
 	return (1u << width) - 1;
@@ -46,7 +46,7 @@ static void load_bitmap(const uint8_t *in, uint64_t n, uint64_t *bits)
 #endif
 }
 
-static enum gp_status read_bitmap(struct gp_span in, uint64_t n, uint64_t kept, uint64_t *bits, struct gp_err *err)
+static enum gp_status read_bitmap(struct gp_span in, uint64_t n, uint64_t chosen, uint64_t *bits, struct gp_err *err)
 {
 	uint64_t set = 0;
 	if (in.len != (n + 7) / 8)
@@ -54,9 +54,9 @@ static enum gp_status read_bitmap(struct gp_span in, uint64_t n, uint64_t kept, 
 	load_bitmap(in.data, n, bits);
 	for (size_t i = 0; i < gp_indices_words(n); i++)
 		set += (uint64_t)__builtin_popcountll(bits[i]);
-	if (set != kept)
+	if (set != chosen)
 		GP_FAIL(err, GP_PROTO, "bitmap names %llu elements instead of %llu", (unsigned long long)set,
-			(unsigned long long)kept);
+			(unsigned long long)chosen);
 	if (n % 64 && bits[n / 64] >> n % 64)
 		GP_FAIL(err, GP_PROTO, "bitmap names elements past the last");
 	return GP_OK;
@@ -64,7 +64,7 @@ static enum gp_status read_bitmap(struct gp_span in, uint64_t n, uint64_t kept, 
 
 /* --- distances -------------------------------------------------------------------------------------------------- */
 
-/* How many elements that are not kept lie before each kept one, in order. */
+/* How many elements that are not chosen lie before each chosen one, in order. */
 struct walk {
 	const uint64_t *bits;
 	uint64_t word, base, next;
@@ -89,13 +89,13 @@ static inline uint64_t walk_on(struct walk *w)
 }
 
 /* codes[w] gets how many codes of w bits the distances take. */
-static void count_codes(const uint64_t *bits, uint64_t kept, uint64_t codes[WIDTH_MAX + 1])
+static void count_codes(const uint64_t *bits, uint64_t chosen, uint64_t codes[WIDTH_MAX + 1])
 {
 	uint32_t count[HISTOGRAM] = {0};
 	struct walk walk = walk_begin(bits);
 	for (int w = WIDTH_MIN; w <= WIDTH_MAX; w++)
-		codes[w] = kept;
-	for (uint64_t i = 0; i < kept; i++) {
+		codes[w] = chosen;
+	for (uint64_t i = 0; i < chosen; i++) {
 		const uint64_t skipped = walk_on(&walk);
 		if (skipped < HISTOGRAM)
 			count[skipped]++;
@@ -108,13 +108,13 @@ static void count_codes(const uint64_t *bits, uint64_t kept, uint64_t codes[WIDT
 }
 
 /* The width that takes fewest bytes; 0: no less than a bitmap takes. */
-static int best_width(const uint64_t *bits, uint64_t n, uint64_t kept)
+static int best_width(const uint64_t *bits, uint64_t n, uint64_t chosen)
 {
 	uint64_t codes[WIDTH_MAX + 1], least = (n + 7) / 8;
 	int best = 0;
-	if (kept >= n / 2) /* at least two bits each */
+	if (chosen >= n / 2) /* at least two bits each */
 		return 0;
-	count_codes(bits, kept, codes);
+	count_codes(bits, chosen, codes);
 	for (int w = WIDTH_MIN; w <= WIDTH_MAX; w++) {
 		const uint64_t bytes = (codes[w] * (uint64_t)w + 7) / 8;
 		if (bytes < least) {
@@ -148,13 +148,13 @@ static inline void put(struct packer *p, uint32_t code)
 }
 
 /* Returns where the bytes end. */
-static uint8_t *write_distances(const struct gp_codec_loops *loops, const uint64_t *bits, uint64_t kept, int width,
+static uint8_t *write_distances(const struct gp_codec_loops *loops, const uint64_t *bits, uint64_t chosen, int width,
 				uint8_t *out)
 {
 	const uint32_t escape = escape_of(width);
 	struct packer p = {.loops = loops, .width = width, .out = out};
 	struct walk walk = walk_begin(bits);
-	for (uint64_t i = 0; i < kept; i++) {
+	for (uint64_t i = 0; i < chosen; i++) {
 		uint64_t skipped = walk_on(&walk);
 		for (; skipped >= escape; skipped -= escape)
 			put(&p, escape);
@@ -166,7 +166,7 @@ static uint8_t *write_distances(const struct gp_codec_loops *loops, const uint64
 
 /* Where reading has got to. */
 struct place {
-	uint64_t at, left; /* next element, kept ones still to come */
+	uint64_t at, left; /* next element, chosen ones still to come */
 };
 
 /* Sets the bits that the codes lead to. *used: how many codes it took to find all elements that are left, or
@@ -176,13 +176,13 @@ static bool follow(struct place *p, const uint16_t *code, size_t count, uint32_t
 {
 	size_t i = 0;
 	for (; i < count && p->left > 0; i++) {
-		const bool kept = code[i] != escape;
+		const bool chosen = code[i] != escape;
 		p->at += code[i];
 		if (p->at >= n)
 			return false;
-		bits[p->at / 64] |= (uint64_t)kept << p->at % 64;
-		p->at += kept;
-		p->left -= kept;
+		bits[p->at / 64] |= (uint64_t)chosen << p->at % 64;
+		p->at += chosen;
+		p->left -= chosen;
 	}
 	*used = i;
 	return true;
@@ -196,10 +196,10 @@ static bool ends_with(struct gp_span in, uint64_t codes, int width)
 }
 
 static enum gp_status read_distances(const struct gp_codec_loops *loops, struct gp_span in, int width, uint64_t n,
-				     uint64_t kept, uint64_t *bits, struct gp_err *err)
+				     uint64_t chosen, uint64_t *bits, struct gp_err *err)
 {
 	const uint64_t most = (uint64_t)in.len * 8 / (uint64_t)width;
-	struct place place = {.left = kept};
+	struct place place = {.left = chosen};
 	uint64_t done = 0;
 	memset(bits, 0, gp_indices_words(n) * sizeof *bits);
 	while (place.left > 0 && done < most) {
@@ -212,24 +212,24 @@ static enum gp_status read_distances(const struct gp_codec_loops *loops, struct 
 		done += used;
 	}
 	if (place.left > 0 || !ends_with(in, done, width))
-		GP_FAIL(err, GP_PROTO, "%zu bytes of indices do not hold %llu", in.len, (unsigned long long)kept);
+		GP_FAIL(err, GP_PROTO, "%zu bytes of indices do not hold %llu", in.len, (unsigned long long)chosen);
 	return GP_OK;
 }
 
 /* --- either ----------------------------------------------------------------------------------------------------- */
 
-size_t gp_indices_write(const struct gp_codec_loops *loops, const uint64_t *bits, uint64_t n, uint64_t kept,
+size_t gp_indices_write(const struct gp_codec_loops *loops, const uint64_t *bits, uint64_t n, uint64_t chosen,
 			uint8_t *out)
 {
-	const int width = best_width(bits, n, kept);
+	const int width = best_width(bits, n, chosen);
 	out[0] = (uint8_t)width;
 	if (width)
-		return (size_t)(write_distances(loops, bits, kept, width, out + 1) - out);
+		return (size_t)(write_distances(loops, bits, chosen, width, out + 1) - out);
 	write_bitmap(bits, n, out + 1);
 	return gp_indices_bound(n);
 }
 
-enum gp_status gp_indices_read(const struct gp_codec_loops *loops, struct gp_span in, uint64_t n, uint64_t kept,
+enum gp_status gp_indices_read(const struct gp_codec_loops *loops, struct gp_span in, uint64_t n, uint64_t chosen,
 			       uint64_t *bits, struct gp_err *err)
 {
 	if (in.len == 0)
@@ -237,8 +237,8 @@ enum gp_status gp_indices_read(const struct gp_codec_loops *loops, struct gp_spa
 	const struct gp_span body = {in.data + 1, in.len - 1};
 	const int width = in.data[0];
 	if (width == 0)
-		return read_bitmap(body, n, kept, bits, err);
+		return read_bitmap(body, n, chosen, bits, err);
 	if (width < WIDTH_MIN || width > WIDTH_MAX)
 		GP_FAIL(err, GP_PROTO, "indices of %d bits are not possible", width);
-	return read_distances(loops, body, width, n, kept, bits, err);
+	return read_distances(loops, body, width, n, chosen, bits, err);
 }

@@ -3,15 +3,15 @@
  * Selection by windows, after Floyd and Rivest ("Expected time bounds for
  * selection", CACM 1975), many elements per instruction: a small sorted sample
  * gives, for each wanted rank, two values that almost surely enclose it; one
- * pass counts the elements at or below the lower one and keeps those between;
- * the rank is then looked for among the kept, in the same way, until they are
+ * pass counts the elements at or below the lower one and chooses those between;
+ * the rank is then looked for among the chosen, in the same way, until they are
  * few enough to be sorted. The counts prove that a result is exact; when they
- * do not (a window missed its rank, or too much was kept), wider windows are
+ * do not (a window missed its rank, or too much was chosen), wider windows are
  * tried, and then the histogram answers, as it does for more ranks than windows
  * are good for: for few of them it was measured to be several times slower.
  *
  * Equal values: a value that fills a whole window, or more than one place at
- * its edge, gets a window of its own that is counted but not kept, so that a
+ * its edge, gets a window of its own that is counted but not chosen, so that a
  * tensor with half its elements zero costs no more than another.
  *
  * See codec_select.h. Test: tests/unit/test_codec_select.c
@@ -34,9 +34,9 @@ struct gp_select {
 	uint64_t n, misses;
 	const struct gp_codec_loops *loops;
 	struct gp_histogram *histogram;
-	float *kept[2]; /* in turn: what one level keeps is what the next looks at */
+	float *chosen[2]; /* in turn: what one level chooses is what the next looks at */
 	size_t room[2];
-	struct gp_window window[WINDOWS_MAX]; /* disjoint, ascending; one that does not keep holds a single value */
+	struct gp_window window[WINDOWS_MAX]; /* disjoint, ascending; one that does not choose holds a single value */
 	int windows;
 	double deviations;           /* half a window's width, in standard deviations of its rank */
 	float min, max;              /* of the tensor, */
@@ -65,7 +65,7 @@ enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, int
 		s->room[i] = n / (2u << i) + BLOCK + GP_SIFT_SLACK;
 		status = gp_alloc_array(&p, s->room[i], sizeof(float), err);
 		if (status == GP_OK)
-			s->kept[i] = p;
+			s->chosen[i] = p;
 	}
 	if (status != GP_OK) {
 		gp_select_free(s);
@@ -80,8 +80,8 @@ void gp_select_free(struct gp_select *s)
 	if (!s)
 		return;
 	gp_histogram_free(s->histogram);
-	gp_free(s->kept[0]);
-	gp_free(s->kept[1]);
+	gp_free(s->chosen[0]);
+	gp_free(s->chosen[1]);
 	gp_free(s);
 }
 
@@ -134,18 +134,18 @@ static const uint32_t *sorted_sample(struct gp_select *s, const float *x, uint64
 }
 
 /* How much to sample for `wanted` separate ranks out of n: the cost of the sample against the cost of what its windows
- * keep, and enough for the windows to keep less than half. */
+ * choose, and enough for the windows to choose less than half. */
 static size_t sample_size(uint64_t n, int wanted)
 {
 	double m = fmax(0.25 * pow((double)wanted * (double)n, 2.0 / 3), 64.0 * wanted * wanted);
 	return m < SAMPLE_MAX ? (size_t)m : SAMPLE_MAX;
 }
 
-static bool add_window(struct gp_select *s, float lo, float hi, bool keep)
+static bool add_window(struct gp_select *s, float lo, float hi, bool choose)
 {
 	if (s->windows == WINDOWS_MAX)
 		return false;
-	s->window[s->windows++] = (struct gp_window){.lo = lo, .hi = hi, .keep = keep};
+	s->window[s->windows++] = (struct gp_window){.lo = lo, .hi = hi, .choose = choose};
 	return true;
 }
 
@@ -153,7 +153,7 @@ static bool add_window(struct gp_select *s, float lo, float hi, bool keep)
 static bool add_point(struct gp_select *s, float v)
 {
 	const struct gp_window *last = s->windows ? &s->window[s->windows - 1] : NULL;
-	if (last && !last->keep && last->lo < v && v < last->hi)
+	if (last && !last->choose && last->lo < v && v < last->hi)
 		return true;
 	return add_window(s, nextafterf(v, -INFINITY), nextafterf(v, INFINITY), false);
 }
@@ -208,11 +208,11 @@ static bool widen_range(struct gp_select *s, const float *x, size_t n, bool firs
 	return true;
 }
 
-/* Counts and keeps by all windows; *kept gets how many. False when the tensor is not finite, which the first level finds
+/* Counts and chooses by all windows; *chosen gets how many. False when the tensor is not finite, which the first level finds
  * out, or when the room is used up. */
-static bool look_through(struct gp_select *s, const float *x, uint64_t n, int level, size_t *kept)
+static bool look_through(struct gp_select *s, const float *x, uint64_t n, int level, size_t *chosen)
 {
-	float *to = s->kept[level % 2];
+	float *to = s->chosen[level % 2];
 	size_t used = 0;
 	for (uint64_t at = 0; at < n; at += BLOCK) {
 		const size_t length = n - at < BLOCK ? n - at : BLOCK;
@@ -225,24 +225,24 @@ static bool look_through(struct gp_select *s, const float *x, uint64_t n, int le
 			used += s->loops->sift(x + at, length, s->window + w, group, to + used);
 		}
 	}
-	*kept = used;
+	*chosen = used;
 	return true;
 }
 
-/* Values for ranks in windows of one value; *inner gets the other ranks as ranks among the kept. False on a miss. */
+/* Values for ranks in windows of one value; *inner gets the other ranks as ranks among the chosen. False on a miss. */
 static bool resolve(const struct gp_select *s, const uint64_t *rank, int count, float *value, uint64_t *inner,
 		    int *place, int *inners)
 {
 	*inners = 0;
 	for (int i = 0; i < count; i++) {
 		const struct gp_window *w = s->window, *end = w + s->windows;
-		uint64_t kept_before = 0;
+		uint64_t chosen_before = 0;
 		for (; w < end && rank[i] >= w->at_or_below + w->inside; w++)
-			kept_before += w->keep ? w->inside : 0;
+			chosen_before += w->choose ? w->inside : 0;
 		if (w == end || rank[i] < w->at_or_below)
 			return false;
-		if (w->keep) {
-			inner[*inners] = kept_before + rank[i] - w->at_or_below;
+		if (w->choose) {
+			inner[*inners] = chosen_before + rank[i] - w->at_or_below;
 			place[(*inners)++] = i;
 		} else {
 			value[i] = nextafterf(w->lo, INFINITY) + 0.0f;
@@ -251,23 +251,23 @@ static bool resolve(const struct gp_select *s, const uint64_t *rank, int count, 
 	return true;
 }
 
-/* One level: from x to what its windows keep, and on. */
+/* One level: from x to what its windows choose, and on. */
 static bool select_level(struct gp_select *s, const float *x, uint64_t n, int level, const uint64_t *rank, int count,
 			 float *value)
 {
 	uint64_t inner[WINDOWS_MAX];
 	float inner_value[WINDOWS_MAX];
 	int place[WINDOWS_MAX], inners;
-	size_t kept;
+	size_t chosen;
 	if (n <= SORT_MAX) {
 		select_by_sort(s, x, n, rank, count, value);
 		return true;
 	}
 	const size_t m = sample_size(n, (count + 1) / 2);
-	if (!place_windows(s, sorted_sample(s, x, n, m), m, n, rank, count) || !look_through(s, x, n, level, &kept) ||
-	    kept > n / 2 || !resolve(s, rank, count, value, inner, place, &inners))
+	if (!place_windows(s, sorted_sample(s, x, n, m), m, n, rank, count) || !look_through(s, x, n, level, &chosen) ||
+	    chosen > n / 2 || !resolve(s, rank, count, value, inner, place, &inners))
 		return false;
-	if (inners && !select_level(s, s->kept[level % 2], kept, level + 1, inner, inners, inner_value))
+	if (inners && !select_level(s, s->chosen[level % 2], chosen, level + 1, inner, inners, inner_value))
 		return false;
 	for (int i = 0; i < inners; i++)
 		value[place[i]] = inner_value[i];

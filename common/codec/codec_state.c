@@ -2,11 +2,11 @@
  *
  * What an instance remembers, as bytes: saved for a checkpoint, loaded from
  * one, hashed to see whether both ends are in step. Stages describe their
- * memory as flat regions; nothing here knows what they mean.
+ * state as flat regions; nothing here knows what they mean.
  *
  * Saved: magic "gpcs", version 1, XXH3-64 of the canonical spec, u64 length of
  * the regions, the regions in the order of stages, XXH3-64 of all before it.
- * Test: tests/unit/test_codec_memory.c
+ * Test: tests/unit/test_codec_state.c
  */
 #define XXH_STATIC_LINKING_ONLY /* a hash state on the stack: hashing between two steps allocates nothing */
 #include <xxhash.h>
@@ -58,7 +58,7 @@ static enum gp_status copy_out(const struct gp_codec_tree *t, const struct gp_co
 			       struct gp_err *err)
 {
 	uint8_t **at = arg;
-	GP_TRY(gp_codec_region_get(t->inside, t->place, r, 0, *at, r->bytes, err));
+	GP_TRY(gp_codec_region_get(t->inside, t->site, r, 0, *at, r->bytes, err));
 	*at += r->bytes;
 	return GP_OK;
 }
@@ -67,7 +67,7 @@ static enum gp_status copy_in(const struct gp_codec_tree *t, const struct gp_cod
 			      struct gp_err *err)
 {
 	const uint8_t **at = arg;
-	GP_TRY(gp_codec_region_put(t->inside, t->place, r, *at, err));
+	GP_TRY(gp_codec_region_put(t->inside, t->site, r, *at, err));
 	*at += r->bytes;
 	return GP_OK;
 }
@@ -127,7 +127,7 @@ static enum gp_status check_saved(const struct gp_codec *c, struct gp_span in, s
 	return GP_OK;
 }
 
-/* The memory becomes `in`, or, where a stage cannot work with that, `before`. */
+/* The state becomes `in`, or, where a stage cannot work with that, `before`. */
 static enum gp_status load_or_restore(struct gp_codec *c, const uint8_t *in, const uint8_t *before, struct gp_err *err)
 {
 	GP_TRY(each_region(c, copy_in, &in, err));
@@ -138,7 +138,7 @@ static enum gp_status load_or_restore(struct gp_codec *c, const uint8_t *in, con
 	GP_FAIL(err, GP_INVALID, "saved codec state of %s holds values that it cannot work with", c->spec.text);
 }
 
-/* Keeps a copy of the memory until the new one has been found to be sound. */
+/* Keeps a copy of the state until the new one has been found to be sound. */
 enum gp_status gp_codec_state_load(struct gp_codec *c, struct gp_span in, struct gp_err *err)
 {
 	void *p;
@@ -169,13 +169,13 @@ static enum gp_status digest_region(const struct gp_codec_tree *t, const struct 
 	if (d->shared_only && !r->shared)
 		return GP_OK;
 	d->bytes += r->bytes;
-	if (!r->in_place) {
+	if (!r->on_device) {
 		XXH3_64bits_update(d->xxh, r->data, r->bytes);
 		return GP_OK;
 	}
 	for (size_t at = 0; at < r->bytes; at += PIECE) {
 		const size_t bytes = r->bytes - at < PIECE ? r->bytes - at : PIECE;
-		GP_TRY(gp_codec_region_get(t->inside, t->place, r, at, piece, bytes, err));
+		GP_TRY(gp_codec_region_get(t->inside, t->site, r, at, piece, bytes, err));
 		XXH3_64bits_update(d->xxh, piece, bytes);
 	}
 	return GP_OK;

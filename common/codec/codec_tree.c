@@ -52,13 +52,13 @@ static struct gp_codec_setup setup_of(const struct gp_codec_tree *t, const struc
 	return setup;
 }
 
-static const struct gp_codec_ops *ops_of(const struct gp_codec_memory *m, uint16_t id)
+static const struct gp_codec_ops *ops_of(const struct gp_codec_device *m, uint16_t id)
 {
 	return m ? m->ops->codec(id) : gp_codec_ops_by_id(id);
 }
 
 /* Whether every stage that sees tensors can work there. */
-static bool has_all_stages(const struct gp_codec_memory *m, const struct gp_codec_spec *spec)
+static bool has_all_stages(const struct gp_codec_device *m, const struct gp_codec_spec *spec)
 {
 	for (int i = 0; i < spec->stages; i++)
 		if (gp_codec_ops_by_id(spec->stage[i].id)->kind != GP_CODEC_BYTES && !m->ops->codec(spec->stage[i].id))
@@ -119,7 +119,7 @@ static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_s
 		node->bound = GP_CODEC_HEAD + (node->bound > 4 * node->n ? node->bound : 4 * node->n);
 	GP_TRY(check_bound(node, stage, err));
 	const struct gp_codec_setup setup = setup_of(t, node, options);
-	t->memory_bytes = add(t->memory_bytes, node->ops->memory ? node->ops->memory(node->value, &setup) : 4096);
+	t->memory_bytes = add(t->memory_bytes, node->ops->bytes ? node->ops->bytes(node->value, &setup) : 4096);
 	t->memory_bytes = add(t->memory_bytes, carries_mask(node, options) ? mask_bytes(node, &setup) : 0);
 	*out = node;
 	return GP_OK;
@@ -149,12 +149,12 @@ enum gp_status gp_codec_tree_plan(struct gp_codec_tree *t, const struct gp_codec
 				  struct gp_err *err)
 {
 	struct gp_codec_node *root;
-	*t = (struct gp_codec_tree){.chunks = options->chunks ? options->chunks : 1, .memory = options->memory};
-	t->inside = t->memory && has_all_stages(t->memory, spec) ? t->memory : NULL;
+	*t = (struct gp_codec_tree){.chunks = options->chunks ? options->chunks : 1, .device = options->device};
+	t->inside = t->device && has_all_stages(t->device, spec) ? t->device : NULL;
 	GP_TRY(plan_node(t, spec, 0, shape, options, &root, err));
-	if (t->memory)
-		t->memory_bytes = add(t->memory_bytes, t->memory->ops->place_bytes(largest_piece(t)));
-	if (t->memory != t->inside)
+	if (t->device)
+		t->memory_bytes = add(t->memory_bytes, t->device->ops->site_bytes(largest_piece(t)));
+	if (t->device != t->inside)
 		t->memory_bytes = add(t->memory_bytes, 4 * root->n + 64);
 	if (options->undo && remembers(t))
 		t->memory_bytes = add(t->memory_bytes, t->chunks * sizeof *t->begun);
@@ -171,11 +171,11 @@ static enum gp_status new_mask(struct gp_codec_tree *t, const struct gp_codec_se
 		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's masks");
 	m->n = setup->n;
 	m->words = (size_t)((setup->n + 63) / 64);
-	m->kept = gp_calloc(setup->chunks, sizeof *m->kept);
-	if (!m->kept)
+	m->chosen = gp_calloc(setup->chunks, sizeof *m->chosen);
+	if (!m->chosen)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's masks");
 	const size_t bytes = m->words * setup->chunks * sizeof *m->bits;
-	GP_TRY(gp_codec_alloc_payload(t->memory, bytes, &bits, err));
+	GP_TRY(gp_codec_alloc_payload(t->device, bytes, &bits, err));
 	m->bits = (uint64_t *)(void *)bits;
 	memset(m->bits, 0, bytes);
 	return GP_OK;
@@ -185,7 +185,7 @@ static enum gp_status new_tensor(struct gp_codec_tree *t, uint64_t n, float **ou
 {
 	void *p;
 	if (t->inside) {
-		GP_TRY(t->inside->ops->alloc(t->place, n * sizeof(float), &p, err));
+		GP_TRY(t->inside->ops->alloc(t->site, n * sizeof(float), &p, err));
 	} else {
 		p = gp_alloc_aligned(n * sizeof(float));
 		if (!p)
@@ -196,11 +196,11 @@ static enum gp_status new_tensor(struct gp_codec_tree *t, uint64_t n, float **ou
 	return GP_OK;
 }
 
-/* NULL is fine, also where there is no place yet. */
+/* NULL is fine, also where there is no site yet. */
 static void free_tensor(struct gp_codec_tree *t, float *tensor)
 {
 	if (t->inside && tensor)
-		t->inside->ops->free(t->place, tensor);
+		t->inside->ops->free(t->site, tensor);
 	else if (!t->inside)
 		gp_free_aligned(tensor);
 }
@@ -215,21 +215,21 @@ static enum gp_status open_node(struct gp_codec_tree *t, struct gp_codec_node *n
 	setup.mask = carries_mask(node, options) ? t->mask : NULL;
 	if (node->ops->masks && masks_activation(node) && activation_mask && activation_mask->n == node->n)
 		setup.activation_mask = activation_mask;
-	setup.place = t->inside ? t->place : NULL;
+	setup.site = t->inside ? t->site : NULL;
 	for (int i = 0; i < node->parts; i++)
 		GP_TRY(new_tensor(t, node->part[i]->n, &node->tensor[i], err));
 	return node->ops->open(node->value, &setup, &node->state, err);
 }
 
-static enum gp_status open_place(struct gp_codec_tree *t, struct gp_err *err)
+static enum gp_status open_site(struct gp_codec_tree *t, struct gp_err *err)
 {
 	uint8_t *p;
-	if (!t->memory)
+	if (!t->device)
 		return GP_OK;
-	GP_TRY(t->memory->ops->place_open(t->memory, largest_piece(t), &t->place, err));
+	GP_TRY(t->device->ops->site_open(t->device, largest_piece(t), &t->site, err));
 	if (t->inside)
 		return GP_OK;
-	GP_TRY(gp_codec_alloc_payload(t->memory, t->node[0].n * sizeof(float), &p, err));
+	GP_TRY(gp_codec_alloc_payload(t->device, t->node[0].n * sizeof(float), &p, err));
 	t->staging = (float *)(void *)p;
 	return GP_OK;
 }
@@ -249,7 +249,7 @@ enum gp_status gp_codec_tree_open(struct gp_codec_tree *t, const struct gp_codec
 {
 	enum gp_status status = open_begun(t, options, err);
 	if (status == GP_OK)
-		status = open_place(t, err);
+		status = open_site(t, err);
 	for (int i = 0; i < t->nodes && status == GP_OK; i++)
 		status = open_node(t, &t->node[i], options, activation_mask, err);
 	if (status != GP_OK)
@@ -261,20 +261,20 @@ static void free_mask(struct gp_codec_tree *t)
 {
 	if (!t->mask)
 		return;
-	gp_codec_free_payload(t->memory, (uint8_t *)t->mask->bits);
-	gp_free(t->mask->kept);
+	gp_codec_free_payload(t->device, (uint8_t *)t->mask->bits);
+	gp_free(t->mask->chosen);
 	gp_free(t->mask);
 	t->mask = NULL;
 }
 
-static void close_place(struct gp_codec_tree *t)
+static void close_site(struct gp_codec_tree *t)
 {
-	if (!t->memory)
+	if (!t->device)
 		return;
-	gp_codec_free_payload(t->memory, (uint8_t *)t->staging);
-	t->memory->ops->place_close(t->place);
+	gp_codec_free_payload(t->device, (uint8_t *)t->staging);
+	t->device->ops->site_close(t->site);
 	t->staging = NULL;
-	t->place = NULL;
+	t->site = NULL;
 }
 
 void gp_codec_tree_close(struct gp_codec_tree *t)
@@ -289,7 +289,7 @@ void gp_codec_tree_close(struct gp_codec_tree *t)
 		}
 	}
 	free_mask(t);
-	close_place(t);
+	close_site(t);
 	gp_free(t->begun);
 	t->begun = NULL;
 }
@@ -331,7 +331,7 @@ static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, c
 static bool arrived(const struct gp_codec_tree *t)
 {
 	struct gp_err err;
-	return !t->inside || t->inside->ops->finish(t->place, &err) == GP_OK;
+	return !t->inside || t->inside->ops->finish(t->site, &err) == GP_OK;
 }
 
 /* The node's own bytes as the other end will decode them; our own payload cannot be refused. */
@@ -398,7 +398,7 @@ static bool encode_transform(struct gp_codec_tree *t, struct gp_codec_node *node
 static void put_tensor(const struct gp_codec_tree *t, uint8_t *out, const float *x, uint64_t n)
 {
 	if (t->inside)
-		t->inside->ops->down(t->place, out, x, n * sizeof *x);
+		t->inside->ops->down(t->site, out, x, n * sizeof *x);
 	else
 		gp_put_f32s(out, x, n);
 }
@@ -406,7 +406,7 @@ static void put_tensor(const struct gp_codec_tree *t, uint8_t *out, const float 
 static void copy_tensor(const struct gp_codec_tree *t, float *to, const float *from, uint64_t n)
 {
 	if (t->inside)
-		t->inside->ops->across(t->place, to, from, n * sizeof *to);
+		t->inside->ops->across(t->site, to, from, n * sizeof *to);
 	else
 		memcpy(to, from, n * sizeof *to);
 }
@@ -441,15 +441,15 @@ static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, c
 enum gp_status gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x,
 				    uint8_t *out, size_t *len, struct gp_err *err)
 {
-	const bool staged = t->memory != t->inside;
+	const bool staged = t->device != t->inside;
 	t->fell_back = false;
 	if (staged) {
-		t->memory->ops->down(t->place, t->staging, x, t->node[0].n * sizeof *x);
-		GP_TRY(t->memory->ops->finish(t->place, err));
+		t->device->ops->down(t->site, t->staging, x, t->node[0].n * sizeof *x);
+		GP_TRY(t->device->ops->finish(t->site, err));
 	}
-	gp_codec_tree_keep(t, pass);
+	gp_codec_tree_back_up(t, pass);
 	*len = encode_node(t, t->node, pass, staged ? t->staging : x, out, NULL);
-	return t->inside ? t->inside->ops->finish(t->place, err) : GP_OK;
+	return t->inside ? t->inside->ops->finish(t->site, err) : GP_OK;
 }
 
 /* --- decode ----------------------------------------------------------------------------------------------------- */
@@ -460,7 +460,7 @@ static enum gp_status decode_node(struct gp_codec_tree *t, struct gp_codec_node 
 static void get_tensor(const struct gp_codec_tree *t, float *x, const uint8_t *in, uint64_t n)
 {
 	if (t->inside)
-		t->inside->ops->up(t->place, x, in, n * sizeof *x);
+		t->inside->ops->up(t->site, x, in, n * sizeof *x);
 	else
 		gp_get_f32s(x, in, n);
 }
@@ -523,15 +523,15 @@ static enum gp_status decode_node(struct gp_codec_tree *t, struct gp_codec_node 
 enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, struct gp_span in,
 				    float *x, struct gp_err *err)
 {
-	const bool staged = t->memory != t->inside;
+	const bool staged = t->device != t->inside;
 	struct gp_err why;
-	gp_codec_tree_keep(t, pass);
+	gp_codec_tree_back_up(t, pass);
 	enum gp_status status = decode_node(t, t->node, pass, in, staged ? t->staging : x, err);
-	if (!t->memory)
+	if (!t->device)
 		return status;
 	if (staged && status == GP_OK)
-		t->memory->ops->up(t->place, x, t->staging, t->node[0].n * sizeof *x);
-	const enum gp_status finished = t->memory->ops->finish(t->place, &why);
+		t->device->ops->up(t->site, x, t->staging, t->node[0].n * sizeof *x);
+	const enum gp_status finished = t->device->ops->finish(t->site, &why);
 	if (finished == GP_OK)
 		return status;
 	if (err)

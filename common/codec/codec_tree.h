@@ -12,7 +12,7 @@
 #ifndef GP_CODEC_TREE_H
 #define GP_CODEC_TREE_H
 
-#include "common/codec/codec_memory.h"
+#include "common/codec/codec_device.h"
 
 #define GP_CODEC_MAX_NODES 16
 
@@ -33,10 +33,10 @@ struct gp_codec_node {
 	float *tensor[GP_CODEC_MAX_PARTS];
 };
 
-/* The step of a chunk's last pass, whose beginning regions' `kept` holds. */
+/* The step of a chunk's last pass, whose beginning regions' `backup` holds. */
 struct gp_codec_begun {
 	uint64_t step;
-	bool kept;
+	bool backed_up;
 };
 
 struct gp_codec_tree {
@@ -48,10 +48,10 @@ struct gp_codec_tree {
 	uint64_t memory_bytes;        /* that open takes, on the host and a device */
 	struct gp_codec_begun *begun; /* per chunk; NULL: no undo, or nothing to take back */
 	uint32_t chunks;
-	const struct gp_codec_memory *memory; /* of the tensor at the root; NULL: the host's */
-	const struct gp_codec_memory *inside; /* of the nodes and the tensors between them: `memory`, or NULL */
-	struct gp_codec_place *place;         /* when there is a `memory` */
-	float *staging;                       /* the root's tensor on the host, when `inside` is not `memory` */
+	const struct gp_codec_device *device; /* of the tensor at the root; NULL: the host's */
+	const struct gp_codec_device *inside; /* of the nodes and the tensors between them: `device`, or NULL */
+	struct gp_codec_site *site;           /* when there is a `device` */
+	float *staging;                       /* the root's tensor on the host, when `inside` is not `device` */
 };
 
 /* Lays the nodes out for this shape (n >= 1): bounds and memory, without allocating. `spec` must outlive the tree. */
@@ -68,14 +68,14 @@ static inline uint64_t gp_codec_tree_bound(const struct gp_codec_tree *t)
 	return t->node[0].bound;
 }
 
-/* Both: GP_DEVICE when the memory's device failed. */
+/* Both: GP_DEVICE when the device failed. */
 enum gp_status gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x,
 				    uint8_t *out, size_t *len, struct gp_err *err);
 enum gp_status gp_codec_tree_decode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, struct gp_span in,
 				    float *x, struct gp_err *err);
 
-/* codec_undo.c. Before a pass: keeps what it is going to change, if it is its chunk's first of a step. */
-void gp_codec_tree_keep(struct gp_codec_tree *t, const struct gp_codec_pass *pass);
+/* codec_undo.c. Before a pass: backs up what it is going to change, if it is its chunk's first of a step. */
+void gp_codec_tree_back_up(struct gp_codec_tree *t, const struct gp_codec_pass *pass);
 void gp_codec_tree_undo(struct gp_codec_tree *t, uint64_t step);
 /* Forgets what was saved for taking a step back: there is no such step any more. */
 void gp_codec_tree_forget(struct gp_codec_tree *t);

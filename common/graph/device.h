@@ -33,7 +33,7 @@
 
 struct gp_device;
 struct gp_plan;
-struct gp_codec_memory;
+struct gp_codec_device;
 
 enum gp_mode {
 	GP_TRAIN, /* batch statistics, dropout, activations kept for backward */
@@ -187,9 +187,9 @@ struct gp_device_ops {
 	enum gp_status (*node_get)(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
 
 	void (*plan_memory)(const struct gp_plan *plan, struct gp_plan_memory *out);
-	/* (optional) For codecs whose tensors are this device's memory (codec_memory.h); lives as long as the device. NULL:
+	/* (optional) For codecs whose tensors are this device's memory (codec_device.h); lives as long as the device. NULL:
 	 * plans' buffers are host memory. */
-	const struct gp_codec_memory *(*codec_memory)(struct gp_device *dev);
+	const struct gp_codec_device *(*codec_device)(struct gp_device *dev);
 
 	/* (optional) Measures every node from now on. The plan owns *out and keeps it up to date. */
 	enum gp_status (*profile)(struct gp_plan *plan, const struct gp_plan_profile **out, struct gp_err *err);

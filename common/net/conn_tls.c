@@ -63,10 +63,10 @@ static int bio_read(BIO *bio, char *out, int len)
 	struct tls_conn *c = BIO_get_data(bio);
 	size_t n;
 	BIO_clear_retry_flags(bio);
-	if (c->kept_at < c->kept_len) {
-		struct gp_span kept = {c->kept + c->kept_at, c->kept_len - c->kept_at};
-		n = take(&kept, out, (size_t)len);
-		c->kept_at += n;
+	if (c->held_at < c->held_len) {
+		struct gp_span held = {c->held + c->held_at, c->held_len - c->held_at};
+		n = take(&held, out, (size_t)len);
+		c->held_at += n;
 	} else if (c->in.len) {
 		n = take(&c->in, out, (size_t)len);
 	} else {
@@ -213,10 +213,10 @@ static bool stopped(const struct tls_conn *c)
 }
 
 /* Keeps the rest of a read that the owner does not want yet: no more than one of the inner connection's reads. */
-static void keep(struct tls_conn *c)
+static void hold(struct tls_conn *c)
 {
 	struct gp_err err = {0};
-	uint8_t *p = gp_realloc(c->kept, c->in.len, 1);
+	uint8_t *p = gp_realloc(c->held, c->in.len, 1);
 	if (!p) {
 		gp_err_set(&err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory for %zu bytes of %s", c->in.len,
 			   c->base.peer);
@@ -224,14 +224,14 @@ static void keep(struct tls_conn *c)
 		return;
 	}
 	memcpy(p, c->in.data, c->in.len);
-	c->kept = p;
-	c->kept_at = 0;
-	c->kept_len = c->in.len;
+	c->held = p;
+	c->held_at = 0;
+	c->held_len = c->in.len;
 }
 
 static void follow_owner(struct tls_conn *c)
 {
-	const bool want = c->begun && (c->failed || (!stopped(c) && c->kept_at == c->kept_len));
+	const bool want = c->begun && (c->failed || (!stopped(c) && c->held_at == c->held_len));
 	if (!c->inner || c->inner_over || want == c->inner_reading)
 		return;
 	c->inner_reading = want;
@@ -277,7 +277,7 @@ static void on_inner_read(void *arg, const uint8_t *data, size_t len)
 	pull(c);
 	c->in_read = false;
 	if (c->in.len && !c->ending && !c->closing)
-		keep(c);
+		hold(c);
 	c->in = (struct gp_span){0};
 	if (c->closing)
 		return;
@@ -290,7 +290,7 @@ static void tls_read_start(struct gp_conn *conn)
 	struct tls_conn *c = tls_of(conn);
 	c->reading = true;
 	gp_tls_begin(c);
-	if (c->kept_at < c->kept_len)
+	if (c->held_at < c->held_len)
 		soon(c); /* first what was kept, then the inner connection again */
 	else
 		follow_owner(c);
@@ -350,7 +350,7 @@ static void on_timer_closed(uv_handle_t *h)
 	if (c->closed_cb)
 		c->closed_cb(c->closed_arg);
 	SSL_free(c->ssl);
-	gp_free(c->kept);
+	gp_free(c->held);
 	gp_free(c);
 }
 

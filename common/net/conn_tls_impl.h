@@ -56,8 +56,8 @@ struct tls_conn {
 	uint8_t gather[RECORD_BYTES];
 	/* in */
 	struct gp_span in; /* of the inner read under way */
-	uint8_t *kept;
-	size_t kept_at, kept_len;
+	uint8_t *held;
+	size_t held_at, held_len;
 	uint32_t wanted; /* the owner's hint */
 	bool in_read;
 	uint64_t partial; /* ciphertext of a record that is not complete yet */

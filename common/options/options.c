@@ -46,7 +46,7 @@ static enum gp_status unknown_flag(const struct gp_opt_table *t, const char *nam
 	GP_FAIL(err, GP_USAGE, "unknown flag --%s; '%s --help' lists all", shown, t->command);
 }
 
-enum gp_status gp_opt_keep(struct gp_options_result *r, const char *text, const char **out, struct gp_err *err)
+enum gp_status gp_opt_copy(struct gp_options_result *r, const char *text, const char **out, struct gp_err *err)
 {
 	char **grown = gp_realloc(r->owned, (size_t)r->owned_count + 1, sizeof *grown);
 	if (grown)
@@ -161,7 +161,7 @@ static enum gp_status add_positional(const struct gp_opt_table *t, const char *t
 	if (!grown)
 		GP_FAIL(err, GP_NOMEM, "out of memory while reading options");
 	r->positional = grown;
-	GP_TRY(gp_opt_keep(r, text, &r->positional[r->positionals], err));
+	GP_TRY(gp_opt_copy(r, text, &r->positional[r->positionals], err));
 	r->positionals++;
 	return GP_OK;
 }

@@ -24,7 +24,7 @@ const char *gp_opt_place(const struct gp_opt_source *from, const char *name, cha
 /* GP_USAGE for the command line, GP_INVALID for a file. */
 enum gp_status gp_opt_code(const struct gp_opt_source *from);
 /* Keeps a copy of `text` until gp_options_free. */
-enum gp_status gp_opt_keep(struct gp_options_result *r, const char *text, const char **out, struct gp_err *err);
+enum gp_status gp_opt_copy(struct gp_options_result *r, const char *text, const char **out, struct gp_err *err);
 /* Parses `text` into the field of `o`; the field is untouched on failure. TEXT is kept by `r`. */
 enum gp_status gp_opt_store(const struct gp_opt *o, const char *text, const struct gp_opt_source *from, void *settings,
 			    struct gp_options_result *r, struct gp_err *err);

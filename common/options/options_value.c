@@ -44,7 +44,7 @@ enum gp_status gp_opt_store(const struct gp_opt *o, const char *text, const stru
 	union gp_value v;
 	char place[GP_OPT_PLACE], why[GP_VALUE_WHY];
 	if (o->type == GP_OPT_TEXT)
-		return gp_opt_keep(r, text, field, err);
+		return gp_opt_copy(r, text, field, err);
 	if (!gp_value_parse(&form, gp_text_of(text), &v, why))
 		GP_FAIL(err, gp_opt_code(from), "%s: %s", gp_opt_place(from, o->name, place), why);
 	if (o->type == GP_OPT_FLAG)

@@ -182,15 +182,15 @@ static enum gp_status remove_below(const char *name, void *arg, struct gp_err *e
 	return parse_step(name, &step) && step < r->above ? gp_checkpoint_remove(r->dir, step, err) : GP_OK;
 }
 
-enum gp_status gp_checkpoint_prune(const char *dir, int keep, struct gp_err *err)
+enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err)
 {
 	uint64_t step[GP_CHECKPOINTS_MAX];
 	int count;
-	gp_require(keep > 0 && keep <= GP_CHECKPOINTS_MAX);
+	gp_require(stay > 0 && stay <= GP_CHECKPOINTS_MAX);
 	GP_TRY(gp_checkpoint_list(dir, step, &count, err));
-	if (count < keep)
+	if (count < stay)
 		return GP_OK;
-	struct removal r = {dir, step[keep - 1]};
+	struct removal r = {dir, step[stay - 1]};
 	return each_entry(dir, remove_below, &r, err);
 }
 

@@ -4,7 +4,7 @@
  * A folder holds those of one side of one run:
  *
  *   DIR/lock                                whoever writes there holds it
- *   DIR/step-000000000300/state.safetensors parameters, optimizer state, codec memory
+ *   DIR/step-000000000300/state.safetensors parameters, optimizer state, codec state
  *                         manifest.json     manifest.h: what the state is of, its size and hash
  *
  * A checkpoint is there whole or not at all: it is written under a temporary
@@ -19,7 +19,7 @@
 
 #include "common/store/manifest.h"
 
-#define GP_CHECKPOINTS_KEPT 3  /* the newest */
+#define GP_CHECKPOINTS_STAY 3  /* the newest */
 #define GP_CHECKPOINTS_MAX  16 /* most that are listed, and that HELLO can name */
 
 struct gp_checkpoint {
@@ -42,8 +42,8 @@ enum gp_status gp_checkpoint_clean(const char *dir, struct gp_err *err);
  */
 enum gp_status gp_checkpoint_write(const char *dir, const struct gp_manifest *m, const struct gp_st_item *items,
 				   int count, uint64_t *bytes, struct gp_err *err);
-/* Removes all but the newest `keep`. */
-enum gp_status gp_checkpoint_prune(const char *dir, int keep, struct gp_err *err);
+/* Removes all but the newest `stay`. */
+enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err);
 /* Removes those of later steps. */
 enum gp_status gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err);
 enum gp_status gp_checkpoint_remove(const char *dir, uint64_t step, struct gp_err *err);

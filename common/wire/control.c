@@ -169,7 +169,7 @@ enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, s
 	return gp_control_send(ch, &m, err);
 }
 
-enum gp_status gp_control_send_kept(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err)
+enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err)
 {
 	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;

@@ -48,8 +48,8 @@ enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, floa
 enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
 					    struct gp_err *err);
 enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err);
-/* A checkpoint was asked for. `why` NULL: it is kept; else: why not. */
-enum gp_status gp_control_send_kept(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err);
+/* A checkpoint was asked for. `why` NULL: it is on disk; else: why not. */
+enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err);
 enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err);
 enum gp_status gp_control_send_params_done(struct gp_channel *ch, uint32_t count, struct gp_err *err);
 enum gp_status gp_control_send_bye(struct gp_channel *ch, struct gp_err *err);

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "common/codec/codec_memory.h"
+#include "common/codec/codec_device.h"
 #include "common/base/log.h"
 
 static struct gp_codec_pass pass_of(const struct gp_transfer *t)
@@ -100,7 +100,7 @@ static struct gp_codec_options codec_options(enum gp_frame_type type, const stru
 		.chunks = all->chunks,
 		.has_gradient = act && all->train,
 		.undo = all->undo && all->train,
-		.memory = all->memory,
+		.device = all->device,
 	};
 }
 
@@ -112,7 +112,7 @@ enum gp_status gp_direction_estimate(enum gp_frame_type type, const struct gp_co
 	uint64_t bound, frames, codec;
 	GP_TRY(gp_codec_bound_for(spec, shape, &bound, err));
 	GP_TRY(check_frame_bytes(bound, err));
-	GP_TRY(gp_codec_memory_for(spec, shape, &options, &codec, err));
+	GP_TRY(gp_codec_bytes_for(spec, shape, &options, &codec, err));
 	if (!gp_mul_ok(bound, (uint64_t)all->slots, &frames) || !gp_add_ok(frames, codec, bytes))
 		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks, and what %s remembers of them, overflow",
 			all->slots, spec->text);
@@ -124,7 +124,7 @@ enum gp_status gp_direction_codec_bytes(enum gp_frame_type type, const struct gp
 					struct gp_err *err)
 {
 	const struct gp_codec_options options = codec_options(type, all);
-	return gp_codec_memory_for(spec, shape, &options, bytes, err);
+	return gp_codec_bytes_for(spec, shape, &options, bytes, err);
 }
 
 static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, struct gp_err *err)
@@ -142,7 +142,7 @@ static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, s
 		t->frame.owner = t;
 		t->frame.cap = cap;
 		t->frame.tensor_bytes = d->tensor_bytes;
-		GP_TRY(gp_codec_alloc_payload(d->memory, cap, &t->frame.payload, err));
+		GP_TRY(gp_codec_alloc_payload(d->device, cap, &t->frame.payload, err));
 	}
 	return GP_OK;
 }
@@ -156,11 +156,11 @@ enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type
 	options.activation = activation ? activation->codec : NULL;
 	memset(d, 0, sizeof *d);
 	d->type = type;
-	d->memory = all->memory;
+	d->device = all->device;
 	d->tensor_bytes = gp_shape_elements(shape) * sizeof(float);
 	d->codec_id = spec->stages > 0 ? spec->stage[0].id : 0;
 	gp_lane_init(&d->lane, worker);
-	enum gp_status status = gp_codec_memory_for(spec, shape, &options, &d->codec_bytes, err);
+	enum gp_status status = gp_codec_bytes_for(spec, shape, &options, &d->codec_bytes, err);
 	if (status == GP_OK)
 		status = gp_codec_open(spec, shape, &options, &d->codec, err);
 	if (status == GP_OK)
@@ -173,7 +173,7 @@ enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type
 void gp_direction_deinit(struct gp_direction *d)
 {
 	for (int i = 0; d->slot && i < d->slots; i++)
-		gp_codec_free_payload(d->memory, d->slot[i].frame.payload);
+		gp_codec_free_payload(d->device, d->slot[i].frame.payload);
 	gp_free(d->slot);
 	gp_codec_free(d->codec);
 	gp_lane_deinit(&d->lane);

@@ -38,8 +38,8 @@ struct gp_transfer {
 
 struct gp_direction {
 	enum gp_frame_type type;
-	uint64_t tensor_bytes, codec_bytes; /* of a tensor; memory of the codec */
-	const struct gp_codec_memory *memory;
+	uint64_t tensor_bytes, codec_bytes; /* of a tensor; of what the codec takes */
+	const struct gp_codec_device *device;
 	struct gp_codec *codec;
 	uint16_t codec_id;
 	struct gp_lane lane;
@@ -57,9 +57,9 @@ struct gp_directions {
 	bool train;      /* gradients come back */
 	bool undo;       /* gp_direction_undo will be called */
 	bool client;     /* this end: a client encodes what goes up and decodes what comes down */
-	/* (optional) Where the tensors lie that transfers are given: a device's memory, outlives the directions. Frames then
+	/* (optional) Where the tensors lie that transfers are given: a device, outlives the directions. Frames then
 	 * lie in host memory that the device copies at full speed. NULL: on the host. */
-	const struct gp_codec_memory *memory;
+	const struct gp_codec_device *device;
 };
 
 /* `shape`: a chunk with batch. `activation`: for a gradient, the direction of its activation at the same cut, which

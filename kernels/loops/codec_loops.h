@@ -40,7 +40,7 @@ struct gp_quant_table {
 /* The open interval lo..hi of the number line, and what was found so far. */
 struct gp_window {
 	float lo, hi;
-	bool keep;
+	bool choose;
 	uint64_t at_or_below; /* elements <= lo */
 	uint64_t inside;
 };
@@ -50,8 +50,8 @@ struct gp_codec_loops {
 	/* Smallest and largest of x[0..n), n >= 1. False, and no result, when any is NaN or infinite. */
 	bool (*range)(const float *x, size_t n, float *min, float *max);
 	/* Adds the elements of x to the counts of up to GP_SIFT_WINDOWS disjoint windows, and copies those inside one that
-	 * keeps to `kept`, in order; returns how many. Writes up to kept[n + GP_SIFT_SLACK). NaN is in no window. */
-	size_t (*sift)(const float *x, size_t n, struct gp_window *windows, int count, float *kept);
+	 * chooses to `chosen`, in order; returns how many. Writes up to chosen[n + GP_SIFT_SLACK). NaN is in no window. */
+	size_t (*sift)(const float *x, size_t n, struct gp_window *windows, int count, float *chosen);
 	/* x >= min[0] and every quotient below 2^24: holds for what the codecs put into the table. */
 	void (*quantize)(const struct gp_quant_table *t, const float *x, size_t n, uint16_t *codes);
 	void (*dequantize)(const struct gp_quant_table *t, const uint16_t *codes, size_t n, float *x);

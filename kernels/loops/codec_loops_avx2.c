@@ -78,7 +78,7 @@ static uint64_t sum_lanes(__m256i v)
 
 /* Called with a constant `count`, so that everything about a window stays in registers. */
 static inline __attribute__((always_inline)) size_t sift_windows(const float *x, size_t n, struct gp_window *windows,
-								 int count, float *kept)
+								 int count, float *chosen)
 {
 	__m256i below[GP_SIFT_WINDOWS], inside[GP_SIFT_WINDOWS];
 	size_t used = 0;
@@ -87,7 +87,7 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 		below[w] = inside[w] = _mm256_setzero_si256();
 	for (size_t i = 0; i + 8 <= n; i += 8) {
 		const __m256 v = _mm256_loadu_ps(x + i);
-		__m256 kept_lanes = _mm256_setzero_ps();
+		__m256 chosen_lanes = _mm256_setzero_ps();
 #pragma GCC unroll 4
 		for (int w = 0; w < count; w++) {
 			const __m256 under = _mm256_cmp_ps(v, _mm256_set1_ps(windows[w].lo), _CMP_LE_OQ);
@@ -96,11 +96,11 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 			/* A lane of a true comparison is -1. */
 			below[w] = _mm256_sub_epi32(below[w], _mm256_castps_si256(under));
 			inside[w] = _mm256_sub_epi32(inside[w], _mm256_castps_si256(in));
-			if (windows[w].keep)
-				kept_lanes = _mm256_or_ps(kept_lanes, in);
+			if (windows[w].choose)
+				chosen_lanes = _mm256_or_ps(chosen_lanes, in);
 		}
-		const unsigned lanes = (unsigned)_mm256_movemask_ps(kept_lanes);
-		_mm256_storeu_ps(kept + used, compress(v, lanes));
+		const unsigned lanes = (unsigned)_mm256_movemask_ps(chosen_lanes);
+		_mm256_storeu_ps(chosen + used, compress(v, lanes));
 		used += (size_t)_mm_popcnt_u32(lanes);
 	}
 #pragma GCC unroll 4
@@ -111,25 +111,25 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 	return used;
 }
 
-static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *kept)
+static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *chosen)
 {
 	const size_t whole = n & ~(size_t)7;
 	size_t used = 0;
 	switch (count) {
 	case 1:
-		used = sift_windows(x, whole, windows, 1, kept);
+		used = sift_windows(x, whole, windows, 1, chosen);
 		break;
 	case 2:
-		used = sift_windows(x, whole, windows, 2, kept);
+		used = sift_windows(x, whole, windows, 2, chosen);
 		break;
 	case 3:
-		used = sift_windows(x, whole, windows, 3, kept);
+		used = sift_windows(x, whole, windows, 3, chosen);
 		break;
 	case 4:
-		used = sift_windows(x, whole, windows, 4, kept);
+		used = sift_windows(x, whole, windows, 4, chosen);
 		break;
 	}
-	return used + REST.sift(x + whole, n - whole, windows, count, kept + used);
+	return used + REST.sift(x + whole, n - whole, windows, count, chosen + used);
 }
 
 /* A table column of up to 16 entries. */

@@ -55,26 +55,26 @@ static bool range(const float *x, size_t n, float *min, float *max)
 	return true;
 }
 
-/* Called with constant `count` and `points` (some window does not keep), so that everything about a window stays in
+/* Called with constant `count` and `points` (some window does not choose), so that everything about a window stays in
  * registers. */
 static inline __attribute__((always_inline)) size_t sift_windows(const float *x, size_t n, struct gp_window *windows,
-								 int count, bool points, float *kept)
+								 int count, bool points, float *chosen)
 {
 	const __m512i one = _mm512_set1_epi32(1);
 	__m512 lo[GP_SIFT_WINDOWS], hi[GP_SIFT_WINDOWS];
 	__m512i above[GP_SIFT_WINDOWS], inside[GP_SIFT_WINDOWS];
-	__mmask16 keeps[GP_SIFT_WINDOWS];
+	__mmask16 choosing[GP_SIFT_WINDOWS];
 	size_t used = 0;
 #pragma GCC unroll 4
 	for (int w = 0; w < count; w++) {
 		lo[w] = _mm512_set1_ps(windows[w].lo);
 		hi[w] = _mm512_set1_ps(windows[w].hi);
 		above[w] = inside[w] = _mm512_setzero_si512();
-		keeps[w] = windows[w].keep ? 0xffff : 0;
+		choosing[w] = windows[w].choose ? 0xffff : 0;
 	}
 	for (size_t i = 0; i + 16 <= n; i += 16) {
 		const __m512 v = _mm512_loadu_ps(x + i);
-		__mmask16 kept_lanes = 0;
+		__mmask16 chosen_lanes = 0;
 #pragma GCC unroll 4
 		for (int w = 0; w < count; w++) {
 			/* NaN is above, and not inside. */
@@ -83,12 +83,12 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 			above[w] = _mm512_mask_add_epi32(above[w], over, above[w], one);
 			inside[w] = _mm512_mask_add_epi32(inside[w], in, inside[w], one);
 			if (points)
-				in = _kand_mask16(in, keeps[w]);
-			kept_lanes = w ? _kor_mask16(kept_lanes, in) : in;
+				in = _kand_mask16(in, choosing[w]);
+			chosen_lanes = w ? _kor_mask16(chosen_lanes, in) : in;
 		}
 		/* Compressed in a register: to memory it is microcoded on some processors. */
-		_mm512_storeu_ps(kept + used, _mm512_maskz_compress_ps(kept_lanes, v));
-		used += (size_t)_mm_popcnt_u32(kept_lanes);
+		_mm512_storeu_ps(chosen + used, _mm512_maskz_compress_ps(chosen_lanes, v));
+		used += (size_t)_mm_popcnt_u32(chosen_lanes);
 	}
 #pragma GCC unroll 4
 	for (int w = 0; w < count; w++) {
@@ -99,12 +99,12 @@ static inline __attribute__((always_inline)) size_t sift_windows(const float *x,
 }
 
 /* The whole vectors of x. */
-static size_t sift_whole(const float *x, size_t n, struct gp_window *windows, int count, bool points, float *kept)
+static size_t sift_whole(const float *x, size_t n, struct gp_window *windows, int count, bool points, float *chosen)
 {
 #define SIFT(c)                                                                                                        \
 	case c:                                                                                                        \
-		return points ? sift_windows(x, n, windows, c, true, kept)                                             \
-			      : sift_windows(x, n, windows, c, false, kept);
+		return points ? sift_windows(x, n, windows, c, true, chosen)                                           \
+			      : sift_windows(x, n, windows, c, false, chosen);
 	switch (count) {
 		SIFT(1)
 		SIFT(2)
@@ -115,14 +115,14 @@ static size_t sift_whole(const float *x, size_t n, struct gp_window *windows, in
 	return 0;
 }
 
-static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *kept)
+static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *chosen)
 {
 	const size_t whole = n & ~(size_t)15;
 	bool points = false;
 	for (int w = 0; w < count; w++)
-		points |= !windows[w].keep;
-	const size_t used = sift_whole(x, whole, windows, count, points, kept);
-	return used + gp_codec_loops_portable.sift(x + whole, n - whole, windows, count, kept + used);
+		points |= !windows[w].choose;
+	const size_t used = sift_whole(x, whole, windows, count, points, chosen);
+	return used + gp_codec_loops_portable.sift(x + whole, n - whole, windows, count, chosen + used);
 }
 
 /* Up to 16 entries of a table column in a register; up to four are repeated in each 128-bit lane, within which a

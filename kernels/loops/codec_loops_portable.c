@@ -38,19 +38,19 @@ static bool range(const float *x, size_t n, float *min, float *max)
 	return true;
 }
 
-static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *kept)
+static size_t sift(const float *x, size_t n, struct gp_window *windows, int count, float *chosen)
 {
 	size_t used = 0;
 	for (size_t i = 0; i < n; i++) {
-		bool keep = false;
+		bool choose = false;
 		for (struct gp_window *w = windows; w < windows + count; w++) {
 			const bool inside = x[i] > w->lo && x[i] < w->hi;
 			w->at_or_below += x[i] <= w->lo;
 			w->inside += inside;
-			keep |= inside && w->keep;
+			choose |= inside && w->choose;
 		}
-		kept[used] = x[i];
-		used += keep;
+		chosen[used] = x[i];
+		used += choose;
 	}
 	return used;
 }

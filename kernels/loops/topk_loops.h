@@ -28,16 +28,16 @@ struct gp_topk_window {
 };
 
 struct gp_topk_loops {
-	/* Adds the keys of x to the counts, n < 2^31, and copies those between lo and hi, both excluded, to `kept`, in
-	 * order; returns how many. Writes up to kept[n + GP_TOPK_SLACK). */
-	size_t (*sift)(const float *x, size_t n, struct gp_topk_window *w, uint32_t *kept);
+	/* Adds the keys of x to the counts, n < 2^31, and copies those between lo and hi, both excluded, to `chosen`, in
+	 * order; returns how many. Writes up to chosen[n + GP_TOPK_SLACK). */
+	size_t (*sift)(const float *x, size_t n, struct gp_topk_window *w, uint32_t *chosen);
 	/* Sets the bits of the keys above `threshold` and of the first *ties that equal it, and takes those off *ties;
 	 * writes (n + 63) / 64 words. */
 	void (*mark)(const float *x, size_t n, uint32_t threshold, uint64_t *ties, uint64_t *bits);
 	/* Elements whose bits are set, in order; returns how many, at most `room`, past which nothing is written. */
-	size_t (*gather)(const float *x, size_t n, const uint64_t *bits, float *kept, size_t room);
-	/* The reverse, with 0 where a bit is not set; kept[0..count) has as many elements as there are bits. */
-	void (*scatter)(const uint64_t *bits, size_t n, const float *kept, size_t count, float *x);
+	size_t (*gather)(const float *x, size_t n, const uint64_t *bits, float *chosen, size_t room);
+	/* The reverse, with 0 where a bit is not set; chosen[0..count) has as many elements as there are bits. */
+	void (*scatter)(const uint64_t *bits, size_t n, const float *chosen, size_t count, float *x);
 };
 
 extern const struct gp_topk_loops gp_topk_loops_portable, gp_topk_loops_avx2, gp_topk_loops_avx512;

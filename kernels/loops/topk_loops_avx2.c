@@ -68,7 +68,7 @@ INLINE uint32_t max_lane(__m256i v)
 }
 
 /* Keys are below 2^31, so that signed comparisons do. A lane of a true comparison is -1. */
-static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t *kept)
+static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t *chosen)
 {
 	const __m256i lo = _mm256_set1_epi32((int)w->lo), hi = _mm256_set1_epi32((int)w->hi);
 	__m256i above = _mm256_setzero_si256(), below_hi = above, below_lo = above;
@@ -85,14 +85,14 @@ static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t 
 		if (inside == 0)
 			continue;
 		const __m256 front = compress(_mm256_castsi256_ps(key), inside);
-		_mm256_storeu_si256((__m256i *)(kept + used), _mm256_castps_si256(front));
+		_mm256_storeu_si256((__m256i *)(chosen + used), _mm256_castps_si256(front));
 		used += (size_t)_mm_popcnt_u32(inside);
 	}
 	w->above += sum_lanes(above);
 	w->from_hi += i - sum_lanes(below_hi);
 	w->from_lo += i - sum_lanes(below_lo);
 	w->largest = max_lane(largest);
-	return used + REST.sift(x + i, n - i, w, kept + used);
+	return used + REST.sift(x + i, n - i, w, chosen + used);
 }
 
 /* The lowest `ties` bits of those set in `equal`. */
@@ -123,32 +123,32 @@ static void mark(const float *x, size_t n, uint32_t threshold, uint64_t *ties, u
 	REST.mark(x + i, n - i, threshold, ties, bits + i / 64);
 }
 
-static size_t gather(const float *x, size_t n, const uint64_t *bits, float *kept, size_t room)
+static size_t gather(const float *x, size_t n, const uint64_t *bits, float *chosen, size_t room)
 {
 	size_t used = 0, i = 0;
 	for (; i + 64 <= n && used + 64 <= room; i += 64) {
 		const uint64_t word = bits[i / 64];
 		for (int k = 0; word && k < 64 / LANES; k++) {
 			const unsigned lanes = (unsigned)(word >> LANES * k) & 0xff;
-			_mm256_storeu_ps(kept + used, compress(_mm256_loadu_ps(x + i + LANES * k), lanes));
+			_mm256_storeu_ps(chosen + used, compress(_mm256_loadu_ps(x + i + LANES * k), lanes));
 			used += (size_t)_mm_popcnt_u32(lanes);
 		}
 	}
-	return used + REST.gather(x + i, n - i, bits + i / 64, kept + used, room - used);
+	return used + REST.gather(x + i, n - i, bits + i / 64, chosen + used, room - used);
 }
 
-static void scatter(const uint64_t *bits, size_t n, const float *kept, size_t count, float *x)
+static void scatter(const uint64_t *bits, size_t n, const float *chosen, size_t count, float *x)
 {
 	size_t used = 0, i = 0;
 	for (; i + 64 <= n && used + 64 <= count; i += 64) {
 		const uint64_t word = bits[i / 64];
 		for (int k = 0; k < 64 / LANES; k++) {
 			const unsigned lanes = (unsigned)(word >> LANES * k) & 0xff;
-			_mm256_storeu_ps(x + i + LANES * k, expand(_mm256_loadu_ps(kept + used), lanes));
+			_mm256_storeu_ps(x + i + LANES * k, expand(_mm256_loadu_ps(chosen + used), lanes));
 			used += (size_t)_mm_popcnt_u32(lanes);
 		}
 	}
-	REST.scatter(bits + i / 64, n - i, kept + used, count - used, x + i);
+	REST.scatter(bits + i / 64, n - i, chosen + used, count - used, x + i);
 }
 
 const struct gp_topk_loops gp_topk_loops_avx2 = {

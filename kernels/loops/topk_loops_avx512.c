@@ -28,7 +28,7 @@ INLINE __m512i count(__m512i sum, __mmask16 lanes)
 	return _mm512_mask_add_epi32(sum, lanes, sum, word_of(1));
 }
 
-static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t *kept)
+static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t *chosen)
 {
 	const __m512i lo = word_of(w->lo), hi = word_of(w->hi);
 	__m512i above = _mm512_setzero_si512(), from_hi = above, from_lo = above, largest = word_of(w->largest);
@@ -44,14 +44,14 @@ static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t 
 		if (inside == 0)
 			continue;
 		/* Compressed in a register: to memory it is microcoded on some processors. */
-		_mm512_storeu_si512(kept + used, _mm512_maskz_compress_epi32(inside, key));
+		_mm512_storeu_si512(chosen + used, _mm512_maskz_compress_epi32(inside, key));
 		used += (size_t)_mm_popcnt_u32(inside);
 	}
 	w->above += (uint64_t)_mm512_reduce_add_epi32(above);
 	w->from_hi += (uint64_t)_mm512_reduce_add_epi32(from_hi);
 	w->from_lo += (uint64_t)_mm512_reduce_add_epi32(from_lo);
 	w->largest = _mm512_reduce_max_epu32(largest);
-	return used + REST.sift(x + i, n - i, w, kept + used);
+	return used + REST.sift(x + i, n - i, w, chosen + used);
 }
 
 /* The lowest `ties` bits of those set in `equal`. */
@@ -82,7 +82,7 @@ static void mark(const float *x, size_t n, uint32_t threshold, uint64_t *ties, u
 	REST.mark(x + i, n - i, threshold, ties, bits + i / 64);
 }
 
-static size_t gather(const float *x, size_t n, const uint64_t *bits, float *kept, size_t room)
+static size_t gather(const float *x, size_t n, const uint64_t *bits, float *chosen, size_t room)
 {
 	size_t used = 0, i = 0;
 	for (; i + 64 <= n && used + 64 <= room; i += 64) {
@@ -90,26 +90,26 @@ static size_t gather(const float *x, size_t n, const uint64_t *bits, float *kept
 		for (int k = 0; word && k < 4; k++) {
 			const __mmask16 lanes = (__mmask16)(word >> LANES * k);
 			const __m512 v = _mm512_loadu_ps(x + i + LANES * k);
-			_mm512_storeu_ps(kept + used, _mm512_maskz_compress_ps(lanes, v));
+			_mm512_storeu_ps(chosen + used, _mm512_maskz_compress_ps(lanes, v));
 			used += (size_t)_mm_popcnt_u32(lanes);
 		}
 	}
-	return used + REST.gather(x + i, n - i, bits + i / 64, kept + used, room - used);
+	return used + REST.gather(x + i, n - i, bits + i / 64, chosen + used, room - used);
 }
 
-static void scatter(const uint64_t *bits, size_t n, const float *kept, size_t count, float *x)
+static void scatter(const uint64_t *bits, size_t n, const float *chosen, size_t count, float *x)
 {
 	size_t used = 0, i = 0;
 	for (; i + 64 <= n && used + 64 <= count; i += 64) {
 		const uint64_t word = bits[i / 64];
 		for (int k = 0; k < 4; k++) {
 			const __mmask16 lanes = (__mmask16)(word >> LANES * k);
-			const __m512 v = _mm512_loadu_ps(kept + used);
+			const __m512 v = _mm512_loadu_ps(chosen + used);
 			_mm512_storeu_ps(x + i + LANES * k, _mm512_maskz_expand_ps(lanes, v));
 			used += (size_t)_mm_popcnt_u32(lanes);
 		}
 	}
-	REST.scatter(bits + i / 64, n - i, kept + used, count - used, x + i);
+	REST.scatter(bits + i / 64, n - i, chosen + used, count - used, x + i);
 }
 
 const struct gp_topk_loops gp_topk_loops_avx512 = {

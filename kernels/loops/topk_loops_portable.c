@@ -17,7 +17,7 @@ static uint32_t key_of(float x)
 	return u & 0x7fffffffu;
 }
 
-static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t *kept)
+static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t *chosen)
 {
 	size_t used = 0;
 	for (size_t i = 0; i < n; i++) {
@@ -26,7 +26,7 @@ static size_t sift(const float *x, size_t n, struct gp_topk_window *w, uint32_t 
 		w->from_hi += key >= w->hi;
 		w->from_lo += key >= w->lo;
 		w->largest = key > w->largest ? key : w->largest;
-		kept[used] = key;
+		chosen[used] = key;
 		used += key > w->lo && key < w->hi;
 	}
 	return used;
@@ -43,22 +43,22 @@ static void mark(const float *x, size_t n, uint32_t threshold, uint64_t *ties, u
 	}
 }
 
-static size_t gather(const float *x, size_t n, const uint64_t *bits, float *kept, size_t room)
+static size_t gather(const float *x, size_t n, const uint64_t *bits, float *chosen, size_t room)
 {
 	size_t used = 0;
 	for (size_t at = 0; at < n; at += 64)
 		for (uint64_t word = bits[at / 64]; word && used < room; word &= word - 1)
-			kept[used++] = x[at + (size_t)__builtin_ctzll(word)];
+			chosen[used++] = x[at + (size_t)__builtin_ctzll(word)];
 	return used;
 }
 
-static void scatter(const uint64_t *bits, size_t n, const float *kept, size_t count, float *x)
+static void scatter(const uint64_t *bits, size_t n, const float *chosen, size_t count, float *x)
 {
 	size_t used = 0;
 	memset(x, 0, n * sizeof *x);
 	for (size_t at = 0; at < n; at += 64)
 		for (uint64_t word = bits[at / 64]; word && used < count; word &= word - 1)
-			x[at + (size_t)__builtin_ctzll(word)] = kept[used++];
+			x[at + (size_t)__builtin_ctzll(word)] = chosen[used++];
 }
 
 const struct gp_topk_loops gp_topk_loops_portable = {

@@ -74,7 +74,7 @@ struct settings {
 
 struct bench {
 	struct settings set;
-	struct gp_codec_memory memory;
+	struct gp_codec_device device;
 	struct gp_rt_stream *stream;
 	uint64_t n;
 	float *x, *y; /* device memory */
@@ -211,16 +211,16 @@ static enum gp_status time_passes(struct bench *b, struct gp_codec *c, uint8_t *
 static enum gp_status time_codec(struct bench *b, const struct gp_codec_spec *spec, struct result *r,
 				 struct gp_err *err)
 {
-	const struct gp_codec_options options = {.seed = 1, .memory = &b->memory};
+	const struct gp_codec_options options = {.seed = 1, .device = &b->device};
 	struct gp_codec *c;
 	uint8_t *out = NULL;
 	GP_TRY(gp_codec_open(spec, &b->set.shape, &options, &c, err));
-	enum gp_status status = gp_codec_alloc_payload(&b->memory, gp_codec_bound(c), &out, err);
+	enum gp_status status = gp_codec_alloc_payload(&b->device, gp_codec_bound(c), &out, err);
 	copies.on = true;
 	if (status == GP_OK)
 		status = time_passes(b, c, out, r, err);
 	copies.on = false;
-	gp_codec_free_payload(&b->memory, out);
+	gp_codec_free_payload(&b->device, out);
 	gp_codec_free(c);
 	return status;
 }
@@ -229,7 +229,7 @@ static bool on_device(const struct bench *b, const struct gp_codec_spec *spec)
 {
 	for (int i = 0; i < spec->stages; i++)
 		if (gp_codec_ops_by_id(spec->stage[i].id)->kind != GP_CODEC_BYTES &&
-		    !b->memory.ops->codec(spec->stage[i].id))
+		    !b->device.ops->codec(spec->stage[i].id))
 			return false;
 	return true;
 }
@@ -306,7 +306,7 @@ static enum gp_status prepare(struct bench *b, struct gp_err *err)
 	GP_TRY(gp_rt_open(b->set.device, &info, err));
 	GP_TRY(gp_rt_stream_new(b->set.device, false, &b->stream, err));
 	GP_TRY(make_events(b->set.device, err));
-	gp_cuda_codec_memory(b->set.device, &b->memory);
+	gp_cuda_codec_device(b->set.device, &b->device);
 	b->n = gp_shape_elements(&b->set.shape);
 	GP_TRY(gp_rt_alloc(b->set.device, b->n * sizeof(float), &x, err));
 	b->x = x;

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/codec/codec_memory.h"
+#include "common/codec/codec_device.h"
 #include "common/base/rng.h"
 #include "kernels/cpu/plan/cpu_device.h"
 #ifdef GP_CUDA_DEVICE
@@ -44,10 +44,10 @@ static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_A
 	} while (0)
 
 /* The memory of an emulated GPU, in which a CPU's plan can work, too. */
-static struct gp_codec_memory card_memory;
+static struct gp_codec_device card_memory;
 static bool on_card;
 
-static const struct gp_codec_memory *codec_memory(struct gp_device *dev)
+static const struct gp_codec_device *codec_memory(struct gp_device *dev)
 {
 	(void)dev;
 	return &card_memory;
@@ -58,7 +58,7 @@ static bool can_emulate(void)
 #ifdef GP_CUDA_DEVICE
 	if (gp_rt_is_emulated()) {
 		gp_rt_one_memory();
-		gp_cuda_codec_memory(1, &card_memory);
+		gp_cuda_codec_device(1, &card_memory);
 	}
 #endif
 	return card_memory.ops != NULL;
@@ -70,7 +70,7 @@ static void open_device(struct gp_device **dev)
 	struct gp_err err;
 	OK(gp_device_open("cpu", 1, dev, &err));
 	ops = gp_cpu_device_ops;
-	ops.codec_memory = codec_memory;
+	ops.codec_device = codec_memory;
 	if (on_card)
 		(*dev)->ops = &ops;
 }
@@ -304,7 +304,7 @@ static void make_client(struct rig *r, const struct gp_body_spec *s)
 	}
 }
 
-static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_place *at,
+static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_site *at,
 				     struct gp_err *err)
 {
 	const struct rig *r = arg;
@@ -332,7 +332,7 @@ static void rig_init(struct rig *r)
 	OK(gp_worker_new(&r->loop, "compute", 1, &r->compute, &err));
 	OK(gp_worker_new(&r->loop, "codec", 2, &r->codec, &err));
 	const struct gp_body_workers workers = {.build = r->codec, .codec = r->codec};
-	const struct gp_body_place at = {r->dev, r->compute};
+	const struct gp_body_site at = {r->dev, r->compute};
 	connect_ends(r);
 	make_client(r, &spec);
 	OK(gp_body_new(&at, &workers, r->ch[0], &spec, &cbs, r, &r->body, &err));

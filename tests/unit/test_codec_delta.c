@@ -204,11 +204,11 @@ static void memory_follows_from_the_data_set_and_is_accounted(void **state)
 	const struct gp_codec_options options = {.role = GP_CODEC_DECODES};
 	uint64_t bytes;
 	assert_int_equal(gp_codec_spec_parse("delta+uniform", &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_memory_for(&spec, &shape, &options, &bytes, &err), GP_INVALID);
+	assert_int_equal(gp_codec_bytes_for(&spec, &shape, &options, &bytes, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "samples=N"));
 	assert_int_equal(gp_codec_spec_set_samples(&spec, 50000, &err), GP_OK);
 	assert_string_equal(spec.text, "delta:samples=50000+uniform:bits=8");
-	assert_int_equal(gp_codec_memory_for(&spec, &shape, &options, &bytes, &err), GP_OK);
+	assert_int_equal(gp_codec_bytes_for(&spec, &shape, &options, &bytes, &err), GP_OK);
 	assert_in_range(bytes, UINT64_C(50000) * 4 * 2048, UINT64_C(50000) * (4 * 2048 + 9) + 4 * 16 * 2048 + 65536);
 	assert_int_equal(gp_codec_spec_set_samples(&spec, 7, &err), GP_OK); /* given already: it stays */
 	assert_string_equal(spec.text, "delta:samples=50000+uniform:bits=8");
@@ -229,7 +229,7 @@ static void a_scalar_has_no_samples_and_is_refused(void **state)
 	assert_int_equal(gp_codec_open(&spec, &scalar, &options, &c, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "codec stage 1 (delta): a scalar has no samples"));
 	assert_int_equal(gp_codec_bound_for(&spec, &scalar, &bytes, &err), GP_INVALID);
-	assert_int_equal(gp_codec_memory_for(&spec, &scalar, &options, &bytes, &err), GP_INVALID);
+	assert_int_equal(gp_codec_bytes_for(&spec, &scalar, &options, &bytes, &err), GP_INVALID);
 	assert_null(c);
 	assert_int_equal(bytes, 42);
 }

@@ -87,7 +87,7 @@ static void range_of_zeros_is_positive_zero(void **state)
 static void sift_agrees(void **state)
 {
 	(void)state;
-	float x[MOST], kept[2][MOST + GP_SIFT_SLACK];
+	float x[MOST], chosen[2][MOST + GP_SIFT_SLACK];
 	for (int k = 0; other(k); k++)
 		for (int s = 0; s < SIZES; s++)
 			for (int count = 1; count <= GP_SIFT_WINDOWS; count++) {
@@ -98,12 +98,12 @@ static void sift_agrees(void **state)
 				for (int i = 0; i < count; i++)
 					w[0][i] = w[1][i] = (struct gp_window){.lo = (float)i - 0.5f,
 									       .hi = (float)i + 0.25f,
-									       .keep = i != 1,
+									       .choose = i != 1,
 									       .inside = 3};
-				size_t a = reference->sift(x, sizes[s], w[0], count, kept[0]);
-				size_t b = other(k)->sift(x, sizes[s], w[1], count, kept[1]);
+				size_t a = reference->sift(x, sizes[s], w[0], count, chosen[0]);
+				size_t b = other(k)->sift(x, sizes[s], w[1], count, chosen[1]);
 				assert_int_equal(a, b);
-				assert_memory_equal(kept[0], kept[1], a * sizeof kept[0][0]);
+				assert_memory_equal(chosen[0], chosen[1], a * sizeof chosen[0][0]);
 				for (int i = 0; i < count; i++) {
 					assert_int_equal(w[0][i].at_or_below, w[1][i].at_or_below);
 					assert_int_equal(w[0][i].inside, w[1][i].inside);

@@ -403,7 +403,7 @@ static void passes_allocate_nothing_and_memory_is_announced(void **state)
 	fill_low_rank(x, &image, 8, 0.9, 0.1);
 	assert_int_equal(gp_codec_spec_parse("poweriter:rank=9,iters=2+uniform", &spec, &err), GP_OK);
 	const struct gp_codec_options options = {.chunks = 4};
-	assert_int_equal(gp_codec_memory_for(&spec, &image, &options, &bytes, &err), GP_OK);
+	assert_int_equal(gp_codec_bytes_for(&spec, &image, &options, &bytes, &err), GP_OK);
 	assert_true(bytes > 4 * 4 * 2 * 9 * 32);
 	struct gp_codec *c = open_codec(spec.text, &image, &options);
 	const uint64_t before = gp_mem_calls();

@@ -95,7 +95,7 @@ static void pruning_keeps_the_largest_magnitudes_and_zeroes_the_rest(void **stat
 	static const struct {
 		uint64_t n;
 		const char *spec;
-		uint64_t kept;
+		uint64_t chosen;
 	} cases[] = {
 		{1, "sortquant:prune=0.5", 1},
 		{2, "sortquant:prune=0.5", 1},
@@ -113,7 +113,7 @@ static void pruning_keeps_the_largest_magnitudes_and_zeroes_the_rest(void **stat
 		for (uint64_t i = 0; i < n; i++)
 			sorted[i] = fabsf(x[i]);
 		qsort(sorted, n, sizeof *sorted, descending);
-		const float threshold = sorted[cases[k].kept - 1];
+		const float threshold = sorted[cases[k].chosen - 1];
 		free(roundtrip(cases[k].spec, x, n, y, &len));
 		for (uint64_t i = 0; i < n; i++)
 			if (fabsf(x[i]) < threshold)

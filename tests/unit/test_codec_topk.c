@@ -66,12 +66,12 @@ static void check_golden(const struct gp_st_file *inputs, const struct gp_st_fil
 	const struct gp_st_tensor *t = gp_st_find(inputs, input), *bits = gp_st_find(cases, name);
 	assert_true(t && bits);
 	const uint64_t n = t->count;
-	const uint8_t *kept = bits->data;
+	const uint8_t *chosen = bits->data;
 	float *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
 	assert_int_equal(gp_st_read_f32(t, x, &err), GP_OK);
 	roundtrip(spec, x, n, y);
 	for (uint64_t i = 0; i < n; i++)
-		assert_true(y[i] == (kept[i / 8] >> i % 8 & 1 ? x[i] : 0));
+		assert_true(y[i] == (chosen[i / 8] >> i % 8 & 1 ? x[i] : 0));
 	free(y);
 	free(x);
 }

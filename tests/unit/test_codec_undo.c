@@ -368,7 +368,7 @@ static uint64_t memory_for(const char *text, enum gp_codec_role role, bool with_
 	const struct gp_codec_options options = {.role = role, .chunks = CHUNKS, .undo = with_undo};
 	uint64_t bytes;
 	assert_int_equal(gp_codec_spec_parse(text, &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_memory_for(&spec, &shape, &options, &bytes, &err), GP_OK);
+	assert_int_equal(gp_codec_bytes_for(&spec, &shape, &options, &bytes, &err), GP_OK);
 	return bytes;
 }
 

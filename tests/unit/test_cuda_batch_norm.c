@@ -13,7 +13,7 @@ struct bn_case {
 	bool residual;
 	int64_t rows, channels;
 	struct gpk_bn n;
-	struct tensor x, add, y, dy, dadd, dx, gamma, beta, mean, var, dgamma, dbeta, kept;
+	struct tensor x, add, y, dy, dadd, dx, gamma, beta, mean, var, dgamma, dbeta, saved;
 };
 
 static struct bn_case bn_new(int i)
@@ -37,22 +37,22 @@ static struct bn_case bn_new(int i)
 	for (int64_t j = 0; j < ch; j++)
 		c.var.host[j] += 2;
 	tensor_up(&c.var);
-	c.kept = tensor_new(GP_RT_F32, GPK_BN_KEPT * ch);
+	c.saved = tensor_new(GP_RT_F32, GPK_BN_SAVED * ch);
 	c.n = (struct gpk_bn){.type = c.type, .rows = c.rows, .channels = ch, .eps = 1e-5f, .momentum = 0.1f};
 	c.n.act = c.act;
 	c.n.gamma = c.gamma.device;
 	c.n.beta = c.beta.device;
 	c.n.running_mean = c.mean.device;
 	c.n.running_var = c.var.device;
-	c.n.kept = c.kept.device;
+	c.n.saved = c.saved.device;
 	c.n.room = device_room(gpk_bn_room(c.type, c.rows, ch));
 	return c;
 }
 
 static void bn_free(struct bn_case *c)
 {
-	struct tensor *const all[] = {&c->x,    &c->add,  &c->y,   &c->dy,     &c->dadd,  &c->dx,  &c->gamma,
-				      &c->beta, &c->mean, &c->var, &c->dgamma, &c->dbeta, &c->kept};
+	struct tensor *const all[] = {&c->x,    &c->add,  &c->y,   &c->dy,     &c->dadd,  &c->dx,   &c->gamma,
+				      &c->beta, &c->mean, &c->var, &c->dgamma, &c->dbeta, &c->saved};
 	for (size_t k = 0; k < sizeof all / sizeof all[0]; k++)
 		tensor_free(all[k]);
 	gp_rt_free(0, c->n.room);

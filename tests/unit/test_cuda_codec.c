@@ -16,7 +16,7 @@
 #include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
-#include "common/codec/codec_memory.h"
+#include "common/codec/codec_device.h"
 #include "common/base/fault.h"
 #include "common/base/rng.h"
 #include "common/store/safetensors.h"
@@ -29,7 +29,7 @@
 	} while (0)
 
 static struct gp_err err;
-static struct gp_codec_memory memory;
+static struct gp_codec_device memory;
 static struct gp_rt_stream *stream;
 
 static int open_device(void **state)
@@ -38,7 +38,7 @@ static int open_device(void **state)
 	(void)state;
 	OK(gp_rt_open(0, &info, &err));
 	OK(gp_rt_stream_new(0, false, &stream, &err));
-	gp_cuda_codec_memory(0, &memory);
+	gp_cuda_codec_device(0, &memory);
 	return 0;
 }
 
@@ -73,7 +73,7 @@ static struct pair open_pair(const char *text, const struct gp_shape *shape, con
 		fail_msg("%s: %s", text, err.text);
 	p.n = (uint64_t)gp_shape_elements(shape);
 	for (int k = 0; k < PLACES; k++) {
-		o.memory = k == DEVICE ? &memory : NULL;
+		o.device = k == DEVICE ? &memory : NULL;
 		OK(gp_codec_open(&spec, shape, &o, &p.codec[k], &err));
 	}
 	p.cap = gp_codec_bound(p.codec[HOST]);
@@ -385,13 +385,13 @@ static void second_device_codes_as_the_first(void **state)
 	(void)state;
 	static const struct gp_shape shape = {.ndim = 2, .dim = {3, 700}};
 	static const char *const specs[] = {"uniform:bits=5", "smaq+zstd", "kmeans:bits=2"};
-	const struct gp_codec_memory first = memory;
+	const struct gp_codec_device first = memory;
 	float x[3 * 700];
 	if (gp_rt_count() < 2)
 		skip();
 	gp_rt_stream_free(stream);
 	OK(gp_rt_stream_new(1, false, &stream, &err));
-	gp_cuda_codec_memory(1, &memory);
+	gp_cuda_codec_device(1, &memory);
 	for (int i = 0; i < COUNT(specs); i++) {
 		struct pair p = open_pair(specs[i], &shape, &(struct gp_codec_options){.seed = 2});
 		fill(x, p.n, BELL, 4);
@@ -553,13 +553,13 @@ static void estimate_covers_what_opening_takes_of_the_device(void **state)
 		skip();
 	const char *text;
 	for (int i = 0; (text = spec_at(i)); i++) {
-		const struct gp_codec_options options = {.memory = &memory, .chunks = 3, .undo = i % 2};
+		const struct gp_codec_options options = {.device = &memory, .chunks = 3, .undo = i % 2};
 		struct gp_codec_spec spec;
 		struct gp_codec *c;
 		struct gp_rt_info before, after;
 		uint64_t bytes;
 		OK(gp_codec_spec_parse(text, &spec, &err));
-		OK(gp_codec_memory_for(&spec, &shape, &options, &bytes, &err));
+		OK(gp_codec_bytes_for(&spec, &shape, &options, &bytes, &err));
 		OK(gp_rt_open(0, &before, &err));
 		OK(gp_codec_open(&spec, &shape, &options, &c, &err));
 		OK(gp_rt_open(0, &after, &err));
@@ -653,7 +653,7 @@ static void instance_is_not_opened_without_room_and_takes_none(void **state)
 	OK(gp_rt_open(0, &before, &err));
 	const char *text;
 	for (int i = 0; (text = spec_at(i)); i++) {
-		const struct gp_codec_options options = {.memory = &memory, .has_gradient = true, .undo = true};
+		const struct gp_codec_options options = {.device = &memory, .has_gradient = true, .undo = true};
 		struct gp_codec_spec spec;
 		OK(gp_codec_spec_parse(text, &spec, &err));
 		for (int at = 1; at < 200; at++) {

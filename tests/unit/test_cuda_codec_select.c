@@ -17,7 +17,7 @@
 #include <cmocka.h>
 
 #ifdef GP_CUDA_DEVICE
-#include "common/codec/codec_memory.h"
+#include "common/codec/codec_device.h"
 #include "common/base/rng.h"
 #include "kernels/cuda/codec/cuda_codec.h"
 
@@ -31,7 +31,7 @@
 enum { MOST = 200003 }; /* from 131072 elements on, a sample says what is kept aside */
 
 static struct gp_err err;
-static struct gp_codec_memory memory;
+static struct gp_codec_device memory;
 static struct gp_rt_stream *stream;
 static float x[MOST], y[2][MOST];
 
@@ -41,7 +41,7 @@ static int open_device(void **state)
 	(void)state;
 	OK(gp_rt_open(0, &info, &err));
 	OK(gp_rt_stream_new(0, false, &stream, &err));
-	gp_cuda_codec_memory(0, &memory);
+	gp_cuda_codec_device(0, &memory);
 	return 0;
 }
 
@@ -74,7 +74,7 @@ static struct ends open_ends(const char *text, const struct gp_shape *shape, str
 	void *tensor;
 	OK(gp_codec_spec_parse(text, &spec, &err));
 	for (int k = 0; k < ENDS; k++) {
-		options.memory = k == DEVICE ? &memory : NULL;
+		options.device = k == DEVICE ? &memory : NULL;
 		options.activation = activation ? activation->codec[k] : NULL;
 		OK(gp_codec_open(&spec, shape, &options, &e.codec[k], &err));
 		e.cap = gp_codec_bound(e.codec[k]);

@@ -40,7 +40,7 @@ static int end_count(void)
 
 struct norm {
 	struct gpk_bn n;
-	struct tensor x, add, dy, y, dx, dadd, lines[6], kept;
+	struct tensor x, add, dy, y, dx, dadd, lines[6], saved;
 };
 
 static struct norm norm_new(enum gp_rt_type type, int64_t rows, int64_t channels, enum gpk_act act)
@@ -54,21 +54,21 @@ static struct norm norm_new(enum gp_rt_type type, int64_t rows, int64_t channels
 	for (int64_t c = 0; c < channels; c++)
 		b.lines[3].host[c] += 2;
 	tensor_up(&b.lines[3]);
-	b.kept = tensor_new(GP_RT_F32, GPK_BN_KEPT * channels);
+	b.saved = tensor_new(GP_RT_F32, GPK_BN_SAVED * channels);
 	b.n.eps = 1e-5f;
 	b.n.momentum = 0.1f;
 	b.n.gamma = b.lines[0].device;
 	b.n.beta = b.lines[1].device;
 	b.n.running_mean = b.lines[2].device;
 	b.n.running_var = b.lines[3].device;
-	b.n.kept = b.kept.device;
+	b.n.saved = b.saved.device;
 	b.n.room = device_room(gpk_bn_room(type, rows, channels));
 	return b;
 }
 
 static void norm_free(struct norm *b)
 {
-	struct tensor *const values[] = {&b->x, &b->add, &b->dy, &b->y, &b->dx, &b->dadd, &b->kept};
+	struct tensor *const values[] = {&b->x, &b->add, &b->dy, &b->y, &b->dx, &b->dadd, &b->saved};
 	for (size_t k = 0; k < sizeof values / sizeof values[0]; k++)
 		tensor_free(values[k]);
 	for (int k = 0; k < 6; k++)

@@ -122,10 +122,10 @@ static void a_server_that_keeps_no_checkpoints_is_known_before_the_first_step(vo
 	char said[4096];
 	struct gp_err err = {0};
 	expect_ok(open_where_nothing_is_kept(false, said, &err), &err);
-	assert_non_null(strstr(said, "this server keeps no checkpoints (--state-dir); training goes on"));
+	assert_non_null(strstr(said, "this server writes no checkpoints (--state-dir); training goes on"));
 	assert_int_equal(open_where_nothing_is_kept(true, said, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "--checkpoint-required: server 127.0.0.1:"));
-	assert_non_null(strstr(err.text, "keeps no checkpoints"));
+	assert_non_null(strstr(err.text, "writes no checkpoints"));
 }
 
 static void a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost(void **state)

@@ -216,7 +216,7 @@ static enum gp_status keep_of_another_run(const struct fixture *f)
 	const struct gp_pairs none = {.count = 0};
 	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {OTHER_VALUES}}, value, GP_ST_F32};
 	struct gp_err err;
-	return gp_state_dir_write(f->server->server.state, other, 1, &none, &item, 1, GP_CHECKPOINTS_KEPT, &err);
+	return gp_state_dir_write(f->server->server.state, other, 1, &none, &item, 1, GP_CHECKPOINTS_STAY, &err);
 }
 
 /* The folder has room for the checkpoint of one run. */

@@ -48,7 +48,7 @@ static enum gp_status write_step(struct gp_state_dir *d, const uint8_t *run, uin
 	static float value[1000];
 	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {1000}}, value, GP_ST_F32};
 	value[0] = (float)step;
-	return gp_state_dir_write(d, run, step, &spec, &item, 1, GP_CHECKPOINTS_KEPT, &err);
+	return gp_state_dir_write(d, run, step, &spec, &item, 1, GP_CHECKPOINTS_STAY, &err);
 }
 
 static uint64_t newest(struct gp_state_dir *d, const uint8_t *run)

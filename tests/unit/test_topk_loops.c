@@ -64,9 +64,9 @@ static void check_sift(const struct gp_topk_loops *l, const float *x, size_t n, 
 {
 	struct gp_topk_window w = {.lo = lo, .hi = hi, .above = 1, .from_hi = 2, .from_lo = 3};
 	uint64_t above = 1, from_hi = 2, from_lo = 3;
-	uint32_t largest = 0, *kept = malloc((n + GP_TOPK_SLACK) * sizeof *kept);
+	uint32_t largest = 0, *chosen = malloc((n + GP_TOPK_SLACK) * sizeof *chosen);
 	size_t inside = 0;
-	const size_t count = l->sift(x, n, &w, kept);
+	const size_t count = l->sift(x, n, &w, chosen);
 	for (size_t i = 0; i < n; i++) {
 		const uint32_t key = key_of(x[i]);
 		above += key > hi;
@@ -74,11 +74,11 @@ static void check_sift(const struct gp_topk_loops *l, const float *x, size_t n, 
 		from_lo += key >= lo;
 		largest = key > largest ? key : largest;
 		if (key > lo && key < hi)
-			assert_int_equal(kept[inside++], key);
+			assert_int_equal(chosen[inside++], key);
 	}
 	assert_int_equal(count, inside);
 	assert_true(w.above == above && w.from_hi == from_hi && w.from_lo == from_lo && w.largest == largest);
-	free(kept);
+	free(chosen);
 }
 
 static void sifting_counts_and_keeps_what_the_window_says(void **state)
@@ -150,19 +150,19 @@ static void check_moves(const struct gp_topk_loops *l, const float *x, size_t n,
 {
 	uint64_t bits[WORDS];
 	const size_t count = random_bits(bits, n, share);
-	float *copy = copy_of(x, n), *kept = calloc(count ? count : 1, sizeof *kept), *y = copy_of(x, n);
-	assert_int_equal(l->gather(copy, n, bits, kept, count), count);
+	float *copy = copy_of(x, n), *chosen = calloc(count ? count : 1, sizeof *chosen), *y = copy_of(x, n);
+	assert_int_equal(l->gather(copy, n, bits, chosen, count), count);
 	size_t at = 0;
 	for (size_t i = 0; i < n; i++)
 		if (bits[i / 64] >> i % 64 & 1)
-			assert_memory_equal(&kept[at++], &x[i], sizeof *x);
-	l->scatter(bits, n, kept, count, y);
+			assert_memory_equal(&chosen[at++], &x[i], sizeof *x);
+	l->scatter(bits, n, chosen, count, y);
 	for (size_t i = 0; i < n; i++) {
 		const float expected = bits[i / 64] >> i % 64 & 1 ? x[i] : 0;
 		assert_memory_equal(&y[i], &expected, sizeof expected);
 	}
 	free(y);
-	free(kept);
+	free(chosen);
 	free(copy);
 }
 
@@ -188,11 +188,11 @@ static void too_many_bits_stay_within_the_room(void **state)
 	for (int k = -1; k < 0 || other(k); k++)
 		for (size_t room = 0; room < 300; room += 23) {
 			const struct gp_topk_loops *l = k < 0 ? reference : other(k);
-			float *kept = malloc(room ? room * sizeof *kept : 1), y[1000];
-			assert_int_equal(l->gather(x, 1000, bits, kept, room), room);
-			l->scatter(bits, 1000, kept, room, y);
+			float *chosen = malloc(room ? room * sizeof *chosen : 1), y[1000];
+			assert_int_equal(l->gather(x, 1000, bits, chosen, room), room);
+			l->scatter(bits, 1000, chosen, room, y);
 			assert_memory_equal(y, x, room * sizeof *y);
-			free(kept);
+			free(chosen);
 		}
 }
 

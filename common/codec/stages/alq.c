@@ -34,7 +34,7 @@ static uint64_t bound_of(const double *value, uint64_t n, bool multiplier)
 	return head_bytes(bits, multiplier) + gp_level_bytes(bits, (uint64_t)value[KEY_BUCKET], n);
 }
 
-uint64_t gp_adaptive_memory(const double *value, const struct gp_codec_setup *setup, bool multiplier)
+uint64_t gp_adaptive_bytes(const double *value, const struct gp_codec_setup *setup, bool multiplier)
 {
 	const uint64_t per_chunk = sizeof(uint32_t) + sizeof(float) * fitted_count(value, multiplier);
 	return 4096 + (setup->encodes ? setup->chunks * per_chunk * (setup->undo ? 2 : 1) : 0);
@@ -47,13 +47,13 @@ void gp_adaptive_close(struct gp_adaptive *a)
 	gp_free_aligned(a->coder);
 	gp_free(a->age);
 	gp_free(a->fitted);
-	gp_free(a->kept_age);
-	gp_free(a->kept_fitted);
+	gp_free(a->backup_age);
+	gp_free(a->backup_fitted);
 	gp_free(a);
 }
 
-static enum gp_status allocate_memory(const struct gp_codec_setup *setup, uint64_t per_chunk, uint32_t **age,
-				      float **fitted, struct gp_err *err)
+static enum gp_status allocate_state(const struct gp_codec_setup *setup, uint64_t per_chunk, uint32_t **age,
+				     float **fitted, struct gp_err *err)
 {
 	void *p;
 	GP_TRY(gp_alloc_array(&p, setup->chunks, sizeof **age, err));
@@ -72,9 +72,9 @@ static enum gp_status allocate(struct gp_adaptive *a, const double *value, const
 		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's levels");
 	gp_level_init(a->coder, setup, a->bits, (uint64_t)value[KEY_BUCKET], GP_LEVEL_L2);
 	if (setup->encodes)
-		GP_TRY(allocate_memory(setup, per_chunk, &a->age, &a->fitted, err));
+		GP_TRY(allocate_state(setup, per_chunk, &a->age, &a->fitted, err));
 	if (setup->encodes && setup->undo)
-		GP_TRY(allocate_memory(setup, per_chunk, &a->kept_age, &a->kept_fitted, err));
+		GP_TRY(allocate_state(setup, per_chunk, &a->backup_age, &a->backup_fitted, err));
 	return GP_OK;
 }
 
@@ -98,7 +98,7 @@ enum gp_status gp_adaptive_open(const double *value, const struct gp_codec_setup
 	return GP_OK;
 }
 
-/* --- memory ----------------------------------------------------------------------------------------------------- */
+/* --- state ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t fitted_per_chunk(const struct gp_adaptive *a)
 {
@@ -109,10 +109,10 @@ int gp_adaptive_regions(const struct gp_adaptive *a, struct gp_codec_region *out
 {
 	if (!a->age)
 		return 0;
-	out[0] = (struct gp_codec_region){.data = a->age, .bytes = a->chunks * sizeof *a->age, .kept = a->kept_age};
+	out[0] = (struct gp_codec_region){.data = a->age, .bytes = a->chunks * sizeof *a->age, .backup = a->backup_age};
 	out[1] = (struct gp_codec_region){.data = a->fitted,
 					  .bytes = a->chunks * fitted_per_chunk(a) * sizeof *a->fitted,
-					  .kept = a->kept_fitted};
+					  .backup = a->backup_fitted};
 	return 2;
 }
 
@@ -404,14 +404,14 @@ static bool loaded(void *state)
 	return gp_adaptive_loaded(state);
 }
 
-static uint64_t memory_alq(const double *value, const struct gp_codec_setup *setup)
+static uint64_t alq_bytes(const double *value, const struct gp_codec_setup *setup)
 {
-	return gp_adaptive_memory(value, setup, false);
+	return gp_adaptive_bytes(value, setup, false);
 }
 
-static uint64_t memory_amq(const double *value, const struct gp_codec_setup *setup)
+static uint64_t amq_bytes(const double *value, const struct gp_codec_setup *setup)
 {
-	return gp_adaptive_memory(value, setup, true);
+	return gp_adaptive_bytes(value, setup, true);
 }
 
 static uint64_t bound_alq(const double *value, uint64_t n)
@@ -454,7 +454,7 @@ const struct gp_codec_ops gp_codec_alq = {
 	.keys = KEYS,
 	.key = ADAPTIVE_KEYS,
 	.bound = bound_alq,
-	.memory = memory_alq,
+	.bytes = alq_bytes,
 	.open = open_alq,
 	.close = close_adaptive,
 	.regions = regions,
@@ -470,7 +470,7 @@ const struct gp_codec_ops gp_codec_amq = {
 	.keys = KEYS,
 	.key = ADAPTIVE_KEYS,
 	.bound = bound_amq,
-	.memory = memory_amq,
+	.bytes = amq_bytes,
 	.open = open_amq,
 	.close = close_adaptive,
 	.regions = regions,

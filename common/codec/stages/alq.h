@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `alq` and `amq` of the host and of devices share: memory, which buckets
+ * What `alq` and `amq` of the host and of devices share: state, which buckets
  * a fit looks at, the fit, and the levels at the head of a payload. Where the
  * elements and norms lie, and how they are coded, is the caller's.
  *
@@ -20,12 +20,12 @@ struct gp_adaptive {
 	bool multiplier; /* amq */
 	uint32_t update, chunks;
 	struct gp_level_coder *coder;
-	/* Memory of the encoder, per chunk. */
+	/* State of the encoder, per chunk. */
 	uint32_t *age; /* passes since the fit, modulo update: 0 asks for one */
 	float *fitted; /* 2^bits levels, or a multiplier; all 0 before the first fit */
 	/* With undo, the same again. */
-	uint32_t *kept_age;
-	float *kept_fitted;
+	uint32_t *backup_age;
+	float *backup_fitted;
 };
 
 /* The beginning of a bucket, on the host. */
@@ -39,7 +39,7 @@ struct gp_adaptive_row {
 enum gp_status gp_adaptive_open(const double *value, const struct gp_codec_setup *setup, bool multiplier,
 				struct gp_adaptive **out, struct gp_err *err);
 void gp_adaptive_close(struct gp_adaptive *a); /* NULL is fine */
-uint64_t gp_adaptive_memory(const double *value, const struct gp_codec_setup *setup, bool multiplier);
+uint64_t gp_adaptive_bytes(const double *value, const struct gp_codec_setup *setup, bool multiplier);
 int gp_adaptive_regions(const struct gp_adaptive *a, struct gp_codec_region *out);
 bool gp_adaptive_loaded(const struct gp_adaptive *a);
 
@@ -51,10 +51,10 @@ int gp_adaptive_sample(const struct gp_adaptive *a, const struct gp_codec_pass *
 		       struct gp_adaptive_row *rows);
 /* The coder takes the levels of a pass that does not fit. */
 void gp_adaptive_use_last(const struct gp_adaptive *a, const struct gp_codec_pass *pass);
-/* The coder takes levels fitted to the rows. The chunk's memory of them is moved on, but for an evaluation. */
+/* The coder takes levels fitted to the rows. The chunk's state of them is moved on, but for an evaluation. */
 void gp_adaptive_use_fitted(const struct gp_adaptive *a, const struct gp_codec_pass *pass,
 			    const struct gp_adaptive_row *rows, int count);
-/* Called for a pass without a fit, once its tensor is known to be coded: the chunk's memory moves on. */
+/* Called for a pass without a fit, once its tensor is known to be coded: the chunk's state moves on. */
 void gp_adaptive_passed(const struct gp_adaptive *a, const struct gp_codec_pass *pass);
 
 /* Bytes before the norms: the multiplier, or the levels but for the ends. */

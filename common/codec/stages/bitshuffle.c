@@ -28,7 +28,7 @@ static size_t trial_bytes(void)
 	return ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams(TRIAL_LEVEL, GP_SAMPLE_BYTES, 0));
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;
 	return sizeof(struct bitshuffle) + (setup->encodes ? trial_bytes() + 64 : 0);
@@ -174,7 +174,7 @@ const struct gp_codec_ops gp_codec_bitshuffle = {
 	.keys = 1,
 	.key = {{.name = "unit", .max = UNIT_MAX, .help = "bytes of an element; 0: what the quantizer writes"}},
 	.rearranges = true,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_bitshuffle,
 	.close = close_bitshuffle,
 	.squeeze = squeeze,

@@ -52,7 +52,7 @@ static uint64_t journal_room(const struct gp_codec_setup *setup, uint64_t sample
 	return !setup->undo ? 0 : rows < samples ? rows : samples;
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	const uint64_t rows = (uint64_t)setup->shape.dim[0], row = setup->n / rows, samples = (uint64_t)value[0];
 	uint64_t sum, journal;
@@ -294,7 +294,7 @@ const struct gp_codec_ops gp_codec_delta = {
 	.keys = 1,
 	.key = {{.name = "samples", .max = SAMPLES_MAX, .help = "of the data set; 0: a training run fills it in"}},
 	.shapes = shapes,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_delta,
 	.close = close_delta,
 	.regions = regions,

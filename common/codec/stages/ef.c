@@ -3,7 +3,7 @@
  * `ef`: error feedback (Seide et al., "1-bit stochastic gradient descent",
  * Interspeech 2014; Karimireddy et al., ICML 2019). What the rest of the chain
  * lost of a chunk is added to that chunk's next tensor. Only the encoder
- * remembers. Layout: CODECS.md. Test: tests/unit/test_codec_memory.c
+ * remembers. Layout: CODECS.md. Test: tests/unit/test_codec_state.c
  */
 #include "common/codec/codec_impl.h"
 
@@ -11,8 +11,8 @@ struct ef {
 	uint64_t n;
 	uint32_t chunks;
 	float *residual; /* chunks * n; NULL on an end that only decodes */
-	float *kept;     /* as many; NULL without undo */
-	bool keeps;      /* the next pass fills it */
+	float *backup;   /* as many; NULL without undo */
+	bool backs_up;   /* the next pass fills it */
 };
 
 enum { BLOCK = 4096 }; /* elements that stay in the cache */
@@ -26,7 +26,7 @@ static enum gp_status shapes(const double *value, const struct gp_shape *shape, 
 	return GP_OK;
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;
 	return sizeof(struct ef) + (setup->encodes ? (setup->undo ? 8 : 4) * setup->n * setup->chunks : 0);
@@ -38,7 +38,7 @@ static void close_ef(void *state)
 	if (!e)
 		return;
 	gp_free(e->residual);
-	gp_free(e->kept);
+	gp_free(e->backup);
 	gp_free(e);
 }
 
@@ -51,8 +51,8 @@ static enum gp_status allocate(struct ef *e, const struct gp_codec_setup *setup,
 	e->residual = p;
 	if (!setup->undo)
 		return GP_OK;
-	GP_TRY(gp_alloc_array(&p, setup->n * setup->chunks, sizeof *e->kept, err));
-	e->kept = p;
+	GP_TRY(gp_alloc_array(&p, setup->n * setup->chunks, sizeof *e->backup, err));
+	e->backup = p;
 	return GP_OK;
 }
 
@@ -78,14 +78,14 @@ static int regions(void *state, struct gp_codec_region *out)
 	if (!e->residual)
 		return 0;
 	out[0] = (struct gp_codec_region){
-		.data = e->residual, .bytes = e->n * e->chunks * sizeof(float), .kept = e->kept};
+		.data = e->residual, .bytes = e->n * e->chunks * sizeof(float), .backup = e->backup};
 	return 1;
 }
 
-static void keep(void *state)
+static void back_up(void *state)
 {
 	struct ef *e = state;
-	e->keeps = e->kept != NULL;
+	e->backs_up = e->backup != NULL;
 }
 
 /* y = x + r, which is r's, too; false when some y is not finite. */
@@ -117,11 +117,11 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 	for (uint64_t at = 0; at < e->n; at += BLOCK) {
 		const uint64_t n = e->n - at < BLOCK ? e->n - at : BLOCK;
 		float *r = e->residual + first + at;
-		if (e->keeps)
-			memcpy(e->kept + first + at, r, n * sizeof *r);
+		if (e->backs_up)
+			memcpy(e->backup + first + at, r, n * sizeof *r);
 		finite &= add_residual(x + at, r, n, tensor[0] + at);
 	}
-	e->keeps = false;
+	e->backs_up = false;
 	return finite;
 }
 
@@ -144,9 +144,9 @@ static void passed(void *state, const struct gp_codec_pass *pass)
 	if (!e->residual || pass->eval)
 		return;
 	float *r = e->residual + pass->chunk * e->n;
-	if (e->keeps)
-		memcpy(e->kept + pass->chunk * e->n, r, e->n * sizeof *r);
-	e->keeps = false;
+	if (e->backs_up)
+		memcpy(e->backup + pass->chunk * e->n, r, e->n * sizeof *r);
+	e->backs_up = false;
 	memset(r, 0, e->n * sizeof *r);
 }
 
@@ -165,11 +165,11 @@ const struct gp_codec_ops gp_codec_ef = {
 	.kind = GP_CODEC_WRAPPER,
 	.info = {.name = "ef", .summary = "error feedback: what a chunk's tensor lost is added to its next one"},
 	.shapes = shapes,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_ef,
 	.close = close_ef,
 	.regions = regions,
-	.keep = keep,
+	.back_up = back_up,
 	.split = split,
 	.learn = learn,
 	.passed = passed,

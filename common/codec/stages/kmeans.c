@@ -32,7 +32,7 @@ static uint64_t bound(const double *value, uint64_t n)
 	return gp_kmeans_bytes((int)value[0], n);
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;
 	return sizeof(struct kmeans) + (setup->encodes ? gp_lloyd_bytes() : 0);
@@ -146,5 +146,5 @@ const struct gp_codec_ops gp_codec_kmeans = {
 	.close = close_kmeans,
 	.encode = encode,
 	.decode = decode,
-	.memory = memory,
+	.bytes = state_bytes,
 };

@@ -29,12 +29,12 @@ struct poweriter {
 	uint32_t chunks;
 	int steps;
 	const struct gp_codec_loops *loops;
-	/* Memory: per chunk whether it has a start, and the small factors (batch, r, small) of the last pass. */
+	/* State: per chunk whether it has a start, and the small factors (batch, r, small) of the last pass. */
 	uint32_t *warm;
 	float *start;
 	/* With undo, the same again. */
-	uint32_t *kept_warm;
-	float *kept_start;
+	uint32_t *backup_warm;
+	float *backup_start;
 	/* Scratch of an encoder: T'T; V' and what comes of it (r, padded); rows of T (BLOCK, padded); the sums of a
 	 * block's T'T, or its rows in fp64; V (small, padded r); rows of T V (BLOCK, r). */
 	double *gram, *v, *w, *wide;
@@ -90,9 +90,9 @@ static void list_arrays(struct poweriter *p, struct array out[ARRAYS])
 	const uint64_t start = 4 * chunks * (uint64_t)(s->batch * s->small) * r;
 	const struct array arrays[ARRAYS] = {
 		{(void **)&p->warm, 4 * chunks, true, false},
-		{(void **)&p->kept_warm, 4 * chunks, true, true},
+		{(void **)&p->backup_warm, 4 * chunks, true, true},
 		{(void **)&p->start, start, true, false},
-		{(void **)&p->kept_start, start, true, true},
+		{(void **)&p->backup_start, start, true, true},
 		{(void **)&p->gram, 8 * padded * padded, true, false},
 		{(void **)&p->v, 8 * r * padded, true, false},
 		{(void **)&p->w, 8 * r * padded, true, false},
@@ -123,7 +123,7 @@ static bool needed(const struct array *a, const struct gp_codec_setup *setup)
 	return (a->encoder ? setup->encodes : setup->decodes) && (setup->undo || !a->undo);
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	struct poweriter p = {.chunks = setup->chunks};
 	struct array array[ARRAYS];
@@ -142,10 +142,10 @@ static enum gp_status open_poweriter(const double *value, const struct gp_codec_
 {
 	struct array array[ARRAYS];
 	struct gp_poweriter_sizes size;
-	void *memory_of;
+	void *block;
 	GP_TRY(gp_poweriter_sizes_of(value, &setup->shape, &size, err));
-	GP_TRY(gp_alloc_array(&memory_of, 1, sizeof(struct poweriter), err));
-	struct poweriter *p = memory_of;
+	GP_TRY(gp_alloc_array(&block, 1, sizeof(struct poweriter), err));
+	struct poweriter *p = block;
 	*p = (struct poweriter){.size = size,
 				.seed = setup->seed,
 				.chunks = setup->chunks,
@@ -163,7 +163,7 @@ static enum gp_status open_poweriter(const double *value, const struct gp_codec_
 	return status;
 }
 
-/* --- memory ----------------------------------------------------------------------------------------------------- */
+/* --- state ------------------------------------------------------------------------------------------------------ */
 
 static int64_t start_count(const struct gp_poweriter_sizes *s)
 {
@@ -175,10 +175,11 @@ static int regions(void *state, struct gp_codec_region *out)
 	struct poweriter *p = state;
 	if (!p->start)
 		return 0;
-	out[0] = (struct gp_codec_region){.data = p->warm, .bytes = p->chunks * sizeof *p->warm, .kept = p->kept_warm};
+	out[0] = (struct gp_codec_region){
+		.data = p->warm, .bytes = p->chunks * sizeof *p->warm, .backup = p->backup_warm};
 	out[1] = (struct gp_codec_region){.data = p->start,
 					  .bytes = p->chunks * (size_t)start_count(&p->size) * sizeof *p->start,
-					  .kept = p->kept_start};
+					  .backup = p->backup_start};
 	return 2;
 }
 
@@ -415,7 +416,7 @@ const struct gp_codec_ops gp_codec_poweriter = {
 		 .max = 64,
 		 .initial = 3,
 		 .help = "steps of the iteration; 8 more where a chunk has nothing to start from"}},
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_poweriter,
 	.close = close_poweriter,
 	.regions = regions,

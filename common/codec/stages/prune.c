@@ -17,10 +17,10 @@ struct gp_prune {
 	uint64_t n, k;
 	const struct gp_topk_loops *loops;
 	struct gp_topk_select *select; /* NULL: does not encode */
-	float *values;                 /* the kept elements */
+	float *values;                 /* the chosen elements */
 };
 
-uint64_t gp_prune_kept(double ratio, uint64_t n)
+uint64_t gp_prune_chosen(double ratio, uint64_t n)
 {
 	const uint64_t k = (uint64_t)(ratio * (double)n);
 	return k < 1 ? 1 : k < n ? k : n;
@@ -31,7 +31,7 @@ uint64_t gp_prune_bitmap_bytes(uint64_t n)
 	return (n + 7) / 8;
 }
 
-uint64_t gp_prune_memory(uint64_t n, uint64_t k, bool encodes)
+uint64_t gp_prune_bytes(uint64_t n, uint64_t k, bool encodes)
 {
 	return sizeof(struct gp_prune) + 4 * k + (encodes ? gp_topk_select_bytes(n) : 0);
 }

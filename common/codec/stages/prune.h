@@ -15,14 +15,14 @@
 
 struct gp_prune;
 
-/* k = ratio * n rounded down, at least 1: what the experiments kept. */
-uint64_t gp_prune_kept(double ratio, uint64_t n);
+/* k = ratio * n rounded down, at least 1: as many as the experiments chose. */
+uint64_t gp_prune_chosen(double ratio, uint64_t n);
 uint64_t gp_prune_bitmap_bytes(uint64_t n);
 /* 1 <= k <= n. Without `encodes` it can only join. */
 enum gp_status gp_prune_new(uint64_t n, uint64_t k, bool encodes, struct gp_prune **out, struct gp_err *err);
-uint64_t gp_prune_memory(uint64_t n, uint64_t k, bool encodes);
+uint64_t gp_prune_bytes(uint64_t n, uint64_t k, bool encodes);
 void gp_prune_free(struct gp_prune *p);
-/* Room for the k kept elements, in order; lives as long as p. */
+/* Room for the k chosen elements, in order; lives as long as p. */
 float *gp_prune_values(struct gp_prune *p);
 /* x to bitmap and values; of equal magnitudes the first ones stay. False when an element is not finite. */
 bool gp_prune_split(struct gp_prune *p, const float *x, uint8_t *bitmap);

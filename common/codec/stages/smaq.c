@@ -39,7 +39,7 @@ static enum gp_status check(const double *value, struct gp_err *err)
 	return GP_OK;
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;
 	(void)setup;
@@ -246,7 +246,7 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .help = "bits of a code within 2.5; beyond is clamped. Both widths include flag and sign"}},
 	.check = check,
 	.bound = bound,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_smaq,
 	.close = gp_free,
 	.encode = encode,

@@ -8,7 +8,7 @@
  * into the upper partition, whose min they are: they are restored exactly.
  * With sample=k the partitions tile min..max at quantiles of k elements.
  * partitions=p cuts into p instead, with the sizes of `chunk` of the descending
- * sort, and prune=r keeps the share r of largest magnitudes (prune.c):
+ * sort, and prune=r chooses the share r of largest magnitudes (prune.c):
  * together the first form that the experiments had.
  * Formula and layout: CODECS.md. Test: tests/unit/test_codec_sortquant.c,
  * test_codec.c, test_codec_golden.c
@@ -30,8 +30,8 @@ struct sortquant {
 	struct gp_sortquant_cut cut;
 	uint64_t seed;
 	const struct gp_codec_loops *loops;
-	struct gp_prune *prune;   /* NULL: all are kept */
-	struct gp_select *select; /* over the kept elements, or over `sampled` of them */
+	struct gp_prune *prune;   /* NULL: all are chosen */
+	struct gp_select *select; /* over the chosen elements, or over `sampled` of them */
 	float *sample;
 	struct gp_quant_table table;
 };
@@ -73,25 +73,25 @@ static bool prunes(const double *value)
 	return value[KEY_PRUNE] < 1;
 }
 
-static uint64_t kept_of(const double *value, uint64_t n)
+static uint64_t chosen_of(const double *value, uint64_t n)
 {
-	return prunes(value) ? gp_prune_kept(value[KEY_PRUNE], n) : n;
+	return prunes(value) ? gp_prune_chosen(value[KEY_PRUNE], n) : n;
 }
 
 /* 0: exact. */
-static uint64_t sampled_of(const double *value, uint64_t kept)
+static uint64_t sampled_of(const double *value, uint64_t chosen)
 {
-	return (uint64_t)value[KEY_SAMPLE] < kept ? (uint64_t)value[KEY_SAMPLE] : 0;
+	return (uint64_t)value[KEY_SAMPLE] < chosen ? (uint64_t)value[KEY_SAMPLE] : 0;
 }
 
 struct gp_sortquant_cut gp_sortquant_cut_of(const double *value, uint64_t n)
 {
 	struct gp_sortquant_cut c = {.n = n,
-				     .kept = kept_of(value, n),
+				     .chosen = chosen_of(value, n),
 				     .bits = (int)value[KEY_BITS],
 				     .split = split_of(value),
 				     .chunked = value[KEY_PARTITIONS] > 0};
-	c.sampled = sampled_of(value, c.kept);
+	c.sampled = sampled_of(value, c.chosen);
 	c.parts = c.chunked ? (int)value[KEY_PARTITIONS] : 1 << c.split;
 	return c;
 }
@@ -99,7 +99,7 @@ struct gp_sortquant_cut gp_sortquant_cut_of(const double *value, uint64_t n)
 static uint64_t bound(const double *value, uint64_t n)
 {
 	return (prunes(value) ? gp_prune_bitmap_bytes(n) : 0) +
-	       gp_quant_bytes((int)value[KEY_BITS], split_of(value), kept_of(value, n));
+	       gp_quant_bytes((int)value[KEY_BITS], split_of(value), chosen_of(value, n));
 }
 
 static int unit(const double *value)
@@ -107,14 +107,14 @@ static int unit(const double *value)
 	return (int)value[KEY_BITS] + split_of(value) == 16 ? 2 : 1;
 }
 
-/* codec_select.c keeps copies of elements. */
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+/* codec_select.c makes copies of elements. */
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
-	const uint64_t kept = kept_of(value, setup->n), sampled = sampled_of(value, kept);
+	const uint64_t chosen = chosen_of(value, setup->n), sampled = sampled_of(value, chosen);
 	uint64_t sum = sizeof(struct sortquant) + 4 * sampled;
 	if (prunes(value))
-		sum += gp_prune_memory(setup->n, kept, setup->encodes);
-	return sum + (setup->encodes ? gp_select_bytes(sampled ? sampled : kept, 2 << split_of(value)) : 0);
+		sum += gp_prune_bytes(setup->n, chosen, setup->encodes);
+	return sum + (setup->encodes ? gp_select_bytes(sampled ? sampled : chosen, 2 << split_of(value)) : 0);
 }
 
 static void close_sortquant(void *state)
@@ -132,11 +132,11 @@ static enum gp_status allocate_scratch(struct sortquant *q, bool encodes, struct
 {
 	void *p;
 	const struct gp_sortquant_cut *c = &q->cut;
-	if (c->kept < c->n)
-		GP_TRY(gp_prune_new(c->n, c->kept, encodes, &q->prune, err));
+	if (c->chosen < c->n)
+		GP_TRY(gp_prune_new(c->n, c->chosen, encodes, &q->prune, err));
 	if (!encodes)
 		return GP_OK;
-	GP_TRY(gp_select_new(q->loops, c->sampled ? c->sampled : c->kept, 2 << c->split, &q->select, err));
+	GP_TRY(gp_select_new(q->loops, c->sampled ? c->sampled : c->chosen, 2 << c->split, &q->select, err));
 	if (!c->sampled)
 		return GP_OK;
 	GP_TRY(gp_alloc_array(&p, c->sampled, sizeof *q->sample, err));
@@ -185,8 +185,8 @@ static bool exact_table(struct sortquant *q, const float *x, float *top)
 	float value[2 * MAX_PARTS], min, max;
 	int count = 0;
 	for (int p = 1; p < q->cut.parts; p++) {
-		const uint64_t first = gp_sortquant_first_rank(&q->cut, q->cut.kept, p);
-		if (first > 0 && first < q->cut.kept) {
+		const uint64_t first = gp_sortquant_first_rank(&q->cut, q->cut.chosen, p);
+		if (first > 0 && first < q->cut.chosen) {
 			rank[count++] = first - 1;
 			rank[count++] = first;
 		}
@@ -197,8 +197,8 @@ static bool exact_table(struct sortquant *q, const float *x, float *top)
 	float begin = min;
 	*top = max;
 	for (int p = 0, at = 0; p < 1 << q->cut.split; p++) {
-		const uint64_t next = gp_sortquant_first_rank(&q->cut, q->cut.kept, p + 1);
-		const bool inside = next > 0 && next < q->cut.kept;
+		const uint64_t next = gp_sortquant_first_rank(&q->cut, q->cut.chosen, p + 1);
+		const bool inside = next > 0 && next < q->cut.chosen;
 		const float end = inside ? value[at] : next ? max : min;
 		fits &= gp_quant_set(&q->table, p, begin, end);
 		begin = inside ? value[at + 1] : end;
@@ -215,7 +215,7 @@ static void draw_sample(struct sortquant *q, const float *x, uint64_t draw)
 	for (uint64_t i = 0; i < q->cut.sampled; i++) {
 		if (i % 4 == 0)
 			gp_rng_block(q->seed, stream, i / 4, word);
-		uint64_t begin = i * q->cut.kept / q->cut.sampled, end = (i + 1) * q->cut.kept / q->cut.sampled;
+		uint64_t begin = i * q->cut.chosen / q->cut.sampled, end = (i + 1) * q->cut.chosen / q->cut.sampled;
 		q->sample[i] = x[begin + (uint64_t)((unsigned __int128)(end - begin) * word[i % 4] >> 32)];
 	}
 }
@@ -232,7 +232,7 @@ static bool sampled_table(struct sortquant *q, const float *x, uint64_t draw, fl
 		const uint64_t r = gp_sortquant_first_rank(&q->cut, q->cut.sampled, p);
 		rank[p - 1] = r < q->cut.sampled ? r : q->cut.sampled - 1;
 	}
-	if (!q->loops->range(x, q->cut.kept, &value[0], &value[slots]) ||
+	if (!q->loops->range(x, q->cut.chosen, &value[0], &value[slots]) ||
 	    !gp_select_ranks(q->select, q->sample, rank, q->cut.parts - 1, value + 1, &min, &max))
 		return false;
 	*top = value[slots];
@@ -250,12 +250,12 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	const size_t bitmap = q->prune ? gp_prune_bitmap_bytes(q->cut.n) : 0;
 	if (q->prune && !gp_prune_split(q->prune, x, out))
 		return false;
-	const float *kept = q->prune ? gp_prune_values(q->prune) : x;
+	const float *chosen = q->prune ? gp_prune_values(q->prune) : x;
 	float max;
-	if (!(q->cut.sampled ? sampled_table(q, kept, pass->draw, &max) : exact_table(q, kept, &max)))
+	if (!(q->cut.sampled ? sampled_table(q, chosen, pass->draw, &max) : exact_table(q, chosen, &max)))
 		return false;
-	gp_quant_write(q->loops, &q->table, max, kept, q->cut.kept, out + bitmap);
-	*len = bitmap + gp_quant_bytes(q->table.bits, q->table.split, q->cut.kept);
+	gp_quant_write(q->loops, &q->table, max, chosen, q->cut.chosen, out + bitmap);
+	*len = bitmap + gp_quant_bytes(q->table.bits, q->table.split, q->cut.chosen);
 	return true;
 }
 
@@ -265,7 +265,7 @@ static enum gp_status decode_pruned(struct sortquant *q, struct gp_span in, floa
 	if (in.len < bitmap)
 		GP_FAIL(err, GP_PROTO, "a payload of %zu bytes ends inside its bitmap", in.len);
 	GP_TRY(gp_prune_check(q->prune, in.data, err));
-	GP_TRY(gp_quant_read(q->loops, &q->table, (struct gp_span){in.data + bitmap, in.len - bitmap}, q->cut.kept,
+	GP_TRY(gp_quant_read(q->loops, &q->table, (struct gp_span){in.data + bitmap, in.len - bitmap}, q->cut.chosen,
 			     gp_prune_values(q->prune), err));
 	gp_prune_join(q->prune, in.data, x);
 	return GP_OK;
@@ -306,5 +306,5 @@ const struct gp_codec_ops gp_codec_sortquant = {
 	.encode = encode,
 	.decode = decode,
 	.unit = unit,
-	.memory = memory,
+	.bytes = state_bytes,
 };

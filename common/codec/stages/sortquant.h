@@ -12,8 +12,8 @@
 
 struct gp_sortquant_cut {
 	uint64_t n;
-	uint64_t kept;    /* elements that are quantized: n, or what pruning leaves */
-	uint64_t sampled; /* of the kept ones, from which partitions are found; 0: exact, from all */
+	uint64_t chosen;  /* elements that are quantized: n, or what pruning leaves */
+	uint64_t sampled; /* of the chosen ones, from which partitions are found; 0: exact, from all */
 	int bits, split;
 	int parts;    /* at most 2^split; the others are empty, at the tensor's max */
 	bool chunked; /* partitions=p: their sizes are those of `chunk`, from the top */

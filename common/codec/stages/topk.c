@@ -2,8 +2,8 @@
  *
  * `topk`: of a tensor's elements the share `ratio` with the largest magnitudes
  * goes on to the next stage, the others arrive as zeros. Of equal magnitudes
- * the first ones are kept, so that there are always as many. The gradient of an
- * activation that was coded this way is zero where the activation is: it keeps
+ * the first ones are chosen, so that there are always as many. The gradient of an
+ * activation that was coded this way is zero where the activation is: it chooses
  * the same elements, and needs no indices. Layout: CODECS.md.
  * Test: tests/unit/test_codec_topk.c; fuzz: tests/fuzz/fuzz_codec_topk.c
  */
@@ -18,12 +18,12 @@ struct topk {
 	const struct gp_topk_loops *loops;
 	const struct gp_codec_loops *codes;
 	struct gp_topk_select *select; /* NULL on an end that only decodes */
-	uint64_t *scratch;             /* bits of the kept, where no mask takes them */
+	uint64_t *scratch;             /* bits of the chosen, where no mask takes them */
 	struct gp_codec_mask *mask;
 	const struct gp_codec_mask *activation;
 };
 
-static uint64_t kept_of(const double *value, uint64_t n)
+static uint64_t chosen_of(const double *value, uint64_t n)
 {
 	const uint64_t k = (uint64_t)(value[0] * (double)n);
 	return k < 1 ? 1 : k > n ? n : k;
@@ -35,12 +35,12 @@ static enum gp_status shapes(const double *value, const struct gp_shape *shape, 
 	uint64_t n;
 	GP_TRY(gp_shape_count(shape, GP_CODEC_MAX_ELEMENTS, &n, err));
 	*out = (struct gp_codec_parts){.count = 1,
-				       .shape = {{.ndim = 1, .dim = {(int64_t)kept_of(value, n)}}},
+				       .shape = {{.ndim = 1, .dim = {(int64_t)chosen_of(value, n)}}},
 				       .side_bound = gp_indices_bound(n)};
 	return GP_OK;
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;
 	return sizeof(struct topk) + 8 * gp_indices_words(setup->n) +
@@ -72,7 +72,7 @@ static enum gp_status open_topk(const double *value, const struct gp_codec_setup
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct topk), err));
 	struct topk *t = p;
 	*t = (struct topk){.n = setup->n,
-			   .k = kept_of(value, setup->n),
+			   .k = chosen_of(value, setup->n),
 			   .loops = gp_topk_loops_choose(),
 			   .codes = gp_codec_loops_choose(),
 			   .mask = setup->mask,
@@ -88,10 +88,10 @@ static enum gp_status open_topk(const double *value, const struct gp_codec_setup
 
 /* --- masks ------------------------------------------------------------------------------------------------------ */
 
-/* The activation's bits; NULL when it has left none for this pass, or kept another number of elements. */
+/* The activation's bits; NULL when it has left none for this pass, or chosen another number of elements. */
 static const uint64_t *activation_bits(const struct topk *t, const struct gp_codec_pass *pass)
 {
-	if (!t->activation || pass->eval || t->activation->kept[pass->chunk] != t->k)
+	if (!t->activation || pass->eval || t->activation->chosen[pass->chunk] != t->k)
 		return NULL;
 	return t->activation->bits + pass->chunk * t->activation->words;
 }
@@ -102,10 +102,10 @@ static uint64_t *place_for(const struct topk *t, const struct gp_codec_pass *pas
 	return t->mask && !pass->eval ? t->mask->bits + pass->chunk * t->mask->words : t->scratch;
 }
 
-static void leave_mask(const struct topk *t, const struct gp_codec_pass *pass, uint64_t kept)
+static void leave_mask(const struct topk *t, const struct gp_codec_pass *pass, uint64_t chosen)
 {
 	if (t->mask && !pass->eval)
-		t->mask->kept[pass->chunk] = kept;
+		t->mask->chosen[pass->chunk] = chosen;
 }
 
 static void passed(void *state, const struct gp_codec_pass *pass)
@@ -121,19 +121,19 @@ static size_t block_at(const struct topk *t, uint64_t at)
 }
 
 static void take_largest(const struct topk *t, const float *x, uint32_t threshold, uint64_t ties, uint64_t *bits,
-			 float *kept)
+			 float *chosen)
 {
 	size_t used = 0;
 	for (uint64_t at = 0; at < t->n; at += BLOCK) {
 		const size_t length = block_at(t, at);
 		t->loops->mark(x + at, length, threshold, &ties, bits + at / 64);
-		used += t->loops->gather(x + at, length, bits + at / 64, kept + used, t->k - used);
+		used += t->loops->gather(x + at, length, bits + at / 64, chosen + used, t->k - used);
 	}
 	gp_require(used == t->k);
 }
 
 /* False when some element of x, taken or not, is not finite. */
-static bool take_marked(const struct topk *t, const float *x, const uint64_t *bits, float *kept)
+static bool take_marked(const struct topk *t, const float *x, const uint64_t *bits, float *chosen)
 {
 	size_t used = 0;
 	for (uint64_t at = 0; at < t->n; at += BLOCK) {
@@ -141,7 +141,7 @@ static bool take_marked(const struct topk *t, const float *x, const uint64_t *bi
 		float min, max;
 		if (!t->codes->range(x + at, length, &min, &max))
 			return false;
-		used += t->loops->gather(x + at, length, bits + at / 64, kept + used, t->k - used);
+		used += t->loops->gather(x + at, length, bits + at / 64, chosen + used, t->k - used);
 	}
 	return true;
 }
@@ -195,7 +195,7 @@ const struct gp_codec_ops gp_codec_topk = {
 		 .help = "share of the elements that is kept"}},
 	.last_because = "the elements that it keeps are a list, without places, and were all chosen to stay",
 	.shapes = shapes,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_topk,
 	.close = close_topk,
 	.masks = true,

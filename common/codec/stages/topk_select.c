@@ -23,7 +23,7 @@ enum {
 struct gp_topk_select {
 	uint64_t n, misses;
 	const struct gp_topk_loops *loops;
-	uint32_t *kept; /* what lies in the window; NULL for small tensors */
+	uint32_t *chosen; /* what lies in the window; NULL for small tensors */
 	size_t room;
 	uint32_t bin[BINS];
 	uint32_t key[SMALL], narrowed[SMALL];
@@ -42,11 +42,11 @@ uint64_t gp_topk_select_bytes(uint64_t n)
 enum gp_status gp_topk_select_new(const struct gp_topk_loops *loops, uint64_t n, struct gp_topk_select **out,
 				  struct gp_err *err)
 {
-	void *p, *kept = NULL;
+	void *p, *chosen = NULL;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof **out, err));
 	enum gp_status status = GP_OK;
 	if (room_for(n))
-		status = gp_alloc_array(&kept, room_for(n), sizeof(uint32_t), err);
+		status = gp_alloc_array(&chosen, room_for(n), sizeof(uint32_t), err);
 	if (status != GP_OK) {
 		gp_free(p);
 		return status;
@@ -54,7 +54,7 @@ enum gp_status gp_topk_select_new(const struct gp_topk_loops *loops, uint64_t n,
 	struct gp_topk_select *s = p;
 	s->n = n;
 	s->loops = loops;
-	s->kept = kept;
+	s->chosen = chosen;
 	s->room = room_for(n);
 	*out = s;
 	return GP_OK;
@@ -63,7 +63,7 @@ enum gp_status gp_topk_select_new(const struct gp_topk_loops *loops, uint64_t n,
 void gp_topk_select_free(struct gp_topk_select *s)
 {
 	if (s)
-		gp_free(s->kept);
+		gp_free(s->chosen);
 	gp_free(s);
 }
 
@@ -188,20 +188,20 @@ static struct gp_topk_window place_window(struct gp_topk_select *s, const float 
 }
 
 /* False when the room is used up. */
-static bool look_through(struct gp_topk_select *s, const float *x, struct gp_topk_window *w, size_t *kept)
+static bool look_through(struct gp_topk_select *s, const float *x, struct gp_topk_window *w, size_t *chosen)
 {
 	size_t used = 0;
 	for (uint64_t at = 0; at < s->n; at += BLOCK) {
 		if (used + BLOCK + GP_TOPK_SLACK > s->room)
 			return false;
-		used += s->loops->sift(x + at, s->n - at < BLOCK ? s->n - at : BLOCK, w, s->kept + used);
+		used += s->loops->sift(x + at, s->n - at < BLOCK ? s->n - at : BLOCK, w, s->chosen + used);
 	}
-	*kept = used;
+	*chosen = used;
 	return true;
 }
 
 /* False when rank k lies outside of the window. */
-static bool resolve(struct gp_topk_select *s, const struct gp_topk_window *w, size_t kept, uint64_t k,
+static bool resolve(struct gp_topk_select *s, const struct gp_topk_window *w, size_t chosen, uint64_t k,
 		    uint32_t *threshold, uint64_t *ties)
 {
 	if (k <= w->above || k > w->from_lo)
@@ -209,27 +209,27 @@ static bool resolve(struct gp_topk_select *s, const struct gp_topk_window *w, si
 	if (k <= w->from_hi) {
 		*threshold = w->hi;
 		*ties = k - w->above;
-	} else if (k <= w->from_hi + kept) {
+	} else if (k <= w->from_hi + chosen) {
 		uint64_t rank = k - 1 - w->from_hi;
-		*threshold = select_key(s, s->kept, kept, &rank, s->kept);
+		*threshold = select_key(s, s->chosen, chosen, &rank, s->chosen);
 		*ties = rank + 1;
 	} else {
 		*threshold = w->lo;
-		*ties = k - w->from_hi - kept;
+		*ties = k - w->from_hi - chosen;
 	}
 	return true;
 }
 
 bool gp_topk_threshold(struct gp_topk_select *s, const float *x, uint64_t k, uint32_t *threshold, uint64_t *ties)
 {
-	size_t kept;
+	size_t chosen;
 	if (s->n <= SMALL)
 		return select_small(s, x, k, threshold, ties);
 	struct gp_topk_window w = place_window(s, x, k);
-	if (look_through(s, x, &w, &kept)) {
+	if (look_through(s, x, &w, &chosen)) {
 		if (w.largest >= GP_KEY_INFINITY)
 			return false;
-		if (resolve(s, &w, kept, k, threshold, ties))
+		if (resolve(s, &w, chosen, k, threshold, ties))
 			return true;
 	}
 	s->misses++;

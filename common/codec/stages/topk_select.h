@@ -2,7 +2,7 @@
  *
  * The k-th largest magnitude of a tensor without sorting it: a sample gives two
  * magnitudes that almost surely enclose it, one pass counts what is above them
- * and keeps what is between, and digits of those few are counted. The counts
+ * and chooses what is between, and digits of those few are counted. The counts
  * prove the result; when they do not, the digits of all elements are counted.
  * Knows nothing of payloads.
  *

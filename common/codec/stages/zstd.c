@@ -23,7 +23,7 @@ static size_t encoder_bytes(const double *value, uint64_t most)
 	return ZSTD_estimateCCtxSize_usingCParams(ZSTD_getCParams((int)value[0], most, 0));
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	return sizeof(struct zstd) + (setup->encodes ? encoder_bytes(value, setup->n) + 64 : 0) +
 	       (setup->decodes ? ZSTD_estimateDCtxSize() + 64 : 0);
@@ -113,7 +113,7 @@ const struct gp_codec_ops gp_codec_zstd = {
 	.info = {.name = "zstd", .summary = "Zstandard, skipped for payloads that do not compress", .lossless = true},
 	.keys = 1,
 	.key = {{.name = "level", .min = 1, .max = 19, .initial = 1, .help = "speed against size, as in zstd"}},
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_zstd,
 	.close = close_zstd,
 	.squeeze = squeeze,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The rows of cuda_codec.c, one per stage that works on a GPU: id, open, close,
- * memory, regions, loaded, keep, undo and the functions that see tensors.
+ * bytes, regions, loaded, back_up, undo and the functions that see tensors.
  *
  * Threads: any (constant tables). Test: tests/unit/test_cuda_codec.c
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Places of codecs on a GPU, and the table of stages. See cuda_codec.h.
+ * Sites of codecs on a GPU, and the table of stages. See cuda_codec.h.
  * Test: tests/unit/test_cuda_codec.c
  */
 #include "kernels/cuda/codec/cuda_codec.h"
@@ -31,10 +31,10 @@ static struct gp_codec_ops merged(const struct gp_codec_ops *row)
 	struct gp_codec_ops ops = *gp_codec_ops_by_id(row->id);
 	ops.open = row->open;
 	ops.close = row->close;
-	ops.memory = row->memory;
+	ops.bytes = row->bytes;
 	ops.regions = row->regions;
 	ops.loaded = row->loaded;
-	ops.keep = row->keep;
+	ops.back_up = row->back_up;
 	ops.undo = row->undo;
 	ops.encode = row->encode;
 	ops.decode = row->decode;
@@ -60,15 +60,15 @@ static const struct gp_codec_ops *codec(uint16_t id)
 	return NULL;
 }
 
-/* --- places ----------------------------------------------------------------------------------------------------- */
+/* --- sites ------------------------------------------------------------------------------------------------------ */
 
-static uint64_t place_bytes(uint64_t payload)
+static uint64_t site_bytes(uint64_t payload)
 {
-	uint64_t sum = sizeof(struct gp_codec_place) + 2 * GP_CUDA_NOTE + SLACK + ALIGN;
+	uint64_t sum = sizeof(struct gp_codec_site) + 2 * GP_CUDA_NOTE + SLACK + ALIGN;
 	return gp_add_ok(sum, payload, &sum) ? sum : UINT64_MAX;
 }
 
-static void place_close(struct gp_codec_place *p)
+static void site_close(struct gp_codec_site *p)
 {
 	if (!p)
 		return;
@@ -80,7 +80,7 @@ static void place_close(struct gp_codec_place *p)
 	gp_free(p);
 }
 
-static enum gp_status fill_place(struct gp_codec_place *p, struct gp_err *err)
+static enum gp_status fill_site(struct gp_codec_site *p, struct gp_err *err)
 {
 	void *payload;
 	GP_TRY(gp_rt_stream_new(p->device, true, &p->stream, err));
@@ -91,49 +91,49 @@ static enum gp_status fill_place(struct gp_codec_place *p, struct gp_err *err)
 	return gp_rt_alloc_pinned(p->device, GP_CUDA_NOTE, &p->told, err);
 }
 
-static enum gp_status place_open(const struct gp_codec_memory *m, uint64_t payload, struct gp_codec_place **out,
-				 struct gp_err *err)
+static enum gp_status site_open(const struct gp_codec_device *m, uint64_t payload, struct gp_codec_site **out,
+				struct gp_err *err)
 {
-	struct gp_codec_place *p = gp_calloc(1, sizeof *p);
+	struct gp_codec_site *p = gp_calloc(1, sizeof *p);
 	if (!p)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a codec on GPU %d", m->device);
 	p->device = m->device;
 	p->payload_bytes = payload;
-	enum gp_status status = fill_place(p, err);
+	enum gp_status status = fill_site(p, err);
 	if (status != GP_OK) {
-		place_close(p);
+		site_close(p);
 		return status;
 	}
 	*out = p;
 	return GP_OK;
 }
 
-static enum gp_status alloc_host(const struct gp_codec_memory *m, uint64_t bytes, void **out, struct gp_err *err)
+static enum gp_status alloc_host(const struct gp_codec_device *m, uint64_t bytes, void **out, struct gp_err *err)
 {
 	return gp_rt_alloc_pinned(m->device, bytes, out, err);
 }
 
-static void free_host(const struct gp_codec_memory *m, void *p)
+static void free_host(const struct gp_codec_device *m, void *p)
 {
 	gp_rt_free_pinned(m->device, p);
 }
 
-static void copy_up(struct gp_codec_place *p, void *to, const void *from, size_t bytes)
+static void copy_up(struct gp_codec_site *p, void *to, const void *from, size_t bytes)
 {
 	gp_rt_copy_up(p->stream, to, from, bytes);
 }
 
-static void copy_down(struct gp_codec_place *p, void *to, const void *from, size_t bytes)
+static void copy_down(struct gp_codec_site *p, void *to, const void *from, size_t bytes)
 {
 	gp_rt_copy_down(p->stream, to, from, bytes);
 }
 
-static void copy_across(struct gp_codec_place *p, void *to, const void *from, size_t bytes)
+static void copy_across(struct gp_codec_site *p, void *to, const void *from, size_t bytes)
 {
 	gp_rt_copy(p->stream, to, from, bytes);
 }
 
-static enum gp_status finish(struct gp_codec_place *p, struct gp_err *err)
+static enum gp_status finish(struct gp_codec_site *p, struct gp_err *err)
 {
 	if (gp_cuda_codec_wait(p))
 		return GP_OK;
@@ -142,13 +142,13 @@ static enum gp_status finish(struct gp_codec_place *p, struct gp_err *err)
 	return GP_DEVICE;
 }
 
-void gp_cuda_codec_memory(int device, struct gp_codec_memory *out)
+void gp_cuda_codec_device(int device, struct gp_codec_device *out)
 {
-	static const struct gp_codec_memory_ops ops = {
+	static const struct gp_codec_device_ops ops = {
 		.codec = codec,
-		.place_bytes = place_bytes,
-		.place_open = place_open,
-		.place_close = place_close,
+		.site_bytes = site_bytes,
+		.site_open = site_open,
+		.site_close = site_close,
 		.alloc = gp_cuda_codec_alloc,
 		.free = gp_cuda_codec_free,
 		.alloc_host = alloc_host,
@@ -158,13 +158,13 @@ void gp_cuda_codec_memory(int device, struct gp_codec_memory *out)
 		.across = copy_across,
 		.finish = finish,
 	};
-	*out = (struct gp_codec_memory){.ops = &ops, .device = device};
+	*out = (struct gp_codec_device){.ops = &ops, .device = device};
 }
 
 /* --- for stages ------------------------------------------------------------------------------------------------- */
 
 /* Whether all has gone well so far, with what a wait has just said. */
-static bool fine_after(struct gp_codec_place *p, enum gp_status status, const struct gp_err *err)
+static bool fine_after(struct gp_codec_site *p, enum gp_status status, const struct gp_err *err)
 {
 	if (status != GP_OK && !p->failed)
 		p->why = *err;
@@ -172,41 +172,41 @@ static bool fine_after(struct gp_codec_place *p, enum gp_status status, const st
 	return !p->failed;
 }
 
-bool gp_cuda_codec_wait(struct gp_codec_place *p)
+bool gp_cuda_codec_wait(struct gp_codec_site *p)
 {
 	struct gp_err err;
 	return fine_after(p, gp_rt_stream_wait(p->stream, &err), &err);
 }
 
-enum gp_status gp_cuda_codec_alloc(struct gp_codec_place *p, uint64_t bytes, void **out, struct gp_err *err)
+enum gp_status gp_cuda_codec_alloc(struct gp_codec_site *p, uint64_t bytes, void **out, struct gp_err *err)
 {
 	return gp_rt_alloc(p->device, bytes, out, err);
 }
 
-enum gp_status gp_cuda_codec_alloc_pinned(struct gp_codec_place *p, uint64_t bytes, void **out, struct gp_err *err)
+enum gp_status gp_cuda_codec_alloc_pinned(struct gp_codec_site *p, uint64_t bytes, void **out, struct gp_err *err)
 {
 	return gp_rt_alloc_pinned(p->device, bytes, out, err);
 }
 
 /* A pass that failed may have left work behind. */
-void gp_cuda_codec_free(struct gp_codec_place *p, void *room)
+void gp_cuda_codec_free(struct gp_codec_site *p, void *room)
 {
 	(void)gp_cuda_codec_wait(p);
 	gp_rt_free(p->device, room);
 }
 
-void gp_cuda_codec_free_pinned(struct gp_codec_place *p, void *room)
+void gp_cuda_codec_free_pinned(struct gp_codec_site *p, void *room)
 {
 	gp_rt_free_pinned(p->device, room);
 }
 
-uint8_t *gp_cuda_codec_body(struct gp_codec_place *p, size_t head)
+uint8_t *gp_cuda_codec_body(struct gp_codec_site *p, size_t head)
 {
 	gp_require(head < ALIGN);
 	return p->payload + (head ? ALIGN - head : 0);
 }
 
-uint8_t *gp_cuda_codec_up(struct gp_codec_place *p, struct gp_span in, size_t head)
+uint8_t *gp_cuda_codec_up(struct gp_codec_site *p, struct gp_span in, size_t head)
 {
 	uint8_t *const to = gp_cuda_codec_body(p, head);
 	gp_require(in.len <= p->payload_bytes);
@@ -214,19 +214,19 @@ uint8_t *gp_cuda_codec_up(struct gp_codec_place *p, struct gp_span in, size_t he
 	return to;
 }
 
-void gp_cuda_codec_tell(struct gp_codec_place *p, size_t bytes)
+void gp_cuda_codec_tell(struct gp_codec_site *p, size_t bytes)
 {
 	gp_require(bytes <= GP_CUDA_NOTE);
 	gp_rt_copy_down(p->stream, p->told, p->note, bytes);
 }
 
-void gp_cuda_codec_ask(struct gp_codec_place *p, size_t bytes)
+void gp_cuda_codec_ask(struct gp_codec_site *p, size_t bytes)
 {
 	gp_cuda_codec_tell(p, bytes);
 	gp_rt_event_record(p->asked, p->stream);
 }
 
-bool gp_cuda_codec_answer(struct gp_codec_place *p)
+bool gp_cuda_codec_answer(struct gp_codec_site *p)
 {
 	struct gp_err err;
 	return fine_after(p, gp_rt_event_wait(p->asked, &err), &err);

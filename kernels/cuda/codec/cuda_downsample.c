@@ -9,7 +9,7 @@
 #include "kernels/cuda/codec/k_codec_windows.h"
 
 struct downsample {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	struct gpk_windows windows;
 };
 
@@ -21,8 +21,7 @@ static enum gp_status open_downsample(const double *value, const struct gp_codec
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct downsample), err));
 	const bool fits = gp_downsample_windows(&setup->shape, (int64_t)value[0], &w);
 	gp_require(fits); /* `shapes` has seen it */
-	*(struct downsample *)p =
-		(struct downsample){.place = setup->place, .windows = {w.n, w.h, w.w, w.c, w.fh, w.fw}};
+	*(struct downsample *)p = (struct downsample){.site = setup->site, .windows = {w.n, w.h, w.w, w.c, w.fh, w.fw}};
 	*state = p;
 	return GP_OK;
 }
@@ -31,14 +30,14 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 		  size_t *side_len)
 {
 	const struct downsample *d = state;
-	const uint32_t *const bad = d->place->told;
+	const uint32_t *const bad = d->site->told;
 	(void)pass;
 	(void)side;
 	*side_len = 0;
-	gp_rt_fill(d->place->stream, d->place->note, 0, sizeof *bad);
-	gpk_windows_mean(d->place->stream, &d->windows, x, tensor[0], d->place->note);
-	gp_cuda_codec_tell(d->place, sizeof *bad);
-	return gp_cuda_codec_wait(d->place) && !*bad;
+	gp_rt_fill(d->site->stream, d->site->note, 0, sizeof *bad);
+	gpk_windows_mean(d->site->stream, &d->windows, x, tensor[0], d->site->note);
+	gp_cuda_codec_tell(d->site, sizeof *bad);
+	return gp_cuda_codec_wait(d->site) && !*bad;
 }
 
 static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct gp_span side,
@@ -48,7 +47,7 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 	(void)pass;
 	(void)side; /* none: the driver has checked it against the bound */
 	(void)err;
-	gpk_windows_spread(d->place->stream, &d->windows, tensor[0], x);
+	gpk_windows_spread(d->site->stream, &d->windows, tensor[0], x);
 	return GP_OK;
 }
 

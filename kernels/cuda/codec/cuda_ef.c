@@ -10,13 +10,13 @@
 #include "kernels/cuda/codec/k_codec_feedback.h"
 
 struct ef {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	uint64_t n;
 	uint32_t chunks;
 	float *residual; /* chunks * n, on the device; NULL on an end that only decodes */
-	float *kept;     /* as many; NULL without undo */
+	float *backup;   /* as many; NULL without undo */
 	void *room;      /* of both */
-	bool keeps;      /* the next pass fills it */
+	bool backs_up;   /* the next pass fills it */
 };
 
 static uint64_t all_bytes(const struct ef *e)
@@ -29,10 +29,10 @@ static void carve(struct ef *e, const struct gp_codec_setup *setup, struct gp_ca
 	if (setup->encodes)
 		e->residual = gp_carve(c, all_bytes(e));
 	if (setup->encodes && setup->undo)
-		e->kept = gp_carve(c, all_bytes(e));
+		e->backup = gp_carve(c, all_bytes(e));
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	struct ef e = {.n = setup->n, .chunks = setup->chunks};
 	struct gp_carve c = {0};
@@ -45,7 +45,7 @@ static void close_ef(void *state)
 {
 	struct ef *e = state;
 	if (e)
-		gp_cuda_codec_free(e->place, e->room);
+		gp_cuda_codec_free(e->site, e->room);
 	gp_free(e);
 }
 
@@ -55,11 +55,11 @@ static enum gp_status make_room(struct ef *e, const struct gp_codec_setup *setup
 	carve(e, setup, &c);
 	if (c.bytes == 0)
 		return GP_OK;
-	GP_TRY(gp_cuda_codec_alloc(e->place, c.bytes, &e->room, err));
-	gp_rt_fill(e->place->stream, e->room, 0, c.bytes);
+	GP_TRY(gp_cuda_codec_alloc(e->site, c.bytes, &e->room, err));
+	gp_rt_fill(e->site->stream, e->room, 0, c.bytes);
 	c = (struct gp_carve){.base = e->room};
 	carve(e, setup, &c);
-	return gp_rt_stream_wait(e->place->stream, err);
+	return gp_rt_stream_wait(e->site->stream, err);
 }
 
 static enum gp_status open_ef(const double *value, const struct gp_codec_setup *setup, void **state, struct gp_err *err)
@@ -68,7 +68,7 @@ static enum gp_status open_ef(const double *value, const struct gp_codec_setup *
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct ef), err));
 	struct ef *e = p;
-	*e = (struct ef){.place = setup->place, .n = setup->n, .chunks = setup->chunks};
+	*e = (struct ef){.site = setup->site, .n = setup->n, .chunks = setup->chunks};
 	const enum gp_status status = make_room(e, setup, err);
 	if (status != GP_OK) {
 		close_ef(e);
@@ -83,15 +83,15 @@ static int regions(void *state, struct gp_codec_region *out)
 	const struct ef *e = state;
 	if (!e->residual)
 		return 0;
-	out[0] =
-		(struct gp_codec_region){.data = e->residual, .bytes = all_bytes(e), .kept = e->kept, .in_place = true};
+	out[0] = (struct gp_codec_region){
+		.data = e->residual, .bytes = all_bytes(e), .backup = e->backup, .on_device = true};
 	return 1;
 }
 
-static void keep(void *state)
+static void back_up(void *state)
 {
 	struct ef *e = state;
-	e->keeps = e->kept != NULL;
+	e->backs_up = e->backup != NULL;
 }
 
 static float *of_chunk(const struct ef *e, float *all, const struct gp_codec_pass *pass)
@@ -103,7 +103,7 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 		  size_t *side_len)
 {
 	struct ef *e = state;
-	struct gp_codec_place *const p = e->place;
+	struct gp_codec_site *const p = e->site;
 	const uint32_t *const bad = p->told;
 	(void)side;
 	*side_len = 0;
@@ -112,9 +112,9 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 		return true;
 	}
 	gp_rt_fill(p->stream, p->note, 0, sizeof *bad);
-	gpk_feedback_add(p->stream, x, of_chunk(e, e->residual, pass), e->keeps ? of_chunk(e, e->kept, pass) : NULL,
-			 tensor[0], (int64_t)e->n, p->note);
-	e->keeps = false;
+	gpk_feedback_add(p->stream, x, of_chunk(e, e->residual, pass),
+			 e->backs_up ? of_chunk(e, e->backup, pass) : NULL, tensor[0], (int64_t)e->n, p->note);
+	e->backs_up = false;
 	gp_cuda_codec_tell(p, sizeof *bad);
 	return gp_cuda_codec_wait(p) && !*bad;
 }
@@ -122,7 +122,7 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 static void learn(void *state, const struct gp_codec_pass *pass, const float *const *tensor)
 {
 	const struct ef *e = state;
-	gpk_feedback_take(e->place->stream, of_chunk(e, e->residual, pass), tensor[0], (int64_t)e->n);
+	gpk_feedback_take(e->site->stream, of_chunk(e, e->residual, pass), tensor[0], (int64_t)e->n);
 }
 
 static void passed(void *state, const struct gp_codec_pass *pass)
@@ -132,10 +132,10 @@ static void passed(void *state, const struct gp_codec_pass *pass)
 	if (!e->residual || pass->eval)
 		return;
 	float *const r = of_chunk(e, e->residual, pass);
-	if (e->keeps)
-		gp_rt_copy(e->place->stream, of_chunk(e, e->kept, pass), r, bytes);
-	e->keeps = false;
-	gp_rt_fill(e->place->stream, r, 0, bytes);
+	if (e->backs_up)
+		gp_rt_copy(e->site->stream, of_chunk(e, e->backup, pass), r, bytes);
+	e->backs_up = false;
+	gp_rt_fill(e->site->stream, r, 0, bytes);
 }
 
 static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct gp_span side,
@@ -145,17 +145,17 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 	(void)pass;
 	(void)side; /* none: the driver has checked it against the bound */
 	(void)err;
-	gp_rt_copy(e->place->stream, x, tensor[0], e->n * sizeof *x);
+	gp_rt_copy(e->site->stream, x, tensor[0], e->n * sizeof *x);
 	return GP_OK;
 }
 
 const struct gp_codec_ops gp_cuda_codec_ef = {
 	.id = 22,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_ef,
 	.close = close_ef,
 	.regions = regions,
-	.keep = keep,
+	.back_up = back_up,
 	.split = split,
 	.learn = learn,
 	.passed = passed,

@@ -11,7 +11,7 @@
 #include "kernels/cuda/codec/k_codec_format.h"
 
 struct format {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	uint64_t n;
 	enum gpk_format format;
 	int bytes;                /* of an element */
@@ -23,7 +23,7 @@ static void close_format(void *state)
 	struct format *f = state;
 	if (!f)
 		return;
-	gp_cuda_codec_free(f->place, f->room);
+	gp_cuda_codec_free(f->site, f->room);
 	gp_free(f);
 }
 
@@ -33,7 +33,7 @@ static enum gp_status open_as(enum gpk_format format, const struct gp_codec_setu
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof **out, err));
 	*out = p;
-	**out = (struct format){.place = setup->place,
+	**out = (struct format){.site = setup->site,
 				.n = setup->n,
 				.format = format,
 				.bytes = format == GPK_FP16 || format == GPK_BF16 ? 2 : 1};
@@ -63,7 +63,7 @@ static enum gp_status open_fp8(const double *value, const struct gp_codec_setup 
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	const struct format *f = state;
-	struct gp_codec_place *const p = f->place;
+	struct gp_codec_site *const p = f->site;
 	uint8_t *const body = gp_cuda_codec_body(p, 0);
 	(void)pass;
 	*len = f->n * (uint64_t)f->bytes;
@@ -75,7 +75,7 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 }
 
 /* What the kernel found wrong with a payload that it has decoded. */
-static enum gp_status verdict(struct gp_codec_place *p, struct gp_err *err)
+static enum gp_status verdict(struct gp_codec_site *p, struct gp_err *err)
 {
 	gp_cuda_codec_tell(p, sizeof(uint32_t));
 	if (!gp_cuda_codec_wait(p))
@@ -89,7 +89,7 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 			     struct gp_err *err)
 {
 	const struct format *f = state;
-	struct gp_codec_place *const p = f->place;
+	struct gp_codec_site *const p = f->site;
 	(void)pass;
 	if (in.len != f->n * (uint64_t)f->bytes)
 		GP_FAIL(err, GP_PROTO, "payload has %zu bytes instead of %llu", in.len,
@@ -124,7 +124,7 @@ static enum gp_status open_s2fp8(const double *value, const struct gp_codec_setu
 	void *room = NULL;
 	(void)value;
 	GP_TRY(open_as(GPK_E5M2, setup, &f, err));
-	const enum gp_status status = setup->encodes ? gp_cuda_codec_alloc(f->place, ROOM, &room, err) : GP_OK;
+	const enum gp_status status = setup->encodes ? gp_cuda_codec_alloc(f->site, ROOM, &room, err) : GP_OK;
 	f->room = room;
 	if (status != GP_OK) {
 		close_format(f);
@@ -137,7 +137,7 @@ static enum gp_status open_s2fp8(const double *value, const struct gp_codec_setu
 static bool encode_s2fp8(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	const struct format *f = state;
-	struct gp_codec_place *const p = f->place;
+	struct gp_codec_site *const p = f->site;
 	uint8_t *const body = gp_cuda_codec_body(p, GP_S2FP8_HEAD);
 	float *const head = (float *)(void *)body;
 	(void)pass;
@@ -154,7 +154,7 @@ static enum gp_status decode_s2fp8(void *state, const struct gp_codec_pass *pass
 				   struct gp_err *err)
 {
 	const struct format *f = state;
-	struct gp_codec_place *const p = f->place;
+	struct gp_codec_site *const p = f->site;
 	float table[128];
 	(void)pass;
 	GP_TRY(gp_s2fp8_read_head(in, f->n, table, err));
@@ -168,7 +168,7 @@ const struct gp_codec_ops gp_cuda_codec_s2fp8 = {
 	.id = 7,
 	.open = open_s2fp8,
 	.close = close_format,
-	.memory = memory_s2fp8,
+	.bytes = memory_s2fp8,
 	.encode = encode_s2fp8,
 	.decode = decode_s2fp8,
 };

@@ -33,7 +33,7 @@ struct levels {
 };
 
 struct kmeans {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	uint64_t n;
 	int bits;
 	struct gp_lloyd *lloyd; /* NULL: does not encode */
@@ -49,7 +49,7 @@ static void carve(struct kmeans *k, bool encodes, struct gp_carve *c)
 		k->found = gp_carve(c, sizeof *k->found);
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	struct kmeans k;
 	struct gp_carve c = {0};
@@ -64,9 +64,9 @@ static void close_kmeans(void *state)
 	struct kmeans *k = state;
 	if (!k)
 		return;
-	gp_cuda_codec_free(k->place, k->room);
-	gp_cuda_codec_free_pinned(k->place, k->told);
-	gp_cuda_codec_free_pinned(k->place, k->given);
+	gp_cuda_codec_free(k->site, k->room);
+	gp_cuda_codec_free_pinned(k->site, k->told);
+	gp_cuda_codec_free_pinned(k->site, k->given);
 	gp_lloyd_free(k->lloyd);
 	gp_free(k);
 }
@@ -76,16 +76,16 @@ static enum gp_status make_rooms(struct kmeans *k, bool encodes, struct gp_err *
 	struct gp_carve c = {0};
 	void *p;
 	carve(k, encodes, &c);
-	GP_TRY(gp_cuda_codec_alloc(k->place, c.bytes, &k->room, err));
+	GP_TRY(gp_cuda_codec_alloc(k->site, c.bytes, &k->room, err));
 	c = (struct gp_carve){.base = k->room};
 	carve(k, encodes, &c);
-	GP_TRY(gp_cuda_codec_alloc_pinned(k->place, sizeof *k->given, &p, err));
+	GP_TRY(gp_cuda_codec_alloc_pinned(k->site, sizeof *k->given, &p, err));
 	k->given = p;
-	gp_rt_fill(k->place->stream, k->room, 0, c.bytes); /* what a device that fails leaves undone does no harm */
-	GP_TRY(gp_rt_stream_wait(k->place->stream, err));
+	gp_rt_fill(k->site->stream, k->room, 0, c.bytes); /* what a device that fails leaves undone does no harm */
+	GP_TRY(gp_rt_stream_wait(k->site->stream, err));
 	if (!encodes)
 		return GP_OK;
-	GP_TRY(gp_cuda_codec_alloc_pinned(k->place, sizeof *k->told, &p, err));
+	GP_TRY(gp_cuda_codec_alloc_pinned(k->site, sizeof *k->told, &p, err));
 	k->told = p;
 	return gp_lloyd_new(&k->lloyd, err);
 }
@@ -96,7 +96,7 @@ static enum gp_status open_kmeans(const double *value, const struct gp_codec_set
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct kmeans), err));
 	struct kmeans *k = p;
-	*k = (struct kmeans){.place = setup->place, .n = setup->n, .bits = (int)value[0]};
+	*k = (struct kmeans){.site = setup->site, .n = setup->n, .bits = (int)value[0]};
 	enum gp_status status = make_rooms(k, setup->encodes, err);
 	if (status != GP_OK) {
 		close_kmeans(k);
@@ -111,13 +111,13 @@ static enum gp_status open_kmeans(const double *value, const struct gp_codec_set
 /* Range and typical values; false when the tensor cannot be coded. */
 static bool look(struct kmeans *k, const float *x, int drawn, float *min, float *max)
 {
-	struct gp_rt_stream *const s = k->place->stream;
+	struct gp_rt_stream *const s = k->site->stream;
 	const size_t bytes = offsetof(struct found, low);
 	gp_rt_fill(s, k->found, 0, sizeof *k->found);
 	gpk_range(s, x, (int64_t)k->n, &k->found->range);
 	gpk_bins_draw(s, x, (int64_t)k->n, drawn, k->found->drawn);
 	gp_rt_copy_down(s, k->told, k->found, bytes);
-	if (!gp_cuda_codec_wait(k->place) || k->told->range.bad)
+	if (!gp_cuda_codec_wait(k->site) || k->told->range.bad)
 		return false;
 	*min = gp_float_of_key(~k->told->range.inverted_min);
 	*max = gp_float_of_key(k->told->range.max);
@@ -126,7 +126,7 @@ static bool look(struct kmeans *k, const float *x, int drawn, float *min, float 
 
 static bool count(struct kmeans *k, const float *x, float center, float scale)
 {
-	struct gp_rt_stream *const s = k->place->stream;
+	struct gp_rt_stream *const s = k->site->stream;
 	const size_t from = offsetof(struct found, low), bytes = sizeof *k->found - from;
 	const struct gpk_bins bins = {.low_bits = GP_LLOYD_LOW_BITS,
 				      .side = GP_LLOYD_SIDE,
@@ -135,14 +135,14 @@ static bool count(struct kmeans *k, const float *x, float center, float scale)
 				      .low = k->found->low};
 	gpk_bins_count(s, &bins, x, (int64_t)k->n, center, scale);
 	gp_rt_copy_down(s, k->told->low, k->found->low, bytes);
-	return gp_cuda_codec_wait(k->place);
+	return gp_cuda_codec_wait(k->site);
 }
 
 static void queue_codes(struct kmeans *k, const float *x, const float *level, float min, uint8_t *out)
 {
-	struct gp_rt_stream *const s = k->place->stream;
+	struct gp_rt_stream *const s = k->site->stream;
 	const size_t head = (size_t)4 << k->bits;
-	uint8_t *const codes = gp_cuda_codec_body(k->place, 0);
+	uint8_t *const codes = gp_cuda_codec_body(k->site, 0);
 	gp_kmeans_cells(k->bits, level, min, k->given->cells.min, k->given->cells.divisor);
 	k->given->cells.good = 1;
 	gp_rt_copy_up(s, &k->levels->cells, &k->given->cells, sizeof k->given->cells);
@@ -182,16 +182,16 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 		k->given->table[2 * i] = level[i];
 		k->given->table[2 * i + 1] = 0;
 	}
-	gp_rt_copy_up(k->place->stream, k->levels->table, k->given->table, 2 * head);
-	const uint8_t *const codes = gp_cuda_codec_up(k->place, (struct gp_span){in.data + head, in.len - head}, 0);
-	gpk_partition_decode(k->place->stream, k->levels->table, 0, k->bits, (const uint32_t *)(const void *)codes,
+	gp_rt_copy_up(k->site->stream, k->levels->table, k->given->table, 2 * head);
+	const uint8_t *const codes = gp_cuda_codec_up(k->site, (struct gp_span){in.data + head, in.len - head}, 0);
+	gpk_partition_decode(k->site->stream, k->levels->table, 0, k->bits, (const uint32_t *)(const void *)codes,
 			     (int64_t)k->n, x);
 	return GP_OK;
 }
 
 const struct gp_codec_ops gp_cuda_codec_kmeans = {
 	.id = 15,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_kmeans,
 	.close = close_kmeans,
 	.encode = encode,

@@ -20,7 +20,7 @@ struct body {
 	size_t norm_bytes, bytes;
 };
 
-static struct body body_of(struct gp_codec_place *p, const struct gp_level_coder *c)
+static struct body body_of(struct gp_codec_site *p, const struct gp_level_coder *c)
 {
 	struct body b = {.norm_bytes = gp_level_norm_bytes(c->bucket, c->n),
 			 .bytes = gp_level_bytes(c->bits, c->bucket, c->n)};
@@ -34,7 +34,7 @@ static struct gpk_levels levels_of(const struct gp_level_coder *c)
 	return (struct gpk_levels){.bits = c->bits, .count = c->count, .level = c->table.level};
 }
 
-static void queue_norms(struct gp_codec_place *p, const struct gp_level_coder *c, const float *x, const struct body *b)
+static void queue_norms(struct gp_codec_site *p, const struct gp_level_coder *c, const float *x, const struct body *b)
 {
 	gp_rt_fill(p->stream, p->note, 0, sizeof(uint32_t));
 	gpk_level_norms(p->stream, x, (int64_t)c->n, (int64_t)c->bucket, c->norm == GP_LEVEL_L2,
@@ -42,7 +42,7 @@ static void queue_norms(struct gp_codec_place *p, const struct gp_level_coder *c
 	gp_cuda_codec_tell(p, sizeof(uint32_t));
 }
 
-static void queue_codes(struct gp_codec_place *p, const struct gp_level_coder *c, const struct gp_codec_pass *pass,
+static void queue_codes(struct gp_codec_site *p, const struct gp_level_coder *c, const struct gp_codec_pass *pass,
 			const float *x, const struct body *b, uint8_t *out)
 {
 	const struct gpk_levels levels = levels_of(c);
@@ -51,7 +51,7 @@ static void queue_codes(struct gp_codec_place *p, const struct gp_level_coder *c
 	gp_rt_copy_down(p->stream, out, b->norms, b->bytes);
 }
 
-static void queue_both(struct gp_codec_place *p, const struct gp_level_coder *c, const struct gp_codec_pass *pass,
+static void queue_both(struct gp_codec_site *p, const struct gp_level_coder *c, const struct gp_codec_pass *pass,
 		       const float *x, const struct body *b, uint8_t *out)
 {
 	const struct gpk_levels levels = levels_of(c);
@@ -63,12 +63,12 @@ static void queue_both(struct gp_codec_place *p, const struct gp_level_coder *c,
 }
 
 /* Waits. Whether all norms were finite. */
-static bool norms_are_finite(struct gp_codec_place *p)
+static bool norms_are_finite(struct gp_codec_site *p)
 {
 	return gp_cuda_codec_wait(p) && !*(const uint32_t *)p->told;
 }
 
-static enum gp_status read_levels(struct gp_codec_place *p, const struct gp_level_coder *c, struct gp_span in, float *x,
+static enum gp_status read_levels(struct gp_codec_site *p, const struct gp_level_coder *c, struct gp_span in, float *x,
 				  struct gp_err *err)
 {
 	const struct gpk_levels levels = levels_of(c);
@@ -90,7 +90,7 @@ static enum gp_status read_levels(struct gp_codec_place *p, const struct gp_leve
 
 struct fixed {
 	struct gp_level_coder coder; /* aligned */
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 };
 
 static enum gp_status open_fixed(const double *value, const struct gp_codec_setup *setup, enum gp_level_kind kind,
@@ -100,7 +100,7 @@ static enum gp_status open_fixed(const double *value, const struct gp_codec_setu
 	if (!f)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's levels");
 	gp_level_init_fixed(&f->coder, kind, value, setup);
-	f->place = setup->place;
+	f->site = setup->site;
 	*state = f;
 	return GP_OK;
 }
@@ -132,10 +132,10 @@ static enum gp_status open_terngrad(const double *value, const struct gp_codec_s
 static bool encode_fixed(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	const struct fixed *f = state;
-	const struct body b = body_of(f->place, &f->coder);
+	const struct body b = body_of(f->site, &f->coder);
 	*len = b.bytes;
-	queue_both(f->place, &f->coder, pass, x, &b, out);
-	return norms_are_finite(f->place);
+	queue_both(f->site, &f->coder, pass, x, &b, out);
+	return norms_are_finite(f->site);
 }
 
 static enum gp_status decode_fixed(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
@@ -143,7 +143,7 @@ static enum gp_status decode_fixed(void *state, const struct gp_codec_pass *pass
 {
 	const struct fixed *f = state;
 	(void)pass;
-	return read_levels(f->place, &f->coder, in, x, err);
+	return read_levels(f->site, &f->coder, in, x, err);
 }
 
 const struct gp_codec_ops gp_cuda_codec_qsgd = {
@@ -159,7 +159,7 @@ const struct gp_codec_ops gp_cuda_codec_terngrad = {
 
 struct fitted {
 	struct gp_adaptive *a;
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	float *rows; /* pinned; of an encoder: what a fit looks at */
 	uint64_t row;
 };
@@ -181,7 +181,7 @@ static void close_fitted(void *state)
 	struct fitted *f = state;
 	if (!f)
 		return;
-	gp_cuda_codec_free_pinned(f->place, f->rows);
+	gp_cuda_codec_free_pinned(f->site, f->rows);
 	gp_adaptive_close(f->a);
 	gp_free(f);
 }
@@ -192,11 +192,11 @@ static enum gp_status open_fitted(const double *value, const struct gp_codec_set
 	void *p, *rows = NULL;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct fitted), err));
 	struct fitted *f = p;
-	f->place = setup->place;
+	f->site = setup->site;
 	enum gp_status status = gp_adaptive_open(value, setup, multiplier, &f->a, err);
 	if (status == GP_OK && setup->encodes) {
 		f->row = row_elements(f->a->coder->bucket, setup->n);
-		status = gp_cuda_codec_alloc_pinned(f->place, rows_bytes(f->a->coder->bucket, setup->n), &rows, err);
+		status = gp_cuda_codec_alloc_pinned(f->site, rows_bytes(f->a->coder->bucket, setup->n), &rows, err);
 		f->rows = rows;
 	}
 	if (status != GP_OK) {
@@ -219,14 +219,14 @@ static enum gp_status open_amq(const double *value, const struct gp_codec_setup 
 	return open_fitted(value, setup, true, state, err);
 }
 
-static uint64_t memory_alq(const double *value, const struct gp_codec_setup *setup)
+static uint64_t alq_bytes(const double *value, const struct gp_codec_setup *setup)
 {
-	return gp_adaptive_memory(value, setup, false) + (setup->encodes ? rows_bytes(GP_ADAPTIVE_ROW, setup->n) : 0);
+	return gp_adaptive_bytes(value, setup, false) + (setup->encodes ? rows_bytes(GP_ADAPTIVE_ROW, setup->n) : 0);
 }
 
-static uint64_t memory_amq(const double *value, const struct gp_codec_setup *setup)
+static uint64_t amq_bytes(const double *value, const struct gp_codec_setup *setup)
 {
-	return gp_adaptive_memory(value, setup, true) + (setup->encodes ? rows_bytes(GP_ADAPTIVE_ROW, setup->n) : 0);
+	return gp_adaptive_bytes(value, setup, true) + (setup->encodes ? rows_bytes(GP_ADAPTIVE_ROW, setup->n) : 0);
 }
 
 static int regions(void *state, struct gp_codec_region *out)
@@ -244,7 +244,7 @@ static bool fit(const struct fitted *f, const struct gp_codec_pass *pass, const 
 		uint8_t *norms)
 {
 	struct gp_adaptive_row rows[GP_ADAPTIVE_ROWS];
-	struct gp_codec_place *const p = f->place;
+	struct gp_codec_site *const p = f->site;
 	gp_rt_copy_down(p->stream, norms, b->norms, b->norm_bytes);
 	if (!norms_are_finite(p))
 		return false;
@@ -263,18 +263,18 @@ static bool fit(const struct fitted *f, const struct gp_codec_pass *pass, const 
 static bool encode_fitted(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	const struct fitted *f = state;
-	const struct body b = body_of(f->place, f->a->coder);
+	const struct body b = body_of(f->site, f->a->coder);
 	const uint64_t head = gp_adaptive_head_bytes(f->a);
 	*len = head + b.bytes;
 	if (gp_adaptive_fits(f->a, pass)) {
-		queue_norms(f->place, f->a->coder, x, &b);
+		queue_norms(f->site, f->a->coder, x, &b);
 		if (!fit(f, pass, x, &b, out + head))
 			return false;
-		queue_codes(f->place, f->a->coder, pass, x, &b, out + head);
+		queue_codes(f->site, f->a->coder, pass, x, &b, out + head);
 	} else {
 		gp_adaptive_use_last(f->a, pass);
-		queue_both(f->place, f->a->coder, pass, x, &b, out + head);
-		if (!norms_are_finite(f->place))
+		queue_both(f->site, f->a->coder, pass, x, &b, out + head);
+		if (!norms_are_finite(f->site))
 			return false;
 		gp_adaptive_passed(f->a, pass);
 	}
@@ -289,14 +289,14 @@ static enum gp_status decode_fitted(void *state, const struct gp_codec_pass *pas
 	struct gp_span rest;
 	(void)pass;
 	GP_TRY(gp_adaptive_read_head(f->a, in, &rest, err));
-	return read_levels(f->place, f->a->coder, rest, x, err);
+	return read_levels(f->site, f->a->coder, rest, x, err);
 }
 
 const struct gp_codec_ops gp_cuda_codec_alq = {
 	.id = 13,
 	.open = open_alq,
 	.close = close_fitted,
-	.memory = memory_alq,
+	.bytes = alq_bytes,
 	.regions = regions,
 	.loaded = loaded,
 	.encode = encode_fitted,
@@ -307,7 +307,7 @@ const struct gp_codec_ops gp_cuda_codec_amq = {
 	.id = 14,
 	.open = open_amq,
 	.close = close_fitted,
-	.memory = memory_amq,
+	.bytes = amq_bytes,
 	.regions = regions,
 	.loaded = loaded,
 	.encode = encode_fitted,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `poweriter` on a GPU: all samples of a tensor at once, each of its steps in
- * the host's order (k_codec_factor.h), so that factors, memory and tensors are
+ * the host's order (k_codec_factor.h), so that factors, state and tensors are
  * those of common/codec/stages/poweriter.c bit for bit. What a chunk starts from lies
  * on the host and goes there and back as the small factors that it is.
  * Test: tests/unit/test_cuda_codec_poweriter.c
@@ -18,14 +18,14 @@
 enum { RANK, ITERS };
 
 struct poweriter {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	struct gp_poweriter_sizes size;
 	int steps;
 	uint32_t chunks;
-	/* Memory of an encoder, on the host: per chunk whether it has a start, and the small factors of the last pass. With
+	/* State of an encoder, on the host: per chunk whether it has a start, and the small factors of the last pass. With
 	 * undo, the same again. */
-	uint32_t *warm, *kept_warm;
-	float *start, *kept_start;
+	uint32_t *warm, *backup_warm;
+	float *start, *backup_start;
 	/* On the device. */
 	void *room;
 	struct gpk_factor factor;
@@ -57,7 +57,7 @@ static uint64_t host_bytes(const struct poweriter *p, const struct gp_codec_setu
 	return setup->encodes ? once << setup->undo : 0;
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	struct poweriter p = {.chunks = setup->chunks};
 	struct gp_carve c = {0};
@@ -74,15 +74,15 @@ static void close_poweriter(void *state)
 	struct poweriter *p = state;
 	if (!p)
 		return;
-	gp_cuda_codec_free(p->place, p->room);
+	gp_cuda_codec_free(p->site, p->room);
 	gp_free(p->warm);
-	gp_free(p->kept_warm);
+	gp_free(p->backup_warm);
 	gp_free(p->start);
-	gp_free(p->kept_start);
+	gp_free(p->backup_start);
 	gp_free(p);
 }
 
-static enum gp_status make_memory(struct poweriter *p, uint32_t **warm, float **start, struct gp_err *err)
+static enum gp_status make_state(struct poweriter *p, uint32_t **warm, float **start, struct gp_err *err)
 {
 	void *at;
 	GP_TRY(gp_alloc_array(&at, p->chunks, sizeof **warm, err));
@@ -96,9 +96,9 @@ static enum gp_status make_encoder(struct poweriter *p, const struct gp_codec_se
 {
 	const struct gp_poweriter_sizes *const s = &p->size;
 	struct gp_carve c = {0};
-	GP_TRY(make_memory(p, &p->warm, &p->start, err));
+	GP_TRY(make_state(p, &p->warm, &p->start, err));
 	if (setup->undo)
-		GP_TRY(make_memory(p, &p->kept_warm, &p->kept_start, err));
+		GP_TRY(make_state(p, &p->backup_warm, &p->backup_start, err));
 	p->factor = (struct gpk_factor){.batch = s->batch,
 					.tall = s->tall,
 					.small = s->small,
@@ -110,25 +110,24 @@ static enum gp_status make_encoder(struct poweriter *p, const struct gp_codec_se
 					.exact_share = GP_POWERITER_EXACT_SHARE,
 					.nothing_left = GP_POWERITER_NOTHING_LEFT,
 					.most_trace = GP_POWERITER_LARGEST_NORM * GP_POWERITER_LARGEST_NORM,
-					.told = p->place->note};
+					.told = p->site->note};
 	carve(p, &c);
-	GP_TRY(gp_cuda_codec_alloc(p->place, c.bytes, &p->room, err));
+	GP_TRY(gp_cuda_codec_alloc(p->site, c.bytes, &p->room, err));
 	c = (struct gp_carve){.base = p->room};
 	carve(p, &c);
-	gp_rt_fill(p->place->stream, p->room, 0, c.bytes); /* what a device that fails leaves undone does no harm */
-	return gp_rt_stream_wait(p->place->stream, err);
+	gp_rt_fill(p->site->stream, p->room, 0, c.bytes); /* what a device that fails leaves undone does no harm */
+	return gp_rt_stream_wait(p->site->stream, err);
 }
 
 static enum gp_status open_poweriter(const double *value, const struct gp_codec_setup *setup, void **state,
 				     struct gp_err *err)
 {
 	struct gp_poweriter_sizes size;
-	void *memory_of;
+	void *block;
 	GP_TRY(gp_poweriter_sizes_of(value, &setup->shape, &size, err));
-	GP_TRY(gp_alloc_array(&memory_of, 1, sizeof(struct poweriter), err));
-	struct poweriter *p = memory_of;
-	*p = (struct poweriter){
-		.place = setup->place, .size = size, .steps = (int)value[ITERS], .chunks = setup->chunks};
+	GP_TRY(gp_alloc_array(&block, 1, sizeof(struct poweriter), err));
+	struct poweriter *p = block;
+	*p = (struct poweriter){.site = setup->site, .size = size, .steps = (int)value[ITERS], .chunks = setup->chunks};
 	enum gp_status status = setup->encodes ? make_encoder(p, setup, err) : GP_OK;
 	if (status == GP_OK)
 		*state = p;
@@ -137,17 +136,18 @@ static enum gp_status open_poweriter(const double *value, const struct gp_codec_
 	return status;
 }
 
-/* --- memory ----------------------------------------------------------------------------------------------------- */
+/* --- state ------------------------------------------------------------------------------------------------------ */
 
 static int regions(void *state, struct gp_codec_region *out)
 {
 	struct poweriter *p = state;
 	if (!p->start)
 		return 0;
-	out[0] = (struct gp_codec_region){.data = p->warm, .bytes = p->chunks * sizeof *p->warm, .kept = p->kept_warm};
+	out[0] = (struct gp_codec_region){
+		.data = p->warm, .bytes = p->chunks * sizeof *p->warm, .backup = p->backup_warm};
 	out[1] = (struct gp_codec_region){.data = p->start,
 					  .bytes = p->chunks * (size_t)start_count(&p->size) * sizeof *p->start,
-					  .kept = p->kept_start};
+					  .backup = p->backup_start};
 	return 2;
 }
 
@@ -172,7 +172,7 @@ static float *start_of(const struct poweriter *p, const struct gp_codec_pass *pa
 /* Where the chunk's last pass ended, or nothing; returns how many steps are to be made. */
 static int queue_start(struct poweriter *p, const struct gp_codec_pass *pass)
 {
-	struct gp_rt_stream *const s = p->place->stream;
+	struct gp_rt_stream *const s = p->site->stream;
 	const bool warm = !pass->eval && p->warm[pass->chunk];
 	if (warm)
 		gp_rt_copy_up(s, p->from, start_of(p, pass), start_count(&p->size) * sizeof *p->from);
@@ -184,18 +184,18 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 		  size_t *side_len)
 {
 	struct poweriter *p = state;
-	struct gp_rt_stream *const s = p->place->stream;
-	const struct gpk_factor_told *const told = p->place->told;
+	struct gp_rt_stream *const s = p->site->stream;
+	const struct gpk_factor_told *const told = p->site->told;
 	const bool tall = !p->factor.transposed;
 	float *const small_factor = tensor[tall], *const tall_factor = tensor[!tall];
 	(void)side;
 	*side_len = 0;
-	gp_rt_fill(s, p->place->note, 0, sizeof *told);
+	gp_rt_fill(s, p->site->note, 0, sizeof *told);
 	gpk_factor_iterate(s, &p->factor, x, queue_start(p, pass));
 	gpk_factor_basis(s, &p->factor, small_factor);
 	gpk_factor_project(s, &p->factor, x, small_factor, tall_factor);
-	gp_cuda_codec_tell(p->place, sizeof *told);
-	if (!gp_cuda_codec_wait(p->place) || told->bad)
+	gp_cuda_codec_tell(p->site, sizeof *told);
+	if (!gp_cuda_codec_wait(p->site) || told->bad)
 		return false;
 	if (pass->eval)
 		return true;
@@ -209,14 +209,14 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 {
 	struct poweriter *p = state;
 	const struct gp_poweriter_sizes *const s = &p->size;
-	const struct gpk_factor_told *const told = p->place->told;
+	const struct gpk_factor_told *const told = p->site->told;
 	(void)pass;
 	if (side.len)
 		GP_FAIL(err, GP_PROTO, "poweriter has %zu side bytes instead of none", side.len);
-	gp_rt_fill(p->place->stream, p->place->note, 0, sizeof *told);
-	gpk_factor_join(p->place->stream, s->batch, s->rows, s->cols, s->r, tensor[0], tensor[1], x, p->place->note);
-	gp_cuda_codec_tell(p->place, sizeof *told);
-	if (!gp_cuda_codec_wait(p->place))
+	gp_rt_fill(p->site->stream, p->site->note, 0, sizeof *told);
+	gpk_factor_join(p->site->stream, s->batch, s->rows, s->cols, s->r, tensor[0], tensor[1], x, p->site->note);
+	gp_cuda_codec_tell(p->site, sizeof *told);
+	if (!gp_cuda_codec_wait(p->site))
 		GP_FAIL(err, GP_DEVICE, "the device failed");
 	if (told->bad)
 		GP_FAIL(err, GP_PROTO, "poweriter has factors whose product is not finite");
@@ -225,7 +225,7 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 
 const struct gp_codec_ops gp_cuda_codec_poweriter = {
 	.id = 19,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_poweriter,
 	.close = close_poweriter,
 	.regions = regions,

@@ -7,7 +7,7 @@
 #include "kernels/cuda/codec/codec_table.h"
 
 struct raw {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	uint64_t n;
 };
 
@@ -17,7 +17,7 @@ static enum gp_status open_raw(const double *value, const struct gp_codec_setup 
 	void *p;
 	(void)value;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct raw), err));
-	*(struct raw *)p = (struct raw){.place = setup->place, .n = setup->n};
+	*(struct raw *)p = (struct raw){.site = setup->site, .n = setup->n};
 	*state = p;
 	return GP_OK;
 }
@@ -27,7 +27,7 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	const struct raw *r = state;
 	(void)pass;
 	*len = 4 * r->n;
-	gp_rt_copy_down(r->place->stream, out, x, *len);
+	gp_rt_copy_down(r->site->stream, out, x, *len);
 	return true;
 }
 
@@ -39,7 +39,7 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	if (in.len != 4 * r->n)
 		GP_FAIL(err, GP_PROTO, "raw payload has %zu bytes instead of %llu", in.len,
 			(unsigned long long)(4 * r->n));
-	gp_rt_copy_up(r->place->stream, x, in.data, in.len);
+	gp_rt_copy_up(r->site->stream, x, in.data, in.len);
 	return GP_OK;
 }
 

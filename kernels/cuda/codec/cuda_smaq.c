@@ -14,7 +14,7 @@
 enum { KEY_MAIN, KEY_OUTLIER, SLACK = 16 };
 
 struct smaq {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	struct gp_smaq_coder coder;
 	struct gpk_smaq numbers;
 	struct gpk_smaq_room room;
@@ -41,7 +41,7 @@ static struct sizes sizes_of(int extra_width, const struct gp_codec_setup *setup
 	return s;
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	const struct sizes s = sizes_of((int)value[KEY_OUTLIER] - (int)value[KEY_MAIN], setup);
 	return 4096 + s.parts + s.sums + s.counts + s.extras + s.packed;
@@ -52,15 +52,15 @@ static void close_smaq(void *state)
 	struct smaq *s = state;
 	if (!s)
 		return;
-	gp_cuda_codec_free(s->place, s->room.parts);
-	gp_cuda_codec_free(s->place, s->room.sums);
-	gp_cuda_codec_free(s->place, s->room.counts);
-	gp_cuda_codec_free(s->place, s->room.extras);
-	gp_cuda_codec_free(s->place, s->extras);
+	gp_cuda_codec_free(s->site, s->room.parts);
+	gp_cuda_codec_free(s->site, s->room.sums);
+	gp_cuda_codec_free(s->site, s->room.counts);
+	gp_cuda_codec_free(s->site, s->room.extras);
+	gp_cuda_codec_free(s->site, s->extras);
 	gp_free(s);
 }
 
-static enum gp_status take_room(struct gp_codec_place *p, uint64_t bytes, void **out, struct gp_err *err)
+static enum gp_status take_room(struct gp_codec_site *p, uint64_t bytes, void **out, struct gp_err *err)
 {
 	*out = NULL;
 	return bytes ? gp_cuda_codec_alloc(p, bytes, out, err) : GP_OK;
@@ -69,15 +69,15 @@ static enum gp_status take_room(struct gp_codec_place *p, uint64_t bytes, void *
 static enum gp_status take_rooms(struct smaq *s, const struct sizes *bytes, struct gp_err *err)
 {
 	void *p;
-	GP_TRY(take_room(s->place, bytes->parts, &p, err));
+	GP_TRY(take_room(s->site, bytes->parts, &p, err));
 	s->room.parts = p;
-	GP_TRY(take_room(s->place, bytes->sums, &p, err));
+	GP_TRY(take_room(s->site, bytes->sums, &p, err));
 	s->room.sums = p;
-	GP_TRY(take_room(s->place, bytes->counts, &p, err));
+	GP_TRY(take_room(s->site, bytes->counts, &p, err));
 	s->room.counts = p;
-	GP_TRY(take_room(s->place, bytes->extras, &p, err));
+	GP_TRY(take_room(s->site, bytes->extras, &p, err));
 	s->room.extras = p;
-	GP_TRY(take_room(s->place, bytes->packed, &p, err));
+	GP_TRY(take_room(s->site, bytes->packed, &p, err));
 	s->extras = p;
 	return GP_OK;
 }
@@ -89,7 +89,7 @@ static enum gp_status open_smaq(const double *value, const struct gp_codec_setup
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct smaq), err));
 	struct smaq *s = p;
 	const struct gp_smaq_coder *c = &s->coder;
-	s->place = setup->place;
+	s->site = setup->site;
 	gp_smaq_init(&s->coder, value, setup->n);
 	s->numbers = (struct gpk_smaq){.width = c->width,
 				       .extra_width = c->extra_width,
@@ -113,7 +113,7 @@ static enum gp_status open_smaq(const double *value, const struct gp_codec_setup
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	struct smaq *s = state;
-	struct gp_codec_place *const p = s->place;
+	struct gp_codec_site *const p = s->site;
 	const struct gp_smaq_coder *c = &s->coder;
 	const struct gpk_smaq_head *const told = p->told;
 	const uint64_t code_bytes = gp_smaq_packed_bytes(c->n, c->width);
@@ -143,7 +143,7 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 			     struct gp_err *err)
 {
 	struct smaq *s = state;
-	struct gp_codec_place *const p = s->place;
+	struct gp_codec_site *const p = s->site;
 	const struct gpk_smaq_head *const told = p->told;
 	struct gp_span codes, extras;
 	uint64_t count;
@@ -168,7 +168,7 @@ const struct gp_codec_ops gp_cuda_codec_smaq = {
 	.id = 8,
 	.open = open_smaq,
 	.close = close_smaq,
-	.memory = memory,
+	.bytes = state_bytes,
 	.encode = encode,
 	.decode = decode,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `sortquant` on a GPU: partitions by selection (k_codec_select.h), codes in
- * one pass (k_codec_partition.h), pruning by topk's kernels (k_codec_kept.h).
+ * one pass (k_codec_partition.h), pruning by topk's kernels (k_codec_chosen.h).
  * Payloads and tensors are those of common/codec/stages/sortquant.c, bit for bit.
  * Nothing but the payload comes back to the host: the table is computed where
  * the tensor lies. Test: tests/unit/test_cuda_codec_select.c
@@ -14,29 +14,29 @@
 #include "kernels/cuda/runtime/carve.h"
 #include "kernels/cuda/codec/cuda_codec.h"
 #include "kernels/cuda/codec/codec_table.h"
-#include "kernels/cuda/codec/k_codec_kept.h"
+#include "kernels/cuda/codec/k_codec_chosen.h"
 #include "kernels/cuda/codec/k_codec_partition.h"
 
 struct sortquant {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	struct gp_sortquant_cut cut;
 	uint64_t seed;
 	void *room;
 	/* Only an encoder has these. */
-	struct gpk_select select; /* over the kept elements, or a sample of them */
+	struct gpk_select select; /* over the chosen elements, or a sample of them */
 	struct gpk_limits *limits;
 	struct gpk_partitions *table;
-	struct gpk_range *range; /* of all kept elements; NULL where all are selected from */
+	struct gpk_range *range; /* of all chosen elements; NULL where all are selected from */
 	float *sample;
 	/* With pruning. */
 	struct gpk_select largest;
-	struct gpk_kept bits;
-	float *values; /* kept elements */
+	struct gpk_chosen bits;
+	float *values; /* chosen elements */
 };
 
 /* What the place's note holds. */
 struct note {
-	struct gpk_kept_told bits;
+	struct gpk_chosen_told bits;
 	uint32_t good;
 };
 
@@ -44,7 +44,7 @@ struct note {
 
 static bool prunes(const struct sortquant *q)
 {
-	return q->cut.kept < q->cut.n;
+	return q->cut.chosen < q->cut.n;
 }
 
 /* The ranks at which partitions begin and end, and which of them each partition has. */
@@ -60,17 +60,17 @@ static void plan_exact(const struct gp_sortquant_cut *c, struct plan *out)
 	out->rank[0] = 0;
 	out->ranks = 1;
 	for (int p = 1; p < c->parts; p++) {
-		const uint64_t first = gp_sortquant_first_rank(c, c->kept, p);
-		if (first > 0 && first < c->kept) {
+		const uint64_t first = gp_sortquant_first_rank(c, c->chosen, p);
+		if (first > 0 && first < c->chosen) {
 			out->rank[out->ranks++] = (uint32_t)(first - 1);
 			out->rank[out->ranks++] = (uint32_t)first;
 		}
 	}
 	const uint16_t last = (uint16_t)out->ranks;
-	out->rank[out->ranks++] = (uint32_t)(c->kept - 1);
+	out->rank[out->ranks++] = (uint32_t)(c->chosen - 1);
 	for (int p = 0, at = 1; p < 1 << c->split; p++) {
-		const uint64_t next = gp_sortquant_first_rank(c, c->kept, p + 1);
-		const bool inside = next > 0 && next < c->kept;
+		const uint64_t next = gp_sortquant_first_rank(c, c->chosen, p + 1);
+		const bool inside = next > 0 && next < c->chosen;
 		const uint16_t end = (uint16_t)(inside ? at : next ? last : 0);
 		out->limits[p] = (struct gpk_limits){begin, end};
 		begin = (uint16_t)(inside ? at + 1 : end);
@@ -106,10 +106,10 @@ static void plan_cut(const struct gp_sortquant_cut *c, struct plan *out)
 static void carve_pruning(struct sortquant *q, bool encodes, struct gp_carve *c)
 {
 	const int64_t n = (int64_t)q->cut.n;
-	q->bits = (struct gpk_kept){.n = n, .kept = (int64_t)q->cut.kept};
+	q->bits = (struct gpk_chosen){.n = n, .chosen = (int64_t)q->cut.chosen};
 	q->bits.bits = gp_carve(c, 4 * (uint64_t)gpk_bit_words(n));
 	q->bits.part[0] = gp_carve(c, 4 * GPK_KEPT_PARTS);
-	q->values = gp_carve(c, 4 * q->cut.kept);
+	q->values = gp_carve(c, 4 * q->cut.chosen);
 	if (!encodes)
 		return;
 	q->bits.ties = gp_carve(c, 4 * (uint64_t)gpk_bit_words(n));
@@ -126,7 +126,7 @@ static void carve(struct sortquant *q, bool encodes, int ranks, struct gp_carve 
 		carve_pruning(q, encodes, c);
 	if (!encodes)
 		return;
-	const uint64_t from = q->cut.sampled ? q->cut.sampled : q->cut.kept;
+	const uint64_t from = q->cut.sampled ? q->cut.sampled : q->cut.chosen;
 	q->select = (struct gpk_select){.n = (int64_t)from, .ranks = ranks};
 	q->select.rank = gp_carve(c, 4 * (uint64_t)ranks);
 	q->select.room = gp_carve(c, gpk_select_bytes((int64_t)from, ranks));
@@ -138,7 +138,7 @@ static void carve(struct sortquant *q, bool encodes, int ranks, struct gp_carve 
 	q->sample = gp_carve(c, 4 * q->cut.sampled);
 }
 
-static uint64_t memory(const double *value, const struct gp_codec_setup *setup)
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	struct sortquant q = {.cut = gp_sortquant_cut_of(value, setup->n)};
 	struct gp_carve c = {0};
@@ -152,14 +152,14 @@ static void close_sortquant(void *state)
 {
 	struct sortquant *q = state;
 	if (q)
-		gp_cuda_codec_free(q->place, q->room);
+		gp_cuda_codec_free(q->site, q->room);
 	gp_free(q);
 }
 
 static enum gp_status send_plan(struct sortquant *q, const struct plan *plan, struct gp_err *err)
 {
-	const uint32_t largest = (uint32_t)(q->cut.n - q->cut.kept);
-	struct gp_rt_stream *const s = q->place->stream;
+	const uint32_t largest = (uint32_t)(q->cut.n - q->cut.chosen);
+	struct gp_rt_stream *const s = q->site->stream;
 	gp_rt_copy_up(s, (void *)(uintptr_t)q->select.rank, plan->rank, 4 * (size_t)plan->ranks);
 	gp_rt_copy_up(s, q->limits, plan->limits, sizeof(struct gpk_limits) << q->cut.split);
 	if (prunes(q))
@@ -175,12 +175,12 @@ static enum gp_status make_rooms(struct sortquant *q, bool encodes, struct gp_er
 	carve(q, encodes, plan.ranks, &c);
 	if (c.bytes == 0)
 		return GP_OK;
-	GP_TRY(gp_cuda_codec_alloc(q->place, c.bytes, &q->room, err));
+	GP_TRY(gp_cuda_codec_alloc(q->site, c.bytes, &q->room, err));
 	c = (struct gp_carve){.base = q->room};
 	carve(q, encodes, plan.ranks, &c);
-	q->bits.told = q->place->note;
-	gp_rt_fill(q->place->stream, q->room, 0, c.bytes); /* what a device that fails leaves undone does no harm */
-	return encodes ? send_plan(q, &plan, err) : gp_rt_stream_wait(q->place->stream, err);
+	q->bits.told = q->site->note;
+	gp_rt_fill(q->site->stream, q->room, 0, c.bytes); /* what a device that fails leaves undone does no harm */
+	return encodes ? send_plan(q, &plan, err) : gp_rt_stream_wait(q->site->stream, err);
 }
 
 static enum gp_status open_sortquant(const double *value, const struct gp_codec_setup *setup, void **state,
@@ -189,8 +189,7 @@ static enum gp_status open_sortquant(const double *value, const struct gp_codec_
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct sortquant), err));
 	struct sortquant *q = p;
-	*q = (struct sortquant){
-		.place = setup->place, .cut = gp_sortquant_cut_of(value, setup->n), .seed = setup->seed};
+	*q = (struct sortquant){.site = setup->site, .cut = gp_sortquant_cut_of(value, setup->n), .seed = setup->seed};
 	enum gp_status status = make_rooms(q, setup->encodes, err);
 	if (status != GP_OK) {
 		close_sortquant(q);
@@ -202,19 +201,19 @@ static enum gp_status open_sortquant(const double *value, const struct gp_codec_
 
 /* --- encode ----------------------------------------------------------------------------------------------------- */
 
-/* The kept elements, together. */
+/* The chosen elements, together. */
 static const float *queue_pruning(struct sortquant *q, const float *x)
 {
-	struct gp_rt_stream *const s = q->place->stream;
+	struct gp_rt_stream *const s = q->site->stream;
 	gpk_select_run(s, &q->largest, x);
-	gpk_kept_mark(s, &q->bits, &q->largest, x, q->values, NULL);
+	gpk_chosen_mark(s, &q->bits, &q->largest, x, q->values, NULL);
 	return q->values;
 }
 
 static void queue_selection(struct sortquant *q, const struct gp_codec_pass *pass, const float *x)
 {
-	struct gp_rt_stream *const s = q->place->stream;
-	const int64_t n = (int64_t)q->cut.kept;
+	struct gp_rt_stream *const s = q->site->stream;
+	const int64_t n = (int64_t)q->cut.chosen;
 	if (!q->cut.sampled) {
 		gpk_select_run(s, &q->select, x);
 		return;
@@ -230,24 +229,24 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 {
 	struct sortquant *q = state;
 	const struct gp_sortquant_cut *const c = &q->cut;
-	struct gp_rt_stream *const s = q->place->stream;
-	struct note *const note = q->place->note, *const told = q->place->told;
+	struct gp_rt_stream *const s = q->site->stream;
+	struct note *const note = q->site->note, *const told = q->site->told;
 	const size_t bitmap = prunes(q) ? gp_prune_bitmap_bytes(c->n) : 0,
-		     body = gp_quant_bytes(c->bits, c->split, c->kept);
-	uint8_t *const piece = gp_cuda_codec_body(q->place, 0);
+		     body = gp_quant_bytes(c->bits, c->split, c->chosen);
+	uint8_t *const piece = gp_cuda_codec_body(q->site, 0);
 	uint32_t *const codes = (uint32_t *)(void *)(piece + ((size_t)8 << c->split));
 	gp_rt_fill(s, note, 0, sizeof *note);
-	const float *const kept = prunes(q) ? queue_pruning(q, x) : x;
-	queue_selection(q, pass, kept);
+	const float *const chosen = prunes(q) ? queue_pruning(q, x) : x;
+	queue_selection(q, pass, chosen);
 	gpk_partition_table(s, &q->select, q->limits, q->range, c->bits, c->split, q->table, (float *)(void *)piece,
 			    &note->good);
-	gpk_partition_encode(s, q->table, c->bits, c->split, kept, (int64_t)c->kept, codes);
-	gp_cuda_codec_tell(q->place, sizeof *told);
+	gpk_partition_encode(s, q->table, c->bits, c->split, chosen, (int64_t)c->chosen, codes);
+	gp_cuda_codec_tell(q->site, sizeof *told);
 	if (bitmap)
 		gp_rt_copy_down(s, out, q->bits.bits, bitmap);
 	gp_rt_copy_down(s, out + bitmap, piece, body);
 	*len = bitmap + body;
-	return gp_cuda_codec_wait(q->place) && told->good && !told->bits.bad;
+	return gp_cuda_codec_wait(q->site) && told->good && !told->bits.bad;
 }
 
 /* --- decode ----------------------------------------------------------------------------------------------------- */
@@ -256,10 +255,10 @@ static enum gp_status queue_values(struct sortquant *q, struct gp_span in, float
 {
 	const struct gp_sortquant_cut *const c = &q->cut;
 	struct gp_quant_table table = {.bits = c->bits, .split = c->split};
-	GP_TRY(gp_quant_read_table(&table, in, c->kept, err));
-	uint8_t *const piece = gp_cuda_codec_up(q->place, in, 0);
-	gpk_partition_decode(q->place->stream, (const float *)(void *)piece, c->bits, c->split,
-			     (const uint32_t *)(void *)(piece + ((size_t)8 << c->split)), (int64_t)c->kept, x);
+	GP_TRY(gp_quant_read_table(&table, in, c->chosen, err));
+	uint8_t *const piece = gp_cuda_codec_up(q->site, in, 0);
+	gpk_partition_decode(q->site->stream, (const float *)(void *)piece, c->bits, c->split,
+			     (const uint32_t *)(void *)(piece + ((size_t)8 << c->split)), (int64_t)c->chosen, x);
 	return GP_OK;
 }
 
@@ -267,24 +266,24 @@ static enum gp_status queue_values(struct sortquant *q, struct gp_span in, float
 static enum gp_status decode_pruned(struct sortquant *q, struct gp_span in, float *x, struct gp_err *err)
 {
 	const uint64_t n = q->cut.n, bitmap = gp_prune_bitmap_bytes(n);
-	const struct gpk_kept_told *const told = q->place->told;
-	struct gp_rt_stream *const s = q->place->stream;
+	const struct gpk_chosen_told *const told = q->site->told;
+	struct gp_rt_stream *const s = q->site->stream;
 	if (in.len < bitmap)
 		GP_FAIL(err, GP_PROTO, "a payload of %zu bytes ends inside its bitmap", in.len);
 	if (n % 8 && in.data[n / 8] >> n % 8)
 		GP_FAIL(err, GP_PROTO, "a payload's bitmap has bits set behind its last element");
 	GP_TRY(queue_values(q, (struct gp_span){in.data + bitmap, in.len - bitmap}, q->values, err));
-	gp_rt_fill(s, q->place->note, 0, sizeof *told);
+	gp_rt_fill(s, q->site->note, 0, sizeof *told);
 	gp_rt_fill(s, q->bits.bits, 0, 4 * (size_t)gpk_bit_words((int64_t)n));
 	gp_rt_copy_up(s, q->bits.bits, in.data, bitmap);
-	gpk_kept_count(s, &q->bits);
-	gpk_kept_scatter(s, &q->bits, q->values, x);
-	gp_cuda_codec_tell(q->place, sizeof *told);
-	if (!gp_cuda_codec_wait(q->place))
+	gpk_chosen_count(s, &q->bits);
+	gpk_chosen_scatter(s, &q->bits, q->values, x);
+	gp_cuda_codec_tell(q->site, sizeof *told);
+	if (!gp_cuda_codec_wait(q->site))
 		GP_FAIL(err, GP_DEVICE, "the device failed");
-	if (told->kept != q->cut.kept)
-		GP_FAIL(err, GP_PROTO, "a payload's bitmap keeps %u elements instead of %llu", told->kept,
-			(unsigned long long)q->cut.kept);
+	if (told->chosen != q->cut.chosen)
+		GP_FAIL(err, GP_PROTO, "a payload's bitmap keeps %u elements instead of %llu", told->chosen,
+			(unsigned long long)q->cut.chosen);
 	return GP_OK;
 }
 
@@ -298,7 +297,7 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 
 const struct gp_codec_ops gp_cuda_codec_sortquant = {
 	.id = 5,
-	.memory = memory,
+	.bytes = state_bytes,
 	.open = open_sortquant,
 	.close = close_sortquant,
 	.encode = encode,

@@ -13,7 +13,7 @@
 enum { HEAD = 8 };
 
 struct uniform {
-	struct gp_codec_place *place;
+	struct gp_codec_site *site;
 	uint64_t n;
 	struct gp_quant_table table;
 };
@@ -24,7 +24,7 @@ static enum gp_status open_uniform(const double *value, const struct gp_codec_se
 	void *p;
 	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct uniform), err));
 	struct uniform *u = p;
-	u->place = setup->place;
+	u->site = setup->site;
 	u->n = setup->n;
 	u->table.bits = (int)value[0];
 	*state = u;
@@ -34,7 +34,7 @@ static enum gp_status open_uniform(const double *value, const struct gp_codec_se
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	const struct uniform *u = state;
-	struct gp_codec_place *const p = u->place;
+	struct gp_codec_site *const p = u->site;
 	uint8_t *const body = gp_cuda_codec_body(p, HEAD);
 	const struct gpk_range *const told = p->told;
 	(void)pass;
@@ -53,8 +53,8 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	struct uniform *u = state;
 	(void)pass;
 	GP_TRY(gp_quant_read_table(&u->table, in, u->n, err));
-	const uint8_t *const body = gp_cuda_codec_up(u->place, in, HEAD);
-	gpk_uniform_decode(u->place->stream, body + HEAD, (int64_t)u->n, u->table.bits, u->table.min[0],
+	const uint8_t *const body = gp_cuda_codec_up(u->site, in, HEAD);
+	gpk_uniform_decode(u->site->stream, body + HEAD, (int64_t)u->n, u->table.bits, u->table.min[0],
 			   u->table.step[0], x);
 	return GP_OK;
 }

@@ -8,7 +8,7 @@
  *
  * A block has GPK_CODEC_THREADS threads, all of which call the functions that
  * say "the block". Codes in device memory begin at a multiple of 16 bytes and
- * have 32 bytes behind them that may be read and written (a place's payload
+ * have 32 bytes behind them that may be read and written (a site's payload
  * room has). Floats need not be aligned to more than 4 bytes, but are faster at 16.
  *
  * Only included by k_codec_*.cu. Test: tests/unit/test_cuda_codec.c

@@ -19,10 +19,10 @@
 /* All zero when a selection begins, as are the counters behind it. */
 struct gpk_select_state {
 	uint32_t ticket[8];
-	uint32_t bad, zeros, kept, over_all;      /* over_all: the digits are counted over all elements */
+	uint32_t bad, zeros, chosen, over_all;    /* over_all: the digits are counted over all elements */
 	uint32_t below, largest, settled, unused; /* of one magnitude: count_window */
 	uint32_t from_end, upto, looked, spare;   /* its cells: TOP - from_end to upto - 1 */
-	uint32_t predicted[GPK_SELECT_TOP / 32];  /* cells to keep aside */
+	uint32_t predicted[GPK_SELECT_TOP / 32];  /* cells to set aside */
 	uint32_t sample[GPK_SELECT_TOP], top[GPK_SELECT_TOP], window[GPK_SELECT_TOP];
 	uint32_t row[GPK_SELECT_TOP]; /* cells that hold a wanted rank: 1 and their row of counters */
 };
@@ -33,8 +33,8 @@ struct gpk_select_rooms {
 	uint32_t *middle, *low, *low_row; /* (ranks, 2^middle_bits), (ranks, 2^low_bits), as middle */
 	uint32_t *marked;                 /* bits: low_row is not 0 */
 	struct gpk_wanted *found;
-	uint32_t *kept;
-	uint32_t kept_room;
+	uint32_t *chosen;
+	uint32_t chosen_room;
 	int ranks, middle_bits, low_bits;
 	int64_t n;
 	const uint32_t *rank;

@@ -24,15 +24,15 @@ GPK_DEVICE int64_t step_of_grid(void)
 	return (int64_t)gridDim.x * GPK_CODEC_THREADS * FOUR;
 }
 
-GPK_KERNEL add(const float *x, float *r, float *kept, float *y, int64_t n, uint32_t *bad)
+GPK_KERNEL add(const float *x, float *r, float *backup, float *y, int64_t n, uint32_t *bad)
 {
 	bool finite = true;
 	for (int64_t at = first_of_thread(); at < n; at += step_of_grid()) {
 		float v[FOUR], before[FOUR];
 		gpk_load4(x, at, n, 0, v);
 		gpk_load4(r, at, n, 0, before);
-		if (kept)
-			gpk_store4(kept, at, n, before);
+		if (backup)
+			gpk_store4(backup, at, n, before);
 		for (int i = 0; i < FOUR; i++) {
 			v[i] += before[i];
 			finite &= gpk_finite(v[i]);
@@ -43,10 +43,10 @@ GPK_KERNEL add(const float *x, float *r, float *kept, float *y, int64_t n, uint3
 	gpk_flag(bad, !finite);
 }
 
-extern "C" void gpk_feedback_add(struct gp_rt_stream *s, const float *x, float *r, float *kept, float *y, int64_t n,
+extern "C" void gpk_feedback_add(struct gp_rt_stream *s, const float *x, float *r, float *backup, float *y, int64_t n,
 				 uint32_t *bad)
 {
-	GPK_LAUNCH(s, add, blocks_for(n), GPK_CODEC_THREADS, 0, x, r, kept, y, n, bad);
+	GPK_LAUNCH(s, add, blocks_for(n), GPK_CODEC_THREADS, 0, x, r, backup, y, n, bad);
 }
 
 GPK_KERNEL take(float *r, const float *arrived, int64_t n)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers of `ef`: what a chunk's tensor has lost, kept on the device. All
+ * Launchers of `ef`: what a chunk's tensor has lost, which stays on the device. All
  * pointers are device memory.
  *
  * Threads: launchers queue on a stream and return; one thread at a time for a stream
@@ -15,8 +15,8 @@
 extern "C" {
 #endif
 
-/* kept (or NULL) = r; then y = r = x + r. *bad becomes 1 where that is not finite. */
-void gpk_feedback_add(struct gp_rt_stream *s, const float *x, float *r, float *kept, float *y, int64_t n,
+/* backup (or NULL) = r; then y = r = x + r. *bad becomes 1 where that is not finite. */
+void gpk_feedback_add(struct gp_rt_stream *s, const float *x, float *r, float *backup, float *y, int64_t n,
 		      uint32_t *bad);
 /* r -= arrived. */
 void gpk_feedback_take(struct gp_rt_stream *s, float *r, const float *arrived, int64_t n);

@@ -19,7 +19,7 @@
 #define SAMPLE_BLOCKS 64
 #define SAMPLE        (SAMPLE_BLOCKS * THREADS * VECTOR)
 #define SAMPLE_FROM   (2 * SAMPLE) /* smaller tensors are looked at three times */
-#define SAMPLE_RANKS  40           /* for more, most of a tensor would be kept aside */
+#define SAMPLE_RANKS  40           /* for more, most of a tensor would be set aside */
 #define A_BLOCK       16384        /* elements that pay for a block's counters */
 
 /* --- rooms ------------------------------------------------------------------------------------------------------ */
@@ -48,14 +48,14 @@ static uint64_t found_bytes(int ranks)
 }
 
 /* Half of a tensor, if a sample is taken at all. */
-static uint64_t kept_room(int64_t n, int ranks)
+static uint64_t chosen_room(int64_t n, int ranks)
 {
 	return n >= SAMPLE_FROM && ranks <= SAMPLE_RANKS ? (uint64_t)n / 2 : 0;
 }
 
 extern "C" uint64_t gpk_select_bytes(int64_t n, int ranks)
 {
-	return cleared_bytes(ranks) + found_bytes(ranks) + kept_room(n, ranks) * sizeof(uint32_t);
+	return cleared_bytes(ranks) + found_bytes(ranks) + chosen_room(n, ranks) * sizeof(uint32_t);
 }
 
 static struct gpk_select_rooms rooms_of(const struct gpk_select *s)
@@ -70,8 +70,8 @@ static struct gpk_select_rooms rooms_of(const struct gpk_select *s)
 	r.low_row = r.low + ((size_t)s->ranks << r.low_bits);
 	r.marked = r.low_row + ((size_t)s->ranks << r.middle_bits);
 	r.found = (struct gpk_wanted *)(at + cleared_bytes(s->ranks));
-	r.kept = (uint32_t *)(r.found + s->ranks);
-	r.kept_room = (uint32_t)kept_room(s->n, s->ranks);
+	r.chosen = (uint32_t *)(r.found + s->ranks);
+	r.chosen_room = (uint32_t)chosen_room(s->n, s->ranks);
 	r.ranks = s->ranks;
 	r.n = s->n;
 	r.rank = s->rank;
@@ -180,10 +180,10 @@ GPK_DEVICE void store_staged(const struct gpk_select_rooms &r, const uint32_t *s
 	uint32_t at = 0;
 	__syncwarp(); /* what the other lanes staged is there */
 	if (gpk_lane() == 0)
-		at = atomicAdd(&r.state->kept, count);
+		at = atomicAdd(&r.state->chosen, count);
 	at = __shfl_sync(GPK_ALL_LANES, at, 0);
-	for (uint32_t i = (uint32_t)gpk_lane(); i < count && at + count <= r.kept_room; i += GPK_WARP)
-		r.kept[at + i] = staged[i];
+	for (uint32_t i = (uint32_t)gpk_lane(); i < count && at + count <= r.chosen_room; i += GPK_WARP)
+		r.chosen[at + i] = staged[i];
 	__syncwarp();
 }
 
@@ -209,7 +209,7 @@ template <bool Magnitudes> GPK_DEVICE void find_cells(const struct gpk_select_ro
 {
 	GPK_SHARED(uint32_t, cell, [GPK_SELECT_MOST]);
 	struct gpk_select_state *s = r.state;
-	bool bad = false, missed = !sampled || gpk_fresh(&s->kept) > r.kept_room;
+	bool bad = false, missed = !sampled || gpk_fresh(&s->chosen) > r.chosen_room;
 	for (int c = (int)threadIdx.x; c < TOP; c += THREADS) {
 		bins[c] = gpk_fresh(&s->top[c]);
 		bad |= not_finite<Magnitudes>(c) && bins[c];
@@ -261,9 +261,9 @@ template <bool Magnitudes, bool Sampled> GPK_KERNEL count_top(const float *x, st
 				atomicAdd(&bins[cell], 1u);
 			if (!Sampled)
 				continue;
-			const bool keep = counts && (wanted[cell / 32] >> cell % 32 & 1);
-			const unsigned lanes = __ballot_sync(GPK_ALL_LANES, keep);
-			if (keep)
+			const bool choose = counts && (wanted[cell / 32] >> cell % 32 & 1);
+			const unsigned lanes = __ballot_sync(GPK_ALL_LANES, choose);
+			if (choose)
 				staged[warp][held + (uint32_t)__popc(lanes & gpk_lanes_below())] = key;
 			held += (uint32_t)__popc(lanes);
 		}
@@ -300,7 +300,7 @@ GPK_DEVICE void find_in_window(const struct gpk_select_rooms &r, uint32_t *bins,
 	const uint32_t cell = rank < bins[TOP - 1] ? (uint32_t)find_cell(bins, rank) : TOP;
 	s->looked = 1;
 	s->bad = not_finite<true>((int)(gpk_fresh(&s->largest) >> 20));
-	s->settled = !s->bad && cell >= first && cell < behind && gpk_fresh(&s->kept) <= r.kept_room;
+	s->settled = !s->bad && cell >= first && cell < behind && gpk_fresh(&s->chosen) <= r.chosen_room;
 	if (!s->settled)
 		return;
 	r.found[0].key = cell << 20;
@@ -328,9 +328,9 @@ GPK_KERNEL count_window(const float *x, struct gpk_select_rooms r)
 			zeros += k < have && key == 0;
 			below += key != 0 && cell < first; /* what is behind the last is read as 0 */
 			largest = max(largest, key);
-			const bool keep = key != 0 && cell >= first && cell < behind;
-			const unsigned lanes = __ballot_sync(GPK_ALL_LANES, keep);
-			if (keep) {
+			const bool choose = key != 0 && cell >= first && cell < behind;
+			const unsigned lanes = __ballot_sync(GPK_ALL_LANES, choose);
+			if (choose) {
 				atomicAdd(&bins[cell], 1u);
 				staged[warp][held + (uint32_t)__popc(lanes & gpk_lanes_below())] = key;
 			}
@@ -401,7 +401,7 @@ template <bool Magnitudes, bool Last> GPK_KERNEL count_digits(const float *x, st
 {
 	GPK_SHARED_DYNAMIC(uint32_t, bins);
 	const bool over_all = r.state->over_all;
-	const int64_t n = over_all ? r.n : (int64_t)min(r.state->kept, r.kept_room),
+	const int64_t n = over_all ? r.n : (int64_t)min(r.state->chosen, r.chosen_room),
 		      step = (int64_t)gridDim.x * THREADS * VECTOR;
 	if (r.state->bad)
 		return;
@@ -413,7 +413,7 @@ template <bool Magnitudes, bool Last> GPK_KERNEL count_digits(const float *x, st
 			if (v[k] != 0)
 				count_digit<Last>(r, bins, gpk_select_key<Magnitudes>(v[k]));
 		for (int64_t k = at; !over_all && k < at + VECTOR && k < n; k++)
-			count_digit<Last>(r, bins, r.kept[k]);
+			count_digit<Last>(r, bins, r.chosen[k]);
 	}
 	add_counters(Last ? r.low : r.middle, bins, r.ranks * LOW);
 	if (gpk_last_block(&r.state->ticket[Last ? 3 : 2]))
@@ -435,11 +435,11 @@ template <bool Magnitudes>
 static void queue(struct gp_rt_stream *stream, const struct gpk_select_rooms &r, const float *x)
 {
 	const unsigned blocks = gpk_blocks(r.n, A_BLOCK, 1056);
-	if (r.kept_room && Magnitudes && r.ranks == 1) {
+	if (r.chosen_room && Magnitudes && r.ranks == 1) {
 		GPK_LAUNCH(stream, take_sample<true>, SAMPLE_BLOCKS, THREADS, 0, x, r);
 		GPK_LAUNCH(stream, count_window, blocks, THREADS, 0, x, r);
 		GPK_LAUNCH(stream, (count_top<true, false>), blocks, THREADS, 0, x, r);
-	} else if (r.kept_room) {
+	} else if (r.chosen_room) {
 		GPK_LAUNCH(stream, take_sample<Magnitudes>, SAMPLE_BLOCKS, THREADS, 0, x, r);
 		GPK_LAUNCH(stream, (count_top<Magnitudes, true>), blocks, THREADS, 0, x, r);
 	} else {

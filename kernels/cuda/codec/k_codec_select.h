@@ -2,10 +2,10 @@
  *
  * Exact order statistics on the device, without sorting: for sortquant (values
  * at many ranks) and topk (the k-th magnitude). One pass over the tensor counts
- * the upper 12 bits of all keys and keeps aside the elements of the cells that
+ * the upper 12 bits of all keys and sets aside the elements of the cells that
  * a sample says will be asked for; two looks at those few count the other 20
  * bits where a wanted rank is. Where the sample was wrong, or too many elements
- * were kept, the two looks are at the whole tensor: slower, and as exact.
+ * were chosen, the two looks are at the whole tensor: slower, and as exact.
  *
  * A key orders elements as an unsigned integer: of values that of
  * common/codec/codec_histogram.h, with -0 as +0; of magnitudes the float's bits without the

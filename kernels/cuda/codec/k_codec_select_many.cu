@@ -35,10 +35,10 @@ static size_t shared_bytes(int rows)
 
 /* --- keys ------------------------------------------------------------------------------------------------------- */
 
-/* Elements that are looked at: those kept aside, or all. */
+/* Elements that are looked at: those set aside, or all. */
 GPK_DEVICE int64_t count_of(const struct gpk_select_rooms &r)
 {
-	return r.state->over_all ? r.n : (int64_t)min(r.state->kept, r.kept_room);
+	return r.state->over_all ? r.n : (int64_t)min(r.state->chosen, r.chosen_room);
 }
 
 /* Four of them from `at` on; returns which there are, as bits. Zeros are counted already. */
@@ -57,7 +57,7 @@ GPK_DEVICE unsigned load_keys(const struct gpk_select_rooms &r, const float *x, 
 		return there;
 	}
 	for (int k = 0; k < VECTOR; k++) {
-		key[k] = at + k < n ? r.kept[at + k] : 0;
+		key[k] = at + k < n ? r.chosen[at + k] : 0;
 		there |= (unsigned)(at + k < n) << k;
 	}
 	return there;
@@ -141,7 +141,7 @@ GPK_KERNEL number_rows(struct gpk_select_rooms r)
 /* --- the last digit --------------------------------------------------------------------------------------------- */
 
 /* The warp: counts what its lanes want counted, equal ones together: a value that a tensor has very often, such as the end
- * of a ReLU6, would keep one counter busy. */
+ * of a ReLU6, would choose one counter busy. */
 GPK_DEVICE void count_lanes(uint32_t *low, bool wants, uint32_t counter)
 {
 	for (int turn = 0; turn < TURNS; turn++) {

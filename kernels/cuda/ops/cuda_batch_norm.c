@@ -32,7 +32,7 @@ static struct gpk_bn batch_norm_of(const struct cuda_call *c)
 	n.beta = gp_cuda_param(c->plan, c->node, GP_PARAM_BIAS);
 	n.running_mean = gp_cuda_param(c->plan, c->node, GP_PARAM_RUNNING_MEAN);
 	n.running_var = gp_cuda_param(c->plan, c->node, GP_PARAM_RUNNING_VAR);
-	n.kept = c->saved;
+	n.saved = c->saved;
 	n.room = c->tmp;
 	return n;
 }
@@ -42,7 +42,7 @@ static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struc
 	(void)err;
 	const struct gpk_bn shape = shape_of(p, n);
 	n->saves_output = shape.act != GPK_ACT_NONE && n->in[1] >= 0;
-	n->saved_bytes = (uint64_t)(GPK_BN_KEPT * shape.channels) * sizeof(float);
+	n->saved_bytes = (uint64_t)(GPK_BN_SAVED * shape.channels) * sizeof(float);
 	n->tmp_forward_bytes = n->tmp_backward_bytes = gpk_bn_room(shape.type, shape.rows, shape.channels);
 	return GP_OK;
 }

@@ -23,7 +23,7 @@ void gpk_bn_backward_at_once(struct gp_rt_stream *s, const struct gpk_bn *n, con
 			     const void *dy, void *dresidual, void *dx, float *dgamma, float *dbeta);
 
 #define THREADS GPK_SUMS_THREADS
-enum { KEPT_MEAN, KEPT_INVSTD, KEPT_A, KEPT_B };
+enum { SAVED_MEAN, SAVED_INVSTD, SAVED_A, SAVED_B };
 
 struct limits {
 	float low, high;
@@ -84,10 +84,10 @@ GPK_DEVICE struct affine finish_values(const struct gpk_bn &n, int64_t channel, 
 	const double mean = shift + away, spread = square_sum / rows - away * away;
 	const double var = spread < 0 ? 0 : spread, invstd = 1.0 / sqrt(var + (double)n.eps);
 	const struct affine f = affine_of(of.gamma, of.beta, mean, invstd);
-	n.kept[KEPT_MEAN * n.channels + channel] = (float)mean;
-	n.kept[KEPT_INVSTD * n.channels + channel] = (float)invstd;
-	n.kept[KEPT_A * n.channels + channel] = f.a;
-	n.kept[KEPT_B * n.channels + channel] = f.b;
+	n.saved[SAVED_MEAN * n.channels + channel] = (float)mean;
+	n.saved[SAVED_INVSTD * n.channels + channel] = (float)invstd;
+	n.saved[SAVED_A * n.channels + channel] = f.a;
+	n.saved[SAVED_B * n.channels + channel] = f.b;
 	n.running_mean[channel] = moved(of.running_mean, n.momentum, mean);
 	n.running_var[channel] = moved(of.running_var, n.momentum, n.rows > 1 ? var * rows / (rows - 1) : var);
 	return f;
@@ -183,7 +183,7 @@ GPK_DEVICE struct grads_of_channel grads_of(const struct gpk_bn &n, int64_t chan
 {
 	if (channel < 0)
 		return {};
-	return {n.gamma[channel], n.kept[KEPT_INVSTD * n.channels + channel], dgamma[channel], dbeta[channel]};
+	return {n.gamma[channel], n.saved[SAVED_INVSTD * n.channels + channel], dgamma[channel], dbeta[channel]};
 }
 
 /* From a channel's sums of g and of g (x - mean): adds to the parameters' gradients. */

@@ -101,8 +101,8 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	float a[V], b[V];
 	if (channel >= n.channels)
 		return;
-	gpk_read<float, V>(a, n.kept + KEPT_A * n.channels + channel);
-	gpk_read<float, V>(b, n.kept + KEPT_B * n.channels + channel);
+	gpk_read<float, V>(a, n.saved + SAVED_A * n.channels + channel);
+	gpk_read<float, V>(b, n.saved + SAVED_B * n.channels + channel);
 	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
 }
 
@@ -188,10 +188,10 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	float sums[2 * V] = {}, mean[V], a[V] = {}, b[V] = {};
 	double sum[2];
 	if (channel < channels) {
-		gpk_read<float, V>(mean, n.kept + KEPT_MEAN * channels + channel);
+		gpk_read<float, V>(mean, n.saved + SAVED_MEAN * channels + channel);
 		if (M == MASK_FROM_X) {
-			gpk_read<float, V>(a, n.kept + KEPT_A * channels + channel);
-			gpk_read<float, V>(b, n.kept + KEPT_B * channels + channel);
+			gpk_read<float, V>(a, n.saved + SAVED_A * channels + channel);
+			gpk_read<float, V>(b, n.saved + SAVED_B * channels + channel);
 		}
 		for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {
 			float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
@@ -230,13 +230,13 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	float scale[V], shift[V], slope[V], mean[V], a[V] = {}, b[V] = {};
 	if (channel >= channels)
 		return;
-	gpk_read<float, V>(mean, n.kept + KEPT_MEAN * channels + channel);
+	gpk_read<float, V>(mean, n.saved + SAVED_MEAN * channels + channel);
 	gpk_read<float, V>(scale, coefficients + COEF_SCALE * channels + channel);
 	gpk_read<float, V>(shift, coefficients + COEF_SHIFT * channels + channel);
 	gpk_read<float, V>(slope, coefficients + COEF_SLOPE * channels + channel);
 	if (M == MASK_FROM_X) {
-		gpk_read<float, V>(a, n.kept + KEPT_A * channels + channel);
-		gpk_read<float, V>(b, n.kept + KEPT_B * channels + channel);
+		gpk_read<float, V>(a, n.saved + SAVED_A * channels + channel);
+		gpk_read<float, V>(b, n.saved + SAVED_B * channels + channel);
 	}
 	for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {
 		float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};

@@ -34,10 +34,10 @@ struct gpk_bn {
 	enum gpk_act act;
 	const float *gamma, *beta;
 	float *running_mean, *running_var;
-	float *kept; /* GPK_BN_KEPT lines of `channels`, from forward to backward */
+	float *saved; /* GPK_BN_SAVED lines of `channels`, from forward to backward */
 	void *room;  /* gpk_bn_room bytes, of one call */
 };
-#define GPK_BN_KEPT 4 /* mean, invstd, a, b */
+#define GPK_BN_SAVED 4 /* mean, invstd, a, b */
 
 uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t channels);
 

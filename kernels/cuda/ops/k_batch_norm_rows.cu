@@ -156,8 +156,8 @@ GPK_DEVICE void mask_rows(const struct gpk_bn &n, struct limits l, const T *y, c
 	if (channel >= n.channels)
 		return;
 	if (M == MASK_FROM_X) {
-		gpk_read<float, VECTOR>(a, n.kept + KEPT_A * n.channels + channel);
-		gpk_read<float, VECTOR>(b, n.kept + KEPT_B * n.channels + channel);
+		gpk_read<float, VECTOR>(a, n.saved + SAVED_A * n.channels + channel);
+		gpk_read<float, VECTOR>(b, n.saved + SAVED_B * n.channels + channel);
 	}
 	GPK_UNROLL
 	for (int i = 0; i < N; i++) {
@@ -188,7 +188,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS) gradients_at_once(struct gpk_bn n, struct limits 
 	const int64_t mine = channel_to_finish(n.channels, &c);
 	const struct grads_of_channel own = grads_of(n, mine, dgamma, dbeta);
 	if (channel < n.channels)
-		gpk_read<float, VECTOR>(mean, n.kept + KEPT_MEAN * n.channels + channel);
+		gpk_read<float, VECTOR>(mean, n.saved + SAVED_MEAN * n.channels + channel);
 	mask_rows<T, N, M>(n, l, y, held, gradient, mean, sums);
 	if (dresidual)
 		store_rows<T, N>(dresidual, n, gradient);

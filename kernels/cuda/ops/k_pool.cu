@@ -44,7 +44,7 @@ GPK_DEVICE void largest(const struct gpk_window &w, const T *image, const struct
 
 template <typename T, int V, typename P>
 GPK_KERNEL GPK_BOUNDS(THREADS) max_forward(struct gpk_window w, struct gpk_places p, const T *GPK_RESTRICT x,
-					   T *GPK_RESTRICT y, P *GPK_RESTRICT kept)
+					   T *GPK_RESTRICT y, P *GPK_RESTRICT saved)
 {
 	const int64_t channel = gpk_first_channel(V), channels = w.channels;
 	if (channel >= channels)
@@ -55,19 +55,19 @@ GPK_KERNEL GPK_BOUNDS(THREADS) max_forward(struct gpk_window w, struct gpk_place
 		uint32_t where[V];
 		largest<T, V>(w, x + at.image * w.h * w.w * channels + channel, at, best, where);
 		gpk_write<T, V>(y + r * channels + channel, best);
-		if (!kept)
+		if (!saved)
 			continue;
 		gpk_pack<P, V> places;
 		GPK_UNROLL
 		for (int i = 0; i < V; i++)
 			places.of[i] = (P)where[i];
-		*reinterpret_cast<gpk_pack<P, V> *>(kept + r * channels + channel) = places;
+		*reinterpret_cast<gpk_pack<P, V> *>(saved + r * channels + channel) = places;
 	}
 }
 
 template <typename T, int V, typename P>
 GPK_KERNEL GPK_BOUNDS(THREADS) max_backward(struct gpk_window w, struct gpk_places p, const T *GPK_RESTRICT dy,
-					    const P *GPK_RESTRICT kept, T *GPK_RESTRICT dx)
+					    const P *GPK_RESTRICT saved, T *GPK_RESTRICT dx)
 {
 	const int64_t channel = gpk_first_channel(V), channels = w.channels;
 	if (channel >= channels)
@@ -84,7 +84,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS) max_backward(struct gpk_window w, struct gpk_plac
 				const int64_t kh = at.row + w.pad_top - oh * w.stride_h,
 					      kw = at.column + w.pad_left - ow * w.stride_w;
 				const P here = (P)(kh * w.kernel_w + kw);
-				const gpk_pack<P, V> places = *reinterpret_cast<const gpk_pack<P, V> *>(kept + o);
+				const gpk_pack<P, V> places = *reinterpret_cast<const gpk_pack<P, V> *>(saved + o);
 				gpk_read<T, V>(g, dy + o);
 				GPK_UNROLL
 				for (int i = 0; i < V; i++)

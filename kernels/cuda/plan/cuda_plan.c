@@ -60,7 +60,7 @@ static enum gp_status cuda_open(const char *arg, int threads, struct gp_device *
 	snprintf(dev->base.card, sizeof dev->base.card, "%.*s", GP_DEVICE_CARD - 1, info.name);
 	dev->index = index;
 	dev->info = info;
-	gp_cuda_codec_memory(index, &dev->codecs);
+	gp_cuda_codec_device(index, &dev->codecs);
 	*out = &dev->base;
 	return GP_OK;
 }
@@ -85,7 +85,7 @@ static enum gp_status cuda_memory(struct gp_device *base, uint64_t *total, uint6
 	return gp_rt_memory(((struct cuda_device *)base)->index, total, unused, err);
 }
 
-static const struct gp_codec_memory *cuda_codec_memory(struct gp_device *base)
+static const struct gp_codec_device *cuda_codec_memory(struct gp_device *base)
 {
 	return &((struct cuda_device *)base)->codecs;
 }
@@ -397,7 +397,7 @@ static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *
 	{                                                                                                              \
 		.name = device_name, .summary = text, .open = cuda_open, .close = cuda_close,                          \
 		.supports = cuda_supports, .memory = cuda_memory, .check = cuda_check,                                 \
-		.codec_memory = cuda_codec_memory, .plan_estimate = cuda_plan_estimate, .plan_new = cuda_plan_new,     \
+		.codec_device = cuda_codec_memory, .plan_estimate = cuda_plan_estimate, .plan_new = cuda_plan_new,     \
 		.plan_free = cuda_plan_free, .buffer = cuda_buffer, .forward = gp_cuda_forward,                        \
 		.backward = gp_cuda_backward, .queue_forward = gp_cuda_queue_forward,                                  \
 		.queue_backward = gp_cuda_queue_backward, .wait = gp_cuda_wait_for, .loss = gp_cuda_loss,              \

@@ -43,7 +43,7 @@
 #ifndef GP_CUDA_PLAN_H
 #define GP_CUDA_PLAN_H
 
-#include "common/codec/codec_memory.h"
+#include "common/codec/codec_device.h"
 #include "common/graph/device.h"
 #include "kernels/cuda/runtime/blas.h"
 #include "kernels/cuda/runtime/rt.h"
@@ -56,7 +56,7 @@ struct cuda_device {
 	struct gp_device base;
 	int index;
 	struct gp_rt_info info;
-	struct gp_codec_memory codecs;
+	struct gp_codec_device codecs;
 };
 
 /* Launchers take it as an int. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Memory for payloads, on the host or close to a device, and what stages
- * remember, wherever that lies. See codec_memory.h.
+ * remember, wherever that lies. See codec_device.h.
  * Test: tests/unit/test_cuda_codec.c
  */
-#include "common/codec/codec_memory.h"
+#include "common/codec/codec_device.h"
 
-enum gp_status gp_codec_alloc_payload(const struct gp_codec_memory *m, uint64_t bytes, uint8_t **out,
+enum gp_status gp_codec_alloc_payload(const struct gp_codec_device *m, uint64_t bytes, uint8_t **out,
 				      struct gp_err *err)
 {
 	void *p = NULL;
@@ -21,7 +21,7 @@ enum gp_status gp_codec_alloc_payload(const struct gp_codec_memory *m, uint64_t 
 	return GP_OK;
 }
 
-void gp_codec_free_payload(const struct gp_codec_memory *m, uint8_t *p)
+void gp_codec_free_payload(const struct gp_codec_device *m, uint8_t *p)
 {
 	if (m)
 		m->ops->free_host(m, p);
@@ -29,12 +29,12 @@ void gp_codec_free_payload(const struct gp_codec_memory *m, uint8_t *p)
 		gp_free_aligned(p);
 }
 
-enum gp_status gp_codec_region_get(const struct gp_codec_memory *m, struct gp_codec_place *p,
+enum gp_status gp_codec_region_get(const struct gp_codec_device *m, struct gp_codec_site *p,
 				   const struct gp_codec_region *r, size_t from, void *out, size_t bytes,
 				   struct gp_err *err)
 {
 	const uint8_t *const at = (const uint8_t *)r->data + from;
-	if (!r->in_place) {
+	if (!r->on_device) {
 		memcpy(out, at, bytes);
 		return GP_OK;
 	}
@@ -42,10 +42,10 @@ enum gp_status gp_codec_region_get(const struct gp_codec_memory *m, struct gp_co
 	return m->ops->finish(p, err);
 }
 
-enum gp_status gp_codec_region_put(const struct gp_codec_memory *m, struct gp_codec_place *p,
+enum gp_status gp_codec_region_put(const struct gp_codec_device *m, struct gp_codec_site *p,
 				   const struct gp_codec_region *r, const void *in, struct gp_err *err)
 {
-	if (!r->in_place) {
+	if (!r->on_device) {
 		memcpy(r->data, in, r->bytes);
 		return GP_OK;
 	}
@@ -53,12 +53,12 @@ enum gp_status gp_codec_region_put(const struct gp_codec_memory *m, struct gp_co
 	return m->ops->finish(p, err);
 }
 
-void gp_codec_region_keep(const struct gp_codec_memory *m, struct gp_codec_place *p, const struct gp_codec_region *r,
-			  size_t from, size_t bytes, bool back)
+void gp_codec_region_back_up(const struct gp_codec_device *m, struct gp_codec_site *p, const struct gp_codec_region *r,
+			     size_t from, size_t bytes, bool back)
 {
-	uint8_t *const data = (uint8_t *)r->data + from, *const kept = (uint8_t *)r->kept + from;
-	if (r->in_place)
-		m->ops->across(p, back ? data : kept, back ? kept : data, bytes);
+	uint8_t *const data = (uint8_t *)r->data + from, *const backup = (uint8_t *)r->backup + from;
+	if (r->on_device)
+		m->ops->across(p, back ? data : backup, back ? backup : data, bytes);
 	else
-		memcpy(back ? data : kept, back ? kept : data, bytes);
+		memcpy(back ? data : backup, back ? backup : data, bytes);
 }

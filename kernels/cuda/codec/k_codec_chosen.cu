@@ -3,10 +3,10 @@
  * Two steps each: warps count, and the same warps write, which then know what
  * comes before them. Each has a run of neighbouring tiles: what comes before a
  * tile is a sum over blocks, one over a block's warps, and what the warp has
- * seen itself, so that no block has to add up all tiles. See k_codec_kept.h.
+ * seen itself, so that no block has to add up all tiles. See k_codec_chosen.h.
  * Test: tests/unit/test_cuda_codec_select.c
  */
-#include "kernels/cuda/codec/k_codec_kept.h"
+#include "kernels/cuda/codec/k_codec_chosen.h"
 
 #include "kernels/cuda/codec/gpk_scan.h"
 
@@ -85,8 +85,8 @@ GPK_DEVICE uint32_t count_before(const uint32_t *part, uint32_t *total)
 
 /* --- bits ------------------------------------------------------------------------------------------------------- */
 
-/* Words of the elements above the threshold and of those equal to it, and how many. Lane r keeps row r's word. */
-GPK_KERNEL compare(struct gpk_kept b, const float *x, const struct gpk_wanted *found)
+/* Words of the elements above the threshold and of those equal to it, and how many. Lane r holds row r's word. */
+GPK_KERNEL compare(struct gpk_chosen b, const float *x, const struct gpk_wanted *found)
 {
 	const int lane = gpk_lane();
 	const uint32_t threshold = found->key;
@@ -138,11 +138,11 @@ GPK_DEVICE uint32_t place_in(uint32_t bits, uint32_t first)
 	return first + (uint32_t)__popc(bits & gpk_lanes_below());
 }
 
-/* Elements of a tile whose bits are set to where they belong; `word` is row `lane`'s, `before` the kept ones before it.
+/* Elements of a tile whose bits are set to where they belong; `word` is row `lane`'s, `before` the chosen ones before it.
  * With All every element is looked at: true when one is not finite. */
 template <bool All>
-GPK_DEVICE bool move_kept(const struct gpk_kept &b, int64_t tile, uint32_t word, uint32_t before, const float *x,
-			  float *values, uint32_t *places)
+GPK_DEVICE bool move_chosen(const struct gpk_chosen &b, int64_t tile, uint32_t word, uint32_t before, const float *x,
+			    float *values, uint32_t *places)
 {
 	const int lane = gpk_lane(), here = elements_of(tile, b.n) - lane;
 	const int64_t begin = tile * GPK_TILE + lane;
@@ -159,10 +159,10 @@ GPK_DEVICE bool move_kept(const struct gpk_kept &b, int64_t tile, uint32_t word,
 		for (int k = 0; k < BATCH; k++) {
 			const uint32_t bits = __shfl_sync(GPK_ALL_LANES, word, first + k);
 			bad |= All && !gpk_finite(v[k]);
-			if (!bits) /* the whole warp: few elements are kept */
+			if (!bits) /* the whole warp: few elements are chosen */
 				continue;
 			const uint32_t to = place_in(bits, __shfl_sync(GPK_ALL_LANES, before, first + k));
-			if (!(bits >> lane & 1) || to >= b.kept)
+			if (!(bits >> lane & 1) || to >= b.chosen)
 				continue;
 			values[to] = v[k];
 			if (places)
@@ -172,9 +172,9 @@ GPK_DEVICE bool move_kept(const struct gpk_kept &b, int64_t tile, uint32_t word,
 	return bad;
 }
 
-/* Adds the first ties, until there are enough. `equal - before` of them belong to the kept ones. */
-GPK_KERNEL settle(struct gpk_kept b, const float *x, const struct gpk_wanted *found, const uint32_t *bad, float *values,
-		  uint32_t *places)
+/* Adds the first ties, until there are enough. `equal - before` of them belong to the chosen ones. */
+GPK_KERNEL settle(struct gpk_chosen b, const float *x, const struct gpk_wanted *found, const uint32_t *bad,
+		  float *values, uint32_t *places)
 {
 	const int lane = gpk_lane();
 	const uint32_t wanted = found->equal - found->before;
@@ -183,8 +183,8 @@ GPK_KERNEL settle(struct gpk_kept b, const float *x, const struct gpk_wanted *fo
 			b.told->bad = 1;
 		return;
 	}
-	uint32_t kept = count_before(b.part[0], NULL), ties = count_before(b.part[1], NULL);
-	kept += min(ties, wanted);
+	uint32_t chosen = count_before(b.part[0], NULL), ties = count_before(b.part[1], NULL);
+	chosen += min(ties, wanted);
 	const struct run run = run_of(b.n);
 	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		const uint32_t equal = b.ties[tile * ROWS + lane], count = (uint32_t)__popc(equal),
@@ -192,14 +192,14 @@ GPK_KERNEL settle(struct gpk_kept b, const float *x, const struct gpk_wanted *fo
 		const uint32_t word = b.bits[tile * ROWS + lane] | lowest_bits(equal, at < wanted ? wanted - at : 0);
 		const uint32_t set = (uint32_t)__popc(word), upto = gpk_warp_prefix(set);
 		b.bits[tile * ROWS + lane] = word;
-		move_kept<false>(b, tile, word, kept + upto - set, x, values, places);
-		kept += __shfl_sync(GPK_ALL_LANES, upto, GPK_WARP - 1);
+		move_chosen<false>(b, tile, word, chosen + upto - set, x, values, places);
+		chosen += __shfl_sync(GPK_ALL_LANES, upto, GPK_WARP - 1);
 		ties += __shfl_sync(GPK_ALL_LANES, ties_upto, GPK_WARP - 1);
 	}
 }
 
-extern "C" void gpk_kept_mark(struct gp_rt_stream *s, const struct gpk_kept *b, const struct gpk_select *select,
-			      const float *x, float *values, uint32_t *places)
+extern "C" void gpk_chosen_mark(struct gp_rt_stream *s, const struct gpk_chosen *b, const struct gpk_select *select,
+				const float *x, float *values, uint32_t *places)
 {
 	const unsigned blocks = blocks_for(b->n);
 	const struct gpk_wanted *const found = gpk_select_found(select);
@@ -207,7 +207,7 @@ extern "C" void gpk_kept_mark(struct gp_rt_stream *s, const struct gpk_kept *b, 
 	GPK_LAUNCH(s, settle, blocks, THREADS, 0, *b, x, found, gpk_select_bad(select), values, places);
 }
 
-GPK_KERNEL count_bits(struct gpk_kept b)
+GPK_KERNEL count_bits(struct gpk_chosen b)
 {
 	uint32_t count = 0;
 	const struct run run = run_of(b.n);
@@ -216,42 +216,42 @@ GPK_KERNEL count_bits(struct gpk_kept b)
 	leave_count(b.part[0], gpk_warp_count(count));
 }
 
-extern "C" void gpk_kept_count(struct gp_rt_stream *s, const struct gpk_kept *b)
+extern "C" void gpk_chosen_count(struct gp_rt_stream *s, const struct gpk_chosen *b)
 {
 	GPK_LAUNCH(s, count_bits, blocks_for(b->n), THREADS, 0, *b);
 }
 
-/* A lane's word of a tile; `upto`: those that the tile keeps up to it. */
-GPK_DEVICE uint32_t word_of(const struct gpk_kept &b, int64_t tile, uint32_t *upto)
+/* A lane's word of a tile; `upto`: those that the tile chooses up to it. */
+GPK_DEVICE uint32_t word_of(const struct gpk_chosen &b, int64_t tile, uint32_t *upto)
 {
 	const uint32_t word = b.bits[tile * ROWS + gpk_lane()];
 	*upto = gpk_warp_prefix((uint32_t)__popc(word));
 	return word;
 }
 
-GPK_KERNEL gather(struct gpk_kept b, const float *x, float *values)
+GPK_KERNEL gather(struct gpk_chosen b, const float *x, float *values)
 {
-	uint32_t kept = count_before(b.part[0], &b.told->kept);
+	uint32_t chosen = count_before(b.part[0], &b.told->chosen);
 	bool bad = false;
 	const struct run run = run_of(b.n);
 	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		uint32_t upto;
 		const uint32_t word = word_of(b, tile, &upto);
-		bad |= move_kept<true>(b, tile, word, kept + upto - (uint32_t)__popc(word), x, values, NULL);
-		kept += __shfl_sync(GPK_ALL_LANES, upto, GPK_WARP - 1);
+		bad |= move_chosen<true>(b, tile, word, chosen + upto - (uint32_t)__popc(word), x, values, NULL);
+		chosen += __shfl_sync(GPK_ALL_LANES, upto, GPK_WARP - 1);
 	}
 	if (bad)
 		b.told->bad = 1;
 }
 
-extern "C" void gpk_kept_gather(struct gp_rt_stream *s, const struct gpk_kept *b, const float *x, float *values)
+extern "C" void gpk_chosen_gather(struct gp_rt_stream *s, const struct gpk_chosen *b, const float *x, float *values)
 {
 	GPK_LAUNCH(s, gather, blocks_for(b->n), THREADS, 0, *b, x, values);
 }
 
 /* A tile of x; arguments as move_kept's. */
-GPK_DEVICE void spread_kept(const struct gpk_kept &b, int64_t tile, uint32_t word, uint32_t before, const float *values,
-			    float *x)
+GPK_DEVICE void spread_chosen(const struct gpk_chosen &b, int64_t tile, uint32_t word, uint32_t before,
+			      const float *values, float *x)
 {
 	const int lane = gpk_lane(), here = elements_of(tile, b.n) - lane;
 	float *const to = x + tile * GPK_TILE + lane;
@@ -261,10 +261,10 @@ GPK_DEVICE void spread_kept(const struct gpk_kept &b, int64_t tile, uint32_t wor
 		for (int k = 0; k < BATCH; k++) {
 			const uint32_t bits = __shfl_sync(GPK_ALL_LANES, word, first + k);
 			v[k] = 0;
-			if (!bits) /* the whole warp: few elements are kept */
+			if (!bits) /* the whole warp: few elements are chosen */
 				continue;
 			const uint32_t from = place_in(bits, __shfl_sync(GPK_ALL_LANES, before, first + k));
-			if ((bits >> lane & 1) && from < b.kept)
+			if ((bits >> lane & 1) && from < b.chosen)
 				v[k] = values[from];
 		}
 		GPK_UNROLL
@@ -274,36 +274,36 @@ GPK_DEVICE void spread_kept(const struct gpk_kept &b, int64_t tile, uint32_t wor
 	}
 }
 
-/* Counted: by count_bits; else by read_codes, which has left what comes before each tile that keeps something. */
-template <bool Counted> GPK_KERNEL scatter(struct gpk_kept b, const float *values, float *x)
+/* Counted: by count_bits; else by read_codes, which has left what comes before each tile that chooses something. */
+template <bool Counted> GPK_KERNEL scatter(struct gpk_chosen b, const float *values, float *x)
 {
-	uint32_t kept = 0;
+	uint32_t chosen = 0;
 	if (Counted)
-		kept = count_before(b.part[0], &b.told->kept);
+		chosen = count_before(b.part[0], &b.told->chosen);
 	const struct run run = run_of(b.n);
 	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		uint32_t upto;
 		const uint32_t word = word_of(b, tile, &upto);
 		if (!Counted)
-			kept = b.first[tile];
-		spread_kept(b, tile, word, kept + upto - (uint32_t)__popc(word), values, x);
-		kept += __shfl_sync(GPK_ALL_LANES, upto, GPK_WARP - 1);
+			chosen = b.first[tile];
+		spread_chosen(b, tile, word, chosen + upto - (uint32_t)__popc(word), values, x);
+		chosen += __shfl_sync(GPK_ALL_LANES, upto, GPK_WARP - 1);
 	}
 }
 
-extern "C" void gpk_kept_scatter(struct gp_rt_stream *s, const struct gpk_kept *b, const float *values, float *x)
+extern "C" void gpk_chosen_scatter(struct gp_rt_stream *s, const struct gpk_chosen *b, const float *values, float *x)
 {
 	GPK_LAUNCH(s, scatter<true>, blocks_for(b->n), THREADS, 0, *b, values, x);
 }
 
-extern "C" void gpk_distances_scatter(struct gp_rt_stream *s, const struct gpk_kept *b, const float *values, float *x)
+extern "C" void gpk_distances_scatter(struct gp_rt_stream *s, const struct gpk_chosen *b, const float *values, float *x)
 {
 	GPK_LAUNCH(s, scatter<false>, blocks_for(b->n), THREADS, 0, *b, values, x);
 }
 
 /* --- distances: write ------------------------------------------------------------------------------------------- */
 
-/* How many elements are left out before kept one i. */
+/* How many elements are left out before chosen one i. */
 GPK_DEVICE uint32_t skipped_before(const uint32_t *places, int64_t i)
 {
 	return i ? places[i] - places[i - 1] - 1 : places[0];
@@ -315,7 +315,7 @@ GPK_DEVICE uint32_t escape_of(int width)
 }
 
 /* How many codes more than one each the distances take, for every width. A block adds once to each sum. */
-GPK_KERNEL count_longer(struct gpk_kept b, const uint32_t *places)
+GPK_KERNEL count_longer(struct gpk_chosen b, const uint32_t *places)
 {
 	GPK_SHARED(uint32_t, sums, [WIDTH_MAX + 1]);
 	const int64_t step = (int64_t)gridDim.x * THREADS;
@@ -326,7 +326,7 @@ GPK_KERNEL count_longer(struct gpk_kept b, const uint32_t *places)
 		sums[threadIdx.x] = 0;
 	__syncthreads();
 	GPK_UNROLL_BY(4)
-	for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < b.kept; i += step) {
+	for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < b.chosen; i += step) {
 		const uint32_t skipped = skipped_before(places, i);
 		GPK_UNROLL
 		for (int w = WIDTH_MIN; w <= WIDTH_MAX; w++) {
@@ -347,14 +347,14 @@ GPK_KERNEL count_longer(struct gpk_kept b, const uint32_t *places)
 }
 
 /* The width that takes fewest bytes; 0: no less than a bitmap takes. As codec_indices.c. */
-GPK_DEVICE int best_width(const struct gpk_kept &b)
+GPK_DEVICE int best_width(const struct gpk_chosen &b)
 {
 	uint64_t least = ((uint64_t)b.n + 7) / 8;
 	int best = 0;
-	if (b.told->bad || b.kept >= b.n / 2)
+	if (b.told->bad || b.chosen >= b.n / 2)
 		return 0;
 	for (int w = WIDTH_MIN; w <= WIDTH_MAX; w++) {
-		const uint64_t bytes = (((uint64_t)b.kept + b.told->longer[w]) * (uint64_t)w + 7) / 8;
+		const uint64_t bytes = (((uint64_t)b.chosen + b.told->longer[w]) * (uint64_t)w + 7) / 8;
 		if (bytes < least) {
 			least = bytes;
 			best = w;
@@ -364,24 +364,24 @@ GPK_DEVICE int best_width(const struct gpk_kept &b)
 }
 
 /* A lane's distances of BATCH rows from `first` on, and the codes that each takes: none behind the last. */
-GPK_DEVICE void take_rows(const struct gpk_kept &b, const uint32_t *places, int64_t first, uint32_t escape,
+GPK_DEVICE void take_rows(const struct gpk_chosen &b, const uint32_t *places, int64_t first, uint32_t escape,
 			  uint32_t skipped[BATCH], uint32_t codes[BATCH])
 {
 	GPK_UNROLL
 	for (int k = 0; k < BATCH; k++) {
 		const int64_t i = first + k * GPK_WARP + gpk_lane();
-		skipped[k] = i < b.kept ? skipped_before(places, i) : 0;
-		codes[k] = i < b.kept ? 1 + skipped[k] / escape : 0;
+		skipped[k] = i < b.chosen ? skipped_before(places, i) : 0;
+		codes[k] = i < b.chosen ? 1 + skipped[k] / escape : 0;
 	}
 }
 
-GPK_KERNEL count_codes(struct gpk_kept b, const uint32_t *places)
+GPK_KERNEL count_codes(struct gpk_chosen b, const uint32_t *places)
 {
 	const int width = best_width(b);
 	uint32_t sum = 0;
 	if (!width)
 		return;
-	const struct run run = run_of(b.kept);
+	const struct run run = run_of(b.chosen);
 	for (int64_t tile = run.tile; tile < run.end; tile++)
 		for (int first = 0; first < GPK_TILE; first += BATCH * GPK_WARP) {
 			uint32_t skipped[BATCH], codes[BATCH];
@@ -436,7 +436,7 @@ GPK_DEVICE void put_row(uint32_t *staged, uint32_t *packed, int64_t n, uint64_t 
 	__syncwarp();
 }
 
-GPK_KERNEL write_codes(struct gpk_kept b, const uint32_t *places, uint32_t *packed)
+GPK_KERNEL write_codes(struct gpk_chosen b, const uint32_t *places, uint32_t *packed)
 {
 	GPK_SHARED(uint32_t, staged, [WARPS][STAGED_WORDS]);
 	const int width = best_width(b), warp = (int)threadIdx.x / GPK_WARP;
@@ -445,7 +445,7 @@ GPK_KERNEL write_codes(struct gpk_kept b, const uint32_t *places, uint32_t *pack
 	if (!width)
 		return;
 	uint32_t before = count_before(b.part[0], &b.told->codes);
-	const struct run run = run_of(b.kept);
+	const struct run run = run_of(b.chosen);
 	for (int64_t tile = run.tile; tile < run.end; tile++)
 		for (int first = 0; first < GPK_TILE; first += BATCH * GPK_WARP) {
 			const int64_t begin = tile * GPK_TILE + first + gpk_lane();
@@ -456,17 +456,17 @@ GPK_KERNEL write_codes(struct gpk_kept b, const uint32_t *places, uint32_t *pack
 				const uint32_t upto = gpk_warp_prefix(codes[k]),
 					       all = __shfl_sync(GPK_ALL_LANES, upto, GPK_WARP - 1);
 				put_row(staged[warp], packed, b.n, (uint64_t)before * (uint64_t)width, all,
-					upto - codes[k], skipped[k], begin + k * GPK_WARP < b.kept, width);
+					upto - codes[k], skipped[k], begin + k * GPK_WARP < b.chosen, width);
 				before += all;
 			}
 		}
 }
 
-extern "C" void gpk_distances_write(struct gp_rt_stream *s, const struct gpk_kept *b, const uint32_t *places,
+extern "C" void gpk_distances_write(struct gp_rt_stream *s, const struct gpk_chosen *b, const uint32_t *places,
 				    uint32_t *packed)
 {
-	const unsigned blocks = blocks_for(b->kept);
-	GPK_LAUNCH(s, count_longer, gpk_blocks(b->kept, THREADS * 8, BLOCKS), THREADS, 0, *b, places);
+	const unsigned blocks = blocks_for(b->chosen);
+	GPK_LAUNCH(s, count_longer, gpk_blocks(b->chosen, THREADS * 8, BLOCKS), THREADS, 0, *b, places);
 	GPK_LAUNCH(s, count_codes, blocks, THREADS, 0, *b, places);
 	GPK_LAUNCH(s, write_codes, blocks, THREADS, 0, *b, places, packed);
 }
@@ -506,31 +506,32 @@ GPK_DEVICE int codes_here(int64_t tile, int64_t codes)
 	return left < 0 ? 0 : left < GPK_WARP ? left : GPK_WARP;
 }
 
-/* How far a lane's codes of a tile go, and how many elements they keep. */
-GPK_DEVICE void sum_lane(const uint32_t *packed, int width, int64_t tile, int64_t codes, uint32_t *far, uint32_t *kept)
+/* How far a lane's codes of a tile go, and how many elements they choose. */
+GPK_DEVICE void sum_lane(const uint32_t *packed, int width, int64_t tile, int64_t codes, uint32_t *far,
+			 uint32_t *chosen)
 {
 	struct reader r = reader_of(packed, width, tile);
-	*far = *kept = 0;
+	*far = *chosen = 0;
 	for (int left = codes_here(tile, codes); left > 0; left--) {
 		const uint32_t code = read_code(&r, width);
 		*far += code;
-		*kept += code != escape_of(width);
+		*chosen += code != escape_of(width);
 	}
-	*far += *kept;
+	*far += *chosen;
 }
 
-GPK_KERNEL count_distances(struct gpk_kept b, const uint32_t *packed, int width, int64_t codes)
+GPK_KERNEL count_distances(struct gpk_chosen b, const uint32_t *packed, int width, int64_t codes)
 {
-	uint32_t far = 0, kept = 0;
+	uint32_t far = 0, chosen = 0;
 	const struct run run = run_of(codes);
 	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		uint32_t f, k;
 		sum_lane(packed, width, tile, codes, &f, &k);
 		far = gpk_add_counts(far, f);
-		kept += k;
+		chosen += k;
 	}
 	leave_count(b.part[0], __shfl_sync(GPK_ALL_LANES, gpk_warp_prefix(far), GPK_WARP - 1));
-	leave_count(b.part[1], gpk_warp_count(kept));
+	leave_count(b.part[1], gpk_warp_count(chosen));
 }
 
 /* Bits of one word at a time; neighbours meet in it. */
@@ -539,13 +540,13 @@ struct bit_writer {
 	uint32_t bits;
 };
 
-GPK_DEVICE void put_word(const struct gpk_kept &b, const struct bit_writer *w)
+GPK_DEVICE void put_word(const struct gpk_chosen &b, const struct bit_writer *w)
 {
 	if (w->bits)
 		atomicOr(&b.bits[w->word], w->bits);
 }
 
-GPK_DEVICE void put_bit(const struct gpk_kept &b, struct bit_writer *w, int64_t place)
+GPK_DEVICE void put_bit(const struct gpk_chosen &b, struct bit_writer *w, int64_t place)
 {
 	if (place / 32 != w->word) {
 		put_word(b, w);
@@ -555,59 +556,60 @@ GPK_DEVICE void put_bit(const struct gpk_kept &b, struct bit_writer *w, int64_t 
 	w->bits |= 1u << place % 32;
 }
 
-/* Tiles that begin at places from..upto - 1: `kept` elements are kept before. */
-GPK_DEVICE void leave_first(const struct gpk_kept &b, int64_t from, int64_t upto, uint32_t kept)
+/* Tiles that begin at places from..upto - 1: `chosen` elements are chosen before. */
+GPK_DEVICE void leave_first(const struct gpk_chosen &b, int64_t from, int64_t upto, uint32_t chosen)
 {
 	upto = upto < b.n ? upto : b.n;
 	for (int64_t tile = (from + GPK_TILE - 1) / GPK_TILE; tile * GPK_TILE < upto; tile++)
-		b.first[tile] = kept;
+		b.first[tile] = chosen;
 }
 
-/* A lane's codes of a tile, from `place` on and with `kept` before; codes behind the last kept element do not count. False:
+/* A lane's codes of a tile, from `place` on and with `chosen` before; codes behind the last chosen element do not count. False:
  * one goes past the last element. */
-GPK_DEVICE bool read_lane(const struct gpk_kept &b, const uint32_t *packed, int width, int64_t tile, int64_t codes,
-			  int64_t place, uint32_t kept)
+GPK_DEVICE bool read_lane(const struct gpk_chosen &b, const uint32_t *packed, int width, int64_t tile, int64_t codes,
+			  int64_t place, uint32_t chosen)
 {
 	struct reader r = reader_of(packed, width, tile);
 	struct bit_writer w = {0, 0};
 	const int count = codes_here(tile, codes);
 	bool fine = true;
-	for (int i = 0; i < count && kept < b.kept && fine; i++) {
+	for (int i = 0; i < count && chosen < b.chosen && fine; i++) {
 		const uint32_t code = read_code(&r, width);
-		const bool keeps = code != escape_of(width);
-		leave_first(b, place, place + code + keeps, kept);
+		const bool choosing = code != escape_of(width);
+		leave_first(b, place, place + code + choosing, chosen);
 		place += code;
 		fine = place < b.n;
-		if (fine && keeps)
+		if (fine && choosing)
 			put_bit(b, &w, place);
-		place += keeps;
-		kept += keeps;
-		if (keeps && kept == b.kept)
+		place += choosing;
+		chosen += choosing;
+		if (choosing && chosen == b.chosen)
 			b.told->used = (uint32_t)(tile * GPK_TILE + gpk_lane() * GPK_WARP + i + 1);
 	}
 	put_word(b, &w);
 	return fine;
 }
 
-GPK_KERNEL read_codes(struct gpk_kept b, const uint32_t *packed, int width, int64_t codes)
+GPK_KERNEL read_codes(struct gpk_chosen b, const uint32_t *packed, int width, int64_t codes)
 {
-	uint32_t far = count_before(b.part[0], NULL), kept = count_before(b.part[1], NULL);
+	uint32_t far = count_before(b.part[0], NULL), chosen = count_before(b.part[1], NULL);
 	bool fine = true;
 	const struct run run = run_of(codes);
 	for (int64_t tile = run.tile; tile < run.end; tile++) {
 		uint32_t f, k;
 		sum_lane(packed, width, tile, codes, &f, &k);
-		const uint32_t far_upto = gpk_warp_prefix(f), kept_upto = gpk_warp_prefix(k);
-		fine &= read_lane(b, packed, width, tile, codes, (int64_t)far + (far_upto - f), kept + kept_upto - k);
+		const uint32_t far_upto = gpk_warp_prefix(f), chosen_upto = gpk_warp_prefix(k);
+		fine &= read_lane(b, packed, width, tile, codes, (int64_t)far + (far_upto - f),
+				  chosen + chosen_upto - k);
 		far = gpk_add_counts(far, __shfl_sync(GPK_ALL_LANES, far_upto, GPK_WARP - 1));
-		kept += __shfl_sync(GPK_ALL_LANES, kept_upto, GPK_WARP - 1);
+		chosen += __shfl_sync(GPK_ALL_LANES, chosen_upto, GPK_WARP - 1);
 	}
 	if (!fine)
 		b.told->bad = 1;
 }
 
-extern "C" void gpk_distances_read(struct gp_rt_stream *s, const struct gpk_kept *b, const uint32_t *packed, int width,
-				   int64_t codes)
+extern "C" void gpk_distances_read(struct gp_rt_stream *s, const struct gpk_chosen *b, const uint32_t *packed,
+				   int width, int64_t codes)
 {
 	const unsigned blocks = blocks_for(codes);
 	if (codes < 1)

@@ -191,9 +191,9 @@ static void memory_is_accounted_before_it_is_taken(void **state)
 	struct gp_codec_options options = {.role = GP_CODEC_ENCODES, .chunks = 10};
 	uint64_t encodes, decodes;
 	assert_int_equal(gp_codec_spec_parse("ef+uniform:bits=2", &spec, &err), GP_OK);
-	assert_int_equal(gp_codec_memory_for(&spec, &shape, &options, &encodes, &err), GP_OK);
+	assert_int_equal(gp_codec_bytes_for(&spec, &shape, &options, &encodes, &err), GP_OK);
 	options.role = GP_CODEC_DECODES;
-	assert_int_equal(gp_codec_memory_for(&spec, &shape, &options, &decodes, &err), GP_OK);
+	assert_int_equal(gp_codec_bytes_for(&spec, &shape, &options, &decodes, &err), GP_OK);
 	assert_in_range(encodes, 4 * 64000 * 11, 4 * 64000 * 11 + 65536);
 	assert_in_range(decodes, 4 * 64000, 4 * 64000 + 65536);
 }
