@@ -129,7 +129,8 @@ static const struct gp_opt model_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(data),
 	 .value = "NAME[:DIR][,K=V]",
-	 .help = "fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR,size=224, synthetic:shape=CxHxW"},
+	 .help = "fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR,size=224, synthetic:shape=CxHxW, "
+		 "synthetic:tokens=S"},
 	{.name = "input",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(input),

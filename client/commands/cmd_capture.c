@@ -64,7 +64,7 @@ static const struct gp_opt own_rows[] = {
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "--out FILE --model NAME --data NAME [--init FILE] [--cut H:T] [OPTION...]",
-	.about = "Takes one chunk of training images forward and back through a model and writes the four tensors\n"
+	.about = "Takes one chunk of training samples forward and back through a model and writes the four tensors\n"
 		 "that would cross the link: for 'gpclient codec compare'. Nothing is trained, no server is needed.",
 	.examples =
 		"  gpclient capture --model cnn --data fashion-mnist --init cnn.safetensors --out acts.safetensors\n"

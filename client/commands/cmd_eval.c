@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * gpclient eval: accuracy and loss of given weights over a dataset's validation
- * images, split or local; no gradients, no memory for them.
+ * samples, split or local; no gradients, no memory for them.
  * Test: tests/e2e/eval_infer.sh
  */
 #include <math.h>
@@ -18,7 +18,7 @@
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME --init FILE [OPTION...]",
-	.about = "Accuracy and loss of weights on a dataset's validation images. With --server the first and\n"
+	.about = "Accuracy and loss of weights on a dataset's validation samples. With --server the first and\n"
 		 "last blocks run here and the rest on gpserverd; with --local everything runs here.",
 	.examples = "  gpclient eval --local --model cnn --data fashion-mnist --init cnn.safetensors\n"
 		    "  gpclient eval --server 127.0.0.1:4400 --cut 1:-1 --model cnn --data fashion-mnist \\\n"
@@ -79,7 +79,7 @@ static void show_progress(struct evaluation *e, struct gp_progress *p)
 	const uint64_t now = gp_now_ns();
 	if (!gp_progress_due(p, now))
 		return;
-	snprintf(text, sizeof text, "%llu/%u images  loss %.4f  acc %.2f%%", (unsigned long long)e->sum.samples,
+	snprintf(text, sizeof text, "%llu/%u samples  loss %.4f  acc %.2f%%", (unsigned long long)e->sum.samples,
 		 gp_dataset_samples(e->data), loss(e), 100 * accuracy(e));
 	gp_progress_update(p, now, text);
 }
@@ -103,14 +103,15 @@ static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, stru
 static enum gp_status print_report(const struct evaluation *e, struct gp_err *err)
 {
 	double rate = (double)e->sum.samples / e->seconds;
-	fprintf(stderr, "%llu images in %.1f s, %.1f images/s\n", (unsigned long long)e->sum.samples, e->seconds, rate);
+	fprintf(stderr, "%llu samples in %.1f s, %.1f samples/s\n", (unsigned long long)e->sum.samples, e->seconds,
+		rate);
 	gp_figures_print(&e->figures, &e->account, e->batches, stderr);
 	if (!e->set.json) {
 		printf("accuracy %.2f %%, loss %.4f\n", 100 * accuracy(e), loss(e));
 		return GP_OK;
 	}
 	json_t *o = json_pack("{s:f, s:o, s:I, s:f, s:f}", "val_acc", accuracy(e), "val_loss", gp_json_number(loss(e)),
-			      "samples", (json_int_t)e->sum.samples, "seconds", e->seconds, "images_per_s", rate);
+			      "samples", (json_int_t)e->sum.samples, "seconds", e->seconds, "samples_per_s", rate);
 	return gp_job_print_json(gp_figures_json(o, &e->figures, &e->account, e->batches), err);
 }
 

@@ -17,6 +17,7 @@
  * having been asked for, so there is no second list of them. Runs on text from
  * a peer: bounded, no allocation, nothing quoted that could damage a log. The
  * text outlives the struct. Errors are GP_USAGE and begin with where they are.
+ * No state but the struct: any thread.
  *
  * Threads: any, one at a time for a struct. Test: tests/unit/test_spec.c; fuzz:
  * fuzz_codec_spec.c, fuzz_data_spec.c, fuzz_model_spec.c
