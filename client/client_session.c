@@ -150,19 +150,6 @@ static enum gp_status send_hello(struct gp_client_session *s, struct gp_err *err
 	return check_sent(s, gp_control_send(s->ch, &m, err), err);
 }
 
-static void fill_optimizer(const struct gp_optim *o, Gpsplit__Optimizer *m)
-{
-	m->kind = (uint32_t)o->kind;
-	m->momentum = o->momentum;
-	m->nesterov = o->nesterov;
-	m->weight_decay = o->weight_decay;
-	m->beta1 = o->beta1;
-	m->beta2 = o->beta2;
-	m->eps = o->eps;
-	m->clip_norm = o->clip_norm;
-	m->clip_value = o->clip_value;
-}
-
 /* A checkpoint has its own. */
 static bool sends_weights(const struct gp_client_session *s)
 {
@@ -175,22 +162,14 @@ static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err
 	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
 	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	if (o->window > s->window_limit && o->window_given)
-		GP_FAIL(err, GP_INVALID, "--window %d is over the server's limit of %d", o->window, s->window_limit);
-	s->window = o->window < s->window_limit ? o->window : s->window_limit;
+	if (o->spec->window > s->window_limit && o->window_given)
+		GP_FAIL(err, GP_INVALID, "--window %d is over the server's limit of %d", o->spec->window,
+			s->window_limit);
+	s->window = o->spec->window < s->window_limit ? o->spec->window : s->window_limit;
 	GP_TRY(gp_graph_to_msg(o->body, &open.graph, err));
-	fill_optimizer(&o->optim, &optimizer);
-	open.optimizer = &optimizer;
-	open.seed = o->seed;
-	open.chunk_samples = (uint32_t)o->chunk_samples;
-	open.window = (uint32_t)s->window;
-	open.chunks = (uint32_t)o->chunks;
-	open.precision = (uint32_t)o->precision;
-	open.eval_only = o->eval_only;
-	open.codec_act_up = (char *)o->codec[0].text;
-	open.codec_act_down = (char *)o->codec[1].text;
-	open.codec_grad_up = (char *)o->codec[2].text;
-	open.codec_grad_down = (char *)o->codec[3].text;
+	struct gp_session_spec spec = *o->spec;
+	spec.window = s->window;
+	gp_session_spec_write(&spec, &open, &optimizer);
 	open.weights = sends_weights(s) ? (uint32_t)o->body->params : 0;
 	open.restore_step = s->steps;
 	open.state_hash = s->steps > 0 ? s->frames->state_hash(s->arg) : 0;
@@ -239,13 +218,13 @@ enum gp_status gp_session_send_open(struct gp_client_session *s, struct gp_err *
 static enum gp_status check_precision(const struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
-	if (o->precision == GP_PRECISION_FP32)
+	if (o->spec->precision == GP_PRECISION_FP32)
 		return GP_OK;
 	for (size_t i = 0; i < m->n_precision; i++)
-		if (m->precision[i] == (uint32_t)o->precision)
+		if (m->precision[i] == (uint32_t)o->spec->precision)
 			return GP_OK;
 	GP_FAIL(err, GP_PEER, "server %s cannot compute in %s; use --precision fp32 or another server", o->server,
-		gp_precision_name(o->precision));
+		gp_precision_name(o->spec->precision));
 }
 
 /* Otherwise the user would learn it only when the first checkpoint is due. */
@@ -331,7 +310,7 @@ static enum gp_status on_params_done(struct gp_client_session *s, uint32_t count
 
 bool gp_session_clips_norm(const struct gp_client_session *s)
 {
-	return s->open->optim.clip_norm > 0.0 && !s->open->eval_only;
+	return s->open->spec->optim.clip_norm > 0.0 && !s->open->spec->eval_only;
 }
 
 static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready *m, struct gp_err *err)
@@ -339,7 +318,7 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 	const struct gp_client_open *o = s->open;
 	if (sends_weights(s) && s->params_sent < s->body->params)
 		GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", o->server);
-	if (!m->clips && !o->eval_only && (o->optim.clip_norm > 0.0 || o->optim.clip_value > 0.0))
+	if (!m->clips && !o->spec->eval_only && (o->spec->optim.clip_norm > 0.0 || o->spec->optim.clip_value > 0.0))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
 	s->server_memory_bytes = m->memory_bytes;
 	s->server_device_bytes = m->device_memory_bytes;

@@ -19,9 +19,9 @@
 
 #include "common/codec/codec.h"
 #include "common/wire/control_states.h"
+#include "common/wire/session_spec.h"
 #include "common/graph/device.h"
 #include "common/graph/graph.h"
-#include "common/graph/optim.h"
 #include "common/net/token.h"
 #include "common/graph/weights.h"
 
@@ -51,13 +51,8 @@ struct gp_client_open {
 	const char *server; /* "HOST:PORT" */
 	const struct gp_graph *body;
 	const struct gp_weights *weights; /* of the whole model; NULL: the server draws them from seed */
-	struct gp_optim optim;
-	enum gp_precision precision;
-	uint64_t seed;
-	int chunk_samples, window, chunks;
-	bool window_given; /* a server that allows less is an error; otherwise the window shrinks */
-	bool eval_only;
-	const struct gp_codec_spec *codec; /* 4 */
+	const struct gp_session_spec *spec;
+	bool window_given; /* a server that allows less than spec->window is an error; else less is used */
 	double connect_timeout_s, idle_timeout_s;
 	double reconnect_for_s;                    /* a broken link is given up after so long; 0: at once */
 	const volatile sig_atomic_t *stop;         /* (optional) set: reconnecting ends, soon, in GP_CANCELED */

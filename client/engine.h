@@ -21,6 +21,7 @@
 #include "client/data/dataset.h"
 #include "common/graph/device.h"
 #include "common/graph/weights.h"
+#include "common/wire/session_spec.h"
 #include "common/graph/graph_part.h"
 
 struct gp_client_security;
@@ -30,13 +31,9 @@ struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
 	const char *device;
 	int threads;
-	int batch, chunks, window;
 	bool window_given; /* the user has set it: a server that allows less is refused */
-	bool train;        /* false: evaluate and predict only, without memory for gradients */
-	bool profile;      /* measure every node of this side */
-	uint64_t seed;
-	struct gp_optim optim;
-	enum gp_precision precision;   /* of the body, of everything in a local run */
+	struct gp_session_spec session; /* with eval_only there is no memory for gradients */
+	bool profile;                   /* measure every node of this side */
 	const struct gp_weights *init; /* NULL: drawn from seed */
 	struct gp_run_state *run;      /* (optional) checkpoints: written as they fall due, and where the run goes on */
 	/* split only; texts and tables must outlive the engine */
@@ -44,7 +41,6 @@ struct gp_engine_spec {
 	enum gp_precision
 		client_precision; /* of head and tail; a split run equals a local one where it is the body's */
 	struct gp_cut cut;
-	struct gp_codec_spec codec[4]; /* act up, act down, grad up, grad down */
 	double connect_timeout_s, idle_timeout_s;
 	double reconnect_for_s;                    /* after a broken link; 0: that is the end */
 	const volatile sig_atomic_t *stop;         /* (optional) set: do not wait for a broken link any more */
@@ -83,8 +79,8 @@ struct gp_engine;
 
 struct gp_engine_ops {
 	const char *name;
-	/* One step: forward and backward of every chunk, then the update with rate lr. batch->valid == spec.batch.
-	 * Only with spec.train. */
+	/* One step: forward and backward of every chunk, then the update with rate lr. batch->valid is the samples of a step.
+	 * Not with session.eval_only. */
 	enum gp_status (*step)(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
 			       struct gp_err *err);
 	/* The loader's next batch for a step, as gp_loader_next; the link's heartbeats go on however long that

@@ -30,7 +30,7 @@ struct local_engine {
 
 static int chunk_samples(const struct gp_engine_spec *spec)
 {
-	return spec->batch / spec->chunks;
+	return spec->session.chunk_samples;
 }
 
 static int chunk_valid(const struct gp_engine_spec *spec, const struct gp_batch *batch, int chunk)
@@ -66,7 +66,7 @@ static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batc
 	const int slot = slot_of(e, chunk);
 	const struct gp_engine_spec *spec = &e->base.spec;
 	const size_t samples = (size_t)chunk_samples(spec);
-	uint64_t draw = e->base.steps * (uint64_t)spec->chunks + (uint64_t)chunk;
+	uint64_t draw = e->base.steps * (uint64_t)spec->session.chunks + (uint64_t)chunk;
 	GP_TRY(wait_for_slot(e, slot, err));
 	gp_batch_map_copy(&e->map, batch, (size_t)chunk * samples, samples, e->plan, slot, NULL);
 	return ops->forward(e->plan, slot, train ? GP_TRAIN : GP_EVAL, draw, err);
@@ -83,7 +83,7 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	struct gp_loss_result loss;
 	GP_TRY(forward_chunk(e, batch, chunk, train, err));
 	GP_TRY(ops->loss(e->plan, slot, gp_batch_classes(batch) + (size_t)chunk * samples, valid, train,
-			 1.0f / (float)spec->batch, &loss, err));
+			 1.0f / (float)gp_session_batch(&spec->session), &loss, err));
 	if (train)
 		GP_TRY(ops->queue_backward(e->plan, slot, err));
 	e->queued[slot] = train && ops->wait;
@@ -98,7 +98,7 @@ static enum gp_status run_batch(struct local_engine *e, const struct gp_batch *b
 {
 	uint64_t begin = gp_now_ns();
 	GP_TRY(gp_batch_map_of(e->base.spec.graph, batch, &e->map, err));
-	for (int c = 0; c < e->base.spec.chunks; c++)
+	for (int c = 0; c < e->base.spec.session.chunks; c++)
 		if (chunk_valid(&e->base.spec, batch, c) > 0)
 			GP_TRY(run_chunk(e, batch, c, train, sum, err));
 	GP_TRY(wait_for_all(e, err));
@@ -185,7 +185,7 @@ static enum gp_status predict_batch(struct local_engine *e, const struct gp_batc
 	size_t classes = gp_shape_elements(gp_graph_output_shape(spec->graph));
 	uint64_t begin = gp_now_ns();
 	GP_TRY(gp_batch_map_of(spec->graph, batch, &e->map, err));
-	for (int c = 0; c < spec->chunks; c++) {
+	for (int c = 0; c < spec->session.chunks; c++) {
 		size_t valid = (size_t)chunk_valid(spec, batch, c);
 		if (valid == 0)
 			break;
@@ -225,8 +225,8 @@ static void local_figures(struct gp_engine *base, struct gp_engine_figures *out)
 	struct gp_plan_memory memory;
 	e->device->ops->plan_memory(e->plan, &memory);
 	*out = (struct gp_engine_figures){
-		.precision = base->spec.precision,
-		.client_precision = base->spec.precision,
+		.precision = base->spec.session.precision,
+		.client_precision = base->spec.session.precision,
 		.compute_ns = e->compute_ns,
 		.memory_bytes = memory.total,
 	};
@@ -277,17 +277,18 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
 	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
-	struct gp_plan_spec ps = {.graph = spec->graph,
-				  .batch = chunk_samples(spec),
-				  .slots = e->device->ops->wait && spec->train && spec->chunks > 1 ? SLOTS : 1,
-				  .train = spec->train,
-				  .seed = spec->seed,
-				  .optim = spec->optim,
-				  .precision = spec->precision};
+	struct gp_plan_spec ps = {
+		.graph = spec->graph,
+		.batch = chunk_samples(spec),
+		.slots = e->device->ops->wait && !spec->session.eval_only && spec->session.chunks > 1 ? SLOTS : 1,
+		.train = !spec->session.eval_only,
+		.seed = spec->session.seed,
+		.optim = spec->session.optim,
+		.precision = spec->session.precision};
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
 	for (int i = 0; spec->init && i < spec->graph->params; i++)
 		GP_TRY(e->device->ops->param_set(e->plan, i, spec->init->value[i], err));
-	if (spec->train && spec->optim.clip_norm > 0.0) {
+	if (!spec->session.eval_only && spec->session.optim.clip_norm > 0.0) {
 		e->squares = gp_calloc((size_t)gp_clip_sums(spec->graph) + 1, sizeof *e->squares);
 		if (!e->squares)
 			GP_FAIL(err, GP_NOMEM, "out of memory for an engine");

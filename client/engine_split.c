@@ -65,7 +65,7 @@ static const uint32_t *chunk_numbers(const struct split_engine *e, const struct 
 
 static uint64_t chunk_draw(const struct split_engine *e, uint32_t chunk)
 {
-	return e->step * (uint64_t)e->base.spec.chunks + chunk;
+	return e->step * (uint64_t)e->base.spec.session.chunks + chunk;
 }
 
 static void account_compute(struct split_engine *e, bool sent, enum gp_frame_type type, const struct gp_task *t)
@@ -166,7 +166,7 @@ static void run_tail(struct gp_task *task)
 	struct split_slot *s = task->arg;
 	struct split_engine *e = s->e;
 	const struct gp_device_ops *ops = e->device->ops;
-	float scale = 1.0f / (float)e->base.spec.batch;
+	float scale = 1.0f / (float)gp_session_batch(&e->base.spec.session);
 	task->status = ops->forward(e->tail_plan, s->index, e->train ? GP_TRAIN : GP_EVAL, chunk_draw(e, s->chunk),
 				    &task->err);
 	if (task->status == GP_OK && e->outputs)
@@ -245,7 +245,7 @@ static void head_forward_done(struct gp_task *task)
 /* Starts as many chunks as the window allows. */
 static void pump(struct split_engine *e)
 {
-	uint32_t window = (uint32_t)e->base.spec.window;
+	uint32_t window = (uint32_t)e->base.spec.session.window;
 	int samples = gp_split_chunk_samples(e);
 	const uint32_t in_flight = (uint32_t)e->session.window; /* the server may allow fewer than there are slots */
 	while (goes_on(e) && e->next < e->total && e->next - e->done < in_flight) {
@@ -266,7 +266,7 @@ static enum gp_status check_frame(struct split_engine *e, const struct gp_frame_
 				  uint32_t next, struct gp_err *err)
 {
 	uint8_t flags = e->train ? 0 : GP_FRAME_FLAG_EVAL;
-	const struct split_slot *s = &e->slot[head->chunk % (uint32_t)e->base.spec.window];
+	const struct split_slot *s = &e->slot[head->chunk % (uint32_t)e->base.spec.session.window];
 	if (head->step != e->step || head->flags != flags || head->chunk != next || s->chunk != head->chunk ||
 	    s->state != expected)
 		GP_FAIL(err, GP_PROTO, "the server's %s of step %llu chunk %u is not expected here",
@@ -279,7 +279,7 @@ static enum gp_status frame_begin(void *arg, const struct gp_frame_head *head, s
 {
 	struct split_engine *e = arg;
 	int d;
-	uint32_t slot = head->chunk % (uint32_t)e->base.spec.window;
+	uint32_t slot = head->chunk % (uint32_t)e->base.spec.session.window;
 	if (head->type == GP_FRAME_ACT_DOWN) {
 		GP_TRY(check_frame(e, head, SLOT_WAIT_ACT, e->acts, err));
 		d = ACT_DOWN;
@@ -307,7 +307,7 @@ static enum gp_status frame_begin(void *arg, const struct gp_frame_head *head, s
 static void send_again(struct split_engine *e, uint32_t answered)
 {
 	while (e->again < e->again_end && e->again - answered < (uint32_t)e->session.window)
-		send_frame(e, &e->dir[ACT_UP].slot[e->again++ % (uint32_t)e->base.spec.window]);
+		send_frame(e, &e->dir[ACT_UP].slot[e->again++ % (uint32_t)e->base.spec.session.window]);
 }
 
 static enum gp_status frame_arrived(void *arg, struct gp_frame *f, struct gp_err *err)
@@ -604,7 +604,7 @@ static void forget_partial_answer(struct split_engine *e)
 {
 	if (e->acts <= e->done)
 		return;
-	struct split_slot *s = &e->slot[(e->acts - 1) % (uint32_t)e->base.spec.window];
+	struct split_slot *s = &e->slot[(e->acts - 1) % (uint32_t)e->base.spec.session.window];
 	if (s->state != SLOT_TAIL || s->arrived)
 		return;
 	s->state = SLOT_WAIT_ACT;

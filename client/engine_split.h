@@ -79,7 +79,7 @@ struct split_engine {
 
 static inline int gp_split_chunk_samples(const struct split_engine *e)
 {
-	return e->base.spec.batch / e->base.spec.chunks;
+	return e->base.spec.session.chunk_samples;
 }
 
 /*

@@ -59,7 +59,7 @@ static uint64_t memory_bytes(const struct split_engine *e)
 static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 {
 	struct split_engine *e = (struct split_engine *)base;
-	*out = (struct gp_engine_figures){.precision = base->spec.precision,
+	*out = (struct gp_engine_figures){.precision = base->spec.session.precision,
 					  .client_precision = base->spec.client_precision,
 					  .compute_ns = e->compute_ns,
 					  .memory_bytes = memory_bytes(e),
@@ -73,7 +73,7 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 			continue;
 		gp_codec_get_stats(e->dir[d].codec, &out->codec[d]);
 		for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
-			out->byte_stage[d][i] = gp_codec_byte_stage(&base->spec.codec[d], i);
+			out->byte_stage[d][i] = gp_codec_byte_stage(&base->spec.session.codec[d], i);
 	}
 }
 
@@ -125,7 +125,7 @@ static void split_free(struct gp_engine *base)
 		e->device->ops->plan_free(e->tail_plan);
 	if (e->device)
 		e->device->ops->close(e->device);
-	for (int i = 0; e->slot && i < base->spec.window; i++)
+	for (int i = 0; e->slot && i < base->spec.session.window; i++)
 		gp_free(e->slot[i].labels);
 	gp_free(e->slot);
 	gp_free(e->squares);
@@ -153,11 +153,11 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
 	struct gp_plan_spec ps = {.batch = gp_split_chunk_samples(e),
-				  .slots = spec->window,
-				  .train = spec->train,
-				  .seed = spec->seed,
-				  .optim = spec->optim,
-				  .undo = spec->train && spec->reconnect_for_s > 0,
+				  .slots = spec->session.window,
+				  .train = !spec->session.eval_only,
+				  .seed = spec->session.seed,
+				  .optim = spec->session.optim,
+				  .undo = spec->session.undo,
 				  .precision = spec->client_precision};
 	GP_TRY(gp_graph_part(spec->graph, 0, spec->cut.head, &e->head, err));
 	GP_TRY(gp_graph_part(spec->graph, spec->cut.head, spec->cut.tail, &e->body, err));
@@ -166,7 +166,7 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 	ps.graph = e->head;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->head_plan, err));
 	ps.graph = e->tail;
-	ps.grad_inputs = spec->train;
+	ps.grad_inputs = !spec->session.eval_only;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
 	GP_TRY(set_part(e, e->head_plan, e->head, err));
 	GP_TRY(set_part(e, e->tail_plan, e->tail, err));
@@ -178,7 +178,7 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 
 static enum gp_status make_squares(struct split_engine *e, struct gp_err *err)
 {
-	if (!e->base.spec.train || !(e->base.spec.optim.clip_norm > 0.0))
+	if (e->base.spec.session.eval_only || !(e->base.spec.session.optim.clip_norm > 0.0))
 		return GP_OK;
 	e->head_sums = gp_clip_sums(e->head);
 	e->body_sums = gp_clip_sums(e->body);
@@ -191,7 +191,7 @@ static enum gp_status make_squares(struct split_engine *e, struct gp_err *err)
 
 static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 {
-	int window = e->base.spec.window;
+	int window = e->base.spec.session.window;
 	e->slot = gp_calloc((size_t)window, sizeof *e->slot);
 	if (!e->slot)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %d chunks", window);
@@ -212,18 +212,18 @@ enum gp_status gp_split_make_directions(struct split_engine *e, struct gp_err *e
 	/* A gradient passes the cut of the activation that it belongs to, the other way. */
 	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
 	const struct gp_engine_spec *spec = &e->base.spec;
-	const struct gp_directions all = {.seed = spec->seed,
-					  .slots = spec->window,
-					  .chunks = (uint32_t)spec->chunks,
-					  .train = spec->train,
-					  .undo = spec->train && spec->reconnect_for_s > 0,
+	const struct gp_directions all = {.seed = spec->session.seed,
+					  .slots = spec->session.window,
+					  .chunks = (uint32_t)spec->session.chunks,
+					  .train = !spec->session.eval_only,
+					  .undo = spec->session.undo,
 					  .client = true};
-	for (int d = 0; d < (spec->train ? DIRECTIONS : GRAD_UP); d++) {
+	for (int d = 0; d < (spec->session.eval_only ? GRAD_UP : DIRECTIONS); d++) {
 		bool input = d == ACT_UP || d == GRAD_DOWN;
 		const struct gp_shape *sample = input ? gp_graph_input_shape(e->body) : gp_graph_output_shape(e->body);
 		struct gp_shape shape = gp_shape_batched(sample, gp_split_chunk_samples(e));
 		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &e->dir[activation_of[d]];
-		GP_TRY(gp_direction_init(&e->dir[d], types[d], &spec->codec[d], &shape, &all, activation,
+		GP_TRY(gp_direction_init(&e->dir[d], types[d], &spec->session.codec[d], &shape, &all, activation,
 					 e->codec_worker, e, err));
 	}
 	return GP_OK;
@@ -245,15 +245,8 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 	e->open = (struct gp_client_open){.server = spec->server,
 					  .body = e->body,
 					  .weights = spec->init,
-					  .optim = spec->optim,
-					  .precision = spec->precision,
-					  .seed = spec->seed,
-					  .chunk_samples = gp_split_chunk_samples(e),
-					  .window = spec->window,
+					  .spec = &spec->session,
 					  .window_given = spec->window_given,
-					  .chunks = spec->chunks,
-					  .eval_only = !spec->train,
-					  .codec = e->base.spec.codec,
 					  .connect_timeout_s = spec->connect_timeout_s,
 					  .idle_timeout_s = spec->idle_timeout_s,
 					  .reconnect_for_s = spec->reconnect_for_s,
@@ -284,6 +277,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
 	e->base.ops = &ops;
 	e->base.spec = *spec;
+	e->base.spec.session.undo = !spec->session.eval_only && spec->reconnect_for_s > 0;
 	enum gp_status status = make_workers(e, err);
 	if (status == GP_OK)
 		status = make_plans(e, err);

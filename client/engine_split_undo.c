@@ -9,7 +9,7 @@
 void gp_split_undo(struct split_engine *e)
 {
 	gp_require(e->compute.pending == 0);
-	for (int i = 0; i < e->base.spec.window; i++)
+	for (int i = 0; i < e->base.spec.session.window; i++)
 		e->slot[i].state = SLOT_FREE;
 	for (int d = 0; d < DIRECTIONS; d++)
 		gp_direction_undo(&e->dir[d], e->step);

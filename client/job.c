@@ -53,29 +53,36 @@ static enum gp_status settle_precision(struct gp_job *j, struct gp_err *err)
 	return gp_client_precision_settle(&p, &j->client_precision, err);
 }
 
+const char *const gp_job_codec_flags[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
+
 static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 {
-	static const char *const names[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
 	for (int i = 0; i < 4; i++) {
 		const char *own = j->set->codec_dir[i];
-		enum gp_status status = gp_codec_spec_parse(own ? own : j->set->codec, &j->codec[i], err);
+		enum gp_status status = gp_codec_spec_parse(own ? own : j->set->codec, &j->session.codec[i], err);
 		if (status != GP_OK)
-			return gp_err_prefix(err, "--%s", own ? names[i] : "codec");
-		if (j->set->local && strcmp(j->codec[i].text, "raw") != 0)
+			return gp_err_prefix(err, "--%s", own ? gp_job_codec_flags[i] : "codec");
+		if (j->set->local && strcmp(j->session.codec[i].text, "raw") != 0)
 			GP_FAIL(err, GP_USAGE, "--codec needs --server: a local run has no link");
-		if (i % 2 == 1 && strncmp(j->codec[i].text, "delta", 5) == 0)
+		if (i % 2 == 1 && strncmp(j->session.codec[i].text, "delta", 5) == 0)
 			GP_FAIL(err, GP_USAGE,
 				"--%s: delta works up the link only, because the server does not know the samples; "
 				"give "
 				"--codec-act-up",
-				own ? names[i] : "codec");
+				own ? gp_job_codec_flags[i] : "codec");
 	}
 	return GP_OK;
 }
 
 enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set, struct gp_err *err)
 {
-	*j = (struct gp_job){.set = set};
+	const int window = set->window > 0 ? (int)set->window : DEFAULT_WINDOW;
+	*j = (struct gp_job){.set = set,
+			     .session = {.precision = (enum gp_precision)set->precision,
+					 .seed = (uint64_t)set->seed,
+					 .chunk_samples = (int)(set->batch / set->chunks),
+					 .chunks = (int)set->chunks,
+					 .window = window < set->chunks ? window : (int)set->chunks}};
 	GP_TRY(gp_log_configure(set->log, err));
 	GP_TRY(check_settings(set, err));
 	GP_TRY(gp_client_security_load(&j->security, &set->security, err));
@@ -161,7 +168,7 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	GP_TRY(gp_model_build(j->set->model, &o, &j->graph, err));
 	GP_TRY(check_model(j, d, err));
 	for (int i = 0; i < 4; i++)
-		GP_TRY(gp_codec_spec_set_samples(&j->codec[i], gp_dataset_samples(d), err));
+		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
 	GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));
 	return j->set->init ? load_weights(j, err) : GP_OK;
 }
@@ -172,19 +179,16 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				  struct gp_err *err)
 {
 	const struct gp_job_settings *s = j->set;
-	int window = s->window > 0 ? (int)s->window : DEFAULT_WINDOW;
+	j->session.eval_only = !optim;
+	if (optim)
+		j->session.optim = *optim;
 	struct gp_engine_spec spec = {.graph = j->graph,
 				      .device = s->device,
 				      .threads = thread_count(s),
-				      .batch = (int)s->batch,
-				      .chunks = (int)s->chunks,
+				      .session = j->session,
 				      .window_given = s->window > 0,
-				      .window = window < s->chunks ? window : (int)s->chunks,
-				      .precision = (enum gp_precision)s->precision,
 				      .client_precision = j->client_precision,
-				      .train = optim != NULL,
 				      .profile = s->profile,
-				      .seed = (uint64_t)s->seed,
 				      .init = j->init,
 				      .run = run,
 				      .server = s->server,
@@ -194,9 +198,6 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .reconnect_for_s = s->reconnect_for_s,
 				      .stop = j->stop,
 				      .security = &j->security};
-	if (optim)
-		spec.optim = *optim;
-	memcpy(spec.codec, j->codec, sizeof spec.codec);
 	return s->local ? gp_engine_new_local(&spec, &j->engine, err) : gp_engine_new_split(&spec, &j->engine, err);
 }
 

@@ -54,12 +54,15 @@ struct gp_job {
 	struct gp_graph *graph;
 	struct gp_weights *init; /* NULL without --init */
 	struct gp_cut cut;
-	struct gp_codec_spec codec[4];
+	struct gp_session_spec session;     /* from the flags; the optimizer from gp_job_open_engine on */
 	enum gp_precision client_precision; /* what --client-precision came to */
 	struct gp_client_security security;
 	const volatile sig_atomic_t *stop; /* (optional, before gp_job_open_engine) set by a signal */
 	struct gp_engine *engine;
 };
+
+/* Flags of the four directions' codecs, without dashes: act up, act down, grad up, grad down. */
+extern const char *const gp_job_codec_flags[4];
 
 /* Checks the flags and configures the log. `set` must outlive the job. */
 enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set, struct gp_err *err);

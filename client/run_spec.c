@@ -31,7 +31,6 @@ enum gp_status gp_run_spec_add_flag(struct gp_run_spec *s, const struct gp_opt_t
  * machine may settle it otherwise, and would go on with other arithmetic. */
 static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
 {
-	static const char *const flags[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
 	char cut[64] = "none (--local)";
 	if (!j->set->local)
 		snprintf(cut, sizeof cut, "%d:%d", j->cut.head, j->cut.tail - j->graph->blocks);
@@ -39,7 +38,7 @@ static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, s
 	GP_TRY(gp_run_spec_add(s, "client-precision", j->set->local ? "" : gp_precision_name(j->client_precision),
 			       err));
 	for (int i = 0; i < 4; i++)
-		GP_TRY(gp_run_spec_add(s, flags[i], j->set->local ? "" : j->codec[i].text, err));
+		GP_TRY(gp_run_spec_add(s, gp_job_codec_flags[i], j->set->local ? "" : j->session.codec[i].text, err));
 	return GP_OK;
 }
 

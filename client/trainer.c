@@ -112,7 +112,7 @@ static void write_line(struct run *r, json_t *line)
 
 static bool clips_norm(const struct run *r)
 {
-	return r->spec->engine->spec.optim.clip_norm > 0.0;
+	return r->spec->engine->spec.session.optim.clip_norm > 0.0;
 }
 
 static void log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
@@ -170,7 +170,7 @@ static void note_norm(struct run *r, const struct gp_step_result *result)
 {
 	if (!clips_norm(r))
 		return;
-	r->report->clipped_steps += result->grad_norm > r->spec->engine->spec.optim.clip_norm;
+	r->report->clipped_steps += result->grad_norm > r->spec->engine->spec.session.optim.clip_norm;
 	if (!isfinite(result->grad_norm) && !r->norm_warned)
 		warn_of_norm(r);
 }
@@ -323,7 +323,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	report->seconds = (double)(gp_now_ns() - r->begin_ns) * 1e-9;
 	report->loss = mean(r->last.loss_sum, r->last.samples);
 	report->train_acc = mean((double)r->last.correct, r->last.samples);
-	report->samples = r->step * (uint64_t)e->spec.batch;
+	report->samples = r->step * (uint64_t)gp_session_batch(&e->spec.session);
 	report->time_per_batch_s = median(r->step_s, r->here < remembered ? r->here : remembered);
 	return e->ops->get_weights(e, r->spec->weights, err);
 }

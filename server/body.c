@@ -39,13 +39,12 @@ bool gp_body_task_ok(struct gp_body *b, struct gp_task *t)
 
 static uint64_t chunk_draw(const struct gp_body *b, uint32_t chunk)
 {
-	return b->step * (uint64_t)b->spec.chunks + chunk;
+	return b->step * (uint64_t)b->spec.session.chunks + chunk;
 }
 
 static struct gp_frame_head out_head(const struct gp_body *b, const struct body_slot *s)
 {
-	return (struct gp_frame_head){
-		.flags = s->flags, .chunk = s->chunk, .session = b->spec.session, .step = b->step};
+	return (struct gp_frame_head){.flags = s->flags, .chunk = s->chunk, .session = b->spec.id, .step = b->step};
 }
 
 static void account_compute(struct gp_body *b, enum gp_frame_type made, const struct gp_task *t)
@@ -128,7 +127,7 @@ static void backward_encoded(struct gp_transfer *t)
 
 static bool clips_norm(const struct gp_body *b)
 {
-	return b->spec.optim.clip_norm > 0.0;
+	return b->spec.session.optim.clip_norm > 0.0;
 }
 
 static void run_measure(struct gp_task *task)
@@ -166,7 +165,7 @@ static void backward_done(struct gp_task *task)
 	if (!gp_body_task_ok(b, task))
 		return;
 	account_compute(b, GP_FRAME_GRAD_DOWN, task);
-	if (++b->backwards == (uint32_t)b->spec.chunks && clips_norm(b))
+	if (++b->backwards == (uint32_t)b->spec.session.chunks && clips_norm(b))
 		measure(b);
 	struct gp_frame_head head = out_head(b, s);
 	gp_transfer_encode(&b->dir[GRAD_DOWN].slot[s->index], &head,
@@ -190,15 +189,15 @@ static enum gp_status act_begin(struct gp_body *b, const struct gp_frame_head *h
 	bool eval = head->flags & GP_FRAME_FLAG_EVAL;
 	if (s->state != SLOT_EMPTY)
 		GP_FAIL(err, GP_PROTO, "act_up of chunk %u: more than %d chunks in flight", head->chunk,
-			b->spec.window);
+			b->spec.session.window);
 	if (b->fetching)
 		GP_FAIL(err, GP_PROTO, "act_up while parameters are fetched");
 	if (eval && b->begun > 0)
 		GP_FAIL(err, GP_PROTO, "evaluation inside a training step");
-	if (!eval && (b->spec.eval_only || b->eval_in_flight > 0 || head->chunk != b->begun ||
-		      b->begun >= (uint32_t)b->spec.chunks))
+	if (!eval && (b->spec.session.eval_only || b->eval_in_flight > 0 || head->chunk != b->begun ||
+		      b->begun >= (uint32_t)b->spec.session.chunks))
 		GP_FAIL(err, GP_PROTO, "act_up of chunk %u is not expected (next is %u of %d)", head->chunk, b->begun,
-			b->spec.chunks);
+			b->spec.session.chunks);
 	if (eval)
 		b->eval_in_flight++;
 	else
@@ -222,7 +221,7 @@ static enum gp_status grad_begin(struct gp_body *b, const struct gp_frame_head *
 
 static enum gp_status check_head(const struct gp_body *b, const struct gp_frame_head *head, struct gp_err *err)
 {
-	if (head->type == GP_FRAME_GRAD_UP && b->spec.eval_only)
+	if (head->type == GP_FRAME_GRAD_UP && b->spec.session.eval_only)
 		GP_FAIL(err, GP_PROTO, "a gradient in an evaluation session");
 	if (head->step != b->step)
 		GP_FAIL(err, GP_PROTO, "%s of step %llu, but %llu is under way", gp_frame_type_name(head->type),
@@ -236,7 +235,7 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 	if (head->type == GP_FRAME_PARAM_UP)
 		return gp_body_param_begin(b, head, out, err);
 	GP_TRY(check_head(b, head, err));
-	uint32_t slot = head->chunk % (uint32_t)b->spec.window;
+	uint32_t slot = head->chunk % (uint32_t)b->spec.session.window;
 	struct gp_transfer *t = &b->dir[head->type == GP_FRAME_ACT_UP ? ACT_UP : GRAD_UP].slot[slot];
 	if (head->codec != t->direction->codec_id)
 		GP_FAIL(err, GP_PROTO, "%s names codec %u, not the %u agreed on", gp_frame_type_name(head->type),
@@ -315,10 +314,10 @@ static enum gp_status check_norm(const struct gp_body *b, double norm, struct gp
 
 enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, struct gp_err *err)
 {
-	if (!b->ready || b->spec.eval_only || step != b->step || b->done != (uint32_t)b->spec.chunks ||
+	if (!b->ready || b->spec.session.eval_only || step != b->step || b->done != (uint32_t)b->spec.session.chunks ||
 	    b->optim_pending)
 		GP_FAIL(err, GP_PROTO, "commit of step %llu after %u of %d chunks of step %llu",
-			(unsigned long long)step, b->done, b->spec.chunks, (unsigned long long)b->step);
+			(unsigned long long)step, b->done, b->spec.session.chunks, (unsigned long long)b->step);
 	if (!(lr >= 0 && lr < 1e9f))
 		GP_FAIL(err, GP_PROTO, "commit with a learning rate of %g", (double)lr);
 	GP_TRY(check_norm(b, grad_norm, err));
@@ -338,14 +337,14 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 
 enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err)
 {
-	const bool whole = b->done == (uint32_t)b->spec.chunks && (b->measured || !clips_norm(b));
+	const bool whole = b->done == (uint32_t)b->spec.session.chunks && (b->measured || !clips_norm(b));
 	GP_TRY(gp_body_broken(b, err));
 	if (client_steps == b->step)
 		gp_body_undo(b);
 	else if (client_steps != b->step + 1 || !whole)
 		GP_FAIL(err, GP_PROTO,
 			"a client at step %llu cannot go on with a session at step %llu (%u of %d chunks)",
-			(unsigned long long)client_steps, (unsigned long long)b->step, b->done, b->spec.chunks);
+			(unsigned long long)client_steps, (unsigned long long)b->step, b->done, b->spec.session.chunks);
 	return GP_OK;
 }
 

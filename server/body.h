@@ -16,6 +16,7 @@
 #define GP_BODY_H
 
 #include "common/graph/device.h"
+#include "common/wire/session_spec.h"
 #include "common/wire/transfer.h"
 #include "server/state_dir.h"
 
@@ -24,19 +25,14 @@
 
 struct gp_body_spec {
 	struct gp_graph *graph; /* taken over by gp_body_new */
-	struct gp_optim optim;
-	enum gp_precision precision;
-	uint64_t session, seed;
-	int chunk_samples, window, chunks;
-	bool eval_only;
-	bool undo; /* gp_body_undo: the link may break and come back, or the server stop and checkpoint the state */
+	struct gp_session_spec session;
+	uint64_t id; /* of the session: every frame names it */
 	/* Checkpoints of the run: where they lie (NULL: nowhere), and of which step one is to be read before READY
 	 * (0: none). */
 	struct gp_state_dir *state;
 	uint8_t run_id[GP_RUN_ID_BYTES];
 	uint64_t restore_step, state_hash; /* state_hash: of the client's codecs there; 0: not known */
 	uint32_t weights;                  /* PARAM_UP frames to come: 0 or all parameters */
-	struct gp_codec_spec codec[4];     /* act up, act down, grad up, grad down */
 };
 
 /* Bytes that a session takes: of the host's memory, and of the device's where it has its own. */
@@ -83,12 +79,6 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 			   const struct gp_body_spec *spec, const struct gp_body_cbs *cbs, void *arg,
 			   struct gp_body **out, struct gp_err *err);
 
-/* What must be the same for a run to go on with its checkpoints. */
-struct gp_body_words {
-	struct gp_pairs pairs;
-	char text[20][GP_CODEC_SPEC_MAX];
-};
-enum gp_status gp_body_describe(const struct gp_body_spec *spec, struct gp_body_words *w, struct gp_err *err);
 /*
  * Gives the memory of a body back that has been stopped and is not busy, before gp_body_free; a device may take its
  * time for. True: it is busy with that now, and `idle` follows; false: that has been done, or there is nothing large.
@@ -118,7 +108,7 @@ enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err);
  * detach: its channel is going. What runs is finished, nothing follows from it, `idle` alone is called from here on.
  * Frames still come back by gp_body_frame_sent until the channel is closed. Then, and not busy:
  * broken: what a task failed of in the meantime, such as an update; GP_OK: the body can go on.
- * undo: nothing of the step under way, of evaluations and of fetched parameters has been (with spec.undo).
+ * undo: nothing of the step under way, of evaluations and of fetched parameters has been (with session.undo).
  * attach: frames come and go on this channel.
  */
 void gp_body_detach(struct gp_body *b);

@@ -19,32 +19,32 @@ static struct gp_plan_spec plan_spec(const struct gp_body *b)
 {
 	const struct gp_body_spec *spec = &b->spec;
 	return (struct gp_plan_spec){.graph = spec->graph,
-				     .batch = spec->chunk_samples,
-				     .slots = spec->window,
-				     .train = !spec->eval_only,
-				     .grad_inputs = !spec->eval_only,
-				     .seed = spec->seed,
-				     .optim = spec->optim,
-				     .undo = spec->undo,
-				     .precision = spec->precision,
+				     .batch = spec->session.chunk_samples,
+				     .slots = spec->session.window,
+				     .train = !spec->session.eval_only,
+				     .grad_inputs = !spec->session.eval_only,
+				     .seed = spec->session.seed,
+				     .optim = spec->session.optim,
+				     .undo = spec->session.undo,
+				     .precision = spec->session.precision,
 				     .device_io = tensor_device(b) != NULL};
 }
 
 static bool direction_used(const struct gp_body_spec *spec, int d)
 {
-	return d == ACT_UP || d == ACT_DOWN || !spec->eval_only;
+	return d == ACT_UP || d == ACT_DOWN || !spec->session.eval_only;
 }
 
 static struct gp_shape direction_shape(const struct gp_body_spec *spec, int d)
 {
 	bool input = d == ACT_UP || d == GRAD_DOWN;
 	const struct gp_shape *sample = input ? gp_graph_input_shape(spec->graph) : gp_graph_output_shape(spec->graph);
-	return gp_shape_batched(sample, spec->chunk_samples);
+	return gp_shape_batched(sample, spec->session.chunk_samples);
 }
 
 static uint64_t squares_bytes(const struct gp_body_spec *spec)
 {
-	bool needed = spec->optim.clip_norm > 0.0 && !spec->eval_only;
+	bool needed = spec->session.optim.clip_norm > 0.0 && !spec->session.eval_only;
 	return needed ? (uint64_t)spec->graph->params * sizeof(double) : 0;
 }
 
@@ -54,11 +54,11 @@ static const enum gp_frame_type direction_types[DIRECTIONS] = {GP_FRAME_ACT_UP, 
 static struct gp_directions directions(const struct gp_body *b)
 {
 	const struct gp_body_spec *spec = &b->spec;
-	return (struct gp_directions){.seed = spec->seed,
-				      .slots = spec->window,
-				      .chunks = (uint32_t)spec->chunks,
-				      .train = !spec->eval_only,
-				      .undo = spec->undo,
+	return (struct gp_directions){.seed = spec->session.seed,
+				      .slots = spec->session.window,
+				      .chunks = (uint32_t)spec->session.chunks,
+				      .train = !spec->session.eval_only,
+				      .undo = spec->session.undo,
 				      .device = tensor_device(b)};
 }
 
@@ -76,8 +76,8 @@ static enum gp_status add_direction(const struct gp_body *b, int d, struct gp_bo
 	const struct gp_directions all = directions(b);
 	const struct gp_shape shape = direction_shape(spec, d);
 	uint64_t frames, codec;
-	GP_TRY(gp_direction_estimate(direction_types[d], &spec->codec[d], &shape, &all, &frames, err));
-	GP_TRY(gp_direction_codec_bytes(direction_types[d], &spec->codec[d], &shape, &all, &codec, err));
+	GP_TRY(gp_direction_estimate(direction_types[d], &spec->session.codec[d], &shape, &all, &frames, err));
+	GP_TRY(gp_direction_codec_bytes(direction_types[d], &spec->session.codec[d], &shape, &all, &codec, err));
 	const uint64_t copy = spec->state ? codec : 0;
 	if (!gp_add_ok(need->host, frames, &need->host) || !gp_add_ok(need->host, copy, &need->host) ||
 	    !gp_add_ok(need->device, all.device ? codec : 0, &need->device))
@@ -134,8 +134,8 @@ static enum gp_status init_directions(struct gp_body *b, struct gp_err *err)
 			continue;
 		struct gp_shape shape = direction_shape(&b->spec, d);
 		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &b->dir[activation_of[d]];
-		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.codec[d], &shape, &all, activation, b->codec, b,
-					 err));
+		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.session.codec[d], &shape, &all, activation,
+					 b->codec, b, err));
 	}
 	return GP_OK;
 }
@@ -187,10 +187,10 @@ uint32_t gp_body_message_bytes(const struct gp_body *b)
 
 static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
 {
-	b->slot = gp_calloc((size_t)b->spec.window, sizeof *b->slot);
+	b->slot = gp_calloc((size_t)b->spec.session.window, sizeof *b->slot);
 	if (!b->slot)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
-	for (int i = 0; i < b->spec.window; i++) {
+	for (int i = 0; i < b->spec.session.window; i++) {
 		b->slot[i].body = b;
 		b->slot[i].index = i;
 		b->slot[i].compute.arg = &b->slot[i];

@@ -33,8 +33,8 @@ enum gp_status gp_body_broken(const struct gp_body *b, struct gp_err *err)
 
 void gp_body_undo(struct gp_body *b)
 {
-	gp_require(b->spec.undo && !gp_body_busy(b));
-	for (int i = 0; i < b->spec.window; i++)
+	gp_require(b->spec.session.undo && !gp_body_busy(b));
+	for (int i = 0; i < b->spec.session.window; i++)
 		b->slot[i].state = SLOT_EMPTY;
 	b->begun = b->grads_begun = b->done = b->backwards = 0;
 	b->eval_in_flight = 0;

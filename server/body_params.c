@@ -136,7 +136,7 @@ static void run_param_get(struct gp_task *task)
 		b->dev->ops->param_get(b->plan, (int)b->param_out_index, (float *)(void *)f->payload, &task->err);
 	f->head = (struct gp_frame_head){.type = GP_FRAME_PARAM_DOWN,
 					 .chunk = b->param_out_index,
-					 .session = b->spec.session,
+					 .session = b->spec.id,
 					 .step = b->step,
 					 .payload_len = p->count * sizeof(float)};
 	f->tensor_bytes = f->head.payload_len;

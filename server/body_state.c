@@ -18,60 +18,6 @@
 
 static const char *const direction_names[DIRECTIONS] = {"act_up", "act_down", "grad_up", "grad_down"};
 
-/* --- what a run is ---------------------------------------------------------------------------------------------- */
-
-static void add_text(struct gp_body_words *w, const char *key, const char *value)
-{
-	char *text = w->text[w->pairs.count];
-	snprintf(text, sizeof w->text[0], "%s", value);
-	gp_pairs_add(&w->pairs, key, text);
-}
-
-static void add_number(struct gp_body_words *w, const char *key, uint64_t value)
-{
-	char text[24];
-	snprintf(text, sizeof text, "%" PRIu64, value);
-	add_text(w, key, text);
-}
-
-static void add_real(struct gp_body_words *w, const char *key, double value)
-{
-	char text[32];
-	snprintf(text, sizeof text, "%.17g", value);
-	add_text(w, key, text);
-}
-
-static void add_optimizer(struct gp_body_words *w, const struct gp_optim *o)
-{
-	add_number(w, "optimizer", (uint64_t)o->kind);
-	add_real(w, "momentum", (double)o->momentum);
-	add_number(w, "nesterov", o->nesterov);
-	add_real(w, "weight_decay", (double)o->weight_decay);
-	add_real(w, "beta1", o->beta1);
-	add_real(w, "beta2", o->beta2);
-	add_real(w, "eps", (double)o->eps);
-	add_real(w, "clip_norm", o->clip_norm);
-	add_real(w, "clip_value", o->clip_value);
-}
-
-enum gp_status gp_body_describe(const struct gp_body_spec *spec, struct gp_body_words *w, struct gp_err *err)
-{
-	uint64_t hash;
-	char text[24];
-	GP_TRY(gp_graph_hash(spec->graph, &hash, err));
-	w->pairs.count = 0;
-	snprintf(text, sizeof text, "%016" PRIx64, hash);
-	add_text(w, "graph", text);
-	add_optimizer(w, &spec->optim);
-	add_number(w, "seed", spec->seed);
-	add_number(w, "chunk_samples", (uint64_t)spec->chunk_samples);
-	add_number(w, "chunks", (uint64_t)spec->chunks);
-	add_number(w, "precision", (uint64_t)spec->precision);
-	for (int d = 0; d < DIRECTIONS; d++)
-		add_text(w, direction_names[d], spec->codec[d].text);
-	return GP_OK;
-}
-
 /* --- reading ---------------------------------------------------------------------------------------------------- */
 
 /* Each half is whole, but they do not belong to one training, and this server has no other for this client. */
@@ -145,11 +91,11 @@ static void run_write(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
 	struct gp_body_checkpoint *k = &b->checkpoint;
-	struct gp_body_words *words;
+	struct gp_session_words *words;
 	task->status = gp_alloc_array((void **)&words, 1, sizeof *words, &task->err);
 	if (task->status != GP_OK)
 		return;
-	task->status = gp_body_describe(&b->spec, words, &task->err);
+	task->status = gp_session_spec_describe(&b->spec.session, b->spec.graph, words, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_state_dir_write(b->spec.state, b->spec.run_id, b->step, &words->pairs, k->items,
 						  k->item_count, k->stay, &task->err);
@@ -262,7 +208,7 @@ void gp_body_checkpoint_refuse(struct gp_body *b)
 bool gp_body_checkpoint_at_rest(struct gp_body *b)
 {
 	gp_require(b->stopping && !gp_body_busy(b));
-	if (!b->spec.state || !b->ready || b->spec.eval_only || b->broken != GP_OK || b->step == 0 ||
+	if (!b->spec.state || !b->ready || b->spec.session.eval_only || b->broken != GP_OK || b->step == 0 ||
 	    b->checkpoint.step == b->step)
 		return false;
 	gp_body_undo(b);

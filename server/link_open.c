@@ -172,7 +172,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 	enum gp_status status = gp_server_session_use_state(l->session, m->restore_step, &spec, err);
 	if (status == GP_OK)
 		status = reserve_memory(l->session, gp_body_staging_bytes(&spec), err);
-	l->session->precision = spec.precision;
+	l->session->precision = spec.session.precision;
 	if (status == GP_OK)
 		status = gp_server_session_choose_device(l->session, err);
 	if (status != GP_OK) {
@@ -181,7 +181,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 	}
 	gp_log(session, GP_LOG_INFO, "session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s",
 	       (unsigned long long)l->session->id, spec.graph->nodes, (unsigned long long)spec.graph->param_elements,
-	       spec.chunk_samples, spec.window, gp_precision_name(spec.precision));
+	       spec.session.chunk_samples, spec.session.window, gp_precision_name(spec.session.precision));
 	const struct gp_body_site at = site_of(l->session);
 	GP_TRY(gp_body_new(&at, &workers, l->ch, &spec, &cbs, l->session, &l->session->body, err));
 	l->state = GP_LINK_LOAD;

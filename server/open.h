@@ -16,7 +16,7 @@
 
 /* spec->graph is the caller's. GP_INVALID, GP_UNSUPPORTED, GP_PROTO say what of the message cannot be; *spec is then
  * of no use. */
-enum gp_status gp_server_open_read(const struct gp_server *srv, uint64_t session, const Gpsplit__Open *m,
+enum gp_status gp_server_open_read(const struct gp_server *srv, uint64_t id, const Gpsplit__Open *m,
 				   struct gp_body_spec *spec, struct gp_err *err);
 
 #endif

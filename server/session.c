@@ -248,9 +248,9 @@ enum gp_status gp_server_session_stored(struct gp_server_session *s, const uint6
 static enum gp_status check_restore(const struct gp_server_session *s, const struct gp_body_spec *spec,
 				    struct gp_err *err)
 {
-	struct gp_body_words *words;
+	struct gp_session_words *words;
 	GP_TRY(gp_alloc_array((void **)&words, 1, sizeof *words, err));
-	enum gp_status status = gp_body_describe(spec, words, err);
+	enum gp_status status = gp_session_spec_describe(&spec->session, spec->graph, words, err);
 	if (status == GP_OK)
 		status = gp_state_dir_check(s->srv->state, s->stored_as, spec->restore_step, &words->pairs, err);
 	gp_free(words);
@@ -261,13 +261,13 @@ enum gp_status gp_server_session_use_state(struct gp_server_session *s, uint64_t
 					   struct gp_body_spec *spec, struct gp_err *err)
 {
 	struct gp_server *srv = s->srv;
-	const bool checkpoints = s->checkpoints && srv->state && !spec->eval_only;
+	const bool checkpoints = s->checkpoints && srv->state && !spec->session.eval_only;
 	if (restore_step > 0 && (!checkpoints || spec->weights > 0))
 		GP_FAIL(err, GP_INVALID, "open: restore_step %llu in a session that cannot have it",
 			(unsigned long long)restore_step);
 	if (!checkpoints)
 		return GP_OK;
-	spec->undo = true; /* a server that stops checkpoints the state after the last commit */
+	spec->session.undo = true; /* a server that stops checkpoints the state after the last commit */
 	spec->state = srv->state;
 	memcpy(spec->run_id, s->stored_as, sizeof spec->run_id);
 	spec->restore_step = restore_step;

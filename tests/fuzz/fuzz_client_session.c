@@ -324,12 +324,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct gp_engine_spec spec = {.graph = graph,
 				      .device = "cpu",
 				      .threads = 1,
-				      .batch = BATCH,
-				      .chunks = CHUNKS,
-				      .window = 2,
-				      .train = true,
-				      .seed = 1,
-				      .optim = {.clip_norm = data[0] & 8 ? 1.0 : 0.0},
+				      .session.chunk_samples = BATCH / CHUNKS,
+				      .session.chunks = CHUNKS,
+				      .session.window = 2,
+				      .session.seed = 1,
+				      .session.optim = {.clip_norm = data[0] & 8 ? 1.0 : 0.0},
 				      .init = data[0] & 16 ? weights : NULL,
 				      .server = "127.0.0.1:1",
 				      .cut = {.head = 1, .tail = 2},
@@ -337,8 +336,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .idle_timeout_s = 3600,
 				      .reconnect_for_s = data[0] & 32 ? 0.005 : 0};
 	for (int i = 0; i < 4; i++)
-		gp_require(gp_codec_spec_parse(codecs[data[0] & 7], &spec.codec[i], &err) == GP_OK);
-	codec_id = spec.codec[0].stage[0].id;
+		gp_require(gp_codec_spec_parse(codecs[data[0] & 7], &spec.session.codec[i], &err) == GP_OK);
+	codec_id = spec.session.codec[0].stage[0].id;
 	connections = 0;
 	script = data + 1;
 	script_size = size - 1;

@@ -135,12 +135,12 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 	struct gp_engine_spec spec = {.graph = r->graph,
 				      .device = "cpu",
 				      .threads = 1,
-				      .batch = BATCH,
-				      .chunks = CHUNKS,
-				      .window = WINDOW,
-				      .train = train,
-				      .seed = 11,
-				      .optim = c->optim,
+				      .session.chunk_samples = BATCH / CHUNKS,
+				      .session.chunks = CHUNKS,
+				      .session.window = WINDOW,
+				      .session.eval_only = !train,
+				      .session.seed = 11,
+				      .session.optim = c->optim,
 				      .init = c->weights ? r->init : NULL,
 				      .server = server,
 				      .cut = {.head = 1, .tail = 3},
@@ -150,8 +150,8 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 				      .run = run_state,
 				      .stop = &stop};
 	for (int i = 0; i < 4; i++) {
-		expect_ok(gp_codec_spec_parse(c->codec[i], &spec.codec[i], err), err);
-		expect_ok(gp_codec_spec_set_samples(&spec.codec[i], gp_dataset_samples(r->data), err), err);
+		expect_ok(gp_codec_spec_parse(c->codec[i], &spec.session.codec[i], err), err);
+		expect_ok(gp_codec_spec_set_samples(&spec.session.codec[i], gp_dataset_samples(r->data), err), err);
 	}
 	return gp_engine_new_split(&spec, &r->engine, err);
 }

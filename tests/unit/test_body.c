@@ -273,30 +273,34 @@ static struct gp_body_spec body_spec(void)
 {
 	struct gp_err err;
 	struct gp_body_spec s = {.graph = build_graph(),
-				 .optim = {.kind = GP_OPTIM_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f},
-				 .session = SESSION,
-				 .seed = 3,
-				 .chunk_samples = SAMPLES,
-				 .window = WINDOW,
-				 .chunks = CHUNKS,
-				 .undo = true};
+				 .session.optim = {.kind = GP_OPTIM_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f},
+				 .id = SESSION,
+				 .session.seed = 3,
+				 .session.chunk_samples = SAMPLES,
+				 .session.window = WINDOW,
+				 .session.chunks = CHUNKS,
+				 .session.undo = true};
 	for (int d = 0; d < DIRECTIONS; d++)
-		OK(gp_codec_spec_parse(codecs[d], &s.codec[d], &err));
+		OK(gp_codec_spec_parse(codecs[d], &s.session.codec[d], &err));
 	return s;
 }
 
 static void make_client(struct rig *r, const struct gp_body_spec *s)
 {
 	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
-	const struct gp_directions all = {
-		.seed = s->seed, .slots = WINDOW, .chunks = CHUNKS, .train = true, .undo = true, .client = true};
+	const struct gp_directions all = {.seed = s->session.seed,
+					  .slots = WINDOW,
+					  .chunks = CHUNKS,
+					  .train = true,
+					  .undo = true,
+					  .client = true};
 	struct gp_err err;
 	for (int d = 0; d < DIRECTIONS; d++) {
 		const bool input = d == ACT_UP || d == GRAD_DOWN;
 		const struct gp_shape shape = gp_shape_batched(
 			input ? gp_graph_input_shape(s->graph) : gp_graph_output_shape(s->graph), SAMPLES);
 		const struct gp_direction *act = activation_of[d] < 0 ? NULL : &r->dir[activation_of[d]];
-		OK(gp_direction_init(&r->dir[d], types[d], &s->codec[d], &shape, &all, act, r->codec, r, &err));
+		OK(gp_direction_init(&r->dir[d], types[d], &s->session.codec[d], &shape, &all, act, r->codec, r, &err));
 		for (int i = 0; i < WINDOW; i++) {
 			r->tensor[d][i] = gp_calloc(gp_shape_elements(&shape), sizeof(float));
 			assert_non_null(r->tensor[d][i]);

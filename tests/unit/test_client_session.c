@@ -121,19 +121,18 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 	struct gp_engine_spec spec = {.graph = graph,
 				      .device = "cpu",
 				      .threads = 1,
-				      .batch = 4,
-				      .chunks = 2,
-				      .window = 2,
-				      .train = true,
-				      .precision = precision,
+				      .session.chunk_samples = 4 / 2,
+				      .session.chunks = 2,
+				      .session.window = 2,
+				      .session.precision = precision,
 				      .init = init,
-				      .optim = optim,
+				      .session.optim = optim,
 				      .server = f.address,
 				      .cut = {.head = 1, .tail = graph->blocks - 1},
 				      .connect_timeout_s = connect_for_s,
 				      .idle_timeout_s = 60};
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(gp_codec_spec_parse("raw", &spec.codec[i], &err), GP_OK);
+		assert_int_equal(gp_codec_spec_parse("raw", &spec.session.codec[i], &err), GP_OK);
 	images = gp_calloc(4 * gp_shape_elements(gp_graph_input_shape(graph)), sizeof *images);
 	enum gp_status got = gp_engine_new_split(&spec, &engine, &err);
 	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, NULL, 4);

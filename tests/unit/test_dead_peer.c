@@ -181,17 +181,16 @@ static enum gp_status run_client(struct cell *cell, struct gp_err *err)
 	struct gp_engine_spec spec = {.graph = graph,
 				      .device = "cpu",
 				      .threads = 1,
-				      .batch = BATCH,
-				      .chunks = 1,
-				      .window = 1,
-				      .train = true,
+				      .session.chunk_samples = BATCH / 1,
+				      .session.chunks = 1,
+				      .session.window = 1,
 				      .server = cell->client_to,
 				      .cut = {.head = 1, .tail = graph->blocks - 1},
 				      .connect_timeout_s = cell->deadline_s,
 				      .idle_timeout_s = cell->deadline_s,
 				      .reconnect_for_s = cell->comes_back ? 60 : 0};
 	for (int i = 0; i < 4; i++)
-		GP_TRY(gp_codec_spec_parse("raw", &spec.codec[i], err));
+		GP_TRY(gp_codec_spec_parse("raw", &spec.session.codec[i], err));
 	GP_TRY(gp_engine_new_split(&spec, &engine, err));
 	return use_engine(engine, cell, err);
 }

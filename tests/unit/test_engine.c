@@ -46,14 +46,14 @@ static void rig_init_sides(struct rig *r, enum gp_precision body, enum gp_precis
 	struct gp_loader_spec ls = {.batch = BATCH, .shuffle = train, .drop_last = train, .seed = 5, .prefetch = 2};
 	struct gp_engine_spec spec = {.device = "cpu",
 				      .threads = 1,
-				      .batch = BATCH,
-				      .chunks = CHUNKS,
-				      .window = window,
-				      .train = train,
-				      .precision = body,
+				      .session.chunk_samples = BATCH / CHUNKS,
+				      .session.chunks = CHUNKS,
+				      .session.window = window,
+				      .session.eval_only = !train,
+				      .session.precision = body,
 				      .client_precision = client,
-				      .seed = 11,
-				      .optim = rig_optim,
+				      .session.seed = 11,
+				      .session.optim = rig_optim,
 				      .server = server,
 				      .connect_timeout_s = 60,
 				      .idle_timeout_s = 60,
@@ -69,7 +69,7 @@ static void rig_init_sides(struct rig *r, enum gp_precision body, enum gp_precis
 	spec.graph = r->graph;
 	expect_ok(gp_cut_parse(r->graph, rig_cut, &spec.cut, &err), &err);
 	for (int i = 0; i < 4; i++)
-		expect_ok(gp_codec_spec_parse(codec, &spec.codec[i], &err), &err);
+		expect_ok(gp_codec_spec_parse(codec, &spec.session.codec[i], &err), &err);
 	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err),
 		  &err);
 }
@@ -416,7 +416,7 @@ static void decode_something(struct split_engine *e, int direction, float *x)
 	struct gp_codec *c;
 	struct gp_err err = {0};
 	size_t len;
-	expect_ok(gp_codec_open(&e->base.spec.codec[direction], &shape, &options, &c, &err), &err);
+	expect_ok(gp_codec_open(&e->base.spec.session.codec[direction], &shape, &options, &c, &err), &err);
 	uint8_t *payload = gp_calloc(gp_codec_bound(c), 1);
 	scribble(x, e->dir[direction].tensor_bytes, 3);
 	expect_ok(gp_codec_encode_pass(c, &pass, x, payload, gp_codec_bound(c), &len, &err), &err);

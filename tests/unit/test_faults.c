@@ -49,18 +49,17 @@ static enum gp_status run(struct fixture *f, struct gp_err *err)
 	struct gp_engine_spec spec = {.graph = f->graph,
 				      .device = "cpu",
 				      .threads = 1,
-				      .batch = BATCH,
-				      .chunks = CHUNKS,
-				      .window = 2,
-				      .train = true,
-				      .seed = 1,
-				      .optim = {.momentum = 0.9f, .clip_norm = 1.0},
+				      .session.chunk_samples = BATCH / CHUNKS,
+				      .session.chunks = CHUNKS,
+				      .session.window = 2,
+				      .session.seed = 1,
+				      .session.optim = {.momentum = 0.9f, .clip_norm = 1.0},
 				      .server = f->server->address,
 				      .cut = {.head = 1, .tail = f->graph->blocks - 1},
 				      .connect_timeout_s = 60,
 				      .idle_timeout_s = 60};
 	for (int i = 0; i < 4; i++)
-		assert_int_equal(gp_codec_spec_parse("ef+uniform:bits=6+zstd", &spec.codec[i], err), GP_OK);
+		assert_int_equal(gp_codec_spec_parse("ef+uniform:bits=6+zstd", &spec.session.codec[i], err), GP_OK);
 	enum gp_status status = gp_engine_new_split(&spec, &e, err);
 	if (status == GP_OK)
 		status = train(e, f, err);

@@ -331,12 +331,11 @@ static enum gp_status client_open(struct client *c, const struct server_thread *
 	struct gp_loader_spec ls = {.batch = BATCH, .shuffle = true, .drop_last = true, .seed = 5, .prefetch = 2};
 	struct gp_engine_spec spec = {.device = "cpu",
 				      .threads = 1,
-				      .batch = BATCH,
-				      .chunks = CHUNKS,
-				      .window = 2,
-				      .train = true,
-				      .seed = 11,
-				      .optim = {.momentum = 0.9f},
+				      .session.chunk_samples = BATCH / CHUNKS,
+				      .session.chunks = CHUNKS,
+				      .session.window = 2,
+				      .session.seed = 11,
+				      .session.optim = {.momentum = 0.9f},
 				      .server = server->address,
 				      .run = c->run,
 				      .connect_timeout_s = 60,
@@ -351,7 +350,7 @@ static enum gp_status client_open(struct client *c, const struct server_thread *
 	spec.graph = c->graph;
 	expect_ok(gp_cut_parse(c->graph, "1:-1", &spec.cut, err), err);
 	for (int i = 0; i < 4; i++)
-		expect_ok(gp_codec_spec_parse("raw", &spec.codec[i], err), err);
+		expect_ok(gp_codec_spec_parse("raw", &spec.session.codec[i], err), err);
 	return gp_engine_new_split(&spec, &c->engine, err);
 }
 

@@ -100,14 +100,15 @@ static void run_steps(struct run *r, const double *norm, const char *log)
 	struct gp_dataset_options options = {0};
 	struct gp_loader_spec ls = {.batch = BATCH, .drop_last = true, .prefetch = 1};
 	struct gp_dataset *data;
-	struct player p = {.base.ops = &player_ops, .base.spec.batch = BATCH, .norm = norm};
+	struct player p = {
+		.base.ops = &player_ops, .base.spec.session = {.chunk_samples = BATCH, .chunks = 1}, .norm = norm};
 	struct gp_trainer_spec spec = {
 		.engine = &p.base, .schedule.base_lr = 0.1, .total_steps = STEPS, .steps_per_epoch = STEPS};
 	char path[] = "/tmp/gpsplit-test-XXXXXX";
 	int fd = mkstemp(path), saved = dup(2);
 	FILE *told = tmpfile(), *written;
 	assert_true(fd >= 0 && saved >= 0 && told);
-	p.base.spec.optim.clip_norm = norm ? 1.0 : 0.0;
+	p.base.spec.session.optim.clip_norm = norm ? 1.0 : 0.0;
 	assert_int_equal(
 		gp_dataset_open("synthetic:shape=1x8x8,classes=2,samples=16", GP_SPLIT_TRAIN, &options, &data, &err),
 		GP_OK);
@@ -183,7 +184,7 @@ static struct gp_train_report run_with_evaluation(int signal_in_slice)
 	struct gp_dataset_options options = {0};
 	struct gp_loader_spec ls = {.batch = BATCH, .drop_last = true, .prefetch = 1};
 	struct gp_dataset *data[2];
-	struct player p = {.base.ops = &player_ops, .base.spec.batch = BATCH};
+	struct player p = {.base.ops = &player_ops, .base.spec.session = {.chunk_samples = BATCH, .chunks = 1}};
 	struct gp_trainer_spec spec = {.engine = &p.base,
 				       .schedule.base_lr = 0.1,
 				       .total_steps = STEPS,

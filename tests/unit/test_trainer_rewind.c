@@ -85,7 +85,8 @@ static void train(struct player *p, struct gp_train_report *report)
 	assert_non_null(mkdtemp(root));
 	const struct gp_run_state_options o = {.dir = root, .every = 100, .total_steps = STEPS, .spec = &none};
 	p->base.ops = &player_ops;
-	p->base.spec.batch = BATCH;
+	p->base.spec.session.chunk_samples = BATCH;
+	p->base.spec.session.chunks = 1;
 	assert_int_equal(gp_run_state_open(&o, &p->base.spec.run, &err), GP_OK);
 	struct gp_trainer_spec spec = {.engine = &p->base,
 				       .run = p->base.spec.run,

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See session_spec.h. Test: tests/unit/test_session_spec.c
+ */
+#include "common/wire/session_spec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/wire/graph_msg.h"
+
+#define CHUNKS_MAX        (1u << 20)
+#define CHUNK_SAMPLES_MAX (1u << 20)
+
+/* To OPEN and back. */
+
+void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open, Gpsplit__Optimizer *optimizer)
+{
+	optimizer->kind = (uint32_t)s->optim.kind;
+	optimizer->momentum = s->optim.momentum;
+	optimizer->nesterov = s->optim.nesterov;
+	optimizer->weight_decay = s->optim.weight_decay;
+	optimizer->beta1 = s->optim.beta1;
+	optimizer->beta2 = s->optim.beta2;
+	optimizer->eps = s->optim.eps;
+	optimizer->clip_norm = s->optim.clip_norm;
+	optimizer->clip_value = s->optim.clip_value;
+	open->optimizer = optimizer;
+	open->precision = (uint32_t)s->precision;
+	open->seed = s->seed;
+	open->chunk_samples = (uint32_t)s->chunk_samples;
+	open->chunks = (uint32_t)s->chunks;
+	open->window = (uint32_t)s->window;
+	open->eval_only = s->eval_only;
+	open->codec_act_up = (char *)s->codec[0].text;
+	open->codec_act_down = (char *)s->codec[1].text;
+	open->codec_grad_up = (char *)s->codec[2].text;
+	open->codec_grad_down = (char *)s->codec[3].text;
+}
+
+static enum gp_status check_range(const char *what, uint32_t value, uint32_t most, struct gp_err *err)
+{
+	if (value < 1 || value > most)
+		GP_FAIL(err, GP_INVALID, "open: %s is %u; 1 to %u is possible here", what, value, most);
+	return GP_OK;
+}
+
+/* A failure that would be a wrong flag at a terminal (GP_USAGE) is an invalid message here. */
+static enum gp_status refuse_open(struct gp_err *err, const char *what)
+{
+	err->code = GP_INVALID;
+	return gp_err_prefix(err, "open: %s", what);
+}
+
+static enum gp_status read_optimizer(const Gpsplit__Optimizer *m, struct gp_optim *o, struct gp_err *err)
+{
+	if (!m)
+		GP_FAIL(err, GP_PROTO, "open: no optimizer");
+	*o = (struct gp_optim){.kind = (enum gp_optim_kind)m->kind,
+			       .momentum = m->momentum,
+			       .nesterov = m->nesterov,
+			       .weight_decay = m->weight_decay,
+			       .beta1 = m->beta1,
+			       .beta2 = m->beta2,
+			       .eps = m->eps,
+			       .clip_norm = m->clip_norm,
+			       .clip_value = m->clip_value};
+	return gp_optim_check(o, err) == GP_OK ? GP_OK : refuse_open(err, "optimizer");
+}
+
+static enum gp_status read_codecs(const Gpsplit__Open *m, struct gp_codec_spec codec[4], struct gp_err *err)
+{
+	static const char *const names[4] = {"codec_act_up", "codec_act_down", "codec_grad_up", "codec_grad_down"};
+	const char *text[4] = {m->codec_act_up, m->codec_act_down, m->codec_grad_up, m->codec_grad_down};
+	for (int i = 0; i < 4; i++)
+		if (gp_codec_spec_parse(text[i], &codec[i], err) != GP_OK)
+			return refuse_open(err, names[i]);
+	return GP_OK;
+}
+
+static enum gp_status read_precision(uint32_t number, enum gp_precision *out, struct gp_err *err)
+{
+	if (number >= GP_PRECISIONS)
+		GP_FAIL(err, GP_UNSUPPORTED, "open: this server knows no precision %u", number);
+	*out = (enum gp_precision)number;
+	return GP_OK;
+}
+
+enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_max, struct gp_session_spec *out,
+				    struct gp_err *err)
+{
+	GP_TRY(check_range("window", open->window, (uint32_t)window_max, err));
+	GP_TRY(check_range("chunks", open->chunks, CHUNKS_MAX, err));
+	GP_TRY(check_range("chunk_samples", open->chunk_samples, CHUNK_SAMPLES_MAX, err));
+	*out = (struct gp_session_spec){.seed = open->seed,
+					.chunk_samples = (int)open->chunk_samples,
+					.chunks = (int)open->chunks,
+					.window = (int)open->window,
+					.eval_only = open->eval_only};
+	GP_TRY(read_optimizer(open->optimizer, &out->optim, err));
+	GP_TRY(read_codecs(open, out->codec, err));
+	return read_precision(open->precision, &out->precision, err);
+}
+
+/* To words. */
+
+static void add_text(struct gp_session_words *w, const char *key, const char *value)
+{
+	char *text = w->text[w->pairs.count];
+	snprintf(text, sizeof w->text[0], "%s", value);
+	gp_pairs_add(&w->pairs, key, text);
+}
+
+static void add_number(struct gp_session_words *w, const char *key, uint64_t value)
+{
+	char text[24];
+	snprintf(text, sizeof text, "%" PRIu64, value);
+	add_text(w, key, text);
+}
+
+static void add_real(struct gp_session_words *w, const char *key, double value)
+{
+	char text[32];
+	snprintf(text, sizeof text, "%.17g", value);
+	add_text(w, key, text);
+}
+
+static void add_optimizer(struct gp_session_words *w, const struct gp_optim *o)
+{
+	add_number(w, "optimizer", (uint64_t)o->kind);
+	add_real(w, "momentum", (double)o->momentum);
+	add_number(w, "nesterov", o->nesterov);
+	add_real(w, "weight_decay", (double)o->weight_decay);
+	add_real(w, "beta1", o->beta1);
+	add_real(w, "beta2", o->beta2);
+	add_real(w, "eps", (double)o->eps);
+	add_real(w, "clip_norm", o->clip_norm);
+	add_real(w, "clip_value", o->clip_value);
+}
+
+enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const struct gp_graph *body,
+					struct gp_session_words *out, struct gp_err *err)
+{
+	static const char *const names[4] = {"act_up", "act_down", "grad_up", "grad_down"};
+	uint64_t hash;
+	char text[24];
+	GP_TRY(gp_graph_hash(body, &hash, err));
+	out->pairs.count = 0;
+	snprintf(text, sizeof text, "%016" PRIx64, hash);
+	add_text(out, "graph", text);
+	add_optimizer(out, &s->optim);
+	add_number(out, "seed", s->seed);
+	add_number(out, "chunk_samples", (uint64_t)s->chunk_samples);
+	add_number(out, "chunks", (uint64_t)s->chunks);
+	add_number(out, "precision", (uint64_t)s->precision);
+	for (int d = 0; d < 4; d++)
+		add_text(out, names[d], s->codec[d].text);
+	return GP_OK;
+}

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a session computes, beside the graph and the weights: the numbers and
+ * codecs that the command line gives, OPEN carries (PROTOCOL.md section 5.2), a
+ * body is made from and checkpoints are compared by. One struct from end to
+ * end; to add a setting, add it here, to gpsplit.proto and to the three
+ * functions below.
+ *
+ * Threads: any; pure functions. Test: tests/unit/test_session_spec.c; fuzz:
+ * tests/fuzz/fuzz_server_session.c
+ */
+#ifndef GP_SESSION_SPEC_H
+#define GP_SESSION_SPEC_H
+
+#include "common/codec/codec.h"
+#include "common/graph/device.h"
+#include "common/graph/optim.h"
+#include "common/store/manifest.h"
+#include "proto/gpsplit.pb-c.h"
+
+struct gp_session_spec {
+	struct gp_optim optim;
+	enum gp_precision precision; /* of the body; of everything in a local run */
+	uint64_t seed;
+	int chunk_samples, chunks; /* samples per chunk, chunks per step */
+	int window;                /* chunks in flight */
+	bool eval_only;            /* forward alone: no gradients, no updates */
+	bool undo;                 /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
+	struct gp_codec_spec codec[4]; /* act up, act down, grad up, grad down */
+};
+
+/* Samples of a step. */
+static inline int64_t gp_session_batch(const struct gp_session_spec *s)
+{
+	return (int64_t)s->chunk_samples * s->chunks;
+}
+
+/* Fills the fields of OPEN that the spec has; `optimizer` becomes open->optimizer. Both borrow from `s`. */
+void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open, Gpsplit__Optimizer *optimizer);
+/* Reads and checks them; `undo` is false. GP_INVALID, GP_UNSUPPORTED or GP_PROTO say what of it cannot be, and *out is of
+ * no use then. */
+enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_max, struct gp_session_spec *out,
+				    struct gp_err *err);
+
+/* What must be the same for a run to go on with its checkpoints, as names and texts. Window, undo and eval_only decide
+ * only where and how fast: they are not in it. */
+struct gp_session_words {
+	struct gp_pairs pairs;
+	char text[20][GP_CODEC_SPEC_MAX];
+};
+enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const struct gp_graph *body,
+					struct gp_session_words *out, struct gp_err *err);
+
+#endif
