@@ -103,8 +103,23 @@ struct block_state {
 	uint64_t given[MAX_THREADS],
 		seen[WARPS][LANES]; /* copied when the warp goes on: a fast lane gives again at once */
 	unsigned came[WARPS];       /* whose values are in `seen` */
+	unsigned ballot[WARPS];     /* of these, the lowest bits */
+	unsigned waiting[WARPS];    /* lanes AT_EXCHANGE, one bit each */
+	unsigned named[WARPS];      /* lanes that the masks of all of these name */
 	int any;
 } block;
+
+/* Threads that go on, one when the one before waits or ends; the scheduler does when none is left. */
+struct turns {
+	unsigned of[MAX_THREADS];
+	unsigned next, count;
+} turns;
+
+/* threadIdx of every thread of a block of `dim`. */
+struct positions {
+	dim3 dim;
+	dim3 of[MAX_THREADS];
+} positions;
 
 fiber fibers[MAX_THREADS];
 fiber *idle[MAX_THREADS];
@@ -160,24 +175,52 @@ void *first_top(fiber *f, void (*entry)())
 		   gpk_emulated.grid_dim.z, block.threads);
 }
 
-void to_scheduler()
-{
-	fiber *f = block.of[current].on;
-#ifdef GPK_ASAN
-	__sanitizer_start_switch_fiber(&f->fake, scheduler_stack, scheduler_bytes);
-#endif
-	gpk_emulated_switch(&f->top, scheduler_top);
-#ifdef GPK_ASAN
-	__sanitizer_finish_switch_fiber(f->fake, nullptr, nullptr);
-#endif
-}
-
 void become(unsigned t)
 {
 	current = t;
-	gpk_emulated.thread = dim3(t % block.dim.x, t / block.dim.x % block.dim.y, t / (block.dim.x * block.dim.y));
+	gpk_emulated.thread = positions.of[t];
 	gpk_emulated.lane = t % LANES;
 	gpk_emulated.warp = t / LANES;
+}
+
+void find_positions(dim3 dim)
+{
+	if (dim.x == positions.dim.x && dim.y == positions.dim.y && dim.z == positions.dim.z)
+		return;
+	positions.dim = dim;
+	unsigned t = 0;
+	for (unsigned z = 0; z < dim.z; z++)
+		for (unsigned y = 0; y < dim.y; y++)
+			for (unsigned x = 0; x < dim.x; x++)
+				positions.of[t++] = dim3(x, y, z);
+}
+
+void go_on_as(unsigned t)
+{
+	become(t);
+	block.of[t].waits = RUNS;
+	if (block.waiting[t / LANES] & 1u << t % LANES)
+		block.waiting[t / LANES] ^= 1u << t % LANES;
+}
+
+/* From the fiber of the current thread to that of the next in turn, or to the scheduler; returns when it goes on. */
+void leave()
+{
+	fiber *const self = block.of[current].on;
+	fiber *next = nullptr;
+	if (turns.next < turns.count) {
+		const unsigned t = turns.of[turns.next++];
+		next = block.of[t].on;
+		go_on_as(t);
+	}
+#ifdef GPK_ASAN
+	__sanitizer_start_switch_fiber(&self->fake, next ? next->stack : scheduler_stack,
+				       next ? STACK_BYTES : scheduler_bytes);
+#endif
+	gpk_emulated_switch(&self->top, next ? next->top : scheduler_top);
+#ifdef GPK_ASAN
+	__sanitizer_finish_switch_fiber(self->fake, nullptr, nullptr);
+#endif
 }
 
 /* Thread after thread, as long as none waits; the next user's threads when this fiber is taken again. */
@@ -200,7 +243,7 @@ void run_threads()
 			become(next);
 		}
 		idle[idle_count++] = self;
-		to_scheduler();
+		leave();
 	}
 }
 
@@ -217,11 +260,11 @@ fiber *take_fiber()
 	return f;
 }
 
+/* From the scheduler; returns when this thread and those in turn behind it wait or have ended. */
 void resume(unsigned t)
 {
 	fiber *f = block.of[t].on;
-	become(t);
-	block.of[t].waits = RUNS;
+	go_on_as(t);
 	if (!f->begun) {
 		f->begun = true;
 		f->top = first_top(f, run_threads);
@@ -235,9 +278,19 @@ void resume(unsigned t)
 #endif
 }
 
+void resume_turns()
+{
+	turns.next = 1;
+	resume(turns.of[0]);
+	turns.next = turns.count = 0;
+}
+
 /* The lanes of a warp that wait for each other, named by one of them; 0 when there are none, or not all have come. */
 unsigned ready_lanes(unsigned first)
 {
+	const unsigned all = ~0u, waiting = block.waiting[first / LANES];
+	if (!waiting || (waiting == all && block.named[first / LANES] == all))
+		return waiting;
 	unsigned came = 0, ended = 0;
 	for (unsigned l = 0; l < LANES; l++)
 		if (first + l >= block.threads || block.of[first + l].waits == ENDED)
@@ -264,12 +317,22 @@ bool resume_warp(unsigned first)
 	const unsigned lanes = ready_lanes(first);
 	if (!lanes)
 		return false;
-	for (unsigned l = 0; l < LANES; l++)
-		block.seen[first / LANES][l] = lanes & 1u << l ? block.given[first + l] : ~(uint64_t)0;
+	const uint64_t *const given = block.given + first;
+	unsigned ballot = 0;
+	for (unsigned l = 0; l < LANES; l++) {
+		block.seen[first / LANES][l] = lanes & 1u << l ? given[l] : ~(uint64_t)0;
+		ballot |= (unsigned)(given[l] & 1) << l;
+	}
 	block.came[first / LANES] = lanes;
+	block.ballot[first / LANES] = ballot & lanes;
+	block.named[first / LANES] = ~0u;
+	for (unsigned l = 0; l < LANES; l++)
+		if (block.waiting[first / LANES] & ~lanes & 1u << l)
+			block.named[first / LANES] &= block.of[first + l].mask;
 	for (unsigned k = 0; k < LANES; k++)
 		if (lanes & 1u << nth(k, LANES))
-			resume(first + nth(k, LANES));
+			turns.of[turns.count++] = first + nth(k, LANES);
+	resume_turns();
 	return true;
 }
 
@@ -281,7 +344,8 @@ bool resume_block()
 	if (block.ended)
 		stop("a barrier that part of the block does not come to");
 	for (unsigned k = 0; k < block.threads; k++)
-		resume(nth(k, block.threads));
+		turns.of[turns.count++] = nth(k, block.threads);
+	resume_turns();
 	return true;
 }
 
@@ -291,6 +355,10 @@ void run_block()
 	for (unsigned t = 0; t < block.threads; t++) {
 		block.of[t].fenced = false;
 		late[t].count = late[t].group = 0;
+	}
+	for (unsigned w = 0; w < WARPS; w++) {
+		block.waiting[w] = 0;
+		block.named[w] = ~0u;
 	}
 	while (block.ended < block.threads) {
 		bool moved = false;
@@ -313,7 +381,7 @@ void run_block()
 void gpk_emulated_barrier(void)
 {
 	block.of[current].waits = AT_BARRIER;
-	to_scheduler();
+	leave();
 }
 
 void gpk_emulated_shared(void *p, size_t bytes)
@@ -338,7 +406,9 @@ const uint64_t *gpk_emulated_exchange(unsigned mask, uint64_t value)
 	block.given[t] = value;
 	block.of[t].mask = mask;
 	block.of[t].waits = AT_EXCHANGE;
-	to_scheduler();
+	block.waiting[t / LANES] |= 1u << t % LANES;
+	block.named[t / LANES] &= mask;
+	leave();
 	return block.seen[t / LANES];
 }
 
@@ -380,13 +450,8 @@ unsigned atomicInc(unsigned *at, unsigned most)
 
 unsigned __ballot_sync(unsigned mask, int predicate)
 {
-	const uint64_t *all = gpk_emulated_exchange(mask, predicate != 0);
-	unsigned bits = 0;
-	const unsigned came = block.came[gpk_emulated.warp];
-	for (unsigned l = 0; l < LANES; l++)
-		if (came & 1u << l)
-			bits |= (unsigned)(all[l] & 1) << l;
-	return bits;
+	gpk_emulated_exchange(mask, predicate != 0);
+	return block.ballot[gpk_emulated.warp];
 }
 
 int __syncthreads_or(int predicate)
@@ -424,6 +489,7 @@ void gpk_emulated_run(const char *kernel, struct gpk_shape shape, const std::fun
 	block.body = &body;
 	block.dim = shape.block;
 	block.threads = shape.block.x * shape.block.y * shape.block.z;
+	find_positions(shape.block);
 	gpk_emulated.grid_dim = grid;
 	gpk_emulated.block_dim = shape.block;
 	gpk_emulated.room = room;

@@ -154,45 +154,49 @@ template <typename T> GPK_DEVICE uint32_t gpk_operand(uint32_t word)
 	return sizeof(T) == 4 && finite ? (word + 0x1000u) & 0xffffe000u : word;
 }
 
-/*
- * Element k of a row whose words are spread over 4 lanes: chunk k / (elements of a chunk), then words of that chunk. An
- * operand of 8 * `eights` rows has its words at `first`.
- */
-template <typename T>
-GPK_DEVICE float gpk_mma_element(const uint32_t (*words)[6], unsigned first, unsigned eights, unsigned row, unsigned k)
-{
-	const unsigned in_word = 4 / sizeof(T), in_chunk = 16 / sizeof(T);
-	const uint32_t word = words[row % 8 * 4 + k % in_chunk / in_word][first + row / 8 + k / in_chunk * eights];
-	return __uint_as_float(sizeof(T) == 4 ? word : k % 2 ? word & 0xffff0000u : word << 16);
-}
+/* Most elements of a row: of 2 chunks of bf16. */
+#define GPK_MMA_DEPTH 16
 
 /*
- * What the lanes of a warp multiply, by turns in two places: who goes on before the others have read it writes to the
- * other place, and waits there until all have come.
+ * What the lanes of a warp multiply, as floats, by turns in two places: who goes on before the others have read it writes
+ * to the other place, and waits there until all have come.
  */
 struct gpk_mma_place {
-	uint32_t of[2][32][6];
+	float a[2][16][GPK_MMA_DEPTH], b[2][8][GPK_MMA_DEPTH];
 	uint8_t turn[32];
 };
+
+/* Word lane % 4 of a chunk, to where its elements belong in their row. */
+template <typename T> GPK_DEVICE void gpk_mma_give(float *row, unsigned chunk, uint32_t word)
+{
+	const unsigned in_word = 4 / sizeof(T), in_chunk = 16 / sizeof(T);
+	float *const to = row + chunk * in_chunk + gpk_emulated.lane % 4 * in_word;
+	to[0] = __uint_as_float(sizeof(T) == 4 ? word : word << 16);
+	if (sizeof(T) == 2)
+		to[1] = __uint_as_float(word & 0xffff0000u);
+}
 
 template <typename T> GPK_DEVICE void gpk_mma(float (&c)[4], const uint32_t (&a)[4], const uint32_t *b)
 {
 	static gpk_mma_place places[32];
 	gpk_mma_place &place = places[gpk_emulated.warp];
-	const unsigned lane = gpk_emulated.lane;
-	uint32_t(*const all)[6] = place.of[place.turn[lane] ^= 1];
-	memcpy(all[lane], a, sizeof a);
-	memcpy(all[lane] + 4, b, 2 * sizeof *b);
+	const unsigned lane = gpk_emulated.lane, turn = place.turn[lane] ^= 1;
+	for (unsigned w = 0; w < 4; w++)
+		gpk_mma_give<T>(place.a[turn][lane / 4 + w % 2 * 8], w / 2, a[w]);
+	for (unsigned w = 0; w < 2; w++)
+		gpk_mma_give<T>(place.b[turn][lane / 4], w, b[w]);
 	__syncwarp();
-	float rows[2][32 / sizeof(T)], columns[2][32 / sizeof(T)];
-	for (unsigned i = 0; i < 2; i++)
-		for (unsigned k = 0; k < 32 / sizeof(T); k++) {
-			rows[i][k] = gpk_mma_element<T>(all, 0, 2, lane / 4 + i * 8, k);
-			columns[i][k] = gpk_mma_element<T>(all, 4, 1, lane % 4 * 2 + i, k);
-		}
-	for (unsigned i = 0; i < 4; i++)
-		for (unsigned k = 0; k < 32 / sizeof(T); k++)
-			c[i] += rows[i / 2][k] * columns[i % 2][k];
+	const float *const row = place.a[turn][lane / 4], *const low_row = place.a[turn][lane / 4 + 8],
+			   *const column = place.b[turn][lane % 4 * 2],
+			   *const next_column = place.b[turn][lane % 4 * 2 + 1];
+	float sums[4] = {c[0], c[1], c[2], c[3]};
+	for (unsigned k = 0; k < 32 / sizeof(T); k++) {
+		sums[0] += row[k] * column[k];
+		sums[1] += row[k] * next_column[k];
+		sums[2] += low_row[k] * column[k];
+		sums[3] += low_row[k] * next_column[k];
+	}
+	memcpy(c, sums, sizeof sums);
 }
 
 #endif
