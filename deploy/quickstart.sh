@@ -20,18 +20,24 @@ usage() {
 	cat <<-END
 	usage: deploy/quickstart.sh [OPTION]... [-- GPCLIENT-TRAIN-FLAG...]
 
-	  --model SPEC   default $model
-	  --data SPEC    default $data
-	  --cut H:T      default $cut: first block and classifier here, the rest on the server
-	  --codec SPEC   in every direction; default $codec
-	  --batch N      default $batch
-	  --chunks N     default $chunks
-	  --steps N      default $steps, one and a half passes over the images
-	  --epochs N     whole passes instead
-	  --result FILE  keep the closing JSON of "gpclient train" there
-	  -h, --help     this text
+	Installs the Debian packages that are missing (as root or by sudo), builds gpclient and gpserverd in
+	build/release, starts a server on this machine, trains a model through it and prints the accuracy, the time
+	per batch and the bytes that crossed the link. A build/release that is configured keeps its settings.
 
-	Flags after -- go to "gpclient train" as they are and win, for example
+	  --model SPEC   trains this model (default: $model)
+	  --data SPEC    trains on this data (default: $data)
+	  --cut H:T      puts what lies before block H and from block T on here, and the rest on the server
+	                 (default: $cut, the first block and the classifier are here)
+	  --codec SPEC   compresses the tensors of every direction by this codec
+	                 (default: $codec)
+	  --batch N      takes N samples per step (default: $batch)
+	  --chunks N     sends each batch in N chunks (default: $chunks)
+	  --steps N      takes N steps (default: $steps, one and a half passes over the images)
+	  --epochs N     takes N whole passes over the images, whatever --steps says
+	  --result FILE  writes the closing JSON of "gpclient train" to FILE, too
+	  -h, --help     prints this text
+
+	The flags after -- are given to "gpclient train" as they are and win over the options above, for example:
 	  deploy/quickstart.sh --codec raw -- --save model.safetensors
 	END
 }
@@ -76,8 +82,23 @@ stop() { # PID: SIGTERM, and SIGKILL after 5 s
 	wait "$1" 2>/dev/null
 }
 
+has_gpu() {
+	compgen -G '/dev/nvidia[0-9]*' >/dev/null || nvidia-smi --list-gpus >/dev/null 2>&1
+}
+
+# Without tests and without what this machine cannot run.
+configure() {
+	local flags=(-DGP_TESTS=OFF)
+	if ! has_gpu; then
+		say "no NVIDIA GPU is here: building without the CUDA device (GP_CUDA=off)"
+		flags+=(-DGP_CUDA=off)
+	fi
+	cmake --preset release "${flags[@]}" >"$work/configure.log" 2>&1 || { cat "$work/configure.log" >&2 && return 1; }
+}
+
+# A release folder that somebody has configured, with tests or a CUDA device, stays as it is.
 build() {
-	cmake --preset release -DGP_TESTS=OFF >"$work/configure.log" 2>&1 || { cat "$work/configure.log" >&2 && return 1; }
+	[ -f build/release/build.ninja ] || configure || return 1
 	cmake --build --preset release -j"$(nproc)" --target gpclient gpserverd >&2
 }
 

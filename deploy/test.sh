@@ -5,10 +5,11 @@
 # builds, and runs all tests: everything under the dev preset, unit tests and
 # fuzz seeds under the release preset (without assertions, as users run it) and
 # under AddressSanitizer and UndefinedBehaviorSanitizer, the threaded modules
-# under ThreadSanitizer. The sanitizer presets build only what they run. dev and
-# asan run CUDA's kernels on the CPU, also whole trainings; release compiles them by
-# nvcc, where it is.
-# The last line is "N passed, N failed"; the exit status is 0 when none failed.
+# under ThreadSanitizer. Only dev is built completely; the others build what they
+# run. dev and asan run CUDA's kernels on the CPU, also whole trainings; release
+# compiles them by nvcc, where it is. See README.md beside this file.
+# The last line is "N passed, N failed"; the exit status is 0 when none failed. A
+# preset that runs no test counts as a failure.
 
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -18,14 +19,22 @@ cd "$(dirname "$0")/.." || exit 1
 export CUDAARCHS=${CUDAARCHS:-90-real}
 
 readonly threaded='^test_.*(conn|channel|session|sched|loader|worker|server|client|transfer|engine)'
+# Tests of links mostly wait, so twice as many run at a time as there are cores.
+jobs=$((2 * $(nproc)))
 passed=0 failed=0 skipped=0
 
 usage() {
 	cat <<-END
 	usage: deploy/test.sh [PRESET]...
 
-	Installs missing packages, builds and runs the tests of the presets: release, dev,
-	asan, tsan (default: all four).
+	Installs the Debian packages that are missing (as root or by sudo), builds each PRESET in build/PRESET
+	and runs its tests. PRESET is one of release, dev, asan and tsan; without one, all four are run.
+
+	The last line tells how many tests passed and failed. The exit status is 0 when every preset was built,
+	ran at least one test, and no test failed; it is 1 when not, and 2 when PRESET is unknown. What a build
+	said is in build/PRESET/build.log, and the tests' results are in build/PRESET/results.xml.
+
+	  -h, --help  prints this text
 	END
 }
 
@@ -43,12 +52,14 @@ selection() { # PRESET
 	esac
 }
 
-# What to build for them: everything, or the programs that the chosen tests are named after.
+# What to build for them. Each threaded test runs the program that it is named after, up to "_in_tls".
 targets() { # PRESET CTEST-ARGUMENT...
-	local preset=$1
-	shift
-	[ "$preset" = dev ] || [ "$preset" = release ] && echo all && return
-	ctest --preset "$preset" -N "$@" | sed -n 's/^ *Test *#[0-9]*: //p'
+	case $1 in
+	dev) echo all ;;
+	release) printf '%s\n' test_programs gpclient gpserverd ;;
+	asan) printf '%s\n' test_programs gpclient gpserverd ;;
+	tsan) ctest --preset tsan -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/_in_tls$//' | sort -u ;;
+	esac
 }
 
 quietly() { # LOG COMMAND...: the output only when it fails
@@ -61,6 +72,7 @@ count() { # JUNIT-FILE NAME
 	sed -n "s/^[[:space:]]*$2=\"\([0-9]*\)\".*/\1/p; s/^<testsuite.* $2=\"\([0-9]*\)\".*/\1/p" "$1" | head -1
 }
 
+# Fails when not one test was run.
 add_results() { # JUNIT-FILE
 	local tests failures unrun
 	tests=$(count "$1" tests) failures=$(count "$1" failures)
@@ -68,6 +80,7 @@ add_results() { # JUNIT-FILE
 	failed=$((failed + failures))
 	skipped=$((skipped + unrun))
 	passed=$((passed + tests - failures - unrun))
+	[ $((tests - unrun)) -gt 0 ]
 }
 
 run_preset() { # PRESET
@@ -80,7 +93,7 @@ run_preset() { # PRESET
 	[ ${#to_build[@]} -gt 0 ] || return 1
 	quietly "build/$preset/build.log" cmake --build --preset "$preset" -j"$(nproc)" --target "${to_build[@]}" || return 1
 	say "$preset: test"
-	ctest --preset "$preset" -j"$(nproc)" --output-junit "$junit" "${args[@]}"
+	ctest --preset "$preset" -j"$jobs" --no-tests=error --output-junit "$junit" "${args[@]}"
 	[ -s "$junit" ] && add_results "$junit"
 }
 
@@ -98,7 +111,7 @@ main() {
 	install_missing "${build_packages[@]}" "${test_packages[@]}" || exit 1
 	for preset in "$@"; do
 		run_preset "$preset" && continue
-		echo "test.sh: the preset $preset does not build, or its tests do not run"
+		echo "test.sh: the preset $preset was not built, or it ran no test"
 		failed=$((failed + 1))
 	done
 	say "done, $skipped skipped"
