@@ -74,7 +74,7 @@ const void *gp_batch_map_at(const struct gp_batch_map *m, const struct gp_batch 
 }
 
 void gp_batch_map_copy(const struct gp_batch_map *m, const struct gp_batch *batch, size_t first, size_t samples,
-		       struct gp_plan *plan, int slot, const struct gp_feed *from)
+		       struct gp_plan *plan, int slot, const struct gp_port *from)
 {
 	for (int i = 0; i < plan->spec.graph->inputs; i++) {
 		const int input = from ? from[i].index : i;

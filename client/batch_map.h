@@ -37,6 +37,6 @@ const void *gp_batch_map_at(const struct gp_batch_map *m, const struct gp_batch 
  * inputs are those of the whole graph.
  */
 void gp_batch_map_copy(const struct gp_batch_map *m, const struct gp_batch *batch, size_t first, size_t samples,
-		       struct gp_plan *plan, int slot, const struct gp_feed *from);
+		       struct gp_plan *plan, int slot, const struct gp_port *from);
 
 #endif

@@ -397,6 +397,8 @@ static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Contr
 		return on_ready(s, m->ready, err);
 	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
 		return on_grad_squares(s, m->grad_squares, err);
+	case GPSPLIT__CONTROL__BODY_CHUNK_DONE:
+		return s->frames->chunk_done(s->arg, m->chunk_done->step, m->chunk_done->chunk, err);
 	case GPSPLIT__CONTROL__BODY_COMMITTED:
 		return on_committed(s, m->committed, err);
 	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:

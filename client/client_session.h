@@ -36,6 +36,8 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of 
 	void (*sent)(void *arg, struct gp_frame *f);
 	/* GRAD_SQUARES, only with clip_norm. */
 	enum gp_status (*grad_squares)(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err);
+	/* CHUNK_DONE. */
+	enum gp_status (*chunk_done)(void *arg, uint64_t step, uint32_t chunk, struct gp_err *err);
 	/* The channel is gone, and with it what was under way. Takes back what was begun of the step that is not yet
 	 * committed; may run the loop. */
 	void (*lost)(void *arg);

@@ -26,6 +26,7 @@
 
 struct gp_client_security;
 struct gp_run_state;
+struct gp_flows;
 
 struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
@@ -61,6 +62,8 @@ struct gp_engine_figures {
 	 * codec's byte stages, NULL behind the last. */
 	struct gp_codec_stats codec[4];
 	const char *byte_stage[4][GP_CODEC_MAX_STAGES];
+	const struct gp_flows *flows; /* of a split run: every tensor that crosses; NULL: none. As long as the engine. */
+	const struct gp_graph *body;  /* whose inputs and outputs those are */
 	uint32_t reconnects;
 	uint64_t compute_ns;   /* busy time of this side's compute thread */
 	uint64_t memory_bytes; /* plans and frames of this side */
@@ -79,10 +82,14 @@ struct gp_engine;
 
 struct gp_engine_ops {
 	const char *name;
-	/* One step: forward and backward of every chunk, then the update with rate lr. batch->valid is the samples of a step.
-	 * Not with session.eval_only. */
-	enum gp_status (*step)(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
-			       struct gp_err *err);
+	/*
+	 * One step: forward and backward of every chunk, then the update with rate lr. batch->valid is the samples of a step.
+	 * Not with session.eval_only. `next` (optional): the batch of the step that follows, by the next call of `step` and
+	 * before any other but `next` and `figures`; what does not depend on this step may begin already. It must live until
+	 * that step is done.
+	 */
+	enum gp_status (*step)(struct gp_engine *e, const struct gp_batch *batch, const struct gp_batch *next, float lr,
+			       struct gp_step_result *out, struct gp_err *err);
 	/* The loader's next batch for a step, as gp_loader_next; the link's heartbeats go on however long that
 	 * takes. */
 	enum gp_status (*next)(struct gp_engine *e, struct gp_loader *loader, struct gp_batch **out,
@@ -106,6 +113,7 @@ struct gp_engine {
 	const struct gp_engine_ops *ops;
 	struct gp_engine_spec spec;
 	uint64_t steps; /* done, of the whole run: above 0 at once where a checkpoint was loaded */
+	bool looks_ahead; /* `step` has a use for `next` */
 	/* A call has failed because the server is a new one, and the engine went back to a checkpoint: go on at `steps`. */
 	bool rewound;
 };

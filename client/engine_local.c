@@ -139,9 +139,10 @@ static enum gp_status checkpoint_if_due(struct local_engine *e, const struct gp_
 	return GP_OK;
 }
 
-static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *batch, float lr,
-				 struct gp_step_result *out, struct gp_err *err)
+static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *batch, const struct gp_batch *next,
+				 float lr, struct gp_step_result *out, struct gp_err *err)
 {
+	(void)next;
 	struct local_engine *e = (struct local_engine *)base;
 	struct gp_step_result sum = {0};
 	GP_TRY(run_batch(e, batch, true, &sum, err));

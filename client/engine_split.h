@@ -1,19 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to engine_split.c (chunks, steps, evaluation), engine_split_life.c
- * (making, freeing, weights, figures), engine_split_undo.c and
- * engine_split_state.c.
+ * Private to the files of the split engine:
  *
- * Threads: the engine's thread, which runs the loop, but for what tasks run on workers.
- * Test: tests/unit/test_engine.c
+ *   engine_split.c       one chunk, in the order of the data: head forward, ACT_UP, ACT_DOWN, tail, GRAD_UP, GRAD_DOWN,
+ *                        head backward
+ *   engine_split_pass.c  which chunks there are: steps, commits, evaluation, prediction; a link that breaks
+ *   engine_split_life.c  making, freeing, weights, figures
+ *   engine_split_state.c checkpoints, and going back to one
+ *
+ * Threads: the engine's own (loop) thread, but for run_* and finish_*, which run on the compute thread.
+ * Tests: tests/unit/test_engine.c, tests/unit/test_resume.c, tests/e2e/parity.sh
  */
 #ifndef GP_ENGINE_SPLIT_H
 #define GP_ENGINE_SPLIT_H
 
-#include "client/engine.h"
 #include "client/client_session.h"
+#include "client/engine.h"
 #include "client/batch_map.h"
-#include "common/wire/transfer.h"
+#include "common/graph/graph_part.h"
+#include "common/wire/flows.h"
 
 enum slot_state {
 	SLOT_FREE,
@@ -28,38 +33,50 @@ struct split_slot {
 	struct split_engine *e;
 	int index, valid;
 	enum slot_state state;
+	uint64_t number; /* of the chunk: in training step * chunks + chunk, in an evaluation counted from 0 */
+	uint64_t step;
 	uint32_t chunk;
-	bool arrived; /* the whole ACT_DOWN */
+	const struct gp_batch *batch; /* until the head's forward is done; in training until the step is */
+	size_t first;                 /* the chunk's first sample in it */
+	uint64_t arrived;             /* bit i: tensor i of the direction that comes has begun to arrive */
+	int pending;                  /* tensors still to be encoded, or decoded */
+	void **data;                  /* by input of the body: copies of those that are data */
 	int32_t *labels;
 	struct gp_loss_result loss;
 	struct gp_task compute;
 };
 
-enum direction_index { ACT_UP, ACT_DOWN, GRAD_UP, GRAD_DOWN, DIRECTIONS };
-
 struct split_engine {
 	struct gp_engine base;
 	uv_loop_t loop;
 	struct gp_device *device;
-	struct gp_graph *head, *body, *tail;
+	struct gp_graph_parts parts;
 	struct gp_plan *head_plan, *tail_plan;
 	const struct gp_plan_profile *head_profile, *tail_profile; /* NULL: not measured */
 	struct gp_worker *compute_worker, *codec_worker, *data_worker;
 	struct gp_lane compute, data;
-	struct gp_direction dir[DIRECTIONS];
+	struct gp_flow_list *list; /* of what crosses the cuts */
+	struct gp_flows flows;
+	bool head_backward;      /* some gradient reaches the head */
+	bool ahead;              /* the head's forwards of the next step may run, and be sent, during this one */
+	struct gp_batch_map map; /* of the whole model's inputs, from the batch at hand */
 	struct split_slot *slot;
 	struct gp_client_session session;
 	struct gp_client_open open;
 	bool loop_open, session_open;
 	uint64_t step, compute_ns;
-	/* the pass under way: a training step, an evaluation or a prediction */
+	/* The pass under way: training, an evaluation or a prediction. Chunks by their number. */
 	bool train;
 	float *outputs; /* of a prediction: a row per sample of the batch */
-	const struct gp_batch *batch;
-	struct gp_batch_map map; /* of the batch at hand */
-	uint32_t batch_base; /* number of the batch's first chunk */
-	uint32_t total, next, forwarded, acts, grads, done;
-	uint32_t again, again_end; /* chunks of an evaluation that are still to be sent again */
+	struct split_batch {
+		const struct gp_batch *batch;
+		uint64_t first, end;                /* numbers of its chunks */
+	} batch[2];                                 /* the one under way, and the next step's */
+	const struct gp_batch *current, *following; /* of the step under way; following: NULL where none may begin */
+	uint64_t next, end; /* the chunk that begins next; the first one that there is no batch for */
+	uint64_t forwarded, done;
+	uint64_t next_act[GP_GRAPH_MAX_PORTS], next_grad[GP_GRAPH_MAX_PORTS]; /* by tensor: the chunk that is due */
+	uint64_t again, again_end; /* chunks of an evaluation that are still to be sent again */
 	struct gp_step_result result;
 	bool forwards_idle, pass_idle;
 	bool stepping, step_ready; /* a training step is under way; nothing is missing but its COMMIT */
@@ -82,32 +99,49 @@ static inline int gp_split_chunk_samples(const struct split_engine *e)
 	return e->base.spec.session.chunk_samples;
 }
 
-/*
- * engine_split_undo.c: takes back what was begun of step e->step, which is not committed, in head, tail, codecs and
- * slots. Its link is broken, no task is pending. A pass may then begin anew.
- */
-void gp_split_undo(struct split_engine *e);
+/* engine_split.c */
+/* Starts as many chunks as there are and as the window allows. */
+void gp_split_pump(struct split_engine *e);
+/* Sends a chunk's ACT_UP again, which lies encoded in its slot. */
+void gp_split_send_again(struct split_slot *s);
+/* Without a link a step will be taken back, but an evaluation goes on. */
+bool gp_split_goes_on(const struct split_engine *e);
+/* False: the task failed, which ends the session, or its chunk goes no further. */
+bool gp_split_task_ok(struct split_engine *e, struct gp_task *t);
+enum gp_status gp_split_frame_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
+				    struct gp_err *err);
+enum gp_status gp_split_frame(void *arg, struct gp_frame *f, struct gp_err *err);
+void gp_split_frame_sent(void *arg, struct gp_frame *f);
+enum gp_status gp_split_server_done(void *arg, uint64_t step, uint32_t chunk, struct gp_err *err);
 
-/* engine_split_life.c: again, after all of them were taken down. */
-enum gp_status gp_split_make_directions(struct split_engine *e, struct gp_err *err);
-void gp_split_account_directions(struct split_engine *e);
-
-/* engine_split_state.c: checkpoints (run_state.h). */
-/* Writes the state after `steps` steps, which is in place. *written: there is a checkpoint, and COMMIT is to say so. */
-enum gp_status gp_split_write_checkpoint(struct split_engine *e, uint64_t steps, bool *written, struct gp_err *err);
-/* For the session: `checkpointed` of gp_client_frames, `restart` of gp_client_open. */
-enum gp_status gp_split_checkpointed(void *arg, uint64_t step, const char *why, struct gp_err *err);
-enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err);
-
-/* engine_split.c: what struct gp_engine_ops and the session call. */
+/* engine_split_pass.c: what struct gp_engine_ops and the session call. */
 extern const struct gp_client_frames gp_split_frames;
-enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, float lr, struct gp_step_result *out,
-			     struct gp_err *err);
+enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, const struct gp_batch *next,
+			     float lr, struct gp_step_result *out, struct gp_err *err);
 enum gp_status gp_split_next(struct gp_engine *base, struct gp_loader *loader, struct gp_batch **out,
 			     struct gp_err *err);
 enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
 				 struct gp_step_result *out, struct gp_err *err);
 enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,
 				struct gp_err *err);
+/* A chunk is through; `s` is free. */
+void gp_split_chunk_done(struct split_slot *s);
+/* Chunks of an evaluation that wait to be sent again, as the window allows; `answered`: chunks that have come back. */
+void gp_split_resend(struct split_engine *e, uint64_t answered);
+/*
+ * Takes back what was begun of step e->step and of the next, which are not committed, in head, tail, codecs and slots. The
+ * link is broken, no task is pending. A pass may then begin anew.
+ */
+void gp_split_undo(struct split_engine *e);
+
+/* engine_split_life.c: again, after all of them were taken down. */
+enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err);
+
+/* engine_split_state.c: checkpoints (run_state.h). */
+/* Of the state after `steps` steps, which is in place. *written: whether there is one, which the server is to hear of. */
+enum gp_status gp_split_write_checkpoint(struct split_engine *e, uint64_t steps, bool *written, struct gp_err *err);
+/* For the session: `checkpointed` of gp_client_frames, `restart` of gp_client_open. */
+enum gp_status gp_split_checkpointed(void *arg, uint64_t step, const char *why, struct gp_err *err);
+enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err);
 
 #endif

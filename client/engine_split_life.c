@@ -37,23 +37,39 @@ static enum gp_status set_part(struct split_engine *e, struct gp_plan *plan, con
 static enum gp_status split_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
-	GP_TRY(get_part(e, e->head_plan, e->head, w, err));
-	GP_TRY(get_part(e, e->tail_plan, e->tail, w, err));
+	GP_TRY(get_part(e, e->head_plan, e->parts.head, w, err));
+	GP_TRY(get_part(e, e->tail_plan, e->parts.tail, w, err));
 	return gp_client_session_fetch(&e->session, w, err);
 }
 
-static uint64_t memory_bytes(const struct split_engine *e)
+static void add_flow_bytes(struct gp_flow *flow, void *arg)
+{
+	uint64_t *sum = arg;
+	*sum += flow->codec_bytes;
+	for (int i = 0; i < flow->slots; i++)
+		*sum += flow->slot[i].frame.cap;
+}
+
+static uint64_t memory_bytes(struct split_engine *e)
 {
 	struct gp_plan_memory head, tail;
 	e->device->ops->plan_memory(e->head_plan, &head);
 	e->device->ops->plan_memory(e->tail_plan, &tail);
 	uint64_t sum = head.total + tail.total;
-	for (int d = 0; d < DIRECTIONS; d++) {
-		sum += e->dir[d].codec_bytes;
-		for (int i = 0; i < e->dir[d].slots; i++)
-			sum += e->dir[d].slot[i].frame.cap;
-	}
+	gp_flows_each(&e->flows, add_flow_bytes, &sum);
 	return sum;
+}
+
+static void add_flow_figures(struct gp_flow *flow, void *arg)
+{
+	struct gp_engine_figures *out = arg;
+	struct gp_codec_stats *sum = &out->codec[flow->direction], s;
+	gp_codec_get_stats(flow->codec, &s);
+	sum->encoded += s.encoded;
+	sum->decoded += s.decoded;
+	sum->raw_fallbacks += s.raw_fallbacks;
+	for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
+		sum->skipped[i] += s.skipped[i];
 }
 
 static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
@@ -66,15 +82,14 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 					  .server_memory_bytes = e->session.server_memory_bytes,
 					  .server_device_bytes = e->session.server_device_bytes,
 					  .server_device = e->session.server_device,
+					  .flows = &e->flows,
+					  .body = e->parts.body,
 					  .reconnects = e->session.reconnects};
 	gp_client_session_figures(&e->session, &out->account, &out->tcp, &out->rtt_us);
-	for (int d = 0; d < DIRECTIONS; d++) {
-		if (!e->dir[d].codec)
-			continue;
-		gp_codec_get_stats(e->dir[d].codec, &out->codec[d]);
-		for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
+	gp_flows_each(&e->flows, add_flow_figures, out);
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		for (int i = 0; e->flows.used[d] > 0 && i < GP_CODEC_MAX_STAGES; i++)
 			out->byte_stage[d][i] = gp_codec_byte_stage(&base->spec.session.codec[d], i);
-	}
 }
 
 static void split_print_profile(struct gp_engine *base, FILE *f)
@@ -86,29 +101,30 @@ static void split_print_profile(struct gp_engine *base, FILE *f)
 
 /* Life. */
 
-static bool busy(const struct split_engine *e)
-{
-	int pending = e->compute.pending + e->data.pending;
-	for (int d = 0; d < DIRECTIONS; d++)
-		pending += e->dir[d].lane.pending;
-	return pending > 0;
-}
-
 static void free_lanes(struct split_engine *e)
 {
-	while (busy(e))
+	while (e->compute.pending + e->data.pending + gp_flows_pending(&e->flows) > 0)
 		uv_run(&e->loop, UV_RUN_ONCE);
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_deinit(&e->dir[d]);
+	gp_flows_deinit(&e->flows);
 	gp_lane_deinit(&e->compute);
 	gp_lane_deinit(&e->data);
+}
+
+static void free_slots(struct split_engine *e)
+{
+	for (int i = 0; e->slot && i < e->base.spec.session.window; i++) {
+		for (int k = 0; e->slot[i].data && k < e->parts.body->inputs; k++)
+			gp_free(e->slot[i].data[k]);
+		gp_free(e->slot[i].data);
+		gp_free(e->slot[i].labels);
+	}
+	gp_free(e->slot);
 }
 
 static void split_free(struct gp_engine *base)
 {
 	struct split_engine *e = (struct split_engine *)base;
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_cancel(&e->dir[d]);
+	gp_flows_cancel(&e->flows);
 	if (e->session_open)
 		gp_client_session_close(&e->session);
 	free_lanes(e);
@@ -125,13 +141,10 @@ static void split_free(struct gp_engine *base)
 		e->device->ops->plan_free(e->tail_plan);
 	if (e->device)
 		e->device->ops->close(e->device);
-	for (int i = 0; e->slot && i < base->spec.session.window; i++)
-		gp_free(e->slot[i].labels);
-	gp_free(e->slot);
+	free_slots(e);
+	gp_free(e->list);
 	gp_free(e->squares);
-	gp_graph_free(e->head);
-	gp_graph_free(e->body);
-	gp_graph_free(e->tail);
+	gp_graph_parts_deinit(&e->parts);
 	gp_free(e);
 }
 
@@ -149,6 +162,41 @@ static enum gp_status make_workers(struct split_engine *e, struct gp_err *err)
 	return GP_OK;
 }
 
+/* Bit i: input i of the tail has a gradient that goes up, or to the head. */
+static uint64_t tail_gradients(const struct split_engine *e)
+{
+	uint64_t wanted = 0;
+	for (int i = 0; i < e->parts.tail->inputs; i++) {
+		const struct gp_port *from = &e->parts.tail_in[i];
+		const bool up = from->from == GP_FROM_BODY && e->list->grad_outputs >> from->index & 1;
+		const bool here = from->from == GP_FROM_HEAD && e->parts.tail_gradient >> i & 1;
+		wanted |= (uint64_t)(up || here) << i;
+	}
+	return wanted;
+}
+
+static bool head_is_reached(const struct split_engine *e)
+{
+	for (int i = 0; i < e->parts.tail->inputs; i++)
+		if (e->parts.tail_in[i].from == GP_FROM_HEAD && e->parts.tail_gradient >> i & 1)
+			return true;
+	return e->list->grad_inputs != 0;
+}
+
+/* Which tensors cross, and in which of them training has a use for gradients. */
+static enum gp_status find_flows(struct split_engine *e, struct gp_err *err)
+{
+	struct gp_engine_spec *spec = &e->base.spec;
+	GP_TRY(gp_graph_cut(spec->graph, &spec->cut, &e->parts, err));
+	const uint64_t inputs = e->parts.body->inputs < 64 ? ((uint64_t)1 << e->parts.body->inputs) - 1 : UINT64_MAX;
+	spec->session.data_inputs = inputs & ~e->parts.body_activation;
+	spec->session.frozen_inputs = inputs & ~e->parts.body_gradient;
+	GP_TRY(gp_alloc_array((void **)&e->list, 1, sizeof *e->list, err));
+	GP_TRY(gp_flow_list_find(e->parts.body, &spec->session, e->list, err));
+	e->head_backward = !spec->session.eval_only && head_is_reached(e);
+	return GP_OK;
+}
+
 static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
@@ -157,19 +205,16 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 				  .train = !spec->session.eval_only,
 				  .seed = spec->session.seed,
 				  .optim = spec->session.optim,
-				  .undo = spec->session.undo,
+				  .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
 				  .precision = spec->client_precision};
-	GP_TRY(gp_graph_part(spec->graph, 0, spec->cut.head, &e->head, err));
-	GP_TRY(gp_graph_part(spec->graph, spec->cut.head, spec->cut.tail, &e->body, err));
-	GP_TRY(gp_graph_part(spec->graph, spec->cut.tail, spec->graph->blocks, &e->tail, err));
 	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
-	ps.graph = e->head;
+	ps.graph = e->parts.head;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->head_plan, err));
-	ps.graph = e->tail;
-	ps.grad_inputs = !spec->session.eval_only;
+	ps.graph = e->parts.tail;
+	ps.grad_inputs = !spec->session.eval_only ? tail_gradients(e) : 0;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
-	GP_TRY(set_part(e, e->head_plan, e->head, err));
-	GP_TRY(set_part(e, e->tail_plan, e->tail, err));
+	GP_TRY(set_part(e, e->head_plan, e->parts.head, err));
+	GP_TRY(set_part(e, e->tail_plan, e->parts.tail, err));
 	if (!spec->profile)
 		return GP_OK;
 	GP_TRY(gp_plan_profile_begin(e->head_plan, &e->head_profile, err));
@@ -178,14 +223,33 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 
 static enum gp_status make_squares(struct split_engine *e, struct gp_err *err)
 {
-	if (e->base.spec.session.eval_only || !(e->base.spec.session.optim.clip_norm > 0.0))
+	if (!!e->base.spec.session.eval_only || !(e->base.spec.session.optim.clip_norm > 0.0))
 		return GP_OK;
-	e->head_sums = gp_clip_sums(e->head);
-	e->body_sums = gp_clip_sums(e->body);
-	e->tail_sums = gp_clip_sums(e->tail);
+	e->head_sums = gp_clip_sums(e->parts.head);
+	e->body_sums = gp_clip_sums(e->parts.body);
+	e->tail_sums = gp_clip_sums(e->parts.tail);
 	e->squares = gp_calloc((size_t)(e->head_sums + e->body_sums + e->tail_sums) + 1, sizeof *e->squares);
 	if (!e->squares)
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
+	return GP_OK;
+}
+
+/* Room for what goes from the batch straight to the body. */
+static enum gp_status make_data(struct split_engine *e, struct split_slot *s, struct gp_err *err)
+{
+	const struct gp_graph *body = e->parts.body;
+	s->data = gp_calloc((size_t)body->inputs, sizeof *s->data);
+	if (!s->data)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a chunk");
+	for (int i = 0; i < body->inputs; i++) {
+		const struct gp_type *type = &body->value[i].type;
+		if (e->parts.body_in[i].from != GP_FROM_DATA)
+			continue;
+		s->data[i] = gp_calloc((size_t)gp_split_chunk_samples(e) * gp_shape_elements(&type->shape),
+				       gp_dtype_bytes(type->dtype));
+		if (!s->data[i])
+			GP_FAIL(err, GP_NOMEM, "out of memory for a chunk");
+	}
 	return GP_OK;
 }
 
@@ -201,49 +265,31 @@ static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 		e->slot[i].labels = gp_calloc((size_t)gp_split_chunk_samples(e), sizeof(int32_t));
 		if (!e->slot[i].labels)
 			GP_FAIL(err, GP_NOMEM, "out of memory for labels");
+		GP_TRY(make_data(e, &e->slot[i], err));
 	}
 	return GP_OK;
 }
 
-enum gp_status gp_split_make_directions(struct split_engine *e, struct gp_err *err)
+enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err)
 {
-	static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-							     GP_FRAME_GRAD_DOWN};
-	/* A gradient passes the cut of the activation that it belongs to, the other way. */
-	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
 	const struct gp_engine_spec *spec = &e->base.spec;
-	const struct gp_directions all = {.seed = spec->session.seed,
-					  .slots = spec->session.window,
-					  .chunks = (uint32_t)spec->session.chunks,
-					  .train = !spec->session.eval_only,
-					  .undo = spec->session.undo,
-					  .client = true};
-	for (int d = 0; d < (spec->session.eval_only ? GRAD_UP : DIRECTIONS); d++) {
-		bool input = d == ACT_UP || d == GRAD_DOWN;
-		const struct gp_shape *sample = input ? gp_graph_input_shape(e->body) : gp_graph_output_shape(e->body);
-		struct gp_shape shape = gp_shape_batched(sample, gp_split_chunk_samples(e));
-		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &e->dir[activation_of[d]];
-		GP_TRY(gp_direction_init(&e->dir[d], types[d], &spec->session.codec[d], &shape, &all, activation,
-					 e->codec_worker, e, err));
-	}
+	const struct gp_flow_options all = {.seed = spec->session.seed,
+					    .slots = spec->session.window,
+					    .chunks = (uint32_t)spec->session.chunks,
+					    .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
+					    .client = true};
+	GP_TRY(gp_flows_init(&e->flows, e->list, &all, e->codec_worker, e, err));
+	e->ahead = !spec->session.eval_only && !e->head_backward && e->parts.head->trained_elements == 0 &&
+		   !gp_flows_remember(&e->flows, GP_ACT_UP);
+	e->base.looks_ahead = e->ahead;
 	return GP_OK;
-}
-
-void gp_split_account_directions(struct split_engine *e)
-{
-	struct gp_account *a = &e->session.account;
-	for (int d = 0; d < DIRECTIONS; d++) {
-		struct gp_dir_account *way = d == ACT_UP || d == GRAD_UP ? &a->sent : &a->received;
-		if (e->dir[d].codec)
-			e->dir[d].account = &way->kind[e->dir[d].type];
-	}
 }
 
 static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
 	e->open = (struct gp_client_open){.server = spec->server,
-					  .body = e->body,
+					  .body = e->parts.body,
 					  .weights = spec->init,
 					  .spec = &spec->session,
 					  .window_given = spec->window_given,
@@ -257,7 +303,7 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .restart_arg = e};
 	GP_TRY(gp_client_session_open(&e->session, &e->loop, &e->open, &gp_split_frames, e, err));
 	e->session_open = true;
-	gp_split_account_directions(e);
+	gp_flows_account(&e->flows, &e->session.account, true);
 	return GP_OK;
 }
 
@@ -277,8 +323,9 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
 	e->base.ops = &ops;
 	e->base.spec = *spec;
-	e->base.spec.session.undo = !spec->session.eval_only && spec->reconnect_for_s > 0;
 	enum gp_status status = make_workers(e, err);
+	if (status == GP_OK)
+		status = find_flows(e, err);
 	if (status == GP_OK)
 		status = make_plans(e, err);
 	if (status == GP_OK)
@@ -286,7 +333,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 	if (status == GP_OK)
 		status = make_slots(e, err);
 	if (status == GP_OK)
-		status = gp_split_make_directions(e, err);
+		status = gp_split_make_flows(e, err);
 	if (status == GP_OK)
 		status = open_session(e, err);
 	if (status != GP_OK) {

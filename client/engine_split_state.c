@@ -10,17 +10,29 @@
 #include "client/engine_split.h"
 #include "client/run_state.h"
 
-static const char *const direction_names[DIRECTIONS] = {"act_up", "act_down", "grad_up", "grad_down"};
-
 /* Writing. All chunks are done: nobody else uses plans and codecs. */
+
+struct copying {
+	struct gp_snapshot *snapshot;
+	enum gp_status status;
+	struct gp_err *err;
+};
+
+static void copy_codec(struct gp_flow *flow, void *arg)
+{
+	struct copying *c = arg;
+	char name[24];
+	if (c->status == GP_OK)
+		c->status = gp_snapshot_add_codec(c->snapshot, gp_flow_name(flow, name), flow->codec, c->err);
+}
 
 static enum gp_status take_copy(struct split_engine *e, struct gp_snapshot *s, struct gp_err *err)
 {
 	GP_TRY(gp_snapshot_add_plan(s, e->head_plan, err));
 	GP_TRY(gp_snapshot_add_plan(s, e->tail_plan, err));
-	for (int d = 0; d < DIRECTIONS; d++)
-		GP_TRY(gp_snapshot_add_codec(s, direction_names[d], e->dir[d].codec, err));
-	return GP_OK;
+	struct copying c = {s, GP_OK, err};
+	gp_flows_each(&e->flows, copy_codec, &c);
+	return c.status;
 }
 
 static void run_write(struct gp_task *task)
@@ -68,14 +80,28 @@ enum gp_status gp_split_checkpointed(void *arg, uint64_t step, const char *why, 
 
 /* Going back. */
 
+struct loading {
+	const struct gp_st_file *state;
+	enum gp_status status;
+	struct gp_err *err;
+};
+
+static void load_codec(struct gp_flow *flow, void *arg)
+{
+	struct loading *l = arg;
+	char name[24];
+	if (l->status == GP_OK)
+		l->status = gp_snapshot_load_codec(l->state, gp_flow_name(flow, name), flow->codec, l->err);
+}
+
 static enum gp_status load_state(struct split_engine *e, const struct gp_checkpoint *c, struct gp_err *err)
 {
 	const uint64_t step = c->manifest.step;
 	GP_TRY(gp_snapshot_load_plan(c->state, step, e->head_plan, err));
 	GP_TRY(gp_snapshot_load_plan(c->state, step, e->tail_plan, err));
-	for (int d = 0; d < DIRECTIONS; d++)
-		GP_TRY(gp_snapshot_load_codec(c->state, direction_names[d], e->dir[d].codec, err));
-	return GP_OK;
+	struct loading l = {c->state, GP_OK, err};
+	gp_flows_each(&e->flows, load_codec, &l);
+	return l.status;
 }
 
 static enum gp_status load(struct split_engine *e, uint64_t step, struct gp_err *err)
@@ -95,11 +121,9 @@ static enum gp_status begin_again(struct split_engine *e, struct gp_err *err)
 	const struct gp_weights *init = e->base.spec.init;
 	GP_TRY(gp_snapshot_begin_plan(e->head_plan, init, err));
 	GP_TRY(gp_snapshot_begin_plan(e->tail_plan, init, err));
-	for (int d = DIRECTIONS; d-- > 0;)
-		gp_direction_deinit(&e->dir[d]);
-	memset(e->dir, 0, sizeof e->dir);
-	GP_TRY(gp_split_make_directions(e, err));
-	gp_split_account_directions(e);
+	gp_flows_deinit(&e->flows);
+	GP_TRY(gp_split_make_flows(e, err));
+	gp_flows_account(&e->flows, &e->session.account, true);
 	gp_run_state_begin(e->base.spec.run, NULL);
 	return GP_OK;
 }
@@ -120,7 +144,7 @@ enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err)
 	struct split_engine *e = arg;
 	GP_TRY(go_to(e, step, err));
 	e->base.steps = e->step = step;
-	e->state_hash = gp_directions_state_hash(e->dir);
+	e->state_hash = gp_flows_state_hash(&e->flows);
 	gp_client_session_rewind(&e->session, step);
 	if (!e->session_open)
 		gp_run_state_tell(e->base.spec.run, step);

@@ -7,10 +7,7 @@
 #include <math.h>
 
 #include "common/base/mem.h"
-
-enum { DIRECTIONS = 4 };
-static const enum gp_frame_type kinds[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-						     GP_FRAME_GRAD_DOWN};
+#include "common/wire/flows.h"
 
 static void print_link(const struct gp_account *part, double batches, FILE *to)
 {
@@ -31,7 +28,7 @@ static void print_link(const struct gp_account *part, double batches, FILE *to)
 static uint64_t raw_fallbacks(const struct gp_engine_figures *f)
 {
 	uint64_t sum = 0;
-	for (int d = 0; d < DIRECTIONS; d++)
+	for (int d = 0; d < GP_DIRECTIONS; d++)
 		sum += f->codec[d].raw_fallbacks;
 	return sum;
 }
@@ -39,13 +36,13 @@ static uint64_t raw_fallbacks(const struct gp_engine_figures *f)
 /* Payloads of an evaluation count, too, as they do in the sums of bytes. */
 static void print_skipped(const struct gp_engine_figures *f, FILE *to)
 {
-	for (int d = 0; d < DIRECTIONS; d++)
+	for (int d = 0; d < GP_DIRECTIONS; d++)
 		for (int i = 0; i < GP_CODEC_MAX_STAGES && f->byte_stage[d][i]; i++)
 			if (f->codec[d].skipped[i] > 0)
 				fprintf(to, "%s did not pay and was skipped for %llu of %llu payloads of %s\n",
 					f->byte_stage[d][i], (unsigned long long)f->codec[d].skipped[i],
 					(unsigned long long)(f->codec[d].encoded + f->codec[d].decoded),
-					gp_frame_type_name(kinds[d]));
+					gp_direction_info[d].name);
 }
 
 static void print_server_device(const struct gp_engine_figures *f, FILE *to)
@@ -115,31 +112,56 @@ static json_t *bytes_json(const struct gp_engine_figures *f, const struct gp_acc
 static json_t *skipped_json(const struct gp_engine_figures *f)
 {
 	json_t *all = json_object();
-	for (int d = 0; d < DIRECTIONS; d++) {
+	for (int d = 0; d < GP_DIRECTIONS; d++) {
 		json_t *stages = json_object();
 		for (int i = 0; i < GP_CODEC_MAX_STAGES && f->byte_stage[d][i]; i++)
 			json_object_set_new(stages, f->byte_stage[d][i],
 					    json_integer((json_int_t)f->codec[d].skipped[i]));
 		if (json_object_size(stages) > 0)
-			json_object_set(all, gp_frame_type_name(kinds[d]), stages);
+			json_object_set(all, gp_direction_info[d].name, stages);
 		json_decref(stages);
 	}
+	return all;
+}
+
+/* [{"direction":"act_up","name":"features.0","dtype":"f32",...},...]: every tensor that crosses a cut, by direction. */
+static json_t *tensors_json(const struct gp_engine_figures *f)
+{
+	json_t *all = json_array();
+	char name[GP_NAME_MAX];
+	for (int d = 0; f->flows && d < GP_DIRECTIONS; d++)
+		for (int i = 0; i < f->flows->tensors[d]; i++) {
+			const struct gp_flow *flow = &f->flows->flow[d][i];
+			const bool input = gp_direction_info[d].at_input;
+			const int value = input ? f->body->node[i].first_value : f->body->output[i].value;
+			if (!flow->codec)
+				continue;
+			json_array_append_new(
+				all,
+				json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "direction", gp_direction_info[d].name,
+					  "name", input ? gp_value_name(f->body, value, name) : f->body->output[i].name,
+					  "dtype", gp_dtype_name(f->body->value[value].type.dtype), "frames",
+					  (json_int_t)flow->total.frames, "tensor_bytes",
+					  (json_int_t)flow->total.tensor_bytes, "payload_bytes",
+					  (json_int_t)flow->total.payload_bytes));
+		}
 	return all;
 }
 
 static json_t *rest_json(const struct gp_engine_figures *f)
 {
 	const struct gp_account *a = &f->account;
-	return json_pack(
-		"{s:s, s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:I, s:I, s:I, s:s, s:I, s:o}", "precision",
-		gp_precision_name(f->precision), "client_precision", gp_precision_name(f->client_precision),
-		"up_bytes_per_s", gp_dir_bandwidth(&a->sent), "down_bytes_per_s", gp_dir_bandwidth(&a->received),
-		"compute_s", (double)f->compute_ns * 1e-9, "rtt_us", (json_int_t)f->rtt_us, "reconnects",
-		(json_int_t)f->reconnects, "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted,
-		"raw_fallbacks", (json_int_t)raw_fallbacks(f), "stages_skipped", skipped_json(f), "memory_peak_bytes",
-		(json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes", (json_int_t)f->memory_bytes, "server_memory_bytes",
-		(json_int_t)f->server_memory_bytes, "server_device", f->server_device ? f->server_device : "",
-		"server_device_memory_bytes", (json_int_t)f->server_device_bytes, "link", gp_account_json(a));
+	return json_pack("{s:s, s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:s, s:I, s:o}",
+			 "precision", gp_precision_name(f->precision), "client_precision",
+			 gp_precision_name(f->client_precision), "up_bytes_per_s", gp_dir_bandwidth(&a->sent),
+			 "down_bytes_per_s", gp_dir_bandwidth(&a->received), "compute_s", (double)f->compute_ns * 1e-9,
+			 "rtt_us", (json_int_t)f->rtt_us, "reconnects", (json_int_t)f->reconnects,
+			 "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks",
+			 (json_int_t)raw_fallbacks(f), "stages_skipped", skipped_json(f), "tensors", tensors_json(f),
+			 "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes",
+			 (json_int_t)f->memory_bytes, "server_memory_bytes", (json_int_t)f->server_memory_bytes,
+			 "server_device", f->server_device ? f->server_device : "", "server_device_memory_bytes",
+			 (json_int_t)f->server_device_bytes, "link", gp_account_json(a));
 }
 
 json_t *gp_figures_json(json_t *object, const struct gp_engine_figures *f, const struct gp_account *part,

@@ -28,6 +28,7 @@ struct run {
 	struct gp_step_result last;      /* the newest finished or unfinished epoch */
 	struct gp_engine_figures before; /* at the start of the step under way */
 	uint64_t begin_ns, eval_ns;
+	struct gp_batch *batch, *following; /* of the step to come, and of the one behind it; NULL: not taken yet */
 	bool norm_warned;
 	bool eval_cut; /* the last evaluation was ended by a signal */
 };
@@ -175,11 +176,41 @@ static void note_norm(struct run *r, const struct gp_step_result *result)
 		warn_of_norm(r);
 }
 
+static bool stop_asked(const struct run *r)
+{
+	return r->spec->stop && *r->spec->stop;
+}
+
+/* Whether the engine has a use for the batch of the step behind the one that begins now: no evaluation comes between. */
+static bool is_followed(const struct run *r)
+{
+	const struct gp_trainer_spec *spec = r->spec;
+	return spec->engine->looks_ahead && !stop_asked(r) && r->step + 1 < spec->total_steps &&
+	       (r->step + 1) % spec->steps_per_epoch != 0;
+}
+
+/* The step's batch, and the following one's, which the engine may begin with: it then has to be run. */
+static enum gp_status take_batches(struct run *r, struct gp_err *err)
+{
+	struct gp_engine *e = r->spec->engine;
+	if (!r->batch)
+		GP_TRY(e->ops->next(e, r->spec->train, &r->batch, err));
+	return is_followed(r) ? e->ops->next(e, r->spec->train, &r->following, err) : GP_OK;
+}
+
+static void give_back_batches(struct run *r)
+{
+	if (r->batch)
+		gp_loader_give_back(r->spec->train, r->batch);
+	if (r->following)
+		gp_loader_give_back(r->spec->train, r->following);
+	r->batch = r->following = NULL;
+}
+
 static enum gp_status run_step(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
 	struct gp_engine *e = spec->engine;
-	struct gp_batch *batch;
 	struct gp_step_result result;
 	struct gp_engine_figures now;
 	uint64_t begin = gp_now_ns();
@@ -187,9 +218,11 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	if (spec->run)
 		*gp_run_state_progress(spec->run) =
 			(struct gp_run_progress){r->epoch.loss_sum, r->epoch.correct, r->epoch.samples};
-	GP_TRY(e->ops->next(e, spec->train, &batch, err));
-	enum gp_status status = e->ops->step(e, batch, lr, &result, err);
-	gp_loader_give_back(spec->train, batch);
+	GP_TRY(take_batches(r, err));
+	enum gp_status status = e->ops->step(e, r->batch, r->following, lr, &result, err);
+	gp_loader_give_back(spec->train, r->batch);
+	r->batch = r->following;
+	r->following = NULL;
 	GP_TRY(status);
 	if (!isfinite(result.loss_sum))
 		GP_FAIL(err, GP_INVALID, "the loss is not finite at step %llu: try a lower --lr or a --warmup",
@@ -208,11 +241,6 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	log_step(r, &result, lr, seconds, &now);
 	r->before = now;
 	return GP_OK;
-}
-
-static bool stop_asked(const struct run *r)
-{
-	return r->spec->stop && *r->spec->stop;
 }
 
 /* Evaluates in slices, so that a signal need not wait for the end of the evaluation. */
@@ -268,11 +296,12 @@ static enum gp_status begin(struct run *r, struct gp_err *err)
 			      (uint32_t)(r->step % spec->steps_per_epoch), err);
 }
 
-/* With checkpoints, the step after which one was written is the last. */
+/* With checkpoints, the step after which one was written is the last. A step that may have begun is run. */
 static bool goes_on(const struct run *r)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	return r->step < spec->total_steps && !(stop_asked(r) && gp_run_state_settled(spec->run, r->step));
+	return r->step < spec->total_steps &&
+	       (r->batch || !(stop_asked(r) && gp_run_state_settled(spec->run, r->step)));
 }
 
 static enum gp_status end_epoch(struct run *r, struct gp_err *err)
@@ -335,6 +364,7 @@ static enum gp_status run_to_the_end(struct run *r, struct gp_err *err)
 	for (;;) {
 		e->rewound = false;
 		enum gp_status status = run_all(r, err);
+		give_back_batches(r);
 		if (status == GP_OK)
 			status = finish(r, err);
 		if (status == GP_OK || !e->rewound)

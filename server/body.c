@@ -37,14 +37,23 @@ bool gp_body_task_ok(struct gp_body *b, struct gp_task *t)
 	return true;
 }
 
-static uint64_t chunk_draw(const struct gp_body *b, uint32_t chunk)
+/* --- one chunk -------------------------------------------------------------------------------------------------- */
+
+/* Chunks of training are counted over all steps; so are the random draws of dropout and of codecs. */
+static uint64_t chunk_number(const struct gp_body *b, const struct gp_frame_head *head)
 {
-	return b->step * (uint64_t)b->spec.session.chunks + chunk;
+	return head->step * (uint64_t)b->spec.session.chunks + head->chunk;
+}
+
+static uint64_t first_of_step(const struct gp_body *b)
+{
+	return b->step * (uint64_t)b->spec.session.chunks;
 }
 
 static struct gp_frame_head out_head(const struct gp_body *b, const struct body_slot *s)
 {
-	return (struct gp_frame_head){.flags = s->flags, .chunk = s->chunk, .session = b->spec.id, .step = b->step};
+	return (struct gp_frame_head){
+		.flags = s->flags, .chunk = s->chunk, .session = b->spec.id, .step = s->step};
 }
 
 static void account_compute(struct gp_body *b, enum gp_frame_type made, const struct gp_task *t)
@@ -70,60 +79,41 @@ static void submit_chunk(struct body_slot *s, void (*run)(struct gp_task *), voi
 	gp_worker_submit(&b->compute, &s->compute, priority);
 }
 
-/* Forward: decode -> compute -> encode -> send. */
+/* Encodes every tensor of one direction of the chunk; the last one that is ready calls `encoded`. */
+static void encode_all(struct body_slot *s, enum gp_direction d, enum gp_plan_buf buffer,
+		       void (*encoded)(struct gp_transfer *))
+{
+	struct gp_body *b = s->body;
+	const struct gp_frame_head head = out_head(b, s);
+	s->pending = b->flows.used[d];
+	for (int i = 0; i < b->flows.tensors[d]; i++) {
+		struct gp_flow *flow = &b->flows.flow[d][i];
+		if (flow->codec)
+			gp_transfer_encode(&flow->slot[s->index], &head,
+					   b->dev->ops->buffer(b->plan, s->index, buffer, i), s->number, encoded);
+	}
+}
 
-static void forward_encoded(struct gp_transfer *t)
+/* One of a chunk's tensors is encoded: it is sent. True: it was the last one. */
+static bool send_encoded(struct gp_transfer *t, struct body_slot **out)
 {
 	struct gp_body *b = t->arg;
 	if (!gp_body_task_ok(b, &t->task))
-		return;
+		return false;
 	struct body_slot *s = &b->slot[t->slot];
-	bool eval = s->flags & GP_FRAME_FLAG_EVAL;
-	s->state = eval ? SLOT_EMPTY : SLOT_WAITING;
-	b->eval_in_flight -= eval;
+	*out = s;
+	const bool last = --s->pending == 0;
 	gp_transfer_send(t, b->ch);
+	return last;
 }
 
-static void run_forward(struct gp_task *task)
+static void chunk_done(struct body_slot *s)
 {
-	struct body_slot *s = task->arg;
-	struct gp_body *b = s->body;
-	enum gp_mode mode = s->flags & GP_FRAME_FLAG_EVAL ? GP_EVAL : GP_TRAIN;
-	task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, chunk_draw(b, s->chunk), &task->err);
+	s->state = SLOT_EMPTY;
+	s->body->done++;
 }
 
-static void forward_done(struct gp_task *task)
-{
-	struct body_slot *s = task->arg;
-	struct gp_body *b = s->body;
-	if (!gp_body_task_ok(b, task))
-		return;
-	account_compute(b, GP_FRAME_ACT_DOWN, task);
-	struct gp_frame_head head = out_head(b, s);
-	gp_transfer_encode(&b->dir[ACT_DOWN].slot[s->index], &head,
-			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_OUTPUT, 0), chunk_draw(b, s->chunk),
-			   forward_encoded);
-}
-
-static void act_decoded(struct gp_transfer *t)
-{
-	struct gp_body *b = t->arg;
-	if (!gp_body_task_ok(b, &t->task))
-		return;
-	submit_chunk(&b->slot[t->slot], run_forward, forward_done, 1);
-}
-
-/* Backward. */
-
-static void backward_encoded(struct gp_transfer *t)
-{
-	struct gp_body *b = t->arg;
-	if (!gp_body_task_ok(b, &t->task))
-		return;
-	b->slot[t->slot].state = SLOT_EMPTY;
-	b->done++;
-	gp_transfer_send(t, b->ch);
-}
+/* --- measuring the gradients, for clipping ----------------------------------------------------------------------- */
 
 static bool clips_norm(const struct gp_body *b)
 {
@@ -145,11 +135,91 @@ static void measure_done(struct gp_task *task)
 	b->cbs.measured(b->arg, b->step, b->squares, gp_clip_sums(b->spec.graph));
 }
 
-/* The gradients are complete: measured while the last GRAD_DOWN is encoded and sent. */
-static void measure(struct gp_body *b)
+/* The gradients of one more chunk are complete. After the last one they are measured, while GRAD_DOWN is encoded and
+ * sent. */
+static void note_gradients(struct gp_body *b)
 {
+	if (++b->backwards < (uint32_t)b->spec.session.chunks || !clips_norm(b))
+		return;
 	b->measure = (struct gp_task){.run = run_measure, .done = measure_done, .arg = b};
 	gp_worker_submit(&b->compute, &b->measure, 0);
+}
+
+/* --- forward: decode, compute, encode, send ---------------------------------------------------------------------- */
+
+/* Where the body trains nothing and nothing before it does, no gradient comes: the chunk is through. */
+static void forward_encoded(struct gp_transfer *t)
+{
+	struct gp_body *b = t->arg;
+	struct body_slot *s;
+	if (!send_encoded(t, &s))
+		return;
+	if (s->flags & GP_FRAME_FLAG_EVAL) {
+		s->state = SLOT_EMPTY;
+		b->eval_in_flight--;
+		return;
+	}
+	s->state = SLOT_WAITING;
+	if (b->flows.used[GP_GRAD_UP] > 0)
+		return;
+	chunk_done(s);
+	note_gradients(b);
+}
+
+static void run_forward(struct gp_task *task)
+{
+	struct body_slot *s = task->arg;
+	struct gp_body *b = s->body;
+	enum gp_mode mode = s->flags & GP_FRAME_FLAG_EVAL ? GP_EVAL : GP_TRAIN;
+	task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, s->number, &task->err);
+}
+
+static void forward_done(struct gp_task *task)
+{
+	struct body_slot *s = task->arg;
+	if (!gp_body_task_ok(s->body, task))
+		return;
+	account_compute(s->body, GP_FRAME_ACT_DOWN, task);
+	encode_all(s, GP_ACT_DOWN, GP_BUF_OUTPUT, forward_encoded);
+}
+
+static void begin_forward(struct body_slot *s)
+{
+	s->state = SLOT_FORWARD;
+	submit_chunk(s, run_forward, forward_done, 1);
+}
+
+/* A chunk of the next step is computed with the parameters that COMMIT makes: it waits for that. */
+static void act_decoded(struct gp_transfer *t)
+{
+	struct gp_body *b = t->arg;
+	struct body_slot *s = &b->slot[t->slot];
+	if (!gp_body_task_ok(b, &t->task) || --s->pending > 0)
+		return;
+	if (s->step == b->step)
+		begin_forward(s);
+	else
+		s->state = SLOT_AHEAD;
+}
+
+/* In the order of their chunks, which is that of their slots from the first on. */
+static void begin_held_forwards(struct gp_body *b)
+{
+	const uint64_t first = first_of_step(b), window = (uint64_t)b->spec.session.window;
+	for (uint64_t n = first; n < first + window; n++) {
+		struct body_slot *s = &b->slot[n % window];
+		if (s->state == SLOT_AHEAD && s->number == n)
+			begin_forward(s);
+	}
+}
+
+/* --- backward ---------------------------------------------------------------------------------------------------- */
+
+static void backward_encoded(struct gp_transfer *t)
+{
+	struct body_slot *s;
+	if (send_encoded(t, &s))
+		chunk_done(s);
 }
 
 static void run_backward(struct gp_task *task)
@@ -165,84 +235,150 @@ static void backward_done(struct gp_task *task)
 	if (!gp_body_task_ok(b, task))
 		return;
 	account_compute(b, GP_FRAME_GRAD_DOWN, task);
-	if (++b->backwards == (uint32_t)b->spec.session.chunks && clips_norm(b))
-		measure(b);
-	struct gp_frame_head head = out_head(b, s);
-	gp_transfer_encode(&b->dir[GRAD_DOWN].slot[s->index], &head,
-			   b->dev->ops->buffer(b->plan, s->index, GP_BUF_GRAD_INPUT, 0), chunk_draw(b, s->chunk),
-			   backward_encoded);
+	note_gradients(b);
+	if (b->flows.used[GP_GRAD_DOWN] > 0) {
+		encode_all(s, GP_GRAD_DOWN, GP_BUF_GRAD_INPUT, backward_encoded);
+		return;
+	}
+	chunk_done(s);
+	b->cbs.chunk_done(b->arg, s->step, s->chunk);
 }
 
 static void grad_decoded(struct gp_transfer *t)
 {
 	struct gp_body *b = t->arg;
-	if (!gp_body_task_ok(b, &t->task))
-		return;
-	submit_chunk(&b->slot[t->slot], run_backward, backward_done, 0);
+	struct body_slot *s = &b->slot[t->slot];
+	if (gp_body_task_ok(b, &t->task) && --s->pending == 0)
+		submit_chunk(s, run_backward, backward_done, 0);
 }
 
-/* Frames. */
+/* --- frames ------------------------------------------------------------------------------------------------------ */
 
-static enum gp_status act_begin(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
-				struct gp_err *err)
+/* Where nothing before the cut is trained, nothing that the next step's activations depend on changes: they may come
+ * while this step is under way. */
+static uint64_t last_step(const struct gp_body *b)
 {
-	bool eval = head->flags & GP_FRAME_FLAG_EVAL;
-	if (s->state != SLOT_EMPTY)
-		GP_FAIL(err, GP_PROTO, "act_up of chunk %u: more than %d chunks in flight", head->chunk,
-			b->spec.session.window);
-	if (b->fetching)
-		GP_FAIL(err, GP_PROTO, "act_up while parameters are fetched");
-	if (eval && b->begun > 0)
-		GP_FAIL(err, GP_PROTO, "evaluation inside a training step");
-	if (!eval && (b->spec.session.eval_only || b->eval_in_flight > 0 || head->chunk != b->begun ||
-		      b->begun >= (uint32_t)b->spec.session.chunks))
-		GP_FAIL(err, GP_PROTO, "act_up of chunk %u is not expected (next is %u of %d)", head->chunk, b->begun,
-			b->spec.session.chunks);
-	if (eval)
-		b->eval_in_flight++;
-	else
-		b->begun++;
-	s->state = SLOT_FORWARD;
-	s->chunk = head->chunk;
-	s->flags = head->flags;
-	return GP_OK;
+	return b->step + (!b->spec.session.eval_only && b->flows.used[GP_GRAD_DOWN] == 0);
 }
 
-static enum gp_status grad_begin(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
+static enum gp_status check_step(const struct gp_body *b, const struct gp_frame_head *head, uint64_t last,
 				 struct gp_err *err)
 {
-	/* In chunk order, so that gradients add up in the same order as in a local run. */
-	if (s->state != SLOT_WAITING || s->chunk != head->chunk || head->flags || head->chunk != b->grads_begun)
-		GP_FAIL(err, GP_PROTO, "grad_up of chunk %u is not expected (next is %u)", head->chunk, b->grads_begun);
-	s->state = SLOT_BACKWARD;
-	b->grads_begun++;
-	return GP_OK;
-}
-
-static enum gp_status check_head(const struct gp_body *b, const struct gp_frame_head *head, struct gp_err *err)
-{
-	if (head->type == GP_FRAME_GRAD_UP && b->spec.session.eval_only)
-		GP_FAIL(err, GP_PROTO, "a gradient in an evaluation session");
-	if (head->step != b->step)
+	if (head->step < b->step || head->step > last)
 		GP_FAIL(err, GP_PROTO, "%s of step %llu, but %llu is under way", gp_frame_type_name(head->type),
 			(unsigned long long)head->step, (unsigned long long)b->step);
 	return GP_OK;
 }
 
+static enum gp_status check_train(const struct gp_body *b, const struct gp_frame_head *head, struct gp_err *err)
+{
+	GP_TRY(check_step(b, head, last_step(b), err));
+	const uint64_t number = chunk_number(b, head), due = b->next_act[head->tensor];
+	if (b->spec.session.eval_only || b->eval_in_flight > 0 || head->chunk >= (uint32_t)b->spec.session.chunks || number != due)
+		GP_FAIL(err, GP_PROTO,
+			"act_up of step %llu chunk %u is not expected (next is step %llu chunk %u of %d)",
+			(unsigned long long)head->step, head->chunk,
+			(unsigned long long)(due / (uint64_t)b->spec.session.chunks),
+			(unsigned)(due % (uint64_t)b->spec.session.chunks), b->spec.session.chunks);
+	return GP_OK;
+}
+
+static enum gp_status check_eval(const struct gp_body *b, const struct gp_frame_head *head, struct gp_err *err)
+{
+	GP_TRY(check_step(b, head, b->step, err));
+	if (b->begun > first_of_step(b))
+		GP_FAIL(err, GP_PROTO, "evaluation inside a training step");
+	return GP_OK;
+}
+
+/* The first tensor of a chunk takes its slot. */
+static enum gp_status take_slot(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
+				struct gp_err *err)
+{
+	const bool eval = head->flags & GP_FRAME_FLAG_EVAL;
+	if (s->state != SLOT_EMPTY)
+		GP_FAIL(err, GP_PROTO, "act_up of chunk %u: more than %d chunks in flight", head->chunk,
+			b->spec.session.window);
+	s->state = SLOT_ARRIVING;
+	s->step = head->step;
+	s->chunk = head->chunk;
+	s->number = chunk_number(b, head);
+	s->flags = head->flags;
+	s->arrived = 0;
+	s->pending = b->flows.used[GP_ACT_UP];
+	if (eval)
+		b->eval_in_flight++;
+	else
+		b->begun = s->number + 1;
+	return GP_OK;
+}
+
+static bool is_in_slot(const struct body_slot *s, enum body_slot_state state, const struct gp_frame_head *head)
+{
+	return s->state == state && s->step == head->step && s->chunk == head->chunk && s->flags == head->flags;
+}
+
+/* No tensor of a chunk may come twice. */
+static enum gp_status take_tensor(struct body_slot *s, const struct gp_frame_head *head, struct gp_err *err)
+{
+	const uint64_t bit = (uint64_t)1 << head->tensor;
+	if (s->arrived & bit)
+		GP_FAIL(err, GP_PROTO, "%s of chunk %u, tensor %u, comes twice", gp_frame_type_name(head->type),
+			head->chunk, head->tensor);
+	s->arrived |= bit;
+	return GP_OK;
+}
+
+static enum gp_status act_begin(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
+				struct gp_err *err)
+{
+	const bool eval = head->flags & GP_FRAME_FLAG_EVAL;
+	if (b->fetching)
+		GP_FAIL(err, GP_PROTO, "act_up while parameters are fetched");
+	GP_TRY(eval ? check_eval(b, head, err) : check_train(b, head, err));
+	if (!is_in_slot(s, SLOT_ARRIVING, head))
+		GP_TRY(take_slot(b, head, s, err));
+	GP_TRY(take_tensor(s, head, err));
+	if (!eval)
+		b->next_act[head->tensor]++;
+	return GP_OK;
+}
+
+/* In chunk order, so that gradients add up in the same order as in a local run. */
+static enum gp_status grad_begin(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
+				 struct gp_err *err)
+{
+	GP_TRY(check_step(b, head, b->step, err));
+	const uint64_t due = b->next_grad[head->tensor];
+	const bool first = is_in_slot(s, SLOT_WAITING, head);
+	if ((!first && !is_in_slot(s, SLOT_BACKWARD, head)) || s->number != due)
+		GP_FAIL(err, GP_PROTO, "grad_up of chunk %u is not expected (next is %u)", head->chunk,
+			(unsigned)(due - first_of_step(b)));
+	if (first) {
+		s->state = SLOT_BACKWARD;
+		s->arrived = 0;
+		s->pending = b->flows.used[GP_GRAD_UP];
+	}
+	GP_TRY(take_tensor(s, head, err));
+	b->next_grad[head->tensor]++;
+	return GP_OK;
+}
+
+/* An evaluation counts its chunks anew, and they may be more than fit into a step. */
+static int slot_of(const struct gp_body *b, const struct gp_frame_head *head)
+{
+	const uint64_t number = head->flags & GP_FRAME_FLAG_EVAL ? head->chunk : chunk_number(b, head);
+	return (int)(number % (uint64_t)b->spec.session.window);
+}
+
 enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head *head, struct gp_frame **out,
 				   struct gp_err *err)
 {
+	struct gp_transfer *t;
 	if (head->type == GP_FRAME_PARAM_UP)
 		return gp_body_param_begin(b, head, out, err);
-	GP_TRY(check_head(b, head, err));
-	uint32_t slot = head->chunk % (uint32_t)b->spec.session.window;
-	struct gp_transfer *t = &b->dir[head->type == GP_FRAME_ACT_UP ? ACT_UP : GRAD_UP].slot[slot];
-	if (head->codec != t->direction->codec_id)
-		GP_FAIL(err, GP_PROTO, "%s names codec %u, not the %u agreed on", gp_frame_type_name(head->type),
-			head->codec, t->direction->codec_id);
-	if (head->payload_len > t->frame.cap)
-		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need",
-			gp_frame_type_name(head->type), (unsigned long long)head->payload_len, t->frame.cap);
+	const int slot = slot_of(b, head);
+	GP_TRY(gp_flows_take(&b->flows, head, slot, &t, err));
 	if (head->type == GP_FRAME_ACT_UP)
 		GP_TRY(act_begin(b, head, &b->slot[slot], err));
 	else
@@ -258,10 +394,9 @@ void gp_body_frame(struct gp_body *b, struct gp_frame *f)
 		return;
 	}
 	struct gp_transfer *t = gp_transfer_of(f);
-	if (f->head.type == GP_FRAME_ACT_UP)
-		gp_transfer_decode(t, b->dev->ops->buffer(b->plan, t->slot, GP_BUF_INPUT, 0), act_decoded);
-	else
-		gp_transfer_decode(t, b->dev->ops->buffer(b->plan, t->slot, GP_BUF_GRAD_OUTPUT, 0), grad_decoded);
+	const bool act = f->head.type == GP_FRAME_ACT_UP;
+	void *tensor = b->dev->ops->buffer(b->plan, t->slot, act ? GP_BUF_INPUT : GP_BUF_GRAD_OUTPUT, t->flow->tensor);
+	gp_transfer_decode(t, tensor, act ? act_decoded : grad_decoded);
 }
 
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f)
@@ -272,7 +407,26 @@ void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f)
 		gp_transfer_sent(gp_transfer_of(f));
 }
 
-/* Commit. */
+bool gp_body_in_step(const struct gp_body *b)
+{
+	return b->begun > first_of_step(b) || b->eval_in_flight > 0;
+}
+
+/* Nothing of the step under way, or of the next, has been. */
+void gp_body_reset_chunks(struct gp_body *b)
+{
+	const uint64_t first = first_of_step(b);
+	for (int i = 0; i < b->spec.session.window; i++)
+		b->slot[i].state = SLOT_EMPTY;
+	for (int i = 0; i < GP_GRAPH_MAX_PORTS; i++)
+		b->next_act[i] = b->next_grad[i] = first;
+	b->begun = first;
+	b->done = b->backwards = 0;
+	b->eval_in_flight = 0;
+	b->measured = false;
+}
+
+/* --- commit ------------------------------------------------------------------------------------------------------ */
 
 static void run_optim(struct gp_task *task)
 {
@@ -322,7 +476,7 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 		GP_FAIL(err, GP_PROTO, "commit with a learning rate of %g", (double)lr);
 	GP_TRY(check_norm(b, grad_norm, err));
 	b->step++;
-	b->begun = b->grads_begun = b->done = b->backwards = 0;
+	b->done = b->backwards = 0;
 	b->measured = false;
 	b->lr = lr;
 	b->grad_norm = grad_norm;
@@ -330,10 +484,22 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 	b->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = b};
 	b->optim.finish = b->dev->ops->wait ? finish_optim : NULL;
 	gp_worker_submit(&b->compute, &b->optim, 0);
+	begin_held_forwards(b);
 	return GP_OK;
 }
 
-/* Coming back; see also body_link.c. */
+/* --- coming back; see also body_link.c --------------------------------------------------------------------------- */
+
+/* What had come of the next step comes again. */
+static void drop_ahead(struct gp_body *b)
+{
+	const uint64_t next = first_of_step(b) + (uint64_t)b->spec.session.chunks;
+	for (int i = 0; i < b->spec.session.window; i++)
+		b->slot[i].state = SLOT_EMPTY;
+	for (int i = 0; i < GP_GRAPH_MAX_PORTS; i++)
+		b->next_act[i] = next;
+	b->begun = next;
+}
 
 enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err)
 {
@@ -341,7 +507,9 @@ enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct g
 	GP_TRY(gp_body_broken(b, err));
 	if (client_steps == b->step)
 		gp_body_undo(b);
-	else if (client_steps != b->step + 1 || !whole)
+	else if (client_steps == b->step + 1 && whole)
+		drop_ahead(b);
+	else
 		GP_FAIL(err, GP_PROTO,
 			"a client at step %llu cannot go on with a session at step %llu (%u of %d chunks)",
 			(unsigned long long)client_steps, (unsigned long long)b->step, b->done, b->spec.session.chunks);
@@ -350,5 +518,5 @@ enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct g
 
 uint64_t gp_body_state_hash(const struct gp_body *b)
 {
-	return gp_directions_state_hash(b->dir);
+	return gp_flows_state_hash(&b->flows);
 }

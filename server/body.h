@@ -17,7 +17,7 @@
 
 #include "common/graph/device.h"
 #include "common/wire/session_spec.h"
-#include "common/wire/transfer.h"
+#include "common/wire/flows.h"
 #include "server/state_dir.h"
 
 /* The reason given to a client that asks for checkpoints where there is no `state`. */
@@ -56,6 +56,8 @@ struct gp_body_cbs {
 	void (*failed)(void *arg, enum gp_status status, struct gp_err *err); /* the session has to end */
 	/* With clip_norm, after the last chunk's backward pass: the sums of clip.h. `sum` lives until the next step. */
 	void (*measured)(void *arg, uint64_t step, const double *sum, int n);
+	/* In place of GRAD_DOWN, where no tensor of it comes: the chunk's gradients are complete, its slot is free. */
+	void (*chunk_done)(void *arg, uint64_t step, uint32_t chunk);
 	void (*committed)(void *arg, uint64_t step);
 	/* Called instead, after gp_body_checkpoint: the checkpoint is on disk, or `why` says why it is not. */
 	void (*checkpointed)(void *arg, uint64_t step, const char *why);

@@ -8,31 +8,33 @@
 #ifndef GP_BODY_IMPL_H
 #define GP_BODY_IMPL_H
 
+#include "common/wire/flows.h"
 #include "server/body.h"
 
-enum slot_state {
+enum body_slot_state {
 	SLOT_EMPTY,
-	SLOT_FORWARD,  /* ACT_UP arriving, decoding, computing, encoding */
+	SLOT_ARRIVING, /* tensors of ACT_UP arriving, decoding */
+	SLOT_AHEAD,    /* a chunk of the next step, decoded: waits for COMMIT */
+	SLOT_FORWARD,  /* computing, encoding */
 	SLOT_WAITING,  /* ACT_DOWN sent; the client's gradient comes next */
-	SLOT_BACKWARD, /* GRAD_UP arriving, decoding, computing, encoding */
+	SLOT_BACKWARD, /* tensors of GRAD_UP arriving, decoding, computing, encoding */
 };
 
 struct body_slot {
 	struct gp_body *body;
 	int index;
-	enum slot_state state;
+	enum body_slot_state state;
+	uint64_t step, number; /* number: step * chunks + chunk */
 	uint32_t chunk;
 	uint8_t flags;
+	uint64_t arrived; /* bit i: tensor i of the direction that comes has begun to arrive */
+	int pending;      /* tensors that are still to be decoded, or encoded */
 	struct gp_task compute;
 };
 
-enum direction_index { ACT_UP, ACT_DOWN, GRAD_UP, GRAD_DOWN, DIRECTIONS };
-
-enum { CHECKPOINT_PARTS = DIRECTIONS + 1 }; /* the codecs, the plan */
-
 struct gp_body_part {
 	struct gp_body *body;
-	int index;
+	struct gp_flow *flow; /* NULL: the plan */
 	struct gp_task task;
 	struct gp_snapshot copy;
 };
@@ -43,7 +45,8 @@ struct gp_body_checkpoint {
 	uint64_t step; /* the newest on disk that is known of */
 	int copying;
 	int stay; /* newest ones that stay on disk */
-	struct gp_body_part part[CHECKPOINT_PARTS];
+	int parts; /* every flow that exists, and the plan */
+	struct gp_body_part *part;
 	struct gp_st_item *items; /* of all parts */
 	int item_count;
 	struct gp_lane lane;
@@ -60,15 +63,20 @@ struct gp_body {
 	struct gp_plan *plan;
 	struct gp_worker *codec;
 	struct gp_lane build_lane, compute;
-	struct gp_direction dir[DIRECTIONS];
+	struct gp_flows flows;
 	struct body_slot *slot;
 	uint64_t step;                     /* committed steps = number of the step under way */
-	uint32_t begun, grads_begun, done; /* chunks of the step under way */
+	uint64_t
+		begun; /* number of the chunk of training that may begin next; those of the next step may have begun, too */
+	uint64_t next_act[GP_GRAPH_MAX_PORTS],
+		next_grad[GP_GRAPH_MAX_PORTS]; /* by tensor: number of the chunk that is due */
+	uint32_t done;                         /* chunks of the step under way that are through */
 	uint32_t backwards;                /* computed: the gradients are complete when all are */
 	int eval_in_flight;
 	struct gp_task build, optim, measure;
+	uint64_t grad_inputs;                /* of the plan: inputs whose gradient goes down */
 	struct gp_body_need plan_need, need; /* as estimated: of the plan, of all */
-	bool built;                          /* the plan's task has come back: `dir` is the loop's now */
+	bool built;                          /* the plan's task has come back: `flows` is the loop's now */
 	bool planning;                       /* the plan's task is on its lane: those of weights may follow */
 	float lr;
 	double grad_norm;
@@ -96,11 +104,14 @@ bool gp_body_task_ok(struct gp_body *b, struct gp_task *t);
 /* The session has to end; nobody is told when it does so anyway. */
 void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err);
 
-/* body_link.c: the directions count on the channel's account. */
-void gp_body_account_directions(struct gp_body *b);
+/* body.c */
+void gp_body_reset_chunks(struct gp_body *b);
+/* body_link.c: the flows count on the channel's account. */
+void gp_body_account_flows(struct gp_body *b);
 
 /* body_state.c */
 enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err);
+enum gp_status gp_body_list_parts(struct gp_body *b, struct gp_err *err);
 uint64_t gp_body_checkpoint_bytes(const struct gp_body_spec *spec);
 void gp_body_checkpoint_refuse(struct gp_body *b);
 

@@ -22,24 +22,12 @@ static struct gp_plan_spec plan_spec(const struct gp_body *b)
 				     .batch = spec->session.chunk_samples,
 				     .slots = spec->session.window,
 				     .train = !spec->session.eval_only,
-				     .grad_inputs = !spec->session.eval_only,
+				     .grad_inputs = b->grad_inputs,
 				     .seed = spec->session.seed,
 				     .optim = spec->session.optim,
 				     .undo = spec->session.undo,
 				     .precision = spec->session.precision,
 				     .device_io = tensor_device(b) != NULL};
-}
-
-static bool direction_used(const struct gp_body_spec *spec, int d)
-{
-	return d == ACT_UP || d == ACT_DOWN || !spec->session.eval_only;
-}
-
-static struct gp_shape direction_shape(const struct gp_body_spec *spec, int d)
-{
-	bool input = d == ACT_UP || d == GRAD_DOWN;
-	const struct gp_shape *sample = input ? gp_graph_input_shape(spec->graph) : gp_graph_output_shape(spec->graph);
-	return gp_shape_batched(sample, spec->session.chunk_samples);
 }
 
 static uint64_t squares_bytes(const struct gp_body_spec *spec)
@@ -48,18 +36,14 @@ static uint64_t squares_bytes(const struct gp_body_spec *spec)
 	return needed ? (uint64_t)spec->graph->params * sizeof(double) : 0;
 }
 
-static const enum gp_frame_type direction_types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-							       GP_FRAME_GRAD_DOWN};
-
-static struct gp_directions directions(const struct gp_body *b)
+static struct gp_flow_options flow_options(const struct gp_body *b)
 {
 	const struct gp_body_spec *spec = &b->spec;
-	return (struct gp_directions){.seed = spec->session.seed,
-				      .slots = spec->session.window,
-				      .chunks = (uint32_t)spec->session.chunks,
-				      .train = !spec->session.eval_only,
-				      .undo = spec->session.undo,
-				      .device = tensor_device(b)};
+	return (struct gp_flow_options){.seed = spec->session.seed,
+					.slots = spec->session.window,
+					.chunks = (uint32_t)spec->session.chunks,
+					.undo = spec->session.undo && !spec->session.eval_only,
+					.device = tensor_device(b)};
 }
 
 static struct gp_body_need plan_need(const struct gp_body *b, const struct gp_plan_memory *memory)
@@ -70,37 +54,53 @@ static struct gp_body_need plan_need(const struct gp_body *b, const struct gp_pl
 }
 
 /* A codec decides by itself what it has on the device and what on the host, so its bytes count in both accounts. */
-static enum gp_status add_direction(const struct gp_body *b, int d, struct gp_body_need *need, struct gp_err *err)
+static enum gp_status add_flows(struct gp_body *b, const struct gp_flow_list *list, struct gp_body_need *need,
+				struct gp_err *err)
 {
-	const struct gp_body_spec *spec = &b->spec;
-	const struct gp_directions all = directions(b);
-	const struct gp_shape shape = direction_shape(spec, d);
-	uint64_t frames, codec;
-	GP_TRY(gp_direction_estimate(direction_types[d], &spec->session.codec[d], &shape, &all, &frames, err));
-	GP_TRY(gp_direction_codec_bytes(direction_types[d], &spec->session.codec[d], &shape, &all, &codec, err));
-	const uint64_t copy = spec->state ? codec : 0;
-	if (!gp_add_ok(need->host, frames, &need->host) || !gp_add_ok(need->host, copy, &need->host) ||
-	    !gp_add_ok(need->device, all.device ? codec : 0, &need->device))
+	const struct gp_flow_options all = flow_options(b);
+	uint64_t frames, codecs;
+	GP_TRY(gp_flows_estimate(list, &all, &frames, &codecs, err));
+	const uint64_t copy = b->spec.state ? codecs : 0;
+	if (!gp_add_ok(need->host, frames, &need->host) || !gp_add_ok(need->host, codecs, &need->host) ||
+	    !gp_add_ok(need->host, copy, &need->host) ||
+	    !gp_add_ok(need->device, all.device ? codecs : 0, &need->device))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	return GP_OK;
 }
 
-static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
+static enum gp_status estimate_with(struct gp_body *b, struct gp_flow_list *list, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
-	struct gp_plan_spec ps = plan_spec(b);
 	struct gp_plan_memory memory;
+	GP_TRY(gp_flow_list_find(spec->graph, &spec->session, list, err));
+	b->grad_inputs = list->grad_inputs;
+	const struct gp_plan_spec ps = plan_spec(b);
 	GP_TRY(b->dev->ops->plan_estimate(b->dev, &ps, &memory, err));
 	b->plan_need = plan_need(b, &memory);
 	struct gp_body_need need = b->plan_need;
-	for (int d = 0; d < DIRECTIONS; d++)
-		if (direction_used(spec, d))
-			GP_TRY(add_direction(b, d, &need, err));
+	GP_TRY(add_flows(b, list, &need, err));
 	const uint64_t rest = gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_checkpoint_bytes(spec);
 	if (!gp_add_ok(need.host, rest, &need.host))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	b->need = need;
 	return GP_OK;
+}
+
+/* The list of flows is large, and nobody needs it but this and init_flows. */
+static enum gp_status with_list(struct gp_body *b,
+				enum gp_status (*fn)(struct gp_body *, struct gp_flow_list *, struct gp_err *),
+				struct gp_err *err)
+{
+	struct gp_flow_list *list;
+	GP_TRY(gp_alloc_array((void **)&list, 1, sizeof *list, err));
+	const enum gp_status status = fn(b, list, err);
+	gp_free(list);
+	return status;
+}
+
+static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
+{
+	return with_list(b, estimate_with, err);
 }
 
 static void run_estimate(struct gp_task *task)
@@ -123,29 +123,20 @@ static enum gp_status check_plan(struct gp_body *b, struct gp_err *err)
 }
 
 /* Pinning memory takes long, so this does not run on the loop's thread. */
-static enum gp_status init_directions(struct gp_body *b, struct gp_err *err)
+static enum gp_status init_flows(struct gp_body *b, struct gp_flow_list *list, struct gp_err *err)
 {
-	/* A gradient passes the cut of the activation that it belongs to, the other way. */
-	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
-	const enum gp_frame_type *types = direction_types;
-	const struct gp_directions all = directions(b);
-	for (int d = 0; d < DIRECTIONS; d++) {
-		if (!direction_used(&b->spec, d))
-			continue;
-		struct gp_shape shape = direction_shape(&b->spec, d);
-		const struct gp_direction *activation = activation_of[d] < 0 ? NULL : &b->dir[activation_of[d]];
-		GP_TRY(gp_direction_init(&b->dir[d], types[d], &b->spec.session.codec[d], &shape, &all, activation,
-					 b->codec, b, err));
-	}
-	return GP_OK;
+	const struct gp_flow_options all = flow_options(b);
+	GP_TRY(gp_flow_list_find(b->spec.graph, &b->spec.session, list, err));
+	return gp_flows_init(&b->flows, list, &all, b->codec, b, err);
 }
 
 static enum gp_status build(struct gp_body *b, struct gp_err *err)
 {
 	const struct gp_plan_spec ps = plan_spec(b);
-	GP_TRY(init_directions(b, err));
+	GP_TRY(with_list(b, init_flows, err));
 	GP_TRY(b->dev->ops->plan_new(b->dev, &ps, &b->plan, err));
 	GP_TRY(check_plan(b, err));
+	GP_TRY(gp_body_list_parts(b, err));
 	return b->spec.restore_step > 0 ? gp_body_restore(b, err) : GP_OK;
 }
 
@@ -161,7 +152,7 @@ static void build_done(struct gp_task *task)
 	b->built = true;
 	if (!gp_body_task_ok(b, task))
 		return;
-	gp_body_account_directions(b);
+	gp_body_account_flows(b);
 	if (b->spec.weights > 0)
 		return;
 	b->ready = true;
@@ -203,6 +194,7 @@ static enum gp_status take_memory(struct gp_body *b, struct gp_err *err)
 {
 	GP_TRY(init_slots(b, err));
 	GP_TRY(init_squares(b, err));
+	gp_body_reset_chunks(b);
 	return gp_channel_reserve_control(b->ch, gp_body_message_bytes(b), err);
 }
 
@@ -282,21 +274,16 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 void gp_body_stop(struct gp_body *b)
 {
 	b->stopping = true;
-	for (int d = 0; b->built && d < DIRECTIONS; d++)
-		gp_direction_cancel(&b->dir[d]);
+	if (b->built)
+		gp_flows_cancel(&b->flows);
 }
 
 bool gp_body_busy(const struct gp_body *b)
 {
 	int pending = b->build_lane.pending + b->compute.pending;
-	for (int d = 0; b->built && d < DIRECTIONS; d++)
-		pending += b->dir[d].lane.pending;
+	if (b->built)
+		pending += gp_flows_pending(&b->flows);
 	return pending + b->checkpoint.lane.pending > 0;
-}
-
-bool gp_body_in_step(const struct gp_body *b)
-{
-	return b->begun > 0 || b->eval_in_flight > 0;
 }
 
 bool gp_body_awaits_client(const struct gp_body *b)
@@ -317,8 +304,7 @@ static void free_large(struct gp_body *b)
 	if (b->plan)
 		b->dev->ops->plan_free(b->plan);
 	b->plan = NULL;
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_deinit(&b->dir[d]);
+	gp_flows_deinit(&b->flows);
 }
 
 static void run_release(struct gp_task *task)
@@ -337,7 +323,7 @@ bool gp_body_release(struct gp_body *b)
 	gp_require(b->stopping && !gp_body_busy(b));
 	if (!b->built)
 		return false;
-	b->built = false; /* `dir` is that task's */
+	b->built = false; /* `flows` is that task's */
 	b->build = (struct gp_task){.run = run_release, .done = release_done, .arg = b};
 	gp_worker_submit(&b->build_lane, &b->build, 0);
 	return true;
@@ -355,6 +341,7 @@ void gp_body_free(struct gp_body *b)
 		gp_lane_deinit(&b->checkpoint.lane);
 	gp_body_params_deinit(b);
 	gp_free(b->slot);
+	gp_free(b->checkpoint.part);
 	gp_free(b->squares);
 	gp_graph_free(b->spec.graph);
 	gp_free(b);

@@ -16,8 +16,6 @@
 #include "common/wire/graph_msg.h"
 #include "server/body_impl.h"
 
-static const char *const direction_names[DIRECTIONS] = {"act_up", "act_down", "grad_up", "grad_down"};
-
 /* --- reading ---------------------------------------------------------------------------------------------------- */
 
 /* Each half is whole, but they do not belong to one training, and this server has no other for this client. */
@@ -35,13 +33,26 @@ static enum gp_status check_hash(const struct gp_body *b, struct gp_err *err)
 				    err);
 }
 
+struct loading {
+	const struct gp_st_file *state;
+	enum gp_status status;
+	struct gp_err *err;
+};
+
+static void load_codec(struct gp_flow *flow, void *arg)
+{
+	struct loading *l = arg;
+	char name[24];
+	if (l->status == GP_OK)
+		l->status = gp_snapshot_load_codec(l->state, gp_flow_name(flow, name), flow->codec, l->err);
+}
+
 static enum gp_status load(struct gp_body *b, const struct gp_st_file *state, struct gp_err *err)
 {
 	GP_TRY(gp_snapshot_load_plan(state, b->spec.restore_step, b->plan, err));
-	for (int d = 0; d < DIRECTIONS; d++)
-		if (b->dir[d].codec)
-			GP_TRY(gp_snapshot_load_codec(state, direction_names[d], b->dir[d].codec, err));
-	return GP_OK;
+	struct loading l = {state, GP_OK, err};
+	gp_flows_each(&b->flows, load_codec, &l);
+	return l.status;
 }
 
 /* Compute thread; nobody else uses the codecs before READY. */
@@ -67,7 +78,7 @@ uint64_t gp_body_checkpoint_bytes(const struct gp_body_spec *spec)
 
 static void free_parts(struct gp_body_checkpoint *k)
 {
-	for (int i = 0; i < CHECKPOINT_PARTS; i++)
+	for (int i = 0; i < k->parts; i++)
 		gp_snapshot_deinit(&k->part[i].copy);
 	gp_free(k->items);
 	k->items = NULL;
@@ -117,7 +128,7 @@ static enum gp_status gather(struct gp_body *b, struct gp_err *err)
 		*err = b->optim.err;
 		return err->code;
 	}
-	for (int i = 0; i < CHECKPOINT_PARTS; i++) {
+	for (int i = 0; i < k->parts; i++) {
 		if (k->part[i].task.status != GP_OK) {
 			*err = k->part[i].task.err;
 			return err->code;
@@ -126,7 +137,7 @@ static enum gp_status gather(struct gp_body *b, struct gp_err *err)
 	}
 	GP_TRY(gp_alloc_array((void **)&k->items, (size_t)k->item_count, sizeof *k->items, err));
 	int at = 0;
-	for (int i = 0; i < CHECKPOINT_PARTS; i++)
+	for (int i = 0; i < k->parts; i++)
 		for (int j = 0; j < k->part[i].copy.count; j++)
 			k->items[at++] = k->part[i].copy.item[j];
 	return GP_OK;
@@ -153,8 +164,8 @@ static void copied(struct gp_task *task)
 static void run_copy_codec(struct gp_task *task)
 {
 	struct gp_body_part *part = task->arg;
-	task->status = gp_snapshot_add_codec(&part->copy, direction_names[part->index],
-					     part->body->dir[part->index].codec, &task->err);
+	char name[24];
+	task->status = gp_snapshot_add_codec(&part->copy, gp_flow_name(part->flow, name), part->flow->codec, &task->err);
 }
 
 static void run_copy_plan(struct gp_task *task)
@@ -163,23 +174,48 @@ static void run_copy_plan(struct gp_task *task)
 	task->status = gp_snapshot_add_plan(&part->copy, part->body->plan, &task->err);
 }
 
-static void start_copy(struct gp_body *b, int index, struct gp_lane *lane, void (*run)(struct gp_task *))
+static void start_copy(struct gp_body_part *part, struct gp_lane *lane, void (*run)(struct gp_task *))
 {
-	struct gp_body_part *part = &b->checkpoint.part[index];
-	part->body = b;
-	part->index = index;
 	part->task = (struct gp_task){.run = run, .done = copied, .arg = part};
-	b->checkpoint.copying++;
 	gp_worker_submit(lane, &part->task, 0);
+}
+
+static void list_flow(struct gp_flow *flow, void *arg)
+{
+	struct gp_body_checkpoint *k = arg;
+	k->part[k->parts++].flow = flow;
+}
+
+/* Once: the flows stay where they are. */
+enum gp_status gp_body_list_parts(struct gp_body *b, struct gp_err *err)
+{
+	struct gp_body_checkpoint *k = &b->checkpoint;
+	int flows = 0;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		flows += b->flows.used[d];
+	k->part = gp_calloc((size_t)flows + 1, sizeof *k->part);
+	if (!k->part)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
+	gp_flows_each(&b->flows, list_flow, k);
+	k->parts++; /* the plan */
+	for (int i = 0; i < k->parts; i++)
+		k->part[i].body = b;
+	return GP_OK;
 }
 
 /* Every lane runs the copy before whatever is submitted from here on. */
 static void start_copies(struct gp_body *b)
 {
-	b->checkpoint.asked = b->optim_pending = true;
-	for (int d = 0; d < DIRECTIONS; d++)
-		start_copy(b, d, &b->dir[d].lane, run_copy_codec);
-	start_copy(b, DIRECTIONS, &b->compute, run_copy_plan);
+	struct gp_body_checkpoint *k = &b->checkpoint;
+	k->asked = b->optim_pending = true;
+	k->copying = k->parts;
+	for (int i = 0; i < k->parts; i++) {
+		struct gp_body_part *part = &k->part[i];
+		if (part->flow)
+			start_copy(part, &part->flow->lane, run_copy_codec);
+		else
+			start_copy(part, &b->compute, run_copy_plan);
+	}
 }
 
 void gp_body_checkpoint(struct gp_body *b)

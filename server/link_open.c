@@ -60,6 +60,13 @@ static void body_measured(void *arg, uint64_t step, const double *sum, int n)
 	gp_server_link_sent(l, gp_control_send_grad_squares(l->ch, step, sum, n, &err), &err);
 }
 
+static void body_chunk_done(void *arg, uint64_t step, uint32_t chunk)
+{
+	struct gp_server_link *l = link_of(arg);
+	struct gp_err err;
+	gp_server_link_sent(l, gp_control_send_chunk_done(l->ch, step, chunk, &err), &err);
+}
+
 static void body_committed(void *arg, uint64_t step)
 {
 	struct gp_server_link *l = link_of(arg);
@@ -161,6 +168,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 					       .ready = body_ready,
 					       .failed = body_failed,
 					       .measured = body_measured,
+					       .chunk_done = body_chunk_done,
 					       .committed = body_committed,
 					       .checkpointed = body_checkpointed,
 					       .params_sent = body_params_sent,

@@ -36,7 +36,7 @@ readonly rooms=("common/codec/stages common/codec" "common/graph/ops common/grap
 	"kernels/cuda/ops kernels/cuda/plan" "kernels/cuda/emulator kernels/cuda/runtime")
 
 git ls-files --cached --others --exclude-standard common kernels server client |
-	grep -E '\.(c|h|cu|cc)$' | while read -r file; do [ -f "$file" ] && echo "$file"; done |
+	grep -E '\.(c|h|cu|cc)$' | sort -u | while read -r file; do [ -f "$file" ] && echo "$file"; done |
 	awk -v levels="${levels[*]}" -v rooms="$(printf '%s|' "${rooms[@]}")" '
 		BEGIN {
 			count = split(levels, level, " ")

@@ -234,28 +234,28 @@ static enum gp_status pass_shared(struct gp_graph_parts *p, struct gp_err *err)
 	return GP_OK;
 }
 
-static struct gp_feed find_feed(const struct gp_graph *g, const struct gp_graph_parts *p, bool behind_body,
+static struct gp_port find_port(const struct gp_graph *g, const struct gp_graph_parts *p, bool behind_body,
 				const char *name)
 {
 	int index = behind_body ? find_output(p->body, name) : -1;
 	if (index >= 0)
-		return (struct gp_feed){GP_FROM_BODY, index};
+		return (struct gp_port){GP_FROM_BODY, index};
 	index = find_output(p->head, name);
 	if (index >= 0)
-		return (struct gp_feed){GP_FROM_HEAD, index};
+		return (struct gp_port){GP_FROM_HEAD, index};
 	index = find_input(g, name);
 	gp_require(index >= 0); /* gp_graph_part took the name from the whole graph */
-	return (struct gp_feed){GP_FROM_DATA, index};
+	return (struct gp_port){GP_FROM_DATA, index};
 }
 
-static void find_feeds(const struct gp_graph *g, struct gp_graph_parts *p)
+static void find_ports(const struct gp_graph *g, struct gp_graph_parts *p)
 {
 	for (int i = 0; i < p->head->inputs; i++)
-		p->head_in[i] = (struct gp_feed){GP_FROM_DATA, find_input(g, p->head->node[i].name)};
+		p->head_in[i] = (struct gp_port){GP_FROM_DATA, find_input(g, p->head->node[i].name)};
 	for (int i = 0; i < p->body->inputs; i++)
-		p->body_in[i] = find_feed(g, p, false, p->body->node[i].name);
+		p->body_in[i] = find_port(g, p, false, p->body->node[i].name);
 	for (int i = 0; i < p->tail->inputs; i++)
-		p->tail_in[i] = find_feed(g, p, true, p->tail->node[i].name);
+		p->tail_in[i] = find_port(g, p, true, p->tail->node[i].name);
 }
 
 /* Marks the inputs of a part whose values, in the whole graph, have a property. */
@@ -295,7 +295,7 @@ static enum gp_status cut_parts(const struct gp_graph *g, const struct gp_cut *c
 	GP_TRY(gp_graph_part(g, cut->tail, g->blocks, &p->tail, err));
 	GP_TRY(mark_crossing(g, p, err));
 	GP_TRY(pass_shared(p, err));
-	find_feeds(g, p);
+	find_ports(g, p);
 	return GP_OK;
 }
 

@@ -27,21 +27,21 @@ enum gp_status gp_cut_parse(const struct gp_graph *g, const char *text, struct g
  */
 enum gp_status gp_graph_part(const struct gp_graph *g, int from, int to, struct gp_graph **out, struct gp_err *err);
 
-enum gp_source { GP_FROM_DATA, GP_FROM_HEAD, GP_FROM_BODY };
+enum gp_port_from { GP_FROM_DATA, GP_FROM_HEAD, GP_FROM_BODY };
 
 /* Where a part's input comes from: the graph's input `index`, or output `index` of an earlier part. */
-struct gp_feed {
-	enum gp_source from;
+struct gp_port {
+	enum gp_port_from from;
 	int index;
 };
 
 /* A graph cut in three. */
 struct gp_graph_parts {
 	struct gp_graph *head, *body, *tail;
-	struct gp_feed body_in[GP_GRAPH_MAX_PORTS]; /* by input of the body: from data or head; these cross the link */
-	struct gp_feed
+	struct gp_port body_in[GP_GRAPH_MAX_PORTS]; /* by input of the body: from data or head; these cross the link */
+	struct gp_port
 		tail_in[GP_GRAPH_MAX_PORTS]; /* by input of the tail: from data or head (stay), or body (cross) */
-	struct gp_feed head_in[GP_GRAPH_MAX_PORTS]; /* by input of the head: from data */
+	struct gp_port head_in[GP_GRAPH_MAX_PORTS]; /* by input of the head: from data */
 	/* By input of body and tail: whether it is an activation (gp_graph_find_activations), and whether its gradient has
 	 * a use. */
 	uint64_t body_activation, body_gradient, tail_activation, tail_gradient;

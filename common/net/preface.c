@@ -10,7 +10,7 @@
 
 #include "common/base/little_endian.h"
 
-#define VERSION_OLDEST 1 /* that this build still speaks */
+#define VERSION_OLDEST 2 /* that this build still speaks */
 
 static const uint8_t preface_magic[8] = {'g', 'p', 's', 'p', 'l', 'i', 't', '\n'};
 

@@ -11,7 +11,7 @@
 
 #include "common/base/status.h"
 
-#define GP_PROTO_VERSION 1
+#define GP_PROTO_VERSION 2
 #define GP_PREFACE_BYTES 16
 
 void gp_preface_write(uint8_t out[GP_PREFACE_BYTES]);

@@ -159,6 +159,17 @@ enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step
 	return gp_control_send(ch, &m, err);
 }
 
+enum gp_status gp_control_send_chunk_done(struct gp_channel *ch, uint64_t step, uint32_t chunk, struct gp_err *err)
+{
+	Gpsplit__ChunkDone body = GPSPLIT__CHUNK_DONE__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.step = step;
+	body.chunk = chunk;
+	m.body_case = GPSPLIT__CONTROL__BODY_CHUNK_DONE;
+	m.chunk_done = &body;
+	return gp_control_send(ch, &m, err);
+}
+
 enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err)
 {
 	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
@@ -225,6 +236,8 @@ const char *gp_control_name(const Gpsplit__Control *m)
 		return "commit";
 	case GPSPLIT__CONTROL__BODY_COMMITTED:
 		return "committed";
+	case GPSPLIT__CONTROL__BODY_CHUNK_DONE:
+		return "chunk_done";
 	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
 		return "fetch_params";
 	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:

@@ -47,6 +47,7 @@ enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, floa
 				      struct gp_err *err); /* grad_norm: 0 without clip_norm */
 enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
 					    struct gp_err *err);
+enum gp_status gp_control_send_chunk_done(struct gp_channel *ch, uint64_t step, uint32_t chunk, struct gp_err *err);
 enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err);
 /* A checkpoint was asked for. `why` NULL: it is on disk; else: why not. */
 enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err);

@@ -79,6 +79,7 @@ void gp_frame_head_write(const struct gp_frame_head *h, uint8_t out[GP_FRAME_HEA
 	gp_put_le(out + 16, h->step, 8);
 	gp_put_le(out + 24, h->payload_len, 8);
 	gp_put_le(out + 32, h->checksum, 8);
+	gp_put_le(out + 40, h->tensor, 2);
 	gp_put_le(out + 56, XXH3_64bits(out, 56), 8);
 }
 
@@ -89,6 +90,8 @@ static enum gp_status check_frame(const struct gp_frame_head *h, struct gp_err *
 	const bool act = h->type == GP_FRAME_ACT_UP || h->type == GP_FRAME_ACT_DOWN;
 	if (h->flags & ~GP_FRAME_FLAG_EVAL || (h->flags && !act))
 		GP_FAIL(err, GP_PROTO, "sent a %s frame with flags 0x%02x", gp_frame_type_name(h->type), h->flags);
+	if (h->tensor && gp_frame_class(h->type) == GP_CLASS_PARAM)
+		GP_FAIL(err, GP_PROTO, "sent a %s frame of tensor %u", gp_frame_type_name(h->type), h->tensor);
 	return GP_OK;
 }
 
@@ -97,7 +100,7 @@ enum gp_status gp_frame_head_read(const uint8_t in[GP_FRAME_HEADER_BYTES], struc
 {
 	if (gp_get_le(in + 56, 8) != XXH3_64bits(in, 56))
 		GP_FAIL(err, GP_PROTO, "sent a frame header whose checksum is wrong");
-	if (!gp_all_zero(in + 40, 16))
+	if (!gp_all_zero(in + 42, 14))
 		GP_FAIL(err, GP_PROTO, "sent a frame header with reserved bytes set");
 	const struct gp_frame_head h = {
 		.type = in[0],
@@ -108,6 +111,7 @@ enum gp_status gp_frame_head_read(const uint8_t in[GP_FRAME_HEADER_BYTES], struc
 		.step = gp_get_le(in + 16, 8),
 		.payload_len = gp_get_le(in + 24, 8),
 		.checksum = gp_get_le(in + 32, 8),
+		.tensor = (uint16_t)gp_get_le(in + 40, 2),
 	};
 	GP_TRY(check_frame(&h, err));
 	*out = h;

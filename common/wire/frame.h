@@ -75,6 +75,7 @@ struct gp_frame_head {
 	uint8_t flags;  /* GP_FRAME_FLAG_* */
 	uint16_t codec; /* wire id of the first codec stage */
 	uint32_t chunk;
+	uint16_t tensor; /* of activations and gradients: which input, or output, of the body; else 0 */
 	uint64_t session;
 	uint64_t step;
 	uint64_t payload_len;

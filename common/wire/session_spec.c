@@ -32,10 +32,12 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 	open->chunks = (uint32_t)s->chunks;
 	open->window = (uint32_t)s->window;
 	open->eval_only = s->eval_only;
-	open->codec_act_up = (char *)s->codec[0].text;
-	open->codec_act_down = (char *)s->codec[1].text;
-	open->codec_grad_up = (char *)s->codec[2].text;
-	open->codec_grad_down = (char *)s->codec[3].text;
+	open->codec_act_up = (char *)s->codec[GP_ACT_UP].text;
+	open->codec_act_down = (char *)s->codec[GP_ACT_DOWN].text;
+	open->codec_grad_up = (char *)s->codec[GP_GRAD_UP].text;
+	open->codec_grad_down = (char *)s->codec[GP_GRAD_DOWN].text;
+	open->data_inputs = s->data_inputs;
+	open->frozen_inputs = s->frozen_inputs;
 }
 
 static enum gp_status check_range(const char *what, uint32_t value, uint32_t most, struct gp_err *err)
@@ -68,13 +70,18 @@ static enum gp_status read_optimizer(const Gpsplit__Optimizer *m, struct gp_opti
 	return gp_optim_check(o, err) == GP_OK ? GP_OK : refuse_open(err, "optimizer");
 }
 
-static enum gp_status read_codecs(const Gpsplit__Open *m, struct gp_codec_spec codec[4], struct gp_err *err)
+static enum gp_status read_codecs(const Gpsplit__Open *m, struct gp_codec_spec codec[GP_DIRECTIONS], struct gp_err *err)
 {
-	static const char *const names[4] = {"codec_act_up", "codec_act_down", "codec_grad_up", "codec_grad_down"};
-	const char *text[4] = {m->codec_act_up, m->codec_act_down, m->codec_grad_up, m->codec_grad_down};
-	for (int i = 0; i < 4; i++)
-		if (gp_codec_spec_parse(text[i], &codec[i], err) != GP_OK)
-			return refuse_open(err, names[i]);
+	const char *const text[GP_DIRECTIONS] = {[GP_ACT_UP] = m->codec_act_up,
+						 [GP_ACT_DOWN] = m->codec_act_down,
+						 [GP_GRAD_UP] = m->codec_grad_up,
+						 [GP_GRAD_DOWN] = m->codec_grad_down};
+	for (int d = 0; d < GP_DIRECTIONS; d++) {
+		char what[32];
+		snprintf(what, sizeof what, "codec_%s", gp_direction_info[d].name);
+		if (gp_codec_spec_parse(text[d], &codec[d], err) != GP_OK)
+			return refuse_open(err, what);
+	}
 	return GP_OK;
 }
 
@@ -96,7 +103,9 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 					.chunk_samples = (int)open->chunk_samples,
 					.chunks = (int)open->chunks,
 					.window = (int)open->window,
-					.eval_only = open->eval_only};
+					.eval_only = open->eval_only,
+					.data_inputs = open->data_inputs,
+					.frozen_inputs = open->frozen_inputs};
 	GP_TRY(read_optimizer(open->optimizer, &out->optim, err));
 	GP_TRY(read_codecs(open, out->codec, err));
 	return read_precision(open->precision, &out->precision, err);
@@ -141,7 +150,6 @@ static void add_optimizer(struct gp_session_words *w, const struct gp_optim *o)
 enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const struct gp_graph *body,
 					struct gp_session_words *out, struct gp_err *err)
 {
-	static const char *const names[4] = {"act_up", "act_down", "grad_up", "grad_down"};
 	uint64_t hash;
 	char text[24];
 	GP_TRY(gp_graph_hash(body, &hash, err));
@@ -153,7 +161,9 @@ enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const s
 	add_number(out, "chunk_samples", (uint64_t)s->chunk_samples);
 	add_number(out, "chunks", (uint64_t)s->chunks);
 	add_number(out, "precision", (uint64_t)s->precision);
-	for (int d = 0; d < 4; d++)
-		add_text(out, names[d], s->codec[d].text);
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		add_text(out, gp_direction_info[d].name, s->codec[d].text);
+	add_number(out, "data_inputs", s->data_inputs);
+	add_number(out, "frozen_inputs", s->frozen_inputs);
 	return GP_OK;
 }

@@ -16,6 +16,7 @@
 #include "common/graph/device.h"
 #include "common/graph/optim.h"
 #include "common/store/manifest.h"
+#include "common/wire/direction.h"
 #include "proto/gpsplit.pb-c.h"
 
 struct gp_session_spec {
@@ -26,7 +27,10 @@ struct gp_session_spec {
 	int window;                /* chunks in flight */
 	bool eval_only;            /* forward alone: no gradients, no updates */
 	bool undo;                 /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
-	struct gp_codec_spec codec[4]; /* act up, act down, grad up, grad down */
+	struct gp_codec_spec codec[GP_DIRECTIONS];
+	/* What of the body's inputs is known only from the rest of the model (flows.h). Bit i: input i is data, not an
+	 * activation; nothing before input i is trained, so that its gradient has no use. */
+	uint64_t data_inputs, frozen_inputs;
 };
 
 /* Samples of a step. */
@@ -46,7 +50,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
  * only where and how fast: they are not in it. */
 struct gp_session_words {
 	struct gp_pairs pairs;
-	char text[20][GP_CODEC_SPEC_MAX];
+	char text[22][GP_CODEC_SPEC_MAX];
 };
 enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const struct gp_graph *body,
 					struct gp_session_words *out, struct gp_err *err);

@@ -26,12 +26,11 @@ static void run_encode(struct gp_task *task)
 	size_t len = 0;
 	struct gp_codec_stats before, after;
 	const struct gp_codec_pass pass = pass_of(t);
-	gp_codec_get_stats(t->direction->codec, &before);
-	task->status =
-		gp_codec_encode_pass(t->direction->codec, &pass, t->tensor, f->payload, f->cap, &len, &task->err);
+	gp_codec_get_stats(t->flow->codec, &before);
+	task->status = gp_codec_encode_pass(t->flow->codec, &pass, t->tensor, f->payload, f->cap, &len, &task->err);
 	if (task->status != GP_OK)
 		return;
-	gp_codec_get_stats(t->direction->codec, &after);
+	gp_codec_get_stats(t->flow->codec, &after);
 	t->travelled_raw = after.raw_fallbacks > before.raw_fallbacks;
 	f->head.payload_len = len;
 	f->head.checksum = gp_frame_checksum(f->payload, len);
@@ -45,35 +44,35 @@ static void run_decode(struct gp_task *task)
 	const struct gp_span payload = {f->payload, f->head.payload_len};
 	task->status = gp_frame_verify(f, &task->err);
 	if (task->status == GP_OK)
-		task->status = gp_codec_decode_pass(t->direction->codec, &pass, payload, t->tensor, &task->err);
+		task->status = gp_codec_decode_pass(t->flow->codec, &pass, payload, t->tensor, &task->err);
 	if (task->status != GP_OK)
-		gp_err_prefix(&task->err, "%s of chunk %u", gp_frame_type_name(t->direction->type), f->head.chunk);
+		gp_err_prefix(&task->err, "%s of chunk %u", gp_direction_info[t->flow->direction].name, f->head.chunk);
 }
 
-/* A tensor with NaN or infinity travels raw; the log says so once per direction. */
-static void note_travelled_raw(struct gp_direction *d)
+/* A tensor with NaN or infinity travels raw; the log says so once per flow. */
+static void note_travelled_raw(struct gp_flow *d)
 {
 	if (d->raw_noted++ == 0)
 		gp_log(codec, GP_LOG_WARN, "a tensor of %s is not finite (or too large for its codec): it travels raw",
-		       gp_frame_type_name(d->type));
+		       gp_direction_info[d->direction].name);
 }
 
 static void encode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
 	if (t->travelled_raw)
-		note_travelled_raw(t->direction);
-	if (t->direction->account)
-		t->direction->account->stage_ns[GP_STAGE_ENCODE] += task->end_ns - task->start_ns;
+		note_travelled_raw(t->flow);
+	if (t->flow->account)
+		t->flow->account->stage_ns[GP_STAGE_ENCODE] += task->end_ns - task->start_ns;
 	t->done(t);
 }
 
 static void decode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
-	if (t->direction->account) {
-		t->direction->account->stage_ns[GP_STAGE_DECODE] += task->end_ns - task->start_ns;
-		t->direction->account->stage_ns[GP_STAGE_WAIT] += task->start_ns - task->queued_ns;
+	if (t->flow->account) {
+		t->flow->account->stage_ns[GP_STAGE_DECODE] += task->end_ns - task->start_ns;
+		t->flow->account->stage_ns[GP_STAGE_WAIT] += task->start_ns - task->queued_ns;
 	}
 	t->done(t);
 }
@@ -87,47 +86,37 @@ static enum gp_status check_frame_bytes(uint64_t bytes, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Each direction has random draws of its own. */
+/* Directions draw apart, and so do the tensors of one. */
 #define DIRECTION_SEED UINT64_C(0xd1342543de82ef95)
+#define TENSOR_SEED    UINT64_C(0x9e3779b97f4a7c15)
 
-static struct gp_codec_options codec_options(enum gp_frame_type type, const struct gp_directions *all)
+static struct gp_codec_options codec_options(const struct gp_flow_spec *spec, const struct gp_flow_options *all)
 {
-	const bool up = type == GP_FRAME_ACT_UP || type == GP_FRAME_GRAD_UP;
-	const bool act = type == GP_FRAME_ACT_UP || type == GP_FRAME_ACT_DOWN;
+	const struct gp_direction_info *d = &gp_direction_info[spec->direction];
 	return (struct gp_codec_options){
-		.seed = all->seed + (uint64_t)type * DIRECTION_SEED,
-		.role = up == all->client ? GP_CODEC_ENCODES : GP_CODEC_DECODES,
+		.seed = all->seed + (uint64_t)d->frame * DIRECTION_SEED + (uint64_t)spec->tensor * TENSOR_SEED,
+		.role = d->up == all->client ? GP_CODEC_ENCODES : GP_CODEC_DECODES,
 		.chunks = all->chunks,
-		.has_gradient = act && all->train,
-		.undo = all->undo && all->train,
+		.has_gradient = spec->has_gradient,
+		.undo = all->undo,
 		.device = all->device,
 	};
 }
 
-enum gp_status gp_direction_estimate(enum gp_frame_type type, const struct gp_codec_spec *spec,
-				     const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
-				     struct gp_err *err)
+enum gp_status gp_flow_estimate(const struct gp_flow_spec *spec, const struct gp_flow_options *all, uint64_t *frames,
+				uint64_t *codec, struct gp_err *err)
 {
-	const struct gp_codec_options options = codec_options(type, all);
-	uint64_t bound, frames, codec;
-	GP_TRY(gp_codec_bound_for(spec, shape, &bound, err));
+	const struct gp_codec_options options = codec_options(spec, all);
+	uint64_t bound;
+	GP_TRY(gp_codec_bound_for(spec->codec, &spec->type.shape, &bound, err));
 	GP_TRY(check_frame_bytes(bound, err));
-	GP_TRY(gp_codec_bytes_for(spec, shape, &options, &codec, err));
-	if (!gp_mul_ok(bound, (uint64_t)all->slots, &frames) || !gp_add_ok(frames, codec, bytes))
-		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks, and what %s remembers of them, overflow",
-			all->slots, spec->text);
+	GP_TRY(gp_codec_bytes_for(spec->codec, &spec->type.shape, &options, codec, err));
+	if (!gp_mul_ok(bound, (uint64_t)all->slots, frames))
+		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks overflow", all->slots);
 	return GP_OK;
 }
 
-enum gp_status gp_direction_codec_bytes(enum gp_frame_type type, const struct gp_codec_spec *spec,
-					const struct gp_shape *shape, const struct gp_directions *all, uint64_t *bytes,
-					struct gp_err *err)
-{
-	const struct gp_codec_options options = codec_options(type, all);
-	return gp_codec_bytes_for(spec, shape, &options, bytes, err);
-}
-
-static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, struct gp_err *err)
+static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct gp_err *err)
 {
 	size_t cap = gp_codec_bound(d->codec);
 	GP_TRY(check_frame_bytes(cap, err));
@@ -136,7 +125,7 @@ static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, s
 		GP_FAIL(err, GP_NOMEM, "out of memory for %d transfers", slots);
 	for (; d->slots < slots; d->slots++) {
 		struct gp_transfer *t = &d->slot[d->slots];
-		t->direction = d;
+		t->flow = d;
 		t->slot = d->slots;
 		t->arg = arg;
 		t->frame.owner = t;
@@ -147,37 +136,37 @@ static enum gp_status init_slots(struct gp_direction *d, int slots, void *arg, s
 	return GP_OK;
 }
 
-enum gp_status gp_direction_init(struct gp_direction *d, enum gp_frame_type type, const struct gp_codec_spec *spec,
-				 const struct gp_shape *shape, const struct gp_directions *all,
-				 const struct gp_direction *activation, struct gp_worker *worker, void *arg,
-				 struct gp_err *err)
+enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, const struct gp_flow_options *all,
+			    const struct gp_flow *activation, struct gp_worker *worker, void *arg, struct gp_err *err)
 {
-	struct gp_codec_options options = codec_options(type, all);
+	const struct gp_shape *shape = &spec->type.shape;
+	struct gp_codec_options options = codec_options(spec, all);
 	options.activation = activation ? activation->codec : NULL;
-	memset(d, 0, sizeof *d);
-	d->type = type;
-	d->device = all->device;
-	d->tensor_bytes = gp_shape_elements(shape) * sizeof(float);
-	d->codec_id = spec->stages > 0 ? spec->stage[0].id : 0;
-	gp_lane_init(&d->lane, worker);
-	enum gp_status status = gp_codec_bytes_for(spec, shape, &options, &d->codec_bytes, err);
+	memset(f, 0, sizeof *f);
+	f->direction = spec->direction;
+	f->tensor = spec->tensor;
+	f->device = all->device;
+	f->tensor_bytes = gp_shape_elements(shape) * gp_dtype_bytes(spec->type.dtype);
+	f->codec_id = spec->codec->stages > 0 ? spec->codec->stage[0].id : 0;
+	gp_lane_init(&f->lane, worker);
+	enum gp_status status = gp_codec_bytes_for(spec->codec, shape, &options, &f->codec_bytes, err);
 	if (status == GP_OK)
-		status = gp_codec_open(spec, shape, &options, &d->codec, err);
+		status = gp_codec_open(spec->codec, shape, &options, &f->codec, err);
 	if (status == GP_OK)
-		status = init_slots(d, all->slots, arg, err);
+		status = init_slots(f, all->slots, arg, err);
 	if (status != GP_OK)
-		gp_direction_deinit(d);
+		gp_flow_deinit(f);
 	return status;
 }
 
-void gp_direction_deinit(struct gp_direction *d)
+void gp_flow_deinit(struct gp_flow *f)
 {
-	for (int i = 0; d->slot && i < d->slots; i++)
-		gp_codec_free_payload(d->device, d->slot[i].frame.payload);
-	gp_free(d->slot);
-	gp_codec_free(d->codec);
-	gp_lane_deinit(&d->lane);
-	memset(d, 0, sizeof *d);
+	for (int i = 0; f->slot && i < f->slots; i++)
+		gp_codec_free_payload(f->device, f->slot[i].frame.payload);
+	gp_free(f->slot);
+	gp_codec_free(f->codec);
+	gp_lane_deinit(&f->lane);
+	memset(f, 0, sizeof *f);
 }
 
 static void submit_encode(struct gp_transfer *t)
@@ -187,15 +176,16 @@ static void submit_encode(struct gp_transfer *t)
 	t->task.run = run_encode;
 	t->task.done = encode_done;
 	t->task.arg = t;
-	gp_worker_submit(&t->direction->lane, &t->task, 0);
+	gp_worker_submit(&t->flow->lane, &t->task, 0);
 }
 
-void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, float *tensor, uint64_t draw,
+void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, void *tensor, uint64_t draw,
 			void (*done)(struct gp_transfer *t))
 {
 	t->head = *head;
-	t->head.type = (uint8_t)t->direction->type;
-	t->head.codec = t->direction->codec_id;
+	t->head.type = (uint8_t)gp_direction_info[t->flow->direction].frame;
+	t->head.tensor = (uint16_t)t->flow->tensor;
+	t->head.codec = t->flow->codec_id;
 	t->tensor = tensor;
 	t->draw = draw;
 	t->done = done;
@@ -204,19 +194,29 @@ void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head,
 		submit_encode(t);
 }
 
-void gp_transfer_decode(struct gp_transfer *t, float *tensor, void (*done)(struct gp_transfer *t))
+static void count_frame(struct gp_transfer *t)
+{
+	struct gp_flow *f = t->flow;
+	f->total.frames++;
+	f->total.tensor_bytes += f->tensor_bytes;
+	f->total.payload_bytes += t->frame.head.payload_len;
+}
+
+void gp_transfer_decode(struct gp_transfer *t, void *tensor, void (*done)(struct gp_transfer *t))
 {
 	t->tensor = tensor;
 	t->done = done;
+	count_frame(t);
 	t->task.run = run_decode;
 	t->task.done = decode_done;
 	t->task.arg = t;
-	gp_worker_submit(&t->direction->lane, &t->task, 0);
+	gp_worker_submit(&t->flow->lane, &t->task, 0);
 }
 
 void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch)
 {
 	t->with_channel = true;
+	count_frame(t);
 	gp_channel_send_frame(ch, &t->frame);
 }
 
@@ -227,28 +227,16 @@ void gp_transfer_sent(struct gp_transfer *t)
 		submit_encode(t);
 }
 
-void gp_direction_undo(struct gp_direction *d, uint64_t step)
+void gp_flow_undo(struct gp_flow *f, uint64_t step)
 {
-	gp_require(d->lane.pending == 0);
-	if (d->codec)
-		gp_codec_undo(d->codec, step);
+	gp_require(f->lane.pending == 0);
+	if (f->codec)
+		gp_codec_undo(f->codec, step);
 }
 
-void gp_direction_cancel(struct gp_direction *d)
+void gp_flow_cancel(struct gp_flow *f)
 {
-	for (int i = 0; i < d->slots; i++)
-		d->slot[i].waiting = false;
-	d->account = NULL; /* it goes with the channel, perhaps before the last task comes back */
-}
-
-uint64_t gp_directions_state_hash(const struct gp_direction d[4])
-{
-	uint8_t bytes[4 * sizeof(uint64_t)];
-	for (size_t i = 0; i < sizeof bytes; i += sizeof(uint64_t)) {
-		const struct gp_codec *c = d[i / sizeof(uint64_t)].codec;
-		uint64_t hash = c ? gp_codec_state_shared_hash(c) : 0;
-		for (size_t k = 0; k < sizeof hash; k++, hash >>= 8)
-			bytes[i + k] = (uint8_t)hash;
-	}
-	return gp_frame_checksum(bytes, sizeof bytes);
+	for (int i = 0; i < f->slots; i++)
+		f->slot[i].waiting = false;
+	f->account = NULL; /* it goes with the channel, perhaps before the last task comes back */
 }

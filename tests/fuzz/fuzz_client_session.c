@@ -309,7 +309,7 @@ static enum gp_status train(struct gp_engine *e, struct gp_err *err)
 	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, samples, BATCH);
 	struct gp_step_result result;
 	for (int i = 0; i < STEPS; i++)
-		GP_TRY(e->ops->step(e, &batch, 0.1f, &result, err));
+		GP_TRY(e->ops->step(e, &batch, NULL, 0.1f, &result, err));
 	return e->ops->get_weights(e, weights, err);
 }
 

@@ -171,7 +171,7 @@ static inline enum gp_status rig_step(struct rig *r, struct gp_step_result *out,
 {
 	struct gp_batch *batch;
 	expect_ok(gp_loader_next(r->loader, &batch, err), err);
-	enum gp_status status = r->engine->ops->step(r->engine, batch, 0.05f, out, err);
+	enum gp_status status = r->engine->ops->step(r->engine, batch, NULL, 0.05f, out, err);
 	gp_loader_give_back(r->loader, batch);
 	return status;
 }

@@ -120,7 +120,7 @@ static void a_chunk_arrives_in_its_slot_and_nothing_else_does(void **state)
 	assert_memory_equal(plan->ops->buffer(plan, 1, GP_BUF_INPUT, 0), images + 4 * PIXELS,
 			    2 * PIXELS * sizeof(float));
 	/* A part's input that the data does not feed is left alone. */
-	const struct gp_feed from_head = {GP_FROM_HEAD, 0};
+	const struct gp_port from_head = {GP_FROM_HEAD, 0};
 	gp_batch_map_copy(&f, &b, 2, 2, plan, 1, &from_head);
 	assert_memory_equal(plan->ops->buffer(plan, 1, GP_BUF_INPUT, 0), images + 4 * PIXELS,
 			    2 * PIXELS * sizeof(float));

@@ -28,14 +28,12 @@ enum { SAMPLES = 2, CHUNKS = 3, WINDOW = 2, STEPS = 3, OTHER_DATA = 1000, DEADLI
 #define SESSION 77u
 
 /* One memory of each kind, on both ends. */
-static const char *const codecs[DIRECTIONS] = {
+static const char *const codecs[GP_DIRECTIONS] = {
 	"delta:samples=12+uniform:bits=4",
 	"ef+topk:ratio=0.3+alq:bits=3,update=2",
 	"topk:ratio=0.3+uniform:bits=6",
 	"ef+poweriter:rank=2,iters=2+uniform:bits=8",
 };
-static const enum gp_frame_type types[DIRECTIONS] = {GP_FRAME_ACT_UP, GP_FRAME_ACT_DOWN, GP_FRAME_GRAD_UP,
-						     GP_FRAME_GRAD_DOWN};
 
 #define OK(expr)                                                                                                       \
 	do {                                                                                                           \
@@ -86,14 +84,19 @@ struct rig {
 	/* what the body reported */
 	int ready, committed, params_sent, idle;
 	/* the client */
-	struct gp_direction dir[DIRECTIONS];
-	float *tensor[DIRECTIONS][WINDOW];
+	struct gp_flows flows;
+	float *tensor[GP_DIRECTIONS][WINDOW];
 	uint32_t sample[SAMPLES];
 	int answers, params;
 	bool trace_on;
 	uint8_t *trace; /* payloads of every frame, in order */
 	size_t traced;
 };
+
+static struct gp_flow *flow_of(struct rig *r, int d)
+{
+	return &r->flows.flow[d][0];
+}
 
 /* --- the two ends ------------------------------------------------------------------------------------------------ */
 
@@ -156,7 +159,11 @@ static enum gp_status client_begin(void *arg, const struct gp_frame_head *head, 
 		*out = f;
 		return GP_OK;
 	}
-	*out = &r->dir[head->type == GP_FRAME_ACT_DOWN ? ACT_DOWN : GRAD_DOWN].slot[head->chunk % WINDOW].frame;
+	struct gp_transfer *t;
+	const bool eval = head->flags & GP_FRAME_FLAG_EVAL;
+	const uint64_t number = eval ? head->chunk : head->step * CHUNKS + head->chunk;
+	GP_TRY(gp_flows_take(&r->flows, head, (int)(number % WINDOW), &t, err));
+	*out = &t->frame;
 	return GP_OK;
 }
 
@@ -184,8 +191,7 @@ static enum gp_status client_frame(void *arg, struct gp_frame *f, struct gp_err 
 	}
 	note(r, f);
 	struct gp_transfer *t = gp_transfer_of(f);
-	const int d = f->head.type == GP_FRAME_ACT_DOWN ? ACT_DOWN : GRAD_DOWN;
-	gp_transfer_decode(t, r->tensor[d][t->slot], client_decoded);
+	gp_transfer_decode(t, r->tensor[t->flow->direction][t->slot], client_decoded);
 	return GP_OK;
 }
 
@@ -280,32 +286,26 @@ static struct gp_body_spec body_spec(void)
 				 .session.window = WINDOW,
 				 .session.chunks = CHUNKS,
 				 .session.undo = true};
-	for (int d = 0; d < DIRECTIONS; d++)
+	for (int d = 0; d < GP_DIRECTIONS; d++)
 		OK(gp_codec_spec_parse(codecs[d], &s.session.codec[d], &err));
 	return s;
 }
 
 static void make_client(struct rig *r, const struct gp_body_spec *s)
 {
-	static const int activation_of[DIRECTIONS] = {-1, -1, ACT_DOWN, ACT_UP};
-	const struct gp_directions all = {.seed = s->session.seed,
-					  .slots = WINDOW,
-					  .chunks = CHUNKS,
-					  .train = true,
-					  .undo = true,
-					  .client = true};
+	const struct gp_flow_options all = {
+		.seed = s->session.seed, .slots = WINDOW, .chunks = CHUNKS, .undo = true, .client = true};
+	struct gp_flow_list *list = gp_calloc(1, sizeof *list);
 	struct gp_err err;
-	for (int d = 0; d < DIRECTIONS; d++) {
-		const bool input = d == ACT_UP || d == GRAD_DOWN;
-		const struct gp_shape shape = gp_shape_batched(
-			input ? gp_graph_input_shape(s->graph) : gp_graph_output_shape(s->graph), SAMPLES);
-		const struct gp_direction *act = activation_of[d] < 0 ? NULL : &r->dir[activation_of[d]];
-		OK(gp_direction_init(&r->dir[d], types[d], &s->session.codec[d], &shape, &all, act, r->codec, r, &err));
+	OK(gp_flow_list_find(s->graph, &s->session, list, &err));
+	assert_int_equal(list->count, GP_DIRECTIONS);
+	OK(gp_flows_init(&r->flows, list, &all, r->codec, r, &err));
+	gp_free(list);
+	for (int d = 0; d < GP_DIRECTIONS; d++)
 		for (int i = 0; i < WINDOW; i++) {
-			r->tensor[d][i] = gp_calloc(gp_shape_elements(&shape), sizeof(float));
+			r->tensor[d][i] = gp_calloc((size_t)flow_of(r, d)->tensor_bytes, 1);
 			assert_non_null(r->tensor[d][i]);
 		}
-	}
 }
 
 static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_site *at,
@@ -350,10 +350,7 @@ static void on_closed(void *arg)
 
 static bool client_busy(const struct rig *r)
 {
-	int pending = 0;
-	for (int d = 0; d < DIRECTIONS; d++)
-		pending += r->dir[d].lane.pending;
-	return pending > 0;
+	return gp_flows_pending(&r->flows) > 0;
 }
 
 /* Both ends notice, in this moment; what was under way is lost. */
@@ -361,8 +358,7 @@ static void cut(struct rig *r)
 {
 	r->linked = false;
 	gp_body_detach(r->body);
-	for (int d = 0; d < DIRECTIONS; d++)
-		gp_direction_cancel(&r->dir[d]);
+	gp_flows_cancel(&r->flows);
 	for (int i = 0; i < 2; i++)
 		gp_channel_close(r->ch[i], false, on_closed, r);
 	struct gp_frame *f;
@@ -384,22 +380,20 @@ static void undo_both(struct rig *r)
 {
 	const uint64_t step = gp_body_steps(r->body);
 	gp_body_undo(r->body);
-	for (int d = 0; d < DIRECTIONS; d++) {
-		gp_direction_undo(&r->dir[d], step);
-		assert_true(gp_codec_state_shared_hash(r->dir[d].codec) ==
-			    gp_codec_state_shared_hash(r->body->dir[d].codec));
-	}
+	gp_flows_undo(&r->flows, step);
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		assert_true(gp_codec_state_shared_hash(flow_of(r, d)->codec) ==
+			    gp_codec_state_shared_hash(r->body->flows.flow[d][0].codec));
 }
 
 static void rig_deinit(struct rig *r)
 {
 	cut(r);
 	gp_body_free(r->body);
-	for (int d = 0; d < DIRECTIONS; d++) {
-		gp_direction_deinit(&r->dir[d]);
+	gp_flows_deinit(&r->flows);
+	for (int d = 0; d < GP_DIRECTIONS; d++)
 		for (int i = 0; i < WINDOW; i++)
 			gp_free(r->tensor[d][i]);
-	}
 	gp_worker_free(r->compute);
 	gp_worker_free(r->codec);
 	uv_run(&r->loop, UV_RUN_DEFAULT);
@@ -421,8 +415,8 @@ static void client_encoded(struct gp_transfer *t)
 
 static void send_tensor(struct rig *r, int d, uint32_t chunk, uint64_t data, uint8_t flags)
 {
-	struct gp_transfer *t = &r->dir[d].slot[chunk % WINDOW];
-	const uint64_t step = gp_body_steps(r->body), n = r->dir[d].tensor_bytes / sizeof(float);
+	const uint64_t step = gp_body_steps(r->body), n = flow_of(r, d)->tensor_bytes / sizeof(float);
+	struct gp_transfer *t = &flow_of(r, d)->slot[(flags ? chunk : step * CHUNKS + chunk) % WINDOW];
 	const struct gp_frame_head head = {.flags = flags, .chunk = chunk, .session = SESSION, .step = step};
 	float *x = r->tensor[d][t->slot];
 	for (uint64_t i = 0; i < n; i++)
@@ -437,7 +431,8 @@ static void send_tensor(struct rig *r, int d, uint32_t chunk, uint64_t data, uin
 static const struct action {
 	int direction;
 	uint32_t chunk;
-} actions[2 * CHUNKS] = {{ACT_UP, 0}, {ACT_UP, 1}, {GRAD_UP, 0}, {ACT_UP, 2}, {GRAD_UP, 1}, {GRAD_UP, 2}};
+} actions[2 * CHUNKS] = {{GP_ACT_UP, 0}, {GP_ACT_UP, 1},  {GP_GRAD_UP, 0},
+			 {GP_ACT_UP, 2}, {GP_GRAD_UP, 1}, {GP_GRAD_UP, 2}};
 
 static void act(struct rig *r, int action, uint64_t data)
 {
@@ -476,9 +471,10 @@ static void expect_same_body(struct rig *a, struct rig *b)
 		gp_free(x);
 		gp_free(y);
 	}
-	for (int d = 0; d < DIRECTIONS; d++) {
-		assert_true(gp_codec_state_hash(a->dir[d].codec) == gp_codec_state_hash(b->dir[d].codec));
-		assert_true(gp_codec_state_hash(a->body->dir[d].codec) == gp_codec_state_hash(b->body->dir[d].codec));
+	for (int d = 0; d < GP_DIRECTIONS; d++) {
+		assert_true(gp_codec_state_hash(flow_of(a, d)->codec) == gp_codec_state_hash(flow_of(b, d)->codec));
+		assert_true(gp_codec_state_hash(a->body->flows.flow[d][0].codec) ==
+			    gp_codec_state_hash(b->body->flows.flow[d][0].codec));
 	}
 }
 
@@ -569,7 +565,7 @@ static void evaluations_and_parameters_are_asked_for_again(void **state)
 	run_step(&r);
 	for (int turns = 0; turns < 12; turns++) {
 		for (uint32_t chunk = 0; chunk < WINDOW; chunk++)
-			send_tensor(&r, ACT_UP, chunk, 0, GP_FRAME_FLAG_EVAL);
+			send_tensor(&r, GP_ACT_UP, chunk, 0, GP_FRAME_FLAG_EVAL);
 		for (int i = 0; i < turns; i++)
 			uv_run(&r.loop, UV_RUN_NOWAIT);
 		cut(&r);
@@ -587,7 +583,7 @@ static void evaluations_and_parameters_are_asked_for_again(void **state)
 	turn_until(&r, &r.params, r.body->spec.graph->params);
 	turn_until(&r, &r.params_sent, 1);
 	r.answers = 0;
-	send_tensor(&r, ACT_UP, 0, 0, GP_FRAME_FLAG_EVAL);
+	send_tensor(&r, GP_ACT_UP, 0, 0, GP_FRAME_FLAG_EVAL);
 	turn_until(&r, &r.answers, 1);
 	run_step(&r);
 	rig_deinit(&r);
@@ -626,7 +622,7 @@ static void a_body_without_a_link_can_be_given_up(void **state)
 	struct rig r;
 	rig_init(&r);
 	act(&r, 0, 0);
-	send_tensor(&r, ACT_UP, 1, 0, 0);
+	send_tensor(&r, GP_ACT_UP, 1, 0, 0);
 	cut(&r);
 	gp_body_stop(r.body);
 	assert_false(gp_body_busy(r.body));

@@ -115,7 +115,7 @@ static void a_version_that_cannot_be_spoken_is_refused_with_both_ranges(void **s
 	preface[10] = 7;
 	duel_open(&d, NULL);
 	duel_write(&d, preface, sizeof preface);
-	duel_expect(&d, GP_PROTO, "speaks protocol versions 7 to 9, this program 1 to 1");
+	duel_expect(&d, GP_PROTO, "speaks protocol versions 7 to 9, this program 2 to 2");
 	duel_close(&d);
 }
 

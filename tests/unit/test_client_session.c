@@ -137,7 +137,7 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 	enum gp_status got = gp_engine_new_split(&spec, &engine, &err);
 	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, NULL, 4);
 	if (got == GP_OK)
-		got = engine->ops->step(engine, &batch, 0.1f, &result, &err);
+		got = engine->ops->step(engine, &batch, NULL, 0.1f, &result, &err);
 	if (got != status || !strstr(err.text, part))
 		fail_msg("got %s '%s', expected %s with '%s'", gp_status_name(got), err.text, gp_status_name(status),
 			 part);

@@ -119,7 +119,7 @@ static void every_message_in_every_state_is_as_the_page_says(void **state)
 				allowed += want;
 			}
 	}
-	assert_int_equal(allowed, 10 + 2 * 5); /* ten messages in a state each, ERROR both ways in five */
+	assert_int_equal(allowed, 11 + 2 * 5); /* eleven messages in a state each, ERROR both ways in five */
 }
 
 static void every_frame_in_every_state_is_as_the_page_says(void **state)

@@ -152,7 +152,7 @@ static enum gp_status run_steps(struct gp_engine *engine, const struct gp_graph 
 	float *images = gp_calloc(BATCH * gp_shape_elements(gp_graph_input_shape(graph)), sizeof *images);
 	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, NULL, BATCH);
 	for (int step = 0; step < STEPS; step++)
-		GP_TRY(engine->ops->step(engine, &batch, 0.1f, &result, err));
+		GP_TRY(engine->ops->step(engine, &batch, NULL, 0.1f, &result, err));
 	gp_free(images);
 	return GP_OK;
 }

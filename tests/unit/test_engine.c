@@ -94,7 +94,7 @@ static enum gp_status rig_step(struct rig *r, struct gp_err *err)
 {
 	struct gp_batch *batch;
 	expect_ok(gp_loader_next(r->loader, &batch, err), err);
-	enum gp_status status = r->engine->ops->step(r->engine, batch, 0.05f, &r->last, err);
+	enum gp_status status = r->engine->ops->step(r->engine, batch, NULL, 0.05f, &r->last, err);
 	gp_loader_give_back(r->loader, batch);
 	return status;
 }
@@ -395,7 +395,7 @@ static struct gp_codec_pass pass_of(const struct split_engine *e, const uint32_t
 static void code_away(struct split_engine *e, int direction, const float *x)
 {
 	static const uint32_t sample[BATCH / CHUNKS] = {3, 8};
-	struct gp_codec *c = e->dir[direction].codec;
+	struct gp_codec *c = e->flows.flow[direction][0].codec;
 	const struct gp_codec_pass pass = pass_of(e, sample);
 	struct gp_err err = {0};
 	uint8_t *payload = gp_calloc(gp_codec_bound(c), 1);
@@ -409,18 +409,20 @@ static void decode_something(struct split_engine *e, int direction, float *x)
 {
 	static const uint32_t sample[BATCH / CHUNKS] = {5, 6};
 	const struct gp_codec_options options = {.role = GP_CODEC_ENCODES, .chunks = CHUNKS};
-	const bool input = direction == GRAD_DOWN;
+	const bool input = direction == GP_GRAD_DOWN;
 	const struct gp_shape shape = gp_shape_batched(
-		input ? gp_graph_input_shape(e->body) : gp_graph_output_shape(e->body), BATCH / CHUNKS);
+		input ? gp_graph_input_shape(e->parts.body) : gp_graph_output_shape(e->parts.body), BATCH / CHUNKS);
 	const struct gp_codec_pass pass = pass_of(e, sample);
 	struct gp_codec *c;
 	struct gp_err err = {0};
 	size_t len;
 	expect_ok(gp_codec_open(&e->base.spec.session.codec[direction], &shape, &options, &c, &err), &err);
 	uint8_t *payload = gp_calloc(gp_codec_bound(c), 1);
-	scribble(x, e->dir[direction].tensor_bytes, 3);
+	scribble(x, e->flows.flow[direction][0].tensor_bytes, 3);
 	expect_ok(gp_codec_encode_pass(c, &pass, x, payload, gp_codec_bound(c), &len, &err), &err);
-	expect_ok(gp_codec_decode_pass(e->dir[direction].codec, &pass, (struct gp_span){payload, len}, x, &err), &err);
+	expect_ok(
+		gp_codec_decode_pass(e->flows.flow[direction][0].codec, &pass, (struct gp_span){payload, len}, x, &err),
+		&err);
 	gp_free(payload);
 	gp_codec_free(c);
 }
@@ -437,13 +439,13 @@ static void begin_step(struct split_engine *e)
 		expect_ok(ops->forward(e->head_plan, slot, GP_TRAIN, 7, &err), &err);
 		e->slot[slot].state = SLOT_WAIT_ACT;
 	}
-	code_away(e, ACT_UP, ops->buffer(e->head_plan, 0, GP_BUF_OUTPUT, 0));
-	decode_something(e, ACT_DOWN, ops->buffer(e->tail_plan, 0, GP_BUF_INPUT, 0));
+	code_away(e, GP_ACT_UP, ops->buffer(e->head_plan, 0, GP_BUF_OUTPUT, 0));
+	decode_something(e, GP_ACT_DOWN, ops->buffer(e->tail_plan, 0, GP_BUF_INPUT, 0));
 	expect_ok(ops->forward(e->tail_plan, 0, GP_TRAIN, 7, &err), &err);
 	expect_ok(ops->loss(e->tail_plan, 0, labels, BATCH / CHUNKS, true, 0.1f, &loss, &err), &err);
 	expect_ok(ops->backward(e->tail_plan, 0, &err), &err);
-	code_away(e, GRAD_UP, ops->buffer(e->tail_plan, 0, GP_BUF_GRAD_INPUT, 0));
-	decode_something(e, GRAD_DOWN, ops->buffer(e->head_plan, 0, GP_BUF_GRAD_OUTPUT, 0));
+	code_away(e, GP_GRAD_UP, ops->buffer(e->tail_plan, 0, GP_BUF_GRAD_INPUT, 0));
+	decode_something(e, GP_GRAD_DOWN, ops->buffer(e->head_plan, 0, GP_BUF_GRAD_OUTPUT, 0));
 	expect_ok(ops->backward(e->head_plan, 0, &err), &err);
 }
 

@@ -39,7 +39,7 @@ static enum gp_status train(struct gp_engine *e, struct fixture *f, struct gp_er
 		picture_batch(f->images, gp_graph_input_shape(f->graph), f->labels, f->samples, BATCH);
 	struct gp_step_result result;
 	for (int i = 0; i < STEPS; i++)
-		GP_TRY(e->ops->step(e, &batch, 0.1f, &result, err));
+		GP_TRY(e->ops->step(e, &batch, NULL, 0.1f, &result, err));
 	return e->ops->get_weights(e, f->weights, err);
 }
 

@@ -97,7 +97,7 @@ static void a_preface_with_impossible_versions_or_reserved_bytes_is_refused(void
 		enum gp_status status;
 	} cases[] = {
 		{0, 'G', GP_PROTO}, {7, '\r', GP_PROTO}, {8, 0, GP_PROTO},  {10, 0, GP_PROTO},
-		{10, 2, GP_PROTO},  {12, 1, GP_PROTO},   {15, 1, GP_PROTO}, {9, 1, GP_OK},
+		{10, 3, GP_PROTO},  {12, 1, GP_PROTO},   {15, 1, GP_PROTO}, {9, 1, GP_OK},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		uint8_t bytes[GP_PREFACE_BYTES];
@@ -106,7 +106,7 @@ static void a_preface_with_impossible_versions_or_reserved_bytes_is_refused(void
 		gp_preface_write(bytes);
 		bytes[cases[i].at] = cases[i].value;
 		assert_int_equal(gp_preface_read(bytes, &version, &err), cases[i].status);
-		assert_int_equal(version, cases[i].status == GP_OK ? 1 : 0);
+		assert_int_equal(version, cases[i].status == GP_OK ? GP_PROTO_VERSION : 0);
 	}
 }
 

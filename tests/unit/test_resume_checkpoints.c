@@ -199,8 +199,8 @@ static void a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_
 	assert_non_null(mkdtemp(parted));
 	assert_int_equal(train_to(server->address, whole, 4, want), 0);
 	assert_int_equal(train_to(server->address, parted, 3, got), 0);
-	change_codec_memory(parted, 3, "codec.act_up");
-	change_codec_memory(parted, 2, "codec.act_up");
+	change_codec_memory(parted, 3, "codec.act_up.0");
+	change_codec_memory(parted, 2, "codec.act_up.0");
 	assert_int_equal(train_to(server->address, parted, 4, got), 1);
 	assert_string_equal(got, want);
 	assert_int_equal(train_to(server->address, parted, 4, got), 4);
@@ -228,7 +228,7 @@ static void a_checkpoint_that_does_not_load_gives_way_to_an_older_one(void **sta
 	assert_non_null(mkdtemp(dir));
 	assert_int_equal(train_to(server->address, dir, 3, want), 0);
 	run_of(dir, 3, run);
-	lose_tensor(kept, run, 3, "codec.grad_down");
+	lose_tensor(kept, run, 3, "codec.grad_down.0");
 	lose_tensor(kept, run, 2, "param.body1.conv.weight");
 	assert_int_equal(train_to(server->address, dir, 3, got), 1);
 	assert_string_equal(got, want);

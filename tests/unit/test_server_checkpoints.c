@@ -190,7 +190,7 @@ static void a_checkpoint_that_lacks_a_part_is_put_out_of_the_way(void **state)
 	const struct fixture *f = *state;
 	char param[GP_NAME_MAX + 8];
 	snprintf(param, sizeof param, "param.%s", f->body->param[0].name);
-	const char *const missing[] = {param, "codec.grad_up"};
+	const char *const missing[] = {param, "codec.grad_up.0"};
 	for (int i = 0; i < 2; i++) {
 		struct raw_peer c;
 		run_a_step_and_keep(f);

@@ -375,7 +375,7 @@ static enum gp_status client_step(struct client *c, double *loss, struct gp_err 
 	struct gp_batch *batch;
 	struct gp_step_result result = {0};
 	expect_ok(gp_loader_next(c->loader, &batch, err), err);
-	enum gp_status status = c->engine->ops->step(c->engine, batch, 0.05f, &result, err);
+	enum gp_status status = c->engine->ops->step(c->engine, batch, NULL, 0.05f, &result, err);
 	gp_loader_give_back(c->loader, batch);
 	*loss = result.loss_sum;
 	return status;

@@ -25,9 +25,10 @@ struct player {
 	int step;
 };
 
-static enum gp_status play_step(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
-				struct gp_err *err)
+static enum gp_status play_step(struct gp_engine *e, const struct gp_batch *batch, const struct gp_batch *next,
+				float lr, struct gp_step_result *out, struct gp_err *err)
 {
+	(void)next;
 	struct player *p = (struct player *)e;
 	(void)lr;
 	(void)err;

@@ -37,9 +37,10 @@ static enum gp_status go_back(struct player *p, struct gp_err *err)
 	GP_FAIL(err, GP_CANCELED, "the server was lost");
 }
 
-static enum gp_status play_step(struct gp_engine *e, const struct gp_batch *batch, float lr, struct gp_step_result *out,
-				struct gp_err *err)
+static enum gp_status play_step(struct gp_engine *e, const struct gp_batch *batch, const struct gp_batch *next,
+				float lr, struct gp_step_result *out, struct gp_err *err)
 {
+	(void)next;
 	struct player *p = (struct player *)e;
 	(void)lr;
 	if (!p->failed && e->steps == p->fails_at)

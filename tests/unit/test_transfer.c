@@ -16,7 +16,7 @@ enum { ELEMENTS = 3 * 5 * 7 };
 struct fixture {
 	uv_loop_t loop;
 	struct gp_worker *worker;
-	struct gp_direction out, in;
+	struct gp_flow out, in;
 	struct gp_kind_account account;
 	float x[ELEMENTS], y[ELEMENTS];
 	int finished;
@@ -39,19 +39,19 @@ static void fixture_init(struct fixture *f, const char *codec)
 	assert_int_equal(gp_codec_spec_parse(codec, &spec, &err), GP_OK);
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	assert_int_equal(gp_worker_new(&f->loop, "codec", 2, &f->worker, &err), GP_OK);
-	struct gp_directions all = {.seed = 1, .slots = 2, .chunks = 2, .train = true, .undo = true, .client = true};
-	assert_int_equal(gp_direction_init(&f->out, GP_FRAME_ACT_UP, &spec, &shape, &all, NULL, f->worker, f, &err),
-			 GP_OK);
+	struct gp_flow_options all = {.seed = 1, .slots = 2, .chunks = 2, .undo = true, .client = true};
+	const struct gp_flow_spec flow = {
+		.direction = GP_ACT_UP, .type = {GP_F32, shape}, .has_gradient = true, .codec = &spec};
+	assert_int_equal(gp_flow_init(&f->out, &flow, &all, NULL, f->worker, f, &err), GP_OK);
 	all.client = false;
-	assert_int_equal(gp_direction_init(&f->in, GP_FRAME_ACT_UP, &spec, &shape, &all, NULL, f->worker, f, &err),
-			 GP_OK);
+	assert_int_equal(gp_flow_init(&f->in, &flow, &all, NULL, f->worker, f, &err), GP_OK);
 	f->out.account = &f->account;
 }
 
 static void fixture_deinit(struct fixture *f)
 {
-	gp_direction_deinit(&f->out);
-	gp_direction_deinit(&f->in);
+	gp_flow_deinit(&f->out);
+	gp_flow_deinit(&f->in);
 	gp_worker_free(f->worker);
 	uv_run(&f->loop, UV_RUN_DEFAULT);
 	assert_int_equal(uv_loop_close(&f->loop), 0);
@@ -137,7 +137,7 @@ static void a_frame_with_the_channel_is_not_overwritten(void **state)
 }
 
 /* Both ends begin a step, whose number travels in the head, and take it back; then it is the same again. */
-static void a_direction_goes_back_to_where_the_step_began(void **state)
+static void a_flow_goes_back_to_where_the_step_began(void **state)
 {
 	(void)state;
 	struct fixture f;
@@ -161,8 +161,8 @@ static void a_direction_goes_back_to_where_the_step_began(void **state)
 		assert_true(gp_codec_state_hash(f.out.codec) != memory);
 		if (same)
 			continue;
-		gp_direction_undo(&f.out, head.step);
-		gp_direction_undo(&f.in, head.step);
+		gp_flow_undo(&f.out, head.step);
+		gp_flow_undo(&f.in, head.step);
 		assert_true(gp_codec_state_hash(f.out.codec) == memory);
 		assert_true(gp_codec_state_hash(f.in.codec) == memory);
 	}
@@ -175,7 +175,7 @@ int main(void)
 		cmocka_unit_test(a_tensor_comes_back_as_it_was),
 		cmocka_unit_test(damage_on_the_way_is_found),
 		cmocka_unit_test(a_frame_with_the_channel_is_not_overwritten),
-		cmocka_unit_test(a_direction_goes_back_to_where_the_step_began),
+		cmocka_unit_test(a_flow_goes_back_to_where_the_step_began),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,430 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Split training: which chunks there are. A training step and its commit,
+ * evaluation and prediction, and what becomes of them when the link breaks. How
+ * one chunk goes is in engine_split.c.
+ *
+ * Where the head is frozen, a step that knows its successor's batch also begins
+ * the successor's chunks: nothing that their head forwards read changes, and the
+ * way up is never idle. The server holds them until COMMIT.
+ *
+ * A link that breaks: a training step is taken back (gp_split_undo) and begun
+ * again, from the same batch. Of an evaluation nothing is taken back: what was
+ * not answered is sent again, from the frames that lie in the slots.
+ *
+ * Threads: see engine_split.h. Tests: tests/unit/test_engine.c, tests/unit/test_resume.c
+ */
+#include "client/engine_split.h"
+
+#include <math.h>
+
+#include "client/run_state.h"
+#include "common/graph/clip.h"
+
+static uint64_t first_of_step(const struct split_engine *e)
+{
+	return e->step * (uint64_t)e->base.spec.session.chunks;
+}
+
+/* --- passes ------------------------------------------------------------------------------------------------------ */
+
+/* No chunk is under way. The next one has number `first`. */
+static void reset_chunks(struct split_engine *e, uint64_t first)
+{
+	e->batch[0] = e->batch[1] = (struct split_batch){.first = first, .end = first};
+	e->next = e->end = e->forwarded = e->done = first;
+	e->again = e->again_end = first;
+	for (int i = 0; i < GP_GRAPH_MAX_PORTS; i++)
+		e->next_act[i] = e->next_grad[i] = first;
+}
+
+static void begin_pass(struct split_engine *e, bool train)
+{
+	e->train = train;
+	e->outputs = NULL;
+	reset_chunks(e, train ? first_of_step(e) : 0);
+	e->own_squares = e->body_squares = e->step_ready = false;
+	e->result = (struct gp_step_result){.grad_norm = NAN};
+}
+
+/* A short last batch of an evaluation has fewer chunks. */
+static void set_batch(struct split_engine *e, int which, const struct gp_batch *batch, uint64_t first)
+{
+	const int samples = gp_split_chunk_samples(e);
+	const uint64_t chunks = (uint64_t)((batch->valid + samples - 1) / samples);
+	e->batch[which] = (struct split_batch){.batch = batch, .first = first, .end = first + chunks};
+	e->end = first + chunks;
+	e->forwards_idle = e->pass_idle = false;
+}
+
+/* A forward may still read the batch when the session has failed. */
+static void drain_compute(struct split_engine *e)
+{
+	while (e->session.status != GP_OK && e->compute.pending > 0)
+		uv_run(&e->loop, UV_RUN_ONCE);
+}
+
+static void chunks_done(struct split_engine *e);
+
+void gp_split_chunk_done(struct split_slot *s)
+{
+	struct split_engine *e = s->e;
+	s->state = SLOT_FREE;
+	e->result.loss_sum += s->loss.loss_sum;
+	e->result.correct += (uint64_t)s->loss.correct;
+	e->result.samples += (uint64_t)s->valid;
+	e->done++;
+	e->pass_idle = e->done == e->batch[0].end;
+	if (e->pass_idle && e->train)
+		chunks_done(e);
+	gp_split_pump(e);
+}
+
+/* --- the norm of all gradients, for clipping. PROTOCOL.md section 5.3 -------------------------------------------- */
+
+static bool answered(const struct split_engine *e)
+{
+	for (int i = 0; i < e->flows.tensors[GP_ACT_DOWN]; i++)
+		if (e->next_act[i] < e->batch[0].end)
+			return false;
+	return true;
+}
+
+static enum gp_status squares_arrived(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err)
+{
+	struct split_engine *e = arg;
+	if (!e->train || !e->stepping || step != e->step || e->body_squares || !answered(e) ||
+	    n != (size_t)e->body_sums)
+		GP_FAIL(err, GP_PROTO, "grad_squares of step %llu with %zu sums is not expected (a step has %d)",
+			(unsigned long long)step, n, e->body_sums);
+	for (size_t i = 0; i < n; i++)
+		e->squares[(size_t)e->head_sums + i] = sum[i];
+	e->body_squares = true;
+	e->step_ready = e->own_squares;
+	return GP_OK;
+}
+
+static void run_measure(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	const struct gp_device_ops *ops = e->device->ops;
+	task->status = ops->grad_squares(e->head_plan, e->squares, &task->err);
+	if (task->status == GP_OK)
+		task->status = ops->grad_squares(e->tail_plan, e->squares + e->head_sums + e->body_sums, &task->err);
+}
+
+static void measure_done(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	if (!gp_split_task_ok(e, task))
+		return;
+	e->compute_ns += task->end_ns - task->start_ns;
+	e->own_squares = true;
+	e->step_ready = e->body_squares;
+}
+
+static void chunks_done(struct split_engine *e)
+{
+	e->step_ready = !e->squares;
+	if (!e->squares)
+		return;
+	e->measure = (struct gp_task){.run = run_measure, .done = measure_done, .arg = e};
+	gp_worker_submit(&e->compute, &e->measure, 0);
+}
+
+/* --- steps ------------------------------------------------------------------------------------------------------- */
+
+static void run_optim(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	double norm = e->result.grad_norm;
+	task->status = gp_clip_queue_update(e->head_plan, e->lr, norm, &task->err);
+	if (task->status == GP_OK)
+		task->status = gp_clip_queue_update(e->tail_plan, e->lr, norm, &task->err);
+}
+
+static void finish_optim(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	task->status = e->device->ops->wait(e->head_plan, GP_SLOT_UPDATE, &task->err);
+	if (task->status == GP_OK)
+		task->status = e->device->ops->wait(e->tail_plan, GP_SLOT_UPDATE, &task->err);
+}
+
+static void optim_done(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	if (task->status != GP_OK)
+		gp_client_session_fail(&e->session, task->status, task->err.text);
+	e->compute_ns += task->end_ns - task->start_ns;
+	e->optim_done = true; /* link or no link */
+}
+
+/* While COMMITTED of the step before is waited for the link may break: then this step begins again, too. */
+static enum gp_status wait_for_chunks(struct split_engine *e, struct gp_err *err)
+{
+	while (!e->step_ready || !e->session.all_committed) {
+		GP_TRY(gp_client_session_wait(&e->session, &e->step_ready, err));
+		GP_TRY(gp_client_session_settle(&e->session, err));
+	}
+	return GP_OK;
+}
+
+static void start_update(struct split_engine *e)
+{
+	e->optim_done = false;
+	e->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = e};
+	e->optim.finish = e->device->ops->wait ? finish_optim : NULL;
+	gp_worker_submit(&e->compute, &e->optim, 0);
+}
+
+static enum gp_status commit(struct split_engine *e, bool checkpoint, struct gp_err *err)
+{
+	GP_TRY(gp_client_session_commit(&e->session, e->step, e->lr, e->squares ? e->result.grad_norm : 0.0, checkpoint,
+					err));
+	e->base.steps = ++e->step; /* a link that breaks from here on takes nothing of the committed step back */
+	return GP_OK;
+}
+
+/* This side's checkpoint comes first: the server drops old ones when it has a new one, and must not be alone with that. */
+static enum gp_status update_and_checkpoint(struct split_engine *e, struct gp_err *err)
+{
+	bool written;
+	start_update(e);
+	GP_TRY(gp_client_session_wait_here(&e->session, &e->optim_done, err));
+	GP_TRY(gp_split_write_checkpoint(e, e->step + 1, &written, err));
+	return commit(e, written, err);
+}
+
+static enum gp_status update(struct split_engine *e, float lr, struct gp_err *err)
+{
+	if (e->squares)
+		e->result.grad_norm = sqrt(gp_clip_add(0.0, e->squares, e->head_sums + e->body_sums + e->tail_sums));
+	e->lr = lr;
+	if (gp_run_state_due(e->base.spec.run, e->step + 1))
+		return update_and_checkpoint(e, err);
+	GP_TRY(commit(e, false, err));
+	start_update(e);
+	return gp_client_session_wait_here(&e->session, &e->optim_done, err);
+}
+
+static void set_batches(struct split_engine *e)
+{
+	set_batch(e, 0, e->current, first_of_step(e));
+	if (e->following)
+		set_batch(e, 1, e->following, e->batch[0].end);
+}
+
+/* Some of this step's chunks may have begun while the last step was under way. */
+static void begin_step(struct split_engine *e)
+{
+	const bool begun = e->train && e->batch[1].batch == e->current && e->batch[1].first == first_of_step(e);
+	if (begun) {
+		e->own_squares = e->body_squares = e->step_ready = false;
+		e->result = (struct gp_step_result){.grad_norm = NAN};
+	} else {
+		begin_pass(e, true);
+	}
+	e->stepping = true;
+	set_batches(e);
+}
+
+enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, const struct gp_batch *next,
+			     float lr, struct gp_step_result *out, struct gp_err *err)
+{
+	struct split_engine *e = (struct split_engine *)base;
+	GP_TRY(gp_batch_map_of(e->base.spec.graph, batch, &e->map, err));
+	e->current = batch;
+	e->following = e->ahead ? next : NULL;
+	begin_step(e);
+	gp_split_pump(e);
+	enum gp_status status = wait_for_chunks(e, err);
+	e->stepping = false;
+	if (status != GP_OK) {
+		drain_compute(e);
+		return status;
+	}
+	GP_TRY(update(e, lr, err));
+	*out = e->result;
+	return GP_OK;
+}
+
+/* --- batches ----------------------------------------------------------------------------------------------------- */
+
+static void run_fetch(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	task->status = gp_loader_next(e->loader, &e->fetched_batch, &task->err);
+}
+
+static void fetch_done(struct gp_task *task)
+{
+	struct split_engine *e = task->arg;
+	e->fetched = true;
+	if (task->status != GP_OK)
+		gp_client_session_fail(&e->session, task->status, task->err.text);
+}
+
+static enum gp_status await_batch(struct split_engine *e, struct gp_err *err)
+{
+	GP_TRY(gp_client_session_wait_here(&e->session, &e->fetched, err));
+	return gp_batch_map_of(e->base.spec.graph, e->fetched_batch, &e->map, err);
+}
+
+/* Off the loop's thread: heartbeats go on while pictures are decoded. */
+static enum gp_status fetch_batch(struct split_engine *e, struct gp_loader *loader, struct gp_err *err)
+{
+	if (e->session.status != GP_OK) {
+		*err = e->session.err;
+		return e->session.status;
+	}
+	e->loader = loader;
+	e->fetched = false;
+	e->fetched_batch = NULL;
+	e->fetch = (struct gp_task){.run = run_fetch, .done = fetch_done, .arg = e};
+	gp_worker_submit(&e->data, &e->fetch, 0);
+	const enum gp_status status = await_batch(e, err);
+	if (status == GP_OK)
+		return GP_OK;
+	while (e->data.pending > 0) /* the loader must not be left to a task that nobody waits for */
+		uv_run(&e->loop, UV_RUN_ONCE);
+	if (e->fetched_batch)
+		gp_loader_give_back(e->loader, e->fetched_batch);
+	return status;
+}
+
+enum gp_status gp_split_next(struct gp_engine *base, struct gp_loader *loader, struct gp_batch **out,
+			     struct gp_err *err)
+{
+	struct split_engine *e = (struct split_engine *)base;
+	GP_TRY(fetch_batch(e, loader, err));
+	*out = e->fetched_batch;
+	return GP_OK;
+}
+
+/* --- evaluation: the next batch's chunks start while the last ones of this batch are under way -------------------- */
+
+/* Chunks of the last batch may still be under way, but no forward of theirs, and their batch may go. */
+static void add_batch(struct split_engine *e, const struct gp_batch *batch)
+{
+	set_batch(e, 0, batch, e->end);
+	gp_split_pump(e);
+}
+
+static enum gp_status evaluate_batch(struct split_engine *e, struct gp_loader *loader, struct gp_err *err)
+{
+	GP_TRY(fetch_batch(e, loader, err));
+	add_batch(e, e->fetched_batch);
+	enum gp_status status = gp_client_session_wait(&e->session, &e->forwards_idle, err);
+	drain_compute(e);
+	gp_loader_give_back(e->loader, e->fetched_batch);
+	return status;
+}
+
+enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
+				 struct gp_step_result *out, struct gp_err *err)
+{
+	struct split_engine *e = (struct split_engine *)base;
+	begin_pass(e, false);
+	e->pass_idle = true;
+	for (uint32_t i = 0; i < batches; i++)
+		GP_TRY(evaluate_batch(e, loader, err));
+	GP_TRY(gp_client_session_wait(&e->session, &e->pass_idle, err));
+	*out = e->result;
+	return GP_OK;
+}
+
+enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,
+				struct gp_err *err)
+{
+	struct split_engine *e = (struct split_engine *)base;
+	begin_pass(e, false);
+	e->outputs = out;
+	GP_TRY(fetch_batch(e, loader, err));
+	add_batch(e, e->fetched_batch);
+	enum gp_status status = gp_client_session_wait(&e->session, &e->pass_idle, err);
+	drain_compute(e);
+	if (status == GP_OK)
+		*batch = e->fetched_batch;
+	else
+		gp_loader_give_back(loader, e->fetched_batch);
+	return status;
+}
+
+/* --- a broken link. PROTOCOL.md section 5.6 ----------------------------------------------------------------------- */
+
+void gp_split_resend(struct split_engine *e, uint64_t answered_chunks)
+{
+	const uint64_t slots = (uint64_t)e->base.spec.session.window, window = (uint64_t)e->session.window;
+	while (e->again < e->again_end && e->again - answered_chunks < window)
+		gp_split_send_again(&e->slot[e->again++ % slots]);
+}
+
+void gp_split_undo(struct split_engine *e)
+{
+	gp_require(e->compute.pending == 0);
+	for (int i = 0; i < e->base.spec.session.window; i++)
+		e->slot[i].state = SLOT_FREE;
+	gp_flows_undo(&e->flows, e->step);
+	e->device->ops->step_undo(e->head_plan);
+	e->device->ops->step_undo(e->tail_plan);
+}
+
+/* Chunks whose answer had come in part wait for all of it again, and so do those behind them. */
+static void forget_partial_answers(struct split_engine *e)
+{
+	uint64_t due = e->next;
+	for (int i = 0; i < e->base.spec.session.window; i++) {
+		struct split_slot *s = &e->slot[i];
+		if (s->state == SLOT_TAIL)
+			s->state = SLOT_WAIT_ACT;
+		if (s->state == SLOT_WAIT_ACT && s->number < due)
+			due = s->number;
+	}
+	for (int i = 0; i < GP_GRAPH_MAX_PORTS; i++)
+		e->next_act[i] = due;
+}
+
+/* In an evaluation what has come whole goes on to its end, in which it leaves its slot. */
+static void link_lost(void *arg)
+{
+	struct split_engine *e = arg;
+	while (e->compute.pending + gp_flows_pending(&e->flows) > 0)
+		uv_run(&e->loop, UV_RUN_ONCE);
+	if (e->train) {
+		gp_split_undo(e);
+		reset_chunks(e, first_of_step(e));
+	} else {
+		forget_partial_answers(e);
+	}
+	e->state_hash = gp_flows_state_hash(&e->flows);
+}
+
+static void link_resumed(void *arg)
+{
+	struct split_engine *e = arg;
+	if (!e->train) {
+		e->again = e->next_act[0];
+		e->again_end = e->next;
+		gp_split_resend(e, e->again);
+	} else if (e->stepping) {
+		begin_pass(e, true);
+		set_batches(e);
+		gp_split_pump(e);
+	}
+}
+
+static uint64_t state_hash(void *arg)
+{
+	return ((struct split_engine *)arg)->state_hash;
+}
+
+const struct gp_client_frames gp_split_frames = {.frame_begin = gp_split_frame_begin,
+						 .frame = gp_split_frame,
+						 .sent = gp_split_frame_sent,
+						 .grad_squares = squares_arrived,
+						 .chunk_done = gp_split_server_done,
+						 .lost = link_lost,
+						 .resumed = link_resumed,
+						 .checkpointed = gp_split_checkpointed,
+						 .state_hash = state_hash};

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * All flows of a session. See flows.h. Test: tests/unit/test_flows.c
+ */
+#include "common/wire/flows.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/little_endian.h"
+
+/* --- which flows there are -------------------------------------------------------------------------------------- */
+
+/* By tensor of a cut. */
+struct marks {
+	uint64_t activation, gradient;
+};
+
+static void add_flow(struct gp_flow_list *list, const struct gp_session_spec *spec, enum gp_direction d, int tensor,
+		     const struct gp_type *sample, const struct marks *m)
+{
+	const bool activation = m->activation >> tensor & 1, gradient = m->gradient >> tensor & 1;
+	list->flow[list->count++] = (struct gp_flow_spec){
+		.direction = d,
+		.tensor = tensor,
+		.type = {sample->dtype, gp_shape_batched(&sample->shape, spec->chunk_samples)},
+		.has_gradient = !gp_direction_info[d].gradient && gradient,
+		.codec = activation ? &spec->codec[d] : &list->raw,
+	};
+}
+
+static uint64_t mark_outputs(const struct gp_graph *g, const bool *has)
+{
+	uint64_t marks = 0;
+	for (int i = 0; i < g->outputs; i++)
+		marks |= (uint64_t)has[g->output[i].value] << i;
+	return marks;
+}
+
+static uint64_t float_inputs(const struct gp_graph *g)
+{
+	uint64_t marks = 0;
+	for (int i = 0; i < g->inputs; i++)
+		marks |= (uint64_t)(g->value[i].type.dtype == GP_F32) << i;
+	return marks;
+}
+
+/* The body's inputs as the masks have them, its outputs as they follow from those. */
+static enum gp_status find_marks(const struct gp_graph *g, const struct gp_session_spec *spec, struct marks *in,
+				 struct marks *out, struct gp_err *err)
+{
+	void *has;
+	in->activation = float_inputs(g) & ~spec->data_inputs;
+	in->gradient = !spec->eval_only ? float_inputs(g) & ~spec->frozen_inputs : 0;
+	GP_TRY(gp_alloc_array(&has, (size_t)g->values, sizeof(bool), err));
+	gp_graph_find_activations(g, in->activation, has);
+	out->activation = mark_outputs(g, has);
+	gp_graph_find_gradients(g, in->gradient, has);
+	out->gradient = !spec->eval_only ? mark_outputs(g, has) : 0;
+	gp_free(has);
+	return GP_OK;
+}
+
+static enum gp_status check_mask(const char *what, uint64_t mask, int inputs, struct gp_err *err)
+{
+	if (inputs < 64 && mask >> inputs)
+		GP_FAIL(err, GP_INVALID, "%s 0x%llx names inputs that the body has not; it has %d", what,
+			(unsigned long long)mask, inputs);
+	return GP_OK;
+}
+
+enum gp_status gp_flow_list_find(const struct gp_graph *g, const struct gp_session_spec *spec,
+				 struct gp_flow_list *out, struct gp_err *err)
+{
+	struct marks in, behind;
+	GP_TRY(check_mask("data_inputs", spec->data_inputs, g->inputs, err));
+	GP_TRY(check_mask("frozen_inputs", spec->frozen_inputs, g->inputs, err));
+	GP_TRY(gp_codec_spec_parse("raw", &out->raw, err));
+	GP_TRY(find_marks(g, spec, &in, &behind, err));
+	out->count = 0;
+	out->grad_inputs = in.gradient;
+	out->grad_outputs = behind.gradient;
+	for (int d = 0; d < GP_DIRECTIONS; d++) {
+		const struct gp_direction_info *info = &gp_direction_info[d];
+		const struct marks *m = info->at_input ? &in : &behind;
+		const int tensors = info->at_input ? g->inputs : g->outputs;
+		for (int i = 0; i < tensors; i++) {
+			if (info->gradient && !(m->gradient >> i & 1))
+				continue;
+			add_flow(out, spec, (enum gp_direction)d, i,
+				 info->at_input ? &g->value[i].type : gp_graph_output_type(g, i), m);
+		}
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_flows_estimate(const struct gp_flow_list *list, const struct gp_flow_options *all, uint64_t *frames,
+				 uint64_t *codecs, struct gp_err *err)
+{
+	uint64_t sum_frames = 0, sum_codecs = 0;
+	for (int i = 0; i < list->count; i++) {
+		uint64_t frame, codec;
+		GP_TRY(gp_flow_estimate(&list->flow[i], all, &frame, &codec, err));
+		if (!gp_add_ok(sum_frames, frame, &sum_frames) || !gp_add_ok(sum_codecs, codec, &sum_codecs))
+			GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks, and what codecs remember, overflow",
+				all->slots);
+	}
+	*frames = sum_frames;
+	*codecs = sum_codecs;
+	return GP_OK;
+}
+
+/* --- life ------------------------------------------------------------------------------------------------------- */
+
+static void count_tensors(struct gp_flows *f, const struct gp_flow_list *list)
+{
+	for (int i = 0; i < list->count; i++) {
+		const struct gp_flow_spec *s = &list->flow[i];
+		const int d = s->direction, partner = gp_direction_info[d].partner;
+		if (f->tensors[d] < s->tensor + 1)
+			f->tensors[d] = f->tensors[partner] = s->tensor + 1;
+	}
+}
+
+static enum gp_status init_each(struct gp_flows *f, const struct gp_flow_list *list, const struct gp_flow_options *all,
+				struct gp_worker *worker, void *arg, struct gp_err *err)
+{
+	for (int i = 0; i < list->count; i++) {
+		const struct gp_flow_spec *s = &list->flow[i];
+		const struct gp_direction_info *info = &gp_direction_info[s->direction];
+		const struct gp_flow *activation = info->gradient ? &f->flow[info->partner][s->tensor] : NULL;
+		GP_TRY(gp_flow_init(&f->flow[s->direction][s->tensor], s, all, activation, worker, arg, err));
+		f->used[s->direction]++;
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_flows_init(struct gp_flows *f, const struct gp_flow_list *list, const struct gp_flow_options *all,
+			     struct gp_worker *worker, void *arg, struct gp_err *err)
+{
+	memset(f, 0, sizeof *f);
+	count_tensors(f, list);
+	for (int d = 0; d < GP_DIRECTIONS; d++) {
+		f->flow[d] = gp_calloc((size_t)f->tensors[d] + 1, sizeof *f->flow[d]);
+		if (!f->flow[d]) {
+			gp_flows_deinit(f);
+			GP_FAIL(err, GP_NOMEM, "out of memory for %d tensors", f->tensors[d]);
+		}
+	}
+	const enum gp_status status = init_each(f, list, all, worker, arg, err);
+	if (status != GP_OK)
+		gp_flows_deinit(f);
+	return status;
+}
+
+/* Gradients first: their codecs use those of their activations. */
+void gp_flows_deinit(struct gp_flows *f)
+{
+	for (int d = GP_DIRECTIONS - 1; d >= 0; d--) {
+		for (int i = 0; f->flow[d] && i < f->tensors[d]; i++)
+			if (f->flow[d][i].codec)
+				gp_flow_deinit(&f->flow[d][i]);
+		gp_free(f->flow[d]);
+	}
+	memset(f, 0, sizeof *f);
+}
+
+/* --- all of them ------------------------------------------------------------------------------------------------ */
+
+void gp_flows_each(struct gp_flows *f, void (*fn)(struct gp_flow *flow, void *arg), void *arg)
+{
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		for (int i = 0; i < f->tensors[d]; i++)
+			if (f->flow[d][i].codec)
+				fn(&f->flow[d][i], arg);
+}
+
+int gp_flows_pending(const struct gp_flows *f)
+{
+	int pending = 0;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		for (int i = 0; i < f->tensors[d]; i++)
+			pending += f->flow[d][i].lane.pending;
+	return pending;
+}
+
+static void cancel_one(struct gp_flow *flow, void *arg)
+{
+	(void)arg;
+	gp_flow_cancel(flow);
+}
+
+void gp_flows_cancel(struct gp_flows *f)
+{
+	gp_flows_each(f, cancel_one, NULL);
+}
+
+static void undo_one(struct gp_flow *flow, void *arg)
+{
+	gp_flow_undo(flow, *(const uint64_t *)arg);
+}
+
+void gp_flows_undo(struct gp_flows *f, uint64_t step)
+{
+	gp_flows_each(f, undo_one, &step);
+}
+
+struct accounting {
+	struct gp_account *account;
+	bool client;
+};
+
+static void account_one(struct gp_flow *flow, void *arg)
+{
+	const struct accounting *a = arg;
+	const struct gp_direction_info *info = &gp_direction_info[flow->direction];
+	struct gp_dir_account *way = info->up == a->client ? &a->account->sent : &a->account->received;
+	flow->account = &way->kind[info->frame];
+}
+
+void gp_flows_account(struct gp_flows *f, struct gp_account *account, bool client)
+{
+	gp_flows_each(f, account_one, &(struct accounting){account, client});
+}
+
+uint64_t gp_flows_state_hash(const struct gp_flows *f)
+{
+	uint8_t bytes[GP_DIRECTIONS * GP_GRAPH_MAX_PORTS * sizeof(uint64_t)];
+	size_t len = 0;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		for (int i = 0; i < f->tensors[d]; i++) {
+			const struct gp_codec *c = f->flow[d][i].codec;
+			gp_put_le(bytes + len, c ? gp_codec_state_shared_hash(c) : 0, sizeof(uint64_t));
+			len += sizeof(uint64_t);
+		}
+	return gp_frame_checksum(bytes, len);
+}
+
+bool gp_flows_remember(const struct gp_flows *f, enum gp_direction d)
+{
+	for (int i = 0; i < f->tensors[d]; i++)
+		if (f->flow[d][i].codec && gp_codec_state_hash(f->flow[d][i].codec) != 0)
+			return true;
+	return false;
+}
+
+enum gp_status gp_flows_take(struct gp_flows *f, const struct gp_frame_head *head, int slot, struct gp_transfer **out,
+			     struct gp_err *err)
+{
+	enum gp_direction d;
+	const char *name = gp_frame_type_name(head->type);
+	if (!gp_direction_of_frame(head->type, &d) || f->used[d] == 0)
+		GP_FAIL(err, GP_PROTO, "a frame %s has no place in this session", name);
+	if (head->tensor >= f->tensors[d] || !f->flow[d][head->tensor].codec)
+		GP_FAIL(err, GP_PROTO, "%s of tensor %u, which does not cross that way", name, head->tensor);
+	struct gp_flow *flow = &f->flow[d][head->tensor];
+	if (head->codec != flow->codec_id)
+		GP_FAIL(err, GP_PROTO, "%s names codec %u, not the %u agreed on", name, head->codec, flow->codec_id);
+	struct gp_transfer *t = &flow->slot[slot];
+	if (head->payload_len > t->frame.cap)
+		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need", name,
+			(unsigned long long)head->payload_len, t->frame.cap);
+	*out = t;
+	return GP_OK;
+}
+
+const char *gp_flow_name(const struct gp_flow *f, char text[24])
+{
+	snprintf(text, 24, "%s.%d", gp_direction_info[f->direction].name, f->tensor);
+	return text;
+}
