@@ -62,8 +62,9 @@ struct gp_engine_figures {
 	 * codec's byte stages, NULL behind the last. */
 	struct gp_codec_stats codec[4];
 	const char *byte_stage[4][GP_CODEC_MAX_STAGES];
-	const struct gp_flows *flows; /* of a split run: every tensor that crosses; NULL: none. As long as the engine. */
-	const struct gp_graph *body;  /* whose inputs and outputs those are */
+	const struct gp_flows
+		*flows;              /* of a split run: every tensor that crosses; NULL: none. As long as the engine. */
+	const struct gp_graph *body; /* whose inputs and outputs those are */
 	uint32_t reconnects;
 	uint64_t compute_ns;   /* busy time of this side's compute thread */
 	uint64_t memory_bytes; /* plans and frames of this side */

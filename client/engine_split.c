@@ -423,7 +423,8 @@ enum gp_status gp_split_frame_begin(void *arg, const struct gp_frame_head *head,
 	struct gp_transfer *t;
 	if (head->chunk >= (uint32_t)e->base.spec.session.chunks && e->train)
 		return unexpected(head, err);
-	const uint64_t number = e->train ? head->step * (uint64_t)e->base.spec.session.chunks + head->chunk : head->chunk;
+	const uint64_t number =
+		e->train ? head->step * (uint64_t)e->base.spec.session.chunks + head->chunk : head->chunk;
 	GP_TRY(gp_flows_take(&e->flows, head, (int)(number % (uint64_t)e->base.spec.session.window), &t, err));
 	GP_TRY(take_frame(e, head, number, err));
 	*out = &t->frame;

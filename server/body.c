@@ -52,8 +52,7 @@ static uint64_t first_of_step(const struct gp_body *b)
 
 static struct gp_frame_head out_head(const struct gp_body *b, const struct body_slot *s)
 {
-	return (struct gp_frame_head){
-		.flags = s->flags, .chunk = s->chunk, .session = b->spec.id, .step = s->step};
+	return (struct gp_frame_head){.flags = s->flags, .chunk = s->chunk, .session = b->spec.id, .step = s->step};
 }
 
 static void account_compute(struct gp_body *b, enum gp_frame_type made, const struct gp_task *t)
@@ -274,7 +273,8 @@ static enum gp_status check_train(const struct gp_body *b, const struct gp_frame
 {
 	GP_TRY(check_step(b, head, last_step(b), err));
 	const uint64_t number = chunk_number(b, head), due = b->next_act[head->tensor];
-	if (b->spec.session.eval_only || b->eval_in_flight > 0 || head->chunk >= (uint32_t)b->spec.session.chunks || number != due)
+	if (b->spec.session.eval_only || b->eval_in_flight > 0 || head->chunk >= (uint32_t)b->spec.session.chunks ||
+	    number != due)
 		GP_FAIL(err, GP_PROTO,
 			"act_up of step %llu chunk %u is not expected (next is step %llu chunk %u of %d)",
 			(unsigned long long)head->step, head->chunk,

@@ -165,7 +165,8 @@ static void run_copy_codec(struct gp_task *task)
 {
 	struct gp_body_part *part = task->arg;
 	char name[24];
-	task->status = gp_snapshot_add_codec(&part->copy, gp_flow_name(part->flow, name), part->flow->codec, &task->err);
+	task->status =
+		gp_snapshot_add_codec(&part->copy, gp_flow_name(part->flow, name), part->flow->codec, &task->err);
 }
 
 static void run_copy_plan(struct gp_task *task)

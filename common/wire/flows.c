@@ -69,8 +69,8 @@ static enum gp_status check_mask(const char *what, uint64_t mask, int inputs, st
 	return GP_OK;
 }
 
-enum gp_status gp_flow_list_find(const struct gp_graph *g, const struct gp_session_spec *spec,
-				 struct gp_flow_list *out, struct gp_err *err)
+enum gp_status gp_flow_list_find(const struct gp_graph *g, const struct gp_session_spec *spec, struct gp_flow_list *out,
+				 struct gp_err *err)
 {
 	struct marks in, behind;
 	GP_TRY(check_mask("data_inputs", spec->data_inputs, g->inputs, err));

@@ -194,7 +194,8 @@ static void a_frame_finds_its_transfer_or_is_refused(void **state)
 	assert_true(frames > 0);
 	OK(gp_flows_init(&flows, &f.list, &all, worker, NULL, &err));
 	assert_true(flows.tensors[GP_GRAD_DOWN] == 3 && flows.used[GP_GRAD_DOWN] == 2);
-	struct gp_frame_head head = {.type = GP_FRAME_ACT_UP, .tensor = 1, .codec = f.spec.codec[GP_ACT_UP].stage[0].id};
+	struct gp_frame_head head = {
+		.type = GP_FRAME_ACT_UP, .tensor = 1, .codec = f.spec.codec[GP_ACT_UP].stage[0].id};
 	OK(gp_flows_take(&flows, &head, 1, &t, &err));
 	assert_true(t == &flows.flow[GP_ACT_UP][1].slot[1]);
 	assert_string_equal(gp_flow_name(t->flow, name), "act_up.1");
