@@ -49,7 +49,7 @@ static void check_deadline(uv_timer_t *timer)
 	snprintf(text, sizeof text, "server %s answers, but has made no progress for %g s", s->open->server,
 		 s->patience_s);
 	if (s->opened && s->state < GP_LINK_RUN)
-		gp_session_lose(s, GP_TIMEOUT, text); /* the session may still be resumed by another connection */
+		gp_client_session_lose(s, GP_TIMEOUT, text); /* the session may still be resumed over another link */
 	else
 		gp_client_session_fail(s, GP_TIMEOUT, text);
 }
@@ -63,7 +63,7 @@ static void run_until(struct gp_client_session *s, const bool *flag)
 	s->waiting = false;
 }
 
-enum gp_status gp_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err)
+enum gp_status gp_client_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err)
 {
 	run_until(s, flag);
 	if (s->status != GP_OK)
@@ -85,7 +85,7 @@ enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *f
 		}
 		if (*flag)
 			return GP_OK;
-		GP_TRY(gp_session_recover(s, err));
+		GP_TRY(gp_client_session_recover(s, err));
 	}
 }
 
@@ -103,7 +103,7 @@ enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bo
 static enum gp_status check_sent(struct gp_client_session *s, enum gp_status status, const struct gp_err *err)
 {
 	if (status == GP_PEER)
-		gp_session_lose(s, status, err->text);
+		gp_client_session_lose(s, status, err->text);
 	return status;
 }
 
@@ -205,7 +205,7 @@ static enum gp_status send_weights(struct gp_client_session *s, struct gp_err *e
 	return GP_OK;
 }
 
-enum gp_status gp_session_send_open(struct gp_client_session *s, struct gp_err *err)
+enum gp_status gp_client_session_send_open(struct gp_client_session *s, struct gp_err *err)
 {
 	s->state = GP_LINK_LOAD;
 	s->committed = s->steps;
@@ -271,7 +271,7 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	s->resumed = m->resumed;
 	s->welcomed = true;
 	s->state = m->resumed ? GP_LINK_RUN : GP_LINK_OPEN;
-	return m->resumed || s->steps > 0 || s->open->restart ? GP_OK : gp_session_send_open(s, err);
+	return m->resumed || s->steps > 0 || s->open->restart ? GP_OK : gp_client_session_send_open(s, err);
 }
 
 /* What the server says of a checkpoint. */
@@ -285,7 +285,7 @@ static enum gp_status note_checkpoint(struct gp_client_session *s, const Gpsplit
 	if (m->checkpoint_error && *m->checkpoint_error)
 		gp_text_sanitize(m->checkpoint_error, text, sizeof text);
 	else
-		snprintf(text, sizeof text, "it keeps none");
+		snprintf(text, sizeof text, "it has written none");
 	return s->frames->checkpointed(s->arg, m->step, text, err);
 }
 
@@ -308,7 +308,7 @@ static enum gp_status on_params_done(struct gp_client_session *s, uint32_t count
 	return GP_OK;
 }
 
-bool gp_session_clips_norm(const struct gp_client_session *s)
+bool gp_client_session_clips_norm(const struct gp_client_session *s)
 {
 	return s->open->spec->optim.clip_norm > 0.0 && !s->open->spec->eval_only;
 }
@@ -374,7 +374,7 @@ static enum gp_status on_error(struct gp_client_session *s, const Gpsplit__Error
 		   gp_text_sanitize(m->text, text, sizeof text), passes ? "" : advice(s, status));
 	s->retry_ms = m->retry_ms;
 	if (passes)
-		gp_session_lose(s, status, err->text);
+		gp_client_session_lose(s, status, err->text);
 	else
 		s->peer_gave_up = true;
 	return status;
@@ -382,7 +382,7 @@ static enum gp_status on_error(struct gp_client_session *s, const Gpsplit__Error
 
 static enum gp_status on_grad_squares(struct gp_client_session *s, const Gpsplit__GradSquares *m, struct gp_err *err)
 {
-	if (!gp_session_clips_norm(s))
+	if (!gp_client_session_clips_norm(s))
 		GP_FAIL(err, GP_PROTO, "a grad_squares message is not expected without clip_norm");
 	return s->frames->grad_squares(s->arg, m->step, m->sum, m->n_sum, err);
 }
@@ -500,17 +500,17 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 	if (status != GP_OK)
 		snprintf(text, sizeof text, "%s", err->text);
 	if (gone)
-		gp_session_lose(s, status == GP_OK ? GP_PEER : status, text);
+		gp_client_session_lose(s, status == GP_OK ? GP_PEER : status, text);
 	else if (!s->lost) /* an ERROR that only asks for another connection ends the channel, too */
 		gp_client_session_fail(s, status, text);
 }
 
-const struct gp_channel_cbs gp_session_channel_cbs = {.opened = channel_opened,
-						      .control = channel_control,
-						      .frame_begin = channel_frame_begin,
-						      .frame = channel_frame,
-						      .sent = channel_sent,
-						      .ended = channel_ended};
+const struct gp_channel_cbs gp_client_session_channel_cbs = {.opened = channel_opened,
+							     .control = channel_control,
+							     .frame_begin = channel_frame_begin,
+							     .frame = channel_frame,
+							     .sent = channel_sent,
+							     .ended = channel_ended};
 
 /* Life. */
 
@@ -537,10 +537,10 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 	else
 		GP_TRY(gp_random_bytes(s->run_id, sizeof s->run_id, err));
 	gp_control_arena_init(&s->arena, ARENA_SPILL_BYTES);
-	if (gp_session_clips_norm(s))
+	if (gp_client_session_clips_norm(s))
 		GP_TRY(gp_control_arena_reserve(&s->arena, GP_CONTROL_SQUARES_BYTES(s->body->params), err));
 	open_timers(s);
-	enum gp_status status = gp_session_connect(s, err);
+	enum gp_status status = gp_client_session_connect(s, err);
 	if (status != GP_OK) {
 		gp_client_session_fail(s, status, err->text);
 		gp_client_session_close(s);
@@ -584,7 +584,7 @@ static enum gp_status ask_for_params(struct gp_client_session *s, struct gp_err 
 	return check_sent(s, gp_control_send_fetch_params(s->ch, err), err);
 }
 
-enum gp_status gp_session_fetch_again(struct gp_client_session *s, struct gp_err *err)
+enum gp_status gp_client_session_fetch_again(struct gp_client_session *s, struct gp_err *err)
 {
 	return s->fetch_into && !s->params_done ? ask_for_params(s, err) : GP_OK;
 }
@@ -598,7 +598,7 @@ static enum gp_status make_up_for_answer(struct gp_client_session *s, struct gp_
 				       has_one ? NULL : "it has none; why not, the link has lost", err);
 }
 
-enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err)
+enum gp_status gp_client_session_go_on(struct gp_client_session *s, struct gp_err *err)
 {
 	const uint64_t at = s->server_steps;
 	if (at < s->committed || at > s->steps || at + 1 < s->steps) {
@@ -617,7 +617,7 @@ enum gp_status gp_session_go_on(struct gp_client_session *s, struct gp_err *err)
 	}
 	if (!s->all_committed)
 		GP_TRY(send_commit(s, err));
-	return gp_session_fetch_again(s, err);
+	return gp_client_session_fetch_again(s, err);
 }
 
 enum gp_status gp_client_session_fetch(struct gp_client_session *s, struct gp_weights *w, struct gp_err *err)
@@ -658,7 +658,7 @@ void gp_client_session_close(struct gp_client_session *s)
 {
 	struct gp_err ignored;
 	const bool bye = s->linked && gp_control_send_bye(s->ch, &ignored) == GP_OK;
-	gp_session_hang_up(s, bye);
+	gp_client_session_hang_up(s, bye);
 	if (s->timers_open) {
 		uv_close((uv_handle_t *)&s->timer, timer_closed);
 		uv_close((uv_handle_t *)&s->pause, timer_closed);

@@ -30,7 +30,7 @@ static void channel_closed(void *arg)
 	s->ch = NULL;
 }
 
-void gp_session_hang_up(struct gp_client_session *s, bool flush)
+void gp_client_session_hang_up(struct gp_client_session *s, bool flush)
 {
 	struct gp_err ignored;
 	if (s->connecting)
@@ -56,7 +56,7 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 	s->strange += conn && !s->met;
 	s->reached = conn != NULL;
 	if (!conn) {
-		gp_session_lose(s, why->code, why->text);
+		gp_client_session_lose(s, why->code, why->text);
 		return;
 	}
 	if (s->open->security && gp_client_secure(s->open->security, s->loop, s->host, &conn, &err) != GP_OK) {
@@ -68,10 +68,10 @@ static void on_connected(void *arg, struct gp_conn *conn, const struct gp_err *w
 		.preface_timeout_ms = (uint32_t)(s->open->connect_timeout_s * 1000),
 		.control_bytes_max = GP_CONTROL_STEADY_BYTES,
 	};
-	if (gp_session_clips_norm(s))
+	if (gp_client_session_clips_norm(s))
 		options.control_bytes_max += (uint32_t)s->body->params * (uint32_t)sizeof(double);
 	s->state = GP_LINK_PREFACE;
-	if (gp_channel_new(s->loop, conn, &options, &gp_session_channel_cbs, s, &s->ch, &err) != GP_OK)
+	if (gp_channel_new(s->loop, conn, &options, &gp_client_session_channel_cbs, s, &s->ch, &err) != GP_OK)
 		gp_client_session_fail(s, err.code, err.text);
 }
 
@@ -100,14 +100,14 @@ static enum gp_status start_over(struct gp_client_session *s, struct gp_err *err
 				    o->server, (unsigned long long)s->steps);
 	if (status != GP_OK)
 		gp_client_session_fail(s, status, err->text);
-	return status == GP_OK ? gp_session_send_open(s, err) : status;
+	return status == GP_OK ? gp_client_session_send_open(s, err) : status;
 }
 
 static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_err *err)
 {
 	if (s->state == GP_LINK_OPEN)
 		GP_TRY(start_over(s, err));
-	GP_TRY(gp_session_await(s, &s->ready, err));
+	GP_TRY(gp_client_session_await(s, &s->ready, err));
 	gp_free(s->param_up); /* READY was only taken after the last one had left */
 	s->param_up = NULL;
 	return GP_OK;
@@ -119,13 +119,13 @@ static enum gp_status attempt(struct gp_client_session *s, double timeout_s, str
 	s->lost = s->welcomed = s->resumed = s->ready = s->peer_gave_up = false;
 	s->patience_s = s->open->connect_timeout_s;
 	GP_TRY(dial(s, timeout_s, err));
-	GP_TRY(gp_session_await(s, &s->welcomed, err));
+	GP_TRY(gp_client_session_await(s, &s->welcomed, err));
 	if (!s->resumed)
 		GP_TRY(wait_until_ready(s, err));
 	s->opened = s->linked = true;
 	if (s->resumed)
-		return gp_session_go_on(s, err);
-	return s->rewound ? GP_OK : gp_session_fetch_again(s, err);
+		return gp_client_session_go_on(s, err);
+	return s->rewound ? GP_OK : gp_client_session_fetch_again(s, err);
 }
 
 /* Back-off. */
@@ -184,7 +184,7 @@ static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns
 		s->returning = status != GP_OK;
 		if (status == GP_OK)
 			return GP_OK;
-		gp_session_hang_up(s, false);
+		gp_client_session_hang_up(s, false);
 		if (s->status != GP_OK || !s->lost) {
 			gp_client_session_fail(s, status, err->text);
 			return status;
@@ -219,7 +219,7 @@ static bool can_come_back(const struct gp_client_session *s)
 	       (s->has_token || s->steps == 0 || s->open->restart);
 }
 
-void gp_session_lose(struct gp_client_session *s, enum gp_status status, const char *text)
+void gp_client_session_lose(struct gp_client_session *s, enum gp_status status, const char *text)
 {
 	if (s->status != GP_OK || s->lost)
 		return;
@@ -232,7 +232,7 @@ void gp_session_lose(struct gp_client_session *s, enum gp_status status, const c
 	gp_err_set(&s->lost_err, status, 0, __FILE__, __LINE__, "%s", text);
 }
 
-enum gp_status gp_session_connect(struct gp_client_session *s, struct gp_err *err)
+enum gp_status gp_client_session_connect(struct gp_client_session *s, struct gp_err *err)
 {
 	enum gp_status status = attempt(s, s->open->connect_timeout_s, err);
 	if (status == GP_OK || s->status != GP_OK || !s->lost)
@@ -240,17 +240,17 @@ enum gp_status gp_session_connect(struct gp_client_session *s, struct gp_err *er
 	const bool busy = status == GP_BUSY;
 	if (busy || (!s->met && !s->reached) || s->state == GP_LINK_LOAD)
 		gp_log(session, GP_LOG_WARN, "%s; trying again for %g s", s->lost_err.text, s->open->reconnect_for_s);
-	gp_session_hang_up(s, false);
+	gp_client_session_hang_up(s, false);
 	status = keep_trying(s, gp_now_ns(), err);
 	s->reconnects += status == GP_OK && !busy;
 	return status;
 }
 
-enum gp_status gp_session_recover(struct gp_client_session *s, struct gp_err *err)
+enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_err *err)
 {
 	const uint64_t begin_ns = gp_now_ns();
 	gp_log(session, GP_LOG_WARN, "%s; reconnecting", s->lost_err.text);
-	gp_session_hang_up(s, false);
+	gp_client_session_hang_up(s, false);
 	s->frames->lost(s->arg);
 	if (s->status == GP_OK)
 		keep_trying(s, begin_ns, err);

@@ -378,7 +378,8 @@ static enum gp_status shrink(struct gp_state_dir *d, struct inventory *v, const 
 		struct stored_run *r = oldest_unused(d, v, spared);
 		if (!r)
 			GP_FAIL(err, GP_NOMEM,
-				"the checkpoints of the runs under way pass what the server keeps (--state-max, %.0f "
+				"the checkpoints of the runs under way pass what the server may store (--state-max, "
+				"%.0f "
 				"MiB)",
 				(double)d->max_bytes / 1048576);
 		gp_log(main, GP_LOG_INFO, "a run's checkpoints are removed to make room (%.0f MiB)",

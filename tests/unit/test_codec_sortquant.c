@@ -176,7 +176,7 @@ static void senseless_keys_are_refused_with_the_reason(void **state)
 {
 	(void)state;
 	assert_refused("sortquant:bits=14,partitions=5", "bits=14 with partitions=5");
-	assert_refused("sortquant:prune=0", "would keep nothing");
+	assert_refused("sortquant:prune=0", "would choose nothing");
 	assert_refused("sortquant:partitions=257", "0..256");
 	assert_refused("sortquant:prune=0.00001", "4 decimals");
 }

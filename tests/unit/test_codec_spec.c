@@ -130,7 +130,7 @@ static void senseless_chains_are_refused_with_the_reason(void **state)
 	assert_refused("poweriter+downsample",
 		       "stage 2 (downsample) cannot follow poweriter: its factors have the rank");
 	assert_refused("poweriter:rank=4+topk", "stage 2 (topk) cannot follow poweriter");
-	assert_refused("ef+topk+poweriter", "stage 3 (poweriter) cannot follow topk: the elements that it keeps");
+	assert_refused("ef+topk+poweriter", "stage 3 (poweriter) cannot follow topk: the elements that it has chosen");
 	assert_refused("downsample+topk+poweriter", "stage 3 (poweriter) cannot follow topk");
 	assert_refused("topk+downsample", "stage 2 (downsample) cannot follow topk");
 	assert_refused("ef+zstd", "stage 1 (ef) needs a lossy stage after it");

@@ -88,7 +88,7 @@ static void a_checkpoint_that_failed_is_known_though_the_answer_was_lost(void **
 	remove_folder(dir);
 }
 
-/* Opens a run with checkpoints at a server that keeps none; `said` gets what is on stderr by then. */
+/* Opens a run with checkpoints at a server that writes none; `said` gets what is on stderr by then. */
 static enum gp_status open_where_nothing_is_kept(bool required, char said[4096], struct gp_err *err)
 {
 	char dir[] = "/tmp/gp_resume_XXXXXX";

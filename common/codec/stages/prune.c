@@ -112,7 +112,7 @@ enum gp_status gp_prune_check(const struct gp_prune *p, const uint8_t *bitmap, s
 		set += load_words(bitmap + at / 8, block_at(p, at), words);
 	}
 	if (set != p->k)
-		GP_FAIL(err, GP_PROTO, "a payload's bitmap keeps %llu elements instead of %llu",
+		GP_FAIL(err, GP_PROTO, "a payload's bitmap chooses %llu elements instead of %llu",
 			(unsigned long long)set, (unsigned long long)p->k);
 	if (p->n % 8 && bitmap[p->n / 8] >> p->n % 8)
 		GP_FAIL(err, GP_PROTO, "a payload's bitmap has bits set behind its last element");

@@ -64,7 +64,7 @@ static enum gp_status check(const double *value, struct gp_err *err)
 		GP_FAIL(err, GP_USAGE, "bits=%.0f with split=%.0f is not allowed; bits + split is in 2..16",
 			value[KEY_BITS], value[KEY_SPLIT]);
 	if (value[KEY_PRUNE] <= 0)
-		GP_FAIL(err, GP_USAGE, "prune=0 would keep nothing; it is the share that is kept, 1 for all");
+		GP_FAIL(err, GP_USAGE, "prune=0 would choose nothing; it is the share that is chosen, 1 for all");
 	return GP_OK;
 }
 
@@ -298,7 +298,7 @@ const struct gp_codec_ops gp_codec_sortquant = {
 			       .max = 1,
 			       .initial = 1,
 			       .decimals = 4,
-			       .help = "share of elements kept, largest magnitudes first; the rest become 0"}},
+			       .help = "share of elements chosen, largest magnitudes first; the rest become 0"}},
 	.check = check,
 	.bound = bound,
 	.open = open_sortquant,

@@ -282,7 +282,7 @@ static enum gp_status decode_pruned(struct sortquant *q, struct gp_span in, floa
 	if (!gp_cuda_codec_wait(q->site))
 		GP_FAIL(err, GP_DEVICE, "the device failed");
 	if (told->chosen != q->cut.chosen)
-		GP_FAIL(err, GP_PROTO, "a payload's bitmap keeps %u elements instead of %llu", told->chosen,
+		GP_FAIL(err, GP_PROTO, "a payload's bitmap chooses %u elements instead of %llu", told->chosen,
 			(unsigned long long)q->cut.chosen);
 	return GP_OK;
 }
