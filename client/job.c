@@ -4,10 +4,11 @@
  * Test: tests/e2e
  */
 #include "client/job.h"
-#include "client/batch_map.h"
 
 #include <string.h>
 
+#include "client/batch_map.h"
+#include "client/freeze.h"
 #include "common/base/log.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
@@ -162,6 +163,16 @@ static enum gp_status check_model(const struct gp_job *j, const struct gp_datase
 	return GP_OK;
 }
 
+static enum gp_status freeze(struct gp_job *j, struct gp_err *err)
+{
+	int frozen;
+	GP_TRY(gp_freeze(j->graph, &j->cut, j->set->freeze, &frozen, err));
+	if (j->set->progress)
+		fprintf(stderr, "%d parameters are frozen; %llu of %llu numbers are trained\n", frozen,
+			(unsigned long long)j->graph->trained_elements, (unsigned long long)j->graph->param_elements);
+	return GP_OK;
+}
+
 enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
 	struct gp_model_options o = {.classes = gp_dataset_classes(d), .input = *gp_dataset_shape(d)};
@@ -170,6 +181,8 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
 	GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));
+	if (j->set->freeze)
+		GP_TRY(freeze(j, err));
 	return j->set->init ? load_weights(j, err) : GP_OK;
 }
 

@@ -41,6 +41,12 @@ static const struct gp_opt data_rows[] = {
 	 .offset = FIELD(augment),
 	 .initial = "true",
 	 .help = "random crops and flips while training (--no-augment: off)"},
+	{.name = "freeze",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(job.freeze),
+	 .value = "PATTERN[,PATTERN]",
+	 .help = "leave these parameters as they are (names with wildcards, or head, body, tail): no gradient, no "
+		 "update; batch norms frozen whole use their running statistics"},
 	{.name = "save",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(save),
@@ -336,10 +342,11 @@ static enum gp_status configure_optimizer(struct training *t, struct gp_err *err
  * how fast it runs. */
 static enum gp_status describe_run(struct training *t, struct gp_err *err)
 {
-	static const char *const flags[] = {
-		"model",      "data",      "input",  "seed",     "batch",      "chunks",       "precision",
-		"augment",    "optimizer", "lr",     "momentum", "nesterov",   "weight-decay", "clip-norm",
-		"clip-value", "schedule",  "warmup", "final-lr", "step-every", "step-gamma",   "poly-power"};
+	static const char *const flags[] = {"model",      "data",      "input",    "seed",         "batch",
+					    "chunks",     "precision", "freeze",   "augment",      "optimizer",
+					    "lr",         "momentum",  "nesterov", "weight-decay", "clip-norm",
+					    "clip-value", "schedule",  "warmup",   "final-lr",     "step-every",
+					    "step-gamma", "poly-power"};
 	struct gp_opt rows[GP_OPT_MAX];
 	const struct gp_opt_table all = join_rows(rows);
 	for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
