@@ -82,8 +82,11 @@ void gp_split_chunk_done(struct split_slot *s)
 
 /* --- the norm of all gradients, for clipping. PROTOCOL.md section 5.3 -------------------------------------------- */
 
+/* Where gradients go up they have, by then, for every chunk; where none does, the message may overtake the last ACT_DOWN. */
 static bool answered(const struct split_engine *e)
 {
+	if (e->flows.used[GP_GRAD_UP] == 0)
+		return true;
 	for (int i = 0; i < e->flows.tensors[GP_ACT_DOWN]; i++)
 		if (e->next_act[i] < e->batch[0].end)
 			return false;
