@@ -138,7 +138,8 @@ void gp_split_undo(struct split_engine *e);
 enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err);
 
 /* engine_split_state.c: checkpoints (run_state.h). */
-/* Of the state after `steps` steps, which is in place. *written: whether there is one, which the server is to hear of. */
+/* Writes one of the state after `steps` steps, which is in place. *written: whether there is one, which the server is to
+ * hear of. */
 enum gp_status gp_split_write_checkpoint(struct split_engine *e, uint64_t steps, bool *written, struct gp_err *err);
 /* For the session: `checkpointed` of gp_client_frames, `restart` of gp_client_open. */
 enum gp_status gp_split_checkpointed(void *arg, uint64_t step, const char *why, struct gp_err *err);
