@@ -141,8 +141,8 @@ struct gp_device_ops {
 	/* (optional) NULL: queue_* are forward, backward and optim_step, and there is nothing to wait for. */
 	enum gp_status (*wait)(struct gp_plan *plan, int slot, struct gp_err *err);
 	/*
-	 * Softmax cross-entropy of OUTPUT 0 (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes
-	 * GRAD_OUTPUT = grad_scale * (softmax - onehot), rows past `valid` zero.
+	 * Softmax cross-entropy of OUTPUT 0 (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes its
+	 * GRAD_OUTPUT, if there is one: grad_scale * (softmax - onehot), rows past `valid` zero.
 	 */
 	enum gp_status (*loss)(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
 			       float grad_scale, struct gp_loss_result *out, struct gp_err *err);

@@ -8,10 +8,13 @@
  *   dx = gamma invstd (g - dbeta/n - (x - mean) invstd dgamma/n)
  * The activation's mask is found again from x, so its output is not read.
  *
+ * Where none of its parameters is trained, it normalizes by the running
+ * statistics in training, too, leaves them alone, and dx = gamma invstd g.
+ *
  * It makes four passes over memory. Each may be done by a neighbour, while
  * the rows are in the cache (cpu_plan_build.c decides):
  *   fed       the convolution before sums up the rows it has just written;
- *   lazy      the only reader normalizes what it reads, the normalized value never is in memory, and that reader sums
+ *   unwritten the only reader normalizes what it reads, the normalized value never is in memory, and that reader sums
  *             up the gradients it has just written;
  *   deferred  the convolution before turns dout into dx as it reads it.
  * Results do not depend on which of them are. Test: tests/unit/test_cpu_ops.c
@@ -56,7 +59,7 @@ static const struct gp_bn *shape_of(const struct cpu_node *n)
 
 static struct gp_bn shape_for(const struct cpu_plan *p, const struct cpu_node *n)
 {
-	const struct gp_shape *shape = &n->g->shape;
+	const struct gp_shape *shape = &n->base.g->shape;
 	int64_t pixels = 1;
 	for (int d = 0; d < shape->ndim - 1; d++)
 		pixels *= shape->dim[d];
@@ -67,12 +70,13 @@ static enum gp_status bn_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 {
 	struct bn_state *s = gp_calloc(1, sizeof *s);
 	if (!s)
-		GP_FAIL(err, GP_NOMEM, "out of memory for batch norm %s", n->g->name);
+		GP_FAIL(err, GP_NOMEM, "out of memory for batch norm %s", n->base.g->name);
 	n->state = s;
 	s->shape = shape_for(p, n);
-	n->saved_bytes = (uint64_t)(BN_VECTORS * s->shape.width + s->shape.channels) * sizeof(float);
+	n->base.saved_bytes = (uint64_t)(BN_VECTORS * s->shape.width + s->shape.channels) * sizeof(float);
 	n->tmp_bytes = 2 * (uint64_t)s->shape.channels * sizeof(double);
-	n->sums_bytes = (uint64_t)(2 * s->shape.blocks * s->shape.channels) * sizeof(float);
+	if (n->base.trains)
+		n->sums_bytes = (uint64_t)(2 * s->shape.blocks * s->shape.channels) * sizeof(float);
 	return GP_OK;
 }
 
@@ -84,8 +88,9 @@ static void bn_release(struct cpu_node *n)
 
 static struct bn_job job_of(const struct cpu_call *c)
 {
-	struct bn_job job = {.s = shape_of(c->node), .act = c->node->act, .x = c->in[0], .dout = c->dout};
-	job.out = c->dout ? c->dx : c->out;
+	struct bn_job job = {.s = shape_of(c->node), .act = c->node->act, .x = c->in[0]};
+	job.dout = c->dout ? c->dout[0] : NULL;
+	job.out = c->dout ? c->dx[0] : c->out[0];
 	job.sums = c->sums;
 	vectors_at(job.s, c->saved, job.vec);
 	return job;
@@ -141,7 +146,7 @@ static void update_running(const struct cpu_call *c, int64_t channel, double mea
 	const struct gp_bn *s = shape_of(c->node);
 	float *running_mean = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_MEAN) + channel;
 	float *running_var = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_VAR) + channel;
-	double m = (double)gp_bn_attr(c->node->g).momentum;
+	double m = (double)gp_bn_attr(c->node->base.g).momentum;
 	double unbiased = s->rows > 1 ? var * (double)s->rows / (double)(s->rows - 1) : var;
 	*running_mean = (float)(m * mean + (1.0 - m) * (double)*running_mean);
 	*running_var = (float)(m * unbiased + (1.0 - m) * (double)*running_var);
@@ -152,7 +157,7 @@ static void set_affine(const struct cpu_call *c, struct bn_job *job, int64_t cha
 {
 	float gamma = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT)[channel];
 	float beta = gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)[channel];
-	double a = (double)gamma / sqrt(var + (double)gp_bn_attr(c->node->g).eps);
+	double a = (double)gamma / sqrt(var + (double)gp_bn_attr(c->node->base.g).eps);
 	job->vec[BN_A][channel] = (float)a;
 	job->vec[BN_B][channel] = (float)((double)beta - mean * a);
 }
@@ -168,7 +173,7 @@ static void batch_statistics(const struct cpu_call *c, struct bn_job *job)
 		set_affine(c, job, ch, mean[ch], var[ch]);
 		update_running(c, ch, mean[ch], var[ch]);
 		job->vec[BN_MEAN][ch] = (float)mean[ch];
-		invstd[ch] = (float)(1.0 / sqrt(var[ch] + (double)gp_bn_attr(c->node->g).eps));
+		invstd[ch] = (float)(1.0 / sqrt(var[ch] + (double)gp_bn_attr(c->node->base.g).eps));
 	}
 	gp_bn_fold_out(job->s, job->vec[BN_MEAN]);
 }
@@ -185,22 +190,24 @@ static enum gp_status bn_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
 	struct bn_job job = job_of(c);
-	if (c->mode == GP_TRAIN)
+	if (c->mode == GP_TRAIN && c->node->base.trains)
 		batch_statistics(c, &job);
 	else
 		running_statistics(c, &job);
 	gp_bn_fold_out(job.s, job.vec[BN_A]);
 	gp_bn_fold_out(job.s, job.vec[BN_B]);
-	if (!c->node->lazy)
+	if (!c->node->base.unwritten)
 		gp_cpu_parallel(parts_of(c, job.s), apply_part, &job);
 	return GP_OK;
 }
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
 
+/* `grad` NULL: that parameter is frozen. */
 static void add_grad(float *grad, int64_t channel, double value, bool accumulate)
 {
-	grad[channel] = accumulate ? grad[channel] + (float)value : (float)value;
+	if (grad)
+		grad[channel] = accumulate ? grad[channel] + (float)value : (float)value;
 }
 
 static void gradient_vectors(const struct cpu_call *c, struct bn_job *job)
@@ -222,14 +229,34 @@ static void gradient_vectors(const struct cpu_call *c, struct bn_job *job)
 		gp_bn_fold_out(s, job->vec[v]);
 }
 
+/* Running statistics are constants: dx = gamma invstd g. */
+static void frozen_vectors(const struct cpu_call *c, struct bn_job *job)
+{
+	const struct gp_bn *s = job->s;
+	const float *gamma = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT);
+	const float *mean = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_MEAN);
+	const float *var = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_VAR);
+	for (int64_t ch = 0; ch < s->channels; ch++) {
+		job->vec[BN_MEAN][ch] = mean[ch];
+		job->vec[BN_GRAD_MEAN][ch] = job->vec[BN_K][ch] = 0.0f;
+		job->vec[BN_SCALE][ch] =
+			(float)((double)gamma[ch] / sqrt((double)var[ch] + (double)gp_bn_attr(c->node->base.g).eps));
+	}
+	for (int v = BN_MEAN; v < BN_VECTORS; v++)
+		gp_bn_fold_out(s, job->vec[v]);
+}
+
 static enum gp_status bn_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
 	struct bn_job job = job_of(c);
-	if (!c->node->lazy)
+	if (c->node->base.trains && !c->node->base.unwritten)
 		gp_cpu_parallel(parts_of(c, job.s), sum_part, &job);
-	gradient_vectors(c, &job);
-	if (c->dx && !c->node->deferred)
+	if (c->node->base.trains)
+		gradient_vectors(c, &job);
+	else
+		frozen_vectors(c, &job);
+	if (c->dx[0] && !c->node->deferred)
 		gp_cpu_parallel(parts_of(c, job.s), apply_part, &job);
 	return GP_OK;
 }
@@ -239,7 +266,7 @@ static enum gp_status bn_backward(const struct cpu_call *c, struct gp_err *err)
 const float *gp_cpu_bn_input(const struct cpu_call *c, int64_t from, int64_t to, float *room)
 {
 	const struct cpu_node *n = c->node->reads;
-	const float *x = c->in[0] + from * gp_cpu_input(c->plan, c->node, 0)->g->shape.dim[2];
+	const float *x = c->in[0] + from * gp_cpu_in_shape(c->plan, c->node, 0)->dim[2];
 	float *vec[BN_VECTORS];
 	if (!n)
 		return x;
@@ -251,12 +278,12 @@ const float *gp_cpu_bn_input(const struct cpu_call *c, int64_t from, int64_t to,
 const float *gp_cpu_bn_dout(const struct cpu_call *c, int64_t from, int64_t to, float *room)
 {
 	const struct cpu_node *n = c->node->finishes;
-	const int64_t at = from * c->node->g->shape.dim[2];
+	const int64_t at = from * c->node->base.g->shape.dim[2];
 	float *vec[BN_VECTORS];
 	if (!n)
-		return c->dout + at;
+		return c->dout[0] + at;
 	vectors_at(shape_of(n), c->finish_saved, vec);
-	gp_bn_gradient(shape_of(n), n->act, c->dout + at, c->out + at, room, to - from, vec);
+	gp_bn_gradient(shape_of(n), n->act, c->dout[0] + at, c->out[0] + at, room, to - from, vec);
 	return room;
 }
 
@@ -276,23 +303,23 @@ int64_t gp_cpu_bn_feed(const struct cpu_call *c, int64_t done, int64_t until)
 	const struct cpu_node *n = c->node->feeds;
 	if (!n || c->mode != GP_TRAIN)
 		return until;
-	const struct bn_job job = {.s = shape_of(n), .x = c->out, .sums = c->feed_sums};
+	const struct bn_job job = {.s = shape_of(n), .x = c->out[0], .sums = c->feed_sums};
 	return sum_written(&job, done, until);
 }
 
 int64_t gp_cpu_bn_return(const struct cpu_call *c, int64_t done, int64_t until)
 {
 	const struct cpu_node *n = c->node->reads;
-	if (!n || !c->dx)
+	if (!n || !n->base.trains || !c->dx[0])
 		return until;
-	struct bn_job job = {.s = shape_of(n), .act = n->act, .x = c->in[0], .dout = c->dx, .sums = c->return_sums};
+	struct bn_job job = {.s = shape_of(n), .act = n->act, .x = c->in[0], .dout = c->dx[0], .sums = c->return_sums};
 	vectors_at(job.s, c->reads_saved, job.vec);
 	return sum_written(&job, done, until);
 }
 
-const struct cpu_op gp_cpu_batch_norm = {
+const struct cpu_op gp_cpu_op_batch_norm = {
 	.name = "batch_norm",
-	.saves_input = true,
+	.saves_in = 1,
 	.in_place = true,
 	.in_place_backward = true,
 	.prepare = bn_prepare,

@@ -81,8 +81,8 @@ static dnnl_status_t describe_conv(const void *geometry, enum dnn_role role, uni
 
 static enum gp_status fill_geometry(struct cpu_plan *p, struct cpu_node *n, struct conv_state *s, struct gp_err *err)
 {
-	const struct gp_conv_attr attr = gp_conv_attr(n->g), *const a = &attr;
-	const struct gp_shape *in = &gp_cpu_input(p, n, 0)->g->shape, *out = &n->g->shape;
+	const struct gp_conv_attr attr = gp_conv_attr(n->base.g), *const a = &attr;
+	const struct gp_shape *in = gp_cpu_in_shape(p, n, 0), *out = &n->base.g->shape;
 	const struct gp_shape *w = &p->base.spec.graph->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].shape;
 	const dnnl_dims_t bias_dims = {a->out_channels};
 	int batch = p->base.spec.batch;
@@ -109,17 +109,19 @@ static enum gp_status prepare(struct cpu_plan *p, struct cpu_node *n, bool trans
 {
 	struct conv_state *s = gp_calloc(1, sizeof *s);
 	if (!s)
-		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->g->name);
+		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->base.g->name);
 	n->state = s;
 	s->transposed = transposed;
 	s->dnn.bf16 = p->base.spec.precision == GP_PRECISION_BF16;
 	GP_TRY(fill_geometry(p, n, s, err));
 	enum dnn_role forward = transposed ? DNN_DATA : DNN_FORWARD, data = transposed ? DNN_FORWARD : DNN_DATA;
 	unsigned roles = 1u << forward;
-	if (n->want_dx)
+	if (n->base.want_dx)
 		roles |= 1u << data;
-	if (p->base.spec.train)
+	if (n->base.trains)
 		roles |= 1u << DNN_WEIGHTS;
+	else
+		n->base.saves_in = 0;
 	return gp_dnn_prepare(p, n, &s->dnn, roles, describe_conv, s, err);
 }
 
@@ -203,8 +205,8 @@ static float column_sum(const float *dout, int64_t rows, int64_t channels, int64
 static void bias_gradient(const struct cpu_call *c, const struct conv_state *s)
 {
 	float *grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS);
-	for (int64_t ch = 0; ch < s->channels; ch++) {
-		float sum = column_sum(c->dout, s->rows, s->channels, ch);
+	for (int64_t ch = 0; grad && ch < s->channels; ch++) {
+		float sum = column_sum(c->dout[0], s->rows, s->channels, ch);
 		grad[ch] = c->accumulate ? grad[ch] + sum : sum;
 	}
 }
@@ -214,22 +216,22 @@ static void bias_gradient(const struct cpu_call *c, const struct conv_state *s)
 static enum gp_status conv_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct conv_state *s = c->node->state;
-	return gp_dnn_run(c, &s->dnn, DNN_FORWARD, c->in[0], c->out, err);
+	return gp_dnn_run(c, &s->dnn, DNN_FORWARD, c->in[0], c->out[0], err);
 }
 
 static enum gp_status conv_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct conv_state *s = c->node->state;
-	return gp_dnn_backward(c, &s->dnn, DNN_DATA, c->in[0], c->dout, err);
+	return gp_dnn_backward(c, &s->dnn, DNN_DATA, c->in[0], c->dout[0], err);
 }
 
 static enum gp_status transpose_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct conv_state *s = c->node->state;
-	GP_TRY(gp_dnn_run(c, &s->dnn, DNN_DATA, c->out, c->in[0], err));
-	if (!gp_conv_attr(c->node->g).bias)
+	GP_TRY(gp_dnn_run(c, &s->dnn, DNN_DATA, c->out[0], c->in[0], err));
+	if (!gp_conv_attr(c->node->base.g).bias)
 		return GP_OK;
-	struct bias_job job = {c->out, s->rows, s->channels, gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)};
+	struct bias_job job = {c->out[0], s->rows, s->channels, gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)};
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->rows * s->channels), add_bias_part, &job);
 	return GP_OK;
 }
@@ -237,14 +239,13 @@ static enum gp_status transpose_forward(const struct cpu_call *c, struct gp_err 
 static enum gp_status transpose_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct conv_state *s = c->node->state;
-	if (gp_conv_attr(c->node->g).bias)
-		bias_gradient(c, s);
-	return gp_dnn_backward(c, &s->dnn, DNN_FORWARD, c->dout, c->in[0], err);
+	bias_gradient(c, s);
+	return gp_dnn_backward(c, &s->dnn, DNN_FORWARD, c->dout[0], c->in[0], err);
 }
 
-const struct cpu_op gp_cpu_conv = {
+const struct cpu_op gp_cpu_op_conv2d = {
 	.name = "conv2d",
-	.saves_input = true,
+	.saves_in = 1,
 	.prepare = conv_prepare,
 	.create = conv_create,
 	.release = conv_release,
@@ -254,9 +255,9 @@ const struct cpu_op gp_cpu_conv = {
 	.backward = conv_backward,
 };
 
-const struct cpu_op gp_cpu_conv_transpose = {
+const struct cpu_op gp_cpu_op_conv2d_transpose = {
 	.name = "conv2d_transpose",
-	.saves_input = true,
+	.saves_in = 1,
 	.prepare = transpose_prepare,
 	.create = conv_create,
 	.release = conv_release,

@@ -31,7 +31,7 @@ struct dw_job {
 	const struct dw_state *s;
 	const float *weight;
 	char *room;
-	float *grad, *partial; /* backward; grad: of part 0, partial: of the others, one after another */
+	float *grad, *partial; /* backward; grad: of part 0, NULL where frozen; partial: of the others */
 	bool fresh;
 };
 
@@ -71,22 +71,22 @@ static int64_t grain_of(int64_t pixels, int64_t block)
 	return block / gcd(pixels, block);
 }
 
-static void plan_rooms(const struct cpu_plan *p, const struct cpu_node *n, struct dw_state *s)
+static void plan_rooms(const struct cpu_node *n, struct dw_state *s)
 {
 	const uint64_t row = (uint64_t)(GP_DW_RING * s->g.channels) * sizeof(float);
 	s->x_ring_bytes = n->reads ? gp_cpu_align(row * (uint64_t)s->g.w) : 0;
 	s->room_bytes = s->x_ring_bytes;
-	if (p->base.spec.train)
+	if (n->base.need_grad)
 		s->room_bytes += gp_cpu_align(row * (uint64_t)s->g.out_w);
 }
 
 static enum gp_status dw_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
-	const struct gp_conv_attr attr = gp_conv_attr(n->g), *const a = &attr;
-	const struct gp_shape *in = &gp_cpu_input(p, n, 0)->g->shape, *out = &n->g->shape;
+	const struct gp_conv_attr attr = gp_conv_attr(n->base.g), *const a = &attr;
+	const struct gp_shape *in = gp_cpu_in_shape(p, n, 0), *out = &n->base.g->shape;
 	struct dw_state *s = gp_calloc(1, sizeof *s);
 	if (!s)
-		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->g->name);
+		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->base.g->name);
 	n->state = s;
 	s->g = (struct gp_dw){.h = in->dim[0], .w = in->dim[1], .out_h = out->dim[0], .out_w = out->dim[1]};
 	s->g.channels = in->dim[2];
@@ -97,12 +97,13 @@ static enum gp_status dw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	s->images = p->base.spec.batch;
 	s->row_grain = grain_of(s->g.out_w, gp_bn_block(s->g.out_h * s->g.out_w));
 	s->image_grain = grain_of(s->g.h * s->g.w, gp_bn_block(s->g.h * s->g.w));
-	plan_rooms(p, n, s);
+	plan_rooms(n, s);
 	s->pack = p->pack_bytes;
 	p->pack_bytes += grad_bytes(s);
 	n->tmp_bytes = 1; /* at least an address to count from */
 	n->tmp_bytes += (uint64_t)p->threads * s->room_bytes;
-	if (p->base.spec.train) {
+	n->base.saves_in = n->base.trains;
+	if (n->base.trains) {
 		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(s);
 		p->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].grad_count = grad_bytes(s) / sizeof(float);
 	}
@@ -171,7 +172,7 @@ static struct dw_source dout_source(const struct dw_job *job, int part, int64_t 
 	const struct gp_dw *g = &job->s->g;
 	if (job->c->node->finishes)
 		return (struct dw_source){{(const float *)(room_of(job, part) + job->s->x_ring_bytes), GP_DW_RING}, 0};
-	return (struct dw_source){{job->c->dout + image * g->out_h * g->out_w * g->channels, 0}, g->out_h};
+	return (struct dw_source){{job->c->dout[0] + image * g->out_h * g->out_w * g->channels, 0}, g->out_h};
 }
 
 static void dout_ready(const struct dw_job *job, struct dw_source *dout, int64_t image, int64_t until)
@@ -211,7 +212,7 @@ static void forward_part(void *arg, int part, int parts)
 		if (row == r.from || oy == 0)
 			x = x_source(job, part, image, top_of(g, oy));
 		x_ready(job, &x, image, top_of(g, oy) + 3);
-		gp_depthwise_forward_row(g, job->c->out + row * g->out_w * g->channels, x.rows, job->weight, oy);
+		gp_depthwise_forward_row(g, job->c->out[0] + row * g->out_w * g->channels, x.rows, job->weight, oy);
 		summed = gp_cpu_bn_feed(job->c, summed, (row + 1) * g->out_w);
 	}
 }
@@ -247,7 +248,7 @@ static float *grad_of(const struct dw_job *job, int part)
 
 static void clear_grad(const struct dw_job *job, int part)
 {
-	if (part > 0 || job->fresh)
+	if (job->grad && (part > 0 || job->fresh))
 		memset(grad_of(job, part), 0, grad_bytes(job->s));
 }
 
@@ -257,7 +258,8 @@ static int64_t data_rows(const struct dw_job *job, struct gp_dw_rows dout, int64
 	const struct gp_dw *g = &job->s->g;
 	int64_t iy = oy * g->stride, to = oy == g->out_h - 1 || iy + g->stride > g->h ? g->h : iy + g->stride;
 	for (; iy < to; iy++)
-		gp_depthwise_data_row(g, job->c->dx + (image * g->h + iy) * g->w * g->channels, dout, job->weight, iy);
+		gp_depthwise_data_row(g, job->c->dx[0] + (image * g->h + iy) * g->w * g->channels, dout, job->weight,
+				      iy);
 	return image * g->h + to;
 }
 
@@ -269,10 +271,12 @@ static void backward_rows(const struct dw_job *job, int part, int64_t image, int
 	dout.ready = dout.rows.ring && from > BEHIND ? from - BEHIND : dout.ready;
 	for (int64_t oy = from; oy < to; oy++) {
 		dout_ready(job, &dout, image, oy + ahead_of(g) + 1);
-		x_ready(job, &x, image, top_of(g, oy) + 3);
-		gp_depthwise_weights_row(g, grad_of(job, part), x.rows,
-					 gp_depthwise_row(dout.rows, oy, g->out_w * g->channels), oy);
-		if (!job->c->dx)
+		if (job->grad) {
+			x_ready(job, &x, image, top_of(g, oy) + 3);
+			gp_depthwise_weights_row(g, grad_of(job, part), x.rows,
+						 gp_depthwise_row(dout.rows, oy, g->out_w * g->channels), oy);
+		}
+		if (!job->c->dx[0])
 			continue;
 		int64_t written = data_rows(job, dout.rows, image, oy);
 		if (summed)
@@ -330,14 +334,14 @@ static enum gp_status dw_backward(const struct cpu_call *c, struct gp_err *err)
 		gp_cpu_parallel(parts, rows_part, &job);
 		gp_cpu_parallel(parts, return_part, &job);
 	}
-	for (int part = 1; part < parts; part++)
+	for (int part = 1; job.grad && part < parts; part++)
 		gp_cpu_add_into(c->plan->threads, job.grad, grad_of(&job, part), GP_DW_TAPS * job.s->g.lanes);
 	return GP_OK;
 }
 
 const struct cpu_op gp_cpu_depthwise = {
 	.name = "conv2d",
-	.saves_input = true,
+	.saves_in = 1,
 	.hosts_batch_norm = true,
 	.prepare = dw_prepare,
 	.release = dw_release,

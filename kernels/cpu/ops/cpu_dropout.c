@@ -38,13 +38,13 @@ static void dropout_part(void *arg, int part, int parts)
 static void run(const struct cpu_call *c, float *out, const float *in)
 {
 	int64_t n = gp_cpu_elements(c->plan, c->node);
-	double p = (double)gp_dropout_attr(c->node->g).p;
+	double p = (double)gp_dropout_attr(c->node->base.g).p;
 	struct dropout_job job = {
 		.out = out,
 		.in = in,
 		.n = n,
 		.seed = c->plan->base.spec.seed,
-		.stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(c->node->g->name)),
+		.stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(c->node->base.g->name)),
 		.first_block = c->draw * (((uint64_t)n + WORDS - 1) / WORDS),
 		.threshold = (uint32_t)(p * 0x1p32),
 		.scale = (float)(1.0 / (1.0 - p)),
@@ -56,27 +56,27 @@ static enum gp_status dropout_forward(const struct cpu_call *c, struct gp_err *e
 {
 	(void)err;
 	if (c->mode == GP_TRAIN)
-		run(c, c->out, c->in[0]);
-	else if (c->out != c->in[0])
-		gp_cpu_copy(c->plan->threads, c->out, c->in[0], gp_cpu_elements(c->plan, c->node));
+		run(c, c->out[0], c->in[0]);
+	else if (c->out[0] != c->in[0])
+		gp_cpu_copy(c->plan->threads, c->out[0], c->in[0], gp_cpu_elements(c->plan, c->node));
 	return GP_OK;
 }
 
 static enum gp_status dropout_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	run(c, c->dx, c->dout);
+	run(c, c->dx[0], c->dout[0]);
 	return GP_OK;
 }
 
 static enum gp_status dropout_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
 	(void)err;
-	n->view = gp_dropout_attr(n->g).p == 0.0f || !p->base.spec.train;
+	n->base.view = gp_dropout_attr(n->base.g).p == 0.0f || !p->base.spec.train;
 	return GP_OK;
 }
 
-const struct cpu_op gp_cpu_dropout = {
+const struct cpu_op gp_cpu_op_dropout = {
 	.name = "dropout",
 	.in_place = true,
 	.in_place_backward = true,

@@ -29,7 +29,7 @@ static void transpose_part(void *arg, int part, int parts)
 
 static void run(const struct cpu_call *c, float *out, const float *in, bool back)
 {
-	const struct gp_shape *s = &gp_cpu_input(c->plan, c->node, 0)->g->shape;
+	const struct gp_shape *s = gp_cpu_in_shape(c->plan, c->node, 0);
 	int64_t channels = s->dim[s->ndim - 1], pixels = (int64_t)gp_shape_elements(s) / channels;
 	struct flatten_job job = {out, in, back ? channels : pixels, back ? pixels : channels,
 				  c->plan->base.spec.batch};
@@ -39,28 +39,28 @@ static void run(const struct cpu_call *c, float *out, const float *in, bool back
 static enum gp_status flatten_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	run(c, c->out, c->in[0], false);
+	run(c, c->out[0], c->in[0], false);
 	return GP_OK;
 }
 
 static enum gp_status flatten_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	if (c->dx)
-		run(c, c->dx, c->dout, true);
+	if (c->dx[0])
+		run(c, c->dx[0], c->dout[0], true);
 	return GP_OK;
 }
 
 static enum gp_status flatten_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
 	(void)err;
-	const struct gp_shape *s = &gp_cpu_input(p, n, 0)->g->shape;
+	const struct gp_shape *s = gp_cpu_in_shape(p, n, 0);
 	int64_t channels = s->dim[s->ndim - 1];
-	n->view = s->ndim != 3 || channels == 1 || (int64_t)gp_shape_elements(s) == channels;
+	n->base.view = s->ndim != 3 || channels == 1 || (int64_t)gp_shape_elements(s) == channels;
 	return GP_OK;
 }
 
-const struct cpu_op gp_cpu_flatten = {
+const struct cpu_op gp_cpu_op_flatten = {
 	.name = "flatten",
 	.prepare = flatten_prepare,
 	.forward = flatten_forward,

@@ -34,7 +34,7 @@ static enum gp_status fill_geometry(struct cpu_plan *p, struct cpu_node *n, stru
 	const struct gp_shape *w = &p->base.spec.graph->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].shape;
 	int64_t rows = gp_cpu_elements(p, n) / w->dim[0];
 	const dnnl_dims_t x = {rows, w->dim[1]}, y = {rows, w->dim[0]}, weight = {w->dim[0], w->dim[1]};
-	s->dnn.bias = gp_linear_attr(n->g).bias;
+	s->dnn.bias = gp_linear_attr(n->base.g).bias;
 	dnnl_status_t st = dnnl_memory_desc_init_by_tag(&s->x, 2, x, dnnl_f32, dnnl_nc);
 	if (st == dnnl_success)
 		st = dnnl_memory_desc_init_by_tag(&s->y, 2, y, dnnl_f32, dnnl_nc);
@@ -51,15 +51,17 @@ static enum gp_status linear_prepare(struct cpu_plan *p, struct cpu_node *n, str
 {
 	struct linear_state *s = gp_calloc(1, sizeof *s);
 	if (!s)
-		GP_FAIL(err, GP_NOMEM, "out of memory for linear layer %s", n->g->name);
+		GP_FAIL(err, GP_NOMEM, "out of memory for linear layer %s", n->base.g->name);
 	n->state = s;
 	s->dnn.bf16 = p->base.spec.precision == GP_PRECISION_BF16;
 	GP_TRY(fill_geometry(p, n, s, err));
 	unsigned roles = 1u << DNN_FORWARD;
-	if (n->want_dx)
+	if (n->base.want_dx)
 		roles |= 1u << DNN_DATA;
-	if (p->base.spec.train)
+	if (n->base.trains)
 		roles |= 1u << DNN_WEIGHTS;
+	else
+		n->base.saves_in = 0;
 	return gp_dnn_prepare(p, n, &s->dnn, roles, describe_linear, s, err);
 }
 
@@ -93,18 +95,18 @@ static enum gp_status linear_grad_dense(struct cpu_plan *p, struct cpu_node *n, 
 static enum gp_status linear_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct linear_state *s = c->node->state;
-	return gp_dnn_run(c, &s->dnn, DNN_FORWARD, c->in[0], c->out, err);
+	return gp_dnn_run(c, &s->dnn, DNN_FORWARD, c->in[0], c->out[0], err);
 }
 
 static enum gp_status linear_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct linear_state *s = c->node->state;
-	return gp_dnn_backward(c, &s->dnn, DNN_DATA, c->in[0], c->dout, err);
+	return gp_dnn_backward(c, &s->dnn, DNN_DATA, c->in[0], c->dout[0], err);
 }
 
-const struct cpu_op gp_cpu_linear = {
+const struct cpu_op gp_cpu_op_linear = {
 	.name = "linear",
-	.saves_input = true,
+	.saves_in = 1,
 	.prepare = linear_prepare,
 	.create = linear_create,
 	.release = linear_release,

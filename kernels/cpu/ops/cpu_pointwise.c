@@ -36,7 +36,7 @@ struct pw_job {
 	const struct pw_state *s;
 	char *room;
 	uint32_t *pairs;
-	float *grad, *partial; /* backward; grad: of part 0, partial: of the others */
+	float *grad, *partial; /* backward; grad: of part 0, NULL where frozen; partial: of the others */
 	bool fresh;
 };
 
@@ -175,23 +175,24 @@ static enum gp_status pw_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 {
 	struct pw_state *s = gp_calloc(1, sizeof *s);
 	if (!s)
-		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->g->name);
+		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->base.g->name);
 	n->state = s;
-	s->in = gp_cpu_input(p, n, 0)->g->shape.dim[2];
-	s->out = gp_conv_attr(n->g).out_channels;
+	s->in = gp_cpu_in_shape(p, n, 0)->dim[2];
+	s->out = gp_conv_attr(n->base.g).out_channels;
 	s->rows = gp_cpu_elements(p, n) / s->out;
-	s->grain = gp_bn_block(n->g->shape.dim[0] * n->g->shape.dim[1]);
+	s->grain = gp_bn_block(n->base.g->shape.dim[0] * n->base.g->shape.dim[1]);
 	s->transposed = better_transposed(s);
-	plan_blocks(s, p->base.spec.train, n->reads != NULL);
+	plan_blocks(s, n->base.need_grad, n->reads != NULL);
+	n->base.saves_in = n->base.trains;
 	s->bf16 = p->base.spec.precision == GP_PRECISION_BF16;
-	s->pair_words = s->bf16 ? pair_words(s, p->base.spec.train) : 0;
+	s->pair_words = s->bf16 ? pair_words(s, n->base.need_grad) : 0;
 	n->plain_grad = !s->transposed;
 	s->forward_pack = reserve_pack(p, s, s->in, s->out);
-	if (n->want_dx)
+	if (n->base.want_dx)
 		s->data_pack = reserve_pack(p, s, s->out, s->in);
 	n->tmp_bytes = 1; /* at least an address to count from */
 	n->tmp_bytes += (uint64_t)p->threads * (s->room_bytes + s->pair_words * sizeof(uint32_t));
-	if (p->base.spec.train)
+	if (n->base.trains)
 		n->tmp_bytes += (uint64_t)(p->threads - 1) * grad_bytes(s);
 	return GP_OK;
 }
@@ -208,7 +209,7 @@ static enum gp_status pw_repack(struct cpu_plan *p, struct cpu_node *n, struct g
 	const struct pw_state *s = n->state;
 	const float *weight = gp_cpu_param_value(p, n, GP_PARAM_WEIGHT); /* (out, in) */
 	pack(s, p->packs + s->forward_pack, weight, s->in, s->out, true);
-	if (n->want_dx)
+	if (n->base.want_dx)
 		pack(s, p->packs + s->data_pack, weight, s->out, s->in, false);
 	return GP_OK;
 }
@@ -264,7 +265,7 @@ static void forward_part(void *arg, int part, int parts)
 		const float *x = gp_cpu_bn_input(c, row, next, x_room(job, part));
 		struct gp_fetch soon = {{fetch_rows(c->in[0], s->in, next, s->forward_rows, s->rows)}};
 		const struct means with = {s, pairs_of(job, part), &soon};
-		multiply(&with, c->out + row * s->out, x, packed, next - row, s->in, s->out);
+		multiply(&with, c->out[0] + row * s->out, x, packed, next - row, s->in, s->out);
 		summed = gp_cpu_bn_feed(c, summed, next);
 	}
 }
@@ -297,25 +298,34 @@ static float *grad_of(const struct pw_job *job, int part)
 	return part ? job->partial + (uint64_t)(part - 1) * grad_bytes(job->s) / sizeof(float) : job->grad;
 }
 
-/* Gradient of the weights and dx from rows [from, to) while they are in the cache. */
+static void weigh_rows(const struct pw_job *job, const struct means *with, int part, int64_t from, int64_t to,
+		       const float *dout, bool fresh)
+{
+	const struct pw_state *s = job->s;
+	float *grad = grad_of(job, part);
+	const float *x = gp_cpu_bn_input(job->c, from, to, x_room(job, part));
+	if (s->transposed)
+		multiply_transposed(with, grad, x, dout, to - from, s->in, s->out, fresh);
+	else
+		multiply_transposed(with, grad, dout, x, to - from, s->out, s->in, fresh);
+}
+
+/* Gradient of the weights, unless they are frozen, and dx from rows [from, to) while they are in the cache. */
 static void backward_rows(const struct pw_job *job, int part, int64_t from, int64_t to, bool fresh)
 {
 	const struct pw_state *s = job->s;
 	const struct cpu_call *c = job->c;
-	float *grad = grad_of(job, part);
-	struct gp_fetch soon = {{fetch_rows(c->dout, s->out, to, s->block_rows, s->rows),
-				 fetch_rows(c->in[0], s->in, to, s->block_rows, s->rows)}};
+	struct gp_fetch soon = {{fetch_rows(c->dout[0], s->out, to, s->block_rows, s->rows)}};
+	if (job->grad)
+		soon.range[1] = fetch_rows(c->in[0], s->in, to, s->block_rows, s->rows);
 	if (c->node->finishes)
-		soon.range[2] = fetch_rows(c->out, s->out, to, s->block_rows, s->rows);
+		soon.range[2] = fetch_rows(c->out[0], s->out, to, s->block_rows, s->rows);
 	const struct means with = {s, pairs_of(job, part), &soon};
 	const float *dout = gp_cpu_bn_dout(c, from, to, dout_room(job, part));
-	const float *x = gp_cpu_bn_input(c, from, to, x_room(job, part));
-	if (s->transposed)
-		multiply_transposed(&with, grad, x, dout, to - from, s->in, s->out, fresh);
-	else
-		multiply_transposed(&with, grad, dout, x, to - from, s->out, s->in, fresh);
-	if (c->dx)
-		multiply(&with, c->dx + from * s->in, dout, c->plan->packs + s->data_pack, to - from, s->out, s->in);
+	if (job->grad)
+		weigh_rows(job, &with, part, from, to, dout, fresh);
+	if (c->dx[0])
+		multiply(&with, c->dx[0] + from * s->in, dout, c->plan->packs + s->data_pack, to - from, s->out, s->in);
 }
 
 static void backward_part(void *arg, int part, int parts)
@@ -340,14 +350,14 @@ static enum gp_status pw_backward(const struct cpu_call *c, struct gp_err *err)
 	struct pw_job job = job_of(c);
 	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	gp_cpu_parallel(parts, backward_part, &job);
-	for (int part = 1; part < parts; part++)
+	for (int part = 1; job.grad && part < parts; part++)
 		gp_cpu_add_into(c->plan->threads, job.grad, grad_of(&job, part), s->in * s->out);
 	return GP_OK;
 }
 
 const struct cpu_op gp_cpu_pointwise = {
 	.name = "conv2d",
-	.saves_input = true,
+	.saves_in = 1,
 	.hosts_batch_norm = true,
 	.prepare = pw_prepare,
 	.release = pw_release,

@@ -181,20 +181,20 @@ static enum gp_status pool_prepare(struct cpu_plan *p, struct cpu_node *n, struc
 {
 	struct pool_state *s = gp_calloc(1, sizeof *s);
 	if (!s)
-		GP_FAIL(err, GP_NOMEM, "out of memory for pooling %s", n->g->name);
+		GP_FAIL(err, GP_NOMEM, "out of memory for pooling %s", n->base.g->name);
 	n->state = s;
-	const struct gp_shape *in = &gp_cpu_input(p, n, 0)->g->shape, *out = &n->g->shape;
+	const struct gp_shape *in = gp_cpu_in_shape(p, n, 0), *out = &n->base.g->shape;
 	*s = (struct pool_state){.batch = p->base.spec.batch, .h = in->dim[0], .w = in->dim[1], .out_h = out->dim[0]};
 	s->out_w = out->dim[1];
 	s->channels = out->dim[2];
-	s->max = n->g->op == GP_OP_MAX_POOL;
-	if (n->g->op == GP_OP_GLOBAL_AVG_POOL)
+	s->max = n->base.g->op == GP_OP_MAX_POOL;
+	if (n->base.g->op == GP_OP_GLOBAL_AVG_POOL)
 		s->a = (struct gp_pool_attr){
 			.kernel_h = (int32_t)s->h, .kernel_w = (int32_t)s->w, .stride_h = 1, .stride_w = 1};
 	else
-		s->a = gp_pool_attr(n->g);
+		s->a = gp_pool_attr(n->base.g);
 	if (s->max)
-		n->saved_bytes = (uint64_t)gp_cpu_elements(p, n) * sizeof(int32_t);
+		n->base.saved_bytes = (uint64_t)gp_cpu_elements(p, n) * sizeof(int32_t);
 	return GP_OK;
 }
 
@@ -208,7 +208,7 @@ static enum gp_status pool_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
 	const struct pool_state *s = c->node->state;
-	struct pool_job job = {s, c->in[0], c->out, s->max ? c->saved : NULL};
+	struct pool_job job = {s, c->in[0], c->out[0], s->max ? c->saved : NULL};
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->batch * s->h * s->w * s->channels), forward_part, &job);
 	return GP_OK;
 }
@@ -217,7 +217,7 @@ static enum gp_status pool_backward(const struct cpu_call *c, struct gp_err *err
 {
 	(void)err;
 	const struct pool_state *s = c->node->state;
-	struct pool_job job = {s, c->dout, c->dx, s->max ? c->saved : NULL};
+	struct pool_job job = {s, c->dout[0], c->dx[0], s->max ? c->saved : NULL};
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->batch * s->h * s->w * s->channels), backward_part, &job);
 	return GP_OK;
 }
@@ -228,6 +228,6 @@ static enum gp_status pool_backward(const struct cpu_call *c, struct gp_err *err
 		.backward = pool_backward,                                                                             \
 	}
 
-const struct cpu_op gp_cpu_avg_pool = POOL_OP("avg_pool");
-const struct cpu_op gp_cpu_max_pool = POOL_OP("max_pool");
-const struct cpu_op gp_cpu_global_avg_pool = POOL_OP("global_avg_pool");
+const struct cpu_op gp_cpu_op_avg_pool = POOL_OP("avg_pool");
+const struct cpu_op gp_cpu_op_max_pool = POOL_OP("max_pool");
+const struct cpu_op gp_cpu_op_global_avg_pool = POOL_OP("global_avg_pool");

@@ -57,7 +57,7 @@ static void backward_part(void *arg, int part, int parts)
 
 static struct shortcut_job job_of(const struct cpu_call *c)
 {
-	const struct gp_shape *in = &gp_cpu_input(c->plan, c->node, 0)->g->shape, *out = &c->node->g->shape;
+	const struct gp_shape *in = gp_cpu_in_shape(c->plan, c->node, 0), *out = &c->node->base.g->shape;
 	return (struct shortcut_job){
 		.batch = c->plan->base.spec.batch,
 		.h = in->dim[0],
@@ -66,8 +66,8 @@ static struct shortcut_job job_of(const struct cpu_call *c)
 		.out_h = out->dim[0],
 		.out_w = out->dim[1],
 		.out_channels = out->dim[2],
-		.stride = gp_shortcut_attr(c->node->g).stride,
-		.before = gp_shortcut_attr(c->node->g).before,
+		.stride = gp_shortcut_attr(c->node->base.g).stride,
+		.before = gp_shortcut_attr(c->node->base.g).before,
 	};
 }
 
@@ -75,7 +75,7 @@ static enum gp_status shortcut_forward(const struct cpu_call *c, struct gp_err *
 {
 	(void)err;
 	struct shortcut_job job = job_of(c);
-	job.to = c->out;
+	job.to = c->out[0];
 	job.from = c->in[0];
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, gp_cpu_elements(c->plan, c->node)), forward_part, &job);
 	return GP_OK;
@@ -85,10 +85,9 @@ static enum gp_status shortcut_backward(const struct cpu_call *c, struct gp_err 
 {
 	(void)err;
 	struct shortcut_job job = job_of(c);
-	job.to = c->dx;
-	job.from = c->dout;
-	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, gp_cpu_elements(c->plan, gp_cpu_input(c->plan, c->node, 0))),
-			backward_part, &job);
+	job.to = c->dx[0];
+	job.from = c->dout[0];
+	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, gp_cpu_in_elements(c->plan, c->node, 0)), backward_part, &job);
 	return GP_OK;
 }
 
@@ -96,12 +95,12 @@ static enum gp_status shortcut_prepare(struct cpu_plan *p, struct cpu_node *n, s
 {
 	(void)p;
 	(void)err;
-	const struct gp_shortcut_attr attr = gp_shortcut_attr(n->g), *const a = &attr;
-	n->view = a->stride == 1 && a->before == 0 && a->after == 0;
+	const struct gp_shortcut_attr attr = gp_shortcut_attr(n->base.g), *const a = &attr;
+	n->base.view = a->stride == 1 && a->before == 0 && a->after == 0;
 	return GP_OK;
 }
 
-const struct cpu_op gp_cpu_shortcut_pad = {
+const struct cpu_op gp_cpu_op_shortcut_pad = {
 	.name = "shortcut_pad",
 	.prepare = shortcut_prepare,
 	.forward = shortcut_forward,

@@ -169,8 +169,8 @@ static uint64_t working_bytes(const struct wino_state *s, int64_t threads)
 
 static void set_geometry(struct cpu_plan *p, struct cpu_node *n, struct wino_state *s)
 {
-	const struct gp_conv_attr attr = gp_conv_attr(n->g), *const a = &attr;
-	const struct gp_shape *in = &gp_cpu_input(p, n, 0)->g->shape, *out = &n->g->shape;
+	const struct gp_conv_attr attr = gp_conv_attr(n->base.g), *const a = &attr;
+	const struct gp_shape *in = gp_cpu_in_shape(p, n, 0), *out = &n->base.g->shape;
 	struct gp_wino *f = &s->forward.g, *d = &s->data.g;
 	*f = (struct gp_wino){.images = p->base.spec.batch, .h = in->dim[0], .w = in->dim[1], .in = in->dim[2]};
 	f->out_h = out->dim[0];
@@ -193,10 +193,11 @@ static enum gp_status wino_prepare(struct cpu_plan *p, struct cpu_node *n, struc
 {
 	struct wino_state *s = gp_calloc(1, sizeof *s);
 	if (!s)
-		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->g->name);
+		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->base.g->name);
 	n->state = s;
 	set_geometry(p, n, s);
-	size_state(s, n->want_dx, p->base.spec.train);
+	size_state(s, n->base.want_dx, n->base.trains);
+	n->base.saves_in = n->base.trains;
 	n->tmp_bytes = working_bytes(s, p->threads);
 	return GP_OK;
 }
@@ -386,7 +387,7 @@ static void collect_gradient(const struct cpu_call *c)
 	const struct wino_state *s = c->node->state;
 	struct wino_job job = job_of(c, &s->forward, s->tiles, s->block);
 	job.x = c->in[0];
-	job.dy = c->dout;
+	job.dy = c->dout[0];
 	job.d = rows_from(job.v, s->points * job.v.stride);
 	job.d.stride = image_stride(s->block, s->forward.g.out);
 	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
@@ -403,7 +404,7 @@ static enum gp_status wino_forward(const struct cpu_call *c, struct gp_err *err)
 	struct wino_job job = job_of(c, &s->forward, s->tiles, s->block);
 	job.filter.in_stride = GP_WINO_TAPS;
 	job.filter.out_stride = GP_WINO_TAPS * s->forward.g.in;
-	convolve(c, &job, c->out, c->in[0]);
+	convolve(c, &job, c->out[0], c->in[0]);
 	return GP_OK;
 }
 
@@ -411,20 +412,21 @@ static enum gp_status wino_backward(const struct cpu_call *c, struct gp_err *err
 {
 	(void)err;
 	const struct wino_state *s = c->node->state;
-	collect_gradient(c);
-	if (!c->dx)
+	if (c->node->base.trains)
+		collect_gradient(c);
+	if (!c->dx[0])
 		return GP_OK;
 	struct wino_job job = job_of(c, &s->data, s->data_tiles, s->data_block);
 	job.filter.in_stride = GP_WINO_TAPS * s->forward.g.in;
 	job.filter.out_stride = GP_WINO_TAPS;
 	job.filter.turned = true;
-	convolve(c, &job, c->dx, c->dout);
+	convolve(c, &job, c->dx[0], c->dout[0]);
 	return GP_OK;
 }
 
 const struct cpu_op gp_cpu_winograd = {
 	.name = "conv2d",
-	.saves_input = true,
+	.saves_in = 1,
 	.prepare = wino_prepare,
 	.release = wino_release,
 	.forward = wino_forward,

@@ -44,9 +44,9 @@ enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels
 	gp_require(slot >= 0 && slot < plan->spec.slots);
 	GP_TRY(gp_plan_check_labels(plan, labels, valid, err));
 	const int64_t k = gp_graph_output_shape(plan->spec.graph)->dim[0];
-	const float *x = p->slot[slot].io[GP_BUF_OUTPUT];
-	float *grad = want_grad ? p->slot[slot].io[GP_BUF_GRAD_OUTPUT] : NULL;
-	if (want_grad && !grad)
+	const float *x = plan->ops->buffer(plan, slot, GP_BUF_OUTPUT, 0);
+	float *grad = want_grad ? plan->ops->buffer(plan, slot, GP_BUF_GRAD_OUTPUT, 0) : NULL;
+	if (want_grad && !plan->spec.train)
 		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", plan->spec.graph->name);
 	struct gp_loss_result result = {0};
 	uint64_t start = gp_cpu_profile_start(p);

@@ -101,14 +101,13 @@ static enum gp_status update_param(struct cpu_plan *p, int index, float lr, stru
 {
 	const struct gp_param *q = &p->base.spec.graph->param[index];
 	const struct gp_optim *o = &p->base.spec.optim;
-	uint64_t at = p->param[index].value_offset;
-	struct update u = {.value = p->values + at, .n = (int64_t)q->count, .o = o, .lr = lr};
+	struct update u = {.value = p->values + p->param[index].value_offset, .n = (int64_t)q->count, .o = o, .lr = lr};
 	u.decay = q->decay ? o->weight_decay : 0.0f;
 	if (p->moment)
-		u.first = p->moment + at;
+		u.first = p->moment + p->param[index].state_offset;
 	if (o->kind != GP_OPTIM_SGD) {
 		double t = (double)p->optim_steps;
-		u.second = u.first + p->value_floats;
+		u.second = u.first + p->state_floats;
 		u.step_size = (float)((double)lr / (1.0 - pow(o->beta1, t)));
 		u.root_scale = (float)(1.0 / sqrt(1.0 - pow(o->beta2, t)));
 	}
@@ -137,7 +136,7 @@ enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *
 	return GP_OK;
 }
 
-/* --- what an optimizer remembers: laid out as the parameters, so in PyTorch's layouts ----------------------------- */
+/* --- what an optimizer remembers, in PyTorch's layouts ------------------------------------------------------------ */
 
 int gp_cpu_optim_states(const struct gp_plan *plan)
 {
@@ -151,7 +150,7 @@ static enum gp_status find_state(struct gp_plan *plan, int index, int which, flo
 	if (index < 0 || index >= g->params || !g->param[index].trained || which < 0 ||
 	    which >= gp_cpu_optim_states(plan))
 		GP_FAIL(err, GP_INTERNAL, "%s has no optimizer state %d of parameter %d", g->name, which, index);
-	*out = p->moment + (uint64_t)which * p->value_floats + p->param[index].value_offset;
+	*out = p->moment + (uint64_t)which * p->state_floats + p->param[index].state_offset;
 	return GP_OK;
 }
 

@@ -79,13 +79,14 @@ static enum gp_status begin_plan(struct gp_device *base, const struct gp_plan_sp
 void gp_cpu_plan_release(struct cpu_plan *p)
 {
 	int nodes = p->node ? p->base.spec.graph->nodes : 0;
-	for (int i = 1; i < nodes; i++)
+	for (int i = 0; i < nodes; i++)
 		if (p->node[i].op && p->node[i].op->release)
 			p->node[i].op->release(&p->node[i]);
 	for (int s = 0; p->slot && s < p->base.spec.slots; s++) {
 		gp_free_aligned(p->slot[s].arena);
-		for (int b = 0; b < 4; b++)
-			gp_free_aligned(p->slot[s].io[b]);
+		for (int port = 0; p->slot[s].io && port < gp_walk_ports(&p->walk); port++)
+			gp_free_aligned(p->slot[s].io[port]);
+		gp_free(p->slot[s].io);
 	}
 	dnnl_stream_destroy(p->stream);
 	gp_free_aligned(p->values);
@@ -96,7 +97,7 @@ void gp_cpu_plan_release(struct cpu_plan *p)
 	gp_free_aligned(p->scratch);
 	gp_cpu_profile_free(p);
 	gp_free(p->slot);
-	gp_free(p->buf);
+	gp_walk_deinit(&p->walk);
 	gp_free(p->param);
 	gp_free(p->node);
 	gp_free(p);
@@ -149,6 +150,17 @@ static enum gp_status take(struct cpu_plan *p, void *out, uint64_t bytes, uint64
 	return GP_OK;
 }
 
+static enum gp_status take_slot(struct cpu_plan *p, struct cpu_slot *slot, struct gp_plan_memory *m, struct gp_err *err)
+{
+	void *io;
+	GP_TRY(take(p, &slot->arena, p->walk.slot_bytes, &m->activations, err));
+	GP_TRY(gp_alloc_array(&io, (size_t)gp_walk_ports(&p->walk), sizeof *slot->io, err));
+	slot->io = io;
+	for (int port = 0; port < gp_walk_ports(&p->walk); port++)
+		GP_TRY(take(p, &slot->io[port], p->walk.io_bytes[port], &m->io, err));
+	return GP_OK;
+}
+
 static enum gp_status take_memory(struct cpu_plan *p, struct gp_err *err)
 {
 	struct gp_plan_memory planned = p->memory, m = {0};
@@ -161,11 +173,8 @@ static enum gp_status take_memory(struct cpu_plan *p, struct gp_err *err)
 	void *slots;
 	GP_TRY(gp_alloc_array(&slots, (size_t)p->base.spec.slots, sizeof *p->slot, err));
 	p->slot = slots;
-	for (int s = 0; s < p->base.spec.slots; s++) {
-		GP_TRY(take(p, &p->slot[s].arena, p->slot_bytes, &m.activations, err));
-		for (int b = 0; b < 4; b++)
-			GP_TRY(take(p, &p->slot[s].io[b], p->io_bytes[b], &m.io, err));
-	}
+	for (int s = 0; s < p->base.spec.slots; s++)
+		GP_TRY(take_slot(p, &p->slot[s], &m, err));
 	m.total = m.params + m.grads + m.optim + m.activations + m.scratch + m.io;
 	p->memory = m;
 	return GP_OK;
@@ -196,8 +205,8 @@ static enum gp_status finish_plan(struct cpu_plan *p, struct gp_err *err)
 	if (status != dnnl_success)
 		return gp_err_set(err, GP_DEVICE, (int)status, __FILE__, __LINE__,
 				  "oneDNN cannot make a stream (status %d)", (int)status);
-	for (int i = 1; i < p->base.spec.graph->nodes; i++)
-		if (!p->node[i].view && p->node[i].op->create)
+	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++)
+		if (!p->node[i].base.view && p->node[i].op->create)
 			GP_TRY(p->node[i].op->create(p, &p->node[i], err));
 	return GP_OK;
 }
@@ -222,7 +231,8 @@ static void *cpu_buffer(struct gp_plan *plan, int slot, enum gp_plan_buf which, 
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots && (unsigned)which < 4);
-	return index == 0 ? p->slot[slot].io[which] : NULL;
+	const int port = gp_walk_port(&p->walk, which, index);
+	return port < 0 ? NULL : p->slot[slot].io[port];
 }
 
 static void cpu_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *out)

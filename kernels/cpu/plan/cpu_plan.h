@@ -4,18 +4,20 @@
  * for this folder.
  *
  * A plan is built in this order (cpu_plan.c):
- *   1. cpu_plan_build.c: one cpu_node per graph node; folds an activation into the batch norm before it, finds which
- *      gradients are needed; every op's `prepare` says what it wants to keep and how much room it works in.
- *   2. cpu_plan_layout.c: walks the step forward and backward once, decides where each value and gradient lives.
+ *   1. cpu_plan_build.c: one cpu_node per graph node; folds an activation into the batch norm before it; the common walk
+ *      (kernels/plan/plan_walk.h) finds which gradients are needed; every op's `prepare` says what it wants to keep and
+ *      how much room it works in.
+ *   2. The walk decides where each value and gradient lives; cpu_plan_layout.c adds what batch norms share with their
+ *      neighbours.
  *   3. cpu_plan.c: takes the memory; every op's `create` makes what runs. cpu_plan_run.c runs it.
  * An estimate stops before 3.
  *
- * Glossary: value = output of a node; grad = gradient with respect to a value; saved = kept per slot from forward to
+ * Glossary: value = what a node makes; grad = gradient with respect to a value; saved = kept per slot from forward to
  * backward; tmp = room of one op during one call; view = a node that computes nothing because its value is its
  * input's, bit for bit.
  *
- * To add an op: a file ops/cpu_NAME.c with a const struct cpu_op, a row in cpu_plan_build.c, a dump of PyTorch's results for
- * tests/unit/test_cpu_ops.c.
+ * To add an op: a row in common/graph/op_table.h, which says what else; here it is one file ops/cpu_NAME.c with
+ * `const struct cpu_op gp_cpu_op_NAME`.
  *
  * Threads: one at a time calls into a plan (common/graph/device.h); an op's loops share
  * their work among OpenMP's threads. Test: tests/unit/test_cpu_ops.c,
@@ -28,6 +30,7 @@
 
 #include "common/graph/device.h"
 #include "kernels/cpu/math/bn_rows.h"
+#include "kernels/plan/plan_walk.h"
 
 struct cpu_plan;
 struct cpu_node;
@@ -38,19 +41,19 @@ struct cpu_device {
 	dnnl_engine_t engine;
 };
 
-/* What an op sees of one call. */
+/* What an op sees of one call. Where only forward, or only backward, is said, the other has none. */
 struct cpu_call {
 	struct cpu_plan *plan;
 	struct cpu_node *node;
 	enum gp_mode mode;
 	uint64_t draw;
-	const float *in[2];
-	float *out;
-	void *saved; /* node->saved_bytes of this slot */
-	void *tmp;   /* node->tmp_bytes; nothing in it survives the call */
-	const float *dout;
-	float *dx;   /* NULL when nobody wants it; overwritten (=) */
-	float *sums; /* batch norm: node->sums_bytes, filled by itself or by a neighbour before */
+	const float *const *in;   /* by input; of integers gp_cpu_integers. In backward only what the op saves */
+	float *const *out;        /* by output; NULL where nobody reads it. In backward only what the op saves */
+	void *saved;              /* node->base.saved_bytes of this slot */
+	void *tmp;                /* node->tmp_bytes; nothing in it survives the call */
+	const float *const *dout; /* backward, by output; NULL: zeros, as nobody reads that output */
+	float *const *dx;         /* backward, by input; NULL when nobody wants it; overwritten (=) */
+	float *sums;              /* batch norm: node->sums_bytes, filled by itself or by a neighbour before */
 	/* For gp_cpu_bn_*: memory of the batch norms node->reads, ->feeds and ->finishes. */
 	void *reads_saved, *finish_saved;
 	float *feed_sums, *return_sums;
@@ -60,16 +63,17 @@ struct cpu_call {
 
 struct cpu_op {
 	const char *name;
-	/* What backward reads apart from dout. */
-	bool saves_input, saves_output;
-	/* out may be in[0] (or in[1]) when nobody else reads that; dx may be dout. */
+	/* What backward reads apart from dout, by input and output (masks); a node's own may be changed by prepare. */
+	uint64_t saves_in, saves_out;
+	/* out[0] may be an input when nobody else reads that; a dx may be dout[0]. */
 	bool in_place, in_place_backward;
-	/* Backward only hands dout on to every input. */
+	/* Backward only hands dout[0] on to every input. */
 	bool passes_gradient;
 	/* Runs over rows of (h, w, channels) values and does the part of its neighbouring batch norms (gp_cpu_bn_*). */
 	bool hosts_batch_norm;
 
-	/* (optional) Fills node->saved_bytes, tmp_bytes, view, op state; may enlarge the room of parameter gradients. */
+	/* (optional) Fills node->base.saved_bytes, saves_*, view, tmp_bytes, op state; may enlarge the room of parameter
+	 * gradients. */
 	enum gp_status (*prepare)(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err);
 	/* (optional) Makes what runs; the plan's memory is there. */
 	enum gp_status (*create)(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err);
@@ -85,47 +89,29 @@ struct cpu_op {
 	enum gp_status (*backward)(const struct cpu_call *c, struct gp_err *err);
 };
 
-enum cpu_place { CPU_AT_IO, CPU_AT_SLOT, CPU_AT_SCRATCH };
-
-/* One piece of memory of a plan; `first` and `last` are the moments of cpu_plan_layout.c in which it is in use. */
-struct cpu_buf {
-	enum cpu_place place;
-	enum gp_plan_buf io; /* CPU_AT_IO */
-	uint64_t bytes, offset;
-	int first, last;
-	int pending; /* layout only: reads still to come */
-	bool saved;
-};
-
 struct cpu_node {
-	const struct gp_node *g;
-	const struct cpu_op *op; /* NULL for the input */
-	int index;
-	void *state; /* the op's own */
+	struct gp_walk_node base;
+	const struct cpu_op *op; /* NULL for an input */
+	void *state;             /* the op's own */
 	enum cpu_act act;
-	bool view;       /* value is in[0]'s, gradient is handed on */
-	bool folded;     /* another node's activation happens here: the value is that node's */
-	bool need_grad;  /* something at or before this node wants the gradient of its value */
-	bool want_dx;    /* backward has to compute dx */
+	bool folded;     /* the activation behind it is computed here: the value is that node's */
 	bool plain_grad; /* grad_dense would only copy */
-	/* Batch norm: which of its passes neighbours do, see cpu_batch_norm.c. */
-	bool fed, lazy, deferred;
-	/* A neighbour: the batch norms before it (lazy), and behind it (fed; deferred); NULL where there is none. */
+	/* Batch norm: which of its passes neighbours do, see cpu_batch_norm.c; the reader normalizes: base.unwritten. */
+	bool fed, deferred;
+	/* A neighbour: the batch norms before it (unwritten), and behind it (fed; deferred); NULL where there is none. */
 	struct cpu_node *reads, *feeds;
 	const struct cpu_node *finishes;
-	uint64_t saved_bytes, tmp_bytes, sums_bytes;
-	/* Indices into plan->buf, -1 where there is none. */
-	int out, saved, tmp_forward, tmp_backward, sums_forward, sums_backward;
-	int dout, dx[2], dx_add[2]; /* dx = own contribution (+ dx_add) */
+	uint64_t tmp_bytes, sums_bytes;
+	int sums_forward, sums_backward; /* pieces of the walk, -1 where there is none */
 };
 
 struct cpu_param {
-	uint64_t value_offset, grad_offset,
-		grad_count; /* floats; grad_count may exceed the parameter's count (padding) */
+	/* Floats; the last three of a trained parameter. grad_count may exceed the parameter's count (padding). */
+	uint64_t value_offset, state_offset, grad_offset, grad_count;
 };
 
 struct cpu_slot {
-	float *io[4]; /* by enum gp_plan_buf */
+	void **io; /* by port (plan_walk.h) */
 	char *arena;
 	uint64_t draw;
 	bool forwarded; /* a TRAIN forward waits for its backward */
@@ -138,16 +124,15 @@ struct cpu_plan {
 	int threads;
 	struct cpu_node *node;
 	struct cpu_param *param;
-	struct cpu_buf *buf;
-	int bufs, buf_cap;
-	uint64_t value_floats, grad_floats, undo_floats, pack_bytes, slot_bytes, scratch_bytes, io_bytes[4];
+	struct gp_walk walk;
+	uint64_t value_floats, state_floats, grad_floats, undo_floats, pack_bytes, scratch_bytes;
 	struct gp_plan_memory memory; /* while building: what it will take; afterwards: what it took */
 
 	float *values; /* parameters, PyTorch's layouts */
 	float *grads;  /* each in the layout its op produces */
-	float *moment; /* optimizer state: as `values`, once or twice */
+	float *moment; /* optimizer state: of trained parameters, state_floats once or twice */
 	char *packs;   /* weights again, as oneDNN's kernels want them */
-	float *undo;   /* with spec.undo: parameters that are not trained, as before the step's first forward */
+	float *undo;   /* with spec.undo: running statistics, as before the step's first forward */
 	char *scratch;
 	struct cpu_slot *slot;
 	bool packs_stale, have_grads, undo_saved;
@@ -155,11 +140,11 @@ struct cpu_plan {
 	struct cpu_profile *profile; /* NULL: not measured */
 };
 
-/* One table, by enum gp_op (cpu_plan_build.c). */
-extern const struct cpu_op gp_cpu_conv, gp_cpu_conv_transpose, gp_cpu_batch_norm, gp_cpu_relu, gp_cpu_relu6,
-	gp_cpu_add_op, gp_cpu_avg_pool, gp_cpu_max_pool, gp_cpu_global_avg_pool, gp_cpu_linear, gp_cpu_flatten,
-	gp_cpu_dropout, gp_cpu_shortcut_pad;
-/* In place of gp_cpu_conv for nodes that fit. */
+/* One of each row. */
+#define X(id, NAME, name) extern const struct cpu_op gp_cpu_op_##name;
+GP_OPS(X)
+#undef X
+/* In place of gp_cpu_op_conv2d for nodes that fit. */
 extern const struct cpu_op gp_cpu_pointwise, gp_cpu_depthwise, gp_cpu_winograd;
 bool gp_cpu_pointwise_fits(const struct gp_node *n);
 bool gp_cpu_depthwise_fits(const struct gp_node *n, const struct gp_shape *in);
@@ -181,7 +166,7 @@ int64_t gp_cpu_bn_return(const struct cpu_call *c, int64_t done, int64_t until);
 
 /* cpu_plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);
-/* cpu_plan_layout.c */
+/* cpu_plan_layout.c: the walk, and what is the CPU's own in it. */
 enum gp_status gp_cpu_plan_layout(struct cpu_plan *p, struct gp_err *err);
 /* cpu_plan.c: frees a plan in whatever state. */
 void gp_cpu_plan_release(struct cpu_plan *p);
@@ -211,19 +196,35 @@ enum gp_status gp_cpu_grad_squares(struct gp_plan *plan, double *out, struct gp_
 enum gp_status gp_cpu_grad_scale(struct gp_plan *plan, float factor, struct gp_err *err);
 enum gp_status gp_cpu_grad_clamp(struct gp_plan *plan, float limit, struct gp_err *err);
 
-/* The n-th parameter of a node: its index in the graph; -1 when there is none with that role. */
+/* The n-th parameter of a node: its index in the graph; -1 when there is none with that role. The gradient is NULL, too,
+ * where the parameter is not trained. */
 int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 float *gp_cpu_param_value(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 float *gp_cpu_param_grad(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 
-/* Elements of a node's value for one chunk, and the node that makes its k-th input. */
+/* Of one chunk: elements of a node's first value, and of its k-th input. */
 static inline int64_t gp_cpu_elements(const struct cpu_plan *p, const struct cpu_node *n)
 {
-	return (int64_t)p->base.spec.batch * (int64_t)gp_shape_elements(&n->g->shape);
+	return gp_walk_elements(&p->walk, n->base.first_value);
+}
+static inline int64_t gp_cpu_in_elements(const struct cpu_plan *p, const struct cpu_node *n, int k)
+{
+	return gp_walk_elements(&p->walk, n->base.in[k]);
+}
+/* Of one sample of its k-th input; and the node that makes that. */
+static inline const struct gp_shape *gp_cpu_in_shape(const struct cpu_plan *p, const struct cpu_node *n, int k)
+{
+	return &gp_walk_type(&p->walk, n->base.in[k])->shape;
 }
 static inline struct cpu_node *gp_cpu_input(const struct cpu_plan *p, const struct cpu_node *n, int k)
 {
-	return &p->node[n->g->in[k]];
+	return &p->node[p->base.spec.graph->value[n->base.in[k]].node];
+}
+/* The k-th input of a call, which is i32. */
+static inline const int32_t *gp_cpu_integers(const struct cpu_call *c, int k)
+{
+	const void *in = c->in[k];
+	return in;
 }
 static inline uint64_t gp_cpu_align(uint64_t bytes)
 {

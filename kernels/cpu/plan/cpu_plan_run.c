@@ -16,16 +16,26 @@ static void *address(const struct cpu_plan *p, int slot, int buf)
 {
 	if (buf < 0)
 		return NULL;
-	const struct cpu_buf *b = &p->buf[buf];
+	const struct gp_buf *b = &p->walk.buf[buf];
 	switch (b->place) {
-	case CPU_AT_IO:
-		return p->slot[slot].io[b->io];
-	case CPU_AT_SLOT:
+	case GP_AT_IO:
+		return p->slot[slot].io[b->port];
+	case GP_AT_SLOT:
 		return p->slot[slot].arena + b->offset;
-	case CPU_AT_SCRATCH:
+	case GP_AT_SCRATCH:
 		return p->scratch + b->offset;
 	}
 	return NULL;
+}
+
+static void *value_address(const struct cpu_plan *p, int slot, int value)
+{
+	return address(p, slot, p->walk.value[value]);
+}
+
+static void *grad_address(const struct cpu_plan *p, int slot, int value)
+{
+	return address(p, slot, p->walk.grad[value]);
 }
 
 static enum gp_status repack(struct cpu_plan *p, struct gp_err *err)
@@ -33,23 +43,30 @@ static enum gp_status repack(struct cpu_plan *p, struct gp_err *err)
 	if (!p->packs_stale)
 		return GP_OK;
 	uint64_t start = gp_cpu_profile_start(p);
-	for (int i = 1; i < p->base.spec.graph->nodes; i++)
-		if (!p->node[i].view && p->node[i].op->repack)
+	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++)
+		if (!p->node[i].base.view && p->node[i].op->repack)
 			GP_TRY(p->node[i].op->repack(p, &p->node[i], err));
 	p->packs_stale = false;
 	gp_cpu_profile_other(p, CPU_PROFILE_PACK, start);
 	return GP_OK;
 }
 
-static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot)
+/* A call's addresses: as many of each as the node has inputs, or outputs. */
+struct addresses {
+	const float *in[GP_NODE_MAX_INPUTS], *dout[GP_NODE_MAX_OUTPUTS];
+	float *out[GP_NODE_MAX_OUTPUTS], *dx[GP_NODE_MAX_INPUTS];
+};
+
+static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot, struct addresses *at)
 {
-	struct cpu_call c = {.plan = p, .node = n, .draw = p->slot[slot].draw};
-	for (int k = 0; k < n->g->inputs; k++)
-		c.in[k] = address(p, slot, gp_cpu_input(p, n, k)->out);
-	c.out = address(p, slot, n->out);
-	c.saved = address(p, slot, n->saved);
+	struct cpu_call c = {.plan = p, .node = n, .draw = p->slot[slot].draw, .in = at->in, .out = at->out};
+	for (int k = 0; k < n->base.inputs; k++)
+		at->in[k] = value_address(p, slot, n->base.in[k]);
+	for (int j = 0; j < n->base.outputs; j++)
+		at->out[j] = value_address(p, slot, n->base.first_value + j);
+	c.saved = address(p, slot, n->base.saved);
 	if (n->reads)
-		c.reads_saved = address(p, slot, n->reads->saved);
+		c.reads_saved = address(p, slot, n->reads->base.saved);
 	if (n->feeds)
 		c.feed_sums = address(p, slot, n->feeds->sums_forward);
 	return c;
@@ -76,13 +93,14 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		gp_cpu_undo_save(p);
 	p->slot[slot].forwarded = false;
 	p->slot[slot].draw = draw;
-	for (int i = 1; i < plan->spec.graph->nodes; i++) {
+	for (int i = plan->spec.graph->inputs; i < plan->spec.graph->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
-		if (n->view)
+		struct addresses at;
+		if (n->base.view)
 			continue;
-		struct cpu_call c = call_of(p, n, slot);
+		struct cpu_call c = call_of(p, n, slot, &at);
 		c.mode = mode;
-		c.tmp = address(p, slot, n->tmp_forward);
+		c.tmp = address(p, slot, n->base.tmp[0]);
 		c.sums = address(p, slot, n->sums_forward);
 		uint64_t start = gp_cpu_profile_start(p);
 		GP_TRY(n->op->forward(&c, err));
@@ -92,21 +110,18 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 	return GP_OK;
 }
 
-/* Nodes that hand their gradient on: only where two contributions meet, or at the plan's edge, is anything moved; then
- * true. */
+/* Nodes that hand their gradient on: only where two contributions meet is anything moved; then true. */
 static bool pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
 {
-	const float *dout = address(p, slot, n->dout);
+	const struct gp_walk_node *b = &n->base;
+	const float *dout = grad_address(p, slot, b->first_value);
 	bool moved = false;
-	for (int k = 0; k < 2; k++) {
-		if (n->dx[k] < 0 || n->dx[k] == n->dout)
+	for (int k = 0; k < b->inputs; k++) {
+		float *dx = address(p, slot, b->dx[k]);
+		if (!dx || dx == dout)
 			continue;
-		float *dx = address(p, slot, n->dx[k]);
-		int64_t count = gp_cpu_elements(p, gp_cpu_input(p, n, k));
-		if (n->dx_add[k] >= 0)
-			gp_cpu_add(p->threads, dx, dout, address(p, slot, n->dx_add[k]), count);
-		else
-			gp_cpu_copy(p->threads, dx, dout, count);
+		const float *before = b->add >> k & 1 ? dx : address(p, slot, b->dx_add[k]);
+		gp_cpu_add(p->threads, dx, dout, before, gp_cpu_in_elements(p, n, k));
 		moved = true;
 	}
 	return moved;
@@ -114,22 +129,39 @@ static bool pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
 
 static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int slot, struct gp_err *err)
 {
-	struct cpu_call c = call_of(p, n, slot);
+	struct addresses at;
+	struct cpu_call c = call_of(p, n, slot, &at);
+	for (int j = 0; j < n->base.outputs; j++)
+		at.dout[j] = grad_address(p, slot, n->base.first_value + j);
+	for (int k = 0; k < n->base.inputs; k++)
+		at.dx[k] = address(p, slot, n->base.dx[k]);
+	c.dout = at.dout;
+	c.dx = at.dx;
 	c.mode = GP_TRAIN;
-	c.tmp = address(p, slot, n->tmp_backward);
-	c.dout = address(p, slot, n->dout);
-	c.dx = address(p, slot, n->dx[0]);
+	c.tmp = address(p, slot, n->base.tmp[1]);
 	c.accumulate = p->have_grads;
 	c.sums = address(p, slot, n->sums_backward);
 	if (n->reads)
 		c.return_sums = address(p, slot, n->reads->sums_backward);
 	if (n->finishes)
-		c.finish_saved = address(p, slot, n->finishes->saved);
+		c.finish_saved = address(p, slot, n->finishes->base.saved);
 	GP_TRY(n->op->backward(&c, err));
-	if (n->dx_add[0] >= 0)
-		gp_cpu_add_into(p->threads, c.dx, address(p, slot, n->dx_add[0]),
-				gp_cpu_elements(p, gp_cpu_input(p, n, 0)));
+	for (int k = 0; k < n->base.inputs; k++)
+		if (n->base.dx_add[k] >= 0)
+			gp_cpu_add_into(p->threads, at.dx[k], address(p, slot, n->base.dx_add[k]),
+					gp_cpu_in_elements(p, n, k));
 	return GP_OK;
+}
+
+/* Gradients of inputs that lie where another one is given out. */
+static void give_out(struct cpu_plan *p, int slot)
+{
+	for (int i = 0; i < p->base.spec.graph->inputs; i++) {
+		const int v = gp_walk_input(&p->walk, i), buf = p->walk.grad[v];
+		if (buf >= 0 && !gp_walk_lies_at(&p->walk, buf, GP_BUF_GRAD_INPUT, i))
+			gp_cpu_copy(p->threads, p->slot[slot].io[gp_walk_port(&p->walk, GP_BUF_GRAD_INPUT, i)],
+				    address(p, slot, buf), gp_walk_elements(&p->walk, v));
+	}
 }
 
 enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *err)
@@ -142,37 +174,30 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 	omp_set_num_threads(p->threads);
 	GP_TRY(check_fault(err));
 	p->slot[slot].forwarded = false;
-	for (int i = plan->spec.graph->nodes - 1; i > 0; i--) {
+	for (int i = plan->spec.graph->nodes - 1; i >= plan->spec.graph->inputs; i--) {
 		struct cpu_node *n = &p->node[i];
-		if (!n->need_grad)
+		if (!n->base.need_grad)
 			continue;
 		uint64_t start = gp_cpu_profile_start(p);
 		bool worked = true;
-		if (n->view || n->op->passes_gradient)
+		if (!gp_walk_works_backward(&n->base))
 			worked = pass_gradient(p, n, slot);
 		else
 			GP_TRY(run_backward(p, n, slot, err));
 		if (worked)
 			gp_cpu_profile_node(p, n, CPU_PROFILE_BACKWARD, start);
 	}
+	give_out(p, slot);
 	p->have_grads = true;
 	return GP_OK;
 }
 
-static bool overwritten_later(const struct cpu_plan *p, const struct cpu_node *n)
-{
-	for (int i = n->index + 1; i < p->base.spec.graph->nodes; i++)
-		if (p->node[i].out == n->out && !p->node[i].view)
-			return true;
-	return false;
-}
-
-/* A lazy batch norm's value, or a view of it, is nowhere. */
+/* The value of a batch norm whose reader normalizes, or a view of it, is nowhere. */
 static bool never_made(const struct cpu_plan *p, const struct cpu_node *n)
 {
-	while (n->view)
+	while (n->base.view)
 		n = gp_cpu_input(p, n, 0);
-	return n->lazy;
+	return n->base.unwritten || p->walk.value[n->base.first_value] < 0;
 }
 
 /* Only values that still exist: kept for backward, or the plan's own input and output. */
@@ -183,8 +208,12 @@ enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float 
 	if (index < 0 || index >= plan->spec.graph->nodes)
 		GP_FAIL(err, GP_INTERNAL, "%s has no node %d", plan->spec.graph->name, index);
 	const struct cpu_node *n = &p->node[index];
-	if (n->folded || never_made(p, n) || p->buf[n->out].place == CPU_AT_SCRATCH || overwritten_later(p, n))
-		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", n->g->name);
-	memcpy(out, address(p, slot, n->out), (size_t)gp_cpu_elements(p, n) * sizeof(float));
+	const int value = n->base.first_value;
+	if (gp_walk_type(&p->walk, value)->dtype != GP_F32)
+		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not f32", n->base.g->name);
+	if (n->folded || never_made(p, n) || p->walk.buf[p->walk.value[value]].place == GP_AT_SCRATCH ||
+	    gp_walk_overwritten(&p->walk, &n->base))
+		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", n->base.g->name);
+	memcpy(out, value_address(p, slot, value), (size_t)gp_cpu_elements(p, n) * sizeof(float));
 	return GP_OK;
 }

@@ -8,6 +8,7 @@
 
 #include "common/wire/account.h"
 #include "common/base/mem.h"
+#include "kernels/plan/plan_work.h"
 
 struct cpu_profile {
 	struct gp_plan_profile base;
@@ -39,45 +40,6 @@ uint64_t gp_cpu_profile_start(const struct cpu_plan *p)
 	return p->profile ? gp_now_ns() : 0;
 }
 
-/* Bytes of a node's parameters: what forward reads and, where they are trained, backward writes. */
-static uint64_t param_bytes(const struct cpu_plan *p, const struct cpu_node *n)
-{
-	uint64_t count = 0;
-	for (int k = 0; k < n->g->params; k++)
-		count += p->base.spec.graph->param[n->g->first_param + k].count;
-	return count * sizeof(float);
-}
-
-static uint64_t value_bytes(const struct cpu_plan *p, const struct cpu_node *n)
-{
-	return (uint64_t)gp_cpu_elements(p, n) * sizeof(float);
-}
-
-static uint64_t input_bytes(const struct cpu_plan *p, const struct cpu_node *n)
-{
-	uint64_t bytes = 0;
-	for (int k = 0; k < n->g->inputs; k++)
-		bytes += value_bytes(p, gp_cpu_input(p, n, k));
-	return bytes;
-}
-
-static uint64_t moved_bytes(const struct cpu_plan *p, const struct cpu_node *n, int way)
-{
-	uint64_t in = input_bytes(p, n), out = value_bytes(p, n), params = param_bytes(p, n);
-	if (way == CPU_PROFILE_FORWARD)
-		return in + out + params;
-	if (n->view || n->op->passes_gradient)
-		return 0;
-	return out + (n->op->saves_input ? in : 0) + (n->op->saves_output ? out : 0) + (n->want_dx ? in : 0) +
-	       2 * params;
-}
-
-static double flops(const struct cpu_plan *p, const struct cpu_node *n, int way)
-{
-	double one = 2.0 * (double)n->g->macs * (double)p->base.spec.batch;
-	return way == CPU_PROFILE_FORWARD || !n->want_dx ? one : 2.0 * one;
-}
-
 static void add_call(struct gp_node_profile *row, int way, uint64_t start)
 {
 	uint64_t ns = gp_now_ns() - start;
@@ -90,10 +52,10 @@ void gp_cpu_profile_node(struct cpu_plan *p, const struct cpu_node *n, int way, 
 {
 	if (!start || !p->profile)
 		return;
-	struct gp_node_profile *row = &p->profile->node[n->index];
+	struct gp_node_profile *row = &p->profile->node[n->base.index];
 	add_call(row, way, start);
-	row->bytes[way] += moved_bytes(p, n, way);
-	row->flops[way] += flops(p, n, way);
+	row->bytes[way] += gp_plan_work_bytes(&p->walk, &n->base, way == CPU_PROFILE_BACKWARD);
+	row->flops[way] += gp_plan_work_flops(&p->walk, &n->base, way == CPU_PROFILE_BACKWARD);
 }
 
 void gp_cpu_profile_other(struct cpu_plan *p, enum cpu_profile_other which, uint64_t start)

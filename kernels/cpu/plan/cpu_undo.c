@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Taking a step back that was begun and will be begun again. What a training
- * forward changes for good is parameters that are not trained: batch norm's
- * running statistics. They are kept when a step's first forward begins; of
+ * forward changes for good is the running statistics of batch norms, but for
+ * those that are frozen. They are kept when a step's first forward begins; of
  * gradients it is enough to know that there are none.
  * Test: tests/unit/test_cpu_undo.c
  */
@@ -10,21 +10,27 @@
 
 #include "kernels/cpu/plan/cpu_plan.h"
 
+static bool moves(const struct gp_graph *g, const struct gp_param *q)
+{
+	const bool statistic = q->role == GP_PARAM_RUNNING_MEAN || q->role == GP_PARAM_RUNNING_VAR;
+	return statistic && gp_graph_is_trained(g, &g->node[q->node]);
+}
+
 uint64_t gp_cpu_undo_floats(const struct cpu_plan *p)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	uint64_t sum = 0;
 	for (int i = 0; p->base.spec.undo && p->base.spec.train && i < g->params; i++)
-		sum += g->param[i].trained ? 0 : g->param[i].count;
+		sum += moves(g, &g->param[i]) ? g->param[i].count : 0;
 	return sum;
 }
 
-static void copy_untrained(struct cpu_plan *p, bool back)
+static void copy_statistics(struct cpu_plan *p, bool back)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	float *kept = p->undo;
 	for (int i = 0; i < g->params; i++) {
-		if (g->param[i].trained)
+		if (!moves(g, &g->param[i]))
 			continue;
 		float *value = p->values + p->param[i].value_offset;
 		memcpy(back ? value : kept, back ? kept : value, g->param[i].count * sizeof *value);
@@ -35,7 +41,7 @@ static void copy_untrained(struct cpu_plan *p, bool back)
 void gp_cpu_undo_save(struct cpu_plan *p)
 {
 	if (p->undo && !p->undo_saved)
-		copy_untrained(p, false);
+		copy_statistics(p, false);
 	p->undo_saved = true;
 }
 
@@ -44,7 +50,7 @@ void gp_cpu_step_undo(struct gp_plan *plan)
 	struct cpu_plan *p = (struct cpu_plan *)plan;
 	gp_require(plan->spec.undo || !plan->spec.train);
 	if (p->undo && p->undo_saved)
-		copy_untrained(p, true);
+		copy_statistics(p, true);
 	p->undo_saved = p->have_grads = false;
 	for (int s = 0; s < plan->spec.slots; s++)
 		p->slot[s].forwarded = false;

@@ -21,7 +21,7 @@ enum gp_status gp_dnn_check(dnnl_status_t status, const struct cpu_node *n, cons
 			      : status == dnnl_unimplemented ? GP_UNSUPPORTED
 							     : GP_DEVICE;
 	return gp_err_set(err, code, (int)status, __FILE__, __LINE__, "oneDNN cannot %s %s %s (status %d)", what,
-			  n->op->name, n->g->name, (int)status);
+			  n->op->name, n->base.g->name, (int)status);
 }
 
 #define DNN_TRY(expr, n, what, err) GP_TRY(gp_dnn_check((expr), (n), (what), (err)))
@@ -87,7 +87,7 @@ static enum gp_status find_role(struct cpu_plan *p, struct cpu_node *n, struct d
 	dnnl_primitive_attr_destroy(attr);
 	DNN_TRY(status, n, roles_table[role].verb, err);
 	if (s->bf16 && is_reference(r->desc))
-		GP_FAIL(err, GP_UNSUPPORTED, "no kernel for %s in bf16", n->g->name);
+		GP_FAIL(err, GP_UNSUPPORTED, "no kernel for %s in bf16", n->base.g->name);
 	const dnnl_memory_desc_t *weight = md_of(r, roles_table[role].weight_md);
 	r->plain = dnnl_memory_desc_equal(weight, &s->dense_md);
 	r->weight_count = (int64_t)(dnnl_memory_desc_get_size(weight) / sizeof(float));
@@ -345,29 +345,31 @@ enum gp_status gp_dnn_run(const struct cpu_call *c, struct dnn_state *s, enum dn
 	return gp_dnn_check(status, c->node, roles_table[role].verb, err);
 }
 
-/* Where this chunk's gradients are computed: in place, or behind the scratchpad to be added. */
+/* Where this chunk's gradients are computed: in place, or behind the scratchpad to be added, or for nothing where one of
+ * the two is frozen. */
 static float *chunk_weight_grad(const struct cpu_call *c, const struct dnn_prim *r)
 {
-	return c->accumulate ? (float *)((char *)c->tmp + r->scratch_bytes)
-			     : gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
+	float *grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
+	return grad && !c->accumulate ? grad : (float *)((char *)c->tmp + r->scratch_bytes);
 }
 
 static float *chunk_bias_grad(const struct cpu_call *c, const struct dnn_prim *r)
 {
-	return c->accumulate ? (float *)((char *)c->tmp + r->scratch_bytes + r->weight_bytes)
-			     : gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS);
+	float *grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS);
+	return grad && !c->accumulate ? grad : (float *)((char *)c->tmp + r->scratch_bytes + r->weight_bytes);
 }
 
 static void add_chunk(const struct cpu_call *c, const struct dnn_prim *r)
 {
 	const struct cpu_plan *p = c->plan;
-	gp_cpu_add_into(p->threads, gp_cpu_param_grad(p, c->node, GP_PARAM_WEIGHT), chunk_weight_grad(c, r),
-			r->weight_count);
-	if (!r->bias)
+	float *weight = gp_cpu_param_grad(p, c->node, GP_PARAM_WEIGHT);
+	float *bias = r->bias ? gp_cpu_param_grad(p, c->node, GP_PARAM_BIAS) : NULL;
+	if (weight)
+		gp_cpu_add_into(p->threads, weight, chunk_weight_grad(c, r), r->weight_count);
+	if (!bias)
 		return;
 	int index = gp_cpu_param_index(p, c->node, GP_PARAM_BIAS);
-	gp_cpu_add_into(p->threads, p->grads + p->param[index].grad_offset, chunk_bias_grad(c, r),
-			(int64_t)p->base.spec.graph->param[index].count);
+	gp_cpu_add_into(p->threads, bias, chunk_bias_grad(c, r), (int64_t)p->base.spec.graph->param[index].count);
 }
 
 static enum gp_status run_weights(const struct cpu_call *c, struct dnn_state *s, const void *x, const void *y,
@@ -387,10 +389,13 @@ static enum gp_status run_weights(const struct cpu_call *c, struct dnn_state *s,
 enum gp_status gp_dnn_backward(const struct cpu_call *c, struct dnn_state *s, enum dnn_role role, const float *x,
 			       const float *y, struct gp_err *err)
 {
-	const void *xr = operand(c, s, 0, x), *yr = operand(c, s, 1, y);
-	GP_TRY(run_weights(c, s, xr, yr, err));
-	if (!c->dx)
+	const bool trains = s->role[DNN_WEIGHTS].wanted; /* else what backward has not kept is not read */
+	const void *xr = trains || role == DNN_FORWARD ? operand(c, s, 0, x) : NULL;
+	const void *yr = trains || role == DNN_DATA ? operand(c, s, 1, y) : NULL;
+	if (trains)
+		GP_TRY(run_weights(c, s, xr, yr, err));
+	if (!c->dx[0])
 		return GP_OK;
-	dnnl_status_t status = execute(c, s, role, role == DNN_DATA ? c->dx : xr, role == DNN_DATA ? yr : c->dx);
+	dnnl_status_t status = execute(c, s, role, role == DNN_DATA ? c->dx[0] : xr, role == DNN_DATA ? yr : c->dx[0]);
 	return gp_dnn_check(status, c->node, roles_table[role].verb, err);
 }

@@ -47,11 +47,11 @@ static bool columns_are_rows(const struct gpk_window *w)
 enum gp_status gp_cuda_conv_new(struct cuda_plan *p, struct cuda_node *n, bool transposed, struct cuda_conv **out,
 				struct gp_err *err)
 {
-	const struct gp_conv_attr attr = gp_conv_attr(n->g), *const a = &attr;
-	const struct cuda_image in = gp_cuda_image(p, gp_cuda_input(p, n, 0)), made = gp_cuda_image(p, n);
+	const struct gp_conv_attr attr = gp_conv_attr(n->base.g), *const a = &attr;
+	const struct cuda_image in = gp_cuda_in_image(p, n, 0), made = gp_cuda_image(p, n);
 	struct cuda_conv *v = gp_calloc(1, sizeof *v);
 	if (!v)
-		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->g->name);
+		GP_FAIL(err, GP_NOMEM, "out of memory for convolution %s", n->base.g->name);
 	n->state = v;
 	v->w = transposed ? window_of(a, made, in) : window_of(a, in, made);
 	v->small = transposed ? in.c : made.c;

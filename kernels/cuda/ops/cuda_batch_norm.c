@@ -3,7 +3,9 @@
  * Batch normalization on the GPU over all but the last dimension, with the sum
  * and the activation behind it where the plan has folded them in. The output
  * is kept only where a residual hides which way the activation went; else that
- * is found again from the input. See k_batch_norm.h.
+ * is found again from the input. One of which nothing is trained normalizes by
+ * the running statistics in training, too, and leaves them alone. See
+ * k_batch_norm.h.
  * Test: tests/unit/test_cuda_ops.c
  */
 #include "kernels/cuda/ops/k_batch_norm.h"
@@ -17,8 +19,8 @@ static struct gpk_bn shape_of(const struct cuda_plan *p, const struct cuda_node 
 		.type = p->type,
 		.rows = image.n * image.h * image.w,
 		.channels = image.c,
-		.eps = gp_bn_attr(n->g).eps,
-		.momentum = gp_bn_attr(n->g).momentum,
+		.eps = gp_bn_attr(n->base.g).eps,
+		.momentum = gp_bn_attr(n->base.g).momentum,
 		.act = n->act == CUDA_ACT_NONE   ? GPK_ACT_NONE
 		       : n->act == CUDA_ACT_RELU ? GPK_ACT_RELU
 						 : GPK_ACT_RELU6,
@@ -41,32 +43,38 @@ static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struc
 {
 	(void)err;
 	const struct gpk_bn shape = shape_of(p, n);
-	n->saves_output = shape.act != GPK_ACT_NONE && n->in[1] >= 0;
-	n->saved_bytes = (uint64_t)(GPK_BN_SAVED * shape.channels) * sizeof(float);
-	n->tmp_forward_bytes = n->tmp_backward_bytes = gpk_bn_room(shape.type, shape.rows, shape.channels);
+	n->base.saves_out = shape.act != GPK_ACT_NONE && n->base.inputs > 1;
+	if (!n->base.trains)
+		return GP_OK;
+	n->base.saved_bytes = (uint64_t)(GPK_BN_SAVED * shape.channels) * sizeof(float);
+	n->base.tmp_bytes[0] = n->base.tmp_bytes[1] = gpk_bn_room(shape.type, shape.rows, shape.channels);
 	return GP_OK;
 }
 
 static void bn_forward(const struct cuda_call *c)
 {
 	const struct gpk_bn n = batch_norm_of(c);
-	if (c->mode == GP_TRAIN)
-		gpk_bn_forward(c->stream, &n, c->in[0], c->in[1], c->out);
+	if (c->mode == GP_TRAIN && c->node->base.trains)
+		gpk_bn_forward(c->stream, &n, c->in[0], c->in[1], c->out[0]);
 	else
-		gpk_bn_forward_eval(c->stream, &n, c->in[0], c->in[1], c->out);
+		gpk_bn_forward_eval(c->stream, &n, c->in[0], c->in[1], c->out[0]);
 }
 
 static void bn_backward(const struct cuda_call *c)
 {
 	const struct gpk_bn n = batch_norm_of(c);
-	const void *y = c->node->saves_output ? c->out : NULL;
-	gpk_bn_backward(c->stream, &n, c->in[0], y, c->dout, c->dx[1], c->dx[0],
+	const void *y = c->node->base.saves_out ? c->out[0] : NULL;
+	if (!c->node->base.trains) {
+		gpk_bn_backward_frozen(c->stream, &n, c->in[0], y, c->dout[0], c->dx[1], c->dx[0]);
+		return;
+	}
+	gpk_bn_backward(c->stream, &n, c->in[0], y, c->dout[0], c->dx[1], c->dx[0],
 			gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT), gp_cuda_grad(c->plan, c->node, GP_PARAM_BIAS));
 }
 
-const struct cuda_op gp_cuda_batch_norm = {
+const struct cuda_op gp_cuda_op_batch_norm = {
 	.name = "batch_norm",
-	.saves_input = true,
+	.saves_in = 1,
 	.in_place = true,
 	.in_place_backward = true,
 	.prepare = bn_prepare,

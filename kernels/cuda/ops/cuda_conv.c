@@ -22,14 +22,16 @@ static enum gp_status prepare(struct cuda_plan *p, struct cuda_node *n, bool tra
 		return n->op->prepare(p, n, err);
 	}
 	gp_cuda_order_weight(p, n, channels_last);
+	n->base.adds_gradient = p->type == GP_RT_F32 || !v->rows; /* a product that adds rounds the sum alone */
+	n->base.saves_in = gp_cuda_is_trained(p, n, GP_PARAM_WEIGHT);
 	const struct cuda_conv_rooms room = gp_cuda_conv_rooms(v, p->type, p->base.spec.precision);
-	n->tmp_forward_bytes = transposed ? room.scatter : room.gather;
-	n->tmp_backward_bytes = transposed ? room.gather : room.scatter;
+	n->base.tmp_bytes[0] = transposed ? room.scatter : room.gather;
+	n->base.tmp_bytes[1] = transposed ? room.gather : room.scatter;
 	n->tmp_weight_bytes = room.weight;
-	if (transposed || n->want_dx)
+	if (transposed || n->base.want_dx)
 		n->pack_bytes = gp_cuda_conv_pack_bytes(v, p->type);
-	if (gp_conv_attr(n->g).bias) {
-		const int64_t channels = gp_conv_attr(n->g).out_channels, rows = gp_cuda_elements(p, n) / channels;
+	if (gp_conv_attr(n->base.g).bias) {
+		const int64_t channels = gp_conv_attr(n->base.g).out_channels, rows = gp_cuda_elements(p, n) / channels;
 		n->tmp_weight_bytes = larger_of(n->tmp_weight_bytes, gpk_row_bias_room(rows, channels));
 	}
 	return GP_OK;
@@ -54,24 +56,24 @@ static void conv_pack(const struct cuda_call *c)
 static void add_bias(const struct cuda_call *c)
 {
 	const float *bias = gp_cuda_param(c->plan, c->node, GP_PARAM_BIAS);
-	const int64_t channels = gp_conv_attr(c->node->g).out_channels;
+	const int64_t channels = gp_conv_attr(c->node->base.g).out_channels;
 	if (bias)
-		gpk_row_bias_forward(c->stream, c->type, c->out, bias, gp_cuda_elements(c->plan, c->node) / channels,
+		gpk_row_bias_forward(c->stream, c->type, c->out[0], bias, gp_cuda_elements(c->plan, c->node) / channels,
 				     channels);
 }
 
 static void bias_gradient(const struct cuda_call *c)
 {
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_BIAS);
-	const int64_t channels = gp_conv_attr(c->node->g).out_channels;
+	const int64_t channels = gp_conv_attr(c->node->base.g).out_channels;
 	if (grad)
-		gpk_row_bias_backward(c->stream, c->type, grad, c->dout, gp_cuda_elements(c->plan, c->node) / channels,
-				      channels, c->tmp);
+		gpk_row_bias_backward(c->stream, c->type, grad, c->dout[0],
+				      gp_cuda_elements(c->plan, c->node) / channels, channels, c->tmp);
 }
 
 static void conv_forward(const struct cuda_call *c)
 {
-	gp_cuda_conv_gather(c, c->node->state, c->in[0], c->tmp, false, c->out);
+	gp_cuda_conv_gather(c, c->node->state, c->in[0], c->tmp, false, c->out[0]);
 	add_bias(c);
 }
 
@@ -80,18 +82,18 @@ static void conv_backward_weight(const struct cuda_call *c)
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	bias_gradient(c);
 	if (grad)
-		gp_cuda_conv_weight(c, c->node->state, c->in[0], c->dout, c->tmp, grad);
+		gp_cuda_conv_weight(c, c->node->state, c->in[0], c->dout[0], c->tmp, grad);
 }
 
 static void conv_backward(const struct cuda_call *c)
 {
 	if (c->dx[0])
-		gp_cuda_conv_scatter(c, c->node->state, c->dout, c->tmp, c->add[0], c->dx[0]);
+		gp_cuda_conv_scatter(c, c->node->state, c->dout[0], c->tmp, c->add & 1, c->dx[0]);
 }
 
 static void transpose_forward(const struct cuda_call *c)
 {
-	gp_cuda_conv_scatter(c, c->node->state, c->in[0], c->tmp, false, c->out);
+	gp_cuda_conv_scatter(c, c->node->state, c->in[0], c->tmp, false, c->out[0]);
 	add_bias(c);
 }
 
@@ -100,18 +102,18 @@ static void transpose_backward_weight(const struct cuda_call *c)
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	bias_gradient(c);
 	if (grad)
-		gp_cuda_conv_weight(c, c->node->state, c->dout, c->in[0], c->tmp, grad);
+		gp_cuda_conv_weight(c, c->node->state, c->dout[0], c->in[0], c->tmp, grad);
 }
 
 static void transpose_backward(const struct cuda_call *c)
 {
 	if (c->dx[0])
-		gp_cuda_conv_gather(c, c->node->state, c->dout, c->tmp, c->add[0], c->dx[0]);
+		gp_cuda_conv_gather(c, c->node->state, c->dout[0], c->tmp, c->add & 1, c->dx[0]);
 }
 
-const struct cuda_op gp_cuda_conv = {
+const struct cuda_op gp_cuda_op_conv2d = {
 	.name = "conv2d",
-	.saves_input = true,
+	.saves_in = 1,
 	.adds_gradient = true,
 	.narrow_weight = true,
 	.prepare = conv_prepare,
@@ -121,9 +123,9 @@ const struct cuda_op gp_cuda_conv = {
 	.backward_weight = conv_backward_weight,
 };
 
-const struct cuda_op gp_cuda_conv_transpose = {
+const struct cuda_op gp_cuda_op_conv2d_transpose = {
 	.name = "conv2d_transpose",
-	.saves_input = true,
+	.saves_in = 1,
 	.adds_gradient = true,
 	.narrow_weight = true,
 	.prepare = transpose_prepare,

@@ -18,7 +18,9 @@ static enum gp_status depthwise_prepare(struct cuda_plan *p, struct cuda_node *n
 	const uint64_t room = gpk_depthwise_room(&v->w);
 	gp_cuda_order_weight(p, n, channels_innermost);
 	n->tmp_weight_bytes = room;
-	if (gp_conv_attr(n->g).bias) {
+	n->base.adds_gradient = n->op->adds_gradient;
+	n->base.saves_in = gp_cuda_is_trained(p, n, GP_PARAM_WEIGHT);
+	if (gp_conv_attr(n->base.g).bias) {
 		const uint64_t sums = gpk_row_bias_room(gp_cuda_elements(p, n) / v->small, v->small);
 		n->tmp_weight_bytes = sums > room ? sums : room;
 	}
@@ -31,11 +33,11 @@ static void depthwise_forward(const struct cuda_call *c)
 	const float *weight = gp_cuda_param(c->plan, c->node, GP_PARAM_WEIGHT),
 		    *bias = gp_cuda_param(c->plan, c->node, GP_PARAM_BIAS);
 	if (v->transposed)
-		gpk_depthwise_backward_data(c->stream, c->type, &v->w, weight, c->in[0], c->out);
+		gpk_depthwise_backward_data(c->stream, c->type, &v->w, weight, c->in[0], c->out[0]);
 	else
-		gpk_depthwise_forward(c->stream, c->type, &v->w, weight, c->in[0], c->out);
+		gpk_depthwise_forward(c->stream, c->type, &v->w, weight, c->in[0], c->out[0]);
 	if (bias)
-		gpk_row_bias_forward(c->stream, c->type, c->out, bias, gp_cuda_elements(c->plan, c->node) / v->small,
+		gpk_row_bias_forward(c->stream, c->type, c->out[0], bias, gp_cuda_elements(c->plan, c->node) / v->small,
 				     v->small);
 }
 
@@ -44,10 +46,10 @@ static void depthwise_backward_weight(const struct cuda_call *c)
 	const struct cuda_conv *v = c->node->state;
 	float *grad = gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT),
 	      *bias = gp_cuda_grad(c->plan, c->node, GP_PARAM_BIAS);
-	const void *larger = v->transposed ? c->dout : c->in[0], *smaller = v->transposed ? c->in[0] : c->dout;
+	const void *larger = v->transposed ? c->dout[0] : c->in[0], *smaller = v->transposed ? c->in[0] : c->dout[0];
 	if (bias)
-		gpk_row_bias_backward(c->stream, c->type, bias, c->dout, gp_cuda_elements(c->plan, c->node) / v->small,
-				      v->small, c->tmp);
+		gpk_row_bias_backward(c->stream, c->type, bias, c->dout[0],
+				      gp_cuda_elements(c->plan, c->node) / v->small, v->small, c->tmp);
 	if (grad)
 		gpk_depthwise_backward_weight(c->stream, c->type, &v->w, larger, smaller, c->tmp, grad);
 }
@@ -57,14 +59,14 @@ static void depthwise_backward(const struct cuda_call *c)
 	const struct cuda_conv *v = c->node->state;
 	const float *weight = gp_cuda_param(c->plan, c->node, GP_PARAM_WEIGHT);
 	if (c->dx[0] && v->transposed)
-		gpk_depthwise_forward(c->stream, c->type, &v->w, weight, c->dout, c->dx[0]);
+		gpk_depthwise_forward(c->stream, c->type, &v->w, weight, c->dout[0], c->dx[0]);
 	else if (c->dx[0])
-		gpk_depthwise_backward_data(c->stream, c->type, &v->w, weight, c->dout, c->dx[0]);
+		gpk_depthwise_backward_data(c->stream, c->type, &v->w, weight, c->dout[0], c->dx[0]);
 }
 
 const struct cuda_op gp_cuda_depthwise = {
 	.name = "depthwise",
-	.saves_input = true,
+	.saves_in = 1,
 	.prepare = depthwise_prepare,
 	.forward = depthwise_forward,
 	.backward = depthwise_backward,

@@ -12,10 +12,10 @@
 
 static void run(const struct cuda_call *c, void *out, const void *in)
 {
-	const double p = (double)gp_dropout_attr(c->node->g).p;
+	const double p = (double)gp_dropout_attr(c->node->base.g).p;
 	const struct gpk_dropout d = {
 		.seed = c->plan->base.spec.seed,
-		.stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(c->node->g->name)),
+		.stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(c->node->base.g->name)),
 		.draw = c->draw,
 		.threshold = (uint32_t)(p * 0x1p32),
 		.scale = (float)(1.0 / (1.0 - p)),
@@ -26,27 +26,27 @@ static void run(const struct cuda_call *c, void *out, const void *in)
 static void dropout_forward(const struct cuda_call *c)
 {
 	if (c->mode == GP_TRAIN)
-		run(c, c->out, c->in[0]);
-	else if (c->out != c->in[0])
-		gp_rt_copy(c->stream, c->out, c->in[0],
+		run(c, c->out[0], c->in[0]);
+	else if (c->out[0] != c->in[0])
+		gp_rt_copy(c->stream, c->out[0], c->in[0],
 			   (size_t)gp_cuda_elements(c->plan, c->node) * gp_rt_type_bytes(c->type));
 }
 
 static void dropout_backward(const struct cuda_call *c)
 {
 	if (c->dx[0])
-		run(c, c->dx[0], c->dout);
+		run(c, c->dx[0], c->dout[0]);
 }
 
 static enum gp_status dropout_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
 {
 	(void)err;
-	n->view = gp_dropout_attr(n->g).p == 0.0f || !p->base.spec.train;
-	p->draws = p->draws || !n->view;
+	n->base.view = gp_dropout_attr(n->base.g).p == 0.0f || !p->base.spec.train;
+	p->draws = p->draws || !n->base.view;
 	return GP_OK;
 }
 
-const struct cuda_op gp_cuda_dropout = {
+const struct cuda_op gp_cuda_op_dropout = {
 	.name = "dropout",
 	.in_place = true,
 	.in_place_backward = true,

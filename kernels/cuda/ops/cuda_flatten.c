@@ -9,26 +9,26 @@
 
 static void flatten_forward(const struct cuda_call *c)
 {
-	const struct cuda_image in = gp_cuda_image(c->plan, gp_cuda_input(c->plan, c->node, 0));
-	gpk_transpose(c->stream, c->type, c->out, c->in[0], in.n, in.h * in.w, in.c);
+	const struct cuda_image in = gp_cuda_in_image(c->plan, c->node, 0);
+	gpk_transpose(c->stream, c->type, c->out[0], c->in[0], in.n, in.h * in.w, in.c);
 }
 
 static void flatten_backward(const struct cuda_call *c)
 {
-	const struct cuda_image in = gp_cuda_image(c->plan, gp_cuda_input(c->plan, c->node, 0));
+	const struct cuda_image in = gp_cuda_in_image(c->plan, c->node, 0);
 	if (c->dx[0])
-		gpk_transpose(c->stream, c->type, c->dx[0], c->dout, in.n, in.c, in.h * in.w);
+		gpk_transpose(c->stream, c->type, c->dx[0], c->dout[0], in.n, in.c, in.h * in.w);
 }
 
 static enum gp_status flatten_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
 {
 	(void)err;
-	const struct cuda_image in = gp_cuda_image(p, gp_cuda_input(p, n, 0));
-	n->view = in.h * in.w == 1 || in.c == 1;
+	const struct cuda_image in = gp_cuda_in_image(p, n, 0);
+	n->base.view = in.h * in.w == 1 || in.c == 1;
 	return GP_OK;
 }
 
-const struct cuda_op gp_cuda_flatten = {
+const struct cuda_op gp_cuda_op_flatten = {
 	.name = "flatten",
 	.prepare = flatten_prepare,
 	.forward = flatten_forward,

@@ -15,16 +15,18 @@ static void queue_loss(struct cuda_plan *p, int slot, int valid, int64_t k, floa
 {
 	const struct cuda_slot *s = &p->slot[slot];
 	const size_t rows = (size_t)p->base.spec.batch;
-	float *grad = want_grad ? s->io[GP_BUF_GRAD_OUTPUT] : NULL;
-	if (s->host[GP_BUF_OUTPUT])
-		gp_rt_copy_up(p->stream, s->io[GP_BUF_OUTPUT], s->host[GP_BUF_OUTPUT], rows * (size_t)k * sizeof *grad);
+	const int scores = gp_walk_port(&p->walk, GP_BUF_OUTPUT, 0);
+	const int edge = gp_walk_port(&p->walk, GP_BUF_GRAD_OUTPUT, 0);
+	float *grad = want_grad && edge >= 0 ? s->io[edge] : NULL;
+	if (s->host)
+		gp_rt_copy_up(p->stream, s->io[scores], s->host[scores], rows * (size_t)k * sizeof *grad);
 	gp_rt_copy_up(p->stream, p->extra + p->at.labels, p->host_room + p->at.labels, rows * sizeof(int32_t));
-	gpk_cross_entropy(p->stream, s->io[GP_BUF_OUTPUT], (const int32_t *)(p->extra + p->at.labels), (int)rows, valid,
-			  k, scale, grad, (struct gpk_loss_row *)(p->extra + p->at.rows));
+	gpk_cross_entropy(p->stream, s->io[scores], (const int32_t *)(p->extra + p->at.labels), (int)rows, valid, k,
+			  scale, grad, (struct gpk_loss_row *)(p->extra + p->at.rows));
 	gp_rt_copy_down(p->stream, p->host_room + p->at.rows, p->extra + p->at.rows,
 			(size_t)valid * sizeof(struct gpk_loss_row));
-	if (grad && s->host[GP_BUF_GRAD_OUTPUT])
-		gp_rt_copy_down(p->stream, s->host[GP_BUF_GRAD_OUTPUT], grad, rows * (size_t)k * sizeof *grad);
+	if (grad && s->host)
+		gp_rt_copy_down(p->stream, s->host[edge], grad, rows * (size_t)k * sizeof *grad);
 }
 
 enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,

@@ -9,8 +9,8 @@
 
 static struct gpk_window window_of(const struct cuda_plan *p, const struct cuda_node *n)
 {
-	const struct gp_pool_attr attr = gp_pool_attr(n->g), *const a = &attr;
-	const struct cuda_image in = gp_cuda_image(p, gp_cuda_input(p, n, 0)), out = gp_cuda_image(p, n);
+	const struct gp_pool_attr attr = gp_pool_attr(n->base.g), *const a = &attr;
+	const struct cuda_image in = gp_cuda_in_image(p, n, 0), out = gp_cuda_image(p, n);
 	return (struct gpk_window){
 		.images = in.n,
 		.h = in.h,
@@ -32,45 +32,46 @@ static enum gp_status max_prepare(struct cuda_plan *p, struct cuda_node *n, stru
 	(void)err;
 	const struct gpk_window w = window_of(p, n);
 	if (p->base.spec.train)
-		n->saved_bytes = (uint64_t)gp_cuda_elements(p, n) * gpk_place_bytes(&w);
+		n->base.saved_bytes = (uint64_t)gp_cuda_elements(p, n) * gpk_place_bytes(&w);
 	return GP_OK;
 }
 
 static void max_forward(const struct cuda_call *c)
 {
 	const struct gpk_window w = window_of(c->plan, c->node);
-	gpk_max_pool_forward(c->stream, c->type, &w, c->in[0], c->out, c->mode == GP_TRAIN ? c->saved : NULL);
+	gpk_max_pool_forward(c->stream, c->type, &w, c->in[0], c->out[0], c->mode == GP_TRAIN ? c->saved : NULL);
 }
 
 static void max_backward(const struct cuda_call *c)
 {
 	const struct gpk_window w = window_of(c->plan, c->node);
 	if (c->dx[0])
-		gpk_max_pool_backward(c->stream, c->type, &w, c->dout, c->saved, c->dx[0]);
+		gpk_max_pool_backward(c->stream, c->type, &w, c->dout[0], c->saved, c->dx[0]);
 }
 
 static void avg_forward(const struct cuda_call *c)
 {
 	const struct gpk_window w = window_of(c->plan, c->node);
-	gpk_avg_pool_forward(c->stream, c->type, &w, gp_pool_attr(c->node->g).count_include_pad, c->in[0], c->out);
+	gpk_avg_pool_forward(c->stream, c->type, &w, gp_pool_attr(c->node->base.g).count_include_pad, c->in[0],
+			     c->out[0]);
 }
 
 static void avg_backward(const struct cuda_call *c)
 {
 	const struct gpk_window w = window_of(c->plan, c->node);
 	if (c->dx[0])
-		gpk_avg_pool_backward(c->stream, c->type, &w, gp_pool_attr(c->node->g).count_include_pad, c->dout,
-				      c->dx[0]);
+		gpk_avg_pool_backward(c->stream, c->type, &w, gp_pool_attr(c->node->base.g).count_include_pad,
+				      c->dout[0], c->dx[0]);
 }
 
-const struct cuda_op gp_cuda_max_pool = {
+const struct cuda_op gp_cuda_op_max_pool = {
 	.name = "max_pool",
 	.prepare = max_prepare,
 	.forward = max_forward,
 	.backward = max_backward,
 };
 
-const struct cuda_op gp_cuda_avg_pool = {
+const struct cuda_op gp_cuda_op_avg_pool = {
 	.name = "avg_pool",
 	.forward = avg_forward,
 	.backward = avg_backward,

@@ -10,8 +10,8 @@
 
 static struct gpk_shortcut geometry_of(const struct cuda_call *c)
 {
-	const struct cuda_image in = gp_cuda_image(c->plan, gp_cuda_input(c->plan, c->node, 0));
-	const struct gp_shortcut_attr attr = gp_shortcut_attr(c->node->g), *const a = &attr;
+	const struct cuda_image in = gp_cuda_in_image(c->plan, c->node, 0);
+	const struct gp_shortcut_attr attr = gp_shortcut_attr(c->node->base.g), *const a = &attr;
 	return (struct gpk_shortcut){.n = in.n,
 				     .h = in.h,
 				     .w = in.w,
@@ -24,26 +24,26 @@ static struct gpk_shortcut geometry_of(const struct cuda_call *c)
 static void shortcut_forward(const struct cuda_call *c)
 {
 	const struct gpk_shortcut g = geometry_of(c);
-	gpk_shortcut_forward(c->stream, c->type, c->out, c->in[0], &g);
+	gpk_shortcut_forward(c->stream, c->type, c->out[0], c->in[0], &g);
 }
 
 static void shortcut_backward(const struct cuda_call *c)
 {
 	const struct gpk_shortcut g = geometry_of(c);
 	if (c->dx[0])
-		gpk_shortcut_backward(c->stream, c->type, c->dx[0], c->dout, &g);
+		gpk_shortcut_backward(c->stream, c->type, c->dx[0], c->dout[0], &g);
 }
 
 static enum gp_status shortcut_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
 {
 	(void)p;
 	(void)err;
-	const struct gp_shortcut_attr attr = gp_shortcut_attr(n->g), *const a = &attr;
-	n->view = a->stride == 1 && a->before == 0 && a->after == 0;
+	const struct gp_shortcut_attr attr = gp_shortcut_attr(n->base.g), *const a = &attr;
+	n->base.view = a->stride == 1 && a->before == 0 && a->after == 0;
 	return GP_OK;
 }
 
-const struct cuda_op gp_cuda_shortcut_pad = {
+const struct cuda_op gp_cuda_op_shortcut_pad = {
 	.name = "shortcut_pad",
 	.prepare = shortcut_prepare,
 	.forward = shortcut_forward,

@@ -183,7 +183,8 @@ GPK_DEVICE struct grads_of_channel grads_of(const struct gpk_bn &n, int64_t chan
 {
 	if (channel < 0)
 		return {};
-	return {n.gamma[channel], n.saved[SAVED_INVSTD * n.channels + channel], dgamma[channel], dbeta[channel]};
+	return {n.gamma[channel], n.saved[SAVED_INVSTD * n.channels + channel], dgamma ? dgamma[channel] : 0,
+		dbeta ? dbeta[channel] : 0};
 }
 
 /* From a channel's sums of g and of g (x - mean): adds to the parameters' gradients. */
@@ -192,8 +193,10 @@ GPK_DEVICE struct coefficients finish_gradients(const struct gpk_bn &n, int64_t 
 						float *dgamma, float *dbeta)
 {
 	const double invstd = (double)of.invstd, rows = (double)n.rows;
-	dbeta[channel] = of.dbeta + (float)sum;
-	dgamma[channel] = of.dgamma + (float)(moment * invstd);
+	if (dbeta)
+		dbeta[channel] = of.dbeta + (float)sum;
+	if (dgamma)
+		dgamma[channel] = of.dgamma + (float)(moment * invstd);
 	return {(float)((double)of.gamma * invstd), (float)(sum / rows), (float)(moment * invstd * invstd / rows)};
 }
 

@@ -106,26 +106,31 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
 }
 
-/* By the running statistics. Roots in double: every channel's once for a block. */
-template <typename T, int V, bool RESIDUAL>
-GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
-	normalize_running(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
+/* What the running statistics make of the thread's channels. Roots in double: every channel's once for a block. */
+template <int V> GPK_DEVICE void running_affine(const struct gpk_bn &n, float (&a)[V], float (&b)[V])
 {
 	GPK_SHARED(struct affine, of, [WIDE * V]);
 	const unsigned threads = blockDim.x * blockDim.y;
 	const int64_t first = (int64_t)blockIdx.x * blockDim.x * V;
-	float a[V], b[V];
 	for (unsigned c = gpk_linear_thread(); c < blockDim.x * V && first + c < n.channels; c += threads)
 		of[c] = affine_of(n.gamma[first + c], n.beta[first + c], (double)n.running_mean[first + c],
 				  1.0 / sqrt((double)n.running_var[first + c] + (double)n.eps));
 	__syncthreads();
-	if (gpk_first_channel(V) >= n.channels)
-		return;
 	GPK_UNROLL
 	for (int i = 0; i < V; i++) {
 		a[i] = of[threadIdx.x * V + i].a;
 		b[i] = of[threadIdx.x * V + i].b;
 	}
+}
+
+template <typename T, int V, bool RESIDUAL>
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
+	normalize_running(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
+{
+	float a[V], b[V];
+	running_affine<V>(n, a, b);
+	if (gpk_first_channel(V) >= n.channels)
+		return;
 	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
 }
 
@@ -295,4 +300,49 @@ extern "C" void gpk_bn_backward(struct gp_rt_stream *s, const struct gpk_bn *n, 
 	launch_sums(s, n, mask, x, y, dy, same ? NULL : dresidual, dgamma, dbeta);
 	if (dx) /* the masked gradient lies in dresidual, where that is wanted */
 		launch_gradient(s, n, dresidual ? MASK_NONE : mask, x, y, dresidual ? dresidual : dy, dx);
+}
+
+/* --- backward of what the running statistics normalized ------------------------------------------------------------ */
+
+template <typename T, int V, enum mask M>
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
+	gradient_running(struct gpk_bn n, struct limits l, const T *x, const T *y, const T *dy, T *dresidual, T *dx)
+{
+	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
+	float a[V], b[V];
+	running_affine<V>(n, a, b);
+	if (channel >= channels)
+		return;
+	for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {
+		float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
+		read_rows<T, V, M>(n, from, step, x, y, dy, v, out, g);
+		GPK_UNROLL
+		for (int k = 0; k < AT_ONCE; k++) {
+			const int64_t r = from + k * step;
+			if (r >= n.rows)
+				continue;
+			mask_gradient<T, V, M>(g[k], a, b, v[k], out[k], l);
+			if (dresidual)
+				gpk_write<T, V>(dresidual + r * channels + channel, g[k]);
+			GPK_UNROLL
+			for (int i = 0; i < V; i++)
+				g[k][i] *= a[i];
+			if (dx)
+				gpk_write<T, V>(dx + r * channels + channel, g[k]);
+		}
+	}
+}
+
+extern "C" void gpk_bn_backward_frozen(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y,
+				       const void *dy, void *dresidual, void *dx)
+{
+	const enum mask mask = mask_of(n, y);
+	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
+						     const struct gpk_tile t =
+							     gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
+						     GPK_LAUNCH(s, (gradient_running<T, V, M>),
+								t.grid(n->rows, AT_ONCE, BUSY_BLOCKS), t.block(), 0, *n,
+								limits_of(n->act), (const T *)x, (const T *)y,
+								(const T *)dy, (T *)dresidual, (T *)dx);
+					     })));
 }

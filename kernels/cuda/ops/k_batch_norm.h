@@ -41,16 +41,19 @@ struct gpk_bn {
 
 uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t channels);
 
-/* y may be x, or residual; residual may be NULL. Eval needs no more than `kept`, which it overwrites. */
+/* y may be x, or residual; residual may be NULL. Eval, by the running statistics, needs neither `saved` nor `room`. */
 void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual, void *y);
 void gpk_bn_forward_eval(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual, void *y);
 /*
  * `y`: forward's output, for the activation's mask; NULL: there was no residual, and the mask is found again from x.
  * `dresidual` (NULL: nobody wants it) is overwritten, and may be dy. dx may be NULL, or dy unless dy holds dresidual.
- * dgamma, dbeta: accumulated (+=).
+ * dgamma, dbeta: accumulated (+=); one of them may be NULL.
  */
 void gpk_bn_backward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y, const void *dy,
 		     void *dresidual, void *dx, float *dgamma, float *dbeta);
+/* Of a forward by the running statistics, which are constants: dx = gamma / sqrt(var + eps) g. Else the same; not both NULL. */
+void gpk_bn_backward_frozen(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y,
+			    const void *dy, void *dresidual, void *dx);
 
 #ifdef __cplusplus
 }

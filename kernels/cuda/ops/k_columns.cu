@@ -123,7 +123,7 @@ GPK_KERNEL mean_grad(T *dx, const T *dout, int64_t images, int64_t pixels, int64
 	for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += step) {
 		const int64_t c = i % columns, image = i / columns / pixels;
 		const float v = gpk_get(dout[image * columns + c]) * scale;
-		gpk_put(&dx[i], add ? gpk_get(dx[i]) + v : v);
+		gpk_put(&dx[i], add ? __fadd_rn(gpk_get(dx[i]), gpk_rounded<T>(v)) : v);
 	}
 }
 

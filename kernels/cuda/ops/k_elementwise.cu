@@ -114,6 +114,35 @@ extern "C" void gpk_add(struct gp_rt_stream *s, enum gp_rt_type type, void *out,
 	launch_map<sum>(s, type, out, a, b, n);
 }
 
+template <typename T> GPK_KERNEL sum_of_many(T *out, struct gpk_summands of, int64_t n)
+{
+	constexpr int W = 16 / sizeof(T);
+	const int64_t whole = n - n % W, step = index_step();
+	for (int64_t i = first_index() * W; i < whole; i += step * W) {
+		float sum[W], x[W];
+		gpk_read(sum, (const T *)of.in[0] + i);
+		for (int k = 1; k < of.count; k++) {
+			gpk_read(x, (const T *)of.in[k] + i);
+			for (int e = 0; e < W; e++)
+				sum[e] += x[e];
+		}
+		gpk_write(&out[i], sum);
+	}
+	for (int64_t i = whole + first_index(); i < n; i += step) {
+		float sum = gpk_get(((const T *)of.in[0])[i]);
+		for (int k = 1; k < of.count; k++)
+			sum += gpk_get(((const T *)of.in[k])[i]);
+		gpk_put(&out[i], sum);
+	}
+}
+
+extern "C" void gpk_sum(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const struct gpk_summands *of,
+			int64_t n)
+{
+	const unsigned blocks = blocks_for(type, n);
+	GPK_BY_TYPE(type, T, GPK_LAUNCH(s, (sum_of_many<T>), blocks, THREADS, 0, (T *)out, *of, n));
+}
+
 extern "C" void gpk_relu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *out, const void *in,
 				 int64_t n)
 {

@@ -18,6 +18,13 @@ extern "C" {
 
 /* out = a + b */
 void gpk_add(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *a, const void *b, int64_t n);
+/* out = in[0] + in[1] + ..., from the first to the last, rounded to `type` at the end. */
+#define GPK_SUMMANDS 64
+struct gpk_summands {
+	const void *in[GPK_SUMMANDS];
+	int count;
+};
+void gpk_sum(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const struct gpk_summands *of, int64_t n);
 
 /* out = max(in, 0), of six: min(that, 6); a NaN stays a NaN. dx = dout where 0 < out (< 6), else 0. */
 void gpk_relu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *out, const void *in, int64_t n);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Moving elements: transposition through a tile of shared memory, so that reads
- * and writes are both along rows; shortcuts by gathering. See k_move.h.
+ * and writes are both along rows; columns of a matrix; shortcuts by gathering.
+ * See k_move.h.
  * Test: tests/unit/test_cuda_ops.c
  */
 #include "kernels/cuda/ops/k_move.h"
@@ -57,6 +58,39 @@ extern "C" void gpk_transpose(struct gp_rt_stream *s, enum gp_rt_type type, void
 			    GPK_LAUNCH(s, transpose<T>, gpk_blocks(w.tiles, 1, MOST_TILES), block, 0,
 				       (T *)out + first * size, (const T *)in + first * size, rows, columns, w));
 	}
+}
+
+/* --- columns ------------------------------------------------------------------------------------------------------ */
+
+template <typename T, int V>
+GPK_KERNEL GPK_BOUNDS(THREADS) copy_columns(T *GPK_RESTRICT to, int64_t to_stride, const T *GPK_RESTRICT from,
+					    int64_t from_stride, int64_t rows, int64_t width)
+{
+	const int64_t column = gpk_first_channel(V), step = gpk_row_step();
+	if (column >= width)
+		return;
+	for (int64_t r = gpk_first_row(); r < rows; r += step)
+		if (from)
+			gpk_move<T, V>(to + r * to_stride + column, from + r * from_stride + column);
+		else
+			gpk_clear<T, V>(to + r * to_stride + column);
+}
+
+/* A number that is a multiple of a vector's elements where rows of the matrix begin and end at whole vectors. */
+static int64_t steps_of(enum gp_rt_type type, const void *at, int64_t stride, int64_t width)
+{
+	return stride | width | (int64_t)((uintptr_t)at / gp_rt_type_bytes(type));
+}
+
+extern "C" void gpk_copy_columns(struct gp_rt_stream *s, enum gp_rt_type type, void *to, int64_t to_stride,
+				 const void *from, int64_t from_stride, int64_t rows, int64_t width)
+{
+	const int64_t steps = steps_of(type, to, to_stride, width) | steps_of(type, from, from_stride, width);
+	GPK_BY_TYPE(type, T, GPK_BY_WIDTH(steps, T, V, {
+			    const struct gpk_tile t = gpk_tile_of(width / V, WIDE, THREADS);
+			    GPK_LAUNCH(s, (copy_columns<T, V>), t.grid(rows, 2, MOST_BLOCKS), t.block(), 0, (T *)to,
+				       to_stride, (const T *)from, from_stride, rows, width);
+		    }));
 }
 
 /* --- shortcuts ---------------------------------------------------------------------------------------------------- */

@@ -19,6 +19,10 @@ extern "C" {
 void gpk_transpose(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *in, int64_t count, int64_t rows,
 		   int64_t columns);
 
+/* `width` columns of `rows` rows from one matrix to another; strides are elements from row to row. from NULL: zeros. */
+void gpk_copy_columns(struct gp_rt_stream *s, enum gp_rt_type type, void *to, int64_t to_stride, const void *from,
+		      int64_t from_stride, int64_t rows, int64_t width);
+
 /* Every stride-th pixel of (n,h,w,c), between channels of zeros: out (n, ceil(h/stride), ceil(w/stride), out_c). */
 struct gpk_shortcut {
 	int64_t n, h, w, c, out_c;

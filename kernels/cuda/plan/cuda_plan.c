@@ -115,6 +115,8 @@ static void free_slots(struct cuda_plan *p)
 		for (int r = 0; r < CUDA_RUNS; r++)
 			gp_rt_graph_free(p->slot[s].graph[r]);
 		gp_rt_event_free(p->slot[s].done);
+		gp_free(p->slot[s].io);
+		gp_free(p->slot[s].host);
 	}
 	gp_free(p->slot);
 }
@@ -143,7 +145,7 @@ void gp_cuda_plan_release(struct cuda_plan *p)
 	gp_rt_free_pinned(p->dev->index, p->host_room);
 	for (int i = 0; i < nodes; i++)
 		gp_free(p->node[i].state);
-	gp_free(p->buf);
+	gp_walk_deinit(&p->walk);
 	gp_free(p->param);
 	gp_free(p->node);
 	gp_free(p);
@@ -222,22 +224,20 @@ static void *cut(char **at, uint64_t bytes)
 
 uint64_t gp_cuda_host_bytes(const struct cuda_plan *p)
 {
-	uint64_t sum = p->at.bytes;
-	for (int b = 0; b < 4 && !p->base.spec.device_io; b++)
-		sum += (uint64_t)p->base.spec.slots * p->io_bytes[b];
-	return sum;
+	const uint64_t io = (uint64_t)p->base.spec.slots * p->walk.all_io_bytes;
+	return p->at.bytes + (p->base.spec.device_io ? 0 : io);
 }
 
 static void cut_slot(struct cuda_plan *p, int s, char **at, char **host)
 {
 	struct cuda_slot *slot = &p->slot[s];
-	slot->arena = cut(at, p->slot_bytes);
+	slot->arena = cut(at, p->walk.slot_bytes);
 	slot->draw = (uint64_t *)(p->extra + p->at.draws) + s;
 	slot->host_draw = (uint64_t *)(p->host_room + p->at.draws) + s;
-	for (int b = 0; b < 4; b++) {
-		slot->io[b] = cut(at, p->io_bytes[b]);
-		if (!p->base.spec.device_io)
-			slot->host[b] = cut(host, p->io_bytes[b]);
+	for (int port = 0; port < gp_walk_ports(&p->walk); port++) {
+		slot->io[port] = cut(at, p->walk.io_bytes[port]);
+		if (slot->host)
+			slot->host[port] = cut(host, p->walk.io_bytes[port]);
 	}
 }
 
@@ -273,6 +273,20 @@ static enum gp_status take_block(struct cuda_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
+static enum gp_status make_slot(struct cuda_plan *p, struct cuda_slot *slot, struct gp_err *err)
+{
+	const size_t ports = (size_t)gp_walk_ports(&p->walk);
+	void *io, *host;
+	*slot = (struct cuda_slot){0};
+	GP_TRY(gp_alloc_array(&io, ports, sizeof *slot->io, err));
+	slot->io = io;
+	if (p->base.spec.device_io)
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&host, ports, sizeof *slot->host, err));
+	slot->host = host;
+	return GP_OK;
+}
+
 static enum gp_status take_memory(struct cuda_plan *p, struct gp_err *err)
 {
 	void *slots, *host;
@@ -283,7 +297,7 @@ static enum gp_status take_memory(struct cuda_plan *p, struct gp_err *err)
 	GP_TRY(gp_alloc_array(&slots, (size_t)p->base.spec.slots, sizeof *p->slot, err));
 	p->slot = slots;
 	for (int s = 0; s < p->base.spec.slots; s++)
-		p->slot[s] = (struct cuda_slot){0};
+		GP_TRY(make_slot(p, &p->slot[s], err));
 	cut_block(p);
 	return GP_OK;
 }
@@ -297,9 +311,9 @@ static enum gp_status start_memory(struct cuda_plan *p, struct gp_err *err)
 	if (p->moment)
 		gp_rt_fill(p->stream, p->moment, 0, m.moment);
 	for (int s = 0; s < p->base.spec.slots; s++)
-		for (int b = 0; b < 4; b++)
-			if (p->slot[s].io[b])
-				gp_rt_fill(p->stream, p->slot[s].io[b], 0, p->io_bytes[b]);
+		for (int port = 0; port < gp_walk_ports(&p->walk); port++)
+			if (p->slot[s].io[port])
+				gp_rt_fill(p->stream, p->slot[s].io[port], 0, p->walk.io_bytes[port]);
 	gp_cuda_squares_table(p);
 	gp_rt_copy_up(p->stream, p->extra, p->host_room, p->at.bytes);
 	return gp_cuda_params_start(p, err);
@@ -383,9 +397,10 @@ static void *cuda_buffer(struct gp_plan *plan, int slot, enum gp_plan_buf which,
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots && (unsigned)which < 4);
-	if (index != 0)
+	const int port = gp_walk_port(&p->walk, which, index);
+	if (port < 0)
 		return NULL;
-	return plan->spec.device_io ? p->slot[slot].io[which] : p->slot[slot].host[which];
+	return plan->spec.device_io ? p->slot[slot].io[port] : p->slot[slot].host[port];
 }
 
 static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *out)

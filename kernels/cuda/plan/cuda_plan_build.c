@@ -13,21 +13,10 @@
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/plan/plan_check.h"
 
-/* The one table of ops. */
 static const struct cuda_op *const ops[GP_OP_COUNT] = {
-	[GP_OP_CONV2D] = &gp_cuda_conv,
-	[GP_OP_CONV2D_TRANSPOSE] = &gp_cuda_conv_transpose,
-	[GP_OP_RELU] = &gp_cuda_relu,
-	[GP_OP_RELU6] = &gp_cuda_relu6,
-	[GP_OP_ADD] = &gp_cuda_add_op,
-	[GP_OP_GLOBAL_AVG_POOL] = &gp_cuda_global_avg_pool,
-	[GP_OP_AVG_POOL] = &gp_cuda_avg_pool,
-	[GP_OP_MAX_POOL] = &gp_cuda_max_pool,
-	[GP_OP_LINEAR] = &gp_cuda_linear,
-	[GP_OP_FLATTEN] = &gp_cuda_flatten,
-	[GP_OP_DROPOUT] = &gp_cuda_dropout,
-	[GP_OP_SHORTCUT_PAD] = &gp_cuda_shortcut_pad,
-	[GP_OP_BATCH_NORM] = &gp_cuda_batch_norm,
+#define X(id, NAME, name) [GP_OP_##NAME] = &gp_cuda_op_##name,
+	GP_OPS(X)
+#undef X
 };
 
 static enum gp_status check_spec(const struct cuda_plan *p, struct gp_err *err)
@@ -45,17 +34,16 @@ static enum gp_status make_nodes(struct cuda_plan *p, struct gp_err *err)
 	void *node;
 	GP_TRY(gp_alloc_array(&node, (size_t)g->nodes, sizeof *p->node, err));
 	p->node = node;
+	p->walk = (struct gp_walk){.spec = &p->base.spec, .nodes = node, .node_bytes = sizeof *p->node};
+	p->walk.align = gp_cuda_align(1);
+	p->walk.real_bytes = gp_rt_type_bytes(p->type);
+	p->walk.pools = CUDA_TRACKS;
+	GP_TRY(gp_walk_init(&p->walk, err));
 	for (int i = 0; i < g->nodes; i++) {
 		struct cuda_node *n = &p->node[i];
-		*n = (struct cuda_node){.g = &g->node[i], .index = i, .in = {-1, -1}};
-		for (int k = 0; k < g->node[i].inputs && k < 2; k++)
-			n->in[k] = g->node[i].in[k];
-		n->out = n->saved = n->tmp_forward = n->tmp_backward = n->tmp_weight = n->dout = -1;
-		n->dx[0] = n->dx[1] = n->dx_add[0] = n->dx_add[1] = -1;
-		if (i == 0) {
-			n->in[0] = n->in[1] = -1;
+		n->tmp_weight = -1;
+		if (n->base.absent)
 			continue;
-		}
 		n->op = (unsigned)g->node[i].op < GP_OP_COUNT ? ops[g->node[i].op] : NULL;
 		if (!n->op)
 			GP_FAIL(err, GP_UNSUPPORTED, "the CUDA device cannot run %s (%s)", gp_op_name(g->node[i].op),
@@ -66,56 +54,72 @@ static enum gp_status make_nodes(struct cuda_plan *p, struct gp_err *err)
 
 /* --- folding ------------------------------------------------------------------------------------------------------ */
 
-/* The only reader of a node's value; NULL if there are more or none. */
+static bool reads(const struct cuda_node *n, int value)
+{
+	for (int k = 0; !n->base.absent && k < n->base.inputs; k++)
+		if (n->base.in[k] == value)
+			return true;
+	return false;
+}
+
+/* The only reader of a node's value; NULL if there are more or none, or somebody outside reads it. */
 static struct cuda_node *only_reader(const struct cuda_plan *p, const struct cuda_node *n)
 {
 	const struct gp_graph *g = p->base.spec.graph;
-	struct cuda_node *reader = NULL;
-	for (int i = n->index + 1; i < g->nodes; i++)
-		for (int k = 0; k < 2; k++) {
-			if (g->node[i].in[k] != n->index)
-				continue;
-			if (reader)
-				return NULL;
-			reader = &p->node[i];
-		}
-	return reader;
+	if (gp_graph_readers(g, n->base.first_value) != 1)
+		return NULL;
+	for (int i = n->base.index + 1; i < g->nodes; i++)
+		if (reads(&p->node[i], n->base.first_value))
+			return &p->node[i];
+	return NULL;
+}
+
+/* Whether no node between the two reads what `from` reads: else the gradients would be added up in another order. */
+static bool may_move(const struct cuda_plan *p, const struct cuda_node *from, const struct cuda_node *to)
+{
+	for (int i = from->base.index + 1; i < to->base.index; i++)
+		for (int k = 0; k < from->base.inputs; k++)
+			if (reads(&p->node[i], from->base.in[k]))
+				return false;
+	return true;
 }
 
 /* Node `to` becomes what `from` was, and happens in its own place: by then everything it reads is there. */
 static void move_node(struct cuda_node *from, struct cuda_node *to)
 {
-	to->g = from->g;
+	to->base.g = from->base.g;
+	to->base.inputs = from->base.inputs;
+	for (int k = 0; k < from->base.inputs; k++)
+		to->base.in[k] = from->base.in[k];
 	to->op = from->op;
 	to->act = from->act;
-	to->in[0] = from->in[0];
-	to->in[1] = from->in[1];
 	from->op = NULL;
-	from->absorbed = true;
+	from->base.absent = true;
 }
 
-static bool is_sum(const struct cuda_node *n)
+static bool is_sum_of_two(const struct cuda_node *n)
 {
-	return n && !n->absorbed && n->g->op == GP_OP_ADD;
+	return n && n->base.g->op == GP_OP_ADD && n->base.inputs == 2;
 }
 
 static bool is_activation(const struct cuda_node *n)
 {
-	return n && !n->absorbed && (n->g->op == GP_OP_RELU || n->g->op == GP_OP_RELU6);
+	return n && (n->base.g->op == GP_OP_RELU || n->base.g->op == GP_OP_RELU6);
 }
 
 static void fold_batch_norm(struct cuda_plan *p, struct cuda_node *n)
 {
 	struct cuda_node *reader = only_reader(p, n);
-	if (is_sum(reader)) {
-		const int other = reader->in[reader->in[0] == n->index];
+	if (is_sum_of_two(reader) && may_move(p, n, reader)) {
+		const int other = reader->base.in[reader->base.in[0] == n->base.first_value];
 		move_node(n, reader);
 		n = reader;
-		n->in[1] = other;
+		n->base.in[1] = other;
+		n->base.inputs = 2;
 		reader = only_reader(p, n);
 	}
-	if (is_activation(reader)) {
-		n->act = reader->g->op == GP_OP_RELU ? CUDA_ACT_RELU : CUDA_ACT_RELU6;
+	if (is_activation(reader) && may_move(p, n, reader)) {
+		n->act = reader->base.g->op == GP_OP_RELU ? CUDA_ACT_RELU : CUDA_ACT_RELU6;
 		move_node(n, reader);
 	}
 }
@@ -124,38 +128,33 @@ static void fold_batch_norm(struct cuda_plan *p, struct cuda_node *n)
 static void fold_batch_norms(struct cuda_plan *p)
 {
 	const struct gp_graph *g = p->base.spec.graph;
-	for (int i = 1; i < g->nodes; i++)
+	for (int i = g->inputs; i < g->nodes; i++)
 		if (g->node[i].op == GP_OP_BATCH_NORM)
 			fold_batch_norm(p, &p->node[i]);
 }
 
-/* --- gradients ---------------------------------------------------------------------------------------------------- */
+/* --- ops ---------------------------------------------------------------------------------------------------------- */
 
-static void find_gradients(struct cuda_plan *p)
+/* Where a batch norm has a residual and no activation behind it, the residual's gradient is its own. */
+static uint64_t passes_of(const struct cuda_node *n)
 {
-	const struct gp_graph *g = p->base.spec.graph;
-	if (!p->base.spec.train)
-		return;
-	p->node[0].need_grad = p->base.spec.grad_inputs;
-	for (int i = 1; i < g->nodes; i++) {
-		struct cuda_node *n = &p->node[i];
-		if (n->absorbed)
-			continue;
-		for (int k = 0; k < 2 && n->in[k] >= 0; k++)
-			n->want_dx = n->want_dx || p->node[n->in[k]].need_grad;
-		n->trains = gp_graph_is_trained(g, n->g);
-		n->need_grad = n->want_dx || n->trains;
-	}
+	if (n->op->passes_gradient)
+		return GP_WALK_ALL;
+	return n->base.g->op == GP_OP_BATCH_NORM && n->act == CUDA_ACT_NONE ? 2 : 0;
 }
 
 static enum gp_status prepare_nodes(struct cuda_plan *p, struct gp_err *err)
 {
-	for (int i = 1; i < p->base.spec.graph->nodes; i++) {
+	for (int i = 0; i < p->base.spec.graph->nodes; i++) {
 		struct cuda_node *n = &p->node[i];
-		if (n->absorbed)
+		if (n->base.absent)
 			continue;
-		n->saves_input = n->op->saves_input;
-		n->saves_output = n->op->saves_output;
+		n->base.in_place = n->op->in_place;
+		n->base.in_place_backward = n->op->in_place_backward;
+		n->base.adds_gradient = n->op->adds_gradient;
+		n->base.saves_in = n->op->saves_in;
+		n->base.saves_out = n->op->saves_out;
+		n->base.passes = passes_of(n);
 		if (n->op->prepare)
 			GP_TRY(n->op->prepare(p, n, err));
 		n->pack_offset = p->pack_bytes;
@@ -177,20 +176,23 @@ static enum gp_status make_params(struct cuda_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
-static int kind_of(const struct gp_param *q)
+static int kind_of(const struct gp_graph *g, const struct gp_param *q)
 {
-	return !q->trained ? 2 : q->decay ? 0 : 1;
+	const bool statistic = q->role == GP_PARAM_RUNNING_MEAN || q->role == GP_PARAM_RUNNING_VAR;
+	if (q->trained)
+		return q->decay ? 0 : 1;
+	return statistic && gp_graph_is_trained(g, &g->node[q->node]) ? 2 : 3;
 }
 
 /* One optimizer kernel walks over all trained parameters: those with weight decay lie before the others. */
 static void place_params(struct cuda_plan *p)
 {
 	const struct gp_graph *g = p->base.spec.graph;
-	uint64_t *const ends[] = {&p->decayed_floats, &p->trained_floats, &p->value_floats};
+	uint64_t *const ends[] = {&p->decayed_floats, &p->trained_floats, &p->moved_floats, &p->value_floats};
 	uint64_t at = 0;
-	for (int kind = 0; kind < 3; kind++) {
+	for (int kind = 0; kind < 4; kind++) {
 		for (int i = 0; i < g->params; i++) {
-			if (kind_of(&g->param[i]) != kind)
+			if (kind_of(g, &g->param[i]) != kind)
 				continue;
 			p->param[i].offset = at;
 			at += gp_cuda_align(g->param[i].count * sizeof(float)) / sizeof(float);
@@ -210,12 +212,11 @@ static void add_up_memory(struct cuda_plan *p)
 	m->params = parts.values + parts.narrow + parts.packs + parts.undo;
 	m->grads = parts.grads;
 	m->optim = parts.moment;
-	m->activations = slots * p->slot_bytes;
+	m->activations = slots * p->walk.slot_bytes;
 	for (int t = 0; t < gp_cuda_tracks(p); t++)
 		m->scratch += parts.scratch[t];
 	m->scratch += parts.extra + gp_cuda_blas_bytes(p);
-	for (int b = 0; b < 4; b++)
-		m->io += slots * p->io_bytes[b];
+	m->io = slots * p->walk.all_io_bytes;
 	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;
 	m->host = gp_cuda_host_bytes(p);
 }
@@ -224,11 +225,10 @@ enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)
 {
 	GP_TRY(check_spec(p, err));
 	p->type = p->base.spec.precision == GP_PRECISION_BF16 ? GP_RT_BF16 : GP_RT_F32;
-	p->grad_output = p->grad_input = -1;
 	GP_TRY(make_nodes(p, err));
 	GP_TRY(make_params(p, err));
 	fold_batch_norms(p);
-	find_gradients(p);
+	gp_walk_find_gradients(&p->walk);
 	GP_TRY(prepare_nodes(p, err));
 	place_params(p);
 	GP_TRY(gp_cuda_plan_layout(p, err));
@@ -241,7 +241,7 @@ enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)
 
 int gp_cuda_param_index(const struct cuda_plan *p, const struct cuda_node *n, enum gp_param_role role)
 {
-	return gp_graph_param_of(p->base.spec.graph, n->g, role);
+	return gp_graph_param_of(p->base.spec.graph, n->base.g, role);
 }
 
 void gp_cuda_order_weight(struct cuda_plan *p, const struct cuda_node *n, const int8_t order[4])
@@ -249,6 +249,12 @@ void gp_cuda_order_weight(struct cuda_plan *p, const struct cuda_node *n, const 
 	const int i = gp_cuda_param_index(p, n, GP_PARAM_WEIGHT);
 	gp_require(i >= 0 && p->base.spec.graph->param[i].shape.ndim == 4);
 	memcpy(p->param[i].order, order, sizeof p->param[i].order);
+}
+
+bool gp_cuda_is_trained(const struct cuda_plan *p, const struct cuda_node *n, enum gp_param_role role)
+{
+	const int i = gp_cuda_param_index(p, n, role);
+	return i >= 0 && p->base.spec.train && p->base.spec.graph->param[i].trained;
 }
 
 float *gp_cuda_param(const struct cuda_plan *p, const struct cuda_node *n, enum gp_param_role role)
@@ -259,10 +265,9 @@ float *gp_cuda_param(const struct cuda_plan *p, const struct cuda_node *n, enum 
 
 float *gp_cuda_grad(const struct cuda_plan *p, const struct cuda_node *n, enum gp_param_role role)
 {
-	const int i = gp_cuda_param_index(p, n, role);
-	if (i < 0 || !p->base.spec.train || !p->base.spec.graph->param[i].trained)
+	if (!gp_cuda_is_trained(p, n, role))
 		return NULL;
-	return p->grads + p->param[i].offset;
+	return p->grads + p->param[gp_cuda_param_index(p, n, role)].offset;
 }
 
 const void *gp_cuda_weight(const struct cuda_plan *p, const struct cuda_node *n)
@@ -274,11 +279,21 @@ const void *gp_cuda_weight(const struct cuda_plan *p, const struct cuda_node *n)
 	return (const char *)p->narrow + p->param[i].offset * gp_rt_type_bytes(p->type);
 }
 
-struct cuda_image gp_cuda_image(const struct cuda_plan *p, const struct cuda_node *n)
+static struct cuda_image image_of(const struct cuda_plan *p, int value)
 {
-	const struct gp_shape *s = &p->base.spec.graph->node[n->index].shape;
+	const struct gp_shape *s = &gp_walk_type(&p->walk, value)->shape;
 	if (s->ndim == 3)
 		return (struct cuda_image){p->base.spec.batch, s->dim[0], s->dim[1], s->dim[2]};
 	const int64_t c = s->dim[s->ndim - 1];
-	return (struct cuda_image){gp_cuda_elements(p, n) / c, 1, 1, c};
+	return (struct cuda_image){gp_walk_elements(&p->walk, value) / c, 1, 1, c};
+}
+
+struct cuda_image gp_cuda_image(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	return image_of(p, n->base.first_value);
+}
+
+struct cuda_image gp_cuda_in_image(const struct cuda_plan *p, const struct cuda_node *n, int k)
+{
+	return image_of(p, n->base.in[k]);
 }

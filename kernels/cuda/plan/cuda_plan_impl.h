@@ -10,7 +10,7 @@
 
 #include "kernels/cuda/plan/cuda_plan.h"
 
-/* Bytes of the pieces of a plan's block, in this order; then the slots: for each its arena and its four IO buffers. */
+/* Bytes of the pieces of a plan's block, in this order; then the slots: for each its arena and its IO buffers. */
 struct cuda_parts {
 	uint64_t values, narrow, packs, undo, grads, moment, scratch[CUDA_TRACKS], extra;
 };

@@ -28,24 +28,35 @@ static void *address(const struct cuda_plan *p, int slot, int buf)
 {
 	if (buf < 0)
 		return NULL;
-	const struct cuda_buf *b = &p->buf[buf];
+	const struct gp_buf *b = &p->walk.buf[buf];
 	switch (b->place) {
-	case CUDA_AT_IO:
-		return p->slot[slot].io[b->io];
-	case CUDA_AT_SLOT:
+	case GP_AT_IO:
+		return p->slot[slot].io[b->port];
+	case GP_AT_SLOT:
 		return p->slot[slot].arena + b->offset;
-	case CUDA_AT_SCRATCH:
-		return p->track[b->track].scratch + b->offset;
+	case GP_AT_SCRATCH:
+		return p->track[b->pool].scratch + b->offset;
 	}
 	return NULL;
 }
+
+static void *value_address(const struct cuda_plan *p, int slot, int value)
+{
+	return address(p, slot, p->walk.value[value]);
+}
+
+/* A call's addresses: as many of each as the node has inputs, or outputs, and of inputs two at least. */
+struct addresses {
+	const void *in[GP_NODE_MAX_INPUTS], *dout[GP_NODE_MAX_OUTPUTS];
+	void *out[GP_NODE_MAX_OUTPUTS], *dx[GP_NODE_MAX_INPUTS];
+};
 
 static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, int slot, enum cuda_track_index track)
 {
 	const struct cuda_track *t = &p->track[track];
 	struct cuda_call c = {.plan = p, .node = n, .stream = t->stream, .blas = t->blas, .type = p->type};
 	c.draw = p->slot[slot].draw;
-	c.saved = address(p, slot, n->saved);
+	c.saved = address(p, slot, n->base.saved);
 	if (n->pack_bytes)
 		c.pack = p->packs + n->pack_offset;
 	return c;
@@ -59,49 +70,79 @@ static struct gp_rt_stream *stream_of(const struct cuda_plan *p, enum gp_plan_bu
 	return p->track[io == GP_BUF_INPUT || io == GP_BUF_OUTPUT ? CUDA_FORWARDS : CUDA_BACKWARDS].stream;
 }
 
-static void come_up(struct cuda_plan *p, int slot, enum gp_plan_buf io)
+/* Between an IO buffer (fp32, or i32) and where a value or gradient lies, and between it and the host's. */
+static void take_in(struct cuda_plan *p, int slot, enum gp_plan_buf io, int index, int value, int buf)
 {
-	if (!p->base.spec.device_io && p->io_bytes[io])
-		gp_rt_copy_up(stream_of(p, io), p->slot[slot].io[io], p->slot[slot].host[io], p->io_bytes[io]);
+	const int port = gp_walk_port(&p->walk, io, index);
+	if (!p->base.spec.device_io)
+		gp_rt_copy_up(stream_of(p, io), p->slot[slot].io[port], p->slot[slot].host[port],
+			      p->walk.io_bytes[port]);
+	if (!gp_walk_lies_at(&p->walk, buf, io, index))
+		gpk_convert(stream_of(p, io), p->type, address(p, slot, buf), GP_RT_F32, p->slot[slot].io[port],
+			    gp_walk_elements(&p->walk, value));
 }
 
-static void go_down(struct cuda_plan *p, int slot, enum gp_plan_buf io)
+static void give_out(struct cuda_plan *p, int slot, enum gp_plan_buf io, int index, int value, int buf)
 {
-	if (!p->base.spec.device_io && p->io_bytes[io])
-		gp_rt_copy_down(stream_of(p, io), p->slot[slot].host[io], p->slot[slot].io[io], p->io_bytes[io]);
+	const int port = gp_walk_port(&p->walk, io, index);
+	if (!gp_walk_lies_at(&p->walk, buf, io, index))
+		gpk_convert(stream_of(p, io), GP_RT_F32, p->slot[slot].io[port], p->type, address(p, slot, buf),
+			    gp_walk_elements(&p->walk, value));
+	if (!p->base.spec.device_io)
+		gp_rt_copy_down(stream_of(p, io), p->slot[slot].host[port], p->slot[slot].io[port],
+				p->walk.io_bytes[port]);
 }
 
-static bool lies_at(const struct cuda_plan *p, int buf, enum gp_plan_buf io)
+/* All inputs, or all gradients of outputs; a value that has none is passed over. */
+static void take_all_in(struct cuda_plan *p, int slot, enum gp_plan_buf io)
 {
-	return p->buf[buf].place == CUDA_AT_IO && p->buf[buf].io == io;
+	const struct gp_graph *g = p->base.spec.graph;
+	const bool forward = io == GP_BUF_INPUT;
+	for (int i = 0; i < (forward ? g->inputs : g->outputs); i++) {
+		const int value = forward ? gp_walk_input(&p->walk, i) : gp_walk_output(&p->walk, i);
+		if (gp_walk_port(&p->walk, io, i) >= 0)
+			take_in(p, slot, io, i, value, forward ? p->walk.value[value] : p->walk.edge_grad[i]);
+	}
 }
 
-/* Between an IO buffer (fp32) and where node `n`'s value or gradient lies. */
-static void take_in(struct cuda_plan *p, int slot, enum gp_plan_buf io, int buf, const struct cuda_node *n)
+static void give_all_out(struct cuda_plan *p, int slot, enum gp_plan_buf io)
 {
-	come_up(p, slot, io);
-	if (!lies_at(p, buf, io))
-		gpk_convert(stream_of(p, io), p->type, address(p, slot, buf), GP_RT_F32, p->slot[slot].io[io],
-			    gp_cuda_elements(p, n));
-}
-
-static void give_out(struct cuda_plan *p, int slot, enum gp_plan_buf io, int buf, const struct cuda_node *n)
-{
-	if (!lies_at(p, buf, io))
-		gpk_convert(stream_of(p, io), GP_RT_F32, p->slot[slot].io[io], p->type, address(p, slot, buf),
-			    gp_cuda_elements(p, n));
-	go_down(p, slot, io);
+	const struct gp_graph *g = p->base.spec.graph;
+	const bool forward = io == GP_BUF_OUTPUT;
+	for (int i = 0; i < (forward ? g->outputs : g->inputs); i++) {
+		const int value = forward ? gp_walk_output(&p->walk, i) : gp_walk_input(&p->walk, i);
+		const int buf = forward ? p->walk.value[value] : p->walk.grad[value];
+		if (gp_walk_port(&p->walk, io, i) >= 0 && buf >= 0)
+			give_out(p, slot, io, i, value, buf);
+	}
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
+static void find_inputs(const struct cuda_plan *p, const struct cuda_node *n, int slot, uint64_t mask,
+			struct addresses *at)
+{
+	at->in[0] = at->in[1] = NULL;
+	for (int k = 0; k < n->base.inputs; k++)
+		at->in[k] = mask >> k & 1 ? value_address(p, slot, n->base.in[k]) : NULL;
+}
+
+static void find_outputs(const struct cuda_plan *p, const struct cuda_node *n, int slot, uint64_t mask,
+			 struct addresses *at)
+{
+	for (int j = 0; j < n->base.outputs; j++)
+		at->out[j] = mask >> j & 1 ? value_address(p, slot, n->base.first_value + j) : NULL;
+}
+
 static void forward_node(struct cuda_plan *p, const struct cuda_node *n, int slot, enum gp_mode mode)
 {
+	struct addresses at;
 	struct cuda_call c = call_of(p, n, slot, CUDA_FORWARDS);
-	for (int k = 0; k < 2 && n->in[k] >= 0; k++)
-		c.in[k] = address(p, slot, gp_cuda_input(p, n, k)->out);
-	c.out = address(p, slot, n->out);
-	c.tmp = address(p, slot, n->tmp_forward);
+	find_inputs(p, n, slot, GP_WALK_ALL, &at);
+	find_outputs(p, n, slot, GP_WALK_ALL, &at);
+	c.in = at.in;
+	c.out = at.out;
+	c.tmp = address(p, slot, n->base.tmp[0]);
 	c.mode = mode;
 	gp_cuda_profile_start(p, n, c.stream);
 	n->op->forward(&c);
@@ -110,56 +151,63 @@ static void forward_node(struct cuda_plan *p, const struct cuda_node *n, int slo
 
 static void queue_forward(struct cuda_plan *p, int slot, enum gp_mode mode)
 {
-	const int last = p->base.spec.graph->nodes - 1;
+	const struct gp_graph *g = p->base.spec.graph;
 	if (p->draws && mode == GP_TRAIN)
 		gp_rt_copy_up(p->stream, p->slot[slot].draw, p->slot[slot].host_draw, sizeof(uint64_t));
-	take_in(p, slot, GP_BUF_INPUT, p->node[0].out, &p->node[0]);
-	for (int i = 1; i <= last; i++)
-		if (!p->node[i].absorbed && !p->node[i].view)
+	take_all_in(p, slot, GP_BUF_INPUT);
+	for (int i = g->inputs; i < g->nodes; i++)
+		if (!p->node[i].base.absent && !p->node[i].base.view)
 			forward_node(p, &p->node[i], slot, mode);
-	give_out(p, slot, GP_BUF_OUTPUT, p->node[last].out, &p->node[last]);
+	give_all_out(p, slot, GP_BUF_OUTPUT);
 }
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
 
-/* Gradients that are handed on: only where two contributions meet, or at the plan's edge, is anything moved. */
+/* Gradients that are handed on: only where two contributions meet is anything moved. */
 static void pass_gradient(struct cuda_plan *p, const struct cuda_node *n, int slot, int k)
 {
 	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
-	const void *dout = address(p, slot, n->dout);
-	void *dx = address(p, slot, n->dx[k]);
-	const int64_t count = gp_cuda_elements(p, gp_cuda_input(p, n, k));
-	if (n->add[k])
-		gpk_add(s, p->type, dx, dx, dout, count);
-	else if (n->dx_add[k] >= 0)
-		gpk_add(s, p->type, dx, dout, address(p, slot, n->dx_add[k]), count);
-	else if (n->dx[k] != n->dout)
-		gp_rt_copy(s, dx, dout, (size_t)count * gp_rt_type_bytes(p->type));
+	const int dout = p->walk.grad[n->base.first_value];
+	void *dx = address(p, slot, n->base.dx[k]);
+	const int64_t count = gp_cuda_in_elements(p, n, k);
+	if (n->base.add >> k & 1)
+		gpk_add(s, p->type, dx, dx, address(p, slot, dout), count);
+	else if (n->base.dx_add[k] >= 0)
+		gpk_add(s, p->type, dx, address(p, slot, dout), address(p, slot, n->base.dx_add[k]), count);
 }
 
+/* What backward reads. */
 static struct cuda_call gradient_call(struct cuda_plan *p, const struct cuda_node *n, int slot,
-				      enum cuda_track_index track)
+				      enum cuda_track_index track, struct addresses *at)
 {
 	struct cuda_call c = call_of(p, n, slot, track);
 	c.mode = GP_TRAIN;
-	if (n->saves_input)
-		c.in[0] = address(p, slot, gp_cuda_input(p, n, 0)->out);
-	c.dout = address(p, slot, n->dout);
+	find_inputs(p, n, slot, n->base.saves_in, at);
+	find_outputs(p, n, slot, n->base.saves_out, at);
+	for (int j = 0; j < n->base.outputs; j++)
+		at->dout[j] = address(p, slot, p->walk.grad[n->base.first_value + j]);
+	c.in = at->in;
+	c.out = at->out;
+	c.dout = at->dout;
 	return c;
 }
 
-static struct cuda_call backward_call(struct cuda_plan *p, const struct cuda_node *n, int slot)
+static void run_backward(struct cuda_plan *p, const struct cuda_node *n, int slot)
 {
-	struct cuda_call c = gradient_call(p, n, slot, CUDA_BACKWARDS);
-	if (n->saves_output)
-		c.out = address(p, slot, n->out);
-	c.tmp = address(p, slot, n->tmp_backward);
-	for (int k = 0; k < 2; k++)
-		if (n->dx[k] >= 0 && !n->pass[k]) {
-			c.dx[k] = address(p, slot, n->dx[k]);
-			c.add[k] = n->add[k];
-		}
-	return c;
+	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
+	struct addresses at;
+	struct cuda_call c = gradient_call(p, n, slot, CUDA_BACKWARDS, &at);
+	c.tmp = address(p, slot, n->base.tmp[1]);
+	at.dx[0] = at.dx[1] = NULL;
+	for (int k = 0; k < n->base.inputs; k++)
+		at.dx[k] = gp_walk_passes(&n->base, k) ? NULL : address(p, slot, n->base.dx[k]);
+	c.dx = at.dx;
+	c.add = n->base.add;
+	n->op->backward(&c);
+	for (int k = 0; k < n->base.inputs; k++)
+		if (at.dx[k] && n->base.dx_add[k] >= 0)
+			gpk_add(s, p->type, at.dx[k], at.dx[k], address(p, slot, n->base.dx_add[k]),
+				gp_cuda_in_elements(p, n, k));
 }
 
 /* A node that is measured has everything on one stream. */
@@ -170,7 +218,8 @@ static bool runs_aside(const struct cuda_plan *p)
 
 static void weight_gradient(struct cuda_plan *p, const struct cuda_node *n, int slot)
 {
-	struct cuda_call c = gradient_call(p, n, slot, runs_aside(p) ? CUDA_WEIGHTS : CUDA_BACKWARDS);
+	struct addresses at;
+	struct cuda_call c = gradient_call(p, n, slot, runs_aside(p) ? CUDA_WEIGHTS : CUDA_BACKWARDS, &at);
 	c.tmp = address(p, slot, n->tmp_weight);
 	if (!runs_aside(p)) {
 		n->op->backward_weight(&c);
@@ -194,31 +243,24 @@ static void backward_node(struct cuda_plan *p, const struct cuda_node *n, int sl
 	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
 	await_weight_gradient(p, n->await);
 	gp_cuda_profile_start(p, n, s);
-	for (int k = 0; k < 2; k++)
-		if (n->dx[k] >= 0 && n->pass[k])
+	for (int k = 0; k < n->base.inputs; k++)
+		if (n->base.dx[k] >= 0 && gp_walk_passes(&n->base, k))
 			pass_gradient(p, n, slot, k);
 	if (n->job > 0)
 		weight_gradient(p, n, slot);
-	if (!n->view && !n->op->passes_gradient) {
-		const struct cuda_call c = backward_call(p, n, slot);
-		n->op->backward(&c);
-		for (int k = 0; k < 2; k++)
-			if (c.dx[k] && n->dx_add[k] >= 0)
-				gpk_add(s, p->type, c.dx[k], c.dx[k], address(p, slot, n->dx_add[k]),
-					gp_cuda_elements(p, gp_cuda_input(p, n, k)));
-	}
+	if (gp_walk_works_backward(&n->base))
+		run_backward(p, n, slot);
 	gp_cuda_profile_stop(p, n, s);
 }
 
 static void queue_backward(struct cuda_plan *p, int slot)
 {
-	const int last = p->base.spec.graph->nodes - 1;
-	take_in(p, slot, GP_BUF_GRAD_OUTPUT, p->grad_output, &p->node[last]);
-	for (int i = last; i > 0; i--)
-		if (p->node[i].need_grad)
+	const struct gp_graph *g = p->base.spec.graph;
+	take_all_in(p, slot, GP_BUF_GRAD_OUTPUT);
+	for (int i = g->nodes - 1; i >= g->inputs; i--)
+		if (p->node[i].base.need_grad)
 			backward_node(p, &p->node[i], slot);
-	if (p->grad_input >= 0)
-		give_out(p, slot, GP_BUF_GRAD_INPUT, p->grad_input, &p->node[0]);
+	give_all_out(p, slot, GP_BUF_GRAD_INPUT);
 	if (p->jobs > p->jobs_awaited)
 		await_weight_gradient(p, p->jobs);
 }
@@ -300,9 +342,9 @@ enum gp_status gp_cuda_wait_for(struct gp_plan *plan, int slot, struct gp_err *e
 
 static void queue_packs(struct cuda_plan *p)
 {
-	for (int i = 1; i < p->base.spec.graph->nodes; i++) {
+	for (int i = 0; i < p->base.spec.graph->nodes; i++) {
 		const struct cuda_node *n = &p->node[i];
-		if (n->absorbed || n->view || !n->op->pack)
+		if (n->base.absent || n->base.view || !n->op->pack)
 			continue;
 		const struct cuda_call c = call_of(p, n, 0, CUDA_FORWARDS);
 		n->op->pack(&c);
@@ -377,14 +419,6 @@ enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *e
 
 /* --- values ------------------------------------------------------------------------------------------------------- */
 
-static bool overwritten_later(const struct cuda_plan *p, const struct cuda_node *n)
-{
-	for (int i = n->index + 1; i < p->base.spec.graph->nodes; i++)
-		if (p->node[i].out == n->out && !p->node[i].view)
-			return true;
-	return false;
-}
-
 static enum gp_status copy_value(struct cuda_plan *p, const void *value, float *out, int64_t count, struct gp_err *err)
 {
 	const size_t bytes = (size_t)count * gp_rt_type_bytes(p->type);
@@ -408,7 +442,11 @@ enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float
 	if (index < 0 || index >= plan->spec.graph->nodes)
 		GP_FAIL(err, GP_INTERNAL, "%s has no node %d", plan->spec.graph->name, index);
 	const struct cuda_node *n = &p->node[index];
-	if (n->absorbed || p->buf[n->out].place == CUDA_AT_SCRATCH || overwritten_later(p, n))
-		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", plan->spec.graph->node[index].name);
-	return copy_value(p, address(p, slot, n->out), out, gp_cuda_elements(p, n), err);
+	const char *name = plan->spec.graph->node[index].name;
+	const int value = n->base.first_value, buf = p->walk.value[value];
+	if (gp_walk_type(&p->walk, value)->dtype != GP_F32)
+		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not f32", name);
+	if (buf < 0 || p->walk.buf[buf].place == GP_AT_SCRATCH || gp_walk_overwritten(&p->walk, &n->base))
+		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", name);
+	return copy_value(p, address(p, slot, buf), out, gp_cuda_elements(p, n), err);
 }

@@ -9,6 +9,7 @@
 #include "common/wire/account.h"
 #include "common/base/mem.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
+#include "kernels/plan/plan_work.h"
 
 struct cuda_profile {
 	struct gp_plan_profile base;
@@ -72,45 +73,15 @@ void gp_cuda_profile_free(struct cuda_plan *p)
 void gp_cuda_profile_start(struct cuda_plan *p, const struct cuda_node *n, struct gp_rt_stream *s)
 {
 	if (p->profile)
-		gp_rt_event_record(p->profile->event[2 * n->index], s);
+		gp_rt_event_record(p->profile->event[2 * n->base.index], s);
 }
 
 void gp_cuda_profile_stop(struct cuda_plan *p, const struct cuda_node *n, struct gp_rt_stream *s)
 {
 	if (!p->profile)
 		return;
-	gp_rt_event_record(p->profile->event[2 * n->index + 1], s);
-	p->profile->ran[n->index] = true;
-}
-
-static uint64_t value_bytes(const struct cuda_plan *p, const struct cuda_node *n)
-{
-	return (uint64_t)gp_cuda_elements(p, n) * gp_rt_type_bytes(p->type);
-}
-
-static uint64_t param_bytes(const struct cuda_plan *p, const struct cuda_node *n)
-{
-	uint64_t count = 0;
-	for (int k = 0; k < n->g->params; k++)
-		count += p->base.spec.graph->param[n->g->first_param + k].count;
-	return count * sizeof(float);
-}
-
-static uint64_t moved_bytes(const struct cuda_plan *p, const struct cuda_node *n, int way)
-{
-	const uint64_t in = value_bytes(p, gp_cuda_input(p, n, 0)), out = value_bytes(p, n), params = param_bytes(p, n);
-	const uint64_t second = n->in[1] >= 0 ? value_bytes(p, gp_cuda_input(p, n, 1)) : 0;
-	if (way == CUDA_PROFILE_FORWARD)
-		return in + second + out + params;
-	if (n->view || n->op->passes_gradient)
-		return 0;
-	return out + (n->saves_input ? in : 0) + (n->saves_output ? out : 0) + (n->want_dx ? in : 0) + 2 * params;
-}
-
-static double flops(const struct cuda_plan *p, const struct cuda_node *n, int way)
-{
-	const double one = 2.0 * (double)n->g->macs * (double)p->base.spec.batch;
-	return way == CUDA_PROFILE_FORWARD || !n->want_dx ? one : 2.0 * one;
+	gp_rt_event_record(p->profile->event[2 * n->base.index + 1], s);
+	p->profile->ran[n->base.index] = true;
 }
 
 static void add_call(struct gp_node_profile *row, int way, uint64_t ns)
@@ -123,7 +94,7 @@ static void add_call(struct gp_node_profile *row, int way, uint64_t ns)
 /* What a batch norm took over counts as the batch norm's. */
 static struct gp_node_profile *row_of(const struct cuda_plan *p, const struct cuda_node *n)
 {
-	return &p->profile->row[n->g - p->base.spec.graph->node];
+	return &p->profile->row[n->base.g - p->base.spec.graph->node];
 }
 
 static void collect_node(struct cuda_plan *p, const struct cuda_node *n, int way)
@@ -132,17 +103,18 @@ static void collect_node(struct cuda_plan *p, const struct cuda_node *n, int way
 	struct gp_node_profile *row = row_of(p, n);
 	struct gp_err ignored; /* events that did not happen measure nothing */
 	uint64_t ns;
-	profile->ran[n->index] = false;
-	if (gp_rt_event_ns(profile->event[2 * n->index], profile->event[2 * n->index + 1], &ns, &ignored) != GP_OK)
+	profile->ran[n->base.index] = false;
+	if (gp_rt_event_ns(profile->event[2 * n->base.index], profile->event[2 * n->base.index + 1], &ns, &ignored) !=
+	    GP_OK)
 		return;
 	add_call(row, way, ns);
-	row->bytes[way] += moved_bytes(p, n, way);
-	row->flops[way] += flops(p, n, way);
+	row->bytes[way] += gp_plan_work_bytes(&p->walk, &n->base, way == CUDA_PROFILE_BACKWARD);
+	row->flops[way] += gp_plan_work_flops(&p->walk, &n->base, way == CUDA_PROFILE_BACKWARD);
 }
 
 void gp_cuda_profile_collect(struct cuda_plan *p, int way)
 {
-	for (int i = 1; p->profile && i < p->base.spec.graph->nodes; i++)
+	for (int i = 0; p->profile && i < p->base.spec.graph->nodes; i++)
 		if (p->profile->ran[i])
 			collect_node(p, &p->node[i], way);
 }

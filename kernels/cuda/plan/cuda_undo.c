@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Taking a step back on the GPU. What a training forward changes for good is
- * parameters that are not trained: batch norm's running statistics, which lie
- * behind all others. They are kept when a step's first forward begins;
+ * running statistics of batch norms that are not frozen, which lie behind what
+ * is trained. They are kept when a step's first forward begins;
  * gradients become zero again. Test: tests/unit/test_cuda_plan.c
  */
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 
-static uint64_t untrained_bytes(const struct cuda_plan *p)
+static uint64_t moved_bytes(const struct cuda_plan *p)
 {
-	return (p->value_floats - p->trained_floats) * sizeof(float);
+	return (p->moved_floats - p->trained_floats) * sizeof(float);
 }
 
 uint64_t gp_cuda_undo_bytes(const struct cuda_plan *p)
 {
-	return p->base.spec.undo && p->base.spec.train ? gp_cuda_align(untrained_bytes(p)) : 0;
+	return p->base.spec.undo && p->base.spec.train ? gp_cuda_align(moved_bytes(p)) : 0;
 }
 
 void gp_cuda_undo_save(struct cuda_plan *p)
 {
 	if (p->undo && !p->undo_saved)
-		gp_rt_copy(p->stream, p->undo, p->values + p->trained_floats, untrained_bytes(p));
+		gp_rt_copy(p->stream, p->undo, p->values + p->trained_floats, moved_bytes(p));
 	p->undo_saved = true;
 }
 
@@ -31,7 +31,7 @@ void gp_cuda_step_undo(struct gp_plan *plan)
 	gp_require(plan->spec.undo || !plan->spec.train);
 	struct gp_rt_stream *s = gp_cuda_behind_all(p);
 	if (p->undo && p->undo_saved)
-		gp_rt_copy(s, p->values + p->trained_floats, p->undo, untrained_bytes(p));
+		gp_rt_copy(s, p->values + p->trained_floats, p->undo, moved_bytes(p));
 	if (p->grads)
 		gp_rt_fill(s, p->grads, 0, p->trained_floats * sizeof(float));
 	p->undo_saved = false;
