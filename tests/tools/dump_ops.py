@@ -3,8 +3,9 @@
 """dump_ops.py [OUT.safetensors]: what PyTorch computes for single ops, for tests/unit/test_cpu_ops.c.
 
 Writes tests/golden/ops/ops.safetensors. Every case NAME has NAME/attr (int32: gp_op, then the attributes in the order
-of the structs in common/graph/graph.h), NAME/x, NAME/y, NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients
-NAME/grad.weight .... Images are channels last; parameters keep PyTorch's layouts.
+of the structs in common/graph/ops), NAME/x, NAME/y, NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients
+NAME/grad.weight .... Further inputs and outputs are NAME/x1, NAME/y1 and so on; integers have no gradient. Images are
+channels last; parameters keep PyTorch's layouts.
 """
 import sys
 
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 import tensor_file
 
 CONV, CONV_T, BN, RELU, RELU6, ADD, AVG, MAX, GAVG, LINEAR, FLATTEN = range(1, 12)
-SHORTCUT = 13
+SHORTCUT, IDENTITY, CONCAT, SPLIT, EMBEDDING, MASKED_MEAN = range(13, 19)
 tensors = {}
 
 
@@ -43,6 +44,29 @@ def record(name, attr, x, function, params=(), gy=None):
         put(f"{name}/{role}", p)
         if p.requires_grad:
             put(f"{name}/grad.{role}", p.grad)
+
+
+def numbered(key, k):
+    return key if k == 0 else f"{key}{k}"
+
+
+def record_many(name, attr, inputs, function, params=()):
+    """The same of several inputs, real or integer; `function` returns a list of outputs."""
+    inputs = [x.clone().requires_grad_(True) if x.is_floating_point() else x for x in inputs]
+    outputs = function(*inputs)
+    gys = [torch.randn(y.shape) for y in outputs]
+    torch.autograd.backward(outputs, gys)
+    put(f"{name}/attr", numpy.array(attr, dtype=numpy.int32))
+    for k, x in enumerate(inputs):
+        put(f"{name}/{numbered('x', k)}", last(x))
+        if x.is_floating_point():
+            put(f"{name}/{numbered('gx', k)}", last(x.grad))
+    for k, (y, gy) in enumerate(zip(outputs, gys)):
+        put(f"{name}/{numbered('y', k)}", last(y))
+        put(f"{name}/{numbered('gy', k)}", last(gy))
+    for role, p in params:
+        put(f"{name}/{role}", p)
+        put(f"{name}/grad.{role}", p.grad)
 
 
 def leaf(*shape, scale=1.0):
@@ -176,6 +200,40 @@ def optimizer(name, kind, make, settings, lrs):
     put(f"optim_{name}/biases", torch.stack(biases))
 
 
+def embedding(name, ids, vocab, features):
+    """Ids outside the table give zeros."""
+    table = leaf(vocab, features)
+    known = (ids >= 0) & (ids < vocab)
+    record_many("embedding_" + name, [EMBEDDING, vocab, features], [ids.int()],
+                lambda i: [F.embedding(i.long().clamp(0, vocab - 1), table) * known.unsqueeze(-1)],
+                [("weight", table)])
+
+
+def masked_mean(name, n, s, f, mask):
+    def run(x, m):
+        kept = (m != 0).float().unsqueeze(-1)
+        return [(x * kept).sum(1) / kept.sum(1).clamp(min=1)]
+
+    record_many("masked_mean_" + name, [MASKED_MEAN], [torch.randn(n, s, f), mask.int()], run)
+
+
+def many_inputs_and_outputs():
+    images = [torch.randn(2, c, 3, 4) for c in (5, 5, 5)]
+    record_many("sum_three", [ADD], images, lambda a, b, c: [a + b + c])
+    record_many("sum_five", [ADD], [torch.randn(3, 301) for _ in range(5)], lambda *x: [sum(x[1:], x[0])])
+    record_many("identity", [IDENTITY], [torch.randn(2, 3, 4, 5)], lambda x: [x * 1])
+    record_many("concat_images", [CONCAT], [torch.randn(2, c, 3, 4) for c in (3, 8, 1)],
+                lambda *x: [torch.cat(x, 1)])
+    record_many("concat_rows", [CONCAT], [torch.randn(3, 4, f) for f in (16, 8)], lambda *x: [torch.cat(x, 2)])
+    record_many("split_images", [SPLIT, 3], [torch.randn(2, 12, 3, 4)], lambda x: list(x.chunk(3, 1)))
+    record_many("split_rows", [SPLIT, 2], [torch.randn(3, 4, 10)], lambda x: list(x.chunk(2, 2)))
+    embedding("small", torch.tensor([[1, 4, 1, 0, 6, 1, 2], [5, 5, 5, 5, 3, 1, 6]]), 7, 5)
+    embedding("unknown", torch.tensor([[0, -1, 3], [4, 2, 2**31 - 1], [-2**31, 1, 1]]), 4, 16)
+    embedding("wide", torch.randint(0, 50, (3, 40)), 50, 130)
+    masked_mean("some", 3, 5, 7, torch.tensor([[1, 1, 0, 0, 0], [0, 0, 0, 0, 0], [1, 0, -3, 2, 1]]))
+    masked_mean("all", 2, 9, 64, torch.ones(2, 9))
+
+
 def convolutions():
     conv("1x1", 2, 7, 5, 24, 40, 1)
     conv("1x1_odd", 3, 5, 5, 5, 3, 1, bias=True)
@@ -248,6 +306,7 @@ def main():
     conv("1x1_stride2_few", 1, 20, 20, 8, 5, 1, 2)
     conv("1x1_stride2_grouped", 1, 20, 20, 12, 8, 1, 2, groups=2)
     conv_transpose("1x1_stride2_few", 1, 10, 10, 5, 8, 1, 2, out_pad=1)
+    many_inputs_and_outputs()
     write(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/ops/ops.safetensors")
 
 

@@ -1,0 +1,457 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A model that gp_graph_cut cuts in three, at every place: inside residual
+ * blocks too, where several values cross and some pass from head to tail. The
+ * three plans together equal one plan of the whole bit for bit: outputs,
+ * gradients, running statistics, updates; with chunks in flight, on any number
+ * of threads, with parts frozen, on every device. See graph_part.h, plan_walk.h.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "common/base/threads.h"
+#include "common/graph/device.h"
+#include "common/graph/graph_part.h"
+#include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_embedding.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_shape.h"
+#include "kernels/device_registry.h"
+#include "tests/unit/ok.h"
+
+enum { BATCH = 3, SLOTS = 2, CHUNKS = 3, STEPS = 2, CLASSES = 4, SEED = 5, VOCAB = 7 };
+enum { HEAD, BODY, TAIL, PARTS };
+
+/* --- models of which every node is a block ------------------------------------------------------------------------ */
+
+static void begin(struct gp_graph *g)
+{
+	char name[16];
+	snprintf(name, sizeof name, "b%d", g->blocks);
+	OK(gp_graph_begin_block(g, name, &err));
+}
+
+static int conv(struct gp_graph *g, const char *name, int in, int channels, int kernel, int stride, int groups)
+{
+	begin(g);
+	return gp_graph_conv(g, name, in, channels, kernel, stride, kernel / 2, groups, false, &err);
+}
+
+static int norm(struct gp_graph *g, const char *name, int in)
+{
+	begin(g);
+	return gp_graph_batch_norm(g, name, in, 1e-5f, 0.1f, &err);
+}
+
+static int unary(struct gp_graph *g, enum gp_op op, const char *name, int in)
+{
+	begin(g);
+	return gp_graph_unary(g, op, name, in, &err);
+}
+
+static int sum(struct gp_graph *g, const char *name, int a, int b)
+{
+	begin(g);
+	return gp_graph_sum(g, name, a, b, &err);
+}
+
+static struct gp_graph *end(struct gp_graph *g, int last)
+{
+	if (last < 0)
+		fail_msg("%s", err.text);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+static int classify(struct gp_graph *g, int x)
+{
+	x = unary(g, GP_OP_GLOBAL_AVG_POOL, "pool", x);
+	x = unary(g, GP_OP_FLATTEN, "flat", x);
+	begin(g);
+	return gp_graph_linear(g, "fc", x, CLASSES, true, &err);
+}
+
+/* Identity, projection, and a value that four nodes read, one of them behind a second addition. */
+static struct gp_graph *build_residuals(void)
+{
+	const struct gp_shape image = {.ndim = 3, .dim = {8, 8, 3}};
+	struct gp_graph *g = gp_graph_new("residuals", &image, &err);
+	int x = unary(g, GP_OP_RELU, "stem", norm(g, "stem_bn", conv(g, "stem_conv", 0, 16, 3, 1, 1)));
+	int y = unary(g, GP_OP_RELU, "a0", norm(g, "a0_bn", conv(g, "a0_conv", x, 16, 3, 1, 1)));
+	y = norm(g, "a1_bn", conv(g, "a1_conv", y, 16, 3, 1, 1));
+	x = unary(g, GP_OP_RELU, "a", sum(g, "a_sum", y, x));
+	y = unary(g, GP_OP_RELU6, "b0", norm(g, "b0_bn", conv(g, "b0_conv", x, 24, 1, 1, 1)));
+	y = unary(g, GP_OP_RELU6, "b1", norm(g, "b1_bn", conv(g, "b1_conv", y, 24, 3, 2, 24)));
+	y = norm(g, "b2_bn", conv(g, "b2_conv", y, 20, 1, 1, 1));
+	int down = norm(g, "down_bn", conv(g, "down_conv", x, 20, 1, 2, 1));
+	begin(g);
+	int pad = gp_graph_shortcut_pad(g, "pad", x, 2, 2, 2, &err);
+	begin(g);
+	y = gp_graph_append(g, (struct gp_node){.op = GP_OP_ADD}, "b_sum", 3, (const int[]){y, down, pad}, &err);
+	return end(g, classify(g, y));
+}
+
+/* Depthwise blocks whose sum has no activation behind it, as MobileNetV2's. */
+static struct gp_graph *build_inverted(void)
+{
+	const struct gp_shape image = {.ndim = 3, .dim = {6, 6, 8}};
+	struct gp_graph *g = gp_graph_new("inverted", &image, &err);
+	int x = norm(g, "stem_bn", conv(g, "stem_conv", 0, 16, 1, 1, 1));
+	for (int i = 0; i < 2; i++) {
+		char name[6][16];
+		static const char *const what[] = {"expand", "expand_bn", "expand_act", "deep", "project", "sum"};
+		for (int k = 0; k < 6; k++)
+			snprintf(name[k], sizeof name[k], "%s%d", what[k], i);
+		int y = norm(g, name[1], conv(g, name[0], x, 32, 1, 1, 1));
+		y = conv(g, name[3], unary(g, GP_OP_RELU6, name[2], y), 32, 3, 1, 32);
+		y = conv(g, name[4], y, 16, 1, 1, 1);
+		x = sum(g, name[5], x, y);
+	}
+	return end(g, classify(g, x));
+}
+
+/* Token ids and a mask from the data; the mask crosses both cuts where they lie before its reader. */
+static struct gp_graph *build_tokens(void)
+{
+	const struct gp_type ids = {GP_I32, {.ndim = 1, .dim = {6}}}, row = {GP_F32, {.ndim = 1, .dim = {5}}};
+	struct gp_graph *g = gp_graph_new_empty("tokens", &err);
+	assert_int_equal(gp_graph_add_input(g, "ids", &ids, &err), 0);
+	assert_int_equal(gp_graph_add_input(g, "mask", &ids, &err), 1);
+	assert_int_equal(gp_graph_add_input(g, "extra", &row, &err), 2);
+	begin(g);
+	int x = gp_graph_embedding(g, "table", 0, VOCAB, 8, &err);
+	begin(g);
+	int y = gp_graph_linear(g, "mix", x, 8, true, &err);
+	x = sum(g, "mixed", unary(g, GP_OP_RELU, "mix_act", y), x);
+	begin(g);
+	const int half = gp_graph_split(g, "halves", x, 2, &err);
+	x = sum(g, "folded", half, half + 1);
+	begin(g);
+	x = gp_graph_masked_mean(g, "mean", x, 1, &err);
+	begin(g);
+	x = gp_graph_concat(g, "joined", 3, (const int[]){x, 2, x}, &err);
+	begin(g);
+	x = gp_graph_dropout(g, "drop", x, 0.2f, &err);
+	begin(g);
+	return end(g, gp_graph_linear(g, "fc", x, CLASSES, true, &err));
+}
+
+/* --- one plan, or three ------------------------------------------------------------------------------------------- */
+
+struct run {
+	const struct gp_graph *whole;
+	struct gp_graph_parts parts;
+	int count;
+	const struct gp_graph *graph[PARTS];
+	struct gp_plan *plan[PARTS];
+};
+
+static struct gp_plan *make_plan(struct gp_device *dev, const struct gp_graph *g, uint64_t grad_inputs,
+				 enum gp_precision precision)
+{
+	struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = SLOTS, .train = true, .seed = SEED};
+	struct gp_plan *plan;
+	spec.grad_inputs = grad_inputs;
+	spec.precision = precision;
+	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .nesterov = true, .weight_decay = 1e-3f};
+	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
+	return plan;
+}
+
+static struct run make_whole(struct gp_device *dev, const struct gp_graph *g, enum gp_precision precision)
+{
+	return (struct run){.whole = g, .count = 1, .graph = {g}, .plan = {make_plan(dev, g, 0, precision)}};
+}
+
+static struct run make_split(struct gp_device *dev, const struct gp_graph *g, struct gp_cut cut,
+			     enum gp_precision precision)
+{
+	struct run r = {.whole = g, .count = PARTS};
+	OK(gp_graph_cut(g, &cut, &r.parts, &err));
+	const struct gp_graph *const graph[] = {r.parts.head, r.parts.body, r.parts.tail};
+	const uint64_t grads[] = {0, r.parts.body_gradient, r.parts.tail_gradient};
+	for (int k = 0; k < PARTS; k++) {
+		r.graph[k] = graph[k];
+		r.plan[k] = make_plan(dev, graph[k], grads[k], precision);
+	}
+	return r;
+}
+
+static void drop(struct run *r)
+{
+	for (int k = 0; k < r->count; k++)
+		r->plan[k]->ops->plan_free(r->plan[k]);
+	gp_graph_parts_deinit(&r->parts);
+}
+
+static void *buffer(struct run *r, int part, int slot, enum gp_plan_buf which, int index)
+{
+	return r->plan[part]->ops->buffer(r->plan[part], slot, which, index);
+}
+
+static uint64_t count_of(const struct gp_type *type)
+{
+	return BATCH * gp_shape_elements(&type->shape);
+}
+
+static void fill_data(const struct gp_graph *g, int input, uint64_t chunk, void *out)
+{
+	const struct gp_type *type = &g->value[input].type;
+	for (uint64_t i = 0; i < count_of(type); i++)
+		if (type->dtype == GP_I32) /* some ids lie outside the table, some masks are 0 */
+			((int32_t *)out)[i] = (int32_t)(gp_rng_u32(SEED + (uint64_t)input, chunk, i) % (VOCAB + 2)) - 1;
+		else
+			((float *)out)[i] = gp_rng_normal(SEED + (uint64_t)input, chunk, i);
+}
+
+static const struct gp_port *ports_of(const struct run *r, int part)
+{
+	return part == HEAD ? r->parts.head_in : part == BODY ? r->parts.body_in : r->parts.tail_in;
+}
+
+static void set_input(struct run *r, int part, int slot, int input, uint64_t chunk)
+{
+	void *to = buffer(r, part, slot, GP_BUF_INPUT, input);
+	if (r->count == 1) {
+		fill_data(r->whole, input, chunk, to);
+		return;
+	}
+	const struct gp_port port = ports_of(r, part)[input];
+	if (port.from == GP_FROM_DATA)
+		fill_data(r->whole, port.index, chunk, to);
+	else
+		memcpy(to, buffer(r, port.from == GP_FROM_HEAD ? HEAD : BODY, slot, GP_BUF_OUTPUT, port.index),
+		       count_of(&r->graph[part]->value[input].type) * sizeof(float));
+}
+
+static void forward(struct run *r, int slot, uint64_t chunk)
+{
+	for (int part = 0; part < r->count; part++) {
+		for (int i = 0; i < r->graph[part]->inputs; i++)
+			set_input(r, part, slot, i, chunk);
+		OK(r->plan[part]->ops->forward(r->plan[part], slot, GP_TRAIN, chunk, &err));
+	}
+}
+
+/* What the tail and the body say of an output of `part`, in this order. */
+static void gather_gradient(struct run *r, int part, int slot, int output)
+{
+	float *to = buffer(r, part, slot, GP_BUF_GRAD_OUTPUT, output);
+	bool any = false;
+	for (int reader = TAIL; to && reader > part; reader--)
+		for (int i = 0; i < r->graph[reader]->inputs; i++) {
+			const struct gp_port port = ports_of(r, reader)[i];
+			const float *from = buffer(r, reader, slot, GP_BUF_GRAD_INPUT, i);
+			if (port.index != output || port.from != (part == HEAD ? GP_FROM_HEAD : GP_FROM_BODY) || !from)
+				continue;
+			for (uint64_t e = 0; e < count_of(&r->graph[reader]->value[i].type); e++)
+				to[e] = any ? to[e] + from[e] : from[e];
+			any = true;
+		}
+	assert_true(any || !to);
+}
+
+static double backward(struct run *r, int slot, uint64_t chunk)
+{
+	struct gp_plan *last = r->plan[r->count - 1];
+	struct gp_loss_result loss;
+	int32_t labels[BATCH];
+	for (int i = 0; i < BATCH; i++)
+		labels[i] = (int32_t)((chunk * 7 + (uint64_t)i * 3) % CLASSES);
+	OK(last->ops->loss(last, slot, labels, BATCH, true, 1.0f / (BATCH * CHUNKS), &loss, &err));
+	for (int part = r->count - 1; part >= 0; part--) {
+		for (int i = 0; part < r->count - 1 && i < r->graph[part]->outputs; i++)
+			gather_gradient(r, part, slot, i);
+		OK(r->plan[part]->ops->backward(r->plan[part], slot, &err));
+	}
+	return loss.loss_sum;
+}
+
+/* One chunk's forward lies before another one's backward. */
+static double run_step(struct run *r, uint64_t step)
+{
+	double loss = 0.0;
+	for (int i = 0; i < CHUNKS + SLOTS - 1; i++) {
+		const int back = i - (SLOTS - 1);
+		if (i < CHUNKS)
+			forward(r, i % SLOTS, step * CHUNKS + (uint64_t)i);
+		if (back >= 0)
+			loss += backward(r, back % SLOTS, step * CHUNKS + (uint64_t)back);
+	}
+	return loss;
+}
+
+static void update(struct run *r)
+{
+	for (int part = 0; part < r->count; part++)
+		OK(r->plan[part]->ops->optim_step(r->plan[part], 0.05f, &err));
+}
+
+/* --- comparing ---------------------------------------------------------------------------------------------------- */
+
+/* A parameter of the whole model, or its gradient, from the part that has it. */
+static void read_param(struct run *r, const struct gp_param *q, bool grad, float *out)
+{
+	for (int part = 0; part < r->count; part++) {
+		const int i = gp_graph_find_param(r->graph[part], q->name);
+		if (i < 0)
+			continue;
+		assert_int_equal(r->graph[part]->param[i].trained, q->trained);
+		OK(grad ? r->plan[part]->ops->grad_get(r->plan[part], i, out, &err)
+			: r->plan[part]->ops->param_get(r->plan[part], i, out, &err));
+		return;
+	}
+	fail_msg("no part has %s", q->name);
+}
+
+static void expect_same(struct run *a, struct run *b, bool grads, struct gp_cut cut)
+{
+	for (int i = 0; i < a->whole->params; i++) {
+		const struct gp_param *q = &a->whole->param[i];
+		float *x = gp_calloc(q->count, sizeof *x), *y = gp_calloc(q->count, sizeof *y);
+		if (!grads || q->trained) {
+			read_param(a, q, grads, x);
+			read_param(b, q, grads, y);
+		}
+		for (uint64_t k = 0; k < q->count; k++)
+			if (memcmp(&x[k], &y[k], sizeof *x) != 0)
+				fail_msg("cut %d:%d: %s of %s: element %llu is %.9g and %.9g", cut.head, cut.tail,
+					 grads ? "gradient" : "value", q->name, (unsigned long long)k, (double)x[k],
+					 (double)y[k]);
+		gp_free(x);
+		gp_free(y);
+	}
+}
+
+static void expect_equal_outputs(struct run *a, struct run *b, struct gp_cut cut)
+{
+	for (int s = 0; s < SLOTS; s++)
+		if (memcmp(buffer(a, 0, s, GP_BUF_OUTPUT, 0), buffer(b, TAIL, s, GP_BUF_OUTPUT, 0),
+			   BATCH * CLASSES * sizeof(float)) != 0)
+			fail_msg("cut %d:%d: outputs differ", cut.head, cut.tail);
+}
+
+static void check_cut(struct gp_device *dev, const struct gp_graph *g, struct gp_cut cut, enum gp_precision precision)
+{
+	struct run whole = make_whole(dev, g, precision), split = make_split(dev, g, cut, precision);
+	for (uint64_t step = 0; step < STEPS; step++) {
+		assert_true(run_step(&whole, step) == run_step(&split, step));
+		expect_equal_outputs(&whole, &split, cut);
+		expect_same(&whole, &split, true, cut);
+		update(&whole);
+		update(&split);
+		expect_same(&whole, &split, false, cut);
+	}
+	drop(&whole);
+	drop(&split);
+}
+
+static void check_all_cuts(const char *device, int threads, const struct gp_graph *g, int every,
+			   enum gp_precision precision)
+{
+	struct gp_device *dev;
+	int number = 0;
+	if (gp_device_open(device, threads, &dev, &err) != GP_OK)
+		return; /* this build has none */
+	for (int head = 1; head < g->blocks - 1; head++)
+		for (int tail = head + 1; tail < g->blocks; tail++)
+			if (gp_device_supports(dev, precision) && number++ % every == 0)
+				check_cut(dev, g, (struct gp_cut){head, tail}, precision);
+	dev->ops->close(dev);
+}
+
+/* Emulated kernels are slow: there some cuts have to do. */
+static void check_everywhere(struct gp_graph *g)
+{
+	check_all_cuts("cpu", 1, g, 1, GP_PRECISION_FP32);
+	check_all_cuts("cpu", 2, g, 3, GP_PRECISION_FP32);
+	check_all_cuts("cpu", 1, g, 7, GP_PRECISION_BF16);
+	check_all_cuts("cuda-emulated", 1, g, 11, GP_PRECISION_FP32);
+	check_all_cuts("cuda-emulated", 1, g, 17, GP_PRECISION_BF16);
+	check_all_cuts("cuda", 1, g, 3, GP_PRECISION_FP32);
+	check_all_cuts("cuda", 1, g, 3, GP_PRECISION_BF16);
+	gp_graph_free(g);
+}
+
+static void cuts_inside_residual_blocks_change_no_bit(void **state)
+{
+	(void)state;
+	check_everywhere(build_residuals());
+}
+
+static void cuts_inside_inverted_residuals_change_no_bit(void **state)
+{
+	(void)state;
+	check_everywhere(build_inverted());
+}
+
+static void cuts_through_tokens_and_a_mask_change_no_bit(void **state)
+{
+	(void)state;
+	check_everywhere(build_tokens());
+}
+
+/* --- frozen parts ------------------------------------------------------------------------------------------------- */
+
+/* From the front up to somewhere in a residual block, in the middle, of a batch norm one parameter alone. */
+static void frozen_parts_change_no_bit_wherever_the_cut_is(void **state)
+{
+	(void)state;
+	static const char *const patterns[][3] = {{"stem*", "a0*", NULL},
+						  {"a1_conv*", "b1*", "down_bn*"},
+						  {"*_bn.weight", "fc.bias", NULL},
+						  {"*_conv*", NULL, NULL}};
+	for (size_t p = 0; p < sizeof patterns / sizeof patterns[0]; p++) {
+		struct gp_graph *g = build_residuals();
+		for (int k = 0; k < 3 && patterns[p][k]; k++)
+			assert_true(gp_graph_freeze(g, patterns[p][k]) > 0);
+		check_all_cuts("cpu", 1, g, 5, GP_PRECISION_FP32);
+		check_all_cuts("cpu", 2, g, 23, GP_PRECISION_FP32);
+		check_all_cuts("cuda-emulated", 1, g, 41, GP_PRECISION_FP32);
+		check_all_cuts("cuda", 1, g, 5, GP_PRECISION_FP32);
+		gp_graph_free(g);
+	}
+}
+
+/* Where nothing before the cut is trained, no gradient crosses it. */
+static void nothing_goes_back_into_a_frozen_head(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_residuals();
+	struct gp_device *dev;
+	const struct gp_cut cut = {8, 20};
+	assert_true(gp_graph_freeze_blocks(g, 0, cut.head) > 0);
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	struct run r = make_split(dev, g, cut, GP_PRECISION_FP32);
+	struct gp_plan_memory m;
+	r.plan[HEAD]->ops->plan_memory(r.plan[HEAD], &m);
+	assert_int_equal(m.grads + m.optim + m.activations, 0);
+	assert_int_equal(r.parts.body_gradient, 0);
+	assert_true(r.parts.body->inputs >= 2);
+	for (int i = 0; i < r.parts.body->inputs; i++)
+		assert_null(buffer(&r, BODY, 0, GP_BUF_GRAD_INPUT, i));
+	for (int i = 0; i < r.parts.head->outputs; i++)
+		assert_null(buffer(&r, HEAD, 0, GP_BUF_GRAD_OUTPUT, i));
+	drop(&r);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+int main(int argc, char **argv)
+{
+	(void)argc;
+	gp_threads_prepare(argv);
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(cuts_inside_residual_blocks_change_no_bit),
+		cmocka_unit_test(cuts_inside_inverted_residuals_change_no_bit),
+		cmocka_unit_test(cuts_through_tokens_and_a_mask_change_no_bit),
+		cmocka_unit_test(frozen_parts_change_no_bit_wherever_the_cut_is),
+		cmocka_unit_test(nothing_goes_back_into_a_frozen_head),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
