@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What crosses a cut: one chunk goes forward and back through head, body and
- * tail in this process, as a training step takes it, and the four tensors that
- * would travel are kept. For trying codecs on them (`gpclient capture`).
- * Nothing is updated, no link is involved.
+ * What crosses the cuts: one chunk goes forward and back through head, body and
+ * tail in this process, as a training step takes it, and every tensor that a
+ * split run would send is copied (crossing.h says which those are). For trying
+ * codecs on them (`gpclient capture`). Nothing is updated, no link is involved.
  *
  * Threads: the caller's; the call blocks until all is computed. Test:
  * tests/unit/test_capture.c
@@ -15,17 +15,10 @@
 #include "common/graph/device.h"
 #include "common/graph/weights.h"
 #include "common/graph/graph_part.h"
-
-enum gp_capture_tensor {
-	GP_CAPTURE_ACT_UP,
-	GP_CAPTURE_ACT_DOWN,
-	GP_CAPTURE_GRAD_UP,
-	GP_CAPTURE_GRAD_DOWN,
-	GP_CAPTURES
-};
+#include "common/wire/direction.h"
 
 struct gp_capture_spec {
-	const struct gp_graph *graph; /* the whole model */
+	const struct gp_graph *graph; /* the whole model, with what is frozen */
 	struct gp_cut cut;
 	const struct gp_weights *weights; /* NULL: drawn from seed */
 	const char *device;
@@ -33,10 +26,18 @@ struct gp_capture_spec {
 	uint64_t seed; /* dropout, too */
 };
 
+struct gp_captured {
+	enum gp_direction direction;
+	/* The direction ("act_up") where one tensor crosses in it, else the direction and the value: "act_up.mask". */
+	char name[GP_NAME_MAX + 16];
+	struct gp_type type; /* with batch, channels last: as a codec gets it */
+	void *data;          /* gp_alloc_aligned */
+};
+
 struct gp_capture {
-	struct gp_shape shape[GP_CAPTURES]; /* with batch, channels last: as a codec gets it */
-	float *tensor[GP_CAPTURES];
-	double loss; /* mean of the chunk */
+	int count;
+	struct gp_captured *tensor; /* by direction, then as the body has its inputs or outputs */
+	double loss;                /* mean of the chunk */
 };
 
 /* Takes the batch as one chunk; all of its samples have to be there (batch->valid). Gradients are those of their
@@ -45,6 +46,7 @@ enum gp_status gp_capture_run(const struct gp_capture_spec *spec, const struct g
 			      struct gp_err *err);
 /* Safe on a zeroed struct. */
 void gp_capture_deinit(struct gp_capture *c);
-const char *gp_capture_name(enum gp_capture_tensor which); /* "act_up" */
+/* NULL: there is none of that name. */
+const struct gp_captured *gp_capture_find(const struct gp_capture *c, const char *name);
 
 #endif

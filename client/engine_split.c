@@ -133,7 +133,7 @@ static size_t chunk_bytes(const struct split_engine *e, int input)
 static void copy_batch(struct split_slot *s)
 {
 	const struct split_engine *e = s->e;
-	const struct gp_graph_parts *p = &e->parts;
+	const struct gp_graph_parts *p = &e->cross->parts;
 	const size_t samples = (size_t)gp_split_chunk_samples(e);
 	gp_batch_map_copy(&e->map, s->batch, s->first, samples, e->head_plan, s->index, p->head_in);
 	gp_batch_map_copy(&e->map, s->batch, s->first, samples, e->tail_plan, s->index, p->tail_in);
@@ -170,8 +170,8 @@ static void head_forward_done(struct gp_task *task)
 	e->forwarded++;
 	e->forwards_idle = e->forwarded == e->end;
 	s->pending = e->flows.used[GP_ACT_UP];
-	for (int i = 0; i < e->parts.body->inputs; i++) {
-		const struct gp_port *from = &e->parts.body_in[i];
+	for (int i = 0; i < e->cross->parts.body->inputs; i++) {
+		const struct gp_port *from = &e->cross->parts.body_in[i];
 		encode_tensor(s, &e->flows.flow[GP_ACT_UP][i],
 			      from->from == GP_FROM_DATA ? s->data[i] : head_buffer(s, GP_BUF_OUTPUT, from->index),
 			      act_encoded);
@@ -217,20 +217,20 @@ void gp_split_pump(struct split_engine *e)
 static void copy_outputs(struct split_slot *s)
 {
 	struct split_engine *e = s->e;
-	const size_t row = gp_shape_elements(gp_graph_output_shape(e->parts.tail));
+	const size_t row = gp_shape_elements(gp_graph_output_shape(e->cross->parts.tail));
 	memcpy(e->outputs + s->first * row, tail_buffer(s, GP_BUF_OUTPUT, 0), (size_t)s->valid * row * sizeof(float));
 }
 
 static size_t head_output_bytes(const struct split_engine *e, int output)
 {
-	const struct gp_type *type = gp_graph_output_type(e->parts.head, output);
+	const struct gp_type *type = gp_graph_output_type(e->cross->parts.head, output);
 	return (size_t)gp_split_chunk_samples(e) * gp_shape_elements(&type->shape) * gp_dtype_bytes(type->dtype);
 }
 
 /* What the head made and the tail reads never leaves this side. */
 static void copy_from_head(struct split_slot *s)
 {
-	const struct gp_graph_parts *p = &s->e->parts;
+	const struct gp_graph_parts *p = &s->e->cross->parts;
 	for (int i = 0; i < p->tail->inputs; i++)
 		if (p->tail_in[i].from == GP_FROM_HEAD)
 			memcpy(tail_buffer(s, GP_BUF_INPUT, i), head_buffer(s, GP_BUF_OUTPUT, p->tail_in[i].index),
@@ -280,8 +280,8 @@ static void tail_done(struct gp_task *task)
 		begin_head_backward(s);
 		return;
 	}
-	for (int i = 0; i < e->parts.tail->inputs; i++) {
-		const struct gp_port *from = &e->parts.tail_in[i];
+	for (int i = 0; i < e->cross->parts.tail->inputs; i++) {
+		const struct gp_port *from = &e->cross->parts.tail_in[i];
 		if (from->from == GP_FROM_BODY && e->flows.flow[GP_GRAD_UP][from->index].codec)
 			encode_tensor(s, &e->flows.flow[GP_GRAD_UP][from->index], tail_buffer(s, GP_BUF_GRAD_INPUT, i),
 				      grad_encoded);
@@ -298,8 +298,8 @@ static void act_decoded(struct gp_transfer *t)
 /* The tail's input that body output `output` is; every output of the body is read there. */
 static int tail_input_of(const struct split_engine *e, int output)
 {
-	for (int i = 0; i < e->parts.tail->inputs; i++)
-		if (e->parts.tail_in[i].from == GP_FROM_BODY && e->parts.tail_in[i].index == output)
+	for (int i = 0; i < e->cross->parts.tail->inputs; i++)
+		if (e->cross->parts.tail_in[i].from == GP_FROM_BODY && e->cross->parts.tail_in[i].index == output)
 			return i;
 	gp_require(false);
 	return -1;
@@ -309,9 +309,9 @@ static int tail_input_of(const struct split_engine *e, int output)
 
 static bool reaches_body(const struct split_engine *e, int output)
 {
-	for (int i = 0; i < e->parts.body->inputs; i++)
-		if (e->parts.body_in[i].from == GP_FROM_HEAD && e->parts.body_in[i].index == output)
-			return e->list->grad_inputs >> i & 1;
+	for (int i = 0; i < e->cross->parts.body->inputs; i++)
+		if (e->cross->parts.body_in[i].from == GP_FROM_HEAD && e->cross->parts.body_in[i].index == output)
+			return e->cross->list.grad_inputs >> i & 1;
 	return false;
 }
 
@@ -319,9 +319,9 @@ static bool reaches_body(const struct split_engine *e, int output)
 static void add_from_tail(struct split_slot *s)
 {
 	const struct split_engine *e = s->e;
-	for (int i = 0; i < e->parts.tail->inputs; i++) {
-		const struct gp_port *from = &e->parts.tail_in[i];
-		if (from->from != GP_FROM_HEAD || !(e->parts.tail_gradient >> i & 1))
+	for (int i = 0; i < e->cross->parts.tail->inputs; i++) {
+		const struct gp_port *from = &e->cross->parts.tail_in[i];
+		if (from->from != GP_FROM_HEAD || !(e->cross->parts.tail_gradient >> i & 1))
 			continue;
 		float *to = head_buffer(s, GP_BUF_GRAD_OUTPUT, from->index);
 		const float *part = tail_buffer(s, GP_BUF_GRAD_INPUT, i);
@@ -353,7 +353,7 @@ static void head_backward_done(struct gp_task *task)
 static void begin_head_backward(struct split_slot *s)
 {
 	s->state = SLOT_BACKWARD;
-	if (s->e->head_backward)
+	if (s->e->cross->head_backward)
 		submit(s, run_head_backward, finish_head, head_backward_done, 0);
 	else
 		gp_split_chunk_done(s);
@@ -368,7 +368,7 @@ static void grad_decoded(struct gp_transfer *t)
 
 static int head_output_of(const struct split_engine *e, int body_input)
 {
-	return e->parts.body_in[body_input].index;
+	return e->cross->parts.body_in[body_input].index;
 }
 
 /* In place of GRAD_DOWN, where nothing before the cut is trained. */

@@ -17,8 +17,7 @@
 #include "client/client_session.h"
 #include "client/engine.h"
 #include "client/batch_map.h"
-#include "common/graph/graph_part.h"
-#include "common/wire/flows.h"
+#include "client/crossing.h"
 
 enum slot_state {
 	SLOT_FREE,
@@ -50,14 +49,12 @@ struct split_engine {
 	struct gp_engine base;
 	uv_loop_t loop;
 	struct gp_device *device;
-	struct gp_graph_parts parts;
+	struct gp_crossing *cross; /* the parts, and which tensors cross between them */
 	struct gp_plan *head_plan, *tail_plan;
 	const struct gp_plan_profile *head_profile, *tail_profile; /* NULL: not measured */
 	struct gp_worker *compute_worker, *codec_worker, *data_worker;
 	struct gp_lane compute, data;
-	struct gp_flow_list *list; /* of what crosses the cuts */
 	struct gp_flows flows;
-	bool head_backward;      /* some gradient reaches the head */
 	bool ahead;              /* the head's forwards of the next step may run, and be sent, during this one */
 	struct gp_batch_map map; /* of the whole model's inputs, from the batch at hand */
 	struct split_slot *slot;

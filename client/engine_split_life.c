@@ -37,8 +37,8 @@ static enum gp_status set_part(struct split_engine *e, struct gp_plan *plan, con
 static enum gp_status split_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
-	GP_TRY(get_part(e, e->head_plan, e->parts.head, w, err));
-	GP_TRY(get_part(e, e->tail_plan, e->parts.tail, w, err));
+	GP_TRY(get_part(e, e->head_plan, e->cross->parts.head, w, err));
+	GP_TRY(get_part(e, e->tail_plan, e->cross->parts.tail, w, err));
 	return gp_client_session_fetch(&e->session, w, err);
 }
 
@@ -83,7 +83,7 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 					  .server_device_bytes = e->session.server_device_bytes,
 					  .server_device = e->session.server_device,
 					  .flows = &e->flows,
-					  .body = e->parts.body,
+					  .body = e->cross->parts.body,
 					  .reconnects = e->session.reconnects};
 	gp_client_session_figures(&e->session, &out->account, &out->tcp, &out->rtt_us);
 	gp_flows_each(&e->flows, add_flow_figures, out);
@@ -113,7 +113,7 @@ static void free_lanes(struct split_engine *e)
 static void free_slots(struct split_engine *e)
 {
 	for (int i = 0; e->slot && i < e->base.spec.session.window; i++) {
-		for (int k = 0; e->slot[i].data && k < e->parts.body->inputs; k++)
+		for (int k = 0; e->slot[i].data && k < e->cross->parts.body->inputs; k++)
 			gp_free(e->slot[i].data[k]);
 		gp_free(e->slot[i].data);
 		gp_free(e->slot[i].labels);
@@ -142,9 +142,8 @@ static void split_free(struct gp_engine *base)
 	if (e->device)
 		e->device->ops->close(e->device);
 	free_slots(e);
-	gp_free(e->list);
 	gp_free(e->squares);
-	gp_graph_parts_deinit(&e->parts);
+	gp_crossing_free(e->cross);
 	gp_free(e);
 }
 
@@ -162,41 +161,6 @@ static enum gp_status make_workers(struct split_engine *e, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Bit i: input i of the tail has a gradient that goes up, or to the head. */
-static uint64_t tail_gradients(const struct split_engine *e)
-{
-	uint64_t wanted = 0;
-	for (int i = 0; i < e->parts.tail->inputs; i++) {
-		const struct gp_port *from = &e->parts.tail_in[i];
-		const bool up = from->from == GP_FROM_BODY && e->list->grad_outputs >> from->index & 1;
-		const bool here = from->from == GP_FROM_HEAD && e->parts.tail_gradient >> i & 1;
-		wanted |= (uint64_t)(up || here) << i;
-	}
-	return wanted;
-}
-
-static bool head_is_reached(const struct split_engine *e)
-{
-	for (int i = 0; i < e->parts.tail->inputs; i++)
-		if (e->parts.tail_in[i].from == GP_FROM_HEAD && e->parts.tail_gradient >> i & 1)
-			return true;
-	return e->list->grad_inputs != 0;
-}
-
-/* Which tensors cross, and in which of them training has a use for gradients. */
-static enum gp_status find_flows(struct split_engine *e, struct gp_err *err)
-{
-	struct gp_engine_spec *spec = &e->base.spec;
-	GP_TRY(gp_graph_cut(spec->graph, &spec->cut, &e->parts, err));
-	const uint64_t inputs = e->parts.body->inputs < 64 ? ((uint64_t)1 << e->parts.body->inputs) - 1 : UINT64_MAX;
-	spec->session.data_inputs = inputs & ~e->parts.body_activation;
-	spec->session.frozen_inputs = inputs & ~e->parts.body_gradient;
-	GP_TRY(gp_alloc_array((void **)&e->list, 1, sizeof *e->list, err));
-	GP_TRY(gp_flow_list_find(e->parts.body, &spec->session, e->list, err));
-	e->head_backward = !spec->session.eval_only && head_is_reached(e);
-	return GP_OK;
-}
-
 static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
@@ -208,13 +172,13 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 				  .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
 				  .precision = spec->client_precision};
 	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
-	ps.graph = e->parts.head;
+	ps.graph = e->cross->parts.head;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->head_plan, err));
-	ps.graph = e->parts.tail;
-	ps.grad_inputs = !spec->session.eval_only ? tail_gradients(e) : 0;
+	ps.graph = e->cross->parts.tail;
+	ps.grad_inputs = e->cross->tail_gradients;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
-	GP_TRY(set_part(e, e->head_plan, e->parts.head, err));
-	GP_TRY(set_part(e, e->tail_plan, e->parts.tail, err));
+	GP_TRY(set_part(e, e->head_plan, e->cross->parts.head, err));
+	GP_TRY(set_part(e, e->tail_plan, e->cross->parts.tail, err));
 	if (!spec->profile)
 		return GP_OK;
 	GP_TRY(gp_plan_profile_begin(e->head_plan, &e->head_profile, err));
@@ -225,9 +189,9 @@ static enum gp_status make_squares(struct split_engine *e, struct gp_err *err)
 {
 	if (!!e->base.spec.session.eval_only || !(e->base.spec.session.optim.clip_norm > 0.0))
 		return GP_OK;
-	e->head_sums = gp_clip_sums(e->parts.head);
-	e->body_sums = gp_clip_sums(e->parts.body);
-	e->tail_sums = gp_clip_sums(e->parts.tail);
+	e->head_sums = gp_clip_sums(e->cross->parts.head);
+	e->body_sums = gp_clip_sums(e->cross->parts.body);
+	e->tail_sums = gp_clip_sums(e->cross->parts.tail);
 	e->squares = gp_calloc((size_t)(e->head_sums + e->body_sums + e->tail_sums) + 1, sizeof *e->squares);
 	if (!e->squares)
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
@@ -237,13 +201,13 @@ static enum gp_status make_squares(struct split_engine *e, struct gp_err *err)
 /* Room for what goes from the batch straight to the body. */
 static enum gp_status make_data(struct split_engine *e, struct split_slot *s, struct gp_err *err)
 {
-	const struct gp_graph *body = e->parts.body;
+	const struct gp_graph *body = e->cross->parts.body;
 	s->data = gp_calloc((size_t)body->inputs, sizeof *s->data);
 	if (!s->data)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a chunk");
 	for (int i = 0; i < body->inputs; i++) {
 		const struct gp_type *type = &body->value[i].type;
-		if (e->parts.body_in[i].from != GP_FROM_DATA)
+		if (e->cross->parts.body_in[i].from != GP_FROM_DATA)
 			continue;
 		s->data[i] = gp_calloc((size_t)gp_split_chunk_samples(e) * gp_shape_elements(&type->shape),
 				       gp_dtype_bytes(type->dtype));
@@ -278,8 +242,8 @@ enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err)
 					    .chunks = (uint32_t)spec->session.chunks,
 					    .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
 					    .client = true};
-	GP_TRY(gp_flows_init(&e->flows, e->list, &all, e->codec_worker, e, err));
-	e->ahead = !spec->session.eval_only && !e->head_backward && e->parts.head->trained_elements == 0 &&
+	GP_TRY(gp_flows_init(&e->flows, &e->cross->list, &all, e->codec_worker, e, err));
+	e->ahead = !spec->session.eval_only && !e->cross->head_backward && e->cross->parts.head->trained_elements == 0 &&
 		   !gp_flows_remember(&e->flows, GP_ACT_UP);
 	e->base.looks_ahead = e->ahead;
 	return GP_OK;
@@ -289,7 +253,7 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
 	e->open = (struct gp_client_open){.server = spec->server,
-					  .body = e->parts.body,
+					  .body = e->cross->parts.body,
 					  .weights = spec->init,
 					  .spec = &spec->session,
 					  .window_given = spec->window_given,
@@ -325,7 +289,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 	e->base.spec = *spec;
 	enum gp_status status = make_workers(e, err);
 	if (status == GP_OK)
-		status = find_flows(e, err);
+		status = gp_crossing_find(spec->graph, &spec->cut, &e->base.spec.session, &e->cross, err);
 	if (status == GP_OK)
 		status = make_plans(e, err);
 	if (status == GP_OK)

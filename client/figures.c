@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "client/crossing.h"
 #include "common/base/mem.h"
 #include "common/wire/flows.h"
 
@@ -128,7 +129,6 @@ static json_t *skipped_json(const struct gp_engine_figures *f)
 static json_t *tensors_json(const struct gp_engine_figures *f)
 {
 	json_t *all = json_array();
-	char name[GP_NAME_MAX];
 	for (int d = 0; f->flows && d < GP_DIRECTIONS; d++)
 		for (int i = 0; i < f->flows->tensors[d]; i++) {
 			const struct gp_flow *flow = &f->flows->flow[d][i];
@@ -139,7 +139,7 @@ static json_t *tensors_json(const struct gp_engine_figures *f)
 			json_array_append_new(
 				all,
 				json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "direction", gp_direction_info[d].name,
-					  "name", input ? gp_value_name(f->body, value, name) : f->body->output[i].name,
+					  "name", gp_crossing_name(f->body, (enum gp_direction)d, i),
 					  "dtype", gp_dtype_name(f->body->value[value].type.dtype), "frames",
 					  (json_int_t)flow->total.frames, "tensor_bytes",
 					  (json_int_t)flow->total.tensor_bytes, "payload_bytes",

@@ -32,7 +32,7 @@ struct gp_job_settings {
 	double connect_timeout_s, idle_timeout_s, reconnect_for_s;
 	struct gp_client_security_files security;
 	const char *model, *data, *input, *init, *init_skip;
-	const char *freeze; /* no shared row: train alone has the flag */
+	const char *freeze;
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
 	bool json, progress;
@@ -44,6 +44,7 @@ struct gp_job_settings {
 extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads, precisions, timeouts */
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
 extern const struct gp_opt_rows gp_job_model_rows;    /* --model --data --input --init --init-skip --seed */
+extern const struct gp_opt_rows gp_job_freeze_rows;   /* --freeze: train and capture */
 extern const struct gp_opt_rows gp_job_batch_rows;    /* --batch --chunks --window */
 extern const struct gp_opt_rows gp_job_codec_rows;    /* --codec and activations' */
 extern const struct gp_opt_rows gp_job_grad_rows;     /* codecs of gradients */

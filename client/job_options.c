@@ -241,6 +241,16 @@ static const struct gp_opt output_rows[] = {
 };
 const struct gp_opt_rows gp_job_output_rows = ROWS(output_rows);
 
+static const struct gp_opt freeze_rows[] = {
+	{.name = "freeze",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(freeze),
+	 .value = "PATTERN[,PATTERN]",
+	 .help = "leave these parameters as they are (names with wildcards, or head, body, tail): no gradient, no "
+		 "update; batch norms frozen whole use their running statistics"},
+};
+const struct gp_opt_rows gp_job_freeze_rows = ROWS(freeze_rows);
+
 static const struct gp_opt progress_rows[] = {
 	{.name = "progress",
 	 .type = GP_OPT_FLAG,

@@ -30,7 +30,8 @@ static const struct gp_opt own_rows[] = {
 	 .offset = FIELD(out),
 	 .value = "FILE",
 	 .group = "What",
-	 .help = "write act_up, act_down, grad_up and grad_down there (safetensors, images as (N,C,H,W))"},
+	 .help = "write act_up, act_down, grad_up and grad_down there (safetensors, images as (N,C,H,W)); where several "
+		 "tensors cross in one direction, each by its name: act_up.mask"},
 	{.name = "cut",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(job.cut),
@@ -64,8 +65,8 @@ static const struct gp_opt own_rows[] = {
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "--out FILE --model NAME --data NAME [--init FILE] [--cut H:T] [OPTION...]",
-	.about = "Takes one chunk of training samples forward and back through a model and writes the four tensors\n"
-		 "that would cross the link: for 'gpclient codec compare'. Nothing is trained, no server is needed.",
+	.about = "Takes one chunk of training samples forward and back through a model and writes every tensor that\n"
+		 "would cross the link: for 'gpclient codec compare'. Nothing is trained, no server is needed.",
 	.examples =
 		"  gpclient capture --model cnn --data fashion-mnist --init cnn.safetensors --out acts.safetensors\n"
 		"  gpclient codec compare --in acts.safetensors --tensor act_up --codecs fp16,uniform:bits=8\n",
@@ -83,7 +84,7 @@ static enum gp_status parse(int argc, char **argv, struct settings *set, struct 
 			    struct gp_err *err)
 {
 	const struct gp_opt_rows own = {own_rows, sizeof own_rows / sizeof own_rows[0]};
-	const struct gp_opt_rows parts[] = {own, gp_job_model_rows, gp_job_output_rows};
+	const struct gp_opt_rows parts[] = {own, gp_job_model_rows, gp_job_freeze_rows, gp_job_output_rows};
 	struct gp_opt rows[GP_OPT_MAX];
 	struct gp_opt_table t = table;
 	t.opt = rows;
@@ -131,8 +132,8 @@ static enum gp_status compute(struct capturing *c, struct gp_err *err)
 
 /* --- the file --------------------------------------------------------------------------------------------------- */
 
-/* (N,H,W,C) to PyTorch's (N,C,H,W), in place through `scratch`. */
-static void turn_channels_first(struct gp_shape *shape, float *x, float *scratch)
+/* (N,H,W,C) to PyTorch's (N,C,H,W), in place through `scratch`. Elements have 4 bytes, of whatever type. */
+static void turn_channels_first(struct gp_shape *shape, uint32_t *x, uint32_t *scratch)
 {
 	const int64_t *d = shape->dim, places = d[1] * d[2], channels = d[3];
 	const size_t sample = (size_t)(places * channels);
@@ -145,31 +146,43 @@ static void turn_channels_first(struct gp_shape *shape, float *x, float *scratch
 	*shape = (struct gp_shape){.ndim = 4, .dim = {d[0], d[3], d[1], d[2]}};
 }
 
-static enum gp_status turn_all(struct gp_capture *t, struct gp_err *err)
+static enum gp_status turn_all(struct gp_capture *c, struct gp_err *err)
 {
-	for (int i = 0; i < GP_CAPTURES; i++) {
-		if (t->shape[i].ndim != 4)
+	for (int i = 0; i < c->count; i++) {
+		struct gp_type *type = &c->tensor[i].type;
+		if (type->shape.ndim != 4)
 			continue;
-		float *scratch = gp_alloc_aligned(gp_shape_elements(&t->shape[i]) * sizeof(float));
+		gp_require(gp_dtype_bytes(type->dtype) == sizeof(uint32_t));
+		uint32_t *scratch = gp_alloc_aligned(gp_shape_elements(&type->shape) * sizeof *scratch);
 		if (!scratch)
 			GP_FAIL(err, GP_NOMEM, "no memory to turn a tensor in");
-		turn_channels_first(&t->shape[i], t->tensor[i], scratch);
+		turn_channels_first(&type->shape, c->tensor[i].data, scratch);
 		gp_free_aligned(scratch);
 	}
 	return GP_OK;
 }
 
+static enum gp_st_dtype file_dtype(enum gp_dtype dtype)
+{
+	return dtype == GP_I32 ? GP_ST_I32 : GP_ST_F32;
+}
+
 static enum gp_status write_file(struct capturing *c, struct gp_err *err)
 {
 	const struct gp_job_settings *s = &c->set.job;
-	struct gp_st_item item[GP_CAPTURES];
 	const struct gp_st_pair meta[] = {{"model", s->model}, {"cut", s->cut}, {"data", s->data}};
+	struct gp_st_item *item;
 	GP_TRY(turn_all(&c->tensors, err));
-	for (int i = 0; i < GP_CAPTURES; i++)
-		item[i] = (struct gp_st_item){.name = gp_capture_name((enum gp_capture_tensor)i),
-					      .shape = c->tensors.shape[i],
-					      .data = c->tensors.tensor[i]};
-	return gp_st_write(c->set.out, item, GP_CAPTURES, meta, sizeof meta / sizeof meta[0], err);
+	GP_TRY(gp_alloc_array((void **)&item, (size_t)c->tensors.count, sizeof *item, err));
+	for (int i = 0; i < c->tensors.count; i++) {
+		const struct gp_captured *t = &c->tensors.tensor[i];
+		item[i] = (struct gp_st_item){
+			.name = t->name, .shape = t->type.shape, .data = t->data, .dtype = file_dtype(t->type.dtype)};
+	}
+	const enum gp_status status =
+		gp_st_write(c->set.out, item, c->tensors.count, meta, sizeof meta / sizeof meta[0], err);
+	gp_free(item);
+	return status;
 }
 
 /* --- the report ------------------------------------------------------------------------------------------------- */
@@ -178,12 +191,17 @@ struct summary {
 	double zeros, largest, rms; /* zeros: share of the elements */
 };
 
-static struct summary summarize(const struct gp_capture *t, int i)
+static double value_at(const struct gp_captured *t, size_t k)
 {
-	const size_t n = gp_shape_elements(&t->shape[i]);
+	return t->type.dtype == GP_I32 ? (double)((const int32_t *)t->data)[k] : (double)((const float *)t->data)[k];
+}
+
+static struct summary summarize(const struct gp_captured *t)
+{
+	const size_t n = gp_shape_elements(&t->type.shape);
 	struct summary s = {0};
 	for (size_t k = 0; k < n; k++) {
-		const double x = (double)t->tensor[i][k];
+		const double x = value_at(t, k);
 		s.zeros += x == 0;
 		s.largest = fmax(s.largest, fabs(x));
 		s.rms += x * x;
@@ -196,16 +214,27 @@ static struct summary summarize(const struct gp_capture *t, int i)
 static json_t *report_json(const struct capturing *c)
 {
 	json_t *o = json_pack("{s:s, s:o}", "out", c->set.out, "loss", gp_json_number(c->tensors.loss));
-	for (int i = 0; o && i < GP_CAPTURES; i++) {
-		const struct summary s = summarize(&c->tensors, i);
+	for (int i = 0; o && i < c->tensors.count; i++) {
+		const struct gp_captured *t = &c->tensors.tensor[i];
+		const struct summary s = summarize(t);
 		json_t *shape = json_array();
-		for (int k = 0; k < c->tensors.shape[i].ndim; k++)
-			json_array_append_new(shape, json_integer(c->tensors.shape[i].dim[k]));
-		json_object_set_new(o, gp_capture_name((enum gp_capture_tensor)i),
-				    json_pack("{s:o, s:f, s:o, s:o}", "shape", shape, "zeros", s.zeros, "largest",
-					      gp_json_number(s.largest), "rms", gp_json_number(s.rms)));
+		for (int k = 0; k < t->type.shape.ndim; k++)
+			json_array_append_new(shape, json_integer(t->type.shape.dim[k]));
+		json_object_set_new(o, t->name,
+				    json_pack("{s:s, s:o, s:f, s:o, s:o}", "dtype", gp_dtype_name(t->type.dtype),
+					      "shape", shape, "zeros", s.zeros, "largest", gp_json_number(s.largest),
+					      "rms", gp_json_number(s.rms)));
 	}
 	return o;
+}
+
+static int longest_name(const struct gp_capture *c)
+{
+	size_t longest = strlen("grad_down");
+	for (int i = 0; i < c->count; i++)
+		if (strlen(c->tensor[i].name) > longest)
+			longest = strlen(c->tensor[i].name);
+	return (int)longest;
 }
 
 static enum gp_status report(const struct capturing *c, struct gp_err *err)
@@ -213,11 +242,13 @@ static enum gp_status report(const struct capturing *c, struct gp_err *err)
 	char text[80];
 	if (c->set.job.json)
 		return gp_job_print_json(report_json(c), err);
-	for (int i = 0; i < GP_CAPTURES; i++) {
-		const struct summary s = summarize(&c->tensors, i);
-		printf("%-9s %-16s %5.1f %% zeros, largest %.3g, root mean square %.3g\n",
-		       gp_capture_name((enum gp_capture_tensor)i),
-		       gp_shape_text(&c->tensors.shape[i], text, sizeof text), 100 * s.zeros, s.largest, s.rms);
+	const int width = longest_name(&c->tensors);
+	for (int i = 0; i < c->tensors.count; i++) {
+		const struct gp_captured *t = &c->tensors.tensor[i];
+		const struct summary s = summarize(t);
+		printf("%-*s %s %-16s %5.1f %% zeros, largest %.3g, root mean square %.3g\n", width, t->name,
+		       gp_dtype_name(t->type.dtype), gp_shape_text(&t->type.shape, text, sizeof text), 100 * s.zeros,
+		       s.largest, s.rms);
 	}
 	return GP_OK;
 }

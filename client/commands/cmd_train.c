@@ -41,12 +41,6 @@ static const struct gp_opt data_rows[] = {
 	 .offset = FIELD(augment),
 	 .initial = "true",
 	 .help = "random crops and flips while training (--no-augment: off)"},
-	{.name = "freeze",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(job.freeze),
-	 .value = "PATTERN[,PATTERN]",
-	 .help = "leave these parameters as they are (names with wildcards, or head, body, tail): no gradient, no "
-		 "update; batch norms frozen whole use their running statistics"},
 	{.name = "save",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(save),
@@ -242,10 +236,10 @@ static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, const 
 
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
-	const struct gp_opt_rows parts[] = {gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows,
-					    ROWS(data_rows),    gp_job_batch_rows,    ROWS(training_rows),
-					    gp_job_codec_rows,  gp_job_grad_rows,     ROWS(checkpoint_rows),
-					    gp_job_output_rows, gp_job_progress_rows, ROWS(log_rows)};
+	const struct gp_opt_rows parts[] = {
+		gp_job_where_rows, gp_job_security_rows, gp_job_model_rows,     gp_job_freeze_rows, ROWS(data_rows),
+		gp_job_batch_rows, ROWS(training_rows),  gp_job_codec_rows,     gp_job_grad_rows,   ROWS(checkpoint_rows),
+		gp_job_output_rows, gp_job_progress_rows, ROWS(log_rows)};
 	struct gp_opt_table t = table;
 	t.opt = rows;
 	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);

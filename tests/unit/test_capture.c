@@ -55,26 +55,36 @@ static struct gp_capture capture(struct rig *r, const char *cut, const struct gp
 	return out;
 }
 
-static void assert_same(const struct gp_capture *a, enum gp_capture_tensor i, const struct gp_capture *b,
-			enum gp_capture_tensor k)
+static const struct gp_captured *tensor(const struct gp_capture *c, const char *name)
 {
-	assert_true(gp_shape_equal(&a->shape[i], &b->shape[k]));
-	assert_memory_equal(a->tensor[i], b->tensor[k], gp_shape_elements(&a->shape[i]) * sizeof(float));
+	const struct gp_captured *t = gp_capture_find(c, name);
+	if (!t)
+		fail_msg("no tensor %s", name);
+	return t;
+}
+
+static void assert_same(const struct gp_capture *a, const char *i, const struct gp_capture *b, const char *k)
+{
+	const struct gp_captured *x = tensor(a, i), *y = tensor(b, k);
+	assert_true(gp_type_equal(&x->type, &y->type));
+	assert_memory_equal(x->data, y->data, gp_shape_elements(&x->type.shape) * gp_dtype_bytes(x->type.dtype));
 }
 
 static void tensors_have_the_shapes_of_the_cuts_and_are_not_empty(void **state)
 {
 	struct gp_capture c = capture(*state, "1:2", NULL);
-	const struct gp_shape up = {.ndim = 4, .dim = {SAMPLES, 8, 8, 8}},
-			      down = {.ndim = 4, .dim = {SAMPLES, 4, 4, 16}};
-	assert_true(gp_shape_equal(&c.shape[GP_CAPTURE_ACT_UP], &up));
-	assert_true(gp_shape_equal(&c.shape[GP_CAPTURE_GRAD_DOWN], &up));
-	assert_true(gp_shape_equal(&c.shape[GP_CAPTURE_ACT_DOWN], &down));
-	assert_true(gp_shape_equal(&c.shape[GP_CAPTURE_GRAD_UP], &down));
-	for (int i = 0; i < GP_CAPTURES; i++) {
+	const struct gp_type up = {GP_F32, {.ndim = 4, .dim = {SAMPLES, 8, 8, 8}}},
+			     down = {GP_F32, {.ndim = 4, .dim = {SAMPLES, 4, 4, 16}}};
+	assert_int_equal(c.count, GP_DIRECTIONS);
+	assert_true(gp_type_equal(&tensor(&c, "act_up")->type, &up));
+	assert_true(gp_type_equal(&tensor(&c, "grad_down")->type, &up));
+	assert_true(gp_type_equal(&tensor(&c, "act_down")->type, &down));
+	assert_true(gp_type_equal(&tensor(&c, "grad_up")->type, &down));
+	for (int i = 0; i < c.count; i++) {
+		const float *x = c.tensor[i].data;
 		double sum = 0;
-		for (size_t k = 0; k < gp_shape_elements(&c.shape[i]); k++)
-			sum += fabs((double)c.tensor[i][k]);
+		for (size_t k = 0; k < gp_shape_elements(&c.tensor[i].type.shape); k++)
+			sum += fabs((double)x[k]);
 		assert_true(isfinite(sum) && sum > 0);
 	}
 	assert_true(c.loss > 1 && c.loss < 5);
@@ -86,12 +96,12 @@ static void a_tensor_is_the_same_seen_from_both_sides_of_its_cut(void **state)
 {
 	struct gp_capture a = capture(*state, "1:2", NULL), b = capture(*state, "2:3", NULL),
 			  c = capture(*state, "1:3", NULL);
-	assert_same(&a, GP_CAPTURE_ACT_DOWN, &b, GP_CAPTURE_ACT_UP);
-	assert_same(&a, GP_CAPTURE_GRAD_UP, &b, GP_CAPTURE_GRAD_DOWN);
-	assert_same(&a, GP_CAPTURE_ACT_UP, &c, GP_CAPTURE_ACT_UP);
-	assert_same(&a, GP_CAPTURE_GRAD_DOWN, &c, GP_CAPTURE_GRAD_DOWN);
-	assert_same(&b, GP_CAPTURE_ACT_DOWN, &c, GP_CAPTURE_ACT_DOWN);
-	assert_same(&b, GP_CAPTURE_GRAD_UP, &c, GP_CAPTURE_GRAD_UP);
+	assert_same(&a, "act_down", &b, "act_up");
+	assert_same(&a, "grad_up", &b, "grad_down");
+	assert_same(&a, "act_up", &c, "act_up");
+	assert_same(&a, "grad_down", &c, "grad_down");
+	assert_same(&b, "act_down", &c, "act_down");
+	assert_same(&b, "grad_up", &c, "grad_up");
 	assert_true(a.loss == b.loss && a.loss == c.loss);
 	gp_capture_deinit(&a);
 	gp_capture_deinit(&b);
@@ -106,17 +116,40 @@ static void weights_that_are_given_are_those_that_compute(void **state)
 	assert_int_equal(gp_weights_new(r->graph, &w, &err), GP_OK);
 	gp_weights_init(w, 3);
 	struct gp_capture drawn = capture(r, "1:2", NULL), given = capture(r, "1:2", w);
-	for (int i = 0; i < GP_CAPTURES; i++)
-		assert_same(&drawn, (enum gp_capture_tensor)i, &given, (enum gp_capture_tensor)i);
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		assert_same(&drawn, gp_direction_info[d].name, &given, gp_direction_info[d].name);
 	const int bias = gp_graph_find_param(r->graph, "classifier.bias");
 	w->value[bias][0] += 1;
 	struct gp_capture other = capture(r, "1:2", w);
-	assert_same(&other, GP_CAPTURE_ACT_DOWN, &drawn, GP_CAPTURE_ACT_DOWN);
+	assert_same(&other, "act_down", &drawn, "act_down");
 	assert_true(other.loss != drawn.loss);
 	gp_capture_deinit(&drawn);
 	gp_capture_deinit(&given);
 	gp_capture_deinit(&other);
 	gp_weights_free(w);
+}
+
+/* With a frozen head nothing comes down, with a frozen head and body no gradient goes up either. */
+static void gradients_are_there_only_where_a_split_run_sends_them(void **state)
+{
+	struct rig *r = *state;
+	struct gp_err err;
+	struct gp_graph *whole = r->graph;
+	const struct gp_model_options model = {.classes = 10, .input = {.ndim = 3, .dim = {16, 16, 1}}};
+	assert_int_equal(gp_model_build("cnn:width=8", &model, &r->graph, &err), GP_OK);
+	gp_graph_freeze_blocks(r->graph, 0, 1);
+	struct gp_capture c = capture(r, "1:2", NULL);
+	assert_int_equal(c.count, 3);
+	assert_non_null(gp_capture_find(&c, "grad_up"));
+	assert_null(gp_capture_find(&c, "grad_down"));
+	gp_capture_deinit(&c);
+	gp_graph_freeze_blocks(r->graph, 1, 2);
+	c = capture(r, "1:2", NULL);
+	assert_int_equal(c.count, 2);
+	assert_non_null(gp_capture_find(&c, "act_down"));
+	gp_capture_deinit(&c);
+	gp_graph_free(r->graph);
+	r->graph = whole;
 }
 
 static void a_failure_leaves_the_result_as_it_was(void **state)
@@ -126,7 +159,7 @@ static void a_failure_leaves_the_result_as_it_was(void **state)
 	struct gp_capture out = {.loss = 17};
 	struct gp_capture_spec spec = {.graph = r->graph, .cut = {1, 2}, .device = "abacus", .threads = 1};
 	assert_true(gp_capture_run(&spec, &r->batch, &out, &err) != GP_OK);
-	assert_true(out.loss == 17 && !out.tensor[0]);
+	assert_true(out.loss == 17 && !out.tensor);
 }
 
 int main(void)
@@ -135,6 +168,7 @@ int main(void)
 		cmocka_unit_test(tensors_have_the_shapes_of_the_cuts_and_are_not_empty),
 		cmocka_unit_test(a_tensor_is_the_same_seen_from_both_sides_of_its_cut),
 		cmocka_unit_test(weights_that_are_given_are_those_that_compute),
+		cmocka_unit_test(gradients_are_there_only_where_a_split_run_sends_them),
 		cmocka_unit_test(a_failure_leaves_the_result_as_it_was),
 	};
 	return cmocka_run_group_tests(tests, make_rig, free_rig);
