@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/text.h"
+#include "common/graph/ops/op_embedding.h"
 
 enum { LIST_ROOM = 200 };
 
@@ -59,6 +60,24 @@ enum gp_status gp_batch_map_make(const struct gp_graph *g, const struct gp_tenso
 		f.sample_bytes[i] = gp_tensor_bytes(&info[t]);
 	}
 	*out = f;
+	return GP_OK;
+}
+
+enum gp_status gp_batch_map_check_values(const struct gp_graph *g, const struct gp_tensor_info *info,
+					 const struct gp_batch_map *m, struct gp_err *err)
+{
+	for (int i = 0; i < g->nodes; i++) {
+		const struct gp_node *n = &g->node[i];
+		if (n->op != GP_OP_EMBEDDING || n->in[0] >= g->inputs)
+			continue;
+		const struct gp_tensor_info *t = &info[m->tensor[n->in[0]]];
+		const int rows = gp_embedding_attr(n).vocab;
+		if (t->values > rows)
+			GP_FAIL(err, GP_INVALID,
+				"the embedding '%s' has %d rows, but '%s' of the data has values up to %lld; "
+				"it needs %lld rows",
+				n->name, rows, t->name, (long long)t->values - 1, (long long)t->values);
+	}
 	return GP_OK;
 }
 

@@ -26,7 +26,10 @@ struct gp_batch_map {
 /* `g` is the whole graph. GP_INVALID says what the model wants and what the data has; *out is then as it was. */
 enum gp_status gp_batch_map_make(const struct gp_graph *g, const struct gp_tensor_info *info, int tensors,
 				 struct gp_batch_map *out, struct gp_err *err);
-/* The same for a batch at hand. */
+/* GP_INVALID where the data has values that an embedding of the model has no row for. */
+enum gp_status gp_batch_map_check_values(const struct gp_graph *g, const struct gp_tensor_info *info,
+					 const struct gp_batch_map *m, struct gp_err *err);
+/* The same as gp_batch_map_make for a batch at hand. */
 enum gp_status gp_batch_map_of(const struct gp_graph *g, const struct gp_batch *batch, struct gp_batch_map *out,
 			       struct gp_err *err);
 /* What input `input` of the whole graph reads from sample `first` on. */

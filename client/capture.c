@@ -212,8 +212,8 @@ static enum gp_status go_back(struct run *r, struct gp_capture *out, struct gp_e
 {
 	const struct gp_device_ops *ops = r->device->ops;
 	struct gp_loss_result loss;
-	GP_TRY(ops->loss(r->plan[TAIL], 0, gp_batch_classes(r->batch), r->samples, true, 1.0f / (float)r->samples, &loss,
-			 err));
+	GP_TRY(ops->loss(r->plan[TAIL], 0, gp_batch_classes(r->batch), r->samples, true, 1.0f / (float)r->samples,
+			 &loss, err));
 	out->loss = loss.loss_sum / r->samples;
 	GP_TRY(ops->backward(r->plan[TAIL], 0, err));
 	pass_on(r, GP_GRAD_UP, out);

@@ -65,6 +65,9 @@ static enum gp_status read_tensor(const char *path, const char *name, bool chann
 	if (!t->tensor)
 		GP_FAIL(err, GP_INVALID, "%s: no tensor '%.60s'; it has %s", path, name,
 			names_of(t->file, names, sizeof names));
+	if (t->tensor->dtype == GP_ST_I32)
+		GP_FAIL(err, GP_INVALID,
+			"it holds I32, not real numbers; integers cross a cut as they are, without a codec");
 	const uint64_t n = t->tensor->count;
 	t->x = gp_alloc_aligned(n * sizeof *t->x);
 	t->y = gp_alloc_aligned(n * sizeof *t->y);

@@ -100,7 +100,8 @@ static enum gp_status parse_input(const char *text, struct gp_shape *shape, stru
 	return GP_OK;
 }
 
-/* The shape of a sample: --input, else the dataset's, else the model's. */
+/* The shape of a picture: --input, else the dataset's, else the model's. A model of something else is refused when it
+ * meets the data. */
 static enum gp_status wanted_shape(const struct gp_job_settings *s, struct gp_shape *shape, struct gp_err *err)
 {
 	*shape = (struct gp_shape){0};
@@ -111,7 +112,8 @@ static enum gp_status wanted_shape(const struct gp_job_settings *s, struct gp_sh
 	struct gp_graph *g;
 	struct gp_model_options none = {0};
 	GP_TRY(gp_model_build(s->model, &none, &g, err));
-	*shape = *gp_graph_input_shape(g);
+	if (gp_graph_input_shape(g)->ndim == 3)
+		*shape = *gp_graph_input_shape(g);
 	gp_graph_free(g);
 	return GP_OK;
 }
@@ -157,8 +159,10 @@ static enum gp_status check_model(const struct gp_job *j, const struct gp_datase
 	if (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d))
 		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld outputs, but the data has %d classes", j->set->model,
 			(long long)out->dim[out->ndim - 1], gp_dataset_classes(d));
+	const struct gp_tensor_info *info = gp_dataset_tensor_info(d);
 	struct gp_batch_map map;
-	if (gp_batch_map_make(j->graph, gp_dataset_tensor_info(d), gp_dataset_tensors(d), &map, err) != GP_OK)
+	if (gp_batch_map_make(j->graph, info, gp_dataset_tensors(d), &map, err) != GP_OK ||
+	    gp_batch_map_check_values(j->graph, info, &map, err) != GP_OK)
 		return gp_err_prefix(err, "--model %s, --data %s", j->set->model, j->set->data);
 	return GP_OK;
 }
@@ -175,7 +179,9 @@ static enum gp_status freeze(struct gp_job *j, struct gp_err *err)
 
 enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
-	struct gp_model_options o = {.classes = gp_dataset_classes(d), .input = *gp_dataset_shape(d)};
+	struct gp_model_options o = {.classes = gp_dataset_classes(d),
+				     .input = *gp_dataset_shape(d),
+				     .values = gp_dataset_tensor_info(d)[0].values};
 	GP_TRY(gp_model_build(j->set->model, &o, &j->graph, err));
 	GP_TRY(check_model(j, d, err));
 	for (int i = 0; i < 4; i++)

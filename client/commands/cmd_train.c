@@ -237,8 +237,8 @@ static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, const 
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
 	const struct gp_opt_rows parts[] = {
-		gp_job_where_rows, gp_job_security_rows, gp_job_model_rows,     gp_job_freeze_rows, ROWS(data_rows),
-		gp_job_batch_rows, ROWS(training_rows),  gp_job_codec_rows,     gp_job_grad_rows,   ROWS(checkpoint_rows),
+		gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows, gp_job_freeze_rows, ROWS(data_rows),
+		gp_job_batch_rows,  ROWS(training_rows),  gp_job_codec_rows, gp_job_grad_rows,   ROWS(checkpoint_rows),
 		gp_job_output_rows, gp_job_progress_rows, ROWS(log_rows)};
 	struct gp_opt_table t = table;
 	t.opt = rows;

@@ -194,7 +194,7 @@ static void *take(uint8_t *memory, size_t *at, size_t bytes)
 /* Lays the batch out from *at on. */
 static void place(const struct gp_loader *l, size_t *at, struct gp_batch *b)
 {
-	static const struct gp_tensor_info class_label = {"label", {.dtype = GP_I32}};
+	static const struct gp_tensor_info class_label = {.name = "label", .type = {.dtype = GP_I32}};
 	const size_t batch = (size_t)l->spec.batch;
 	b->tensors = l->d->tensors;
 	b->info = l->d->tensor;

@@ -64,8 +64,8 @@ static enum gp_status open_texts(struct gp_dataset *d, const struct gp_data_spec
 		samples = spec->limit;
 	d->samples = (uint32_t)samples;
 	d->tensors = 2;
-	d->tensor[TOKENS] = (struct gp_tensor_info){"tokens", row};
-	d->tensor[MASK] = (struct gp_tensor_info){"mask", row};
+	d->tensor[TOKENS] = (struct gp_tensor_info){"tokens", row, t->vocab};
+	d->tensor[MASK] = (struct gp_tensor_info){"mask", row, 2};
 	t->stream = gp_rng_stream(GP_RNG_SYNTHETIC, split == GP_SPLIT_TRAIN ? 3 : 4);
 	return gp_data_name_classes(d, d->classes, NULL, err);
 }

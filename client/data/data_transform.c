@@ -118,8 +118,8 @@ enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec
 	GP_TRY(choose_statistics(d, spec, err));
 	fill_tables(t, d->mean, d->std);
 	d->tensors = 1;
-	d->tensor[0] =
-		(struct gp_tensor_info){"image", {GP_F32, {.ndim = 3, .dim = {t->height, t->width, t->channels}}}};
+	d->tensor[0] = (struct gp_tensor_info){
+		.name = "image", .type = {GP_F32, {.ndim = 3, .dim = {t->height, t->width, t->channels}}}};
 	return GP_OK;
 }
 

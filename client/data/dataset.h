@@ -31,6 +31,7 @@ struct gp_dataset_options { /* what the caller knows before opening */
 struct gp_tensor_info {
 	const char *name;
 	struct gp_type type; /* of one sample, without batch */
+	int64_t values; /* integers are within [0, values): the size of the vocabulary; 0: unknown, or not integers */
 };
 
 /* Bytes of one sample's tensor. */

@@ -17,6 +17,9 @@ static const struct {
 	gp_model_builder build;
 } models[] = {
 	{{"cnn", "five convolutions in three stages, for small images", "width=32,classes=N"}, gp_model_cnn},
+	{{"fasttext", "averaged word embeddings and two layers, for tokens with a mask",
+	  "dim=64,hidden=64,tokens=S,vocab=V,classes=K"},
+	 gp_model_fasttext},
 	{{"mobilenetv2", "MobileNetV2 with torchvision's parameter names",
 	  "width=1.0,stem=imagenet|cifar,classes=N,dropout=0.2,pad=torch|same,eps=1e-5,cuts=blocks|fine"},
 	 gp_model_mobilenetv2},
@@ -82,7 +85,32 @@ enum gp_status gp_model_arg_input(struct gp_model_args *a, struct gp_shape fallb
 	if (value->ndim != 3)
 		GP_FAIL(err, GP_INVALID, "model %s takes images (height, width, channels), not samples of %s",
 			a->info->name, gp_shape_text(value, text, sizeof text));
+	a->image = true;
 	return GP_OK;
+}
+
+static enum gp_status take_data_tokens(const struct gp_model_args *a, int *length, int *vocab, struct gp_err *err)
+{
+	char text[64];
+	const struct gp_shape *s = &a->defaults.input;
+	if (s->ndim == 0)
+		return GP_OK;
+	if (s->ndim != 1)
+		GP_FAIL(err, GP_INVALID, "model %s takes tokens (a row of numbers), not samples of %s", a->info->name,
+			gp_shape_text(s, text, sizeof text));
+	if (s->dim[0] > GP_SHAPE_SIDE_MAX || a->defaults.values > INT32_MAX)
+		GP_FAIL(err, GP_INVALID, "model %s: %lld tokens of %lld values are too many", a->info->name,
+			(long long)s->dim[0], (long long)a->defaults.values);
+	*length = (int)s->dim[0];
+	*vocab = a->defaults.values ? (int)a->defaults.values : *vocab;
+	return GP_OK;
+}
+
+enum gp_status gp_model_arg_tokens(struct gp_model_args *a, int *length, int *vocab, struct gp_err *err)
+{
+	GP_TRY(take_data_tokens(a, length, vocab, err));
+	GP_TRY(gp_model_arg_int(a, "tokens", 1, GP_SHAPE_SIDE_MAX, length, err));
+	return gp_model_arg_int(a, "vocab", 1, 1 << 24, vocab, err);
 }
 
 enum gp_status gp_model_args_done(const struct gp_model_args *a, struct gp_err *err)
@@ -147,7 +175,7 @@ static enum gp_status fail_unknown(const struct gp_spec *spec, struct gp_err *er
 static enum gp_status prefix_input(const struct gp_model_args *a, struct gp_err *err)
 {
 	const struct gp_shape *s = &a->defaults.input;
-	if (err->code != GP_INVALID || s->ndim != 3)
+	if (err->code != GP_INVALID || !a->image || s->ndim != 3)
 		return err->code;
 	return gp_err_prefix(err, "model %s does not fit %lldx%lld images with %lld channels", a->info->name,
 			     (long long)s->dim[0], (long long)s->dim[1], (long long)s->dim[2]);

@@ -13,12 +13,13 @@
 
 struct gp_model_options {
 	int classes;           /* 0 = not given: the dataset's, else the model's default */
-	struct gp_shape input; /* one sample (H,W,C); ndim 0 = not given: the model's default for its stem */
+	struct gp_shape input; /* one sample, (H,W,C) or tokens (S); ndim 0 = not given: the model's default */
+	int64_t values;        /* tokens are within [0, values): the size of the vocabulary; 0 = not given */
 };
 
 /*
  * Builds NAME[:key=value,...]. `defaults` fill in what the text leaves open
- * (classes and input shape from the dataset). GP_USAGE with the list of models
+ * (classes, input shape and vocabulary from the dataset). GP_USAGE with the list of models
  * or of the model's options when a name is unknown.
  */
 enum gp_status gp_model_build(const char *spec, const struct gp_model_options *defaults, struct gp_graph **out,

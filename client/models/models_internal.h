@@ -16,6 +16,7 @@ struct gp_model_args {
 	const struct gp_model_info *info;
 	struct gp_model_options defaults;
 	struct gp_spec spec;
+	bool image; /* set by gp_model_arg_input: the model takes images, and has one */
 };
 
 /* Each reads one option into *value, which keeps what it holds when the option is not given. */
@@ -33,6 +34,9 @@ enum gp_status gp_model_arg_cuts(struct gp_model_args *a, int *fine, struct gp_e
 /* The dataset's input, else `fallback`; checked to be an image. */
 enum gp_status gp_model_arg_input(struct gp_model_args *a, struct gp_shape fallback, struct gp_shape *value,
 				  struct gp_err *err);
+/* "tokens=" and "vocab=": length of a sample and size of the vocabulary; else the dataset's, checked to be tokens, else
+ * what *length and *vocab hold. */
+enum gp_status gp_model_arg_tokens(struct gp_model_args *a, int *length, int *vocab, struct gp_err *err);
 /* Call after all of the above: GP_USAGE when an option was given that nobody read. */
 enum gp_status gp_model_args_done(const struct gp_model_args *a, struct gp_err *err);
 
@@ -52,6 +56,7 @@ int gp_model_begin_act(struct gp_graph *g, bool fine, const char *block, int x, 
 
 typedef enum gp_status (*gp_model_builder)(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 enum gp_status gp_model_cnn(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+enum gp_status gp_model_fasttext(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 enum gp_status gp_model_mobilenetv2(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 /* resnet18, resnet34, resnet20, resnet32, resnet44, resnet56: by a->info->name. */
 enum gp_status gp_model_resnet(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);

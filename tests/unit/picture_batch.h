@@ -13,11 +13,11 @@ static inline struct gp_batch picture_batch(float *images, const struct gp_shape
 					    uint32_t *samples, int valid)
 {
 	static struct gp_tensor_info info;
-	info = (struct gp_tensor_info){"image", {GP_F32, *sample}};
+	info = (struct gp_tensor_info){.name = "image", .type = {GP_F32, *sample}};
 	return (struct gp_batch){.tensors = 1,
 				 .info = &info,
 				 .data = {images},
-				 .label_info = {"label", {.dtype = GP_I32}},
+				 .label_info = {.name = "label", .type = {.dtype = GP_I32}},
 				 .label = labels,
 				 .samples = samples,
 				 .valid = valid};

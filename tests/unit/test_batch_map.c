@@ -37,7 +37,7 @@ static void assert_refused(const struct gp_graph *g, const struct gp_tensor_info
 static void one_tensor_belongs_to_one_input_whatever_it_is_called(void **state)
 {
 	(void)state;
-	const struct gp_tensor_info image = {"image", {GP_F32, picture}};
+	const struct gp_tensor_info image = {.name = "image", .type = {GP_F32, picture}};
 	struct gp_graph *g = make_graph();
 	struct gp_batch_map f;
 	struct gp_err err;
@@ -51,8 +51,8 @@ static void one_tensor_belongs_to_one_input_whatever_it_is_called(void **state)
 static void among_several_tensors_the_name_decides(void **state)
 {
 	(void)state;
-	const struct gp_tensor_info info[] = {{"mask", {GP_I32, {.ndim = 1, .dim = {5}}}},
-					      {"input", {GP_F32, picture}}};
+	const struct gp_tensor_info info[] = {{.name = "mask", .type = {GP_I32, {.ndim = 1, .dim = {5}}}},
+					      {.name = "input", .type = {GP_F32, picture}}};
 	struct gp_graph *g = make_graph();
 	struct gp_batch_map f;
 	struct gp_err err;
@@ -65,8 +65,8 @@ static void each_input_takes_the_tensor_of_its_name(void **state)
 {
 	(void)state;
 	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {5}}}, longer = {GP_I32, {.ndim = 1, .dim = {6}}};
-	const struct gp_tensor_info both[] = {{"mask", row}, {"tokens", row}},
-				    wrong[] = {{"mask", longer}, {"tokens", row}};
+	const struct gp_tensor_info both[] = {{.name = "mask", .type = row}, {.name = "tokens", .type = row}},
+				    wrong[] = {{.name = "mask", .type = longer}, {.name = "tokens", .type = row}};
 	struct gp_err err;
 	struct gp_batch_map f;
 	struct gp_graph *g = gp_graph_new_empty("two", &err);
@@ -87,9 +87,9 @@ static void what_does_not_fit_is_refused_with_both_sides(void **state)
 {
 	(void)state;
 	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {128}}};
-	const struct gp_tensor_info small = {"image", {GP_F32, {.ndim = 3, .dim = {4, 4, 1}}}};
-	const struct gp_tensor_info whole = {"image", {GP_I32, picture}};
-	const struct gp_tensor_info text[] = {{"tokens", row}, {"mask", row}};
+	const struct gp_tensor_info small = {.name = "image", .type = {GP_F32, {.ndim = 3, .dim = {4, 4, 1}}}};
+	const struct gp_tensor_info whole = {.name = "image", .type = {GP_I32, picture}};
+	const struct gp_tensor_info text[] = {{.name = "tokens", .type = row}, {.name = "mask", .type = row}};
 	struct gp_graph *g = make_graph();
 	assert_refused(g, &small, 1, "the model wants input (f32 8x8x1), the data has image (f32 4x4x1)");
 	assert_refused(g, &whole, 1, "the model wants input (f32 8x8x1), the data has image (i32 8x8x1)");
@@ -106,7 +106,7 @@ static void a_chunk_arrives_in_its_slot_and_nothing_else_does(void **state)
 	struct gp_batch_map f;
 	struct gp_err err;
 	static float images[BATCH * PIXELS];
-	const struct gp_tensor_info image = {"image", {GP_F32, picture}};
+	const struct gp_tensor_info image = {.name = "image", .type = {GP_F32, picture}};
 	struct gp_batch b = {.tensors = 1, .info = &image, .data = {images}, .valid = BATCH};
 	const struct gp_plan_spec ps = {.graph = g, .batch = 2, .slots = 2, .train = true};
 	for (int i = 0; i < BATCH * PIXELS; i++)
@@ -130,6 +130,28 @@ static void a_chunk_arrives_in_its_slot_and_nothing_else_does(void **state)
 	gp_graph_free(g);
 }
 
+static void values_without_a_row_in_the_embedding_are_refused(void **state)
+{
+	(void)state;
+	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {5}}};
+	struct gp_tensor_info info[] = {{.name = "mask", .type = row, .values = 2},
+					{.name = "tokens", .type = row, .values = 50}};
+	const struct gp_model_options o = {.input = row.shape, .values = 50};
+	struct gp_graph *g = NULL;
+	struct gp_batch_map m;
+	struct gp_err err = {0};
+	assert_int_equal(gp_model_build("fasttext", &o, &g, &err), GP_OK);
+	assert_int_equal(gp_batch_map_make(g, info, 2, &m, &err), GP_OK);
+	assert_int_equal(gp_batch_map_check_values(g, info, &m, &err), GP_OK);
+	info[1].values = 0; /* unknown */
+	assert_int_equal(gp_batch_map_check_values(g, info, &m, &err), GP_OK);
+	info[1].values = 51;
+	assert_int_equal(gp_batch_map_check_values(g, info, &m, &err), GP_INVALID);
+	assert_string_equal(err.text, "the embedding 'embedding' has 50 rows, but 'tokens' of the data has values up "
+				      "to 50; it needs 51 rows");
+	gp_graph_free(g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -138,6 +160,7 @@ int main(void)
 		cmocka_unit_test(each_input_takes_the_tensor_of_its_name),
 		cmocka_unit_test(what_does_not_fit_is_refused_with_both_sides),
 		cmocka_unit_test(a_chunk_arrives_in_its_slot_and_nothing_else_does),
+		cmocka_unit_test(values_without_a_row_in_the_embedding_are_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

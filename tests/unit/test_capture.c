@@ -152,6 +152,53 @@ static void gradients_are_there_only_where_a_split_run_sends_them(void **state)
 	r->graph = whole;
 }
 
+/* Tokens stay here, the mask crosses as it is, beside the embedding. */
+static void every_tensor_that_crosses_is_there_by_its_name(void **state)
+{
+	(void)state;
+	enum { TEXTS = 3, TOKENS = 5 };
+	int32_t tokens[TEXTS * TOKENS], mask[TEXTS * TOKENS], labels[TEXTS] = {0, 1, 0};
+	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {TOKENS}}};
+	const struct gp_tensor_info info[] = {{.name = "tokens", .type = row, .values = 9},
+					      {.name = "mask", .type = row}};
+	const struct gp_model_options model = {.input = row.shape, .values = 9};
+	for (int i = 0; i < TEXTS * TOKENS; i++) {
+		tokens[i] = i * 5 % 9;
+		mask[i] = i % TOKENS < 3;
+	}
+	struct rig r = {.batch = {.tensors = 2,
+				  .info = info,
+				  .data = {tokens, mask},
+				  .label_info = {.name = "label", .type = {.dtype = GP_I32}},
+				  .label = labels,
+				  .valid = TEXTS}};
+	struct gp_err err;
+	assert_int_equal(gp_model_build("fasttext:dim=6,hidden=4", &model, &r.graph, &err), GP_OK);
+	struct gp_capture c = capture(&r, "1:-1", NULL);
+	const struct gp_type chunk = {GP_I32, {.ndim = 2, .dim = {TEXTS, TOKENS}}};
+	assert_int_equal(c.count, 5);
+	assert_true(gp_type_equal(&tensor(&c, "act_up.mask")->type, &chunk));
+	assert_memory_equal(tensor(&c, "act_up.mask")->data, mask, sizeof mask);
+	const struct gp_captured *words = tensor(&c, "act_up.embedding"), *back = tensor(&c, "grad_down");
+	assert_true(gp_type_equal(&words->type, &back->type) && words->type.shape.dim[2] == 6);
+	const float *dx = back->data;
+	for (int i = 0; i < TEXTS * TOKENS; i++) {
+		double sum = 0;
+		for (int k = 0; k < 6; k++)
+			sum += fabs((double)dx[i * 6 + k]);
+		assert_true(mask[i] || sum == 0); /* no gradient where there is no token */
+	}
+	struct gp_capture later = capture(&r, "2:-1", NULL), tail = capture(&r, "1:-2", NULL);
+	assert_same(&later, "act_up.encoder.1", &tail, "act_down");
+	assert_same(&later, "grad_down", &tail, "grad_up");
+	assert_same(&tail, "act_up", &c, "act_up.embedding"); /* the mask is read by the tail, and stays here */
+	assert_same(&tail, "grad_down", &c, "grad_down");
+	gp_capture_deinit(&c);
+	gp_capture_deinit(&later);
+	gp_capture_deinit(&tail);
+	gp_graph_free(r.graph);
+}
+
 static void a_failure_leaves_the_result_as_it_was(void **state)
 {
 	struct rig *r = *state;
@@ -169,6 +216,7 @@ int main(void)
 		cmocka_unit_test(a_tensor_is_the_same_seen_from_both_sides_of_its_cut),
 		cmocka_unit_test(weights_that_are_given_are_those_that_compute),
 		cmocka_unit_test(gradients_are_there_only_where_a_split_run_sends_them),
+		cmocka_unit_test(every_tensor_that_crosses_is_there_by_its_name),
 		cmocka_unit_test(a_failure_leaves_the_result_as_it_was),
 	};
 	return cmocka_run_group_tests(tests, make_rig, free_rig);

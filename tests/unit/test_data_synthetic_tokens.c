@@ -42,6 +42,8 @@ static void a_sample_is_tokens_and_a_mask(void **state)
 	const struct gp_tensor_info *info = gp_dataset_tensor_info(d);
 	assert_int_equal(gp_dataset_tensors(d), 2);
 	assert_string_equal(info[0].name, "tokens");
+	assert_int_equal(info[0].values, 30);
+	assert_int_equal(info[1].values, 2);
 	assert_string_equal(info[1].name, "mask");
 	for (int i = 0; i < 2; i++) {
 		assert_true(gp_type_equal(&info[i].type, &row));

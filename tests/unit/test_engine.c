@@ -410,8 +410,9 @@ static void decode_something(struct split_engine *e, int direction, float *x)
 	static const uint32_t sample[BATCH / CHUNKS] = {5, 6};
 	const struct gp_codec_options options = {.role = GP_CODEC_ENCODES, .chunks = CHUNKS};
 	const bool input = direction == GP_GRAD_DOWN;
-	const struct gp_shape shape = gp_shape_batched(
-		input ? gp_graph_input_shape(e->parts.body) : gp_graph_output_shape(e->parts.body), BATCH / CHUNKS);
+	const struct gp_shape shape = gp_shape_batched(input ? gp_graph_input_shape(e->cross->parts.body)
+							     : gp_graph_output_shape(e->cross->parts.body),
+						       BATCH / CHUNKS);
 	const struct gp_codec_pass pass = pass_of(e, sample);
 	struct gp_codec *c;
 	struct gp_err err = {0};

@@ -202,6 +202,37 @@ static void residual_networks_and_vgg_start_as_published(void **state)
 	gp_graph_free(g);
 }
 
+/* fastText: what the data says is what the model is made for; its parameters are those of the modules in the page. */
+static void fasttext_takes_length_and_vocabulary_from_the_data(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *name;
+		int64_t rows, columns;
+	} want[] = {{"embedding.weight", 100, 64}, {"encoder.0.weight", 8, 64}, {"encoder.0.bias", 8, 0},
+		    {"pooling.0.weight", 8, 8},    {"pooling.0.bias", 8, 0},    {"classifier.weight", 4, 8},
+		    {"classifier.bias", 4, 0}};
+	const struct gp_model_options o = {.classes = 4, .input = {.ndim = 1, .dim = {16}}, .values = 100};
+	struct gp_err err;
+	struct gp_graph *g;
+	assert_int_equal(gp_model_build("fasttext:hidden=8", &o, &g, &err), GP_OK);
+	assert_int_equal(g->params, sizeof want / sizeof want[0]);
+	for (int i = 0; i < g->params; i++) {
+		const struct gp_shape *s = &param_of(g, want[i].name)->shape;
+		assert_true(s->dim[0] == want[i].rows && (s->ndim == 2 ? s->dim[1] : 0) == want[i].columns);
+	}
+	assert_true(param_of(g, "embedding.weight")->init == GP_INIT_NORMAL);
+	assert_int_equal(g->inputs, 2);
+	assert_string_equal(g->node[0].name, "tokens");
+	assert_string_equal(g->node[1].name, "mask");
+	assert_true(g->value[0].type.dtype == GP_I32 && g->value[0].type.shape.dim[0] == 16);
+	gp_graph_free(g);
+	assert_int_equal(gp_model_build("fasttext:vocab=50,tokens=8,classes=3", &o, &g, &err), GP_OK);
+	assert_true(param_of(g, "embedding.weight")->shape.dim[0] == 50 && g->value[0].type.shape.dim[0] == 8);
+	assert_true(gp_graph_output_shape(g)->dim[0] == 3);
+	gp_graph_free(g);
+}
+
 /* --- cuts ------------------------------------------------------------------------------------------------------- */
 
 static void check_same_params(const struct gp_graph *whole, const struct gp_graph *part, int *index)
@@ -355,11 +386,11 @@ static void expect_refused(const char *spec, enum gp_status code, const char *wo
 static void bad_specs_are_refused_with_the_choices(void **state)
 {
 	(void)state;
-	expect_refused("resnet7", GP_USAGE, "cnn, mobilenetv2, resnet18");
+	expect_refused("resnet7", GP_USAGE, "cnn, fasttext, mobilenetv2, resnet18");
 	expect_refused("resnet20:stem=cifar", GP_USAGE, "no key 'stem' (keys: width=1.0,classes=N");
 	expect_refused("resnet18:cuts=finer", GP_USAGE, "blocks|fine");
 	expect_refused("vgg13:hidden=-1", GP_USAGE, "model vgg13: hidden: -1 is out of range (0..");
-	expect_refused("", GP_USAGE, "there are: cnn, mobilenetv2");
+	expect_refused("", GP_USAGE, "there are: cnn, fasttext, mobilenetv2");
 	expect_refused("cnnn:width=3", GP_USAGE, "did you mean 'cnn'?");
 	expect_refused("mobilenetv2:widht=1", GP_USAGE, "no key 'widht'; did you mean 'width'? (keys: width=1.0");
 	expect_refused("mobilenetv2:width", GP_USAGE, "key=value");
@@ -390,6 +421,8 @@ static void input_too_small_for_the_model_is_refused(void **state)
 	assert_non_null(strstr(err.text, "vgg13 does not fit 28x28 images with 1 channels"));
 	assert_int_equal(gp_model_build("cnn", &text, &g, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "128x768"));
+	assert_int_equal(gp_model_build("fasttext", &small, &g, &err), GP_INVALID);
+	assert_string_equal(err.text, "model fasttext takes tokens (a row of numbers), not samples of 28x28x1");
 	assert_null(g);
 }
 
@@ -436,6 +469,7 @@ static void failed_allocation_is_an_error_not_a_crash(void **state)
 	fail_each_allocation("resnet18:cuts=fine");
 	fail_each_allocation("resnet20");
 	fail_each_allocation("vgg13");
+	fail_each_allocation("fasttext");
 }
 #endif
 
@@ -449,6 +483,7 @@ int main(void)
 		cmocka_unit_test(same_padding_is_that_of_tensorflow),
 		cmocka_unit_test(mobilenetv2_starts_as_torchvision_does),
 		cmocka_unit_test(residual_networks_and_vgg_start_as_published),
+		cmocka_unit_test(fasttext_takes_length_and_vocabulary_from_the_data),
 		cmocka_unit_test(every_cut_of_every_model_gives_parts_that_chain),
 		cmocka_unit_test(fine_cuts_lie_before_activations_and_change_nothing_else),
 		cmocka_unit_test(usual_partitions_can_be_written_for_every_model),

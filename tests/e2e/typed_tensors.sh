@@ -1,0 +1,105 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# A model with two inputs of integers: tokens stay here, a mask crosses the cut
+# as it is and has no gradient. Split training equals local training bit for bit,
+# with parts frozen and when a run is resumed; an evaluation gives the same
+# figures; codecs touch activations and gradients alone.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+tokens=16 batch=32 chunks=4 steps=6
+texts=synthetic:tokens=$tokens,vocab=100,classes=4,samples=512
+common=(--model fasttext:dim=24,hidden=20 --data "$texts" --batch $batch --chunks $chunks --lr 0.5 --schedule const --seed 7)
+
+sha() {
+	json_get "$1" param_sha256
+}
+
+# A figure of the tensor of that direction and name in the report's list; nothing where it is not there.
+tensor() { # JSON-FILE DIRECTION NAME KEY
+	local at
+	at=$(json_flat "$1" | sed -n "s/^\(tensors\.[0-9]*\)\.name=$3\$/\1/p" | while read -r at; do
+		[ "$(json_get "$1" "$at.direction")" = "$2" ] && echo "$at"
+	done)
+	[ -z "$at" ] || json_get "$1" "$at.$4"
+}
+
+same() { # NAME CUT THREADS FLAG...
+	local run=("${common[@]}" --steps $steps --threads "$3" --cut "$2" "${@:4}")
+	train "$work/local.json" --local "${run[@]}" || fail "$1: local run"
+	train "$work/split.json" --server "127.0.0.1:$server_port" --codec raw "${run[@]}" || fail "$1: split run"
+	equal "$1" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+}
+
+for threads in 1 2; do
+	start_server --threads $threads
+	for cut in 2:-1 1:-2 1:-1; do
+		same "cut $cut, $threads threads" $cut $threads --no-eval
+	done
+	same "embedding frozen, $threads threads" 1:-1 $threads --no-eval --freeze head
+	equal "no gradient comes down to a frozen head" "$(json_get "$work/split.json" grad_down.payload_bytes)" 0
+	equal "but gradients go up" "$(tensor "$work/split.json" grad_up pooling.1 frames)" $((chunks * steps))
+	same "encoder frozen, clipped, $threads threads" 2:-1 $threads --no-eval --freeze 'encoder.*' --clip-norm 0.1
+	stop_server
+done
+
+# What travels, tensor by tensor.
+start_server --threads 1
+same "cut 1:-1" 1:-1 1 --no-eval
+equal "the mask is of integers" "$(tensor "$work/split.json" act_up mask dtype)" i32
+equal "the mask travels" "$(tensor "$work/split.json" act_up mask payload_bytes)" $((4 * tokens * batch * steps))
+equal "the mask has a frame per chunk" "$(tensor "$work/split.json" act_up mask frames)" $((chunks * steps))
+equal "the mask has no gradient" "$(tensor "$work/split.json" grad_down mask frames)" ""
+equal "the embedding has one" "$(tensor "$work/split.json" grad_down embedding frames)" $((chunks * steps))
+equal "tokens stay here" "$(json_flat "$work/split.json" | grep -c 'name=tokens$')" 0
+same "cut 1:-2" 1:-2 1 --no-eval
+equal "a mask that the tail reads stays here" "$(json_flat "$work/split.json" | grep -c 'name=mask$')" 0
+
+# Codecs with loss change activations and gradients, never the mask.
+train "$work/coded.json" --server "127.0.0.1:$server_port" --cut 1:-1 --threads 1 "${common[@]}" --steps $steps --no-eval \
+	--codec uniform:bits=8 || fail "a run with 8 bits"
+equal "the mask is not compressed" "$(tensor "$work/coded.json" act_up mask payload_bytes)" $((4 * tokens * batch * steps))
+coded=$(tensor "$work/coded.json" act_up embedding payload_bytes) plain=$(tensor "$work/coded.json" act_up embedding tensor_bytes)
+[ "$coded" -lt $((plain / 3)) ] || fail "activations of 8 bits take $coded of $plain bytes"
+
+# It learns, split and with 8 bits: four classes, one in four is chance.
+train "$work/learned.json" --server "127.0.0.1:$server_port" --cut 1:-1 --threads 1 "${common[@]}" --steps 150 \
+	--codec uniform:bits=8 --save "$work/w.safetensors" || fail "a longer run"
+accuracy=$(json_get "$work/learned.json" val_acc)
+awk -v a="$accuracy" 'BEGIN { exit !(a > 0.7) }' || fail "validation accuracy of $accuracy after 150 steps"
+
+# Evaluation, split and here.
+for where in --local "--server=127.0.0.1:$server_port"; do
+	"$build/gpclient" eval "$where" "${common[@]:0:4}" --batch $batch --chunks $chunks --threads 1 --cut 1:-1 --no-progress \
+		--init "$work/w.safetensors" --json >"$work/eval${where%%=*}.json" 2>"$work/eval.log" || fail "eval $where: $(cat "$work/eval.log")"
+done
+equal "evaluation" "$(json_get "$work/eval--server.json" val_loss)" "$(json_get "$work/eval--local.json" val_loss)"
+equal "evaluation as in training" "$(json_get "$work/eval--local.json" val_acc)" "$accuracy"
+
+# A wrong pair of model and data, and what the command says.
+refused() { # STATUS TEXT FLAG...
+	local want=$1 text=$2 status=0
+	shift 2
+	"$build/gpclient" train --local --batch 4 --steps 1 "$@" >"$work/out" 2>&1 || status=$?
+	equal "refused: $text" "$status $(grep -c -- "$text" "$work/out") $(wc -l <"$work/out")" "$want 1 1"
+}
+refused 3 "has 50 rows, but 'tokens' of the data has values up to 99" --model fasttext:vocab=50 --data "$texts"
+refused 3 "cnn takes images (height, width, channels), not samples of 16" --model cnn --data "$texts"
+refused 3 "fasttext takes tokens (a row of numbers), not samples of 32x32x3" --model fasttext --data synthetic
+refused 3 "wants tokens (i32 15), mask (i32 15), the data has tokens (i32 16)" --model fasttext:tokens=15 --data "$texts"
+refused 2 "vocab: 0 is out of range" --model fasttext:vocab=0 --data "$texts"
+stop_server
+
+# Stopped, and begun again from both ends' checkpoints.
+train "$work/whole.json" --local "${common[@]}" --threads 1 --steps 12 --no-eval || fail "whole run"
+run=("${common[@]}" --threads 1 --cut 1:-1 --no-eval --checkpoint "$work/run" --checkpoint-every 4)
+start_server --threads 1 --state-dir "$work/state"
+train "$work/half.json" --server "127.0.0.1:$server_port" "${run[@]}" --steps 8 || fail "half a run"
+stop_server
+start_server --threads 1 --state-dir "$work/state"
+train "$work/rest.json" --server "127.0.0.1:$server_port" "${run[@]}" --steps 12 --resume || fail "the rest of the run"
+equal "resumed" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+stop_server
+finish
