@@ -7,14 +7,17 @@
 # prints the median time per batch, the bound
 #     1.15 * max(bytes up / rate, bytes down / rate, compute) + one chunk
 # with its parts, and compares the byte counts of gpclient, TCP_INFO and the
-# interfaces. Needs root and a quiet machine. Figures: RESULTS.md
+# interfaces. With --freeze head no gradient comes down, and the next step's
+# activations follow without a pause: then the bound is 1.04 times what the
+# interface needs for the bytes that go up, packet headers included. Needs root
+# and a quiet machine. Figures: RESULTS.md
 
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . deploy/json.sh
 
 build=build/release rate=100mbit model=mobilenetv2:stem=imagenet shape=3x224x224 cut=1:-1
-batch=64 chunks=8 steps=6 codec=raw threads=1 port=4400
+batch=64 chunks=8 steps=6 codec=raw threads=1 port=4400 freeze=
 failures=0
 
 usage() {
@@ -30,6 +33,7 @@ usage() {
 	  --chunks N     default $chunks
 	  --steps N      default $steps
 	  --codec SPEC   default $codec
+	  --freeze LIST  parameters that are not trained, for example head; default none
 	  --threads N    compute threads of each process and of the local run; default $threads
 	END
 }
@@ -38,7 +42,7 @@ parse_options() {
 	while [ $# -gt 0 ]; do
 		case $1 in
 		-h | --help) usage && exit 0 ;;
-		--build | --rate | --model | --shape | --cut | --batch | --chunks | --steps | --codec | --threads)
+		--build | --rate | --model | --shape | --cut | --batch | --chunks | --steps | --codec | --threads | --freeze)
 			[ $# -ge 2 ] || { echo "link_step.sh: $1 needs a value" >&2 && exit 2; }
 			printf -v "${1#--}" %s "$2"
 			shift 2
@@ -50,16 +54,16 @@ parse_options() {
 
 train() { # FLAG...
 	"$build/gpclient" train --model "$model" --data "synthetic:shape=$shape,classes=10" --batch "$batch" \
-		--chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 --threads "$threads" --seed 1 --json "$@"
+		--chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 --threads "$threads" --seed 1 ${freeze:+--freeze "$freeze"} --cut "$cut" --json "$@"
 }
 
 run_split() {
 	export -f train
-	export build model shape cut batch chunks steps codec threads port
+	export build model shape cut batch chunks steps codec threads port freeze
 	# shellcheck disable=SC2016 # expands at the client's end
 	deploy/link.sh --shaper tbf --rate "$rate" --wait-port $port --json "$work/link.json" -- \
 		"$build/gpserverd" --listen 10.77.0.1:$port --insecure --threads "$threads" -- \
-		bash -c 'train --server "$GP_SERVER_ADDR:$port" --cut "$cut" --codec "$codec"' >"$work/split.json"
+		bash -c 'train --server "$GP_SERVER_ADDR:$port" --codec "$codec"' >"$work/split.json"
 }
 
 split() { json_get "$work/split.json" "$1"; }
@@ -104,6 +108,17 @@ compare_time() {
 	verdict "time per batch $time s, bound $bound s" "time > 0 && time <= bound" "time=$time" "bound=$bound"
 }
 
+# Every packet has so many header bytes; the interface counts them all. Acknowledgements of what comes down travel up, too.
+compare_frozen() {
+	local time needed
+	time=$(split time_per_batch_s)
+	needed=$(awk -v up="$(step_bytes up)" -v all="$(link client_tx)" -v wire="$(split wire_up_bytes)" -v bps="$(link up_bps)" \
+		'BEGIN { printf "%.4f\n", up * (all / wire) * 8 / bps }')
+	verdict "time per batch $time s, TCP needs $needed s for the bytes up" "time > 0 && time <= 1.04 * needed" \
+		"time=$time" "needed=$needed"
+	verdict "no gradient comes down" "bytes == 0" "bytes=$(split grad_down.payload_bytes)"
+}
+
 # SYN and FIN carry no payload; SYNs have 8 more bytes of options than other packets.
 compare_bytes() { # up|down tx|rx
 	local wire tcp veth
@@ -119,10 +134,10 @@ main() {
 	[ -x "$build/gpclient" ] || { echo "link_step.sh: no $build/gpclient: build the release preset" >&2 && exit 2; }
 	work=$(mktemp -d) || exit 1
 	trap 'rm -rf "$work"' EXIT
-	train --local --cut "$cut" >"$work/local.json" || exit
+	train --local >"$work/local.json" || exit
 	run_split || exit
-	echo "$model, $shape, batch $batch, $chunks chunks, cut $cut, $codec, $threads threads each"
-	compare_time
+	echo "$model, $shape, batch $batch, $chunks chunks, cut $cut, $codec, $threads threads each${freeze:+, frozen: $freeze}"
+	if [ -n "$freeze" ]; then compare_frozen; else compare_time; fi
 	compare_bytes up tx
 	compare_bytes down rx
 	echo "drops: $(link up_drops) up, $(link down_drops) down"
