@@ -5,10 +5,11 @@
  * values of torchvision.models.mobilenet_v2.
  *
  * Blocks: features.0 (stem) ... features.18, avgpool (global average pool and
- * flatten), classifier (dropout and linear). With cuts=fine the ReLU6 that ends
- * features.0 and that of features.18 are blocks of their own, features.0.act and
- * features.18.act: then a cut can lie before an activation. (The blocks between
- * end without one.)
+ * flatten), classifier (dropout and linear). With cuts=fine a block ends behind
+ * every convolution and its batch norm: what follows is a block features.0.act,
+ * features.2.conv.0.act, features.2.conv.1.act, or, before a residual sum,
+ * features.3.add. So a cut can lie before an activation, or inside a residual
+ * block, where two tensors cross.
  *
  * stem=imagenet is torchvision's network: total stride 32, for about 224x224.
  * stem=cifar is the usual adaptation to about 32x32: the first convolution and
@@ -114,16 +115,10 @@ static int relu6(const struct build *b, const char *prefix, int in)
 	return gp_graph_unary(b->g, GP_OP_RELU6, gp_model_name(name, "%s.2", prefix), in, b->err);
 }
 
-/* "PREFIX.0", "PREFIX.1", "PREFIX.2" */
+/* "PREFIX.0", "PREFIX.1", "PREFIX.2"; cuts=fine divides it before the activation. */
 static int conv_bn_relu(const struct build *b, const char *prefix, int in, int out, int kernel, int stride, int groups)
 {
-	return relu6(b, prefix, conv_bn(b, prefix, in, out, kernel, stride, groups));
-}
-
-/* The same where it is a block, which cuts=fine divides. */
-static int conv_bn_relu_block(const struct build *b, const char *prefix, int in, int out, int kernel, int stride)
-{
-	int x = conv_bn(b, prefix, in, out, kernel, stride, 1);
+	int x = conv_bn(b, prefix, in, out, kernel, stride, groups);
 	return relu6(b, prefix, gp_model_begin_act(b->g, b->s->fine, prefix, x, b->err));
 }
 
@@ -138,7 +133,8 @@ static int inverted_residual(const struct build *b, const char *prefix, int in, 
 	x = batch_norm(b, gp_model_name(name, "%s.conv.%d", prefix, index), x);
 	if (stride != 1 || channels != out)
 		return x;
-	return gp_graph_sum(b->g, gp_model_name(name, "%s.add", prefix), in, x, b->err);
+	x = gp_model_begin_fine(b->g, b->s->fine, gp_model_name(name, "%s.add", prefix), x, b->err);
+	return gp_graph_sum(b->g, name, in, x, b->err);
 }
 
 /* --- blocks ----------------------------------------------------------------------------------------------------- */
@@ -155,7 +151,7 @@ static enum gp_status add_features(const struct build *b, int *out)
 	double width = b->s->width;
 	int cifar = b->s->stem == STEM_CIFAR, index = 0;
 	GP_TRY(begin_features(b, index++, prefix));
-	int x = conv_bn_relu_block(b, prefix, 0, make_divisible(32 * width), 3, cifar ? 1 : 2);
+	int x = conv_bn_relu(b, prefix, 0, make_divisible(32 * width), 3, cifar ? 1 : 2, 1);
 	for (int t = 0; t < STAGES && x >= 0; t++) {
 		int stride = cifar && t == CIFAR_UNSTRIDED_STAGE ? 1 : stages[t].stride;
 		int channels = make_divisible(stages[t].channels * width);
@@ -168,7 +164,7 @@ static enum gp_status add_features(const struct build *b, int *out)
 		return b->err->code;
 	GP_TRY(begin_features(b, index, prefix));
 	/* The last layer never shrinks below 1280. */
-	*out = conv_bn_relu_block(b, prefix, x, make_divisible(1280 * fmax(1.0, width)), 1, 1);
+	*out = conv_bn_relu(b, prefix, x, make_divisible(1280 * fmax(1.0, width)), 1, 1, 1);
 	return *out < 0 ? b->err->code : GP_OK;
 }
 

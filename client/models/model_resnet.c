@@ -12,8 +12,9 @@
  *   into Rectifiers", equation 10, by fan-in.
  *
  * Blocks: conv1 (stem), layer1.0, layer1.1, ..., avgpool (global average pool and flatten), fc or linear. With
- * cuts=fine the ReLU that ends the stem (and its pooling) and the ReLU behind each residual sum are blocks of their
- * own, conv1.act, layer1.0.act, ...: then a cut can lie before an activation.
+ * cuts=fine the ReLU that ends the stem (and its pooling) is a block of its own, conv1.act, and a residual block is
+ * four: layer1.0 (conv1, bn1), layer1.0.relu1 (to bn2), layer1.0.add (the shortcut and the sum) and layer1.0.act. So a
+ * cut can lie before an activation, or inside a residual block, where two tensors cross.
  *
  * Test: tests/unit/test_models.c, tests/unit/test_cpu_steps.c
  */
@@ -98,9 +99,11 @@ static int basic_block(const struct build *b, const char *prefix, int in, int ou
 	char name[GP_NAME_MAX];
 	int x = conv(b, gp_model_name(name, "%s.conv1", prefix), in, out, 3, stride);
 	x = batch_norm(b, gp_model_name(name, "%s.bn1", prefix), x);
+	x = gp_model_begin_fine(b->g, b->s->fine, gp_model_name(name, "%s.relu1", prefix), x, b->err);
 	x = gp_graph_unary(b->g, GP_OP_RELU, gp_model_name(name, "%s.relu1", prefix), x, b->err);
 	x = conv(b, gp_model_name(name, "%s.conv2", prefix), x, out, 3, 1);
 	x = batch_norm(b, gp_model_name(name, "%s.bn2", prefix), x);
+	x = gp_model_begin_fine(b->g, b->s->fine, gp_model_name(name, "%s.add", prefix), x, b->err);
 	if (x < 0)
 		return -1;
 	int past = shortcut(b, prefix, in, out, stride);

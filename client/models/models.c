@@ -127,12 +127,17 @@ const char *gp_model_name(char name[GP_NAME_MAX], const char *fmt, ...)
 	return name;
 }
 
+int gp_model_begin_fine(struct gp_graph *g, bool fine, const char *name, int x, struct gp_err *err)
+{
+	if (x < 0 || !fine)
+		return x;
+	return gp_graph_begin_block(g, name, err) == GP_OK ? x : -1;
+}
+
 int gp_model_begin_act(struct gp_graph *g, bool fine, const char *block, int x, struct gp_err *err)
 {
 	char name[GP_NAME_MAX];
-	if (x < 0 || !fine)
-		return x;
-	return gp_graph_begin_block(g, gp_model_name(name, "%s.act", block), err) == GP_OK ? x : -1;
+	return gp_model_begin_fine(g, fine, gp_model_name(name, "%s.act", block), x, err);
 }
 
 /* --- starting values -------------------------------------------------------------------------------------------- */

@@ -29,7 +29,7 @@ enum gp_status gp_model_arg_choice(struct gp_model_args *a, const char *key, con
 				   struct gp_err *err);
 /* "classes=", else the dataset's, else `fallback`. */
 enum gp_status gp_model_arg_classes(struct gp_model_args *a, int fallback, int *value, struct gp_err *err);
-/* "cuts=blocks|fine": whether activations that end a block are blocks of their own; see gp_model_begin_act. */
+/* "cuts=blocks|fine": whether blocks end within a layer, too; see gp_model_begin_fine. */
 enum gp_status gp_model_arg_cuts(struct gp_model_args *a, int *fine, struct gp_err *err);
 /* The dataset's input, else `fallback`; checked to be an image. */
 enum gp_status gp_model_arg_input(struct gp_model_args *a, struct gp_shape fallback, struct gp_shape *value,
@@ -48,10 +48,11 @@ void gp_model_init_weight(struct gp_graph *g, int node, enum gp_init_kind kind, 
 void gp_model_init_bias(struct gp_graph *g, int node, enum gp_init_kind kind, float scale);
 
 /*
- * Call where node `x` ends a block of its own under cuts=fine, because what
- * follows is an activation: with `fine`, begins block "BLOCK.act". Returns x,
- * -1 after a failure.
+ * Call where `x` ends a block of its own under cuts=fine alone: with `fine`, begins the block `name`. Returns x, -1 after a
+ * failure.
  */
+int gp_model_begin_fine(struct gp_graph *g, bool fine, const char *name, int x, struct gp_err *err);
+/* The same before an activation: begins "BLOCK.act". */
 int gp_model_begin_act(struct gp_graph *g, bool fine, const char *block, int x, struct gp_err *err);
 
 typedef enum gp_status (*gp_model_builder)(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);

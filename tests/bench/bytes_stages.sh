@@ -18,9 +18,9 @@ bases='raw bf16 uniform:bits=8 uniform:bits=4 sortquant:bits=6,split=2 sortquant
 	kmeans:bits=4'
 shuffled=' raw bf16 uniform:bits=8 sortquant:bits=12,split=4 '
 
-# 64 images are one chunk: 16 channels of 32x32, 4 MiB a tensor. Cut 7 is before the ReLU that ends the first stage, cut 8
-# behind it.
-"$build/gpclient" capture --model resnet20:cuts=fine --cut 7:8 --batch 64 --init "$weights" --threads 1 \
+# 64 images are one chunk: 16 channels of 32x32, 4 MiB a tensor. Cut 13 is before the ReLU that ends the first stage, cut
+# 14 behind it.
+"$build/gpclient" capture --model resnet20:cuts=fine --cut 13:14 --batch 64 --init "$weights" --threads 1 \
 	--data "cifar10:$cifar,mean=.485/.456/.406,std=.229/.224/.225" --out "$work/t.safetensors" || exit 1
 
 for base in $bases; do

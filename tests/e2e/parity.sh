@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Split training equals local training bit for bit: for several chunk counts,
-# thread counts, cuts and precisions, and for two clients at the same time.
+# thread counts, cuts (inside residual blocks, too) and precisions, with parts
+# frozen, and for two clients at the same time.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -21,12 +22,22 @@ norms() { # LOG
 }
 
 same() { # NAME MODEL CUT CHUNKS THREADS FLAG...
-	local run=(--model "$2" --chunks "$4" --threads "$5" "${common[@]}" "${@:6}")
+	local run=(--model "$2" --cut "$3" --chunks "$4" --threads "$5" "${common[@]}" "${@:6}") # a local run's cut: for --freeze
 	train "$work/local.json" --local "${run[@]}" --log-json "$work/local.jsonl" || fail "$1: local run"
-	train "$work/split.json" --server "127.0.0.1:$server_port" --cut "$3" "${run[@]}" --log-json "$work/split.jsonl" ||
+	train "$work/split.json" --server "127.0.0.1:$server_port" "${run[@]}" --log-json "$work/split.jsonl" ||
 		fail "$1: split run"
 	equal "$1" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
 	equal "$1: norms" "$(norms "$work/split.jsonl")" "$(norms "$work/local.jsonl")"
+}
+
+count() { # DIRECTION: tensors that crossed in it
+	json_flat "$work/split.json" | grep -c "^tensors\.[0-9]*\.direction=$1\$"
+}
+
+crossing() { # CUT UPxDOWN
+	local want
+	case $1 in 2:3) want=1x1 ;; 4:-3) want=2x1 ;; *) want=2x2 ;; esac
+	equal "tensors up and down at the cut $1" "$2" $want
 }
 
 for threads in 1 2; do
@@ -38,6 +49,23 @@ for threads in 1 2; do
 	same "cnn, $threads threads" cnn 1:-1 4 $threads
 	same "resnet20, $threads threads" resnet20:width=0.5 2:-2 4 $threads
 	same "mobilenetv2 cut before its activations, $threads threads" $small,cuts=fine 1:-3 4 $threads
+	# Inside residual blocks two tensors cross; at 2:3 the value behind the stem goes both to the body and to the tail.
+	for cut in 3:8 2:3 4:-3; do
+		same "resnet20 cut $cut inside residual blocks, $threads threads" resnet20:width=0.5,cuts=fine $cut 4 $threads
+		crossing "$cut" "$(count act_up)x$(count act_down)"
+	done
+	same "mobilenetv2 cut inside residual blocks, $threads threads" $small,cuts=fine 9:-8 4 $threads
+	crossing 9:-8 "$(count act_up)x$(count act_down)"
+	for flags in "" "--clip-norm 0.5"; do
+		# shellcheck disable=SC2086
+		same "mobilenetv2 cut 3:-3, head frozen $flags, $threads threads" $small 3:-3 8 $threads --freeze head $flags
+		equal "no gradient comes down to a frozen head" "$(json_get "$work/split.json" grad_down.payload_bytes)" 0
+	done
+	same "resnet20 cut 3:8, head frozen, $threads threads" resnet20:width=0.5,cuts=fine 3:8 4 $threads --freeze head
+	equal "no gradient comes down to a frozen head" "$(json_get "$work/split.json" grad_down.payload_bytes)" 0
+	same "cnn cut 1:-1, head and body frozen, $threads threads" cnn 1:-1 4 $threads --freeze head,body
+	equal "no gradient goes up to a frozen body" "$(json_get "$work/split.json" grad_up.payload_bytes)" 0
+	same "resnet20 cut 3:8, body frozen, $threads threads" resnet20:width=0.5,cuts=fine 3:8 4 $threads --freeze body
 	for limit in norm=1 norm=1000 value=0.01; do # every step clipped, none, elements
 		same "mobilenetv2 cut 3:-3, --clip-$limit, $threads threads" $small 3:-3 4 $threads "--clip-$limit"
 	done

@@ -258,7 +258,7 @@ static void parts_of_residual_networks_equal_the_whole_bit_for_bit(void **state)
 					    "resnet18:width=0.125,stem=cifar,cuts=fine"};
 	for (int i = 0; i < 2; i++) {
 		struct gp_graph *g = build_model(specs[i]);
-		const int at_act[] = {0, 1, g->blocks - 3, g->blocks}, at_shortcut[] = {0, 6, 8, g->blocks};
+		const int at_act[] = {0, 1, g->blocks - 3, g->blocks}, at_shortcut[] = {0, 10, 14, g->blocks};
 		expect_parts_equal_whole(g, at_act, 3, 2, 2);
 		expect_parts_equal_whole(g, at_shortcut, 3, 3, 1);
 		gp_graph_free(g);

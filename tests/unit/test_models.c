@@ -246,30 +246,93 @@ static void check_same_params(const struct gp_graph *whole, const struct gp_grap
 	}
 }
 
+static const struct gp_type *source_of(const struct gp_graph *g, const struct gp_graph_parts *p,
+				       const struct gp_port *from)
+{
+	if (from->from == GP_FROM_DATA)
+		return &g->value[from->index].type;
+	return gp_graph_output_type(from->from == GP_FROM_HEAD ? p->head : p->body, from->index);
+}
+
+/* Every input of a part has the type of what it is given. */
+static void check_ports(const struct gp_graph *g, const struct gp_graph_parts *p)
+{
+	const struct gp_graph *part[3] = {p->head, p->body, p->tail};
+	const struct gp_port *in[3] = {p->head_in, p->body_in, p->tail_in};
+	for (int k = 0; k < 3; k++)
+		for (int i = 0; i < part[k]->inputs; i++)
+			assert_true(gp_type_equal(&part[k]->value[i].type, source_of(g, p, &in[k][i])));
+}
+
+/* Identity nodes that gp_graph_cut puts at the body's end are none of the model's. */
+static int own_nodes(const struct gp_graph *part)
+{
+	int count = 0;
+	for (int i = part->inputs; i < part->nodes; i++)
+		count += part->node[i].op != GP_OP_IDENTITY;
+	return count;
+}
+
 static void check_cut(const struct gp_graph *g, int head, int tail)
 {
 	struct gp_err err = {0};
-	struct gp_graph *part[3];
-	int bounds[4] = {0, head, tail, g->blocks}, nodes = 0, params = 0;
+	const struct gp_cut cut = {head, tail};
+	struct gp_graph_parts p;
+	int nodes = 0, params = 0;
 	uint64_t macs = 0, elements = 0;
+	if (gp_graph_cut(g, &cut, &p, &err) != GP_OK)
+		fail_msg("%s cut %d:%d: %s", g->name, head, tail, err.text);
+	const struct gp_graph *part[3] = {p.head, p.body, p.tail};
 	for (int i = 0; i < 3; i++) {
-		if (gp_graph_part(g, bounds[i], bounds[i + 1], &part[i], &err) != GP_OK)
-			fail_msg("%s cut %d:%d: %s", g->name, head, tail, err.text);
-		assert_int_equal(gp_graph_finish(part[i], &err), GP_OK);
 		check_same_params(g, part[i], &params);
-		nodes += part[i]->nodes - 1;
+		nodes += own_nodes(part[i]);
 		macs += part[i]->macs;
 		elements += part[i]->param_elements;
 	}
-	assert_true(gp_shape_equal(gp_graph_input_shape(part[0]), gp_graph_input_shape(g)));
-	assert_true(gp_shape_equal(gp_graph_output_shape(part[0]), gp_graph_input_shape(part[1])));
-	assert_true(gp_shape_equal(gp_graph_output_shape(part[1]), gp_graph_input_shape(part[2])));
-	assert_true(gp_shape_equal(gp_graph_output_shape(part[2]), gp_graph_output_shape(g)));
-	assert_int_equal(nodes, g->nodes - 1);
+	check_ports(g, &p);
+	assert_true(gp_shape_equal(gp_graph_output_shape(p.tail), gp_graph_output_shape(g)));
+	assert_int_equal(nodes, own_nodes(g));
 	assert_int_equal(params, g->params);
 	assert_true(macs == g->macs && elements == g->param_elements);
-	for (int i = 0; i < 3; i++)
-		gp_graph_free(part[i]);
+	gp_graph_parts_deinit(&p);
+}
+
+/* How many tensors cross the two cuts. */
+static void expect_crossing(const struct gp_graph *g, const char *text, int up, int down)
+{
+	struct gp_err err;
+	struct gp_cut cut;
+	struct gp_graph_parts p;
+	assert_int_equal(gp_cut_parse(g, text, &cut, &err), GP_OK);
+	assert_int_equal(gp_graph_cut(g, &cut, &p, &err), GP_OK);
+	assert_int_equal(p.body->inputs, up);
+	assert_int_equal(p.body->outputs, down);
+	gp_graph_parts_deinit(&p);
+}
+
+static void one_tensor_crosses_between_blocks_and_two_inside_a_residual_block(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build("resnet20:cuts=fine", 0, 0, 0);
+	assert_string_equal(g->block[3].name, "layer1.0.relu1");
+	assert_string_equal(g->block[4].name, "layer1.0.add");
+	expect_crossing(g, "1:-1", 1, 1);
+	expect_crossing(g, "3:-1", 2, 1);
+	expect_crossing(g, "4:8", 2, 2);
+	gp_graph_free(g);
+	g = build("mobilenetv2:cuts=fine", 0, 0, 0);
+	int block = 0;
+	while (strcmp(g->block[block].name, "features.3.add") != 0)
+		block++;
+	char text[16];
+	snprintf(text, sizeof text, "%d:-1", block);
+	expect_crossing(g, text, 2, 1);
+	snprintf(text, sizeof text, "1:%d", block - 1); /* features.3.conv.1.act */
+	expect_crossing(g, text, 1, 2);
+	gp_graph_free(g);
+	g = build("mobilenetv2", 0, 0, 0);
+	expect_crossing(g, "3:-3", 1, 1);
+	gp_graph_free(g);
 }
 
 static void every_cut_of_every_model_gives_parts_that_chain(void **state)
@@ -286,6 +349,7 @@ static void every_cut_of_every_model_gives_parts_that_chain(void **state)
 		"resnet20:cuts=fine",
 		"vgg13",
 		"vgg13:cuts=fine,hidden=0",
+		"fasttext",
 	};
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
 		struct gp_graph *g = build(specs[i], 0, 0, 0);
@@ -313,7 +377,30 @@ static void default_cut_keeps_stem_and_classifier_on_the_client(void **state)
 	gp_graph_free(g);
 }
 
-/* The same network, with the activations that end a block in blocks of their own. */
+static bool ends_with(const char *text, const char *end)
+{
+	return strlen(text) > strlen(end) && strcmp(text + strlen(text) - strlen(end), end) == 0;
+}
+
+/* Which blocks cuts=fine adds, and that an activation or a residual sum begins there, behind what can be a batch norm. */
+static int count_fine(const struct gp_graph *g)
+{
+	int count = 0;
+	for (int i = 1; i < g->blocks; i++) {
+		const char *name = g->block[i].name;
+		const enum gp_op first = g->node[g->block[i].first_node].op;
+		const enum gp_op before = g->node[g->block[i].first_node - 1].op;
+		const bool act = ends_with(name, ".act"), inside = ends_with(name, ".relu1");
+		if (act || inside)
+			assert_true(first == GP_OP_RELU || first == GP_OP_RELU6);
+		if (inside || ends_with(name, ".add"))
+			assert_true(before == GP_OP_BATCH_NORM);
+		count += act || inside || ends_with(name, ".add");
+	}
+	return count;
+}
+
+/* The same network, in smaller blocks. */
 static void check_fine(const char *spec, const char *fine_spec, int more_blocks)
 {
 	struct gp_graph *g = build(spec, 0, 0, 0), *fine = build(fine_spec, 0, 0, 0);
@@ -323,28 +410,22 @@ static void check_fine(const char *spec, const char *fine_spec, int more_blocks)
 		assert_string_equal(fine->node[i].name, g->node[i].name);
 		assert_true(fine->node[i].op == g->node[i].op && fine->node[i].in[0] == g->node[i].in[0]);
 	}
-	int divided = 0;
-	for (int i = 1; i < fine->blocks; i++) {
-		if (!strstr(fine->block[i].name, ".act"))
-			continue;
-		enum gp_op op = fine->node[fine->block[i].first_node].op;
-		assert_true(op == GP_OP_RELU || op == GP_OP_RELU6);
-		divided++;
-	}
-	assert_int_equal(divided, more_blocks);
+	assert_int_equal(count_fine(fine), more_blocks);
 	/* The first cut lies right behind the batch norm. */
 	assert_true(fine->node[fine->block[1].first_node - 1].op == GP_OP_BATCH_NORM);
 	gp_graph_free(g);
 	gp_graph_free(fine);
 }
 
-static void fine_cuts_lie_before_activations_and_change_nothing_else(void **state)
+/* A residual block of two convolutions has three more cuts; one of MobileNetV2 two, three with a sum, one less without
+ * expansion. */
+static void fine_cuts_lie_behind_batch_norms_and_sums_and_change_nothing_else(void **state)
 {
 	(void)state;
-	check_fine("mobilenetv2", "mobilenetv2:cuts=fine", 2);
-	check_fine("resnet18", "resnet18:cuts=fine", 9);
-	check_fine("resnet34:stem=cifar,cuts=blocks", "resnet34:stem=cifar,cuts=fine", 17);
-	check_fine("resnet56", "resnet56:cuts=fine", 28);
+	check_fine("mobilenetv2", "mobilenetv2:cuts=fine", 2 + 17 * 2 - 1 + 10);
+	check_fine("resnet18", "resnet18:cuts=fine", 1 + 8 * 3);
+	check_fine("resnet34:stem=cifar,cuts=blocks", "resnet34:stem=cifar,cuts=fine", 1 + 16 * 3);
+	check_fine("resnet56", "resnet56:cuts=fine", 1 + 27 * 3);
 	check_fine("vgg13", "vgg13:cuts=fine", 12);
 	check_fine("vgg13:hidden=0", "vgg13:hidden=0,cuts=fine", 10);
 }
@@ -485,7 +566,8 @@ int main(void)
 		cmocka_unit_test(residual_networks_and_vgg_start_as_published),
 		cmocka_unit_test(fasttext_takes_length_and_vocabulary_from_the_data),
 		cmocka_unit_test(every_cut_of_every_model_gives_parts_that_chain),
-		cmocka_unit_test(fine_cuts_lie_before_activations_and_change_nothing_else),
+		cmocka_unit_test(fine_cuts_lie_behind_batch_norms_and_sums_and_change_nothing_else),
+		cmocka_unit_test(one_tensor_crosses_between_blocks_and_two_inside_a_residual_block),
 		cmocka_unit_test(usual_partitions_can_be_written_for_every_model),
 		cmocka_unit_test(default_cut_keeps_stem_and_classifier_on_the_client),
 		cmocka_unit_test(bad_specs_are_refused_with_the_choices),
