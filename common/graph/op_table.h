@@ -7,8 +7,11 @@
  *
  * To add an op: a row here and in the table of PROTOCOL.md section 8;
  * ops/op_NAME.{c,h} with its attributes, inference and `gp_op_NAME`; one file
- * per device with `gp_cpu_op_NAME` and `gp_cuda_op_NAME`; a dump of PyTorch's
- * results for tests/unit/test_cpu_ops.c. Nothing else.
+ * per device, kernels/cpu/ops/cpu_NAME.c with `gp_cpu_op_NAME` and
+ * kernels/cuda/ops/cuda_NAME.c with `gp_cuda_op_NAME`, and its CUDA kernels in
+ * k_NAME.{h,cu} there; a case in tests/tools/dump_ops.py, whose results of
+ * PyTorch's tests/unit/test_cpu_ops.c reads, and one in tests/unit/op_graphs.h.
+ * Nothing else.
  *
  * Threads: any (constant tables). Test: tests/unit/test_graph.c
  */

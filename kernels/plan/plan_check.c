@@ -10,8 +10,10 @@
 /* The limit of one sample: kernels count pixels, and windows over them, in 31 bits. A graph may have one more. */
 #define MAX_SAMPLE_ELEMENTS (((uint64_t)1 << 31) - 1)
 #define MAX_SLOTS           4096
+/* All values of one chunk: several times that, in bytes and for every slot, are far below 2^64. */
+#define MAX_ELEMENTS        ((uint64_t)1 << 46)
 
-static enum gp_status check_value(const struct gp_graph *g, int value, int batch, struct gp_err *err)
+static enum gp_status check_value(const struct gp_graph *g, int value, int batch, uint64_t *sum, struct gp_err *err)
 {
 	const struct gp_node *n = gp_graph_maker(g, value);
 	const uint64_t elements = gp_shape_elements(&g->value[value].type.shape);
@@ -20,12 +22,16 @@ static enum gp_status check_value(const struct gp_graph *g, int value, int batch
 			(unsigned long long)elements, (unsigned long long)MAX_SAMPLE_ELEMENTS);
 	if (elements > MAX_CHUNK_ELEMENTS / (uint64_t)batch)
 		GP_FAIL(err, GP_NOMEM, "%s is too large at %d samples per chunk", n->name, batch);
+	*sum += elements * (uint64_t)batch; /* at most 2^18 values of 2^36 */
+	if (*sum > MAX_ELEMENTS)
+		GP_FAIL(err, GP_NOMEM, "%s is too large at %d samples per chunk", g->name, batch);
 	return GP_OK;
 }
 
 enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err *err)
 {
 	const struct gp_graph *g = spec->graph;
+	uint64_t sum = 0;
 	if (spec->batch < 1)
 		GP_FAIL(err, GP_INVALID, "a plan needs at least one sample per chunk (got %d)", spec->batch);
 	if (spec->slots < 1 || spec->slots > MAX_SLOTS)
@@ -33,7 +39,7 @@ enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err
 	if (g->nodes <= g->inputs)
 		GP_FAIL(err, GP_INVALID, "model part %s computes nothing", g->name);
 	for (int i = 0; i < g->values; i++)
-		GP_TRY(check_value(g, i, spec->batch, err));
+		GP_TRY(check_value(g, i, spec->batch, &sum, err));
 	return GP_OK;
 }
 

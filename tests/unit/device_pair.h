@@ -64,28 +64,61 @@ static inline void expect_near(const char *what, const float *got, const float *
 			 (unsigned long long)n, (double)got[0], (double)want[0]);
 }
 
-static inline uint64_t elements(const struct pair *p, enum gp_plan_buf which)
+/* Inputs, or outputs, of the graph; the type of one of them. */
+static inline int ports_of(const struct pair *p, enum gp_plan_buf which)
 {
-	const bool input = which == GP_BUF_INPUT || which == GP_BUF_GRAD_INPUT;
-	return (uint64_t)p->spec.batch *
-	       gp_shape_elements(input ? gp_graph_input_shape(p->graph) : gp_graph_output_shape(p->graph));
+	return which == GP_BUF_INPUT || which == GP_BUF_GRAD_INPUT ? p->graph->inputs : p->graph->outputs;
 }
 
+static inline const struct gp_type *type_of(const struct pair *p, enum gp_plan_buf which, int port)
+{
+	const bool input = which == GP_BUF_INPUT || which == GP_BUF_GRAD_INPUT;
+	return input ? &p->graph->value[port].type : gp_graph_output_type(p->graph, port);
+}
+
+/* Of port 0. */
+static inline uint64_t elements(const struct pair *p, enum gp_plan_buf which)
+{
+	return (uint64_t)p->spec.batch * gp_shape_elements(&type_of(p, which, 0)->shape);
+}
+
+/* Integers are small, some of them negative. */
+static inline void fill_port(struct gp_plan *plan, void *to, const struct gp_type *type, uint64_t seed, uint64_t number)
+{
+	const uint64_t count = (uint64_t)plan->spec.batch * gp_shape_elements(&type->shape);
+	for (uint64_t i = 0; i < count; i++)
+		if (type->dtype == GP_I32)
+			((int32_t *)to)[i] = (int32_t)(gp_rng_u32(seed, number, i) % 9) - 1;
+		else
+			((float *)to)[i] = gp_rng_normal(seed, number, i);
+}
+
+/* Every port that there is. */
 static inline void fill_both(struct pair *p, int slot, enum gp_plan_buf which, uint64_t number)
 {
-	for (int d = 0; d < BOTH; d++) {
-		float *x = p->plan[d]->ops->buffer(p->plan[d], slot, which, 0);
-		for (uint64_t i = 0; i < elements(p, which); i++)
-			x[i] = gp_rng_normal(9 + (uint64_t)which, number, i);
-	}
+	for (int port = 0; port < ports_of(p, which); port++)
+		for (int d = 0; d < BOTH; d++) {
+			void *to = p->plan[d]->ops->buffer(p->plan[d], slot, which, port);
+			if (to)
+				fill_port(p->plan[d], to, type_of(p, which, port), 9 + (uint64_t)which + 10 * (uint64_t)port,
+					  number);
+		}
 }
 
 static inline void compare_buffer(struct pair *p, int slot, enum gp_plan_buf which)
 {
 	static const char *const names[] = {"output", "output", "input gradient", "input gradient"};
-	const float *got = p->plan[CUDA]->ops->buffer(p->plan[CUDA], slot, which, 0);
-	const float *want = p->plan[CPU]->ops->buffer(p->plan[CPU], slot, which, 0);
-	expect_near(names[which], got, want, elements(p, which), p->tolerance);
+	for (int port = 0; port < ports_of(p, which); port++) {
+		const float *got = p->plan[CUDA]->ops->buffer(p->plan[CUDA], slot, which, port);
+		const float *want = p->plan[CPU]->ops->buffer(p->plan[CPU], slot, which, port);
+		const struct gp_type *type = type_of(p, which, port);
+		const uint64_t count = (uint64_t)p->spec.batch * gp_shape_elements(&type->shape);
+		assert_int_equal(got != NULL, want != NULL);
+		if (want && type->dtype == GP_I32)
+			assert_memory_equal(got, want, count * sizeof *want);
+		else if (want)
+			expect_near(names[which], got, want, count, p->tolerance);
+	}
 }
 
 static inline void forward_both(struct pair *p, int slot, enum gp_mode mode, uint64_t draw)

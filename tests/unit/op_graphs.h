@@ -14,6 +14,7 @@
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_batch_norm.h"
 #include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_embedding.h"
 #include "common/graph/ops/op_pool.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/ops/op_shape.h"
@@ -464,6 +465,178 @@ static inline struct gp_graph *sum_of_two_readers(void)
 	return end(g, gp_graph_sum(g, "t", r, s, &err));
 }
 
+/* Others read what the norm reads, before the sum that it might have been folded into. */
+static inline struct gp_graph *norm_between_readers(void)
+{
+	struct gp_graph *g = begin(4, 3, 8);
+	int r = gp_graph_unary(g, GP_OP_RELU, "r", 0, &err), n = norm(g, "n", r);
+	int c = gp_graph_conv(g, "c", r, 8, 1, 1, 0, 1, false, &err), s = gp_graph_sum(g, "s", n, c, &err);
+	return end(g, gp_graph_sum(g, "t", gp_graph_unary(g, GP_OP_RELU, "act", s, &err), r, &err));
+}
+
+/* --- frozen norms ------------------------------------------------------------------------------------------------- */
+
+static inline struct gp_graph *frozen(struct gp_graph *g, const char *pattern)
+{
+	assert_true(gp_graph_freeze(g, pattern) > 0);
+	return g;
+}
+
+static inline struct gp_graph *frozen_norm(void)
+{
+	return frozen(batch_norm(), "*");
+}
+
+static inline struct gp_graph *frozen_norms_with_activations(void)
+{
+	return frozen(norms_with_activations(), "*");
+}
+
+static inline struct gp_graph *frozen_norm_with_residual_and_activation(void)
+{
+	return frozen(norm_with_residual_and_activation(), "a.*");
+}
+
+static inline struct gp_graph *frozen_norm_with_residual_alone(void)
+{
+	return frozen(norm_with_residual_alone(), "*");
+}
+
+static inline struct gp_graph *norms_without_their_weights(void)
+{
+	return frozen(norm_with_residual_and_activation(), "*.weight");
+}
+
+static inline struct gp_graph *norms_without_their_biases(void)
+{
+	return frozen(residuals(), "*_bn.bias");
+}
+
+static inline struct gp_graph *frozen_convolutions(void)
+{
+	return frozen(residuals(), "[ab][01].weight");
+}
+
+static inline struct gp_graph *frozen_biases(void)
+{
+	return frozen(linear_of_many_readers(), "*.bias");
+}
+
+/* --- many inputs and outputs -------------------------------------------------------------------------------------- */
+
+/* A graph of rows (F), then of i32 (S) where there are ids. */
+static inline struct gp_graph *begin_many(int inputs, const int64_t *width, int64_t ids)
+{
+	struct gp_graph *g = gp_graph_new_empty("case", &err);
+	char name[16];
+	assert_non_null(g);
+	for (int i = 0; i < inputs; i++) {
+		snprintf(name, sizeof name, "in%d", i);
+		assert_int_equal(
+			gp_graph_add_input(g, name, &(struct gp_type){GP_F32, {.ndim = 1, .dim = {width[i]}}}, &err),
+			i);
+	}
+	if (ids)
+		assert_true(gp_graph_add_input(g, "ids", &(struct gp_type){GP_I32, {.ndim = 1, .dim = {ids}}}, &err) >=
+			    0);
+	OK(gp_graph_begin_block(g, "block", &err));
+	return g;
+}
+
+static inline struct gp_graph *end_many(struct gp_graph *g, int outputs, const int *value)
+{
+	OK(gp_graph_set_outputs(g, outputs, value, &err));
+	return end(g, 0);
+}
+
+static inline int sum_of(struct gp_graph *g, const char *name, int inputs, const int *in)
+{
+	return gp_graph_append(g, (struct gp_node){.op = GP_OP_ADD}, name, inputs, in, &err);
+}
+
+static inline struct gp_graph *sums_of_many(void)
+{
+	struct gp_graph *g = begin_many(3, (const int64_t[]){37, 37, 37}, 0);
+	int a = sum_of(g, "a", 3, (const int[]){0, 1, 2});
+	int b = gp_graph_unary(g, GP_OP_RELU, "b", sum_of(g, "five", 5, (const int[]){a, 1, a, 0, 1}), &err);
+	return end_many(g, 2, (const int[]){sum_of(g, "c", 4, (const int[]){b, a, b, 2}), a});
+}
+
+static inline struct gp_graph *identities(void)
+{
+	struct gp_graph *g = begin_many(1, (const int64_t[]){24}, 5);
+	int a = gp_graph_unary(g, GP_OP_IDENTITY, "a", 0, &err), r = gp_graph_unary(g, GP_OP_RELU, "r", a, &err);
+	int b = gp_graph_unary(g, GP_OP_IDENTITY, "b", r, &err), ids = gp_graph_unary(g, GP_OP_IDENTITY, "i", 1, &err);
+	return end_many(g, 4, (const int[]){b, ids, a, gp_graph_unary(g, GP_OP_RELU6, "s", b, &err)});
+}
+
+static inline struct gp_graph *concats(void)
+{
+	struct gp_graph *g = begin_many(3, (const int64_t[]){16, 7, 24}, 0);
+	int all = gp_graph_concat(g, "all", 4, (const int[]){0, 1, 2, 0}, &err);
+	int wide = gp_graph_concat(g, "wide", 2, (const int[]){2, 0}, &err);
+	return end_many(g, 2, (const int[]){gp_graph_unary(g, GP_OP_RELU, "r", all, &err), wide});
+}
+
+/* Images; nobody reads the second part, one is an output, one is read by a convolution. */
+static inline struct gp_graph *splits(void)
+{
+	struct gp_graph *g = begin(3, 5, 32);
+	int part = gp_graph_split(g, "parts", 0, 4, &err), c = gp_graph_conv(g, "c", part + 3, 6, 3, 1, 1, 1, true, &err);
+	int thin = gp_graph_split(g, "thin", c, 3, &err);
+	int joined = gp_graph_concat(g, "joined", 3, (const int[]){thin + 2, part, thin}, &err);
+	return end_many(g, 2, (const int[]){joined, part + 2});
+}
+
+static inline struct gp_graph *embedding_of(int64_t ids, int vocab, int features)
+{
+	struct gp_graph *g = begin_many(0, NULL, ids);
+	return end(g, gp_graph_embedding(g, "table", 0, vocab, features, &err));
+}
+
+static inline struct gp_graph *embedding(void)
+{
+	return embedding_of(9, 7, 5);
+}
+
+/* Features of several blocks of threads, positions of several rounds. */
+static inline struct gp_graph *embedding_of_many(void)
+{
+	return embedding_of(301, 6, 264);
+}
+
+static inline struct gp_graph *masked_mean_of(int64_t positions, int features)
+{
+	struct gp_graph *g = gp_graph_new_empty("case", &err);
+	const struct gp_type x = {GP_F32, {.ndim = 2, .dim = {positions, features}}};
+	const struct gp_type mask = {GP_I32, {.ndim = 1, .dim = {positions}}};
+	assert_int_equal(gp_graph_add_input(g, "x", &x, &err), 0);
+	assert_int_equal(gp_graph_add_input(g, "mask", &mask, &err), 1);
+	OK(gp_graph_begin_block(g, "block", &err));
+	return end(g, gp_graph_masked_mean(g, "mean", 0, 1, &err));
+}
+
+static inline struct gp_graph *masked_mean(void)
+{
+	return masked_mean_of(19, 37);
+}
+
+/* Where it keeps none, the mean is zeros. */
+static inline struct gp_graph *masked_mean_of_one(void)
+{
+	return masked_mean_of(1, 40);
+}
+
+static inline struct gp_graph *tokens(void)
+{
+	struct gp_graph *g = begin_many(1, (const int64_t[]){3}, 11);
+	int x = gp_graph_embedding(g, "table", 1, 8, 16, &err);
+	x = gp_graph_linear(g, "mix", x, 16, true, &err);
+	x = gp_graph_masked_mean(g, "mean", gp_graph_unary(g, GP_OP_RELU, "act", x, &err), 1, &err);
+	x = gp_graph_concat(g, "joined", 2, (const int[]){x, 0}, &err);
+	return end(g, gp_graph_linear(g, "fc", x, 4, true, &err));
+}
+
 /* Shapes of samples are in the graphs. */
 static const struct {
 	const char *name;
@@ -513,6 +686,24 @@ static const struct {
 	{"two norms that meet", two_norms_that_meet, 3},
 	{"norm of two readers", norm_of_two_readers, 3},
 	{"sum of two readers", sum_of_two_readers, 3},
+	{"norm between readers", norm_between_readers, 3},
+	{"frozen norm", frozen_norm, 3},
+	{"frozen norms with activations", frozen_norms_with_activations, 4},
+	{"frozen norm with residual and activation", frozen_norm_with_residual_and_activation, 3},
+	{"frozen norm with residual", frozen_norm_with_residual_alone, 3},
+	{"norms without their weights", norms_without_their_weights, 3},
+	{"norms without their biases", norms_without_their_biases, 3},
+	{"frozen convolutions", frozen_convolutions, 3},
+	{"frozen biases", frozen_biases, 3},
+	{"sums of many", sums_of_many, 3},
+	{"identities", identities, 3},
+	{"concats", concats, 5},
+	{"splits", splits, 2},
+	{"embedding", embedding, 4},
+	{"embedding of many", embedding_of_many, 3},
+	{"masked mean", masked_mean, 5},
+	{"masked mean of one", masked_mean_of_one, 9},
+	{"tokens", tokens, 4},
 };
 enum { OP_CASES = sizeof op_cases / sizeof op_cases[0] };
 

@@ -54,9 +54,12 @@ struct bed {
 	struct gp_plan_spec spec;
 };
 
-static struct bed make_bed(const struct gp_optim *optim)
+/* `frozen`: parameters that are not trained, or NULL. */
+static struct bed make_bed(const struct gp_optim *optim, const char *frozen)
 {
 	struct bed b = {.graph = build_graph()};
+	if (frozen)
+		assert_true(gp_graph_freeze(b.graph, frozen) > 0);
 	OK(gp_device_open(test_device(), 2, &b.dev, &err));
 	b.spec = (struct gp_plan_spec){.graph = b.graph,
 				       .batch = BATCH,
@@ -160,9 +163,9 @@ static void expect_same(struct gp_plan *a, struct gp_plan *b)
 /* --- undo -------------------------------------------------------------------------------------------------------- */
 
 /* At the start, after a step, and twice in a row. */
-static void expect_no_trace(const struct gp_optim *optim)
+static void expect_no_trace(const struct gp_optim *optim, const char *frozen)
 {
-	struct bed b = make_bed(optim);
+	struct bed b = make_bed(optim, frozen);
 	struct gp_plan *disturbed = new_plan(&b), *other = new_plan(&b);
 	for (uint64_t step = 0; step < 3; step++) {
 		for (uint64_t times = 0; times < step + 1; times++) {
@@ -183,13 +186,41 @@ static void a_step_taken_back_leaves_no_trace(void **state)
 {
 	(void)state;
 	for (int i = 0; i < OPTIMIZERS; i++)
-		expect_no_trace(&optimizers[i]);
+		expect_no_trace(&optimizers[i], NULL);
+}
+
+static uint64_t undo_bytes(struct bed *b)
+{
+	struct gp_plan_memory with, without;
+	OK(b->dev->ops->plan_estimate(b->dev, &b->spec, &with, &err));
+	b->spec.undo = false;
+	OK(b->dev->ops->plan_estimate(b->dev, &b->spec, &without, &err));
+	b->spec.undo = true;
+	return with.total - without.total;
+}
+
+/* A frozen batch norm leaves its running statistics alone, so they need not be kept; one that is half frozen does not. */
+static void frozen_parameters_need_no_undo(void **state)
+{
+	(void)state;
+	expect_no_trace(&optimizers[2], "bn.*");
+	expect_no_trace(&optimizers[2], "bn.weight");
+	expect_no_trace(&optimizers[1], "conv.*");
+	struct bed all = make_bed(&optimizers[2], NULL), norm = make_bed(&optimizers[2], "bn.*"),
+		   weight = make_bed(&optimizers[2], "bn.weight");
+	assert_true(undo_bytes(&norm) < undo_bytes(&all));
+	assert_int_equal(undo_bytes(&weight), undo_bytes(&all));
+	if (on_cpu()) /* others pad */
+		assert_int_equal(2 * undo_bytes(&norm), undo_bytes(&all));
+	drop_bed(&all);
+	drop_bed(&norm);
+	drop_bed(&weight);
 }
 
 static void a_chunk_of_a_step_taken_back_has_no_backward(void **state)
 {
 	(void)state;
-	struct bed b = make_bed(&optimizers[0]);
+	struct bed b = make_bed(&optimizers[0], NULL);
 	struct gp_plan *p = new_plan(&b);
 	run_part_of_a_step(p);
 	p->ops->step_undo(p);
@@ -203,7 +234,7 @@ static void a_chunk_of_a_step_taken_back_has_no_backward(void **state)
 static void undo_without_a_step_under_way_changes_nothing(void **state)
 {
 	(void)state;
-	struct bed b = make_bed(&optimizers[1]);
+	struct bed b = make_bed(&optimizers[1], NULL);
 	struct gp_plan *p = new_plan(&b), *other = new_plan(&b);
 	p->ops->step_undo(p);
 	expect_same(p, other);
@@ -231,7 +262,7 @@ static void undo_goes_back_to_parameters_set_within_the_step(void **state)
 	(void)state;
 	static const float means[8] = {1, 2, 3, 4, 5, 6, 7, 8};
 	float now[8];
-	struct bed b = make_bed(&optimizers[0]);
+	struct bed b = make_bed(&optimizers[0], NULL);
 	struct gp_plan *p = new_plan(&b);
 	const int mean = running_mean_of(b.graph);
 	for (int further = 0; further < 2; further++) {
@@ -250,7 +281,7 @@ static void undo_goes_back_to_parameters_set_within_the_step(void **state)
 static void undo_is_counted_and_allocates_nothing(void **state)
 {
 	(void)state;
-	struct bed b = make_bed(&optimizers[2]);
+	struct bed b = make_bed(&optimizers[2], NULL);
 	struct gp_plan_memory with, without, took;
 	struct gp_plan *p = new_plan(&b);
 	p->ops->plan_memory(p, &took);
@@ -288,7 +319,7 @@ static void copy_param(struct gp_plan *to, struct gp_plan *from, int index)
 
 static void expect_to_go_on_alike(const struct gp_optim *optim)
 {
-	struct bed b = make_bed(optim);
+	struct bed b = make_bed(optim, NULL);
 	struct gp_plan *old = new_plan(&b);
 	run_step(old, 0);
 	run_step(old, 1);
@@ -314,7 +345,7 @@ static void a_plan_given_anothers_optimizer_state_goes_on_as_that_one(void **sta
 	(void)state;
 	static const int states[OPTIMIZERS] = {0, 1, 2, 2};
 	for (int i = 0; i < OPTIMIZERS; i++) {
-		struct bed b = make_bed(&optimizers[i]);
+		struct bed b = make_bed(&optimizers[i], NULL);
 		struct gp_plan *p = new_plan(&b);
 		assert_int_equal(p->ops->optim_states(p), states[i]);
 		b.dev->ops->plan_free(p);
@@ -326,7 +357,7 @@ static void a_plan_given_anothers_optimizer_state_goes_on_as_that_one(void **sta
 static void optimizer_states_that_do_not_exist_are_refused(void **state)
 {
 	(void)state;
-	struct bed b = make_bed(&optimizers[1]);
+	struct bed b = make_bed(&optimizers[1], NULL);
 	struct gp_plan *p = new_plan(&b);
 	float v[1024];
 	const int mean = running_mean_of(b.graph);
@@ -353,6 +384,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv); /* else waiting threads take the cores other tests run on */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_step_taken_back_leaves_no_trace),
+		cmocka_unit_test(frozen_parameters_need_no_undo),
 		cmocka_unit_test(a_chunk_of_a_step_taken_back_has_no_backward),
 		cmocka_unit_test(undo_without_a_step_under_way_changes_nothing),
 		cmocka_unit_test(undo_goes_back_to_parameters_set_within_the_step),

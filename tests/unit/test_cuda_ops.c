@@ -69,7 +69,7 @@ static void run_case(size_t i, enum gp_precision precision)
 	const struct gp_plan_spec spec = {.batch = op_cases[i].batch,
 					  .slots = SLOTS,
 					  .train = true,
-					  .grad_inputs = 1,
+					  .grad_inputs = ~(uint64_t)0,
 					  .seed = 11,
 					  .precision = precision};
 	struct pair p = make_pair(g, spec);

@@ -129,6 +129,38 @@ static void loaded_plan_goes_on_as_the_saved_one(void **state)
 	goes_on_as_before(&adam);
 }
 
+static bool has_item(const struct gp_snapshot *s, const char *kind, const char *param)
+{
+	char name[GP_NAME_MAX + 32];
+	snprintf(name, sizeof name, "%s.%s", kind, param);
+	for (int i = 0; i < s->count; i++)
+		if (strcmp(s->item[i].name, name) == 0)
+			return true;
+	return false;
+}
+
+/* A checkpoint has all values, and optimizer state of what is trained. */
+static void frozen_parameters_are_saved_without_optimizer_state(void **state)
+{
+	(void)state;
+	struct gp_snapshot s = {0};
+	assert_true(gp_graph_freeze_blocks(graph, 0, 1) > 0);
+	goes_on_as_before(&adam);
+	struct gp_plan *p = new_plan(&adam, 5);
+	OK(gp_snapshot_add_plan(&s, p, &err));
+	int frozen = 0;
+	for (int i = 0; i < graph->params; i++) {
+		const struct gp_param *q = &graph->param[i];
+		assert_true(has_item(&s, "param", q->name));
+		assert_int_equal(has_item(&s, "optimizer.0", q->name), q->trained);
+		assert_int_equal(has_item(&s, "optimizer.1", q->name), q->trained);
+		frozen += !q->trained;
+	}
+	assert_true(frozen > 0 && frozen < graph->params);
+	gp_snapshot_deinit(&s);
+	p->ops->plan_free(p);
+}
+
 static void plan_that_begins_again_is_as_new(void **state)
 {
 	(void)state;
@@ -245,6 +277,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv);
 	const struct CMUnitTest tests[] = {
 		TEST(loaded_plan_goes_on_as_the_saved_one),
+		TEST(frozen_parameters_are_saved_without_optimizer_state),
 		TEST(plan_that_begins_again_is_as_new),
 		TEST(state_that_does_not_fit_is_refused_and_changes_nothing),
 		TEST(codec_memory_comes_back),

@@ -11,7 +11,6 @@
 #include "common/graph/ops/op_embedding.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/plan/parallel.h"
-#include "kernels/loops/simd.h"
 
 #define GRAIN 16 /* floats of a cache line */
 
@@ -24,15 +23,6 @@ struct embedding_job {
 	int64_t positions, vocab, features;
 	bool fresh;
 };
-
-/* acc += x */
-GP_INLINE void add_row_body(float *restrict acc, const float *restrict x, int64_t n)
-{
-#pragma omp simd
-	for (int64_t i = 0; i < n; i++)
-		acc[i] += x[i];
-}
-GP_CPU_CLONES(add_row, (float *acc, const float *x, int64_t n), (acc, x, n))
 
 static bool is_known(const struct embedding_job *job, int64_t position)
 {
@@ -62,7 +52,7 @@ static void backward_part(void *arg, int part, int parts)
 		memset(job->grad + v * job->features + r.from, 0, (size_t)width * sizeof *job->grad);
 	for (int64_t p = 0; p < job->positions; p++)
 		if (is_known(job, p))
-			add_row(job->grad + job->id[p] * job->features + r.from, job->dout + p * job->features + r.from,
+			gp_cpu_add_row(job->grad + job->id[p] * job->features + r.from, job->dout + p * job->features + r.from,
 				width);
 }
 

@@ -19,15 +19,6 @@ struct mean_job {
 	int64_t samples, positions, features;
 };
 
-/* acc += x */
-GP_INLINE void add_row_body(float *restrict acc, const float *restrict x, int64_t n)
-{
-#pragma omp simd
-	for (int64_t i = 0; i < n; i++)
-		acc[i] += x[i];
-}
-GP_CPU_CLONES(add_row, (float *acc, const float *x, int64_t n), (acc, x, n))
-
 /* out = x * scale; out may be x. */
 GP_INLINE void scale_row_body(float *out, const float *x, float scale, int64_t n)
 {
@@ -57,7 +48,7 @@ static void forward_part(void *arg, int part, int parts)
 		memset(out, 0, (size_t)job->features * sizeof *out);
 		for (int64_t s = 0; s < job->positions; s++)
 			if (mask[s] != 0)
-				add_row(out, x + s * job->features, job->features);
+				gp_cpu_add_row(out, x + s * job->features, job->features);
 		scale_row(out, out, share_of(mask, job->positions), job->features);
 	}
 }

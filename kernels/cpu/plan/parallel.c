@@ -58,6 +58,11 @@ static void add_part(void *arg, int part, int parts)
 	add_range(op->out + r.from, op->a + r.from, op->b + r.from, r.to - r.from);
 }
 
+void gp_cpu_add_row(float *acc, const float *x, int64_t n)
+{
+	add_range(acc, acc, x, n);
+}
+
 void gp_cpu_add(int threads, float *out, const float *a, const float *b, int64_t n)
 {
 	gp_cpu_parallel(gp_cpu_parts(threads, n), add_part, &(struct binary){out, a, b, n});

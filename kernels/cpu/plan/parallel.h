@@ -24,6 +24,8 @@ struct gp_cpu_range gp_cpu_share(int64_t n, int64_t grain, int part, int parts);
 /* Parts worth starting for `work` elements: 1 for little work, else `threads`. */
 int gp_cpu_parts(int threads, int64_t work);
 
+/* acc += x, by the thread that calls. */
+void gp_cpu_add_row(float *acc, const float *x, int64_t n);
 /* acc += x */
 void gp_cpu_add_into(int threads, float *acc, const float *x, int64_t n);
 /* out = a + b; out may be a or b. */
