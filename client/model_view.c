@@ -12,22 +12,9 @@
 #include "common/graph/ops/op_shape.h"
 #include "common/graph/ops/op_pool.h"
 #include "common/graph/ops/op_conv.h"
-#include "common/graph/graph_part.h"
 
 static const char *const part_names[GP_VIEW_PARTS] = {"client head", "server body", "client tail", "total"};
 static const char *const part_keys[GP_VIEW_PARTS] = {"head", "body", "tail", "total"};
-
-/* The four tensors of a step, in the order in which a chunk makes them. */
-enum { TENSORS = 4 };
-static const struct tensor_row {
-	const char *key, *label;
-	bool at_tail; /* crosses the second cut */
-} tensors[TENSORS] = {
-	{"act_up", "activations up", false},
-	{"act_down", "activations down", true},
-	{"grad_up", "gradients up", true},
-	{"grad_down", "gradients down", false},
-};
 
 /* --- figures ---------------------------------------------------------------------------------------------------- */
 
@@ -36,13 +23,24 @@ static int end_node(const struct gp_graph *g, int block)
 	return block + 1 < g->blocks ? g->block[block + 1].first_node : g->nodes;
 }
 
-/* Trained ones. */
+static bool is_statistic(const struct gp_param *p)
+{
+	return p->role == GP_PARAM_RUNNING_MEAN || p->role == GP_PARAM_RUNNING_VAR;
+}
+
+/* Weights and biases. */
 static uint64_t node_parameters(const struct gp_graph *g, const struct gp_node *n)
 {
 	uint64_t count = 0;
 	for (int k = n->first_param; k < n->first_param + n->params; k++)
-		count += g->param[k].trained ? g->param[k].count : 0;
+		count += is_statistic(&g->param[k]) ? 0 : g->param[k].count;
 	return count;
+}
+
+static void add_param(struct gp_view_sum *s, const struct gp_param *p)
+{
+	*(is_statistic(p) ? &s->statistics : &s->parameters) += p->count;
+	s->frozen += is_statistic(p) || p->trained ? 0 : p->count;
 }
 
 static struct gp_view_sum sum_blocks(const struct gp_graph *g, int first, int end)
@@ -53,20 +51,9 @@ static struct gp_view_sum sum_blocks(const struct gp_graph *g, int first, int en
 		s.layers++;
 		s.macs += n->macs;
 		for (int k = n->first_param; k < n->first_param + n->params; k++)
-			*(g->param[k].trained ? &s.parameters : &s.statistics) += g->param[k].count;
+			add_param(&s, &g->param[k]);
 	}
 	return s;
-}
-
-static enum gp_status check_parts(const struct gp_graph *g, const struct gp_cut *cut, struct gp_err *err)
-{
-	const int bound[] = {0, cut->head, cut->tail, g->blocks};
-	for (int i = 0; i < 3; i++) {
-		struct gp_graph *part;
-		GP_TRY(gp_graph_part(g, bound[i], bound[i + 1], &part, err));
-		gp_graph_free(part);
-	}
-	return GP_OK;
 }
 
 enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, const struct gp_graph *g,
@@ -75,26 +62,83 @@ enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, con
 	if (chunks > batch)
 		GP_FAIL(err, GP_INVALID, "a batch of %lld cannot be split into %lld chunks", (long long)batch,
 			(long long)chunks);
-	GP_TRY(check_parts(g, cut, err));
-	*v = (struct gp_model_view){.graph = g, .spec = spec, .cut = *cut, .batch = batch, .chunks = chunks};
+	*v = (struct gp_model_view){.graph = g,
+				    .spec = spec,
+				    .cut = *cut,
+				    .batch = batch,
+				    .chunks = chunks,
+				    .session = {.chunk_samples = 1, .chunks = 1, .window = 1}};
+	GP_TRY(gp_crossing_find(g, cut, &v->session, &v->cross, err));
 	v->chunk_samples = (batch + chunks - 1) / chunks;
 	v->part[GP_VIEW_HEAD] = sum_blocks(g, 0, cut->head);
 	v->part[GP_VIEW_BODY] = sum_blocks(g, cut->head, cut->tail);
 	v->part[GP_VIEW_TAIL] = sum_blocks(g, cut->tail, g->blocks);
 	v->part[GP_VIEW_TOTAL] = sum_blocks(g, 0, g->blocks);
-	v->up = g->node[g->block[cut->head].first_node - 1].shape;
-	v->down = g->node[g->block[cut->tail].first_node - 1].shape;
 	return GP_OK;
 }
 
-static const struct gp_shape *tensor_shape(const struct gp_model_view *v, const struct tensor_row *t)
+void gp_model_view_deinit(struct gp_model_view *v)
 {
-	return t->at_tail ? &v->down : &v->up;
+	gp_crossing_free(v->cross);
+	*v = (struct gp_model_view){0};
 }
 
-static uint64_t tensor_bytes(const struct gp_model_view *v, const struct tensor_row *t, int64_t samples)
+/* One line of the table of tensors. */
+struct row {
+	const char *name;
+	const struct gp_type *type;          /* of one sample */
+	const struct gp_direction_info *way; /* NULL: it stays here */
+	const char *kind;                    /* "activation", "data", "gradient" */
+	int cut;
+	bool has_gradient;
+};
+
+static struct row crossing_row(const struct gp_model_view *v, int flow)
 {
-	return gp_shape_elements(tensor_shape(v, t)) * (uint64_t)samples * sizeof(float);
+	const struct gp_flow_spec *f = &v->cross->list.flow[flow];
+	const struct gp_graph *body = v->cross->parts.body;
+	const struct gp_direction_info *way = &gp_direction_info[f->direction];
+	const bool data = f->codec == &v->cross->list.raw;
+	return (struct row){
+		.name = gp_crossing_name(body, f->direction, f->tensor),
+		.type = way->at_input ? &body->value[f->tensor].type : gp_graph_output_type(body, f->tensor),
+		.way = way,
+		.kind = way->gradient ? "gradient"
+			: data        ? "data"
+				      : "activation",
+		.cut = way->at_input ? v->cut.head : v->cut.tail,
+		.has_gradient = f->has_gradient,
+	};
+}
+
+static bool stays_here(const struct gp_model_view *v, int tail_input)
+{
+	return v->cross->parts.tail_in[tail_input].from != GP_FROM_BODY;
+}
+
+static struct row staying_row(const struct gp_model_view *v, int tail_input)
+{
+	const struct gp_graph_parts *p = &v->cross->parts;
+	return (struct row){.name = p->tail->node[tail_input].name,
+			    .type = &p->tail->value[tail_input].type,
+			    .kind = p->tail_activation >> tail_input & 1 ? "activation" : "data",
+			    .has_gradient = p->tail_gradient >> tail_input & 1};
+}
+
+static uint64_t row_bytes(const struct row *r, int64_t samples)
+{
+	return gp_shape_elements(&r->type->shape) * gp_dtype_bytes(r->type->dtype) * (uint64_t)samples;
+}
+
+/* Of all tensors in a direction. */
+static uint64_t direction_bytes(const struct gp_model_view *v, int direction, int64_t samples)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < v->cross->list.count; i++) {
+		const struct row r = crossing_row(v, i);
+		sum += r.way == &gp_direction_info[direction] ? row_bytes(&r, samples) : 0;
+	}
+	return sum;
 }
 
 /* Channels first for images. */
@@ -209,44 +253,106 @@ static void print_blocks(const struct gp_model_view *v, bool layers, FILE *to)
 static void print_parts(const struct gp_model_view *v, FILE *to)
 {
 	const struct gp_view_sum *total = &v->part[GP_VIEW_TOTAL];
-	fprintf(to, "\n%-14s %9s %8s %14s %12s %15s %8s\n", "part", "blocks", "layers", "parameters", "statistics",
-		"MACs/sample", "share");
+	const bool frozen = total->frozen > 0;
+	fprintf(to, "\n%-14s %9s %8s %14s", "part", "blocks", "layers", "parameters");
+	if (frozen)
+		fprintf(to, " %14s", "of them frozen");
+	fprintf(to, " %12s %15s %8s\n", "statistics", "MACs/sample", "share");
 	for (int i = 0; i < GP_VIEW_PARTS; i++) {
 		const struct gp_view_sum *s = &v->part[i];
 		char blocks[32];
 		snprintf(blocks, sizeof blocks, "%d..%d", s->first_block, s->end_block - 1);
-		fprintf(to, "%-14s %9s %8d %14s %12s %15s %6.1f %%\n", part_names[i], blocks, s->layers,
-			grouped(s->parameters).s, grouped(s->statistics).s, grouped(s->macs).s,
+		fprintf(to, "%-14s %9s %8d %14s", part_names[i], blocks, s->layers, grouped(s->parameters).s);
+		if (frozen)
+			fprintf(to, " %14s", grouped(s->frozen).s);
+		fprintf(to, " %12s %15s %6.1f %%\n", grouped(s->statistics).s, grouped(s->macs).s,
 			total->macs ? 100.0 * (double)s->macs / (double)total->macs : 0.0);
 	}
 }
 
+static int longest_name(const struct gp_model_view *v)
+{
+	size_t longest = strlen("name");
+	for (int i = 0; i < v->cross->list.count; i++)
+		longest = strlen(crossing_row(v, i).name) > longest ? strlen(crossing_row(v, i).name) : longest;
+	for (int i = 0; i < v->cross->parts.tail->inputs; i++)
+		longest = strlen(staying_row(v, i).name) > longest ? strlen(staying_row(v, i).name) : longest;
+	return (int)longest;
+}
+
+/* "activation up", "data, stays here" */
+static struct text row_label(const struct row *r)
+{
+	struct text t;
+	snprintf(t.s, sizeof t.s, "%s%s", r->kind, !r->way ? ", stays here" : r->way->up ? " up" : " down");
+	return t;
+}
+
+static void print_tensor(const struct gp_model_view *v, const struct row *r, int width, FILE *to)
+{
+	char cut[16] = "-";
+	if (r->way)
+		snprintf(cut, sizeof cut, "%d", r->cut);
+	fprintf(to, "%-22s %-*s %4s %4s %12s %14s %17s", row_label(r).s, width, r->name, gp_dtype_name(r->type->dtype),
+		cut, shape_text(&r->type->shape).s, grouped(row_bytes(r, 1)).s, bytes_text(row_bytes(r, v->batch)).s);
+	if (v->chunks > 1)
+		fprintf(to, " %16s", bytes_text(row_bytes(r, v->chunk_samples)).s);
+	fputc('\n', to);
+}
+
+static void print_step(const struct gp_model_view *v, FILE *to)
+{
+	uint64_t up = 0, down = 0;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		*(gp_direction_info[d].up ? &up : &down) += direction_bytes(v, d, v->batch);
+	if (up == down)
+		fprintf(to, "A training step moves %s each way before compression", bytes_text(up).s);
+	else
+		fprintf(to, "A training step moves %s up and %s down before compression", bytes_text(up).s,
+			bytes_text(down).s);
+	fprintf(to, v->chunks > 1 ? ", in %lld chunks.\n" : ".\n", (long long)v->chunks);
+	if (!v->cross->head_backward)
+		fprintf(to, "Nothing before the first cut is trained: no gradient comes down.\n");
+}
+
 static void print_tensors(const struct gp_model_view *v, FILE *to)
 {
+	const int width = longest_name(v);
 	char batch[40], chunk[40];
 	snprintf(batch, sizeof batch, "batch of %lld", (long long)v->batch);
 	snprintf(chunk, sizeof chunk, "chunk of %lld", (long long)v->chunk_samples);
-	fprintf(to, "\n%-18s %4s %12s %14s %17s", "fp32 tensor", "cut", "one sample", "bytes/sample", batch);
+	fprintf(to, "\n%-22s %-*s %4s %4s %12s %14s %17s", "tensor", width, "name", "type", "cut", "one sample",
+		"bytes/sample", batch);
 	fprintf(to, v->chunks > 1 ? " %16s\n" : "\n", chunk);
-	for (int i = 0; i < TENSORS; i++) {
-		const struct tensor_row *t = &tensors[i];
-		fprintf(to, "%-18s %4d %12s %14s %17s", t->label, t->at_tail ? v->cut.tail : v->cut.head,
-			shape_text(tensor_shape(v, t)).s, grouped(tensor_bytes(v, t, 1)).s,
-			bytes_text(tensor_bytes(v, t, v->batch)).s);
-		if (v->chunks > 1)
-			fprintf(to, " %16s", bytes_text(tensor_bytes(v, t, v->chunk_samples)).s);
-		fputc('\n', to);
+	for (int i = 0; i < v->cross->list.count; i++) {
+		const struct row r = crossing_row(v, i);
+		print_tensor(v, &r, width, to);
 	}
-	uint64_t step = tensor_bytes(v, &tensors[0], v->batch) + tensor_bytes(v, &tensors[1], v->batch);
-	fprintf(to, "A training step moves %s each way before compression", bytes_text(step).s);
-	fprintf(to, v->chunks > 1 ? ", in %lld chunks.\n" : ".\n", (long long)v->chunks);
+	for (int i = 0; i < v->cross->parts.tail->inputs; i++) {
+		const struct row r = staying_row(v, i);
+		if (stays_here(v, i))
+			print_tensor(v, &r, width, to);
+	}
+	print_step(v, to);
+}
+
+static void print_inputs(const struct gp_graph *g, FILE *to)
+{
+	if (g->inputs == 1) {
+		fprintf(to, "input %s", shape_text(gp_graph_input_shape(g)).s);
+		return;
+	}
+	for (int i = 0; i < g->inputs; i++)
+		fprintf(to, "%s%s (%s %s)", i ? ", " : "inputs ", g->node[i].name,
+			gp_dtype_name(g->value[i].type.dtype), shape_text(&g->value[i].type.shape).s);
 }
 
 void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to)
 {
 	const struct gp_graph *g = v->graph;
-	fprintf(to, "%s, input %s, output %s, %d blocks\n\n", v->spec, shape_text(gp_graph_input_shape(g)).s,
-		shape_text(gp_graph_output_shape(g)).s, g->blocks);
+	fprintf(to, "%s, ", v->spec);
+	print_inputs(g, to);
+	fprintf(to, ", output %s, %d blocks\n\n", shape_text(gp_graph_output_shape(g)).s, g->blocks);
 	print_blocks(v, layers, to);
 	print_parts(v, to);
 	print_tensors(v, to);
@@ -265,9 +371,9 @@ static json_t *shape_json(const struct gp_shape *shape)
 
 static json_t *sum_json(const struct gp_view_sum *s)
 {
-	return json_pack("{s:[i,i], s:i, s:I, s:I, s:I}", "blocks", s->first_block, s->end_block, "layers", s->layers,
-			 "parameters", (json_int_t)s->parameters, "statistics", (json_int_t)s->statistics, "macs",
-			 (json_int_t)s->macs);
+	return json_pack("{s:[i,i], s:i, s:I, s:I, s:I, s:I}", "blocks", s->first_block, s->end_block, "layers",
+			 s->layers, "parameters", (json_int_t)s->parameters, "frozen", (json_int_t)s->frozen,
+			 "statistics", (json_int_t)s->statistics, "macs", (json_int_t)s->macs);
 }
 
 static json_t *layers_json(const struct gp_graph *g, int block)
@@ -307,19 +413,62 @@ static json_t *parts_json(const struct gp_model_view *v)
 	return parts;
 }
 
+static json_t *row_json(const struct gp_model_view *v, const struct row *r)
+{
+	return json_pack("{s:s, s:s, s:o, s:s, s:b, s:I, s:I, s:I}", "name", r->name, "dtype",
+			 gp_dtype_name(r->type->dtype), "shape", shape_json(&r->type->shape), "kind", r->kind,
+			 "gradient", r->has_gradient, "sample_bytes", (json_int_t)row_bytes(r, 1), "batch_bytes",
+			 (json_int_t)row_bytes(r, v->batch), "chunk_bytes", (json_int_t)row_bytes(r, v->chunk_samples));
+}
+
+/* The sums over a direction's tensors, its shape where there is one tensor, and all of them. */
+static json_t *direction_json(const struct gp_model_view *v, int direction)
+{
+	const struct gp_direction_info *way = &gp_direction_info[direction];
+	json_t *tensors = json_array();
+	json_t *o = json_pack("{s:i, s:I, s:I, s:I}", "cut", way->at_input ? v->cut.head : v->cut.tail, "sample_bytes",
+			      (json_int_t)direction_bytes(v, direction, 1), "batch_bytes",
+			      (json_int_t)direction_bytes(v, direction, v->batch), "chunk_bytes",
+			      (json_int_t)direction_bytes(v, direction, v->chunk_samples));
+	for (int i = 0; i < v->cross->list.count; i++) {
+		const struct row r = crossing_row(v, i);
+		if (r.way != way)
+			continue;
+		json_array_append_new(tensors, row_json(v, &r));
+		if (gp_crossing_count(v->cross, (enum gp_direction)direction) == 1)
+			json_object_set_new(o, "shape", shape_json(&r.type->shape));
+	}
+	json_object_set_new(o, "tensors", tensors);
+	return o;
+}
+
 static json_t *tensors_json(const struct gp_model_view *v)
 {
 	json_t *all = json_object();
-	for (int i = 0; i < TENSORS; i++) {
-		const struct tensor_row *t = &tensors[i];
-		json_object_set_new(
-			all, t->key,
-			json_pack("{s:i, s:o, s:I, s:I, s:I}", "cut", t->at_tail ? v->cut.tail : v->cut.head, "shape",
-				  shape_json(tensor_shape(v, t)), "sample_bytes", (json_int_t)tensor_bytes(v, t, 1),
-				  "batch_bytes", (json_int_t)tensor_bytes(v, t, v->batch), "chunk_bytes",
-				  (json_int_t)tensor_bytes(v, t, v->chunk_samples)));
-	}
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		json_object_set_new(all, gp_direction_info[d].name, direction_json(v, d));
 	return all;
+}
+
+static json_t *staying_json(const struct gp_model_view *v)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < v->cross->parts.tail->inputs; i++) {
+		const struct row r = staying_row(v, i);
+		if (stays_here(v, i))
+			json_array_append_new(list, row_json(v, &r));
+	}
+	return list;
+}
+
+static json_t *inputs_json(const struct gp_graph *g)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < g->inputs; i++)
+		json_array_append_new(list, json_pack("{s:s, s:s, s:o}", "name", g->node[i].name, "dtype",
+						      gp_dtype_name(g->value[i].type.dtype), "shape",
+						      shape_json(&g->value[i].type.shape)));
+	return list;
 }
 
 /* Takes `root`. */
@@ -336,12 +485,12 @@ static enum gp_status write_json(json_t *root, FILE *to, struct gp_err *err)
 
 enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struct gp_err *err)
 {
-	json_t *root = json_pack("{s:s, s:o, s:o, s:[i,i], s:I, s:I, s:I, s:o, s:o, s:o}", "model", v->spec, "input",
-				 shape_json(gp_graph_input_shape(v->graph)), "output",
-				 shape_json(gp_graph_output_shape(v->graph)), "cut", v->cut.head, v->cut.tail, "batch",
-				 (json_int_t)v->batch, "chunks", (json_int_t)v->chunks, "chunk_samples",
+	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "model", v->spec,
+				 "input", shape_json(gp_graph_input_shape(v->graph)), "inputs", inputs_json(v->graph),
+				 "output", shape_json(gp_graph_output_shape(v->graph)), "cut", v->cut.head, v->cut.tail,
+				 "batch", (json_int_t)v->batch, "chunks", (json_int_t)v->chunks, "chunk_samples",
 				 (json_int_t)v->chunk_samples, "parts", parts_json(v), "tensors", tensors_json(v),
-				 "blocks", blocks_json(v));
+				 "stays", staying_json(v), "blocks", blocks_json(v));
 	return write_json(root, to, err);
 }
 

@@ -1,22 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What `gpclient model show` tells about a model and a cut: per block, per part
- * and per tensor that crosses the link. Text and JSON from the same figures.
- * Images are shown as CxHxW, as in PyTorch.
+ * and per tensor that crosses the link, or stays here though both head and tail
+ * have a part in it. Text and JSON from the same figures. Images are shown as
+ * CxHxW, as in PyTorch.
  *
  * Threads: any; nothing here is kept between calls. Test: tests/unit/test_model_view.c
  */
 #ifndef GP_MODEL_VIEW_H
 #define GP_MODEL_VIEW_H
 
-#include "common/graph/graph.h"
-#include "common/graph/graph_part.h"
+#include <stdio.h>
+
+#include "client/crossing.h"
 
 enum gp_view_part { GP_VIEW_HEAD, GP_VIEW_BODY, GP_VIEW_TAIL, GP_VIEW_TOTAL, GP_VIEW_PARTS };
 
 struct gp_view_sum {
 	int first_block, end_block, layers;
-	uint64_t parameters; /* trained */
+	uint64_t parameters; /* weights and biases, frozen ones too */
+	uint64_t frozen;     /* of these */
 	uint64_t statistics; /* running means and variances */
 	uint64_t macs;       /* of one sample's forward pass */
 };
@@ -27,12 +30,15 @@ struct gp_model_view {
 	struct gp_cut cut;
 	int64_t batch, chunks, chunk_samples; /* chunk_samples: of the largest chunk */
 	struct gp_view_sum part[GP_VIEW_PARTS];
-	struct gp_shape up, down; /* of one sample at the first and the second cut */
+	struct gp_session_spec session; /* of one sample, without codecs */
+	struct gp_crossing *cross;
 };
 
-/* GP_INVALID when the model cannot be cut there or a batch has fewer samples than chunks. */
+/* The graph may have frozen parts. GP_INVALID when the model cannot be cut there or a batch has fewer samples than chunks. */
 enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, const struct gp_graph *g,
 				  const struct gp_cut *cut, int64_t batch, int64_t chunks, struct gp_err *err);
+/* Safe on a zeroed struct. */
+void gp_model_view_deinit(struct gp_model_view *v);
 /* `layers`: one line per layer, not only per block. */
 void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to);
 enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struct gp_err *err);

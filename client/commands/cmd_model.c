@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "client/freeze.h"
 #include "client/model_view.h"
 #include "client/models/models.h"
 #include "common/options/options.h"
@@ -16,7 +17,7 @@
 #define PROGRAM "gpclient model"
 
 struct settings {
-	const char *cut, *input;
+	const char *cut, *input, *freeze;
 	int64_t batch, chunks;
 	bool layers, json;
 };
@@ -30,6 +31,11 @@ static const struct gp_opt show_options[] = {
 	 .value = "H:T",
 	 .initial = "1:-1",
 	 .help = "blocks [0,H) and [T,end) stay on the client; negative counts from the end"},
+	{.name = "freeze",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(freeze),
+	 .value = "PATTERN[,PATTERN]",
+	 .help = "as for train: what crosses the cuts where these parameters (or head, body, tail) are not trained"},
 	{.name = "batch",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(batch),
@@ -57,11 +63,14 @@ static const struct gp_opt show_options[] = {
 
 static const struct gp_opt_table show_table = {
 	.command = PROGRAM " show",
-	.synopsis = "NAME[:key=value,...] [--cut H:T] [--batch N] [--chunks N] [--input CxHxW] [--layers] [--json]",
+	.synopsis = "NAME[:key=value,...] [--cut H:T] [--freeze PATTERN] [--batch N] [--chunks N] [--input CxHxW] "
+		    "[--layers] [--json]",
 	.about = "Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
-		 "between client and server, and how large the tensors are that cross the link.",
+		 "between client and server, and every tensor that crosses the link: its type, its size, and whether\n"
+		 "a gradient comes back. Data (token ids, a mask) crosses as it is, activations through a codec.",
 	.examples = "  gpclient model show mobilenetv2 --cut 1:-1 --batch 64 --chunks 8\n"
-		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n",
+		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n"
+		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n",
 	.positional = "NAME",
 	.positional_max = 1,
 	.opt = show_options,
@@ -99,17 +108,26 @@ static enum gp_status list_models(int argc, char **argv, struct gp_options_resul
 
 /* --- show ------------------------------------------------------------------------------------------------------- */
 
-static enum gp_status show_graph(const struct settings *s, const char *spec, const struct gp_graph *g,
-				 struct gp_err *err)
+static enum gp_status show_view(const struct settings *s, const struct gp_model_view *view, struct gp_err *err)
+{
+	if (s->json)
+		return gp_model_view_json(view, stdout, err);
+	gp_model_view_print(view, s->layers, stdout);
+	return GP_OK;
+}
+
+static enum gp_status show_graph(const struct settings *s, const char *spec, struct gp_graph *g, struct gp_err *err)
 {
 	struct gp_cut cut;
 	struct gp_model_view view;
+	int frozen;
 	GP_TRY(gp_cut_parse(g, s->cut, &cut, err));
+	if (s->freeze)
+		GP_TRY(gp_freeze(g, &cut, s->freeze, &frozen, err));
 	GP_TRY(gp_model_view_init(&view, spec, g, &cut, s->batch, s->chunks, err));
-	if (s->json)
-		return gp_model_view_json(&view, stdout, err);
-	gp_model_view_print(&view, s->layers, stdout);
-	return GP_OK;
+	const enum gp_status status = show_view(s, &view, err);
+	gp_model_view_deinit(&view);
+	return status;
 }
 
 static enum gp_status show_model(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "client/commands/commands.h"
+#include "client/freeze.h"
 #include "client/model_view.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
@@ -32,11 +33,12 @@ static int setup(void **state)
 static int teardown(void **state)
 {
 	(void)state;
+	gp_model_view_deinit(&view);
 	gp_graph_free(graph);
 	return 0;
 }
 
-static json_t *view_json(void)
+static json_t *view_json(const struct gp_model_view *v)
 {
 	struct gp_err err;
 	json_error_t json_err;
@@ -44,7 +46,7 @@ static json_t *view_json(void)
 	size_t len = 0;
 	FILE *f = open_memstream(&text, &len);
 	assert_non_null(f);
-	assert_int_equal(gp_model_view_json(&view, f, &err), GP_OK);
+	assert_int_equal(gp_model_view_json(v, f, &err), GP_OK);
 	fclose(f);
 	json_t *root = json_loadb(text, len, 0, &json_err);
 	assert_non_null(root);
@@ -75,7 +77,7 @@ static void parts_add_up_to_the_known_totals(void **state)
 static void tensors_at_the_cuts_have_the_right_bytes(void **state)
 {
 	(void)state;
-	json_t *root = view_json();
+	json_t *root = view_json(&view);
 	static const char *const up[] = {"act_up", "grad_down"}, *const down[] = {"act_down", "grad_up"};
 	for (int i = 0; i < 2; i++) {
 		assert_int_equal(number(root, "tensors", up[i], "cut"), 1);
@@ -92,6 +94,71 @@ static void tensors_at_the_cuts_have_the_right_bytes(void **state)
 	assert_int_equal(json_array_size(blocks), 21);
 	assert_string_equal(json_string_value(json_object_get(json_array_get(blocks, 19), "part")), "body");
 	json_decref(root);
+}
+
+/* Every tensor of one list, "mask i32 data 0 128, ..." : name, type, kind, whether a gradient comes back, shape. */
+static const char *tensors_of(json_t *list)
+{
+	static char text[500];
+	text[0] = '\0';
+	size_t i;
+	json_t *t;
+	json_array_foreach(list, i, t)
+	{
+		const char *name, *dtype, *kind;
+		int gradient, first;
+		assert_int_equal(json_unpack(t, "{s:s, s:s, s:s, s:b, s:[i]}", "name", &name, "dtype", &dtype, "kind",
+					     &kind, "gradient", &gradient, "shape", &first),
+				 0);
+		snprintf(text + strlen(text), sizeof text - strlen(text), "%s%s %s %s %d %d", i ? ", " : "", name,
+			 dtype, kind, gradient, first);
+	}
+	return text;
+}
+
+static void expect_list(json_t *root, const char *direction, const char *want)
+{
+	json_t *d = json_object_get(json_object_get(root, "tensors"), direction);
+	assert_string_equal(tensors_of(json_object_get(d, "tensors")), want);
+}
+
+static void expect_fasttext(const char *cut_text, const char *frozen, const char *up, const char *down,
+			    const char *grad_up, const char *grad_down, const char *stays)
+{
+	struct gp_err err;
+	struct gp_model_view v;
+	struct gp_graph *g;
+	struct gp_cut cut;
+	int count;
+	assert_int_equal(gp_model_build("fasttext:tokens=7,hidden=5", NULL, &g, &err), GP_OK);
+	assert_int_equal(gp_cut_parse(g, cut_text, &cut, &err), GP_OK);
+	if (frozen)
+		assert_int_equal(gp_freeze(g, &cut, frozen, &count, &err), GP_OK);
+	assert_int_equal(gp_model_view_init(&v, "fasttext", g, &cut, 10, 5, &err), GP_OK);
+	json_t *root = view_json(&v);
+	expect_list(root, "act_up", up);
+	expect_list(root, "act_down", down);
+	expect_list(root, "grad_up", grad_up);
+	expect_list(root, "grad_down", grad_down);
+	assert_string_equal(tensors_of(json_object_get(root, "stays")), stays);
+	assert_int_equal(number(root, "tensors", "act_up", "chunk_bytes"),
+			 2 * 4 * (strstr(up, "mask") ? 7 + 7 * 64 : 7 * 64));
+	assert_int_equal(number(root, "parts", "head", "frozen"), frozen ? 1000 * 64 : 0);
+	assert_int_equal(number(root, "parts", "head", "parameters"), 1000 * 64);
+	json_decref(root);
+	gp_model_view_deinit(&v);
+	gp_graph_free(g);
+}
+
+static void every_tensor_that_crosses_is_listed_and_what_stays_is_named(void **state)
+{
+	(void)state;
+	expect_fasttext("1:-1", NULL, "mask i32 data 0 7, embedding f32 activation 1 7", "pooling.1 f32 activation 1 5",
+			"pooling.1 f32 gradient 0 5", "embedding f32 gradient 0 7", "");
+	expect_fasttext("1:-1", "head", "mask i32 data 0 7, embedding f32 activation 0 7",
+			"pooling.1 f32 activation 1 5", "pooling.1 f32 gradient 0 5", "", "");
+	expect_fasttext("1:-2", NULL, "embedding f32 activation 1 7", "encoder.1 f32 activation 1 7",
+			"encoder.1 f32 gradient 0 7", "embedding f32 gradient 0 7", "mask i32 data 0 7");
 }
 
 static void text_shows_cuts_totals_and_sizes(void **state)
@@ -111,7 +178,9 @@ static void text_shows_cuts_totals_and_sizes(void **state)
 					    "32x112x112",
 					    "batch of 60",
 					    "chunk of 8",
-					    "96.34 MB"};
+					    "96.34 MB",
+					    "gradient down",
+					    "96.65 MB each way"};
 	for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
 		if (!strstr(text, words[i]))
 			fail_msg("no '%s' in:\n%s", words[i], text);
@@ -149,6 +218,8 @@ static void commands_exit_as_documented(void **state)
 	assert_int_equal(run("show", "--help", NULL, NULL), 0);
 	assert_int_equal(run("show", "cnn", "--cut", "1:3"), 0);
 	assert_int_equal(run("show", "cnn", "--input", "3x32x48"), 0);
+	assert_int_equal(run("show", "fasttext", "--freeze", "head"), 0);
+	assert_int_equal(run("show", "fasttext", "--freeze", "encoder.9.*"), 2);
 	assert_int_equal(run(NULL, NULL, NULL, NULL), 2);
 	assert_int_equal(run("tell", NULL, NULL, NULL), 2);
 	assert_int_equal(run("show", NULL, NULL, NULL), 2);
@@ -169,8 +240,11 @@ static void commands_exit_as_documented(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		UNIT(parts_add_up_to_the_known_totals),        UNIT(tensors_at_the_cuts_have_the_right_bytes),
-		UNIT(text_shows_cuts_totals_and_sizes),        UNIT(more_chunks_than_samples_are_refused),
+		UNIT(parts_add_up_to_the_known_totals),
+		UNIT(tensors_at_the_cuts_have_the_right_bytes),
+		cmocka_unit_test(every_tensor_that_crosses_is_listed_and_what_stays_is_named),
+		UNIT(text_shows_cuts_totals_and_sizes),
+		UNIT(more_chunks_than_samples_are_refused),
 		cmocka_unit_test(commands_exit_as_documented),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
