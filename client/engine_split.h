@@ -80,6 +80,7 @@ struct split_engine {
 	/* optimizer and data tasks */
 	struct gp_task optim, fetch, write;
 	float lr;
+	double grad_norm; /* of the update under way */
 	bool optim_done, fetched, written;
 	/* with clip_norm: sums of squares of the whole model's gradients, in the order of its parameters */
 	struct gp_task measure;

@@ -38,13 +38,18 @@ static void reset_chunks(struct split_engine *e, uint64_t first)
 		e->next_act[i] = e->next_grad[i] = first;
 }
 
+static void reset_result(struct split_engine *e)
+{
+	e->own_squares = e->body_squares = e->step_ready = false;
+	e->result = (struct gp_step_result){.grad_norm = NAN};
+}
+
 static void begin_pass(struct split_engine *e, bool train)
 {
 	e->train = train;
 	e->outputs = NULL;
 	reset_chunks(e, train ? first_of_step(e) : 0);
-	e->own_squares = e->body_squares = e->step_ready = false;
-	e->result = (struct gp_step_result){.grad_norm = NAN};
+	reset_result(e);
 }
 
 /* A short last batch of an evaluation has fewer chunks. */
@@ -96,7 +101,7 @@ static bool answered(const struct split_engine *e)
 static enum gp_status squares_arrived(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err)
 {
 	struct split_engine *e = arg;
-	if (!e->train || !e->stepping || step != e->step || e->body_squares || !answered(e) ||
+	if (!e->train || !e->batch[0].batch || step != e->step || e->body_squares || !answered(e) ||
 	    n != (size_t)e->body_sums)
 		GP_FAIL(err, GP_PROTO, "grad_squares of step %llu with %zu sums is not expected (a step has %d)",
 			(unsigned long long)step, n, e->body_sums);
@@ -140,10 +145,9 @@ static void chunks_done(struct split_engine *e)
 static void run_optim(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
-	double norm = e->result.grad_norm;
-	task->status = gp_clip_queue_update(e->head_plan, e->lr, norm, &task->err);
+	task->status = gp_clip_queue_update(e->head_plan, e->lr, e->grad_norm, &task->err);
 	if (task->status == GP_OK)
-		task->status = gp_clip_queue_update(e->tail_plan, e->lr, norm, &task->err);
+		task->status = gp_clip_queue_update(e->tail_plan, e->lr, e->grad_norm, &task->err);
 }
 
 static void finish_optim(struct gp_task *task)
@@ -181,11 +185,21 @@ static void start_update(struct split_engine *e)
 	gp_worker_submit(&e->compute, &e->optim, 0);
 }
 
+/* From here on the next step's chunks come back, as far as they have begun, whether or not the next step has been asked
+ * for. */
+static void move_on(struct split_engine *e)
+{
+	const uint64_t end = e->batch[1].end;
+	e->batch[0] = e->batch[1];
+	e->batch[1] = (struct split_batch){.first = end, .end = end};
+	reset_result(e);
+}
+
 static enum gp_status commit(struct split_engine *e, bool checkpoint, struct gp_err *err)
 {
-	GP_TRY(gp_client_session_commit(&e->session, e->step, e->lr, e->squares ? e->result.grad_norm : 0.0, checkpoint,
-					err));
+	GP_TRY(gp_client_session_commit(&e->session, e->step, e->lr, e->squares ? e->grad_norm : 0.0, checkpoint, err));
 	e->base.steps = ++e->step; /* a link that breaks from here on takes nothing of the committed step back */
+	move_on(e);
 	return GP_OK;
 }
 
@@ -199,10 +213,12 @@ static enum gp_status update_and_checkpoint(struct split_engine *e, struct gp_er
 	return commit(e, written, err);
 }
 
-static enum gp_status update(struct split_engine *e, float lr, struct gp_err *err)
+static enum gp_status update(struct split_engine *e, float lr, struct gp_step_result *out, struct gp_err *err)
 {
 	if (e->squares)
 		e->result.grad_norm = sqrt(gp_clip_add(0.0, e->squares, e->head_sums + e->body_sums + e->tail_sums));
+	*out = e->result;
+	e->grad_norm = e->result.grad_norm;
 	e->lr = lr;
 	if (gp_run_state_due(e->base.spec.run, e->step + 1))
 		return update_and_checkpoint(e, err);
@@ -211,25 +227,21 @@ static enum gp_status update(struct split_engine *e, float lr, struct gp_err *er
 	return gp_client_session_wait_here(&e->session, &e->optim_done, err);
 }
 
-static void set_batches(struct split_engine *e)
+static void begin_anew(struct split_engine *e)
 {
+	begin_pass(e, true);
 	set_batch(e, 0, e->current, first_of_step(e));
-	if (e->following)
-		set_batch(e, 1, e->following, e->batch[0].end);
 }
 
-/* Some of this step's chunks may have begun while the last step was under way. */
+/* Some of this step's chunks may have begun while the last step was under way, and may even be through. */
 static void begin_step(struct split_engine *e)
 {
-	const bool begun = e->train && e->batch[1].batch == e->current && e->batch[1].first == first_of_step(e);
-	if (begun) {
-		e->own_squares = e->body_squares = e->step_ready = false;
-		e->result = (struct gp_step_result){.grad_norm = NAN};
-	} else {
-		begin_pass(e, true);
-	}
+	const bool begun = e->train && e->batch[0].batch == e->current && e->batch[0].first == first_of_step(e);
+	if (!begun)
+		begin_anew(e);
 	e->stepping = true;
-	set_batches(e);
+	if (e->following)
+		set_batch(e, 1, e->following, e->batch[0].end);
 }
 
 enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batch, const struct gp_batch *next,
@@ -247,9 +259,7 @@ enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batc
 		drain_compute(e);
 		return status;
 	}
-	GP_TRY(update(e, lr, err));
-	*out = e->result;
-	return GP_OK;
+	return update(e, lr, out, err);
 }
 
 /* --- batches ----------------------------------------------------------------------------------------------------- */
@@ -411,8 +421,9 @@ static void link_resumed(void *arg)
 		e->again_end = e->next;
 		gp_split_resend(e, e->again);
 	} else if (e->stepping) {
-		begin_pass(e, true);
-		set_batches(e);
+		begin_anew(e);
+		if (e->following)
+			set_batch(e, 1, e->following, e->batch[0].end);
 		gp_split_pump(e);
 	}
 }

@@ -37,6 +37,7 @@ static void expect_ok(enum gp_status status, const struct gp_err *err)
 
 static struct gp_optim rig_optim = {.momentum = 0.9f, .weight_decay = 1e-4f};
 static const char *rig_cut = "1:-1", *rig_model = "cnn";
+static bool rig_frozen_head;
 
 static void rig_init_sides(struct rig *r, enum gp_precision body, enum gp_precision client, const char *server,
 			   const char *codec, int window, bool train)
@@ -68,6 +69,8 @@ static void rig_init_sides(struct rig *r, enum gp_precision body, enum gp_precis
 	expect_ok(gp_weights_new(r->graph, &r->weights, &err), &err);
 	spec.graph = r->graph;
 	expect_ok(gp_cut_parse(r->graph, rig_cut, &spec.cut, &err), &err);
+	if (rig_frozen_head)
+		assert_true(gp_graph_freeze_blocks(r->graph, 0, spec.cut.head) > 0);
 	for (int i = 0; i < 4; i++)
 		expect_ok(gp_codec_spec_parse(codec, &spec.session.codec[i], &err), &err);
 	expect_ok(server ? gp_engine_new_split(&spec, &r->engine, &err) : gp_engine_new_local(&spec, &r->engine, &err),
@@ -148,6 +151,7 @@ static int clipping_off(void **state)
 	(void)state;
 	rig_optim.clip_norm = rig_optim.clip_value = 0;
 	rig_cut = "1:-1";
+	rig_frozen_head = false;
 	return 0;
 }
 
@@ -379,6 +383,57 @@ static void a_steady_step_allocates_nothing(void **state)
 	check_steady_steps();
 }
 
+/* --- a frozen head: chunks of the next step run ahead of it ------------------------------------------------------ */
+
+/* A step whose successor's chunks all come back before the successor is asked for: while its batch is read, say. */
+static void step_and_wait_for_the_next(struct rig *r, struct gp_batch *batch, struct gp_batch *next)
+{
+	struct split_engine *e = (struct split_engine *)r->engine;
+	struct gp_err err = {0};
+	expect_ok(e->base.ops->step(&e->base, batch, next, 0.05f, &r->last, &err), &err);
+	assert_true(e->ahead);
+	while (e->done < 2 * CHUNKS || (e->squares && !e->body_squares))
+		uv_run(&e->loop, UV_RUN_ONCE);
+	assert_int_equal(e->session.status, GP_OK);
+}
+
+static void check_early_chunks(void)
+{
+	struct server_thread *server = server_thread_start();
+	struct rig local, split;
+	struct gp_batch *batch[2];
+	struct gp_err err = {0};
+	rig_init(&local, NULL, "raw", 1);
+	rig_init(&split, server->address, "raw", CHUNKS);
+	for (int i = 0; i < 2; i++)
+		expect_ok(gp_loader_next(split.loader, &batch[i], &err), &err);
+	expect_ok(rig_step(&local, &err), &err);
+	step_and_wait_for_the_next(&split, batch[0], batch[1]);
+	assert_true(split.last.loss_sum == local.last.loss_sum);
+	expect_ok(rig_step(&local, &err), &err);
+	expect_ok(split.engine->ops->step(split.engine, batch[1], NULL, 0.05f, &split.last, &err), &err);
+	assert_int_equal(split.last.samples, BATCH);
+	assert_true(split.last.loss_sum == local.last.loss_sum);
+	assert_int_equal(split.last.correct, local.last.correct);
+	for (int i = 0; i < 2; i++)
+		gp_loader_give_back(split.loader, batch[i]);
+	expect_ok(rig_step(&local, &err), &err);
+	expect_ok(rig_step(&split, &err), &err);
+	assert_true(split.last.loss_sum == local.last.loss_sum);
+	rig_deinit(&local);
+	rig_deinit(&split);
+	server_thread_stop(server);
+}
+
+static void chunks_that_come_back_before_their_step_is_asked_for_count_for_it(void **state)
+{
+	(void)state;
+	rig_frozen_head = true;
+	check_early_chunks();
+	rig_optim.clip_norm = 0.5;
+	check_early_chunks();
+}
+
 /* --- a step that this end begins, without a word to the server, and takes back ----------------------------------- */
 
 static void scribble(float *x, uint64_t bytes, uint64_t seed)
@@ -495,6 +550,8 @@ int main(void)
 		cmocka_unit_test(our_bytes_are_the_kernels),
 		cmocka_unit_test(a_server_that_stops_during_predictions_is_an_error_not_a_hang),
 		cmocka_unit_test(a_server_that_stops_is_an_error_not_a_hang),
+		cmocka_unit_test_teardown(chunks_that_come_back_before_their_step_is_asked_for_count_for_it,
+					  clipping_off),
 		cmocka_unit_test(a_step_that_is_taken_back_leaves_no_trace),
 		cmocka_unit_test_teardown(a_steady_step_allocates_nothing, clipping_off),
 		cmocka_unit_test_teardown(clipped_runs_do_not_depend_on_the_cut, clipping_off),
