@@ -243,8 +243,8 @@ enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err)
 					    .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
 					    .client = true};
 	GP_TRY(gp_flows_init(&e->flows, &e->cross->list, &all, e->codec_worker, e, err));
-	e->ahead = !spec->session.eval_only && !e->cross->head_backward &&
-		   e->cross->parts.head->trained_elements == 0 && !gp_flows_remember(&e->flows, GP_ACT_UP);
+	e->ahead = !e->cross->head_backward && e->cross->parts.head->trained_elements == 0 &&
+		   gp_flows_ahead(&e->flows, &spec->session);
 	e->base.looks_ahead = e->ahead;
 	return GP_OK;
 }

@@ -253,11 +253,10 @@ static void grad_decoded(struct gp_transfer *t)
 
 /* --- frames ------------------------------------------------------------------------------------------------------ */
 
-/* Where nothing before the cut is trained, nothing that the next step's activations depend on changes: they may come
- * while this step is under way. */
+/* Where the next step's activations may come while this step is under way. */
 static uint64_t last_step(const struct gp_body *b)
 {
-	return b->step + (!b->spec.session.eval_only && b->flows.used[GP_GRAD_DOWN] == 0);
+	return b->step + b->ahead;
 }
 
 static enum gp_status check_step(const struct gp_body *b, const struct gp_frame_head *head, uint64_t last,
@@ -466,7 +465,8 @@ static enum gp_status check_norm(const struct gp_body *b, double norm, struct gp
 	return GP_OK;
 }
 
-enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, struct gp_err *err)
+enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, bool checkpoint,
+			      struct gp_err *err)
 {
 	if (!b->ready || b->spec.session.eval_only || step != b->step || b->done != (uint32_t)b->spec.session.chunks ||
 	    b->optim_pending)
@@ -484,6 +484,8 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 	b->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = b};
 	b->optim.finish = b->dev->ops->wait ? finish_optim : NULL;
 	gp_worker_submit(&b->compute, &b->optim, 0);
+	if (checkpoint)
+		gp_body_checkpoint(b); /* of what those forwards, which change running statistics, have not seen */
 	begin_held_forwards(b);
 	return GP_OK;
 }

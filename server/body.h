@@ -59,7 +59,7 @@ struct gp_body_cbs {
 	/* In place of GRAD_DOWN, where no tensor of it comes: the chunk's gradients are complete, its slot is free. */
 	void (*chunk_done)(void *arg, uint64_t step, uint32_t chunk);
 	void (*committed)(void *arg, uint64_t step);
-	/* Called instead, after gp_body_checkpoint: the checkpoint is on disk, or `why` says why it is not. */
+	/* Called instead, where COMMIT asked for a checkpoint: it is on disk, or `why` says why it is not. */
 	void (*checkpointed)(void *arg, uint64_t step, const char *why);
 	void (*params_sent)(void *arg, uint32_t count);
 	void (*idle)(void *arg); /* a task came back while stopping or without a channel: see gp_body_busy */
@@ -93,10 +93,10 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 				   struct gp_err *err);
 void gp_body_frame(struct gp_body *b, struct gp_frame *f);
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
-/* grad_norm: of the whole model, with clip_norm; else 0. */
-enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, struct gp_err *err);
-/* Called right after gp_body_commit: writes a checkpoint of that step's state; `kept` tells when it is done. */
-void gp_body_checkpoint(struct gp_body *b);
+/* grad_norm: of the whole model, with clip_norm; else 0. checkpoint: writes one of the state after the step, and calls
+ * `checkpointed` in place of `committed`. */
+enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, bool checkpoint,
+			      struct gp_err *err);
 /*
  * Writes the state after the last commit of a body that has been stopped and is not busy. True: it is busy with that
  * now, and `idle` follows; false: there is nothing to checkpoint, or nowhere.

@@ -77,6 +77,7 @@ struct gp_body {
 	uint64_t grad_inputs;                /* of the plan: inputs whose gradient goes down */
 	struct gp_body_need plan_need, need; /* as estimated: of the plan, of all */
 	bool built;                          /* the plan's task has come back: `flows` is the loop's now */
+	bool ahead;                          /* chunks of the next step may come before COMMIT: see gp_flows_ahead */
 	bool planning;                       /* the plan's task is on its lane: those of weights may follow */
 	float lr;
 	double grad_norm;
@@ -113,6 +114,8 @@ void gp_body_account_flows(struct gp_body *b);
 enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err);
 enum gp_status gp_body_list_parts(struct gp_body *b, struct gp_err *err);
 uint64_t gp_body_checkpoint_bytes(const struct gp_body_spec *spec);
+/* With COMMIT, behind the update and ahead of all that is computed next: writes a checkpoint of the state after it. */
+void gp_body_checkpoint(struct gp_body *b);
 void gp_body_checkpoint_refuse(struct gp_body *b);
 
 enum gp_status gp_body_params_init(struct gp_body *b, struct gp_err *err);

@@ -134,6 +134,7 @@ static enum gp_status build(struct gp_body *b, struct gp_err *err)
 {
 	const struct gp_plan_spec ps = plan_spec(b);
 	GP_TRY(with_list(b, init_flows, err));
+	b->ahead = gp_flows_ahead(&b->flows, &b->spec.session);
 	GP_TRY(b->dev->ops->plan_new(b->dev, &ps, &b->plan, err));
 	GP_TRY(check_plan(b, err));
 	GP_TRY(gp_body_list_parts(b, err));

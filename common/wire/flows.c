@@ -236,12 +236,14 @@ uint64_t gp_flows_state_hash(const struct gp_flows *f)
 	return gp_frame_checksum(bytes, len);
 }
 
-bool gp_flows_remember(const struct gp_flows *f, enum gp_direction d)
+bool gp_flows_ahead(const struct gp_flows *f, const struct gp_session_spec *spec)
 {
-	for (int i = 0; i < f->tensors[d]; i++)
-		if (f->flow[d][i].codec && gp_codec_state_hash(f->flow[d][i].codec) != 0)
-			return true;
-	return false;
+	if (spec->eval_only || f->used[GP_GRAD_DOWN] > 0)
+		return false;
+	for (int i = 0; i < f->tensors[GP_ACT_UP]; i++)
+		if (f->flow[GP_ACT_UP][i].codec && gp_codec_state_hash(f->flow[GP_ACT_UP][i].codec) != 0)
+			return false;
+	return true;
 }
 
 enum gp_status gp_flows_take(struct gp_flows *f, const struct gp_frame_head *head, int slot, struct gp_transfer **out,

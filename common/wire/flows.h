@@ -59,8 +59,12 @@ void gp_flows_account(struct gp_flows *f, struct gp_account *account, bool clien
 /* XXH3-64 over all flows, zero where there is none, of what both ends' codecs must remember alike: PROTOCOL.md section
  * 5.6. Between two passes. */
 uint64_t gp_flows_state_hash(const struct gp_flows *f);
-/* Whether a codec of this direction remembers anything from one step to the next. */
-bool gp_flows_remember(const struct gp_flows *f, enum gp_direction d);
+/*
+ * Whether chunks of the next step may go up before COMMIT (PROTOCOL.md section 5.3): where no gradient comes down, so that
+ * nothing before the cut changes, and no codec of ACT_UP remembers anything at this end. What a codec remembers can be
+ * taken back by one step, and a checkpoint is to have it as it is between two.
+ */
+bool gp_flows_ahead(const struct gp_flows *f, const struct gp_session_spec *spec);
 
 /*
  * The transfer that a frame from the peer belongs to: its direction, tensor, codec and length are checked here, at both

@@ -444,7 +444,7 @@ static void act(struct rig *r, int action, uint64_t data)
 static void commit(struct rig *r)
 {
 	struct gp_err err;
-	OK(gp_body_commit(r->body, gp_body_steps(r->body), 0.01f, 0, &err));
+	OK(gp_body_commit(r->body, gp_body_steps(r->body), 0.01f, 0, false, &err));
 }
 
 static void run_step(struct rig *r)

@@ -213,11 +213,48 @@ static void a_frame_finds_its_transfer_or_is_refused(void **state)
 	expect_refused(&flows, head, "tensor 0, which does not cross");
 	head.type = GP_FRAME_PARAM_UP;
 	expect_refused(&flows, head, "no place");
-	assert_false(gp_flows_remember(&flows, GP_ACT_UP));
 	gp_flows_deinit(&flows);
 	gp_worker_free(worker);
 	uv_run(&loop, UV_RUN_DEFAULT);
 	assert_int_equal(uv_loop_close(&loop), 0);
+	gp_graph_free(f.g);
+}
+
+/* Whether the next step's chunks may go up before COMMIT, in a session with this codec of ACT_UP. */
+static bool runs_ahead(struct fixture *f, const char *act_up, bool client)
+{
+	struct gp_flows flows;
+	struct gp_worker *worker;
+	struct gp_err err;
+	uv_loop_t loop;
+	const struct gp_flow_options all = {.slots = 1, .chunks = 2, .client = client};
+	OK(gp_codec_spec_parse(act_up, &f->spec.codec[GP_ACT_UP], &err));
+	OK(gp_flow_list_find(f->g, &f->spec, &f->list, &err));
+	assert_int_equal(uv_loop_init(&loop), 0);
+	OK(gp_worker_new(&loop, "codec", 1, &worker, &err));
+	OK(gp_flows_init(&flows, &f->list, &all, worker, NULL, &err));
+	const bool ahead = gp_flows_ahead(&flows, &f->spec);
+	gp_flows_deinit(&flows);
+	gp_worker_free(worker);
+	uv_run(&loop, UV_RUN_DEFAULT);
+	assert_int_equal(uv_loop_close(&loop), 0);
+	return ahead;
+}
+
+static void chunks_run_ahead_where_no_gradient_comes_down_and_no_codec_remembers(void **state)
+{
+	(void)state;
+	struct fixture f;
+	begin(&f);
+	assert_false(runs_ahead(&f, "raw", true));
+	f.spec.frozen_inputs = 6;
+	assert_true(runs_ahead(&f, "raw", true));
+	assert_true(runs_ahead(&f, "topk:ratio=0.5", false));
+	assert_false(runs_ahead(&f, "delta:samples=8+uniform:bits=8", true));
+	assert_false(runs_ahead(&f, "delta:samples=8+uniform:bits=8", false));
+	assert_false(runs_ahead(&f, "ef+uniform:bits=8", true));
+	f.spec.eval_only = true;
+	assert_false(runs_ahead(&f, "raw", true));
 	gp_graph_free(f.g);
 }
 
@@ -230,6 +267,7 @@ int main(void)
 		cmocka_unit_test(an_evaluation_has_no_gradients),
 		cmocka_unit_test(masks_that_name_no_input_are_refused),
 		cmocka_unit_test(a_frame_finds_its_transfer_or_is_refused),
+		cmocka_unit_test(chunks_run_ahead_where_no_gradient_comes_down_and_no_codec_remembers),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
