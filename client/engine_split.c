@@ -291,8 +291,10 @@ static void tail_done(struct gp_task *task)
 static void act_decoded(struct gp_transfer *t)
 {
 	struct split_slot *s = take_decoded(t);
-	if (s)
-		submit(s, run_tail, s->e->train ? finish_tail : NULL, tail_done, 0);
+	if (!s)
+		return;
+	gp_split_resend(s->e, s->number + 1);
+	submit(s, run_tail, s->e->train ? finish_tail : NULL, tail_done, 0);
 }
 
 /* The tail's input that body output `output` is; every output of the body is read there. */
@@ -438,7 +440,6 @@ enum gp_status gp_split_frame(void *arg, struct gp_frame *f, struct gp_err *err)
 	struct gp_transfer *t = gp_transfer_of(f);
 	const struct split_slot *s = &e->slot[t->slot];
 	const int tensor = t->flow->tensor;
-	gp_split_resend(e, s->number + 1);
 	if (f->head.type == GP_FRAME_ACT_DOWN)
 		gp_transfer_decode(t, tail_buffer(s, GP_BUF_INPUT, tail_input_of(e, tensor)), act_decoded);
 	else

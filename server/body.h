@@ -74,7 +74,7 @@ struct gp_body_workers {
 	struct gp_worker *disk; /* with spec.state */
 };
 
-/* Bytes that gp_body_new itself takes: room for the weights, which may follow OPEN at once. */
+/* Bytes that gp_body_new itself takes for the weights, which may follow OPEN at once. */
 uint64_t gp_body_staging_bytes(const struct gp_body_spec *spec);
 /* Takes spec->graph (also on failure). Estimate, memory and plan follow: `estimated`, then `ready`. */
 enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_workers *workers, struct gp_channel *ch,

@@ -36,6 +36,14 @@ static uint64_t squares_bytes(const struct gp_body_spec *spec)
 	return needed ? (uint64_t)spec->graph->params * sizeof(double) : 0;
 }
 
+/* What the body has besides plan and flows. */
+static uint64_t own_bytes(const struct gp_body_spec *spec)
+{
+	return sizeof(struct gp_body) + gp_graph_bytes(spec->graph) +
+	       (uint64_t)spec->session.window * sizeof(struct body_slot) + gp_body_staging_bytes(spec) +
+	       squares_bytes(spec) + gp_body_checkpoint_bytes(spec);
+}
+
 static struct gp_flow_options flow_options(const struct gp_body *b)
 {
 	const struct gp_body_spec *spec = &b->spec;
@@ -79,8 +87,7 @@ static enum gp_status estimate_with(struct gp_body *b, struct gp_flow_list *list
 	b->plan_need = plan_need(b, &memory);
 	struct gp_body_need need = b->plan_need;
 	GP_TRY(add_flows(b, list, &need, err));
-	const uint64_t rest = gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_checkpoint_bytes(spec);
-	if (!gp_add_ok(need.host, rest, &need.host))
+	if (!gp_add_ok(need.host, own_bytes(spec), &need.host))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
 	b->need = need;
 	return GP_OK;

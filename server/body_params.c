@@ -16,8 +16,10 @@ static uint64_t largest_param_bytes(const struct gp_graph *g)
 
 uint64_t gp_body_staging_bytes(const struct gp_body_spec *spec)
 {
-	uint64_t staging = spec->weights ? spec->graph->param_elements * sizeof(float) : 0;
-	return staging + largest_param_bytes(spec->graph);
+	const struct gp_graph *g = spec->graph;
+	const uint64_t each = sizeof(struct gp_frame) + sizeof(struct gp_task);
+	const uint64_t staging = spec->weights ? g->param_elements * sizeof(float) + (uint64_t)g->params * each : 0;
+	return staging + largest_param_bytes(g);
 }
 
 static enum gp_status init_param_in(struct gp_body *b, struct gp_err *err)

@@ -260,6 +260,8 @@ static enum gp_status add_node(struct gp_graph *g, struct gp_node *n, struct gp_
 	struct gp_type out[GP_NODE_MAX_OUTPUTS] = {{0}};
 	GP_TRY(check_new_node(g, n, err));
 	GP_TRY(infer_node(g, n, out, param, err));
+	if (n->outputs > GP_GRAPH_MAX_VALUES - g->values)
+		GP_FAIL(err, GP_INVALID, "a graph may have %d values", GP_GRAPH_MAX_VALUES);
 	GP_TRY(grow((void **)&g->node, &g->node_cap, g->nodes + 1, sizeof *g->node, err));
 	GP_TRY(grow((void **)&g->value, &g->value_cap, g->values + n->outputs, sizeof *g->value, err));
 	GP_TRY(grow((void **)&g->param, &g->param_cap, g->params + n->params, sizeof *g->param, err));
@@ -360,6 +362,12 @@ enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err)
 	if (status != GP_OK && by_default)
 		g->outputs = 0; /* more nodes may come */
 	return status;
+}
+
+uint64_t gp_graph_bytes(const struct gp_graph *g)
+{
+	return sizeof *g + (uint64_t)g->node_cap * sizeof *g->node + (uint64_t)g->value_cap * sizeof *g->value +
+	       (uint64_t)g->param_cap * sizeof *g->param + (uint64_t)g->block_cap * sizeof *g->block;
 }
 
 uint64_t gp_graph_work(const struct gp_graph *g)

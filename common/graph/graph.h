@@ -32,6 +32,7 @@
 
 #define GP_NAME_MAX           96
 #define GP_GRAPH_MAX_NODES    4096
+#define GP_GRAPH_MAX_VALUES   8192                /* plans look at every pair of them */
 #define GP_GRAPH_MAX_PORTS    64                  /* inputs, and outputs, of a graph: bits of a uint64_t */
 #define GP_GRAPH_MAX_ELEMENTS ((uint64_t)1 << 31) /* of one value of one sample, and of one parameter */
 #define GP_NODE_MAX_INPUTS    64
@@ -158,6 +159,9 @@ enum gp_status gp_graph_set_outputs(struct gp_graph *g, int count, const int *va
  * graph without outputs gets the last node's first value as its output.
  */
 enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);
+
+/* What the graph itself takes of the host's memory. */
+uint64_t gp_graph_bytes(const struct gp_graph *g);
 
 /* Elementary operations of one sample's forward pass, roughly: the sum of the nodes' `work`. UINT64_MAX where they pass
  * 64 bits. */

@@ -111,7 +111,7 @@ enum gp_status gp_flow_estimate(const struct gp_flow_spec *spec, const struct gp
 	GP_TRY(gp_codec_bound_for(spec->codec, &spec->type.shape, &bound, err));
 	GP_TRY(check_frame_bytes(bound, err));
 	GP_TRY(gp_codec_bytes_for(spec->codec, &spec->type.shape, &options, codec, err));
-	if (!gp_mul_ok(bound, (uint64_t)all->slots, frames))
+	if (!gp_mul_ok(bound + sizeof(struct gp_transfer), (uint64_t)all->slots, frames))
 		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks overflow", all->slots);
 	return GP_OK;
 }

@@ -331,6 +331,27 @@ static void node_limit_holds(void **state)
 	gp_graph_free(g);
 }
 
+/* Plans compare every piece of memory with every other. */
+static void value_limit_holds(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	const struct gp_shape wide = {.ndim = 1, .dim = {GP_NODE_MAX_OUTPUTS}};
+	struct gp_graph *g = graph_of(wide);
+	for (int i = 0; i < GP_GRAPH_MAX_VALUES / GP_NODE_MAX_OUTPUTS - 1; i++) {
+		char name[32];
+		snprintf(name, sizeof name, "n%d", i);
+		assert_int_equal(gp_graph_split(g, name, 0, GP_NODE_MAX_OUTPUTS, &err), 1 + i * GP_NODE_MAX_OUTPUTS);
+	}
+	const uint64_t bytes = gp_graph_bytes(g);
+	assert_true(bytes > GP_GRAPH_MAX_VALUES * sizeof(struct gp_graph_value) - GP_NODE_MAX_OUTPUTS * 64);
+	assert_int_equal(gp_graph_split(g, "more", 0, GP_NODE_MAX_OUTPUTS, &err), -1);
+	assert_int_equal(err.code, GP_INVALID);
+	assert_non_null(strstr(err.text, "8192 values"));
+	assert_true(gp_graph_split(g, "less", 0, GP_NODE_MAX_OUTPUTS / 2, &err) > 0);
+	gp_graph_free(g);
+}
+
 static void unused_nodes_and_empty_blocks_are_refused(void **state)
 {
 	(void)state;
@@ -645,6 +666,7 @@ int main(void)
 		cmocka_unit_test(ops_inputs_and_names_that_make_no_sense_are_refused),
 		cmocka_unit_test(tensors_above_the_limit_are_refused),
 		cmocka_unit_test(node_limit_holds),
+		cmocka_unit_test(value_limit_holds),
 		cmocka_unit_test(unused_nodes_and_empty_blocks_are_refused),
 		cmocka_unit_test(part_takes_and_gives_all_values_that_cross_its_borders),
 		cmocka_unit_test(cut_inside_a_residual_block_sends_the_skip_as_well),

@@ -53,7 +53,7 @@ static struct gp_graph *one_input(void)
 static char state_dir[64];
 static const uint8_t run_id[GP_RUN_ID_BYTES] = {0x12, 0x34};
 
-static int setup_body(void **state, struct gp_graph *body)
+static int setup_body(void **state, struct gp_graph *body, int64_t session_memory_bytes)
 {
 	struct gp_server_settings set = server_thread_settings();
 	struct fixture *f = gp_calloc(1, sizeof *f);
@@ -62,6 +62,7 @@ static int setup_body(void **state, struct gp_graph *body)
 		return -1;
 	set.state_dir = state_dir;
 	set.state_max_bytes = 1 << 30;
+	set.session_memory_bytes = session_memory_bytes;
 	f->server = server_thread_start_with(&set);
 	f->port = f->server->port;
 	f->body = body;
@@ -71,12 +72,28 @@ static int setup_body(void **state, struct gp_graph *body)
 
 static int setup_words(void **state)
 {
-	return setup_body(state, words_and_mask());
+	return setup_body(state, words_and_mask(), 64 << 20);
 }
 
 static int setup_image(void **state)
 {
-	return setup_body(state, one_input());
+	return setup_body(state, one_input(), 64 << 20);
+}
+
+/* Nodes that compute next to nothing, on a server whose sessions may take 1 MiB. */
+static int setup_nodes(void **state)
+{
+	struct gp_err err;
+	char name[16];
+	const struct gp_shape one = {.ndim = 1, .dim = {1}};
+	struct gp_graph *g = gp_graph_new("body", &one, &err);
+	OK(gp_graph_begin_block(g, "body", &err));
+	for (int i = 0, x = 0; i < 3000; i++) {
+		snprintf(name, sizeof name, "n%d", i);
+		x = gp_graph_unary(g, GP_OP_RELU, name, x, &err);
+	}
+	OK(gp_graph_finish(g, &err));
+	return setup_body(state, g, 1 << 20);
 }
 
 static int teardown_all(void **state)
@@ -191,7 +208,7 @@ static void no_tensor(struct raw_peer *c, const struct fixture *f)
 {
 	(void)f;
 	struct gp_frame_head h = {.type = GP_FRAME_ACT_UP, .codec = 1, .session = c->session, .tensor = 64};
-	uint8_t bytes[GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES];
+	uint8_t bytes[GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES] = {0};
 	const struct gp_record_head r = {.kind = GP_RECORD_SEGMENT,
 					 .klass = GP_CLASS_BULK,
 					 .flags = GP_SEGMENT_FIRST | GP_SEGMENT_LAST,
@@ -285,6 +302,16 @@ static void frames_out_of_place_end_the_session(void **state)
 		client_close(&c);
 	}
 	still_serves(f);
+}
+
+static void a_graph_counts_for_what_a_session_takes(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	until_welcome(&c, f);
+	put_open(&c, f->body, NULL);
+	expect_error(&c, "this session needs");
+	client_close(&c);
 }
 
 /* --- the next step's chunks ahead -------------------------------------------------------------------------------- */
@@ -449,6 +476,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_chunk_begins_when_all_of_its_tensors_are_there, setup_words,
 						teardown_all),
 		cmocka_unit_test_setup_teardown(frames_out_of_place_end_the_session, setup_words, teardown_all),
+		cmocka_unit_test_setup_teardown(a_graph_counts_for_what_a_session_takes, setup_nodes, teardown_all),
 		cmocka_unit_test_setup_teardown(chunks_ahead_are_computed_after_commit, setup_words, teardown_all),
 		cmocka_unit_test_setup_teardown(chunks_too_far_ahead_are_refused, setup_words, teardown_all),
 		cmocka_unit_test_setup_teardown(chunks_ahead_through_a_codec_that_remembers_are_refused, setup_words,
