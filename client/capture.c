@@ -152,7 +152,7 @@ static const void *source_of(const struct run *r, const struct gp_flow_spec *f)
 	}
 }
 
-/* Of GRAD_DOWN nothing: the head's backward pass makes nothing that travels. */
+/* The head's backward pass makes nothing that travels, so it is not run. */
 static void *target_of(const struct run *r, const struct gp_flow_spec *f)
 {
 	switch (f->direction) {

@@ -53,7 +53,7 @@ struct gp_buf {
 
 /* A device's node begins with this. Masks have a bit for each input, or output. */
 struct gp_walk_node {
-	/* Of the graph; gp_walk_init fills it in, folding may change `g`, `inputs` and `in`. */
+	/* From the graph; gp_walk_init fills it in, folding may change `g`, `inputs` and `in`. */
 	const struct gp_node *g; /* whose attributes and parameters these are */
 	int index;               /* the values are those of this node of the graph, and it runs at its place */
 	int first_value, outputs;
@@ -61,7 +61,7 @@ struct gp_walk_node {
 	int *in; /* values; room for two, or as many as the graph's node has */
 	bool absent; /* nothing runs here: an input of the graph, or a node that another one computes together with itself */
 
-	/* Of the device. */
+	/* The device fills these in. */
 	bool view;
 	bool unwritten;               /* the value is never made: its readers make it of in[0] as they read */
 	bool in_place;                /* out[0] may be an input of which nobody else reads anything */
@@ -94,7 +94,7 @@ struct gp_walk_hooks {
 };
 
 struct gp_walk {
-	/* Of the device, before gp_walk_init. */
+	/* The device fills these in before gp_walk_init. */
 	const struct gp_plan_spec *spec;
 	void *nodes;       /* spec->graph->nodes of them, zeroed */
 	size_t node_bytes; /* of each */
@@ -154,12 +154,12 @@ static inline const struct gp_type *gp_walk_type(const struct gp_walk *w, int va
 {
 	return &w->spec->graph->value[value].type;
 }
-/* Of a value of one chunk. */
+/* Elements of a value for one chunk. */
 static inline int64_t gp_walk_elements(const struct gp_walk *w, int value)
 {
 	return (int64_t)w->spec->batch * (int64_t)gp_shape_elements(&gp_walk_type(w, value)->shape);
 }
-/* Of a value, or its gradient, within the plan: integers have 4 bytes in every precision. */
+/* Bytes of a value, or of its gradient, within the plan: integers have 4 bytes in every precision. */
 static inline uint64_t gp_walk_bytes(const struct gp_walk *w, int value)
 {
 	const size_t each = gp_walk_type(w, value)->dtype == GP_F32 ? w->real_bytes : sizeof(int32_t);

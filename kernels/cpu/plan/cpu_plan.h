@@ -202,7 +202,7 @@ int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum 
 float *gp_cpu_param_value(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 float *gp_cpu_param_grad(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 
-/* Of one chunk: elements of a node's first value, and of its k-th input. */
+/* Elements of a node's first value, and of its k-th input, for one chunk. */
 static inline int64_t gp_cpu_elements(const struct cpu_plan *p, const struct cpu_node *n)
 {
 	return gp_walk_elements(&p->walk, n->base.first_value);
@@ -211,7 +211,7 @@ static inline int64_t gp_cpu_in_elements(const struct cpu_plan *p, const struct 
 {
 	return gp_walk_elements(&p->walk, n->base.in[k]);
 }
-/* Of one sample of its k-th input; and the node that makes that. */
+/* Shape of one sample of its k-th input; and the node that makes that. */
 static inline const struct gp_shape *gp_cpu_in_shape(const struct cpu_plan *p, const struct cpu_node *n, int k)
 {
 	return &gp_walk_type(&p->walk, n->base.in[k])->shape;
