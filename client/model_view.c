@@ -130,7 +130,7 @@ static uint64_t row_bytes(const struct row *r, int64_t samples)
 	return gp_shape_elements(&r->type->shape) * gp_dtype_bytes(r->type->dtype) * (uint64_t)samples;
 }
 
-/* Of all tensors in a direction. */
+/* Bytes of all tensors in a direction. */
 static uint64_t direction_bytes(const struct gp_model_view *v, int direction, int64_t samples)
 {
 	uint64_t sum = 0;

@@ -76,7 +76,7 @@ static inline const struct gp_type *type_of(const struct pair *p, enum gp_plan_b
 	return input ? &p->graph->value[port].type : gp_graph_output_type(p->graph, port);
 }
 
-/* Compares port 0. */
+/* Elements of port 0. */
 static inline uint64_t elements(const struct pair *p, enum gp_plan_buf which)
 {
 	return (uint64_t)p->spec.batch * gp_shape_elements(&type_of(p, which, 0)->shape);
