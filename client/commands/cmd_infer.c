@@ -2,7 +2,8 @@
  *
  * gpclient infer: pictures in, labels with probabilities out, split or local.
  * --data is not read for images: it says how pictures are prepared (as its
- * validation images are) and what the classes are called.
+ * validation images are) and what the classes are called. Where its samples are
+ * tokens there are no files to name, and its validation samples are labelled.
  * Test: tests/e2e/eval_infer.sh
  */
 #include <math.h>
@@ -45,10 +46,12 @@ static const struct gp_opt label_rows[] = {
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
-	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME --init FILE [OPTION...] PICTURE...",
+	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME --init FILE [OPTION...] [PICTURE...]",
 	.about = "Labels and probabilities of pictures: JPEG and PNG files, and folders of them. --data names\n"
 		 "the dataset that the model was trained on: pictures are prepared like its validation images and\n"
-		 "labelled with its classes. Without the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.",
+		 "labelled with its classes. Without the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.\n"
+		 "Where the data has tokens in place of pictures, no file is named: its validation samples are "
+		 "labelled.",
 	.examples = "  gpclient infer --local --model cnn --data fashion-mnist --init cnn.safetensors shirt.png\n"
 		    "  gpclient infer --server 127.0.0.1:4400 --model mobilenetv2 --data pictures:classes=5 \\\n"
 		    "      --labels flowers.txt --init flowers.safetensors --json photos/\n",
@@ -68,7 +71,8 @@ struct candidate {
 struct inference {
 	struct settings set;
 	struct gp_job job;
-	struct gp_dataset *files;
+	struct gp_dataset *samples; /* the pictures, or what the data has in their place */
+	bool numbered;              /* samples have no files */
 	struct gp_loader *loader;
 	struct gp_labels labels;
 	int outputs, top;
@@ -92,22 +96,32 @@ static enum gp_status parse(int argc, char **argv, struct settings *set, struct 
 	return GP_OK;
 }
 
-static enum gp_status open_files(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
+static enum gp_status open_samples(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
 {
 	struct gp_dataset *like;
 	GP_TRY(gp_job_open_data(&n->job, GP_SPLIT_VAL, false, &like, err));
-	enum gp_status status = gp_dataset_from_files(like, given->positional, given->positionals, &n->files, err);
+	n->numbered = given->positionals == 0 && !gp_dataset_has_pictures(like);
+	if (n->numbered) {
+		n->samples = like;
+		return GP_OK;
+	}
+	enum gp_status status = GP_OK;
+	if (given->positionals == 0)
+		status = gp_err_set(err, GP_USAGE, 0, __FILE__, __LINE__,
+				    "no pictures: name files or folders at the end of the line");
+	else
+		status = gp_dataset_from_files(like, given->positional, given->positionals, &n->samples, err);
 	gp_dataset_free(like);
 	return status;
 }
 
-/* A few pictures are not computed as a full batch: chunks shrink to what there is. */
+/* A few samples are not computed as a full batch: chunks shrink to what there is. */
 static void fit_batch(struct inference *n)
 {
 	struct gp_job_settings *s = &n->set.job;
-	int64_t files = gp_dataset_samples(n->files);
-	if (files < s->batch)
-		s->batch = (files + s->chunks - 1) / s->chunks * s->chunks;
+	int64_t count = gp_dataset_samples(n->samples);
+	if (count < s->batch)
+		s->batch = (count + s->chunks - 1) / s->chunks * s->chunks;
 }
 
 static enum gp_status make_room(struct inference *n, struct gp_err *err)
@@ -122,7 +136,7 @@ static enum gp_status make_room(struct inference *n, struct gp_err *err)
 	GP_TRY(gp_alloc_array((void **)&n->candidate, (size_t)n->outputs, sizeof *n->candidate, err));
 	if (n->set.labels)
 		return gp_labels_read(&n->labels, n->set.labels, n->outputs, err);
-	return gp_labels_of_dataset(&n->labels, n->files, n->outputs, err);
+	return gp_labels_of_dataset(&n->labels, n->samples, n->outputs, err);
 }
 
 static enum gp_status prepare(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
@@ -130,12 +144,10 @@ static enum gp_status prepare(struct inference *n, const struct gp_options_resul
 	GP_TRY(gp_job_begin(&n->job, &n->set.job, err));
 	if (!n->set.job.init)
 		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights of the model");
-	if (given->positionals == 0)
-		GP_FAIL(err, GP_USAGE, "no pictures: name files or folders at the end of the line");
-	GP_TRY(open_files(n, given, err));
+	GP_TRY(open_samples(n, given, err));
 	fit_batch(n);
-	GP_TRY(gp_job_open_loader(&n->job, n->files, GP_SPLIT_VAL, &n->loader, err));
-	GP_TRY(gp_job_build(&n->job, n->files, err));
+	GP_TRY(gp_job_open_loader(&n->job, n->samples, GP_SPLIT_VAL, &n->loader, err));
+	GP_TRY(gp_job_build(&n->job, n->samples, err));
 	GP_TRY(make_room(n, err));
 	return gp_job_open_engine(&n->job, NULL, NULL, err);
 }
@@ -164,9 +176,19 @@ static void rank(struct inference *n, const float *score)
 	qsort(n->candidate, (size_t)n->outputs, sizeof *n->candidate, compare_candidates);
 }
 
-static void print_line(const struct inference *n, const char *file)
+/* A picture's path, or "sample 12"; returns it or text. */
+static const char *name_of(const struct inference *n, uint32_t index, char text[32])
 {
-	printf("%s:", file);
+	if (!n->numbered)
+		return gp_dataset_file(n->samples, index);
+	snprintf(text, 32, "sample %u", index);
+	return text;
+}
+
+static void print_line(const struct inference *n, uint32_t index)
+{
+	char text[32];
+	printf("%s:", name_of(n, index, text));
 	for (int i = 0; i < n->top; i++)
 		printf("%s %s %.2f %%", i ? "," : "", n->labels.name[n->candidate[i].index],
 		       100 * n->candidate[i].probability);
@@ -189,12 +211,13 @@ static json_t *candidate_json(const struct inference *n, const struct candidate 
 			 "probability", c->probability);
 }
 
-static enum gp_status print_json(const struct inference *n, const char *file, struct gp_err *err)
+static enum gp_status print_json(const struct inference *n, uint32_t index, struct gp_err *err)
 {
 	json_t *list = json_array();
 	for (int i = 0; i < n->top; i++)
 		json_array_append_new(list, candidate_json(n, &n->candidate[i]));
-	return gp_job_print_json(json_pack("{s:o, s:o}", "file", text_json(file), "labels", list), err);
+	json_t *name = n->numbered ? json_integer(index) : text_json(gp_dataset_file(n->samples, index));
+	return gp_job_print_json(json_pack("{s:o, s:o}", n->numbered ? "sample" : "file", name, "labels", list), err);
 }
 
 static enum gp_status print_batch(struct inference *n, const struct gp_batch *batch, struct gp_err *err)
@@ -202,15 +225,17 @@ static enum gp_status print_batch(struct inference *n, const struct gp_batch *ba
 	uint32_t first = batch->index * (uint32_t)n->set.job.batch;
 	for (int i = 0; i < batch->valid; i++) {
 		const float *score = n->scores + (size_t)i * (size_t)n->outputs;
-		const char *file = gp_dataset_file(n->files, first + (uint32_t)i);
+		const uint32_t index = first + (uint32_t)i;
+		char text[32];
 		for (int k = 0; k < n->outputs; k++)
 			if (!isfinite(score[k]))
-				GP_FAIL(err, GP_INVALID, "%s: the model's outputs are not finite", file);
+				GP_FAIL(err, GP_INVALID, "%s: the model's outputs are not finite",
+					name_of(n, index, text));
 		rank(n, score);
 		if (n->set.job.json)
-			GP_TRY(print_json(n, file, err));
+			GP_TRY(print_json(n, index, err));
 		else
-			print_line(n, file);
+			print_line(n, index);
 	}
 	if (fflush(stdout) != 0)
 		GP_FAIL(err, GP_IO, "the labels cannot be written to standard output");
@@ -234,7 +259,7 @@ static void clean_up(struct inference *n)
 {
 	gp_job_deinit(&n->job);
 	gp_loader_free(n->loader);
-	gp_dataset_free(n->files);
+	gp_dataset_free(n->samples);
 	gp_labels_deinit(&n->labels);
 	gp_free(n->scores);
 	gp_free(n->candidate);

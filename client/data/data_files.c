@@ -153,7 +153,7 @@ static enum gp_status find_files(struct gp_dataset *d, const char *const *path, 
 enum gp_status gp_dataset_from_files(const struct gp_dataset *like, const char *const *path, int count,
 				     struct gp_dataset **out, struct gp_err *err)
 {
-	if (!like->class->read)
+	if (!gp_dataset_has_pictures(like))
 		GP_FAIL(err, GP_INVALID, "dataset %s has no pictures but %s: no picture can be prepared like them",
 			like->class->info.name, like->tensor[0].name);
 	struct gp_dataset *d = gp_calloc(1, sizeof *d);

@@ -96,6 +96,11 @@ int gp_dataset_classes(const struct gp_dataset *d)
 	return d->classes;
 }
 
+bool gp_dataset_has_pictures(const struct gp_dataset *d)
+{
+	return d->class->read != NULL;
+}
+
 const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d)
 {
 	return &d->tensor[0].type.shape;

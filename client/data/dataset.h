@@ -72,6 +72,8 @@ const char *gp_dataset_class_name(const struct gp_dataset *d, int label); /* nev
  */
 enum gp_status gp_dataset_from_files(const struct gp_dataset *like, const char *const *path, int count,
 				     struct gp_dataset **out, struct gp_err *err);
+/* Whether samples are pictures, so that others can be prepared like them. */
+bool gp_dataset_has_pictures(const struct gp_dataset *d);
 /* Path of a picture of such a dataset. */
 const char *gp_dataset_file(const struct gp_dataset *d, uint32_t index);
 

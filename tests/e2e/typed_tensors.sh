@@ -3,8 +3,8 @@
 #
 # A model with two inputs of integers: tokens stay here, a mask crosses the cut
 # as it is and has no gradient. Split training equals local training bit for bit,
-# with parts frozen and when a run is resumed; an evaluation gives the same
-# figures; codecs touch activations and gradients alone.
+# with parts frozen and when a run is resumed; evaluation and inference give
+# the same; codecs touch activations and gradients alone.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -77,6 +77,19 @@ for where in --local "--server=127.0.0.1:$server_port"; do
 done
 equal "evaluation" "$(json_get "$work/eval--server.json" val_loss)" "$(json_get "$work/eval--local.json" val_loss)"
 equal "evaluation as in training" "$(json_get "$work/eval--local.json" val_acc)" "$accuracy"
+
+# Labels of the validation samples, which have no files: as many are right as the evaluation says.
+for where in --local "--server=127.0.0.1:$server_port"; do
+	"$build/gpclient" infer "$where" "${common[@]:0:4}" --batch 16 --threads 1 --cut 1:-1 --init "$work/w.safetensors" --json \
+		>"$work/infer${where%%=*}.jsonl" 2>"$work/infer.log" || fail "infer $where: $(cat "$work/infer.log")"
+done
+equal "infer split and local" "$(cksum <"$work/infer--server.jsonl")" "$(cksum <"$work/infer--local.jsonl")"
+right=$(sed -nE 's/^\{"sample": ([0-9]+), "labels": \[\{"label": "class ([0-9]+)".*/\1 \2/p' "$work/infer--local.jsonl" |
+	awk '$1 % 4 == $2 { n++ } END { printf "%.4f", n / NR }')
+equal "labels are right" "$right" "$(printf '%.4f' "$accuracy")"
+status=0
+"$build/gpclient" infer --local "${common[@]:0:4}" --init "$work/w.safetensors" "$work/w.safetensors" >"$work/out" 2>&1 || status=$?
+equal "a file beside tokens" "$status $(grep -c 'has no pictures but tokens' "$work/out")" "3 1"
 
 # A wrong pair of model and data, and what the command says.
 refused() { # STATUS TEXT FLAG...
