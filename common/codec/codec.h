@@ -33,7 +33,7 @@
 #define GP_CODEC_SPEC_MAX   256
 
 struct gp_codec_stage_spec {
-	uint16_t id;     /* wire id of the codec, pinned in codec_registry.c */
+	uint16_t id;     /* wire id of the codec, pinned in codec_table.h */
 	double value[8]; /* per key, in the order of the codec's key table; of a word its index */
 };
 
@@ -152,6 +152,9 @@ struct gp_codec_key {
 struct gp_codec_info {
 	const char *name, *summary;
 	bool lossless; /* of a byte stage always */
+	/* Specs that the tests, the fuzz target and bench_codec try, NULL behind the last: whole chains where the codec
+	 * needs another stage. A fuzz input names one by its place, so a new one goes to the end. */
+	const char *const *examples;
 };
 /* Codecs by index, NULL past the end: for `gpclient codec list` and for error texts. */
 const struct gp_codec_info *gp_codec_info(int index);

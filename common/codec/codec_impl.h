@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Inside the codec family: the table of one codec (keys, bounds, functions)
- * that codec_registry.c lists, codec_spec.c reads and codec_tree.c and
+ * that codec_table.h lists, codec_spec.c reads and codec_tree.c and
  * codec_chain.c drive. Not for callers of codecs: they include common/codec/codec.h.
  *
  * A chain is   wrapper? transform* quantizer byte-stage*
@@ -33,11 +33,20 @@
 
 #include "common/base/value.h"
 #include "common/codec/codec.h"
+#include "common/codec/codec_table.h"
 
 #define GP_CODEC_MAX_KEYS     8
 #define GP_CODEC_MAX_PARTS    2 /* tensors a transform gives */
 #define GP_CODEC_MAX_REGIONS  8
 #define GP_CODEC_MAX_ELEMENTS (UINT64_C(1) << 31)
+
+/* The ids on the wire: GP_CODEC_ID_raw and so on. */
+#define GP_CODEC_ID(id, name, gpu) GP_CODEC_ID_##name = (id),
+enum gp_codec_id { GP_CODECS(GP_CODEC_ID) };
+#undef GP_CODEC_ID
+
+/* For info.examples. */
+#define GP_EXAMPLES(...) ((const char *const[]){__VA_ARGS__, NULL})
 
 struct gp_codec_site;
 
@@ -87,7 +96,7 @@ struct gp_codec_region {
 };
 
 struct gp_codec_ops {
-	uint16_t id; /* on the wire: pinned, never reused */
+	uint16_t id; /* on the wire: GP_CODEC_ID_NAME. A GPU's stages leave it, kind, info and keys to the host's */
 	enum gp_codec_kind kind;
 	struct gp_codec_info info;
 	int keys;
@@ -149,6 +158,10 @@ struct gp_codec_ops {
 	/* Total. Exactly `len` bytes, len <= setup.n. */
 	enum gp_status (*expand)(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err);
 };
+
+#define GP_CODEC_DECLARE(id, name, gpu) extern const struct gp_codec_ops gp_codec_##name;
+GP_CODECS(GP_CODEC_DECLARE)
+#undef GP_CODEC_DECLARE
 
 /* Registry. NULL past the end, for an unknown id, for an unknown name. */
 const struct gp_codec_ops *gp_codec_ops_at(int index);

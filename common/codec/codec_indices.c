@@ -3,7 +3,7 @@
  * Indices in payloads. See codec_indices.h. Fixed widths with an escape, and not
  * a code of varying width: at 10 % chosen it takes 5.0 bits per index against
  * Golomb's 4.8, and the codec's packing loops do it.
- * Test: tests/unit/test_codec_indices.c; fuzz: tests/fuzz/fuzz_codec_topk.c
+ * Test: tests/unit/test_codec_indices.c; fuzz: fuzz_codec_topk
  */
 #include "common/codec/codec_indices.h"
 

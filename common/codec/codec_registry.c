@@ -1,42 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The one table of codecs. Wire ids are pinned in each codec's ops and checked
- * by the test; a retired id is never given to another codec.
+ * Finds a codec by its place in the table (codec_table.h), its id and its name.
  * Description of each: CODECS.md. Test: tests/unit/test_codec_spec.c
  */
 #include "common/codec/codec_impl.h"
 
-/* Alphabetical order does not matter; one line per codec keeps changes apart. */
-#define CODECS(X)                                                                                                      \
-	X(raw)        /* 1 */                                                                                          \
-	X(fp16)       /* 2 */                                                                                          \
-	X(bf16)       /* 3 */                                                                                          \
-	X(uniform)    /* 4 */                                                                                          \
-	X(sortquant)  /* 5 */                                                                                          \
-	X(fp8)        /* 6 */                                                                                          \
-	X(s2fp8)      /* 7 */                                                                                          \
-	X(smaq)       /* 8 */                                                                                          \
-	X(qsgd)       /* 9 */                                                                                          \
-	X(qsgdinf)    /* 10 */                                                                                         \
-	X(nuqsgd)     /* 11 */                                                                                         \
-	X(terngrad)   /* 12 */                                                                                         \
-	X(alq)        /* 13 */                                                                                         \
-	X(amq)        /* 14 */                                                                                         \
-	X(kmeans)     /* 15 */                                                                                         \
-	X(bdi)        /* 16 */                                                                                         \
-	X(topk)       /* 17 */                                                                                         \
-	X(downsample) /* 18 */                                                                                         \
-	X(poweriter)  /* 19 */                                                                                         \
-	X(zstd)       /* 20 */                                                                                         \
-	X(bitshuffle) /* 21 */                                                                                         \
-	X(ef)         /* 22 */                                                                                         \
-	X(delta)      /* 23 */
-
-#define DECLARE(name) extern const struct gp_codec_ops gp_codec_##name;
-CODECS(DECLARE)
-
-#define ROW(name) &gp_codec_##name,
-static const struct gp_codec_ops *const codecs[] = {CODECS(ROW)};
+#define ROW(id, name, gpu) &gp_codec_##name,
+static const struct gp_codec_ops *const codecs[] = {GP_CODECS(ROW)};
 enum { COUNT = sizeof codecs / sizeof codecs[0] };
 
 const struct gp_codec_ops *gp_codec_ops_at(int index)

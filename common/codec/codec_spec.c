@@ -4,7 +4,7 @@
  * canonical text. A stage is read by common/base/spec.h; here is what makes a
  * chain of them. Runs on text from a peer: bounded, no allocation, and error
  * texts only quote characters that passed the alphabet check. Does not know
- * any codec: ranges and rules come from the table in codec_registry.c, the
+ * any codec: ranges and rules come from the table in codec_table.h, the
  * order of stages from codec_order.c.
  * Grammar: CODECS.md. Test: tests/unit/test_codec_spec.c; fuzz: tests/fuzz/fuzz_codec_spec.c
  */

@@ -3,7 +3,8 @@
  * Speed of every codec on one core: median G elements/s per direction over a
  * (8,32,112,112) activation, as such and as a share of memcpy of the same
  * tensor, which is timed before each codec because a machine's speed drifts.
- * Usage: bench_codec [--json | --undo] [SPEC...]; GP_SIMD chooses the loops.
+ * Usage: bench_codec [--json | --undo] [SPEC...]; without SPEC every codec's
+ * examples (common/codec/codec.h) and some chains; GP_SIMD chooses the loops.
  * --undo: encoding without and with gp_codec_undo's preparations, by turns.
  */
 #include <stdio.h>
@@ -14,68 +15,17 @@
 #include "common/codec/codec.h"
 #include "common/base/rng.h"
 #include "kernels/loops/codec_loops.h"
+#include "tests/codec_specs.h"
 
 enum { REPEATS = 31 };
 
-static const char *const defaults[] = {
-	"raw",
-	"fp16",
-	"bf16",
-	"fp8:format=e5m2",
-	"fp8:format=e4m3",
-	"s2fp8",
-	"smaq:main=4,outlier=6",
-	"smaq:main=6,outlier=8",
-	"uniform:bits=2",
-	"uniform:bits=4",
-	"uniform:bits=5",
-	"uniform:bits=6",
-	"uniform:bits=8",
-	"uniform:bits=12",
-	"uniform:bits=16",
-	"sortquant:bits=2,split=2",
-	"sortquant:bits=4,split=2",
-	"sortquant:bits=6,split=2",
-	"sortquant:bits=9,split=3",
-	"sortquant:bits=12,split=4",
-	"sortquant:bits=9,split=5",
-	"sortquant:bits=10,split=6",
-	"sortquant:bits=8,split=8",
-	"sortquant:bits=6,split=2,sample=4096",
-	"sortquant:bits=8,partitions=4,prune=0.3",
-	"kmeans:bits=2",
-	"kmeans:bits=4",
-	"kmeans:bits=8",
-	"zstd",
+/* What is timed, behind the examples of the codecs, when no spec is given. */
+static const char *const chains[] = {
 	"fp16+zstd",
-	"fp16+bitshuffle+zstd",
 	"uniform:bits=8+zstd",
-	"ef+uniform:bits=8",
-	"qsgd:bits=3",
-	"qsgd:bits=4",
-	"qsgd:bits=8",
-	"qsgdinf:bits=3",
-	"qsgdinf:bits=4",
-	"qsgdinf:bits=8",
-	"nuqsgd:bits=3",
-	"nuqsgd:bits=4",
-	"nuqsgd:bits=8",
-	"terngrad",
-	"topk:ratio=0.01",
-	"topk:ratio=0.1",
-	"topk:ratio=0.5",
 	"topk:ratio=0.1+uniform:bits=8",
-	"poweriter:rank=8,iters=3",
 	"poweriter:rank=16,iters=3+sortquant:bits=6,split=2",
-	"alq:bits=3",
-	"alq:bits=4",
-	"alq:bits=8",
-	"amq:bits=3",
-	"amq:bits=4",
-	"amq:bits=8",
-	"downsample:factor=2",
 	"downsample:factor=2+uniform:bits=8",
-	"bdi",
 };
 
 static uint64_t now_ns(void)
@@ -206,6 +156,13 @@ static enum gp_status time_undo(const char *text, const struct gp_shape *shape, 
 	return status;
 }
 
+static void list_defaults(struct codec_specs *specs, const struct gp_shape *shape)
+{
+	codec_specs_add_examples(specs, shape);
+	for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++)
+		codec_specs_add(specs, chains[i]);
+}
+
 int main(int argc, char **argv)
 {
 	const struct gp_shape shape = {.ndim = 4, .dim = {8, 112, 112, 32}};
@@ -230,12 +187,15 @@ int main(int argc, char **argv)
 			printf("%-44s %7s %7s %7s %7s %7s %7s\n", "G elements/s, medians", "encode", "decode", "/copy",
 			       "/copy", "copy", "bits");
 	}
-	const char *const *spec = argc > 1 + flags ? (const char *const *)argv + 1 + flags : defaults;
-	int count = argc > 1 + flags ? argc - 1 - flags : (int)(sizeof defaults / sizeof defaults[0]);
+	struct codec_specs specs = {0};
+	for (int i = 1 + flags; i < argc; i++)
+		codec_specs_add(&specs, argv[i]);
+	if (specs.count == 0)
+		list_defaults(&specs, &shape);
 	int status = EXIT_SUCCESS;
-	for (int i = 0; i < count && status == EXIT_SUCCESS; i++)
-		if ((undo ? time_undo(spec[i], &shape, x, &err) : time_codec(spec[i], &shape, x, y, json, &err)) !=
-		    GP_OK) {
+	for (int i = 0; i < specs.count && status == EXIT_SUCCESS; i++)
+		if ((undo ? time_undo(specs.text[i], &shape, x, &err)
+			  : time_codec(specs.text[i], &shape, x, y, json, &err)) != GP_OK) {
 			gp_err_print(&err, "bench_codec");
 			status = EXIT_FAILURE;
 		}

@@ -16,57 +16,27 @@
 #include "common/base/fault.h"
 #include "common/base/rng.h"
 #include "kernels/loops/codec_loops.h"
+#include "tests/codec_specs.h"
 
-static const char *const specs[] = {
-	"raw",
-	"fp16",
-	"bf16",
-	"uniform:bits=1",
-	"uniform:bits=4",
-	"uniform:bits=5",
-	"uniform:bits=8",
-	"uniform:bits=12",
-	"uniform:bits=16",
-	"sortquant:bits=6,split=2",
-	"sortquant:bits=1,split=1",
-	"sortquant:bits=8,split=0",
-	"sortquant:bits=3,split=3",
-	"sortquant:bits=12,split=4",
-	"sortquant:bits=9,split=5",
-	"sortquant:bits=2,split=8",
-	"sortquant:bits=6,split=2,sample=64",
-	"sortquant:bits=2,split=8,sample=3",
-	"sortquant:bits=5,partitions=5",
-	"kmeans:bits=1",
-	"kmeans:bits=4",
-	"kmeans:bits=8",
-	"fp8:format=e5m2",
-	"fp8:format=e4m3",
-	"s2fp8",
-	"smaq",
-	"smaq:main=3,outlier=16",
-	"smaq:main=5,outlier=5",
-	"zstd",
+/* Chains beside the examples of the codecs. */
+static const char *const chains[] = {
 	"uniform:bits=3+zstd:level=3",
-	"fp16+bitshuffle+zstd",
-	"ef+uniform:bits=4",
-	"qsgd:bits=4,bucket=512",
-	"qsgd:bits=8,bucket=33",
-	"qsgdinf:bits=1,bucket=7",
-	"qsgdinf:bits=3,bucket=100000",
-	"nuqsgd:bits=5,bucket=64",
-	"nuqsgd:bits=2,bucket=1",
-	"terngrad:bucket=100",
 	"topk:ratio=0.3+uniform:bits=6",
-	"sortquant:bits=6,prune=0.3,partitions=3",
-	"alq:bits=3,bucket=100,update=1",
-	"alq:bits=2,bucket=1,fit=normbased",
-	"amq:bits=4,bucket=256,fit=normbased",
 	"ef+amq:bits=3,bucket=17",
-	"bdi",
-	"bdi+zstd",
 };
-enum { SPECS = sizeof specs / sizeof specs[0] };
+
+/* The examples that code a list of numbers, which is what most tests here give them; and the chains. */
+static struct codec_specs specs;
+
+static int list_specs(void **state)
+{
+	(void)state;
+	codec_specs_add_examples(&specs, &(struct gp_shape){.ndim = 1, .dim = {1}});
+	for (size_t i = 0; i < sizeof chains / sizeof chains[0]; i++)
+		codec_specs_add(&specs, chains[i]);
+	return 0;
+}
+
 static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 static struct gp_codec *new_codec(const char *text, size_t n)
@@ -205,10 +175,10 @@ static void constant_tensors_are_exact(void **state)
 {
 	(void)state;
 	static float x[MOST], y[MOST];
-	for (int i = 0; i < SPECS; i++)
-		for (int s = 0; s < SIZES && keeps_constants(specs[i]); s++) {
+	for (int i = 0; i < specs.count; i++)
+		for (int s = 0; s < SIZES && keeps_constants(specs.text[i]); s++) {
 			fill(x, sizes[s], CONSTANT);
-			roundtrip(specs[i], x, sizes[s], y);
+			roundtrip(specs.text[i], x, sizes[s], y);
 			assert_memory_equal(x, y, sizes[s] * sizeof *x);
 		}
 }
@@ -337,10 +307,10 @@ static void nonfinite_and_overflowing_tensors_travel_as_raw_and_are_counted(void
 	const float bad[] = {NAN, INFINITY, -INFINITY, -NAN};
 	struct gp_err err = {0};
 	float x[300], y[300];
-	for (int i = 0; i < SPECS; i++)
-		for (int b = 0; b < 5 && !is_lossless(specs[i]); b++)
+	for (int i = 0; i < specs.count; i++)
+		for (int b = 0; b < 5 && !is_lossless(specs.text[i]); b++)
 			for (size_t at = 0; at < 300; at += 299) {
-				struct gp_codec *c = new_codec(specs[i], 300);
+				struct gp_codec *c = new_codec(specs.text[i], 300);
 				struct gp_codec_stats stats;
 				size_t len;
 				fill(x, 300, NORMAL);
@@ -352,9 +322,9 @@ static void nonfinite_and_overflowing_tensors_travel_as_raw_and_are_counted(void
 				assert_true(stats.encoded == 1 && stats.decoded == 1);
 				if (b < 4)
 					assert_true(stats.raw_fallbacks == 1);
-				if (stats.raw_fallbacks && (b < 4 || !strstr(specs[i], "topk")))
+				if (stats.raw_fallbacks && (b < 4 || !strstr(specs.text[i], "topk")))
 					assert_memory_equal(x, y, sizeof x);
-				if (stats.raw_fallbacks && !strchr(specs[i], '+'))
+				if (stats.raw_fallbacks && !strchr(specs.text[i], '+'))
 					assert_int_equal(len, 4 + 4 * 300);
 				for (size_t j = 0; j < 300; j++)
 					assert_true(isfinite(y[j]) || !isfinite(x[j]));
@@ -392,7 +362,7 @@ static void every_instruction_set_gives_the_same_payload_and_tensor(void **state
 	(void)state;
 	static float x[MOST], y[MOST], expected[MOST];
 	struct gp_err err = {0};
-	for (int i = 0; i < SPECS; i++)
+	for (int i = 0; i < specs.count; i++)
 		for (int s = 0; s < SIZES; s++)
 			for (int f = 0; f < FILLS; f++) {
 				uint8_t *first = NULL;
@@ -403,7 +373,7 @@ static void every_instruction_set_gives_the_same_payload_and_tensor(void **state
 					if (!gp_codec_loops_named(simd[k]))
 						continue;
 					setenv("GP_SIMD", simd[k], 1);
-					struct gp_codec *c = new_codec(specs[i], n);
+					struct gp_codec *c = new_codec(specs.text[i], n);
 					size_t len;
 					uint8_t *payload = encoded(c, x, &len);
 					const struct gp_span span = {payload, len};
@@ -441,8 +411,8 @@ static void truncated_and_oversized_payloads_are_refused(void **state)
 	static float x[333], y[333];
 	struct gp_err err = {0};
 	fill(x, 333, NORMAL);
-	for (int i = 0; i < SPECS; i++) {
-		struct gp_codec *c = new_codec(specs[i], 333);
+	for (int i = 0; i < specs.count; i++) {
+		struct gp_codec *c = new_codec(specs.text[i], 333);
 		size_t len;
 		uint8_t *payload = encoded(c, x, &len);
 		for (size_t cut = 0; cut < len; cut++) {
@@ -466,8 +436,8 @@ static void random_and_flipped_payloads_give_a_tensor_or_an_error(void **state)
 	static float x[77], y[77];
 	uint64_t draw = 0;
 	fill(x, 77, NORMAL);
-	for (int i = 0; i < SPECS; i++) {
-		struct gp_codec *c = new_codec(specs[i], 77);
+	for (int i = 0; i < specs.count; i++) {
+		struct gp_codec *c = new_codec(specs.text[i], 77);
 		size_t len;
 		uint8_t *payload = encoded(c, x, &len);
 		for (int round = 0; round < 300; round++) {
@@ -517,11 +487,11 @@ static void bounds_follow_from_spec_and_shape_alone(void **state)
 	(void)state;
 	struct gp_err err = {0};
 	struct gp_codec_spec spec;
-	for (int i = 0; i < SPECS; i++) {
+	for (int i = 0; i < specs.count; i++) {
 		const struct gp_shape shape = {.ndim = 4, .dim = {2, 3, 5, 7}};
 		uint64_t bytes;
 		struct gp_codec *c;
-		assert_int_equal(gp_codec_spec_parse(specs[i], &spec, &err), GP_OK);
+		assert_int_equal(gp_codec_spec_parse(specs.text[i], &spec, &err), GP_OK);
 		assert_int_equal(gp_codec_bound_for(&spec, &shape, &bytes, &err), GP_OK);
 		assert_int_equal(gp_codec_new(&spec, &shape, 0, &c, &err), GP_OK);
 		assert_int_equal(bytes, gp_codec_bound(c));
@@ -540,12 +510,12 @@ static void a_tensor_without_elements_has_an_empty_payload(void **state)
 	struct gp_err err = {0};
 	struct gp_codec_spec spec;
 	const struct gp_shape shape = {.ndim = 3, .dim = {4, 0, 7}};
-	for (int i = 0; i < SPECS; i++) {
+	for (int i = 0; i < specs.count; i++) {
 		struct gp_codec *c;
 		uint8_t byte = 0;
 		float x = 0;
 		size_t len = 1;
-		assert_int_equal(gp_codec_spec_parse(specs[i], &spec, &err), GP_OK);
+		assert_int_equal(gp_codec_spec_parse(specs.text[i], &spec, &err), GP_OK);
 		assert_int_equal(gp_codec_new(&spec, &shape, 0, &c, &err), GP_OK);
 		assert_int_equal(gp_codec_bound(c), 0);
 		assert_int_equal(gp_codec_encode(c, &x, 0, &byte, 0, &len, &err), GP_OK);
@@ -562,8 +532,8 @@ static void steady_use_allocates_nothing(void **state)
 	static float x[5000], y[5000];
 	struct gp_err err = {0};
 	fill(x, 5000, NORMAL);
-	for (int i = 0; i < SPECS; i++) {
-		struct gp_codec *c = new_codec(specs[i], 5000);
+	for (int i = 0; i < specs.count; i++) {
+		struct gp_codec *c = new_codec(specs.text[i], 5000);
 		uint8_t *out = malloc(gp_codec_bound(c));
 		size_t len;
 		uint64_t before = gp_mem_calls();
@@ -581,12 +551,12 @@ static void running_out_of_memory_fails_cleanly(void **state)
 {
 	(void)state;
 	const struct gp_shape shape = {.ndim = 2, .dim = {100, 300}};
-	for (int i = 0; i < SPECS; i++) {
+	for (int i = 0; i < specs.count; i++) {
 		struct gp_err err = {0};
 		struct gp_codec_spec spec;
 		struct gp_codec *c = NULL;
 		enum gp_status status = GP_NOMEM;
-		assert_int_equal(gp_codec_spec_parse(specs[i], &spec, &err), GP_OK);
+		assert_int_equal(gp_codec_spec_parse(specs.text[i], &spec, &err), GP_OK);
 		for (uint64_t nth = 1; status == GP_NOMEM && nth < 30; nth++) {
 			gp_fault_arm(GP_FAULT_ALLOC, nth);
 			status = gp_codec_new(&spec, &shape, 0, &c, &err);
@@ -624,5 +594,5 @@ int main(void)
 		cmocka_unit_test(running_out_of_memory_fails_cleanly),
 #endif
 	};
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, list_specs, NULL);
 }

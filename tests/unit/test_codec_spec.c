@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Codec specs and the registry (common/codec/codec_spec.c, codec_registry.c).
+ * Codec specs, the table and the registry (common/codec/codec_spec.c,
+ * codec_table.h, codec_registry.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <cmocka.h>
+
+#include <stdio.h>
 
 #include "common/codec/codec_impl.h"
 
@@ -159,28 +162,68 @@ static void long_texts_are_refused_without_being_read(void **state)
 	assert_refused(text, "more than 8 stages");
 }
 
-static void wire_ids_are_pinned(void **state)
+#define ROW(id, name, gpu) {#name, id},
+static const struct {
+	const char *name;
+	int id;
+} rows[] = {GP_CODECS(ROW)};
+enum { ROWS = sizeof rows / sizeof rows[0] };
+
+static void every_row_of_the_table_is_a_codec(void **state)
 {
 	(void)state;
-	static const struct {
-		const char *name;
-		int id;
-	} pinned[] = {
-		{"raw", 1},         {"fp16", 2},      {"bf16", 3},        {"uniform", 4},    {"sortquant", 5},
-		{"fp8", 6},         {"s2fp8", 7},     {"smaq", 8},        {"qsgd", 9},       {"qsgdinf", 10},
-		{"nuqsgd", 11},     {"terngrad", 12}, {"alq", 13},        {"amq", 14},       {"kmeans", 15},
-		{"bdi", 16},        {"topk", 17},     {"downsample", 18}, {"poweriter", 19}, {"zstd", 20},
-		{"bitshuffle", 21}, {"ef", 22},       {"delta", 23},
-	};
-	const int count = sizeof pinned / sizeof pinned[0];
-	for (int i = 0; i < count; i++) {
-		assert_int_equal(gp_codec_ops_by_name(pinned[i].name)->id, pinned[i].id);
-		assert_ptr_equal(gp_codec_ops_by_id((uint16_t)pinned[i].id), gp_codec_ops_by_name(pinned[i].name));
+	for (int i = 0; i < ROWS; i++) {
+		const struct gp_codec_ops *ops = gp_codec_ops_at(i);
+		assert_string_equal(ops->info.name, rows[i].name);
+		assert_int_equal(ops->id, rows[i].id);
+		assert_ptr_equal(gp_codec_ops_by_name(rows[i].name), ops);
+		assert_ptr_equal(gp_codec_ops_by_id((uint16_t)rows[i].id), ops);
+		assert_ptr_equal(gp_codec_info(i), &ops->info);
 	}
-	assert_non_null(gp_codec_info(count - 1));
-	assert_null(gp_codec_info(count));
+	assert_null(gp_codec_info(ROWS));
 	assert_null(gp_codec_info(-1));
 	assert_null(gp_codec_ops_by_id(0));
+}
+
+/* The page is normative: an id that changes here and not there, or is given twice, is found. */
+static void wire_ids_are_those_of_the_page(void **state)
+{
+	(void)state;
+	FILE *page = fopen("common/CODECS.md", "r");
+	char line[1024], name[64];
+	int id, row = 0;
+	assert_non_null(page);
+	while (fgets(line, sizeof line, page))
+		if (sscanf(line, "| %d | `%63[a-z0-9_]` |", &id, name) == 2) {
+			assert_true(row < ROWS);
+			assert_string_equal(name, rows[row].name);
+			assert_int_equal(id, rows[row].id);
+			assert_true(row == 0 || id > rows[row - 1].id);
+			row++;
+		}
+	assert_int_equal(row, ROWS);
+	fclose(page);
+}
+
+static void every_codec_has_examples_of_itself(void **state)
+{
+	(void)state;
+	for (int i = 0; gp_codec_info(i); i++) {
+		const char *const *text = gp_codec_info(i)->examples;
+		assert_non_null(text);
+		assert_non_null(*text);
+		for (; *text; text++) {
+			struct gp_codec_spec spec;
+			struct gp_err err = {0};
+			bool found = false;
+			if (gp_codec_spec_parse(*text, &spec, &err) != GP_OK)
+				fail_msg("%s: %s", *text, err.text);
+			for (int s = 0; s < spec.stages; s++)
+				found |= spec.stage[s].id == rows[i].id;
+			if (!found)
+				fail_msg("%s is no example of %s", *text, rows[i].name);
+		}
+	}
 }
 
 static void keys_are_described_for_people(void **state)
@@ -278,7 +321,9 @@ int main(void)
 		cmocka_unit_test(senseless_chains_are_refused_with_the_reason),
 		cmocka_unit_test(a_missing_quantizer_is_raw),
 		cmocka_unit_test(long_texts_are_refused_without_being_read),
-		cmocka_unit_test(wire_ids_are_pinned),
+		cmocka_unit_test(every_row_of_the_table_is_a_codec),
+		cmocka_unit_test(wire_ids_are_those_of_the_page),
+		cmocka_unit_test(every_codec_has_examples_of_itself),
 		cmocka_unit_test(keys_are_described_for_people),
 		cmocka_unit_test(fractions_and_words_print_as_what_parses_to_them),
 		cmocka_unit_test(a_chain_is_lossless_when_every_stage_is),

@@ -17,10 +17,12 @@
 
 #ifdef GP_CUDA_DEVICE
 #include "common/codec/codec_device.h"
+#include "common/codec/codec_impl.h"
 #include "common/base/fault.h"
 #include "common/base/rng.h"
 #include "common/store/safetensors.h"
 #include "kernels/cuda/codec/cuda_codec.h"
+#include "tests/codec_specs.h"
 
 #define OK(call)                                                                                                       \
 	do {                                                                                                           \
@@ -232,116 +234,117 @@ static void travels_alike(const char *text)
 
 /* --- tests ------------------------------------------------------------------------------------------------------- */
 
-/* What works on the device, by id, and byte for byte as on the host. */
-static const char *const exact[] = {
-	"raw",
-	"fp16",
-	"bf16",
-	"fp8:format=e5m2",
-	"fp8:format=e4m3",
-	"s2fp8",
-	"uniform:bits=1",
-	"uniform:bits=2",
-	"uniform:bits=3",
-	"uniform:bits=4",
-	"uniform:bits=5",
-	"uniform:bits=6",
-	"uniform:bits=7",
-	"uniform:bits=8",
-	"uniform:bits=9",
-	"uniform:bits=11",
-	"uniform:bits=13",
-	"uniform:bits=15",
-	"uniform:bits=16",
-	"uniform:bits=12+bitshuffle+zstd",
-	"sortquant:bits=6,split=2",
-	"sortquant:bits=3,split=0",
-	"sortquant:bits=8,split=8",
-	"sortquant:bits=7,split=4,sample=300",
-	"sortquant:bits=5,partitions=3,prune=0.3",
-	"topk:ratio=0.1",
-	"topk:ratio=0.7+sortquant:bits=4,split=2",
-	"smaq",
-	"smaq:main=3,outlier=16",
-	"smaq:main=8,outlier=8",
-	"smaq:main=5,outlier=6",
-	"smaq:main=16,outlier=16+zstd",
-	"smaq:main=7,outlier=12",
-	"qsgd:bits=1,bucket=1",
-	"qsgd:bits=4",
-	"qsgd:bits=3,bucket=100",
-	"qsgd:bits=8,bucket=1048576",
-	"qsgd:bits=5,bucket=16",
-	"qsgd:bits=6,bucket=17",
-	"qsgd:bits=2,bucket=2048",
-	"qsgdinf:bits=3,bucket=1024",
-	"qsgdinf:bits=2,bucket=7",
-	"qsgdinf:bits=4",
-	"qsgdinf:bits=7,bucket=33",
-	"qsgdinf:bits=8,bucket=20000",
-	"nuqsgd:bits=3",
-	"nuqsgd:bits=8,bucket=1000",
-	"terngrad",
-	"terngrad:bucket=5000",
-	"terngrad:bucket=32",
-	"nuqsgd:bits=8,bucket=256",
-	"qsgdinf:bits=8,bucket=16",
-	"alq:bits=3,bucket=64,update=2",
-	"alq:bits=4,bucket=9000,update=3,fit=normbased",
-	"amq:bits=2,bucket=512,update=3",
-	"amq:bits=4,bucket=3,update=1+zstd",
-	"kmeans:bits=3",
-	"ef+uniform:bits=4",
-	"ef+topk:ratio=0.1+uniform:bits=8",
+#define COUNT(list) ((int)(sizeof(list) / sizeof(list)[0]))
+
+/* Chains beside the examples of the codecs, for the list that is made of each below. */
+static const char *const exact_chains[] = {
+	"uniform:bits=12+bitshuffle+zstd",   "topk:ratio=0.7+sortquant:bits=4,split=2", "smaq:main=16,outlier=16+zstd",
+	"amq:bits=4,bucket=3,update=1+zstd", "ef+topk:ratio=0.1+uniform:bits=8",
 };
-/* As exact, of tensors with a height and a width. */
-static const char *const of_images[] = {
-	"downsample",
+static const char *const image_chains[] = {
 	"downsample:factor=3+kmeans:bits=3+bitshuffle+zstd",
 	"ef+downsample+fp16",
 };
-/* Those that remember. */
-static const char *const remembering[] = {
-	"alq:bits=3,bucket=64,update=2",
-	"alq:bits=2,bucket=100,update=3,fit=normbased",
-	"amq:bits=3,bucket=64,update=3",
+static const char *const remembering_chains[] = {
 	"ef+alq:bits=3,bucket=64,update=2",
 	"ef+fp8",
 	"ef+sortquant:bits=4,split=2,prune=0.5",
 	"ef+topk:ratio=0.05+zstd",
 };
-/* Some stage works on the host alone, or on bytes. */
-static const char *const mixed[] = {
-	"bdi",
+static const char *const mixed_chains[] = {
 	"ef+topk:ratio=0.2+bdi",
-	"topk:ratio=0.3+bdi",
 	"delta:samples=8+fp16+zstd",
 	"delta:samples=8+topk:ratio=0.2+kmeans:bits=3",
 };
-#define COUNT(list) ((int)(sizeof(list) / sizeof(list)[0]))
+
+static struct codec_specs exact, /* every stage that sees a tensor works on the device, byte for byte as on the host */
+	of_images,               /* the same, of tensors with a height and a width */
+	remembering,             /* the same as exact, with a state */
+	mixed;                   /* some stage works on the host alone, or on bytes */
+
+static const struct {
+	const char *name;
+	uint16_t id;
+	bool gpu;
+} rows[] = {
+#define ROW(id, name, gpu) {#name, id, gpu},
+	GP_CODECS(ROW)};
+
+static void add_all(struct codec_specs *list, const char *const *text, int count)
+{
+	for (int i = 0; i < count; i++)
+		codec_specs_add(list, text[i]);
+}
+
+static bool takes_every_shape(const char *text)
+{
+	for (int s = 0; s < SHAPES; s++)
+		if (!codec_takes(text, &shapes[s]))
+			return false;
+	return true;
+}
+
+static bool remembers(const char *text)
+{
+	enum { NOTHING = 32 }; /* head and checksum of a state */
+	static const struct gp_shape shape = {.ndim = 2, .dim = {4, 300}};
+	struct gp_codec_spec spec;
+	struct gp_codec *c;
+	OK(gp_codec_spec_parse(text, &spec, &err));
+	OK(gp_codec_new(&spec, &shape, 1, &c, &err));
+	const bool does = gp_codec_state_bytes(c) > NOTHING;
+	gp_codec_free(c);
+	return does;
+}
+
+static void sort_example(const char *text, bool on_gpu)
+{
+	if (!on_gpu) {
+		codec_specs_add(&mixed, text);
+	} else if (takes_every_shape(text)) {
+		codec_specs_add(&exact, text);
+		if (remembers(text))
+			codec_specs_add(&remembering, text);
+	} else {
+		codec_specs_add(&of_images, text);
+	}
+}
+
+static int make_lists(void **state)
+{
+	for (int i = 0; i < COUNT(rows); i++)
+		for (const char *const *text = gp_codec_info(i)->examples; *text; text++)
+			sort_example(*text, rows[i].gpu);
+	add_all(&exact, exact_chains, COUNT(exact_chains));
+	add_all(&of_images, image_chains, COUNT(image_chains));
+	add_all(&remembering, remembering_chains, COUNT(remembering_chains));
+	add_all(&mixed, mixed_chains, COUNT(mixed_chains));
+	return open_device(state);
+}
 
 /* All of them; NULL behind the last. */
 static const char *spec_at(int i)
 {
-	static const struct {
-		const char *const *text;
-		int count;
-	} lists[] = {{exact, COUNT(exact)},
-		     {of_images, COUNT(of_images)},
-		     {remembering, COUNT(remembering)},
-		     {mixed, COUNT(mixed)}};
-	for (int k = 0; k < COUNT(lists); i -= lists[k++].count)
-		if (i < lists[k].count)
-			return lists[k].text[i];
+	const struct codec_specs *const lists[] = {&exact, &of_images, &remembering, &mixed};
+	for (int k = 0; k < COUNT(lists); i -= lists[k++]->count)
+		if (i < lists[k]->count)
+			return lists[k]->text[i];
 	return NULL;
+}
+
+static void device_has_the_stages_that_the_table_says(void **state)
+{
+	(void)state;
+	for (int i = 0; i < COUNT(rows); i++)
+		assert_int_equal(memory.ops->codec(rows[i].id) != NULL, rows[i].gpu);
 }
 
 static void device_has_every_stage_that_is_tested_as_its_own(void **state)
 {
 	(void)state;
-	for (int i = 0; i < COUNT(exact); i++) {
+	for (int i = 0; i < exact.count; i++) {
 		struct gp_codec_spec spec;
-		OK(gp_codec_spec_parse(exact[i], &spec, &err));
+		OK(gp_codec_spec_parse(exact.text[i], &spec, &err));
 		for (int s = 0; s < spec.stages; s++) {
 			const struct gp_codec_ops *host = gp_codec_ops_by_id(spec.stage[s].id),
 						  *ops = memory.ops->codec(spec.stage[s].id);
@@ -359,8 +362,8 @@ static void device_has_every_stage_that_is_tested_as_its_own(void **state)
 static void payloads_and_tensors_are_the_hosts(void **state)
 {
 	(void)state;
-	for (int i = 0; i < COUNT(exact); i++)
-		travels_alike(exact[i]);
+	for (int i = 0; i < exact.count; i++)
+		travels_alike(exact.text[i]);
 }
 
 static void images_are_coded_as_on_the_host(void **state)
@@ -368,8 +371,8 @@ static void images_are_coded_as_on_the_host(void **state)
 	(void)state;
 	static const struct gp_shape images[] = {{.ndim = 4, .dim = {2, 9, 10, 8}}, {.ndim = 4, .dim = {1, 5, 4, 3}}};
 	static float x[2 * 9 * 10 * 8];
-	for (int i = 0; i < COUNT(of_images) * COUNT(images); i++) {
-		struct pair p = open_pair(of_images[i / COUNT(images)], &images[i % COUNT(images)],
+	for (int i = 0; i < of_images.count * COUNT(images); i++) {
+		struct pair p = open_pair(of_images.text[i / COUNT(images)], &images[i % COUNT(images)],
 					  &(struct gp_codec_options){.seed = 11});
 		for (int kind = 0; kind <= KINDS; kind++) {
 			fill(x, p.n, (enum kind)(kind % KINDS), 3);
@@ -434,8 +437,8 @@ static void chains_with_stages_of_the_host_work_behind_one_copy(void **state)
 	static const struct gp_shape shape = {.ndim = 4, .dim = {4, 6, 6, 10}};
 	static float x[4 * 6 * 6 * 10];
 	static const uint32_t sample[4] = {3, 1, 0, 7};
-	for (int i = 0; i < COUNT(mixed); i++) {
-		struct pair p = open_pair(mixed[i], &shape, &(struct gp_codec_options){.seed = 3, .chunks = 2});
+	for (int i = 0; i < mixed.count; i++) {
+		struct pair p = open_pair(mixed.text[i], &shape, &(struct gp_codec_options){.seed = 3, .chunks = 2});
 		for (uint64_t step = 0; step < 6; step++) {
 			const struct gp_codec_pass pass = {
 				.draw = step, .step = step, .chunk = (uint32_t)step % 2, .sample = sample};
@@ -486,8 +489,8 @@ static void remembers_alike(const char *text)
 static void memories_are_the_hosts_step_by_step_undone_saved_and_loaded(void **state)
 {
 	(void)state;
-	for (int i = 0; i < COUNT(remembering); i++)
-		remembers_alike(remembering[i]);
+	for (int i = 0; i < remembering.count; i++)
+		remembers_alike(remembering.text[i]);
 }
 
 /* Bytes changed and cut off, every one of the heads: whatever the host says of it. */
@@ -527,18 +530,18 @@ static void refuses_alike(const char *text)
 static void damaged_payloads_are_refused_as_on_the_host(void **state)
 {
 	(void)state;
-	for (int i = 0; i < COUNT(exact); i++)
-		refuses_alike(exact[i]);
-	for (int i = 0; i < COUNT(mixed); i++)
-		refuses_alike(mixed[i]);
+	for (int i = 0; i < exact.count; i++)
+		refuses_alike(exact.text[i]);
+	for (int i = 0; i < mixed.count; i++)
+		refuses_alike(mixed.text[i]);
 }
 
 static void tensor_without_elements_has_an_empty_payload(void **state)
 {
 	(void)state;
 	static const struct gp_shape shape = {.ndim = 2, .dim = {0, 7}};
-	for (int i = 0; i < COUNT(exact); i++) {
-		struct pair p = open_pair(exact[i], &shape, &(struct gp_codec_options){.seed = 3});
+	for (int i = 0; i < exact.count; i++) {
+		struct pair p = open_pair(exact.text[i], &shape, &(struct gp_codec_options){.seed = 3});
 		travel(&p, &(struct gp_codec_pass){0}, NULL);
 		assert_int_equal(p.len[DEVICE], 0);
 		close_pair(&p);
@@ -610,9 +613,8 @@ static void failing_device_is_told_and_ends_the_instance(void **state)
 		skip();
 	fill(x, 4 * 600, BELL, 1);
 	for (int i = 0; (text = spec_at(i)); i++) {
-		const bool of_image = strstr(text, "downsample");
 		int after = 1;
-		while (after < MOST_WORK && fails_at(text, of_image ? &image : &flat, x, after))
+		while (after < MOST_WORK && fails_at(text, codec_takes(text, &flat) ? &flat : &image, x, after))
 			after++;
 		assert_in_range(after, 3, MOST_WORK - 1);
 	}
@@ -679,6 +681,7 @@ int main(void)
 		return 77;
 	}
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(device_has_the_stages_that_the_table_says),
 		cmocka_unit_test(device_has_every_stage_that_is_tested_as_its_own),
 		cmocka_unit_test(payloads_and_tensors_are_the_hosts),
 		cmocka_unit_test(images_are_coded_as_on_the_host),
@@ -693,7 +696,7 @@ int main(void)
 		cmocka_unit_test(memory_that_a_failing_device_holds_is_neither_saved_nor_loaded),
 		cmocka_unit_test(instance_is_not_opened_without_room_and_takes_none),
 	};
-	return cmocka_run_group_tests(tests, open_device, close_device);
+	return cmocka_run_group_tests(tests, make_lists, close_device);
 }
 #else
 int main(void)

@@ -448,9 +448,15 @@ static uint64_t bound_amq(const double *value, uint64_t n)
 	}
 
 const struct gp_codec_ops gp_codec_alq = {
-	.id = 13,
+	.id = GP_CODEC_ID_alq,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "alq", .summary = "random rounding to levels fitted to the normalized values"},
+	.info = {.name = "alq",
+		 .summary = "random rounding to levels fitted to the normalized values",
+		 .examples = GP_EXAMPLES("alq", "alq:bits=2,bucket=9,fit=normbased", "alq:bits=7,bucket=64",
+					 "alq:bits=2,bucket=1,fit=normbased",
+					 "alq:bits=2,bucket=100,update=3,fit=normbased", "alq:bits=3",
+					 "alq:bits=3,bucket=64,update=2", "alq:bits=3,bucket=100,update=1",
+					 "alq:bits=4,bucket=9000,update=3,fit=normbased", "alq:bits=8")},
 	.keys = KEYS,
 	.key = ADAPTIVE_KEYS,
 	.bound = bound_alq,
@@ -464,9 +470,14 @@ const struct gp_codec_ops gp_codec_alq = {
 };
 
 const struct gp_codec_ops gp_codec_amq = {
-	.id = 14,
+	.id = GP_CODEC_ID_amq,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "amq", .summary = "random rounding to powers of a fitted multiplier"},
+	.info = {.name = "amq",
+		 .summary = "random rounding to powers of a fitted multiplier",
+		 .examples =
+			 GP_EXAMPLES("amq", "amq:bits=2,bucket=9,fit=normbased", "amq:bits=8,bucket=64",
+				     "amq:bits=2,bucket=512,update=3", "amq:bits=3", "amq:bits=3,bucket=64,update=3",
+				     "amq:bits=4,bucket=256,fit=normbased", "amq:bits=8")},
 	.keys = KEYS,
 	.key = ADAPTIVE_KEYS,
 	.bound = bound_amq,

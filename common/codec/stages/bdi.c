@@ -3,7 +3,7 @@
  * `bdi`: base-delta-immediate compression (Pekhimenko et al., PACT 2012) of the
  * elements' bit patterns, with a mask for zeros as their second base. Lossless.
  * A block is what a cache line holds: 16 elements. Layout: CODECS.md.
- * Test: tests/unit/test_codec_bdi.c; fuzz: tests/fuzz/fuzz_codec_bdi.c
+ * Test: tests/unit/test_codec_bdi.c; fuzz: fuzz_codec_bdi
  */
 #include "common/codec/codec_impl.h"
 
@@ -198,9 +198,12 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_codec_bdi = {
-	.id = 16,
+	.id = GP_CODEC_ID_bdi,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "bdi", .summary = "base-delta-immediate blocks with a mask for zeros", .lossless = true},
+	.info = {.name = "bdi",
+		 .summary = "base-delta-immediate blocks with a mask for zeros",
+		 .lossless = true,
+		 .examples = GP_EXAMPLES("bdi", "bdi+zstd", "topk:ratio=0.3+bdi")},
 	.bound = bound,
 	.open = open_bdi,
 	.close = gp_free,

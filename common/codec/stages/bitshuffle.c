@@ -168,9 +168,12 @@ static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_
 }
 
 const struct gp_codec_ops gp_codec_bitshuffle = {
-	.id = 21,
+	.id = GP_CODEC_ID_bitshuffle,
 	.kind = GP_CODEC_BYTES,
-	.info = {.name = "bitshuffle", .summary = "bits of equal weight together, for zstd after it", .lossless = true},
+	.info = {.name = "bitshuffle",
+		 .summary = "bits of equal weight together, for zstd after it",
+		 .lossless = true,
+		 .examples = GP_EXAMPLES("bitshuffle+zstd", "fp16+bitshuffle+zstd", "uniform+bitshuffle:unit=3+zstd")},
 	.keys = 1,
 	.key = {{.name = "unit", .max = UNIT_MAX, .help = "bytes of an element; 0: what the quantizer writes"}},
 	.rearranges = true,

@@ -5,7 +5,7 @@
  * networks using activation quantization with guarantees", NeurIPS 2022). Both
  * ends remember every sample as the decoder has it. The sample's number
  * travels; the encoder needs it from its caller. Layout: CODECS.md.
- * Test: tests/unit/test_codec_delta.c; fuzz: tests/fuzz/fuzz_codec_delta.c
+ * Test: tests/unit/test_codec_delta.c; fuzz: fuzz_codec_delta
  */
 #include <math.h>
 
@@ -288,9 +288,11 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_codec_delta = {
-	.id = 23,
+	.id = GP_CODEC_ID_delta,
 	.kind = GP_CODEC_WRAPPER,
-	.info = {.name = "delta", .summary = "what has changed since a sample was seen last; both ends remember"},
+	.info = {.name = "delta",
+		 .summary = "what has changed since a sample was seen last; both ends remember",
+		 .examples = GP_EXAMPLES("delta:samples=20+uniform:bits=2", "delta:samples=3+fp16+zstd")},
 	.keys = 1,
 	.key = {{.name = "samples", .max = SAMPLES_MAX, .help = "of the data set; 0: a training run fills it in"}},
 	.shapes = shapes,

@@ -4,7 +4,7 @@
  * the other end puts in the place of each. That is a projection: what a
  * gradient loses on the way back is what the activation's loss made
  * irrelevant. Layout: CODECS.md. Test: tests/unit/test_codec_downsample.c;
- * fuzz: tests/fuzz/fuzz_codec_downsample.c
+ * fuzz: fuzz_codec_downsample
  */
 #include "common/codec/stages/downsample.h"
 
@@ -84,9 +84,12 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_codec_downsample = {
-	.id = 18,
+	.id = GP_CODEC_ID_downsample,
 	.kind = GP_CODEC_TRANSFORM,
-	.info = {.name = "downsample", .summary = "means over windows of an image or a sequence"},
+	.info = {.name = "downsample",
+		 .summary = "means over windows of an image or a sequence",
+		 .examples =
+			 GP_EXAMPLES("downsample", "downsample:factor=3+uniform:bits=5", "downsample+topk:ratio=0.2")},
 	.keys = 1,
 	.key = {{.name = "factor", .min = 2, .max = 64, .initial = 2, .help = "height and width of a window"}},
 	.shapes = shapes,

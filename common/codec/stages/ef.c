@@ -161,9 +161,12 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_codec_ef = {
-	.id = 22,
+	.id = GP_CODEC_ID_ef,
 	.kind = GP_CODEC_WRAPPER,
-	.info = {.name = "ef", .summary = "error feedback: what a chunk's tensor lost is added to its next one"},
+	.info = {.name = "ef",
+		 .summary = "error feedback: what a chunk's tensor lost is added to its next one",
+		 .examples = GP_EXAMPLES("ef+uniform:bits=2", "ef+sortquant:bits=2,split=1+zstd", "ef+uniform:bits=4",
+					 "ef+uniform:bits=8")},
 	.shapes = shapes,
 	.bytes = state_bytes,
 	.open = open_ef,

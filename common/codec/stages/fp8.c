@@ -60,9 +60,11 @@ static enum gp_status decode_fp8(void *state, const struct gp_codec_pass *pass, 
 }
 
 const struct gp_codec_ops gp_codec_fp8 = {
-	.id = 6,
+	.id = GP_CODEC_ID_fp8,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "fp8", .summary = "8-bit floating point, saturating: 1 byte per element"},
+	.info = {.name = "fp8",
+		 .summary = "8-bit floating point, saturating: 1 byte per element",
+		 .examples = GP_EXAMPLES("fp8:format=e5m2", "fp8:format=e4m3")},
 	.keys = 1,
 	.key = {{.name = "format",
 		 .max = GP_FP8_E4M3,
@@ -175,9 +177,11 @@ static enum gp_status decode_s2fp8(void *state, const struct gp_codec_pass *pass
 }
 
 const struct gp_codec_ops gp_codec_s2fp8 = {
-	.id = 7,
+	.id = GP_CODEC_ID_s2fp8,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "s2fp8", .summary = "8-bit floating point around the tensor's own magnitudes"},
+	.info = {.name = "s2fp8",
+		 .summary = "8-bit floating point around the tensor's own magnitudes",
+		 .examples = GP_EXAMPLES("s2fp8", "s2fp8+zstd")},
 	.bound = bound_s2fp8,
 	.open = open_s2fp8,
 	.close = gp_free,

@@ -80,9 +80,11 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_codec_fp16 = {
-	.id = 2,
+	.id = GP_CODEC_ID_fp16,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "fp16", .summary = "IEEE half precision: 2 bytes per element"},
+	.info = {.name = "fp16",
+		 .summary = "IEEE half precision: 2 bytes per element",
+		 .examples = GP_EXAMPLES("fp16")},
 	.bound = bound,
 	.open = open_fp16,
 	.close = gp_free,
@@ -92,9 +94,11 @@ const struct gp_codec_ops gp_codec_fp16 = {
 };
 
 const struct gp_codec_ops gp_codec_bf16 = {
-	.id = 3,
+	.id = GP_CODEC_ID_bf16,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "bf16", .summary = "bfloat16, the range of fp32: 2 bytes per element"},
+	.info = {.name = "bf16",
+		 .summary = "bfloat16, the range of fp32: 2 bytes per element",
+		 .examples = GP_EXAMPLES("bf16")},
 	.bound = bound,
 	.open = open_bf16,
 	.close = gp_free,

@@ -136,9 +136,12 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_codec_kmeans = {
-	.id = 15,
+	.id = GP_CODEC_ID_kmeans,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "kmeans", .summary = "2^bits levels of least squared error, a codebook fitted per tensor"},
+	.info = {.name = "kmeans",
+		 .summary = "2^bits levels of least squared error, a codebook fitted per tensor",
+		 .examples = GP_EXAMPLES("kmeans:bits=4", "kmeans:bits=1", "kmeans:bits=8", "kmeans:bits=2",
+					 "kmeans:bits=3")},
 	.keys = 1,
 	.key = {{.name = "bits", .min = 1, .max = 8, .initial = 4, .help = "bits of a code"}},
 	.bound = bound,

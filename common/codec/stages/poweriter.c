@@ -405,10 +405,12 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_codec_poweriter = {
-	.id = 19,
+	.id = GP_CODEC_ID_poweriter,
 	.kind = GP_CODEC_TRANSFORM,
 	.info = {.name = "poweriter",
-		 .summary = "each sample's matrix as a product of two narrow ones, for the next stage"},
+		 .summary = "each sample's matrix as a product of two narrow ones, for the next stage",
+		 .examples = GP_EXAMPLES("poweriter:rank=2,iters=1", "poweriter:rank=3,iters=1+uniform:bits=4",
+					 "ef+poweriter:rank=1,iters=1+fp16", "poweriter:rank=8,iters=3")},
 	.keys = 2,
 	.key = {{.name = "rank", .min = 1, .max = 256, .initial = 8, .help = "columns of the factors"},
 		{.name = "iters",

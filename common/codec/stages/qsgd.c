@@ -102,9 +102,14 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	}
 
 const struct gp_codec_ops gp_codec_qsgd = {
-	.id = 9,
+	.id = GP_CODEC_ID_qsgd,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "qsgd", .summary = "random rounding to evenly spaced levels of each bucket's L2 norm"},
+	.info = {.name = "qsgd",
+		 .summary = "random rounding to evenly spaced levels of each bucket's L2 norm",
+		 .examples = GP_EXAMPLES("qsgd", "qsgd:bits=1,bucket=3", "qsgd:bits=8,bucket=64",
+					 "qsgd:bits=1,bucket=1", "qsgd:bits=2,bucket=2048", "qsgd:bits=3",
+					 "qsgd:bits=3,bucket=100", "qsgd:bits=5,bucket=16", "qsgd:bits=6,bucket=17",
+					 "qsgd:bits=8", "qsgd:bits=8,bucket=33", "qsgd:bits=8,bucket=1048576")},
 	.keys = 2,
 	.key = {BITS, BUCKET},
 	.bound = bound,
@@ -115,9 +120,15 @@ const struct gp_codec_ops gp_codec_qsgd = {
 };
 
 const struct gp_codec_ops gp_codec_qsgdinf = {
-	.id = 10,
+	.id = GP_CODEC_ID_qsgdinf,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "qsgdinf", .summary = "random rounding to evenly spaced levels of each bucket's largest"},
+	.info = {.name = "qsgdinf",
+		 .summary = "random rounding to evenly spaced levels of each bucket's largest",
+		 .examples = GP_EXAMPLES("qsgdinf:bits=4,bucket=16", "qsgdinf:bits=5,bucket=1000",
+					 "qsgdinf:bits=1,bucket=7", "qsgdinf:bits=2,bucket=7", "qsgdinf:bits=3",
+					 "qsgdinf:bits=3,bucket=1024", "qsgdinf:bits=3,bucket=100000", "qsgdinf:bits=4",
+					 "qsgdinf:bits=7,bucket=33", "qsgdinf:bits=8", "qsgdinf:bits=8,bucket=16",
+					 "qsgdinf:bits=8,bucket=20000")},
 	.keys = 2,
 	.key = {BITS, BUCKET},
 	.bound = bound,
@@ -128,9 +139,14 @@ const struct gp_codec_ops gp_codec_qsgdinf = {
 };
 
 const struct gp_codec_ops gp_codec_nuqsgd = {
-	.id = 11,
+	.id = GP_CODEC_ID_nuqsgd,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "nuqsgd", .summary = "random rounding to powers of 2 of each bucket's L2 norm"},
+	.info = {.name = "nuqsgd",
+		 .summary = "random rounding to powers of 2 of each bucket's L2 norm",
+		 .examples =
+			 GP_EXAMPLES("nuqsgd:bits=3,bucket=16", "nuqsgd:bits=7,bucket=100", "nuqsgd:bits=2,bucket=1",
+				     "nuqsgd:bits=3", "nuqsgd:bits=4", "nuqsgd:bits=5,bucket=64", "nuqsgd:bits=8",
+				     "nuqsgd:bits=8,bucket=256", "nuqsgd:bits=8,bucket=1000")},
 	.keys = 2,
 	.key = {BITS, BUCKET},
 	.bound = bound,
@@ -141,9 +157,12 @@ const struct gp_codec_ops gp_codec_nuqsgd = {
 };
 
 const struct gp_codec_ops gp_codec_terngrad = {
-	.id = 12,
+	.id = GP_CODEC_ID_terngrad,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "terngrad", .summary = "random rounding to -1, 0 or 1 times each bucket's largest"},
+	.info = {.name = "terngrad",
+		 .summary = "random rounding to -1, 0 or 1 times each bucket's largest",
+		 .examples = GP_EXAMPLES("terngrad", "terngrad:bucket=5", "terngrad:bucket=32", "terngrad:bucket=100",
+					 "terngrad:bucket=5000")},
 	.keys = 1,
 	.key = {BUCKET},
 	.bound = bound_terngrad,

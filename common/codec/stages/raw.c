@@ -50,9 +50,12 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_codec_raw = {
-	.id = 1,
+	.id = GP_CODEC_ID_raw,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "raw", .summary = "fp32 as it is: 4 bytes per element", .lossless = true},
+	.info = {.name = "raw",
+		 .summary = "fp32 as it is: 4 bytes per element",
+		 .lossless = true,
+		 .examples = GP_EXAMPLES("raw")},
 	.bound = bound,
 	.open = open_raw,
 	.close = gp_free,

@@ -229,10 +229,13 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_codec_smaq = {
-	.id = 8,
+	.id = GP_CODEC_ID_smaq,
 	.kind = GP_CODEC_QUANTIZER,
 	.info = {.name = "smaq",
-		 .summary = "standard deviations from the mean, short codes within one and longer ones beyond"},
+		 .summary = "standard deviations from the mean, short codes within one and longer ones beyond",
+		 .examples = GP_EXAMPLES("smaq:main=6,outlier=8", "smaq:main=3,outlier=16", "smaq:main=5,outlier=5",
+					 "smaq:main=4,outlier=6", "smaq:main=5,outlier=6", "smaq:main=7,outlier=12",
+					 "smaq:main=8,outlier=8")},
 	.keys = 2,
 	.key = {{.name = "main",
 		 .min = 3,

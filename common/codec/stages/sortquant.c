@@ -282,9 +282,21 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_codec_sortquant = {
-	.id = 5,
+	.id = GP_CODEC_ID_sortquant,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "sortquant", .summary = "2^split partitions of equal population with 2^bits levels each"},
+	.info = {.name = "sortquant",
+		 .summary = "2^split partitions of equal population with 2^bits levels each",
+		 .examples = GP_EXAMPLES(
+			 "sortquant:bits=6,split=2", "sortquant:bits=5,partitions=5",
+			 "sortquant:bits=6,partitions=4,prune=0.3", "sortquant:bits=2,split=8",
+			 "sortquant:bits=1,split=1", "sortquant:bits=2,split=2", "sortquant:bits=2,split=8,sample=3",
+			 "sortquant:bits=3,split=0", "sortquant:bits=3,split=3", "sortquant:bits=4,split=2",
+			 "sortquant:bits=5,partitions=3,prune=0.3", "sortquant:bits=6,prune=0.3,partitions=3",
+			 "sortquant:bits=6,split=2,sample=64", "sortquant:bits=6,split=2,sample=4096",
+			 "sortquant:bits=7,split=4,sample=300", "sortquant:bits=8,split=0",
+			 "sortquant:bits=8,partitions=4,prune=0.3", "sortquant:bits=8,split=8",
+			 "sortquant:bits=9,split=3", "sortquant:bits=9,split=5", "sortquant:bits=10,split=6",
+			 "sortquant:bits=12,split=4")},
 	.keys = 5,
 	.key = {[KEY_BITS] = {.name = "bits", .min = 1, .max = 16, .initial = 6, .help = "bits of a level"},
 		[KEY_SPLIT] = {.name = "split", .max = 8, .initial = SPLIT_DEFAULT, .help = "bits of a partition"},

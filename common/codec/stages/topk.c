@@ -5,7 +5,7 @@
  * the first ones are chosen, so that there are always as many. The gradient of an
  * activation that was coded this way is zero where the activation is: it chooses
  * the same elements, and needs no indices. Layout: CODECS.md.
- * Test: tests/unit/test_codec_topk.c; fuzz: tests/fuzz/fuzz_codec_topk.c
+ * Test: tests/unit/test_codec_topk.c; fuzz: fuzz_codec_topk
  */
 #include "common/codec/codec_impl.h"
 #include "common/codec/codec_indices.h"
@@ -183,9 +183,12 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_codec_topk = {
-	.id = 17,
+	.id = GP_CODEC_ID_topk,
 	.kind = GP_CODEC_TRANSFORM,
-	.info = {.name = "topk", .summary = "the largest magnitudes, and where they are"},
+	.info = {.name = "topk",
+		 .summary = "the largest magnitudes, and where they are",
+		 .examples = GP_EXAMPLES("topk:ratio=0.1", "topk:ratio=0.5", "topk:ratio=0.2+uniform:bits=8",
+					 "ef+topk:ratio=0.01", "topk:ratio=0.01")},
 	.keys = 1,
 	.key = {{.name = "ratio",
 		 .min = 0.0001,

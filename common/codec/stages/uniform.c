@@ -55,9 +55,14 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_codec_uniform = {
-	.id = 4,
+	.id = GP_CODEC_ID_uniform,
 	.kind = GP_CODEC_QUANTIZER,
-	.info = {.name = "uniform", .summary = "2^bits evenly spaced levels between the tensor's min and max"},
+	.info = {.name = "uniform",
+		 .summary = "2^bits evenly spaced levels between the tensor's min and max",
+		 .examples = GP_EXAMPLES("uniform:bits=8", "uniform:bits=3", "uniform:bits=16", "uniform:bits=1",
+					 "uniform:bits=2", "uniform:bits=4", "uniform:bits=5", "uniform:bits=6",
+					 "uniform:bits=7", "uniform:bits=9", "uniform:bits=11", "uniform:bits=12",
+					 "uniform:bits=13", "uniform:bits=15")},
 	.keys = 1,
 	.key = {{.name = "bits", .min = 1, .max = 16, .initial = 8, .help = "bits of a code"}},
 	.bound = bound,

@@ -108,9 +108,12 @@ static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_
 }
 
 const struct gp_codec_ops gp_codec_zstd = {
-	.id = 20,
+	.id = GP_CODEC_ID_zstd,
 	.kind = GP_CODEC_BYTES,
-	.info = {.name = "zstd", .summary = "Zstandard, skipped for payloads that do not compress", .lossless = true},
+	.info = {.name = "zstd",
+		 .summary = "Zstandard, skipped for payloads that do not compress",
+		 .lossless = true,
+		 .examples = GP_EXAMPLES("zstd", "uniform:bits=4+zstd", "fp16+zstd:level=3")},
 	.keys = 1,
 	.key = {{.name = "level", .min = 1, .max = 19, .initial = 1, .help = "speed against size, as in zstd"}},
 	.bytes = state_bytes,

@@ -7,28 +7,28 @@
 
 #include <pthread.h>
 
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 
 enum { ALIGN = 256, SLACK = ALIGN + 128 };
 
 /* --- table ------------------------------------------------------------------------------------------------------ */
 
-static const struct gp_codec_ops *const rows[] = {
-	&gp_cuda_codec_raw,        &gp_cuda_codec_fp16,   &gp_cuda_codec_bf16,      &gp_cuda_codec_uniform,
-	&gp_cuda_codec_fp8,        &gp_cuda_codec_s2fp8,  &gp_cuda_codec_sortquant, &gp_cuda_codec_topk,
-	&gp_cuda_codec_poweriter,  &gp_cuda_codec_qsgd,   &gp_cuda_codec_qsgdinf,   &gp_cuda_codec_nuqsgd,
-	&gp_cuda_codec_terngrad,   &gp_cuda_codec_alq,    &gp_cuda_codec_amq,       &gp_cuda_codec_smaq,
-	&gp_cuda_codec_downsample, &gp_cuda_codec_kmeans, &gp_cuda_codec_ef,
-};
+#define ROW_0(id, name)
+#define ROW_1(id, name)    {id, &gp_cuda_codec_##name},
+#define ROW(id, name, gpu) ROW_##gpu(id, name)
+static const struct {
+	uint16_t id;
+	const struct gp_codec_ops *ops;
+} rows[] = {GP_CODECS(ROW)};
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
 static struct gp_codec_ops table[ROWS];
 static pthread_once_t table_made = PTHREAD_ONCE_INIT;
 
 /* The host's stage, working elsewhere. */
-static struct gp_codec_ops merged(const struct gp_codec_ops *row)
+static struct gp_codec_ops merged(uint16_t id, const struct gp_codec_ops *row)
 {
-	struct gp_codec_ops ops = *gp_codec_ops_by_id(row->id);
+	struct gp_codec_ops ops = *gp_codec_ops_by_id(id);
 	ops.open = row->open;
 	ops.close = row->close;
 	ops.bytes = row->bytes;
@@ -48,7 +48,7 @@ static struct gp_codec_ops merged(const struct gp_codec_ops *row)
 static void make_table(void)
 {
 	for (int i = 0; i < ROWS; i++)
-		table[i] = merged(rows[i]);
+		table[i] = merged(rows[i].id, rows[i].ops);
 }
 
 static const struct gp_codec_ops *codec(uint16_t id)

@@ -5,7 +5,7 @@
  */
 #include "common/codec/stages/downsample.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_windows.h"
 
 struct downsample {
@@ -52,7 +52,6 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_cuda_codec_downsample = {
-	.id = 18,
 	.open = open_downsample,
 	.close = gp_free,
 	.split = split,

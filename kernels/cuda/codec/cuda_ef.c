@@ -6,7 +6,7 @@
  */
 #include "kernels/cuda/runtime/carve.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_feedback.h"
 
 struct ef {
@@ -150,7 +150,6 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_cuda_codec_ef = {
-	.id = 22,
 	.bytes = state_bytes,
 	.open = open_ef,
 	.close = close_ef,

@@ -7,7 +7,7 @@
 
 #include "common/codec/stages/fp8.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_format.h"
 
 struct format {
@@ -101,11 +101,11 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_cuda_codec_fp16 = {
-	.id = 2, .open = open_fp16, .close = close_format, .encode = encode, .decode = decode};
+	.open = open_fp16, .close = close_format, .encode = encode, .decode = decode};
 const struct gp_codec_ops gp_cuda_codec_bf16 = {
-	.id = 3, .open = open_bf16, .close = close_format, .encode = encode, .decode = decode};
+	.open = open_bf16, .close = close_format, .encode = encode, .decode = decode};
 const struct gp_codec_ops gp_cuda_codec_fp8 = {
-	.id = 6, .open = open_fp8, .close = close_format, .encode = encode, .decode = decode};
+	.open = open_fp8, .close = close_format, .encode = encode, .decode = decode};
 
 /* --- s2fp8 ------------------------------------------------------------------------------------------------------ */
 
@@ -165,7 +165,6 @@ static enum gp_status decode_s2fp8(void *state, const struct gp_codec_pass *pass
 }
 
 const struct gp_codec_ops gp_cuda_codec_s2fp8 = {
-	.id = 7,
 	.open = open_s2fp8,
 	.close = close_format,
 	.bytes = memory_s2fp8,

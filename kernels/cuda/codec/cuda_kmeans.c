@@ -13,7 +13,7 @@
 #include "common/codec/stages/lloyd.h"
 #include "kernels/cuda/runtime/carve.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_bins.h"
 #include "kernels/cuda/codec/k_codec_partition.h"
 #include "kernels/cuda/codec/k_codec_uniform.h"
@@ -190,7 +190,6 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_cuda_codec_kmeans = {
-	.id = 15,
 	.bytes = state_bytes,
 	.open = open_kmeans,
 	.close = close_kmeans,

@@ -9,7 +9,7 @@
 #include "common/codec/stages/alq.h"
 #include "common/base/rng.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_level.h"
 
 /* --- norms and codes, whatever the levels ------------------------------------------------------------------------ */
@@ -147,13 +147,13 @@ static enum gp_status decode_fixed(void *state, const struct gp_codec_pass *pass
 }
 
 const struct gp_codec_ops gp_cuda_codec_qsgd = {
-	.id = 9, .open = open_qsgd, .close = gp_free_aligned, .encode = encode_fixed, .decode = decode_fixed};
+	.open = open_qsgd, .close = gp_free_aligned, .encode = encode_fixed, .decode = decode_fixed};
 const struct gp_codec_ops gp_cuda_codec_qsgdinf = {
-	.id = 10, .open = open_qsgdinf, .close = gp_free_aligned, .encode = encode_fixed, .decode = decode_fixed};
+	.open = open_qsgdinf, .close = gp_free_aligned, .encode = encode_fixed, .decode = decode_fixed};
 const struct gp_codec_ops gp_cuda_codec_nuqsgd = {
-	.id = 11, .open = open_nuqsgd, .close = gp_free_aligned, .encode = encode_fixed, .decode = decode_fixed};
+	.open = open_nuqsgd, .close = gp_free_aligned, .encode = encode_fixed, .decode = decode_fixed};
 const struct gp_codec_ops gp_cuda_codec_terngrad = {
-	.id = 12, .open = open_terngrad, .close = gp_free_aligned, .encode = encode_fixed, .decode = decode_fixed};
+	.open = open_terngrad, .close = gp_free_aligned, .encode = encode_fixed, .decode = decode_fixed};
 
 /* --- fitted levels ----------------------------------------------------------------------------------------------- */
 
@@ -293,7 +293,6 @@ static enum gp_status decode_fitted(void *state, const struct gp_codec_pass *pas
 }
 
 const struct gp_codec_ops gp_cuda_codec_alq = {
-	.id = 13,
 	.open = open_alq,
 	.close = close_fitted,
 	.bytes = alq_bytes,
@@ -304,7 +303,6 @@ const struct gp_codec_ops gp_cuda_codec_alq = {
 };
 
 const struct gp_codec_ops gp_cuda_codec_amq = {
-	.id = 14,
 	.open = open_amq,
 	.close = close_fitted,
 	.bytes = amq_bytes,

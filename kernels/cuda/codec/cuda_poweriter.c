@@ -12,7 +12,7 @@
 #include "kernels/loops/codec_loops.h"
 #include "kernels/cuda/runtime/carve.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_factor.h"
 
 enum { RANK, ITERS };
@@ -224,7 +224,6 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_cuda_codec_poweriter = {
-	.id = 19,
 	.bytes = state_bytes,
 	.open = open_poweriter,
 	.close = close_poweriter,

@@ -4,7 +4,7 @@
  * Test: tests/unit/test_cuda_codec.c
  */
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 
 struct raw {
 	struct gp_codec_site *site;
@@ -44,7 +44,6 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_cuda_codec_raw = {
-	.id = 1,
 	.open = open_raw,
 	.close = gp_free,
 	.encode = encode,

@@ -8,7 +8,7 @@
  */
 #include "common/codec/stages/smaq.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_smaq.h"
 
 enum { KEY_MAIN, KEY_OUTLIER, SLACK = 16 };
@@ -165,7 +165,6 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_cuda_codec_smaq = {
-	.id = 8,
 	.open = open_smaq,
 	.close = close_smaq,
 	.bytes = state_bytes,

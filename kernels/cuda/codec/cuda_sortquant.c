@@ -13,7 +13,7 @@
 #include "common/base/rng.h"
 #include "kernels/cuda/runtime/carve.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_chosen.h"
 #include "kernels/cuda/codec/k_codec_partition.h"
 
@@ -296,7 +296,6 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_cuda_codec_sortquant = {
-	.id = 5,
 	.bytes = state_bytes,
 	.open = open_sortquant,
 	.close = close_sortquant,

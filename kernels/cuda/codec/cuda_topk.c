@@ -10,7 +10,7 @@
 #include "common/codec/stages/prune.h"
 #include "kernels/cuda/runtime/carve.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_chosen.h"
 
 enum { WIDTH_MIN = 2, WIDTH_MAX = 16 }; /* of distances: codec_indices.c */
@@ -267,7 +267,6 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 }
 
 const struct gp_codec_ops gp_cuda_codec_topk = {
-	.id = 17,
 	.bytes = state_bytes,
 	.open = open_topk,
 	.close = close_topk,

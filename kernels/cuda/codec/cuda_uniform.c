@@ -7,7 +7,7 @@
  */
 #include "common/codec/stages/quant.h"
 #include "kernels/cuda/codec/cuda_codec.h"
-#include "kernels/cuda/codec/codec_table.h"
+#include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_uniform.h"
 
 enum { HEAD = 8 };
@@ -60,7 +60,6 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 }
 
 const struct gp_codec_ops gp_cuda_codec_uniform = {
-	.id = 4,
 	.open = open_uniform,
 	.close = gp_free,
 	.encode = encode,
