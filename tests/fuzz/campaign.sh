@@ -64,7 +64,7 @@ campaign() { # TARGET
 
 mkdir -p build/fuzz
 if [ $# -eq 0 ]; then
-	mapfile -t all < <(find tests/fuzz -name 'fuzz_*.c' -printf '%f\n' | sed 's/\.c$//' | sort)
+	mapfile -t all < <(find build/fuzz/tests -maxdepth 1 -name 'fuzz_*' -type f -executable -printf '%f\n' | sort)
 	set -- "${all[@]}"
 fi
 # A large quarantine of freed memory costs more page faults than it finds in targets that keep nothing.

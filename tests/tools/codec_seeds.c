@@ -2,7 +2,8 @@
  *
  * Writes seeds for a decoder's fuzz target (tests/fuzz/codec_fuzz.h): for each
  * spec the payloads of a few small tensors.
- * Usage: codec_seeds DIR SPEC... with the specs in the order the target lists them
+ * Usage: codec_seeds DIR SPEC... with the specs in the order the target lists them,
+ *    or: codec_seeds DIR --examples CODEC, as fuzz_codec_CODEC has them
  */
 #include <math.h>
 #include <stdio.h>
@@ -69,16 +70,28 @@ static enum gp_status write_seed(const char *dir, int index, const char *text, i
 	return GP_OK;
 }
 
+/* NULL: there is no such codec. */
+static const char *const *examples_of(const char *codec)
+{
+	for (int i = 0; gp_codec_info(i); i++)
+		if (strcmp(gp_codec_info(i)->name, codec) == 0)
+			return gp_codec_info(i)->examples;
+	return NULL;
+}
+
 int main(int argc, char **argv)
 {
 	struct gp_err err = {0};
-	if (argc < 3) {
-		fprintf(stderr, "usage: codec_seeds DIR SPEC...\n");
+	const char *const *spec = (const char *const *)argv + 2; /* ends with a NULL, as the examples do */
+	if (argc == 4 && strcmp(argv[2], "--examples") == 0)
+		spec = examples_of(argv[3]);
+	if (argc < 3 || !spec) {
+		fprintf(stderr, "usage: codec_seeds DIR SPEC... | codec_seeds DIR --examples CODEC\n");
 		return 2;
 	}
-	for (int i = 2; i < argc; i++)
+	for (int i = 0; spec[i]; i++)
 		for (int t = 0; t < (int)(sizeof tensors / sizeof tensors[0]); t++)
-			if (write_seed(argv[1], i - 2, argv[i], t, &err) != GP_OK) {
+			if (write_seed(argv[1], i, spec[i], t, &err) != GP_OK) {
 				gp_err_print(&err, "codec_seeds");
 				return 1;
 			}
