@@ -58,13 +58,14 @@ static enum gp_status add_inputs(struct gp_graph *p, struct borders *b, struct g
 /* How parameters start, and which of them are trained, may differ from what the op says. */
 static void copy_params(struct gp_graph *p, const struct gp_graph *g, const struct gp_node *from)
 {
-	struct gp_param *to = &p->param[p->node[p->nodes - 1].first_param];
+	const int first = p->node[p->nodes - 1].first_param;
 	for (int i = 0; i < from->params; i++) {
 		const struct gp_param *q = &g->param[from->first_param + i];
-		to[i].init = q->init;
-		to[i].init_scale = q->init_scale;
-		to[i].trained = q->trained;
-		to[i].decay = q->decay;
+		struct gp_param *to = &p->param[first + i];
+		to->init = q->init;
+		to->init_scale = q->init_scale;
+		to->trained = q->trained;
+		to->decay = q->decay;
 	}
 }
 

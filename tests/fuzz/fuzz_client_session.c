@@ -6,20 +6,23 @@
  * is the real one, but for sockets and threads.
  *
  * Input: one byte, what is trained (bits 0-2 codec, bit 3 clipping by norm, bit
- * 4 weights of ours, bit 5: a broken link is followed by another); then
+ * 4 weights of ours, bit 5: a broken link is followed by another, bit 6: two
+ * tensors each way, one of integers, instead of one, bit 7: the head is frozen, so
+ * that the next step's chunks go ahead where the codec remembers nothing); then
  * session_fuzz.h; the commands are in enum op.
  */
 #include "tests/fuzz/session_fuzz.h"
 
 #include <stdlib.h>
 
+#include "client/data/dataset.h"
 #include "client/engine.h"
 #include "common/net/token.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_embedding.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/graph_part.h"
-#include "tests/unit/picture_batch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 enum gp_status __wrap_gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t port, uint64_t timeout_ms,
@@ -43,6 +46,7 @@ enum op {
 	OP_RECORD,  /* any kind of record */
 	OP_BYTES,
 	OP_CUT, /* the next connection plays the rest */
+	OP_CHUNK_DONE,
 	OPS
 };
 
@@ -57,8 +61,12 @@ static const char *const codecs[8] = {"raw",
 				      "sortquant:bits=2,split=1",
 				      "alq:bits=2,bucket=8"};
 
-static struct gp_graph *graph, *body;
-static struct gp_weights *weights;
+/* By bit 6 and bit 7 of the first byte; those of this input. */
+static struct model {
+	struct gp_graph *graph, *body;
+	struct gp_weights *weights;
+} models[2][2];
+static const struct gp_graph *body;
 static struct fuzz_peer peers[CONNECTIONS]; /* one after the other */
 static int connections;
 static const uint8_t *script;
@@ -194,9 +202,21 @@ static void put_record(struct fuzz_peer *p)
 	fuzz_put_record(p, h, fuzz_bytes(&p->in, fuzz_number(&p->in, 2)));
 }
 
-static size_t tensor_bytes(const struct gp_shape *sample)
+static void put_tensor(struct fuzz_peer *p, enum gp_frame_type type, uint8_t tensor)
 {
-	return BATCH / CHUNKS * gp_shape_elements(sample) * sizeof(float);
+	const struct gp_frame_head like = {.type = (uint8_t)type, .tensor = tensor, .session = 1};
+	fuzz_put_tensor(p, body, type == GP_FRAME_GRAD_DOWN, &like, codec_id, 0, BATCH / CHUNKS);
+}
+
+static void put_chunk_done(struct fuzz_peer *p)
+{
+	Gpsplit__ChunkDone done = GPSPLIT__CHUNK_DONE__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	done.step = fuzz_byte(&p->in);
+	done.chunk = fuzz_byte(&p->in);
+	m.body_case = GPSPLIT__CONTROL__BODY_CHUNK_DONE;
+	m.chunk_done = &done;
+	fuzz_put_control(p, &m);
 }
 
 static void command(struct fuzz_peer *p, uint8_t op)
@@ -213,10 +233,10 @@ static void command(struct fuzz_peer *p, uint8_t op)
 		put_ready(p);
 		break;
 	case OP_ACT_DOWN:
-		fuzz_put_frame(p, GP_FRAME_ACT_DOWN, codec_id, 1, tensor_bytes(gp_graph_output_shape(body)));
+		put_tensor(p, GP_FRAME_ACT_DOWN, op / OPS);
 		break;
 	case OP_GRAD_DOWN:
-		fuzz_put_frame(p, GP_FRAME_GRAD_DOWN, codec_id, 1, tensor_bytes(gp_graph_input_shape(body)));
+		put_tensor(p, GP_FRAME_GRAD_DOWN, op / OPS);
 		break;
 	case OP_GRAD_SQUARES:
 		put_grad_squares(p);
@@ -242,6 +262,9 @@ static void command(struct fuzz_peer *p, uint8_t op)
 		break;
 	case OP_CUT:
 		p->cut = true;
+		break;
+	case OP_CHUNK_DONE:
+		put_chunk_done(p);
 		break;
 	case OP_CONTROL:
 		fuzz_put_control_bytes(p, fuzz_bytes(&p->in, 1 + fuzz_number(&p->in, 2)));
@@ -279,12 +302,12 @@ enum gp_status __wrap_gp_tcp_connect(uv_loop_t *loop, const char *host, uint16_t
 	return GP_OK;
 }
 
-/* fuzz_body between a head and a tail. */
-static void make_model(void)
+/* conv, batch norm and relu between a head and a tail. */
+static struct gp_graph *image_model(void)
 {
 	const struct gp_shape input = {.ndim = 3, .dim = {2, 2, 1}};
 	struct gp_err err;
-	graph = gp_graph_new("fuzz", &input, &err);
+	struct gp_graph *graph = gp_graph_new("fuzz", &input, &err);
 	gp_require(graph && gp_graph_begin_block(graph, "head", &err) == GP_OK);
 	int x = gp_graph_conv(graph, "h", 0, 2, 1, 1, 0, 1, true, &err);
 	gp_require(gp_graph_begin_block(graph, "b", &err) == GP_OK);
@@ -295,22 +318,71 @@ static void make_model(void)
 	x = gp_graph_unary(graph, GP_OP_FLATTEN, "f", x, &err);
 	x = gp_graph_linear(graph, "l", x, 2, true, &err);
 	gp_require(x > 0 && gp_graph_finish(graph, &err) == GP_OK);
-	gp_require(gp_graph_part(graph, 1, 2, &body, &err) == GP_OK);
-	gp_require(gp_weights_new(graph, &weights, &err) == GP_OK);
+	return graph;
+}
+
+/* The mask goes to body and tail from the data, what the head makes goes to both, and two values of the body to the
+ * tail. */
+static struct gp_graph *words_model(void)
+{
+	const struct gp_type words = {GP_F32, {.ndim = 2, .dim = {2, 2}}}, mask = {GP_I32, {.ndim = 1, .dim = {2}}};
+	struct gp_err err;
+	struct gp_graph *g = gp_graph_new_empty("fuzz", &err);
+	gp_require(g && gp_graph_add_input(g, "words", &words, &err) == 0);
+	gp_require(gp_graph_add_input(g, "mask", &mask, &err) == 1 && gp_graph_begin_block(g, "head", &err) == GP_OK);
+	const int head = gp_graph_linear(g, "h", 0, 3, true, &err);
+	gp_require(gp_graph_begin_block(g, "b", &err) == GP_OK);
+	const int layer = gp_graph_linear(g, "c", head, 3, true, &err);
+	const int mean = gp_graph_masked_mean(g, "m", layer, 1, &err);
+	const int more = gp_graph_linear(g, "d", mean, 3, true, &err);
+	gp_require(gp_graph_begin_block(g, "tail", &err) == GP_OK);
+	const int own = gp_graph_masked_mean(g, "o", head, 1, &err);
+	int x = gp_graph_append(g, (struct gp_node){.op = GP_OP_ADD}, "s", 3, (const int[]){mean, more, own}, &err);
+	x = gp_graph_linear(g, "l", x, 2, true, &err);
+	gp_require(x > 0 && gp_graph_finish(g, &err) == GP_OK);
+	return g;
+}
+
+static void make_models(void)
+{
+	struct gp_err err;
+	for (int i = 0; i < 4; i++) {
+		struct model *m = &models[i & 1][i >> 1];
+		m->graph = i & 1 ? words_model() : image_model();
+		if (i >> 1)
+			gp_require(gp_graph_freeze_blocks(m->graph, 0, 1) == 2);
+		gp_require(gp_graph_part(m->graph, 1, 2, &m->body, &err) == GP_OK);
+		gp_require(gp_weights_new(m->graph, &m->weights, &err) == GP_OK);
+	}
 	setenv("OMP_NUM_THREADS", "1", 1);
 	fuzz_quiet();
 }
 
-static enum gp_status train(struct gp_engine *e, struct gp_err *err)
+/* What both models read. */
+static struct gp_batch make_batch(const struct gp_graph *graph)
 {
-	static float images[BATCH * 4];
-	static int32_t labels[BATCH];
+	static float words[BATCH * 4];
+	static int32_t mask[BATCH * 2], labels[BATCH];
 	static uint32_t samples[BATCH];
-	const struct gp_batch batch = picture_batch(images, gp_graph_input_shape(graph), labels, samples, BATCH);
+	static struct gp_tensor_info info[2];
+	for (int i = 0; i < graph->inputs; i++)
+		info[i] = (struct gp_tensor_info){.name = graph->node[i].name, .type = graph->value[i].type};
+	return (struct gp_batch){.tensors = graph->inputs,
+				 .info = info,
+				 .data = {words, mask},
+				 .label_info = {.name = "label", .type = {.dtype = GP_I32}},
+				 .label = labels,
+				 .samples = samples,
+				 .valid = BATCH};
+}
+
+static enum gp_status train(struct gp_engine *e, const struct model *model, struct gp_err *err)
+{
+	const struct gp_batch batch = make_batch(model->graph);
 	struct gp_step_result result;
 	for (int i = 0; i < STEPS; i++)
-		GP_TRY(e->ops->step(e, &batch, NULL, 0.1f, &result, err));
-	return e->ops->get_weights(e, weights, err);
+		GP_TRY(e->ops->step(e, &batch, i + 1 < STEPS ? &batch : NULL, 0.1f, &result, err));
+	return e->ops->get_weights(e, model->weights, err);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -319,9 +391,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct gp_engine *engine = NULL;
 	if (size < 1)
 		return 0;
-	if (!graph)
-		make_model();
-	struct gp_engine_spec spec = {.graph = graph,
+	if (!body)
+		make_models();
+	const struct model *model = &models[data[0] >> 6 & 1][data[0] >> 7];
+	body = model->body;
+	struct gp_engine_spec spec = {.graph = model->graph,
 				      .device = "cpu",
 				      .threads = 1,
 				      .session.chunk_samples = BATCH / CHUNKS,
@@ -329,7 +403,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 				      .session.window = 2,
 				      .session.seed = 1,
 				      .session.optim = {.clip_norm = data[0] & 8 ? 1.0 : 0.0},
-				      .init = data[0] & 16 ? weights : NULL,
+				      .init = data[0] & 16 ? model->weights : NULL,
 				      .server = "127.0.0.1:1",
 				      .cut = {.head = 1, .tail = 2},
 				      .connect_timeout_s = 3600,
@@ -343,7 +417,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	script_size = size - 1;
 	enum gp_status status = gp_engine_new_split(&spec, &engine, &err);
 	if (status == GP_OK)
-		status = train(engine, &err);
+		status = train(engine, model, &err);
 	gp_require(status == GP_OK || (err.code == status && err.text[0]));
 	if (engine)
 		engine->ops->free(engine);

@@ -19,6 +19,8 @@
 #include "server/server.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_embedding.h"
+#include "common/graph/ops/op_linear.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -51,11 +53,13 @@ static const char *const codecs[] = {"raw",
 
 static struct gp_server server;
 static uv_loop_t loop;
-static struct gp_graph *body;
+static struct gp_graph *bodies[2];
 static struct fuzz_peer peer;
 static struct {
+	const struct gp_graph *body;
 	uint32_t samples;
 	uint16_t codec;
+	uint64_t data_inputs;
 } opened; /* as the script's OPEN said */
 
 static void put_hello(struct fuzz_peer *p)
@@ -95,14 +99,15 @@ static void put_open(struct fuzz_peer *p)
 	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	const uint8_t with = fuzz_byte(&p->in);
-	gp_require(gp_graph_to_msg(body, &open.graph, &err) == GP_OK);
+	opened.body = bodies[with >> 5 & 1];
+	gp_require(gp_graph_to_msg(opened.body, &open.graph, &err) == GP_OK);
 	open.optimizer = &optimizer;
 	optimizer.kind = with & 3;
 	optimizer.momentum = 0.5f;
 	optimizer.beta1 = optimizer.beta2 = 0.5;
 	optimizer.eps = 1e-3f;
 	optimizer.clip_norm = with & 4 ? 1.0 : 0.0;
-	open.weights = with & 8 ? (uint32_t)body->params : 0;
+	open.weights = with & 8 ? (uint32_t)opened.body->params : 0;
 	open.eval_only = with & 16;
 	open.chunk_samples = opened.samples = 1 + fuzz_byte(&p->in) % 4;
 	open.window = fuzz_byte(&p->in);
@@ -111,6 +116,12 @@ static void put_open(struct fuzz_peer *p)
 	open.codec_act_up = open.codec_act_down = open.codec_grad_up = open.codec_grad_down = (char *)codec;
 	gp_require(gp_codec_spec_parse(codec, &spec, &err) == GP_OK);
 	opened.codec = spec.stage[0].id;
+	open.frozen_inputs = with & 64 ? 1 : 0;
+	opened.data_inputs = 0;
+	if (with & 128) {
+		open.frozen_inputs = fuzz_byte(&p->in);
+		open.data_inputs = opened.data_inputs = fuzz_byte(&p->in);
+	}
 	m.body_case = GPSPLIT__CONTROL__BODY_OPEN;
 	m.open = &open;
 	fuzz_put_control(p, &m);
@@ -125,15 +136,18 @@ static uint64_t session_id(void)
 
 static void put_param(struct fuzz_peer *p)
 {
-	const int index = fuzz_byte(&p->in) % body->params;
-	fuzz_put_frame(p, GP_FRAME_PARAM_UP, 0, session_id(), body->param[index].count * sizeof(float));
+	const int index = fuzz_byte(&p->in) % opened.body->params;
+	fuzz_put_frame(p, &(struct gp_frame_head){.type = GP_FRAME_PARAM_UP, .session = session_id()},
+		       opened.body->param[index].count * sizeof(float));
 }
 
 static void put_commit(struct fuzz_peer *p)
 {
 	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	commit.step = fuzz_byte(&p->in);
+	const uint8_t step = fuzz_byte(&p->in);
+	commit.step = step & 0x7f;
+	commit.checkpoint = step & 0x80;
 	const uint32_t lr = fuzz_number(&p->in, 4), norm = fuzz_number(&p->in, 2);
 	memcpy(&commit.lr, &lr, sizeof lr);
 	commit.grad_norm = norm == 0xffff ? (double)NAN : norm;
@@ -155,9 +169,11 @@ static void put_record(struct fuzz_peer *p)
 	fuzz_put_record(p, h, fuzz_bytes(&p->in, fuzz_number(&p->in, 2)));
 }
 
-static size_t tensor_bytes(const struct gp_shape *sample)
+static void put_tensor(struct fuzz_peer *p, enum gp_frame_type type, uint8_t tensor)
 {
-	return opened.samples * gp_shape_elements(sample) * sizeof(float);
+	const struct gp_frame_head like = {.type = (uint8_t)type, .tensor = tensor, .session = session_id()};
+	fuzz_put_tensor(p, opened.body, type == GP_FRAME_ACT_UP, &like, opened.codec, opened.data_inputs,
+			opened.samples);
 }
 
 static void command(struct fuzz_peer *p, uint8_t op)
@@ -174,12 +190,10 @@ static void command(struct fuzz_peer *p, uint8_t op)
 		put_open(p);
 		break;
 	case OP_ACT_UP:
-		fuzz_put_frame(p, GP_FRAME_ACT_UP, opened.codec, session_id(),
-			       tensor_bytes(gp_graph_input_shape(body)));
+		put_tensor(p, GP_FRAME_ACT_UP, op / OPS);
 		break;
 	case OP_GRAD_UP:
-		fuzz_put_frame(p, GP_FRAME_GRAD_UP, opened.codec, session_id(),
-			       tensor_bytes(gp_graph_output_shape(body)));
+		put_tensor(p, GP_FRAME_GRAD_UP, op / OPS);
 		break;
 	case OP_PARAM_UP:
 		put_param(p);
@@ -213,7 +227,7 @@ static void command(struct fuzz_peer *p, uint8_t op)
 }
 
 /* conv 1x1, batch norm, relu on (2,2,2): what a body needs to train, and little else. */
-static struct gp_graph *fuzz_body(void)
+static struct gp_graph *image_body(void)
 {
 	const struct gp_shape input = {.ndim = 3, .dim = {2, 2, 2}};
 	struct gp_err err;
@@ -223,6 +237,22 @@ static struct gp_graph *fuzz_body(void)
 	x = gp_graph_batch_norm(g, "n", x, 1e-5f, 0.1f, &err);
 	x = gp_graph_unary(g, GP_OP_RELU, "r", x, &err);
 	gp_require(x > 0 && gp_graph_finish(g, &err) == GP_OK);
+	return g;
+}
+
+/* Words and a mask of integers come, their mean and what a layer makes of it go. */
+static struct gp_graph *words_body(void)
+{
+	const struct gp_type words = {GP_F32, {.ndim = 2, .dim = {2, 2}}}, mask = {GP_I32, {.ndim = 1, .dim = {2}}};
+	struct gp_err err;
+	struct gp_graph *g = gp_graph_new_empty("fuzz", &err);
+	gp_require(g && gp_graph_add_input(g, "words", &words, &err) == 0);
+	gp_require(gp_graph_add_input(g, "mask", &mask, &err) == 1 && gp_graph_begin_block(g, "b", &err) == GP_OK);
+	const int x = gp_graph_linear(g, "c", 0, 3, true, &err);
+	const int mean = gp_graph_masked_mean(g, "m", x, 1, &err);
+	const int last = gp_graph_linear(g, "l", mean, 2, false, &err);
+	gp_require(last > 0 && gp_graph_set_outputs(g, 2, (const int[]){mean, last}, &err) == GP_OK);
+	gp_require(gp_graph_finish(g, &err) == GP_OK);
 	return g;
 }
 
@@ -246,7 +276,8 @@ static void start_server(void)
 	fuzz_quiet();
 	uv_loop_init(&loop);
 	gp_require(gp_server_start(&server, &loop, &set, &err) == GP_OK);
-	body = fuzz_body();
+	bodies[0] = image_body();
+	bodies[1] = words_body();
 }
 
 /* Ends the sessions that wait for a link that does not come. */
@@ -262,11 +293,13 @@ static void end_sessions(void)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	if (!body)
+	if (!bodies[0])
 		start_server();
 	server.next_link = server.next_session = 0;
+	opened.body = bodies[0];
 	opened.samples = 1;
 	opened.codec = 1;
+	opened.data_inputs = 0;
 	int connections = 0;
 	for (bool more = true; more;) {
 		connections++;

@@ -3,7 +3,8 @@
  * A peer on a memory connection that plays a script: what the fuzz targets of
  * the server's and the client's session share. Each command of the script is a
  * byte (the target says which) and arguments; it writes records, right ones or
- * wrong ones. The next command begins when the other side has come to rest, so
+ * wrong ones. The byte is divided by the number of commands: the rest says which,
+ * the quotient of frames with tensors which tensor. The next command begins when the other side has come to rest, so
  * that a script reaches every state; after the last one the peer hangs up.
  *
  * Needs inline_worker.c. Arguments that the input lacks are 0.
@@ -13,6 +14,7 @@
 
 #include <string.h>
 
+#include "common/graph/graph.h"
 #include "common/wire/control.h"
 #include "common/base/log.h"
 #include "tests/fuzz/inline_worker.h"
@@ -103,16 +105,15 @@ static inline void fuzz_put_control(struct fuzz_peer *p, const Gpsplit__Control 
 }
 
 /*
- * A tensor frame in one segment. From the input: how it is wrong (0: not at all), step, chunk, what the payload is
- * filled with, and how many of the input's bytes replace its beginning.
+ * A frame in one segment, as `like` has type, tensor, codec and session. From the input: how it is wrong (0: not at all),
+ * step, chunk, what the payload is filled with, and how many of the input's bytes replace its beginning.
  */
-static inline void fuzz_put_frame(struct fuzz_peer *p, enum gp_frame_type type, uint16_t codec, uint64_t session,
-				  size_t len)
+static inline void fuzz_put_frame(struct fuzz_peer *p, const struct gp_frame_head *like, size_t len)
 {
 	static uint8_t bytes[FUZZ_STREAM_BYTES];
 	uint8_t *payload = bytes + GP_FRAME_HEADER_BYTES;
 	const uint8_t wrong = fuzz_byte(&p->in);
-	struct gp_frame_head head = {.type = (uint8_t)type, .codec = codec, .session = session};
+	struct gp_frame_head head = *like;
 	head.step = fuzz_byte(&p->in);
 	head.chunk = fuzz_byte(&p->in);
 	const uint8_t fill = fuzz_byte(&p->in);
@@ -137,6 +138,18 @@ static inline void fuzz_put_frame(struct fuzz_peer *p, enum gp_frame_type type, 
 					.klass = (uint8_t)gp_frame_class(head.type),
 					.flags = wrong & 0x80 ? GP_SEGMENT_FIRST : GP_SEGMENT_FIRST | GP_SEGMENT_LAST},
 		(struct gp_span){bytes, GP_FRAME_HEADER_BYTES + len});
+}
+
+/* A tensor of the body's `inputs`, or of its outputs; where it has no such tensor, as long as its first one. Type and
+ * session are in `like`; data travels raw, all else as `codec`. */
+static inline void fuzz_put_tensor(struct fuzz_peer *p, const struct gp_graph *body, bool inputs,
+				   const struct gp_frame_head *like, uint16_t codec, uint64_t data, size_t samples)
+{
+	struct gp_frame_head head = *like;
+	const int count = inputs ? body->inputs : body->outputs, tensor = head.tensor < count ? head.tensor : 0;
+	const struct gp_type *t = inputs ? &body->value[tensor].type : gp_graph_output_type(body, tensor);
+	head.codec = t->dtype == GP_F32 && !(inputs && data >> tensor & 1) ? codec : 1;
+	fuzz_put_frame(p, &head, samples * gp_shape_elements(&t->shape) * sizeof(float));
 }
 
 /* How the script runs. */
