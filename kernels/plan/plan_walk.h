@@ -53,7 +53,7 @@ struct gp_buf {
 
 /* A device's node begins with this. Masks have a bit for each input, or output. */
 struct gp_walk_node {
-	/* From the graph; gp_walk_init fills it in, folding may change `g`, `inputs` and `in`. */
+	/* What the graph says; gp_walk_init fills it in, folding may change `g`, `inputs` and `in`. */
 	const struct gp_node *g; /* whose attributes and parameters these are */
 	int index;               /* the values are those of this node of the graph, and it runs at its place */
 	int first_value, outputs;
@@ -159,7 +159,7 @@ static inline int64_t gp_walk_elements(const struct gp_walk *w, int value)
 {
 	return (int64_t)w->spec->batch * (int64_t)gp_shape_elements(&gp_walk_type(w, value)->shape);
 }
-/* Bytes of a value, or of its gradient, within the plan: integers have 4 bytes in every precision. */
+/* Bytes of a value, or of its gradient, within the plan: integers have 4 each in every precision. */
 static inline uint64_t gp_walk_bytes(const struct gp_walk *w, int value)
 {
 	const size_t each = gp_walk_type(w, value)->dtype == GP_F32 ? w->real_bytes : sizeof(int32_t);

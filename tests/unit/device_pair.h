@@ -100,8 +100,8 @@ static inline void fill_both(struct pair *p, int slot, enum gp_plan_buf which, u
 		for (int d = 0; d < BOTH; d++) {
 			void *to = p->plan[d]->ops->buffer(p->plan[d], slot, which, port);
 			if (to)
-				fill_port(p->plan[d], to, type_of(p, which, port), 9 + (uint64_t)which + 10 * (uint64_t)port,
-					  number);
+				fill_port(p->plan[d], to, type_of(p, which, port),
+					  9 + (uint64_t)which + 10 * (uint64_t)port, number);
 		}
 }
 

@@ -582,7 +582,8 @@ static inline struct gp_graph *concats(void)
 static inline struct gp_graph *splits(void)
 {
 	struct gp_graph *g = begin(3, 5, 32);
-	int part = gp_graph_split(g, "parts", 0, 4, &err), c = gp_graph_conv(g, "c", part + 3, 6, 3, 1, 1, 1, true, &err);
+	int part = gp_graph_split(g, "parts", 0, 4, &err),
+	    c = gp_graph_conv(g, "c", part + 3, 6, 3, 1, 1, 1, true, &err);
 	int thin = gp_graph_split(g, "thin", c, 3, &err);
 	int joined = gp_graph_concat(g, "joined", 3, (const int[]){thin + 2, part, thin}, &err);
 	return end_many(g, 2, (const int[]){joined, part + 2});

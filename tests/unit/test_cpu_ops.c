@@ -420,7 +420,7 @@ static uint64_t collect(struct bed *b, float *v)
 	return count;
 }
 
-/* Results of one case at one vector width. The caller frees them. */
+/* What collect has of one case at one vector width. Caller frees. */
 static float *run_at_width(const char *name, enum gp_isa isa, uint64_t *count)
 {
 	struct bed b = make_bed(name, 1);

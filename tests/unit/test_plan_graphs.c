@@ -279,7 +279,8 @@ static void frozen_parts_have_no_gradients_no_optimizer_state_and_keep_nothing(v
 		const struct gp_plan_memory trained = memory_of(dev, g, true);
 		assert_true(gp_graph_freeze(g, "stem*") + gp_graph_freeze(g, "a*") > 0);
 		const struct gp_plan_memory some = memory_of(dev, g, true);
-		const uint64_t states = 2 * g->trained_elements * sizeof(float), padding = 2 * 256 * (uint64_t)g->params;
+		const uint64_t states = 2 * g->trained_elements * sizeof(float),
+			       padding = 2 * 256 * (uint64_t)g->params;
 		assert_true(gp_graph_freeze(g, "*") > 0);
 		const struct gp_plan_memory frozen = memory_of(dev, g, true);
 		assert_true(some.grads < trained.grads && some.optim < trained.optim);

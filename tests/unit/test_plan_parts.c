@@ -351,9 +351,9 @@ static void expect_same(const struct gp_graph *g, const float *got, const float 
 		const struct gp_param *q = &g->param[i % g->params];
 		for (uint64_t k = from; k < from + q->count; k++)
 			if (memcmp(&got[k], &want[k], sizeof *got) != 0)
-				fail_msg("cut %d:%d: %s of %s: element %llu is %.9g instead of %.9g", cut.head, cut.tail,
-					 i < g->params ? "gradient" : "value", q->name, (unsigned long long)(k - from),
-					 (double)got[k], (double)want[k]);
+				fail_msg("cut %d:%d: %s of %s: element %llu is %.9g instead of %.9g", cut.head,
+					 cut.tail, i < g->params ? "gradient" : "value", q->name,
+					 (unsigned long long)(k - from), (double)got[k], (double)want[k]);
 		from += q->count;
 	}
 }

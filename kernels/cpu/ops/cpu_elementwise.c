@@ -142,7 +142,7 @@ static enum gp_status identity_prepare(struct cpu_plan *p, struct cpu_node *n, s
 	return GP_OK;
 }
 
-/* It moves bytes, so integers may be handed on, too. */
+/* Moves bytes, of real numbers or of integers. */
 static enum gp_status identity_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;

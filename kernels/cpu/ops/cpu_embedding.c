@@ -52,8 +52,8 @@ static void backward_part(void *arg, int part, int parts)
 		memset(job->grad + v * job->features + r.from, 0, (size_t)width * sizeof *job->grad);
 	for (int64_t p = 0; p < job->positions; p++)
 		if (is_known(job, p))
-			gp_cpu_add_row(job->grad + job->id[p] * job->features + r.from, job->dout + p * job->features + r.from,
-				width);
+			gp_cpu_add_row(job->grad + job->id[p] * job->features + r.from,
+				       job->dout + p * job->features + r.from, width);
 }
 
 static struct embedding_job job_of(const struct cpu_call *c)

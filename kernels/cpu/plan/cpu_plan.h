@@ -202,7 +202,7 @@ int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum 
 float *gp_cpu_param_value(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 float *gp_cpu_param_grad(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 
-/* Elements of a node's first value, and of its k-th input, for one chunk. */
+/* Elements of a node's first value for one chunk, and of its k-th input. */
 static inline int64_t gp_cpu_elements(const struct cpu_plan *p, const struct cpu_node *n)
 {
 	return gp_walk_elements(&p->walk, n->base.first_value);

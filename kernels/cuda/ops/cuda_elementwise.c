@@ -49,7 +49,7 @@ static enum gp_status identity_prepare(struct cuda_plan *p, struct cuda_node *n,
 	return GP_OK;
 }
 
-/* It moves bytes, so integers may be handed on, too. */
+/* Moves bytes, of real numbers or of integers. */
 static void identity_forward(const struct cuda_call *c)
 {
 	gp_rt_copy(c->stream, c->out[0], c->in[0], gp_walk_bytes(&c->plan->walk, c->node->base.first_value));

@@ -51,8 +51,8 @@ void gpk_bn_forward_eval(struct gp_rt_stream *s, const struct gpk_bn *n, const v
  */
 void gpk_bn_backward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y, const void *dy,
 		     void *dresidual, void *dx, float *dgamma, float *dbeta);
-/* Backward of a forward by the running statistics, which are constants:
- * dx = gamma / sqrt(var + eps) g. Else the same; not both NULL. */
+/* The same where forward took the running statistics, which are constants: dx = gamma / sqrt(var + eps) g. Not both dresidual
+ * and dx are NULL. */
 void gpk_bn_backward_frozen(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y,
 			    const void *dy, void *dresidual, void *dx);
 

@@ -242,7 +242,7 @@ const void *gp_cuda_weight(const struct cuda_plan *p, const struct cuda_node *n)
 struct cuda_image {
 	int64_t n, h, w, c;
 };
-/* Shape of the node's first value, and of its k-th input, for one chunk. */
+/* As such: the node's first value, and its k-th input. */
 struct cuda_image gp_cuda_image(const struct cuda_plan *p, const struct cuda_node *n);
 struct cuda_image gp_cuda_in_image(const struct cuda_plan *p, const struct cuda_node *n, int k);
 
