@@ -6,7 +6,7 @@
 # with parts frozen and when a run is resumed; evaluation and inference give
 # the same; codecs touch activations and gradients alone.
 
-# shellcheck disable=SC1091
+# shellcheck disable=SC1091,SC2086
 . "$(dirname "$0")/lib.sh"
 
 tokens=16 batch=32 chunks=4 steps=6
@@ -56,6 +56,17 @@ equal "the embedding has one" "$(tensor "$work/split.json" grad_down embedding f
 equal "tokens stay here" "$(json_flat "$work/split.json" | grep -c 'name=tokens$')" 0
 same "cut 1:-2" 1:-2 1 --no-eval
 equal "a mask that the tail reads stays here" "$(json_flat "$work/split.json" | grep -c 'name=mask$')" 0
+
+# A link that breaks: chunks of which some tensors had come are taken back whole.
+for flags in "" "--freeze head"; do
+	train "$work/local.json" --local "${common[@]}" --cut 1:-1 --threads 1 --steps 12 --no-eval $flags || fail "local run"
+	start_link --drop-every 60k
+	train "$work/split.json" --server "127.0.0.1:$link_port" "${common[@]}" --cut 1:-1 --threads 1 --steps 12 --no-eval $flags ||
+		fail "a run over a link that breaks"
+	stop_link
+	equal "over a link that breaks $flags" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+	[ "$(json_get "$work/split.json" reconnects)" -gt 0 ] || fail "the link never broke"
+done
 
 # Codecs with loss change activations and gradients, never the mask.
 train "$work/coded.json" --server "127.0.0.1:$server_port" --cut 1:-1 --threads 1 "${common[@]}" --steps $steps --no-eval \
