@@ -38,6 +38,11 @@ cnn=("${evaluated[@]}" --no-eval)
 mobile=(--model mobilenetv2:width=0.35,stem=cifar --data synthetic:shape=3x16x16,classes=10,samples=32 --batch 8
 	--chunks 2 --lr 0.002 --seed 1 --threads 1 --steps 2 --cut 1:-1 --no-eval)
 
+texts=(--model fasttext:dim=24,hidden=20 --data synthetic:tokens=16,vocab=100,classes=4,samples=256 --batch 32 --chunks 4
+	--lr 0.5 --seed 7 --threads 1 --steps 4 --no-eval)
+residual=(--model resnet20:width=0.25,cuts=fine --data synthetic:shape=3x16x16,classes=4,samples=64 --batch 8 --chunks 2
+	--lr 0.05 --seed 7 --threads 1 --steps 2 --no-eval)
+
 sha() {
 	json_get "$1" param_sha256
 }
@@ -98,6 +103,9 @@ same() { # NAME FLAG...
 }
 same cnn "${cnn[@]}"
 same "cnn in bf16" "${cnn[@]}" --precision bf16
+same "tokens, and a mask that crosses" "${texts[@]}" --cut 1:-1
+same "tokens, embedding frozen" "${texts[@]}" --cut 1:-1 --freeze head
+same "cuts inside residual blocks" "${residual[@]}" --cut 3:8
 same mobilenetv2 "${mobile[@]}"
 same "mobilenetv2, cut 3:-3, clipped" "${mobile[@]}" --cut 3:-3 --clip-norm 1
 
