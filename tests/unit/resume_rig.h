@@ -45,14 +45,27 @@ static inline int add_stage(struct gp_graph *g, const char *name, int in, int st
 	return gp_graph_dropout(g, text, in, 0.2f, &err);
 }
 
-static inline struct gp_graph *make_graph(const struct gp_shape *input)
+/* A second value beside `in`, which goes on to behind the next cut. */
+static inline int add_side(struct gp_graph *g, const char *name, int in, int stride)
+{
+	struct gp_err err = {0};
+	return gp_graph_conv(g, name, in, 4, 1, stride, 0, 1, true, &err);
+}
+
+/* `wide`: two tensors cross each cut. */
+static inline struct gp_graph *make_graph(const struct gp_shape *input, bool wide)
 {
 	struct gp_err err = {0};
 	struct gp_graph *g = gp_graph_new("small", input, &err);
 	int x = add_stage(g, "head", 0, 1);
+	int side = wide ? add_side(g, "head.side", x, 1) : 0;
 	x = add_stage(g, "body1", x, 1);
+	x = wide ? gp_graph_sum(g, "body1.sum", x, side, &err) : x;
+	side = x;
 	x = add_stage(g, "body2", x, 2);
+	side = wide ? add_side(g, "body2.side", side, 2) : 0;
 	x = add_stage(g, "tail", x, 1);
+	x = wide ? gp_graph_sum(g, "tail.sum", x, side, &err) : x;
 	x = gp_graph_unary(g, GP_OP_GLOBAL_AVG_POOL, "pool", x, &err);
 	x = gp_graph_unary(g, GP_OP_FLATTEN, "flatten", x, &err);
 	x = gp_graph_linear(g, "classifier", x, CLASSES, true, &err);
@@ -65,6 +78,8 @@ struct config {
 	const char *codec[4];
 	struct gp_optim optim;
 	bool weights; /* travel up, instead of being drawn there */
+	bool wide;    /* two tensors cross each cut */
+	bool frozen;  /* the head: chunks of the next step go ahead, where no codec up remembers */
 };
 
 #define RAW                                                                                                            \
@@ -93,9 +108,15 @@ struct config {
 		.momentum = 0.9f, .clip_norm = 0.5                                                                     \
 	}
 
-static const struct config raw_sgd = {RAW, SGD, false}, raw_adam = {RAW, ADAM, true},
-			   clipped = {REMEMBERED, CLIPPED, true}, remembered_adam = {REMEMBERED, ADAM, false},
-			   poweriter_sgd = {POWERITER, SGD, true};
+static const struct config raw_sgd = {.codec = RAW, .optim = SGD},
+			   raw_adam = {.codec = RAW, .optim = ADAM, .weights = true},
+			   clipped = {.codec = REMEMBERED, .optim = CLIPPED, .weights = true},
+			   remembered_adam = {.codec = REMEMBERED, .optim = ADAM},
+			   poweriter_sgd = {.codec = POWERITER, .optim = SGD, .weights = true},
+			   wide_raw = {.codec = RAW, .optim = SGD, .wide = true},
+			   wide_remembered = {.codec = REMEMBERED, .optim = ADAM, .wide = true},
+			   frozen_raw = {.codec = RAW, .optim = SGD, .wide = true, .frozen = true},
+			   frozen_clipped = {.codec = RAW, .optim = CLIPPED, .wide = true, .frozen = true};
 
 /* What a run ends in, and what crossed after each of its parts. */
 struct outcome {
@@ -128,7 +149,9 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 		gp_dataset_open("synthetic:shape=1x8x8,classes=5,samples=32", GP_SPLIT_TRAIN, &dataset, &r->data, err),
 		err);
 	expect_ok(gp_loader_new(r->data, &ls, &r->loader, err), err);
-	r->graph = make_graph(gp_dataset_shape(r->data));
+	r->graph = make_graph(gp_dataset_shape(r->data), c->wide);
+	if (c->frozen)
+		assert_true(gp_graph_freeze_blocks(r->graph, 0, 1) > 0);
 	expect_ok(gp_weights_new(r->graph, &r->weights, err), err);
 	expect_ok(gp_weights_new(r->graph, &r->init, err), err);
 	gp_weights_init(r->init, 11);
@@ -183,6 +206,25 @@ static inline void note(struct rig *r, struct outcome *o, int part)
 	o->down[part] = o->figures.account.received.wire_bytes;
 }
 
+/* All steps up to the evaluation. Where the engine looks ahead it is told of the next step's batch. */
+static inline void run_steps(struct rig *r, struct outcome *o)
+{
+	const struct gp_engine_ops *ops = r->engine->ops;
+	struct gp_batch *batch = NULL, *next;
+	struct gp_err err = {0};
+	for (int i = 0; i < STEPS; i++) {
+		next = NULL;
+		if (!batch)
+			expect_ok(ops->next(r->engine, r->loader, &batch, &err), &err);
+		if (r->engine->looks_ahead && i + 1 < STEPS)
+			expect_ok(ops->next(r->engine, r->loader, &next, &err), &err);
+		expect_ok(ops->step(r->engine, batch, next, 0.05f, &o->step[i], &err), &err);
+		gp_loader_give_back(r->loader, batch);
+		batch = next;
+		note(r, o, 1 + i);
+	}
+}
+
 /* Steps, an evaluation and a prediction between them, the parameters. */
 static inline void run(const char *server, const struct config *c, struct outcome *o)
 {
@@ -193,10 +235,8 @@ static inline void run(const char *server, const struct config *c, struct outcom
 	expect_ok(rig_init(&r, server, c, true, &err), &err);
 	const struct gp_engine_ops *ops = r.engine->ops;
 	note(&r, o, 0);
-	for (int i = 0; i < STEPS; i++) {
-		expect_ok(rig_step(&r, &o->step[i], &err), &err);
-		note(&r, o, 1 + i);
-	}
+	assert_true(!c->frozen || r.engine->looks_ahead);
+	run_steps(&r, o);
 	expect_ok(ops->evaluate(r.engine, r.loader, VAL_BATCHES, &o->eval, &err), &err);
 	expect_ok(ops->predict(r.engine, r.loader, o->outputs, &batch, &err), &err);
 	gp_loader_give_back(r.loader, batch);

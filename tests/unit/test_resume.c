@@ -77,6 +77,20 @@ static void a_cut_anywhere_changes_nothing_of_a_run_clipped_by_norm(void **state
 	cut_everywhere(&clipped, 60, CUT_END);
 }
 
+static void a_cut_anywhere_changes_nothing_where_two_tensors_cross(void **state)
+{
+	(void)state;
+	cut_everywhere(&wide_raw, 60, CUT_END);
+	cut_everywhere(&wide_remembered, 60, CUT_END);
+}
+
+static void a_cut_anywhere_changes_nothing_of_a_run_whose_chunks_go_ahead(void **state)
+{
+	(void)state;
+	cut_everywhere(&frozen_raw, 80, CUT_END);
+	cut_everywhere(&frozen_clipped, 40, CUT_RESET);
+}
+
 static void a_server_that_noticed_nothing_is_taken_over(void **state)
 {
 	(void)state;
@@ -84,17 +98,23 @@ static void a_server_that_noticed_nothing_is_taken_over(void **state)
 }
 
 /* COMMIT and COMMITTED are few bytes: every few of those where steps meet. */
+static void cut_around_a_commit(const struct config *c)
+{
+	struct server_thread *server = start_server(120);
+	struct outcome want;
+	run(server->address, c, &want);
+	for (int back = -60; back <= 60; back += 6) {
+		check_cut(server, c, &want, true, (uint64_t)((int64_t)want.up[2] + back), CUT_END);
+		check_cut(server, c, &want, false, (uint64_t)((int64_t)want.down[2] + back), CUT_END);
+	}
+	server_thread_stop(server);
+}
+
 static void a_cut_around_a_commit_commits_once(void **state)
 {
 	(void)state;
-	struct server_thread *server = start_server(120);
-	struct outcome want;
-	run(server->address, &raw_sgd, &want);
-	for (int back = -60; back <= 60; back += 6) {
-		check_cut(server, &raw_sgd, &want, true, (uint64_t)((int64_t)want.up[2] + back), CUT_END);
-		check_cut(server, &raw_sgd, &want, false, (uint64_t)((int64_t)want.down[2] + back), CUT_END);
-	}
-	server_thread_stop(server);
+	cut_around_a_commit(&raw_sgd);
+	cut_around_a_commit(&frozen_raw);
 }
 
 static void a_link_that_breaks_in_every_step_is_only_slow(void **state)
@@ -146,9 +166,8 @@ static void an_evaluation_gets_on_over_a_link_cut_every_few_frames(void **state)
 }
 
 /* Half of an evaluation's answers; then another server, which knows nothing of it and wants chunks one by one. */
-static void an_evaluation_goes_on_at_a_server_with_a_smaller_window(void **state)
+static void evaluate_with_a_smaller_window(const struct config *c)
 {
-	(void)state;
 	static struct cut_proxy p;
 	struct gp_server_settings set = server_thread_settings();
 	struct server_thread *first = start_server(120);
@@ -158,7 +177,7 @@ static void an_evaluation_goes_on_at_a_server_with_a_smaller_window(void **state
 	struct gp_engine_figures f;
 	struct rig r;
 	struct gp_err err = {0};
-	expect_ok(rig_init(&r, first->address, &raw_sgd, false, &err), &err);
+	expect_ok(rig_init(&r, first->address, c, false, &err), &err);
 	r.engine->ops->figures(r.engine, &f);
 	const uint64_t opening = f.account.received.wire_bytes;
 	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &want, &err), &err);
@@ -166,7 +185,7 @@ static void an_evaluation_goes_on_at_a_server_with_a_smaller_window(void **state
 	rig_deinit(&r);
 	cut_proxy_start(&p, first->port,
 			(struct cut_plan){.down = opening + (f.account.received.wire_bytes - opening) / 2}, false);
-	expect_ok(rig_init(&r, p.address, &raw_sgd, false, &err), &err);
+	expect_ok(rig_init(&r, p.address, c, false, &err), &err);
 	atomic_store(&p.server_port, second->port); /* of the next connection */
 	expect_ok(r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &got, &err), &err);
 	r.engine->ops->figures(r.engine, &f);
@@ -178,6 +197,14 @@ static void an_evaluation_goes_on_at_a_server_with_a_smaller_window(void **state
 	assert_int_equal(got.samples, want.samples);
 	server_thread_stop(first);
 	server_thread_stop(second);
+}
+
+static void an_evaluation_goes_on_at_a_server_with_a_smaller_window(void **state)
+{
+	(void)state;
+	evaluate_with_a_smaller_window(&raw_sgd);
+	for (int i = 0; i < 10; i++)
+		evaluate_with_a_smaller_window(&wide_raw);
 }
 
 /* Somebody else's port, say. */
@@ -296,6 +323,8 @@ int main(void)
 		cmocka_unit_test(a_cut_anywhere_changes_nothing_of_a_raw_run_with_adam_and_weights),
 		cmocka_unit_test(a_cut_anywhere_changes_nothing_of_codecs_that_remember),
 		cmocka_unit_test(a_cut_anywhere_changes_nothing_of_a_run_clipped_by_norm),
+		cmocka_unit_test(a_cut_anywhere_changes_nothing_where_two_tensors_cross),
+		cmocka_unit_test(a_cut_anywhere_changes_nothing_of_a_run_whose_chunks_go_ahead),
 		cmocka_unit_test(a_cut_around_a_commit_commits_once),
 		cmocka_unit_test(a_server_that_noticed_nothing_is_taken_over),
 		cmocka_unit_test(a_link_that_breaks_in_every_step_is_only_slow),

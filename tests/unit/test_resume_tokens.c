@@ -86,7 +86,7 @@ static void open_session(struct raw_peer *c)
 {
 	struct gp_err err;
 	struct gp_shape input = {.ndim = 3, .dim = {8, 8, 1}};
-	struct gp_graph *whole = make_graph(&input), *body;
+	struct gp_graph *whole = make_graph(&input, false), *body;
 	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
 	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
