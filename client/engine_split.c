@@ -380,9 +380,10 @@ enum gp_status gp_split_server_done(void *arg, uint64_t step, uint32_t chunk, st
 	const uint64_t number = step * (uint64_t)e->base.spec.session.chunks + chunk;
 	struct split_slot *s = &e->slot[number % (uint64_t)e->base.spec.session.window];
 	if (!e->train || e->flows.used[GP_GRAD_UP] == 0 || e->flows.used[GP_GRAD_DOWN] > 0 || step != e->step ||
-	    s->step != step || s->chunk != chunk || s->state != SLOT_WAIT_GRAD)
+	    s->step != step || s->chunk != chunk || s->state != SLOT_WAIT_GRAD || number != e->next_grad[0])
 		GP_FAIL(err, GP_PROTO, "the server's chunk_done of step %llu chunk %u is not expected here",
 			(unsigned long long)step, chunk);
+	e->next_grad[0]++; /* chunks are through in their order, as with GRAD_DOWN */
 	begin_head_backward(s);
 	return GP_OK;
 }
