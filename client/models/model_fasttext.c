@@ -84,7 +84,7 @@ static int classifier(const struct build *b, int in)
 static enum gp_status add_layers(struct gp_graph *g, const struct settings *s, struct gp_err *err)
 {
 	const struct build b = {g, s, err};
-	int tokens, mask;
+	int tokens = -1, mask = -1;
 	GP_TRY(add_inputs(g, s, &tokens, &mask, err));
 	if (classifier(&b, pooling(&b, encoder(&b, embedding(&b, tokens)), mask)) < 0)
 		return err->code;
