@@ -11,6 +11,8 @@ build=$(cd "$build" && pwd)
 # shellcheck disable=SC1091
 . "$source_dir/deploy/json.sh"
 work=$(mktemp -d)
+# A build with a sanitizer looks for faults in the code that runs. What only compares bits is left to the dev preset.
+sanitized=$(sed -n 's/^GP_SANITIZE:[A-Z]*=//p' "$build/CMakeCache.txt")
 server_pid='' server_port='' link_pid='' link_port='' failures=0
 
 cleanup() {

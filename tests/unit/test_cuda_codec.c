@@ -23,6 +23,7 @@
 #include "common/store/safetensors.h"
 #include "kernels/cuda/codec/cuda_codec.h"
 #include "tests/codec_specs.h"
+#include "tests/sanitized.h"
 
 #define OK(call)                                                                                                       \
 	do {                                                                                                           \
@@ -213,12 +214,14 @@ static const struct gp_shape shapes[] = {
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0], MOST = 20011 };
 
-static void travels_alike(const char *text)
+static void travels_alike(const char *text, int turn)
 {
 	static float x[MOST];
 	for (int s = 0; s < SHAPES; s++) {
 		struct pair p = open_pair(text, &shapes[s], &(struct gp_codec_options){.seed = 11});
 		for (int kind = 0; kind < KINDS; kind++) {
+			if (left_to_other_builds(4, turn + s + kind))
+				continue;
 			const struct gp_codec_pass pass = {.draw = (uint64_t)kind + 1, .step = (uint64_t)kind};
 			fill(x, p.n, (enum kind)kind, (uint64_t)s);
 			travel(&p, &pass, x);
@@ -363,7 +366,7 @@ static void payloads_and_tensors_are_the_hosts(void **state)
 {
 	(void)state;
 	for (int i = 0; i < exact.count; i++)
-		travels_alike(exact.text[i]);
+		travels_alike(exact.text[i], i);
 }
 
 static void images_are_coded_as_on_the_host(void **state)
@@ -613,9 +616,10 @@ static void failing_device_is_told_and_ends_the_instance(void **state)
 		skip();
 	fill(x, 4 * 600, BELL, 1);
 	for (int i = 0; (text = spec_at(i)); i++) {
-		int after = 1;
+		const int stride = IS_SANITIZED ? 3 : 1; /* neighbours in the list are alike, and begin elsewhere */
+		int after = 1 + i % stride;
 		while (after < MOST_WORK && fails_at(text, codec_takes(text, &flat) ? &flat : &image, x, after))
-			after++;
+			after += stride;
 		assert_in_range(after, 3, MOST_WORK - 1);
 	}
 }

@@ -17,6 +17,7 @@
 #include "common/codec/codec.h"
 #include "common/wire/graph_msg.h"
 #include "client/models/models.h"
+#include "tests/sanitized.h"
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/server_thread.h"
 #include "common/graph/graph_part.h"
@@ -27,9 +28,8 @@ enum { GROWTH_MOST = 1 << 20, BODY_CAP = 1 << 20 };
 /* The peak begins anew. False where it cannot be measured. */
 static bool forget_peak(void)
 {
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
-	return false; /* their own memory grows along */
-#endif
+	if (IS_SANITIZED)
+		return false; /* a sanitizer's own memory grows along */
 	FILE *f = fopen("/proc/self/clear_refs", "w");
 	if (!f)
 		return false;

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What tests leave out under a sanitizer, which makes them 5 to 20 times
+ * slower. A sanitizer looks for faults in the code that runs; that all
+ * combinations give equal results is for the dev and release presets to show,
+ * which leave out nothing.
+ *
+ * Threads: any.
+ */
+#ifndef SANITIZED_H
+#define SANITIZED_H
+
+#include <stdbool.h>
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+enum { IS_SANITIZED = true };
+#elif defined __has_feature
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+enum { IS_SANITIZED = true };
+#else
+enum { IS_SANITIZED = false };
+#endif
+#else
+enum { IS_SANITIZED = false };
+#endif
+
+/* For nested loops over i, j and k, given their sum: a sanitizer's build takes one combination in `every`, the others
+ * are left to the builds without one. It still takes each pair of i with j, of i with k and of j with k, where the
+ * third loop has at least `every` turns. */
+static inline bool left_to_other_builds(int every, int sum)
+{
+	return IS_SANITIZED && sum % every != 0;
+}
+
+#endif
