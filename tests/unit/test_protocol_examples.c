@@ -193,7 +193,7 @@ static void resuming_is_asked_for_and_granted_as_shown(void **state)
 	memset(token[0], 0x11, sizeof token[0]);
 	memset(token[1], 0x33, sizeof token[1]);
 	memset(run_id, 0x22, sizeof run_id);
-	hello.version = welcome.version = 1;
+	hello.version = welcome.version = GP_PROTO_VERSION;
 	hello.resume_token = (ProtobufCBinaryData){sizeof token[0], token[0]};
 	hello.last_step = 3;
 	hello.run_id = (ProtobufCBinaryData){sizeof run_id, run_id};
