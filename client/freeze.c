@@ -4,6 +4,8 @@
  */
 #include "client/freeze.h"
 
+#include <fnmatch.h>
+
 #include "common/base/mem.h"
 #include "common/base/text.h"
 
@@ -20,10 +22,23 @@ static bool freeze_part(struct gp_graph *g, const struct gp_cut *cut, const char
 	return true;
 }
 
+static bool fits_statistics(const struct gp_graph *g, const char *pattern)
+{
+	for (int i = 0; i < g->params; i++)
+		if (fnmatch(pattern, g->param[i].name, 0) == 0)
+			return true;
+	return false;
+}
+
 static enum gp_status fits_nothing(const struct gp_graph *g, const char *pattern, struct gp_err *err)
 {
 	char shown[GP_SHOWN];
 	void *mem;
+	if (fits_statistics(g, pattern))
+		GP_FAIL(err, GP_USAGE,
+			"--freeze: '%s' names nothing but running statistics of batch norms, which stay as they are only "
+			"where the weight and bias beside them are frozen: name those",
+			gp_text_shown(gp_text_of(pattern), shown));
 	GP_TRY(gp_alloc_array(&mem, (size_t)g->params + 1, sizeof(const char *), err));
 	const char **names = mem;
 	for (int i = 0; i < g->params; i++)
@@ -31,8 +46,7 @@ static enum gp_status fits_nothing(const struct gp_graph *g, const char *pattern
 	const char *near = gp_nearest_name(pattern, names, g->params);
 	gp_err_set(err, GP_USAGE, 0, __FILE__, __LINE__,
 		   "--freeze: no parameter of %s is named '%s'%s%s; names may have wildcards ('features.*'), and head, "
-		   "body "
-		   "and tail stand for all of that part",
+		   "body and tail stand for all of that part",
 		   g->name, gp_text_shown(gp_text_of(pattern), shown), near ? "; did you mean " : "", near ? near : "");
 	gp_free(mem);
 	return err->code;

@@ -476,7 +476,7 @@ int gp_graph_freeze(struct gp_graph *g, const char *pattern)
 		if (fnmatch(pattern, g->param[i].name, 0) != 0)
 			continue;
 		g->param[i].trained = g->param[i].decay = false;
-		matched++;
+		matched += g->param[i].role == GP_PARAM_WEIGHT || g->param[i].role == GP_PARAM_BIAS;
 	}
 	gp_graph_count_trained(g);
 	return matched;

@@ -196,7 +196,7 @@ void gp_graph_find_activations(const struct gp_graph *g, uint64_t inputs, bool *
 /*
  * Parameters whose names match `pattern` (shell wildcards: "features.*") are left as they are from now on: no gradient,
  * no optimizer state, no update. A batch norm none of whose parameters is trained uses its running statistics and leaves
- * them alone. Returns how many parameters matched.
+ * them alone. Returns how many weights and biases matched: running statistics alone cannot be frozen.
  */
 int gp_graph_freeze(struct gp_graph *g, const char *pattern);
 /* The same of all parameters of blocks [from, to). */

@@ -67,6 +67,7 @@ static void what_fits_nothing_or_leaves_nothing_is_refused(void **state)
 	memset(long_name, 'x', sizeof long_name - 1);
 	long_name[sizeof long_name - 1] = '\0';
 	expect_refused("classifer.1.weight", "did you mean classifier.1.weight");
+	expect_refused("*running*", "'*running*' names nothing but running statistics");
 	expect_refused("nonsense.*", "no parameter of mobilenetv2 is named 'nonsense.*'");
 	expect_refused("", "0 characters");
 	expect_refused("head,,tail", "0 characters");
