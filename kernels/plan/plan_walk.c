@@ -101,6 +101,10 @@ void gp_walk_find_gradients(struct gp_walk *w)
 
 enum gp_status gp_walk_new_buf(struct gp_walk *w, uint64_t bytes, int moment, int *index, struct gp_err *err)
 {
+	if (w->bufs == GP_WALK_MAX_BUFS)
+		GP_FAIL(err, GP_INVALID,
+			"the plan of %s needs more than %d pieces of memory: its nodes have too many inputs",
+			w->spec->graph->name, GP_WALK_MAX_BUFS);
 	if (w->bufs == w->buf_cap) {
 		const int cap = w->buf_cap ? w->buf_cap * 2 : 256;
 		void *grown = gp_realloc(w->buf, (size_t)cap, sizeof *w->buf);

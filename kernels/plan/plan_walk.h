@@ -34,6 +34,7 @@
 #include "common/graph/device.h"
 
 #define GP_WALK_POOLS 3              /* scratch memories of a plan, at most */
+#define GP_WALK_MAX_BUFS 16384       /* pieces of memory of a plan: gp_place_pieces looks at every pair of them */
 #define GP_WALK_ALL   (~(uint64_t)0) /* of a mask over inputs or outputs */
 #define GP_WALK_NONE  (-1)           /* in place of the index of a piece */
 

@@ -503,6 +503,39 @@ static void buffers_there_are_none_of_are_null(void **state)
 	gp_graph_free(g);
 }
 
+/* 300 nodes that read the same value 64 times each: as many gradients to be added, and room for each. */
+static void plan_of_too_many_pieces_is_refused(void **state)
+{
+	(void)state;
+	enum { NODES = 300 };
+	int sum = -1, same[GP_NODE_MAX_INPUTS];
+	struct gp_graph *g = gp_graph_new_empty("wide", &err);
+	const int x = gp_graph_add_input(g, "x", &(struct gp_type){GP_F32, {.ndim = 1, .dim = {1}}}, &err);
+	for (int k = 0; k < GP_NODE_MAX_INPUTS; k++)
+		same[k] = x;
+	OK(gp_graph_begin_block(g, "body", &err));
+	for (int i = 0; i < NODES; i++) {
+		char name[2][16];
+		snprintf(name[0], sizeof name[0], "join%d", i);
+		snprintf(name[1], sizeof name[1], "sum%d", i);
+		const int joined = gp_graph_concat(g, name[0], GP_NODE_MAX_INPUTS, same, &err);
+		sum = i == 0 ? joined
+			     : gp_graph_append(g, (struct gp_node){.op = GP_OP_ADD}, name[1], 2,
+					       (const int[]){sum, joined}, &err);
+		assert_true(sum >= 0);
+	}
+	OK(gp_graph_set_outputs(g, 1, &sum, &err));
+	OK(gp_graph_finish(g, &err));
+	struct gp_plan *p = NULL;
+	const struct gp_plan_spec spec = {.graph = g, .batch = 1, .slots = 1, .train = true, .grad_inputs = 1};
+	struct gp_device *device;
+	OK(gp_device_open("cpu", 1, &device, &err));
+	assert_int_equal(device->ops->plan_new(device, &spec, &p, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "more than 16384 pieces of memory"));
+	device->ops->close(device);
+	gp_graph_free(g);
+}
+
 int main(int argc, char **argv)
 {
 	(void)argc;
@@ -511,6 +544,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(plans_of_drawn_graphs_compute_what_an_interpreter_does),
 		cmocka_unit_test(edges_that_share_memory_are_told_apart),
 		cmocka_unit_test(buffers_there_are_none_of_are_null),
+		cmocka_unit_test(plan_of_too_many_pieces_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
