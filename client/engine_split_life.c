@@ -63,13 +63,12 @@ static uint64_t memory_bytes(struct split_engine *e)
 static void add_flow_figures(struct gp_flow *flow, void *arg)
 {
 	struct gp_engine_figures *out = arg;
-	struct gp_codec_stats *sum = &out->codec[flow->direction], s;
-	gp_codec_get_stats(flow->codec, &s);
-	sum->encoded += s.encoded;
-	sum->decoded += s.decoded;
-	sum->raw_fallbacks += s.raw_fallbacks;
+	struct gp_codec_stats *sum = &out->codec[flow->direction];
+	sum->encoded += flow->stats.encoded;
+	sum->decoded += flow->stats.decoded;
+	sum->raw_fallbacks += flow->stats.raw_fallbacks;
 	for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
-		sum->skipped[i] += s.skipped[i];
+		sum->skipped[i] += flow->stats.skipped[i];
 }
 
 static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)

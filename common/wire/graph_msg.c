@@ -10,6 +10,7 @@
 #include <xxhash.h>
 
 #include "common/base/mem.h"
+#include "common/wire/frame.h"
 #include "common/graph/op.h"
 
 /* --- from the wire ---------------------------------------------------------------------------------------------- */
@@ -55,10 +56,24 @@ static enum gp_status read_inits(const Gpsplit__Node *m, struct gp_graph *g, str
 	return GP_OK;
 }
 
+/* A parameter crosses the link in a frame of its own, at the latest when the training ends. */
+static enum gp_status check_frames(const struct gp_graph *g, int first, struct gp_err *err)
+{
+	const uint64_t most = GP_FRAME_BYTES_MAX / sizeof(float);
+	for (int i = first; i < g->params; i++)
+		if (g->param[i].count > most)
+			GP_FAIL(err, GP_INVALID,
+				"parameter %s has %llu elements; at most %llu fit into the frame in which it would cross "
+				"the link",
+				g->param[i].name, (unsigned long long)g->param[i].count, (unsigned long long)most);
+	return GP_OK;
+}
+
 static enum gp_status add_node(struct gp_graph *g, const Gpsplit__Node *m, uint64_t max_param_elements,
 			       struct gp_err *err)
 {
 	struct gp_node n;
+	const int first_param = g->params;
 	int value;
 	if (read_node(m, &n, err) != GP_OK)
 		return gp_err_prefix(err, "node %d", g->nodes);
@@ -66,6 +81,7 @@ static enum gp_status add_node(struct gp_graph *g, const Gpsplit__Node *m, uint6
 	if (g->param_elements > max_param_elements)
 		GP_FAIL(err, GP_NOMEM, "the graph has more than the %llu parameters that are allowed here",
 			(unsigned long long)max_param_elements);
+	GP_TRY(check_frames(g, first_param, err));
 	return read_inits(m, g, err);
 }
 

@@ -24,14 +24,14 @@ static void run_encode(struct gp_task *task)
 	struct gp_transfer *t = task->arg;
 	struct gp_frame *f = &t->frame;
 	size_t len = 0;
-	struct gp_codec_stats before, after;
+	struct gp_codec_stats before;
 	const struct gp_codec_pass pass = pass_of(t);
 	gp_codec_get_stats(t->flow->codec, &before);
 	task->status = gp_codec_encode_pass(t->flow->codec, &pass, t->tensor, f->payload, f->cap, &len, &task->err);
+	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)
 		return;
-	gp_codec_get_stats(t->flow->codec, &after);
-	t->travelled_raw = after.raw_fallbacks > before.raw_fallbacks;
+	t->travelled_raw = t->stats.raw_fallbacks > before.raw_fallbacks;
 	f->head.payload_len = len;
 	f->head.checksum = gp_frame_checksum(f->payload, len);
 }
@@ -45,6 +45,7 @@ static void run_decode(struct gp_task *task)
 	task->status = gp_frame_verify(f, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_codec_decode_pass(t->flow->codec, &pass, payload, t->tensor, &task->err);
+	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)
 		gp_err_prefix(&task->err, "%s of chunk %u", gp_direction_info[t->flow->direction].name, f->head.chunk);
 }
@@ -60,6 +61,7 @@ static void note_travelled_raw(struct gp_flow *d)
 static void encode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
+	t->flow->stats = t->stats;
 	if (t->travelled_raw)
 		note_travelled_raw(t->flow);
 	if (t->flow->account)
@@ -70,6 +72,7 @@ static void encode_done(struct gp_task *task)
 static void decode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
+	t->flow->stats = t->stats;
 	if (t->flow->account) {
 		t->flow->account->stage_ns[GP_STAGE_DECODE] += task->end_ns - task->start_ns;
 		t->flow->account->stage_ns[GP_STAGE_WAIT] += task->start_ns - task->queued_ns;

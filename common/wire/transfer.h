@@ -32,6 +32,7 @@ struct gp_transfer {
 	uint64_t draw;
 	const uint32_t *sample; /* (optional) set before encode: numbers in the data set, valid until done */
 	bool with_channel, waiting, travelled_raw;
+	struct gp_codec_stats stats; /* the codec's, when this task had ended */
 	/* Loop thread; the status is in task.status. After encode the frame is ready to be sent. */
 	void (*done)(struct gp_transfer *t);
 	void *arg;
@@ -50,6 +51,7 @@ struct gp_flow {
 	struct {
 		uint64_t frames, tensor_bytes, payload_bytes;
 	} total;                         /* sent, or received whole */
+	struct gp_codec_stats stats;     /* of all transfers whose `done` has run; the codec's own may be ahead */
 	uint64_t raw_noted;              /* tensors that travelled raw; the log tells of the first */
 	struct gp_kind_account *account; /* (optional) gets encode, decode and wait times */
 };

@@ -328,6 +328,25 @@ static void graph_that_lies_is_refused(void **state)
 	expect_refused(GP_INVALID, "name");
 }
 
+/* It would be trained, and could not be fetched. */
+static void parameter_larger_than_a_frame_is_refused(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_graph *made = gp_graph_new_empty("table", &err), *g = NULL;
+	Gpsplit__Graph *m;
+	const int tokens = gp_graph_add_input(made, "tokens", &(struct gp_type){GP_I32, {.ndim = 1, .dim = {4}}}, &err);
+	assert_int_equal(gp_graph_begin_block(made, "body", &err), GP_OK);
+	const int rows = gp_graph_embedding(made, "table", tokens, (1 << 22) + 1, 64, &err);
+	assert_int_equal(gp_graph_set_outputs(made, 1, &rows, &err), GP_OK);
+	assert_int_equal(gp_graph_finish(made, &err), GP_OK);
+	assert_int_equal(gp_graph_to_msg(made, &m, &err), GP_OK);
+	assert_int_equal(gp_graph_from_msg(m, NO_LIMIT, &g, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "table.weight has 268435520 elements; at most 268435456"));
+	gp_graph_msg_free(m);
+	gp_graph_free(made);
+}
+
 static void parameter_limit_holds(void **state)
 {
 	(void)state;
@@ -386,6 +405,7 @@ int main(void)
 		WITH_MSG(node_that_lies_is_refused),
 		WITH_MSG(attribute_that_does_not_fit_is_refused),
 		WITH_MSG(graph_that_lies_is_refused),
+		cmocka_unit_test(parameter_larger_than_a_frame_is_refused),
 		WITH_MSG(parameter_limit_holds),
 #ifdef GP_FAULTS
 		WITH_MSG(failed_allocation_is_an_error_not_a_crash),
