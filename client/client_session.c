@@ -239,12 +239,24 @@ static enum gp_status check_checkpoints(const struct gp_client_session *s, const
 	return gp_run_state_refused(s->open->run, err);
 }
 
+static enum gp_status check_limits(const struct gp_client_session *s, const Gpsplit__Limits *limits, struct gp_err *err)
+{
+	if (!limits || limits->window < 1 || limits->step_timeout_ms > GP_STEP_TIMEOUT_MS_MAX)
+		GP_FAIL(err, GP_PROTO,
+			"server %s gave limits that no session can keep: a window of %u chunks and a step timeout of %u ms "
+			"(at least 1 chunk, at most %u ms)",
+			s->open->server, limits ? limits->window : 0, limits ? limits->step_timeout_ms : 0,
+			GP_STEP_TIMEOUT_MS_MAX);
+	return GP_OK;
+}
+
 static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
 {
 	char agent[64];
-	if (m->version != GP_PROTO_VERSION || !m->limits)
+	if (m->version != GP_PROTO_VERSION)
 		GP_FAIL(err, GP_PROTO, "the server speaks version %u of the protocol, this client version %d",
 			m->version, GP_PROTO_VERSION);
+	GP_TRY(check_limits(s, m->limits, err));
 	GP_TRY(check_precision(s, m, err));
 	GP_TRY(check_checkpoints(s, m, err));
 	if (m->resume_token.len > 0 && m->resume_token.len != GP_TOKEN_BYTES)

@@ -12,6 +12,7 @@
 
 #include "common/base/environment.h"
 #include "common/base/log.h"
+#include "common/wire/control.h"
 #include "common/base/mem.h"
 #include "common/options/options.h"
 #include "common/base/port_file.h"
@@ -89,7 +90,7 @@ static const struct gp_opt options[] = {
 	 .value = "TIME",
 	 .initial = "10m",
 	 .min = 1,
-	 .max = 86400,
+	 .max = GP_STEP_TIMEOUT_MS_MAX / 1000,
 	 .help = "a step without progress for so long ends the session"},
 	{.name = "resume-window",
 	 .type = GP_OPT_TIME,

@@ -26,6 +26,9 @@ struct gp_control_arena {
 	ProtobufCAllocator allocator;
 };
 
+/* The longest step timeout that a server may give: a day. */
+#define GP_STEP_TIMEOUT_MS_MAX 86400000u
+
 void gp_control_arena_init(struct gp_control_arena *a, size_t spill_max);
 /* So much more than usual of a message fits into the fixed block: a message of every step allocates nothing. */
 enum gp_status gp_control_arena_reserve(struct gp_control_arena *a, size_t bytes, struct gp_err *err);

@@ -62,12 +62,14 @@ static void fake_start(struct fake *f, void (*play)(struct raw_peer *p))
 	assert_int_equal(pthread_create(&f->thread, NULL, fake_main, f), 0);
 }
 
+static uint32_t window = 8; /* of the server */
+
 static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
 {
 	Gpsplit__Limits limits = GPSPLIT__LIMITS__INIT;
 	Gpsplit__Welcome welcome = GPSPLIT__WELCOME__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	limits.window = 8;
+	limits.window = window;
 	limits.segment_bytes = GP_SEGMENT_BYTES_DEFAULT;
 	limits.step_timeout_ms = step_timeout_ms;
 	welcome.version = GP_PROTO_VERSION;
@@ -214,6 +216,18 @@ static void a_server_that_only_answers_heartbeats_is_given_up(void **state)
 	step_timeout_ms = 20000;
 }
 
+/* A window of 0 would start no chunk, and a timeout of weeks would wait for a dead server. */
+static void limits_that_no_session_can_keep_are_refused(void **state)
+{
+	(void)state;
+	window = 0;
+	expect_end(play_welcome_only, false, GP_PROTO, "a window of 0 chunks");
+	window = 8;
+	step_timeout_ms = UINT32_MAX;
+	expect_end(play_welcome_only, false, GP_PROTO, "a step timeout of 4294967295 ms");
+	step_timeout_ms = 20000;
+}
+
 static void answers_to_no_question_are_refused(void **state)
 {
 	(void)state;
@@ -253,6 +267,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_server_that_only_answers_heartbeats_is_given_up),
+		cmocka_unit_test(limits_that_no_session_can_keep_are_refused),
 		cmocka_unit_test(answers_to_no_question_are_refused),
 		cmocka_unit_test(ready_before_the_weights_have_left_is_refused),
 		cmocka_unit_test(a_server_that_knows_no_clipping_is_not_trained_with),
