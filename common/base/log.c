@@ -75,6 +75,7 @@ void gp_log_write(enum gp_log_area area, enum gp_log_level level, const char *fm
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof text, fmt, ap);
 	va_end(ap);
+	gp_hide_control_characters(text);
 	struct timespec ts;
 	struct tm tm;
 	clock_gettime(CLOCK_REALTIME, &ts);

@@ -8,6 +8,13 @@
 #include <stdarg.h>
 #include <string.h>
 
+void gp_hide_control_characters(char *text)
+{
+	for (; *text; text++)
+		if (((unsigned char)*text < 0x20 && *text != '\n' && *text != '\t') || *text == 0x7f)
+			*text = '?';
+}
+
 enum gp_status gp_err_set(struct gp_err *err, enum gp_status code, int os_code, const char *file, int line,
 			  const char *fmt, ...)
 {
@@ -15,6 +22,7 @@ enum gp_status gp_err_set(struct gp_err *err, enum gp_status code, int os_code, 
 	va_start(ap, fmt);
 	vsnprintf(err->text, sizeof err->text, fmt, ap);
 	va_end(ap);
+	gp_hide_control_characters(err->text);
 	err->code = code;
 	err->os_code = os_code;
 	err->file = file;
@@ -33,6 +41,7 @@ enum gp_status gp_err_prefix(struct gp_err *err, const char *fmt, ...)
 	va_end(ap);
 	if (n >= 0 && (size_t)n < sizeof err->text)
 		snprintf(err->text + n, sizeof err->text - (size_t)n, ": %s", old);
+	gp_hide_control_characters(err->text);
 	return err->code;
 }
 

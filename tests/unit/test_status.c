@@ -32,6 +32,17 @@ static void failure_is_forwarded_with_its_text_and_place(void **state)
 	assert_string_equal(err.text, "reading data: file x.idx is 7 bytes short");
 }
 
+/* Names in files and texts of peers may hold what moves a terminal's cursor. */
+static void control_characters_do_not_reach_a_terminal(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	gp_err_set(&err, GP_INVALID, 0, __FILE__, __LINE__, "key '%s' is wrong", "\033]0;title\177");
+	assert_string_equal(err.text, "key '?]0;title?' is wrong");
+	gp_err_prefix(&err, "file %s", "J\303\266rg\r");
+	assert_string_equal(err.text, "file J\303\266rg?: key '?]0;title?' is wrong");
+}
+
 static void exit_statuses_follow_the_contract(void **state)
 {
 	(void)state;
@@ -48,6 +59,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 	        cmocka_unit_test(failure_is_forwarded_with_its_text_and_place),
+	        cmocka_unit_test(control_characters_do_not_reach_a_terminal),
 	        cmocka_unit_test(exit_statuses_follow_the_contract),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
