@@ -9,15 +9,16 @@
 # with its parts, and compares the byte counts of gpclient, TCP_INFO and the
 # interfaces. With --freeze head no gradient comes down, and the next step's
 # activations follow without a pause: then the bound is 1.04 times what the
-# interface needs for the bytes that go up, packet headers included. Needs root
-# and a quiet machine. Figures: RESULTS.md
+# interface needs for the bytes that go up, packet headers included. With
+# --pytorch the same split is trained over the same link by PyTorch and gloo
+# (torch_pipeline.py), too. Needs root and a quiet machine. Figures: RESULTS.md
 
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . deploy/json.sh
 
 build=build/release rate=100mbit model=mobilenetv2:stem=imagenet shape=3x224x224 cut=1:-1
-batch=64 chunks=8 steps=6 codec=raw threads=1 port=4400 freeze=
+batch=64 chunks=8 steps=6 codec=raw threads=1 port=4400 freeze='' pytorch=''
 failures=0
 
 usage() {
@@ -34,6 +35,8 @@ usage() {
 	  --steps N      default $steps
 	  --codec SPEC   default $codec
 	  --freeze LIST  parameters that are not trained, for example head; default none
+	  --pytorch      also times PyTorch's pipeline over the link: mobilenetv2 at the cut 1:-1 in fp32, whatever
+	                 the model, codec and freezing of ours (Debian: python3-torchvision, libopenblas0-pthread)
 	  --threads N    compute threads of each process and of the local run; default $threads
 	END
 }
@@ -42,6 +45,7 @@ parse_options() {
 	while [ $# -gt 0 ]; do
 		case $1 in
 		-h | --help) usage && exit 0 ;;
+		--pytorch) pytorch=1 && shift ;;
 		--build | --rate | --model | --shape | --cut | --batch | --chunks | --steps | --codec | --threads | --freeze)
 			[ $# -ge 2 ] || { echo "link_step.sh: $1 needs a value" >&2 && exit 2; }
 			printf -v "${1#--}" %s "$2"
@@ -64,6 +68,15 @@ run_split() {
 	deploy/link.sh --shaper tbf --rate "$rate" --wait-port $port --json "$work/link.json" -- \
 		"$build/gpserverd" --listen 10.77.0.1:$port --insecure --threads "$threads" -- \
 		bash -c 'train --server "$GP_SERVER_ADDR:$port" --codec "$codec"' >"$work/split.json"
+}
+
+run_pytorch() {
+	local flags=(--shape "$shape" --batch "$batch" --chunks "$chunks" --steps "$steps" --threads "$threads")
+	local script=("${PYTHON:-/usr/bin/python3}" tests/bench/torch_pipeline.py)
+	deploy/link.sh --shaper tbf --rate "$rate" --wait-port $((port + 1)) -- \
+		"${script[@]}" server 10.77.0.1:$((port + 1)) "${flags[@]}" -- \
+		"${script[@]}" client 10.77.0.1:$((port + 1)) "${flags[@]}" >"$work/pytorch.json" 2>"$work/pytorch.log" ||
+		{ cat "$work/pytorch.log" >&2 && return 1; }
 }
 
 split() { json_get "$work/split.json" "$1"; }
@@ -140,6 +153,11 @@ main() {
 	if [ -n "$freeze" ]; then compare_frozen; else compare_time; fi
 	compare_bytes up tx
 	compare_bytes down rx
+	if [ -n "$pytorch" ]; then
+		run_pytorch || exit
+		awk -v theirs="$(json_get "$work/pytorch.json" time_per_batch_s)" -v ours="$(split time_per_batch_s)" 'BEGIN {
+			printf "PyTorch'"'"'s pipeline, fp32, same link: %.3f s per batch, %.2f times ours\n", theirs, theirs / ours }'
+	fi
 	echo "drops: $(link up_drops) up, $(link down_drops) down"
 	[ $failures -eq 0 ]
 }
