@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 . deploy/json.sh
 
 model=mobilenetv2:width=0.5,stem=cifar data=fashion-mnist cut=1:-1 codec=sortquant:bits=6,split=2
-batch=64 steps=1400 epochs='' chunks=2 result='' extra=()
+batch=64 steps=800 epochs='' chunks=2 result='' extra=()
 server_pid='' client_pid='' work=''
 
 usage() {
@@ -32,7 +32,7 @@ usage() {
 	                 (default: $codec)
 	  --batch N      takes N samples per step (default: $batch)
 	  --chunks N     sends each batch in N chunks (default: $chunks)
-	  --steps N      takes N steps (default: $steps, one and a half passes over the images)
+	  --steps N      takes N steps (default: $steps, most of a pass over the images)
 	  --epochs N     takes N whole passes over the images, whatever --steps says
 	  --result FILE  writes the closing JSON of "gpclient train" to FILE, too
 	  -h, --help     prints this text
