@@ -334,29 +334,27 @@ static bool arrived(const struct gp_codec_tree *t)
 	return !t->inside || t->inside->ops->finish(t->site, &err) == GP_OK;
 }
 
-/* The node's own bytes as the other end will decode them; our own payload cannot be refused. */
-static void see_quantized(const struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+/* The node's own bytes as the other end will decode them. Every stage promises that they decode, but whether they do
+ * depends on numbers from outside, so a stage that is wrong ends its session and not the process. */
+static void see_quantized(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
 			  struct gp_span body, float *seen)
 {
 	struct gp_err err;
 	if (!arrived(t))
 		return;
-	enum gp_status status = node->ops->decode(node->state, pass, body, seen, &err);
-	gp_require(status == GP_OK || (t->inside && status == GP_DEVICE));
+	t->broken |= node->ops->decode(node->state, pass, body, seen, &err) != GP_OK;
 }
 
-static void see_joined(const struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+static void see_joined(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
 		       struct gp_span side, float *seen)
 {
 	struct gp_err err;
 	if (!arrived(t))
 		return;
-	enum gp_status status =
-		node->ops->join(node->state, pass, side, (const float *const *)node->tensor, seen, &err);
-	gp_require(status == GP_OK || (t->inside && status == GP_DEVICE));
+	t->broken |= node->ops->join(node->state, pass, side, (const float *const *)node->tensor, seen, &err) != GP_OK;
 }
 
-static bool encode_quantizer(const struct gp_codec_tree *t, struct gp_codec_node *node,
+static bool encode_quantizer(struct gp_codec_tree *t, struct gp_codec_node *node,
 			     const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len, float *seen)
 {
 	if (!node->ops->encode(node->state, pass, x, out, len))
@@ -442,14 +440,19 @@ enum gp_status gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_cod
 				    uint8_t *out, size_t *len, struct gp_err *err)
 {
 	const bool staged = t->device != t->inside;
-	t->fell_back = false;
+	t->fell_back = t->broken = false;
 	if (staged) {
 		t->device->ops->down(t->site, t->staging, x, t->node[0].n * sizeof *x);
 		GP_TRY(t->device->ops->finish(t->site, err));
 	}
 	gp_codec_tree_back_up(t, pass);
 	*len = encode_node(t, t->node, pass, staged ? t->staging : x, out, NULL);
-	return t->inside ? t->inside->ops->finish(t->site, err) : GP_OK;
+	if (t->inside)
+		GP_TRY(t->inside->ops->finish(t->site, err));
+	if (t->broken)
+		GP_FAIL(err, GP_INTERNAL, "%s: the payload of this tensor, whose numbers are extreme, does not decode",
+			t->node[t->node[0].ops->kind == GP_CODEC_WRAPPER].ops->info.name);
+	return GP_OK;
 }
 
 /* --- decode ----------------------------------------------------------------------------------------------------- */

@@ -44,6 +44,7 @@ struct gp_codec_tree {
 	int nodes;
 	bool learns;                  /* the encoder decodes what it has encoded: a wrapper wants to know */
 	bool fell_back;               /* the last encode sent some tensor raw */
+	bool broken;                  /* the last encode wrote what does not decode */
 	struct gp_codec_mask *mask;   /* of an activation; NULL: none */
 	uint64_t memory_bytes;        /* that open takes, on the host and a device */
 	struct gp_codec_begun *begun; /* per chunk; NULL: no undo, or nothing to take back */

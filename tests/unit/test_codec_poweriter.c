@@ -501,6 +501,30 @@ static void factors_whose_product_overflows_are_refused(void **state)
 	gp_codec_free(c);
 }
 
+/* Samples whose factors a bucket across all of them makes a thousand times larger, each: the product was infinite. */
+static void huge_samples_travel_raw_and_do_not_stop_the_process(void **state)
+{
+	(void)state;
+	enum { SAMPLES = 1 << 20 };
+	static const char *const chains[] = {"ef+poweriter:rank=1,iters=1+qsgd:bits=1,bucket=1048576",
+					     "poweriter:rank=1,iters=1+qsgd:bits=1,bucket=1048576"};
+	const struct gp_shape shape = {.ndim = 4, .dim = {SAMPLES, 1, 1, 1}};
+	float *x = malloc(SAMPLES * sizeof *x), *y = malloc(SAMPLES * sizeof *y);
+	for (int i = 0; i < 2; i++)
+		for (int exponent = 60; exponent < 128; exponent++) {
+			for (int k = 0; k < SAMPLES; k++)
+				x[k] = ldexpf(1, exponent);
+			struct gp_codec *c = new_codec(chains[i], &shape);
+			trip(c, &(struct gp_codec_pass){0}, x, y);
+			for (int k = 0; k < SAMPLES; k++)
+				if (!isfinite(y[k]) || (exponent > 80 && y[k] != x[k]))
+					fail_msg("2^%d came back as %g", exponent, (double)y[k]);
+			gp_codec_free(c);
+		}
+	free(x);
+	free(y);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -519,6 +543,7 @@ int main(void)
 		cmocka_unit_test(every_instruction_set_gives_the_same_payload_and_tensor),
 		cmocka_unit_test(cut_and_changed_payloads_are_refused_or_decoded),
 		cmocka_unit_test(factors_whose_product_overflows_are_refused),
+		cmocka_unit_test(huge_samples_travel_raw_and_do_not_stop_the_process),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

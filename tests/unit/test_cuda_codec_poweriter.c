@@ -256,7 +256,7 @@ static void sample_that_is_too_large_or_not_finite_sends_its_tensor_raw(void **s
 {
 	(void)state;
 	static const struct gp_shape shape = {.ndim = 3, .dim = {3, 20, 6}};
-	static const float bad[] = {NAN, INFINITY, 1e34f, 1e38f};
+	static const float bad[] = {NAN, INFINITY, 1e25f, 1e38f};
 	struct ends e = open_ends("poweriter:rank=2,iters=1", &shape, (struct gp_codec_options){.seed = 4});
 	for (int i = 0; i < COUNT(bad); i++) {
 		fill(&shape, FULL, 1);
@@ -265,7 +265,7 @@ static void sample_that_is_too_large_or_not_finite_sends_its_tensor_raw(void **s
 		assert_int_equal(e.len[DEVICE], 4 + 4 * 360);
 	}
 	fill(&shape, FULL, 1);
-	x[150] = 1e30f; /* whose square fp32 does not hold */
+	x[150] = 1e23f; /* whose square fp32 does not hold */
 	travel(&e, &(struct gp_codec_pass){.step = 9});
 	assert_true(e.len[DEVICE] < 4 * 360);
 	close_ends(&e);

@@ -13,8 +13,11 @@
 
 /* Steps more, where there is nothing to start from. */
 #define GP_POWERITER_COLD_STEPS   8
-/* A sample of a larger norm travels raw: whatever the next stage does to its factors, their product stays finite. */
-#define GP_POWERITER_LARGEST_NORM 0x1p110
+/* A sample of a larger norm travels raw: whatever the next stage does to its factors, their product stays finite. The
+ * level quantizers, which are the worst, give an element at most the norm of its bucket. That is at most 2^15.5 times the
+ * largest element, of one factor at most the sample's norm, of the other 1; and a product has at most 256 = 2^8 terms:
+ * 2^(80 + 15.5 + 15.5 + 8) = 2^119. */
+#define GP_POWERITER_LARGEST_NORM 0x1p80
 /* The rest's share of the squared norm, and the mean square, below which T'T is computed in fp64. */
 #define GP_POWERITER_EXACT_SHARE  1e-6
 #define GP_POWERITER_EXACT_MEAN   1e-24
