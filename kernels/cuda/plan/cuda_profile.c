@@ -6,7 +6,7 @@
  */
 #include "kernels/cuda/plan/cuda_profile.h"
 
-#include "common/wire/account.h"
+#include "common/base/clock.h"
 #include "common/base/mem.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/plan/plan_work.h"

@@ -27,9 +27,9 @@
 #include "kernels/cuda/emulator/emulated_checks.h"
 
 extern "C" {
+#include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/mem.h"
-#include "common/wire/account.h"
 }
 
 #define EMULATED_DEVICES 2
