@@ -9,7 +9,7 @@
 
 #include "kernels/cpu/plan/cpu_device.h"
 #ifdef GP_CUDA_DEVICE
-#include "kernels/cuda/runtime/cuda_device.h"
+#include "kernels/cuda/plan/cuda_device.h"
 #endif
 
 #define MAX_THREADS 1024

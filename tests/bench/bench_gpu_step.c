@@ -20,7 +20,7 @@
 #include "common/base/rng.h"
 #include "common/base/worker.h"
 #ifdef GP_CUDA_DEVICE
-#include "kernels/cuda/runtime/cuda_device.h"
+#include "kernels/cuda/plan/cuda_device.h"
 #include "kernels/cuda/runtime/rt.h"
 #include "common/graph/graph_part.h"
 #endif

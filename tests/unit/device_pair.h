@@ -13,7 +13,7 @@
 #include "kernels/device_registry.h"
 #include "common/base/mem.h"
 #include "common/base/rng.h"
-#include "kernels/cuda/runtime/cuda_device.h"
+#include "kernels/cuda/plan/cuda_device.h"
 #include "kernels/cuda/runtime/rt.h"
 #include "tests/unit/on_gpu.h"
 

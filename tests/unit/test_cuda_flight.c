@@ -11,7 +11,7 @@
 #include "common/base/mem.h"
 #include "common/base/rng.h"
 #include "common/base/worker.h"
-#include "kernels/cuda/runtime/cuda_device.h"
+#include "kernels/cuda/plan/cuda_device.h"
 #include "tests/unit/on_gpu.h"
 #include "kernels/device_registry.h"
 #include "common/graph/ops/op_conv.h"

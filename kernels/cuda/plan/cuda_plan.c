@@ -5,7 +5,7 @@
  * of is decided in cuda_plan_build.c and cuda_plan_layout.c; cuda_plan_run.c runs it. See
  * cuda_plan.h. Test: tests/unit/test_cuda_plan.c
  */
-#include "kernels/cuda/runtime/cuda_device.h"
+#include "kernels/cuda/plan/cuda_device.h"
 
 #include <errno.h>
 #include <string.h>

@@ -15,9 +15,9 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "kernels/cuda/runtime/cuda_device.h"
 #include "kernels/cuda/ops/k_elementwise.h"
 #include "kernels/cuda/ops/k_fill.h"
+#include "kernels/cuda/plan/cuda_device.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/cuda/plan/cuda_profile.h"
 
