@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes gp_cuda, the level of the CUDA device, as GP_CUDA says; it defines GP_CUDA_DEVICE where there is one (real or
-# emulated), and is empty where there is none.
+# gp_cuda_level(NAME FOLDER... LINKS LIBRARY...): gp_level with the kernels in the folders, as GP_CUDA says. It defines
+# GP_CUDA_DEVICE where there is a device (real or emulated), and makes an empty library where there is none.
 #
-#   */*.c              both   plans, codecs, buffers: C over rt.h and blas.h
-#   */k_*.cu           both   kernels and their launchers, over gpk.h
-#   runtime/*.cu       nvcc   the runtime and cuBLAS
-#   runtime/*.cc, emulator/*.cc  g++  the same on the host
+#   *.c     both   plans, codecs, buffers: C over rt.h and blas.h
+#   k_*.cu  both   kernels and their launchers, over gpk.h
+#   *.cu    nvcc   the runtime and cuBLAS
+#   *.cc    g++    the same on the host
 
 # Turing to Blackwell: machine code for the common data centre cards, others compile the nearest virtual one at load time.
 set(gp_cuda_architectures 75-virtual 80-real 90)
@@ -28,59 +28,70 @@ endif()
 message(STATUS "CUDA device: ${gp_cuda}")
 set(gp_cuda_device ${gp_cuda} CACHE INTERNAL "what GP_CUDA came to: on, off or emulated; deploy/bundle.sh reads it")
 if(gp_cuda STREQUAL "off")
-  add_library(gp_cuda INTERFACE)
+  function(gp_cuda_level name)
+    add_library(gp_${name} INTERFACE)
+  endfunction()
   return()
 endif()
 
-gp_level(cuda kernels/cuda/runtime kernels/cuda/codec kernels/cuda/ops kernels/cuda/plan LINKS gp_plan)
-file(GLOB cuda_kernels CONFIGURE_DEPENDS kernels/cuda/*/k_*.cu)
-target_compile_definitions(gp_cuda PUBLIC GP_CUDA_DEVICE)
-
+add_library(gp_gpu INTERFACE) # how kernels are compiled
+target_include_directories(gp_gpu INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
+target_compile_definitions(gp_gpu INTERFACE GP_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
+if(GP_FAULTS)
+  target_compile_definitions(gp_gpu INTERFACE GP_FAULTS)
+endif()
 if(gp_cuda STREQUAL "emulated")
   enable_language(CXX)
-  file(GLOB cuda_host CONFIGURE_DEPENDS kernels/cuda/runtime/*.cc kernels/cuda/emulator/*.cc)
-  add_library(gp_gpu OBJECT ${cuda_kernels} ${cuda_host})
-  set_source_files_properties(${cuda_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
-  set_target_properties(gp_gpu PROPERTIES CXX_STANDARD 17 CXX_EXTENSIONS ON)
-  target_compile_options(gp_gpu PRIVATE -ffp-contract=off -fvisibility=hidden -Wall -Wextra -Wno-unused-function)
+  set(gp_cuda_kinds k_*.cu *.cc)
+  set(gp_cuda_links DNNL::dnnl stdc++)
+  target_compile_options(gp_gpu INTERFACE -ffp-contract=off -fvisibility=hidden -Wall -Wextra -Wno-unused-function)
   if(GP_WERROR)
-    target_compile_options(gp_gpu PRIVATE -Werror)
+    target_compile_options(gp_gpu INTERFACE -Werror)
   endif()
-  target_include_directories(gp_gpu PRIVATE $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
-  target_link_libraries(gp_cuda PUBLIC DNNL::dnnl)
-  set(cuda_definitions GP_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
+  target_include_directories(gp_gpu INTERFACE $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
+  if(GP_SANITIZE)
+    # -O2 in place of a preset's -O1: emulated kernels are most of the work of the sanitizers' tests.
+    target_compile_options(gp_gpu INTERFACE -O2 -fsanitize=${GP_SANITIZE} -fno-omit-frame-pointer
+      -fno-sanitize-recover=all)
+  endif()
 else()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
     set(CMAKE_CUDA_ARCHITECTURES ${gp_cuda_architectures})
   endif()
   enable_language(CUDA)
-  set_target_properties(gp_cuda PROPERTIES CUDA_ARCHITECTURES "${CMAKE_CUDA_ARCHITECTURES}")
   find_package(CUDAToolkit REQUIRED)
   set(gp_cuda_toolkit "${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}" CACHE INTERNAL "tests/gpu.sh reads it")
   set(gp_cuda_libraries ${CUDAToolkit_LIBRARY_DIR} CACHE INTERNAL "where cuBLAS is; deploy/bundle.sh reads it")
-  file(GLOB cuda_host CONFIGURE_DEPENDS kernels/cuda/runtime/*.cu)
-  add_library(gp_gpu OBJECT ${cuda_kernels} ${cuda_host})
-  set_target_properties(gp_gpu PROPERTIES CUDA_STANDARD 17 CUDA_SEPARABLE_COMPILATION OFF)
-  target_compile_options(gp_gpu PRIVATE -Xcompiler=-Wall,-Wextra,-Wno-unused-function,-fvisibility=hidden)
+  set(gp_cuda_kinds *.cu)
+  set(gp_cuda_links CUDA::cudart_static ${CMAKE_DL_LIBS} stdc++) # cuBLAS is opened when it is needed: cublas.h
+  target_compile_options(gp_gpu INTERFACE -Xcompiler=-Wall,-Wextra,-Wno-unused-function,-fvisibility=hidden)
   if(GP_WERROR)
-    target_compile_options(gp_gpu PRIVATE --Werror=all-warnings)
+    target_compile_options(gp_gpu INTERFACE --Werror=all-warnings)
   endif()
-  foreach(source ${cuda_kernels}) # as the portable codec loops: no contraction (gpk.h)
-    if(source MATCHES "/k_codec_")
+endif()
+
+# The kernels are compiled without gp_flags, whose warnings are those of C.
+function(gp_cuda_level name)
+  gp_level(${name} ${ARGN})
+  target_compile_definitions(gp_${name} PUBLIC GP_CUDA_DEVICE)
+  set(globs)
+  foreach(folder ${level_UNPARSED_ARGUMENTS})
+    foreach(kind ${gp_cuda_kinds})
+      list(APPEND globs ${folder}/${kind})
+    endforeach()
+  endforeach()
+  file(GLOB sources CONFIGURE_DEPENDS ${globs})
+  add_library(gp_${name}_gpu OBJECT ${sources})
+  target_link_libraries(gp_${name}_gpu PRIVATE gp_gpu)
+  set_target_properties(gp_${name}_gpu PROPERTIES CXX_STANDARD 17 CXX_EXTENSIONS ON
+    CUDA_STANDARD 17 CUDA_SEPARABLE_COMPILATION OFF)
+  foreach(source ${sources})
+    if(gp_cuda STREQUAL "emulated" AND source MATCHES "\\.cu$")
+      set_source_files_properties(${source} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-x;c++")
+    elseif(source MATCHES "/k_codec_") # as the portable codec loops: no contraction (gpk.h)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "--fmad=false")
     endif()
   endforeach()
-  target_link_libraries(gp_cuda PUBLIC CUDA::cudart_static ${CMAKE_DL_LIBS}) # cuBLAS is opened when it is needed: cublas.h
-  set(cuda_definitions GP_VERSION="${PROJECT_VERSION}" _GNU_SOURCE)
-endif()
-target_include_directories(gp_gpu PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
-target_compile_definitions(gp_gpu PRIVATE ${cuda_definitions})
-if(GP_FAULTS)
-  target_compile_definitions(gp_gpu PRIVATE GP_FAULTS)
-endif()
-if(GP_SANITIZE AND gp_cuda STREQUAL "emulated")
-  # -O2 in place of a preset's -O1: emulated kernels are most of the work of the sanitizers' tests.
-  target_compile_options(gp_gpu PRIVATE -O2 -fsanitize=${GP_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
-endif()
-target_sources(gp_cuda PRIVATE $<TARGET_OBJECTS:gp_gpu>)
-target_link_libraries(gp_cuda PUBLIC stdc++)
+  target_sources(gp_${name} PRIVATE $<TARGET_OBJECTS:gp_${name}_gpu>)
+  target_link_libraries(gp_${name} PUBLIC ${gp_cuda_links})
+endfunction()
