@@ -1,91 +1,182 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# layers.sh: a folder is a level, and includes only itself and what stands before it in the list below, which is that of
-# CMakeLists.txt. Fails on every #include in another direction, on one that names no file, and on two source files of
-# one name. That the symbols keep to the same order is checked by the link_NAME programs (tests/CMakeLists.txt).
+# layers.sh [TREE]: a folder belongs to a level, and includes only its own level, those that its level links to, and
+# what these pass on. The list of levels, with their folders and LINKS, stands once: gp_level and gp_cuda_level in
+# CMakeLists.txt are read here as they are. Fails on
+#   - an #include in any other direction, also where no compiler looks (#if 0),
+#   - an #include that is neither "path/from/the/root.h" of a file that is there, nor <header.h> of a library,
+#   - a file in a folder, or of a kind, that CMake compiles for no level, and on a symbolic link,
+#   - two source files of one name,
+#   - a level that links to one that does not stand before it.
+# That the symbols keep to the same directions is checked by the link_NAME programs (tests/CMakeLists.txt).
+# Test: tests/layers_cheats.sh
+#
+# Some levels are two folders, which need each other:
+#   common/codec and stages            codec_table.h names every stage; a stage is written over codec_impl.h
+#   common/graph and ops               op_table.h names every operation; an operation is written over op.h
+#   kernels/cpu/plan and ops           the plan's table has a row for every operation, which runs on the plan's
+#   kernels/cuda/plan and ops            buffers; so do the loss and the optimizer of cuda, which its plan calls
+#   kernels/cuda/runtime and emulator  gpk.h includes the emulator, whose launches are queued by the emulated runtime,
+#                                        which asks the emulator to check its copies
 
 set -u -o pipefail
-cd "$(dirname "$0")/.." || exit 1
+cd "${1:-"$(dirname "$0")/.."}" || exit 1
 
-# From the ground up. A file belongs to the longest folder that holds it.
-readonly levels=(
-	common/base
-	kernels/loops
-	common/options
-	common/net
-	common/codec/stages common/codec
-	common/store
-	common/graph/ops common/graph
-	common/wire
-	kernels/plan
-	kernels/cpu/math kernels/cpu/ops kernels/cpu/plan
-	kernels/cuda/emulator kernels/cuda/runtime kernels/cuda/codec kernels/cuda/ops kernels/cuda/plan
-	kernels
-	server
-	client/data
-	client/models
-	client/link
-	client
-	client/commands
-)
+exec perl - <<'PERL'
+use strict;
+use warnings;
 
-# Folders that make up one level (one library): they may include each other. The kernels of the emulated device are
-# written against the emulator, which queues its work by the runtime.
-readonly rooms=("common/codec/stages common/codec" "common/graph/ops common/graph" "kernels/cpu/ops kernels/cpu/plan"
-	"kernels/cuda/ops kernels/cuda/plan" "kernels/cuda/emulator kernels/cuda/runtime")
+my (%level_of, %folders, %links, %hidden, %may, %has_kernels, %seen);
+my ($files, $bad) = (0, 0);
 
-git ls-files --cached --others --exclude-standard common kernels server client |
-	grep -E '\.(c|h|cu|cc)$' | sort -u | while read -r file; do [ -f "$file" ] && echo "$file"; done |
-	awk -v levels="${levels[*]}" -v rooms="$(printf '%s|' "${rooms[@]}")" '
-		BEGIN {
-			count = split(levels, level, " ")
-			together = split(rooms, room, "|")
-			for (r = 1; r < together; r++) {
-				n = split(room[r], folder, " ")
-				for (i = 1; i <= n; i++) floor_of[folder[i]] = r
+sub complain { print "@_\n"; $bad = 1 }
+
+sub text_of {
+	my ($path) = @_;
+	open my $file, '<', $path or die "$path: $!\n";
+	local $/;
+	return <$file> // '';
+}
+
+# --- levels ---------------------------------------------------------------------------------------------------------
+
+# Adds what a user of the level may include: what the level LINKS to is passed on, what is PRIVATE is not.
+sub add_passed_on {
+	my ($level, $into) = @_;
+	return if $into->{$level}++;
+	add_passed_on($_, $into) for @{$links{$level}};
+}
+
+sub reach {
+	my ($level) = @_;
+	my %reached = ($level => 1);
+	add_passed_on($_, \%reached) for @{$links{$level}}, @{$hidden{$level}};
+	return \%reached;
+}
+
+sub read_levels {
+	my $list = text_of('CMakeLists.txt');
+	$list =~ s/#.*//g;
+	($links{gp_proto}, $level_of{proto}) = ([], 'gp_proto'); # made from proto/*.proto
+	while ($list =~ /\bgp_(cuda_)?level\s*\(\s*(\w+)([^()]*)\)/g) {
+		my ($kernels, $level, $words) = ($1, "gp_$2", $3);
+		complain("$level stands twice in CMakeLists.txt") if $links{$level};
+		$has_kernels{$level} = $kernels;
+		my ($folders, $public, $private) = ([], [], []);
+		my $to = $folders;
+		for (split ' ', $words) {
+			if (/^(LINKS|PRIVATE)$/) { $to = $1 eq 'LINKS' ? $public : $private }
+			elsif ($to == $folders) { push @$to, $_ }
+			elsif (/^gp_/) {
+				complain("$level links to $_, which does not stand before it") if !$links{$_};
+				push @$to, $_;
 			}
 		}
-		function place(path,    i, best) {
-			best = 0
-			for (i = 1; i <= count; i++)
-				if (index(path, level[i] "/") == 1 && (!best || length(level[i]) > length(level[best]))) best = i
-			return best
+		for (@$folders) {
+			complain("$_ belongs to $level, and is no folder") if !-d;
+			complain("$_ belongs to $level and to $level_of{$_}") if $level_of{$_};
+			$level_of{$_} = $level;
 		}
-		function is_below(a, b) { # whether level a may include level b
-			if (level[a] ~ /^client/ && level[b] == "server") return 0
-			if (a == b || b < a) return 1
-			return (level[a] in floor_of) && floor_of[level[a]] == floor_of[level[b]]
-		}
-		function complain(text) { print text; bad = 1 }
-		{
-			name = $0
-			sub(/.*\//, "", name)
-			if (name in seen) complain(seen[name] " and " $0 " have one name: rename one of them")
-			seen[name] = $0
-			here = place($0)
-			if (!here) complain($0 " lies in no level: add its folder to tests/layers.sh and CMakeLists.txt")
-			file = $0
-			number = 0
-			while ((getline line < file) > 0) {
-				number++
-				if (line !~ /^[ \t]*#[ \t]*include "/) continue
-				split(line, part, "\"")
-				target = part[2]
-				if (target ~ /^proto\//) {
-					if (here < place("common/wire/x")) complain(file ":" number ": includes " target " below common/wire")
-					continue
-				}
-				there = place(target)
-				if (!there) complain(file ":" number ": includes " target ", which is no path from the root")
-				else if (!is_below(here, there))
-					complain(file ":" number ": includes " target ": " level[there] " stands above " level[here])
-			}
-			close(file)
-			files++
-		}
-		END {
-			if (files < 100) complain("only " files " files were looked at")
-			if (!bad) print files " files, " count " levels: every include points downwards"
-			exit bad
-		}'
+		($links{$level}, $hidden{$level}) = ($public, $private);
+	}
+	$may{$_} = reach($_) for keys %links;
+}
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+# The text as a compiler reads it: lines joined at their backslashes, and a space for each comment. Strings stay. Line
+# ends that a join took stand behind it, and those of a comment become \x01, so that a complaint names the right line.
+sub without_comments {
+	my ($text) = @_;
+	$text =~ s/^\xEF\xBB\xBF//;
+	$text =~ s{((?:[^\n]*\\[^\S\n]*\n)+)([^\n]*)}{
+		my ($spliced, $rest) = ($1, $2);
+		my $lines = $spliced =~ s/\\[^\S\n]*\n//g;
+		$spliced . $rest . "\n" x $lines;
+	}ge;
+	$text =~ s{
+		( (?:u8|[uUL])? R"(?<end>[^()\\\s"]{0,16})\( .*? \)\k<end>" # a raw string
+		| [A-Za-z_]\w* | \.?[0-9](?:[eEpP][-+] | '\w | [\w.])*
+		| "(?:\\. | [^"\\\n])*" | '(?:\\. | [^'\\\n])*' )
+		| //[^\n]* | /\*(?<comment>.*?)(?:\*/|\z)
+	}{
+		defined $1 ? $1 : ' ' . "\x01" x (($+{comment} // '') =~ tr/\n//)
+	}gsex;
+	return $text;
+}
+
+sub check_quoted {
+	my ($where, $here, $target) = @_;
+	my ($folder) = $target =~ m{^(\w[\w.+-]*(?:/\w[\w.+-]*)*)/\w[\w.+-]*\.h$};
+	my $is_there = -f $target;
+	if ($target =~ m{^(proto/\w+)\.}) { # made in the build folder, never in the tree
+		$is_there = !-e $target && $target eq "$1.pb-c.h" && -f "$1.proto";
+	}
+	my $there = defined $folder ? $level_of{$folder} : undef;
+	my $what = "$where includes \"$target\"";
+	if (!defined $folder || !$is_there) { complain("$what, which is no header's path from the root") }
+	elsif (!$there) { complain("$what, which lies in no level") }
+	elsif (!$may{$here}{$there}) { complain("$what: $here does not link to $there") }
+}
+
+# Both the root and the build folder are searched for <headers>, too.
+sub check_angled {
+	my ($where, $target) = @_;
+	my ($top) = $target =~ m{^(\w[\w.+-]*)(?:/\w[\w.+-]*)*$};
+	return if defined $top && !-e $top && $top ne 'CMakeFiles';
+	complain("$where includes <$target>, which is no library's header");
+}
+
+# A raw string keeps its backslashes at the ends of lines, which without_comments does not know.
+sub check_includes {
+	my ($file, $here) = @_;
+	my $text = text_of($file);
+	complain("$file has a byte 0, which a compiler skips") if $text =~ /\0/;
+	complain("$file has a raw string and a joined line: only one of them can be read here")
+		if $text =~ /\b(?:u8|[uUL])?R"/ && $text =~ /\\[^\S\n]*\n/;
+	$text = without_comments($text);
+	my $space = qr/[^\S\n]|\x01/;
+	while ($text =~ /^(?:$space)*(?:#|%:|\?\?=)(?:$space)*(include\w*|import|embed)\b([^\n]*)/mg) {
+		my ($directive, $target) = ($1, $2);
+		my $where = "$file:" . (1 + (substr($text, 0, $-[1]) =~ tr/\n\x01//)) . ':';
+		if ($directive ne 'include') { complain("$where #$directive is not used here") }
+		elsif ($target =~ /^(?:$space)*"([^"]*)"(?:$space)*$/) { check_quoted($where, $here, $1) }
+		elsif ($target =~ /^(?:$space)*<([^>]*)>(?:$space)*$/) { check_angled($where, $1) }
+		else { complain("$where includes what cannot be read here:$target") }
+	}
+}
+
+sub check_file {
+	my ($file) = @_;
+	my ($folder, $name, $kind) = $file =~ m{^(.+)/([^/]+?(?:\.(\w+))?)$};
+	$kind //= '';
+	return if $kind =~ /^(?:md|cmake)$/ || ($name =~ /^\./ && $kind !~ /^(?:c|h|cu|cc)$/);
+	my $here = $level_of{$folder};
+	if (!$here) { return complain("$file lies in no level: add its folder to one in CMakeLists.txt") }
+	if ($kind !~ ($has_kernels{$here} ? qr/^(?:c|h|cu|cc)$/ : qr/^[ch]$/)) {
+		return complain("$file is of a kind that $here does not compile");
+	}
+	complain("$seen{$name} and $file have one name: rename one of them") if $seen{$name};
+	$seen{$name} = $file;
+	check_includes($file, $here);
+	$files++;
+}
+
+sub walk {
+	my ($folder) = @_;
+	opendir my $handle, $folder or die "$folder: $!\n";
+	for (map { "$folder/$_" } sort grep { !/^\.\.?$/ } readdir $handle) {
+		if (-l) { complain("$_ is a symbolic link") }
+		elsif (-d) { walk($_) }
+		else { check_file($_) }
+	}
+}
+
+read_levels();
+my %tops = map { m{^([^/]+)} => 1 } grep { $_ ne 'proto' } keys %level_of;
+walk($_) for sort keys %tops;
+complain("only $files files were looked at") if $files < 100;
+print "$files files, ", scalar(keys %links) - 1, " levels: every include keeps to the links of its level\n" if !$bad;
+exit $bad;
+PERL
