@@ -14,6 +14,7 @@
 #include <time.h>
 
 #include "common/graph/device.h"
+#include "common/graph/graph_part.h"
 #include "kernels/device_registry.h"
 #include "common/base/mem.h"
 #include "client/models/models.h"
@@ -22,7 +23,6 @@
 #ifdef GP_CUDA_DEVICE
 #include "kernels/cuda/plan/cuda_device.h"
 #include "kernels/cuda/runtime/rt.h"
-#include "common/graph/graph_part.h"
 #endif
 
 enum { MAX_STEPS = 10000, WARM_STEPS = 3, SLOTS = 4 /* two forwards that are queued and two backwards */ };
