@@ -7,6 +7,7 @@
 #   - a relative link of a page that leads nowhere, to a file or to a heading,
 #   - a name gp_... or GP_... in a page that occurs in no source file,
 #   - a comment that begins with "Of ", and words that only their author understands (see `riddles` below),
+#   - a header that says "Only for ..." or "Private to ..." and is included elsewhere; tests may include any,
 #   - a header of common, kernels, server or client that does not say which thread may call it, or where its test is.
 # It looks at text, not at meaning: that a sentence is true is for whoever writes it.
 
@@ -100,6 +101,31 @@ check_headers() {
 	done < <(present '^(common|kernels|server|client)/.*\.h$')
 }
 
+# The files and folders that a header's first comment promises as its only users: from "Only for", "Only included by" or
+# "Private to" to the end of that sentence. Where there is no such promise, nothing.
+promised_users() { # HEADER
+	sed -n '1,/^#ifndef/p' "$1" | sed 's/^ \* \{0,1\}//' | tr '\n' ' ' |
+		grep -oP '\b(Only for|Only included by|Private to) .*?(?=\.\s)' |
+		sed "s|this folder|$(dirname "$1")|" |
+		grep -oE "\b($top)/[a-z0-9_/]+|\b[a-z0-9_*]+\.(c|h|cc|cu)\b"
+}
+
+check_promises() {
+	local header user promise name kept
+	while read -r header; do
+		mapfile -t promise < <(promised_users "$header")
+		[ ${#promise[@]} -gt 0 ] || continue
+		while read -r user; do
+			kept=no
+			for name in "${promise[@]}"; do
+				# shellcheck disable=SC2053 # the name may be a pattern, as k_*.cu
+				[[ $user == $name/* || ${user##*/} == $name ]] && kept=yes
+			done
+			[ $kept = yes ] || complain "$header: it says that it is only for ${promise[*]}, but $user includes it"
+		done < <(grep -lF "#include \"$header\"" "${sources[@]}" | grep -v '^tests/')
+	done < <(present '\.h$' | grep -v '^tests/')
+}
+
 [ ${#pages[@]} -ge 8 ] && [ ${#sources[@]} -ge 400 ] || complain "only ${#pages[@]} pages and ${#sources[@]} sources were looked at"
 check_paths
 check_files
@@ -107,5 +133,6 @@ check_links
 check_names
 check_comments
 check_headers
+check_promises
 [ $bad -eq 0 ] && echo "${#pages[@]} pages and ${#sources[@]} source files: all that they point to is there"
 exit $bad

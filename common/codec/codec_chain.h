@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to codec_chain.c and codec_state.c: what an instance is made of.
+ * Private to codec_chain.c, codec_state.c and codec_undo.c: what an instance is
+ * made of.
  *
  * Threads: as struct gp_codec (common/codec/codec.h). Test: tests/unit/test_codec_tree.c
  */

@@ -2,8 +2,8 @@
  *
  * What defines an op: how many inputs it takes, which attributes it has, and
  * what it makes of the types of its inputs. One definition per row of
- * op_table.h, in ops/. Only graph.c, the graph's wire form and views of graphs
- * look in here; everybody else uses gp_graph_add.
+ * op_table.h, in ops/. Only for common/graph and the wire form of graphs,
+ * graph_msg.c; everybody else uses gp_graph_add.
  *
  * The nodes may come from a hostile peer: `infer` trusts nothing about a node
  * but its op and the number of its inputs, and bounds every attribute before it

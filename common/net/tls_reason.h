@@ -2,7 +2,7 @@
  *
  * Why a TLS link failed, in words for people: which certificate, what is wrong
  * with it, what the peer's alert means, who does not speak TLS. Private to
- * conn_tls.c.
+ * conn_tls_impl.h and tls_reason.c.
  *
  * Threads: the loop's thread. Test: tests/unit/test_conn_tls.c, tests/e2e/tls.sh
  */

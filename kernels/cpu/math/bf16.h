@@ -4,7 +4,7 @@
  * the operands of products with AVX512_BF16 need them; values too small to be
  * normal become zero. Only for processors that have it. Codecs have loops of
  * their own (codec_loops.h), for any processor, and keep what is not normal.
- * Only for this folder.
+ * Only for kernels/cpu.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_gemm_bf16.c
  */

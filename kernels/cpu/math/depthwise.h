@@ -13,7 +13,7 @@
  * Weights and their gradient are (9, lanes): tap by tap, channels padded with
  * zeros to whole vectors.
  *
- * Only for this folder.
+ * Only for kernels/cpu.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_depthwise.c
  */

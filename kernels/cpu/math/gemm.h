@@ -13,7 +13,7 @@
  * Glossary: panel = up to 64 neighbouring columns of the small matrix, stored
  * row after row, padded with zeros to whole vectors of 16.
  *
- * Only for this folder. Test: tests/unit/test_cpu_ops.c
+ * Only for kernels/cpu. Test: tests/unit/test_cpu_ops.c
  */
 #ifndef GP_CPU_GEMM_H
 #define GP_CPU_GEMM_H

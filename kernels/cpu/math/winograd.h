@@ -15,7 +15,7 @@
  * images A. Lavin, S. Gray, arXiv:1509.09308. Points 0, 1/2, -1/2, 3/2, -3/2
  * and infinity: half the rounding error of the usual 0, 1, -1, 2, -2.
  *
- * Only for this folder. Test: tests/unit/test_winograd.c
+ * Only for kernels/cpu. Test: tests/unit/test_winograd.c
  */
 #ifndef GP_CPU_WINOGRAD_H
 #define GP_CPU_WINOGRAD_H

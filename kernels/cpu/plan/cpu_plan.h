@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Inside the CPU device: what a plan is made of, and the table of ops. Only
- * for this folder.
+ * for kernels/cpu.
  *
  * A plan is built in this order (cpu_plan.c):
  *   1. cpu_plan_build.c: one cpu_node per graph node; folds an activation into the batch norm before it; the common walk

@@ -16,7 +16,7 @@
  * rounded once per step when they are packed, activations and gradients in
  * every call, into the op's working room. Where oneDNN has no kernel for that,
  * the node stays fp32; this depends on its shapes alone.
- * Only for this folder.
+ * Only for kernels/cpu.
  *
  * Threads: one at a time calls into a plan (common/graph/device.h). Test:
  * tests/unit/test_cpu_ops.c

@@ -2,7 +2,7 @@
  *
  * Prefix sums of warps and blocks, and the last block of a grid: for kernels
  * that select. Integers only, so that every order of adding gives the same.
- * Only for k_codec_*.cu.
+ * Only for k_codec_*.cu and gpk_*.h.
  *
  * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_codec_select.c
  */

@@ -2,7 +2,7 @@
  *
  * Inside the CUDA device: what a plan is made of, and the table of ops. C over
  * rt.h, blas.h and the kernels' launchers (k_*.h); the same files run on a card
- * and on the emulated device. Only for this folder.
+ * and on the emulated device. Only for kernels/cuda.
  *
  * A plan is built in this order (cuda_plan.c):
  *   1. cuda_plan_build.c: one cuda_node per graph node; folds residual sums and activations into the batch norm before them;

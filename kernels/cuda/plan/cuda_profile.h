@@ -2,7 +2,7 @@
  *
  * Measuring a CUDA plan's nodes, by events of the device around what each of
  * them queues; while it is on, calls are queued by hand instead of launched as
- * graphs. Only for this folder.
+ * graphs. Only for kernels/cuda.
  *
  * Threads: one at a time calls into a plan (common/graph/device.h). Test:
  * tests/unit/test_cuda_plan.c
