@@ -6,7 +6,9 @@
  * An input reads the tensor of its name; where the model has one input and the
  * data one tensor, these belong together whatever they are called. Type and
  * shape must be the same. Tensors that no input reads stay unused.
- * No state and no allocation: any thread. Test: tests/unit/test_batch_map.c
+ * No state and no allocation.
+ *
+ * Threads: any. Test: tests/unit/test_batch_map.c
  */
 #ifndef GP_BATCH_MAP_H
 #define GP_BATCH_MAP_H

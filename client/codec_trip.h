@@ -2,7 +2,9 @@
  *
  * One tensor of a safetensors file through codecs, on one thread and without a
  * link: payload size, error, speed. What `gpclient codec roundtrip` and
- * `compare` print. Test: tests/unit/test_cmd_codec.c
+ * `compare` print.
+ *
+ * Threads: any, one at a time. Test: tests/unit/test_cmd_codec.c
  */
 #ifndef GP_CLIENT_CODEC_TRIP_H
 #define GP_CLIENT_CODEC_TRIP_H

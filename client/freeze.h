@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --freeze: which parameters of a model stay as they are. Main thread.
- * Test: tests/unit/test_freeze.c
+ * --freeze: which parameters of a model stay as they are.
+ *
+ * Threads: the main thread. Test: tests/unit/test_freeze.c
  */
 #ifndef GP_FREEZE_H
 #define GP_FREEZE_H

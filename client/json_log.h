@@ -2,8 +2,9 @@
  *
  * JSON lines (--log-json FILE): one object per line, each line one write, so
  * that a reader can follow a run and a killed run leaves whole lines. A line
- * that a full disk cuts short is taken back. Thread-safe.
- * Test: tests/unit/test_json_log.c
+ * that a full disk cuts short is taken back.
+ *
+ * Threads: any. Test: tests/unit/test_json_log.c
  */
 #ifndef GP_JSON_LOG_H
 #define GP_JSON_LOG_H

@@ -3,7 +3,8 @@
  * The progress line. On a terminal it is rewritten in place, at most five times
  * a second; elsewhere (a log file, a pipe) it is a plain line every few seconds.
  * It goes to stderr: stdout belongs to results. The caller makes the text.
- * One thread. Test: tests/unit/test_progress.c
+ *
+ * Threads: one, always the same. Test: tests/unit/test_progress.c
  */
 #ifndef GP_PROGRESS_H
 #define GP_PROGRESS_H

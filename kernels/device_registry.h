@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The table of the devices that this build has, and opening one by its name.
- * What a device does: common/graph/device.h. Any thread. Test: tests/unit/test_cpu_plan.c
+ * What a device does: common/graph/device.h.
+ *
+ * Threads: any. Test: tests/unit/test_cpu_plan.c
  */
 #ifndef GP_DEVICE_REGISTRY_H
 #define GP_DEVICE_REGISTRY_H

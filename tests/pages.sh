@@ -96,7 +96,7 @@ check_headers() {
 	local header text
 	while read -r header; do
 		text=$(sed -n '1,/^#ifndef/p' "$header")
-		[[ $text =~ [Tt]hread ]] || complain "$header: its first comment does not say which thread may call it"
+		[[ $text =~ Threads: ]] || complain "$header: its first comment does not say which thread may call it (Threads: ...)"
 		[[ $text =~ Tests?: ]] || complain "$header: its first comment does not say where its test is (Test: ...)"
 	done < <(present '^(common|kernels|server|client)/.*\.h$')
 }

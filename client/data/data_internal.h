@@ -7,7 +7,10 @@
  * themselves. data_loader.c does so for whole batches on its thread.
  *
  * An open dataset is read-only: several loaders may share it, each brings its
- * own scratch. Tests: tests/unit/test_data_*.c
+ * own scratch.
+ *
+ * Threads: any, with a scratch of its own.
+ * Tests: tests/unit/test_data_*.c
  */
 #ifndef GP_DATA_INTERNAL_H
 #define GP_DATA_INTERNAL_H

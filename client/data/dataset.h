@@ -7,6 +7,8 @@
  * seed, epoch, index): the same on any machine and thread count.
  *
  * To add a dataset: data_NAME.c with a const vtable and a row in dataset.c.
+ * Threads: any may use an open dataset, which is read-only. A loader is used by
+ * one, while a thread of its own makes batches ahead.
  * Tests: tests/unit/test_data_*.c
  */
 #ifndef GP_DATASET_H
@@ -107,7 +109,7 @@ static inline const int32_t *gp_batch_classes(const struct gp_batch *b)
 
 struct gp_loader;
 
-/* `d` must outlive the loader and its batches, and is used by its thread only. Batches come in order, epoch after epoch. */
+/* `d` must outlive the loader and its batches; several loaders may share it. Batches come in order, epoch after epoch. */
 enum gp_status gp_loader_new(struct gp_dataset *d, const struct gp_loader_spec *spec, struct gp_loader **out,
 			     struct gp_err *err);
 void gp_loader_free(struct gp_loader *l);

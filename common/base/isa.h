@@ -5,7 +5,9 @@
  *
  * AVX2 stands for AVX2 with FMA, F16C and BMI2; AVX-512 for F, BW, DQ and VL
  * besides. GP_SIMD=portable|avx2|avx512 in the environment asks for a lesser
- * set than the processor has. Any thread. Test: tests/unit/test_codec_loops.c
+ * set than the processor has.
+ *
+ * Threads: any. Test: tests/unit/test_codec_loops.c
  */
 #ifndef GP_ISA_H
 #define GP_ISA_H

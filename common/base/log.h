@@ -3,7 +3,9 @@
  * Log lines on stderr: "2026-01-02T03:04:05.678Z info session: text".
  * Levels per area, set by --log all=info,codec=debug: info per session, debug
  * per step, trace per frame. Library code logs at debug or below; only whoever
- * gives up logs higher. Thread-safe. Test: tests/unit/test_log.c
+ * gives up logs higher.
+ *
+ * Threads: any. Test: tests/unit/test_log.c
  */
 #ifndef GP_LOG_H
 #define GP_LOG_H

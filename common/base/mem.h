@@ -3,7 +3,8 @@
  * Heap memory: one place that every allocation of ours goes through, so that
  * it can be counted (a steady training step allocates nothing), failed on
  * purpose (GP_FAULT=alloc:N in test builds) and checked for overflow.
- * Thread-safe. Test: tests/unit/test_mem.c
+ *
+ * Threads: any. Test: tests/unit/test_mem.c
  */
 #ifndef GP_MEM_H
 #define GP_MEM_H

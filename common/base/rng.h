@@ -4,7 +4,9 @@
  * numbers: as easy as 1, 2, 3", SC 2011). A draw is a pure function of (seed,
  * stream, index), so initialisation, shuffling, augmentation, dropout and
  * stochastic rounding give the same draws on any number of threads and on
- * either side of the link. No state, thread-safe. Test: tests/unit/test_rng.c
+ * either side of the link. No state.
+ *
+ * Threads: any. Test: tests/unit/test_rng.c
  */
 #ifndef GP_RNG_H
 #define GP_RNG_H

@@ -6,7 +6,7 @@
  * prints it once (`gp_err_print`). Outputs stay untouched on failure. There is
  * no global or thread-local last error.
  *
- * Test: tests/unit/test_status.c
+ * Threads: any; an error belongs to whoever passed it. Test: tests/unit/test_status.c
  */
 #ifndef GP_STATUS_H
 #define GP_STATUS_H

@@ -2,8 +2,9 @@
  *
  * Pieces of text that a user or a peer wrote: cutting them up, comparing them,
  * showing them in a message, and the name that was probably meant. Nothing
- * here allocates; everything may be called from any thread.
- * Test: tests/unit/test_text.c
+ * here allocates.
+ *
+ * Threads: any. Test: tests/unit/test_text.c
  */
 #ifndef GP_TEXT_H
 #define GP_TEXT_H

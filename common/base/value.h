@@ -4,7 +4,9 @@
  * one of several words. Every flag, key of a configuration file and key of a
  * spec is read here, so that each is written the same way everywhere and is
  * refused in the same words. The whole text must be used. Nothing here
- * allocates; any thread. Test: tests/unit/test_value.c
+ * allocates.
+ *
+ * Threads: any. Test: tests/unit/test_value.c
  */
 #ifndef GP_VALUE_H
 #define GP_VALUE_H

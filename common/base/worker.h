@@ -18,7 +18,8 @@
  * first; tasks of a lane keep their order and their thread. A task without
  * `finish` runs when its thread has nothing under way.
  *
- * Test: tests/unit/test_worker.c
+ * Threads: the loop thread, but for `run` and `finish` of a task, which a worker's
+ * thread calls. Test: tests/unit/test_worker.c
  */
 #ifndef GP_WORKER_H
 #define GP_WORKER_H

@@ -17,10 +17,11 @@
  * Life: a builder calls gp_graph_new, gp_graph_begin_block before each block,
  * gp_graph_add or a shorthand of ops/ for each node, in order (shorthands return
  * the index of the node's first value, or -1 and fill err), and gp_graph_finish.
- * After that the graph is read-only but for gp_graph_freeze, and may be shared
- * by threads.
+ * After that the graph is read-only but for gp_graph_freeze.
  *
- * To add an op: see op_table.h. Test: tests/unit/test_graph.c
+ * To add an op: see op_table.h.
+ *
+ * Threads: one builds a graph; a finished one may be shared. Test: tests/unit/test_graph.c
  */
 #ifndef GP_GRAPH_H
 #define GP_GRAPH_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Parts and cuts of a graph. Every value made before a cut and used behind it
- * crosses the cut: found from the graph, never declared. Pure functions, any
- * thread. Test: tests/unit/test_graph.c
+ * crosses the cut: found from the graph, never declared.
+ *
+ * Threads: any; pure functions. Test: tests/unit/test_graph.c
  */
 #ifndef GP_GRAPH_PART_H
 #define GP_GRAPH_PART_H

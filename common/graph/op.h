@@ -7,7 +7,9 @@
  *
  * The nodes may come from a hostile peer: `infer` trusts nothing about a node
  * but its op and the number of its inputs, and bounds every attribute before it
- * is used in arithmetic. Pure functions, any thread.
+ * is used in arithmetic.
+ *
+ * Threads: any; pure functions.
  * Test: tests/unit/test_graph.c; fuzz: tests/fuzz/fuzz_graph.c
  */
 #ifndef GP_OP_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Random bytes that a peer cannot guess: resume tokens and names of runs.
- * Any thread. Test: tests/unit/test_token.c
+ *
+ * Threads: any. Test: tests/unit/test_token.c
  */
 #ifndef GP_TOKEN_H
 #define GP_TOKEN_H

@@ -2,8 +2,10 @@
  *
  * Link accounting: per direction and frame kind the tensor,
  * payload and wire bytes, frames and time per stage; sums for everything else
- * that crossed. Plain counters, owned by the loop thread: other threads hand
- * their stage times over with the work item. Test: tests/unit/test_account.c
+ * that crossed. Plain counters.
+ *
+ * Threads: the loop thread; others hand their stage times over with the work
+ * item. Test: tests/unit/test_account.c
  */
 #ifndef GP_ACCOUNT_H
 #define GP_ACCOUNT_H

@@ -2,7 +2,9 @@
  *
  * Control messages: packing one Gpsplit__Control onto a channel and unpacking
  * one from it without touching the heap in the steady state. PROTOCOL.md
- * section 5. Loop thread. Test: tests/unit/test_control.c
+ * section 5.
+ *
+ * Threads: the loop thread. Test: tests/unit/test_control.c
  */
 #ifndef GP_CONTROL_H
 #define GP_CONTROL_H

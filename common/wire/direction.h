@@ -2,8 +2,9 @@
  *
  * The four directions of a session's tensors: activations and gradients, each
  * up and down. Their names, their frames, and which belongs to which, at one
- * place for client and server. Constants, any thread.
- * PROTOCOL.md section 4.1. Test: tests/unit/test_flows.c
+ * place for client and server. PROTOCOL.md section 4.1.
+ *
+ * Threads: any (constants). Test: tests/unit/test_flows.c
  */
 #ifndef GP_DIRECTION_H
 #define GP_DIRECTION_H

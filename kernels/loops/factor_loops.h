@@ -3,8 +3,10 @@
  * What a low-rank factorisation computes with: Gram matrices and products of
  * tall matrices, and steps of a subspace iteration on a small symmetric one.
  * Every result is one chain of additions in a fixed order, without fused
- * operations, so that all instruction sets give the same bits. Single-threaded.
- * Who uses it: common/codec/stages/poweriter.c. Test: tests/unit/test_factor_loops.c
+ * operations, so that all instruction sets give the same bits.
+ * Who uses it: common/codec/stages/poweriter.c.
+ *
+ * Threads: any; a call starts none. Test: tests/unit/test_factor_loops.c
  *
  * Matrices lie row after row; a stride is the distance of two rows in floats.
  * "Padded" is rounded up to whole vectors of GP_FACTOR_LANES, filled with zeros.

@@ -11,7 +11,9 @@
  * Few channels are folded: `fold` rows side by side are treated as one wide
  * row, so that vectors are full; per-channel vectors are repeated `fold` times.
  *
- * Only for kernels/cpu. Test: tests/unit/test_bn_rows.c
+ * Only for kernels/cpu.
+ *
+ * Threads: any; rows and sums are the caller's. Test: tests/unit/test_bn_rows.c
  */
 #ifndef GP_CPU_BN_ROWS_H
 #define GP_CPU_BN_ROWS_H

@@ -3,7 +3,7 @@
  * Matrix products of tall, row-major matrices with small ones, as 1x1
  * convolutions over channels-last images need them. Own kernels for AVX-512;
  * gp_gemm_supported tells whether this processor can run them (otherwise the
- * convolution stays with oneDNN). Single-threaded: callers share rows out.
+ * convolution stays with oneDNN).
  *
  * Arithmetic: every element of a product is one chain of fused
  * multiply-adds over the inner index, ascending, from zero; a row's result
@@ -13,7 +13,9 @@
  * Glossary: panel = up to 64 neighbouring columns of the small matrix, stored
  * row after row, padded with zeros to whole vectors of 16.
  *
- * Only for kernels/cpu. Test: tests/unit/test_cpu_ops.c
+ * Only for kernels/cpu.
+ *
+ * Threads: any; a call starts none, callers share rows out. Test: tests/unit/test_cpu_ops.c
  */
 #ifndef GP_CPU_GEMM_H
 #define GP_CPU_GEMM_H

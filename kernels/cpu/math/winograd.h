@@ -4,7 +4,7 @@
  * 2 over channels-last images: transforms of images, filters and gradients, with
  * AVX-512. The matrix products between them are gemm.h's, the order of
  * everything is cpu_winograd.c's. gp_wino_supported tells whether this
- * processor can run them. Single-threaded: callers share tiles out.
+ * processor can run them.
  *
  * Glossary: tile = square of neighbouring outputs that are computed together;
  * patch = the inputs they need; point = one of the products per tile and
@@ -15,7 +15,9 @@
  * images A. Lavin, S. Gray, arXiv:1509.09308. Points 0, 1/2, -1/2, 3/2, -3/2
  * and infinity: half the rounding error of the usual 0, 1, -1, 2, -2.
  *
- * Only for kernels/cpu. Test: tests/unit/test_winograd.c
+ * Only for kernels/cpu.
+ *
+ * Threads: any; a call starts none, callers share tiles out. Test: tests/unit/test_winograd.c
  */
 #ifndef GP_CPU_WINOGRAD_H
 #define GP_CPU_WINOGRAD_H

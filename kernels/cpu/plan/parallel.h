@@ -3,7 +3,9 @@
  * Work split over the device's compute threads (OpenMP, the same pool oneDNN
  * uses), and the elementwise loops more than one op needs. What a part
  * computes depends on the number of parts only, never on which thread ran it.
- * Only for kernels/cpu. Test: tests/unit/test_cpu_ops.c
+ * Only for kernels/cpu.
+ *
+ * Threads: the one that calls into a plan (common/graph/device.h). Test: tests/unit/test_cpu_ops.c
  */
 #ifndef GP_CPU_PARALLEL_H
 #define GP_CPU_PARALLEL_H

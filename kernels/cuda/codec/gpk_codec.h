@@ -11,7 +11,9 @@
  * have 32 bytes behind them that may be read and written (a site's payload
  * room has). Floats need not be aligned to more than 4 bytes, but are faster at 16.
  *
- * Only for k_codec_*.cu and gpk_*.h. Test: tests/unit/test_cuda_codec.c
+ * Only for k_codec_*.cu and gpk_*.h.
+ *
+ * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_codec.c
  */
 #ifndef GPK_CODEC_H
 #define GPK_CODEC_H

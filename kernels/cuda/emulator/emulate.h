@@ -13,7 +13,9 @@
  * With GP_EMULATE_ORDER=reverse in the environment the last thread and the last block go first: what two threads do to
  * one place without a barrier between then comes out differently. Tests of kernels run in both orders.
  *
- * Only included by gpk.h. All of this runs under one lock (emulated_rt.cc).
+ * Only included by gpk.h.
+ *
+ * Threads: all of this runs under one lock (emulated_rt.cc).
  * Test: tests/unit/test_cuda_rt.c
  */
 #ifndef GP_EMULATE_H

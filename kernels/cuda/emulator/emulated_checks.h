@@ -7,7 +7,9 @@
  * than a card does: memory that is freed while work is still queued, any copy
  * that leaves its allocation.
  *
- * Only of emulated builds. Any thread. Test: tests/unit/test_emulator.cc
+ * Only of emulated builds.
+ *
+ * Threads: any. Test: tests/unit/test_emulator.cc
  */
 #ifndef GP_STRICT_EMULATED_H
 #define GP_STRICT_EMULATED_H

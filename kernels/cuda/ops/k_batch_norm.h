@@ -14,6 +14,8 @@
  * Backward, PyTorch's formula: with g = dy where the activation let it pass,
  *   dbeta += sum g, dgamma += invstd * sum g (x - mean),
  *   dx = gamma invstd (g - sum g / n - (x - mean) invstd^2 sum g (x - mean) / n),   dresidual = g
+ *
+ * Threads: launchers queue on a stream and return; one thread at a time for a stream
  * Test: tests/unit/test_cuda_batch_norm.c
  */
 #ifndef GP_K_BATCH_NORM_H

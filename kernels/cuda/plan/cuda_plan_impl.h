@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the files that make up a CUDA plan know of each other; ops see cuda_plan.h
- * alone. Every function here is called by the plan's one thread.
+ * alone.
  *
- * Test: tests/unit/test_cuda_plan.c
+ * Threads: one at a time calls into a plan (common/graph/device.h). Test: tests/unit/test_cuda_plan.c
  */
 #ifndef GP_CUDA_PLAN_IMPL_H
 #define GP_CUDA_PLAN_IMPL_H

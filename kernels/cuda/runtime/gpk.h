@@ -20,6 +20,7 @@
  * reproducible. Files whose results must equal the CPU codecs' bit for bit are
  * named k_codec_*.cu and are compiled without contraction (--fmad=false).
  *
+ * Threads: those of a kernel, on the device; on the host any, one at a time for a stream.
  * Test: tests/unit/test_cuda_ops.c, tests/unit/test_emulator.cc
  */
 #ifndef GPK_H

@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A sum over the threads of a block, for kernels that leave one number each.
- * Only for k_*.cu and gpk_*.h. Tests: tests/unit/test_cuda_rt.c, tests/unit/test_cuda_train.c
+ * Only for k_*.cu and gpk_*.h.
+ *
+ * Threads: those of a kernel, on the device; all of a block call together.
+ * Tests: tests/unit/test_cuda_rt.c, tests/unit/test_cuda_train.c
  */
 #ifndef GPK_BLOCK_H
 #define GPK_BLOCK_H

@@ -3,7 +3,8 @@
  * Tools for kernels over (rows, channels), channels innermost: 16 bytes of
  * neighbouring channels at once, threads of a block spread over both, and
  * division by numbers that the launch knows. Only for k_*.cu and gpk_*.h.
- * Test: tests/unit/test_cuda_conv.c
+ *
+ * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_conv.c
  */
 #ifndef GPK_ROWS_H
 #define GPK_ROWS_H

@@ -5,7 +5,10 @@
  * in double) and leaves one line per sum in `room`; the block that comes last
  * of those over the same channels adds the lines. The order depends on the
  * sizes and the element type alone, not on the card nor on who comes last.
- * Only for k_*.cu and gpk_*.h. Test: tests/unit/test_cuda_launches.c
+ * Only for k_*.cu and gpk_*.h.
+ *
+ * Threads: those of a kernel, on the device; all of a block call together.
+ * Test: tests/unit/test_cuda_launches.c
  *
  *   float v[S * V];                                  the thread's sums of its rows
  *   gpk_fold_rows<S, V>(v, channels, room);
