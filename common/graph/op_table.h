@@ -5,15 +5,23 @@
  * name everywhere else. From the rows come enum gp_op, the list of definitions
  * (op.h) and every device's list of implementations.
  *
- * To add an op: a row here and in the table of PROTOCOL.md section 8;
- * ops/op_NAME.{c,h} with its attributes, inference and `gp_op_NAME`; one file
- * per device, kernels/cpu/ops/cpu_NAME.c with `gp_cpu_op_NAME` and
- * kernels/cuda/ops/cuda_NAME.c with `gp_cuda_op_NAME`, and its CUDA kernels in
- * k_NAME.{h,cu} there; a case in tests/tools/dump_ops.py, whose results of
- * PyTorch's tests/unit/test_cpu_ops.c reads, and one in tests/unit/op_graphs.h.
- * Nothing else.
+ * To add an op:
+ *   - a row here, and one in the table of PROTOCOL.md section 8
+ *     (tests/unit/test_op_table.c compares the two);
+ *   - ops/op_NAME.{c,h} with its attributes, inference and `gp_op_NAME`;
+ *   - one file per device: kernels/cpu/ops/cpu_NAME.c with `gp_cpu_op_NAME`,
+ *     kernels/cuda/ops/cuda_NAME.c with `gp_cuda_op_NAME`, and its CUDA kernels
+ *     in k_NAME.{h,cu} there;
+ *   - a case in tests/tools/dump_ops.py, which has to be run with PyTorch: it
+ *     writes tests/golden/ops/ops.safetensors anew. tests/unit/test_cpu_ops.c
+ *     runs every case there and fails for an op that has none;
+ *   - a case in tests/unit/op_graphs.h, which includes op_NAME.h, for the tests
+ *     that compare devices.
+ * Where it has a parameter that is no weight, bias or running statistic: a role
+ * in enum gp_param_role (graph.h), its suffix in name_param (graph.c), and its
+ * place in the order that PROTOCOL.md section 8 gives below the table.
  *
- * Threads: any (constant tables). Test: tests/unit/test_graph.c
+ * Threads: any (constant tables). Test: tests/unit/test_op_table.c
  */
 #ifndef GP_OP_TABLE_H
 #define GP_OP_TABLE_H

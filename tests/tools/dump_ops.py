@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """dump_ops.py [OUT.safetensors]: what PyTorch computes for single ops, for tests/unit/test_cpu_ops.c.
 
-Writes tests/golden/ops/ops.safetensors. Every case NAME has NAME/attr (int32: gp_op, then the attributes in the order
-of the structs in common/graph/ops), NAME/x, NAME/y, NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients
-NAME/grad.weight .... Further inputs and outputs are NAME/x1, NAME/y1 and so on; integers have no gradient. Images are
-channels last; parameters keep PyTorch's layouts.
+Run it from the root of the repository; it writes tests/golden/ops/ops.safetensors. Every case NAME has NAME/attr (int32:
+gp_op, then the attributes in the order of the structs in common/graph/ops, real ones as their bits), NAME/x, NAME/y,
+NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients NAME/grad.weight .... Further inputs and outputs are
+NAME/x1, NAME/y1 and so on; integers have no gradient. Images are channels last; parameters keep PyTorch's layouts.
 """
+import re
 import sys
+import types
 
 import numpy
 import torch
@@ -15,8 +17,10 @@ import torch.nn.functional as F
 
 import tensor_file
 
-CONV, CONV_T, BN, RELU, RELU6, ADD, AVG, MAX, GAVG, LINEAR, FLATTEN = range(1, 12)
-SHORTCUT, IDENTITY, CONCAT, SPLIT, EMBEDDING, MASKED_MEAN = range(13, 19)
+# OPS.CONV2D and so on: the ids of the table of ops.
+with open("common/graph/op_table.h", encoding="utf-8") as table:
+    OPS = types.SimpleNamespace(
+        **{name: int(number) for number, name in re.findall(r"X\((\d+), ([A-Z0-9_]+), \w+\)", table.read())})
 tensors = {}
 
 
@@ -80,7 +84,7 @@ def conv(name, n, h, w, c, out, kernel, stride=1, pad=0, groups=1, bias=False):
     params = [("weight", weight)]
     if bias:
         params.append(("bias", leaf(out)))
-    record("conv_" + name, [CONV, out, kernel, kernel, stride, stride, t, b, l, r, 0, 0, groups, bias],
+    record("conv_" + name, [OPS.CONV2D, out, kernel, kernel, stride, stride, t, b, l, r, 0, 0, groups, bias],
            torch.randn(n, c, h, w),
            lambda x: F.conv2d(F.pad(x, (l, r, t, b)), weight, params[1][1] if bias else None, stride, 0, 1, groups),
            params)
@@ -98,12 +102,12 @@ def conv_transpose(name, n, h, w, c, out, kernel, stride=1, pad=(0, 0, 0, 0), ou
         return y[:, :, t:y.shape[2] - b, l:y.shape[3] - r]
 
     record("transpose_" + name,
-           [CONV_T, out, kernel, kernel, stride, stride, t, b, l, r, out_pad, out_pad, groups, bias],
+           [OPS.CONV2D_TRANSPOSE, out, kernel, kernel, stride, stride, t, b, l, r, out_pad, out_pad, groups, bias],
            torch.randn(n, c, h, w), run, params)
 
 
 def batch_norm(name, shape, act=0, offset=0.0):
-    """act: 0, RELU or RELU6 behind it."""
+    """act: 0, or OPS.RELU or OPS.RELU6 behind it."""
     c = shape[1]
     weight, bias = leaf(c), leaf(c)
     mean, var = torch.randn(c), torch.rand(c) + 0.5
@@ -112,9 +116,9 @@ def batch_norm(name, shape, act=0, offset=0.0):
 
     def run(v, training=True):
         y = F.batch_norm(v, mean, var, weight, bias, training, 0.1, 1e-5)
-        return F.relu(y) if act == RELU else F.relu6(y * 1.0) if act == RELU6 else y
+        return F.relu(y) if act == OPS.RELU else F.relu6(y * 1.0) if act == OPS.RELU6 else y
 
-    record("bn_" + name, [BN, act], x, run, [("weight", weight), ("bias", bias)] + before)
+    record("bn_" + name, [OPS.BATCH_NORM, act], x, run, [("weight", weight), ("bias", bias)] + before)
     put(f"bn_{name}/after.running_mean", mean)
     put(f"bn_{name}/after.running_var", var)
     put(f"bn_{name}/y_eval", last(run(x, training=False)))
@@ -125,7 +129,7 @@ def pool(name, op, n, h, w, c, kernel, stride, pad=(0, 0, 0, 0), include=True):
     symmetric = t == b and l == r
 
     def run(x):
-        if op == MAX:
+        if op == OPS.MAX_POOL:
             return F.max_pool2d(F.pad(x, (l, r, t, b), value=-float("inf")), kernel, stride)
         if symmetric:
             return F.avg_pool2d(x, kernel, stride, (t, l), False, include)
@@ -139,7 +143,7 @@ def linear(name, shape, out, bias):
     params = [("weight", weight)]
     if bias:
         params.append(("bias", leaf(out)))
-    record("linear_" + name, [LINEAR, out, bias], torch.randn(*shape),
+    record("linear_" + name, [OPS.LINEAR, out, bias], torch.randn(*shape),
            lambda x: F.linear(x, weight, params[1][1] if bias else None), params)
 
 
@@ -152,12 +156,12 @@ def add_with_fan_out():
         s = r + F.conv2d(r, weight)
         return s + s
 
-    record("add_fan_out", [ADD], torch.randn(2, 6, 5, 4), run, [("weight", weight)])
+    record("add_fan_out", [OPS.ADD], torch.randn(2, 6, 5, 4), run, [("weight", weight)])
 
 
 def shortcut(name, shape, stride, before, after):
     """He et al., option A"""
-    record("shortcut_" + name, [SHORTCUT, stride, before, after], torch.randn(*shape),
+    record("shortcut_" + name, [OPS.SHORTCUT_PAD, stride, before, after], torch.randn(*shape),
            lambda x: F.pad(x[:, :, ::stride, ::stride], (0, 0, 0, 0, before, after)))
 
 
@@ -204,7 +208,7 @@ def embedding(name, ids, vocab, features):
     """Ids outside the table give zeros."""
     table = leaf(vocab, features)
     known = (ids >= 0) & (ids < vocab)
-    record_many("embedding_" + name, [EMBEDDING, vocab, features], [ids.int()],
+    record_many("embedding_" + name, [OPS.EMBEDDING, vocab, features], [ids.int()],
                 lambda i: [F.embedding(i.long().clamp(0, vocab - 1), table) * known.unsqueeze(-1)],
                 [("weight", table)])
 
@@ -214,19 +218,19 @@ def masked_mean(name, n, s, f, mask):
         kept = (m != 0).float().unsqueeze(-1)
         return [(x * kept).sum(1) / kept.sum(1).clamp(min=1)]
 
-    record_many("masked_mean_" + name, [MASKED_MEAN], [torch.randn(n, s, f), mask.int()], run)
+    record_many("masked_mean_" + name, [OPS.MASKED_MEAN], [torch.randn(n, s, f), mask.int()], run)
 
 
 def many_inputs_and_outputs():
     images = [torch.randn(2, c, 3, 4) for c in (5, 5, 5)]
-    record_many("sum_three", [ADD], images, lambda a, b, c: [a + b + c])
-    record_many("sum_five", [ADD], [torch.randn(3, 301) for _ in range(5)], lambda *x: [sum(x[1:], x[0])])
-    record_many("identity", [IDENTITY], [torch.randn(2, 3, 4, 5)], lambda x: [x * 1])
-    record_many("concat_images", [CONCAT], [torch.randn(2, c, 3, 4) for c in (3, 8, 1)],
+    record_many("sum_three", [OPS.ADD], images, lambda a, b, c: [a + b + c])
+    record_many("sum_five", [OPS.ADD], [torch.randn(3, 301) for _ in range(5)], lambda *x: [sum(x[1:], x[0])])
+    record_many("identity", [OPS.IDENTITY], [torch.randn(2, 3, 4, 5)], lambda x: [x * 1])
+    record_many("concat_images", [OPS.CONCAT], [torch.randn(2, c, 3, 4) for c in (3, 8, 1)],
                 lambda *x: [torch.cat(x, 1)])
-    record_many("concat_rows", [CONCAT], [torch.randn(3, 4, f) for f in (16, 8)], lambda *x: [torch.cat(x, 2)])
-    record_many("split_images", [SPLIT, 3], [torch.randn(2, 12, 3, 4)], lambda x: list(x.chunk(3, 1)))
-    record_many("split_rows", [SPLIT, 2], [torch.randn(3, 4, 10)], lambda x: list(x.chunk(2, 2)))
+    record_many("concat_rows", [OPS.CONCAT], [torch.randn(3, 4, f) for f in (16, 8)], lambda *x: [torch.cat(x, 2)])
+    record_many("split_images", [OPS.SPLIT, 3], [torch.randn(2, 12, 3, 4)], lambda x: list(x.chunk(3, 1)))
+    record_many("split_rows", [OPS.SPLIT, 2], [torch.randn(3, 4, 10)], lambda x: list(x.chunk(2, 2)))
     embedding("small", torch.tensor([[1, 4, 1, 0, 6, 1, 2], [5, 5, 5, 5, 3, 1, 6]]), 7, 5)
     embedding("unknown", torch.tensor([[0, -1, 3], [4, 2, 2**31 - 1], [-2**31, 1, 1]]), 4, 16)
     embedding("wide", torch.randint(0, 50, (3, 40)), 50, 130)
@@ -264,26 +268,26 @@ def main():
     convolutions()
     transposed_convolutions()
     batch_norm("24", (3, 24, 5, 7))
-    batch_norm("relu", (2, 16, 6, 6), RELU)
-    batch_norm("relu6", (2, 5, 6, 7), RELU6, 1.5)
-    batch_norm("wide", (2, 144, 4, 4), RELU6)
+    batch_norm("relu", (2, 16, 6, 6), OPS.RELU)
+    batch_norm("relu6", (2, 5, 6, 7), OPS.RELU6, 1.5)
+    batch_norm("wide", (2, 144, 4, 4), OPS.RELU6)
     batch_norm("far_from_zero", (4, 8, 12, 12), 0, 30.0)
     batch_norm("vector", (9, 10))
-    record("relu", [RELU], torch.randn(2, 5, 4, 3), F.relu)
-    record("relu6", [RELU6], torch.randn(2, 5, 4, 3) * 6, F.relu6)
+    record("relu", [OPS.RELU], torch.randn(2, 5, 4, 3), F.relu)
+    record("relu6", [OPS.RELU6], torch.randn(2, 5, 4, 3) * 6, F.relu6)
     add_with_fan_out()
-    pool("avg", AVG, 2, 8, 8, 5, (2, 2), 2)
-    pool("avg_padded", AVG, 2, 7, 8, 20, (3, 3), 2, (1, 1, 1, 1))
-    pool("avg_padded_excluded", AVG, 2, 7, 8, 5, (3, 2), 2, (1, 1, 1, 1), False)
-    pool("avg_padded_apart", AVG, 1, 6, 6, 5, (3, 3), 1, (0, 2, 1, 0))
-    pool("max", MAX, 2, 8, 8, 24, (2, 2), 2)
-    pool("max_overlapping", MAX, 2, 9, 8, 5, (3, 3), 2, (1, 1, 1, 1))
-    pool("max_padded_apart", MAX, 1, 6, 6, 5, (3, 3), 1, (0, 2, 1, 0))
-    record("global", [GAVG], torch.randn(3, 20, 4, 5), lambda x: F.adaptive_avg_pool2d(x, 1))
+    pool("avg", OPS.AVG_POOL, 2, 8, 8, 5, (2, 2), 2)
+    pool("avg_padded", OPS.AVG_POOL, 2, 7, 8, 20, (3, 3), 2, (1, 1, 1, 1))
+    pool("avg_padded_excluded", OPS.AVG_POOL, 2, 7, 8, 5, (3, 2), 2, (1, 1, 1, 1), False)
+    pool("avg_padded_apart", OPS.AVG_POOL, 1, 6, 6, 5, (3, 3), 1, (0, 2, 1, 0))
+    pool("max", OPS.MAX_POOL, 2, 8, 8, 24, (2, 2), 2)
+    pool("max_overlapping", OPS.MAX_POOL, 2, 9, 8, 5, (3, 3), 2, (1, 1, 1, 1))
+    pool("max_padded_apart", OPS.MAX_POOL, 1, 6, 6, 5, (3, 3), 1, (0, 2, 1, 0))
+    record("global", [OPS.GLOBAL_AVG_POOL], torch.randn(3, 20, 4, 5), lambda x: F.adaptive_avg_pool2d(x, 1))
     linear("plain", (4, 20), 7, True)
     linear("rows", (2, 3, 8), 5, False)
-    record("flatten", [FLATTEN], torch.randn(3, 5, 4, 2), lambda x: x.flatten(1))
-    record("flatten_1x1", [FLATTEN], torch.randn(3, 5, 1, 1), lambda x: x.flatten(1))
+    record("flatten", [OPS.FLATTEN], torch.randn(3, 5, 4, 2), lambda x: x.flatten(1))
+    record("flatten_1x1", [OPS.FLATTEN], torch.randn(3, 5, 1, 1), lambda x: x.flatten(1))
     cross_entropy("small", 6, 10, 1.0)
     cross_entropy("peaked", 5, 100, 40.0)
     lrs = [0.1, 0.1, 0.05, 0.02, 0.2]
