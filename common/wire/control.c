@@ -223,34 +223,9 @@ enum gp_status gp_control_send_bye(struct gp_channel *ch, struct gp_err *err)
 
 const char *gp_control_name(const Gpsplit__Control *m)
 {
-	switch (m->body_case) {
-	case GPSPLIT__CONTROL__BODY_HELLO:
-		return "hello";
-	case GPSPLIT__CONTROL__BODY_WELCOME:
-		return "welcome";
-	case GPSPLIT__CONTROL__BODY_OPEN:
-		return "open";
-	case GPSPLIT__CONTROL__BODY_READY:
-		return "ready";
-	case GPSPLIT__CONTROL__BODY_COMMIT:
-		return "commit";
-	case GPSPLIT__CONTROL__BODY_COMMITTED:
-		return "committed";
-	case GPSPLIT__CONTROL__BODY_CHUNK_DONE:
-		return "chunk_done";
-	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
-		return "fetch_params";
-	case GPSPLIT__CONTROL__BODY_PARAMS_DONE:
-		return "params_done";
-	case GPSPLIT__CONTROL__BODY_ERROR:
-		return "error";
-	case GPSPLIT__CONTROL__BODY_BYE:
-		return "bye";
-	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
-		return "grad_squares";
-	default:
-		return "?";
-	}
+	const ProtobufCFieldDescriptor *f =
+		protobuf_c_message_descriptor_get_field(&gpsplit__control__descriptor, (unsigned)m->body_case);
+	return f ? f->name : "?";
 }
 
 const char *gp_text_sanitize(const char *text, char *out, size_t size)

@@ -5,8 +5,18 @@
  * server. What only one of them knows (which step, which chunk) is checked by
  * whoever takes the message.
  *
- * To add a message: a line in the table of control_states.c and one in
- * section 5.1.
+ * To add a message:
+ *   - proto/gpsplit.proto: the message, and a field of Control, whose name is the
+ *     message's name in errors;
+ *   - a line in the table of control_states.c, and one in section 5.1 of
+ *     PROTOCOL.md; sections 5.2 to 5.7 say what it means;
+ *   - control.{h,c}: gp_control_send_NAME;
+ *   - where it is taken: `dispatch` of server/link.c, or of
+ *     client/client_session.c, which hands what concerns a step on to the engine
+ *     (struct gp_client_frames in client/client_session.h); what the body of the
+ *     server has to say comes through the callbacks that server/link_open.c sets;
+ *   - tests/fuzz/fuzz_client_session.c or fuzz_server_session.c: the receiver
+ *     that meets it at any time.
  *
  * Threads: any; pure functions. Test: tests/unit/test_control_states.c, which
  * compares the table with section 5.1.
