@@ -6,7 +6,13 @@
  * a model reads when its batch is made. Results are a pure function of (spec,
  * seed, epoch, index): the same on any machine and thread count.
  *
- * To add a dataset: data_NAME.c with a const vtable and a row in dataset.c.
+ * To add a dataset:
+ *   - data_NAME.c with a const vtable (data_internal.h, where it is declared);
+ *   - a row in dataset.c;
+ *   - its name where users look: the help of --data (client/job_options.c), the
+ *     table of client/README.md, and above gp_dataset_open here.
+ *     tests/unit/test_data_spec.c looks for it in the first two.
+ *
  * Threads: any may use an open dataset, which is read-only. A loader is used by
  * one, while a thread of its own makes batches ahead.
  * Tests: tests/unit/test_data_*.c
@@ -44,14 +50,15 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
 
 /*
  * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]",
- * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...", "pictures:size=224,classes=1000" (no images, only how to prepare some for
- * gp_dataset_from_files); gp_dataset_info lists the options. All take limit=N (the first N samples; of a
- * folder: classes in turn), those of pictures also augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the
- * scale 0..1). The form of the text: common/base/spec.h.
+ * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...",
+ * "pictures:size=224,classes=1000" (no images, only how to prepare some for gp_dataset_from_files); gp_dataset_info
+ * lists the options. All take limit=N (the first N samples; of a folder: classes in turn), those of pictures also
+ * augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the scale 0..1). The form of the text:
+ * common/base/spec.h.
  *
- * Training is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28, 4 for 32x32) and
- * flip; pictures of a folder: a box of 8 to 100 % of the area, resized. A grey dataset fills a 3-channel input.
- * GP_USAGE: the text; GP_INVALID: the files.
+ * Training on pictures is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28,
+ * 4 for 32x32) and flip; pictures of a folder: a box of 8 to 100 % of the area, resized. A grey dataset fills a
+ * 3-channel input. GP_USAGE: the text; GP_INVALID: the files.
  */
 enum gp_status gp_dataset_open(const char *spec, enum gp_split split, const struct gp_dataset_options *options,
 			       struct gp_dataset **out, struct gp_err *err);

@@ -3,6 +3,7 @@
  * Dataset texts and the registry (client/data/data_spec.c, client/data/dataset.c).
  */
 #include "tests/unit/data_files.h"
+#include "client/job.h"
 
 /* Reads the text behind the class's name. */
 static void parse(const struct gp_dataset_class *class, const char *rest, struct gp_data_spec *out)
@@ -129,6 +130,43 @@ static void every_dataset_is_listed_with_its_options(void **state)
 	assert_null(gp_dataset_info(-1));
 }
 
+static const char *help_of_data(void)
+{
+	for (int i = 0; i < gp_job_model_rows.count; i++)
+		if (strcmp(gp_job_model_rows.opt[i].name, "data") == 0)
+			return gp_job_model_rows.opt[i].help;
+	fail_msg("there is no option --data");
+	return NULL;
+}
+
+/* Whether a cell of the page's tables names it: `NAME`, `NAME:DIR`. */
+static bool page_has(const char *name)
+{
+	char line[1024], cell[64];
+	bool found = false;
+	FILE *f = fopen("client/README.md", "r");
+	assert_non_null(f);
+	const size_t n = (size_t)snprintf(cell, sizeof cell, "`%s", name);
+	while (fgets(line, sizeof line, f))
+		for (const char *p = line[0] == '|' ? strstr(line, cell) : NULL; p; p = strstr(p + 1, cell))
+			found |= p[n] == '`' || p[n] == ':';
+	fclose(f);
+	return found;
+}
+
+static void users_are_told_of_every_dataset(void **state)
+{
+	(void)state;
+	for (int i = 0; gp_dataset_info(i); i++) {
+		const char *name = gp_dataset_info(i)->name;
+		if (!page_has(name))
+			fail_msg("client/README.md has no dataset %s", name);
+		/* Only infer takes "pictures"; the help of --data is that of other commands, too. */
+		if (strcmp(name, "pictures") != 0 && !strstr(help_of_data(), name))
+			fail_msg("--help of --data does not name %s", name);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -139,6 +177,7 @@ int main(void)
 		cmocka_unit_test(unknown_names_get_a_suggestion),
 		cmocka_unit_test(malformed_texts_say_what_is_wanted),
 		cmocka_unit_test(every_dataset_is_listed_with_its_options),
+		cmocka_unit_test(users_are_told_of_every_dataset),
 	};
 	return cmocka_run_group_tests(tests, make_data_dir, remove_data_dir);
 }
