@@ -27,6 +27,7 @@ struct settings {
 	double lr, final_lr, momentum, weight_decay, warmup, step_every, step_gamma, poly_power;
 	double clip_norm, clip_value;
 	bool nesterov, eval, augment;
+	bool augment_asked; /* not the default, but --augment of the user */
 	const char *save, *log_json;
 	const char *checkpoint;
 	int64_t checkpoint_every;
@@ -40,7 +41,7 @@ static const struct gp_opt data_rows[] = {
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(augment),
 	 .initial = "true",
-	 .help = "random crops and flips while training (--no-augment: off)"},
+	 .help = "random crops and flips of pictures while training (--no-augment: off)"},
 	{.name = "save",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(save),
@@ -252,6 +253,7 @@ static enum gp_status parse(int argc, char **argv, struct settings *set, struct 
 	struct gp_opt rows[GP_OPT_MAX];
 	const struct gp_opt_table t = join_rows(rows);
 	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	set->augment_asked = set->augment && gp_options_given(&t, r, "augment");
 	return check_optimizer_flags(&t, set, r, err);
 }
 
@@ -294,6 +296,8 @@ static enum gp_status open_data(struct training *t, struct gp_err *err)
 {
 	const struct gp_job_settings *s = &t->set.job;
 	GP_TRY(gp_job_open_data(&t->job, GP_SPLIT_TRAIN, t->set.augment, &t->train_data, err));
+	if (t->set.augment_asked && !gp_dataset_has_pictures(t->train_data))
+		GP_FAIL(err, GP_USAGE, "--augment is for pictures; --data %s has none", s->data);
 	uint32_t samples = gp_dataset_samples(t->train_data);
 	if (samples < (uint32_t)s->batch)
 		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than one batch of %lld", s->data,

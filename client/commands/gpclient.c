@@ -18,7 +18,7 @@ static const struct {
 } commands[] = {
 	{"train", "train a model, split over a server or locally", gp_cmd_train},
 	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
-	{"infer", "labels and probabilities of pictures", gp_cmd_infer},
+	{"infer", "labels and probabilities of pictures or other samples", gp_cmd_infer},
 	{"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
 	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},

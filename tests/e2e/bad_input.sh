@@ -78,6 +78,8 @@ refuses 2 '\-\-nesterov is of sgd.*adamw' train --local --model cnn "${synthetic
 refuses 2 '\-\-momentum is of sgd.*adam ' train --local --model cnn "${synthetic[@]}" --optimizer adam --momentum 0.9
 refuses 2 '\-\-nesterov needs .*--momentum' train --local --model cnn "${synthetic[@]}" --nesterov --momentum 0
 refuses 3 'no/such/dir' train --local --model cnn --data "cifar10:no/such/dir"
+refuses 2 '\-\-augment is for pictures; --data synthetic:tokens=8.* has none' train --local --model fasttext \
+	--data synthetic:tokens=8,samples=64 --batch 16 --steps 1 --augment
 refuses 3 'no/such.safetensors' train --local --model cnn "${synthetic[@]}" --init no/such.safetensors
 refuses 5 'cuda' train --local --model cnn "${synthetic[@]}" --device cuda
 refuses 2 'precision.*fp16' train --local --model cnn "${synthetic[@]}" --precision fp16
