@@ -3,8 +3,9 @@
  * Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random
  * numbers: as easy as 1, 2, 3", SC 2011). A draw is a pure function of (seed,
  * stream, index), so initialisation, shuffling, augmentation, dropout and
- * stochastic rounding give the same draws on any number of threads and on
- * either side of the link. No state.
+ * stochastic rounding give the same draws on any number of threads. Integers and
+ * uniform draws are the same on every machine, too; a normal draw only where the
+ * C library's `log` and `cos` are (gp_rng_normal). No state.
  *
  * Threads: any. Test: tests/unit/test_rng.c
  */
@@ -39,7 +40,8 @@ uint64_t gp_rng_name_id(const char *name);
 /* One 32-bit draw, and one in [0, 1) with 24 bits. */
 uint32_t gp_rng_u32(uint64_t seed, uint64_t stream, uint64_t index);
 float gp_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);
-/* Standard normal (Box-Muller on one block). */
+/* Standard normal (Box-Muller on one block). The logarithm and the cosine are the C library's, and libraries may
+ * differ in the last bit: equal on two machines only where they have the same one for the same kind of processor. */
 float gp_rng_normal(uint64_t seed, uint64_t stream, uint64_t index);
 /* Uniform in [0, bound) without modulo bias worth noticing (64-bit multiply). bound > 0. */
 uint32_t gp_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint32_t bound);

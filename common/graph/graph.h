@@ -83,7 +83,9 @@ enum gp_param_role {
 	GP_PARAM_RUNNING_VAR,  /* (C), not trained */
 };
 
-/* How a parameter starts; drawn from gp_rng with the parameter's own name, so both ends draw the same. */
+/* How a parameter starts; drawn from gp_rng by the parameter's own name, whichever end draws it: the client draws
+ * those of head and tail, the server those of the body. For normal draws a split run begins with the bits of a local
+ * one only where both machines have the same C library (gp_rng_normal); the others are the same everywhere. */
 enum gp_init_kind {
 	GP_INIT_ZEROS = 0,
 	GP_INIT_ONES = 1,
