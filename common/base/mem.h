@@ -9,10 +9,16 @@
 #ifndef GP_MEM_H
 #define GP_MEM_H
 
+#include <assert.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "common/base/status.h"
+
+/* Everywhere numbers are used as they lie in memory: in tensors, payloads, codecs' state, files. What the wire and
+ * files have is little-endian, and a length of 64 bits must fit a size_t. */
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "only for little-endian processors");
+static_assert(sizeof(size_t) == 8, "only for 64-bit processors");
 
 /* Borrowed bytes. */
 struct gp_span {

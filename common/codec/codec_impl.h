@@ -217,22 +217,12 @@ static inline uint32_t gp_not_finite(float v)
 
 static inline void gp_put_f32s(uint8_t *out, const float *x, size_t n)
 {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	memcpy(out, x, 4 * n);
-#else
-	for (size_t i = 0; i < n; i++)
-		gp_put_f32(out + 4 * i, x[i]);
-#endif
 }
 
 static inline void gp_get_f32s(float *x, const uint8_t *in, size_t n)
 {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	memcpy(x, in, 4 * n);
-#else
-	for (size_t i = 0; i < n; i++)
-		x[i] = gp_get_f32(in + 4 * i);
-#endif
 }
 
 #endif

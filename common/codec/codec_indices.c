@@ -26,24 +26,13 @@ static uint32_t escape_of(int width)
 
 static void write_bitmap(const uint64_t *bits, uint64_t n, uint8_t *out)
 {
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	memcpy(out, bits, (n + 7) / 8);
-#else
-	for (uint64_t i = 0; i < (n + 7) / 8; i++)
-		out[i] = (uint8_t)(bits[i / 8] >> i % 8 * 8);
-#endif
 }
 
 static void load_bitmap(const uint8_t *in, uint64_t n, uint64_t *bits)
 {
 	bits[gp_indices_words(n) - 1] = 0;
-#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
 	memcpy(bits, in, (n + 7) / 8);
-#else
-	memset(bits, 0, gp_indices_words(n) * sizeof *bits);
-	for (uint64_t i = 0; i < (n + 7) / 8; i++)
-		bits[i / 8] |= (uint64_t)in[i] << i % 8 * 8;
-#endif
 }
 
 static enum gp_status read_bitmap(struct gp_span in, uint64_t n, uint64_t chosen, uint64_t *bits, struct gp_err *err)

@@ -12,8 +12,6 @@
 #include "common/base/mem.h"
 #include "common/store/safetensors.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values are hashed in place, as little-endian");
-
 enum gp_status gp_weights_new(const struct gp_graph *g, struct gp_weights **out, struct gp_err *err)
 {
 	struct gp_weights *w;

@@ -20,8 +20,6 @@
 
 #include "common/base/mem.h"
 
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tensor data is used in place, as little-endian");
-
 #define MAX_HEADER_BYTES ((uint64_t)100 << 20)
 #define MAX_ELEMENTS     ((uint64_t)1 << 40)
 #define METADATA_KEY     "__metadata__"

@@ -149,7 +149,7 @@ static enum gp_status write_content(int fd, const char *header, const struct gp_
 {
 	static const char spaces[DATA_ALIGN + 1] = "        ";
 	uint64_t len = strlen(header), pad = (DATA_ALIGN - len % DATA_ALIGN) % DATA_ALIGN;
-	uint64_t field = len + pad; /* little-endian host, checked in safetensors.c */
+	uint64_t field = len + pad; /* little-endian, as the host is (mem.h) */
 	GP_TRY(gp_write_all(fd, &field, sizeof field, path, err));
 	GP_TRY(gp_write_all(fd, header, len, path, err));
 	GP_TRY(gp_write_all(fd, spaces, pad, path, err));
