@@ -115,7 +115,7 @@ static void note_first(const struct gp_codec *c, size_t len, struct gp_trip *out
 		out->skipped[i] = stats.skipped[i] > 0;
 }
 
-/* Always the same draw; an instance with memory still gives other bytes each time, so that the first pass is the one
+/* Always the same draw; an instance that remembers still gives other bytes each time, so that the first pass is the one
  * whose error is told, whatever the machine's speed. */
 static enum gp_status measure(struct gp_trip_tensor *t, struct gp_codec *c, uint8_t *payload, struct gp_trip *out,
 			      struct gp_err *err)

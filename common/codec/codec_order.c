@@ -17,7 +17,7 @@ static const char *objection(const struct gp_codec_ops *before, const struct gp_
 {
 	if (ops->kind == GP_CODEC_WRAPPER)
 		return before->kind == GP_CODEC_WRAPPER
-			       ? "one memory already follows what the other end has; a second would count errors twice"
+			       ? "both remember what the other end has, so errors would count twice"
 			       : "it remembers whole tensors, so it comes first";
 	if (ops->kind == GP_CODEC_TRANSFORM && before->kind == GP_CODEC_TRANSFORM)
 		return before->last_because;

@@ -2,7 +2,7 @@
  *
  * What the fuzz targets of the codecs' decoders share. Property: with every
  * spec of the target, any bytes decode to a tensor of the shape or to GP_PROTO;
- * nothing else is read or allocated. A codec with memory then decodes the same
+ * nothing else is read or allocated. A codec that remembers then decodes the same
  * bytes once more, with the memory that they left, and takes all of it back.
  *
  * Input: one byte spec, one instruction set, four dimensions, one number of

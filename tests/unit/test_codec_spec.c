@@ -124,8 +124,8 @@ static void senseless_chains_are_refused_with_the_reason(void **state)
 	assert_refused("zstd+uniform", "stage 2 (uniform) cannot follow zstd: it needs a tensor");
 	assert_refused("uniform+ef",
 		       "stage 2 (ef) cannot follow uniform: it remembers whole tensors, so it comes first");
-	assert_refused("ef+ef+uniform", "one memory already follows");
-	assert_refused("ef+delta+uniform", "stage 2 (delta) cannot follow ef: one memory already follows");
+	assert_refused("ef+ef+uniform", "both remember what the other end has");
+	assert_refused("ef+delta+uniform", "stage 2 (delta) cannot follow ef: both remember what the other end has");
 	assert_refused("uniform+zstd+zstd", "do not compress again");
 	assert_refused("raw+zstd+bitshuffle", "compressed bytes gain nothing from being rearranged");
 	assert_refused("fp16+bitshuffle", "stage 2 (bitshuffle) shortens nothing by itself");

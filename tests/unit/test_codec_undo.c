@@ -338,7 +338,7 @@ static void memory_that_was_loaded_is_not_taken_back(void **state)
 	}
 }
 
-static void an_instance_for_both_ends_takes_both_memories_back(void **state)
+static void an_instance_for_both_ends_takes_back_what_both_remember(void **state)
 {
 	(void)state;
 	static struct trace trace;
@@ -453,7 +453,7 @@ int main(void)
 		cmocka_unit_test(a_chunk_may_have_come_more_than_once),
 		cmocka_unit_test(only_the_latest_step_is_taken_back),
 		cmocka_unit_test(memory_that_was_loaded_is_not_taken_back),
-		cmocka_unit_test(an_instance_for_both_ends_takes_both_memories_back),
+		cmocka_unit_test(an_instance_for_both_ends_takes_back_what_both_remember),
 		cmocka_unit_test(undo_is_accounted_before_it_is_taken),
 		cmocka_unit_test(delta_refuses_more_samples_in_a_step_than_its_chunks_have),
 #ifdef GP_FAULTS

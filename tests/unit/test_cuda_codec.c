@@ -489,7 +489,7 @@ static void remembers_alike(const char *text)
 	close_pair(&p);
 }
 
-static void memories_are_the_hosts_step_by_step_undone_saved_and_loaded(void **state)
+static void codecs_remember_what_the_hosts_do_step_by_step_undone_saved_and_loaded(void **state)
 {
 	(void)state;
 	for (int i = 0; i < remembering.count; i++)
@@ -692,7 +692,7 @@ int main(void)
 		cmocka_unit_test(second_device_codes_as_the_first),
 		cmocka_unit_test(golden_inputs_have_the_hosts_payloads),
 		cmocka_unit_test(chains_with_stages_of_the_host_work_behind_one_copy),
-		cmocka_unit_test(memories_are_the_hosts_step_by_step_undone_saved_and_loaded),
+		cmocka_unit_test(codecs_remember_what_the_hosts_do_step_by_step_undone_saved_and_loaded),
 		cmocka_unit_test(damaged_payloads_are_refused_as_on_the_host),
 		cmocka_unit_test(tensor_without_elements_has_an_empty_payload),
 		cmocka_unit_test(estimate_covers_what_opening_takes_of_the_device),
