@@ -6,7 +6,8 @@
 #   - a file named without its folder (conn_tcp.c) that no folder has; names without "_" may be fields of a struct,
 #   - a relative link of a page that leads nowhere, to a file or to a heading,
 #   - a name gp_... or GP_... in a page that occurs in no source file,
-#   - a comment that begins with "Of ", and words that only their author understands (see `riddles` below),
+#   - a comment that begins with "Of ", a sentence of a page that does, and words that only their author understands (see
+#     `riddles` below),
 #   - a header that says "Only for ..." or "Private to ..." and is included elsewhere; tests may include any,
 #   - a header of common, kernels, server or client that does not say which thread may call it, or where its test is.
 # It looks at text, not at meaning: that a sentence is true is for whoever writes it.
@@ -15,7 +16,7 @@ set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 readonly top='client|server|common|proto|kernels|tests|deploy|cmake'
-readonly riddles='(design,? section|the old way|in peace|random come again)'
+readonly riddles='(design(\.md)?,? section|the (old|former|earlier|previous) way|in peace|random come again)'
 bad=0
 
 complain() { # TEXT...
@@ -88,6 +89,8 @@ check_comments() {
 	local found
 	found=$(grep -nE '(^[[:space:]]*(\*|#)|/\*+|//)[[:space:]]*Of ' "${sources[@]}") &&
 		complain "$found"$'\n'"comments that begin with \"Of \": say in a sentence what it is that you describe"
+	found=$(grep -nE '(^|[.:] )(- )?Of [a-z]' "${pages[@]}") &&
+		complain "$found"$'\n'"sentences that begin with \"Of \": begin with what they are about"
 	found=$(grep -nE "$riddles" "${sources[@]}" "${pages[@]}") && complain "$found"$'\n'"words that a stranger cannot follow"
 	return 0
 }
