@@ -8,6 +8,7 @@
 #   - a name gp_... or GP_... in a page that occurs in no source file,
 #   - a comment that begins with "Of ", a sentence of a page that does, and words that only their author understands (see
 #     `riddles` below),
+#   - a label of tests that tests/README.md does not list,
 #   - a header that says "Only for ..." or "Private to ..." and is included elsewhere; tests may include any,
 #   - a header of common, kernels, server or client that does not say which thread may call it, or where its test is.
 # It looks at text, not at meaning: that a sentence is true is for whoever writes it.
@@ -95,6 +96,13 @@ check_comments() {
 	return 0
 }
 
+check_labels() {
+	local label
+	while read -r label; do
+		grep -q "# a label:.*\b$label\b" tests/README.md || complain "tests/README.md does not list the label $label"
+	done < <(grep -oE 'LABELS ("[a-z0-9;]+"|[a-z0-9]+)' tests/CMakeLists.txt | sed 's/LABELS //; s/"//g' | tr ';' '\n' | sort -u)
+}
+
 check_headers() {
 	local header text
 	while read -r header; do
@@ -135,6 +143,7 @@ check_files
 check_links
 check_names
 check_comments
+check_labels
 check_headers
 check_promises
 [ $bad -eq 0 ] && echo "${#pages[@]} pages and ${#sources[@]} source files: all that they point to is there"
