@@ -376,7 +376,8 @@ static void on_ended(void *arg, enum gp_status status, const char *why)
 
 /* Opening. */
 
-/* So that the sender is held back early, and not by megabytes in a kernel. */
+/* Bounds the receive buffer, so that the sender is held back early: with the kernel's own size megabytes would wait
+ * there. */
 static void bound_socket(const struct flow *f)
 {
 	const double bytes = f->pace.shape.rate_bps / 8 * SOCKET_S;

@@ -4,8 +4,9 @@
  * a step, the same for every device. It finds which gradients are needed, and
  * notes in the order of execution from when to when each piece of memory is in
  * use: moment i is node i forward, moment 2*nodes - i is node i backward. Then
- * pieces whose times are apart share scratch memory (placement.h). What is
- * peculiar to a device it says in the fields of its nodes and does in hooks.
+ * pieces whose times are apart share scratch memory (placement.h). Where devices
+ * differ, a device describes each node in the fields of struct gp_walk_node, and
+ * the walk calls its hooks (struct gp_walk_hooks).
  *
  * - A value that some backward reads is kept in its slot's arena, everything else lies in scratch memory that all slots
  *   share. All kept values are alive between forward and backward, so the arena is their plain sum.

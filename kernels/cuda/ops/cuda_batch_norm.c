@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Batch normalization on the GPU over all but the last dimension, with the sum
- * and the activation behind it where the plan has folded them in. The output
- * is kept only where a residual hides which way the activation went; else that
- * is found again from the input. One of which nothing is trained normalizes by
- * the running statistics in training, too, and leaves them alone. See
- * k_batch_norm.h.
+ * and the activation behind it where the plan has folded them in. Backward has
+ * to know what the activation let pass. It finds that again from the input; but
+ * where a residual was added before the activation, the input alone does not
+ * tell, and the output is kept. A batch norm of which nothing is trained uses the
+ * running statistics in training, too, and leaves them alone. See k_batch_norm.h.
  * Test: tests/unit/test_cuda_ops.c
  */
 #include "kernels/cuda/ops/k_batch_norm.h"
