@@ -22,9 +22,6 @@
 #include "common/graph/ops/op_batch_norm.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/ops/op_elementwise.h"
-#include "common/graph/ops/op_pool.h"
-#include "common/graph/ops/op_shape.h"
-#include "common/graph/ops/op_embedding.h"
 #include "common/graph/graph_part.h"
 
 static const struct gp_shape image = {.ndim = 3, .dim = {15, 14, 8}};
