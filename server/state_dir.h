@@ -41,8 +41,8 @@ enum gp_status gp_state_dir_load(const struct gp_state_dir *d, const uint8_t run
 enum gp_status gp_state_dir_discard(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
 				    const char *what, struct gp_err *err);
 /*
- * Writes a checkpoint of the run, leaves its newest `stay` (1 to GP_CHECKPOINTS_MAX), removes those of later steps (the run was begun
- * again), and makes room for it at the cost of other runs.
+ * Writes a checkpoint of the run, leaves its newest `stay` (1 to GP_CHECKPOINTS_MAX), removes those of later steps (the
+ * run was begun again), and makes room for it at the cost of other runs.
  */
 enum gp_status gp_state_dir_write(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
 				  const struct gp_pairs *spec, const struct gp_st_item *items, int count, int stay,

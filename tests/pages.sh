@@ -8,6 +8,7 @@
 #   - a name gp_... or GP_... in a page that occurs in no source file,
 #   - a comment that begins with "Of ", a sentence of a page that does, and words that only their author understands (see
 #     `riddles` below),
+#   - a comment, or a line of a page that is neither code nor a table, of more than `widest` columns; the rule is 120,
 #   - a label of tests that tests/README.md does not list,
 #   - a header that says "Only for ..." or "Private to ..." and is included elsewhere; tests may include any,
 #   - a header of common, kernels, server or client that does not say which thread may call it, or where its test is.
@@ -18,6 +19,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 readonly top='client|server|common|proto|kernels|tests|deploy|cmake'
 readonly riddles='(design(\.md)?,? section|the (old|former|earlier|previous) way|in peace|random come again)'
+readonly widest=130
 bad=0
 
 complain() { # TEXT...
@@ -96,6 +98,20 @@ check_comments() {
 	return 0
 }
 
+# Tabs count as eight columns, as in .clang-format.
+check_widths() {
+	local found
+	found=$(awk -v widest=$widest '
+		FNR == 1 { code = 0; page = FILENAME ~ /\.md$/ }
+		page && /^```/ { code = !code }
+		page && (code || /^    / || /^\|/ || /^!?\[/) { next }
+		!page && !/^[[:space:]]*(\/\*|\*[ \/]|\/\/|#[^!])/ { next }
+		{ line = $0; while ((at = index(line, "\t")) > 0)
+			line = substr(line, 1, at - 1) substr("        ", 1, 8 - (at - 1) % 8) substr(line, at + 1) }
+		length(line) > widest { print FILENAME ":" FNR }' "${pages[@]}" "${sources[@]}")
+	[ -z "$found" ] || complain "$found"$'\n'"comments or paragraphs of more than $widest columns: wrap them at 120"
+}
+
 check_labels() {
 	local label
 	while read -r label; do
@@ -143,6 +159,7 @@ check_files
 check_links
 check_names
 check_comments
+check_widths
 check_labels
 check_headers
 check_promises

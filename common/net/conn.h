@@ -83,8 +83,9 @@ struct gp_conn {
 	char identity[64]; /* the name in the peer's certificate, once the handshake is through; "" without one */
 };
 
-/* Listener. addr is a numeric address or a name such as "localhost". `accepted` gets a connection that is not reading yet; set cbs and arg, then read_start. When
- * descriptors or memory run out, accepting pauses for a moment; nothing is reported, open connections go on. */
+/* Listener. addr is a numeric address or a name such as "localhost". `accepted` gets a connection that is not
+ * reading yet; set cbs and arg, then read_start. When descriptors or memory run out, accepting pauses for a moment;
+ * nothing is reported, open connections go on. */
 struct gp_listener;
 enum gp_status gp_tcp_listen(uv_loop_t *loop, const char *addr, uint16_t port, int backlog,
 			     void (*accepted)(void *arg, struct gp_conn *c), void *arg, struct gp_listener **out,

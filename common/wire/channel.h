@@ -49,8 +49,8 @@ struct gp_channel_cbs {
 	void (*opened)(void *arg);
 	/* One control message, bytes valid during the call. Return a failure to end the channel with it. */
 	enum gp_status (*control)(void *arg, struct gp_span msg, struct gp_err *err);
-	/* A frame header arrived and passed the header checks and the frame limit. Check type, step, chunk, length and give a buffer with
-	 * cap >= head->payload_len, or fail: the channel then ends. */
+	/* A frame header arrived and passed the header checks and the frame limit. Check type, step, chunk, length and
+	 * give a buffer with cap >= head->payload_len, or fail: the channel then ends. */
 	enum gp_status (*frame_begin)(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
 				      struct gp_err *err);
 	/* The frame is complete. Its checksum is not verified yet: gp_frame_verify, off the loop. */

@@ -14,8 +14,8 @@ setting that is known to matter is tried, the safe and quick ones first, and the
 --precision bf16 is torch.autocast, tf32 allows it in convolutions and matrix products, fp32 forbids it. A setting that
 this PyTorch cannot do, or not within --limit seconds of the start (compilers take half a minute), is named with its
 reason and left out. --thorough adds torch.compile's max-autotune, and all of cuDNN's algorithms instead of ten, which
-takes minutes; --only NAME measures that setting alone. Needs torch alone, not torchvision: the models' layers are below, as torchvision has them. --device cpu is
-for trying the script: no graphs there, and its times mean nothing.
+takes minutes; --only NAME measures that setting alone. Needs torch alone, not torchvision: the models' layers are
+below, as torchvision has them. --device cpu is for trying the script: no graphs there, and its times mean nothing.
 
 --serve is for turns with another program (tests/bench/steps_gpu.sh): the settings go to stderr, stdout says "ready NAME"
 when the fastest is known, or "none"; from then on every line on stdin is answered by "times MEDIAN BEST".

@@ -177,8 +177,9 @@ uint64_t gp_sortquant_first_rank(const struct gp_sortquant_cut *c, uint64_t n, i
 	return above < n ? n - above : 0;
 }
 
-/* Partitions begin and end at exact order statistics, *top is the tensor's max. With fewer elements than partitions some are empty: the first ones
- * stay at the tensor's min, the last ones at its max, where they catch the elements equal to it. */
+/* Partitions begin and end at exact order statistics, *top is the tensor's max. With fewer elements than partitions
+ * some are empty: the first ones stay at the tensor's min, the last ones at its max, where they catch the elements
+ * equal to it. */
 static bool exact_table(struct sortquant *q, const float *x, float *top)
 {
 	uint64_t rank[2 * MAX_PARTS] = {0};

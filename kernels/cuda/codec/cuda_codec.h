@@ -10,7 +10,8 @@
  *
  * Rules for stages: struct gp_codec_site in codec_device.h. Regions lie on the
  * host and are copied up and down, so that saving, hashing and undoing are the
- * host's, or on the device (in_place) where they are as large as tensors. Which stages give the same bytes as the host's: CODECS.md, "On a GPU".
+ * host's, or on the device (in_place) where they are as large as tensors. Which
+ * stages give the same bytes as the host's: CODECS.md, "On a GPU".
  *
  * Threads: as struct gp_codec. Test: tests/unit/test_cuda_codec.c
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Convolution and transposed convolution on the GPU, (conv_ways.h); depthwise ones are handed to cuda_depthwise.c. The weight lies
- * with its input channels innermost. Test: tests/unit/test_cuda_ops.c
+ * Convolution and transposed convolution on the GPU (conv_ways.h); depthwise ones are handed to cuda_depthwise.c. The
+ * weight lies with its input channels innermost. Test: tests/unit/test_cuda_ops.c
  */
 #include "kernels/cuda/ops/conv_ways.h"
 #include "kernels/cuda/ops/k_columns.h"

@@ -17,7 +17,8 @@
  * Glossary: value = what a node makes; saved = kept per slot from forward to backward; tmp = room of one op during one
  * call; pack = an op's private copy of its weights, renewed when they change; view = a node that computes nothing
  * because its value is its input's; absorbed = a node that a later one computes together with itself; track = a stream
- * with what is used on it, its scratch memory is the walk's pool of that number; job = a node's weight gradient, on a track beside the chain of gradients.
+ * with what is used on it, its scratch memory is the walk's pool of that number; job = a node's weight gradient, on a
+ * track beside the chain of gradients.
  *
  * Values and their gradients are (batch, sample shape) with channels last, of the plan's type: fp32, or bf16 in that
  * precision; what lies at the plan's edge (IO) is fp32 and is converted by the plan, not by ops. Integers are i32
