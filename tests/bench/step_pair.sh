@@ -7,7 +7,7 @@
 #
 # PyTorch's side is the fastest of torch_step.py's settings in each round. It
 # wants a good BLAS (Debian: libopenblas0-pthread): with the reference one its
-# steps take up to twice as long. bfloat16 is measured, too, on both sides;
+# steps take up to twice as long. bfloat16 is measured, too, on both sides, where the processor has it;
 # "wanted" compares ours in fp32 with PyTorch's in fp32. Both sides as a whole
 # need an idle machine; times are the best and the median over all rounds.
 # Figures: RESULTS.md
@@ -38,6 +38,8 @@ bench=${1:-build/release/tests/bench_step}
 "$python" -c 'import torch, torchvision' || { echo "step_pair.sh: $python has no torch and torchvision" >&2; exit 2; }
 export OMP_NUM_THREADS=$threads
 
+precisions=(fp32)
+grep -qm1 avx512_bf16 /proc/cpuinfo && precisions+=(bf16)
 times=$(mktemp) || exit 1
 trap 'rm -f "$times"' EXIT
 
@@ -60,7 +62,7 @@ pair() { # WANTED MODEL SHAPE BATCH
 	shift
 	: >"$times"
 	for ((round = 0; round < rounds; round++)); do
-		for precision in fp32 bf16; do
+		for precision in "${precisions[@]}"; do
 			ours $precision "$@" >>"$times" || exit 1
 			theirs $precision "$@" >>"$times" || exit 1
 		done
@@ -70,7 +72,9 @@ pair() { # WANTED MODEL SHAPE BATCH
 		END {
 			split("ours.fp32 torch.fp32 ours.bf16 torch.bf16", side, " ")
 			for (i = 1; i <= 4; i++) {
-				s = side[i]; mid[i] = m[s, int((n[s] + 1) / 2)]; low[i] = best[s]
+				if (!n[s = side[i]])
+					continue
+				mid[i] = m[s, int((n[s] + 1) / 2)]; low[i] = best[s]
 				printf "%-26s %-12s %9.1f %9.1f", name, s, mid[i], low[i]
 				if (i % 2 == 0)
 					printf "   %.2f %.2f", mid[i] / mid[i - 1], low[i] / low[i - 1]
