@@ -155,8 +155,8 @@ static enum gp_status make_workers(struct split_engine *e, struct gp_err *err)
 	GP_TRY(gp_worker_new(&e->loop, "gp-compute", 1, &e->compute_worker, err));
 	GP_TRY(gp_worker_new(&e->loop, "gp-codec", 1, &e->codec_worker, err));
 	GP_TRY(gp_worker_new(&e->loop, "gp-data", 1, &e->data_worker, err));
-	gp_lane_init(&e->compute, e->compute_worker);
-	gp_lane_init(&e->data, e->data_worker);
+	gp_lane_init(&e->compute, e->compute_worker, NULL);
+	gp_lane_init(&e->data, e->data_worker, NULL);
 	return GP_OK;
 }
 

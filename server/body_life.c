@@ -220,7 +220,7 @@ static void move_to(struct gp_body *b, const struct gp_body_site *at)
 	b->at = *at;
 	b->dev = at->dev;
 	gp_lane_deinit(&b->compute);
-	gp_lane_init(&b->compute, at->compute);
+	gp_lane_init(&b->compute, at->compute, NULL);
 	submit_estimate(b);
 }
 
@@ -264,10 +264,10 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 	b->cbs = *cbs;
 	b->arg = arg;
 	b->codec = workers->codec;
-	gp_lane_init(&b->build_lane, workers->build);
-	gp_lane_init(&b->compute, at->compute);
+	gp_lane_init(&b->build_lane, workers->build, NULL);
+	gp_lane_init(&b->compute, at->compute, NULL);
 	if (spec->state)
-		gp_lane_init(&b->checkpoint.lane, workers->disk);
+		gp_lane_init(&b->checkpoint.lane, workers->disk, NULL);
 	b->step = b->checkpoint.step = spec->restore_step;
 	enum gp_status status = gp_body_params_init(b, err);
 	if (status != GP_OK) {

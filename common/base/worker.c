@@ -22,9 +22,10 @@ struct gp_worker_thread {
 struct gp_worker {
 	pthread_mutex_t lock;
 	pthread_cond_t work;
-	struct gp_lane *lanes;            /* all of them, doubly linked */
+	struct gp_lane_user *first, *last; /* users with tasks that wait */
+	int lanes;
 	struct gp_task *done, **done_end; /* finished, waiting for the loop */
-	uint64_t floor_ns;                /* used_ns of the lane served last: where a new lane starts */
+	uint64_t floor_ns;                /* used_ns of the user served last: where a new one starts */
 	bool stop;
 	int threads;
 	pthread_t thread[WORKER_THREADS_MAX];
@@ -42,28 +43,80 @@ static bool lane_ready(const struct gp_lane *lane, const struct gp_worker_thread
 	return lane_waits(lane) && (lane->begun == 0 || lane->thread == by);
 }
 
-/* Tasks under way count when they are finished; until then each counts as much as the lane's last task. */
-static uint64_t expected_ns(const struct gp_lane *lane)
+/* Tasks under way count when they are finished; until then each counts as much as the user's last task. */
+static uint64_t expected_ns(const struct gp_lane_user *user)
 {
-	return lane->used_ns + (uint64_t)lane->begun * lane->last_ns;
+	return user->used_ns + (uint64_t)user->begun * user->last_ns;
 }
 
-/* The ready lane that has used the least time, NULL if none is ready. */
+/* A user's next lane that this thread may serve. Those passed over are at work on other threads: few. */
+static struct gp_lane *ready_lane(const struct gp_lane_user *user, const struct gp_worker_thread *by)
+{
+	struct gp_lane *lane = user->first;
+	while (lane && !lane_ready(lane, by))
+		lane = lane->next;
+	return lane;
+}
+
+/* The next lane of the user that has used the least time, NULL if none is ready. */
 static struct gp_lane *pick_lane(struct gp_worker *w, const struct gp_worker_thread *by)
 {
 	struct gp_lane *best = NULL;
-	for (struct gp_lane *lane = w->lanes; lane; lane = lane->next)
-		if (lane_ready(lane, by) && (!best || expected_ns(lane) < expected_ns(best)))
-			best = lane;
+	for (struct gp_lane_user *user = w->first; user; user = user->next)
+		if (!best || expected_ns(user) < expected_ns(best->user)) {
+			struct gp_lane *lane = ready_lane(user, by);
+			best = lane ? lane : best;
+		}
 	return best;
 }
+
+/* --- lists of what waits ------------------------------------------------------------------------------------------ */
+
+static void append_user(struct gp_worker *w, struct gp_lane_user *user)
+{
+	user->prev = w->last;
+	user->next = NULL;
+	*(w->last ? &w->last->next : &w->first) = user;
+	w->last = user;
+}
+
+static void remove_user(struct gp_worker *w, struct gp_lane_user *user)
+{
+	*(user->prev ? &user->prev->next : &w->first) = user->next;
+	*(user->next ? &user->next->prev : &w->last) = user->prev;
+	user->prev = user->next = NULL;
+}
+
+static void append_lane(struct gp_worker *w, struct gp_lane *lane)
+{
+	struct gp_lane_user *user = lane->user;
+	if (!user->first)
+		append_user(w, user);
+	lane->prev = user->last;
+	lane->next = NULL;
+	*(user->last ? &user->last->next : &user->first) = lane;
+	user->last = lane;
+}
+
+static void remove_lane(struct gp_worker *w, struct gp_lane *lane)
+{
+	struct gp_lane_user *user = lane->user;
+	*(lane->prev ? &lane->prev->next : &user->first) = lane->next;
+	*(lane->next ? &lane->next->prev : &user->last) = lane->prev;
+	lane->prev = lane->next = NULL;
+	if (!user->first)
+		remove_user(w, user);
+}
+
+/* --- tasks -------------------------------------------------------------------------------------------------------- */
 
 static struct gp_task *next_task(const struct gp_lane *lane)
 {
 	return lane->head[lane->head[0] ? 0 : 1];
 }
 
-static struct gp_task *pop_task(struct gp_lane *lane)
+/* The lane is the last of its user to have another turn. */
+static struct gp_task *pop_task(struct gp_worker *w, struct gp_lane *lane)
 {
 	const int p = lane->head[0] ? 0 : 1;
 	struct gp_task *t = next_task(lane);
@@ -71,23 +124,29 @@ static struct gp_task *pop_task(struct gp_lane *lane)
 	if (!t->next)
 		lane->tail[p] = NULL;
 	t->next = NULL;
+	remove_lane(w, lane);
+	if (lane_waits(lane))
+		append_lane(w, lane);
 	return t;
 }
 
 static void count_task(struct gp_lane *lane, const struct gp_task *t)
 {
+	struct gp_lane_user *user = lane->user;
 	lane->begun--;
-	lane->last_ns = t->end_ns - t->start_ns;
-	lane->used_ns += lane->last_ns;
+	user->begun--;
+	user->last_ns = t->end_ns - t->start_ns;
+	user->used_ns += user->last_ns;
 }
 
 /* Called with the lock held, which is let go while the task's own part runs. */
 static void begin_task(struct gp_worker *w, struct gp_worker_thread *me, struct gp_lane *lane)
 {
-	struct gp_task *t = pop_task(lane);
+	struct gp_task *t = pop_task(w, lane);
 	lane->begun++;
+	lane->user->begun++;
 	lane->thread = me;
-	w->floor_ns = lane->used_ns;
+	w->floor_ns = lane->user->used_ns;
 	me->task[me->count++] = t;
 	pthread_mutex_unlock(&w->lock);
 	t->start_ns = gp_now_ns();
@@ -217,20 +276,20 @@ void gp_worker_free(struct gp_worker *w)
 	if (!w)
 		return;
 	join_threads(w);
-	gp_require(!w->lanes);
+	gp_require(w->lanes == 0);
 	uv_close((uv_handle_t *)&w->wake, worker_destroy);
 }
 
-void gp_lane_init(struct gp_lane *lane, struct gp_worker *w)
+void gp_lane_init(struct gp_lane *lane, struct gp_worker *w, struct gp_lane_user *user)
 {
 	memset(lane, 0, sizeof *lane);
 	lane->worker = w;
+	lane->user = user ? user : &lane->own;
+	gp_require(!lane->user->worker || lane->user->worker == w);
 	pthread_mutex_lock(&w->lock);
-	lane->used_ns = w->floor_ns;
-	lane->next = w->lanes;
-	if (w->lanes)
-		w->lanes->prev = lane;
-	w->lanes = lane;
+	if (!lane->user->worker)
+		*lane->user = (struct gp_lane_user){.worker = w, .used_ns = w->floor_ns};
+	w->lanes++;
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -241,12 +300,7 @@ void gp_lane_deinit(struct gp_lane *lane)
 		return;
 	gp_require(lane->pending == 0);
 	pthread_mutex_lock(&w->lock);
-	if (lane->prev)
-		lane->prev->next = lane->next;
-	else
-		w->lanes = lane->next;
-	if (lane->next)
-		lane->next->prev = lane->prev;
+	w->lanes--;
 	pthread_mutex_unlock(&w->lock);
 	lane->worker = NULL;
 }
@@ -261,9 +315,11 @@ void gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priority)
 	t->queued_ns = gp_now_ns();
 	lane->pending++;
 	pthread_mutex_lock(&w->lock);
-	/* A lane that was idle must not have saved up time against the busy ones. */
-	if (!lane->begun && !lane_waits(lane) && lane->used_ns < w->floor_ns)
-		lane->used_ns = w->floor_ns;
+	/* A user that was idle must not have saved up time against the busy ones. */
+	if (!lane->user->begun && !lane->user->first && lane->user->used_ns < w->floor_ns)
+		lane->user->used_ns = w->floor_ns;
+	if (!lane_waits(lane))
+		append_lane(w, lane);
 	if (lane->tail[priority])
 		lane->tail[priority]->next = t;
 	else

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Work off the loop thread. A worker is a set of threads that run tasks from
- * lanes. A lane belongs to one user (a session); its tasks run one at a time,
- * most urgent first and in order of submission among equals, so whatever a lane
- * touches needs no lock. Lanes with work take turns by the time they have used
- * (the one that used least goes next), so no session starves another.
+ * lanes. The tasks of a lane run one at a time, most urgent first and in order of
+ * submission among equals, so whatever a lane touches needs no lock. A *user* (a
+ * session) has one lane or many. Users with work take turns by the time that all
+ * their lanes have used (the one that used least goes next), so that no session
+ * starves another, however many lanes it has.
  *
  * Life of a task: gp_worker_submit (loop thread) -> run, and finish where it has
  * one (a worker thread) -> done (loop thread). A task's memory is the caller's
- * and is free for reuse when done begins. Nothing allocates after gp_worker_new
- * and gp_lane_init.
+ * and is free for reuse when done begins. Nothing allocates after gp_worker_new.
  *
  * A task with `finish` only begins something in `run`, on a device that works by
  * itself, and waits for it in `finish`. Between the two its thread may run the
@@ -50,15 +50,24 @@ struct gp_task {
 	struct gp_task *next;
 };
 
+/* The lanes of one user of one worker. Caller-owned; zeroed before its first lane. */
+struct gp_lane_user {
+	struct gp_worker *worker;  /* NULL: no lane yet */
+	uint64_t used_ns, last_ns; /* time its tasks took, from start_ns to end_ns: all so far, and the last */
+	int begun;                 /* tasks run, or running, and not finished */
+	struct gp_lane *first, *last;     /* lanes with tasks that wait, in the order of their turns */
+	struct gp_lane_user *prev, *next; /* users with such lanes */
+};
+
 /* Caller-owned; embed it. */
 struct gp_lane {
 	struct gp_worker *worker;
+	struct gp_lane_user *user, own; /* own: the user of a lane that was given none */
 	struct gp_task *head[GP_TASK_PRIORITIES], *tail[GP_TASK_PRIORITIES];
-	uint64_t used_ns, last_ns; /* time its tasks took, from start_ns to end_ns: all so far, and the last */
-	int pending;               /* submitted and not yet done (loop thread) */
-	int begun;                 /* run, or running, and not finished */
+	int pending;                           /* submitted and not yet done (loop thread) */
+	int begun;                             /* run, or running, and not finished */
 	const struct gp_worker_thread *thread; /* with any begun: whose they are */
-	struct gp_lane *prev, *next;
+	struct gp_lane *prev, *next;           /* of the user's lanes with tasks that wait */
 };
 
 /* Threads begin at once. `loop` runs the done callbacks. */
@@ -67,7 +76,9 @@ enum gp_status gp_worker_new(uv_loop_t *loop, const char *name, int threads, str
 /* Every lane must be idle (pending == 0). Joins the threads; the loop must run once more to close the handle. */
 void gp_worker_free(struct gp_worker *w);
 
-void gp_lane_init(struct gp_lane *lane, struct gp_worker *w);
+/* `user` (optional, outlives the lane): whose time the lane's tasks take; every lane of a user is of one worker. NULL: the
+ * lane is a user of its own. */
+void gp_lane_init(struct gp_lane *lane, struct gp_worker *w, struct gp_lane_user *user);
 /* Must be idle. */
 void gp_lane_deinit(struct gp_lane *lane);
 

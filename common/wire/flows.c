@@ -125,11 +125,13 @@ static void count_tensors(struct gp_flows *f, const struct gp_flow_list *list)
 static enum gp_status init_each(struct gp_flows *f, const struct gp_flow_list *list, const struct gp_flow_options *all,
 				struct gp_worker *worker, void *arg, struct gp_err *err)
 {
+	struct gp_flow_options options = *all;
+	options.user = &f->user;
 	for (int i = 0; i < list->count; i++) {
 		const struct gp_flow_spec *s = &list->flow[i];
 		const struct gp_direction_info *info = &gp_direction_info[s->direction];
 		const struct gp_flow *activation = info->gradient ? &f->flow[info->partner][s->tensor] : NULL;
-		GP_TRY(gp_flow_init(&f->flow[s->direction][s->tensor], s, all, activation, worker, arg, err));
+		GP_TRY(gp_flow_init(&f->flow[s->direction][s->tensor], s, &options, activation, worker, arg, err));
 		f->used[s->direction]++;
 	}
 	return GP_OK;

@@ -151,7 +151,7 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	f->device = all->device;
 	f->tensor_bytes = gp_shape_elements(shape) * gp_dtype_bytes(spec->type.dtype);
 	f->codec_id = spec->codec->stages > 0 ? spec->codec->stage[0].id : 0;
-	gp_lane_init(&f->lane, worker);
+	gp_lane_init(&f->lane, worker, all->user);
 	enum gp_status status = gp_codec_bytes_for(spec->codec, shape, &options, &f->codec_bytes, err);
 	if (status == GP_OK)
 		status = gp_codec_open(spec->codec, shape, &options, &f->codec, err);

@@ -62,6 +62,7 @@ struct gp_flow_options {
 	int slots;
 	uint32_t chunks; /* of a step */
 	bool undo;       /* gp_flow_undo will be called */
+	struct gp_lane_user *user; /* (optional) whose time the codecs' work takes; outlives the flows */
 	bool client;     /* this end: a client encodes what goes up and decodes what comes down */
 	/* (optional) Where the tensors lie that transfers are given: a device's memory, outlives the flows. Frames then
 	 * lie in host memory that the device copies at full speed. NULL: on the host. */

@@ -12,7 +12,7 @@
 enum gp_status __wrap_gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out,
 				    struct gp_err *err);
 void __wrap_gp_worker_free(struct gp_worker *w);
-void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w);
+void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w, struct gp_lane_user *user);
 void __wrap_gp_lane_deinit(struct gp_lane *lane);
 void __wrap_gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priority);
 
@@ -83,8 +83,9 @@ void __wrap_gp_worker_free(struct gp_worker *w)
 	uv_close((uv_handle_t *)&w->idle, on_closed);
 }
 
-void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w)
+void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w, struct gp_lane_user *user)
 {
+	(void)user; /* tasks run in the order in which they were submitted */
 	memset(lane, 0, sizeof *lane);
 	lane->worker = w;
 }

@@ -72,7 +72,7 @@ static void fixture_init(struct fixture *f, int threads)
 	assert_int_equal(uv_loop_init(&f->loop), 0);
 	assert_int_equal(gp_worker_new(&f->loop, "test", threads, &f->worker, &err), GP_OK);
 	for (int i = 0; i < 3; i++)
-		gp_lane_init(&f->lane[i], f->worker);
+		gp_lane_init(&f->lane[i], f->worker, NULL);
 }
 
 static void fixture_deinit(struct fixture *f)
@@ -239,6 +239,50 @@ static void a_lane_that_was_idle_has_saved_nothing_up(void **state)
 	gp_free(f);
 }
 
+/* Which job of lanes 0 to 2 started as number `at`. */
+static struct job *job_started(struct fixture *f, int at, int jobs)
+{
+	for (int lane = 0; lane < 3; lane++)
+		for (int n = 0; n < jobs; n++)
+			if (f->job[lane][n].f && f->started_at[lane][n] == at)
+				return &f->job[lane][n];
+	return NULL;
+}
+
+static void a_user_of_several_lanes_has_no_more_turns_than_one_of_a_single_lane(void **state)
+{
+	(void)state;
+	enum { JOBS = 20 };
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	struct gp_lane_user user = {0};
+	uint64_t used_ns[2] = {0};
+	int left[2] = {JOBS, 2 * JOBS};
+	fixture_init(f, 1);
+	for (int lane = 1; lane < 3; lane++) {
+		gp_lane_deinit(&f->lane[lane]);
+		gp_lane_init(&f->lane[lane], f->worker, &user);
+	}
+	close_gate(f, 0);
+	submit_many(f, 0, 1, JOBS, 1000);
+	submit_many(f, 1, 0, JOBS, 1000);
+	submit_many(f, 2, 0, JOBS, 1000);
+	atomic_store(&f->gate, true);
+	while (f->finished < 3 * JOBS)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	for (int at = 0; left[0] > 0 && left[1] > 0; at++) {
+		const struct job *j = job_started(f, at, JOBS);
+		const int mine = j->lane > 0;
+		if (at > 0 && used_ns[mine] > used_ns[!mine])
+			fail_msg("start %d: user %d had used %llu ns against %llu", at, mine,
+				 (unsigned long long)used_ns[mine], (unsigned long long)used_ns[!mine]);
+		used_ns[mine] += took_ns(f, j->lane, j->number);
+		left[mine]--;
+	}
+	assert_int_equal(left[0], 0); /* not the user of two lanes, which had twice as much to do */
+	fixture_deinit(f);
+	gp_free(f);
+}
+
 /* --- tasks of two parts ------------------------------------------------------------------------------------------ */
 
 static void say(struct job *j, char first)
@@ -311,7 +355,7 @@ static void tasks_under_way_are_of_whichever_lanes_are_ready(void **state)
 	submit_saying(f, 2, 0, true, false);
 	while (f->finished < 2)
 		uv_run(&f->loop, UV_RUN_ONCE);
-	f->lane[1].used_ns = f->lane[2].used_ns = f->lane[0].used_ns; /* nobody is at work */
+	f->lane[1].own.used_ns = f->lane[2].own.used_ns = f->lane[0].own.used_ns; /* nobody is at work */
 	f->said[0] = '\0';
 	close_gate(f, 0);
 	submit_saying(f, 1, 1, true, false);
@@ -380,7 +424,7 @@ static void time_under_way_together_is_counted_once(void **state)
 		before_ns = t->end_ns;
 		used_ns += took_ns(f, 0, n);
 	}
-	assert_int_equal(f->lane[0].used_ns, used_ns);
+	assert_int_equal(f->lane[0].own.used_ns, used_ns);
 	assert_true(used_ns >= 5 * 3000000);
 	fixture_deinit(f);
 	gp_free(f);
@@ -445,6 +489,7 @@ int main(void)
 		cmocka_unit_test(a_greedy_lane_does_not_starve_another),
 		cmocka_unit_test(lanes_of_unequal_cost_take_turns_by_the_time_they_used),
 		cmocka_unit_test(a_lane_that_was_idle_has_saved_nothing_up),
+		cmocka_unit_test(a_user_of_several_lanes_has_no_more_turns_than_one_of_a_single_lane),
 		cmocka_unit_test(the_next_task_begins_before_the_last_is_waited_for),
 		cmocka_unit_test(tasks_under_way_are_of_whichever_lanes_are_ready),
 		cmocka_unit_test(a_task_of_one_part_has_its_thread_for_itself),
