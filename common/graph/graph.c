@@ -74,15 +74,41 @@ static void push_value(struct gp_graph *g, const struct gp_type *type, int outpu
 	g->value[g->values++] = (struct gp_graph_value){.type = *type, .node = g->nodes - 1, .output = output};
 }
 
-static bool name_is_taken(const struct gp_graph *g, uint64_t id, const char *name, int *by)
+/* Where the name stands among those of the nodes, or would stand, by a binary search: a graph that a client has made, with
+ * the most nodes there may be, takes no longer to read than its bytes say. */
+static bool find_name(const struct gp_graph *g, const char *name, int *place)
 {
-	for (int i = 0; i < g->nodes; i++) {
-		if (g->node[i].name_id != id || strcmp(g->node[i].name, name) != 0)
-			continue;
-		*by = i;
-		return true;
+	int low = 0, end = g->nodes;
+	while (low < end) {
+		const int middle = low + (end - low) / 2;
+		const int order = strcmp(g->node[g->by_name[middle]].name, name);
+		if (order == 0) {
+			*place = middle;
+			return true;
+		}
+		*(order < 0 ? &low : &end) = order < 0 ? middle + 1 : middle;
 	}
+	*place = low;
 	return false;
+}
+
+static bool name_is_taken(const struct gp_graph *g, const char *name, int *by)
+{
+	int place;
+	const bool taken = find_name(g, name, &place);
+	if (taken)
+		*by = g->by_name[place];
+	return taken;
+}
+
+/* Its name is checked, and there is room. */
+static void push_node(struct gp_graph *g, const struct gp_node *n)
+{
+	int place;
+	find_name(g, n->name, &place);
+	memmove(&g->by_name[place + 1], &g->by_name[place], (size_t)(g->nodes - place) * sizeof g->by_name[0]);
+	g->by_name[place] = (uint16_t)g->nodes;
+	g->node[g->nodes++] = *n;
 }
 
 static enum gp_status check_input(const struct gp_graph *g, const struct gp_node *n, const struct gp_type *type,
@@ -99,7 +125,7 @@ static enum gp_status check_input(const struct gp_graph *g, const struct gp_node
 	if (type->shape.ndim < 1 || type->shape.ndim > 3)
 		GP_FAIL(err, GP_INVALID, "a sample has %d dimensions; it must be (H,W,C), (S,F) or (F)",
 			type->shape.ndim);
-	if (name_is_taken(g, n->name_id, n->name, &by))
+	if (name_is_taken(g, n->name, &by))
 		GP_FAIL(err, GP_INVALID, "two inputs are named %s", n->name);
 	return gp_shape_count(&type->shape, GP_GRAPH_MAX_ELEMENTS, &count, err);
 }
@@ -116,7 +142,7 @@ int gp_graph_add_input(struct gp_graph *g, const char *name, const struct gp_typ
 	    grow((void **)&g->node, &g->node_cap, g->nodes + 1, sizeof *g->node, err) != GP_OK ||
 	    grow((void **)&g->value, &g->value_cap, g->values + 1, sizeof *g->value, err) != GP_OK)
 		return -1;
-	g->node[g->nodes++] = n;
+	push_node(g, &n);
 	g->inputs++;
 	push_value(g, type, 0);
 	return g->values - 1;
@@ -186,7 +212,7 @@ static enum gp_status check_new_node(const struct gp_graph *g, const struct gp_n
 		GP_FAIL(err, GP_INVALID, "a node comes before the first %s", g->inputs == 0 ? "input" : "block");
 	if (g->nodes >= GP_GRAPH_MAX_NODES)
 		GP_FAIL(err, GP_INVALID, "a graph may have %d nodes", GP_GRAPH_MAX_NODES);
-	if (name_is_taken(g, n->name_id, n->name, &by))
+	if (name_is_taken(g, n->name, &by))
 		GP_FAIL(err, GP_INVALID, "node %d has the same name", by);
 	return check_inputs(g, n, def, err);
 }
@@ -273,7 +299,7 @@ static enum gp_status add_node(struct gp_graph *g, struct gp_node *n, struct gp_
 		name_param(&param[i], n->name);
 		g->param[g->params++] = param[i];
 	}
-	g->node[g->nodes++] = *n;
+	push_node(g, n);
 	for (int i = 0; i < n->outputs; i++)
 		push_value(g, &out[i], i);
 	return GP_OK;

@@ -123,6 +123,7 @@ struct gp_graph {
 	} output[GP_GRAPH_MAX_PORTS];
 	uint64_t param_elements, trained_elements, macs; /* sums, of one sample */
 	int node_cap, value_cap, param_cap, block_cap;
+	uint16_t by_name[GP_GRAPH_MAX_NODES]; /* the nodes in the order of their names */
 };
 
 /* Empty graph with one f32 input named "input", of one sample's shape. NULL and err on failure. */
