@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What tests leave out under a sanitizer, which makes them 5 to 20 times
- * slower. A sanitizer looks for faults in the code that runs; that all
+ * slower, and in the other order of an emulated GPU's threads
+ * (GP_EMULATE_ORDER). Both look for faults in the code that runs; that all
  * combinations give equal results is for the dev and release presets to show,
- * which leave out nothing.
+ * whose plain runs leave out nothing.
  *
  * Threads: any.
  */
@@ -11,6 +12,7 @@
 #define SANITIZED_H
 
 #include <stdbool.h>
+#include <stdlib.h>
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 enum { IS_SANITIZED = true };
@@ -24,12 +26,17 @@ enum { IS_SANITIZED = false };
 enum { IS_SANITIZED = false };
 #endif
 
-/* For nested loops over i, j and k, given their sum: a sanitizer's build takes one combination in `every`, the others
- * are left to the builds without one. It still takes each pair of i with j, of i with k and of j with k, where the
- * third loop has at least `every` turns. */
-static inline bool left_to_other_builds(int every, int sum)
+static inline bool repeats_another_run(void)
 {
-	return IS_SANITIZED && sum % every != 0;
+	return IS_SANITIZED || getenv("GP_EMULATE_ORDER");
+}
+
+/* For nested loops over i, j and k, given their sum: such a run takes one combination in `every`, the others are left to
+ * the plain runs. It still takes each pair of i with j, of i with k and of j with k, where the
+ * third loop has at least `every` turns. */
+static inline bool left_to_plain_runs(int every, int sum)
+{
+	return repeats_another_run() && sum % every != 0;
 }
 
 #endif

@@ -8,7 +8,7 @@
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
 
-common=(--data synthetic:shape=3x32x32,classes=10,samples=256 --batch 32 --steps 4 --lr 0.05 --seed 7 --weight-decay 1e-4)
+common=(--data synthetic:shape=3x32x32,classes=10,samples=128 --batch 16 --steps 3 --lr 0.05 --seed 7 --weight-decay 1e-4)
 small=mobilenetv2:width=0.35,stem=cifar
 
 has_bf16=$(grep -m1 -o avx512_bf16 /proc/cpuinfo)

@@ -508,17 +508,18 @@ static void huge_samples_travel_raw_and_do_not_stop_the_process(void **state)
 	enum { SAMPLES = 1 << 20 };
 	static const char *const chains[] = {"ef+poweriter:rank=1,iters=1+qsgd:bits=1,bucket=1048576",
 					     "poweriter:rank=1,iters=1+qsgd:bits=1,bucket=1048576"};
+	static const int exponents[] = {79, 81, 109, 127};
 	const struct gp_shape shape = {.ndim = 4, .dim = {SAMPLES, 1, 1, 1}};
 	float *x = malloc(SAMPLES * sizeof *x), *y = malloc(SAMPLES * sizeof *y);
 	for (int i = 0; i < 2; i++)
-		for (int exponent = 60; exponent < 128; exponent++) {
+		for (int e = 0; e < 4; e++) {
 			for (int k = 0; k < SAMPLES; k++)
-				x[k] = ldexpf(1, exponent);
+				x[k] = ldexpf(1, exponents[e]);
 			struct gp_codec *c = new_codec(chains[i], &shape);
 			trip(c, &(struct gp_codec_pass){0}, x, y);
 			for (int k = 0; k < SAMPLES; k++)
-				if (!isfinite(y[k]) || (exponent > 80 && y[k] != x[k]))
-					fail_msg("2^%d came back as %g", exponent, (double)y[k]);
+				if (!isfinite(y[k]) || (exponents[e] > 80 && y[k] != x[k]))
+					fail_msg("2^%d came back as %g", exponents[e], (double)y[k]);
 			gp_codec_free(c);
 		}
 	free(x);

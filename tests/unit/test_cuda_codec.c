@@ -220,7 +220,7 @@ static void travels_alike(const char *text, int turn)
 	for (int s = 0; s < SHAPES; s++) {
 		struct pair p = open_pair(text, &shapes[s], &(struct gp_codec_options){.seed = 11});
 		for (int kind = 0; kind < KINDS; kind++) {
-			if (left_to_other_builds(4, turn + s + kind))
+			if (left_to_plain_runs(4, turn + s + kind))
 				continue;
 			const struct gp_codec_pass pass = {.draw = (uint64_t)kind + 1, .step = (uint64_t)kind};
 			fill(x, p.n, (enum kind)kind, (uint64_t)s);
@@ -616,7 +616,7 @@ static void failing_device_is_told_and_ends_the_instance(void **state)
 		skip();
 	fill(x, 4 * 600, BELL, 1);
 	for (int i = 0; (text = spec_at(i)); i++) {
-		const int stride = IS_SANITIZED ? 3 : 1; /* neighbours in the list are alike, and begin elsewhere */
+		const int stride = repeats_another_run() ? 3 : 1; /* neighbours in the list are alike, and begin elsewhere */
 		int after = 1 + i % stride;
 		while (after < MOST_WORK && fails_at(text, codec_takes(text, &flat) ? &flat : &image, x, after))
 			after += stride;

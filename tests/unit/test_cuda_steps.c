@@ -128,7 +128,7 @@ static void models_train_in_bf16_and_tf32_near_the_cpu(void **state)
 	(void)state;
 	train("cnn:width=8", GP_PRECISION_TF32, 1e-2, 0.1);
 	train("cnn:width=8", GP_PRECISION_BF16, 2e-2, 0.2);
-	if (!IS_SANITIZED)
+	if (!repeats_another_run())
 		train("resnet18:width=0.125,stem=cifar", GP_PRECISION_TF32, 1e-2, 0.3);
 	train("resnet18:width=0.125,stem=cifar", GP_PRECISION_BF16, 5e-2, 0.6);
 }
