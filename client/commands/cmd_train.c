@@ -396,12 +396,15 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	return t->set.log_json ? gp_json_log_open(t->set.log_json, t->set.resume, &t->log, err) : GP_OK;
 }
 
+/* SIGHUP, of a terminal that closes, stays ignored where it is: under nohup. */
 static void watch_signals(void)
 {
-	struct sigaction action = {.sa_handler = on_signal};
+	struct sigaction action = {.sa_handler = on_signal}, before;
 	sigemptyset(&action.sa_mask);
 	sigaction(SIGINT, &action, NULL);
 	sigaction(SIGTERM, &action, NULL);
+	if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &action, NULL);
 }
 
 static void print_summary(const struct gp_train_report *r)
@@ -483,5 +486,6 @@ int gp_cmd_train(int argc, char **argv)
 	if (status != GP_OK)
 		gp_err_print(&err, PROGRAM);
 	gp_options_free(&given);
-	return gp_status_exit(status);
+	/* As a shell reports a program that a signal has ended, which is how this one ends before its first step. */
+	return status == GP_CANCELED && stop_signal ? 128 + stop_signal : gp_status_exit(status);
 }

@@ -28,7 +28,8 @@ kill_after_checkpoint() { # FOLDER SIGNAL FLAG...
 		sleep 0.02
 	done
 	kill "-$signal" $pid 2>/dev/null
-	wait $pid 2>/dev/null
+	killed_status=0
+	wait $pid 2>/dev/null || killed_status=$?
 }
 
 # A local run, killed as often as it takes.
@@ -91,6 +92,14 @@ grep -q 'stopped by a signal' "$work/killed.log" || fail "SIGTERM: $(cat "$work/
 stopped_at=$(sed -n 's/.*stopped by a signal after \([0-9]*\) of.*/\1/p' "$work/killed.log")
 equal "a stopped run: its newest checkpoint" "$(newest "$work/stopped")" \
 	"$work/stopped/$(printf 'step-%012d' "$stopped_at")"
+
+# The same by each signal, with the status that a shell gives to a program that the signal has ended.
+for signal in INT:130 TERM:143 HUP:129; do
+	kill_after_checkpoint "$work/stopped_by_${signal%:*}" "${signal%:*}" --local "${common[@]}" --steps 100000 --schedule const \
+		--checkpoint-every 3 --no-eval
+	equal "a run stopped by SIG${signal%:*}: exit status" "$killed_status" "${signal#*:}"
+	grep -q 'stopped by a signal' "$work/killed.log" || fail "SIG${signal%:*}: $(cat "$work/killed.log")"
+done
 
 # What does not go together is refused.
 refused "holds checkpoints of a run" --steps 9 --checkpoint "$work/longer"
