@@ -10,6 +10,7 @@
 #include "client/batch_map.h"
 #include "client/freeze.h"
 #include "common/base/log.h"
+#include "common/base/threads.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
 
@@ -35,19 +36,14 @@ static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_
 			(long long)s->chunks);
 	if (s->init_skip && !s->init)
 		GP_FAIL(err, GP_USAGE, "--init-skip says what to leave out of --init FILE, which is missing");
-	return GP_OK;
-}
-
-static int thread_count(const struct gp_job_settings *s)
-{
-	return s->threads > 0 ? (int)s->threads : (int)uv_available_parallelism();
+	return gp_threads_check(s->threads, err);
 }
 
 static enum gp_status settle_precision(struct gp_job *j, struct gp_err *err)
 {
 	const struct gp_job_settings *s = j->set;
 	const struct gp_client_precision p = {.device = s->device,
-					      .threads = thread_count(s),
+					      .threads = gp_threads_count(s->threads),
 					      .local = s->local,
 					      .body = (enum gp_precision)s->precision,
 					      .choice = s->client_precision};
@@ -203,7 +199,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 		j->session.optim = *optim;
 	struct gp_engine_spec spec = {.graph = j->graph,
 				      .device = s->device,
-				      .threads = thread_count(s),
+				      .threads = gp_threads_count(s->threads),
 				      .session = j->session,
 				      .window_given = s->window > 0,
 				      .client_precision = j->client_precision,

@@ -10,6 +10,7 @@
 
 #include "common/net/conn_tls.h"
 #include "common/base/log.h"
+#include "common/base/threads.h"
 #include "server/session.h"
 
 #define LISTEN_BACKLOG       128
@@ -70,7 +71,8 @@ static void check_device_limit(const struct gp_server *srv)
 
 static enum gp_status open_devices(struct gp_server *srv, struct gp_err *err)
 {
-	const int threads = srv->set.threads > 0 ? (int)srv->set.threads : (int)uv_available_parallelism();
+	const int threads = gp_threads_count(srv->set.threads);
+	GP_TRY(gp_threads_check(srv->set.threads, err));
 	GP_TRY(gp_server_devices_open(&srv->devices, srv->loop, srv->set.device, threads, err));
 	srv->devices.session_bytes = (uint64_t)srv->set.session_device_bytes;
 	check_device_limit(srv);

@@ -13,6 +13,7 @@
 #include "client/figures.h"
 #include "client/job.h"
 #include "common/base/mem.h"
+#include "common/base/threads.h"
 #include "common/store/safetensors.h"
 
 #define PROGRAM "gpclient capture"
@@ -121,8 +122,7 @@ static enum gp_status compute(struct capturing *c, struct gp_err *err)
 					     .cut = c->job.cut,
 					     .weights = c->job.init,
 					     .device = s->device,
-					     .threads =
-						     s->threads > 0 ? (int)s->threads : (int)uv_available_parallelism(),
+					     .threads = gp_threads_count(s->threads),
 					     .seed = (uint64_t)s->seed};
 	struct gp_batch *batch;
 	GP_TRY(gp_loader_next(c->loader, &batch, err));

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Process-wide thread settings that must stand before the OpenMP runtime (which
- * oneDNN computes with) reads its environment.
+ * How many threads a program computes with, and process-wide settings that must
+ * stand before the OpenMP runtime (which oneDNN computes with) reads its
+ * environment.
  *
- * Threads: the main thread, before there are others. Test: tests/unit/test_cpu_steps.c, which calls it like the commands
+ * Threads: the main thread, before there are others. Test: tests/e2e/bad_input.sh; tests/unit/test_cpu_steps.c calls
+ * gp_threads_prepare like the commands
  */
 #ifndef GP_THREADS_H
 #define GP_THREADS_H
+
+#include "common/base/status.h"
 
 /*
  * First thing in main. OpenMP threads that wait spin by default, which starves
@@ -17,5 +21,11 @@
  * the environment is right.
  */
 void gp_threads_prepare(char **argv);
+
+/* Compute threads that "--threads N" stands for; 0: one per processor. */
+int gp_threads_count(int64_t asked);
+/* Once in a program, before it computes: logs a warning when there are more threads than processors, which is slow. GP_USAGE
+ * for more than 32 for each processor, which would take for ever. */
+enum gp_status gp_threads_check(int64_t asked, struct gp_err *err);
 
 #endif

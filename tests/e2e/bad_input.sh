@@ -77,6 +77,9 @@ equal "train --help says so" "$("$build/gpclient" train --help | tr -s ' \n' ' '
 refuses 2 '\-\-nesterov is of sgd.*adamw' train --local --model cnn "${synthetic[@]}" --optimizer adamw --nesterov
 refuses 2 '\-\-momentum is of sgd.*adam ' train --local --model cnn "${synthetic[@]}" --optimizer adam --momentum 0.9
 refuses 2 '\-\-nesterov needs .*--momentum' train --local --model cnn "${synthetic[@]}" --nesterov --momentum 0
+[ "$(nproc)" -ge 32 ] || # with more, 1024 threads are few enough
+	refuses 2 'threads 1024: this machine has [0-9]* processors; at most 32 threads for each' train --local --model cnn \
+		"${synthetic[@]}" --threads 1024
 refuses 3 'no/such/dir' train --local --model cnn --data "cifar10:no/such/dir"
 refuses 2 '\-\-augment is for pictures; --data synthetic:tokens=8.* has none' train --local --model fasttext \
 	--data synthetic:tokens=8,samples=64 --batch 16 --steps 1 --augment
