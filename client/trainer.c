@@ -81,7 +81,7 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 			 gp_dir_bandwidth(&now->account.sent) * 1e-6, gp_dir_bandwidth(&now->account.received) * 1e-6,
 			 (double)payload_bytes(&now->account, true) / (double)payload);
 	if (now->reconnects > 0)
-		snprintf(cuts, sizeof cuts, "  %u reconnects", now->reconnects);
+		snprintf(cuts, sizeof cuts, "  %u %s", now->reconnects, now->reconnects == 1 ? "reconnect" : "reconnects");
 	snprintf(text, sizeof text,
 		 "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s%s  %.0f s left",
 		 (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
@@ -108,7 +108,7 @@ static void write_line(struct run *r, json_t *line)
 	if (gp_json_log_write(r->spec->log, line, &err) == GP_OK)
 		return;
 	gp_progress_clear(&r->progress);
-	gp_log(model, GP_LOG_WARN, "%s", err.text);
+	gp_log(main, GP_LOG_WARN, "%s", err.text);
 }
 
 static bool clips_norm(const struct run *r)
