@@ -21,6 +21,7 @@ struct gp_run_state {
 	struct gp_run_progress progress;
 	uint64_t asked; /* the newest step that a checkpoint was written of, or failed */
 	bool warned;
+	struct gp_run_checkpoints checkpoints;
 };
 
 /* --- opening ---------------------------------------------------------------------------------------------------- */
@@ -160,7 +161,7 @@ static uint64_t read_count(const struct gp_pairs *p, const char *key)
 void gp_run_state_begin(struct gp_run_state *r, const struct gp_checkpoint *c)
 {
 	r->progress = (struct gp_run_progress){0};
-	r->asked = c ? c->manifest.step : 0;
+	r->asked = r->checkpoints.newest = c ? c->manifest.step : 0;
 	if (!c)
 		return;
 	const struct gp_pairs *p = &c->manifest.progress;
@@ -234,6 +235,13 @@ void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps)
 		gp_log(main, GP_LOG_WARN, "old checkpoints stay: %s", err.text);
 	note_list(r);
 	r->warned = false;
+	r->checkpoints.written++;
+	r->checkpoints.newest = steps;
+}
+
+struct gp_run_checkpoints gp_run_state_checkpoints(const struct gp_run_state *r)
+{
+	return r ? r->checkpoints : (struct gp_run_checkpoints){0};
 }
 
 void gp_run_state_take_back(struct gp_run_state *r, uint64_t steps)
@@ -259,5 +267,6 @@ enum gp_status gp_run_state_refused(struct gp_run_state *r, struct gp_err *err)
 enum gp_status gp_run_state_failed(struct gp_run_state *r, uint64_t steps, struct gp_err *err)
 {
 	r->asked = steps;
+	r->checkpoints.failed++;
 	return gp_run_state_refused(r, err);
 }

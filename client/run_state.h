@@ -33,6 +33,12 @@ struct gp_run_progress {
 	uint64_t correct, samples;
 };
 
+/* Of this process. */
+struct gp_run_checkpoints {
+	uint64_t written, failed;
+	uint64_t newest; /* the step that the run could go on from now; 0: from its beginning */
+};
+
 struct gp_run_state;
 
 /*
@@ -57,6 +63,9 @@ void gp_run_state_tell(const struct gp_run_state *r, uint64_t step);
 
 /* Progress before the step under way. */
 struct gp_run_progress *gp_run_state_progress(struct gp_run_state *r);
+
+/* What has become of the checkpoints. NULL: zeros. */
+struct gp_run_checkpoints gp_run_state_checkpoints(const struct gp_run_state *r);
 
 /* Whether the state after `steps` steps should be checkpointed. NULL: never. */
 bool gp_run_state_due(const struct gp_run_state *r, uint64_t steps);

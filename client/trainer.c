@@ -353,6 +353,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	report->loss = mean(r->last.loss_sum, r->last.samples);
 	report->train_acc = mean((double)r->last.correct, r->last.samples);
 	report->samples = r->step * (uint64_t)gp_session_batch(&e->spec.session);
+	report->checkpoints = gp_run_state_checkpoints(r->spec->run);
 	report->time_per_batch_s = median(r->step_s, r->here < remembered ? r->here : remembered);
 	return e->ops->get_weights(e, r->spec->weights, err);
 }
@@ -391,11 +392,14 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 
 json_t *gp_train_report_json(const struct gp_train_report *r)
 {
-	json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:s, s:b}", "steps", (json_int_t)r->steps,
+	json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:o}", "steps", (json_int_t)r->steps,
 			      "steps_here", (json_int_t)r->steps_here, "clipped_steps", (json_int_t)r->clipped_steps,
 			      "seconds", r->seconds, "time_per_batch_s", r->time_per_batch_s, "loss",
 			      gp_json_number(r->loss), "train_acc", gp_json_number(r->train_acc), "val_acc",
 			      gp_json_number(r->val_acc), "val_loss", gp_json_number(r->val_loss), "param_sha256",
-			      r->param_sha256, "stopped", r->stopped);
+			      r->param_sha256, "stopped", r->stopped, "checkpoints_written",
+			      (json_int_t)r->checkpoints.written, "checkpoints_failed",
+			      (json_int_t)r->checkpoints.failed, "checkpoint_step",
+			      r->checkpoints.newest > 0 ? json_integer((json_int_t)r->checkpoints.newest) : json_null());
 	return gp_figures_json(o, &r->figures, &r->train_account, r->steps_here);
 }

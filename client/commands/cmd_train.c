@@ -407,6 +407,18 @@ static void watch_signals(void)
 		sigaction(SIGHUP, &action, NULL);
 }
 
+static void print_checkpoints(const struct gp_run_checkpoints *c)
+{
+	if (c->written + c->failed == 0)
+		return;
+	fprintf(stderr, "checkpoints: %llu written, %llu failed", (unsigned long long)c->written,
+		(unsigned long long)c->failed);
+	if (c->newest > 0)
+		fprintf(stderr, "; --resume goes on at step %llu\n", (unsigned long long)c->newest);
+	else
+		fprintf(stderr, "; none of this run to go on from\n");
+}
+
 static void print_summary(const struct gp_train_report *r)
 {
 	fprintf(stderr, "%llu steps in %.1f s, %.3f s per batch (median), loss %.4f, training accuracy %.2f %%\n",
@@ -417,6 +429,7 @@ static void print_summary(const struct gp_train_report *r)
 		fprintf(stderr, "gradients scaled down in %llu steps (--clip-norm)\n",
 			(unsigned long long)r->clipped_steps);
 	gp_figures_print(&r->figures, &r->train_account, r->steps_here, stderr);
+	print_checkpoints(&r->checkpoints);
 }
 
 static enum gp_status run(struct training *t, struct gp_err *err)

@@ -120,6 +120,10 @@ if grep -q '^GP_FAULTS:[A-Z]*=ON' "$build/CMakeCache.txt"; then
 		--checkpoint "$work/full" || fail "with a full disk"
 	equal "with a full disk: parameters" "$(sha "$work/full.json")" "$(sha "$work/whole.json")"
 	equal "with a full disk: warnings" "$(grep -c 'no checkpoint: .*No space left' "$work/full.json.log")" 1
+	equal "with a full disk: what --json says" "$(json_get "$work/full.json" checkpoints_failed)" 1
+	equal "with a full disk: the others" "$(json_get "$work/full.json" checkpoints_written) $(json_get "$work/full.json" checkpoint_step)" "4 9"
+	grep -q 'checkpoints: 4 written, 1 failed; --resume goes on at step 9' "$work/full.json.log" ||
+		fail "the closing lines: $(tail -3 "$work/full.json.log")"
 	export GP_FAULT=write:3
 	refused "checkpoint-required: .*No space left" --steps 9 --checkpoint-every 2 --checkpoint-required --checkpoint "$work/full2"
 	unset GP_FAULT
