@@ -27,6 +27,7 @@ struct run {
 	struct gp_step_result epoch;     /* sums over the epoch under way */
 	struct gp_step_result last;      /* the newest finished or unfinished epoch */
 	struct gp_engine_figures before; /* at the start of the step under way */
+	double first_loss;               /* of the first step in this process */
 	uint64_t begin_ns, eval_ns;
 	struct gp_batch *batch, *following; /* of the step to come, and of the one behind it; NULL: not taken yet */
 	bool norm_warned;
@@ -207,6 +208,40 @@ static void give_back_batches(struct run *r)
 	r->batch = r->following = NULL;
 }
 
+/* The newest checkpoint from before the step under way; 0: there is none. One from after it, which the engine has
+ * written by now, is taken back: nothing good goes on from there. */
+static uint64_t last_good_checkpoint(struct run *r)
+{
+	uint64_t step[GP_CHECKPOINTS_MAX];
+	if (!r->spec->run)
+		return 0;
+	gp_run_state_take_back(r->spec->run, r->step + 1);
+	const int count = gp_run_state_list(r->spec->run, step);
+	for (int i = 0; i < count; i++)
+		if (step[i] <= r->step)
+			return step[i];
+	return 0;
+}
+
+/* A loss that is no number, or a hundred times that of the first step, does not come back. */
+static enum gp_status check_loss(struct run *r, const struct gp_step_result *result, struct gp_err *err)
+{
+	enum { TIMES = 100 };
+	const double loss = mean(result->loss_sum, result->samples);
+	char from[64] = "there is none (--checkpoint)";
+	if (r->here == 0)
+		r->first_loss = loss;
+	if (isfinite(loss) && loss <= TIMES * fmax(r->first_loss, 1))
+		return GP_OK;
+	const uint64_t good = last_good_checkpoint(r);
+	if (good > 0)
+		snprintf(from, sizeof from, "it is of step %llu (--resume)", (unsigned long long)good);
+	GP_FAIL(err, GP_CANCELED,
+		"the training diverged at step %llu: its loss is %.4g, that of the first step was %.4g; try a lower --lr or "
+		"a --warmup; the last good checkpoint: %s",
+		(unsigned long long)r->step, loss, r->first_loss, from);
+}
+
 static enum gp_status run_step(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
@@ -224,9 +259,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	r->batch = r->following;
 	r->following = NULL;
 	GP_TRY(status);
-	if (!isfinite(result.loss_sum))
-		GP_FAIL(err, GP_INVALID, "the loss is not finite at step %llu: try a lower --lr or a --warmup",
-			(unsigned long long)r->step);
+	GP_TRY(check_loss(r, &result, err));
 	note_norm(r, &result);
 	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
 	r->step_s[r->here++ % remembered_steps(spec->total_steps)] = (float)seconds;

@@ -107,6 +107,15 @@ refused "--batch is '16', but the run has it at '8'" --steps 9 --schedule const 
 refused "--schedule is 'cosine'" --steps 9 --checkpoint "$work/longer" --resume
 refused "past the 6 of --steps" --steps 6 --schedule const --checkpoint "$work/longer" --resume
 
+# A run that diverges says so, and from which checkpoint it can go on; none from after that is left.
+status=0
+"$build/gpclient" train --no-progress --local --model cnn --data synthetic:shape=3x16x16,classes=4,samples=64 --batch 8 --chunks 1 \
+	--threads 1 --steps 40 --schedule const --checkpoint "$work/wild" --checkpoint-every 1 --lr 10 >/dev/null 2>"$work/wild.log" || status=$?
+equal "a run that diverges: exit status" $status 1
+diverged=$(sed -n 's/.*the training diverged at step \([0-9]*\): .*/\1/p' "$work/wild.log")
+equal "its last good checkpoint" "$(sed -n 's/.*the last good checkpoint: it is of step \([0-9]*\) .*/\1/p' "$work/wild.log")" "$diverged"
+equal "its newest checkpoint" "$(newest "$work/wild")" "$work/wild/$(printf 'step-%012d' "$diverged")"
+
 # A damaged checkpoint is left out; the one before it serves.
 printf x >>"$(newest "$work/longer")/state.safetensors"
 train "$work/rest.json" --local "${common[@]}" --steps 9 --schedule const --checkpoint "$work/longer" --resume ||
