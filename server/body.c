@@ -503,13 +503,17 @@ static void drop_ahead(struct gp_body *b)
 	b->begun = next;
 }
 
+bool gp_body_awaits_commit(const struct gp_body *b)
+{
+	return b->done == (uint32_t)b->spec.session.chunks && (b->measured || !clips_norm(b));
+}
+
 enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err)
 {
-	const bool whole = b->done == (uint32_t)b->spec.session.chunks && (b->measured || !clips_norm(b));
 	GP_TRY(gp_body_broken(b, err));
 	if (client_steps == b->step)
 		gp_body_undo(b);
-	else if (client_steps == b->step + 1 && whole)
+	else if (client_steps == b->step + 1 && gp_body_awaits_commit(b))
 		drop_ahead(b);
 	else
 		GP_FAIL(err, GP_PROTO,

@@ -135,8 +135,16 @@ bool gp_body_busy(const struct gp_body *b);
 bool gp_body_in_step(const struct gp_body *b);
 /* True while it is the client's turn to send or to read something: in a step, or while answers are on their way. */
 bool gp_body_awaits_client(const struct gp_body *b);
+/* No step, commit, evaluation or fetch of parameters is under way, and every answer has left. */
+bool gp_body_between_steps(const struct gp_body *b);
+/* Every chunk of the step under way is through: its client may have sent COMMIT, which may not have come. */
+bool gp_body_awaits_commit(const struct gp_body *b);
 uint64_t gp_body_steps(const struct gp_body *b); /* committed */
 uint64_t gp_body_checkpoint_step(
 	const struct gp_body *b); /* of the newest checkpoint that it has written or begun from; 0: none */
+/* Whether its run has checkpoints here, and therefore a state to be kept when the server stops. */
+bool gp_body_keeps_checkpoints(const struct gp_body *b);
+/* Why the state after the last commit was not written, or "" where nothing failed. */
+const char *gp_body_checkpoint_failure(const struct gp_body *b);
 
 #endif

@@ -43,6 +43,7 @@ struct gp_body_checkpoint {
 	bool asked;    /* copies are made or written */
 	bool refused;  /* asked for, but there is nowhere to write it */
 	uint64_t step; /* the newest on disk that is known of */
+	struct gp_err failure; /* of the last one that could not be written; no text: there was none */
 	int copying;
 	int stay; /* newest ones that stay on disk */
 	int parts; /* every flow that exists, and the plan */

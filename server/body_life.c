@@ -302,6 +302,11 @@ bool gp_body_awaits_client(const struct gp_body *b)
 	return sending > 0 || b->fetching || gp_body_in_step(b);
 }
 
+bool gp_body_between_steps(const struct gp_body *b)
+{
+	return !b->optim_pending && !gp_body_awaits_client(b);
+}
+
 uint64_t gp_body_steps(const struct gp_body *b)
 {
 	return b->step;

@@ -92,6 +92,8 @@ static void tell(struct gp_body *b, enum gp_status status, const struct gp_err *
 	b->optim_pending = false;
 	if (status == GP_OK)
 		k->step = b->step;
+	else
+		k->failure = *err;
 	if (b->stopping || !b->ch)
 		b->cbs.idle(b->arg);
 	else
@@ -234,6 +236,16 @@ uint64_t gp_body_checkpoint_step(const struct gp_body *b)
 	return b->checkpoint.step;
 }
 
+bool gp_body_keeps_checkpoints(const struct gp_body *b)
+{
+	return b->spec.state && b->ready && !b->spec.session.eval_only;
+}
+
+const char *gp_body_checkpoint_failure(const struct gp_body *b)
+{
+	return b->broken != GP_OK ? b->broken_err.text : b->checkpoint.failure.text;
+}
+
 void gp_body_checkpoint_refuse(struct gp_body *b)
 {
 	struct gp_err err;
@@ -245,8 +257,7 @@ void gp_body_checkpoint_refuse(struct gp_body *b)
 bool gp_body_checkpoint_at_rest(struct gp_body *b)
 {
 	gp_require(b->stopping && !gp_body_busy(b));
-	if (!b->spec.state || !b->ready || b->spec.session.eval_only || b->broken != GP_OK || b->step == 0 ||
-	    b->checkpoint.step == b->step)
+	if (!gp_body_keeps_checkpoints(b) || b->broken != GP_OK || b->step == 0 || b->checkpoint.step == b->step)
 		return false;
 	gp_body_undo(b);
 	b->checkpoint.stay =

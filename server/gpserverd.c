@@ -21,10 +21,11 @@
 
 #define PROGRAM           "gpserverd"
 #define LARGE_BLOCK_BYTES (256 << 10)
-#define STOP_MS           1800 /* from SIGTERM; two seconds are promised */
+#define STEPS_SHARE       0.5 /* of --drain-for: then steps under way are given up, and states are written */
 
 struct settings {
 	struct gp_server_settings server;
+	double drain_for_s;
 	const char *log, *config, *port_file;
 	bool version;
 };
@@ -100,6 +101,15 @@ static const struct gp_opt options[] = {
 	 .min = 0,
 	 .max = 86400,
 	 .help = "a session whose link broke is parked so long for its client to come back; 0 = not at all"},
+	{.name = "drain-for",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(drain_for_s),
+	 .value = "TIME",
+	 .initial = "30s",
+	 .min = 0.1,
+	 .max = 86400,
+	 .help = "after SIGTERM or SIGINT: steps under way may take half of this to end, writing the runs' states the "
+		 "rest"},
 	{.name = "device",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.device),
@@ -209,7 +219,10 @@ static const struct gp_opt_table table = {
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
-		 "SIGHUP reads certificate, key, CA and token files again.",
+		 "SIGHUP reads certificate, key, CA and token files again. SIGTERM and SIGINT stop the server: it\n"
+		 "takes no new sessions, lets running steps end, writes every run's state and exits with status 0.\n"
+		 "A second signal, or the end of --drain-for, ends it at once with status 1, and the log says which\n"
+		 "runs fall back to an older step.",
 	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --tls-cert server.pem --tls-key server.key --tokens tokens\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n"
@@ -223,6 +236,8 @@ struct daemon {
 	uv_signal_t sigint, sigterm, sighup;
 	uv_timer_t patience; /* with what is under way when the daemon has to stop */
 	struct gp_server server;
+	double drain_for_s;
+	const char *port_file;
 	bool stopping;
 };
 
@@ -233,25 +248,55 @@ static void on_stopped(void *arg)
 	uv_close((uv_handle_t *)&d->sigterm, NULL);
 	uv_close((uv_handle_t *)&d->sighup, NULL);
 	uv_close((uv_handle_t *)&d->patience, NULL);
+	signal(SIGINT, SIG_IGN); /* all is written: one more signal must not make a failure of it */
+	signal(SIGTERM, SIG_IGN);
 	gp_server_deinit(&d->server);
 }
 
-static void on_patience_over(uv_timer_t *timer)
+/* The threads of what is under way cannot be joined. */
+static void leave_unfinished(const struct daemon *d, const char *why)
 {
-	(void)timer;
-	gp_log(main, GP_LOG_WARN, "a computation under way does not end: leaving without it");
-	_exit(EXIT_SUCCESS); /* its thread cannot be joined */
+	gp_log(main, GP_LOG_ERROR, "%s: leaving without what is under way", why);
+	gp_server_tell_unfinished(&d->server);
+	if (d->port_file)
+		unlink(d->port_file);
+	_exit(EXIT_FAILURE);
+}
+
+static void on_time_over(uv_timer_t *timer)
+{
+	char why[64];
+	const struct daemon *d = timer->data;
+	snprintf(why, sizeof why, "the %g s of --drain-for are over", d->drain_for_s);
+	leave_unfinished(d, why);
+}
+
+static void wait_on(struct daemon *d, void (*over)(uv_timer_t *), double seconds)
+{
+	uv_update_time(&d->loop);
+	uv_timer_start(&d->patience, over, (uint64_t)(seconds * 1000), 0);
+}
+
+/* What was committed is worth more than a step that does not end, and it takes time to write. */
+static void on_steps_over(uv_timer_t *timer)
+{
+	struct daemon *d = timer->data;
+	gp_log(main, GP_LOG_WARN, "steps under way do not end: they are given up, as if they had not begun");
+	wait_on(d, on_time_over, d->drain_for_s * (1.0 - STEPS_SHARE));
+	gp_server_stop(&d->server, on_stopped, d);
 }
 
 static void on_signal(uv_signal_t *signal, int number)
 {
 	struct daemon *d = signal->data;
+	(void)number;
 	if (d->stopping)
-		_exit(128 + number); /* asked twice */
+		leave_unfinished(d, "asked to stop a second time");
 	d->stopping = true;
-	gp_log(main, GP_LOG_INFO, "stopping");
-	uv_timer_start(&d->patience, on_patience_over, STOP_MS, 0);
-	gp_server_stop(&d->server, on_stopped, d);
+	gp_log(main, GP_LOG_INFO, "stopping within %g s (--drain-for); a second signal ends the server at once",
+	       d->drain_for_s);
+	wait_on(d, on_steps_over, d->drain_for_s * STEPS_SHARE);
+	gp_server_drain(&d->server, on_stopped, d);
 }
 
 static void on_hangup(uv_signal_t *signal, int number)
@@ -274,7 +319,7 @@ static void watch_signals(struct daemon *d)
 	uv_signal_init(&d->loop, &d->sigterm);
 	uv_signal_init(&d->loop, &d->sighup);
 	uv_timer_init(&d->loop, &d->patience);
-	d->sigint.data = d->sigterm.data = d->sighup.data = d;
+	d->sigint.data = d->sigterm.data = d->sighup.data = d->patience.data = d;
 	uv_signal_start(&d->sigint, on_signal, SIGINT);
 	uv_signal_start(&d->sigterm, on_signal, SIGTERM);
 	uv_signal_start(&d->sighup, on_hangup, SIGHUP);
@@ -327,6 +372,8 @@ static void return_large_blocks(void)
 static enum gp_status serve(const struct settings *set, struct gp_err *err)
 {
 	static struct daemon d;
+	d.drain_for_s = set->drain_for_s;
+	d.port_file = set->port_file;
 	GP_TRY(gp_log_configure(set->log, err));
 	raise_descriptors();
 	return_large_blocks();
@@ -340,6 +387,8 @@ static enum gp_status serve(const struct settings *set, struct gp_err *err)
 	uv_loop_close(&d.loop);
 	if (set->port_file && status == GP_OK)
 		unlink(set->port_file);
+	if (status == GP_OK && d.server.fallen_back > 0)
+		GP_FAIL(err, GP_IO, "%d runs fall back to an older step; the log says why", d.server.fallen_back);
 	return status;
 }
 

@@ -147,7 +147,7 @@ void gp_server_link_park(struct gp_server_link *l, enum gp_status status, const 
 
 static void lose_link(struct gp_server_link *l, enum gp_status status, const char *text)
 {
-	if (l->state == GP_LINK_RUN && l->srv->set.resume_window_s > 0)
+	if (l->state == GP_LINK_RUN && gp_server_session_may_park(l->session))
 		gp_server_link_park(l, status, text);
 	else
 		gp_server_link_stop(l, status, text);
@@ -160,6 +160,28 @@ void gp_server_link_sent(struct gp_server_link *l, enum gp_status status, const 
 		lose_link(l, status, err->text);
 	else if (status != GP_OK)
 		gp_server_link_stop(l, status, err->text);
+}
+
+/* A session that is not open yet is begun somewhere else, or later: its client may come again. */
+void gp_server_link_retire(struct gp_server_link *l)
+{
+	gp_server_link_stop(l, l->state == GP_LINK_RUN ? GP_CANCELED : GP_BUSY, GP_SERVER_STOPS);
+}
+
+bool gp_server_link_drain(struct gp_server_link *l)
+{
+	if (l->state == GP_LINK_CLOSED)
+		return false;
+	const bool opening = l->state == GP_LINK_OPEN || l->state == GP_LINK_LOAD;
+	if (l->srv->draining && (opening || (l->state == GP_LINK_RUN && gp_body_between_steps(l->session->body))))
+		gp_server_link_retire(l);
+	return true;
+}
+
+void gp_server_link_stepped(struct gp_server_link *l)
+{
+	if (l->srv->draining && l->state == GP_LINK_RUN)
+		gp_server_link_retire(l);
 }
 
 struct gp_server_link *gp_server_link_next(struct gp_server_link *l)
@@ -254,6 +276,7 @@ static void channel_sent(void *arg, struct gp_frame *f)
 	struct gp_server_link *l = arg;
 	l->progress_ns = gp_now_ns();
 	gp_body_frame_sent(l->session->body, f);
+	gp_server_link_drain(l);
 }
 
 static void channel_ended(void *arg, enum gp_status status, const struct gp_err *err)
@@ -304,6 +327,7 @@ static void check_deadline(uv_timer_t *timer)
 		snprintf(text, sizeof text, "no progress within a step for %g s", set->step_timeout_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
 	}
+	gp_server_link_drain(l);
 }
 
 static enum gp_status open_channel(struct gp_server_link *l, struct gp_conn *conn, struct gp_err *err)
@@ -372,7 +396,7 @@ void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn)
 	enlist(l);
 	enter_strangers(l);
 	if (srv->stopping)
-		gp_server_link_stop(l, GP_CANCELED, "the server is stopping");
+		gp_server_link_retire(l);
 	else
 		make_room(srv);
 }

@@ -101,6 +101,7 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	gp_log(session, GP_LOG_INFO, "session %llu of %s goes on from step %llu", (unsigned long long)s->id, l->peer,
 	       (unsigned long long)gp_body_steps(s->body));
 	gp_server_link_sent(l, send_welcome(l, true, &err), &err);
+	gp_server_link_drain(l);
 }
 
 static enum gp_status check_hello(const Gpsplit__Hello *hello, struct gp_err *err)
@@ -136,6 +137,8 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 		claim(l, s, hello);
 		return GP_OK;
 	}
+	if (l->srv->draining || l->srv->stopping)
+		GP_FAIL(err, GP_BUSY, GP_SERVER_STOPS);
 	if (s)
 		take_over(s);
 	GP_TRY(gp_server_session_new(l->srv, l, span_of(hello->run_id), who, &l->session, err));

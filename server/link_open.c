@@ -74,6 +74,7 @@ static void body_committed(void *arg, uint64_t step)
 	gp_log(session, GP_LOG_DEBUG, "session %llu committed step %llu", (unsigned long long)l->session->id,
 	       (unsigned long long)step);
 	gp_server_link_sent(l, gp_control_send_committed(l->ch, step, &err), &err);
+	gp_server_link_stepped(l);
 }
 
 static void body_checkpointed(void *arg, uint64_t step, const char *why)
@@ -84,6 +85,7 @@ static void body_checkpointed(void *arg, uint64_t step, const char *why)
 	       (unsigned long long)l->session->id, (unsigned long long)step, why ? "without a checkpoint:" : "with",
 	       why ? why : "a checkpoint");
 	gp_server_link_sent(l, gp_control_send_checkpointed(l->ch, step, why, &err), &err);
+	gp_server_link_stepped(l);
 }
 
 static void body_params_sent(void *arg, uint32_t count)

@@ -149,8 +149,31 @@ bool gp_server_tells_stranger(struct gp_server *srv)
 	return true;
 }
 
+static void end_sessions(struct gp_server *srv)
+{
+	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
+		next = s->next;
+		gp_server_session_end(s);
+	}
+}
+
+static void close_all(struct gp_server *srv)
+{
+	srv->stopping = true;
+	if (srv->listener)
+		gp_listener_close(srv->listener);
+	srv->listener = NULL;
+	for (struct gp_server_link *l = srv->links, *next; l; l = next) {
+		next = gp_server_link_next(l);
+		gp_server_link_retire(l);
+	}
+	end_sessions(srv);
+}
+
 static void maybe_stopped(struct gp_server *srv)
 {
+	if (srv->draining && !srv->stopping && srv->session_count == 0)
+		close_all(srv); /* what is left are links without a session */
 	if (srv->stopping && srv->link_count == 0 && srv->session_count == 0 && srv->stopped) {
 		void (*stopped)(void *arg) = srv->stopped;
 		srv->stopped = NULL;
@@ -170,27 +193,30 @@ void gp_server_session_gone(struct gp_server *srv)
 	maybe_stopped(srv);
 }
 
-static void end_sessions(struct gp_server *srv)
+void gp_server_drain(struct gp_server *srv, void (*stopped)(void *arg), void *arg)
 {
+	srv->draining = true;
+	srv->stopped = stopped;
+	srv->arg = arg;
 	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
 		next = s->next;
-		gp_server_session_end(s);
+		gp_server_session_drain(s);
 	}
+	maybe_stopped(srv);
+}
+
+void gp_server_tell_unfinished(const struct gp_server *srv)
+{
+	gp_log(main, GP_LOG_WARN, "%d sessions have not ended", srv->session_count);
+	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
+		gp_server_session_tell_fallback(s);
 }
 
 void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg)
 {
-	srv->stopping = true;
 	srv->stopped = stopped;
 	srv->arg = arg;
-	if (srv->listener)
-		gp_listener_close(srv->listener);
-	srv->listener = NULL;
-	for (struct gp_server_link *l = srv->links, *next; l; l = next) {
-		next = gp_server_link_next(l);
-		gp_server_link_stop(l, GP_CANCELED, "the server is stopping");
-	}
-	end_sessions(srv);
+	close_all(srv);
 	maybe_stopped(srv);
 }
 

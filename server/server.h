@@ -15,6 +15,9 @@
 #include "server/credentials.h"
 #include "server/devices.h"
 
+/* What clients are told then. */
+#define GP_SERVER_STOPS "the server is stopping"
+
 struct gp_server_settings {
 	const char *listen;    /* "ADDR:PORT" */
 	const char *device;    /* or several, with commas between */
@@ -59,15 +62,26 @@ struct gp_server {
 	uint64_t next_link, next_session;
 	uint64_t session_memory_bytes;                  /* most one session may take */
 	uint64_t memory_limit_bytes, memory_used_bytes; /* of all sessions together */
-	bool stopping;
-	void (*stopped)(void *arg); /* all links and sessions are gone after gp_server_stop */
+	bool draining; /* steps under way end, and nothing begins */
+	bool stopping; /* all links and sessions end now */
+	int fallen_back; /* runs whose state could not be written while it drained or stopped */
+	void (*stopped)(void *arg); /* all links and sessions are gone after gp_server_drain or gp_server_stop */
 	void *arg;
 };
 
 /* Opens the devices and the listener. On failure nothing is left open. */
 enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
 			       struct gp_err *err);
-/* Closes the listener, every link (the clients are told why) and every session, then calls `stopped`. */
+/*
+ * The orderly stop: who comes is told to come later; a session ends when its step is committed, or at once where none is
+ * under way, and the state of its run is written. `stopped` follows when all have ended. A client may leave a step
+ * unfinished for as long as it likes, so the caller sets a time and calls gp_server_stop then.
+ */
+void gp_server_drain(struct gp_server *srv, void (*stopped)(void *arg), void *arg);
+/* Says in the log which sessions have not ended, and from which step their runs would go on now. */
+void gp_server_tell_unfinished(const struct gp_server *srv);
+/* Closes the listener, every link (the clients are told why) and every session, then calls `stopped`. Steps
+ * under way are given up; the state after the last commit of each run is written. */
 void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg);
 /* Reads certificates, keys and tokens again, for clients that come from now on. On failure the old ones stay. */
 enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err);
@@ -83,6 +97,10 @@ void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn);
 void gp_server_link_stop(struct gp_server_link *l, enum gp_status code, const char *text);
 /* link_hello.c: the session that the link has claimed is at rest, and is the link's from here on. */
 void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s);
+/* The same, because the server stops. */
+void gp_server_link_retire(struct gp_server_link *l);
+/* While the server drains: the same, unless a step is under way, which may end first. False: the link is closing already. */
+bool gp_server_link_drain(struct gp_server_link *l);
 struct gp_server_link *gp_server_link_next(struct gp_server_link *l);
 /* server.c: a link or a session is gone; its memory is freed by the caller. */
 void gp_server_link_gone(struct gp_server *srv);

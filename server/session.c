@@ -9,6 +9,8 @@
 
 #include "common/base/log.h"
 
+#define RUN_DIGITS_SHOWN 8 /* as many as find its folder; all of them would open it */
+
 static void on_gone(uv_handle_t *h)
 {
 	struct gp_server_session *s = h->data;
@@ -17,9 +19,36 @@ static void on_gone(uv_handle_t *h)
 	gp_server_session_gone(srv);
 }
 
+bool gp_server_session_tell_fallback(const struct gp_server_session *s)
+{
+	char run[GP_RUN_ID_HEX];
+	if (!s->body || !gp_body_keeps_checkpoints(s->body))
+		return false;
+	const uint64_t at = gp_body_steps(s->body), kept = gp_body_checkpoint_step(s->body);
+	const char *why = gp_body_checkpoint_failure(s->body);
+	gp_run_id_text(s->stored_as, run);
+	if (at == kept)
+		gp_log(main, GP_LOG_WARN, "run %.*s of session %llu goes on from step %llu, which is on disk",
+		       RUN_DIGITS_SHOWN, run, (unsigned long long)s->id, (unsigned long long)kept);
+	else
+		gp_log(main, GP_LOG_WARN, "run %.*s of session %llu falls back from step %llu to step %llu, %s%s%s",
+		       RUN_DIGITS_SHOWN, run, (unsigned long long)s->id, (unsigned long long)at,
+		       (unsigned long long)kept, kept > 0 ? "its last one on disk" : "the start: nothing is on disk",
+		       *why ? ": " : "", why);
+	return at != kept;
+}
+
+static bool is_kept(const struct gp_server_session *s)
+{
+	return !s->body || !gp_body_keeps_checkpoints(s->body) ||
+	       gp_body_checkpoint_step(s->body) == gp_body_steps(s->body);
+}
+
 static void free_session(struct gp_server_session *s)
 {
 	struct gp_server *srv = s->srv;
+	if ((srv->draining || srv->stopping) && !is_kept(s))
+		srv->fallen_back += gp_server_session_tell_fallback(s);
 	gp_body_free(s->body);
 	if (s->using)
 		gp_state_dir_release(srv->state, s->stored_as);
@@ -38,7 +67,7 @@ static void free_session(struct gp_server_session *s)
 /* A server that stops writes a checkpoint of what its sessions have reached. Returns true while that is under way. */
 static bool drain(struct gp_server_session *s)
 {
-	if (!s->srv->stopping || s->drained || !s->body)
+	if (!(s->srv->draining || s->srv->stopping) || s->drained || !s->body)
 		return false;
 	s->drained = true;
 	return gp_body_checkpoint_at_rest(s->body);
@@ -176,6 +205,19 @@ static void start_window(struct gp_server_session *s)
 	uv_timer_start(&s->window, on_window_passed, (uint64_t)(s->srv->set.resume_window_s * 1000), 0);
 }
 
+bool gp_server_session_may_park(const struct gp_server_session *s)
+{
+	return s->srv->set.resume_window_s > 0 && (!s->srv->draining || gp_body_awaits_commit(s->body));
+}
+
+void gp_server_session_drain(struct gp_server_session *s)
+{
+	if (s->ending || (s->link && gp_server_link_drain(s->link)))
+		return;
+	if (!s->successor && !gp_server_session_may_park(s))
+		gp_server_session_end(s);
+}
+
 void gp_server_session_park(struct gp_server_session *s)
 {
 	gp_body_detach(s->body);
@@ -199,6 +241,8 @@ void gp_server_session_unclaim(struct gp_server_session *s)
 {
 	s->successor = NULL;
 	start_window(s);
+	if (s->srv->draining)
+		gp_server_session_drain(s);
 }
 
 enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t client_steps, uint64_t client_hash,

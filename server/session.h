@@ -52,6 +52,8 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 enum gp_status gp_server_session_choose_device(struct gp_server_session *s, struct gp_err *err);
 /* Returns NULL when no session has this token. */
 struct gp_server_session *gp_server_session_find(struct gp_server *srv, struct gp_span token);
+/* Whether a session whose link breaks waits for its client: one of a server that drains does so for a COMMIT alone. */
+bool gp_server_session_may_park(const struct gp_server_session *s);
 /* The link's channel is closing; the session waits for another link, for --resume-window. */
 void gp_server_session_park(struct gp_server_session *s);
 /* The link's channel is gone. */
@@ -69,6 +71,10 @@ static inline void gp_server_session_confirm(struct gp_server_session *s)
 {
 	s->tokens = 1;
 }
+/* Ends a session that no step is under way in; others end with their step. For a server that is to stop. */
+void gp_server_session_drain(struct gp_server_session *s);
+/* Says in the log what its run goes on from if the server ended now. True: that is an older step than it is at. */
+bool gp_server_session_tell_fallback(const struct gp_server_session *s);
 /* Nobody will ask for it again: freed when it has come to rest. */
 void gp_server_session_end(struct gp_server_session *s);
 /* Takes HELLO's list of checkpoints. *stored is the newest of them that the server has, too; 0: none.
