@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # gpserverd takes signals as soon as its port file is there, and leaves nothing
-# running when that file cannot be written.
+# running when that file cannot be written. How it stops with work under way is
+# in drain.sh.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -25,6 +26,25 @@ for _ in $(seq 10); do
 	stopped_at_once INT
 	stopped_at_once HUP
 done
+
+# A connection that says nothing is not waited for.
+start_server --threads 1 --drain-for 1h
+exec 3<>"/dev/tcp/127.0.0.1/$server_port"
+stop_server
+exec 3>&-
+
+# Asked twice at once it is either done by then or leaves, but is never ended by the signal.
+twice=0
+start_server --threads 1
+kill -TERM "$server_pid" && kill -INT "$server_pid" 2>/dev/null
+wait "$server_pid" || twice=$?
+server_pid=''
+[ $twice -le 1 ] || fail "status $twice after two signals: $(cat "$work/server.log")"
+
+status=0
+"$build/gpserverd" --listen 127.0.0.1:0 --drain-for 0 2>"$work/log" || status=$?
+equal "no time to stop in: status" $status 2
+grep -q "drain-for" "$work/log" || fail "no reason: $(cat "$work/log")"
 
 status=0
 timeout 60 "$build/gpserverd" --listen 127.0.0.1:0 --threads 1 --port-file "$work/nowhere/port" 2>"$work/log" || status=$?

@@ -3,20 +3,22 @@
 #
 # Exactly-once steps under fire: short trainings over a link that is cut at
 # random bytes, and with client, server or both killed (SIGKILL) at random bytes
-# and moments and started again. Every run has to end with the parameters of an
-# undisturbed one, and whoever was not killed has to live on in good order.
+# and moments and started again; in place of every third kill of a server it is
+# told to stop (SIGTERM). Every run has to end with the parameters of an
+# undisturbed one, whoever was not killed has to live on in good order, and a
+# server that was told to stop has to end with status 0 and to lose nothing.
 #
-#   tests/fault/chaos.sh BUILD-FOLDER [--cuts N] [--kills N] [--seed S] [--codec SPEC] [--steps N]
-#       [--flags '--optimizer adam ...']
+#   tests/fault/chaos.sh BUILD-FOLDER [--cuts N] [--kills N] [--stops N] [--seed S] [--codec SPEC]
+#       [--steps N] [--flags '--optimizer adam ...']
 #
-# Goes on until so many cuts and kills have happened. Run number i has the seed
+# Goes on until so many cuts, kills and stops have happened; with --stops 0 every server is killed, and none stopped. Run number i has the seed
 # S + i; what is drawn in a run depends on its seed alone, and a failed one is
 # told with the command that repeats it. Campaigns: README.md in this folder.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
 shift
-cuts=6 kills=3 seed=1 steps=12 flags=''
+cuts=6 kills=3 stops=2 seed=1 steps=12 flags=''
 # shellcheck disable=SC2054 # commas belong to codecs
 codecs=(raw poweriter:rank=4,iters=1 ef+topk:ratio=0.1 ef+uniform:bits=4)
 
@@ -24,6 +26,7 @@ while [ $# -gt 0 ]; do
 	case $1 in
 	--cuts) cuts=$2 ;;
 	--kills) kills=$2 ;;
+	--stops) stops=$2 ;;
 	--seed) seed=$2 ;;
 	--steps) steps=$2 ;;
 	--codec) codecs=("$2") ;;
@@ -34,7 +37,7 @@ while [ $# -gt 0 ]; do
 done
 
 server_flags=(--threads 1 --idle-timeout 2s --resume-window 60s)
-link_pid='' link_port='' client_pid='' client_status=0
+link_pid='' link_port='' client_pid='' client_status=0 stop_trouble=''
 declare -A want_sha up_bytes down_bytes seconds # by codec
 
 stop_all() {
@@ -133,6 +136,8 @@ check_run() { # WHAT CODEC REPEAT-COMMAND
 	[ $client_status -eq 0 ] || bad="the client ended with status $client_status: $(tail -2 "$work/client.log")"
 	[ -n "$bad" ] || [ "$sha" = "${want_sha[$2]}" ] || bad="parameters $sha instead of ${want_sha[$2]}"
 	kill -0 "$server_pid" 2>/dev/null || bad="$bad; gpserverd is gone: $(tail -3 "$work/server.log")"
+	bad=$bad$stop_trouble
+	stop_trouble=''
 	grep -qE 'Sanitizer|runtime error|failed at .*:[0-9]+' "$work/client.log" "$work/server.log" &&
 		bad="$bad; $(grep -hE -A3 'Sanitizer|runtime error|failed at .*:[0-9]+' "$work/client.log" "$work/server.log" | head -8)"
 	if [ -n "$bad" ]; then
@@ -186,6 +191,16 @@ kill_process() { # PID
 	kills_done=$((kills_done + 1))
 }
 
+# SIGTERM: nothing may be lost by it.
+stop_process() { # PID
+	local status=0
+	kill "$1" 2>/dev/null || return 1
+	wait "$1" || status=$?
+	stops_done=$((stops_done + 1))
+	[ $status -eq 0 ] || stop_trouble="$stop_trouble; a server that was told to stop ended with status $status"
+	! grep -qE 'falls? back' "$work/server.log" || stop_trouble="$stop_trouble; $(grep -hE 'falls? back' "$work/server.log")"
+}
+
 begin_killable_client() { # CODEC FLAG...
 	local codec=$1
 	shift
@@ -196,23 +211,30 @@ restart_server() {
 	serve --state-dir "$work/server.d"
 }
 
-# Kills client (0), server (1) or both (2 and 3) and starts them again, with 3 the client first: it waits for the server.
-kill_and_restart() { # WHOM CODEC
+# Ends client (0), server (1) or both (2 and 3) and starts them again, with 3 the client first: it waits for the server.
+end_and_restart() { # WHOM HOW CODEC; HOW the server ends: kill_process, stop_process
 	if [ "$1" -ne 0 ]; then
-		kill_process "$server_pid"
+		"$2" "$server_pid"
 		server_pid=''
 	fi
 	[ "$1" -eq 1 ] || kill_process "$client_pid"
 	[ "$1" -eq 1 ] || [ "$1" -eq 2 ] && restart_server
-	[ "$1" -eq 1 ] || begin_killable_client "$2" --resume
+	[ "$1" -eq 1 ] || begin_killable_client "$3" --resume
 	[ "$1" -ne 3 ] || restart_server
+}
+
+name_victim() { # WHOM HOW
+	local name
+	name=$(echo client server both both | cut -d' ' -f$(($1 + 1)))
+	[ "$2" = kill_process ] && echo "$name" || echo "$name (the server by SIGTERM)"
 }
 
 # One training with checkpoints on both sides. Even seeds: killed at a byte (the link falls silent there, and the victim
 # dies in that silence); odd ones: up to three times at any moment.
 kill_run() { # SEED
 	RANDOM=$1
-	local codec=${codecs[$(($1 / 2 % ${#codecs[@]}))]} whom direction=up at rounds=1 done_before=$kills_done text=''
+	local codec=${codecs[$(($1 / 2 % ${#codecs[@]}))]} whom how victim direction=up at rounds=1 text=''
+	local kills_before=$kills_done stops_before=$stops_done
 	measure "$codec"
 	stop_server
 	rm -rf "$work/client.d" "$work/server.d"
@@ -232,35 +254,38 @@ kill_run() { # SEED
 	[ $(($1 % 2)) -eq 0 ] || await_line 'session [0-9]* with' "$work/client.log"
 	for _ in $(seq $rounds); do
 		draw 4
-		whom=$drawn
+		whom=$drawn how=kill_process
+		draw 3
+		[ $drawn -eq 0 ] && [ "$stops" -gt 0 ] && [ $whom -ne 0 ] && how=stop_process
+		victim=$(name_victim $whom $how)
 		draw 1000
 		if [ $(($1 % 2)) -eq 0 ]; then
 			await_line 'silent after' "$work/link.log" || break
-			text="$text, $(echo client server both both | cut -d' ' -f$((whom + 1))) at byte $at $direction"
+			text="$text, $victim at byte $at $direction"
 		else
 			at=$(awk -v t="${seconds[$codec]}" -v u=$drawn 'BEGIN { printf "%.3f", (t + 0.3) * u / 1000 }')
 			sleep "$at"
 			kill -0 "$client_pid" 2>/dev/null || break
-			text="$text, $(echo client server both both | cut -d' ' -f$((whom + 1))) after $at s"
+			text="$text, $victim after $at s"
 		fi
-		kill_and_restart $whom "$codec"
+		end_and_restart $whom $how "$codec"
 	done
 	end_client
 	stop_link
-	check_run "seed $1: $((kills_done - done_before)) kills${text:-, none in time}, $codec" "$codec" \
-		"--cuts 0 --kills 1 --seed $1"
+	check_run "seed $1: $((kills_done - kills_before)) kills, $((stops_done - stops_before)) stops${text:-, none in time}, $codec" \
+		"$codec" "--cuts 0 --kills 1 --stops $((stops > 0)) --seed $1"
 }
 
-cuts_done=0 kills_done=0 runs=0
+cuts_done=0 kills_done=0 stops_done=0 runs=0
 serve
 for ((run = seed; cuts_done < cuts; run++)); do
 	cut_run $run
 	runs=$((runs + 1))
 done
-for ((run = seed; kills_done < kills; run++)); do
+for ((run = seed; kills_done < kills || stops_done < stops; run++)); do
 	kill_run $run
 	runs=$((runs + 1))
 done
-echo "$runs runs, $cuts_done cuts, $kills_done kills"
+echo "$runs runs, $cuts_done cuts, $kills_done kills, $stops_done stops"
 stop_server
 finish

@@ -17,7 +17,8 @@
 struct server_thread {
 	pthread_t thread;
 	uv_loop_t loop;
-	uv_async_t stop;
+	uv_async_t stop, drain;
+	bool joined;
 	struct gp_server server;
 	uint16_t port;
 	char address[32];
@@ -27,6 +28,7 @@ static void server_thread_stopped(void *arg)
 {
 	struct server_thread *t = arg;
 	uv_close((uv_handle_t *)&t->stop, NULL);
+	uv_close((uv_handle_t *)&t->drain, NULL);
 	gp_server_deinit(&t->server);
 }
 
@@ -34,6 +36,12 @@ static void server_thread_on_stop(uv_async_t *a)
 {
 	struct server_thread *t = a->data;
 	gp_server_stop(&t->server, server_thread_stopped, t);
+}
+
+static void server_thread_on_drain(uv_async_t *a)
+{
+	struct server_thread *t = a->data;
+	gp_server_drain(&t->server, server_thread_stopped, t);
 }
 
 static void *server_thread_main(void *arg)
@@ -72,7 +80,8 @@ static inline struct server_thread *server_thread_prepare(const struct gp_server
 	t->port = gp_server_port(&t->server);
 	snprintf(t->address, sizeof t->address, "127.0.0.1:%u", t->port);
 	uv_async_init(&t->loop, &t->stop, server_thread_on_stop);
-	t->stop.data = t;
+	uv_async_init(&t->loop, &t->drain, server_thread_on_drain);
+	t->stop.data = t->drain.data = t;
 	return t;
 }
 
@@ -94,11 +103,31 @@ static inline struct server_thread *server_thread_start(void)
 	return server_thread_start_with(&set);
 }
 
-/* Ends every session and the loop; checks that nothing is left. */
-static inline void server_thread_stop(struct server_thread *t)
+/* The server ends when its sessions have ended; who calls server_thread_join waits for that. */
+static inline void server_thread_drain(struct server_thread *t)
+{
+	uv_async_send(&t->drain);
+}
+
+/* Ends every session. */
+static inline void server_thread_end(struct server_thread *t)
 {
 	uv_async_send(&t->stop);
-	pthread_join(t->thread, NULL);
+}
+
+static inline void server_thread_join(struct server_thread *t)
+{
+	if (!t->joined)
+		pthread_join(t->thread, NULL);
+	t->joined = true;
+}
+
+/* Ends every session and the loop, unless that was done before; checks that nothing is left. */
+static inline void server_thread_stop(struct server_thread *t)
+{
+	if (!t->joined)
+		server_thread_end(t);
+	server_thread_join(t);
 	assert_int_equal(t->server.link_count, 0);
 	assert_int_equal(t->server.session_count, 0);
 	assert_int_equal(t->server.memory_used_bytes, 0);
