@@ -105,7 +105,7 @@ train "$work/whole.json" --server "127.0.0.1:$server_port" "${common[@]}" --step
 want=$(json_get "$work/whole.json" param_sha256)
 stop_server
 
-# Longer than two seconds, which was once all the time that there was.
+# A server that gave its disk two seconds would be gone after three.
 server_up --drain-for 1h
 until_step_8_is_held slow
 tell_to_stop

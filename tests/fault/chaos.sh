@@ -3,17 +3,19 @@
 #
 # Exactly-once steps under fire: short trainings over a link that is cut at
 # random bytes, and with client, server or both killed (SIGKILL) at random bytes
-# and moments and started again; in place of every third kill of a server it is
-# told to stop (SIGTERM). Every run has to end with the parameters of an
+# and moments and started again; one in three of those servers is told to stop
+# (SIGTERM) instead. Every run has to end with the parameters of an
 # undisturbed one, whoever was not killed has to live on in good order, and a
 # server that was told to stop has to end with status 0 and to lose nothing.
 #
 #   tests/fault/chaos.sh BUILD-FOLDER [--cuts N] [--kills N] [--stops N] [--seed S] [--codec SPEC]
 #       [--steps N] [--flags '--optimizer adam ...']
 #
-# Goes on until so many cuts, kills and stops have happened; with --stops 0 every server is killed, and none stopped. Run number i has the seed
-# S + i; what is drawn in a run depends on its seed alone, and a failed one is
-# told with the command that repeats it. Campaigns: README.md in this folder.
+# Goes on until so many cuts, kills and stops have happened; with --stops 0
+# every server is killed, and none stopped.
+# Run number i has the seed S + i; what is drawn in a run depends on its seed
+# alone, and a failed one is told with the command that repeats it. Campaigns:
+# README.md in this folder.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
