@@ -281,7 +281,7 @@ static void wait_on(struct daemon *d, void (*over)(uv_timer_t *), double seconds
 static void on_steps_over(uv_timer_t *timer)
 {
 	struct daemon *d = timer->data;
-	gp_log(main, GP_LOG_WARN, "steps under way do not end: they are given up, as if they had not begun");
+	gp_log(main, GP_LOG_WARN, "half of --drain-for has passed: a step that is still under way is given up");
 	wait_on(d, on_time_over, d->drain_for_s * (1.0 - STEPS_SHARE));
 	gp_server_stop(&d->server, on_stopped, d);
 }
@@ -388,7 +388,8 @@ static enum gp_status serve(const struct settings *set, struct gp_err *err)
 	if (set->port_file && status == GP_OK)
 		unlink(set->port_file);
 	if (status == GP_OK && d.server.fallen_back > 0)
-		GP_FAIL(err, GP_IO, "%d runs fall back to an older step; the log says why", d.server.fallen_back);
+		GP_FAIL(err, GP_IO, "the state of %d runs could not be written; the log says to which step each falls back",
+			d.server.fallen_back);
 	return status;
 }
 
