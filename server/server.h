@@ -15,7 +15,7 @@
 #include "server/credentials.h"
 #include "server/devices.h"
 
-/* What clients are told then. */
+/* What clients are told by a server that drains or stops. */
 #define GP_SERVER_STOPS "the server is stopping"
 
 struct gp_server_settings {
@@ -95,12 +95,13 @@ bool gp_server_tells_stranger(struct gp_server *srv);
 void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn);
 /* Ends the link and its session politely: error message to the client, then the connection closes. */
 void gp_server_link_stop(struct gp_server_link *l, enum gp_status code, const char *text);
+/* The same, because the server stops: the client hears that, and whether to come again (GP_BUSY) or that it lost a session. */
+void gp_server_link_retire(struct gp_server_link *l);
+/* Retires the link of a server that drains, unless a step is under way, which may end first. False: the link is closing
+ * already. */
+bool gp_server_link_drain(struct gp_server_link *l);
 /* link_hello.c: the session that the link has claimed is at rest, and is the link's from here on. */
 void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s);
-/* The same, because the server stops. */
-void gp_server_link_retire(struct gp_server_link *l);
-/* While the server drains: the same, unless a step is under way, which may end first. False: the link is closing already. */
-bool gp_server_link_drain(struct gp_server_link *l);
 struct gp_server_link *gp_server_link_next(struct gp_server_link *l);
 /* server.c: a link or a session is gone; its memory is freed by the caller. */
 void gp_server_link_gone(struct gp_server *srv);
