@@ -8,6 +8,8 @@
 
 #include <openssl/crypto.h>
 
+#include "common/base/file_mode.h"
+#include "common/base/log.h"
 #include "common/net/conn_tls.h"
 
 static enum gp_status check_flags(const struct gp_client_security_files *f, struct gp_err *err)
@@ -22,6 +24,13 @@ static enum gp_status check_flags(const struct gp_client_security_files *f, stru
 	return GP_OK;
 }
 
+static void warn_exposed(const char *option, const char *path)
+{
+	unsigned mode;
+	if (path && gp_file_is_exposed(path, &mode))
+		gp_log(main, GP_LOG_WARN, GP_FILE_EXPOSED_TEXT, option, path, mode, path);
+}
+
 enum gp_status gp_client_security_load(struct gp_client_security *s, const struct gp_client_security_files *f,
 				       struct gp_err *err)
 {
@@ -34,6 +43,8 @@ enum gp_status gp_client_security_load(struct gp_client_security *s, const struc
 		gp_client_security_deinit(s);
 		return gp_err_prefix(err, "--token-file");
 	}
+	warn_exposed("--tls-key", f->key);
+	warn_exposed("--token-file", f->token);
 	return GP_OK;
 }
 

@@ -14,7 +14,8 @@ usage() {
 	Makes in DIR (files that are there are replaced):
 	  ca.pem                            the CA that both sides trust
 	  server.pem, server.key            for localhost, 127.0.0.1, ::1 and the names given
-	  client.pem, client.key            a client, "edge-1"
+	  client.pem, client.key            a client, urn:gpsplit:edge-1
+	  unnamed.pem, unnamed.key          a client without any name: the server knows it by its key
 	  expired.pem, expired.key          a client whose certificate has expired
 	  foreign-ca.pem                    another CA ...
 	  foreign.pem, foreign.key          ... and a client of it
@@ -41,11 +42,11 @@ make_ca() { # STEM COMMON-NAME
 }
 
 # By "openssl ca", which alone can make one that has expired.
-make_cert() { # STEM COMMON-NAME CA EXTENSIONS [START END]
+make_cert() { # STEM COMMON-NAME-OR-NOTHING CA EXTENSIONS [START END]
 	local dates=(-days $days)
 	[ $# -lt 6 ] || dates=(-startdate "$5" -enddate "$6")
 	make_key "$1.key"
-	openssl req -new -key "$1.key" -subj "/CN=$2" -out "$work/request.pem"
+	openssl req -new -key "$1.key" -subj "${2:+/CN=$2}/" -out "$work/request.pem"
 	printf 'basicConstraints=critical,CA:FALSE\nkeyUsage=critical,digitalSignature\n%s\n' "$4" >"$work/extensions"
 	: >"$work/index"
 	openssl ca -batch -notext -config "$work/ca.conf" -in "$work/request.pem" -out "$1.pem" -cert "$3.pem" \
@@ -64,7 +65,7 @@ write_ca_config() {
 	policy = any
 	unique_subject = no
 	[any]
-	commonName = supplied
+	commonName = optional
 	END
 }
 
@@ -88,7 +89,8 @@ make_all() { # NAME-OR-ADDRESS...
 	make_ca foreign-ca 'foreign test CA'
 	make_cert server 'gpsplit test server' ca "$server"
 	make_cert foreign-server 'foreign test server' foreign-ca "$server"
-	make_cert client edge-1 ca "$client"
+	make_cert client edge-1 ca "$(printf '%s\nsubjectAltName=URI:urn:gpsplit:edge-1' "$client")"
+	make_cert unnamed '' ca "$client"
 	make_cert expired edge-2 ca "$client" 20200101000000Z 20200201000000Z
 	make_cert foreign edge-3 foreign-ca "$client"
 	openssl rand -hex 24 >token

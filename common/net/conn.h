@@ -18,6 +18,7 @@
 #include <uv.h>
 
 #include "common/base/mem.h"
+#include "common/net/cert_identity.h"
 #include "common/net/tcp_info.h"
 
 struct gp_conn;
@@ -80,7 +81,9 @@ struct gp_conn {
 	uint64_t bytes_written, bytes_read;
 	char peer[64];     /* "127.0.0.1:4040" */
 	bool secure;       /* nobody on the way can read along (TLS) */
-	char identity[64]; /* the name in the peer's certificate, once the handshake is through; "" without one */
+	/* From the peer's certificate, once the handshake is through, "" without one: who it is (cert_identity.h), and its
+	 * subject, which is for people to read and proves nothing. */
+	char identity[GP_CERT_IDENTITY_BYTES], subject[64];
 };
 
 /* Listener. addr is a numeric address or a name such as "localhost". `accepted` gets a connection that is not

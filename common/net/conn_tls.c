@@ -140,13 +140,19 @@ void gp_tls_begin(struct tls_conn *c)
 
 /* Reading. */
 
-static void note_identity(struct tls_conn *c)
+/* False ends the connection: a certificate that names nobody must not pass for no certificate. */
+static bool note_identity(struct tls_conn *c)
 {
+	struct gp_err err = {0};
 	X509 *cert = SSL_get1_peer_certificate(c->ssl);
 	if (!cert)
-		return;
-	gp_tls_subject(X509_get_subject_name(cert), c->base.identity, sizeof c->base.identity);
+		return true;
+	gp_tls_subject(X509_get_subject_name(cert), c->base.subject, sizeof c->base.subject);
+	const bool known = gp_cert_identity(cert, c->base.identity, &err) == GP_OK;
 	X509_free(cert);
+	if (!known)
+		end(c, &err);
+	return known;
 }
 
 /* True once it is through. */
@@ -163,8 +169,7 @@ static bool shake_hands(struct tls_conn *c)
 	}
 	c->established = true;
 	gp_tls_out_ready(c);
-	note_identity(c);
-	return true;
+	return note_identity(c);
 }
 
 static void end_orderly(struct tls_conn *c)

@@ -34,7 +34,8 @@ int gp_tls_note_verify(int ok, struct x509_store_ctx_st *store);
 enum gp_status gp_tls_reason(const struct gp_tls_failure *f, struct gp_err *err);
 /* The peer began with our protocol in the clear. */
 bool gp_tls_peer_is_plain(const struct gp_tls_failure *f);
-/* The common name or, without one, the whole name; printable ASCII. */
+/* For people to read: the common name or, without one, the whole name, cut off and printable ASCII. Two parties may have the
+ * same: cert_identity.h tells them apart. */
 void gp_tls_subject(const struct X509_name_st *name, char *out, size_t size);
 
 #endif

@@ -17,6 +17,7 @@
 #define GP_CLIENT_TOKEN_MAX  512
 #define GP_CLIENT_NAME_BYTES 64 /* with the 0 behind it */
 #define GP_CLIENT_TOKENS_MAX 100000
+#define GP_TOKEN_SUM_BYTES   32 /* of SHA-256 */
 
 struct gp_token_file;
 
@@ -25,6 +26,10 @@ enum gp_status gp_token_file_load(const char *path, struct gp_token_file **out, 
 void gp_token_file_free(struct gp_token_file *t);
 /* Writes into `name` whose token it is; false when it is nobody's. */
 bool gp_token_file_find(const struct gp_token_file *t, struct gp_span token, char name[GP_CLIENT_NAME_BYTES]);
+/* What can be kept of a token, to ask later whether it is still good. */
+void gp_token_file_sum(struct gp_span token, uint8_t sum[GP_TOKEN_SUM_BYTES]);
+/* Whether the file has the token of this sum as one of `name`. */
+bool gp_token_file_holds(const struct gp_token_file *t, const uint8_t sum[GP_TOKEN_SUM_BYTES], const char *name);
 
 /* Reads a client's token file: the token is the first line that is no comment. */
 enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MAX + 1], struct gp_err *err);

@@ -353,6 +353,11 @@ const char *gp_channel_identity(const struct gp_channel *ch)
 	return ch->conn ? ch->conn->identity : "";
 }
 
+const char *gp_channel_subject(const struct gp_channel *ch)
+{
+	return ch->conn ? ch->conn->subject : "";
+}
+
 enum gp_status gp_frame_verify(const struct gp_frame *f, struct gp_err *err)
 {
 	if (gp_frame_checksum(f->payload, (size_t)f->head.payload_len) == f->head.checksum)

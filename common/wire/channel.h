@@ -116,8 +116,9 @@ const struct gp_account *gp_channel_account(const struct gp_channel *ch);
 struct gp_account *gp_channel_account_mut(struct gp_channel *ch);
 void gp_channel_figures(const struct gp_channel *ch, struct gp_tcp_figures *out);
 const char *gp_channel_peer(const struct gp_channel *ch);
-/* The name in the peer's certificate, "" without one (conn.h). */
+/* Who the peer's certificate says it is, and that certificate's subject; "" without one (conn.h). */
 const char *gp_channel_identity(const struct gp_channel *ch);
+const char *gp_channel_subject(const struct gp_channel *ch);
 /* Smoothed round trip of heartbeats in microseconds, 0 before the first. */
 uint32_t gp_channel_rtt_us(const struct gp_channel *ch);
 

@@ -195,8 +195,10 @@ static void bytes_cross_both_ways_in_order_whatever_the_reads(void **state)
 		assert_memory_equal(r->client.in, "four", 4);
 		assert_int_equal(r->client.c->ops->unsent(r->client.c), 0);
 		assert_true(r->server.c->secure);
-		assert_string_equal(r->server.c->identity, "edge-1");
-		assert_string_equal(r->client.c->identity, "gpsplit test server");
+		assert_string_equal(r->server.c->identity, "uri:urn:gpsplit:edge-1");
+		assert_string_equal(r->server.c->subject, "edge-1");
+		assert_string_equal(r->client.c->identity, "dns:localhost");
+		assert_string_equal(r->client.c->subject, "gpsplit test server");
 		rig_free(r);
 	}
 }
@@ -467,6 +469,18 @@ static void a_server_of_another_name_is_refused(void **state)
 		      "it is not for '10.1.2.3'", GP_DENIED, "refuses our certificate");
 }
 
+static void a_certificate_without_a_name_is_known_by_its_key(void **state)
+{
+	(void)state;
+	struct rig *r = rig_new(0, tls_client("unnamed", "ca"), "localhost", tls_server("server", "ca"));
+	write_text(&r->client, 0, "hello");
+	run_until_read(r, &r->server, 5);
+	assert_string_equal(r->server.c->subject, "");
+	assert_memory_equal(r->server.c->identity, "key:", 4);
+	assert_int_equal(strlen(r->server.c->identity), 4 + 64);
+	rig_free(r);
+}
+
 static void names_and_addresses_of_the_certificate_are_taken(void **state)
 {
 	(void)state;
@@ -641,6 +655,7 @@ int main(void)
 		cmocka_unit_test(a_servers_certificate_does_not_do_for_a_client),
 		cmocka_unit_test(a_foreign_server_is_refused_by_the_client),
 		cmocka_unit_test(a_server_of_another_name_is_refused),
+		cmocka_unit_test(a_certificate_without_a_name_is_known_by_its_key),
 		cmocka_unit_test(names_and_addresses_of_the_certificate_are_taken),
 		cmocka_unit_test(a_client_in_the_clear_is_told_so),
 		cmocka_unit_test(a_server_in_the_clear_is_recognized),

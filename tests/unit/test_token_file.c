@@ -69,6 +69,20 @@ static void a_token_finds_its_name(void **state)
 	gp_token_file_free(t);
 }
 
+static void a_token_is_found_again_by_its_sum_and_name(void **state)
+{
+	(void)state;
+	struct gp_token_file *t = load("edge-1 " GOOD "1\nedge-2 " GOOD "2\n");
+	uint8_t sum[GP_TOKEN_SUM_BYTES];
+	gp_token_file_sum((struct gp_span){(const uint8_t *)(GOOD "1"), strlen(GOOD "1")}, sum);
+	assert_true(gp_token_file_holds(t, sum, "edge-1"));
+	assert_false(gp_token_file_holds(t, sum, "edge-2"));
+	gp_token_file_free(t);
+	t = load("edge-1 " GOOD "3\n"); /* the name is there, the token is another */
+	assert_false(gp_token_file_holds(t, sum, "edge-1"));
+	gp_token_file_free(t);
+}
+
 static void a_token_with_any_bytes_and_length_is_nobodys(void **state)
 {
 	(void)state;
@@ -150,6 +164,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_token_finds_its_name),
+		cmocka_unit_test(a_token_is_found_again_by_its_sum_and_name),
 		cmocka_unit_test(a_token_with_any_bytes_and_length_is_nobodys),
 		cmocka_unit_test(a_wrong_line_is_named_without_the_token),
 		cmocka_unit_test(a_client_reads_its_token_alone_or_behind_its_name),
