@@ -4,6 +4,8 @@
  */
 #include "server/credentials.h"
 
+#include "common/base/file_mode.h"
+#include "common/base/log.h"
 #include "common/net/tls.h"
 #include "server/server.h"
 
@@ -47,6 +49,13 @@ static enum gp_status load_tls(const struct gp_server_settings *set, struct gp_t
 	return set->tls_cert ? gp_tls_server_new(&files, out, err) : GP_OK;
 }
 
+static void warn_exposed(const char *option, const char *path)
+{
+	unsigned mode;
+	if (path && gp_file_is_exposed(path, &mode))
+		gp_log(main, GP_LOG_WARN, GP_FILE_EXPOSED_TEXT, option, path, mode, path);
+}
+
 enum gp_status gp_server_credentials_load(struct gp_server_credentials *c, const struct gp_server_settings *set,
 					  struct gp_err *err)
 {
@@ -61,6 +70,8 @@ enum gp_status gp_server_credentials_load(struct gp_server_credentials *c, const
 		gp_server_credentials_deinit(&fresh);
 		return status;
 	}
+	warn_exposed("--tls-key", set->tls_key);
+	warn_exposed("--tokens", set->tokens);
 	gp_server_credentials_deinit(c);
 	*c = fresh;
 	return GP_OK;
@@ -73,21 +84,31 @@ void gp_server_credentials_deinit(struct gp_server_credentials *c)
 	*c = (struct gp_server_credentials){0};
 }
 
-enum gp_status gp_server_admit(const struct gp_server_credentials *c, const struct gp_channel *ch, struct gp_span token,
-			       char who[GP_SERVER_WHO_BYTES], struct gp_err *err)
+/* Token names have no blanks and identities neither blanks nor commas. */
+void gp_server_write_who(const char *identity, const char *token_name, char who[GP_SERVER_WHO_BYTES])
 {
-	char name[GP_CLIENT_NAME_BYTES] = "";
-	const char *identity = gp_channel_identity(ch);
+	const bool both = identity[0] && token_name[0];
+	snprintf(who, GP_SERVER_WHO_BYTES, "%s%s%s%s%s", identity[0] ? "cert:" : "", identity, both ? "," : "",
+		 token_name[0] ? "token:" : "", token_name);
+}
+
+enum gp_status gp_server_admit(const struct gp_server_credentials *c, const struct gp_channel *ch, struct gp_span token,
+			       struct gp_server_proof *out, struct gp_err *err)
+{
+	struct gp_server_proof proof = {0};
 	if (c->tokens && token.len == 0)
 		GP_FAIL(err, GP_DENIED, "this server asks for a token, and none was sent (--token-file)");
-	if (c->tokens && !gp_token_file_find(c->tokens, token, name))
+	if (c->tokens && !gp_token_file_find(c->tokens, token, proof.token_name))
 		GP_FAIL(err, GP_DENIED, "the token is not one of this server's");
-	if (identity[0] && name[0])
-		snprintf(who, GP_SERVER_WHO_BYTES, "%s by certificate, %s by token", identity, name);
-	else if (identity[0] || name[0])
-		snprintf(who, GP_SERVER_WHO_BYTES, "%s by %s", identity[0] ? identity : name,
-			 identity[0] ? "certificate" : "token");
-	else
-		who[0] = '\0';
+	if (c->tokens)
+		gp_token_file_sum(token, proof.token_sum);
+	gp_server_write_who(gp_channel_identity(ch), proof.token_name, proof.who);
+	*out = proof;
 	return GP_OK;
+}
+
+bool gp_server_revoked(const struct gp_server_credentials *c, const struct gp_server_proof *proof)
+{
+	return c->tokens && proof->token_name[0] &&
+	       !gp_token_file_holds(c->tokens, proof->token_sum, proof->token_name);
 }

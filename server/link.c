@@ -53,6 +53,13 @@ static bool strangers_crowd(const struct gp_server *srv)
 	return 2 * srv->stranger_count > srv->set.max_unopened;
 }
 
+static void handshake_over(struct gp_server_link *l)
+{
+	if (l->shaking)
+		gp_visitors_handshake_over(l->srv->log.visitors, l->address);
+	l->shaking = false;
+}
+
 static void reap(struct gp_server_link *l)
 {
 	if (!l->channel_closed || !l->timer_closed)
@@ -103,11 +110,12 @@ static void log_end(const struct gp_server_link *l, enum gp_status status, const
 				   made[GP_FRAME_GRAD_DOWN].stage_ns[GP_STAGE_COMPUTE]) *
 			  1e-9;
 	enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
-	gp_log(session, level,
-	       "session %llu of %s ended after %.1f s (%.1f s computing) and %llu steps: %s (%.0f MiB, process peak "
-	       "%.0f MiB)",
-	       (unsigned long long)s->id, l->peer, seconds, computed, steps, text, (double)s->memory_bytes / 1048576,
-	       (double)gp_mem_peak_rss_bytes() / 1048576);
+	gp_client_log_write(
+		&l->srv->log, &l->client, level,
+		"session %llu of %s ended after %.1f s (%.1f s computing) and %llu steps: %s (%.0f MiB, process peak "
+		"%.0f MiB)",
+		(unsigned long long)s->id, l->peer, seconds, computed, steps, text, (double)s->memory_bytes / 1048576,
+		(double)gp_mem_peak_rss_bytes() / 1048576);
 }
 
 /* Ends the connection, with a word to the client unless it has gone or everything is well. */
@@ -116,6 +124,7 @@ static void close_connection(struct gp_server_link *l, enum gp_status status, co
 	struct gp_err ignored;
 	const bool tell = !l->ended && status != GP_OK;
 	l->state = GP_LINK_CLOSED;
+	handshake_over(l);
 	if (l->claimed)
 		gp_server_session_unclaim(l->claimed);
 	l->claimed = NULL;
@@ -138,9 +147,10 @@ void gp_server_link_stop(struct gp_server_link *l, enum gp_status status, const 
 
 void gp_server_link_park(struct gp_server_link *l, enum gp_status status, const char *text)
 {
-	gp_log(session, GP_LOG_WARN, "session %llu of %s is parked for %g s at step %llu: %s",
-	       (unsigned long long)l->session->id, l->peer, l->srv->set.resume_window_s,
-	       (unsigned long long)gp_body_steps(l->session->body), text);
+	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_WARN,
+			    "session %llu of %s is parked for %g s at step %llu: %s",
+			    (unsigned long long)l->session->id, l->peer, l->srv->set.resume_window_s,
+			    (unsigned long long)gp_body_steps(l->session->body), text);
 	gp_server_session_park(l->session);
 	close_connection(l, status, text);
 }
@@ -233,6 +243,7 @@ static void channel_opened(void *arg)
 {
 	struct gp_server_link *l = arg;
 	l->state = GP_LINK_HELLO;
+	handshake_over(l);
 }
 
 static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp_err *err)
@@ -376,6 +387,8 @@ void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn)
 	struct gp_server_link *l = gp_calloc(1, sizeof *l);
 	if (!l) {
 		gp_log(session, GP_LOG_ERROR, "out of memory for a connection of %s", conn->peer);
+		if (conn->secure)
+			gp_visitors_handshake_over(srv->log.visitors, gp_visitor_of_address(conn->peer));
 		conn->ops->close(conn, NULL, NULL);
 		return;
 	}
@@ -384,8 +397,12 @@ void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn)
 	l->id = ++srv->next_link;
 	l->began_ns = l->waited_ns = l->tick_ns = l->progress_ns = gp_now_ns();
 	snprintf(l->peer, sizeof l->peer, "%s", conn->peer);
+	l->shaking = conn->secure;
+	l->address = gp_visitor_of_address(conn->peer);
+	gp_client_tag_address(&l->client, conn->peer);
 	if (open_channel(l, conn, &err) != GP_OK) {
 		gp_log(session, GP_LOG_ERROR, "connection of %s: %s", l->peer, err.text);
+		handshake_over(l);
 		gp_control_arena_deinit(&l->arena);
 		gp_free(l);
 		return;

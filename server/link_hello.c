@@ -98,8 +98,9 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);
 	l->state = GP_LINK_RUN;
 	l->progress_ns = gp_now_ns();
-	gp_log(session, GP_LOG_INFO, "session %llu of %s goes on from step %llu", (unsigned long long)s->id, l->peer,
-	       (unsigned long long)gp_body_steps(s->body));
+	gp_server_session_prove(s, &l->proof, &l->client);
+	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_INFO, "session %llu of %s goes on from step %llu",
+			    (unsigned long long)s->id, l->peer, (unsigned long long)gp_body_steps(s->body));
 	gp_server_link_sent(l, send_welcome(l, true, &err), &err);
 	gp_server_link_drain(l);
 }
@@ -120,16 +121,52 @@ static enum gp_status check_hello(const Gpsplit__Hello *hello, struct gp_err *er
 	return GP_OK;
 }
 
+/* A token from an address that has sent too many wrong ones is not even looked at: GP_BUSY, as a right one may be let in
+ * a little later. */
+static enum gp_status admit(struct gp_server_link *l, struct gp_span token, struct gp_err *err)
+{
+	struct gp_server *srv = l->srv;
+	const bool guess = srv->credentials.tokens && token.len > 0;
+	if (guess && !gp_visitors_may_try_token(srv->log.visitors, l->address, gp_now_ns()))
+		GP_FAIL(err, GP_BUSY,
+			"too many wrong tokens came from your address; it is listened to again within a minute");
+	enum gp_status status = gp_server_admit(&srv->credentials, l->ch, token, &l->proof, err);
+	if (status == GP_DENIED && guess)
+		gp_visitors_wrong_token(srv->log.visitors, l->address, gp_now_ns());
+	if (status == GP_OK && l->proof.who[0])
+		gp_client_tag_name(&l->client, l->proof.who);
+	return status;
+}
+
+/* The subject of a certificate stands beside the name, for people: it proves nothing. */
+static void log_hello(struct gp_server_link *l, const Gpsplit__Hello *hello)
+{
+	char agent[64], subject[96] = "";
+	const char *text = gp_channel_subject(l->ch), *who = l->proof.who;
+	if (text[0])
+		snprintf(subject, sizeof subject, " (its certificate says \"%s\")", text);
+	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_INFO, "connection %llu: %s (%s)%s%s%s",
+			    (unsigned long long)l->id, l->peer, gp_text_sanitize(hello->agent, agent, sizeof agent),
+			    who[0] ? ": " : "", who, subject);
+}
+
+void gp_server_links_revoke(struct gp_server *srv)
+{
+	for (struct gp_server_link *l = srv->links, *next; l; l = next) {
+		next = l->next;
+		if (gp_server_revoked(&srv->credentials, &l->proof))
+			gp_server_link_stop(l, GP_DENIED, GP_SERVER_REVOKED);
+	}
+}
+
 enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hello *hello, struct gp_err *err)
 {
-	char agent[64], who[GP_SERVER_WHO_BYTES];
+	const char *who = l->proof.who;
 	GP_TRY(check_hello(hello, err));
-	GP_TRY(gp_server_admit(&l->srv->credentials, l->ch, (struct gp_span){hello->token.data, hello->token.len}, who,
-			       err));
+	GP_TRY(admit(l, span_of(hello->token), err));
 	gp_server_link_meet(l);
 	gp_channel_set_control_max(l->ch, GP_CONTROL_BYTES_MAX); /* for OPEN */
-	gp_log(session, GP_LOG_INFO, "connection %llu: %s (%s)%s%s", (unsigned long long)l->id, l->peer,
-	       gp_text_sanitize(hello->agent, agent, sizeof agent), who[0] ? ": " : "", who);
+	log_hello(l, hello);
 	struct gp_server_session *s = gp_server_session_find(l->srv, span_of(hello->resume_token));
 	if (s && strcmp(s->who, who) != 0)
 		s = NULL; /* somebody else's */
@@ -142,6 +179,7 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 	if (s)
 		take_over(s);
 	GP_TRY(gp_server_session_new(l->srv, l, span_of(hello->run_id), who, &l->session, err));
+	gp_server_session_prove(l->session, &l->proof, &l->client);
 	GP_TRY(gp_server_session_stored(l->session, hello->checkpoint, hello->n_checkpoint, &l->stored, err));
 	l->state = GP_LINK_OPEN;
 	return send_welcome(l, false, err);

@@ -81,9 +81,10 @@ static void body_checkpointed(void *arg, uint64_t step, const char *why)
 {
 	struct gp_server_link *l = link_of(arg);
 	struct gp_err err;
-	gp_log(session, why && l->srv->state ? GP_LOG_WARN : GP_LOG_DEBUG, "session %llu committed step %llu, %s %s",
-	       (unsigned long long)l->session->id, (unsigned long long)step, why ? "without a checkpoint:" : "with",
-	       why ? why : "a checkpoint");
+	gp_client_log_write(&l->srv->log, &l->client, why && l->srv->state ? GP_LOG_WARN : GP_LOG_DEBUG,
+			    "session %llu committed step %llu, %s %s", (unsigned long long)l->session->id,
+			    (unsigned long long)step, why ? "without a checkpoint:" : "with",
+			    why ? why : "a checkpoint");
 	gp_server_link_sent(l, gp_control_send_checkpointed(l->ch, step, why, &err), &err);
 	gp_server_link_stepped(l);
 }
@@ -124,8 +125,9 @@ static void log_memory(const struct gp_server_session *s)
 	char title[GP_DEVICE_TITLE], own[64] = "";
 	if (s->device->memory_bytes > 0)
 		snprintf(own, sizeof own, "%.0f MiB of its memory, ", (double)s->device_bytes / 1048576);
-	gp_log(session, GP_LOG_INFO, "session %llu: %s, %s%.0f MiB", (unsigned long long)s->id,
-	       gp_device_title(s->device->dev, title), own, (double)s->memory_bytes / 1048576);
+	gp_client_log_write(&s->srv->log, &s->client, GP_LOG_INFO, "session %llu: %s, %s%.0f MiB",
+			    (unsigned long long)s->id, gp_device_title(s->device->dev, title), own,
+			    (double)s->memory_bytes / 1048576);
 }
 
 /*
@@ -189,9 +191,11 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 		gp_graph_free(spec.graph);
 		return status;
 	}
-	gp_log(session, GP_LOG_INFO, "session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s",
-	       (unsigned long long)l->session->id, spec.graph->nodes, (unsigned long long)spec.graph->param_elements,
-	       spec.session.chunk_samples, spec.session.window, gp_precision_name(spec.session.precision));
+	gp_client_log_write(&srv->log, &l->client, GP_LOG_INFO,
+			    "session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s",
+			    (unsigned long long)l->session->id, spec.graph->nodes,
+			    (unsigned long long)spec.graph->param_elements, spec.session.chunk_samples,
+			    spec.session.window, gp_precision_name(spec.session.precision));
 	const struct gp_body_site at = site_of(l->session);
 	GP_TRY(gp_body_new(&at, &workers, l->ch, &spec, &cbs, l->session, &l->session->body, err));
 	l->state = GP_LINK_LOAD;

@@ -28,12 +28,40 @@ static uint64_t physical_memory_bytes(void)
 	return group > 0 && group < total ? group : total;
 }
 
+/* Before anything is computed for it. */
+static bool may_shake_hands(struct gp_server *srv, struct gp_conn *conn)
+{
+	if (gp_visitors_handshake(srv->log.visitors, gp_visitor_of_address(conn->peer), gp_now_ns()))
+		return true;
+	if (gp_server_tells_stranger(srv))
+		gp_log(session, GP_LOG_WARN,
+		       "a connection of %s is turned away: too many TLS handshakes of its address (--handshakes, "
+		       "--handshake-rate)",
+		       conn->peer);
+	conn->ops->close(conn, NULL, NULL);
+	return false;
+}
+
+static void on_accepted_for_tls(struct gp_server *srv, struct gp_conn *conn)
+{
+	struct gp_err err;
+	struct gp_conn *secure;
+	const struct gp_visitor_key address = gp_visitor_of_address(conn->peer);
+	if (!may_shake_hands(srv, conn))
+		return;
+	if (gp_tls_wrap(srv->loop, conn, srv->credentials.tls, NULL, &secure, &err) == GP_OK) {
+		gp_server_link_new(srv, secure);
+		return;
+	}
+	gp_visitors_handshake_over(srv->log.visitors, address);
+	gp_log(session, GP_LOG_ERROR, "a client is turned away: %s", err.text);
+}
+
 static void on_accepted(void *arg, struct gp_conn *conn)
 {
 	struct gp_server *srv = arg;
-	struct gp_err err;
-	if (srv->credentials.tls && gp_tls_wrap(srv->loop, conn, srv->credentials.tls, NULL, &conn, &err) != GP_OK)
-		gp_log(session, GP_LOG_ERROR, "a client is turned away: %s", err.text);
+	if (srv->credentials.tls)
+		on_accepted_for_tls(srv, conn);
 	else
 		gp_server_link_new(srv, conn);
 }
@@ -115,7 +143,9 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 	srv->memory_limit_bytes = physical_memory_bytes() / 10 * 9;
 	srv->session_memory_bytes =
 		set->session_memory_bytes > 0 ? (uint64_t)set->session_memory_bytes : physical_memory_bytes() / 2;
-	enum gp_status status = open_devices(srv, err);
+	enum gp_status status = gp_client_log_init(&srv->log, loop, &srv->set.visitors, err);
+	if (status == GP_OK)
+		status = open_devices(srv, err);
 	if (status == GP_OK)
 		status = open_workers(srv, err);
 	if (status == GP_OK)
@@ -127,7 +157,10 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 
 enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err)
 {
-	return gp_server_credentials_load(&srv->credentials, &srv->set, err);
+	GP_TRY(gp_server_credentials_load(&srv->credentials, &srv->set, err));
+	gp_server_links_revoke(srv);
+	gp_server_sessions_revoke(srv);
+	return GP_OK;
 }
 
 bool gp_server_tells_stranger(struct gp_server *srv)
@@ -225,6 +258,7 @@ void gp_server_deinit(struct gp_server *srv)
 	if (srv->listener)
 		gp_listener_close(srv->listener);
 	gp_server_credentials_deinit(&srv->credentials);
+	gp_client_log_deinit(&srv->log);
 	gp_worker_free(srv->build);
 	gp_worker_free(srv->codec);
 	gp_worker_free(srv->disk);

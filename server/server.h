@@ -12,6 +12,7 @@
 
 #include "common/wire/channel.h"
 #include "common/base/worker.h"
+#include "server/client_log.h"
 #include "server/credentials.h"
 #include "server/devices.h"
 
@@ -35,6 +36,7 @@ struct gp_server_settings {
 	int64_t state_max_bytes;
 	bool insecure;
 	const char *tls_cert, *tls_key, *tls_client_ca, *tokens; /* files; NULL: without */
+	struct gp_visitor_limits visitors;                       /* of one address or name */
 };
 
 struct gp_state_dir;
@@ -50,6 +52,7 @@ struct gp_server {
 	struct gp_state_dir *state; /* NULL without --state-dir */
 	struct gp_listener *listener;
 	struct gp_server_credentials credentials;
+	struct gp_client_log log; /* and, in it, what addresses have done lately */
 	struct gp_server_link *links;       /* doubly linked; link.h */
 	struct gp_server_session *sessions; /* doubly linked; session.h */
 	int link_count, session_count;
@@ -83,7 +86,8 @@ void gp_server_tell_unfinished(const struct gp_server *srv);
 /* Closes the listener, every link (the clients are told why) and every session, then calls `stopped`. Steps
  * under way are given up; the state after the last commit of each run is written. */
 void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg);
-/* Reads certificates, keys and tokens again, for clients that come from now on. On failure the old ones stay. */
+/* Reads certificates, keys and tokens again, for clients that come from now on; sessions whose token is in the file no
+ * more end. On failure the old ones stay. */
 enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err);
 /* After `stopped`: joins the threads and closes the devices. Run the loop once more to close its handles. */
 void gp_server_deinit(struct gp_server *srv);
@@ -91,7 +95,7 @@ uint16_t gp_server_port(const struct gp_server *srv);
 
 /* May the end of a connection that never became a session have a line in the log? A flood of them gets some, and a sum. */
 bool gp_server_tells_stranger(struct gp_server *srv);
-/* link.c: takes the connection. */
+/* link.c: takes the connection. One that is secure has begun its handshake (gp_visitors_handshake), which the link ends. */
 void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn);
 /* Ends the link and its session politely: error message to the client, then the connection closes. */
 void gp_server_link_stop(struct gp_server_link *l, enum gp_status code, const char *text);
@@ -103,6 +107,8 @@ bool gp_server_link_drain(struct gp_server_link *l);
 /* link_hello.c: the session that the link has claimed is at rest, and is the link's from here on. */
 void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s);
 struct gp_server_link *gp_server_link_next(struct gp_server_link *l);
+/* link_hello.c: ends the links of clients whose token was revoked (gp_server_revoked), with GP_DENIED. */
+void gp_server_links_revoke(struct gp_server *srv);
 /* server.c: a link or a session is gone; its memory is freed by the caller. */
 void gp_server_link_gone(struct gp_server *srv);
 void gp_server_session_gone(struct gp_server *srv);

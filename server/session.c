@@ -166,6 +166,25 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 	return GP_OK;
 }
 
+void gp_server_session_prove(struct gp_server_session *s, const struct gp_server_proof *proof,
+			     const struct gp_client_tag *client)
+{
+	s->proof = *proof;
+	s->client = *client;
+}
+
+void gp_server_sessions_revoke(struct gp_server *srv)
+{
+	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
+		next = s->next;
+		if (s->ending || !gp_server_revoked(&srv->credentials, &s->proof))
+			continue;
+		gp_client_log_write(&srv->log, &s->client, GP_LOG_WARN, "session %llu, parked, ends: %s",
+				    (unsigned long long)s->id, GP_SERVER_REVOKED);
+		gp_server_session_end(s);
+	}
+}
+
 enum gp_status gp_server_session_choose_device(struct gp_server_session *s, struct gp_err *err)
 {
 	struct gp_server_device *at;
@@ -194,9 +213,10 @@ struct gp_server_session *gp_server_session_find(struct gp_server *srv, struct g
 static void on_window_passed(uv_timer_t *timer)
 {
 	struct gp_server_session *s = timer->data;
-	gp_log(session, GP_LOG_WARN, "nobody came for session %llu, parked at step %llu: its %.0f MiB are free again",
-	       (unsigned long long)s->id, (unsigned long long)gp_body_steps(s->body),
-	       (double)s->memory_bytes / 1048576);
+	gp_client_log_write(&s->srv->log, &s->client, GP_LOG_WARN,
+			    "nobody came for session %llu, parked at step %llu: its %.0f MiB are free again",
+			    (unsigned long long)s->id, (unsigned long long)gp_body_steps(s->body),
+			    (double)s->memory_bytes / 1048576);
 	gp_server_session_end(s);
 }
 

@@ -36,6 +36,8 @@ struct gp_server_session {
 	uint8_t run_id[GP_RUN_ID_BYTES],
 		stored_as[GP_RUN_ID_BYTES]; /* as its client names the run, and the state_dir */
 	char who[GP_SERVER_WHO_BYTES];      /* whom the client has proved to be: only the same may resume */
+	struct gp_server_proof proof;       /* how its newest link has proved it */
+	struct gp_client_tag client;        /* in the log */
 	bool has_run_id;
 	bool checkpoints; /* the client writes checkpoints of the run */
 	bool using;       /* the server's state_dir knows that the run is in use */
@@ -48,6 +50,12 @@ struct gp_server_session {
  * the same run end. GP_BUSY when there are as many as the server takes. */
 enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_link *link, struct gp_span run_id,
 				     const char *who, struct gp_server_session **out, struct gp_err *err);
+/* The link that has the session has proved this. */
+void gp_server_session_prove(struct gp_server_session *s, const struct gp_server_proof *proof,
+			     const struct gp_client_tag *client);
+#define GP_SERVER_REVOKED "the token of this session was taken out of the server's file"
+/* Ends the sessions that have no link and whose token was revoked. */
+void gp_server_sessions_revoke(struct gp_server *srv);
 /* Moves the session to a device that it has not tried, see gp_server_devices_choose; on failure it stays where it is. */
 enum gp_status gp_server_session_choose_device(struct gp_server_session *s, struct gp_err *err);
 /* Returns NULL when no session has this token. */

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See visitors.h. The table is searched from end to end: that costs a few
+ * microseconds where a handshake costs hundreds, and there is nothing in it that
+ * an attacker could make slow. Test: tests/unit/test_visitors.c
+ */
+#include "server/visitors.h"
+
+#include <arpa/inet.h>
+#include <openssl/sha.h>
+#include <string.h>
+
+#include "common/net/conn.h"
+
+#define NAME_BYTES 64 /* as it is shown */
+
+struct budget {
+	double left;
+	uint64_t since_ns;
+	bool begun;
+};
+
+struct visitor {
+	struct gp_visitor_key key;
+	uint64_t used_ns;
+	int64_t under_way; /* handshakes */
+	struct budget handshakes, wrong_tokens;
+	int64_t lines;
+	uint64_t lines_since_ns, left_out;
+	char name[NAME_BYTES];
+};
+
+struct gp_visitors {
+	struct gp_visitor_limits limits;
+	void (*left_out)(void *arg, const char *name, uint64_t lines);
+	void *arg;
+	int count;
+	struct visitor visitor[GP_VISITORS_MAX];
+};
+
+enum gp_status gp_visitors_new(const struct gp_visitor_limits *limits,
+			       void (*left_out)(void *arg, const char *name, uint64_t lines), void *arg,
+			       struct gp_visitors **out, struct gp_err *err)
+{
+	struct gp_visitors *v;
+	GP_TRY(gp_alloc_array((void **)&v, 1, sizeof *v, err));
+	v->limits = *limits;
+	v->left_out = left_out;
+	v->arg = arg;
+	*out = v;
+	return GP_OK;
+}
+
+void gp_visitors_free(struct gp_visitors *v)
+{
+	gp_free(v);
+}
+
+/* --- who it is -------------------------------------------------------------------------------------------------- */
+
+struct gp_visitor_key gp_visitor_of_address(const char *peer)
+{
+	struct gp_visitor_key key = {0};
+	struct in6_addr six;
+	struct gp_err ignored;
+	char host[256];
+	uint16_t port;
+	if (gp_addr_parse(peer, host, &port, &ignored) != GP_OK)
+		return key;
+	host[strcspn(host, "%")] = '\0'; /* the interface of a link-local address */
+	if (inet_pton(AF_INET, host, key.bytes) == 1) {
+		key.kind = '4';
+	} else if (inet_pton(AF_INET6, host, &six) == 1) {
+		const bool mapped = IN6_IS_ADDR_V4MAPPED(&six);
+		key.kind = mapped ? '4' : '6';
+		memcpy(key.bytes, six.s6_addr + (mapped ? 12 : 0), mapped ? 4 : 8);
+	}
+	return key;
+}
+
+struct gp_visitor_key gp_visitor_of_name(const char *who)
+{
+	struct gp_visitor_key key = {.kind = 'n'};
+	uint8_t sum[SHA256_DIGEST_LENGTH];
+	SHA256((const uint8_t *)who, strlen(who), sum);
+	memcpy(key.bytes, sum, sizeof key.bytes);
+	return key;
+}
+
+/* --- the table -------------------------------------------------------------------------------------------------- */
+
+static bool is_same(const struct gp_visitor_key *a, const struct gp_visitor_key *b)
+{
+	return a->kind == b->kind && memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
+}
+
+static struct visitor *find(struct gp_visitors *v, struct gp_visitor_key key)
+{
+	for (int i = 0; i < v->count; i++)
+		if (is_same(&v->visitor[i].key, &key))
+			return &v->visitor[i];
+	return NULL;
+}
+
+static void tell_left_out(struct gp_visitors *v, struct visitor *one)
+{
+	if (one->left_out > 0)
+		v->left_out(v->arg, one->name, one->left_out);
+	one->left_out = 0;
+}
+
+/* NULL when each has a handshake under way. */
+static struct visitor *longest_away(struct gp_visitors *v)
+{
+	struct visitor *oldest = NULL;
+	for (int i = 0; i < v->count; i++) {
+		struct visitor *one = &v->visitor[i];
+		if (one->under_way == 0 && (!oldest || one->used_ns < oldest->used_ns))
+			oldest = one;
+	}
+	return oldest;
+}
+
+/* NULL when there is no room. */
+static struct visitor *enter(struct gp_visitors *v, struct gp_visitor_key key, uint64_t now_ns)
+{
+	struct visitor *one = find(v, key);
+	if (!one) {
+		one = v->count < GP_VISITORS_MAX ? &v->visitor[v->count++] : longest_away(v);
+		if (!one)
+			return NULL;
+		tell_left_out(v, one);
+		*one = (struct visitor){.key = key};
+	}
+	one->used_ns = now_ns;
+	return one;
+}
+
+/* --- what it may ------------------------------------------------------------------------------------------------ */
+
+/* A budget of so many a minute, which may be used up at once. */
+static bool has_budget(struct budget *b, int64_t per_minute, uint64_t now_ns)
+{
+	const double most = (double)per_minute;
+	if (per_minute <= 0)
+		return true;
+	b->left = b->begun ? b->left + (double)(now_ns - b->since_ns) * most / (double)GP_VISITOR_MINUTE : most;
+	b->left = b->left < most ? b->left : most;
+	b->since_ns = now_ns;
+	b->begun = true;
+	return b->left >= 1.0;
+}
+
+bool gp_visitors_handshake(struct gp_visitors *v, struct gp_visitor_key key, uint64_t now_ns)
+{
+	const struct gp_visitor_limits *most = &v->limits;
+	if (most->handshakes <= 0 && most->handshake_rate <= 0)
+		return true;
+	struct visitor *one = enter(v, key, now_ns);
+	if (!one || (most->handshakes > 0 && one->under_way >= most->handshakes) ||
+	    !has_budget(&one->handshakes, most->handshake_rate, now_ns))
+		return false;
+	one->handshakes.left -= 1.0;
+	one->under_way++;
+	return true;
+}
+
+void gp_visitors_handshake_over(struct gp_visitors *v, struct gp_visitor_key key)
+{
+	struct visitor *one = find(v, key); /* there is none without limits */
+	if (one && one->under_way > 0)
+		one->under_way--;
+}
+
+bool gp_visitors_may_try_token(struct gp_visitors *v, struct gp_visitor_key key, uint64_t now_ns)
+{
+	struct visitor *one = v->limits.wrong_tokens > 0 ? find(v, key) : NULL;
+	return !one || has_budget(&one->wrong_tokens, v->limits.wrong_tokens, now_ns);
+}
+
+void gp_visitors_wrong_token(struct gp_visitors *v, struct gp_visitor_key key, uint64_t now_ns)
+{
+	struct visitor *one = v->limits.wrong_tokens > 0 ? enter(v, key, now_ns) : NULL;
+	if (one && has_budget(&one->wrong_tokens, v->limits.wrong_tokens, now_ns))
+		one->wrong_tokens.left -= 1.0;
+}
+
+bool gp_visitors_may_tell(struct gp_visitors *v, struct gp_visitor_key key, const char *name, uint64_t now_ns)
+{
+	struct visitor *one = v->limits.lines > 0 ? enter(v, key, now_ns) : NULL;
+	if (!one)
+		return true;
+	if (one->lines == 0 || now_ns - one->lines_since_ns >= GP_VISITOR_MINUTE) {
+		tell_left_out(v, one);
+		one->lines = 0;
+		one->lines_since_ns = now_ns;
+	}
+	if (one->lines < v->limits.lines) {
+		one->lines++;
+		return true;
+	}
+	snprintf(one->name, sizeof one->name, "%s", name);
+	one->left_out++;
+	return false;
+}
+
+void gp_visitors_sum_up(struct gp_visitors *v)
+{
+	for (int i = 0; i < v->count; i++)
+		tell_left_out(v, &v->visitor[i]);
+}

@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What one address or one name may do in a while, and a table that never grows.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "server/visitors.h"
+
+#define SECOND UINT64_C(1000000000)
+#define START  (1000 * SECOND)
+
+static struct {
+	int calls;
+	uint64_t lines;
+	char name[64];
+} told;
+
+static void on_left_out(void *arg, const char *name, uint64_t lines)
+{
+	(void)arg;
+	told.calls++;
+	told.lines += lines;
+	snprintf(told.name, sizeof told.name, "%s", name);
+}
+
+static struct gp_visitors *make(struct gp_visitor_limits limits)
+{
+	struct gp_visitors *v;
+	struct gp_err err;
+	memset(&told, 0, sizeof told);
+	assert_int_equal(gp_visitors_new(&limits, on_left_out, NULL, &v, &err), GP_OK);
+	return v;
+}
+
+static bool same(const char *a, const char *b)
+{
+	const struct gp_visitor_key x = gp_visitor_of_address(a), y = gp_visitor_of_address(b);
+	return memcmp(&x, &y, sizeof x) == 0;
+}
+
+static void an_address_is_one_of_ipv4_or_a_64_of_ipv6(void **state)
+{
+	(void)state;
+	assert_true(same("192.0.2.7:1", "192.0.2.7:65535"));
+	assert_false(same("192.0.2.7:1", "192.0.2.8:1"));
+	assert_true(same("[2001:db8:1:2::3]:1", "[2001:db8:1:2:ffff:ffff:ffff:ffff]:2"));
+	assert_false(same("[2001:db8:1:2::3]:1", "[2001:db8:1:3::3]:1"));
+	assert_true(same("[::ffff:192.0.2.7]:1", "192.0.2.7:1"));
+	assert_true(same("[fe80::1%eth0]:1", "[fe80::2%eth1]:1"));
+	assert_false(same("[::]:1", "0.0.0.0:1"));
+	assert_true(same("memory:a", "what is this"));
+	assert_false(same("memory:a", "0.0.0.0:1"));
+	const struct gp_visitor_key a = gp_visitor_of_name("token:a"), b = gp_visitor_of_name("token:b");
+	assert_memory_not_equal(&a, &b, sizeof a);
+}
+
+static void handshakes_under_way_are_limited_for_each_address(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){.handshakes = 2});
+	const struct gp_visitor_key a = gp_visitor_of_address("192.0.2.7:1"), b = gp_visitor_of_address("[::1]:1");
+	assert_true(gp_visitors_handshake(v, a, START));
+	assert_true(gp_visitors_handshake(v, a, START));
+	assert_false(gp_visitors_handshake(v, a, START + 3600 * SECOND)); /* time does not help */
+	assert_true(gp_visitors_handshake(v, b, START));
+	gp_visitors_handshake_over(v, a);
+	assert_true(gp_visitors_handshake(v, a, START));
+	assert_false(gp_visitors_handshake(v, a, START));
+	gp_visitors_free(v);
+}
+
+static void handshakes_in_a_minute_are_limited_and_come_back_with_time(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){.handshake_rate = 60});
+	const struct gp_visitor_key a = gp_visitor_of_address("192.0.2.7:1");
+	for (int i = 0; i < 60; i++) {
+		assert_true(gp_visitors_handshake(v, a, START));
+		gp_visitors_handshake_over(v, a);
+	}
+	assert_false(gp_visitors_handshake(v, a, START));
+	assert_true(gp_visitors_handshake(v, a, START + 2 * SECOND));
+	assert_true(gp_visitors_handshake(v, a, START + 2 * SECOND));
+	assert_false(gp_visitors_handshake(v, a, START + 2 * SECOND));
+	gp_visitors_free(v);
+}
+
+static void after_too_many_wrong_tokens_none_is_looked_at_for_a_while(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){.wrong_tokens = 3});
+	const struct gp_visitor_key a = gp_visitor_of_address("192.0.2.7:1"), b = gp_visitor_of_address("192.0.2.8:1");
+	for (int i = 0; i < 3; i++) {
+		assert_true(gp_visitors_may_try_token(v, a, START));
+		gp_visitors_wrong_token(v, a, START);
+	}
+	assert_false(gp_visitors_may_try_token(v, a, START));
+	assert_true(gp_visitors_may_try_token(v, b, START));
+	assert_true(gp_visitors_may_try_token(v, a, START + 21 * SECOND));
+	gp_visitors_wrong_token(v, a, START + 21 * SECOND);
+	assert_false(gp_visitors_may_try_token(v, a, START + 21 * SECOND));
+	gp_visitors_free(v);
+}
+
+static void lines_beyond_the_limit_of_a_minute_are_counted(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){.lines = 5});
+	const struct gp_visitor_key a = gp_visitor_of_name("token:a"), b = gp_visitor_of_name("token:b");
+	int written = 0;
+	for (int i = 0; i < 100; i++)
+		written += gp_visitors_may_tell(v, a, "token:a", START + (uint64_t)i * SECOND / 10);
+	assert_int_equal(written, 5);
+	assert_true(gp_visitors_may_tell(v, b, "token:b", START));
+	assert_int_equal(told.calls, 0);
+	assert_true(gp_visitors_may_tell(v, a, "token:a", START + 60 * SECOND));
+	assert_int_equal(told.calls, 1);
+	assert_int_equal(told.lines, 95);
+	assert_string_equal(told.name, "token:a");
+	gp_visitors_sum_up(v);
+	assert_int_equal(told.calls, 1); /* nothing was left out since */
+	for (int i = 0; i < 7; i++)
+		gp_visitors_may_tell(v, a, "token:a", START + 61 * SECOND);
+	gp_visitors_sum_up(v);
+	assert_int_equal(told.calls, 2);
+	assert_int_equal(told.lines, 95 + 3);
+	gp_visitors_free(v);
+}
+
+static void without_limits_everything_may_be_and_nothing_is_kept(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){0});
+	const struct gp_visitor_key a = gp_visitor_of_address("192.0.2.7:1");
+	for (int i = 0; i < 10000; i++) {
+		assert_true(gp_visitors_handshake(v, a, START));
+		gp_visitors_wrong_token(v, a, START);
+		assert_true(gp_visitors_may_try_token(v, a, START));
+		assert_true(gp_visitors_may_tell(v, a, "a", START));
+	}
+	gp_visitors_handshake_over(v, a);
+	gp_visitors_free(v);
+}
+
+static struct gp_visitor_key numbered(int i)
+{
+	char text[32];
+	snprintf(text, sizeof text, "10.%d.%d.%d:1", i >> 16 & 255, i >> 8 & 255, i & 255);
+	return gp_visitor_of_address(text);
+}
+
+static void in_a_full_table_the_longest_away_makes_room_unless_it_shakes_hands(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){.handshakes = 1, .wrong_tokens = 1, .lines = 1});
+	assert_true(gp_visitors_handshake(v, numbered(0), START));
+	assert_true(gp_visitors_may_tell(v, numbered(1), "one", START + 1));
+	assert_false(gp_visitors_may_tell(v, numbered(1), "one", START + 1));
+	for (int i = 2; i < GP_VISITORS_MAX + 1; i++)
+		gp_visitors_wrong_token(v, numbered(i), START + (uint64_t)i);
+	assert_int_equal(told.calls, 1); /* the first without a handshake went, and what was left out is not lost */
+	assert_false(gp_visitors_handshake(v, numbered(0), START + 10000));
+	assert_false(gp_visitors_may_try_token(v, numbered(2), START + 10000));
+	for (int i = 0; i < 3 * GP_VISITORS_MAX; i++) /* everybody shakes hands: then there is no room for more */
+		gp_visitors_handshake(v, numbered(i), START + 20000 + (uint64_t)i);
+	assert_false(gp_visitors_handshake(v, numbered(5 * GP_VISITORS_MAX), START + 90000));
+	assert_true(gp_visitors_may_tell(v, numbered(5 * GP_VISITORS_MAX), "new", START + 90000));
+	gp_visitors_handshake_over(v, numbered(0));
+	assert_true(gp_visitors_handshake(v, numbered(5 * GP_VISITORS_MAX), START + 90000));
+	gp_visitors_free(v);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(an_address_is_one_of_ipv4_or_a_64_of_ipv6),
+		cmocka_unit_test(handshakes_under_way_are_limited_for_each_address),
+		cmocka_unit_test(handshakes_in_a_minute_are_limited_and_come_back_with_time),
+		cmocka_unit_test(after_too_many_wrong_tokens_none_is_looked_at_for_a_while),
+		cmocka_unit_test(lines_beyond_the_limit_of_a_minute_are_counted),
+		cmocka_unit_test(without_limits_everything_may_be_and_nothing_is_kept),
+		cmocka_unit_test(in_a_full_table_the_longest_away_makes_room_unless_it_shakes_hands),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
