@@ -11,6 +11,7 @@
 . "$(dirname "$0")/lib.sh"
 
 command -v openssl >/dev/null || exit 77
+umask 077 # nobody is to be warned of files that others may read
 certs=$work/certs
 "$source_dir/deploy/gen-test-certs.sh" "$certs" server.example || exit 1
 other=$work/other
@@ -65,7 +66,7 @@ for way in up down; do
 	within "wire bytes $way" "$(json_get "$work/tls.json" "wire_${way}_bytes")" \
 		"$(json_get "$work/tls.json" "tcp_${way}_bytes")"
 done
-grep -q 'edge-1 by certificate, edge-1 by token' "$work/server.log" || fail "no name in the log: $(cat "$work/server.log")"
+grep -qF 'cert:uri:urn:gpsplit:edge-1,token:edge-1 (its certificate says "edge-1")' "$work/server.log" || fail "no name in the log: $(cat "$work/server.log")"
 grep -qF "$(cat "$certs/token")" "$work/server.log" && fail "the token is in the log"
 
 # ---- links that break, and damaged bytes ----
@@ -135,14 +136,33 @@ echo 'garbage' >"$certs/server.pem"
 hang_up 'the old certificates and tokens stay in use: certificate'
 trains "the old certificate stays in use" "${client_tls[@]}" "${token[@]}"
 cp "$other/server.pem" "$other/server.key" "$certs/"
-printf 'edge-9 0123456789abcdef\n' >"$certs/tokens"
+printf 'edge-9 0123456789abcdef\nedge-1 %s\n' "$(cat "$certs/token")" >"$certs/tokens"
 hang_up 'read again'
 refused 4 'from no CA that is trusted' '' "${client_tls[@]}" "${token[@]}"
-refused 4 "not one of this server's" '' --tls-ca "$other/ca.pem" "${client_tls[@]:2}" "${token[@]}"
 echo '0123456789abcdef' >"$work/nine"
 trains "certificate and tokens of the new files" --tls-ca "$other/ca.pem" "${client_tls[@]:2}" --token-file "$work/nine"
 wait $long || fail "a session that lived through SIGHUP: $(cat "$work/long.json.log")"
 equal "its parameters" "$(json_get "$work/long.json" param_sha256)" "$(json_get "$work/local.json" param_sha256)"
+
+# A token that is taken out of the file: its session ends, and no other.
+begun=$(sessions_begun)
+timeout 600 "$build/gpclient" train --no-progress --server "127.0.0.1:$server_port" "${flags[@]}" --steps 3000000 \
+	--tls-ca "$other/ca.pem" "${client_tls[@]:2}" "${token[@]}" >"$work/out" 2>"$work/revoked.log" &
+revoked=$!
+await more_sessions_than "$begun" || fail "no session begins: $(tail -3 "$work/server.log")"
+train "$work/stays.json" --server "127.0.0.1:$server_port" "${flags[@]}" --steps 12 --tls-ca "$other/ca.pem" \
+	"${client_tls[@]:2}" --token-file "$work/nine" &
+stays=$!
+await more_sessions_than $((begun + 1)) || fail "no second session begins: $(tail -3 "$work/server.log")"
+printf 'edge-9 0123456789abcdef\n' >"$certs/tokens"
+hang_up 'read again'
+wait $revoked
+equal "status of a client whose token was revoked" $? 4
+grep -q "taken out of the server's file" "$work/revoked.log" || fail "it does not say why: $(cat "$work/revoked.log")"
+wait $stays || fail "a session beside it: $(cat "$work/stays.json.log")"
+equal "parameters of the session beside it" "$(json_get "$work/stays.json" param_sha256)" \
+	"$(json_get "$work/local.json" param_sha256)"
+refused 4 "not one of this server's" '' --tls-ca "$other/ca.pem" "${client_tls[@]:2}" "${token[@]}"
 kill -0 "$server_pid" || fail "gpserverd is gone"
 stop_server
 
