@@ -253,10 +253,10 @@ static const struct gp_opt_table table = {
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
-		 "SIGHUP reads certificate, key, CA and token files again. SIGTERM and SIGINT stop the server: it\n"
-		 "takes no new sessions, lets running steps end, writes every run's state and exits with status 0.\n"
-		 "A second signal, or the end of --drain-for, ends it at once with status 1, and the log says which\n"
-		 "runs fall back to an older step.",
+		 "SIGHUP reads certificate, key, CA and token files again; sessions whose token is gone end. SIGTERM\n"
+		 "and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
+		 "state and exits with status 0. A second signal, or the end of --drain-for, ends it at once with\n"
+		 "status 1, and the log says which runs fall back to an older step.",
 	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --tls-cert server.pem --tls-key server.key --tokens tokens\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n"

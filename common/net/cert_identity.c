@@ -81,7 +81,7 @@ static bool take_name(const GENERAL_NAMES *names, char out[GP_CERT_IDENTITY_BYTE
 	return false;
 }
 
-/* Of the key with its algorithm (SubjectPublicKeyInfo), as `openssl pkey -pubin -outform DER | sha256sum` has it. */
+/* The sum is over the key with its algorithm (SubjectPublicKeyInfo), as `openssl pkey -pubin -outform DER | sha256sum` has it. */
 static enum gp_status take_key(const X509 *cert, char out[GP_CERT_IDENTITY_BYTES], struct gp_err *err)
 {
 	unsigned char *der = NULL;
