@@ -22,7 +22,7 @@ struct gp_server_link {
 	struct gp_server_session *claimed;  /* in GP_LINK_WELCOME: the session that is to come to rest */
 	uint64_t client_steps, client_hash; /* from a HELLO that resumes */
 	uint64_t stored;                    /* step of the newest checkpoint that both sides have */
-	struct gp_server_proof proof; /* from HELLO on */
+	struct gp_server_proof proof;       /* from HELLO on */
 	struct gp_visitor_key address;
 	struct gp_client_tag client; /* in the log: the address until HELLO has proved a name */
 	struct gp_control_arena arena;

@@ -52,7 +52,7 @@ struct gp_server {
 	struct gp_state_dir *state; /* NULL without --state-dir */
 	struct gp_listener *listener;
 	struct gp_server_credentials credentials;
-	struct gp_client_log log; /* and, in it, what addresses have done lately */
+	struct gp_client_log log;           /* and, in it, what addresses have done lately */
 	struct gp_server_link *links;       /* doubly linked; link.h */
 	struct gp_server_session *sessions; /* doubly linked; session.h */
 	int link_count, session_count;

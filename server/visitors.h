@@ -23,7 +23,7 @@ struct gp_visitor_key {
 	uint8_t bytes[8];
 };
 
-struct gp_visitor_limits { /* 0: no limit */
+struct gp_visitor_limits {      /* 0: no limit */
 	int64_t handshakes;     /* of one address, under way */
 	int64_t handshake_rate; /* of one address, begun in a minute */
 	int64_t wrong_tokens;   /* of one address, in a minute */

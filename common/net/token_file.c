@@ -184,8 +184,7 @@ bool gp_token_file_holds(const struct gp_token_file *t, const uint8_t sum[GP_TOK
 {
 	bool found = false;
 	for (size_t i = 0; i < t->count; i++)
-		if (CRYPTO_memcmp(sum, t->entry[i].sum, GP_TOKEN_SUM_BYTES) == 0 &&
-		    strcmp(name, t->entry[i].name) == 0)
+		if (CRYPTO_memcmp(sum, t->entry[i].sum, GP_TOKEN_SUM_BYTES) == 0 && strcmp(name, t->entry[i].name) == 0)
 			found = true;
 	return found;
 }

@@ -17,7 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static bool has_a_kind(const char *text)
 {
-	static const char *const kinds[] = {"uri:", "uri-sha256:", "email:", "email-sha256:", "dns:", "dns-sha256:", "key:"};
+	static const char *const kinds[] = {
+		"uri:", "uri-sha256:", "email:", "email-sha256:", "dns:", "dns-sha256:", "key:"};
 	for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
 		if (strncmp(text, kinds[i], strlen(kinds[i])) == 0 && text[strlen(kinds[i])])
 			return true;

@@ -122,12 +122,9 @@ static void uri_comes_before_email_before_dns(void **state)
 					    {GEN_URI, "", 0}, /* names nobody */
 					    {GEN_URI, "urn:a", 5},
 					    {GEN_URI, "urn:b", 5}};
-	static const char *const want[] = {"key:",
-					   "dns:edge.example",
-					   "email:joerg@example.org",
-					   "email:joerg@example.org",
-					   "uri:urn:a",
-					   "uri:urn:a"};
+	static const char *const want[] = {
+		"key:",      "dns:edge.example", "email:joerg@example.org", "email:joerg@example.org",
+		"uri:urn:a", "uri:urn:a"};
 	for (int count = 1; count <= 6; count++) {
 		X509 *cert = certificate("edge-1", key);
 		add_names(cert, names, count);
