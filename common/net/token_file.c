@@ -182,11 +182,10 @@ void gp_token_file_sum(struct gp_span token, uint8_t sum[GP_TOKEN_SUM_BYTES])
 
 bool gp_token_file_holds(const struct gp_token_file *t, const uint8_t sum[GP_TOKEN_SUM_BYTES], const char *name)
 {
-	bool found = false;
-	for (size_t i = 0; i < t->count; i++)
-		if (CRYPTO_memcmp(sum, t->entry[i].sum, GP_TOKEN_SUM_BYTES) == 0 && strcmp(name, t->entry[i].name) == 0)
-			found = true;
-	return found;
+	for (size_t i = 0; i < t->count; i++) /* the sum was right once: its time tells nobody anything */
+		if (memcmp(sum, t->entry[i].sum, GP_TOKEN_SUM_BYTES) == 0 && strcmp(name, t->entry[i].name) == 0)
+			return true;
+	return false;
 }
 
 enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MAX + 1], struct gp_err *err)
