@@ -23,6 +23,11 @@ void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, 
 	s->linked = false;
 }
 
+void gp_client_session_gain(struct gp_client_session *s)
+{
+	s->standstill = (struct gp_client_standstill){0};
+}
+
 /* A user who waits for the end of training does not wait for the end of --reconnect-for. */
 static void check_stop(struct gp_client_session *s)
 {
@@ -309,6 +314,7 @@ static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__C
 			(unsigned long long)step);
 	s->committed++;
 	s->all_committed = s->committed == s->steps;
+	gp_client_session_gain(s);
 	return note_checkpoint(s, m, err);
 }
 
@@ -621,6 +627,8 @@ enum gp_status gp_client_session_go_on(struct gp_client_session *s, struct gp_er
 		return GP_PROTO;
 	}
 	const bool answer_lost = s->committed < at && s->last_commit.checkpoint;
+	if (s->committed < at)
+		gp_client_session_gain(s);
 	s->committed = at;
 	s->all_committed = at == s->steps;
 	if (answer_lost && make_up_for_answer(s, err) != GP_OK) {

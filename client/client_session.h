@@ -7,7 +7,8 @@
  * When the link breaks the session reconnects inside of whatever waits for the
  * server (section 5.6), and the engine is told twice: `lost`, to take back what
  * it has begun, and `resumed`, to begin it again. Not here: how (that is
- * client_session_link.c).
+ * client_session_link.c). Links that break one after the other before anything
+ * is gained end the session, as a server that stays away does.
  *
  * Threads: the loop's thread. The functions that wait run the loop themselves.
  * Test: tests/unit/test_engine.c, tests/unit/test_resume.c
@@ -56,7 +57,8 @@ struct gp_client_open {
 	const struct gp_session_spec *spec;
 	bool window_given; /* a server that allows less than spec->window is an error; else less is used */
 	double connect_timeout_s, idle_timeout_s;
-	double reconnect_for_s;                    /* a broken link is given up after so long; 0: at once */
+	/* A broken link is given up after so long, and so are links that all break before anything is gained; 0: at once. */
+	double reconnect_for_s;
 	const volatile sig_atomic_t *stop;         /* (optional) set: reconnecting ends, soon, in GP_CANCELED */
 	const struct gp_client_security *security; /* NULL: in the clear, without a token */
 	struct gp_run_state *run;                  /* (optional) checkpoints that this side has; with it, `restart` */
@@ -76,6 +78,13 @@ struct gp_client_commit {
 	bool checkpoint;
 };
 
+/* Links that broke one after the other, while no step was committed and no chunk of an evaluation answered. */
+struct gp_client_standstill {
+	uint64_t begin_ns;                  /* when the first of them broke, which may have brought something; 0: none */
+	uint64_t sent_bytes, received_bytes; /* on the wire, until then */
+	uint32_t links;                     /* that broke since then */
+};
+
 struct gp_client_session {
 	uv_loop_t *loop;
 	struct gp_channel *ch; /* NULL between two links */
@@ -87,6 +96,7 @@ struct gp_client_session {
 		committed; /* steps whose COMMIT this side has decided on; steps the server has committed, as far as we know */
 	uint32_t reconnects;
 	bool linked;           /* frames may be sent */
+	bool evaluating;       /* the engine says: chunks of an evaluation are under way, not those of a step */
 	enum gp_status status; /* not GP_OK: the session is over, err says why */
 	struct gp_err err;
 	/* Sums over the links that are over; the engine adds the times of its stages. */
@@ -109,6 +119,7 @@ struct gp_client_session {
 	int strange;  /* connections accepted by a peer that has never said who it is */
 	int timers_open;
 	struct gp_err lost_err;
+	struct gp_client_standstill standstill;
 	uint32_t retry_ms; /* the server's wish */
 	uint32_t rtt_us;   /* of the last link */
 	uint8_t token[GP_TOKEN_BYTES], run_id[GP_RUN_ID_BYTES];
@@ -137,6 +148,8 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* The same for something that this side does: the server may be idle for as long as it takes. */
 enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err);
+/* A chunk of an evaluation was answered, and is not asked for again if the link breaks. (Of COMMITTED the session knows.) */
+void gp_client_session_gain(struct gp_client_session *s);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);
 /* Sends COMMIT. From here on the step is done: the caller makes its own update whatever becomes of the link. The

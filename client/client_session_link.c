@@ -15,6 +15,9 @@
 /* Connections that may break before the server has said who it is: a link that is cut does so seldom, somebody else's
  * port always. */
 #define STRANGE_MOST   3
+/* Links that break without a gain are no reason to give up while they are so few: each may have lasted for long. */
+#define STANDSTILL_LINKS        3
+#define STANDSTILL_PAUSE_MS_MOST 1000
 
 /* Life of one link. */
 
@@ -203,6 +206,68 @@ static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns
 	}
 }
 
+/* Links that break before anything is gained: a step that is not committed begins again with every link. */
+
+/* The broken link's bytes are in s->account by now. */
+static void count_broken(struct gp_client_session *s)
+{
+	struct gp_client_standstill *n = &s->standstill;
+	if (n->begin_ns > 0)
+		n->links++;
+	else
+		*n = (struct gp_client_standstill){.begin_ns = gp_now_ns(),
+						   .sent_bytes = s->account.sent.wire_bytes,
+						   .received_bytes = s->account.received.wire_bytes};
+}
+
+static bool stands_still(const struct gp_client_session *s)
+{
+	return s->standstill.links >= STANDSTILL_LINKS &&
+	       seconds_since(s->standstill.begin_ns) >= s->open->reconnect_for_s;
+}
+
+/* What did not come about, and what could help. A step begins anew with its first chunk, so that only a smaller step is
+ * easier to carry; of an evaluation each chunk counts. */
+static void standstill_texts(const struct gp_client_session *s, const char **what, const char **advice)
+{
+	if (s->fetch_into) {
+		*what = "the body's parameters have not arrived";
+		*advice = "they have to cross one link as a whole";
+	} else if (s->evaluating) {
+		*what = "no chunk of the evaluation was answered";
+		*advice = "a smaller --batch, more --chunks or a --codec that compresses more makes chunks smaller";
+	} else {
+		*what = "no step was committed";
+		*advice = "a step has to cross one link as a whole: a smaller --batch or a --codec that compresses more makes "
+			  "it smaller";
+	}
+}
+
+static void end_standstill(struct gp_client_session *s)
+{
+	const struct gp_client_standstill *n = &s->standstill;
+	const char *what, *advice;
+	char text[GP_ERR_TEXT];
+	standstill_texts(s, &what, &advice);
+	snprintf(text, sizeof text,
+		 "%s for %.0f s: the link to server %s broke %u times, after %.1f kB up and %.1f kB down on average; %s",
+		 what, seconds_since(n->begin_ns), s->open->server, n->links,
+		 (double)(s->account.sent.wire_bytes - n->sent_bytes) * 1e-3 / n->links,
+		 (double)(s->account.received.wire_bytes - n->received_bytes) * 1e-3 / n->links, advice);
+	gp_client_session_fail(s, GP_PEER, text);
+}
+
+/* The first links after a gain are replaced at once. */
+static void pause_in_standstill(struct gp_client_session *s)
+{
+	uint64_t ms = PAUSE_MS_FIRST;
+	for (uint32_t i = 1; i < s->standstill.links && ms < STANDSTILL_PAUSE_MS_MOST; i++)
+		ms *= 2;
+	s->returning = true;
+	if (s->standstill.links > 0)
+		pause_for(s, jittered(ms < STANDSTILL_PAUSE_MS_MOST ? ms : STANDSTILL_PAUSE_MS_MOST));
+}
+
 /* What the rest of the session calls. */
 
 /* Its server may be on its way, too. */
@@ -252,8 +317,13 @@ enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_
 	gp_log(session, GP_LOG_WARN, "%s; reconnecting", s->lost_err.text);
 	gp_client_session_hang_up(s, false);
 	s->frames->lost(s->arg);
+	count_broken(s);
+	if (stands_still(s))
+		end_standstill(s);
+	else
+		pause_in_standstill(s);
 	if (s->status == GP_OK)
-		keep_trying(s, begin_ns, err);
+		keep_trying(s, gp_now_ns(), err);
 	if (s->status != GP_OK) {
 		*err = s->err;
 		return s->status;

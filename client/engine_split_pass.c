@@ -47,6 +47,7 @@ static void reset_result(struct split_engine *e)
 static void begin_pass(struct split_engine *e, bool train)
 {
 	e->train = train;
+	e->session.evaluating = !train;
 	e->outputs = NULL;
 	reset_chunks(e, train ? first_of_step(e) : 0);
 	reset_result(e);
@@ -80,6 +81,8 @@ void gp_split_chunk_done(struct split_slot *s)
 	e->result.samples += (uint64_t)s->valid;
 	e->done++;
 	e->pass_idle = e->done == e->batch[0].end;
+	if (!e->train)
+		gp_client_session_gain(&e->session);
 	if (e->pass_idle && e->train)
 		chunks_done(e);
 	gp_split_pump(e);

@@ -80,7 +80,8 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "60s",
 	 .min = 0,
 	 .max = 86400,
-	 .help = "when the link breaks or the server is busy, try again for so long; 0 = not at all"},
+	 .help = "when the link breaks or the server is busy, try again for so long, also where links break again "
+		 "and again before a step is through; 0 = not at all"},
 };
 const struct gp_opt_rows gp_job_where_rows = ROWS(where_rows);
 

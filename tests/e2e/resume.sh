@@ -3,7 +3,8 @@
 #
 # A link that breaks again and again (gpclient link) under the real commands:
 # training ends in the same parameters, an evaluation in the same figures, both
-# count their reconnects; a server that does not come back is an error, soon.
+# count their reconnects; a server that does not come back is an error, soon,
+# and so are links that never carry a whole step.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -70,5 +71,16 @@ stopped_while_reconnecting() { # WHAT
 }
 stopped_while_reconnecting KILL
 stopped_while_reconnecting STOP
+
+# No link carries a whole step: an orderly end, which says how often the link broke and what may help.
+step_bytes=$(($(json_get "$work/plain.json" wire_up_bytes) / 12))
+start_link --drop-every $((step_bytes / 8)) --direction up --seed 5
+status=0
+"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 100000 --reconnect-for 8s >"$work/out" \
+	2>"$work/err" || status=$?
+stop_link
+equal "status of a client whose links never carry a step" $status 4
+grep -q 'no step was committed for .* broke [0-9]* times, after .* kB up and .* kB down on average; .*--batch' "$work/err" ||
+	fail "no reason: $(tail -3 "$work/err")"
 stop_server # with a session that nobody came for
 finish

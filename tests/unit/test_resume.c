@@ -3,7 +3,7 @@
  * Links that break (PROTOCOL.md section 5.6): a real engine and a real server
  * with a relay between them that cuts the connection at a chosen byte. Wherever
  * it cuts, the run ends as an undisturbed one, to the last bit; a server that
- * stays away is given up. Who may come back: test_resume_tokens.c; what is on
+ * stays away is given up, and so are links that never carry a whole step. Who may come back: test_resume_tokens.c; what is on
  * disk: test_resume_checkpoints.c.
  */
 #include "tests/unit/resume_rig.h"
@@ -261,6 +261,127 @@ static void a_server_that_stays_away_is_given_up(void **state)
 	server_thread_stop(server);
 }
 
+/* --- links that all break too early ------------------------------------------------------------------------------ */
+
+/* Long enough for a handshake on a busy machine. */
+#define STANDSTILL_S 8
+
+/* Trains or evaluates over links of which each is cut after the opening's bytes and `more`. */
+static void start_standstill(struct cut_proxy *p, const struct server_thread *server, uint64_t down, struct rig *r, bool train)
+{
+	struct gp_err err = {0};
+	cut_proxy_start(p, server->port, (struct cut_plan){.down = down}, true);
+	reconnect_for_s = STANDSTILL_S;
+	expect_ok(rig_init(r, p->address, &raw_sgd, train, &err), &err);
+	reconnect_for_s = 120;
+}
+
+static void expect_given_up(struct cut_proxy *p, struct rig *r, enum gp_status status, const struct gp_err *err,
+			    const char *what)
+{
+	struct gp_engine_figures f;
+	assert_int_equal(gp_status_exit(status), 4);
+	if (!strstr(err->text, what) || !strstr(err->text, " kB up and "))
+		fail_msg("the reason is not '%s', but: %s", what, err->text);
+	r->engine->ops->figures(r->engine, &f);
+	assert_in_range(f.reconnects, 3, CUT_PROXY_LINKS); /* there are pauses between them */
+	assert_int_equal(f.reconnects + 1, atomic_load(&p->cuts));
+	rig_deinit(r);
+	cut_proxy_stop(p);
+}
+
+/* Bytes that an undisturbed server sends: to open, for one step or for one evaluated chunk, for the parameters. */
+struct down_bytes {
+	uint64_t opening, more;
+};
+
+static struct down_bytes measure(const struct server_thread *server, bool train, bool fetch)
+{
+	struct gp_step_result result;
+	struct gp_engine_figures f;
+	struct gp_err err = {0};
+	struct rig r;
+	expect_ok(rig_init(&r, server->address, &raw_sgd, train, &err), &err);
+	r.engine->ops->figures(r.engine, &f);
+	struct down_bytes out = {.opening = f.account.received.wire_bytes};
+	if (fetch)
+		expect_ok(r.engine->ops->get_weights(r.engine, r.weights, &err), &err);
+	else if (train)
+		expect_ok(rig_step(&r, &result, &err), &err);
+	else
+		expect_ok(r.engine->ops->evaluate(r.engine, r.loader, 1, &result, &err), &err);
+	r.engine->ops->figures(r.engine, &f);
+	out.more = (f.account.received.wire_bytes - out.opening) / (train ? 1 : CHUNKS);
+	rig_deinit(&r);
+	return out;
+}
+
+static void links_that_never_carry_a_whole_step_are_given_up(void **state)
+{
+	(void)state;
+	static struct cut_proxy p;
+	struct server_thread *server = start_server(120);
+	const struct down_bytes down = measure(server, true, false);
+	struct rig r;
+	struct gp_err err = {0};
+	start_standstill(&p, server, down.opening + down.more / 2, &r, true);
+	const enum gp_status status = step_until_failure(&r, &err);
+	assert_int_equal(r.engine->steps, 0);
+	assert_non_null(strstr(err.text, "a smaller --batch"));
+	expect_given_up(&p, &r, status, &err, "no step was committed for ");
+	server_thread_stop(server);
+}
+
+static void links_that_never_carry_an_answer_of_an_evaluation_are_given_up(void **state)
+{
+	(void)state;
+	static struct cut_proxy p;
+	struct server_thread *server = start_server(120);
+	const struct down_bytes down = measure(server, false, false);
+	struct gp_step_result result;
+	struct rig r;
+	struct gp_err err = {0};
+	start_standstill(&p, server, down.opening + down.more / 2, &r, false);
+	const enum gp_status status = r.engine->ops->evaluate(r.engine, r.loader, VAL_BATCHES, &result, &err);
+	expect_given_up(&p, &r, status, &err, "no chunk of the evaluation was answered for ");
+	server_thread_stop(server);
+}
+
+static void links_that_never_carry_the_parameters_are_given_up(void **state)
+{
+	(void)state;
+	static struct cut_proxy p;
+	struct server_thread *server = start_server(120);
+	const struct down_bytes down = measure(server, true, true);
+	struct rig r;
+	struct gp_err err = {0};
+	start_standstill(&p, server, down.opening + down.more / 2, &r, true);
+	const enum gp_status status = r.engine->ops->get_weights(r.engine, r.weights, &err);
+	expect_given_up(&p, &r, status, &err, "the body's parameters have not arrived for ");
+	server_thread_stop(server);
+}
+
+/* For longer than --reconnect-for, and with more breaks than are let pass without a step. */
+static void links_that_carry_a_step_each_are_never_given_up(void **state)
+{
+	(void)state;
+	static struct cut_proxy p;
+	struct server_thread *server = start_server(120);
+	const struct down_bytes down = measure(server, true, false);
+	const uint64_t begin_ns = gp_now_ns();
+	struct gp_step_result result;
+	struct rig r;
+	struct gp_err err = {0};
+	start_standstill(&p, server, down.opening + down.more * 5 / 3, &r, true);
+	while (gp_now_ns() - begin_ns < (STANDSTILL_S + 1) * UINT64_C(1000000000) || atomic_load(&p.cuts) < 8) {
+		expect_ok(rig_step(&r, &result, &err), &err);
+		usleep(50000); /* the proxy has places for so many links only */
+	}
+	rig_deinit(&r);
+	cut_proxy_stop(&p);
+	server_thread_stop(server);
+}
+
 static void on_signal(int number)
 {
 	(void)number;
@@ -333,6 +454,10 @@ int main(void)
 		cmocka_unit_test(a_server_that_never_says_who_it_is_is_given_up_soon),
 		cmocka_unit_test(a_client_that_may_not_reconnect_ends_at_once),
 		cmocka_unit_test(a_server_that_stays_away_is_given_up),
+		cmocka_unit_test(links_that_never_carry_a_whole_step_are_given_up),
+		cmocka_unit_test(links_that_never_carry_an_answer_of_an_evaluation_are_given_up),
+		cmocka_unit_test(links_that_never_carry_the_parameters_are_given_up),
+		cmocka_unit_test(links_that_carry_a_step_each_are_never_given_up),
 		cmocka_unit_test(a_signal_ends_the_wait_for_a_link),
 		cmocka_unit_test(a_signal_ends_the_wait_for_a_server_that_does_not_answer),
 	};
