@@ -122,6 +122,44 @@ static void both_ends_agree_through_anything(void **state)
 	close_ends(&e);
 }
 
+/* The next stage enlarges some numbers, and the sum with what is remembered has to stay finite. */
+static void what_is_finite_arrives_finite_however_large(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"delta+terngrad", "delta+qsgdinf:bits=1", "delta+sortquant:bits=2,split=1",
+					    "delta+smaq", "delta+s2fp8", "delta+uniform:bits=1"};
+	static const uint32_t sample[ROWS] = {0, 1, 2, 3};
+	float x[N], y[N];
+	for (size_t s = 0; s < sizeof specs / sizeof specs[0]; s++)
+		for (int power = 96; power < 128; power++) {
+			struct ends e = open_ends(specs[s]);
+			for (uint64_t step = 0; step < 12; step++) {
+				for (int i = 0; i < N; i++)
+					x[i] = ldexpf(2 * gp_rng_uniform(3, step, (uint64_t)i) - 1, power);
+				send(&e, &(struct gp_codec_pass){.step = step, .draw = step, .sample = sample}, x, y);
+				for (int i = 0; i < N; i++)
+					assert_true(isfinite(y[i]));
+			}
+			close_ends(&e);
+		}
+}
+
+/* One row that is seen for the first time is not finite: the others, which are differences, do not lose by that. */
+static void a_tensor_that_is_not_finite_in_one_row_arrives_bit_for_bit(void **state)
+{
+	(void)state;
+	static const uint32_t first[ROWS] = {0, 1, 2, 3}, second[ROWS] = {0, 1, 2, 4};
+	struct ends e = open_ends("delta+uniform:bits=4");
+	float x[N], y[N];
+	fill(x, first, 0);
+	send(&e, &(struct gp_codec_pass){.sample = first}, x, y);
+	fill(x, second, 1);
+	x[N - 1] = NAN;
+	send(&e, &(struct gp_codec_pass){.step = 1, .draw = 1, .sample = second}, x, y);
+	assert_memory_equal(x, y, sizeof x);
+	close_ends(&e);
+}
+
 static void evaluations_and_rows_without_number_change_nothing(void **state)
 {
 	(void)state;
@@ -260,6 +298,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_later_visit_costs_the_error_of_what_has_changed),
 		cmocka_unit_test(both_ends_agree_through_anything),
+		cmocka_unit_test(what_is_finite_arrives_finite_however_large),
+		cmocka_unit_test(a_tensor_that_is_not_finite_in_one_row_arrives_bit_for_bit),
 		cmocka_unit_test(evaluations_and_rows_without_number_change_nothing),
 		cmocka_unit_test(saved_memory_continues_on_both_ends),
 		cmocka_unit_test(entries_that_an_encoder_cannot_write_are_refused),

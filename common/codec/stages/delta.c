@@ -13,6 +13,10 @@
 
 enum { SAMPLES_MAX = 1 << 24 };
 
+/* Larger numbers are neither remembered nor sent as differences: a coded difference may be 2^15.5 times as large as its
+ * largest element (poweriter.h says why), and the sum with what is remembered has to stay finite. */
+#define LARGEST 0x1p100f
+
 /* Per row of the batch, 4 bytes: the sample's number; with DELTA the row is a difference. NOWHERE: not remembered. */
 enum { NOWHERE = 0x7fffffff, ENTRY_BYTES = 4 };
 #define DELTA UINT32_C(0x80000000)
@@ -189,41 +193,57 @@ static uint32_t entry_for(struct delta *d, uint32_t index)
 	return index | (d->visited[index] ? DELTA : 0);
 }
 
-/* y = x - last; false when some y is not finite. */
+/* 1 for NaN, too. */
+static uint32_t too_large(float v)
+{
+	return !(fabsf(v) <= LARGEST);
+}
+
+/* y = x - last; false when some y is too large. */
 static bool subtract(const float *restrict x, const float *restrict last, uint64_t n, float *restrict y)
 {
 	uint32_t odd = 0;
 #pragma omp simd reduction(| : odd)
 	for (uint64_t i = 0; i < n; i++) {
 		y[i] = x[i] - last[i];
-		odd |= gp_not_finite(y[i]);
+		odd |= too_large(y[i]);
 	}
 	return !odd;
 }
 
-/* In an evaluation, and without numbers, every row travels whole. */
+static bool copy(const float *restrict x, uint64_t n, float *restrict y)
+{
+	uint32_t odd = 0;
+#pragma omp simd reduction(| : odd)
+	for (uint64_t i = 0; i < n; i++)
+		odd |= too_large(x[i]);
+	memcpy(y, x, n * sizeof *y);
+	return !odd;
+}
+
+/* In an evaluation, and without numbers, every row travels whole. The next stage codes all rows together, so that one
+ * that is too large would spoil the differences of others. */
 static bool split(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor, uint8_t *side,
 		  size_t *side_len)
 {
 	struct delta *d = state;
 	const bool remembers = pass->sample && !pass->eval;
-	bool finite = true;
+	bool differs = false, small = true;
 	begin_pass(d, pass);
 	for (uint64_t i = 0; i < d->rows; i++) {
 		const float *from = x + i * d->row;
 		float *to = tensor[0] + i * d->row;
 		d->entry[i] = remembers ? entry_for(d, pass->sample[i]) : NOWHERE;
 		gp_put_u32(side + ENTRY_BYTES * i, d->entry[i]);
-		if (d->entry[i] & DELTA)
-			finite &= subtract(from, last_of(d, d->entry[i]), d->row, to);
-		else
-			memcpy(to, from, d->row * sizeof *to);
+		const bool difference = d->entry[i] & DELTA;
+		small &= difference ? subtract(from, last_of(d, d->entry[i]), d->row, to) : copy(from, d->row, to);
+		differs |= difference;
 	}
 	*side_len = ENTRY_BYTES * d->rows;
-	return finite;
+	return small || !differs;
 }
 
-/* The row as both ends remember it; one that has become infinite is forgotten. */
+/* The row as both ends remember it; one that has become too large is forgotten. */
 static void remember(struct delta *d, uint32_t entry, const float *restrict row)
 {
 	float *restrict last = last_of(d, entry);
@@ -233,7 +253,7 @@ static void remember(struct delta *d, uint32_t entry, const float *restrict row)
 #pragma omp simd reduction(| : odd)
 	for (uint64_t i = 0; i < n; i++) {
 		last[i] = difference ? last[i] + row[i] : row[i];
-		odd |= gp_not_finite(last[i]);
+		odd |= too_large(last[i]);
 	}
 	d->visited[entry & ~DELTA] = !odd;
 }
