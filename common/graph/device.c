@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What is the same for every device: its title, and whether it has a precision.
- * See device.h. Tests: tests/unit/test_cpu_plan.c, tests/unit/test_client_precision.c
+ * What is the same for every device: its title, whether it has a precision, how
+ * fast it is, and whether a plan is to stop. See device.h.
+ * Tests: tests/unit/test_cpu_plan.c, tests/unit/test_client_precision.c, tests/unit/test_graph_work.c
  */
 #include "common/graph/device.h"
 
@@ -21,6 +22,19 @@ enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_pr
 	const char *why = dev->ops->lacks ? dev->ops->lacks(dev, precision) : NULL;
 	GP_FAIL(err, GP_DEVICE, "%s cannot compute in %s%s%s%s; use fp32", dev->name, gp_precision_name(precision),
 		why ? " (" : "", why ? why : "", why ? ")" : "");
+}
+
+enum gp_status gp_device_measure(struct gp_device *dev, struct gp_err *err)
+{
+	dev->speed = (struct gp_speed){.macs_per_s = 1e12, .elements_per_s = 2e10};
+	return dev->ops->measure ? dev->ops->measure(dev, &dev->speed, err) : GP_OK;
+}
+
+enum gp_status gp_plan_check_stop(const struct gp_plan_spec *spec, struct gp_err *err)
+{
+	if (spec->stop && atomic_load_explicit(spec->stop, memory_order_relaxed))
+		GP_FAIL(err, GP_CANCELED, "the computation of %s was stopped", spec->graph->name);
+	return GP_OK;
 }
 
 const char *gp_precision_name(enum gp_precision precision)

@@ -28,7 +28,10 @@
 #ifndef GP_DEVICE_H
 #define GP_DEVICE_H
 
+#include <stdatomic.h>
+
 #include "common/graph/graph.h"
+#include "common/graph/graph_work.h"
 #include "common/graph/optim.h"
 
 struct gp_device;
@@ -65,6 +68,10 @@ struct gp_plan_spec {
 	bool undo;                    /* when train: step_undo will be called */
 	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
 	bool device_io;               /* `buffer` gives memory of the device, where it has its own; else of the host */
+	/* (optional) Outlives the plan; any thread may set it, for good. From then on plan_new, forward and backward end
+	 * before their next node with GP_CANCELED, where the device computes node by node; step_undo and the rest of the
+	 * plan work as after any other failure. */
+	const atomic_bool *stop;
 };
 
 /* Bytes. Of a device with memory of its own `total` is there, and `host` is what the plan takes here besides. */
@@ -102,6 +109,8 @@ struct gp_device_ops {
 	bool (*supports)(const struct gp_device *dev, enum gp_precision precision);
 	/* (optional) Why not, of one that it does not support: "this processor lacks ...". NULL: nothing is known of it. */
 	const char *(*lacks)(const struct gp_device *dev, enum gp_precision precision);
+	/* (optional) How fast it is, from a short trial before there are plans. NULL: nothing is known of it. */
+	enum gp_status (*measure)(struct gp_device *dev, struct gp_speed *out, struct gp_err *err);
 	/* (optional) Memory of its own: all of it, and what nobody has taken, other processes included. Any thread.
 	 * NULL: plans live in the host's. */
 	enum gp_status (*memory)(struct gp_device *dev, uint64_t *total, uint64_t *unused, struct gp_err *err);
@@ -208,6 +217,7 @@ struct gp_device {
 	int threads;
 	char name[GP_DEVICE_NAME]; /* as gp_device_open takes it: "cuda:1"; left empty by `open`: ops->name */
 	char card[GP_DEVICE_CARD]; /* what it is: "NVIDIA H200"; may be empty */
+	struct gp_speed speed;     /* gp_device_measure; zero before */
 	char passed[GP_ERR_TEXT];  /* by `auto`: why it is none of those that are tried before; may be empty */
 };
 /* Every plan struct begins with this. */
@@ -219,6 +229,10 @@ struct gp_plan {
 bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision);
 /* GP_DEVICE, with the device and what it lacks, where it does not support the precision. */
 enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_precision precision, struct gp_err *err);
+/* Fills in dev->speed: measured where the device can, else what the slowest GPU reaches that anybody would use. */
+enum gp_status gp_device_measure(struct gp_device *dev, struct gp_err *err);
+/* For `stop`: GP_CANCELED once it was set. */
+enum gp_status gp_plan_check_stop(const struct gp_plan_spec *spec, struct gp_err *err);
 /* For people; returns text. */
 const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE]);
 const char *gp_precision_name(enum gp_precision precision); /* "bf16" */

@@ -259,7 +259,7 @@ static enum gp_status check_outputs(const struct gp_infer *io, struct gp_err *er
 	return GP_OK;
 }
 
-/* Fills in what the op says; `work` counts output elements where the op has not said better. */
+/* Fills in what the op says. */
 static enum gp_status infer_node(const struct gp_graph *g, struct gp_node *n, struct gp_type *out,
 				 struct gp_param *param, struct gp_err *err)
 {
@@ -267,16 +267,12 @@ static enum gp_status infer_node(const struct gp_graph *g, struct gp_node *n, st
 	struct gp_infer io = {.node = n, .in = in, .out = out, .outputs = 1, .param = param};
 	for (int i = 0; i < n->inputs; i++)
 		in[i] = &g->value[n->in[i]].type;
-	n->macs = n->work = 0;
+	n->macs = 0;
 	n->params = 0;
 	GP_TRY(gp_op_def(n->op)->infer(&io, err));
 	GP_TRY(check_outputs(&io, err));
 	n->outputs = io.outputs;
 	n->shape = out[0].shape;
-	for (int i = 0; n->work == 0 && i < io.outputs; i++)
-		n->work += gp_shape_elements(&out[i].shape); /* at most 64 times 2^31 */
-	if (!gp_add_ok(n->work, n->macs, &n->work))
-		GP_FAIL(err, GP_INVALID, "the node's work passes 64 bits");
 	return GP_OK;
 }
 
@@ -394,15 +390,6 @@ uint64_t gp_graph_bytes(const struct gp_graph *g)
 {
 	return sizeof *g + (uint64_t)g->node_cap * sizeof *g->node + (uint64_t)g->value_cap * sizeof *g->value +
 	       (uint64_t)g->param_cap * sizeof *g->param + (uint64_t)g->block_cap * sizeof *g->block;
-}
-
-uint64_t gp_graph_work(const struct gp_graph *g)
-{
-	uint64_t sum = 0;
-	for (int i = g->inputs; i < g->nodes; i++)
-		if (!gp_add_ok(sum, g->node[i].work, &sum))
-			return UINT64_MAX;
-	return sum;
 }
 
 /* --- parameters ------------------------------------------------------------------------------------------------- */

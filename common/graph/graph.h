@@ -71,8 +71,7 @@ struct gp_node {
 	int first_value, outputs;              /* range in graph->value */
 	struct gp_shape shape;                 /* of output 0, as in its value */
 	int first_param, params;               /* range in graph->param */
-	uint64_t macs;                         /* multiply-accumulates of one sample's forward pass */
-	uint64_t work;                         /* macs, and elements that are looked at to make the outputs */
+	uint64_t macs; /* multiply-accumulates of one sample's forward pass; what it costs besides: graph_work.h */
 };
 
 /* Roles in the order the parameters of one node are listed. */
@@ -166,10 +165,6 @@ enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);
 
 /* What the graph itself takes of the host's memory. */
 uint64_t gp_graph_bytes(const struct gp_graph *g);
-
-/* Elementary operations of one sample's forward pass, roughly: the sum of the nodes' `work`. UINT64_MAX where they pass
- * 64 bits. */
-uint64_t gp_graph_work(const struct gp_graph *g);
 
 /* Index of the parameter with this name, -1 if none. */
 int gp_graph_find_param(const struct gp_graph *g, const char *name);

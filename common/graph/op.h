@@ -30,7 +30,7 @@ struct gp_op_attr {
 
 /* One call of `infer`: in from graph.c, out from the op. */
 struct gp_infer {
-	struct gp_node *node;            /* in: op, inputs, attr; out: macs, work, params */
+	struct gp_node *node;            /* in: op, inputs, attr; out: macs, params */
 	const struct gp_type *const *in; /* node->inputs of them, of one sample */
 	struct gp_type *out;             /* room for GP_NODE_MAX_OUTPUTS; one f32 output is the default */
 	int outputs;                     /* 1 unless the op says otherwise */

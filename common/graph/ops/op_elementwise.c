@@ -10,7 +10,6 @@ static enum gp_status infer_add(struct gp_infer *io, struct gp_err *err)
 {
 	GP_TRY(gp_check_same_shapes(io, err));
 	io->out[0] = *io->in[0];
-	io->node->work = (uint64_t)(io->node->inputs - 1) * gp_shape_elements(&io->out[0].shape);
 	return GP_OK;
 }
 

@@ -25,7 +25,6 @@ static enum gp_status infer_masked_mean(struct gp_infer *io, struct gp_err *err)
 	if (x->ndim != 2 || mask->ndim != 1 || x->dim[0] != mask->dim[0])
 		GP_FAIL(err, GP_INVALID, "masked mean takes (S,F) and a mask (S) of the same S");
 	io->out[0].shape = gp_shape1(x->dim[1]);
-	io->node->work = gp_shape_elements(x);
 	return GP_OK;
 }
 

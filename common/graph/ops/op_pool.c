@@ -33,7 +33,6 @@ static enum gp_status infer_pool(struct gp_infer *io, struct gp_err *err)
 	GP_TRY(check_pool_axis("height", in->dim[0], a->kernel_h, a->stride_h, a->pad_top, a->pad_bottom, &h, err));
 	GP_TRY(check_pool_axis("width", in->dim[1], a->kernel_w, a->stride_w, a->pad_left, a->pad_right, &w, err));
 	io->out[0].shape = gp_shape3(h, w, in->dim[2]);
-	io->node->work = (uint64_t)a->kernel_h * (uint64_t)a->kernel_w * gp_shape_elements(&io->out[0].shape);
 	return GP_OK;
 }
 
@@ -41,7 +40,6 @@ static enum gp_status infer_global_pool(struct gp_infer *io, struct gp_err *err)
 {
 	GP_TRY(gp_check_image(io, 0, err));
 	io->out[0].shape = gp_shape3(1, 1, io->in[0]->shape.dim[2]);
-	io->node->work = gp_shape_elements(&io->in[0]->shape);
 	return GP_OK;
 }
 

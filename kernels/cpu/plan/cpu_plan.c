@@ -180,13 +180,16 @@ static enum gp_status take_memory(struct cpu_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
-static void start_values(struct cpu_plan *p)
+/* Drawing a gigabyte takes long. */
+static enum gp_status start_values(struct cpu_plan *p, struct gp_err *err)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	if (p->values)
 		memset(p->values, 0, p->value_floats * sizeof(float));
-	for (int i = 0; i < g->params; i++)
+	for (int i = 0; i < g->params; i++) {
+		GP_TRY(gp_plan_check_stop(&p->base.spec, err));
 		gp_param_init(&g->param[i], p->base.spec.seed, p->values + p->param[i].value_offset);
+	}
 	if (p->grads)
 		memset(p->grads, 0, p->memory.grads);
 	if (p->moment)
@@ -194,20 +197,28 @@ static void start_values(struct cpu_plan *p)
 	if (p->packs)
 		memset(p->packs, 0, p->pack_bytes);
 	p->packs_stale = true;
+	return GP_OK;
+}
+
+static enum gp_status create_node(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
+{
+	if (n->base.view || !n->op->create)
+		return GP_OK;
+	GP_TRY(gp_plan_check_stop(&p->base.spec, err));
+	return n->op->create(p, n, err);
 }
 
 static enum gp_status finish_plan(struct cpu_plan *p, struct gp_err *err)
 {
 	GP_TRY(gp_cpu_plan_build(p, err));
 	GP_TRY(take_memory(p, err));
-	start_values(p);
+	GP_TRY(start_values(p, err));
 	dnnl_status_t status = dnnl_stream_create(&p->stream, p->dev->engine, dnnl_stream_default_flags);
 	if (status != dnnl_success)
 		return gp_err_set(err, GP_DEVICE, (int)status, __FILE__, __LINE__,
 				  "oneDNN cannot make a stream (status %d)", (int)status);
 	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++)
-		if (!p->node[i].base.view && p->node[i].op->create)
-			GP_TRY(p->node[i].op->create(p, &p->node[i], err));
+		GP_TRY(create_node(p, &p->node[i], err));
 	return GP_OK;
 }
 
@@ -291,6 +302,7 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.close = cpu_close,
 	.supports = cpu_supports,
 	.lacks = cpu_lacks,
+	.measure = gp_cpu_measure,
 	.plan_estimate = cpu_plan_estimate,
 	.plan_new = cpu_plan_new,
 	.plan_free = cpu_plan_free,

@@ -175,6 +175,8 @@ void gp_cpu_plan_release(struct cpu_plan *p);
 enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);
 enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *err);
 enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
+/* cpu_speed.c */
+enum gp_status gp_cpu_measure(struct gp_device *dev, struct gp_speed *out, struct gp_err *err);
 /* cpu_loss.c */
 enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
 			   float grad_scale, struct gp_loss_result *out, struct gp_err *err);

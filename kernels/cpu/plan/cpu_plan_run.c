@@ -98,6 +98,7 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		struct addresses at;
 		if (n->base.view)
 			continue;
+		GP_TRY(gp_plan_check_stop(&plan->spec, err));
 		struct cpu_call c = call_of(p, n, slot, &at);
 		c.mode = mode;
 		c.tmp = address(p, slot, n->base.tmp[0]);
@@ -178,6 +179,7 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 		struct cpu_node *n = &p->node[i];
 		if (!n->base.need_grad)
 			continue;
+		GP_TRY(gp_plan_check_stop(&plan->spec, err));
 		uint64_t start = gp_cpu_profile_start(p);
 		bool worked = true;
 		if (!gp_walk_works_backward(&n->base))
