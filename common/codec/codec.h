@@ -88,6 +88,10 @@ enum gp_status gp_codec_bound_for(const struct gp_codec_spec *spec, const struct
 				  struct gp_err *err);
 enum gp_status gp_codec_bytes_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
 				  const struct gp_codec_options *options, uint64_t *bytes, struct gp_err *err);
+/* Nanoseconds that one pass takes, found in the same way: on one slow core, at worst, in the role of the options (both
+ * ways for GP_CODEC_BOTH). UINT64_MAX: more than 64 bits hold. */
+enum gp_status gp_codec_work_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
+				 const struct gp_codec_options *options, uint64_t *ns, struct gp_err *err);
 
 struct gp_codec_stats {
 	uint64_t encoded, decoded; /* tensors */

@@ -159,6 +159,26 @@ enum gp_status gp_codec_bytes_for(const struct gp_codec_spec *spec, const struct
 	return GP_OK;
 }
 
+/* Saturates. */
+static uint64_t planned_work(const struct gp_codec *c, const struct gp_codec_options *options)
+{
+	uint64_t ns = gp_codec_work_add(c->tree.work_ns, c->other.work_ns);
+	for (int i = 0; i < c->stages; i++) {
+		const struct gp_codec_setup setup = byte_setup(c, i, options);
+		ns = gp_codec_work_add(ns, gp_codec_stage_work(c->stage[i].ops, byte_value(c, i), &setup));
+	}
+	return ns;
+}
+
+enum gp_status gp_codec_work_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
+				 const struct gp_codec_options *options, uint64_t *ns, struct gp_err *err)
+{
+	struct gp_codec c;
+	GP_TRY(plan(&c, spec, shape, options, err));
+	*ns = planned_work(&c, options);
+	return GP_OK;
+}
+
 /* --- open ------------------------------------------------------------------------------------------------------- */
 
 static enum gp_status open_byte_stages(struct gp_codec *c, const struct gp_codec_options *options, struct gp_err *err)

@@ -39,6 +39,7 @@
 #define GP_CODEC_MAX_PARTS    2 /* tensors a transform gives */
 #define GP_CODEC_MAX_REGIONS  8
 #define GP_CODEC_MAX_ELEMENTS (UINT64_C(1) << 31)
+#define GP_CODEC_ELEMENT_NS   4 /* of a stage that reads an element, computes a little and writes it */
 
 /* The ids on the wire: GP_CODEC_ID_raw and so on. */
 #define GP_CODEC_ID(id, name, gpu) GP_CODEC_ID_##name = (id),
@@ -110,6 +111,10 @@ struct gp_codec_ops {
 	void (*close)(void *state); /* NULL is fine */
 	/* (optional) bytes that open takes. NULL: a few KiB. May saturate at UINT64_MAX. */
 	uint64_t (*bytes)(const double *value, const struct gp_codec_setup *setup);
+	/* (optional) nanoseconds that a pass over a tensor takes on one slow core, encoding where setup says so, else
+	 * decoding; it errs upwards. May saturate at UINT64_MAX. NULL: GP_CODEC_ELEMENT_NS for each of setup.n. A GPU's
+	 * stages leave it to the host's. */
+	uint64_t (*work)(const double *value, const struct gp_codec_setup *setup);
 	/* (optional) what the state remembers from pass to pass: fills regions, returns how many. NULL: nothing. */
 	int (*regions)(void *state, struct gp_codec_region *out);
 	/* (optional) after the regions were loaded from a file: false when they cannot be worked with. */
@@ -162,6 +167,12 @@ struct gp_codec_ops {
 #define GP_CODEC_DECLARE(id, name, gpu) extern const struct gp_codec_ops gp_codec_##name;
 GP_CODECS(GP_CODEC_DECLARE)
 #undef GP_CODEC_DECLARE
+
+/* codec_work.c: what `work` says, or is when there is none; of both ways where the setup has both. */
+uint64_t gp_codec_stage_work(const struct gp_codec_ops *ops, const double *value, const struct gp_codec_setup *setup);
+/* For `work`: sums and products that stop at UINT64_MAX. */
+uint64_t gp_codec_work_add(uint64_t a, uint64_t b);
+uint64_t gp_codec_work_times(uint64_t a, uint64_t b);
 
 /* Registry. NULL past the end, for an unknown id, for an unknown name. */
 const struct gp_codec_ops *gp_codec_ops_at(int index);

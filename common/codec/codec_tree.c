@@ -121,6 +121,8 @@ static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_s
 	const struct gp_codec_setup setup = setup_of(t, node, options);
 	t->memory_bytes = add(t->memory_bytes, node->ops->bytes ? node->ops->bytes(node->value, &setup) : 4096);
 	t->memory_bytes = add(t->memory_bytes, carries_mask(node, options) ? mask_bytes(node, &setup) : 0);
+	t->work_ns = add(t->work_ns,
+			 gp_codec_stage_work(gp_codec_ops_by_id(spec->stage[stage].id), node->value, &setup));
 	*out = node;
 	return GP_OK;
 }

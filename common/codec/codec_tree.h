@@ -47,6 +47,7 @@ struct gp_codec_tree {
 	bool broken;                  /* the last encode wrote what does not decode */
 	struct gp_codec_mask *mask;   /* of an activation; NULL: none */
 	uint64_t memory_bytes;        /* that open takes, on the host and a device */
+	uint64_t work_ns;             /* of a pass: gp_codec_stage_work of all nodes */
 	struct gp_codec_begun *begun; /* per chunk; NULL: no undo, or nothing to take back */
 	uint32_t chunks;
 	const struct gp_codec_device *device; /* of the tensor at the root; NULL: the host's */

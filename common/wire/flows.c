@@ -127,6 +127,7 @@ static enum gp_status init_each(struct gp_flows *f, const struct gp_flow_list *l
 {
 	struct gp_flow_options options = *all;
 	options.user = &f->user;
+	options.slow_user = &f->slow_user;
 	for (int i = 0; i < list->count; i++) {
 		const struct gp_flow_spec *s = &list->flow[i];
 		const struct gp_direction_info *info = &gp_direction_info[s->direction];

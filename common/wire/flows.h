@@ -36,7 +36,7 @@ struct gp_flows {
 	/* By direction and tensor. One that does not exist has no codec; `used` counts those that do. */
 	struct gp_flow *flow[GP_DIRECTIONS];
 	int tensors[GP_DIRECTIONS], used[GP_DIRECTIONS];
-	struct gp_lane_user user; /* of the lanes of all of them: the number of tensors gives no session more turns */
+	struct gp_lane_user user, slow_user; /* of all lanes: the number of tensors gives no session more turns */
 };
 
 /* `list` may go afterwards. */

@@ -19,6 +19,13 @@ static struct gp_codec_pass pass_of(const struct gp_transfer *t)
 				      .sample = t->sample};
 }
 
+static enum gp_status check_stop(const struct gp_flow *f, struct gp_err *err)
+{
+	if (f->stop && atomic_load(f->stop))
+		GP_FAIL(err, GP_CANCELED, "%s was stopped", gp_direction_info[f->direction].name);
+	return GP_OK;
+}
+
 static void run_encode(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
@@ -27,7 +34,10 @@ static void run_encode(struct gp_task *task)
 	struct gp_codec_stats before;
 	const struct gp_codec_pass pass = pass_of(t);
 	gp_codec_get_stats(t->flow->codec, &before);
-	task->status = gp_codec_encode_pass(t->flow->codec, &pass, t->tensor, f->payload, f->cap, &len, &task->err);
+	task->status = check_stop(t->flow, &task->err);
+	if (task->status == GP_OK)
+		task->status = gp_codec_encode_pass(t->flow->codec, &pass, t->tensor, f->payload, f->cap, &len,
+						    &task->err);
 	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)
 		return;
@@ -42,7 +52,9 @@ static void run_decode(struct gp_task *task)
 	struct gp_frame *f = &t->frame;
 	const struct gp_codec_pass pass = pass_of(t);
 	const struct gp_span payload = {f->payload, f->head.payload_len};
-	task->status = gp_frame_verify(f, &task->err);
+	task->status = check_stop(t->flow, &task->err);
+	if (task->status == GP_OK)
+		task->status = gp_frame_verify(f, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_codec_decode_pass(t->flow->codec, &pass, payload, t->tensor, &task->err);
 	gp_codec_get_stats(t->flow->codec, &t->stats);
@@ -119,6 +131,13 @@ enum gp_status gp_flow_estimate(const struct gp_flow_spec *spec, const struct gp
 	return GP_OK;
 }
 
+enum gp_status gp_flow_work(const struct gp_flow_spec *spec, const struct gp_flow_options *all, uint64_t *ns,
+			    struct gp_err *err)
+{
+	const struct gp_codec_options options = codec_options(spec, all);
+	return gp_codec_work_for(spec->codec, &spec->type.shape, &options, ns, err);
+}
+
 static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct gp_err *err)
 {
 	size_t cap = gp_codec_bound(d->codec);
@@ -149,10 +168,15 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	f->direction = spec->direction;
 	f->tensor = spec->tensor;
 	f->device = all->device;
+	f->stop = all->stop;
 	f->tensor_bytes = gp_shape_elements(shape) * gp_dtype_bytes(spec->type.dtype);
 	f->codec_id = spec->codec->stages > 0 ? spec->codec->stage[0].id : 0;
-	gp_lane_init(&f->lane, worker, all->user);
-	enum gp_status status = gp_codec_bytes_for(spec->codec, shape, &options, &f->codec_bytes, err);
+	uint64_t ns = 0;
+	enum gp_status status = gp_flow_work(spec, all, &ns, err);
+	const bool slow = all->slow && ns > GP_FLOW_SLOW_NS;
+	gp_lane_init(&f->lane, slow ? all->slow : worker, slow ? all->slow_user : all->user);
+	if (status == GP_OK)
+		status = gp_codec_bytes_for(spec->codec, shape, &options, &f->codec_bytes, err);
 	if (status == GP_OK)
 		status = gp_codec_open(spec->codec, shape, &options, &f->codec, err);
 	if (status == GP_OK)

@@ -15,6 +15,8 @@
 #ifndef GP_TRANSFER_H
 #define GP_TRANSFER_H
 
+#include <stdatomic.h>
+
 #include "common/wire/channel.h"
 #include "common/wire/direction.h"
 #include "common/codec/codec.h"
@@ -46,6 +48,7 @@ struct gp_flow {
 	struct gp_codec *codec; /* NULL: this tensor has no such flow */
 	uint16_t codec_id;
 	struct gp_lane lane;
+	const atomic_bool *stop; /* NULL: never */
 	int slots;
 	struct gp_transfer *slot;
 	struct {
@@ -62,12 +65,21 @@ struct gp_flow_options {
 	int slots;
 	uint32_t chunks; /* of a step */
 	bool undo;       /* gp_flow_undo will be called */
-	struct gp_lane_user *user; /* (optional) whose time the codecs' work takes; outlives the flows */
+	/* (optional) Whose time the codecs' work takes, of the worker and of `slow`; they outlive the flows. */
+	struct gp_lane_user *user, *slow_user;
 	bool client;     /* this end: a client encodes what goes up and decodes what comes down */
 	/* (optional) Where the tensors lie that transfers are given: a device's memory, outlives the flows. Frames then
 	 * lie in host memory that the device copies at full speed. NULL: on the host. */
 	const struct gp_codec_device *device;
+	/* (optional) Threads for codecs whose pass may take longer than GP_FLOW_SLOW_NS (gp_codec_work_for): there they hold
+	 * up each other, and nobody else's. NULL: they share those of all others. */
+	struct gp_worker *slow;
+	/* (optional) Outlives the flows; any thread may set it, for good: what has not begun by then does nothing, and is done
+	 * with GP_CANCELED. */
+	const atomic_bool *stop;
 };
+
+#define GP_FLOW_SLOW_NS UINT64_C(50000000)
 
 /* What a flow carries. */
 struct gp_flow_spec {
@@ -87,6 +99,10 @@ void gp_flow_deinit(struct gp_flow *f);
 /* Bytes that gp_flow_init will allocate for frames, and for the codec: no less than its state when that is saved. */
 enum gp_status gp_flow_estimate(const struct gp_flow_spec *spec, const struct gp_flow_options *all, uint64_t *frames,
 				uint64_t *codec, struct gp_err *err);
+
+/* Nanoseconds that a chunk's pass may take at this end: gp_codec_work_for. */
+enum gp_status gp_flow_work(const struct gp_flow_spec *spec, const struct gp_flow_options *all, uint64_t *ns,
+			    struct gp_err *err);
 
 /* Encodes `tensor` (untouched until done) into the slot's frame; head.step, chunk, session, flags from `head`. */
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, void *tensor, uint64_t draw,

@@ -424,6 +424,14 @@ static uint64_t bound_amq(const double *value, uint64_t n)
 	return bound_of(value, n, true);
 }
 
+/* A fit has three starts and 30 sweeps over the levels, each an integral over 64 sampled buckets. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	const uint64_t levels = UINT64_C(1) << (int)value[KEY_BITS];
+	const uint64_t ns = gp_codec_work_times(setup->n, setup->encodes ? 10 : GP_CODEC_ELEMENT_NS);
+	return gp_codec_work_add(ns, setup->encodes ? levels * 3 * 30 * 64 * 50 : 0);
+}
+
 #define ADAPTIVE_KEYS                                                                                                  \
 	{                                                                                                              \
 		[KEY_BITS] = {.name = "bits",                                                                          \
@@ -461,6 +469,7 @@ const struct gp_codec_ops gp_codec_alq = {
 	.key = ADAPTIVE_KEYS,
 	.bound = bound_alq,
 	.bytes = alq_bytes,
+	.work = work,
 	.open = open_alq,
 	.close = close_adaptive,
 	.regions = regions,
@@ -482,6 +491,7 @@ const struct gp_codec_ops gp_codec_amq = {
 	.key = ADAPTIVE_KEYS,
 	.bound = bound_amq,
 	.bytes = amq_bytes,
+	.work = work,
 	.open = open_amq,
 	.close = close_adaptive,
 	.regions = regions,

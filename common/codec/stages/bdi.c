@@ -197,6 +197,13 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return GP_OK;
 }
 
+/* Six sizes of deltas are tried. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	return gp_codec_work_times(setup->n, setup->encodes ? 8 : 6);
+}
+
 const struct gp_codec_ops gp_codec_bdi = {
 	.id = GP_CODEC_ID_bdi,
 	.kind = GP_CODEC_QUANTIZER,
@@ -206,6 +213,7 @@ const struct gp_codec_ops gp_codec_bdi = {
 		 .examples = GP_EXAMPLES("bdi", "bdi+zstd", "topk:ratio=0.3+bdi")},
 	.bound = bound,
 	.open = open_bdi,
+	.work = work,
 	.close = gp_free,
 	.encode = encode,
 	.decode = decode,

@@ -167,6 +167,14 @@ static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_
 	return GP_OK;
 }
 
+#define TRIAL_NS UINT64_C(1000000) /* a sample is compressed twice */
+
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	return gp_codec_work_add(gp_codec_work_times(setup->n, 2), setup->encodes ? TRIAL_NS : 0);
+}
+
 const struct gp_codec_ops gp_codec_bitshuffle = {
 	.id = GP_CODEC_ID_bitshuffle,
 	.kind = GP_CODEC_BYTES,
@@ -178,6 +186,7 @@ const struct gp_codec_ops gp_codec_bitshuffle = {
 	.key = {{.name = "unit", .max = UNIT_MAX, .help = "bytes of an element; 0: what the quantizer writes"}},
 	.rearranges = true,
 	.bytes = state_bytes,
+	.work = work,
 	.open = open_bitshuffle,
 	.close = close_bitshuffle,
 	.squeeze = squeeze,

@@ -135,6 +135,16 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return GP_OK;
 }
 
+#define FIT_NS UINT64_C(5000000) /* of a histogram, which is as large for every tensor */
+
+/* Counting goes to memory anywhere. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	const uint64_t ns = gp_codec_work_times(setup->n, setup->encodes ? 20 : GP_CODEC_ELEMENT_NS);
+	return gp_codec_work_add(ns, setup->encodes ? FIT_NS : 0);
+}
+
 const struct gp_codec_ops gp_codec_kmeans = {
 	.id = GP_CODEC_ID_kmeans,
 	.kind = GP_CODEC_QUANTIZER,
@@ -150,4 +160,5 @@ const struct gp_codec_ops gp_codec_kmeans = {
 	.encode = encode,
 	.decode = decode,
 	.bytes = state_bytes,
+	.work = work,
 };

@@ -90,6 +90,13 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return gp_level_read(state, in, x, err);
 }
 
+/* A random number for each. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	return gp_codec_work_times(setup->n, setup->encodes ? 8 : GP_CODEC_ELEMENT_NS);
+}
+
 #define BITS                                                                                                           \
 	{                                                                                                              \
 		.name = "bits", .min = 1, .max = GP_LEVEL_MAX_BITS, .initial = 4,                                      \
@@ -113,6 +120,7 @@ const struct gp_codec_ops gp_codec_qsgd = {
 	.keys = 2,
 	.key = {BITS, BUCKET},
 	.bound = bound,
+	.work = work,
 	.open = open_qsgd,
 	.close = gp_free_aligned,
 	.encode = encode,
@@ -132,6 +140,7 @@ const struct gp_codec_ops gp_codec_qsgdinf = {
 	.keys = 2,
 	.key = {BITS, BUCKET},
 	.bound = bound,
+	.work = work,
 	.open = open_qsgdinf,
 	.close = gp_free_aligned,
 	.encode = encode,
@@ -150,6 +159,7 @@ const struct gp_codec_ops gp_codec_nuqsgd = {
 	.keys = 2,
 	.key = {BITS, BUCKET},
 	.bound = bound,
+	.work = work,
 	.open = open_nuqsgd,
 	.close = gp_free_aligned,
 	.encode = encode,
@@ -166,6 +176,7 @@ const struct gp_codec_ops gp_codec_terngrad = {
 	.keys = 1,
 	.key = {BUCKET},
 	.bound = bound_terngrad,
+	.work = work,
 	.open = open_terngrad,
 	.close = gp_free_aligned,
 	.encode = encode,

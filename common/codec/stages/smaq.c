@@ -228,6 +228,13 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return read_codes(s, codes.data, &e, count, x, err);
 }
 
+/* Mean, deviation, codes of two lengths. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	return gp_codec_work_times(setup->n, setup->encodes ? 8 : 6);
+}
+
 const struct gp_codec_ops gp_codec_smaq = {
 	.id = GP_CODEC_ID_smaq,
 	.kind = GP_CODEC_QUANTIZER,
@@ -250,6 +257,7 @@ const struct gp_codec_ops gp_codec_smaq = {
 	.check = check,
 	.bound = bound,
 	.bytes = state_bytes,
+	.work = work,
 	.open = open_smaq,
 	.close = gp_free,
 	.encode = encode,

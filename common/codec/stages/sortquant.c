@@ -282,6 +282,13 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return gp_quant_read(q->loops, &q->table, in, q->cut.n, x, err);
 }
 
+/* Two passes to find the bounds of partitions, one to encode. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	return gp_codec_work_times(setup->n, setup->encodes ? 16 : 6);
+}
+
 const struct gp_codec_ops gp_codec_sortquant = {
 	.id = GP_CODEC_ID_sortquant,
 	.kind = GP_CODEC_QUANTIZER,
@@ -320,4 +327,5 @@ const struct gp_codec_ops gp_codec_sortquant = {
 	.decode = decode,
 	.unit = unit,
 	.bytes = state_bytes,
+	.work = work,
 };

@@ -182,6 +182,13 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 	return GP_OK;
 }
 
+/* A histogram, a selection, and the widths of the indices. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	return gp_codec_work_times(setup->n, setup->encodes ? 12 : 6);
+}
+
 const struct gp_codec_ops gp_codec_topk = {
 	.id = GP_CODEC_ID_topk,
 	.kind = GP_CODEC_TRANSFORM,
@@ -199,6 +206,7 @@ const struct gp_codec_ops gp_codec_topk = {
 	.last_because = "the elements that it has chosen are a list, without places, and are all to stay",
 	.shapes = shapes,
 	.bytes = state_bytes,
+	.work = work,
 	.open = open_topk,
 	.close = close_topk,
 	.masks = true,

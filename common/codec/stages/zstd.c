@@ -107,6 +107,18 @@ static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_
 	return GP_OK;
 }
 
+/* Nanoseconds for each byte, of what compresses worst. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	static const struct {
+		int level, ns;
+	} cost[] = {{2, 6}, {4, 15}, {7, 40}, {9, 60}, {12, 150}, {15, 300}, {19, 700}};
+	int i = 0;
+	while (cost[i].level < (int)value[0])
+		i++; /* 19 is the highest that the table of keys lets pass */
+	return gp_codec_work_times(setup->n, setup->encodes ? (uint64_t)cost[i].ns : 3);
+}
+
 const struct gp_codec_ops gp_codec_zstd = {
 	.id = GP_CODEC_ID_zstd,
 	.kind = GP_CODEC_BYTES,
@@ -117,6 +129,7 @@ const struct gp_codec_ops gp_codec_zstd = {
 	.keys = 1,
 	.key = {{.name = "level", .min = 1, .max = 19, .initial = 1, .help = "speed against size, as in zstd"}},
 	.bytes = state_bytes,
+	.work = work,
 	.open = open_zstd,
 	.close = close_zstd,
 	.squeeze = squeeze,
