@@ -17,7 +17,8 @@ void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
 
 static void note_broken(struct gp_body *b, const struct gp_task *t)
 {
-	if (t->status == GP_OK || b->broken != GP_OK)
+	const bool asked_to = b->stopping && t->status == GP_CANCELED;
+	if (t->status == GP_OK || asked_to || b->broken != GP_OK)
 		return;
 	b->broken = t->status;
 	b->broken_err = t->err;
@@ -61,11 +62,27 @@ static void account_compute(struct gp_body *b, enum gp_frame_type made, const st
 	a->sent.kind[made].stage_ns[GP_STAGE_COMPUTE] += t->end_ns - t->start_ns;
 }
 
+/* A pass begins: it is counted from here to its end, unless the body is stopping. */
+static enum gp_status begin_pass(struct body_slot *s, struct gp_err *err)
+{
+	GP_TRY(gp_body_check_stop(s->body, err));
+	atomic_store(&s->computing_ns, gp_now_ns());
+	return GP_OK;
+}
+
+/* A device that works by itself is through with it only when it was waited for. */
+static void end_run(struct body_slot *s, enum gp_status status)
+{
+	if (status != GP_OK || !s->body->dev->ops->wait)
+		atomic_store(&s->computing_ns, 0);
+}
+
 /* Waits for what the device does by itself; by then the next chunk, if there is one, has been queued, too. */
 static void finish_chunk(struct gp_task *task)
 {
 	struct body_slot *s = task->arg;
 	task->status = s->body->dev->ops->wait(s->body->plan, s->index, &task->err);
+	atomic_store(&s->computing_ns, 0);
 }
 
 static void submit_chunk(struct body_slot *s, void (*run)(struct gp_task *), void (*done)(struct gp_task *),
@@ -170,7 +187,10 @@ static void run_forward(struct gp_task *task)
 	struct body_slot *s = task->arg;
 	struct gp_body *b = s->body;
 	enum gp_mode mode = s->flags & GP_FRAME_FLAG_EVAL ? GP_EVAL : GP_TRAIN;
-	task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, s->number, &task->err);
+	task->status = begin_pass(s, &task->err);
+	if (task->status == GP_OK)
+		task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, s->number, &task->err);
+	end_run(s, task->status);
 }
 
 static void forward_done(struct gp_task *task)
@@ -224,7 +244,10 @@ static void backward_encoded(struct gp_transfer *t)
 static void run_backward(struct gp_task *task)
 {
 	struct body_slot *s = task->arg;
-	task->status = s->body->dev->ops->queue_backward(s->body->plan, s->index, &task->err);
+	task->status = begin_pass(s, &task->err);
+	if (task->status == GP_OK)
+		task->status = s->body->dev->ops->queue_backward(s->body->plan, s->index, &task->err);
+	end_run(s, task->status);
 }
 
 static void backward_done(struct gp_task *task)

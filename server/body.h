@@ -33,6 +33,9 @@ struct gp_body_spec {
 	uint8_t run_id[GP_RUN_ID_BYTES];
 	uint64_t restore_step, state_hash; /* state_hash: of the client's codecs there; 0: not known */
 	uint32_t weights;                  /* PARAM_UP frames to come: 0 or all parameters */
+	/* Seconds that a pass over a chunk may take, as estimated, 0: as long as it likes; and what the longer of forward
+	 * and backward is estimated to take (server/open.h). */
+	double task_limit_s, task_s;
 };
 
 /* Bytes that a session takes: of the host's memory, and of the device's where it has its own. */
@@ -71,7 +74,8 @@ struct gp_body_workers {
 	struct gp_worker
 		*build; /* estimates and plans: a graph made to take long holds up no step of another session */
 	struct gp_worker *codec;
-	struct gp_worker *disk; /* with spec.state */
+	struct gp_worker *slow_codec; /* gp_flow_options.slow; may be NULL */
+	struct gp_worker *disk;       /* with spec.state */
 };
 
 /* Bytes that gp_body_new itself takes for the weights, which may follow OPEN at once. */
@@ -128,8 +132,12 @@ uint32_t gp_body_message_bytes(const struct gp_body *b);
 /* Hash of what the codecs of both ends must remember alike (PROTOCOL.md 5.6). The body must not be busy. */
 uint64_t gp_body_state_hash(const struct gp_body *b);
 
-/* Begins no new work from here on; `idle` runs when a pending task has come back. */
+/* Begins no new work from here on; `idle` runs when a pending task has come back. Estimates, plans and passes that have not
+ * begun do nothing, and those under way end at the next node where the device can (gp_plan_spec.stop). */
 void gp_body_stop(struct gp_body *b);
+/* Seconds, by `now_ns` and not before `since_ns`, of a forward or backward pass under way that has taken ten times what
+ * was estimated and longer than the limit; 0: there is none. */
+double gp_body_overrun_s(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns);
 bool gp_body_busy(const struct gp_body *b);
 /* True while a step or an evaluation is under way (for the step deadline). */
 bool gp_body_in_step(const struct gp_body *b);

@@ -8,6 +8,8 @@
 #ifndef GP_BODY_IMPL_H
 #define GP_BODY_IMPL_H
 
+#include <stdatomic.h>
+
 #include "common/wire/flows.h"
 #include "server/body.h"
 
@@ -30,6 +32,7 @@ struct body_slot {
 	uint64_t arrived; /* bit i: tensor i of the direction that comes has begun to arrive */
 	int pending;      /* tensors that are still to be decoded, or encoded */
 	struct gp_task compute;
+	atomic_uint_least64_t computing_ns; /* since when; 0: not now. Of the compute thread, read by the loop's */
 };
 
 struct gp_body_part {
@@ -62,7 +65,7 @@ struct gp_body {
 	struct gp_body_cbs cbs;
 	void *arg;
 	struct gp_plan *plan;
-	struct gp_worker *codec;
+	struct gp_worker *codec, *slow_codec;
 	struct gp_lane build_lane, compute;
 	struct gp_flows flows;
 	struct body_slot *slot;
@@ -85,6 +88,7 @@ struct gp_body {
 	double *squares; /* with clip_norm: of each trained parameter */
 	bool measured;   /* the squares of the step under way have been handed out */
 	bool optim_pending, stopping, ready;
+	atomic_bool stop; /* `stopping`, for tasks that are queued or run */
 	enum gp_status broken; /* what a task without a channel failed of; GP_OK: nothing */
 	struct gp_err broken_err;
 	/* weights in: one frame per parameter, freed when all are set */
@@ -103,6 +107,8 @@ struct gp_body {
 /* A task came back. False: the body is stopping, its link is broken, or the task failed (which was reported, or will
  * be by gp_body_broken); do nothing more. */
 bool gp_body_task_ok(struct gp_body *b, struct gp_task *t);
+/* For tasks: GP_CANCELED once the body is stopping. */
+enum gp_status gp_body_check_stop(const struct gp_body *b, struct gp_err *err);
 /* The session has to end; nobody is told when it does so anyway. */
 void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err);
 

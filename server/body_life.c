@@ -27,7 +27,8 @@ static struct gp_plan_spec plan_spec(const struct gp_body *b)
 				     .optim = spec->session.optim,
 				     .undo = spec->session.undo,
 				     .precision = spec->session.precision,
-				     .device_io = tensor_device(b) != NULL};
+				     .device_io = tensor_device(b) != NULL,
+				     .stop = &b->stop};
 }
 
 static uint64_t squares_bytes(const struct gp_body_spec *spec)
@@ -51,7 +52,9 @@ static struct gp_flow_options flow_options(const struct gp_body *b)
 					.slots = spec->session.window,
 					.chunks = (uint32_t)spec->session.chunks,
 					.undo = spec->session.undo && !spec->session.eval_only,
-					.device = tensor_device(b)};
+					.device = tensor_device(b),
+					.slow = b->slow_codec,
+					.stop = &b->stop};
 }
 
 static struct gp_body_need plan_need(const struct gp_body *b, const struct gp_plan_memory *memory)
@@ -76,12 +79,32 @@ static enum gp_status add_flows(struct gp_body *b, const struct gp_flow_list *li
 	return GP_OK;
 }
 
+/* How long a codec holds its thread is settled before it begins, too. */
+static enum gp_status check_codecs(const struct gp_body *b, const struct gp_flow_list *list, struct gp_err *err)
+{
+	const struct gp_flow_options all = flow_options(b);
+	const double limit = b->spec.task_limit_s;
+	for (int i = 0; limit > 0.0 && i < list->count; i++) {
+		const struct gp_flow_spec *f = &list->flow[i];
+		const struct gp_direction_info *d = &gp_direction_info[f->direction];
+		uint64_t ns;
+		GP_TRY(gp_flow_work(f, &all, &ns, err));
+		if ((double)ns * 1e-9 > limit)
+			GP_FAIL(err, GP_INVALID,
+				"open: to %s %s of one chunk by %s may take %.3g s, and this server allows %.3g s "
+				"(--task-time); use more --chunks, or a codec that computes less",
+				d->up ? "decode" : "encode", d->name, f->codec->text, (double)ns * 1e-9, limit);
+	}
+	return GP_OK;
+}
+
 static enum gp_status estimate_with(struct gp_body *b, struct gp_flow_list *list, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
 	struct gp_plan_memory memory;
 	GP_TRY(gp_flow_list_find(spec->graph, &spec->session, list, err));
 	b->grad_inputs = list->grad_inputs;
+	GP_TRY(check_codecs(b, list, err));
 	const struct gp_plan_spec ps = plan_spec(b);
 	GP_TRY(b->dev->ops->plan_estimate(b->dev, &ps, &memory, err));
 	b->plan_need = plan_need(b, &memory);
@@ -113,7 +136,9 @@ static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
 static void run_estimate(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	task->status = estimate(b, &task->err);
+	task->status = gp_body_check_stop(b, &task->err);
+	if (task->status == GP_OK)
+		task->status = estimate(b, &task->err);
 }
 
 /* A plan that takes more than was estimated is refused: nobody has set that memory aside. */
@@ -140,8 +165,10 @@ static enum gp_status init_flows(struct gp_body *b, struct gp_flow_list *list, s
 static enum gp_status build(struct gp_body *b, struct gp_err *err)
 {
 	const struct gp_plan_spec ps = plan_spec(b);
+	GP_TRY(gp_body_check_stop(b, err));
 	GP_TRY(with_list(b, init_flows, err));
 	b->ahead = gp_flows_ahead(&b->flows, &b->spec.session);
+	GP_TRY(gp_body_check_stop(b, err));
 	GP_TRY(b->dev->ops->plan_new(b->dev, &ps, &b->plan, err));
 	GP_TRY(check_plan(b, err));
 	GP_TRY(gp_body_list_parts(b, err));
@@ -264,6 +291,7 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 	b->cbs = *cbs;
 	b->arg = arg;
 	b->codec = workers->codec;
+	b->slow_codec = workers->slow_codec;
 	gp_lane_init(&b->build_lane, workers->build, NULL);
 	gp_lane_init(&b->compute, at->compute, NULL);
 	if (spec->state)
@@ -282,8 +310,36 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 void gp_body_stop(struct gp_body *b)
 {
 	b->stopping = true;
+	atomic_store(&b->stop, true);
 	if (b->built)
 		gp_flows_cancel(&b->flows);
+}
+
+enum gp_status gp_body_check_stop(const struct gp_body *b, struct gp_err *err)
+{
+	if (atomic_load(&b->stop))
+		GP_FAIL(err, GP_CANCELED, "the session has ended");
+	return GP_OK;
+}
+
+/* A device's estimate is rough, and its thread may have others to serve. */
+#define OVERRUN 10.0
+
+double gp_body_overrun_s(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns)
+{
+	const double expected = OVERRUN * b->spec.task_s, limit = b->spec.task_limit_s;
+	if (limit <= 0.0 || !b->slot)
+		return 0.0;
+	for (int i = 0; i < b->spec.session.window; i++) {
+		uint64_t begin = atomic_load(&b->slot[i].computing_ns);
+		if (begin == 0)
+			continue;
+		begin = begin > since_ns ? begin : since_ns;
+		const double seconds = now_ns > begin ? (double)(now_ns - begin) * 1e-9 : 0.0;
+		if (seconds > limit && seconds > expected)
+			return seconds;
+	}
+	return 0.0;
 }
 
 bool gp_body_busy(const struct gp_body *b)

@@ -59,6 +59,7 @@ static enum gp_status open_one(struct gp_server_devices *d, uv_loop_t *loop, con
 		gp_log(main, GP_LOG_INFO, "computes on %s: %s", at->dev->name, at->dev->passed);
 	GP_TRY(check_new(d, at->dev, err));
 	GP_TRY(count_memory(at, err));
+	GP_TRY(gp_device_measure(at->dev, err));
 	return open_worker(d, loop, at, err);
 }
 
@@ -124,6 +125,18 @@ const char *gp_server_devices_text(const struct gp_server_devices *d, char text[
 bool gp_server_devices_apart(const struct gp_server_devices *d)
 {
 	return d->count > 0 && d->device[0].memory_bytes > 0;
+}
+
+struct gp_speed gp_server_devices_speed(const struct gp_server_devices *d)
+{
+	struct gp_speed least = d->device[0].dev->speed;
+	for (int i = 1; i < d->count; i++) {
+		const struct gp_speed *s = &d->device[i].dev->speed;
+		least.macs_per_s = s->macs_per_s < least.macs_per_s ? s->macs_per_s : least.macs_per_s;
+		least.elements_per_s = s->elements_per_s < least.elements_per_s ? s->elements_per_s
+										: least.elements_per_s;
+	}
+	return least;
 }
 
 bool gp_server_devices_support(const struct gp_server_devices *d, enum gp_precision precision)

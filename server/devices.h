@@ -43,6 +43,8 @@ void gp_server_devices_close(struct gp_server_devices *d);
 const char *gp_server_devices_text(const struct gp_server_devices *d, char text[GP_SERVER_DEVICES_TEXT]);
 /* Whether any of them has memory of its own. */
 bool gp_server_devices_apart(const struct gp_server_devices *d);
+/* That of the slowest: a session may come to any of them. */
+struct gp_speed gp_server_devices_speed(const struct gp_server_devices *d);
 /* Whether any of them computes in this precision. */
 bool gp_server_devices_support(const struct gp_server_devices *d, enum gp_precision precision);
 

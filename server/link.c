@@ -315,8 +315,26 @@ static void forgive_own_stall(struct gp_server_link *l, uint64_t now)
 	l->tick_ns = now;
 	if (late < 2 * DEADLINE_TICK_MS * 1000000ull)
 		return;
+	l->stalled_ns = now;
 	l->waited_ns = earlier(l->waited_ns + late, now);
 	l->progress_ns = earlier(l->progress_ns + late, now);
+}
+
+/* Nobody waits for a client whose body computes, but what takes ten times as long as it was let in for holds the device from
+ * others. */
+static bool end_overrun(struct gp_server_link *l, uint64_t now)
+{
+	const struct gp_body *body = l->session ? l->session->body : NULL;
+	const double seconds = body ? gp_body_overrun_s(body, l->stalled_ns, now) : 0.0;
+	char text[160];
+	if (seconds <= 0.0)
+		return false;
+	snprintf(text, sizeof text,
+		 "a pass over a chunk has run for %.1f s, over ten times the estimate and over --task-time (%g s); use more "
+		 "--chunks",
+		 seconds, l->srv->set.task_time_s);
+	gp_server_link_stop(l, GP_TIMEOUT, text);
+	return true;
 }
 
 static void check_deadline(uv_timer_t *timer)
@@ -325,6 +343,8 @@ static void check_deadline(uv_timer_t *timer)
 	const struct gp_server_settings *set = &l->srv->set;
 	const uint64_t now = gp_now_ns();
 	forgive_own_stall(l, now);
+	if (end_overrun(l, now))
+		return;
 	double waited = (double)(now - (l->stranger ? l->waited_ns : l->progress_ns)) * 1e-9;
 	char text[128];
 	if (l->state < GP_LINK_LOAD && l->state != GP_LINK_WELCOME && waited > set->handshake_timeout_s) {

@@ -179,7 +179,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 					       .idle = body_idle};
 	struct gp_server *srv = l->srv;
 	struct gp_body_spec spec;
-	const struct gp_body_workers workers = {.build = srv->build, .codec = srv->codec, .disk = srv->disk};
+	const struct gp_body_workers workers = {.build = srv->build, .codec = srv->codec, .slow_codec = srv->slow_codec, .disk = srv->disk};
 	GP_TRY(gp_server_open_read(srv, l->session->id, m, &spec, err));
 	enum gp_status status = gp_server_session_use_state(l->session, m->restore_step, &spec, err);
 	if (status == GP_OK)

@@ -18,17 +18,58 @@ static enum gp_status read_spec(const struct gp_server *srv, uint64_t id, const 
 	return gp_graph_from_msg(m->graph, srv->session_memory_bytes / sizeof(float), &spec->graph, err);
 }
 
-/* A task of the compute thread cannot be stopped, so how long it may take is settled before it begins. */
-static enum gp_status check_work(const struct gp_server *srv, const struct gp_body_spec *spec, struct gp_err *err)
+/* Chunks have equal sizes: the largest of at most `most` samples that the batch can be cut into. */
+static int64_t fitting_chunk(int64_t batch, int64_t most)
 {
-	const double work = (double)gp_graph_work(spec->graph) * spec->session.chunk_samples;
-	if (work > srv->set.chunk_work)
+	int64_t samples = most;
+	while (samples > 1 && batch % samples != 0)
+		samples--;
+	return samples;
+}
+
+static enum gp_status refuse_time(const struct gp_session_spec *session, bool backward, double seconds, double limit_s,
+				  int64_t samples, struct gp_err *err)
+{
+	const int64_t batch = gp_session_batch(session);
+	const char *pass = backward ? "backward" : "forward";
+	if (samples < 1)
 		GP_FAIL(err, GP_INVALID,
-			"open: a chunk takes %.3g multiply-accumulates, the server allows %.3g (--chunk-work); use "
-			"smaller "
-			"chunks",
-			work, srv->set.chunk_work);
+			"open: a %s pass over a chunk of %d samples would take %.3g s here, the server allows %.3g s "
+			"(--task-time), and one sample alone does not fit: use a smaller body",
+			pass, session->chunk_samples, seconds, limit_s);
+	GP_FAIL(err, GP_INVALID,
+		"open: a %s pass over a chunk of %d samples would take %.3g s here, the server allows %.3g s "
+		"(--task-time); --chunks %lld would fit",
+		pass, session->chunk_samples, seconds, limit_s,
+		(long long)(batch / fitting_chunk(batch, samples)));
+}
+
+enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const struct gp_session_spec *session,
+					 const struct gp_speed *speed, double limit_s, double *task_s,
+					 struct gp_err *err)
+{
+	struct gp_work work[2];
+	gp_graph_work(graph, &work[0], &work[1]);
+	const int passes = session->eval_only ? 1 : 2;
+	int64_t samples = session->chunk_samples;
+	double seconds[2] = {0.0, 0.0};
+	for (int i = 0; i < passes; i++) {
+		seconds[i] = gp_work_seconds(&work[i], speed, session->chunk_samples);
+		samples = gp_work_samples_within(&work[i], speed, limit_s, samples);
+	}
+	const bool backward = seconds[1] > seconds[0];
+	*task_s = seconds[backward];
+	if (*task_s > limit_s)
+		return refuse_time(session, backward, *task_s, limit_s, samples, err);
 	return GP_OK;
+}
+
+/* What a device has begun it may not be able to leave, so how long it may take is settled before. */
+static enum gp_status check_work(const struct gp_server *srv, struct gp_body_spec *spec, struct gp_err *err)
+{
+	const struct gp_speed speed = gp_server_devices_speed(&srv->devices);
+	spec->task_limit_s = srv->set.task_time_s;
+	return gp_server_open_check_time(spec->graph, &spec->session, &speed, spec->task_limit_s, &spec->task_s, err);
 }
 
 enum gp_status gp_server_open_read(const struct gp_server *srv, uint64_t id, const Gpsplit__Open *m,

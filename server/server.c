@@ -114,7 +114,8 @@ static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 		GP_TRY(gp_worker_new(srv->loop, "gp-disk", 1, &srv->disk, err));
 	}
 	GP_TRY(gp_worker_new(srv->loop, "gp-build", BUILD_THREADS, &srv->build, err));
-	return gp_worker_new(srv->loop, "gp-codec", codec_threads(srv), &srv->codec, err);
+	GP_TRY(gp_worker_new(srv->loop, "gp-codec", codec_threads(srv), &srv->codec, err));
+	return gp_worker_new(srv->loop, "gp-slow-codec", 1, &srv->slow_codec, err);
 }
 
 /* Connections that nobody answers for must leave descriptors for those of sessions. */
@@ -261,11 +262,12 @@ void gp_server_deinit(struct gp_server *srv)
 	gp_client_log_deinit(&srv->log);
 	gp_worker_free(srv->build);
 	gp_worker_free(srv->codec);
+	gp_worker_free(srv->slow_codec);
 	gp_worker_free(srv->disk);
 	gp_state_dir_close(srv->state);
 	gp_server_devices_close(&srv->devices);
 	srv->listener = NULL;
-	srv->build = srv->codec = srv->disk = NULL;
+	srv->build = srv->codec = srv->slow_codec = srv->disk = NULL;
 	srv->state = NULL;
 }
 

@@ -29,7 +29,7 @@ struct gp_server_settings {
 	int64_t session_memory_bytes; /* 0 = half of the machine's memory */
 	int64_t session_device_bytes; /* of a GPU's own memory; 0 = all that is free when the server starts */
 	int64_t window;               /* most chunks in flight a session may ask for */
-	double chunk_work;            /* most multiply-accumulates of one chunk's forward pass (gp_graph_work) */
+	double task_time_s; /* longest pass over a chunk, of the device or of a codec, as estimated at OPEN */
 	double handshake_timeout_s, step_timeout_s, idle_timeout_s;
 	double resume_window_s; /* a session whose link broke is parked so long; 0 = not at all */
 	const char *state_dir;  /* checkpoints of runs; NULL: none are written */
@@ -48,6 +48,7 @@ struct gp_server {
 	struct gp_server_settings set;
 	struct gp_server_devices devices;
 	struct gp_worker *build, *codec;
+	struct gp_worker *slow_codec; /* codecs that would hold up those of other sessions: transfer.h */
 	struct gp_worker *disk;     /* NULL without --state-dir */
 	struct gp_state_dir *state; /* NULL without --state-dir */
 	struct gp_listener *listener;

@@ -103,11 +103,12 @@ static void supersede(struct gp_server *srv, struct gp_span run_id, const char *
 	}
 }
 
+/* One that is ending counts as long as its body takes memory and threads. */
 static int sessions_alive(const struct gp_server *srv)
 {
 	int n = 0;
 	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
-		n += !s->ending;
+		n += !s->ending || s->body;
 	return n;
 }
 

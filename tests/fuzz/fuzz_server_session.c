@@ -266,7 +266,7 @@ static void start_server(void)
 						      .max_unopened = 16,
 						      .session_memory_bytes = 1 << 20,
 						      .window = 4,
-						      .chunk_work = 1e8,
+						      .task_time_s = 0.1,
 						      .handshake_timeout_s = 3600,
 						      .step_timeout_s = 3600,
 						      .idle_timeout_s = 3600,

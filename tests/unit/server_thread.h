@@ -62,7 +62,7 @@ static inline struct gp_server_settings server_thread_settings(void)
 					   .max_unopened = 16,
 					   .session_memory_bytes = 256 << 20,
 					   .window = 8,
-					   .chunk_work = 4e12,
+					   .task_time_s = 600,
 					   .handshake_timeout_s = 20,
 					   .step_timeout_s = 60,
 					   .idle_timeout_s = 60};

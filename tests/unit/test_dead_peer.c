@@ -123,7 +123,7 @@ static void server_main(struct cell *cell)
 					       .max_unopened = 16,
 					       .session_memory_bytes = 256 << 20,
 					       .window = 8,
-					       .chunk_work = 4e12,
+					       .task_time_s = 600,
 					       .handshake_timeout_s = cell->deadline_s,
 					       .step_timeout_s = 2 * NO_DEADLINE,
 					       .resume_window_s = cell->comes_back ? 60 : 0,

@@ -167,7 +167,7 @@ static void whatever_allocation_fails_a_server_starts_or_says_why_not(void **sta
 					       .max_sessions = 1,
 					       .max_unopened = 16,
 					       .window = 1,
-					       .chunk_work = 1e12,
+					       .task_time_s = 600,
 					       .handshake_timeout_s = 1,
 					       .step_timeout_s = 1,
 					       .idle_timeout_s = 1};

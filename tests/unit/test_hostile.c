@@ -266,7 +266,7 @@ static const struct {
 	{channels_over_every_limit, NULL, "out_channels"},
 	{features_over_every_limit, NULL, ""},
 	{shapes_that_lie, NULL, "earlier node"},
-	{work_without_end, NULL, "multiply-accumulates"},
+	{work_without_end, NULL, "one sample alone does not fit"},
 	{modest, most_samples, ""},
 	{modest, most_chunks_of_memory, ""},
 	{modest, samples_over_the_limit, "chunk_samples"},
