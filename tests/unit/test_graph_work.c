@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a graph is estimated to cost (common/graph/graph_work.h), and what OPEN
+ * makes of it (server/open.h): a client cannot make a device work for long by
+ * nodes that have little to show. And a plan that is stopped between two nodes.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/graph/graph_work.h"
+#include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_elementwise.h"
+#include "common/graph/ops/op_embedding.h"
+#include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_shape.h"
+#include "kernels/device_registry.h"
+#include "server/open.h"
+
+static struct gp_err err;
+
+#define OK(expr)                                                                                                       \
+	do {                                                                                                           \
+		if ((expr) != GP_OK)                                                                                   \
+			fail_msg("%s", err.text);                                                                      \
+	} while (0)
+
+static struct gp_graph *image_graph(int64_t h, int64_t w, int64_t c)
+{
+	struct gp_graph *g = gp_graph_new("g", &(struct gp_shape){.ndim = 3, .dim = {h, w, c}}, &err);
+	assert_non_null(g);
+	OK(gp_graph_begin_block(g, "b", &err));
+	return g;
+}
+
+static void check_both(const struct gp_graph *g, uint64_t macs, uint64_t elements)
+{
+	struct gp_work f, b;
+	gp_graph_work(g, &f, &b);
+	if (f.macs < macs || f.elements < elements || b.macs < 2 * macs || b.elements < 2 * elements)
+		fail_msg("%llu macs, %llu elements; backward %llu, %llu", (unsigned long long)f.macs,
+			 (unsigned long long)f.elements, (unsigned long long)b.macs, (unsigned long long)b.elements);
+	assert_true(f.once > 0 && b.once > 0);
+}
+
+/* 2,000 of them over one tensor of 2^26 elements, which a transposed convolution of next to nothing has made. */
+static void global_pools_count_what_they_read(void **state)
+{
+	enum { POOLS = 2000, SIDE = 8192 };
+	(void)state;
+	struct gp_graph *g = image_graph(2, 2, 1);
+	struct gp_node up = {.op = GP_OP_CONV2D_TRANSPOSE};
+	gp_set_conv_attr(&up, (struct gp_conv_attr){.out_channels = 1,
+						    .kernel_h = 1,
+						    .kernel_w = 1,
+						    .stride_h = 4096,
+						    .stride_w = 4096,
+						    .out_pad_h = 4095,
+						    .out_pad_w = 4095,
+						    .groups = 1});
+	const int large = gp_graph_append(g, up, "up", 1, (const int[]){0}, &err);
+	assert_true(large > 0);
+	assert_int_equal(gp_shape_elements(&g->value[large].type.shape), (uint64_t)SIDE * SIDE);
+	int sum = -1;
+	for (int i = 0; i < POOLS; i++) {
+		char name[2][16];
+		snprintf(name[0], sizeof name[0], "p%d", i);
+		snprintf(name[1], sizeof name[1], "s%d", i);
+		const int pool = gp_graph_unary(g, GP_OP_GLOBAL_AVG_POOL, name[0], large, &err);
+		assert_true(pool > 0);
+		sum = sum < 0 ? pool : gp_graph_sum(g, name[1], sum, pool, &err);
+		assert_true(sum > 0);
+	}
+	OK(gp_graph_finish(g, &err));
+	check_both(g, 1, (uint64_t)POOLS * SIDE * SIDE);
+	gp_graph_free(g);
+}
+
+/* The CPU makes a call for each tap. */
+static void pools_count_every_tap_even_of_one_channel(void **state)
+{
+	(void)state;
+	struct gp_graph *g = image_graph(100, 100, 1);
+	assert_true(gp_graph_pool(g, GP_OP_MAX_POOL, "p", 0, 31, 1, 15, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	check_both(g, 0, 100 * 100 * 31 * 31 * UINT64_C(64));
+	gp_graph_free(g);
+}
+
+static void strided_shortcuts_count_their_inputs(void **state)
+{
+	(void)state;
+	struct gp_graph *g = image_graph(1000, 1000, 8);
+	assert_true(gp_graph_shortcut_pad(g, "s", 0, 1000, 0, 0, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	check_both(g, 0, 8000000);
+	gp_graph_free(g);
+}
+
+/* Groups of one channel in and two out: a sixteenth of the lanes are used, and of each an eighth. */
+static void narrow_groups_count_as_if_they_were_wide(void **state)
+{
+	(void)state;
+	struct gp_graph *g = image_graph(10, 10, 4);
+	struct gp_work f, b;
+	assert_true(gp_graph_conv(g, "c", 0, 8, 3, 1, 1, 4, false, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	gp_graph_work(g, &f, &b);
+	assert_int_equal(f.macs, 10 * 10 * 9 * 4 * 16 * 16);
+	assert_int_equal(g->macs, 10 * 10 * 9 * 4 * 2);
+	gp_graph_free(g);
+}
+
+static void an_embeddings_gradient_counts_its_whole_weight(void **state)
+{
+	(void)state;
+	struct gp_graph *g = gp_graph_new_empty("g", &err);
+	struct gp_work f, b;
+	assert_int_equal(gp_graph_add_input(g, "ids", &(struct gp_type){GP_I32, {.ndim = 1, .dim = {2}}}, &err), 0);
+	OK(gp_graph_begin_block(g, "b", &err));
+	assert_true(gp_graph_embedding(g, "e", 0, 1 << 20, 64, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	gp_graph_work(g, &f, &b);
+	assert_true(f.once < 1 << 20 && b.once >= UINT64_C(64) << 20);
+	gp_graph_free(g);
+}
+
+/* Every node may be as large as an op allows. */
+static void sums_stop_instead_of_wrapping(void **state)
+{
+	(void)state;
+	struct gp_graph *g = image_graph(4000, 4000, 1);
+	for (int i = 0, at = 0; i < 200; i++) {
+		char name[16];
+		snprintf(name, sizeof name, "p%d", i);
+		at = gp_graph_pool(g, GP_OP_AVG_POOL, name, at, 4001, 1, 2000, &err);
+		assert_true(at > 0);
+	}
+	OK(gp_graph_finish(g, &err));
+	struct gp_work f, b;
+	gp_graph_work(g, &f, &b);
+	assert_true(f.elements == UINT64_MAX || f.elements > UINT64_C(200) * 4000 * 4000 * 4001 * 4000);
+	assert_true(b.elements >= f.elements);
+	gp_graph_free(g);
+}
+
+static void seconds_follow_from_speed_and_samples(void **state)
+{
+	(void)state;
+	const struct gp_work w = {.macs = 1000, .elements = 100, .once = 50};
+	const struct gp_speed speed = {.macs_per_s = 1000, .elements_per_s = 100};
+	assert_true(gp_work_seconds(&w, &speed, 3) == 6.5);
+	assert_int_equal(gp_work_samples_within(&w, &speed, 6.5, 10), 3);
+	assert_int_equal(gp_work_samples_within(&w, &speed, 6.4, 10), 2);
+	assert_int_equal(gp_work_samples_within(&w, &speed, 0.4, 10), 0);
+	assert_int_equal(gp_work_samples_within(&w, &speed, 1e30, 10), 10);
+}
+
+/* --- OPEN -------------------------------------------------------------------------------------------------------- */
+
+/* A body of 2^30 multiply-accumulates a sample, on a device that makes 2^30 forward in a second. */
+static enum gp_status open_with(int samples, int chunks, bool eval_only, double limit_s, double *task_s)
+{
+	const struct gp_speed speed = {.macs_per_s = 0x1p30, .elements_per_s = 1e18};
+	const struct gp_session_spec spec = {.chunk_samples = samples, .chunks = chunks, .eval_only = eval_only};
+	struct gp_graph *g = gp_graph_new("g", &(struct gp_shape){.ndim = 1, .dim = {1 << 15}}, &err);
+	OK(gp_graph_begin_block(g, "b", &err));
+	assert_true(gp_graph_linear(g, "l", 0, 1 << 15, false, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	const enum gp_status status = gp_server_open_check_time(g, &spec, &speed, limit_s, task_s, &err);
+	gp_graph_free(g);
+	return status;
+}
+
+static void a_chunk_within_the_limit_is_taken_with_its_estimate(void **state)
+{
+	double task_s = 0;
+	(void)state;
+	OK(open_with(4, 1, false, 10.0, &task_s));
+	assert_true(task_s >= 8.0 && task_s < 8.1); /* backward takes twice as long as forward */
+	OK(open_with(4, 1, true, 5.0, &task_s));
+	assert_true(task_s >= 4.0 && task_s < 4.1);
+}
+
+static void a_chunk_over_the_limit_is_refused_with_the_chunks_that_fit(void **state)
+{
+	double task_s;
+	(void)state;
+	assert_int_equal(open_with(60, 2, false, 10.0, &task_s), GP_INVALID);
+	assert_non_null(strstr(err.text, "backward pass over a chunk of 60 samples would take 120 s"));
+	assert_non_null(strstr(err.text, "allows 10 s (--task-time)"));
+	assert_non_null(strstr(err.text, "--chunks 30 would fit")); /* 4 samples each: 5 do not divide 120 without a rest */
+	OK(open_with(4, 30, false, 10.0, &task_s));
+	assert_int_equal(open_with(5, 24, false, 10.0, &task_s), GP_INVALID);
+}
+
+static void a_body_too_large_for_one_sample_is_told_so(void **state)
+{
+	double task_s;
+	(void)state;
+	assert_int_equal(open_with(60, 2, false, 1.0, &task_s), GP_INVALID);
+	assert_non_null(strstr(err.text, "one sample alone does not fit"));
+}
+
+/* --- a device ---------------------------------------------------------------------------------------------------- */
+
+static void a_processor_tells_its_speed(void **state)
+{
+	struct gp_device *dev;
+	(void)state;
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	OK(gp_device_measure(dev, &err));
+	print_message("%.3g multiply-accumulates and %.3g elements a second\n", dev->speed.macs_per_s,
+		      dev->speed.elements_per_s);
+	assert_true(dev->speed.macs_per_s > 0 && dev->speed.elements_per_s > 0);
+	dev->ops->close(dev);
+}
+
+static void a_plan_that_is_stopped_ends_before_its_next_node(void **state)
+{
+	atomic_bool stop = false;
+	struct gp_device *dev;
+	struct gp_plan *plan;
+	(void)state;
+	struct gp_graph *g = image_graph(4, 4, 4);
+	assert_true(gp_graph_conv(g, "c", 0, 4, 3, 1, 1, 1, true, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	const struct gp_plan_spec spec = {.graph = g,
+					  .batch = 1,
+					  .slots = 1,
+					  .train = true,
+					  .undo = true,
+					  .grad_inputs = 1,
+					  .optim = {.kind = GP_OPTIM_SGD},
+					  .stop = &stop};
+	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
+	OK(dev->ops->forward(plan, 0, GP_TRAIN, 0, &err));
+	atomic_store(&stop, true);
+	assert_int_equal(dev->ops->backward(plan, 0, &err), GP_CANCELED);
+	dev->ops->step_undo(plan);
+	assert_int_equal(dev->ops->forward(plan, 0, GP_TRAIN, 0, &err), GP_CANCELED);
+	atomic_store(&stop, false); /* only a test does that: the plan is as if nothing of the step had been */
+	dev->ops->step_undo(plan);
+	OK(dev->ops->forward(plan, 0, GP_TRAIN, 0, &err));
+	OK(dev->ops->backward(plan, 0, &err));
+	dev->ops->plan_free(plan);
+	atomic_store(&stop, true);
+	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_CANCELED);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(global_pools_count_what_they_read),
+		cmocka_unit_test(pools_count_every_tap_even_of_one_channel),
+		cmocka_unit_test(strided_shortcuts_count_their_inputs),
+		cmocka_unit_test(narrow_groups_count_as_if_they_were_wide),
+		cmocka_unit_test(an_embeddings_gradient_counts_its_whole_weight),
+		cmocka_unit_test(sums_stop_instead_of_wrapping),
+		cmocka_unit_test(seconds_follow_from_speed_and_samples),
+		cmocka_unit_test(a_chunk_within_the_limit_is_taken_with_its_estimate),
+		cmocka_unit_test(a_chunk_over_the_limit_is_refused_with_the_chunks_that_fit),
+		cmocka_unit_test(a_body_too_large_for_one_sample_is_told_so),
+		cmocka_unit_test(a_processor_tells_its_speed),
+		cmocka_unit_test(a_plan_that_is_stopped_ends_before_its_next_node),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
