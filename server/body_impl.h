@@ -88,7 +88,7 @@ struct gp_body {
 	double *squares; /* with clip_norm: of each trained parameter */
 	bool measured;   /* the squares of the step under way have been handed out */
 	bool optim_pending, stopping, ready;
-	atomic_bool stop; /* `stopping`, for tasks that are queued or run */
+	struct gp_stop stop; /* `stopping`, for tasks that are queued or run */
 	enum gp_status broken; /* what a task without a channel failed of; GP_OK: nothing */
 	struct gp_err broken_err;
 	/* weights in: one frame per parameter, freed when all are set */

@@ -310,14 +310,14 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 void gp_body_stop(struct gp_body *b)
 {
 	b->stopping = true;
-	atomic_store(&b->stop, true);
+	gp_stop_set(&b->stop);
 	if (b->built)
 		gp_flows_cancel(&b->flows);
 }
 
 enum gp_status gp_body_check_stop(const struct gp_body *b, struct gp_err *err)
 {
-	if (atomic_load(&b->stop))
+	if (gp_stop_is_set(&b->stop))
 		GP_FAIL(err, GP_CANCELED, "the session has ended");
 	return GP_OK;
 }

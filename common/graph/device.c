@@ -8,6 +8,8 @@
 
 #include <stdio.h>
 
+#include "common/base/stop.h"
+
 bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision)
 {
 	if (!dev->ops->supports)
@@ -32,7 +34,7 @@ enum gp_status gp_device_measure(struct gp_device *dev, struct gp_err *err)
 
 enum gp_status gp_plan_check_stop(const struct gp_plan_spec *spec, struct gp_err *err)
 {
-	if (spec->stop && atomic_load_explicit(spec->stop, memory_order_relaxed))
+	if (gp_stop_is_set(spec->stop))
 		GP_FAIL(err, GP_CANCELED, "the computation of %s was stopped", spec->graph->name);
 	return GP_OK;
 }

@@ -28,8 +28,6 @@
 #ifndef GP_DEVICE_H
 #define GP_DEVICE_H
 
-#include <stdatomic.h>
-
 #include "common/graph/graph.h"
 #include "common/graph/graph_work.h"
 #include "common/graph/optim.h"
@@ -37,6 +35,7 @@
 struct gp_device;
 struct gp_plan;
 struct gp_codec_device;
+struct gp_stop; /* common/base/stop.h */
 
 enum gp_mode {
 	GP_TRAIN, /* batch statistics, dropout, activations kept for backward */
@@ -71,7 +70,7 @@ struct gp_plan_spec {
 	/* (optional) Outlives the plan; any thread may set it, for good. From then on plan_new, forward and backward end
 	 * before their next node with GP_CANCELED, where the device computes node by node; step_undo and the rest of the
 	 * plan work as after any other failure. */
-	const atomic_bool *stop;
+	const struct gp_stop *stop;
 };
 
 /* Bytes. Of a device with memory of its own `total` is there, and `host` is what the plan takes here besides. */

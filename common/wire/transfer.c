@@ -21,7 +21,7 @@ static struct gp_codec_pass pass_of(const struct gp_transfer *t)
 
 static enum gp_status check_stop(const struct gp_flow *f, struct gp_err *err)
 {
-	if (f->stop && atomic_load(f->stop))
+	if (gp_stop_is_set(f->stop))
 		GP_FAIL(err, GP_CANCELED, "%s was stopped", gp_direction_info[f->direction].name);
 	return GP_OK;
 }

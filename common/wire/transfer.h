@@ -15,11 +15,10 @@
 #ifndef GP_TRANSFER_H
 #define GP_TRANSFER_H
 
-#include <stdatomic.h>
-
 #include "common/wire/channel.h"
 #include "common/wire/direction.h"
 #include "common/codec/codec.h"
+#include "common/base/stop.h"
 #include "common/base/worker.h"
 
 struct gp_flow;
@@ -48,7 +47,7 @@ struct gp_flow {
 	struct gp_codec *codec; /* NULL: this tensor has no such flow */
 	uint16_t codec_id;
 	struct gp_lane lane;
-	const atomic_bool *stop; /* NULL: never */
+	const struct gp_stop *stop; /* NULL: never */
 	int slots;
 	struct gp_transfer *slot;
 	struct {
@@ -76,7 +75,7 @@ struct gp_flow_options {
 	struct gp_worker *slow;
 	/* (optional) Outlives the flows; any thread may set it, for good: what has not begun by then does nothing, and is done
 	 * with GP_CANCELED. */
-	const atomic_bool *stop;
+	const struct gp_stop *stop;
 };
 
 #define GP_FLOW_SLOW_NS UINT64_C(50000000)

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/base/stop.h"
 #include "common/graph/graph_work.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_elementwise.h"
@@ -221,7 +222,7 @@ static void a_processor_tells_its_speed(void **state)
 
 static void a_plan_that_is_stopped_ends_before_its_next_node(void **state)
 {
-	atomic_bool stop = false;
+	struct gp_stop stop = {0};
 	struct gp_device *dev;
 	struct gp_plan *plan;
 	(void)state;
@@ -239,16 +240,16 @@ static void a_plan_that_is_stopped_ends_before_its_next_node(void **state)
 					  .stop = &stop};
 	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
 	OK(dev->ops->forward(plan, 0, GP_TRAIN, 0, &err));
-	atomic_store(&stop, true);
+	gp_stop_set(&stop);
 	assert_int_equal(dev->ops->backward(plan, 0, &err), GP_CANCELED);
 	dev->ops->step_undo(plan);
 	assert_int_equal(dev->ops->forward(plan, 0, GP_TRAIN, 0, &err), GP_CANCELED);
-	atomic_store(&stop, false); /* only a test does that: the plan is as if nothing of the step had been */
+	atomic_store(&stop.set, false); /* only a test does that: the plan is as if nothing of the step had been */
 	dev->ops->step_undo(plan);
 	OK(dev->ops->forward(plan, 0, GP_TRAIN, 0, &err));
 	OK(dev->ops->backward(plan, 0, &err));
 	dev->ops->plan_free(plan);
-	atomic_store(&stop, true);
+	gp_stop_set(&stop);
 	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_CANCELED);
 	dev->ops->close(dev);
 	gp_graph_free(g);
