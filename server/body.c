@@ -62,7 +62,7 @@ static void account_compute(struct gp_body *b, enum gp_frame_type made, const st
 	a->sent.kind[made].stage_ns[GP_STAGE_COMPUTE] += t->end_ns - t->start_ns;
 }
 
-/* A pass begins: it is counted from here to its end, unless the body is stopping. */
+/* A pass begins, or is handed to a device that works by itself: it is counted from here to its end. Not while stopping. */
 static enum gp_status begin_pass(struct body_slot *s, struct gp_err *err)
 {
 	GP_TRY(gp_body_check_stop(s->body, err));
@@ -70,19 +70,19 @@ static enum gp_status begin_pass(struct body_slot *s, struct gp_err *err)
 	return GP_OK;
 }
 
-/* A device that works by itself is through with it only when it was waited for. */
-static void end_run(struct body_slot *s, enum gp_status status)
+static void end_pass(struct body_slot *s)
 {
-	if (status != GP_OK || !s->body->dev->ops->wait)
-		atomic_store(&s->computing_ns, 0);
+	atomic_store(&s->computing_ns, 0);
 }
 
-/* Waits for what the device does by itself; by then the next chunk, if there is one, has been queued, too. */
+/* Waits for what the device does by itself; by then the next chunk, if there is one, has been queued, too. What was queued
+ * before has been waited for: from here on the device is this pass's. */
 static void finish_chunk(struct gp_task *task)
 {
 	struct body_slot *s = task->arg;
+	atomic_store(&s->computing_ns, gp_now_ns());
 	task->status = s->body->dev->ops->wait(s->body->plan, s->index, &task->err);
-	atomic_store(&s->computing_ns, 0);
+	end_pass(s);
 }
 
 static void submit_chunk(struct body_slot *s, void (*run)(struct gp_task *), void (*done)(struct gp_task *),
@@ -190,7 +190,7 @@ static void run_forward(struct gp_task *task)
 	task->status = begin_pass(s, &task->err);
 	if (task->status == GP_OK)
 		task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, s->number, &task->err);
-	end_run(s, task->status);
+	end_pass(s);
 }
 
 static void forward_done(struct gp_task *task)
@@ -247,7 +247,7 @@ static void run_backward(struct gp_task *task)
 	task->status = begin_pass(s, &task->err);
 	if (task->status == GP_OK)
 		task->status = s->body->dev->ops->queue_backward(s->body->plan, s->index, &task->err);
-	end_run(s, task->status);
+	end_pass(s);
 }
 
 static void backward_done(struct gp_task *task)

@@ -191,11 +191,11 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 		gp_graph_free(spec.graph);
 		return status;
 	}
-	gp_client_log_write(&srv->log, &l->client, GP_LOG_INFO,
-			    "session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s",
-			    (unsigned long long)l->session->id, spec.graph->nodes,
-			    (unsigned long long)spec.graph->param_elements, spec.session.chunk_samples,
-			    spec.session.window, gp_precision_name(spec.session.precision));
+	gp_client_log_write(
+		&srv->log, &l->client, GP_LOG_INFO,
+		"session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s, passes of %.3g s at most",
+		(unsigned long long)l->session->id, spec.graph->nodes, (unsigned long long)spec.graph->param_elements,
+		spec.session.chunk_samples, spec.session.window, gp_precision_name(spec.session.precision), spec.task_s);
 	const struct gp_body_site at = site_of(l->session);
 	GP_TRY(gp_body_new(&at, &workers, l->ch, &spec, &cbs, l->session, &l->session->body, err));
 	l->state = GP_LINK_LOAD;
