@@ -15,6 +15,7 @@
 #include "common/base/fault.h"
 
 #define WRITE_BYTES_MAX (1u << 30) /* of one call */
+#define READ_BYTES_MAX  (1u << 30)
 
 enum gp_status gp_fail_os(struct gp_err *err, enum gp_status code, const char *doing, const char *path)
 {
@@ -35,6 +36,28 @@ enum gp_status gp_write_all(int fd, const void *data, uint64_t len, const char *
 			continue;
 		if (n < 0)
 			return gp_fail_os(err, GP_IO, "write", path);
+		p += n;
+		len -= (uint64_t)n;
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_read_all(int fd, void *data, uint64_t len, const char *path, struct gp_err *err)
+{
+	uint8_t *p = data;
+	while (len) {
+		ssize_t n = -1;
+		if (gp_fault_hit(GP_FAULT_READ))
+			errno = EIO;
+		else
+			n = read(fd, p, len < READ_BYTES_MAX ? len : READ_BYTES_MAX);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return gp_fail_os(err, GP_IO, "read", path);
+		if (n == 0)
+			GP_FAIL(err, GP_INVALID, "%s ends %llu bytes early: it was cut while it was read", path,
+				(unsigned long long)len);
 		p += n;
 		len -= (uint64_t)n;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bytes that survive a crash: writing whole, syncing files and directories,
- * removing a folder of ours. Where GP_FAULT's write and fsync strike.
+ * Bytes that survive a crash: writing and reading whole, syncing files and
+ * directories, removing a folder of ours. Where GP_FAULT's write, fsync and read
+ * strike.
  *
  * Threads: any, one at a time for a file or folder. Tests:
  * tests/unit/test_safetensors.c, tests/unit/test_checkpoint.c
@@ -15,6 +16,9 @@
 enum gp_status gp_fail_os(struct gp_err *err, enum gp_status code, const char *doing, const char *path);
 /* `path` is for the message. */
 enum gp_status gp_write_all(int fd, const void *data, uint64_t len, const char *path, struct gp_err *err);
+/* Reads `len` bytes from where the file stands. GP_IO: the disk fails; GP_INVALID: the file ends before. A file is read
+ * and not mapped, because a page that the disk cannot give ends the process by SIGBUS. */
+enum gp_status gp_read_all(int fd, void *data, uint64_t len, const char *path, struct gp_err *err);
 enum gp_status gp_sync_fd(int fd, const char *path, struct gp_err *err);
 /* Syncs the directory itself, that is, what was renamed, made or removed in it. One that cannot be synced is no
  * error. */

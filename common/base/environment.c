@@ -28,7 +28,7 @@ static void check_fault(const char *program)
 	if (wanted && !gp_fault_parse(wanted, nth))
 		fprintf(stderr, "%s: GP_FAULT=%.40s makes nothing fail: %s\n", program, wanted,
 			gp_faults_built_in
-				? "write KIND:N,... with kinds alloc, write, fsync, send, device and N from 1"
+				? "write KIND:N,... with kinds alloc, write, fsync, send, device, read and N from 1"
 				: "this build has no fault switches");
 }
 

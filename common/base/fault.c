@@ -19,7 +19,7 @@ static bool parse_one(const char **at, uint64_t nth[GP_FAULT_KINDS])
 {
 	static const char *const names[GP_FAULT_KINDS] = {
 		[GP_FAULT_ALLOC] = "alloc:", [GP_FAULT_WRITE] = "write:",   [GP_FAULT_FSYNC] = "fsync:",
-		[GP_FAULT_SEND] = "send:",   [GP_FAULT_DEVICE] = "device:",
+		[GP_FAULT_SEND] = "send:",   [GP_FAULT_DEVICE] = "device:", [GP_FAULT_READ] = "read:",
 	};
 	for (int k = 0; k < GP_FAULT_KINDS; k++) {
 		const size_t len = strlen(names[k]);

@@ -12,7 +12,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum gp_fault_kind { GP_FAULT_ALLOC, GP_FAULT_WRITE, GP_FAULT_FSYNC, GP_FAULT_SEND, GP_FAULT_DEVICE, GP_FAULT_KINDS };
+enum gp_fault_kind {
+	GP_FAULT_ALLOC,
+	GP_FAULT_WRITE,
+	GP_FAULT_FSYNC,
+	GP_FAULT_SEND,
+	GP_FAULT_DEVICE,
+	GP_FAULT_READ,
+	GP_FAULT_KINDS
+};
 
 #ifdef GP_FAULTS
 enum { gp_faults_built_in = true };

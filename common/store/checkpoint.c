@@ -13,6 +13,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#define XXH_STATIC_LINKING_ONLY /* a hash state on the stack */
 #include <xxhash.h>
 
 #include "common/base/durable.h"
@@ -21,6 +22,7 @@
 #define MANIFEST_NAME "manifest.json"
 #define LOCK_NAME     "lock"
 #define STEP_DIGITS   12
+#define HASHED_BYTES  (1u << 20) /* at once */
 #define TEMP_PREFIX   "tmp-" /* what is being written or removed */
 
 /* --- names ------------------------------------------------------------------------------------------------------ */
@@ -196,15 +198,38 @@ enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err
 
 /* --- writing ---------------------------------------------------------------------------------------------------- */
 
+static enum gp_status hash_bytes(int fd, const char *path, uint64_t len, void *buffer, uint64_t *hash,
+				 struct gp_err *err)
+{
+	XXH3_state_t state;
+	XXH3_64bits_reset(&state);
+	for (uint64_t n; len > 0; len -= n) {
+		n = len < HASHED_BYTES ? len : HASHED_BYTES;
+		GP_TRY(gp_read_all(fd, buffer, n, path, err));
+		XXH3_64bits_update(&state, buffer, n);
+	}
+	*hash = XXH3_64bits_digest(&state);
+	return GP_OK;
+}
+
+/* A state is large, and the session has no memory for it once more: it is read piece by piece. */
 static enum gp_status measure_state(const char *path, struct gp_manifest *m, struct gp_err *err)
 {
-	struct gp_st_file *f;
-	GP_TRY(gp_st_open(path, &f, err));
-	struct gp_span bytes = gp_st_bytes(f);
-	m->state_bytes = bytes.len;
-	m->state_hash = XXH3_64bits(bytes.data, bytes.len);
-	gp_st_close(f);
-	return GP_OK;
+	struct stat st;
+	void *buffer;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return gp_fail_os(err, GP_IO, "open", path);
+	enum gp_status status = fstat(fd, &st) == 0 ? GP_OK : gp_fail_os(err, GP_IO, "measure", path);
+	if (status == GP_OK)
+		status = gp_alloc_array(&buffer, 1, HASHED_BYTES, err);
+	if (status == GP_OK) {
+		m->state_bytes = (uint64_t)st.st_size;
+		status = hash_bytes(fd, path, m->state_bytes, buffer, &m->state_hash, err);
+		gp_free(buffer);
+	}
+	close(fd);
+	return status;
 }
 
 static enum gp_status write_state(const char *path, const struct gp_st_item *items, int count, struct gp_err *err)

@@ -14,10 +14,10 @@
 #include <fcntl.h>
 #include <jansson.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/durable.h"
 #include "common/base/mem.h"
 
 #define MAX_HEADER_BYTES ((uint64_t)100 << 20)
@@ -27,7 +27,7 @@
 struct gp_st_file {
 	const uint8_t *bytes;
 	size_t len;
-	void *map;                   /* NULL when the bytes are borrowed */
+	void *own;                   /* the bytes; NULL when they are borrowed */
 	json_t *header;              /* owns the names */
 	struct gp_st_tensor *tensor; /* in name order */
 	int count;
@@ -168,17 +168,26 @@ static enum gp_status read_tensor(const json_t *entry, const uint8_t *data, uint
 
 /* --- the header ------------------------------------------------------------------------------------------------- */
 
+/* `start`: the file's first 8 bytes, where it has so many. */
+static enum gp_status check_length(const uint8_t *start, size_t len, uint64_t *header_bytes, struct gp_err *err)
+{
+	uint64_t n;
+	if (len < sizeof n)
+		GP_FAIL(err, GP_INVALID, "%zu bytes are too few for a safetensors file", len);
+	memcpy(&n, start, sizeof n);
+	if (n > MAX_HEADER_BYTES || n > len - sizeof n)
+		GP_FAIL(err, GP_INVALID,
+			"the header claims %llu bytes of a file of %zu: not a safetensors file, or truncated",
+			(unsigned long long)n, len);
+	*header_bytes = n;
+	return GP_OK;
+}
+
 static enum gp_status load_header(struct gp_st_file *f, uint64_t *data_start, struct gp_err *err)
 {
 	uint64_t n;
 	json_error_t json;
-	if (f->len < sizeof n)
-		GP_FAIL(err, GP_INVALID, "%zu bytes are too few for a safetensors file", f->len);
-	memcpy(&n, f->bytes, sizeof n);
-	if (n > MAX_HEADER_BYTES || n > f->len - sizeof n)
-		GP_FAIL(err, GP_INVALID,
-			"the header claims %llu bytes of a file of %zu: not a safetensors file, or truncated",
-			(unsigned long long)n, f->len);
+	GP_TRY(check_length(f->bytes, f->len, &n, err));
 	f->header = json_loadb((const char *)f->bytes + sizeof n, (size_t)n, JSON_REJECT_DUPLICATES, &json);
 	if (!f->header)
 		GP_FAIL(err, GP_INVALID, "the header is not valid JSON: %.100s at byte %d", json.text, json.position);
@@ -281,38 +290,58 @@ enum gp_status gp_st_parse(const void *bytes, size_t len, const char *label, str
 
 /* --- files ------------------------------------------------------------------------------------------------------ */
 
-static enum gp_status map_file(int fd, const char *path, void **map, size_t *len, struct gp_err *err)
+static enum gp_status measure_file(int fd, const char *path, size_t *len, struct gp_err *err)
 {
 	struct stat st;
 	if (fstat(fd, &st) != 0)
 		return gp_err_set(err, GP_IO, errno, __FILE__, __LINE__, "%s: %s", path, strerror(errno));
 	if (!S_ISREG(st.st_mode) || st.st_size == 0)
 		GP_FAIL(err, GP_INVALID, "%s: %s", path, S_ISREG(st.st_mode) ? "the file is empty" : "not a file");
-	void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
-	if (p == MAP_FAILED)
-		return gp_err_set(err, GP_IO, errno, __FILE__, __LINE__, "%s: cannot map: %s", path, strerror(errno));
-	*map = p;
 	*len = (size_t)st.st_size;
+	return GP_OK;
+}
+
+/* What is no safetensors file at all, and may be of any size, is refused before it is read. */
+static enum gp_status read_file(int fd, const char *path, void **bytes, size_t *len, struct gp_err *err)
+{
+	uint8_t start[sizeof(uint64_t)];
+	uint64_t header_bytes;
+	size_t size = 0;
+	GP_TRY(measure_file(fd, path, &size, err));
+	const size_t first = size < sizeof start ? size : sizeof start;
+	GP_TRY(gp_read_all(fd, start, first, path, err));
+	if (check_length(start, size, &header_bytes, err) != GP_OK)
+		return gp_err_prefix(err, "%s", path);
+	uint8_t *all = gp_alloc_aligned(size);
+	if (!all)
+		GP_FAIL(err, GP_NOMEM, "%s: no memory for its %zu bytes", path, size);
+	memcpy(all, start, first);
+	if (gp_read_all(fd, all + first, size - first, path, err) != GP_OK) {
+		gp_free_aligned(all);
+		return err->code;
+	}
+	*bytes = all;
+	*len = size;
 	return GP_OK;
 }
 
 enum gp_status gp_st_open(const char *path, struct gp_st_file **out, struct gp_err *err)
 {
-	void *map = NULL;
+	void *bytes = NULL;
 	size_t len = 0;
 	struct gp_st_file *f;
 	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
 	if (fd < 0)
 		return gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot open %s: %s", path,
 				  strerror(errno));
-	enum gp_status status = map_file(fd, path, &map, &len, err);
+	enum gp_status status = read_file(fd, path, &bytes, &len, err);
 	close(fd);
 	GP_TRY(status);
-	if (gp_st_parse(map, len, path, &f, err) != GP_OK) {
-		munmap(map, len);
+	if (gp_st_parse(bytes, len, path, &f, err) != GP_OK) {
+		gp_free_aligned(bytes);
 		return err->code;
 	}
-	f->map = map;
+	f->own = bytes;
 	*out = f;
 	return GP_OK;
 }
@@ -323,8 +352,7 @@ void gp_st_close(struct gp_st_file *f)
 		return;
 	json_decref(f->header);
 	gp_free(f->tensor);
-	if (f->map)
-		munmap(f->map, f->len);
+	gp_free_aligned(f->own);
 	gp_free(f);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Safetensors files: reading (memory-mapped, everything checked: a file is not
+ * Safetensors files: reading (into memory, everything checked: a file is not
  * trusted) and writing (atomically: temporary file, fsync, rename). Format:
  * u64 little-endian header length, JSON header, raw data.
  *
@@ -26,12 +26,13 @@ struct gp_st_tensor {
 	int dims;              /* as in the file */
 	struct gp_shape shape; /* GP_ST_OTHER: 0 elements; others may have a dimension of 0 too */
 	uint64_t count;
-	const void *data; /* into the mapping; may be unaligned */
+	const void *data; /* into the file's bytes; may be unaligned */
 	uint64_t bytes;
 };
 
 struct gp_st_file;
 
+/* Reads the whole file. GP_IO: the disk fails. */
 enum gp_status gp_st_open(const char *path, struct gp_st_file **out, struct gp_err *err);
 /* The same on borrowed memory (fuzzing, tests). */
 enum gp_status gp_st_parse(const void *bytes, size_t len, const char *label, struct gp_st_file **out,

@@ -71,7 +71,8 @@ static void fault_switches_are_read_to_the_letter(void **state)
 	for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
 		if (gp_fault_parse(wrong[i], nth))
 			fail_msg("'%s' was taken", wrong[i]);
-	assert_true(gp_fault_parse("write:3,alloc:17", nth));
+	assert_true(gp_fault_parse("write:3,alloc:17,read:2", nth));
+	assert_int_equal(nth[GP_FAULT_READ], 2);
 	assert_int_equal(nth[GP_FAULT_ALLOC], 17);
 	assert_int_equal(nth[GP_FAULT_WRITE], 3);
 	assert_int_equal(nth[GP_FAULT_FSYNC], 0);

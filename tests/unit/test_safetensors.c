@@ -445,7 +445,39 @@ static void failed_allocation_is_an_error_not_a_crash(void **state)
 	gp_fault_arm(GP_FAULT_ALLOC, 0);
 	assert_null(f);
 }
+
+/* A mapped file would end the process by SIGBUS where a read says what is wrong. */
+static void disk_that_cannot_be_read_is_an_error(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	assert_int_equal(gp_st_write(in_dir("a"), items, 1, NULL, 0, &err), GP_OK);
+	for (uint64_t nth = 1; nth <= 2; nth++) {
+		gp_fault_arm(GP_FAULT_READ, nth);
+		assert_int_equal(gp_st_open(in_dir("a"), &f, &err), GP_IO);
+		assert_non_null(strstr(err.text, "cannot read"));
+	}
+	gp_fault_arm(GP_FAULT_READ, 0);
+	assert_null(f);
+}
 #endif
+
+/* Whatever its size: nothing of it is read but its first bytes. */
+static void large_file_of_another_kind_is_refused_before_it_is_read(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_st_file *f = NULL;
+	FILE *e = fopen(in_dir("huge"), "wb");
+	assert_non_null(e);
+	assert_int_equal(fwrite("not safetensors", 1, 15, e), 15);
+	fclose(e);
+	assert_int_equal(truncate(in_dir("huge"), (off_t)1 << 43), 0); /* sparse; more than any memory */
+	assert_int_equal(gp_st_open(in_dir("huge"), &f, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "huge: the header claims"));
+	assert_null(f);
+}
 
 #define WITH_DIR(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
 
@@ -466,10 +498,12 @@ int main(void)
 		WITH_DIR(only_a_regular_file_is_replaced),
 		WITH_DIR(a_link_stays_and_its_file_is_replaced),
 		WITH_DIR(things_that_are_not_files_are_refused),
+		WITH_DIR(large_file_of_another_kind_is_refused_before_it_is_read),
 #ifdef GP_FAULTS
 		WITH_DIR(failed_write_leaves_the_old_file_and_nothing_else),
 		WITH_DIR(failed_sync_leaves_a_whole_file),
 		WITH_DIR(failed_allocation_is_an_error_not_a_crash),
+		WITH_DIR(disk_that_cannot_be_read_is_an_error),
 #endif
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
