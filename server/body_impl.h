@@ -118,6 +118,8 @@ void gp_body_reset_chunks(struct gp_body *b);
 void gp_body_account_flows(struct gp_body *b);
 
 /* body_state.c */
+/* Reads the manifest of restore_step, off the loop thread; `done` follows. */
+void gp_body_check_restore(struct gp_body *b, void (*done)(struct gp_task *));
 enum gp_status gp_body_restore(struct gp_body *b, struct gp_err *err);
 enum gp_status gp_body_list_parts(struct gp_body *b, struct gp_err *err);
 uint64_t gp_body_checkpoint_bytes(const struct gp_body_spec *spec);

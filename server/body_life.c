@@ -241,6 +241,14 @@ static void submit_estimate(struct gp_body *b)
 	gp_worker_submit(&b->build_lane, &b->build, 0);
 }
 
+/* Before anything is set aside for a run that cannot go on from there. */
+static void restore_checked(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	if (gp_body_task_ok(b, task))
+		submit_estimate(b);
+}
+
 /* Nothing has been computed yet. */
 static void move_to(struct gp_body *b, const struct gp_body_site *at)
 {
@@ -302,7 +310,10 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 		gp_body_free(b);
 		return status;
 	}
-	submit_estimate(b);
+	if (spec->restore_step > 0)
+		gp_body_check_restore(b, restore_checked);
+	else
+		submit_estimate(b);
 	*out = b;
 	return GP_OK;
 }

@@ -16,7 +16,41 @@
 #include "common/wire/graph_msg.h"
 #include "server/body_impl.h"
 
+static enum gp_status describe(const struct gp_body *b, struct gp_session_words **out, struct gp_err *err)
+{
+	struct gp_session_words *words;
+	GP_TRY(gp_alloc_array((void **)&words, 1, sizeof *words, err));
+	enum gp_status status = gp_session_spec_describe(&b->spec.session, b->spec.graph, words, err);
+	if (status == GP_OK)
+		*out = words;
+	else
+		gp_free(words);
+	return status;
+}
+
 /* --- reading ---------------------------------------------------------------------------------------------------- */
+
+static void run_check(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	const struct gp_body_spec *spec = &b->spec;
+	struct gp_session_words *words;
+	task->status = describe(b, &words, &task->err);
+	if (task->status == GP_OK) {
+		task->status = gp_state_dir_check(spec->state, spec->run_id, spec->restore_step, &words->pairs,
+						  &task->err);
+		gp_free(words);
+	}
+	if (task->status != GP_OK)
+		gp_err_prefix(&task->err, "open: restore_step");
+}
+
+void gp_body_check_restore(struct gp_body *b, void (*done)(struct gp_task *))
+{
+	struct gp_body_checkpoint *k = &b->checkpoint;
+	k->write = (struct gp_task){.run = run_check, .done = done, .arg = b};
+	gp_worker_submit(&k->lane, &k->write, 0);
+}
 
 /* Each half is whole, but they do not belong to one training, and this server has no other for this client. */
 static enum gp_status check_hash(const struct gp_body *b, struct gp_err *err)
@@ -105,13 +139,11 @@ static void run_write(struct gp_task *task)
 	struct gp_body *b = task->arg;
 	struct gp_body_checkpoint *k = &b->checkpoint;
 	struct gp_session_words *words;
-	task->status = gp_alloc_array((void **)&words, 1, sizeof *words, &task->err);
+	task->status = describe(b, &words, &task->err);
 	if (task->status != GP_OK)
 		return;
-	task->status = gp_session_spec_describe(&b->spec.session, b->spec.graph, words, &task->err);
-	if (task->status == GP_OK)
-		task->status = gp_state_dir_write(b->spec.state, b->spec.run_id, b->step, &words->pairs, k->items,
-						  k->item_count, k->stay, &task->err);
+	task->status = gp_state_dir_write(b->spec.state, b->spec.run_id, b->step, &words->pairs, k->items,
+					  k->item_count, k->stay, &task->err);
 	gp_free(words);
 }
 

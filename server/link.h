@@ -47,8 +47,9 @@ void gp_server_link_stepped(struct gp_server_link *l);
 /* Takes what became of sending a message: GP_PEER loses the link, any other failure ends the session. */
 void gp_server_link_sent(struct gp_server_link *l, enum gp_status status, const struct gp_err *err);
 
-/* link_hello.c: takes HELLO, which says who the client is and which session it comes back for. WELCOME answers it, at
- * once or by gp_server_link_take. GP_PROTO, GP_DENIED, GP_BUSY: why the client is turned away. */
+/* link_hello.c: takes HELLO, which says who the client is and which session it comes back for. WELCOME answers it,
+ * by gp_server_link_take or gp_server_link_welcome, which may have to wait: for the session, or for the disk. GP_PROTO,
+ * GP_DENIED, GP_BUSY: why the client is turned away. */
 enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hello *hello, struct gp_err *err);
 /* link_open.c: takes OPEN. The session gets a device and a body, which says READY. */
 enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open *m, struct gp_err *err);

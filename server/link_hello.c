@@ -105,6 +105,15 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	gp_server_link_drain(l);
 }
 
+void gp_server_link_welcome(struct gp_server_link *l, uint64_t stored)
+{
+	struct gp_err err;
+	l->stored = stored;
+	l->state = GP_LINK_OPEN;
+	l->progress_ns = gp_now_ns(); /* it is the client's turn from here on */
+	gp_server_link_sent(l, send_welcome(l, false, &err), &err);
+}
+
 static enum gp_status check_hello(const Gpsplit__Hello *hello, struct gp_err *err)
 {
 	if (hello->version != GP_PROTO_VERSION)
@@ -180,7 +189,6 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 		take_over(s);
 	GP_TRY(gp_server_session_new(l->srv, l, span_of(hello->run_id), who, &l->session, err));
 	gp_server_session_prove(l->session, &l->proof, &l->client);
-	GP_TRY(gp_server_session_stored(l->session, hello->checkpoint, hello->n_checkpoint, &l->stored, err));
-	l->state = GP_LINK_OPEN;
-	return send_welcome(l, false, err);
+	l->state = GP_LINK_WELCOME;
+	return gp_server_session_find_stored(l->session, hello->checkpoint, hello->n_checkpoint, err);
 }

@@ -19,6 +19,7 @@
 #define STRANGER_LINES_PER_S 1.0
 #define FILES_KEPT           64 /* descriptors that are no connections */
 #define GPU_CODEC_THREADS    4
+#define STATE_SHARES         4 /* of --state-max, for names */
 #define CODEC_THREADS_MOST   16
 
 /* What this process may use: of the machine, or of its control group. */
@@ -107,10 +108,27 @@ static enum gp_status open_devices(struct gp_server *srv, struct gp_err *err)
 	return GP_OK;
 }
 
+/* Where clients have no names they are one, which has all. */
+static struct gp_state_limits state_limits(const struct gp_server_settings *set)
+{
+	const bool names = set->tokens || set->tls_client_ca;
+	const int part = names ? STATE_SHARES : 1;
+	struct gp_state_limits l = {.bytes = (uint64_t)set->state_max_bytes,
+				    .client_bytes = (uint64_t)set->state_max_client_bytes,
+				    .client_runs = (int)set->state_client_runs,
+				    .names = names};
+	if (l.client_bytes == 0)
+		l.client_bytes = l.bytes / (uint64_t)part;
+	if (l.client_runs == 0)
+		l.client_runs = GP_STATE_RUNS_MAX / part;
+	return l;
+}
+
 static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 {
 	if (srv->set.state_dir) {
-		GP_TRY(gp_state_dir_open(srv->set.state_dir, (uint64_t)srv->set.state_max_bytes, &srv->state, err));
+		const struct gp_state_limits limits = state_limits(&srv->set);
+		GP_TRY(gp_state_dir_open(srv->set.state_dir, &limits, &srv->state, err));
 		GP_TRY(gp_worker_new(srv->loop, "gp-disk", 1, &srv->disk, err));
 	}
 	GP_TRY(gp_worker_new(srv->loop, "gp-build", BUILD_THREADS, &srv->build, err));

@@ -34,6 +34,8 @@ struct gp_server_settings {
 	double resume_window_s; /* a session whose link broke is parked so long; 0 = not at all */
 	const char *state_dir;  /* checkpoints of runs; NULL: none are written */
 	int64_t state_max_bytes;
+	int64_t state_max_client_bytes; /* of one name's; 0 = a quarter of all, or all where clients have no names */
+	int64_t state_client_runs;      /* the same of runs */
 	bool insecure;
 	const char *tls_cert, *tls_key, *tls_client_ca, *tokens; /* files; NULL: without */
 	struct gp_visitor_limits visitors;                       /* of one address or name */
@@ -107,6 +109,8 @@ void gp_server_link_retire(struct gp_server_link *l);
 bool gp_server_link_drain(struct gp_server_link *l);
 /* link_hello.c: the session that the link has claimed is at rest, and is the link's from here on. */
 void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s);
+/* link_hello.c: answers the HELLO of a new session. `stored`: the newest checkpoint that both sides have; 0: none. */
+void gp_server_link_welcome(struct gp_server_link *l, uint64_t stored);
 struct gp_server_link *gp_server_link_next(struct gp_server_link *l);
 /* link_hello.c: ends the links of clients whose token was revoked (gp_server_revoked), with GP_DENIED. */
 void gp_server_links_revoke(struct gp_server *srv);

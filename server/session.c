@@ -50,6 +50,8 @@ static void free_session(struct gp_server_session *s)
 	if ((srv->draining || srv->stopping) && !is_kept(s))
 		srv->fallen_back += gp_server_session_tell_fallback(s);
 	gp_body_free(s->body);
+	if (s->disk.worker)
+		gp_lane_deinit(&s->disk);
 	if (s->using)
 		gp_state_dir_release(srv->state, s->stored_as);
 	srv->memory_used_bytes -= s->memory_bytes;
@@ -75,7 +77,7 @@ static bool drain(struct gp_server_session *s)
 
 void gp_server_session_settle(struct gp_server_session *s)
 {
-	if (s->link || (s->body && gp_body_busy(s->body)))
+	if (s->link || s->disk.pending > 0 || (s->body && gp_body_busy(s->body)))
 		return;
 	struct gp_server_link *successor = s->successor;
 	if (s->ending && (drain(s) || (s->body && gp_body_release(s->body))))
@@ -297,29 +299,40 @@ void gp_server_session_end(struct gp_server_session *s)
 
 /* Checkpoints. */
 
-enum gp_status gp_server_session_stored(struct gp_server_session *s, const uint64_t *step, size_t count,
-					uint64_t *stored, struct gp_err *err)
+static void run_find(struct gp_task *task)
 {
-	*stored = 0;
-	s->checkpoints = s->has_run_id && count > 0;
-	if (!s->checkpoints || !s->srv->state)
-		return GP_OK;
-	GP_TRY(gp_state_dir_use(s->srv->state, s->stored_as, err)); /* what WELCOME names is there for OPEN */
-	s->using = true;
-	*stored = gp_state_dir_common(s->srv->state, s->stored_as, step, count);
-	return GP_OK;
+	struct gp_server_session *s = task->arg;
+	s->stored = gp_state_dir_common(s->srv->state, s->stored_as, s->listed, s->listed_count);
 }
 
-static enum gp_status check_restore(const struct gp_server_session *s, const struct gp_body_spec *spec,
-				    struct gp_err *err)
+/* The client may have left while the disk was read. */
+static void find_done(struct gp_task *task)
 {
-	struct gp_session_words *words;
-	GP_TRY(gp_alloc_array((void **)&words, 1, sizeof *words, err));
-	enum gp_status status = gp_session_spec_describe(&spec->session, spec->graph, words, err);
-	if (status == GP_OK)
-		status = gp_state_dir_check(s->srv->state, s->stored_as, spec->restore_step, &words->pairs, err);
-	gp_free(words);
-	return status == GP_OK ? GP_OK : gp_err_prefix(err, "open: restore_step");
+	struct gp_server_session *s = task->arg;
+	if (s->ending || !s->link)
+		gp_server_session_settle(s);
+	else
+		gp_server_link_welcome(s->link, s->stored);
+}
+
+enum gp_status gp_server_session_find_stored(struct gp_server_session *s, const uint64_t *step, size_t count,
+					     struct gp_err *err)
+{
+	struct gp_server *srv = s->srv;
+	s->checkpoints = s->has_run_id && count > 0;
+	if (!s->checkpoints || !srv->state) {
+		gp_server_link_welcome(s->link, 0);
+		return GP_OK;
+	}
+	gp_require(count <= GP_CHECKPOINTS_MAX); /* the link has looked */
+	GP_TRY(gp_state_dir_use(srv->state, s->stored_as, s->who, err)); /* what WELCOME names is there for OPEN */
+	s->using = true;
+	memcpy(s->listed, step, count * sizeof *step);
+	s->listed_count = count;
+	s->find = (struct gp_task){.run = run_find, .done = find_done, .arg = s};
+	gp_lane_init(&s->disk, srv->disk);
+	gp_worker_submit(&s->disk, &s->find, 0);
+	return GP_OK;
 }
 
 enum gp_status gp_server_session_use_state(struct gp_server_session *s, uint64_t restore_step,
@@ -336,5 +349,5 @@ enum gp_status gp_server_session_use_state(struct gp_server_session *s, uint64_t
 	spec->state = srv->state;
 	memcpy(spec->run_id, s->stored_as, sizeof spec->run_id);
 	spec->restore_step = restore_step;
-	return restore_step > 0 ? check_restore(s, spec, err) : GP_OK;
+	return GP_OK;
 }

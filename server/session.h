@@ -41,6 +41,10 @@ struct gp_server_session {
 	bool has_run_id;
 	bool checkpoints; /* the client writes checkpoints of the run */
 	bool using;       /* the server's state_dir knows that the run is in use */
+	struct gp_lane disk; /* reads which of the listed steps are stored, for WELCOME */
+	struct gp_task find;
+	uint64_t listed[GP_CHECKPOINTS_MAX], stored;
+	size_t listed_count;
 	bool ready;       /* READY was sent: the session can be resumed */
 	bool ending, drained;
 	uv_timer_t window;
@@ -85,11 +89,13 @@ void gp_server_session_drain(struct gp_server_session *s);
 bool gp_server_session_tell_fallback(const struct gp_server_session *s);
 /* Nobody will ask for it again: freed when it has come to rest. */
 void gp_server_session_end(struct gp_server_session *s);
-/* Takes HELLO's list of checkpoints. *stored is the newest of them that the server has, too; 0: none.
+/* Takes HELLO's list of checkpoints, looks for the newest of them that the server has, too, and calls gp_server_link_welcome
+ * with it: at once, or, where the disk is to be read, later and only if the link still stands then.
  * From here to the end of the session the run's checkpoints make room for nothing else. */
-enum gp_status gp_server_session_stored(struct gp_server_session *s, const uint64_t *step, size_t count,
-					uint64_t *stored, struct gp_err *err);
-/* Tells the body of an OPEN where its run's checkpoints are. GP_INVALID: what is wrong with restore_step. */
+enum gp_status gp_server_session_find_stored(struct gp_server_session *s, const uint64_t *step, size_t count,
+					     struct gp_err *err);
+/* Tells the body of an OPEN where its run's checkpoints are. GP_INVALID: the session cannot have restore_step. The body
+ * finds out whether that checkpoint is there and fits. */
 enum gp_status gp_server_session_use_state(struct gp_server_session *s, uint64_t restore_step,
 					   struct gp_body_spec *spec, struct gp_err *err);
 /* A task of the body came back. */

@@ -18,19 +18,30 @@
 #include "common/base/log.h"
 
 #define SHOWN_DIGITS 8
+#define OWNER_KEY    "owner" /* of a manifest's progress: who wrote it */
+#define OWNER_BYTES  (3 * GP_STATE_OWNER_BYTES)
 
-struct user {
-	uint8_t run[GP_RUN_ID_BYTES];
+/* A run that a session uses, or that has checkpoints, or both. */
+struct stored_run {
+	uint8_t id[GP_RUN_ID_BYTES];
+	char owner[OWNER_BYTES]; /* in printable ASCII, so that manifests can have it; "": nobody in particular */
+	uint64_t bytes;          /* of its checkpoints */
+	uint64_t written;        /* order of the newest ones */
 	int uses;
+	bool going; /* is being removed */
+	bool stuck; /* cannot be removed */
 };
 
+/* What is on the disk is known from the start on, so that no question about it waits for the disk. */
 struct gp_state_dir {
 	char *path;
-	uint64_t max_bytes;
+	struct gp_state_limits limits;
 	int lock;
-	pthread_mutex_t mutex; /* around what follows */
-	struct user *user;
-	int users, room;
+	pthread_mutex_t mutex; /* around what follows; never held while a file is touched */
+	pthread_cond_t gone;   /* a run that was `going` is */
+	struct stored_run *run;
+	int runs, room;
+	uint64_t written; /* the highest of all */
 };
 
 struct path {
@@ -71,19 +82,7 @@ static enum gp_status without_path(const uint8_t run[GP_RUN_ID_BYTES], struct gp
 	return gp_err_set(err, err->code, os, __FILE__, __LINE__, "%s", strerror(os));
 }
 
-/* --- all runs --------------------------------------------------------------------------------------------------- */
-
-struct stored_run {
-	uint8_t id[GP_RUN_ID_BYTES];
-	uint64_t bytes;
-	uint64_t newest_ns;
-};
-
-struct inventory {
-	struct stored_run *run;
-	int count, room;
-	uint64_t bytes;
-};
+/* --- a run on the disk ------------------------------------------------------------------------------------------- */
 
 static uint64_t file_bytes(const char *folder, uint64_t step, const char *name)
 {
@@ -93,57 +92,38 @@ static uint64_t file_bytes(const char *folder, uint64_t step, const char *name)
 	return n < (int)sizeof path.text && stat(path.text, &st) == 0 ? (uint64_t)st.st_size : 0;
 }
 
-static struct stored_run measure_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
+struct measure {
+	uint64_t bytes, newest_ns;
+};
+
+static struct measure measure_folder(const char *folder)
 {
-	struct stored_run r = {.bytes = 0};
-	struct path folder;
+	struct measure m = {0, 0};
 	struct stat st;
 	struct gp_err ignored;
 	uint64_t step[GP_CHECKPOINTS_MAX];
 	int count = 0;
-	memcpy(r.id, id, sizeof r.id);
-	if (run_path(d, id, &folder, &ignored) != GP_OK ||
-	    gp_checkpoint_list(folder.text, step, &count, &ignored) != GP_OK)
-		return r;
+	if (gp_checkpoint_list(folder, step, &count, &ignored) != GP_OK)
+		return m;
 	for (int i = 0; i < count; i++)
-		r.bytes += file_bytes(folder.text, step[i], "state.safetensors") +
-			   file_bytes(folder.text, step[i], "manifest.json");
-	if (stat(folder.text, &st) == 0) /* changes with every checkpoint that comes or goes */
-		r.newest_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
-	return r;
+		m.bytes += file_bytes(folder, step[i], "state.safetensors") +
+			   file_bytes(folder, step[i], "manifest.json");
+	if (stat(folder, &st) == 0) /* changes with every checkpoint that comes or goes */
+		m.newest_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
+	return m;
 }
 
-static enum gp_status add_run(struct inventory *v, const struct stored_run *r, struct gp_err *err)
+/* A folder without a checkpoint counts as nothing, so it does not stay either. */
+static struct measure measure_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
 {
-	if (v->count == v->room) {
-		int room = v->room ? 2 * v->room : 64;
-		struct stored_run *more = gp_realloc(v->run, (size_t)room, sizeof *more);
-		if (!more)
-			GP_FAIL(err, GP_NOMEM, "out of memory for a list of runs");
-		v->run = more;
-		v->room = room;
-	}
-	v->run[v->count++] = *r;
-	v->bytes += r->bytes;
-	return GP_OK;
-}
-
-/* After a failure the inventory still is to be freed. */
-static enum gp_status take_inventory(const struct gp_state_dir *d, struct inventory *v, struct gp_err *err)
-{
-	uint8_t id[GP_RUN_ID_BYTES];
-	enum gp_status status = GP_OK;
-	DIR *dir = opendir(d->path);
-	if (!dir)
-		return gp_fail_os(err, GP_IO, "open", d->path);
-	for (const struct dirent *e; status == GP_OK && (e = readdir(dir));) {
-		if (!gp_run_id_parse(e->d_name, id))
-			continue;
-		const struct stored_run r = measure_run(d, id);
-		status = add_run(v, &r, err);
-	}
-	closedir(dir);
-	return status;
+	struct path folder;
+	struct gp_err ignored;
+	if (run_path(d, id, &folder, &ignored) != GP_OK)
+		return (struct measure){0, 0};
+	const struct measure m = measure_folder(folder.text);
+	if (m.bytes == 0)
+		rmdir(folder.text); /* where it is empty */
+	return m;
 }
 
 static void remove_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
@@ -165,6 +145,66 @@ static void remove_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_
 	}
 }
 
+/* --- the runs that are known; with the mutex --------------------------------------------------------------------- */
+
+static struct stored_run *find_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES])
+{
+	for (int i = 0; i < d->runs; i++)
+		if (memcmp(d->run[i].id, id, GP_RUN_ID_BYTES) == 0)
+			return &d->run[i];
+	return NULL;
+}
+
+/* The one that is there, or a new one of nobody. */
+static enum gp_status enter_run(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct stored_run **out,
+				struct gp_err *err)
+{
+	*out = find_run(d, id);
+	if (*out)
+		return GP_OK;
+	if (d->runs == d->room) {
+		int room = d->room ? 2 * d->room : 64;
+		struct stored_run *more = gp_realloc(d->run, (size_t)room, sizeof *more);
+		if (!more)
+			GP_FAIL(err, GP_NOMEM, "out of memory for a run");
+		d->run = more;
+		d->room = room;
+	}
+	*out = &d->run[d->runs++];
+	memset(*out, 0, sizeof **out);
+	memcpy((*out)->id, id, GP_RUN_ID_BYTES);
+	return GP_OK;
+}
+
+static void set_measure(struct gp_state_dir *d, struct stored_run *r, const struct measure *m)
+{
+	if (m->bytes > 0 && m->newest_ns != r->written) {
+		r->written = m->newest_ns > d->written ? m->newest_ns : d->written + 1;
+		d->written = r->written;
+	}
+	r->bytes = m->bytes;
+}
+
+static void forget_unless_needed(struct gp_state_dir *d, struct stored_run *r)
+{
+	if (r->uses == 0 && r->bytes == 0 && !r->going)
+		*r = d->run[--d->runs];
+}
+
+/* Every byte that is not printable ASCII, and '%', as %XX. */
+static void set_owner(struct stored_run *r, const char *name)
+{
+	size_t n = 0;
+	for (; *name && n + 4 < sizeof r->owner; name++) {
+		const unsigned char c = (unsigned char)*name;
+		if (c >= 0x20 && c < 0x7f && c != '%')
+			r->owner[n++] = (char)c;
+		else
+			n += (size_t)snprintf(r->owner + n, 4, "%%%02X", c);
+	}
+	r->owner[n] = '\0';
+}
+
 /* --- life ------------------------------------------------------------------------------------------------------- */
 
 /* One that cannot be cleaned is no reason to serve nobody. */
@@ -181,17 +221,60 @@ static void clean_run(const struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_B
 	gp_log(main, GP_LOG_WARN, "--state-dir: %s", err.text);
 }
 
-static enum gp_status clean_runs(const struct gp_state_dir *d, struct gp_err *err)
+/* As the newest checkpoint says that can be read; one of an older version says nothing. */
+static void read_owner(const char *folder, struct stored_run *r)
 {
-	struct inventory v = {0};
-	enum gp_status status = take_inventory(d, &v, err);
-	for (int i = 0; status == GP_OK && i < v.count; i++)
-		clean_run(d, v.run[i].id);
-	gp_free(v.run);
+	uint64_t step[GP_CHECKPOINTS_MAX];
+	struct gp_err ignored;
+	int count = 0;
+	if (gp_checkpoint_list(folder, step, &count, &ignored) != GP_OK)
+		return;
+	for (int i = 0; i < count; i++) {
+		struct gp_manifest m;
+		if (gp_checkpoint_peek(folder, step[i], &m, &ignored) != GP_OK)
+			continue;
+		const char *owner = gp_pairs_find(&m.progress, OWNER_KEY);
+		snprintf(r->owner, sizeof r->owner, "%s", owner ? owner : "");
+		gp_manifest_deinit(&m);
+		return;
+	}
+}
+
+static enum gp_status take_in(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_err *err)
+{
+	struct path folder;
+	struct stored_run *r;
+	clean_run(d, id);
+	const struct measure m = measure_run(d, id);
+	if (m.bytes == 0)
+		return GP_OK;
+	GP_TRY(run_path(d, id, &folder, err));
+	GP_TRY(enter_run(d, id, &r, err));
+	r->bytes = m.bytes;
+	r->written = m.newest_ns;
+	if (d->written < r->written)
+		d->written = r->written;
+	if (d->limits.names)
+		read_owner(folder.text, r);
+	return GP_OK;
+}
+
+static enum gp_status take_in_all(struct gp_state_dir *d, struct gp_err *err)
+{
+	uint8_t id[GP_RUN_ID_BYTES];
+	enum gp_status status = GP_OK;
+	DIR *dir = opendir(d->path);
+	if (!dir)
+		return gp_fail_os(err, GP_IO, "open", d->path);
+	for (const struct dirent *e; status == GP_OK && (e = readdir(dir));)
+		if (gp_run_id_parse(e->d_name, id))
+			status = take_in(d, id, err);
+	closedir(dir);
 	return status;
 }
 
-enum gp_status gp_state_dir_open(const char *path, uint64_t max_bytes, struct gp_state_dir **out, struct gp_err *err)
+enum gp_status gp_state_dir_open(const char *path, const struct gp_state_limits *limits, struct gp_state_dir **out,
+				 struct gp_err *err)
 {
 	struct gp_state_dir *d = gp_calloc(1, sizeof *d);
 	char *copy = d ? gp_strdup(path) : NULL;
@@ -200,12 +283,13 @@ enum gp_status gp_state_dir_open(const char *path, uint64_t max_bytes, struct gp
 		GP_FAIL(err, GP_NOMEM, "out of memory for --state-dir");
 	}
 	d->path = copy;
-	d->max_bytes = max_bytes;
+	d->limits = *limits;
 	d->lock = -1;
 	pthread_mutex_init(&d->mutex, NULL);
+	pthread_cond_init(&d->gone, NULL);
 	enum gp_status status = gp_checkpoint_lock(path, &d->lock, err);
 	if (status == GP_OK)
-		status = clean_runs(d, err);
+		status = take_in_all(d, err);
 	if (status != GP_OK) {
 		gp_state_dir_close(d);
 		return gp_err_prefix(err, "--state-dir");
@@ -220,47 +304,25 @@ void gp_state_dir_close(struct gp_state_dir *d)
 		return;
 	if (d->lock >= 0)
 		gp_checkpoint_unlock(d->lock);
+	pthread_cond_destroy(&d->gone);
 	pthread_mutex_destroy(&d->mutex);
-	gp_free(d->user);
+	gp_free(d->run);
 	gp_free(d->path);
 	gp_free(d);
 }
 
-/* --- who uses what; with the mutex ------------------------------------------------------------------------------ */
+/* --- who uses what ----------------------------------------------------------------------------------------------- */
 
-static struct user *find_user(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES])
+enum gp_status gp_state_dir_use(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const char *owner,
+				struct gp_err *err)
 {
-	for (int i = 0; i < d->users; i++)
-		if (memcmp(d->user[i].run, run, GP_RUN_ID_BYTES) == 0)
-			return &d->user[i];
-	return NULL;
-}
-
-static enum gp_status add_user(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
-{
-	struct user *u = find_user(d, run);
-	if (u) {
-		u->uses++;
-		return GP_OK;
-	}
-	if (d->users == d->room) {
-		int room = d->room ? 2 * d->room : 16;
-		struct user *more = gp_realloc(d->user, (size_t)room, sizeof *more);
-		if (!more)
-			GP_FAIL(err, GP_NOMEM, "out of memory for a run");
-		d->user = more;
-		d->room = room;
-	}
-	u = &d->user[d->users++];
-	memcpy(u->run, run, GP_RUN_ID_BYTES);
-	u->uses = 1;
-	return GP_OK;
-}
-
-enum gp_status gp_state_dir_use(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
-{
+	struct stored_run *r;
 	pthread_mutex_lock(&d->mutex);
-	enum gp_status status = add_user(d, run, err);
+	enum gp_status status = enter_run(d, run, &r, err);
+	if (status == GP_OK) {
+		r->uses++;
+		set_owner(r, owner);
+	}
 	pthread_mutex_unlock(&d->mutex);
 	return status;
 }
@@ -268,10 +330,32 @@ enum gp_status gp_state_dir_use(struct gp_state_dir *d, const uint8_t run[GP_RUN
 void gp_state_dir_release(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES])
 {
 	pthread_mutex_lock(&d->mutex);
-	struct user *u = find_user(d, run);
-	gp_require(u);
-	if (--u->uses == 0)
-		*u = d->user[--d->users];
+	struct stored_run *r = find_run(d, run);
+	gp_require(r && r->uses > 0);
+	r->uses--;
+	forget_unless_needed(d, r);
+	pthread_mutex_unlock(&d->mutex);
+}
+
+/* One that was chosen to make room a moment before somebody wanted it again. */
+static void await_removal(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES])
+{
+	pthread_mutex_lock(&d->mutex);
+	for (const struct stored_run *r; (r = find_run(d, run)) && r->going;)
+		pthread_cond_wait(&d->gone, &d->mutex);
+	pthread_mutex_unlock(&d->mutex);
+}
+
+/* What is on the disk of a run may have changed. */
+static void measure_again(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES])
+{
+	const struct measure m = measure_run(d, run);
+	pthread_mutex_lock(&d->mutex);
+	struct stored_run *r = find_run(d, run);
+	if (r) {
+		set_measure(d, r, &m);
+		forget_unless_needed(d, r);
+	}
 	pthread_mutex_unlock(&d->mutex);
 }
 
@@ -292,10 +376,11 @@ static enum gp_status peek(const struct gp_state_dir *d, const uint8_t run[GP_RU
 	return GP_OK;
 }
 
-uint64_t gp_state_dir_common(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,
+uint64_t gp_state_dir_common(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,
 			     size_t count)
 {
 	uint64_t newest = 0;
+	await_removal(d, run);
 	for (size_t i = 0; i < count; i++) {
 		struct gp_manifest m;
 		struct gp_err ignored;
@@ -325,16 +410,18 @@ static bool is_damage(enum gp_status status, const struct gp_err *err)
 }
 
 /* Else it would be offered to the run for ever. The client is told no path. */
-static enum gp_status discard(const char *folder, uint64_t step, const char *what, struct gp_err *err)
+static enum gp_status discard(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const char *folder,
+			      uint64_t step, const char *what, struct gp_err *err)
 {
 	struct gp_err why;
 	const bool removed = gp_checkpoint_remove(folder, step, &why) == GP_OK;
+	measure_again(d, run);
 	gp_log(main, GP_LOG_ERROR, "a checkpoint is %s: %s", removed ? "removed" : "of no use, and stays", err->text);
 	GP_FAIL(err, removed ? GP_CANCELED : err->code, "the checkpoint of step %" PRIu64 " %s%s", step, what,
 		removed ? " and is removed" : "");
 }
 
-enum gp_status gp_state_dir_load(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
+enum gp_status gp_state_dir_load(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
 				 struct gp_checkpoint **out, struct gp_err *err)
 {
 	struct path folder;
@@ -343,78 +430,237 @@ enum gp_status gp_state_dir_load(const struct gp_state_dir *d, const uint8_t run
 	if (status == GP_OK)
 		return GP_OK;
 	conceal(run, err);
-	return is_damage(status, err) ? discard(folder.text, step, "was damaged", err) : without_path(run, err);
+	return is_damage(status, err) ? discard(d, run, folder.text, step, "was damaged", err) : without_path(run, err);
 }
 
-enum gp_status gp_state_dir_discard(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
+enum gp_status gp_state_dir_discard(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
 				    const char *what, struct gp_err *err)
 {
 	struct path folder;
 	struct gp_err ignored;
-	return run_path(d, run, &folder, &ignored) == GP_OK ? discard(folder.text, step, what, err) : err->code;
+	return run_path(d, run, &folder, &ignored) == GP_OK ? discard(d, run, folder.text, step, what, err) : err->code;
 }
 
-/* --- writing ---------------------------------------------------------------------------------------------------- */
+/* --- making room ------------------------------------------------------------------------------------------------- */
 
-/* The oldest of the runs that nobody uses; NULL: there is none. The caller holds the mutex. */
-static struct stored_run *oldest_unused(const struct gp_state_dir *d, struct inventory *v,
-					const uint8_t spared[GP_RUN_ID_BYTES])
+struct usage {
+	uint64_t bytes;
+	int runs;
+};
+
+/* With the mutex. owner NULL: everybody. */
+static struct usage usage_of(const struct gp_state_dir *d, const char *owner)
+{
+	struct usage u = {0, 0};
+	for (int i = 0; i < d->runs; i++) {
+		const struct stored_run *r = &d->run[i];
+		if (r->bytes == 0 || r->going || (owner && strcmp(r->owner, owner) != 0))
+			continue;
+		u.bytes += r->bytes;
+		u.runs++;
+	}
+	return u;
+}
+
+static bool passes_share(const struct gp_state_dir *d, const char *owner)
+{
+	const struct usage u = usage_of(d, owner);
+	return u.bytes > d->limits.client_bytes || u.runs > d->limits.client_runs;
+}
+
+static bool is_idle(const struct stored_run *r)
+{
+	return r->bytes > 0 && r->uses == 0 && !r->going && !r->stuck;
+}
+
+/* With the mutex: the oldest of the owner's runs that nobody uses; NULL: there is none. */
+static struct stored_run *oldest_of(const struct gp_state_dir *d, const char *owner)
 {
 	struct stored_run *oldest = NULL;
-	for (int i = 0; i < v->count; i++) {
-		struct stored_run *r = &v->run[i];
-		if (find_user(d, r->id) || memcmp(r->id, spared, sizeof r->id) == 0)
-			continue;
-		if (!oldest || r->newest_ns < oldest->newest_ns)
+	for (int i = 0; i < d->runs; i++) {
+		struct stored_run *r = &d->run[i];
+		if (is_idle(r) && strcmp(r->owner, owner) == 0 && (!oldest || r->written < oldest->written))
 			oldest = r;
 	}
 	return oldest;
 }
 
-static enum gp_status shrink(struct gp_state_dir *d, struct inventory *v, const uint8_t spared[GP_RUN_ID_BYTES],
-			     struct gp_err *err)
+/* With the mutex: one's own first; then those of nobody, and of a name that has more than its share, as after the share
+ * was made smaller. A name within its share loses nothing to others. */
+static struct stored_run *choose(const struct gp_state_dir *d, const char *owner)
 {
-	while (v->bytes > d->max_bytes || v->count > GP_STATE_RUNS_MAX) {
-		struct stored_run *r = oldest_unused(d, v, spared);
-		if (!r)
-			GP_FAIL(err, GP_NOMEM,
-				"the checkpoints of the runs under way pass what the server may store (--state-max, "
-				"%.0f "
-				"MiB)",
-				(double)d->max_bytes / 1048576);
-		gp_log(main, GP_LOG_INFO, "a run's checkpoints are removed to make room (%.0f MiB)",
-		       (double)r->bytes / 1048576);
-		remove_run(d, r->id);
-		v->bytes -= r->bytes;
-		*r = v->run[--v->count];
-	}
+	struct stored_run *r = oldest_of(d, owner);
+	for (int i = 0; i < d->runs && !r; i++)
+		if (is_idle(&d->run[i]) && (!d->run[i].owner[0] || passes_share(d, d->run[i].owner)))
+			r = oldest_of(d, d->run[i].owner);
+	return r;
+}
+
+struct victim {
+	uint8_t id[GP_RUN_ID_BYTES];
+	uint64_t bytes;
+	bool found;
+};
+
+static struct victim mark(struct stored_run *r)
+{
+	struct victim v = {.bytes = r->bytes, .found = true};
+	memcpy(v.id, r->id, sizeof v.id);
+	r->going = true;
+	return v;
+}
+
+/* Without the mutex: a large folder on a slow disk takes its time. */
+static void remove_victim(struct gp_state_dir *d, const struct victim *v)
+{
+	gp_log(main, GP_LOG_INFO, "a run's checkpoints are removed to make room (%.0f MiB)",
+	       (double)v->bytes / 1048576);
+	remove_run(d, v->id);
+	const struct measure left = measure_run(d, v->id);
+	pthread_mutex_lock(&d->mutex);
+	struct stored_run *r = find_run(d, v->id);
+	r->going = false;
+	r->stuck = left.bytes > 0;
+	r->bytes = left.bytes;
+	forget_unless_needed(d, r);
+	pthread_cond_broadcast(&d->gone);
+	pthread_mutex_unlock(&d->mutex);
+}
+
+static enum gp_status refuse_share(const struct gp_state_dir *d, const struct usage *own, struct gp_err *err)
+{
+	if (own->runs > d->limits.client_runs)
+		GP_FAIL(err, GP_NOMEM,
+			"this client's runs under way pass the %d that the server stores of one client "
+			"(--state-runs-per-client)",
+			d->limits.client_runs);
+	GP_FAIL(err, GP_NOMEM,
+		"the checkpoints of this client's runs under way take %.1f MiB, the server stores %.1f MiB of one "
+		"client (--state-max-per-client)",
+		(double)own->bytes / 1048576, (double)d->limits.client_bytes / 1048576);
+}
+
+static enum gp_status refuse_all(const struct gp_state_dir *d, const struct usage *all, struct gp_err *err)
+{
+	GP_FAIL(err, GP_NOMEM,
+		"with this one, the checkpoints of runs under way and of other clients would take %.1f MiB (%d runs); the "
+		"server stores %.1f MiB (--state-max) and %d runs",
+		(double)all->bytes / 1048576, all->runs, (double)d->limits.bytes / 1048576, GP_STATE_RUNS_MAX);
+}
+
+/* With the mutex: what has to go for this owner's write, if anything. GP_NOMEM: nothing may go. */
+static enum gp_status find_victim(const struct gp_state_dir *d, const char *owner, struct victim *out,
+				  struct gp_err *err)
+{
+	const struct usage all = usage_of(d, NULL), own = usage_of(d, owner);
+	const bool whole = all.bytes > d->limits.bytes || all.runs > GP_STATE_RUNS_MAX;
+	const bool share = own.bytes > d->limits.client_bytes || own.runs > d->limits.client_runs;
+	*out = (struct victim){.found = false};
+	if (!whole && !share)
+		return GP_OK;
+	struct stored_run *r = share ? oldest_of(d, owner) : choose(d, owner);
+	if (!r)
+		return whole ? refuse_all(d, &all, err) : refuse_share(d, &own, err);
+	*out = mark(r);
 	return GP_OK;
 }
 
-static enum gp_status make_room(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
+static enum gp_status make_room(struct gp_state_dir *d, const char *owner, struct gp_err *err)
 {
-	struct inventory v = {0};
-	enum gp_status status = take_inventory(d, &v, err);
-	pthread_mutex_lock(&d->mutex);
+	for (struct victim v;;) {
+		pthread_mutex_lock(&d->mutex);
+		enum gp_status status = find_victim(d, owner, &v, err);
+		pthread_mutex_unlock(&d->mutex);
+		if (status != GP_OK || !v.found)
+			return status;
+		remove_victim(d, &v);
+	}
+}
+
+/* The disk is full, whatever the limits say: removes by the same rules what has as many bytes. True: something went. */
+static bool free_disk(struct gp_state_dir *d, const char *owner, uint64_t bytes)
+{
+	uint64_t freed = 0;
+	while (freed < bytes) {
+		struct victim v = {.found = false};
+		pthread_mutex_lock(&d->mutex);
+		struct stored_run *r = choose(d, owner);
+		if (r)
+			v = mark(r);
+		pthread_mutex_unlock(&d->mutex);
+		if (!v.found)
+			break;
+		remove_victim(d, &v);
+		freed += v.bytes;
+	}
+	return freed > 0;
+}
+
+/* --- writing ---------------------------------------------------------------------------------------------------- */
+
+struct writing {
+	struct gp_state_dir *d;
+	struct path folder;
+	struct gp_manifest m;
+	const struct gp_st_item *items;
+	int count, stay;
+	char owner[OWNER_BYTES];
+};
+
+static enum gp_status write_once(const struct writing *w, struct gp_err *err)
+{
+	GP_TRY(gp_make_folder(w->folder.text, err));
+	GP_TRY(gp_sync_folder(w->d->path, err));
+	return gp_checkpoint_write(w->folder.text, &w->m, w->items, w->count, NULL, err);
+}
+
+static uint64_t items_bytes(const struct writing *w)
+{
+	uint64_t sum = 0, count;
+	struct gp_err ignored;
+	for (int i = 0; i < w->count; i++)
+		if (gp_shape_count_or_zero(&w->items[i].shape, INT64_MAX / sizeof(double), &count, &ignored) == GP_OK)
+			sum += count * gp_st_dtype_bytes(w->items[i].dtype);
+	return sum;
+}
+
+static enum gp_status write_or_free_disk(const struct writing *w, struct gp_err *err)
+{
+	const enum gp_status status = write_once(w, err);
+	const bool full = status != GP_OK && (err->os_code == ENOSPC || err->os_code == EDQUOT);
+	if (!full || !free_disk(w->d, w->owner, items_bytes(w)))
+		return status;
+	gp_log(main, GP_LOG_WARN, "--state-dir: the disk is full; runs that have ended made room");
+	return write_once(w, err);
+}
+
+static enum gp_status write_and_bound(const struct writing *w, struct gp_err *err)
+{
+	struct gp_err ignored;
+	GP_TRY(write_or_free_disk(w, err));
+	enum gp_status status = gp_checkpoint_drop_after(w->folder.text, w->m.step, err);
 	if (status == GP_OK)
-		status = shrink(d, &v, run, err);
-	pthread_mutex_unlock(&d->mutex);
-	gp_free(v.run);
+		status = gp_checkpoint_prune(w->folder.text, w->stay, err);
+	measure_again(w->d, w->m.run_id);
+	if (status == GP_OK)
+		status = make_room(w->d, w->owner, err);
+	if (status != GP_OK)
+		gp_checkpoint_remove(w->folder.text, w->m.step, &ignored);
 	return status;
 }
 
-static enum gp_status write_and_bound(struct gp_state_dir *d, const char *folder, const struct gp_manifest *m,
-				      const struct gp_st_item *items, int count, int stay, struct gp_err *err)
+/* The run is in use while it is written; it is its owner's whom gp_state_dir_use has named. */
+static enum gp_status begin_writing(struct writing *w, struct gp_err *err)
 {
-	struct gp_err ignored;
-	GP_TRY(gp_checkpoint_write(folder, m, items, count, NULL, err));
-	enum gp_status status = gp_checkpoint_drop_after(folder, m->step, err);
-	if (status == GP_OK)
-		status = gp_checkpoint_prune(folder, stay, err);
-	if (status == GP_OK)
-		status = make_room(d, m->run_id, err);
-	if (status != GP_OK)
-		gp_checkpoint_remove(folder, m->step, &ignored);
+	struct stored_run *r;
+	await_removal(w->d, w->m.run_id);
+	pthread_mutex_lock(&w->d->mutex);
+	enum gp_status status = enter_run(w->d, w->m.run_id, &r, err);
+	if (status == GP_OK) {
+		r->uses++;
+		memcpy(w->owner, r->owner, sizeof w->owner);
+	}
+	pthread_mutex_unlock(&w->d->mutex);
 	return status;
 }
 
@@ -422,14 +668,19 @@ enum gp_status gp_state_dir_write(struct gp_state_dir *d, const uint8_t run[GP_R
 				  const struct gp_pairs *spec, const struct gp_st_item *items, int count, int stay,
 				  struct gp_err *err)
 {
-	struct path folder;
-	struct gp_manifest m = {.role = GP_MANIFEST_SERVER, .step = step, .spec = *spec};
-	memcpy(m.run_id, run, sizeof m.run_id);
-	GP_TRY(run_path(d, run, &folder, err));
-	enum gp_status status = gp_make_folder(folder.text, err);
-	if (status == GP_OK)
-		status = gp_sync_folder(d->path, err);
-	if (status == GP_OK)
-		status = write_and_bound(d, folder.text, &m, items, count, stay, err);
+	struct writing w = {.d = d,
+			    .m = {.role = GP_MANIFEST_SERVER, .step = step, .spec = *spec},
+			    .items = items,
+			    .count = count,
+			    .stay = stay};
+	memcpy(w.m.run_id, run, sizeof w.m.run_id);
+	GP_TRY(run_path(d, run, &w.folder, err));
+	GP_TRY(begin_writing(&w, err));
+	if (w.owner[0])
+		gp_pairs_add(&w.m.progress, OWNER_KEY, w.owner);
+	enum gp_status status = write_and_bound(&w, err);
+	if (status != GP_OK)
+		measure_again(d, run);
+	gp_state_dir_release(d, run);
 	return status == GP_OK ? GP_OK : without_path(run, err);
 }

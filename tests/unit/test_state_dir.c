@@ -35,11 +35,17 @@ static int teardown(void **state)
 	return system(command);
 }
 
+static struct gp_state_dir *open_with(uint64_t bytes, uint64_t client_bytes, int client_runs)
+{
+	const struct gp_state_limits limits = {bytes, client_bytes, client_runs, true};
+	struct gp_state_dir *d;
+	OK(gp_state_dir_open(root, &limits, &d, &err));
+	return d;
+}
+
 static struct gp_state_dir *open_dir(uint64_t max_bytes)
 {
-	struct gp_state_dir *d;
-	OK(gp_state_dir_open(root, max_bytes, &d, &err));
-	return d;
+	return open_with(max_bytes, max_bytes, GP_STATE_RUNS_MAX);
 }
 
 /* 4000 bytes of state and a few hundred around them. */
@@ -150,8 +156,8 @@ static void oldest_unused_runs_make_room(void **state)
 {
 	(void)state;
 	struct gp_state_dir *d = open_dir(10000); /* two checkpoints */
-	OK(gp_state_dir_use(d, run_a, &err));
-	OK(gp_state_dir_use(d, run_a, &err));
+	OK(gp_state_dir_use(d, run_a, "", &err));
+	OK(gp_state_dir_use(d, run_a, "", &err));
 	OK(write_step(d, run_a, 10));
 	OK(write_step(d, run_b, 20));
 	OK(write_step(d, run_c, 30));
@@ -172,7 +178,7 @@ static void checkpoint_that_finds_no_room_is_an_error_and_is_not_kept(void **sta
 {
 	(void)state;
 	struct gp_state_dir *d = open_dir(6000);
-	OK(gp_state_dir_use(d, run_a, &err));
+	OK(gp_state_dir_use(d, run_a, "", &err));
 	OK(write_step(d, run_a, 10));
 	assert_int_equal(write_step(d, run_b, 20), GP_NOMEM);
 	assert_non_null(strstr(err.text, "--state-max"));
@@ -183,12 +189,187 @@ static void checkpoint_that_finds_no_room_is_an_error_and_is_not_kept(void **sta
 	gp_state_dir_close(d);
 }
 
+/* --- owners ------------------------------------------------------------------------------------------------------- */
+
+/* As a session does that writes one checkpoint and ends. */
+static enum gp_status write_of(struct gp_state_dir *d, const char *owner, const uint8_t *run, uint64_t step)
+{
+	OK(gp_state_dir_use(d, run, owner, &err));
+	const enum gp_status status = write_step(d, run, step);
+	gp_state_dir_release(d, run);
+	return status;
+}
+
+/* A run of its own for each n. */
+static const uint8_t *run_number(int n)
+{
+	static uint8_t run[GP_RUN_ID_BYTES] = {0xdd};
+	run[14] = (uint8_t)(n >> 8);
+	run[15] = (uint8_t)n;
+	return run;
+}
+
+static void many_runs_of_one_client_remove_none_of_an_absent_one(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_with(20000, 10000, GP_STATE_RUNS_MAX); /* four checkpoints, two of one client */
+	OK(write_of(d, "anna", run_a, 10));
+	for (int i = 0; i < 20; i++)
+		OK(write_of(d, "bert", run_number(i), 20));
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_number(0)), 0);
+	assert_int_equal(newest(d, run_number(17)), 0);
+	assert_int_equal(newest(d, run_number(18)), 20);
+	assert_int_equal(newest(d, run_number(19)), 20);
+	gp_state_dir_close(d);
+}
+
+static void number_of_runs_of_one_client_is_bounded(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_with(NO_LIMIT, NO_LIMIT, 2);
+	OK(write_of(d, "anna", run_a, 10));
+	OK(gp_state_dir_use(d, run_number(0), "bert", &err));
+	OK(gp_state_dir_use(d, run_number(1), "bert", &err));
+	OK(write_step(d, run_number(0), 20));
+	OK(write_step(d, run_number(1), 20));
+	assert_int_equal(write_of(d, "bert", run_number(2), 20), GP_NOMEM);
+	assert_non_null(strstr(err.text, "--state-runs-per-client"));
+	gp_state_dir_release(d, run_number(0));
+	OK(write_of(d, "bert", run_number(2), 20));
+	assert_int_equal(newest(d, run_number(0)), 0);
+	assert_int_equal(newest(d, run_number(1)), 20);
+	assert_int_equal(newest(d, run_a), 10);
+	gp_state_dir_release(d, run_number(1));
+	gp_state_dir_close(d);
+}
+
+static void one_client_that_uses_all_it_may_keeps_no_other_from_writing(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_with(20000, 10000, GP_STATE_RUNS_MAX);
+	for (int i = 0; i < 3; i++)
+		OK(gp_state_dir_use(d, run_number(i), "bert", &err));
+	OK(write_step(d, run_number(0), 10));
+	OK(write_step(d, run_number(1), 10));
+	assert_int_equal(write_step(d, run_number(2), 10), GP_NOMEM);
+	assert_non_null(strstr(err.text, "--state-max-per-client"));
+	OK(write_of(d, "anna", run_a, 10));
+	OK(write_of(d, "anna", run_b, 10));
+	assert_int_equal(newest(d, run_number(0)), 10); /* in use */
+	assert_int_equal(newest(d, run_number(1)), 10);
+	assert_int_equal(newest(d, run_number(2)), 0);
+	assert_int_equal(newest(d, run_a), 10);
+	for (int i = 0; i < 3; i++)
+		gp_state_dir_release(d, run_number(i));
+	gp_state_dir_close(d);
+}
+
+/* Where the shares of all come to more than the whole, the whole is the bound. */
+static void whole_folder_is_bounded_without_taking_from_others(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_with(10000, 10000, GP_STATE_RUNS_MAX);
+	OK(write_of(d, "anna", run_a, 10));
+	OK(write_of(d, "bert", run_b, 10));
+	assert_int_equal(write_of(d, "carl", run_c, 10), GP_NOMEM);
+	assert_non_null(strstr(err.text, "--state-max)"));
+	OK(write_of(d, "bert", run_c, 10));
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(newest(d, run_c), 10);
+	gp_state_dir_close(d);
+}
+
+static void owners_are_known_after_a_restart_and_who_has_too_much_makes_room(void **state)
+{
+	(void)state;
+	static const char name[] = "J\xc3\xb6rg 100% by\ttoken";
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	OK(write_of(d, name, run_a, 10));
+	OK(write_of(d, name, run_b, 10));
+	OK(write_of(d, "anna", run_c, 10));
+	gp_state_dir_close(d);
+	d = open_with(15000, 6000, GP_STATE_RUNS_MAX); /* three checkpoints, one of one client */
+	OK(write_of(d, "bert", run_number(0), 10));
+	assert_int_equal(newest(d, run_a), 0);
+	assert_int_equal(newest(d, run_b), 10);
+	assert_int_equal(newest(d, run_c), 10);
+	OK(write_of(d, name, run_number(1), 10)); /* the same name still: its own other run goes */
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(newest(d, run_c), 10);
+	gp_state_dir_close(d);
+}
+
+/* As it is after an older version, which wrote down no owners. */
+static void runs_of_nobody_make_room_until_their_owner_comes_back(void **state)
+{
+	(void)state;
+	struct gp_state_dir *d = open_with(10000, 10000, GP_STATE_RUNS_MAX); /* two checkpoints */
+	OK(write_step(d, run_a, 10));
+	OK(write_step(d, run_b, 10));
+	OK(gp_state_dir_use(d, run_a, "anna", &err));
+	gp_state_dir_release(d, run_a);
+	OK(write_of(d, "bert", run_number(0), 10));
+	assert_int_equal(newest(d, run_number(0)), 10);
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_b), 0);
+	gp_state_dir_close(d);
+}
+
+static void full_disk_takes_from_runs_that_have_ended_by_the_same_rules(void **state)
+{
+	(void)state;
+#ifndef GP_FAULTS
+	skip();
+#endif
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	OK(write_of(d, "anna", run_a, 10));
+	OK(write_of(d, "bert", run_b, 10));
+	gp_fault_arm(GP_FAULT_WRITE, 3); /* ENOSPC */
+	OK(write_of(d, "bert", run_c, 10));
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(newest(d, run_c), 10);
+	OK(gp_state_dir_use(d, run_c, "bert", &err)); /* and none that is in use, or is another's */
+	gp_fault_arm(GP_FAULT_WRITE, 3);
+	assert_int_equal(write_of(d, "bert", run_b, 20), GP_IO);
+	assert_string_equal(err.text, "No space left on device");
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_c), 10);
+	gp_state_dir_release(d, run_c);
+	gp_state_dir_close(d);
+}
+
+static void disk_that_cannot_be_read_is_an_error_and_costs_no_checkpoint(void **state)
+{
+	(void)state;
+#ifndef GP_FAULTS
+	skip();
+#endif
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	struct gp_checkpoint *c;
+	OK(write_step(d, run_a, 10));
+	for (uint64_t nth = 1; nth <= 2; nth++) { /* the length of the header, and the rest */
+		gp_fault_arm(GP_FAULT_READ, nth);
+		assert_int_equal(gp_state_dir_load(d, run_a, 10, &c, &err), GP_IO);
+		assert_string_equal(err.text, "Input/output error");
+	}
+	gp_fault_arm(GP_FAULT_READ, 1); /* what was written is read once more, for its hash */
+	assert_int_equal(write_step(d, run_a, 20), GP_IO);
+	OK(gp_state_dir_load(d, run_a, 10, &c, &err));
+	gp_checkpoint_close(c);
+	assert_int_equal(newest(d, run_a), 10);
+	gp_state_dir_close(d);
+}
+
 static void folder_is_for_one_server_and_its_owner(void **state)
 {
 	(void)state;
 	struct gp_state_dir *d = open_dir(NO_LIMIT), *second;
+	const struct gp_state_limits limits = {NO_LIMIT, NO_LIMIT, GP_STATE_RUNS_MAX, true};
 	struct stat st;
-	assert_int_equal(gp_state_dir_open(root, NO_LIMIT, &second, &err), GP_INVALID);
+	assert_int_equal(gp_state_dir_open(root, &limits, &second, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "--state-dir: "));
 	OK(write_step(d, run_a, 10));
 	char path[160];
@@ -276,6 +457,14 @@ int main(void)
 		TEST(folder_of_one_run_is_not_taken_for_another),
 		TEST(oldest_unused_runs_make_room),
 		TEST(checkpoint_that_finds_no_room_is_an_error_and_is_not_kept),
+		TEST(many_runs_of_one_client_remove_none_of_an_absent_one),
+		TEST(number_of_runs_of_one_client_is_bounded),
+		TEST(one_client_that_uses_all_it_may_keeps_no_other_from_writing),
+		TEST(whole_folder_is_bounded_without_taking_from_others),
+		TEST(owners_are_known_after_a_restart_and_who_has_too_much_makes_room),
+		TEST(runs_of_nobody_make_room_until_their_owner_comes_back),
+		TEST(full_disk_takes_from_runs_that_have_ended_by_the_same_rules),
+		TEST(disk_that_cannot_be_read_is_an_error_and_costs_no_checkpoint),
 		TEST(folder_is_for_one_server_and_its_owner),
 		TEST(half_written_ones_are_removed_when_the_server_starts),
 		TEST(messages_have_neither_path_nor_id_of_a_run),
