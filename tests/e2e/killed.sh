@@ -219,6 +219,29 @@ of_another() {
 }
 of_another
 
+# One client's many runs make room for each other, also where the folder is full, and leave those of an absent one.
+of_an_absent_one() {
+	local flags=(--codec raw --schedule const) bytes
+	server_up --tokens "$work/tokens"
+	client_start absent "${flags[@]}" --token-file "$work/one" --steps 4
+	wait $client_pid || fail "before the others: $(tail -3 "$work/absent.log")"
+	stop_server
+	bytes=$(cat "$(newest "$work/state" 2)"/* | wc -c)
+	server_up --tokens "$work/tokens" --state-max $((bytes * 5 / 2)) --state-max-per-client $((bytes * 2))
+	for name in many1 many2 many3; do
+		client_start $name "${flags[@]}" --token-file "$work/two" --steps 4
+		wait $client_pid || fail "$name: $(tail -3 "$work/$name.log")"
+		equal "the run $name has its checkpoint" "$(grep -c 'no checkpoint' "$work/$name.log")" 0
+		equal "runs kept with $name" "$(find "$work/state" -name 'step-*' | wc -l)" 2
+	done
+	client_start absent "${flags[@]}" --token-file "$work/one" --steps 8 --resume
+	wait $client_pid || fail "back again: $(tail -3 "$work/absent.log")"
+	equal "back again: steps" "$(json_get "$work/absent.json" steps_here)" 4
+	stop_server
+	rm -rf "$work/state"
+}
+of_an_absent_one
+
 # A server that keeps nothing, and one whose disk is full: one warning, or the end where checkpoints are required.
 required_ends_it() { # WORDS
 	local status=0
