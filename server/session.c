@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 
 #define RUN_DIGITS_SHOWN 8 /* as many as find its folder; all of them would open it */
+#define ENDING_MOST 64 /* sessions that have ended and wait for the disk or for a device */
 
 static void on_gone(uv_handle_t *h)
 {
@@ -146,6 +147,8 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 		supersede(srv, run_id, who);
 	if (sessions_alive(srv) >= srv->set.max_sessions)
 		GP_FAIL(err, GP_BUSY, "the server has no room for another session");
+	if (srv->session_count >= srv->set.max_sessions + ENDING_MOST)
+		GP_FAIL(err, GP_BUSY, "the server is still busy with sessions that have ended");
 	struct gp_server_session *s = gp_calloc(1, sizeof *s);
 	if (!s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a session");

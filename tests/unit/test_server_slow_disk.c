@@ -246,6 +246,39 @@ static void client_that_leaves_while_its_manifests_are_read_leaves_nothing(void 
 	still_serves(f);
 }
 
+/* Whether a new client is told that too many sessions are ending. */
+static bool too_many_are_ending(const struct fixture *f)
+{
+	struct raw_peer c;
+	client_connect(&c, f);
+	put_preface(&c);
+	put_hello(&c, GP_PROTO_VERSION);
+	Gpsplit__Control *m = get_control(&c);
+	assert_non_null(m);
+	const bool is_error = m->body_case == GPSPLIT__CONTROL__BODY_ERROR;
+	const bool told = is_error && strstr(m->error->text, "busy with sessions that have ended");
+	assert_true(!is_error || m->error->code == GP_BUSY);
+	gpsplit__control__free_unpacked(m, NULL);
+	client_close(&c);
+	return told;
+}
+
+/* Else each of them would take memory until the disk answers. */
+static void clients_that_come_and_leave_while_the_disk_stands_still_are_bounded(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	keep_step_1(f);
+	set_gate(MANIFESTS);
+	for (int i = 0; !too_many_are_ending(f); i++) {
+		assert_true(i < 20000);
+		put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
+		client_close(&c);
+	}
+	set_gate(NOTHING);
+	still_serves(f);
+}
+
 /* Nor does it take OPEN before it has said WELCOME. */
 static void message_that_comes_before_welcome_ends_the_session(void **state)
 {
@@ -302,6 +335,7 @@ int main(void)
 		TEST(hello_that_waits_for_the_disk_holds_up_nobody_else, setup_keeping),
 		TEST(open_that_waits_for_the_disk_holds_up_nobody_else, setup_keeping),
 		TEST(client_that_leaves_while_its_manifests_are_read_leaves_nothing, setup_keeping),
+		TEST(clients_that_come_and_leave_while_the_disk_stands_still_are_bounded, setup_keeping),
 		TEST(message_that_comes_before_welcome_ends_the_session, setup_keeping),
 		TEST(removal_that_takes_long_holds_up_nobody_else, setup_keeping_one),
 	};
