@@ -37,8 +37,8 @@ static void run_check(struct gp_task *task)
 	struct gp_session_words *words;
 	task->status = describe(b, &words, &task->err);
 	if (task->status == GP_OK) {
-		task->status = gp_state_dir_check(spec->state, spec->run_id, spec->restore_step, &words->pairs,
-						  &task->err);
+		task->status =
+			gp_state_dir_check(spec->state, spec->run_id, spec->restore_step, &words->pairs, &task->err);
 		gp_free(words);
 	}
 	if (task->status != GP_OK)

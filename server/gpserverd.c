@@ -231,7 +231,8 @@ static const struct gp_opt options[] = {
 	 .initial = "16G",
 	 .min = 1,
 	 .max = 0x1p50,
-	 .help = "most of all of them together; a client's runs that have ended make room for its next, the oldest first"},
+	 .help = "most of all of them together; a client's runs that have ended make room for its next, the oldest "
+		 "first"},
 	{.name = "state-max-per-client",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.state_max_client_bytes),
@@ -239,7 +240,7 @@ static const struct gp_opt options[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 0x1p50,
-	 .help = "most of one client's, by the name it has proved; 0 = a quarter of --state-max, or all of it where clients "
+	 .help = "most of one client's, by the name it has proved; 0 = a quarter of --state-max, or all where clients "
 		 "have no names"},
 	{.name = "state-runs-per-client",
 	 .type = GP_OPT_INT,

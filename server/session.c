@@ -327,11 +327,10 @@ enum gp_status gp_server_session_find_stored(struct gp_server_session *s, const 
 		gp_server_link_welcome(s->link, 0);
 		return GP_OK;
 	}
-	gp_require(count <= GP_CHECKPOINTS_MAX); /* the link has looked */
 	GP_TRY(gp_state_dir_use(srv->state, s->stored_as, s->who, err)); /* what WELCOME names is there for OPEN */
 	s->using = true;
-	memcpy(s->listed, step, count * sizeof *step);
-	s->listed_count = count;
+	s->listed_count = count < GP_CHECKPOINTS_MAX ? count : GP_CHECKPOINTS_MAX;
+	memcpy(s->listed, step, s->listed_count * sizeof *step);
 	s->find = (struct gp_task){.run = run_find, .done = find_done, .arg = s};
 	gp_lane_init(&s->disk, srv->disk);
 	gp_worker_submit(&s->disk, &s->find, 0);

@@ -41,12 +41,12 @@ struct gp_server_session {
 	bool has_run_id;
 	bool checkpoints; /* the client writes checkpoints of the run */
 	bool using;       /* the server's state_dir knows that the run is in use */
-	struct gp_lane disk; /* reads which of the listed steps are stored, for WELCOME */
+	bool ready;       /* READY was sent: the session can be resumed */
+	bool ending, drained;
+	struct gp_lane disk; /* looks for the newest of the listed checkpoints that is stored, for WELCOME */
 	struct gp_task find;
 	uint64_t listed[GP_CHECKPOINTS_MAX], stored;
 	size_t listed_count;
-	bool ready;       /* READY was sent: the session can be resumed */
-	bool ending, drained;
 	uv_timer_t window;
 };
 

@@ -106,8 +106,8 @@ static struct measure measure_folder(const char *folder)
 	if (gp_checkpoint_list(folder, step, &count, &ignored) != GP_OK)
 		return m;
 	for (int i = 0; i < count; i++)
-		m.bytes += file_bytes(folder, step[i], "state.safetensors") +
-			   file_bytes(folder, step[i], "manifest.json");
+		m.bytes +=
+			file_bytes(folder, step[i], "state.safetensors") + file_bytes(folder, step[i], "manifest.json");
 	if (stat(folder, &st) == 0) /* changes with every checkpoint that comes or goes */
 		m.newest_ns = (uint64_t)st.st_mtim.tv_sec * 1000000000 + (uint64_t)st.st_mtim.tv_nsec;
 	return m;
@@ -543,7 +543,8 @@ static enum gp_status refuse_share(const struct gp_state_dir *d, const struct us
 static enum gp_status refuse_all(const struct gp_state_dir *d, const struct usage *all, struct gp_err *err)
 {
 	GP_FAIL(err, GP_NOMEM,
-		"with this one, the checkpoints of runs under way and of other clients would take %.1f MiB (%d runs); the "
+		"with this one, the checkpoints of runs under way and of other clients would take %.1f MiB (%d runs); "
+		"the "
 		"server stores %.1f MiB (--state-max) and %d runs",
 		(double)all->bytes / 1048576, all->runs, (double)d->limits.bytes / 1048576, GP_STATE_RUNS_MAX);
 }

@@ -23,7 +23,7 @@
 #define LOCK_NAME     "lock"
 #define STEP_DIGITS   12
 #define HASHED_BYTES  (1u << 20) /* at once */
-#define TEMP_PREFIX   "tmp-" /* what is being written or removed */
+#define TEMP_PREFIX   "tmp-"     /* what is being written or removed */
 
 /* --- names ------------------------------------------------------------------------------------------------------ */
 

@@ -30,8 +30,7 @@
 enum gp_link_state {
 	GP_LINK_PREFACE, /* both prefaces */
 	GP_LINK_HELLO,   /* the client's HELLO */
-	GP_LINK_WELCOME, /* the server's WELCOME; a server is here only while a session that is to be resumed comes to
-			    rest, or while it looks for a run's checkpoints */
+	GP_LINK_WELCOME, /* the server's WELCOME; a server may have to wait for a session to come to rest, or for the disk */
 	GP_LINK_OPEN,   /* the client's OPEN */
 	GP_LINK_LOAD,   /* the weights, then the server's READY */
 	GP_LINK_RUN,    /* steps, evaluations, parameters, until BYE */

@@ -301,7 +301,8 @@ static void keep_of_old_run(const struct fixture *f)
 	const struct gp_pairs none = {.count = 0};
 	const struct gp_st_item item = {"param.a", {.ndim = 1, .dim = {4096}}, value, GP_ST_F32};
 	struct gp_err err;
-	if (gp_state_dir_write(f->server->server.state, old_run, 1, &none, &item, 1, GP_CHECKPOINTS_STAY, &err) != GP_OK)
+	if (gp_state_dir_write(f->server->server.state, old_run, 1, &none, &item, 1, GP_CHECKPOINTS_STAY, &err) !=
+	    GP_OK)
 		fail_msg("%s", err.text);
 }
 
