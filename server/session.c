@@ -332,7 +332,7 @@ enum gp_status gp_server_session_find_stored(struct gp_server_session *s, const 
 	s->listed_count = count < GP_CHECKPOINTS_MAX ? count : GP_CHECKPOINTS_MAX;
 	memcpy(s->listed, step, s->listed_count * sizeof *step);
 	s->find = (struct gp_task){.run = run_find, .done = find_done, .arg = s};
-	gp_lane_init(&s->disk, srv->disk);
+	gp_lane_init(&s->disk, srv->disk, NULL);
 	gp_worker_submit(&s->disk, &s->find, 0);
 	return GP_OK;
 }

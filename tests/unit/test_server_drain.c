@@ -127,9 +127,10 @@ static void expect_canceled(struct raw_peer *c)
 /* When the server has gone. */
 static uint64_t newest_kept(void)
 {
+	const struct gp_state_limits limits = {1 << 30, 1 << 30, GP_STATE_RUNS_MAX, true};
 	struct gp_state_dir *d;
 	struct gp_err err;
-	assert_int_equal(gp_state_dir_open(state_dir, 1 << 30, &d, &err), GP_OK);
+	assert_int_equal(gp_state_dir_open(state_dir, &limits, &d, &err), GP_OK);
 	const uint64_t newest = gp_state_dir_common(d, run_id, (uint64_t[]){1, 2}, 2);
 	gp_state_dir_close(d);
 	return newest;

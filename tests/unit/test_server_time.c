@@ -167,7 +167,7 @@ static void gate_close(struct gate *g, struct gp_worker *w)
 {
 	memset(g, 0, sizeof *g);
 	assert_int_equal(uv_sem_init(&g->open, 0), 0);
-	gp_lane_init(&g->lane, w);
+	gp_lane_init(&g->lane, w, NULL);
 	g->task = (struct gp_task){.run = gate_run, .done = gate_done, .arg = g};
 	gp_worker_submit(&g->lane, &g->task, 0);
 }
