@@ -49,6 +49,7 @@ static enum gp_status open_row(const struct device_row *row, const char *arg, in
 {
 	struct gp_device *dev;
 	GP_TRY(row->ops(row->name)->open(arg, threads, &dev, err));
+	dev->speed = GP_SPEED_PRESUMED;
 	if (!dev->name[0])
 		snprintf(dev->name, sizeof dev->name, "%s", row->name);
 	*out = dev;

@@ -91,27 +91,42 @@ void gp_server_session_settle(struct gp_server_session *s)
 	}
 }
 
+static bool is_of_run(const struct gp_server_session *s, struct gp_span run_id, const char *who)
+{
+	return s->has_run_id && strcmp(s->who, who) == 0 && gp_secret_equal(s->run_id, run_id.data, GP_RUN_ID_BYTES);
+}
+
+/* A client that begins anew does not wait for what it left behind, but that holds once: it must not pile up. */
+static bool has_left_behind(const struct gp_server *srv, struct gp_span run_id, const char *who)
+{
+	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
+		if (s->superseded && s->body && is_of_run(s, run_id, who))
+			return true;
+	return false;
+}
+
 /* GP_DENIED keeps two clients of one run, as of a folder of checkpoints that was copied, from taking it from each other for
  * ever. */
 static void supersede(struct gp_server *srv, struct gp_span run_id, const char *who)
 {
+	const bool before = has_left_behind(srv, run_id, who);
 	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
 		next = s->next;
-		if (s->ending || !s->has_run_id || strcmp(s->who, who) != 0 ||
-		    !gp_secret_equal(s->run_id, run_id.data, GP_RUN_ID_BYTES))
+		if (s->ending || !is_of_run(s, run_id, who))
 			continue;
+		s->superseded = !before;
 		if (s->link)
 			gp_server_link_stop(s->link, GP_DENIED, "another client has taken this run over");
 		gp_server_session_end(s);
 	}
 }
 
-/* One that is ending counts as long as its body takes memory and threads. */
+/* One that is ending counts as long as its body takes memory and threads, unless its own client has replaced it. */
 static int sessions_alive(const struct gp_server *srv)
 {
 	int n = 0;
 	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
-		n += !s->ending || s->body;
+		n += !s->ending || (s->body && !s->superseded);
 	return n;
 }
 

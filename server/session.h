@@ -42,6 +42,7 @@ struct gp_server_session {
 	bool checkpoints; /* the client writes checkpoints of the run */
 	bool using;       /* the server's state_dir knows that the run is in use */
 	bool ready;       /* READY was sent: the session can be resumed */
+	bool superseded;  /* its run has begun anew */
 	bool ending, drained;
 	struct gp_lane disk; /* looks for the newest of the listed checkpoints that is stored, for WELCOME */
 	struct gp_task find;

@@ -216,7 +216,7 @@ struct gp_device {
 	int threads;
 	char name[GP_DEVICE_NAME]; /* as gp_device_open takes it: "cuda:1"; left empty by `open`: ops->name */
 	char card[GP_DEVICE_CARD]; /* what it is: "NVIDIA H200"; may be empty */
-	struct gp_speed speed;     /* gp_device_measure; zero before */
+	struct gp_speed speed;     /* from gp_device_open on GP_SPEED_PRESUMED; gp_device_measure */
 	char passed[GP_ERR_TEXT];  /* by `auto`: why it is none of those that are tried before; may be empty */
 };
 /* Every plan struct begins with this. */
@@ -228,7 +228,9 @@ struct gp_plan {
 bool gp_device_supports(const struct gp_device *dev, enum gp_precision precision);
 /* GP_DEVICE, with the device and what it lacks, where it does not support the precision. */
 enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_precision precision, struct gp_err *err);
-/* Fills in dev->speed: measured where the device can, else what the slowest GPU reaches that anybody would use. */
+/* What the slowest GPU reaches that anybody would use. */
+#define GP_SPEED_PRESUMED ((struct gp_speed){.macs_per_s = 1e12, .elements_per_s = 2e10})
+/* Fills in dev->speed where the device can be measured. */
 enum gp_status gp_device_measure(struct gp_device *dev, struct gp_err *err);
 /* For `stop`: GP_CANCELED once it was set. */
 enum gp_status gp_plan_check_stop(const struct gp_plan_spec *spec, struct gp_err *err);
