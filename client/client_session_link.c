@@ -260,12 +260,15 @@ static void end_standstill(struct gp_client_session *s)
 /* The first links after a gain are replaced at once. */
 static void pause_in_standstill(struct gp_client_session *s)
 {
-	uint64_t ms = PAUSE_MS_FIRST;
+	const double limit = s->open->reconnect_for_s * 1000;
+	double ms = PAUSE_MS_FIRST;
 	for (uint32_t i = 1; i < s->standstill.links && ms < STANDSTILL_PAUSE_MS_MOST; i++)
 		ms *= 2;
+	if (ms > STANDSTILL_PAUSE_MS_MOST)
+		ms = STANDSTILL_PAUSE_MS_MOST;
 	s->returning = true;
 	if (s->standstill.links > 0)
-		pause_for(s, jittered(ms < STANDSTILL_PAUSE_MS_MOST ? ms : STANDSTILL_PAUSE_MS_MOST));
+		pause_for(s, jittered((uint64_t)(ms < limit ? ms : limit)));
 }
 
 /* What the rest of the session calls. */
