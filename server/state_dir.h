@@ -22,7 +22,7 @@
 #include "common/graph/snapshot.h"
 
 #define GP_STATE_RUNS_MAX    1000
-#define GP_STATE_OWNER_BYTES 160 /* of a name, its end included */
+#define GP_STATE_OWNER_BYTES 256 /* of a name, its end included */
 
 struct gp_state_limits {
 	uint64_t bytes;        /* of all checkpoints together */
