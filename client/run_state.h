@@ -33,7 +33,7 @@ struct gp_run_progress {
 	uint64_t correct, samples;
 };
 
-/* Of this process. */
+/* What became of the checkpoints in this process. */
 struct gp_run_checkpoints {
 	uint64_t written, failed;
 	uint64_t newest; /* the step that the run could go on from now; 0: from its beginning */
