@@ -55,7 +55,7 @@ second=$!
 await grep -qs 'no room.*trying again' "$work/second.json.log"
 kill $first
 wait $first
-equal "status of the first client, asked to stop" $? 1
+equal "status of the first client, asked to stop" $? 143
 wait $second || fail "the client that had to wait"
 equal "parameters of the client that had to wait" "$(json_get "$work/second.json" param_sha256)" "$want"
 grep -q 'no room.*trying again' "$work/second.json.log" || fail "the client does not say that it waits: $(cat "$work/second.json.log")"

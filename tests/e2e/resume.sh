@@ -65,7 +65,7 @@ stopped_while_reconnecting() { # WHAT
 	kill $client
 	wait $client || status=$?
 	{ kill -KILL "$link_pid" && wait "$link_pid"; } 2>/dev/null
-	equal "status of a client stopped while it reconnects ($1)" $status 1
+	equal "status of a client stopped while it reconnects ($1)" $status 143
 	grep -q 'stopped by a signal' "$work/err" || fail "no reason: $(cat "$work/err")"
 	[ $((SECONDS - begin)) -lt 60 ] || fail "it took $((SECONDS - begin)) s ($1)"
 }
