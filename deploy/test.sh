@@ -18,7 +18,7 @@ cd "$(dirname "$0")/.." || exit 1
 # Where nvcc is, the release preset builds the CUDA device: one architecture shows that it compiles and links.
 export CUDAARCHS=${CUDAARCHS:-90-real}
 
-# Where a compiler cache is, it serves every clone of the repository, in whatever folder.
+# With CMAKE_C_COMPILER_LAUNCHER=ccache in the environment, one cache serves every clone, in whatever folder.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
 readonly threaded='^test_.*(conn|channel|session|sched|loader|worker|server|client|transfer|engine)'
