@@ -43,7 +43,7 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1024,
-	 .help = "compute threads of this side; 0 = one per processor"},
+	 .help = "compute threads of this side, at most 32 for each processor; 0 = one for each"},
 	{.name = "precision",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(precision),

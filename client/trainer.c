@@ -22,7 +22,7 @@ struct run {
 	const struct gp_trainer_spec *spec;
 	struct gp_progress progress;
 	struct gp_train_report *report;
-	float *step_s;                   /* a ring of kept_steps(total_steps) */
+	float *step_s;                   /* a ring of remembered_steps(total_steps) */
 	uint64_t step, here;             /* done of the run; done in this process */
 	struct gp_step_result epoch;     /* sums over the epoch under way */
 	struct gp_step_result last;      /* the newest finished or unfinished epoch */

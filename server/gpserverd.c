@@ -126,7 +126,7 @@ static const struct gp_opt options[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1024,
-	 .help = "compute threads of the CPU; 0 = one per processor"},
+	 .help = "compute threads of the CPU, at most 32 for each processor; 0 = one for each"},
 	{.name = "codec-threads",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.codec_threads),

@@ -42,7 +42,7 @@ struct gp_transfer {
 struct gp_flow {
 	enum gp_direction direction;
 	int tensor;                         /* which of the body's inputs, or of its outputs */
-	uint64_t tensor_bytes, codec_bytes; /* of a chunk's tensor; of the codec's memory */
+	uint64_t tensor_bytes, codec_bytes; /* of a chunk's tensor; of RAM that the codec takes */
 	const struct gp_codec_device *device;
 	struct gp_codec *codec; /* NULL: this tensor has no such flow */
 	uint16_t codec_id;
