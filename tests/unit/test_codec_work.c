@@ -17,7 +17,7 @@ static uint64_t work_of(const char *text, enum gp_codec_role role, int64_t n, in
 	struct gp_codec_spec spec;
 	const struct gp_shape shape = {.ndim = 4, .dim = {n, h, w, c}};
 	const struct gp_codec_options options = {.role = role, .chunks = 1};
-	uint64_t ns;
+	uint64_t ns = 0;
 	if (gp_codec_spec_parse(text, &spec, &err) != GP_OK ||
 	    gp_codec_work_for(&spec, &shape, &options, &ns, &err) != GP_OK)
 		fail_msg("%s: %s", text, err.text);
