@@ -4,11 +4,12 @@
  */
 #include "common/net/token_file.h"
 
-#include <errno.h>
 #include <string.h>
 
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
+
+#include "common/base/lines.h"
 
 #define LINE_BYTES (GP_CLIENT_NAME_BYTES + GP_CLIENT_TOKEN_MAX + 256)
 
@@ -95,54 +96,31 @@ static enum gp_status take_line(struct gp_token_file *t, char *text, const char 
 	return add(t, word[0], word[1], err);
 }
 
-/* The next line into text; *line counts, *more is false at the end of the file. */
-static enum gp_status next_line(FILE *f, char text[LINE_BYTES], const char *path, int *line, bool *more,
-				struct gp_err *err)
-{
-	*more = fgets(text, LINE_BYTES, f) != NULL;
-	(*line)++;
-	if (!*more && ferror(f))
-		GP_FAIL(err, GP_INVALID, "%s: %s", path, strerror(errno));
-	if (*more && !strchr(text, '\n') && !feof(f)) /* too long, or with zero bytes: /dev/zero has no end */
-		GP_FAIL(err, GP_INVALID, "%s:%d: a line is at most %d characters of text", path, *line, LINE_BYTES - 2);
-	return GP_OK;
-}
-
-static enum gp_status open_file(const char *path, FILE **out, struct gp_err *err)
-{
-	FILE *f = fopen(path, "r");
-	if (!f)
-		GP_FAIL(err, GP_INVALID, "%s: %s", path, strerror(errno));
-	*out = f;
-	return GP_OK;
-}
-
-static enum gp_status read_all(struct gp_token_file *t, FILE *f, const char *path, struct gp_err *err)
+static enum gp_status read_all(struct gp_token_file *t, struct gp_lines *in, struct gp_err *err)
 {
 	char text[LINE_BYTES];
 	bool more;
-	int line = 0;
-	enum gp_status status = next_line(f, text, path, &line, &more, err);
+	enum gp_status status = gp_lines_next(in, text, sizeof text, &more, err);
 	while (status == GP_OK && more) {
-		status = take_line(t, text, path, line, err);
+		status = take_line(t, text, in->path, in->line, err);
 		if (status == GP_OK)
-			status = next_line(f, text, path, &line, &more, err);
+			status = gp_lines_next(in, text, sizeof text, &more, err);
 	}
 	OPENSSL_cleanse(text, sizeof text);
 	if (status == GP_OK && t->count == 0)
-		GP_FAIL(err, GP_INVALID, "%s: there is no token in it (lines of NAME TOKEN)", path);
+		GP_FAIL(err, GP_INVALID, "%s: there is no token in it (lines of NAME TOKEN)", in->path);
 	return status;
 }
 
 enum gp_status gp_token_file_load(const char *path, struct gp_token_file **out, struct gp_err *err)
 {
 	struct gp_token_file *t = NULL;
-	FILE *f = NULL;
-	GP_TRY(open_file(path, &f, err));
+	struct gp_lines in;
+	GP_TRY(gp_lines_open(&in, path, err));
 	enum gp_status status = gp_alloc_array((void **)&t, 1, sizeof *t, err);
 	if (status == GP_OK)
-		status = read_all(t, f, path, err);
-	fclose(f);
+		status = read_all(t, &in, err);
+	gp_lines_close(&in);
 	if (status != GP_OK) {
 		gp_token_file_free(t);
 		return status;
@@ -188,25 +166,45 @@ bool gp_token_file_holds(const struct gp_token_file *t, const uint8_t sum[GP_TOK
 	return false;
 }
 
+static int by_name(const void *a, const void *b)
+{
+	return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+enum gp_status gp_token_file_each_name(const struct gp_token_file *t, void (*each)(void *arg, const char *name),
+				       void *arg, struct gp_err *err)
+{
+	const char **name = NULL;
+	GP_TRY(gp_alloc_array((void **)&name, t->count, sizeof *name, err));
+	for (size_t i = 0; i < t->count; i++)
+		name[i] = t->entry[i].name;
+	qsort(name, t->count, sizeof *name, by_name);
+	for (size_t i = 0; i < t->count; i++)
+		if (i == 0 || strcmp(name[i], name[i - 1]) != 0)
+			each(arg, name[i]);
+	gp_free(name);
+	return GP_OK;
+}
+
 enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MAX + 1], struct gp_err *err)
 {
 	char text[LINE_BYTES], *word[2];
 	bool more = true;
-	int line = 0, words = 0;
-	FILE *f = NULL;
-	GP_TRY(open_file(path, &f, err));
+	int words = 0;
+	struct gp_lines in;
+	GP_TRY(gp_lines_open(&in, path, err));
 	enum gp_status status = GP_OK;
 	while (status == GP_OK && more && words == 0) {
-		status = next_line(f, text, path, &line, &more, err);
+		status = gp_lines_next(&in, text, sizeof text, &more, err);
 		if (status == GP_OK && more)
 			words = split(text, word);
 	}
-	fclose(f);
+	gp_lines_close(&in);
 	if (status == GP_OK && (words < 1 || words > 2))
 		status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__,
 				    words ? "%s: a line is TOKEN or NAME TOKEN" : "%s: there is no token in it", path);
 	if (status == GP_OK)
-		status = check_token(word[words - 1], path, line, err);
+		status = check_token(word[words - 1], path, in.line, err);
 	if (status == GP_OK)
 		snprintf(token, GP_CLIENT_TOKEN_MAX + 1, "%s", word[words - 1]);
 	OPENSSL_cleanse(text, sizeof text);

@@ -30,6 +30,9 @@ bool gp_token_file_find(const struct gp_token_file *t, struct gp_span token, cha
 void gp_token_file_sum(struct gp_span token, uint8_t sum[GP_TOKEN_SUM_BYTES]);
 /* Whether the file has the token of this sum as one of `name`. */
 bool gp_token_file_holds(const struct gp_token_file *t, const uint8_t sum[GP_TOKEN_SUM_BYTES], const char *name);
+/* Calls `each` once for every name, in the order of strcmp. GP_NOMEM: for none. */
+enum gp_status gp_token_file_each_name(const struct gp_token_file *t, void (*each)(void *arg, const char *name),
+				       void *arg, struct gp_err *err);
 
 /* Reads a client's token file: the token is the first line that is no comment. */
 enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MAX + 1], struct gp_err *err);
