@@ -186,6 +186,11 @@ static const struct gp_opt options[] = {
 	 .max = 10000000,
 	 .help = "lines of the log about one client in a minute; the others become one that counts them; 0 = any "
 		 "number"},
+	{.name = "limits",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.limits),
+	 .value = "FILE",
+	 .help = "what each name may take (sessions, memory, checkpoints, links, share): lines of NAME key=value ..."},
 	{.name = "session-memory",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.session_memory_bytes),
@@ -271,8 +276,8 @@ static const struct gp_opt_table table = {
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
-		 "SIGHUP reads certificate, key, CA and token files again; sessions whose token is gone end. SIGTERM\n"
-		 "and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
+		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end.\n"
+		 "SIGTERM and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
 		 "state and exits with status 0. A second signal, or the end of --drain-for, ends it at once with\n"
 		 "status 1, and the log says which runs fall back to an older step.",
 	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
@@ -362,6 +367,10 @@ static void on_hangup(uv_signal_t *signal, int number)
 		gp_log(main, GP_LOG_INFO, "certificates and tokens read again");
 	else
 		gp_log(main, GP_LOG_ERROR, "the old certificates and tokens stay in use: %s", err.text);
+	if (gp_server_reload_limits(&d->server, &err) != GP_OK) /* one broken file does not keep the others from use */
+		gp_log(main, GP_LOG_ERROR, "the old limits stay in use: %s", err.text);
+	else if (d->server.set.limits)
+		gp_log(main, GP_LOG_INFO, "limits read again");
 }
 
 static void watch_signals(struct daemon *d)

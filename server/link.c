@@ -128,8 +128,9 @@ static void close_connection(struct gp_server_link *l, enum gp_status status, co
 	if (l->claimed)
 		gp_server_session_unclaim(l->claimed);
 	l->claimed = NULL;
+	const uint32_t retry_ms = l->retry_ms > 0 ? l->retry_ms : BUSY_RETRY_MS;
 	if (tell)
-		gp_control_send_error(l->ch, status, text, status == GP_BUSY ? BUSY_RETRY_MS : 0, &ignored);
+		gp_control_send_error(l->ch, status, text, status == GP_BUSY ? retry_ms : 0, &ignored);
 	gp_channel_close(l->ch, tell && !(l->stranger && strangers_crowd(l->srv)), channel_closed, l);
 	uv_close((uv_handle_t *)&l->timer, timer_closed);
 }

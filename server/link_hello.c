@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "server/usage.h"
 
 /* Returns how many there are. */
 static size_t list_precisions(const struct gp_server_devices *d, uint32_t out[GP_PRECISIONS])
@@ -24,7 +25,8 @@ static enum gp_status send_welcome(struct gp_server_link *l, bool resumed, struc
 {
 	const struct gp_server *srv = l->srv;
 	Gpsplit__Limits limits = GPSPLIT__LIMITS__INIT;
-	limits.memory_bytes = srv->session_memory_bytes;
+	const uint64_t own = gp_limits_find(srv->limits, l->proof.who)->memory_bytes;
+	limits.memory_bytes = own < srv->session_memory_bytes ? own : srv->session_memory_bytes;
 	limits.frame_bytes =
 		srv->session_memory_bytes < GP_FRAME_BYTES_MAX ? srv->session_memory_bytes : GP_FRAME_BYTES_MAX;
 	limits.window = (uint32_t)srv->set.window;
@@ -173,6 +175,7 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 	const char *who = l->proof.who;
 	GP_TRY(check_hello(hello, err));
 	GP_TRY(admit(l, span_of(hello->token), err));
+	GP_TRY(gp_usage_begin_link(l->srv, who, gp_now_ns(), &l->retry_ms, err));
 	gp_server_link_meet(l);
 	gp_channel_set_control_max(l->ch, GP_CONTROL_BYTES_MAX); /* for OPEN */
 	log_hello(l, hello);

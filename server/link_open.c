@@ -8,6 +8,7 @@
 
 #include "common/base/log.h"
 #include "server/open.h"
+#include "server/usage.h"
 
 /* What the body reports. */
 
@@ -102,11 +103,13 @@ static void body_params_sent(void *arg, uint32_t count)
 static enum gp_status reserve_memory(struct gp_server_session *s, uint64_t bytes, struct gp_err *err)
 {
 	struct gp_server *srv = s->srv;
+	const struct gp_usage others = gp_usage_of(srv, s->who, s);
 	if (bytes > srv->session_memory_bytes)
 		GP_FAIL(err, GP_NOMEM,
 			"this session needs %.0f MiB, the server allows %.0f MiB; use smaller chunks or a smaller "
 			"window",
 			(double)bytes / 1048576, (double)srv->session_memory_bytes / 1048576);
+	GP_TRY(gp_usage_check_memory(gp_limits_find(srv->limits, s->who), &others, s->who, bytes, err));
 	if (bytes > srv->memory_limit_bytes - (srv->memory_used_bytes - s->memory_bytes))
 		GP_FAIL(err, GP_BUSY, "this session needs %.0f MiB, but other sessions have taken the server's memory",
 			(double)bytes / 1048576);
@@ -143,6 +146,13 @@ static enum gp_status refuse(struct gp_server_session *s, enum gp_status status,
 	return status;
 }
 
+/* What a name may have of the devices' memory counts on all of them together: another one does not help. */
+static enum gp_status check_device_quota(const struct gp_server_session *s, uint64_t bytes, struct gp_err *err)
+{
+	const struct gp_usage others = gp_usage_of(s->srv, s->who, s);
+	return gp_usage_check_device(gp_limits_find(s->srv->limits, s->who), &others, s->who, bytes, err);
+}
+
 /* A device that has no room for it does not matter where another one has. */
 static enum gp_status body_estimated(void *arg, const struct gp_body_need *need, struct gp_body_site *at,
 				     struct gp_err *err)
@@ -150,6 +160,8 @@ static enum gp_status body_estimated(void *arg, const struct gp_body_need *need,
 	struct gp_server_session *s = arg;
 	struct gp_err none;
 	enum gp_status status = reserve_memory(s, need->host, err);
+	if (status == GP_OK)
+		status = check_device_quota(s, need->device, err);
 	if (status != GP_OK)
 		return refuse(s, status, err);
 	status = gp_server_device_reserve(&s->srv->devices, s->device, s->device_bytes, need->device, err);

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/threads.h"
 #include "server/session.h"
+#include "server/usage.h"
 
 #define LISTEN_BACKLOG       128
 #define BUILD_THREADS        2    /* one client's large graph does not keep the next one from opening */
@@ -109,7 +110,7 @@ static enum gp_status open_devices(struct gp_server *srv, struct gp_err *err)
 }
 
 /* Where clients have no names they are one, which has all. */
-static struct gp_state_limits state_limits(const struct gp_server_settings *set)
+struct gp_state_limits gp_server_state_limits(const struct gp_server_settings *set)
 {
 	const bool names = set->tokens || set->tls_client_ca;
 	const int part = names ? STATE_SHARES : 1;
@@ -127,7 +128,7 @@ static struct gp_state_limits state_limits(const struct gp_server_settings *set)
 static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 {
 	if (srv->set.state_dir) {
-		const struct gp_state_limits limits = state_limits(&srv->set);
+		const struct gp_state_limits limits = gp_server_state_limits(&srv->set);
 		GP_TRY(gp_state_dir_open(srv->set.state_dir, &limits, &srv->state, err));
 		GP_TRY(gp_worker_new(srv->loop, "gp-disk", 1, &srv->disk, err));
 	}
@@ -169,6 +170,8 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 		status = open_workers(srv, err);
 	if (status == GP_OK)
 		status = open_listener(srv, err);
+	if (status == GP_OK)
+		status = gp_usage_load_limits(srv, err);
 	if (status != GP_OK)
 		gp_server_deinit(srv);
 	return status;
@@ -180,6 +183,11 @@ enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err)
 	gp_server_links_revoke(srv);
 	gp_server_sessions_revoke(srv);
 	return GP_OK;
+}
+
+enum gp_status gp_server_reload_limits(struct gp_server *srv, struct gp_err *err)
+{
+	return gp_usage_load_limits(srv, err);
 }
 
 bool gp_server_tells_stranger(struct gp_server *srv)
@@ -283,6 +291,7 @@ void gp_server_deinit(struct gp_server *srv)
 	gp_worker_free(srv->slow_codec);
 	gp_worker_free(srv->disk);
 	gp_state_dir_close(srv->state);
+	gp_usage_free_limits(srv);
 	gp_server_devices_close(&srv->devices);
 	srv->listener = NULL;
 	srv->build = srv->codec = srv->slow_codec = srv->disk = NULL;

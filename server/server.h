@@ -36,12 +36,15 @@ struct gp_server_settings {
 	int64_t state_max_bytes;
 	int64_t state_max_client_bytes; /* of one name's; 0 = a quarter of all, or all where clients have no names */
 	int64_t state_client_runs;      /* the same of runs */
+	const char *limits;             /* file: what each name may take; NULL: there is none */
 	bool insecure;
 	const char *tls_cert, *tls_key, *tls_client_ca, *tokens; /* files; NULL: without */
 	struct gp_visitor_limits visitors;                       /* of one address or name */
 };
 
 struct gp_state_dir;
+struct gp_state_limits;
+struct gp_limits_table;
 struct gp_server_session;
 struct gp_server_link;
 
@@ -55,6 +58,7 @@ struct gp_server {
 	struct gp_state_dir *state; /* NULL without --state-dir */
 	struct gp_listener *listener;
 	struct gp_server_credentials credentials;
+	struct gp_limits_table *limits;     /* what each name may take: usage.h */
 	struct gp_client_log log;           /* and, in it, what addresses have done lately */
 	struct gp_server_link *links;       /* doubly linked; link.h */
 	struct gp_server_session *sessions; /* doubly linked; session.h */
@@ -92,6 +96,10 @@ void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg
 /* Reads certificates, keys and tokens again, for clients that come from now on; sessions whose token is in the file no
  * more end. On failure the old ones stay. */
 enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err);
+/* Reads --limits again, for what is asked for from now on. On failure the old limits stay. */
+enum gp_status gp_server_reload_limits(struct gp_server *srv, struct gp_err *err);
+/* Of --state-dir, as the options have them. */
+struct gp_state_limits gp_server_state_limits(const struct gp_server_settings *set);
 /* After `stopped`: joins the threads and closes the devices. Run the loop once more to close its handles. */
 void gp_server_deinit(struct gp_server *srv);
 uint16_t gp_server_port(const struct gp_server *srv);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "server/usage.h"
 
 #define RUN_DIGITS_SHOWN 8 /* as many as find its folder; all of them would open it */
 #define ENDING_MOST 64 /* sessions that have ended and wait for the disk or for a device */
@@ -64,6 +65,7 @@ static void free_session(struct gp_server_session *s)
 		srv->sessions = s->next;
 	if (s->next)
 		s->next->prev = s->prev;
+	gp_usage_share_devices(srv, s->who);
 	uv_close((uv_handle_t *)&s->window, on_gone);
 }
 
@@ -121,12 +123,11 @@ static void supersede(struct gp_server *srv, struct gp_span run_id, const char *
 	}
 }
 
-/* One that is ending counts as long as its body takes memory and threads, unless its own client has replaced it. */
 static int sessions_alive(const struct gp_server *srv)
 {
 	int n = 0;
 	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
-		n += !s->ending || (s->body && !s->superseded);
+		n += gp_server_session_counts(s);
 	return n;
 }
 
@@ -160,6 +161,8 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 {
 	if (run_id.len > 0)
 		supersede(srv, run_id, who);
+	const struct gp_usage has = gp_usage_of(srv, who, NULL);
+	GP_TRY(gp_usage_check_session(gp_limits_find(srv->limits, who), &has, who, err));
 	if (sessions_alive(srv) >= srv->set.max_sessions)
 		GP_FAIL(err, GP_BUSY, "the server has no room for another session");
 	if (srv->session_count >= srv->set.max_sessions + ENDING_MOST)
@@ -215,6 +218,7 @@ enum gp_status gp_server_session_choose_device(struct gp_server_session *s, stru
 	s->device = at;
 	s->device_bytes = 0;
 	s->tried |= gp_server_device_bit(&s->srv->devices, at);
+	gp_usage_share_devices(s->srv, s->who);
 	return GP_OK;
 }
 

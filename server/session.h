@@ -26,6 +26,7 @@ struct gp_server_session {
 	uint64_t memory_bytes;               /* of the server's account */
 	struct gp_server_device *device;     /* from OPEN on */
 	uint64_t device_bytes;               /* of its account */
+	double device_share;                 /* of its device's time, beside 1 of a session without --limits: usage.h */
 	uint32_t tried;                      /* devices, this one included: gp_server_device_bit */
 	struct gp_err busy;                  /* GP_BUSY: one of them had no room now, and why */
 	enum gp_precision precision;
@@ -52,9 +53,15 @@ struct gp_server_session {
 };
 
 /* Makes a session without a body, for this link. `run_id` is that of HELLO, empty or GP_RUN_ID_BYTES; other sessions of
- * the same run end. GP_BUSY when there are as many as the server takes. */
+ * the same run end. GP_BUSY when there are as many as the server takes, or as the name may have. */
 enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_link *link, struct gp_span run_id,
 				     const char *who, struct gp_server_session **out, struct gp_err *err);
+/* Whether it counts among those that may be open: also one that is ending, as long as its body takes memory and threads,
+ * unless its own client has replaced it. */
+static inline bool gp_server_session_counts(const struct gp_server_session *s)
+{
+	return !s->ending || (s->body && !s->superseded);
+}
 /* The link that has the session has proved this. */
 void gp_server_session_prove(struct gp_server_session *s, const struct gp_server_proof *proof,
 			     const struct gp_client_tag *client);

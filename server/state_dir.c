@@ -16,6 +16,7 @@
 
 #include "common/base/durable.h"
 #include "common/base/log.h"
+#include "server/limits.h"
 
 #define SHOWN_DIGITS 8
 #define OWNER_KEY    "owner" /* of a manifest's progress: who wrote it */
@@ -39,6 +40,7 @@ struct gp_state_dir {
 	int lock;
 	pthread_mutex_t mutex; /* around what follows; never held while a file is touched */
 	pthread_cond_t gone;   /* a run that was `going` is */
+	const struct gp_limits_table *shares; /* of each owner; NULL: the same for all, as `limits` has them */
 	struct stored_run *run;
 	int runs, room;
 	uint64_t written; /* the highest of all */
@@ -311,6 +313,13 @@ void gp_state_dir_close(struct gp_state_dir *d)
 	gp_free(d);
 }
 
+void gp_state_dir_set_shares(struct gp_state_dir *d, const struct gp_limits_table *shares)
+{
+	pthread_mutex_lock(&d->mutex);
+	d->shares = shares;
+	pthread_mutex_unlock(&d->mutex);
+}
+
 /* --- who uses what ----------------------------------------------------------------------------------------------- */
 
 enum gp_status gp_state_dir_use(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const char *owner,
@@ -444,9 +453,40 @@ enum gp_status gp_state_dir_discard(struct gp_state_dir *d, const uint8_t run[GP
 /* --- making room ------------------------------------------------------------------------------------------------- */
 
 struct usage {
-	uint64_t bytes;
-	int runs;
+	uint64_t bytes, runs;
 };
+
+static int hex_digit(char c)
+{
+	return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/* What set_owner has made of a name becomes that name again; what a manifest has besides is nobody's name. */
+static void name_of(const char *owner, char name[OWNER_BYTES])
+{
+	while (*owner) {
+		const int high = *owner == '%' ? hex_digit(owner[1]) : -1, low = high >= 0 ? hex_digit(owner[2]) : -1;
+		*name++ = low >= 0 ? (char)(high << 4 | low) : *owner;
+		owner += low >= 0 ? 3 : 1;
+	}
+	*name = '\0';
+}
+
+/* With the mutex: what an owner may have. */
+static struct usage share_of(const struct gp_state_dir *d, const char *owner)
+{
+	char name[OWNER_BYTES];
+	if (!d->shares)
+		return (struct usage){d->limits.client_bytes, (uint64_t)d->limits.client_runs};
+	name_of(owner, name);
+	const struct gp_limits *l = gp_limits_find(d->shares, name);
+	return (struct usage){l->checkpoint_bytes, l->runs};
+}
+
+static bool is_over(const struct usage *u, const struct usage *may)
+{
+	return u->bytes > may->bytes || u->runs > may->runs;
+}
 
 /* With the mutex. owner NULL: everybody. */
 static struct usage usage_of(const struct gp_state_dir *d, const char *owner)
@@ -464,8 +504,8 @@ static struct usage usage_of(const struct gp_state_dir *d, const char *owner)
 
 static bool passes_share(const struct gp_state_dir *d, const char *owner)
 {
-	const struct usage u = usage_of(d, owner);
-	return u.bytes > d->limits.client_bytes || u.runs > d->limits.client_runs;
+	const struct usage u = usage_of(d, owner), may = share_of(d, owner);
+	return is_over(&u, &may);
 }
 
 static bool is_idle(const struct stored_run *r)
@@ -527,25 +567,26 @@ static void remove_victim(struct gp_state_dir *d, const struct victim *v)
 	pthread_mutex_unlock(&d->mutex);
 }
 
-static enum gp_status refuse_share(const struct gp_state_dir *d, const struct usage *own, struct gp_err *err)
+static enum gp_status refuse_share(const struct gp_state_dir *d, const struct usage *own, const struct usage *may,
+				   struct gp_err *err)
 {
-	if (own->runs > d->limits.client_runs)
+	if (own->runs > may->runs)
 		GP_FAIL(err, GP_NOMEM,
-			"this client's runs under way pass the %d that the server stores of one client "
-			"(--state-runs-per-client)",
-			d->limits.client_runs);
+			"with this one, %" PRIu64 " runs under way have checkpoints; the server stores those of %" PRIu64
+			" of this client (%s)",
+			own->runs, may->runs, d->shares ? "--limits" : "--state-runs-per-client");
 	GP_FAIL(err, GP_NOMEM,
-		"the checkpoints of this client's runs under way take %.1f MiB, the server stores %.1f MiB of one "
-		"client (--state-max-per-client)",
-		(double)own->bytes / 1048576, (double)d->limits.client_bytes / 1048576);
+		"with this one, the checkpoints of this client's runs under way take %.1f MiB, the server stores %.1f MiB "
+		"of them (%s)",
+		(double)own->bytes / 1048576, (double)may->bytes / 1048576,
+		d->shares ? "--limits" : "--state-max-per-client");
 }
 
 static enum gp_status refuse_all(const struct gp_state_dir *d, const struct usage *all, struct gp_err *err)
 {
 	GP_FAIL(err, GP_NOMEM,
-		"with this one, the checkpoints of runs under way and of other clients would take %.1f MiB (%d runs); "
-		"the "
-		"server stores %.1f MiB (--state-max) and %d runs",
+		"with this one, the checkpoints of runs under way and of other clients would take %.1f MiB (%" PRIu64
+		" runs); the server stores %.1f MiB (--state-max) and %d runs",
 		(double)all->bytes / 1048576, all->runs, (double)d->limits.bytes / 1048576, GP_STATE_RUNS_MAX);
 }
 
@@ -553,15 +594,15 @@ static enum gp_status refuse_all(const struct gp_state_dir *d, const struct usag
 static enum gp_status find_victim(const struct gp_state_dir *d, const char *owner, struct victim *out,
 				  struct gp_err *err)
 {
-	const struct usage all = usage_of(d, NULL), own = usage_of(d, owner);
+	const struct usage all = usage_of(d, NULL), own = usage_of(d, owner), may = share_of(d, owner);
 	const bool whole = all.bytes > d->limits.bytes || all.runs > GP_STATE_RUNS_MAX;
-	const bool share = own.bytes > d->limits.client_bytes || own.runs > d->limits.client_runs;
+	const bool share = is_over(&own, &may);
 	*out = (struct victim){.found = false};
 	if (!whole && !share)
 		return GP_OK;
 	struct stored_run *r = share ? oldest_of(d, owner) : choose(d, owner);
 	if (!r)
-		return whole ? refuse_all(d, &all, err) : refuse_share(d, &own, err);
+		return whole ? refuse_all(d, &all, err) : refuse_share(d, &own, &may, err);
 	*out = mark(r);
 	return GP_OK;
 }
@@ -635,9 +676,25 @@ static enum gp_status write_or_free_disk(const struct writing *w, struct gp_err 
 	return write_once(w, err);
 }
 
+/* What can never fit is not written first, and makes no room. */
+static enum gp_status check_fits_share(const struct writing *w, struct gp_err *err)
+{
+	pthread_mutex_lock(&w->d->mutex);
+	const struct usage may = share_of(w->d, w->owner);
+	const char *by = w->d->shares ? "--limits" : "--state-max-per-client";
+	pthread_mutex_unlock(&w->d->mutex);
+	const uint64_t bytes = items_bytes(w);
+	if (bytes > may.bytes || may.runs == 0)
+		GP_FAIL(err, GP_NOMEM,
+			"this checkpoint takes %.1f MiB, the server stores %.1f MiB and %" PRIu64 " runs of this client (%s)",
+			(double)bytes / 1048576, (double)may.bytes / 1048576, may.runs, by);
+	return GP_OK;
+}
+
 static enum gp_status write_and_bound(const struct writing *w, struct gp_err *err)
 {
 	struct gp_err ignored;
+	GP_TRY(check_fits_share(w, err));
 	GP_TRY(write_or_free_disk(w, err));
 	enum gp_status status = gp_checkpoint_drop_after(w->folder.text, w->m.step, err);
 	if (status == GP_OK)

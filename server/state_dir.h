@@ -5,14 +5,15 @@
  * here says who its client is, too (session.c): nobody else comes upon it.
  *
  * Bounded: all together by --state-max and GP_STATE_RUNS_MAX, those of one owner
- * (the name that the client has proved) by the owner's share. A write that passes a
+ * (the name that the client has proved) by the owner's share, the same for all or as
+ * --limits says (limits.h). A write that passes a
  * bound removes runs that no session uses, the owner's first, the one with the oldest
  * checkpoint before others; then those of nobody (their owner is not known), or of an
  * owner that has more than its share. What an owner within its share has is never
  * removed for another.
  *
- * Threads: any; calls for the same run one at a time. gp_state_dir_use and _release
- * touch no file and wait for none, so the loop thread may call them; all others read
+ * Threads: any; calls for the same run one at a time. gp_state_dir_use, _release
+ * and _set_shares touch no file and wait for none, so the loop thread may call them; all others read
  * or write the disk. Tests: tests/unit/test_state_dir.c, tests/unit/test_server_slow_disk.c
  */
 #ifndef GP_STATE_DIR_H
@@ -32,11 +33,16 @@ struct gp_state_limits {
 };
 
 struct gp_state_dir;
+struct gp_limits_table;
 
 /* Makes and locks the folder, and removes what a killed server left half-written. */
 enum gp_status gp_state_dir_open(const char *path, const struct gp_state_limits *limits, struct gp_state_dir **out,
 				 struct gp_err *err);
 void gp_state_dir_close(struct gp_state_dir *d); /* NULL is fine */
+
+/* Each owner's bytes and runs are as the table says from here on, in place of client_bytes and client_runs. It must live until
+ * the next call, or until the folder is closed. */
+void gp_state_dir_set_shares(struct gp_state_dir *d, const struct gp_limits_table *shares);
 
 /* A session of `owner` ("": clients have no names here) has the run: it is not removed to make room. Counted: as many
  * releases as uses. What is written of the run counts as this owner's, also when the server has been started again. */

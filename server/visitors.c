@@ -24,7 +24,7 @@ struct visitor {
 	struct gp_visitor_key key;
 	uint64_t used_ns;
 	int64_t under_way; /* handshakes */
-	struct budget handshakes, wrong_tokens;
+	struct budget handshakes, wrong_tokens, links;
 	int64_t lines;
 	uint64_t lines_since_ns, left_out;
 	char name[NAME_BYTES];
@@ -183,6 +183,17 @@ void gp_visitors_wrong_token(struct gp_visitors *v, struct gp_visitor_key key, u
 	struct visitor *one = v->limits.wrong_tokens > 0 ? enter(v, key, now_ns) : NULL;
 	if (one && has_budget(&one->wrong_tokens, v->limits.wrong_tokens, now_ns))
 		one->wrong_tokens.left -= 1.0;
+}
+
+uint64_t gp_visitors_link(struct gp_visitors *v, struct gp_visitor_key key, int64_t per_minute, uint64_t now_ns)
+{
+	struct visitor *one = enter(v, key, now_ns);
+	if (!one)
+		return 0;
+	if (!has_budget(&one->links, per_minute, now_ns))
+		return 1 + (uint64_t)((1.0 - one->links.left) * (double)GP_VISITOR_MINUTE / (double)per_minute);
+	one->links.left -= 1.0;
+	return 0;
 }
 
 bool gp_visitors_may_tell(struct gp_visitors *v, struct gp_visitor_key key, const char *name, uint64_t now_ns)

@@ -2,7 +2,7 @@
  *
  * What each visitor of the server has done lately, in a table of fixed size, so
  * that one of them cannot take everything: TLS handshakes under way and begun,
- * wrong tokens, lines of the log. A visitor is an address, which is one IPv4 address
+ * wrong tokens, links, lines of the log. A visitor is an address, which is one IPv4 address
  * or one /64 of IPv6 (what a host gets as its own), or a name that was proved.
  *
  * Where the table is full, the visitor that was away longest makes room; one with
@@ -50,6 +50,10 @@ void gp_visitors_handshake_over(struct gp_visitors *v, struct gp_visitor_key key
 /* Whether a token from there is looked at: false after too many wrong ones. */
 bool gp_visitors_may_try_token(struct gp_visitors *v, struct gp_visitor_key key, uint64_t now_ns);
 void gp_visitors_wrong_token(struct gp_visitors *v, struct gp_visitor_key key, uint64_t now_ns);
+
+/* Counts a link of a visitor that may begin `per_minute` (1 or more). 0: it may have it; else the nanoseconds after which
+ * there will be one. */
+uint64_t gp_visitors_link(struct gp_visitors *v, struct gp_visitor_key key, int64_t per_minute, uint64_t now_ns);
 
 /* Whether a line about this visitor is written; `name` is what left_out calls it. */
 bool gp_visitors_may_tell(struct gp_visitors *v, struct gp_visitor_key key, const char *name, uint64_t now_ns);

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What each name takes of the server, held against what it may take (limits.h):
+ * sessions, memory of the host and of GPUs, links, its share of a device. What a
+ * name has is what its sessions have, parked ones and those that are ending
+ * included; there is no second account of it. Checkpoints are counted in state_dir.h.
+ *
+ * A limit that was lowered holds for what is asked for from then on: sessions that
+ * are open go on.
+ *
+ * Threads: loop thread. Test: tests/unit/test_limits.c, tests/unit/test_server_limits.c
+ */
+#ifndef GP_USAGE_H
+#define GP_USAGE_H
+
+#include "server/limits.h"
+
+struct gp_server;
+struct gp_server_session;
+
+/* Reads --limits (set.limits; NULL: there is none) for all that is asked for from now on, and says in the log what an
+ * operator should know of it. On failure the old limits stay. */
+enum gp_status gp_usage_load_limits(struct gp_server *srv, struct gp_err *err);
+void gp_usage_free_limits(struct gp_server *srv);
+
+struct gp_usage {
+	uint64_t sessions, memory_bytes, device_bytes;
+};
+
+/* `but`: a session that is not counted; NULL: all are. */
+struct gp_usage gp_usage_of(const struct gp_server *srv, const char *who, const struct gp_server_session *but);
+
+/* Each says with its figures what is asked for, what the name has, and what it may have. GP_BUSY where it may be let in
+ * later, GP_DENIED and GP_NOMEM where not. */
+enum gp_status gp_usage_check_session(const struct gp_limits *may, const struct gp_usage *has, const char *who,
+				      struct gp_err *err);
+enum gp_status gp_usage_check_memory(const struct gp_limits *may, const struct gp_usage *has, const char *who,
+				     uint64_t bytes, struct gp_err *err);
+enum gp_status gp_usage_check_device(const struct gp_limits *may, const struct gp_usage *has, const char *who,
+				     uint64_t bytes, struct gp_err *err);
+/* Counts a link of that name. GP_BUSY: it is one too many, the next may come after *wait_ms. */
+enum gp_status gp_usage_begin_link(struct gp_server *srv, const char *who, uint64_t now_ns, uint32_t *wait_ms,
+				   struct gp_err *err);
+
+/* Divides the name's share of each device among its sessions there, anew: one has come, gone or moved. */
+void gp_usage_share_devices(struct gp_server *srv, const char *who);
+
+#endif
