@@ -4,128 +4,9 @@
  * of its file ends its sessions and no others; guesses and handshakes of one
  * address are limited.
  */
-#include "tests/unit/server_rig.h"
+#include "tests/unit/site_rig.h"
 
-#include <stdatomic.h>
-#include <stdlib.h>
-
-#include "server/session.h"
 #include "tests/unit/tls_files.h"
-
-#define ONE   "0123456789abcdef-one"
-#define TWO   "0123456789abcdef-two"
-#define THREE "0123456789abcdef-three"
-
-static char token_path[] = "/tmp/gp-tokens-XXXXXX";
-
-static void write_tokens(const char *text)
-{
-	FILE *f = fopen(token_path, "w");
-	assert_non_null(f);
-	fputs(text, f);
-	assert_int_equal(fclose(f), 0);
-}
-
-/* A server whose files can be read again once while it runs, and what can be seen of its sessions then. */
-struct site {
-	struct fixture f;
-	uv_async_t reload;
-	uv_prepare_t watch;
-	atomic_int parked, reloaded, alive;
-};
-
-static int count_sessions(const struct site *s, bool parked)
-{
-	int n = 0;
-	for (const struct gp_server_session *at = s->f.server->server.sessions; at; at = at->next)
-		n += !at->ending && (!parked || !at->link);
-	return n;
-}
-
-static void on_turn(uv_prepare_t *watch)
-{
-	struct site *s = watch->data;
-	atomic_store(&s->parked, count_sessions(s, true));
-}
-
-static void on_reload(uv_async_t *a)
-{
-	struct site *s = a->data;
-	struct gp_err err;
-	const enum gp_status status = gp_server_reload(&s->f.server->server, &err);
-	atomic_store(&s->alive, count_sessions(s, false));
-	atomic_store(&s->reloaded, status == GP_OK ? 1 : -1);
-	uv_close((uv_handle_t *)&s->reload, NULL);
-	uv_close((uv_handle_t *)&s->watch, NULL);
-}
-
-static void site_start(struct site *s, const struct gp_server_settings *set)
-{
-	memset(s, 0, sizeof *s);
-	s->f.server = server_thread_prepare(set);
-	s->f.port = s->f.server->port;
-	s->f.body = make_body();
-	uv_async_init(&s->f.server->loop, &s->reload, on_reload);
-	uv_prepare_init(&s->f.server->loop, &s->watch);
-	s->reload.data = s->watch.data = s;
-	uv_prepare_start(&s->watch, on_turn);
-	server_thread_run(s->f.server);
-}
-
-static void site_reload(struct site *s)
-{
-	uv_async_send(&s->reload);
-	while (atomic_load(&s->reloaded) == 0)
-		usleep(1000);
-	assert_int_equal(atomic_load(&s->reloaded), 1);
-}
-
-static void site_stop(struct site *s)
-{
-	server_thread_stop(s->f.server);
-	gp_graph_free(s->f.body);
-}
-
-static void put_hello_with(struct raw_peer *c, const char *token)
-{
-	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
-	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	hello.version = GP_PROTO_VERSION;
-	hello.token = (ProtobufCBinaryData){strlen(token), (uint8_t *)token};
-	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
-	m.hello = &hello;
-	put_control(c, &m);
-}
-
-static void say_hello(struct raw_peer *c, const struct site *s, const char *token)
-{
-	client_connect(c, &s->f);
-	put_preface(c);
-	put_hello_with(c, token);
-}
-
-static void open_session(struct raw_peer *c, const struct site *s, const char *token)
-{
-	say_hello(c, s, token);
-	Gpsplit__Control *m = get_control(c);
-	assert_true(m && m->body_case == GPSPLIT__CONTROL__BODY_WELCOME);
-	c->session = m->welcome->session;
-	gpsplit__control__free_unpacked(m, NULL);
-	put_open(c, s->f.body, NULL);
-	expect_control(c, GPSPLIT__CONTROL__BODY_READY);
-}
-
-static void expect_code(struct raw_peer *c, enum gp_status code, const char *part)
-{
-	Gpsplit__Control *m = get_control(c);
-	assert_non_null(m);
-	if (m->body_case != GPSPLIT__CONTROL__BODY_ERROR || m->error->code != (uint32_t)code ||
-	    !strstr(m->error->text, part))
-		fail_msg("got %s '%s', expected an error %d with '%s'", gp_control_name(m),
-			 m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "", code, part);
-	gpsplit__control__free_unpacked(m, NULL);
-	client_close(c);
-}
 
 static void a_revoked_token_ends_its_sessions_and_no_others(void **state)
 {
@@ -139,8 +20,7 @@ static void a_revoked_token_ends_its_sessions_and_no_others(void **state)
 	site_start(&s, &set);
 	open_session(&parked, &s, ONE);
 	client_close(&parked);
-	while (atomic_load(&s.parked) != 1)
-		usleep(1000);
+	site_await_parked(&s, 1);
 	open_session(&open[0], &s, ONE);
 	open_session(&open[1], &s, TWO);
 	say_hello(&greeted, &s, ONE);
@@ -227,7 +107,6 @@ static void wrong_tokens_of_an_address_are_limited(void **state)
 		client_close(&c);
 	}
 	assert_true(limited);
-	site_reload(&s);
 	site_stop(&s);
 }
 
@@ -263,7 +142,6 @@ static void handshakes_of_an_address_are_limited(void **state)
 		usleep(1000);
 	close(silent[1]);
 	close(silent[2]);
-	site_reload(&s);
 	site_stop(&s);
 }
 

@@ -10,6 +10,7 @@
 #include <stddef.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 #include "client/engine.h"
@@ -460,6 +461,48 @@ static uint64_t server_memory_of_a_session(const struct server_thread *server)
 	return f.server_memory_bytes;
 }
 
+static void set_limits(const char *path, const char *key, uint64_t bytes)
+{
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fprintf(f, "anonymous %s=%llu\n", key, (unsigned long long)bytes);
+	assert_int_equal(fclose(f), 0);
+}
+
+/* --limits; the second session would be on the other card, where there is room. */
+static void all_sessions_of_a_name_have_its_memory_of_devices_together(void **state)
+{
+	char path[] = "/tmp/gp-limits-XXXXXX";
+	struct gp_server_settings set = server_thread_settings();
+	struct client c[2] = {0};
+	struct gp_engine_figures f;
+	struct gp_err err = {0};
+	const int fd = mkstemp(path);
+	assert_true(fd >= 0 && close(fd) == 0);
+	until_open(&c[0], *state);
+	c[0].engine->ops->figures(c[0].engine, &f);
+	client_close(&c[0]);
+	const uint64_t limit[] = {f.server_device_bytes * 3 / 2, f.server_device_bytes - 1};
+	for (int i = 0; i < 2; i++) {
+		set_limits(path, "device-memory", limit[i]);
+		set.limits = path;
+		struct server_thread *server = server_thread_prepare(&set);
+		give_cards(&server->server);
+		server_thread_run(server);
+		memset(c, 0, sizeof c);
+		if (i == 0)
+			until_open(&c[0], server);
+		assert_int_equal(client_open(&c[1], server, &err), i == 0 ? GP_BUSY : GP_PEER);
+		assert_non_null(strstr(err.text, "of the devices' memory"));
+		assert_non_null(strstr(err.text, "(--limits)"));
+		client_close(&c[1]);
+		if (i == 0)
+			client_close(&c[0]);
+		server_thread_stop(server);
+	}
+	unlink(path);
+}
+
 static void memory_that_a_plan_pins_is_in_the_account_of_the_host(void **state)
 {
 	const uint64_t plain = server_memory_of_a_session(*state), more = 3 * MIB;
@@ -582,6 +625,8 @@ int main(void)
 						setup_second_small, teardown),
 		cmocka_unit_test_setup_teardown(a_session_that_is_too_large_for_every_device_is_told_so,
 						setup_both_small, teardown),
+		cmocka_unit_test_setup_teardown(all_sessions_of_a_name_have_its_memory_of_devices_together, setup,
+						teardown),
 		cmocka_unit_test_setup_teardown(memory_that_a_plan_pins_is_in_the_account_of_the_host, setup, teardown),
 		cmocka_unit_test_setup_teardown(memory_that_is_gone_after_all_ends_that_opening_alone, setup, teardown),
 		cmocka_unit_test_setup_teardown(a_pass_that_fails_ends_its_own_session_alone, setup, teardown),

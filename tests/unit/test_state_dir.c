@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/fault.h"
+#include "server/limits.h"
 #include "server/state_dir.h"
 #include "tests/unit/ok.h"
 
@@ -116,7 +117,8 @@ static void damaged_checkpoint_is_removed_and_an_older_one_serves(void **state)
 {
 	(void)state;
 	static const char *const damages[] = {
-		"cd '%s/%s/step-000000000030' && printf x | dd of=state.safetensors bs=1 seek=900 conv=notrunc status=none",
+		"cd '%s/%s/step-000000000030' && printf x | dd of=state.safetensors bs=1 seek=900 conv=notrunc "
+		"status=none",
 		"cd '%s/%s/step-000000000030' && tr ':' ';' <state.safetensors >a && mv a state.safetensors",
 		"cd '%s/%s/step-000000000030' && rm state.safetensors",
 		"cd '%s/%s/step-000000000030' && echo >manifest.json",
@@ -263,6 +265,59 @@ static void one_client_that_uses_all_it_may_keeps_no_other_from_writing(void **s
 	for (int i = 0; i < 3; i++)
 		gp_state_dir_release(d, run_number(i));
 	gp_state_dir_close(d);
+}
+
+static struct gp_limits_table *shares_of(const char *text)
+{
+	const struct gp_limits base = {.checkpoint_bytes = NO_LIMIT, .runs = GP_LIMITS_ANY};
+	struct gp_limits_table *t;
+	char path[96];
+	snprintf(path, sizeof path, "%s/limits", root);
+	FILE *f = fopen(path, "w");
+	assert_non_null(f);
+	fputs(text, f);
+	assert_int_equal(fclose(f), 0);
+	OK(gp_limits_load(path, &base, &t, &err));
+	assert_int_equal(unlink(path), 0);
+	return t;
+}
+
+/* Two checkpoints for names of A, one for the others, with a name that a manifest has in another form. */
+static void each_name_has_the_share_of_its_line(void **state)
+{
+	(void)state;
+	static const char odd[] = "cert:uri:urn:50%25 off";
+	struct gp_state_dir *d = open_with(NO_LIMIT, 1, 0);
+	struct gp_limits_table *t = shares_of("default checkpoints=6000\ntoken:a* checkpoints=10000 runs=2\n"
+					      "cert:uri:urn:50%25* checkpoints=10000\ntoken:none checkpoints=100\n");
+	gp_state_dir_set_shares(d, t);
+	OK(gp_state_dir_use(d, run_number(0), "token:bert", &err));
+	OK(gp_state_dir_use(d, run_number(1), "token:bert", &err));
+	OK(write_step(d, run_number(0), 10));
+	assert_int_equal(write_step(d, run_number(1), 10), GP_NOMEM);
+	assert_non_null(strstr(err.text, "the server stores 0.0 MiB of them (--limits)"));
+	OK(write_of(d, "token:anna", run_a, 10));
+	OK(write_of(d, "token:anna", run_b, 10));
+	OK(write_of(d, odd, run_number(5), 10));
+	OK(write_of(d, odd, run_number(6), 10));
+	assert_int_equal(newest(d, run_a), 10);
+	assert_int_equal(newest(d, run_number(5)), 10);
+	assert_int_equal(newest(d, run_number(6)), 10);
+	assert_int_equal(write_of(d, "token:none", run_c, 10), GP_NOMEM);
+	assert_non_null(strstr(err.text, "this checkpoint takes 0.0 MiB, the server stores 0.0 MiB and"));
+	struct gp_limits_table *fewer =
+		shares_of("default checkpoints=any\ntoken:anna runs=1\n"); /* lowered while it runs */
+	gp_state_dir_set_shares(d, fewer);
+	gp_limits_free(t);
+	OK(write_step(d, run_number(1), 10));
+	OK(write_of(d, "token:anna", run_c, 20));
+	assert_int_equal(newest(d, run_a), 0);
+	assert_int_equal(newest(d, run_b), 0);
+	assert_int_equal(newest(d, run_c), 20);
+	gp_state_dir_release(d, run_number(0));
+	gp_state_dir_release(d, run_number(1));
+	gp_state_dir_close(d);
+	gp_limits_free(fewer);
 }
 
 /* Where the shares of all come to more than the whole, the whole is the bound. */
@@ -413,7 +468,8 @@ static void strange_entries_do_not_keep_a_server_from_starting(void **state)
 	(void)state;
 	char command[256];
 	snprintf(command, sizeof command,
-		 "cd '%s' && echo >aa010000000000000000000000000000 && mkdir -p bb020000000000000000000000000000/tmp-x/y",
+		 "cd '%s' && echo >aa010000000000000000000000000000 && mkdir -p "
+		 "bb020000000000000000000000000000/tmp-x/y",
 		 root);
 	assert_int_equal(system(command), 0);
 	struct gp_state_dir *d = open_dir(NO_LIMIT);
@@ -460,6 +516,7 @@ int main(void)
 		TEST(many_runs_of_one_client_remove_none_of_an_absent_one),
 		TEST(number_of_runs_of_one_client_is_bounded),
 		TEST(one_client_that_uses_all_it_may_keeps_no_other_from_writing),
+		TEST(each_name_has_the_share_of_its_line),
 		TEST(whole_folder_is_bounded_without_taking_from_others),
 		TEST(owners_are_known_after_a_restart_and_who_has_too_much_makes_room),
 		TEST(runs_of_nobody_make_room_until_their_owner_comes_back),

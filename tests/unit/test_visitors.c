@@ -89,6 +89,24 @@ static void handshakes_in_a_minute_are_limited_and_come_back_with_time(void **st
 	gp_visitors_free(v);
 }
 
+static void who_has_begun_too_many_links_is_told_how_long_to_wait(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){0});
+	const struct gp_visitor_key a = gp_visitor_of_name("token:a"), b = gp_visitor_of_name("token:b");
+	for (int i = 0; i < 20; i++)
+		assert_int_equal(gp_visitors_link(v, a, 20, START), 0);
+	const uint64_t wait = gp_visitors_link(v, a, 20, START);
+	assert_in_range(wait, 3 * SECOND, 3 * SECOND + 10);
+	assert_in_range(gp_visitors_link(v, a, 20, START + SECOND), 2 * SECOND, 2 * SECOND + 10);
+	assert_int_equal(gp_visitors_link(v, b, 20, START + SECOND), 0);
+	assert_int_equal(gp_visitors_link(v, a, 20, START + wait), 0); /* as it was told */
+	assert_true(gp_visitors_link(v, a, 20, START + wait) > 0);
+	assert_true(gp_visitors_link(v, a, 1, START + wait) > 50 * SECOND); /* the limit was lowered, or raised */
+	assert_in_range(gp_visitors_link(v, a, 6000, START + wait), 1, SECOND);
+	gp_visitors_free(v);
+}
+
 static void after_too_many_wrong_tokens_none_is_looked_at_for_a_while(void **state)
 {
 	(void)state;
@@ -180,6 +198,7 @@ int main(void)
 		cmocka_unit_test(an_address_is_one_of_ipv4_or_a_64_of_ipv6),
 		cmocka_unit_test(handshakes_under_way_are_limited_for_each_address),
 		cmocka_unit_test(handshakes_in_a_minute_are_limited_and_come_back_with_time),
+		cmocka_unit_test(who_has_begun_too_many_links_is_told_how_long_to_wait),
 		cmocka_unit_test(after_too_many_wrong_tokens_none_is_looked_at_for_a_while),
 		cmocka_unit_test(lines_beyond_the_limit_of_a_minute_are_counted),
 		cmocka_unit_test(without_limits_everything_may_be_and_nothing_is_kept),
