@@ -173,12 +173,25 @@ static enum gp_status give_up(struct gp_client_session *s, const struct gp_err *
 	return status;
 }
 
+/* A server that has no room has said when to come again: before that it would say the same. */
+static void wait_as_told(struct gp_client_session *s)
+{
+	const double most = s->open->reconnect_for_s * 1000;
+	if (s->retry_ms > 0)
+		pause_for(s, (double)s->retry_ms < most ? s->retry_ms : (uint64_t)most);
+}
+
 /* Tries until a connection stands, the session fails for good, or time is up. */
 static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns, struct gp_err *err)
 {
 	const double limit = s->open->reconnect_for_s;
 	uint64_t pause = PAUSE_MS_FIRST;
 	s->returning = true;
+	wait_as_told(s);
+	if (s->status != GP_OK) {
+		*err = s->err;
+		return s->status;
+	}
 	for (;;) {
 		double left = limit - seconds_since(begin_ns);
 		double timeout = s->open->connect_timeout_s < left ? s->open->connect_timeout_s : left;

@@ -62,7 +62,7 @@ static enum gp_status check_bytes(uint64_t may, uint64_t has, const char *what, 
 			"or "
 			"a smaller window",
 			mib(bytes), what, shown(who, name), mib(may));
-	if (has > may || bytes > may - has)
+	if (bytes > 0 && (has > may || bytes > may - has))
 		GP_FAIL(err, GP_BUSY,
 			"this session needs %.1f MiB of %s; %s may have %.1f MiB in all (--limits) and in use are %.1f "
 			"MiB",
@@ -92,7 +92,7 @@ enum gp_status gp_usage_begin_link(struct gp_server *srv, const char *who, uint6
 	const uint64_t wait_ns = gp_visitors_link(srv->log.visitors, gp_visitor_of_name(who), (int64_t)most, now_ns);
 	if (wait_ns == 0)
 		return GP_OK;
-	*wait_ms = (uint32_t)(wait_ns / 1000000) + 1;
+	*wait_ms = (uint32_t)(wait_ns / 1000000) + 2; /* timers count whole milliseconds */
 	GP_FAIL(err, GP_BUSY,
 		"one more link is asked for; %s may begin %llu in a minute (--limits), all of them are used, and the "
 		"next "
@@ -158,7 +158,7 @@ static void add_token(void *arg, const char *token_name)
 	add_share(s, gp_limits_find(s->limits, who));
 }
 
-/* Of the names that are known: those of the tokens, or, as nobody knows which certificates there are, those that have a
+/* Sums up over the names that are known: those of the tokens, or, as nobody knows which certificates there are, those that have a
  * line. */
 static void tell_shares(const struct gp_server *srv)
 {

@@ -103,7 +103,7 @@ train_as edge-1 && fail "a broken file has lifted a quota"
 printf 'token:edge-1 checkpoints=1k links=6\n' >"$limits"
 hang_up "limits read again"
 train_as edge-1 --checkpoint "$work/ck1" --checkpoint-every 1 || fail "a quota that was lifted: $(cat "$work/quota.err")"
-grep -qE 'this checkpoint takes [0-9.]+ MiB, the server stores 0\.0 MiB and [0-9]+ runs of this client' \
+grep -qE 'this checkpoint takes [0-9.]+ MiB; this client may have 0\.0 MiB and [0-9]+ runs \(--limits\)' \
 	"$work/quota.json.log" || fail "checkpoints over the quota: $(cat "$work/quota.json.log")"
 train_as edge-4 --checkpoint "$work/ck4" --checkpoint-every 1 || fail "another name: $(cat "$work/quota.err")"
 grep -q 'this checkpoint takes' "$work/quota.json.log" && fail "another name's checkpoint: $(cat "$work/quota.json.log")"
@@ -120,6 +120,8 @@ done
 waited=$(grep -cE "$refused" "$work/quota.json.log")
 # On a machine that needs more than ten seconds for each, none is over the quota.
 within=$((6 * (SECONDS - began) >= 60 * (n - 6)))
+equal "refusals of links, as many as clients waited" "$(grep -cE ' connection .* one more link is asked for' "$work/server.log")" \
+	"$waited"
 equal "a link beyond 6 in a minute is told to wait: $waited of $n in $((SECONDS - began)) s" $((waited || within)) 1
 stop_server
 finish

@@ -142,7 +142,7 @@ static void links_of_a_name_in_a_minute_are_limited_and_the_client_is_told_how_l
 		assert_true(!limited || links > 0);
 		if (limited) {
 			assert_int_equal(m->error->code, GP_BUSY);
-			assert_true(m->error->retry_ms > 0 && m->error->retry_ms <= 60001);
+			assert_true(m->error->retry_ms > 0 && m->error->retry_ms <= 60002);
 			assert_non_null(strstr(m->error->text, "token:edge-1 may begin 1 in a minute (--limits)"));
 		}
 		gpsplit__control__free_unpacked(m, NULL);
