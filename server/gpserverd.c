@@ -246,7 +246,7 @@ static const struct gp_opt options[] = {
 	 .min = 0,
 	 .max = 0x1p50,
 	 .help = "most of one client's, by the name it has proved; 0 = a quarter of --state-max, or all where clients "
-		 "have no names"},
+		 "have no names; --limits may say otherwise for a name"},
 	{.name = "state-runs-per-client",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.state_client_runs),
@@ -277,9 +277,9 @@ static const struct gp_opt_table table = {
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
 		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end.\n"
-		 "SIGTERM and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
-		 "state and exits with status 0. A second signal, or the end of --drain-for, ends it at once with\n"
-		 "status 1, and the log says which runs fall back to an older step.",
+		 "SIGTERM and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every\n"
+		 "run's state and exits with status 0. A second signal, or the end of --drain-for, ends it at once\n"
+		 "with status 1, and the log says which runs fall back to an older step.",
 	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --tls-cert server.pem --tls-key server.key --tokens tokens\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n"

@@ -98,7 +98,7 @@ void gp_server_stop(struct gp_server *srv, void (*stopped)(void *arg), void *arg
 enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err);
 /* Reads --limits again, for what is asked for from now on. On failure the old limits stay. */
 enum gp_status gp_server_reload_limits(struct gp_server *srv, struct gp_err *err);
-/* Of --state-dir, as the options have them. */
+/* What --state-dir may hold, as the options have it. */
 struct gp_state_limits gp_server_state_limits(const struct gp_server_settings *set);
 /* After `stopped`: joins the threads and closes the devices. Run the loop once more to close its handles. */
 void gp_server_deinit(struct gp_server *srv);

@@ -572,12 +572,10 @@ static enum gp_status refuse_share(const struct gp_state_dir *d, const struct us
 {
 	if (own->runs > may->runs)
 		GP_FAIL(err, GP_NOMEM,
-			"with this one, %" PRIu64 " runs under way have checkpoints; the server stores those of %" PRIu64
-			" of this client (%s)",
+			"with this one, %" PRIu64 " runs under way have checkpoints; this client may have %" PRIu64 " (%s)",
 			own->runs, may->runs, d->shares ? "--limits" : "--state-runs-per-client");
 	GP_FAIL(err, GP_NOMEM,
-		"with this one, the checkpoints of this client's runs under way take %.1f MiB, the server stores %.1f MiB "
-		"of them (%s)",
+		"with this one, the checkpoints of this client's runs under way take %.1f MiB; it may have %.1f MiB (%s)",
 		(double)own->bytes / 1048576, (double)may->bytes / 1048576,
 		d->shares ? "--limits" : "--state-max-per-client");
 }
@@ -686,7 +684,7 @@ static enum gp_status check_fits_share(const struct writing *w, struct gp_err *e
 	const uint64_t bytes = items_bytes(w);
 	if (bytes > may.bytes || may.runs == 0)
 		GP_FAIL(err, GP_NOMEM,
-			"this checkpoint takes %.1f MiB, the server stores %.1f MiB and %" PRIu64 " runs of this client (%s)",
+			"this checkpoint takes %.1f MiB; this client may have %.1f MiB and %" PRIu64 " runs (%s)",
 			(double)bytes / 1048576, (double)may.bytes / 1048576, may.runs, by);
 	return GP_OK;
 }

@@ -288,6 +288,7 @@ static void over_a_quota_is_refused_with_all_figures(void **state)
 	assert_non_null(strstr(err.text, "of the devices' memory"));
 	const struct gp_usage lowered = {.memory_bytes = 200 << 20}; /* the limit was higher once */
 	assert_int_equal(gp_usage_check_memory(&may, &lowered, "token:a", 1, &err), GP_BUSY);
+	assert_int_equal(gp_usage_check_memory(&may, &lowered, "token:a", 0, &err), GP_OK);
 }
 
 static void a_refusal_with_the_longest_name_is_not_cut(void **state)
