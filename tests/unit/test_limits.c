@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "common/base/fault.h"
 #include "common/base/mem.h"
 #include "server/usage.h"
 
@@ -256,6 +257,28 @@ static void a_line_that_nobody_can_have_the_name_of_is_found(void **state)
 	}
 }
 
+static void without_memory_a_file_is_not_taken_and_the_error_says_so(void **state)
+{
+	(void)state;
+#ifndef GP_FAULTS
+	skip();
+#endif
+	static const char text[] = "token:a runs=1\ntoken:b* runs=1\ndefault runs=2\n";
+	struct gp_limits_table *t = NULL;
+	struct gp_err err;
+	int refused = 0;
+	put(text, sizeof text - 1);
+	for (uint64_t n = 1; !t; n++) {
+		gp_fault_arm(GP_FAULT_ALLOC, n);
+		const enum gp_status status = gp_limits_load(path, &base, &t, &err);
+		gp_fault_arm(GP_FAULT_ALLOC, 0);
+		assert_int_equal(status, t ? GP_OK : GP_NOMEM);
+		refused += !t;
+	}
+	assert_int_equal(refused, 3);
+	gp_limits_free(t);
+}
+
 /* --- refusals ----------------------------------------------------------------------------------------------------- */
 
 static void over_a_quota_is_refused_with_all_figures(void **state)
@@ -317,6 +340,7 @@ int main(void)
 		cmocka_unit_test(a_line_without_end_and_a_file_that_is_none_are_refused),
 		cmocka_unit_test(too_many_patterns_are_refused),
 		cmocka_unit_test(a_line_that_nobody_can_have_the_name_of_is_found),
+		cmocka_unit_test(without_memory_a_file_is_not_taken_and_the_error_says_so),
 		cmocka_unit_test(over_a_quota_is_refused_with_all_figures),
 		cmocka_unit_test(a_refusal_with_the_longest_name_is_not_cut),
 	};
