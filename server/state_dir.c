@@ -38,8 +38,8 @@ struct gp_state_dir {
 	char *path;
 	struct gp_state_limits limits;
 	int lock;
-	pthread_mutex_t mutex; /* around what follows; never held while a file is touched */
-	pthread_cond_t gone;   /* a run that was `going` is */
+	pthread_mutex_t mutex;                /* around what follows; never held while a file is touched */
+	pthread_cond_t gone;                  /* a run that was `going` is */
 	const struct gp_limits_table *shares; /* of each owner; NULL: the same for all, as `limits` has them */
 	struct stored_run *run;
 	int runs, room;
@@ -572,10 +572,12 @@ static enum gp_status refuse_share(const struct gp_state_dir *d, const struct us
 {
 	if (own->runs > may->runs)
 		GP_FAIL(err, GP_NOMEM,
-			"with this one, %" PRIu64 " runs under way have checkpoints; this client may have %" PRIu64 " (%s)",
+			"with this one, %" PRIu64 " runs under way have checkpoints; this client may have %" PRIu64
+			" (%s)",
 			own->runs, may->runs, d->shares ? "--limits" : "--state-runs-per-client");
 	GP_FAIL(err, GP_NOMEM,
-		"with this one, the checkpoints of this client's runs under way take %.1f MiB; it may have %.1f MiB (%s)",
+		"with this one, the checkpoints of this client's runs under way take %.1f MiB; it may have %.1f MiB "
+		"(%s)",
 		(double)own->bytes / 1048576, (double)may->bytes / 1048576,
 		d->shares ? "--limits" : "--state-max-per-client");
 }
