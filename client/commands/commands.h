@@ -16,6 +16,7 @@ int gp_cmd_train(int argc, char **argv);
 int gp_cmd_eval(int argc, char **argv);
 int gp_cmd_infer(int argc, char **argv);
 int gp_cmd_model(int argc, char **argv);
+int gp_cmd_tokens(int argc, char **argv);
 int gp_cmd_capture(int argc, char **argv);
 int gp_cmd_codec(int argc, char **argv);
 int gp_cmd_link(int argc, char **argv);
