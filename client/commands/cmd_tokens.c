@@ -29,7 +29,8 @@ static const struct gp_opt rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(tokenizer),
 	 .value = "DIR",
-	 .help = "folder with vocab.json and merges.txt (byte pair encoding, RoBERTa), or with vocab.txt (WordPiece, BERT)"},
+	 .help = "folder with vocab.json and merges.txt (byte pair encoding, RoBERTa), or with vocab.txt (WordPiece, "
+		 "BERT)"},
 	{.name = "max",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(max),
@@ -51,8 +52,10 @@ static const struct gp_opt rows[] = {
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "--tokenizer DIR [TEXT] [OPTION...]",
-	.about = "Shows the tokens that a language model gets for a text, special ones included: the id and the token, a\n"
-		 "line for each. Without TEXT every line of standard input is a text, and its ids are printed on one line.",
+	.about = "Shows the tokens that a language model gets for a text, special ones included: the id and the token, "
+		 "a\n"
+		 "line for each. Without TEXT every line of standard input is a text, and its ids are printed on one "
+		 "line.",
 	.examples = "  gpclient tokens --tokenizer roberta 'Tokens cross the link.'\n"
 		    "  cut -f 4 cola_dev.tsv | gpclient tokens --tokenizer roberta --max 128\n",
 	.positional = "TEXT",
@@ -97,9 +100,9 @@ static json_t *segments_as_json(const struct gp_token_row *row)
 
 static enum gp_status print_json(const struct showing *s, const struct gp_token_row *row, struct gp_err *err)
 {
-	json_t *root = json_pack("{s:o, s:o, s:o, s:i}", "ids", ids_as_json(row), "tokens",
-				 tokens_as_json(s->tokenizer, row), "segments", segments_as_json(row), "length",
-				 row->whole);
+	json_t *root =
+		json_pack("{s:o, s:o, s:o, s:i}", "ids", ids_as_json(row), "tokens", tokens_as_json(s->tokenizer, row),
+			  "segments", segments_as_json(row), "length", row->whole);
 	if (!root)
 		GP_FAIL(err, GP_NOMEM, "out of memory for JSON");
 	json_dumpf(root, stdout, JSON_COMPACT);
@@ -161,14 +164,35 @@ static enum gp_status show_argument(const struct showing *s, const char *text, s
 	return GP_OK;
 }
 
-static enum gp_status show_line(const struct showing *s, struct gp_text line, struct gp_err *err)
+/* One line, without its end. */
+struct line {
+	char *text; /* (GP_TEXT_BYTES_MAX) */
+	size_t bytes, number;
+};
+
+/* *more: false at the end of the input. */
+static enum gp_status next_line(struct line *l, bool *more, struct gp_err *err)
+{
+	int c;
+	l->bytes = 0;
+	l->number++;
+	while ((c = getchar_unlocked()) != EOF && c != '\n') {
+		if (l->bytes == GP_TEXT_BYTES_MAX)
+			GP_FAIL(err, GP_INVALID, "a text of more than %d bytes", GP_TEXT_BYTES_MAX);
+		l->text[l->bytes++] = (char)c;
+	}
+	if (ferror(stdin))
+		GP_FAIL(err, GP_INVALID, "cannot be read: %s", strerror(errno));
+	*more = c != EOF || l->bytes > 0;
+	if (l->bytes && l->text[l->bytes - 1] == '\r')
+		l->bytes--;
+	return GP_OK;
+}
+
+static enum gp_status show_line(const struct showing *s, const struct line *l, struct gp_err *err)
 {
 	struct gp_token_row row;
-	if (line.len && line.at[line.len - 1] == '\n')
-		line.len--;
-	if (line.len && line.at[line.len - 1] == '\r')
-		line.len--;
-	GP_TRY(make_row(s, line, &row, err));
+	GP_TRY(make_row(s, (struct gp_text){l->text, l->bytes}, &row, err));
 	if (s->set.json)
 		return print_json(s, &row, err);
 	print_ids(&row);
@@ -177,21 +201,19 @@ static enum gp_status show_line(const struct showing *s, struct gp_text line, st
 
 static enum gp_status show_lines(const struct showing *s, struct gp_err *err)
 {
-	char *line = NULL;
-	size_t room = 0, number = 0;
-	ssize_t bytes;
-	enum gp_status status = GP_OK;
-	while (status == GP_OK && (bytes = getline(&line, &room, stdin)) >= 0) {
-		number++;
-		status = show_line(s, (struct gp_text){line, (size_t)bytes}, err);
-		if (status != GP_OK)
-			gp_err_prefix(err, "standard input, line %zu", number);
+	struct line l = {0};
+	void *text;
+	bool more = true;
+	GP_TRY(gp_alloc_array(&text, GP_TEXT_BYTES_MAX, 1, err));
+	l.text = text;
+	enum gp_status status = next_line(&l, &more, err);
+	while (status == GP_OK && more) {
+		status = show_line(s, &l, err);
+		if (status == GP_OK)
+			status = next_line(&l, &more, err);
 	}
-	const bool failed = status == GP_OK && ferror(stdin);
-	free(line);
-	if (failed)
-		GP_FAIL(err, GP_INVALID, "cannot read standard input: %s", strerror(errno));
-	return status;
+	gp_free(text);
+	return status == GP_OK ? GP_OK : gp_err_prefix(err, "standard input, line %zu", l.number);
 }
 
 static enum gp_status run(int argc, char **argv, struct showing *s, struct gp_options_result *r, struct gp_err *err)

@@ -29,9 +29,11 @@
 
 enum { BYTES = 256, PATH_ROOM = 1024, LINE_MOST = 2 * GP_TOKEN_BYTES_MAX + 2, FILE_MOST = 64 << 20 };
 
-#define SPACES "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+#define SPACES                                                                                                         \
+	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
 #define WORDS                                                                                                          \
-	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|[" SPACES "]+(?![^" SPACES "])|[" SPACES "]+"
+	"'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|[" SPACES "]+(?![^" SPACES           \
+	"])|[" SPACES "]+"
 
 struct merge {
 	int32_t left, right; /* the pair; left -1: a free cell */
@@ -119,11 +121,9 @@ static enum gp_status add_tokens(struct gp_tokenizer *t, json_t *root, struct gp
 	if (!json_is_object(root))
 		GP_FAIL(err, GP_INVALID, "an object of tokens and their ids is expected");
 	if (json_object_size(root) == 0 || json_object_size(root) > GP_VOCABULARY_MAX)
-		GP_FAIL(err, GP_INVALID, "%zu tokens; 1 to %d are expected", json_object_size(root),
-			GP_VOCABULARY_MAX);
+		GP_FAIL(err, GP_INVALID, "%zu tokens; 1 to %d are expected", json_object_size(root), GP_VOCABULARY_MAX);
 	GP_TRY(gp_vocabulary_init(&t->vocabulary, (int32_t)json_object_size(root), err));
-	json_object_foreach (root, name, id)
-		GP_TRY(add_token(&t->vocabulary, &u, gp_text_of(name), id, err));
+	json_object_foreach(root, name, id) GP_TRY(add_token(&t->vocabulary, &u, gp_text_of(name), id, err));
 	return GP_OK;
 }
 
@@ -202,7 +202,10 @@ static enum gp_status add_merge(struct gp_tokenizer *t, const struct unwritten *
 	const int32_t joined = gp_vocabulary_find(&t->vocabulary, (struct gp_text){bytes, count});
 	if (first < 0 || second < 0 || joined < 0)
 		GP_FAIL(err, GP_INVALID, "%s of '%s' is no token of vocab.json: the two files do not belong together",
-			first < 0 ? "the first" : second < 0 ? "the second" : "what comes", gp_text_shown(line, shown));
+			first < 0    ? "the first"
+			: second < 0 ? "the second"
+				     : "what comes",
+			gp_text_shown(line, shown));
 	struct merge *m = find_merge(b, first, second);
 	if (m->left >= 0)
 		GP_FAIL(err, GP_INVALID, "'%s' stands there twice", gp_text_shown(line, shown));
@@ -274,10 +277,12 @@ static enum gp_status compile_words(struct bpe *b, struct gp_err *err)
 	int code;
 	PCRE2_SIZE at;
 	PCRE2_UCHAR why[128];
-	b->words = pcre2_compile((PCRE2_SPTR)WORDS, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_ANCHORED, &code, &at, NULL);
+	b->words =
+		pcre2_compile((PCRE2_SPTR)WORDS, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_ANCHORED, &code, &at, NULL);
 	if (!b->words) {
 		pcre2_get_error_message(code, why, sizeof why);
-		GP_FAIL(err, GP_UNSUPPORTED, "this PCRE2 does not take the expression for words: %s", (const char *)why);
+		GP_FAIL(err, GP_UNSUPPORTED, "this PCRE2 does not take the expression for words: %s",
+			(const char *)why);
 	}
 	pcre2_jit_compile(b->words, PCRE2_JIT_COMPLETE); /* where it cannot, pcre2_match interprets */
 	return GP_OK;
@@ -306,8 +311,8 @@ static void close_bpe(struct gp_tokenizer *t)
 
 /* A token of a word on its way to its last form. */
 struct piece {
-	int32_t token;            /* -1: joined to the one before */
-	int32_t before, behind;   /* neighbours, -1: none */
+	int32_t token;          /* -1: joined to the one before */
+	int32_t before, behind; /* neighbours, -1: none */
 };
 
 /* A pair that may be joined; out of date when one of its pieces has been joined since. */
@@ -453,7 +458,8 @@ static enum gp_status encode_text(const struct gp_tokenizer *t, void *scratch, s
 	const struct bpe *b = t->self;
 	struct scratch *s = scratch;
 	for (size_t at = 0, end; at < text.len; at = end) {
-		int found = pcre2_match(b->words, (PCRE2_SPTR)text.at, text.len, at, PCRE2_NO_UTF_CHECK, s->match, NULL);
+		int found =
+			pcre2_match(b->words, (PCRE2_SPTR)text.at, text.len, at, PCRE2_NO_UTF_CHECK, s->match, NULL);
 		if (found < 0) /* the compiled form has less room than the interpreter */
 			found = pcre2_match(b->words, (PCRE2_SPTR)text.at, text.len, at,
 					    PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, s->match, NULL);

@@ -76,7 +76,8 @@ static enum gp_status find_class(const char *folder, const struct gp_tokenizer_c
 		return GP_OK;
 	}
 	GP_FAIL(err, GP_INVALID,
-		"no tokenizer in %s: neither vocab.json (with merges.txt: byte pair encoding) nor vocab.txt (WordPiece) "
+		"no tokenizer in %s: neither vocab.json (with merges.txt: byte pair encoding) nor vocab.txt "
+		"(WordPiece) "
 		"can be found there",
 		folder);
 }

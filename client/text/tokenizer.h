@@ -27,9 +27,9 @@
 #include "common/base/status.h"
 #include "common/base/text.h"
 
-#define GP_TEXT_BYTES_MAX (1 << 20)   /* of one text; a longer one is an error */
-#define GP_VOCABULARY_MAX (1 << 20)   /* tokens */
-#define GP_TOKEN_BYTES_MAX 512        /* of one token as its file writes it */
+#define GP_TEXT_BYTES_MAX  (1 << 20) /* of one text; a longer one is an error */
+#define GP_VOCABULARY_MAX  (1 << 20) /* tokens */
+#define GP_TOKEN_BYTES_MAX 512       /* of one token as its file writes it */
 
 enum gp_special_token {
 	GP_TOKEN_BEGIN,     /* <s>, [CLS] */

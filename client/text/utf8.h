@@ -12,7 +12,7 @@
 
 #include <stdint.h>
 
-#define GP_UTF8_MOST 4 /* bytes of a character */
+#define GP_UTF8_MOST   4 /* bytes of a character */
 #define GP_REPLACEMENT 0xFFFD
 
 /*

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * See vocabulary.h. The table is probed cell after cell (linear probing), at
- * most half full. Test: tests/unit/test_vocabulary.c
+ * most half full. Test: tests/unit/test_tokenizer.c
  */
 #include "client/text/vocabulary.h"
 

@@ -4,7 +4,7 @@
  * What is shown and what is looked up are given apart, because byte pair
  * encoding writes bytes as printable characters in its file.
  *
- * Threads: any may read; one fills it. Test: tests/unit/test_vocabulary.c
+ * Threads: any may read; one fills it. Test: tests/unit/test_tokenizer.c
  */
 #ifndef GP_VOCABULARY_H
 #define GP_VOCABULARY_H

@@ -291,8 +291,7 @@ static enum gp_status encode_text(const struct gp_tokenizer *t, void *scratch, s
 			s->point[kept++] = s->point[i];
 	for (size_t i = 0; i <= kept; i++) {
 		const bool end = i == kept || parts_words(s->point[i]);
-		const bool alone =
-			!end && (is_punctuation(s->point[i]) || (w->chinese && is_chinese(s->point[i])));
+		const bool alone = !end && (is_punctuation(s->point[i]) || (w->chinese && is_chinese(s->point[i])));
 		if (!end && !alone)
 			continue;
 		if (i > begin)
