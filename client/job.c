@@ -117,7 +117,7 @@ static enum gp_status wanted_shape(const struct gp_job_settings *s, struct gp_sh
 enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, bool augment, struct gp_dataset **out,
 				struct gp_err *err)
 {
-	struct gp_dataset_options o = {.augment = augment};
+	struct gp_dataset_options o = {.augment = augment, .tokenizer = j->set->tokenizer};
 	GP_TRY(wanted_shape(j->set, &o.shape, err));
 	return gp_dataset_open(j->set->data, split, &o, out, err);
 }

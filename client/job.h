@@ -31,7 +31,7 @@ struct gp_job_settings {
 	int64_t threads;
 	double connect_timeout_s, idle_timeout_s, reconnect_for_s;
 	struct gp_client_security_files security;
-	const char *model, *data, *input, *init, *init_skip;
+	const char *model, *data, *tokenizer, *input, *init, *init_skip;
 	const char *freeze;
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */

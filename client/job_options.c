@@ -131,7 +131,13 @@ static const struct gp_opt model_rows[] = {
 	 .offset = FIELD(data),
 	 .value = "NAME[:DIR][,K=V]",
 	 .help = "fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR,size=224, synthetic:shape=CxHxW, "
-		 "synthetic:tokens=S"},
+		 "synthetic:tokens=S; texts: glue-cola:DIR, glue-rte:DIR, glue-sst2:DIR, "
+		 "tsv:FILE,text=COLUMN,label=COLUMN"},
+	{.name = "tokenizer",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(tokenizer),
+	 .value = "DIR",
+	 .help = "what makes tokens of texts: a folder with vocab.json and merges.txt, or with vocab.txt"},
 	{.name = "input",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(input),

@@ -93,7 +93,8 @@ struct gp_memory_images {
 };
 
 extern const struct gp_dataset_class gp_data_fashion_mnist, gp_data_idx, gp_data_cifar10, gp_data_cifar100,
-	gp_data_folder, gp_data_synthetic, gp_data_synthetic_tokens, gp_data_pictures;
+	gp_data_folder, gp_data_synthetic, gp_data_synthetic_tokens, gp_data_pictures,
+	gp_data_glue_cola, gp_data_glue_rte, gp_data_glue_sst2, gp_data_tsv;
 
 /* Reads the text behind the name: d->class is known, d->self becomes what `configure` makes. GP_USAGE names the key. */
 enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct gp_data_spec *out, struct gp_err *err);

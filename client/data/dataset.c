@@ -13,6 +13,7 @@
 static const struct gp_dataset_class *const classes[] = {
 	&gp_data_fashion_mnist, &gp_data_idx,       &gp_data_cifar10,  &gp_data_cifar100,
 	&gp_data_folder,        &gp_data_synthetic, &gp_data_pictures,
+	&gp_data_glue_cola,     &gp_data_glue_rte,  &gp_data_glue_sst2, &gp_data_tsv,
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
 

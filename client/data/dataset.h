@@ -30,6 +30,7 @@ struct gp_dataset_options { /* what the caller knows before opening */
 	struct gp_shape
 		shape; /* wanted picture (H,W,C), ndim 0 = the dataset's own; pictures are resized / padded to it */
 	bool augment;  /* training-time random crop + flip of pictures */
+	const char *tokenizer; /* the folder of the tokenizer of texts; NULL: none */
 };
 
 #define GP_DATA_TENSORS 4 /* of a sample, beside its label */
@@ -52,9 +53,10 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
  * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]",
  * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...",
  * "pictures:size=224,classes=1000" (no images, only how to prepare some for gp_dataset_from_files); gp_dataset_info
- * lists the options. All take limit=N (the first N samples; of a folder: classes in turn), those of pictures also
- * augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the scale 0..1). The form of the text:
- * common/base/spec.h.
+ * lists the options. Texts: "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR" and
+ * "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,val=FILE]". All take limit=N (the first N samples; of a folder:
+ * classes in turn), those of pictures also augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the scale
+ * 0..1). The form of the text: common/base/spec.h.
  *
  * Training on pictures is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28,
  * 4 for 32x32) and flip; pictures of a folder: a box of 8 to 100 % of the area, resized. A grey dataset fills a

@@ -24,10 +24,11 @@
 #include <pcre2.h>
 #include <xxhash.h>
 
+#include "client/text/text_file.h"
 #include "client/text/utf8.h"
 #include "common/base/mem.h"
 
-enum { BYTES = 256, PATH_ROOM = 1024, LINE_MOST = 2 * GP_TOKEN_BYTES_MAX + 2, FILE_MOST = 64 << 20 };
+enum { BYTES = 256, LINE_MOST = 2 * GP_TOKEN_BYTES_MAX + 2, FILE_MOST = 64 << 20 };
 
 #define SPACES                                                                                                         \
 	"\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
@@ -129,10 +130,10 @@ static enum gp_status add_tokens(struct gp_tokenizer *t, json_t *root, struct gp
 
 static enum gp_status read_vocabulary(struct gp_tokenizer *t, const char *folder, struct gp_err *err)
 {
-	char path[PATH_ROOM], *text;
+	char path[GP_TEXT_PATH], *text;
 	size_t bytes;
 	json_error_t why;
-	GP_TRY(gp_text_path(folder, "vocab.json", path, sizeof path, err));
+	GP_TRY(gp_text_path(folder, "vocab.json", path, err));
 	GP_TRY(gp_text_file_read(path, FILE_MOST, &text, &bytes, err));
 	json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
 	gp_free(text);
@@ -213,15 +214,6 @@ static enum gp_status add_merge(struct gp_tokenizer *t, const struct unwritten *
 	return GP_OK;
 }
 
-static bool next_line(struct gp_text *rest, struct gp_text *line)
-{
-	if (!gp_text_cut(rest, '\n', line) || (!rest->at && line->len == 0))
-		return false;
-	if (line->len && line->at[line->len - 1] == '\r')
-		line->len--;
-	return true;
-}
-
 static enum gp_status make_merges(struct bpe *b, struct gp_text text, struct gp_err *err)
 {
 	uint64_t lines = 1;
@@ -248,7 +240,7 @@ static enum gp_status add_merges(struct gp_tokenizer *t, const char *path, struc
 	enum gp_status status = make_merges(t->self, text, err);
 	if (status != GP_OK)
 		return gp_err_prefix(err, "%s", path);
-	while (next_line(&text, &line)) {
+	while (gp_text_line(&text, &line)) {
 		line_number++;
 		if (line_number == 1 && line.len >= 8 && memcmp(line.at, "#version", 8) == 0)
 			continue;
@@ -260,9 +252,9 @@ static enum gp_status add_merges(struct gp_tokenizer *t, const char *path, struc
 
 static enum gp_status read_merges(struct gp_tokenizer *t, const char *folder, struct gp_err *err)
 {
-	char path[PATH_ROOM], *text;
+	char path[GP_TEXT_PATH], *text;
 	size_t bytes;
-	GP_TRY(gp_text_path(folder, "merges.txt", path, sizeof path, err));
+	GP_TRY(gp_text_path(folder, "merges.txt", path, err));
 	GP_TRY(gp_text_file_read(path, FILE_MOST, &text, &bytes, err));
 	const enum gp_status status = add_merges(t, path, (struct gp_text){text, bytes}, err);
 	t->hash = XXH3_64bits_withSeed(text, bytes, gp_vocabulary_hash(&t->vocabulary));

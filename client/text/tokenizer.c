@@ -5,71 +5,23 @@
  */
 #include "client/text/tokenizer_impl.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "client/text/text_file.h"
 #include "client/text/utf8.h"
 #include "common/base/mem.h"
 
-enum { PATH_ROOM = 1024, ROW_LEAST = 8 };
+enum { ROW_LEAST = 8 };
 
 static const struct gp_tokenizer_class *const classes[] = {&gp_tokenizer_bpe, &gp_tokenizer_wordpiece};
-
-/* --- files ------------------------------------------------------------------------------------------------------ */
-
-enum gp_status gp_text_path(const char *folder, const char *file, char *out, size_t size, struct gp_err *err)
-{
-	if ((size_t)snprintf(out, size, "%s/%s", folder, file) >= size)
-		GP_FAIL(err, GP_INVALID, "a path of more than %zu characters: %.60s...", size - 1, folder);
-	return GP_OK;
-}
-
-static enum gp_status read_file(FILE *f, const char *path, size_t most, char **out, size_t *bytes, struct gp_err *err)
-{
-	struct stat st;
-	if (fstat(fileno(f), &st) != 0 || !S_ISREG(st.st_mode))
-		GP_FAIL(err, GP_INVALID, "%s is no file", path);
-	if ((uint64_t)st.st_size > most)
-		GP_FAIL(err, GP_INVALID, "%s has %lld bytes, more than the %zu that such a file may have", path,
-			(long long)st.st_size, most);
-	const size_t size = (size_t)st.st_size;
-	char *text = gp_realloc(NULL, size + 1, 1);
-	if (!text)
-		GP_FAIL(err, GP_NOMEM, "out of memory for the %zu bytes of %s", size, path);
-	if (fread(text, 1, size, f) != size) {
-		gp_free(text);
-		GP_FAIL(err, GP_INVALID, "cannot read %s: %s", path, strerror(ferror(f) ? errno : EIO));
-	}
-	text[size] = '\0';
-	*out = text;
-	*bytes = size;
-	return GP_OK;
-}
-
-enum gp_status gp_text_file_read(const char *path, size_t most, char **out, size_t *bytes, struct gp_err *err)
-{
-	FILE *f = fopen(path, "rb");
-	if (!f)
-		GP_FAIL(err, GP_INVALID, "cannot open %s: %s", path, strerror(errno));
-	const enum gp_status status = read_file(f, path, most, out, bytes, err);
-	fclose(f);
-	return status;
-}
-
-bool gp_text_file_there(const char *path)
-{
-	return access(path, F_OK) == 0;
-}
 
 /* --- opening ---------------------------------------------------------------------------------------------------- */
 
 static enum gp_status find_class(const char *folder, const struct gp_tokenizer_class **out, struct gp_err *err)
 {
-	char path[PATH_ROOM];
+	char path[GP_TEXT_PATH];
 	for (size_t i = 0; i < sizeof classes / sizeof classes[0]; i++) {
-		GP_TRY(gp_text_path(folder, classes[i]->file, path, sizeof path, err));
+		GP_TRY(gp_text_path(folder, classes[i]->file, path, err));
 		if (!gp_text_file_there(path))
 			continue;
 		*out = classes[i];

@@ -46,10 +46,4 @@ struct gp_tokenizer {
 
 extern const struct gp_tokenizer_class gp_tokenizer_bpe, gp_tokenizer_wordpiece;
 
-/* A file of at most `most` bytes, with a NUL behind it; free by gp_free. */
-enum gp_status gp_text_file_read(const char *path, size_t most, char **out, size_t *bytes, struct gp_err *err);
-bool gp_text_file_there(const char *path);
-/* "FOLDER/FILE" */
-enum gp_status gp_text_path(const char *folder, const char *file, char *out, size_t size, struct gp_err *err);
-
 #endif

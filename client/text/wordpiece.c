@@ -20,10 +20,11 @@
 #include <utf8proc.h>
 #include <xxhash.h>
 
+#include "client/text/text_file.h"
 #include "client/text/utf8.h"
 #include "common/base/mem.h"
 
-enum { PATH_ROOM = 1024, VOCABULARY_BYTES = 64 << 20, CONFIG_BYTES = 1 << 20, WORD_MOST = 100 };
+enum { VOCABULARY_BYTES = 64 << 20, CONFIG_BYTES = 1 << 20, WORD_MOST = 100 };
 
 struct wordpiece {
 	bool lower;   /* capitals become small */
@@ -67,9 +68,9 @@ static enum gp_status add_lines(struct gp_vocabulary *v, const char *path, struc
 
 static enum gp_status read_vocabulary(struct gp_tokenizer *t, const char *folder, struct gp_err *err)
 {
-	char path[PATH_ROOM], *text;
+	char path[GP_TEXT_PATH], *text;
 	size_t bytes;
-	GP_TRY(gp_text_path(folder, "vocab.txt", path, sizeof path, err));
+	GP_TRY(gp_text_path(folder, "vocab.txt", path, err));
 	GP_TRY(gp_text_file_read(path, VOCABULARY_BYTES, &text, &bytes, err));
 	const enum gp_status status = add_lines(&t->vocabulary, path, (struct gp_text){text, bytes}, err);
 	gp_free(text);
@@ -101,11 +102,11 @@ static enum gp_status read_flags(struct wordpiece *w, const json_t *root, const 
 /* The file need not be there. */
 static enum gp_status read_config(struct wordpiece *w, const char *folder, struct gp_err *err)
 {
-	char path[PATH_ROOM], *text;
+	char path[GP_TEXT_PATH], *text;
 	size_t bytes;
 	json_error_t why;
 	*w = (struct wordpiece){true, true, true};
-	GP_TRY(gp_text_path(folder, "tokenizer_config.json", path, sizeof path, err));
+	GP_TRY(gp_text_path(folder, "tokenizer_config.json", path, err));
 	if (!gp_text_file_there(path))
 		return GP_OK;
 	GP_TRY(gp_text_file_read(path, CONFIG_BYTES, &text, &bytes, err));

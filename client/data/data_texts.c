@@ -1,0 +1,386 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Labelled texts in tables: "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN",
+ * and the tasks of GLUE whose columns are known. A tokenizer makes tokens of them
+ * when the dataset is opened; a sample is the tensor "tokens" (`max` of them,
+ * filled up with the tokenizer's padding) and the tensor "mask", 1 where there is
+ * a token of the text.
+ *
+ * Classes are the labels of the training file, sorted (as numbers where all are
+ * numbers), so that both files give them the same numbers; a label that the
+ * training file lacks is an error. Where `val` names no file, every tenth row
+ * is kept aside for validation.
+ * Test: tests/unit/test_data_texts.c
+ */
+#include "client/data/data_internal.h"
+
+#include <string.h>
+
+#include "client/data/text_rows.h"
+#include "client/data/text_table.h"
+#include "client/text/text_file.h"
+#include "common/base/log.h"
+
+enum { TOKENS, MASK };
+enum { MAX_DEFAULT = 128, MAX_MOST = 65536, CLASSES_MOST = 10000, KEPT_ASIDE = 10 };
+
+/* A task of GLUE: the files in its folder, their columns, and what its labels are called. */
+struct task {
+	const char *train, *val;
+	struct gp_table_form form;
+	const char *labels[2], *names[2];
+};
+
+static const struct task cola = {
+	"cola_train.tsv", "cola_dev.tsv", {.text = "4", .label = "2"}, {"0", "1"}, {"unacceptable", "acceptable"}};
+static const struct task rte = {"rte_train.tsv",
+				"rte_dev.tsv",
+				{.text = "sentence1", .pair = "sentence2", .label = "label", .header = true},
+				{"entailment", "not_entailment"},
+				{"entailment", "not_entailment"}};
+static const struct task sst2 = {"sst2_train.tsv",
+				 "sst2_dev.tsv",
+				 {.text = "sentence", .label = "label", .header = true},
+				 {"0", "1"},
+				 {"negative", "positive"}};
+
+#define COLUMN_ROOM 64
+
+struct texts {
+	const struct task *task;                                       /* NULL: tsv */
+	char text[COLUMN_ROOM], pair[COLUMN_ROOM], label[COLUMN_ROOM]; /* columns; "" where there is none */
+	char val[GP_TEXT_PATH];
+	int64_t max;
+	bool header;
+	struct gp_tokenizer *tokenizer;
+	struct gp_text_rows rows;
+	int32_t *label_of; /* (samples) */
+};
+
+/* --- options ---------------------------------------------------------------------------------------------------- */
+
+static enum gp_status begin(struct gp_dataset *d, const struct task *task, struct gp_spec *spec, struct gp_err *err)
+{
+	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct texts), err));
+	struct texts *t = d->self;
+	t->task = task;
+	t->max = MAX_DEFAULT;
+	return gp_spec_int(spec, "max", 8, MAX_MOST, &t->max, err);
+}
+
+static enum gp_status configure_cola(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	return begin(d, &cola, spec, err);
+}
+
+static enum gp_status configure_rte(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	return begin(d, &rte, spec, err);
+}
+
+static enum gp_status configure_sst2(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	return begin(d, &sst2, spec, err);
+}
+
+static enum gp_status read_text(struct gp_spec *spec, const char *key, bool needed, char *out, size_t size,
+				struct gp_err *err)
+{
+	struct gp_text value;
+	if (!gp_spec_given(spec, key, &value)) {
+		if (needed)
+			GP_FAIL(err, GP_USAGE, "dataset tsv: %s=COLUMN is missing: the column's name or number", key);
+		return GP_OK;
+	}
+	if (value.len == 0 || !gp_text_copy(value, out, size))
+		GP_FAIL(err, GP_USAGE, "dataset tsv: %s= has 1 to %zu characters", key, size - 1);
+	return GP_OK;
+}
+
+static bool is_name(const char *column)
+{
+	return column[strspn(column, "0123456789")] != '\0';
+}
+
+static enum gp_status configure_tsv(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	GP_TRY(begin(d, NULL, spec, err));
+	struct texts *t = d->self;
+	GP_TRY(read_text(spec, "text", true, t->text, sizeof t->text, err));
+	GP_TRY(read_text(spec, "pair", false, t->pair, sizeof t->pair, err));
+	GP_TRY(read_text(spec, "label", true, t->label, sizeof t->label, err));
+	GP_TRY(read_text(spec, "val", false, t->val, sizeof t->val, err));
+	t->header = is_name(t->text) || is_name(t->pair) || is_name(t->label);
+	return gp_spec_bool(spec, "header", &t->header, err);
+}
+
+/* --- files ------------------------------------------------------------------------------------------------------ */
+
+static struct gp_table_form form_of(const struct texts *t)
+{
+	if (t->task)
+		return t->task->form;
+	return (struct gp_table_form){t->text, t->pair[0] ? t->pair : NULL, t->label, t->header};
+}
+
+/* The file of a split. With `tsv` and without `val` both are one. */
+static enum gp_status path_of(const struct texts *t, const char *dir, enum gp_split split, char path[GP_TEXT_PATH],
+			      struct gp_err *err)
+{
+	if (t->task)
+		return gp_text_path(dir, split == GP_SPLIT_TRAIN ? t->task->train : t->task->val, path, err);
+	snprintf(path, GP_TEXT_PATH, "%s", split == GP_SPLIT_VAL && t->val[0] ? t->val : dir);
+	return GP_OK;
+}
+
+static bool shares_one_file(const struct texts *t)
+{
+	return !t->task && !t->val[0];
+}
+
+/* Leaves the rows of that split; `limit` 0: all of them. */
+static void choose_rows(struct gp_table *table, bool one_file, enum gp_split split, int64_t limit)
+{
+	uint32_t kept = 0;
+	for (uint32_t i = 0; i < table->rows; i++) {
+		const bool aside = one_file && i % KEPT_ASIDE == KEPT_ASIDE - 1;
+		if (one_file && aside != (split == GP_SPLIT_VAL))
+			continue;
+		table->row[kept++] = table->row[i];
+	}
+	table->rows = limit && limit < kept ? (uint32_t)limit : kept;
+}
+
+/* --- labels ----------------------------------------------------------------------------------------------------- */
+
+struct labels {
+	struct gp_text name[CLASSES_MOST];
+	int count;
+};
+
+static bool as_number(struct gp_text t, int64_t *out)
+{
+	char copy[24];
+	return gp_text_copy(t, copy, sizeof copy) && gp_parse_i64(copy, out);
+}
+
+/* As numbers where both are, else numbers before words and words by their bytes. */
+static int compare_labels(struct gp_text a, struct gp_text b)
+{
+	int64_t x, y;
+	const bool first = as_number(a, &x), second = as_number(b, &y);
+	if (first && second && x != y)
+		return x < y ? -1 : 1;
+	if (first != second)
+		return first ? -1 : 1;
+	const int c = memcmp(a.at, b.at, a.len < b.len ? a.len : b.len);
+	return c ? c : (a.len > b.len) - (a.len < b.len);
+}
+
+/* Where the label is, or belongs. */
+static int place_of(const struct labels *l, struct gp_text name, bool *there)
+{
+	int low = 0, high = l->count;
+	while (low < high) {
+		const int middle = (low + high) / 2;
+		if (compare_labels(l->name[middle], name) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	*there = low < l->count && compare_labels(l->name[low], name) == 0;
+	return low;
+}
+
+static enum gp_status collect_labels(const struct gp_table *table, const char *path, struct labels *l,
+				     struct gp_err *err)
+{
+	for (uint32_t i = 0; i < table->rows; i++) {
+		bool there;
+		const struct gp_table_row *row = &table->row[i];
+		const int at = place_of(l, row->label, &there);
+		if (there)
+			continue;
+		if (l->count == CLASSES_MOST)
+			GP_FAIL(err, GP_INVALID, "%s:%u: more than %d different labels: is this the column of labels?",
+				path, row->line, CLASSES_MOST);
+		memmove(l->name + at + 1, l->name + at, (size_t)(l->count - at) * sizeof *l->name);
+		l->name[at] = row->label;
+		l->count++;
+	}
+	return GP_OK;
+}
+
+static enum gp_status number_labels(struct texts *t, const struct gp_table *table, const char *path,
+				    const struct labels *l, struct gp_err *err)
+{
+	void *memory;
+	char shown[GP_SHOWN];
+	GP_TRY(gp_alloc_array(&memory, table->rows, sizeof *t->label_of, err));
+	t->label_of = memory;
+	for (uint32_t i = 0; i < table->rows; i++) {
+		bool there;
+		t->label_of[i] = place_of(l, table->row[i].label, &there);
+		if (!there)
+			GP_FAIL(err, GP_INVALID, "%s:%u: the label '%s' is not among those to be learnt (%d classes)",
+				path, table->row[i].line, gp_text_shown(table->row[i].label, shown), l->count);
+	}
+	return GP_OK;
+}
+
+static enum gp_status name_classes(struct gp_dataset *d, const struct labels *l, struct gp_err *err)
+{
+	const struct texts *t = d->self;
+	GP_TRY(gp_data_name_classes(d, l->count, t->task ? t->task->names : NULL, err));
+	for (int i = 0; i < l->count && !t->task; i++)
+		gp_text_shown(l->name[i], d->class_names[i]);
+	return GP_OK;
+}
+
+/* --- opening ---------------------------------------------------------------------------------------------------- */
+
+/* The classes: those of a task are known, those of other tables are in the training file. */
+static enum gp_status find_labels(const struct texts *t, const char *dir, enum gp_split split,
+				  const struct gp_table *own, struct gp_table *training, struct labels *l,
+				  struct gp_err *err)
+{
+	char path[GP_TEXT_PATH];
+	const struct gp_table_form form = form_of(t);
+	if (t->task) {
+		for (l->count = 0; l->count < 2; l->count++)
+			l->name[l->count] = gp_text_of(t->task->labels[l->count]);
+		return GP_OK;
+	}
+	GP_TRY(path_of(t, dir, GP_SPLIT_TRAIN, path, err));
+	if (split == GP_SPLIT_TRAIN && !shares_one_file(t))
+		return collect_labels(own, path, l, err);
+	GP_TRY(gp_table_read(path, &form, training, err)); /* `own` has lost the rows of the other split */
+	choose_rows(training, shares_one_file(t), GP_SPLIT_TRAIN, 0);
+	return collect_labels(training, path, l, err);
+}
+
+static enum gp_status fill(struct gp_dataset *d, const char *path, const struct gp_table *table, const struct labels *l,
+			   struct gp_err *err)
+{
+	struct texts *t = d->self;
+	if (table->rows == 0)
+		GP_FAIL(err, GP_INVALID,
+			"%s has too few rows: every %dth is for validation where val=FILE is not given", path,
+			KEPT_ASIDE);
+	if (l->count < 2)
+		GP_FAIL(err, GP_INVALID, "%s: all labels are the same: is this the column of labels?", path);
+	GP_TRY(number_labels(t, table, path, l, err));
+	GP_TRY(name_classes(d, l, err));
+	GP_TRY(gp_text_rows_make(t->tokenizer, path, table, (int)t->max, &t->rows, err));
+	d->samples = table->rows;
+	if (t->rows.cut)
+		gp_log(data, GP_LOG_WARN, "%s: %u of %u texts have more than %lld tokens and lose their end (max=)",
+		       path, t->rows.cut, table->rows, (long long)t->max);
+	return GP_OK;
+}
+
+static enum gp_status open_rows(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
+				struct labels *l, struct gp_err *err)
+{
+	struct texts *t = d->self;
+	struct gp_table table = {0}, training = {0};
+	const struct gp_table_form form = form_of(t);
+	char path[GP_TEXT_PATH];
+	GP_TRY(path_of(t, spec->dir, split, path, err));
+	enum gp_status status = gp_table_read(path, &form, &table, err);
+	if (status == GP_OK) {
+		choose_rows(&table, shares_one_file(t), split, 0);
+		status = find_labels(t, spec->dir, split, &table, &training, l, err);
+	}
+	if (status == GP_OK) {
+		choose_rows(&table, false, split, spec->limit);
+		status = fill(d, path, &table, l, err);
+	}
+	gp_table_deinit(&table);
+	gp_table_deinit(&training);
+	return status;
+}
+
+static void describe(struct gp_dataset *d)
+{
+	const struct texts *t = d->self;
+	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {t->max}}};
+	d->tensors = 2;
+	d->tensor[TOKENS] = (struct gp_tensor_info){"tokens", row, gp_tokenizer_vocabulary(t->tokenizer)};
+	d->tensor[MASK] = (struct gp_tensor_info){"mask", row, 2};
+}
+
+static enum gp_status open_texts(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
+				 const struct gp_dataset_options *options, struct gp_err *err)
+{
+	struct texts *t = d->self;
+	void *labels;
+	if (options->shape.ndim)
+		GP_FAIL(err, GP_INVALID, "dataset %s has texts, no pictures to bring to a size; leave --input out",
+			d->class->info.name);
+	if (!options->tokenizer)
+		GP_FAIL(err, GP_USAGE, "dataset %s needs --tokenizer DIR: texts become tokens by it",
+			d->class->info.name);
+	GP_TRY(gp_tokenizer_open(options->tokenizer, &t->tokenizer, err));
+	describe(d);
+	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct labels), err));
+	const enum gp_status status = open_rows(d, spec, split, labels, err);
+	gp_free(labels);
+	return status;
+}
+
+static void close_texts(struct gp_dataset *d)
+{
+	struct texts *t = d->self;
+	if (!t)
+		return;
+	gp_tokenizer_free(t->tokenizer);
+	gp_text_rows_deinit(&t->rows);
+	gp_free(t->label_of);
+	gp_free(t);
+}
+
+/* --- samples ---------------------------------------------------------------------------------------------------- */
+
+static int32_t label_of(const struct gp_dataset *d, uint32_t index)
+{
+	const struct texts *t = d->self;
+	return t->label_of[index];
+}
+
+static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
+				 void *const *tensor, struct gp_err *err)
+{
+	const struct texts *t = d->self;
+	int32_t *tokens = tensor[TOKENS], *mask = tensor[MASK];
+	int count;
+	(void)scratch;
+	(void)err;
+	const int32_t *row = gp_text_rows_at(&t->rows, index, &count);
+	const int32_t pad = gp_tokenizer_special(t->tokenizer, GP_TOKEN_PAD);
+	memcpy(tokens, row, (size_t)count * sizeof *row);
+	for (int i = 0; i < (int)t->max; i++)
+		mask[i] = i < count;
+	for (int i = count; i < (int)t->max; i++)
+		tokens[i] = pad;
+	return GP_OK;
+}
+
+#define TEXTS(symbol, text_name, what, keys, how)                                                                      \
+	const struct gp_dataset_class symbol = {                                                                       \
+		.info = {.name = text_name, .summary = what, .options = keys},                                         \
+		.dir = GP_SPEC_ARG_NEEDED,                                                                             \
+		.configure = how,                                                                                      \
+		.open = open_texts,                                                                                    \
+		.close = close_texts,                                                                                  \
+		.write = write_text,                                                                                   \
+		.label = label_of,                                                                                     \
+	}
+
+TEXTS(gp_data_glue_cola, "glue-cola", "English sentences, acceptable or not (CoLA)", "max=128,limit=N", configure_cola);
+TEXTS(gp_data_glue_rte, "glue-rte", "pairs of texts: does one follow from the other (RTE)", "max=128,limit=N",
+      configure_rte);
+TEXTS(gp_data_glue_sst2, "glue-sst2", "sentences of film reviews, negative or positive (SST-2)", "max=128,limit=N",
+      configure_sst2);
+TEXTS(gp_data_tsv, "tsv", "texts of a table with tabs between its columns",
+      "text=COLUMN,pair=COLUMN,label=COLUMN,val=FILE,header=0|1,max=128,limit=N", configure_tsv);

@@ -1,0 +1,159 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See text_rows.h. Each thread takes the next part until there is none left;
+ * every part has memory of its own, so nothing is moved in the end.
+ * Test: tests/unit/test_data_texts.c
+ */
+#include "client/data/text_rows.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/threads.h"
+
+enum { ROWS_PER_PART = 1024, THREADS_MAX = 16 };
+
+struct gp_text_part {
+	int32_t *token;
+	size_t tokens, room;
+	size_t begin[ROWS_PER_PART + 1]; /* of each row, in `token` */
+	int longest;
+	uint32_t cut;
+};
+
+/* What the threads share. */
+struct making {
+	const struct gp_tokenizer *tokenizer;
+	const struct gp_table *table;
+	const char *path;
+	int most;
+	struct gp_text_rows *rows;
+	atomic_uint next; /* part */
+	pthread_mutex_t lock;
+	uint32_t failed_part; /* the first of those that failed; UINT32_MAX: none */
+	struct gp_err err;    /* of that part, so that the message is the same whatever thread was first */
+};
+
+static enum gp_status keep_row(struct gp_text_part *p, const struct gp_token_row *row, struct gp_err *err)
+{
+	const size_t count = (size_t)row->count;
+	if (p->room - p->tokens < count) {
+		const size_t room = 2 * p->room + count + 4096;
+		int32_t *token = gp_realloc(p->token, room, sizeof *token);
+		if (!token)
+			GP_FAIL(err, GP_NOMEM, "out of memory for %zu tokens", room);
+		p->token = token;
+		p->room = room;
+	}
+	memcpy(p->token + p->tokens, row->token, count * sizeof *p->token);
+	p->tokens += count;
+	p->longest = row->count > p->longest ? row->count : p->longest;
+	p->cut += row->count < row->whole;
+	return GP_OK;
+}
+
+static enum gp_status make_part(struct making *m, struct gp_token_scratch *s, uint32_t number, struct gp_err *err)
+{
+	struct gp_text_part *p = &m->rows->part[number];
+	const uint32_t first = number * ROWS_PER_PART, left = m->table->rows - first;
+	const uint32_t count = left < ROWS_PER_PART ? left : ROWS_PER_PART;
+	for (uint32_t i = 0; i < count; i++) {
+		const struct gp_table_row *row = &m->table->row[first + i];
+		struct gp_token_row tokens;
+		p->begin[i] = p->tokens;
+		if (gp_tokenizer_row(m->tokenizer, s, row->text, row->pair, m->most, &tokens, err) != GP_OK)
+			return gp_err_prefix(err, "%s:%u", m->path, row->line);
+		GP_TRY(keep_row(p, &tokens, err));
+	}
+	p->begin[count] = p->tokens;
+	return GP_OK;
+}
+
+static void note_failure(struct making *m, uint32_t part, const struct gp_err *err)
+{
+	pthread_mutex_lock(&m->lock);
+	if (part < m->failed_part) {
+		m->failed_part = part;
+		m->err = *err;
+	}
+	pthread_mutex_unlock(&m->lock);
+	atomic_store(&m->next, m->rows->parts); /* those before it are under way or done */
+}
+
+static void *make_parts(void *arg)
+{
+	struct making *m = arg;
+	struct gp_token_scratch *s = NULL;
+	struct gp_err err;
+	if (gp_token_scratch_new(m->tokenizer, &s, &err) != GP_OK) {
+		note_failure(m, 0, &err);
+		return NULL;
+	}
+	uint32_t part;
+	while ((part = atomic_fetch_add(&m->next, 1)) < m->rows->parts)
+		if (make_part(m, s, part, &err) != GP_OK)
+			note_failure(m, part, &err);
+	gp_token_scratch_free(s);
+	return NULL;
+}
+
+/* This thread and others; it does all of it where no other can be started. */
+static void run_threads(struct making *m)
+{
+	pthread_t thread[THREADS_MAX];
+	int wanted = gp_threads_count(0), started = 0;
+	wanted = wanted < THREADS_MAX ? wanted : THREADS_MAX;
+	wanted = (uint32_t)wanted < m->rows->parts ? wanted : (int)m->rows->parts;
+	while (started < wanted - 1 && pthread_create(&thread[started], NULL, make_parts, m) == 0)
+		started++;
+	make_parts(m);
+	for (int i = 0; i < started; i++)
+		pthread_join(thread[i], NULL);
+}
+
+static void sum_up(struct gp_text_rows *r)
+{
+	for (uint32_t i = 0; i < r->parts; i++) {
+		r->longest = r->part[i].longest > r->longest ? r->part[i].longest : r->longest;
+		r->cut += r->part[i].cut;
+	}
+}
+
+enum gp_status gp_text_rows_make(const struct gp_tokenizer *t, const char *path, const struct gp_table *table, int most,
+				 struct gp_text_rows *out, struct gp_err *err)
+{
+	struct gp_text_rows rows = {.rows_per_part = ROWS_PER_PART};
+	struct making m = {t, table, path, most, &rows, .lock = PTHREAD_MUTEX_INITIALIZER, .failed_part = UINT32_MAX};
+	void *parts;
+	rows.parts = (table->rows + ROWS_PER_PART - 1) / ROWS_PER_PART;
+	GP_TRY(gp_alloc_array(&parts, rows.parts, sizeof *rows.part, err));
+	rows.part = parts;
+	run_threads(&m);
+	pthread_mutex_destroy(&m.lock);
+	if (m.failed_part != UINT32_MAX) {
+		gp_text_rows_deinit(&rows);
+		*err = m.err;
+		return err->code;
+	}
+	sum_up(&rows);
+	*out = rows;
+	return GP_OK;
+}
+
+void gp_text_rows_deinit(struct gp_text_rows *r)
+{
+	for (uint32_t i = 0; r->part && i < r->parts; i++)
+		gp_free(r->part[i].token);
+	gp_free(r->part);
+	*r = (struct gp_text_rows){0};
+}
+
+const int32_t *gp_text_rows_at(const struct gp_text_rows *r, uint32_t row, int *count)
+{
+	const struct gp_text_part *p = &r->part[row / ROWS_PER_PART];
+	const size_t *begin = &p->begin[row % ROWS_PER_PART];
+	*count = (int)(begin[1] - begin[0]);
+	return p->token + begin[0];
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables of texts: files of lines with a tab between their columns (TSV, without
+ * quotation marks that mean something), of which one column holds a text, maybe
+ * another the second text of a pair, and one the label.
+ *
+ * Threads: any, one at a time for a table. Tests: tests/unit/test_data_texts.c;
+ * fuzz: fuzz_text_table.c
+ */
+#ifndef GP_TEXT_TABLE_H
+#define GP_TEXT_TABLE_H
+
+#include "common/base/status.h"
+#include "common/base/text.h"
+
+#include <stdint.h>
+
+#define GP_TABLE_BYTES_MAX   ((size_t)1 << 30)
+#define GP_TABLE_COLUMNS_MAX 64
+
+/* Each names a column by the word above it in the first line, or by its number from 1 on ("4"; then the first line is a
+ * row like any other, unless `header`). */
+struct gp_table_form {
+	const char *text, *pair, *label; /* pair, label: NULL where there is none */
+	bool header;                     /* the first line has the names of the columns; needed where one is named */
+};
+
+struct gp_table_row {
+	struct gp_text text, pair, label; /* in the table's memory; at NULL: not there */
+	uint32_t line;                    /* from 1 on, in the file */
+};
+
+struct gp_table { /* start with {0} */
+	char *memory;
+	struct gp_table_row *row;
+	uint32_t rows;
+};
+
+/* GP_INVALID names the file, its line and what is wrong: a column that is not there, a row without it, an empty text or
+ * label. Empty lines are left out. */
+enum gp_status gp_table_read(const char *path, const struct gp_table_form *form, struct gp_table *out,
+			     struct gp_err *err);
+void gp_table_deinit(struct gp_table *t);
+
+#endif

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Tables of texts (client/data/text_table.h) and the datasets made of them
+ * (client/data/data_texts.c).
+ */
+#include "tests/unit/data_files.h"
+
+#include "client/data/text_table.h"
+
+static const struct gp_dataset_options with_tokenizer = {.tokenizer = "tests/golden/tokens/wordpiece"};
+
+static void write_text(const char *name, const char *text)
+{
+	write_data_file(name, text, strlen(text));
+}
+
+/* --- tables ----------------------------------------------------------------------------------------------------- */
+
+static void expect_refused(const char *text, const struct gp_table_form *form, const char *message)
+{
+	struct gp_table t = {0};
+	struct gp_err err = {0};
+	write_text("table.tsv", text);
+	assert_int_not_equal(gp_table_read(data_path("table.tsv"), form, &t, &err), GP_OK);
+	assert_null(t.memory);
+	assert_message(&err, message);
+}
+
+static void columns_have_names_or_numbers(void **state)
+{
+	(void)state;
+	static const struct gp_table_form named = {.text = "b", .pair = "c", .label = "a", .header = true};
+	static const struct gp_table_form numbered = {.text = "3", .label = "1"};
+	struct gp_table t = {0};
+	struct gp_err err = {0};
+	write_text("table.tsv", "a\tb\tc\r\n0\tone \"two\t three\r\n\n1\tx\ty");
+	assert_int_equal(gp_table_read(data_path("table.tsv"), &named, &t, &err), GP_OK);
+	assert_int_equal(t.rows, 2);
+	assert_true(gp_text_is(t.row[0].text, "one \"two") && gp_text_is(t.row[0].pair, " three") &&
+		    gp_text_is(t.row[0].label, "0") && t.row[0].line == 2);
+	assert_true(gp_text_is(t.row[1].text, "x") && t.row[1].line == 4);
+	gp_table_deinit(&t);
+	assert_int_equal(gp_table_read(data_path("table.tsv"), &numbered, &t, &err), GP_OK);
+	assert_int_equal(t.rows, 3);
+	assert_true(gp_text_is(t.row[0].text, "c") && !t.row[0].pair.at);
+	gp_table_deinit(&t);
+}
+
+static void rows_that_are_wrong_are_named(void **state)
+{
+	(void)state;
+	static const struct gp_table_form named = {.text = "b", .label = "a", .header = true};
+	static const struct gp_table_form numbered = {.text = "65", .label = "1"};
+	expect_refused("a\tc\n", &named, "DIR/table.tsv: no column is named 'b'; the first line is 'a?c'");
+	expect_refused("a\tb\n1\tx\n2\n", &named, "DIR/table.tsv:3: the row has no column 2 ('b')");
+	expect_refused("a\tb\n1\t\n", &named, "DIR/table.tsv:2: column 2 ('b') is empty");
+	expect_refused("a\tb\n\n", &named, "DIR/table.tsv: there is no row in it");
+	expect_refused("", &named, "DIR/table.tsv: the file is empty");
+	expect_refused("a\n", &numbered, "DIR/table.tsv: column '65': there are columns 1 to 64");
+}
+
+/* --- datasets --------------------------------------------------------------------------------------------------- */
+
+static struct gp_dataset *open_texts(const char *spec, enum gp_split split)
+{
+	return open_data(spec, split, &with_tokenizer);
+}
+
+static void load(const struct gp_dataset *d, uint32_t sample, int32_t *tokens, int32_t *mask, int32_t *label)
+{
+	void *const tensor[] = {tokens, mask};
+	const struct gp_draw draw = {.sample = sample};
+	struct gp_data_scratch scratch = {0};
+	struct gp_err err = {0};
+	assert_int_equal(gp_dataset_load(d, &draw, &scratch, tensor, label, &err), GP_OK);
+	gp_data_scratch_deinit(&scratch);
+}
+
+static void texts_are_tokens_filled_up_to_the_same_length(void **state)
+{
+	(void)state;
+	int32_t tokens[8], mask[8], label;
+	write_text("table.tsv", "label\ttext\n10\t! ?\n9\t! ! ! ! ! ! ! ! !\n");
+	write_text("val.tsv", "label\ttext\n10\t?\n");
+	char spec[256];
+	snprintf(spec, sizeof spec, "tsv:%s/table.tsv,val=%s/val.tsv,text=text,label=label,max=8", data_dir, data_dir);
+	struct gp_dataset *d = open_texts(spec, GP_SPLIT_TRAIN);
+	assert_int_equal(gp_dataset_samples(d), 2);
+	assert_int_equal(gp_dataset_classes(d), 2);
+	assert_string_equal(gp_dataset_class_name(d, 0), "9"); /* as numbers */
+	load(d, 0, tokens, mask, &label);
+	assert_int_equal(label, 1);
+	for (int i = 0; i < 8; i++) {
+		assert_int_equal(mask[i], i < 4);
+		assert_int_equal(tokens[i] == 0, i >= 4); /* [PAD] */
+	}
+	load(d, 1, tokens, mask, &label);
+	assert_int_equal(tokens[7], 3); /* [SEP] stands at the end of a text that was cut */
+	assert_int_equal(mask[7], 1);
+	gp_dataset_free(d);
+	d = open_texts(spec, GP_SPLIT_VAL);
+	assert_int_equal(gp_dataset_samples(d), 1);
+	load(d, 0, tokens, mask, &label);
+	assert_int_equal(label, 1); /* as in training, though it is the only one here */
+	gp_dataset_free(d);
+}
+
+static void every_tenth_row_is_kept_aside(void **state)
+{
+	(void)state;
+	char text[2048] = "";
+	for (int i = 0; i < 25; i++)
+		gp_text_append(text, sizeof text, "%s\t!\n", i % 2 ? "yes" : "no");
+	write_text("table.tsv", text);
+	struct gp_dataset *d = open_texts(data_spec("tsv", "/table.tsv,text=2,label=1"), GP_SPLIT_TRAIN);
+	assert_int_equal(gp_dataset_samples(d), 23);
+	assert_string_equal(gp_dataset_class_name(d, 1), "yes");
+	gp_dataset_free(d);
+	d = open_texts(data_spec("tsv", "/table.tsv,text=2,label=1"), GP_SPLIT_VAL);
+	assert_int_equal(gp_dataset_samples(d), 2);
+	gp_dataset_free(d);
+}
+
+static void many_rows_keep_their_order_on_several_threads(void **state)
+{
+	(void)state;
+	enum { ROWS = 5000 };
+	char *text = calloc(ROWS, 64), *at = text;
+	assert_non_null(text);
+	for (int i = 0; i < ROWS; i++) {
+		at += sprintf(at, "%d\t", i % 2);
+		for (int k = 0; k <= i % 7; k++)
+			at += sprintf(at, "! ");
+		at += sprintf(at, "\n");
+	}
+	write_text("table.tsv", text);
+	free(text);
+	write_text("val.tsv", "0\t!\n");
+	char spec[256];
+	snprintf(spec, sizeof spec, "tsv:%s/table.tsv,val=%s/val.tsv,text=2,label=1,max=16", data_dir, data_dir);
+	struct gp_dataset *d = open_texts(spec, GP_SPLIT_TRAIN);
+	assert_int_equal(gp_dataset_samples(d), ROWS);
+	for (int i = 0; i < ROWS; i++) {
+		int32_t tokens[16], mask[16], label, count = 0;
+		load(d, (uint32_t)i, tokens, mask, &label);
+		for (int k = 0; k < 16; k++)
+			count += mask[k];
+		assert_int_equal(count, 3 + i % 7);
+		assert_int_equal(label, i % 2);
+	}
+	gp_dataset_free(d);
+}
+
+static void tasks_of_glue_are_known(void **state)
+{
+	(void)state;
+	write_text("cola_train.tsv", "gj04\t1\t\tThe sailors rode.\ngj04\t0\t*\tSailors the.\n");
+	write_text("rte_dev.tsv", "index\tsentence1\tsentence2\tlabel\n0\ta\tb\tnot_entailment\n");
+	write_text("sst2_train.tsv", "sentence\tlabel\nbleak \t0\n");
+	struct gp_dataset *d = open_texts(data_spec("glue-cola", ""), GP_SPLIT_TRAIN);
+	assert_int_equal(gp_dataset_samples(d), 2);
+	assert_string_equal(gp_dataset_class_name(d, 1), "acceptable");
+	assert_false(gp_dataset_has_pictures(d));
+	gp_dataset_free(d);
+	d = open_texts(data_spec("glue-rte", ",max=12"), GP_SPLIT_VAL);
+	int32_t tokens[12], mask[12], label;
+	load(d, 0, tokens, mask, &label);
+	assert_int_equal(label, 1);
+	assert_int_equal(mask[4] + mask[5], 1); /* [CLS] a [SEP] b [SEP] */
+	gp_dataset_free(d);
+	gp_dataset_free(open_texts(data_spec("glue-sst2", ""), GP_SPLIT_TRAIN));
+}
+
+static void expect_dataset_refused(const char *rest, enum gp_split split, const char *message)
+{
+	struct gp_dataset *d;
+	struct gp_err err = {0};
+	assert_int_not_equal(gp_dataset_open(data_spec("tsv", rest), split, &with_tokenizer, &d, &err), GP_OK);
+	assert_message(&err, message);
+}
+
+static void mistakes_are_told(void **state)
+{
+	(void)state;
+	const struct gp_dataset_options none = {0};
+	struct gp_dataset *d;
+	struct gp_err err = {0};
+	write_text("table.tsv", "a\tb\n1\tx\n2\ty\n");
+	assert_int_equal(
+		gp_dataset_open(data_spec("tsv", "/table.tsv,text=b,label=a"), GP_SPLIT_TRAIN, &none, &d, &err),
+		GP_USAGE);
+	assert_string_equal(err.text, "dataset tsv needs --tokenizer DIR: texts become tokens by it");
+	expect_dataset_refused("/table.tsv,text=b", GP_SPLIT_TRAIN,
+			       "dataset tsv: label=COLUMN is missing: the column's name or number");
+	expect_dataset_refused(
+		"/table.tsv,text=b,label=a", GP_SPLIT_VAL,
+		"DIR/table.tsv has too few rows: every 10th is for validation where val=FILE is not given");
+	expect_dataset_refused("/none.tsv,text=b,label=a", GP_SPLIT_TRAIN,
+			       "cannot open DIR/none.tsv: No such file or directory");
+	write_text("val.tsv", "a\tb\n3\tx\n");
+	char rest[200];
+	snprintf(rest, sizeof rest, "/table.tsv,text=b,label=a,val=%s/val.tsv", data_dir);
+	expect_dataset_refused(rest, GP_SPLIT_VAL,
+			       "DIR/val.tsv:2: the label '3' is not among those to be learnt (2 classes)");
+	write_text("table.tsv", "a\tb\n1\tx\n1\ty\n");
+	expect_dataset_refused(rest, GP_SPLIT_TRAIN,
+			       "DIR/table.tsv: all labels are the same: is this the column of labels?");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(columns_have_names_or_numbers),
+		cmocka_unit_test(rows_that_are_wrong_are_named),
+		cmocka_unit_test(texts_are_tokens_filled_up_to_the_same_length),
+		cmocka_unit_test(every_tenth_row_is_kept_aside),
+		cmocka_unit_test(many_rows_keep_their_order_on_several_threads),
+		cmocka_unit_test(tasks_of_glue_are_known),
+		cmocka_unit_test(mistakes_are_told),
+	};
+	return cmocka_run_group_tests(tests, make_data_dir, remove_data_dir);
+}
