@@ -9,9 +9,10 @@ umask 077
 
 usage() {
 	cat <<-END
-	usage: deploy/gen-test-certs.sh DIR [NAME-OR-ADDRESS...]
+	usage: deploy/gen-test-certs.sh [--replace] DIR [NAME-OR-ADDRESS...]
 
-	Makes in DIR (files that are there are replaced):
+	Makes in DIR, which is made where it is missing (files of these names that are
+	there are left alone, and nothing is made, unless --replace is given):
 	  ca.pem                            the CA that both sides trust
 	  server.pem, server.key            for localhost, 127.0.0.1, ::1 and the names given
 	  client.pem, client.key            a client, urn:gpsplit:edge-1
@@ -30,6 +31,12 @@ usage() {
 }
 
 days=30 work=''
+all_files=(ca.pem foreign-ca.pem {server,client,unnamed,expired,foreign,foreign-server}.{pem,key} token tokens)
+
+give_up() { # STATUS SENTENCE
+	echo "gen-test-certs.sh: $2" >&2
+	exit "$1"
+}
 
 make_key() { # FILE
 	openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out "$1"
@@ -43,7 +50,7 @@ make_ca() { # STEM COMMON-NAME
 
 # By "openssl ca", which alone can make one that has expired.
 make_cert() { # STEM COMMON-NAME-OR-NOTHING CA EXTENSIONS [START END]
-	local dates=(-days $days)
+	local dates=(-days "$days")
 	[ $# -lt 6 ] || dates=(-startdate "$5" -enddate "$6")
 	make_key "$1.key"
 	openssl req -new -key "$1.key" -subj "${2:+/CN=$2}/" -out "$work/request.pem"
@@ -97,16 +104,54 @@ make_all() { # NAME-OR-ADDRESS...
 	printf '# NAME TOKEN\nedge-1 %s\nedge-4 %s\n' "$(cat token)" "$(openssl rand -hex 24)" >tokens
 }
 
+# Errors end the script (set -e), which would not hold behind "||": so this is the EXIT trap's to tell.
+clean_up() {
+	local status=$? address=''
+	[ $status -eq 0 ] || address=$(sed -n 's/.*bad ip address.*value=//p' "$work/log" | head -1)
+	[ $status -eq 0 ] || [ -n "$address" ] || sed 's/^/gen-test-certs.sh: nothing was made: /' "$work/log" >&2
+	rm -rf "$work"
+	[ -z "$address" ] || give_up 2 "'$address' is neither a name nor an address of a host"
+}
+
+check_names() { # NAME-OR-ADDRESS...
+	local name
+	for name in "$@"; do
+		case $name in
+		'' | -* | *[!A-Za-z0-9.:*_-]*) give_up 2 "'$name' is neither a name nor an address of a host" ;;
+		esac
+	done
+}
+
+check_dir() { # DIR REPLACE
+	local file
+	mkdir -p -- "$1" 2>/dev/null || give_up 3 "cannot make the folder '$1'"
+	if [ ! -w "$1" ] || [ ! -x "$1" ]; then
+		give_up 3 "cannot write into the folder '$1'"
+	fi
+	[ -z "$2" ] || return 0
+	for file in "${all_files[@]}"; do
+		[ ! -e "$1/$file" ] || give_up 3 "$1/$file is there already; choose another folder, or --replace what is there"
+	done
+}
+
 main() {
-	case ${1:---help} in
+	local dir replace=''
+	[ "${1:-}" != --replace ] || { replace=yes && shift; }
+	case ${1:-} in
 	-h | --help) usage && exit 0 ;;
-	-*) usage >&2 && exit 2 ;;
+	'' | -*) usage >&2 && exit 2 ;;
 	esac
-	command -v openssl >/dev/null || { echo "gen-test-certs.sh: openssl is missing: install it" >&2 && exit 3; }
-	mkdir -p "$1" && cd "$1" && shift
+	command -v openssl >/dev/null || give_up 3 "openssl is missing: install it"
+	check_names "${@:2}"
+	check_dir "$1" "$replace"
+	dir=$(cd -- "$1" && pwd)
+	shift
 	work=$(mktemp -d)
-	trap 'rm -rf "$work"' EXIT
-	make_all "$@" >/dev/null 2>"$work/log" || { cat "$work/log" >&2 && exit 1; }
+	trap clean_up EXIT
+	mkdir "$work/made" && cd "$work/made"
+	make_all "$@" >/dev/null 2>"$work/log"
+	: >"$work/log"
+	mv -f -- "${all_files[@]}" "$dir/"
 }
 
 main "$@"

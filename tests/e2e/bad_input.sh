@@ -29,6 +29,33 @@ full_disk() { # ARG...
 	grep -qE 'standard output|JSON text' "$work/err" || fail "gpclient $*: $(cat "$work/err")"
 }
 
+# Test certificates: nothing is made where DIR cannot be, and no key is written over unasked.
+certificates() { # STATUS PATTERN ARG...: in an empty folder, which stays empty
+	local want=$1 pattern=$2 status=0
+	shift 2
+	(cd "$work/nothing" && "$source_dir/deploy/gen-test-certs.sh" "$@") >"$work/out" 2>"$work/err" || status=$?
+	if [ $status -ne "$want" ] || ! grep -qE "$pattern" "$work/err" || [ -n "$(ls -A "$work/nothing")" ]; then
+		fail "gen-test-certs.sh $*: status $status (want $want), made: $(ls -A "$work/nothing"): $(head -3 "$work/err")"
+	else
+		echo "ok: $(head -1 "$work/err")"
+	fi
+}
+
+mkdir "$work/nothing"
+touch "$work/file"
+certificates 2 '^usage: '
+certificates 2 '^usage: ' --relpace "$work/certs"
+certificates 3 "cannot make the folder '$work/file/certs'" "$work/file/certs"
+certificates 2 "'b c' is neither a name nor an address" "$work/certs" a 'b c'
+certificates 2 "'300.1.1.1' is neither a name nor an address" "$work/certs" 300.1.1.1
+equal "files that these left" "$(find "$work/certs" -type f | wc -l)" 0
+"$source_dir/deploy/gen-test-certs.sh" "$work/certs" || fail "gen-test-certs.sh"
+key=$(cksum <"$work/certs/server.key")
+certificates 3 "certs/ca.pem is there already; choose another folder, or --replace" "$work/certs"
+equal "the key that was there" "$(cksum <"$work/certs/server.key")" "$key"
+"$source_dir/deploy/gen-test-certs.sh" --replace "$work/certs" edge.example || fail "gen-test-certs.sh --replace"
+[ "$(cksum <"$work/certs/server.key")" != "$key" ] || fail "--replace replaces nothing"
+
 for list in "codec list" "codec list --json" "model list" "model list --json" "model show cnn" "model show cnn --json" \
 	"model show resnet34 --layers" "train --help" --help --version; do
 	# shellcheck disable=SC2086

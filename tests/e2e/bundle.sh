@@ -66,7 +66,7 @@ check_contents() {
 train_inside() { # DEVICE
 	local port here=$base
 	[ -z "$jailed" ] || here='' # how the programs see it
-	"$home/deploy/gen-test-certs.sh" "$base/tmp" >/dev/null 2>"$work/certs.log" || { cat "$work/certs.log" && exit 1; }
+	"$home/deploy/gen-test-certs.sh" --replace "$base/tmp" >/dev/null 2>"$work/certs.log" || { cat "$work/certs.log" && exit 1; }
 	inside gpserverd --listen 127.0.0.1:0 --port-file "$here/tmp/port" --device "$1" --tls-cert "$here/tmp/server.pem" \
 		--tls-key "$here/tmp/server.key" --tokens "$here/tmp/tokens" 2>"$work/server.log" &
 	server_pid=$!
