@@ -28,11 +28,13 @@ int gp_tls_note_verify(int ok, X509_STORE_CTX *store)
 {
 	const SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
 	struct gp_tls_failure *f = SSL_get_app_data(ssl);
-	const X509 *cert = X509_STORE_CTX_get_current_cert(store);
+	const X509 *cert = X509_STORE_CTX_get0_cert(store), *at = X509_STORE_CTX_get_current_cert(store);
 	if (ok || f->verify_error)
 		return ok;
 	f->verify_error = X509_STORE_CTX_get_error(store);
 	gp_tls_subject(cert ? X509_get_subject_name(cert) : NULL, f->subject, sizeof f->subject);
+	if (at && at != cert) /* what is wrong may be further up the chain */
+		gp_tls_subject(X509_get_subject_name(at), f->issuer, sizeof f->issuer);
 	return 0;
 }
 
@@ -66,8 +68,13 @@ static enum gp_status fail_verify(const struct gp_tls_failure *f, struct gp_err 
 			"the certificate of server %s (\"%s\") is refused: it is not for '%.100s'; --tls-name names "
 			"another",
 			f->peer, f->subject, f->host);
+	const char *const hint = !f->server && strstr(verify_text(e), "trusted here") ? " (--tls-ca)" : "";
+	if (f->issuer[0])
+		GP_FAIL(err, GP_DENIED, "the certificate of %s %s (\"%s\") is refused because of its CA (\"%s\"): %s%s",
+			side, f->peer, f->subject, f->issuer,
+			verify_text(e), hint);
 	GP_FAIL(err, GP_DENIED, "the certificate of %s %s (\"%s\") is refused: %s%s", side, f->peer, f->subject,
-		verify_text(e), !f->server && strstr(verify_text(e), "trusted here") ? " (--tls-ca)" : "");
+		verify_text(e), hint);
 }
 
 /* What the peer's alert says about us (RFC 8446, section 6.2). */

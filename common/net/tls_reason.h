@@ -23,7 +23,8 @@ struct gp_tls_failure {
 	char peer[64];
 	char host[256];                    /* client: the name asked for */
 	int verify_error;                  /* X509_V_*: of the peer's chain, 0 none */
-	char subject[64];                  /* of the certificate that was refused */
+	char subject[64];                  /* of the peer's own certificate, when its chain was refused */
+	char issuer[64]; /* of the certificate above it that is to blame; "": none, it is the peer's own */
 	uint8_t first[GP_TLS_FIRST_BYTES]; /* what the peer began with */
 	size_t first_len;
 };

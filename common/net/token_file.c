@@ -186,6 +186,24 @@ enum gp_status gp_token_file_each_name(const struct gp_token_file *t, void (*eac
 	return GP_OK;
 }
 
+/* In the server's file, a client would take the first line's name and token for its own. */
+static enum gp_status expect_no_other(struct gp_lines *in, struct gp_err *err)
+{
+	char text[LINE_BYTES], *word[2];
+	bool more = true;
+	enum gp_status status = GP_OK;
+	while (status == GP_OK && more) {
+		status = gp_lines_next(in, text, sizeof text, &more, err);
+		if (status == GP_OK && more && split(text, word) == 2)
+			status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__,
+					    "%s:%d: a second line of NAME TOKEN: this is a server's file (--tokens of "
+					    "gpserverd); a client's file holds its own token alone",
+					    in->path, in->line);
+	}
+	OPENSSL_cleanse(text, sizeof text);
+	return status;
+}
+
 enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MAX + 1], struct gp_err *err)
 {
 	char text[LINE_BYTES], *word[2];
@@ -199,6 +217,8 @@ enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MA
 		if (status == GP_OK && more)
 			words = split(text, word);
 	}
+	if (status == GP_OK && words == 2)
+		status = expect_no_other(&in, err);
 	gp_lines_close(&in);
 	if (status == GP_OK && (words < 1 || words > 2))
 		status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__,

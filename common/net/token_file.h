@@ -34,7 +34,8 @@ bool gp_token_file_holds(const struct gp_token_file *t, const uint8_t sum[GP_TOK
 enum gp_status gp_token_file_each_name(const struct gp_token_file *t, void (*each)(void *arg, const char *name),
 				       void *arg, struct gp_err *err);
 
-/* Reads a client's token file: the token is the first line that is no comment. */
+/* Reads a client's token file: the token is the first line that is no comment. GP_INVALID, too, for a file of several lines
+ * NAME TOKEN, which is a server's. */
 enum gp_status gp_token_file_own(const char *path, char token[GP_CLIENT_TOKEN_MAX + 1], struct gp_err *err);
 
 #endif

@@ -460,6 +460,20 @@ static void a_foreign_server_is_refused_by_the_client(void **state)
 		      GP_DENIED, "refuses our certificate: it does not trust the CA");
 }
 
+/* A server may send its CA's certificate along. */
+static void what_is_wrong_with_the_ca_is_told_of_the_server(void **state)
+{
+	(void)state;
+	char command[256];
+	snprintf(command, sizeof command, "cd %s && cat foreign-server.pem foreign-ca.pem >chain.pem && cp foreign-server.key chain.key",
+		 tls_dir);
+	assert_int_equal(system(command), 0);
+	check_refusal(rig_new(0, tls_client("client", "ca"), "localhost", tls_server("chain", "ca")), GP_DENIED,
+		      "the certificate of server memory:b (\"foreign test server\") is refused because of its CA (\"foreign "
+		      "test CA\"): it comes from no CA that is trusted here (--tls-ca)",
+		      GP_DENIED, "refuses our certificate: it does not trust the CA");
+}
+
 static void a_server_of_another_name_is_refused(void **state)
 {
 	(void)state;
@@ -654,6 +668,7 @@ int main(void)
 		cmocka_unit_test(a_certificate_of_a_foreign_ca_is_refused),
 		cmocka_unit_test(a_servers_certificate_does_not_do_for_a_client),
 		cmocka_unit_test(a_foreign_server_is_refused_by_the_client),
+		cmocka_unit_test(what_is_wrong_with_the_ca_is_told_of_the_server),
 		cmocka_unit_test(a_server_of_another_name_is_refused),
 		cmocka_unit_test(a_certificate_without_a_name_is_known_by_its_key),
 		cmocka_unit_test(names_and_addresses_of_the_certificate_are_taken),

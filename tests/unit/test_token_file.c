@@ -156,6 +156,11 @@ static void a_client_reads_its_token_alone_or_behind_its_name(void **state)
 	assert_int_equal(gp_token_file_own(path, token, &err), GP_INVALID);
 	put("short\n", 6);
 	assert_int_equal(gp_token_file_own(path, token, &err), GP_INVALID);
+	static const char servers[] = "# all\nedge-1 " GOOD "\n\nedge-2 another-" GOOD "\n";
+	put(servers, strlen(servers));
+	assert_int_equal(gp_token_file_own(path, token, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, ":4: a second line of NAME TOKEN: this is a server's file"));
+	assert_null(strstr(err.text, GOOD));
 	assert_int_equal(gp_token_file_own("no/such/file", token, &err), GP_INVALID);
 	assert_string_equal(token, "");
 }
