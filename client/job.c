@@ -13,6 +13,7 @@
 #include "common/base/threads.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
+#include "common/wire/control.h"
 
 #define DEFAULT_WINDOW 4
 #define PREFETCH       3
@@ -130,7 +131,9 @@ enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, 
 				      .shuffle = train,
 				      .drop_last = train,
 				      .seed = (uint64_t)j->set->seed,
-				      .prefetch = PREFETCH};
+				      .prefetch = PREFETCH,
+				      .on_bad = j->on_bad,
+				      .on_bad_arg = j->on_bad_arg};
 	return gp_loader_new(d, &spec, out, err);
 }
 
@@ -224,6 +227,15 @@ void gp_job_deinit(struct gp_job *j)
 	gp_graph_free(j->graph);
 	gp_client_security_deinit(&j->security);
 	*j = (struct gp_job){0};
+}
+
+json_t *gp_job_text_json(const char *text)
+{
+	char plain[1200];
+	json_t *t = json_string(text);
+	if (t)
+		return t;
+	return json_string(gp_text_sanitize(text, plain, sizeof plain));
 }
 
 enum gp_status gp_job_print_json(json_t *object, struct gp_err *err)

@@ -36,6 +36,7 @@ struct gp_job_settings {
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
 	bool json, progress;
+	int64_t skip_bad;
 	bool profile; /* no shared row: train alone has the flag */
 	const char *log, *config;
 };
@@ -45,6 +46,7 @@ extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --d
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
 extern const struct gp_opt_rows gp_job_model_rows;    /* --model --data --input --init --init-skip --seed */
 extern const struct gp_opt_rows gp_job_freeze_rows;   /* --freeze: train and capture */
+extern const struct gp_opt_rows gp_job_skip_rows;     /* --skip-bad: train and eval */
 extern const struct gp_opt_rows gp_job_batch_rows;    /* --batch --chunks --window */
 extern const struct gp_opt_rows gp_job_codec_rows;    /* --codec and activations' */
 extern const struct gp_opt_rows gp_job_grad_rows;     /* codecs of gradients */
@@ -60,6 +62,9 @@ struct gp_job {
 	enum gp_precision client_precision; /* what --client-precision came to */
 	struct gp_client_security security;
 	const volatile sig_atomic_t *stop; /* (optional, before gp_job_open_engine) set by a signal */
+	/* (optional, before gp_job_open_loader) as in struct gp_loader_spec */
+	void (*on_bad)(void *arg, uint32_t sample, const struct gp_err *why);
+	void *on_bad_arg;
 	struct gp_engine *engine;
 };
 
@@ -82,6 +87,8 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 /* Safe on a zeroed job. Call it before gp_loader_free of the loaders: the engine may still be reading from one. */
 void gp_job_deinit(struct gp_job *j);
 
+/* Paths and labels need not be UTF-8, JSON has to be: bytes that are not become '?'. */
+json_t *gp_job_text_json(const char *text);
 /* Prints `object` as one line on standard output; takes it. NULL (jansson out of memory) is an error. */
 enum gp_status gp_job_print_json(json_t *object, struct gp_err *err);
 

@@ -164,6 +164,19 @@ static const struct gp_opt model_rows[] = {
 };
 const struct gp_opt_rows gp_job_model_rows = ROWS(model_rows);
 
+static const struct gp_opt skip_rows[] = {
+	{.name = "skip-bad",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(skip_bad),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = UINT32_MAX,
+	 .help = "leave out up to N pictures that cannot be read; each is decoded once beforehand to find them. 0: a "
+		 "look at the headers ends the run before its first step ('gpclient data check' lists what is wrong)"},
+};
+const struct gp_opt_rows gp_job_skip_rows = ROWS(skip_rows);
+
 static const struct gp_opt batch_rows[] = {
 	{.name = "batch",
 	 .type = GP_OPT_INT,
@@ -181,7 +194,7 @@ static const struct gp_opt batch_rows[] = {
 	 .initial = "4",
 	 .min = 1,
 	 .max = 1 << 20,
-	 .help = "micro-batches a batch is cut into; divides --batch"},
+	 .help = "micro-batches a batch is cut into; divides --batch. Batch norm takes its statistics from each chunk"},
 	{.name = "window",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(window),

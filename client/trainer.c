@@ -409,7 +409,7 @@ static enum gp_status run_to_the_end(struct run *r, struct gp_err *err)
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err)
 {
 	struct run r = {.spec = spec, .report = out, .begin_ns = gp_now_ns()};
-	*out = (struct gp_train_report){.val_loss = NAN, .val_acc = NAN};
+	*out = (struct gp_train_report){.left_out = spec->left_out, .val_loss = NAN, .val_acc = NAN};
 	r.step_s = gp_calloc(remembered_steps(spec->total_steps), sizeof *r.step_s);
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
@@ -434,5 +434,7 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 			      (json_int_t)r->checkpoints.written, "checkpoints_failed",
 			      (json_int_t)r->checkpoints.failed, "checkpoint_step",
 			      r->checkpoints.newest > 0 ? json_integer((json_int_t)r->checkpoints.newest) : json_null());
+	if (o)
+		json_object_set_new(o, "samples_left_out", json_integer(r->left_out));
 	return gp_figures_json(o, &r->figures, &r->train_account, r->steps_here);
 }

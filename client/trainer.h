@@ -26,6 +26,7 @@ struct gp_trainer_spec {
 	struct gp_json_log *log;    /* NULL: none */
 	struct gp_weights *weights; /* gets the trained parameters */
 	struct gp_run_state *run;   /* (optional) as the engine has it */
+	uint32_t left_out;          /* samples that --skip-bad left out: for the report */
 	bool progress;
 	const volatile sig_atomic_t *stop; /* set by a signal: finish the step, then report */
 };
@@ -33,6 +34,7 @@ struct gp_trainer_spec {
 struct gp_train_report {
 	uint64_t steps, samples;
 	uint64_t steps_here;      /* of them in this process: all, unless a run was resumed */
+	uint32_t left_out;
 	uint64_t clipped_steps;   /* in which --clip-norm scaled the gradients down */
 	double seconds;           /* training and evaluation */
 	double time_per_batch_s;  /* median of the steps */

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "client/bad_data.h"
 #include "client/commands/commands.h"
 #include "client/figures.h"
 #include "client/job.h"
@@ -29,6 +30,7 @@ struct evaluation {
 	struct gp_job_settings set;
 	struct gp_job job;
 	struct gp_dataset *data;
+	struct gp_left_out left_out;
 	struct gp_loader *loader;
 	uint32_t batches;
 	struct gp_step_result sum;
@@ -40,9 +42,9 @@ struct evaluation {
 static enum gp_status parse(int argc, char **argv, struct gp_job_settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {gp_job_where_rows,   gp_job_security_rows, gp_job_model_rows,
-					    gp_job_batch_rows,   gp_job_codec_rows,    gp_job_output_rows,
-					    gp_job_progress_rows};
+	const struct gp_opt_rows parts[] = {gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows,
+					    gp_job_skip_rows,   gp_job_batch_rows,    gp_job_codec_rows,
+					    gp_job_output_rows, gp_job_progress_rows};
 	struct gp_opt rows[GP_OPT_MAX];
 	struct gp_opt_table t = table;
 	t.opt = rows;
@@ -57,9 +59,11 @@ static enum gp_status prepare(struct evaluation *e, struct gp_err *err)
 	if (!e->set.init)
 		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights to evaluate");
 	GP_TRY(gp_job_open_data(&e->job, GP_SPLIT_VAL, false, &e->data, err));
+	GP_TRY(gp_leave_out_bad(&e->set, GP_SPLIT_VAL, e->data, &e->left_out, err));
 	GP_TRY(gp_job_open_loader(&e->job, e->data, GP_SPLIT_VAL, &e->loader, err));
 	e->batches = gp_loader_batches_per_epoch(e->loader);
 	GP_TRY(gp_job_build(&e->job, e->data, err));
+	gp_warn_of_data(e->set.data, e->data, "validation");
 	return gp_job_open_engine(&e->job, NULL, NULL, err);
 }
 
@@ -110,8 +114,9 @@ static enum gp_status print_report(const struct evaluation *e, struct gp_err *er
 		printf("accuracy %.2f %%, loss %.4f\n", 100 * accuracy(e), loss(e));
 		return GP_OK;
 	}
-	json_t *o = json_pack("{s:f, s:o, s:I, s:f, s:f}", "val_acc", accuracy(e), "val_loss", gp_json_number(loss(e)),
-			      "samples", (json_int_t)e->sum.samples, "seconds", e->seconds, "samples_per_s", rate);
+	json_t *o = json_pack("{s:f, s:o, s:I, s:I, s:f, s:f}", "val_acc", accuracy(e), "val_loss",
+			      gp_json_number(loss(e)), "samples", (json_int_t)e->sum.samples, "samples_left_out",
+			      (json_int_t)e->left_out.samples, "seconds", e->seconds, "samples_per_s", rate);
 	return gp_job_print_json(gp_figures_json(o, &e->figures, &e->account, e->batches), err);
 }
 

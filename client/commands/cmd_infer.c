@@ -13,7 +13,6 @@
 #include "client/commands/commands.h"
 #include "client/job.h"
 #include "client/labels.h"
-#include "common/wire/control.h"
 #include "common/base/mem.h"
 
 #define PROGRAM "gpclient infer"
@@ -78,6 +77,11 @@ struct inference {
 	int outputs, top;
 	float *scores;               /* of one batch: a row of `outputs` per picture */
 	struct candidate *candidate; /* `outputs` */
+	struct bad {
+		bool is;
+		char *why;  /* NULL: memory was out */
+	} * bad;            /* by sample; written by the loader's thread before it hands the batch out */
+	uint32_t bad_count; /* that were printed */
 };
 
 static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
@@ -124,6 +128,15 @@ static void fit_batch(struct inference *n)
 		s->batch = (count + s->chunks - 1) / s->chunks * s->chunks;
 }
 
+/* Before the batch is handed out; a link that breaks has the batch made once more. */
+static void on_bad(void *arg, uint32_t sample, const struct gp_err *why)
+{
+	struct inference *n = arg;
+	struct bad *b = &n->bad[sample];
+	if (!b->is)
+		*b = (struct bad){true, gp_strdup(why->text)};
+}
+
 static enum gp_status make_room(struct inference *n, struct gp_err *err)
 {
 	n->outputs = (int)gp_graph_output_shape(n->job.graph)->dim[0];
@@ -146,6 +159,9 @@ static enum gp_status prepare(struct inference *n, const struct gp_options_resul
 		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights of the model");
 	GP_TRY(open_samples(n, given, err));
 	fit_batch(n);
+	GP_TRY(gp_alloc_array((void **)&n->bad, gp_dataset_samples(n->samples), sizeof *n->bad, err));
+	n->job.on_bad = on_bad;
+	n->job.on_bad_arg = n;
 	GP_TRY(gp_job_open_loader(&n->job, n->samples, GP_SPLIT_VAL, &n->loader, err));
 	GP_TRY(gp_job_build(&n->job, n->samples, err));
 	GP_TRY(make_room(n, err));
@@ -195,19 +211,9 @@ static void print_line(const struct inference *n, uint32_t index)
 	putchar('\n');
 }
 
-/* Paths and labels need not be UTF-8, JSON has to be. */
-static json_t *text_json(const char *text)
-{
-	char plain[1200];
-	json_t *t = json_string(text);
-	if (t)
-		return t;
-	return json_string(gp_text_sanitize(text, plain, sizeof plain));
-}
-
 static json_t *candidate_json(const struct inference *n, const struct candidate *c)
 {
-	return json_pack("{s:o, s:i, s:f}", "label", text_json(n->labels.name[c->index]), "index", c->index,
+	return json_pack("{s:o, s:i, s:f}", "label", gp_job_text_json(n->labels.name[c->index]), "index", c->index,
 			 "probability", c->probability);
 }
 
@@ -216,27 +222,44 @@ static enum gp_status print_json(const struct inference *n, uint32_t index, stru
 	json_t *list = json_array();
 	for (int i = 0; i < n->top; i++)
 		json_array_append_new(list, candidate_json(n, &n->candidate[i]));
-	json_t *name = n->numbered ? json_integer(index) : text_json(gp_dataset_file(n->samples, index));
+	json_t *name = n->numbered ? json_integer(index) : gp_job_text_json(gp_dataset_file(n->samples, index));
 	return gp_job_print_json(json_pack("{s:o, s:o}", n->numbered ? "sample" : "file", name, "labels", list), err);
+}
+
+/* A picture that cannot be read has a line, too: among the others in JSON, else on standard error. */
+static enum gp_status print_bad(struct inference *n, uint32_t index, struct gp_err *err)
+{
+	const char *const why = n->bad[index].why ? n->bad[index].why : "out of memory";
+	n->bad_count++;
+	if (!n->set.job.json) {
+		fprintf(stderr, PROGRAM ": %s\n", why);
+		return GP_OK;
+	}
+	return gp_job_print_json(json_pack("{s:o, s:o}", "file", gp_job_text_json(gp_dataset_file(n->samples, index)),
+					   "error", gp_job_text_json(why)),
+				 err);
+}
+
+static enum gp_status print_sample(struct inference *n, uint32_t index, const float *score, struct gp_err *err)
+{
+	char text[32];
+	if (n->bad[index].is)
+		return print_bad(n, index, err);
+	for (int k = 0; k < n->outputs; k++)
+		if (!isfinite(score[k]))
+			GP_FAIL(err, GP_INVALID, "%s: the model's outputs are not finite", name_of(n, index, text));
+	rank(n, score);
+	if (n->set.job.json)
+		return print_json(n, index, err);
+	print_line(n, index);
+	return GP_OK;
 }
 
 static enum gp_status print_batch(struct inference *n, const struct gp_batch *batch, struct gp_err *err)
 {
 	uint32_t first = batch->index * (uint32_t)n->set.job.batch;
-	for (int i = 0; i < batch->valid; i++) {
-		const float *score = n->scores + (size_t)i * (size_t)n->outputs;
-		const uint32_t index = first + (uint32_t)i;
-		char text[32];
-		for (int k = 0; k < n->outputs; k++)
-			if (!isfinite(score[k]))
-				GP_FAIL(err, GP_INVALID, "%s: the model's outputs are not finite",
-					name_of(n, index, text));
-		rank(n, score);
-		if (n->set.job.json)
-			GP_TRY(print_json(n, index, err));
-		else
-			print_line(n, index);
-	}
+	for (int i = 0; i < batch->valid; i++)
+		GP_TRY(print_sample(n, first + (uint32_t)i, n->scores + (size_t)i * (size_t)n->outputs, err));
 	if (fflush(stdout) != 0)
 		GP_FAIL(err, GP_IO, "the labels cannot be written to standard output");
 	return GP_OK;
@@ -252,6 +275,9 @@ static enum gp_status run(struct inference *n, struct gp_err *err)
 		gp_loader_give_back(n->loader, batch);
 		GP_TRY(status);
 	}
+	if (n->bad_count > 0)
+		GP_FAIL(err, GP_INVALID, "%u of %u pictures cannot be read", n->bad_count,
+			gp_dataset_samples(n->samples));
 	return GP_OK;
 }
 
@@ -259,6 +285,9 @@ static void clean_up(struct inference *n)
 {
 	gp_job_deinit(&n->job);
 	gp_loader_free(n->loader);
+	for (uint32_t i = 0; n->bad && i < gp_dataset_samples(n->samples); i++)
+		gp_free(n->bad[i].why);
+	gp_free(n->bad);
 	gp_dataset_free(n->samples);
 	gp_labels_deinit(&n->labels);
 	gp_free(n->scores);

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "client/bad_data.h"
 #include "client/commands/commands.h"
 #include "client/figures.h"
 #include "client/job.h"
@@ -238,9 +239,9 @@ static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, const 
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
 	const struct gp_opt_rows parts[] = {
-		gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows, gp_job_freeze_rows, ROWS(data_rows),
-		gp_job_batch_rows,  ROWS(training_rows),  gp_job_codec_rows, gp_job_grad_rows,   ROWS(checkpoint_rows),
-		gp_job_output_rows, gp_job_progress_rows, ROWS(log_rows)};
+		gp_job_where_rows,     gp_job_security_rows, gp_job_model_rows,    gp_job_freeze_rows, gp_job_skip_rows,
+		ROWS(data_rows),       gp_job_batch_rows,    ROWS(training_rows),  gp_job_codec_rows,  gp_job_grad_rows,
+		ROWS(checkpoint_rows), gp_job_output_rows,   gp_job_progress_rows, ROWS(log_rows)};
 	struct gp_opt_table t = table;
 	t.opt = rows;
 	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
@@ -262,6 +263,7 @@ struct training {
 	struct settings set;
 	struct gp_job job;
 	struct gp_dataset *train_data, *val_data;
+	struct gp_left_out left_out; /* of both */
 	struct gp_loader *train, *val;
 	struct gp_weights *weights;
 	struct gp_json_log *log;
@@ -298,6 +300,7 @@ static enum gp_status open_data(struct training *t, struct gp_err *err)
 	GP_TRY(gp_job_open_data(&t->job, GP_SPLIT_TRAIN, t->set.augment, &t->train_data, err));
 	if (t->set.augment_asked && !gp_dataset_has_pictures(t->train_data))
 		GP_FAIL(err, GP_USAGE, "--augment is for pictures; --data %s has none", s->data);
+	GP_TRY(gp_leave_out_bad(s, GP_SPLIT_TRAIN, t->train_data, &t->left_out, err));
 	uint32_t samples = gp_dataset_samples(t->train_data);
 	if (samples < (uint32_t)s->batch)
 		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than one batch of %lld", s->data,
@@ -308,6 +311,7 @@ static enum gp_status open_data(struct training *t, struct gp_err *err)
 	if (!t->set.eval)
 		return GP_OK;
 	GP_TRY(gp_job_open_data(&t->job, GP_SPLIT_VAL, false, &t->val_data, err));
+	GP_TRY(gp_leave_out_bad(s, GP_SPLIT_VAL, t->val_data, &t->left_out, err));
 	return gp_job_open_loader(&t->job, t->val_data, GP_SPLIT_VAL, &t->val, err);
 }
 
@@ -340,15 +344,17 @@ static enum gp_status configure_optimizer(struct training *t, struct gp_err *err
  * how fast it runs. */
 static enum gp_status describe_run(struct training *t, struct gp_err *err)
 {
-	static const char *const flags[] = {"model",      "data",      "input",    "seed",         "batch",
-					    "chunks",     "precision", "freeze",   "augment",      "optimizer",
-					    "lr",         "momentum",  "nesterov", "weight-decay", "clip-norm",
-					    "clip-value", "schedule",  "warmup",   "final-lr",     "step-every",
-					    "step-gamma", "poly-power"};
+	static const char *const flags[] = {
+		"model",      "input",     "seed",   "batch",    "chunks",     "precision",    "freeze",
+		"augment",    "optimizer", "lr",     "momentum", "nesterov",   "weight-decay", "clip-norm",
+		"clip-value", "schedule",  "warmup", "final-lr", "step-every", "step-gamma",   "poly-power"};
+	char data[1024];
 	struct gp_opt rows[GP_OPT_MAX];
 	const struct gp_opt_table all = join_rows(rows);
 	for (size_t i = 0; i < sizeof flags / sizeof flags[0]; i++)
 		GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, flags[i], err));
+	gp_left_out_text(&t->left_out, t->set.job.data, data, sizeof data);
+	GP_TRY(gp_run_spec_add(&t->run_spec, "data", data, err));
 	return gp_run_spec_add_job(&t->run_spec, &t->job, err);
 }
 
@@ -392,6 +398,8 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(configure_optimizer(t, err));
 	GP_TRY(open_run(t, err));
 	t->job.stop = &stop_signal;
+	gp_warn_of_data(t->set.job.data, t->train_data, "training");
+	gp_warn_of_chunks(&t->job);
 	GP_TRY(gp_job_open_engine(&t->job, &t->optim, t->run, err));
 	return t->set.log_json ? gp_json_log_open(t->set.log_json, t->set.resume, &t->log, err) : GP_OK;
 }
@@ -445,6 +453,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 				       .log = t->log,
 				       .weights = t->weights,
 				       .run = t->run,
+				       .left_out = t->left_out.samples,
 				       .progress = t->set.job.progress,
 				       .stop = &stop_signal};
 	watch_signals();

@@ -15,6 +15,7 @@
 int gp_cmd_train(int argc, char **argv);
 int gp_cmd_eval(int argc, char **argv);
 int gp_cmd_infer(int argc, char **argv);
+int gp_cmd_data(int argc, char **argv);
 int gp_cmd_model(int argc, char **argv);
 int gp_cmd_tokens(int argc, char **argv);
 int gp_cmd_capture(int argc, char **argv);

@@ -19,6 +19,7 @@ static const struct {
 	{"train", "train a model, split over a server or locally", gp_cmd_train},
 	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
 	{"infer", "labels and probabilities of pictures or other samples", gp_cmd_infer},
+	{"data", "check all files of a dataset", gp_cmd_data},
 	{"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
 	{"tokens", "the tokens of texts, as a tokenizer makes them", gp_cmd_tokens},
 	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},

@@ -181,6 +181,44 @@ static enum gp_status open_cifar100(struct gp_dataset *d, const struct gp_data_s
 	return GP_OK;
 }
 
+/* Every record of a file, into memory that is freed again. */
+static enum gp_status check_records(const char *path, int label_bytes, int classes, struct gp_err *err)
+{
+	struct gp_memory_images images = {0};
+	const enum gp_status status = gp_cifar_append(path, label_bytes, classes, 0, &images, err);
+	gp_free(images.pixels);
+	gp_free(images.labels);
+	return status;
+}
+
+/* Training files that are not there are left alone, as in read_batches, unless all are missing: then the first one is. */
+static enum gp_status check_cifar10(const struct gp_data_spec *spec, enum gp_split split, int file,
+				    char path[GP_PICTURE_PATH], struct gp_err *err)
+{
+	const bool train = split == GP_SPLIT_TRAIN;
+	int at = -1;
+	for (int i = 1; train && i <= BATCH_FILES && at < file; i++) {
+		snprintf(path, GP_PICTURE_PATH, "%s/data_batch_%d.bin", spec->dir, i);
+		at += exists(path);
+	}
+	if (train && at < 0 && file == 0)
+		snprintf(path, GP_PICTURE_PATH, "%s/data_batch_1.bin", spec->dir);
+	else if (!train && file == 0)
+		snprintf(path, GP_PICTURE_PATH, "%s/test_batch.bin", spec->dir);
+	else if (!train || at < file)
+		path[0] = '\0';
+	return path[0] ? check_records(path, 1, 10, err) : GP_OK;
+}
+
+static enum gp_status check_cifar100(const struct gp_data_spec *spec, enum gp_split split, int file,
+				     char path[GP_PICTURE_PATH], struct gp_err *err)
+{
+	if (file > 0)
+		return GP_OK;
+	snprintf(path, GP_PICTURE_PATH, "%s/%s.bin", spec->dir, split == GP_SPLIT_TRAIN ? "train" : "test");
+	return check_records(path, 2, 100, err);
+}
+
 const struct gp_dataset_class gp_data_cifar10 = {
 	.info = {.name = "cifar10",
 		 .summary = "CIFAR-10, binary version: data_batch_1.bin .. data_batch_5.bin (those there are), "
@@ -191,6 +229,7 @@ const struct gp_dataset_class gp_data_cifar10 = {
 	.close = gp_memory_images_close,
 	.read = gp_memory_images_read,
 	.label = gp_memory_images_label,
+	.check_file = check_cifar10,
 };
 
 const struct gp_dataset_class gp_data_cifar100 = {
@@ -202,4 +241,5 @@ const struct gp_dataset_class gp_data_cifar100 = {
 	.close = gp_memory_images_close,
 	.read = gp_memory_images_read,
 	.label = gp_memory_images_label,
+	.check_file = check_cifar100,
 };

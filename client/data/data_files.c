@@ -86,6 +86,11 @@ static enum gp_status read_file(const struct gp_dataset *d, uint32_t index, stru
 	return GP_OK;
 }
 
+static void path_of(const struct gp_dataset *d, uint32_t index, char path[GP_PICTURE_PATH])
+{
+	snprintf(path, GP_PICTURE_PATH, "%s", gp_dataset_file(d, index));
+}
+
 static int32_t no_label(const struct gp_dataset *d, uint32_t index)
 {
 	(void)d;
@@ -102,6 +107,7 @@ const struct gp_dataset_class gp_data_pictures = {
 	.close = close_pictures,
 	.read = read_file,
 	.label = no_label,
+	.path = path_of,
 };
 
 static enum gp_status too_long(const char *path, struct gp_err *err)
@@ -163,6 +169,7 @@ enum gp_status gp_dataset_from_files(const struct gp_dataset *like, const char *
 	d->class = &gp_data_pictures;
 	d->self = NULL;
 	d->class_names = NULL;
+	d->kept = NULL;
 	d->transform.augment = false;
 	enum gp_status status = gp_data_name_classes(d, like->classes, NULL, err);
 	if (status == GP_OK) {

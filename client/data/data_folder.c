@@ -160,13 +160,19 @@ static void close_folder(struct gp_dataset *d)
 	gp_free(f);
 }
 
-static enum gp_status read_picture(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
-				   struct gp_image *out, struct gp_err *err)
+static void path_of(const struct gp_dataset *d, uint32_t index, char path[GP_PICTURE_PATH])
 {
 	const struct folder *f = d->self;
 	const struct entry *e = &f->entries[index];
+	snprintf(path, GP_PICTURE_PATH, "%s/%s/%s", f->split, f->classes.name[e->label],
+		 f->files[e->label].name[e->file]);
+}
+
+static enum gp_status read_picture(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
+				   struct gp_image *out, struct gp_err *err)
+{
 	char path[GP_PICTURE_PATH];
-	snprintf(path, sizeof path, "%s/%s/%s", f->split, f->classes.name[e->label], f->files[e->label].name[e->file]);
+	path_of(d, index, path);
 	return gp_picture_read(path, scratch, out, err);
 }
 
@@ -186,4 +192,5 @@ const struct gp_dataset_class gp_data_folder = {
 	.close = close_folder,
 	.read = read_picture,
 	.label = label_of,
+	.path = path_of,
 };

@@ -302,6 +302,34 @@ static enum gp_status open_fashion_mnist(struct gp_dataset *d, const struct gp_d
 			  (uint32_t)spec->limit, err);
 }
 
+/* Pixels or labels, whichever the name says. */
+static enum gp_status check_content(const char *path, bool images, struct gp_err *err)
+{
+	uint8_t *bytes = NULL;
+	uint32_t declared, count;
+	int height, width;
+	const enum gp_status status =
+		images ? gp_idx_read_images(path, 0, &bytes, &declared, &count, &height, &width, err)
+		       : gp_idx_read_labels(path, &bytes, &count, err);
+	if (status == GP_OK)
+		gp_free(bytes);
+	return status;
+}
+
+static enum gp_status check_idx(const struct gp_data_spec *spec, enum gp_split split, int file,
+				char path[GP_PICTURE_PATH], struct gp_err *err)
+{
+	char name[64];
+	if (file > 1)
+		return GP_OK;
+	const bool packaged = !spec->dir[0];
+	const char *const dir = packaged ? fashion_mnist_dir : spec->dir;
+	snprintf(name, sizeof name, "%s-%s-ubyte", split_prefix(split), file == 0 ? "images-idx3" : "labels-idx1");
+	snprintf(path, GP_PICTURE_PATH, "%s/%s", dir, name);
+	GP_TRY(find_file(dir, name, packaged, path, GP_PICTURE_PATH, err));
+	return check_content(path, file == 0, err);
+}
+
 /* Digits and letters change their meaning when mirrored, so plain idx does not flip unless told to. */
 const struct gp_dataset_class gp_data_idx = {
 	.info = {.name = "idx",
@@ -312,6 +340,7 @@ const struct gp_dataset_class gp_data_idx = {
 	.close = gp_memory_images_close,
 	.read = gp_memory_images_read,
 	.label = gp_memory_images_label,
+	.check_file = check_idx,
 };
 
 const struct gp_dataset_class gp_data_fashion_mnist = {
@@ -323,4 +352,5 @@ const struct gp_dataset_class gp_data_fashion_mnist = {
 	.close = gp_memory_images_close,
 	.read = gp_memory_images_read,
 	.label = gp_memory_images_label,
+	.check_file = check_idx,
 };

@@ -20,6 +20,7 @@
 #include "common/base/spec.h"
 
 #define GP_DATA_DIR_ROOM 512
+#define GP_PICTURE_PATH  1024
 
 /* What a dataset text says, but for what its family alone takes. */
 struct gp_data_spec {
@@ -63,6 +64,12 @@ struct gp_dataset_class {
 	enum gp_status (*write)(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
 				void *const *tensor, struct gp_err *err);
 	int32_t (*label)(const struct gp_dataset *d, uint32_t index);
+	/* (optional) Samples that lie each in a file of its own: which. */
+	void (*path)(const struct gp_dataset *d, uint32_t index, char path[GP_PICTURE_PATH]);
+	/* (optional) Data that lies in a few files: reads file number `file` of the split by itself and writes its name into
+	 * `path`, which stays "" past the last one. GP_INVALID and GP_IO say what is wrong with it. */
+	enum gp_status (*check_file)(const struct gp_data_spec *spec, enum gp_split split, int file,
+				     char path[GP_PICTURE_PATH], struct gp_err *err);
 };
 
 #define GP_CLASS_NAME 64
@@ -71,6 +78,7 @@ struct gp_dataset {
 	const struct gp_dataset_class *class;
 	void *self; /* the family's own */
 	uint32_t samples;
+	uint32_t *kept; /* NULL: all; else, by sample, its number in the family's data (gp_dataset_leave_out) */
 	int classes;
 	char (*class_names)[GP_CLASS_NAME]; /* `classes` of them */
 	/* Pictures: what the family delivers before the transform; height 0: every image has its own size. */
@@ -85,6 +93,12 @@ struct gp_dataset {
 	struct gp_transform transform; /* of pictures */
 };
 
+/* The number by which the family's functions know a sample. */
+static inline uint32_t gp_dataset_source(const struct gp_dataset *d, uint32_t sample)
+{
+	return d->kept ? d->kept[sample] : sample;
+}
+
 /* Images of one size in memory, for data_idx.c and data_cifar.c. */
 struct gp_memory_images {
 	uint8_t *pixels; /* (count,H,W,C) */
@@ -98,6 +112,8 @@ extern const struct gp_dataset_class gp_data_fashion_mnist, gp_data_idx, gp_data
 
 /* Reads the text behind the name: d->class is known, d->self becomes what `configure` makes. GP_USAGE names the key. */
 enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct gp_data_spec *out, struct gp_err *err);
+/* The same for a whole text: finds d->class of the zeroed `d`, too. Its `close` is to be called after success. */
+enum gp_status gp_data_spec_open(const char *text, struct gp_dataset *d, struct gp_data_spec *out, struct gp_err *err);
 /* Keys that several families have, for `configure`: size=, shape= (as (H,W,C)), classes=. Each value keeps what it
  * holds when its key is not given. */
 enum gp_status gp_data_read_side(struct gp_spec *s, int *side, struct gp_err *err);
@@ -122,7 +138,6 @@ enum gp_status gp_cifar_append(const char *path, int label_bytes, int classes, u
 			       struct gp_memory_images *images, struct gp_err *err);
 
 /* Picture files: sorted names, folders of them, and reading one (data_picture.c). */
-#define GP_PICTURE_PATH 1024
 struct gp_names { /* start with {0} */
 	char **name;
 	size_t count, room;
@@ -137,6 +152,9 @@ bool gp_is_folder(const char *dir, const char *name);
 enum gp_status gp_folder_list(const char *path, bool folders, struct gp_names *out, struct gp_err *err);
 enum gp_status gp_picture_read(const char *path, struct gp_data_scratch *scratch, struct gp_image *out,
 			       struct gp_err *err);
+/* Whether beginning, size and end of the file are those of a whole JPEG or PNG (data_look.c). Where not, it may still be
+ * one: gp_picture_read has the last word. */
+bool gp_picture_looks_whole(const char *path);
 
 /* Makes the tensor "image" and d->transform from what a family of pictures filled in. */
 enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,

@@ -82,7 +82,14 @@ static enum gp_status load_sample(struct gp_loader *l, struct gp_batch *b, int i
 	void *tensor[GP_DATA_TENSORS];
 	for (int k = 0; k < b->tensors; k++)
 		tensor[k] = (uint8_t *)b->data[k] + (size_t)i * l->sample_bytes[k];
-	return gp_dataset_load(l->d, &draw, &l->scratch, tensor, (int32_t *)b->label + i, err);
+	const enum gp_status status = gp_dataset_load(l->d, &draw, &l->scratch, tensor, (int32_t *)b->label + i, err);
+	if (!l->spec.on_bad || (status != GP_INVALID && status != GP_IO))
+		return status;
+	l->spec.on_bad(l->spec.on_bad_arg, b->samples[i], err);
+	for (int k = 0; k < b->tensors; k++)
+		memset(tensor[k], 0, l->sample_bytes[k]);
+	((int32_t *)b->label)[i] = 0;
+	return GP_OK;
 }
 
 static void clear_missing(const struct gp_loader *l, struct gp_batch *b)

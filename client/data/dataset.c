@@ -64,18 +64,26 @@ enum gp_status gp_dataset_open(const char *text, enum gp_split split, const stru
 	return GP_OK;
 }
 
+enum gp_status gp_data_spec_open(const char *text, struct gp_dataset *d, struct gp_data_spec *out, struct gp_err *err)
+{
+	struct gp_spec spec;
+	gp_spec_begin(&spec, gp_text_of(text));
+	GP_TRY(find_class(&spec, &d->class, err));
+	const enum gp_status status = gp_data_spec_read(d, &spec, out, err);
+	if (status != GP_OK)
+		d->class->close(d);
+	return status;
+}
+
 bool gp_dataset_takes_any_shape(const char *text)
 {
 	struct gp_dataset d = {0};
 	struct gp_data_spec parsed;
-	struct gp_spec spec;
 	struct gp_err err;
-	gp_spec_begin(&spec, gp_text_of(text));
-	if (find_class(&spec, &d.class, &err) != GP_OK)
+	if (gp_data_spec_open(text, &d, &parsed, &err) != GP_OK)
 		return false;
-	const bool any = gp_data_spec_read(&d, &spec, &parsed, &err) == GP_OK && d.any_shape;
 	d.class->close(&d);
-	return any;
+	return d.any_shape;
 }
 
 void gp_dataset_free(struct gp_dataset *d)
@@ -84,6 +92,7 @@ void gp_dataset_free(struct gp_dataset *d)
 		return;
 	d->class->close(d);
 	gp_free(d->class_names);
+	gp_free(d->kept);
 	gp_free(d);
 }
 
@@ -179,12 +188,13 @@ enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw 
 			       void *const *tensor, int32_t *label, struct gp_err *err)
 {
 	struct gp_image source;
+	const uint32_t index = gp_dataset_source(d, draw->sample);
 	if (d->class->read) {
-		GP_TRY(d->class->read(d, draw->sample, scratch, &source, err));
+		GP_TRY(d->class->read(d, index, scratch, &source, err));
 		GP_TRY(gp_transform_apply(&d->transform, &source, draw, scratch, tensor[0], err));
 	} else {
-		GP_TRY(d->class->write(d, draw->sample, scratch, tensor, err));
+		GP_TRY(d->class->write(d, index, scratch, tensor, err));
 	}
-	*label = d->class->label(d, draw->sample);
+	*label = d->class->label(d, index);
 	return GP_OK;
 }

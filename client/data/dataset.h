@@ -94,6 +94,10 @@ struct gp_loader_spec {
 		drop_last; /* without drop_last a short last batch is zero-padded and `valid` says how many are real */
 	uint64_t seed;
 	int prefetch; /* batches decoded ahead, >= 1; at most prefetch + 1 may be out at a time */
+	/* (optional) Told, on the loader's thread and before its batch is handed out, of a sample that cannot be read, which
+	 * is then all zeros, of class 0. NULL: such a sample ends the loading. */
+	void (*on_bad)(void *arg, uint32_t sample, const struct gp_err *why);
+	void *on_bad_arg;
 };
 
 /* Owned by the loader; valid until given back. Everything behind `valid` is zero. */

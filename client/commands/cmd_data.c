@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpclient data check: reads all files of a dataset, training and validation,
+ * and lists those that are bad, each with its reason.
+ * Test: tests/e2e/bad_data.sh
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "client/bad_data.h"
+#include "client/commands/commands.h"
+#include "client/data/data_check.h"
+#include "client/progress.h"
+#include "common/base/threads.h"
+
+#define PROGRAM "gpclient data"
+
+#define PLAIN_PROGRESS_S 5
+
+struct settings {
+	int64_t threads;
+	bool json, progress;
+};
+
+#define FIELD(name) offsetof(struct settings, name)
+
+static const struct gp_opt check_options[] = {
+	{.name = "threads",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(threads),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1024,
+	 .help = "threads that read and decode; 0 = one for each processor"},
+	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print one JSON object"},
+	{.name = "progress",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(progress),
+	 .initial = "true",
+	 .help = "progress line on standard error (--no-progress: off)"},
+};
+
+static const struct gp_opt_table check_table = {
+	.command = PROGRAM " check",
+	.synopsis = "SPEC [--threads N] [--json]",
+	.about = "Reads every file of a dataset, training and validation: pictures are decoded, labels and checksums "
+		 "of\n"
+		 "others compared. SPEC is what --data takes. Prints a line for each bad file, then a summary; the "
+		 "exit\n"
+		 "status is 3 where one is bad.",
+	.examples = "  gpclient data check folder:flowers\n"
+		    "  gpclient data check cifar10:cifar-10-batches-bin --json\n",
+	.positional = "SPEC",
+	.positional_max = 1,
+	.opt = check_options,
+	.count = sizeof check_options / sizeof check_options[0],
+};
+
+/* One split. */
+struct part {
+	const char *name;
+	struct gp_bad_samples bad;
+	uint32_t samples; /* 0: it could not be opened */
+};
+
+struct checking {
+	struct settings set;
+	const char *spec;
+	struct part part[2]; /* by enum gp_split */
+	enum gp_split now;
+	struct gp_progress progress;
+};
+
+static void show_progress(void *arg, uint32_t done, uint32_t of)
+{
+	struct checking *c = arg;
+	const uint64_t now = gp_now_ns();
+	char text[80];
+	if (!gp_progress_due(&c->progress, now))
+		return;
+	snprintf(text, sizeof text, "%s: %u/%u files", c->part[c->now].name, done, of);
+	gp_progress_update(&c->progress, now, text);
+}
+
+static enum gp_status check_samples(struct checking *c, const struct gp_dataset *d, struct gp_err *err)
+{
+	const struct gp_check_options o = {.depth = GP_CHECK_ALL,
+					   .threads = gp_threads_count(c->set.threads),
+					   .progress = show_progress,
+					   .arg = c};
+	c->part[c->now].samples = gp_dataset_samples(d);
+	const enum gp_status status = gp_data_check(d, &o, &c->part[c->now].bad, err);
+	gp_progress_clear(&c->progress);
+	if (status == GP_OK)
+		gp_warn_of_data(c->spec, d, c->part[c->now].name);
+	return status;
+}
+
+/* A split that cannot be opened though none of its files is bad by itself: that is its one fault. */
+static enum gp_status check_split(struct checking *c, struct gp_err *err)
+{
+	const struct gp_dataset_options options = {0};
+	struct part *p = &c->part[c->now];
+	struct gp_dataset *d;
+	GP_TRY(gp_data_check_files(c->spec, c->now, &p->bad, err));
+	if (p->bad.count > 0)
+		return GP_OK;
+	struct gp_err why = {0};
+	enum gp_status status = gp_dataset_open(c->spec, c->now, &options, &d, &why);
+	if (status == GP_INVALID || status == GP_IO)
+		return gp_bad_samples_add(&p->bad, 0, "", why.text, err);
+	if (status != GP_OK) {
+		*err = why;
+		return status;
+	}
+	status = check_samples(c, d, err);
+	gp_dataset_free(d);
+	return status;
+}
+
+static void print_part(const struct part *p)
+{
+	char files[48] = "";
+	for (uint32_t i = 0; i < p->bad.count; i++)
+		printf("%s: %s\n", p->name, p->bad.list[i].text);
+	if (p->bad.checked > 0)
+		snprintf(files, sizeof files, ", %u %s read", p->bad.checked, p->bad.checked == 1 ? "file" : "files");
+	if (p->samples > 0 || p->bad.checked > 0)
+		printf("%s: %u samples%s, %u bad\n", p->name, p->samples, files, p->bad.count);
+}
+
+static json_t *part_json(const struct part *p)
+{
+	json_t *list = json_array();
+	for (uint32_t i = 0; i < p->bad.count; i++)
+		json_array_append_new(list, json_pack("{s:o, s:o}", "file", gp_job_text_json(p->bad.list[i].file),
+						      "reason", gp_job_text_json(p->bad.list[i].text)));
+	return json_pack("{s:I, s:I, s:o}", "samples", (json_int_t)p->samples, "files", (json_int_t)p->bad.checked,
+			 "bad", list);
+}
+
+static enum gp_status report(const struct checking *c, struct gp_err *err)
+{
+	const uint32_t bad = c->part[0].bad.count + c->part[1].bad.count;
+	if (c->set.json)
+		GP_TRY(gp_job_print_json(json_pack("{s:s, s:o, s:o}", "data", c->spec, "train", part_json(&c->part[0]),
+						   "val", part_json(&c->part[1])),
+					 err));
+	else
+		for (int i = 0; i < 2; i++)
+			print_part(&c->part[i]);
+	if (bad > 0)
+		GP_FAIL(err, GP_INVALID, "%s: %u %s in all", c->spec, bad, bad == 1 ? "fault" : "faults");
+	return GP_OK;
+}
+
+static enum gp_status check_all(struct checking *c, struct gp_err *err)
+{
+	gp_progress_init(&c->progress, c->set.progress ? stderr : NULL, PLAIN_PROGRESS_S);
+	for (c->now = GP_SPLIT_TRAIN; c->now <= GP_SPLIT_VAL; c->now++)
+		GP_TRY(check_split(c, err));
+	return report(c, err);
+}
+
+static enum gp_status check(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
+{
+	struct checking c = {.part = {{.name = "training"}, {.name = "validation"}}};
+	GP_TRY(gp_options_parse(&check_table, argc, argv, &c.set, r, err));
+	if (r->help)
+		return GP_OK;
+	if (r->positionals == 0)
+		GP_FAIL(err, GP_USAGE, "check needs the data, as in '" PROGRAM " check folder:DIR'");
+	GP_TRY(gp_threads_check(c.set.threads, err));
+	c.spec = r->positional[0];
+	const enum gp_status status = check_all(&c, err);
+	for (int i = 0; i < 2; i++)
+		gp_bad_samples_deinit(&c.part[i].bad);
+	return status;
+}
+
+int gp_cmd_data(int argc, char **argv)
+{
+	static const char usage[] = "usage: " PROGRAM " check SPEC [--threads N] [--json]\n";
+	static const struct gp_subcommand list[] = {{"check", check}};
+	return gp_cmd_dispatch(PROGRAM, usage, list, sizeof list / sizeof list[0], argc, argv);
+}
