@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/batch_map.h"
+#include "client/codec_fit.h"
 #include "client/freeze.h"
 #include "common/base/log.h"
 #include "common/base/threads.h"
@@ -200,6 +201,8 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 	j->session.eval_only = !optim;
 	if (optim)
 		j->session.optim = *optim;
+	if (!s->local)
+		GP_TRY(gp_codecs_fit(j, err));
 	struct gp_engine_spec spec = {.graph = j->graph,
 				      .device = s->device,
 				      .threads = gp_threads_count(s->threads),

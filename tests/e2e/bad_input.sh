@@ -95,6 +95,12 @@ refuses 2 'cut' train "${server[@]}" --model cnn --cut 99:-1 "${synthetic[@]}"
 refuses 2 "cut 'x' is not H:T" train --local --model cnn --cut x "${synthetic[@]}"
 refuses 2 'sortqant.*sortquant' train "${server[@]}" --model cnn --codec sortqant:bits=6 "${synthetic[@]}"
 refuses 2 'bits' train "${server[@]}" --model cnn --codec uniform:bits=99 "${synthetic[@]}"
+refuses 3 'codec downsample does not fit act_down .4x[0-9]*., for which --codec-act-down chooses another: .*no height' train \
+	"${server[@]}" --model cnn --codec downsample "${synthetic[@]}"
+refuses 3 'codec-grad-up downsample does not fit grad_up .4x' train "${server[@]}" --model cnn \
+	--codec-grad-up downsample "${synthetic[@]}"
+refuses 2 'codec-grad-down: delta works up the link only' train "${server[@]}" --model cnn \
+	--codec-grad-down delta+uniform "${synthetic[@]}"
 refuses 2 'dataset|data' train --local --model cnn --data nosuch
 refuses 2 'clip-norm.*-1' train --local --model cnn --data synthetic --clip-norm -1
 refuses 2 'clip-norm.*nan' train --local --model cnn --data synthetic --clip-norm nan
