@@ -10,7 +10,7 @@
 
 #include "client/job.h"
 
-/* Of a built job with a server. GP_INVALID names the direction, its flag and the reason. */
+/* The job is built and has a server. GP_INVALID names the direction, its flag and the reason. */
 enum gp_status gp_codecs_fit(const struct gp_job *j, struct gp_err *err);
 
 #endif

@@ -115,6 +115,17 @@ static void note_first(const struct gp_codec *c, size_t len, struct gp_trip *out
 		out->skipped[i] = stats.skipped[i] > 0;
 }
 
+static enum gp_status warm_up(struct gp_trip_tensor *t, struct gp_codec *c, uint8_t *payload, int passes,
+			      struct gp_err *err)
+{
+	size_t len;
+	for (int i = 0; i < passes && gp_codec_state_bytes(c) > 0; i++) {
+		GP_TRY(gp_codec_encode(c, t->x, 0, payload, gp_codec_bound(c), &len, err));
+		GP_TRY(gp_codec_decode(c, (struct gp_span){payload, len}, t->y, err));
+	}
+	return GP_OK;
+}
+
 /* Always the same draw; an instance that remembers still gives other bytes each time, so that the first pass is the one
  * whose error is told, whatever the machine's speed. */
 static enum gp_status measure(struct gp_trip_tensor *t, struct gp_codec *c, uint8_t *payload, struct gp_trip *out,
@@ -155,16 +166,18 @@ static void find_errors(const struct gp_trip_tensor *t, struct gp_trip *out)
 	out->cosine = error == 0 ? 1 : xx > 0 && yy > 0 ? fmin(xy / sqrt(xx) / sqrt(yy), 1) : 0;
 }
 
-enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, struct gp_trip *out,
+enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
 			   struct gp_err *err)
 {
 	struct gp_codec *c;
 	GP_TRY(gp_codec_new(spec, &t->shape, 0, &c, err));
 	*out = (struct gp_trip){.elements = t->tensor->count};
 	uint8_t *payload = gp_alloc_aligned(gp_codec_bound(c));
-	enum gp_status status = payload ? measure(t, c, payload, out, err)
+	enum gp_status status = payload ? warm_up(t, c, payload, warmup, err)
 					: gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__,
 						     "no memory for a payload of %zu bytes", gp_codec_bound(c));
+	if (status == GP_OK)
+		status = measure(t, c, payload, out, err);
 	gp_free_aligned(payload);
 	gp_codec_free(c);
 	if (status == GP_OK)

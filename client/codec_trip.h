@@ -25,8 +25,8 @@ struct gp_trip_tensor {
 
 struct gp_trip {
 	uint64_t payload_bytes, elements;
-	/* Errors of the first pass of a fresh instance, over the elements that are finite; the others travel bit for
-	 * bit. */
+	/* Errors and size of one pass, the first behind the warm-up of a fresh instance. Over the elements that are finite;
+	 * the others travel bit for bit. */
 	double rel_err, max_err;           /* L2 norm of the error over that of the tensor; largest */
 	double cosine;                     /* between both; 1 when they are equal, also where they are 0 */
 	bool fell_back;                    /* travelled raw, or in part */
@@ -38,7 +38,8 @@ struct gp_trip {
 enum gp_status gp_trip_open(const char *path, const char *name, bool channels_last, struct gp_trip_tensor *t,
 			    struct gp_err *err);
 void gp_trip_close(struct gp_trip_tensor *t);
-enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, struct gp_trip *out,
+/* Codecs that remember see the tensor `warmup` times before anything is measured; others are not held up. */
+enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
 			   struct gp_err *err);
 /* The decoded tensor in the layout that the file has. Valid until the next call for t. */
 const float *gp_trip_decoded(struct gp_trip_tensor *t);

@@ -71,7 +71,7 @@ static const struct gp_opt_table table = {
 		 "would cross the link: for 'gpclient codec compare'. Nothing is trained, no server is needed.",
 	.examples =
 		"  gpclient capture --model cnn --data fashion-mnist --init cnn.safetensors --out acts.safetensors\n"
-		"  gpclient codec compare --in acts.safetensors --tensor act_up --codecs fp16,uniform:bits=8\n",
+		"  gpclient codec compare --in acts.safetensors --codecs fp16,uniform:bits=8 --link 100mbit,20ms\n",
 };
 
 struct capturing {

@@ -2,10 +2,10 @@
  *
  * `gpclient codec list` shows the codecs; `gpclient codec roundtrip` sends one
  * tensor of a safetensors file through a codec and tells size, error and
- * speed; `gpclient codec compare` puts several beside each other. No link is
+ * speed. `gpclient codec compare` is in cmd_codec_compare.c. No link is
  * involved. Test: tests/unit/test_cmd_codec.c
  */
-#include "client/codec_trip.h"
+#include "client/commands/cmd_codec.h"
 #include "client/commands/commands.h"
 
 #include <jansson.h>
@@ -17,10 +17,8 @@
 
 #define PROGRAM "gpclient codec"
 
-#define COMPARE_MAX 64 /* codecs in one comparison */
-
 struct settings {
-	const char *codec, *codecs, *in, *tensor, *out;
+	const char *codec, *in, *tensor, *out;
 	bool json, channels_last;
 };
 
@@ -58,39 +56,6 @@ static const struct gp_opt_table roundtrip_table = {
 	.examples = "  gpclient codec roundtrip --codec sortquant:bits=6,split=2 --in acts.safetensors --tensor act\n",
 	.opt = roundtrip_options,
 	.count = sizeof roundtrip_options / sizeof roundtrip_options[0],
-};
-
-static const struct gp_opt compare_options[] = {
-	{.name = "in", .type = GP_OPT_TEXT, .offset = FIELD(in), .value = "FILE", .help = "safetensors file to read"},
-	{.name = "tensor",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(tensor),
-	 .value = "NAME",
-	 .help = "tensor of the file; of 4 dimensions: (N,C,H,W), coded as (N,H,W,C)"},
-	{.name = "codecs",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(codecs),
-	 .value = "A,B,...",
-	 .help = "specs, separated by commas, semicolons or spaces"},
-	{.name = "channels-last",
-	 .type = GP_OPT_FLAG,
-	 .offset = FIELD(channels_last),
-	 .help = "a tensor of 4 dimensions is (N,H,W,C) in the file, not (N,C,H,W)"},
-	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print one JSON object"},
-};
-
-static const struct gp_opt_table compare_table = {
-	.command = PROGRAM " compare",
-	.synopsis = "--in FILE --tensor NAME --codecs A,B,... [--channels-last] [--json]",
-	.about = "Sends one tensor through each codec and prints bits per element, errors, speed on this machine (one\n"
-		 "thread) and the link rate below which the codec pays. Specs may also follow as arguments of their "
-		 "own.\n"
-		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
-	.examples = "  gpclient codec compare --in acts.safetensors --tensor act \\\n"
-		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n",
-	.positional = "SPEC",
-	.opt = compare_options,
-	.count = sizeof compare_options / sizeof compare_options[0],
 };
 
 static const struct gp_opt list_options[] = {
@@ -187,8 +152,7 @@ static json_t *skipped_as_json(const struct gp_codec_spec *spec, const struct gp
 	return names;
 }
 
-/* " (zstd skipped)", or nothing. */
-static const char *skipped_text(const struct gp_codec_spec *spec, const struct gp_trip *t, char *text, size_t size)
+const char *gp_codec_skipped_text(const struct gp_codec_spec *spec, const struct gp_trip *t, char *text, size_t size)
 {
 	size_t used = 0;
 	const char *name;
@@ -199,8 +163,7 @@ static const char *skipped_text(const struct gp_codec_spec *spec, const struct g
 	return text;
 }
 
-/* What both commands tell programs about one codec. */
-static json_t *trip_as_json(const struct gp_codec_spec *spec, const struct gp_trip *t)
+json_t *gp_codec_trip_json(const struct gp_codec_spec *spec, const struct gp_trip *t)
 {
 	const double rate = gp_trip_break_even(t);
 	json_t *o = json_pack("{s:s,s:I,s:I,s:f,s:f,s:f,s:f,s:f,s:f,s:f,s:b}", "codec", spec->text, "elements",
@@ -213,8 +176,7 @@ static json_t *trip_as_json(const struct gp_codec_spec *spec, const struct gp_tr
 	return o;
 }
 
-/* "34.1 Gbit/s". */
-static const char *rate_text(double bps, char *text, size_t size)
+const char *gp_codec_rate_text(double bps, char *text, size_t size)
 {
 	static const char *const units[] = {"bit/s", "kbit/s", "Mbit/s", "Gbit/s"};
 	int unit = 0;
@@ -230,16 +192,17 @@ static enum gp_status report(const struct gp_trip_tensor *tensor, const struct g
 	const double rate = gp_trip_break_even(t);
 	char shape[80], text[32], skipped[80];
 	if (json)
-		return print_json(trip_as_json(spec, t), err);
+		return print_json(gp_codec_trip_json(spec, t), err);
 	printf("%s on %s (%s)\n", spec->text, tensor->tensor->name,
 	       gp_shape_text(&tensor->tensor->shape, shape, sizeof shape));
 	printf("  payload  %llu of %llu bytes, ratio %.3f%s%s\n", (unsigned long long)t->payload_bytes,
 	       (unsigned long long)(4 * t->elements), ratio_of(t),
-	       t->fell_back ? " (sent as raw: not representable)" : "", skipped_text(spec, t, skipped, sizeof skipped));
+	       t->fell_back ? " (sent as raw: not representable)" : "",
+	       gp_codec_skipped_text(spec, t, skipped, sizeof skipped));
 	printf("  error    relative L2 %.3g, largest %.3g, cosine %.6f\n", t->rel_err, t->max_err, t->cosine);
 	printf("  speed    encode %.3f, decode %.3f G elements/s\n", gp_trip_encode_rate(t), gp_trip_decode_rate(t));
 	printf("  pays     %s%s\n", rate > 0 ? "on links slower than " : "nowhere: the payload is no shorter",
-	       rate > 0 ? rate_text(rate, text, sizeof text) : "");
+	       rate > 0 ? gp_codec_rate_text(rate, text, sizeof text) : "");
 	return GP_OK;
 }
 
@@ -258,7 +221,7 @@ static enum gp_status check_given(const char *command, const struct settings *s,
 static enum gp_status run_codec(struct gp_trip_tensor *tensor, const struct settings *s,
 				const struct gp_codec_spec *spec, struct gp_trip *t, struct gp_err *err)
 {
-	if (gp_trip_run(tensor, spec, t, err) != GP_OK)
+	if (gp_trip_run(tensor, spec, 0, t, err) != GP_OK)
 		return gp_err_prefix(err, "%s: tensor '%.60s'", s->in, s->tensor);
 	return GP_OK;
 }
@@ -301,126 +264,6 @@ static enum gp_status roundtrip(int argc, char **argv, struct gp_options_result 
 	return status;
 }
 
-/* --- compare ---------------------------------------------------------------------------------------------------- */
-
-/* What compare goes through, in the order it was given. */
-struct list {
-	int count;
-	struct gp_codec_spec spec[COMPARE_MAX];
-	struct gp_trip trip[COMPARE_MAX];
-};
-
-/* A comma in a list of specs ends one unless a key follows, "bits=8" or the like: that still belongs to the stage. */
-static bool comma_separates(const char *behind)
-{
-	return behind[strspn(behind, "abcdefghijklmnopqrstuvwxyz0123456789_-")] != '=';
-}
-
-/* Length of the spec that `text` begins with; separators are white space, semicolons and commas. */
-static size_t spec_length(const char *text)
-{
-	size_t n = 0;
-	while (text[n] && !strchr("; \t\n", text[n]) && !(text[n] == ',' && comma_separates(text + n + 1)))
-		n++;
-	return n;
-}
-
-static enum gp_status add_spec(struct list *l, const char *text, size_t length, struct gp_err *err)
-{
-	char spec[GP_CODEC_SPEC_MAX];
-	if (l->count == COMPARE_MAX)
-		GP_FAIL(err, GP_USAGE, "--codecs: at most %d can be compared at once", COMPARE_MAX);
-	if (length >= sizeof spec)
-		GP_FAIL(err, GP_USAGE, "--codecs: '%.40s...' is too long for a codec", text);
-	memcpy(spec, text, length);
-	spec[length] = '\0';
-	if (gp_codec_spec_parse(spec, &l->spec[l->count], err) != GP_OK)
-		return gp_err_prefix(err, "--codecs: %s", spec);
-	l->count++;
-	return GP_OK;
-}
-
-static enum gp_status add_specs(struct list *l, const char *text, struct gp_err *err)
-{
-	while (*(text += strspn(text, ",; \t\n"))) {
-		const size_t length = spec_length(text);
-		GP_TRY(add_spec(l, text, length, err));
-		text += length;
-	}
-	return GP_OK;
-}
-
-static enum gp_status compared_as_json(const struct gp_trip_tensor *tensor, const struct settings *s,
-				       const struct list *l, struct gp_err *err)
-{
-	json_t *rows = json_array(), *shape = json_array();
-	for (int i = 0; i < tensor->tensor->shape.ndim; i++)
-		json_array_append_new(shape, json_integer(tensor->tensor->shape.dim[i]));
-	for (int i = 0; i < l->count; i++)
-		json_array_append_new(rows, trip_as_json(&l->spec[i], &l->trip[i]));
-	return print_json(
-		json_pack("{s:s,s:s,s:o,s:o}", "in", s->in, "tensor", s->tensor, "shape", shape, "codecs", rows), err);
-}
-
-static void print_compared(const struct gp_trip_tensor *tensor, const struct list *l)
-{
-	char text[80], skipped[80];
-	int width = (int)strlen("codec");
-	for (int i = 0; i < l->count; i++)
-		width = (int)strlen(l->spec[i].text) > width ? (int)strlen(l->spec[i].text) : width;
-	printf("%s (%s)\n", tensor->tensor->name, gp_shape_text(&tensor->tensor->shape, text, sizeof text));
-	printf("%-*s %9s %9s %9s %9s %8s %8s  %s\n", width, "codec", "bits/el.", "rel. err", "max. err", "cosine",
-	       "encode", "decode", "pays below");
-	for (int i = 0; i < l->count; i++) {
-		const struct gp_trip *t = &l->trip[i];
-		const double rate = gp_trip_break_even(t);
-		printf("%-*s %9.3f %9.3g %9.3g %9.6f %8.3f %8.3f  %s%s%s\n", width, l->spec[i].text, gp_trip_bits(t),
-		       t->rel_err, t->max_err, t->cosine, gp_trip_encode_rate(t), gp_trip_decode_rate(t),
-		       rate > 0 ? rate_text(rate, text, sizeof text) : "never", t->fell_back ? " (sent as raw)" : "",
-		       skipped_text(&l->spec[i], t, skipped, sizeof skipped));
-	}
-	printf("Errors: relative L2 and largest. Speed: G elements/s on one thread of this machine.\n"
-	       "Pays below: link rate at which encoding, sending and decoding take as long as sending 32 bits each.\n");
-}
-
-static enum gp_status compare_all(struct gp_trip_tensor *tensor, const struct settings *s, struct list *l,
-				  const struct gp_options_result *r, struct gp_err *err)
-{
-	GP_TRY(check_given("compare", s,
-			   s->codecs        ? s->codecs
-			   : r->positionals ? r->positional[0]
-					    : NULL,
-			   "codecs", err));
-	if (s->codecs)
-		GP_TRY(add_specs(l, s->codecs, err));
-	for (int i = 0; i < r->positionals; i++)
-		GP_TRY(add_specs(l, r->positional[i], err));
-	if (l->count == 0)
-		GP_FAIL(err, GP_USAGE, "--codecs names no codec");
-	GP_TRY(gp_trip_open(s->in, s->tensor, s->channels_last, tensor, err));
-	for (int i = 0; i < l->count; i++)
-		GP_TRY(run_codec(tensor, s, &l->spec[i], &l->trip[i], err));
-	if (s->json)
-		return compared_as_json(tensor, s, l, err);
-	print_compared(tensor, l);
-	return GP_OK;
-}
-
-static enum gp_status compare(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
-{
-	struct settings s = {0};
-	struct gp_trip_tensor tensor = {0};
-	void *list;
-	GP_TRY(gp_options_parse(&compare_table, argc, argv, &s, r, err));
-	if (r->help)
-		return GP_OK;
-	GP_TRY(gp_alloc_array(&list, 1, sizeof(struct list), err));
-	enum gp_status status = compare_all(&tensor, &s, list, r, err);
-	gp_trip_close(&tensor);
-	gp_free(list);
-	return status;
-}
-
 /* --- dispatch --------------------------------------------------------------------------------------------------- */
 
 int gp_cmd_codec(int argc, char **argv)
@@ -429,8 +272,9 @@ int gp_cmd_codec(int argc, char **argv)
 		"usage: " PROGRAM " list [--json]\n"
 		"       " PROGRAM
 		" roundtrip --codec SPEC --in FILE --tensor NAME [--out FILE] [--channels-last] [--json]\n"
-		"       " PROGRAM " compare --in FILE --tensor NAME --codecs A,B,... [--channels-last] [--json]\n";
+		"       " PROGRAM
+		" compare --in FILE [--tensor NAME,...] --codecs A,B,... [--link RATE,DELAY] [--json]\n";
 	static const struct gp_subcommand list[] = {
-		{"list", list_codecs}, {"roundtrip", roundtrip}, {"compare", compare}};
+		{"list", list_codecs}, {"roundtrip", roundtrip}, {"compare", gp_codec_compare}};
 	return gp_cmd_dispatch(PROGRAM, usage, list, sizeof list / sizeof list[0], argc, argv);
 }
