@@ -13,9 +13,9 @@ int gp_cmd_unknown(const char *program, const char *word, const char *const *nam
 	const char *near = gp_nearest_name(word, names, count);
 	fprintf(stderr, "%s: unknown command '%.40s'; ", program, word);
 	if (near)
-		fprintf(stderr, "did you mean '%s'? There are", near);
+		fprintf(stderr, "did you mean '%s'? There %s", near, count == 1 ? "is" : "are");
 	else
-		fprintf(stderr, "there are");
+		fprintf(stderr, "there %s", count == 1 ? "is" : "are");
 	for (int i = 0; i < count; i++)
 		fprintf(stderr, "%s %s", i ? "," : "", names[i]);
 	fprintf(stderr, "\n");

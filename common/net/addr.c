@@ -44,14 +44,14 @@ enum gp_status gp_addr_parse(const char *text, char host[HOST_BYTES], uint16_t *
 	size_t len;
 	const char *colon = split_host(text, &begin, &len);
 	if (!colon)
-		GP_FAIL(err, GP_USAGE, "'%s' has no port: write HOST:PORT, for example 127.0.0.1:4040 or [::1]:4040",
+		GP_FAIL(err, GP_USAGE, "'%s' has no port: write HOST:PORT, for example 127.0.0.1:4400 or [::1]:4400",
 			text);
 	if (len == 0)
-		GP_FAIL(err, GP_USAGE, "'%s' has no host: write HOST:PORT, for example 127.0.0.1:4040", text);
+		GP_FAIL(err, GP_USAGE, "'%s' has no host: write HOST:PORT, for example 127.0.0.1:4400", text);
 	if (len >= HOST_BYTES)
 		GP_FAIL(err, GP_USAGE, "the host name is longer than %d characters", HOST_BYTES - 1);
 	if (text[0] != '[' && memchr(text, ':', len))
-		GP_FAIL(err, GP_USAGE, "'%s': write an IPv6 address in brackets, for example [::1]:4040", text);
+		GP_FAIL(err, GP_USAGE, "'%s': write an IPv6 address in brackets, for example [::1]:4400", text);
 	uint16_t value = 0;
 	GP_TRY(parse_port(text, colon + 1, &value, err));
 	memcpy(host, begin, len);

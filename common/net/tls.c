@@ -44,7 +44,8 @@ static enum gp_status fail_file(const char *what, const char *path, struct gp_er
 {
 	const unsigned long e = ERR_peek_error();
 	const char *reason = ERR_reason_error_string(e);
-	if ((ERR_GET_LIB(e) == ERR_LIB_PEM && ERR_GET_REASON(e) == PEM_R_NO_START_LINE) || !reason)
+	if ((ERR_GET_LIB(e) == ERR_LIB_PEM && ERR_GET_REASON(e) == PEM_R_NO_START_LINE) ||
+	    ERR_GET_REASON(e) == ERR_R_UNSUPPORTED || !reason)
 		reason = "there is none in it (PEM is expected)";
 	ERR_clear_error();
 	GP_FAIL(err, GP_INVALID, "%s %s: %s", what, path, reason);

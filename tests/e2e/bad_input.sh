@@ -7,10 +7,13 @@
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
 
+cases=0 # mistakes that were tried
+
 # Runs gpclient, expects the status, exactly one line on stderr (or $lines) that matches, and nothing on stdout.
 refuses() { # STATUS PATTERN ARG...
 	local want=$1 pattern=$2 status=0
 	shift 2
+	cases=$((cases + 1))
 	timeout 60 "$build/gpclient" "$@" >"$work/out" 2>"$work/err" || status=$?
 	local found
 	found=$(wc -l <"$work/err")
@@ -21,9 +24,22 @@ refuses() { # STATUS PATTERN ARG...
 	fi
 }
 
+server_refuses() { # STATUS PATTERN ARG...: the same of gpserverd, which would listen on a port of its own
+	local want=$1 pattern=$2 status=0
+	shift 2
+	cases=$((cases + 1))
+	timeout 60 "$build/gpserverd" --listen 127.0.0.1:0 "$@" >"$work/out" 2>"$work/err" </dev/null || status=$?
+	if [ $status -ne "$want" ] || [ "$(wc -l <"$work/err")" -ne 1 ] || ! grep -qE -e "$pattern" "$work/err"; then
+		fail "gpserverd $*: status $status (want $want): $(head -3 "$work/err")"
+	else
+		echo "ok: $(cat "$work/err")"
+	fi
+}
+
 # Output that nobody gets is no success.
 full_disk() { # ARG...
 	local status=0
+	cases=$((cases + 1))
 	"$build/gpclient" "$@" >/dev/full 2>"$work/err" || status=$?
 	equal "gpclient $* to a full device: status and lines" "$status $(wc -l <"$work/err")" "1 1"
 	grep -qE 'standard output|JSON text' "$work/err" || fail "gpclient $*: $(cat "$work/err")"
@@ -33,6 +49,7 @@ full_disk() { # ARG...
 certificates() { # STATUS PATTERN ARG...: in an empty folder, which stays empty
 	local want=$1 pattern=$2 status=0
 	shift 2
+	cases=$((cases + 1))
 	(cd "$work/nothing" && "$source_dir/deploy/gen-test-certs.sh" "$@") >"$work/out" 2>"$work/err" || status=$?
 	if [ $status -ne "$want" ] || ! grep -qE "$pattern" "$work/err" || [ -n "$(ls -A "$work/nothing")" ]; then
 		fail "gen-test-certs.sh $*: status $status (want $want), made: $(ls -A "$work/nothing"): $(head -3 "$work/err")"
@@ -130,6 +147,109 @@ unset GP_SIMD
 refuses 4 'refused' train --server 127.0.0.1:1 --model cnn "${synthetic[@]}"
 refuses 2 'server' train --server nonsense --model cnn "${synthetic[@]}"
 
+# Values of flags.
+cnn=(train --local --model cnn --data synthetic)
+refuses 2 'chunks: 0 is out of range .1..' "${cnn[@]}" --chunks 0
+refuses 2 'lr: -1 is out of range' "${cnn[@]}" --lr -1
+refuses 2 "lr: 'nan' is not a number" "${cnn[@]}" --lr nan
+refuses 2 'lr needs a value' "${cnn[@]}" --lr
+refuses 2 "steps: '1e3' is not a whole number" "${cnn[@]}" --steps 1e3
+refuses 2 "schedule: 'linear' is not one of const" "${cnn[@]}" --schedule linear
+refuses 2 "skip-bad: 'all' is not a whole number" "${cnn[@]}" --skip-bad all
+refuses 2 "json: 'maybe' is not yes or no" "${cnn[@]}" --json=maybe
+refuses 2 "input '3x32' is not channels x height x width" "${cnn[@]}" --input 3x32
+refuses 2 "freeze: no parameter of cnn is named 'nothing" "${cnn[@]}" --freeze 'nothing.*'
+refuses 2 "cut '1' is not H:T" "${cnn[@]}" --cut 1
+refuses 2 'unknown device "gpu"; devices: auto, cpu' "${cnn[@]}" --device gpu
+refuses 2 "unknown level 'loud'; one of" "${cnn[@]}" --log all=loud
+refuses 2 "unknown area 'nett'; one of" "${cnn[@]}" --log nett=info
+refuses 2 "unexpected argument 'extra'" "${cnn[@]}" extra
+refuses 2 'resume needs --checkpoint' "${cnn[@]}" --resume
+refuses 2 'codec needs --server' "${cnn[@]}" --codec uniform
+refuses 2 'are for a --server' "${cnn[@]}" --tls
+refuses 2 'server and --local exclude' "${cnn[@]}" --server x:1
+refuses 2 'model is missing' train --local --data synthetic
+refuses 2 'data is missing' train --local --model cnn
+refuses 2 "model cnn: 'classes' is not key=value" train --local --model cnn,classes --data synthetic
+refuses 3 'ends in 2 outputs, but the data has 10' train --local --model cnn:classes=2 --data synthetic
+refuses 3 'fasttext takes tokens' train --local --model fasttext --data synthetic
+refuses 3 'cnn takes images' train --local --model cnn --data synthetic:tokens=8
+
+# Texts of data.
+data_refuses() { # STATUS PATTERN DATA
+	refuses "$1" "$2" train --local --model cnn --data "$3"
+}
+data_refuses 2 'limit: 0 is out of range' fashion-mnist,limit=0
+data_refuses 2 "no key 'limmit'; did you mean 'limit'" fashion-mnist,limmit=5
+data_refuses 2 'classes: 1 is out of range .2..' synthetic:classes=1
+data_refuses 2 "key 'classes' is given twice" synthetic:classes=2,classes=3
+data_refuses 2 "shape: '32' is not CxHxW" synthetic:shape=32
+data_refuses 2 "mean: '1/2' is not one number or three" synthetic:mean=1/2
+data_refuses 2 "std: '0' is not one positive number" synthetic:std=0
+data_refuses 3 'has 10 training samples, fewer than one batch' synthetic:samples=10
+data_refuses 3 'pictures has no images of its own' pictures:size=32
+data_refuses 2 'folder needs a folder: folder:DIR' folder
+data_refuses 3 "no folder train in $work/nothing" "folder:$work/nothing"
+data_refuses 3 'no train-images-idx3-ubyte' "idx:$work/nothing"
+refuses 2 "unknown command 'chek'; did you mean 'check'. There is check" data chek
+refuses 2 "check needs the data" data check
+refuses 2 "unexpected argument 'b'" data check a b
+refuses 2 "did you mean 'synthetic'" data check sinthetic
+
+# Files that are something else.
+echo text >"$work/text.txt"
+printf 'epochs = 2\nlearning = 3\n' >"$work/odd.conf"
+refuses 3 'text.txt: 5 bytes are too few for a safetensors file' "${cnn[@]}" --init "$work/text.txt"
+refuses 3 'not a file' "${cnn[@]}" --init "$work/nothing"
+refuses 3 'not a regular file: it will not be replaced' "${cnn[@]}" --save "$work/nothing"
+refuses 3 'cannot create JSON log' "${cnn[@]}" --log-json "$work/nothing"
+refuses 3 'checkpoint: cannot make the folder .*text.txt' "${cnn[@]}" --checkpoint "$work/text.txt"
+refuses 3 "odd.conf:2: unknown key 'learning'" "${cnn[@]}" --config "$work/odd.conf"
+refuses 3 "text.txt:1: expected 'key = value'" "${cnn[@]}" --config "$work/text.txt"
+refuses 3 'cannot open config file no/such' "${cnn[@]}" --config no/such
+refuses 2 "top: 0 is out of range" infer --local --model cnn --data synthetic --top 0 x.png
+refuses 2 "unknown flag --epochs" eval --local --model cnn --data synthetic --epochs 2
+
+# Codecs and models that are looked at alone.
+refuses 2 'compare needs --in' codec compare
+refuses 2 "link 'fast' is not RATE or RATE,DELAY" codec compare --in x --link fast fp16
+refuses 2 "did you mean 'fp16'" codec compare --in x fp17
+refuses 3 'cannot open no/such' codec compare --in no/such fp16
+refuses 2 'show needs the name of a model' model show
+refuses 2 'leaves a part of cnn empty' model show cnn --cut 5:1
+refuses 2 "rate: 'fast' is not a rate such as 100mbit" link --listen 127.0.0.1:0 --to 127.0.0.1:1 --rate fast
+
+# Addresses, certificates, tokens.
+remote=(train --model cnn --data synthetic --server)
+refuses 2 "'localhost' has no port: write HOST:PORT" "${remote[@]}" localhost
+refuses 2 'the port must be a number' "${remote[@]}" localhost:99999
+refuses 2 "':4400' has no host" "${remote[@]}" :4400
+refuses 2 'connect-timeout: 0 is out of range' "${remote[@]}" localhost:1 --connect-timeout 0
+remote+=(localhost:1)
+tls=(--tls-ca "$work/certs/ca.pem")
+refuses 2 'tls-cert and --tls-key belong together' "${remote[@]}" --tls-key "$work/certs/client.key"
+refuses 3 'CA .*text.txt: no certificate' "${remote[@]}" --tls-ca "$work/text.txt"
+refuses 3 'key .*client.pem: there is none in it' "${remote[@]}" "${tls[@]}" --tls-cert "$work/certs/client.pem" \
+	--tls-key "$work/certs/client.pem"
+refuses 3 'certificate .*client.key: there is none in it' "${remote[@]}" "${tls[@]}" --tls-cert "$work/certs/client.key" \
+	--tls-key "$work/certs/client.key"
+refuses 3 "tokens:3: a second line of NAME TOKEN: this is a server's file" "${remote[@]}" --token-file "$work/certs/tokens"
+refuses 3 'there is no token in it' "${remote[@]}" --token-file /dev/null
+refuses 3 'the token has 4 characters, at least 16' "${remote[@]}" --token-file "$work/text.txt"
+
+server_refuses 2 'lisen; did you mean --listen' --lisen 127.0.0.1:0
+server_refuses 2 "'nonsense' has no port" --listen nonsense
+server_refuses 2 'unknown device "gpu"' --device gpu
+server_refuses 2 'max-sessions: 0 is out of range' --max-sessions 0
+server_refuses 2 "session-memory: 'lots' is not a size" --session-memory lots
+server_refuses 2 "unexpected argument 'extra'" extra
+server_refuses 2 'tls-cert and --tls-key belong together' --tls-cert "$work/certs/server.pem"
+server_refuses 2 'tls-client-ca needs' --tls-client-ca "$work/certs/ca.pem"
+server_refuses 3 'does not belong to certificate' --tls-cert "$work/certs/server.pem" --tls-key "$work/certs/client.key"
+server_refuses 3 'token:1: a line is NAME TOKEN' --tokens "$work/certs/token"
+server_refuses 3 'state-dir: cannot make the folder' --state-dir "$work/text.txt"
+server_refuses 3 "odd.conf:1: unknown key 'epochs'" --config "$work/odd.conf"
+
 mkdir "$work/cifar" && head -c 5000 /dev/urandom >"$work/cifar/data_batch_1.bin"
 refuses 3 'data_batch_1.bin' train --local --model cnn --data "cifar10:$work/cifar"
 mkdir "$work/idx" && printf '\0\0\10\3\0\0\0\12' >"$work/idx/train-images-idx3-ubyte"
@@ -222,6 +342,7 @@ stop_server
 GP_SIMD=avx2 start_server
 refuses 4 'cannot compute in bf16' train --server "127.0.0.1:$server_port" --model cnn "${synthetic[@]}" --precision bf16
 
+[ $cases -ge 150 ] && echo "ok: $cases mistakes" || fail "only $cases mistakes were tried"
 left=$(find "$work" -name '*.tmp*' -o -name '*.safetensors.*' | wc -l)
 equal "no partial output file is left" "$left" 0
 stop_server
