@@ -95,6 +95,7 @@ const void *gp_batch_map_at(const struct gp_batch_map *m, const struct gp_batch 
 void gp_batch_map_copy(const struct gp_batch_map *m, const struct gp_batch *batch, size_t first, size_t samples,
 		       struct gp_plan *plan, int slot, const struct gp_port *from)
 {
+	gp_require(first + samples <= (size_t)batch->room);
 	for (int i = 0; i < plan->spec.graph->inputs; i++) {
 		const int input = from ? from[i].index : i;
 		if (!from || from[i].from == GP_FROM_DATA)

@@ -126,6 +126,7 @@ static void fit_batch(struct inference *n)
 	int64_t count = gp_dataset_samples(n->samples);
 	if (count < s->batch)
 		s->batch = (count + s->chunks - 1) / s->chunks * s->chunks;
+	n->job.session.chunk_samples = (int)(s->batch / s->chunks);
 }
 
 /* Before the batch is handed out; a link that breaks has the batch made once more. */

@@ -204,6 +204,7 @@ static void place(const struct gp_loader *l, size_t *at, struct gp_batch *b)
 	static const struct gp_tensor_info class_label = {.name = "label", .type = {.dtype = GP_I32}};
 	const size_t batch = (size_t)l->spec.batch;
 	b->tensors = l->d->tensors;
+	b->room = l->spec.batch;
 	b->info = l->d->tensor;
 	for (int k = 0; k < b->tensors; k++)
 		b->data[k] = take(l->memory, at, batch * l->sample_bytes[k]);

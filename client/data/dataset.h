@@ -109,6 +109,7 @@ struct gp_batch {
 	void *label;                       /* (batch) */
 	uint32_t *samples;                 /* (batch): number of each in the data set */
 	int valid;                         /* real samples, the first ones */
+	int room;                          /* samples in each of the arrays above: the loader's batch */
 	uint32_t epoch;
 	uint32_t index; /* batch number within the epoch */
 };

@@ -373,7 +373,8 @@ static struct gp_batch make_batch(const struct gp_graph *graph)
 				 .label_info = {.name = "label", .type = {.dtype = GP_I32}},
 				 .label = labels,
 				 .samples = samples,
-				 .valid = BATCH};
+				 .valid = BATCH,
+				 .room = BATCH};
 }
 
 static enum gp_status train(struct gp_engine *e, const struct model *model, struct gp_err *err)

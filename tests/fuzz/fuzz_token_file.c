@@ -21,7 +21,7 @@ static void check_own(const char *path, const struct gp_token_file *t)
 	struct gp_err err;
 	if (gp_token_file_own(path, token, &err) != GP_OK) {
 		check_message(&err);
-		gp_require(!t);
+		gp_require(!t || strstr(err.text, "a second line of NAME TOKEN"));
 		return;
 	}
 	const struct gp_span span = {(const uint8_t *)token, strlen(token)};

@@ -20,7 +20,8 @@ static inline struct gp_batch picture_batch(float *images, const struct gp_shape
 				 .label_info = {.name = "label", .type = {.dtype = GP_I32}},
 				 .label = labels,
 				 .samples = samples,
-				 .valid = valid};
+				 .valid = valid,
+				 .room = valid};
 }
 
 #endif

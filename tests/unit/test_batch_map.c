@@ -107,7 +107,7 @@ static void a_chunk_arrives_in_its_slot_and_nothing_else_does(void **state)
 	struct gp_err err;
 	static float images[BATCH * PIXELS];
 	const struct gp_tensor_info image = {.name = "image", .type = {GP_F32, picture}};
-	struct gp_batch b = {.tensors = 1, .info = &image, .data = {images}, .valid = BATCH};
+	struct gp_batch b = {.tensors = 1, .info = &image, .data = {images}, .valid = BATCH, .room = BATCH};
 	const struct gp_plan_spec ps = {.graph = g, .batch = 2, .slots = 2, .train = true};
 	for (int i = 0; i < BATCH * PIXELS; i++)
 		images[i] = (float)i;

@@ -171,7 +171,8 @@ static void every_tensor_that_crosses_is_there_by_its_name(void **state)
 				  .data = {tokens, mask},
 				  .label_info = {.name = "label", .type = {.dtype = GP_I32}},
 				  .label = labels,
-				  .valid = TEXTS}};
+				  .valid = TEXTS,
+				  .room = TEXTS}};
 	struct gp_err err;
 	assert_int_equal(gp_model_build("fasttext:dim=6,hidden=4", &model, &r.graph, &err), GP_OK);
 	struct gp_capture c = capture(&r, "1:-1", NULL);
