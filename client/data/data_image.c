@@ -29,8 +29,6 @@ void gp_data_scratch_deinit(struct gp_data_scratch *s)
 	struct gp_bytes *const all[] = {&s->file, &s->pixels, &s->rows, &s->resized, &s->taps};
 	for (size_t i = 0; i < sizeof all / sizeof all[0]; i++)
 		gp_free_aligned(all[i]->data);
-	if (s->jpeg)
-		tjDestroy(s->jpeg);
 	*s = (struct gp_data_scratch){0};
 }
 
@@ -72,12 +70,9 @@ static bool jpeg_failed(tjhandle jpeg)
 	return tjGetErrorCode(jpeg) != TJERR_WARNING || strncmp(tjGetErrorStr2(jpeg), "Premature end", 13) == 0;
 }
 
-static enum gp_status decode_jpeg(const struct gp_span *bytes, const char *name, struct gp_data_scratch *scratch,
-				  struct gp_image *out, struct gp_err *err)
+static enum gp_status decode_jpeg_with(tjhandle jpeg, const struct gp_span *bytes, const char *name,
+				       struct gp_data_scratch *scratch, struct gp_image *out, struct gp_err *err)
 {
-	if (!scratch->jpeg && !(scratch->jpeg = tjInitDecompress()))
-		GP_FAIL(err, GP_NOMEM, "cannot start the JPEG decoder: %s", tjGetErrorStr2(NULL));
-	tjhandle jpeg = scratch->jpeg;
 	int width = 0, height = 0, subsampling = 0, colors = 0;
 	if (tjDecompressHeader3(jpeg, bytes->data, bytes->len, &width, &height, &subsampling, &colors) &&
 	    jpeg_failed(jpeg))
@@ -96,6 +91,18 @@ static enum gp_status decode_jpeg(const struct gp_span *bytes, const char *name,
 		cmyk_to_rgb(scratch->pixels.data, count);
 	*out = rgb_image(scratch, width, height);
 	return GP_OK;
+}
+
+/* A decoder of its own for each picture: one keeps its tables, and those of a damaged picture make the next ones fail. */
+static enum gp_status decode_jpeg(const struct gp_span *bytes, const char *name, struct gp_data_scratch *scratch,
+				  struct gp_image *out, struct gp_err *err)
+{
+	tjhandle jpeg = tjInitDecompress();
+	if (!jpeg)
+		GP_FAIL(err, GP_NOMEM, "cannot start the JPEG decoder: %s", tjGetErrorStr2(NULL));
+	const enum gp_status status = decode_jpeg_with(jpeg, bytes, name, scratch, out, err);
+	tjDestroy(jpeg);
+	return status;
 }
 
 /* One PNG being read; libpng's errors come back through `jump`. */

@@ -18,14 +18,13 @@ struct gp_image { /* (H,W,C), borrowed */
 	size_t stride; /* bytes from row to row */
 };
 
-/* Memory that grows to what the largest image needs and is used again: a steady loader allocates nothing. */
+/* Memory that grows to what the largest image needs and is used again: a steady loader allocates nothing but a JPEG decoder. */
 struct gp_bytes {
 	uint8_t *data;
 	size_t size;
 };
 struct gp_data_scratch { /* start with {0} */
 	struct gp_bytes file, pixels, rows, resized, taps;
-	void *jpeg; /* tjhandle */
 };
 enum gp_status gp_bytes_reserve(struct gp_bytes *b, uint64_t size, struct gp_err *err);
 void gp_data_scratch_deinit(struct gp_data_scratch *s);

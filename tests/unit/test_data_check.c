@@ -157,6 +157,31 @@ static void no_part_of_a_picture_looks_whole(void **state)
 	assert_false(gp_picture_looks_whole(data_path("no-such")));
 }
 
+/* A damaged picture, whatever is damaged, does no harm to those that are decoded after it. */
+static void a_good_picture_is_good_after_a_damaged_one(void **state)
+{
+	(void)state;
+	uint8_t good[ROOM], bad[ROOM], want[SIDE * SIDE * 3];
+	struct gp_data_scratch scratch = {0};
+	struct gp_image image;
+	struct gp_err err = {0};
+	const size_t size = make_picture("x.jpg", 1, good);
+	const struct gp_span span = {good, size};
+	int refused = 0;
+	assert_int_equal(gp_image_decode(&span, "x.jpg", &scratch, &image, &err), GP_OK);
+	memcpy(want, image.pixels, sizeof want);
+	for (size_t at = 4; at + 40 < size; at += 8) {
+		memcpy(bad, good, size);
+		memset(bad + at, 0, 40);
+		refused += gp_image_decode(&(struct gp_span){bad, size}, "bad.jpg", &scratch, &image, &err) != GP_OK;
+		if (gp_image_decode(&span, "x.jpg", &scratch, &image, &err) != GP_OK)
+			fail_msg("after damage at byte %zu: %s", at, err.text);
+		assert_memory_equal(image.pixels, want, sizeof want);
+	}
+	assert_true(refused > 10);
+	gp_data_scratch_deinit(&scratch);
+}
+
 /* A picture with something behind its end is as good as the decoder says. */
 static void an_odd_end_is_left_to_the_decoder(void **state)
 {
@@ -271,6 +296,7 @@ int main(void)
 		cmocka_unit_test(what_is_left_out_is_not_loaded_and_the_rest_keeps_its_order),
 		cmocka_unit_test(not_all_samples_can_be_left_out),
 		cmocka_unit_test(no_part_of_a_picture_looks_whole),
+		cmocka_unit_test(a_good_picture_is_good_after_a_damaged_one),
 		cmocka_unit_test(an_odd_end_is_left_to_the_decoder),
 		cmocka_unit_test(a_header_that_claims_too_much_is_bad),
 		cmocka_unit_test(each_file_of_a_format_is_told_of),
