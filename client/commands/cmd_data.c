@@ -18,6 +18,7 @@
 #define PLAIN_PROGRESS_S 5
 
 struct settings {
+	const char *tokenizer;
 	int64_t threads;
 	bool json, progress;
 };
@@ -25,6 +26,11 @@ struct settings {
 #define FIELD(name) offsetof(struct settings, name)
 
 static const struct gp_opt check_options[] = {
+	{.name = "tokenizer",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(tokenizer),
+	 .value = "DIR",
+	 .help = "what makes tokens of texts, as for train"},
 	{.name = "threads",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(threads),
@@ -44,13 +50,12 @@ static const struct gp_opt check_options[] = {
 static const struct gp_opt_table check_table = {
 	.command = PROGRAM " check",
 	.synopsis = "SPEC [--threads N] [--json]",
-	.about = "Reads every file of a dataset, training and validation: pictures are decoded, labels and checksums "
-		 "of\n"
-		 "others compared. SPEC is what --data takes. Prints a line for each bad file, then a summary; the "
-		 "exit\n"
-		 "status is 3 where one is bad.",
+	.about = "Reads every file of a dataset, training and validation: pictures are decoded, texts made tokens,\n"
+		 "labels and checksums of others compared. SPEC is what --data takes. Prints a line for each bad file,\n"
+		 "then a summary; the exit status is 3 where one is bad.",
 	.examples = "  gpclient data check folder:flowers\n"
-		    "  gpclient data check cifar10:cifar-10-batches-bin --json\n",
+		    "  gpclient data check cifar10:cifar-10-batches-bin --json\n"
+		    "  gpclient data check glue-sst2:glue --tokenizer roberta\n",
 	.positional = "SPEC",
 	.positional_max = 1,
 	.opt = check_options,
@@ -100,7 +105,7 @@ static enum gp_status check_samples(struct checking *c, const struct gp_dataset 
 /* A split that cannot be opened though none of its files is bad by itself: that is its one fault. */
 static enum gp_status check_split(struct checking *c, struct gp_err *err)
 {
-	const struct gp_dataset_options options = {0};
+	const struct gp_dataset_options options = {.tokenizer = c->set.tokenizer};
 	struct part *p = &c->part[c->now];
 	struct gp_dataset *d;
 	GP_TRY(gp_data_check_files(c->spec, c->now, &p->bad, err));
