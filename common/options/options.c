@@ -72,7 +72,7 @@ struct word {
 	const char *value;
 };
 
-/* --json, --no-json, --json=no */
+/* --json, --no-json, --json=no; --resume, --resume=if-any */
 static enum gp_status read_flag_value(const struct gp_opt *o, const char *equals, bool negated, struct word *w,
 				      struct gp_err *err)
 {
@@ -97,6 +97,12 @@ static enum gp_status read_value(const struct gp_opt *o, struct words *in, const
 	return GP_OK;
 }
 
+/* Takes no word after it as its value. */
+static bool stands_alone(const struct gp_opt *o)
+{
+	return o->type == GP_OPT_FLAG || o->bare;
+}
+
 static enum gp_status read_option(const struct gp_opt_table *t, struct words *in, const char *name, struct word *w,
 				  struct gp_err *err)
 {
@@ -108,10 +114,10 @@ static enum gp_status read_option(const struct gp_opt_table *t, struct words *in
 		w->option = find_option(t, name + 3, len - 3);
 		negated = true;
 	}
-	if (w->option < 0 || (negated && t->opt[w->option].type != GP_OPT_FLAG))
+	if (w->option < 0 || (negated && !stands_alone(&t->opt[w->option])))
 		return unknown_flag(t, name, len, err);
 	const struct gp_opt *o = &t->opt[w->option];
-	if (o->type == GP_OPT_FLAG)
+	if (stands_alone(o))
 		return read_flag_value(o, equals, negated, w, err);
 	return read_value(o, in, equals, w, err);
 }

@@ -35,6 +35,8 @@ struct gp_opt {
 	double min, max;     /* INT, REAL, SIZE, RATE, TIME; ignored when both are 0 */
 	bool below_max;      /* max itself is out of range */
 	const char *choices; /* CHOICE */
+	bool bare;           /* CHOICE whose choices begin with "no|yes": a value is optional, and only as --name=VALUE;
+				--name alone says yes, --no-name says no, and so do all words of a FLAG */
 	const char *group;   /* heading in --help; NULL: same as the one before */
 };
 

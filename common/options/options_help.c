@@ -10,7 +10,7 @@
 
 enum { LINE_WIDTH = 100, FLAG_COLUMN_MAX = 34, FLAG_TEXT = 128, HELP_TEXT = 1024 };
 
-/* "--batch N", "--optimizer sgd|adam", "--[no-]color" (on by default), "--json". */
+/* "--batch N", "--optimizer sgd|adam", "--[no-]color" (on by default), "--json", "--resume[=if-any]". */
 static const char *flag_text(const struct gp_opt *o, char *text)
 {
 	bool on = o->type == GP_OPT_FLAG && o->initial && o->initial[0] && strchr("ty1", o->initial[0]);
@@ -18,7 +18,7 @@ static const char *flag_text(const struct gp_opt *o, char *text)
 	if (o->type == GP_OPT_FLAG)
 		snprintf(text, FLAG_TEXT, "--%s%s", on ? "[no-]" : "", o->name);
 	else
-		snprintf(text, FLAG_TEXT, "--%s %s", o->name, value);
+		snprintf(text, FLAG_TEXT, o->bare ? "--%s[=%s]" : "--%s %s", o->name, value);
 	return text;
 }
 
@@ -28,7 +28,7 @@ static const char *help_text(const struct gp_opt *o, char *text)
 	char range[GP_VALUE_WHY];
 	const char *notes[3] = {0};
 	char default_note[GP_OPT_PLACE] = "";
-	if (o->type == GP_OPT_CHOICE && o->value && o->choices)
+	if (o->type == GP_OPT_CHOICE && o->value && o->choices && !o->bare)
 		notes[0] = o->choices;
 	if (*gp_opt_range_text(o, range))
 		notes[1] = range;

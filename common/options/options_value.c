@@ -41,10 +41,15 @@ enum gp_status gp_opt_store(const struct gp_opt *o, const char *text, const stru
 {
 	void *field = (char *)settings + o->offset;
 	const struct gp_value_form form = form_of(o);
+	static const struct gp_value_form yes_or_no = {.type = GP_VALUE_BOOL};
 	union gp_value v;
 	char place[GP_OPT_PLACE], why[GP_VALUE_WHY];
 	if (o->type == GP_OPT_TEXT)
 		return gp_opt_copy(r, text, field, err);
+	if (o->bare && gp_value_parse(&yes_or_no, gp_text_of(text), &v, why)) {
+		*(int *)field = v.yes;
+		return GP_OK;
+	}
 	if (!gp_value_parse(&form, gp_text_of(text), &v, why))
 		GP_FAIL(err, gp_opt_code(from), "%s: %s", gp_opt_place(from, o->name, place), why);
 	if (o->type == GP_OPT_FLAG)

@@ -17,7 +17,7 @@ struct settings {
 	int64_t batch, window;
 	double lr, rate, delay;
 	const char *model, *config;
-	int optimizer;
+	int optimizer, resume;
 };
 
 #define ROW(name_, type_, field, ...)                                                                                  \
@@ -36,6 +36,7 @@ static const struct gp_opt rows[] = {
 	ROW("delay", GP_OPT_TIME, delay, .value = "TIME", .initial = "20ms", .help = "one way delay", .max = 60),
 	ROW("json", GP_OPT_FLAG, json, .help = "print one JSON object at the end", .group = "Output"),
 	ROW("color", GP_OPT_FLAG, color, .initial = "yes", .help = "color the progress line"),
+	ROW("resume", GP_OPT_CHOICE, resume, .value = "if-any", .choices = "no|yes|if-any", .bare = true, .help = "go on"),
 	ROW("config", GP_OPT_TEXT, config, .value = "FILE", .help = "read flags from a file first"),
 };
 /* clang-format on */
@@ -118,6 +119,27 @@ static void defaults_fill_what_was_not_given(void **state)
 	assert_null(p.s.config);
 	assert_int_equal(p.r.given, 0);
 	gp_options_free(&p.r);
+}
+
+static void expect_resume(struct parsed p, int want)
+{
+	assert_int_equal(p.status, GP_OK);
+	assert_int_equal(p.s.resume, want);
+	gp_options_free(&p.r);
+}
+
+static void value_of_a_bare_choice_is_optional(void **state)
+{
+	(void)state;
+	expect_resume(PARSE("--json"), 0);
+	expect_resume(PARSE("--resume", "--json"), 1);
+	expect_resume(PARSE("--resume=if-any"), 2);
+	expect_resume(PARSE("--resume=if-any", "--no-resume"), 0);
+	expect_resume(PARSE("--resume=true"), 1);
+	expect_resume(parse_config("resume = if-any\n", NULL), 2);
+	expect_resume(parse_config("resume = true\n", NULL), 1);
+	assert_fails(GP_USAGE, "--resume: 'sometimes' is not one of no|yes|if-any", "--resume=sometimes");
+	assert_fails(GP_USAGE, "unexpected argument 'if-any'; 'gpclient train --help' shows what is known", "--resume", "if-any");
 }
 
 static void both_forms_of_a_flag_are_understood(void **state)
@@ -409,6 +431,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(defaults_fill_what_was_not_given),
+		cmocka_unit_test(value_of_a_bare_choice_is_optional),
 		cmocka_unit_test(both_forms_of_a_flag_are_understood),
 		cmocka_unit_test(the_last_of_repeated_flags_wins),
 		cmocka_unit_test(negative_and_empty_values_are_values),
