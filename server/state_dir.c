@@ -261,7 +261,33 @@ static enum gp_status take_in(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID
 	return GP_OK;
 }
 
-static enum gp_status take_in_all(struct gp_state_dir *d, struct gp_err *err)
+/* One that another version has written would be no checkpoint here, and the run would be written over. */
+static enum gp_status check_format(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES], struct gp_err *err)
+{
+	struct path folder;
+	struct gp_manifest m;
+	struct gp_err why;
+	uint64_t step[GP_CHECKPOINTS_MAX];
+	int count = 0;
+	GP_TRY(run_path(d, id, &folder, err));
+	if (gp_checkpoint_list(folder.text, step, &count, &why) != GP_OK)
+		return GP_OK;
+	for (int i = 0; i < count; i++) {
+		const enum gp_status status = gp_checkpoint_peek(folder.text, step[i], &m, &why);
+		if (status == GP_OK)
+			gp_manifest_deinit(&m);
+		if (status != GP_UNSUPPORTED)
+			continue;
+		conceal(id, &why);
+		GP_FAIL(err, GP_INVALID, "%s; start the version that wrote it, or name another folder", why.text);
+	}
+	return GP_OK;
+}
+
+static enum gp_status each_run(struct gp_state_dir *d,
+			       enum gp_status (*each)(struct gp_state_dir *d, const uint8_t id[GP_RUN_ID_BYTES],
+						      struct gp_err *err),
+			       struct gp_err *err)
 {
 	uint8_t id[GP_RUN_ID_BYTES];
 	enum gp_status status = GP_OK;
@@ -270,9 +296,15 @@ static enum gp_status take_in_all(struct gp_state_dir *d, struct gp_err *err)
 		return gp_fail_os(err, GP_IO, "open", d->path);
 	for (const struct dirent *e; status == GP_OK && (e = readdir(dir));)
 		if (gp_run_id_parse(e->d_name, id))
-			status = take_in(d, id, err);
+			status = each(d, id, err);
 	closedir(dir);
 	return status;
+}
+
+static enum gp_status take_in_all(struct gp_state_dir *d, struct gp_err *err)
+{
+	GP_TRY(each_run(d, check_format, err));
+	return each_run(d, take_in, err);
 }
 
 enum gp_status gp_state_dir_open(const char *path, const struct gp_state_limits *limits, struct gp_state_dir **out,
@@ -289,7 +321,9 @@ enum gp_status gp_state_dir_open(const char *path, const struct gp_state_limits 
 	d->lock = -1;
 	pthread_mutex_init(&d->mutex, NULL);
 	pthread_cond_init(&d->gone, NULL);
-	enum gp_status status = gp_checkpoint_lock(path, &d->lock, err);
+	enum gp_status status = gp_checkpoint_check_folder(path, GP_MANIFEST_SERVER, err);
+	if (status == GP_OK)
+		status = gp_checkpoint_lock(path, &d->lock, err);
 	if (status == GP_OK)
 		status = take_in_all(d, err);
 	if (status != GP_OK) {
@@ -399,6 +433,18 @@ uint64_t gp_state_dir_common(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID
 		gp_manifest_deinit(&m);
 	}
 	return newest;
+}
+
+int gp_state_dir_list(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step[GP_CHECKPOINTS_MAX])
+{
+	struct path folder;
+	struct gp_err ignored;
+	int count = 0;
+	await_removal(d, run);
+	if (run_path(d, run, &folder, &ignored) != GP_OK ||
+	    gp_checkpoint_list(folder.text, step, &count, &ignored) != GP_OK)
+		return 0;
+	return count;
 }
 
 enum gp_status gp_state_dir_check(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,

@@ -35,7 +35,8 @@ struct gp_state_limits {
 struct gp_state_dir;
 struct gp_limits_table;
 
-/* Makes and locks the folder, and removes what a killed server left half-written. */
+/* Makes and locks the folder, and removes what a killed server left half-written. GP_INVALID, and nothing is touched: the
+ * folder holds something else than checkpoints of a server, or such that another version wrote. */
 enum gp_status gp_state_dir_open(const char *path, const struct gp_state_limits *limits, struct gp_state_dir **out,
 				 struct gp_err *err);
 void gp_state_dir_close(struct gp_state_dir *d); /* NULL is fine */
@@ -53,6 +54,8 @@ void gp_state_dir_release(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BY
 /* The newest of these steps that there is a checkpoint of, as far as its manifest tells; 0: none. */
 uint64_t gp_state_dir_common(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], const uint64_t *step,
 			     size_t count);
+/* The steps of the run's checkpoints, newest first. Returns how many. */
+int gp_state_dir_list(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step[GP_CHECKPOINTS_MAX]);
 /* Whether there is one of this step, and it is of such a run: GP_INVALID says what differs. */
 enum gp_status gp_state_dir_check(const struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
 				  const struct gp_pairs *spec, struct gp_err *err);

@@ -17,6 +17,7 @@
 #include <xxhash.h>
 
 #include "common/base/durable.h"
+#include "common/base/text.h"
 
 #define STATE_NAME    "state.safetensors"
 #define MANIFEST_NAME "manifest.json"
@@ -24,6 +25,8 @@
 #define STEP_DIGITS   12
 #define HASHED_BYTES  (1u << 20) /* at once */
 #define TEMP_PREFIX   "tmp-"     /* what is being written or removed */
+#define STEP_PREFIX   "step-"
+#define CONFIRMED     "confirmed"
 
 /* --- names ------------------------------------------------------------------------------------------------------ */
 
@@ -44,11 +47,21 @@ static enum gp_status step_path(const char *dir, const char *prefix, uint64_t st
 
 static bool parse_step(const char *name, uint64_t *out)
 {
-	if (strncmp(name, "step-", 5) != 0 || strlen(name) != 5 + STEP_DIGITS ||
+	if (strncmp(name, STEP_PREFIX, 5) != 0 || strlen(name) != 5 + STEP_DIGITS ||
 	    strspn(name + 5, "0123456789") != STEP_DIGITS)
 		return false;
 	*out = strtoull(name + 5, NULL, 10);
 	return true;
+}
+
+/* What a killed writer or remover leaves: "tmp-step-...", "tmp-old-step-...". */
+static bool is_temporary(const char *name)
+{
+	uint64_t step;
+	if (strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) != 0)
+		return false;
+	name += strlen(TEMP_PREFIX);
+	return parse_step(strncmp(name, "old-", 4) == 0 ? name + 4 : name, &step);
 }
 
 /* --- folders ---------------------------------------------------------------------------------------------------- */
@@ -75,7 +88,7 @@ static enum gp_status clean_entry(const char *name, void *arg, struct gp_err *er
 {
 	char path[PATH_MAX];
 	const char *dir = arg;
-	if (strncmp(name, TEMP_PREFIX, strlen(TEMP_PREFIX)) != 0)
+	if (!is_temporary(name))
 		return GP_OK;
 	if (snprintf(path, sizeof path, "%s/%s", dir, name) >= (int)sizeof path)
 		return GP_OK;
@@ -85,6 +98,51 @@ static enum gp_status clean_entry(const char *name, void *arg, struct gp_err *er
 enum gp_status gp_checkpoint_clean(const char *dir, struct gp_err *err)
 {
 	return each_entry(dir, clean_entry, (void *)dir, err);
+}
+
+/* What somebody might have put into a folder, and what it means. */
+struct inspection {
+	const char *dir;
+	enum gp_manifest_role role;
+	bool ours;                  /* there is a lock, or a checkpoint */
+	char strange[NAME_MAX + 1]; /* neither ours nor harmless; "": nothing */
+};
+
+static enum gp_status inspect_entry(const char *name, void *arg, struct gp_err *err)
+{
+	struct inspection *n = arg;
+	uint8_t id[GP_RUN_ID_BYTES];
+	uint64_t step;
+	char shown[GP_SHOWN];
+	const bool of_client = parse_step(name, &step), of_server = gp_run_id_parse(name, id);
+	if (of_client && n->role == GP_MANIFEST_SERVER)
+		GP_FAIL(err, GP_INVALID, "%s holds the checkpoints of a client ('%s'); a server needs a folder of its own",
+			n->dir, name);
+	if (of_server && n->role == GP_MANIFEST_CLIENT)
+		GP_FAIL(err, GP_INVALID,
+			"%s holds the checkpoints of a server ('%.8s...'); a client needs a folder of its own", n->dir,
+			name);
+	if (!of_client && strncmp(name, STEP_PREFIX, strlen(STEP_PREFIX)) == 0)
+		GP_FAIL(err, GP_INVALID,
+			"%s holds '%s', which is no checkpoint of this version; move it away, or name another folder",
+			n->dir, gp_text_shown(gp_text_of(name), shown));
+	n->ours |= of_client || of_server || strcmp(name, LOCK_NAME) == 0;
+	if (!of_client && !of_server && strcmp(name, LOCK_NAME) != 0 && strcmp(name, "lost+found") != 0 &&
+	    !is_temporary(name) && !n->strange[0])
+		snprintf(n->strange, sizeof n->strange, "%s", name);
+	return GP_OK;
+}
+
+enum gp_status gp_checkpoint_check_folder(const char *dir, enum gp_manifest_role role, struct gp_err *err)
+{
+	struct inspection n = {.dir = dir, .role = role};
+	char shown[GP_SHOWN];
+	GP_TRY(each_entry(dir, inspect_entry, &n, err));
+	if (n.strange[0] && !n.ours)
+		GP_FAIL(err, GP_INVALID,
+			"%s holds other files ('%s') and no checkpoints; name a folder that is new or empty", dir,
+			gp_text_shown(gp_text_of(n.strange), shown));
+	return GP_OK;
 }
 
 enum gp_status gp_checkpoint_lock(const char *dir, int *lock, struct gp_err *err)
@@ -194,6 +252,24 @@ enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err
 		return GP_OK;
 	struct removal r = {dir, step[stay - 1]};
 	return each_entry(dir, remove_below, &r, err);
+}
+
+enum gp_status gp_checkpoint_confirm(const char *dir, uint64_t step, struct gp_err *err)
+{
+	struct path path;
+	GP_TRY(step_path(dir, "", step, CONFIRMED, &path, err));
+	const int fd = open(path.text, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return gp_fail_os(err, GP_IO, "create", path.text);
+	close(fd);
+	return GP_OK;
+}
+
+bool gp_checkpoint_is_confirmed(const char *dir, uint64_t step)
+{
+	struct path path;
+	struct gp_err ignored;
+	return step_path(dir, "", step, CONFIRMED, &path, &ignored) == GP_OK && access(path.text, F_OK) == 0;
 }
 
 /* --- writing ---------------------------------------------------------------------------------------------------- */

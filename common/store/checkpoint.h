@@ -6,6 +6,7 @@
  *   DIR/lock                                whoever writes there holds it
  *   DIR/step-000000000300/state.safetensors parameters, optimizer state, codec state
  *                         manifest.json     manifest.h: what the state is of, its size and hash
+ *                         confirmed         empty: the other side has its own of this step, too
  *
  * A checkpoint is there whole or not at all: it is written under a temporary
  * name, synced, renamed, and the folder synced. A failed write leaves the older
@@ -28,6 +29,12 @@ struct gp_checkpoint {
 };
 
 /*
+ * Refuses a folder that holds something else than checkpoints of this side, before anything is written there: GP_INVALID
+ * says what. A client's holds one run's checkpoints, a server's a folder for each run. Files of others are tolerated
+ * where the lock shows that the folder was ours before, and so are dot files and lost+found. No folder is fine.
+ */
+enum gp_status gp_checkpoint_check_folder(const char *dir, enum gp_manifest_role role, struct gp_err *err);
+/*
  * Makes the folder, takes its lock (GP_INVALID: another process has it) and removes what a killed writer left. *lock: for
  * gp_checkpoint_unlock.
  */
@@ -47,6 +54,9 @@ enum gp_status gp_checkpoint_prune(const char *dir, int stay, struct gp_err *err
 /* Removes those of later steps. */
 enum gp_status gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err);
 enum gp_status gp_checkpoint_remove(const char *dir, uint64_t step, struct gp_err *err);
+/* Notes that the other side has a checkpoint of that step, too. Not synced: after a power failure it may read as unconfirmed. */
+enum gp_status gp_checkpoint_confirm(const char *dir, uint64_t step, struct gp_err *err);
+bool gp_checkpoint_is_confirmed(const char *dir, uint64_t step);
 
 /* The steps of the checkpoints whose folders are there, newest first, at most GP_CHECKPOINTS_MAX; none where DIR is
  * not there. */

@@ -193,9 +193,9 @@ static void links_in_the_place_of_checkpoints_are_removed_and_what_they_point_to
 	assert_int_equal(gp_checkpoint_drop_after(dir, 5, &err), GP_OK);
 	expect_steps(2, (uint64_t[]){5, 3});
 	expect_whole(3);
-	snprintf(path, sizeof path, "%s/tmp-link", dir);
+	snprintf(path, sizeof path, "%s/tmp-step-000000000007", dir);
 	assert_int_equal(symlink(elsewhere, path), 0);
-	snprintf(path, sizeof path, "%s/tmp-file", dir);
+	snprintf(path, sizeof path, "%s/tmp-old-step-000000000007", dir);
 	touch(path);
 	assert_int_equal(gp_checkpoint_lock(dir, &lock, &err), GP_OK); /* takes leftovers away */
 	gp_checkpoint_unlock(lock);
@@ -221,6 +221,60 @@ static void folder_belongs_to_one_process_and_leftovers_go(void **state)
 	assert_int_equal(gp_checkpoint_lock(dir, &lock, &err), GP_OK);
 	gp_checkpoint_unlock(lock);
 	expect_whole(3);
+}
+
+static void expect_folder_refused(enum gp_manifest_role role, const char *words)
+{
+	struct gp_err err;
+	assert_int_equal(gp_checkpoint_check_folder(dir, role, &err), GP_INVALID);
+	if (!strstr(err.text, words))
+		fail_msg("'%s' does not mention '%s'", err.text, words);
+}
+
+static void folder_of_somebody_else_is_refused_and_nothing_in_it_is_touched(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	char path[160];
+	int lock;
+	assert_int_equal(gp_checkpoint_check_folder(dir, GP_MANIFEST_CLIENT, &err), GP_OK); /* there is none */
+	assert_int_equal(gp_make_folder(dir, &err), GP_OK);
+	snprintf(path, sizeof path, "%s/lost+found", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	assert_int_equal(gp_checkpoint_check_folder(dir, GP_MANIFEST_SERVER, &err), GP_OK);
+	snprintf(path, sizeof path, "%s/tmp-thesis", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	expect_folder_refused(GP_MANIFEST_CLIENT, "holds other files ('tmp-thesis') and no checkpoints");
+	expect_folder_refused(GP_MANIFEST_SERVER, "holds other files ('tmp-thesis') and no checkpoints");
+	assert_int_equal(gp_checkpoint_lock(dir, &lock, &err), GP_OK); /* it is ours from now on */
+	gp_checkpoint_unlock(lock);
+	assert_int_equal(access(path, F_OK), 0);
+	assert_int_equal(gp_checkpoint_check_folder(dir, GP_MANIFEST_CLIENT, &err), GP_OK);
+	write_step(3);
+	assert_int_equal(gp_checkpoint_check_folder(dir, GP_MANIFEST_CLIENT, &err), GP_OK);
+	expect_folder_refused(GP_MANIFEST_SERVER, "holds the checkpoints of a client ('step-000000000003')");
+	assert_int_equal(gp_checkpoint_remove(dir, 3, &err), GP_OK);
+	snprintf(path, sizeof path, "%s/00112233445566778899aabbccddeeff", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	expect_folder_refused(GP_MANIFEST_CLIENT, "holds the checkpoints of a server ('00112233...')");
+	assert_int_equal(gp_checkpoint_check_folder(dir, GP_MANIFEST_SERVER, &err), GP_OK);
+	snprintf(path, sizeof path, "%s/step-17", dir);
+	assert_int_equal(mkdir(path, 0700), 0);
+	expect_folder_refused(GP_MANIFEST_SERVER, "holds 'step-17', which is no checkpoint of this version");
+}
+
+static void checkpoint_is_confirmed_until_it_is_written_again(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	assert_int_equal(gp_checkpoint_confirm(dir, 3, &err), GP_IO);
+	write_step(3);
+	assert_false(gp_checkpoint_is_confirmed(dir, 3));
+	assert_int_equal(gp_checkpoint_confirm(dir, 3, &err), GP_OK);
+	assert_true(gp_checkpoint_is_confirmed(dir, 3));
+	expect_whole(3);
+	write_step(3);
+	assert_false(gp_checkpoint_is_confirmed(dir, 3));
 }
 
 /* --- manifests that lie ----------------------------------------------------------------------------------------- */
@@ -444,6 +498,8 @@ int main(void)
 		WITH_ROOT(newest_are_listed_first_and_kept),
 		WITH_ROOT(links_in_the_place_of_checkpoints_are_removed_and_what_they_point_to_stays),
 		WITH_ROOT(folder_belongs_to_one_process_and_leftovers_go),
+		WITH_ROOT(folder_of_somebody_else_is_refused_and_nothing_in_it_is_touched),
+		WITH_ROOT(checkpoint_is_confirmed_until_it_is_written_again),
 		cmocka_unit_test(manifest_that_lies_is_refused_with_a_clear_message),
 		cmocka_unit_test(manifest_of_too_many_entries_or_bytes_is_refused),
 		cmocka_unit_test(setting_that_differs_is_named),

@@ -77,6 +77,10 @@ static void newest_step_that_both_sides_have_is_found(void **state)
 	assert_int_equal(newest(d, run_a), 50);
 	assert_int_equal(newest(d, run_b), 70);
 	assert_int_equal(newest(d, run_c), 0);
+	uint64_t step[GP_CHECKPOINTS_MAX];
+	assert_int_equal(gp_state_dir_list(d, run_a, step), 3);
+	assert_true(step[0] == 50 && step[1] == 40 && step[2] == 30);
+	assert_int_equal(gp_state_dir_list(d, run_c, step), 0);
 	gp_state_dir_close(d);
 	d = open_dir(NO_LIMIT);
 	assert_int_equal(newest(d, run_a), 50);
@@ -478,6 +482,28 @@ static void strange_entries_do_not_keep_a_server_from_starting(void **state)
 	gp_state_dir_close(d);
 }
 
+/* Nothing in the folder may change: it is the other version's. */
+static void folder_of_another_version_or_kind_keeps_a_server_from_starting(void **state)
+{
+	(void)state;
+	static const struct gp_state_limits limits = {NO_LIMIT, NO_LIMIT, GP_STATE_RUNS_MAX, true};
+	char command[256];
+	struct gp_state_dir *d = open_dir(NO_LIMIT);
+	OK(write_step(d, run_a, 10));
+	gp_state_dir_close(d);
+	snprintf(command, sizeof command, "sed -i 's/\"format\": 1/\"format\": 2/' '%s'/aa01*/step-*/manifest.json", root);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(gp_state_dir_open(root, &limits, &d, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "--state-dir: "));
+	assert_non_null(strstr(err.text, "its format is 2; this version reads format 1; start the version that wrote it"));
+	assert_null(strstr(err.text, "aa01000000"));
+	snprintf(command, sizeof command, "cd '%s' && grep -q '\"format\": 2' aa01*/step-*/manifest.json && rm -r aa01* && mkdir step-000000000010",
+		 root);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(gp_state_dir_open(root, &limits, &d, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "holds the checkpoints of a client"));
+}
+
 static void failed_write_leaves_the_older_ones(void **state)
 {
 	(void)state;
@@ -526,6 +552,7 @@ int main(void)
 		TEST(half_written_ones_are_removed_when_the_server_starts),
 		TEST(messages_have_neither_path_nor_id_of_a_run),
 		TEST(strange_entries_do_not_keep_a_server_from_starting),
+		TEST(folder_of_another_version_or_kind_keeps_a_server_from_starting),
 		TEST(failed_write_leaves_the_older_ones),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
