@@ -233,14 +233,17 @@ static enum gp_status check_precision(const struct gp_client_session *s, const G
 }
 
 /* Otherwise the user would learn it only when the first checkpoint is due. */
-static enum gp_status check_checkpoints(const struct gp_client_session *s, const Gpsplit__Welcome *m,
-					struct gp_err *err)
+static enum gp_status check_checkpoints(struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
 {
 	char text[256];
+	s->stored_count = m->n_stored < GP_CHECKPOINTS_MAX ? m->n_stored : GP_CHECKPOINTS_MAX;
+	for (size_t i = 0; i < s->stored_count; i++)
+		s->stored[i] = m->stored[i];
 	if (!s->open->run || !m->checkpoint_error || !*m->checkpoint_error)
 		return GP_OK;
-	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", s->open->server,
-		   gp_text_sanitize(m->checkpoint_error, text, sizeof text));
+	gp_text_sanitize(m->checkpoint_error, text, sizeof text);
+	GP_TRY(gp_run_state_check_start(s->open->run, s->open->server, NULL, 0, text, err));
+	gp_err_set(err, GP_PEER, 0, __FILE__, __LINE__, "server %s: %s", s->open->server, text);
 	return gp_run_state_refused(s->open->run, err);
 }
 

@@ -142,6 +142,11 @@ static enum gp_status go_to(struct split_engine *e, uint64_t step, struct gp_err
 enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err)
 {
 	struct split_engine *e = arg;
+	if (step == 0) {
+		const struct gp_client_session *s = &e->session;
+		GP_TRY(gp_run_state_check_start(e->base.spec.run, e->base.spec.server, s->stored, s->stored_count, NULL,
+						err));
+	}
 	GP_TRY(go_to(e, step, err));
 	e->base.steps = e->step = step;
 	e->state_hash = gp_flows_state_hash(&e->flows);

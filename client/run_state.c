@@ -12,6 +12,9 @@
 
 #include "common/base/log.h"
 
+#define STEPS_SHOWN 3 /* in a message */
+#define STEPS_TEXT  80
+
 struct gp_run_state {
 	struct gp_run_state_options o;
 	int lock;
@@ -21,6 +24,7 @@ struct gp_run_state {
 	struct gp_run_progress progress;
 	uint64_t asked; /* the newest step that a checkpoint was written of, or failed */
 	bool warned;
+	bool confirmed; /* both sides have had a checkpoint of this run */
 	struct gp_run_checkpoints checkpoints;
 };
 
@@ -46,25 +50,53 @@ static enum gp_status check_manifest(const struct gp_run_state *r, const struct 
 	return GP_OK;
 }
 
-/* A damaged one is no reason to lose a run that has older ones. */
+static enum gp_status add_checkpoint(struct gp_run_state *r, const struct gp_checkpoint *c, struct gp_err *err)
+{
+	GP_TRY(check_manifest(r, &c->manifest, err));
+	if (r->count > 0 && memcmp(r->id, c->manifest.run_id, sizeof r->id) != 0)
+		GP_FAIL(err, GP_INVALID,
+			"--checkpoint %.100s holds checkpoints of two runs (of steps %" PRIu64 " and %" PRIu64
+			"); move those of one of them to a folder of their own",
+			r->o.dir, r->step[0], c->manifest.step);
+	memcpy(r->id, c->manifest.run_id, sizeof r->id);
+	r->step[r->count++] = c->manifest.step;
+	return GP_OK;
+}
+
+/* A damaged one is no reason to lose a run that has older ones; one of another version is. */
 static enum gp_status take_checkpoint(struct gp_run_state *r, uint64_t step, struct gp_err *err)
 {
 	struct gp_checkpoint *c;
 	struct gp_err damage;
-	if (gp_checkpoint_open(r->o.dir, step, &c, &damage) != GP_OK) {
+	const enum gp_status opened = gp_checkpoint_open(r->o.dir, step, &c, &damage);
+	if (opened == GP_UNSUPPORTED)
+		GP_FAIL(err, GP_INVALID, "--checkpoint: %s; go on with the version that wrote it, or name another folder",
+			damage.text);
+	if (opened != GP_OK) {
 		gp_log(main, GP_LOG_WARN, "left out: %s", damage.text);
 		return GP_OK;
 	}
-	enum gp_status status = check_manifest(r, &c->manifest, err);
-	bool ours = r->count == 0 || memcmp(r->id, c->manifest.run_id, sizeof r->id) == 0;
-	if (status == GP_OK && ours) {
-		memcpy(r->id, c->manifest.run_id, sizeof r->id);
-		r->step[r->count++] = step;
-	}
+	const enum gp_status status = add_checkpoint(r, c, err);
 	gp_checkpoint_close(c);
-	if (!ours)
-		gp_log(main, GP_LOG_WARN, "left out: checkpoint %" PRIu64 " of %s is of another run", step, r->o.dir);
 	return status;
+}
+
+/* The id of the run is in its checkpoints: without one, no server can be asked for its half. */
+static enum gp_status nothing_here(const struct gp_run_state *r, struct gp_err *err)
+{
+	GP_FAIL(err, GP_INVALID,
+		"--resume: there is no checkpoint in %.100s, and without one a server cannot be asked for its half; is "
+		"--checkpoint right? (--resume=if-any begins a run where there is none)",
+		r->o.dir);
+}
+
+/* All of them are damaged, but they were a run. */
+static enum gp_status nothing_readable(const struct gp_run_state *r, int count, struct gp_err *err)
+{
+	GP_FAIL(err, GP_INVALID,
+		"--resume: none of the %d checkpoints in %.100s can be read (see the warnings); a new run needs another "
+		"folder",
+		count, r->o.dir);
 }
 
 static enum gp_status take_stock(struct gp_run_state *r, struct gp_err *err)
@@ -72,14 +104,29 @@ static enum gp_status take_stock(struct gp_run_state *r, struct gp_err *err)
 	uint64_t step[GP_CHECKPOINTS_MAX];
 	int count;
 	GP_TRY(gp_checkpoint_list(r->o.dir, step, &count, err));
-	if (count > 0 && !r->o.resume)
+	if (count > 0 && r->o.resume == GP_RESUME_NO)
 		GP_FAIL(err, GP_INVALID,
 			"--checkpoint %s holds checkpoints of a run (newest: step %" PRIu64
 			"): --resume goes on with it; or name another folder",
 			r->o.dir, step[0]);
 	for (int i = 0; i < count; i++)
 		GP_TRY(take_checkpoint(r, step[i], err));
+	if (count > 0 && r->count == 0)
+		return nothing_readable(r, count, err);
+	/* The other side had all but the newest one, or this one would not have followed them. */
+	r->confirmed = r->count > 1 || (r->count == 1 && gp_checkpoint_is_confirmed(r->o.dir, r->step[0]));
 	return r->count > 0 ? GP_OK : draw_id(r->id, err);
+}
+
+/* Before the folder is made or anything in it is touched. */
+static enum gp_status check_folder(const struct gp_run_state *r, struct gp_err *err)
+{
+	uint64_t step[GP_CHECKPOINTS_MAX];
+	int count;
+	if (gp_checkpoint_check_folder(r->o.dir, GP_MANIFEST_CLIENT, err) != GP_OK)
+		return gp_err_prefix(err, "--checkpoint");
+	GP_TRY(gp_checkpoint_list(r->o.dir, step, &count, err));
+	return count == 0 && r->o.resume == GP_RESUME_MUST ? nothing_here(r, err) : GP_OK;
 }
 
 enum gp_status gp_run_state_open(const struct gp_run_state_options *o, struct gp_run_state **out, struct gp_err *err)
@@ -88,10 +135,12 @@ enum gp_status gp_run_state_open(const struct gp_run_state_options *o, struct gp
 	if (!r)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a run");
 	r->o = *o;
-	enum gp_status status = gp_checkpoint_lock(o->dir, &r->lock, err);
+	enum gp_status status = check_folder(r, err);
+	if (status == GP_OK && gp_checkpoint_lock(o->dir, &r->lock, err) != GP_OK)
+		status = gp_err_prefix(err, "--checkpoint");
 	if (status != GP_OK) {
 		gp_free(r);
-		return gp_err_prefix(err, "--checkpoint");
+		return status;
 	}
 	status = take_stock(r, err);
 	if (status != GP_OK) {
@@ -114,7 +163,7 @@ void gp_run_state_close(struct gp_run_state *r)
 
 bool gp_run_state_resumes(const struct gp_run_state *r)
 {
-	return r->o.resume;
+	return r->o.resume != GP_RESUME_NO;
 }
 
 const uint8_t *gp_run_state_id(const struct gp_run_state *r)
@@ -169,9 +218,35 @@ void gp_run_state_begin(struct gp_run_state *r, const struct gp_checkpoint *c)
 					       read_count(p, "epoch_samples")};
 }
 
+/* "steps 300, 200, 100", the newest three. */
+static void list_steps(const uint64_t *step, size_t count, char text[STEPS_TEXT])
+{
+	size_t n = (size_t)snprintf(text, STEPS_TEXT, count == 1 ? "step" : "steps");
+	for (size_t i = 0; i < count && i < STEPS_SHOWN; i++)
+		n += (size_t)snprintf(text + n, STEPS_TEXT - n, "%s %" PRIu64, i == 0 ? "" : ",", step[i]);
+}
+
+enum gp_status gp_run_state_check_start(const struct gp_run_state *r, const char *server, const uint64_t *theirs,
+					size_t count, const char *why_none, struct gp_err *err)
+{
+	char here[STEPS_TEXT] = "none", there[STEPS_TEXT] = "no checkpoint of this run";
+	const bool must = r->o.resume == GP_RESUME_MUST || r->confirmed || (r->count > 0 && count > 0);
+	if (!must)
+		return GP_OK;
+	if (r->count > 0)
+		list_steps(r->step, (size_t)r->count, here);
+	if (why_none)
+		snprintf(there, sizeof there, "%s", why_none);
+	else if (count > 0)
+		list_steps(theirs, count, there);
+	GP_FAIL(err, GP_INVALID, "%sno checkpoint is on both sides: here (%.80s) %s; server %.60s: %s%s",
+		gp_run_state_resumes(r) ? "--resume: " : "", r->o.dir, here, server, there,
+		r->confirmed || count > 0 ? "" : " (it never had one: --resume=if-any begins the run again)");
+}
+
 void gp_run_state_tell(const struct gp_run_state *r, uint64_t step)
 {
-	if (!r->o.resume)
+	if (r->o.resume == GP_RESUME_NO)
 		return;
 	if (step > 0)
 		fprintf(stderr, "resuming at step %" PRIu64 " of %" PRIu64 " (%s)\n", step, r->o.total_steps, r->o.dir);
@@ -179,9 +254,8 @@ void gp_run_state_tell(const struct gp_run_state *r, uint64_t step)
 		fprintf(stderr, "no checkpoint in %s: starting from step 0\n", r->o.dir);
 	else
 		fprintf(stderr,
-			"the server has none of the checkpoints in %s (newest: step %" PRIu64
-			"): starting from step 0\n",
-			r->o.dir, r->step[0]);
+			"the server has no checkpoint of this run, and never had one (%s): starting from step 0\n",
+			r->o.dir);
 }
 
 struct gp_run_progress *gp_run_state_progress(struct gp_run_state *r)
@@ -233,7 +307,10 @@ void gp_run_state_confirm(struct gp_run_state *r, uint64_t steps)
 	if (gp_checkpoint_drop_after(r->o.dir, steps, &err) != GP_OK ||
 	    gp_checkpoint_prune(r->o.dir, GP_CHECKPOINTS_STAY, &err) != GP_OK)
 		gp_log(main, GP_LOG_WARN, "old checkpoints stay: %s", err.text);
+	if (gp_checkpoint_confirm(r->o.dir, steps, &err) != GP_OK)
+		gp_log(main, GP_LOG_DEBUG, "%s", err.text);
 	note_list(r);
+	r->confirmed = true;
 	r->warned = false;
 	r->checkpoints.written++;
 	r->checkpoints.newest = steps;

@@ -19,10 +19,18 @@
 #include "common/store/checkpoint.h"
 #include "common/graph/snapshot.h"
 
+/* --resume: not given, alone, =if-any. */
+enum gp_resume {
+	GP_RESUME_NO,     /* a new run, in a folder without checkpoints */
+	GP_RESUME_MUST,   /* the run of the folder goes on, or that is an error */
+	GP_RESUME_IF_ANY, /* the same, but where no checkpoint has ever been whole a run begins */
+};
+
 struct gp_run_state_options {
 	const char *dir;
 	uint64_t every, total_steps;
-	bool resume, required;
+	enum gp_resume resume;
+	bool required;
 	const struct gp_pairs *spec;       /* by flag: what must be the same to go on; outlives the run state */
 	const volatile sig_atomic_t *stop; /* (optional) set by a signal: the next step gets a checkpoint */
 };
@@ -43,7 +51,8 @@ struct gp_run_state;
 
 /*
  * Locks the folder. Without `resume` it must hold no checkpoints. With it, those of the run are read and checked: damaged
- * ones are left out with a warning; GP_INVALID names a flag that differs.
+ * ones are left out with a warning; GP_INVALID names a flag that differs, or says that there is nothing to go on from. So
+ * does a folder with checkpoints of two runs or of another version, or with files that are none of ours.
  */
 enum gp_status gp_run_state_open(const struct gp_run_state_options *o, struct gp_run_state **out, struct gp_err *err);
 void gp_run_state_close(struct gp_run_state *r); /* NULL is fine */
@@ -56,6 +65,13 @@ int gp_run_state_list(const struct gp_run_state *r, uint64_t step[GP_CHECKPOINTS
 /* The step of the run's newest checkpoint on this side, without asking a server; 0: there is none. */
 uint64_t gp_run_state_newest(const struct gp_run_state *r);
 enum gp_status gp_run_state_load(struct gp_run_state *r, uint64_t step, struct gp_checkpoint **out, struct gp_err *err);
+/*
+ * The other side has none of this side's checkpoints. GP_OK: nothing is lost where the run begins again. GP_INVALID says
+ * what either side has: it must not begin, because it was to be resumed, or because it has been further with a checkpoint
+ * that both sides had. `theirs`: steps that the other side has checkpoints of; `why_none`: why it keeps none, or NULL.
+ */
+enum gp_status gp_run_state_check_start(const struct gp_run_state *r, const char *server, const uint64_t *theirs,
+					size_t count, const char *why_none, struct gp_err *err);
 /* The run goes on at this step: after a load, or at 0. */
 void gp_run_state_begin(struct gp_run_state *r, const struct gp_checkpoint *c);
 /* Says on stderr where the run begins, when it was to be resumed. */

@@ -48,6 +48,10 @@ static enum gp_status send_welcome(struct gp_server_link *l, bool resumed, struc
 	welcome.checkpoint = resumed ? gp_body_checkpoint_step(l->session->body) : l->stored;
 	if (!resumed && l->session->checkpoints && !srv->state)
 		welcome.checkpoint_error = (char *)GP_BODY_NO_CHECKPOINTS;
+	if (!resumed) {
+		welcome.stored = l->session->theirs;
+		welcome.n_stored = (size_t)l->session->theirs_count;
+	}
 	welcome.last_step = resumed ? gp_body_steps(l->session->body) : 0;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;

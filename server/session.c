@@ -325,6 +325,7 @@ static void run_find(struct gp_task *task)
 {
 	struct gp_server_session *s = task->arg;
 	s->stored = gp_state_dir_common(s->srv->state, s->stored_as, s->listed, s->listed_count);
+	s->theirs_count = s->stored ? 0 : gp_state_dir_list(s->srv->state, s->stored_as, s->theirs);
 }
 
 /* The client may have left while the disk was read. */

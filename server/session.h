@@ -49,6 +49,8 @@ struct gp_server_session {
 	struct gp_task find;
 	uint64_t listed[GP_CHECKPOINTS_MAX], stored;
 	size_t listed_count;
+	uint64_t theirs[GP_CHECKPOINTS_MAX]; /* where none of the listed is stored: what is */
+	int theirs_count;
 	uv_timer_t window;
 };
 

@@ -32,7 +32,8 @@ struct settings {
 	const char *save, *log_json;
 	const char *checkpoint;
 	int64_t checkpoint_every;
-	bool resume, checkpoint_required;
+	bool checkpoint_required;
+	int resume; /* enum gp_resume */
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -191,11 +192,15 @@ static const struct gp_opt checkpoint_rows[] = {
 	 .offset = FIELD(checkpoint_required),
 	 .help = "end training when a checkpoint cannot be written; else that is a warning"},
 	{.name = "resume",
-	 .type = GP_OPT_FLAG,
+	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(resume),
-	 .help = "go on from the newest checkpoint that both sides have; --steps and --epochs may grow (cosine, poly "
-		 "and a "
-		 "--warmup below 1 then follow the new number from there on, as if it had been so all along)"},
+	 .value = "if-any",
+	 .choices = "no|yes|if-any", /* in the order of enum gp_resume */
+	 .bare = true,
+	 .help = "go on from the newest checkpoint that both sides have, and end with status 3 where there is none; "
+		 "=if-any: begin a run where no checkpoint was ever whole, as at a service's first start. --steps and "
+		 "--epochs may grow (cosine, poly and a --warmup below 1 then follow the new number from there on, as if "
+		 "it had been so all along)"},
 };
 
 static const struct gp_opt log_rows[] = {
@@ -374,7 +379,7 @@ static enum gp_status open_run(struct training *t, struct gp_err *err)
 	const struct gp_run_state_options o = {.dir = s->checkpoint,
 					       .every = (uint64_t)s->checkpoint_every,
 					       .total_steps = t->total_steps,
-					       .resume = s->resume,
+					       .resume = (enum gp_resume)s->resume,
 					       .required = s->checkpoint_required,
 					       .spec = &t->run_spec.pairs,
 					       .stop = &stop_signal};
@@ -401,7 +406,7 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	gp_warn_of_data(t->set.job.data, t->train_data, "training");
 	gp_warn_of_chunks(&t->job);
 	GP_TRY(gp_job_open_engine(&t->job, &t->optim, t->run, err));
-	return t->set.log_json ? gp_json_log_open(t->set.log_json, t->set.resume, &t->log, err) : GP_OK;
+	return t->set.log_json ? gp_json_log_open(t->set.log_json, t->set.resume != GP_RESUME_NO, &t->log, err) : GP_OK;
 }
 
 /* SIGHUP, of a terminal that closes, stays ignored where it is: under nohup. */

@@ -37,7 +37,7 @@ local_run() { # NAME FLAG...
 	local folder=$work/$1 name=$1 flags=("${common[@]}" "${@:2}")
 	train "$work/whole.json" --local "${flags[@]}" || fail "$name: undisturbed"
 	kill_after_checkpoint "$folder" KILL --local "${flags[@]}" --checkpoint-every 3
-	kill_after_checkpoint "$folder" KILL --local "${flags[@]}" --checkpoint-every 3 --resume
+	kill_after_checkpoint "$folder" KILL --local "${flags[@]}" --checkpoint-every 3 --resume=if-any
 	train "$work/resumed.json" --local "${flags[@]}" --checkpoint "$folder" --checkpoint-every 3 --resume ||
 		fail "$name: resumed"
 	equal "$name: parameters" "$(sha "$work/resumed.json")" "$(sha "$work/whole.json")"
@@ -103,6 +103,10 @@ done
 
 # What does not go together is refused.
 refused "holds checkpoints of a run" --steps 9 --checkpoint "$work/longer"
+mkdir "$work/others" && echo mine >"$work/others/notes"
+refused "--resume: there is no checkpoint in .*/mistyped" --steps 9 --checkpoint "$work/mistyped" --resume
+refused "holds other files ('notes') and no checkpoints" --steps 9 --checkpoint "$work/others" --resume=if-any
+equal "a mistyped folder, and one of others" "$(find "$work/mistyped" "$work/others" 2>/dev/null)" "$(printf '%s\n' "$work/others" "$work/others/notes")"
 refused "--batch is '16', but the run has it at '8'" --steps 9 --schedule const --checkpoint "$work/longer" --resume --batch 16
 refused "--schedule is 'cosine'" --steps 9 --checkpoint "$work/longer" --resume
 refused "past the 6 of --steps" --steps 6 --schedule const --checkpoint "$work/longer" --resume

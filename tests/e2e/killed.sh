@@ -87,7 +87,7 @@ all_ways() { # CODEC FLAG...
 	client_start "$name-client" "${flags[@]}"
 	wait_for_checkpoint "$name-client"
 	kill_client
-	client_start "$name-client" "${flags[@]}" --resume
+	client_start "$name-client" "${flags[@]}" --resume=if-any # the first one may be here alone
 	client_end "$name-client" "$want" "$codec: client killed and resumed"
 	client_start "$name-client" "${flags[@]}" --resume
 	client_end "$name-client" "$want" "$codec: a finished run again"
@@ -98,7 +98,7 @@ all_ways() { # CODEC FLAG...
 	kill_server
 	kill_client
 	server_again
-	client_start "$name-both" "${flags[@]}" --resume
+	client_start "$name-both" "${flags[@]}" --resume=if-any
 	client_end "$name-both" "$want" "$codec: both killed"
 
 	client_start "$name-stop" "${flags[@]}"
@@ -197,6 +197,18 @@ ended_makes_room() {
 }
 ended_makes_room
 
+# What there is to go on from is not on both sides: nothing begins, and nothing is lost. The words are in the last line.
+nothing_begins() { # NAME WORDS FLAG...
+	local before status=0
+	before=$(find "$work/$1" "$work/state" -type f -path '*step-*' -exec sha256sum {} + 2>/dev/null | sort)
+	client_start "$1" "${@:3}"
+	wait $client_pid || status=$?
+	equal "$1: exit status" "$status" 3
+	tail -1 "$work/$1.log" | grep -q -- "$2" || fail "$1: no '$2': $(tail -3 "$work/$1.log")"
+	equal "$1: files are as they were" "$(find "$work/$1" "$work/state" -type f -path '*step-*' -exec sha256sum {} + 2>/dev/null | sort |
+		sha256sum)" "$(echo "$before" | sha256sum)"
+}
+
 # A run's checkpoints are there for the name that wrote them alone, whoever else knows the run's id.
 of_another() {
 	local flags=(--codec raw --schedule const)
@@ -207,13 +219,35 @@ of_another() {
 	client_start mine "${flags[@]}" --token-file "$work/one" --steps 8
 	wait $client_pid || fail "with a token: $(tail -3 "$work/mine.log")"
 	cp -r "$work/mine" "$work/theirs"
-	client_start theirs "${flags[@]}" --token-file "$work/two" --resume
-	wait $client_pid || fail "with somebody else's token: $(tail -3 "$work/theirs.log")"
-	equal "with somebody else's token: steps" "$(json_get "$work/theirs.json" steps_here)" 14
-	grep -q 'the server has none of the checkpoints' "$work/theirs.log" || fail "no word: $(tail -3 "$work/theirs.log")"
+	nothing_begins theirs 'here (.*theirs) steps 8, 4; server 127.0.0.1:[0-9]*: no checkpoint of this run$' "${flags[@]}" \
+		--token-file "$work/two" --resume=if-any
+	nothing_begins mistyped 'there is no checkpoint in .*mistyped, and without one' "${flags[@]}" --token-file "$work/one" --resume
+	[ ! -e "$work/mistyped" ] || fail "a mistyped folder was made"
+	stop_server
+
+	# The server comes without its state, or without any.
+	mv "$work/state" "$work/state.away"
+	server_up --tokens "$work/tokens"
+	nothing_begins mine 'steps 8, 4; server .*: no checkpoint of this run$' "${flags[@]}" --token-file "$work/one" --resume
+	nothing_begins mine 'steps 8, 4; server .*: no checkpoint of this run$' "${flags[@]}" --token-file "$work/one" \
+		--resume=if-any --checkpoint-required
+	stop_server
+	start_server --threads 1 --tokens "$work/tokens"
+	nothing_begins mine 'steps 8, 4; server .*: this server writes no checkpoints (--state-dir)$' "${flags[@]}" \
+		--token-file "$work/one" --resume
+	stop_server
+	rm -rf "$work/state"
+	mv "$work/state.away" "$work/state"
+
+	# The client's folder is an old copy: what the server has comes after it.
+	server_up --tokens "$work/tokens"
+	cp -r "$work/mine" "$work/old"
+	rm -rf "$work/old/step-000000000008"
 	client_start mine "${flags[@]}" --token-file "$work/one" --resume
-	client_end mine "$(sha "$work/theirs.json")" "with one's own token"
+	wait $client_pid || fail "with one's own token: $(tail -3 "$work/mine.log")"
 	equal "with one's own token: steps" "$(json_get "$work/mine.json" steps_here)" 6
+	rm -rf "$work/state"/*/step-000000000004
+	nothing_begins old 'step 4; server .*: steps 14, 12, 8$' "${flags[@]}" --token-file "$work/one" --resume=if-any
 	stop_server
 	rm -rf "$work/state"
 }

@@ -221,7 +221,7 @@ end_and_restart() { # WHOM HOW CODEC; HOW the server ends: kill_process, stop_pr
 	fi
 	[ "$1" -eq 1 ] || kill_process "$client_pid"
 	[ "$1" -eq 1 ] || [ "$1" -eq 2 ] && restart_server
-	[ "$1" -eq 1 ] || begin_killable_client "$3" --resume
+	[ "$1" -eq 1 ] || begin_killable_client "$3" --resume=if-any
 	[ "$1" -ne 3 ] || restart_server
 }
 

@@ -146,7 +146,7 @@ static uint64_t train_to(const char *server, const char *dir, uint64_t to, char 
 	struct gp_step_result result;
 	struct gp_pairs spec = {.count = 0};
 	const struct gp_run_state_options options = {
-		.dir = dir, .every = 1, .total_steps = 99, .resume = true, .spec = &spec};
+		.dir = dir, .every = 1, .total_steps = 99, .resume = GP_RESUME_IF_ANY, .spec = &spec};
 	expect_ok(gp_run_state_open(&options, &run_state, &err), &err);
 	expect_ok(rig_init(&r, server, &remembered_adam, true, &err), &err);
 	const uint64_t begin = r.engine->steps, epoch = gp_loader_batches_per_epoch(r.loader);

@@ -29,7 +29,7 @@ static int teardown(void **state)
 	return system(command);
 }
 
-static struct gp_run_state_options options(const struct gp_pairs *spec, bool resume)
+static struct gp_run_state_options options(const struct gp_pairs *spec, enum gp_resume resume)
 {
 	return (struct gp_run_state_options){
 		.dir = root, .every = 10, .total_steps = 95, .resume = resume, .spec = spec, .stop = &stop};
@@ -42,7 +42,7 @@ static struct gp_pairs batch_of(const char *n)
 	return p;
 }
 
-static struct gp_run_state *open_run(const struct gp_pairs *spec, bool resume)
+static struct gp_run_state *open_run(const struct gp_pairs *spec, enum gp_resume resume)
 {
 	struct gp_run_state *r;
 	const struct gp_run_state_options o = options(spec, resume);
@@ -72,7 +72,7 @@ static void checkpoints_are_due_every_so_often_at_the_end_and_when_asked_to_stop
 {
 	(void)state;
 	const struct gp_pairs spec = batch_of("64");
-	struct gp_run_state *r = open_run(&spec, false);
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
 	assert_false(gp_run_state_due(NULL, 10));
 	assert_true(gp_run_state_due(r, 10));
 	assert_false(gp_run_state_due(r, 11));
@@ -91,7 +91,7 @@ static void three_confirmed_ones_are_kept_and_later_ones_of_a_run_begun_again_go
 {
 	(void)state;
 	const struct gp_pairs spec = batch_of("64");
-	struct gp_run_state *r = open_run(&spec, false);
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
 	for (uint64_t s = 10; s <= 50; s += 10) {
 		OK(write_step(r, s));
 		gp_run_state_confirm(r, s);
@@ -112,12 +112,12 @@ static void resumed_run_has_its_id_its_checkpoints_and_its_progress(void **state
 	uint8_t id[GP_RUN_ID_BYTES];
 	struct gp_checkpoint *c;
 	const struct gp_pairs spec = batch_of("64");
-	struct gp_run_state *r = open_run(&spec, true);
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_IF_ANY);
 	memcpy(id, gp_run_state_id(r), sizeof id);
 	*gp_run_state_progress(r) = (struct gp_run_progress){1.0 / 3, 5, 30};
 	OK(write_step(r, 10));
 	gp_run_state_close(r);
-	r = open_run(&spec, true);
+	r = open_run(&spec, GP_RESUME_MUST);
 	assert_memory_equal(id, gp_run_state_id(r), sizeof id);
 	expect_list(r, 1, (uint64_t[]){10});
 	OK(gp_run_state_load(r, 10, &c, &err));
@@ -136,10 +136,10 @@ static void runs_draw_different_ids(void **state)
 	(void)state;
 	uint8_t id[GP_RUN_ID_BYTES];
 	const struct gp_pairs spec = batch_of("64");
-	struct gp_run_state *r = open_run(&spec, false);
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
 	memcpy(id, gp_run_state_id(r), sizeof id);
 	gp_run_state_close(r);
-	r = open_run(&spec, false);
+	r = open_run(&spec, GP_RESUME_NO);
 	assert_memory_not_equal(id, gp_run_state_id(r), sizeof id);
 	gp_run_state_close(r);
 }
@@ -157,26 +157,100 @@ static void run_that_would_not_go_on_is_refused(void **state)
 {
 	(void)state;
 	const struct gp_pairs spec = batch_of("64"), other = batch_of("32");
-	struct gp_run_state_options o = options(&spec, false);
-	struct gp_run_state *r = open_run(&spec, false);
+	struct gp_run_state_options o = options(&spec, GP_RESUME_NO);
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
 	expect_open_refused(&o, "in use by another process");
 	OK(write_step(r, 10));
 	gp_run_state_close(r);
 	expect_open_refused(&o, "holds checkpoints of a run (newest: step 10)");
-	o = options(&other, true);
+	o = options(&other, GP_RESUME_MUST);
 	expect_open_refused(&o, "--batch is '32', but the run has it at '64'");
 	struct gp_manifest m = {.role = GP_MANIFEST_SERVER, .step = 20, .spec = spec};
 	const struct gp_st_item item = {"a", {.ndim = 1, .dim = {1}}, "x", GP_ST_U8};
 	OK(gp_checkpoint_write(root, &m, &item, 1, NULL, &err));
-	o = options(&spec, true);
+	o = options(&spec, GP_RESUME_MUST);
 	expect_open_refused(&o, "checkpoints of a server");
+}
+
+static void resuming_needs_something_to_go_on_from(void **state)
+{
+	(void)state;
+	char elsewhere[80], command[200];
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state_options o = options(&spec, GP_RESUME_MUST);
+	expect_open_refused(&o, "--resume: there is no checkpoint in /tmp/gp_run_");
+	snprintf(elsewhere, sizeof elsewhere, "%s/mistyped", root);
+	o.dir = elsewhere;
+	expect_open_refused(&o, "--resume=if-any begins a run where there is none");
+	assert_int_not_equal(access(elsewhere, F_OK), 0); /* it is not made by asking */
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_IF_ANY);
+	OK(write_step(r, 10));
+	gp_run_state_close(r);
+	snprintf(command, sizeof command, "echo x >>%s/step-000000000010/state.safetensors", root);
+	assert_int_equal(system(command), 0);
+	for (enum gp_resume how = GP_RESUME_MUST; how <= GP_RESUME_IF_ANY; how++) {
+		o = options(&spec, how);
+		expect_open_refused(&o, "none of the 1 checkpoints in");
+	}
+}
+
+static void checkpoints_of_another_run_or_version_are_not_pushed_out(void **state)
+{
+	(void)state;
+	char command[200];
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
+	OK(write_step(r, 10));
+	gp_run_state_close(r);
+	struct gp_manifest m = {.role = GP_MANIFEST_CLIENT, .step = 20, .spec = spec};
+	const struct gp_st_item item = {"a", {.ndim = 1, .dim = {1}}, "x", GP_ST_U8};
+	OK(gp_checkpoint_write(root, &m, &item, 1, NULL, &err));
+	const struct gp_run_state_options o = options(&spec, GP_RESUME_IF_ANY);
+	expect_open_refused(&o, "checkpoints of two runs (of steps 20 and 10)");
+	snprintf(command, sizeof command, "sed -i 's/\"format\": 1/\"format\": 2/' %s/step-000000000020/manifest.json", root);
+	assert_int_equal(system(command), 0);
+	expect_open_refused(&o, "its format is 2; this version reads format 1; go on with the version that wrote it");
+}
+
+static void expect_start_refused(const struct gp_run_state *r, size_t theirs, const char *why_none, const char *words)
+{
+	static const uint64_t step[] = {50, 40};
+	assert_int_equal(gp_run_state_check_start(r, "host:1", step, theirs, why_none, &err), GP_INVALID);
+	if (!strstr(err.text, words))
+		fail_msg("'%s' does not mention '%s'", err.text, words);
+}
+
+static void run_begins_again_only_where_no_checkpoint_was_ever_on_both_sides(void **state)
+{
+	(void)state;
+	const struct gp_pairs spec = batch_of("64");
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
+	OK(gp_run_state_check_start(r, "host:1", NULL, 0, NULL, &err));
+	OK(write_step(r, 10));
+	OK(gp_run_state_check_start(r, "host:1", NULL, 0, NULL, &err));
+	gp_run_state_close(r);
+	r = open_run(&spec, GP_RESUME_MUST);
+	expect_start_refused(r, 0, NULL, "step 10; server host:1: no checkpoint of this run (it never had one: --resume=if-any");
+	gp_run_state_close(r);
+	r = open_run(&spec, GP_RESUME_IF_ANY);
+	OK(gp_run_state_check_start(r, "host:1", NULL, 0, NULL, &err));
+	expect_start_refused(r, 2, NULL, "step 10; server host:1: steps 50, 40");
+	gp_run_state_confirm(r, 10);
+	expect_start_refused(r, 0, "this server writes none", "step 10; server host:1: this server writes none");
+	gp_run_state_close(r);
+	r = open_run(&spec, GP_RESUME_IF_ANY); /* it is known in the next process, too */
+	expect_start_refused(r, 0, NULL, "server host:1: no checkpoint of this run");
+	OK(write_step(r, 20));
+	gp_run_state_confirm(r, 20);
+	expect_start_refused(r, 0, NULL, "steps 20, 10; server host:1: no checkpoint of this run");
+	gp_run_state_close(r);
 }
 
 static void failure_is_a_warning_unless_checkpoints_are_required(void **state)
 {
 	(void)state;
 	const struct gp_pairs spec = batch_of("64");
-	struct gp_run_state *r = open_run(&spec, false);
+	struct gp_run_state *r = open_run(&spec, GP_RESUME_NO);
 #ifndef GP_FAULTS
 	gp_run_state_close(r);
 	skip();
@@ -188,7 +262,7 @@ static void failure_is_a_warning_unless_checkpoints_are_required(void **state)
 	assert_true(gp_run_state_settled(r, 10));
 	expect_list(r, 0, NULL);
 	gp_run_state_close(r);
-	struct gp_run_state_options o = options(&spec, false);
+	struct gp_run_state_options o = options(&spec, GP_RESUME_NO);
 	o.required = true;
 	OK(gp_run_state_open(&o, &r, &err));
 	gp_fault_arm(GP_FAULT_FSYNC, 1);
@@ -209,6 +283,9 @@ int main(void)
 		TEST(resumed_run_has_its_id_its_checkpoints_and_its_progress),
 		TEST(runs_draw_different_ids),
 		TEST(run_that_would_not_go_on_is_refused),
+		TEST(resuming_needs_something_to_go_on_from),
+		TEST(checkpoints_of_another_run_or_version_are_not_pushed_out),
+		TEST(run_begins_again_only_where_no_checkpoint_was_ever_on_both_sides),
 		TEST(failure_is_a_warning_unless_checkpoints_are_required),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
