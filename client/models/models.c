@@ -6,6 +6,8 @@
 #include "client/models/models.h"
 
 #include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "client/models/models_internal.h"
 
@@ -44,25 +46,51 @@ const struct gp_model_info *gp_model_info(int index)
 
 /* --- options ---------------------------------------------------------------------------------------------------- */
 
+static void note_settled(struct gp_model_args *a, const char *key, const char *value)
+{
+	const size_t n = strlen(a->settled);
+	const char *before = strchr(a->settled, ':') ? "," : ":";
+	gp_require(n + strlen(key) + strlen(value) + 3 <= sizeof a->settled); /* models have few options, and short ones */
+	snprintf(a->settled + n, sizeof a->settled - n, "%s%s=%s", before, key, value);
+}
+
 enum gp_status gp_model_arg_int(struct gp_model_args *a, const char *key, int min, int max, int *value,
 				struct gp_err *err)
 {
 	int64_t v = *value;
+	char text[24];
 	GP_TRY(gp_spec_int(&a->spec, key, min, max, &v, err));
 	*value = (int)v;
+	snprintf(text, sizeof text, "%d", *value);
+	note_settled(a, key, text);
 	return GP_OK;
 }
 
 enum gp_status gp_model_arg_real(struct gp_model_args *a, const char *key, double min, double max, double *value,
 				 struct gp_err *err)
 {
-	return gp_spec_real(&a->spec, key, min, max, value, err);
+	char text[40];
+	GP_TRY(gp_spec_real(&a->spec, key, min, max, value, err));
+	for (int digits = 6; digits <= 17; digits++) { /* as many as it takes to read back the same */
+		snprintf(text, sizeof text, "%.*g", digits, *value);
+		if (strtod(text, NULL) == *value)
+			break;
+	}
+	note_settled(a, key, text);
+	return GP_OK;
 }
 
 enum gp_status gp_model_arg_choice(struct gp_model_args *a, const char *key, const char *choices, int *value,
 				   struct gp_err *err)
 {
-	return gp_spec_choice(&a->spec, key, choices, value, err);
+	struct gp_text rest = gp_text_of(choices), word = {0};
+	char text[40];
+	GP_TRY(gp_spec_choice(&a->spec, key, choices, value, err));
+	for (int i = 0; i <= *value; i++)
+		gp_text_cut(&rest, '|', &word);
+	snprintf(text, sizeof text, "%.*s", (int)word.len, word.at);
+	note_settled(a, key, text);
+	return GP_OK;
 }
 
 enum gp_status gp_model_arg_classes(struct gp_model_args *a, int fallback, int *value, struct gp_err *err)
@@ -189,6 +217,13 @@ static enum gp_status prefix_input(const struct gp_model_args *a, struct gp_err 
 enum gp_status gp_model_build(const char *spec, const struct gp_model_options *defaults, struct gp_graph **out,
 			      struct gp_err *err)
 {
+	char settled[GP_MODEL_SPEC];
+	return gp_model_build_settled(spec, defaults, out, settled, err);
+}
+
+enum gp_status gp_model_build_settled(const char *spec, const struct gp_model_options *defaults, struct gp_graph **out,
+				      char settled[GP_MODEL_SPEC], struct gp_err *err)
+{
 	struct gp_model_args a = {0};
 	char where[48];
 	gp_spec_begin(&a.spec, gp_text_of(spec));
@@ -200,8 +235,10 @@ enum gp_status gp_model_build(const char *spec, const struct gp_model_options *d
 			a.defaults = *defaults;
 		snprintf(where, sizeof where, "model %s", a.info->name);
 		GP_TRY(gp_spec_pairs(&a.spec, where, GP_SPEC_NO_ARG, a.info->options, err));
+		snprintf(a.settled, sizeof a.settled, "%s", a.info->name);
 		if (models[i].build(&a, out, err) != GP_OK)
 			return prefix_input(&a, err);
+		memcpy(settled, a.settled, sizeof a.settled);
 		return GP_OK;
 	}
 	return fail_unknown(&a.spec, err);

@@ -25,6 +25,25 @@ struct gp_model_options {
 enum gp_status gp_model_build(const char *spec, const struct gp_model_options *defaults, struct gp_graph **out,
 			      struct gp_err *err);
 
+#define GP_MODEL_SPEC 256
+
+/*
+ * The same, and settled[GP_MODEL_SPEC] becomes NAME:key=value,... with every option of the model as it was settled, so that
+ * this text alone, with the same input, builds the same model, whatever defaults become.
+ */
+enum gp_status gp_model_build_settled(const char *spec, const struct gp_model_options *defaults, struct gp_graph **out,
+				      char settled[GP_MODEL_SPEC], struct gp_err *err);
+
+/* Which options two settled texts of models differ in. */
+struct gp_model_difference {
+	char decisive[96]; /* they compute something else, or hold other parameters: "pad, eps"; "" none */
+	bool classes;      /* another number of classes, which a new classifier may have */
+};
+/* Differences that change nothing in what is computed of a sample (cuts, dropout, tokens) are none. */
+void gp_model_compare(const char *settled, const char *other, struct gp_model_difference *out);
+/* Takes `key` and its value out of the text of a model, in place. */
+void gp_model_spec_drop(char *spec, const char *key);
+
 struct gp_model_info {
 	const char *name, *summary, *options; /* options: one line, "width=1.0,stem=cifar|imagenet,classes=N" */
 };

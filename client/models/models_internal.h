@@ -16,6 +16,7 @@ struct gp_model_args {
 	const struct gp_model_info *info;
 	struct gp_model_options defaults;
 	struct gp_spec spec;
+	char settled[GP_MODEL_SPEC]; /* the name and the options that were read so far */
 	bool image; /* set by gp_model_arg_input: the model takes images, and has one */
 };
 

@@ -29,6 +29,61 @@ static struct gp_graph *build(const char *spec, int64_t h, int64_t w, int64_t c)
 	return g;
 }
 
+static void settled_text_builds_the_same_model_without_any_default(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"cnn", "mobilenetv2:pad=same,eps=0.001", "resnet18:stem=cifar,width=0.3", "resnet20",
+					    "vgg13:hidden=0", "fasttext"};
+	char settled[GP_MODEL_SPEC], again[GP_MODEL_SPEC];
+	struct gp_err err = {0};
+	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+		struct gp_graph *g, *same;
+		const struct gp_model_options o = {.classes = 7};
+		if (gp_model_build_settled(specs[i], &o, &g, settled, &err) != GP_OK ||
+		    gp_model_build_settled(settled, NULL, &same, again, &err) != GP_OK)
+			fail_msg("%s: %s", specs[i], err.text);
+		assert_string_equal(settled, again);
+		assert_non_null(strstr(settled, "classes=7"));
+		assert_int_equal(g->param_elements, same->param_elements);
+		gp_graph_free(g);
+		gp_graph_free(same);
+	}
+}
+
+static void expect_difference(const char *a, const char *b, const char *decisive, bool classes)
+{
+	struct gp_model_difference d;
+	gp_model_compare(a, b, &d);
+	assert_string_equal(d.decisive, decisive);
+	assert_int_equal(d.classes, classes);
+}
+
+static void settled_texts_differ_in_what_is_computed(void **state)
+{
+	(void)state;
+	expect_difference("m:pad=same,eps=0.1,cuts=fine", "m:pad=same,eps=0.1,cuts=blocks", "", false);
+	expect_difference("m:pad=same,eps=0.1", "m:pad=torch,eps=0.2", "pad, eps", false);
+	expect_difference("m:pad=same,classes=10", "m:pad=same,classes=5", "", true);
+	expect_difference("m:pad=same", "m", "pad", false);
+	expect_difference("m", "m:new=1,dropout=0", "new", false);
+	expect_difference("resnet18:width=1", "resnet34:width=1", "the kind of model", false);
+	expect_difference("m:,,=,==", "m:", "", false);
+}
+
+static void option_is_dropped_from_a_text(void **state)
+{
+	(void)state;
+	static const char *const pairs[][2] = {{"m:classes=5,pad=same", "m:pad=same"}, {"m:pad=same,classes=5", "m:pad=same"},
+					       {"m:classes=5", "m"},                   {"m:a=1,classes=5,b=2", "m:a=1,b=2"},
+					       {"m:subclasses=5", "m:subclasses=5"},   {"m", "m"}};
+	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
+		char text[64];
+		strcpy(text, pairs[i][0]);
+		gp_model_spec_drop(text, "classes");
+		assert_string_equal(text, pairs[i][1]);
+	}
+}
+
 /* --- against torchvision ---------------------------------------------------------------------------------------- */
 
 static void check_param_line(const struct gp_graph *g, int *index, const char *name, const char *shape)
@@ -557,6 +612,9 @@ static void failed_allocation_is_an_error_not_a_crash(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(settled_text_builds_the_same_model_without_any_default),
+		cmocka_unit_test(settled_texts_differ_in_what_is_computed),
+		cmocka_unit_test(option_is_dropped_from_a_text),
 		cmocka_unit_test(parameters_and_macs_equal_those_of_torchvision),
 		cmocka_unit_test(mobilenetv2_has_the_published_size),
 		cmocka_unit_test(residual_networks_and_vgg_have_their_published_sizes),
