@@ -20,11 +20,30 @@ static void close_pictures(struct gp_dataset *d)
 	gp_free(d->self);
 }
 
+/* shape=: as those of a data set whose pictures all have that one, such as 28x28 digits. */
+static enum gp_status read_source(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	struct gp_shape source = {0};
+	struct gp_text text;
+	GP_TRY(gp_data_read_shape(spec, &source, err));
+	d->source_channels = 3;
+	if (source.ndim == 0)
+		return GP_OK;
+	if (gp_spec_given(spec, "size", &text))
+		GP_FAIL(err, GP_USAGE, "dataset pictures: size= is of pictures of all sizes, shape= where they have one; give one");
+	d->source_height = (int)source.dim[0];
+	d->source_width = (int)source.dim[1];
+	d->source_channels = (int)source.dim[2];
+	d->pad_when_near = source.dim[2] == 1; /* as data_idx.c does */
+	return GP_OK;
+}
+
 static enum gp_status configure_pictures(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
 {
 	d->classes = IMAGENET_CLASSES;
 	GP_TRY(gp_data_read_side(spec, &d->side, err));
-	d->any_shape = !d->side;
+	GP_TRY(read_source(d, spec, err));
+	d->any_shape = !d->side && !d->source_height;
 	return gp_data_read_classes(spec, &d->classes, err);
 }
 
@@ -37,7 +56,6 @@ static enum gp_status open_pictures(struct gp_dataset *d, const struct gp_data_s
 	if (split == GP_SPLIT_TRAIN)
 		GP_FAIL(err, GP_INVALID,
 			"dataset pictures has no images of its own; it says how `gpclient infer` prepares some");
-	d->source_channels = 3;
 	gp_data_set_statistics(d, mean, std);
 	return gp_data_name_classes(d, d->classes, NULL, err);
 }
@@ -101,7 +119,7 @@ static int32_t no_label(const struct gp_dataset *d, uint32_t index)
 const struct gp_dataset_class gp_data_pictures = {
 	.info = {.name = "pictures",
 		 .summary = "for infer, without a dataset: how pictures are prepared",
-		 .options = "size=224,classes=1000,mean=R/G/B,std=R/G/B"},
+		 .options = "size=224,shape=CxHxW,classes=1000,mean=R/G/B,std=R/G/B"},
 	.configure = configure_pictures,
 	.open = open_pictures,
 	.close = close_pictures,

@@ -82,7 +82,8 @@ static void fill_tables(struct gp_transform *t, const float mean[3], const float
 			t->table[c][v] = ((float)v / 255.0f - mean[c]) / std[c];
 }
 
-static enum gp_status choose_statistics(struct gp_dataset *d, const struct gp_data_spec *spec, struct gp_err *err)
+static enum gp_status choose_statistics(struct gp_dataset *d, const struct gp_data_spec *spec,
+					const struct gp_preparation *like, struct gp_err *err)
 {
 	int channels = d->transform.channels;
 	if (spec->mean_count > channels || spec->std_count > channels)
@@ -93,19 +94,28 @@ static enum gp_status choose_statistics(struct gp_dataset *d, const struct gp_da
 		if (spec->mean_count)
 			d->mean[c] = spec->mean[spec->mean_count == 3 ? c : 0];
 		else
-			d->mean[c] = d->mean[source];
+			d->mean[c] = like ? like->mean[c] : d->mean[source];
 		if (spec->std_count)
 			d->std[c] = spec->std[spec->std_count == 3 ? c : 0];
 		else
-			d->std[c] = d->std[source];
+			d->std[c] = like ? like->std[c] : d->std[source];
 	}
 	return GP_OK;
 }
 
+static struct gp_dataset_options with_shape_of_like(const struct gp_dataset *d, const struct gp_dataset_options *given)
+{
+	struct gp_dataset_options o = *given;
+	if (o.shape.ndim == 0 && o.like && !d->side)
+		o.shape = o.like->shape;
+	return o;
+}
+
 enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
-				 const struct gp_dataset_options *options, struct gp_err *err)
+				 const struct gp_dataset_options *given, struct gp_err *err)
 {
 	struct gp_transform *t = &d->transform;
+	const struct gp_dataset_options own = with_shape_of_like(d, given), *options = &own;
 	GP_TRY(check_wanted(d, options, err));
 	const int side = d->side ? d->side : 224;
 	t->height = wanted_dim(options, 0, d->source_height ? d->source_height : side);
@@ -115,7 +125,7 @@ enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec
 	t->augment = split == GP_SPLIT_TRAIN && (spec->augment >= 0 ? spec->augment : options->augment);
 	t->flip = spec->flip >= 0 ? spec->flip : d->flip;
 	t->shift = t->fit == GP_FIT_CROP ? 0 : choose_shift(d);
-	GP_TRY(choose_statistics(d, spec, err));
+	GP_TRY(choose_statistics(d, spec, options->like, err));
 	fill_tables(t, d->mean, d->std);
 	d->tensors = 1;
 	d->tensor[0] = (struct gp_tensor_info){

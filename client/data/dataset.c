@@ -111,6 +111,19 @@ bool gp_dataset_has_pictures(const struct gp_dataset *d)
 	return d->class->read != NULL;
 }
 
+void gp_dataset_preparation(const struct gp_dataset *d, struct gp_preparation *out)
+{
+	*out = (struct gp_preparation){0};
+	if (!d->class->read)
+		return;
+	out->shape = *gp_dataset_shape(d);
+	if (d->transform.fit != GP_FIT_CROP)
+		out->source = (struct gp_shape){.ndim = 3,
+						.dim = {d->source_height, d->source_width, d->source_channels}};
+	memcpy(out->mean, d->mean, sizeof out->mean);
+	memcpy(out->std, d->std, sizeof out->std);
+}
+
 const struct gp_shape *gp_dataset_shape(const struct gp_dataset *d)
 {
 	return &d->tensor[0].type.shape;

@@ -26,11 +26,20 @@ enum gp_split { GP_SPLIT_TRAIN, GP_SPLIT_VAL };
 
 struct gp_dataset;
 
+/* How pictures become what a model reads: `source`, where they all have one size, else cut (dataset.h: gp_dataset_open);
+ * to `shape`; (v / 255 - mean) / std. */
+struct gp_preparation {
+	struct gp_shape shape;  /* (H,W,C) as delivered; ndim 0: no pictures */
+	struct gp_shape source; /* (H,W,C) as stored; ndim 0: each has its own size */
+	float mean[3], std[3];  /* of each delivered channel, on the scale 0..1 */
+};
+
 struct gp_dataset_options { /* what the caller knows before opening */
 	struct gp_shape
 		shape; /* wanted picture (H,W,C), ndim 0 = the dataset's own; pictures are resized / padded to it */
 	bool augment;  /* training-time random crop + flip of pictures */
 	const char *tokenizer; /* the folder of the tokenizer of texts; NULL: none */
+	const struct gp_preparation *like; /* (optional) its shape, mean and std, where neither the text nor `shape` says */
 };
 
 #define GP_DATA_TENSORS 4 /* of a sample, beside its label */
@@ -52,11 +61,11 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
 /*
  * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]",
  * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...",
- * "pictures:size=224,classes=1000" (no images, only how to prepare some for gp_dataset_from_files); gp_dataset_info
- * lists the options. Texts: "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR" and
- * "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,val=FILE]". All take limit=N (the first N samples; of a folder:
- * classes in turn), those of pictures also augment=0|1, flip=0|1, mean= and std= (one number or a/b/c on the scale
- * 0..1). The form of the text: common/base/spec.h.
+ * "pictures:size=224,classes=1000", "pictures:shape=1x28x28,..." (no images, only how to prepare some for
+ * gp_dataset_from_files; shape: that of the training data, where all have one); gp_dataset_info lists the options. Texts:
+ * "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR" and "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,val=FILE]". All
+ * take limit=N (the first N samples; of a folder: classes in turn), those of pictures also augment=0|1, flip=0|1, mean=
+ * and std= (one number or a/b/c on the scale 0..1). The form of the text: common/base/spec.h.
  *
  * Training on pictures is augmented, if the caller or the text wants it: random crop with padding (2 pixels for 28x28,
  * 4 for 32x32) and flip; pictures of a folder: a box of 8 to 100 % of the area, resized. A grey dataset fills a
@@ -83,6 +92,8 @@ const char *gp_dataset_class_name(const struct gp_dataset *d, int label); /* nev
  */
 enum gp_status gp_dataset_from_files(const struct gp_dataset *like, const char *const *path, int count,
 				     struct gp_dataset **out, struct gp_err *err);
+/* Fills in *out, zeros where samples are no pictures. */
+void gp_dataset_preparation(const struct gp_dataset *d, struct gp_preparation *out);
 /* Whether samples are pictures, so that others can be prepared like them. */
 bool gp_dataset_has_pictures(const struct gp_dataset *d);
 /* Path of a picture of such a dataset. */
