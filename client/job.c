@@ -10,6 +10,7 @@
 #include "client/batch_map.h"
 #include "client/codec_fit.h"
 #include "client/freeze.h"
+#include "client/job_init.h"
 #include "common/base/log.h"
 #include "common/base/threads.h"
 #include "client/models/models.h"
@@ -21,7 +22,7 @@
 
 /* Flags. */
 
-static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_err *err)
+static enum gp_status check_where(const struct gp_job_settings *s, struct gp_err *err)
 {
 	if (!s->local && !s->server)
 		GP_FAIL(err, GP_USAGE, "--server HOST:PORT is missing (or --local to run without one)");
@@ -29,15 +30,27 @@ static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_
 		GP_FAIL(err, GP_USAGE, "--server and --local exclude each other");
 	if (s->local && (s->security.tls || s->security.ca || s->security.cert || s->security.token))
 		GP_FAIL(err, GP_USAGE, "--tls, --tls-ca and --token-file are for a --server");
+	if (s->init_skip && !s->init)
+		GP_FAIL(err, GP_USAGE, "--init-skip says what to leave out of --init FILE, which is missing");
+	if (s->init_anyway && !s->init)
+		GP_FAIL(err, GP_USAGE, "--init-anyway is about the weights of --init FILE, which is missing");
+	return GP_OK;
+}
+
+static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_err *err)
+{
+	if (!s->model && s->init)
+		GP_FAIL(err, GP_USAGE, "--model is missing, and %s does not say of which model it is; 'gpclient model list' shows them",
+			s->init);
 	if (!s->model)
 		GP_FAIL(err, GP_USAGE, "--model is missing; 'gpclient model list' shows them");
+	if (!s->data && s->init && s->purpose == GP_JOB_INFER)
+		GP_FAIL(err, GP_USAGE, "--data is missing, and %s does not say how its pictures were prepared", s->init);
 	if (!s->data)
 		GP_FAIL(err, GP_USAGE, "--data is missing, for example --data fashion-mnist");
 	if (s->chunks > s->batch || s->batch % s->chunks != 0)
 		GP_FAIL(err, GP_USAGE, "--batch %lld cannot be cut into %lld equal chunks", (long long)s->batch,
 			(long long)s->chunks);
-	if (s->init_skip && !s->init)
-		GP_FAIL(err, GP_USAGE, "--init-skip says what to leave out of --init FILE, which is missing");
 	return gp_threads_check(s->threads, err);
 }
 
@@ -73,7 +86,7 @@ static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
-enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set, struct gp_err *err)
+enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
 	const int window = set->window > 0 ? (int)set->window : DEFAULT_WINDOW;
 	*j = (struct gp_job){.set = set,
@@ -83,6 +96,8 @@ enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set,
 					 .chunks = (int)set->chunks,
 					 .window = window < set->chunks ? window : (int)set->chunks}};
 	GP_TRY(gp_log_configure(set->log, err));
+	GP_TRY(check_where(set, err));
+	GP_TRY(gp_job_read_init(j, set, err));
 	GP_TRY(check_settings(set, err));
 	GP_TRY(gp_client_security_load(&j->security, &set->security, err));
 	GP_TRY(parse_codecs(j, err));
@@ -98,15 +113,27 @@ static enum gp_status parse_input(const char *text, struct gp_shape *shape, stru
 	return GP_OK;
 }
 
-/* The shape of a picture: --input, else the dataset's, else the model's. A model of something else is refused when it
- * meets the data. */
-static enum gp_status wanted_shape(const struct gp_job_settings *s, struct gp_shape *shape, struct gp_err *err)
+/* How the file of --init says that pictures are prepared, where that counts: not for a training of another model. */
+static const struct gp_preparation *preparation(const struct gp_job *j)
 {
+	const bool counts = j->set->purpose != GP_JOB_TRAIN || j->model_of_file;
+	return counts && j->saved.pictures.shape.ndim ? &j->saved.pictures : NULL;
+}
+
+/* The shape of a picture: --input, else the dataset's, else that of --init, else the model's. A model of something else
+ * is refused when it meets the data. */
+static enum gp_status wanted_shape(const struct gp_job *j, struct gp_shape *shape, struct gp_err *err)
+{
+	const struct gp_job_settings *s = j->set;
 	*shape = (struct gp_shape){0};
 	if (s->input)
 		return parse_input(s->input, shape, err);
 	if (!gp_dataset_takes_any_shape(s->data))
 		return GP_OK;
+	if (preparation(j)) {
+		*shape = preparation(j)->shape;
+		return GP_OK;
+	}
 	struct gp_graph *g;
 	struct gp_model_options none = {0};
 	GP_TRY(gp_model_build(s->model, &none, &g, err));
@@ -119,8 +146,9 @@ static enum gp_status wanted_shape(const struct gp_job_settings *s, struct gp_sh
 enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, bool augment, struct gp_dataset **out,
 				struct gp_err *err)
 {
-	struct gp_dataset_options o = {.augment = augment, .tokenizer = j->set->tokenizer};
-	GP_TRY(wanted_shape(j->set, &o.shape, err));
+	struct gp_dataset_options o = {
+		.augment = augment, .tokenizer = j->set->tokenizer, .like = preparation(j)};
+	GP_TRY(wanted_shape(j, &o.shape, err));
 	return gp_dataset_open(j->set->data, split, &o, out, err);
 }
 
@@ -182,8 +210,9 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	struct gp_model_options o = {.classes = gp_dataset_classes(d),
 				     .input = *gp_dataset_shape(d),
 				     .values = gp_dataset_tensor_info(d)[0].values};
-	GP_TRY(gp_model_build(j->set->model, &o, &j->graph, err));
+	GP_TRY(gp_model_build_settled(j->set->model, &o, &j->graph, j->model, err));
 	GP_TRY(check_model(j, d, err));
+	GP_TRY(gp_job_check_init(j, d, err));
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
 	GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));
@@ -228,6 +257,7 @@ void gp_job_deinit(struct gp_job *j)
 		j->engine->ops->free(j->engine);
 	gp_weights_free(j->init);
 	gp_graph_free(j->graph);
+	gp_saved_model_deinit(&j->saved);
 	gp_client_security_deinit(&j->security);
 	*j = (struct gp_job){0};
 }

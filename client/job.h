@@ -19,9 +19,16 @@
 
 #include "client/engine.h"
 #include "client/precision.h"
+#include "client/saved_model.h"
 #include "client/security.h"
 #include "common/options/options.h"
 #include "common/graph/graph_part.h"
+
+enum gp_job_purpose {
+	GP_JOB_TRAIN,
+	GP_JOB_EVAL,  /* eval: pictures are prepared as the file of --init says, where nothing else is said */
+	GP_JOB_INFER, /* infer: --data may be left out, too */
+};
 
 struct gp_job_settings {
 	const char *server, *cut, *device;
@@ -32,6 +39,8 @@ struct gp_job_settings {
 	double connect_timeout_s, idle_timeout_s, reconnect_for_s;
 	struct gp_client_security_files security;
 	const char *model, *data, *tokenizer, *input, *init, *init_skip;
+	bool init_anyway;
+	enum gp_job_purpose purpose; /* no row: the command says it */
 	const char *freeze;
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
@@ -44,7 +53,7 @@ struct gp_job_settings {
 /* Offsets are those of struct gp_job_settings. */
 extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads, precisions, timeouts */
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
-extern const struct gp_opt_rows gp_job_model_rows;    /* --model --data --input --init --init-skip --seed */
+extern const struct gp_opt_rows gp_job_model_rows;    /* --model --data --input --init --init-skip --init-anyway --seed */
 extern const struct gp_opt_rows gp_job_freeze_rows;   /* --freeze: train and capture */
 extern const struct gp_opt_rows gp_job_skip_rows;     /* --skip-bad: train and eval */
 extern const struct gp_opt_rows gp_job_batch_rows;    /* --batch --chunks --window */
@@ -57,6 +66,10 @@ struct gp_job {
 	const struct gp_job_settings *set;
 	struct gp_graph *graph;
 	struct gp_weights *init; /* NULL without --init */
+	struct gp_saved_model saved; /* what its file says about itself; zeroed without */
+	bool model_of_file;          /* --model was left out */
+	char data[GP_SAVED_TEXT];    /* for `infer` without --data */
+	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
 	struct gp_session_spec session;     /* from the flags; the optimizer from gp_job_open_engine on */
 	enum gp_precision client_precision; /* what --client-precision came to */
@@ -71,8 +84,9 @@ struct gp_job {
 /* Flags of the four directions' codecs, without dashes: act up, act down, grad up, grad down. */
 extern const char *const gp_job_codec_flags[4];
 
-/* Checks the flags and configures the log. `set` must outlive the job. */
-enum gp_status gp_job_begin(struct gp_job *j, const struct gp_job_settings *set, struct gp_err *err);
+/* Checks the flags and configures the log. `set` must outlive the job; --model, and --data of `infer`, which the user has left
+ * out are filled in from the file of --init. */
+enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err);
 /* --data, in --input's shape or its own, or else the model's. */
 enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, bool augment, struct gp_dataset **out,
 				struct gp_err *err);

@@ -80,6 +80,18 @@ enum gp_status gp_labels_of_dataset(struct gp_labels *l, const struct gp_dataset
 	return status;
 }
 
+enum gp_status gp_labels_of_saved(struct gp_labels *l, const struct gp_saved_model *m, struct gp_err *err)
+{
+	const int count = gp_saved_model_labels(m);
+	*l = (struct gp_labels){0};
+	enum gp_status status = gp_alloc_array((void **)&l->name, (size_t)count, sizeof *l->name, err);
+	for (int i = 0; status == GP_OK && i < count; i++)
+		status = add_label(l, gp_saved_model_label(m, i), err);
+	if (status != GP_OK)
+		gp_labels_deinit(l);
+	return status;
+}
+
 void gp_labels_deinit(struct gp_labels *l)
 {
 	for (int i = 0; i < l->count; i++)

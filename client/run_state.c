@@ -286,7 +286,10 @@ enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const 
 				  const struct gp_run_progress *step, struct gp_err *err)
 {
 	char loss[40], correct[24], samples[24];
-	struct gp_manifest m = {.role = GP_MANIFEST_CLIENT, .step = steps, .spec = *r->o.spec};
+	struct gp_manifest m = {.role = GP_MANIFEST_CLIENT, .step = steps,
+				.spec = *r->o.spec,
+				.state_meta = r->o.meta,
+				.state_meta_count = r->o.meta_count};
 	memcpy(m.run_id, r->id, sizeof m.run_id);
 	snprintf(loss, sizeof loss, "%a", r->progress.loss_sum + step->loss_sum);
 	snprintf(correct, sizeof correct, "%" PRIu64, r->progress.correct + step->correct);

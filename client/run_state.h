@@ -33,6 +33,8 @@ struct gp_run_state_options {
 	bool required;
 	const struct gp_pairs *spec;       /* by flag: what must be the same to go on; outlives the run state */
 	const volatile sig_atomic_t *stop; /* (optional) set by a signal: the next step gets a checkpoint */
+	const struct gp_st_pair *meta;     /* (optional) metadata of the state files; outlives the run state */
+	int meta_count;
 };
 
 /* Sums over the epoch under way. */

@@ -101,7 +101,7 @@ static enum gp_status parse(int argc, char **argv, struct settings *set, struct 
 
 static enum gp_status prepare(struct capturing *c, struct gp_err *err)
 {
-	const struct gp_job_settings *s = &c->set.job;
+	struct gp_job_settings *s = &c->set.job;
 	GP_TRY(gp_job_begin(&c->job, s, err));
 	if (!c->set.out)
 		GP_FAIL(err, GP_USAGE, "--out FILE is missing: where the tensors go");

@@ -18,11 +18,13 @@
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
-	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME --init FILE [OPTION...]",
+	.synopsis = "(--server HOST:PORT | --local) --data NAME --init FILE [--model NAME] [OPTION...]",
 	.about = "Accuracy and loss of weights on a dataset's validation samples. With --server the first and\n"
-		 "last blocks run here and the rest on gpserverd; with --local everything runs here.",
-	.examples = "  gpclient eval --local --model cnn --data fashion-mnist --init cnn.safetensors\n"
-		    "  gpclient eval --server 127.0.0.1:4400 --cut 1:-1 --model cnn --data fashion-mnist \\\n"
+		 "last blocks run here and the rest on gpserverd; with --local everything runs here. Weights that\n"
+		 "gpclient has saved say which model they are of, and how pictures are normalised and sized where\n"
+		 "--data and --input do not.",
+	.examples = "  gpclient eval --local --data fashion-mnist --init cnn.safetensors\n"
+		    "  gpclient eval --server 127.0.0.1:4400 --cut 1:-1 --data fashion-mnist \\\n"
 		    "      --init cnn.safetensors --codec uniform:bits=8 --json\n",
 };
 
@@ -55,6 +57,7 @@ static enum gp_status parse(int argc, char **argv, struct gp_job_settings *set, 
 
 static enum gp_status prepare(struct evaluation *e, struct gp_err *err)
 {
+	e->set.purpose = GP_JOB_EVAL;
 	GP_TRY(gp_job_begin(&e->job, &e->set, err));
 	if (!e->set.init)
 		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights to evaluate");

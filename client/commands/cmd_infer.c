@@ -40,20 +40,23 @@ static const struct gp_opt label_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(labels),
 	 .value = "FILE",
-	 .help = "names of the model's outputs, one per line; default: the classes of --data"},
+	 .help = "names of the model's outputs, one per line; default: those in the file of --init, else the classes of "
+		 "--data"},
 };
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
-	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME --init FILE [OPTION...] [PICTURE...]",
-	.about = "Labels and probabilities of pictures: JPEG and PNG files, and folders of them. --data names\n"
-		 "the dataset that the model was trained on: pictures are prepared like its validation images and\n"
-		 "labelled with its classes. Without the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.\n"
+	.synopsis = "(--server HOST:PORT | --local) --init FILE [OPTION...] [PICTURE...]",
+	.about = "Labels and probabilities of pictures: JPEG and PNG files, and folders of them. Weights that\n"
+		 "gpclient has saved say which model they are of, how its pictures were prepared and what its classes\n"
+		 "are called. With other files, --model says which model, and --data names the dataset that it was\n"
+		 "trained on: pictures are prepared like its validation images and labelled with its classes. Without\n"
+		 "the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.\n"
 		 "Where the data has tokens in place of pictures, no file is named: its validation samples are "
 		 "labelled.",
-	.examples = "  gpclient infer --local --model cnn --data fashion-mnist --init cnn.safetensors shirt.png\n"
+	.examples = "  gpclient infer --local --init cnn.safetensors shirt.png\n"
 		    "  gpclient infer --server 127.0.0.1:4400 --model mobilenetv2 --data pictures:classes=5 \\\n"
-		    "      --labels flowers.txt --init flowers.safetensors --json photos/\n",
+		    "      --labels flowers.txt --init torch.safetensors --json photos/\n",
 	.positional = "PICTURE",
 };
 
@@ -150,11 +153,14 @@ static enum gp_status make_room(struct inference *n, struct gp_err *err)
 	GP_TRY(gp_alloc_array((void **)&n->candidate, (size_t)n->outputs, sizeof *n->candidate, err));
 	if (n->set.labels)
 		return gp_labels_read(&n->labels, n->set.labels, n->outputs, err);
+	if (gp_saved_model_labels(&n->job.saved) == n->outputs)
+		return gp_labels_of_saved(&n->labels, &n->job.saved, err);
 	return gp_labels_of_dataset(&n->labels, n->samples, n->outputs, err);
 }
 
 static enum gp_status prepare(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
 {
+	n->set.job.purpose = GP_JOB_INFER;
 	GP_TRY(gp_job_begin(&n->job, &n->set.job, err));
 	if (!n->set.job.init)
 		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights of the model");

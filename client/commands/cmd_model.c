@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `gpclient model list` and `gpclient model show NAME`: options and dispatch.
- * What show prints is in model_view.c. Test: tests/unit/test_model_view.c
+ * `gpclient model list`, `gpclient model show NAME` and `gpclient model export
+ * CHECKPOINT`: options and dispatch. What show prints is in model_view.c, what
+ * export writes in model_export.c.
+ * Tests: tests/unit/test_model_view.c, tests/e2e/saved_model.sh
  */
 #include "client/commands/commands.h"
 
@@ -9,6 +11,7 @@
 #include <string.h>
 
 #include "client/freeze.h"
+#include "client/model_export.h"
 #include "client/model_view.h"
 #include "client/models/models.h"
 #include "common/options/options.h"
@@ -18,6 +21,7 @@
 
 struct settings {
 	const char *cut, *input, *freeze;
+	const char *out, *state_dir;
 	int64_t batch, chunks;
 	bool layers, json;
 };
@@ -89,6 +93,35 @@ static const struct gp_opt_table list_table = {
 	.count = sizeof list_options / sizeof list_options[0],
 };
 
+static const struct gp_opt export_options[] = {
+	{.name = "out",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(out),
+	 .value = "FILE",
+	 .help = "the file of weights to write (safetensors)"},
+	{.name = "state-dir",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(state_dir),
+	 .value = "DIR",
+	 .help = "of a split run: the server's --state-dir, on this machine; it has the body's parameters"},
+};
+
+static const struct gp_opt_table export_table = {
+	.command = PROGRAM " export",
+	.synopsis = "CHECKPOINT --out FILE [--state-dir DIR]",
+	.about = "Writes a file of weights from a checkpoint, as `gpclient train --save` does: for --init, eval and\n"
+		 "infer, and for PyTorch. CHECKPOINT is the folder of --checkpoint, of which the newest is taken, or\n"
+		 "one of the folders in it. The checkpoint of a local run has the whole model. That of a split run has\n"
+		 "head and tail; the server's of the same step has the body.",
+	.examples = "  gpclient model export run1 --out run1.safetensors\n"
+		    "  gpclient model export run1/step-000000000300 --out early.safetensors\n"
+		    "  gpclient model export run2 --state-dir /var/lib/gpsplit --out run2.safetensors\n",
+	.positional = "CHECKPOINT",
+	.positional_max = 1,
+	.opt = export_options,
+	.count = sizeof export_options / sizeof export_options[0],
+};
+
 /* --- list ------------------------------------------------------------------------------------------------------- */
 
 static enum gp_status list_models(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
@@ -148,13 +181,35 @@ static enum gp_status show_model(int argc, char **argv, struct gp_options_result
 	return status;
 }
 
+/* --- export ----------------------------------------------------------------------------------------------------- */
+
+static enum gp_status export_model(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
+{
+	struct settings s = {0};
+	GP_TRY(gp_options_parse(&export_table, argc, argv, &s, r, err));
+	if (r->help)
+		return GP_OK;
+	if (r->positionals != 1)
+		GP_FAIL(err, GP_USAGE, "export needs a checkpoint: the folder of --checkpoint, or one of those in it");
+	if (!s.out || !*s.out)
+		GP_FAIL(err, GP_USAGE, "--out FILE is missing: where the weights go");
+	struct gp_model_export x = {.checkpoint = r->positional[0], .state_dir = s.state_dir, .out = s.out};
+	GP_TRY(gp_model_export(&x, err));
+	fprintf(stderr, "%s: %d tensors as of step %llu\n", s.out, x.tensors, (unsigned long long)x.step);
+	if (!x.knows_model)
+		fprintf(stderr, "note: the checkpoint is of an older version and does not say of which model: give --model with it\n");
+	return GP_OK;
+}
+
 /* --- dispatch --------------------------------------------------------------------------------------------------- */
 
 int gp_cmd_model(int argc, char **argv)
 {
 	static const char usage[] =
 		"usage: " PROGRAM " list [--json]\n"
-		"       " PROGRAM " show NAME[:key=value,...] [options]   (" PROGRAM " show --help)\n";
-	static const struct gp_subcommand list[] = {{"list", list_models}, {"show", show_model}};
+		"       " PROGRAM " show NAME[:key=value,...] [options]   (" PROGRAM " show --help)\n"
+		"       " PROGRAM " export CHECKPOINT --out FILE          (" PROGRAM " export --help)\n";
+	static const struct gp_subcommand list[] = {
+		{"list", list_models}, {"show", show_model}, {"export", export_model}};
 	return gp_cmd_dispatch(PROGRAM, usage, list, sizeof list / sizeof list[0], argc, argv);
 }

@@ -15,6 +15,7 @@
 #include "client/job.h"
 #include "client/run_spec.h"
 #include "client/run_state.h"
+#include "client/save_weights.h"
 #include "client/trainer.h"
 #include "common/base/mem.h"
 #include "common/store/safetensors.h"
@@ -48,7 +49,8 @@ static const struct gp_opt data_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(save),
 	 .value = "FILE",
-	 .help = "write the trained weights there (safetensors)"},
+	 .help = "write the trained weights there (safetensors); where that fails at the end they go to the folder of "
+		 "--checkpoint, the current one or $TMPDIR, which an error names, and the exit status is 1"},
 };
 
 static const struct gp_opt training_rows[] = {
@@ -217,7 +219,7 @@ static const struct gp_opt log_rows[] = {
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
-	.synopsis = "(--server HOST:PORT | --local) --model NAME --data NAME [OPTION...]",
+	.synopsis = "(--server HOST:PORT | --local) (--model NAME | --init FILE) --data NAME [OPTION...]",
 	.about = "Trains a model. With --server the first and last blocks run here and the rest on\n"
 		 "gpserverd; with --local everything runs here.",
 	.examples = "  gpclient train --server 127.0.0.1:4400 --model mobilenetv2:width=0.5,stem=cifar \\\n"
@@ -273,6 +275,8 @@ struct training {
 	struct gp_weights *weights;
 	struct gp_json_log *log;
 	struct gp_run_spec run_spec;
+	struct gp_saved_model description; /* of the trained weights, for --save and checkpoints */
+	struct gp_saved_pairs described;   /* the same, as metadata */
 	struct gp_run_state *run; /* NULL without --checkpoint */
 	struct gp_optim optim;
 	struct gp_schedule schedule;
@@ -382,7 +386,9 @@ static enum gp_status open_run(struct training *t, struct gp_err *err)
 					       .resume = (enum gp_resume)s->resume,
 					       .required = s->checkpoint_required,
 					       .spec = &t->run_spec.pairs,
-					       .stop = &stop_signal};
+					       .stop = &stop_signal,
+					       .meta = t->described.pair,
+					       .meta_count = t->described.count};
 	GP_TRY(gp_run_state_open(&o, &t->run, err));
 	if (gp_run_state_newest(t->run) > t->total_steps)
 		GP_FAIL(err, GP_INVALID, "--resume: the run is at step %llu already, past the %llu of --%s",
@@ -401,6 +407,8 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(gp_job_build(&t->job, t->train_data, err));
 	GP_TRY(gp_weights_new(t->job.graph, &t->weights, err));
 	GP_TRY(configure_optimizer(t, err));
+	GP_TRY(gp_saved_model_describe(t->job.model, t->train_data, t->set.job.data, &t->description, err));
+	GP_TRY(gp_saved_pairs_make(&t->description, &t->described, err));
 	GP_TRY(open_run(t, err));
 	t->job.stop = &stop_signal;
 	gp_warn_of_data(t->set.job.data, t->train_data, "training");
@@ -445,9 +453,29 @@ static void print_summary(const struct gp_train_report *r)
 	print_checkpoints(&r->checkpoints);
 }
 
+/* With the run that made them. Once a training has ended, what it has come to is not lost to a full disk. */
+static enum gp_status save(struct training *t, uint64_t steps, struct gp_err *err)
+{
+	char id[GP_RUN_ID_HEX];
+	struct gp_saved_pairs pairs;
+	if (!t->set.save)
+		return GP_OK;
+	t->description.steps = steps;
+	if (t->run) {
+		gp_run_id_text(gp_run_state_id(t->run), id);
+		snprintf(t->description.run, sizeof t->description.run, "%.8s", id); /* the rest opens its checkpoints */
+	}
+	GP_TRY(gp_saved_pairs_make(&t->description, &pairs, err));
+	const enum gp_status status =
+		gp_save_somewhere(t->weights, t->set.save, t->set.checkpoint, pairs.pair, pairs.count, err);
+	gp_saved_pairs_deinit(&pairs);
+	return status;
+}
+
 static enum gp_status run(struct training *t, struct gp_err *err)
 {
 	struct gp_train_report report;
+	struct gp_err unsaved;
 	struct gp_trainer_spec spec = {.engine = t->job.engine,
 				       .train = t->train,
 				       .val = t->val,
@@ -467,13 +495,16 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 	print_summary(&report);
 	if (t->set.job.profile && t->job.engine->ops->print_profile)
 		t->job.engine->ops->print_profile(t->job.engine, stderr);
-	if (t->set.save)
-		GP_TRY(gp_weights_save(t->weights, t->set.save, err));
+	const enum gp_status saved = save(t, report.steps, &unsaved);
 	if (t->set.job.json)
 		GP_TRY(gp_job_print_json(gp_train_report_json(&report), err));
 	if (t->log)
 		GP_TRY(gp_json_log_write(
 			t->log, json_pack("{s:s, s:o}", "event", "end", "report", gp_train_report_json(&report)), err));
+	if (saved != GP_OK) {
+		*err = unsaved;
+		return saved;
+	}
 	if (report.stopped)
 		GP_FAIL(err, GP_CANCELED, "stopped by a signal after %llu of %llu steps",
 			(unsigned long long)report.steps, (unsigned long long)t->total_steps);
@@ -486,6 +517,8 @@ static enum gp_status clean_up(struct training *t, enum gp_status status, struct
 	gp_job_deinit(&t->job);
 	gp_run_state_close(t->run);
 	gp_run_spec_deinit(&t->run_spec);
+	gp_saved_pairs_deinit(&t->described);
+	gp_saved_model_deinit(&t->description);
 	gp_loader_free(t->train);
 	gp_loader_free(t->val);
 	gp_dataset_free(t->train_data);

@@ -20,7 +20,7 @@ static const struct {
 	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
 	{"infer", "labels and probabilities of pictures or other samples", gp_cmd_infer},
 	{"data", "check all files of a dataset", gp_cmd_data},
-	{"model", "list models; show layers, MACs and tensor sizes at a cut", gp_cmd_model},
+	{"model", "list models; show layers, MACs and tensor sizes at a cut; export a checkpoint", gp_cmd_model},
 	{"tokens", "the tokens of texts, as a tokenizer makes them", gp_cmd_tokens},
 	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},

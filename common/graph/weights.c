@@ -284,13 +284,22 @@ enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, co
 
 enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, struct gp_err *err)
 {
+	return gp_weights_save_with(w, path, NULL, 0, err);
+}
+
+enum gp_status gp_weights_save_with(const struct gp_weights *w, const char *path, const struct gp_st_pair *more,
+				    int count, struct gp_err *err)
+{
 	const struct gp_graph *g = w->graph;
-	const struct gp_st_pair meta[] = {{"format", "pt"}, {"model", g->name}};
+	struct gp_st_pair meta[2 + GP_WEIGHTS_PAIRS] = {{"format", "pt"}, {"model", g->name}};
 	struct gp_st_item *items;
+	gp_require(count <= GP_WEIGHTS_PAIRS);
+	for (int i = 0; i < count; i++)
+		meta[2 + i] = more[i];
 	GP_TRY(gp_alloc_array((void **)&items, (size_t)g->params, sizeof *items, err));
 	for (int i = 0; i < g->params; i++)
 		items[i] = (struct gp_st_item){g->param[i].name, g->param[i].shape, w->value[i], GP_ST_F32};
-	enum gp_status status = gp_st_write(path, items, g->params, meta, 2, err);
+	enum gp_status status = gp_st_write(path, items, g->params, meta, 2 + count, err);
 	gp_free(items);
 	return status;
 }

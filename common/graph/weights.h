@@ -12,6 +12,7 @@
 #define GP_WEIGHTS_H
 
 #include "common/graph/graph.h"
+#include "common/store/safetensors.h"
 
 struct gp_weights {
 	const struct gp_graph *graph; /* must outlive this */
@@ -54,6 +55,10 @@ enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, co
 				      struct gp_weights_report *report, struct gp_err *err);
 /* All values, atomically. Metadata: format=pt, model=the graph's name. */
 enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, struct gp_err *err);
+#define GP_WEIGHTS_PAIRS 16
+/* The same with further metadata, at most GP_WEIGHTS_PAIRS. */
+enum gp_status gp_weights_save_with(const struct gp_weights *w, const char *path, const struct gp_st_pair *more,
+				    int count, struct gp_err *err);
 
 #define GP_SHA256_HEX 65
 

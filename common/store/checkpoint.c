@@ -308,9 +308,10 @@ static enum gp_status measure_state(const char *path, struct gp_manifest *m, str
 	return status;
 }
 
-static enum gp_status write_state(const char *path, const struct gp_st_item *items, int count, struct gp_err *err)
+static enum gp_status write_state(const char *path, const struct gp_manifest *m, const struct gp_st_item *items,
+				  int count, struct gp_err *err)
 {
-	GP_TRY(gp_st_write(path, items, count, NULL, 0, err));
+	GP_TRY(gp_st_write(path, items, count, m->state_meta, m->state_meta_count, err));
 	if (chmod(path, 0600) != 0)
 		return gp_fail_os(err, GP_IO, "protect", path);
 	return GP_OK;
@@ -326,7 +327,7 @@ static enum gp_status fill_folder(const char *dir, struct gp_manifest *m, const 
 	GP_TRY(step_path(dir, TEMP_PREFIX, m->step, MANIFEST_NAME, &manifest, err));
 	GP_TRY(gp_remove_folder(folder.text, err));
 	GP_TRY(gp_make_folder(folder.text, err));
-	GP_TRY(write_state(state.text, items, count, err));
+	GP_TRY(write_state(state.text, m, items, count, err));
 	GP_TRY(measure_state(state.text, m, err));
 	GP_TRY(gp_manifest_text(m, &text, err));
 	*manifest_bytes = strlen(text);

@@ -40,6 +40,9 @@ struct gp_manifest {
 	uint64_t step;
 	uint64_t state_bytes, state_hash; /* of the tensor file; hash: XXH3-64 */
 	struct gp_pairs spec, progress;
+	/* (optional) metadata for the tensor file when it is written; it is no part of the manifest, and not read back with it */
+	const struct gp_st_pair *state_meta;
+	int state_meta_count;
 	json_t *json;
 };
 

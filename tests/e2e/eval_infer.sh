@@ -57,6 +57,11 @@ mv "$work/pictures/first.jpg" "$work/"
 infer "$work/local.jsonl" --local --threads 1 "${weights[@]}" --json "$work/pictures"
 infer "$work/split.jsonl" "${split[@]}" "${weights[@]}" --json "$work/pictures"
 equal "infer split and local" "$(cksum <"$work/split.jsonl")" "$(cksum <"$work/local.jsonl")"
+infer "$work/alone.jsonl" --local --threads 1 --init "$work/w.safetensors" --json "$work/pictures"
+status=0
+"$build/gpclient" infer --local --init "$work/w.safetensors" --model $model,pad=same "$work/pictures" >"$work/out" 2>&1 || status=$?
+equal "infer with another pad" "$status $(grep -c 'they differ in pad' "$work/out")" "3 1"
+equal "infer with nothing but the weights" "$(cksum <"$work/alone.jsonl")" "$(cksum <"$work/local.jsonl")"
 equal "a line per picture" "$(wc -l <"$work/local.jsonl")" 50
 right=$(sed -nE 's/.*-([0-9]+)\.png", "labels": \[\{"label": "class ([0-9]+)".*/\1 \2/p' "$work/local.jsonl" |
 	awk '$1 == $2 { n++ } END { print n / NR }')

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the file of --init says about its weights. See job_init.h.
+ * Test: tests/e2e/saved_model.sh
+ */
+#include "client/job_init.h"
+
+#include <string.h>
+
+#include "client/models/models.h"
+
+#define MODEL_SHOWN 90 /* characters in a message */
+
+/* A new classifier is for the classes of the data. */
+static void take_model(struct gp_job *j, struct gp_job_settings *set)
+{
+	if (set->init_skip && set->purpose == GP_JOB_TRAIN)
+		gp_model_spec_drop(j->saved.model, "classes");
+	set->model = j->saved.model;
+	j->model_of_file = true;
+}
+
+enum gp_status gp_job_read_init(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
+{
+	if (!set->init)
+		return GP_OK;
+	GP_TRY(gp_saved_model_read(set->init, &j->saved, err));
+	if (!set->model && j->saved.model[0])
+		take_model(j, set);
+	if (!set->data && set->purpose == GP_JOB_INFER && gp_saved_model_data(&j->saved, j->data))
+		set->data = j->data;
+	return GP_OK;
+}
+
+/* A file's text may name a model of any size; what it holds bounds what is made for it. */
+static enum gp_status check_size(const struct gp_job *j, struct gp_err *err)
+{
+	const uint64_t least = 2; /* bytes of a number, in F16 */
+	if (!j->model_of_file || j->set->init_skip || j->graph->param_elements <= j->saved.file_bytes / least)
+		return GP_OK;
+	GP_FAIL(err, GP_INVALID, "%s says that it is a %.*s, which has %llu numbers: more than the file can hold",
+		j->set->init, MODEL_SHOWN, j->saved.model, (unsigned long long)j->graph->param_elements);
+}
+
+/* The file's model with the names and defaults of this version. */
+static enum gp_status settle_saved(const struct gp_job *j, char settled[GP_MODEL_SPEC], struct gp_err *err)
+{
+	struct gp_graph *g;
+	struct gp_model_options o = {.input = j->saved.pictures.shape};
+	if (gp_model_build_settled(j->saved.model, &o, &g, settled, err) != GP_OK) {
+		err->code = GP_INVALID;
+		return gp_err_prefix(err, "%s says that it is a %.*s", j->set->init, MODEL_SHOWN, j->saved.model);
+	}
+	gp_graph_free(g);
+	return GP_OK;
+}
+
+static void note(const char *text)
+{
+	fprintf(stderr, "note: %s\n", text);
+}
+
+static enum gp_status compare_models(const struct gp_job *j, struct gp_err *err)
+{
+	char saved[GP_MODEL_SPEC], text[GP_ERR_TEXT];
+	struct gp_model_difference d;
+	if (!j->saved.model[0] || j->model_of_file)
+		return GP_OK;
+	if (settle_saved(j, saved, err) != GP_OK) {
+		if (!j->set->init_anyway)
+			return err->code;
+		note(err->text);
+		return GP_OK;
+	}
+	gp_model_compare(saved, j->model, &d);
+	if (!d.decisive[0])
+		return GP_OK;
+	snprintf(text, sizeof text, "%.80s is of another model than --model: they differ in %s", j->set->init, d.decisive);
+	if (!j->set->init_anyway)
+		GP_FAIL(err, GP_INVALID, "%s (leave --model out, or --init-anyway): %.*s; %.*s", text, MODEL_SHOWN, saved,
+			MODEL_SHOWN, j->model);
+	note(text);
+	return GP_OK;
+}
+
+static bool same_numbers(const float *a, const float *b, int64_t n)
+{
+	for (int64_t i = 0; i < n; i++)
+		if (a[i] != b[i])
+			return false;
+	return true;
+}
+
+/* Legitimate, but seldom meant when weights are measured, and worth knowing when they are trained on. */
+static void compare_pictures(const struct gp_job *j, const struct gp_dataset *d)
+{
+	struct gp_preparation now;
+	const struct gp_preparation *then = &j->saved.pictures;
+	char a[64], b[64], text[256];
+	gp_dataset_preparation(d, &now);
+	if (then->shape.ndim == 0 || now.shape.ndim == 0)
+		return;
+	const int64_t channels = now.shape.dim[2];
+	if (!gp_shape_equal(&then->shape, &now.shape)) {
+		snprintf(text, sizeof text, "%.100s was trained on pictures of %s (height, width, channels); here they are %s",
+			 j->set->init, gp_shape_text(&then->shape, a, sizeof a), gp_shape_text(&now.shape, b, sizeof b));
+		note(text);
+	} else if (!same_numbers(then->mean, now.mean, channels) || !same_numbers(then->std, now.std, channels)) {
+		snprintf(text, sizeof text,
+			 "%.100s was trained with mean %g, std %g of the first channel; here they are %g and %g",
+			 j->set->init, (double)then->mean[0], (double)then->std[0], (double)now.mean[0],
+			 (double)now.std[0]);
+		note(text);
+	}
+}
+
+/* `infer` shows the file's own labels. */
+static void compare_labels(const struct gp_job *j, const struct gp_dataset *d)
+{
+	char shown[GP_SHOWN];
+	const int then = gp_saved_model_labels(&j->saved), now = gp_dataset_classes(d);
+	if (then == 0 || j->set->purpose == GP_JOB_INFER)
+		return;
+	if (then != now)
+		fprintf(stderr, "note: %s was trained on %d classes; the data has %d\n", j->set->init, then, now);
+	for (int i = 0; i < then && then == now; i++) {
+		const char *a = gp_saved_model_label(&j->saved, i), *b = gp_dataset_class_name(d, i);
+		if (strcmp(a, b) == 0 || strchr(a, '?')) /* '?': a name that could not be written as it was */
+			continue;
+		fprintf(stderr, "note: class %d is '%s' in the data, but %s was trained with '%s' there\n", i,
+			gp_text_shown(gp_text_of(b), shown), j->set->init, a);
+		return;
+	}
+}
+
+enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
+{
+	if (!j->set->init)
+		return GP_OK;
+	GP_TRY(check_size(j, err));
+	GP_TRY(compare_models(j, err));
+	compare_pictures(j, d);
+	compare_labels(j, d);
+	return GP_OK;
+}
