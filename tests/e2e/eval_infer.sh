@@ -58,6 +58,10 @@ infer "$work/local.jsonl" --local --threads 1 "${weights[@]}" --json "$work/pict
 infer "$work/split.jsonl" "${split[@]}" "${weights[@]}" --json "$work/pictures"
 equal "infer split and local" "$(cksum <"$work/split.jsonl")" "$(cksum <"$work/local.jsonl")"
 infer "$work/alone.jsonl" --local --threads 1 --init "$work/w.safetensors" --json "$work/pictures"
+# One picture is a batch of a few, and a chunk no larger than that.
+infer "$work/one.jsonl" --local --threads 1 --data pictures:size=512,classes=10 --init "$work/w.safetensors" --json \
+	"$(find "$work/pictures" -name '*.png' | head -1)"
+equal "one large picture" "$(wc -l <"$work/one.jsonl")" 1
 status=0
 "$build/gpclient" infer --local --init "$work/w.safetensors" --model $model,pad=same "$work/pictures" >"$work/out" 2>&1 || status=$?
 equal "infer with another pad" "$status $(grep -c 'they differ in pad' "$work/out")" "3 1"
