@@ -49,14 +49,15 @@ static const struct gp_opt where_rows[] = {
 	 .offset = FIELD(precision),
 	 .initial = "fp32",
 	 .choices = "fp32|bf16|tf32", /* in the order of enum gp_precision */
-	 .help = "of convolutions and matrix products on the server, of all with --local; bf16 (sums stay fp32) needs "
-		 "AVX512_BF16 or a GPU, tf32 a GPU"},
+	 .help = "what convolutions and matrix products are computed in: on the server, or in the whole model "
+		 "with --local; bf16 (sums stay fp32) needs AVX512_BF16 or a GPU, tf32 a GPU"},
 	{.name = "client-precision",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(client_precision),
 	 .initial = "auto",
 	 .choices = GP_CLIENT_PRECISION_CHOICES,
-	 .help = "the same, of the blocks on this side; auto: --precision where --device can, else fp32"},
+	 .help = "what the blocks on this side are computed in; auto: as --precision says where --device "
+		 "supports it, else fp32"},
 	{.name = "connect-timeout",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(connect_timeout_s),
@@ -64,7 +65,7 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "10s",
 	 .min = 0.1,
 	 .max = 3600,
-	 .help = "give up connecting after so long"},
+	 .help = "give up a connection that does not stand after this time"},
 	{.name = "idle-timeout",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(idle_timeout_s),
@@ -72,7 +73,7 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "15s",
 	 .min = 1,
 	 .max = 86400,
-	 .help = "a server that sends nothing, not even heartbeats, is gone"},
+	 .help = "take the link for broken when the server has sent nothing for so long, not even heartbeats"},
 	{.name = "reconnect-for",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(reconnect_for_s),
@@ -80,8 +81,8 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "60s",
 	 .min = 0,
 	 .max = 86400,
-	 .help = "when the link breaks or the server is busy, try again for so long, also where links break again "
-		 "and again before a step is through; 0 = not at all"},
+	 .help = "when the link breaks or the server is busy, try again for so long; the time counts on while "
+		 "links break again before a step is done; 0 = do not try again"},
 };
 const struct gp_opt_rows gp_job_where_rows = ROWS(where_rows);
 
@@ -165,7 +166,7 @@ static const struct gp_opt model_rows[] = {
 	 .initial = "1",
 	 .min = 0,
 	 .max = 9e15,
-	 .help = "of drawn weights, order, augmentation and dropout"},
+	 .help = "decides the starting weights, the order of the samples, augmentation and dropout"},
 };
 const struct gp_opt_rows gp_job_model_rows = ROWS(model_rows);
 
@@ -199,7 +200,7 @@ static const struct gp_opt batch_rows[] = {
 	 .initial = "4",
 	 .min = 1,
 	 .max = 1 << 20,
-	 .help = "micro-batches a batch is cut into; divides --batch. Batch norm takes its statistics from each chunk"},
+	 .help = "chunks (micro-batches) of equal size that a batch is cut into; batch norm takes its statistics from each"},
 	{.name = "window",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(window),
@@ -218,17 +219,18 @@ static const struct gp_opt codec_rows[] = {
 	 .value = "SPEC",
 	 .initial = "raw",
 	 .group = "Compression",
-	 .help = "of every direction, for example sortquant:bits=6,split=2 (see 'gpclient codec list')"},
+	 .help = "how the tensors of all four directions are compressed, for example sortquant:bits=6,split=2 "
+		 "(see 'gpclient codec list')"},
 	{.name = "codec-act-up",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[0]),
 	 .value = "SPEC",
-	 .help = "of activations to the server, instead of --codec"},
+	 .help = "activations to the server, where it is not --codec"},
 	{.name = "codec-act-down",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[1]),
 	 .value = "SPEC",
-	 .help = "of activations from the server"},
+	 .help = "activations from the server, where it is not --codec"},
 };
 const struct gp_opt_rows gp_job_codec_rows = ROWS(codec_rows);
 
@@ -237,12 +239,12 @@ static const struct gp_opt grad_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[2]),
 	 .value = "SPEC",
-	 .help = "of gradients to the server"},
+	 .help = "gradients to the server, where it is not --codec"},
 	{.name = "codec-grad-down",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codec_dir[3]),
 	 .value = "SPEC",
-	 .help = "of gradients from the server"},
+	 .help = "gradients from the server, where it is not --codec"},
 };
 const struct gp_opt_rows gp_job_grad_rows = ROWS(grad_rows);
 
@@ -257,7 +259,7 @@ static const struct gp_opt output_rows[] = {
 	 .offset = FIELD(log),
 	 .value = "SPEC",
 	 .initial = "all=warn",
-	 .help = "log levels, for example all=info,net=debug"},
+	 .help = "what is logged, by module and level, for example all=info,net=debug"},
 	{.name = "config",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(config),
