@@ -63,7 +63,7 @@ refused 3 'there is no checkpoint in' model export "$work/nowhere" --out "$work/
 refused 3 'cannot open' model export "$work/run/step-000000000005" --out "$work/x.safetensors"
 refused 2 'out FILE is missing' model export "$work/run"
 
-# Of a split run the server has a half, under the client's name where it has one.
+# The server has a half of a split run, under the client's name where it has one.
 split_export() { # NAME SERVER-FLAGS CLIENT-FLAGS
 	local server client
 	read -ra server <<<"$2"
