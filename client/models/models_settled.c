@@ -11,6 +11,12 @@
 
 #include "common/base/text.h"
 
+/* Pieces that are empty may have no place. */
+static bool same_text(struct gp_text a, struct gp_text b)
+{
+	return a.len == b.len && (a.len == 0 || memcmp(a.at, b.at, a.len) == 0);
+}
+
 static bool is_listed(struct gp_text key, const char *const *names, int count)
 {
 	for (int i = 0; i < count; i++)
@@ -26,7 +32,7 @@ static bool find_pair(const char *spec, struct gp_text key, struct gp_text *valu
 	struct gp_text rest = gp_text_of(colon ? colon + 1 : ""), pair, name;
 	while (gp_text_cut(&rest, ',', &pair)) {
 		gp_text_cut(&pair, '=', &name);
-		if (name.len != key.len || memcmp(name.at, key.at, key.len) != 0)
+		if (!same_text(name, key))
 			continue;
 		*value = pair;
 		return true;
@@ -52,7 +58,7 @@ static void compare_pairs(const char *spec, const char *other, bool missing, str
 	while (gp_text_cut(&rest, ',', &pair)) {
 		gp_text_cut(&pair, '=', &name);
 		const bool has = find_pair(other, name, &value);
-		const bool same = has && value.len == pair.len && memcmp(value.at, pair.at, pair.len) == 0;
+		const bool same = has && same_text(value, pair);
 		if (name.len > 0 && (missing ? !has : !same))
 			note_difference(d, name);
 	}
