@@ -126,7 +126,7 @@ struct gp_client_session {
 	uint8_t token[GP_TOKEN_BYTES], run_id[GP_RUN_ID_BYTES];
 	bool has_token;
 	uint64_t server_steps, server_checkpoint; /* from WELCOME */
-	uint64_t stored[GP_CHECKPOINTS_MAX];      /* from WELCOME: where none is common, what the server has of the run */
+	uint64_t stored[GP_CHECKPOINTS_MAX]; /* from WELCOME: where none is common, what the server has of the run */
 	size_t stored_count;
 	struct gp_client_commit last_commit;
 	uv_timer_t timer, pause;

@@ -40,12 +40,15 @@ static enum gp_status check_where(const struct gp_job_settings *s, struct gp_err
 static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_err *err)
 {
 	if (!s->model && s->init)
-		GP_FAIL(err, GP_USAGE, "--model is missing, and %s does not say of which model it is; 'gpclient model list' shows them",
+		GP_FAIL(err, GP_USAGE,
+			"--model is missing, and %s does not say of which model it is; 'gpclient model list' shows "
+			"them",
 			s->init);
 	if (!s->model)
 		GP_FAIL(err, GP_USAGE, "--model is missing; 'gpclient model list' shows them");
 	if (!s->data && s->init && s->purpose == GP_JOB_INFER)
-		GP_FAIL(err, GP_USAGE, "--data is missing, and %s does not say how its pictures were prepared", s->init);
+		GP_FAIL(err, GP_USAGE, "--data is missing, and %s does not say how its pictures were prepared",
+			s->init);
 	if (!s->data)
 		GP_FAIL(err, GP_USAGE, "--data is missing, for example --data fashion-mnist");
 	if (s->chunks > s->batch || s->batch % s->chunks != 0)

@@ -53,7 +53,7 @@ struct gp_job_settings {
 /* Offsets are those of struct gp_job_settings. */
 extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads, precisions, timeouts */
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
-extern const struct gp_opt_rows gp_job_model_rows;    /* --model --data --input --init --init-skip --init-anyway --seed */
+extern const struct gp_opt_rows gp_job_model_rows; /* --model --data --input --init --init-skip --init-anyway --seed */
 extern const struct gp_opt_rows gp_job_freeze_rows;   /* --freeze: train and capture */
 extern const struct gp_opt_rows gp_job_skip_rows;     /* --skip-bad: train and eval */
 extern const struct gp_opt_rows gp_job_batch_rows;    /* --batch --chunks --window */

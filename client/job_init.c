@@ -75,10 +75,11 @@ static enum gp_status compare_models(const struct gp_job *j, struct gp_err *err)
 	gp_model_compare(saved, j->model, &d);
 	if (!d.decisive[0])
 		return GP_OK;
-	snprintf(text, sizeof text, "%.80s is of another model than --model: they differ in %s", j->set->init, d.decisive);
+	snprintf(text, sizeof text, "%.80s is of another model than --model: they differ in %s", j->set->init,
+		 d.decisive);
 	if (!j->set->init_anyway)
-		GP_FAIL(err, GP_INVALID, "%s (leave --model out, or --init-anyway): %.*s; %.*s", text, MODEL_SHOWN, saved,
-			MODEL_SHOWN, j->model);
+		GP_FAIL(err, GP_INVALID, "%s (leave --model out, or --init-anyway): %.*s; %.*s", text, MODEL_SHOWN,
+			saved, MODEL_SHOWN, j->model);
 	note(text);
 	return GP_OK;
 }
@@ -102,8 +103,10 @@ static void compare_pictures(const struct gp_job *j, const struct gp_dataset *d)
 		return;
 	const int64_t channels = now.shape.dim[2];
 	if (!gp_shape_equal(&then->shape, &now.shape)) {
-		snprintf(text, sizeof text, "%.100s was trained on pictures of %s (height, width, channels); here they are %s",
-			 j->set->init, gp_shape_text(&then->shape, a, sizeof a), gp_shape_text(&now.shape, b, sizeof b));
+		snprintf(text, sizeof text,
+			 "%.100s was trained on pictures of %s (height, width, channels); here they are %s",
+			 j->set->init, gp_shape_text(&then->shape, a, sizeof a),
+			 gp_shape_text(&now.shape, b, sizeof b));
 		note(text);
 	} else if (!same_numbers(then->mean, now.mean, channels) || !same_numbers(then->std, now.std, channels)) {
 		snprintf(text, sizeof text,

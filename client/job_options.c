@@ -126,7 +126,8 @@ static const struct gp_opt model_rows[] = {
 	 .offset = FIELD(model),
 	 .value = "NAME[:K=V,...]",
 	 .group = "Model and data",
-	 .help = "for example mobilenetv2:width=0.5,stem=cifar (see 'gpclient model list'); default: the one that the file "
+	 .help = "for example mobilenetv2:width=0.5,stem=cifar (see 'gpclient model list'); default: the one that the "
+		 "file "
 		 "of --init names"},
 	{.name = "data",
 	 .type = GP_OPT_TEXT,

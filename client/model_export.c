@@ -23,8 +23,8 @@
 
 struct exporting {
 	struct gp_model_export *x;
-	char dir[PATH_MAX];  /* of the client */
-	char body[PATH_MAX]; /* the run's folder of the server; "": not needed */
+	char dir[PATH_MAX];                /* of the client */
+	char body[PATH_MAX];               /* the run's folder of the server; "": not needed */
 	uint64_t step[GP_CHECKPOINTS_MAX]; /* to choose from */
 	int count;
 	struct gp_checkpoint *ours, *theirs;
@@ -75,8 +75,8 @@ static enum gp_status open_ours(struct exporting *e, uint64_t step, struct gp_er
 	e->ours = NULL;
 	GP_TRY(gp_checkpoint_open(e->dir, step, &e->ours, err));
 	if (e->ours->manifest.role != GP_MANIFEST_CLIENT)
-		GP_FAIL(err, GP_INVALID, "%s holds checkpoints of a server; name the folder of the client's --checkpoint",
-			e->dir);
+		GP_FAIL(err, GP_INVALID,
+			"%s holds checkpoints of a server; name the folder of the client's --checkpoint", e->dir);
 	return GP_OK;
 }
 
@@ -124,8 +124,7 @@ static bool has_run(const struct exporting *e, const char *name, char path[PATH_
 	struct gp_err ignored;
 	int count = 0;
 	bool ours = false;
-	if (!gp_run_id_parse(name, folder) ||
-	    snprintf(path, PATH_MAX, "%s/%s", e->x->state_dir, name) >= PATH_MAX ||
+	if (!gp_run_id_parse(name, folder) || snprintf(path, PATH_MAX, "%s/%s", e->x->state_dir, name) >= PATH_MAX ||
 	    gp_checkpoint_list(path, step, &count, &ignored) != GP_OK)
 		return false;
 	for (int i = 0; i < count && !ours; i++) {
@@ -158,7 +157,8 @@ static enum gp_status open_both(struct exporting *e, struct gp_err *err)
 {
 	if (!e->x->state_dir)
 		GP_FAIL(err, GP_INVALID,
-			"%.100s is of a split run: the server has the body's parameters. Give its --state-dir DIR on this machine, or "
+			"%.100s is of a split run: the server has the body's parameters. Give its --state-dir DIR on "
+			"this machine, or "
 			"have the run write them: its command with --resume --save FILE",
 			e->x->checkpoint);
 	GP_TRY(find_body(e, err));
@@ -181,7 +181,8 @@ static int add_params(const struct gp_checkpoint *c, struct gp_st_item *item, in
 	for (int i = 0; c && i < gp_st_count(c->state); i++) {
 		const struct gp_st_tensor *t = gp_st_at(c->state, i);
 		if (strncmp(t->name, PARAM_PREFIX, strlen(PARAM_PREFIX)) == 0 && t->dtype != GP_ST_OTHER)
-			item[count++] = (struct gp_st_item){t->name + strlen(PARAM_PREFIX), t->shape, t->data, t->dtype};
+			item[count++] =
+				(struct gp_st_item){t->name + strlen(PARAM_PREFIX), t->shape, t->data, t->dtype};
 	}
 	return count;
 }
@@ -190,7 +191,8 @@ static enum gp_status write_items(const struct exporting *e, const struct gp_sav
 {
 	char name[GP_MODEL_SPEC];
 	struct gp_saved_pairs pairs;
-	struct gp_st_pair meta[2 + GP_WEIGHTS_PAIRS] = {{"format", "pt"}, {"model", name}}; /* as gp_weights_save_with */
+	struct gp_st_pair meta[2 + GP_WEIGHTS_PAIRS] = {{"format", "pt"},
+							{"model", name}}; /* as gp_weights_save_with */
 	struct gp_st_item *item;
 	const int most = gp_st_count(e->ours->state) + (e->theirs ? gp_st_count(e->theirs->state) : 0);
 	GP_TRY(gp_saved_pairs_make(m, &pairs, err));

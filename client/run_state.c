@@ -70,8 +70,8 @@ static enum gp_status take_checkpoint(struct gp_run_state *r, uint64_t step, str
 	struct gp_err damage;
 	const enum gp_status opened = gp_checkpoint_open(r->o.dir, step, &c, &damage);
 	if (opened == GP_UNSUPPORTED)
-		GP_FAIL(err, GP_INVALID, "--checkpoint: %s; go on with the version that wrote it, or name another folder",
-			damage.text);
+		GP_FAIL(err, GP_INVALID,
+			"--checkpoint: %s; go on with the version that wrote it, or name another folder", damage.text);
 	if (opened != GP_OK) {
 		gp_log(main, GP_LOG_WARN, "left out: %s", damage.text);
 		return GP_OK;
@@ -94,7 +94,8 @@ static enum gp_status nothing_here(const struct gp_run_state *r, struct gp_err *
 static enum gp_status nothing_readable(const struct gp_run_state *r, int count, struct gp_err *err)
 {
 	GP_FAIL(err, GP_INVALID,
-		"--resume: none of the %d checkpoints in %.100s can be read (see the warnings); a new run needs another "
+		"--resume: none of the %d checkpoints in %.100s can be read (see the warnings); a new run needs "
+		"another "
 		"folder",
 		count, r->o.dir);
 }
@@ -286,7 +287,8 @@ enum gp_status gp_run_state_write(struct gp_run_state *r, uint64_t steps, const 
 				  const struct gp_run_progress *step, struct gp_err *err)
 {
 	char loss[40], correct[24], samples[24];
-	struct gp_manifest m = {.role = GP_MANIFEST_CLIENT, .step = steps,
+	struct gp_manifest m = {.role = GP_MANIFEST_CLIENT,
+				.step = steps,
 				.spec = *r->o.spec,
 				.state_meta = r->o.meta,
 				.state_meta_count = r->o.meta_count};

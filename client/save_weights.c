@@ -27,7 +27,8 @@ enum gp_status gp_save_somewhere(const struct gp_weights *w, const char *path, c
 		return GP_OK;
 	for (size_t i = 0; i < sizeof folders / sizeof folders[0]; i++)
 		if (folders[i] && *folders[i] && save_in(w, folders[i], meta, count, other))
-			GP_FAIL(err, GP_IO, "--save: %.150s; the trained weights are in %.130s instead", why.text, other);
+			GP_FAIL(err, GP_IO, "--save: %.150s; the trained weights are in %.130s instead", why.text,
+				other);
 	GP_FAIL(err, GP_IO, "--save: %.150s; the trained weights could be written nowhere%s", why.text,
 		checkpoints ? ", but `gpclient model export` can take them from the checkpoints" : "");
 }

@@ -163,7 +163,8 @@ static enum gp_status read_all(const struct gp_st_file *f, const char *label, st
 	if (!format)
 		return GP_OK;
 	if (strcmp(format, FORMAT) != 0)
-		return refuse(label, "format", FORMAT ", the one that this version reads; a newer gpclient wrote it", err);
+		return refuse(label, "format", FORMAT ", the one that this version reads; a newer gpclient wrote it",
+			      err);
 	GP_TRY(read_text(f, label, "version", m->version, sizeof m->version, err));
 	GP_TRY(read_text(f, label, "model", m->model, sizeof m->model, err));
 	GP_TRY(read_text(f, label, "data", m->data, sizeof m->data, err));

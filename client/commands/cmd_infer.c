@@ -40,8 +40,8 @@ static const struct gp_opt label_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(labels),
 	 .value = "FILE",
-	 .help = "names of the model's outputs, one per line; default: those in the file of --init, else the classes of "
-		 "--data"},
+	 .help = "names of the model's outputs, one per line; default: those in the file of --init, else the classes "
+		 "of --data"},
 };
 
 static const struct gp_opt_table table = {

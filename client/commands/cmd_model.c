@@ -109,10 +109,11 @@ static const struct gp_opt export_options[] = {
 static const struct gp_opt_table export_table = {
 	.command = PROGRAM " export",
 	.synopsis = "CHECKPOINT --out FILE [--state-dir DIR]",
-	.about = "Writes a file of weights from a checkpoint, as `gpclient train --save` does: for --init, eval and\n"
-		 "infer, and for PyTorch. CHECKPOINT is the folder of --checkpoint, of which the newest is taken, or\n"
-		 "one of the folders in it. The checkpoint of a local run has the whole model. That of a split run has\n"
-		 "head and tail; the server's of the same step has the body.",
+	.about =
+		"Writes a file of weights from a checkpoint, as `gpclient train --save` does: for --init, eval and\n"
+		"infer, and for PyTorch. CHECKPOINT is the folder of --checkpoint, of which the newest is taken, or\n"
+		"one of the folders in it. The checkpoint of a local run has the whole model. That of a split run has\n"
+		"head and tail; the server's of the same step has the body.",
 	.examples = "  gpclient model export run1 --out run1.safetensors\n"
 		    "  gpclient model export run1/step-000000000300 --out early.safetensors\n"
 		    "  gpclient model export run2 --state-dir /var/lib/gpsplit --out run2.safetensors\n",
@@ -197,7 +198,8 @@ static enum gp_status export_model(int argc, char **argv, struct gp_options_resu
 	GP_TRY(gp_model_export(&x, err));
 	fprintf(stderr, "%s: %d tensors as of step %llu\n", s.out, x.tensors, (unsigned long long)x.step);
 	if (!x.knows_model)
-		fprintf(stderr, "note: the checkpoint is of an older version and does not say of which model: give --model with it\n");
+		fprintf(stderr, "note: the checkpoint is of an older version and does not say of which model: give "
+				"--model with it\n");
 	return GP_OK;
 }
 

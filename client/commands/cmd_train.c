@@ -95,7 +95,10 @@ static const struct gp_opt training_rows[] = {
 	 .max = 1,
 	 .below_max = true,
 	 .help = "momentum of --optimizer sgd; refused with adam and adamw, which have their own"},
-	{.name = "nesterov", .type = GP_OPT_FLAG, .offset = FIELD(nesterov), .help = "Nesterov momentum, with --optimizer sgd"},
+	{.name = "nesterov",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(nesterov),
+	 .help = "Nesterov momentum, with --optimizer sgd"},
 	{.name = "weight-decay",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(weight_decay),
@@ -202,8 +205,8 @@ static const struct gp_opt checkpoint_rows[] = {
 	 .bare = true,
 	 .help = "go on from the newest checkpoint that both sides have, and end with status 3 where there is none; "
 		 "=if-any: begin a run where no checkpoint was ever whole, as at a service's first start. --steps and "
-		 "--epochs may grow (cosine, poly and a --warmup below 1 then follow the new number from there on, as if "
-		 "it had been so all along)"},
+		 "--epochs may grow (cosine, poly and a --warmup below 1 then follow the new number from there on, as "
+		 "if it had been so all along)"},
 };
 
 static const struct gp_opt log_rows[] = {
@@ -464,7 +467,8 @@ static enum gp_status save(struct training *t, uint64_t steps, struct gp_err *er
 	t->description.steps = steps;
 	if (t->run) {
 		gp_run_id_text(gp_run_state_id(t->run), id);
-		snprintf(t->description.run, sizeof t->description.run, "%.8s", id); /* the rest opens its checkpoints */
+		/* The rest of it opens the run's checkpoints. */
+		snprintf(t->description.run, sizeof t->description.run, "%.8s", id);
 	}
 	GP_TRY(gp_saved_pairs_make(&t->description, &pairs, err));
 	const enum gp_status status =

@@ -30,7 +30,8 @@ static enum gp_status read_source(struct gp_dataset *d, struct gp_spec *spec, st
 	if (source.ndim == 0)
 		return GP_OK;
 	if (gp_spec_given(spec, "size", &text))
-		GP_FAIL(err, GP_USAGE, "dataset pictures: size= is of pictures of all sizes, shape= where they have one; give one");
+		GP_FAIL(err, GP_USAGE,
+			"dataset pictures: size= is of pictures of all sizes, shape= where they have one; give one");
 	d->source_height = (int)source.dim[0];
 	d->source_width = (int)source.dim[1];
 	d->source_channels = (int)source.dim[2];

@@ -118,8 +118,8 @@ void gp_dataset_preparation(const struct gp_dataset *d, struct gp_preparation *o
 		return;
 	out->shape = *gp_dataset_shape(d);
 	if (d->transform.fit != GP_FIT_CROP)
-		out->source = (struct gp_shape){.ndim = 3,
-						.dim = {d->source_height, d->source_width, d->source_channels}};
+		out->source =
+			(struct gp_shape){.ndim = 3, .dim = {d->source_height, d->source_width, d->source_channels}};
 	memcpy(out->mean, d->mean, sizeof out->mean);
 	memcpy(out->std, d->std, sizeof out->std);
 }

@@ -39,7 +39,8 @@ struct gp_dataset_options { /* what the caller knows before opening */
 		shape; /* wanted picture (H,W,C), ndim 0 = the dataset's own; pictures are resized / padded to it */
 	bool augment;  /* training-time random crop + flip of pictures */
 	const char *tokenizer; /* the folder of the tokenizer of texts; NULL: none */
-	const struct gp_preparation *like; /* (optional) its shape, mean and std, where neither the text nor `shape` says */
+	/* (optional) its shape, mean and std count where neither the text nor `shape` says. */
+	const struct gp_preparation *like;
 };
 
 #define GP_DATA_TENSORS 4 /* of a sample, beside its label */

@@ -50,7 +50,8 @@ static void note_settled(struct gp_model_args *a, const char *key, const char *v
 {
 	const size_t n = strlen(a->settled);
 	const char *before = strchr(a->settled, ':') ? "," : ":";
-	gp_require(n + strlen(key) + strlen(value) + 3 <= sizeof a->settled); /* models have few options, and short ones */
+	gp_require(n + strlen(key) + strlen(value) + 3 <=
+		   sizeof a->settled); /* models have few options, and short ones */
 	snprintf(a->settled + n, sizeof a->settled - n, "%s%s=%s", before, key, value);
 }
 

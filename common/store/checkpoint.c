@@ -116,8 +116,9 @@ static enum gp_status inspect_entry(const char *name, void *arg, struct gp_err *
 	char shown[GP_SHOWN];
 	const bool of_client = parse_step(name, &step), of_server = gp_run_id_parse(name, id);
 	if (of_client && n->role == GP_MANIFEST_SERVER)
-		GP_FAIL(err, GP_INVALID, "%s holds the checkpoints of a client ('%s'); a server needs a folder of its own",
-			n->dir, name);
+		GP_FAIL(err, GP_INVALID,
+			"%s holds the checkpoints of a client ('%s'); a server needs a folder of its own", n->dir,
+			name);
 	if (of_server && n->role == GP_MANIFEST_CLIENT)
 		GP_FAIL(err, GP_INVALID,
 			"%s holds the checkpoints of a server ('%.8s...'); a client needs a folder of its own", n->dir,

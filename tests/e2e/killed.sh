@@ -115,6 +115,26 @@ all_ways raw --optimizer adamw --lr 0.002
 all_ways poweriter:rank=4,iters=2
 all_ways ef+uniform:bits=4 --clip-norm 1
 
+# While the client trains, its server comes back without the run's state: the client ends, and keeps its checkpoints.
+state_lost() {
+	local status=0 before
+	server_up
+	client_start lost --steps 100000 --schedule const
+	await test -e "$work/lost/step-000000000004/confirmed" || fail "lost: no checkpoint"
+	kill_server
+	rm -rf "$work/state"
+	server_again
+	wait $client_pid || status=$?
+	before=$(newest "$work/lost")
+	equal "the state is lost: exit status" $status 3
+	grep -q 'no checkpoint is on both sides: here (.*lost) step.* 4.*; server .*: no checkpoint of this run$' "$work/lost.log" ||
+		fail "the state is lost: $(tail -3 "$work/lost.log")"
+	[ -n "$before" ] || fail "the state is lost, and so are the client's checkpoints"
+	stop_server
+	rm -rf "$work/state"
+}
+state_lost
+
 # The server's newest checkpoint is damaged: the run goes on from the one before, by itself.
 damage() {
 	local at
@@ -142,10 +162,7 @@ damaged_ways() {
 	rm -rf "$work/state"/[0-9a-f]*
 
 	client_start damaged-live "${flags[@]}"
-	wait_for_checkpoint damaged-live
-	while kill -0 $client_pid 2>/dev/null && [ -z "$(newest "$work/state" 2)" ]; do
-		sleep 0.01
-	done
+	await test -e "$work/damaged-live/step-000000000008/confirmed" # the one before it serves when the newest is damaged
 	kill -STOP $client_pid
 	kill_server
 	damage

@@ -32,8 +32,12 @@ static struct gp_graph *build(const char *spec, int64_t h, int64_t w, int64_t c)
 static void settled_text_builds_the_same_model_without_any_default(void **state)
 {
 	(void)state;
-	static const char *const specs[] = {"cnn", "mobilenetv2:pad=same,eps=0.001", "resnet18:stem=cifar,width=0.3", "resnet20",
-					    "vgg13:hidden=0", "fasttext"};
+	static const char *const specs[] = {"cnn",
+					    "mobilenetv2:pad=same,eps=0.001",
+					    "resnet18:stem=cifar,width=0.3",
+					    "resnet20",
+					    "vgg13:hidden=0",
+					    "fasttext"};
 	char settled[GP_MODEL_SPEC], again[GP_MODEL_SPEC];
 	struct gp_err err = {0};
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
@@ -73,9 +77,9 @@ static void settled_texts_differ_in_what_is_computed(void **state)
 static void option_is_dropped_from_a_text(void **state)
 {
 	(void)state;
-	static const char *const pairs[][2] = {{"m:classes=5,pad=same", "m:pad=same"}, {"m:pad=same,classes=5", "m:pad=same"},
-					       {"m:classes=5", "m"},                   {"m:a=1,classes=5,b=2", "m:a=1,b=2"},
-					       {"m:subclasses=5", "m:subclasses=5"},   {"m", "m"}};
+	static const char *const pairs[][2] = {
+		{"m:classes=5,pad=same", "m:pad=same"}, {"m:pad=same,classes=5", "m:pad=same"}, {"m:classes=5", "m"},
+		{"m:a=1,classes=5,b=2", "m:a=1,b=2"},   {"m:subclasses=5", "m:subclasses=5"},   {"m", "m"}};
 	for (size_t i = 0; i < sizeof pairs / sizeof pairs[0]; i++) {
 		char text[64];
 		strcpy(text, pairs[i][0]);

@@ -139,7 +139,8 @@ static void value_of_a_bare_choice_is_optional(void **state)
 	expect_resume(parse_config("resume = if-any\n", NULL), 2);
 	expect_resume(parse_config("resume = true\n", NULL), 1);
 	assert_fails(GP_USAGE, "--resume: 'sometimes' is not one of no|yes|if-any", "--resume=sometimes");
-	assert_fails(GP_USAGE, "unexpected argument 'if-any'; 'gpclient train --help' shows what is known", "--resume", "if-any");
+	assert_fails(GP_USAGE, "unexpected argument 'if-any'; 'gpclient train --help' shows what is known", "--resume",
+		     "if-any");
 }
 
 static void both_forms_of_a_flag_are_understood(void **state)

@@ -207,7 +207,8 @@ static void checkpoints_of_another_run_or_version_are_not_pushed_out(void **stat
 	OK(gp_checkpoint_write(root, &m, &item, 1, NULL, &err));
 	const struct gp_run_state_options o = options(&spec, GP_RESUME_IF_ANY);
 	expect_open_refused(&o, "checkpoints of two runs (of steps 20 and 10)");
-	snprintf(command, sizeof command, "sed -i 's/\"format\": 1/\"format\": 2/' %s/step-000000000020/manifest.json", root);
+	snprintf(command, sizeof command, "sed -i 's/\"format\": 1/\"format\": 2/' %s/step-000000000020/manifest.json",
+		 root);
 	assert_int_equal(system(command), 0);
 	expect_open_refused(&o, "its format is 2; this version reads format 1; go on with the version that wrote it");
 }
@@ -230,7 +231,8 @@ static void run_begins_again_only_where_no_checkpoint_was_ever_on_both_sides(voi
 	OK(gp_run_state_check_start(r, "host:1", NULL, 0, NULL, &err));
 	gp_run_state_close(r);
 	r = open_run(&spec, GP_RESUME_MUST);
-	expect_start_refused(r, 0, NULL, "step 10; server host:1: no checkpoint of this run (it never had one: --resume=if-any");
+	expect_start_refused(r, 0, NULL,
+			     "step 10; server host:1: no checkpoint of this run (it never had one: --resume=if-any");
 	gp_run_state_close(r);
 	r = open_run(&spec, GP_RESUME_IF_ANY);
 	OK(gp_run_state_check_start(r, "host:1", NULL, 0, NULL, &err));

@@ -140,9 +140,12 @@ static void file_that_says_what_cannot_be_is_refused(void **state)
 		{{{"gpsplit.input", "3x8x9999"}}, "gpsplit.input is not CxHxW"},
 		{{{"gpsplit.input", "3x8x8"}}, "gpsplit.mean is not one number"},
 		{{{"gpsplit.input", "3x8x8"}, {"gpsplit.mean", "1/2"}}, "gpsplit.mean is not one number"},
-		{{{"gpsplit.input", "3x8x8"}, {"gpsplit.mean", "1"}, {"gpsplit.std", "0"}}, "gpsplit.std is not one positive"},
-		{{{"gpsplit.input", "3x8x8"}, {"gpsplit.mean", "1"}, {"gpsplit.std", "nan"}}, "gpsplit.std is not one positive"},
-		{{{"gpsplit.input", "3x8x8"}, {"gpsplit.mean", "1"}, {"gpsplit.std", "1"}}, "gpsplit.scale is not 1/255"},
+		{{{"gpsplit.input", "3x8x8"}, {"gpsplit.mean", "1"}, {"gpsplit.std", "0"}},
+		 "gpsplit.std is not one positive"},
+		{{{"gpsplit.input", "3x8x8"}, {"gpsplit.mean", "1"}, {"gpsplit.std", "nan"}},
+		 "gpsplit.std is not one positive"},
+		{{{"gpsplit.input", "3x8x8"}, {"gpsplit.mean", "1"}, {"gpsplit.std", "1"}},
+		 "gpsplit.scale is not 1/255"},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
 		struct gp_saved_model m = {.steps = 7};

@@ -491,13 +491,17 @@ static void folder_of_another_version_or_kind_keeps_a_server_from_starting(void 
 	struct gp_state_dir *d = open_dir(NO_LIMIT);
 	OK(write_step(d, run_a, 10));
 	gp_state_dir_close(d);
-	snprintf(command, sizeof command, "sed -i 's/\"format\": 1/\"format\": 2/' '%s'/aa01*/step-*/manifest.json", root);
+	snprintf(command, sizeof command, "sed -i 's/\"format\": 1/\"format\": 2/' '%s'/aa01*/step-*/manifest.json",
+		 root);
 	assert_int_equal(system(command), 0);
 	assert_int_equal(gp_state_dir_open(root, &limits, &d, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "--state-dir: "));
-	assert_non_null(strstr(err.text, "its format is 2; this version reads format 1; start the version that wrote it"));
+	assert_non_null(
+		strstr(err.text, "its format is 2; this version reads format 1; start the version that wrote it"));
 	assert_null(strstr(err.text, "aa01000000"));
-	snprintf(command, sizeof command, "cd '%s' && grep -q '\"format\": 2' aa01*/step-*/manifest.json && rm -r aa01* && mkdir step-000000000010",
+	snprintf(command, sizeof command,
+		 "cd '%s' && grep -q '\"format\": 2' aa01*/step-*/manifest.json && rm -r aa01* && mkdir "
+		 "step-000000000010",
 		 root);
 	assert_int_equal(system(command), 0);
 	assert_int_equal(gp_state_dir_open(root, &limits, &d, &err), GP_INVALID);
