@@ -64,6 +64,8 @@ struct gp_body_cbs {
 	void (*committed)(void *arg, uint64_t step);
 	/* Called instead, where COMMIT asked for a checkpoint: it is on disk, or `why` says why it is not. */
 	void (*checkpointed)(void *arg, uint64_t step, const char *why);
+	/* (optional) First, in any case: the checkpoint of the state after `step` steps could not be written. */
+	void (*checkpoint_failed)(void *arg, uint64_t step, const char *why);
 	void (*params_sent)(void *arg, uint32_t count);
 	void (*idle)(void *arg); /* a task came back while stopping or without a channel: see gp_body_busy */
 };
@@ -143,6 +145,8 @@ bool gp_body_busy(const struct gp_body *b);
 bool gp_body_in_step(const struct gp_body *b);
 /* True while it is the client's turn to send or to read something: in a step, or while answers are on their way. */
 bool gp_body_awaits_client(const struct gp_body *b);
+/* Chunks that are here and wait for a codec, for the device, or for the link; not those that wait for the client. */
+int gp_body_chunks_queued(const struct gp_body *b);
 /* No step, commit, evaluation or fetch of parameters is under way, and every answer has left. */
 bool gp_body_between_steps(const struct gp_body *b);
 /* Every chunk of the step under way is through: its client may have sent COMMIT, which may not have come. */

@@ -369,6 +369,14 @@ bool gp_body_awaits_client(const struct gp_body *b)
 	return sending > 0 || b->fetching || gp_body_in_step(b);
 }
 
+int gp_body_chunks_queued(const struct gp_body *b)
+{
+	int queued = 0;
+	for (int i = 0; b->slot && i < b->spec.session.window; i++)
+		queued += b->slot[i].state != SLOT_EMPTY && b->slot[i].state != SLOT_WAITING;
+	return queued;
+}
+
 bool gp_body_between_steps(const struct gp_body *b)
 {
 	return !b->optim_pending && !gp_body_awaits_client(b);

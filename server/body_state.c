@@ -128,6 +128,8 @@ static void tell(struct gp_body *b, enum gp_status status, const struct gp_err *
 		k->step = b->step;
 	else
 		k->failure = *err;
+	if (status != GP_OK && b->cbs.checkpoint_failed)
+		b->cbs.checkpoint_failed(b->arg, b->step, err->text);
 	if (b->stopping || !b->ch)
 		b->cbs.idle(b->arg);
 	else

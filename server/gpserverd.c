@@ -18,6 +18,7 @@
 #include "common/base/port_file.h"
 #include "common/base/threads.h"
 #include "server/server.h"
+#include "server/session_status.h"
 
 #define PROGRAM           "gpserverd"
 #define LARGE_BLOCK_BYTES (256 << 10)
@@ -28,6 +29,7 @@ struct settings {
 	double drain_for_s;
 	const char *log, *config, *port_file;
 	bool version;
+	bool served; /* set by serve: what ends the server from here on is a line of the log */
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -277,10 +279,11 @@ static const struct gp_opt_table table = {
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
-		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end.\n"
-		 "SIGTERM and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every\n"
-		 "run's state and exits with status 0. A second signal, or the end of --drain-for, ends it at once\n"
-		 "with status 1, and the log says which runs fall back to an older step.",
+		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end. SIGUSR1\n"
+		 "writes the status of all sessions to the log: step, rates, bytes, queue, memory. SIGTERM\n"
+		 "and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
+		 "state and exits with status 0. A second signal, or the end of --drain-for, ends it at once with\n"
+		 "status 1, and the log says which runs fall back to an older step.",
 	.examples = "  gpserverd --listen 127.0.0.1:4400\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --tls-cert server.pem --tls-key server.key --tokens tokens\n"
 		    "  gpserverd --listen 0.0.0.0:4400 --insecure --device cpu --threads 8\n"
@@ -291,7 +294,7 @@ static const struct gp_opt_table table = {
 
 struct daemon {
 	uv_loop_t loop;
-	uv_signal_t sigint, sigterm, sighup;
+	uv_signal_t sigint, sigterm, sighup, sigusr1;
 	uv_timer_t patience; /* with what is under way when the daemon has to stop */
 	struct gp_server server;
 	double drain_for_s;
@@ -305,9 +308,11 @@ static void on_stopped(void *arg)
 	uv_close((uv_handle_t *)&d->sigint, NULL);
 	uv_close((uv_handle_t *)&d->sigterm, NULL);
 	uv_close((uv_handle_t *)&d->sighup, NULL);
+	uv_close((uv_handle_t *)&d->sigusr1, NULL);
 	uv_close((uv_handle_t *)&d->patience, NULL);
 	signal(SIGINT, SIG_IGN); /* all is written: one more signal must not make a failure of it */
 	signal(SIGTERM, SIG_IGN);
+	signal(SIGUSR1, SIG_IGN);
 	gp_server_deinit(&d->server);
 }
 
@@ -374,17 +379,26 @@ static void on_hangup(uv_signal_t *signal, int number)
 		gp_log(main, GP_LOG_INFO, "limits read again");
 }
 
+static void on_status(uv_signal_t *signal, int number)
+{
+	struct daemon *d = signal->data;
+	(void)number;
+	gp_server_tell_status(&d->server);
+}
+
 static void watch_signals(struct daemon *d)
 {
 	signal(SIGPIPE, SIG_IGN);
 	uv_signal_init(&d->loop, &d->sigint);
 	uv_signal_init(&d->loop, &d->sigterm);
 	uv_signal_init(&d->loop, &d->sighup);
+	uv_signal_init(&d->loop, &d->sigusr1);
 	uv_timer_init(&d->loop, &d->patience);
-	d->sigint.data = d->sigterm.data = d->sighup.data = d->patience.data = d;
+	d->sigint.data = d->sigterm.data = d->sighup.data = d->sigusr1.data = d->patience.data = d;
 	uv_signal_start(&d->sigint, on_signal, SIGINT);
 	uv_signal_start(&d->sigterm, on_signal, SIGTERM);
 	uv_signal_start(&d->sighup, on_hangup, SIGHUP);
+	uv_signal_start(&d->sigusr1, on_status, SIGUSR1);
 }
 
 static void print_address(const struct daemon *d, const struct settings *set)
@@ -431,7 +445,7 @@ static void return_large_blocks(void)
 	mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES);
 }
 
-static enum gp_status serve(const struct settings *set, struct gp_err *err)
+static enum gp_status serve(struct settings *set, struct gp_err *err)
 {
 	static struct daemon d;
 	d.drain_for_s = set->drain_for_s;
@@ -444,6 +458,7 @@ static enum gp_status serve(const struct settings *set, struct gp_err *err)
 	if (status == GP_OK) {
 		watch_signals(&d); /* who reads the port file may send some at once */
 		status = announce(&d, set, err);
+		set->served = status == GP_OK;
 	}
 	uv_run(&d.loop, UV_RUN_DEFAULT);
 	uv_loop_close(&d.loop);
@@ -460,6 +475,7 @@ int main(int argc, char **argv)
 	struct settings set = {0};
 	struct gp_options_result given;
 	struct gp_err err = {0};
+	signal(SIGUSR1, SIG_IGN); /* until there is a status to be told */
 	gp_threads_prepare(argv);
 	gp_environment_check(PROGRAM);
 	enum gp_status status = gp_options_parse(&table, argc - 1, argv + 1, &set, &given, &err);
@@ -467,7 +483,9 @@ int main(int argc, char **argv)
 		printf(PROGRAM " " GP_VERSION "\n");
 	else if (status == GP_OK && !given.help)
 		status = serve(&set, &err);
-	if (status != GP_OK)
+	if (status != GP_OK && set.served)
+		gp_log(main, GP_LOG_ERROR, "%s", err.text);
+	else if (status != GP_OK)
 		gp_err_print(&err, PROGRAM);
 	gp_options_free(&given);
 	return gp_status_exit(status);

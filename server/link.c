@@ -10,6 +10,7 @@
 #include "server/link.h"
 
 #include "common/base/log.h"
+#include "server/session_status.h"
 
 #define DEADLINE_TICK_MS        250
 #define OPEN_SPILL_BYTES        (16u << 20) /* memory of one unpacked OPEN: 4096 nodes fit many times */
@@ -81,8 +82,10 @@ static void channel_closed(void *arg)
 {
 	struct gp_server_link *l = arg;
 	l->channel_closed = true;
-	if (l->session)
+	if (l->session) {
+		gp_server_session_keep_figures(l->session, l->ch);
 		gp_server_session_release(l->session);
+	}
 	l->session = NULL;
 	reap(l);
 }
@@ -102,19 +105,16 @@ static void log_end(const struct gp_server_link *l, enum gp_status status, const
 			       l->peer, text);
 		return;
 	}
-	double seconds = (double)(gp_now_ns() - l->began_ns) * 1e-9;
 	const struct gp_server_session *s = l->session;
-	unsigned long long steps = s->body ? gp_body_steps(s->body) : 0;
-	const struct gp_kind_account *made = gp_channel_account(l->ch)->sent.kind;
-	double computed = (double)(made[GP_FRAME_ACT_DOWN].stage_ns[GP_STAGE_COMPUTE] +
-				   made[GP_FRAME_GRAD_DOWN].stage_ns[GP_STAGE_COMPUTE]) *
-			  1e-9;
-	enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
+	const enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
+	char title[GP_SESSION_TITLE];
 	gp_client_log_write(
 		&l->srv->log, &l->client, level,
-		"session %llu of %s ended after %.1f s (%.1f s computing) and %llu steps: %s (%.0f MiB, process peak "
+		"%s ended after %.1f s (%.1f s computing) and %llu steps, at step %llu: %s (%.0f MiB, process peak "
 		"%.0f MiB)",
-		(unsigned long long)s->id, l->peer, seconds, computed, steps, text, (double)s->memory_bytes / 1048576,
+		gp_server_session_title(s, title), gp_server_session_seconds(s), gp_server_session_computed_s(s),
+		(unsigned long long)gp_server_session_steps(s),
+		(unsigned long long)(s->body ? gp_body_steps(s->body) : 0), text, (double)s->memory_bytes / 1048576,
 		(double)gp_mem_peak_rss_bytes() / 1048576);
 }
 
@@ -148,9 +148,9 @@ void gp_server_link_stop(struct gp_server_link *l, enum gp_status status, const 
 
 void gp_server_link_park(struct gp_server_link *l, enum gp_status status, const char *text)
 {
-	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_WARN,
-			    "session %llu of %s is parked for %g s at step %llu: %s",
-			    (unsigned long long)l->session->id, l->peer, l->srv->set.resume_window_s,
+	char title[GP_SESSION_TITLE];
+	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_WARN, "%s is parked for %g s at step %llu: %s",
+			    gp_server_session_title(l->session, title), l->srv->set.resume_window_s,
 			    (unsigned long long)gp_body_steps(l->session->body), text);
 	gp_server_session_park(l->session);
 	close_connection(l, status, text);
@@ -344,6 +344,8 @@ static void check_deadline(uv_timer_t *timer)
 	const struct gp_server_settings *set = &l->srv->set;
 	const uint64_t now = gp_now_ns();
 	forgive_own_stall(l, now);
+	if (l->session)
+		gp_server_session_sample(l->session);
 	if (end_overrun(l, now))
 		return;
 	double waited = (double)(now - (l->stranger ? l->waited_ns : l->progress_ns)) * 1e-9;
@@ -416,7 +418,7 @@ void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn)
 	gp_control_arena_init(&l->arena, OPEN_SPILL_BYTES);
 	l->srv = srv;
 	l->id = ++srv->next_link;
-	l->began_ns = l->waited_ns = l->tick_ns = l->progress_ns = gp_now_ns();
+	l->waited_ns = l->tick_ns = l->progress_ns = gp_now_ns();
 	snprintf(l->peer, sizeof l->peer, "%s", conn->peer);
 	l->shaking = conn->secure;
 	l->address = gp_visitor_of_address(conn->peer);

@@ -28,7 +28,7 @@ struct gp_server_link {
 	struct gp_control_arena arena;
 	uv_timer_t timer;
 	enum gp_link_state state;
-	uint64_t id, progress_ns, began_ns;
+	uint64_t id, progress_ns;
 	uint64_t waited_ns; /* since when the server waits for the HELLO of a stranger */
 	uint64_t tick_ns;   /* when the deadlines were last looked at */
 	uint64_t stalled_ns; /* when the server itself had last stood still; 0: never */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "server/session_status.h"
 #include "server/usage.h"
 
 /* Returns how many there are. */
@@ -90,6 +91,7 @@ static void claim(struct gp_server_link *l, struct gp_server_session *s, const G
 void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 {
 	struct gp_err err;
+	char title[GP_SESSION_TITLE];
 	l->claimed = NULL;
 	enum gp_status status = gp_server_session_resume(s, l->client_steps, l->client_hash, &err);
 	if (status != GP_OK) {
@@ -104,9 +106,9 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);
 	l->state = GP_LINK_RUN;
 	l->progress_ns = gp_now_ns();
-	gp_server_session_prove(s, &l->proof, &l->client);
-	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_INFO, "session %llu of %s goes on from step %llu",
-			    (unsigned long long)s->id, l->peer, (unsigned long long)gp_body_steps(s->body));
+	gp_server_session_prove(s, &l->proof, &l->client, l->peer);
+	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_INFO, "%s goes on at step %llu over a new link",
+			    gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));
 	gp_server_link_sent(l, send_welcome(l, true, &err), &err);
 	gp_server_link_drain(l);
 }
@@ -195,7 +197,7 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 	if (s)
 		take_over(s);
 	GP_TRY(gp_server_session_new(l->srv, l, span_of(hello->run_id), who, &l->session, err));
-	gp_server_session_prove(l->session, &l->proof, &l->client);
+	gp_server_session_prove(l->session, &l->proof, &l->client, l->peer);
 	l->state = GP_LINK_WELCOME;
 	return gp_server_session_find_stored(l->session, hello->checkpoint, hello->n_checkpoint, err);
 }

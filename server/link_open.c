@@ -7,6 +7,7 @@
 #include "server/link.h"
 
 #include "common/base/log.h"
+#include "server/session_status.h"
 #include "server/open.h"
 #include "server/usage.h"
 
@@ -40,7 +41,7 @@ static void body_ready(void *arg)
 	struct gp_err err;
 	Gpsplit__Ready ready = GPSPLIT__READY__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	char device[GP_DEVICE_TITLE];
+	char device[GP_DEVICE_TITLE], title[GP_SESSION_TITLE];
 	ready.memory_bytes = s->memory_bytes;
 	ready.device_memory_bytes = s->device_bytes;
 	ready.threads = (uint32_t)s->device->dev->threads;
@@ -50,6 +51,9 @@ static void body_ready(void *arg)
 	m.ready = &ready;
 	l->state = GP_LINK_RUN;
 	s->ready = true;
+	if (s->restored_step > 0)
+		gp_client_log_write(&s->srv->log, &s->client, GP_LOG_INFO, "%s goes on from the checkpoint of step %llu",
+				    gp_server_session_title(s, title), (unsigned long long)s->restored_step);
 	l->progress_ns = gp_now_ns();
 	gp_server_link_sent(l, gp_control_send(l->ch, &m, &err), &err);
 }
@@ -73,7 +77,7 @@ static void body_committed(void *arg, uint64_t step)
 	struct gp_server_link *l = link_of(arg);
 	struct gp_err err;
 	gp_log(session, GP_LOG_DEBUG, "session %llu committed step %llu", (unsigned long long)l->session->id,
-	       (unsigned long long)step);
+	       (unsigned long long)step + 1);
 	gp_server_link_sent(l, gp_control_send_committed(l->ch, step, &err), &err);
 	gp_server_link_stepped(l);
 }
@@ -82,12 +86,23 @@ static void body_checkpointed(void *arg, uint64_t step, const char *why)
 {
 	struct gp_server_link *l = link_of(arg);
 	struct gp_err err;
-	gp_client_log_write(&l->srv->log, &l->client, why && l->srv->state ? GP_LOG_WARN : GP_LOG_DEBUG,
-			    "session %llu committed step %llu, %s %s", (unsigned long long)l->session->id,
-			    (unsigned long long)step, why ? "without a checkpoint:" : "with",
-			    why ? why : "a checkpoint");
+	gp_log(session, GP_LOG_DEBUG, "session %llu committed step %llu, %s a checkpoint",
+	       (unsigned long long)l->session->id, (unsigned long long)step + 1, why ? "without" : "with");
 	gp_server_link_sent(l, gp_control_send_checkpointed(l->ch, step, why, &err), &err);
 	gp_server_link_stepped(l);
+}
+
+/* The client may have gone. A server that stops says which step the run falls back to, and why. */
+static void body_checkpoint_failed(void *arg, uint64_t step, const char *why)
+{
+	const struct gp_server_session *s = arg;
+	char title[GP_SESSION_TITLE], run[GP_RUN_ID_HEX];
+	if (s->ending && (s->srv->draining || s->srv->stopping))
+		return;
+	gp_run_id_text(s->stored_as, run);
+	gp_client_log_write(&s->srv->log, &s->client, s->srv->state ? GP_LOG_WARN : GP_LOG_DEBUG,
+			    "%s: no checkpoint of step %llu (run %.*s): %s", gp_server_session_title(s, title),
+			    (unsigned long long)step, GP_RUN_DIGITS_SHOWN, run, why);
 }
 
 static void body_params_sent(void *arg, uint32_t count)
@@ -187,6 +202,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 					       .chunk_done = body_chunk_done,
 					       .committed = body_committed,
 					       .checkpointed = body_checkpointed,
+					       .checkpoint_failed = body_checkpoint_failed,
 					       .params_sent = body_params_sent,
 					       .idle = body_idle};
 	struct gp_server *srv = l->srv;

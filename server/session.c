@@ -8,9 +8,10 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "server/session_status.h"
 #include "server/usage.h"
 
-#define RUN_DIGITS_SHOWN 8 /* as many as find its folder; all of them would open it */
+#define RATE_WINDOW_S 30.0 /* of steps, which may take long */
 #define ENDING_MOST 64 /* sessions that have ended and wait for the disk or for a device */
 
 static void on_gone(uv_handle_t *h)
@@ -31,10 +32,10 @@ bool gp_server_session_tell_fallback(const struct gp_server_session *s)
 	gp_run_id_text(s->stored_as, run);
 	if (at == kept)
 		gp_log(main, GP_LOG_WARN, "run %.*s of session %llu goes on from step %llu, which is on disk",
-		       RUN_DIGITS_SHOWN, run, (unsigned long long)s->id, (unsigned long long)kept);
+		       GP_RUN_DIGITS_SHOWN, run, (unsigned long long)s->id, (unsigned long long)kept);
 	else
 		gp_log(main, GP_LOG_WARN, "run %.*s of session %llu falls back from step %llu to step %llu, %s%s%s",
-		       RUN_DIGITS_SHOWN, run, (unsigned long long)s->id, (unsigned long long)at,
+		       GP_RUN_DIGITS_SHOWN, run, (unsigned long long)s->id, (unsigned long long)at,
 		       (unsigned long long)kept, kept > 0 ? "its last one on disk" : "the start: nothing is on disk",
 		       *why ? ": " : "", why);
 	return at != kept;
@@ -180,6 +181,9 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 	s->link = link;
 	snprintf(s->who, sizeof s->who, "%s", who);
 	s->id = ++srv->next_session;
+	s->began_ns = gp_now_ns();
+	gp_rate_init(&s->rate, RATE_WINDOW_S);
+	gp_rate_note(&s->rate, s->began_ns, (const uint64_t[GP_RATE_SERIES]){0});
 	s->has_run_id = run_id.len > 0;
 	if (s->has_run_id)
 		set_run_id(s, run_id.data);
@@ -191,20 +195,22 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 }
 
 void gp_server_session_prove(struct gp_server_session *s, const struct gp_server_proof *proof,
-			     const struct gp_client_tag *client)
+			     const struct gp_client_tag *client, const char *address)
 {
 	s->proof = *proof;
 	s->client = *client;
+	snprintf(s->address, sizeof s->address, "%s", address);
 }
 
 void gp_server_sessions_revoke(struct gp_server *srv)
 {
+	char title[GP_SESSION_TITLE];
 	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
 		next = s->next;
 		if (s->ending || !gp_server_revoked(&srv->credentials, &s->proof))
 			continue;
-		gp_client_log_write(&srv->log, &s->client, GP_LOG_WARN, "session %llu, parked, ends: %s",
-				    (unsigned long long)s->id, GP_SERVER_REVOKED);
+		gp_client_log_write(&srv->log, &s->client, GP_LOG_WARN, "%s, parked, ends: %s",
+				    gp_server_session_title(s, title), GP_SERVER_REVOKED);
 		gp_server_session_end(s);
 	}
 }
@@ -238,10 +244,13 @@ struct gp_server_session *gp_server_session_find(struct gp_server *srv, struct g
 static void on_window_passed(uv_timer_t *timer)
 {
 	struct gp_server_session *s = timer->data;
+	char title[GP_SESSION_TITLE];
 	gp_client_log_write(&s->srv->log, &s->client, GP_LOG_WARN,
-			    "nobody came for session %llu, parked at step %llu: its %.0f MiB are free again",
-			    (unsigned long long)s->id, (unsigned long long)gp_body_steps(s->body),
-			    (double)s->memory_bytes / 1048576);
+			    "nobody came for %s, parked at step %llu after %.1f s (%.1f s computing) and %llu steps: its "
+			    "%.0f MiB are free again",
+			    gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body),
+			    gp_server_session_seconds(s), gp_server_session_computed_s(s),
+			    (unsigned long long)gp_server_session_steps(s), (double)s->memory_bytes / 1048576);
 	gp_server_session_end(s);
 }
 
@@ -370,6 +379,6 @@ enum gp_status gp_server_session_use_state(struct gp_server_session *s, uint64_t
 	spec->session.undo = true; /* a server that stops checkpoints the state after the last commit */
 	spec->state = srv->state;
 	memcpy(spec->run_id, s->stored_as, sizeof spec->run_id);
-	spec->restore_step = restore_step;
+	spec->restore_step = s->restored_step = restore_step;
 	return GP_OK;
 }

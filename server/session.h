@@ -13,9 +13,12 @@
 #ifndef GP_SERVER_SESSION_H
 #define GP_SERVER_SESSION_H
 
+#include "common/base/rate.h"
 #include "common/net/token.h"
 #include "server/body.h"
 #include "server/server.h"
+
+#define GP_RUN_DIGITS_SHOWN 8 /* of a run's folder, in the log: as many as find it; all of them would open it */
 
 struct gp_server_session {
 	struct gp_server *srv;
@@ -39,6 +42,12 @@ struct gp_server_session {
 	char who[GP_SERVER_WHO_BYTES];      /* whom the client has proved to be: only the same may resume */
 	struct gp_server_proof proof;       /* how its newest link has proved it */
 	struct gp_client_tag client;        /* in the log */
+	char address[64];                   /* of its newest link */
+	/* What the log tells, see session_status.h: over all links, and what of it past links have carried. */
+	uint64_t began_ns, restored_step; /* restored_step: of the checkpoint that its body began from; 0: none */
+	struct gp_tcp_figures past_tcp;
+	uint64_t past_up_bytes, past_down_bytes, past_compute_ns;
+	struct gp_rate rate;
 	bool has_run_id;
 	bool checkpoints; /* the client writes checkpoints of the run */
 	bool using;       /* the server's state_dir knows that the run is in use */
@@ -64,9 +73,9 @@ static inline bool gp_server_session_counts(const struct gp_server_session *s)
 {
 	return !s->ending || (s->body && !s->superseded);
 }
-/* The link that has the session has proved this. */
+/* The link that has the session, from this address, has proved this. */
 void gp_server_session_prove(struct gp_server_session *s, const struct gp_server_proof *proof,
-			     const struct gp_client_tag *client);
+			     const struct gp_client_tag *client, const char *address);
 #define GP_SERVER_REVOKED "the token of this session was taken out of the server's file"
 /* Ends the sessions that have no link and whose token was revoked. */
 void gp_server_sessions_revoke(struct gp_server *srv);

@@ -73,14 +73,15 @@ static void conceal(const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
 	}
 }
 
-/* An error for a client, which is told no path; the path is for the log. */
-static enum gp_status without_path(const uint8_t run[GP_RUN_ID_BYTES], struct gp_err *err)
+/* An error for a client, which is told no path; the path is for the log, at a level that leaves the line about the failure
+ * to whoever knows the session. */
+static enum gp_status without_path(const uint8_t run[GP_RUN_ID_BYTES], enum gp_log_level level, struct gp_err *err)
 {
 	const int os = err->os_code;
 	conceal(run, err);
 	if (!os)
 		return err->code;
-	gp_log(main, GP_LOG_WARN, "no checkpoint: %s", err->text);
+	gp_log(main, level, "no checkpoint: %s", err->text);
 	return gp_err_set(err, err->code, os, __FILE__, __LINE__, "%s", strerror(os));
 }
 
@@ -452,7 +453,7 @@ enum gp_status gp_state_dir_check(const struct gp_state_dir *d, const uint8_t ru
 {
 	struct gp_manifest m;
 	if (peek(d, run, step, &m, err) != GP_OK)
-		return without_path(run, err);
+		return without_path(run, GP_LOG_WARN, err);
 	enum gp_status status = gp_pairs_compare(&m.spec, spec, "", err);
 	gp_manifest_deinit(&m);
 	return status;
@@ -485,7 +486,8 @@ enum gp_status gp_state_dir_load(struct gp_state_dir *d, const uint8_t run[GP_RU
 	if (status == GP_OK)
 		return GP_OK;
 	conceal(run, err);
-	return is_damage(status, err) ? discard(d, run, folder.text, step, "was damaged", err) : without_path(run, err);
+	return is_damage(status, err) ? discard(d, run, folder.text, step, "was damaged", err) :
+					  without_path(run, GP_LOG_WARN, err);
 }
 
 enum gp_status gp_state_dir_discard(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,
@@ -786,5 +788,5 @@ enum gp_status gp_state_dir_write(struct gp_state_dir *d, const uint8_t run[GP_R
 	if (status != GP_OK)
 		measure_again(d, run);
 	gp_state_dir_release(d, run);
-	return status == GP_OK ? GP_OK : without_path(run, err);
+	return status == GP_OK ? GP_OK : without_path(run, GP_LOG_DEBUG, err);
 }

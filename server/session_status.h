@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the log says about a session over all of its links: its title, the
+ * figures of its end, and the status that SIGUSR1 asks for, a line for each
+ * session and one for the totals.
+ *
+ * Threads: loop thread. Test: tests/e2e/server_log.sh
+ */
+#ifndef GP_SERVER_SESSION_STATUS_H
+#define GP_SERVER_SESSION_STATUS_H
+
+#include "server/session.h"
+
+#define GP_SESSION_TITLE 352
+
+/* "session 3 (token:alice, 127.0.0.1:5000)", with the address of its newest link; returns `out`. */
+const char *gp_server_session_title(const struct gp_server_session *s, char out[GP_SESSION_TITLE]);
+/* Takes a sample of its counters, for rates: now and then while it has a link. */
+void gp_server_session_sample(struct gp_server_session *s);
+/* Its link's channel is about to go: what it has carried stays with the session. */
+void gp_server_session_keep_figures(struct gp_server_session *s, const struct gp_channel *ch);
+/* Seconds since HELLO, and of them those in which its body computed. */
+double gp_server_session_seconds(const struct gp_server_session *s);
+double gp_server_session_computed_s(const struct gp_server_session *s);
+/* Steps committed in this session, without those that a checkpoint from disk brought along. */
+uint64_t gp_server_session_steps(const struct gp_server_session *s);
+/* Writes the status to the log, whatever --log leaves out. */
+void gp_server_tell_status(struct gp_server *srv);
+
+#endif
