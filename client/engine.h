@@ -54,16 +54,23 @@ struct gp_step_result {
 	double grad_norm; /* of a training step, before clipping; NaN without clip_norm */
 };
 
+/* Bytes per second that the kernel knows to have crossed: up, those that the server's has acknowledged. NaN: not measured,
+ * as where there is no TCP. */
+struct gp_link_rate {
+	double up, down;
+};
+
 struct gp_engine_figures {
 	struct gp_account account; /* of all connections; zero for a local engine */
-	struct gp_tcp_figures tcp;
+	struct gp_tcp_figures tcp; /* of all connections; not valid where there is none */
+	struct gp_link_rate rate;  /* over the time that a report is about: its maker sets it, with gp_link_rate */
 	enum gp_precision precision, client_precision; /* of the body, and of this side */
 	/* By direction (act up, act down, grad up, grad down), what this side encoded or decoded; and the names of its
 	 * codec's byte stages, NULL behind the last. */
 	struct gp_codec_stats codec[4];
 	const char *byte_stage[4][GP_CODEC_MAX_STAGES];
 	const struct gp_flows
-		*flows;              /* of a split run: every tensor that crosses; NULL: none. As long as the engine. */
+		*flows; /* of a split run: every tensor that crosses; NULL: there is no link. As long as the engine. */
 	const struct gp_graph *body; /* whose inputs and outputs those are */
 	uint32_t reconnects;
 	uint64_t compute_ns;   /* busy time of this side's compute thread */
@@ -72,7 +79,7 @@ struct gp_engine_figures {
 	 * when not known. */
 	uint64_t server_memory_bytes, server_device_bytes;
 	const char *server_device;
-	uint32_t rtt_us;
+	uint32_t rtt_us; /* round trip of the link, as the kernel measures it; 0: not measured */
 };
 
 struct gp_engine;

@@ -85,6 +85,8 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 					  .body = e->cross->parts.body,
 					  .reconnects = e->session.reconnects};
 	gp_client_session_figures(&e->session, &out->account, &out->tcp, &out->rtt_us);
+	if (out->tcp.valid)
+		out->rtt_us = out->tcp.rtt_us;
 	gp_flows_each(&e->flows, add_flow_figures, out);
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		for (int i = 0; e->flows.used[d] > 0 && i < GP_CODEC_MAX_STAGES; i++)

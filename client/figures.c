@@ -26,6 +26,22 @@ static void print_link(const struct gp_account *part, double batches, FILE *to)
 		(double)part->sent.wire_bytes / batches * 1e-6, (double)part->received.wire_bytes / batches * 1e-6);
 }
 
+struct gp_link_rate gp_link_rate(const struct gp_tcp_figures *before, const struct gp_tcp_figures *now, double seconds)
+{
+	if (!now->valid || seconds <= 0)
+		return (struct gp_link_rate){NAN, NAN};
+	return (struct gp_link_rate){(double)(now->bytes_acked - before->bytes_acked) / seconds,
+				     (double)(now->bytes_received - before->bytes_received) / seconds};
+}
+
+static void print_rate(const struct gp_engine_figures *f, FILE *to)
+{
+	if (!f->tcp.valid || !isfinite(f->rate.up) || !isfinite(f->rate.down))
+		return;
+	fprintf(to, "acknowledged on average %.2f MB/s up, %.2f MB/s down; round trip %.1f ms\n", f->rate.up * 1e-6,
+		f->rate.down * 1e-6, f->rtt_us * 1e-3);
+}
+
 static uint64_t raw_fallbacks(const struct gp_engine_figures *f)
 {
 	uint64_t sum = 0;
@@ -67,6 +83,7 @@ static void print_precision(const struct gp_engine_figures *f, FILE *to)
 void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account *part, uint64_t batches, FILE *to)
 {
 	print_link(part, batches ? (double)batches : 1, to);
+	print_rate(f, to);
 	fprintf(to, "memory: peak %.0f MiB here (plans and frames %.0f MiB)", (double)gp_mem_peak_rss_bytes() / 1048576,
 		(double)f->memory_bytes / 1048576);
 	if (f->server_memory_bytes > 0)
@@ -92,21 +109,40 @@ static json_t *kind_json(const struct gp_kind_account *k, const struct gp_kind_a
 			 (double)part->wire_bytes / n);
 }
 
-static json_t *bytes_json(const struct gp_engine_figures *f, const struct gp_account *part, uint64_t batches)
+static json_t *count_or_null(bool known, uint64_t n)
+{
+	return known ? json_integer((json_int_t)n) : json_null();
+}
+
+static json_t *number_or_null(bool known, double x)
+{
+	return known ? gp_json_number(x) : json_null();
+}
+
+/* Keys of what a link carries: without one, each is null. */
+static void add_bytes(json_t *o, const struct gp_engine_figures *f, const struct gp_account *part, uint64_t batches)
 {
 	const struct gp_account *a = &f->account;
+	const bool linked = f->flows != NULL, tcp = f->tcp.valid;
 	double up = 0, down = 0;
+	for (int d = 0; d < GP_DIRECTIONS; d++) {
+		const struct gp_direction_info *way = &gp_direction_info[d];
+		const enum gp_frame_type kind = way->frame;
+		const struct gp_kind_account *all = way->up ? &a->sent.kind[kind] : &a->received.kind[kind];
+		const struct gp_kind_account *of = way->up ? &part->sent.kind[kind] : &part->received.kind[kind];
+		json_object_set_new(o, way->name, linked ? kind_json(all, of, batches) : json_null());
+	}
 	gp_account_kernel_diff(a, &f->tcp, &up, &down);
-	return json_pack(
-		"{s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:I, s:f, s:f}", "act_up",
-		kind_json(&a->sent.kind[GP_FRAME_ACT_UP], &part->sent.kind[GP_FRAME_ACT_UP], batches), "act_down",
-		kind_json(&a->received.kind[GP_FRAME_ACT_DOWN], &part->received.kind[GP_FRAME_ACT_DOWN], batches),
-		"grad_up", kind_json(&a->sent.kind[GP_FRAME_GRAD_UP], &part->sent.kind[GP_FRAME_GRAD_UP], batches),
-		"grad_down",
-		kind_json(&a->received.kind[GP_FRAME_GRAD_DOWN], &part->received.kind[GP_FRAME_GRAD_DOWN], batches),
-		"wire_up_bytes", (json_int_t)a->sent.wire_bytes, "wire_down_bytes", (json_int_t)a->received.wire_bytes,
-		"tcp_up_bytes", (json_int_t)f->tcp.bytes_acked, "tcp_down_bytes", (json_int_t)f->tcp.bytes_received,
-		"tcp_up_difference", up, "tcp_down_difference", down);
+	json_object_set_new(o, "wire_up_bytes", count_or_null(linked, a->sent.wire_bytes));
+	json_object_set_new(o, "wire_down_bytes", count_or_null(linked, a->received.wire_bytes));
+	json_object_set_new(o, "tcp_up_bytes", count_or_null(tcp, f->tcp.bytes_acked));
+	json_object_set_new(o, "tcp_down_bytes", count_or_null(tcp, f->tcp.bytes_received));
+	json_object_set_new(o, "tcp_up_difference", number_or_null(tcp, up));
+	json_object_set_new(o, "tcp_down_difference", number_or_null(tcp, down));
+	json_object_set_new(o, "tcp_retransmitted_bytes", count_or_null(tcp, f->tcp.bytes_retransmitted));
+	json_object_set_new(o, "up_bytes_per_s", number_or_null(tcp, f->rate.up));
+	json_object_set_new(o, "down_bytes_per_s", number_or_null(tcp, f->rate.down));
+	json_object_set_new(o, "rtt_us", count_or_null(f->rtt_us > 0, f->rtt_us));
 }
 
 /* {"act_up":{"bitshuffle":0,"zstd":40},...}: payloads that went on without the stage; codecs without any are left out. */
@@ -147,33 +183,39 @@ static json_t *tensors_json(const struct gp_engine_figures *f)
 	return all;
 }
 
-static json_t *rest_json(const struct gp_engine_figures *f)
+/* What the server said of itself; NULL and 0 stand for "not known". */
+static void add_server(json_t *o, const struct gp_engine_figures *f)
 {
-	const struct gp_account *a = &f->account;
-	return json_pack("{s:s, s:s, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:s, s:I, s:o}",
-			 "precision", gp_precision_name(f->precision), "client_precision",
-			 gp_precision_name(f->client_precision), "up_bytes_per_s", gp_dir_bandwidth(&a->sent),
-			 "down_bytes_per_s", gp_dir_bandwidth(&a->received), "compute_s", (double)f->compute_ns * 1e-9,
-			 "rtt_us", (json_int_t)f->rtt_us, "reconnects", (json_int_t)f->reconnects,
-			 "tcp_retransmitted_bytes", (json_int_t)f->tcp.bytes_retransmitted, "raw_fallbacks",
-			 (json_int_t)raw_fallbacks(f), "stages_skipped", skipped_json(f), "tensors", tensors_json(f),
-			 "memory_peak_bytes", (json_int_t)gp_mem_peak_rss_bytes(), "memory_bytes",
-			 (json_int_t)f->memory_bytes, "server_memory_bytes", (json_int_t)f->server_memory_bytes,
-			 "server_device", f->server_device ? f->server_device : "", "server_device_memory_bytes",
-			 (json_int_t)f->server_device_bytes, "link", gp_account_json(a));
+	const bool named = f->server_device && f->server_device[0];
+	json_object_set_new(o, "server_memory_bytes", count_or_null(f->server_memory_bytes > 0, f->server_memory_bytes));
+	json_object_set_new(o, "server_device", named ? json_string(f->server_device) : json_null());
+	json_object_set_new(o, "server_device_memory_bytes",
+			    count_or_null(f->server_device_bytes > 0, f->server_device_bytes));
+}
+
+static void add_rest(json_t *o, const struct gp_engine_figures *f)
+{
+	const bool linked = f->flows != NULL;
+	json_object_set_new(o, "precision", json_string(gp_precision_name(f->precision)));
+	json_object_set_new(o, "client_precision", json_string(gp_precision_name(f->client_precision)));
+	json_object_set_new(o, "compute_s", json_real((double)f->compute_ns * 1e-9));
+	json_object_set_new(o, "memory_peak_bytes", json_integer((json_int_t)gp_mem_peak_rss_bytes()));
+	json_object_set_new(o, "memory_bytes", json_integer((json_int_t)f->memory_bytes));
+	json_object_set_new(o, "reconnects", count_or_null(linked, f->reconnects));
+	json_object_set_new(o, "raw_fallbacks", count_or_null(linked, raw_fallbacks(f)));
+	json_object_set_new(o, "stages_skipped", linked ? skipped_json(f) : json_null());
+	json_object_set_new(o, "tensors", linked ? tensors_json(f) : json_null());
+	json_object_set_new(o, "link", linked ? gp_account_json(&f->account) : json_null());
+	add_server(o, f);
 }
 
 json_t *gp_figures_json(json_t *object, const struct gp_engine_figures *f, const struct gp_account *part,
 			uint64_t batches)
 {
-	json_t *bytes = bytes_json(f, part, batches), *rest = rest_json(f);
-	if (!object || !bytes || !rest || json_object_update(object, bytes) != 0 ||
-	    json_object_update(object, rest) != 0) {
-		json_decref(object);
-		object = NULL;
-	}
-	json_decref(bytes);
-	json_decref(rest);
+	if (!object)
+		return NULL;
+	add_bytes(object, f, part, batches);
+	add_rest(object, f);
 	return object;
 }
 

@@ -9,8 +9,11 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/fault.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -21,7 +24,29 @@ struct gp_json_log {
 	pthread_mutex_t lock; /* around every line */
 	off_t whole;          /* bytes of whole lines */
 	int failed;           /* errno of the write that ended the log; 0: none */
+	uint64_t begin_ns;
 };
+
+/* What somebody has recorded is not written over. Devices and pipes hold nothing. */
+static enum gp_status check_empty(const struct gp_json_log *l, struct gp_err *err)
+{
+	struct stat st;
+	if (fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+		GP_FAIL(err, GP_INVALID,
+			"--log-json: %s holds a log already, which is not written over: give another name, or remove it (a "
+			"run that goes on by --resume adds to its own)",
+			l->path);
+	return GP_OK;
+}
+
+static enum gp_status give_up(struct gp_json_log *l, enum gp_status status)
+{
+	if (l->fd >= 0)
+		close(l->fd);
+	gp_free(l->path);
+	gp_free(l);
+	return status;
+}
 
 enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err)
 {
@@ -32,14 +57,13 @@ enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_lo
 		GP_FAIL(err, GP_NOMEM, "out of memory for the JSON log");
 	}
 	l->path = copy;
-	l->fd = open(path, O_WRONLY | O_CREAT | (append ? 0 : O_TRUNC) | O_CLOEXEC, 0666);
-	if (l->fd < 0) {
-		gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot create JSON log %s: %s", path,
-			   strerror(errno));
-		gp_free(copy);
-		gp_free(l);
-		return err->code;
-	}
+	l->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+	if (l->fd < 0)
+		return give_up(l, gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot create JSON log %s: %s", path,
+					     strerror(errno)));
+	if (!append && check_empty(l, err) != GP_OK)
+		return give_up(l, err->code);
+	l->begin_ns = gp_now_ns();
 	l->whole = lseek(l->fd, 0, SEEK_END);
 	if (l->whole < 0) /* a pipe */
 		l->whole = 0;
@@ -99,13 +123,41 @@ static int write_line(struct gp_json_log *l, const json_t *object)
 	return why;
 }
 
-enum gp_status gp_json_log_write(struct gp_json_log *l, json_t *object, struct gp_err *err)
+static void time_text(char out[64])
+{
+	struct timespec ts;
+	struct tm tm;
+	char seconds[24];
+	clock_gettime(CLOCK_REALTIME, &ts);
+	gmtime_r(&ts.tv_sec, &tm);
+	strftime(seconds, sizeof seconds, "%Y-%m-%dT%H:%M:%S", &tm);
+	snprintf(out, 64, "%s.%03ldZ", seconds, ts.tv_nsec / 1000000);
+}
+
+/* Takes `object`; NULL when memory is out. */
+static json_t *stamped(const struct gp_json_log *l, const char *event, json_t *object)
+{
+	char now[64];
+	time_text(now);
+	json_t *line = object ? json_pack("{s:s, s:f, s:s}", "time", now, "elapsed_s",
+					  (double)(gp_now_ns() - l->begin_ns) * 1e-9, "event", event) :
+				NULL;
+	if (line && json_object_update(line, object) != 0) {
+		json_decref(line);
+		line = NULL;
+	}
+	json_decref(object);
+	return line;
+}
+
+enum gp_status gp_json_log_write(struct gp_json_log *l, const char *event, json_t *object, struct gp_err *err)
 {
 	enum gp_status status = GP_OK;
 	if (!l) {
 		json_decref(object);
 		return GP_OK;
 	}
+	object = stamped(l, event, object);
 	if (!object)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a line of JSON log %s", l->path);
 	pthread_mutex_lock(&l->lock);

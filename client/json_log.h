@@ -2,7 +2,8 @@
  *
  * JSON lines (--log-json FILE): one object per line, each line one write, so
  * that a reader can follow a run and a killed run leaves whole lines. A line
- * that a full disk cuts short is taken back.
+ * that a full disk cuts short is taken back. Lines are events, and each says
+ * when it was. Not here: what the events are (client/run_log.h).
  *
  * Threads: any. Test: tests/unit/test_json_log.c
  */
@@ -15,13 +16,14 @@
 
 struct gp_json_log;
 
-/* Creates `path`. A file that is there is emptied or, with `append` (for a resumed run), added to. */
+/* Creates `path`. A file that holds something already is added to with `append` (for a resumed run), else GP_INVALID. */
 enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err);
 /*
- * Takes `object`, also on failure; NULL (jansson out of memory) is an error. A NULL log accepts and drops everything.
+ * A line {"time":"2026-01-02T03:04:05.678Z","elapsed_s":1.25,"event":EVENT,...}, with the keys of `object` behind; the
+ * seconds are those since the log was opened. Takes `object`, also on failure; NULL (jansson out of memory) is an error. A NULL log accepts and drops everything.
  * A write error is returned once; after that the log takes nothing more, and every call succeeds.
  */
-enum gp_status gp_json_log_write(struct gp_json_log *l, json_t *object, struct gp_err *err);
+enum gp_status gp_json_log_write(struct gp_json_log *l, const char *event, json_t *object, struct gp_err *err);
 /* Fails when anything could not be written, also where a write has failed for it before. NULL is fine. */
 enum gp_status gp_json_log_close(struct gp_json_log *l, struct gp_err *err);
 

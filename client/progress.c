@@ -4,13 +4,26 @@
  */
 #include "client/progress.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
+
 static const uint64_t terminal_every_ns = 200 * 1000 * 1000;
 static const char clear_line[] = "\r\033[K";
+
+/* For the thread that answers SIGUSR1. */
+static struct {
+	pthread_mutex_t lock; /* around all of it */
+	const char *program;
+	char text[320];
+	uint64_t since_ns; /* 0: no text yet */
+	bool in_place;
+} newest = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static bool can_rewrite(FILE *to)
 {
@@ -53,8 +66,18 @@ static void show(struct gp_progress *p, const char *text)
 	p->open = p->in_place;
 }
 
+static void keep(const struct gp_progress *p, uint64_t now_ns, const char *text)
+{
+	pthread_mutex_lock(&newest.lock);
+	snprintf(newest.text, sizeof newest.text, "%s", text);
+	newest.since_ns = now_ns;
+	newest.in_place = p->in_place;
+	pthread_mutex_unlock(&newest.lock);
+}
+
 void gp_progress_update(struct gp_progress *p, uint64_t now_ns, const char *text)
 {
+	keep(p, now_ns, text);
 	if (!gp_progress_due(p, now_ns))
 		return;
 	show(p, text);
@@ -80,4 +103,40 @@ void gp_progress_finish(struct gp_progress *p, const char *text)
 		fputc('\n', p->to);
 	fflush(p->to);
 	p->open = false;
+}
+
+/* SIGUSR1. */
+
+static void print_newest(void)
+{
+	pthread_mutex_lock(&newest.lock);
+	const char *clear = newest.in_place ? clear_line : "";
+	if (newest.since_ns)
+		fprintf(stderr, "%s%s: %s (%.1f s ago)\n", clear, newest.program, newest.text,
+			(double)(gp_now_ns() - newest.since_ns) * 1e-9);
+	else
+		fprintf(stderr, "%s: no progress to show yet\n", newest.program);
+	pthread_mutex_unlock(&newest.lock);
+}
+
+static void *answer(void *arg)
+{
+	const sigset_t *set = arg;
+	int number;
+	while (sigwait(set, &number) == 0)
+		print_newest();
+	return NULL;
+}
+
+void gp_progress_answer_signal(const char *program)
+{
+	static sigset_t set;
+	pthread_t thread;
+	newest.program = program;
+	sigemptyset(&set);
+	sigaddset(&set, SIGUSR1);
+	pthread_sigmask(SIG_BLOCK, &set, NULL); /* threads that are made later inherit it */
+	signal(SIGUSR1, SIG_DFL);
+	if (pthread_create(&thread, NULL, answer, &set) == 0)
+		pthread_detach(thread);
 }

@@ -12,20 +12,24 @@
 #include "client/run_state.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
+#include "common/base/rate.h"
 #include "client/progress.h"
 
 #define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
 
+#define RATE_WINDOW_S   5.0
 #define STEP_TIMES_MAX (1u << 20) /* the newest ones make the median */
 
 struct run {
 	const struct gp_trainer_spec *spec;
 	struct gp_progress progress;
+	struct gp_rate rate; /* of bytes: up, down */
 	struct gp_train_report *report;
 	float *step_s;                   /* a ring of remembered_steps(total_steps) */
 	uint64_t step, here;             /* done of the run; done in this process */
 	struct gp_step_result epoch;     /* sums over the epoch under way */
 	struct gp_step_result last;      /* the newest finished or unfinished epoch */
+	struct gp_engine_figures first;  /* at the start of all */
 	struct gp_engine_figures before; /* at the start of the step under way */
 	double first_loss;               /* of the first step in this process */
 	uint64_t begin_ns, eval_ns;
@@ -65,29 +69,44 @@ static uint64_t payload_bytes(const struct gp_account *a, bool tensors)
 
 /* Progress line. */
 
+static void note_rate(struct run *r, const struct gp_engine_figures *now, uint64_t now_ns)
+{
+	const uint64_t bytes[GP_RATE_SERIES] = {now->tcp.bytes_acked, now->tcp.bytes_received};
+	if (now->tcp.valid)
+		gp_rate_note(&r->rate, now_ns, bytes);
+}
+
+/* What the kernel knows to have arrived in the last seconds; nothing where there is no TCP. */
+static void rate_text(const struct run *r, char text[64])
+{
+	text[0] = '\0';
+	const double up = gp_rate_per_s(&r->rate, 0), down = gp_rate_per_s(&r->rate, 1);
+	if (isfinite(up) && isfinite(down))
+		snprintf(text, 64, "  up %.1f MB/s down %.1f MB/s", up * 1e-6, down * 1e-6);
+}
+
 static void show_progress(struct run *r, const struct gp_engine_figures *now, double step_s)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	char text[256], link[128] = "", cuts[32] = "";
+	char text[320], rate[64], smaller[32] = "", cuts[32] = "";
 	const uint64_t now_ns = gp_now_ns();
-	if (!gp_progress_due(&r->progress, now_ns))
-		return;
 	uint64_t epoch = (r->step - 1) / spec->steps_per_epoch,
 		 epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
 	uint64_t payload = payload_bytes(&now->account, false);
 	double left = (double)(spec->total_steps - r->step) * (double)(now_ns - r->begin_ns - r->eval_ns) * 1e-9 /
 		      (double)r->here;
+	note_rate(r, now, now_ns);
+	rate_text(r, rate);
 	if (payload > 0)
-		snprintf(link, sizeof link, "  up %.1f MB/s down %.1f MB/s  %.2fx smaller",
-			 gp_dir_bandwidth(&now->account.sent) * 1e-6, gp_dir_bandwidth(&now->account.received) * 1e-6,
+		snprintf(smaller, sizeof smaller, "  %.2fx smaller",
 			 (double)payload_bytes(&now->account, true) / (double)payload);
 	if (now->reconnects > 0)
 		snprintf(cuts, sizeof cuts, "  %u %s", now->reconnects, now->reconnects == 1 ? "reconnect" : "reconnects");
 	snprintf(text, sizeof text,
-		 "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s%s  %.0f s left",
+		 "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s%s%s  %.0f s left",
 		 (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
 		 (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples),
-		 100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, link, cuts, left);
+		 100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, rate, smaller, cuts, left);
 	gp_progress_update(&r->progress, now_ns, text);
 }
 
@@ -103,10 +122,10 @@ static void note_eval(struct run *r, double seconds)
 
 /* JSON log. A run of hours does not end because its log cannot be written: closing the log fails, in the end. */
 
-static void write_line(struct run *r, json_t *line)
+static void write_line(struct run *r, const char *event, json_t *line)
 {
 	struct gp_err err;
-	if (gp_json_log_write(r->spec->log, line, &err) == GP_OK)
+	if (gp_json_log_write(r->spec->log, event, line, &err) == GP_OK)
 		return;
 	gp_progress_clear(&r->progress);
 	gp_log(main, GP_LOG_WARN, "%s", err.text);
@@ -117,41 +136,55 @@ static bool clips_norm(const struct run *r)
 	return r->spec->engine->spec.session.optim.clip_norm > 0.0;
 }
 
+/* Of the newest step, from 1 on. */
+static uint64_t epoch_of(const struct run *r)
+{
+	return (r->step - 1) / r->spec->steps_per_epoch + 1;
+}
+
+static json_t *integer_or_null(bool known, uint64_t n)
+{
+	return known ? json_integer((json_int_t)n) : json_null();
+}
+
 static void log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
 		     const struct gp_engine_figures *now)
 {
 	if (!r->spec->log) /* a JSON line allocates: a steady step without --log-json does not */
 		return;
 	struct gp_account delta = now->account;
+	const bool linked = now->flows != NULL;
+	const struct gp_link_rate rate = gp_link_rate(&r->before.tcp, &now->tcp, seconds);
 	gp_account_subtract(&delta, &r->before.account);
 	json_t *line = json_pack(
-		"{s:s, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:o}", "event", "step", "step",
-		(json_int_t)r->step - 1, "epoch", (json_int_t)((r->step - 1) / r->spec->steps_per_epoch), "loss",
-		mean(result->loss_sum, result->samples), "acc", mean((double)result->correct, result->samples), "lr",
-		(double)lr, "seconds", seconds, "compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9,
-		"wire_up_bytes", (json_int_t)delta.sent.wire_bytes, "wire_down_bytes",
-		(json_int_t)delta.received.wire_bytes, "link", gp_account_json(&delta));
+		"{s:I, s:I, s:o, s:o, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)r->step,
+		"epoch", (json_int_t)epoch_of(r), "loss", gp_json_number(mean(result->loss_sum, result->samples)), "acc",
+		gp_json_number(mean((double)result->correct, result->samples)), "lr", (double)lr, "seconds", seconds,
+		"compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9, "wire_up_bytes",
+		integer_or_null(linked, delta.sent.wire_bytes), "wire_down_bytes",
+		integer_or_null(linked, delta.received.wire_bytes), "up_bytes_per_s", gp_json_number(rate.up),
+		"down_bytes_per_s", gp_json_number(rate.down), "rtt_us", integer_or_null(now->rtt_us > 0, now->rtt_us),
+		"reconnects", integer_or_null(linked, now->reconnects - r->before.reconnects), "link",
+		linked ? gp_account_json(&delta) : json_null());
 	if (clips_norm(r))
 		json_object_set_new(line, "grad_norm", gp_json_number(result->grad_norm));
-	if (now->reconnects > r->before.reconnects)
-		json_object_set_new(line, "reconnects", json_integer((json_int_t)now->reconnects - r->before.reconnects));
-	write_line(r, line);
+	write_line(r, "step", line);
 }
 
 static void log_eval(struct run *r, double seconds)
 {
 	if (!r->spec->log)
 		return;
-	json_t *line = json_pack("{s:s, s:I, s:o, s:o, s:f}", "event", "eval", "step", (json_int_t)r->step, "val_loss",
-				 gp_json_number(r->report->val_loss), "val_acc", gp_json_number(r->report->val_acc),
-				 "seconds", seconds);
-	write_line(r, line);
+	json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f}", "step", (json_int_t)r->step, "epoch", (json_int_t)epoch_of(r),
+				 "val_loss", gp_json_number(r->report->val_loss), "val_acc",
+				 gp_json_number(r->report->val_acc), "seconds", seconds);
+	write_line(r, "eval", line);
 }
 
 static void log_resumed(struct run *r)
 {
 	if (r->spec->log)
-		write_line(r, json_pack("{s:s, s:I}", "event", "resume", "step", (json_int_t)r->step));
+		write_line(r, "resume", json_pack("{s:I}", "step", (json_int_t)r->step));
 }
 
 /* Steps. */
@@ -164,7 +197,7 @@ static void warn_of_norm(struct run *r)
 	gp_log(model, GP_LOG_WARN,
 	       "step %llu: the norm of the gradients is not finite, and --clip-norm cannot mend that; they make the "
 	       "parameters NaN (said once)",
-	       (unsigned long long)r->step);
+	       (unsigned long long)r->step + 1);
 }
 
 /* What clipping by norm did. */
@@ -239,7 +272,7 @@ static enum gp_status check_loss(struct run *r, const struct gp_step_result *res
 	GP_FAIL(err, GP_CANCELED,
 		"the training diverged at step %llu: its loss is %.4g, that of the first step was %.4g; try a lower --lr or "
 		"a --warmup; the last good checkpoint: %s",
-		(unsigned long long)r->step, loss, r->first_loss, from);
+		(unsigned long long)r->step + 1, loss, r->first_loss, from);
 }
 
 static enum gp_status run_step(struct run *r, struct gp_err *err)
@@ -263,7 +296,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	note_norm(r, &result);
 	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
 	r->step_s[r->here++ % remembered_steps(spec->total_steps)] = (float)seconds;
-	r->step++;
+	r->report->steps = ++r->step;
 	add_result(&r->epoch, &result);
 	r->last = r->epoch;
 	e->ops->figures(e, &now);
@@ -317,7 +350,7 @@ static enum gp_status run_eval(struct run *r, struct gp_err *err)
 static enum gp_status begin(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	r->step = spec->engine->steps;
+	r->step = r->report->steps = spec->engine->steps;
 	if (!spec->run)
 		return GP_OK;
 	if (r->step > 0 || r->here > 0)
@@ -414,20 +447,25 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
 	gp_progress_init(&r.progress, spec->progress ? stderr : NULL, PLAIN_PROGRESS_S);
-	spec->engine->ops->figures(spec->engine, &r.before);
+	gp_rate_init(&r.rate, RATE_WINDOW_S);
+	spec->engine->ops->figures(spec->engine, &r.first);
+	r.before = r.first;
+	note_rate(&r, &r.first, r.begin_ns);
 	enum gp_status status = run_to_the_end(&r, err);
 	gp_progress_finish(&r.progress, NULL);
 	if (status == GP_OK)
 		spec->engine->ops->figures(spec->engine, &out->figures);
+	out->figures.rate = gp_link_rate(&r.first.tcp, &out->figures.tcp, out->seconds);
 	gp_free(r.step_s);
 	return status;
 }
 
 json_t *gp_train_report_json(const struct gp_train_report *r)
 {
-	json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:f, s:o, s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:o}", "steps", (json_int_t)r->steps,
+	json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:o}", "steps", (json_int_t)r->steps,
 			      "steps_here", (json_int_t)r->steps_here, "clipped_steps", (json_int_t)r->clipped_steps,
-			      "seconds", r->seconds, "time_per_batch_s", r->time_per_batch_s, "loss",
+			      "seconds", r->seconds, "time_per_batch_s",
+			      r->steps_here > 0 ? json_real(r->time_per_batch_s) : json_null(), "loss",
 			      gp_json_number(r->loss), "train_acc", gp_json_number(r->train_acc), "val_acc",
 			      gp_json_number(r->val_acc), "val_loss", gp_json_number(r->val_loss), "param_sha256",
 			      r->param_sha256, "stopped", r->stopped, "checkpoints_written",

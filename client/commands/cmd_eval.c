@@ -84,8 +84,6 @@ static void show_progress(struct evaluation *e, struct gp_progress *p)
 {
 	char text[160];
 	const uint64_t now = gp_now_ns();
-	if (!gp_progress_due(p, now))
-		return;
 	snprintf(text, sizeof text, "%llu/%u samples  loss %.4f  acc %.2f%%", (unsigned long long)e->sum.samples,
 		 gp_dataset_samples(e->data), loss(e), 100 * accuracy(e));
 	gp_progress_update(p, now, text);
@@ -138,6 +136,7 @@ static enum gp_status run(struct evaluation *e, struct gp_err *err)
 	engine->ops->figures(engine, &e->figures);
 	e->account = e->figures.account;
 	gp_account_subtract(&e->account, &before.account);
+	e->figures.rate = gp_link_rate(&before.tcp, &e->figures.tcp, e->seconds);
 	return print_report(e, err);
 }
 

@@ -13,6 +13,7 @@
 #include "client/commands/commands.h"
 #include "client/figures.h"
 #include "client/job.h"
+#include "client/run_log.h"
 #include "client/run_spec.h"
 #include "client/run_state.h"
 #include "client/save_weights.h"
@@ -214,7 +215,8 @@ static const struct gp_opt log_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(log_json),
 	 .value = "FILE",
-	 .help = "write one JSON line per step and evaluation there"},
+	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); a file that "
+		 "holds some already is refused, unless by --resume, which adds to it"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(job.profile),
@@ -286,6 +288,10 @@ struct training {
 	struct gp_schedule schedule;
 	uint64_t total_steps;
 	uint32_t steps_per_epoch;
+	int argc; /* the command line, for the log's header */
+	char **argv;
+	struct gp_train_report report;
+	bool ended; /* the log has the event "end" */
 };
 
 static volatile sig_atomic_t stop_signal;
@@ -401,6 +407,20 @@ static enum gp_status open_run(struct training *t, struct gp_err *err)
 	return GP_OK;
 }
 
+static enum gp_status open_log(struct training *t, struct gp_err *err)
+{
+	const struct gp_run_log_head head = {.job = &t->job,
+					     .run = t->run,
+					     .total_steps = t->total_steps,
+					     .steps_per_epoch = t->steps_per_epoch,
+					     .argc = t->argc,
+					     .argv = t->argv};
+	if (!t->set.log_json)
+		return GP_OK;
+	GP_TRY(gp_json_log_open(t->set.log_json, t->set.resume, &t->log, err));
+	return gp_run_log_head(t->log, &head, err);
+}
+
 /* Everything that can be wrong on this side is found before the server is asked for anything. */
 static enum gp_status prepare(struct training *t, struct gp_err *err)
 {
@@ -415,10 +435,10 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(gp_saved_pairs_make(&t->description, &t->described, err));
 	GP_TRY(open_run(t, err));
 	t->job.stop = &stop_signal;
+	GP_TRY(open_log(t, err));
 	gp_warn_of_data(t->set.job.data, t->train_data, "training");
 	gp_warn_of_chunks(&t->job);
-	GP_TRY(gp_job_open_engine(&t->job, &t->optim, t->run, err));
-	return t->set.log_json ? gp_json_log_open(t->set.log_json, t->set.resume != GP_RESUME_NO, &t->log, err) : GP_OK;
+	return gp_job_open_engine(&t->job, &t->optim, t->run, err);
 }
 
 /* SIGHUP, of a terminal that closes, stays ignored where it is: under nohup. */
@@ -479,7 +499,7 @@ static enum gp_status save(struct training *t, uint64_t steps, struct gp_err *er
 
 static enum gp_status run(struct training *t, struct gp_err *err)
 {
-	struct gp_train_report report;
+	struct gp_train_report *const report = &t->report;
 	struct gp_err unsaved;
 	struct gp_trainer_spec spec = {.engine = t->job.engine,
 				       .train = t->train,
@@ -495,24 +515,27 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 				       .progress = t->set.job.progress,
 				       .stop = &stop_signal};
 	watch_signals();
-	GP_TRY(gp_train(&spec, &report, err));
-	GP_TRY(gp_weights_sha256(t->weights, report.param_sha256, err));
-	print_summary(&report);
+	GP_TRY(gp_train(&spec, report, err));
+	GP_TRY(gp_weights_sha256(t->weights, report->param_sha256, err));
+	print_summary(report);
 	if (t->set.job.profile && t->job.engine->ops->print_profile)
 		t->job.engine->ops->print_profile(t->job.engine, stderr);
-	const enum gp_status saved = save(t, report.steps, &unsaved);
+	const enum gp_status saved = save(t, report->steps, &unsaved);
 	if (t->set.job.json)
-		GP_TRY(gp_job_print_json(gp_train_report_json(&report), err));
+		GP_TRY(gp_job_print_json(gp_train_report_json(report), err));
+	t->ended = true;
 	if (t->log)
-		GP_TRY(gp_json_log_write(
-			t->log, json_pack("{s:s, s:o}", "event", "end", "report", gp_train_report_json(&report)), err));
+		GP_TRY(gp_json_log_write(t->log, "end",
+					 json_pack("{s:I, s:o}", "step", (json_int_t)report->steps, "report",
+						   gp_train_report_json(report)),
+					 err));
 	if (saved != GP_OK) {
 		*err = unsaved;
 		return saved;
 	}
-	if (report.stopped)
+	if (report->stopped)
 		GP_FAIL(err, GP_CANCELED, "stopped by a signal after %llu of %llu steps",
-			(unsigned long long)report.steps, (unsigned long long)t->total_steps);
+			(unsigned long long)report->steps, (unsigned long long)t->total_steps);
 	return GP_OK;
 }
 
@@ -536,9 +559,15 @@ static enum gp_status clean_up(struct training *t, enum gp_status status, struct
 	return status;
 }
 
+/* As a shell reports a program that a signal has ended, which is how this one ends before its first step. */
+static int exit_of(enum gp_status status)
+{
+	return status == GP_CANCELED && stop_signal ? 128 + stop_signal : gp_status_exit(status);
+}
+
 int gp_cmd_train(int argc, char **argv)
 {
-	struct training t = {0};
+	struct training t = {.argc = argc, .argv = argv};
 	struct gp_options_result given;
 	struct gp_err err = {0};
 	enum gp_status status = parse(argc, argv, &t.set, &given, &err);
@@ -546,11 +575,12 @@ int gp_cmd_train(int argc, char **argv)
 		status = prepare(&t, &err);
 		if (status == GP_OK)
 			status = run(&t, &err);
+		if (status != GP_OK && !t.ended)
+			gp_run_log_error(t.log, exit_of(status), &err, t.report.steps);
 		status = clean_up(&t, status, &err);
 	}
 	if (status != GP_OK)
 		gp_err_print(&err, PROGRAM);
 	gp_options_free(&given);
-	/* As a shell reports a program that a signal has ended, which is how this one ends before its first step. */
-	return status == GP_CANCELED && stop_signal ? 128 + stop_signal : gp_status_exit(status);
+	return exit_of(status);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/commands/commands.h"
+#include "client/progress.h"
 #include "common/base/environment.h"
 #include "common/base/threads.h"
 
@@ -64,7 +65,9 @@ static int run(int argc, char **argv)
 
 int main(int argc, char **argv)
 {
+	signal(SIGUSR1, SIG_IGN); /* until there is progress to be told */
 	gp_threads_prepare(argv);
+	gp_progress_answer_signal("gpclient");
 	gp_environment_check("gpclient");
 	signal(SIGPIPE, SIG_IGN);
 	int status = run(argc, argv);

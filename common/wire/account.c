@@ -36,8 +36,6 @@ static void combine_dir(struct gp_dir_account *a, const struct gp_dir_account *b
 	a->heartbeat_bytes += sign * b->heartbeat_bytes;
 	a->preface_bytes += sign * b->preface_bytes;
 	a->wire_bytes += sign * b->wire_bytes;
-	a->active_ns += sign * b->active_ns;
-	a->active_bytes += sign * b->active_bytes;
 }
 
 void gp_account_subtract(struct gp_account *b, const struct gp_account *a)
@@ -50,11 +48,6 @@ void gp_account_add(struct gp_account *a, const struct gp_account *b)
 {
 	combine_dir(&a->sent, &b->sent, 1);
 	combine_dir(&a->received, &b->received, 1);
-}
-
-double gp_dir_bandwidth(const struct gp_dir_account *d)
-{
-	return d->active_ns ? (double)d->active_bytes * 1e9 / (double)d->active_ns : 0;
 }
 
 static void set_integer(json_t *object, const char *key, uint64_t value)
@@ -81,8 +74,6 @@ static json_t *dir_json(const struct gp_dir_account *d)
 	set_integer(o, "control_bytes", d->control_bytes);
 	set_integer(o, "heartbeat_bytes", d->heartbeat_bytes);
 	set_integer(o, "preface_bytes", d->preface_bytes);
-	json_object_set_new(o, "active_s", json_real((double)d->active_ns * 1e-9));
-	json_object_set_new(o, "bandwidth_bytes_s", json_real(gp_dir_bandwidth(d)));
 	return o;
 }
 

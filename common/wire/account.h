@@ -2,7 +2,9 @@
  *
  * Link accounting: per direction and frame kind the tensor,
  * payload and wire bytes, frames and time per stage; sums for everything else
- * that crossed. Plain counters.
+ * that crossed. Plain counters. Not here: rates. What this end has written may
+ * lie in a buffer of the kernel; what has crossed in which time is told by
+ * TCP_INFO (common/net/tcp_info.h).
  *
  * Threads: the loop thread; others hand their stage times over with the work
  * item. Test: tests/unit/test_account.c
@@ -36,11 +38,6 @@ struct gp_dir_account {
 	/* On the wire, record headers and what TLS adds included; its handshake counts with the preface. */
 	uint64_t control_bytes, heartbeat_bytes, preface_bytes;
 	uint64_t wire_bytes; /* everything that crossed */
-	/* Bandwidth = active_bytes / active_ns. Received: time between reads while a frame was under way, and the bytes
-	 * of those reads (what the first read of a burst brings took an unknown time and counts in neither). Sent: time
-	 * in which a segment was on its way to the kernel; short bursts look too fast because the kernel buffers them. */
-	uint64_t active_ns, active_bytes;
-	uint64_t last_ns; /* clock at the last change: of a copy, not a sum */
 };
 
 struct gp_account {
@@ -51,8 +48,6 @@ struct gp_account {
 void gp_account_subtract(struct gp_account *b, const struct gp_account *a);
 /* Adds b into a: figures over reconnects. */
 void gp_account_add(struct gp_account *a, const struct gp_account *b);
-/* Bytes per second while tensor bytes were moving; 0 when none did. */
-double gp_dir_bandwidth(const struct gp_dir_account *d);
 /* {"act_up":{"tensor_bytes":..,"payload_bytes":..,"wire_bytes":..,"frames":..,"encode_s":..,...},...}: new reference. */
 json_t *gp_account_json(const struct gp_account *a);
 /* (kernel - ours) / ours, per direction as this end sees it: up = sent, down = received. 0 without kernel figures. */

@@ -52,8 +52,7 @@ struct sender {
 	uint64_t control_queued; /* bytes */
 	struct frame_queue queue[GP_CLASS_COUNT];
 	int backlog[GP_CLASS_COUNT];
-	int segments_busy;
-	uint64_t active_since_ns, last_ns;
+	uint64_t last_ns;
 	uint64_t conn_bytes; /* bytes_written of the connection that are accounted for */
 	/* progress of the writes outstanding */
 	uint64_t unsent, progress_ns;

@@ -173,7 +173,6 @@ static enum gp_status begin_segment(struct gp_channel *ch, struct gp_err *err)
 		GP_FAIL(err, GP_PROTO, "sent a %s segment that belongs to no frame", name);
 	GP_TRY(check_extent(r, f->at, r->left, f->head.payload_len, err));
 	count(r, &ch->account.received.kind[f->head.type].wire_bytes, GP_RECORD_HEADER_BYTES);
-	ch->account.received.active_bytes += GP_RECORD_HEADER_BYTES;
 	r->state = RECV_PAYLOAD;
 	return GP_OK;
 }
@@ -260,7 +259,6 @@ static enum gp_status take_frame_head(struct gp_channel *ch, struct gp_span *in,
 	r->left -= GP_FRAME_HEADER_BYTES;
 	const uint64_t bytes = GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES;
 	count(r, &ch->account.received.kind[head.type].wire_bytes, bytes);
-	ch->account.received.active_bytes += bytes;
 	GP_TRY(begin_frame(ch, &head, err));
 	r->state = RECV_PAYLOAD;
 	return r->left || gp_channel_deaf(ch) ? GP_OK : end_of_segment(ch, err);
@@ -277,7 +275,6 @@ static enum gp_status take_payload(struct gp_channel *ch, struct gp_span *in, st
 	in->data += n;
 	in->len -= n;
 	count(r, &ch->account.received.kind[f->head.type].wire_bytes, n);
-	ch->account.received.active_bytes += n;
 	return r->left ? GP_OK : end_of_segment(ch, err);
 }
 
@@ -343,8 +340,6 @@ void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 	struct gp_dir_account *d = &ch->account.received;
 	struct gp_span in = {data, len};
 	struct gp_err err = {0};
-	const bool moving = r->partials > 0;
-	const uint64_t active_bytes = d->active_bytes;
 	const uint64_t wire = ch->conn->bytes_read - r->conn_bytes;
 	d->wire_bytes += wire;
 	r->conn_bytes += wire;
@@ -354,11 +349,7 @@ void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 			gp_channel_fail(ch, &err);
 	*r->counter +=
 		wire - len; /* what TLS added; as gpsplit sends them, no TLS record holds bytes of two of our records */
-	if (moving)
-		d->active_ns += r->now_ns - r->last_ns;
-	else
-		d->active_bytes = active_bytes; /* they took an unknown time: see account.h */
-	d->last_ns = r->last_ns = r->now_ns;
+	r->last_ns = r->now_ns;
 	hint(ch, gp_channel_deaf(ch) ? 1 : bytes_needed(r));
 }
 

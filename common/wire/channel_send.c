@@ -109,22 +109,6 @@ static void account_sent_frame(struct gp_channel *ch, struct gp_frame *f)
 	k->stage_ns[GP_STAGE_WIRE] += f->last_ns - f->first_ns;
 }
 
-/* Counts the time in which at least one segment is on its way to the kernel. */
-static void account_segment_begin(struct gp_channel *ch)
-{
-	if (ch->send.segments_busy++ == 0)
-		ch->send.active_since_ns = gp_now_ns();
-}
-
-static void account_segment_end(struct gp_channel *ch, uint64_t bytes)
-{
-	struct gp_dir_account *d = &ch->account.sent;
-	if (--ch->send.segments_busy == 0)
-		d->active_ns += ch->send.last_ns - ch->send.active_since_ns;
-	d->active_bytes += bytes;
-	d->last_ns = ch->send.last_ns;
-}
-
 static void account_written(struct gp_channel *ch, struct write_slot *slot, bool ok)
 {
 	const uint64_t bytes = ok ? slot->w.bytes : 0, all = ch->conn->bytes_written - ch->send.conn_bytes;
@@ -132,8 +116,6 @@ static void account_written(struct gp_channel *ch, struct write_slot *slot, bool
 	ch->account.sent.preface_bytes += all - bytes; /* TLS's own messages */
 	ch->account.sent.wire_bytes += all;
 	ch->send.conn_bytes += all;
-	if (slot->frame)
-		account_segment_end(ch, bytes);
 	if (ok && slot->frame && slot->last)
 		account_sent_frame(ch, slot->frame);
 }
@@ -277,7 +259,6 @@ static void send_segment(struct write_slot *slot, struct frame_queue *q)
 	slot->msg = NULL;
 	if (slot->last)
 		pop_frame(q);
-	account_segment_begin(ch);
 	submit(slot, bufs, n ? 2 : 1, &ch->account.sent.kind[f->head.type].wire_bytes);
 }
 

@@ -23,6 +23,7 @@ run_torch() { # OUT THREADS FLAG...
 
 run_ours() { # OUT FLAG...
 	[ -s "$1" ] && return
+	rm -f "$1.new"
 	# shellcheck disable=SC2154 # lib.sh sets build
 	${WRAP:-} "$build/gpclient" train --local --data "cifar10:$data" --input 3x32x32 --chunks 1 --threads 2 --no-eval \
 		--no-augment --no-progress --log-json "$1.new" "${@:2}" && mv "$1.new" "$1"

@@ -25,6 +25,7 @@ run_split() { # CODEC SEED
 	local out=$results/$1.$2.json
 	[ -s "$out" ] && return
 	echo "$1, seed $2"
+	rm -f "$out.log"
 	# shellcheck disable=SC2154 # lib.sh sets build, server_port
 	${WRAP:-} "$build/gpclient" train --server "127.0.0.1:$server_port" --model mobilenetv2:pad=same,eps=1e-3 \
 		--data "folder:$flowers,size=128,mean=0.5,std=0.5" --init "$weights" --init-skip 'classifier.*' \

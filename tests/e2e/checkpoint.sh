@@ -117,8 +117,8 @@ status=0
 	--threads 1 --steps 40 --schedule const --checkpoint "$work/wild" --checkpoint-every 1 --lr 10 >/dev/null 2>"$work/wild.log" || status=$?
 equal "a run that diverges: exit status" $status 1
 diverged=$(sed -n 's/.*the training diverged at step \([0-9]*\): .*/\1/p' "$work/wild.log")
-equal "its last good checkpoint" "$(sed -n 's/.*the last good checkpoint: it is of step \([0-9]*\) .*/\1/p' "$work/wild.log")" "$diverged"
-equal "its newest checkpoint" "$(newest "$work/wild")" "$work/wild/$(printf 'step-%012d' "$diverged")"
+equal "its last good checkpoint" "$(sed -n 's/.*the last good checkpoint: it is of step \([0-9]*\) .*/\1/p' "$work/wild.log")" $((diverged - 1))
+equal "its newest checkpoint" "$(newest "$work/wild")" "$work/wild/$(printf 'step-%012d' $((diverged - 1)))"
 
 # A damaged checkpoint is left out; the one before it serves.
 printf x >>"$(newest "$work/longer")/state.safetensors"

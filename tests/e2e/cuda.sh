@@ -65,6 +65,7 @@ near() { # WHAT LOG LOG
 }
 
 split() { # NAME FLAG...
+	rm -f "$work/$1.jsonl"
 	train "$work/$1.json" --server "127.0.0.1:$server_port" --log-json "$work/$1.jsonl" "${@:2}" || fail "$1"
 }
 

@@ -49,7 +49,7 @@ begun=$(sessions_begun)
 	2>"$work/first.log" &
 first=$!
 another_session "$begun"
-await test -s "$work/steps" # signals are its own from then on
+await grep -qs '"event":"step"' "$work/steps" # signals are its own from then on
 train "$work/second.json" "${server[@]}" "${flags[@]}" --steps 60 &
 second=$!
 await grep -qs 'no room.*trying again' "$work/second.json.log"

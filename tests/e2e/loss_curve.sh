@@ -15,6 +15,7 @@ losses() { # FILE
 curve() { # FILE RUN-NAME FLAG...
 	local file=$1 name=$2
 	shift 2
+	rm -f "$work/run.jsonl"
 	# shellcheck disable=SC2046,SC2154 # the first line is flags; lib.sh sets work
 	train "$work/run.json" $(head -1 "$file") --no-augment --no-eval --threads 1 --log-json "$work/run.jsonl" "$@" ||
 		{ fail "$name: no run" && return; }

@@ -23,6 +23,7 @@ norms() { # LOG
 
 same() { # NAME MODEL CUT CHUNKS THREADS FLAG...
 	local run=(--model "$2" --cut "$3" --chunks "$4" --threads "$5" "${common[@]}" "${@:6}") # a local run's cut: for --freeze
+	rm -f "$work/local.jsonl" "$work/split.jsonl"
 	train "$work/local.json" --local "${run[@]}" --log-json "$work/local.jsonl" || fail "$1: local run"
 	train "$work/split.json" --server "127.0.0.1:$server_port" "${run[@]}" --log-json "$work/split.jsonl" ||
 		fail "$1: split run"

@@ -43,7 +43,7 @@ start_endless() { # FLAG...
 	"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 100000 --log-json "$work/steps" \
 		"$@" >"$work/out" 2>"$work/err" &
 	client=$!
-	await test -s "$work/steps" || fail "no step is done: $(cat "$work/err")"
+	await grep -qs '"event":"step"' "$work/steps" || fail "no step is done: $(cat "$work/err")"
 }
 
 start_endless --reconnect-for 1s

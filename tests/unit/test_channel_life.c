@@ -386,10 +386,6 @@ static void every_byte_is_accounted_for_by_kind(void **state)
 	assert_int_equal(r->wire_bytes, p.cb->bytes_read);
 	assert_memory_equal(&s->kind[GP_FRAME_ACT_UP], &r->kind[GP_FRAME_ACT_UP],
 			    offsetof(struct gp_kind_account, stage_ns));
-	assert_true(r->active_ns > 0 && r->active_bytes > 0);
-	assert_true(rig_tls_server ||
-		    r->active_bytes <= rig_sum(r) - r->preface_bytes - r->control_bytes - r->heartbeat_bytes);
-	assert_true(gp_dir_bandwidth(r) > 0 && gp_dir_bandwidth(s) > 0);
 	pair_close(&p);
 	rig_frame_free(f[0]);
 	rig_frame_free(f[1]);

@@ -30,12 +30,27 @@ static int remove_path(void **state)
 	return unlink(path);
 }
 
+/* Checks the stamp of a line, {"time":"2026-01-02T03:04:05.678Z","elapsed_s":0.25,REST, and returns {REST. */
+static char *without_stamp(char *line)
+{
+	int year, month, day, hour, minute, second, ms, end = 0;
+	double elapsed;
+	const int fields = sscanf(line, "{\"time\":\"%4d-%2d-%2dT%2d:%2d:%2d.%3dZ\",\"elapsed_s\":%lf,%n", &year, &month, &day,
+				  &hour, &minute, &second, &ms, &elapsed, &end);
+	assert_true(fields == 8 && end > 0);
+	assert_true(year >= 2024 && month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour < 24 && minute < 60);
+	assert_true(elapsed >= 0 && elapsed < 3600);
+	line[end - 1] = '{';
+	return line + end - 1;
+}
+
 static void assert_content(const char *wanted)
 {
-	char text[512] = "";
+	char line[512], text[512] = "";
 	FILE *f = fopen(path, "r");
 	assert_non_null(f);
-	text[fread(text, 1, sizeof text - 1, f)] = '\0';
+	while (fgets(line, sizeof line, f))
+		strcat(text, without_stamp(line));
 	fclose(f);
 	assert_string_equal(text, wanted);
 }
@@ -44,6 +59,7 @@ static struct gp_json_log *open_log(void)
 {
 	struct gp_json_log *l = NULL;
 	struct gp_err err;
+	assert_int_equal(truncate(path, 0), 0);
 	assert_int_equal(gp_json_log_open(path, false, &l, &err), GP_OK);
 	return l;
 }
@@ -54,10 +70,10 @@ static void every_object_is_a_line_at_once(void **state)
 	(void)state;
 	gp_json_log_close(open_log(), &err);
 	struct gp_json_log *l = open_log();
-	assert_int_equal(gp_json_log_write(l, json_pack("{s:i,s:f}", "step", 1, "loss", 2.5), &err), GP_OK);
-	assert_content("{\"step\":1,\"loss\":2.5}\n");
-	assert_int_equal(gp_json_log_write(l, json_pack("{s:s}", "text", "a\nb"), &err), GP_OK);
-	assert_content("{\"step\":1,\"loss\":2.5}\n{\"text\":\"a\\nb\"}\n");
+	assert_int_equal(gp_json_log_write(l, "x", json_pack("{s:i,s:f}", "step", 1, "loss", 2.5), &err), GP_OK);
+	assert_content("{\"event\":\"x\",\"step\":1,\"loss\":2.5}\n");
+	assert_int_equal(gp_json_log_write(l, "x", json_pack("{s:s}", "text", "a\nb"), &err), GP_OK);
+	assert_content("{\"event\":\"x\",\"step\":1,\"loss\":2.5}\n{\"event\":\"x\",\"text\":\"a\\nb\"}\n");
 	assert_int_equal(gp_json_log_close(l, &err), GP_OK);
 }
 
@@ -66,23 +82,27 @@ static void log_that_is_gone_on_with_keeps_its_lines(void **state)
 	struct gp_err err;
 	struct gp_json_log *l = open_log();
 	(void)state;
-	gp_json_log_write(l, json_pack("{s:i}", "step", 1), &err);
+	gp_json_log_write(l, "x", json_pack("{s:i}", "step", 1), &err);
 	gp_json_log_close(l, &err);
 	assert_int_equal(gp_json_log_open(path, true, &l, &err), GP_OK);
-	gp_json_log_write(l, json_pack("{s:i}", "step", 2), &err);
+	gp_json_log_write(l, "x", json_pack("{s:i}", "step", 2), &err);
 	assert_int_equal(gp_json_log_close(l, &err), GP_OK);
-	assert_content("{\"step\":1}\n{\"step\":2}\n");
+	assert_content("{\"event\":\"x\",\"step\":1}\n{\"event\":\"x\",\"step\":2}\n");
 }
 
-static void opening_truncates_and_failures_name_the_file(void **state)
+static void a_log_is_not_written_over_and_failures_name_the_file(void **state)
 {
 	struct gp_err err;
 	struct gp_json_log *l = open_log();
 	(void)state;
-	gp_json_log_write(l, json_object(), &err);
+	gp_json_log_write(l, "x", json_object(), &err);
 	gp_json_log_close(l, &err);
-	assert_int_equal(gp_json_log_close(open_log(), &err), GP_OK);
-	assert_content("");
+	assert_int_equal(gp_json_log_open(path, false, &l, &err), GP_INVALID);
+	assert_non_null(strstr(err.text, "--log-json: /tmp/gpsplit-test-"));
+	assert_non_null(strstr(err.text, "another name"));
+	assert_non_null(strstr(err.text, "--resume"));
+	assert_content("{\"event\":\"x\"}\n");
+	assert_int_equal(gp_json_log_close(open_log(), &err), GP_OK); /* an empty file serves */
 	assert_int_equal(gp_json_log_open("no/such/folder/x", false, &l, &err), GP_INVALID);
 	assert_string_equal(err.text, "cannot create JSON log no/such/folder/x: No such file or directory");
 }
@@ -91,7 +111,7 @@ static void no_log_drops_everything(void **state)
 {
 	struct gp_err err;
 	(void)state;
-	assert_int_equal(gp_json_log_write(NULL, json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_write(NULL, "x", json_object(), &err), GP_OK);
 	assert_int_equal(gp_json_log_close(NULL, &err), GP_OK);
 }
 
@@ -101,9 +121,9 @@ static void a_full_disk_is_reported_once(void **state)
 	struct gp_json_log *l = NULL;
 	(void)state;
 	assert_int_equal(gp_json_log_open("/dev/full", false, &l, &err), GP_OK);
-	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_IO);
+	assert_int_equal(gp_json_log_write(l, "x", json_object(), &err), GP_IO);
 	assert_string_equal(err.text, "cannot write JSON log /dev/full: No space left on device; no more lines follow");
-	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_write(l, "x", json_object(), &err), GP_OK);
 	err = (struct gp_err){0};
 	assert_int_equal(gp_json_log_close(l, &err), GP_IO); /* whoever closes last decides on the exit status */
 	assert_string_equal(err.text, "cannot write JSON log /dev/full: No space left on device; no more lines follow");
@@ -118,16 +138,16 @@ static void a_line_that_does_not_fit_is_taken_back(void **state)
 	(void)state;
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
 	few = before;
-	few.rlim_cur = 30;
+	few.rlim_cur = 120;
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
-	assert_int_equal(gp_json_log_write(l, json_pack("{s:s}", "text", "0123456789"), &err), GP_OK); /* 22 bytes */
-	enum gp_status status = gp_json_log_write(l, json_pack("{s:s}", "text", "0123456789"), &err);
+	assert_int_equal(gp_json_log_write(l, "x", json_pack("{s:s}", "text", "0123456789"), &err), GP_OK); /* 80 to 105 bytes */
+	enum gp_status status = gp_json_log_write(l, "x", json_pack("{s:s}", "text", "0123456789"), &err);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_int_equal(status, GP_IO);
-	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_write(l, "x", json_object(), &err), GP_OK);
 	assert_int_equal(gp_json_log_close(l, &err), GP_IO);
-	assert_content("{\"text\":\"0123456789\"}\n");
+	assert_content("{\"event\":\"x\",\"text\":\"0123456789\"}\n");
 }
 
 static void a_missing_object_is_an_error(void **state)
@@ -135,7 +155,7 @@ static void a_missing_object_is_an_error(void **state)
 	struct gp_err err = {0};
 	struct gp_json_log *l = open_log();
 	(void)state;
-	assert_int_equal(gp_json_log_write(l, NULL, &err), GP_NOMEM);
+	assert_int_equal(gp_json_log_write(l, "x", NULL, &err), GP_NOMEM);
 	gp_json_log_close(l, &err);
 	assert_content("");
 }
@@ -147,12 +167,12 @@ static void an_injected_write_fault_silences_the_log(void **state)
 	struct gp_json_log *l = open_log();
 	(void)state;
 	gp_fault_arm(GP_FAULT_WRITE, 2);
-	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
-	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_IO);
-	assert_int_equal(gp_json_log_write(l, json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_write(l, "x", json_object(), &err), GP_OK);
+	assert_int_equal(gp_json_log_write(l, "x", json_object(), &err), GP_IO);
+	assert_int_equal(gp_json_log_write(l, "x", json_object(), &err), GP_OK);
 	gp_fault_arm(GP_FAULT_WRITE, 0);
 	assert_int_equal(gp_json_log_close(l, &err), GP_IO);
-	assert_content("{}\n");
+	assert_content("{\"event\":\"x\"}\n");
 }
 #endif
 
@@ -161,7 +181,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_object_is_a_line_at_once),
 		cmocka_unit_test(log_that_is_gone_on_with_keeps_its_lines),
-		cmocka_unit_test(opening_truncates_and_failures_name_the_file),
+		cmocka_unit_test(a_log_is_not_written_over_and_failures_name_the_file),
 		cmocka_unit_test(no_log_drops_everything),
 		cmocka_unit_test(a_full_disk_is_reported_once),
 		cmocka_unit_test(a_line_that_does_not_fit_is_taken_back),

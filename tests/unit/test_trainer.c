@@ -149,7 +149,7 @@ static void norms_are_logged_and_one_that_is_not_finite_is_told_once(void **stat
 	assert_int_equal(r.report.clipped_steps, 2);
 	assert_int_equal(count(r.told, "not finite"), 1);
 	assert_int_equal(count(r.told, "\n"), 1);
-	assert_non_null(strstr(r.told, "step 1:"));
+	assert_non_null(strstr(r.told, "step 2:")); /* steps count from 1 */
 	assert_int_equal(count(r.log, "\"grad_norm\":2.5"), 1);
 	assert_int_equal(count(r.log, "\"grad_norm\":null"), 2);
 	assert_int_equal(count(r.log, "\"grad_norm\":0.5"), 1);
@@ -164,6 +164,11 @@ static void without_clipping_there_is_no_norm(void **state)
 	assert_int_equal(r.report.clipped_steps, 0);
 	assert_string_equal(r.told, "");
 	assert_int_equal(count(r.log, "\"event\":\"step\""), STEPS);
+	assert_int_equal(count(r.log, "\"step\":0,"), 0); /* completed steps */
+	assert_int_equal(count(r.log, "\"step\":1,\"epoch\":1,"), 1);
+	assert_int_equal(count(r.log, "\"step\":4,\"epoch\":1,"), 1);
+	assert_int_equal(count(r.log, "\"wire_up_bytes\":null"), STEPS); /* there is no link */
+	assert_int_equal(count(r.log, "\"link\":null"), STEPS);
 	assert_int_equal(count(r.log, "grad_norm"), 0);
 }
 
@@ -174,7 +179,8 @@ static void a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on(void *
 	run_steps(&r, NULL, "/dev/full");
 	assert_int_equal(r.status, GP_OK);
 	assert_int_equal(r.report.steps, STEPS);
-	assert_int_equal(count(r.told, "cannot write JSON log /dev/full"), 1);
+	assert_int_equal(count(r.told, " warn main: cannot write JSON log /dev/full"), 1);
+	assert_int_equal(count(r.told, "\n"), 1);
 	assert_int_equal(r.close_status, GP_IO);
 }
 
