@@ -187,7 +187,8 @@ static json_t *tensors_json(const struct gp_engine_figures *f)
 static void add_server(json_t *o, const struct gp_engine_figures *f)
 {
 	const bool named = f->server_device && f->server_device[0];
-	json_object_set_new(o, "server_memory_bytes", count_or_null(f->server_memory_bytes > 0, f->server_memory_bytes));
+	json_object_set_new(o, "server_memory_bytes",
+			    count_or_null(f->server_memory_bytes > 0, f->server_memory_bytes));
 	json_object_set_new(o, "server_device", named ? json_string(f->server_device) : json_null());
 	json_object_set_new(o, "server_device_memory_bytes",
 			    count_or_null(f->server_device_bytes > 0, f->server_device_bytes));

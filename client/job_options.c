@@ -254,7 +254,8 @@ static const struct gp_opt output_rows[] = {
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(json),
 	 .group = "Output",
-	 .help = "print JSON on standard output: an object at the end; infer: a line for each sample"},
+	 .help = "print JSON on standard output: an object at the end; infer: a line for each sample (keys: "
+		 "client/JSON.md)"},
 	{.name = "log",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(log),

@@ -33,7 +33,8 @@ static enum gp_status check_empty(const struct gp_json_log *l, struct gp_err *er
 	struct stat st;
 	if (fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
 		GP_FAIL(err, GP_INVALID,
-			"--log-json: %s holds a log already, which is not written over: give another name, or remove it (a "
+			"--log-json: %s holds a log already, which is not written over: give another name, or remove "
+			"it (a "
 			"run that goes on by --resume adds to its own)",
 			l->path);
 	return GP_OK;
@@ -59,8 +60,8 @@ enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_lo
 	l->path = copy;
 	l->fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
 	if (l->fd < 0)
-		return give_up(l, gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__, "cannot create JSON log %s: %s", path,
-					     strerror(errno)));
+		return give_up(l, gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__,
+					     "cannot create JSON log %s: %s", path, strerror(errno)));
 	if (!append && check_empty(l, err) != GP_OK)
 		return give_up(l, err->code);
 	l->begin_ns = gp_now_ns();
@@ -140,8 +141,8 @@ static json_t *stamped(const struct gp_json_log *l, const char *event, json_t *o
 	char now[64];
 	time_text(now);
 	json_t *line = object ? json_pack("{s:s, s:f, s:s}", "time", now, "elapsed_s",
-					  (double)(gp_now_ns() - l->begin_ns) * 1e-9, "event", event) :
-				NULL;
+					  (double)(gp_now_ns() - l->begin_ns) * 1e-9, "event", event)
+			      : NULL;
 	if (line && json_object_update(line, object) != 0) {
 		json_decref(line);
 		line = NULL;

@@ -16,11 +16,13 @@
 
 struct gp_json_log;
 
-/* Creates `path`. A file that holds something already is added to with `append` (for a resumed run), else GP_INVALID. */
+/* Creates `path`. A file that holds something already is added to with `append` (for a resumed run);
+ * else GP_INVALID. */
 enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err);
 /*
  * A line {"time":"2026-01-02T03:04:05.678Z","elapsed_s":1.25,"event":EVENT,...}, with the keys of `object` behind; the
- * seconds are those since the log was opened. Takes `object`, also on failure; NULL (jansson out of memory) is an error. A NULL log accepts and drops everything.
+ * seconds are those since the log was opened. Takes `object`, also on failure; NULL (jansson out of memory) is an error. A
+ * NULL log accepts and drops everything.
  * A write error is returned once; after that the log takes nothing more, and every call succeeds.
  */
 enum gp_status gp_json_log_write(struct gp_json_log *l, const char *event, json_t *object, struct gp_err *err);

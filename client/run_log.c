@@ -9,8 +9,8 @@
 #include "client/figures.h"
 #include "common/wire/control.h"
 
-#define LEFT_OUT          "(left out)"
-#define RUN_DIGITS_SHOWN  8 /* all of them would open the run's checkpoints */
+#define LEFT_OUT         "(left out)"
+#define RUN_DIGITS_SHOWN 8 /* all of them would open the run's checkpoints */
 
 static const char *const secret[] = {"--token-file", "--tls-key"};
 
@@ -83,13 +83,13 @@ enum gp_status gp_run_log_head(struct gp_json_log *l, const struct gp_run_log_he
 		return GP_OK;
 	json_t *o = json_pack(
 		"{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "version", GP_VERSION, "run",
-		run_json(head->run), "server", s->local ? json_null() : text_json(s->server), "model", text_json(s->model),
-		"data", text_json(s->data), "cut",
+		run_json(head->run), "server", s->local ? json_null() : text_json(s->server), "model",
+		text_json(s->model), "data", text_json(s->data), "cut",
 		s->local ? json_null() : json_pack("[i, i]", j->cut.head, j->cut.tail), "codecs",
 		s->local ? json_null() : codecs_json(j), "batch", (json_int_t)s->batch, "chunks", (json_int_t)s->chunks,
-		"seed", (json_int_t)s->seed, "precision", gp_precision_name((enum gp_precision)s->precision), "total_steps",
-		(json_int_t)head->total_steps, "steps_per_epoch", (json_int_t)head->steps_per_epoch, "command",
-		gp_run_log_command(head->argc, head->argv));
+		"seed", (json_int_t)s->seed, "precision", gp_precision_name((enum gp_precision)s->precision),
+		"total_steps", (json_int_t)head->total_steps, "steps_per_epoch", (json_int_t)head->steps_per_epoch,
+		"command", gp_run_log_command(head->argc, head->argv));
 	return gp_json_log_write(l, "header", o, err);
 }
 
@@ -98,7 +98,7 @@ void gp_run_log_error(struct gp_json_log *l, int exit_status, const struct gp_er
 	struct gp_err ignored;
 	if (l)
 		gp_json_log_write(l, "error",
-				  json_pack("{s:I, s:i, s:o}", "step", (json_int_t)steps, "status", exit_status, "message",
-					    text_json(why->text)),
+				  json_pack("{s:I, s:i, s:o}", "step", (json_int_t)steps, "status", exit_status,
+					    "message", text_json(why->text)),
 				  &ignored);
 }

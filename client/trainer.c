@@ -17,7 +17,7 @@
 
 #define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
 
-#define RATE_WINDOW_S   5.0
+#define RATE_WINDOW_S  5.0
 #define STEP_TIMES_MAX (1u << 20) /* the newest ones make the median */
 
 struct run {
@@ -136,7 +136,7 @@ static bool clips_norm(const struct run *r)
 	return r->spec->engine->spec.session.optim.clip_norm > 0.0;
 }
 
-/* Of the newest step, from 1 on. */
+/* Which epoch the newest step is in; the first has number 1. */
 static uint64_t epoch_of(const struct run *r)
 {
 	return (r->step - 1) / r->spec->steps_per_epoch + 1;
@@ -158,9 +158,9 @@ static void log_step(struct run *r, const struct gp_step_result *result, float l
 	gp_account_subtract(&delta, &r->before.account);
 	json_t *line = json_pack(
 		"{s:I, s:I, s:o, s:o, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)r->step,
-		"epoch", (json_int_t)epoch_of(r), "loss", gp_json_number(mean(result->loss_sum, result->samples)), "acc",
-		gp_json_number(mean((double)result->correct, result->samples)), "lr", (double)lr, "seconds", seconds,
-		"compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9, "wire_up_bytes",
+		"epoch", (json_int_t)epoch_of(r), "loss", gp_json_number(mean(result->loss_sum, result->samples)),
+		"acc", gp_json_number(mean((double)result->correct, result->samples)), "lr", (double)lr, "seconds",
+		seconds, "compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9, "wire_up_bytes",
 		integer_or_null(linked, delta.sent.wire_bytes), "wire_down_bytes",
 		integer_or_null(linked, delta.received.wire_bytes), "up_bytes_per_s", gp_json_number(rate.up),
 		"down_bytes_per_s", gp_json_number(rate.down), "rtt_us", integer_or_null(now->rtt_us > 0, now->rtt_us),
@@ -175,8 +175,8 @@ static void log_eval(struct run *r, double seconds)
 {
 	if (!r->spec->log)
 		return;
-	json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f}", "step", (json_int_t)r->step, "epoch", (json_int_t)epoch_of(r),
-				 "val_loss", gp_json_number(r->report->val_loss), "val_acc",
+	json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f}", "step", (json_int_t)r->step, "epoch",
+				 (json_int_t)epoch_of(r), "val_loss", gp_json_number(r->report->val_loss), "val_acc",
 				 gp_json_number(r->report->val_acc), "seconds", seconds);
 	write_line(r, "eval", line);
 }
@@ -270,7 +270,8 @@ static enum gp_status check_loss(struct run *r, const struct gp_step_result *res
 	if (good > 0)
 		snprintf(from, sizeof from, "it is of step %llu (--resume)", (unsigned long long)good);
 	GP_FAIL(err, GP_CANCELED,
-		"the training diverged at step %llu: its loss is %.4g, that of the first step was %.4g; try a lower --lr or "
+		"the training diverged at step %llu: its loss is %.4g, that of the first step was %.4g; try a lower "
+		"--lr or "
 		"a --warmup; the last good checkpoint: %s",
 		(unsigned long long)r->step + 1, loss, r->first_loss, from);
 }
@@ -462,16 +463,15 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 
 json_t *gp_train_report_json(const struct gp_train_report *r)
 {
-	json_t *o = json_pack("{s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:o}", "steps", (json_int_t)r->steps,
-			      "steps_here", (json_int_t)r->steps_here, "clipped_steps", (json_int_t)r->clipped_steps,
-			      "seconds", r->seconds, "time_per_batch_s",
-			      r->steps_here > 0 ? json_real(r->time_per_batch_s) : json_null(), "loss",
-			      gp_json_number(r->loss), "train_acc", gp_json_number(r->train_acc), "val_acc",
-			      gp_json_number(r->val_acc), "val_loss", gp_json_number(r->val_loss), "param_sha256",
-			      r->param_sha256, "stopped", r->stopped, "checkpoints_written",
-			      (json_int_t)r->checkpoints.written, "checkpoints_failed",
-			      (json_int_t)r->checkpoints.failed, "checkpoint_step",
-			      r->checkpoints.newest > 0 ? json_integer((json_int_t)r->checkpoints.newest) : json_null());
+	json_t *o = json_pack(
+		"{s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:o}", "steps", (json_int_t)r->steps,
+		"steps_here", (json_int_t)r->steps_here, "clipped_steps", (json_int_t)r->clipped_steps, "seconds",
+		r->seconds, "time_per_batch_s", r->steps_here > 0 ? json_real(r->time_per_batch_s) : json_null(),
+		"loss", gp_json_number(r->loss), "train_acc", gp_json_number(r->train_acc), "val_acc",
+		gp_json_number(r->val_acc), "val_loss", gp_json_number(r->val_loss), "param_sha256", r->param_sha256,
+		"stopped", r->stopped, "checkpoints_written", (json_int_t)r->checkpoints.written, "checkpoints_failed",
+		(json_int_t)r->checkpoints.failed, "checkpoint_step",
+		r->checkpoints.newest > 0 ? json_integer((json_int_t)r->checkpoints.newest) : json_null());
 	if (o)
 		json_object_set_new(o, "samples_left_out", json_integer(r->left_out));
 	return gp_figures_json(o, &r->figures, &r->train_account, r->steps_here);

@@ -52,8 +52,9 @@ static void body_ready(void *arg)
 	l->state = GP_LINK_RUN;
 	s->ready = true;
 	if (s->restored_step > 0)
-		gp_client_log_write(&s->srv->log, &s->client, GP_LOG_INFO, "%s goes on from the checkpoint of step %llu",
-				    gp_server_session_title(s, title), (unsigned long long)s->restored_step);
+		gp_client_log_write(&s->srv->log, &s->client, GP_LOG_INFO,
+				    "%s goes on from the checkpoint of step %llu", gp_server_session_title(s, title),
+				    (unsigned long long)s->restored_step);
 	l->progress_ns = gp_now_ns();
 	gp_server_link_sent(l, gp_control_send(l->ch, &m, &err), &err);
 }

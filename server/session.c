@@ -245,12 +245,13 @@ static void on_window_passed(uv_timer_t *timer)
 {
 	struct gp_server_session *s = timer->data;
 	char title[GP_SESSION_TITLE];
-	gp_client_log_write(&s->srv->log, &s->client, GP_LOG_WARN,
-			    "nobody came for %s, parked at step %llu after %.1f s (%.1f s computing) and %llu steps: its "
-			    "%.0f MiB are free again",
-			    gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body),
-			    gp_server_session_seconds(s), gp_server_session_computed_s(s),
-			    (unsigned long long)gp_server_session_steps(s), (double)s->memory_bytes / 1048576);
+	gp_client_log_write(
+		&s->srv->log, &s->client, GP_LOG_WARN,
+		"nobody came for %s, parked at step %llu after %.1f s (%.1f s computing) and %llu steps: its "
+		"%.0f MiB are free again",
+		gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body),
+		gp_server_session_seconds(s), gp_server_session_computed_s(s),
+		(unsigned long long)gp_server_session_steps(s), (double)s->memory_bytes / 1048576);
 	gp_server_session_end(s);
 }
 

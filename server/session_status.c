@@ -51,8 +51,7 @@ uint64_t gp_server_session_steps(const struct gp_server_session *s)
 void gp_server_session_sample(struct gp_server_session *s)
 {
 	const struct carried c = carried_by(s);
-	const uint64_t value[GP_RATE_SERIES] = {
-		[STEPS] = gp_server_session_steps(s), [UP] = c.up, [DOWN] = c.down};
+	const uint64_t value[GP_RATE_SERIES] = {[STEPS] = gp_server_session_steps(s), [UP] = c.up, [DOWN] = c.down};
 	gp_rate_note(&s->rate, gp_now_ns(), value);
 }
 
@@ -104,8 +103,9 @@ static void tell_session(struct gp_server_session *s)
 		     "status of %s: %s, step %llu, %.3g steps/s, up %.1f MB at %.2f MB/s, down %.1f MB at %.2f MB/s, "
 		     "%d chunks queued, %.0f MiB, %.0f s (%.1f s computing)",
 		     gp_server_session_title(s, title), state_of(s),
-		     (unsigned long long)(s->body ? gp_body_steps(s->body) : 0), or_zero(gp_rate_per_s(&s->rate, STEPS)),
-		     (double)c.up * 1e-6, or_zero(gp_rate_per_s(&s->rate, UP)) * 1e-6, (double)c.down * 1e-6,
+		     (unsigned long long)(s->body ? gp_body_steps(s->body) : 0),
+		     or_zero(gp_rate_per_s(&s->rate, STEPS)), (double)c.up * 1e-6,
+		     or_zero(gp_rate_per_s(&s->rate, UP)) * 1e-6, (double)c.down * 1e-6,
 		     or_zero(gp_rate_per_s(&s->rate, DOWN)) * 1e-6, s->body ? gp_body_chunks_queued(s->body) : 0,
 		     (double)(s->memory_bytes + s->device_bytes) / MIB, gp_server_session_seconds(s),
 		     gp_server_session_computed_s(s));
@@ -122,13 +122,14 @@ static void tell_totals(const struct gp_server *srv)
 		parked += !s->link && !s->ending;
 		queued += s->body ? gp_body_chunks_queued(s->body) : 0;
 	}
-	gp_log_write(GP_LOG_AREA_main, GP_LOG_INFO,
-		     "status: %d sessions (%d parked) of %lld, %d connections (%d not opened), %.3g steps/s, up %.2f MB/s, "
-		     "down %.2f MB/s, %d chunks queued, sessions %.0f of %.0f MiB, process %.0f MiB at most%s",
-		     srv->session_count, parked, (long long)srv->set.max_sessions, srv->link_count, srv->stranger_count,
-		     steps, up * 1e-6, down * 1e-6, queued, (double)srv->memory_used_bytes / MIB,
-		     (double)srv->memory_limit_bytes / MIB, (double)gp_mem_peak_rss_bytes() / MIB,
-		     srv->draining || srv->stopping ? ", stopping" : "");
+	gp_log_write(
+		GP_LOG_AREA_main, GP_LOG_INFO,
+		"status: %d sessions (%d parked) of %lld, %d connections (%d not opened), %.3g steps/s, up %.2f MB/s, "
+		"down %.2f MB/s, %d chunks queued, sessions %.0f of %.0f MiB, process %.0f MiB at most%s",
+		srv->session_count, parked, (long long)srv->set.max_sessions, srv->link_count, srv->stranger_count,
+		steps, up * 1e-6, down * 1e-6, queued, (double)srv->memory_used_bytes / MIB,
+		(double)srv->memory_limit_bytes / MIB, (double)gp_mem_peak_rss_bytes() / MIB,
+		srv->draining || srv->stopping ? ", stopping" : "");
 }
 
 void gp_server_tell_status(struct gp_server *srv)

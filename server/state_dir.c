@@ -486,8 +486,8 @@ enum gp_status gp_state_dir_load(struct gp_state_dir *d, const uint8_t run[GP_RU
 	if (status == GP_OK)
 		return GP_OK;
 	conceal(run, err);
-	return is_damage(status, err) ? discard(d, run, folder.text, step, "was damaged", err) :
-					  without_path(run, GP_LOG_WARN, err);
+	return is_damage(status, err) ? discard(d, run, folder.text, step, "was damaged", err)
+				      : without_path(run, GP_LOG_WARN, err);
 }
 
 enum gp_status gp_state_dir_discard(struct gp_state_dir *d, const uint8_t run[GP_RUN_ID_BYTES], uint64_t step,

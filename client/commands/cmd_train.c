@@ -215,7 +215,8 @@ static const struct gp_opt log_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(log_json),
 	 .value = "FILE",
-	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); a file that "
+	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); a file "
+		 "that "
 		 "holds some already is refused, unless by --resume, which adds to it"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,

@@ -51,5 +51,6 @@ double gp_rate_per_s(const struct gp_rate *r, int series)
 	const double seconds = (double)(to->ns - from->ns) * 1e-9;
 	if (seconds <= 0)
 		return NAN;
-	return to->value[series] > from->value[series] ? (double)(to->value[series] - from->value[series]) / seconds : 0;
+	return to->value[series] > from->value[series] ? (double)(to->value[series] - from->value[series]) / seconds
+						       : 0;
 }

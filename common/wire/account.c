@@ -55,6 +55,7 @@ static void set_integer(json_t *object, const char *key, uint64_t value)
 	json_object_set_new(object, key, json_integer((json_int_t)value));
 }
 
+/* A stage that took no time at all is one that the other end goes through. */
 static json_t *kind_json(const struct gp_kind_account *k)
 {
 	json_t *o = json_object();
@@ -63,7 +64,8 @@ static json_t *kind_json(const struct gp_kind_account *k)
 	set_integer(o, "payload_bytes", k->payload_bytes);
 	set_integer(o, "wire_bytes", k->wire_bytes);
 	for (int s = 0; s < GP_STAGE_COUNT; s++)
-		json_object_set_new(o, stage_keys[s], json_real((double)k->stage_ns[s] * 1e-9));
+		json_object_set_new(o, stage_keys[s],
+				    k->stage_ns[s] ? json_real((double)k->stage_ns[s] * 1e-9) : json_null());
 	return o;
 }
 

@@ -15,7 +15,7 @@ stopped_at_once() { # SIGNAL
 	server_pid=$!
 	while [ ! -e "$work/port" ] && kill -0 "$server_pid" 2>/dev/null; do :; done
 	kill "-$1" "$server_pid"
-	[ "$1" = HUP ] && kill "$server_pid"
+	case $1 in HUP | USR1) kill "$server_pid" ;; esac
 	wait "$server_pid" || status=$?
 	server_pid=''
 	[ $status -eq 0 ] || fail "status $status after SIG$1: $(cat "$work/server.log")"
@@ -25,6 +25,7 @@ for _ in $(seq 10); do
 	stopped_at_once TERM
 	stopped_at_once INT
 	stopped_at_once HUP
+	stopped_at_once USR1
 done
 
 # A connection that says nothing is not waited for.

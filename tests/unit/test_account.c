@@ -69,6 +69,8 @@ static void json_names_every_kind_and_both_directions(void **state)
 	assert_int_equal(integer_at(o, "act_up", "payload_bytes"), 200);
 	assert_int_equal(integer_at(o, "act_up", "wire_bytes"), 360);
 	assert_true(json_real_value(json_object_get(json_object_get(o, "act_up"), "encode_s")) == 1.5);
+	assert_true(
+		json_is_null(json_object_get(json_object_get(o, "act_up"), "decode_s"))); /* the other end does it */
 	assert_int_equal(integer_at(o, "grad_down", "payload_bytes"), 77);
 	assert_int_equal(integer_at(o, "param_up", "frames"), 0);
 	assert_int_equal(integer_at(o, "received", "wire_bytes"), 99);

@@ -35,8 +35,8 @@ static char *without_stamp(char *line)
 {
 	int year, month, day, hour, minute, second, ms, end = 0;
 	double elapsed;
-	const int fields = sscanf(line, "{\"time\":\"%4d-%2d-%2dT%2d:%2d:%2d.%3dZ\",\"elapsed_s\":%lf,%n", &year, &month, &day,
-				  &hour, &minute, &second, &ms, &elapsed, &end);
+	const int fields = sscanf(line, "{\"time\":\"%4d-%2d-%2dT%2d:%2d:%2d.%3dZ\",\"elapsed_s\":%lf,%n", &year,
+				  &month, &day, &hour, &minute, &second, &ms, &elapsed, &end);
 	assert_true(fields == 8 && end > 0);
 	assert_true(year >= 2024 && month >= 1 && month <= 12 && day >= 1 && day <= 31 && hour < 24 && minute < 60);
 	assert_true(elapsed >= 0 && elapsed < 3600);
@@ -141,7 +141,8 @@ static void a_line_that_does_not_fit_is_taken_back(void **state)
 	few.rlim_cur = 120;
 	signal(SIGXFSZ, SIG_IGN);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &few), 0);
-	assert_int_equal(gp_json_log_write(l, "x", json_pack("{s:s}", "text", "0123456789"), &err), GP_OK); /* 80 to 105 bytes */
+	assert_int_equal(gp_json_log_write(l, "x", json_pack("{s:s}", "text", "0123456789"), &err),
+			 GP_OK); /* 80 to 105 bytes */
 	enum gp_status status = gp_json_log_write(l, "x", json_pack("{s:s}", "text", "0123456789"), &err);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
 	assert_int_equal(status, GP_IO);
