@@ -66,6 +66,7 @@ for way in up down; do
 	within "wire bytes $way" "$(json_get "$work/tls.json" "wire_${way}_bytes")" \
 		"$(json_get "$work/tls.json" "tcp_${way}_bytes")"
 done
+[ "$(json_get "$work/tls.json" rtt_us)" -gt 0 ] || fail "no round trip of a link with TLS"
 grep -qF 'cert:uri:urn:gpsplit:edge-1,token:edge-1 (its certificate says "edge-1")' "$work/server.log" || fail "no name in the log: $(cat "$work/server.log")"
 grep -qF "$(cat "$certs/token")" "$work/server.log" && fail "the token is in the log"
 
