@@ -203,7 +203,7 @@ refuses 3 'text.txt: 5 bytes are too few for a safetensors file' "${cnn[@]}" --i
 refuses 3 'not a file' "${cnn[@]}" --init "$work/nothing"
 refuses 3 'not a regular file: it will not be replaced' "${cnn[@]}" --save "$work/nothing"
 refuses 3 'cannot create JSON log' "${cnn[@]}" --log-json "$work/nothing"
-refuses 3 'checkpoint: cannot make the folder .*text.txt' "${cnn[@]}" --checkpoint "$work/text.txt"
+refuses 3 'checkpoint: cannot open .*text.txt: Not a directory' "${cnn[@]}" --checkpoint "$work/text.txt"
 refuses 3 "odd.conf:2: unknown key 'learning'" "${cnn[@]}" --config "$work/odd.conf"
 refuses 3 "text.txt:1: expected 'key = value'" "${cnn[@]}" --config "$work/text.txt"
 refuses 3 'cannot open config file no/such' "${cnn[@]}" --config no/such
@@ -247,7 +247,7 @@ server_refuses 2 'tls-cert and --tls-key belong together' --tls-cert "$work/cert
 server_refuses 2 'tls-client-ca needs' --tls-client-ca "$work/certs/ca.pem"
 server_refuses 3 'does not belong to certificate' --tls-cert "$work/certs/server.pem" --tls-key "$work/certs/client.key"
 server_refuses 3 'token:1: a line is NAME TOKEN' --tokens "$work/certs/token"
-server_refuses 3 'state-dir: cannot make the folder' --state-dir "$work/text.txt"
+server_refuses 3 'state-dir: cannot open .*text.txt: Not a directory' --state-dir "$work/text.txt"
 server_refuses 3 "odd.conf:1: unknown key 'epochs'" --config "$work/odd.conf"
 
 mkdir "$work/cifar" && head -c 5000 /dev/urandom >"$work/cifar/data_batch_1.bin"

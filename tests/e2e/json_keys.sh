@@ -135,6 +135,10 @@ mkdir "$work/pictures"
 "$build/tests/export_pictures" "$data" "$work/pictures" || fail "no pictures"
 run "$work/infer" infer --local --threads 1 --model cnn --data "$data" "${weights[@]}" --json "$work/pictures/first.jpg"
 each_line "infer, a picture" "$work/infer" infer
+echo 'no picture' >"$work/pictures/bad.jpg"
+"$build/gpclient" infer --local --threads 1 --model cnn --data "$data" "${weights[@]}" --json "$work/pictures/bad.jpg" >"$work/infer" 2>"$work/infer.log"
+equal "infer, a bad picture: status" $? 3
+each_line "infer, a bad picture" "$work/infer" infer
 tokens=synthetic:tokens=16,vocab=100,classes=4,samples=32
 run "$work/text" train --no-progress --local --model fasttext --data "$tokens" --batch 8 --chunks 2 --threads 1 --steps 2 \
 	--save "$work/text.safetensors"
@@ -149,7 +153,17 @@ tensor=(--in "$work/cut.safetensors" --tensor act_down) # its bits are noise: zs
 run "$work/trip" codec roundtrip --codec uniform:bits=16+zstd "${tensor[@]}" --json
 compare "codec roundtrip" "$work/trip" "codec roundtrip"
 run "$work/trips" codec compare --codecs raw,uniform:bits=16+zstd,ef+topk:ratio=0.1 "${tensor[@]}" --json
+compare "codec compare, one tensor" "$work/trips" "codec compare" "A tensor named alone"
+run "$work/trips" codec compare --codecs raw,uniform:bits=16+zstd,downsample:factor=2 --in "$work/cut.safetensors" --link 1mbit,1ms --json
 compare "codec compare" "$work/trips" "codec compare"
+mkdir -p "$work/folder/train/a" "$work/folder/train/b" "$work/folder/val/a" "$work/folder/val/b"
+cp "$work/pictures/first.jpg" "$work/folder/train/a" && cp "$work/pictures/first.jpg" "$work/folder/train/b"
+cp "$work/pictures/bad.jpg" "$work/folder/train/a" && cp "$work/pictures/bad.jpg" "$work/folder/val/b"
+"$build/gpclient" data check folder:"$work/folder" --no-progress --json >"$work/check" 2>"$work/check.log"
+equal "data check, bad pictures: status" $? 3
+compare "data check" "$work/check" "data check"
+run "$work/tokens" tokens --tokenizer "$source_dir/tests/golden/tokens/bpe" --json text
+compare tokens "$work/tokens" tokens
 run "$work/models" model list --json
 compare "model list" "$work/models" "model list"
 run "$work/model" model show cnn --cut 1:-1 --json
