@@ -19,19 +19,133 @@ struct gp_worker_thread {
 	uint64_t end_ns; /* of the task that it finished last */
 };
 
+/* What the time used by shares is compared with. It never goes back, so that nobody gains by having been idle. */
+struct clock {
+	pthread_mutex_t lock; /* of everything here, and of the shares; the last to be taken */
+	struct gp_share *active;
+	atomic_uint_least64_t least_ns; /* where that one stood that had used least, when a task last began */
+};
+
 struct gp_worker {
 	pthread_mutex_t lock;
+	struct clock clock;
 	pthread_cond_t work;
 	struct gp_lane_user *first, *last; /* users with tasks that wait */
 	int lanes;
 	struct gp_task *done, **done_end; /* finished, waiting for the loop */
-	uint64_t floor_ns;                /* used_ns of the user served last: where a new one starts */
 	bool stop;
 	int threads;
 	pthread_t thread[WORKER_THREADS_MAX];
 	char name[16];
 	uv_async_t wake;
 };
+
+/* --- shares ------------------------------------------------------------------------------------------------------- */
+
+/* Tasks under way count as much as the one before them did until they have ended. Shares of different clocks cannot be
+ * compared but by how far each is ahead of its own. */
+static int64_t ahead_ns(const struct gp_share *s)
+{
+	return (int64_t)(atomic_load(&s->used_ns) + atomic_load(&s->under_way_ns) -
+			 atomic_load(&s->home->clock.least_ns));
+}
+
+static uint64_t by_weight(const struct gp_share *s, uint64_t ns)
+{
+	return (uint64_t)((double)ns / s->weight);
+}
+
+static void list_active(struct clock *c, struct gp_share *s)
+{
+	s->prev = NULL;
+	s->next = c->active;
+	if (c->active)
+		c->active->prev = s;
+	c->active = s;
+}
+
+static void unlist_active(struct clock *c, struct gp_share *s)
+{
+	*(s->prev ? &s->prev->next : &c->active) = s->next;
+	if (s->next)
+		s->next->prev = s->prev;
+	s->prev = s->next = NULL;
+}
+
+/* A share that had nothing to do has not saved up time against the busy ones. */
+static void share_submitted(struct gp_share *s)
+{
+	struct clock *c = &s->home->clock;
+	pthread_mutex_lock(&c->lock);
+	if (s->pending++ == 0) {
+		if (s->used_ns < c->least_ns)
+			s->used_ns = c->least_ns;
+		list_active(c, s);
+	}
+	pthread_mutex_unlock(&c->lock);
+}
+
+static void advance(struct clock *c)
+{
+	uint64_t least = UINT64_MAX;
+	for (const struct gp_share *s = c->active; s; s = s->next)
+		least = s->used_ns < least ? s->used_ns : least;
+	if (c->active && least > c->least_ns)
+		c->least_ns = least;
+}
+
+/* Returns what is to be told share_finished. */
+static uint64_t share_began(struct gp_share *s, uint64_t expected_ns)
+{
+	struct clock *c = &s->home->clock;
+	pthread_mutex_lock(&c->lock);
+	const uint64_t expected = by_weight(s, expected_ns);
+	s->under_way_ns += expected;
+	advance(c);
+	pthread_mutex_unlock(&c->lock);
+	return expected;
+}
+
+static uint64_t max_ns(uint64_t a, uint64_t b)
+{
+	return a > b ? a : b;
+}
+
+/* How far a share can get ahead is limited: so long may it have to wait for the others. */
+static void share_finished(struct gp_share *s, uint64_t expected, uint64_t took_ns)
+{
+	struct clock *c = &s->home->clock;
+	pthread_mutex_lock(&c->lock);
+	const uint64_t took = by_weight(s, took_ns), most = c->least_ns + max_ns(took, GP_SHARE_AHEAD_NS);
+	const uint64_t used = s->used_ns + took;
+	s->under_way_ns -= expected;
+	s->used_ns = used < most ? used : max_ns(s->used_ns, most);
+	if (--s->pending == 0)
+		unlist_active(c, s);
+	pthread_mutex_unlock(&c->lock);
+}
+
+void gp_share_init(struct gp_share *s, struct gp_worker *home, double weight)
+{
+	gp_require(weight > 0.0);
+	*s = (struct gp_share){.home = home, .weight = weight, .used_ns = atomic_load(&home->clock.least_ns)};
+}
+
+void gp_share_set_weight(struct gp_share *s, double weight)
+{
+	gp_require(weight > 0.0);
+	pthread_mutex_lock(&s->home->clock.lock);
+	s->weight = weight;
+	pthread_mutex_unlock(&s->home->clock.lock);
+}
+
+void gp_share_move(struct gp_share *s, struct gp_worker *home)
+{
+	gp_require(s->pending == 0);
+	gp_share_init(s, home, s->weight);
+}
+
+/* --- turns -------------------------------------------------------------------------------------------------------- */
 
 static bool lane_waits(const struct gp_lane *lane)
 {
@@ -41,12 +155,6 @@ static bool lane_waits(const struct gp_lane *lane)
 static bool lane_ready(const struct gp_lane *lane, const struct gp_worker_thread *by)
 {
 	return lane_waits(lane) && (lane->begun == 0 || lane->thread == by);
-}
-
-/* Tasks under way count when they are finished; until then each counts as much as the user's last task. */
-static uint64_t expected_ns(const struct gp_lane_user *user)
-{
-	return user->used_ns + (uint64_t)user->begun * user->last_ns;
 }
 
 /* A user's next lane that this thread may serve. Those passed over are at work on other threads: few. */
@@ -62,11 +170,15 @@ static struct gp_lane *ready_lane(const struct gp_lane_user *user, const struct 
 static struct gp_lane *pick_lane(struct gp_worker *w, const struct gp_worker_thread *by)
 {
 	struct gp_lane *best = NULL;
-	for (struct gp_lane_user *user = w->first; user; user = user->next)
-		if (!best || expected_ns(user) < expected_ns(best->user)) {
-			struct gp_lane *lane = ready_lane(user, by);
-			best = lane ? lane : best;
-		}
+	int64_t least = 0;
+	for (struct gp_lane_user *user = w->first; user; user = user->next) {
+		const int64_t ahead = ahead_ns(user->share);
+		if (best && ahead >= least)
+			continue;
+		struct gp_lane *lane = ready_lane(user, by);
+		best = lane ? lane : best;
+		least = lane ? ahead : least;
+	}
 	return best;
 }
 
@@ -134,9 +246,9 @@ static void count_task(struct gp_lane *lane, const struct gp_task *t)
 {
 	struct gp_lane_user *user = lane->user;
 	lane->begun--;
-	user->begun--;
 	user->last_ns = t->end_ns - t->start_ns;
-	user->used_ns += user->last_ns;
+	atomic_fetch_add(&user->total_ns, user->last_ns);
+	share_finished(user->share, t->expected_ns, user->last_ns);
 }
 
 /* Called with the lock held, which is let go while the task's own part runs. */
@@ -144,9 +256,8 @@ static void begin_task(struct gp_worker *w, struct gp_worker_thread *me, struct 
 {
 	struct gp_task *t = pop_task(w, lane);
 	lane->begun++;
-	lane->user->begun++;
 	lane->thread = me;
-	w->floor_ns = lane->user->used_ns;
+	t->expected_ns = share_began(lane->user->share, lane->user->last_ns);
 	me->task[me->count++] = t;
 	pthread_mutex_unlock(&w->lock);
 	t->start_ns = gp_now_ns();
@@ -234,11 +345,17 @@ static void join_threads(struct gp_worker *w)
 		pthread_join(w->thread[i], NULL);
 }
 
+static void destroy_locks(struct gp_worker *w)
+{
+	pthread_cond_destroy(&w->work);
+	pthread_mutex_destroy(&w->lock);
+	pthread_mutex_destroy(&w->clock.lock);
+}
+
 static void worker_destroy(uv_handle_t *wake)
 {
 	struct gp_worker *w = wake->data;
-	pthread_cond_destroy(&w->work);
-	pthread_mutex_destroy(&w->lock);
+	destroy_locks(w);
 	gp_free(w);
 }
 
@@ -251,11 +368,11 @@ enum gp_status gp_worker_new(uv_loop_t *loop, const char *name, int threads, str
 	w->done_end = &w->done;
 	snprintf(w->name, sizeof w->name, "%s", name);
 	pthread_mutex_init(&w->lock, NULL);
+	pthread_mutex_init(&w->clock.lock, NULL);
 	pthread_cond_init(&w->work, NULL);
 	int code = uv_async_init(loop, &w->wake, run_done);
 	if (code != 0) {
-		pthread_cond_destroy(&w->work);
-		pthread_mutex_destroy(&w->lock);
+		destroy_locks(w);
 		gp_free(w);
 		GP_FAIL(err, GP_IO, "cannot make a wake-up handle: %s", uv_strerror(code));
 	}
@@ -280,15 +397,23 @@ void gp_worker_free(struct gp_worker *w)
 	uv_close((uv_handle_t *)&w->wake, worker_destroy);
 }
 
+static void init_user(struct gp_lane_user *user, struct gp_worker *w)
+{
+	struct gp_share *share = user->share;
+	*user = (struct gp_lane_user){.worker = w, .share = share ? share : &user->alone};
+	if (!share)
+		gp_share_init(&user->alone, w, 1.0);
+}
+
 void gp_lane_init(struct gp_lane *lane, struct gp_worker *w, struct gp_lane_user *user)
 {
 	memset(lane, 0, sizeof *lane);
 	lane->worker = w;
 	lane->user = user ? user : &lane->own;
 	gp_require(!lane->user->worker || lane->user->worker == w);
-	pthread_mutex_lock(&w->lock);
 	if (!lane->user->worker)
-		*lane->user = (struct gp_lane_user){.worker = w, .used_ns = w->floor_ns};
+		init_user(lane->user, w);
+	pthread_mutex_lock(&w->lock);
 	w->lanes++;
 	pthread_mutex_unlock(&w->lock);
 }
@@ -315,9 +440,7 @@ void gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priority)
 	t->queued_ns = gp_now_ns();
 	lane->pending++;
 	pthread_mutex_lock(&w->lock);
-	/* A user that was idle must not have saved up time against the busy ones. */
-	if (!lane->user->begun && !lane->user->first && lane->user->used_ns < w->floor_ns)
-		lane->user->used_ns = w->floor_ns;
+	share_submitted(lane->user->share);
 	if (!lane_waits(lane))
 		append_lane(w, lane);
 	if (lane->tail[priority])

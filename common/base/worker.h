@@ -5,7 +5,18 @@
  * submission among equals, so whatever a lane touches needs no lock. A *user* (a
  * session) has one lane or many. Users with work take turns by the time that all
  * their lanes have used (the one that used least goes next), so that no session
- * starves another, however many lanes it has.
+ * starves another, however many lanes it has and however long its tasks are.
+ *
+ * A session that has lanes on several workers (a device's, those of codecs) has a
+ * user on each and one *share* for all of them: what its tasks took anywhere
+ * counts when it asks for a turn anywhere. Time counts divided by the share's
+ * weight, so that of two sessions that always have work one of weight 2 gets
+ * twice the time of one of weight 1. A session that begins, or that had nothing to
+ * do, stands where that one stands which has used least of those with work: it
+ * has saved nothing up. A thread does not stay idle for the sake of fairness, so a
+ * session may get ahead on a worker that nobody else wants; where others want the
+ * same, they go first until they have caught up, with at most GP_SHARE_AHEAD_NS
+ * or the session's last task, whichever is longer.
  *
  * Life of a task: gp_worker_submit (loop thread) -> run, and finish where it has
  * one (a worker thread) -> done (loop thread). A task's memory is the caller's
@@ -23,6 +34,8 @@
  */
 #ifndef GP_WORKER_H
 #define GP_WORKER_H
+
+#include <stdatomic.h>
 
 #include <uv.h>
 
@@ -46,15 +59,30 @@ struct gp_task {
 	/* Filled in by the worker. start_ns: when run began, or later, when its thread was through with the task before. */
 	uint64_t queued_ns, start_ns, end_ns;
 	/* private */
+	uint64_t expected_ns; /* what it counts for while it is under way, by weight */
 	struct gp_lane *lane;
 	struct gp_task *next;
 };
 
-/* The lanes of one user of one worker. Caller-owned; zeroed before its first lane. */
+#define GP_SHARE_AHEAD_NS UINT64_C(10000000000)
+
+/* What one session has used on all workers together. Caller-owned, outlives its users. */
+struct gp_share {
+	struct gp_worker *home; /* whose clock it goes by, which outlives it; NULL: none yet */
+	/* private */
+	double weight;
+	atomic_uint_least64_t used_ns, under_way_ns; /* by weight: of tasks that ended, and expected of those begun */
+	int pending;                                 /* tasks that wait or are under way, on any worker */
+	struct gp_share *prev, *next;                /* shares of that clock with any */
+};
+
+/* The lanes of one user of one worker. Caller-owned; zeroed before its first lane, but for `share`. */
 struct gp_lane_user {
-	struct gp_worker *worker;  /* NULL: no lane yet */
-	uint64_t used_ns, last_ns; /* time its tasks took, from start_ns to end_ns: all so far, and the last */
-	int begun;                 /* tasks run, or running, and not finished */
+	struct gp_share *share;   /* (optional) with users on other workers; NULL: `alone` */
+	struct gp_worker *worker; /* NULL: no lane yet */
+	struct gp_share alone;
+	atomic_uint_least64_t total_ns;   /* time its tasks took here, from start_ns to end_ns. Any thread may read it */
+	uint64_t last_ns;                 /* of that the last task's */
 	struct gp_lane *first, *last;     /* lanes with tasks that wait, in the order of their turns */
 	struct gp_lane_user *prev, *next; /* users with such lanes */
 };
@@ -75,6 +103,14 @@ enum gp_status gp_worker_new(uv_loop_t *loop, const char *name, int threads, str
 			     struct gp_err *err);
 /* Every lane must be idle (pending == 0). Joins the threads; the loop must run once more to close the handle. */
 void gp_worker_free(struct gp_worker *w);
+
+/* Begins where the least of the sessions stands that have work and go by the clock of `home`: the worker that sessions
+ * want most, as that of their device. weight > 0: 1 for most. */
+void gp_share_init(struct gp_share *s, struct gp_worker *home, double weight);
+/* From the next task to end on. */
+void gp_share_set_weight(struct gp_share *s, double weight);
+/* It goes by another worker's clock from now on. Nothing may wait or be under way. */
+void gp_share_move(struct gp_share *s, struct gp_worker *home);
 
 /* `user` (optional, outlives the lane): whose time the lane's tasks take; every lane of a user is of one worker. NULL: the
  * lane is a user of its own. */

@@ -15,6 +15,9 @@ void __wrap_gp_worker_free(struct gp_worker *w);
 void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w, struct gp_lane_user *user);
 void __wrap_gp_lane_deinit(struct gp_lane *lane);
 void __wrap_gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priority);
+void __wrap_gp_share_init(struct gp_share *s, struct gp_worker *home, double weight);
+void __wrap_gp_share_move(struct gp_share *s, struct gp_worker *home);
+void __wrap_gp_share_set_weight(struct gp_share *s, double weight);
 
 struct gp_worker {
 	uv_idle_t idle;
@@ -88,6 +91,21 @@ void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w, struct gp_la
 	(void)user; /* tasks run in the order in which they were submitted */
 	memset(lane, 0, sizeof *lane);
 	lane->worker = w;
+}
+
+void __wrap_gp_share_init(struct gp_share *s, struct gp_worker *home, double weight)
+{
+	*s = (struct gp_share){.home = home, .weight = weight};
+}
+
+void __wrap_gp_share_move(struct gp_share *s, struct gp_worker *home)
+{
+	s->home = home;
+}
+
+void __wrap_gp_share_set_weight(struct gp_share *s, double weight)
+{
+	s->weight = weight;
 }
 
 void __wrap_gp_lane_deinit(struct gp_lane *lane)

@@ -355,7 +355,7 @@ static void tasks_under_way_are_of_whichever_lanes_are_ready(void **state)
 	submit_saying(f, 2, 0, true, false);
 	while (f->finished < 2)
 		uv_run(&f->loop, UV_RUN_ONCE);
-	f->lane[1].own.used_ns = f->lane[2].own.used_ns = f->lane[0].own.used_ns; /* nobody is at work */
+	f->lane[1].own.alone.used_ns = f->lane[2].own.alone.used_ns = f->lane[0].own.alone.used_ns; /* nobody is at work */
 	f->said[0] = '\0';
 	close_gate(f, 0);
 	submit_saying(f, 1, 1, true, false);
@@ -424,7 +424,8 @@ static void time_under_way_together_is_counted_once(void **state)
 		before_ns = t->end_ns;
 		used_ns += took_ns(f, 0, n);
 	}
-	assert_int_equal(f->lane[0].own.used_ns, used_ns);
+	assert_int_equal(f->lane[0].own.alone.used_ns, used_ns);
+	assert_int_equal(f->lane[0].own.total_ns, used_ns);
 	assert_true(used_ns >= 5 * 3000000);
 	fixture_deinit(f);
 	gp_free(f);
