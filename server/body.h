@@ -36,6 +36,7 @@ struct gp_body_spec {
 	/* Seconds that a pass over a chunk may take, as estimated, 0: as long as it likes; and what the longer of forward
 	 * and backward is estimated to take (server/open.h). */
 	double task_limit_s, task_s;
+	double share; /* of the device and of the codecs' threads beside other sessions: gp_body_set_share; 0: 1, as most have */
 };
 
 /* Bytes that a session takes: of the host's memory, and of the device's where it has its own. */
@@ -140,6 +141,14 @@ void gp_body_stop(struct gp_body *b);
 /* Seconds, by `now_ns` and not before `since_ns`, of a forward or backward pass under way that has taken ten times what
  * was estimated and longer than the limit; 0: there is none. */
 double gp_body_overrun_s(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns);
+/* Any time: where others want the device or the codecs' threads, too, a session of share 2 gets twice the time of one of
+ * share 1. More than 0. */
+void gp_body_set_share(struct gp_body *b, double share);
+/* Time used so far: passes, updates and the like on the device, and codecs. */
+struct gp_body_time {
+	uint64_t device_ns, codec_ns;
+};
+struct gp_body_time gp_body_time_used(const struct gp_body *b);
 bool gp_body_busy(const struct gp_body *b);
 /* True while a step or an evaluation is under way (for the step deadline). */
 bool gp_body_in_step(const struct gp_body *b);

@@ -66,6 +66,8 @@ struct gp_body {
 	void *arg;
 	struct gp_plan *plan;
 	struct gp_worker *codec, *slow_codec;
+	struct gp_share share;          /* of the device's time and of the codecs' */
+	struct gp_lane_user computing; /* that share, on the device's worker */
 	struct gp_lane build_lane, compute;
 	struct gp_flows flows;
 	struct body_slot *slot;

@@ -157,7 +157,8 @@ static enum gp_status check_plan(struct gp_body *b, struct gp_err *err)
 /* Pinning memory takes long, so this does not run on the loop's thread. */
 static enum gp_status init_flows(struct gp_body *b, struct gp_flow_list *list, struct gp_err *err)
 {
-	const struct gp_flow_options all = flow_options(b);
+	struct gp_flow_options all = flow_options(b);
+	all.share = &b->share;
 	GP_TRY(gp_flow_list_find(b->spec.graph, &b->spec.session, list, err));
 	return gp_flows_init(&b->flows, list, &all, b->codec, b, err);
 }
@@ -249,13 +250,20 @@ static void restore_checked(struct gp_task *task)
 		submit_estimate(b);
 }
 
-/* Nothing has been computed yet. */
-static void move_to(struct gp_body *b, const struct gp_body_site *at)
+static void enter_site(struct gp_body *b, const struct gp_body_site *at)
 {
 	b->at = *at;
 	b->dev = at->dev;
+	b->computing = (struct gp_lane_user){.share = &b->share};
+	gp_lane_init(&b->compute, at->compute, &b->computing);
+}
+
+/* Nothing has been computed yet. */
+static void move_to(struct gp_body *b, const struct gp_body_site *at)
+{
 	gp_lane_deinit(&b->compute);
-	gp_lane_init(&b->compute, at->compute, NULL);
+	gp_share_move(&b->share, at->compute);
+	enter_site(b, at);
 	submit_estimate(b);
 }
 
@@ -292,8 +300,6 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 		gp_graph_free(spec->graph);
 		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
 	}
-	b->at = *at;
-	b->dev = at->dev;
 	b->ch = ch;
 	b->spec = *spec;
 	b->cbs = *cbs;
@@ -301,7 +307,8 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 	b->codec = workers->codec;
 	b->slow_codec = workers->slow_codec;
 	gp_lane_init(&b->build_lane, workers->build, NULL);
-	gp_lane_init(&b->compute, at->compute, NULL);
+	gp_share_init(&b->share, at->compute, spec->share > 0.0 ? spec->share : 1.0);
+	enter_site(b, at);
 	if (spec->state)
 		gp_lane_init(&b->checkpoint.lane, workers->disk, NULL);
 	b->step = b->checkpoint.step = spec->restore_step;
@@ -351,6 +358,17 @@ double gp_body_overrun_s(const struct gp_body *b, uint64_t since_ns, uint64_t no
 			return seconds;
 	}
 	return 0.0;
+}
+
+void gp_body_set_share(struct gp_body *b, double share)
+{
+	gp_share_set_weight(&b->share, share);
+}
+
+struct gp_body_time gp_body_time_used(const struct gp_body *b)
+{
+	const uint64_t device_ns = atomic_load(&b->computing.total_ns);
+	return (struct gp_body_time){device_ns, b->built ? gp_flows_codec_ns(&b->flows) : 0};
 }
 
 bool gp_body_busy(const struct gp_body *b)

@@ -4,8 +4,9 @@
  * where a session is placed, and the account of a device's own memory. What
  * computes there is behind common/graph/device.h.
  *
- * A device's worker is one thread. Sessions are its lanes (common/base/worker.h):
- * the one that has used least time, as measured around its tasks, goes next.
+ * A device's worker is one thread. Of the sessions (common/base/worker.h) that one
+ * goes next which has used least time for its share, on the device and in codecs,
+ * as measured around its tasks.
  *
  * Threads: loop thread. Test: tests/unit/test_server_devices.c
  */

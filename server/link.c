@@ -107,15 +107,13 @@ static void log_end(const struct gp_server_link *l, enum gp_status status, const
 	}
 	const struct gp_server_session *s = l->session;
 	const enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
-	char title[GP_SESSION_TITLE];
-	gp_client_log_write(
-		&l->srv->log, &l->client, level,
-		"%s ended after %.1f s (%.1f s computing) and %llu steps, at step %llu: %s (%.0f MiB, process peak "
-		"%.0f MiB)",
-		gp_server_session_title(s, title), gp_server_session_seconds(s), gp_server_session_computed_s(s),
-		(unsigned long long)gp_server_session_steps(s),
-		(unsigned long long)(s->body ? gp_body_steps(s->body) : 0), text, (double)s->memory_bytes / 1048576,
-		(double)gp_mem_peak_rss_bytes() / 1048576);
+	char title[GP_SESSION_TITLE], spent[GP_SESSION_SPENT];
+	gp_client_log_write(&l->srv->log, &l->client, level,
+			    "%s ended after %s and %llu steps, at step %llu: %s (%.0f MiB, process peak %.0f MiB)",
+			    gp_server_session_title(s, title), gp_server_session_spent(s, spent),
+			    (unsigned long long)gp_server_session_steps(s),
+			    (unsigned long long)(s->body ? gp_body_steps(s->body) : 0), text,
+			    (double)s->memory_bytes / 1048576, (double)gp_mem_peak_rss_bytes() / 1048576);
 }
 
 /* Ends the connection, with a word to the client unless it has gone or everything is well. */
@@ -331,7 +329,8 @@ static bool end_overrun(struct gp_server_link *l, uint64_t now)
 	if (seconds <= 0.0)
 		return false;
 	snprintf(text, sizeof text,
-		 "a pass over a chunk has run for %.1f s, over ten times the estimate and over --task-time (%g s); use more "
+		 "a pass over a chunk has run for %.1f s, over ten times the estimate and over --task-time (%g s); use "
+		 "more "
 		 "--chunks",
 		 seconds, l->srv->set.task_time_s);
 	gp_server_link_stop(l, GP_TIMEOUT, text);

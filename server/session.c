@@ -12,7 +12,7 @@
 #include "server/usage.h"
 
 #define RATE_WINDOW_S 30.0 /* of steps, which may take long */
-#define ENDING_MOST 64 /* sessions that have ended and wait for the disk or for a device */
+#define ENDING_MOST   64   /* sessions that have ended and wait for the disk or for a device */
 
 static void on_gone(uv_handle_t *h)
 {
@@ -244,14 +244,13 @@ struct gp_server_session *gp_server_session_find(struct gp_server *srv, struct g
 static void on_window_passed(uv_timer_t *timer)
 {
 	struct gp_server_session *s = timer->data;
-	char title[GP_SESSION_TITLE];
+	char title[GP_SESSION_TITLE], spent[GP_SESSION_SPENT];
 	gp_client_log_write(
 		&s->srv->log, &s->client, GP_LOG_WARN,
-		"nobody came for %s, parked at step %llu after %.1f s (%.1f s computing) and %llu steps: its "
-		"%.0f MiB are free again",
+		"nobody came for %s, parked at step %llu after %s and %llu steps: its %.0f MiB are free again",
 		gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body),
-		gp_server_session_seconds(s), gp_server_session_computed_s(s),
-		(unsigned long long)gp_server_session_steps(s), (double)s->memory_bytes / 1048576);
+		gp_server_session_spent(s, spent), (unsigned long long)gp_server_session_steps(s),
+		(double)s->memory_bytes / 1048576);
 	gp_server_session_end(s);
 }
 

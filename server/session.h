@@ -46,7 +46,7 @@ struct gp_server_session {
 	/* What the log tells, see session_status.h: over all links, and what of it past links have carried. */
 	uint64_t began_ns, restored_step; /* restored_step: of the checkpoint that its body began from; 0: none */
 	struct gp_tcp_figures past_tcp;
-	uint64_t past_up_bytes, past_down_bytes, past_compute_ns;
+	uint64_t past_up_bytes, past_down_bytes;
 	struct gp_rate rate;
 	bool has_run_id;
 	bool checkpoints; /* the client writes checkpoints of the run */

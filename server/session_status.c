@@ -55,12 +55,6 @@ void gp_server_session_sample(struct gp_server_session *s)
 	gp_rate_note(&s->rate, gp_now_ns(), value);
 }
 
-static uint64_t compute_ns(const struct gp_channel *ch)
-{
-	const struct gp_kind_account *made = gp_channel_account(ch)->sent.kind;
-	return made[GP_FRAME_ACT_DOWN].stage_ns[GP_STAGE_COMPUTE] + made[GP_FRAME_GRAD_DOWN].stage_ns[GP_STAGE_COMPUTE];
-}
-
 void gp_server_session_keep_figures(struct gp_server_session *s, const struct gp_channel *ch)
 {
 	struct gp_tcp_figures tcp;
@@ -68,17 +62,15 @@ void gp_server_session_keep_figures(struct gp_server_session *s, const struct gp
 	gp_tcp_figures_add(&s->past_tcp, &tcp);
 	s->past_up_bytes += gp_channel_account(ch)->received.wire_bytes;
 	s->past_down_bytes += gp_channel_account(ch)->sent.wire_bytes;
-	s->past_compute_ns += compute_ns(ch);
 }
 
-double gp_server_session_seconds(const struct gp_server_session *s)
+const char *gp_server_session_spent(const struct gp_server_session *s, char out[GP_SESSION_SPENT])
 {
-	return (double)(gp_now_ns() - s->began_ns) * 1e-9;
-}
-
-double gp_server_session_computed_s(const struct gp_server_session *s)
-{
-	return (double)(s->past_compute_ns + (s->link ? compute_ns(s->link->ch) : 0)) * 1e-9;
+	const struct gp_body_time used = s->body ? gp_body_time_used(s->body) : (struct gp_body_time){0};
+	snprintf(out, GP_SESSION_SPENT, "%.1f s (%.2f s computing, %.2f s in codecs)",
+		 (double)(gp_now_ns() - s->began_ns) * 1e-9, (double)used.device_ns * 1e-9,
+		 (double)used.codec_ns * 1e-9);
+	return out;
 }
 
 /* As PROTOCOL.md 5.1 calls the states of a link; a session may be without one. */
@@ -96,19 +88,18 @@ static double or_zero(double x)
 
 static void tell_session(struct gp_server_session *s)
 {
-	char title[GP_SESSION_TITLE];
+	char title[GP_SESSION_TITLE], spent[GP_SESSION_SPENT];
 	gp_server_session_sample(s);
 	const struct carried c = carried_by(s);
 	gp_log_write(GP_LOG_AREA_main, GP_LOG_INFO,
 		     "status of %s: %s, step %llu, %.3g steps/s, up %.1f MB at %.2f MB/s, down %.1f MB at %.2f MB/s, "
-		     "%d chunks queued, %.0f MiB, %.0f s (%.1f s computing)",
+		     "%d chunks queued, %.0f MiB, %s",
 		     gp_server_session_title(s, title), state_of(s),
 		     (unsigned long long)(s->body ? gp_body_steps(s->body) : 0),
 		     or_zero(gp_rate_per_s(&s->rate, STEPS)), (double)c.up * 1e-6,
 		     or_zero(gp_rate_per_s(&s->rate, UP)) * 1e-6, (double)c.down * 1e-6,
 		     or_zero(gp_rate_per_s(&s->rate, DOWN)) * 1e-6, s->body ? gp_body_chunks_queued(s->body) : 0,
-		     (double)(s->memory_bytes + s->device_bytes) / MIB, gp_server_session_seconds(s),
-		     gp_server_session_computed_s(s));
+		     (double)(s->memory_bytes + s->device_bytes) / MIB, gp_server_session_spent(s, spent));
 }
 
 static void tell_totals(const struct gp_server *srv)

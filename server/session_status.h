@@ -19,9 +19,9 @@ const char *gp_server_session_title(const struct gp_server_session *s, char out[
 void gp_server_session_sample(struct gp_server_session *s);
 /* Its link's channel is about to go: what it has carried stays with the session. */
 void gp_server_session_keep_figures(struct gp_server_session *s, const struct gp_channel *ch);
-/* Seconds since HELLO, and of them those in which its body computed. */
-double gp_server_session_seconds(const struct gp_server_session *s);
-double gp_server_session_computed_s(const struct gp_server_session *s);
+/* "12.3 s (4.56 s computing, 0.78 s in codecs)": since HELLO, and of that what its body used; returns `out`. */
+#define GP_SESSION_SPENT 96
+const char *gp_server_session_spent(const struct gp_server_session *s, char out[GP_SESSION_SPENT]);
 /* Steps committed in this session, without those that a checkpoint from disk brought along. */
 uint64_t gp_server_session_steps(const struct gp_server_session *s);
 /* Writes the status to the log, whatever --log leaves out. */

@@ -126,6 +126,7 @@ static enum gp_status init_each(struct gp_flows *f, const struct gp_flow_list *l
 				struct gp_worker *worker, void *arg, struct gp_err *err)
 {
 	struct gp_flow_options options = *all;
+	f->user.share = f->slow_user.share = all->share;
 	options.user = &f->user;
 	options.slow_user = &f->slow_user;
 	for (int i = 0; i < list->count; i++) {
@@ -185,6 +186,11 @@ int gp_flows_pending(const struct gp_flows *f)
 		for (int i = 0; i < f->tensors[d]; i++)
 			pending += f->flow[d][i].lane.pending;
 	return pending;
+}
+
+uint64_t gp_flows_codec_ns(const struct gp_flows *f)
+{
+	return atomic_load(&f->user.total_ns) + atomic_load(&f->slow_user.total_ns);
 }
 
 static void cancel_one(struct gp_flow *flow, void *arg)

@@ -52,6 +52,8 @@ enum gp_status gp_flows_estimate(const struct gp_flow_list *list, const struct g
 void gp_flows_each(struct gp_flows *f, void (*fn)(struct gp_flow *flow, void *arg), void *arg);
 /* Tasks under way. */
 int gp_flows_pending(const struct gp_flows *f);
+/* Time that codecs took, of all tensors. */
+uint64_t gp_flows_codec_ns(const struct gp_flows *f);
 /* gp_flow_cancel, gp_flow_undo of each. */
 void gp_flows_cancel(struct gp_flows *f);
 void gp_flows_undo(struct gp_flows *f, uint64_t step);

@@ -64,7 +64,9 @@ struct gp_flow_options {
 	int slots;
 	uint32_t chunks; /* of a step */
 	bool undo;       /* gp_flow_undo will be called */
-	/* (optional) Whose time the codecs' work takes, of the worker and of `slow`; they outlive the flows. */
+	/* (optional) Whose time the codecs' work takes, which outlives the flows; NULL: each worker counts by itself. */
+	struct gp_share *share;
+	/* (optional) The users of that share, on the worker and on `slow`; gp_flows_init has its own. */
 	struct gp_lane_user *user, *slow_user;
 	bool client;     /* this end: a client encodes what goes up and decodes what comes down */
 	/* (optional) Where the tensors lie that transfers are given: a device's memory, outlives the flows. Frames then
