@@ -138,9 +138,13 @@ uint64_t gp_body_state_hash(const struct gp_body *b);
 /* Begins no new work from here on; `idle` runs when a pending task has come back. Estimates, plans and passes that have not
  * begun do nothing, and those under way end at the next node where the device can (gp_plan_spec.stop). */
 void gp_body_stop(struct gp_body *b);
-/* Seconds, by `now_ns` and not before `since_ns`, of a forward or backward pass under way that has taken ten times what
- * was estimated and longer than the limit; 0: there is none. */
-double gp_body_overrun_s(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns);
+/* A pass under way, forward, backward or of a codec, that has taken ten times what was estimated and longer than the
+ * limit: for how many seconds, by `now_ns` and not before `since_ns`; 0: there is none. */
+struct gp_body_overrun {
+	double seconds;
+	char what[48];
+};
+struct gp_body_overrun gp_body_overrun(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns);
 /* Any time: where others want the device or the codecs' threads, too, a session of share 2 gets twice the time of one of
  * share 1. More than 0. */
 void gp_body_set_share(struct gp_body *b, double share);

@@ -340,24 +340,39 @@ enum gp_status gp_body_check_stop(const struct gp_body *b, struct gp_err *err)
 	return GP_OK;
 }
 
-/* A device's estimate is rough, and its thread may have others to serve. */
+/* An estimate is rough, and the thread may have others to serve. */
 #define OVERRUN 10.0
 
-double gp_body_overrun_s(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns)
+static double pass_s(const struct body_slot *s, uint64_t since_ns, uint64_t now_ns)
 {
-	const double expected = OVERRUN * b->spec.task_s, limit = b->spec.task_limit_s;
-	if (limit <= 0.0 || !b->slot)
-		return 0.0;
-	for (int i = 0; i < b->spec.session.window; i++) {
-		uint64_t begin = atomic_load(&b->slot[i].computing_ns);
-		if (begin == 0)
-			continue;
-		begin = begin > since_ns ? begin : since_ns;
-		const double seconds = now_ns > begin ? (double)(now_ns - begin) * 1e-9 : 0.0;
-		if (seconds > limit && seconds > expected)
+	const uint64_t computing_ns = atomic_load(&s->computing_ns);
+	const uint64_t begin = computing_ns > since_ns ? computing_ns : since_ns;
+	return computing_ns > 0 && now_ns > begin ? (double)(now_ns - begin) * 1e-9 : 0.0;
+}
+
+static double device_overrun_s(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns)
+{
+	for (int i = 0; b->slot && i < b->spec.session.window; i++) {
+		const double seconds = pass_s(&b->slot[i], since_ns, now_ns);
+		if (seconds > b->spec.task_limit_s && seconds > OVERRUN * b->spec.task_s)
 			return seconds;
 	}
 	return 0.0;
+}
+
+struct gp_body_overrun gp_body_overrun(const struct gp_body *b, uint64_t since_ns, uint64_t now_ns)
+{
+	struct gp_body_overrun o = {.what = "a pass over a chunk"};
+	const struct gp_flow *flow;
+	if (b->spec.task_limit_s <= 0.0)
+		return o;
+	o.seconds = device_overrun_s(b, since_ns, now_ns);
+	if (o.seconds > 0.0 || !b->built)
+		return o;
+	o.seconds = gp_flows_overrun_s(&b->flows, OVERRUN, b->spec.task_limit_s, since_ns, now_ns, &flow);
+	if (o.seconds > 0.0)
+		snprintf(o.what, sizeof o.what, "the codec of %s", gp_direction_info[flow->direction].name);
+	return o;
 }
 
 void gp_body_set_share(struct gp_body *b, double share)

@@ -12,7 +12,6 @@
 #include "common/base/log.h"
 #include "server/session_status.h"
 
-#define DEADLINE_TICK_MS        250
 #define OPEN_SPILL_BYTES        (16u << 20) /* memory of one unpacked OPEN: 4096 nodes fit many times */
 #define BUSY_RETRY_MS           1000
 /* A client that comes back has two accepted connections for a moment. */
@@ -312,29 +311,10 @@ static void forgive_own_stall(struct gp_server_link *l, uint64_t now)
 {
 	const uint64_t late = now - l->tick_ns;
 	l->tick_ns = now;
-	if (late < 2 * DEADLINE_TICK_MS * 1000000ull)
+	if (late < 2 * GP_SERVER_TICK_MS * 1000000ull)
 		return;
-	l->stalled_ns = now;
 	l->waited_ns = earlier(l->waited_ns + late, now);
 	l->progress_ns = earlier(l->progress_ns + late, now);
-}
-
-/* Nobody waits for a client whose body computes, but what takes ten times as long as it was let in for holds the device from
- * others. */
-static bool end_overrun(struct gp_server_link *l, uint64_t now)
-{
-	const struct gp_body *body = l->session ? l->session->body : NULL;
-	const double seconds = body ? gp_body_overrun_s(body, l->stalled_ns, now) : 0.0;
-	char text[160];
-	if (seconds <= 0.0)
-		return false;
-	snprintf(text, sizeof text,
-		 "a pass over a chunk has run for %.1f s, over ten times the estimate and over --task-time (%g s); use "
-		 "more "
-		 "--chunks",
-		 seconds, l->srv->set.task_time_s);
-	gp_server_link_stop(l, GP_TIMEOUT, text);
-	return true;
 }
 
 static void check_deadline(uv_timer_t *timer)
@@ -345,8 +325,6 @@ static void check_deadline(uv_timer_t *timer)
 	forgive_own_stall(l, now);
 	if (l->session)
 		gp_server_session_sample(l->session);
-	if (end_overrun(l, now))
-		return;
 	double waited = (double)(now - (l->stranger ? l->waited_ns : l->progress_ns)) * 1e-9;
 	char text[128];
 	if (l->state < GP_LINK_LOAD && l->state != GP_LINK_WELCOME && waited > set->handshake_timeout_s) {
@@ -431,7 +409,7 @@ void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn)
 	}
 	uv_timer_init(srv->loop, &l->timer);
 	l->timer.data = l;
-	uv_timer_start(&l->timer, check_deadline, DEADLINE_TICK_MS, DEADLINE_TICK_MS);
+	uv_timer_start(&l->timer, check_deadline, GP_SERVER_TICK_MS, GP_SERVER_TICK_MS);
 	enlist(l);
 	enter_strangers(l);
 	if (srv->stopping)

@@ -31,7 +31,6 @@ struct gp_server_link {
 	uint64_t id, progress_ns;
 	uint64_t waited_ns; /* since when the server waits for the HELLO of a stranger */
 	uint64_t tick_ns;   /* when the deadlines were last looked at */
-	uint64_t stalled_ns; /* when the server itself had last stood still; 0: never */
 	char peer[64];
 	uint32_t retry_ms; /* after GP_BUSY, where it is known; 0: a while */
 	bool channel_closed, timer_closed, ended;

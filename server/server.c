@@ -13,6 +13,7 @@
 #include "common/base/threads.h"
 #include "server/session.h"
 #include "server/usage.h"
+#include "server/watch.h"
 
 #define LISTEN_BACKLOG       128
 #define BUILD_THREADS        2    /* one client's large graph does not keep the next one from opening */
@@ -172,7 +173,9 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 		status = open_listener(srv, err);
 	if (status == GP_OK)
 		status = gp_usage_load_limits(srv, err);
-	if (status != GP_OK)
+	if (status == GP_OK)
+		gp_server_watch_start(srv);
+	else
 		gp_server_deinit(srv);
 	return status;
 }
@@ -293,6 +296,7 @@ void gp_server_deinit(struct gp_server *srv)
 	gp_state_dir_close(srv->state);
 	gp_usage_free_limits(srv);
 	gp_server_devices_close(&srv->devices);
+	gp_server_watch_stop(srv);
 	srv->listener = NULL;
 	srv->build = srv->codec = srv->slow_codec = srv->disk = NULL;
 	srv->state = NULL;

@@ -16,6 +16,8 @@
 #include "server/credentials.h"
 #include "server/devices.h"
 
+#define GP_SERVER_TICK_MS 250 /* how often deadlines are looked at */
+
 /* What clients are told by a server that drains or stops. */
 #define GP_SERVER_STOPS "the server is stopping"
 
@@ -75,6 +77,11 @@ struct gp_server {
 	bool draining; /* steps under way end, and nothing begins */
 	bool stopping; /* all links and sessions end now */
 	int fallen_back; /* runs whose state could not be written while it drained or stopped */
+	struct {
+		uv_timer_t timer;
+		bool runs;
+		uint64_t tick_ns, stalled_ns; /* when it last looked, and when the server itself had last stood still */
+	} watch;                              /* watch.h */
 	void (*stopped)(void *arg); /* all links and sessions are gone after gp_server_drain or gp_server_stop */
 	void *arg;
 };

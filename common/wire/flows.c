@@ -193,6 +193,27 @@ uint64_t gp_flows_codec_ns(const struct gp_flows *f)
 	return atomic_load(&f->user.total_ns) + atomic_load(&f->slow_user.total_ns);
 }
 
+static double pass_s(const struct gp_flow *f, uint64_t since_ns, uint64_t now_ns)
+{
+	const uint64_t running_ns = atomic_load(&f->running_ns), begin = running_ns > since_ns ? running_ns : since_ns;
+	return running_ns > 0 && now_ns > begin ? (double)(now_ns - begin) * 1e-9 : 0.0;
+}
+
+double gp_flows_overrun_s(const struct gp_flows *f, double times, double limit_s, uint64_t since_ns, uint64_t now_ns,
+			  const struct gp_flow **out)
+{
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		for (int i = 0; i < f->tensors[d]; i++) {
+			const struct gp_flow *flow = &f->flow[d][i];
+			const double seconds = pass_s(flow, since_ns, now_ns);
+			if (seconds <= limit_s || seconds <= times * (double)flow->work_ns * 1e-9)
+				continue;
+			*out = flow;
+			return seconds;
+		}
+	return 0.0;
+}
+
 static void cancel_one(struct gp_flow *flow, void *arg)
 {
 	(void)arg;

@@ -54,6 +54,12 @@ void gp_flows_each(struct gp_flows *f, void (*fn)(struct gp_flow *flow, void *ar
 int gp_flows_pending(const struct gp_flows *f);
 /* Time that codecs took, of all tensors. */
 uint64_t gp_flows_codec_ns(const struct gp_flows *f);
+/*
+ * Seconds, by `now_ns` and not before `since_ns`, of a codec's pass under way that has taken longer than `limit_s` and
+ * `times` what was estimated, and whose it is; 0: there is none.
+ */
+double gp_flows_overrun_s(const struct gp_flows *f, double times, double limit_s, uint64_t since_ns, uint64_t now_ns,
+			  const struct gp_flow **out);
 /* gp_flow_cancel, gp_flow_undo of each. */
 void gp_flows_cancel(struct gp_flows *f);
 void gp_flows_undo(struct gp_flows *f, uint64_t step);

@@ -26,6 +26,18 @@ static enum gp_status check_stop(const struct gp_flow *f, struct gp_err *err)
 	return GP_OK;
 }
 
+static enum gp_status begin_pass(struct gp_flow *f, struct gp_err *err)
+{
+	GP_TRY(check_stop(f, err));
+	atomic_store(&f->running_ns, gp_now_ns());
+	return GP_OK;
+}
+
+static void end_pass(struct gp_flow *f)
+{
+	atomic_store(&f->running_ns, 0);
+}
+
 static void run_encode(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
@@ -34,10 +46,11 @@ static void run_encode(struct gp_task *task)
 	struct gp_codec_stats before;
 	const struct gp_codec_pass pass = pass_of(t);
 	gp_codec_get_stats(t->flow->codec, &before);
-	task->status = check_stop(t->flow, &task->err);
+	task->status = begin_pass(t->flow, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_codec_encode_pass(t->flow->codec, &pass, t->tensor, f->payload, f->cap, &len,
 						    &task->err);
+	end_pass(t->flow);
 	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)
 		return;
@@ -52,11 +65,12 @@ static void run_decode(struct gp_task *task)
 	struct gp_frame *f = &t->frame;
 	const struct gp_codec_pass pass = pass_of(t);
 	const struct gp_span payload = {f->payload, f->head.payload_len};
-	task->status = check_stop(t->flow, &task->err);
+	task->status = begin_pass(t->flow, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_frame_verify(f, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_codec_decode_pass(t->flow->codec, &pass, payload, t->tensor, &task->err);
+	end_pass(t->flow);
 	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)
 		gp_err_prefix(&task->err, "%s of chunk %u", gp_direction_info[t->flow->direction].name, f->head.chunk);
@@ -174,6 +188,7 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	uint64_t ns = 0;
 	enum gp_status status = gp_flow_work(spec, all, &ns, err);
 	const bool slow = all->slow && ns > GP_FLOW_SLOW_NS;
+	f->work_ns = ns;
 	gp_lane_init(&f->lane, slow ? all->slow : worker, slow ? all->slow_user : all->user);
 	if (status == GP_OK)
 		status = gp_codec_bytes_for(spec->codec, shape, &options, &f->codec_bytes, err);

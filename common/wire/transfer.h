@@ -48,6 +48,8 @@ struct gp_flow {
 	uint16_t codec_id;
 	struct gp_lane lane;
 	const struct gp_stop *stop; /* NULL: never */
+	uint64_t work_ns;           /* what a pass may take, as estimated; UINT64_MAX: nothing is known of it */
+	atomic_uint_least64_t running_ns; /* since when a pass runs; 0: none does. Of its thread, any may read it */
 	int slots;
 	struct gp_transfer *slot;
 	struct {

@@ -8,24 +8,31 @@
 
 #include <stdatomic.h>
 
+#include "common/codec/codec.h"
 #include "common/graph/graph_work.h"
 #include "common/graph/ops/op_pool.h"
 
-#define LIMIT_S 1.0
+#define LIMIT_S    1.0
+#define HOURS_SIDE 32
 
 /* A device to which every estimate is nothing, unless a test says otherwise. */
 static const struct gp_speed endless = {.macs_per_s = 1e30, .elements_per_s = 1e30};
 
-static struct fixture *prepare(double task_time_s, const struct gp_speed *speed)
+static struct fixture *prepare_with(const struct gp_server_settings *set, const struct gp_speed *speed)
 {
-	struct gp_server_settings set = server_thread_settings();
 	struct fixture *f = gp_calloc(1, sizeof *f);
-	set.task_time_s = task_time_s;
-	f->server = server_thread_prepare(&set);
+	f->server = server_thread_prepare(set);
 	f->server->server.devices.device[0].dev->speed = *speed;
 	f->port = f->server->port;
 	f->body = make_body();
 	return f;
+}
+
+static struct fixture *prepare(double task_time_s, const struct gp_speed *speed)
+{
+	struct gp_server_settings set = server_thread_settings();
+	set.task_time_s = task_time_s;
+	return prepare_with(&set, speed);
 }
 
 static void finish(struct fixture *f)
@@ -41,6 +48,16 @@ static struct gp_graph *relu_graph(int64_t side, int64_t channels)
 	assert_true(g && gp_graph_begin_block(g, "b", &err) == GP_OK);
 	assert_true(gp_graph_unary(g, GP_OP_RELU, "r", 0, &err) > 0 && gp_graph_finish(g, &err) == GP_OK);
 	return g;
+}
+
+/* What was sent is read, then the end. */
+static void leave(struct raw_peer *c)
+{
+	uint8_t byte;
+	shutdown(c->fd, SHUT_WR);
+	while (get(c, &byte, 1))
+		;
+	client_close(c);
 }
 
 static void expect_refusal(const struct fixture *f, const struct gp_graph *g, void (*spoil)(Gpsplit__Open *),
@@ -107,15 +124,13 @@ static void a_codec_that_takes_too_long_is_refused_by_its_direction(void **state
 
 /* --- a wrong estimate -------------------------------------------------------------------------------------------- */
 
-/* Hours of windows for a body that was estimated at nothing: the pass is ended between two of its nodes. */
-static void a_pass_far_over_its_estimate_ends_its_session_alone(void **state)
+/* Hours of windows, for a body that is estimated at nothing: a pass is ended between two of its nodes. */
+static struct gp_graph *hours_graph(void)
 {
-	enum { NODES = 4000, SIDE = 32, CHANNELS = 16 };
-	(void)state;
-	struct fixture *f = prepare(0.2, &endless);
+	enum { NODES = 4000 };
 	struct gp_err err;
-	struct gp_graph *g = gp_graph_new("g", &(struct gp_shape){.ndim = 3, .dim = {SIDE, SIDE, CHANNELS}}, &err);
-	struct raw_peer c;
+	struct gp_graph *g =
+		gp_graph_new("g", &(struct gp_shape){.ndim = 3, .dim = {HOURS_SIDE, HOURS_SIDE, 16}}, &err);
 	assert_true(g && gp_graph_begin_block(g, "b", &err) == GP_OK);
 	for (int i = 0, at = 0; i < NODES; i++) {
 		char name[16];
@@ -124,18 +139,92 @@ static void a_pass_far_over_its_estimate_ends_its_session_alone(void **state)
 		assert_true(at > 0);
 	}
 	assert_int_equal(gp_graph_finish(g, &err), GP_OK);
-	server_thread_run(f->server);
-	until_welcome(&c, f);
-	put_open(&c, g, NULL);
-	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
-	put_frame(&c, GP_FRAME_ACT_UP, 0, 0, 2 * SIDE * SIDE * CHANNELS * sizeof(float), true);
-	expect_error(&c, "a pass over a chunk has run for");
-	client_close(&c);
-	until_ready(&c, f); /* and the device computes for others */
+	return g;
+}
+
+static void begin_hours(struct raw_peer *c, const struct fixture *f, const struct gp_graph *g)
+{
+	until_welcome(c, f);
+	put_open(c, g, NULL);
+	expect_control(c, GPSPLIT__CONTROL__BODY_READY);
+	put_frame(c, GP_FRAME_ACT_UP, 0, 0, 2 * HOURS_SIDE * HOURS_SIDE * 16 * sizeof(float), true);
+}
+
+/* The device computes for others. */
+static void expect_answers(const struct fixture *f)
+{
+	struct raw_peer c;
+	until_ready(&c, f);
 	put_step(&c, f);
 	get_answers(&c, 2, 0);
 	client_close(&c);
+}
+
+static void a_pass_far_over_its_estimate_ends_its_session_alone(void **state)
+{
+	struct raw_peer c;
+	(void)state;
+	struct fixture *f = prepare(0.2, &endless);
+	struct gp_graph *g = hours_graph();
+	server_thread_run(f->server);
+	begin_hours(&c, f, g);
+	expect_error(&c, "a pass over a chunk has run for");
+	client_close(&c);
+	expect_answers(f);
 	gp_graph_free(g);
+	finish(f);
+}
+
+/* There is no link to hang a deadline on, and the only place for a session is taken until the pass is ended. */
+static void a_parked_session_is_ended_for_its_pass_too(void **state)
+{
+	struct gp_server_settings set = server_thread_settings();
+	struct fixture *f;
+	struct raw_peer c;
+	(void)state;
+	set.task_time_s = 0.2;
+	set.resume_window_s = 100000;
+	set.max_sessions = 1;
+	f = prepare_with(&set, &endless);
+	struct gp_graph *g = hours_graph();
+	server_thread_run(f->server);
+	begin_hours(&c, f, g);
+	leave(&c);
+	expect_answers(f);
+	gp_graph_free(g);
+	finish(f);
+}
+
+/* While it is set, nothing that the server encodes gets done. */
+static atomic_bool gate_shut;
+
+enum gp_status __real_gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x,
+					   uint8_t *out, size_t cap, size_t *len, struct gp_err *err);
+enum gp_status __wrap_gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x,
+					   uint8_t *out, size_t cap, size_t *len, struct gp_err *err);
+
+enum gp_status __wrap_gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x,
+					   uint8_t *out, size_t cap, size_t *len, struct gp_err *err)
+{
+	while (atomic_load(&gate_shut))
+		usleep(1000);
+	return __real_gp_codec_encode_pass(c, pass, x, out, cap, len, err);
+}
+
+static void a_codec_far_over_its_estimate_ends_its_session_alone(void **state)
+{
+	struct raw_peer c;
+	(void)state;
+	struct fixture *f = prepare(0.2, &endless);
+	server_thread_run(f->server);
+	until_ready(&c, f);
+	atomic_store(&gate_shut, true);
+	put_frame(&c, GP_FRAME_ACT_UP, 0, 0,
+		  (uint32_t)(2 * gp_shape_elements(gp_graph_input_shape(f->body)) * sizeof(float)), true);
+	expect_error(&c, "the codec of act_down has run for");
+	client_close(&c);
+	atomic_store(&gate_shut, false);
+	expect_answers(f);
 	finish(f);
 }
 
@@ -208,11 +297,7 @@ static void clients_that_open_and_leave_do_not_pile_up_bodies(void **state)
 			continue;
 		welcomed++;
 		put_open(&c, f->body, NULL);
-		shutdown(c.fd, SHUT_WR); /* what was sent is read, then the end */
-		uint8_t byte;
-		while (get(&c, &byte, 1))
-			;
-		client_close(&c);
+		leave(&c);
 	}
 	assert_int_equal(welcomed, SESSIONS);
 	assert_int_equal(atomic_load(&estimates), 0);
@@ -274,6 +359,8 @@ int main(void)
 		cmocka_unit_test(a_chunk_that_takes_too_long_is_refused_with_the_chunks_that_fit),
 		cmocka_unit_test(a_codec_that_takes_too_long_is_refused_by_its_direction),
 		cmocka_unit_test(a_pass_far_over_its_estimate_ends_its_session_alone),
+		cmocka_unit_test(a_parked_session_is_ended_for_its_pass_too),
+		cmocka_unit_test(a_codec_far_over_its_estimate_ends_its_session_alone),
 		cmocka_unit_test(clients_that_open_and_leave_do_not_pile_up_bodies),
 		cmocka_unit_test(slow_codecs_hold_up_only_each_other),
 	};
