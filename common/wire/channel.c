@@ -313,6 +313,8 @@ void gp_channel_pause(struct gp_channel *ch, bool paused)
 void gp_channel_close(struct gp_channel *ch, bool flush, void (*closed)(void *arg), void *arg)
 {
 	gp_require(!ch->closing);
+	if (ch->recv.held)
+		gp_channel_pause(ch, false);
 	ch->closing = true;
 	ch->flush = flush;
 	ch->closed_cb = closed;

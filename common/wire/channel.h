@@ -102,6 +102,10 @@ int gp_channel_backlog(const struct gp_channel *ch, enum gp_class klass);
 /* Back-pressure: stop and resume taking bytes from the peer (the idle deadline is suspended while stopped). What is read
  * already, 256 KiB at most, is still delivered. */
 void gp_channel_pause(struct gp_channel *ch, bool paused);
+/* For a callback whose answer takes time on another thread: nothing that comes behind the message is delivered until
+ * gp_channel_go_on. Up to 256 KiB of it are kept meanwhile, so that the end of the connection is still noticed. */
+void gp_channel_hold(struct gp_channel *ch);
+void gp_channel_go_on(struct gp_channel *ch);
 
 /* Ends the channel: if `flush`, queued control messages are written first and the peer gets the time to read them (at
  * most 1 s in all). Frames still borrowed come back through `sent`, then `closed` (may be NULL) runs once, then the

@@ -75,7 +75,9 @@ struct receiver {
 	uint64_t frame_max;
 	struct gp_frame *partial[GP_CLASS_COUNT];
 	int partials;
-	bool paused;
+	bool paused, held;
+	uint8_t *kept; /* what came while held */
+	size_t kept_bytes, kept_cap;
 	uint64_t *counter;   /* of the account: where the last bytes were counted */
 	uint64_t conn_bytes; /* bytes_read of the connection that are accounted for */
 	uint64_t now_ns;     /* of the current read */

@@ -25,6 +25,7 @@ void gp_receiver_init(struct gp_channel *ch)
 void gp_receiver_deinit(struct gp_channel *ch)
 {
 	gp_free(ch->recv.control);
+	gp_free(ch->recv.kept);
 }
 
 bool gp_receiver_between(const struct gp_channel *ch)
@@ -333,20 +334,74 @@ void gp_receiver_tick(struct gp_channel *ch, uint64_t now_ns)
 		hint(ch, 1);
 }
 
+/* --- holding ---------------------------------------------------------------------------------------------------- */
+
+#define KEPT_MOST ((size_t)256 << 10) /* then the connection is not read any more; one read may pass it */
+
+static enum gp_status grow_kept(struct receiver *r, size_t need, struct gp_err *err)
+{
+	const size_t cap = need > KEPT_MOST ? need : KEPT_MOST;
+	if (need <= r->kept_cap)
+		return GP_OK;
+	uint8_t *kept = gp_realloc(r->kept, cap, 1);
+	if (!kept)
+		GP_FAIL(err, GP_NOMEM, "out of memory for %zu bytes that wait", need);
+	r->kept = kept;
+	r->kept_cap = cap;
+	return GP_OK;
+}
+
+static enum gp_status keep(struct gp_channel *ch, struct gp_span in, struct gp_err *err)
+{
+	struct receiver *r = &ch->recv;
+	GP_TRY(grow_kept(r, r->kept_bytes + in.len, err));
+	memcpy(r->kept + r->kept_bytes, in.data, in.len);
+	r->kept_bytes += in.len;
+	if (r->kept_bytes >= KEPT_MOST)
+		gp_channel_pause(ch, true);
+	return GP_OK;
+}
+
+/* Takes what can be taken; the rest waits. */
+static void deliver(struct gp_channel *ch, struct gp_span in)
+{
+	struct gp_err err = {0};
+	while (in.len && !ch->recv.held && !gp_channel_deaf(ch))
+		if (take(ch, &in, &err) != GP_OK)
+			gp_channel_fail(ch, &err);
+	if (in.len && !gp_channel_deaf(ch) && keep(ch, in, &err) != GP_OK)
+		gp_channel_fail(ch, &err);
+}
+
+void gp_channel_hold(struct gp_channel *ch)
+{
+	ch->recv.held = true;
+}
+
+void gp_channel_go_on(struct gp_channel *ch)
+{
+	struct receiver *r = &ch->recv;
+	uint8_t *kept = r->kept;
+	const struct gp_span in = {kept, r->kept_bytes};
+	r->held = false;
+	r->kept = NULL;
+	r->kept_bytes = r->kept_cap = 0;
+	r->now_ns = r->last_ns = gp_now_ns();
+	gp_channel_pause(ch, false);
+	deliver(ch, in);
+	gp_free(kept);
+}
+
 void gp_receiver_read(void *arg, const uint8_t *data, size_t len)
 {
 	struct gp_channel *ch = arg;
 	struct receiver *r = &ch->recv;
 	struct gp_dir_account *d = &ch->account.received;
-	struct gp_span in = {data, len};
-	struct gp_err err = {0};
 	const uint64_t wire = ch->conn->bytes_read - r->conn_bytes;
 	d->wire_bytes += wire;
 	r->conn_bytes += wire;
 	r->now_ns = gp_now_ns();
-	while (in.len && !gp_channel_deaf(ch))
-		if (take(ch, &in, &err) != GP_OK)
-			gp_channel_fail(ch, &err);
+	deliver(ch, (struct gp_span){data, len});
 	*r->counter +=
 		wire - len; /* what TLS added; as gpsplit sends them, no TLS record holds bytes of two of our records */
 	r->last_ns = r->now_ns;

@@ -150,6 +150,48 @@ static void a_paused_channel_waits_without_blaming_the_peer(void **state)
 	pair_close(&p);
 }
 
+/* More of it than is kept waits with the peer. */
+static void what_comes_while_a_channel_is_held_is_delivered_later(void **state)
+{
+	(void)state;
+	struct pair p;
+	pair_open(&p, 0, NULL);
+	rig_run_until(&p.loop, &p.b.opened, 1);
+	gp_channel_hold(p.b.ch);
+	struct gp_frame *f = rig_frame_new(GP_FRAME_ACT_UP, 4 << 20);
+	gp_channel_send_frame(p.a.ch, f);
+	send_text(&p.a, "later");
+	while (gp_channel_account(p.b.ch)->received.wire_bytes < 256 << 10)
+		uv_run(&p.loop, UV_RUN_ONCE);
+	for (int i = 0; i < 20; i++)
+		uv_run(&p.loop, UV_RUN_NOWAIT);
+	assert_true(gp_channel_account(p.b.ch)->received.wire_bytes < 4 << 20);
+	assert_int_equal(p.b.begins + p.b.controls + p.b.ended, 0);
+	gp_channel_go_on(p.b.ch);
+	rig_run_until(&p.loop, &p.b.frames, 1);
+	rig_run_until(&p.loop, &p.b.controls, 1);
+	assert_int_equal(p.b.begins, 1);
+	rig_run_until(&p.loop, &p.a.sent, 1);
+	rig_frame_free(f);
+	pair_close(&p);
+}
+
+static void the_end_of_the_connection_is_noticed_while_a_channel_is_held(void **state)
+{
+	(void)state;
+	struct pair p;
+	pair_open(&p, 0, NULL);
+	rig_run_until(&p.loop, &p.b.opened, 1);
+	gp_channel_hold(p.b.ch);
+	send_text(&p.a, "never");
+	rig_close(&p.a, true);
+	rig_run_until(&p.loop, &p.b.ended, 1);
+	assert_int_equal(p.b.controls, 0);
+	rig_run_until(&p.loop, &p.a.closed, 1);
+	rig_close_and_wait(&p.loop, &p.b);
+	rig_finish_loop(&p.loop);
+}
+
 static void control_messages_that_nobody_reads_end_the_channel_at_the_limit(void **state)
 {
 	(void)state;
@@ -450,6 +492,8 @@ int main(int argc, char **argv)
 		cmocka_unit_test(a_deadline_shorter_than_the_peers_heartbeats_is_kept_by_ours),
 		cmocka_unit_test(a_peer_that_never_reads_is_noticed_and_the_frame_comes_back),
 		cmocka_unit_test(a_paused_channel_waits_without_blaming_the_peer),
+		cmocka_unit_test(what_comes_while_a_channel_is_held_is_delivered_later),
+		cmocka_unit_test(the_end_of_the_connection_is_noticed_while_a_channel_is_held),
 		cmocka_unit_test(control_messages_that_nobody_reads_end_the_channel_at_the_limit),
 		cmocka_unit_test(the_last_word_reaches_the_peer_when_closing_with_flush),
 		cmocka_unit_test(a_broken_rule_still_allows_a_last_word),
