@@ -10,9 +10,10 @@
 #include "server/link.h"
 
 #include "common/base/log.h"
+#include "server/opening.h"
 #include "server/session_status.h"
 
-#define OPEN_SPILL_BYTES        (16u << 20) /* memory of one unpacked OPEN: 4096 nodes fit many times */
+#define SPILL_BYTES             (1u << 20) /* memory of one unpacked message; that of an OPEN: opening.c */
 #define BUSY_RETRY_MS           1000
 /* A client that comes back has two accepted connections for a moment. */
 #define CONNECTIONS_PER_SESSION 2
@@ -219,8 +220,6 @@ static enum gp_status dispatch(struct gp_server_link *l, const Gpsplit__Control 
 	switch (m->body_case) {
 	case GPSPLIT__CONTROL__BODY_HELLO:
 		return gp_server_link_hello(l, m->hello, err);
-	case GPSPLIT__CONTROL__BODY_OPEN:
-		return gp_server_link_open(l, m->open, err);
 	case GPSPLIT__CONTROL__BODY_COMMIT:
 		return on_commit(l, m->commit, err);
 	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
@@ -244,17 +243,23 @@ static void channel_opened(void *arg)
 	handshake_over(l);
 }
 
+static enum gp_status take_control(struct gp_server_link *l, struct gp_span bytes, struct gp_err *err)
+{
+	const Gpsplit__Control *m;
+	if (l->state == GP_LINK_OPEN)
+		return gp_server_opening_begin(l, bytes, err);
+	GP_TRY(gp_control_unpack(&l->arena, bytes, &m, err));
+	return dispatch(l, m, err);
+}
+
 static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp_err *err)
 {
 	struct gp_server_link *l = arg;
-	const Gpsplit__Control *m;
 	l->progress_ns = gp_now_ns();
-	enum gp_status status = gp_control_unpack(&l->arena, bytes, &m, err);
-	if (status == GP_OK)
-		status = dispatch(l, m, err);
+	const enum gp_status status = take_control(l, bytes, err);
 	if (status != GP_OK)
 		gp_server_link_stop(l, status, err->text);
-	gp_control_arena_reset(&l->arena); /* an OPEN is large, and nothing of it is needed any more */
+	gp_control_arena_reset(&l->arena);
 	return GP_OK;
 }
 
@@ -327,7 +332,8 @@ static void check_deadline(uv_timer_t *timer)
 		gp_server_session_sample(l->session);
 	double waited = (double)(now - (l->stranger ? l->waited_ns : l->progress_ns)) * 1e-9;
 	char text[128];
-	if (l->state < GP_LINK_LOAD && l->state != GP_LINK_WELCOME && waited > set->handshake_timeout_s) {
+	const bool reads = l->session && l->session->opening;
+	if (l->state < GP_LINK_LOAD && l->state != GP_LINK_WELCOME && !reads && waited > set->handshake_timeout_s) {
 		snprintf(text, sizeof text, "no handshake within %g s", set->handshake_timeout_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
 	} else if (l->state == GP_LINK_LOAD && waited > set->step_timeout_s && !gp_body_busy(l->session->body)) {
@@ -392,7 +398,7 @@ void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn)
 		conn->ops->close(conn, NULL, NULL);
 		return;
 	}
-	gp_control_arena_init(&l->arena, OPEN_SPILL_BYTES);
+	gp_control_arena_init(&l->arena, SPILL_BYTES);
 	l->srv = srv;
 	l->id = ++srv->next_link;
 	l->waited_ns = l->tick_ns = l->progress_ns = gp_now_ns();

@@ -51,7 +51,9 @@ void gp_server_link_sent(struct gp_server_link *l, enum gp_status status, const 
  * by gp_server_link_take or gp_server_link_welcome, which may have to wait: for the session, or for the disk. GP_PROTO,
  * GP_DENIED, GP_BUSY: why the client is turned away. */
 enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hello *hello, struct gp_err *err);
-/* link_open.c: takes OPEN. The session gets a device and a body, which says READY. */
-enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open *m, struct gp_err *err);
+/* link_open.c: takes what OPEN asked for (opening.h), and the graph in any case. The session gets a device and a body,
+ * which says READY. */
+enum gp_status gp_server_link_open(struct gp_server_link *l, const struct gp_body_spec *asked, uint64_t restore_step,
+				   struct gp_err *err);
 
 #endif

@@ -8,7 +8,6 @@
 
 #include "common/base/log.h"
 #include "server/session_status.h"
-#include "server/open.h"
 #include "server/usage.h"
 
 /* What the body reports. */
@@ -194,7 +193,8 @@ static enum gp_status body_estimated(void *arg, const struct gp_body_need *need,
 	return GP_OK;
 }
 
-enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open *m, struct gp_err *err)
+enum gp_status gp_server_link_open(struct gp_server_link *l, const struct gp_body_spec *asked, uint64_t restore_step,
+				   struct gp_err *err)
 {
 	static const struct gp_body_cbs cbs = {.estimated = body_estimated,
 					       .ready = body_ready,
@@ -207,10 +207,9 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const Gpsplit__Open
 					       .params_sent = body_params_sent,
 					       .idle = body_idle};
 	struct gp_server *srv = l->srv;
-	struct gp_body_spec spec;
+	struct gp_body_spec spec = *asked;
 	const struct gp_body_workers workers = {.build = srv->build, .codec = srv->codec, .slow_codec = srv->slow_codec, .disk = srv->disk};
-	GP_TRY(gp_server_open_read(srv, l->session->id, m, &spec, err));
-	enum gp_status status = gp_server_session_use_state(l->session, m->restore_step, &spec, err);
+	enum gp_status status = gp_server_session_use_state(l->session, restore_step, &spec, err);
 	if (status == GP_OK)
 		status = reserve_memory(l->session, gp_body_staging_bytes(&spec), err);
 	l->session->precision = spec.session.precision;

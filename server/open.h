@@ -5,7 +5,7 @@
  * is allocated. Not here: whether there is room for it (link_open.c), and its
  * restore_step (session.h).
  *
- * Threads: loop thread. Test: tests/unit/test_server.c
+ * Threads: any; what it reads of the server stays as it was at the start. Test: tests/unit/test_server.c
  */
 #ifndef GP_SERVER_OPEN_H
 #define GP_SERVER_OPEN_H

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "server/opening.h"
 #include "server/session_status.h"
 #include "server/usage.h"
 
@@ -81,7 +82,7 @@ static bool drain(struct gp_server_session *s)
 
 void gp_server_session_settle(struct gp_server_session *s)
 {
-	if (s->link || s->disk.pending > 0 || (s->body && gp_body_busy(s->body)))
+	if (s->link || s->opening || s->disk.pending > 0 || (s->body && gp_body_busy(s->body)))
 		return;
 	struct gp_server_link *successor = s->successor;
 	if (s->ending && (drain(s) || (s->body && gp_body_release(s->body))))
@@ -323,6 +324,7 @@ void gp_server_session_end(struct gp_server_session *s)
 	if (s->successor)
 		gp_server_link_stop(s->successor, GP_CANCELED, "the session has ended");
 	uv_timer_stop(&s->window);
+	gp_server_opening_stop(s->opening);
 	if (s->body)
 		gp_body_stop(s->body);
 	gp_server_session_settle(s);

@@ -20,11 +20,14 @@
 
 #define GP_RUN_DIGITS_SHOWN 8 /* of a run's folder, in the log: as many as find it; all of them would open it */
 
+struct gp_server_opening;
+
 struct gp_server_session {
 	struct gp_server *srv;
 	struct gp_server_session *prev, *next;
 	struct gp_server_link *link;         /* until its channel is gone; NULL: parked */
 	struct gp_server_link *successor;    /* waits until the session has come to rest */
+	struct gp_server_opening *opening;   /* OPEN is being read */
 	struct gp_body *body;                /* NULL before OPEN */
 	uint64_t memory_bytes;               /* of the server's account */
 	struct gp_server_device *device;     /* from OPEN on */
@@ -71,7 +74,7 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
  * unless its own client has replaced it. */
 static inline bool gp_server_session_counts(const struct gp_server_session *s)
 {
-	return !s->ending || (s->body && !s->superseded);
+	return !s->ending || ((s->body || s->opening) && !s->superseded);
 }
 /* The link that has the session, from this address, has proved this. */
 void gp_server_session_prove(struct gp_server_session *s, const struct gp_server_proof *proof,

@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #include "common/base/clock.h"
 #include "common/base/mem.h"
@@ -16,6 +17,7 @@
 struct gp_worker_thread {
 	struct gp_task *task[GP_TASKS_BEGUN];
 	int count;
+	int nice;
 	uint64_t end_ns; /* of the task that it finished last */
 };
 
@@ -34,6 +36,7 @@ struct gp_worker {
 	int lanes;
 	struct gp_task *done, **done_end; /* finished, waiting for the loop */
 	bool stop;
+	int nice;
 	int threads;
 	pthread_t thread[WORKER_THREADS_MAX];
 	char name[16];
@@ -251,6 +254,14 @@ static void count_task(struct gp_lane *lane, const struct gp_task *t)
 	share_finished(user->share, t->expected_ns, user->last_ns);
 }
 
+/* On Linux this is of the thread. Whoever cannot be told works as before. */
+static void be_as_nice(struct gp_worker_thread *me, int nice)
+{
+	if (me->nice != nice)
+		(void)setpriority(PRIO_PROCESS, 0, nice);
+	me->nice = nice;
+}
+
 /* Called with the lock held, which is let go while the task's own part runs. */
 static void begin_task(struct gp_worker *w, struct gp_worker_thread *me, struct gp_lane *lane)
 {
@@ -259,7 +270,9 @@ static void begin_task(struct gp_worker *w, struct gp_worker_thread *me, struct 
 	lane->thread = me;
 	t->expected_ns = share_began(lane->user->share, lane->user->last_ns);
 	me->task[me->count++] = t;
+	const int nice = w->nice;
 	pthread_mutex_unlock(&w->lock);
+	be_as_nice(me, nice);
 	t->start_ns = gp_now_ns();
 	t->run(t);
 	pthread_mutex_lock(&w->lock);
@@ -386,6 +399,13 @@ enum gp_status gp_worker_new(uv_loop_t *loop, const char *name, int threads, str
 	}
 	*out = w;
 	return GP_OK;
+}
+
+void gp_worker_set_nice(struct gp_worker *w, int nice)
+{
+	pthread_mutex_lock(&w->lock);
+	w->nice = nice;
+	pthread_mutex_unlock(&w->lock);
 }
 
 void gp_worker_free(struct gp_worker *w)

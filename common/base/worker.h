@@ -101,6 +101,9 @@ struct gp_lane {
 /* Threads begin at once. `loop` runs the done callbacks. */
 enum gp_status gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out,
 			     struct gp_err *err);
+/* From its next task on, each of its threads leaves the processor to threads of this process and others that are less nice:
+ * for work that somebody may send much of. 0 to 19, not less than before. */
+void gp_worker_set_nice(struct gp_worker *w, int nice);
 /* Every lane must be idle (pending == 0). Joins the threads; the loop must run once more to close the handle. */
 void gp_worker_free(struct gp_worker *w);
 

@@ -12,6 +12,7 @@
 enum gp_status __wrap_gp_worker_new(uv_loop_t *loop, const char *name, int threads, struct gp_worker **out,
 				    struct gp_err *err);
 void __wrap_gp_worker_free(struct gp_worker *w);
+void __wrap_gp_worker_set_nice(struct gp_worker *w, int nice);
 void __wrap_gp_lane_init(struct gp_lane *lane, struct gp_worker *w, struct gp_lane_user *user);
 void __wrap_gp_lane_deinit(struct gp_lane *lane);
 void __wrap_gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priority);
@@ -71,6 +72,12 @@ enum gp_status __wrap_gp_worker_new(uv_loop_t *loop, const char *name, int threa
 	w->idle.data = w;
 	*out = w;
 	return GP_OK;
+}
+
+void __wrap_gp_worker_set_nice(struct gp_worker *w, int nice)
+{
+	(void)w;
+	(void)nice;
 }
 
 static void on_closed(uv_handle_t *h)

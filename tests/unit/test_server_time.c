@@ -175,20 +175,37 @@ static void a_pass_far_over_its_estimate_ends_its_session_alone(void **state)
 	finish(f);
 }
 
+static atomic_int forwards;
+static enum gp_status (*real_forward)(struct gp_plan *, int, enum gp_mode, uint64_t, struct gp_err *);
+
+static enum gp_status counted_forward(struct gp_plan *p, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+{
+	atomic_fetch_add(&forwards, 1);
+	return real_forward(p, slot, mode, draw, err);
+}
+
 /* There is no link to hang a deadline on, and the only place for a session is taken until the pass is ended. */
 static void a_parked_session_is_ended_for_its_pass_too(void **state)
 {
+	static struct gp_device_ops ops;
 	struct gp_server_settings set = server_thread_settings();
-	struct fixture *f;
 	struct raw_peer c;
 	(void)state;
 	set.task_time_s = 0.2;
 	set.resume_window_s = 100000;
 	set.max_sessions = 1;
-	f = prepare_with(&set, &endless);
+	struct fixture *f = prepare_with(&set, &endless);
+	struct gp_device *dev = f->server->server.devices.device[0].dev;
 	struct gp_graph *g = hours_graph();
+	ops = *dev->ops;
+	real_forward = ops.queue_forward;
+	ops.queue_forward = counted_forward;
+	atomic_store(&forwards, 0);
+	dev->ops = &ops;
 	server_thread_run(f->server);
 	begin_hours(&c, f, g);
+	while (atomic_load(&forwards) == 0)
+		usleep(1000);
 	leave(&c);
 	expect_answers(f);
 	gp_graph_free(g);
@@ -308,6 +325,38 @@ static void clients_that_open_and_leave_do_not_pile_up_bodies(void **state)
 	finish(f);
 }
 
+static void name_no_value(Gpsplit__Open *o)
+{
+	o->graph->node[o->graph->n_node - 1]->in[0] = 1000000;
+}
+
+/* While the threads that make plans do not come back, an OPEN is not looked at, however wrong it is; and the loop greets
+ * others. */
+static void an_open_is_read_on_the_threads_that_make_plans(void **state)
+{
+	enum { BUILD_THREADS = 2 };
+	struct gate gate[BUILD_THREADS];
+	struct raw_peer wrong, other;
+	uint8_t byte;
+	(void)state;
+	struct fixture *f = prepare(LIMIT_S, &endless);
+	for (int i = 0; i < BUILD_THREADS; i++)
+		gate_close(&gate[i], f->server->server.build);
+	server_thread_run(f->server);
+	until_welcome(&wrong, f);
+	put_open(&wrong, f->body, name_no_value);
+	for (int i = 0; i < 3; i++) {
+		until_welcome(&other, f);
+		client_close(&other);
+	}
+	assert_int_equal(recv(wrong.fd, &byte, 1, MSG_DONTWAIT), -1); /* nothing has come */
+	for (int i = 0; i < BUILD_THREADS; i++)
+		uv_sem_post(&gate[i].open);
+	expect_error(&wrong, "it must be one of an earlier node");
+	client_close(&wrong);
+	finish(f);
+}
+
 static void slow_down(Gpsplit__Open *o)
 {
 	o->codec_act_down = (char *)"zstd:level=19";
@@ -362,6 +411,7 @@ int main(void)
 		cmocka_unit_test(a_parked_session_is_ended_for_its_pass_too),
 		cmocka_unit_test(a_codec_far_over_its_estimate_ends_its_session_alone),
 		cmocka_unit_test(clients_that_open_and_leave_do_not_pile_up_bodies),
+		cmocka_unit_test(an_open_is_read_on_the_threads_that_make_plans),
 		cmocka_unit_test(slow_codecs_hold_up_only_each_other),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -9,6 +9,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <pthread.h>
 #include <cmocka.h>
@@ -235,6 +236,30 @@ static void a_lane_that_was_idle_has_saved_nothing_up(void **state)
 		uv_run(&f->loop, UV_RUN_ONCE);
 	used_ns[0] += took_ns(f, 0, 0);
 	expect_turns_by_time(f, used_ns, (int[]){20, 0}, (int[]){40, 20});
+	fixture_deinit(f);
+	gp_free(f);
+}
+
+static void nice_run(struct gp_task *t)
+{
+	struct job *j = t->arg;
+	j->number = getpriority(PRIO_PROCESS, 0);
+}
+
+static void threads_are_as_nice_as_they_are_told(void **state)
+{
+	(void)state;
+	struct fixture *f = gp_calloc(1, sizeof *f);
+	struct job *j = &f->job[0][0];
+	const int before = getpriority(PRIO_PROCESS, 0);
+	fixture_init(f, 1);
+	gp_worker_set_nice(f->worker, 10);
+	*j = (struct job){.task = {.run = nice_run, .done = job_done, .arg = j}, .f = f};
+	gp_worker_submit(&f->lane[0], &j->task, 0);
+	while (f->finished < 1)
+		uv_run(&f->loop, UV_RUN_ONCE);
+	assert_true(j->number >= 10);
+	assert_int_equal(getpriority(PRIO_PROCESS, 0), before); /* of this thread */
 	fixture_deinit(f);
 	gp_free(f);
 }
@@ -491,6 +516,7 @@ int main(void)
 		cmocka_unit_test(lanes_of_unequal_cost_take_turns_by_the_time_they_used),
 		cmocka_unit_test(a_lane_that_was_idle_has_saved_nothing_up),
 		cmocka_unit_test(a_user_of_several_lanes_has_no_more_turns_than_one_of_a_single_lane),
+		cmocka_unit_test(threads_are_as_nice_as_they_are_told),
 		cmocka_unit_test(the_next_task_begins_before_the_last_is_waited_for),
 		cmocka_unit_test(tasks_under_way_are_of_whichever_lanes_are_ready),
 		cmocka_unit_test(a_task_of_one_part_has_its_thread_for_itself),

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a client sends as its OPEN, read on a thread that makes plans: a graph
+ * of 4096 nodes takes milliseconds to unpack, to check and to estimate, and the
+ * loop thread has others to serve. Until that is done, what came behind it waits
+ * in the channel. What OPEN asks for is in open.h, what follows in link_open.c.
+ *
+ * Threads: loop thread. Test: tests/unit/test_server_time.c
+ */
+#ifndef GP_SERVER_OPENING_H
+#define GP_SERVER_OPENING_H
+
+#include "server/link.h"
+
+struct gp_server_opening;
+
+/* Takes a control message in GP_LINK_OPEN; `bytes` may go afterwards. gp_server_link_open follows, or the link's end, if it
+ * still stands then. */
+enum gp_status gp_server_opening_begin(struct gp_server_link *l, struct gp_span bytes, struct gp_err *err);
+/* Nobody waits for it: what has not begun does nothing. The session is settled when it has come back. NULL is fine. */
+void gp_server_opening_stop(struct gp_server_opening *o);
+
+#endif
