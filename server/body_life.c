@@ -27,6 +27,7 @@ static struct gp_plan_spec plan_spec(const struct gp_body *b)
 				     .optim = spec->session.optim,
 				     .undo = spec->session.undo,
 				     .precision = spec->session.precision,
+				     .params_given = spec->weights > 0 || spec->restore_step > 0,
 				     .device_io = tensor_device(b) != NULL,
 				     .stop = &b->stop};
 }

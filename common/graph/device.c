@@ -38,6 +38,20 @@ enum gp_status gp_plan_check_stop(const struct gp_plan_spec *spec, struct gp_err
 	return GP_OK;
 }
 
+#define DRAWN_AT_ONCE (UINT64_C(1) << 20) /* some milliseconds */
+
+/* Drawing a gigabyte takes long. */
+enum gp_status gp_plan_draw_param(const struct gp_plan_spec *spec, int index, float *out, struct gp_err *err)
+{
+	const struct gp_param *p = &spec->graph->param[index];
+	for (uint64_t at = 0; at < p->count; at += DRAWN_AT_ONCE) {
+		const uint64_t left = p->count - at;
+		GP_TRY(gp_plan_check_stop(spec, err));
+		gp_param_draw(p, spec->seed, at, left < DRAWN_AT_ONCE ? left : DRAWN_AT_ONCE, out + at);
+	}
+	return GP_OK;
+}
+
 const char *gp_precision_name(enum gp_precision precision)
 {
 	static const char *const names[GP_PRECISIONS] = {"fp32", "bf16", "tf32"};

@@ -66,9 +66,10 @@ struct gp_plan_spec {
 	struct gp_optim optim;        /* when train */
 	bool undo;                    /* when train: step_undo will be called */
 	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
+	bool params_given;            /* every parameter is set before anything is computed: none is drawn, all are zero */
 	bool device_io;               /* `buffer` gives memory of the device, where it has its own; else of the host */
-	/* (optional) Outlives the plan; any thread may set it, for good. From then on plan_new, forward and backward end
-	 * before their next node with GP_CANCELED, where the device computes node by node; step_undo and the rest of the
+	/* (optional) Outlives the plan; any thread may set it, for good. From then on plan_estimate, plan_new, forward and
+	 * backward end before their next node with GP_CANCELED, where the device computes node by node; step_undo and the rest of the
 	 * plan work as after any other failure. */
 	const struct gp_stop *stop;
 };
@@ -120,7 +121,7 @@ struct gp_device_ops {
 	/* Bytes a plan will take, found without taking them. */
 	enum gp_status (*plan_estimate)(struct gp_device *dev, const struct gp_plan_spec *spec,
 					struct gp_plan_memory *out, struct gp_err *err);
-	/* Makes the plan with parameters drawn from spec->seed (gp_param_init) and gradients zero. */
+	/* Makes the plan with parameters drawn from spec->seed (gp_param_init), unless they are given, and gradients zero. */
 	enum gp_status (*plan_new)(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **out,
 				   struct gp_err *err);
 	void (*plan_free)(struct gp_plan *plan);
@@ -232,6 +233,8 @@ enum gp_status gp_device_check_precision(const struct gp_device *dev, enum gp_pr
 #define GP_SPEED_PRESUMED ((struct gp_speed){.macs_per_s = 1e12, .elements_per_s = 2e10})
 /* Fills in dev->speed where the device can be measured. */
 enum gp_status gp_device_measure(struct gp_device *dev, struct gp_err *err);
+/* For plan_new: gp_param_init of one parameter, but GP_CANCELED once `stop` was set. */
+enum gp_status gp_plan_draw_param(const struct gp_plan_spec *spec, int index, float *out, struct gp_err *err);
 /* For `stop`: GP_CANCELED once it was set. */
 enum gp_status gp_plan_check_stop(const struct gp_plan_spec *spec, struct gp_err *err);
 /* For people; returns text. */

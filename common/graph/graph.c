@@ -523,32 +523,38 @@ int gp_graph_block_of(const struct gp_graph *g, int node)
 }
 
 /* The same draws as gp_rng_uniform, four to a block. */
-static void fill_uniform(uint64_t seed, uint64_t stream, float scale, float *out, uint64_t count)
+static void fill_uniform(uint64_t seed, uint64_t stream, float scale, uint64_t first, uint64_t count, float *out)
 {
 	uint32_t w[4];
 	for (uint64_t i = 0; i < count; i++) {
 		if ((i & 3) == 0)
-			gp_rng_block(seed, stream, i >> 2, w);
+			gp_rng_block(seed, stream, (first + i) >> 2, w);
 		float u = (float)(w[i & 3] >> 8) * 0x1p-24f; /* [0, 1) */
 		out[i] = (2.0f * u - 1.0f) * scale;
 	}
 }
 
-void gp_param_init(const struct gp_param *p, uint64_t seed, float *out)
+void gp_param_draw(const struct gp_param *p, uint64_t seed, uint64_t first, uint64_t count, float *out)
 {
+	gp_require(first % 4 == 0 && first <= p->count && count <= p->count - first);
 	uint64_t stream = gp_rng_stream(GP_RNG_INIT, gp_rng_name_id(p->name));
 	switch (p->init) {
 	case GP_INIT_ZEROS:
 	case GP_INIT_ONES:
-		for (uint64_t i = 0; i < p->count; i++)
+		for (uint64_t i = 0; i < count; i++)
 			out[i] = p->init == GP_INIT_ONES ? 1.0f : 0.0f;
 		break;
 	case GP_INIT_NORMAL:
-		for (uint64_t i = 0; i < p->count; i++)
-			out[i] = p->init_scale * gp_rng_normal(seed, stream, i);
+		for (uint64_t i = 0; i < count; i++)
+			out[i] = p->init_scale * gp_rng_normal(seed, stream, first + i);
 		break;
 	case GP_INIT_UNIFORM:
-		fill_uniform(seed, stream, p->init_scale, out, p->count);
+		fill_uniform(seed, stream, p->init_scale, first, count, out);
 		break;
 	}
+}
+
+void gp_param_init(const struct gp_param *p, uint64_t seed, float *out)
+{
+	gp_param_draw(p, seed, 0, p->count, out);
 }

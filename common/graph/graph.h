@@ -205,6 +205,8 @@ void gp_graph_count_trained(struct gp_graph *g);
 
 /* Writes the starting values of one parameter, `count` floats in PyTorch's layout. Thread-safe, pure in (seed, name). */
 void gp_param_init(const struct gp_param *p, uint64_t seed, float *out);
+/* `count` elements of it from `first` on, which is a multiple of 4. */
+void gp_param_draw(const struct gp_param *p, uint64_t seed, uint64_t first, uint64_t count, float *out);
 
 const char *gp_op_name(enum gp_op op); /* "conv2d"; "?" when out of range */
 /* The shape of one sample of the first input, and of the first output. */

@@ -323,6 +323,7 @@ static void write_outputs(const struct forward *f, const struct gp_walk_node *n)
 static enum gp_status walk_forward_node(const struct forward *f, struct gp_walk_node *n, struct gp_err *err)
 {
 	struct gp_walk *w = f->w;
+	GP_TRY(gp_plan_check_stop(w->spec, err));
 	GP_TRY(choose_outputs(f, n, err));
 	read_inputs(w, n);
 	write_outputs(f, n);
@@ -420,6 +421,7 @@ static enum gp_status read_gradients(struct gp_walk *w, const struct gp_walk_nod
 /* What is handed on comes first: a piece that has another owner then is not worked in. */
 static enum gp_status walk_backward_node(struct gp_walk *w, struct gp_walk_node *n, struct gp_err *err)
 {
+	GP_TRY(gp_plan_check_stop(w->spec, err));
 	GP_TRY(read_gradients(w, n, err));
 	for (int passing = 1; passing >= 0; passing--)
 		for (int k = 0; k < n->inputs; k++)

@@ -251,6 +251,55 @@ static void a_plan_that_is_stopped_ends_before_its_next_node(void **state)
 	dev->ops->plan_free(plan);
 	gp_stop_set(&stop);
 	assert_int_equal(dev->ops->plan_new(dev, &spec, &plan, &err), GP_CANCELED);
+	struct gp_plan_memory memory;
+	assert_int_equal(dev->ops->plan_estimate(dev, &spec, &memory, &err), GP_CANCELED);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* A table of three million elements: uniform, normal and constant parameters draw the same in pieces. */
+static void drawing_in_pieces_draws_the_same_and_can_be_stopped(void **state)
+{
+	static const enum gp_init_kind kinds[] = {GP_INIT_UNIFORM, GP_INIT_NORMAL, GP_INIT_ONES};
+	const uint64_t count = 3000001;
+	struct gp_stop stop = {0};
+	(void)state;
+	struct gp_graph *g = image_graph(4, 4, 4);
+	assert_true(gp_graph_conv(g, "c", 0, 4, 3, 1, 1, 1, true, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	g->param[0].count = count;
+	g->param[0].init_scale = 0.5f;
+	const struct gp_plan_spec spec = {.graph = g, .seed = 7, .stop = &stop};
+	float *whole = gp_calloc(count, sizeof *whole), *pieces = gp_calloc(count, sizeof *pieces);
+	for (int k = 0; k < 3; k++) {
+		g->param[0].init = kinds[k];
+		gp_param_init(&g->param[0], spec.seed, whole);
+		OK(gp_plan_draw_param(&spec, 0, pieces, &err));
+		assert_memory_equal(whole, pieces, count * sizeof *whole);
+	}
+	gp_stop_set(&stop);
+	assert_int_equal(gp_plan_draw_param(&spec, 0, pieces, &err), GP_CANCELED);
+	gp_free(whole);
+	gp_free(pieces);
+	gp_graph_free(g);
+}
+
+static void parameters_that_are_given_are_not_drawn(void **state)
+{
+	struct gp_device *dev;
+	struct gp_plan *plan;
+	float x[4 * 4 * 3 * 3];
+	(void)state;
+	struct gp_graph *g = image_graph(4, 4, 4);
+	assert_true(gp_graph_conv(g, "c", 0, 4, 3, 1, 1, 1, false, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	const struct gp_plan_spec spec = {.graph = g, .batch = 1, .slots = 1, .params_given = true};
+	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
+	OK(dev->ops->param_get(plan, 0, x, &err));
+	for (size_t i = 0; i < sizeof x / sizeof x[0]; i++)
+		assert_true(x[i] == 0.0f);
+	dev->ops->plan_free(plan);
 	dev->ops->close(dev);
 	gp_graph_free(g);
 }
@@ -270,6 +319,8 @@ int main(void)
 		cmocka_unit_test(a_body_too_large_for_one_sample_is_told_so),
 		cmocka_unit_test(a_processor_tells_its_speed),
 		cmocka_unit_test(a_plan_that_is_stopped_ends_before_its_next_node),
+		cmocka_unit_test(drawing_in_pieces_draws_the_same_and_can_be_stopped),
+		cmocka_unit_test(parameters_that_are_given_are_not_drawn),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

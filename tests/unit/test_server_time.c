@@ -252,6 +252,7 @@ struct gate {
 	struct gp_lane lane;
 	struct gp_task task;
 	uv_sem_t open;
+	atomic_bool gone;
 };
 
 static void gate_run(struct gp_task *t)
@@ -266,6 +267,15 @@ static void gate_done(struct gp_task *t)
 	struct gate *g = t->arg;
 	gp_lane_deinit(&g->lane);
 	uv_sem_destroy(&g->open);
+	atomic_store(&g->gone, true);
+}
+
+/* The server may be stopped then. */
+static void gate_open(struct gate *g)
+{
+	uv_sem_post(&g->open);
+	while (!atomic_load(&g->gone))
+		usleep(1000);
 }
 
 /* Before the server's loop runs. */
@@ -319,9 +329,51 @@ static void clients_that_open_and_leave_do_not_pile_up_bodies(void **state)
 	assert_int_equal(welcomed, SESSIONS);
 	assert_int_equal(atomic_load(&estimates), 0);
 	for (int i = 0; i < BUILD_THREADS; i++)
-		uv_sem_post(&gate[i].open);
+		gate_open(&gate[i]);
 	still_serves(f);
 	assert_int_equal(atomic_load(&estimates), 1); /* of the last client alone */
+	finish(f);
+}
+
+static atomic_int given, drawn;
+static enum gp_status (*real_new)(struct gp_device *, const struct gp_plan_spec *, struct gp_plan **, struct gp_err *);
+
+static enum gp_status counted_new(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **out,
+				  struct gp_err *err)
+{
+	atomic_fetch_add(spec->params_given ? &given : &drawn, 1);
+	return real_new(dev, spec, out, err);
+}
+
+static uint32_t weights;
+
+static void announce_weights(Gpsplit__Open *o)
+{
+	o->weights = weights;
+}
+
+static void nothing_is_drawn_where_the_client_brings_its_weights(void **state)
+{
+	static struct gp_device_ops ops;
+	struct raw_peer c;
+	(void)state;
+	struct fixture *f = prepare(LIMIT_S, &endless);
+	struct gp_device *dev = f->server->server.devices.device[0].dev;
+	ops = *dev->ops;
+	real_new = ops.plan_new;
+	ops.plan_new = counted_new;
+	dev->ops = &ops;
+	weights = (uint32_t)f->body->params;
+	server_thread_run(f->server);
+	until_welcome(&c, f);
+	put_open(&c, f->body, announce_weights);
+	while (atomic_load(&given) + atomic_load(&drawn) == 0)
+		usleep(1000);
+	assert_int_equal(atomic_load(&given), 1);
+	client_close(&c);
+	until_ready(&c, f);
+	assert_int_equal(atomic_load(&drawn), 1);
+	client_close(&c);
 	finish(f);
 }
 
@@ -351,7 +403,7 @@ static void an_open_is_read_on_the_threads_that_make_plans(void **state)
 	}
 	assert_int_equal(recv(wrong.fd, &byte, 1, MSG_DONTWAIT), -1); /* nothing has come */
 	for (int i = 0; i < BUILD_THREADS; i++)
-		uv_sem_post(&gate[i].open);
+		gate_open(&gate[i]);
 	expect_error(&wrong, "it must be one of an earlier node");
 	client_close(&wrong);
 	finish(f);
@@ -393,7 +445,7 @@ static void slow_codecs_hold_up_only_each_other(void **state)
 	}
 	uint8_t byte;
 	assert_int_equal(recv(slow.fd, &byte, 1, MSG_DONTWAIT), -1); /* nothing has come */
-	uv_sem_post(&gate.open);
+	gate_open(&gate);
 	get_act_down(&slow);
 	get_act_down(&slow);
 	client_close(&slow);
@@ -411,6 +463,7 @@ int main(void)
 		cmocka_unit_test(a_parked_session_is_ended_for_its_pass_too),
 		cmocka_unit_test(a_codec_far_over_its_estimate_ends_its_session_alone),
 		cmocka_unit_test(clients_that_open_and_leave_do_not_pile_up_bodies),
+		cmocka_unit_test(nothing_is_drawn_where_the_client_brings_its_weights),
 		cmocka_unit_test(an_open_is_read_on_the_threads_that_make_plans),
 		cmocka_unit_test(slow_codecs_hold_up_only_each_other),
 	};

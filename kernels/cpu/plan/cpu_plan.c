@@ -180,16 +180,13 @@ static enum gp_status take_memory(struct cpu_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Drawing a gigabyte takes long. */
 static enum gp_status start_values(struct cpu_plan *p, struct gp_err *err)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	if (p->values)
 		memset(p->values, 0, p->value_floats * sizeof(float));
-	for (int i = 0; i < g->params; i++) {
-		GP_TRY(gp_plan_check_stop(&p->base.spec, err));
-		gp_param_init(&g->param[i], p->base.spec.seed, p->values + p->param[i].value_offset);
-	}
+	for (int i = 0; !p->base.spec.params_given && i < g->params; i++)
+		GP_TRY(gp_plan_draw_param(&p->base.spec, i, p->values + p->param[i].value_offset, err));
 	if (p->grads)
 		memset(p->grads, 0, p->memory.grads);
 	if (p->moment)

@@ -143,6 +143,7 @@ static enum gp_status prepare_nodes(struct cpu_plan *p, struct gp_err *err)
 	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
 		struct gp_walk_node *base = &n->base;
+		GP_TRY(gp_plan_check_stop(&p->base.spec, err));
 		base->in_place = n->op->in_place;
 		base->in_place_backward = n->op->in_place_backward;
 		base->passes = n->op->passes_gradient ? GP_WALK_ALL : 0;

@@ -160,13 +160,20 @@ enum gp_status gp_cuda_optim_set(struct gp_plan *plan, int index, int which, con
 
 /* --- all at the start --------------------------------------------------------------------------------------------- */
 
-static void draw_param(const struct cuda_plan *p, int index, float *all, float *room)
+static enum gp_status draw_param(const struct cuda_plan *p, int index, float *all, float *room, struct gp_err *err)
 {
-	const struct gp_param *q = &p->base.spec.graph->param[index];
 	float *to = all + p->param[index].offset;
-	gp_param_init(q, p->base.spec.seed, is_plain(p, index) ? to : room);
+	GP_TRY(gp_plan_draw_param(&p->base.spec, index, is_plain(p, index) ? to : room, err));
 	if (!is_plain(p, index))
 		reorder(p, index, to, room, true);
+	return GP_OK;
+}
+
+static enum gp_status draw_params(const struct cuda_plan *p, float *all, struct gp_err *err)
+{
+	for (int i = 0; !p->base.spec.params_given && i < p->base.spec.graph->params; i++)
+		GP_TRY(draw_param(p, i, all, all + p->value_floats, err));
+	return GP_OK;
 }
 
 static uint64_t largest_param(const struct gp_graph *g)
@@ -186,11 +193,12 @@ enum gp_status gp_cuda_params_start(struct cuda_plan *p, struct gp_err *err)
 	if (!p->value_floats)
 		return GP_OK;
 	GP_TRY(gp_alloc_array(&all, p->value_floats + largest_param(g), sizeof(float), err));
-	for (int i = 0; i < g->params; i++)
-		draw_param(p, i, all, (float *)all + p->value_floats);
-	gp_rt_copy_up(p->stream, p->values, all, p->value_floats * sizeof(float));
-	p->packs_stale = p->narrow_stale = true;
-	const enum gp_status status = gp_cuda_wait(p, err);
+	enum gp_status status = draw_params(p, all, err);
+	if (status == GP_OK) {
+		gp_rt_copy_up(p->stream, p->values, all, p->value_floats * sizeof(float));
+		p->packs_stale = p->narrow_stale = true;
+		status = gp_cuda_wait(p, err);
+	}
 	gp_free(all);
 	return status;
 }

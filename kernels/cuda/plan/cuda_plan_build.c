@@ -147,6 +147,7 @@ static enum gp_status prepare_nodes(struct cuda_plan *p, struct gp_err *err)
 {
 	for (int i = 0; i < p->base.spec.graph->nodes; i++) {
 		struct cuda_node *n = &p->node[i];
+		GP_TRY(gp_plan_check_stop(&p->base.spec, err));
 		if (n->base.absent)
 			continue;
 		n->base.in_place = n->op->in_place;
