@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/stop.h"
+#include "server/link.h"
 #include "server/open.h"
 
 #define SPILL_BYTES (16u << 20) /* memory of one unpacked OPEN: 4096 nodes fit many times */
@@ -18,7 +19,7 @@ struct gp_server_opening {
 	struct gp_stop stop;
 	uint8_t *bytes;
 	size_t len;
-	/* Of the task. */
+	/* what the task has found */
 	bool gave_up; /* the client said ERROR: there is no OPEN */
 	struct gp_body_spec spec;
 	uint64_t restore_step;

@@ -10,9 +10,11 @@
 #ifndef GP_SERVER_OPENING_H
 #define GP_SERVER_OPENING_H
 
-#include "server/link.h"
+#include "common/base/status.h"
 
+struct gp_server_link;
 struct gp_server_opening;
+struct gp_span;
 
 /* Takes a control message in GP_LINK_OPEN; `bytes` may go afterwards. gp_server_link_open follows, or the link's end, if it
  * still stands then. */

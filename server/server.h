@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The daemon: one loop thread, one compute thread for each device, threads for
- * codecs and for making plans, a list of links
+ * codecs, and for reading OPENs and making plans, a list of links
  * (connections) and a list of sessions. A session's failure ends that session only.
  *
  * Threads: the loop thread owns everything here; see common/base/worker.h for what

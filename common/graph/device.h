@@ -69,8 +69,8 @@ struct gp_plan_spec {
 	bool params_given;            /* every parameter is set before anything is computed: none is drawn, all are zero */
 	bool device_io;               /* `buffer` gives memory of the device, where it has its own; else of the host */
 	/* (optional) Outlives the plan; any thread may set it, for good. From then on plan_estimate, plan_new, forward and
-	 * backward end before their next node with GP_CANCELED, where the device computes node by node; step_undo and the rest of the
-	 * plan work as after any other failure. */
+	 * backward end before their next node with GP_CANCELED, where the device computes node by node; step_undo and the
+	 * rest of the plan work as after any other failure. */
 	const struct gp_stop *stop;
 };
 
