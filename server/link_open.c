@@ -208,7 +208,8 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const struct gp_bod
 					       .idle = body_idle};
 	struct gp_server *srv = l->srv;
 	struct gp_body_spec spec = *asked;
-	const struct gp_body_workers workers = {.build = srv->build, .codec = srv->codec, .slow_codec = srv->slow_codec, .disk = srv->disk};
+	const struct gp_body_workers workers = {
+		.build = srv->build, .codec = srv->codec, .slow_codec = srv->slow_codec, .disk = srv->disk};
 	enum gp_status status = gp_server_session_use_state(l->session, restore_step, &spec, err);
 	if (status == GP_OK)
 		status = reserve_memory(l->session, gp_body_staging_bytes(&spec), err);
@@ -223,8 +224,10 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const struct gp_bod
 		&srv->log, &l->client, GP_LOG_INFO,
 		"session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s, passes of %.3g s at most",
 		(unsigned long long)l->session->id, spec.graph->nodes, (unsigned long long)spec.graph->param_elements,
-		spec.session.chunk_samples, spec.session.window, gp_precision_name(spec.session.precision), spec.task_s);
+		spec.session.chunk_samples, spec.session.window, gp_precision_name(spec.session.precision),
+		spec.task_s);
 	const struct gp_body_site at = site_of(l->session);
+	spec.share = l->session->device_share;
 	GP_TRY(gp_body_new(&at, &workers, l->ch, &spec, &cbs, l->session, &l->session->body, err));
 	l->state = GP_LINK_LOAD;
 	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);

@@ -114,9 +114,13 @@ void gp_usage_share_devices(struct gp_server *srv, const char *who)
 	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
 		if (is_placed(s, who))
 			sessions[s->device - srv->devices.device]++;
-	for (struct gp_server_session *s = srv->sessions; s; s = s->next)
-		if (is_placed(s, who))
-			s->device_share = share > 0.0 ? share / sessions[s->device - srv->devices.device] : 1.0;
+	for (struct gp_server_session *s = srv->sessions; s; s = s->next) {
+		if (!is_placed(s, who))
+			continue;
+		s->device_share = share > 0.0 ? share / sessions[s->device - srv->devices.device] : 1.0;
+		if (s->body)
+			gp_body_set_share(s->body, s->device_share);
+	}
 }
 
 /* --- the file ---------------------------------------------------------------------------------------------------- */

@@ -59,7 +59,7 @@ value() { # KEY FILE
 }
 
 used() { # SESSION -> "COMPUTING CODECS", in seconds
-	sed -n "s/.*session $1 of .* ended after .*(\([0-9.]*\) s computing, \([0-9.]*\) s in codecs).*/\1 \2/p" "$work/server.log"
+	sed -n "s/.*session $1 (.*) ended after .*(\([0-9.]*\) s computing, \([0-9.]*\) s in codecs).*/\1 \2/p" "$work/server.log"
 }
 
 declare -A alone=()
