@@ -531,11 +531,13 @@ bool gp_body_awaits_commit(const struct gp_body *b)
 	return b->done == (uint32_t)b->spec.session.chunks && (b->measured || !clips_norm(b));
 }
 
-enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err)
+/* The chunks alone; what plan and codecs have of them is undone by a task. */
+static enum gp_status rewind_chunks(struct gp_body *b, uint64_t client_steps, bool *undo, struct gp_err *err)
 {
 	GP_TRY(gp_body_broken(b, err));
-	if (client_steps == b->step)
-		gp_body_undo(b);
+	*undo = client_steps == b->step;
+	if (*undo)
+		gp_body_reset_chunks(b);
 	else if (client_steps == b->step + 1 && gp_body_awaits_commit(b))
 		drop_ahead(b);
 	else
@@ -543,6 +545,24 @@ enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct g
 			"a client at step %llu cannot go on with a session at step %llu (%u of %d chunks)",
 			(unsigned long long)client_steps, (unsigned long long)b->step, b->done, b->spec.session.chunks);
 	return GP_OK;
+}
+
+void gp_body_rewind(struct gp_body *b, uint64_t client_steps)
+{
+	struct gp_body_rewind *r = &b->rewind;
+	r->status = rewind_chunks(b, client_steps, &r->undo, &r->err);
+	if (r->status == GP_OK)
+		gp_body_submit_rewind(b);
+}
+
+enum gp_status gp_body_rewound(const struct gp_body *b, uint64_t *hash, struct gp_err *err)
+{
+	gp_require(!gp_body_busy(b));
+	if (b->rewind.status == GP_OK)
+		*hash = b->rewind.hash;
+	else
+		*err = b->rewind.err;
+	return b->rewind.status;
 }
 
 uint64_t gp_body_state_hash(const struct gp_body *b)

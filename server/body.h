@@ -117,19 +117,21 @@ enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err);
  * detach: its channel is going. What runs is finished, nothing follows from it, `idle` alone is called from here on.
  * Frames still come back by gp_body_frame_sent until the channel is closed. Then, and not busy:
  * broken: what a task failed of in the meantime, such as an update; GP_OK: the body can go on.
- * undo: nothing of the step under way, of evaluations and of fetched parameters has been (with session.undo).
  * attach: frames come and go on this channel.
  */
 void gp_body_detach(struct gp_body *b);
 enum gp_status gp_body_broken(const struct gp_body *b, struct gp_err *err);
-void gp_body_undo(struct gp_body *b);
 void gp_body_attach(struct gp_body *b, struct gp_channel *ch);
 /*
  * Before attach: to where a client that has committed `client_steps` goes on. Undoes what was begun of the step that the
- * client begins again, or nothing where only COMMIT was lost, which comes again. GP_PROTO for any other number; what
- * gp_body_broken says.
+ * client begins again, of evaluations and of fetched parameters (with session.undo), or nothing of the step where only
+ * COMMIT was lost, which comes again; then hashes what codecs remember. Both may take long, so a thread that makes plans
+ * does it: the body may be busy, `idle` follows. The same again, before anything else, changes nothing.
  */
-enum gp_status gp_body_rewind(struct gp_body *b, uint64_t client_steps, struct gp_err *err);
+void gp_body_rewind(struct gp_body *b, uint64_t client_steps);
+/* What came of it, when the body is not busy: GP_PROTO for a number of steps that does not fit; what gp_body_broken says.
+ * *hash: as of gp_body_state_hash. */
+enum gp_status gp_body_rewound(const struct gp_body *b, uint64_t *hash, struct gp_err *err);
 /* Bytes that the channel should set aside for control messages, so that those of a step allocate nothing. */
 uint32_t gp_body_message_bytes(const struct gp_body *b);
 /* Hash of what the codecs of both ends must remember alike (PROTOCOL.md 5.6). The body must not be busy. */

@@ -57,6 +57,14 @@ struct gp_body_checkpoint {
 	struct gp_task write;
 };
 
+/* To where a client that came back goes on; the numbers are the loop's, but for `hash`, which the task finds. */
+struct gp_body_rewind {
+	bool undo;
+	enum gp_status status;
+	struct gp_err err;
+	uint64_t hash;
+};
+
 struct gp_body {
 	struct gp_body_site at;
 	struct gp_device *dev; /* at.dev */
@@ -104,6 +112,7 @@ struct gp_body {
 	uint32_t param_out_index;
 	bool fetching;
 	struct gp_body_checkpoint checkpoint;
+	struct gp_body_rewind rewind;
 };
 
 /* A task came back. False: the body is stopping, its link is broken, or the task failed (which was reported, or will
@@ -118,6 +127,10 @@ void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err);
 void gp_body_reset_chunks(struct gp_body *b);
 /* body_link.c: the flows count on the channel's account. */
 void gp_body_account_flows(struct gp_body *b);
+/* For a task, while the body is at rest: in plan and codecs, nothing of the step under way has been. */
+void gp_body_undo(struct gp_body *b);
+/* What of gp_body_rewind may take long. */
+void gp_body_submit_rewind(struct gp_body *b);
 
 /* body_state.c */
 /* Reads the manifest of restore_step, off the loop thread; `done` follows. */

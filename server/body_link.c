@@ -27,10 +27,31 @@ enum gp_status gp_body_broken(const struct gp_body *b, struct gp_err *err)
 
 void gp_body_undo(struct gp_body *b)
 {
-	gp_require(b->spec.session.undo && !gp_body_busy(b));
-	gp_body_reset_chunks(b);
+	gp_require(b->spec.session.undo);
 	gp_flows_undo(&b->flows, b->step);
 	b->dev->ops->step_undo(b->plan);
+}
+
+static void run_rewind(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	if (b->rewind.undo)
+		gp_body_undo(b);
+	if (!gp_stop_is_set(&b->stop)) /* else nobody compares it */
+		b->rewind.hash = gp_body_state_hash(b);
+}
+
+static void rewind_done(struct gp_task *task)
+{
+	struct gp_body *b = task->arg;
+	b->cbs.idle(b->arg);
+}
+
+void gp_body_submit_rewind(struct gp_body *b)
+{
+	gp_require(!b->ch && !gp_body_busy(b));
+	b->build = (struct gp_task){.run = run_rewind, .done = rewind_done, .arg = b};
+	gp_worker_submit(&b->build_lane, &b->build, 0);
 }
 
 static void count_frames_out(struct gp_flow *flow, void *arg)

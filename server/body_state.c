@@ -288,14 +288,25 @@ void gp_body_checkpoint_refuse(struct gp_body *b)
 	tell(b, err.code, &err);
 }
 
+static void run_undo(struct gp_task *task)
+{
+	gp_body_undo(task->arg);
+}
+
+static void undone(struct gp_task *task)
+{
+	start_copies(task->arg);
+}
+
 bool gp_body_checkpoint_at_rest(struct gp_body *b)
 {
 	gp_require(b->stopping && !gp_body_busy(b));
 	if (!gp_body_keeps_checkpoints(b) || b->broken != GP_OK || b->step == 0 || b->checkpoint.step == b->step)
 		return false;
-	gp_body_undo(b);
 	b->checkpoint.stay =
 		GP_CHECKPOINTS_MAX; /* the client does not have this one, so it must not push out one that both have */
-	start_copies(b);
+	gp_body_reset_chunks(b);
+	b->build = (struct gp_task){.run = run_undo, .done = undone, .arg = b};
+	gp_worker_submit(&b->build_lane, &b->build, 0);
 	return true;
 }

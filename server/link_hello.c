@@ -81,10 +81,9 @@ static void claim(struct gp_server_link *l, struct gp_server_session *s, const G
 {
 	take_over(s);
 	l->state = GP_LINK_WELCOME;
-	l->client_steps = hello->last_step;
 	l->client_hash = hello->state_hash;
 	l->claimed = s;
-	gp_server_session_claim(s, l);
+	gp_server_session_claim(s, l, hello->last_step);
 }
 
 /* PROTOCOL.md section 5.6. */
@@ -93,7 +92,7 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	struct gp_err err;
 	char title[GP_SESSION_TITLE];
 	l->claimed = NULL;
-	enum gp_status status = gp_server_session_resume(s, l->client_steps, l->client_hash, &err);
+	enum gp_status status = gp_server_session_resume(s, l->client_hash, &err);
 	if (status != GP_OK) {
 		gp_server_session_end(s);
 		gp_server_link_stop(l, status, err.text);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See session.h. Test: tests/unit/test_resume_tokens.c, tests/unit/test_server_checkpoints.c
+ * See session.h. Test: tests/unit/test_resume_tokens.c, tests/unit/test_server_checkpoints.c,
+ * tests/unit/test_server_slow_resume.c
  */
 #include "server/session.h"
 
@@ -80,16 +81,32 @@ static bool drain(struct gp_server_session *s)
 	return gp_body_checkpoint_at_rest(s->body);
 }
 
+static bool at_rest(const struct gp_server_session *s)
+{
+	return !s->link && !s->opening && s->disk.pending == 0 && !(s->body && gp_body_busy(s->body));
+}
+
+/* Returns true while the body is on its way to where the successor's client goes on. */
+static bool rewind_body(struct gp_server_session *s)
+{
+	if (s->rewound && s->rewound_to == s->successor_steps)
+		return false;
+	s->rewound = true;
+	s->rewound_to = s->successor_steps;
+	gp_body_rewind(s->body, s->rewound_to);
+	return gp_body_busy(s->body);
+}
+
 void gp_server_session_settle(struct gp_server_session *s)
 {
-	if (s->link || s->opening || s->disk.pending > 0 || (s->body && gp_body_busy(s->body)))
+	if (!at_rest(s))
 		return;
-	struct gp_server_link *successor = s->successor;
 	if (s->ending && (drain(s) || (s->body && gp_body_release(s->body))))
 		return;
-	if (s->ending)
+	if (s->ending) {
 		free_session(s);
-	else if (successor) {
+	} else if (s->successor && !rewind_body(s)) {
+		struct gp_server_link *successor = s->successor;
 		s->successor = NULL;
 		gp_server_link_take(successor, s);
 	}
@@ -285,10 +302,11 @@ void gp_server_session_release(struct gp_server_session *s)
 	gp_server_session_settle(s);
 }
 
-void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor)
+void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor, uint64_t client_steps)
 {
 	uv_timer_stop(&s->window);
 	s->successor = successor;
+	s->successor_steps = client_steps;
 	gp_server_session_settle(s);
 }
 
@@ -300,15 +318,16 @@ void gp_server_session_unclaim(struct gp_server_session *s)
 		gp_server_session_drain(s);
 }
 
-enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t client_steps, uint64_t client_hash,
-					struct gp_err *err)
+enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t client_hash, struct gp_err *err)
 {
 	uint8_t token[GP_TOKEN_BYTES];
-	GP_TRY(gp_body_rewind(s->body, client_steps, err));
-	if (gp_body_state_hash(s->body) != client_hash)
+	uint64_t hash;
+	GP_TRY(gp_body_rewound(s->body, &hash, err));
+	s->rewound = false; /* from here on the body goes on */
+	if (hash != client_hash)
 		GP_FAIL(err, GP_PROTO,
 			"the codecs of both ends remember different things at step %llu: the session cannot go on",
-			(unsigned long long)client_steps);
+			(unsigned long long)s->rewound_to);
 	GP_TRY(gp_random_bytes(token, sizeof token, err));
 	memcpy(s->token[1], s->token[s->presented], GP_TOKEN_BYTES);
 	memcpy(s->token[0], token, GP_TOKEN_BYTES);

@@ -5,10 +5,12 @@
  *
  * Life: made at HELLO -> has a link -> the link breaks: *parked*, for
  * --resume-window -> claimed by a new link with the token: as soon as the old
- * channel is gone and the lanes have run dry, it has the new link -> ended
- * (BYE, an error, the window has passed): freed when the lanes have run dry.
+ * channel is gone and the lanes have run dry the body is rewound, off the loop;
+ * then it has the new link -> ended (BYE, an error, the window has passed):
+ * freed when the lanes have run dry.
  *
- * Threads: loop thread. Test: tests/unit/test_resume_tokens.c, tests/unit/test_server_checkpoints.c
+ * Threads: loop thread. Test: tests/unit/test_resume_tokens.c, tests/unit/test_server_checkpoints.c,
+ * tests/unit/test_server_slow_resume.c
  */
 #ifndef GP_SERVER_SESSION_H
 #define GP_SERVER_SESSION_H
@@ -26,7 +28,7 @@ struct gp_server_session {
 	struct gp_server *srv;
 	struct gp_server_session *prev, *next;
 	struct gp_server_link *link;         /* until its channel is gone; NULL: parked */
-	struct gp_server_link *successor;    /* waits until the session has come to rest */
+	struct gp_server_link *successor;    /* waits until the session has come to rest, and its body is rewound */
 	struct gp_server_opening *opening;   /* OPEN is being read */
 	struct gp_body *body;                /* NULL before OPEN */
 	uint64_t memory_bytes;               /* of the server's account */
@@ -57,6 +59,10 @@ struct gp_server_session {
 	bool ready;       /* READY was sent: the session can be resumed */
 	bool superseded;  /* its run has begun anew */
 	bool ending, drained;
+	/* The body is, or is being, rewound to where a client that has committed so many steps goes on. That stays true
+	 * for the next link when the one that asked for it breaks, too. */
+	bool rewound;
+	uint64_t rewound_to, successor_steps;
 	struct gp_lane disk; /* looks for the newest of the listed checkpoints that is stored, for WELCOME */
 	struct gp_task find;
 	uint64_t listed[GP_CHECKPOINTS_MAX], stored;
@@ -92,14 +98,14 @@ bool gp_server_session_may_park(const struct gp_server_session *s);
 void gp_server_session_park(struct gp_server_session *s);
 /* The link's channel is gone. */
 void gp_server_session_release(struct gp_server_session *s);
-/* gp_server_link_take follows, when the session is at rest. One successor at a time. */
-void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor);
+/* Undoes what a client that has committed `client_steps` begins again, when the session is at rest; gp_server_link_take
+ * follows. One successor at a time. */
+void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor, uint64_t client_steps);
 /* The successor has gone, too. */
 void gp_server_session_unclaim(struct gp_server_session *s);
-/* The successor takes the session: undoes what the client undoes, compares what both ends' codecs remember, makes a new token.
- * On failure the session is of no use to anybody. */
-enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t client_steps, uint64_t client_hash,
-					struct gp_err *err);
+/* The successor takes the session: compares what both ends' codecs remember, makes a new token. On failure the session is
+ * of no use to anybody. */
+enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t client_hash, struct gp_err *err);
 /* The client knows the newest token. */
 static inline void gp_server_session_confirm(struct gp_server_session *s)
 {

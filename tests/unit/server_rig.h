@@ -268,4 +268,16 @@ static inline void put_step(struct raw_peer *c, const struct fixture *f)
 		put_frame(c, GP_FRAME_GRAD_UP, 0, chunk, grad, true);
 }
 
+/* A client without checkpoints opens a session and trains. */
+static inline void another_session_makes_a_step(const struct fixture *f)
+{
+	struct raw_peer c;
+	until_ready(&c, f);
+	put_step(&c, f);
+	get_answers(&c, 2, 0);
+	put_commit(&c, 0, 0.1f);
+	expect_control(&c, GPSPLIT__CONTROL__BODY_COMMITTED);
+	client_close(&c);
+}
+
 #endif

@@ -379,11 +379,15 @@ static void come_back(struct rig *r)
 static void undo_both(struct rig *r)
 {
 	const uint64_t step = gp_body_steps(r->body);
-	gp_body_undo(r->body);
+	const int idle = r->idle;
+	struct gp_err err;
+	uint64_t hash;
+	gp_body_rewind(r->body, step);
+	assert_true(gp_body_busy(r->body));
+	turn_until(r, &r->idle, idle + 1);
+	OK(gp_body_rewound(r->body, &hash, &err));
 	gp_flows_undo(&r->flows, step);
-	for (int d = 0; d < GP_DIRECTIONS; d++)
-		assert_true(gp_codec_state_shared_hash(flow_of(r, d)->codec) ==
-			    gp_codec_state_shared_hash(r->body->flows.flow[d][0].codec));
+	assert_true(hash == gp_flows_state_hash(&r->flows));
 }
 
 static void rig_deinit(struct rig *r)

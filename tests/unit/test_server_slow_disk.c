@@ -5,6 +5,7 @@
  * on its loop thread never gets there. Calls are held by a gate around what
  * server/state_dir.c asks of common/store/checkpoint.h (linked with --wrap).
  */
+#include "tests/unit/gate.h"
 #include "tests/unit/server_rig.h"
 
 #include "server/state_dir.h"
@@ -19,45 +20,11 @@ static const uint8_t run_id[GP_RUN_ID_BYTES] = {0xab, 0xcd}, old_run[GP_RUN_ID_B
 
 /* --- the gate ---------------------------------------------------------------------------------------------------- */
 
-enum held { NOTHING, MANIFESTS, REMOVALS };
-
-static struct {
-	pthread_mutex_t mutex;
-	pthread_cond_t changed;
-	enum held closed;
-	int waiting;
-} gate = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NOTHING, 0};
-
-static void pass(enum held what)
-{
-	pthread_mutex_lock(&gate.mutex);
-	gate.waiting += gate.closed == what;
-	pthread_cond_broadcast(&gate.changed);
-	while (gate.closed == what)
-		pthread_cond_wait(&gate.changed, &gate.mutex);
-	pthread_mutex_unlock(&gate.mutex);
-}
-
-static void set_gate(enum held closed)
-{
-	pthread_mutex_lock(&gate.mutex);
-	gate.closed = closed;
-	gate.waiting = 0;
-	pthread_cond_broadcast(&gate.changed);
-	pthread_mutex_unlock(&gate.mutex);
-}
-
-static void until_somebody_waits(void)
-{
-	pthread_mutex_lock(&gate.mutex);
-	while (gate.waiting == 0)
-		pthread_cond_wait(&gate.changed, &gate.mutex);
-	pthread_mutex_unlock(&gate.mutex);
-}
+enum held { MANIFESTS = 1, REMOVALS };
 
 enum gp_status __wrap_gp_checkpoint_peek(const char *dir, uint64_t step, struct gp_manifest *out, struct gp_err *err)
 {
-	pass(MANIFESTS);
+	gate_pass(MANIFESTS);
 	return __real_gp_checkpoint_peek(dir, step, out, err);
 }
 
@@ -65,7 +32,7 @@ enum gp_status __wrap_gp_checkpoint_peek(const char *dir, uint64_t step, struct 
 enum gp_status __wrap_gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err)
 {
 	if (step == 0)
-		pass(REMOVALS);
+		gate_pass(REMOVALS);
 	return __real_gp_checkpoint_drop_after(dir, step, err);
 }
 
@@ -99,7 +66,7 @@ static int setup_keeping_one(void **state)
 static int teardown_keeping(void **state)
 {
 	char command[128];
-	set_gate(NOTHING);
+	gate_set(GATE_OPEN);
 	teardown(state);
 	snprintf(command, sizeof command, "rm -rf '%s'", state_dir);
 	return system(command);
@@ -175,18 +142,6 @@ static void keep_step_1(const struct fixture *f)
 	client_close(&c);
 }
 
-/* A client without checkpoints opens a session and trains. */
-static void another_session_makes_a_step(const struct fixture *f)
-{
-	struct raw_peer c;
-	until_ready(&c, f);
-	put_step(&c, f);
-	get_answers(&c, 2, 0);
-	put_commit(&c, 0, 0.1f);
-	expect_control(&c, GPSPLIT__CONTROL__BODY_COMMITTED);
-	client_close(&c);
-}
-
 static void restore_step_1(Gpsplit__Open *o)
 {
 	o->restore_step = 1;
@@ -199,11 +154,11 @@ static void hello_that_waits_for_the_disk_holds_up_nobody_else(void **state)
 	const struct fixture *f = *state;
 	struct raw_peer c;
 	keep_step_1(f);
-	set_gate(MANIFESTS);
+	gate_set(MANIFESTS);
 	put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
-	until_somebody_waits();
+	gate_until_somebody_waits();
 	another_session_makes_a_step(f);
-	set_gate(NOTHING);
+	gate_set(GATE_OPEN);
 	assert_int_equal(get_welcome(&c), 1);
 	client_close(&c);
 }
@@ -215,11 +170,11 @@ static void open_that_waits_for_the_disk_holds_up_nobody_else(void **state)
 	keep_step_1(f);
 	put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
 	assert_int_equal(get_welcome(&c), 1);
-	set_gate(MANIFESTS);
+	gate_set(MANIFESTS);
 	put_open(&c, f->body, restore_step_1);
-	until_somebody_waits();
+	gate_until_somebody_waits();
 	another_session_makes_a_step(f);
-	set_gate(NOTHING);
+	gate_set(GATE_OPEN);
 	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
 	client_close(&c);
 }
@@ -229,20 +184,20 @@ static void client_that_leaves_while_its_manifests_are_read_leaves_nothing(void 
 	const struct fixture *f = *state;
 	struct raw_peer c;
 	keep_step_1(f);
-	set_gate(MANIFESTS);
+	gate_set(MANIFESTS);
 	put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
-	until_somebody_waits();
+	gate_until_somebody_waits();
 	client_close(&c);
 	another_session_makes_a_step(f); /* by then the server has seen that the other has gone */
-	set_gate(NOTHING);
+	gate_set(GATE_OPEN);
 	put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
 	assert_int_equal(get_welcome(&c), 1);
-	set_gate(MANIFESTS);
+	gate_set(MANIFESTS);
 	put_open(&c, f->body, restore_step_1);
-	until_somebody_waits();
+	gate_until_somebody_waits();
 	client_close(&c);
 	another_session_makes_a_step(f);
-	set_gate(NOTHING);
+	gate_set(GATE_OPEN);
 	still_serves(f);
 }
 
@@ -269,13 +224,13 @@ static void clients_that_come_and_leave_while_the_disk_stands_still_are_bounded(
 	const struct fixture *f = *state;
 	struct raw_peer c;
 	keep_step_1(f);
-	set_gate(MANIFESTS);
+	gate_set(MANIFESTS);
 	for (int i = 0; !too_many_are_ending(f); i++) {
 		assert_true(i < 20000);
 		put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
 		client_close(&c);
 	}
-	set_gate(NOTHING);
+	gate_set(GATE_OPEN);
 	still_serves(f);
 }
 
@@ -285,13 +240,13 @@ static void message_that_comes_before_welcome_ends_the_session(void **state)
 	const struct fixture *f = *state;
 	struct raw_peer c;
 	keep_step_1(f);
-	set_gate(MANIFESTS);
+	gate_set(MANIFESTS);
 	put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
-	until_somebody_waits();
+	gate_until_somebody_waits();
 	put_open(&c, f->body, NULL);
 	expect_error(&c, "not expected in state WELCOME");
 	client_close(&c);
-	set_gate(NOTHING);
+	gate_set(GATE_OPEN);
 	still_serves(f);
 }
 
@@ -313,15 +268,15 @@ static void removal_that_takes_long_holds_up_nobody_else(void **state)
 	const struct fixture *f = *state;
 	struct raw_peer writer, leaver, stayer;
 	keep_of_old_run(f);
-	set_gate(REMOVALS);
+	gate_set(REMOVALS);
 	put_first_step(&writer, f);
-	until_somebody_waits();
+	gate_until_somebody_waits();
 	put_hello_of(&leaver, f, other_run, (uint64_t[]){3, 0}, 2);
 	another_session_makes_a_step(f);
 	client_close(&leaver);
 	put_hello_of(&stayer, f, old_run, (uint64_t[]){1, 0}, 2); /* its checkpoint is the one that goes */
 	another_session_makes_a_step(f);
-	set_gate(NOTHING);
+	gate_set(GATE_OPEN);
 	expect_kept(&writer);
 	assert_int_equal(get_welcome(&stayer), 0);
 	client_close(&stayer);
