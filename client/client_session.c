@@ -25,6 +25,7 @@ void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, 
 
 void gp_client_session_gain(struct gp_client_session *s)
 {
+	s->damages = 0;
 	s->standstill = (struct gp_client_standstill){0};
 }
 
@@ -496,7 +497,7 @@ static enum gp_status channel_frame(void *arg, struct gp_frame *f, struct gp_err
 	enum gp_status status = f == &s->param_down ? gp_frame_verify(f, err) : s->frames->frame(s->arg, f, err);
 	s->params_arrived += f == &s->param_down && status == GP_OK;
 	if (status != GP_OK)
-		gp_client_session_fail(s, status, err->text);
+		gp_client_session_take_failure(s, status, err->text);
 	return status;
 }
 
@@ -515,7 +516,7 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 	struct gp_client_session *s = arg;
 	char text[GP_ERR_TEXT];
 	const bool ours = s->status != GP_OK; /* this end gives up, and says why */
-	const bool gone = !ours && (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT);
+	const bool gone = !ours && (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT || status == GP_DAMAGED);
 	s->peer_gave_up |= gone;
 	snprintf(text, sizeof text, "server %s closed the connection", s->open->server);
 	if (status != GP_OK)

@@ -117,6 +117,7 @@ struct gp_client_session {
 	bool rewound; /* what is waited for will not come: the engine has gone back to an earlier step */
 	bool params_done, all_committed, waiting, peer_gave_up, pausing;
 	bool reached; /* somebody accepted the last connection */
+	int damages;  /* links that have damaged data, since the last gain */
 	int strange;  /* connections accepted by a peer that has never said who it is */
 	int timers_open;
 	struct gp_err lost_err;
@@ -155,6 +156,9 @@ enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bo
 void gp_client_session_gain(struct gp_client_session *s);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);
+/* The same for something that came over the link: bytes that were damaged (GP_DAMAGED) cost the link alone, and come again
+ * over the next; unless that goes on and on, or there may be no other. */
+void gp_client_session_take_failure(struct gp_client_session *s, enum gp_status status, const char *text);
 /* Sends COMMIT. From here on the step is done: the caller makes its own update whatever becomes of the link. The
  * server must have committed every earlier step (gp_client_session_settle). grad_norm: 0 without clip_norm.
  * `checkpoint`: this side has a checkpoint of the state after the step, and the server is to write its own. */

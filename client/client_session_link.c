@@ -300,17 +300,40 @@ static bool can_come_back(const struct gp_client_session *s)
 	       (s->has_token || s->steps == 0 || s->open->restart);
 }
 
+static void end_damaged(struct gp_client_session *s, const char *last)
+{
+	char text[GP_ERR_TEXT];
+	snprintf(text, sizeof text,
+		 "the link to server %s damages data: bytes came with a wrong checksum on %d links in a row, without a "
+		 "committed step between; the last: %s",
+		 s->open->server, s->damages, last);
+	gp_client_session_fail(s, GP_DAMAGED, text);
+}
+
 void gp_client_session_lose(struct gp_client_session *s, enum gp_status status, const char *text)
 {
 	if (s->status != GP_OK || s->lost)
 		return;
 	s->linked = false;
+	s->damages += status == GP_DAMAGED;
 	if (!can_come_back(s) || status == GP_DENIED) {
 		gp_client_session_fail(s, status, text);
 		return;
 	}
+	if (s->damages >= GP_DAMAGES_MOST) {
+		end_damaged(s, text);
+		return;
+	}
 	s->lost = true;
 	gp_err_set(&s->lost_err, status, 0, __FILE__, __LINE__, "%s", text);
+}
+
+void gp_client_session_take_failure(struct gp_client_session *s, enum gp_status status, const char *text)
+{
+	if (status == GP_DAMAGED)
+		gp_client_session_lose(s, status, text);
+	else
+		gp_client_session_fail(s, status, text);
 }
 
 enum gp_status gp_client_session_connect(struct gp_client_session *s, struct gp_err *err)

@@ -27,8 +27,8 @@ bool gp_split_goes_on(const struct split_engine *e)
 bool gp_split_task_ok(struct split_engine *e, struct gp_task *t)
 {
 	if (t->status != GP_OK)
-		gp_client_session_fail(&e->session, t->status, t->err.text);
-	return gp_split_goes_on(e);
+		gp_client_session_take_failure(&e->session, t->status, t->err.text);
+	return t->status == GP_OK && gp_split_goes_on(e);
 }
 
 static void account_compute(struct split_engine *e, enum gp_direction d, const struct gp_task *t)

@@ -104,7 +104,8 @@ void gp_split_pump(struct split_engine *e);
 void gp_split_send_again(struct split_slot *s);
 /* Without a link a step will be taken back, but an evaluation goes on. */
 bool gp_split_goes_on(const struct split_engine *e);
-/* False: the task failed, which ends the session, or its chunk goes no further. */
+/* False: the task failed, which ends the session, or only the link where that has damaged a frame; or its chunk goes no
+ * further. */
 bool gp_split_task_ok(struct split_engine *e, struct gp_task *t);
 enum gp_status gp_split_frame_begin(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
 				    struct gp_err *err);

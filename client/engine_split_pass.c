@@ -386,7 +386,7 @@ void gp_split_undo(struct split_engine *e)
 	e->device->ops->step_undo(e->tail_plan);
 }
 
-/* Chunks whose answer had come in part wait for all of it again, and so do those behind them. */
+/* Chunks whose answer had come in part, or was damaged, wait for all of it again, and so do those behind them. */
 static void forget_partial_answers(struct split_engine *e)
 {
 	uint64_t due = e->next;
@@ -407,6 +407,7 @@ static void link_lost(void *arg)
 	struct split_engine *e = arg;
 	while (e->compute.pending + gp_flows_pending(&e->flows) > 0)
 		uv_run(&e->loop, UV_RUN_ONCE);
+	gp_flows_forget_damage(&e->flows);
 	if (e->train) {
 		gp_split_undo(e);
 		reset_chunks(e, first_of_step(e));

@@ -18,7 +18,8 @@ void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
 static void note_broken(struct gp_body *b, const struct gp_task *t)
 {
 	const bool asked_to = b->stopping && t->status == GP_CANCELED;
-	if (t->status == GP_OK || asked_to || b->broken != GP_OK)
+	const bool passes = t->status == GP_DAMAGED; /* what the link has damaged comes again over another */
+	if (t->status == GP_OK || asked_to || passes || b->broken != GP_OK)
 		return;
 	b->broken = t->status;
 	b->broken_err = t->err;
@@ -173,6 +174,7 @@ static void forward_encoded(struct gp_transfer *t)
 	if (s->flags & GP_FRAME_FLAG_EVAL) {
 		s->state = SLOT_EMPTY;
 		b->eval_in_flight--;
+		b->evaluated++;
 		return;
 	}
 	s->state = SLOT_WAITING;

@@ -167,6 +167,8 @@ bool gp_body_between_steps(const struct gp_body *b);
 /* Every chunk of the step under way is through: its client may have sent COMMIT, which may not have come. */
 bool gp_body_awaits_commit(const struct gp_body *b);
 uint64_t gp_body_steps(const struct gp_body *b); /* committed */
+/* Steps committed and chunks of evaluations answered: it grows as long as links bring something. */
+uint64_t gp_body_gains(const struct gp_body *b);
 uint64_t gp_body_checkpoint_step(
 	const struct gp_body *b); /* of the newest checkpoint that it has written or begun from; 0: none */
 /* Whether its run has checkpoints here, and therefore a state to be kept when the server stops. */

@@ -421,6 +421,11 @@ uint64_t gp_body_steps(const struct gp_body *b)
 	return b->step;
 }
 
+uint64_t gp_body_gains(const struct gp_body *b)
+{
+	return b->step + b->evaluated;
+}
+
 static void free_large(struct gp_body *b)
 {
 	if (b->plan)

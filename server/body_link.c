@@ -71,5 +71,6 @@ void gp_body_attach(struct gp_body *b, struct gp_channel *ch)
 {
 	gp_require(!b->ch && !gp_body_busy(b) && frames_are_back(b));
 	b->ch = ch;
+	gp_flows_forget_damage(&b->flows);
 	gp_body_account_flows(b);
 }

@@ -154,8 +154,12 @@ void gp_server_link_park(struct gp_server_link *l, enum gp_status status, const 
 	close_connection(l, status, text);
 }
 
-static void lose_link(struct gp_server_link *l, enum gp_status status, const char *text)
+/* A link that has damaged data is cut, without a word that might be damaged, too: the client comes back over another. */
+void gp_server_link_lose(struct gp_server_link *l, enum gp_status status, const char *text)
 {
+	l->ended |= status == GP_DAMAGED;
+	if (l->state == GP_LINK_RUN && status == GP_DAMAGED)
+		gp_server_session_note_damage(l->session);
 	if (l->state == GP_LINK_RUN && gp_server_session_may_park(l->session))
 		gp_server_link_park(l, status, text);
 	else
@@ -166,7 +170,7 @@ static void lose_link(struct gp_server_link *l, enum gp_status status, const cha
 void gp_server_link_sent(struct gp_server_link *l, enum gp_status status, const struct gp_err *err)
 {
 	if (status == GP_PEER)
-		lose_link(l, status, err->text);
+		gp_server_link_lose(l, status, err->text);
 	else if (status != GP_OK)
 		gp_server_link_stop(l, status, err->text);
 }
@@ -298,8 +302,8 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 	struct gp_server_link *l = arg;
 	const char *text = status == GP_OK ? "the client closed the connection" : err->text;
 	l->ended = true;
-	if (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT)
-		lose_link(l, status == GP_OK ? GP_PEER : status, text);
+	if (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT || status == GP_DAMAGED)
+		gp_server_link_lose(l, status == GP_OK ? GP_PEER : status, text);
 	else
 		gp_server_link_stop(l, status, text);
 }

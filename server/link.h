@@ -42,6 +42,8 @@ struct gp_server_link {
 void gp_server_link_meet(struct gp_server_link *l);
 /* Closes the link and parks its session, for a client that may come back. gp_server_link_stop ends both for good. */
 void gp_server_link_park(struct gp_server_link *l, enum gp_status status, const char *text);
+/* The link is of no use any more: parks the session where its client may come back, else ends both. */
+void gp_server_link_lose(struct gp_server_link *l, enum gp_status status, const char *text);
 /* A step is committed and the client was told: while the server drains that is the session's end. */
 void gp_server_link_stepped(struct gp_server_link *l);
 /* Takes what became of sending a message: GP_PEER loses the link, any other failure ends the session. */

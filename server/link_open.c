@@ -25,7 +25,10 @@ static void body_failed(void *arg, enum gp_status status, struct gp_err *err)
 		gp_err_prefix(err, "%s", gp_device_title(s->device->dev, title));
 		gp_server_device_failed(s->device);
 	}
-	gp_server_link_stop(s->link, status, err->text);
+	if (status == GP_DAMAGED)
+		gp_server_link_lose(s->link, status, err->text);
+	else
+		gp_server_link_stop(s->link, status, err->text);
 }
 
 static void body_idle(void *arg)

@@ -296,6 +296,26 @@ void gp_server_session_park(struct gp_server_session *s)
 	start_window(s);
 }
 
+void gp_server_session_note_damage(struct gp_server_session *s)
+{
+	const uint64_t gains = gp_body_gains(s->body);
+	if (gains != s->damaged_at)
+		s->damages = 0;
+	s->damaged_at = gains;
+	s->damages++;
+}
+
+/* Its client hears of it when it comes back: the link that the last damage was seen on is of no use for that. */
+static enum gp_status check_damages(const struct gp_server_session *s, struct gp_err *err)
+{
+	if (s->damages >= GP_DAMAGES_MOST && gp_body_gains(s->body) == s->damaged_at)
+		GP_FAIL(err, GP_DAMAGED,
+			"the link damages data: bytes came with a wrong checksum on %d links in a row, without a committed "
+			"step between",
+			s->damages);
+	return GP_OK;
+}
+
 void gp_server_session_release(struct gp_server_session *s)
 {
 	s->link = NULL;
@@ -323,6 +343,7 @@ enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t cl
 	uint8_t token[GP_TOKEN_BYTES];
 	uint64_t hash;
 	GP_TRY(gp_body_rewound(s->body, &hash, err));
+	GP_TRY(check_damages(s, err));
 	s->rewound = false; /* from here on the body goes on */
 	if (hash != client_hash)
 		GP_FAIL(err, GP_PROTO,

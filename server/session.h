@@ -63,6 +63,8 @@ struct gp_server_session {
 	 * for the next link when the one that asked for it breaks, too. */
 	bool rewound;
 	uint64_t rewound_to, successor_steps;
+	int damages; /* links that have damaged data, one after the other, while gp_body_gains stayed at this */
+	uint64_t damaged_at;
 	struct gp_lane disk; /* looks for the newest of the listed checkpoints that is stored, for WELCOME */
 	struct gp_task find;
 	uint64_t listed[GP_CHECKPOINTS_MAX], stored;
@@ -96,6 +98,8 @@ struct gp_server_session *gp_server_session_find(struct gp_server *srv, struct g
 bool gp_server_session_may_park(const struct gp_server_session *s);
 /* The link's channel is closing; the session waits for another link, for --resume-window. */
 void gp_server_session_park(struct gp_server_session *s);
+/* Its link has damaged data, and will be parked. */
+void gp_server_session_note_damage(struct gp_server_session *s);
 /* The link's channel is gone. */
 void gp_server_session_release(struct gp_server_session *s);
 /* Undoes what a client that has committed `client_steps` begins again, when the session is at rest; gp_server_link_take
@@ -103,8 +107,8 @@ void gp_server_session_release(struct gp_server_session *s);
 void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor, uint64_t client_steps);
 /* The successor has gone, too. */
 void gp_server_session_unclaim(struct gp_server_session *s);
-/* The successor takes the session: compares what both ends' codecs remember, makes a new token. On failure the session is
- * of no use to anybody. */
+/* The successor takes the session, unless its links only damage data (GP_DAMAGED): compares what both ends' codecs remember,
+ * makes a new token. On failure the session is of no use to anybody. */
 enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t client_hash, struct gp_err *err);
 /* The client knows the newest token. */
 static inline void gp_server_session_confirm(struct gp_server_session *s)

@@ -65,6 +65,7 @@ int gp_status_exit(enum gp_status code)
 	case GP_TIMEOUT:
 	case GP_BUSY:
 	case GP_DENIED:
+	case GP_DAMAGED:
 		return 4;
 	case GP_DEVICE:
 		return 5;
@@ -90,6 +91,7 @@ const char *gp_status_name(enum gp_status code)
 		[GP_UNSUPPORTED] = "unsupported",
 		[GP_INTERNAL] = "internal",
 		[GP_DENIED] = "denied",
+		[GP_DAMAGED] = "damaged",
 	};
 	if ((unsigned)code >= sizeof names / sizeof names[0] || !names[code])
 		return "unknown";

@@ -32,6 +32,7 @@ enum gp_status {
 	GP_UNSUPPORTED = 11, /* valid, but this build or device cannot do it: exit 3 */
 	GP_INTERNAL = 12,    /* our own bug: exit 1 */
 	GP_DENIED = 13,      /* a certificate or token is missing or refused; trying again does not help: exit 4 */
+	GP_DAMAGED = 14,     /* bytes came over a link that are not those that were sent: exit 4 */
 };
 
 #define GP_ERR_TEXT 320

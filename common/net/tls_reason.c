@@ -124,8 +124,18 @@ bool gp_tls_peer_is_plain(const struct gp_tls_failure *f)
 	return f->first_len >= 3 && memcmp(f->first, preface, f->first_len) == 0;
 }
 
+/* A record of TLS's own, as the first one of a connection has to be, or what damage has left of it. */
+static bool began_as_tls(const struct gp_tls_failure *f)
+{
+	static const uint8_t handshake[] = {SSL3_RT_HANDSHAKE, 3, 3}, alert[] = {SSL3_RT_ALERT, 3, 3};
+	return f->first_len >= sizeof handshake && (gp_nearly_same(f->first, handshake, sizeof handshake) ||
+						    gp_nearly_same(f->first, alert, sizeof alert));
+}
+
 static enum gp_status fail_not_tls(const struct gp_tls_failure *f, struct gp_err *err)
 {
+	if (began_as_tls(f))
+		GP_FAIL(err, GP_DAMAGED, "%s %s broke TLS: damaged bytes", f->server ? "client" : "server", f->peer);
 	if (!gp_tls_peer_is_plain(f))
 		GP_FAIL(err, GP_PROTO, "%s %s does not speak TLS", f->server ? "client" : "server", f->peer);
 	if (f->server)
@@ -155,6 +165,6 @@ enum gp_status gp_tls_reason(const struct gp_tls_failure *f, struct gp_err *err)
 	case SSL_R_PEER_DID_NOT_RETURN_A_CERTIFICATE:
 		GP_FAIL(err, GP_DENIED, "client %s has no certificate, and this server asks for one", f->peer);
 	default:
-		GP_FAIL(err, GP_PROTO, "%s %s broke TLS: %s", side, f->peer, text ? text : "unknown error");
+		GP_FAIL(err, GP_DAMAGED, "%s %s broke TLS: %s", side, f->peer, text ? text : "unknown error");
 	}
 }

@@ -33,7 +33,7 @@ void gp_channel_fail(struct gp_channel *ch, const struct gp_err *err)
 	ch->over = true;
 	ch->end_status = err->code;
 	ch->end_err = *err;
-	if (err->code == GP_PROTO)
+	if (err->code == GP_PROTO || err->code == GP_DAMAGED)
 		gp_err_prefix(&ch->end_err, "%s", ch->peer);
 	gp_channel_kick(ch);
 }
@@ -364,6 +364,6 @@ enum gp_status gp_frame_verify(const struct gp_frame *f, struct gp_err *err)
 {
 	if (gp_frame_checksum(f->payload, (size_t)f->head.payload_len) == f->head.checksum)
 		return GP_OK;
-	GP_FAIL(err, GP_PROTO, "the checksum of %s frame %u of step %llu does not match its payload",
+	GP_FAIL(err, GP_DAMAGED, "the checksum of %s frame %u of step %llu does not match its payload",
 		gp_frame_type_name(f->head.type), f->head.chunk, (unsigned long long)f->head.step);
 }

@@ -28,6 +28,10 @@
 #include "common/net/conn.h"
 #include "common/wire/frame.h"
 
+/* Links that damage data one after the other, without a committed step or an answered chunk of an evaluation between: so
+ * many, and either end gives up. PROTOCOL.md section 5.6. */
+#define GP_DAMAGES_MOST 3
+
 /* One tensor on its way in or out. Owned by a session's pool; the channel borrows it between send and `sent`,
  * and between `frame_begin` and `frame`. */
 struct gp_frame {
@@ -126,7 +130,7 @@ const char *gp_channel_subject(const struct gp_channel *ch);
 /* Smoothed round trip of heartbeats in microseconds, 0 before the first. */
 uint32_t gp_channel_rtt_us(const struct gp_channel *ch);
 
-/* Any thread. GP_PROTO when the payload does not match head.checksum. */
+/* Any thread. GP_DAMAGED when the payload does not match head.checksum. */
 enum gp_status gp_frame_verify(const struct gp_frame *f, struct gp_err *err);
 
 #endif

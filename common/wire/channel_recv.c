@@ -104,7 +104,7 @@ static enum gp_status deliver_control(struct gp_channel *ch, const uint8_t *data
 	r->state = RECV_RECORD_HEAD;
 	r->have = 0;
 	if (gp_control_checksum(data, r->record.len) != r->record.body_sum)
-		GP_FAIL(err, GP_PROTO, "sent a control message whose checksum is wrong");
+		GP_FAIL(err, GP_DAMAGED, "sent a control message whose checksum is wrong");
 	return ch->cbs.control(ch->arg, (struct gp_span){data, r->record.len}, err);
 }
 

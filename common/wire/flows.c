@@ -235,6 +235,17 @@ void gp_flows_undo(struct gp_flows *f, uint64_t step)
 	gp_flows_each(f, undo_one, &step);
 }
 
+static void forget_damage_of_one(struct gp_flow *flow, void *arg)
+{
+	(void)arg;
+	gp_flow_forget_damage(flow);
+}
+
+void gp_flows_forget_damage(struct gp_flows *f)
+{
+	gp_flows_each(f, forget_damage_of_one, NULL);
+}
+
 struct accounting {
 	struct gp_account *account;
 	bool client;

@@ -57,7 +57,7 @@ enum gp_status gp_record_head_read(const uint8_t in[GP_RECORD_HEADER_BYTES], str
 				   struct gp_err *err)
 {
 	if (gp_get_le(in + 12, 4) != XXH32(in, 12, 0))
-		GP_FAIL(err, GP_PROTO, "sent a record header whose checksum is wrong");
+		GP_FAIL(err, GP_DAMAGED, "sent a record header whose checksum is wrong");
 	if (in[3] || (in[0] != GP_RECORD_CONTROL && !gp_all_zero(in + 8, 4)))
 		GP_FAIL(err, GP_PROTO, "sent a record header with reserved bytes set");
 	const struct gp_record_head h = {in[0], in[1], in[2], (uint32_t)gp_get_le(in + 4, 4),
@@ -99,7 +99,7 @@ enum gp_status gp_frame_head_read(const uint8_t in[GP_FRAME_HEADER_BYTES], struc
 				  struct gp_err *err)
 {
 	if (gp_get_le(in + 56, 8) != XXH3_64bits(in, 56))
-		GP_FAIL(err, GP_PROTO, "sent a frame header whose checksum is wrong");
+		GP_FAIL(err, GP_DAMAGED, "sent a frame header whose checksum is wrong");
 	if (!gp_all_zero(in + 42, 14))
 		GP_FAIL(err, GP_PROTO, "sent a frame header with reserved bytes set");
 	const struct gp_frame_head h = {

@@ -59,6 +59,16 @@ static void run_encode(struct gp_task *task)
 	f->head.checksum = gp_frame_checksum(f->payload, len);
 }
 
+/* A codec that remembers could not decode what comes behind a frame that is missing. */
+static enum gp_status verify(struct gp_flow *flow, const struct gp_frame *f, struct gp_err *err)
+{
+	if (flow->damaged)
+		GP_FAIL(err, GP_DAMAGED, "the frame comes behind one that was damaged");
+	const enum gp_status status = gp_frame_verify(f, err);
+	flow->damaged = status != GP_OK;
+	return status;
+}
+
 static void run_decode(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
@@ -67,7 +77,7 @@ static void run_decode(struct gp_task *task)
 	const struct gp_span payload = {f->payload, f->head.payload_len};
 	task->status = begin_pass(t->flow, &task->err);
 	if (task->status == GP_OK)
-		task->status = gp_frame_verify(f, &task->err);
+		task->status = verify(t->flow, f, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_codec_decode_pass(t->flow->codec, &pass, payload, t->tensor, &task->err);
 	end_pass(t->flow);
@@ -274,6 +284,12 @@ void gp_flow_undo(struct gp_flow *f, uint64_t step)
 	gp_require(f->lane.pending == 0);
 	if (f->codec)
 		gp_codec_undo(f->codec, step);
+}
+
+void gp_flow_forget_damage(struct gp_flow *f)
+{
+	gp_require(f->lane.pending == 0);
+	f->damaged = false;
 }
 
 void gp_flow_cancel(struct gp_flow *f)

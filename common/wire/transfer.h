@@ -56,6 +56,7 @@ struct gp_flow {
 		uint64_t frames, tensor_bytes, payload_bytes;
 	} total;                         /* sent, or received whole */
 	struct gp_codec_stats stats;     /* of all transfers whose `done` has run; the codec's own may be ahead */
+	bool damaged;                    /* a frame was, so those behind it are of no use; of the lane's tasks */
 	uint64_t raw_noted;              /* tensors that travelled raw; the log tells of the first */
 	struct gp_kind_account *account; /* (optional) gets encode, decode and wait times */
 };
@@ -110,7 +111,7 @@ enum gp_status gp_flow_work(const struct gp_flow_spec *spec, const struct gp_flo
 /* Encodes `tensor` (untouched until done) into the slot's frame; head.step, chunk, session, flags from `head`. */
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, void *tensor, uint64_t draw,
 			void (*done)(struct gp_transfer *t));
-/* Verifies and decodes the slot's frame into `tensor`. */
+/* Verifies and decodes the slot's frame into `tensor`. GP_DAMAGED: its checksum is wrong, or that of a frame before it. */
 void gp_transfer_decode(struct gp_transfer *t, void *tensor, void (*done)(struct gp_transfer *t));
 /* Hands an encoded frame to the channel. */
 void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
@@ -120,6 +121,9 @@ void gp_transfer_sent(struct gp_transfer *t);
 /* Puts what the codec remembers back to where it was before `step`, the latest; its frames may then come again. No task
  * may be pending. */
 void gp_flow_undo(struct gp_flow *f, uint64_t step);
+
+/* After a frame of the link before was damaged, which no task is pending of any more. */
+void gp_flow_forget_damage(struct gp_flow *f);
 
 /* Before tearing a session down: forgets encodes that wait for the channel, and the channel's account. */
 void gp_flow_cancel(struct gp_flow *f);

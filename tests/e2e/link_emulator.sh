@@ -3,8 +3,9 @@
 #
 # gpclient link between client and server: a shaped link changes nothing but
 # the time, its counters agree with the client's, and no rate that the client
-# tells is above that of the link; a trickle is still the same
-# training, and a corrupt byte is an error and not another model.
+# tells is above that of the link; a trickle is still the same training, and so
+# is one over a link that damages a byte; one that damages every link is given
+# up, and the client says why.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -54,12 +55,24 @@ train "$work/one.json" --server "127.0.0.1:$server_port" "${flags[@]}" --steps 1
 stop_link
 equal "parameters over a trickle" "$(json_get "$work/trickle.json" param_sha256)" "$(json_get "$work/one.json" param_sha256)"
 
-start_link --corrupt-byte 60000 --direction up
-status=0
-timeout 60 "$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" >"$work/out" 2>"$work/err" ||
-	status=$?
-stop_link
-equal "a corrupt byte ends the client with status" $status 4
-equal "corrupt bytes that the link counted" "$(json_get "$work/link.json" up.corrupted)" 1
+for way in up down; do
+	start_link --corrupt-byte 60000 --direction $way --times 1
+	train "$work/damaged.json" --server "127.0.0.1:$link_port" "${flags[@]}" || fail "training over a link that damages a byte $way"
+	stop_link
+	equal "parameters after a corrupt byte $way" "$(json_get "$work/damaged.json" param_sha256)" "$sha"
+	equal "corrupt bytes $way that the link counted" "$(json_get "$work/link.json" $way.corrupted)" 1
+	equal "links that a corrupt byte $way cost" "$(json_get "$work/damaged.json" reconnects)" 1
+done
+
+for way in up down; do
+	start_link --corrupt-byte 60000 --direction $way
+	status=0
+	"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" >"$work/out" 2>"$work/err" || status=$?
+	stop_link
+	equal "links that all damage what goes $way end the client with status" $status 4
+	equal "corrupt bytes $way that the link counted" "$(json_get "$work/link.json" $way.corrupted)" 3
+	grep -q 'the link .*damages data: bytes came with a wrong checksum on 3 links in a row' "$work/err" ||
+		fail "what the client says of damage: $(cat "$work/err")"
+done
 stop_server
 finish

@@ -86,6 +86,17 @@ through() { # WHAT LOG-PATTERN LINK-FLAG...: the same parameters through a link 
 
 through "broken links" 'reset after' --drop-every 4M --seed 5
 through "a link that damages bytes" 'corrupted byte' --corrupt-byte 1000000 --times 2
+through "a link that damages what comes down" 'corrupted byte' --corrupt-byte 1000000 --times 2 --direction down
+for way in up down; do
+	start_link --corrupt-byte 100000 --direction $way
+	status=0
+	"$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 12 "${client_tls[@]}" \
+		--token-file "$certs/token" >"$work/out" 2>"$work/err" || status=$?
+	stop_link
+	equal "TLS links that all damage what goes $way end the client with status" $status 4
+	grep -q 'the link .*damages data: bytes came .* on 3 links in a row' "$work/err" ||
+		fail "what the client says of damage over TLS: $(cat "$work/err")"
+done
 
 # ---- refusals ----
 

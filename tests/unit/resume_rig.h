@@ -266,4 +266,16 @@ static inline enum gp_status step_until_failure(struct rig *r, struct gp_err *er
 	return status;
 }
 
+static inline void expect_same(const struct outcome *got, const struct outcome *want, const char *where,
+			       uint64_t byte)
+{
+	bool same = strcmp(got->sha, want->sha) == 0 && got->eval.loss_sum == want->eval.loss_sum &&
+		    got->eval.samples == want->eval.samples && got->eval.correct == want->eval.correct;
+	for (int i = 0; i <= STEPS; i++)
+		same = same && got->step[i].loss_sum == want->step[i].loss_sum &&
+		       got->step[i].samples == want->step[i].samples;
+	if (!same || memcmp(got->outputs, want->outputs, sizeof want->outputs) != 0)
+		fail_msg("a fault after %llu bytes %s changes the run", (unsigned long long)byte, where);
+}
+
 #endif

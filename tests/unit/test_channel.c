@@ -144,7 +144,7 @@ static void any_changed_bit_of_a_record_header_ends_the_channel(void **state)
 		gp_record_head_write(&h, d.head);
 		d.head[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		duel_write(&d, d.head, sizeof d.head);
-		duel_expect(&d, GP_PROTO, "checksum is wrong");
+		duel_expect(&d, GP_DAMAGED, "checksum is wrong");
 		duel_close(&d);
 	}
 }
@@ -162,7 +162,7 @@ static void any_changed_bit_of_a_frame_header_ends_the_channel_before_a_buffer_i
 		gp_frame_head_write(&h, bytes);
 		bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		duel_write(&d, bytes, sizeof bytes);
-		duel_expect(&d, GP_PROTO, "checksum is wrong");
+		duel_expect(&d, GP_DAMAGED, "checksum is wrong");
 		assert_int_equal(d.e.begins, 0);
 		duel_close(&d);
 	}
@@ -231,7 +231,7 @@ static void a_damaged_control_message_is_not_delivered(void **state)
 	duel_open(&d, NULL);
 	duel_preface(&d);
 	duel_control(&d, bytes, sizeof bytes, 1);
-	duel_expect(&d, GP_PROTO, "control message whose checksum is wrong");
+	duel_expect(&d, GP_DAMAGED, "control message whose checksum is wrong");
 	assert_int_equal(d.e.controls, 0);
 	duel_close(&d);
 }
@@ -353,7 +353,7 @@ static void a_payload_that_was_changed_fails_its_checksum(void **state)
 	f->payload[999] ^= 1;
 	gp_channel_send_frame(p.a.ch, f);
 	rig_run_until(&p.loop, &p.b.ended, 1);
-	assert_int_equal(p.b.status, GP_PROTO);
+	assert_int_equal(p.b.status, GP_DAMAGED);
 	assert_non_null(strstr(p.b.err.text, "checksum of grad_down frame"));
 	pair_close(&p);
 	rig_frame_free(f);

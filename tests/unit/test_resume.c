@@ -9,17 +9,6 @@
 #include "tests/unit/resume_rig.h"
 #include "tests/unit/cut_proxy.h"
 
-static void expect_same(const struct outcome *got, const struct outcome *want, const char *where, uint64_t byte)
-{
-	bool same = strcmp(got->sha, want->sha) == 0 && got->eval.loss_sum == want->eval.loss_sum &&
-		    got->eval.samples == want->eval.samples && got->eval.correct == want->eval.correct;
-	for (int i = 0; i <= STEPS; i++)
-		same = same && got->step[i].loss_sum == want->step[i].loss_sum &&
-		       got->step[i].samples == want->step[i].samples;
-	if (!same || memcmp(got->outputs, want->outputs, sizeof want->outputs) != 0)
-		fail_msg("a cut after %llu bytes %s changes the run", (unsigned long long)byte, where);
-}
-
 /* One connection is cut there; the run must not show it. */
 static void check_cut(const struct server_thread *server, const struct config *c, const struct outcome *want, bool up,
 		      uint64_t byte, enum cut_kind kind)

@@ -273,7 +273,7 @@ static void frames_out_of_place_are_refused(void **state)
 	until_ready(&c, f);
 	if (act < GP_SEGMENT_BYTES_MAX - GP_FRAME_HEADER_BYTES) {
 		put_frame(&c, GP_FRAME_ACT_UP, 0, 0, act, false);
-		expect_error(&c, "checksum");
+		assert_null(get_control(&c)); /* what the link has damaged cuts it, without a word */
 	}
 	client_close(&c);
 	still_serves(f);

@@ -108,8 +108,16 @@ static void damage_on_the_way_is_found(void **state)
 	f.in.slot[0].frame.payload[f.in.slot[0].frame.head.payload_len / 2] ^= 1;
 	gp_transfer_decode(&f.in.slot[0], f.y, on_done);
 	wait_for(&f, 2);
-	assert_int_equal(f.in.slot[0].task.status, GP_PROTO);
+	assert_int_equal(f.in.slot[0].task.status, GP_DAMAGED);
 	assert_non_null(strstr(f.in.slot[0].task.err.text, "chunk 3"));
+	carry(&f, 0); /* a good one behind it: its codec may remember what did not come */
+	gp_transfer_decode(&f.in.slot[0], f.y, on_done);
+	wait_for(&f, 3);
+	assert_int_equal(f.in.slot[0].task.status, GP_DAMAGED);
+	gp_flow_forget_damage(&f.in);
+	gp_transfer_decode(&f.in.slot[0], f.y, on_done);
+	wait_for(&f, 4);
+	assert_int_equal(f.in.slot[0].task.status, GP_OK);
 	fixture_deinit(&f);
 }
 
