@@ -516,7 +516,8 @@ static void channel_ended(void *arg, enum gp_status status, const struct gp_err 
 	struct gp_client_session *s = arg;
 	char text[GP_ERR_TEXT];
 	const bool ours = s->status != GP_OK; /* this end gives up, and says why */
-	const bool gone = !ours && (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT || status == GP_DAMAGED);
+	const bool gone =
+		!ours && (status == GP_OK || status == GP_PEER || status == GP_TIMEOUT || status == GP_DAMAGED);
 	s->peer_gave_up |= gone;
 	snprintf(text, sizeof text, "server %s closed the connection", s->open->server);
 	if (status != GP_OK)

@@ -128,8 +128,8 @@ bool gp_tls_peer_is_plain(const struct gp_tls_failure *f)
 static bool began_as_tls(const struct gp_tls_failure *f)
 {
 	static const uint8_t handshake[] = {SSL3_RT_HANDSHAKE, 3, 3}, alert[] = {SSL3_RT_ALERT, 3, 3};
-	return f->first_len >= sizeof handshake && (gp_nearly_same(f->first, handshake, sizeof handshake) ||
-						    gp_nearly_same(f->first, alert, sizeof alert));
+	return f->first_len >= sizeof handshake &&
+	       (gp_nearly_same(f->first, handshake, sizeof handshake) || gp_nearly_same(f->first, alert, sizeof alert));
 }
 
 static enum gp_status fail_not_tls(const struct gp_tls_failure *f, struct gp_err *err)

@@ -266,8 +266,7 @@ static inline enum gp_status step_until_failure(struct rig *r, struct gp_err *er
 	return status;
 }
 
-static inline void expect_same(const struct outcome *got, const struct outcome *want, const char *where,
-			       uint64_t byte)
+static inline void expect_same(const struct outcome *got, const struct outcome *want, const char *where, uint64_t byte)
 {
 	bool same = strcmp(got->sha, want->sha) == 0 && got->eval.loss_sum == want->eval.loss_sum &&
 		    got->eval.samples == want->eval.samples && got->eval.correct == want->eval.correct;

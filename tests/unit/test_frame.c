@@ -97,7 +97,7 @@ static void a_preface_with_impossible_versions_or_reserved_bytes_is_refused(void
 		enum gp_status status;
 	} cases[] = {
 		{0, 'G', GP_DAMAGED}, {7, '\r', GP_PROTO}, {8, 0, GP_DAMAGED},  {10, 0, GP_DAMAGED},
-		{10, 3, GP_DAMAGED},  {12, 1, GP_DAMAGED},   {15, 1, GP_DAMAGED}, {9, 1, GP_OK},
+		{10, 3, GP_DAMAGED},  {12, 1, GP_DAMAGED}, {15, 1, GP_DAMAGED}, {9, 1, GP_OK},
 	};
 	for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
 		uint8_t bytes[GP_PREFACE_BYTES];

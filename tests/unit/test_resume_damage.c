@@ -23,8 +23,8 @@ static uint64_t corrupted(const struct gp_link_counts *c)
 }
 
 /* The two ends need not agree on where the run was when the bit flipped; most places cost the link. */
-static uint32_t check_flip(const struct server_thread *server, const struct config *c, const struct outcome *want, bool up,
-			   uint64_t byte)
+static uint32_t check_flip(const struct server_thread *server, const struct config *c, const struct outcome *want,
+			   bool up, uint64_t byte)
 {
 	struct outcome got;
 	struct link_thread *link = damaging_link(server, up, byte, 1);
@@ -159,7 +159,8 @@ static void an_evaluation_gets_on_over_links_that_damage_every_few_answers(void 
 		r.engine->ops->figures(r.engine, &f);
 		rig_deinit(&r);
 		const struct gp_link_counts counts = link_thread_stop(link);
-		assert_true(got.loss_sum == want.loss_sum && got.samples == want.samples && got.correct == want.correct);
+		assert_true(got.loss_sum == want.loss_sum && got.samples == want.samples &&
+			    got.correct == want.correct);
 		assert_true(f.reconnects >= GP_DAMAGES_MOST && corrupted(&counts) >= GP_DAMAGES_MOST);
 	}
 	server_thread_stop(server);
