@@ -24,7 +24,7 @@ static void try_preface(const uint8_t *in)
 	if (gp_preface_read(in, &version, &err) == GP_OK)
 		gp_require(version >= 1 && version <= GP_PROTO_VERSION);
 	else
-		gp_require(err.code == GP_PROTO && err.text[0] && version == 0);
+		gp_require((err.code == GP_PROTO || err.code == GP_DAMAGED) && err.text[0] && version == 0);
 }
 
 static void try_record(uint8_t *in, bool repair)
@@ -35,7 +35,7 @@ static void try_record(uint8_t *in, bool repair)
 	if (repair)
 		put_le(in + 12, XXH32(in, 12, 0), 4);
 	if (gp_record_head_read(in, &h, &err) != GP_OK) {
-		gp_require(err.code == GP_PROTO && err.text[0]);
+		gp_require((err.code == GP_PROTO || err.code == GP_DAMAGED) && err.text[0]);
 		return;
 	}
 	gp_require(h.len >= 1 && h.len <= GP_CONTROL_BYTES_MAX && h.klass < GP_CLASS_COUNT);
@@ -51,7 +51,7 @@ static void try_frame(uint8_t *in, bool repair)
 	if (repair)
 		put_le(in + 56, XXH3_64bits(in, 56), 8);
 	if (gp_frame_head_read(in, &h, &err) != GP_OK) {
-		gp_require(err.code == GP_PROTO && err.text[0]);
+		gp_require((err.code == GP_PROTO || err.code == GP_DAMAGED) && err.text[0]);
 		return;
 	}
 	gp_require(gp_frame_type_name(h.type)[0] != '?');
