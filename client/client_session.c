@@ -29,6 +29,12 @@ void gp_client_session_gain(struct gp_client_session *s)
 	s->standstill = (struct gp_client_standstill){0};
 }
 
+void gp_client_session_move(struct gp_client_session *s)
+{
+	if (s->keeps_place)
+		s->standstill = (struct gp_client_standstill){0};
+}
+
 /* A user who waits for the end of training does not wait for the end of --reconnect-for. */
 static void check_stop(struct gp_client_session *s)
 {
@@ -146,10 +152,20 @@ static enum gp_status send_hello(struct gp_client_session *s, struct gp_err *err
 	hello.n_checkpoint = list_checkpoints(s, checkpoint);
 	hello.checkpoint = checkpoint;
 	hello.run_id = (ProtobufCBinaryData){sizeof s->run_id, s->run_id};
+	Gpsplit__Place place = GPSPLIT__PLACE__INIT;
+	struct gp_place here;
+	int up, down;
+	s->has_place = false;
 	if (s->opened && s->has_token) {
 		hello.resume_token = (ProtobufCBinaryData){sizeof s->token, s->token};
 		hello.last_step = s->steps;
-		hello.state_hash = s->frames->state_hash(s->arg);
+		s->has_place = s->keeps_place && s->frames->place(s->arg, &here, &up, &down);
+		if (s->has_place) {
+			gp_place_write(&here, down, up, &place);
+			hello.place = &place;
+		} else {
+			hello.state_hash = s->frames->state_hash(s->arg);
+		}
 	}
 	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
 	m.hello = &hello;
@@ -259,6 +275,34 @@ static enum gp_status check_limits(const struct gp_client_session *s, const Gpsp
 	return GP_OK;
 }
 
+/* What came whole up there over the last link need not go again. */
+static void note_server_place(struct gp_client_session *s)
+{
+	uint64_t has = 0;
+	for (int i = 0; i < GP_GRAPH_MAX_PORTS; i++)
+		has += s->server_place.act[i] + s->server_place.grad[i];
+	if (has != s->server_has)
+		gp_client_session_move(s);
+	s->server_has = has;
+}
+
+/* A server that has resumed the session answers to where this end is. */
+static enum gp_status take_place(struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
+{
+	struct gp_place here;
+	int up, down;
+	s->keeps_place = m->keeps_place;
+	s->has_place &= m->resumed;
+	if (!s->has_place)
+		return GP_OK;
+	if (!m->place || !s->frames->place(s->arg, &here, &up, &down))
+		GP_FAIL(err, GP_PROTO, "server %s resumed the session, and does not say where it is within the step",
+			s->open->server);
+	GP_TRY(gp_place_read(m->place, up, down, &s->server_place, err));
+	note_server_place(s);
+	return GP_OK;
+}
+
 static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Welcome *m, struct gp_err *err)
 {
 	char agent[64];
@@ -279,6 +323,7 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	if (m->resumed && m->session != s->id)
 		GP_FAIL(err, GP_PROTO, "server %s resumed session %llu, not session %llu", s->open->server,
 			(unsigned long long)m->session, (unsigned long long)s->id);
+	GP_TRY(take_place(s, m, err));
 	s->id = m->session;
 	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
 	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,

@@ -20,6 +20,7 @@
 
 #include "common/codec/codec.h"
 #include "common/wire/control_states.h"
+#include "common/wire/place.h"
 #include "common/wire/session_spec.h"
 #include "common/graph/device.h"
 #include "common/graph/graph.h"
@@ -40,11 +41,16 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of 
 	enum gp_status (*grad_squares)(void *arg, uint64_t step, const double *sum, size_t n, struct gp_err *err);
 	/* CHUNK_DONE. */
 	enum gp_status (*chunk_done)(void *arg, uint64_t step, uint32_t chunk, struct gp_err *err);
-	/* The channel is gone, and with it what was under way. Takes back what was begun of the step that is not yet
-	 * committed; may run the loop. */
+	/* A frame had begun to arrive when its link ended. */
+	void (*frame_lost)(void *arg, const struct gp_frame *f);
+	/* The channel is gone, and with it what was under way. Comes to rest where it is, where the server keeps its place,
+	 * too; else takes back what was begun of the step that is not yet committed. May run the loop. */
 	void (*lost)(void *arg);
-	/* There is a channel again: what was taken back may begin again. */
-	void (*resumed)(void *arg);
+	/* After `lost`: gives what this end lacks, with so many tensors up and down. False: nothing of a step is under way. */
+	bool (*place)(void *arg, struct gp_place *out, int *up, int *down);
+	/* There is a channel again: the step goes on where the server says that it lacks something, NULL: what was taken
+	 * back may begin again. */
+	void (*resumed)(void *arg, const struct gp_place *server);
 	/* The server has written the checkpoint that COMMIT of this step asked for; or `why` not. */
 	enum gp_status (*checkpointed)(void *arg, uint64_t step, const char *why, struct gp_err *err);
 	/* Hash of what the codecs of all directions remember alike at both ends. Called after `lost` and after `restart`. */
@@ -129,6 +135,10 @@ struct gp_client_session {
 	uint64_t server_steps, server_checkpoint; /* from WELCOME */
 	uint64_t stored[GP_CHECKPOINTS_MAX]; /* from WELCOME: where none is common, what the server has of the run */
 	size_t stored_count;
+	bool keeps_place;                         /* the server, when a link breaks within a step */
+	bool has_place;                           /* this link goes on where both ends were */
+	struct gp_place server_place;
+	uint64_t server_has; /* by all numbers of its last place: chunks that came whole */
 	struct gp_client_commit last_commit;
 	uv_timer_t timer, pause;
 	uint64_t progress_ns; /* when the server last did something, heartbeats aside */
@@ -154,6 +164,8 @@ enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *f
 enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* A chunk of an evaluation was answered, and is not asked for again if the link breaks. (Of COMMITTED the session knows.) */
 void gp_client_session_gain(struct gp_client_session *s);
+/* A tensor of a step came whole, here or there: where the server keeps its place it need not come again either. */
+void gp_client_session_move(struct gp_client_session *s);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);
 /* The same for something that came over the link: bytes that were damaged (GP_DAMAGED) cost the link alone, and come again

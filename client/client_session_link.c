@@ -25,6 +25,9 @@ static void channel_closed(void *arg)
 {
 	struct gp_client_session *s = arg;
 	struct gp_tcp_figures tcp;
+	for (struct gp_frame *f; (f = gp_channel_take_partial(s->ch));)
+		if (f != &s->param_down)
+			s->frames->frame_lost(s->arg, f);
 	gp_account_add(&s->account, gp_channel_account(s->ch));
 	gp_channel_figures(s->ch, &tcp);
 	gp_tcp_figures_add(&s->past_tcp, &tcp);
@@ -201,6 +204,8 @@ static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns
 		if (status == GP_OK)
 			return GP_OK;
 		gp_client_session_hang_up(s, false);
+		if (s->has_place && s->resumed)
+			s->frames->lost(s->arg); /* the server may have gone on before the link broke again */
 		if (s->status != GP_OK || !s->lost) {
 			gp_client_session_fail(s, status, err->text);
 			return status;
@@ -219,7 +224,7 @@ static enum gp_status keep_trying(struct gp_client_session *s, uint64_t begin_ns
 	}
 }
 
-/* Links that break before anything is gained: a step that is not committed begins again with every link. */
+/* Links that break before anything is gained. */
 
 /* The broken link's bytes are in s->account by now. */
 static void count_broken(struct gp_client_session *s)
@@ -239,8 +244,8 @@ static bool stands_still(const struct gp_client_session *s)
 	       seconds_since(s->standstill.begin_ns) >= s->open->reconnect_for_s;
 }
 
-/* What did not come about, and what could help. A step begins anew with its first chunk, so that only a smaller step is
- * easier to carry; of an evaluation each chunk counts. */
+/* What did not come about, and what could help. Each tensor of a chunk counts, in an evaluation each chunk; where the server
+ * does not keep its place a step begins anew with its first chunk, so that only a smaller step is easier to carry. */
 static void standstill_texts(const struct gp_client_session *s, const char **what, const char **advice)
 {
 	if (s->fetch_into) {
@@ -249,6 +254,11 @@ static void standstill_texts(const struct gp_client_session *s, const char **wha
 	} else if (s->evaluating) {
 		*what = "no chunk of the evaluation was answered";
 		*advice = "a smaller --batch, more --chunks or a --codec that compresses more makes chunks smaller";
+	} else if (s->keeps_place) {
+		*what = "no tensor of a step has come through";
+		*advice = "each tensor of a chunk has to cross one link as a whole: more --chunks, a smaller --batch "
+			  "or a "
+			  "--codec that compresses more makes it smaller";
 	} else {
 		*what = "no step was committed";
 		*advice = "a step has to cross one link as a whole: a smaller --batch or a --codec that compresses more makes "
@@ -375,6 +385,8 @@ enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_
 	if (rewound)
 		GP_FAIL(err, GP_CANCELED, "the server was lost; the run goes on from step %llu",
 			(unsigned long long)s->steps);
-	s->frames->resumed(s->arg);
-	return GP_OK;
+	s->frames->resumed(s->arg, s->has_place ? &s->server_place : NULL);
+	if (s->status != GP_OK)
+		*err = s->err;
+	return s->status;
 }

@@ -21,7 +21,7 @@
 
 bool gp_split_goes_on(const struct split_engine *e)
 {
-	return e->session.status == GP_OK && (e->session.linked || !e->train);
+	return e->session.status == GP_OK && (e->session.linked || !e->train || e->session.keeps_place);
 }
 
 bool gp_split_task_ok(struct split_engine *e, struct gp_task *t)
@@ -119,7 +119,12 @@ static struct split_slot *take_decoded(struct gp_transfer *t)
 {
 	struct split_engine *e = t->arg;
 	struct split_slot *s = &e->slot[t->slot];
-	return gp_split_task_ok(e, &t->task) && --s->pending == 0 ? s : NULL;
+	if (t->task.status == GP_DAMAGED)
+		gp_split_frame_lost(e, &t->frame); /* it comes again */
+	if (!gp_split_task_ok(e, &t->task))
+		return NULL;
+	gp_client_session_move(&e->session);
+	return --s->pending == 0 ? s : NULL;
 }
 
 /* --- head forward ------------------------------------------------------------------------------------------------ */
@@ -446,6 +451,19 @@ enum gp_status gp_split_frame(void *arg, struct gp_frame *f, struct gp_err *err)
 	else
 		gp_transfer_decode(t, head_buffer(s, GP_BUF_GRAD_OUTPUT, head_output_of(e, tensor)), grad_decoded);
 	return GP_OK;
+}
+
+/* An evaluation finds out by itself (forget_partial_answers). */
+void gp_split_frame_lost(void *arg, const struct gp_frame *f)
+{
+	struct split_engine *e = arg;
+	const struct gp_frame_head *head = &f->head;
+	const uint64_t number = head->step * (uint64_t)e->base.spec.session.chunks + head->chunk;
+	struct split_slot *s = &e->slot[number % (uint64_t)e->base.spec.session.window];
+	if (!e->train || s->number != number)
+		return;
+	gp_place_lose(&(head->type == GP_FRAME_ACT_DOWN ? e->next_act : e->next_grad)[head->tensor], number);
+	s->arrived &= ~((uint64_t)1 << head->tensor);
 }
 
 void gp_split_frame_sent(void *arg, struct gp_frame *f)

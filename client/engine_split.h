@@ -90,6 +90,7 @@ struct split_engine {
 	struct gp_loader *loader;
 	struct gp_batch *fetched_batch;
 	uint64_t state_hash; /* of the codecs, when the link broke */
+	bool in_place;       /* the link broke within a step, and nothing of it was taken back */
 };
 
 static inline int gp_split_chunk_samples(const struct split_engine *e)
@@ -102,7 +103,7 @@ static inline int gp_split_chunk_samples(const struct split_engine *e)
 void gp_split_pump(struct split_engine *e);
 /* Sends a chunk's ACT_UP again, which lies encoded in its slot. */
 void gp_split_send_again(struct split_slot *s);
-/* Without a link a step will be taken back, but an evaluation goes on. */
+/* Without a link a step goes on as far as it gets where the server keeps its place, too, and an evaluation anyway. */
 bool gp_split_goes_on(const struct split_engine *e);
 /* False: the task failed, which ends the session, or only the link where that has damaged a frame; or its chunk goes no
  * further. */
@@ -111,6 +112,7 @@ enum gp_status gp_split_frame_begin(void *arg, const struct gp_frame_head *head,
 				    struct gp_err *err);
 enum gp_status gp_split_frame(void *arg, struct gp_frame *f, struct gp_err *err);
 void gp_split_frame_sent(void *arg, struct gp_frame *f);
+void gp_split_frame_lost(void *arg, const struct gp_frame *f);
 enum gp_status gp_split_server_done(void *arg, uint64_t step, uint32_t chunk, struct gp_err *err);
 
 /* engine_split_pass.c: what struct gp_engine_ops and the session call. */
@@ -132,6 +134,8 @@ void gp_split_resend(struct split_engine *e, uint64_t answered);
  * link is broken, no task is pending. A pass may then begin anew.
  */
 void gp_split_undo(struct split_engine *e);
+/* After that, and whatever step e->step is now: its first chunk comes next. */
+void gp_split_begin_at_step(struct split_engine *e);
 
 /* engine_split_life.c: again, after all of them were taken down. */
 enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err);

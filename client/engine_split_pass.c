@@ -8,15 +8,18 @@
  * the successor's chunks: nothing that their head forwards read changes, and the
  * way up is never idle. The server holds them until COMMIT.
  *
- * A link that breaks: a training step is taken back (gp_split_undo) and begun
- * again, from the same batch. Of an evaluation nothing is taken back: what was
- * not answered is sent again, from the frames that lie in the slots.
+ * A link that breaks: a training step comes to rest where it is, and over the
+ * next link each end sends again what the other has not got whole, from the
+ * frames that lie in the slots. Where the server does not know of that, or has
+ * lost its place, the step is taken back (gp_split_undo) and begun again, from
+ * the same batch. Of an evaluation nothing is taken back.
  *
  * Threads: see engine_split.h. Tests: tests/unit/test_engine.c, tests/unit/test_resume.c
  */
 #include "client/engine_split.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "client/run_state.h"
 #include "common/graph/clip.h"
@@ -408,6 +411,9 @@ static void link_lost(void *arg)
 	while (e->compute.pending + gp_flows_pending(&e->flows) > 0)
 		uv_run(&e->loop, UV_RUN_ONCE);
 	gp_flows_forget_damage(&e->flows);
+	e->in_place = e->train && e->session.keeps_place;
+	if (e->in_place)
+		return;
 	if (e->train) {
 		gp_split_undo(e);
 		reset_chunks(e, first_of_step(e));
@@ -417,10 +423,55 @@ static void link_lost(void *arg)
 	e->state_hash = gp_flows_state_hash(&e->flows);
 }
 
-static void link_resumed(void *arg)
+static bool where_we_are(void *arg, struct gp_place *out, int *up, int *down)
+{
+	const struct split_engine *e = arg;
+	if (!e->in_place)
+		return false;
+	*out = (struct gp_place){.squares = e->body_squares};
+	memcpy(out->act, e->next_act, sizeof out->act);
+	memcpy(out->grad, e->next_grad, sizeof out->grad);
+	*up = e->flows.tensors[GP_ACT_UP];
+	*down = e->flows.tensors[GP_ACT_DOWN];
+	return true;
+}
+
+void gp_split_begin_at_step(struct split_engine *e)
+{
+	gp_flows_begin_at(&e->flows, e->step);
+	if (e->train) /* chunks of an evaluation go on */
+		reset_chunks(e, first_of_step(e));
+	e->in_place = false;
+}
+
+/* Sends what the server lacks, as it was encoded; codecs that remember are not asked again. */
+static void go_on_in_place(struct split_engine *e, const struct gp_place *server)
+{
+	const uint64_t first = first_of_step(e);
+	struct gp_err err;
+	e->in_place = false;
+	enum gp_status status = gp_flows_check_due(&e->flows, GP_ACT_UP, server->act, first, &err);
+	if (status == GP_OK)
+		status = gp_flows_check_due(&e->flows, GP_GRAD_UP, server->grad, first, &err);
+	if (status != GP_OK) {
+		gp_client_session_fail(&e->session, status, err.text);
+		return;
+	}
+	gp_flows_send_again(&e->flows, GP_ACT_UP, server->act, e->session.id, e->session.ch);
+	gp_flows_send_again(&e->flows, GP_GRAD_UP, server->grad, e->session.id, e->session.ch);
+	gp_split_pump(e);
+}
+
+static void link_resumed(void *arg, const struct gp_place *server)
 {
 	struct split_engine *e = arg;
-	if (!e->train) {
+	if (e->in_place && !server) { /* the server has begun anew, too */
+		gp_split_undo(e);
+		gp_split_begin_at_step(e);
+	}
+	if (server) {
+		go_on_in_place(e, server);
+	} else if (!e->train) {
 		e->again = e->next_act[0];
 		e->again_end = e->next;
 		gp_split_resend(e, e->again);
@@ -442,7 +493,9 @@ const struct gp_client_frames gp_split_frames = {.frame_begin = gp_split_frame_b
 						 .sent = gp_split_frame_sent,
 						 .grad_squares = squares_arrived,
 						 .chunk_done = gp_split_server_done,
+						 .frame_lost = gp_split_frame_lost,
 						 .lost = link_lost,
+						 .place = where_we_are,
 						 .resumed = link_resumed,
 						 .checkpointed = gp_split_checkpointed,
 						 .state_hash = state_hash};

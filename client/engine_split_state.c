@@ -130,6 +130,8 @@ static enum gp_status begin_again(struct split_engine *e, struct gp_err *err)
 
 static enum gp_status go_to(struct split_engine *e, uint64_t step, struct gp_err *err)
 {
+	if (e->in_place)
+		gp_split_undo(e);
 	if (step == e->step)
 		return GP_OK;                 /* it is in memory */
 	if (e->base.spec.reconnect_for_s > 0) /* else this is the first opening, and nothing is begun */
@@ -149,6 +151,7 @@ enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err)
 	}
 	GP_TRY(go_to(e, step, err));
 	e->base.steps = e->step = step;
+	gp_split_begin_at_step(e);
 	e->state_hash = gp_flows_state_hash(&e->flows);
 	gp_client_session_rewind(&e->session, step);
 	if (!e->session_open)

@@ -6,6 +6,8 @@
  */
 #include "server/body.h"
 
+#include <string.h>
+
 #include "common/graph/clip.h"
 #include "server/body_impl.h"
 
@@ -28,15 +30,19 @@ static void note_broken(struct gp_body *b, const struct gp_task *t)
 bool gp_body_task_ok(struct gp_body *b, struct gp_task *t)
 {
 	note_broken(b, t);
-	if (b->stopping || !b->ch) {
+	if (t->status == GP_OK && !b->stopping)
+		return true;
+	if (b->stopping || !b->ch)
 		b->cbs.idle(b->arg);
-		return false;
-	}
-	if (t->status != GP_OK) {
+	else
 		gp_body_fail(b, t->status, &t->err);
-		return false;
-	}
-	return true;
+	return false;
+}
+
+void gp_body_rest(struct gp_body *b)
+{
+	if (!b->ch)
+		b->cbs.idle(b->arg);
 }
 
 /* --- one chunk -------------------------------------------------------------------------------------------------- */
@@ -59,6 +65,8 @@ static struct gp_frame_head out_head(const struct gp_body *b, const struct body_
 
 static void account_compute(struct gp_body *b, enum gp_frame_type made, const struct gp_task *t)
 {
+	if (!b->ch)
+		return;
 	struct gp_account *a = gp_channel_account_mut(b->ch);
 	a->sent.kind[made].stage_ns[GP_STAGE_COMPUTE] += t->end_ns - t->start_ns;
 }
@@ -111,16 +119,13 @@ static void encode_all(struct body_slot *s, enum gp_direction d, enum gp_plan_bu
 	}
 }
 
-/* One of a chunk's tensors is encoded: it is sent. True: it was the last one. */
-static bool send_encoded(struct gp_transfer *t, struct body_slot **out)
+/* One of a chunk's tensors is encoded: it is sent, or without a link kept in its slot. True: it was the last one. */
+static bool send_encoded(struct gp_transfer *t)
 {
 	struct gp_body *b = t->arg;
-	if (!gp_body_task_ok(b, &t->task))
-		return false;
-	struct body_slot *s = &b->slot[t->slot];
-	*out = s;
-	const bool last = --s->pending == 0;
-	gp_transfer_send(t, b->ch);
+	const bool last = --b->slot[t->slot].pending == 0;
+	if (b->ch)
+		gp_transfer_send(t, b->ch);
 	return last;
 }
 
@@ -149,7 +154,9 @@ static void measure_done(struct gp_task *task)
 	if (!gp_body_task_ok(b, task))
 		return;
 	b->measured = true;
-	b->cbs.measured(b->arg, b->step, b->squares, gp_clip_sums(b->spec.graph));
+	if (b->ch)
+		b->cbs.measured(b->arg, b->step, b->squares, gp_clip_sums(b->spec.graph));
+	gp_body_rest(b);
 }
 
 /* The gradients of one more chunk are complete. After the last one they are measured, while GRAD_DOWN is encoded and
@@ -165,12 +172,9 @@ static void note_gradients(struct gp_body *b)
 /* --- forward: decode, compute, encode, send ---------------------------------------------------------------------- */
 
 /* Where the body trains nothing and nothing before it does, no gradient comes: the chunk is through. */
-static void forward_encoded(struct gp_transfer *t)
+static void forward_is_over(struct body_slot *s)
 {
-	struct gp_body *b = t->arg;
-	struct body_slot *s;
-	if (!send_encoded(t, &s))
-		return;
+	struct gp_body *b = s->body;
 	if (s->flags & GP_FRAME_FLAG_EVAL) {
 		s->state = SLOT_EMPTY;
 		b->eval_in_flight--;
@@ -182,6 +186,16 @@ static void forward_encoded(struct gp_transfer *t)
 		return;
 	chunk_done(s);
 	note_gradients(b);
+}
+
+static void forward_encoded(struct gp_transfer *t)
+{
+	struct gp_body *b = t->arg;
+	if (!gp_body_task_ok(b, &t->task))
+		return;
+	if (send_encoded(t))
+		forward_is_over(&b->slot[t->slot]);
+	gp_body_rest(b);
 }
 
 static void run_forward(struct gp_task *task)
@@ -210,17 +224,27 @@ static void begin_forward(struct body_slot *s)
 	submit_chunk(s, run_forward, forward_done, 1);
 }
 
+/* A frame that was damaged comes again. */
+static bool decoded(struct gp_transfer *t)
+{
+	struct gp_body *b = t->arg;
+	if (t->task.status == GP_DAMAGED)
+		gp_body_frame_lost(b, &t->frame);
+	return gp_body_task_ok(b, &t->task);
+}
+
 /* A chunk of the next step is computed with the parameters that COMMIT makes: it waits for that. */
 static void act_decoded(struct gp_transfer *t)
 {
 	struct gp_body *b = t->arg;
 	struct body_slot *s = &b->slot[t->slot];
-	if (!gp_body_task_ok(b, &t->task) || --s->pending > 0)
+	if (!decoded(t))
 		return;
-	if (s->step == b->step)
+	if (--s->pending == 0 && s->step == b->step)
 		begin_forward(s);
-	else
+	else if (s->pending == 0)
 		s->state = SLOT_AHEAD;
+	gp_body_rest(b);
 }
 
 /* In the order of their chunks, which is that of their slots from the first on. */
@@ -238,9 +262,12 @@ static void begin_held_forwards(struct gp_body *b)
 
 static void backward_encoded(struct gp_transfer *t)
 {
-	struct body_slot *s;
-	if (send_encoded(t, &s))
-		chunk_done(s);
+	struct gp_body *b = t->arg;
+	if (!gp_body_task_ok(b, &t->task))
+		return;
+	if (send_encoded(t))
+		chunk_done(&b->slot[t->slot]);
+	gp_body_rest(b);
 }
 
 static void run_backward(struct gp_task *task)
@@ -265,15 +292,20 @@ static void backward_done(struct gp_task *task)
 		return;
 	}
 	chunk_done(s);
-	b->cbs.chunk_done(b->arg, s->step, s->chunk);
+	if (b->ch)
+		b->cbs.chunk_done(b->arg, s->step, s->chunk);
+	gp_body_rest(b);
 }
 
 static void grad_decoded(struct gp_transfer *t)
 {
 	struct gp_body *b = t->arg;
 	struct body_slot *s = &b->slot[t->slot];
-	if (gp_body_task_ok(b, &t->task) && --s->pending == 0)
+	if (!decoded(t))
+		return;
+	if (--s->pending == 0)
 		submit_chunk(s, run_backward, backward_done, 0);
+	gp_body_rest(b);
 }
 
 /* --- frames ------------------------------------------------------------------------------------------------------ */
@@ -423,6 +455,16 @@ void gp_body_frame(struct gp_body *b, struct gp_frame *f)
 	gp_transfer_decode(t, tensor, act ? act_decoded : grad_decoded);
 }
 
+void gp_body_frame_lost(struct gp_body *b, const struct gp_frame *f)
+{
+	const struct gp_frame_head *head = &f->head;
+	const bool act = head->type == GP_FRAME_ACT_UP;
+	if ((!act && head->type != GP_FRAME_GRAD_UP) || (head->flags & GP_FRAME_FLAG_EVAL))
+		return;
+	gp_place_lose(&(act ? b->next_act : b->next_grad)[head->tensor], chunk_number(b, head));
+	b->slot[slot_of(b, head)].arrived &= ~((uint64_t)1 << head->tensor);
+}
+
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f)
 {
 	if (f == &b->param_out)
@@ -474,8 +516,10 @@ static void optim_done(struct gp_task *task)
 		return;
 	if (refused)
 		gp_body_checkpoint_refuse(b);
-	else
+	else if (b->ch)
 		b->cbs.committed(b->arg, b->step - 1);
+	else
+		gp_body_rest(b);
 }
 
 /* A norm that is not finite is no error: PyTorch goes on with it (clip.h), and so do both sides here. */
@@ -528,6 +572,58 @@ static void drop_ahead(struct gp_body *b)
 	b->begun = next;
 }
 
+static enum gp_status check_client_steps(const struct gp_body *b, uint64_t client_steps, struct gp_err *err)
+{
+	if (client_steps == b->step || (client_steps == b->step + 1 && gp_body_awaits_commit(b)))
+		return GP_OK;
+	GP_FAIL(err, GP_PROTO, "a client at step %llu cannot go on with a session at step %llu (%u of %d chunks)",
+		(unsigned long long)client_steps, (unsigned long long)b->step, b->done, b->spec.session.chunks);
+}
+
+static bool says_chunk_done(const struct gp_body *b)
+{
+	return b->flows.used[GP_GRAD_UP] > 0 && b->flows.used[GP_GRAD_DOWN] == 0;
+}
+
+enum gp_status gp_body_check_place(const struct gp_body *b, uint64_t client_steps, const struct gp_place *client,
+				   struct gp_err *err)
+{
+	const uint64_t first = first_of_step(b);
+	GP_TRY(gp_body_broken(b, err));
+	GP_TRY(check_client_steps(b, client_steps, err));
+	if (b->eval_in_flight > 0)
+		GP_FAIL(err, GP_PROTO, "a client that goes on within a step left an evaluation");
+	if (says_chunk_done(b) && (client->grad[0] < first || client->grad[0] > first + b->done))
+		GP_FAIL(err, GP_PROTO, "the client waits for chunk_done of chunk %llu, after %llu",
+			(unsigned long long)client->grad[0], (unsigned long long)(first + b->done));
+	GP_TRY(gp_flows_check_due(&b->flows, GP_ACT_DOWN, client->act, first, err));
+	return gp_flows_check_due(&b->flows, GP_GRAD_DOWN, client->grad, first, err);
+}
+
+void gp_body_place(const struct gp_body *b, struct gp_place *out)
+{
+	*out = (struct gp_place){.squares = false};
+	memcpy(out->act, b->next_act, sizeof out->act);
+	memcpy(out->grad, b->next_grad, sizeof out->grad);
+}
+
+void gp_body_tensors(const struct gp_body *b, int *up, int *down)
+{
+	*up = b->flows.tensors[GP_ACT_UP];
+	*down = b->flows.tensors[GP_ACT_DOWN];
+}
+
+void gp_body_go_on(struct gp_body *b, uint64_t client_steps, const struct gp_place *client)
+{
+	const uint64_t first = first_of_step(b);
+	gp_flows_send_again(&b->flows, GP_ACT_DOWN, client->act, b->spec.id, b->ch);
+	gp_flows_send_again(&b->flows, GP_GRAD_DOWN, client->grad, b->spec.id, b->ch);
+	for (uint64_t n = client->grad[0]; b->ch && says_chunk_done(b) && n < first + b->done; n++)
+		b->cbs.chunk_done(b->arg, b->step, (uint32_t)(n - first));
+	if (b->ch && b->measured && client_steps == b->step && !client->squares)
+		b->cbs.measured(b->arg, b->step, b->squares, gp_clip_sums(b->spec.graph));
+}
+
 bool gp_body_awaits_commit(const struct gp_body *b)
 {
 	return b->done == (uint32_t)b->spec.session.chunks && (b->measured || !clips_norm(b));
@@ -537,15 +633,12 @@ bool gp_body_awaits_commit(const struct gp_body *b)
 static enum gp_status rewind_chunks(struct gp_body *b, uint64_t client_steps, bool *undo, struct gp_err *err)
 {
 	GP_TRY(gp_body_broken(b, err));
+	GP_TRY(check_client_steps(b, client_steps, err));
 	*undo = client_steps == b->step;
 	if (*undo)
 		gp_body_reset_chunks(b);
-	else if (client_steps == b->step + 1 && gp_body_awaits_commit(b))
-		drop_ahead(b);
 	else
-		GP_FAIL(err, GP_PROTO,
-			"a client at step %llu cannot go on with a session at step %llu (%u of %d chunks)",
-			(unsigned long long)client_steps, (unsigned long long)b->step, b->done, b->spec.session.chunks);
+		drop_ahead(b);
 	return GP_OK;
 }
 

@@ -18,6 +18,7 @@
 #include "common/graph/device.h"
 #include "common/wire/session_spec.h"
 #include "common/wire/flows.h"
+#include "common/wire/place.h"
 #include "server/state_dir.h"
 
 /* The reason given to a client that asks for checkpoints where there is no `state`. */
@@ -100,6 +101,8 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 				   struct gp_err *err);
 void gp_body_frame(struct gp_body *b, struct gp_frame *f);
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
+/* It had begun to come when its link ended. */
+void gp_body_frame_lost(struct gp_body *b, const struct gp_frame *f);
 /* grad_norm: of the whole model, with clip_norm; else 0. checkpoint: writes one of the state after the step, and calls
  * `checkpointed` in place of `committed`. */
 enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, bool checkpoint,
@@ -114,8 +117,9 @@ enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err);
 /*
  * A link breaks and comes back, PROTOCOL.md 5.6. Of a body that is ready.
  *
- * detach: its channel is going. What runs is finished, nothing follows from it, `idle` alone is called from here on.
- * Frames still come back by gp_body_frame_sent until the channel is closed. Then, and not busy:
+ * detach: its channel is going. What has come is computed as far as it goes, and what follows for the client stays in the
+ * slots; `idle` alone is called from here on. Frames still come back by gp_body_frame_sent until the channel is closed, and
+ * by gp_body_frame_lost what had come in part. Then, and not busy, either a rewind, or a place (below), and
  * broken: what a task failed of in the meantime, such as an update; GP_OK: the body can go on.
  * attach: frames come and go on this channel.
  */
@@ -132,6 +136,16 @@ void gp_body_rewind(struct gp_body *b, uint64_t client_steps);
 /* What came of it, when the body is not busy: GP_PROTO for a number of steps that does not fit; what gp_body_broken says.
  * *hash: as of gp_body_state_hash. */
 enum gp_status gp_body_rewound(const struct gp_body *b, uint64_t *hash, struct gp_err *err);
+/*
+ * A step under way goes on where it was, in place of a rewind. Before attach, check_place: whether everything that the
+ * client says it lacks is still here; GP_PROTO, or what gp_body_broken says. `place`: what this end lacks, with so many
+ * tensors `up` and `down`. After attach and WELCOME, go_on sends what the client lacks.
+ */
+enum gp_status gp_body_check_place(const struct gp_body *b, uint64_t client_steps, const struct gp_place *client,
+				   struct gp_err *err);
+void gp_body_place(const struct gp_body *b, struct gp_place *out);
+void gp_body_tensors(const struct gp_body *b, int *up, int *down);
+void gp_body_go_on(struct gp_body *b, uint64_t client_steps, const struct gp_place *client);
 /* Bytes that the channel should set aside for control messages, so that those of a step allocate nothing. */
 uint32_t gp_body_message_bytes(const struct gp_body *b);
 /* Hash of what the codecs of both ends must remember alike (PROTOCOL.md 5.6). The body must not be busy. */

@@ -116,11 +116,13 @@ struct gp_body {
 	struct gp_body_rewind rewind;
 };
 
-/* A task came back. False: the body is stopping, its link is broken, or the task failed (which was reported, or will
- * be by gp_body_broken); do nothing more. */
+/* A task came back. False: the body is stopping, or the task failed (which was reported, or will be by gp_body_broken); do
+ * nothing more. Else do what follows, and then gp_body_rest. */
 bool gp_body_task_ok(struct gp_body *b, struct gp_task *t);
 /* For tasks: GP_CANCELED once the body is stopping. */
 enum gp_status gp_body_check_stop(const struct gp_body *b, struct gp_err *err);
+/* After what follows from a task: without a link `idle` is called, which may hand the body to another one. */
+void gp_body_rest(struct gp_body *b);
 /* The session has to end; nobody is told when it does so anyway. */
 void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err);
 

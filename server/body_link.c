@@ -13,7 +13,7 @@ void gp_body_account_flows(struct gp_body *b)
 void gp_body_detach(struct gp_body *b)
 {
 	gp_require(b->ready);
-	gp_flows_cancel(&b->flows);
+	gp_flows_lose_account(&b->flows);
 	b->fetching = false;
 	b->ch = NULL;
 }

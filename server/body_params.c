@@ -148,8 +148,11 @@ static void run_param_get(struct gp_task *task)
 static void param_get_done(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	if (gp_body_task_ok(b, task))
+	if (!gp_body_task_ok(b, task))
+		return;
+	if (b->ch)
 		gp_channel_send_frame(b->ch, &b->param_out);
+	gp_body_rest(b);
 }
 
 static void next_param_out(struct gp_body *b)

@@ -82,6 +82,9 @@ static void channel_closed(void *arg)
 {
 	struct gp_server_link *l = arg;
 	l->channel_closed = true;
+	if (l->session && l->session->body)
+		for (struct gp_frame *f; (f = gp_channel_take_partial(l->ch));)
+			gp_body_frame_lost(l->session->body, f);
 	if (l->session) {
 		gp_server_session_keep_figures(l->session, l->ch);
 		gp_server_session_release(l->session);

@@ -20,7 +20,9 @@ struct gp_server_link {
 	struct gp_channel *ch;
 	struct gp_server_session *session;  /* from HELLO on, until the channel is gone */
 	struct gp_server_session *claimed;  /* in GP_LINK_WELCOME: the session that is to come to rest and be rewound */
-	uint64_t client_hash;               /* from a HELLO that resumes */
+	uint64_t client_steps, client_hash; /* from a HELLO that resumes */
+	struct gp_place client_place;
+	bool has_place;                     /* the step under way goes on */
 	uint64_t stored;                    /* step of the newest checkpoint that both sides have */
 	struct gp_server_proof proof;       /* from HELLO on */
 	struct gp_visitor_key address;

@@ -22,6 +22,14 @@ static size_t list_precisions(const struct gp_server_devices *d, uint32_t out[GP
 	return n;
 }
 
+static void write_place(const struct gp_body *b, struct gp_place *here, Gpsplit__Place *out)
+{
+	int up, down;
+	gp_body_tensors(b, &up, &down);
+	gp_body_place(b, here);
+	gp_place_write(here, up, down, out);
+}
+
 static enum gp_status send_welcome(struct gp_server_link *l, bool resumed, struct gp_err *err)
 {
 	const struct gp_server *srv = l->srv;
@@ -54,6 +62,13 @@ static enum gp_status send_welcome(struct gp_server_link *l, bool resumed, struc
 		welcome.n_stored = (size_t)l->session->theirs_count;
 	}
 	welcome.last_step = resumed ? gp_body_steps(l->session->body) : 0;
+	Gpsplit__Place place = GPSPLIT__PLACE__INIT;
+	struct gp_place here;
+	welcome.keeps_place = true;
+	if (resumed && l->has_place) {
+		write_place(l->session->body, &here, &place);
+		welcome.place = &place;
+	}
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;
 	m.welcome = &welcome;
@@ -77,13 +92,30 @@ static void take_over(struct gp_server_session *s)
 		gp_server_link_stop(s->link, GP_CANCELED, text);
 }
 
-static void claim(struct gp_server_link *l, struct gp_server_session *s, const Gpsplit__Hello *hello)
+static enum gp_status claim(struct gp_server_link *l, struct gp_server_session *s, const Gpsplit__Hello *hello,
+			    struct gp_err *err)
 {
+	int up, down;
+	gp_body_tensors(s->body, &up, &down);
+	l->has_place = hello->place != NULL;
+	if (l->has_place)
+		GP_TRY(gp_place_read(hello->place, down, up, &l->client_place, err));
 	take_over(s);
 	l->state = GP_LINK_WELCOME;
+	l->client_steps = hello->last_step;
 	l->client_hash = hello->state_hash;
 	l->claimed = s;
-	gp_server_session_claim(s, l, hello->last_step);
+	gp_server_session_claim(s, l, hello->last_step, !l->has_place);
+	return GP_OK;
+}
+
+static enum gp_status resume(const struct gp_server_link *l, struct gp_server_session *s, struct gp_err *err)
+{
+	if (l->has_place)
+		GP_TRY(gp_body_check_place(s->body, l->client_steps, &l->client_place, err));
+	else
+		GP_TRY(gp_server_session_check_rewound(s, l->client_hash, err));
+	return gp_server_session_resume(s, err);
 }
 
 /* PROTOCOL.md section 5.6. */
@@ -92,7 +124,7 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	struct gp_err err;
 	char title[GP_SESSION_TITLE];
 	l->claimed = NULL;
-	enum gp_status status = gp_server_session_resume(s, l->client_hash, &err);
+	enum gp_status status = resume(l, s, &err);
 	if (status != GP_OK) {
 		gp_server_session_end(s);
 		gp_server_link_stop(l, status, err.text);
@@ -109,6 +141,8 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_INFO, "%s goes on at step %llu over a new link",
 			    gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));
 	gp_server_link_sent(l, send_welcome(l, true, &err), &err);
+	if (l->state == GP_LINK_RUN && l->has_place)
+		gp_body_go_on(s->body, l->client_steps, &l->client_place);
 	gp_server_link_drain(l);
 }
 
@@ -187,10 +221,8 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 	struct gp_server_session *s = gp_server_session_find(l->srv, span_of(hello->resume_token));
 	if (s && strcmp(s->who, who) != 0)
 		s = NULL; /* somebody else's */
-	if (s && s->ready) {
-		claim(l, s, hello);
-		return GP_OK;
-	}
+	if (s && s->ready)
+		return claim(l, s, hello, err);
 	if (l->srv->draining || l->srv->stopping)
 		GP_FAIL(err, GP_BUSY, GP_SERVER_STOPS);
 	if (s)

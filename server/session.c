@@ -89,7 +89,7 @@ static bool at_rest(const struct gp_server_session *s)
 /* Returns true while the body is on its way to where the successor's client goes on. */
 static bool rewind_body(struct gp_server_session *s)
 {
-	if (s->rewound && s->rewound_to == s->successor_steps)
+	if (!s->successor_rewinds || (s->rewound && s->rewound_to == s->successor_steps))
 		return false;
 	s->rewound = true;
 	s->rewound_to = s->successor_steps;
@@ -323,11 +323,13 @@ void gp_server_session_release(struct gp_server_session *s)
 	gp_server_session_settle(s);
 }
 
-void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor, uint64_t client_steps)
+void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor, uint64_t client_steps,
+			     bool rewind)
 {
 	uv_timer_stop(&s->window);
 	s->successor = successor;
 	s->successor_steps = client_steps;
+	s->successor_rewinds = rewind;
 	gp_server_session_settle(s);
 }
 
@@ -339,17 +341,23 @@ void gp_server_session_unclaim(struct gp_server_session *s)
 		gp_server_session_drain(s);
 }
 
-enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t client_hash, struct gp_err *err)
+enum gp_status gp_server_session_check_rewound(const struct gp_server_session *s, uint64_t client_hash,
+					       struct gp_err *err)
 {
-	uint8_t token[GP_TOKEN_BYTES];
 	uint64_t hash;
 	GP_TRY(gp_body_rewound(s->body, &hash, err));
-	GP_TRY(check_damages(s, err));
-	s->rewound = false; /* from here on the body goes on */
 	if (hash != client_hash)
 		GP_FAIL(err, GP_PROTO,
 			"the codecs of both ends remember different things at step %llu: the session cannot go on",
 			(unsigned long long)s->rewound_to);
+	return GP_OK;
+}
+
+enum gp_status gp_server_session_resume(struct gp_server_session *s, struct gp_err *err)
+{
+	uint8_t token[GP_TOKEN_BYTES];
+	GP_TRY(check_damages(s, err));
+	s->rewound = false; /* from here on the body goes on */
 	GP_TRY(gp_random_bytes(token, sizeof token, err));
 	memcpy(s->token[1], s->token[s->presented], GP_TOKEN_BYTES);
 	memcpy(s->token[0], token, GP_TOKEN_BYTES);

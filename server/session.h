@@ -63,6 +63,7 @@ struct gp_server_session {
 	 * for the next link when the one that asked for it breaks, too. */
 	bool rewound;
 	uint64_t rewound_to, successor_steps;
+	bool successor_rewinds; /* else its step goes on where it was */
 	int damages; /* links that have damaged data, one after the other, while gp_body_gains stayed at this */
 	uint64_t damaged_at;
 	struct gp_lane disk; /* looks for the newest of the listed checkpoints that is stored, for WELCOME */
@@ -102,14 +103,18 @@ void gp_server_session_park(struct gp_server_session *s);
 void gp_server_session_note_damage(struct gp_server_session *s);
 /* The link's channel is gone. */
 void gp_server_session_release(struct gp_server_session *s);
-/* Undoes what a client that has committed `client_steps` begins again, when the session is at rest; gp_server_link_take
- * follows. One successor at a time. */
-void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor, uint64_t client_steps);
+/* When the session is at rest, gp_server_link_take follows; if `rewind`, after what a client that has committed
+ * `client_steps` begins again was undone. One successor at a time. */
+void gp_server_session_claim(struct gp_server_session *s, struct gp_server_link *successor, uint64_t client_steps,
+			     bool rewind);
 /* The successor has gone, too. */
 void gp_server_session_unclaim(struct gp_server_session *s);
-/* The successor takes the session, unless its links only damage data (GP_DAMAGED): compares what both ends' codecs remember,
- * makes a new token. On failure the session is of no use to anybody. */
-enum gp_status gp_server_session_resume(struct gp_server_session *s, uint64_t client_hash, struct gp_err *err);
+/* What came of the rewind, and whether both ends' codecs remember the same. */
+enum gp_status gp_server_session_check_rewound(const struct gp_server_session *s, uint64_t client_hash,
+					       struct gp_err *err);
+/* The successor takes the session, unless its links only damage data (GP_DAMAGED): makes a new token. On failure, here or in
+ * a check, the session is of no use to anybody. */
+enum gp_status gp_server_session_resume(struct gp_server_session *s, struct gp_err *err);
 /* The client knows the newest token. */
 static inline void gp_server_session_confirm(struct gp_server_session *s)
 {

@@ -235,6 +235,44 @@ void gp_flows_undo(struct gp_flows *f, uint64_t step)
 	gp_flows_each(f, undo_one, &step);
 }
 
+static void begin_one_at(struct gp_flow *flow, void *arg)
+{
+	gp_flow_begin_at(flow, *(const uint64_t *)arg);
+}
+
+void gp_flows_begin_at(struct gp_flows *f, uint64_t step)
+{
+	gp_flows_each(f, begin_one_at, &step);
+}
+
+static void lose_account_of_one(struct gp_flow *flow, void *arg)
+{
+	(void)arg;
+	gp_flow_lose_account(flow);
+}
+
+void gp_flows_lose_account(struct gp_flows *f)
+{
+	gp_flows_each(f, lose_account_of_one, NULL);
+}
+
+enum gp_status gp_flows_check_due(const struct gp_flows *f, enum gp_direction d, const uint64_t *due, uint64_t first,
+				  struct gp_err *err)
+{
+	for (int i = 0; i < f->tensors[d]; i++)
+		if (f->flow[d][i].codec)
+			GP_TRY(gp_flow_check_due(&f->flow[d][i], due[i], first, err));
+	return GP_OK;
+}
+
+void gp_flows_send_again(struct gp_flows *f, enum gp_direction d, const uint64_t *due, uint64_t session,
+			 struct gp_channel *ch)
+{
+	for (int i = 0; i < f->tensors[d]; i++)
+		if (f->flow[d][i].codec)
+			gp_flow_send_again(&f->flow[d][i], due[i], session, ch);
+}
+
 static void forget_damage_of_one(struct gp_flow *flow, void *arg)
 {
 	(void)arg;

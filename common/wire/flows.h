@@ -60,10 +60,17 @@ uint64_t gp_flows_codec_ns(const struct gp_flows *f);
  */
 double gp_flows_overrun_s(const struct gp_flows *f, double times, double limit_s, uint64_t since_ns, uint64_t now_ns,
 			  const struct gp_flow **out);
-/* gp_flow_cancel, gp_flow_undo, gp_flow_forget_damage of each. */
+/* gp_flow_cancel, gp_flow_lose_account, gp_flow_undo, gp_flow_begin_at, gp_flow_forget_damage of each. */
 void gp_flows_cancel(struct gp_flows *f);
+void gp_flows_lose_account(struct gp_flows *f);
 void gp_flows_undo(struct gp_flows *f, uint64_t step);
+void gp_flows_begin_at(struct gp_flows *f, uint64_t step);
 void gp_flows_forget_damage(struct gp_flows *f);
+/* gp_flow_check_due and gp_flow_send_again for every tensor of a direction, `due` by tensor. */
+enum gp_status gp_flows_check_due(const struct gp_flows *f, enum gp_direction d, const uint64_t *due, uint64_t first,
+				  struct gp_err *err);
+void gp_flows_send_again(struct gp_flows *f, enum gp_direction d, const uint64_t *due, uint64_t session,
+			 struct gp_channel *ch);
 /* Times of stages are counted there from now on. `client`: this end. */
 void gp_flows_account(struct gp_flows *f, struct gp_account *account, bool client);
 /* XXH3-64 over all flows, zero where there is none, of what both ends' codecs must remember alike: PROTOCOL.md section

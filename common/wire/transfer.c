@@ -98,6 +98,9 @@ static void encode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
 	t->flow->stats = t->stats;
+	t->encoded = task->status == GP_OK;
+	if (t->encoded && !(t->frame.head.flags & GP_FRAME_FLAG_EVAL))
+		t->flow->made = t->draw + 1;
 	if (t->travelled_raw)
 		note_travelled_raw(t->flow);
 	if (t->flow->account)
@@ -193,6 +196,7 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	f->tensor = spec->tensor;
 	f->device = all->device;
 	f->stop = all->stop;
+	f->chunks = all->chunks;
 	f->tensor_bytes = gp_shape_elements(shape) * gp_dtype_bytes(spec->type.dtype);
 	f->codec_id = spec->codec->stages > 0 ? spec->codec->stage[0].id : 0;
 	uint64_t ns = 0;
@@ -241,6 +245,7 @@ void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head,
 	t->tensor = tensor;
 	t->draw = draw;
 	t->done = done;
+	t->encoded = false;
 	t->waiting = t->with_channel;
 	if (!t->waiting)
 		submit_encode(t);
@@ -279,9 +284,45 @@ void gp_transfer_sent(struct gp_transfer *t)
 		submit_encode(t);
 }
 
+static struct gp_transfer *slot_of(const struct gp_flow *f, uint64_t number)
+{
+	return &f->slot[number % (uint64_t)f->slots];
+}
+
+enum gp_status gp_flow_check_due(const struct gp_flow *f, uint64_t due, uint64_t first, struct gp_err *err)
+{
+	const uint64_t made = f->made > first ? f->made : first;
+	bool kept = due <= made && made - due <= (uint64_t)f->slots;
+	for (uint64_t n = due; kept && n < made; n++) {
+		const struct gp_transfer *t = slot_of(f, n);
+		kept = t->encoded && !(t->frame.head.flags & GP_FRAME_FLAG_EVAL) && t->draw == n;
+	}
+	if (!kept)
+		GP_FAIL(err, GP_PROTO, "the peer waits for %s of chunk %llu, but the next to be made is chunk %llu",
+			gp_direction_info[f->direction].name, (unsigned long long)due, (unsigned long long)made);
+	return GP_OK;
+}
+
+void gp_flow_send_again(struct gp_flow *f, uint64_t due, uint64_t session, struct gp_channel *ch)
+{
+	for (uint64_t n = due; n < f->made; n++) {
+		struct gp_transfer *t = slot_of(f, n);
+		t->frame.head.session = session;
+		gp_transfer_send(t, ch);
+	}
+}
+
+void gp_flow_begin_at(struct gp_flow *f, uint64_t step)
+{
+	for (int i = 0; i < f->slots; i++)
+		f->slot[i].encoded = false;
+	f->made = step * f->chunks;
+}
+
 void gp_flow_undo(struct gp_flow *f, uint64_t step)
 {
 	gp_require(f->lane.pending == 0);
+	gp_flow_begin_at(f, step);
 	if (f->codec)
 		gp_codec_undo(f->codec, step);
 }
@@ -292,9 +333,14 @@ void gp_flow_forget_damage(struct gp_flow *f)
 	f->damaged = false;
 }
 
+void gp_flow_lose_account(struct gp_flow *f)
+{
+	f->account = NULL; /* it goes with the channel, perhaps before the last task comes back */
+}
+
 void gp_flow_cancel(struct gp_flow *f)
 {
 	for (int i = 0; i < f->slots; i++)
 		f->slot[i].waiting = false;
-	f->account = NULL; /* it goes with the channel, perhaps before the last task comes back */
+	gp_flow_lose_account(f);
 }

@@ -33,6 +33,7 @@ struct gp_transfer {
 	uint64_t draw;
 	const uint32_t *sample; /* (optional) set before encode: numbers in the data set, valid until done */
 	bool with_channel, waiting, travelled_raw;
+	bool encoded;                /* the frame holds what was encoded last, until the next encode into it */
 	struct gp_codec_stats stats; /* the codec's, when this task had ended */
 	/* Loop thread; the status is in task.status. After encode the frame is ready to be sent. */
 	void (*done)(struct gp_transfer *t);
@@ -56,6 +57,8 @@ struct gp_flow {
 		uint64_t frames, tensor_bytes, payload_bytes;
 	} total;                         /* sent, or received whole */
 	struct gp_codec_stats stats;     /* of all transfers whose `done` has run; the codec's own may be ahead */
+	uint32_t chunks;                 /* of a step */
+	uint64_t made;                   /* of a training: the chunk that is encoded next, counted over all steps */
 	bool damaged;                    /* a frame was, so those behind it are of no use; of the lane's tasks */
 	uint64_t raw_noted;              /* tensors that travelled raw; the log tells of the first */
 	struct gp_kind_account *account; /* (optional) gets encode, decode and wait times */
@@ -115,6 +118,15 @@ void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head,
 void gp_transfer_decode(struct gp_transfer *t, void *tensor, void (*done)(struct gp_transfer *t));
 /* Hands an encoded frame to the channel. */
 void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
+/*
+ * After a link broke, when no task of a flow that encodes is pending: whether the frames of every chunk of training from
+ * `due` on that have been encoded are still in their slots, `first` being the first chunk of the step under way.
+ * GP_PROTO: `due` is none that a peer can have come to. gp_flow_send_again then sends them, in their order.
+ */
+enum gp_status gp_flow_check_due(const struct gp_flow *f, uint64_t due, uint64_t first, struct gp_err *err);
+void gp_flow_send_again(struct gp_flow *f, uint64_t due, uint64_t session, struct gp_channel *ch);
+/* Nothing of this step or a later one has been encoded. */
+void gp_flow_begin_at(struct gp_flow *f, uint64_t step);
 /* The channel's `sent` for a frame of a transfer. */
 void gp_transfer_sent(struct gp_transfer *t);
 
@@ -125,6 +137,8 @@ void gp_flow_undo(struct gp_flow *f, uint64_t step);
 /* After a frame of the link before was damaged, which no task is pending of any more. */
 void gp_flow_forget_damage(struct gp_flow *f);
 
+/* The channel's account is going; what waits for the channel's frames goes on when they come back. */
+void gp_flow_lose_account(struct gp_flow *f);
 /* Before tearing a session down: forgets encodes that wait for the channel, and the channel's account. */
 void gp_flow_cancel(struct gp_flow *f);
 

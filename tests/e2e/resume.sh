@@ -3,8 +3,8 @@
 #
 # A link that breaks again and again (gpclient link) under the real commands:
 # training ends in the same parameters, an evaluation in the same figures, both
-# count their reconnects; a server that does not come back is an error, soon,
-# and so are links that never carry a whole step.
+# count their reconnects, also where no link carries a whole step; a server that
+# does not come back is an error, soon, and so are links that never carry a tensor.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -24,6 +24,15 @@ for mode in reset fin half; do
 		"$(json_get "$work/plain.json" param_sha256)"
 	[ "$(json_get "$work/$mode.json" reconnects)" -gt 0 ] || fail "no cut was counted ($mode)"
 done
+
+# Most links carry a sixth of a step, some of them nothing that is of use. (The parameters have to cross one as a whole.)
+step_bytes=$(($(json_get "$work/plain.json" wire_up_bytes) / 12))
+start_link --drop-every $((step_bytes / 6)) --direction up --times 40 --seed 7
+train "$work/parts.json" --server "127.0.0.1:$link_port" "${flags[@]}" || fail "training over links that carry a part of a step"
+stop_link
+equal "parameters over links that carry a part of a step each" "$(json_get "$work/parts.json" param_sha256)" \
+	"$(json_get "$work/plain.json" param_sha256)"
+equal "reconnects over such links" "$(json_get "$work/parts.json" reconnects)" 40
 
 evaluate() { # JSON-FILE PORT
 	"$build/gpclient" eval --json --server "127.0.0.1:$2" --model cnn --init "$work/plain.safetensors" --threads 1 \
@@ -72,15 +81,14 @@ stopped_while_reconnecting() { # WHAT
 stopped_while_reconnecting KILL
 stopped_while_reconnecting STOP
 
-# No link carries a whole step: an orderly end, which says how often the link broke and what may help.
-step_bytes=$(($(json_get "$work/plain.json" wire_up_bytes) / 12))
-start_link --drop-every $((step_bytes / 8)) --direction up --seed 5
+# No link carries a tensor of a chunk: an orderly end, which says how often the link broke and what may help.
+start_link --drop-after 10000 --direction up
 status=0
 "$build/gpclient" train --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" --steps 100000 --reconnect-for 8s >"$work/out" \
 	2>"$work/err" || status=$?
 stop_link
-equal "status of a client whose links never carry a step" $status 4
-grep -q 'no step was committed for .* broke [0-9]* times, after .* kB up and .* kB down on average; .*--batch' "$work/err" ||
+equal "status of a client whose links never carry a tensor" $status 4
+grep -q 'no tensor of a step has come through for .* broke [0-9]* times, after .* kB up and .* kB down on average; .*--batch' "$work/err" ||
 	fail "no reason: $(tail -3 "$work/err")"
 stop_server # with a session that nobody came for
 finish

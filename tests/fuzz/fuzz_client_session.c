@@ -106,6 +106,21 @@ static void put_welcome(struct fuzz_peer *p)
 		welcome.resume_token = (ProtobufCBinaryData){sizeof token, (uint8_t *)token};
 	welcome.last_step = with & 128 ? fuzz_byte(&p->in) : 0;
 	welcome.checkpoint = with & 32 ? fuzz_byte(&p->in) : 0;
+	welcome.keeps_place = (with & 64) && (with & 32);
+	Gpsplit__Place place = GPSPLIT__PLACE__INIT;
+	uint64_t act[4], grad[4];
+	if (welcome.resumed && welcome.keeps_place) {
+		const uint8_t more = fuzz_byte(&p->in); /* 0: one tensor each way, and small numbers */
+		place.n_act = more ? more & 3 : 1;
+		place.n_grad = more ? more >> 2 & 3 : 1;
+		for (size_t i = 0; i < 4; i++) {
+			act[i] = i < place.n_act ? fuzz_number(&p->in, more & 64 ? 4 : 1) : 0;
+			grad[i] = i < place.n_grad ? fuzz_number(&p->in, more & 64 ? 4 : 1) : 0;
+		}
+		place.act = act;
+		place.grad = grad;
+		welcome.place = more & 128 ? NULL : &place;
+	}
 	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;
 	m.welcome = &welcome;
 	fuzz_put_control(p, &m);

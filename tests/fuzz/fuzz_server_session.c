@@ -62,6 +62,25 @@ static struct {
 	uint64_t data_inputs;
 } opened; /* as the script's OPEN said */
 
+static void put_place(struct fuzz_peer *p, const struct gp_body *body, uint64_t act[4], uint64_t grad[4],
+		      Gpsplit__Place *out)
+{
+	const uint8_t count = fuzz_byte(&p->in);
+	int up = count & 3, down = count >> 2 & 3;
+	if (body)
+		gp_body_tensors(body, &up, &down);
+	gp_require(up < 4 && down < 4);
+	for (int i = 0; i < 4; i++) {
+		act[i] = i < down ? fuzz_number(&p->in, body ? 1 : 8) : 0;
+		grad[i] = i < up ? fuzz_number(&p->in, body ? 1 : 8) : 0;
+	}
+	out->act = act;
+	out->grad = grad;
+	out->n_act = (size_t)down;
+	out->n_grad = (size_t)up;
+	out->squares = count >> 4 & 1;
+}
+
 static void put_hello(struct fuzz_peer *p)
 {
 	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
@@ -83,6 +102,12 @@ static void put_hello(struct fuzz_peer *p)
 		hello.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, (uint8_t *)s->token[0]};
 		hello.last_step = fuzz_byte(&p->in);
 		hello.state_hash = with & 16 && s->ready ? gp_body_state_hash(s->body) : 0;
+	}
+	Gpsplit__Place place = GPSPLIT__PLACE__INIT;
+	uint64_t act[4], grad[4];
+	if (with & 64) { /* bit 7: one that fits, but for its numbers */
+		put_place(p, with & 128 && s && s->ready ? s->body : NULL, act, grad, &place);
+		hello.place = &place;
 	}
 	if (with & 32)
 		hello.run_id = (ProtobufCBinaryData){GP_RUN_ID_BYTES, (uint8_t *)"run run run run "};

@@ -48,7 +48,7 @@ struct cut_proxy {
 	_Atomic uint16_t server_port; /* of connections to come */
 	char address[32];
 	struct cut_plan plan; /* of the first connection; if `repeat`, of all */
-	bool repeat;
+	atomic_bool repeat;
 	atomic_bool deaf; /* nobody is let in */
 	atomic_bool mute; /* who comes is left without an answer */
 	atomic_int accepted, cuts;
