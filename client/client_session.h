@@ -5,8 +5,9 @@
  * to the engine. PROTOCOL.md section 5.
  *
  * When the link breaks the session reconnects inside of whatever waits for the
- * server (section 5.6), and the engine is told twice: `lost`, to take back what
- * it has begun, and `resumed`, to begin it again. Not here: how (that is
+ * server (section 5.6), and the engine is told twice: `lost`, to come to rest
+ * or to take back what it has begun, and `resumed`, to go on or to begin it
+ * again. Not here: how (that is
  * client_session_link.c). Links that break one after the other before anything
  * is gained end the session, as a server that stays away does.
  *
@@ -85,7 +86,8 @@ struct gp_client_commit {
 	bool checkpoint;
 };
 
-/* Links that broke one after the other, while no step was committed and no chunk of an evaluation answered. */
+/* Links that broke one after the other, while no step was committed, no chunk of an evaluation answered, and no tensor came
+ * whole of which the server keeps the place. */
 struct gp_client_standstill {
 	uint64_t begin_ns;                  /* when the first of them broke, which may have brought something; 0: none */
 	uint64_t sent_bytes, received_bytes; /* on the wire, until then */

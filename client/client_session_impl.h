@@ -27,7 +27,7 @@ enum gp_status gp_client_session_fetch_again(struct gp_client_session *s, struct
 void gp_client_session_lose(struct gp_client_session *s, enum gp_status status, const char *text);
 /* Returns when the server is READY. */
 enum gp_status gp_client_session_connect(struct gp_client_session *s, struct gp_err *err);
-/* After gp_client_session_lose: takes back, reconnects, begins again. On failure the session is over. */
+/* After gp_client_session_lose: comes to rest, reconnects, goes on. On failure the session is over. */
 enum gp_status gp_client_session_recover(struct gp_client_session *s, struct gp_err *err);
 /* Closes the channel, if there is one, and waits until it is gone. A session that has failed tells the server why;
  * `flush`: a last message is still to be sent. */

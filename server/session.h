@@ -5,8 +5,8 @@
  *
  * Life: made at HELLO -> has a link -> the link breaks: *parked*, for
  * --resume-window -> claimed by a new link with the token: as soon as the old
- * channel is gone and the lanes have run dry the body is rewound, off the loop;
- * then it has the new link -> ended (BYE, an error, the window has passed):
+ * channel is gone and the lanes have run dry the body is rewound, off the loop,
+ * unless its step goes on in its place; then it has the new link -> ended (BYE, an error, the window has passed):
  * freed when the lanes have run dry.
  *
  * Threads: loop thread. Test: tests/unit/test_resume_tokens.c, tests/unit/test_server_checkpoints.c,

@@ -13,6 +13,7 @@
 
 #include "common/wire/frame.h"
 #include "common/wire/flows.h"
+#include "common/wire/place.h"
 #include "proto/gpsplit.pb-c.h"
 
 #define BLOCKS_MAX      32
@@ -92,6 +93,7 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"control-grad-squares",
 		"control-commit-norm",
 		"control-hello-resume",
+		"control-hello-place",
 		"control-welcome-resumed",
 		"control-commit-checkpoint",
 		"control-committed-checkpoint",
@@ -210,6 +212,22 @@ static void resuming_is_asked_for_and_granted_as_shown(void **state)
 	expect_control("control-welcome-resumed", &control);
 }
 
+static void a_place_within_a_step_is_told_as_shown(void **state)
+{
+	(void)state;
+	const struct gp_place here = {.act = {14}, .grad = {12}};
+	Gpsplit__Hello hello = GPSPLIT__HELLO__INIT;
+	Gpsplit__Place place = GPSPLIT__PLACE__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	gp_place_write(&here, 1, 1, &place);
+	hello.version = GP_PROTO_VERSION;
+	hello.last_step = 3;
+	hello.place = &place;
+	control.body_case = GPSPLIT__CONTROL__BODY_HELLO;
+	control.hello = &hello;
+	expect_control("control-hello-place", &control);
+}
+
 /* The value that PROTOCOL.md section 5.6 names. */
 static void codecs_without_memory_have_the_hash_as_shown(void **state)
 {
@@ -316,6 +334,7 @@ int main(void)
 		cmocka_unit_test(checkpoints_are_asked_for_and_answered_as_shown),
 		cmocka_unit_test(sums_of_squares_are_packed_as_shown),
 		cmocka_unit_test(resuming_is_asked_for_and_granted_as_shown),
+		cmocka_unit_test(a_place_within_a_step_is_told_as_shown),
 		cmocka_unit_test(codecs_without_memory_have_the_hash_as_shown),
 		cmocka_unit_test(heartbeats_look_as_shown),
 		cmocka_unit_test(a_frame_in_one_segment_looks_as_shown),
