@@ -70,9 +70,10 @@ static void put_place(struct fuzz_peer *p, const struct gp_body *body, uint64_t 
 	if (body)
 		gp_body_tensors(body, &up, &down);
 	gp_require(up < 4 && down < 4);
+	const int shift = body ? 0 : 8 * (count >> 5 & 3);
 	for (int i = 0; i < 4; i++) {
-		act[i] = i < down ? fuzz_number(&p->in, body ? 1 : 8) : 0;
-		grad[i] = i < up ? fuzz_number(&p->in, body ? 1 : 8) : 0;
+		act[i] = i < down ? (uint64_t)fuzz_number(&p->in, body ? 1 : 4) << shift : 0;
+		grad[i] = i < up ? (uint64_t)fuzz_number(&p->in, body ? 1 : 4) << shift : 0;
 	}
 	out->act = act;
 	out->grad = grad;
