@@ -508,10 +508,20 @@ static void channel_opened(void *arg)
 		gp_client_session_fail(s, err.code, err.text);
 }
 
+/* A link that this end has given up may still bring what was on its way: a damaged tensor is due again, and nothing that
+ * comes behind it is. */
+static enum gp_status check_not_lost(const struct gp_client_session *s, struct gp_err *err)
+{
+	if (s->lost)
+		GP_FAIL(err, GP_PEER, "this link was given up");
+	return GP_OK;
+}
+
 static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp_err *err)
 {
 	struct gp_client_session *s = arg;
 	const Gpsplit__Control *m;
+	GP_TRY(check_not_lost(s, err));
 	s->progress_ns = gp_now_ns();
 	enum gp_status status = gp_control_unpack(&s->arena, bytes, &m, err);
 	if (status == GP_OK)
@@ -525,6 +535,7 @@ static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head 
 					  struct gp_err *err)
 {
 	struct gp_client_session *s = arg;
+	GP_TRY(check_not_lost(s, err));
 	enum gp_status status = gp_frame_check(GP_END_SERVER, s->state, s->id, head, err);
 	if (status == GP_OK && head->type == GP_FRAME_PARAM_DOWN)
 		status = param_begin(s, head, out, err);
