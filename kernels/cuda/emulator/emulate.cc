@@ -59,7 +59,9 @@ namespace
 {
 
 const unsigned MAX_THREADS = 1024, LANES = 32, WARPS = MAX_THREADS / LANES;
-const size_t STACK_BYTES = 256 * 1024; /* touched as far as used */
+/* A stack is touched as far as it is used. The next one begins an odd number of pages and of cache lines behind it: were
+ * that a power of two, the few lines of each would share a set of the caches and of the TLB, and miss at every switch. */
+const size_t PAGE = 4096, LINE = 64, STACK_BYTES = 256 * 1024 + PAGE + 17 * LINE;
 
 enum wait { RUNS, AT_BARRIER, AT_EXCHANGE, ENDED };
 
@@ -251,12 +253,12 @@ fiber *take_fiber()
 {
 	if (idle_count)
 		return idle[--idle_count];
-	fiber *f = &fibers[fiber_count++];
-	void *stack =
-		mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (stack == MAP_FAILED)
+	static void *const stacks = mmap(nullptr, MAX_THREADS * STACK_BYTES, PROT_READ | PROT_WRITE,
+					 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (stacks == MAP_FAILED)
 		stop("no memory for stacks");
-	f->stack = static_cast<unsigned char *>(stack);
+	fiber *f = &fibers[fiber_count];
+	f->stack = static_cast<unsigned char *>(stacks) + fiber_count++ * STACK_BYTES;
 	return f;
 }
 
