@@ -71,25 +71,32 @@ split() { # NAME FLAG...
 
 # --- the same training as on a CPU -------------------------------------------------------------------------------
 
-start_server --threads 1 --device cpu
-split cpu-cnn "${cnn[@]}"
-split cpu-cnn-clip "${cnn[@]}" --optimizer adamw --lr 0.0002 --clip-norm 1
-split cpu-mobile "${mobile[@]}"
-split cpu-mobile-uniform "${mobile[@]}" --codec uniform:bits=8
-stop_server
+# Under a sanitizer each path is gone through once, and no losses are compared.
+plain() { # COMMAND...
+	[ -n "$sanitized" ] || "$@"
+}
+
+plain start_server --threads 1 --device cpu
+plain split cpu-cnn "${cnn[@]}"
+plain split cpu-cnn-clip "${cnn[@]}" --optimizer adamw --lr 0.0002 --clip-norm 1
+plain split cpu-mobile "${mobile[@]}"
+plain split cpu-mobile-uniform "${mobile[@]}" --codec uniform:bits=8
+plain stop_server
 
 start_server --threads 1 --device "$device" --state-dir "$work/state"
 await grep -q 'listening on' "$work/server.log"
 equal "a GPU has no threads to tell of" "$(grep -c "(device $device (.*))" "$work/server.log") $(grep -c threads "$work/server.log")" "1 0"
 split cnn "${cnn[@]}"
-near "cnn" "$work/cnn.jsonl" "$work/cpu-cnn.jsonl"
+plain near "cnn" "$work/cnn.jsonl" "$work/cpu-cnn.jsonl"
 split cnn-clip "${cnn[@]}" --optimizer adamw --lr 0.0002 --clip-norm 1
-near "cnn, adamw, clipped" "$work/cnn-clip.jsonl" "$work/cpu-cnn-clip.jsonl"
-split mobile "${mobile[@]}"
-near "mobilenetv2" "$work/mobile.jsonl" "$work/cpu-mobile.jsonl"
-split mobile-uniform "${mobile[@]}" --codec uniform:bits=8
-equal "payload bytes are those of the CPU's" "$(json_get "$work/mobile-uniform.json" act_down.payload_bytes)" \
-	"$(json_get "$work/cpu-mobile-uniform.json" act_down.payload_bytes)"
+plain near "cnn, adamw, clipped" "$work/cnn-clip.jsonl" "$work/cpu-cnn-clip.jsonl"
+if [ -z "$sanitized" ]; then
+	split mobile "${mobile[@]}"
+	near "mobilenetv2" "$work/mobile.jsonl" "$work/cpu-mobile.jsonl"
+	split mobile-uniform "${mobile[@]}" --codec uniform:bits=8
+	equal "payload bytes are those of the CPU's" "$(json_get "$work/mobile-uniform.json" act_down.payload_bytes)" \
+		"$(json_get "$work/cpu-mobile-uniform.json" act_down.payload_bytes)"
+fi
 case $(json_get "$work/cnn.json" server_device) in
 "$device"*\(*\)) echo "ok: the report names the device ($(json_get "$work/cnn.json" server_device))" ;;
 *) fail "the report names '$(json_get "$work/cnn.json" server_device)' as the device" ;;
@@ -103,52 +110,57 @@ same() { # NAME FLAG...
 	train "$work/local.json" --local "${@:2}" --device "$device" || fail "$1: local run"
 	equal "$1: split and local" "$(sha "$work/own.json")" "$(sha "$work/local.json")"
 }
-same cnn "${cnn[@]}"
+plain same cnn "${cnn[@]}"
 same "cnn in bf16" "${cnn[@]}" --precision bf16
-same "tokens, and a mask that crosses" "${texts[@]}" --cut 1:-1
+plain same "tokens, and a mask that crosses" "${texts[@]}" --cut 1:-1
 same "tokens, embedding frozen" "${texts[@]}" --cut 1:-1 --freeze head
 same "cuts inside residual blocks" "${residual[@]}" --cut 3:8
-[ -n "$sanitized" ] || same mobilenetv2 "${mobile[@]}"
-same "mobilenetv2, cut 3:-3, clipped" "${mobile[@]}" --cut 3:-3 --clip-norm 1
+plain same mobilenetv2 "${mobile[@]}"
+plain same "mobilenetv2, cut 3:-3, clipped" "${mobile[@]}" --cut 3:-3 --clip-norm 1
 
 # --- each side in its own precision --------------------------------------------------------------------------------
 
-# The product's main case: tensor cores behind a processor that has none.
-split edge "${cnn[@]}" --precision tf32 --log main=info
-equal "a processor beside tf32 computes in" "$(json_get "$work/edge.json" precision) $(json_get "$work/edge.json" client_precision)" \
-	"tf32 fp32"
-equal "the log says why" "$(grep -c 'head and tail in fp32, the body in tf32: cpu cannot.*only GPUs can' "$work/edge.json.log")" 1
-equal "the closing lines say so" "$(grep -c '; tf32 on the server, fp32 here' "$work/edge.json.log")" 1
-split again "${cnn[@]}" --precision tf32 --client-precision fp32
-equal "chosen or found, the same" "$(sha "$work/again.json")" "$(sha "$work/edge.json")"
-[ "$(sha "$work/edge.json")" != "$(sha "$work/cnn.json")" ] || fail "tf32 changes nothing in the body"
-same "cnn in tf32" "${cnn[@]}" --precision tf32
-[ "$(sha "$work/own.json")" != "$(sha "$work/edge.json")" ] || fail "tf32 changes nothing in head and tail"
-split again "${cnn[@]}" --precision tf32 --client-precision fp32 --device "$device"
-equal "a GPU here may stay in fp32" "$(json_get "$work/again.json" client_precision)" fp32
+precisions() {
+	# The product's main case: tensor cores behind a processor that has none.
+	split edge "${cnn[@]}" --precision tf32 --log main=info
+	equal "a processor beside tf32 computes in" "$(json_get "$work/edge.json" precision) $(json_get "$work/edge.json" client_precision)" \
+		"tf32 fp32"
+	equal "the log says why" "$(grep -c 'head and tail in fp32, the body in tf32: cpu cannot.*only GPUs can' "$work/edge.json.log")" 1
+	equal "the closing lines say so" "$(grep -c '; tf32 on the server, fp32 here' "$work/edge.json.log")" 1
+	split again "${cnn[@]}" --precision tf32 --client-precision fp32
+	equal "chosen or found, the same" "$(sha "$work/again.json")" "$(sha "$work/edge.json")"
+	[ "$(sha "$work/edge.json")" != "$(sha "$work/cnn.json")" ] || fail "tf32 changes nothing in the body"
+	same "cnn in tf32" "${cnn[@]}" --precision tf32
+	[ "$(sha "$work/own.json")" != "$(sha "$work/edge.json")" ] || fail "tf32 changes nothing in head and tail"
+	split again "${cnn[@]}" --precision tf32 --client-precision fp32 --device "$device"
+	equal "a GPU here may stay in fp32" "$(json_get "$work/again.json" client_precision)" fp32
 
-# A run goes on in the precision that it began in: what another device would settle on is told, and nothing is computed.
-split part "${cnn[@]}" --precision tf32 --device "$device" --schedule const --steps 2 --checkpoint "$work/sides"
-status=0
-"$build/gpclient" train --no-progress --server "127.0.0.1:$server_port" "${cnn[@]}" --precision tf32 --schedule const \
-	--checkpoint "$work/sides" --resume >/dev/null 2>"$work/sides.log" || status=$?
-equal "resumed where head and tail would be in another precision" \
-	"$status $(grep -c "resume: --client-precision is 'fp32', but the run has it at 'tf32'" "$work/sides.log")" "3 1"
-split rest "${cnn[@]}" --precision tf32 --device "$device" --schedule const --checkpoint "$work/sides" --resume
-split whole "${cnn[@]}" --precision tf32 --device "$device" --schedule const
-equal "resumed in the same one" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+	# A run goes on in the precision that it began in: what another device would settle on is told, and nothing is computed.
+	split part "${cnn[@]}" --precision tf32 --device "$device" --schedule const --steps 2 --checkpoint "$work/sides"
+	status=0
+	"$build/gpclient" train --no-progress --server "127.0.0.1:$server_port" "${cnn[@]}" --precision tf32 --schedule const \
+		--checkpoint "$work/sides" --resume >/dev/null 2>"$work/sides.log" || status=$?
+	equal "resumed where head and tail would be in another precision" \
+		"$status $(grep -c "resume: --client-precision is 'fp32', but the run has it at 'tf32'" "$work/sides.log")" "3 1"
+	split rest "${cnn[@]}" --precision tf32 --device "$device" --schedule const --checkpoint "$work/sides" --resume
+	split whole "${cnn[@]}" --precision tf32 --device "$device" --schedule const
+	equal "resumed in the same one" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+}
+plain precisions
 
 # --- codecs: on the device, in part, and not at all --------------------------------------------------------------
 
 twice() { # NAME FLAG...
 	split codec "${cnn[@]}" "${@:2}"
-	[ -z "$sanitized" ] || return 0
+	[ -z "$sanitized" ] || return 0 # the codecs' own tests have gone through each of them
 	split again "${cnn[@]}" "${@:2}"
 	equal "$1, twice" "$(sha "$work/again.json")" "$(sha "$work/codec.json")"
 }
 
-for codec in fp16 s2fp8 uniform:bits=8 sortquant:bits=6,split=2 topk:ratio=0.2+uniform:bits=8 smaq:main=6,outlier=8 \
-	ef+qsgd:bits=4 ef+topk:ratio=0.1+sortquant:bits=4,split=2 uniform:bits=6+zstd; do
+codecs=(ef+topk:ratio=0.1+sortquant:bits=4,split=2 uniform:bits=6+zstd)
+[ -n "$sanitized" ] || codecs+=(fp16 s2fp8 uniform:bits=8 sortquant:bits=6,split=2 topk:ratio=0.2+uniform:bits=8
+	smaq:main=6,outlier=8 ef+qsgd:bits=4)
+for codec in "${codecs[@]}"; do
 	twice "$codec" --codec "$codec"
 done
 # Codecs for pictures alone, and for what goes up alone.
@@ -157,8 +169,8 @@ twice $codec --codec-act-up $codec --codec-grad-down $codec
 twice delta --codec-act-up delta:samples=64+uniform:bits=4
 
 split eval "${evaluated[@]}" --codec fp16
-split again "${evaluated[@]}" --codec fp16
-equal "loss of an evaluation, twice" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/eval.json" val_loss)"
+plain split again "${evaluated[@]}" --codec fp16
+plain equal "loss of an evaluation, twice" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/eval.json" val_loss)"
 
 # --- two at once, links that break ---------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@
 #include "common/base/rng.h"
 #include "common/store/safetensors.h"
 #include "kernels/loops/simd.h"
+#include "tests/sanitized.h"
 
 #define DIRECTORY "tests/golden/codec/"
 
@@ -513,6 +514,8 @@ static void huge_samples_travel_raw_and_do_not_stop_the_process(void **state)
 	float *x = malloc(SAMPLES * sizeof *x), *y = malloc(SAMPLES * sizeof *y);
 	for (int i = 0; i < 2; i++)
 		for (int e = 0; e < 4; e++) {
+			if (left_to_dev(4, i + e + 1))
+				continue;
 			for (int k = 0; k < SAMPLES; k++)
 				x[k] = ldexpf(1, exponents[e]);
 			struct gp_codec *c = new_codec(chains[i], &shape);

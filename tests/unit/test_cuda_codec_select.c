@@ -203,7 +203,7 @@ static void travels_in_all_kinds(const char *text, uint64_t n)
 	const struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)n}};
 	struct ends e = open_ends(text, &shape, (struct gp_codec_options){.seed = 17}, NULL);
 	for (int kind = 0; kind < KINDS; kind++) {
-		if (left_to_plain_runs(n > 10000 ? 3 : 2, (int)(n % 3) + kind + (int)strlen(text)))
+		if (left_to_plain_runs(n > 10000 ? 6 : 4, (int)(n % 3) + kind + (int)strlen(text)))
 			continue;
 		fill((enum kind)kind, n);
 		travel(&e, &(struct gp_codec_pass){.draw = (uint64_t)kind}, names[kind]);

@@ -23,6 +23,7 @@
 #include "common/graph/ops/op_shape.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
+#include "tests/sanitized.h"
 
 enum { BATCH = 3, SLOTS = 2, CHUNKS = 3, STEPS = 2, CLASSES = 4, SEED = 5, VOCAB = 7 };
 enum { HEAD, BODY, TAIL, PARTS };
@@ -380,7 +381,7 @@ static void check_cuts(struct gp_device *dev, const struct gp_graph *g, int ever
 	drop(&whole);
 	for (int head = 1; head < g->blocks - 1; head++)
 		for (int tail = head + 1; tail < g->blocks; tail++)
-			if (number++ % every == 0)
+			if (number++ % every == 0 && !left_to_plain_runs(4, head + tail))
 				check_cut(dev, g, (struct gp_cut){head, tail}, precision, want);
 	for (int step = 0; step < STEPS; step++)
 		gp_free(want[step]);
