@@ -622,7 +622,8 @@ static void failing_device_is_told_and_ends_the_instance(void **state)
 		skip();
 	fill(x, 4 * 600, BELL, 1);
 	for (int i = 0; (text = spec_at(i)); i++) {
-		const int stride = repeats_another_run() ? 5 : 1; /* neighbours in the list are alike, and begin elsewhere */
+		const int stride =
+			repeats_another_run() ? 5 : 1; /* neighbours in the list are alike, and begin elsewhere */
 		int after = 1 + i % stride;
 		while (after < MOST_WORK && fails_at(text, codec_takes(text, &flat) ? &flat : &image, x, after))
 			after += stride;

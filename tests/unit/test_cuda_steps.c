@@ -84,7 +84,8 @@ static void train(const char *spec, enum gp_precision precision, double loss_lim
 					  .precision = precision,
 					  .optim = {.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f}};
 	struct pair p = make_pair(g, plan);
-	const uint64_t steps = repeats_another_run() ? STEPS - 1 : STEPS; /* the second one sees what the first one left */
+	const uint64_t steps =
+		repeats_another_run() ? STEPS - 1 : STEPS; /* the second one sees what the first one left */
 	for (uint64_t step = 0; step < steps; step++) {
 		double loss[BOTH];
 		run_step(&p, step, loss);
