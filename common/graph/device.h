@@ -40,6 +40,12 @@ struct gp_stop; /* common/base/stop.h */
 enum gp_mode {
 	GP_TRAIN, /* batch statistics, dropout, activations kept for backward */
 	GP_EVAL,  /* running statistics, nothing kept; backward is not allowed after it */
+	/*
+	 * As GP_EVAL, but that batch norms of which something is trained normalize by the chunk's own statistics, and their
+	 * running ones become those of all samples since the chunk with draw 0. Draws count from there; a chunk that comes
+	 * again is computed and counts once. Between steps, with spec.calibrate.
+	 */
+	GP_CALIBRATE,
 };
 
 /*
@@ -65,6 +71,7 @@ struct gp_plan_spec {
 	uint64_t seed;                /* dropout, and initial parameters */
 	struct gp_optim optim;        /* when train */
 	bool undo;                    /* when train: step_undo will be called */
+	bool calibrate;               /* forwards with GP_CALIBRATE will come */
 	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
 	bool params_given;            /* every parameter is set before anything is computed: none is drawn, all are zero */
 	bool device_io;               /* `buffer` gives memory of the device, where it has its own; else of the host */

@@ -17,7 +17,7 @@
  * Life: a builder calls gp_graph_new, gp_graph_begin_block before each block,
  * gp_graph_add or a shorthand of ops/ for each node, in order (shorthands return
  * the index of the node's first value, or -1 and fill err), and gp_graph_finish.
- * After that the graph is read-only but for gp_graph_freeze.
+ * After that the graph is read-only but for gp_graph_freeze and gp_graph_set_batch_norm.
  *
  * To add an op: see op_table.h.
  *

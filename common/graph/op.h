@@ -42,6 +42,7 @@ struct gp_op_def {
 	int inputs_min, inputs_max;
 	int attrs;
 	const struct gp_op_attr *attr; /* the words of gp_node.attr, in order; the wire has them in this order, too */
+	int optional; /* so many of the last ones are left out of a message where they and all behind them are 0 */
 	/* Checks inputs and attributes, fills in outputs, parameters and costs. GP_INVALID: what is wrong. */
 	enum gp_status (*infer)(struct gp_infer *io, struct gp_err *err);
 };

@@ -15,6 +15,17 @@
 
 /* --- from the wire ---------------------------------------------------------------------------------------------- */
 
+static enum gp_status check_attributes(size_t count, const struct gp_op_def *def, struct gp_err *err)
+{
+	const size_t most = (size_t)def->attrs, least = (size_t)(def->attrs - def->optional);
+	if (count < least || count > most) {
+		if (least == most)
+			GP_FAIL(err, GP_INVALID, "%zu attributes; %s has %zu", count, def->name, most);
+		GP_FAIL(err, GP_INVALID, "%zu attributes; %s has %zu to %zu", count, def->name, least, most);
+	}
+	return GP_OK;
+}
+
 static enum gp_status read_node(const Gpsplit__Node *m, struct gp_node *n, struct gp_err *err)
 {
 	*n = (struct gp_node){.op = m->op < GP_OP_COUNT ? (enum gp_op)m->op : GP_OP_COUNT};
@@ -23,8 +34,7 @@ static enum gp_status read_node(const Gpsplit__Node *m, struct gp_node *n, struc
 		GP_FAIL(err, GP_INVALID, "op %u is not one a node may have", m->op);
 	if (m->n_in > GP_NODE_MAX_INPUTS)
 		GP_FAIL(err, GP_INVALID, "%zu inputs; a node has at most %d", m->n_in, GP_NODE_MAX_INPUTS);
-	if (m->n_attr != (size_t)def->attrs)
-		GP_FAIL(err, GP_INVALID, "%zu attributes; %s has %d", m->n_attr, def->name, def->attrs);
+	GP_TRY(check_attributes(m->n_attr, def, err));
 	n->inputs = (int)m->n_in;
 	for (size_t i = 0; i < m->n_in; i++) /* what does not fit is no value of any graph */
 		n->in[i] = m->in[i] > INT32_MAX ? -1 : (int)m->in[i];
@@ -63,7 +73,8 @@ static enum gp_status check_frames(const struct gp_graph *g, int first, struct g
 	for (int i = first; i < g->params; i++)
 		if (g->param[i].count > most)
 			GP_FAIL(err, GP_INVALID,
-				"parameter %s has %llu elements; at most %llu fit into the frame in which it would cross "
+				"parameter %s has %llu elements; at most %llu fit into the frame in which it would "
+				"cross "
 				"the link",
 				g->param[i].name, (unsigned long long)g->param[i].count, (unsigned long long)most);
 	return GP_OK;
@@ -174,6 +185,15 @@ static void write_input(struct message *m, const struct gp_graph *g, int index)
 	m->input_list[index] = &to->input;
 }
 
+static size_t attributes_to_write(const struct gp_node *n)
+{
+	const struct gp_op_def *def = gp_op_def(n->op);
+	int count = def->attrs;
+	while (count > def->attrs - def->optional && n->attr[count - 1].i == 0)
+		count--;
+	return (size_t)count;
+}
+
 static void write_node(struct message *m, const struct gp_graph *g, int index)
 {
 	const struct gp_node *n = &g->node[index];
@@ -186,7 +206,7 @@ static void write_node(struct message *m, const struct gp_graph *g, int index)
 	to->node.n_in = (size_t)n->inputs;
 	to->node.in = to->in;
 	memcpy(to->attr, n->attr, sizeof to->attr);
-	to->node.n_attr = (size_t)gp_op_def(n->op)->attrs;
+	to->node.n_attr = attributes_to_write(n);
 	to->node.attr = to->attr;
 	to->node.n_init = (size_t)n->params;
 	to->node.init = m->init_list + n->first_param;

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 
 import tensor_file
+from batch_norm_modes import MODES, normalize
 
 # OPS.CONV2D and so on: the ids of the table of ops.
 with open("common/graph/op_table.h", encoding="utf-8") as table:
@@ -106,8 +107,12 @@ def conv_transpose(name, n, h, w, c, out, kernel, stride=1, pad=(0, 0, 0, 0), ou
            torch.randn(n, c, h, w), run, params)
 
 
-def batch_norm(name, shape, act=0, offset=0.0):
-    """act: 0, or OPS.RELU or OPS.RELU6 behind it."""
+def bits(real):
+    return int(numpy.float32(real).view(numpy.int32))
+
+
+def batch_norm(name, shape, act=0, offset=0.0, mode=MODES.CHUNK, limits=None):
+    """act: 0, or OPS.RELU or OPS.RELU6 behind it. limits: r_max and d_max of renorm."""
     c = shape[1]
     weight, bias = leaf(c), leaf(c)
     mean, var = torch.randn(c), torch.rand(c) + 0.5
@@ -115,10 +120,11 @@ def batch_norm(name, shape, act=0, offset=0.0):
     x = torch.randn(*shape) * 2 + offset
 
     def run(v, training=True):
-        y = F.batch_norm(v, mean, var, weight, bias, training, 0.1, 1e-5)
+        y = normalize(v, mean, var, weight, bias, mode if training else MODES.RUNNING, *(limits or ()))
         return F.relu(y) if act == OPS.RELU else F.relu6(y * 1.0) if act == OPS.RELU6 else y
 
-    record("bn_" + name, [OPS.BATCH_NORM, act], x, run, [("weight", weight), ("bias", bias)] + before)
+    how = [mode] + [bits(v) for v in limits] if limits else [mode] if mode else []
+    record("bn_" + name, [OPS.BATCH_NORM, act] + how, x, run, [("weight", weight), ("bias", bias)] + before)
     put(f"bn_{name}/after.running_mean", mean)
     put(f"bn_{name}/after.running_var", var)
     put(f"bn_{name}/y_eval", last(run(x, training=False)))
@@ -311,6 +317,17 @@ def main():
     conv("1x1_stride2_grouped", 1, 20, 20, 12, 8, 1, 2, groups=2)
     conv_transpose("1x1_stride2_few", 1, 10, 10, 5, 8, 1, 2, out_pad=1)
     many_inputs_and_outputs()
+    batch_norm("deferred", (3, 24, 5, 7), OPS.RELU, 0.5, MODES.DEFERRED)
+    batch_norm("running", (3, 24, 5, 7), 0, 0.0, MODES.RUNNING)
+    batch_norm("running_relu", (2, 16, 6, 6), OPS.RELU, 0.0, MODES.RUNNING)
+    batch_norm("running_relu6", (2, 5, 6, 7), OPS.RELU6, 1.5, MODES.RUNNING)
+    batch_norm("running_wide", (2, 144, 4, 4), OPS.RELU6, 0.0, MODES.RUNNING)
+    batch_norm("running_vector", (9, 10), 0, 0.0, MODES.RUNNING)
+    batch_norm("renorm", (3, 24, 5, 7), 0, 0.5, MODES.RENORM, (3.0, 5.0))
+    batch_norm("renorm_clipped", (2, 16, 6, 6), OPS.RELU, 0.5, MODES.RENORM, (1.75, 0.5))
+    batch_norm("renorm_relu6", (2, 5, 6, 7), OPS.RELU6, 1.5, MODES.RENORM, (3.0, 5.0))
+    batch_norm("renorm_wide", (2, 144, 4, 4), OPS.RELU6, 0.0, MODES.RENORM, (2.0, 1.0))
+    batch_norm("renorm_vector", (9, 10), 0, 0.0, MODES.RENORM, (3.0, 5.0))
     write(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/ops/ops.safetensors")
 
 

@@ -13,6 +13,7 @@ import sys
 import torch
 
 import nets
+from batch_norm_modes import MODES, set_mode
 from draws import SYNTHETIC, normal, stream_of
 from dump_ops import put, write
 
@@ -54,6 +55,8 @@ def main():
     record("resnet18", nets.resnet18(SEED), 4, 40, 40, 3)
     record("resnet20", nets.resnet20(SEED), 4, 32, 32, 3)
     record("vgg13", nets.vgg13(SEED), 4, 32, 64, 3)
+    record("resnet20_running", set_mode(nets.resnet20(SEED), MODES.RUNNING), 4, 32, 32, 3)
+    record("resnet20_renorm", set_mode(nets.resnet20(SEED), MODES.RENORM), 4, 32, 32, 3)
 
 
 main()

@@ -13,6 +13,7 @@
 #include "common/base/mem.h"
 #include "client/models/models.h"
 #include "common/base/rng.h"
+#include "common/graph/ops/op_batch_norm.h"
 #include "common/store/safetensors.h"
 #include "common/base/threads.h"
 #include "tests/unit/ok.h"
@@ -70,7 +71,7 @@ static float *load(const struct bed *b, const char *prefix, const char *name, ui
 }
 
 /* h, w: of RGB images; 0 = the model's own */
-static struct bed make_bed(const char *model, int h, int w, const char *dump, int threads)
+static struct bed make_bed(const char *model, int h, int w, const struct gp_bn_attr *how, const char *dump, int threads)
 {
 	struct bed b;
 	struct gp_model_options options = {.classes = 10};
@@ -78,6 +79,7 @@ static struct bed make_bed(const char *model, int h, int w, const char *dump, in
 		options.input = (struct gp_shape){.ndim = 3, .dim = {h, w, 3}};
 	OK(gp_st_open(dump, &b.dump, &err));
 	OK(gp_model_build(model, &options, &b.graph, &err));
+	assert_true(gp_graph_set_batch_norm(b.graph, how, &err) > 0);
 	OK(gp_device_open(test_device(), threads, &b.dev, &err));
 	struct gp_plan_spec spec = {.graph = b.graph, .batch = BATCH, .slots = 1, .train = true, .seed = SEED};
 	spec.grad_inputs = 1;
@@ -182,9 +184,10 @@ static double run_step(struct bed *b, int step)
 	return loss.loss_sum / BATCH;
 }
 
-static void run_model(const char *model, int h, int w, const char *dump, int threads)
+static void run_model_in_mode(const char *model, int h, int w, const struct gp_bn_attr *how, const char *dump,
+			      int threads)
 {
-	struct bed b = make_bed(model, h, w, dump, threads);
+	struct bed b = make_bed(model, h, w, how, dump, threads);
 	uint64_t steps;
 	float *losses = load(&b, "", "losses", &steps);
 	for (uint64_t s = 0; s < steps; s++) {
@@ -201,6 +204,11 @@ static void run_model(const char *model, int h, int w, const char *dump, int thr
 	check_together(&b, false, PARAMETER_LIMIT);
 	gp_free(losses);
 	drop_bed(&b);
+}
+
+static void run_model(const char *model, int h, int w, const char *dump, int threads)
+{
+	run_model_in_mode(model, h, w, &(struct gp_bn_attr){.mode = GP_BN_CHUNK}, dump, threads);
 }
 
 static void mobilenetv2_trains_as_in_pytorch(void **state)
@@ -232,6 +240,20 @@ static void resnet20_trains_as_in_pytorch(void **state)
 		run_model("resnet20", 0, 0, "tests/golden/ops/steps_resnet20.safetensors", threads);
 }
 
+static void resnet20_with_running_statistics_trains_as_in_pytorch(void **state)
+{
+	(void)state;
+	run_model_in_mode("resnet20", 0, 0, &(struct gp_bn_attr){.mode = GP_BN_RUNNING},
+			  "tests/golden/ops/steps_resnet20_running.safetensors", 2);
+}
+
+static void resnet20_with_renorm_trains_as_in_pytorch(void **state)
+{
+	(void)state;
+	run_model_in_mode("resnet20", 0, 0, &(struct gp_bn_attr){.mode = GP_BN_RENORM, .r_max = 3.0f, .d_max = 5.0f},
+			  "tests/golden/ops/steps_resnet20_renorm.safetensors", 2);
+}
+
 /* torchvision's VGG-13 with batch norm, narrow; 32x64 images leave 1x2 positions for the classifier. */
 static void vgg13_trains_as_in_pytorch(void **state)
 {
@@ -246,9 +268,13 @@ int main(int argc, char **argv)
 	(void)argc;
 	gp_threads_prepare(argv); /* else waiting threads take the cores other tests run on */
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(mobilenetv2_trains_as_in_pytorch), cmocka_unit_test(cnn_trains_as_in_pytorch),
-		cmocka_unit_test(resnet18_trains_as_in_pytorch),    cmocka_unit_test(resnet20_trains_as_in_pytorch),
+		cmocka_unit_test(mobilenetv2_trains_as_in_pytorch),
+		cmocka_unit_test(cnn_trains_as_in_pytorch),
+		cmocka_unit_test(resnet18_trains_as_in_pytorch),
+		cmocka_unit_test(resnet20_trains_as_in_pytorch),
 		cmocka_unit_test(vgg13_trains_as_in_pytorch),
+		cmocka_unit_test(resnet20_with_running_statistics_trains_as_in_pytorch),
+		cmocka_unit_test(resnet20_with_renorm_trains_as_in_pytorch),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

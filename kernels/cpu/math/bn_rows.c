@@ -167,6 +167,21 @@ GP_INLINE void gradient_columns(const float *dout, const float *restrict x, floa
 	}
 }
 
+/* What is left of gradient_columns where statistics are constants and there is no activation: x is not read. */
+GP_INLINE void scale_columns_body(const float *dout, float *dx, int64_t rows, int64_t width, int64_t n,
+				  const float *restrict scale)
+{
+	for (int64_t r = 0; r < rows; r++) {
+		const float *dr = dout + r * width;
+		float *o = dx + r * width;
+#pragma omp simd
+		for (int64_t i = 0; i < n; i++)
+			o[i] = dr[i] * scale[i];
+	}
+}
+GP_CPU_CLONES(scale_columns, (const float *dout, float *dx, int64_t rows, int64_t width, int64_t n, const float *scale),
+	      (dout, dx, rows, width, n, scale))
+
 /* One set per activation, so that it is a constant inside the loops; AVX-512 has its own (bn_rows_avx512.c). */
 #define PER_ACT(suffix, act)                                                                                           \
 	GP_INLINE void gp_bn_apply_##suffix##_body(const float *x, float *out, int64_t rows, int64_t width, int64_t n, \
@@ -241,6 +256,12 @@ void gp_bn_gradient(const struct gp_bn *s, enum cpu_act act, const float *dout, 
 {
 	const struct folded f = folded(s, rows);
 	const int64_t at = f.rows * s->width;
+	if (s->fixed && act == CPU_ACT_NONE) {
+		scale_columns(dout, dx, f.rows, s->width, s->width, vec[BN_SCALE]);
+		if (f.tail)
+			scale_columns(dout + at, dx + at, 1, s->width, f.tail, vec[BN_SCALE]);
+		return;
+	}
 	loops[act].gradient(dout, x, dx, f.rows, s->width, s->width, vec);
 	if (f.tail)
 		loops[act].gradient(dout + at, x + at, dx + at, 1, s->width, f.tail, vec);
@@ -368,6 +389,18 @@ void gp_bn_total_values(const struct gp_bn *s, const float *sums, double *mean, 
 	}
 	for (int64_t i = 0; i < n; i++)
 		var[i] = var[i] > 0.0 ? var[i] / (double)s->rows : 0.0;
+}
+
+void gp_bn_merge(int64_t channels, struct gp_bn_merged *merged, int64_t rows, const double *mean, const double *var)
+{
+	const double before = (double)merged->rows, more = (double)rows, all = before + more;
+	for (int64_t i = 0; i < channels; i++) {
+		const double away = mean[i] - (before > 0.0 ? merged->mean[i] : mean[i]);
+		const double squares = before > 0.0 ? merged->squares[i] : 0.0;
+		merged->mean[i] = mean[i] - away * (before / all);
+		merged->squares[i] = squares + (var[i] * more + away * away * (before * more / all));
+	}
+	merged->rows += rows;
 }
 
 void gp_bn_total_gradients(const struct gp_bn *s, const float *sums, double *sum, double *dot)

@@ -18,6 +18,7 @@
 #ifndef GP_CPU_BN_ROWS_H
 #define GP_CPU_BN_ROWS_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* Activation folded into the op before it. */
@@ -27,6 +28,7 @@ struct gp_bn {
 	int64_t rows, channels;
 	int64_t fold, width;   /* width = fold * channels: floats of a vector */
 	int64_t block, blocks; /* rows that are summed up together */
+	bool fixed;            /* mean and variance are constants: grad_mean and k are 0 */
 };
 
 /* Vectors: out = act(a x + b); dx = (g - grad_mean - (x - mean) k) scale, g = dout behind the activation. */
@@ -55,6 +57,15 @@ void gp_bn_sum_gradients(const struct gp_bn *s, enum cpu_act act, const float *d
 
 /* From all blocks' sums: mean and population variance, `channels` doubles each. */
 void gp_bn_total_values(const struct gp_bn *s, const float *sums, double *mean, double *var);
+/*
+ * Adds `rows` rows of that mean and population variance to *merged: rows so far, then `channels` doubles each of their
+ * mean and sum of squared differences from it. Chan, Golub and LeVeque's merge of two groups.
+ */
+struct gp_bn_merged {
+	int64_t rows;
+	double *mean, *squares;
+};
+void gp_bn_merge(int64_t channels, struct gp_bn_merged *merged, int64_t rows, const double *mean, const double *var);
 /* From all blocks' sums: their totals. */
 void gp_bn_total_gradients(const struct gp_bn *s, const float *sums, double *sum, double *dot);
 

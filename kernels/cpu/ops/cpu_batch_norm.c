@@ -8,8 +8,17 @@
  *   dx = gamma invstd (g - dbeta/n - (x - mean) invstd dgamma/n)
  * The activation's mask is found again from x, so its output is not read.
  *
- * Where none of its parameters is trained, it normalizes by the running
- * statistics in training, too, leaves them alone, and dx = gamma invstd g.
+ * With renorm the normalized value times r, plus d (op_batch_norm.h), which are
+ * constants:
+ *   dgamma = r invstd sum g (x - mean) + d sum g, and dx is r times the above.
+ *
+ * Where none of its parameters is trained, and in mode running, it normalizes by
+ * the running statistics in training, too, leaves them alone, and
+ * dx = gamma invstd g. No statistics are taken then.
+ *
+ * Statistics that move the running ones at the end of a step, or that
+ * GP_CALIBRATE asks for, are merged over chunks in double, in the order of the
+ * forwards.
  *
  * It makes four passes over memory. Each may be done by a neighbour, while
  * the rows are in the cache (cpu_plan_build.c decides):
@@ -29,6 +38,8 @@
 
 struct bn_state {
 	struct gp_bn shape;
+	uint64_t merged_offset;     /* in plan->merged */
+	struct gp_bn_merged merged; /* where statistics are merged: of the step's chunks so far, or of a calibration */
 };
 
 struct bn_job {
@@ -39,7 +50,7 @@ struct bn_job {
 	float *vec[BN_VECTORS];
 };
 
-/* --- per-channel vectors: saved memory holds BN_VECTORS of them, then invstd -------------------------------------- */
+/* --- per-channel vectors: saved memory holds BN_VECTORS of them, then invstd, and with renorm r and d -------------- */
 
 static void vectors_at(const struct gp_bn *s, void *saved, float *vec[BN_VECTORS])
 {
@@ -50,6 +61,12 @@ static void vectors_at(const struct gp_bn *s, void *saved, float *vec[BN_VECTORS
 static float *invstd_at(const struct gp_bn *s, void *saved)
 {
 	return (float *)saved + BN_VECTORS * s->width;
+}
+
+/* NULL: r is 1 and d is 0. */
+static float *corrections_at(const struct cpu_node *n, const struct gp_bn *s, void *saved)
+{
+	return gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? invstd_at(s, saved) + s->channels : NULL;
 }
 
 static const struct gp_bn *shape_of(const struct cpu_node *n)
@@ -66,6 +83,41 @@ static struct gp_bn shape_for(const struct cpu_plan *p, const struct cpu_node *n
 	return gp_bn_shape(p->base.spec.batch, pixels, shape->dim[shape->ndim - 1]);
 }
 
+/* Whether some parameter is trained, and by which statistics training normalizes then. */
+static bool trains_by_running(const struct cpu_node *n)
+{
+	return n->base.trains && gp_bn_attr(n->base.g).mode == GP_BN_RUNNING;
+}
+
+static bool is_calibrated(const struct cpu_plan *p, const struct cpu_node *n)
+{
+	return p->base.spec.calibrate && gp_graph_is_trained(p->base.spec.graph, n->base.g);
+}
+
+bool gp_cpu_bn_takes_statistics(const struct cpu_node *n)
+{
+	return n->base.trains && !trains_by_running(n);
+}
+
+/* Room where a node's own statistics, or its gradients, are summed up. */
+static void ask_for_sums(const struct cpu_plan *p, struct cpu_node *n)
+{
+	const struct gp_bn *s = shape_of(n);
+	n->sums_in_forward = gp_cpu_bn_takes_statistics(n) || is_calibrated(p, n);
+	if (n->base.trains || n->sums_in_forward)
+		n->sums_bytes = (uint64_t)(2 * s->blocks * s->channels) * sizeof(float);
+}
+
+/* Room where statistics of chunks are merged. */
+static void ask_for_merged(struct cpu_plan *p, const struct cpu_node *n, struct bn_state *s)
+{
+	const bool deferred = n->base.trains && gp_bn_is_deferred(n->base.g);
+	if (!deferred && !is_calibrated(p, n))
+		return;
+	s->merged_offset = p->merged_doubles;
+	p->merged_doubles += 2 * (uint64_t)s->shape.channels;
+}
+
 static enum gp_status bn_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
 	struct bn_state *s = gp_calloc(1, sizeof *s);
@@ -73,10 +125,21 @@ static enum gp_status bn_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 		GP_FAIL(err, GP_NOMEM, "out of memory for batch norm %s", n->base.g->name);
 	n->state = s;
 	s->shape = shape_for(p, n);
-	n->base.saved_bytes = (uint64_t)(BN_VECTORS * s->shape.width + s->shape.channels) * sizeof(float);
+	s->shape.fixed = !gp_cpu_bn_takes_statistics(n);
+	const int64_t lines = gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? 3 : 1;
+	n->base.saved_bytes = (uint64_t)(BN_VECTORS * s->shape.width + lines * s->shape.channels) * sizeof(float);
 	n->tmp_bytes = 2 * (uint64_t)s->shape.channels * sizeof(double);
-	if (n->base.trains)
-		n->sums_bytes = (uint64_t)(2 * s->shape.blocks * s->shape.channels) * sizeof(float);
+	ask_for_sums(p, n);
+	ask_for_merged(p, n, s);
+	return GP_OK;
+}
+
+static enum gp_status bn_create(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
+{
+	(void)err;
+	struct bn_state *s = n->state;
+	s->merged.mean = p->merged + s->merged_offset;
+	s->merged.squares = s->merged.mean + s->shape.channels;
 	return GP_OK;
 }
 
@@ -141,41 +204,106 @@ static int parts_of(const struct cpu_call *c, const struct gp_bn *s)
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
-static void update_running(const struct cpu_call *c, int64_t channel, double mean, double var)
+static double moved(double momentum, double from, double to)
 {
-	const struct gp_bn *s = shape_of(c->node);
-	float *running_mean = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_MEAN) + channel;
-	float *running_var = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_VAR) + channel;
-	double m = (double)gp_bn_attr(c->node->base.g).momentum;
-	double unbiased = s->rows > 1 ? var * (double)s->rows / (double)(s->rows - 1) : var;
-	*running_mean = (float)(m * mean + (1.0 - m) * (double)*running_mean);
-	*running_var = (float)(m * unbiased + (1.0 - m) * (double)*running_var);
+	return momentum < 1.0 ? momentum * to + (1.0 - momentum) * from : to;
 }
 
-/* a and b of out = a x + b, from mean and variance. */
-static void set_affine(const struct cpu_call *c, struct bn_job *job, int64_t channel, double mean, double var)
+static double unbiased(double var, int64_t rows)
 {
-	float gamma = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT)[channel];
-	float beta = gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)[channel];
-	double a = (double)gamma / sqrt(var + (double)gp_bn_attr(c->node->base.g).eps);
+	return rows > 1 ? var * (double)rows / (double)(rows - 1) : var;
+}
+
+/* Running statistics move by `momentum` towards those of `rows` rows. */
+static void move_running(const struct cpu_plan *p, const struct cpu_node *n, double momentum, int64_t rows,
+			 const double *mean, const double *var)
+{
+	float *running_mean = gp_cpu_param_value(p, n, GP_PARAM_RUNNING_MEAN);
+	float *running_var = gp_cpu_param_value(p, n, GP_PARAM_RUNNING_VAR);
+	for (int64_t ch = 0; ch < shape_of(n)->channels; ch++) {
+		running_mean[ch] = (float)moved(momentum, (double)running_mean[ch], mean[ch]);
+		running_var[ch] = (float)moved(momentum, (double)running_var[ch], unbiased(var[ch], rows));
+	}
+}
+
+/* The same towards those of all rows that were merged. */
+static void move_to_merged(const struct cpu_plan *p, const struct cpu_node *n, double momentum)
+{
+	const struct gp_bn_merged *m = &((const struct bn_state *)n->state)->merged;
+	float *running_mean = gp_cpu_param_value(p, n, GP_PARAM_RUNNING_MEAN);
+	float *running_var = gp_cpu_param_value(p, n, GP_PARAM_RUNNING_VAR);
+	for (int64_t ch = 0; ch < shape_of(n)->channels; ch++) {
+		const double var = m->squares[ch] / (double)(m->rows > 1 ? m->rows - 1 : 1);
+		running_mean[ch] = (float)moved(momentum, (double)running_mean[ch], m->mean[ch]);
+		running_var[ch] = (float)moved(momentum, (double)running_var[ch], var);
+	}
+}
+
+static void note_statistics(const struct cpu_call *c, const double *mean, const double *var)
+{
+	const struct gp_bn *s = shape_of(c->node);
+	struct bn_state *state = c->node->state;
+	const double momentum = (double)gp_bn_attr(c->node->base.g).momentum;
+	if (c->mode == GP_TRAIN && !gp_bn_is_deferred(c->node->base.g)) {
+		move_running(c->plan, c->node, momentum, s->rows, mean, var);
+		return;
+	}
+	if (c->mode == GP_CALIBRATE && !c->plan->calibrates)
+		return;
+	gp_bn_merge(s->channels, &state->merged, s->rows, mean, var);
+	if (c->mode == GP_CALIBRATE)
+		move_to_merged(c->plan, c->node, 1.0);
+}
+
+/* a and b of out = a x + b, from mean and variance; the normalized value is corrected by r and d. */
+static void set_affine(const struct cpu_call *c, struct bn_job *job, int64_t channel, double mean, double var, double r,
+		       double d)
+{
+	const double gamma = (double)gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT)[channel];
+	const double beta = (double)gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)[channel];
+	const double a = gamma * r / sqrt(var + (double)gp_bn_attr(c->node->base.g).eps);
 	job->vec[BN_A][channel] = (float)a;
-	job->vec[BN_B][channel] = (float)((double)beta - mean * a);
+	job->vec[BN_B][channel] = (float)(beta + gamma * d - mean * a);
+}
+
+static double between(double low, double v, double high)
+{
+	return v < low ? low : v > high ? high : v;
+}
+
+/* Ioffe 2017, algorithm 1. */
+static void find_corrections(const struct cpu_call *c, const double *mean, const double *var, float *r, float *d)
+{
+	const struct gp_bn_attr attr = gp_bn_attr(c->node->base.g);
+	const struct gp_bn_limits most = gp_bn_limits(&attr, c->plan->optim_steps);
+	const float *running_mean = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_MEAN);
+	const float *running_var = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_VAR);
+	for (int64_t ch = 0; ch < shape_of(c->node)->channels; ch++) {
+		const double sigma = sqrt((double)running_var[ch] + (double)attr.eps);
+		r[ch] = (float)between(1.0 / most.r, sqrt(var[ch] + (double)attr.eps) / sigma, most.r);
+		d[ch] = (float)between(-most.d, (mean[ch] - (double)running_mean[ch]) / sigma, most.d);
+	}
 }
 
 static void batch_statistics(const struct cpu_call *c, struct bn_job *job)
 {
 	double *mean = c->tmp, *var = mean + job->s->channels;
-	float *invstd = invstd_at(job->s, c->saved);
+	float *invstd = invstd_at(job->s, c->saved), *r = corrections_at(c->node, job->s, c->saved);
+	const float *d = r + (r ? job->s->channels : 0);
 	if (!c->node->fed)
 		gp_cpu_parallel(parts_of(c, job->s), sum_part, job);
 	gp_bn_total_values(job->s, job->sums, mean, var);
+	if (c->mode == GP_CALIBRATE)
+		r = NULL;
+	if (r)
+		find_corrections(c, mean, var, r, r + job->s->channels);
 	for (int64_t ch = 0; ch < job->s->channels; ch++) {
-		set_affine(c, job, ch, mean[ch], var[ch]);
-		update_running(c, ch, mean[ch], var[ch]);
+		set_affine(c, job, ch, mean[ch], var[ch], r ? (double)r[ch] : 1.0, r ? (double)d[ch] : 0.0);
 		job->vec[BN_MEAN][ch] = (float)mean[ch];
 		invstd[ch] = (float)(1.0 / sqrt(var[ch] + (double)gp_bn_attr(c->node->base.g).eps));
 	}
 	gp_bn_fold_out(job->s, job->vec[BN_MEAN]);
+	note_statistics(c, mean, var);
 }
 
 static void running_statistics(const struct cpu_call *c, struct bn_job *job)
@@ -183,17 +311,40 @@ static void running_statistics(const struct cpu_call *c, struct bn_job *job)
 	const float *mean = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_MEAN);
 	const float *var = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_VAR);
 	for (int64_t ch = 0; ch < job->s->channels; ch++)
-		set_affine(c, job, ch, (double)mean[ch], (double)var[ch]);
+		set_affine(c, job, ch, (double)mean[ch], (double)var[ch], 1.0, 0.0);
+}
+
+/* What backward reads of them, and a neighbour that sums up gradients before it. */
+static void keep_running_statistics(const struct cpu_call *c, struct bn_job *job)
+{
+	const float *mean = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_MEAN);
+	const float *var = gp_cpu_param_value(c->plan, c->node, GP_PARAM_RUNNING_VAR);
+	float *invstd = invstd_at(job->s, c->saved);
+	for (int64_t ch = 0; ch < job->s->channels; ch++) {
+		job->vec[BN_MEAN][ch] = mean[ch];
+		invstd[ch] = (float)(1.0 / sqrt((double)var[ch] + (double)gp_bn_attr(c->node->base.g).eps));
+	}
+	gp_bn_fold_out(job->s, job->vec[BN_MEAN]);
+}
+
+/* Whether this call normalizes by the chunk's own statistics. */
+static bool is_by_chunk(const struct cpu_call *c)
+{
+	if (c->mode == GP_CALIBRATE)
+		return is_calibrated(c->plan, c->node);
+	return c->mode == GP_TRAIN && gp_cpu_bn_takes_statistics(c->node);
 }
 
 static enum gp_status bn_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
 	struct bn_job job = job_of(c);
-	if (c->mode == GP_TRAIN && c->node->base.trains)
+	if (is_by_chunk(c))
 		batch_statistics(c, &job);
 	else
 		running_statistics(c, &job);
+	if (c->mode == GP_TRAIN && trains_by_running(c->node))
+		keep_running_statistics(c, &job);
 	gp_bn_fold_out(job.s, job.vec[BN_A]);
 	gp_bn_fold_out(job.s, job.vec[BN_B]);
 	if (!c->node->base.unwritten)
@@ -210,20 +361,33 @@ static void add_grad(float *grad, int64_t channel, double value, bool accumulate
 		grad[channel] = accumulate ? grad[channel] + (float)value : (float)value;
 }
 
+/* Sums of g, and of g times the normalized value. */
+static void add_grads(const struct cpu_call *c, const struct bn_job *job, const double *sum, const double *dot)
+{
+	const float *invstd = invstd_at(job->s, c->saved), *r = corrections_at(c->node, job->s, c->saved);
+	for (int64_t ch = 0; ch < job->s->channels; ch++) {
+		double moment = dot[ch] * (double)invstd[ch];
+		if (r)
+			moment = moment * (double)r[ch] + sum[ch] * (double)r[job->s->channels + ch];
+		add_grad(gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT), ch, moment, c->accumulate);
+		add_grad(gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS), ch, sum[ch], c->accumulate);
+	}
+}
+
 static void gradient_vectors(const struct cpu_call *c, struct bn_job *job)
 {
 	const struct gp_bn *s = job->s;
 	const float *gamma = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT);
-	const float *saved_invstd = invstd_at(s, c->saved);
+	const float *saved_invstd = invstd_at(s, c->saved), *r = corrections_at(c->node, s, c->saved);
+	const double n = (double)s->rows;
 	double *sum = c->tmp, *dot = sum + s->channels;
 	gp_bn_total_gradients(s, job->sums, sum, dot);
+	add_grads(c, job, sum, dot);
 	for (int64_t ch = 0; ch < s->channels; ch++) {
-		double invstd = (double)saved_invstd[ch], n = (double)s->rows;
-		add_grad(gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT), ch, dot[ch] * invstd, c->accumulate);
-		add_grad(gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS), ch, sum[ch], c->accumulate);
-		job->vec[BN_GRAD_MEAN][ch] = (float)(sum[ch] / n);
-		job->vec[BN_K][ch] = (float)(dot[ch] * invstd * invstd / n);
-		job->vec[BN_SCALE][ch] = (float)((double)gamma[ch] * invstd);
+		const double invstd = (double)saved_invstd[ch];
+		job->vec[BN_GRAD_MEAN][ch] = s->fixed ? 0.0f : (float)(sum[ch] / n);
+		job->vec[BN_K][ch] = s->fixed ? 0.0f : (float)(dot[ch] * invstd * invstd / n);
+		job->vec[BN_SCALE][ch] = (float)((double)gamma[ch] * invstd * (r ? (double)r[ch] : 1.0));
 	}
 	for (int v = BN_GRAD_MEAN; v < BN_VECTORS; v++)
 		gp_bn_fold_out(s, job->vec[v]);
@@ -301,7 +465,7 @@ static int64_t sum_written(const struct bn_job *job, int64_t done, int64_t until
 int64_t gp_cpu_bn_feed(const struct cpu_call *c, int64_t done, int64_t until)
 {
 	const struct cpu_node *n = c->node->feeds;
-	if (!n || c->mode != GP_TRAIN)
+	if (!n || c->mode == GP_EVAL)
 		return until;
 	const struct bn_job job = {.s = shape_of(n), .x = c->out[0], .sums = c->feed_sums};
 	return sum_written(&job, done, until);
@@ -317,12 +481,33 @@ int64_t gp_cpu_bn_return(const struct cpu_call *c, int64_t done, int64_t until)
 	return sum_written(&job, done, until);
 }
 
+/* --- the end of a step -------------------------------------------------------------------------------------------- */
+
+void gp_cpu_bn_forget(struct cpu_plan *p)
+{
+	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++)
+		if (p->node[i].op == &gp_cpu_op_batch_norm && p->node[i].state)
+			((struct bn_state *)p->node[i].state)->merged.rows = 0;
+}
+
+void gp_cpu_bn_end_step(struct cpu_plan *p)
+{
+	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++) {
+		const struct cpu_node *n = &p->node[i];
+		const struct bn_state *s = n->op == &gp_cpu_op_batch_norm ? n->state : NULL;
+		if (s && s->merged.rows > 0)
+			move_to_merged(p, n, (double)gp_bn_attr(n->base.g).momentum);
+	}
+	gp_cpu_bn_forget(p);
+}
+
 const struct cpu_op gp_cpu_op_batch_norm = {
 	.name = "batch_norm",
 	.saves_in = 1,
 	.in_place = true,
 	.in_place_backward = true,
 	.prepare = bn_prepare,
+	.create = bn_create,
 	.release = bn_release,
 	.forward = bn_forward,
 	.backward = bn_backward,

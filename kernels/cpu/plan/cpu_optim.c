@@ -130,6 +130,7 @@ enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *
 	for (int i = 0; i < g->params; i++)
 		if (g->param[i].trained)
 			GP_TRY(update_param(p, i, lr, err));
+	gp_cpu_bn_end_step(p);
 	p->have_grads = p->undo_saved = false;
 	p->packs_stale = true;
 	gp_cpu_profile_other(p, CPU_PROFILE_UPDATE, start);

@@ -94,6 +94,7 @@ void gp_cpu_plan_release(struct cpu_plan *p)
 	gp_free_aligned(p->moment);
 	gp_free_aligned(p->packs);
 	gp_free_aligned(p->undo);
+	gp_free_aligned(p->merged);
 	gp_free_aligned(p->scratch);
 	gp_cpu_profile_free(p);
 	gp_free(p->slot);
@@ -167,6 +168,7 @@ static enum gp_status take_memory(struct cpu_plan *p, struct gp_err *err)
 	GP_TRY(take(p, &p->values, p->value_floats * sizeof(float), &m.params, err));
 	GP_TRY(take(p, &p->packs, p->pack_bytes, &m.params, err));
 	GP_TRY(take(p, &p->undo, p->undo_floats * sizeof(float), &m.params, err));
+	GP_TRY(take(p, &p->merged, p->merged_doubles * sizeof(double), &m.params, err));
 	GP_TRY(take(p, &p->grads, planned.grads, &m.grads, err));
 	GP_TRY(take(p, &p->moment, planned.optim, &m.optim, err));
 	GP_TRY(take(p, &p->scratch, p->scratch_bytes, &m.scratch, err));

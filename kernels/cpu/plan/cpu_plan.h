@@ -98,6 +98,7 @@ struct cpu_node {
 	bool plain_grad; /* grad_dense would only copy */
 	/* Batch norm: which of its passes neighbours do, see cpu_batch_norm.c; the reader normalizes: base.unwritten. */
 	bool fed, deferred;
+	bool sums_in_forward; /* batch norm: some forward takes statistics */
 	/* A neighbour: the batch norms before it (unwritten), and behind it (fed; deferred); NULL where there is none. */
 	struct cpu_node *reads, *feeds;
 	const struct cpu_node *finishes;
@@ -125,17 +126,20 @@ struct cpu_plan {
 	struct cpu_node *node;
 	struct cpu_param *param;
 	struct gp_walk walk;
-	uint64_t value_floats, state_floats, grad_floats, undo_floats, pack_bytes, scratch_bytes;
+	uint64_t value_floats, state_floats, grad_floats, undo_floats, merged_doubles, pack_bytes, scratch_bytes;
 	struct gp_plan_memory memory; /* while building: what it will take; afterwards: what it took */
 
-	float *values; /* parameters, PyTorch's layouts */
-	float *grads;  /* each in the layout its op produces */
-	float *moment; /* optimizer state: of trained parameters, state_floats once or twice */
-	char *packs;   /* weights again, as oneDNN's kernels want them */
-	float *undo;   /* with spec.undo: running statistics, as before the step's first forward */
+	float *values;  /* parameters, PyTorch's layouts */
+	float *grads;   /* each in the layout its op produces */
+	float *moment;  /* optimizer state: of trained parameters, state_floats once or twice */
+	char *packs;    /* weights again, as oneDNN's kernels want them */
+	float *undo;    /* with spec.undo: running statistics that forwards move, as before the step's first one */
+	double *merged; /* batch norms' statistics over chunks */
 	char *scratch;
 	struct cpu_slot *slot;
 	bool packs_stale, have_grads, undo_saved;
+	uint64_t calibrated; /* GP_CALIBRATE: chunks that count by now; 0 from the next training forward on */
+	bool calibrates;     /* the forward under way is of one that does not yet */
 	uint64_t optim_steps;
 	struct cpu_profile *profile; /* NULL: not measured */
 };
@@ -163,6 +167,12 @@ const float *gp_cpu_bn_input(const struct cpu_call *c, int64_t from, int64_t to,
 const float *gp_cpu_bn_dout(const struct cpu_call *c, int64_t from, int64_t to, float *room);
 int64_t gp_cpu_bn_feed(const struct cpu_call *c, int64_t done, int64_t until);
 int64_t gp_cpu_bn_return(const struct cpu_call *c, int64_t done, int64_t until);
+
+/* Whether a training forward takes the chunk's statistics. */
+bool gp_cpu_bn_takes_statistics(const struct cpu_node *n);
+/* Running statistics that move at the end of a step do so; or, forget: its chunks have not been. */
+void gp_cpu_bn_end_step(struct cpu_plan *p);
+void gp_cpu_bn_forget(struct cpu_plan *p);
 
 /* cpu_plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);

@@ -106,7 +106,7 @@ static void share_batch_norms(struct cpu_plan *p)
 			continue;
 		before = gp_cpu_input(p, n, 0);
 		reader = only_reader(p, n);
-		if (hosts(before) && !before->feeds && n->base.trains) {
+		if (hosts(before) && !before->feeds && gp_cpu_bn_takes_statistics(n)) {
 			n->fed = true;
 			before->feeds = n;
 		}
@@ -179,7 +179,8 @@ static void add_up_memory(struct cpu_plan *p)
 {
 	struct gp_plan_memory *m = &p->memory;
 	const struct gp_plan_spec *spec = &p->base.spec;
-	m->params = (p->value_floats + p->undo_floats) * sizeof(float) + p->pack_bytes;
+	m->params =
+		(p->value_floats + p->undo_floats) * sizeof(float) + p->merged_doubles * sizeof(double) + p->pack_bytes;
 	m->grads = p->grad_floats * sizeof(float);
 	m->optim = (uint64_t)gp_cpu_optim_states(&p->base) * p->state_floats * sizeof(float);
 	m->activations = (uint64_t)spec->slots * p->walk.slot_bytes;

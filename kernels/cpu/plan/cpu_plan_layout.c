@@ -31,7 +31,7 @@ static enum gp_status place_forward(struct gp_walk *w, struct gp_walk_node *base
 		read_vectors(w, n);
 	if (n->feeds)
 		GP_TRY(new_sums(w, n->feeds, base->index, n->feeds->base.index, &n->feeds->sums_forward, err));
-	if (n->sums_bytes && !n->fed && w->spec->train)
+	if (n->sums_in_forward && !n->fed)
 		GP_TRY(new_sums(w, n, base->index, base->index, &n->sums_forward, err));
 	return GP_OK;
 }
@@ -40,10 +40,10 @@ static enum gp_status place_backward(struct gp_walk *w, struct gp_walk_node *bas
 {
 	struct cpu_node *n = (struct cpu_node *)base;
 	const int moment = gp_walk_backward_moment(w, base);
-	if (n->reads && n->reads->sums_bytes && base->want_dx)
+	if (n->reads && n->reads->base.trains && n->reads->sums_bytes && base->want_dx)
 		GP_TRY(new_sums(w, n->reads, moment, gp_walk_backward_moment(w, &n->reads->base),
 				&n->reads->sums_backward, err));
-	if (n->sums_bytes && n->sums_backward < 0)
+	if (base->trains && n->sums_bytes && n->sums_backward < 0)
 		GP_TRY(new_sums(w, n, moment, moment, &n->sums_backward, err));
 	return GP_OK;
 }

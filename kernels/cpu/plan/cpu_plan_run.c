@@ -80,12 +80,27 @@ static enum gp_status check_fault(struct gp_err *err)
 	return GP_OK;
 }
 
+/* What a step, or a calibration, has merged so far is its own: the other begins with nothing. */
+static enum gp_status begin_mode(struct cpu_plan *p, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+{
+	if (mode == GP_CALIBRATE && !p->base.spec.calibrate)
+		GP_FAIL(err, GP_INTERNAL, "the plan of %s was not made to calibrate", p->base.spec.graph->name);
+	if (mode == GP_TRAIN && !p->base.spec.train)
+		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", p->base.spec.graph->name);
+	if ((mode == GP_TRAIN && p->calibrated > 0) || (mode == GP_CALIBRATE && draw == 0)) {
+		gp_cpu_bn_forget(p);
+		p->calibrated = 0;
+	}
+	p->calibrates = mode == GP_CALIBRATE && draw == p->calibrated;
+	p->calibrated += p->calibrates;
+	return GP_OK;
+}
+
 enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots);
-	if (mode == GP_TRAIN && !plan->spec.train)
-		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", plan->spec.graph->name);
+	GP_TRY(begin_mode(p, mode, draw, err));
 	omp_set_num_threads(p->threads);
 	GP_TRY(check_fault(err));
 	GP_TRY(repack(p, err));
