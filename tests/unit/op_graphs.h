@@ -638,6 +638,41 @@ static inline struct gp_graph *tokens(void)
 	return end(g, gp_graph_linear(g, "fc", x, 4, true, &err));
 }
 
+/* --- modes of batch norm ------------------------------------------------------------------------------------------ */
+
+static inline struct gp_graph *in_mode(struct gp_graph *g, enum gp_bn_mode mode)
+{
+	struct gp_bn_attr how = {.mode = mode};
+	if (mode == GP_BN_RENORM) {
+		how.r_max = 2.0f;
+		how.d_max = 1.0f;
+	}
+	assert_true(gp_graph_set_batch_norm(g, &how, &err) > 0);
+	return g;
+}
+
+#define IN_MODE(graph, suffix, mode)                                                                                   \
+	static inline struct gp_graph *graph##_##suffix(void)                                                          \
+	{                                                                                                              \
+		return in_mode(graph(), mode);                                                                         \
+	}
+
+IN_MODE(batch_norm_of_rows, deferred, GP_BN_DEFERRED)
+IN_MODE(residuals, deferred, GP_BN_DEFERRED)
+IN_MODE(batch_norm, running, GP_BN_RUNNING)
+IN_MODE(batch_norm_of_rows, running, GP_BN_RUNNING)
+IN_MODE(inverted_residuals, running, GP_BN_RUNNING)
+IN_MODE(residuals, running, GP_BN_RUNNING)
+IN_MODE(norms_with_activations, running, GP_BN_RUNNING)
+IN_MODE(norm_with_residual_alone, running, GP_BN_RUNNING)
+IN_MODE(norms_without_their_weights, running, GP_BN_RUNNING)
+IN_MODE(frozen_norm_with_residual_and_activation, running, GP_BN_RUNNING)
+IN_MODE(batch_norm_of_rows, renorm, GP_BN_RENORM)
+IN_MODE(inverted_residuals, renorm, GP_BN_RENORM)
+IN_MODE(residuals, renorm, GP_BN_RENORM)
+IN_MODE(norms_with_activations, renorm, GP_BN_RENORM)
+IN_MODE(norms_without_their_biases, renorm, GP_BN_RENORM)
+
 /* Shapes of samples are in the graphs. */
 static const struct {
 	const char *name;
@@ -705,6 +740,21 @@ static const struct {
 	{"masked mean", masked_mean, 5},
 	{"masked mean of one", masked_mean_of_one, 9},
 	{"tokens", tokens, 4},
+	{"deferred norm of rows", batch_norm_of_rows_deferred, 7},
+	{"residuals with deferred norms", residuals_deferred, 3},
+	{"running norm", batch_norm_running, 3},
+	{"running norm of rows", batch_norm_of_rows_running, 7},
+	{"inverted residuals with running norms", inverted_residuals_running, 3},
+	{"residuals with running norms", residuals_running, 3},
+	{"running norms with activations", norms_with_activations_running, 4},
+	{"running norm with residual", norm_with_residual_alone_running, 3},
+	{"running norms without their weights", norms_without_their_weights_running, 3},
+	{"running norm behind a frozen one", frozen_norm_with_residual_and_activation_running, 3},
+	{"renorm of rows", batch_norm_of_rows_renorm, 7},
+	{"inverted residuals with renorm", inverted_residuals_renorm, 3},
+	{"residuals with renorm", residuals_renorm, 3},
+	{"renorms with activations", norms_with_activations_renorm, 4},
+	{"renorms without their biases", norms_without_their_biases_renorm, 3},
 };
 enum { OP_CASES = sizeof op_cases / sizeof op_cases[0] };
 

@@ -61,7 +61,7 @@ static double tolerance_for(const struct gp_graph *g, enum gp_precision precisio
 	}
 	if (!chooses || precision == GP_PRECISION_FP32)
 		return tolerance_of(precision);
-	return precision == GP_PRECISION_BF16 ? 0.3 : 0.06; /* one of 27 in a channel is a lot */
+	return precision == GP_PRECISION_BF16 ? 0.3 : 0.08; /* one of 27 in a channel is a lot */
 }
 
 static void run_case(size_t i, enum gp_precision precision)
@@ -79,6 +79,9 @@ static void run_case(size_t i, enum gp_precision precision)
 	print_message("  %s in %s\n", op_cases[i].name, gp_precision_name(precision));
 	for (uint64_t round = 0; round < ROUNDS; round++)
 		run_round(&p, round);
+	compare_params(&p);
+	for (int d = 0; d < BOTH; d++) /* running statistics that move at the end of a step */
+		OK(p.plan[d]->ops->optim_step(p.plan[d], 0.0f, &err));
 	compare_params(&p);
 	drop_pair(&p);
 	gp_graph_free(g);

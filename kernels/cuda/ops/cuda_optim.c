@@ -59,6 +59,7 @@ enum gp_status gp_cuda_queue_optim_step(struct gp_plan *plan, float lr, struct g
 	p->optim_steps++;
 	const struct gpk_update u = describe(p, lr);
 	gpk_optim_step(gp_cuda_behind_all(p), &u);
+	gp_cuda_bn_end_step(p);
 	gp_rt_event_record(p->update_done, p->stream);
 	p->packs_stale = true; /* narrow copies were made with the update */
 	p->undo_saved = false;

@@ -23,7 +23,8 @@ void gpk_bn_backward_at_once(struct gp_rt_stream *s, const struct gpk_bn *n, con
 			     const void *dy, void *dresidual, void *dx, float *dgamma, float *dbeta);
 
 #define THREADS GPK_SUMS_THREADS
-enum { SAVED_MEAN, SAVED_INVSTD, SAVED_A, SAVED_B };
+enum { SAVED_MEAN, SAVED_INVSTD, SAVED_A, SAVED_B, SAVED_R, SAVED_D };
+enum { MERGED_ROWS, MERGED_MEAN, MERGED_SQUARES };
 
 struct limits {
 	float low, high;
@@ -52,10 +53,11 @@ struct affine {
 	float a, b;
 };
 
-GPK_DEVICE struct affine affine_of(float gamma, float beta, double mean, double invstd)
+/* The normalized value times r, plus d: 1 and 0 but for renorm. */
+GPK_DEVICE struct affine affine_of(float gamma, float beta, double mean, double invstd, double r, double d)
 {
-	const double a = (double)gamma * invstd;
-	return {(float)a, (float)((double)beta - mean * a)};
+	const double a = (double)gamma * r * invstd;
+	return {(float)a, (float)((double)beta + (double)gamma * d - mean * a)};
 }
 
 /* Read before sums are there: the way to memory and back is long beside what a launch of few rows does. */
@@ -73,7 +75,60 @@ GPK_DEVICE struct of_channel channel_of(const struct gpk_bn &n, int64_t channel)
 GPK_DEVICE float moved(float from, float momentum, double to)
 {
 	const double m = (double)momentum;
-	return (float)(m * to + (1.0 - m) * (double)from);
+	return (float)(m < 1.0 ? m * to + (1.0 - m) * (double)from : to);
+}
+
+/* r and d of a channel: gp_bn_limits of op_batch_norm.h, then Ioffe 2017, algorithm 1. */
+struct correction {
+	float r, d;
+};
+
+GPK_DEVICE double within(double low, double v, double high)
+{
+	return v < low ? low : v > high ? high : v;
+}
+
+GPK_DEVICE struct correction correction_of(const struct gpk_bn &n, const struct of_channel &of, double mean, double var)
+{
+	const uint64_t updates = *n.updates, w = (uint64_t)n.warmup;
+	double part = updates < w ? 0.0 : w == 0 ? 1.0 : (double)(updates - w + 1) / (double)w;
+	part = part < 1.0 ? part : 1.0;
+	const double most_r = 1.0 + ((double)n.r_max - 1.0) * part, most_d = (double)n.d_max * part;
+	const double sigma = sqrt((double)of.running_var + (double)n.eps);
+	return {(float)within(1.0 / most_r, sqrt(var + (double)n.eps) / sigma, most_r),
+		(float)within(-most_d, (mean - (double)of.running_mean) / sigma, most_d)};
+}
+
+/* Chan, Golub and LeVeque's merge, as gp_bn_merge of the CPU; *mean and *squares: of all rows so far, which come back. */
+GPK_DEVICE double merge(const struct gpk_bn &n, int64_t channel, double *mean, double *squares)
+{
+	double *const rows_at = n.merged + MERGED_ROWS * n.channels + channel;
+	double *const mean_at = n.merged + MERGED_MEAN * n.channels + channel;
+	double *const squares_at = n.merged + MERGED_SQUARES * n.channels + channel;
+	const double before = *rows_at, more = (double)n.rows, all = before + more;
+	const double away = *mean - (before > 0.0 ? *mean_at : *mean), old = before > 0.0 ? *squares_at : 0.0;
+	*rows_at = all;
+	*mean_at = *mean -= away * (before / all);
+	*squares_at = *squares = old + (*squares + away * away * (before * more / all));
+	return all;
+}
+
+/* The running statistics of a channel move towards those of so many rows. */
+GPK_DEVICE void move_running(const struct gpk_bn &n, int64_t channel, float momentum, const struct of_channel &of,
+			     double mean, double squares, double rows)
+{
+	n.running_mean[channel] = moved(of.running_mean, momentum, mean);
+	n.running_var[channel] = moved(of.running_var, momentum, squares / (rows > 1 ? rows - 1 : 1));
+}
+
+GPK_DEVICE void note_statistics(const struct gpk_bn &n, int64_t channel, const struct of_channel &of, double mean,
+				double var)
+{
+	double rows = (double)n.rows, squares = var * rows;
+	if (n.use == GPK_BN_MERGE || n.use == GPK_BN_TAKE)
+		rows = merge(n, channel, &mean, &squares);
+	if (n.use == GPK_BN_MOVE || n.use == GPK_BN_TAKE)
+		move_running(n, channel, n.use == GPK_BN_TAKE ? 1.0f : n.momentum, of, mean, squares, rows);
 }
 
 /* From a channel's sums of x - shift and of its square: keeps what backward reads, moves the running statistics. */
@@ -83,13 +138,17 @@ GPK_DEVICE struct affine finish_values(const struct gpk_bn &n, int64_t channel, 
 	const double rows = (double)n.rows, away = away_sum / rows;
 	const double mean = shift + away, spread = square_sum / rows - away * away;
 	const double var = spread < 0 ? 0 : spread, invstd = 1.0 / sqrt(var + (double)n.eps);
-	const struct affine f = affine_of(of.gamma, of.beta, mean, invstd);
+	const struct correction fix = n.renorm ? correction_of(n, of, mean, var) : correction{1, 0};
+	const struct affine f = affine_of(of.gamma, of.beta, mean, invstd, (double)fix.r, (double)fix.d);
 	n.saved[SAVED_MEAN * n.channels + channel] = (float)mean;
 	n.saved[SAVED_INVSTD * n.channels + channel] = (float)invstd;
 	n.saved[SAVED_A * n.channels + channel] = f.a;
 	n.saved[SAVED_B * n.channels + channel] = f.b;
-	n.running_mean[channel] = moved(of.running_mean, n.momentum, mean);
-	n.running_var[channel] = moved(of.running_var, n.momentum, n.rows > 1 ? var * rows / (rows - 1) : var);
+	if (n.renorm) {
+		n.saved[SAVED_R * n.channels + channel] = fix.r;
+		n.saved[SAVED_D * n.channels + channel] = fix.d;
+	}
+	note_statistics(n, channel, of, mean, var);
 	return f;
 }
 
@@ -176,6 +235,7 @@ struct coefficients {
 /* As of_channel. */
 struct grads_of_channel {
 	float gamma, invstd, dgamma, dbeta;
+	struct correction fix;
 };
 
 GPK_DEVICE struct grads_of_channel grads_of(const struct gpk_bn &n, int64_t channel, const float *dgamma,
@@ -183,8 +243,12 @@ GPK_DEVICE struct grads_of_channel grads_of(const struct gpk_bn &n, int64_t chan
 {
 	if (channel < 0)
 		return {};
-	return {n.gamma[channel], n.saved[SAVED_INVSTD * n.channels + channel], dgamma ? dgamma[channel] : 0,
-		dbeta ? dbeta[channel] : 0};
+	const float *const fix = n.renorm ? n.saved + channel : nullptr;
+	return {n.gamma[channel],
+		n.saved[SAVED_INVSTD * n.channels + channel],
+		dgamma ? dgamma[channel] : 0,
+		dbeta ? dbeta[channel] : 0,
+		{fix ? fix[SAVED_R * n.channels] : 1, fix ? fix[SAVED_D * n.channels] : 0}};
 }
 
 /* From a channel's sums of g and of g (x - mean): adds to the parameters' gradients. */
@@ -192,12 +256,16 @@ GPK_DEVICE struct coefficients finish_gradients(const struct gpk_bn &n, int64_t 
 						const struct grads_of_channel &of, double sum, double moment,
 						float *dgamma, float *dbeta)
 {
-	const double invstd = (double)of.invstd, rows = (double)n.rows;
+	const double invstd = (double)of.invstd, rows = (double)n.rows, r = (double)of.fix.r, d = (double)of.fix.d;
+	const double by_gamma = n.renorm ? moment * invstd * r + sum * d : moment * invstd;
 	if (dbeta)
 		dbeta[channel] = of.dbeta + (float)sum;
 	if (dgamma)
-		dgamma[channel] = of.dgamma + (float)(moment * invstd);
-	return {(float)((double)of.gamma * invstd), (float)(sum / rows), (float)(moment * invstd * invstd / rows)};
+		dgamma[channel] = of.dgamma + (float)by_gamma;
+	const float scale = (float)((double)of.gamma * invstd * r);
+	if (n.fixed)
+		return {scale, 0, 0};
+	return {scale, (float)(sum / rows), (float)(moment * invstd * invstd / rows)};
 }
 
 GPK_DEVICE float gradient_of(float scale, float shift, float slope, float mean, float g, float x)

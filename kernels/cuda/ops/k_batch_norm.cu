@@ -106,15 +106,29 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
 }
 
-/* What the running statistics make of the thread's channels. Roots in double: every channel's once for a block. */
-template <int V> GPK_DEVICE void running_affine(const struct gpk_bn &n, float (&a)[V], float (&b)[V])
+/* What backward reads of a channel's running statistics, and what those make of it. */
+GPK_DEVICE struct affine running_channel(const struct gpk_bn &n, int64_t channel, bool keep)
+{
+	const float mean = n.running_mean[channel];
+	const double invstd = 1.0 / sqrt((double)n.running_var[channel] + (double)n.eps);
+	const struct affine f = affine_of(n.gamma[channel], n.beta[channel], (double)mean, invstd, 1.0, 0.0);
+	if (keep) {
+		n.saved[SAVED_MEAN * n.channels + channel] = mean;
+		n.saved[SAVED_INVSTD * n.channels + channel] = (float)invstd;
+		n.saved[SAVED_A * n.channels + channel] = f.a;
+		n.saved[SAVED_B * n.channels + channel] = f.b;
+	}
+	return f;
+}
+
+/* Of the thread's channels. Roots in double: every channel's once for a block. `keep`: one block fills `saved`. */
+template <int V> GPK_DEVICE void running_affine(const struct gpk_bn &n, float (&a)[V], float (&b)[V], bool keep)
 {
 	GPK_SHARED(struct affine, of, [WIDE * V]);
 	const unsigned threads = blockDim.x * blockDim.y;
 	const int64_t first = (int64_t)blockIdx.x * blockDim.x * V;
 	for (unsigned c = gpk_linear_thread(); c < blockDim.x * V && first + c < n.channels; c += threads)
-		of[c] = affine_of(n.gamma[first + c], n.beta[first + c], (double)n.running_mean[first + c],
-				  1.0 / sqrt((double)n.running_var[first + c] + (double)n.eps));
+		of[c] = running_channel(n, first + c, keep && blockIdx.y == 0);
 	__syncthreads();
 	GPK_UNROLL
 	for (int i = 0; i < V; i++) {
@@ -128,7 +142,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 	normalize_running(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
 {
 	float a[V], b[V];
-	running_affine<V>(n, a, b);
+	running_affine<V>(n, a, b, n.fixed);
 	if (gpk_first_channel(V) >= n.channels)
 		return;
 	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
@@ -159,10 +173,36 @@ extern "C" void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, c
 	LAUNCH_NORMALIZE(normalize, s, n, x, residual, y);
 }
 
+extern "C" void gpk_bn_forward_running(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x,
+				       const void *residual, void *y)
+{
+	LAUNCH_NORMALIZE(normalize_running, s, n, x, residual, y);
+}
+
 extern "C" void gpk_bn_forward_eval(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
 				    void *y)
 {
-	LAUNCH_NORMALIZE(normalize_running, s, n, x, residual, y);
+	struct gpk_bn eval = *n;
+	eval.fixed = false; /* nothing is kept */
+	gpk_bn_forward_running(s, &eval, x, residual, y);
+}
+
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE) end_step(struct gpk_bn n)
+{
+	const int64_t channel = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+	if (channel >= n.channels)
+		return;
+	const double rows = n.merged[MERGED_ROWS * n.channels + channel];
+	if (!(rows > 0.0))
+		return;
+	move_running(n, channel, n.momentum, channel_of(n, channel), n.merged[MERGED_MEAN * n.channels + channel],
+		     n.merged[MERGED_SQUARES * n.channels + channel], rows);
+	n.merged[MERGED_ROWS * n.channels + channel] = 0.0;
+}
+
+extern "C" void gpk_bn_end_step(struct gp_rt_stream *s, const struct gpk_bn *n)
+{
+	GPK_LAUNCH(s, end_step, (unsigned)gpk_div_up(n->channels, (int64_t)THREADS_TO_MOVE), THREADS_TO_MOVE, 0, *n);
 }
 
 /* --- backward ----------------------------------------------------------------------------------------------------- */
@@ -310,7 +350,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 {
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
 	float a[V], b[V];
-	running_affine<V>(n, a, b);
+	running_affine<V>(n, a, b, false);
 	if (channel >= channels)
 		return;
 	for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {

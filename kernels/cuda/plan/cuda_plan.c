@@ -178,6 +178,7 @@ struct cuda_parts gp_cuda_parts(const struct cuda_plan *p)
 		.values = gp_cuda_align(p->value_floats * sizeof(float)),
 		.packs = p->pack_bytes,
 		.undo = gp_cuda_undo_bytes(p),
+		.merged = gp_cuda_align(p->merged_doubles * sizeof(double)),
 		.moment = gp_cuda_align(states * p->trained_floats * sizeof(float)),
 		.extra = p->at.bytes,
 	};
@@ -205,7 +206,7 @@ static uint64_t place(struct cuda_plan *p, uint64_t bytes)
 void gp_cuda_extra_plan(struct cuda_plan *p)
 {
 	const uint64_t chunks = gp_cuda_squares_chunks(p);
-	p->at.draws = place(p, (uint64_t)p->base.spec.slots * sizeof(uint64_t));
+	p->at.draws = place(p, (uint64_t)p->base.spec.slots * CUDA_SLOT_WORDS * sizeof(uint64_t));
 	p->at.labels = place(p, loss_rows(p) * sizeof(int32_t));
 	p->at.rows = place(p, loss_rows(p) * sizeof(struct gpk_loss_row));
 	p->at.chunks = place(p, chunks * sizeof(struct gpk_squares_chunk));
@@ -232,8 +233,8 @@ static void cut_slot(struct cuda_plan *p, int s, char **at, char **host)
 {
 	struct cuda_slot *slot = &p->slot[s];
 	slot->arena = cut(at, p->walk.slot_bytes);
-	slot->draw = (uint64_t *)(p->extra + p->at.draws) + s;
-	slot->host_draw = (uint64_t *)(p->host_room + p->at.draws) + s;
+	slot->draw = (uint64_t *)(p->extra + p->at.draws) + CUDA_SLOT_WORDS * s;
+	slot->host_draw = (uint64_t *)(p->host_room + p->at.draws) + CUDA_SLOT_WORDS * s;
 	for (int port = 0; port < gp_walk_ports(&p->walk); port++) {
 		slot->io[port] = cut(at, p->walk.io_bytes[port]);
 		if (slot->host)
@@ -249,6 +250,7 @@ static void cut_block(struct cuda_plan *p)
 	p->narrow = cut(&at, m.narrow);
 	p->packs = cut(&at, m.packs);
 	p->undo = cut(&at, m.undo);
+	p->merged = cut(&at, m.merged);
 	p->grads = cut(&at, m.grads);
 	p->moment = cut(&at, m.moment);
 	for (int t = 0; t < CUDA_TRACKS; t++)
@@ -314,6 +316,7 @@ static enum gp_status start_memory(struct cuda_plan *p, struct gp_err *err)
 		for (int port = 0; port < gp_walk_ports(&p->walk); port++)
 			if (p->slot[s].io[port])
 				gp_rt_fill(p->stream, p->slot[s].io[port], 0, p->walk.io_bytes[port]);
+	gp_cuda_bn_forget(p);
 	gp_cuda_squares_table(p);
 	gp_rt_copy_up(p->stream, p->extra, p->host_room, p->at.bytes);
 	return gp_cuda_params_start(p, err);

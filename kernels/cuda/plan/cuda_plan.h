@@ -78,7 +78,8 @@ struct cuda_call {
 	struct gp_blas *blas;
 	enum gp_rt_type type; /* of in, out, dout, dx and gp_cuda_weight */
 	enum gp_mode mode;
-	const uint64_t *draw; /* this slot's, for dropout */
+	const uint64_t *draw;    /* this slot's, for dropout */
+	const uint64_t *updates; /* made before this slot's training forward, for batch norms in mode renorm */
 	const void *const
 		*in;      /* by input, two at least: in[1] is a batch norm's residual, or NULL. In backward only what
 				   the op saves */
@@ -144,7 +145,8 @@ struct cuda_node {
 	void *state;              /* the op's own */
 	enum cuda_act act;        /* batch norm: out = act(normalized + residual) */
 	uint64_t tmp_weight_bytes, pack_bytes, pack_offset;
-	int tmp_weight; /* piece of the walk, -1 where there is none */
+	uint64_t merged_offset; /* batch norm: where in plan->merged its statistics are merged, if they are */
+	int tmp_weight;         /* piece of the walk, -1 where there is none */
 	/* Backward's weight gradients are numbered from 1 in the order in which they are queued; 0 is none. */
 	int job;   /* the op's own */
 	int await; /* done before anything of this node's backward begins */
@@ -159,7 +161,9 @@ struct cuda_param {
 	int8_t order[4];
 };
 
-enum cuda_run { CUDA_RUN_TRAIN, CUDA_RUN_EVAL, CUDA_RUN_BACKWARD, CUDA_RUNS };
+enum cuda_run { CUDA_RUN_TRAIN, CUDA_RUN_EVAL, CUDA_RUN_BACKWARD, CUDA_RUN_CALIBRATE, CUDA_RUNS };
+
+#define CUDA_SLOT_WORDS 2 /* at cuda_slot.draw: the draw; updates made before */
 
 struct cuda_slot {
 	void **io;   /* by port (plan_walk.h), device memory */
@@ -173,7 +177,7 @@ struct cuda_slot {
 
 /* Small things, at the same offsets in `extra` (device) and `host_room` (pinned). */
 struct cuda_extra {
-	uint64_t draws;                          /* by slot */
+	uint64_t draws;                          /* by slot, CUDA_SLOT_WORDS each */
 	uint64_t labels, rows;                   /* cuda_loss.c */
 	uint64_t chunks, firsts, partials, sums; /* cuda_clip.c */
 	uint64_t bytes;
@@ -194,7 +198,7 @@ struct cuda_plan {
 	struct cuda_param *param;
 	struct gp_walk walk;
 	uint64_t decayed_floats, trained_floats, moved_floats, value_floats; /* ends of the four kinds of parameters */
-	uint64_t pack_bytes;
+	uint64_t pack_bytes, merged_doubles;
 	struct cuda_extra at;
 	struct gp_plan_memory memory; /* of the device; pinned memory is not in it */
 
@@ -203,11 +207,14 @@ struct cuda_plan {
 	float *moment; /* optimizer state: as the trained parameters, once or twice */
 	void *narrow;  /* values in bf16; NULL in other precisions */
 	char *packs;
-	float *undo; /* with spec.undo: running statistics that training moves, as before the step's first forward */
+	float *undo;    /* with spec.undo: running statistics that training moves, as before the step's first forward */
+	double *merged; /* batch norms' statistics over chunks */
 	char *extra;
 	char *host_room; /* pinned; behind the small things the slots' host buffers */
 	struct cuda_slot *slot;
-	bool draws; /* some op reads the draw */
+	bool draws;          /* some op reads the draw, or the number of updates */
+	uint64_t calibrated; /* GP_CALIBRATE: chunks that count by now; 0 from the next training forward on */
+	bool calibrates;     /* the forward that is queued is of one that does not yet */
 	bool packs_stale, narrow_stale, packs_warm, undo_saved, warm[CUDA_RUNS], without_graphs;
 	struct gp_rt_graph *packs_graph; /* renews all packs */
 	struct gp_err no_graph;          /* why without_graphs */
@@ -219,6 +226,8 @@ struct cuda_plan {
 #define X(id, NAME, name) extern const struct cuda_op gp_cuda_op_##name;
 GP_OPS(X)
 #undef X
+/* cuda_batch_norm.c: running statistics that move at the end of a step do so. Queues on the forwards' stream. */
+void gp_cuda_bn_end_step(struct cuda_plan *p);
 /* What convolutions make of depthwise nodes. */
 extern const struct cuda_op gp_cuda_depthwise;
 

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/graph/ops/op_batch_norm.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/plan/plan_check.h"
 
@@ -182,7 +183,7 @@ static int kind_of(const struct gp_graph *g, const struct gp_param *q)
 	const bool statistic = q->role == GP_PARAM_RUNNING_MEAN || q->role == GP_PARAM_RUNNING_VAR;
 	if (q->trained)
 		return q->decay ? 0 : 1;
-	return statistic && gp_graph_is_trained(g, &g->node[q->node]) ? 2 : 3;
+	return statistic && gp_bn_moves(g, &g->node[q->node]) && !gp_bn_is_deferred(&g->node[q->node]) ? 2 : 3;
 }
 
 /* One optimizer kernel walks over all trained parameters: those with weight decay lie before the others. */
@@ -210,7 +211,7 @@ static void add_up_memory(struct cuda_plan *p)
 	const uint64_t slots = (uint64_t)spec->slots;
 	struct gp_plan_memory *m = &p->memory;
 	const struct cuda_parts parts = gp_cuda_parts(p);
-	m->params = parts.values + parts.narrow + parts.packs + parts.undo;
+	m->params = parts.values + parts.narrow + parts.packs + parts.undo + parts.merged;
 	m->grads = parts.grads;
 	m->optim = parts.moment;
 	m->activations = slots * p->walk.slot_bytes;

@@ -12,7 +12,7 @@
 
 /* Bytes of the pieces of a plan's block, in this order; then the slots: for each its arena and its IO buffers. */
 struct cuda_parts {
-	uint64_t values, narrow, packs, undo, grads, moment, scratch[CUDA_TRACKS], extra;
+	uint64_t values, narrow, packs, undo, merged, grads, moment, scratch[CUDA_TRACKS], extra;
 };
 struct cuda_parts gp_cuda_parts(const struct cuda_plan *p);
 static inline int gp_cuda_tracks(const struct cuda_plan *p)
@@ -70,6 +70,8 @@ void gp_cuda_optim_count_set(struct gp_plan *plan, uint64_t updates);
 uint64_t gp_cuda_undo_bytes(const struct cuda_plan *p);
 void gp_cuda_undo_save(struct cuda_plan *p);
 void gp_cuda_step_undo(struct gp_plan *plan);
+/* Statistics that were merged are forgotten. Queues on the forwards' stream. */
+void gp_cuda_bn_forget(struct cuda_plan *p);
 /* cuda_clip.c */
 uint64_t gp_cuda_squares_chunks(const struct cuda_plan *p);
 int gp_cuda_trained_params(const struct cuda_plan *p);

@@ -56,6 +56,7 @@ static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, 
 	const struct cuda_track *t = &p->track[track];
 	struct cuda_call c = {.plan = p, .node = n, .stream = t->stream, .blas = t->blas, .type = p->type};
 	c.draw = p->slot[slot].draw;
+	c.updates = p->slot[slot].draw + 1;
 	c.saved = address(p, slot, n->base.saved);
 	if (n->pack_bytes)
 		c.pack = p->packs + n->pack_offset;
@@ -153,7 +154,8 @@ static void queue_forward(struct cuda_plan *p, int slot, enum gp_mode mode)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	if (p->draws && mode == GP_TRAIN)
-		gp_rt_copy_up(p->stream, p->slot[slot].draw, p->slot[slot].host_draw, sizeof(uint64_t));
+		gp_rt_copy_up(p->stream, p->slot[slot].draw, p->slot[slot].host_draw,
+			      CUDA_SLOT_WORDS * sizeof(uint64_t));
 	take_all_in(p, slot, GP_BUF_INPUT);
 	for (int i = g->inputs; i < g->nodes; i++)
 		if (!p->node[i].base.absent && !p->node[i].base.view)
@@ -269,10 +271,12 @@ static void queue_backward(struct cuda_plan *p, int slot)
 
 static void queue(struct cuda_plan *p, int slot, enum cuda_run what)
 {
+	static const enum gp_mode mode[] = {
+		[CUDA_RUN_TRAIN] = GP_TRAIN, [CUDA_RUN_EVAL] = GP_EVAL, [CUDA_RUN_CALIBRATE] = GP_CALIBRATE};
 	if (what == CUDA_RUN_BACKWARD)
 		queue_backward(p, slot);
 	else
-		queue_forward(p, slot, what == CUDA_RUN_TRAIN ? GP_TRAIN : GP_EVAL);
+		queue_forward(p, slot, mode[what]);
 }
 
 static struct gp_rt_stream *stream_for(const struct cuda_plan *p, enum cuda_run what)
@@ -287,9 +291,12 @@ static enum gp_status capture(struct cuda_plan *p, int slot, enum cuda_run what,
 	return gp_rt_capture_end(stream_for(p, what), &p->slot[slot].graph[what], err);
 }
 
-/* Where no graph can be made, such as for want of memory, calls are queued each time. */
+/* Where no graph can be made, such as for want of memory, calls are queued each time; so are those of a calibration, which
+ * are few, and not all alike. */
 static bool has_graph(struct cuda_plan *p, int slot, enum cuda_run what)
 {
+	if (what == CUDA_RUN_CALIBRATE)
+		return false;
 	if (!p->warm[what] || p->profile || p->without_graphs || p->base.spec.slots > GRAPH_SLOTS)
 		return false;
 	if (!p->slot[slot].graph[what])
@@ -379,19 +386,40 @@ void gp_cuda_repack(struct cuda_plan *p)
 	p->narrow_stale = p->packs_stale = false;
 }
 
+/* What a step, or a calibration, has merged so far is its own: the other begins with nothing. */
+static enum gp_status begin_mode(struct cuda_plan *p, enum gp_mode mode, uint64_t draw, struct gp_err *err)
+{
+	if (mode == GP_CALIBRATE && !p->base.spec.calibrate)
+		GP_FAIL(err, GP_INTERNAL, "the plan of %s was not made to calibrate", p->base.spec.graph->name);
+	if (mode == GP_TRAIN)
+		GP_TRY(gp_cuda_check_training(&p->base, err));
+	if ((mode == GP_TRAIN && p->calibrated > 0) || (mode == GP_CALIBRATE && draw == 0)) {
+		gp_cuda_bn_forget(p);
+		p->calibrated = 0;
+	}
+	p->calibrates = mode == GP_CALIBRATE && draw == p->calibrated;
+	p->calibrated += p->calibrates;
+	return GP_OK;
+}
+
+static enum cuda_run run_of(enum gp_mode mode)
+{
+	return mode == GP_TRAIN ? CUDA_RUN_TRAIN : mode == GP_EVAL ? CUDA_RUN_EVAL : CUDA_RUN_CALIBRATE;
+}
+
 enum gp_status gp_cuda_queue_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
 				     struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots);
-	if (mode == GP_TRAIN)
-		GP_TRY(gp_cuda_check_training(plan, err));
+	GP_TRY(begin_mode(p, mode, draw, err));
 	gp_cuda_repack(p);
 	if (mode == GP_TRAIN)
 		gp_cuda_undo_save(p);
 	p->slot[slot].forwarded = mode == GP_TRAIN;
-	*p->slot[slot].host_draw = draw;
-	return launch_measured(p, slot, mode == GP_TRAIN ? CUDA_RUN_TRAIN : CUDA_RUN_EVAL, err);
+	p->slot[slot].host_draw[0] = draw;
+	p->slot[slot].host_draw[1] = p->optim_steps;
+	return launch_measured(p, slot, run_of(mode), err);
 }
 
 enum gp_status gp_cuda_queue_backward(struct gp_plan *plan, int slot, struct gp_err *err)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Taking a step back on the GPU. What a training forward changes for good is
- * running statistics of batch norms that are not frozen, which lie behind what
- * is trained. They are kept when a step's first forward begins;
- * gradients become zero again. Test: tests/unit/test_cuda_plan.c
+ * running statistics of batch norms that move with every chunk, which lie behind
+ * what is trained. They are kept when a step's first forward begins; gradients
+ * become zero again, and statistics that were merged are forgotten. Test: tests/unit/test_cuda_plan.c
  */
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 
@@ -24,6 +24,12 @@ void gp_cuda_undo_save(struct cuda_plan *p)
 	p->undo_saved = true;
 }
 
+void gp_cuda_bn_forget(struct cuda_plan *p)
+{
+	if (p->merged)
+		gp_rt_fill(p->stream, p->merged, 0, p->merged_doubles * sizeof(double));
+}
+
 /* Only queues: the next forward comes after, and its backward after that. */
 void gp_cuda_step_undo(struct gp_plan *plan)
 {
@@ -34,6 +40,8 @@ void gp_cuda_step_undo(struct gp_plan *plan)
 		gp_rt_copy(s, p->values + p->trained_floats, p->undo, moved_bytes(p));
 	if (p->grads)
 		gp_rt_fill(s, p->grads, 0, p->trained_floats * sizeof(float));
+	if (p->calibrated == 0)
+		gp_cuda_bn_forget(p);
 	p->undo_saved = false;
 	for (int i = 0; i < plan->spec.slots; i++)
 		p->slot[i].forwarded = false;
