@@ -18,6 +18,7 @@
 #include <jansson.h>
 
 #include "client/engine.h"
+#include "client/norm_mode.h"
 #include "client/precision.h"
 #include "client/saved_model.h"
 #include "client/security.h"
@@ -42,6 +43,7 @@ struct gp_job_settings {
 	bool init_anyway;
 	enum gp_job_purpose purpose; /* no row: the command says it */
 	const char *freeze;
+	const char *batch_norm; /* no shared row: train alone has the flag; NULL: chunk */
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
 	bool json, progress;
@@ -71,6 +73,7 @@ struct gp_job {
 	char data[GP_SAVED_TEXT];    /* for `infer` without --data */
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
+	struct gp_bn_attr norm_mode; /* what --batch-norm says */
 	struct gp_session_spec session;     /* from the flags; the optimizer from gp_job_open_engine on */
 	enum gp_precision client_precision; /* what --client-precision came to */
 	struct gp_client_security security;

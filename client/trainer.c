@@ -474,5 +474,7 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 		r->checkpoints.newest > 0 ? json_integer((json_int_t)r->checkpoints.newest) : json_null());
 	if (o)
 		json_object_set_new(o, "samples_left_out", json_integer(r->left_out));
+	if (o)
+		json_object_set_new(o, "batch_norm", json_string(r->batch_norm));
 	return gp_figures_json(o, &r->figures, &r->train_account, r->steps_here);
 }

@@ -14,6 +14,7 @@
 
 #include "client/engine.h"
 #include "client/json_log.h"
+#include "client/norm_mode.h"
 #include "client/run_state.h"
 #include "common/graph/optim.h"
 
@@ -43,6 +44,7 @@ struct gp_train_report {
 	struct gp_engine_figures figures;
 	struct gp_account train_account; /* of the training steps alone */
 	char param_sha256[65];
+	char batch_norm[GP_NORM_MODE_TEXT]; /* the mode, with all its values */
 	struct gp_run_checkpoints checkpoints;
 	bool stopped; /* by a signal */
 };

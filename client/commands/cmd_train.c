@@ -54,6 +54,18 @@ static const struct gp_opt data_rows[] = {
 		 "--checkpoint, the current one or $TMPDIR, which an error names, and the exit status is 1"},
 };
 
+static const struct gp_opt norm_rows[] = {
+	{.name = "batch-norm",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(job.batch_norm),
+	 .value = "MODE",
+	 .initial = "chunk",
+	 .help = GP_NORM_MODE_CHOICES
+	 ": by which statistics batch norm normalizes in training: the chunk's, the same with running ones that move "
+	 "once "
+	 "a step, the running ones as they are (fine-tuning), or the chunk's corrected towards those"},
+};
+
 static const struct gp_opt training_rows[] = {
 	{.name = "epochs",
 	 .type = GP_OPT_INT,
@@ -254,7 +266,8 @@ static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
 	const struct gp_opt_rows parts[] = {
 		gp_job_where_rows,     gp_job_security_rows, gp_job_model_rows,    gp_job_freeze_rows, gp_job_skip_rows,
-		ROWS(data_rows),       gp_job_batch_rows,    ROWS(training_rows),  gp_job_codec_rows,  gp_job_grad_rows,
+		ROWS(data_rows),       ROWS(norm_rows),      gp_job_batch_rows,    ROWS(training_rows), gp_job_codec_rows,
+		gp_job_grad_rows,
 		ROWS(checkpoint_rows), gp_job_output_rows,   gp_job_progress_rows, ROWS(log_rows)};
 	struct gp_opt_table t = table;
 	t.opt = rows;
@@ -375,6 +388,8 @@ static enum gp_status describe_run(struct training *t, struct gp_err *err)
 		GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, flags[i], err));
 	gp_left_out_text(&t->left_out, t->set.job.data, data, sizeof data);
 	GP_TRY(gp_run_spec_add(&t->run_spec, "data", data, err));
+	char mode[GP_NORM_MODE_TEXT];
+	GP_TRY(gp_run_spec_add(&t->run_spec, "batch-norm", gp_norm_mode_text(&t->job.norm_mode, mode), err));
 	return gp_run_spec_add_job(&t->run_spec, &t->job, err);
 }
 
@@ -518,6 +533,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 	watch_signals();
 	GP_TRY(gp_train(&spec, report, err));
 	GP_TRY(gp_weights_sha256(t->weights, report->param_sha256, err));
+	gp_norm_mode_text(&t->job.norm_mode, report->batch_norm);
 	print_summary(report);
 	if (t->set.job.profile && t->job.engine->ops->print_profile)
 		t->job.engine->ops->print_profile(t->job.engine, stderr);

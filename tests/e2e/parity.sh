@@ -71,6 +71,13 @@ for threads in 1 2; do
 		same "mobilenetv2 cut 3:-3, --clip-$limit, $threads threads" $small 3:-3 4 $threads "--clip-$limit"
 	done
 	same "cnn cut 2:-1, adamw, --clip-norm 0.5, $threads threads" cnn 2:-1 4 $threads --optimizer adamw --clip-norm 0.5
+	for mode in deferred running renorm renorm:r=2,d=1,warmup=1; do # with statistics of 0 and 1 a high rate is no good
+		same "resnet20 cut 2:-2, --batch-norm $mode, $threads threads" resnet20:width=0.5 2:-2 4 $threads \
+			--lr 0.0005 --batch-norm $mode
+	done
+	equal "the mode in the report" "$(json_get "$work/split.json" batch_norm)" renorm:r=2,d=1,warmup=1
+	same "mobilenetv2, head frozen, --batch-norm deferred, $threads threads" $small 3:-3 4 $threads --freeze head \
+		--batch-norm deferred
 	if [ -n "$has_bf16" ]; then
 		same "mobilenetv2 in bf16, $threads threads" $small 2:-2 4 $threads --precision bf16
 		same "resnet20 in bf16, $threads threads" resnet20:width=0.5 1:-1 4 $threads --precision bf16
