@@ -387,6 +387,8 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 		GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", o->server);
 	if (!m->clips && !o->spec->eval_only && (o->spec->optim.clip_norm > 0.0 || o->spec->optim.clip_value > 0.0))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
+	if (!m->calibrates && o->spec->calibrates)
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to take statistics anew (--recalibrate)", o->server);
 	s->server_memory_bytes = m->memory_bytes;
 	s->server_device_bytes = m->device_memory_bytes;
 	gp_text_sanitize(m->device, s->server_device, sizeof s->server_device);

@@ -105,6 +105,12 @@ struct gp_engine_ops {
 	/* `batches` batches from the loader, forward only. */
 	enum gp_status (*evaluate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
 				   struct gp_step_result *out, struct gp_err *err);
+	/*
+	 * Running statistics of batch norms, but for frozen ones, become those of the samples of `batches` batches from the
+	 * loader, each chunk normalized by its own. Not without session.calibrates.
+	 */
+	enum gp_status (*calibrate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
+				    struct gp_err *err);
 	/* The loader's next batch, forward only: out gets batch->valid rows of the model's outputs, before any softmax.
 	 * Labels are not looked at. The caller gives the batch back. */
 	enum gp_status (*predict)(struct gp_engine *e, struct gp_loader *loader, float *out, struct gp_batch **batch,

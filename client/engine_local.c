@@ -59,17 +59,16 @@ static int slot_of(const struct local_engine *e, int chunk)
 	return chunk % e->plan->spec.slots;
 }
 
-static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
-				    struct gp_err *err)
+static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, enum gp_mode mode,
+				    uint64_t draw, struct gp_err *err)
 {
 	const struct gp_device_ops *ops = e->device->ops;
 	const int slot = slot_of(e, chunk);
 	const struct gp_engine_spec *spec = &e->base.spec;
 	const size_t samples = (size_t)chunk_samples(spec);
-	uint64_t draw = e->base.steps * (uint64_t)spec->session.chunks + (uint64_t)chunk;
 	GP_TRY(wait_for_slot(e, slot, err));
 	gp_batch_map_copy(&e->map, batch, (size_t)chunk * samples, samples, e->plan, slot, NULL);
-	return ops->forward(e->plan, slot, train ? GP_TRAIN : GP_EVAL, draw, err);
+	return ops->forward(e->plan, slot, mode, draw, err);
 }
 
 static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
@@ -81,7 +80,8 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	const int slot = slot_of(e, chunk);
 	int valid = chunk_valid(spec, batch, chunk);
 	struct gp_loss_result loss;
-	GP_TRY(forward_chunk(e, batch, chunk, train, err));
+	const uint64_t draw = e->base.steps * (uint64_t)spec->session.chunks + (uint64_t)chunk;
+	GP_TRY(forward_chunk(e, batch, chunk, train ? GP_TRAIN : GP_EVAL, draw, err));
 	GP_TRY(ops->loss(e->plan, slot, gp_batch_classes(batch) + (size_t)chunk * samples, valid, train,
 			 1.0f / (float)gp_session_batch(&spec->session), &loss, err));
 	if (train)
@@ -179,6 +179,32 @@ static enum gp_status local_evaluate(struct gp_engine *base, struct gp_loader *l
 	return GP_OK;
 }
 
+static enum gp_status calibrate_batch(struct local_engine *e, const struct gp_batch *batch, uint64_t *number,
+				      struct gp_err *err)
+{
+	const uint64_t begin = gp_now_ns();
+	GP_TRY(gp_batch_map_of(e->base.spec.graph, batch, &e->map, err));
+	for (int c = 0; c < e->base.spec.session.chunks; c++)
+		GP_TRY(forward_chunk(e, batch, c, GP_CALIBRATE, (*number)++, err));
+	e->compute_ns += gp_now_ns() - begin;
+	return GP_OK;
+}
+
+static enum gp_status local_calibrate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
+				      struct gp_err *err)
+{
+	struct local_engine *e = (struct local_engine *)base;
+	uint64_t number = 0;
+	for (uint32_t i = 0; i < batches; i++) {
+		struct gp_batch *batch;
+		GP_TRY(gp_loader_next(loader, &batch, err));
+		const enum gp_status status = calibrate_batch(e, batch, &number, err);
+		gp_loader_give_back(loader, batch);
+		GP_TRY(status);
+	}
+	return GP_OK;
+}
+
 static enum gp_status predict_batch(struct local_engine *e, const struct gp_batch *batch, float *out,
 				    struct gp_err *err)
 {
@@ -190,7 +216,7 @@ static enum gp_status predict_batch(struct local_engine *e, const struct gp_batc
 		size_t valid = (size_t)chunk_valid(spec, batch, c);
 		if (valid == 0)
 			break;
-		GP_TRY(forward_chunk(e, batch, c, false, err));
+		GP_TRY(forward_chunk(e, batch, c, GP_EVAL, 0, err));
 		memcpy(out + (size_t)(c * chunk_samples(spec)) * classes,
 		       e->device->ops->buffer(e->plan, slot_of(e, c), GP_BUF_OUTPUT, 0),
 		       valid * classes * sizeof(float));
@@ -283,6 +309,7 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 		.batch = chunk_samples(spec),
 		.slots = e->device->ops->wait && !spec->session.eval_only && spec->session.chunks > 1 ? SLOTS : 1,
 		.train = !spec->session.eval_only,
+		.calibrate = spec->session.calibrates,
 		.seed = spec->session.seed,
 		.optim = spec->session.optim,
 		.precision = spec->session.precision};
@@ -303,6 +330,7 @@ enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_
 						 .step = local_step,
 						 .next = local_next,
 						 .evaluate = local_evaluate,
+						 .calibrate = local_calibrate,
 						 .predict = local_predict,
 						 .get_weights = local_get_weights,
 						 .figures = local_figures,

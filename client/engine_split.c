@@ -89,15 +89,18 @@ static const uint32_t *chunk_samples(const struct split_slot *s)
 	return s->e->train ? s->batch->samples + s->first : NULL;
 }
 
+static uint8_t flags_of(const struct split_engine *e)
+{
+	return e->train ? 0 : GP_FRAME_FLAG_EVAL | (e->calibrates ? GP_FRAME_FLAG_CALIBRATE : 0);
+}
+
 static void encode_tensor(struct split_slot *s, struct gp_flow *flow, void *tensor,
 			  void (*encoded)(struct gp_transfer *))
 {
 	const struct split_engine *e = s->e;
 	struct gp_transfer *t = &flow->slot[s->index];
-	const struct gp_frame_head head = {.flags = e->train ? 0 : GP_FRAME_FLAG_EVAL,
-					   .chunk = s->chunk,
-					   .session = e->session.id,
-					   .step = s->step};
+	const struct gp_frame_head head = {
+		.flags = flags_of(e), .chunk = s->chunk, .session = e->session.id, .step = s->step};
 	t->sample = chunk_samples(s);
 	gp_transfer_encode(t, &head, tensor, s->number, encoded);
 }
@@ -154,8 +157,7 @@ static void run_head_forward(struct gp_task *task)
 	struct split_slot *s = task->arg;
 	struct split_engine *e = s->e;
 	copy_batch(s);
-	task->status = e->device->ops->queue_forward(e->head_plan, s->index, e->train ? GP_TRAIN : GP_EVAL, s->number,
-						     &task->err);
+	task->status = e->device->ops->queue_forward(e->head_plan, s->index, gp_split_mode(e), s->number, &task->err);
 }
 
 static void act_encoded(struct gp_transfer *t)
@@ -249,7 +251,7 @@ static void run_tail(struct gp_task *task)
 	const struct gp_device_ops *ops = e->device->ops;
 	const float scale = 1.0f / (float)gp_session_batch(&e->base.spec.session);
 	copy_from_head(s);
-	task->status = ops->forward(e->tail_plan, s->index, e->train ? GP_TRAIN : GP_EVAL, s->number, &task->err);
+	task->status = ops->forward(e->tail_plan, s->index, gp_split_mode(e), s->number, &task->err);
 	if (task->status == GP_OK && e->outputs)
 		copy_outputs(s);
 	else if (task->status == GP_OK)
@@ -409,7 +411,7 @@ static enum gp_status take_frame(struct split_engine *e, const struct gp_frame_h
 	struct split_slot *s = &e->slot[number % (uint64_t)e->base.spec.session.window];
 	uint64_t *due = &(act ? e->next_act : e->next_grad)[head->tensor];
 	const enum slot_state before = act ? SLOT_WAIT_ACT : SLOT_WAIT_GRAD, during = act ? SLOT_TAIL : SLOT_BACKWARD;
-	const uint8_t flags = e->train ? 0 : GP_FRAME_FLAG_EVAL;
+	const uint8_t flags = flags_of(e);
 	const uint64_t bit = (uint64_t)1 << head->tensor;
 	if (head->step != e->step || head->flags != flags || number != *due || s->number != number ||
 	    (s->state != before && (s->state != during || s->arrived & bit)))

@@ -64,6 +64,7 @@ struct split_engine {
 	uint64_t step, compute_ns;
 	/* The pass under way: training, an evaluation or a prediction. Chunks by their number. */
 	bool train;
+	bool calibrates; /* of an evaluation: it takes running statistics anew */
 	float *outputs; /* of a prediction: a row per sample of the batch */
 	struct split_batch {
 		const struct gp_batch *batch;
@@ -98,6 +99,12 @@ static inline int gp_split_chunk_samples(const struct split_engine *e)
 	return e->base.spec.session.chunk_samples;
 }
 
+/* Of the pass under way. */
+static inline enum gp_mode gp_split_mode(const struct split_engine *e)
+{
+	return e->train ? GP_TRAIN : e->calibrates ? GP_CALIBRATE : GP_EVAL;
+}
+
 /* engine_split.c */
 /* Starts as many chunks as there are and as the window allows. */
 void gp_split_pump(struct split_engine *e);
@@ -123,6 +130,8 @@ enum gp_status gp_split_next(struct gp_engine *base, struct gp_loader *loader, s
 			     struct gp_err *err);
 enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
 				 struct gp_step_result *out, struct gp_err *err);
+enum gp_status gp_split_calibrate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
+				  struct gp_err *err);
 enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,
 				struct gp_err *err);
 /* A chunk is through; `s` is free. */

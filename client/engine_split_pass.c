@@ -50,6 +50,7 @@ static void reset_result(struct split_engine *e)
 static void begin_pass(struct split_engine *e, bool train)
 {
 	e->train = train;
+	e->calibrates = false;
 	e->session.evaluating = !train;
 	e->outputs = NULL;
 	reset_chunks(e, train ? first_of_step(e) : 0);
@@ -340,17 +341,33 @@ static enum gp_status evaluate_batch(struct split_engine *e, struct gp_loader *l
 	return status;
 }
 
+static enum gp_status evaluate_batches(struct split_engine *e, struct gp_loader *loader, uint32_t batches,
+				       struct gp_err *err)
+{
+	e->pass_idle = true;
+	for (uint32_t i = 0; i < batches; i++)
+		GP_TRY(evaluate_batch(e, loader, err));
+	return gp_client_session_wait(&e->session, &e->pass_idle, err);
+}
+
 enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
 				 struct gp_step_result *out, struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
 	begin_pass(e, false);
-	e->pass_idle = true;
-	for (uint32_t i = 0; i < batches; i++)
-		GP_TRY(evaluate_batch(e, loader, err));
-	GP_TRY(gp_client_session_wait(&e->session, &e->pass_idle, err));
+	GP_TRY(evaluate_batches(e, loader, batches, err));
 	*out = e->result;
 	return GP_OK;
+}
+
+/* In all parts: an evaluation whose chunks are normalized otherwise. */
+enum gp_status gp_split_calibrate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
+				  struct gp_err *err)
+{
+	struct split_engine *e = (struct split_engine *)base;
+	begin_pass(e, false);
+	e->calibrates = true;
+	return evaluate_batches(e, loader, batches, err);
 }
 
 enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,

@@ -208,6 +208,8 @@ static enum gp_status set_norm_mode(struct gp_job *j, struct gp_err *err)
 	if (norms == 0 && j->norm_mode.mode != GP_BN_CHUNK)
 		GP_FAIL(err, GP_USAGE, "--batch-norm %s: --model %s has no batch norm", j->set->batch_norm,
 			j->set->model);
+	if (norms == 0 && j->set->recalibrate > 0)
+		GP_FAIL(err, GP_USAGE, "--recalibrate: --model %s has no batch norm", j->set->model);
 	return GP_OK;
 }
 
@@ -263,6 +265,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 {
 	const struct gp_job_settings *s = j->set;
 	j->session.eval_only = !optim;
+	j->session.calibrates = s->recalibrate > 0;
 	if (optim)
 		j->session.optim = *optim;
 	if (!s->local)

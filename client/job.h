@@ -43,6 +43,8 @@ struct gp_job_settings {
 	bool init_anyway;
 	enum gp_job_purpose purpose; /* no row: the command says it */
 	const char *freeze;
+	int64_t recalibrate;      /* batches; train and eval */
+	const char *recalibrated; /* eval's --save */
 	const char *batch_norm; /* no shared row: train alone has the flag; NULL: chunk */
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
@@ -58,6 +60,7 @@ extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token
 extern const struct gp_opt_rows gp_job_model_rows; /* --model --data --input --init --init-skip --init-anyway --seed */
 extern const struct gp_opt_rows gp_job_freeze_rows;   /* --freeze: train and capture */
 extern const struct gp_opt_rows gp_job_skip_rows;     /* --skip-bad: train and eval */
+extern const struct gp_opt_rows gp_job_recalibrate_rows; /* --recalibrate: train and eval */
 extern const struct gp_opt_rows gp_job_batch_rows;    /* --batch --chunks --window */
 extern const struct gp_opt_rows gp_job_codec_rows;    /* --codec and activations' */
 extern const struct gp_opt_rows gp_job_grad_rows;     /* codecs of gradients */

@@ -280,6 +280,19 @@ static const struct gp_opt freeze_rows[] = {
 };
 const struct gp_opt_rows gp_job_freeze_rows = ROWS(freeze_rows);
 
+static const struct gp_opt recalibrate_rows[] = {
+	{.name = "recalibrate",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(recalibrate),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e6,
+	 .help = "before each evaluation, take the running statistics of batch norms anew from N batches of training "
+		 "samples; they are saved with the weights; 0 = leave them"},
+};
+const struct gp_opt_rows gp_job_recalibrate_rows = ROWS(recalibrate_rows);
+
 static const struct gp_opt progress_rows[] = {
 	{.name = "progress",
 	 .type = GP_OPT_FLAG,

@@ -14,6 +14,7 @@
 #include "common/base/mem.h"
 #include "common/base/rate.h"
 #include "client/progress.h"
+#include "client/recalibrate.h"
 
 #define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
 
@@ -325,6 +326,17 @@ static enum gp_status evaluate(struct run *r, struct gp_step_result *sum, struct
 	return GP_OK;
 }
 
+/* The loader goes on where it was: between two epochs, with no batch handed out. */
+static enum gp_status recalibrate(struct run *r, struct gp_err *err)
+{
+	const struct gp_trainer_spec *spec = r->spec;
+	if (spec->recalibrate == 0 || stop_asked(r) || (!spec->val && r->step < spec->total_steps))
+		return GP_OK;
+	GP_TRY(gp_recalibrate(spec->engine, spec->train, spec->recalibrate, err));
+	return gp_loader_seek(spec->train, (uint32_t)(r->step / spec->steps_per_epoch),
+			      (uint32_t)(r->step % spec->steps_per_epoch), err);
+}
+
 /* One that a signal ended has no accuracy. */
 static enum gp_status run_eval(struct run *r, struct gp_err *err)
 {
@@ -375,6 +387,7 @@ static enum gp_status end_epoch(struct run *r, struct gp_err *err)
 {
 	if (r->step == 0 || (r->step % r->spec->steps_per_epoch != 0 && r->step != r->spec->total_steps))
 		return GP_OK;
+	GP_TRY(recalibrate(r, err));
 	GP_TRY(run_eval(r, err));
 	r->epoch = (struct gp_step_result){0};
 	return GP_OK;

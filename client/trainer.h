@@ -24,6 +24,7 @@ struct gp_trainer_spec {
 	struct gp_schedule schedule;
 	uint64_t total_steps;
 	uint32_t steps_per_epoch, val_batches;
+	uint32_t recalibrate; /* batches from which running statistics are taken anew before an evaluation; 0: none */
 	struct gp_json_log *log;    /* NULL: none */
 	struct gp_weights *weights; /* gets the trained parameters */
 	struct gp_run_state *run;   /* (optional) as the engine has it */

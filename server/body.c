@@ -202,10 +202,12 @@ static void run_forward(struct gp_task *task)
 {
 	struct body_slot *s = task->arg;
 	struct gp_body *b = s->body;
-	enum gp_mode mode = s->flags & GP_FRAME_FLAG_EVAL ? GP_EVAL : GP_TRAIN;
+	const bool calibrates = s->flags & GP_FRAME_FLAG_CALIBRATE;
+	enum gp_mode mode = calibrates ? GP_CALIBRATE : s->flags & GP_FRAME_FLAG_EVAL ? GP_EVAL : GP_TRAIN;
+	const uint64_t draw = calibrates ? s->chunk : s->number;
 	task->status = begin_pass(s, &task->err);
 	if (task->status == GP_OK)
-		task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, s->number, &task->err);
+		task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, draw, &task->err);
 	end_pass(s);
 }
 
@@ -347,6 +349,17 @@ static enum gp_status check_eval(const struct gp_body *b, const struct gp_frame_
 	return GP_OK;
 }
 
+/* Statistics are added up in the order of the chunks. Those without an answer come again after a broken link. */
+static enum gp_status check_calibration(const struct gp_body *b, const struct gp_frame_head *head, struct gp_err *err)
+{
+	if (!b->spec.session.calibrates)
+		GP_FAIL(err, GP_PROTO, "a frame with CALIBRATE in a session whose OPEN has not asked for it");
+	if (head->chunk > b->next_calibrating)
+		GP_FAIL(err, GP_PROTO, "act_up of chunk %u with CALIBRATE is not expected (next is %u)", head->chunk,
+			b->next_calibrating);
+	return GP_OK;
+}
+
 /* The first tensor of a chunk takes its slot. */
 static enum gp_status take_slot(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
 				struct gp_err *err)
@@ -366,6 +379,10 @@ static enum gp_status take_slot(struct gp_body *b, const struct gp_frame_head *h
 		b->eval_in_flight++;
 	else
 		b->begun = s->number + 1;
+	if (!eval || (head->flags & GP_FRAME_FLAG_CALIBRATE && head->chunk == 0))
+		b->next_calibrating = 0;
+	if (head->flags & GP_FRAME_FLAG_CALIBRATE && head->chunk == b->next_calibrating)
+		b->next_calibrating++;
 	return GP_OK;
 }
 
@@ -392,6 +409,8 @@ static enum gp_status act_begin(struct gp_body *b, const struct gp_frame_head *h
 	if (b->fetching)
 		GP_FAIL(err, GP_PROTO, "act_up while parameters are fetched");
 	GP_TRY(eval ? check_eval(b, head, err) : check_train(b, head, err));
+	if (head->flags & GP_FRAME_FLAG_CALIBRATE)
+		GP_TRY(check_calibration(b, head, err));
 	if (!is_in_slot(s, SLOT_ARRIVING, head))
 		GP_TRY(take_slot(b, head, s, err));
 	GP_TRY(take_tensor(s, head, err));

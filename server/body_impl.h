@@ -88,6 +88,7 @@ struct gp_body {
 	uint32_t backwards;                /* computed: the gradients are complete when all are */
 	int eval_in_flight;
 	uint64_t evaluated; /* chunks of evaluations that were answered */
+	uint32_t next_calibrating; /* chunk with CALIBRATE that has not come yet; any before it may come again */
 	struct gp_task build, optim, measure;
 	uint64_t grad_inputs;                /* of the plan: inputs whose gradient goes down */
 	struct gp_body_need plan_need, need; /* as estimated: of the plan, of all */

@@ -22,6 +22,7 @@ static struct gp_plan_spec plan_spec(const struct gp_body *b)
 				     .batch = spec->session.chunk_samples,
 				     .slots = spec->session.window,
 				     .train = !spec->session.eval_only,
+				     .calibrate = spec->session.calibrates,
 				     .grad_inputs = b->grad_inputs,
 				     .seed = spec->session.seed,
 				     .optim = spec->session.optim,

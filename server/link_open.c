@@ -49,6 +49,7 @@ static void body_ready(void *arg)
 	ready.threads = (uint32_t)s->device->dev->threads;
 	ready.device = (char *)gp_device_title(s->device->dev, device);
 	ready.clips = true;
+	ready.calibrates = true;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
 	l->state = GP_LINK_RUN;

@@ -5,12 +5,15 @@
  * Test: tests/e2e/eval_infer.sh
  */
 #include <math.h>
+#include <stddef.h>
 
 #include "client/bad_data.h"
 #include "client/commands/commands.h"
 #include "client/figures.h"
 #include "client/job.h"
 #include "client/progress.h"
+#include "client/recalibrate.h"
+#include "common/store/safetensors.h"
 
 #define PROGRAM "gpclient eval"
 
@@ -28,12 +31,21 @@ static const struct gp_opt_table table = {
 		    "      --init cnn.safetensors --codec uniform:bits=8 --json\n",
 };
 
+static const struct gp_opt save_rows[] = {
+	{.name = "save",
+	 .type = GP_OPT_TEXT,
+	 .offset = offsetof(struct gp_job_settings, recalibrated),
+	 .value = "FILE",
+	 .help = "with --recalibrate: write the weights with their new statistics there (safetensors)"},
+};
+
 struct evaluation {
 	struct gp_job_settings set;
 	struct gp_job job;
 	struct gp_dataset *data;
 	struct gp_left_out left_out;
 	struct gp_loader *loader;
+	struct gp_recalibration recalibration;
 	uint32_t batches;
 	struct gp_step_result sum;
 	double seconds;
@@ -46,7 +58,8 @@ static enum gp_status parse(int argc, char **argv, struct gp_job_settings *set, 
 {
 	const struct gp_opt_rows parts[] = {gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows,
 					    gp_job_skip_rows,   gp_job_batch_rows,    gp_job_codec_rows,
-					    gp_job_output_rows, gp_job_progress_rows};
+					    gp_job_output_rows, gp_job_progress_rows, gp_job_recalibrate_rows,
+					    {save_rows, sizeof save_rows / sizeof save_rows[0]}};
 	struct gp_opt rows[GP_OPT_MAX];
 	struct gp_opt_table t = table;
 	t.opt = rows;
@@ -55,12 +68,26 @@ static enum gp_status parse(int argc, char **argv, struct gp_job_settings *set, 
 	return gp_options_parse(&t, argc, argv, set, r, err);
 }
 
+/* Before minutes of evaluation, not after: can a file be made there? */
+static enum gp_status check_save(const struct gp_job_settings *s, struct gp_err *err)
+{
+	if (!s->recalibrated)
+		return GP_OK;
+	if (s->recalibrate == 0)
+		GP_FAIL(err, GP_USAGE,
+			"--save is of weights that --recalibrate has changed; without it they are those of --init");
+	return gp_st_check_target(s->recalibrated, err) == GP_OK ? GP_OK : gp_err_prefix(err, "--save");
+}
+
 static enum gp_status prepare(struct evaluation *e, struct gp_err *err)
 {
 	e->set.purpose = GP_JOB_EVAL;
 	GP_TRY(gp_job_begin(&e->job, &e->set, err));
 	if (!e->set.init)
 		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights to evaluate");
+	GP_TRY(check_save(&e->set, err));
+	if (e->set.recalibrate > 0)
+		GP_TRY(gp_recalibration_open(&e->recalibration, &e->job, err));
 	GP_TRY(gp_job_open_data(&e->job, GP_SPLIT_VAL, false, &e->data, err));
 	GP_TRY(gp_leave_out_bad(&e->set, GP_SPLIT_VAL, e->data, &e->left_out, err));
 	GP_TRY(gp_job_open_loader(&e->job, e->data, GP_SPLIT_VAL, &e->loader, err));
@@ -127,6 +154,8 @@ static enum gp_status run(struct evaluation *e, struct gp_err *err)
 	struct gp_engine_figures before;
 	struct gp_engine *engine = e->job.engine;
 	gp_progress_init(&progress, e->set.progress ? stderr : NULL, PLAIN_PROGRESS_S);
+	if (e->set.recalibrate > 0)
+		GP_TRY(gp_recalibration_run(&e->recalibration, &e->job, err));
 	engine->ops->figures(engine, &before);
 	uint64_t begin = gp_now_ns();
 	enum gp_status status = evaluate(e, &progress, err);
@@ -152,6 +181,7 @@ int gp_cmd_eval(int argc, char **argv)
 			status = run(&e, &err);
 	}
 	gp_job_deinit(&e.job);
+	gp_recalibration_deinit(&e.recalibration);
 	gp_loader_free(e.loader);
 	gp_dataset_free(e.data);
 	if (status != GP_OK)

@@ -265,9 +265,9 @@ static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, const 
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
 	const struct gp_opt_rows parts[] = {
-		gp_job_where_rows,     gp_job_security_rows, gp_job_model_rows,    gp_job_freeze_rows, gp_job_skip_rows,
-		ROWS(data_rows),       ROWS(norm_rows),      gp_job_batch_rows,    ROWS(training_rows), gp_job_codec_rows,
-		gp_job_grad_rows,
+		gp_job_where_rows,     gp_job_security_rows, gp_job_model_rows,    gp_job_freeze_rows,
+		gp_job_skip_rows,      ROWS(data_rows),      ROWS(norm_rows),      gp_job_recalibrate_rows,
+		gp_job_batch_rows,     ROWS(training_rows),  gp_job_codec_rows,    gp_job_grad_rows,
 		ROWS(checkpoint_rows), gp_job_output_rows,   gp_job_progress_rows, ROWS(log_rows)};
 	struct gp_opt_table t = table;
 	t.opt = rows;
@@ -297,7 +297,7 @@ struct training {
 	struct gp_run_spec run_spec;
 	struct gp_saved_model description; /* of the trained weights, for --save and checkpoints */
 	struct gp_saved_pairs described;   /* the same, as metadata */
-	struct gp_run_state *run; /* NULL without --checkpoint */
+	struct gp_run_state *run;          /* NULL without --checkpoint */
 	struct gp_optim optim;
 	struct gp_schedule schedule;
 	uint64_t total_steps;
@@ -388,6 +388,7 @@ static enum gp_status describe_run(struct training *t, struct gp_err *err)
 		GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, flags[i], err));
 	gp_left_out_text(&t->left_out, t->set.job.data, data, sizeof data);
 	GP_TRY(gp_run_spec_add(&t->run_spec, "data", data, err));
+	GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, "recalibrate", err));
 	char mode[GP_NORM_MODE_TEXT];
 	GP_TRY(gp_run_spec_add(&t->run_spec, "batch-norm", gp_norm_mode_text(&t->job.norm_mode, mode), err));
 	return gp_run_spec_add_job(&t->run_spec, &t->job, err);
@@ -524,6 +525,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 				       .total_steps = t->total_steps,
 				       .steps_per_epoch = t->steps_per_epoch,
 				       .val_batches = t->val ? gp_loader_batches_per_epoch(t->val) : 0,
+				       .recalibrate = (uint32_t)t->set.job.recalibrate,
 				       .log = t->log,
 				       .weights = t->weights,
 				       .run = t->run,

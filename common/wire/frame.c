@@ -88,7 +88,8 @@ static enum gp_status check_frame(const struct gp_frame_head *h, struct gp_err *
 	if (h->type < GP_FRAME_ACT_UP || h->type >= GP_FRAME_TYPE_COUNT)
 		GP_FAIL(err, GP_PROTO, "sent a frame of unknown type %u", h->type);
 	const bool act = h->type == GP_FRAME_ACT_UP || h->type == GP_FRAME_ACT_DOWN;
-	if (h->flags & ~GP_FRAME_FLAG_EVAL || (h->flags && !act))
+	const bool eval = h->flags == GP_FRAME_FLAG_EVAL || h->flags == (GP_FRAME_FLAG_EVAL | GP_FRAME_FLAG_CALIBRATE);
+	if (h->flags && (!eval || !act))
 		GP_FAIL(err, GP_PROTO, "sent a %s frame with flags 0x%02x", gp_frame_type_name(h->type), h->flags);
 	if (h->tensor && gp_frame_class(h->type) == GP_CLASS_PARAM)
 		GP_FAIL(err, GP_PROTO, "sent a %s frame of tensor %u", gp_frame_type_name(h->type), h->tensor);

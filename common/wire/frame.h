@@ -58,7 +58,8 @@ enum gp_frame_type {
 	GP_FRAME_TYPE_COUNT
 };
 
-#define GP_FRAME_FLAG_EVAL 0x01 /* forward with running statistics; no gradient follows */
+#define GP_FRAME_FLAG_EVAL      0x01 /* forward with running statistics; no gradient follows */
+#define GP_FRAME_FLAG_CALIBRATE 0x02 /* with EVAL: with the chunk's own, which become the running ones */
 
 struct gp_record_head {
 	uint8_t kind;      /* enum gp_record_kind */

@@ -32,6 +32,7 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 	open->chunks = (uint32_t)s->chunks;
 	open->window = (uint32_t)s->window;
 	open->eval_only = s->eval_only;
+	open->calibrates = s->calibrates;
 	open->codec_act_up = (char *)s->codec[GP_ACT_UP].text;
 	open->codec_act_down = (char *)s->codec[GP_ACT_DOWN].text;
 	open->codec_grad_up = (char *)s->codec[GP_GRAD_UP].text;
@@ -104,6 +105,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 					.chunks = (int)open->chunks,
 					.window = (int)open->window,
 					.eval_only = open->eval_only,
+					.calibrates = open->calibrates,
 					.data_inputs = open->data_inputs,
 					.frozen_inputs = open->frozen_inputs};
 	GP_TRY(read_optimizer(open->optimizer, &out->optim, err));

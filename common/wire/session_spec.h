@@ -26,6 +26,7 @@ struct gp_session_spec {
 	int chunk_samples, chunks; /* samples per chunk, chunks per step */
 	int window;                /* chunks in flight */
 	bool eval_only;            /* forward alone: no gradients, no updates */
+	bool calibrates;           /* running statistics will be taken anew in an evaluation */
 	bool undo;                 /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
 	struct gp_codec_spec codec[GP_DIRECTIONS];
 	/* What of the body's inputs is known only from the rest of the model (flows.h). Bit i: input i is data, not an
@@ -47,7 +48,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 				    struct gp_err *err);
 
 /* What must be the same for a run to go on with its checkpoints, as names and texts. Window, undo and eval_only decide
- * only where and how fast: they are not in it. */
+ * only where and how fast, and calibrates only what may be asked for: they are not in it. */
 struct gp_session_words {
 	struct gp_pairs pairs;
 	char text[22][GP_CODEC_SPEC_MAX];

@@ -135,7 +135,9 @@ static void put_open(struct fuzz_peer *p)
 	optimizer.clip_norm = with & 4 ? 1.0 : 0.0;
 	open.weights = with & 8 ? (uint32_t)opened.body->params : 0;
 	open.eval_only = with & 16;
-	open.chunk_samples = opened.samples = 1 + fuzz_byte(&p->in) % 4;
+	const uint8_t samples = fuzz_byte(&p->in);
+	open.calibrates = samples & 128;
+	open.chunk_samples = opened.samples = 1 + samples % 4;
 	open.window = fuzz_byte(&p->in);
 	open.chunks = fuzz_byte(&p->in);
 	const char *codec = codecs[fuzz_byte(&p->in) % (sizeof codecs / sizeof codecs[0])];

@@ -106,7 +106,8 @@ static inline void fuzz_put_control(struct fuzz_peer *p, const Gpsplit__Control 
 
 /*
  * A frame in one segment, as `like` has type, tensor, codec and session. From the input: how it is wrong (0: not at all),
- * step, chunk, what the payload is filled with, and how many of the input's bytes replace its beginning.
+ * step (with EVAL its highest bit is CALIBRATE), chunk, what the payload is filled with, and how many of the input's bytes
+ * replace its beginning.
  */
 static inline void fuzz_put_frame(struct fuzz_peer *p, const struct gp_frame_head *like, size_t len)
 {
@@ -124,6 +125,10 @@ static inline void fuzz_put_frame(struct fuzz_peer *p, const struct gp_frame_hea
 	memcpy(payload, given.data ? given.data : bytes, given.len < len ? given.len : len);
 	head.payload_len = wrong & 0x02 ? fuzz_number(&p->in, 4) : len;
 	head.flags = wrong & 0x04 ? GP_FRAME_FLAG_EVAL : 0;
+	if (head.flags && head.step & 0x80) {
+		head.step &= 0x7f;
+		head.flags |= GP_FRAME_FLAG_CALIBRATE;
+	}
 	head.checksum = gp_frame_checksum(payload, len) ^ (wrong & 0x08);
 	if (wrong & 0x10)
 		head.codec = (uint16_t)fuzz_number(&p->in, 2);

@@ -285,6 +285,7 @@ static struct gp_body_spec body_spec(void)
 				 .session.chunk_samples = SAMPLES,
 				 .session.window = WINDOW,
 				 .session.chunks = CHUNKS,
+				 .session.calibrates = true,
 				 .session.undo = true};
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		OK(gp_codec_spec_parse(codecs[d], &s.session.codec[d], &err));
@@ -593,6 +594,72 @@ static void evaluations_and_parameters_are_asked_for_again(void **state)
 	rig_deinit(&r);
 }
 
+#define CALIBRATE (GP_FRAME_FLAG_EVAL | GP_FRAME_FLAG_CALIBRATE)
+
+static void calibrate(struct rig *r, uint32_t chunk)
+{
+	const int answers = r->answers;
+	send_tensor(r, GP_ACT_UP, chunk, 0, CALIBRATE);
+	turn_until(r, &r->answers, answers + 1);
+}
+
+/* Chunk 1 has been computed when the link breaks, and comes again. */
+static void statistics_taken_anew_know_no_broken_link(void **state)
+{
+	(void)state;
+	struct rig whole, broken;
+	rig_init(&whole);
+	rig_init(&broken);
+	run_step(&whole);
+	run_step(&broken);
+	for (uint32_t chunk = 0; chunk < 4; chunk++)
+		calibrate(&whole, chunk);
+	calibrate(&broken, 0);
+	calibrate(&broken, 1);
+	cut(&broken);
+	undo_both(&broken);
+	come_back(&broken);
+	for (uint32_t chunk = 1; chunk < 4; chunk++)
+		calibrate(&broken, chunk);
+	expect_same_body(&whole, &broken);
+	run_step(&whole);
+	run_step(&broken);
+	expect_same_body(&whole, &broken);
+	rig_deinit(&whole);
+	rig_deinit(&broken);
+}
+
+static void refuses(struct rig *r, uint32_t chunk, const char *why)
+{
+	struct gp_frame *f;
+	struct gp_err err;
+	const struct gp_transfer *t = &flow_of(r, GP_ACT_UP)->slot[chunk % WINDOW]; /* has been sent: a head that is right */
+	struct gp_frame_head head = t->frame.head;
+	head.chunk = chunk;
+	assert_int_equal(gp_body_frame_begin(r->body, &head, &f, &err), GP_PROTO);
+	if (!strstr(err.text, why))
+		fail_msg("'%s' does not say '%s'", err.text, why);
+}
+
+static void chunks_with_calibrate_come_in_order_and_where_open_asked(void **state)
+{
+	(void)state;
+	struct rig r;
+	rig_init(&r);
+	calibrate(&r, 0);
+	calibrate(&r, 1);
+	refuses(&r, 3, "not expected (next is 2)");
+	calibrate(&r, 0);
+	refuses(&r, 2, "not expected (next is 1)");
+	run_step(&r);
+	send_tensor(&r, GP_ACT_UP, 0, 0, GP_FRAME_FLAG_EVAL);
+	turn_until(&r, &r.answers, r.answers + 1);
+	calibrate(&r, 0);
+	r.body->spec.session.calibrates = false;
+	refuses(&r, 0, "has not asked for it");
+	rig_deinit(&r);
+}
+
 static void fail_later(struct gp_task *t)
 {
 	t->status = gp_err_set(&t->err, GP_DEVICE, 0, __FILE__, __LINE__, "the device is gone");
@@ -641,6 +708,8 @@ int main(void)
 		cmocka_unit_test(an_update_under_way_is_made_though_nobody_hears_of_it),
 		cmocka_unit_test(only_the_commit_may_be_missing),
 		cmocka_unit_test(evaluations_and_parameters_are_asked_for_again),
+		cmocka_unit_test(statistics_taken_anew_know_no_broken_link),
+		cmocka_unit_test(chunks_with_calibrate_come_in_order_and_where_open_asked),
 		cmocka_unit_test(what_fails_without_a_link_is_told_before_it_goes_on),
 		cmocka_unit_test(a_body_without_a_link_can_be_given_up),
 	};

@@ -81,6 +81,7 @@ static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
 }
 
 static struct gp_optim optim;     /* of the engine */
+static bool calibrates;           /* the engine asks for it */
 static double connect_for_s = 20; /* and how long its server may take to answer at all */
 static bool clips;                /* the fake server's READY says so */
 
@@ -129,6 +130,7 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 				      .session.precision = precision,
 				      .init = init,
 				      .session.optim = optim,
+				      .session.calibrates = calibrates,
 				      .server = f.address,
 				      .cut = {.head = 1, .tail = graph->blocks - 1},
 				      .connect_timeout_s = connect_for_s,
@@ -256,6 +258,14 @@ static void a_server_that_knows_no_clipping_is_not_trained_with(void **state)
 	optim.clip_value = 0.0;
 }
 
+static void a_server_that_takes_no_statistics_anew_is_not_asked_for_it(void **state)
+{
+	(void)state;
+	calibrates = true;
+	expect_end(play_ready_only, false, GP_UNSUPPORTED, "too old to take statistics anew (--recalibrate)");
+	calibrates = false;
+}
+
 /* An older server ignores what it does not know, and would compute in fp32. */
 static void a_server_that_does_not_offer_bf16_is_not_asked_for_it(void **state)
 {
@@ -271,6 +281,7 @@ int main(void)
 		cmocka_unit_test(answers_to_no_question_are_refused),
 		cmocka_unit_test(ready_before_the_weights_have_left_is_refused),
 		cmocka_unit_test(a_server_that_knows_no_clipping_is_not_trained_with),
+		cmocka_unit_test(a_server_that_takes_no_statistics_anew_is_not_asked_for_it),
 		cmocka_unit_test(a_server_that_does_not_offer_bf16_is_not_asked_for_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

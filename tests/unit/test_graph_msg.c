@@ -393,6 +393,64 @@ static void hash_is_that_of_the_graph_alone(void **state)
 	assert_true(hash_of("mobilenetv2:width=0.5") != hash_of("mobilenetv2:width=0.35"));
 }
 
+static struct gp_graph *norm_graph(struct gp_bn_attr how)
+{
+	struct gp_err err;
+	const struct gp_shape sample = {.ndim = 1, .dim = {8}};
+	struct gp_graph *g = gp_graph_new("norm", &sample, &err);
+	assert_non_null(g);
+	assert_int_equal(gp_graph_begin_block(g, "body", &err), GP_OK);
+	assert_true(gp_graph_batch_norm(g, "bn", 0, 1e-5f, 0.1f, &err) > 0);
+	assert_int_equal(gp_graph_finish(g, &err), GP_OK);
+	assert_int_equal(gp_graph_set_batch_norm(g, &how, &err), 1);
+	return g;
+}
+
+/* As an older peer writes and reads it: in mode chunk there are two attributes and no others. */
+static void attributes_of_a_batch_norm_are_there_as_far_as_they_say_something(void **state)
+{
+	(void)state;
+	static const struct {
+		struct gp_bn_attr how;
+		size_t attrs;
+	} cases[] = {
+		{{.mode = GP_BN_CHUNK}, 2},
+		{{.mode = GP_BN_DEFERRED}, 3},
+		{{.mode = GP_BN_RUNNING}, 3},
+		{{.mode = GP_BN_RENORM, .r_max = 3.0f}, 4},
+		{{.mode = GP_BN_RENORM, .r_max = 3.0f, .d_max = 5.0f}, 5},
+		{{.mode = GP_BN_RENORM, .r_max = 3.0f, .warmup = 7}, 6},
+	};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct gp_err err;
+		struct gp_graph *g = norm_graph(cases[i].how), *back;
+		Gpsplit__Graph *m;
+		assert_int_equal(gp_graph_to_msg(g, &m, &err), GP_OK);
+		assert_int_equal(m->node[0]->n_attr, cases[i].attrs);
+		assert_int_equal(gp_graph_from_msg(m, NO_LIMIT, &back, &err), GP_OK);
+		assert_memory_equal(g->node[1].attr, back->node[1].attr, sizeof g->node[1].attr);
+		m->node[0]->n_attr = 1;
+		assert_int_equal(gp_graph_from_msg(m, NO_LIMIT, &back, &err), GP_INVALID);
+		assert_non_null(strstr(err.text, "1 attributes; batch_norm has 2 to 6"));
+		gp_graph_free(back);
+		gp_graph_msg_free(m);
+		gp_graph_free(g);
+	}
+}
+
+static void modes_of_batch_norm_make_other_graphs(void **state)
+{
+	(void)state;
+	uint64_t hash[3];
+	for (int mode = 0; mode < 3; mode++) {
+		struct gp_err err;
+		struct gp_graph *g = norm_graph((struct gp_bn_attr){.mode = mode});
+		assert_int_equal(gp_graph_hash(g, &hash[mode], &err), GP_OK);
+		gp_graph_free(g);
+	}
+	assert_true(hash[0] != hash[1] && hash[1] != hash[2] && hash[0] != hash[2]);
+}
+
 #define WITH_MSG(test) cmocka_unit_test_setup_teardown(test, make_msg, free_msg)
 
 int main(void)
@@ -402,6 +460,8 @@ int main(void)
 		cmocka_unit_test(every_attribute_survives),
 		cmocka_unit_test(inputs_and_outputs_of_any_number_and_type_come_back_equal),
 		cmocka_unit_test(hash_is_that_of_the_graph_alone),
+		cmocka_unit_test(attributes_of_a_batch_norm_are_there_as_far_as_they_say_something),
+		cmocka_unit_test(modes_of_batch_norm_make_other_graphs),
 		WITH_MSG(node_that_lies_is_refused),
 		WITH_MSG(attribute_that_does_not_fit_is_refused),
 		WITH_MSG(graph_that_lies_is_refused),

@@ -34,7 +34,8 @@ static struct gp_session_spec make_spec(void)
 				    .chunk_samples = 5,
 				    .chunks = 7,
 				    .window = 3,
-				    .eval_only = true};
+				    .eval_only = true,
+				    .calibrates = true};
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(gp_codec_spec_parse(codecs[i], &s.codec[i], &err), GP_OK);
 	return s;
@@ -53,6 +54,7 @@ static void expect_equal(const struct gp_session_spec *a, const struct gp_sessio
 	assert_int_equal(a->chunks, b->chunks);
 	assert_int_equal(a->window, b->window);
 	assert_int_equal(a->eval_only, b->eval_only);
+	assert_int_equal(a->calibrates, b->calibrates);
 	for (int i = 0; i < 4; i++)
 		assert_string_equal(a->codec[i].text, b->codec[i].text);
 }

@@ -1,0 +1,88 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# --recalibrate: running statistics of batch norms taken anew, by eval and by
+# train, split as in a local run to the last bit, also over a link that breaks
+# and from a checkpoint; and what is refused.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+data=synthetic:shape=3x16x16,classes=10,samples=128
+flags=(--model resnet20:width=0.5 --data $data --batch 16 --chunks 4 --threads 1 --seed 3 --cut 2:-2)
+
+train "$work/first.json" --local "${flags[@]}" --steps 8 --lr 0.01 --no-eval --save "$work/first.safetensors" ||
+	fail "training"
+start_server --threads 1
+
+evaluate() { # JSON-FILE WHERE...: of the weights in $init
+	local out=$1
+	shift
+	"$build/gpclient" eval --no-progress --json "${flags[@]}" --init "$init" "$@" >"$out" 2>"$out.log" ||
+		fail "evaluation: $(cat "$out.log")"
+}
+same_file() { # WHAT A B
+	if cmp -s "$2" "$3"; then echo "ok: $1"; else fail "$1"; fi
+}
+
+init=$work/first.safetensors
+evaluate "$work/plain.json" --local
+evaluate "$work/local.json" --local --recalibrate 3 --save "$work/local.safetensors"
+evaluate "$work/split.json" --server "127.0.0.1:$server_port" --recalibrate 3 --save "$work/split.safetensors"
+same_file "statistics taken anew through a server are those of a local run" "$work/split.safetensors" "$work/local.safetensors"
+equal "loss with them" "$(json_get "$work/split.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+[ "$(json_get "$work/local.json" val_loss)" != "$(json_get "$work/plain.json" val_loss)" ] || fail "nothing has changed"
+init=$work/local.safetensors
+evaluate "$work/again.json" --local
+equal "loss of the weights that were saved" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+evaluate "$work/again.json" --local --recalibrate 3 --save "$work/again.safetensors"
+same_file "statistics taken anew twice" "$work/again.safetensors" "$work/local.safetensors"
+
+init=$work/first.safetensors
+start_link --drop-every $(($(json_get "$work/split.json" wire_up_bytes) / 8)) --seed 5
+evaluate "$work/cut.json" --server "127.0.0.1:$link_port" --recalibrate 3 --save "$work/cut.safetensors" --idle-timeout 2s
+stop_link
+same_file "statistics taken anew over a link that breaks" "$work/cut.safetensors" "$work/local.safetensors"
+[ "$(json_get "$work/cut.json" reconnects)" -gt 0 ] || fail "no cut was counted"
+
+# Training goes on with them: with mode running that decides what follows. Two epochs of 8 steps.
+for mode in chunk running; do
+	run=("${flags[@]}" --init "$work/first.safetensors" --lr 0.01 --schedule const --recalibrate 2 --batch-norm $mode)
+	train "$work/local.json" --local "${run[@]}" --steps 16 --save "$work/w.safetensors" || fail "local run, $mode"
+	train "$work/split.json" --server "127.0.0.1:$server_port" "${run[@]}" --steps 16 || fail "split run, $mode"
+	equal "parameters of a split run, $mode" "$(json_get "$work/split.json" param_sha256)" \
+		"$(json_get "$work/local.json" param_sha256)"
+	equal "its validation, $mode" "$(json_get "$work/split.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+	train "$work/part.json" --local "${run[@]}" --steps 8 --checkpoint "$work/run-$mode" || fail "half a run, $mode"
+	train "$work/rest.json" --local "${run[@]}" --steps 16 --checkpoint "$work/run-$mode" --resume || fail "its rest, $mode"
+	equal "parameters of a resumed run, $mode" "$(json_get "$work/rest.json" param_sha256)" \
+		"$(json_get "$work/local.json" param_sha256)"
+done
+init=$work/w.safetensors
+evaluate "$work/eval.json" --local
+equal "loss of the saved weights" "$(json_get "$work/eval.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+
+refused() { # TEXT COMMAND FLAG...
+	local want=$1 status=0
+	shift
+	"$build/gpclient" "$@" >"$work/out" 2>"$work/err" || status=$?
+	equal "status of '$want'" $status 2
+	grep -q -- "$want" "$work/err" || fail "no '$want': $(cat "$work/err")"
+}
+refused '--save is of weights that --recalibrate' eval --local "${flags[@]}" --init "$init" --save "$work/x"
+refused 'has no batch norm' train --local --model fasttext --data synthetic:tokens=8 --recalibrate 1
+refused 'has no batch norm' train --local --model fasttext --data synthetic:tokens=8 --batch-norm running
+refused "did you mean 'renorm'" train --local "${flags[@]}" --batch-norm renom
+
+# A run whose chunks are small is told once, where they matter.
+warned() { # TIMES FLAG...
+	local want=$1
+	shift
+	train "$work/warn.json" --local "${flags[@]}" --steps 1 --no-eval --lr 1e-6 "$@" || fail "run for a warning"
+	equal "warnings of small chunks ($*)" "$(grep -c 'takes its statistics from chunks of 4 samples' "$work/warn.json.log")" "$want"
+}
+warned 1
+warned 0 --batch-norm deferred
+warned 0 --freeze '*bn*,*.1.*'
+stop_server
+finish
