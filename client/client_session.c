@@ -652,9 +652,9 @@ enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_e
 	return gp_client_session_wait(s, &s->all_committed, err);
 }
 
-void gp_client_session_rewind(struct gp_client_session *s, uint64_t step)
+void gp_client_session_rewind(struct gp_client_session *s, uint64_t step, bool again)
 {
-	s->rewound |= s->opened && step != s->steps;
+	s->rewound |= s->opened && (again || step != s->steps);
 	s->steps = s->committed = step;
 	s->all_committed = true;
 }

@@ -180,8 +180,9 @@ enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t st
 					bool checkpoint, struct gp_err *err);
 /* Waits for every COMMITTED. */
 enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_err *err);
-/* The engine went back to this step (restart, above). */
-void gp_client_session_rewind(struct gp_client_session *s, uint64_t step);
+/* The engine went back to this step (restart, above); `again`: even where it is the one that it was at, something that came
+ * behind it has to be done again. */
+void gp_client_session_rewind(struct gp_client_session *s, uint64_t step, bool again);
 /* Gives our counts and, where there is TCP, the kernel's, summed over all links. */
 void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,
 			       struct gp_tcp_figures *tcp, uint32_t *rtt_us);

@@ -65,6 +65,7 @@ struct split_engine {
 	/* The pass under way: training, an evaluation or a prediction. Chunks by their number. */
 	bool train;
 	bool calibrates; /* of an evaluation: it takes running statistics anew */
+	bool calibrated; /* since the last commit: no checkpoint of this step has these statistics */
 	float *outputs; /* of a prediction: a row per sample of the batch */
 	struct split_batch {
 		const struct gp_batch *batch;

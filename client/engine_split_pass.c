@@ -205,6 +205,7 @@ static void move_on(struct split_engine *e)
 static enum gp_status commit(struct split_engine *e, bool checkpoint, struct gp_err *err)
 {
 	GP_TRY(gp_client_session_commit(&e->session, e->step, e->lr, e->squares ? e->grad_norm : 0.0, checkpoint, err));
+	e->calibrated = false;
 	e->base.steps = ++e->step; /* a link that breaks from here on takes nothing of the committed step back */
 	move_on(e);
 	return GP_OK;
@@ -366,7 +367,7 @@ enum gp_status gp_split_calibrate(struct gp_engine *base, struct gp_loader *load
 {
 	struct split_engine *e = (struct split_engine *)base;
 	begin_pass(e, false);
-	e->calibrates = true;
+	e->calibrates = e->calibrated = true;
 	return evaluate_batches(e, loader, batches, err);
 }
 

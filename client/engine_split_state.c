@@ -141,6 +141,16 @@ static enum gp_status go_to(struct split_engine *e, uint64_t step, struct gp_err
 	return GP_OK;
 }
 
+/* Where running statistics were taken anew behind this step, a server that begins anew may not have them. They do not
+ * depend on those before, so that it is enough to take them once more. */
+static bool calibrate_again(struct split_engine *e, uint64_t step)
+{
+	if (!e->calibrated || !e->session_open || step != e->step)
+		return false;
+	gp_split_undo(e);
+	return e->base.rewound = true;
+}
+
 enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err)
 {
 	struct split_engine *e = arg;
@@ -149,11 +159,13 @@ enum gp_status gp_split_restart(void *arg, uint64_t step, struct gp_err *err)
 		GP_TRY(gp_run_state_check_start(e->base.spec.run, e->base.spec.server, s->stored, s->stored_count, NULL,
 						err));
 	}
+	const bool again = calibrate_again(e, step);
 	GP_TRY(go_to(e, step, err));
+	e->calibrated = false;
 	e->base.steps = e->step = step;
 	gp_split_begin_at_step(e);
 	e->state_hash = gp_flows_state_hash(&e->flows);
-	gp_client_session_rewind(&e->session, step);
+	gp_client_session_rewind(&e->session, step, again);
 	if (!e->session_open)
 		gp_run_state_tell(e->base.spec.run, step);
 	return GP_OK;

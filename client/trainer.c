@@ -363,14 +363,16 @@ static enum gp_status run_eval(struct run *r, struct gp_err *err)
 static enum gp_status begin(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
+	const bool moved = r->here == 0 || r->step != spec->engine->steps;
 	r->step = r->report->steps = spec->engine->steps;
 	if (!spec->run)
 		return GP_OK;
 	if (r->step > 0 || r->here > 0)
 		log_resumed(r);
 	const struct gp_run_progress *p = gp_run_state_progress(spec->run);
-	r->last = r->epoch =
-		(struct gp_step_result){.loss_sum = p->loss_sum, .correct = p->correct, .samples = p->samples};
+	if (moved)
+		r->last = r->epoch = (struct gp_step_result){
+			.loss_sum = p->loss_sum, .correct = p->correct, .samples = p->samples};
 	return gp_loader_seek(spec->train, (uint32_t)(r->step / spec->steps_per_epoch),
 			      (uint32_t)(r->step % spec->steps_per_epoch), err);
 }

@@ -9,7 +9,7 @@
 . "$(dirname "$0")/lib.sh"
 
 data=synthetic:shape=3x16x16,classes=10,samples=128
-flags=(--model resnet20:width=0.5 --data $data --batch 16 --chunks 4 --threads 1 --seed 3 --cut 2:-2)
+flags=(--model resnet20:width=0.5 --data "$data" --batch 16 --chunks 4 --threads 1 --seed 3 --cut 2:-2)
 
 train "$work/first.json" --local "${flags[@]}" --steps 8 --lr 0.01 --no-eval --save "$work/first.safetensors" ||
 	fail "training"
@@ -47,7 +47,7 @@ same_file "statistics taken anew over a link that breaks" "$work/cut.safetensors
 
 # Training goes on with them: with mode running that decides what follows. Two epochs of 8 steps.
 for mode in chunk running; do
-	run=("${flags[@]}" --init "$work/first.safetensors" --lr 0.01 --schedule const --recalibrate 2 --batch-norm $mode)
+	run=("${flags[@]}" --init "$work/first.safetensors" --lr 0.01 --schedule const --recalibrate 2 --batch-norm "$mode")
 	train "$work/local.json" --local "${run[@]}" --steps 16 --save "$work/w.safetensors" || fail "local run, $mode"
 	train "$work/split.json" --server "127.0.0.1:$server_port" "${run[@]}" --steps 16 || fail "split run, $mode"
 	equal "parameters of a split run, $mode" "$(json_get "$work/split.json" param_sha256)" \

@@ -79,6 +79,7 @@ struct config {
 	struct gp_optim optim;
 	bool weights; /* travel up, instead of being drawn there */
 	bool wide;    /* two tensors cross each cut */
+	bool calibrates; /* running statistics are taken anew */
 	bool frozen;  /* the head: chunks of the next step go ahead, where no codec up remembers */
 };
 
@@ -113,6 +114,7 @@ static const struct config raw_sgd = {.codec = RAW, .optim = SGD},
 			   clipped = {.codec = REMEMBERED, .optim = CLIPPED, .weights = true},
 			   remembered_adam = {.codec = REMEMBERED, .optim = ADAM},
 			   poweriter_sgd = {.codec = POWERITER, .optim = SGD, .weights = true},
+			   calibrated = {.codec = RAW, .optim = SGD, .calibrates = true},
 			   wide_raw = {.codec = RAW, .optim = SGD, .wide = true},
 			   wide_remembered = {.codec = REMEMBERED, .optim = ADAM, .wide = true},
 			   frozen_raw = {.codec = RAW, .optim = SGD, .wide = true, .frozen = true},
@@ -162,6 +164,7 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 				      .session.chunks = CHUNKS,
 				      .session.window = WINDOW,
 				      .session.eval_only = !train,
+				      .session.calibrates = c->calibrates,
 				      .session.seed = 11,
 				      .session.optim = c->optim,
 				      .init = c->weights ? r->init : NULL,

@@ -88,6 +88,71 @@ static void a_checkpoint_that_failed_is_known_though_the_answer_was_lost(void **
 	remove_folder(dir);
 }
 
+static void calibrate(struct rig *r)
+{
+	struct gp_err err = {0};
+	expect_ok(gp_loader_seek(r->loader, 0, 0, &err), &err);
+	expect_ok(r->engine->ops->calibrate(r->engine, r->loader, 3, &err), &err);
+}
+
+/* The server ends, and another one goes on with what it has kept. */
+static void restart_server(struct server_thread **server, const char *dir)
+{
+	static char address[32];
+	struct gp_server_settings set = server_thread_settings();
+	strcpy(address, (*server)->address);
+	server_thread_drain(*server);
+	server_thread_join(*server);
+	server_thread_stop(*server);
+	set.listen = address;
+	set.resume_window_s = 20;
+	set.state_dir = dir;
+	set.state_max_bytes = 64 << 20;
+	*server = server_thread_start_with(&set);
+}
+
+static void run_calibrated(bool disturbed, char sha[GP_SHA256_HEX])
+{
+	char dir[64], own[] = "/tmp/gp_resume_XXXXXX";
+	struct server_thread *server = start_keeping_server(dir, 64 << 20);
+	struct rig r;
+	struct gp_step_result result;
+	struct gp_pairs spec = {.count = 0};
+	struct gp_err err = {0};
+	assert_non_null(mkdtemp(own));
+	const struct gp_run_state_options options = {.dir = own, .every = 2, .total_steps = 9, .spec = &spec};
+	expect_ok(gp_run_state_open(&options, &run_state, &err), &err);
+	expect_ok(rig_init(&r, server->address, &calibrated, true, &err), &err);
+	expect_ok(rig_step(&r, &result, &err), &err);
+	expect_ok(rig_step(&r, &result, &err), &err);
+	calibrate(&r);
+	if (disturbed) {
+		restart_server(&server, dir);
+		assert_int_equal(rig_step(&r, &result, &err), GP_CANCELED);
+		assert_true(r.engine->rewound && r.engine->steps == 2);
+		calibrate(&r);
+	}
+	expect_ok(gp_loader_seek(r.loader, 0, 2, &err), &err);
+	expect_ok(rig_step(&r, &result, &err), &err);
+	expect_ok(r.engine->ops->get_weights(r.engine, r.weights, &err), &err);
+	expect_ok(gp_weights_sha256(r.weights, sha, &err), &err);
+	rig_deinit(&r);
+	gp_run_state_close(run_state);
+	run_state = NULL;
+	server_thread_stop(server);
+	remove_folder(dir);
+	remove_folder(own);
+}
+
+static void statistics_taken_anew_are_asked_for_again_where_the_server_is_a_new_one(void **state)
+{
+	(void)state;
+	char whole[GP_SHA256_HEX], disturbed[GP_SHA256_HEX];
+	run_calibrated(false, whole);
+	run_calibrated(true, disturbed);
+	assert_string_equal(whole, disturbed);
+}
+
 /* Opens a run with checkpoints at a server that writes none; `said` gets what is on stderr by then. */
 static enum gp_status open_where_nothing_is_kept(bool required, char said[4096], struct gp_err *err)
 {
@@ -245,6 +310,7 @@ int main(void)
 		cmocka_unit_test(a_checkpoint_that_was_kept_is_known_though_the_answer_was_lost),
 		cmocka_unit_test(a_checkpoint_that_does_not_fit_the_other_side_gives_way_to_an_older_one),
 		cmocka_unit_test(a_checkpoint_that_does_not_load_gives_way_to_an_older_one),
+		cmocka_unit_test(statistics_taken_anew_are_asked_for_again_where_the_server_is_a_new_one),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,158 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# batch_norm.sh BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS [PART...]: what modes of
+# batch norm (--batch-norm) make of a batch that is cut into chunks. Parts, by default
+# all of them in this order:
+#   flowers, cifar  MobileNetV2 with ImageNet weights fine-tuned on pictures of 96x96,
+#                   two rates, batches of 32 in 1, 4 and 8 chunks
+#   scratch         ResNet-20 on CIFAR-10 from nothing, batches of 64 in 1 and 8 chunks
+#   table           no training: only what RESULTS holds
+# Then the table: mean validation accuracy over the seeds, lowest and highest, and the
+# mean with statistics taken anew from RECALIBRATE batches.
+#
+# RESULTS is a file with a line for each run that is finished; runs that it has are not
+# run again, so that the script may be stopped at any time and goes on where it was. All
+# of it takes hours. Runs are local: split ones end in the same bits (tests/e2e/parity.sh).
+# SEEDS, THREADS, RECALIBRATE, EPOCHS, SCRATCH_EPOCHS as below; WRAP=COMMAND is put before
+# every command. Figures: RESULTS.md
+
+set -u -o pipefail
+usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS [flowers|cifar|scratch|table...]"
+build=${1:?$usage} results=${2:?$usage} flowers=${3:?$usage} cifar=${4:?$usage} weights=${5:?$usage}
+shift 5
+# shellcheck disable=SC1091
+. "$(dirname "$0")/../../deploy/json.sh"
+seeds=${SEEDS:-1 2 3} threads=${THREADS:-0} recalibrate=${RECALIBRATE:-30}
+epochs=${EPOCHS:-2} scratch_epochs=${SCRATCH_EPOCHS:-10}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+trap 'exit 130' INT TERM
+export LC_ALL=C
+touch "$results" || exit 1
+
+finetune_modes='chunk deferred running renorm'
+scratch_modes='chunk deferred renorm renorm:warmup=200'
+
+# data rate chunks mode seed -> accuracy, accuracy with statistics taken anew, seconds per batch; of a run that diverged
+# nan. Columns of the results are separated by tabs.
+finished() { # KEY
+	grep -qF -- "$1	" "$results"
+}
+
+note() { # KEY VALUE...
+	local IFS=$'\t'
+	printf '%s\n' "$*" >>"$results"
+}
+
+diverged() {
+	grep -q 'the training diverged' "$work/log"
+}
+
+# Without a number a line would look like a finished run.
+train_and_note() { # KEY FLAGS-OF-BOTH... -- FLAGS-OF-TRAIN...
+	local key=$1 both=()
+	shift
+	while [ "$1" != -- ]; do
+		both+=("$1")
+		shift
+	done
+	shift
+	if ! ${WRAP:-} "$build/gpclient" train --local --threads "$threads" --no-progress "${both[@]}" "$@" \
+		--save "$work/weights" --json >"$work/train.json" 2>"$work/log"; then
+		diverged && note "$key" nan nan nan && return
+		cat "$work/log" >&2
+		return 1
+	fi
+	${WRAP:-} "$build/gpclient" eval --local --threads "$threads" --no-progress "${both[@]}" --init "$work/weights" \
+		--recalibrate "$recalibrate" --json >"$work/eval.json" 2>"$work/log" || { cat "$work/log" >&2 && return 1; }
+	note "$key" "$(json_get "$work/train.json" val_acc)" "$(json_get "$work/eval.json" val_acc)" \
+		"$(json_get "$work/train.json" time_per_batch_s)"
+}
+
+run() { # DATA RATE CHUNKS MODE SEED FUNCTION
+	local key
+	key=$(printf '%s\t%s\t%s\t%s\t%s' "$1" "$2" "$3" "$4" "$5")
+	finished "$key" && return
+	echo "$(date -u +%H:%M:%S) $1, rate $2, $3 chunks, $4, seed $5"
+	"$6" "$key" "$@" || { echo "$1, rate $2, $3 chunks, $4, seed $5: failed" && exit 1; }
+}
+
+finetune() { # KEY DATA RATE CHUNKS MODE SEED
+	local spec=folder:$flowers,size=96,mean=0.5,std=0.5 input=3x96x96
+	[ "$2" = cifar ] && spec=cifar10:$cifar,mean=0.5,std=0.5
+	train_and_note "$1" --model mobilenetv2:pad=same,eps=1e-3 --data "$spec" --input $input --batch 32 --chunks "$4" \
+		--seed "$6" -- --init "$weights" --init-skip 'classifier.*' --epochs "$epochs" --lr "$3" --momentum 0.9 \
+		--weight-decay 0 --schedule cosine --batch-norm "$5"
+}
+
+scratch() { # KEY DATA RATE CHUNKS MODE SEED
+	train_and_note "$1" --model resnet20 --data "cifar10:$cifar" --batch 64 --chunks "$4" --seed "$6" -- \
+		--epochs "$scratch_epochs" --lr "$3" --warmup 200 --momentum 0.9 --weight-decay 5e-4 --schedule cosine \
+		--batch-norm "$5"
+}
+
+finetune_all() { # DATA
+	local seed rate mode chunks
+	for seed in $seeds; do
+		for rate in 0.002 0.01; do
+			for mode in $finetune_modes; do
+				for chunks in 1 4 8; do
+					run "$1" $rate $chunks "$mode" "$seed" finetune
+				done
+			done
+		done
+	done
+}
+
+scratch_all() {
+	local seed mode chunks
+	for seed in $seeds; do
+		for mode in $scratch_modes; do
+			for chunks in 1 8; do
+				run scratch 0.1 $chunks "$mode" "$seed" scratch
+			done
+		done
+	done
+}
+
+table() {
+	awk -F '\t' '
+	{
+		row = $1 "\t" $2 "\t" $4
+		if (!(row in seen)) { seen[row] = 1; order[++rows] = row }
+		cell = row "\t" $3
+		if ($6 == "nan") { diverged[cell]++; next }
+		n[cell]++
+		sum[cell] += 100 * $6
+		again[cell] += 100 * $7
+		if (n[cell] == 1 || 100 * $6 < low[cell]) low[cell] = 100 * $6
+		if (n[cell] == 1 || 100 * $6 > high[cell]) high[cell] = 100 * $6
+	}
+	function text(cell) {
+		if (!n[cell]) return diverged[cell] ? "diverged" : ""
+		return sprintf("%.1f (%.1f to %.1f); %.1f%s", sum[cell] / n[cell], low[cell], high[cell],
+			again[cell] / n[cell], diverged[cell] ? sprintf("; %d diverged", diverged[cell]) : "")
+	}
+	END {
+		print "accuracy in percent: mean (lowest to highest); mean with statistics taken anew"
+		print "| data | rate | mode | 1 chunk | 4 chunks | 8 chunks |"
+		print "|---|---|---|---|---|---|"
+		for (i = 1; i <= rows; i++) {
+			split(order[i], part, "\t")
+			printf "| %s | %s | %s | %s | %s | %s |\n", part[1], part[2], part[3], text(order[i] "\t1"),
+				text(order[i] "\t4"), text(order[i] "\t8")
+		}
+	}' "$results"
+}
+
+for part in "${@:-all}"; do
+	case $part in
+	all) finetune_all flowers && finetune_all cifar && scratch_all ;;
+	flowers | cifar) finetune_all "$part" ;;
+	scratch) scratch_all ;;
+	table) ;;
+	*) echo "$usage" >&2 && exit 2 ;;
+	esac
+done
+table
