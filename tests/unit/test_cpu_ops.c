@@ -81,7 +81,7 @@ struct bed { /* test bed of one case */
 	struct gp_plan *plan;
 };
 
-/* Of a batch norm the dump has the activation behind it, the mode and its limits. */
+/* The dump has the activation behind a batch norm, its mode and its limits. */
 static void set_batch_norm(struct gp_node *n, const int32_t *a)
 {
 	gp_set_bn_attr(n, (struct gp_bn_attr){.eps = 1e-5f, .momentum = 0.1f, .mode = a[2]});

@@ -322,7 +322,7 @@ static void renorm_is_deferred_while_it_warms_up(void **state)
 
 /* --- statistics taken anew ------------------------------------------------------------------------------------------ */
 
-/* Of the first batch norm, which sees data alone: mean and unbiased variance of `batches` batches. */
+/* The first batch norm sees data alone: mean and unbiased variance of `batches` batches. */
 static void check_statistics(struct bed *b, uint64_t batches)
 {
 	const uint64_t n = gp_shape_elements(gp_graph_input_shape(b->graph)), values = n * BATCH / CHANNELS * batches;

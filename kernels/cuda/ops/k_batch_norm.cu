@@ -121,7 +121,7 @@ GPK_DEVICE struct affine running_channel(const struct gpk_bn &n, int64_t channel
 	return f;
 }
 
-/* Of the thread's channels. Roots in double: every channel's once for a block. `keep`: one block fills `saved`. */
+/* The same of the thread's channels. Roots in double: every channel's once for a block. `keep`: one block fills `saved`. */
 template <int V> GPK_DEVICE void running_affine(const struct gpk_bn &n, float (&a)[V], float (&b)[V], bool keep)
 {
 	GPK_SHARED(struct affine, of, [WIDE * V]);

@@ -64,7 +64,7 @@ uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t channels);
 /* y may be x, or residual; residual may be NULL. Eval, by the running statistics, needs neither `saved` nor `room`. */
 void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual, void *y);
 void gpk_bn_forward_eval(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual, void *y);
-/* Of mode running, in training: as eval, and fills `saved`. */
+/* In mode running, in training: as eval, and fills `saved`. */
 void gpk_bn_forward_running(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
 			    void *y);
 /* Running statistics move towards what was merged, if anything was; then nothing is. */
