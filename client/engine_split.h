@@ -100,7 +100,7 @@ static inline int gp_split_chunk_samples(const struct split_engine *e)
 	return e->base.spec.session.chunk_samples;
 }
 
-/* Of the pass under way. */
+/* What forwards of the pass under way are. */
 static inline enum gp_mode gp_split_mode(const struct split_engine *e)
 {
 	return e->train ? GP_TRAIN : e->calibrates ? GP_CALIBRATE : GP_EVAL;

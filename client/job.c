@@ -213,14 +213,13 @@ static enum gp_status set_norm_mode(struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Once, and not where --freeze has left no batch norm that takes statistics. */
-static void warn_of_norms(const struct gp_job *j)
+void gp_job_warn_of_norms(const struct gp_job *j)
 {
 	if (j->norm_mode.mode == GP_BN_RUNNING && !j->set->init)
 		gp_log(model, GP_LOG_WARN,
 		       "--batch-norm running without --init: the running statistics stay at 0 and 1, so that nothing is "
 		       "normalized; deferred or renorm are for training from scratch");
-	if (j->set->batch_norm && gp_norm_mode_suffers(j->graph, j->session.chunk_samples))
+	if (gp_norm_mode_suffers(j->graph, j->session.chunk_samples))
 		gp_log(model, GP_LOG_WARN,
 		       "batch norm takes its statistics from chunks of %d sample%s, which is less than the %d that it "
 		       "needs to train well: a fine-tuning lost 9 points of accuracy with chunks of 8 beside one chunk "
@@ -254,7 +253,6 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	GP_TRY(set_norm_mode(j, err));
 	if (j->set->freeze)
 		GP_TRY(freeze(j, err));
-	warn_of_norms(j);
 	return j->set->init ? load_weights(j, err) : GP_OK;
 }
 

@@ -104,6 +104,8 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 /* `optim` NULL: for evaluation and prediction only. `run`: checkpoints of a training, or NULL. */
 enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_run_state *run,
 				  struct gp_err *err);
+/* For a training that begins: says on stderr what its batch norms will suffer from, if anything. */
+void gp_job_warn_of_norms(const struct gp_job *j);
 /* Safe on a zeroed job. Call it before gp_loader_free of the loaders: the engine may still be reading from one. */
 void gp_job_deinit(struct gp_job *j);
 

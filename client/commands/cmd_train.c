@@ -532,6 +532,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 				       .left_out = t->left_out.samples,
 				       .progress = t->set.job.progress,
 				       .stop = &stop_signal};
+	gp_job_warn_of_norms(&t->job);
 	watch_signals();
 	GP_TRY(gp_train(&spec, report, err));
 	GP_TRY(gp_weights_sha256(t->weights, report->param_sha256, err));

@@ -238,9 +238,9 @@ static void other_nodes_with_bad_attributes_are_refused(void **state)
 	expect_refused(image, pool_node(GP_OP_AVG_POOL, 2, 2, -1), "padding");
 	expect_refused(image, pool_node(GP_OP_AVG_POOL, 16, 1, 0), "does not fit");
 	struct gp_node bn = {.op = GP_OP_BATCH_NORM, .name = "n", .inputs = 1, .in = {0}};
-	gp_set_bn_attr(&bn, (struct gp_bn_attr){0, 0.1f});
+	gp_set_bn_attr(&bn, (struct gp_bn_attr){.eps = 0, .momentum = 0.1f});
 	expect_refused(image, bn, "eps");
-	gp_set_bn_attr(&bn, (struct gp_bn_attr){1e-5f, NAN});
+	gp_set_bn_attr(&bn, (struct gp_bn_attr){.eps = 1e-5f, .momentum = NAN});
 	expect_refused(image, bn, "momentum");
 	struct gp_node drop = {.op = GP_OP_DROPOUT, .name = "n", .inputs = 1, .in = {0}};
 	gp_set_dropout_attr(&drop, (struct gp_dropout_attr){1.0f});

@@ -26,7 +26,8 @@ struct gp_bn_attr {
 	float eps;
 	float momentum; /* running = (1-momentum)*running + momentum*batch, unbiased variance, as PyTorch */
 	int32_t mode;   /* enum gp_bn_mode */
-	/* Of renorm, else 0: r lies in [1/r_max, r_max], d in [-d_max, d_max]; updates before these limits begin to grow. */
+	/* 0 in modes other than renorm. r lies in [1/r_max, r_max], d in [-d_max, d_max]; updates before these limits begin to
+	 * grow. */
 	float r_max, d_max;
 	int32_t warmup;
 };
