@@ -9,7 +9,7 @@
 #   scratch         ResNet-20 on CIFAR-10 from nothing, batches of 64 in 1 and 8 chunks
 #   table           no training: only what RESULTS holds
 # Then the table: mean validation accuracy over the seeds, lowest and highest, and the
-# mean with statistics taken anew from RECALIBRATE batches.
+# mean with statistics taken anew from RECALIBRATE batches, each in one chunk.
 #
 # RESULTS is a file with a line for each run that is finished; runs that it has are not
 # run again, so that the script may be stopped at any time and goes on where it was. All
@@ -65,7 +65,7 @@ train_and_note() { # KEY FLAGS-OF-BOTH... -- FLAGS-OF-TRAIN...
 		return 1
 	fi
 	${WRAP:-} "$build/gpclient" eval --local --threads "$threads" --no-progress "${both[@]}" --init "$work/weights" \
-		--recalibrate "$recalibrate" --json >"$work/eval.json" 2>"$work/log" || { cat "$work/log" >&2 && return 1; }
+		--chunks 1 --recalibrate "$recalibrate" --json >"$work/eval.json" 2>"$work/log" || { cat "$work/log" >&2 && return 1; }
 	note "$key" "$(json_get "$work/train.json" val_acc)" "$(json_get "$work/eval.json" val_acc)" \
 		"$(json_get "$work/train.json" time_per_batch_s)"
 }
@@ -81,14 +81,14 @@ run() { # DATA RATE CHUNKS MODE SEED FUNCTION
 finetune() { # KEY DATA RATE CHUNKS MODE SEED
 	local spec=folder:$flowers,size=96,mean=0.5,std=0.5 input=3x96x96
 	[ "$2" = cifar ] && spec=cifar10:$cifar,mean=0.5,std=0.5
-	train_and_note "$1" --model mobilenetv2:pad=same,eps=1e-3 --data "$spec" --input $input --batch 32 --chunks "$4" \
-		--seed "$6" -- --init "$weights" --init-skip 'classifier.*' --epochs "$epochs" --lr "$3" --momentum 0.9 \
+	train_and_note "$1" --model mobilenetv2:pad=same,eps=1e-3 --data "$spec" --input $input --batch 32 \
+		--seed "$6" -- --chunks "$4" --init "$weights" --init-skip 'classifier.*' --epochs "$epochs" --lr "$3" --momentum 0.9 \
 		--weight-decay 0 --schedule cosine --batch-norm "$5"
 }
 
 scratch() { # KEY DATA RATE CHUNKS MODE SEED
-	train_and_note "$1" --model resnet20 --data "cifar10:$cifar" --batch 64 --chunks "$4" --seed "$6" -- \
-		--epochs "$scratch_epochs" --lr "$3" --warmup 200 --momentum 0.9 --weight-decay 5e-4 --schedule cosine \
+	train_and_note "$1" --model resnet20 --data "cifar10:$cifar" --batch 64 --seed "$6" -- \
+		--chunks "$4" --epochs "$scratch_epochs" --lr "$3" --warmup 200 --momentum 0.9 --weight-decay 5e-4 --schedule cosine \
 		--batch-norm "$5"
 }
 
