@@ -45,7 +45,7 @@ struct gp_job_settings {
 	const char *freeze;
 	int64_t recalibrate;      /* batches; train and eval */
 	const char *recalibrated; /* eval's --save */
-	const char *batch_norm; /* no shared row: train alone has the flag; NULL: chunk */
+	const char *batch_norm;   /* no shared row: train alone has the flag; NULL: chunk */
 	int64_t seed, batch, chunks, window;
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
 	bool json, progress;
@@ -76,7 +76,7 @@ struct gp_job {
 	char data[GP_SAVED_TEXT];    /* for `infer` without --data */
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
-	struct gp_bn_attr norm_mode; /* what --batch-norm says */
+	struct gp_bn_attr norm_mode;        /* what --batch-norm says */
 	struct gp_session_spec session;     /* from the flags; the optimizer from gp_job_open_engine on */
 	enum gp_precision client_precision; /* what --client-precision came to */
 	struct gp_client_security security;

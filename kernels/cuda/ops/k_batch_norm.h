@@ -51,9 +51,9 @@ struct gpk_bn {
 	double *merged; /* for MERGE, TAKE and gpk_bn_end_step: GPK_BN_MERGED lines of `channels`; zeros: nothing */
 	bool fixed;     /* mode running */
 	bool renorm;
-	float r_max, d_max; /* of renorm; r and d are within these and what `warmup` says of *updates, in device memory */
+	float r_max, d_max; /* of renorm: r and d are within these and what `warmup` says of *updates */
 	int32_t warmup;
-	const uint64_t *updates;
+	const uint64_t *updates; /* in device memory */
 };
 #define GPK_BN_SAVED        4 /* mean, invstd, a, b */
 #define GPK_BN_SAVED_RENORM 6 /* r, d */
