@@ -12,7 +12,6 @@
 #include "common/base/log.h"
 #include "common/base/rng.h"
 #include "common/base/threads.h"
-#include "common/graph/graph.h"
 
 #define PLAIN_PROGRESS_S 5
 
@@ -105,23 +104,4 @@ void gp_warn_of_data(const char *spec, const struct gp_dataset *d, const char *w
 		       "be "
 		       "divided by 255",
 		       spec);
-}
-
-/* One that is trained: a frozen one uses its running statistics. */
-static bool trains_batch_norm(const struct gp_graph *g)
-{
-	for (int i = 0; i < g->params; i++)
-		if (g->param[i].trained && g->node[g->param[i].node].op == GP_OP_BATCH_NORM)
-			return true;
-	return false;
-}
-
-void gp_warn_of_chunks(const struct gp_job *j)
-{
-	if (j->session.chunk_samples == 1 && trains_batch_norm(j->graph))
-		gp_log(model, GP_LOG_WARN,
-		       "--batch %lld in --chunks %lld: batch norm takes its mean and variance from each chunk, and "
-		       "these are "
-		       "of one sample; fewer --chunks, or a larger --batch, train better",
-		       (long long)j->set->batch, (long long)j->set->chunks);
 }

@@ -29,7 +29,5 @@ void gp_left_out_text(const struct gp_left_out *o, const char *spec, char *text,
 
 /* Warns, once each, of labels that are all the same and of mean= and std= on the wrong scale. `what`: "training". */
 void gp_warn_of_data(const char *spec, const struct gp_dataset *d, const char *what);
-/* Warns where batch norm would be trained on chunks of one sample. */
-void gp_warn_of_chunks(const struct gp_job *j);
 
 #endif

@@ -454,7 +454,6 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	t->job.stop = &stop_signal;
 	GP_TRY(open_log(t, err));
 	gp_warn_of_data(t->set.job.data, t->train_data, "training");
-	gp_warn_of_chunks(&t->job);
 	return gp_job_open_engine(&t->job, &t->optim, t->run, err);
 }
 

@@ -51,7 +51,7 @@ if(gp_cuda STREQUAL "emulated")
   target_include_directories(gp_gpu INTERFACE $<TARGET_PROPERTY:DNNL::dnnl,INTERFACE_INCLUDE_DIRECTORIES>)
   if(GP_SANITIZE)
     # -O2 in place of a preset's -O1: emulated kernels are most of the work of the sanitizers' tests.
-    target_compile_options(gp_gpu INTERFACE -O2 -fsanitize=${GP_SANITIZE} ${gp_seen_twice} -fno-omit-frame-pointer
+    target_compile_options(gp_gpu INTERFACE -O2 -fsanitize=${GP_SANITIZE} -fno-omit-frame-pointer
       -fno-sanitize-recover=all)
   endif()
 else()
