@@ -478,6 +478,8 @@ void gp_body_frame_lost(struct gp_body *b, const struct gp_frame *f)
 {
 	const struct gp_frame_head *head = &f->head;
 	const bool act = head->type == GP_FRAME_ACT_UP;
+	if (act && head->flags & GP_FRAME_FLAG_CALIBRATE && head->chunk < b->next_calibrating)
+		b->next_calibrating = head->chunk; /* it was not computed, so that those behind it are not to come before it */
 	if ((!act && head->type != GP_FRAME_GRAD_UP) || (head->flags & GP_FRAME_FLAG_EVAL))
 		return;
 	gp_place_lose(&(act ? b->next_act : b->next_grad)[head->tensor], chunk_number(b, head));

@@ -301,7 +301,8 @@ static void undone(struct gp_task *task)
 bool gp_body_checkpoint_at_rest(struct gp_body *b)
 {
 	gp_require(b->stopping && !gp_body_busy(b));
-	if (!gp_body_keeps_checkpoints(b) || b->broken != GP_OK || b->step == 0 || b->checkpoint.step == b->step)
+	if (!b->built || !gp_body_keeps_checkpoints(b) || b->broken != GP_OK || b->step == 0 ||
+	    b->checkpoint.step == b->step)
 		return false;
 	b->checkpoint.stay =
 		GP_CHECKPOINTS_MAX; /* the client does not have this one, so it must not push out one that both have */

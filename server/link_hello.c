@@ -101,6 +101,8 @@ static enum gp_status claim(struct gp_server_link *l, struct gp_server_session *
 	if (l->has_place)
 		GP_TRY(gp_place_read(hello->place, down, up, &l->client_place, err));
 	take_over(s);
+	if (s->ending) /* a server that stops has no use for a session that nobody has: it has ended just now */
+		GP_FAIL(err, GP_BUSY, GP_SERVER_STOPS);
 	l->state = GP_LINK_WELCOME;
 	l->client_steps = hello->last_step;
 	l->client_hash = hello->state_hash;

@@ -105,7 +105,7 @@ enum gp_status gp_server_opening_begin(struct gp_server_link *l, struct gp_span 
 		return status;
 	}
 	memcpy(o->bytes, bytes.data, bytes.len);
-	gp_lane_init(&o->lane, l->srv->build, NULL);
+	gp_lane_init(&o->lane, l->srv->build, &l->srv->openings);
 	o->task = (struct gp_task){.run = run_read, .done = read_done, .arg = o};
 	l->session->opening = o;
 	gp_channel_hold(l->ch);

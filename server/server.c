@@ -135,6 +135,7 @@ static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 		GP_TRY(gp_worker_new(srv->loop, "gp-disk", 1, &srv->disk, err));
 	}
 	GP_TRY(gp_worker_new(srv->loop, "gp-build", BUILD_THREADS, &srv->build, err));
+	srv->openings = (struct gp_lane_user){0};
 	gp_worker_set_nice(srv->build, BUILD_NICE);
 	GP_TRY(gp_worker_new(srv->loop, "gp-codec", codec_threads(srv), &srv->codec, err));
 	return gp_worker_new(srv->loop, "gp-slow-codec", 1, &srv->slow_codec, err);

@@ -55,6 +55,7 @@ struct gp_server {
 	struct gp_server_settings set;
 	struct gp_server_devices devices;
 	struct gp_worker *build, *codec;
+	struct gp_lane_user openings; /* on `build`: all OPENs together have one turn beside each body */
 	struct gp_worker *slow_codec; /* codecs that would hold up those of other sessions: transfer.h */
 	struct gp_worker *disk;     /* NULL without --state-dir */
 	struct gp_state_dir *state; /* NULL without --state-dir */

@@ -121,7 +121,7 @@ static bool is_of_run(const struct gp_server_session *s, struct gp_span run_id, 
 static bool has_left_behind(const struct gp_server *srv, struct gp_span run_id, const char *who)
 {
 	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
-		if (s->superseded && s->body && is_of_run(s, run_id, who))
+		if (s->superseded && (s->body || s->opening) && is_of_run(s, run_id, who))
 			return true;
 	return false;
 }

@@ -79,7 +79,7 @@ struct gp_server_session {
  * the same run end. GP_BUSY when there are as many as the server takes, or as the name may have. */
 enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_link *link, struct gp_span run_id,
 				     const char *who, struct gp_server_session **out, struct gp_err *err);
-/* Whether it counts among those that may be open: also one that is ending, as long as its body takes memory and threads,
+/* Whether it counts among those that may be open: also one that is ending, as long as it takes memory and threads,
  * unless its own client has replaced it. */
 static inline bool gp_server_session_counts(const struct gp_server_session *s)
 {
