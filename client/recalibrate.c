@@ -4,6 +4,8 @@
  */
 #include "client/recalibrate.h"
 
+#include <string.h>
+
 enum gp_status gp_recalibrate(struct gp_engine *e, struct gp_loader *train, uint32_t batches, struct gp_err *err)
 {
 	GP_TRY(gp_loader_seek(train, 0, 0, err));
@@ -20,11 +22,42 @@ enum gp_status gp_recalibration_open(struct gp_recalibration *r, const struct gp
 	return gp_job_open_loader(j, r->data, GP_SPLIT_TRAIN, &r->loader, err);
 }
 
+/* What the file of --init says stays true, but for the preparation of pictures: that is what the statistics were taken
+ * with. */
+static enum gp_status describe(const struct gp_recalibration *r, const struct gp_job *j, struct gp_saved_model *out,
+			       struct gp_err *err)
+{
+	const struct gp_saved_model *then = &j->saved;
+	GP_TRY(gp_saved_model_describe(j->model, r->data, j->set->data, out, err));
+	if (then->labels) {
+		json_decref(out->labels);
+		out->labels = json_incref(then->labels);
+	}
+	if (then->data[0])
+		memcpy(out->data, then->data, sizeof out->data);
+	memcpy(out->run, then->run, sizeof out->run);
+	out->steps = then->steps;
+	return GP_OK;
+}
+
+static enum gp_status save(const struct gp_recalibration *r, const struct gp_job *j, struct gp_err *err)
+{
+	struct gp_saved_model description;
+	struct gp_saved_pairs pairs;
+	GP_TRY(describe(r, j, &description, err));
+	enum gp_status status = gp_saved_pairs_make(&description, &pairs, err);
+	if (status == GP_OK)
+		status = gp_weights_save_with(j->init, j->set->recalibrated, pairs.pair, pairs.count, err);
+	gp_saved_pairs_deinit(&pairs);
+	gp_saved_model_deinit(&description);
+	return status;
+}
+
 enum gp_status gp_recalibration_run(struct gp_recalibration *r, struct gp_job *j, struct gp_err *err)
 {
 	GP_TRY(gp_recalibrate(j->engine, r->loader, (uint32_t)j->set->recalibrate, err));
 	GP_TRY(j->engine->ops->get_weights(j->engine, j->init, err));
-	return j->set->recalibrated ? gp_weights_save(j->init, j->set->recalibrated, err) : GP_OK;
+	return j->set->recalibrated ? save(r, j, err) : GP_OK;
 }
 
 void gp_recalibration_deinit(struct gp_recalibration *r)

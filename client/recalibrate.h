@@ -25,7 +25,7 @@ struct gp_recalibration {
 /* The training samples of a job with --recalibrate. Before gp_job_build. */
 enum gp_status gp_recalibration_open(struct gp_recalibration *r, const struct gp_job *j, struct gp_err *err);
 /* Takes statistics anew; the job's weights, which a server that begins anew is given, have them from then on. Saves those
- * where --save says so. */
+ * where --save says so, with the description of their model. */
 enum gp_status gp_recalibration_run(struct gp_recalibration *r, struct gp_job *j, struct gp_err *err);
 /* After gp_job_deinit. */
 void gp_recalibration_deinit(struct gp_recalibration *r);

@@ -35,6 +35,11 @@ equal "loss with them" "$(json_get "$work/split.json" val_loss)" "$(json_get "$w
 init=$work/local.safetensors
 evaluate "$work/again.json" --local
 equal "loss of the weights that were saved" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+described=(--json --data "$data" --batch 16 --chunks 4 --threads 1 --init "$init")
+"$build/gpclient" eval --no-progress --local "${described[@]}" >"$work/again.json" 2>"$work/again.log" ||
+	fail "without --model: $(cat "$work/again.log")"
+equal "loss without --model" "$(json_get "$work/again.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+equal "steps of the training" "$(grep -ao '"gpsplit.steps":"8"' "$init")" '"gpsplit.steps":"8"'
 evaluate "$work/again.json" --local --recalibrate 3 --save "$work/again.safetensors"
 same_file "statistics taken anew twice" "$work/again.safetensors" "$work/local.safetensors"
 
