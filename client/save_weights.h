@@ -11,7 +11,8 @@
 #include "common/graph/weights.h"
 
 /*
- * GP_IO when `path` could not be written; err says why, and where they are instead: in the folder `checkpoints` (NULL:
+ * GP_IO when `path` could not be written; err says why. A line on standard error has said by then where they are
+ * instead: in the folder `checkpoints` (NULL:
  * none), in the current one, in $TMPDIR or in /tmp, the first of these that takes them.
  */
 enum gp_status gp_save_somewhere(const struct gp_weights *w, const char *path, const char *checkpoints,

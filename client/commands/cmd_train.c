@@ -513,6 +513,21 @@ static enum gp_status save(struct training *t, uint64_t steps, struct gp_err *er
 	return status;
 }
 
+/* What a training has come to, on standard output and in the log. */
+static enum gp_status report_end(struct training *t, struct gp_err *err)
+{
+	struct gp_train_report *const report = &t->report;
+	if (t->set.job.json)
+		GP_TRY(gp_job_print_json(gp_train_report_json(report), err));
+	t->ended = true;
+	if (!t->log)
+		return GP_OK;
+	return gp_json_log_write(
+		t->log, "end",
+		json_pack("{s:I, s:o}", "step", (json_int_t)report->steps, "report", gp_train_report_json(report)),
+		err);
+}
+
 static enum gp_status run(struct training *t, struct gp_err *err)
 {
 	struct gp_train_report *const report = &t->report;
@@ -540,18 +555,12 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 	if (t->set.job.profile && t->job.engine->ops->print_profile)
 		t->job.engine->ops->print_profile(t->job.engine, stderr);
 	const enum gp_status saved = save(t, report->steps, &unsaved);
-	if (t->set.job.json)
-		GP_TRY(gp_job_print_json(gp_train_report_json(report), err));
-	t->ended = true;
-	if (t->log)
-		GP_TRY(gp_json_log_write(t->log, "end",
-					 json_pack("{s:I, s:o}", "step", (json_int_t)report->steps, "report",
-						   gp_train_report_json(report)),
-					 err));
-	if (saved != GP_OK) {
+	const enum gp_status reported = report_end(t, err);
+	if (saved != GP_OK) { /* that weights are not where they should be matters more */
 		*err = unsaved;
 		return saved;
 	}
+	GP_TRY(reported);
 	if (report->stopped)
 		GP_FAIL(err, GP_CANCELED, "stopped by a signal after %llu of %llu steps",
 			(unsigned long long)report->steps, (unsigned long long)t->total_steps);

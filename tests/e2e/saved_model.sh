@@ -99,6 +99,16 @@ kept() {
 	weights=$work/cwd/$file
 	equal "a full disk: they are whole" "$(evaluate --data $synthetic)" "$loss"
 	[ ! -e "$work/full.safetensors" ] || fail "something is at the place of --save"
+	# Nothing can be printed either, and the path is long: it is told whole, and --save is the error that is left.
+	local folder=$work/$(printf 'x%.0s' {1..200})
+	status=0
+	mkdir "$folder" "$work/gone"
+	(cd "$work/gone" && rmdir "$work/gone" && TMPDIR=$folder GP_FAULT=write:1 "$build/gpclient" train --json --local "${common[@]}" \
+		--model $model --steps 1 --no-eval --save "$work/full.safetensors" >/dev/full 2>"$work/full.log") || status=$?
+	equal "a full disk and standard output: exit status" $status 1
+	file=$(sed -n 's/^--save: .*; the trained weights are in \(.*\) instead$/\1/p' "$work/full.log")
+	[ -f "$file" ] && [ "${file%/*}" = "$folder" ] || fail "the path is not whole: $(tail -2 "$work/full.log")"
+	equal "a full disk and standard output: the error" "$(tail -1 "$work/full.log" | grep -c '^gpclient train: --save: ')" 1
 }
 if grep -q '^GP_FAULTS:[A-Z]*=ON' "$build/CMakeCache.txt"; then
 	kept
