@@ -256,6 +256,21 @@ static enum gp_status list_labels(const struct gp_dataset *d, json_t **out, stru
 	return GP_OK;
 }
 
+/* The same of a file that an option names: "tsv:a.tsv,val=/home/me/b.tsv" to "tsv:a.tsv,val=b.tsv". */
+static void cut_val(char *data)
+{
+	static const char option[] = ",val=";
+	char *path = strstr(data, option);
+	if (!path)
+		return;
+	path += sizeof option - 1;
+	char *begin = path, *end = path + strcspn(path, ",");
+	for (char *c = path; c + 1 < end; c++)
+		if (*c == '/' && c[1] != '/')
+			begin = c + 1;
+	memmove(path, begin, strlen(begin) + 1);
+}
+
 /* "folder:/home/me/flowers,size=96" to "folder:flowers,size=96": where it lay is nobody's business who gets the file. */
 static void copy_data(const char *data, char out[GP_SAVED_TEXT])
 {
@@ -268,7 +283,10 @@ static void copy_data(const char *data, char out[GP_SAVED_TEXT])
 	size_t begin = stop;
 	while (begin > from && data[begin - 1] != '/')
 		begin--;
-	snprintf(out, GP_SAVED_TEXT, "%.*s%.*s%s", (int)from, data, (int)(stop - begin), data + begin, data + end);
+	char whole[4096]; /* cut to its length only when paths are out of it */
+	snprintf(whole, sizeof whole, "%.*s%.*s%s", (int)from, data, (int)(stop - begin), data + begin, data + end);
+	cut_val(whole);
+	snprintf(out, GP_SAVED_TEXT, "%.*s", GP_SAVED_TEXT - 1, whole);
 	for (char *c = out; *c; c++)
 		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
 			*c = '?';

@@ -14,7 +14,7 @@
  *   gpsplit.mean, .std  R/G/B or one number; on the scale of gpsplit.scale
  *   gpsplit.scale     1/255: a byte of a picture times this, before mean and std
  *   gpsplit.labels    names of the outputs, a JSON array of texts
- *   gpsplit.data      --data, with the last name of its folder alone
+ *   gpsplit.data      --data, with the last names of its paths alone
  *   gpsplit.run       the first 8 hex digits of the run's id
  *   gpsplit.steps     training steps, as text
  *

@@ -92,6 +92,8 @@ static void data_is_noted_without_the_path_to_its_folder(void **state)
 	(void)state;
 	static const char *const texts[][2] = {{"folder:/home/ann/flowers,size=96", "folder:flowers,size=96"},
 					       {"folder:/home/ann/flowers//", "folder:flowers"},
+					       {"tsv:/a/b.tsv,val=/home/ann/c.tsv,max=8", "tsv:b.tsv,val=c.tsv,max=8"},
+					       {"tsv:b.tsv,val=/c.tsv", "tsv:b.tsv,val=c.tsv"},
 					       {"fashion-mnist,limit=10", "fashion-mnist,limit=10"},
 					       {"synthetic:shape=3x8x8", "synthetic:shape=3x8x8"},
 					       {"pictures:mean=0.1/0.2/0.3,size=8", "pictures:mean=0.1/0.2/0.3,size=8"},
