@@ -12,9 +12,11 @@ enum gp_status gp_recalibrate(struct gp_engine *e, struct gp_loader *train, uint
 	return e->ops->calibrate(e, train, batches, err);
 }
 
-enum gp_status gp_recalibration_open(struct gp_recalibration *r, const struct gp_job *j, struct gp_err *err)
+enum gp_status gp_recalibration_open(struct gp_recalibration *r, const struct gp_job *j, struct gp_left_out *out,
+				     struct gp_err *err)
 {
 	GP_TRY(gp_job_open_data(j, GP_SPLIT_TRAIN, false, &r->data, err));
+	GP_TRY(gp_leave_out_bad(j->set, GP_SPLIT_TRAIN, r->data, out, err));
 	if (gp_dataset_samples(r->data) < (uint32_t)j->set->batch)
 		GP_FAIL(err, GP_INVALID,
 			"--data %s has %u training samples, fewer than one batch of %lld for --recalibrate",

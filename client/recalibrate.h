@@ -12,6 +12,7 @@
 #ifndef GP_RECALIBRATE_H
 #define GP_RECALIBRATE_H
 
+#include "client/bad_data.h"
 #include "client/job.h"
 
 /* From the loader's beginning on, which is left where it is then. */
@@ -22,8 +23,9 @@ struct gp_recalibration {
 	struct gp_dataset *data;
 	struct gp_loader *loader;
 };
-/* The training samples of a job with --recalibrate. Before gp_job_build. */
-enum gp_status gp_recalibration_open(struct gp_recalibration *r, const struct gp_job *j, struct gp_err *err);
+/* The training samples of a job with --recalibrate, without the bad ones, which are added to `out`. Before gp_job_build. */
+enum gp_status gp_recalibration_open(struct gp_recalibration *r, const struct gp_job *j, struct gp_left_out *out,
+				     struct gp_err *err);
 /* Takes statistics anew; the job's weights, which a server that begins anew is given, have them from then on. Saves those
  * where --save says so, with the description of their model. */
 enum gp_status gp_recalibration_run(struct gp_recalibration *r, struct gp_job *j, struct gp_err *err);

@@ -56,10 +56,12 @@ struct evaluation {
 static enum gp_status parse(int argc, char **argv, struct gp_job_settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows,
-					    gp_job_skip_rows,   gp_job_batch_rows,    gp_job_codec_rows,
-					    gp_job_output_rows, gp_job_progress_rows, gp_job_recalibrate_rows,
-					    {save_rows, sizeof save_rows / sizeof save_rows[0]}};
+	const struct gp_opt_rows parts[] = {
+		gp_job_where_rows,       gp_job_security_rows,
+		gp_job_model_rows,       gp_job_skip_rows,
+		gp_job_batch_rows,       gp_job_codec_rows,
+		gp_job_output_rows,      gp_job_progress_rows,
+		gp_job_recalibrate_rows, {save_rows, sizeof save_rows / sizeof save_rows[0]}};
 	struct gp_opt rows[GP_OPT_MAX];
 	struct gp_opt_table t = table;
 	t.opt = rows;
@@ -87,7 +89,7 @@ static enum gp_status prepare(struct evaluation *e, struct gp_err *err)
 		GP_FAIL(err, GP_USAGE, "--init FILE is missing: the weights to evaluate");
 	GP_TRY(check_save(&e->set, err));
 	if (e->set.recalibrate > 0)
-		GP_TRY(gp_recalibration_open(&e->recalibration, &e->job, err));
+		GP_TRY(gp_recalibration_open(&e->recalibration, &e->job, &e->left_out, err));
 	GP_TRY(gp_job_open_data(&e->job, GP_SPLIT_VAL, false, &e->data, err));
 	GP_TRY(gp_leave_out_bad(&e->set, GP_SPLIT_VAL, e->data, &e->left_out, err));
 	GP_TRY(gp_job_open_loader(&e->job, e->data, GP_SPLIT_VAL, &e->loader, err));

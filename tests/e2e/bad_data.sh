@@ -87,6 +87,17 @@ runs 3 eval.json eval --local "${weights[@]}" --json
 runs 0 eval.json eval --local "${weights[@]}" --json --skip-bad 1
 equal "eval leaves one out" "$(json_get eval.json samples_left_out) $(json_get eval.json samples)" "1 9"
 
+# The training pictures of --recalibrate count, too.
+again=(eval --local "${flags[@]:3:6}" --init norm.safetensors --model resnet20:width=0.25 --recalibrate 1 --no-progress --json)
+runs 0 norm.json train "${flags[@]}" --model resnet20:width=0.25 --steps 1 --no-eval --save norm.safetensors
+cp cut.png d/train/c0/
+runs 3 again.json "${again[@]}"
+grep -q 'cut.png.*training' again.json.log || fail "a bad training picture: $(cat again.json.log)"
+runs 3 again.json "${again[@]}" --skip-bad 1
+runs 0 again.json "${again[@]}" --skip-bad 2
+equal "eval --recalibrate leaves two out" "$(json_get again.json samples_left_out)" 2
+rm d/train/c0/cut.png
+
 # ---- infer ----
 
 start_server --threads 1
