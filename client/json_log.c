@@ -18,6 +18,8 @@
 #include "common/base/log.h"
 #include "common/base/mem.h"
 
+#define FAILURES_BYTES (1 << 20)
+
 struct gp_json_log {
 	int fd;
 	char *path;
@@ -27,11 +29,47 @@ struct gp_json_log {
 	uint64_t begin_ns;
 };
 
+static bool is_event(const json_t *line, const char *event)
+{
+	const char *name = json_string_value(json_object_get(line, "event"));
+	return name && strcmp(name, event) == 0;
+}
+
+/* A header that an error follows, once or several times: runs that ended before their first step, as one that finds
+ * no server. A header alone is not enough: its run may be about to begin. */
+static bool holds_failures_alone(FILE *f)
+{
+	char *text = NULL;
+	size_t size = 0;
+	ssize_t len;
+	bool fits = true, header = false;
+	while (fits && (len = getline(&text, &size, f)) > 0) {
+		json_t *line = json_loadb(text, (size_t)len, 0, NULL);
+		fits = is_event(line, header ? "error" : "header");
+		header = !header;
+		json_decref(line);
+	}
+	free(text);
+	return fits && !header && feof(f);
+}
+
+static bool may_be_replaced(const char *path, off_t bytes)
+{
+	FILE *f = bytes <= FAILURES_BYTES ? fopen(path, "re") : NULL;
+	if (!f)
+		return false;
+	const bool may = holds_failures_alone(f);
+	fclose(f);
+	return may;
+}
+
 /* What somebody has recorded is not written over. Devices and pipes hold nothing. */
-static enum gp_status check_empty(const struct gp_json_log *l, struct gp_err *err)
+static enum gp_status make_empty(const struct gp_json_log *l, struct gp_err *err)
 {
 	struct stat st;
-	if (fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_size > 0)
+	if (fstat(l->fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_size == 0)
+		return GP_OK;
+	if (!may_be_replaced(l->path, st.st_size) || ftruncate(l->fd, 0) != 0)
 		GP_FAIL(err, GP_INVALID,
 			"--log-json: %s holds a log already, which is not written over: give another name, or remove "
 			"it (a "
@@ -62,7 +100,7 @@ enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_lo
 	if (l->fd < 0)
 		return give_up(l, gp_err_set(err, GP_INVALID, errno, __FILE__, __LINE__,
 					     "cannot create JSON log %s: %s", path, strerror(errno)));
-	if (!append && check_empty(l, err) != GP_OK)
+	if (!append && make_empty(l, err) != GP_OK)
 		return give_up(l, err->code);
 	l->begin_ns = gp_now_ns();
 	l->whole = lseek(l->fd, 0, SEEK_END);

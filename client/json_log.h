@@ -16,8 +16,9 @@
 
 struct gp_json_log;
 
-/* Creates `path`. A file that holds something already is added to with `append` (for a resumed run);
- * else GP_INVALID. */
+/* Creates `path`. A file that holds something already is added to with `append` (for a resumed run), on a line of its
+ * own. Else GP_INVALID, unless it holds the events "header" and "error" alone, of runs that ended before they had
+ * recorded a step: it begins anew. */
 enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err);
 /*
  * A line {"time":"2026-01-02T03:04:05.678Z","elapsed_s":1.25,"event":EVENT,...}, with the keys of `object` behind; the

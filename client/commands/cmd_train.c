@@ -229,7 +229,8 @@ static const struct gp_opt log_rows[] = {
 	 .value = "FILE",
 	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); a file "
 		 "that "
-		 "holds some already is refused, unless by --resume, which adds to it"},
+		 "holds some already is refused, unless by --resume, which adds to it, or where its run ended before "
+		 "its first step"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(job.profile),

@@ -107,6 +107,33 @@ static void a_log_is_not_written_over_and_failures_name_the_file(void **state)
 	assert_string_equal(err.text, "cannot create JSON log no/such/folder/x: No such file or directory");
 }
 
+/* Writes these events, and opens the file once more. */
+static enum gp_status open_behind(const char *const *events)
+{
+	struct gp_err err;
+	struct gp_json_log *l = open_log();
+	for (; *events; events++)
+		assert_int_equal(gp_json_log_write(l, *events, json_object(), &err), GP_OK);
+	gp_json_log_close(l, &err);
+	const enum gp_status status = gp_json_log_open(path, false, &l, &err);
+	if (status == GP_OK)
+		gp_json_log_close(l, &err);
+	return status;
+}
+
+static void a_log_of_failures_alone_begins_anew(void **state)
+{
+	(void)state;
+	assert_int_equal(open_behind((const char *[]){"header", "error", NULL}), GP_OK);
+	assert_content("");
+	assert_int_equal(open_behind((const char *[]){"header", "error", "header", "error", NULL}), GP_OK);
+	assert_content("");
+	assert_int_equal(open_behind((const char *[]){"header", NULL}), GP_INVALID); /* that run may be on its way */
+	assert_int_equal(open_behind((const char *[]){"header", "error", "header", NULL}), GP_INVALID);
+	assert_int_equal(open_behind((const char *[]){"header", "step", "error", NULL}), GP_INVALID);
+	assert_content("{\"event\":\"header\"}\n{\"event\":\"step\"}\n{\"event\":\"error\"}\n");
+}
+
 static void no_log_drops_everything(void **state)
 {
 	struct gp_err err;
@@ -183,6 +210,7 @@ int main(void)
 		cmocka_unit_test(every_object_is_a_line_at_once),
 		cmocka_unit_test(log_that_is_gone_on_with_keeps_its_lines),
 		cmocka_unit_test(a_log_is_not_written_over_and_failures_name_the_file),
+		cmocka_unit_test(a_log_of_failures_alone_begins_anew),
 		cmocka_unit_test(no_log_drops_everything),
 		cmocka_unit_test(a_full_disk_is_reported_once),
 		cmocka_unit_test(a_line_that_does_not_fit_is_taken_back),
