@@ -87,6 +87,20 @@ static enum gp_status give_up(struct gp_json_log *l, enum gp_status status)
 	return status;
 }
 
+/* A line that a power cut or another program left without its end stays by itself. */
+static bool end_last_line(const struct gp_json_log *l)
+{
+	char last = '\n';
+	struct stat st;
+	const int fd = fstat(l->fd, &st) == 0 && S_ISREG(st.st_mode) ? open(l->path, O_RDONLY | O_CLOEXEC) : -1;
+	if (fd < 0)
+		return true;
+	if (st.st_size > 0 && pread(fd, &last, 1, st.st_size - 1) != 1)
+		last = '\n';
+	close(fd);
+	return last == '\n' || pwrite(l->fd, "\n", 1, st.st_size) == 1;
+}
+
 enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_log **out, struct gp_err *err)
 {
 	struct gp_json_log *l = gp_calloc(1, sizeof *l);
@@ -102,6 +116,9 @@ enum gp_status gp_json_log_open(const char *path, bool append, struct gp_json_lo
 					     "cannot create JSON log %s: %s", path, strerror(errno)));
 	if (!append && make_empty(l, err) != GP_OK)
 		return give_up(l, err->code);
+	if (append && !end_last_line(l))
+		return give_up(l, gp_err_set(err, GP_IO, errno, __FILE__, __LINE__, "cannot write JSON log %s: %s",
+					     path, strerror(errno)));
 	l->begin_ns = gp_now_ns();
 	l->whole = lseek(l->fd, 0, SEEK_END);
 	if (l->whole < 0) /* a pipe */

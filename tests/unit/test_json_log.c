@@ -90,6 +90,32 @@ static void log_that_is_gone_on_with_keeps_its_lines(void **state)
 	assert_content("{\"event\":\"x\",\"step\":1}\n{\"event\":\"x\",\"step\":2}\n");
 }
 
+static void half_a_line_stays_by_itself(void **state)
+{
+	struct gp_err err;
+	struct gp_json_log *l = open_log();
+	char text[256];
+	(void)state;
+	gp_json_log_write(l, "x", json_object(), &err);
+	gp_json_log_close(l, &err);
+	assert_int_equal(truncate(path, 10), 0);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(gp_json_log_open(path, true, &l, &err), GP_OK);
+		gp_json_log_write(l, "x", json_object(), &err);
+		assert_int_equal(gp_json_log_close(l, &err), GP_OK);
+	}
+	FILE *f = fopen(path, "r");
+	assert_non_null(f);
+	assert_non_null(fgets(text, sizeof text, f));
+	assert_int_equal(strlen(text), 11);
+	for (int i = 0; i < 2; i++) {
+		assert_non_null(fgets(text, sizeof text, f));
+		assert_string_equal(without_stamp(text), "{\"event\":\"x\"}\n");
+	}
+	assert_null(fgets(text, sizeof text, f));
+	fclose(f);
+}
+
 static void a_log_is_not_written_over_and_failures_name_the_file(void **state)
 {
 	struct gp_err err;
@@ -209,6 +235,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_object_is_a_line_at_once),
 		cmocka_unit_test(log_that_is_gone_on_with_keeps_its_lines),
+		cmocka_unit_test(half_a_line_stays_by_itself),
 		cmocka_unit_test(a_log_is_not_written_over_and_failures_name_the_file),
 		cmocka_unit_test(a_log_of_failures_alone_begins_anew),
 		cmocka_unit_test(no_log_drops_everything),
