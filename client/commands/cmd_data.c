@@ -50,9 +50,10 @@ static const struct gp_opt check_options[] = {
 static const struct gp_opt_table check_table = {
 	.command = PROGRAM " check",
 	.synopsis = "SPEC [--threads N] [--json]",
-	.about = "Reads every file of a dataset, training and validation: pictures are decoded, texts made tokens,\n"
-		 "labels and checksums of others compared. SPEC is what --data takes. Prints a line for each bad file,\n"
-		 "then a summary; the exit status is 3 where one is bad.",
+	.about =
+		"Reads every file of a dataset, training and validation: pictures are decoded, texts made tokens,\n"
+		"labels and checksums of others compared. SPEC is what --data takes. Prints a line for each bad file,\n"
+		"then a summary; the exit status is 3 where one is bad.",
 	.examples = "  gpclient data check folder:flowers\n"
 		    "  gpclient data check cifar10:cifar-10-batches-bin --json\n"
 		    "  gpclient data check glue-sst2:glue --tokenizer roberta\n",
@@ -149,8 +150,8 @@ static enum gp_status report(const struct checking *c, struct gp_err *err)
 {
 	const uint32_t bad = c->part[0].bad.count + c->part[1].bad.count;
 	if (c->set.json)
-		GP_TRY(gp_job_print_json(json_pack("{s:s, s:o, s:o}", "data", c->spec, "train", part_json(&c->part[0]),
-						   "val", part_json(&c->part[1])),
+		GP_TRY(gp_job_print_json(json_pack("{s:o, s:o, s:o}", "data", gp_job_text_json(c->spec), "train",
+						   part_json(&c->part[0]), "val", part_json(&c->part[1])),
 					 err));
 	else
 		for (int i = 0; i < 2; i++)

@@ -45,6 +45,9 @@ equal "bad files are listed" "$(grep -cE '^(training|validation): d/.*(cut.png: 
 equal "a summary of each split" "$(grep -cE '^(training: 11 samples, 11|validation: 9 samples, 9) files read, (3|1) bad' check1.txt)" 2
 equal "a last line" "$(cat check1.txt.log)" "gpclient data: folder:d: 4 faults in all"
 runs 3 check.json data check folder:d --json --no-progress
+ln -s d $'d\xff'
+runs 3 latin.json data check folder:$'d\xff' --json --no-progress
+equal "data check --json of a folder whose name is no UTF-8" "$(json_flat latin.json | grep -c 'bad.*file=')" 4
 equal "data check --json" "$(json_flat check.json | grep -c 'bad.*file=')" 4
 mkdir cifar && head -c 6146 /dev/zero >cifar/data_batch_1.bin && head -c 3073 /dev/zero >cifar/test_batch.bin
 runs 0 cifar.txt data check cifar10:cifar --no-progress
