@@ -37,8 +37,9 @@ static enum gp_status check_where(const struct gp_job_settings *s, struct gp_err
 	return GP_OK;
 }
 
-static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_err *err)
+static enum gp_status check_settings(const struct gp_job *j, struct gp_err *err)
 {
+	const struct gp_job_settings *s = j->set;
 	if (!s->model && s->init)
 		GP_FAIL(err, GP_USAGE,
 			"--model is missing, and %s does not say of which model it is; 'gpclient model list' shows "
@@ -46,6 +47,9 @@ static enum gp_status check_settings(const struct gp_job_settings *s, struct gp_
 			s->init);
 	if (!s->model)
 		GP_FAIL(err, GP_USAGE, "--model is missing; 'gpclient model list' shows them");
+	if (!s->data && s->purpose == GP_JOB_INFER && j->saved.tokens > 0)
+		GP_FAIL(err, GP_USAGE, "--data is missing: it names the texts, of which %s takes %lld tokens each",
+			s->init, (long long)j->saved.tokens);
 	if (!s->data && s->init && s->purpose == GP_JOB_INFER)
 		GP_FAIL(err, GP_USAGE, "--data is missing, and %s does not say how its pictures were prepared",
 			s->init);
@@ -101,7 +105,7 @@ enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struc
 	GP_TRY(gp_log_configure(set->log, err));
 	GP_TRY(check_where(set, err));
 	GP_TRY(gp_job_read_init(j, set, err));
-	GP_TRY(check_settings(set, err));
+	GP_TRY(check_settings(j, err));
 	GP_TRY(gp_client_security_load(&j->security, &set->security, err));
 	GP_TRY(parse_codecs(j, err));
 	if (set->batch_norm)

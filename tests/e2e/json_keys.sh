@@ -147,6 +147,10 @@ tokens=synthetic:tokens=16,vocab=100,classes=4,samples=32
 run "$work/text" train --no-progress --local --model fasttext --data "$tokens" --batch 8 --chunks 2 --threads 1 --steps 2 \
 	--save "$work/text.safetensors"
 run "$work/infer" infer --local --threads 1 --model fasttext --data "$tokens" --init "$work/text.safetensors" --json
+status=0
+"$build/gpclient" infer --local --threads 1 --init "$work/text.safetensors" >/dev/null 2>"$work/err" || status=$?
+equal "infer of texts without --data: status" $status 2
+grep -q -- '--data is missing: it names the texts' "$work/err" || fail "infer of texts without --data: $(cat "$work/err")"
 each_line "infer, a sample" <(head -2 "$work/infer") infer
 
 run "$work/captured" capture --model cnn --data "$data" --cut 1:-1 --threads 1 --batch 8 --out "$work/cut.safetensors" --json
