@@ -61,9 +61,9 @@ static const struct gp_opt norm_rows[] = {
 	 .value = "MODE",
 	 .initial = "chunk",
 	 .help = GP_NORM_MODE_CHOICES
-	 ": by which statistics batch norm normalizes in training: the chunk's, the same with running ones that move "
-	 "once "
-	 "a step, the running ones as they are (fine-tuning), or the chunk's corrected towards those"},
+	 ": by which statistics batch norm normalizes in training: chunk = the chunk's; deferred = the chunk's, but the "
+	 "running ones move once a step; running = the running ones, which stay as they are (fine-tuning); renorm = the "
+	 "chunk's, corrected towards the running ones (small chunks from scratch)"},
 };
 
 static const struct gp_opt training_rows[] = {

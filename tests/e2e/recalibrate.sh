@@ -79,6 +79,11 @@ refused 'has no batch norm' train --local --model fasttext --data synthetic:toke
 refused 'has no batch norm' train --local --model fasttext --data synthetic:tokens=8 --batch-norm running
 refused "did you mean 'renorm'" train --local "${flags[@]}" --batch-norm renom
 
+help=$("$build/gpclient" train --help | tr -s ' \n' ' ')
+for mode in chunk deferred running renorm; do
+	[[ $help == *"batch norm normalizes in training:"*" $mode = "*"(small chunks from scratch)"* ]] || fail "the help does not say what $mode is"
+done
+
 # A run whose chunks are small is told once, where they matter.
 warned() { # TIMES FLAG...
 	local want=$1
