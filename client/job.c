@@ -19,6 +19,7 @@
 
 #define DEFAULT_WINDOW 4
 #define PREFETCH       3
+#define BATCH_BYTES    (1 << 30) /* of pictures whose size is a file's alone */
 
 /* Flags. */
 
@@ -161,6 +162,24 @@ enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, boo
 	return gp_dataset_open(j->set->data, split, &o, out, err);
 }
 
+/* A file's text may ask for pictures of any size. Those that take much memory have to be asked for by the user. */
+static enum gp_status check_batch(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
+{
+	const struct gp_job_settings *s = j->set;
+	const struct gp_shape *shape = gp_dataset_shape(d);
+	const bool from_file = s->data == j->data || gp_dataset_takes_any_shape(s->data);
+	if (!from_file || !preparation(j) || s->input)
+		return GP_OK;
+	const uint64_t most = BATCH_BYTES / sizeof(float) / (uint64_t)s->batch;
+	if (gp_shape_elements(shape) > most)
+		GP_FAIL(err, GP_INVALID,
+			"%s says that its pictures are %lldx%lldx%lld: a batch of %lld takes more than %d MiB; give a "
+			"smaller --batch, or --input with that size if it is meant",
+			s->init, (long long)shape->dim[2], (long long)shape->dim[0], (long long)shape->dim[1],
+			(long long)s->batch, BATCH_BYTES >> 20);
+	return GP_OK;
+}
+
 enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, enum gp_split split,
 				  struct gp_loader **out, struct gp_err *err)
 {
@@ -172,6 +191,7 @@ enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, 
 				      .prefetch = PREFETCH,
 				      .on_bad = j->on_bad,
 				      .on_bad_arg = j->on_bad_arg};
+	GP_TRY(check_batch(j, d, err));
 	return gp_loader_new(d, &spec, out, err);
 }
 

@@ -126,6 +126,13 @@ hostile '"gpsplit.model":"cnn:width=1024"'
 refused 3 'which has [0-9]* numbers: more than the file can hold' "${evil[@]}"
 hostile '"gpsplit.model":"cnn:\u001b[2Jwidth=1"'
 refused 3 'gpsplit.model is not a short printable text' "${evil[@]}"
+large='"gpsplit.model":"resnet20","gpsplit.input":"3x4096x4096","gpsplit.mean":"0","gpsplit.std":"1","gpsplit.scale":"1/255"'
+hostile "$large"
+refused 3 'its pictures are 3x4096x4096: a batch of 64 takes more than 1024 MiB' eval --local --data synthetic --init "$work/hostile.safetensors"
+hostile "$large"',"gpsplit.pictures":"3x4096x4096","gpsplit.labels":"[\"a\",\"b\"]"'
+mkdir "$work/many"
+for i in {1..8}; do echo >"$work/many/$i.jpg"; done
+refused 3 'its pictures are 3x4096x4096: a batch of 8 takes more than 1024 MiB' infer --local --init "$work/hostile.safetensors" "$work/many"
 hostile '"gpsplit.labels":"[1,2]"'
 refused 3 'gpsplit.labels is not a JSON array of short printable texts' "${evil[@]}" --model cnn
 hostile '"gpsplit.model":"from-the-future:x=1"'
