@@ -4,6 +4,7 @@
  * model, engine and trainer together; none of them is here.
  * Test: tests/e2e
  */
+#include <inttypes.h>
 #include <math.h>
 #include <signal.h>
 #include <stddef.h>
@@ -60,10 +61,11 @@ static const struct gp_opt norm_rows[] = {
 	 .offset = FIELD(job.batch_norm),
 	 .value = "MODE",
 	 .initial = "chunk",
-	 .help = GP_NORM_MODE_CHOICES
-	 ": by which statistics batch norm normalizes in training: chunk = the chunk's; deferred = the chunk's, but the "
-	 "running ones move once a step; running = the running ones, which stay as they are (fine-tuning); renorm = the "
-	 "chunk's, corrected towards the running ones (small chunks from scratch)"},
+	 .help = GP_NORM_MODE_CHOICES ": by which statistics batch norm normalizes in training: chunk = the chunk's; "
+				      "deferred = the chunk's, but the "
+				      "running ones move once a step; running = the running ones, which stay as they "
+				      "are (fine-tuning); renorm = the "
+				      "chunk's, corrected towards the running ones (small chunks from scratch)"},
 };
 
 static const struct gp_opt training_rows[] = {
@@ -389,6 +391,11 @@ static enum gp_status describe_run(struct training *t, struct gp_err *err)
 		GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, flags[i], err));
 	gp_left_out_text(&t->left_out, t->set.job.data, data, sizeof data);
 	GP_TRY(gp_run_spec_add(&t->run_spec, "data", data, err));
+	if (gp_dataset_tokenizer(t->train_data)) {
+		char tokenizer[24];
+		snprintf(tokenizer, sizeof tokenizer, "%016" PRIx64, gp_dataset_tokenizer(t->train_data));
+		GP_TRY(gp_run_spec_add(&t->run_spec, "tokenizer", tokenizer, err));
+	}
 	GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, "recalibrate", err));
 	char mode[GP_NORM_MODE_TEXT];
 	GP_TRY(gp_run_spec_add(&t->run_spec, "batch-norm", gp_norm_mode_text(&t->job.norm_mode, mode), err));

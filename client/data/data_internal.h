@@ -88,6 +88,7 @@ struct gp_dataset {
 	bool pad_when_near; /* GP_FIT_PLACE instead of a resize when the wanted size is only a little larger */
 	bool flip;          /* mirrored images keep their meaning */
 	float mean[3], std[3];
+	uint64_t tokenizer; /* gp_dataset_tokenizer */
 	int tensors;
 	struct gp_tensor_info tensor[GP_DATA_TENSORS];
 	struct gp_transform transform; /* of pictures */

@@ -305,6 +305,7 @@ static void describe(struct gp_dataset *d)
 {
 	const struct texts *t = d->self;
 	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {t->max}}};
+	d->tokenizer = gp_tokenizer_hash(t->tokenizer);
 	d->tensors = 2;
 	d->tensor[TOKENS] = (struct gp_tensor_info){"tokens", row, gp_tokenizer_vocabulary(t->tokenizer)};
 	d->tensor[MASK] = (struct gp_tensor_info){"mask", row, 2};

@@ -96,6 +96,11 @@ void gp_dataset_free(struct gp_dataset *d)
 	gp_free(d);
 }
 
+uint64_t gp_dataset_tokenizer(const struct gp_dataset *d)
+{
+	return d->tokenizer;
+}
+
 uint32_t gp_dataset_samples(const struct gp_dataset *d)
 {
 	return d->samples;

@@ -78,6 +78,8 @@ enum gp_status gp_dataset_open(const char *spec, enum gp_split split, const stru
  * for a text that is wrong. */
 bool gp_dataset_takes_any_shape(const char *spec);
 void gp_dataset_free(struct gp_dataset *d);
+/* Equal for tokenizers that make the same tokens of every text; 0: the samples are no texts. */
+uint64_t gp_dataset_tokenizer(const struct gp_dataset *d);
 uint32_t gp_dataset_samples(const struct gp_dataset *d);
 int gp_dataset_classes(const struct gp_dataset *d);
 /* The tensors of a sample, 1 to GP_DATA_TENSORS; they live as long as the dataset. */

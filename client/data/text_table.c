@@ -11,6 +11,7 @@
 #include "common/base/value.h"
 
 enum { TEXT, PAIR, LABEL, WANTED };
+enum { LINES_MOST = 1 << 26 };
 
 /* The columns that are wanted, counted from 0; -1: that one is not. */
 struct columns {
@@ -49,6 +50,10 @@ static enum gp_status find_column(struct gp_text header, const char *name, bool 
 			GP_FAIL(err, GP_USAGE, "column '%.40s': there are columns 1 to %d", name, GP_TABLE_COLUMNS_MAX);
 		*out = (int)v.whole - 1;
 	}
+	if (*out < 0 && !has_header)
+		GP_FAIL(err, GP_USAGE,
+			"column '%.40s': header=0 says that no line has the columns' names; give the column's number",
+			name);
 	if (*out < 0)
 		GP_FAIL(err, GP_INVALID, "no column is named '%.40s'; the first line is '%s'", name,
 			gp_text_shown(header, shown));
@@ -127,8 +132,17 @@ enum gp_status gp_table_read(const char *path, const struct gp_table_form *form,
 	size_t bytes;
 	void *rows;
 	GP_TRY(gp_text_file_read(path, GP_TABLE_BYTES_MAX, &t.memory, &bytes, err));
-	const struct gp_text text = {t.memory, bytes};
-	enum gp_status status = gp_alloc_array(&rows, count_lines(text), sizeof *t.row, err);
+	struct gp_text text = {t.memory, bytes};
+	if (bytes >= 3 &&
+	    memcmp(t.memory, "\xEF\xBB\xBF", 3) == 0) /* a byte order mark, as some spreadsheets write it */
+		text = (struct gp_text){t.memory + 3, bytes - 3};
+	const uint32_t lines = count_lines(text);
+	enum gp_status status = GP_OK;
+	if (lines > LINES_MOST)
+		status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__, "%s has %u lines; at most %d can be read",
+				    path, lines, LINES_MOST);
+	if (status == GP_OK)
+		status = gp_alloc_array(&rows, lines, sizeof *t.row, err);
 	if (status == GP_OK) {
 		t.row = rows;
 		status = read_rows(&t, path, text, form, err);

@@ -133,12 +133,13 @@ static enum gp_status read_vocabulary(struct gp_tokenizer *t, const char *folder
 	char path[GP_TEXT_PATH], *text;
 	size_t bytes;
 	json_error_t why;
+	char shown[GP_SHOWN];
 	GP_TRY(gp_text_path(folder, "vocab.json", path, err));
 	GP_TRY(gp_text_file_read(path, FILE_MOST, &text, &bytes, err));
 	json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &why);
 	gp_free(text);
 	if (!root)
-		GP_FAIL(err, GP_INVALID, "%s:%d: %.160s", path, why.line, why.text);
+		GP_FAIL(err, GP_INVALID, "%s:%d: %s", path, why.line, gp_text_shown(gp_text_of(why.text), shown));
 	enum gp_status status = add_tokens(t, root, err);
 	json_decref(root);
 	return status == GP_OK ? GP_OK : gp_err_prefix(err, "%s", path);

@@ -5,6 +5,7 @@
 #include "client/text/text_file.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,7 +43,8 @@ static enum gp_status read_file(FILE *f, const char *path, size_t most, char **o
 
 enum gp_status gp_text_file_read(const char *path, size_t most, char **out, size_t *bytes, struct gp_err *err)
 {
-	FILE *f = fopen(path, "rb");
+	const int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe does not hold us */
+	FILE *f = fd < 0 ? NULL : fdopen(fd, "rb");
 	if (!f)
 		GP_FAIL(err, GP_INVALID, "cannot open %s: %s", path, strerror(errno));
 	const enum gp_status status = read_file(f, path, most, out, bytes, err);

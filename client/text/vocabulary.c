@@ -83,14 +83,14 @@ static size_t append(struct gp_vocabulary *v, struct gp_text text)
 enum gp_status gp_vocabulary_add(struct gp_vocabulary *v, int64_t id, struct gp_text shown, struct gp_text key,
 				 struct gp_err *err)
 {
-	char name[GP_SHOWN];
+	char name[GP_SHOWN], other[GP_SHOWN];
 	if (id < 0 || id >= v->count)
 		GP_FAIL(err, GP_INVALID, "'%s' has the id %lld, but there are %d tokens: 0 to %d are expected",
 			gp_text_shown(shown, name), (long long)id, v->count, v->count - 1);
 	struct gp_vocabulary_token *t = &v->token[id];
 	if (t->shown != NOWHERE)
-		GP_FAIL(err, GP_INVALID, "'%s' has the id %lld, and so has '%.60s'", gp_text_shown(shown, name),
-			(long long)id, v->text + t->shown);
+		GP_FAIL(err, GP_INVALID, "'%s' has the id %lld, and so has '%s'", gp_text_shown(shown, name),
+			(long long)id, gp_text_shown(gp_text_of(v->text + t->shown), other));
 	int32_t *cell = key.at ? cell_of(v, key) : NULL;
 	if (cell && *cell >= 0)
 		GP_FAIL(err, GP_INVALID, "'%s' stands there twice, with the ids %d and %lld",

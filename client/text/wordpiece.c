@@ -105,6 +105,7 @@ static enum gp_status read_config(struct wordpiece *w, const char *folder, struc
 	char path[GP_TEXT_PATH], *text;
 	size_t bytes;
 	json_error_t why;
+	char shown[GP_SHOWN];
 	*w = (struct wordpiece){true, true, true};
 	GP_TRY(gp_text_path(folder, "tokenizer_config.json", path, err));
 	if (!gp_text_file_there(path))
@@ -113,7 +114,7 @@ static enum gp_status read_config(struct wordpiece *w, const char *folder, struc
 	json_t *root = json_loadb(text, bytes, 0, &why);
 	gp_free(text);
 	if (!root)
-		GP_FAIL(err, GP_INVALID, "%s:%d: %.160s", path, why.line, why.text);
+		GP_FAIL(err, GP_INVALID, "%s:%d: %s", path, why.line, gp_text_shown(gp_text_of(why.text), shown));
 	const enum gp_status status = read_flags(w, root, path, err);
 	json_decref(root);
 	return status;
@@ -237,41 +238,42 @@ static enum gp_status encode_word(const struct gp_tokenizer *t, struct scratch *
 
 /* --- a text ----------------------------------------------------------------------------------------------------- */
 
-/* A small letter may be one that decomposes, so capitals are changed first. */
-static utf8proc_int32_t small_letter(utf8proc_int32_t c, void *unused)
+enum { DECOMPOSED_MOST = 4 }; /* code points of one character: Unicode 15, UAX #15, 11.1 */
+
+static enum gp_status reserve_points(struct scratch *s, size_t room, struct gp_err *err)
 {
-	(void)unused;
-	return utf8proc_tolower(c);
+	if (room <= s->room)
+		return GP_OK;
+	int32_t *point = gp_realloc(s->point, room, sizeof *point);
+	if (!point)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a text of %zu characters", room);
+	s->point = point;
+	s->room = room;
+	return GP_OK;
 }
 
-static utf8proc_int32_t same_letter(utf8proc_int32_t c, void *unused)
-{
-	(void)unused;
-	return c;
-}
-
-/* The text's characters into s->point, which grows. */
+/*
+ * The text's characters into s->point. A small letter may be one that decomposes, so capitals are changed first. Accents
+ * are not put into their canonical order: those of category Mn go, and a text of nothing else would take quadratic time.
+ */
 static enum gp_status decompose(const struct wordpiece *w, struct scratch *s, struct gp_text text, size_t *count,
 				struct gp_err *err)
 {
-	const utf8proc_option_t options = w->strip ? UTF8PROC_DECOMPOSE : 0;
-	utf8proc_custom_func change = w->lower ? small_letter : same_letter;
-	for (;;) {
-		const utf8proc_ssize_t n =
-			utf8proc_decompose_custom((const utf8proc_uint8_t *)text.at, (utf8proc_ssize_t)text.len,
-						  s->point, (utf8proc_ssize_t)s->room, options, change, NULL);
-		if (n < 0)
-			GP_FAIL(err, n == UTF8PROC_ERROR_NOMEM ? GP_NOMEM : GP_INVALID,
-				"a text cannot be decomposed: %s", utf8proc_errmsg(n));
-		*count = (size_t)n;
-		if ((size_t)n <= s->room)
-			return GP_OK;
-		int32_t *point = gp_realloc(s->point, (size_t)n, sizeof *point);
-		if (!point)
-			GP_FAIL(err, GP_NOMEM, "out of memory for a text of %zu characters", (size_t)n);
-		s->point = point;
-		s->room = (size_t)n;
+	size_t n = 0;
+	GP_TRY(reserve_points(s, text.len + DECOMPOSED_MOST, err));
+	for (size_t i = 0, bytes; i < text.len; i += bytes) {
+		int32_t c;
+		bytes = gp_utf8_read(text.at + i, text.len - i, &c);
+		c = w->lower ? utf8proc_tolower(c) : c;
+		GP_TRY(reserve_points(s, n + DECOMPOSED_MOST + (text.len - i), err));
+		if (w->strip)
+			n += (size_t)utf8proc_decompose_char(c, s->point + n, DECOMPOSED_MOST, UTF8PROC_DECOMPOSE,
+							     NULL);
+		else
+			s->point[n++] = c;
 	}
+	*count = n;
+	return GP_OK;
 }
 
 /* Whether the character goes: dirt, and accents where they are stripped. */

@@ -33,7 +33,8 @@ static void columns_have_names_or_numbers(void **state)
 	static const struct gp_table_form numbered = {.text = "3", .label = "1"};
 	struct gp_table t = {0};
 	struct gp_err err = {0};
-	write_text("table.tsv", "a\tb\tc\r\n0\tone \"two\t three\r\n\n1\tx\ty");
+	write_text("table.tsv", "\xEF\xBB\xBF"
+				"a\tb\tc\r\n0\tone \"two\t three\r\n\n1\tx\ty");
 	assert_int_equal(gp_table_read(data_path("table.tsv"), &named, &t, &err), GP_OK);
 	assert_int_equal(t.rows, 2);
 	assert_true(gp_text_is(t.row[0].text, "one \"two") && gp_text_is(t.row[0].pair, " three") &&
@@ -51,6 +52,10 @@ static void rows_that_are_wrong_are_named(void **state)
 	(void)state;
 	static const struct gp_table_form named = {.text = "b", .label = "a", .header = true};
 	static const struct gp_table_form numbered = {.text = "65", .label = "1"};
+	static const struct gp_table_form unnamed = {.text = "b", .label = "1"};
+	expect_refused("a\tb\n", &unnamed,
+		       "DIR/table.tsv: column 'b': header=0 says that no line has the columns' names; give the "
+		       "column's number");
 	expect_refused("a\tc\n", &named, "DIR/table.tsv: no column is named 'b'; the first line is 'a?c'");
 	expect_refused("a\tb\n1\tx\n2\n", &named, "DIR/table.tsv:3: the row has no column 2 ('b')");
 	expect_refused("a\tb\n1\t\n", &named, "DIR/table.tsv:2: column 2 ('b') is empty");
