@@ -340,10 +340,14 @@ static void being_ahead_is_limited(void **state)
 	for (int i = 0; i < OTHERS; i++)
 		begin(add((const int[]){100, 0, 0}, 2, 1.0));
 	begin(ahead);
-	run_for(6 * AHEAD); /* twice as much as each of them */
+	run_for(6 * AHEAD);   /* twice as much as each of them */
+	ahead->paused = true; /* its costs change when none of its tasks waits */
+	run_for(400);
 	ahead->cost_ns[0] = ahead->cost_ns[2];
 	ahead->cost_ns[2] = 0;
-	run_for(400);
+	for (int i = 0; i < ahead->window; i++)
+		next_turn(&ahead->chunk[i]);
+	begin(ahead);
 	const double before = used_units(ahead);
 	run_for((OTHERS - 1) * AHEAD);
 	assert_true(used_units(ahead) == before);
