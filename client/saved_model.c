@@ -256,7 +256,7 @@ static enum gp_status list_labels(const struct gp_dataset *d, json_t **out, stru
 	return GP_OK;
 }
 
-/* The same of a file that an option names: "tsv:a.tsv,val=/home/me/b.tsv" to "tsv:a.tsv,val=b.tsv". */
+/* The same of a file that an option names: "tsv:a.tsv,val=/somewhere/b.tsv" to "tsv:a.tsv,val=b.tsv". */
 static void cut_val(char *data)
 {
 	static const char option[] = ",val=";
@@ -271,7 +271,7 @@ static void cut_val(char *data)
 	memmove(path, begin, strlen(begin) + 1);
 }
 
-/* "folder:/home/me/flowers,size=96" to "folder:flowers,size=96": where it lay is nobody's business who gets the file. */
+/* "folder:/somewhere/flowers,size=96" to "folder:flowers,size=96": where it lay is nobody's business who gets the file. */
 static void copy_data(const char *data, char out[GP_SAVED_TEXT])
 {
 	const size_t head = strcspn(data, ":"), end = strcspn(data, ",");

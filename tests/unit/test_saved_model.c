@@ -90,9 +90,9 @@ static void what_is_written_is_read_back(void **state)
 static void data_is_noted_without_the_path_to_its_folder(void **state)
 {
 	(void)state;
-	static const char *const texts[][2] = {{"folder:/home/ann/flowers,size=96", "folder:flowers,size=96"},
-					       {"folder:/home/ann/flowers//", "folder:flowers"},
-					       {"tsv:/a/b.tsv,val=/home/ann/c.tsv,max=8", "tsv:b.tsv,val=c.tsv,max=8"},
+	static const char *const texts[][2] = {{"folder:/data/ann/flowers,size=96", "folder:flowers,size=96"},
+					       {"folder:/data/ann/flowers//", "folder:flowers"},
+					       {"tsv:/a/b.tsv,val=/data/ann/c.tsv,max=8", "tsv:b.tsv,val=c.tsv,max=8"},
 					       {"tsv:b.tsv,val=/c.tsv", "tsv:b.tsv,val=c.tsv"},
 					       {"fashion-mnist,limit=10", "fashion-mnist,limit=10"},
 					       {"synthetic:shape=3x8x8", "synthetic:shape=3x8x8"},
