@@ -18,6 +18,7 @@
 #define LISTEN_BACKLOG       128
 #define BUILD_THREADS        2    /* one client's large graph does not keep the next one from opening */
 #define BUILD_NICE           10   /* whoever opens sessions without end takes next to no time from those that compute */
+#define SLOW_CODEC_NICE      5    /* a codec of many milliseconds is paid for by who chose it; the others share what it leaves */
 #define STRANGER_LINES       50.0 /* of the log, at once */
 #define STRANGER_LINES_PER_S 1.0
 #define FILES_KEPT           64 /* descriptors that are no connections */
@@ -138,7 +139,9 @@ static enum gp_status open_workers(struct gp_server *srv, struct gp_err *err)
 	srv->openings = (struct gp_lane_user){0};
 	gp_worker_set_nice(srv->build, BUILD_NICE);
 	GP_TRY(gp_worker_new(srv->loop, "gp-codec", codec_threads(srv), &srv->codec, err));
-	return gp_worker_new(srv->loop, "gp-slow-codec", 1, &srv->slow_codec, err);
+	GP_TRY(gp_worker_new(srv->loop, "gp-slow-codec", 1, &srv->slow_codec, err));
+	gp_worker_set_nice(srv->slow_codec, SLOW_CODEC_NICE);
+	return GP_OK;
 }
 
 /* Connections that nobody answers for must leave descriptors for those of sessions. */

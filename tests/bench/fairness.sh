@@ -19,7 +19,7 @@ set -eu
 build=${1:?usage: $0 BUILD-FOLDER [SECONDS]}
 seconds=${2:-60}
 work=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null; wait; rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null || true; wait; rm -rf "$work"' EXIT
 export LC_ALL=C
 
 kinds=(small small small small small small large codec)

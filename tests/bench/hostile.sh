@@ -16,7 +16,7 @@ seconds=${2:-8}
 kinds=(slow garbage infinite codecs pools graphs wrong)
 [ $# -le 2 ] || kinds=("${@:3}")
 work=$(mktemp -d)
-trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 ulimit -n "$(ulimit -Hn)"
 
 "$build/gpserverd" --listen 127.0.0.1:0 --port-file "$work/port" --threads 1 \
