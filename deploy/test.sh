@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # test.sh: installs what building and testing need (Debian; root or sudo),
-# builds, and runs all tests: everything under the dev preset, unit tests and
-# fuzz seeds under the release preset (without assertions, as users run it) and
-# under AddressSanitizer and UndefinedBehaviorSanitizer, the threaded modules
-# under ThreadSanitizer. Only dev is built completely; the others build what they
-# run. dev and asan run CUDA's kernels on the CPU, also whole trainings; release
-# compiles them by nvcc, where it is. See README.md beside this file.
+# builds, and runs all tests: unit tests and fuzz seeds under the release preset
+# (without assertions, as users run it) and under AddressSanitizer and
+# UndefinedBehaviorSanitizer; under the dev preset what they leave out, which is
+# trainings, scripts, and all that the emulated GPU is for; the threaded modules
+# under ThreadSanitizer. Each preset builds what it runs. dev and asan run CUDA's
+# kernels on the CPU, also whole trainings; release compiles them by nvcc, where
+# it is. `ctest --preset dev` runs everything. See README.md beside this file.
 # The last line is "N passed, N failed"; the exit status is 0 when none failed. A
 # preset that runs no test counts as a failure.
 
@@ -48,7 +49,7 @@ say() {
 # The tests of a preset, as arguments of ctest that choose them.
 selection() { # PRESET
 	case $1 in
-	dev) ;;
+	dev) echo "-LE everywhere" ;;
 	release) echo "-L unit|fuzz" ;;
 	asan) echo "-L unit|fuzz|asan" ;;
 	tsan) echo "-L unit -R $threaded" ;;
@@ -58,7 +59,7 @@ selection() { # PRESET
 # What to build for them. Each threaded test runs the program that it is named after, up to "_in_tls".
 targets() { # PRESET CTEST-ARGUMENT...
 	case $1 in
-	dev) echo all ;;
+	dev) echo single_programs ;;
 	release) printf '%s\n' test_programs gpclient gpserverd ;;
 	asan) printf '%s\n' test_programs gpclient gpserverd ;;
 	tsan) ctest --preset tsan -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/_in_tls$//' | sort -u ;;
