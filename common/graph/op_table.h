@@ -44,6 +44,12 @@
 	X(15, CONCAT, concat)                                                                                          \
 	X(16, SPLIT, split)                                                                                            \
 	X(17, EMBEDDING, embedding)                                                                                    \
-	X(18, MASKED_MEAN, masked_mean)
+	X(18, MASKED_MEAN, masked_mean)                                                                                \
+	X(19, GELU, gelu)                                                                                              \
+	X(20, TANH, tanh)                                                                                              \
+	X(21, LAYER_NORM, layer_norm)                                                                                  \
+	X(22, ATTENTION, attention)                                                                                    \
+	X(23, ADD_ROWS, add_rows)                                                                                      \
+	X(24, TAKE_ROW, take_row)
 
 #endif

@@ -263,7 +263,7 @@ static enum gp_status apply_config_line(const struct gp_opt_table *t, char *line
 	if (strcmp(key, "config") == 0)
 		GP_FAIL(err, GP_INVALID, "%s:%d: a config file cannot name another one", from->file, from->line);
 	GP_TRY(gp_opt_store(&t->opt[i], unquote(trim(equals + 1)), from, settings, r, err));
-	r->given |= 1ULL << i;
+	r->given[i] = true;
 	return GP_OK;
 }
 
@@ -349,7 +349,7 @@ static enum gp_status apply_arguments(const struct gp_opt_table *t, int argc, ch
 			continue;
 		}
 		GP_TRY(gp_opt_store(&t->opt[w.option], w.value, &from_command_line, settings, r, err));
-		r->given |= 1ULL << w.option;
+		r->given[w.option] = true;
 	}
 }
 
@@ -452,5 +452,5 @@ bool gp_options_given(const struct gp_opt_table *t, const struct gp_options_resu
 {
 	int i = find_option(t, name, strlen(name));
 	gp_require(i >= 0);
-	return r->given >> i & 1;
+	return r->given[i];
 }

@@ -51,7 +51,7 @@ struct gp_opt_table {
 	int count;
 };
 
-#define GP_OPT_MAX 64
+#define GP_OPT_MAX 128
 
 /* Rows that several tables share. */
 struct gp_opt_rows {
@@ -66,7 +66,7 @@ struct gp_options_result {
 	bool help; /* --help was given and printed on stdout: exit 0 */
 	int positionals;
 	const char **positional;
-	uint64_t given; /* bit i: option i was set by the user (count <= GP_OPT_MAX per table) */
+	bool given[GP_OPT_MAX]; /* by the option's row: the user set it */
 	char **owned;
 	int owned_count;
 };

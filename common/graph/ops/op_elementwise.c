@@ -21,6 +21,12 @@ static enum gp_status infer_dropout(struct gp_infer *io, struct gp_err *err)
 	return gp_infer_same(io, err);
 }
 
+static enum gp_status infer_gelu(struct gp_infer *io, struct gp_err *err)
+{
+	GP_TRY(gp_check_range("approximate", gp_gelu_attr(io->node).approximate, 0, 1, err));
+	return gp_infer_same(io, err);
+}
+
 static enum gp_status infer_identity(struct gp_infer *io, struct gp_err *err)
 {
 	(void)err;
@@ -33,6 +39,13 @@ int gp_graph_sum(struct gp_graph *g, const char *name, int a, int b, struct gp_e
 	return gp_graph_append(g, (struct gp_node){.op = GP_OP_ADD}, name, 2, (const int[]){a, b}, err);
 }
 
+int gp_graph_gelu(struct gp_graph *g, const char *name, int in, bool approximate, struct gp_err *err)
+{
+	struct gp_node n = {.op = GP_OP_GELU};
+	gp_set_gelu_attr(&n, (struct gp_gelu_attr){.approximate = approximate});
+	return gp_graph_append(g, n, name, 1, &in, err);
+}
+
 int gp_graph_dropout(struct gp_graph *g, const char *name, int in, float p, struct gp_err *err)
 {
 	struct gp_node n = {.op = GP_OP_DROPOUT};
@@ -41,6 +54,7 @@ int gp_graph_dropout(struct gp_graph *g, const char *name, int in, float p, stru
 }
 
 static const struct gp_op_attr dropout_attributes[] = {{"p", true}};
+static const struct gp_op_attr gelu_attributes[] = {{"approximate", false}};
 
 const struct gp_op_def gp_op_relu = {
 	.name = "relu",
@@ -51,6 +65,22 @@ const struct gp_op_def gp_op_relu = {
 
 const struct gp_op_def gp_op_relu6 = {
 	.name = "relu6",
+	.inputs_min = 1,
+	.inputs_max = 1,
+	.infer = gp_infer_same,
+};
+
+const struct gp_op_def gp_op_gelu = {
+	.name = "gelu",
+	.inputs_min = 1,
+	.inputs_max = 1,
+	.attrs = GP_OP_ATTR_COUNT(gelu_attributes),
+	.attr = gelu_attributes,
+	.infer = infer_gelu,
+};
+
+const struct gp_op_def gp_op_tanh = {
+	.name = "tanh",
 	.inputs_min = 1,
 	.inputs_max = 1,
 	.infer = gp_infer_same,
