@@ -7,6 +7,7 @@ gp_op, then the attributes in the order of the structs in common/graph/ops, real
 NAME/gy, NAME/gx, and parameters NAME/weight ... with gradients NAME/grad.weight .... Further inputs and outputs are
 NAME/x1, NAME/y1 and so on; integers have no gradient. Images are channels last; parameters keep PyTorch's layouts.
 """
+import math
 import re
 import sys
 import types
@@ -244,6 +245,78 @@ def many_inputs_and_outputs():
     masked_mean("all", 2, 9, 64, torch.ones(2, 9))
 
 
+def layer_norm(name, shape, residual, eps=1e-5, offset=0.0):
+    """shape: of a chunk, images as PyTorch has them. residual: a second input is added to the first."""
+    features = shape[1] if len(shape) == 4 else shape[-1]
+    weight, bias = leaf(features), leaf(features)
+    inputs = [torch.randn(*shape) * 2 + offset for _ in range(2 if residual else 1)]
+
+    def run(*x):
+        y = F.layer_norm(last(sum(x[1:], x[0])), (features,), weight, bias, eps)
+        return [y.permute(0, 3, 1, 2) if len(shape) == 4 else y]
+
+    record_many("layer_norm_" + name, [OPS.LAYER_NORM, bits(eps), bits(0.0)], inputs, run,
+                [("weight", weight), ("bias", bias)])
+
+
+def attention(name, n, s, f, heads, lengths):
+    """lengths: of the samples; below 0 counts as 0, above s as s. Padding has no influence, and its rows are zeros."""
+    length = torch.tensor(lengths, dtype=torch.int32).reshape(n, 1)
+
+    def by_head(t):
+        return t.reshape(n, s, heads, f // heads).transpose(1, 2)
+
+    def run(q, k, v, tokens):
+        kept = torch.arange(s) < tokens.clamp(0, s)
+        scores = by_head(q) @ by_head(k).transpose(2, 3) / math.sqrt(f // heads)
+        # Not minus infinity, of which a sample without tokens would have nothing else.
+        weights = torch.softmax(scores.masked_fill(~kept[:, None, None, :], -1e30), 3)
+        return [(weights @ by_head(v)).transpose(1, 2).reshape(n, s, f) * kept.unsqueeze(2)]
+
+    values = [torch.randn(n, s, f) for _ in range(3)]
+    record_many("attention_" + name, [OPS.ATTENTION, heads, bits(0.0)], values + [length], run)
+
+
+def add_rows(name, n, s, f, rows, first, step):
+    table = leaf(rows, f)
+    picked = first + torch.arange(s) * step
+    record_many("add_rows_" + name, [OPS.ADD_ROWS, rows, first, step], [torch.randn(n, s, f)],
+                lambda x: [x + F.embedding(picked, table)], [("weight", table)])
+
+
+def take_row(name, n, s, f, row):
+    record_many("take_row_" + name, [OPS.TAKE_ROW, row], [torch.randn(n, s, f)], lambda x: [x[:, row]])
+
+
+def language_models():
+    # Both tails, and values that other forms than the one for small ones compute.
+    wide = torch.cat([torch.linspace(-15, 15, 607), torch.randn(300), torch.randn(300) * 1e-4, torch.tensor([0.0])])
+    for name, approximate in ("gelu", "none"), ("gelu_tanh", "tanh"):
+        record(name, [OPS.GELU, int(approximate == "tanh")], torch.randn(3, 7, 45) * 2,
+               lambda x, how=approximate: F.gelu(x, approximate=how))
+        record(name + "_wide", [OPS.GELU, int(approximate == "tanh")], wide.reshape(2, -1),
+               lambda x, how=approximate: F.gelu(x, approximate=how))
+    record("tanh", [OPS.TANH], torch.randn(5, 61), torch.tanh)
+    record("tanh_wide", [OPS.TANH], wide.reshape(2, -1), torch.tanh)
+    layer_norm("rows", (3, 5, 24), False)
+    layer_norm("residual", (3, 5, 37), True)
+    layer_norm("residual_wide", (3, 23, 136), True, 1e-12)
+    layer_norm("vector", (6, 10), False, 0.5)
+    layer_norm("image", (2, 19, 3, 4), False)
+    layer_norm("few_features", (7, 3), True, 1e-3)
+    layer_norm("far_from_zero", (2, 9, 70), True, 1e-5, 30.0)
+    attention("one_head", 4, 7, 10, 1, [7, 0, 3, 1])
+    attention("three_heads", 5, 9, 24, 3, [1, 9, 0, 4, 8])
+    attention("long", 3, 70, 24, 3, [70, 33, 64])
+    attention("length_beyond", 3, 6, 8, 2, [-5, 2**31 - 1, -2**31])
+    add_rows("positions", 3, 5, 20, 5, 0, 1)
+    add_rows("positions_from_2", 4, 6, 17, 9, 2, 1)
+    add_rows("one_row", 3, 5, 24, 1, 0, 0)
+    add_rows("one_row_of_many", 2, 7, 130, 4, 3, 0)
+    take_row("first", 4, 5, 18, 0)
+    take_row("last", 3, 6, 33, 5)
+
+
 def convolutions():
     conv("1x1", 2, 7, 5, 24, 40, 1)
     conv("1x1_odd", 3, 5, 5, 5, 3, 1, bias=True)
@@ -328,6 +401,7 @@ def main():
     batch_norm("renorm_relu6", (2, 5, 6, 7), OPS.RELU6, 1.5, MODES.RENORM, (3.0, 5.0))
     batch_norm("renorm_wide", (2, 144, 4, 4), OPS.RELU6, 0.0, MODES.RENORM, (2.0, 1.0))
     batch_norm("renorm_vector", (9, 10), 0, 0.0, MODES.RENORM, (3.0, 5.0))
+    language_models()
     write(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/ops/ops.safetensors")
 
 
