@@ -7,48 +7,34 @@
  * Test: tests/unit/test_cpu_ops.c
  */
 #include "common/base/rng.h"
+#include "kernels/cpu/math/drop.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "common/graph/ops/op_elementwise.h"
 
-#define WORDS 4 /* random words per block: elements drawn at a time */
+#define GRAIN 16 /* floats of a cache line */
 
 struct dropout_job {
+	struct gp_drop drop;
 	float *out;
 	const float *in;
 	int64_t n;
-	uint64_t seed, stream, first_block;
-	uint32_t threshold; /* a word below it drops its element */
-	float scale;
 };
 
 static void dropout_part(void *arg, int part, int parts)
 {
 	const struct dropout_job *job = arg;
-	struct gp_cpu_range r = gp_cpu_share(job->n, 16, part, parts);
-	for (int64_t i = r.from; i < r.to; i += WORDS) {
-		uint32_t word[WORDS];
-		gp_rng_block(job->seed, job->stream, job->first_block + (uint64_t)i / WORDS, word);
-		int64_t end = i + WORDS < r.to ? i + WORDS : r.to;
-		for (int64_t k = i; k < end; k++)
-			job->out[k] = word[k - i] < job->threshold ? 0.0f : job->in[k] * job->scale;
-	}
+	const struct gp_cpu_range r = gp_cpu_share(job->n, GRAIN, part, parts);
+	gp_drop_values(&job->drop, r.from, job->out + r.from, job->in + r.from, NULL, r.to - r.from);
 }
 
 static void run(const struct cpu_call *c, float *out, const float *in)
 {
-	int64_t n = gp_cpu_elements(c->plan, c->node);
-	double p = (double)gp_dropout_attr(c->node->base.g).p;
-	struct dropout_job job = {
-		.out = out,
-		.in = in,
-		.n = n,
-		.seed = c->plan->base.spec.seed,
-		.stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(c->node->base.g->name)),
-		.first_block = c->draw * (((uint64_t)n + WORDS - 1) / WORDS),
-		.threshold = (uint32_t)(p * 0x1p32),
-		.scale = (float)(1.0 / (1.0 - p)),
-	};
+	const struct gp_node *g = c->node->base.g;
+	const int64_t n = gp_cpu_elements(c->plan, c->node);
+	const uint64_t stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(g->name));
+	struct dropout_job job = {.out = out, .in = in, .n = n};
+	job.drop = gp_drop_of(gp_dropout_attr(g).p, c->plan->base.spec.seed, stream, c->draw, n);
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, n), dropout_part, &job);
 }
 
