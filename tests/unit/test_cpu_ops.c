@@ -363,7 +363,18 @@ static const char *const vector_cases[] = {"bn_24",
 					   "split_rows",
 					   "embedding_wide",
 					   "masked_mean_some",
-					   "masked_mean_all"};
+					   "masked_mean_all",
+					   "gelu_wide",
+					   "gelu_tanh_wide",
+					   "tanh_wide",
+					   "layer_norm_rows",
+					   "layer_norm_residual",
+					   "layer_norm_residual_wide",
+					   "attention_three_heads",
+					   "attention_long",
+					   "add_rows_positions_from_2",
+					   "add_rows_one_row_of_many",
+					   "take_row_last"};
 
 /* What there is of output 0, of input 0's gradient, and of parameter 0's. */
 static uint64_t collect(struct bed *b, float *v)

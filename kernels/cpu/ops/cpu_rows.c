@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Rows of a sequence (S,F): add_rows adds rows of a table, take_row gives one.
- * The table's gradient is shared out by columns: every part goes through all
- * positions in their order, so that sums are the same on any number of threads.
+ * The table's gradient is shared out so that each of its elements is one part's,
+ * with all that is added to it in one order: the same on any number of threads.
  * Test: tests/unit/test_cpu_ops.c
  */
 #include <string.h>
@@ -42,24 +42,44 @@ static void add_part(void *arg, int part, int parts)
 	}
 }
 
-static void table_part(void *arg, int part, int parts)
+/* Rows that nobody has added are cleared, where they are not added to from chunk to chunk. */
+static void clear_rows(const struct rows_job *job, int64_t from, int64_t to)
+{
+	if (job->fresh && from < to)
+		memset(job->grad + from * job->features, 0, (size_t)((to - from) * job->features) * sizeof *job->grad);
+}
+
+/* Learned positions: a part has positions of its own, and of each goes through the samples in their order. */
+static void position_part(void *arg, int part, int parts)
+{
+	const struct rows_job *job = arg;
+	const struct gp_cpu_range r = gp_cpu_share(job->positions, 1, part, parts);
+	const int64_t features = job->features, sample = job->positions * features;
+	if (part == 0)
+		clear_rows(job, 0, job->first);
+	if (part == parts - 1)
+		clear_rows(job, job->first + job->positions, job->rows);
+	clear_rows(job, job->first + r.from, job->first + r.to);
+	for (int64_t s = r.from; s < r.to; s++)
+		for (int64_t n = 0; n < job->samples; n++)
+			gp_cpu_add_row(job->grad + (job->first + s) * features, job->in + n * sample + s * features,
+				       features);
+}
+
+/* One row for all: a part has columns of its own, and goes through all positions in their order. */
+static void one_row_part(void *arg, int part, int parts)
 {
 	const struct rows_job *job = arg;
 	const struct gp_cpu_range r = gp_cpu_share(job->features, GRAIN, part, parts);
-	const int64_t width = r.to - r.from;
-	for (int64_t v = 0; job->fresh && v < job->rows; v++)
-		memset(job->grad + v * job->features + r.from, 0, (size_t)width * sizeof *job->grad);
-	for (int64_t p = 0; p < job->samples * job->positions; p++) {
-		const int64_t row = job->first + p % job->positions * job->step;
-		gp_cpu_add_row(job->grad + row * job->features + r.from, job->in + p * job->features + r.from, width);
-	}
+	float *grad = job->grad + job->first * job->features + r.from;
+	for (int64_t p = 0; p < job->samples * job->positions; p++)
+		gp_cpu_add_row(grad, job->in + p * job->features + r.from, r.to - r.from);
 }
 
 static struct rows_job job_of(const struct cpu_call *c)
 {
 	const struct gp_shape *x = gp_cpu_in_shape(c->plan, c->node, 0);
-	return (struct rows_job){
-		.samples = c->plan->base.spec.batch, .positions = x->dim[0], .features = x->dim[1]};
+	return (struct rows_job){.samples = c->plan->base.spec.batch, .positions = x->dim[0], .features = x->dim[1]};
 }
 
 static struct rows_job add_job_of(const struct cpu_call *c)
@@ -95,8 +115,11 @@ static enum gp_status add_rows_backward(const struct cpu_call *c, struct gp_err 
 	job.in = c->dout[0];
 	job.grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	job.fresh = !c->accumulate;
+	if (job.grad && !job.step)
+		clear_rows(&job, 0, job.rows);
 	if (job.grad)
-		gp_cpu_parallel(gp_cpu_parts(c->plan->threads, work_of(&job)), table_part, &job);
+		gp_cpu_parallel(gp_cpu_parts(c->plan->threads, work_of(&job)), job.step ? position_part : one_row_part,
+				&job);
 	if (c->dx[0] && c->dx[0] != c->dout[0])
 		gp_cpu_copy(c->plan->threads, c->dx[0], c->dout[0], work_of(&job));
 	return GP_OK;
@@ -110,26 +133,48 @@ const struct cpu_op gp_cpu_op_add_rows = {
 	.backward = add_rows_backward,
 };
 
+/* Samples are shared out: a row of each is all that is copied, but backward clears the others. */
+static void take_part(void *arg, int part, int parts)
+{
+	const struct rows_job *job = arg;
+	const struct gp_cpu_range r = gp_cpu_share(job->samples, 1, part, parts);
+	const int64_t sample = job->positions * job->features, at = job->first * job->features;
+	for (int64_t n = r.from; n < r.to; n++)
+		memcpy(job->out + n * job->features, job->in + n * sample + at, (size_t)job->features * sizeof(float));
+}
+
+static void give_back_part(void *arg, int part, int parts)
+{
+	const struct rows_job *job = arg;
+	const struct gp_cpu_range r = gp_cpu_share(job->samples, 1, part, parts);
+	const int64_t sample = job->positions * job->features, at = job->first * job->features;
+	memset(job->out + r.from * sample, 0, (size_t)((r.to - r.from) * sample) * sizeof(float));
+	for (int64_t n = r.from; n < r.to; n++)
+		memcpy(job->out + n * sample + at, job->in + n * job->features, (size_t)job->features * sizeof(float));
+}
+
+static struct rows_job take_job_of(const struct cpu_call *c, float *out, const float *in)
+{
+	struct rows_job job = job_of(c);
+	job.out = out;
+	job.in = in;
+	job.first = gp_take_row_attr(c->node->base.g).row;
+	return job;
+}
+
 static enum gp_status take_row_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	const struct rows_job job = job_of(c);
-	const float *from = c->in[0] + gp_take_row_attr(c->node->base.g).row * job.features;
-	for (int64_t n = 0; n < job.samples; n++)
-		memcpy(c->out[0] + n * job.features, from + n * job.positions * job.features,
-		       (size_t)job.features * sizeof(float));
+	struct rows_job job = take_job_of(c, c->out[0], c->in[0]);
+	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, job.samples * job.features), take_part, &job);
 	return GP_OK;
 }
 
 static enum gp_status take_row_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	const struct rows_job job = job_of(c);
-	float *to = c->dx[0] + gp_take_row_attr(c->node->base.g).row * job.features;
-	memset(c->dx[0], 0, (size_t)work_of(&job) * sizeof(float));
-	for (int64_t n = 0; n < job.samples; n++)
-		memcpy(to + n * job.positions * job.features, c->dout[0] + n * job.features,
-		       (size_t)job.features * sizeof(float));
+	struct rows_job job = take_job_of(c, c->dx[0], c->dout[0]);
+	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, work_of(&job)), give_back_part, &job);
 	return GP_OK;
 }
 
