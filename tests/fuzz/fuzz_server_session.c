@@ -17,10 +17,14 @@
 #include "server/link.h"
 #include "server/session.h"
 #include "server/server.h"
+#include "common/graph/ops/op_attention.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_batch_norm.h"
+#include "common/graph/ops/op_elementwise.h"
 #include "common/graph/ops/op_embedding.h"
+#include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_linear.h"
+#include "common/graph/ops/op_rows.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -53,7 +57,7 @@ static const char *const codecs[] = {"raw",
 
 static struct gp_server server;
 static uv_loop_t loop;
-static struct gp_graph *bodies[2];
+static struct gp_graph *bodies[3];
 static struct fuzz_peer peer;
 static struct {
 	const struct gp_graph *body;
@@ -125,7 +129,8 @@ static void put_open(struct fuzz_peer *p)
 	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	const uint8_t with = fuzz_byte(&p->in);
-	opened.body = bodies[with >> 5 & 1];
+	const uint8_t samples = fuzz_byte(&p->in);
+	opened.body = bodies[samples & 64 ? 2 : with >> 5 & 1];
 	gp_require(gp_graph_to_msg(opened.body, &open.graph, &err) == GP_OK);
 	open.optimizer = &optimizer;
 	optimizer.kind = with & 3;
@@ -135,7 +140,6 @@ static void put_open(struct fuzz_peer *p)
 	optimizer.clip_norm = with & 4 ? 1.0 : 0.0;
 	open.weights = with & 8 ? (uint32_t)opened.body->params : 0;
 	open.eval_only = with & 16;
-	const uint8_t samples = fuzz_byte(&p->in);
 	open.calibrates = samples & 128;
 	open.chunk_samples = opened.samples = 1 + samples % 4;
 	open.window = fuzz_byte(&p->in);
@@ -284,6 +288,28 @@ static struct gp_graph *words_body(void)
 	return g;
 }
 
+/* A layer of an encoder, and its first row: a length comes that may be anything. */
+static struct gp_graph *sequence_body(void)
+{
+	const struct gp_type x = {GP_F32, {.ndim = 2, .dim = {3, 4}}}, length = {GP_I32, {.ndim = 1, .dim = {1}}};
+	const struct gp_layer_norm_attr norm = {.eps = 1e-5f, .p = 0.25f};
+	const struct gp_attention_attr heads = {.heads = 2, .p = 0.25f};
+	const struct gp_add_rows_attr rows = {.rows = 5, .first = 2, .step = 1};
+	struct gp_err err;
+	struct gp_graph *g = gp_graph_new_empty("fuzz", &err);
+	gp_require(g && gp_graph_add_input(g, "x", &x, &err) == 0);
+	gp_require(gp_graph_add_input(g, "length", &length, &err) == 1 && gp_graph_begin_block(g, "b", &err) == GP_OK);
+	const int in = gp_graph_layer_norm(g, "n", gp_graph_add_rows(g, "p", 0, rows, &err), -1, norm, &err);
+	const int a = gp_graph_attention(g, "a", (const int[]){in, in, in}, 1, heads, &err);
+	const int middle = gp_graph_layer_norm(g, "m", a, in, norm, &err);
+	const int wide = gp_graph_gelu(g, "g", gp_graph_linear(g, "c", middle, 3, true, &err), false, &err);
+	const int first = gp_graph_take_row(g, "t", gp_graph_gelu(g, "h", wide, true, &err), 0, &err);
+	const int last = gp_graph_unary(g, GP_OP_TANH, "y", first, &err);
+	gp_require(last > 0 && gp_graph_set_outputs(g, 2, (const int[]){wide, last}, &err) == GP_OK);
+	gp_require(gp_graph_finish(g, &err) == GP_OK);
+	return g;
+}
+
 static void start_server(void)
 {
 	static const struct gp_server_settings set = {.listen = "127.0.0.1:0",
@@ -306,6 +332,7 @@ static void start_server(void)
 	gp_require(gp_server_start(&server, &loop, &set, &err) == GP_OK);
 	bodies[0] = image_body();
 	bodies[1] = words_body();
+	bodies[2] = sequence_body();
 }
 
 /* Ends the sessions that wait for a link that does not come. */
