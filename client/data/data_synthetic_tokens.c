@@ -2,7 +2,8 @@
  *
  * Synthetic texts: "synthetic:tokens=S,vocab=V,classes=K". A sample has a length
  * between a quarter of S and S; tokens 1..V-1 stand in its first places, 0 fills
- * the rest, and the mask tells them apart. The class decides the tokens: each is
+ * the rest, and mask and length tell them apart; the second half of them has type
+ * 1, as the second text of a pair. The class decides the tokens: each is
  * drawn from the class's own (those of equal remainder by K), or, with the
  * probability `noise`, from all; so a mean of embeddings learns the classes. No
  * files; integer arithmetic, so the samples are the same on every machine.
@@ -14,7 +15,7 @@
 
 #include "common/base/rng.h"
 
-enum { TOKENS, MASK };
+enum { TOKENS, MASK, LENGTH, TYPES, TENSORS };
 
 struct texts {
 	uint64_t seed, stream;
@@ -63,9 +64,12 @@ static enum gp_status open_texts(struct gp_dataset *d, const struct gp_data_spec
 	if (spec->limit && spec->limit < samples)
 		samples = spec->limit;
 	d->samples = (uint32_t)samples;
-	d->tensors = 2;
+	d->tensors = TENSORS;
 	d->tensor[TOKENS] = (struct gp_tensor_info){"tokens", row, t->vocab};
 	d->tensor[MASK] = (struct gp_tensor_info){"mask", row, 2};
+	d->tensor[LENGTH] =
+		(struct gp_tensor_info){"length", {GP_I32, {.ndim = 1, .dim = {1}}}, (int64_t)t->length + 1};
+	d->tensor[TYPES] = (struct gp_tensor_info){"types", row, 2};
 	t->stream = gp_rng_stream(GP_RNG_SYNTHETIC, split == GP_SPLIT_TRAIN ? 3 : 4);
 	return gp_data_name_classes(d, d->classes, NULL, err);
 }
@@ -102,7 +106,7 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 	const struct texts *t = d->self;
 	const uint64_t first_block = (uint64_t)index * (2 + t->length / 2);
 	const uint32_t shortest = t->length / 4 ? t->length / 4 : 1;
-	int32_t *tokens = tensor[TOKENS], *mask = tensor[MASK];
+	int32_t *tokens = tensor[TOKENS], *mask = tensor[MASK], *types = tensor[TYPES];
 	uint32_t w[4];
 	(void)scratch;
 	(void)err;
@@ -113,15 +117,18 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 			gp_rng_block(t->seed, t->stream, first_block + 1 + i / 2, w);
 		tokens[i] = draw_token(t, index % t->classes, w + 2 * (i % 2));
 		mask[i] = 1;
+		types[i] = i >= length / 2;
 	}
+	*(int32_t *)tensor[LENGTH] = (int32_t)length;
 	memset(tokens + length, 0, (t->length - length) * sizeof *tokens);
 	memset(mask + length, 0, (t->length - length) * sizeof *mask);
+	memset(types + length, 0, (t->length - length) * sizeof *types);
 	return GP_OK;
 }
 
 const struct gp_dataset_class gp_data_synthetic_tokens = {
 	.info = {.name = "synthetic",
-		 .summary = "tokens whose frequencies tell the class, with a mask, made on the fly",
+		 .summary = "tokens whose frequencies tell the class, with mask and length, made on the fly",
 		 .options = "tokens=128,vocab=1000,classes=2,samples=10000,noise=0.5,seed=0,limit=N"},
 	.configure = configure_texts,
 	.open = open_texts,

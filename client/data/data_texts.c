@@ -3,8 +3,10 @@
  * Labelled texts in tables: "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN",
  * and the tasks of GLUE whose columns are known. A tokenizer makes tokens of them
  * when the dataset is opened; a sample is the tensor "tokens" (`max` of them,
- * filled up with the tokenizer's padding) and the tensor "mask", 1 where there is
- * a token of the text.
+ * filled up with the tokenizer's padding), and for models to choose from the
+ * tensors "mask", 1 where there is a token of the text, "length", how many there
+ * are, and "types", 1 for the second text of a pair where the tokenizer tells the
+ * two apart.
  *
  * Classes are the labels of the training file, sorted (as numbers where all are
  * numbers), so that both files give them the same numbers; a label that the
@@ -21,7 +23,7 @@
 #include "client/text/text_file.h"
 #include "common/base/log.h"
 
-enum { TOKENS, MASK };
+enum { TOKENS, MASK, LENGTH, SEGMENTS, TENSORS };
 enum { MAX_DEFAULT = 128, MAX_MOST = 65536, CLASSES_MOST = 10000, KEPT_ASIDE = 10 };
 
 /* A task of GLUE: the files in its folder, their columns, and what its labels are called. */
@@ -306,9 +308,11 @@ static void describe(struct gp_dataset *d)
 	const struct texts *t = d->self;
 	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {t->max}}};
 	d->tokenizer = gp_tokenizer_hash(t->tokenizer);
-	d->tensors = 2;
+	d->tensors = TENSORS;
 	d->tensor[TOKENS] = (struct gp_tensor_info){"tokens", row, gp_tokenizer_vocabulary(t->tokenizer)};
 	d->tensor[MASK] = (struct gp_tensor_info){"mask", row, 2};
+	d->tensor[LENGTH] = (struct gp_tensor_info){"length", {GP_I32, {.ndim = 1, .dim = {1}}}, t->max + 1};
+	d->tensor[SEGMENTS] = (struct gp_tensor_info){"types", row, 2};
 }
 
 static enum gp_status open_texts(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
@@ -353,15 +357,19 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 				 void *const *tensor, struct gp_err *err)
 {
 	const struct texts *t = d->self;
-	int32_t *tokens = tensor[TOKENS], *mask = tensor[MASK];
+	int32_t *tokens = tensor[TOKENS], *mask = tensor[MASK], *types = tensor[SEGMENTS];
 	int count;
 	(void)scratch;
 	(void)err;
 	const int32_t *row = gp_text_rows_at(&t->rows, index, &count);
 	const int32_t pad = gp_tokenizer_special(t->tokenizer, GP_TOKEN_PAD);
+	const int first = gp_text_rows_first_segment(&t->rows, index);
 	memcpy(tokens, row, (size_t)count * sizeof *row);
-	for (int i = 0; i < (int)t->max; i++)
+	*(int32_t *)tensor[LENGTH] = count;
+	for (int i = 0; i < (int)t->max; i++) {
 		mask[i] = i < count;
+		types[i] = i >= first && i < count;
+	}
 	for (int i = count; i < (int)t->max; i++)
 		tokens[i] = pad;
 	return GP_OK;

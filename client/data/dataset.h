@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Datasets: samples of named, typed tensors (image, or tokens and mask) with a
- * label, read on demand, and a loader that makes batches of them on a background
- * thread. A sample is kept as it is stored, pictures as 8 bits, and becomes what
+ * Datasets: samples of named, typed tensors (image, or tokens with mask, length
+ * and types) with a label, read on demand, and a loader that makes batches of them on a
+ * background thread. A sample is kept as it is stored, pictures as 8 bits, and becomes what
  * a model reads when its batch is made. Results are a pure function of (spec,
  * seed, epoch, index): the same on any machine and thread count.
  *
@@ -46,7 +46,8 @@ struct gp_dataset_options { /* what the caller knows before opening */
 #define GP_DATA_TENSORS 4 /* of a sample, beside its label */
 
 /* One tensor of a sample, as a model reads it: "image" f32 (H,W,C), normalised; "tokens" i32 (S); "mask" i32 (S), 1 where
- * there is a token and 0 where the sample is filled up. */
+ * there is a token and 0 where the sample is filled up; "length" i32 (1), how many tokens there are; "types" i32 (S), 1 for
+ * the second text of a pair. */
 struct gp_tensor_info {
 	const char *name;
 	struct gp_type type; /* of one sample, without batch */

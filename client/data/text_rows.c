@@ -18,7 +18,8 @@ enum { ROWS_PER_PART = 1024, THREADS_MAX = 16 };
 struct gp_text_part {
 	int32_t *token;
 	size_t tokens, room;
-	size_t begin[ROWS_PER_PART + 1]; /* of each row, in `token` */
+	size_t begin[ROWS_PER_PART + 1];  /* of each row, in `token` */
+	int first_segment[ROWS_PER_PART]; /* of each row: tokens before those of segment 1 */
 	int longest;
 	uint32_t cut;
 };
@@ -54,6 +55,12 @@ static enum gp_status keep_row(struct gp_text_part *p, const struct gp_token_row
 	return GP_OK;
 }
 
+static int first_segment(const struct gp_token_row *row)
+{
+	const uint8_t *second = memchr(row->segment, 1, (size_t)row->count);
+	return second ? (int)(second - row->segment) : row->count;
+}
+
 static enum gp_status make_part(struct making *m, struct gp_token_scratch *s, uint32_t number, struct gp_err *err)
 {
 	struct gp_text_part *p = &m->rows->part[number];
@@ -66,6 +73,7 @@ static enum gp_status make_part(struct making *m, struct gp_token_scratch *s, ui
 		if (gp_tokenizer_row(m->tokenizer, s, row->text, row->pair, m->most, &tokens, err) != GP_OK)
 			return gp_err_prefix(err, "%s:%u", m->path, row->line);
 		GP_TRY(keep_row(p, &tokens, err));
+		p->first_segment[i] = first_segment(&tokens);
 	}
 	p->begin[count] = p->tokens;
 	return GP_OK;
@@ -156,4 +164,9 @@ const int32_t *gp_text_rows_at(const struct gp_text_rows *r, uint32_t row, int *
 	const size_t *begin = &p->begin[row % ROWS_PER_PART];
 	*count = (int)(begin[1] - begin[0]);
 	return p->token + begin[0];
+}
+
+int gp_text_rows_first_segment(const struct gp_text_rows *r, uint32_t row)
+{
+	return r->part[row / ROWS_PER_PART].first_segment[row % ROWS_PER_PART];
 }

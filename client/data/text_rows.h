@@ -25,5 +25,7 @@ enum gp_status gp_text_rows_make(const struct gp_tokenizer *t, const char *path,
 void gp_text_rows_deinit(struct gp_text_rows *r);
 /* The tokens of a row, and how many they are. */
 const int32_t *gp_text_rows_at(const struct gp_text_rows *r, uint32_t row, int *count);
+/* How many of them, the first ones, are of segment 0 (tokenizer.h); the others are of segment 1. */
+int gp_text_rows_first_segment(const struct gp_text_rows *r, uint32_t row);
 
 #endif

@@ -10,7 +10,7 @@ static const char spec[] = "synthetic:tokens=13,vocab=30,classes=3,samples=60";
 static const struct gp_dataset_options as_is;
 
 struct text {
-	int32_t tokens[LENGTH], mask[LENGTH], label;
+	int32_t tokens[LENGTH], mask[LENGTH], length, types[LENGTH], label;
 };
 
 static struct text load(const struct gp_dataset *d, uint32_t epoch, uint32_t index)
@@ -20,7 +20,8 @@ static struct text load(const struct gp_dataset *d, uint32_t epoch, uint32_t ind
 	struct gp_err err = {0};
 	struct text t;
 	memset(&t, 0xa5, sizeof t);
-	if (gp_dataset_load(d, &draw, &scratch, (void *[]){t.tokens, t.mask}, &t.label, &err) != GP_OK)
+	if (gp_dataset_load(d, &draw, &scratch, (void *[]){t.tokens, t.mask, &t.length, t.types}, &t.label, &err) !=
+	    GP_OK)
 		fail_msg("%s", err.text);
 	gp_data_scratch_deinit(&scratch);
 	return t;
@@ -34,18 +35,23 @@ static int length_of(const struct text *t)
 	return length;
 }
 
-static void a_sample_is_tokens_and_a_mask(void **state)
+static void a_sample_is_tokens_with_mask_length_and_types(void **state)
 {
 	(void)state;
 	struct gp_dataset *d = open_data(spec, GP_SPLIT_TRAIN, &as_is);
 	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {LENGTH}}};
 	const struct gp_tensor_info *info = gp_dataset_tensor_info(d);
-	assert_int_equal(gp_dataset_tensors(d), 2);
+	assert_int_equal(gp_dataset_tensors(d), 4);
 	assert_string_equal(info[0].name, "tokens");
 	assert_int_equal(info[0].values, 30);
 	assert_int_equal(info[1].values, 2);
 	assert_string_equal(info[1].name, "mask");
-	for (int i = 0; i < 2; i++) {
+	assert_string_equal(info[2].name, "length");
+	assert_int_equal(info[2].values, LENGTH + 1);
+	assert_int_equal(gp_tensor_bytes(&info[2]), 4);
+	assert_string_equal(info[3].name, "types");
+	assert_int_equal(info[3].values, 2);
+	for (int i = 0; i < 4; i += i == 1 ? 2 : 1) { /* all but the length */
 		assert_true(gp_type_equal(&info[i].type, &row));
 		assert_int_equal(gp_tensor_bytes(&info[i]), LENGTH * 4);
 	}
@@ -63,9 +69,11 @@ static void the_mask_tells_tokens_from_what_fills_up(void **state)
 		const struct text t = load(d, 0, i);
 		const int length = length_of(&t);
 		seen[length]++;
+		assert_int_equal(t.length, length);
 		assert_int_equal(t.label, i % CLASSES);
 		for (int k = 0; k < LENGTH; k++) {
 			assert_int_equal(t.mask[k], k < length);
+			assert_int_equal(t.types[k], k >= length / 2 && k < length);
 			if (k < length)
 				assert_in_range(t.tokens[k], 1, VOCAB - 1);
 			else
@@ -109,12 +117,13 @@ static void the_first_text_is_pinned(void **state)
 {
 	(void)state;
 	struct gp_dataset *d = open_data("synthetic:tokens=8,vocab=100,classes=4", GP_SPLIT_TRAIN, &as_is);
-	int32_t tokens[8], mask[8], label;
+	int32_t tokens[8], mask[8], length, types[8], label;
 	struct gp_data_scratch scratch = {0};
 	struct gp_err err;
 	const struct gp_draw draw = {0, 0, 2};
 	static const int32_t wanted[8] = {14, 99, 82, 86, 14, 78, 50, 54};
-	assert_int_equal(gp_dataset_load(d, &draw, &scratch, (void *[]){tokens, mask}, &label, &err), GP_OK);
+	assert_int_equal(gp_dataset_load(d, &draw, &scratch, (void *[]){tokens, mask, &length, types}, &label, &err),
+			 GP_OK);
 	assert_memory_equal(tokens, wanted, sizeof wanted);
 	assert_int_equal(label, 2);
 	gp_dataset_free(d);
@@ -213,7 +222,7 @@ static void batches_hold_every_tensor_and_zeros_behind_the_last_sample(void **st
 	for (int i = 0; i < 8; i++) {
 		struct gp_batch *b;
 		assert_int_equal(gp_loader_next(l, &b, &err), GP_OK);
-		assert_int_equal(b->tensors, 2);
+		assert_int_equal(b->tensors, 4);
 		assert_string_equal(b->info[1].name, "mask");
 		assert_string_equal(b->label_info.name, "label");
 		assert_int_equal(b->valid, i < 7 ? 8 : 4);
@@ -223,6 +232,8 @@ static void batches_hold_every_tensor_and_zeros_behind_the_last_sample(void **st
 				t = load(d, 0, b->samples[k]);
 			assert_memory_equal((int32_t *)b->data[0] + k * LENGTH, t.tokens, sizeof t.tokens);
 			assert_memory_equal((int32_t *)b->data[1] + k * LENGTH, t.mask, sizeof t.mask);
+			assert_int_equal(((int32_t *)b->data[2])[k], t.length);
+			assert_memory_equal((int32_t *)b->data[3] + k * LENGTH, t.types, sizeof t.types);
 			assert_int_equal(gp_batch_classes(b)[k], t.label);
 		}
 		gp_loader_give_back(l, b);
@@ -234,7 +245,7 @@ static void batches_hold_every_tensor_and_zeros_behind_the_last_sample(void **st
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_sample_is_tokens_and_a_mask),
+		cmocka_unit_test(a_sample_is_tokens_with_mask_length_and_types),
 		cmocka_unit_test(the_mask_tells_tokens_from_what_fills_up),
 		cmocka_unit_test(samples_are_the_same_each_time_and_differ),
 		cmocka_unit_test(the_first_text_is_pinned),

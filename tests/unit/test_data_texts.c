@@ -71,14 +71,30 @@ static struct gp_dataset *open_texts(const char *spec, enum gp_split split)
 	return open_data(spec, split, &with_tokenizer);
 }
 
-static void load(const struct gp_dataset *d, uint32_t sample, int32_t *tokens, int32_t *mask, int32_t *label)
+#define LONGEST 16
+
+/* What the tensors `length` and `types` say is the mask's affair, too: 0 and 1 where there are tokens, 0 behind them. */
+static void load_typed(const struct gp_dataset *d, uint32_t sample, int32_t *tokens, int32_t *mask, int32_t *types,
+		       int32_t *label)
 {
-	void *const tensor[] = {tokens, mask};
+	int32_t length;
+	void *const tensor[] = {tokens, mask, &length, types};
 	const struct gp_draw draw = {.sample = sample};
 	struct gp_data_scratch scratch = {0};
 	struct gp_err err = {0};
 	assert_int_equal(gp_dataset_load(d, &draw, &scratch, tensor, label, &err), GP_OK);
 	gp_data_scratch_deinit(&scratch);
+	for (int i = 0; i < gp_dataset_shape(d)->dim[0]; i++) {
+		assert_int_equal(mask[i], i < length);
+		assert_true(types[i] == 0 || (types[i] == 1 && i < length));
+	}
+}
+
+static void load(const struct gp_dataset *d, uint32_t sample, int32_t *tokens, int32_t *mask, int32_t *label)
+{
+	int32_t types[LONGEST];
+	assert_true(gp_dataset_shape(d)->dim[0] <= LONGEST);
+	load_typed(d, sample, tokens, mask, types, label);
 }
 
 static void texts_are_tokens_filled_up_to_the_same_length(void **state)
@@ -168,10 +184,12 @@ static void tasks_of_glue_are_known(void **state)
 	assert_false(gp_dataset_has_pictures(d));
 	gp_dataset_free(d);
 	d = open_texts(data_spec("glue-rte", ",max=12"), GP_SPLIT_VAL);
-	int32_t tokens[12], mask[12], label;
-	load(d, 0, tokens, mask, &label);
+	int32_t tokens[12], mask[12], types[12], label;
+	load_typed(d, 0, tokens, mask, types, &label);
 	assert_int_equal(label, 1);
-	assert_int_equal(mask[4] + mask[5], 1); /* [CLS] a [SEP] b [SEP] */
+	for (int i = 0; i < 12; i++)
+		assert_int_equal(types[i], i == 3 || i == 4); /* b [SEP] */
+	assert_int_equal(mask[4] + mask[5], 1);               /* [CLS] a [SEP] b [SEP] */
 	gp_dataset_free(d);
 	gp_dataset_free(open_texts(data_spec("glue-sst2", ""), GP_SPLIT_TRAIN));
 }
