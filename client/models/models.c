@@ -13,6 +13,10 @@
 
 #define RESNET_OPTIONS       "width=1.0,stem=imagenet|cifar,classes=N,cuts=blocks|fine"
 #define CIFAR_RESNET_OPTIONS "width=1.0,classes=N,cuts=blocks|fine"
+#define ENCODER_OPTIONS(max)                                                                                           \
+	"layers=12,dim=768,heads=12,ffn=3072,vocab=V,max=" max                                                         \
+	",classes=2,tokens=S,dropout=0.1,attention_dropout=0.1,"                                                       \
+	"cuts=blocks|fine"
 
 static const struct {
 	struct gp_model_info info;
@@ -35,6 +39,11 @@ static const struct {
 	{{"vgg13", "VGG-13 with batch norm and torchvision's parameter names; hidden=0 for small images",
 	  "width=1.0,hidden=4096,classes=N,dropout=0.5,cuts=blocks|fine"},
 	 gp_model_vgg13},
+	{{"bert", "BERT with a pooler, for texts and pairs of texts; Hugging Face's parameter names",
+	  ENCODER_OPTIONS("512")},
+	 gp_model_encoder},
+	{{"roberta", "RoBERTa, for texts and pairs of texts; Hugging Face's parameter names", ENCODER_OPTIONS("514")},
+	 gp_model_encoder},
 };
 
 #define MODELS ((int)(sizeof models / sizeof models[0]))

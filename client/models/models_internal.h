@@ -58,6 +58,8 @@ int gp_model_begin_act(struct gp_graph *g, bool fine, const char *block, int x, 
 
 typedef enum gp_status (*gp_model_builder)(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 enum gp_status gp_model_cnn(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
+/* roberta, bert: by a->info->name. */
+enum gp_status gp_model_encoder(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 enum gp_status gp_model_fasttext(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 enum gp_status gp_model_mobilenetv2(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err);
 /* resnet18, resnet34, resnet20, resnet32, resnet44, resnet56: by a->info->name. */

@@ -42,7 +42,7 @@ static bool find_pair(const char *spec, struct gp_text key, struct gp_text *valu
 
 static void note_difference(struct gp_model_difference *d, struct gp_text key)
 {
-	static const char *const harmless[] = {"cuts", "dropout", "tokens"};
+	static const char *const harmless[] = {"cuts", "dropout", "attention_dropout", "tokens"};
 	const size_t n = strlen(d->decisive);
 	if (gp_text_is(key, "classes"))
 		d->classes = true;
