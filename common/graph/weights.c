@@ -61,6 +61,7 @@ struct load {
 	const struct gp_st_file *f;
 	bool strict;
 	const char *skip; /* NULL: nothing is left out */
+	bool *taken;      /* by tensor of the file: it holds a parameter */
 	struct gp_weights_report *r;
 };
 
@@ -89,12 +90,61 @@ static void end_list(const struct name_list *l)
 		snprintf(l->text + used, l->size - used, "%s%d more", used ? " and " : "", *l->count - l->listed);
 }
 
-/* Holds nothing that a model could miss: a count of batches, or no bytes at all. */
+static bool ends_with(const char *text, const char *end)
+{
+	const size_t len = strlen(text), tail = strlen(end);
+	return len >= tail && strcmp(text + len - tail, end) == 0;
+}
+
+/* Holds nothing that a model could miss: a count of batches, the numbers 0, 1, 2, ..., or no bytes at all. */
 static bool passed_over(const struct gp_st_tensor *t)
 {
-	static const char suffix[] = "num_batches_tracked";
-	size_t len = strlen(t->name), tail = sizeof suffix - 1;
-	return t->bytes == 0 || (len >= tail && strcmp(t->name + len - tail, suffix) == 0);
+	return t->bytes == 0 || ends_with(t->name, "num_batches_tracked") || ends_with(t->name, "position_ids");
+}
+
+/* A parameter's name without the model's, which an encoder that was saved without a head of its own does not write:
+ * "embeddings.LayerNorm.weight" for "roberta.embeddings.LayerNorm.weight". NULL: it has no such prefix. */
+static const char *without_model(const struct gp_graph *g, const char *name)
+{
+	const size_t len = strlen(g->name);
+	return strncmp(name, g->name, len) == 0 && name[len] == '.' ? name + len + 1 : NULL;
+}
+
+/* As TensorFlow called weight and bias of a layer norm, and BERT's first files still do. False: it is none of one. */
+static bool old_norm_name(const char *name, char old[GP_NAME_MAX])
+{
+	const bool weight = ends_with(name, ".LayerNorm.weight");
+	if (!weight && !ends_with(name, ".LayerNorm.bias"))
+		return false;
+	snprintf(old, GP_NAME_MAX, "%.*s%s", (int)(strrchr(name, '.') + 1 - name), name, weight ? "gamma" : "beta");
+	return true;
+}
+
+/* The tensor that holds a parameter, by its name or one of the others it may have; NULL: none does. */
+static const struct gp_st_tensor *find_tensor(const struct load *l, const char *name)
+{
+	const char *names[] = {name, without_model(l->g, name)};
+	char old[GP_NAME_MAX];
+	for (int i = 0; i < 2 && names[i]; i++) {
+		const struct gp_st_tensor *t = gp_st_find(l->f, names[i]);
+		if (!t && old_norm_name(names[i], old))
+			t = gp_st_find(l->f, old);
+		if (t)
+			return t;
+	}
+	return NULL;
+}
+
+/* Marks the tensors of the file that hold parameters. */
+static enum gp_status mark_taken(struct load *l, struct gp_err *err)
+{
+	GP_TRY(gp_alloc_array((void **)&l->taken, (size_t)gp_st_count(l->f) + 1, sizeof *l->taken, err));
+	for (int i = 0; i < l->g->params; i++) {
+		const struct gp_st_tensor *t = find_tensor(l, l->g->param[i].name);
+		if (t)
+			l->taken[t - gp_st_at(l->f, 0)] = true;
+	}
+	return GP_OK;
 }
 
 /* The glob at *skip, up to its comma, into glob[GLOB_MAX]; moves on. False: no more, or too long (`glob` is empty). */
@@ -174,7 +224,7 @@ static void compare_params(const struct load *l, size_t size, struct name_list *
 	struct name_list mismatched = {r->mismatched_names, size + SHAPES_ROOM, &r->mismatched, 0};
 	for (int i = 0; i < l->g->params; i++) {
 		const struct gp_param *p = &l->g->param[i];
-		const struct gp_st_tensor *t = gp_st_find(l->f, p->name);
+		const struct gp_st_tensor *t = find_tensor(l, p->name);
 		char text[2 * GP_NAME_MAX + 64];
 		if (is_skipped(l, p->name))
 			add_to_list(skipped, p->name);
@@ -199,7 +249,7 @@ static void compare(const struct load *l, size_t size)
 	for (int i = 0; i < gp_st_count(l->f); i++) {
 		const struct gp_st_tensor *t = gp_st_at(l->f, i);
 		const char *name = t->name;
-		if (gp_graph_find_param(l->g, name) >= 0 || passed_over(t))
+		if (l->taken[i] || passed_over(t))
 			continue;
 		add_to_list(is_skipped(l, name) ? &skipped : &unexpected, name);
 	}
@@ -233,10 +283,11 @@ static enum gp_status check_report(const struct load *l, struct gp_err *err)
 	GP_FAIL(err, GP_INVALID, "%s%s%s", r->mismatched_names, missing, unexpected);
 }
 
-static enum gp_status check_file(const struct load *l, struct gp_err *err)
+static enum gp_status check_file(struct load *l, struct gp_err *err)
 {
 	const struct gp_weights_report *r = l->r;
 	GP_TRY(check_globs(l, err));
+	GP_TRY(mark_taken(l, err));
 	compare(l, sizeof r->missing_names - SHAPES_ROOM);
 	if (l->strict && !!r->mismatched + !!r->missing + !!r->unexpected > 1)
 		compare(l, SHORT_LIST);
@@ -252,18 +303,18 @@ static enum gp_status load_values(struct gp_weights *w, const char *path, struct
 	GP_TRY(gp_st_open(path, &f, err));
 	l->g = w->graph;
 	l->f = f;
-	if (check_file(l, err) != GP_OK) {
-		gp_st_close(f);
-		return gp_err_prefix(err, "%s", path);
-	}
-	for (int i = 0; i < w->graph->params; i++) {
+	enum gp_status status = check_file(l, err);
+	if (status != GP_OK)
+		status = gp_err_prefix(err, "%s", path);
+	for (int i = 0; i < w->graph->params && status == GP_OK; i++) {
 		const char *name = w->graph->param[i].name;
-		const struct gp_st_tensor *t = is_skipped(l, name) ? NULL : gp_st_find(f, name);
+		const struct gp_st_tensor *t = is_skipped(l, name) ? NULL : find_tensor(l, name);
 		if (t) /* cannot fail: mismatch() has seen its type */
 			gp_require(gp_st_read_f32(t, w->value[i], err) == GP_OK);
 	}
+	gp_free(l->taken);
 	gp_st_close(f);
-	return GP_OK;
+	return status;
 }
 
 enum gp_status gp_weights_load(struct gp_weights *w, const char *path, bool strict, struct gp_weights_report *report,

@@ -36,7 +36,10 @@ struct gp_weights_report {
 
 /*
  * Reads every parameter of the graph from the file by name; F32, F16, BF16 and
- * F64 are converted. Tensors named *.num_batches_tracked are passed over. With
+ * F64 are converted. A name may lack the model's ("embeddings..." for
+ * "roberta.embeddings..."), and weight and bias of a LayerNorm may be called gamma
+ * and beta, as Hugging Face's files have it. Tensors named *.num_batches_tracked
+ * and *.position_ids are passed over. With
  * `strict`, GP_INVALID when anything is missing or unexpected; else what is
  * missing keeps its value and the report tells. A tensor of another shape, or a
  * file with nothing of ours, is always GP_INVALID: "features.0.0.weight: file

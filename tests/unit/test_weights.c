@@ -52,7 +52,8 @@ static int teardown(void **state)
 static int make_items(struct gp_st_item *items)
 {
 	for (int i = 0; i < graph->params; i++)
-		items[i] = (struct gp_st_item){graph->param[i].name, graph->param[i].shape, weights->value[i], GP_ST_F32};
+		items[i] =
+			(struct gp_st_item){graph->param[i].name, graph->param[i].shape, weights->value[i], GP_ST_F32};
 	return graph->params;
 }
 
@@ -340,6 +341,74 @@ static void patch_type(const char *name, const char *type)
 }
 
 /* Types and shapes that cannot be read matter for the tensors that a model has; one without bytes never does. */
+/* A file of that encoder, whose tensors are called as `renamed` says. */
+static void expect_encoder_loads(const char *model,
+				 const char *(*renamed)(const char *name, char room[2 * GP_NAME_MAX]), bool loads)
+{
+	struct gp_err err = {0};
+	struct gp_graph *g;
+	struct gp_weights *from, *to;
+	struct gp_weights_report report;
+	struct gp_st_item items[64];
+	char room[64][2 * GP_NAME_MAX];
+	static const float extra[2];
+	assert_int_equal(gp_model_build(model, NULL, &g, &err), GP_OK);
+	assert_int_equal(gp_weights_new(g, &from, &err), GP_OK);
+	assert_int_equal(gp_weights_new(g, &to, &err), GP_OK);
+	gp_weights_init(from, 9);
+	for (int i = 0; i < g->params; i++)
+		items[i] = (struct gp_st_item){renamed(g->param[i].name, room[i]), g->param[i].shape, from->value[i],
+					       GP_ST_F32};
+	items[g->params] = (struct gp_st_item){"embeddings.position_ids", {.ndim = 1, .dim = {2}}, extra, GP_ST_F32};
+	write_items(items, g->params + 1);
+	assert_int_equal(gp_weights_load(to, path, true, &report, &err), loads ? GP_OK : GP_INVALID);
+	for (int i = 0; i < g->params && loads; i++)
+		assert_memory_equal(from->value[i], to->value[i], g->param[i].count * sizeof(float));
+	assert_int_equal(report.loaded, loads ? g->params : report.loaded);
+	gp_weights_free(from);
+	gp_weights_free(to);
+	gp_graph_free(g);
+}
+
+static const char *without_prefix(const char *name, char room[2 * GP_NAME_MAX])
+{
+	(void)room;
+	return strncmp(name, "bert.", 5) == 0 ? name + 5 : strncmp(name, "roberta.", 8) == 0 ? name + 8 : name;
+}
+
+static const char *with_gamma(const char *name, char room[2 * GP_NAME_MAX])
+{
+	const char *norm = strstr(name, ".LayerNorm.");
+	if (!norm)
+		return name;
+	snprintf(room, 2 * GP_NAME_MAX, "%.*s.LayerNorm.%s", (int)(norm - name), name,
+		 norm[11] == 'w' ? "gamma" : "beta");
+	return room;
+}
+
+static const char *with_both(const char *name, char room[2 * GP_NAME_MAX])
+{
+	return without_prefix(with_gamma(name, room), room);
+}
+
+static const char *of_another(const char *name, char room[2 * GP_NAME_MAX])
+{
+	snprintf(room, 2 * GP_NAME_MAX, "electra.%s", without_prefix(name, room));
+	return room;
+}
+
+static void encoders_load_by_the_names_that_hugging_face_writes(void **state)
+{
+	static const char bert[] = "bert:layers=1,dim=4,heads=2,ffn=6,vocab=9,max=8";
+	static const char roberta[] = "roberta:layers=1,dim=4,heads=2,ffn=6,vocab=9,max=8";
+	(void)state;
+	expect_encoder_loads(bert, without_prefix, true);
+	expect_encoder_loads(bert, with_gamma, true);
+	expect_encoder_loads(bert, with_both, true);
+	expect_encoder_loads(roberta, without_prefix, true);
+	expect_encoder_loads(roberta, of_another, false);
+}
+
 static void odd_tensors_matter_only_where_they_are_needed(void **state)
 {
 	(void)state;
@@ -379,6 +448,7 @@ int main(void)
 		UNIT(patterns_that_match_nothing_are_refused),
 		UNIT(file_of_another_model_is_refused),
 		UNIT(num_batches_tracked_is_passed_over),
+		UNIT(encoders_load_by_the_names_that_hugging_face_writes),
 		UNIT(odd_tensors_matter_only_where_they_are_needed),
 		UNIT(hash_is_sha256_of_the_values_in_name_order),
 #ifdef GP_FAULTS
