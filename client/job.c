@@ -11,6 +11,7 @@
 #include "client/codec_fit.h"
 #include "client/freeze.h"
 #include "client/job_init.h"
+#include "client/partitions.h"
 #include "common/base/log.h"
 #include "common/base/threads.h"
 #include "client/models/models.h"
@@ -273,7 +274,7 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	GP_TRY(gp_job_check_init(j, d, err));
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
-	GP_TRY(gp_cut_parse(j->graph, j->set->cut, &j->cut, err));
+	GP_TRY(gp_partition_parse(j->graph, j->set->cut, &j->cut, err));
 	GP_TRY(set_norm_mode(j, err));
 	if (j->set->freeze)
 		GP_TRY(freeze(j, err));

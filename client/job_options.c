@@ -29,7 +29,8 @@ static const struct gp_opt where_rows[] = {
 	 .offset = FIELD(cut),
 	 .value = "H:T",
 	 .initial = "1:-1",
-	 .help = "first H blocks and last -T blocks here, the rest on the server (see 'gpclient model show')"},
+	 .help = "first H blocks and last -T blocks here, the rest on the server (see 'gpclient model show'); of an "
+		 "encoder also type1, f2l2, f3l2 or f3l1"},
 	{.name = "device",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(device),

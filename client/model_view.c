@@ -68,6 +68,7 @@ enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, con
 				    .batch = batch,
 				    .chunks = chunks,
 				    .session = {.chunk_samples = 1, .chunks = 1, .window = 1}};
+	GP_TRY(gp_partitions_find(g, v->partition, &v->partitions, err));
 	GP_TRY(gp_crossing_find(g, cut, &v->session, &v->cross, err));
 	v->chunk_samples = (batch + chunks - 1) / chunks;
 	v->part[GP_VIEW_HEAD] = sum_blocks(g, 0, cut->head);
@@ -336,6 +337,28 @@ static void print_tensors(const struct gp_model_view *v, FILE *to)
 	print_step(v, to);
 }
 
+static void print_partition(const struct gp_model_view *v, const struct gp_partition *p, FILE *to)
+{
+	char cut[24];
+	fprintf(to, "%-9s %-7s ", p->name, p->lacks ? "-" : gp_partition_text(v->graph, &p->cut, cut));
+	fprintf(to, "%-33s  %-22s  ", p->first, p->last);
+	if (p->lacks)
+		fprintf(to, "%s\n", p->lacks);
+	else
+		fprintf(to, "%14s %14s %17s\n", grouped(p->up_bytes).s, grouped(p->down_bytes).s,
+			bytes_text((p->up_bytes + p->down_bytes) * (uint64_t)v->batch).s);
+}
+
+static void print_partitions(const struct gp_model_view *v, FILE *to)
+{
+	if (v->partitions == 0)
+		return;
+	fprintf(to, "\n%-9s %-7s %-33s  %-22s  %14s %14s %17s\n", "partition", "--cut", "first part, here",
+		"last part, here", "activations up", "down", "both, of a batch");
+	for (int i = 0; i < v->partitions; i++)
+		print_partition(v, &v->partition[i], to);
+}
+
 static void print_inputs(const struct gp_graph *g, FILE *to)
 {
 	if (g->inputs == 1) {
@@ -356,6 +379,7 @@ void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to)
 	print_blocks(v, layers, to);
 	print_parts(v, to);
 	print_tensors(v, to);
+	print_partitions(v, to);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------------------------- */
@@ -461,6 +485,27 @@ static json_t *staying_json(const struct gp_model_view *v)
 	return list;
 }
 
+static json_t *partition_json(const struct gp_model_view *v, const struct gp_partition *p)
+{
+	char cut[24];
+	json_t *o = json_pack("{s:s, s:s, s:s}", "name", p->name, "first", p->first, "last", p->last);
+	if (p->lacks)
+		json_object_set_new(o, "lacks", json_string(p->lacks));
+	else
+		json_object_update_new(o, json_pack("{s:s, s:I, s:I}", "cut", gp_partition_text(v->graph, &p->cut, cut),
+						    "up_bytes", (json_int_t)p->up_bytes, "down_bytes",
+						    (json_int_t)p->down_bytes));
+	return o;
+}
+
+static json_t *partitions_json(const struct gp_model_view *v)
+{
+	json_t *list = json_array();
+	for (int i = 0; i < v->partitions; i++)
+		json_array_append_new(list, partition_json(v, &v->partition[i]));
+	return list;
+}
+
 static json_t *inputs_json(const struct gp_graph *g)
 {
 	json_t *list = json_array();
@@ -485,12 +530,13 @@ static enum gp_status write_json(json_t *root, FILE *to, struct gp_err *err)
 
 enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struct gp_err *err)
 {
-	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:I, s:I, s:I, s:o, s:o, s:o, s:o}", "model", v->spec,
-				 "input", shape_json(gp_graph_input_shape(v->graph)), "inputs", inputs_json(v->graph),
-				 "output", shape_json(gp_graph_output_shape(v->graph)), "cut", v->cut.head, v->cut.tail,
-				 "batch", (json_int_t)v->batch, "chunks", (json_int_t)v->chunks, "chunk_samples",
-				 (json_int_t)v->chunk_samples, "parts", parts_json(v), "tensors", tensors_json(v),
-				 "stays", staying_json(v), "blocks", blocks_json(v));
+	json_t *root =
+		json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "model", v->spec,
+			  "input", shape_json(gp_graph_input_shape(v->graph)), "inputs", inputs_json(v->graph),
+			  "output", shape_json(gp_graph_output_shape(v->graph)), "cut", v->cut.head, v->cut.tail,
+			  "batch", (json_int_t)v->batch, "chunks", (json_int_t)v->chunks, "chunk_samples",
+			  (json_int_t)v->chunk_samples, "parts", parts_json(v), "tensors", tensors_json(v), "stays",
+			  staying_json(v), "partitions", partitions_json(v), "blocks", blocks_json(v));
 	return write_json(root, to, err);
 }
 

@@ -2,7 +2,7 @@
  *
  * What `gpclient model show` tells about a model and a cut: per block, per part
  * and per tensor that crosses the link, or stays here though both head and tail
- * have a part in it. Text and JSON from the same figures. Images are shown as
+ * have a part in it; of encoders the cuts that have names. Text and JSON from the same figures. Images are shown as
  * CxHxW, as in PyTorch.
  *
  * Threads: any; nothing here is kept between calls. Test: tests/unit/test_model_view.c
@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "client/crossing.h"
+#include "client/partitions.h"
 
 enum gp_view_part { GP_VIEW_HEAD, GP_VIEW_BODY, GP_VIEW_TAIL, GP_VIEW_TOTAL, GP_VIEW_PARTS };
 
@@ -32,6 +33,8 @@ struct gp_model_view {
 	struct gp_view_sum part[GP_VIEW_PARTS];
 	struct gp_session_spec session; /* of one sample, without codecs */
 	struct gp_crossing *cross;
+	struct gp_partition partition[GP_PARTITIONS]; /* of an encoder */
+	int partitions;
 };
 
 /* The graph may have frozen parts. GP_INVALID when the model cannot be cut there or a batch has fewer samples than chunks. */

@@ -34,7 +34,8 @@ static const struct gp_opt show_options[] = {
 	 .offset = FIELD(cut),
 	 .value = "H:T",
 	 .initial = "1:-1",
-	 .help = "blocks [0,H) and [T,end) stay on the client; negative counts from the end"},
+	 .help = "blocks [0,H) and [T,end) stay on the client; negative counts from the end; of an encoder also type1, "
+		 "f2l2, f3l2 or f3l1, which show lists"},
 	{.name = "freeze",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(freeze),
@@ -69,12 +70,15 @@ static const struct gp_opt_table show_table = {
 	.command = PROGRAM " show",
 	.synopsis = "NAME[:key=value,...] [--cut H:T] [--freeze PATTERN] [--batch N] [--chunks N] [--input CxHxW] "
 		    "[--layers] [--json]",
-	.about = "Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
-		 "between client and server, and every tensor that crosses the link: its type, its size, and whether\n"
-		 "a gradient comes back. Data (token ids, a mask) crosses as it is, activations through a codec.",
+	.about =
+		"Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
+		"between client and server, and every tensor that crosses the link: its type, its size, and whether\n"
+		"a gradient comes back. Data (token ids, a mask) crosses as it is, activations through a codec. Of an\n"
+		"encoder it lists the cuts that have names, too.",
 	.examples = "  gpclient model show mobilenetv2 --cut 1:-1 --batch 64 --chunks 8\n"
 		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n"
-		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n",
+		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n"
+		    "  gpclient model show roberta:cuts=fine --cut type1 --batch 32 --chunks 4\n",
 	.positional = "NAME",
 	.positional_max = 1,
 	.opt = show_options,
@@ -155,7 +159,7 @@ static enum gp_status show_graph(const struct settings *s, const char *spec, str
 	struct gp_cut cut;
 	struct gp_model_view view;
 	int frozen;
-	GP_TRY(gp_cut_parse(g, s->cut, &cut, err));
+	GP_TRY(gp_partition_parse(g, s->cut, &cut, err));
 	if (s->freeze)
 		GP_TRY(gp_freeze(g, &cut, s->freeze, &frozen, err));
 	GP_TRY(gp_model_view_init(&view, spec, g, &cut, s->batch, s->chunks, err));

@@ -178,6 +178,8 @@ run "$work/model" model show cnn --cut 1:-1 --json
 compare "model show" "$work/model" "model show"
 run "$work/model" model show fasttext:tokens=16,vocab=100,classes=4 --cut 1:2 --json
 compare "model show, another" "$work/model" "model show"
+run "$work/model" model show roberta:layers=3,dim=8,heads=2 --json
+compare "model show, an encoder" "$work/model" "model show"
 start_link
 run "$work/out" eval --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" "${weights[@]}"
 stop_link

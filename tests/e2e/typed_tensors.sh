@@ -4,7 +4,8 @@
 # A model with two inputs of integers: tokens stay here, a mask crosses the cut
 # as it is and has no gradient. Split training equals local training bit for bit,
 # with parts frozen and when a run is resumed; evaluation and inference give
-# the same; codecs touch activations and gradients alone.
+# the same; codecs touch activations and gradients alone. Encoders, whose bodies read
+# the length of a text, at the cuts that have names.
 
 # shellcheck disable=SC1091,SC2086
 . "$(dirname "$0")/lib.sh"
@@ -56,6 +57,29 @@ equal "the embedding has one" "$(tensor "$work/split.json" grad_down embedding f
 equal "tokens stay here" "$(json_flat "$work/split.json" | grep -c 'name=tokens$')" 0
 same "cut 1:-2" 1:-2 1 --no-eval
 equal "a mask that the tail reads stays here" "$(json_flat "$work/split.json" | grep -c 'name=mask$')" 0
+
+# Encoders: the length travels, 4 bytes a sample, and nothing else of the data does.
+encoder() { # NAME MODEL CUT FLAG...
+	local run=(--model "$2:layers=3,dim=16,heads=2,ffn=24,cuts=fine" --cut "$3" --data "$texts" --batch $batch --chunks $chunks
+		--steps 3 --optimizer adamw --lr 0.002 --schedule const --seed 7 --threads 1 --no-eval "${@:4}")
+	train "$work/local.json" --local "${run[@]}" || fail "$1: local run"
+	train "$work/split.json" --server "127.0.0.1:$server_port" "${run[@]}" || fail "$1: split run"
+	equal "$1" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+}
+for model in roberta bert; do
+	for cut in type1 f2l2 f3l2; do
+		encoder "$model, cut $cut" $model $cut
+	done
+	encoder "$model, cut in the classifier" $model 1:-1 --clip-norm 0.5
+	equal "$model: lengths travel" "$(tensor "$work/split.json" act_up length payload_bytes)" $((4 * batch * 3))
+	equal "$model: nothing else of the data" \
+		"$(json_flat "$work/split.json" | grep -cE 'name=(tokens|types|mask)$')" 0
+	encoder "$model, embeddings frozen" $model 1:-3 --freeze "$model.embeddings.*"
+	equal "no gradient comes down to frozen embeddings" "$(json_get "$work/split.json" grad_down.payload_bytes)" 0
+	# With the first layer's attention here, the embeddings' gradient is an affair of this side alone.
+	encoder "$model, embeddings frozen, cut type1" $model type1 --freeze "$model.embeddings.*"
+	[ "$(json_get "$work/split.json" grad_down.payload_bytes)" -gt 0 ] || fail "$model: attention of layer 0 gets no gradient"
+done
 
 # A link that breaks: chunks of which some tensors had come are taken back whole.
 for flags in "" "--freeze head"; do
