@@ -131,6 +131,16 @@ static const struct gp_preparation *preparation(const struct gp_job *j)
 	return counts && j->saved.pictures.shape.ndim ? &j->saved.pictures : NULL;
 }
 
+/* The first input of the model as its text alone makes it. */
+static enum gp_status own_input(const char *model, struct gp_shape *shape, struct gp_err *err)
+{
+	struct gp_graph *g;
+	GP_TRY(gp_model_build(model, NULL, &g, err));
+	*shape = *gp_graph_input_shape(g);
+	gp_graph_free(g);
+	return GP_OK;
+}
+
 /* The shape of a picture: --input, else the dataset's, else that of --init, else the model's. A model of something else
  * is refused when it meets the data. */
 static enum gp_status wanted_shape(const struct gp_job *j, struct gp_shape *shape, struct gp_err *err)
@@ -145,21 +155,32 @@ static enum gp_status wanted_shape(const struct gp_job *j, struct gp_shape *shap
 		*shape = preparation(j)->shape;
 		return GP_OK;
 	}
-	struct gp_graph *g;
-	struct gp_model_options none = {0};
-	GP_TRY(gp_model_build(s->model, &none, &g, err));
-	if (gp_graph_input_shape(g)->ndim == 3)
-		*shape = *gp_graph_input_shape(g);
-	gp_graph_free(g);
+	struct gp_shape own;
+	GP_TRY(own_input(s->model, &own, err));
+	if (own.ndim == 3)
+		*shape = own;
+	return GP_OK;
+}
+
+/* Of a text whose --data says no max=: the model's own number. */
+static enum gp_status wanted_tokens(const struct gp_job *j, int64_t *tokens, struct gp_err *err)
+{
+	struct gp_shape own;
+	*tokens = 0;
+	if (!j->set->tokenizer)
+		return GP_OK;
+	GP_TRY(own_input(j->set->model, &own, err));
+	if (own.ndim == 1)
+		*tokens = own.dim[0];
 	return GP_OK;
 }
 
 enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, bool augment, struct gp_dataset **out,
 				struct gp_err *err)
 {
-	struct gp_dataset_options o = {
-		.augment = augment, .tokenizer = j->set->tokenizer, .like = preparation(j)};
+	struct gp_dataset_options o = {.augment = augment, .tokenizer = j->set->tokenizer, .like = preparation(j)};
 	GP_TRY(wanted_shape(j, &o.shape, err));
+	GP_TRY(wanted_tokens(j, &o.tokens, err));
 	return gp_dataset_open(j->set->data, split, &o, out, err);
 }
 

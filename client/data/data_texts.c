@@ -24,7 +24,7 @@
 #include "common/base/log.h"
 
 enum { TOKENS, MASK, LENGTH, SEGMENTS, TENSORS };
-enum { MAX_DEFAULT = 128, MAX_MOST = 65536, CLASSES_MOST = 10000, KEPT_ASIDE = 10 };
+enum { MAX_DEFAULT = 128, MAX_LEAST = 8, MAX_MOST = 65536, CLASSES_MOST = 10000, KEPT_ASIDE = 10 };
 
 /* A task of GLUE: the files in its folder, their columns, and what its labels are called. */
 struct task {
@@ -52,7 +52,7 @@ struct texts {
 	const struct task *task;                                       /* NULL: tsv */
 	char text[COLUMN_ROOM], pair[COLUMN_ROOM], label[COLUMN_ROOM]; /* columns; "" where there is none */
 	char val[GP_TEXT_PATH];
-	int64_t max;
+	int64_t max; /* 0 until the data set is opened: not given */
 	bool header;
 	struct gp_tokenizer *tokenizer;
 	struct gp_text_rows rows;
@@ -66,8 +66,7 @@ static enum gp_status begin(struct gp_dataset *d, const struct task *task, struc
 	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct texts), err));
 	struct texts *t = d->self;
 	t->task = task;
-	t->max = MAX_DEFAULT;
-	return gp_spec_int(spec, "max", 8, MAX_MOST, &t->max, err);
+	return gp_spec_int(spec, "max", MAX_LEAST, MAX_MOST, &t->max, err);
 }
 
 static enum gp_status configure_cola(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
@@ -303,6 +302,13 @@ static enum gp_status open_rows(struct gp_dataset *d, const struct gp_data_spec 
 	return status;
 }
 
+static void settle_max(struct texts *t, int64_t wanted)
+{
+	if (t->max == 0)
+		t->max = wanted == 0 ? MAX_DEFAULT : wanted < MAX_LEAST ? MAX_LEAST : wanted;
+	t->max = t->max < MAX_MOST ? t->max : MAX_MOST;
+}
+
 static void describe(struct gp_dataset *d)
 {
 	const struct texts *t = d->self;
@@ -326,6 +332,7 @@ static enum gp_status open_texts(struct gp_dataset *d, const struct gp_data_spec
 	if (!options->tokenizer)
 		GP_FAIL(err, GP_USAGE, "dataset %s needs --tokenizer DIR: texts become tokens by it",
 			d->class->info.name);
+	settle_max(t, options->tokens);
 	GP_TRY(gp_tokenizer_open(options->tokenizer, &t->tokenizer, err));
 	describe(d);
 	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct labels), err));

@@ -39,6 +39,7 @@ struct gp_dataset_options { /* what the caller knows before opening */
 		shape; /* wanted picture (H,W,C), ndim 0 = the dataset's own; pictures are resized / padded to it */
 	bool augment;  /* training-time random crop + flip of pictures */
 	const char *tokenizer; /* the folder of the tokenizer of texts; NULL: none */
+	int64_t tokens;        /* of a text that says no max=: what the model would take; 0: 128 */
 	/* (optional) its shape, mean and std count where neither the text nor `shape` says. */
 	const struct gp_preparation *like;
 };

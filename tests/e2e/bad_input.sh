@@ -175,6 +175,22 @@ refuses 3 'ends in 2 outputs, but the data has 10' train --local --model cnn:cla
 refuses 3 'fasttext takes tokens' train --local --model fasttext --data synthetic
 refuses 3 'cnn takes images' train --local --model cnn --data synthetic:tokens=8
 
+# Encoders, and texts.
+encoder=roberta:layers=1,dim=8,heads=2,ffn=8
+texts=(--data "tsv:$work/texts.tsv,text=2,label=1" --tokenizer "$source_dir/tests/golden/tokens/wordpiece" --batch 4 --steps 1)
+for i in $(seq 20); do printf '%d\tsome words %d\n' $((i % 2)) $i; done >"$work/texts.tsv"
+refuses 3 'roberta takes tokens .a row of numbers., not samples of 32x32x3' train --local --model $encoder --data synthetic
+refuses 3 'cnn takes images' train --local --model cnn "${texts[@]}"
+refuses 3 'has positions for 62 tokens .its max=64., but texts have 128: give --data a max= of at most 62' train --local \
+	--model $encoder,max=64 "${texts[@]/label=1/label=1,max=128}"
+refuses 3 "word_embeddings' has 50 rows, but 'tokens' of the data has values up to 467; it needs 468 rows" train --local \
+	--model $encoder,vocab=50 "${texts[@]}"
+refuses 2 'model bert: dim=8 is not a multiple of heads=3' train --local --model bert:dim=8,heads=3 "${texts[@]}"
+refuses 2 'cut type1 of roberta with 1 layer needs cuts=fine' train --local --model $encoder --cut type1 "${texts[@]}"
+refuses 2 "cut 'type3' of roberta is neither H:T, two block numbers, nor one of f3l2, f2l2, type1, f3l1" train --local \
+	--model $encoder --cut type3 "${texts[@]}"
+refuses 2 "no parameter of roberta is named 'embeddings" train --local --model $encoder --freeze 'embeddings.*' "${texts[@]}"
+
 # Texts of data.
 data_refuses() { # STATUS PATTERN DATA
 	refuses "$1" "$2" train --local --model cnn --data "$3"
