@@ -11,6 +11,7 @@
 #include "client/codec_fit.h"
 #include "client/freeze.h"
 #include "client/job_init.h"
+#include "client/no_decay.h"
 #include "client/partitions.h"
 #include "common/base/log.h"
 #include "common/base/threads.h"
@@ -263,7 +264,8 @@ void gp_job_warn_of_norms(const struct gp_job *j)
 {
 	if (j->norm_mode.mode == GP_BN_RUNNING && !j->set->init)
 		gp_log(model, GP_LOG_WARN,
-		       "--batch-norm running without --init: the running statistics stay at 0 and 1, so that nothing is "
+		       "--batch-norm running without --init: the running statistics stay at 0 and 1, so that nothing "
+		       "is "
 		       "normalized; deferred or renorm are for training from scratch");
 	if (gp_norm_mode_suffers(j->graph, j->session.chunk_samples))
 		gp_log(model, GP_LOG_WARN,
@@ -299,6 +301,8 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	GP_TRY(set_norm_mode(j, err));
 	if (j->set->freeze)
 		GP_TRY(freeze(j, err));
+	if (j->set->no_decay)
+		GP_TRY(gp_no_decay(j->graph, j->set->no_decay, &j->without_decay, err));
 	return j->set->init ? load_weights(j, err) : GP_OK;
 }
 

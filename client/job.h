@@ -43,6 +43,7 @@ struct gp_job_settings {
 	bool init_anyway;
 	enum gp_job_purpose purpose; /* no row: the command says it */
 	const char *freeze;
+	const char *no_decay; /* no shared row: train alone has the flag; NULL: weight decay is of all parameters */
 	int64_t recalibrate;      /* batches; train and eval */
 	const char *recalibrated; /* eval's --save */
 	const char *batch_norm;   /* no shared row: train alone has the flag; NULL: chunk */
@@ -77,6 +78,7 @@ struct gp_job {
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
 	struct gp_bn_attr norm_mode;        /* what --batch-norm says */
+	int without_decay;                  /* trained parameters that --no-decay named */
 	struct gp_session_spec session;     /* from the flags; the optimizer from gp_job_open_engine on */
 	enum gp_precision client_precision; /* what --client-precision came to */
 	struct gp_client_security security;

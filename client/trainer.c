@@ -102,7 +102,8 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 		snprintf(smaller, sizeof smaller, "  %.2fx smaller",
 			 (double)payload_bytes(&now->account, true) / (double)payload);
 	if (now->reconnects > 0)
-		snprintf(cuts, sizeof cuts, "  %u %s", now->reconnects, now->reconnects == 1 ? "reconnect" : "reconnects");
+		snprintf(cuts, sizeof cuts, "  %u %s", now->reconnects,
+			 now->reconnects == 1 ? "reconnect" : "reconnects");
 	snprintf(text, sizeof text,
 		 "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s%s%s  %.0f s left",
 		 (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
@@ -371,8 +372,8 @@ static enum gp_status begin(struct run *r, struct gp_err *err)
 		log_resumed(r);
 	const struct gp_run_progress *p = gp_run_state_progress(spec->run);
 	if (moved)
-		r->last = r->epoch = (struct gp_step_result){
-			.loss_sum = p->loss_sum, .correct = p->correct, .samples = p->samples};
+		r->last = r->epoch =
+			(struct gp_step_result){.loss_sum = p->loss_sum, .correct = p->correct, .samples = p->samples};
 	return gp_loader_seek(spec->train, (uint32_t)(r->step / spec->steps_per_epoch),
 			      (uint32_t)(r->step % spec->steps_per_epoch), err);
 }
@@ -476,6 +477,22 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 	return status;
 }
 
+/* What the kind has no use for is null. */
+static json_t *optimizer_json(const struct gp_train_report *r)
+{
+	static const char *const name[] = {"sgd", "adam", "adamw"};
+	const struct gp_optim *o = &r->optim;
+	const bool adam = o->kind != GP_OPTIM_SGD;
+	json_t *json = json_pack("{s:s, s:f, s:i, s:o, s:o, s:o}", "name", name[o->kind], "weight_decay",
+				 (double)o->weight_decay, "without_decay", r->without_decay, "momentum",
+				 adam ? json_null() : json_real((double)o->momentum), "eps",
+				 adam ? json_real((double)o->eps) : json_null(), "betas",
+				 adam ? json_pack("[f, f]", o->beta1, o->beta2) : json_null());
+	if (json)
+		json_object_set_new(json, "no_decay", r->no_decay ? json_string(r->no_decay) : json_null());
+	return json;
+}
+
 json_t *gp_train_report_json(const struct gp_train_report *r)
 {
 	json_t *o = json_pack(
@@ -491,5 +508,7 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 		json_object_set_new(o, "samples_left_out", json_integer(r->left_out));
 	if (o)
 		json_object_set_new(o, "batch_norm", json_string(r->batch_norm));
+	if (o)
+		json_object_set_new(o, "optimizer", optimizer_json(r));
 	return gp_figures_json(o, &r->figures, &r->train_account, r->steps_here);
 }

@@ -35,7 +35,7 @@ struct gp_trainer_spec {
 
 struct gp_train_report {
 	uint64_t steps, samples;
-	uint64_t steps_here;      /* of them in this process: all, unless a run was resumed */
+	uint64_t steps_here; /* of them in this process: all, unless a run was resumed */
 	uint32_t left_out;
 	uint64_t clipped_steps;   /* in which --clip-norm scaled the gradients down */
 	double seconds;           /* training and evaluation */
@@ -46,6 +46,9 @@ struct gp_train_report {
 	struct gp_account train_account; /* of the training steps alone */
 	char param_sha256[65];
 	char batch_norm[GP_NORM_MODE_TEXT]; /* the mode, with all its values */
+	struct gp_optim optim;
+	const char *no_decay; /* --no-decay; NULL: not given */
+	int without_decay;    /* trained parameters that it named */
 	struct gp_run_checkpoints checkpoints;
 	bool stopped; /* by a signal */
 };

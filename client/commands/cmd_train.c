@@ -29,7 +29,9 @@ struct settings {
 	int64_t epochs, steps;
 	int optimizer, schedule;
 	double lr, final_lr, momentum, weight_decay, warmup, step_every, step_gamma, poly_power;
-	double clip_norm, clip_value;
+	double clip_norm, clip_value, adam_eps;
+	const char *adam_betas;
+	double beta[2]; /* what that says */
 	bool nesterov, eval, augment;
 	bool augment_asked; /* not the default, but --augment of the user */
 	const char *save, *log_json;
@@ -121,7 +123,26 @@ static const struct gp_opt training_rows[] = {
 	 .initial = "0.0005",
 	 .min = 0,
 	 .max = 10,
-	 .help = "L2 penalty"},
+	 .help = "L2 penalty; of adamw apart from the gradient"},
+	{.name = "no-decay",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(job.no_decay),
+	 .value = "PATTERN[,PATTERN]",
+	 .help = "no --weight-decay for these parameters (names with wildcards: '*.bias,*.LayerNorm.*')"},
+	{.name = "adam-eps",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(adam_eps),
+	 .value = "X",
+	 .initial = "1e-8",
+	 .min = 1e-30,
+	 .max = 1,
+	 .help = "with --optimizer adam and adamw: what is added to the root below the fraction"},
+	{.name = "adam-betas",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(adam_betas),
+	 .value = "B1,B2",
+	 .initial = "0.9,0.999",
+	 .help = "with --optimizer adam and adamw: how slowly its averages of gradients and of their squares move"},
 	{.name = "clip-norm",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(clip_norm),
@@ -143,8 +164,8 @@ static const struct gp_opt training_rows[] = {
 	 .offset = FIELD(schedule),
 	 .value = "NAME",
 	 .initial = "cosine",
-	 .choices = "const|cosine|step|poly",
-	 .help = "how the learning rate changes: const, cosine, step or poly"},
+	 .choices = "const|cosine|step|poly|linear", /* in the order of enum gp_schedule_kind */
+	 .help = "how the learning rate changes: const, cosine, step, poly or linear (poly with the exponent 1)"},
 	{.name = "warmup",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(warmup),
@@ -160,7 +181,7 @@ static const struct gp_opt training_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1e3,
-	 .help = "learning rate at the end of --schedule cosine and poly"},
+	 .help = "learning rate at the end of --schedule cosine, poly and linear"},
 	{.name = "step-every",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(step_every),
@@ -220,7 +241,8 @@ static const struct gp_opt checkpoint_rows[] = {
 	 .bare = true,
 	 .help = "go on from the newest checkpoint that both sides have, and end with status 3 where there is none; "
 		 "=if-any: begin a run where no checkpoint was ever whole, as at a service's first start. --steps and "
-		 "--epochs may grow (cosine, poly and a --warmup below 1 then follow the new number from there on, as "
+		 "--epochs may grow (cosine, poly, linear and a --warmup below 1 then follow the new number from there "
+		 "on, as "
 		 "if it had been so all along)"},
 };
 
@@ -254,15 +276,38 @@ static const struct gp_opt_table table = {
 		rows, sizeof rows / sizeof rows[0]                                                                     \
 	}
 
+static enum gp_status parse_betas(struct settings *set, struct gp_err *err)
+{
+	const struct gp_value_form form = {.type = GP_VALUE_REAL, .min = 0, .max = 1, .below_max = true};
+	struct gp_text rest = gp_text_of(set->adam_betas), piece;
+	char why[GP_VALUE_WHY];
+	union gp_value v;
+	int n = 0;
+	for (; gp_text_cut(&rest, ',', &piece); n++) {
+		if (n == 2 || !gp_value_parse(&form, piece, &v, why))
+			break;
+		set->beta[n] = v.real;
+	}
+	if (n != 2 || rest.at)
+		GP_FAIL(err, GP_USAGE, "--adam-betas '%.40s' are not two numbers from 0 to below 1, as in 0.9,0.999",
+			set->adam_betas);
+	return GP_OK;
+}
+
 /* A flag that only one optimizer knows is refused with another, not silently dropped. */
-static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, const struct settings *set,
+static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, struct settings *set,
 					    const struct gp_options_result *r, struct gp_err *err)
 {
 	const char *flag = set->nesterov ? "nesterov" : gp_options_given(t, r, "momentum") ? "momentum" : NULL;
 	if (flag && set->optimizer != GP_OPTIM_SGD)
 		GP_FAIL(err, GP_USAGE, "--%s is of sgd; --optimizer %s has averages of its own and would ignore it",
 			flag, set->optimizer == GP_OPTIM_ADAM ? "adam" : "adamw");
-	return GP_OK;
+	flag = gp_options_given(t, r, "adam-eps")     ? "adam-eps"
+	       : gp_options_given(t, r, "adam-betas") ? "adam-betas"
+						      : NULL;
+	if (flag && set->optimizer == GP_OPTIM_SGD)
+		GP_FAIL(err, GP_USAGE, "--%s is of --optimizer adam and adamw; sgd has none and would ignore it", flag);
+	return parse_betas(set, err);
 }
 
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
@@ -359,9 +404,9 @@ static enum gp_status configure_optimizer(struct training *t, struct gp_err *err
 				     .momentum = (float)s->momentum,
 				     .nesterov = s->nesterov,
 				     .weight_decay = (float)s->weight_decay,
-				     .beta1 = 0.9,
-				     .beta2 = 0.999,
-				     .eps = 1e-8f,
+				     .beta1 = s->beta[0],
+				     .beta2 = s->beta[1],
+				     .eps = (float)s->adam_eps,
 				     .clip_norm = s->clip_norm,
 				     .clip_value = s->clip_value};
 	t->schedule = (struct gp_schedule){.kind = (enum gp_schedule_kind)s->schedule,
@@ -380,10 +425,11 @@ static enum gp_status configure_optimizer(struct training *t, struct gp_err *err
  * how fast it runs. */
 static enum gp_status describe_run(struct training *t, struct gp_err *err)
 {
-	static const char *const flags[] = {
-		"model",      "input",     "seed",   "batch",    "chunks",     "precision",    "freeze",
-		"augment",    "optimizer", "lr",     "momentum", "nesterov",   "weight-decay", "clip-norm",
-		"clip-value", "schedule",  "warmup", "final-lr", "step-every", "step-gamma",   "poly-power"};
+	static const char *const flags[] = {"model",      "input",    "seed",         "batch",      "chunks",
+					    "precision",  "freeze",   "augment",      "optimizer",  "lr",
+					    "momentum",   "nesterov", "weight-decay", "clip-norm",  "clip-value",
+					    "schedule",   "warmup",   "final-lr",     "step-every", "step-gamma",
+					    "poly-power", "adam-eps", "adam-betas",   "no-decay"};
 	char data[1024];
 	struct gp_opt rows[GP_OPT_MAX];
 	const struct gp_opt_table all = join_rows(rows);
@@ -559,6 +605,9 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 	GP_TRY(gp_train(&spec, report, err));
 	GP_TRY(gp_weights_sha256(t->weights, report->param_sha256, err));
 	gp_norm_mode_text(&t->job.norm_mode, report->batch_norm);
+	report->optim = t->optim;
+	report->no_decay = t->set.job.no_decay;
+	report->without_decay = t->job.without_decay;
 	print_summary(report);
 	if (t->set.job.profile && t->job.engine->ops->print_profile)
 		t->job.engine->ops->print_profile(t->job.engine, stderr);

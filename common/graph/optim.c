@@ -31,10 +31,10 @@ enum gp_status gp_optim_check(const struct gp_optim *o, struct gp_err *err)
 			GP_FAIL(err, GP_USAGE, "--nesterov needs --momentum above 0");
 		return GP_OK;
 	}
-	GP_TRY(check_number("--beta1", o->beta1, 0.0, 1.0, true, err));
-	GP_TRY(check_number("--beta2", o->beta2, 0.0, 1.0, true, err));
+	GP_TRY(check_number("--adam-betas: the first one", o->beta1, 0.0, 1.0, true, err));
+	GP_TRY(check_number("--adam-betas: the second one", o->beta2, 0.0, 1.0, true, err));
 	if (!(o->eps > 0.0f && o->eps <= 1.0f))
-		GP_FAIL(err, GP_USAGE, "--eps is %g; it must be above 0 and at most 1", (double)o->eps);
+		GP_FAIL(err, GP_USAGE, "--adam-eps is %g; it must be above 0 and at most 1", (double)o->eps);
 	return GP_OK;
 }
 
@@ -47,7 +47,7 @@ int gp_optim_states(const struct gp_optim *o)
 
 enum gp_status gp_schedule_check(const struct gp_schedule *s, struct gp_err *err)
 {
-	bool falls = s->kind == GP_SCHEDULE_COSINE || s->kind == GP_SCHEDULE_POLY;
+	bool falls = s->kind == GP_SCHEDULE_COSINE || s->kind == GP_SCHEDULE_POLY || s->kind == GP_SCHEDULE_LINEAR;
 	if (!(s->base_lr >= 0.0 && s->base_lr <= 1e6))
 		GP_FAIL(err, GP_USAGE, "--lr is %g; it must be in 0..1e6", s->base_lr);
 	if (s->warmup_steps < 0)
@@ -89,6 +89,8 @@ float gp_schedule_lr(const struct gp_schedule *s, int64_t step)
 		return (float)(s->final_lr + 0.5 * span * (1.0 + cos(3.14159265358979323846 * progress(s, step))));
 	case GP_SCHEDULE_STEP:
 		return (float)(s->base_lr * pow(s->gamma, (double)((step - s->warmup_steps) / s->every)));
+	case GP_SCHEDULE_LINEAR:
+		return (float)(s->final_lr + span * (1.0 - progress(s, step)));
 	case GP_SCHEDULE_POLY:
 		return (float)(s->final_lr + span * pow(1.0 - progress(s, step), s->power));
 	}

@@ -10,7 +10,8 @@
  * (start_factor 1/warmup_steps, total_iters warmup_steps-1): its first step has
  * base_lr/warmup_steps, its last base_lr. transformers'
  * get_cosine_schedule_with_warmup has the same cosine behind a warm-up that is
- * one step late: its first step has rate 0 and so changes nothing.
+ * one step late: its first step has rate 0 and so changes nothing. So are its
+ * linear and polynomial schedules beside those here.
  * Clipping: clip.h.
  *
  * Threads: any (pure functions). Tests: tests/unit/test_optim.c,
@@ -34,11 +35,17 @@ struct gp_optim {
 	double clip_value;   /* most that an element of a gradient may be; 0: unlimited. Not both */
 };
 
-enum gp_schedule_kind { GP_SCHEDULE_CONST, GP_SCHEDULE_COSINE, GP_SCHEDULE_STEP, GP_SCHEDULE_POLY };
+enum gp_schedule_kind {
+	GP_SCHEDULE_CONST,
+	GP_SCHEDULE_COSINE,
+	GP_SCHEDULE_STEP,
+	GP_SCHEDULE_POLY,
+	GP_SCHEDULE_LINEAR, /* poly with power 1 */
+};
 
 struct gp_schedule {
 	enum gp_schedule_kind kind;
-	double base_lr, final_lr;          /* final_lr: what cosine and poly end at */
+	double base_lr, final_lr;          /* final_lr: what cosine, poly and linear end at */
 	int64_t total_steps, warmup_steps; /* warm-up: base_lr * (step+1)/warmup_steps */
 	double gamma;                      /* step: factor */
 	int64_t every;                     /* step: period in steps */

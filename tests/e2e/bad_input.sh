@@ -154,7 +154,16 @@ refuses 2 'lr: -1 is out of range' "${cnn[@]}" --lr -1
 refuses 2 "lr: 'nan' is not a number" "${cnn[@]}" --lr nan
 refuses 2 'lr needs a value' "${cnn[@]}" --lr
 refuses 2 "steps: '1e3' is not a whole number" "${cnn[@]}" --steps 1e3
-refuses 2 "schedule: 'linear' is not one of const" "${cnn[@]}" --schedule linear
+refuses 2 "schedule: 'straight' is not one of const" "${cnn[@]}" --schedule straight
+refuses 2 'warmup .100 steps. leaves none of 100 steps' "${cnn[@]}" --schedule linear --steps 100 --warmup 100
+refuses 2 'adam-eps: 0 is out of range' "${cnn[@]}" --optimizer adam --adam-eps 0
+for betas in 0.9 0.9,1 0.9,0.99,0.5 , 0.9,much; do
+	refuses 2 "adam-betas '$betas' are not two numbers" "${cnn[@]}" --optimizer adamw --adam-betas "$betas"
+done
+refuses 2 'adam-eps is of --optimizer adam and adamw; sgd' "${cnn[@]}" --adam-eps 1e-6
+refuses 2 'adam-betas is of --optimizer adam and adamw; sgd' "${cnn[@]}" --adam-betas 0.9,0.99
+refuses 2 "no-decay: no parameter of cnn is named '\*LayerNorm\*'" "${cnn[@]}" --no-decay '*.bias,*LayerNorm*'
+refuses 2 'no-decay: a pattern has 0 characters' "${cnn[@]}" --no-decay '*.bias,'
 refuses 2 "skip-bad: 'all' is not a whole number" "${cnn[@]}" --skip-bad all
 refuses 2 "json: 'maybe' is not yes or no" "${cnn[@]}" --json=maybe
 refuses 2 "input '3x32' is not channels x height x width" "${cnn[@]}" --input 3x32

@@ -106,7 +106,8 @@ log_lines "the log, split" "$work/log"
 run "$work/train" train --no-progress "${server[@]}" "${flags[@]}" --steps 5 --log-json "$work/log" --clip-norm 1 \
 	--codec bf16+bitshuffle+zstd --checkpoint "$work/run" --resume
 log_lines "the log of a resumed run" "$work/log"
-run "$work/train" train --no-progress --local "${flags[@]}" --steps 2 --no-eval --json --log-json "$work/local"
+run "$work/train" train --no-progress --local "${flags[@]}" --steps 2 --no-eval --json --log-json "$work/local" \
+	--optimizer adamw --no-decay '*.bias'
 compare "train, local" "$work/train" train "Figures of a run"
 log_lines "the log, local" "$work/local"
 equal "zeros for a link that a local run does not have" "$(keys "$work/train" | grep -cE '^(.*up|.*down|rtt|reconnects|tcp|wire|link|server).*=0')" 0

@@ -70,7 +70,9 @@ for threads in 1 2; do
 	for limit in norm=1 norm=1000 value=0.01; do # every step clipped, none, elements
 		same "mobilenetv2 cut 3:-3, --clip-$limit, $threads threads" $small 3:-3 4 $threads "--clip-$limit"
 	done
-	same "cnn cut 2:-1, adamw, --clip-norm 0.5, $threads threads" cnn 2:-1 4 $threads --optimizer adamw --clip-norm 0.5
+	same "cnn cut 2:-1, adamw, --clip-norm 0.5, no decay of some, $threads threads" cnn 2:-1 4 $threads --optimizer adamw \
+		--clip-norm 0.5 --weight-decay 0.5 --no-decay '*.bias,features.1.*' --adam-eps 1e-6 --adam-betas 0.8,0.99
+	equal "parameters without decay in the report" "$(json_get "$work/split.json" optimizer.without_decay)" 10
 	for mode in deferred running renorm renorm:r=2,d=1,warmup=1; do # with statistics of 0 and 1 a high rate is no good
 		same "resnet20 cut 2:-2, --batch-norm $mode, $threads threads" resnet20:width=0.5 2:-2 4 $threads \
 			--lr 0.0005 --batch-norm $mode

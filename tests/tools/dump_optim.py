@@ -56,10 +56,14 @@ def start():
     return params
 
 
-def run(case, starts, sets, amplitudes, optimizer, schedule, clip=None, spoil=None):
-    """clip(params) limits the gradients and may return their norm; spoil(step, gradients) changes what goes in."""
+def run(case, starts, sets, amplitudes, optimizer, schedule, clip=None, spoil=None, grouped=False):
+    """grouped: biases are a group of parameters by themselves, without weight decay. clip(params) limits the gradients and may return their norm; spoil(step, gradients) changes what goes in."""
     params = {name: value.clone().requires_grad_(True) for name, value in starts}
-    optim = optimizer(list(params.values()))
+    if grouped:
+        optim = optimizer([{"params": [p for name, p in params.items() if name.endswith("weight")]},
+                           {"params": [p for name, p in params.items() if name.endswith("bias")], "weight_decay": 0.0}])
+    else:
+        optim = optimizer(list(params.values()))
     rates = schedule(optim)
     lrs, norms = [], []
     for step, amplitude in enumerate(amplitudes):
@@ -108,6 +112,17 @@ def main():
         make, rates = OPTIMIZERS[optimizer], SCHEDULES["cosine"]
         run(f"{optimizer}-clip-norm", *common, make, rates, by_norm)
         run(f"{optimizer}-clip-value", *common, make, rates, by_value)
+
+    def adamw_set(p):
+        return AdamW(p, RATE, weight_decay=0.5, eps=1e-3, betas=(0.8, 0.95))
+
+    def linear(o):
+        return warm(o, PolynomialLR(o, total_iters=STEPS - WARMUP, power=1.0))
+
+    run("adamw-set-linear", *common, adamw_set, linear)
+    run("adamw-set-no-decay", *common, adamw_set, linear, grouped=True)
+    run("momentum-no-decay", *common, lambda p: SGD(p, RATE, momentum=0.9, weight_decay=0.5), SCHEDULES["const"],
+        grouped=True)
 
     def spoil(step, name, gy):
         if step == 1 and name == "b":

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --freeze (client/freeze.h): patterns, parts, and what fits nothing.
+ * --freeze (client/freeze.h): patterns, parts, and what fits nothing; and
+ * --no-decay (client/no_decay.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +11,7 @@
 
 #include "client/freeze.h"
 #include "client/models/models.h"
+#include "client/no_decay.h"
 
 static struct gp_graph *model(void)
 {
@@ -76,11 +78,54 @@ static void what_fits_nothing_or_leaves_nothing_is_refused(void **state)
 	expect_refused("*", "leaves no parameter");
 }
 
+static void no_decay_takes_it_from_what_it_names(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	int frozen, without = 0;
+	struct gp_graph *g = model();
+	if (gp_freeze(g, &cut, "classifier.*", &frozen, &err) != GP_OK ||
+	    gp_no_decay(g, "*.bias,features.0.1.weight", &without, &err) != GP_OK)
+		fail_msg("%s", err.text);
+	int biases = 0;
+	for (int i = 0; i < g->params; i++) {
+		const struct gp_param *p = &g->param[i];
+		const bool named = p->role == GP_PARAM_BIAS || strcmp(p->name, "features.0.1.weight") == 0;
+		biases += p->trained && p->role == GP_PARAM_BIAS;
+		if (p->trained)
+			assert_true(p->decay != named);
+	}
+	assert_int_equal(without, biases + 1);
+	gp_graph_free(g);
+}
+
+static void no_decay_of_nothing_is_refused(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *list, *words;
+	} cases[] = {{"features.0.1.wieght", "did you mean features.0.1.weight"},
+		     {"*.bias,*LayerNorm*", "no parameter of mobilenetv2 is named '*LayerNorm*'"},
+		     {"", "0 characters"}};
+	struct gp_graph *g = model();
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct gp_err err;
+		int without = -7;
+		assert_int_equal(gp_no_decay(g, cases[i].list, &without, &err), GP_USAGE);
+		assert_int_equal(without, -7);
+		if (!strstr(err.text, cases[i].words))
+			fail_msg("'%s' does not mention '%s'", err.text, cases[i].words);
+	}
+	gp_graph_free(g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(patterns_and_parts_freeze_what_they_name),
 		cmocka_unit_test(what_fits_nothing_or_leaves_nothing_is_refused),
+		cmocka_unit_test(no_decay_takes_it_from_what_it_names),
+		cmocka_unit_test(no_decay_of_nothing_is_refused),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,13 +135,13 @@ static void optim_check_names_the_flag_that_is_wrong(void **state)
 	o = (struct gp_optim){.kind = GP_OPTIM_ADAM, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f};
 	assert_int_equal(gp_optim_check(&o, &err), GP_OK);
 	o.beta1 = 1.0;
-	expect_refusal(gp_optim_check(&o, &err), "--beta1");
+	expect_refusal(gp_optim_check(&o, &err), "--adam-betas: the first one");
 	o.beta1 = 0.9;
 	o.beta2 = -0.1;
-	expect_refusal(gp_optim_check(&o, &err), "--beta2");
+	expect_refusal(gp_optim_check(&o, &err), "--adam-betas: the second one");
 	o.beta2 = 0.99;
 	o.eps = 0.0f;
-	expect_refusal(gp_optim_check(&o, &err), "--eps");
+	expect_refusal(gp_optim_check(&o, &err), "--adam-eps");
 	o.eps = 1e-8f;
 	o.clip_norm = -1.0;
 	expect_refusal(gp_optim_check(&o, &err), "--clip-norm");

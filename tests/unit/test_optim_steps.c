@@ -35,6 +35,8 @@ struct part {
 	int sets;
 };
 
+enum decay { OF_ALL, OF_WEIGHTS };
+
 struct bed {
 	struct gp_device *dev;
 	struct part part[PARTS];
@@ -76,7 +78,7 @@ static void load_start(struct part *p)
 	}
 }
 
-static void make_part(struct part *p, struct gp_device *dev, const struct gp_optim *optim)
+static void make_part(struct part *p, struct gp_device *dev, const struct gp_optim *optim, enum decay decay)
 {
 	const struct gp_shape sample = {.ndim = 1, .dim = {p->inputs}};
 	char name[32];
@@ -85,6 +87,7 @@ static void make_part(struct part *p, struct gp_device *dev, const struct gp_opt
 	OK(gp_graph_begin_block(p->graph, "block", &err));
 	assert_true(gp_graph_linear(p->graph, "op", 0, p->outputs, true, &err) > 0);
 	OK(gp_graph_finish(p->graph, &err));
+	p->graph->param[1].decay = decay == OF_ALL;
 	struct gp_plan_spec spec = {.graph = p->graph, .batch = p->inputs, .slots = 1, .train = true, .optim = *optim};
 	OK(dev->ops->plan_new(dev, &spec, &p->plan, &err));
 	snprintf(name, sizeof name, "gy/%s", p->name);
@@ -93,17 +96,22 @@ static void make_part(struct part *p, struct gp_device *dev, const struct gp_opt
 	load_start(p);
 }
 
-static struct bed make_bed(const struct gp_optim *optim)
+static struct bed make_bed_with(const struct gp_optim *optim, enum decay decay)
 {
 	struct bed b = {.part = {{.name = "a", .inputs = 5, .outputs = 3}, {.name = "b", .inputs = 24, .outputs = 16}}};
 	uint64_t n;
 	OK(gp_optim_check(optim, &err));
 	OK(gp_device_open(test_device(), 1, &b.dev, &err));
 	for (int i = 0; i < PARTS; i++)
-		make_part(&b.part[i], b.dev, optim);
+		make_part(&b.part[i], b.dev, optim, decay);
 	b.amplitudes = load("", "amplitudes", &n);
 	assert_int_equal(n, STEPS);
 	return b;
+}
+
+static struct bed make_bed(const struct gp_optim *optim)
+{
+	return make_bed_with(optim, OF_ALL);
 }
 
 static void drop_bed(struct bed *b)
@@ -225,9 +233,9 @@ static const struct {
 
 enum { MOMENTUM = 1, ADAMW = 4, CONST = 0, COSINE = 1 };
 
-static void run_plain(const char *what, const struct gp_optim *o, const struct gp_schedule *s)
+static void run_with(const char *what, const struct gp_optim *o, const struct gp_schedule *s, enum decay decay)
 {
-	struct bed b = make_bed(o);
+	struct bed b = make_bed_with(o, decay);
 	uint64_t steps;
 	float *lr = load(what, "/lr", &steps);
 	assert_int_equal(steps, STEPS);
@@ -239,6 +247,11 @@ static void run_plain(const char *what, const struct gp_optim *o, const struct g
 	check_params(&b, what);
 	gp_free(lr);
 	drop_bed(&b);
+}
+
+static void run_plain(const char *what, const struct gp_optim *o, const struct gp_schedule *s)
+{
+	run_with(what, o, s, OF_ALL);
 }
 
 static void every_optimizer_with_every_schedule_ends_where_pytorch_does(void **state)
@@ -306,6 +319,19 @@ static void clipping_by_value_ends_where_pytorch_does(void **state)
 	}
 }
 
+/* eps and betas that are not the defaults, and a decay that shows within 50 steps. */
+static void decay_of_some_parameters_ends_where_pytorch_does(void **state)
+{
+	(void)state;
+	static const struct gp_optim adamw = {
+		.kind = GP_OPTIM_ADAMW, .weight_decay = 0.5f, .beta1 = 0.8, .beta2 = 0.95, .eps = 1e-3f};
+	static const struct gp_optim momentum = {.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 0.5f};
+	static const struct gp_schedule linear = {.kind = GP_SCHEDULE_LINEAR, BASE, .total_steps = STEPS};
+	run_with("adamw-set-linear", &adamw, &linear, OF_ALL);
+	run_with("adamw-set-no-decay", &adamw, &linear, OF_WEIGHTS);
+	run_with("momentum-no-decay", &momentum, &schedules[CONST].s, OF_WEIGHTS);
+}
+
 static int open_dump(void **state)
 {
 	(void)state;
@@ -326,6 +352,7 @@ int main(void)
 		cmocka_unit_test(clipping_by_norm_ends_where_pytorch_does),
 		cmocka_unit_test(a_norm_that_is_not_finite_spoils_the_same_parameters_as_in_pytorch),
 		cmocka_unit_test(clipping_by_value_ends_where_pytorch_does),
+		cmocka_unit_test(decay_of_some_parameters_ends_where_pytorch_does),
 	};
 	return cmocka_run_group_tests(tests, open_dump, close_dump);
 }

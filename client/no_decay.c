@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * --no-decay. See no_decay.h. Test: tests/unit/test_freeze.c
+ */
+#include "client/no_decay.h"
+
+#include <fnmatch.h>
+
+#include "common/base/mem.h"
+#include "common/base/text.h"
+
+static enum gp_status fits_nothing(const struct gp_graph *g, const char *pattern, struct gp_err *err)
+{
+	char shown[GP_SHOWN];
+	void *mem;
+	GP_TRY(gp_alloc_array(&mem, (size_t)g->params + 1, sizeof(const char *), err));
+	const char **names = mem;
+	for (int i = 0; i < g->params; i++)
+		names[i] = g->param[i].name;
+	const char *near = gp_nearest_name(pattern, names, g->params);
+	gp_err_set(err, GP_USAGE, 0, __FILE__, __LINE__,
+		   "--no-decay: no parameter of %s is named '%s'%s%s; names may have wildcards ('*.bias')", g->name,
+		   gp_text_shown(gp_text_of(pattern), shown), near ? "; did you mean " : "", near ? near : "");
+	gp_free(mem);
+	return err->code;
+}
+
+/* How many parameters the pattern fits. Frozen ones and running statistics have no decay anyway. */
+static int take_decay(struct gp_graph *g, const char *pattern)
+{
+	int fits = 0;
+	for (int i = 0; i < g->params; i++)
+		if (fnmatch(pattern, g->param[i].name, 0) == 0) {
+			g->param[i].decay = false;
+			fits++;
+		}
+	return fits;
+}
+
+static int count_without(const struct gp_graph *g)
+{
+	int without = 0;
+	for (int i = 0; i < g->params; i++)
+		without += g->param[i].trained && !g->param[i].decay;
+	return without;
+}
+
+enum gp_status gp_no_decay(struct gp_graph *g, const char *list, int *without, struct gp_err *err)
+{
+	struct gp_text rest = gp_text_of(list), piece;
+	while (gp_text_cut(&rest, ',', &piece)) {
+		char pattern[GP_NAME_MAX];
+		if (piece.len == 0 || !gp_text_copy(piece, pattern, sizeof pattern))
+			GP_FAIL(err, GP_USAGE, "--no-decay: a pattern has %zu characters; it must have 1 to %d",
+				piece.len, GP_NAME_MAX - 1);
+		if (take_decay(g, pattern) == 0)
+			return fits_nothing(g, pattern, err);
+	}
+	*without = count_without(g);
+	return GP_OK;
+}
