@@ -55,6 +55,12 @@ enum gp_mode {
  */
 enum gp_precision { GP_PRECISION_FP32 = 0, GP_PRECISION_BF16 = 1, GP_PRECISION_TF32 = 2, GP_PRECISIONS };
 
+/* What `loss` computes. Labels have 4 bytes each. */
+enum gp_loss_kind {
+	GP_LOSS_CROSS_ENTROPY, /* int32_t: the number of a class, of as many as a row of the output has scores */
+	GP_LOSS_SQUARED_ERROR, /* float: the value to predict; a row of the output is one number */
+};
+
 enum gp_plan_buf {
 	GP_BUF_INPUT,
 	GP_BUF_OUTPUT,
@@ -72,6 +78,7 @@ struct gp_plan_spec {
 	struct gp_optim optim;        /* when train */
 	bool undo;                    /* when train: step_undo will be called */
 	bool calibrate;               /* forwards with GP_CALIBRATE will come */
+	enum gp_loss_kind loss;
 	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
 	bool params_given;            /* every parameter is set before anything is computed: none is drawn, all are zero */
 	bool device_io;               /* `buffer` gives memory of the device, where it has its own; else of the host */
@@ -101,8 +108,8 @@ struct gp_plan_profile {
 };
 
 struct gp_loss_result {
-	double loss_sum; /* sum over valid samples of -log p(label) */
-	int correct;     /* argmax == label */
+	double loss_sum; /* sum over valid samples of -log p(label), or of (output - label)^2 */
+	int correct;     /* argmax == label; 0 of values */
 };
 
 struct gp_device_ops {
@@ -158,9 +165,10 @@ struct gp_device_ops {
 	enum gp_status (*wait)(struct gp_plan *plan, int slot, struct gp_err *err);
 	/*
 	 * Softmax cross-entropy of OUTPUT 0 (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes its
-	 * GRAD_OUTPUT, if there is one: grad_scale * (softmax - onehot), rows past `valid` zero.
+	 * GRAD_OUTPUT, if there is one: grad_scale * (softmax - onehot), rows past `valid` zero. With spec.loss of
+	 * GP_LOSS_SQUARED_ERROR: (x - y)^2 of OUTPUT 0 (N,1), and grad_scale * 2 (x - y), as torch.nn.MSELoss.
 	 */
-	enum gp_status (*loss)(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+	enum gp_status (*loss)(struct gp_plan *plan, int slot, const void *labels, int valid, bool want_grad,
 			       float grad_scale, struct gp_loss_result *out, struct gp_err *err);
 	/*
 	 * Sums of squares of the accumulated gradients, one per trained parameter in index order. In double and in an

@@ -5,6 +5,8 @@
  */
 #include "kernels/plan/plan_check.h"
 
+#include <math.h>
+
 /* Room for one chunk of any value. */
 #define MAX_CHUNK_ELEMENTS  ((uint64_t)1 << 36)
 /* The limit of one sample: kernels count pixels, and windows over them, in 31 bits. A graph may have one more. */
@@ -43,16 +45,32 @@ enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err
 	return GP_OK;
 }
 
-enum gp_status gp_plan_check_labels(const struct gp_plan *plan, const int32_t *labels, int valid, struct gp_err *err)
+static enum gp_status check_classes(const int32_t *labels, int valid, int64_t classes, struct gp_err *err)
+{
+	for (int i = 0; i < valid; i++)
+		if (labels[i] < 0 || labels[i] >= classes)
+			GP_FAIL(err, GP_INVALID, "label %d does not fit a model with %lld classes", labels[i],
+				(long long)classes);
+	return GP_OK;
+}
+
+static enum gp_status check_values_to_learn(const float *labels, int valid, int64_t outputs, struct gp_err *err)
+{
+	if (outputs != 1)
+		GP_FAIL(err, GP_INVALID, "a model with %lld outputs does not predict one value", (long long)outputs);
+	for (int i = 0; i < valid; i++)
+		if (!isfinite(labels[i]))
+			GP_FAIL(err, GP_INVALID, "a value to predict is not finite");
+	return GP_OK;
+}
+
+enum gp_status gp_plan_check_labels(const struct gp_plan *plan, const void *labels, int valid, struct gp_err *err)
 {
 	const struct gp_shape *shape = gp_graph_output_shape(plan->spec.graph);
 	if (shape->ndim != 1)
 		GP_FAIL(err, GP_INVALID, "the output of %s is not one row of class scores", plan->spec.graph->name);
 	if (valid < 0 || valid > plan->spec.batch)
 		GP_FAIL(err, GP_INTERNAL, "%d valid samples in a chunk of %d", valid, plan->spec.batch);
-	for (int i = 0; i < valid; i++)
-		if (labels[i] < 0 || labels[i] >= shape->dim[0])
-			GP_FAIL(err, GP_INVALID, "label %d does not fit a model with %lld classes", labels[i],
-				(long long)shape->dim[0]);
-	return GP_OK;
+	return plan->spec.loss == GP_LOSS_SQUARED_ERROR ? check_values_to_learn(labels, valid, shape->dim[0], err)
+							: check_classes(labels, valid, shape->dim[0], err);
 }

@@ -13,7 +13,8 @@
 
 /* Checks a spec that may come from a peer: then no product of its sizes can overflow. GP_INVALID, GP_NOMEM. */
 enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err *err);
-/* The first `valid` of a chunk's labels, for `loss`. GP_INVALID: one is no class, or the output is not a row of scores. */
-enum gp_status gp_plan_check_labels(const struct gp_plan *plan, const int32_t *labels, int valid, struct gp_err *err);
+/* The first `valid` of a chunk's labels, for `loss` of the plan's kind. GP_INVALID: one is no class, or no finite value, or
+ * the output is not a row of scores, or not one number. */
+enum gp_status gp_plan_check_labels(const struct gp_plan *plan, const void *labels, int valid, struct gp_err *err);
 
 #endif

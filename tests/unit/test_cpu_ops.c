@@ -506,7 +506,8 @@ static void dropout_backward_uses_the_forward_mask_of_its_slot(void **state)
 /* --- loss ------------------------------------------------------------------------------------------------------- */
 
 /* A plan whose OUTPUT can be written directly: ReLU over (K). */
-static struct gp_plan *identity_plan(struct gp_device *dev, struct gp_graph **g, int64_t k, int batch)
+static struct gp_plan *identity_plan(struct gp_device *dev, struct gp_graph **g, int64_t k, int batch,
+				     enum gp_loss_kind loss)
 {
 	const struct gp_shape sample = {.ndim = 1, .dim = {k}};
 	struct gp_plan *plan;
@@ -515,7 +516,7 @@ static struct gp_plan *identity_plan(struct gp_device *dev, struct gp_graph **g,
 	assert_true(gp_graph_unary(*g, GP_OP_RELU, "relu", 0, &err) > 0);
 	OK(gp_graph_finish(*g, &err));
 	struct gp_plan_spec spec = {
-		.graph = *g, .batch = batch, .slots = 1, .train = true, .grad_inputs = 1, .seed = 1};
+		.graph = *g, .batch = batch, .slots = 1, .train = true, .grad_inputs = 1, .seed = 1, .loss = loss};
 	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
 	return plan;
 }
@@ -529,7 +530,7 @@ static void run_loss(const char *name)
 	const struct gp_st_tensor *x = need(name, "x");
 	int n = (int)x->shape.dim[0];
 	OK(gp_device_open(test_device(), 1, &dev, &err));
-	struct gp_plan *plan = identity_plan(dev, &g, x->shape.dim[1], n);
+	struct gp_plan *plan = identity_plan(dev, &g, x->shape.dim[1], n, GP_LOSS_CROSS_ENTROPY);
 	OK(gp_st_read_f32(x, plan->ops->buffer(plan, 0, GP_BUF_OUTPUT, 0), &err));
 	load_ints(name, "labels", labels, 16);
 	load_ints(name, "correct", &correct, 1);
@@ -560,7 +561,7 @@ static void cross_entropy_ignores_rows_past_the_valid_ones(void **state)
 	struct gp_loss_result r;
 	const int32_t labels[4] = {1, 0, 99, -5};
 	OK(gp_device_open(test_device(), 1, &dev, &err));
-	struct gp_plan *plan = identity_plan(dev, &g, 2, 4);
+	struct gp_plan *plan = identity_plan(dev, &g, 2, 4, GP_LOSS_CROSS_ENTROPY);
 	float *y = plan->ops->buffer(plan, 0, GP_BUF_OUTPUT, 0),
 	      *gy = plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT, 0);
 	for (int i = 0; i < 8; i++)
@@ -570,6 +571,36 @@ static void cross_entropy_ignores_rows_past_the_valid_ones(void **state)
 	assert_int_equal(r.correct, 1);
 	for (int i = 4; i < 8; i++)
 		assert_true(gy[i] == 0.0f);
+	assert_int_equal(plan->ops->loss(plan, 0, labels, 3, true, 1.0f, &r, &err), GP_INVALID);
+	plan->ops->plan_free(plan);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
+/* torch.nn.MSELoss of (1.5, -2, 0.25) beside (1, 1, 0.25): 9.25 / 3, and 2 / 3 of the differences. */
+static void the_squared_error_is_that_of_values(void **state)
+{
+	(void)state;
+	struct gp_device *dev;
+	struct gp_graph *g;
+	struct gp_loss_result r;
+	const float labels[4] = {1.0f, 1.0f, 0.25f, NAN}, outputs[4] = {1.5f, -2.0f, 0.25f, 7.0f};
+	const float wanted[4] = {1.0f / 3, -2.0f, 0.0f, 0.0f};
+	OK(gp_device_open(test_device(), 1, &dev, &err));
+	struct gp_plan *plan = identity_plan(dev, &g, 1, 4, GP_LOSS_SQUARED_ERROR);
+	float *gy = plan->ops->buffer(plan, 0, GP_BUF_GRAD_OUTPUT, 0);
+	memcpy(plan->ops->buffer(plan, 0, GP_BUF_OUTPUT, 0), outputs, sizeof outputs);
+	for (int i = 0; i < 4; i++)
+		gy[i] = 5.0f;
+	OK(plan->ops->loss(plan, 0, labels, 3, true, 1.0f / 3, &r, &err));
+	assert_true(r.loss_sum == 9.25);
+	assert_int_equal(r.correct, 0);
+	for (int i = 0; i < 4; i++)
+		assert_true(fabs((double)gy[i] - (double)wanted[i]) < 1e-6);
+	assert_int_equal(plan->ops->loss(plan, 0, labels, 4, true, 1.0f, &r, &err), GP_INVALID);
+	plan->ops->plan_free(plan);
+	gp_graph_free(g);
+	plan = identity_plan(dev, &g, 2, 4, GP_LOSS_SQUARED_ERROR);
 	assert_int_equal(plan->ops->loss(plan, 0, labels, 3, true, 1.0f, &r, &err), GP_INVALID);
 	plan->ops->plan_free(plan);
 	dev->ops->close(dev);
@@ -712,6 +743,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(dropout_backward_uses_the_forward_mask_of_its_slot),
 		cmocka_unit_test(cross_entropy_agrees_with_pytorch),
 		cmocka_unit_test(cross_entropy_ignores_rows_past_the_valid_ones),
+		cmocka_unit_test(the_squared_error_is_that_of_values),
 		cmocka_unit_test(optimizers_agree_with_pytorch_step_by_step),
 		cmocka_unit_test(every_case_of_the_dump_is_read),
 	};

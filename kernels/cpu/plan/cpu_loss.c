@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Softmax cross-entropy, its gradient, and the count of right answers. Rows
- * are few and short: one thread, in double, so that the sum does not depend on
- * anything but the values. Test: tests/unit/test_cpu_ops.c
+ * Softmax cross-entropy with the count of right answers, or the squared error of
+ * one value, and their gradients. Rows are few and short: one thread, in double,
+ * so that the sum does not depend on anything but the values. Test: tests/unit/test_cpu_ops.c
  */
 #include <math.h>
 #include <string.h>
@@ -37,7 +37,35 @@ static void row_gradient(const float *x, int64_t k, int32_t label, float max, do
 	}
 }
 
-enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+static struct gp_loss_result cross_entropy(const float *x, int64_t k, const int32_t *labels, int valid, float scale,
+					   float *grad)
+{
+	struct gp_loss_result result = {0};
+	for (int n = 0; n < valid; n++) {
+		const float *row = x + n * k;
+		int best = largest(row, k);
+		double sum;
+		result.loss_sum += row_loss(row, k, labels[n], row[best], &sum);
+		result.correct += best == labels[n];
+		if (grad)
+			row_gradient(row, k, labels[n], row[best], sum, scale, grad + n * k);
+	}
+	return result;
+}
+
+static struct gp_loss_result squared_error(const float *x, const float *labels, int valid, float scale, float *grad)
+{
+	struct gp_loss_result result = {0};
+	for (int n = 0; n < valid; n++) {
+		const double off = (double)x[n] - (double)labels[n];
+		result.loss_sum += off * off;
+		if (grad)
+			grad[n] = (float)((double)scale * 2.0 * off);
+	}
+	return result;
+}
+
+enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const void *labels, int valid, bool want_grad,
 			   float grad_scale, struct gp_loss_result *out, struct gp_err *err)
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
@@ -48,17 +76,10 @@ enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels
 	float *grad = want_grad ? plan->ops->buffer(plan, slot, GP_BUF_GRAD_OUTPUT, 0) : NULL;
 	if (want_grad && !plan->spec.train)
 		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", plan->spec.graph->name);
-	struct gp_loss_result result = {0};
 	uint64_t start = gp_cpu_profile_start(p);
-	for (int n = 0; n < valid; n++) {
-		const float *row = x + n * k;
-		int best = largest(row, k);
-		double sum;
-		result.loss_sum += row_loss(row, k, labels[n], row[best], &sum);
-		result.correct += best == labels[n];
-		if (grad)
-			row_gradient(row, k, labels[n], row[best], sum, grad_scale, grad + n * k);
-	}
+	const struct gp_loss_result result = plan->spec.loss == GP_LOSS_SQUARED_ERROR
+						     ? squared_error(x, labels, valid, grad_scale, grad)
+						     : cross_entropy(x, k, labels, valid, grad_scale, grad);
 	if (grad)
 		memset(grad + valid * k, 0, (size_t)((plan->spec.batch - valid) * k) * sizeof(float));
 	*out = result;

@@ -188,7 +188,7 @@ enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float 
 /* cpu_speed.c */
 enum gp_status gp_cpu_measure(struct gp_device *dev, struct gp_speed *out, struct gp_err *err);
 /* cpu_loss.c */
-enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const void *labels, int valid, bool want_grad,
 			   float grad_scale, struct gp_loss_result *out, struct gp_err *err);
 /* cpu_optim.c */
 enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *err);

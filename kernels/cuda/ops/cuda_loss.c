@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Softmax cross-entropy on the GPU: rows on the device, their sum on the host,
+ * Softmax cross-entropy, or the squared error of one value, on the GPU: rows on the device, their sum on the host,
  * one after another, so that it does not depend on anything but the values.
  * Test: tests/unit/test_cuda_train.c
  */
@@ -21,15 +21,20 @@ static void queue_loss(struct cuda_plan *p, int slot, int valid, int64_t k, floa
 	if (s->host)
 		gp_rt_copy_up(p->stream, s->io[scores], s->host[scores], rows * (size_t)k * sizeof *grad);
 	gp_rt_copy_up(p->stream, p->extra + p->at.labels, p->host_room + p->at.labels, rows * sizeof(int32_t));
-	gpk_cross_entropy(p->stream, s->io[scores], (const int32_t *)(p->extra + p->at.labels), (int)rows, valid, k,
-			  scale, grad, (struct gpk_loss_row *)(p->extra + p->at.rows));
+	struct gpk_loss_row *const out = (struct gpk_loss_row *)(p->extra + p->at.rows);
+	if (p->base.spec.loss == GP_LOSS_SQUARED_ERROR)
+		gpk_squared_error(p->stream, s->io[scores], (const float *)(p->extra + p->at.labels), (int)rows, valid,
+				  scale, grad, out);
+	else
+		gpk_cross_entropy(p->stream, s->io[scores], (const int32_t *)(p->extra + p->at.labels), (int)rows,
+				  valid, k, scale, grad, out);
 	gp_rt_copy_down(p->stream, p->host_room + p->at.rows, p->extra + p->at.rows,
 			(size_t)valid * sizeof(struct gpk_loss_row));
 	if (grad && s->host)
 		gp_rt_copy_down(p->stream, s->host[edge], grad, rows * (size_t)k * sizeof *grad);
 }
 
-enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const void *labels, int valid, bool want_grad,
 			    float grad_scale, struct gp_loss_result *out, struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
@@ -39,14 +44,15 @@ enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const int32_t *label
 	if (want_grad)
 		GP_TRY(gp_cuda_check_training(plan, err));
 	const uint64_t start = gp_cuda_profile_clock(p);
-	memcpy(p->host_room + p->at.labels, labels, (size_t)valid * sizeof *labels);
+	memcpy(p->host_room + p->at.labels, labels, (size_t)valid * sizeof(int32_t));
 	queue_loss(p, slot, valid, classes, grad_scale, want_grad);
 	GP_TRY(gp_cuda_wait(p, err));
 	const struct gpk_loss_row *row = (const struct gpk_loss_row *)(p->host_room + p->at.rows);
 	struct gp_loss_result result = {0};
+	const int32_t *const class = plan->spec.loss == GP_LOSS_CROSS_ENTROPY ? labels : NULL;
 	for (int i = 0; i < valid; i++) {
 		result.loss_sum += row[i].loss;
-		result.correct += row[i].best == labels[i];
+		result.correct += class && row[i].best == class[i];
 	}
 	*out = result;
 	gp_cuda_profile_other(p, CUDA_PROFILE_LOSS, start);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Softmax cross-entropy: a block of threads for each row, in double as on the
- * CPU. Rows are few and short. See k_loss.h. Test: tests/unit/test_cuda_train.c
+ * CPU. Rows are few and short. The squared error: a thread for each row. See k_loss.h. Test: tests/unit/test_cuda_train.c
  */
 #include "kernels/cuda/ops/k_loss.h"
 
@@ -77,4 +77,24 @@ extern "C" void gpk_cross_entropy(struct gp_rt_stream *s, const float *x, const 
 				  int64_t k, float scale, float *grad, struct gpk_loss_row *out)
 {
 	GPK_LAUNCH(s, cross_entropy, (unsigned)rows, THREADS, 0, x, label, valid, k, scale, grad, out);
+}
+
+GPK_KERNEL squared_error(const float *x, const float *label, int rows, int valid, float scale, float *grad,
+			 struct gpk_loss_row *out)
+{
+	const int row = (int)(blockIdx.x * THREADS + threadIdx.x);
+	if (row >= rows)
+		return;
+	const double off = row < valid ? (double)x[row] - (double)label[row] : 0.0;
+	if (row < valid)
+		out[row] = {off * off, 0};
+	if (grad)
+		grad[row] = (float)((double)scale * 2.0 * off);
+}
+
+extern "C" void gpk_squared_error(struct gp_rt_stream *s, const float *x, const float *label, int rows, int valid,
+				  float scale, float *grad, struct gpk_loss_row *out)
+{
+	GPK_LAUNCH(s, squared_error, (unsigned)((rows + THREADS - 1) / THREADS), THREADS, 0, x, label, rows, valid, scale,
+		   grad, out);
 }

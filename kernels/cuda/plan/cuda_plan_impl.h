@@ -58,7 +58,7 @@ enum gp_status gp_cuda_optim_get(struct gp_plan *plan, int index, int which, flo
 enum gp_status gp_cuda_optim_set(struct gp_plan *plan, int index, int which, const float *in, struct gp_err *err);
 
 /* cuda_loss.c */
-enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const int32_t *labels, int valid, bool want_grad,
+enum gp_status gp_cuda_loss(struct gp_plan *plan, int slot, const void *labels, int valid, bool want_grad,
 			    float grad_scale, struct gp_loss_result *out, struct gp_err *err);
 /* cuda_optim.c */
 enum gp_status gp_cuda_optim_step(struct gp_plan *plan, float lr, struct gp_err *err);
