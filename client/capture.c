@@ -68,7 +68,9 @@ static enum gp_status make_part(struct run *r, enum part p, struct gp_err *err)
 					.slots = 1,
 					.train = true,
 					.grad_inputs = gradients[p],
-					.seed = r->spec->seed};
+					.seed = r->spec->seed,
+					.loss = r->batch->label_info.type.dtype == GP_F32 ? GP_LOSS_SQUARED_ERROR
+											  : GP_LOSS_CROSS_ENTROPY};
 	GP_TRY(r->device->ops->plan_new(r->device, &ps, &r->plan[p], err));
 	return set_weights(r, p, err);
 }
@@ -212,7 +214,7 @@ static enum gp_status go_back(struct run *r, struct gp_capture *out, struct gp_e
 {
 	const struct gp_device_ops *ops = r->device->ops;
 	struct gp_loss_result loss;
-	GP_TRY(ops->loss(r->plan[TAIL], 0, gp_batch_classes(r->batch), r->samples, true, 1.0f / (float)r->samples,
+	GP_TRY(ops->loss(r->plan[TAIL], 0, gp_batch_labels(r->batch, 0), r->samples, true, 1.0f / (float)r->samples,
 			 &loss, err));
 	out->loss = loss.loss_sum / r->samples;
 	GP_TRY(ops->backward(r->plan[TAIL], 0, err));

@@ -27,6 +27,7 @@
 struct gp_client_security;
 struct gp_run_state;
 struct gp_flows;
+struct gp_metrics;
 
 struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
@@ -34,6 +35,7 @@ struct gp_engine_spec {
 	int threads;
 	bool window_given; /* the user has set it: a server that allows less is refused */
 	struct gp_session_spec session; /* with eval_only there is no memory for gradients */
+	enum gp_loss_kind loss;         /* by the labels of the data */
 	bool profile;                   /* measure every node of this side */
 	const struct gp_weights *init; /* NULL: drawn from seed */
 	struct gp_run_state *run;      /* (optional) checkpoints: written as they fall due, and where the run goes on */
@@ -128,6 +130,8 @@ struct gp_engine {
 	struct gp_engine_spec spec;
 	uint64_t steps; /* done, of the whole run: above 0 at once where a checkpoint was loaded */
 	bool looks_ahead; /* `step` has a use for `next` */
+	/* (optional) The caller's, between calls: gets every row of the outputs of `evaluate`, and its label. */
+	struct gp_metrics *metrics;
 	/* A call has failed because the server is a new one, and the engine went back to a checkpoint: go on at `steps`. */
 	bool rewound;
 };

@@ -8,6 +8,7 @@
 
 #include "client/engine.h"
 #include "client/batch_map.h"
+#include "client/metrics.h"
 #include "client/run_state.h"
 #include "common/graph/clip.h"
 #include "common/base/mem.h"
@@ -23,7 +24,7 @@ struct local_engine {
 	struct gp_plan *plan;
 	const struct gp_plan_profile *profile;
 	struct gp_batch_map map; /* of the batch at hand */
-	bool queued[SLOTS]; /* the slot's backward is under way */
+	bool queued[SLOTS];      /* the slot's backward is under way */
 	uint64_t compute_ns;
 	double *squares; /* with clip_norm */
 };
@@ -82,8 +83,11 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	struct gp_loss_result loss;
 	const uint64_t draw = e->base.steps * (uint64_t)spec->session.chunks + (uint64_t)chunk;
 	GP_TRY(forward_chunk(e, batch, chunk, train ? GP_TRAIN : GP_EVAL, draw, err));
-	GP_TRY(ops->loss(e->plan, slot, gp_batch_classes(batch) + (size_t)chunk * samples, valid, train,
+	GP_TRY(ops->loss(e->plan, slot, gp_batch_labels(batch, (size_t)chunk * samples), valid, train,
 			 1.0f / (float)gp_session_batch(&spec->session), &loss, err));
+	if (!train && e->base.metrics)
+		gp_metrics_add(e->base.metrics, ops->buffer(e->plan, slot, GP_BUF_OUTPUT, 0),
+			       gp_batch_labels(batch, (size_t)chunk * samples), valid);
 	if (train)
 		GP_TRY(ops->queue_backward(e->plan, slot, err));
 	e->queued[slot] = train && ops->wait;
@@ -312,6 +316,7 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 		.calibrate = spec->session.calibrates,
 		.seed = spec->session.seed,
 		.optim = spec->session.optim,
+		.loss = spec->loss,
 		.precision = spec->session.precision};
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
 	for (int i = 0; spec->init && i < spec->graph->params; i++)

@@ -149,7 +149,7 @@ static void copy_batch(struct split_slot *s)
 		if (p->body_in[i].from == GP_FROM_DATA)
 			memcpy(s->data[i], gp_batch_map_at(&e->map, s->batch, p->body_in[i].index, s->first),
 			       chunk_bytes(e, p->body_in[i].index));
-	memcpy(s->labels, gp_batch_classes(s->batch) + s->first, samples * sizeof *s->labels);
+	memcpy(s->labels, gp_batch_labels(s->batch, s->first), samples * sizeof *s->labels);
 }
 
 static void run_head_forward(struct gp_task *task)

@@ -172,6 +172,7 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 				  .seed = spec->session.seed,
 				  .optim = spec->session.optim,
 				  .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
+				  .loss = spec->loss,
 				  .precision = spec->client_precision};
 	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
 	ps.graph = e->cross->parts.head;

@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "client/metrics.h"
 #include "client/run_state.h"
 #include "common/graph/clip.h"
 
@@ -80,6 +81,9 @@ void gp_split_chunk_done(struct split_slot *s)
 {
 	struct split_engine *e = s->e;
 	s->state = SLOT_FREE;
+	if (!e->train && !e->calibrates && !e->outputs && e->base.metrics)
+		gp_metrics_add(e->base.metrics, e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_OUTPUT, 0),
+			       s->labels, s->valid);
 	e->result.loss_sum += s->loss.loss_sum;
 	e->result.correct += (uint64_t)s->loss.correct;
 	e->result.samples += (uint64_t)s->valid;

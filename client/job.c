@@ -236,6 +236,11 @@ static enum gp_status load_weights(struct gp_job *j, struct gp_err *err)
 static enum gp_status check_model(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
 	const struct gp_shape *out = gp_graph_output_shape(j->graph);
+	if (gp_dataset_has_values(d) && (out->ndim != 1 || out->dim[0] != 1))
+		GP_FAIL(err, GP_INVALID,
+			"--model %s ends in %lld outputs, but the data has a value to predict (regression): that takes "
+			"one output, classes=1",
+			j->set->model, (long long)out->dim[out->ndim - 1]);
 	if (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d))
 		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld outputs, but the data has %d classes", j->set->model,
 			(long long)out->dim[out->ndim - 1], gp_dataset_classes(d));
@@ -294,6 +299,7 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 				     .values = gp_dataset_tensor_info(d)[0].values};
 	GP_TRY(gp_model_build_settled(j->set->model, &o, &j->graph, j->model, err));
 	GP_TRY(check_model(j, d, err));
+	j->values = gp_dataset_has_values(d);
 	GP_TRY(gp_job_check_init(j, d, err));
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
@@ -324,6 +330,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .session = j->session,
 				      .window_given = s->window > 0,
 				      .client_precision = j->client_precision,
+				      .loss = j->values ? GP_LOSS_SQUARED_ERROR : GP_LOSS_CROSS_ENTROPY,
 				      .profile = s->profile,
 				      .init = j->init,
 				      .run = run,

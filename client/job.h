@@ -77,6 +77,7 @@ struct gp_job {
 	char data[GP_SAVED_TEXT];    /* for `infer` without --data */
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
+	bool values;                        /* the data has values to predict, not classes */
 	struct gp_bn_attr norm_mode;        /* what --batch-norm says */
 	int without_decay;                  /* trained parameters that --no-decay named */
 	struct gp_session_spec session;     /* from the flags; the optimizer from gp_job_open_engine on */

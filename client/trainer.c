@@ -56,6 +56,17 @@ static void add_result(struct gp_step_result *sum, const struct gp_step_result *
 	sum->samples += r->samples;
 }
 
+/* Values to predict are neither right nor wrong. */
+static bool has_values(const struct run *r)
+{
+	return r->spec->engine->spec.loss == GP_LOSS_SQUARED_ERROR;
+}
+
+static double accuracy(const struct run *r, const struct gp_step_result *sum)
+{
+	return has_values(r) ? NAN : mean((double)sum->correct, sum->samples);
+}
+
 static uint64_t payload_bytes(const struct gp_account *a, bool tensors)
 {
 	static const enum gp_frame_type up[] = {GP_FRAME_ACT_UP, GP_FRAME_GRAD_UP};
@@ -89,7 +100,7 @@ static void rate_text(const struct run *r, char text[64])
 static void show_progress(struct run *r, const struct gp_engine_figures *now, double step_s)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	char text[320], rate[64], smaller[32] = "", cuts[32] = "";
+	char text[320], rate[64], acc[32] = "", smaller[32] = "", cuts[32] = "";
 	const uint64_t now_ns = gp_now_ns();
 	uint64_t epoch = (r->step - 1) / spec->steps_per_epoch,
 		 epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
@@ -104,22 +115,24 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 	if (now->reconnects > 0)
 		snprintf(cuts, sizeof cuts, "  %u %s", now->reconnects,
 			 now->reconnects == 1 ? "reconnect" : "reconnects");
-	snprintf(text, sizeof text,
-		 "epoch %llu/%llu  step %llu/%llu  loss %.4f  acc %.2f%%  %.3f s/batch%s%s%s  %.0f s left",
+	if (!has_values(r))
+		snprintf(acc, sizeof acc, "  acc %.2f%%", 100 * accuracy(r, &r->epoch));
+	snprintf(text, sizeof text, "epoch %llu/%llu  step %llu/%llu  loss %.4f%s  %.3f s/batch%s%s%s  %.0f s left",
 		 (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
-		 (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples),
-		 100 * mean((double)r->epoch.correct, r->epoch.samples), step_s, rate, smaller, cuts, left);
+		 (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples), acc, step_s, rate,
+		 smaller, cuts, left);
 	gp_progress_update(&r->progress, now_ns, text);
 }
 
 static void note_eval(struct run *r, double seconds)
 {
+	char text[GP_SCORES_TEXT];
 	if (!r->spec->progress)
 		return;
 	gp_progress_clear(&r->progress);
-	fprintf(stderr, "epoch %llu: validation accuracy %.2f %%, loss %.4f (%.1f s)\n",
+	fprintf(stderr, "epoch %llu: validation %s (%.1f s)\n",
 		(unsigned long long)((r->step + r->spec->steps_per_epoch - 1) / r->spec->steps_per_epoch),
-		100 * r->report->val_acc, r->report->val_loss, seconds);
+		gp_scores_and_loss(&r->report->val, r->spec->tells_matthews, text), seconds);
 }
 
 /* JSON log. A run of hours does not end because its log cannot be written: closing the log fails, in the end. */
@@ -161,8 +174,8 @@ static void log_step(struct run *r, const struct gp_step_result *result, float l
 	json_t *line = json_pack(
 		"{s:I, s:I, s:o, s:o, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "step", (json_int_t)r->step,
 		"epoch", (json_int_t)epoch_of(r), "loss", gp_json_number(mean(result->loss_sum, result->samples)),
-		"acc", gp_json_number(mean((double)result->correct, result->samples)), "lr", (double)lr, "seconds",
-		seconds, "compute_s", (double)(now->compute_ns - r->before.compute_ns) * 1e-9, "wire_up_bytes",
+		"acc", gp_json_number(accuracy(r, result)), "lr", (double)lr, "seconds", seconds, "compute_s",
+		(double)(now->compute_ns - r->before.compute_ns) * 1e-9, "wire_up_bytes",
 		integer_or_null(linked, delta.sent.wire_bytes), "wire_down_bytes",
 		integer_or_null(linked, delta.received.wire_bytes), "up_bytes_per_s", gp_json_number(rate.up),
 		"down_bytes_per_s", gp_json_number(rate.down), "rtt_us", integer_or_null(now->rtt_us > 0, now->rtt_us),
@@ -177,10 +190,9 @@ static void log_eval(struct run *r, double seconds)
 {
 	if (!r->spec->log)
 		return;
-	json_t *line = json_pack("{s:I, s:I, s:o, s:o, s:f}", "step", (json_int_t)r->step, "epoch",
-				 (json_int_t)epoch_of(r), "val_loss", gp_json_number(r->report->val_loss), "val_acc",
-				 gp_json_number(r->report->val_acc), "seconds", seconds);
-	write_line(r, "eval", line);
+	json_t *line = json_pack("{s:I, s:I, s:f}", "step", (json_int_t)r->step, "epoch", (json_int_t)epoch_of(r),
+				 "seconds", seconds);
+	write_line(r, "eval", gp_scores_json(line, &r->report->val));
 }
 
 static void log_resumed(struct run *r)
@@ -316,6 +328,9 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 static enum gp_status evaluate(struct run *r, struct gp_step_result *sum, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
+	if (spec->metrics)
+		gp_metrics_begin(spec->metrics);
+	spec->engine->metrics = spec->metrics;
 	GP_TRY(gp_loader_seek(spec->val, 0, 0, err));
 	for (uint32_t done = 0; done < spec->val_batches && !stop_asked(r); done += GP_EVAL_SLICE) {
 		const uint32_t left = spec->val_batches - done;
@@ -350,8 +365,7 @@ static enum gp_status run_eval(struct run *r, struct gp_err *err)
 	r->eval_cut = stop_asked(r);
 	if (r->eval_cut)
 		return GP_OK;
-	r->report->val_loss = mean(result.loss_sum, result.samples);
-	r->report->val_acc = mean((double)result.correct, result.samples);
+	r->report->val = gp_scores_of(spec->metrics, has_values(r), result.loss_sum, result.correct, result.samples);
 	uint64_t took = gp_now_ns() - begin;
 	r->eval_ns += took;
 	spec->engine->ops->figures(spec->engine, &r->before);
@@ -434,7 +448,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	report->stopped = stop_asked(r) && (r->step < r->spec->total_steps || r->eval_cut);
 	report->seconds = (double)(gp_now_ns() - r->begin_ns) * 1e-9;
 	report->loss = mean(r->last.loss_sum, r->last.samples);
-	report->train_acc = mean((double)r->last.correct, r->last.samples);
+	report->train_acc = accuracy(r, &r->last);
 	report->samples = r->step * (uint64_t)gp_session_batch(&e->spec.session);
 	report->checkpoints = gp_run_state_checkpoints(r->spec->run);
 	report->time_per_batch_s = median(r->step_s, r->here < remembered ? r->here : remembered);
@@ -459,7 +473,7 @@ static enum gp_status run_to_the_end(struct run *r, struct gp_err *err)
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err)
 {
 	struct run r = {.spec = spec, .report = out, .begin_ns = gp_now_ns()};
-	*out = (struct gp_train_report){.left_out = spec->left_out, .val_loss = NAN, .val_acc = NAN};
+	*out = (struct gp_train_report){.left_out = spec->left_out, .val = {NAN, NAN, NAN, NAN, NAN}};
 	r.step_s = gp_calloc(remembered_steps(spec->total_steps), sizeof *r.step_s);
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
@@ -496,14 +510,14 @@ static json_t *optimizer_json(const struct gp_train_report *r)
 json_t *gp_train_report_json(const struct gp_train_report *r)
 {
 	json_t *o = json_pack(
-		"{s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:o}", "steps", (json_int_t)r->steps,
+		"{s:I, s:I, s:I, s:f, s:o, s:o, s:o, s:s, s:b, s:I, s:I, s:o}", "steps", (json_int_t)r->steps,
 		"steps_here", (json_int_t)r->steps_here, "clipped_steps", (json_int_t)r->clipped_steps, "seconds",
 		r->seconds, "time_per_batch_s", r->steps_here > 0 ? json_real(r->time_per_batch_s) : json_null(),
-		"loss", gp_json_number(r->loss), "train_acc", gp_json_number(r->train_acc), "val_acc",
-		gp_json_number(r->val_acc), "val_loss", gp_json_number(r->val_loss), "param_sha256", r->param_sha256,
-		"stopped", r->stopped, "checkpoints_written", (json_int_t)r->checkpoints.written, "checkpoints_failed",
-		(json_int_t)r->checkpoints.failed, "checkpoint_step",
+		"loss", gp_json_number(r->loss), "train_acc", gp_json_number(r->train_acc), "param_sha256",
+		r->param_sha256, "stopped", r->stopped, "checkpoints_written", (json_int_t)r->checkpoints.written,
+		"checkpoints_failed", (json_int_t)r->checkpoints.failed, "checkpoint_step",
 		r->checkpoints.newest > 0 ? json_integer((json_int_t)r->checkpoints.newest) : json_null());
+	o = gp_scores_json(o, &r->val);
 	if (o)
 		json_object_set_new(o, "samples_left_out", json_integer(r->left_out));
 	if (o)

@@ -14,6 +14,7 @@
 
 #include "client/engine.h"
 #include "client/json_log.h"
+#include "client/metrics.h"
 #include "client/norm_mode.h"
 #include "client/run_state.h"
 #include "common/graph/optim.h"
@@ -25,6 +26,8 @@ struct gp_trainer_spec {
 	uint64_t total_steps;
 	uint32_t steps_per_epoch, val_batches;
 	uint32_t recalibrate; /* batches from which running statistics are taken anew before an evaluation; 0: none */
+	struct gp_metrics *metrics; /* (optional) of `val`, for correlations */
+	bool tells_matthews;        /* people are told that of classes, too; JSON has it in any case */
 	struct gp_json_log *log;    /* NULL: none */
 	struct gp_weights *weights; /* gets the trained parameters */
 	struct gp_run_state *run;   /* (optional) as the engine has it */
@@ -37,11 +40,11 @@ struct gp_train_report {
 	uint64_t steps, samples;
 	uint64_t steps_here; /* of them in this process: all, unless a run was resumed */
 	uint32_t left_out;
-	uint64_t clipped_steps;   /* in which --clip-norm scaled the gradients down */
-	double seconds;           /* training and evaluation */
-	double time_per_batch_s;  /* median of the steps */
-	double loss, train_acc;   /* over the last epoch, or what was run of it; accuracy in [0,1] */
-	double val_loss, val_acc; /* NaN without evaluation */
+	uint64_t clipped_steps;  /* in which --clip-norm scaled the gradients down */
+	double seconds;          /* training and evaluation */
+	double time_per_batch_s; /* median of the steps */
+	double loss, train_acc;  /* over the last epoch, or what was run of it; accuracy in [0,1], NaN of values */
+	struct gp_scores val;    /* all NaN without evaluation */
 	struct gp_engine_figures figures;
 	struct gp_account train_account; /* of the training steps alone */
 	char param_sha256[65];

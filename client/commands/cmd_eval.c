@@ -11,6 +11,7 @@
 #include "client/commands/commands.h"
 #include "client/figures.h"
 #include "client/job.h"
+#include "client/metrics.h"
 #include "client/progress.h"
 #include "client/recalibrate.h"
 #include "common/store/safetensors.h"
@@ -48,6 +49,8 @@ struct evaluation {
 	struct gp_recalibration recalibration;
 	uint32_t batches;
 	struct gp_step_result sum;
+	struct gp_metrics metrics;
+	struct gp_scores scores; /* of `sum` */
 	double seconds;
 	struct gp_engine_figures figures;
 	struct gp_account account; /* of the evaluation alone, without the weights' way to the server */
@@ -95,32 +98,35 @@ static enum gp_status prepare(struct evaluation *e, struct gp_err *err)
 	GP_TRY(gp_job_open_loader(&e->job, e->data, GP_SPLIT_VAL, &e->loader, err));
 	e->batches = gp_loader_batches_per_epoch(e->loader);
 	GP_TRY(gp_job_build(&e->job, e->data, err));
+	GP_TRY(gp_metrics_init(&e->metrics, e->data, (int)gp_graph_output_shape(e->job.graph)->dim[0], err));
 	gp_warn_of_data(e->set.data, e->data, "validation");
 	return gp_job_open_engine(&e->job, NULL, NULL, err);
 }
 
-static double accuracy(const struct evaluation *e)
+static bool tells_matthews(const struct evaluation *e)
 {
-	return (double)e->sum.correct / (double)e->sum.samples;
+	return !gp_dataset_has_pictures(e->data);
 }
 
-static double loss(const struct evaluation *e)
+static void set_scores(struct evaluation *e)
 {
-	return e->sum.loss_sum / (double)e->sum.samples;
+	e->scores = gp_scores_of(&e->metrics, e->job.values, e->sum.loss_sum, e->sum.correct, e->sum.samples);
 }
 
 static void show_progress(struct evaluation *e, struct gp_progress *p)
 {
-	char text[160];
+	char text[240], scores[GP_SCORES_TEXT];
 	const uint64_t now = gp_now_ns();
-	snprintf(text, sizeof text, "%llu/%u samples  loss %.4f  acc %.2f%%", (unsigned long long)e->sum.samples,
-		 gp_dataset_samples(e->data), loss(e), 100 * accuracy(e));
+	set_scores(e);
+	snprintf(text, sizeof text, "%llu/%u samples  %s", (unsigned long long)e->sum.samples,
+		 gp_dataset_samples(e->data), gp_scores_and_loss(&e->scores, tells_matthews(e), scores));
 	gp_progress_update(p, now, text);
 }
 
 static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, struct gp_err *err)
 {
 	struct gp_engine *engine = e->job.engine;
+	engine->metrics = &e->metrics;
 	for (uint32_t done = 0; done < e->batches; done += GP_EVAL_SLICE) {
 		struct gp_step_result part;
 		uint32_t left = e->batches - done;
@@ -131,22 +137,24 @@ static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, stru
 		e->sum.samples += part.samples;
 		show_progress(e, p);
 	}
+	set_scores(e);
 	return GP_OK;
 }
 
 static enum gp_status print_report(const struct evaluation *e, struct gp_err *err)
 {
+	char text[GP_SCORES_TEXT];
 	double rate = (double)e->sum.samples / e->seconds;
 	fprintf(stderr, "%llu samples in %.1f s, %.1f samples/s\n", (unsigned long long)e->sum.samples, e->seconds,
 		rate);
 	gp_figures_print(&e->figures, &e->account, e->batches, stderr);
 	if (!e->set.json) {
-		printf("accuracy %.2f %%, loss %.4f\n", 100 * accuracy(e), loss(e));
+		printf("%s\n", gp_scores_and_loss(&e->scores, tells_matthews(e), text));
 		return GP_OK;
 	}
-	json_t *o = json_pack("{s:f, s:o, s:I, s:I, s:f, s:f}", "val_acc", accuracy(e), "val_loss",
-			      gp_json_number(loss(e)), "samples", (json_int_t)e->sum.samples, "samples_left_out",
+	json_t *o = json_pack("{s:I, s:I, s:f, s:f}", "samples", (json_int_t)e->sum.samples, "samples_left_out",
 			      (json_int_t)e->left_out.samples, "seconds", e->seconds, "samples_per_s", rate);
+	o = gp_scores_json(o, &e->scores);
 	return gp_job_print_json(gp_figures_json(o, &e->figures, &e->account, e->batches), err);
 }
 
@@ -183,6 +191,7 @@ int gp_cmd_eval(int argc, char **argv)
 			status = run(&e, &err);
 	}
 	gp_job_deinit(&e.job);
+	gp_metrics_deinit(&e.metrics);
 	gp_recalibration_deinit(&e.recalibration);
 	gp_loader_free(e.loader);
 	gp_dataset_free(e.data);

@@ -340,6 +340,7 @@ struct training {
 	struct gp_dataset *train_data, *val_data;
 	struct gp_left_out left_out; /* of both */
 	struct gp_loader *train, *val;
+	struct gp_metrics metrics; /* of evaluations */
 	struct gp_weights *weights;
 	struct gp_json_log *log;
 	struct gp_run_spec run_spec;
@@ -500,6 +501,9 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(check_save(t->set.save, err));
 	GP_TRY(open_data(t, err));
 	GP_TRY(gp_job_build(&t->job, t->train_data, err));
+	if (t->val)
+		GP_TRY(gp_metrics_init(&t->metrics, t->val_data, (int)gp_graph_output_shape(t->job.graph)->dim[0],
+				       err));
 	GP_TRY(gp_weights_new(t->job.graph, &t->weights, err));
 	GP_TRY(configure_optimizer(t, err));
 	GP_TRY(gp_saved_model_describe(t->job.model, t->train_data, t->set.job.data, &t->description, err));
@@ -534,12 +538,15 @@ static void print_checkpoints(const struct gp_run_checkpoints *c)
 		fprintf(stderr, "; none of this run to go on from\n");
 }
 
-static void print_summary(const struct gp_train_report *r)
+static void print_summary(const struct gp_train_report *r, bool tells_matthews)
 {
-	fprintf(stderr, "%llu steps in %.1f s, %.3f s per batch (median), loss %.4f, training accuracy %.2f %%\n",
-		(unsigned long long)r->steps, r->seconds, r->time_per_batch_s, r->loss, 100 * r->train_acc);
-	if (isfinite(r->val_acc))
-		fprintf(stderr, "validation accuracy %.2f %%\n", 100 * r->val_acc);
+	char text[GP_SCORES_TEXT], acc[48] = "";
+	if (isfinite(r->train_acc))
+		snprintf(acc, sizeof acc, ", training accuracy %.2f %%", 100 * r->train_acc);
+	fprintf(stderr, "%llu steps in %.1f s, %.3f s per batch (median), loss %.4f%s\n", (unsigned long long)r->steps,
+		r->seconds, r->time_per_batch_s, r->loss, acc);
+	if (isfinite(r->val.acc) || isfinite(r->val.pearson))
+		fprintf(stderr, "validation %s\n", gp_scores_text(&r->val, tells_matthews, text));
 	if (r->clipped_steps > 0)
 		fprintf(stderr, "gradients scaled down in %llu steps (--clip-norm)\n",
 			(unsigned long long)r->clipped_steps);
@@ -594,6 +601,8 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 				       .steps_per_epoch = t->steps_per_epoch,
 				       .val_batches = t->val ? gp_loader_batches_per_epoch(t->val) : 0,
 				       .recalibrate = (uint32_t)t->set.job.recalibrate,
+				       .metrics = t->val ? &t->metrics : NULL,
+				       .tells_matthews = !gp_dataset_has_pictures(t->train_data),
 				       .log = t->log,
 				       .weights = t->weights,
 				       .run = t->run,
@@ -608,7 +617,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 	report->optim = t->optim;
 	report->no_decay = t->set.job.no_decay;
 	report->without_decay = t->job.without_decay;
-	print_summary(report);
+	print_summary(report, spec.tells_matthews);
 	if (t->set.job.profile && t->job.engine->ops->print_profile)
 		t->job.engine->ops->print_profile(t->job.engine, stderr);
 	const enum gp_status saved = save(t, report->steps, &unsaved);
@@ -628,6 +637,7 @@ static enum gp_status clean_up(struct training *t, enum gp_status status, struct
 {
 	gp_weights_free(t->weights);
 	gp_job_deinit(&t->job);
+	gp_metrics_deinit(&t->metrics);
 	gp_run_state_close(t->run);
 	gp_run_spec_deinit(&t->run_spec);
 	gp_saved_pairs_deinit(&t->described);

@@ -225,6 +225,8 @@ enum gp_status gp_dataset_leave_out(struct gp_dataset *d, const struct gp_bad_sa
 
 static bool has_one_class(const struct gp_dataset *d)
 {
+	if (d->values)
+		return false;
 	const int32_t first = d->samples > 1 ? d->class->label(d, gp_dataset_source(d, 0)) : 0;
 	for (uint32_t i = 1; i < d->samples; i++)
 		if (d->class->label(d, gp_dataset_source(d, i)) != first)

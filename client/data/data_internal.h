@@ -64,6 +64,8 @@ struct gp_dataset_class {
 	enum gp_status (*write)(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
 				void *const *tensor, struct gp_err *err);
 	int32_t (*label)(const struct gp_dataset *d, uint32_t index);
+	/* (optional) The value to predict, where d->values says that labels are such. */
+	float (*value)(const struct gp_dataset *d, uint32_t index);
 	/* (optional) Samples that lie each in a file of its own: which. */
 	void (*path)(const struct gp_dataset *d, uint32_t index, char path[GP_PICTURE_PATH]);
 	/* (optional) Data that lies in a few files: reads file number `file` of the split by itself and writes its name into
@@ -89,6 +91,7 @@ struct gp_dataset {
 	bool flip;          /* mirrored images keep their meaning */
 	float mean[3], std[3];
 	uint64_t tokenizer; /* gp_dataset_tokenizer */
+	bool values;        /* gp_dataset_has_values: d->class->value, and one class */
 	int tensors;
 	struct gp_tensor_info tensor[GP_DATA_TENSORS];
 	struct gp_transform transform; /* of pictures */
@@ -109,7 +112,7 @@ struct gp_memory_images {
 
 extern const struct gp_dataset_class gp_data_fashion_mnist, gp_data_idx, gp_data_cifar10, gp_data_cifar100,
 	gp_data_folder, gp_data_synthetic, gp_data_synthetic_tokens, gp_data_pictures,
-	gp_data_glue_cola, gp_data_glue_rte, gp_data_glue_sst2, gp_data_tsv;
+	gp_data_glue_cola, gp_data_glue_rte, gp_data_glue_sst2, gp_data_glue_stsb, gp_data_tsv;
 
 /* Reads the text behind the name: d->class is known, d->self becomes what `configure` makes. GP_USAGE names the key. */
 enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct gp_data_spec *out, struct gp_err *err);
@@ -169,8 +172,9 @@ enum gp_status gp_transform_apply(const struct gp_transform *t, const struct gp_
 				  const struct gp_draw *draw, struct gp_data_scratch *scratch, float *out,
 				  struct gp_err *err);
 
-/* Reads, transforms and labels sample draw->sample, into one room for each of its tensors. */
+/* Reads, transforms and labels sample draw->sample, into one room for each of its tensors. `label`: an int32_t, or a float
+ * where labels are values. */
 enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw *draw, struct gp_data_scratch *scratch,
-			       void *const *tensor, int32_t *label, struct gp_err *err);
+			       void *const *tensor, void *label, struct gp_err *err);
 
 #endif

@@ -201,15 +201,15 @@ static void *take(uint8_t *memory, size_t *at, size_t bytes)
 /* Lays the batch out from *at on. */
 static void place(const struct gp_loader *l, size_t *at, struct gp_batch *b)
 {
-	static const struct gp_tensor_info class_label = {.name = "label", .type = {.dtype = GP_I32}};
+	const struct gp_tensor_info label = {.name = "label", .type = {.dtype = l->d->values ? GP_F32 : GP_I32}};
 	const size_t batch = (size_t)l->spec.batch;
 	b->tensors = l->d->tensors;
 	b->room = l->spec.batch;
 	b->info = l->d->tensor;
 	for (int k = 0; k < b->tensors; k++)
 		b->data[k] = take(l->memory, at, batch * l->sample_bytes[k]);
-	b->label_info = class_label;
-	b->label = take(l->memory, at, batch * gp_tensor_bytes(&class_label));
+	b->label_info = label;
+	b->label = take(l->memory, at, batch * gp_tensor_bytes(&label));
 	b->samples = take(l->memory, at, batch * sizeof *b->samples);
 }
 

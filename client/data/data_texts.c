@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Labelled texts in tables: "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN",
- * and the tasks of GLUE whose columns are known. A tokenizer makes tokens of them
+ * and the tasks of GLUE whose columns are known. With "regression" labels are
+ * values to predict, f32, and there is one class. A tokenizer makes tokens of them
  * when the dataset is opened; a sample is the tensor "tokens" (`max` of them,
  * filled up with the tokenizer's padding), and for models to choose from the
  * tensors "mask", 1 where there is a token of the text, "length", how many there
@@ -20,6 +21,7 @@
 
 #include "client/data/text_rows.h"
 #include "client/data/text_table.h"
+#include "client/data/text_values.h"
 #include "client/text/text_file.h"
 #include "common/base/log.h"
 
@@ -31,20 +33,30 @@ struct task {
 	const char *train, *val;
 	struct gp_table_form form;
 	const char *labels[2], *names[2];
+	const struct gp_value_range *range; /* labels are values to predict; NULL: they are classes */
 };
 
-static const struct task cola = {
-	"cola_train.tsv", "cola_dev.tsv", {.text = "4", .label = "2"}, {"0", "1"}, {"unacceptable", "acceptable"}};
+static const struct task cola = {"cola_train.tsv",
+				 "cola_dev.tsv",
+				 {.text = "4", .label = "2"},
+				 {"0", "1"},
+				 {"unacceptable", "acceptable"},
+				 NULL};
 static const struct task rte = {"rte_train.tsv",
 				"rte_dev.tsv",
 				{.text = "sentence1", .pair = "sentence2", .label = "label", .header = true},
 				{"entailment", "not_entailment"},
-				{"entailment", "not_entailment"}};
-static const struct task sst2 = {"sst2_train.tsv",
-				 "sst2_dev.tsv",
-				 {.text = "sentence", .label = "label", .header = true},
-				 {"0", "1"},
-				 {"negative", "positive"}};
+				{"entailment", "not_entailment"},
+				NULL};
+static const struct task sst2 = {
+	"sst2_train.tsv", "sst2_dev.tsv",           {.text = "sentence", .label = "label", .header = true},
+	{"0", "1"},       {"negative", "positive"}, NULL};
+
+static const struct gp_value_range similarity = {0, 5};
+static const struct task stsb = {"stsb_train.tsv",
+				 "stsb_dev.tsv",
+				 {.text = "sentence1", .pair = "sentence2", .label = "score", .header = true},
+				 .range = &similarity};
 
 #define COLUMN_ROOM 64
 
@@ -56,7 +68,9 @@ struct texts {
 	bool header;
 	struct gp_tokenizer *tokenizer;
 	struct gp_text_rows rows;
+	bool values;       /* labels are values to predict: value_of in place of label_of */
 	int32_t *label_of; /* (samples) */
+	float *value_of;   /* (samples) */
 };
 
 /* --- options ---------------------------------------------------------------------------------------------------- */
@@ -66,6 +80,7 @@ static enum gp_status begin(struct gp_dataset *d, const struct task *task, struc
 	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct texts), err));
 	struct texts *t = d->self;
 	t->task = task;
+	t->values = task && task->range;
 	return gp_spec_int(spec, "max", MAX_LEAST, MAX_MOST, &t->max, err);
 }
 
@@ -82,6 +97,11 @@ static enum gp_status configure_rte(struct gp_dataset *d, struct gp_spec *spec, 
 static enum gp_status configure_sst2(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
 {
 	return begin(d, &sst2, spec, err);
+}
+
+static enum gp_status configure_stsb(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	return begin(d, &stsb, spec, err);
 }
 
 static enum gp_status read_text(struct gp_spec *spec, const char *key, bool needed, char *out, size_t size,
@@ -111,6 +131,7 @@ static enum gp_status configure_tsv(struct gp_dataset *d, struct gp_spec *spec, 
 	GP_TRY(read_text(spec, "pair", false, t->pair, sizeof t->pair, err));
 	GP_TRY(read_text(spec, "label", true, t->label, sizeof t->label, err));
 	GP_TRY(read_text(spec, "val", false, t->val, sizeof t->val, err));
+	GP_TRY(gp_spec_bool(spec, "regression", &t->values, err));
 	t->header = is_name(t->text) || is_name(t->pair) || is_name(t->label);
 	return gp_spec_bool(spec, "header", &t->header, err);
 }
@@ -238,6 +259,26 @@ static enum gp_status name_classes(struct gp_dataset *d, const struct labels *l,
 	return GP_OK;
 }
 
+/* One class stands for what a row of the model's outputs is: one number. */
+static enum gp_status read_values(struct gp_dataset *d, const struct gp_table *table, const char *path,
+				  struct gp_err *err)
+{
+	static const char *const name[] = {"value"};
+	struct texts *t = d->self;
+	d->values = true;
+	GP_TRY(gp_data_name_classes(d, 1, name, err));
+	return gp_text_values_read(table, path, t->task ? t->task->range : NULL, &t->value_of, err);
+}
+
+static enum gp_status read_classes(struct gp_dataset *d, const struct gp_table *table, const char *path,
+				   const struct labels *l, struct gp_err *err)
+{
+	if (l->count < 2)
+		GP_FAIL(err, GP_INVALID, "%s: all labels are the same: is this the column of labels?", path);
+	GP_TRY(number_labels(d->self, table, path, l, err));
+	return name_classes(d, l, err);
+}
+
 /* --- opening ---------------------------------------------------------------------------------------------------- */
 
 /* The classes: those of a task are known, those of other tables are in the training file. */
@@ -268,10 +309,7 @@ static enum gp_status fill(struct gp_dataset *d, const char *path, const struct 
 		GP_FAIL(err, GP_INVALID,
 			"%s has too few rows: every %dth is for validation where val=FILE is not given", path,
 			KEPT_ASIDE);
-	if (l->count < 2)
-		GP_FAIL(err, GP_INVALID, "%s: all labels are the same: is this the column of labels?", path);
-	GP_TRY(number_labels(t, table, path, l, err));
-	GP_TRY(name_classes(d, l, err));
+	GP_TRY(t->values ? read_values(d, table, path, err) : read_classes(d, table, path, l, err));
 	GP_TRY(gp_text_rows_make(t->tokenizer, path, table, (int)t->max, &t->rows, err));
 	d->samples = table->rows;
 	if (t->rows.cut)
@@ -291,7 +329,7 @@ static enum gp_status open_rows(struct gp_dataset *d, const struct gp_data_spec 
 	enum gp_status status = gp_table_read(path, &form, &table, err);
 	if (status == GP_OK) {
 		choose_rows(&table, shares_one_file(t), split, 0);
-		status = find_labels(t, spec->dir, split, &table, &training, l, err);
+		status = t->values ? GP_OK : find_labels(t, spec->dir, split, &table, &training, l, err);
 	}
 	if (status == GP_OK) {
 		choose_rows(&table, false, split, spec->limit);
@@ -349,6 +387,7 @@ static void close_texts(struct gp_dataset *d)
 	gp_tokenizer_free(t->tokenizer);
 	gp_text_rows_deinit(&t->rows);
 	gp_free(t->label_of);
+	gp_free(t->value_of);
 	gp_free(t);
 }
 
@@ -358,6 +397,12 @@ static int32_t label_of(const struct gp_dataset *d, uint32_t index)
 {
 	const struct texts *t = d->self;
 	return t->label_of[index];
+}
+
+static float value_of(const struct gp_dataset *d, uint32_t index)
+{
+	const struct texts *t = d->self;
+	return t->value_of[index];
 }
 
 static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
@@ -391,6 +436,7 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 		.close = close_texts,                                                                                  \
 		.write = write_text,                                                                                   \
 		.label = label_of,                                                                                     \
+		.value = value_of,                                                                                     \
 	}
 
 TEXTS(gp_data_glue_cola, "glue-cola", "English sentences, acceptable or not (CoLA)", "max=128,limit=N", configure_cola);
@@ -398,5 +444,7 @@ TEXTS(gp_data_glue_rte, "glue-rte", "pairs of texts: does one follow from the ot
       configure_rte);
 TEXTS(gp_data_glue_sst2, "glue-sst2", "sentences of film reviews, negative or positive (SST-2)", "max=128,limit=N",
       configure_sst2);
+TEXTS(gp_data_glue_stsb, "glue-stsb", "pairs of sentences: how much alike are they, from 0 to 5 (STS-B)",
+      "max=128,limit=N", configure_stsb);
 TEXTS(gp_data_tsv, "tsv", "texts of a table with tabs between its columns",
-      "text=COLUMN,pair=COLUMN,label=COLUMN,val=FILE,header=0|1,max=128,limit=N", configure_tsv);
+      "text=COLUMN,pair=COLUMN,label=COLUMN,regression,val=FILE,header=0|1,max=128,limit=N", configure_tsv);

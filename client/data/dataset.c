@@ -13,7 +13,7 @@
 static const struct gp_dataset_class *const classes[] = {
 	&gp_data_fashion_mnist, &gp_data_idx,       &gp_data_cifar10,  &gp_data_cifar100,
 	&gp_data_folder,        &gp_data_synthetic, &gp_data_pictures,
-	&gp_data_glue_cola,     &gp_data_glue_rte,  &gp_data_glue_sst2, &gp_data_tsv,
+	&gp_data_glue_cola,     &gp_data_glue_rte,  &gp_data_glue_sst2, &gp_data_glue_stsb, &gp_data_tsv,
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
 
@@ -111,6 +111,11 @@ int gp_dataset_classes(const struct gp_dataset *d)
 	return d->classes;
 }
 
+bool gp_dataset_has_values(const struct gp_dataset *d)
+{
+	return d->values;
+}
+
 bool gp_dataset_has_pictures(const struct gp_dataset *d)
 {
 	return d->class->read != NULL;
@@ -203,7 +208,7 @@ void gp_memory_images_close(struct gp_dataset *d)
 }
 
 enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw *draw, struct gp_data_scratch *scratch,
-			       void *const *tensor, int32_t *label, struct gp_err *err)
+			       void *const *tensor, void *label, struct gp_err *err)
 {
 	struct gp_image source;
 	const uint32_t index = gp_dataset_source(d, draw->sample);
@@ -213,6 +218,9 @@ enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw 
 	} else {
 		GP_TRY(d->class->write(d, index, scratch, tensor, err));
 	}
-	*label = d->class->label(d, index);
+	if (d->values)
+		*(float *)label = d->class->value(d, index);
+	else
+		*(int32_t *)label = d->class->label(d, index);
 	return GP_OK;
 }

@@ -66,7 +66,8 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
  * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...",
  * "pictures:size=224,classes=1000", "pictures:shape=1x28x28,..." (no images, only how to prepare some for
  * gp_dataset_from_files; shape: that of the training data, where all have one); gp_dataset_info lists the options. Texts:
- * "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR" and "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,val=FILE]". All
+ * "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR", "glue-stsb:DIR" and
+ * "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,regression][,val=FILE]". All
  * take limit=N (the first N samples; of a folder: classes in turn), those of pictures also augment=0|1, flip=0|1, mean=
  * and std= (one number or a/b/c on the scale 0..1). The form of the text: common/base/spec.h.
  *
@@ -83,7 +84,9 @@ void gp_dataset_free(struct gp_dataset *d);
 /* Equal for tokenizers that make the same tokens of every text; 0: the samples are no texts. */
 uint64_t gp_dataset_tokenizer(const struct gp_dataset *d);
 uint32_t gp_dataset_samples(const struct gp_dataset *d);
-int gp_dataset_classes(const struct gp_dataset *d);
+int gp_dataset_classes(const struct gp_dataset *d); /* 1 of values to predict */
+/* Whether labels are values to predict (regression), f32; else they are numbers of classes, i32. */
+bool gp_dataset_has_values(const struct gp_dataset *d);
 /* The tensors of a sample, 1 to GP_DATA_TENSORS; they live as long as the dataset. */
 int gp_dataset_tensors(const struct gp_dataset *d);
 const struct gp_tensor_info *gp_dataset_tensor_info(const struct gp_dataset *d);
@@ -129,6 +132,12 @@ struct gp_batch {
 	uint32_t epoch;
 	uint32_t index; /* batch number within the epoch */
 };
+
+/* The labels from sample `first` on, of 4 bytes each: int32_t or float as label_info says. For a device's `loss`. */
+static inline const void *gp_batch_labels(const struct gp_batch *b, size_t first)
+{
+	return (const uint8_t *)b->label + first * 4;
+}
 
 /* (batch): the samples' classes. */
 static inline const int32_t *gp_batch_classes(const struct gp_batch *b)

@@ -36,11 +36,24 @@ static bool same(struct gp_text a, struct gp_text b)
 	return a.len == b.len && memcmp(a.at, b.at, a.len) == 0;
 }
 
+/* Keys that are listed without a value ("a=1,switch") may be given without one, for 1. */
+static bool is_bare_key(const struct gp_spec *s, struct gp_text text)
+{
+	struct gp_text rest = gp_text_of(s->keys), key;
+	while (gp_text_cut(&rest, ',', &key))
+		if (text.len && same(key, text) && !memchr(text.at, '=', text.len))
+			return true;
+	return false;
+}
+
 static enum gp_status add_pair(struct gp_spec *s, struct gp_text text, struct gp_err *err)
 {
 	struct gp_text key, value = text;
 	char shown[GP_SHOWN];
-	if (!gp_text_cut(&value, '=', &key) || !value.at || !key.len) {
+	if (is_bare_key(s, text)) {
+		key = text;
+		value = gp_text_of("1");
+	} else if (!gp_text_cut(&value, '=', &key) || !value.at || !key.len) {
 		gp_text_shown(text, shown);
 		if (!*s->keys)
 			GP_FAIL(err, GP_USAGE, "%s: '%s' cannot follow; it has no keys", s->where, shown);

@@ -194,6 +194,48 @@ static void tasks_of_glue_are_known(void **state)
 	gp_dataset_free(open_texts(data_spec("glue-sst2", ""), GP_SPLIT_TRAIN));
 }
 
+static float load_value(const struct gp_dataset *d, uint32_t sample)
+{
+	static int32_t row[4][128];
+	void *const tensor[] = {row[0], row[1], row[2], row[3]};
+	const struct gp_draw draw = {.sample = sample};
+	struct gp_data_scratch scratch = {0};
+	struct gp_err err = {0};
+	float value;
+	assert_true(gp_dataset_tensors(d) <= 4);
+	assert_int_equal(gp_dataset_load(d, &draw, &scratch, tensor, &value, &err), GP_OK);
+	gp_data_scratch_deinit(&scratch);
+	return value;
+}
+
+static void labels_may_be_values_to_predict(void **state)
+{
+	(void)state;
+	write_text("stsb_train.tsv", "score\tsentence1\tsentence2\n3.800\ta\tb\n0\ta\tc\n");
+	struct gp_dataset *d = open_texts(data_spec("glue-stsb", ",max=16"), GP_SPLIT_TRAIN);
+	assert_true(gp_dataset_has_values(d));
+	assert_int_equal(gp_dataset_classes(d), 1);
+	assert_true(load_value(d, 0) == 3.8f && load_value(d, 1) == 0);
+	gp_dataset_free(d);
+	write_text("table.tsv", "a\tb\n-1e3\tx\n-1e3\ty\n");
+	write_text("val.tsv", "a\tb\n2.5\tx\n");
+	char rest[180];
+	snprintf(rest, sizeof rest, "/table.tsv,text=b,label=a,regression,val=%s/val.tsv", data_dir);
+	d = open_texts(data_spec("tsv", rest), GP_SPLIT_VAL); /* no value of training, and that is fine */
+	assert_true(load_value(d, 0) == 2.5f);
+	struct gp_loader *l;
+	struct gp_batch *b;
+	struct gp_err err = {0};
+	const struct gp_loader_spec spec = {.batch = 2, .prefetch = 1};
+	assert_int_equal(gp_loader_new(d, &spec, &l, &err), GP_OK);
+	assert_int_equal(gp_loader_next(l, &b, &err), GP_OK);
+	assert_int_equal(b->label_info.type.dtype, GP_F32);
+	assert_true(((const float *)gp_batch_labels(b, 0))[0] == 2.5f && *(const float *)gp_batch_labels(b, 1) == 0);
+	gp_loader_give_back(l, b);
+	gp_loader_free(l);
+	gp_dataset_free(d);
+}
+
 static void expect_dataset_refused(const char *rest, enum gp_split split, const char *message)
 {
 	struct gp_dataset *d;
@@ -230,6 +272,23 @@ static void mistakes_are_told(void **state)
 			       "DIR/table.tsv: all labels are the same: is this the column of labels?");
 }
 
+static void values_that_are_none_are_told(void **state)
+{
+	(void)state;
+	struct gp_dataset *d;
+	struct gp_err err = {0};
+	write_text("table.tsv", "a\tb\n1\tx\nmany\ty\n");
+	expect_dataset_refused("/table.tsv,text=b,label=a,regression", GP_SPLIT_TRAIN,
+			       "DIR/table.tsv:3: the value to predict: 'many' is not a number");
+	write_text("table.tsv", "a\tb\n1e39\tx\n");
+	expect_dataset_refused("/table.tsv,text=b,label=a,regression=yes", GP_SPLIT_TRAIN,
+			       "DIR/table.tsv:2: the value to predict: 1e+39 is too large for a float");
+	write_text("stsb_dev.tsv", "score\tsentence1\tsentence2\n5.5\ta\tb\n");
+	assert_int_equal(gp_dataset_open(data_spec("glue-stsb", ""), GP_SPLIT_VAL, &with_tokenizer, &d, &err),
+			 GP_INVALID);
+	assert_message(&err, "DIR/stsb_dev.tsv:2: the value to predict: 5.5 is out of range (0..5)");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -240,6 +299,8 @@ int main(void)
 		cmocka_unit_test(many_rows_keep_their_order_on_several_threads),
 		cmocka_unit_test(tasks_of_glue_are_known),
 		cmocka_unit_test(mistakes_are_told),
+		cmocka_unit_test(labels_may_be_values_to_predict),
+		cmocka_unit_test(values_that_are_none_are_told),
 	};
 	return cmocka_run_group_tests(tests, make_data_dir, remove_data_dir);
 }

@@ -222,12 +222,12 @@ static void a_signal_ends_an_evaluation_before_its_end(void **state)
 	struct gp_train_report whole = run_with_evaluation(0);
 	assert_int_equal(slices, 7);
 	assert_false(whole.stopped);
-	assert_true(whole.val_acc == 0.5 && whole.val_loss == 0.5);
+	assert_true(whole.val.acc == 0.5 && whole.val.loss == 0.5);
 	struct gp_train_report cut = run_with_evaluation(2);
 	assert_int_equal(slices, 2);
 	assert_true(cut.stopped);
 	assert_int_equal(cut.steps, STEPS);
-	assert_true(isnan(cut.val_acc) && isnan(cut.val_loss));
+	assert_true(isnan(cut.val.acc) && isnan(cut.val.loss));
 }
 
 int main(void)
