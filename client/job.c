@@ -13,15 +13,17 @@
 #include "client/job_init.h"
 #include "client/no_decay.h"
 #include "client/partitions.h"
+#include "client/progress.h"
 #include "common/base/log.h"
 #include "common/base/threads.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
 #include "common/wire/control.h"
 
-#define DEFAULT_WINDOW 4
-#define PREFETCH       3
-#define BATCH_BYTES    (1 << 30) /* of pictures whose size is a file's alone */
+#define DEFAULT_WINDOW   4
+#define PREFETCH         3
+#define PLAIN_PROGRESS_S 5
+#define BATCH_BYTES      (1 << 30) /* of pictures whose size is a file's alone */
 
 /* Flags. */
 
@@ -176,13 +178,42 @@ static enum gp_status wanted_tokens(const struct gp_job *j, int64_t *tokens, str
 	return GP_OK;
 }
 
+static void show_tokenizing(void *arg, uint32_t done, uint32_t of)
+{
+	struct gp_progress *p = arg;
+	const uint64_t now = gp_now_ns();
+	char text[80];
+	snprintf(text, sizeof text, "tokenizing: %u/%u texts", done, of);
+	gp_progress_update(p, now, text);
+}
+
+/* A cache that nothing would ever be put into is no wish that came true. */
+static enum gp_status check_cache(const struct gp_job *j, struct gp_dataset **d, struct gp_err *err)
+{
+	if (!j->set->token_cache || gp_dataset_tokenizer(*d))
+		return GP_OK;
+	gp_dataset_free(*d);
+	*d = NULL;
+	GP_FAIL(err, GP_USAGE, "--token-cache is for texts; --data %s has none", j->set->data);
+}
+
 enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, bool augment, struct gp_dataset **out,
 				struct gp_err *err)
 {
 	struct gp_dataset_options o = {.augment = augment, .tokenizer = j->set->tokenizer, .like = preparation(j)};
+	struct gp_progress progress;
+	o.token_cache = j->set->token_cache;
+	o.threads = j->set->threads;
+	o.progress = show_tokenizing;
+	o.progress_arg = &progress;
 	GP_TRY(wanted_shape(j, &o.shape, err));
 	GP_TRY(wanted_tokens(j, &o.tokens, err));
-	return gp_dataset_open(j->set->data, split, &o, out, err);
+	gp_progress_init(&progress, j->set->progress ? stderr : NULL, PLAIN_PROGRESS_S);
+	progress.shown = true; /* the first line comes after a while: what takes no time is not told */
+	progress.shown_ns = gp_now_ns();
+	const enum gp_status status = gp_dataset_open(j->set->data, split, &o, out, err);
+	gp_progress_clear(&progress);
+	return status == GP_OK ? check_cache(j, out, err) : status;
 }
 
 /* A file's text may ask for pictures of any size. Those that take much memory have to be asked for by the user. */

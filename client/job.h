@@ -39,7 +39,7 @@ struct gp_job_settings {
 	int64_t threads;
 	double connect_timeout_s, idle_timeout_s, reconnect_for_s;
 	struct gp_client_security_files security;
-	const char *model, *data, *tokenizer, *input, *init, *init_skip;
+	const char *model, *data, *tokenizer, *token_cache, *input, *init, *init_skip;
 	bool init_anyway;
 	enum gp_job_purpose purpose; /* no row: the command says it */
 	const char *freeze;

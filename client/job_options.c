@@ -142,6 +142,12 @@ static const struct gp_opt model_rows[] = {
 	 .offset = FIELD(tokenizer),
 	 .value = "DIR",
 	 .help = "what makes tokens of texts: a folder with vocab.json and merges.txt, or with vocab.txt"},
+	{.name = "token-cache",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(token_cache),
+	 .value = "DIR",
+	 .help = "keep the tokens of texts in this folder, and take them from there the next time; what changed or is "
+		 "damaged is made anew"},
 	{.name = "input",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(input),

@@ -66,6 +66,8 @@ struct gp_dataset_class {
 	int32_t (*label)(const struct gp_dataset *d, uint32_t index);
 	/* (optional) The value to predict, where d->values says that labels are such. */
 	float (*value)(const struct gp_dataset *d, uint32_t index);
+	/* (optional) How long a sample is, for data_bucket.h. */
+	uint32_t (*length)(const struct gp_dataset *d, uint32_t index);
 	/* (optional) Samples that lie each in a file of its own: which. */
 	void (*path)(const struct gp_dataset *d, uint32_t index, char path[GP_PICTURE_PATH]);
 	/* (optional) Data that lies in a few files: reads file number `file` of the split by itself and writes its name into
@@ -91,6 +93,7 @@ struct gp_dataset {
 	bool flip;          /* mirrored images keep their meaning */
 	float mean[3], std[3];
 	uint64_t tokenizer; /* gp_dataset_tokenizer */
+	int bucket;         /* > 1: batches among which samples are ordered by length (data_bucket.h); 0: they are not */
 	bool values;        /* gp_dataset_has_values: d->class->value, and one class */
 	int tensors;
 	struct gp_tensor_info tensor[GP_DATA_TENSORS];

@@ -5,7 +5,8 @@
  *   free slots --> thread fills one --> ready queue --> next() --> give_back() --> free slots
  *
  * Order is gp_rng_permutation(seed, stream(SHUFFLE, epoch)), so any batch of any
- * epoch can be made without its predecessors, and seek needs no replay. A seek
+ * epoch can be made without its predecessors, and seek needs no replay. With
+ * bucket= samples of about one length are put together then (data_bucket.h). A seek
  * starts a new generation: what the thread was at is dropped when it notices,
  * which is before the next sample.
  *
@@ -17,6 +18,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "client/data/data_bucket.h"
 #include "common/base/rng.h"
 
 enum { PREFETCH_MAX = 1024 };
@@ -40,6 +42,7 @@ struct gp_loader {
 	pthread_t thread;
 	bool started;
 	uint32_t *order;
+	uint64_t *bucket_room; /* where samples are ordered by length; else NULL */
 	uint32_t order_epoch;
 	bool order_valid;
 	struct gp_data_scratch scratch;
@@ -62,13 +65,30 @@ static bool outdated(struct gp_loader *l, unsigned generation)
 	       atomic_load_explicit(&l->generation, memory_order_relaxed) != generation;
 }
 
+static uint32_t length_of(const void *arg, uint32_t sample)
+{
+	const struct gp_dataset *d = arg;
+	return d->class->length(d, gp_dataset_source(d, sample));
+}
+
+static void shuffle(struct gp_loader *l, uint32_t epoch)
+{
+	const struct gp_dataset *d = l->d;
+	gp_rng_permutation(l->spec.seed, gp_rng_stream(GP_RNG_SHUFFLE, epoch), l->order, d->samples);
+	if (l->bucket_room) {
+		const struct gp_bucket b = {d->bucket, (uint32_t)l->spec.batch, l->spec.seed, length_of,
+					    d,         l->bucket_room};
+		gp_bucket_order(&b, epoch, l->order, d->samples);
+	}
+}
+
 static void prepare_order(struct gp_loader *l, uint32_t epoch)
 {
 	if (l->order_valid && (l->order_epoch == epoch || !l->spec.shuffle))
 		return;
 	uint32_t n = l->d->samples;
 	if (l->spec.shuffle)
-		gp_rng_permutation(l->spec.seed, gp_rng_stream(GP_RNG_SHUFFLE, epoch), l->order, n);
+		shuffle(l, epoch);
 	else
 		for (uint32_t i = 0; i < n; i++)
 			l->order[i] = i;
@@ -224,7 +244,10 @@ static enum gp_status allocate(struct gp_loader *l, struct gp_err *err)
 	l->ready_slot = gp_calloc(slots, sizeof(void *));
 	l->order = gp_calloc(l->d->samples, sizeof *l->order);
 	l->memory = gp_alloc_aligned(slots * bytes);
-	if (!l->slot || !l->free_slot || !l->ready_slot || !l->order || !l->memory)
+	const bool buckets = l->spec.shuffle && l->d->bucket > 1 && l->d->class->length;
+	if (buckets)
+		l->bucket_room = gp_calloc(2 * (size_t)l->d->samples, sizeof *l->bucket_room);
+	if ((buckets && !l->bucket_room) || !l->slot || !l->free_slot || !l->ready_slot || !l->order || !l->memory)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %zu batches of %d samples", slots, l->spec.batch);
 	for (size_t i = 0; i < slots; i++) {
 		place(l, &at, &l->slot[i].batch);
@@ -288,6 +311,7 @@ void gp_loader_free(struct gp_loader *l)
 	gp_data_scratch_deinit(&l->scratch);
 	gp_free_aligned(l->memory);
 	gp_free(l->order);
+	gp_free(l->bucket_room);
 	gp_free(l->ready_slot);
 	gp_free(l->free_slot);
 	gp_free(l->slot);

@@ -19,6 +19,8 @@
 
 #include <string.h>
 
+#include "client/data/data_bucket.h"
+#include "client/data/text_cache.h"
 #include "client/data/text_rows.h"
 #include "client/data/text_table.h"
 #include "client/data/text_values.h"
@@ -67,6 +69,7 @@ struct texts {
 	int64_t max; /* 0 until the data set is opened: not given */
 	bool header;
 	struct gp_tokenizer *tokenizer;
+	struct gp_text_making making;
 	struct gp_text_rows rows;
 	bool values;       /* labels are values to predict: value_of in place of label_of */
 	int32_t *label_of; /* (samples) */
@@ -81,6 +84,9 @@ static enum gp_status begin(struct gp_dataset *d, const struct task *task, struc
 	struct texts *t = d->self;
 	t->task = task;
 	t->values = task && task->range;
+	int64_t bucket = 0;
+	GP_TRY(gp_spec_int(spec, "bucket", 0, GP_BUCKET_MOST, &bucket, err));
+	d->bucket = (int)bucket;
 	return gp_spec_int(spec, "max", MAX_LEAST, MAX_MOST, &t->max, err);
 }
 
@@ -310,7 +316,7 @@ static enum gp_status fill(struct gp_dataset *d, const char *path, const struct 
 			"%s has too few rows: every %dth is for validation where val=FILE is not given", path,
 			KEPT_ASIDE);
 	GP_TRY(t->values ? read_values(d, table, path, err) : read_classes(d, table, path, l, err));
-	GP_TRY(gp_text_rows_make(t->tokenizer, path, table, (int)t->max, &t->rows, err));
+	GP_TRY(gp_text_rows_get(t->tokenizer, path, table, (int)t->max, &t->making, &t->rows, err));
 	d->samples = table->rows;
 	if (t->rows.cut)
 		gp_log(data, GP_LOG_WARN, "%s: %u of %u texts have more than %lld tokens and lose their end (max=)",
@@ -372,6 +378,8 @@ static enum gp_status open_texts(struct gp_dataset *d, const struct gp_data_spec
 			d->class->info.name);
 	settle_max(t, options->tokens);
 	GP_TRY(gp_tokenizer_open(options->tokenizer, &t->tokenizer, err));
+	t->making = (struct gp_text_making){options->threads, options->token_cache, options->progress,
+					    options->progress_arg};
 	describe(d);
 	GP_TRY(gp_alloc_array(&labels, 1, sizeof(struct labels), err));
 	const enum gp_status status = open_rows(d, spec, split, labels, err);
@@ -403,6 +411,14 @@ static float value_of(const struct gp_dataset *d, uint32_t index)
 {
 	const struct texts *t = d->self;
 	return t->value_of[index];
+}
+
+static uint32_t length_of(const struct gp_dataset *d, uint32_t index)
+{
+	const struct texts *t = d->self;
+	int count;
+	gp_text_rows_at(&t->rows, index, &count);
+	return (uint32_t)count;
 }
 
 static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
@@ -437,14 +453,15 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 		.write = write_text,                                                                                   \
 		.label = label_of,                                                                                     \
 		.value = value_of,                                                                                     \
+		.length = length_of,                                                                                   \
 	}
 
-TEXTS(gp_data_glue_cola, "glue-cola", "English sentences, acceptable or not (CoLA)", "max=128,limit=N", configure_cola);
-TEXTS(gp_data_glue_rte, "glue-rte", "pairs of texts: does one follow from the other (RTE)", "max=128,limit=N",
+TEXTS(gp_data_glue_cola, "glue-cola", "English sentences, acceptable or not (CoLA)", "max=128,bucket=0,limit=N", configure_cola);
+TEXTS(gp_data_glue_rte, "glue-rte", "pairs of texts: does one follow from the other (RTE)", "max=128,bucket=0,limit=N",
       configure_rte);
-TEXTS(gp_data_glue_sst2, "glue-sst2", "sentences of film reviews, negative or positive (SST-2)", "max=128,limit=N",
+TEXTS(gp_data_glue_sst2, "glue-sst2", "sentences of film reviews, negative or positive (SST-2)", "max=128,bucket=0,limit=N",
       configure_sst2);
 TEXTS(gp_data_glue_stsb, "glue-stsb", "pairs of sentences: how much alike are they, from 0 to 5 (STS-B)",
-      "max=128,limit=N", configure_stsb);
+      "max=128,bucket=0,limit=N", configure_stsb);
 TEXTS(gp_data_tsv, "tsv", "texts of a table with tabs between its columns",
-      "text=COLUMN,pair=COLUMN,label=COLUMN,regression,val=FILE,header=0|1,max=128,limit=N", configure_tsv);
+      "text=COLUMN,pair=COLUMN,label=COLUMN,regression,val=FILE,header=0|1,max=128,bucket=0,limit=N", configure_tsv);

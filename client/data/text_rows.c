@@ -10,10 +10,11 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "common/base/little_endian.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
 
-enum { ROWS_PER_PART = 1024, THREADS_MAX = 16 };
+enum { ROWS_PER_PART = 1024, THREADS_MAX = 64 };
 
 struct gp_text_part {
 	int32_t *token;
@@ -30,8 +31,10 @@ struct making {
 	const struct gp_table *table;
 	const char *path;
 	int most;
+	const struct gp_text_making *how;
 	struct gp_text_rows *rows;
 	atomic_uint next; /* part */
+	atomic_uint done; /* rows */
 	pthread_mutex_t lock;
 	uint32_t failed_part; /* the first of those that failed; UINT32_MAX: none */
 	struct gp_err err;    /* of that part, so that the message is the same whatever thread was first */
@@ -76,6 +79,7 @@ static enum gp_status make_part(struct making *m, struct gp_token_scratch *s, ui
 		p->first_segment[i] = first_segment(&tokens);
 	}
 	p->begin[count] = p->tokens;
+	atomic_fetch_add(&m->done, count);
 	return GP_OK;
 }
 
@@ -90,20 +94,27 @@ static void note_failure(struct making *m, uint32_t part, const struct gp_err *e
 	atomic_store(&m->next, m->rows->parts); /* those before it are under way or done */
 }
 
-static void *make_parts(void *arg)
+static void make_parts(struct making *m, bool tells)
 {
-	struct making *m = arg;
 	struct gp_token_scratch *s = NULL;
 	struct gp_err err;
 	if (gp_token_scratch_new(m->tokenizer, &s, &err) != GP_OK) {
 		note_failure(m, 0, &err);
-		return NULL;
+		return;
 	}
 	uint32_t part;
-	while ((part = atomic_fetch_add(&m->next, 1)) < m->rows->parts)
+	while ((part = atomic_fetch_add(&m->next, 1)) < m->rows->parts) {
 		if (make_part(m, s, part, &err) != GP_OK)
 			note_failure(m, part, &err);
+		else if (tells && m->how->progress)
+			m->how->progress(m->how->progress_arg, atomic_load(&m->done), m->table->rows);
+	}
 	gp_token_scratch_free(s);
+}
+
+static void *run_thread(void *arg)
+{
+	make_parts(arg, false);
 	return NULL;
 }
 
@@ -111,12 +122,12 @@ static void *make_parts(void *arg)
 static void run_threads(struct making *m)
 {
 	pthread_t thread[THREADS_MAX];
-	int wanted = gp_threads_count(0), started = 0;
+	int wanted = gp_threads_count(m->how->threads), started = 0;
 	wanted = wanted < THREADS_MAX ? wanted : THREADS_MAX;
 	wanted = (uint32_t)wanted < m->rows->parts ? wanted : (int)m->rows->parts;
-	while (started < wanted - 1 && pthread_create(&thread[started], NULL, make_parts, m) == 0)
+	while (started < wanted - 1 && pthread_create(&thread[started], NULL, run_thread, m) == 0)
 		started++;
-	make_parts(m);
+	make_parts(m, true);
 	for (int i = 0; i < started; i++)
 		pthread_join(thread[i], NULL);
 }
@@ -130,10 +141,11 @@ static void sum_up(struct gp_text_rows *r)
 }
 
 enum gp_status gp_text_rows_make(const struct gp_tokenizer *t, const char *path, const struct gp_table *table, int most,
-				 struct gp_text_rows *out, struct gp_err *err)
+				 const struct gp_text_making *how, struct gp_text_rows *out, struct gp_err *err)
 {
 	struct gp_text_rows rows = {.rows_per_part = ROWS_PER_PART};
-	struct making m = {t, table, path, most, &rows, .lock = PTHREAD_MUTEX_INITIALIZER, .failed_part = UINT32_MAX};
+	struct making m = {
+		t, table, path, most, how, &rows, .lock = PTHREAD_MUTEX_INITIALIZER, .failed_part = UINT32_MAX};
 	void *parts;
 	rows.parts = (table->rows + ROWS_PER_PART - 1) / ROWS_PER_PART;
 	GP_TRY(gp_alloc_array(&parts, rows.parts, sizeof *rows.part, err));
@@ -146,6 +158,49 @@ enum gp_status gp_text_rows_make(const struct gp_tokenizer *t, const char *path,
 		return err->code;
 	}
 	sum_up(&rows);
+	*out = rows;
+	return GP_OK;
+}
+
+/* Rows from number * ROWS_PER_PART on; `counts` and `firsts` of these, and their tokens from *token on, which moves. */
+static enum gp_status restore_part(struct gp_text_part *p, const uint8_t *counts, const uint8_t *firsts, uint32_t rows,
+				   const uint8_t **token, struct gp_err *err)
+{
+	void *memory;
+	for (uint32_t i = 0; i < rows; i++) {
+		const int count = (int)gp_get_le(counts + (size_t)i * 4, 4);
+		p->begin[i] = p->tokens;
+		p->first_segment[i] = (int)gp_get_le(firsts + (size_t)i * 4, 4);
+		p->tokens += (size_t)count;
+		p->longest = count > p->longest ? count : p->longest;
+	}
+	p->begin[rows] = p->tokens;
+	GP_TRY(gp_alloc_array(&memory, p->tokens, sizeof *p->token, err));
+	p->token = memory;
+	for (size_t i = 0; i < p->tokens; i++, *token += 4)
+		p->token[i] = (int32_t)gp_get_le(*token, 4);
+	return GP_OK;
+}
+
+enum gp_status gp_text_rows_restore(const uint8_t *bytes, uint32_t count, uint32_t cut, struct gp_text_rows *out,
+				    struct gp_err *err)
+{
+	struct gp_text_rows rows = {.rows_per_part = ROWS_PER_PART,
+				    .parts = (count + ROWS_PER_PART - 1) / ROWS_PER_PART};
+	const uint8_t *const firsts = bytes + (size_t)count * 4, *token = firsts + (size_t)count * 4;
+	void *parts;
+	GP_TRY(gp_alloc_array(&parts, rows.parts, sizeof *rows.part, err));
+	rows.part = parts;
+	for (uint32_t i = 0; i < rows.parts; i++) {
+		const uint32_t first = i * ROWS_PER_PART, left = count - first;
+		if (restore_part(&rows.part[i], bytes + (size_t)first * 4, firsts + (size_t)first * 4,
+				 left < ROWS_PER_PART ? left : ROWS_PER_PART, &token, err) != GP_OK) {
+			gp_text_rows_deinit(&rows);
+			return err->code;
+		}
+	}
+	sum_up(&rows);
+	rows.cut = cut;
 	*out = rows;
 	return GP_OK;
 }

@@ -19,9 +19,21 @@ struct gp_text_rows { /* start with {0} */
 	uint32_t cut; /* rows that had more than `most` tokens */
 };
 
+struct gp_text_making {
+	int64_t threads;   /* at most; 0: one for each processor */
+	const char *cache; /* (optional) a folder: text_cache.h */
+	/* (optional) On the caller's thread, after each part of the rows that this one has made. */
+	void (*progress)(void *arg, uint32_t done, uint32_t of);
+	void *progress_arg;
+};
+
 /* Rows of at most `most` tokens. Errors name the line of `path`. */
 enum gp_status gp_text_rows_make(const struct gp_tokenizer *t, const char *path, const struct gp_table *table, int most,
-				 struct gp_text_rows *out, struct gp_err *err);
+				 const struct gp_text_making *how, struct gp_text_rows *out, struct gp_err *err);
+/* Of rows that were made before: `bytes` has a u32, little-endian, for the tokens of each row, one for those of segment 0, and
+ * one for each token. The caller has compared them with what is possible. */
+enum gp_status gp_text_rows_restore(const uint8_t *bytes, uint32_t count, uint32_t cut, struct gp_text_rows *out,
+				    struct gp_err *err);
 void gp_text_rows_deinit(struct gp_text_rows *r);
 /* The tokens of a row, and how many they are. */
 const int32_t *gp_text_rows_at(const struct gp_text_rows *r, uint32_t row, int *count);

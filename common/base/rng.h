@@ -23,7 +23,8 @@ enum gp_rng_use {
 	GP_RNG_ROUNDING = 5,
 	GP_RNG_SYNTHETIC = 6,
 	GP_RNG_SAMPLE = 7,
-	GP_RNG_LINK = 8, /* of the emulated link: faults and jitter; stays on this side */
+	GP_RNG_LINK = 8,    /* of the emulated link: faults and jitter; stays on this side */
+	GP_RNG_BUCKETS = 9, /* of batches by length; stays on this side, too */
 };
 
 /* Four 32-bit words for counter (index, stream) under key `seed`. */
