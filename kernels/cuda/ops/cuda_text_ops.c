@@ -13,9 +13,4 @@ static enum gp_status refuse(struct cuda_plan *p, struct cuda_node *n, struct gp
 }
 
 #define REFUSED(op) const struct cuda_op gp_cuda_op_##op = {.name = #op, .prepare = refuse};
-REFUSED(gelu)
-REFUSED(tanh)
-REFUSED(layer_norm)
 REFUSED(attention)
-REFUSED(add_rows)
-REFUSED(take_row)

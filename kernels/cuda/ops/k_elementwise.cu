@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Activations, sums and dropout: bound by memory, so 16 bytes per access and
+ * Activations, GELU and tanh, sums and dropout: bound by memory, so 16 bytes per access and
  * no more threads than a card holds at once. See k_elementwise.h.
  * Test: tests/unit/test_cuda_ops.c
  */
@@ -94,6 +94,57 @@ struct relu6_grad {
 	}
 };
 
+/* --- GELU and tanh ------------------------------------------------------------------------------------------------ */
+
+/* sqrt(2 / pi) and the factor of x^3 in GELU's approximation; 1 / sqrt(2 pi), 1 / sqrt(2) */
+#define SLOPE   0.7978845608028654f
+#define CUBE    0.044715f
+#define DENSITY 0.3989422804014327f
+#define ROOT    0.7071067811865476f
+
+struct gelu {
+	GPK_DEVICE float of(float x)
+	{
+		return 0.5f * x * (1.0f + erff(x * ROOT));
+	}
+};
+
+struct gelu_grad {
+	GPK_DEVICE float of(float dout, float x)
+	{
+		return dout * (0.5f * (1.0f + erff(x * ROOT)) + x * DENSITY * expf(-0.5f * x * x));
+	}
+};
+
+struct gelu_approximate {
+	GPK_DEVICE float of(float x)
+	{
+		return 0.5f * x * (1.0f + tanhf(SLOPE * (x + CUBE * x * x * x)));
+	}
+};
+
+struct gelu_approximate_grad {
+	GPK_DEVICE float of(float dout, float x)
+	{
+		const float t = tanhf(SLOPE * (x + CUBE * x * x * x));
+		return dout * (0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * SLOPE * (1.0f + 3.0f * CUBE * x * x));
+	}
+};
+
+struct tanh_of {
+	GPK_DEVICE float of(float x)
+	{
+		return tanhf(x);
+	}
+};
+
+struct tanh_grad {
+	GPK_DEVICE float of(float dout, float out)
+	{
+		return dout * (1.0f - out * out);
+	}
+};
+
 template <typename F>
 static void launch_map(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *a, const void *b, int64_t n)
 {
@@ -159,6 +210,35 @@ extern "C" void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, 
 		launch_map<relu6_grad>(s, type, dx, dout, out, n);
 	else
 		launch_map<relu_grad>(s, type, dx, dout, out, n);
+}
+
+extern "C" void gpk_gelu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool approximate, void *out,
+				 const void *in, int64_t n)
+{
+	if (approximate)
+		launch_map_one<gelu_approximate>(s, type, out, in, n);
+	else
+		launch_map_one<gelu>(s, type, out, in, n);
+}
+
+extern "C" void gpk_gelu_backward(struct gp_rt_stream *s, enum gp_rt_type type, bool approximate, void *dx,
+				  const void *dout, const void *in, int64_t n)
+{
+	if (approximate)
+		launch_map<gelu_approximate_grad>(s, type, dx, dout, in, n);
+	else
+		launch_map<gelu_grad>(s, type, dx, dout, in, n);
+}
+
+extern "C" void gpk_tanh_forward(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *in, int64_t n)
+{
+	launch_map_one<tanh_of>(s, type, out, in, n);
+}
+
+extern "C" void gpk_tanh_backward(struct gp_rt_stream *s, enum gp_rt_type type, void *dx, const void *dout,
+				  const void *out, int64_t n)
+{
+	launch_map<tanh_grad>(s, type, dx, dout, out, n);
 }
 
 /* --- dropout ------------------------------------------------------------------------------------------------------ */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Launchers of ops that look at one element at a time: activations, sums,
- * dropout. Tensors are device memory of `type`, n elements. Outputs may be
+ * Launchers of ops that look at one element at a time: activations, GELU and
+ * tanh, sums, dropout. Tensors are device memory of `type`, n elements. Outputs may be
  * inputs.
  *
  * Threads: launchers queue on a stream and return; one thread at a time for a stream
@@ -30,6 +30,18 @@ void gpk_sum(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const stru
 void gpk_relu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *out, const void *in, int64_t n);
 void gpk_relu_backward(struct gp_rt_stream *s, enum gp_rt_type type, bool six, void *dx, const void *dout,
 		       const void *out, int64_t n);
+
+/*
+ * GELU is x Phi(x), or x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) where `approximate`; its gradient is dx = dout times the
+ * slope at `in`. That of tanh comes from its output: dx = dout (1 - out^2).
+ */
+void gpk_gelu_forward(struct gp_rt_stream *s, enum gp_rt_type type, bool approximate, void *out, const void *in,
+		      int64_t n);
+void gpk_gelu_backward(struct gp_rt_stream *s, enum gp_rt_type type, bool approximate, void *dx, const void *dout,
+		       const void *in, int64_t n);
+void gpk_tanh_forward(struct gp_rt_stream *s, enum gp_rt_type type, void *out, const void *in, int64_t n);
+void gpk_tanh_backward(struct gp_rt_stream *s, enum gp_rt_type type, void *dx, const void *dout, const void *out,
+		       int64_t n);
 
 /*
  * Dropout's draws: element i's word is word i % 4 of block *draw * ceil(n/4) + i/4 of (seed, stream), common/base/rng.h. One
