@@ -26,11 +26,9 @@ struct gpk_head {
 GPK_DEVICE struct gpk_head gpk_head_of(const struct gpk_attention &a, int64_t index)
 {
 	const int64_t sample = index / a.heads, stride = a.heads * a.width;
-	const int32_t length = a.length[sample], most = (int32_t)a.positions;
+	const int32_t length = a.length[sample] < 0 ? 0 : a.length[sample];
 	return {index * a.positions, sample * a.positions * stride + index % a.heads * a.width, stride,
-		length < 0      ? 0
-		: length < most ? length
-				: most};
+		length < a.positions ? length : (int32_t)a.positions};
 }
 
 /* Draws of weights (i, j) to (i, j + 3), j a multiple of 4. `draw`: *a.drop.draw. */

@@ -23,6 +23,7 @@
 
 #define STRIP     16 /* rows of a warp */
 #define MOST_WIDE 64 /* columns of a tile: a mask of 32 bits says which of a lane's weights dropout has kept */
+#define MOST_BACK 32 /* the same in backward, where a lane has two sets of them in its registers */
 
 /*
  * Where fp32 is read as it is, any card has to do: 48 KiB of shared memory. Else up to 96 KiB, one block of which fits on
@@ -33,9 +34,11 @@ constexpr unsigned shared_of(bool exact, bool back, unsigned pitch)
 	return (exact ? 48 : back && pitch <= 256 ? 64 : 96) << 10;
 }
 
-constexpr int columns_of(unsigned shared, unsigned held, unsigned pitch)
+/* Columns of a tile, of which there are two at once for each of two operands beside those that are held. */
+constexpr int columns_of(unsigned shared, unsigned held, unsigned pitch, int most)
 {
-	return (shared - held) / (4 * pitch) < MOST_WIDE ? (int)((shared - held) / (4 * pitch)) : MOST_WIDE;
+	const int columns = (int)((shared - held) / (4 * pitch));
+	return columns < most ? columns : most;
 }
 
 /* Heads of up to Wide columns of Type. Exact: products in fp32. Back: two operands are held for the whole walk, not one. */
@@ -45,7 +48,8 @@ template <typename Type, int Wide, bool Exact, bool Back> struct kind {
 	static constexpr int ROWS = WARPS * STRIP, CHUNK = GPK_CHUNK_BYTES / sizeof(T), CHUNKS = D / CHUNK;
 	static constexpr unsigned PITCH = CHUNKS < 8 ? 8 * GPK_CHUNK_BYTES : CHUNKS * GPK_CHUNK_BYTES;
 	static constexpr unsigned HELD = (Back ? 2 : 1) * ROWS * PITCH;
-	static constexpr int N = columns_of(shared_of(Exact, Back, PITCH), HELD, PITCH), ALONG = N / 8;
+	static constexpr int N = columns_of(shared_of(Exact, Back, PITCH), HELD, PITCH, Back ? MOST_BACK : MOST_WIDE);
+	static constexpr int ALONG = N / 8;
 	static constexpr int STAGES = 2;
 	static constexpr unsigned TILE = N * PITCH, STAGE = 2 * TILE, SHARED = HELD + STAGES * STAGE;
 	static constexpr bool EXACT = Exact;
