@@ -14,12 +14,15 @@
 #include "common/base/threads.h"
 #include "common/graph/device.h"
 #include "common/graph/graph_part.h"
+#include "common/graph/ops/op_attention.h"
 #include "common/graph/ops/op_batch_norm.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_elementwise.h"
 #include "common/graph/ops/op_embedding.h"
+#include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_rows.h"
 #include "common/graph/ops/op_shape.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
@@ -154,6 +157,46 @@ static struct gp_graph *build_tokens(void)
 	x = gp_graph_dropout(g, "drop", x, 0.2f, &err);
 	begin(g);
 	return end(g, gp_graph_linear(g, "fc", x, CLASSES, true, &err));
+}
+
+static int linear(struct gp_graph *g, const char *name, int in, int out)
+{
+	begin(g);
+	return gp_graph_linear(g, name, in, out, true, &err);
+}
+
+static int layer_norm(struct gp_graph *g, const char *name, int in, int residual)
+{
+	begin(g);
+	return gp_graph_layer_norm(g, name, in, residual, (struct gp_layer_norm_attr){.eps = 1e-5f, .p = 0.1f}, &err);
+}
+
+/* A layer of an encoder; the lengths cross where they lie before the attention. */
+static struct gp_graph *build_encoder(void)
+{
+	const struct gp_type ids = {GP_I32, {.ndim = 1, .dim = {6}}}, one = {GP_I32, {.ndim = 1, .dim = {1}}};
+	struct gp_graph *g = gp_graph_new_empty("encoder", &err);
+	assert_int_equal(gp_graph_add_input(g, "ids", &ids, &err), 0);
+	assert_int_equal(gp_graph_add_input(g, "length", &one, &err), 1);
+	begin(g);
+	int x = gp_graph_embedding(g, "tokens", 0, VOCAB, 16, &err);
+	begin(g);
+	x = gp_graph_add_rows(g, "place", x, (struct gp_add_rows_attr){.rows = 8, .first = 2, .step = 1}, &err);
+	begin(g);
+	x = gp_graph_add_rows(g, "kind", x, (struct gp_add_rows_attr){.rows = 2}, &err);
+	const int in = layer_norm(g, "n0", x, -1), q = linear(g, "q", in, 16), k = linear(g, "k", in, 16),
+		  v = linear(g, "v", in, 16);
+	begin(g);
+	x = gp_graph_attention(g, "a", (const int[]){q, k, v}, 1, (struct gp_attention_attr){.heads = 2, .p = 0.2f},
+			       &err);
+	const int middle = layer_norm(g, "n1", linear(g, "o", x, 16), in);
+	x = linear(g, "f0", middle, 24);
+	begin(g);
+	x = gp_graph_gelu(g, "act", x, false, &err);
+	x = layer_norm(g, "n2", linear(g, "f1", x, 16), middle);
+	begin(g);
+	x = gp_graph_take_row(g, "first", x, 0, &err);
+	return end(g, linear(g, "fc", unary(g, GP_OP_TANH, "tanh", x), CLASSES));
 }
 
 /* --- one plan, or three ------------------------------------------------------------------------------------------- */
@@ -411,6 +454,12 @@ static void check_everywhere(struct gp_graph *g, int emulated)
 	gp_graph_free(g);
 }
 
+static void cuts_inside_an_encoder_change_no_bit(void **state)
+{
+	(void)state;
+	check_everywhere(build_encoder(), 23);
+}
+
 static void cuts_inside_residual_blocks_change_no_bit(void **state)
 {
 	(void)state;
@@ -487,6 +536,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(cuts_inside_residual_blocks_change_no_bit),
+		cmocka_unit_test(cuts_inside_an_encoder_change_no_bit),
 		cmocka_unit_test(cuts_inside_inverted_residuals_change_no_bit),
 		cmocka_unit_test(cuts_around_norms_of_shared_values_change_no_bit),
 		cmocka_unit_test(cuts_through_tokens_and_a_mask_change_no_bit),
