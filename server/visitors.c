@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See visitors.h. The table is searched from end to end: that costs a few
+ * See visitors.h. A table is searched from end to end: that costs a few
  * microseconds where a handshake costs hundreds, and there is nothing in it that
  * an attacker could make slow. Test: tests/unit/test_visitors.c
  */
@@ -12,7 +12,8 @@
 
 #include "common/net/conn.h"
 
-#define NAME_BYTES 64 /* as it is shown */
+#define NAME_BYTES     64 /* as it is shown */
+#define NAMES_AT_START 16
 
 struct budget {
 	double left;
@@ -30,12 +31,16 @@ struct visitor {
 	char name[NAME_BYTES];
 };
 
+struct table {
+	struct visitor *visitor;
+	int count, cap;
+};
+
 struct gp_visitors {
 	struct gp_visitor_limits limits;
 	void (*left_out)(void *arg, const char *name, uint64_t lines);
 	void *arg;
-	int count;
-	struct visitor visitor[GP_VISITORS_MAX];
+	struct table addresses, names;
 };
 
 enum gp_status gp_visitors_new(const struct gp_visitor_limits *limits,
@@ -47,12 +52,22 @@ enum gp_status gp_visitors_new(const struct gp_visitor_limits *limits,
 	v->limits = *limits;
 	v->left_out = left_out;
 	v->arg = arg;
-	*out = v;
-	return GP_OK;
+	v->addresses.cap = GP_VISITORS_MAX;
+	const enum gp_status status =
+		gp_alloc_array((void **)&v->addresses.visitor, GP_VISITORS_MAX, sizeof *v->addresses.visitor, err);
+	if (status != GP_OK)
+		gp_visitors_free(v);
+	else
+		*out = v;
+	return status;
 }
 
 void gp_visitors_free(struct gp_visitors *v)
 {
+	if (!v)
+		return;
+	gp_free(v->addresses.visitor);
+	gp_free(v->names.visitor);
 	gp_free(v);
 }
 
@@ -94,11 +109,17 @@ static bool is_same(const struct gp_visitor_key *a, const struct gp_visitor_key 
 	return a->kind == b->kind && memcmp(a->bytes, b->bytes, sizeof a->bytes) == 0;
 }
 
+static struct table *table_of(struct gp_visitors *v, struct gp_visitor_key key)
+{
+	return key.kind == 'n' ? &v->names : &v->addresses;
+}
+
 static struct visitor *find(struct gp_visitors *v, struct gp_visitor_key key)
 {
-	for (int i = 0; i < v->count; i++)
-		if (is_same(&v->visitor[i].key, &key))
-			return &v->visitor[i];
+	struct table *t = table_of(v, key);
+	for (int i = 0; i < t->count; i++)
+		if (is_same(&t->visitor[i].key, &key))
+			return &t->visitor[i];
 	return NULL;
 }
 
@@ -110,15 +131,40 @@ static void tell_left_out(struct gp_visitors *v, struct visitor *one)
 }
 
 /* NULL when each has a handshake under way. */
-static struct visitor *longest_away(struct gp_visitors *v)
+static struct visitor *longest_away(struct table *t)
 {
 	struct visitor *oldest = NULL;
-	for (int i = 0; i < v->count; i++) {
-		struct visitor *one = &v->visitor[i];
+	for (int i = 0; i < t->count; i++) {
+		struct visitor *one = &t->visitor[i];
 		if (one->under_way == 0 && (!oldest || one->used_ns < oldest->used_ns))
 			oldest = one;
 	}
 	return oldest;
+}
+
+static bool grow(struct table *t)
+{
+	const int cap = t->cap > 0 ? 2 * t->cap : NAMES_AT_START;
+	struct visitor *more = gp_realloc(t->visitor, (size_t)cap, sizeof *more);
+	if (!more)
+		return false;
+	t->visitor = more;
+	t->cap = cap;
+	return true;
+}
+
+/* NULL when there is none. */
+static struct visitor *room(struct gp_visitors *v, struct table *t, uint64_t now_ns)
+{
+	if (t->count < t->cap)
+		return &t->visitor[t->count++];
+	struct visitor *one = longest_away(t);
+	const bool remembered = !one || now_ns - one->used_ns < GP_VISITOR_MINUTE;
+	if (t == &v->names && remembered)
+		return grow(t) ? &t->visitor[t->count++] : NULL;
+	if (one)
+		tell_left_out(v, one);
+	return one;
 }
 
 /* NULL when there is no room. */
@@ -126,10 +172,9 @@ static struct visitor *enter(struct gp_visitors *v, struct gp_visitor_key key, u
 {
 	struct visitor *one = find(v, key);
 	if (!one) {
-		one = v->count < GP_VISITORS_MAX ? &v->visitor[v->count++] : longest_away(v);
+		one = room(v, table_of(v, key), now_ns);
 		if (!one)
 			return NULL;
-		tell_left_out(v, one);
 		*one = (struct visitor){.key = key};
 	}
 	one->used_ns = now_ns;
@@ -215,8 +260,14 @@ bool gp_visitors_may_tell(struct gp_visitors *v, struct gp_visitor_key key, cons
 	return false;
 }
 
+static void sum_up(struct gp_visitors *v, struct table *t)
+{
+	for (int i = 0; i < t->count; i++)
+		tell_left_out(v, &t->visitor[i]);
+}
+
 void gp_visitors_sum_up(struct gp_visitors *v)
 {
-	for (int i = 0; i < v->count; i++)
-		tell_left_out(v, &v->visitor[i]);
+	sum_up(v, &v->addresses);
+	sum_up(v, &v->names);
 }

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What each visitor of the server has done lately, in a table of fixed size, so
- * that one of them cannot take everything: TLS handshakes under way and begun,
- * wrong tokens, links, lines of the log. A visitor is an address, which is one IPv4 address
+ * What each visitor of the server has done lately, so that one of them cannot
+ * take everything: TLS handshakes under way and begun, wrong tokens, links, lines
+ * of the log. A visitor is an address, which is one IPv4 address
  * or one /64 of IPv6 (what a host gets as its own), or a name that was proved.
  *
- * Where the table is full, the visitor that was away longest makes room; one with
- * a handshake under way stays. Here is no clock: who asks says what time it is.
+ * Addresses have a table of fixed size: where it is full, the one that was away
+ * longest makes room; one with a handshake under way stays. Names have a table of
+ * their own, so that neither pushes the other out. A name makes room when it was away
+ * for a minute, and has its whole budget again anyway; until then the table grows, as there are only as
+ * many names as the operator has given out. Here is no clock: who asks says what time it is.
  *
  * Threads: loop thread. Test: tests/unit/test_visitors.c
  */
@@ -15,7 +18,7 @@
 
 #include "common/base/status.h"
 
-#define GP_VISITORS_MAX   4096
+#define GP_VISITORS_MAX   4096                  /* addresses */
 #define GP_VISITOR_MINUTE UINT64_C(60000000000) /* in nanoseconds */
 
 struct gp_visitor_key {

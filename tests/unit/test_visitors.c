@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What one address or one name may do in a while, and a table that never grows.
+ * What one address or one name may do in a while, a table of addresses that never
+ * grows, and one of names that remembers each for as long as its budget is not full.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -192,6 +193,41 @@ static void in_a_full_table_the_longest_away_makes_room_unless_it_shakes_hands(v
 	gp_visitors_free(v);
 }
 
+static struct gp_visitor_key numbered_name(int i)
+{
+	char text[32];
+	snprintf(text, sizeof text, "token:%d", i);
+	return gp_visitor_of_name(text);
+}
+
+static void strangers_of_many_addresses_do_not_push_out_a_name_that_has_used_up_its_links(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){.wrong_tokens = 1});
+	assert_int_equal(gp_visitors_link(v, numbered_name(0), 1, START), 0);
+	for (int i = 0; i < 2 * GP_VISITORS_MAX; i++)
+		gp_visitors_wrong_token(v, numbered(i), START + 1);
+	assert_true(gp_visitors_link(v, numbered_name(0), 1, START + 2) > 0);
+	gp_visitors_free(v);
+}
+
+static void names_push_out_neither_an_address_nor_each_other_within_a_minute(void **state)
+{
+	(void)state;
+	enum { NAMES = GP_VISITORS_MAX + 8 };
+	struct gp_visitors *v = make((struct gp_visitor_limits){.wrong_tokens = 1, .lines = 1});
+	gp_visitors_wrong_token(v, numbered(0), START);
+	for (int i = 0; i < NAMES; i++)
+		assert_int_equal(gp_visitors_link(v, numbered_name(i), 1, START + 1), 0);
+	assert_false(gp_visitors_may_try_token(v, numbered(0), START + 2));
+	for (int i = 0; i < NAMES; i++)
+		assert_true(gp_visitors_link(v, numbered_name(i), 1, START + 2) > 0);
+	for (int i = 0; i < NAMES; i++) /* a minute later others take their places, and no memory */
+		assert_int_equal(gp_visitors_link(v, numbered_name(NAMES + i), 1, START + 61 * SECOND), 0);
+	assert_int_equal(gp_visitors_link(v, numbered_name(0), 1, START + 122 * SECOND), 0);
+	gp_visitors_free(v);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -203,6 +239,8 @@ int main(void)
 		cmocka_unit_test(lines_beyond_the_limit_of_a_minute_are_counted),
 		cmocka_unit_test(without_limits_everything_may_be_and_nothing_is_kept),
 		cmocka_unit_test(in_a_full_table_the_longest_away_makes_room_unless_it_shakes_hands),
+		cmocka_unit_test(strangers_of_many_addresses_do_not_push_out_a_name_that_has_used_up_its_links),
+		cmocka_unit_test(names_push_out_neither_an_address_nor_each_other_within_a_minute),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
