@@ -145,7 +145,8 @@ static const struct gp_opt options[] = {
 	 .min = 1,
 	 .max = 100000,
 	 .group = "Limits",
-	 .help = "clients at once; more are turned away"},
+	 .help = "clients at once; for one more, a client that has most of the parked ones loses one, or it is turned "
+		 "away"},
 	{.name = "max-unopened",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.max_unopened),
@@ -279,7 +280,8 @@ static const struct gp_opt_table table = {
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
-		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end. SIGUSR1\n"
+		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end. "
+		 "SIGUSR1\n"
 		 "writes the status of all sessions to the log: step, rates, bytes, queue, memory. SIGTERM\n"
 		 "and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
 		 "state and exits with status 0. A second signal, or the end of --drain-for, ends it at once with\n"
@@ -465,7 +467,8 @@ static enum gp_status serve(struct settings *set, struct gp_err *err)
 	if (set->port_file && status == GP_OK)
 		unlink(set->port_file);
 	if (status == GP_OK && d.server.fallen_back > 0)
-		GP_FAIL(err, GP_IO, "the state of %d runs could not be written; the log says to which step each falls back",
+		GP_FAIL(err, GP_IO,
+			"the state of %d runs could not be written; the log says to which step each falls back",
 			d.server.fallen_back);
 	return status;
 }

@@ -70,6 +70,7 @@ struct gp_server {
 	 * limited apart, so that who says nothing keeps nobody out. */
 	struct gp_server_link *newest_stranger, *oldest_stranger;
 	int stranger_count;
+	uint64_t made_room_ns; /* when a parked session was last looked for, to end it for a newcomer */
 	double stranger_lines; /* of the log that their ends may still fill, and since when */
 	uint64_t stranger_lines_ns, strangers_untold;
 	uint64_t next_link, next_session;

@@ -15,6 +15,8 @@
 
 #define RATE_WINDOW_S 30.0 /* of steps, which may take long */
 #define ENDING_MOST   64   /* sessions that have ended and wait for the disk or for a device */
+#define ENDING_NAMED  256  /* the same, where each name has a limit of its own (usage.h) */
+#define PARKED_LEFT   1    /* a client with so many parked sessions loses none to others */
 
 static void on_gone(uv_handle_t *h)
 {
@@ -150,6 +152,70 @@ static int sessions_alive(const struct gp_server *srv)
 	return n;
 }
 
+static bool is_same_client(const struct gp_client_tag *a, const struct gp_client_tag *b)
+{
+	return memcmp(&a->key, &b->key, sizeof a->key) == 0;
+}
+
+static bool is_parked(const struct gp_server_session *s)
+{
+	return s->ready && !s->link && !s->successor && !s->ending;
+}
+
+/* Sessions of this client; parked: only those. */
+static int sessions_of(const struct gp_server *srv, const struct gp_client_tag *client, bool parked)
+{
+	int n = 0;
+	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
+		n += is_same_client(&s->client, client) && (parked ? is_parked(s) : gp_server_session_counts(s));
+	return n;
+}
+
+/* Of the client that has most parked, and more than `most`, the one that is parked for longest; NULL: there is no such. */
+static struct gp_server_session *parked_to_end(const struct gp_server *srv, int most)
+{
+	struct gp_server_session *oldest = NULL;
+	for (struct gp_server_session *s = srv->sessions; s; s = s->next) {
+		if (!is_parked(s))
+			continue;
+		const int parked = sessions_of(srv, &s->client, true);
+		if (parked < most || (parked == most && (!oldest || s->parked_ns > oldest->parked_ns)))
+			continue;
+		oldest = s;
+		most = parked;
+	}
+	return oldest;
+}
+
+static bool room_is_coming(const struct gp_server *srv)
+{
+	for (const struct gp_server_session *s = srv->sessions; s; s = s->next)
+		if (s->ending && gp_server_session_counts(s))
+			return true;
+	return false;
+}
+
+/* Who is away keeps nobody out with many sessions. The room may not be there before the newcomer comes again. All sessions are
+ * compared with each other, so whoever asks often does not make the server look as often. */
+static void make_room(struct gp_server *srv, const struct gp_client_tag *newcomer)
+{
+	char title[GP_SESSION_TITLE];
+	const uint64_t now = gp_now_ns();
+	if (room_is_coming(srv) || now - srv->made_room_ns < GP_SERVER_TICK_MS * UINT64_C(1000000))
+		return;
+	srv->made_room_ns = now;
+	const int own = sessions_of(srv, newcomer, false);
+	struct gp_server_session *s = parked_to_end(srv, own > PARKED_LEFT ? own : PARKED_LEFT);
+	if (!s)
+		return;
+	gp_client_log_write(&srv->log, &s->client, GP_LOG_WARN,
+			    "%s, parked, ends at step %llu: all sessions are taken (--max-sessions), and its client "
+			    "has most "
+			    "of those that are parked",
+			    gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));
+	gp_server_session_end(s);
+}
+
 static void enlist(struct gp_server_session *s)
 {
 	struct gp_server *srv = s->srv;
@@ -175,17 +241,34 @@ static void set_run_id(struct gp_server_session *s, const uint8_t id[GP_RUN_ID_B
 	memcpy(s->stored_as, sum, GP_RUN_ID_BYTES);
 }
 
+static enum gp_status check_quota(const struct gp_server *srv, const char *who, struct gp_err *err)
+{
+	const struct gp_limits *may = gp_limits_find(srv->limits, who);
+	const struct gp_usage has = gp_usage_of(srv, who, NULL);
+	GP_TRY(gp_usage_check_session(may, &has, who, err));
+	return gp_usage_check_ended(srv, may, &has, who, err);
+}
+
+static enum gp_status check_room(struct gp_server *srv, const struct gp_client_tag *client, struct gp_err *err)
+{
+	const bool names = srv->set.tokens || srv->set.tls_client_ca;
+	if (sessions_alive(srv) >= srv->set.max_sessions)
+		make_room(srv, client);
+	if (sessions_alive(srv) >= srv->set.max_sessions)
+		GP_FAIL(err, GP_BUSY, "the server has no room for another session");
+	if (srv->session_count >= srv->set.max_sessions + (names ? ENDING_NAMED : ENDING_MOST))
+		GP_FAIL(err, GP_BUSY, "the server is still busy with sessions that have ended");
+	return GP_OK;
+}
+
 enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_link *link, struct gp_span run_id,
-				     const char *who, struct gp_server_session **out, struct gp_err *err)
+				     const char *who, const struct gp_client_tag *client,
+				     struct gp_server_session **out, struct gp_err *err)
 {
 	if (run_id.len > 0)
 		supersede(srv, run_id, who);
-	const struct gp_usage has = gp_usage_of(srv, who, NULL);
-	GP_TRY(gp_usage_check_session(gp_limits_find(srv->limits, who), &has, who, err));
-	if (sessions_alive(srv) >= srv->set.max_sessions)
-		GP_FAIL(err, GP_BUSY, "the server has no room for another session");
-	if (srv->session_count >= srv->set.max_sessions + ENDING_MOST)
-		GP_FAIL(err, GP_BUSY, "the server is still busy with sessions that have ended");
+	GP_TRY(check_quota(srv, who, err));
+	GP_TRY(check_room(srv, client, err));
 	struct gp_server_session *s = gp_calloc(1, sizeof *s);
 	if (!s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a session");
@@ -293,6 +376,7 @@ void gp_server_session_drain(struct gp_server_session *s)
 void gp_server_session_park(struct gp_server_session *s)
 {
 	gp_body_detach(s->body);
+	s->parked_ns = gp_now_ns();
 	start_window(s);
 }
 

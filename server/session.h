@@ -27,16 +27,16 @@ struct gp_server_opening;
 struct gp_server_session {
 	struct gp_server *srv;
 	struct gp_server_session *prev, *next;
-	struct gp_server_link *link;         /* until its channel is gone; NULL: parked */
-	struct gp_server_link *successor;    /* waits until the session has come to rest, and its body is rewound */
-	struct gp_server_opening *opening;   /* OPEN is being read */
-	struct gp_body *body;                /* NULL before OPEN */
-	uint64_t memory_bytes;               /* of the server's account */
-	struct gp_server_device *device;     /* from OPEN on */
-	uint64_t device_bytes;               /* of its account */
-	double device_share;                 /* of its device's time, beside 1 of a session without --limits: usage.h */
-	uint32_t tried;                      /* devices, this one included: gp_server_device_bit */
-	struct gp_err busy;                  /* GP_BUSY: one of them had no room now, and why */
+	struct gp_server_link *link;       /* until its channel is gone; NULL: parked */
+	struct gp_server_link *successor;  /* waits until the session has come to rest, and its body is rewound */
+	struct gp_server_opening *opening; /* OPEN is being read */
+	struct gp_body *body;              /* NULL before OPEN */
+	uint64_t memory_bytes;             /* of the server's account */
+	struct gp_server_device *device;   /* from OPEN on */
+	uint64_t device_bytes;             /* of its account */
+	double device_share;               /* of its device's time, beside 1 of a session without --limits: usage.h */
+	uint32_t tried;                    /* devices, this one included: gp_server_device_bit */
+	struct gp_err busy;                /* GP_BUSY: one of them had no room now, and why */
 	enum gp_precision precision;
 	/* The newest, and the one that it replaced until the client has shown that it knows the newest. */
 	uint8_t token[2][GP_TOKEN_BYTES];
@@ -49,6 +49,7 @@ struct gp_server_session {
 	struct gp_client_tag client;        /* in the log */
 	char address[64];                   /* of its newest link */
 	/* What the log tells, see session_status.h: over all links, and what of it past links have carried. */
+	uint64_t parked_ns;               /* since when, while it is parked */
 	uint64_t began_ns, restored_step; /* restored_step: of the checkpoint that its body began from; 0: none */
 	struct gp_tcp_figures past_tcp;
 	uint64_t past_up_bytes, past_down_bytes;
@@ -76,9 +77,12 @@ struct gp_server_session {
 };
 
 /* Makes a session without a body, for this link. `run_id` is that of HELLO, empty or GP_RUN_ID_BYTES; other sessions of
- * the same run end. GP_BUSY when there are as many as the server takes, or as the name may have. */
+ * the same run end. GP_BUSY when there are as many as the server takes, or as the name may have. Where all are taken, the
+ * session that is parked for longest ends, of that client which has most of them parked: two at least, and more than `client`
+ * has sessions. A client is a name, or without one an address. */
 enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_link *link, struct gp_span run_id,
-				     const char *who, struct gp_server_session **out, struct gp_err *err);
+				     const char *who, const struct gp_client_tag *client,
+				     struct gp_server_session **out, struct gp_err *err);
 /* Whether it counts among those that may be open: also one that is ending, as long as it takes memory and threads,
  * unless its own client has replaced it. */
 static inline bool gp_server_session_counts(const struct gp_server_session *s)

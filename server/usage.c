@@ -10,6 +10,8 @@
 #include "common/base/text.h"
 #include "server/session.h"
 
+#define ENDED_A_NAME 16 /* sessions that have ended and wait, however many it may have open */
+
 static double mib(uint64_t bytes)
 {
 	return (double)bytes / 1048576;
@@ -19,11 +21,12 @@ static double mib(uint64_t bytes)
 
 struct gp_usage gp_usage_of(const struct gp_server *srv, const char *who, const struct gp_server_session *but)
 {
-	struct gp_usage u = {0, 0, 0};
+	struct gp_usage u = {0, 0, 0, 0};
 	for (const struct gp_server_session *s = srv->sessions; s; s = s->next) {
 		if (s == but || strcmp(s->who, who) != 0)
 			continue;
 		u.sessions += gp_server_session_counts(s);
+		u.ended += !gp_server_session_counts(s);
 		u.memory_bytes += s->memory_bytes;
 		u.device_bytes += s->device_bytes;
 	}
@@ -50,6 +53,28 @@ enum gp_status gp_usage_check_session(const struct gp_limits *may, const struct 
 	GP_FAIL(err, GP_BUSY,
 		"one more session is asked for; %s may have %llu (--limits) and in use are %llu, parked ones included",
 		shown(who, name), (unsigned long long)may->sessions, (unsigned long long)has->sessions);
+}
+
+/* Where clients have no names they are one, and the server's own limit is theirs. One more than sessions, so that a client that
+ * begins anew need not wait for what it left behind. */
+static uint64_t ended_most(const struct gp_server *srv, const struct gp_limits *may)
+{
+	if (!srv->set.tokens && !srv->set.tls_client_ca)
+		return GP_LIMITS_ANY;
+	return may->sessions < ENDED_A_NAME ? may->sessions + 1 : ENDED_A_NAME;
+}
+
+enum gp_status gp_usage_check_ended(const struct gp_server *srv, const struct gp_limits *may,
+				    const struct gp_usage *has, const char *who, struct gp_err *err)
+{
+	char name[GP_SHOWN];
+	const uint64_t most = ended_most(srv, may);
+	if (has->ended >= most)
+		GP_FAIL(err, GP_BUSY,
+			"the server is still busy with sessions that have ended: %s has %llu of them, and may have "
+			"%llu",
+			shown(who, name), (unsigned long long)has->ended, (unsigned long long)most);
+	return GP_OK;
 }
 
 static enum gp_status check_bytes(uint64_t may, uint64_t has, const char *what, const char *who, uint64_t bytes,

@@ -25,6 +25,7 @@ void gp_usage_free_limits(struct gp_server *srv);
 
 struct gp_usage {
 	uint64_t sessions, memory_bytes, device_bytes;
+	uint64_t ended; /* sessions that count no more and still wait for the disk or for a device */
 };
 
 /* `but`: a session that is not counted; NULL: all are. */
@@ -34,6 +35,9 @@ struct gp_usage gp_usage_of(const struct gp_server *srv, const char *who, const 
  * later, GP_DENIED and GP_NOMEM where not. */
 enum gp_status gp_usage_check_session(const struct gp_limits *may, const struct gp_usage *has, const char *who,
 				      struct gp_err *err);
+/* The same of those that have ended: a name cannot fill what there is of them. */
+enum gp_status gp_usage_check_ended(const struct gp_server *srv, const struct gp_limits *may,
+				    const struct gp_usage *has, const char *who, struct gp_err *err);
 enum gp_status gp_usage_check_memory(const struct gp_limits *may, const struct gp_usage *has, const char *who,
 				     uint64_t bytes, struct gp_err *err);
 enum gp_status gp_usage_check_device(const struct gp_limits *may, const struct gp_usage *has, const char *who,

@@ -78,6 +78,57 @@ static void a_name_has_no_more_sessions_than_it_may_parked_ones_included(void **
 	site_stop(&s);
 }
 
+/* A session may not be there before a client comes again. */
+static void be_welcome_some_time(struct raw_peer *c, const struct site *s, const char *token)
+{
+	for (int i = 0;; i++) {
+		assert_true(i < 15000);
+		say_hello(c, s, token);
+		Gpsplit__Control *m = get_control(c);
+		assert_non_null(m);
+		const bool welcome = m->body_case == GPSPLIT__CONTROL__BODY_WELCOME;
+		assert_true(welcome || (m->body_case == GPSPLIT__CONTROL__BODY_ERROR && m->error->code == GP_BUSY));
+		gpsplit__control__free_unpacked(m, NULL);
+		if (welcome)
+			return;
+		client_close(c);
+		usleep(20000);
+	}
+}
+
+static void a_name_that_parks_all_sessions_makes_room_for_others_that_have_fewer(void **state)
+{
+	(void)state;
+	struct raw_peer parked, two, three;
+	struct site s;
+	limit("default sessions=any\n");
+	struct gp_server_settings set = settings();
+	set.max_sessions = 4;
+	site_start(&s, &set);
+	for (int i = 0; i < 4; i++) {
+		open_session(&parked, &s, ONE);
+		client_close(&parked);
+		site_await_parked(&s, i + 1);
+	}
+	expect_refused(&s, ONE, GP_BUSY, "no room for another session"); /* its own ones stay */
+	site_await_parked(&s, 4);
+	be_welcome_some_time(&two, &s, TWO);
+	site_await_parked(&s, 3);
+	be_welcome_some_time(&three, &s, THREE);
+	site_await_parked(&s, 2);
+	client_close(&two); /* it was not open yet, so it is not parked */
+	be_welcome_some_time(&two, &s, TWO);
+	put_open(&two, s.f.body, NULL);
+	expect_control(&two, GPSPLIT__CONTROL__BODY_READY);
+	client_close(&two);
+	site_await_parked(&s, 3);
+	usleep(2 * GP_SERVER_TICK_MS * 1000);
+	expect_refused(&s, ONE, GP_BUSY, "no room for another session"); /* not even for that: it has as many parked */
+	site_await_parked(&s, 3);
+	client_close(&three);
+	site_stop(&s);
+}
+
 static void expect_no_room(const struct site *s, const char *token, enum gp_status code, const char *part)
 {
 	struct raw_peer c;
@@ -267,6 +318,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_name_has_no_more_sessions_than_it_may_parked_ones_included),
+		cmocka_unit_test(a_name_that_parks_all_sessions_makes_room_for_others_that_have_fewer),
 		cmocka_unit_test(all_sessions_of_a_name_have_its_memory_together),
 		cmocka_unit_test(links_of_a_name_in_a_minute_are_limited_and_the_client_is_told_how_long_to_wait),
 		cmocka_unit_test(clients_without_names_are_one_and_have_the_line_of_their_own),

@@ -6,7 +6,7 @@
  * server/state_dir.c asks of common/store/checkpoint.h (linked with --wrap).
  */
 #include "tests/unit/gate.h"
-#include "tests/unit/server_rig.h"
+#include "tests/unit/site_rig.h"
 
 #include "server/state_dir.h"
 
@@ -16,6 +16,7 @@ enum gp_status __real_gp_checkpoint_drop_after(const char *dir, uint64_t step, s
 enum gp_status __wrap_gp_checkpoint_drop_after(const char *dir, uint64_t step, struct gp_err *err);
 
 static char state_dir[64];
+static const char *shown_token = ""; /* by clients of a run */
 static const uint8_t run_id[GP_RUN_ID_BYTES] = {0xab, 0xcd}, old_run[GP_RUN_ID_BYTES] = {0xef};
 
 /* --- the gate ---------------------------------------------------------------------------------------------------- */
@@ -63,6 +64,22 @@ static int setup_keeping_one(void **state)
 	return setup_keeping_at_most(state, bytes + (1 << 14));
 }
 
+static int setup_keeping_names(void **state)
+{
+	struct gp_server_settings set = server_thread_settings();
+	const int file = mkstemp(token_path);
+	strcpy(state_dir, "/tmp/gp_slow_XXXXXX");
+	if (file < 0 || !mkdtemp(state_dir))
+		return -1;
+	close(file);
+	write_tokens("edge-1 " ONE "\nedge-2 " TWO "\n");
+	set.tokens = token_path;
+	set.state_dir = state_dir;
+	set.state_max_bytes = 1 << 30;
+	shown_token = ONE;
+	return setup_with(state, &set);
+}
+
 static int teardown_keeping(void **state)
 {
 	char command[128];
@@ -70,6 +87,13 @@ static int teardown_keeping(void **state)
 	teardown(state);
 	snprintf(command, sizeof command, "rm -rf '%s'", state_dir);
 	return system(command);
+}
+
+static int teardown_keeping_names(void **state)
+{
+	shown_token = "";
+	unlink(token_path);
+	return teardown_keeping(state);
 }
 
 static void put_hello_of(struct raw_peer *c, const struct fixture *f, const uint8_t run[GP_RUN_ID_BYTES],
@@ -80,6 +104,7 @@ static void put_hello_of(struct raw_peer *c, const struct fixture *f, const uint
 	client_connect(c, f);
 	put_preface(c);
 	hello.version = GP_PROTO_VERSION;
+	hello.token = (ProtobufCBinaryData){strlen(shown_token), (uint8_t *)shown_token};
 	hello.run_id = (ProtobufCBinaryData){GP_RUN_ID_BYTES, (uint8_t *)run};
 	hello.checkpoint = checkpoint;
 	hello.n_checkpoint = count;
@@ -207,7 +232,7 @@ static bool too_many_are_ending(const struct fixture *f)
 	struct raw_peer c;
 	client_connect(&c, f);
 	put_preface(&c);
-	put_hello(&c, GP_PROTO_VERSION);
+	put_hello_with(&c, shown_token);
 	Gpsplit__Control *m = get_control(&c);
 	assert_non_null(m);
 	const bool is_error = m->body_case == GPSPLIT__CONTROL__BODY_ERROR;
@@ -232,6 +257,35 @@ static void clients_that_come_and_leave_while_the_disk_stands_still_are_bounded(
 	}
 	gate_set(GATE_OPEN);
 	still_serves(f);
+}
+
+/* Else one name could leave so many that nobody else gets one. */
+static void what_one_name_leaves_while_the_disk_stands_still_keeps_no_other_name_out(void **state)
+{
+	const struct fixture *f = *state;
+	const struct site s = {.f = *f};
+	struct raw_peer c;
+	keep_step_1(f);
+	gate_set(MANIFESTS);
+	for (int i = 0; !too_many_are_ending(f); i++) {
+		assert_true(i < 20000);
+		put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
+		client_close(&c);
+	}
+	open_session(&c, &s, TWO);
+	put_step(&c, f);
+	get_answers(&c, 2, 0);
+	client_close(&c);
+	gate_set(GATE_OPEN);
+	put_hello_of_run(&c, f, (uint64_t[]){1, 0},
+			 2); /* the name itself is let in again, at the latest some time later */
+	for (Gpsplit__Control *m; (m = get_control(&c))->body_case != GPSPLIT__CONTROL__BODY_WELCOME;) {
+		assert_true(m->body_case == GPSPLIT__CONTROL__BODY_ERROR && m->error->code == GP_BUSY);
+		gpsplit__control__free_unpacked(m, NULL);
+		client_close(&c);
+		put_hello_of_run(&c, f, (uint64_t[]){1, 0}, 2);
+	}
+	client_close(&c);
 }
 
 /* Nor does it take OPEN before it has said WELCOME. */
@@ -292,6 +346,9 @@ int main(void)
 		TEST(open_that_waits_for_the_disk_holds_up_nobody_else, setup_keeping),
 		TEST(client_that_leaves_while_its_manifests_are_read_leaves_nothing, setup_keeping),
 		TEST(clients_that_come_and_leave_while_the_disk_stands_still_are_bounded, setup_keeping),
+		cmocka_unit_test_setup_teardown(
+			what_one_name_leaves_while_the_disk_stands_still_keeps_no_other_name_out, setup_keeping_names,
+			teardown_keeping_names),
 		TEST(message_that_comes_before_welcome_ends_the_session, setup_keeping),
 		TEST(removal_that_takes_long_holds_up_nobody_else, setup_keeping_one),
 	};
