@@ -259,6 +259,17 @@ static enum gp_status take_control(struct gp_server_link *l, struct gp_span byte
 	return dispatch(l, m, err);
 }
 
+/* Only OPEN is long, and only reading OPEN takes much. */
+static enum gp_status channel_control_begin(void *arg, uint32_t bytes, struct gp_err *err)
+{
+	struct gp_server_link *l = arg;
+	const enum gp_status status =
+		l->state == GP_LINK_OPEN && !l->session->opening ? gp_server_opening_expect(l, bytes, err) : GP_OK;
+	if (status != GP_OK)
+		gp_server_link_stop(l, status, err->text);
+	return status;
+}
+
 static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp_err *err)
 {
 	struct gp_server_link *l = arg;
@@ -357,6 +368,7 @@ static void check_deadline(uv_timer_t *timer)
 static enum gp_status open_channel(struct gp_server_link *l, struct gp_conn *conn, struct gp_err *err)
 {
 	static const struct gp_channel_cbs cbs = {.opened = channel_opened,
+						  .control_begin = channel_control_begin,
 						  .control = channel_control,
 						  .frame_begin = channel_frame_begin,
 						  .frame = channel_frame,

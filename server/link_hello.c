@@ -136,7 +136,6 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	s->link = l;
 	gp_body_attach(s->body, l->ch);
 	gp_channel_reserve_control(l->ch, gp_body_message_bytes(s->body), &err); /* else messages allocate */
-	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);
 	l->state = GP_LINK_RUN;
 	l->progress_ns = gp_now_ns();
 	gp_server_session_prove(s, &l->proof, &l->client, l->peer);
@@ -153,6 +152,7 @@ void gp_server_link_welcome(struct gp_server_link *l, uint64_t stored)
 	struct gp_err err;
 	l->stored = stored;
 	l->state = GP_LINK_OPEN;
+	gp_channel_set_control_max(l->ch, GP_CONTROL_BYTES_MAX);
 	l->progress_ns = gp_now_ns(); /* it is the client's turn from here on */
 	gp_server_link_sent(l, send_welcome(l, false, &err), &err);
 }
@@ -218,7 +218,6 @@ enum gp_status gp_server_link_hello(struct gp_server_link *l, const Gpsplit__Hel
 	GP_TRY(admit(l, span_of(hello->token), err));
 	GP_TRY(gp_usage_begin_link(l->srv, who, gp_now_ns(), &l->retry_ms, err));
 	gp_server_link_meet(l);
-	gp_channel_set_control_max(l->ch, GP_CONTROL_BYTES_MAX); /* for OPEN */
 	log_hello(l, hello);
 	struct gp_server_session *s = gp_server_session_find(l->srv, span_of(hello->resume_token));
 	if (s && strcmp(s->who, who) != 0)

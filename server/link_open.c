@@ -118,25 +118,6 @@ static void body_params_sent(void *arg, uint32_t count)
 
 /* OPEN. */
 
-/* Sets `bytes` of the server's memory aside, which is all that this session will have. */
-static enum gp_status reserve_memory(struct gp_server_session *s, uint64_t bytes, struct gp_err *err)
-{
-	struct gp_server *srv = s->srv;
-	const struct gp_usage others = gp_usage_of(srv, s->who, s);
-	if (bytes > srv->session_memory_bytes)
-		GP_FAIL(err, GP_NOMEM,
-			"this session needs %.0f MiB, the server allows %.0f MiB; use smaller chunks or a smaller "
-			"window",
-			(double)bytes / 1048576, (double)srv->session_memory_bytes / 1048576);
-	GP_TRY(gp_usage_check_memory(gp_limits_find(srv->limits, s->who), &others, s->who, bytes, err));
-	if (bytes > srv->memory_limit_bytes - (srv->memory_used_bytes - s->memory_bytes))
-		GP_FAIL(err, GP_BUSY, "this session needs %.0f MiB, but other sessions have taken the server's memory",
-			(double)bytes / 1048576);
-	srv->memory_used_bytes += bytes - s->memory_bytes;
-	s->memory_bytes = bytes;
-	return GP_OK;
-}
-
 static struct gp_body_site site_of(const struct gp_server_session *s)
 {
 	return (struct gp_body_site){s->device->dev, s->device->compute};
@@ -178,7 +159,7 @@ static enum gp_status body_estimated(void *arg, const struct gp_body_need *need,
 {
 	struct gp_server_session *s = arg;
 	struct gp_err none;
-	enum gp_status status = reserve_memory(s, need->host, err);
+	enum gp_status status = gp_usage_reserve_memory(s, need->host, err);
 	if (status == GP_OK)
 		status = check_device_quota(s, need->device, err);
 	if (status != GP_OK)
@@ -216,7 +197,8 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const struct gp_bod
 		.build = srv->build, .codec = srv->codec, .slow_codec = srv->slow_codec, .disk = srv->disk};
 	enum gp_status status = gp_server_session_use_state(l->session, restore_step, &spec, err);
 	if (status == GP_OK)
-		status = reserve_memory(l->session, gp_body_staging_bytes(&spec), err);
+		status = gp_usage_reserve_memory(l->session, gp_graph_bytes(spec.graph) + gp_body_staging_bytes(&spec),
+						 err);
 	l->session->precision = spec.session.precision;
 	if (status == GP_OK)
 		status = gp_server_session_choose_device(l->session, err);
@@ -234,6 +216,5 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const struct gp_bod
 	spec.share = l->session->device_share;
 	GP_TRY(gp_body_new(&at, &workers, l->ch, &spec, &cbs, l->session, &l->session->body, err));
 	l->state = GP_LINK_LOAD;
-	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);
 	return GP_OK;
 }

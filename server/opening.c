@@ -7,8 +7,10 @@
 #include <string.h>
 
 #include "common/base/stop.h"
+#include "common/wire/graph_msg.h"
 #include "server/link.h"
 #include "server/open.h"
+#include "server/usage.h"
 
 #define SPILL_BYTES (16u << 20) /* memory of one unpacked OPEN: 4096 nodes fit many times */
 
@@ -93,9 +95,21 @@ static void read_done(struct gp_task *task)
 		gp_server_session_settle(s);
 }
 
+/* The channel's copy and ours, the message unpacked, and the graph that is made of it; what comes behind it meanwhile. */
+enum gp_status gp_server_opening_expect(struct gp_server_link *l, uint32_t bytes, struct gp_err *err)
+{
+	const uint64_t need = 2 * (uint64_t)bytes + gp_control_unpacked_bytes(bytes, SPILL_BYTES) +
+			      gp_graph_msg_most_bytes(bytes) + GP_CHANNEL_KEPT_BYTES;
+	if (gp_usage_reserve_memory(l->session, need, err) != GP_OK)
+		return gp_err_prefix(err, "open: to read %u bytes", bytes);
+	return GP_OK;
+}
+
 enum gp_status gp_server_opening_begin(struct gp_server_link *l, struct gp_span bytes, struct gp_err *err)
 {
 	struct gp_server_opening *o;
+	GP_TRY(gp_server_opening_expect(l, (uint32_t)bytes.len, err));
+	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES); /* nothing as long comes again */
 	GP_TRY(gp_alloc_array((void **)&o, 1, sizeof *o, err));
 	o->session = l->session;
 	o->len = bytes.len;

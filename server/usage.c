@@ -107,6 +107,24 @@ enum gp_status gp_usage_check_device(const struct gp_limits *may, const struct g
 	return check_bytes(may->device_bytes, has->device_bytes, "the devices' memory", who, bytes, err);
 }
 
+enum gp_status gp_usage_reserve_memory(struct gp_server_session *s, uint64_t bytes, struct gp_err *err)
+{
+	struct gp_server *srv = s->srv;
+	const struct gp_usage others = gp_usage_of(srv, s->who, s);
+	if (bytes > srv->session_memory_bytes)
+		GP_FAIL(err, GP_NOMEM,
+			"this session needs %.0f MiB, the server allows %.0f MiB; use smaller chunks or a smaller "
+			"window",
+			mib(bytes), mib(srv->session_memory_bytes));
+	GP_TRY(gp_usage_check_memory(gp_limits_find(srv->limits, s->who), &others, s->who, bytes, err));
+	if (bytes > srv->memory_limit_bytes - (srv->memory_used_bytes - s->memory_bytes))
+		GP_FAIL(err, GP_BUSY, "this session needs %.0f MiB, but other sessions have taken the server's memory",
+			mib(bytes));
+	srv->memory_used_bytes += bytes - s->memory_bytes;
+	s->memory_bytes = bytes;
+	return GP_OK;
+}
+
 enum gp_status gp_usage_begin_link(struct gp_server *srv, const char *who, uint64_t now_ns, uint32_t *wait_ms,
 				   struct gp_err *err)
 {

@@ -42,6 +42,9 @@ enum gp_status gp_usage_check_memory(const struct gp_limits *may, const struct g
 				     uint64_t bytes, struct gp_err *err);
 enum gp_status gp_usage_check_device(const struct gp_limits *may, const struct gp_usage *has, const char *who,
 				     uint64_t bytes, struct gp_err *err);
+/* Sets `bytes` of the server's memory aside, which is from here on all that this session has, in the name's account and the
+ * server's: GP_NOMEM where it may never have it, GP_BUSY where others have it now. On failure it keeps what it had. */
+enum gp_status gp_usage_reserve_memory(struct gp_server_session *s, uint64_t bytes, struct gp_err *err);
 /* Counts a link of that name. GP_BUSY: it is one too many, the next may come after *wait_ms. */
 enum gp_status gp_usage_begin_link(struct gp_server *srv, const char *who, uint64_t now_ns, uint32_t *wait_ms,
 				   struct gp_err *err);

@@ -51,6 +51,9 @@ struct gp_channel;
 struct gp_channel_cbs {
 	/* The peer's preface arrived and its version fits. */
 	void (*opened)(void *arg);
+	/* (optional) A control message of so many bytes, within the limit, begins to come; nothing is set aside for it yet.
+	 * Return a failure to end the channel with it. */
+	enum gp_status (*control_begin)(void *arg, uint32_t bytes, struct gp_err *err);
 	/* One control message, bytes valid during the call. Return a failure to end the channel with it. */
 	enum gp_status (*control)(void *arg, struct gp_span msg, struct gp_err *err);
 	/* A frame header arrived and passed the header checks and the frame limit. Check type, step, chunk, length and
@@ -97,6 +100,7 @@ enum gp_status gp_channel_reserve_control(struct gp_channel *ch, uint32_t bytes,
 /* Borrows `f` until `sent`. head.type decides the class; head.checksum and payload_len must be filled in. Never fails:
  * on a dead channel `sent` runs soon, from the loop. */
 void gp_channel_send_frame(struct gp_channel *ch, struct gp_frame *f);
+/* Memory of a longer message is given back when the message under way has been delivered, or before the next. */
 void gp_channel_set_control_max(struct gp_channel *ch, uint32_t bytes);
 void gp_channel_set_frame_max(struct gp_channel *ch, uint64_t bytes);
 /* What the session agreed on, within GP_SEGMENT_BYTES_MIN..MAX; for frames that are queued from now on. */
@@ -108,6 +112,7 @@ int gp_channel_backlog(const struct gp_channel *ch, enum gp_class klass);
 void gp_channel_pause(struct gp_channel *ch, bool paused);
 /* For a callback whose answer takes time on another thread: nothing that comes behind the message is delivered until
  * gp_channel_go_on. Up to 256 KiB of it are kept meanwhile, so that the end of the connection is still noticed. */
+#define GP_CHANNEL_KEPT_BYTES ((size_t)512 << 10) /* memory for that at most, and for the read that passes it */
 void gp_channel_hold(struct gp_channel *ch);
 void gp_channel_go_on(struct gp_channel *ch);
 

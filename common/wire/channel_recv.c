@@ -86,7 +86,7 @@ static enum gp_status grow_control(struct receiver *r, size_t need, struct gp_er
 	return GP_OK;
 }
 
-/* After the handshake, messages are small again. */
+/* After a message that was longer than any may be now. */
 static void shrink_control(struct receiver *r)
 {
 	if (r->control_cap <= CONTROL_BYTES_AT_START || r->control_cap <= r->control_max)
@@ -105,7 +105,9 @@ static enum gp_status deliver_control(struct gp_channel *ch, const uint8_t *data
 	r->have = 0;
 	if (gp_control_checksum(data, r->record.len) != r->record.body_sum)
 		GP_FAIL(err, GP_DAMAGED, "sent a control message whose checksum is wrong");
-	return ch->cbs.control(ch->arg, (struct gp_span){data, r->record.len}, err);
+	const enum gp_status status = ch->cbs.control(ch->arg, (struct gp_span){data, r->record.len}, err);
+	shrink_control(r);
+	return status;
 }
 
 static enum gp_status take_control(struct gp_channel *ch, struct gp_span *in, struct gp_err *err)
@@ -192,6 +194,8 @@ static enum gp_status take_record_head(struct gp_channel *ch, struct gp_span *in
 			GP_FAIL(err, GP_PROTO, "sent a control message of %u bytes, the limit is %u", r->record.len,
 				r->control_max);
 		shrink_control(r);
+		if (ch->cbs.control_begin)
+			GP_TRY(ch->cbs.control_begin(ch->arg, r->record.len, err));
 		count(r, &ch->account.received.control_bytes, GP_RECORD_HEADER_BYTES);
 		r->state = RECV_CONTROL;
 		return GP_OK;
@@ -336,7 +340,7 @@ void gp_receiver_tick(struct gp_channel *ch, uint64_t now_ns)
 
 /* --- holding ---------------------------------------------------------------------------------------------------- */
 
-#define KEPT_MOST ((size_t)256 << 10) /* then the connection is not read any more; one read may pass it */
+#define KEPT_MOST (GP_CHANNEL_KEPT_BYTES / 2) /* then the connection is not read any more; one read may pass it */
 
 static enum gp_status grow_kept(struct receiver *r, size_t need, struct gp_err *err)
 {

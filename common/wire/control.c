@@ -85,14 +85,24 @@ void gp_control_arena_deinit(struct gp_control_arena *a)
 	a->block = NULL;
 }
 
+static size_t spill_limit(size_t message_bytes, size_t spill_max)
+{
+	const size_t limit = SPILL_BASE_BYTES + SPILL_PER_BYTE * message_bytes;
+	return limit < spill_max ? limit : spill_max;
+}
+
+size_t gp_control_unpacked_bytes(size_t message_bytes, size_t spill_max)
+{
+	return ARENA_BLOCK_BYTES + spill_limit(message_bytes, spill_max);
+}
+
 enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
 				 struct gp_err *err)
 {
 	gp_control_arena_reset(a);
 	if (!a->block)
 		GP_TRY(gp_control_arena_reserve(a, 0, err));
-	size_t limit = SPILL_BASE_BYTES + SPILL_PER_BYTE * bytes.len;
-	a->spill_limit = limit < a->spill_max ? limit : a->spill_max;
+	a->spill_limit = spill_limit(bytes.len, a->spill_max);
 	Gpsplit__Control *m = gpsplit__control__unpack(&a->allocator, bytes.len, bytes.data);
 	if (!m && a->refused)
 		GP_FAIL(err, GP_NOMEM, "a control message of %zu bytes takes more than the %zu bytes allowed",

@@ -39,6 +39,8 @@ void gp_control_arena_deinit(struct gp_control_arena *a);
 /* Gives back what the last message took beyond the fixed block. */
 void gp_control_arena_reset(struct gp_control_arena *a);
 
+/* Most memory that a message of so many bytes takes when it is unpacked. */
+size_t gp_control_unpacked_bytes(size_t message_bytes, size_t spill_max);
 /* The message lives until the next unpack, reset or deinit on this arena. GP_PROTO when it is not a Control with a body. */
 enum gp_status gp_control_unpack(struct gp_control_arena *a, struct gp_span bytes, const Gpsplit__Control **out,
 				 struct gp_err *err);

@@ -13,6 +13,24 @@
 #include "common/wire/frame.h"
 #include "common/graph/op.h"
 
+#define NODE_BYTES_LEAST 8  /* of a node in a message: two heads, an op, a name, an input */
+#define ROOM_AT_LEAST    32 /* of a graph's arrays, which have room for up to twice as many as they hold */
+
+static uint64_t least_of(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
+}
+
+uint64_t gp_graph_msg_most_bytes(uint64_t message_bytes)
+{
+	const struct gp_graph *g = NULL;
+	const uint64_t nodes = least_of(message_bytes / NODE_BYTES_LEAST + 1, GP_GRAPH_MAX_NODES);
+	const uint64_t values = least_of(nodes * GP_NODE_MAX_OUTPUTS, GP_GRAPH_MAX_VALUES);
+	return sizeof *g + (2 * nodes + ROOM_AT_LEAST) * (sizeof *g->node + sizeof *g->block) +
+	       (2 * values + ROOM_AT_LEAST) * sizeof *g->value +
+	       (2 * nodes * GP_NODE_MAX_PARAMS + ROOM_AT_LEAST) * sizeof *g->param;
+}
+
 /* --- from the wire ---------------------------------------------------------------------------------------------- */
 
 static enum gp_status check_attributes(size_t count, const struct gp_op_def *def, struct gp_err *err)

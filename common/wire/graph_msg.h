@@ -24,6 +24,9 @@
 enum gp_status gp_graph_from_msg(const Gpsplit__Graph *m, uint64_t max_param_elements, struct gp_graph **out,
 				 struct gp_err *err);
 
+/* Most bytes (gp_graph_bytes) of a graph that comes with a message of so many bytes. */
+uint64_t gp_graph_msg_most_bytes(uint64_t message_bytes);
+
 /*
  * The message of a graph, for an Open or to pack by itself
  * (gpsplit__graph__get_packed_size, gpsplit__graph__pack). It borrows the

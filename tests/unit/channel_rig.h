@@ -63,6 +63,7 @@ enum rig_place {
 
 struct rig_end {
 	struct gp_channel *ch;
+	uint32_t lower_control_to; /* the limit after the first control message; 0: it stays */
 	int opened, controls, begins, frames, sent, ended, closed, drained;
 	enum gp_status status;
 	struct gp_err err;
@@ -117,6 +118,8 @@ static inline enum gp_status rig_control(void *arg, struct gp_span msg, struct g
 	e->controls++;
 	e->control_len = msg.len;
 	memcpy(e->control, msg.data, msg.len < sizeof e->control ? msg.len : sizeof e->control);
+	if (e->lower_control_to > 0)
+		gp_channel_set_control_max(e->ch, e->lower_control_to);
 	rig_close_here(e, RIG_IN_CONTROL);
 	if (e->fail_control)
 		GP_FAIL(err, GP_INVALID, "the owner does not like this message");

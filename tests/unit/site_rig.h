@@ -38,6 +38,7 @@ struct site {
 	uv_async_t reload;
 	uv_prepare_t watch;
 	atomic_int parked, reloads, alive;
+	atomic_uint_least64_t memory_used;
 	enum gp_status credentials, limits; /* what became of the last reload */
 	struct gp_err limits_err;
 	atomic_bool closing;
@@ -55,6 +56,7 @@ static inline void on_turn(uv_prepare_t *watch)
 {
 	struct site *s = watch->data;
 	atomic_store(&s->parked, count_sessions(s, true));
+	atomic_store(&s->memory_used, s->f.server->server.memory_used_bytes);
 }
 
 static inline void on_reload(uv_async_t *a)

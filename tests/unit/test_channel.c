@@ -252,6 +252,30 @@ static void a_control_length_that_lies_costs_only_what_arrives(void **state)
 	duel_close(&d);
 }
 
+/* Nobody may sit on the memory of an OPEN for as long as a training lasts. */
+static void memory_of_a_long_message_goes_when_none_as_long_may_follow(void **state)
+{
+	(void)state;
+	struct duel d;
+	static const uint8_t bytes[20000];
+	duel_open(&d, NULL);
+	duel_preface(&d);
+	d.e.lower_control_to = 4096;
+	const struct gp_record_head h = {GP_RECORD_CONTROL, 0, 0, sizeof bytes,
+					 gp_control_checksum(bytes, sizeof bytes)};
+	gp_record_head_write(&h, d.head);
+	duel_write(&d, d.head, GP_RECORD_HEADER_BYTES);
+	duel_write(&d, bytes, 19000);
+	const uint64_t calls = gp_mem_calls();
+	duel_write(&d, bytes, 1000);
+	rig_run_until(&d.loop, &d.e.controls, 1);
+	assert_int_equal(gp_mem_calls(), calls + 1); /* 4 KiB in its place */
+	duel_control(&d, bytes, 4096, 0);
+	rig_run_until(&d.loop, &d.e.controls, 2);
+	assert_int_equal(gp_mem_calls(), calls + 1);
+	duel_close(&d);
+}
+
 static void segments_out_of_order_end_the_channel(void **state)
 {
 	(void)state;
@@ -405,6 +429,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(lengths_above_a_limit_are_refused_before_anything_is_allocated),
 		cmocka_unit_test(the_limit_itself_is_allowed),
 		cmocka_unit_test(a_damaged_control_message_is_not_delivered),
+		cmocka_unit_test(memory_of_a_long_message_goes_when_none_as_long_may_follow),
 		cmocka_unit_test(a_control_length_that_lies_costs_only_what_arrives),
 		cmocka_unit_test(segments_out_of_order_end_the_channel),
 		cmocka_unit_test(records_that_no_one_may_send_end_the_channel),

@@ -57,6 +57,7 @@ static struct gp_graph *unpack(const uint8_t *bytes, size_t len)
 	assert_non_null(m);
 	if (gp_graph_from_msg(m, NO_LIMIT, &g, &err) != GP_OK)
 		fail_msg("%s", err.text);
+	assert_true(gp_graph_bytes(g) <= gp_graph_msg_most_bytes(len));
 	gpsplit__graph__free_unpacked(m, NULL);
 	return g;
 }

@@ -175,6 +175,47 @@ static void all_sessions_of_a_name_have_its_memory_together(void **state)
 	site_stop(&s);
 }
 
+/* The head of a control message of so many bytes, and nothing of it. */
+static void put_head_of_control(struct raw_peer *c, uint32_t bytes)
+{
+	uint8_t head[GP_RECORD_HEADER_BYTES];
+	const struct gp_record_head h = {.kind = GP_RECORD_CONTROL, .len = bytes};
+	gp_record_head_write(&h, head);
+	put(c, head, sizeof head);
+}
+
+/* Else a name could have 4 MiB in each of many connections that never come to an end with their OPEN, and more than that
+ * while it is read. */
+static void an_open_that_comes_counts_as_memory_of_its_name_from_its_first_byte(void **state)
+{
+	(void)state;
+	enum { LONG = 3 << 20 };
+	struct raw_peer slow, more, other;
+	struct site s;
+	limit("token:edge-1 memory=48M\n");
+	const struct gp_server_settings set = settings();
+	site_start(&s, &set);
+	be_welcome(&slow, &s, ONE);
+	put_head_of_control(&slow, LONG);
+	for (uint64_t used = 0; used < LONG; used = atomic_load(&s.memory_used))
+		usleep(1000);
+	be_welcome(&more, &s, ONE);
+	put_head_of_control(&more, LONG);
+	expect_code(&more, GP_BUSY, "open: to read 3145728 bytes: this session needs");
+	open_session(&more, &s, ONE); /* a short one has room */
+	open_session(&other, &s, TWO);
+	client_close(&more);
+	client_close(&slow);
+	be_welcome(&slow, &s, THREE);
+	limit("token:edge-3 memory=10M\n");
+	site_reload(&s);
+	put_head_of_control(&slow, LONG);
+	expect_code(&slow, GP_NOMEM, "token:edge-3 may have 10.0 MiB in all (--limits)");
+	put_step(&other, &s.f);
+	client_close(&other);
+	site_stop(&s);
+}
+
 /* One link in a minute, so that one that comes when it should not has at most a minute to wait. */
 static void links_of_a_name_in_a_minute_are_limited_and_the_client_is_told_how_long_to_wait(void **state)
 {
@@ -320,6 +361,7 @@ int main(void)
 		cmocka_unit_test(a_name_has_no_more_sessions_than_it_may_parked_ones_included),
 		cmocka_unit_test(a_name_that_parks_all_sessions_makes_room_for_others_that_have_fewer),
 		cmocka_unit_test(all_sessions_of_a_name_have_its_memory_together),
+		cmocka_unit_test(an_open_that_comes_counts_as_memory_of_its_name_from_its_first_byte),
 		cmocka_unit_test(links_of_a_name_in_a_minute_are_limited_and_the_client_is_told_how_long_to_wait),
 		cmocka_unit_test(clients_without_names_are_one_and_have_the_line_of_their_own),
 		cmocka_unit_test(a_broken_file_leaves_the_old_limits_and_does_not_keep_a_token_from_being_revoked),
