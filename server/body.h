@@ -164,6 +164,10 @@ struct gp_body_overrun gp_body_overrun(const struct gp_body *b, uint64_t since_n
 /* Any time: where others want the device or the codecs' threads, too, a session of share 2 gets twice the time of one of
  * share 1. More than 0. */
 void gp_body_set_share(struct gp_body *b, double share);
+/* What counts when it asks for a turn on its device, and to begin with no less than that, as of a session before it:
+ * gp_share_used, gp_share_follow. */
+uint64_t gp_body_share_used(const struct gp_body *b);
+void gp_body_share_follow(struct gp_body *b, uint64_t used_ns);
 /* Time used so far: passes, updates and the like on the device, and codecs. */
 struct gp_body_time {
 	uint64_t device_ns, codec_ns;

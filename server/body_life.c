@@ -382,6 +382,16 @@ void gp_body_set_share(struct gp_body *b, double share)
 	gp_share_set_weight(&b->share, share);
 }
 
+uint64_t gp_body_share_used(const struct gp_body *b)
+{
+	return gp_share_used(&b->share);
+}
+
+void gp_body_share_follow(struct gp_body *b, uint64_t used_ns)
+{
+	gp_share_follow(&b->share, used_ns);
+}
+
 struct gp_body_time gp_body_time_used(const struct gp_body *b)
 {
 	const uint64_t device_ns = atomic_load(&b->computing.total_ns);

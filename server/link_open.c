@@ -54,6 +54,7 @@ static void body_ready(void *arg)
 	m.ready = &ready;
 	l->state = GP_LINK_RUN;
 	s->ready = true;
+	gp_usage_follow(s);
 	if (s->restored_step > 0)
 		gp_client_log_write(&s->srv->log, &s->client, GP_LOG_INFO,
 				    "%s goes on from the checkpoint of step %llu", gp_server_session_title(s, title),

@@ -56,6 +56,7 @@ static void free_session(struct gp_server_session *s)
 	struct gp_server *srv = s->srv;
 	if ((srv->draining || srv->stopping) && !is_kept(s))
 		srv->fallen_back += gp_server_session_tell_fallback(s);
+	gp_usage_note_end(s);
 	gp_body_free(s->body);
 	if (s->disk.worker)
 		gp_lane_deinit(&s->disk);

@@ -166,6 +166,34 @@ void gp_usage_share_devices(struct gp_server *srv, const char *who)
 	}
 }
 
+/* --- turns on a device ------------------------------------------------------------------------------------------- */
+
+static int device_number(const struct gp_server_session *s)
+{
+	return (int)(s->device - s->srv->devices.device);
+}
+
+void gp_usage_follow(struct gp_server_session *s)
+{
+	const struct gp_server *srv = s->srv;
+	uint64_t used = gp_visitors_used(srv->log.visitors, s->client.key, device_number(s));
+	for (const struct gp_server_session *other = srv->sessions; other; other = other->next) {
+		const bool same = memcmp(&other->client.key, &s->client.key, sizeof s->client.key) == 0;
+		if (!same || !other->ending || !other->body || other->device != s->device)
+			continue;
+		const uint64_t its = gp_body_share_used(other->body);
+		used = its > used ? its : used;
+	}
+	gp_body_share_follow(s->body, used);
+}
+
+void gp_usage_note_end(const struct gp_server_session *s)
+{
+	if (s->body && s->ready)
+		gp_visitors_note_used(s->srv->log.visitors, s->client.key, device_number(s),
+				      gp_body_share_used(s->body), gp_now_ns());
+}
+
 /* --- the file ---------------------------------------------------------------------------------------------------- */
 
 /* Where clients have no names they are one, which has all. */

@@ -49,6 +49,12 @@ enum gp_status gp_usage_reserve_memory(struct gp_server_session *s, uint64_t byt
 enum gp_status gp_usage_begin_link(struct gp_server *srv, const char *who, uint64_t now_ns, uint32_t *wait_ms,
 				   struct gp_err *err);
 
+/* A session of a client begins with what those of the same client stood at on its device that have ended lately: who opens one
+ * after the other has no more turns than who stays. A client is a name, or without one an address. */
+void gp_usage_follow(struct gp_server_session *s);
+/* The session is at its end. */
+void gp_usage_note_end(const struct gp_server_session *s);
+
 /* Divides the name's share of each device among its sessions there, anew: one has come, gone or moved. */
 void gp_usage_share_devices(struct gp_server *srv, const char *who);
 

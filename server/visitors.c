@@ -28,6 +28,7 @@ struct visitor {
 	struct budget handshakes, wrong_tokens, links;
 	int64_t lines;
 	uint64_t lines_since_ns, left_out;
+	uint64_t device_used_ns[GP_VISITOR_DEVICES];
 	char name[NAME_BYTES];
 };
 
@@ -239,6 +240,21 @@ uint64_t gp_visitors_link(struct gp_visitors *v, struct gp_visitor_key key, int6
 		return 1 + (uint64_t)((1.0 - one->links.left) * (double)GP_VISITOR_MINUTE / (double)per_minute);
 	one->links.left -= 1.0;
 	return 0;
+}
+
+void gp_visitors_note_used(struct gp_visitors *v, struct gp_visitor_key key, int device, uint64_t used_ns,
+			   uint64_t now_ns)
+{
+	struct visitor *one = enter(v, key, now_ns);
+	uint64_t *used = one ? &one->device_used_ns[device] : NULL;
+	if (used && *used < used_ns)
+		*used = used_ns;
+}
+
+uint64_t gp_visitors_used(struct gp_visitors *v, struct gp_visitor_key key, int device)
+{
+	const struct visitor *one = find(v, key);
+	return one ? one->device_used_ns[device] : 0;
 }
 
 bool gp_visitors_may_tell(struct gp_visitors *v, struct gp_visitor_key key, const char *name, uint64_t now_ns)

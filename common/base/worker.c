@@ -26,6 +26,7 @@ struct clock {
 	pthread_mutex_t lock; /* of everything here, and of the shares; the last to be taken */
 	struct gp_share *active;
 	atomic_uint_least64_t least_ns; /* where that one stood that had used least, when a task last began */
+	atomic_uint_least64_t begin_ns; /* where a share begins: there, or further on */
 };
 
 struct gp_worker {
@@ -81,8 +82,8 @@ static void share_submitted(struct gp_share *s)
 	struct clock *c = &s->home->clock;
 	pthread_mutex_lock(&c->lock);
 	if (s->pending++ == 0) {
-		if (s->used_ns < c->least_ns)
-			s->used_ns = c->least_ns;
+		if (s->used_ns < c->begin_ns)
+			s->used_ns = c->begin_ns;
 		list_active(c, s);
 	}
 	pthread_mutex_unlock(&c->lock);
@@ -95,6 +96,16 @@ static void advance(struct clock *c)
 		least = s->used_ns < least ? s->used_ns : least;
 	if (c->active && least > c->least_ns)
 		c->least_ns = least;
+	if (c->begin_ns < c->least_ns)
+		c->begin_ns = c->least_ns;
+}
+
+/* As long as shares come that have used nothing, the least of them stays where it is. */
+static void move_begin(struct clock *c, uint64_t took_ns)
+{
+	const uint64_t next = c->begin_ns + took_ns / GP_SHARE_NEWCOMERS, most = c->least_ns + GP_SHARE_AHEAD_NS;
+	if (next <= most)
+		c->begin_ns = next;
 }
 
 /* Returns what is to be told share_finished. */
@@ -123,6 +134,7 @@ static void share_finished(struct gp_share *s, uint64_t expected, uint64_t took_
 	const uint64_t used = s->used_ns + took;
 	s->under_way_ns -= expected;
 	s->used_ns = used < most ? used : max_ns(s->used_ns, most);
+	move_begin(c, took_ns);
 	if (--s->pending == 0)
 		unlist_active(c, s);
 	pthread_mutex_unlock(&c->lock);
@@ -131,7 +143,21 @@ static void share_finished(struct gp_share *s, uint64_t expected, uint64_t took_
 void gp_share_init(struct gp_share *s, struct gp_worker *home, double weight)
 {
 	gp_require(weight > 0.0);
-	*s = (struct gp_share){.home = home, .weight = weight, .used_ns = atomic_load(&home->clock.least_ns)};
+	*s = (struct gp_share){.home = home, .weight = weight, .used_ns = atomic_load(&home->clock.begin_ns)};
+}
+
+void gp_share_follow(struct gp_share *s, uint64_t used_ns)
+{
+	struct clock *c = &s->home->clock;
+	pthread_mutex_lock(&c->lock);
+	const uint64_t most = c->least_ns + GP_SHARE_AHEAD_NS, used = used_ns < most ? used_ns : most;
+	s->used_ns = max_ns(s->used_ns, used);
+	pthread_mutex_unlock(&c->lock);
+}
+
+uint64_t gp_share_used(const struct gp_share *s)
+{
+	return atomic_load(&s->used_ns);
 }
 
 void gp_share_set_weight(struct gp_share *s, double weight)

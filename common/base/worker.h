@@ -13,7 +13,10 @@
  * weight, so that of two sessions that always have work one of weight 2 gets
  * twice the time of one of weight 1. A session that begins, or that had nothing to
  * do, stands where that one stands which has used least of those with work: it
- * has saved nothing up. A thread does not stay idle for the sake of fairness, so a
+ * has saved nothing up. That place moves on by at least 1 / GP_SHARE_NEWCOMERS of
+ * the time that all sessions use, so that one which waits with more behind it has
+ * its turn after a while, however many others begin, at once or one after the other.
+ * A thread does not stay idle for the sake of fairness, so a
  * session may get ahead on a worker that nobody else wants; where others want the
  * same, they go first until they have caught up, with at most GP_SHARE_AHEAD_NS
  * or the session's last task, whichever is longer.
@@ -65,6 +68,8 @@ struct gp_task {
 };
 
 #define GP_SHARE_AHEAD_NS UINT64_C(10000000000)
+#define GP_SHARE_NEWCOMERS                                                                                             \
+	64 /* with fewer sessions at work than this, who begins has as much behind it as the least of them */
 
 /* What one session has used on all workers together. Caller-owned, outlives its users. */
 struct gp_share {
@@ -81,9 +86,9 @@ struct gp_lane_user {
 	struct gp_share *share;   /* (optional) with users on other workers; NULL: `alone` */
 	struct gp_worker *worker; /* NULL: no lane yet */
 	struct gp_share alone;
-	atomic_uint_least64_t total_ns;   /* time its tasks took here, from start_ns to end_ns. Any thread may read it */
-	uint64_t last_ns;                 /* of that the last task's */
-	struct gp_lane *first, *last;     /* lanes with tasks that wait, in the order of their turns */
+	atomic_uint_least64_t total_ns; /* time its tasks took here, from start_ns to end_ns. Any thread may read it */
+	uint64_t last_ns;               /* of that the last task's */
+	struct gp_lane *first, *last;   /* lanes with tasks that wait, in the order of their turns */
 	struct gp_lane_user *prev, *next; /* users with such lanes */
 };
 
@@ -107,9 +112,14 @@ void gp_worker_set_nice(struct gp_worker *w, int nice);
 /* Every lane must be idle (pending == 0). Joins the threads; the loop must run once more to close the handle. */
 void gp_worker_free(struct gp_worker *w);
 
-/* Begins where the least of the sessions stands that have work and go by the clock of `home`: the worker that sessions
- * want most, as that of their device. weight > 0: 1 for most. */
+/* Begins where the least of the sessions stands that have work and go by the clock of `home`, or a little behind: the worker
+ * that sessions want most, as that of their device. weight > 0: 1 for most. */
 void gp_share_init(struct gp_share *s, struct gp_worker *home, double weight);
+/* As if it had used what somebody stood at (gp_share_used) who goes by the same clock, or had been ahead by as much as a share may
+ * be: a session that follows on another one of the same client gains nothing by that. Where it has used more, nothing changes. */
+void gp_share_follow(struct gp_share *s, uint64_t used_ns);
+/* What counts when it asks for a turn; any number that is compared with others of its clock alone. */
+uint64_t gp_share_used(const struct gp_share *s);
 /* From the next task to end on. */
 void gp_share_set_weight(struct gp_share *s, double weight);
 /* It goes by another worker's clock from now on. Nothing may wait or be under way. */

@@ -38,8 +38,8 @@ struct site {
 	uv_async_t reload;
 	uv_prepare_t watch;
 	atomic_int parked, reloads, alive;
-	atomic_uint_least64_t memory_used;
-	enum gp_status credentials, limits; /* what became of the last reload */
+	atomic_uint_least64_t memory_used, share_used; /* share_used: of the newest session, if it is open */
+	enum gp_status credentials, limits;            /* what became of the last reload */
 	struct gp_err limits_err;
 	atomic_bool closing;
 };
@@ -57,6 +57,8 @@ static inline void on_turn(uv_prepare_t *watch)
 	struct site *s = watch->data;
 	atomic_store(&s->parked, count_sessions(s, true));
 	atomic_store(&s->memory_used, s->f.server->server.memory_used_bytes);
+	const struct gp_server_session *newest = s->f.server->server.sessions;
+	atomic_store(&s->share_used, newest && newest->ready ? gp_body_share_used(newest->body) : 0);
 }
 
 static inline void on_reload(uv_async_t *a)

@@ -305,6 +305,35 @@ static void a_server_does_not_start_with_a_broken_file(void **state)
 	assert_int_equal(uv_loop_close(&loop), 0);
 }
 
+/* While another one is always busy, the difference is one of turns: test_worker_share. */
+static void a_session_does_not_stand_before_those_of_its_client_that_have_ended(void **state)
+{
+	(void)state;
+	struct raw_peer c;
+	struct site s;
+	uint64_t used[2] = {0, 0};
+	limit("default sessions=any\n");
+	struct gp_server_settings set = settings();
+	set.resume_window_s = 0;
+	site_start(&s, &set);
+	open_session(&c, &s, ONE);
+	put_step(&c, &s.f);
+	get_answers(&c, 2, 0);
+	while ((used[0] = atomic_load(&s.share_used)) == 0)
+		usleep(1000);
+	client_close(&c);
+	while (atomic_load(&s.share_used) > 0)
+		usleep(1000);
+	be_welcome_some_time(&c, &s, ONE);
+	put_open(&c, s.f.body, NULL);
+	expect_control(&c, GPSPLIT__CONTROL__BODY_READY);
+	while ((used[1] = atomic_load(&s.share_used)) == 0)
+		usleep(1000);
+	assert_true(used[1] >= used[0]);
+	client_close(&c);
+	site_stop(&s);
+}
+
 /* --- shares of a device ------------------------------------------------------------------------------------------ */
 
 /* Without links and bodies: a share is a number of the session. */
@@ -366,6 +395,7 @@ int main(void)
 		cmocka_unit_test(clients_without_names_are_one_and_have_the_line_of_their_own),
 		cmocka_unit_test(a_broken_file_leaves_the_old_limits_and_does_not_keep_a_token_from_being_revoked),
 		cmocka_unit_test(a_server_does_not_start_with_a_broken_file),
+		cmocka_unit_test(a_session_does_not_stand_before_those_of_its_client_that_have_ended),
 		cmocka_unit_test(share_of_a_name_is_divided_among_its_sessions_on_a_device),
 	};
 	return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -356,6 +356,89 @@ static void being_ahead_is_limited(void **state)
 	sim_deinit();
 }
 
+/* As a client does that opens one session after the other. Its last task has ended. */
+static void begin_anew(struct session *s)
+{
+	for (int w = 0; w < WORKERS; w++)
+		gp_lane_deinit(&s->lane[w]);
+	gp_share_init(&s->share, sim->worker[0], 1.0);
+	for (int w = 0; w < WORKERS; w++) {
+		s->user[w] = (struct gp_lane_user){.share = &s->share};
+		gp_lane_init(&s->lane[w], sim->worker[w], &s->user[w]);
+	}
+	s->chunk[0].at = WORKERS - 1;
+	next_turn(&s->chunk[0]);
+	s->tasks = 0;
+	begin(s);
+	s->paused = true; /* after this one */
+}
+
+/* For so many units, with new sessions of one task each that come as soon as others end. */
+static void run_with_newcomers(struct session *const newcomer[], int count, int units)
+{
+	for (int i = 0; i < units; i++) {
+		for (int n = 0; n < count; n++)
+			if (newcomer[n]->tasks > 0)
+				begin_anew(newcomer[n]);
+		run_for(1);
+	}
+}
+
+/* What has been used is `BEHIND` units more than by each of them. */
+static void who_waits_has_its_turn_however_many_others_begin(void **state)
+{
+	enum { NEWCOMERS = 5, BEHIND = 50 };
+	struct session *newcomer[NEWCOMERS];
+	struct sim m;
+	(void)state;
+	sim_init(&m);
+	struct session *const waits = add((const int[]){0, BEHIND, 0}, 1, 1.0);
+	for (int i = 0; i < NEWCOMERS; i++) {
+		newcomer[i] = add((const int[]){1, 0, 0}, 1, 1.0);
+		begin_anew(newcomer[i]);
+	}
+	begin(waits);
+	waits->paused = true; /* after this one; then its turns are where those of the others are */
+	run_with_newcomers(newcomer, NEWCOMERS, BEHIND + 1);
+	assert_int_equal(waits->tasks, 1);
+	waits->cost_ns[0] = UNIT_NS;
+	waits->cost_ns[1] = 0;
+	next_turn(&waits->chunk[0]);
+	begin(waits);
+	waits->paused = true;
+	run_with_newcomers(newcomer, NEWCOMERS, 10);
+	assert_int_equal(waits->tasks, 1); /* they have used less */
+	run_with_newcomers(newcomer, NEWCOMERS, GP_SHARE_NEWCOMERS * BEHIND + NEWCOMERS);
+	assert_int_equal(waits->tasks, 2);
+	sim_deinit();
+}
+
+/* Each with one long task, and the next when it has ended. */
+static void sessions_that_follow_on_each_other_get_as_much_as_one(void **state)
+{
+	struct sim m;
+	(void)state;
+	sim_init(&m);
+	struct session *const busy = add((const int[]){1, 0, 0}, 2, 1.0), *const chain =
+										  add((const int[]){10, 0, 0}, 1, 1.0);
+	uint64_t used_ns = 0;
+	double got = 0.0;
+	begin_anew(chain);
+	begin(busy);
+	while (sim->now_ns < 2000 * UNIT_NS) {
+		run_for(1);
+		if (chain->tasks == 0)
+			continue;
+		got += used_units(chain);
+		used_ns = gp_share_used(&chain->share);
+		begin_anew(chain);
+		gp_share_follow(&chain->share, used_ns);
+	}
+	print_message("%.0f and %.0f units\n", used_units(busy), got);
+	assert_true(got > 900 && got < 1100);
+	sim_deinit();
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -365,6 +448,8 @@ int main(void)
 		cmocka_unit_test(a_share_of_two_gets_twice_the_time),
 		cmocka_unit_test(who_was_idle_has_saved_nothing_up),
 		cmocka_unit_test(being_ahead_is_limited),
+		cmocka_unit_test(sessions_that_follow_on_each_other_get_as_much_as_one),
+		cmocka_unit_test(who_waits_has_its_turn_however_many_others_begin),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
