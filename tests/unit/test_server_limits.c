@@ -319,8 +319,8 @@ static void a_session_does_not_stand_before_those_of_its_client_that_have_ended(
 	open_session(&c, &s, ONE);
 	put_step(&c, &s.f);
 	get_answers(&c, 2, 0);
-	while ((used[0] = atomic_load(&s.share_used)) == 0)
-		usleep(1000);
+	site_reload(&s); /* by then it has been read again */
+	used[0] = atomic_load(&s.share_used);
 	client_close(&c);
 	while (atomic_load(&s.share_used) > 0)
 		usleep(1000);
