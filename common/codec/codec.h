@@ -28,6 +28,7 @@
 
 #include "common/base/mem.h"
 #include "common/base/shape.h"
+#include "common/base/stop.h"
 
 #define GP_CODEC_MAX_STAGES 8
 #define GP_CODEC_SPEC_MAX   256
@@ -111,6 +112,9 @@ struct gp_codec_pass {
 	uint32_t chunk;         /* whose state; taken modulo the options' chunks */
 	bool eval;              /* state is left alone. The same on both ends */
 	const uint32_t *sample; /* (optional) encode: number in the data set of each of the shape's N samples */
+	/* (optional) Any thread may set it, for good: the pass then ends after the part of its work that it is in, with
+	 * GP_CANCELED. Until a gp_codec_undo of its step the instance is of no use. */
+	const struct gp_stop *stop;
 };
 
 /* x: shape's elements. out: `cap` >= gp_codec_bound bytes. *len gets the payload length. GP_DEVICE, which ends the use of

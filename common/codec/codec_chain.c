@@ -266,11 +266,12 @@ static struct gp_codec_pass within(const struct gp_codec *c, const struct gp_cod
 
 /* Byte stage `i` over the `len` bytes at `at`, in front of which there is room for the heads of this stage and those
  * after it. Packs them to `begin`, or only puts a head in front: bytes that do not compress are not moved. */
-static bool encode_stage(struct gp_codec *c, int i, uint8_t *at, size_t *len, uint8_t *begin)
+static bool encode_stage(struct gp_codec *c, int i, const struct gp_codec_pass *pass, uint8_t *at, size_t *len,
+			 uint8_t *begin)
 {
 	const struct gp_codec_byte_stage *s = &c->stage[i];
 	size_t packed;
-	if (!s->ops->squeeze(s->state, (struct gp_span){at, *len}, begin + STAGE_HEAD, &packed)) {
+	if (!s->ops->squeeze(s->state, pass, (struct gp_span){at, *len}, begin + STAGE_HEAD, &packed)) {
 		gp_codec_head_write(at - GP_CODEC_HEAD, FORM_STORED);
 		c->stats.skipped[i]++;
 		*len += GP_CODEC_HEAD;
@@ -291,14 +292,14 @@ static enum gp_status encode_all(struct gp_codec *c, const struct gp_codec_pass 
 	bool in_out = true;
 	for (int i = 0; i < c->stages; i++) {
 		uint8_t *begin = (in_out ? c->scratch[0] : out) + GP_CODEC_HEAD * (c->stages - 1 - i);
-		const bool coded = encode_stage(c, i, at, &len, begin);
+		const bool coded = encode_stage(c, i, pass, at, &len, begin);
 		at = coded ? begin : at - GP_CODEC_HEAD;
 		in_out ^= coded;
 	}
 	if (!in_out)
 		memcpy(out, at, len);
 	*payload = len;
-	return GP_OK;
+	return gp_codec_check_stop(pass, err);
 }
 
 enum gp_status gp_codec_encode_pass(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,

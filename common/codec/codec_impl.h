@@ -22,6 +22,9 @@
  *   they have changed any state, and the driver sends the tensor raw. Neither
  *   end's state then changes.
  * - The same input gives the same bytes for every instruction set.
+ * - What may take seconds looks between its parts whether it is to stop
+ *   (gp_codec_stopped): encode and split then say false, decode and join
+ *   GP_CANCELED. Wrappers do not look, as they change what they remember as they go.
  *
  * Threads: an instance is used by one thread at a time (common/codec/codec.h). Test:
  * tests/unit/test_codec.c, tests/unit/test_codec_tree.c
@@ -58,8 +61,8 @@ enum gp_codec_kind { GP_CODEC_WRAPPER, GP_CODEC_TRANSFORM, GP_CODEC_QUANTIZER, G
  * either may work there; with a device, memory that this copies from and to at full speed. */
 struct gp_codec_mask {
 	uint64_t n;
-	size_t words;   /* per chunk */
-	uint64_t *bits; /* chunks * words; element i is bit i % 64 of word i / 64 */
+	size_t words;     /* per chunk */
+	uint64_t *bits;   /* chunks * words; element i is bit i % 64 of word i / 64 */
 	uint64_t *chosen; /* per chunk: bits set; 0: no mask, the last activation of this chunk was not split */
 };
 
@@ -159,7 +162,7 @@ struct gp_codec_ops {
 	/* Byte stages. */
 	bool rearranges; /* shortens nothing itself: only makes sense before a stage that does */
 	/* Writes at most cap = in.len bytes. False: does not pay, `out` is unspecified. */
-	bool (*squeeze)(void *state, struct gp_span in, uint8_t *out, size_t *len);
+	bool (*squeeze)(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len);
 	/* Total. Exactly `len` bytes, len <= setup.n. */
 	enum gp_status (*expand)(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err);
 };
@@ -173,6 +176,15 @@ uint64_t gp_codec_stage_work(const struct gp_codec_ops *ops, const double *value
 /* For `work`: sums and products that stop at UINT64_MAX. */
 uint64_t gp_codec_work_add(uint64_t a, uint64_t b);
 uint64_t gp_codec_work_times(uint64_t a, uint64_t b);
+
+/* codec_stop.c: whether the pass is to end. One load of a flag, so that each part of some 0.1 s at most may ask. */
+bool gp_codec_stopped(const struct gp_codec_pass *pass);
+static inline enum gp_status gp_codec_check_stop(const struct gp_codec_pass *pass, struct gp_err *err)
+{
+	if (gp_codec_stopped(pass))
+		GP_FAIL(err, GP_CANCELED, "the codec was stopped");
+	return GP_OK;
+}
 
 /* Registry. NULL past the end, for an unknown id, for an unknown name. */
 const struct gp_codec_ops *gp_codec_ops_at(int index);

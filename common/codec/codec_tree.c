@@ -121,8 +121,8 @@ static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_s
 	const struct gp_codec_setup setup = setup_of(t, node, options);
 	t->memory_bytes = add(t->memory_bytes, node->ops->bytes ? node->ops->bytes(node->value, &setup) : 4096);
 	t->memory_bytes = add(t->memory_bytes, carries_mask(node, options) ? mask_bytes(node, &setup) : 0);
-	t->work_ns = add(t->work_ns,
-			 gp_codec_stage_work(gp_codec_ops_by_id(spec->stage[stage].id), node->value, &setup));
+	t->work_ns =
+		add(t->work_ns, gp_codec_stage_work(gp_codec_ops_by_id(spec->stage[stage].id), node->value, &setup));
 	*out = node;
 	return GP_OK;
 }
@@ -356,8 +356,14 @@ static void see_joined(struct gp_codec_tree *t, struct gp_codec_node *node, cons
 	t->broken |= node->ops->join(node->state, pass, side, (const float *const *)node->tensor, seen, &err) != GP_OK;
 }
 
-static bool encode_quantizer(struct gp_codec_tree *t, struct gp_codec_node *node,
-			     const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len, float *seen)
+/* Not in front of a wrapper, which backs up what it remembers as it goes, nor of a lossless stage, which has no raw form. */
+static bool stops(const struct gp_codec_node *node, const struct gp_codec_pass *pass)
+{
+	return node->ops->kind != GP_CODEC_WRAPPER && !node->ops->info.lossless && gp_codec_stopped(pass);
+}
+
+static bool encode_quantizer(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			     const float *x, uint8_t *out, size_t *len, float *seen)
 {
 	if (!node->ops->encode(node->state, pass, x, out, len))
 		return false;
@@ -429,8 +435,9 @@ static size_t encode_node(struct gp_codec_tree *t, struct gp_codec_node *node, c
 {
 	const size_t head = node->ops->info.lossless ? 0 : GP_CODEC_HEAD;
 	size_t body = 0;
-	bool coded = node->parts ? encode_transform(t, node, pass, x, out + head, &body, seen)
-				 : encode_quantizer(t, node, pass, x, out + head, &body, seen);
+	bool coded = stops(node, pass) ? false
+		     : node->parts     ? encode_transform(t, node, pass, x, out + head, &body, seen)
+				       : encode_quantizer(t, node, pass, x, out + head, &body, seen);
 	if (!coded)
 		return send_raw(t, node, pass, x, out, seen);
 	if (head)
@@ -451,6 +458,7 @@ enum gp_status gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_cod
 	*len = encode_node(t, t->node, pass, staged ? t->staging : x, out, NULL);
 	if (t->inside)
 		GP_TRY(t->inside->ops->finish(t->site, err));
+	GP_TRY(gp_codec_check_stop(pass, err)); /* where a stage has stopped, nothing needs to decode */
 	if (t->broken)
 		GP_FAIL(err, GP_INTERNAL, "%s: the payload of this tensor, whose numbers are extreme, does not decode",
 			t->node[t->node[0].ops->kind == GP_CODEC_WRAPPER].ops->info.name);
@@ -489,13 +497,20 @@ static enum gp_status decode_transform(struct gp_codec_tree *t, struct gp_codec_
 				       struct gp_err *err)
 {
 	struct gp_span side, part, rest = in;
+	struct gp_err ignored;
+	enum gp_status status = GP_OK;
 	GP_TRY(take(&rest, node->side_bound, &side, err));
-	for (int i = 0; i < node->parts; i++) {
+	for (int i = 0; i < node->parts && status == GP_OK; i++) {
 		part = rest;
 		if (i + 1 < node->parts)
 			GP_TRY(take(&rest, node->part[i]->bound, &part, err));
-		GP_TRY(decode_node(t, node->part[i], pass, part, node->tensor[i], err));
+		status = decode_node(t, node->part[i], pass, part, node->tensor[i], err);
 	}
+	/* A wrapper whose part was stopped has to back up what it remembers, for gp_codec_undo. */
+	if (status == GP_CANCELED && node->ops->kind == GP_CODEC_WRAPPER)
+		(void)node->ops->join(node->state, pass, side, (const float *const *)node->tensor, x, &ignored);
+	if (status != GP_OK)
+		return status;
 	return node->ops->join(node->state, pass, side, (const float *const *)node->tensor, x, err);
 }
 

@@ -16,7 +16,8 @@ static struct gp_codec_pass pass_of(const struct gp_transfer *t)
 				      .step = t->frame.head.step,
 				      .chunk = t->frame.head.chunk,
 				      .eval = t->frame.head.flags & GP_FRAME_FLAG_EVAL,
-				      .sample = t->sample};
+				      .sample = t->sample,
+				      .stop = t->flow->stop};
 }
 
 static enum gp_status check_stop(const struct gp_flow *f, struct gp_err *err)
@@ -48,8 +49,8 @@ static void run_encode(struct gp_task *task)
 	gp_codec_get_stats(t->flow->codec, &before);
 	task->status = begin_pass(t->flow, &task->err);
 	if (task->status == GP_OK)
-		task->status = gp_codec_encode_pass(t->flow->codec, &pass, t->tensor, f->payload, f->cap, &len,
-						    &task->err);
+		task->status =
+			gp_codec_encode_pass(t->flow->codec, &pass, t->tensor, f->payload, f->cap, &len, &task->err);
 	end_pass(t->flow);
 	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)

@@ -360,19 +360,17 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 		return false;
 	choose(a, pass, x, norms);
 	gp_adaptive_write_head(a, out);
-	gp_level_write_codes(a->coder, pass, x, norms);
 	*len = head + gp_level_bytes(a->bits, a->coder->bucket, a->coder->n);
-	return true;
+	return gp_level_write_codes(a->coder, pass, x, norms);
 }
 
 static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 			     struct gp_err *err)
 {
-	(void)pass;
 	const struct gp_adaptive *a = state;
 	struct gp_span rest;
 	GP_TRY(gp_adaptive_read_head(a, in, &rest, err));
-	return gp_level_read(a->coder, rest, x, err);
+	return gp_level_read(a->coder, pass, rest, x, err);
 }
 
 /* --- the two codecs --------------------------------------------------------------------------------------------- */

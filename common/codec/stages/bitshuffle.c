@@ -149,8 +149,9 @@ static bool pays(struct bitshuffle *b, struct gp_span in)
 	return shuffled < sample.len && shuffled <= gp_sample_most(compressed_size(b, sample.data, sample.len));
 }
 
-static bool squeeze(void *state, struct gp_span in, uint8_t *out, size_t *len)
+static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len)
 {
+	(void)pass;
 	struct bitshuffle *b = state;
 	if (!pays(b, in))
 		return false;

@@ -73,7 +73,7 @@ void gp_kmeans_cells(int bits, const float *level, float least, float *min, floa
 	}
 }
 
-static void write_codes(struct kmeans *k, float max, const float *x, uint8_t *out)
+static bool write_codes(struct kmeans *k, const struct gp_codec_pass *pass, float max, const float *x, uint8_t *out)
 {
 	uint16_t codes[GP_QUANT_BLOCK];
 	struct gp_cells cells;
@@ -81,14 +81,16 @@ static void write_codes(struct kmeans *k, float max, const float *x, uint8_t *ou
 	gp_cells_init(&cells, k->loops, &k->cells, max, k->n);
 	for (uint64_t at = 0; at < k->n; at += GP_QUANT_BLOCK, out += GP_QUANT_BLOCK / 8 * bits) {
 		const size_t count = k->n - at < GP_QUANT_BLOCK ? k->n - at : GP_QUANT_BLOCK;
+		if (gp_codec_stopped(pass))
+			return false;
 		gp_cells_quantize(&cells, x + at, count, codes);
 		k->loops->pack(codes, count, bits, out);
 	}
+	return true;
 }
 
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
-	(void)pass;
 	struct kmeans *k = state;
 	const int levels = 1 << k->cells.split;
 	float min, max, level[1 << GP_QUANT_MAX_SPLIT];
@@ -97,9 +99,8 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	gp_lloyd_fit(k->lloyd, x, k->n, min, max, level, levels);
 	gp_put_f32s(out, level, (size_t)levels);
 	gp_kmeans_cells(k->cells.split, level, min, k->cells.min, k->cells.divisor);
-	write_codes(k, max, x, out + 4 * levels);
 	*len = gp_kmeans_bytes(k->cells.split, k->n);
-	return true;
+	return write_codes(k, pass, max, x, out + 4 * levels);
 }
 
 enum gp_status gp_kmeans_read_levels(int bits, struct gp_span in, uint64_t n, float *level, struct gp_err *err)
@@ -120,7 +121,6 @@ enum gp_status gp_kmeans_read_levels(int bits, struct gp_span in, uint64_t n, fl
 static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 			     struct gp_err *err)
 {
-	(void)pass;
 	struct kmeans *k = state;
 	uint16_t codes[GP_QUANT_BLOCK];
 	const int bits = k->cells.split;
@@ -129,6 +129,7 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	const uint8_t *packed = in.data + (4 << bits);
 	for (uint64_t at = 0; at < k->n; at += GP_QUANT_BLOCK, packed += GP_QUANT_BLOCK / 8 * bits) {
 		const size_t count = k->n - at < GP_QUANT_BLOCK ? k->n - at : GP_QUANT_BLOCK;
+		GP_TRY(gp_codec_check_stop(pass, err));
 		k->loops->unpack(packed, count, bits, codes);
 		k->loops->dequantize(&k->cells, codes, count, x + at);
 	}

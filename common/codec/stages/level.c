@@ -90,7 +90,7 @@ static void quantize_block(const struct gp_level_coder *c, const float *x, uint6
 }
 
 /* Element i draws 16 bits: half of word i / 2 of the random words, in memory order. */
-void gp_level_write_codes(const struct gp_level_coder *c, const struct gp_codec_pass *pass, const float *x,
+bool gp_level_write_codes(const struct gp_level_coder *c, const struct gp_codec_pass *pass, const float *x,
 			  uint8_t *norms)
 {
 	union {
@@ -102,10 +102,13 @@ void gp_level_write_codes(const struct gp_level_coder *c, const struct gp_codec_
 	uint8_t *out = norms + gp_level_norm_bytes(c->bucket, c->n);
 	for (uint64_t at = 0; at < c->n; at += BLOCK, out += BLOCK / 8 * c->bits) {
 		const size_t n = c->n - at < BLOCK ? c->n - at : BLOCK;
+		if (gp_codec_stopped(pass))
+			return false;
 		c->draw(c->seed, stream, at / 8, (n + 7) / 8, draws.word);
 		quantize_block(c, x, at, n, norms, draws.half, codes);
 		c->codes->pack(codes, n, c->bits, out);
 	}
+	return true;
 }
 
 /* --- decode ----------------------------------------------------------------------------------------------------- */
@@ -154,7 +157,8 @@ enum gp_status gp_level_check(const struct gp_level_coder *c, struct gp_span in,
 	return GP_OK;
 }
 
-enum gp_status gp_level_read(const struct gp_level_coder *c, struct gp_span in, float *x, struct gp_err *err)
+enum gp_status gp_level_read(const struct gp_level_coder *c, const struct gp_codec_pass *pass, struct gp_span in,
+			     float *x, struct gp_err *err)
 {
 	uint16_t codes[BLOCK];
 	GP_TRY(gp_level_check(c, in, err));
@@ -162,6 +166,7 @@ enum gp_status gp_level_read(const struct gp_level_coder *c, struct gp_span in, 
 	const uint8_t *packed = in.data + gp_level_norm_bytes(c->bucket, c->n);
 	for (uint64_t at = 0; at < c->n; at += BLOCK, packed += BLOCK / 8 * c->bits) {
 		const size_t n = c->n - at < BLOCK ? c->n - at : BLOCK;
+		GP_TRY(gp_codec_check_stop(pass, err));
 		c->codes->unpack(packed, n, c->bits, codes);
 		if (!codes_have_levels(c, codes, n))
 			GP_FAIL(err, GP_PROTO, "payload has a code without a level");

@@ -48,11 +48,13 @@ uint64_t gp_level_bytes(int bits, uint64_t bucket, uint64_t n);
 /* Writes the norms. False when one is not finite: x is not, or is too large. */
 bool gp_level_write_norms(const struct gp_level_coder *c, const float *x, uint8_t *norms);
 /* Writes the codes behind the norms, `norms` being what gp_level_write_norms wrote. */
-void gp_level_write_codes(const struct gp_level_coder *c, const struct gp_codec_pass *pass, const float *x,
+/* False: the pass was stopped. */
+bool gp_level_write_codes(const struct gp_level_coder *c, const struct gp_codec_pass *pass, const float *x,
 			  uint8_t *norms);
 /* `in`: norms and codes. GP_PROTO for what cannot have been written; the first looks at the length and the last bits. */
 enum gp_status gp_level_check(const struct gp_level_coder *c, struct gp_span in, struct gp_err *err);
-enum gp_status gp_level_read(const struct gp_level_coder *c, struct gp_span in, float *x, struct gp_err *err);
+enum gp_status gp_level_read(const struct gp_level_coder *c, const struct gp_codec_pass *pass, struct gp_span in,
+			     float *x, struct gp_err *err);
 
 /* 2^bits levels: evenly spaced; and +-multiplier^j for j below 2^(bits - 1), products in fp32 one after another. */
 void gp_level_uniform(float *level, int bits);

@@ -215,14 +215,16 @@ static int64_t rows_in(const struct gp_poweriter_sizes *s, int64_t from)
 	return s->tall - from < BLOCK ? s->tall - from : BLOCK;
 }
 
-/* T'T whole; returns its trace. */
-static double take_gram(struct poweriter *p, const float *x, bool exact)
+/* T'T whole; *out gets its trace. False: the pass was stopped. */
+static bool take_gram(struct poweriter *p, const struct gp_codec_pass *pass, const float *x, bool exact, double *out)
 {
 	const struct gp_poweriter_sizes *s = &p->size;
 	const int64_t n = s->padded;
 	double trace = 0;
 	memset(p->gram, 0, (size_t)(n * n) * sizeof *p->gram);
 	for (int64_t from = 0; from < s->tall; from += BLOCK) {
+		if (gp_codec_stopped(pass))
+			return false;
 		const float *t = rows_of(p, x, from, rows_in(s, from));
 		if (exact)
 			gp_factor_gram_exact(p->gram, t, rows_in(s, from), n, p->wide);
@@ -234,7 +236,8 @@ static double take_gram(struct poweriter *p, const float *x, bool exact)
 		for (int64_t j = 0; j < i; j++)
 			p->gram[i * n + j] = p->gram[j * n + i];
 	}
-	return trace;
+	*out = trace;
+	return true;
 }
 
 /* --- iteration -------------------------------------------------------------------------------------------------- */
@@ -268,12 +271,16 @@ static bool make_orthonormal(struct poweriter *p, int64_t k)
 }
 
 /* Modified Gram-Schmidt, each direction taken out twice. A row that depends on those before it is drawn anew: V always
- * has full rank, so that a start never loses a direction for good. */
-static void orthonormalize(struct poweriter *p, int64_t sample)
+ * has full rank, so that a start never loses a direction for good. False: the pass was stopped. */
+static bool orthonormalize(struct poweriter *p, const struct gp_codec_pass *pass, int64_t sample)
 {
-	for (int64_t k = 0; k < p->size.r; k++)
+	for (int64_t k = 0; k < p->size.r; k++) {
+		if (gp_codec_stopped(pass))
+			return false;
 		for (int attempt = 0; !make_orthonormal(p, k); attempt++)
 			draw_row(p, p->v + k * p->size.padded, sample, k, attempt);
+	}
+	return true;
 }
 
 /* Starts where the chunk's last pass ended, or from draws. Small factors lie as they travelled: (r, small) for a
@@ -290,13 +297,17 @@ static int set_start(struct poweriter *p, const struct gp_codec_pass *pass, int6
 	return p->steps + (warm ? 0 : GP_POWERITER_COLD_STEPS);
 }
 
-static void iterate(struct poweriter *p, int64_t sample, int steps)
+static bool iterate(struct poweriter *p, const struct gp_codec_pass *pass, int64_t sample, int steps)
 {
 	for (int i = 0; i < steps; i++) {
+		if (gp_codec_stopped(pass))
+			return false;
 		gp_factor_apply(p->w, p->v, p->gram, p->size.r, p->size.padded);
 		memcpy(p->v, p->w, (size_t)(p->size.r * p->size.padded) * sizeof *p->v);
-		orthonormalize(p, sample);
+		if (!orthonormalize(p, pass, sample))
+			return false;
 	}
+	return true;
 }
 
 /* What V leaves of the squared norm. */
@@ -309,22 +320,23 @@ static double rest_of(struct poweriter *p, double trace)
 	return trace;
 }
 
-/* V' of one sample. False when the sample is not finite or too large. */
+/* V' of one sample. False when the sample is not finite or too large, or the pass was stopped. */
 static bool find_basis(struct poweriter *p, const struct gp_codec_pass *pass, const float *x, int64_t sample)
 {
 	const struct gp_poweriter_sizes *s = &p->size;
 	const double elements = (double)(s->rows * s->cols);
-	double trace = take_gram(p, x, false);
+	double trace;
+	if (!take_gram(p, pass, x, false, &trace))
+		return false;
 	const bool usable = isfinite(trace) && trace > GP_POWERITER_EXACT_MEAN * elements;
 	const int steps = set_start(p, pass, sample);
-	orthonormalize(p, sample);
-	if (usable)
-		iterate(p, sample, steps);
+	if (!orthonormalize(p, pass, sample) || (usable && !iterate(p, pass, sample, steps)))
+		return false;
 	if (!usable || rest_of(p, trace) < GP_POWERITER_EXACT_SHARE * trace) {
-		trace = take_gram(p, x, true);
-		if (!(trace <= GP_POWERITER_LARGEST_NORM * GP_POWERITER_LARGEST_NORM))
+		if (!take_gram(p, pass, x, true, &trace) ||
+		    !(trace <= GP_POWERITER_LARGEST_NORM * GP_POWERITER_LARGEST_NORM) ||
+		    !iterate(p, pass, sample, steps))
 			return false;
-		iterate(p, sample, steps);
 	}
 	return trace <= GP_POWERITER_LARGEST_NORM * GP_POWERITER_LARGEST_NORM;
 }
@@ -346,18 +358,21 @@ static void store_basis(struct poweriter *p, float *small_factor)
 }
 
 /* T V as the tall factor: (tall, r), or (r, tall). */
-static void store_product(struct poweriter *p, const float *x, float *tall_factor)
+static bool store_product(struct poweriter *p, const struct gp_codec_pass *pass, const float *x, float *tall_factor)
 {
 	const struct gp_poweriter_sizes *s = &p->size;
 	const bool tall = s->rows >= s->cols;
 	for (int64_t from = 0; from < s->tall; from += BLOCK) {
 		const int64_t count = rows_in(s, from);
+		if (gp_codec_stopped(pass))
+			return false;
 		float *out = tall ? tall_factor + from * s->r : p->rows;
 		gp_factor_product(out, rows_of(p, x, from, count), s->padded, p->basis, count, s->small, s->r);
 		for (int64_t k = 0; k < s->r && !tall; k++)
 			for (int64_t i = 0; i < count; i++)
 				tall_factor[k * s->tall + from + i] = p->rows[i * s->r + k];
 	}
+	return true;
 }
 
 static bool split(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor, uint8_t *side,
@@ -373,7 +388,8 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 		if (!find_basis(p, pass, x, b))
 			return false;
 		store_basis(p, small_factors + b * s->r * s->small);
-		store_product(p, x, tall_factors + b * s->r * s->tall);
+		if (!store_product(p, pass, x, tall_factors + b * s->r * s->tall))
+			return false;
 	}
 	if (!pass->eval) {
 		memcpy(p->start + pass->chunk * start_count(s), small_factors,
@@ -386,7 +402,6 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct gp_span side,
 			   const float *const *tensor, float *x, struct gp_err *err)
 {
-	(void)pass;
 	struct poweriter *p = state;
 	const struct gp_poweriter_sizes *s = &p->size;
 	const int64_t padded = gp_factor_padded(s->cols), n = s->rows * s->cols;
@@ -397,7 +412,12 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 		const float *left = tensor[0] + b * s->rows * s->r, *right = tensor[1] + b * s->r * s->cols;
 		for (int64_t k = 0; k < s->r; k++)
 			memcpy(p->right + k * padded, right + k * s->cols, (size_t)s->cols * sizeof *right);
-		gp_factor_product(x + b * n, left, s->r, p->right, s->rows, s->r, s->cols);
+		for (int64_t from = 0; from < s->rows; from += BLOCK) {
+			const int64_t count = s->rows - from < BLOCK ? s->rows - from : BLOCK;
+			GP_TRY(gp_codec_check_stop(pass, err));
+			gp_factor_product(x + b * n + from * s->cols, left + from * s->r, s->r, p->right, count, s->r,
+					  s->cols);
+		}
 		if (!p->loops->range(x + b * n, (size_t)n, &min, &max))
 			GP_FAIL(err, GP_PROTO, "poweriter has factors whose product is not finite");
 	}

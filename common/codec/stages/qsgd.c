@@ -78,16 +78,14 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	const struct gp_level_coder *c = state;
 	if (!gp_level_write_norms(c, x, out))
 		return false;
-	gp_level_write_codes(c, pass, x, out);
 	*len = gp_level_bytes(c->bits, c->bucket, c->n);
-	return true;
+	return gp_level_write_codes(c, pass, x, out);
 }
 
 static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 			     struct gp_err *err)
 {
-	(void)pass;
-	return gp_level_read(state, in, x, err);
+	return gp_level_read(state, pass, in, x, err);
 }
 
 /* A random number for each. */

@@ -108,7 +108,6 @@ void gp_smaq_write_head(const struct gp_smaq *v, uint64_t count, uint8_t out[GP_
 
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
-	(void)pass;
 	struct smaq *s = state;
 	uint8_t *codes = out + HEAD, *extras = codes + gp_smaq_packed_bytes(s->coder.n, s->coder.width);
 	uint64_t count = 0;
@@ -117,6 +116,8 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 		return false;
 	for (uint64_t i = 0; i < s->coder.n; i += BLOCK) {
 		const size_t here = s->coder.n - i < BLOCK ? (size_t)(s->coder.n - i) : BLOCK;
+		if (gp_codec_stopped(pass))
+			return false;
 		const size_t found = s->loops->quantize(&s->coder.values, x + i, here, s->codes, s->extras + waiting);
 		s->packing->pack(s->codes, here, s->coder.width, codes + i / 8 * (uint64_t)s->coder.width);
 		count += found;
@@ -193,11 +194,12 @@ enum gp_status gp_smaq_read_head(struct gp_smaq_coder *c, struct gp_span in, str
 }
 
 /* The codes tell the outliers: no more and no fewer than the head does. */
-static enum gp_status read_codes(struct smaq *s, const uint8_t *codes, struct extras *e, uint64_t count, float *x,
-				 struct gp_err *err)
+static enum gp_status read_codes(struct smaq *s, const struct gp_codec_pass *pass, const uint8_t *codes,
+				 struct extras *e, uint64_t count, float *x, struct gp_err *err)
 {
 	for (uint64_t i = 0; i < s->coder.n; i += BLOCK) {
 		const size_t here = s->coder.n - i < BLOCK ? (size_t)(s->coder.n - i) : BLOCK;
+		GP_TRY(gp_codec_check_stop(pass, err));
 		refill(s, e);
 		s->packing->unpack(codes + i / 8 * (uint64_t)s->coder.width, here, s->coder.width, s->codes);
 		const size_t used = s->loops->dequantize(&s->coder.values, s->codes, here, s->extras, x + i);
@@ -217,7 +219,6 @@ static enum gp_status read_codes(struct smaq *s, const uint8_t *codes, struct ex
 static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 			     struct gp_err *err)
 {
-	(void)pass;
 	struct smaq *s = state;
 	struct gp_span codes, packed;
 	uint64_t count;
@@ -225,7 +226,7 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	struct extras e = {.packed = packed, .packed_count = count};
 	if (s->coder.extra_width == 0)
 		memset(s->extras, 0, sizeof s->extras);
-	return read_codes(s, codes.data, &e, count, x, err);
+	return read_codes(s, pass, codes.data, &e, count, x, err);
 }
 
 /* Mean, deviation, codes of two lengths. */

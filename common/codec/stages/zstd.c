@@ -4,11 +4,14 @@
  * bytes that do not compress cost almost nothing. The library works in memory
  * that is set aside at open. Layout: CODECS.md. Test: tests/unit/test_codec_bytes.c
  */
-#define ZSTD_STATIC_LINKING_ONLY /* contexts in memory of ours */
+#define ZSTD_STATIC_LINKING_ONLY        /* contexts in memory of ours */
+#define ZSTD_DISABLE_DEPRECATE_WARNINGS /* the buffer-less way is the one that takes no more memory in pieces than at once */
 #include <zstd.h>
 
 #include "common/codec/codec_impl.h"
 #include "common/codec/codec_sample.h"
+
+#define PART_BYTES ((size_t)128 << 10) /* a block of the format, at most */
 
 struct zstd {
 	int level;
@@ -72,28 +75,45 @@ static enum gp_status open_zstd(const double *value, const struct gp_codec_setup
 	return GP_OK;
 }
 
-/* True when the result is short enough. */
-static bool compress(struct zstd *z, struct gp_span in, uint8_t *out, size_t *len)
+/* A block, or what is left; the frame ends with the last. */
+static size_t compress_part(struct zstd *z, struct gp_span in, size_t at, uint8_t *out, size_t room)
 {
-	const size_t most = gp_sample_most(in.len);
-	const size_t got = ZSTD_compressCCtx(z->encoder, out, most, in.data, in.len, z->level);
-	*len = got;
-	return !ZSTD_isError(got); /* "destination too small" is the only error that can occur */
+	const size_t left = in.len - at;
+	if (left > PART_BYTES)
+		return ZSTD_compressContinue(z->encoder, out, room, in.data + at, PART_BYTES);
+	return ZSTD_compressEnd(z->encoder, out, room, in.data + at, left);
 }
 
-static bool sample_pays(struct zstd *z, struct gp_span in)
+/* True when the result is short enough. The same bytes as from ZSTD_compressCCtx, whose blocks are as long, but in parts:
+ * between them it may be stopped. */
+static bool compress(struct zstd *z, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len)
+{
+	const size_t most = gp_sample_most(in.len);
+	const ZSTD_parameters p = ZSTD_getParams(z->level, in.len, 0);
+	size_t status = ZSTD_compressBegin_advanced(z->encoder, NULL, 0, p, in.len);
+	*len = 0;
+	for (size_t at = 0; at < in.len && !ZSTD_isError(status); at += PART_BYTES) {
+		if (gp_codec_stopped(pass))
+			return false;
+		status = compress_part(z, in, at, out + *len, most - *len);
+		*len += ZSTD_isError(status) ? 0 : status;
+	}
+	return !ZSTD_isError(status); /* "destination too small" is the only error that can occur */
+}
+
+static bool sample_pays(struct zstd *z, const struct gp_codec_pass *pass, struct gp_span in)
 {
 	size_t ignored;
 	gp_sample_take(in, z->sample);
-	return compress(z, (struct gp_span){z->sample, sizeof z->sample}, z->packed, &ignored);
+	return compress(z, pass, (struct gp_span){z->sample, sizeof z->sample}, z->packed, &ignored);
 }
 
-static bool squeeze(void *state, struct gp_span in, uint8_t *out, size_t *len)
+static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len)
 {
 	struct zstd *z = state;
-	if (in.len >= GP_SAMPLE_FROM && !sample_pays(z, in))
+	if (in.len >= GP_SAMPLE_FROM && !sample_pays(z, pass, in))
 		return false;
-	return in.len > 0 && compress(z, in, out, len);
+	return in.len > 0 && compress(z, pass, in, out, len);
 }
 
 static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err)
