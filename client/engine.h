@@ -90,6 +90,13 @@ struct gp_engine;
  * slice. */
 #define GP_EVAL_SLICE 16
 
+/* Sees how far a pass is, on the engine's thread. */
+struct gp_engine_watch {
+	/* So many batches have begun. False: no further one does. */
+	bool (*go_on)(void *arg, uint32_t batches);
+	void *arg;
+};
+
 struct gp_engine_ops {
 	const char *name;
 	/*
@@ -109,10 +116,11 @@ struct gp_engine_ops {
 				   struct gp_step_result *out, struct gp_err *err);
 	/*
 	 * Running statistics of batch norms, but for frozen ones, become those of the samples of `batches` batches from the
-	 * loader, each chunk normalized by its own. Not without session.calibrates.
+	 * loader, each chunk normalized by its own: of fewer where `watch` (optional) ends it. Not without
+	 * session.calibrates.
 	 */
 	enum gp_status (*calibrate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
-				    struct gp_err *err);
+				    const struct gp_engine_watch *watch, struct gp_err *err);
 	/* The loader's next batch, forward only: out gets batch->valid rows of the model's outputs, before any softmax.
 	 * Labels are not looked at. The caller gives the batch back. */
 	enum gp_status (*predict)(struct gp_engine *e, struct gp_loader *loader, float *out, struct gp_batch **batch,
@@ -124,6 +132,12 @@ struct gp_engine_ops {
 	void (*print_profile)(struct gp_engine *e, FILE *f);
 	void (*free)(struct gp_engine *e);
 };
+
+/* Whether a pass goes on behind so many batches; without a watch it does. */
+static inline bool gp_engine_goes_on(const struct gp_engine_watch *w, uint32_t batches)
+{
+	return !w || w->go_on(w->arg, batches);
+}
 
 struct gp_engine {
 	const struct gp_engine_ops *ops;

@@ -195,11 +195,11 @@ static enum gp_status calibrate_batch(struct local_engine *e, const struct gp_ba
 }
 
 static enum gp_status local_calibrate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
-				      struct gp_err *err)
+				      const struct gp_engine_watch *watch, struct gp_err *err)
 {
 	struct local_engine *e = (struct local_engine *)base;
 	uint64_t number = 0;
-	for (uint32_t i = 0; i < batches; i++) {
+	for (uint32_t i = 0; i < batches && (i == 0 || gp_engine_goes_on(watch, i)); i++) {
 		struct gp_batch *batch;
 		GP_TRY(gp_loader_next(loader, &batch, err));
 		const enum gp_status status = calibrate_batch(e, batch, &number, err);

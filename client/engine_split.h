@@ -132,7 +132,7 @@ enum gp_status gp_split_next(struct gp_engine *base, struct gp_loader *loader, s
 enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
 				 struct gp_step_result *out, struct gp_err *err);
 enum gp_status gp_split_calibrate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
-				  struct gp_err *err);
+				  const struct gp_engine_watch *watch, struct gp_err *err);
 enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,
 				struct gp_err *err);
 /* A chunk is through; `s` is free. */

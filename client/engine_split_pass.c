@@ -347,10 +347,10 @@ static enum gp_status evaluate_batch(struct split_engine *e, struct gp_loader *l
 }
 
 static enum gp_status evaluate_batches(struct split_engine *e, struct gp_loader *loader, uint32_t batches,
-				       struct gp_err *err)
+				       const struct gp_engine_watch *watch, struct gp_err *err)
 {
 	e->pass_idle = true;
-	for (uint32_t i = 0; i < batches; i++)
+	for (uint32_t i = 0; i < batches && (i == 0 || gp_engine_goes_on(watch, i)); i++)
 		GP_TRY(evaluate_batch(e, loader, err));
 	return gp_client_session_wait(&e->session, &e->pass_idle, err);
 }
@@ -360,19 +360,19 @@ enum gp_status gp_split_evaluate(struct gp_engine *base, struct gp_loader *loade
 {
 	struct split_engine *e = (struct split_engine *)base;
 	begin_pass(e, false);
-	GP_TRY(evaluate_batches(e, loader, batches, err));
+	GP_TRY(evaluate_batches(e, loader, batches, NULL, err));
 	*out = e->result;
 	return GP_OK;
 }
 
 /* In all parts: an evaluation whose chunks are normalized otherwise. */
 enum gp_status gp_split_calibrate(struct gp_engine *base, struct gp_loader *loader, uint32_t batches,
-				  struct gp_err *err)
+				  const struct gp_engine_watch *watch, struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
 	begin_pass(e, false);
 	e->calibrates = e->calibrated = true;
-	return evaluate_batches(e, loader, batches, err);
+	return evaluate_batches(e, loader, batches, watch, err);
 }
 
 enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,

@@ -14,9 +14,12 @@
 
 #include "client/bad_data.h"
 #include "client/job.h"
+#include "client/progress.h"
 
-/* From the loader's beginning on, which is left where it is then. */
-enum gp_status gp_recalibrate(struct gp_engine *e, struct gp_loader *train, uint32_t batches, struct gp_err *err);
+/* From the loader's beginning on, which is left where it is then. Shows how far it is; ends when *stop (optional) is set, with
+ * the statistics of at least one batch. */
+enum gp_status gp_recalibrate(struct gp_engine *e, struct gp_loader *train, uint32_t batches, struct gp_progress *p,
+			      const volatile sig_atomic_t *stop, struct gp_err *err);
 
 /* What eval needs for it. Zeroed to begin with. */
 struct gp_recalibration {
@@ -28,7 +31,8 @@ enum gp_status gp_recalibration_open(struct gp_recalibration *r, const struct gp
 				     struct gp_err *err);
 /* Takes statistics anew; the job's weights, which a server that begins anew is given, have them from then on. Saves those
  * where --save says so, with the description of their model. */
-enum gp_status gp_recalibration_run(struct gp_recalibration *r, struct gp_job *j, struct gp_err *err);
+enum gp_status gp_recalibration_run(struct gp_recalibration *r, struct gp_job *j, struct gp_progress *p,
+				    struct gp_err *err);
 /* After gp_job_deinit. */
 void gp_recalibration_deinit(struct gp_recalibration *r);
 

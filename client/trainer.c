@@ -342,13 +342,20 @@ static enum gp_status evaluate(struct run *r, struct gp_step_result *sum, struct
 	return GP_OK;
 }
 
-/* The loader goes on where it was: between two epochs, with no batch handed out. */
+/*
+ * The loader goes on where it was: between two epochs, with no batch handed out. A signal ends it where nothing but the end
+ * of this process follows. Where one more step does, for the checkpoint behind it, that step has to see the statistics that
+ * it would have seen without the signal.
+ */
 static enum gp_status recalibrate(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	if (spec->recalibrate == 0 || stop_asked(r) || (!spec->val && r->step < spec->total_steps))
+	const bool may_end = gp_run_state_settled(spec->run, r->step) || r->step >= spec->total_steps;
+	if (spec->recalibrate == 0 || (!spec->val && r->step < spec->total_steps) || (may_end && stop_asked(r)))
 		return GP_OK;
-	GP_TRY(gp_recalibrate(spec->engine, spec->train, spec->recalibrate, err));
+	GP_TRY(gp_recalibrate(spec->engine, spec->train, spec->recalibrate, &r->progress, may_end ? spec->stop : NULL,
+			      err));
+	r->eval_cut = may_end && stop_asked(r);
 	return gp_loader_seek(spec->train, (uint32_t)(r->step / spec->steps_per_epoch),
 			      (uint32_t)(r->step % spec->steps_per_epoch), err);
 }
@@ -450,9 +457,10 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	report->loss = mean(r->last.loss_sum, r->last.samples);
 	report->train_acc = accuracy(r, &r->last);
 	report->samples = r->step * (uint64_t)gp_session_batch(&e->spec.session);
-	report->checkpoints = gp_run_state_checkpoints(r->spec->run);
 	report->time_per_batch_s = median(r->step_s, r->here < remembered ? r->here : remembered);
-	return e->ops->get_weights(e, r->spec->weights, err);
+	GP_TRY(e->ops->get_weights(e, r->spec->weights, err));
+	report->checkpoints = gp_run_state_checkpoints(r->spec->run); /* the last COMMITTED has come by now */
+	return GP_OK;
 }
 
 /* Runs again as often as the engine has to go back to a checkpoint. */

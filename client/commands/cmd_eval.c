@@ -164,8 +164,10 @@ static enum gp_status run(struct evaluation *e, struct gp_err *err)
 	struct gp_engine_figures before;
 	struct gp_engine *engine = e->job.engine;
 	gp_progress_init(&progress, e->set.progress ? stderr : NULL, PLAIN_PROGRESS_S);
-	if (e->set.recalibrate > 0)
-		GP_TRY(gp_recalibration_run(&e->recalibration, &e->job, err));
+	if (e->set.recalibrate > 0 && gp_recalibration_run(&e->recalibration, &e->job, &progress, err) != GP_OK) {
+		gp_progress_finish(&progress, NULL);
+		return err->code;
+	}
 	engine->ops->figures(engine, &before);
 	uint64_t begin = gp_now_ns();
 	enum gp_status status = evaluate(e, &progress, err);

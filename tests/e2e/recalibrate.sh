@@ -94,5 +94,26 @@ warned() { # TIMES FLAG...
 warned 1
 warned 0 --batch-norm deferred
 warned 0 --freeze '*bn*,*.1.*'
+
+# It shows how far it is, and a signal ends it.
+stopped() { # COMMAND FLAG...
+	local status=0 pid
+	"$build/gpclient" "$@" "${flags[@]}" --recalibrate 1000000 >"$work/stopped.json" 2>"$work/stopped.log" &
+	pid=$!
+	await grep -q 'statistics of batch norms anew: batch [0-9]*/1000000' "$work/stopped.log" || fail "$1 shows nothing: $(cat "$work/stopped.log")"
+	kill -TERM $pid
+	await_end $pid || { fail "$1 goes on after a signal" && kill -KILL $pid; }
+	wait $pid || status=$?
+	equal "$1 that is stopped: status" $status 143
+}
+await_end() { # PID
+	await eval "! kill -0 $1 2>/dev/null"
+}
+stopped eval --local --init "$init"
+for where in --local "--server=127.0.0.1:$server_port"; do
+	stopped train "$where" --steps 2 --lr 0.01 --no-eval --save "$work/stopped.safetensors" --json
+	equal "its report" "$(json_get "$work/stopped.json" stopped) $(json_get "$work/stopped.json" steps)" "true 2"
+	[ -s "$work/stopped.safetensors" ] || fail "--save of a stopped run"
+done
 stop_server
 finish

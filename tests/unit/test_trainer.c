@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The training loop (client/trainer.h) over an engine that only plays results:
- * what is told about gradient norms, a log that cannot be written, and a
- * signal during an evaluation.
+ * what is told about gradient norms, a log that cannot be written, a signal
+ * during an evaluation or while statistics are taken anew, and the closing count
+ * of checkpoints.
  */
 #include <math.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
+#include "client/run_state.h"
 #include "client/trainer.h"
 
 enum { STEPS = 4, BATCH = 2 };
@@ -39,11 +42,16 @@ static enum gp_status play_step(struct gp_engine *e, const struct gp_batch *batc
 	return GP_OK;
 }
 
+static struct gp_run_state
+	*confirmed_late; /* its checkpoint of the last step is confirmed when weights are fetched, or NULL */
+
 static enum gp_status play_weights(struct gp_engine *e, struct gp_weights *w, struct gp_err *err)
 {
 	(void)e;
 	(void)w;
 	(void)err;
+	if (confirmed_late)
+		gp_run_state_confirm(confirmed_late, STEPS);
 	return GP_OK;
 }
 
@@ -67,6 +75,20 @@ static enum gp_status play_evaluate(struct gp_engine *e, struct gp_loader *loade
 	return GP_OK;
 }
 
+static uint32_t calibrated, stop_at_batch; /* batches, and behind which of them a signal comes; 0: none does */
+
+static enum gp_status play_calibrate(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
+				     const struct gp_engine_watch *watch, struct gp_err *err)
+{
+	(void)e;
+	(void)loader;
+	(void)err;
+	for (calibrated = 0; calibrated < batches && (calibrated == 0 || gp_engine_goes_on(watch, calibrated));)
+		if (++calibrated == stop_at_batch)
+			stop = SIGTERM;
+	return GP_OK;
+}
+
 static enum gp_status play_next(struct gp_engine *e, struct gp_loader *loader, struct gp_batch **out,
 				struct gp_err *err)
 {
@@ -78,6 +100,7 @@ static const struct gp_engine_ops player_ops = {.name = "player",
 						.next = play_next,
 						.step = play_step,
 						.evaluate = play_evaluate,
+						.calibrate = play_calibrate,
 						.get_weights = play_weights,
 						.figures = play_figures};
 
@@ -230,6 +253,70 @@ static void a_signal_ends_an_evaluation_before_its_end(void **state)
 	assert_true(isnan(cut.val.acc) && isnan(cut.val.loss));
 }
 
+/* Two epochs of half of STEPS, statistics taken anew from 50 batches behind each, and a signal behind the third batch. */
+static struct gp_train_report run_with_recalibration(struct gp_run_state *run)
+{
+	struct gp_err err = {0};
+	struct gp_dataset_options options = {0};
+	struct gp_loader_spec ls = {.batch = BATCH, .drop_last = true, .prefetch = 1};
+	struct gp_dataset *data;
+	struct player p = {.base.ops = &player_ops, .base.spec.session = {.chunk_samples = BATCH, .chunks = 1}};
+	struct gp_trainer_spec spec = {.engine = &p.base,
+				       .schedule.base_lr = 0.1,
+				       .total_steps = STEPS,
+				       .steps_per_epoch = STEPS / 2,
+				       .val_batches = 1,
+				       .recalibrate = 50,
+				       .run = run,
+				       .stop = &stop};
+	struct gp_train_report report;
+	assert_int_equal(
+		gp_dataset_open("synthetic:shape=1x8x8,classes=2,samples=16", GP_SPLIT_TRAIN, &options, &data, &err),
+		GP_OK);
+	assert_int_equal(gp_loader_new(data, &ls, &spec.train, &err), GP_OK);
+	assert_int_equal(gp_loader_new(data, &ls, &spec.val, &err), GP_OK);
+	stop = 0;
+	stop_at_slice = 0;
+	stop_at_batch = 3;
+	assert_int_equal(gp_train(&spec, &report, &err), GP_OK);
+	gp_loader_free(spec.train);
+	gp_loader_free(spec.val);
+	gp_dataset_free(data);
+	return report;
+}
+
+static void a_signal_ends_the_taking_of_statistics(void **state)
+{
+	(void)state;
+	const struct gp_train_report r = run_with_recalibration(NULL);
+	assert_int_equal(calibrated, 3);
+	assert_true(r.stopped);
+	assert_int_equal(r.steps, STEPS / 2);
+}
+
+/* A step follows, for its checkpoint, and has to see what it would have seen without the signal. What the player does not
+ * write is confirmed while weights are fetched, as that of the last step of a run may be. */
+static void statistics_that_a_checkpoint_needs_are_taken_whole(void **state)
+{
+	(void)state;
+	char dir[] = "/tmp/gpsplit-test-XXXXXX", command[64];
+	struct gp_err err = {0};
+	const struct gp_pairs spec = {.count = 0};
+	const struct gp_run_state_options o = {
+		.dir = dir, .every = 1000, .total_steps = STEPS, .spec = &spec, .stop = &stop};
+	assert_non_null(mkdtemp(dir));
+	assert_int_equal(gp_run_state_open(&o, &confirmed_late, &err), GP_OK);
+	const struct gp_train_report r = run_with_recalibration(confirmed_late);
+	assert_int_equal(calibrated, 50);
+	assert_true(r.stopped);
+	assert_int_equal(r.checkpoints.written, 1);
+	assert_int_equal(r.checkpoints.newest, STEPS);
+	gp_run_state_close(confirmed_late);
+	confirmed_late = NULL;
+	snprintf(command, sizeof command, "rm -rf '%s'", dir);
+	assert_int_equal(system(command), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -237,6 +324,8 @@ int main(void)
 		cmocka_unit_test(without_clipping_there_is_no_norm),
 		cmocka_unit_test(a_log_that_cannot_be_written_is_told_once_and_the_run_goes_on),
 		cmocka_unit_test(a_signal_ends_an_evaluation_before_its_end),
+		cmocka_unit_test(a_signal_ends_the_taking_of_statistics),
+		cmocka_unit_test(statistics_that_a_checkpoint_needs_are_taken_whole),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
