@@ -5,6 +5,7 @@
  */
 #include "client/job_init.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 #include "client/models/models.h"
@@ -84,6 +85,30 @@ static enum gp_status compare_models(const struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
+/* The numbers of tokens mean other words then, whatever the model. */
+static enum gp_status compare_tokenizers(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
+{
+	char text[GP_ERR_TEXT];
+	const uint64_t then = j->saved.tokenizer, now = gp_dataset_tokenizer(d);
+	if (then == 0 || now == then)
+		return GP_OK;
+	if (now == 0) {
+		snprintf(text, sizeof text,
+			 "%.100s was trained on texts; the tokens of --data %.80s are of no tokenizer", j->set->init,
+			 j->set->data);
+		note(text);
+		return GP_OK;
+	}
+	snprintf(text, sizeof text,
+		 "%.100s was trained with another tokenizer (%016" PRIx64 ") than --tokenizer %.80s (%016" PRIx64 ")",
+		 j->set->init, then, j->set->tokenizer, now);
+	if (!j->set->init_anyway)
+		GP_FAIL(err, GP_INVALID,
+			"%s: tokens would mean other words; name the one of the training, or --init-anyway", text);
+	note(text);
+	return GP_OK;
+}
+
 static bool same_numbers(const float *a, const float *b, int64_t n)
 {
 	for (int64_t i = 0; i < n; i++)
@@ -142,6 +167,7 @@ enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset
 		return GP_OK;
 	GP_TRY(check_size(j, err));
 	GP_TRY(compare_models(j, err));
+	GP_TRY(compare_tokenizers(j, d, err));
 	compare_pictures(j, d);
 	compare_labels(j, d);
 	return GP_OK;

@@ -18,6 +18,7 @@
 #define LABELS_BYTES (1u << 20)
 #define LABELS_MOST  100000 /* dataset classes */
 #define SIDE_MOST    4096
+#define HASH_DIGITS  16
 
 /* --- texts ------------------------------------------------------------------------------------------------------ */
 
@@ -156,6 +157,18 @@ static enum gp_status read_steps(const struct gp_st_file *f, const char *label, 
 	return GP_OK;
 }
 
+static enum gp_status read_tokenizer(const struct gp_st_file *f, const char *label, struct gp_saved_model *m,
+				     struct gp_err *err)
+{
+	const char *text = find(f, "tokenizer");
+	if (!text)
+		return GP_OK;
+	if (strlen(text) != HASH_DIGITS || strspn(text, "0123456789abcdef") != HASH_DIGITS)
+		return refuse(label, "tokenizer", "16 hex digits", err);
+	m->tokenizer = strtoull(text, NULL, 16);
+	return GP_OK;
+}
+
 static enum gp_status read_all(const struct gp_st_file *f, const char *label, struct gp_saved_model *m,
 			       struct gp_err *err)
 {
@@ -170,6 +183,7 @@ static enum gp_status read_all(const struct gp_st_file *f, const char *label, st
 	GP_TRY(read_text(f, label, "data", m->data, sizeof m->data, err));
 	GP_TRY(read_text(f, label, "run", m->run, sizeof m->run, err));
 	GP_TRY(read_steps(f, label, m, err));
+	GP_TRY(read_tokenizer(f, label, m, err));
 	GP_TRY(read_pictures(f, label, m, err));
 	return read_labels(f, label, m, err);
 }
@@ -298,6 +312,7 @@ enum gp_status gp_saved_model_describe(const char *settled, const struct gp_data
 	struct gp_saved_model m = {.version = GP_VERSION};
 	snprintf(m.model, sizeof m.model, "%s", settled);
 	copy_data(data, m.data);
+	m.tokenizer = gp_dataset_tokenizer(d);
 	gp_dataset_preparation(d, &m.pictures);
 	if (m.pictures.shape.ndim == 0)
 		m.tokens = gp_dataset_shape(d)->dim[0];
@@ -366,7 +381,10 @@ enum gp_status gp_saved_pairs_make(const struct gp_saved_model *m, struct gp_sav
 		snprintf(tokens, GP_SAVED_TEXT, "%" PRId64, m->tokens);
 		add(p, PREFIX "input", tokens);
 	}
-	char *steps = room(p);
+	char *tokenizer = room(p), *steps = room(p);
+	snprintf(tokenizer, GP_SAVED_TEXT, "%016" PRIx64, m->tokenizer);
+	if (m->tokenizer != 0)
+		add(p, PREFIX "tokenizer", tokenizer);
 	snprintf(steps, GP_SAVED_TEXT, "%" PRIu64, m->steps);
 	if (m->steps > 0)
 		add(p, PREFIX "steps", steps);

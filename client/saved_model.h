@@ -14,6 +14,7 @@
  *   gpsplit.mean, .std  R/G/B or one number; on the scale of gpsplit.scale
  *   gpsplit.scale     1/255: a byte of a picture times this, before mean and std
  *   gpsplit.labels    names of the outputs, a JSON array of texts
+ *   gpsplit.tokenizer  16 hex digits, equal for tokenizers that make the same tokens of every text; of texts alone
  *   gpsplit.data      --data, with the last names of its paths alone
  *   gpsplit.run       the first 8 hex digits of the run's id
  *   gpsplit.steps     training steps, as text
@@ -39,6 +40,7 @@
 struct gp_saved_model {
 	char model[GP_MODEL_SPEC]; /* "": not said */
 	int64_t tokens;            /* of a sample without pictures; 0: not said */
+	uint64_t tokenizer;        /* gp_dataset_tokenizer; 0: not said, or no texts */
 	struct gp_preparation pictures;
 	json_t *labels; /* array of texts; NULL: not said */
 	char data[GP_SAVED_TEXT], run[GP_SAVED_TEXT], version[GP_SAVED_TEXT];
