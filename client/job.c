@@ -323,6 +323,15 @@ static enum gp_status freeze(struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
+enum gp_status gp_job_settle_graph(struct gp_job *j, struct gp_err *err)
+{
+	GP_TRY(gp_partition_parse(j->graph, j->set->cut, &j->cut, err));
+	GP_TRY(set_norm_mode(j, err));
+	if (j->set->freeze)
+		GP_TRY(freeze(j, err));
+	return j->set->no_decay ? gp_no_decay(j->graph, j->set->no_decay, &j->without_decay, err) : GP_OK;
+}
+
 enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
 	struct gp_model_options o = {.classes = gp_dataset_classes(d),
@@ -334,12 +343,7 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	GP_TRY(gp_job_check_init(j, d, err));
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
-	GP_TRY(gp_partition_parse(j->graph, j->set->cut, &j->cut, err));
-	GP_TRY(set_norm_mode(j, err));
-	if (j->set->freeze)
-		GP_TRY(freeze(j, err));
-	if (j->set->no_decay)
-		GP_TRY(gp_no_decay(j->graph, j->set->no_decay, &j->without_decay, err));
+	GP_TRY(gp_job_settle_graph(j, err));
 	return j->set->init ? load_weights(j, err) : GP_OK;
 }
 

@@ -104,6 +104,8 @@ enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, 
 				  struct gp_loader **out, struct gp_err *err);
 /* The model for data like `d`, its cut, and the weights of --init; says on stderr what --init-skip left out. */
 enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err);
+/* The cut, the mode of batch norm and --freeze for the graph that is there: a part of gp_job_build, for a job without data. */
+enum gp_status gp_job_settle_graph(struct gp_job *j, struct gp_err *err);
 /* `optim` NULL: for evaluation and prediction only. `run`: checkpoints of a training, or NULL. */
 enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_run_state *run,
 				  struct gp_err *err);

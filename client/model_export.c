@@ -12,6 +12,7 @@
 #include <openssl/sha.h>
 #include <string.h>
 
+#include "client/run_weights.h"
 #include "client/saved_model.h"
 #include "common/graph/weights.h"
 #include "common/base/durable.h"
@@ -157,9 +158,9 @@ static enum gp_status open_both(struct exporting *e, struct gp_err *err)
 {
 	if (!e->x->state_dir)
 		GP_FAIL(err, GP_INVALID,
-			"%.100s is of a split run: the server has the body's parameters. Give its --state-dir DIR on "
-			"this machine, or "
-			"have the run write them: its command with --resume --save FILE",
+			"%.100s is of a split run: the server has the body's parameters. Give --server HOST:PORT, or "
+			"its "
+			"--state-dir DIR where that is on this machine",
 			e->x->checkpoint);
 	GP_TRY(find_body(e, err));
 	for (int i = 0; i < e->count; i++) {
@@ -172,6 +173,87 @@ static enum gp_status open_both(struct exporting *e, struct gp_err *err)
 	}
 	GP_FAIL(err, GP_INVALID, "the server has no checkpoint of a step that %s has one of (newest: step %" PRIu64 ")",
 		e->dir, e->step[0]);
+}
+
+/* The rest of the id opens the run's checkpoints. */
+static void note_run(const struct exporting *e, struct gp_saved_model *m)
+{
+	char id[GP_RUN_ID_HEX];
+	gp_run_id_text(e->ours->manifest.run_id, id);
+	snprintf(m->run, sizeof m->run, "%.8s", id);
+}
+
+/* --- from the server --------------------------------------------------------------------------------------------- */
+
+static enum gp_status save_fetched(struct exporting *e, struct gp_saved_model *m, const struct gp_run_weights *w,
+				   struct gp_err *err)
+{
+	struct gp_saved_pairs pairs;
+	e->x->step = m->steps = w->step;
+	e->x->tensors = w->weights->graph->params;
+	note_run(e, m);
+	GP_TRY(gp_saved_pairs_make(m, &pairs, err));
+	const enum gp_status status = gp_weights_save_with(w->weights, e->x->out, pairs.pair, pairs.count, err);
+	gp_saved_pairs_deinit(&pairs);
+	return status;
+}
+
+static enum gp_status fetch_as(struct exporting *e, struct gp_saved_model *m, struct gp_job_settings *job,
+			       const struct gp_optim *optim, struct gp_err *err)
+{
+	struct gp_run_weights w = {0};
+	const struct gp_run_weights_spec spec = {
+		.dir = e->dir, .manifest = &e->ours->manifest, .saved = m, .optim = optim};
+	job->server = e->x->server->server;
+	job->security = e->x->server->security;
+	job->model = m->model;
+	job->data = m->data;
+	job->device = "cpu";
+	job->client_precision = 1 + GP_PRECISION_FP32; /* nothing is computed here */
+	job->reconnect_for_s = 0;
+	job->local = job->progress = false;
+	enum gp_status status = gp_run_weights_fetch(&w, job, &spec, err);
+	if (status == GP_OK)
+		status = save_fetched(e, m, &w, err);
+	gp_run_weights_deinit(&w);
+	return status;
+}
+
+static enum gp_status fetch_model(struct exporting *e, struct gp_saved_model *m, struct gp_err *err)
+{
+	struct gp_job_settings job;
+	struct gp_optim optim;
+	struct gp_options_result r;
+	if (!m->model[0])
+		GP_FAIL(err, GP_INVALID,
+			"%.100s: an older version wrote it, which does not say of which model it is; the run can write "
+			"its "
+			"weights: its command with --resume --save FILE",
+			e->x->checkpoint);
+	e->x->knows_model = true;
+	GP_TRY(e->x->read_run(&e->ours->manifest.spec, &job, &optim, &r, err));
+	const enum gp_status status = fetch_as(e, m, &job, &optim, err);
+	gp_options_free(&r);
+	return status;
+}
+
+/* Which step it is of is settled with the server: the newest that both have. */
+static enum gp_status export_from_server(struct exporting *e, struct gp_err *err)
+{
+	struct gp_saved_model m;
+	uint64_t step;
+	char dir[PATH_MAX];
+	if (is_whole(e))
+		GP_FAIL(err, GP_INVALID, "%.100s is of a local run, which no server has a part of: leave --server out",
+			e->x->checkpoint);
+	if (names_one(e->x->checkpoint, dir, &step))
+		GP_FAIL(err, GP_USAGE,
+			"with --server CHECKPOINT is the run's folder, %.100s: of the newest step that both sides have",
+			dir);
+	GP_TRY(gp_saved_model_parse(e->ours->state, e->dir, &m, err));
+	const enum gp_status status = fetch_model(e, &m, err);
+	gp_saved_model_deinit(&m);
+	return status;
 }
 
 /* --- writing ---------------------------------------------------------------------------------------------------- */
@@ -210,16 +292,21 @@ static enum gp_status write_items(const struct exporting *e, const struct gp_sav
 
 static enum gp_status write_file(const struct exporting *e, struct gp_err *err)
 {
-	char id[GP_RUN_ID_HEX];
 	struct gp_saved_model m;
 	GP_TRY(gp_saved_model_parse(e->ours->state, e->dir, &m, err));
 	e->x->knows_model = m.model[0] != '\0';
 	e->x->step = m.steps = e->ours->manifest.step;
-	gp_run_id_text(e->ours->manifest.run_id, id);
-	snprintf(m.run, sizeof m.run, "%.8s", id); /* the rest opens its checkpoints */
+	note_run(e, &m);
 	const enum gp_status status = write_items(e, &m, err);
 	gp_saved_model_deinit(&m);
 	return status;
+}
+
+static enum gp_status export_from_folders(struct exporting *e, struct gp_err *err)
+{
+	if (!is_whole(e))
+		GP_TRY(open_both(e, err));
+	return write_file(e, err);
 }
 
 enum gp_status gp_model_export(struct gp_model_export *x, struct gp_err *err)
@@ -229,10 +316,8 @@ enum gp_status gp_model_export(struct gp_model_export *x, struct gp_err *err)
 		return gp_err_prefix(err, "--out");
 	GP_TRY(list_ours(&e, err));
 	enum gp_status status = open_ours(&e, e.step[0], err);
-	if (status == GP_OK && !is_whole(&e))
-		status = open_both(&e, err);
 	if (status == GP_OK)
-		status = write_file(&e, err);
+		status = x->server ? export_from_server(&e, err) : export_from_folders(&e, err);
 	gp_checkpoint_close(e.ours);
 	gp_checkpoint_close(e.theirs);
 	return status;

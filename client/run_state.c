@@ -241,13 +241,13 @@ enum gp_status gp_run_state_check_start(const struct gp_run_state *r, const char
 	else if (count > 0)
 		list_steps(theirs, count, there);
 	GP_FAIL(err, GP_INVALID, "%sno checkpoint is on both sides: here (%.80s) %s; server %.60s: %s%s",
-		gp_run_state_resumes(r) ? "--resume: " : "", r->o.dir, here, server, there,
-		r->confirmed || count > 0 ? "" : " (it never had one: --resume=if-any begins the run again)");
+		gp_run_state_resumes(r) && !r->o.reads ? "--resume: " : "", r->o.dir, here, server, there,
+		r->confirmed || r->o.reads || count > 0 ? "" : " (it never had one: --resume=if-any begins the run again)");
 }
 
 void gp_run_state_tell(const struct gp_run_state *r, uint64_t step)
 {
-	if (r->o.resume == GP_RESUME_NO)
+	if (r->o.resume == GP_RESUME_NO || r->o.reads)
 		return;
 	if (step > 0)
 		fprintf(stderr, "resuming at step %" PRIu64 " of %" PRIu64 " (%s)\n", step, r->o.total_steps, r->o.dir);

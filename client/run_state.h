@@ -31,6 +31,7 @@ struct gp_run_state_options {
 	uint64_t every, total_steps;
 	enum gp_resume resume;
 	bool required;
+	bool reads; /* only what is there is wanted: no step follows, and nothing is said on stderr */
 	const struct gp_pairs *spec;       /* by flag: what must be the same to go on; outlives the run state */
 	const volatile sig_atomic_t *stop; /* (optional) set by a signal: the next step gets a checkpoint */
 	const struct gp_st_pair *meta;     /* (optional) metadata of the state files; outlives the run state */

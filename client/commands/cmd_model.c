@@ -21,7 +21,6 @@
 
 struct settings {
 	const char *cut, *input, *freeze;
-	const char *out, *state_dir;
 	int64_t batch, chunks;
 	bool layers, json;
 };
@@ -97,34 +96,44 @@ static const struct gp_opt_table list_table = {
 	.count = sizeof list_options / sizeof list_options[0],
 };
 
+struct export_settings {
+	struct gp_job_settings job; /* first: the shared rows know its offsets. The server alone is the user's */
+	const char *out, *state_dir;
+};
+
 static const struct gp_opt export_options[] = {
 	{.name = "out",
 	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(out),
+	 .offset = offsetof(struct export_settings, out),
 	 .value = "FILE",
 	 .help = "the file of weights to write (safetensors)"},
+	{.name = "server",
+	 .type = GP_OPT_TEXT,
+	 .offset = offsetof(struct export_settings, job.server),
+	 .value = "HOST:PORT",
+	 .help = "of a split run: the gpserverd that has its body; it wants the credential that the run had"},
 	{.name = "state-dir",
 	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(state_dir),
+	 .offset = offsetof(struct export_settings, state_dir),
 	 .value = "DIR",
-	 .help = "of a split run: the server's --state-dir, on this machine; it has the body's parameters"},
+	 .help = "of a split run, in place of --server: that server's --state-dir, where it is on this machine"},
 };
 
 static const struct gp_opt_table export_table = {
 	.command = PROGRAM " export",
-	.synopsis = "CHECKPOINT --out FILE [--state-dir DIR]",
+	.synopsis = "CHECKPOINT --out FILE [--server HOST:PORT [OPTION...] | --state-dir DIR]",
 	.about =
 		"Writes a file of weights from a checkpoint, as `gpclient train --save` does: for --init, eval and\n"
 		"infer, and for PyTorch. CHECKPOINT is the folder of --checkpoint, of which the newest is taken, or\n"
 		"one of the folders in it. The checkpoint of a local run has the whole model. That of a split run has\n"
-		"head and tail; the server's of the same step has the body.",
+		"head and tail; the server has the body. --server fetches it: of the newest step that both sides have\n"
+		"a checkpoint of, as the client that the run belongs to, while no training uses CHECKPOINT.",
 	.examples = "  gpclient model export run1 --out run1.safetensors\n"
 		    "  gpclient model export run1/step-000000000300 --out early.safetensors\n"
+		    "  gpclient model export run2 --server 127.0.0.1:4400 --out run2.safetensors\n"
 		    "  gpclient model export run2 --state-dir /var/lib/gpsplit --out run2.safetensors\n",
 	.positional = "CHECKPOINT",
 	.positional_max = 1,
-	.opt = export_options,
-	.count = sizeof export_options / sizeof export_options[0],
 };
 
 /* --- list ------------------------------------------------------------------------------------------------------- */
@@ -188,17 +197,45 @@ static enum gp_status show_model(int argc, char **argv, struct gp_options_result
 
 /* --- export ----------------------------------------------------------------------------------------------------- */
 
-static enum gp_status export_model(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
+static enum gp_status parse_export(int argc, char **argv, struct export_settings *s, struct gp_options_result *r,
+				   struct gp_err *err)
 {
-	struct settings s = {0};
-	GP_TRY(gp_options_parse(&export_table, argc, argv, &s, r, err));
-	if (r->help)
-		return GP_OK;
+	const struct gp_opt_rows parts[] = {{export_options, sizeof export_options / sizeof export_options[0]},
+					    gp_job_security_rows};
+	struct gp_opt rows[GP_OPT_MAX];
+	struct gp_opt_table t = export_table;
+	t.opt = rows;
+	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
+	return gp_options_parse(&t, argc, argv, s, r, err);
+}
+
+static enum gp_status check_export(const struct export_settings *s, const struct gp_options_result *r,
+				   struct gp_err *err)
+{
+	const struct gp_client_security_files *tls = &s->job.security;
 	if (r->positionals != 1)
 		GP_FAIL(err, GP_USAGE, "export needs a checkpoint: the folder of --checkpoint, or one of those in it");
-	if (!s.out || !*s.out)
+	if (!s->out || !*s->out)
 		GP_FAIL(err, GP_USAGE, "--out FILE is missing: where the weights go");
-	struct gp_model_export x = {.checkpoint = r->positional[0], .state_dir = s.state_dir, .out = s.out};
+	if (s->job.server && s->state_dir)
+		GP_FAIL(err, GP_USAGE, "--server and --state-dir exclude each other: either has the body");
+	if (!s->job.server && (tls->tls || tls->ca || tls->cert || tls->key || tls->name || tls->token))
+		GP_FAIL(err, GP_USAGE, "--tls, --tls-ca and --token-file are for a --server");
+	return GP_OK;
+}
+
+static enum gp_status export_model(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
+{
+	struct export_settings s = {0};
+	GP_TRY(parse_export(argc, argv, &s, r, err));
+	if (r->help)
+		return GP_OK;
+	GP_TRY(check_export(&s, r, err));
+	struct gp_model_export x = {.checkpoint = r->positional[0],
+				    .state_dir = s.state_dir,
+				    .server = s.job.server ? &s.job : NULL,
+				    .read_run = gp_cmd_train_read_run,
+				    .out = s.out};
 	GP_TRY(gp_model_export(&x, err));
 	fprintf(stderr, "%s: %d tensors as of step %llu\n", s.out, x.tensors, (unsigned long long)x.step);
 	if (!x.knows_model)

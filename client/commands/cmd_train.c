@@ -397,19 +397,24 @@ static enum gp_status open_data(struct training *t, struct gp_err *err)
 	return gp_job_open_loader(&t->job, t->val_data, GP_SPLIT_VAL, &t->val, err);
 }
 
+static struct gp_optim optimizer_of(const struct settings *s)
+{
+	return (struct gp_optim){.kind = (enum gp_optim_kind)s->optimizer,
+				 .momentum = (float)s->momentum,
+				 .nesterov = s->nesterov,
+				 .weight_decay = (float)s->weight_decay,
+				 .beta1 = s->beta[0],
+				 .beta2 = s->beta[1],
+				 .eps = (float)s->adam_eps,
+				 .clip_norm = s->clip_norm,
+				 .clip_value = s->clip_value};
+}
+
 static enum gp_status configure_optimizer(struct training *t, struct gp_err *err)
 {
 	const struct settings *s = &t->set;
 	double warmup = s->warmup < 1 ? s->warmup * (double)t->total_steps : s->warmup;
-	t->optim = (struct gp_optim){.kind = (enum gp_optim_kind)s->optimizer,
-				     .momentum = (float)s->momentum,
-				     .nesterov = s->nesterov,
-				     .weight_decay = (float)s->weight_decay,
-				     .beta1 = s->beta[0],
-				     .beta2 = s->beta[1],
-				     .eps = (float)s->adam_eps,
-				     .clip_norm = s->clip_norm,
-				     .clip_value = s->clip_value};
+	t->optim = optimizer_of(s);
 	t->schedule = (struct gp_schedule){.kind = (enum gp_schedule_kind)s->schedule,
 					   .base_lr = s->lr,
 					   .final_lr = s->final_lr,
@@ -447,6 +452,53 @@ static enum gp_status describe_run(struct training *t, struct gp_err *err)
 	char mode[GP_NORM_MODE_TEXT];
 	GP_TRY(gp_run_spec_add(&t->run_spec, "batch-norm", gp_norm_mode_text(&t->job.norm_mode, mode), err));
 	return gp_run_spec_add_job(&t->run_spec, &t->job, err);
+}
+
+/* What of a run's spec is a flag of train; the rest is of its data and of where it ran. */
+static bool is_flag(const struct gp_opt_table *all, const struct gp_st_pair *p)
+{
+	static const char *const others[] = {"data", "tokenizer", "init", "client-precision", "config", "log"};
+	for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+		if (strcmp(p->key, others[i]) == 0)
+			return false;
+	for (int i = 0; i < all->count; i++)
+		if (strcmp(p->key, all->opt[i].name) == 0)
+			return p->value[0] != '\0';
+	return false;
+}
+
+static enum gp_status parse_words(const struct gp_opt_table *all, const struct gp_pairs *spec, char **word,
+				  struct settings *set, struct gp_options_result *r, struct gp_err *err)
+{
+	int n = 0;
+	for (int i = 0; i < spec->count; i++) {
+		const struct gp_st_pair *p = &spec->pair[i];
+		if (!is_flag(all, p))
+			continue;
+		const size_t size = strlen(p->key) + strlen(p->value) + sizeof "--=";
+		GP_TRY(gp_alloc_array((void **)&word[n], size, 1, err));
+		snprintf(word[n++], size, "--%s=%s", p->key, p->value);
+	}
+	return gp_options_parse(all, n, word, set, r, err);
+}
+
+enum gp_status gp_cmd_train_read_run(const struct gp_pairs *spec, struct gp_job_settings *job, struct gp_optim *optim,
+				     struct gp_options_result *r, struct gp_err *err)
+{
+	struct gp_opt rows[GP_OPT_MAX];
+	struct settings set = {0};
+	char *word[GP_MANIFEST_PAIRS] = {NULL};
+	const struct gp_opt_table all = join_rows(rows);
+	enum gp_status status = parse_words(&all, spec, word, &set, r, err);
+	for (int i = 0; i < GP_MANIFEST_PAIRS; i++)
+		gp_free(word[i]);
+	if (status != GP_OK) {
+		err->code = GP_INVALID;
+		return gp_err_prefix(err, "what the checkpoint says of its run cannot be");
+	}
+	*job = set.job;
+	*optim = optimizer_of(&set);
+	return gp_optim_check(optim, err);
 }
 
 static enum gp_status check_checkpoint_flags(const struct settings *s, struct gp_err *err)

@@ -10,9 +10,15 @@
 #ifndef GP_COMMANDS_H
 #define GP_COMMANDS_H
 
+#include "client/job.h"
 #include "common/options/options.h"
+#include "common/store/manifest.h"
 
 int gp_cmd_train(int argc, char **argv);
+/* The flags of `train` that decided a run, from what its checkpoints say of it (run_spec.h): all but data, starting weights
+ * and where it ran. GP_INVALID where they cannot be. `r` keeps the texts. */
+enum gp_status gp_cmd_train_read_run(const struct gp_pairs *spec, struct gp_job_settings *job, struct gp_optim *optim,
+				     struct gp_options_result *r, struct gp_err *err);
 int gp_cmd_eval(int argc, char **argv);
 int gp_cmd_infer(int argc, char **argv);
 int gp_cmd_data(int argc, char **argv);

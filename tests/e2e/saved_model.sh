@@ -71,7 +71,7 @@ split_export() { # NAME SERVER-FLAGS CLIENT-FLAGS
 	start_server --threads 1 --state-dir "$work/state" "${server[@]}"
 	train "$work/split.json" --server "127.0.0.1:$server_port" "${common[@]}" --model $model --steps 4 --no-eval --save "$work/split.safetensors" \
 		--checkpoint "$work/$1" "${client[@]}" || fail "$1: training"
-	refused 3 'is of a split run.*--resume --save FILE' model export "$work/$1" --out "$work/x.safetensors"
+	refused 3 'is of a split run.*Give --server HOST:PORT, or its --state-dir' model export "$work/$1" --out "$work/x.safetensors"
 	"$build/gpclient" model export "$work/$1" --state-dir "$work/state" --out "$work/export.safetensors" 2>"$work/out" ||
 		fail "$1: $(cat "$work/out")"
 	equal "$1" "$(cksum <"$work/export.safetensors")" "$(cksum <"$work/split.safetensors")"
@@ -85,6 +85,26 @@ mkdir "$work/empty"
 refused 3 'empty has no checkpoint of the run in' model export "$work/export of a split run" --state-dir "$work/empty" --out "$work/x.safetensors"
 folder=("$work"/state/*/step-000000000004)
 refused 3 'holds checkpoints of a server' model export "${folder[0]%/*}" --out "$work/x.safetensors"
+
+# Weights of texts know their tokenizer.
+golden=$source_dir/tests/golden/tokens
+printf 'text\tlabel\n' >"$work/texts.tsv"
+for i in {1..40}; do printf 'the %s sea\t%s\n' "$i" $((i % 2)) >>"$work/texts.tsv"; done
+texts=(--data "tsv:$work/texts.tsv,text=text,label=label,max=8" --batch 8 --chunks 2)
+fast=(--model fasttext:dim=4,vocab=2000)
+train "$work/texts.json" --local "${texts[@]}" "${fast[@]}" --steps 1 --tokenizer "$golden/bpe" --save "$work/texts.safetensors" || fail "texts"
+trained=(--init "$work/texts.safetensors" "${texts[@]}")
+"$build/gpclient" eval --local "${trained[@]}" --tokenizer "$golden/bpe" >/dev/null 2>"$work/err" || fail "texts: $(cat "$work/err")"
+equal "the same tokenizer: notes" "$(grep -c note "$work/err")" 0
+for command in eval infer train; do
+	refused 3 'was trained with another tokenizer ([0-9a-f]*) than --tokenizer .*wordpiece ([0-9a-f]*): .* --init-anyway' \
+		"$command" --local "${trained[@]}" --tokenizer "$golden/wordpiece"
+done
+"$build/gpclient" eval --local "${trained[@]}" --tokenizer "$golden/wordpiece" --init-anyway >/dev/null 2>"$work/err" || fail "insisted: $(cat "$work/err")"
+equal "insisted: notes" "$(grep -c 'note: .*another tokenizer' "$work/err")" 1
+"$build/gpclient" eval --local --init "$work/texts.safetensors" --data synthetic:tokens=8,vocab=2000,classes=2,samples=64 --no-progress \
+	>/dev/null 2>"$work/err" || fail "synthetic tokens: $(cat "$work/err")"
+equal "synthetic tokens: notes" "$(grep -c 'note: .* the tokens of --data synthetic.* are of no tokenizer' "$work/err")" 1
 
 # The place of --save fails at the end: the weights are elsewhere, and the figures are not lost either.
 kept() {
@@ -135,6 +155,8 @@ for i in {1..8}; do echo >"$work/many/$i.jpg"; done
 refused 3 'its pictures are 3x4096x4096: a batch of 8 takes more than 1024 MiB' infer --local --init "$work/hostile.safetensors" "$work/many"
 hostile '"gpsplit.labels":"[1,2]"'
 refused 3 'gpsplit.labels is not a JSON array of short printable texts' "${evil[@]}" --model cnn
+hostile '"gpsplit.tokenizer":"0x123"'
+refused 3 'gpsplit.tokenizer is not 16 hex digits' "${evil[@]}" --model cnn
 hostile '"gpsplit.model":"from-the-future:x=1"'
 refused 2 'no model is named' "${evil[@]}"
 refused 3 'says that it is a from-the-future:x=1: no model is named' "${evil[@]}" --model cnn
