@@ -492,6 +492,8 @@ enum gp_status gp_cmd_train_read_run(const struct gp_pairs *spec, struct gp_job_
 	enum gp_status status = parse_words(&all, spec, word, &set, r, err);
 	for (int i = 0; i < GP_MANIFEST_PAIRS; i++)
 		gp_free(word[i]);
+	if (status == GP_OK)
+		status = parse_betas(&set, err);
 	if (status != GP_OK) {
 		err->code = GP_INVALID;
 		return gp_err_prefix(err, "what the checkpoint says of its run cannot be");

@@ -92,7 +92,7 @@ static void calibrate(struct rig *r)
 {
 	struct gp_err err = {0};
 	expect_ok(gp_loader_seek(r->loader, 0, 0, &err), &err);
-	expect_ok(r->engine->ops->calibrate(r->engine, r->loader, 3, &err), &err);
+	expect_ok(r->engine->ops->calibrate(r->engine, r->loader, 3, NULL, &err), &err);
 }
 
 /* The server ends, and another one goes on with what it has kept. */
