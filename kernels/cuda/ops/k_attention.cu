@@ -437,7 +437,7 @@ GPK_DEVICE float quad_largest(float v)
 	return v;
 }
 
-/* Of the lane's two rows: the largest score so far, and the lane's part of the sum of exponentials against it. */
+/* By row, of which a lane has two: the largest score so far, and the lane's part of the sum of exponentials against it. */
 struct softmax {
 	float largest[2], sum[2];
 };

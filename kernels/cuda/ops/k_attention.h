@@ -31,7 +31,7 @@ struct gpk_attention {
 	int64_t samples, positions, heads, width;
 	enum gp_precision precision; /* of products: fp32 operands are read as they are, or as TF32 */
 	/*
-	 * Of the weights; threshold 0: none. Weight (i, j) of head h of sample n has word j % 4 of block
+	 * Drops weights; threshold 0: none. Weight (i, j) of head h of sample n has word j % 4 of block
 	 * (*draw * R + (n * heads + h) * positions + i) * ceil(positions / 4) + j / 4, R = samples * heads * positions.
 	 */
 	struct gpk_dropout drop;

@@ -113,7 +113,7 @@ extern "C" void gpk_attention_forward_plain(struct gp_rt_stream *s, enum gp_rt_t
 	GPK_BY_TYPE(type, T, GPK_LAUNCH(s, attend_plain<T>, blocks, WARPS * GPK_WARP, 0, *a, (T *)out));
 }
 
-/* Of weight (i, j): what it adds of dout to the gradient of v, and the gradient of its score. */
+/* What weight (i, j) adds of dout to the gradient of v, and the gradient of its score. */
 struct shares {
 	float value, score;
 };
