@@ -30,12 +30,11 @@
  * contracted with the sum of another op (__fadd_rn), and in bf16 what would have been a value, or a contribution to a
  * gradient, is rounded. A node is folded only where that leaves the order of contributions as it is.
  *
- * Attention and layer norm, when they come, fit without another layout. A value of (tokens, channels) samples is
- * (batch, tokens, channels) here: rows of channels, as a linear layer reads it now (cuda_linear.c takes every leading
- * dimension for rows). Layer norm is over such rows, one after another (gpk_rows.h), and keeps a mean and a scale per row in
- * `saved`. Products of attention are gp_blas_gemm's `batch` with `between` (blas.h): a head is a slice of columns, its
- * `stride` a whole row of all heads, `between` the head's width within one sample, and the calls go sample by sample; scores
- * and their softmax are `tmp`, or `saved` for backward. Projections are linear layers, and residual sums are what they are.
+ * A value of (tokens, channels) samples is (batch, tokens, channels): rows of channels, as a linear layer reads it
+ * (cuda_linear.c takes every leading dimension for rows). Layer norm is over such rows, one after another, and keeps a mean and
+ * a scale per row in `saved`; what it normalizes is made anew from its inputs, which are kept in the place of that. A head of
+ * attention is a slice of columns of queries, keys and values, as the linear layers before it write them; `saved` has one
+ * logarithm per row of a head, and scores are in registers alone (k_attention.h).
  *
  * To add an op: a row in common/graph/op_table.h, which says what else; here it is one file ops/cuda_NAME.c with
  * `const struct cuda_op gp_cuda_op_NAME`, and its kernels in ops/k_NAME.cu.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What tiled products on tensor cores have in common (k_conv_tiles.cu,
- * k_conv_weight.cu): the shapes of tiles, how many parts a sum is cut into, and
+ * k_conv_weight.cu; of attention the walk alone): the shapes of tiles, how many parts a sum is cut into, and
  * the sum of those parts. Only for k_*.cu and gpk_*.h. Test: tests/unit/test_cuda_tiles.c
  *
  * Counted for a card of compute capability 9.0, whose tensor cores do 16 x 8 x 32 bytes of a product in about 6.5 cycles
