@@ -54,9 +54,9 @@ static double gelu_tanh_slope(double x)
 	return share + x * share * (1.0 - share) * 2.0 * sqrt(2.0 / M_PI) * (1.0 + 3.0 * 0.044715 * x * x);
 }
 
-static double tanh_slope(double y)
+static double tanh_slope(double x)
 {
-	return 1.0 - y * y;
+	return 1.0 / (cosh(x) * cosh(x));
 }
 
 /* largest: of the arguments. bound: of the value's relative error, `growing`: times 1 and what e is raised to; of the
@@ -71,7 +71,7 @@ static const struct {
 } curves[] = {
 	{"gelu", GP_CURVE_GELU, gelu, gelu_slope, 1e30f, 4e-7, 2e-7, false},
 	{"gelu by tanh", GP_CURVE_GELU_TANH, gelu_tanh, gelu_tanh_slope, 1e9f, 3e-7, 4e-7, true},
-	{"tanh", GP_CURVE_TANH, tanh, tanh_slope, 1e30f, 2.5e-7, 2e-7, false},
+	{"tanh", GP_CURVE_TANH, tanh, tanh_slope, 1e30f, 2.5e-7, 3e-7, false},
 };
 enum { CURVES = sizeof curves / sizeof curves[0] };
 
@@ -89,14 +89,10 @@ static double error_of(float got, double want, double scale)
 
 static void compare(size_t c, const float *x, int n, struct errors *e)
 {
-	float value[PIECE], slope[PIECE], ones[PIECE];
-	for (int i = 0; i < n; i++)
-		ones[i] = 1.0f;
-	gp_curve_values(curves[c].curve, value, x, n);
-	gp_curve_gradient(curves[c].curve, slope, ones, curves[c].curve == GP_CURVE_TANH ? value : x, n);
+	float value[PIECE], slope[PIECE];
+	gp_curve_values_and_slopes(curves[c].curve, value, slope, x, n);
 	for (int i = 0; i < n; i++) {
-		const double at = (double)x[i], v = curves[c].value(at);
-		const double d = curves[c].slope(curves[c].curve == GP_CURVE_TANH ? (double)value[i] : at);
+		const double at = (double)x[i], v = curves[c].value(at), d = curves[c].slope(at);
 		const double allowed = curves[c].growing ? 1.0 + fmax(0.0, -exponent(at)) : 1.0;
 		e->value = fmax(e->value, error_of(value[i], v, fabs(v)) / allowed);
 		e->slope = fmax(e->slope, error_of(slope[i], d, fmax(1.0, fabs(d))));
@@ -166,12 +162,11 @@ static void powers_of_e_agree_with_the_c_library(void **state)
 static void nans_stay_and_infinities_have_their_limits(void **state)
 {
 	(void)state;
-	const float x[] = {NAN, -NAN, INFINITY, -INFINITY, -0.0f}, ones[] = {1, 1, 1, 1, 1};
+	const float x[] = {NAN, -NAN, INFINITY, -INFINITY, -0.0f};
 	for (size_t c = 0; c < CURVES; c++) {
 		const bool gelus = curves[c].curve != GP_CURVE_TANH;
 		float value[5], slope[5];
-		gp_curve_values(curves[c].curve, value, x, 5);
-		gp_curve_gradient(curves[c].curve, slope, ones, gelus ? x : value, 5);
+		gp_curve_values_and_slopes(curves[c].curve, value, slope, x, 5);
 		assert_true(isnan(value[0]) && isnan(value[1]) && isnan(slope[0]) && isnan(slope[1]));
 		assert_true(value[2] == (gelus ? INFINITY : 1.0f) && slope[2] == (gelus ? 1.0f : 0.0f));
 		assert_true(gelus ? isnan(value[3]) : value[3] == -1.0f);
@@ -197,11 +192,28 @@ static void make_nans_alike(float *x, int n)
 		x[i] = isnan(x[i]) ? NAN : x[i];
 }
 
-/* In place, and arrays of all lengths up to a few vectors. */
+enum { VALUE, VALUE_TOO, SLOPE, GRADIENT, TANH_GRADIENT, RESULTS };
+
+/* In place, but for slopes. */
+static void compute_all(enum gp_curve curve, float got[RESULTS][PIECE], const float *x, const float *dout, int n)
+{
+	memcpy(got[VALUE], x, (size_t)n * sizeof *x);
+	memcpy(got[VALUE_TOO], x, (size_t)n * sizeof *x);
+	memcpy(got[GRADIENT], dout, (size_t)n * sizeof *x);
+	memcpy(got[TANH_GRADIENT], dout, (size_t)n * sizeof *x);
+	gp_curve_values(curve, got[VALUE], got[VALUE], n);
+	gp_curve_values_and_slopes(curve, got[VALUE_TOO], got[SLOPE], got[VALUE_TOO], n);
+	gp_curve_gradient(got[GRADIENT], got[GRADIENT], got[SLOPE], n);
+	gp_curve_tanh_gradient(got[TANH_GRADIENT], got[TANH_GRADIENT], got[VALUE], n);
+	for (int i = 0; i < RESULTS; i++)
+		make_nans_alike(got[i], n);
+}
+
+/* Arrays of all lengths up to a few vectors, and a long one. */
 static void all_instruction_sets_give_the_same_bits(void **state)
 {
 	(void)state;
-	static float x[PIECE], dout[PIECE], got[ISAS][2][PIECE];
+	static float x[PIECE], dout[PIECE], got[ISAS][RESULTS][PIECE];
 	for (int n = 0; n <= PIECE; n += n < 70 ? 1 : PIECE - 70) {
 		fill_with_anything(x, n, 17u * (uint32_t)n);
 		for (int i = 0; i < n; i++)
@@ -209,16 +221,32 @@ static void all_instruction_sets_give_the_same_bits(void **state)
 		for (size_t c = 0; c < CURVES; c++)
 			for (size_t k = 0; k < ISAS; k++) {
 				gp_isa_limit(isas[k]);
-				memcpy(got[k][0], x, sizeof x);
-				memcpy(got[k][1], dout, sizeof dout);
-				gp_curve_values(curves[c].curve, got[k][0], got[k][0], n);
-				gp_curve_gradient(curves[c].curve, got[k][1], got[k][1], x, n);
-				make_nans_alike(got[k][0], n);
-				make_nans_alike(got[k][1], n);
+				compute_all(curves[c].curve, got[k], x, dout, n);
 				assert_memory_equal(got[k], got[0], sizeof got[0]);
+				assert_memory_equal(got[k][VALUE], got[k][VALUE_TOO], (size_t)n * sizeof(float));
 			}
 	}
 	gp_isa_limit(GP_ISA_AVX512);
+}
+
+/* The last curve is tanh. */
+static void gradients_are_products_with_the_slopes(void **state)
+{
+	(void)state;
+	float value[100], slope[100], x[100], dx[100], dout[100];
+	for (int i = 0; i < 100; i++) {
+		x[i] = 0.1f * (float)(i - 50);
+		dout[i] = (float)(i % 7) - 3.0f;
+	}
+	for (size_t c = 0; c < CURVES; c++) {
+		gp_curve_values_and_slopes(curves[c].curve, value, slope, x, 100);
+		gp_curve_gradient(dx, dout, slope, 100);
+		for (int i = 0; i < 100; i++)
+			assert_true(dx[i] == dout[i] * slope[i]);
+	}
+	float again[100];
+	gp_curve_tanh_gradient(again, dout, value, 100);
+	assert_memory_equal(again, dx, sizeof dx);
 }
 
 int main(void)
@@ -229,6 +257,7 @@ int main(void)
 		cmocka_unit_test(powers_of_e_agree_with_the_c_library),
 		cmocka_unit_test(nans_stay_and_infinities_have_their_limits),
 		cmocka_unit_test(all_instruction_sets_give_the_same_bits),
+		cmocka_unit_test(gradients_are_products_with_the_slopes),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,6 +12,10 @@
 #define STEEP_CUBE 0.07135481282850549f /* that times 0.044715 */
 #define SMALL      0.625f               /* below it tanh is its series */
 
+struct point {
+	float value, slope;
+};
+
 /* All ones where the sign is minus. */
 GP_INLINE uint32_t minus(float x)
 {
@@ -49,37 +53,27 @@ GP_INLINE float mills(float a)
 	return over / (under * a + 1.0f);
 }
 
-GP_INLINE float gelu(float x)
+GP_INLINE struct point gelu(float x)
 {
-	const float a = distance(x), tail = bell(a) * mills(a);
-	return x * gp_float_choose(minus(x), tail, 1.0f - tail);
-}
-
-GP_INLINE float gelu_slope(float x)
-{
-	const float a = distance(x), e = bell(a), tail = e * mills(a), steep = a * DENSITY * e;
-	return gp_float_choose(minus(x), tail - steep, (1.0f - tail) + steep);
+	const float a = distance(x), e = bell(a), tail = e * mills(a), rest = 1.0f - tail, steep = a * DENSITY * e;
+	return (struct point){.value = x * gp_float_choose(minus(x), tail, rest),
+			      .slope = gp_float_choose(minus(x), tail - steep, rest + steep)};
 }
 
 /* --- GELU by tanh: x / (1 + e^(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3) ----------------------------------------- */
 
-GP_INLINE float gelu_tanh(float x)
-{
-	const float a = distance(x), e = gp_exp_negative(-a * (STEEP + STEEP_CUBE * (a * a)));
-	return x * (gp_float_choose(minus(x), e, 1.0f) / (1.0f + e));
-}
-
-GP_INLINE float gelu_tanh_slope(float x)
+GP_INLINE struct point gelu_tanh(float x)
 {
 	const float a = distance(x), square = a * a, e = gp_exp_negative(-a * (STEEP + STEEP_CUBE * square));
 	const float share = 1.0f / (1.0f + e), tail = e * share;
 	const float steep = a * (tail * share) * (STEEP + 3.0f * STEEP_CUBE * square);
-	return gp_float_choose(minus(x), tail - steep, share + steep);
+	return (struct point){.value = x * gp_float_choose(minus(x), tail, share),
+			      .slope = gp_float_choose(minus(x), tail - steep, share + steep)};
 }
 
 /* --- tanh -------------------------------------------------------------------------------------------------------- */
 
-GP_INLINE float tanh_of(float x)
+GP_INLINE struct point tanh_of(float x)
 {
 	const float a = gp_float_of(gp_float_bits(x) & 0x7fffffffu), square = x * x, e = gp_exp_negative(-2.0f * a);
 	const float value = (1.0f - e) / (1.0f + e), far = gp_float_choose(minus(x), -value, value);
@@ -88,21 +82,23 @@ GP_INLINE float tanh_of(float x)
 	near = near * square + 0.133313313f;
 	near = near * square + -0.333332777f;
 	near = x * (near * square + 1.0f);
-	return gp_float_choose(gp_mask_below(a, SMALL), near, far);
-}
-
-GP_INLINE float tanh_slope(float y)
-{
-	return 1.0f - y * y;
+	const float y = gp_float_choose(gp_mask_below(a, SMALL), near, far);
+	return (struct point){.value = y, .slope = 1.0f - y * y};
 }
 
 /* --- arrays ------------------------------------------------------------------------------------------------------ */
 
+/* A slope that nobody reads is not computed. */
 #define VALUES(curve)                                                                                                  \
-	_Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = curve(x[i]);                                      \
+	_Pragma("omp simd") for (int64_t i = 0; i < n; i++) out[i] = curve(x[i]).value;                                \
 	return;
-#define GRADIENT(slope)                                                                                                \
-	_Pragma("omp simd") for (int64_t i = 0; i < n; i++) dx[i] = dout[i] * slope(at[i]);                            \
+#define POINTS(curve)                                                                                                  \
+	_Pragma("omp simd") for (int64_t i = 0; i < n; i++)                                                            \
+	{                                                                                                              \
+		const struct point p = curve(x[i]);                                                                    \
+		out[i] = p.value;                                                                                      \
+		slope[i] = p.slope;                                                                                    \
+	}                                                                                                              \
 	return;
 
 GP_INLINE void values_body(enum gp_curve curve, float *out, const float *x, int64_t n)
@@ -118,26 +114,52 @@ GP_INLINE void values_body(enum gp_curve curve, float *out, const float *x, int6
 }
 GP_CPU_CLONES(values, (enum gp_curve curve, float *out, const float *x, int64_t n), (curve, out, x, n))
 
-GP_INLINE void gradient_body(enum gp_curve curve, float *dx, const float *dout, const float *restrict at, int64_t n)
+GP_INLINE void points_body(enum gp_curve curve, float *out, float *restrict slope, const float *x, int64_t n)
 {
 	switch (curve) {
 	case GP_CURVE_GELU:
-		GRADIENT(gelu_slope)
+		POINTS(gelu)
 	case GP_CURVE_GELU_TANH:
-		GRADIENT(gelu_tanh_slope)
+		POINTS(gelu_tanh)
 	case GP_CURVE_TANH:
-		GRADIENT(tanh_slope)
+		POINTS(tanh_of)
 	}
 }
-GP_CPU_CLONES(gradient, (enum gp_curve curve, float *dx, const float *dout, const float *at, int64_t n),
-	      (curve, dx, dout, at, n))
+GP_CPU_CLONES(points, (enum gp_curve curve, float *out, float *slope, const float *x, int64_t n),
+	      (curve, out, slope, x, n))
+
+GP_INLINE void gradient_body(float *dx, const float *dout, const float *restrict slope, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++)
+		dx[i] = dout[i] * slope[i];
+}
+GP_CPU_CLONES(gradient, (float *dx, const float *dout, const float *slope, int64_t n), (dx, dout, slope, n))
+
+GP_INLINE void tanh_gradient_body(float *dx, const float *dout, const float *restrict out, int64_t n)
+{
+#pragma omp simd
+	for (int64_t i = 0; i < n; i++)
+		dx[i] = dout[i] * (1.0f - out[i] * out[i]);
+}
+GP_CPU_CLONES(tanh_gradient, (float *dx, const float *dout, const float *out, int64_t n), (dx, dout, out, n))
 
 void gp_curve_values(enum gp_curve curve, float *out, const float *x, int64_t n)
 {
 	values(curve, out, x, n);
 }
 
-void gp_curve_gradient(enum gp_curve curve, float *dx, const float *dout, const float *at, int64_t n)
+void gp_curve_values_and_slopes(enum gp_curve curve, float *out, float *slope, const float *x, int64_t n)
 {
-	gradient(curve, dx, dout, at, n);
+	points(curve, out, slope, x, n);
+}
+
+void gp_curve_gradient(float *dx, const float *dout, const float *slope, int64_t n)
+{
+	gradient(dx, dout, slope, n);
+}
+
+void gp_curve_tanh_gradient(float *dx, const float *dout, const float *out, int64_t n)
+{
+	tanh_gradient(dx, dout, out, n);
 }

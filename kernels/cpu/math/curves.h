@@ -23,9 +23,12 @@ enum gp_curve {
 	GP_CURVE_TANH,
 };
 
-/* out = curve(x); out may be x. */
+/* out = curve(x); out may be x. The other gives the slopes there besides, which cost little where the value is made. */
 void gp_curve_values(enum gp_curve curve, float *out, const float *x, int64_t n);
-/* dx = dout * slope; dx may be dout. `at`: of the GELUs x, of tanh its value. */
-void gp_curve_gradient(enum gp_curve curve, float *dx, const float *dout, const float *at, int64_t n);
+void gp_curve_values_and_slopes(enum gp_curve curve, float *out, float *slope, const float *x, int64_t n);
+/* dx = dout slope; dx may be dout. */
+void gp_curve_gradient(float *dx, const float *dout, const float *slope, int64_t n);
+/* The same of tanh, whose slope is 1 - out^2. */
+void gp_curve_tanh_gradient(float *dx, const float *dout, const float *out, int64_t n);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * GELU and tanh, by kernels/cpu/math/curves.h. GELU's gradient comes from its
- * input, that of tanh from its output.
+ * GELU and tanh, by kernels/cpu/math/curves.h. GELU keeps its slopes, not its
+ * input: forward has all that they are made of, and backward then is a product.
+ * So its value may lie where its input does. Tanh's slope comes from its output.
  *
- * They stand alone, also behind a linear layer. Both the layer's value and GELU's are kept for backward, so that to
- * compute GELU while the product's rows are in the cache would save one of the three arrays that pass through memory
- * in forward, and one of five in backward: of a step of RoBERTa-base some 1 %, as the products take the rest.
- * oneDNN's own GELU behind a product keeps nothing for backward.
+ * They stand alone, also behind a linear layer. To compute GELU while the product's rows are in the cache would save one
+ * of the four arrays that pass through memory in forward, and in backward one of three; the arithmetic stays. In a step of
+ * RoBERTa-base that is less than 1 %, as its products take the rest. oneDNN's own GELU behind a product keeps nothing for
+ * backward.
  *
  * Test: tests/unit/test_cpu_ops.c, tests/unit/test_curves.c
  */
@@ -19,20 +20,36 @@
 
 struct curve_job {
 	enum gp_curve curve;
-	float *out;
-	const float *in, *dout; /* in: x of GELU; of tanh its output in backward. dout: backward only */
+	float *out, *slope; /* slope: of GELU in training, else NULL */
+	const float *in;
 	int64_t n;
 };
 
-static void curve_part(void *arg, int part, int parts)
+static void values_part(void *arg, int part, int parts)
 {
 	const struct curve_job *job = arg;
 	const struct gp_cpu_range r = gp_cpu_share(job->n, GRAIN, part, parts);
-	const int64_t at = r.from, n = r.to - r.from;
-	if (job->dout)
-		gp_curve_gradient(job->curve, job->out + at, job->dout + at, job->in + at, n);
+	float *out = job->out + r.from;
+	const float *in = job->in + r.from;
+	if (job->slope)
+		gp_curve_values_and_slopes(job->curve, out, job->slope + r.from, in, r.to - r.from);
 	else
-		gp_curve_values(job->curve, job->out + at, job->in + at, n);
+		gp_curve_values(job->curve, out, in, r.to - r.from);
+}
+
+struct gradient_job {
+	float *dx;
+	const float *dout, *at; /* at: the slopes; of tanh its output */
+	int64_t n;
+	bool tanh;
+};
+
+static void gradient_part(void *arg, int part, int parts)
+{
+	const struct gradient_job *job = arg;
+	const struct gp_cpu_range r = gp_cpu_share(job->n, GRAIN, part, parts);
+	(job->tanh ? gp_curve_tanh_gradient : gp_curve_gradient)(job->dx + r.from, job->dout + r.from, job->at + r.from,
+								 r.to - r.from);
 }
 
 static enum gp_curve curve_of(const struct gp_node *g)
@@ -42,38 +59,41 @@ static enum gp_curve curve_of(const struct gp_node *g)
 	return gp_gelu_attr(g).approximate ? GP_CURVE_GELU_TANH : GP_CURVE_GELU;
 }
 
-static enum gp_status run(const struct cpu_call *c, float *out, const float *in, const float *dout)
-{
-	struct curve_job job = {curve_of(c->node->base.g), out, in, dout, gp_cpu_elements(c->plan, c->node)};
-	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, job.n), curve_part, &job);
-	return GP_OK;
-}
-
 static enum gp_status curve_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	return run(c, c->out[0], c->in[0], NULL);
+	const struct gp_node *g = c->node->base.g;
+	const int64_t n = gp_cpu_elements(c->plan, c->node);
+	struct curve_job job = {curve_of(g), c->out[0], c->mode == GP_TRAIN ? c->saved : NULL, c->in[0], n};
+	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, n), values_part, &job);
+	return GP_OK;
 }
 
-static enum gp_status gelu_backward(const struct cpu_call *c, struct gp_err *err)
+static enum gp_status curve_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
-	return run(c, c->dx[0], c->in[0], c->dout[0]);
+	const bool tanh = c->node->base.g->op == GP_OP_TANH;
+	const int64_t n = gp_cpu_elements(c->plan, c->node);
+	struct gradient_job job = {c->dx[0], c->dout[0], tanh ? c->out[0] : c->saved, n, tanh};
+	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, n), gradient_part, &job);
+	return GP_OK;
 }
 
-static enum gp_status tanh_backward(const struct cpu_call *c, struct gp_err *err)
+static enum gp_status gelu_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
 	(void)err;
-	return run(c, c->dx[0], c->out[0], c->dout[0]);
+	if (p->base.spec.train && n->base.need_grad)
+		n->base.saved_bytes = (uint64_t)gp_cpu_elements(p, n) * sizeof(float);
+	return GP_OK;
 }
 
 const struct cpu_op gp_cpu_op_gelu = {
 	.name = "gelu",
-	.saves_in = 1,
 	.in_place = true,
 	.in_place_backward = true,
+	.prepare = gelu_prepare,
 	.forward = curve_forward,
-	.backward = gelu_backward,
+	.backward = curve_backward,
 };
 
 const struct cpu_op gp_cpu_op_tanh = {
@@ -82,5 +102,5 @@ const struct cpu_op gp_cpu_op_tanh = {
 	.in_place = true,
 	.in_place_backward = true,
 	.forward = curve_forward,
-	.backward = tanh_backward,
+	.backward = curve_backward,
 };
