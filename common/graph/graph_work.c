@@ -6,11 +6,14 @@
 
 #include "common/base/mem.h"
 #include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_pool.h"
 
 #define LANES          16   /* channels that a convolution computes at once: fewer take as long */
 #define DEPTHWISE      16   /* a depthwise convolution waits for memory where a dense one computes */
 #define TAP_ELEMENTS   64   /* what the call for one tap of a pool's window costs, however few channels there are */
+#define CURVE          8    /* e^x, polynomials and a quotient take as long as so many elements */
+#define DRAW           3    /* so does a random word, and the choice by it */
 #define SCATTERED      4    /* elements that do not lie side by side take longer */
 #define CALL_ELEMENTS  4096 /* what beginning a node on all threads costs */
 
@@ -83,6 +86,17 @@ static uint64_t tap_elements(const struct gp_node *n)
 	return times(times(taps, pixels(&n->shape)), channels < TAP_ELEMENTS ? TAP_ELEMENTS : channels);
 }
 
+/* What arithmetic takes for each element beyond reading and writing it. A layer norm writes its normal rows besides. */
+static uint64_t arithmetic_elements(const struct gp_graph *g, const struct gp_node *n)
+{
+	const uint64_t elements = gp_shape_elements(&g->value[n->first_value].type.shape);
+	if (n->op == GP_OP_GELU || n->op == GP_OP_TANH)
+		return times(elements, CURVE);
+	if (n->op == GP_OP_LAYER_NORM)
+		return times(elements, gp_layer_norm_attr(n).p > 0.0f ? 1 + DRAW : 1);
+	return 0;
+}
+
 static uint64_t input_elements(const struct gp_graph *g, const struct gp_node *n)
 {
 	uint64_t sum = 0;
@@ -123,7 +137,8 @@ void gp_node_work(const struct gp_graph *g, const struct gp_node *n, struct gp_w
 	*forward = *backward = (struct gp_work){0};
 	if (n->op == GP_OP_INPUT)
 		return;
-	const uint64_t macs = node_macs(g, n), taps = tap_elements(n), out = output_elements(g, n);
+	const uint64_t macs = node_macs(g, n), out = output_elements(g, n);
+	const uint64_t taps = add(tap_elements(n), arithmetic_elements(g, n));
 	const uint64_t in = times(passes_over_input(n), input_elements(g, n));
 	forward->macs = macs;
 	forward->elements = add(add(in, out), taps);

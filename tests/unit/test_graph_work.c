@@ -15,6 +15,7 @@
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_elementwise.h"
 #include "common/graph/ops/op_embedding.h"
+#include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/ops/op_pool.h"
 #include "common/graph/ops/op_shape.h"
@@ -129,6 +130,54 @@ static void an_embeddings_gradient_counts_its_whole_weight(void **state)
 	gp_graph_free(g);
 }
 
+/* One op over (40,30,20), which it reads and writes. */
+static struct gp_work forward_work(int (*add)(struct gp_graph *g))
+{
+	struct gp_work f, b;
+	struct gp_graph *g = image_graph(40, 30, 20);
+	assert_int_equal(add(g), 1);
+	OK(gp_graph_finish(g, &err));
+	gp_graph_work(g, &f, &b);
+	assert_true(f.elements >= 2 * 24000 && b.elements >= 2 * f.elements);
+	gp_graph_free(g);
+	return f;
+}
+
+static int add_relu(struct gp_graph *g)
+{
+	return gp_graph_unary(g, GP_OP_RELU, "n", 0, &err);
+}
+
+static int add_gelu(struct gp_graph *g)
+{
+	return gp_graph_gelu(g, "n", 0, false, &err);
+}
+
+static int add_tanh(struct gp_graph *g)
+{
+	return gp_graph_unary(g, GP_OP_TANH, "n", 0, &err);
+}
+
+static int add_norm(struct gp_graph *g)
+{
+	return gp_graph_layer_norm(g, "n", 0, -1, (struct gp_layer_norm_attr){.eps = 1e-5f}, &err);
+}
+
+static int add_norm_with_dropout(struct gp_graph *g)
+{
+	return gp_graph_layer_norm(g, "n", 0, 0, (struct gp_layer_norm_attr){.eps = 1e-5f, .p = 0.1f}, &err);
+}
+
+static void arithmetic_of_curves_and_norms_counts_besides_what_they_move(void **state)
+{
+	(void)state;
+	const uint64_t relu = forward_work(add_relu).elements, norm = forward_work(add_norm).elements;
+	assert_true(forward_work(add_gelu).elements >= 4 * relu);
+	assert_true(forward_work(add_tanh).elements >= 4 * relu);
+	assert_true(norm >= relu + 24000);
+	assert_true(forward_work(add_norm_with_dropout).elements >= norm + 3 * 24000);
+}
+
 /* Every node may be as large as an op allows. */
 static void sums_stop_instead_of_wrapping(void **state)
 {
@@ -193,7 +242,8 @@ static void a_chunk_over_the_limit_is_refused_with_the_chunks_that_fit(void **st
 	assert_int_equal(open_with(60, 2, false, 10.0, &task_s), GP_INVALID);
 	assert_non_null(strstr(err.text, "backward pass over a chunk of 60 samples would take 120 s"));
 	assert_non_null(strstr(err.text, "allows 10 s (--task-time)"));
-	assert_non_null(strstr(err.text, "--chunks 30 would fit")); /* 4 samples each: 5 do not divide 120 without a rest */
+	assert_non_null(
+		strstr(err.text, "--chunks 30 would fit")); /* 4 samples each: 5 do not divide 120 without a rest */
 	OK(open_with(4, 30, false, 10.0, &task_s));
 	assert_int_equal(open_with(5, 24, false, 10.0, &task_s), GP_INVALID);
 }
@@ -312,6 +362,7 @@ int main(void)
 		cmocka_unit_test(strided_shortcuts_count_their_inputs),
 		cmocka_unit_test(narrow_groups_count_as_if_they_were_wide),
 		cmocka_unit_test(an_embeddings_gradient_counts_its_whole_weight),
+		cmocka_unit_test(arithmetic_of_curves_and_norms_counts_besides_what_they_move),
 		cmocka_unit_test(sums_stop_instead_of_wrapping),
 		cmocka_unit_test(seconds_follow_from_speed_and_samples),
 		cmocka_unit_test(a_chunk_within_the_limit_is_taken_with_its_estimate),
