@@ -9,7 +9,7 @@
  * RoBERTa-base that is less than 1 %, as its products take the rest. oneDNN's own GELU behind a product keeps nothing for
  * backward.
  *
- * Test: tests/unit/test_cpu_ops.c, tests/unit/test_curves.c
+ * Test: tests/unit/test_cpu_ops.c, tests/unit/test_text_ops.c, tests/unit/test_curves.c
  */
 #include "common/graph/ops/op_elementwise.h"
 #include "kernels/cpu/math/curves.h"

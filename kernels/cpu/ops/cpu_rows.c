@@ -3,7 +3,7 @@
  * Rows of a sequence (S,F): add_rows adds rows of a table, take_row gives one.
  * The table's gradient is shared out so that each of its elements is one part's,
  * with all that is added to it in one order: the same on any number of threads.
- * Test: tests/unit/test_cpu_ops.c
+ * Test: tests/unit/test_cpu_ops.c, tests/unit/test_text_ops.c
  */
 #include <string.h>
 
