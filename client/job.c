@@ -165,7 +165,7 @@ static enum gp_status wanted_shape(const struct gp_job *j, struct gp_shape *shap
 	return GP_OK;
 }
 
-/* Of a text whose --data says no max=: the model's own number. */
+/* How many tokens a text has where --data says no max=: as many as the model's text alone makes it take. */
 static enum gp_status wanted_tokens(const struct gp_job *j, int64_t *tokens, struct gp_err *err)
 {
 	struct gp_shape own;

@@ -39,7 +39,7 @@ struct gp_dataset_options { /* what the caller knows before opening */
 		shape; /* wanted picture (H,W,C), ndim 0 = the dataset's own; pictures are resized / padded to it */
 	bool augment;  /* training-time random crop + flip of pictures */
 	const char *tokenizer;   /* the folder of the tokenizer of texts; NULL: none */
-	int64_t tokens;          /* of a text that says no max=: what the model would take; 0: 128 */
+	int64_t tokens;          /* a text's where the data set's text says no max=: what the model takes; 0: 128 */
 	const char *token_cache; /* (optional) the folder where tokens of texts are kept: text_cache.h */
 	int64_t threads;         /* that tokenize, at most; 0: one for each processor */
 	/* (optional) Told, on the caller's thread, how many texts of how many have become tokens. */

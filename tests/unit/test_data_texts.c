@@ -126,6 +126,28 @@ static void texts_are_tokens_filled_up_to_the_same_length(void **state)
 	gp_dataset_free(d);
 }
 
+static void expect_length(const char *more, int64_t wanted, int64_t length)
+{
+	const struct gp_dataset_options o = {.tokenizer = with_tokenizer.tokenizer, .tokens = wanted};
+	char rest[80];
+	snprintf(rest, sizeof rest, "/table.tsv,text=2,label=1%s", more);
+	struct gp_dataset *d = open_data(data_spec("tsv", rest), GP_SPLIT_TRAIN, &o);
+	assert_int_equal(gp_dataset_shape(d)->dim[0], length);
+	gp_dataset_free(d);
+}
+
+static void texts_are_as_long_as_the_model_takes_unless_max_says_otherwise(void **state)
+{
+	(void)state;
+	write_text("table.tsv", "0\t!\n1\t?\n");
+	expect_length("", 0, 128);
+	expect_length("", 62, 62);
+	expect_length("", 512, 512);
+	expect_length("", 3, 8); /* less no tokenizer can do */
+	expect_length(",max=20", 62, 20);
+	expect_length(",max=128", 62, 128);
+}
+
 static void every_tenth_row_is_kept_aside(void **state)
 {
 	(void)state;
@@ -295,6 +317,7 @@ int main(void)
 		cmocka_unit_test(columns_have_names_or_numbers),
 		cmocka_unit_test(rows_that_are_wrong_are_named),
 		cmocka_unit_test(texts_are_tokens_filled_up_to_the_same_length),
+		cmocka_unit_test(texts_are_as_long_as_the_model_takes_unless_max_says_otherwise),
 		cmocka_unit_test(every_tenth_row_is_kept_aside),
 		cmocka_unit_test(many_rows_keep_their_order_on_several_threads),
 		cmocka_unit_test(tasks_of_glue_are_known),
