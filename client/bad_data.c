@@ -68,10 +68,30 @@ static void note(const struct gp_bad_samples *bad, enum gp_split split, struct g
 	out->training += split == GP_SPLIT_TRAIN ? bad->count : 0;
 }
 
+/* What a user has asked for and cannot get is told. */
+static enum gp_status check_use(const struct gp_job_settings *s, const struct gp_dataset *d, struct gp_left_out *out,
+				struct gp_err *err)
+{
+	if (s->skip_bad == 0)
+		return GP_OK;
+	if (!gp_dataset_has_pictures(d))
+		GP_FAIL(err, GP_USAGE, "--skip-bad leaves out pictures that cannot be read; --data %s has none",
+			s->data);
+	if (!gp_dataset_has_files(d) && !out->told)
+		gp_log(data, GP_LOG_WARN,
+		       "--skip-bad does nothing for --data %s: its pictures have no files of their own, of which one "
+		       "could "
+		       "be bad",
+		       s->data);
+	out->told = true;
+	return GP_OK;
+}
+
 enum gp_status gp_leave_out_bad(const struct gp_job_settings *s, enum gp_split split, struct gp_dataset *d,
 				struct gp_left_out *out, struct gp_err *err)
 {
 	struct gp_bad_samples bad = {0};
+	GP_TRY(check_use(s, d, out, err));
 	enum gp_status status = check(s, d, &bad, err);
 	if (status == GP_OK && (int64_t)out->samples + bad.count > s->skip_bad)
 		status = refuse(s, split, &bad, out->samples, err);

@@ -14,13 +14,15 @@
 /* Over all splits of a run; zeroed to begin with. */
 struct gp_left_out {
 	uint32_t samples, training;
+	bool told;      /* that --skip-bad does nothing for this data */
 	uint64_t names; /* a sum of the names of the training samples, for telling two such sets apart */
 };
 
 /*
  * Before a loader is made. Without --skip-bad: GP_INVALID when the header of a picture, its size or its end is wrong, with
  * the first one. With --skip-bad N every picture is decoded, and up to N of a run, told one by one, are left out of `d`;
- * GP_INVALID when there are more. Which they are depends on the files alone.
+ * GP_INVALID when there are more. Which they are depends on the files alone. With --skip-bad and data without pictures:
+ * GP_USAGE; with pictures that lie in a few large files, which are good or bad as a whole: a warning.
  */
 enum gp_status gp_leave_out_bad(const struct gp_job_settings *s, enum gp_split split, struct gp_dataset *d,
 				struct gp_left_out *out, struct gp_err *err);

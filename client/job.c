@@ -53,7 +53,10 @@ static enum gp_status check_settings(const struct gp_job *j, struct gp_err *err)
 	if (!s->model)
 		GP_FAIL(err, GP_USAGE, "--model is missing; 'gpclient model list' shows them");
 	if (!s->data && s->purpose == GP_JOB_INFER && j->saved.tokens > 0)
-		GP_FAIL(err, GP_USAGE, "--data is missing: it names the texts, of which %s takes %lld tokens each",
+		GP_FAIL(err, GP_USAGE,
+			"--tokenizer DIR is missing, which makes tokens of lines of text; or --data: it names the "
+			"texts, of "
+			"which %s takes %lld tokens each",
 			s->init, (long long)j->saved.tokens);
 	if (!s->data && s->init && s->purpose == GP_JOB_INFER)
 		GP_FAIL(err, GP_USAGE, "--data is missing, and %s does not say how its pictures were prepared",
@@ -221,7 +224,7 @@ static enum gp_status check_batch(const struct gp_job *j, const struct gp_datase
 {
 	const struct gp_job_settings *s = j->set;
 	const struct gp_shape *shape = gp_dataset_shape(d);
-	const bool from_file = s->data == j->data || gp_dataset_takes_any_shape(s->data);
+	const bool from_file = s->data == j->data || (!j->lines && gp_dataset_takes_any_shape(s->data));
 	if (!from_file || !preparation(j) || s->input)
 		return GP_OK;
 	const uint64_t most = BATCH_BYTES / sizeof(float) / (uint64_t)s->batch;

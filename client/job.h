@@ -75,6 +75,7 @@ struct gp_job {
 	struct gp_saved_model saved; /* what its file says about itself; zeroed without */
 	bool model_of_file;          /* --model was left out */
 	char data[GP_SAVED_TEXT];    /* for `infer` without --data */
+	bool lines;                  /* of `infer`: there is no --data, and --tokenizer makes tokens of lines of text */
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
 	bool values;                        /* the data has values to predict, not classes */

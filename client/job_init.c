@@ -30,6 +30,9 @@ enum gp_status gp_job_read_init(struct gp_job *j, struct gp_job_settings *set, s
 		take_model(j, set);
 	if (!set->data && set->purpose == GP_JOB_INFER && gp_saved_model_data(&j->saved, j->data))
 		set->data = j->data;
+	j->lines = !set->data && set->purpose == GP_JOB_INFER && set->tokenizer;
+	if (j->lines)
+		set->data = "lines of text"; /* for messages */
 	return GP_OK;
 }
 

@@ -186,7 +186,9 @@ static const struct gp_opt skip_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = UINT32_MAX,
-	 .help = "leave out up to N pictures that cannot be read; each is decoded once beforehand to find them. 0: a "
+	 .help = "leave out up to N pictures that cannot be read, of data with a file for each (folder:DIR); all are "
+		 "decoded once "
+		 "beforehand to find them. 0: a "
 		 "look at the headers ends the run before its first step ('gpclient data check' lists what is wrong)"},
 };
 const struct gp_opt_rows gp_job_skip_rows = ROWS(skip_rows);
@@ -208,7 +210,8 @@ static const struct gp_opt batch_rows[] = {
 	 .initial = "4",
 	 .min = 1,
 	 .max = 1 << 20,
-	 .help = "chunks (micro-batches) of equal size that a batch is cut into; batch norm takes its statistics from each"},
+	 .help = "chunks (micro-batches) of equal size that a batch is cut into; batch norm takes its statistics from "
+		 "each"},
 	{.name = "window",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(window),

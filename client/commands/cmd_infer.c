@@ -2,8 +2,9 @@
  *
  * gpclient infer: pictures in, labels with probabilities out, split or local.
  * --data is not read for images: it says how pictures are prepared (as its
- * validation images are) and what the classes are called. Where its samples are
- * tokens there are no files to name, and its validation samples are labelled.
+ * validation images are) and what the classes are called. A model of texts takes
+ * lines of text from files or standard input, by the tokenizer of --tokenizer; or
+ * else the validation samples of --data. One output is a value and no label.
  * Test: tests/e2e/eval_infer.sh
  */
 #include <math.h>
@@ -11,11 +12,15 @@
 #include <string.h>
 
 #include "client/commands/commands.h"
+#include "client/data/text_lines.h"
 #include "client/job.h"
 #include "client/labels.h"
+#include "client/text/tokenizer.h"
 #include "common/base/mem.h"
 
 #define PROGRAM "gpclient infer"
+
+enum { SAMPLE_NAME = 1200 };
 
 struct settings {
 	struct gp_job_settings job; /* first: the shared rows know its offsets */
@@ -46,18 +51,21 @@ static const struct gp_opt label_rows[] = {
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
-	.synopsis = "(--server HOST:PORT | --local) --init FILE [OPTION...] [PICTURE...]",
+	.synopsis = "(--server HOST:PORT | --local) --init FILE [OPTION...] [PICTURE...|TEXTFILE...]",
 	.about = "Labels and probabilities of pictures: JPEG and PNG files, and folders of them. Weights that\n"
 		 "gpclient has saved say which model they are of, how its pictures were prepared and what its classes\n"
 		 "are called. With other files, --model says which model, and --data names the dataset that it was\n"
 		 "trained on: pictures are prepared like its validation images and labelled with its classes. Without\n"
 		 "the data, 'pictures:size=N,mean=...,std=...,classes=K' says how.\n"
-		 "Where the data has tokens in place of pictures, no file is named: its validation samples are "
-		 "labelled.",
+		 "A model of texts takes lines of text, each a text, or a pair of texts with a tab between them: from\n"
+		 "files, or from standard input where none is named or one is '-', with --tokenizer DIR. With --data "
+		 "and\n"
+		 "no file its validation samples are labelled. A model with one output prints values.",
 	.examples = "  gpclient infer --local --init cnn.safetensors shirt.png\n"
 		    "  gpclient infer --server 127.0.0.1:4400 --model mobilenetv2 --data pictures:classes=5 \\\n"
-		    "      --labels flowers.txt --init torch.safetensors --json photos/\n",
-	.positional = "PICTURE",
+		    "      --labels flowers.txt --init torch.safetensors --json photos/\n"
+		    "  echo 'a fine film' | gpclient infer --local --init sst2.safetensors --tokenizer roberta\n",
+	.positional = "FILE",
 };
 
 #define ROWS(rows)                                                                                                     \
@@ -75,6 +83,7 @@ struct inference {
 	struct gp_job job;
 	struct gp_dataset *samples; /* the pictures, or what the data has in their place */
 	bool numbered;              /* samples have no files */
+	struct gp_text_lines lines; /* samples are these, where there are any */
 	struct gp_loader *loader;
 	struct gp_labels labels;
 	int outputs, top;
@@ -103,9 +112,28 @@ static enum gp_status parse(int argc, char **argv, struct settings *set, struct 
 	return GP_OK;
 }
 
+/* Those of the files, or of standard input where none is named. `like` NULL: there is no --data. */
+static enum gp_status open_lines(struct inference *n, const struct gp_options_result *given,
+				 const struct gp_dataset *like, struct gp_err *err)
+{
+	enum { MAX_DEFAULT = 128, TOKENS_MOST = 65536 }; /* as datasets of texts have them */
+	static const char *const standard_input[] = {GP_STANDARD_INPUT};
+	const struct gp_saved_model *saved = &n->job.saved;
+	const int64_t max = like ? gp_dataset_shape(like)->dim[0] : saved->tokens > 0 ? saved->tokens : MAX_DEFAULT;
+	if (max < GP_TOKENS_LEAST || max > TOKENS_MOST)
+		GP_FAIL(err, GP_INVALID, "%s takes %lld tokens of a text; a text has %d to %d", n->set.job.init,
+			(long long)max, GP_TOKENS_LEAST, TOKENS_MOST);
+	GP_TRY(gp_text_lines_read(given->positionals ? given->positional : standard_input,
+				  given->positionals ? given->positionals : 1, &n->lines, err));
+	return gp_dataset_from_texts(&n->lines.table, n->set.job.tokenizer, max, like, gp_saved_model_labels(saved),
+				     n->set.job.threads, &n->samples, err);
+}
+
 static enum gp_status open_samples(struct inference *n, const struct gp_options_result *given, struct gp_err *err)
 {
 	struct gp_dataset *like;
+	if (n->job.lines)
+		return open_lines(n, given, NULL, err);
 	GP_TRY(gp_job_open_data(&n->job, GP_SPLIT_VAL, false, &like, err));
 	n->numbered = given->positionals == 0 && !gp_dataset_has_pictures(like);
 	if (n->numbered) {
@@ -116,6 +144,8 @@ static enum gp_status open_samples(struct inference *n, const struct gp_options_
 	if (given->positionals == 0)
 		status = gp_err_set(err, GP_USAGE, 0, __FILE__, __LINE__,
 				    "no pictures: name files or folders at the end of the line");
+	else if (gp_dataset_tokenizer(like))
+		status = open_lines(n, given, like, err);
 	else
 		status = gp_dataset_from_files(like, given->positional, given->positionals, &n->samples, err);
 	gp_dataset_free(like);
@@ -199,20 +229,25 @@ static void rank(struct inference *n, const float *score)
 	qsort(n->candidate, (size_t)n->outputs, sizeof *n->candidate, compare_candidates);
 }
 
-/* A picture's path, or "sample 12"; returns it or text. */
-static const char *name_of(const struct inference *n, uint32_t index, char text[32])
+/* A picture's path, "sample 12", or "texts.txt:7"; returns it or text. */
+static const char *name_of(const struct inference *n, uint32_t index, char text[SAMPLE_NAME])
 {
-	if (!n->numbered)
+	if (n->lines.table.rows > 0)
+		snprintf(text, SAMPLE_NAME, "%s:%u", n->lines.path[index], n->lines.table.row[index].line);
+	else if (n->numbered)
+		snprintf(text, SAMPLE_NAME, "sample %u", index);
+	else
 		return gp_dataset_file(n->samples, index);
-	snprintf(text, 32, "sample %u", index);
 	return text;
 }
 
-static void print_line(const struct inference *n, uint32_t index)
+static void print_line(const struct inference *n, uint32_t index, const float *score)
 {
-	char text[32];
+	char text[SAMPLE_NAME];
 	printf("%s:", name_of(n, index, text));
-	for (int i = 0; i < n->top; i++)
+	if (n->outputs == 1)
+		printf(" %.6g", (double)score[0]);
+	for (int i = 0; i < n->top && n->outputs > 1; i++)
 		printf("%s %s %.2f %%", i ? "," : "", n->labels.name[n->candidate[i].index],
 		       100 * n->candidate[i].probability);
 	putchar('\n');
@@ -224,13 +259,29 @@ static json_t *candidate_json(const struct inference *n, const struct candidate 
 			 "probability", c->probability);
 }
 
-static enum gp_status print_json(const struct inference *n, uint32_t index, struct gp_err *err)
+/* What the line is about. */
+static json_t *sample_json(const struct inference *n, uint32_t index)
 {
-	json_t *list = json_array();
-	for (int i = 0; i < n->top; i++)
-		json_array_append_new(list, candidate_json(n, &n->candidate[i]));
-	json_t *name = n->numbered ? json_integer(index) : gp_job_text_json(gp_dataset_file(n->samples, index));
-	return gp_job_print_json(json_pack("{s:o, s:o}", n->numbered ? "sample" : "file", name, "labels", list), err);
+	if (n->lines.table.rows > 0)
+		return json_pack("{s:o, s:I}", "file", gp_job_text_json(n->lines.path[index]), "line",
+				 (json_int_t)n->lines.table.row[index].line);
+	if (n->numbered)
+		return json_pack("{s:I}", "sample", (json_int_t)index);
+	return json_pack("{s:o}", "file", gp_job_text_json(gp_dataset_file(n->samples, index)));
+}
+
+static enum gp_status print_json(const struct inference *n, uint32_t index, const float *score, struct gp_err *err)
+{
+	json_t *object = sample_json(n, index);
+	if (object && n->outputs == 1) {
+		json_object_set_new(object, "value", json_real((double)score[0]));
+	} else if (object) {
+		json_t *list = json_array();
+		for (int i = 0; i < n->top; i++)
+			json_array_append_new(list, candidate_json(n, &n->candidate[i]));
+		json_object_set_new(object, "labels", list);
+	}
+	return gp_job_print_json(object, err);
 }
 
 /* A picture that cannot be read has a line, too: among the others in JSON, else on standard error. */
@@ -249,7 +300,7 @@ static enum gp_status print_bad(struct inference *n, uint32_t index, struct gp_e
 
 static enum gp_status print_sample(struct inference *n, uint32_t index, const float *score, struct gp_err *err)
 {
-	char text[32];
+	char text[SAMPLE_NAME];
 	if (n->bad[index].is)
 		return print_bad(n, index, err);
 	for (int k = 0; k < n->outputs; k++)
@@ -257,8 +308,8 @@ static enum gp_status print_sample(struct inference *n, uint32_t index, const fl
 			GP_FAIL(err, GP_INVALID, "%s: the model's outputs are not finite", name_of(n, index, text));
 	rank(n, score);
 	if (n->set.job.json)
-		return print_json(n, index, err);
-	print_line(n, index);
+		return print_json(n, index, score, err);
+	print_line(n, index, score);
 	return GP_OK;
 }
 
@@ -296,6 +347,7 @@ static void clean_up(struct inference *n)
 		gp_free(n->bad[i].why);
 	gp_free(n->bad);
 	gp_dataset_free(n->samples);
+	gp_text_lines_deinit(&n->lines);
 	gp_labels_deinit(&n->labels);
 	gp_free(n->scores);
 	gp_free(n->candidate);

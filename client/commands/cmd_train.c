@@ -283,12 +283,13 @@ static enum gp_status parse_betas(struct settings *set, struct gp_err *err)
 	char why[GP_VALUE_WHY];
 	union gp_value v;
 	int n = 0;
-	for (; gp_text_cut(&rest, ',', &piece); n++) {
+	for (; n <= 2 && gp_text_cut(&rest, ',', &piece); n++) {
 		if (n == 2 || !gp_value_parse(&form, piece, &v, why))
-			break;
-		set->beta[n] = v.real;
+			n = 2; /* and one more: too many, or none at all */
+		else
+			set->beta[n] = v.real;
 	}
-	if (n != 2 || rest.at)
+	if (n != 2)
 		GP_FAIL(err, GP_USAGE, "--adam-betas '%.40s' are not two numbers from 0 to below 1, as in 0.9,0.999",
 			set->adam_betas);
 	return GP_OK;

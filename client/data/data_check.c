@@ -175,6 +175,11 @@ enum gp_status gp_data_check(const struct gp_dataset *d, const struct gp_check_o
 	return GP_OK;
 }
 
+bool gp_dataset_has_files(const struct gp_dataset *d)
+{
+	return d->class->path != NULL;
+}
+
 enum gp_status gp_data_check_files(const char *text, enum gp_split split, struct gp_bad_samples *out,
 				   struct gp_err *err)
 {

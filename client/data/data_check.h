@@ -39,6 +39,8 @@ struct gp_bad_samples {
 /* Success, too, when there are bad ones. `out` is zeroed or of an earlier call, which it then continues. */
 enum gp_status gp_data_check(const struct gp_dataset *d, const struct gp_check_options *options,
 			     struct gp_bad_samples *out, struct gp_err *err);
+/* Whether samples lie each in a file of its own, which may be bad by itself: else gp_data_check has nothing to look at. */
+bool gp_dataset_has_files(const struct gp_dataset *d);
 /* Appends one; copies the texts. */
 enum gp_status gp_bad_samples_add(struct gp_bad_samples *b, uint32_t sample, const char *file, const char *text,
 				  struct gp_err *err);

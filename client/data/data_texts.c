@@ -456,12 +456,69 @@ static enum gp_status write_text(const struct gp_dataset *d, uint32_t index, str
 		.length = length_of,                                                                                   \
 	}
 
-TEXTS(gp_data_glue_cola, "glue-cola", "English sentences, acceptable or not (CoLA)", "max=128,bucket=0,limit=N", configure_cola);
+TEXTS(gp_data_glue_cola, "glue-cola", "English sentences, acceptable or not (CoLA)", "max=128,bucket=0,limit=N",
+      configure_cola);
 TEXTS(gp_data_glue_rte, "glue-rte", "pairs of texts: does one follow from the other (RTE)", "max=128,bucket=0,limit=N",
       configure_rte);
-TEXTS(gp_data_glue_sst2, "glue-sst2", "sentences of film reviews, negative or positive (SST-2)", "max=128,bucket=0,limit=N",
-      configure_sst2);
+TEXTS(gp_data_glue_sst2, "glue-sst2", "sentences of film reviews, negative or positive (SST-2)",
+      "max=128,bucket=0,limit=N", configure_sst2);
 TEXTS(gp_data_glue_stsb, "glue-stsb", "pairs of sentences: how much alike are they, from 0 to 5 (STS-B)",
       "max=128,bucket=0,limit=N", configure_stsb);
 TEXTS(gp_data_tsv, "tsv", "texts of a table with tabs between its columns",
       "text=COLUMN,pair=COLUMN,label=COLUMN,regression,val=FILE,header=0|1,max=128,bucket=0,limit=N", configure_tsv);
+
+/* --- texts without labels --------------------------------------------------------------------------------------- */
+
+static int32_t no_label(const struct gp_dataset *d, uint32_t index)
+{
+	(void)d;
+	(void)index;
+	return 0;
+}
+
+/* In no list: it has no text by which it could be opened. */
+static const struct gp_dataset_class lines = {
+	.info = {.name = "lines of text"},
+	.close = close_texts,
+	.write = write_text,
+	.length = length_of,
+	.label = no_label,
+};
+
+static enum gp_status take_texts(struct gp_dataset *d, const struct gp_table *table, const char *tokenizer, int64_t max,
+				 int64_t threads, struct gp_err *err)
+{
+	GP_TRY(gp_alloc_array(&d->self, 1, sizeof(struct texts), err));
+	struct texts *t = d->self;
+	t->max = max;
+	t->making.threads = threads;
+	GP_TRY(gp_tokenizer_open(tokenizer, &t->tokenizer, err));
+	describe(d);
+	d->samples = table->rows;
+	GP_TRY(gp_text_rows_make(t->tokenizer, "line", table, (int)max, &t->making, &t->rows, err));
+	if (t->rows.cut)
+		gp_log(data, GP_LOG_WARN, "%u of %u texts have more than %lld tokens and lose their end", t->rows.cut,
+		       table->rows, (long long)max);
+	return GP_OK;
+}
+
+enum gp_status gp_dataset_from_texts(const struct gp_table *table, const char *tokenizer, int64_t max,
+				     const struct gp_dataset *like, int classes, int64_t threads,
+				     struct gp_dataset **out, struct gp_err *err)
+{
+	struct gp_dataset *d = gp_calloc(1, sizeof *d);
+	if (!d)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a dataset");
+	d->class = &lines;
+	enum gp_status status = gp_data_name_classes(d, like ? like->classes : classes, NULL, err);
+	if (status == GP_OK && like)
+		memcpy(d->class_names, like->class_names, (size_t)like->classes * sizeof *d->class_names);
+	if (status == GP_OK)
+		status = take_texts(d, table, tokenizer, max, threads, err);
+	if (status != GP_OK) {
+		gp_dataset_free(d);
+		return status;
+	}
+	*out = d;
+	return GP_OK;
+}

@@ -105,6 +105,14 @@ const char *gp_dataset_class_name(const struct gp_dataset *d, int label); /* nev
  */
 enum gp_status gp_dataset_from_files(const struct gp_dataset *like, const char *const *path, int count,
 				     struct gp_dataset **out, struct gp_err *err);
+struct gp_table; /* text_table.h */
+/*
+ * The texts of a table, whose labels are not looked at (all 0), as a dataset: tokens by the tokenizer of that folder, `max`
+ * of them at most. Classes are those of `like`; NULL: there are `classes` without names, or none. The table may be freed.
+ */
+enum gp_status gp_dataset_from_texts(const struct gp_table *table, const char *tokenizer, int64_t max,
+				     const struct gp_dataset *like, int classes, int64_t threads,
+				     struct gp_dataset **out, struct gp_err *err);
 /* Fills in *out, zeros where samples are no pictures. */
 void gp_dataset_preparation(const struct gp_dataset *d, struct gp_preparation *out);
 /* Whether samples are pictures, so that others can be prepared like them. */

@@ -30,7 +30,7 @@ struct gp_text_making {
 /* Rows of at most `most` tokens. Errors name the line of `path`. */
 enum gp_status gp_text_rows_make(const struct gp_tokenizer *t, const char *path, const struct gp_table *table, int most,
 				 const struct gp_text_making *how, struct gp_text_rows *out, struct gp_err *err);
-/* Of rows that were made before: `bytes` has a u32, little-endian, for the tokens of each row, one for those of segment 0, and
+/* Rows that were made before: `bytes` has a u32, little-endian, for the tokens of each row, one for those of segment 0, and
  * one for each token. The caller has compared them with what is possible. */
 enum gp_status gp_text_rows_restore(const uint8_t *bytes, uint32_t count, uint32_t cut, struct gp_text_rows *out,
 				    struct gp_err *err);

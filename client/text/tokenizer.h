@@ -29,6 +29,7 @@
 
 #define GP_TEXT_BYTES_MAX  (1 << 20) /* of one text; a longer one is an error */
 #define GP_VOCABULARY_MAX  (1 << 20) /* tokens */
+#define GP_TOKENS_LEAST    8         /* that a row may be limited to */
 #define GP_TOKEN_BYTES_MAX 512       /* of one token as its file writes it */
 
 enum gp_special_token {

@@ -221,6 +221,27 @@ refuses 2 "check needs the data" data check
 refuses 2 "unexpected argument 'b'" data check a b
 refuses 2 "did you mean 'synthetic'" data check sinthetic
 
+# Texts and values to predict.
+printf '1\ta b\n2.5\tb c\nmany\tc d\n' >"$work/many.tsv"
+printf '1\ta b\n2.5\tb c\n' >"$work/values.tsv"
+tokenizer=(--tokenizer "$source_dir/tests/golden/tokens/wordpiece")
+fasttext=(train --local --model fasttext "${tokenizer[@]}" --batch 2 --chunks 1 --steps 1 --data)
+values="tsv:$work/values.tsv,val=$work/values.tsv,text=2,label=1"
+refuses 3 'many.tsv:3: the value to predict: .many. is not a number' "${fasttext[@]}" "tsv:$work/many.tsv,val=$work/many.tsv,text=2,label=1,regression"
+refuses 2 "regression: 'perhaps' is not yes or no" "${fasttext[@]}" "$values,regression=perhaps"
+refuses 2 "'regresion' is not key=value" "${fasttext[@]}" "$values,regresion"
+refuses 2 'bucket: -1 is out of range .0..1000000' "${fasttext[@]}" "$values,bucket=-1"
+refuses 3 'fasttext:classes=3 ends in 3 outputs, but the data has a value to predict .regression.: that takes one output, classes=1' \
+	train --local --model fasttext:classes=3 "${fasttext[@]:4}" "$values,regression"
+refuses 3 'fasttext:classes=1 ends in 1 outputs, but the data has 2 classes' \
+	train --local --model fasttext:classes=1 "${fasttext[@]:4}" "$values"
+refuses 3 'no/such/stsb_train.tsv' "${fasttext[@]}" glue-stsb:no/such
+refuses 2 'skip-bad leaves out pictures that cannot be read; --data tsv:.* has none' "${fasttext[@]}" "$values" --skip-bad 3
+lines=2 refuses 3 'skip-bad does nothing for --data synthetic: its pictures have no files of their own' "${cnn[@]}" --skip-bad 3 \
+	--steps 1 --log-json "$work/nothing" --batch 20000
+refuses 2 'token-cache is for texts; --data synthetic has none' "${cnn[@]}" --token-cache "$work/tokens"
+refuses 3 'tokenizer in ' "${fasttext[@]}" "$values" --tokenizer "$work/nothing"
+
 # Files that are something else.
 echo text >"$work/text.txt"
 printf 'epochs = 2\nlearning = 3\n' >"$work/odd.conf"
@@ -335,6 +356,18 @@ mkdir "$work/empty"
 refuses 3 'no \*.jpg.*empty' infer --local "${weights[@]}" "$work/empty"
 printf 'one\ntwo\n' >"$work/labels.txt"
 refuses 3 'labels.txt has 2 labels.*10 outputs' infer --local "${weights[@]}" --labels "$work/labels.txt" "$work/text.png"
+
+# Lines of text.
+train "$work/save.json" "${fasttext[@]:1}" "$values,max=8" --save "$work/texts.safetensors" || fail "saving weights of texts"
+text=(infer --local --init "$work/texts.safetensors")
+refuses 2 'tokenizer DIR is missing, which makes tokens of lines of text; or --data' "${text[@]}" "$work/labels.txt"
+refuses 3 'no tokenizer in' "${text[@]}" --tokenizer "$work/nothing" "$work/labels.txt"
+refuses 3 'cannot open no/such.txt' "${text[@]}" "${tokenizer[@]}" no/such.txt
+refuses 3 'there is no text in standard input' "${text[@]}" "${tokenizer[@]}" </dev/null
+printf 'a\nb\t\n' >"$work/half.txt"
+refuses 3 "half.txt:2: 'b.' is neither a text nor two with a tab between them" "${text[@]}" "${tokenizer[@]}" "$work/half.txt"
+refuses 3 'standard input|-:1: a text of more than 1048576 bytes' "${text[@]}" "${tokenizer[@]}" < <(head -c 2000000 /dev/zero | tr '\0' a)
+refuses 3 'has 468 rows, but|vocab|values up to' "${text[@]}" --tokenizer "$source_dir/tests/golden/tokens/bpe" "$work/labels.txt"
 
 # A server that hangs up, which is forgiven three times, and one that is no server of ours.
 python=$(command -v perl)

@@ -151,8 +151,22 @@ run "$work/infer" infer --local --threads 1 --model fasttext --data "$tokens" --
 status=0
 "$build/gpclient" infer --local --threads 1 --init "$work/text.safetensors" >/dev/null 2>"$work/err" || status=$?
 equal "infer of texts without --data: status" $status 2
-grep -q -- '--data is missing: it names the texts' "$work/err" || fail "infer of texts without --data: $(cat "$work/err")"
+grep -q -- '--tokenizer DIR is missing.*or --data: it names the texts' "$work/err" || fail "infer of texts without --data: $(cat "$work/err")"
 each_line "infer, a sample" <(head -2 "$work/infer") infer
+printf '%s\t%s\n' 1.5 'a b' 2 'b c' 0.5 'a' 3 'c c c' >"$work/values.tsv"
+values=(--data "tsv:$work/values.tsv,val=$work/values.tsv,text=2,label=1,regression,max=8" --batch 4 --chunks 2 --threads 1
+	--tokenizer "$source_dir/tests/golden/tokens/wordpiece")
+run "$work/train" train --no-progress --local --model fasttext "${values[@]}" --steps 2 --json --save "$work/values.safetensors" \
+	--log-json "$work/values.log"
+compare "train, values" "$work/train" train "Figures of a run"
+log_lines "the log, values" "$work/values.log"
+run "$work/eval" eval --no-progress --local "${values[@]}" --init "$work/values.safetensors" --json
+compare "eval, values" "$work/eval" eval "Figures of a run"
+equal "no accuracy of values" "$(json_get "$work/eval" val_acc)$(json_get "$work/eval" val_mcc)" nullnull
+echo 'a b' >"$work/lines.txt"
+run "$work/infer" infer --local --threads 1 --tokenizer "$source_dir/tests/golden/tokens/wordpiece" \
+	--init "$work/values.safetensors" --json "$work/lines.txt"
+each_line "infer, a line" "$work/infer" infer
 
 run "$work/captured" capture --model cnn --data "$data" --cut 1:-1 --threads 1 --batch 8 --out "$work/cut.safetensors" --json
 compare capture "$work/captured" capture

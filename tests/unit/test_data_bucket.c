@@ -128,7 +128,7 @@ static int length_in(const struct gp_batch *b, int sample)
 	return n;
 }
 
-/* Of 180 texts of 13 lengths, batches of 6: with all in one bucket hardly any batch has more than two lengths. */
+/* How many batches, with 6 of 180 texts of 13 lengths each, have texts that differ by more than one token. */
 static int mixed_batches(const char *rest, bool shuffle)
 {
 	const struct gp_dataset_options o = {.tokenizer = "tests/golden/tokens/wordpiece"};

@@ -57,7 +57,7 @@ static void two_classes_have_matthews_correlation(void **state)
 	gp_metrics_deinit(&m);
 }
 
-/* Of 6 samples 5 are right; labels are 3, 2 and 1 of a class, predictions 2, 3, 1: (5 * 6 - 13) / sqrt(22 * 22). */
+/* Five of 6 samples are right; labels are 3, 2 and 1 of a class, predictions 2, 3, 1: (5 * 6 - 13) / sqrt(22 * 22). */
 static void three_classes_have_r_k(void **state)
 {
 	(void)state;

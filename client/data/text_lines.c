@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See text_lines.h. Test: tests/unit/test_data_texts.c
+ */
+#include "client/data/text_lines.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "client/text/text_file.h"
+#include "client/text/tokenizer.h"
+#include "common/base/durable.h"
+#include "common/base/mem.h"
+
+enum { LINES_MOST = 1 << 26, READ_STEP = 1 << 16 };
+
+static enum gp_status grow(char **text, size_t *room, size_t used, struct gp_err *err)
+{
+	if (*room - used >= READ_STEP)
+		return GP_OK;
+	if (used > GP_TABLE_BYTES_MAX)
+		GP_FAIL(err, GP_INVALID, "standard input has more than %zu bytes", GP_TABLE_BYTES_MAX);
+	char *larger = gp_realloc(*text, 2 * *room + READ_STEP, 1);
+	if (!larger)
+		GP_FAIL(err, GP_NOMEM, "out of memory for standard input");
+	*text = larger;
+	*room = 2 * *room + READ_STEP;
+	return GP_OK;
+}
+
+static enum gp_status read_input(char **out, size_t *bytes, struct gp_err *err)
+{
+	char *text = NULL;
+	size_t room = 0, used = 0;
+	ssize_t n = 0;
+	enum gp_status status;
+	while ((status = grow(&text, &room, used, err)) == GP_OK &&
+	       (n = read(STDIN_FILENO, text + used, READ_STEP)) > 0)
+		used += (size_t)n;
+	if (status == GP_OK && n < 0)
+		status = gp_fail_os(err, GP_IO, "read", "standard input");
+	if (status != GP_OK) {
+		gp_free(text);
+		return status;
+	}
+	*out = text;
+	*bytes = used;
+	return GP_OK;
+}
+
+static enum gp_status take_line(struct gp_table_row *row, const char *path, uint32_t number, struct gp_text line,
+				struct gp_err *err)
+{
+	struct gp_text text;
+	char shown[GP_SHOWN];
+	if (line.len > GP_TEXT_BYTES_MAX)
+		GP_FAIL(err, GP_INVALID, "%s:%u: a text of more than %d bytes", path, number, GP_TEXT_BYTES_MAX);
+	*row = (struct gp_table_row){.pair = line, .line = number};
+	gp_text_cut(&row->pair, '\t', &text);
+	row->text = text;
+	if (row->pair.at && (text.len == 0 || row->pair.len == 0 || memchr(row->pair.at, '\t', row->pair.len)))
+		GP_FAIL(err, GP_INVALID, "%s:%u: '%s' is neither a text nor two with a tab between them", path, number,
+			gp_text_shown(line, shown));
+	return GP_OK;
+}
+
+static uint32_t count_lines(struct gp_text text)
+{
+	struct gp_text line;
+	uint32_t lines = 0;
+	while (gp_text_line(&text, &line))
+		lines++;
+	return lines;
+}
+
+static enum gp_status add_lines(struct gp_text_lines *l, const char *path, struct gp_text text, struct gp_err *err)
+{
+	struct gp_table *t = &l->table;
+	const uint32_t lines = count_lines(text);
+	struct gp_text line;
+	uint32_t number = 0;
+	if (lines > LINES_MOST - t->rows)
+		GP_FAIL(err, GP_INVALID, "%s: more than %d lines", path, LINES_MOST);
+	struct gp_table_row *row = gp_realloc(t->row, (size_t)t->rows + lines + 1, sizeof *row);
+	if (row)
+		t->row = row;
+	const char **places = gp_realloc(l->path, (size_t)t->rows + lines + 1, sizeof *places);
+	if (places)
+		l->path = places;
+	if (!row || !places)
+		GP_FAIL(err, GP_NOMEM, "out of memory for %u lines", lines);
+	while (gp_text_line(&text, &line)) {
+		number++;
+		if (line.len == 0)
+			continue;
+		GP_TRY(take_line(&t->row[t->rows], path, number, line, err));
+		l->path[t->rows++] = path;
+	}
+	return GP_OK;
+}
+
+static enum gp_status read_all(struct gp_text_lines *l, const char *const *path, int count, struct gp_err *err)
+{
+	void *memory;
+	GP_TRY(gp_alloc_array(&memory, (size_t)count, sizeof *l->memory, err));
+	l->memory = memory;
+	for (; l->files < count; l->files++) {
+		const char *name = path[l->files];
+		char *text;
+		size_t bytes;
+		if (strcmp(name, GP_STANDARD_INPUT) == 0)
+			GP_TRY(read_input(&text, &bytes, err));
+		else
+			GP_TRY(gp_text_file_read(name, GP_TABLE_BYTES_MAX, &text, &bytes, err));
+		l->memory[l->files] = text;
+		GP_TRY(add_lines(l, name, (struct gp_text){text, bytes}, err));
+	}
+	if (l->table.rows == 0)
+		GP_FAIL(err, GP_INVALID, "there is no text in %s",
+			strcmp(path[0], GP_STANDARD_INPUT) == 0 ? "standard input" : path[0]);
+	return GP_OK;
+}
+
+enum gp_status gp_text_lines_read(const char *const *path, int count, struct gp_text_lines *out, struct gp_err *err)
+{
+	struct gp_text_lines l = {0};
+	gp_require(count >= 1);
+	if (read_all(&l, path, count, err) != GP_OK) {
+		l.files = count;
+		gp_text_lines_deinit(&l);
+		return err->code;
+	}
+	*out = l;
+	return GP_OK;
+}
+
+void gp_text_lines_deinit(struct gp_text_lines *l)
+{
+	for (int i = 0; l->memory && i < l->files; i++)
+		gp_free(l->memory[i]);
+	gp_free(l->memory);
+	gp_free(l->path);
+	gp_free(l->table.row);
+	*l = (struct gp_text_lines){0};
+}
