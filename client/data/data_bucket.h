@@ -31,7 +31,7 @@ struct gp_bucket {
 	uint64_t *room; /* twice as many as there are samples */
 };
 
-/* Changes an epoch's order of `samples` samples. Allocates nothing. */
+/* Changes an epoch's order of `samples` samples. */
 void gp_bucket_order(const struct gp_bucket *b, uint32_t epoch, uint32_t *order, uint32_t samples);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Tables of texts (client/data/text_table.h) and the datasets made of them
- * (client/data/data_texts.c).
+ * (client/data/data_texts.c); lines of text (client/data/text_lines.h).
  */
 #include "tests/unit/data_files.h"
 
+#include "client/data/text_lines.h"
 #include "client/data/text_table.h"
 
 static const struct gp_dataset_options with_tokenizer = {.tokenizer = "tests/golden/tokens/wordpiece"};
@@ -311,6 +312,60 @@ static void values_that_are_none_are_told(void **state)
 	assert_message(&err, "DIR/stsb_dev.tsv:2: the value to predict: 5.5 is out of range (0..5)");
 }
 
+/* --- lines of text ---------------------------------------------------------------------------------------------- */
+
+static void lines_of_files_are_texts_and_pairs(void **state)
+{
+	(void)state;
+	char first[128], second[128];
+	struct gp_text_lines l = {0};
+	struct gp_err err = {0};
+	struct gp_dataset *d;
+	int32_t row[4][16], label = 7;
+	void *const tensor[] = {row[0], row[1], row[2], row[3]};
+	const struct gp_draw draw = {.sample = 1};
+	struct gp_data_scratch scratch = {0};
+	write_text("one.txt", "! ?\r\n\n!\t?");
+	write_text("two.txt", "a\n");
+	snprintf(first, sizeof first, "%s/one.txt", data_dir);
+	snprintf(second, sizeof second, "%s/two.txt", data_dir);
+	const char *const path[] = {first, second};
+	assert_int_equal(gp_text_lines_read(path, 2, &l, &err), GP_OK);
+	assert_int_equal(l.table.rows, 3);
+	assert_true(gp_text_is(l.table.row[0].text, "! ?") && !l.table.row[0].pair.at && l.table.row[0].line == 1);
+	assert_true(gp_text_is(l.table.row[1].text, "!") && gp_text_is(l.table.row[1].pair, "?"));
+	assert_true(l.table.row[1].line == 3 && l.path[1] == first && l.path[2] == second && l.table.row[2].line == 1);
+	assert_int_equal(gp_dataset_from_texts(&l.table, with_tokenizer.tokenizer, 16, NULL, 2, 1, &d, &err), GP_OK);
+	gp_text_lines_deinit(&l);
+	assert_int_equal(gp_dataset_samples(d), 3);
+	assert_int_equal(gp_dataset_classes(d), 2);
+	assert_int_equal(gp_dataset_load(d, &draw, &scratch, tensor, &label, &err), GP_OK);
+	assert_int_equal(label, 0);
+	assert_int_equal(row[1][4] + row[1][5], 1); /* [CLS] ! [SEP] ? [SEP] */
+	gp_data_scratch_deinit(&scratch);
+	gp_dataset_free(d);
+}
+
+static void lines_that_are_no_texts_are_told(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *text, *message;
+	} cases[] = {{"", "there is no text in DIR/lines.txt"},
+		     {"\n\r\n", "there is no text in DIR/lines.txt"},
+		     {"a\n\tb\n", "DIR/lines.txt:2: '?b' is neither a text nor two with a tab between them"},
+		     {"a\tb\tc", "DIR/lines.txt:1: 'a?b?c' is neither a text nor two with a tab between them"}};
+	for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+		struct gp_text_lines l = {0};
+		struct gp_err err = {0};
+		write_text("lines.txt", cases[i].text);
+		const char *const path[] = {data_path("lines.txt")};
+		assert_int_equal(gp_text_lines_read(path, 1, &l, &err), GP_INVALID);
+		assert_null(l.path);
+		assert_message(&err, cases[i].message);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -324,6 +379,8 @@ int main(void)
 		cmocka_unit_test(mistakes_are_told),
 		cmocka_unit_test(labels_may_be_values_to_predict),
 		cmocka_unit_test(values_that_are_none_are_told),
+		cmocka_unit_test(lines_of_files_are_texts_and_pairs),
+		cmocka_unit_test(lines_that_are_no_texts_are_told),
 	};
 	return cmocka_run_group_tests(tests, make_data_dir, remove_data_dir);
 }
