@@ -126,6 +126,7 @@ static void show_progress(struct evaluation *e, struct gp_progress *p)
 static enum gp_status evaluate(struct evaluation *e, struct gp_progress *p, struct gp_err *err)
 {
 	struct gp_engine *engine = e->job.engine;
+	gp_metrics_begin(&e->metrics);
 	engine->metrics = &e->metrics;
 	for (uint32_t done = 0; done < e->batches; done += GP_EVAL_SLICE) {
 		struct gp_step_result part;
