@@ -120,6 +120,8 @@ static enum gp_status open_lines(struct inference *n, const struct gp_options_re
 	static const char *const standard_input[] = {GP_STANDARD_INPUT};
 	const struct gp_saved_model *saved = &n->job.saved;
 	const int64_t max = like ? gp_dataset_shape(like)->dim[0] : saved->tokens > 0 ? saved->tokens : MAX_DEFAULT;
+	if (n->set.job.token_cache)
+		GP_FAIL(err, GP_USAGE, "--token-cache keeps the tokens of --data; those of lines of text are not kept");
 	if (max < GP_TOKENS_LEAST || max > TOKENS_MOST)
 		GP_FAIL(err, GP_INVALID, "%s takes %lld tokens of a text; a text has %d to %d", n->set.job.init,
 			(long long)max, GP_TOKENS_LEAST, TOKENS_MOST);

@@ -363,6 +363,8 @@ text=(infer --local --init "$work/texts.safetensors")
 refuses 2 'tokenizer DIR is missing, which makes tokens of lines of text; or --data' "${text[@]}" "$work/labels.txt"
 refuses 3 'no tokenizer in' "${text[@]}" --tokenizer "$work/nothing" "$work/labels.txt"
 refuses 3 'cannot open no/such.txt' "${text[@]}" "${tokenizer[@]}" no/such.txt
+refuses 2 'token-cache keeps the tokens of --data; those of lines of text are not kept' "${text[@]}" "${tokenizer[@]}" \
+	--token-cache "$work/tokens" "$work/labels.txt"
 refuses 3 'there is no text in standard input' "${text[@]}" "${tokenizer[@]}" </dev/null
 printf 'a\nb\t\n' >"$work/half.txt"
 refuses 3 "half.txt:2: 'b.' is neither a text nor two with a tab between them" "${text[@]}" "${tokenizer[@]}" "$work/half.txt"
