@@ -116,8 +116,8 @@ struct gp_engine_ops {
 				   struct gp_step_result *out, struct gp_err *err);
 	/*
 	 * Running statistics of batch norms, but for frozen ones, become those of the samples of `batches` batches from the
-	 * loader, each chunk normalized by its own: of fewer where `watch` (optional) ends it. Not without
-	 * session.calibrates.
+	 * loader, which stands at its first one, each chunk normalized by its own: of fewer where `watch` (optional) ends it.
+	 * Not without session.calibrates.
 	 */
 	enum gp_status (*calibrate)(struct gp_engine *e, struct gp_loader *loader, uint32_t batches,
 				    const struct gp_engine_watch *watch, struct gp_err *err);

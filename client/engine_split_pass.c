@@ -350,7 +350,7 @@ static enum gp_status evaluate_batches(struct split_engine *e, struct gp_loader 
 				       const struct gp_engine_watch *watch, struct gp_err *err)
 {
 	e->pass_idle = true;
-	for (uint32_t i = 0; i < batches && (i == 0 || gp_engine_goes_on(watch, i)); i++)
+	for (uint32_t i = 0; i < batches && !e->calibrates_anew && (i == 0 || gp_engine_goes_on(watch, i)); i++)
 		GP_TRY(evaluate_batch(e, loader, err));
 	return gp_client_session_wait(&e->session, &e->pass_idle, err);
 }
@@ -370,9 +370,15 @@ enum gp_status gp_split_calibrate(struct gp_engine *base, struct gp_loader *load
 				  const struct gp_engine_watch *watch, struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
-	begin_pass(e, false);
-	e->calibrates = e->calibrated = true;
-	return evaluate_batches(e, loader, batches, watch, err);
+	for (;;) {
+		begin_pass(e, false);
+		e->calibrates = e->calibrated = true;
+		e->calibrates_anew = false;
+		GP_TRY(evaluate_batches(e, loader, batches, watch, err));
+		if (!e->calibrates_anew)
+			return GP_OK;
+		GP_TRY(gp_loader_seek(loader, 0, 0, err));
+	}
 }
 
 enum gp_status gp_split_predict(struct gp_engine *base, struct gp_loader *loader, float *out, struct gp_batch **batch,
@@ -484,9 +490,37 @@ static void go_on_in_place(struct split_engine *e, const struct gp_place *server
 	gp_split_pump(e);
 }
 
+/* The server begins anew with the weights that it was given, and has no statistics of the pass under way: nothing waits for its
+ * chunks any more, and gp_split_calibrate begins with the first one. */
+static void begin_calibration_anew(struct split_engine *e)
+{
+	for (int i = 0; i < e->base.spec.session.window; i++)
+		e->slot[i].state = SLOT_FREE;
+	e->calibrates_anew = e->forwards_idle = e->pass_idle = true;
+}
+
+/* What it is asked for now are the weights without them. */
+static void lose_calibration(struct split_engine *e)
+{
+	char text[GP_ERR_TEXT];
+	snprintf(text, sizeof text,
+		 "server %s has lost this session, and with it the running statistics that were taken anew: run the "
+		 "command again",
+		 e->base.spec.server);
+	gp_client_session_fail(&e->session, GP_PEER, text);
+}
+
 static void link_resumed(void *arg, const struct gp_place *server)
 {
 	struct split_engine *e = arg;
+	if (!e->session.resumed && e->calibrated && e->session.fetch_into) {
+		lose_calibration(e);
+		return;
+	}
+	if (!e->session.resumed && !e->train && e->calibrates && !e->pass_idle) {
+		begin_calibration_anew(e);
+		return;
+	}
 	if (e->in_place && !server) { /* the server has begun anew, too */
 		gp_split_undo(e);
 		gp_split_begin_at_step(e);

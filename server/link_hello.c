@@ -113,7 +113,7 @@ static enum gp_status claim(struct gp_server_link *l, struct gp_server_session *
 
 static enum gp_status resume(const struct gp_server_link *l, struct gp_server_session *s, struct gp_err *err)
 {
-	if (l->has_place)
+	if (l->has_place) /* what codecs remember differs by the frames that have not come: PROTOCOL.md 5.6 */
 		GP_TRY(gp_body_check_place(s->body, l->client_steps, &l->client_place, err));
 	else
 		GP_TRY(gp_server_session_check_rewound(s, l->client_hash, err));

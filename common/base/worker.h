@@ -115,8 +115,8 @@ void gp_worker_free(struct gp_worker *w);
 /* Begins where the least of the sessions stands that have work and go by the clock of `home`, or a little behind: the worker
  * that sessions want most, as that of their device. weight > 0: 1 for most. */
 void gp_share_init(struct gp_share *s, struct gp_worker *home, double weight);
-/* As if it had used what somebody stood at (gp_share_used) who goes by the same clock, or had been ahead by as much as a share may
- * be: a session that follows on another one of the same client gains nothing by that. Where it has used more, nothing changes. */
+/* As if it had used what somebody stood at (gp_share_used) who goes by the same clock, as far as a share may be ahead: a session
+ * that follows on another one of the same client gains nothing by that. Where it has used more, nothing changes. */
 void gp_share_follow(struct gp_share *s, uint64_t used_ns);
 /* What counts when it asks for a turn; any number that is compared with others of its clock alone. */
 uint64_t gp_share_used(const struct gp_share *s);

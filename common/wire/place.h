@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where an end is within the steps under way, as HELLO and WELCOME say it when a link has broken: the first chunk of each
- * tensor that has not come whole. PROTOCOL.md section 5.6.
+ * tensor that has not come whole. PROTOCOL.md section 5.6, which says why no hash of what codecs remember is compared
+ * then: between the ends lie the frames that have not come, and nothing was taken back.
  *
  * Threads: any; pure functions. Test: tests/unit/test_resume_places.c
  */

@@ -50,6 +50,31 @@ stop_link
 same_file "statistics taken anew over a link that breaks" "$work/cut.safetensors" "$work/local.safetensors"
 [ "$(json_get "$work/cut.json" reconnects)" -gt 0 ] || fail "no cut was counted"
 
+# A server that has lost the session, as one that was restarted, wherever in the pass or behind it: it begins anew.
+good_port=$server_port good_pid=$server_pid
+start_server --threads 1 --resume-window 0
+for eighths in 2 3 4 5 6 7; do
+	start_link --drop-after $(($(json_get "$work/split.json" wire_up_bytes) * eighths / 8)) --direction up --times 1
+	rm -f "$work/lost.safetensors"
+	evaluate "$work/lost.json" --server "127.0.0.1:$link_port" --recalibrate 3 --save "$work/lost.safetensors"
+	stop_link
+	same_file "statistics where the server lost the session after $eighths eighths of the bytes" "$work/lost.safetensors" \
+		"$work/local.safetensors"
+	equal "loss then" "$(json_get "$work/lost.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+	equal "reconnects then" "$(json_get "$work/lost.json" reconnects)" 1
+done
+# While the weights come back with them, it is too late for that: the body would be that of --init.
+start_link --drop-after $(($(json_get "$work/split.json" wire_down_bytes) / 2)) --direction down --times 1
+status=0
+"$build/gpclient" eval --no-progress --json "${flags[@]}" --init "$init" --server "127.0.0.1:$link_port" --recalibrate 3 \
+	--save "$work/none.safetensors" >"$work/none.json" 2>"$work/none.log" || status=$?
+equal "status where the server lost the session with its statistics" $status 4
+grep -q 'has lost this session, and with it the running statistics' "$work/none.log" || fail "its line: $(cat "$work/none.log")"
+[ ! -e "$work/none.safetensors" ] || fail "weights were saved without the statistics"
+stop_link
+stop_server
+server_port=$good_port server_pid=$good_pid
+
 # Training goes on with them: with mode running that decides what follows. Two epochs of 8 steps.
 for mode in chunk running; do
 	run=("${flags[@]}" --init "$work/first.safetensors" --lr 0.01 --schedule const --recalibrate 2 --batch-norm "$mode")
