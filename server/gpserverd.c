@@ -102,7 +102,8 @@ static const struct gp_opt options[] = {
 	 .initial = "60s",
 	 .min = 0,
 	 .max = 86400,
-	 .help = "a session whose link broke waits so long for its client to come back; 0 = it ends at once"},
+	 .help = "a session whose link broke waits so long for its client to come back, or until all of --max-sessions are "
+		 "taken and its client has most of those that wait; 0 = it ends at once"},
 	{.name = "drain-for",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(drain_for_s),
@@ -145,8 +146,7 @@ static const struct gp_opt options[] = {
 	 .min = 1,
 	 .max = 100000,
 	 .group = "Limits",
-	 .help = "clients at once; for one more, a client that has most of the parked ones loses one, or it is turned "
-		 "away"},
+	 .help = "clients at once; more are turned away, or take the place of one that waits (--resume-window)"},
 	{.name = "max-unopened",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.max_unopened),
@@ -280,8 +280,7 @@ static const struct gp_opt_table table = {
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
-		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end. "
-		 "SIGUSR1\n"
+		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end. SIGUSR1\n"
 		 "writes the status of all sessions to the log: step, rates, bytes, queue, memory. SIGTERM\n"
 		 "and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
 		 "state and exits with status 0. A second signal, or the end of --drain-for, ends it at once with\n"
@@ -467,8 +466,7 @@ static enum gp_status serve(struct settings *set, struct gp_err *err)
 	if (set->port_file && status == GP_OK)
 		unlink(set->port_file);
 	if (status == GP_OK && d.server.fallen_back > 0)
-		GP_FAIL(err, GP_IO,
-			"the state of %d runs could not be written; the log says to which step each falls back",
+		GP_FAIL(err, GP_IO, "the state of %d runs could not be written; the log says to which step each falls back",
 			d.server.fallen_back);
 	return status;
 }

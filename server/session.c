@@ -172,7 +172,7 @@ static int sessions_of(const struct gp_server *srv, const struct gp_client_tag *
 	return n;
 }
 
-/* Of the client that has most parked, and more than `most`, the one that is parked for longest; NULL: there is no such. */
+/* The session that is parked for longest, of the client that has most of them parked, and more than `most`. NULL: none. */
 static struct gp_server_session *parked_to_end(const struct gp_server *srv, int most)
 {
 	struct gp_server_session *oldest = NULL;
@@ -210,9 +210,8 @@ static void make_room(struct gp_server *srv, const struct gp_client_tag *newcome
 	if (!s)
 		return;
 	gp_client_log_write(&srv->log, &s->client, GP_LOG_WARN,
-			    "%s, parked, ends at step %llu: all sessions are taken (--max-sessions), and its client "
-			    "has most "
-			    "of those that are parked",
+			    "%s, parked, ends at step %llu: all of --max-sessions are taken, and its client has most "
+			    "parked ones",
 			    gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));
 	gp_server_session_end(s);
 }
