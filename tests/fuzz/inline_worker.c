@@ -19,6 +19,7 @@ void __wrap_gp_worker_submit(struct gp_lane *lane, struct gp_task *t, int priori
 void __wrap_gp_share_init(struct gp_share *s, struct gp_worker *home, double weight);
 void __wrap_gp_share_move(struct gp_share *s, struct gp_worker *home);
 void __wrap_gp_share_set_weight(struct gp_share *s, double weight);
+void __wrap_gp_share_follow(struct gp_share *s, uint64_t used_ns);
 
 struct gp_worker {
 	uv_idle_t idle;
@@ -113,6 +114,12 @@ void __wrap_gp_share_move(struct gp_share *s, struct gp_worker *home)
 void __wrap_gp_share_set_weight(struct gp_share *s, double weight)
 {
 	s->weight = weight;
+}
+
+void __wrap_gp_share_follow(struct gp_share *s, uint64_t used_ns)
+{
+	(void)s;
+	(void)used_ns;
 }
 
 void __wrap_gp_lane_deinit(struct gp_lane *lane)
