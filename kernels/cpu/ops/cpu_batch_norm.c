@@ -138,6 +138,8 @@ static enum gp_status bn_create(struct cpu_plan *p, struct cpu_node *n, struct g
 {
 	(void)err;
 	struct bn_state *s = n->state;
+	if (!p->merged) /* no node of this plan has asked for any */
+		return GP_OK;
 	s->merged.mean = p->merged + s->merged_offset;
 	s->merged.squares = s->merged.mean + s->shape.channels;
 	return GP_OK;
