@@ -291,7 +291,7 @@ static void batch_statistics(const struct cpu_call *c, struct bn_job *job)
 {
 	double *mean = c->tmp, *var = mean + job->s->channels;
 	float *invstd = invstd_at(job->s, c->saved), *r = corrections_at(c->node, job->s, c->saved);
-	const float *d = r + (r ? job->s->channels : 0);
+	const float *d = r ? r + job->s->channels : NULL;
 	if (!c->node->fed)
 		gp_cpu_parallel(parts_of(c, job->s), sum_part, job);
 	gp_bn_total_values(job->s, job->sums, mean, var);
