@@ -11,8 +11,8 @@
 #include "common/graph/ops/op_linear.h"
 
 #define GRAIN         16 /* floats of a cache line */
-#define MANY_ROWS     128
-#define MANY_PRODUCTS ((int64_t)1 << 26)
+#define MANY_ROWS     64
+#define MANY_PRODUCTS ((int64_t)1 << 25)
 
 struct linear_state {
 	struct dnn_state dnn;
@@ -23,10 +23,10 @@ struct linear_state {
 
 /*
  * Many rows of fp32 are multiplied with the weight as it is, by oneDNN's general product. In version 2.6 the kernels
- * that it chooses otherwise, with a layout of their own, take longer there: of 1024 rows and a weight of 768 x 3072 1.2
- * times forward, 1.3 times for the gradient of the rows and 1.3 to 1.9 times for that of the weight. Below these limits
- * they are no slower, and of few rows faster. The weight is held once, not three times, and its gradient is added up
- * where it lies.
+ * that it chooses otherwise, with a layout of their own, take longer for gradients: of 1024 rows and a weight of
+ * 768 x 3072 1.3 times for that of the rows and 1.5 to 1.9 times for that of the weight, and still 1.2 to 1.4 times in
+ * all near these limits. Forward they take up to 1.2 times as long, and near these limits a twentieth less. The weight is
+ * held once, not three times, and its gradient is added up where it lies.
  */
 static bool fits_as_it_is(const struct linear_state *s)
 {
