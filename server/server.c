@@ -11,6 +11,7 @@
 #include "common/net/conn_tls.h"
 #include "common/base/log.h"
 #include "common/base/threads.h"
+#include "common/net/conn.h"
 #include "server/session.h"
 #include "server/usage.h"
 #include "server/watch.h"
@@ -158,6 +159,15 @@ static void fit_descriptors(struct gp_server_settings *set)
 	       (unsigned long long)files.rlim_cur, (long long)set->max_unopened);
 }
 
+/* What is wrong in the command line is told before devices are opened and measured. */
+static enum gp_status check_settings(const struct gp_server_settings *set, struct gp_err *err)
+{
+	char host[256];
+	uint16_t port;
+	GP_TRY(gp_addr_parse(set->listen, host, &port, err));
+	return gp_server_credentials_check(set, host, err);
+}
+
 enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
 			       struct gp_err *err)
 {
@@ -170,6 +180,7 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 	srv->memory_limit_bytes = physical_memory_bytes() / 10 * 9;
 	srv->session_memory_bytes =
 		set->session_memory_bytes > 0 ? (uint64_t)set->session_memory_bytes : physical_memory_bytes() / 2;
+	GP_TRY(check_settings(set, err));
 	enum gp_status status = gp_client_log_init(&srv->log, loop, &srv->set.visitors, err);
 	if (status == GP_OK)
 		status = open_devices(srv, err);

@@ -14,7 +14,7 @@ enum gp_status gp_port_file_write(const char *path, uint16_t port, struct gp_err
 	snprintf(temporary, sizeof temporary, "%s.%ld", path, (long)getpid());
 	FILE *f = fopen(temporary, "w");
 	if (!f)
-		GP_FAIL(err, GP_IO, "--port-file %s: %s", path, strerror(errno));
+		GP_FAIL(err, GP_INVALID, "--port-file: cannot make %s: %s", path, strerror(errno));
 	bool ok = fprintf(f, "%u\n", port) > 0;
 	ok = fclose(f) == 0 && ok;
 	if (!ok || rename(temporary, path) != 0) {

@@ -8,6 +8,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
 
 enum { WORD_LIMIT = 64 }; /* longer words are not compared */
 
@@ -74,7 +75,13 @@ static int min3(int a, int b, int c)
 	return m < c ? m : c;
 }
 
-/* Slips from a to b (Damerau and Levenshtein, with neighbours swapped at most once); both shorter than WORD_LIMIT. */
+static bool same_letter(char a, char b)
+{
+	return tolower((unsigned char)a) == tolower((unsigned char)b);
+}
+
+/* Slips from a to b, letters of either case alike (Damerau and Levenshtein, with neighbours swapped at most once); both
+ * shorter than WORD_LIMIT. */
 static int slips(const char *a, const char *b)
 {
 	int rows[3][WORD_LIMIT + 1];
@@ -85,8 +92,8 @@ static int slips(const char *a, const char *b)
 	for (int i = 1; i <= la; i++) {
 		now[0] = i;
 		for (int j = 1; j <= lb; j++) {
-			now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + (a[i - 1] != b[j - 1]));
-			if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] &&
+			now[j] = min3(last[j] + 1, now[j - 1] + 1, last[j - 1] + !same_letter(a[i - 1], b[j - 1]));
+			if (i > 1 && j > 1 && same_letter(a[i - 1], b[j - 2]) && same_letter(a[i - 2], b[j - 1]) &&
 			    before[j - 2] + 1 < now[j])
 				now[j] = before[j - 2] + 1;
 		}
@@ -104,7 +111,9 @@ static int distance(const char *text, const char *name)
 	const size_t len = strlen(text);
 	if (strlen(name) >= WORD_LIMIT)
 		return WORD_LIMIT;
-	return len >= 2 && strncmp(text, name, len) == 0 ? 1 : slips(text, name);
+	if (strcasecmp(text, name) == 0)
+		return 0;
+	return len >= 2 && strncasecmp(text, name, len) == 0 ? 1 : slips(text, name);
 }
 
 const char *gp_nearest_name(const char *text, const char *const *names, int count)

@@ -92,6 +92,10 @@ static enum gp_status write_canonical(struct gp_codec_spec *spec, struct gp_err 
 static enum gp_status check_alphabet(const char *text, size_t len, struct gp_err *err)
 {
 	size_t good = strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789_.:=,+-");
+	if (good < len && text[good] == ' ')
+		GP_FAIL(err, GP_USAGE,
+			"codec spec: character %zu is a blank; write it without, as in sortquant:bits=6,split=2",
+			good + 1);
 	if (good < len)
 		GP_FAIL(err, GP_USAGE, "codec spec: character %zu (0x%02x) is not one of a-z 0-9 _ . : = , + -",
 			good + 1, (unsigned)(unsigned char)text[good]);

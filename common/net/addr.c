@@ -42,7 +42,12 @@ enum gp_status gp_addr_parse(const char *text, char host[HOST_BYTES], uint16_t *
 {
 	const char *begin;
 	size_t len;
-	const char *colon = split_host(text, &begin, &len);
+	const char *colon = split_host(text, &begin, &len), *scheme = strstr(text, "://");
+	if (scheme)
+		GP_FAIL(err, GP_USAGE, "'%s': write HOST:PORT alone, without '%.*s', for example 127.0.0.1:4400", text,
+			(int)(scheme + 3 - text), text);
+	if (!colon && text[0] && strspn(text, "0123456789") == strlen(text))
+		GP_FAIL(err, GP_USAGE, "'%s' has no host: write HOST:PORT, for example 127.0.0.1:4400", text);
 	if (!colon)
 		GP_FAIL(err, GP_USAGE, "'%s' has no port: write HOST:PORT, for example 127.0.0.1:4400 or [::1]:4400",
 			text);

@@ -81,6 +81,8 @@ static void a_slip_or_an_unfinished_word_names_what_was_meant(void **state)
 	assert_string_equal(gp_nearest_name("sortquatn", names, NAMES), "sortquant");
 	assert_string_equal(gp_nearest_name("idz", names, NAMES), "idx");
 	assert_string_equal(gp_nearest_name("so", names, NAMES), "sortquant");
+	assert_string_equal(gp_nearest_name("IDX", names, NAMES), "idx");
+	assert_string_equal(gp_nearest_name("Cifar-100", names, NAMES), "cifar100");
 }
 
 static void far_words_are_not_guessed(void **state)
