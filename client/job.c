@@ -275,6 +275,9 @@ static enum gp_status check_model(const struct gp_job *j, const struct gp_datase
 			"--model %s ends in %lld outputs, but the data has a value to predict (regression): that takes "
 			"one output, classes=1",
 			j->set->model, (long long)out->dim[out->ndim - 1]);
+	if (j->model_of_file && (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d)))
+		GP_FAIL(err, GP_INVALID, "%s has a model of %lld outputs, but --data %s has %d classes", j->set->init,
+			(long long)out->dim[out->ndim - 1], j->set->data, gp_dataset_classes(d));
 	if (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d))
 		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld outputs, but the data has %d classes", j->set->model,
 			(long long)out->dim[out->ndim - 1], gp_dataset_classes(d));

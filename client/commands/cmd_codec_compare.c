@@ -7,6 +7,7 @@
  */
 #include "client/commands/cmd_codec.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -179,6 +180,13 @@ static enum gp_status read_specs(struct comparison *c, const struct gp_options_r
 	return GP_OK;
 }
 
+/* A number alone may be meant in any unit. */
+static bool has_unit(const char *text)
+{
+	const size_t len = strlen(text);
+	return len > 0 && isalpha((unsigned char)text[len - 1]);
+}
+
 /* RATE or RATE,DELAY. */
 static enum gp_status read_link(struct comparison *c, struct gp_err *err)
 {
@@ -191,6 +199,9 @@ static enum gp_status read_link(struct comparison *c, struct gp_err *err)
 	if (!gp_parse_rate(rate, &c->link.bps) || c->link.bps <= 0 ||
 	    (comma && (!gp_parse_time(comma + 1, &c->link.delay_s) || c->link.delay_s < 0)))
 		GP_FAIL(err, GP_USAGE, "--link '%.60s' is not RATE or RATE,DELAY, as in 100mbit,20ms", c->set.link);
+	if (!has_unit(rate) || (comma && c->link.delay_s > 0 && !has_unit(comma + 1)))
+		GP_FAIL(err, GP_USAGE, "--link '%.60s' lacks a unit: a rate is as in 100mbit, a delay as in 20ms",
+			c->set.link);
 	return GP_OK;
 }
 

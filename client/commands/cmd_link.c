@@ -275,6 +275,15 @@ static void watch_signals(struct command *c)
 	}
 }
 
+/* A delay of seconds, meant as milliseconds, is seen at once. */
+static void print_shape(const char *way, const struct gp_link_shape *s)
+{
+	if (s->rate_bps > 0)
+		fprintf(stderr, ", %s %.4g Mbit/s", way, s->rate_bps * 1e-6);
+	if (s->delay_s > 0)
+		fprintf(stderr, ", %s %.4g ms later", way, s->delay_s * 1e3);
+}
+
 static void announce(const struct gp_link_relay *r)
 {
 	char host[256], where[320];
@@ -283,7 +292,10 @@ static void announce(const struct gp_link_relay *r)
 	if (gp_addr_parse(r->spec.listen, host, &port, &err) != GP_OK)
 		return;
 	gp_addr_format(host, gp_link_relay_port(r), where, sizeof where);
-	fprintf(stderr, PROGRAM ": from %s to %s\n", where, r->spec.to);
+	fprintf(stderr, PROGRAM ": from %s to %s", where, r->spec.to);
+	print_shape("up", &r->spec.shape[GP_LINK_UP]);
+	print_shape("down", &r->spec.shape[GP_LINK_DOWN]);
+	fprintf(stderr, "\n");
 }
 
 static json_t *direction_json(const struct gp_link_counts *c, int d)

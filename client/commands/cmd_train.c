@@ -87,7 +87,7 @@ static const struct gp_opt training_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1e9,
-	 .help = "steps instead of epochs"},
+	 .help = "steps in place of epochs; 0 = as many as --epochs says"},
 	{.name = "optimizer",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(optimizer),
@@ -504,8 +504,12 @@ enum gp_status gp_cmd_train_read_run(const struct gp_pairs *spec, struct gp_job_
 	return gp_optim_check(optim, err);
 }
 
-static enum gp_status check_checkpoint_flags(const struct settings *s, struct gp_err *err)
+static enum gp_status check_files(const struct settings *s, struct gp_err *err)
 {
+	if (s->checkpoint && !*s->checkpoint)
+		GP_FAIL(err, GP_USAGE, "--checkpoint needs the name of a folder");
+	if (s->log_json && !*s->log_json)
+		GP_FAIL(err, GP_USAGE, "--log-json needs the name of a file");
 	if (!s->checkpoint && (s->resume || s->checkpoint_required))
 		GP_FAIL(err, GP_USAGE, "--%s needs --checkpoint DIR", s->resume ? "resume" : "checkpoint-required");
 	return GP_OK;
@@ -552,7 +556,7 @@ static enum gp_status open_log(struct training *t, struct gp_err *err)
 static enum gp_status prepare(struct training *t, struct gp_err *err)
 {
 	GP_TRY(gp_job_begin(&t->job, &t->set.job, err));
-	GP_TRY(check_checkpoint_flags(&t->set, err));
+	GP_TRY(check_files(&t->set, err));
 	GP_TRY(check_save(t->set.save, err));
 	GP_TRY(open_data(t, err));
 	GP_TRY(gp_job_build(&t->job, t->train_data, err));
@@ -598,8 +602,8 @@ static void print_summary(const struct gp_train_report *r, bool tells_matthews)
 	char text[GP_SCORES_TEXT], acc[48] = "";
 	if (isfinite(r->train_acc))
 		snprintf(acc, sizeof acc, ", training accuracy %.2f %%", 100 * r->train_acc);
-	fprintf(stderr, "%llu steps in %.1f s, %.3f s per batch (median), loss %.4f%s\n", (unsigned long long)r->steps,
-		r->seconds, r->time_per_batch_s, r->loss, acc);
+	fprintf(stderr, "%llu step%s in %.1f s, %.3f s per batch (median), loss %.4f%s\n", (unsigned long long)r->steps,
+		r->steps == 1 ? "" : "s", r->seconds, r->time_per_batch_s, r->loss, acc);
 	if (isfinite(r->val.acc) || isfinite(r->val.pearson))
 		fprintf(stderr, "validation %s\n", gp_scores_text(&r->val, tells_matthews, text));
 	if (r->clipped_steps > 0)

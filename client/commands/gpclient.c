@@ -3,10 +3,12 @@
  * gpclient: picks the command. Every command is in its own cmd_*.c.
  */
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "client/commands/commands.h"
 #include "client/progress.h"
@@ -63,6 +65,13 @@ static int run(int argc, char **argv)
 	return gp_cmd_unknown("gpclient", argv[1], names, COMMANDS);
 }
 
+/* Who has closed the pipe, as `head` does, wants to hear no more. */
+static bool reader_has_gone(void)
+{
+	struct pollfd out = {.fd = STDOUT_FILENO, .events = POLLOUT};
+	return poll(&out, 1, 0) == 1 && (out.revents & POLLERR);
+}
+
 int main(int argc, char **argv)
 {
 	signal(SIGUSR1, SIG_IGN); /* until there is progress to be told */
@@ -74,6 +83,8 @@ int main(int argc, char **argv)
 	/* A list that a full disk cut short is no success. */
 	errno = 0;
 	if ((fflush(stdout) != 0 || ferror(stdout)) && status == 0) {
+		if (reader_has_gone())
+			return 1;
 		fprintf(stderr, "gpclient: cannot write to standard output: %s\n", strerror(errno ? errno : EIO));
 		return 1;
 	}

@@ -140,7 +140,8 @@ static enum gp_status add_folder(struct gp_names *files, const char *folder, str
 	char path[GP_PICTURE_PATH];
 	enum gp_status status = gp_folder_list(folder, false, &inside, err);
 	if (status == GP_OK && inside.count == 0)
-		status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__, "no *.jpg, *.jpeg or *.png in %s", folder);
+		status = gp_err_set(err, GP_INVALID, 0, __FILE__, __LINE__,
+				    "no *.jpg, *.jpeg or *.png in %s (folders in it are not searched)", folder);
 	for (size_t i = 0; status == GP_OK && i < inside.count; i++) {
 		const char *slash = folder[strlen(folder) - 1] == '/' ? "" : "/";
 		int n = snprintf(path, sizeof path, "%s%s%s", folder, slash, inside.name[i]);

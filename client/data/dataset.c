@@ -11,9 +11,9 @@
 #include "common/base/mem.h"
 
 static const struct gp_dataset_class *const classes[] = {
-	&gp_data_fashion_mnist, &gp_data_idx,       &gp_data_cifar10,  &gp_data_cifar100,
-	&gp_data_folder,        &gp_data_synthetic, &gp_data_pictures,
-	&gp_data_glue_cola,     &gp_data_glue_rte,  &gp_data_glue_sst2, &gp_data_glue_stsb, &gp_data_tsv,
+	&gp_data_fashion_mnist, &gp_data_idx,       &gp_data_cifar10,   &gp_data_cifar100,
+	&gp_data_folder,        &gp_data_synthetic, &gp_data_pictures,  &gp_data_glue_cola,
+	&gp_data_glue_rte,      &gp_data_glue_sst2, &gp_data_glue_stsb, &gp_data_tsv,
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
 
@@ -31,6 +31,12 @@ static enum gp_status find_class(const struct gp_spec *s, const struct gp_datase
 			*out = classes[i];
 			return GP_OK;
 		}
+	}
+	if (s->name.len > 0 && memchr(s->name.at, '/', s->name.len)) {
+		char shown[GP_SHOWN];
+		gp_text_shown(s->name, shown);
+		GP_FAIL(err, GP_USAGE, "'%s' is a path, and a dataset begins with its kind: folder:%s for pictures",
+			shown, shown);
 	}
 	return gp_spec_unknown(s, "dataset", names, CLASSES, err);
 }

@@ -402,7 +402,56 @@ stop_server
 GP_SIMD=avx2 start_server
 refuses 4 'cannot compute in bf16' train --server "127.0.0.1:$server_port" --model cnn "${synthetic[@]}" --precision bf16
 
-[ $cases -ge 150 ] && echo "ok: $cases mistakes" || fail "only $cases mistakes were tried"
+# Slips of the second kind: found by trying the program as its pages tell it.
+refuses 2 "no model is named 'CNN'; did you mean 'cnn'" train --local --model CNN --data synthetic
+data_refuses 2 "did you mean 'fashion-mnist'" Fashion-MNIST
+data_refuses 2 "'/srv/flowers' is a path, .*: folder:/srv/flowers for pictures" /srv/flowers
+refuses 2 "'flowers/train' is a path" data check flowers/train
+refuses 2 "write HOST:PORT alone, without 'http://'" train --server http://localhost:4400 --model cnn --data synthetic
+refuses 2 "'4400' has no host: write HOST:PORT" train --server 4400 --model cnn --data synthetic
+refuses 2 '\-\-checkpoint needs the name of a folder' "${cnn[@]}" --checkpoint ""
+refuses 2 '\-\-log-json needs the name of a file' "${cnn[@]}" --log-json ""
+refuses 2 '\-\-save needs the name of a file' "${cnn[@]}" --save ""
+refuses 2 'character 8 is a blank' train --server localhost:1 --model cnn "${synthetic[@]}" --codec "uniform bits=8"
+refuses 2 'uniform.*not key=value' train --server localhost:1 --model cnn "${synthetic[@]}" --codec uniform:8
+refuses 2 "lr: '1,5' is not a number" "${cnn[@]}" --lr 1,5
+refuses 2 'steps: -5 is out of range' "${cnn[@]}" --steps -5
+refuses 2 'epochs: 0 is out of range' "${cnn[@]}" --epochs 0
+refuses 2 'warmup .5 steps. leaves none of 1 steps' train --local --model cnn "${synthetic[@]}" --warmup 5
+refuses 2 'size: 0 is out of range .8..4096' "${cnn[@]}" --data folder:x,size=0
+refuses 2 "link '100' lacks a unit" codec compare --in x --link 100 fp16
+refuses 2 "link '100mbit,20' lacks a unit" codec compare --in x --link 100mbit,20 fp16
+refuses 2 "'100mb' is not a rate" link --listen 127.0.0.1:0 --to 127.0.0.1:1 --rate 100mb
+refuses 2 'out FILE is missing' model export x
+refuses 2 'export needs a checkpoint' model export --out x
+refuses 2 "server and --state-dir exclude" model export x --out y --server localhost:1 --state-dir z
+refuses 3 'no folder .*nothing/train; give one with train/CLASS' "${cnn[@]}" --data "folder:$work/nothing/train"
+refuses 3 'has a model of 10 outputs, but --data synthetic:classes=12 has 12 classes' eval --local --init "$work/cnn10.safetensors" \
+	--data synthetic:classes=12
+mkdir -p "$work/classes/daisy"
+refuses 3 'no \*.jpg.*in .*classes .folders in it are not searched' infer --local "${weights[@]}" "$work/classes"
+refuses 3 'neither vocab.json .* nor vocab.txt' tokens --tokenizer "$work/nothing" text
+server_refuses 2 'lonely. has no port' --device gpu --listen lonely # before devices are looked for
+server_refuses 2 'anyone who reaches this address' --device gpu --listen 0.0.0.0:0
+server_refuses 2 'anyone could use the server' --listen 0.0.0.0:0 --tls-cert "$work/certs/server.pem" --tls-key "$work/certs/server.key"
+server_refuses 3 "sessions: 'two' is not a whole number" --limits <(echo 'token:x sessions=two')
+server_refuses 2 'threads: 5000 is out of range' --threads 5000
+server_refuses 3 'state-dir: .*certs holds other files' --state-dir "$work/certs"
+
+# A place for the port that is none ends the server, which listens by then.
+status=0
+timeout 60 "$build/gpserverd" --listen 127.0.0.1:0 --port-file "$work/no/such/port" >"$work/out" 2>"$work/err" </dev/null || status=$?
+equal "a port file that cannot be made" "$status $(grep -c 'port-file: cannot make .*no/such/port: No such' "$work/err")" "3 1"
+
+# Who has read enough has: no word about it.
+"$build/gpclient" train --help 2>"$work/err" | head -1 >"$work/out"
+for list in "train --help" "model show resnet56 --layers"; do
+	# shellcheck disable=SC2086
+	"$build/gpclient" $list 2>"$work/err" | true
+	equal "gpclient $list to a reader that has gone: lines about it" "$(wc -l <"$work/err")" 0
+done
+
+[ $cases -ge 180 ] && echo "ok: $cases mistakes" || fail "only $cases mistakes were tried"
 left=$(find "$work" -name '*.tmp*' -o -name '*.safetensors.*' | wc -l)
 equal "no partial output file is left" "$left" 0
 stop_server

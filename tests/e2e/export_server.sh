@@ -27,7 +27,7 @@ refused() { # STATUS WORDS RUN FLAG...
 }
 exported() { # WHAT RUN FLAG...: as --save of the run wrote them
 	export_run "$2" "${server[@]}" --token-file "$work/one" "${@:3}" || fail "$1: $(cat "$work/err")"
-	cmp -s "$work/export.safetensors" "$work/$2.safetensors" && echo "ok: $1" || fail "$1: $(cat "$work/err")"
+	if cmp -s "$work/export.safetensors" "$work/$2.safetensors"; then echo "ok: $1"; else fail "$1: $(cat "$work/err")"; fi
 }
 
 # All that a session of the run is opened by: codecs that remember, frozen parts, the optimizer, batch norm, the cut.

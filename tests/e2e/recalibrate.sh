@@ -123,6 +123,7 @@ warned 0 --freeze '*bn*,*.1.*'
 # It shows how far it is, and a signal ends it.
 stopped() { # COMMAND FLAG...
 	local status=0 pid
+	rm -f "$work/stopped.json" "$work/stopped.log"
 	"$build/gpclient" "$@" "${flags[@]}" --recalibrate 1000000 >"$work/stopped.json" 2>"$work/stopped.log" &
 	pid=$!
 	await grep -q 'statistics of batch norms anew: batch [0-9]*/1000000' "$work/stopped.log" || fail "$1 shows nothing: $(cat "$work/stopped.log")"

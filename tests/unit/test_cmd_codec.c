@@ -307,6 +307,11 @@ static void codecs_are_ranked_for_a_link_and_one_is_recommended(void **state)
 		assert_int_equal(RUN("compare", "--in", INPUTS, "--link", wrong[i], "fp16"), 2);
 		assert_non_null(strstr(err, "is not RATE or RATE,DELAY"));
 	}
+	static const char *const bare[] = {"100", "100mbit,20", "1e8,20ms"};
+	for (size_t i = 0; i < sizeof bare / sizeof bare[0]; i++) {
+		assert_int_equal(RUN("compare", "--in", INPUTS, "--link", bare[i], "fp16"), 2);
+		assert_non_null(strstr(err, "lacks a unit"));
+	}
 }
 
 static void compare_names_what_is_wrong_in_one_line(void **state)

@@ -155,7 +155,7 @@ static void what_is_no_picture_is_refused(void **state)
 	int32_t label;
 	expect_refused(like, "nowhere.png", "no file or folder DIR/nowhere.png");
 	assert_int_equal(mkdir(data_path("empty"), 0700), 0);
-	expect_refused(like, "empty", "no *.jpg, *.jpeg or *.png in DIR/empty");
+	expect_refused(like, "empty", "no *.jpg, *.jpeg or *.png in DIR/empty (folders in it are not searched)");
 	write_data_file("text.png", "hello", 5);
 	struct gp_dataset *d = open_files(like, names, 1);
 	assert_int_equal(gp_dataset_load(d, &draw, &scratch, (void *[]){image}, &label, &err), GP_INVALID);
