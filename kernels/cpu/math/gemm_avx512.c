@@ -33,7 +33,7 @@ static void pack_vector(float *packed, const float *b, int64_t k, int64_t column
 		for (int64_t j = 0; j < GEMM_LANES; j++)
 			row[j] = j < columns ? _mm512_maskz_loadu_ps(lanes_mask(rows), b + i + j * col_stride)
 					     : _mm512_setzero_ps();
-		transpose(row);
+		gp_turn(row);
 		for (int64_t r = 0; r < rows; r++)
 			_mm512_storeu_ps(packed + (i + r) * width, row[r]);
 	}

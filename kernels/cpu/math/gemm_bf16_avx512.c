@@ -83,7 +83,7 @@ static void pack_vector(uint32_t *packed, const float *b, int64_t k, int64_t col
 		__m512 row[GEMM_LANES];
 		for (int64_t j = 0; j < GEMM_LANES; j++)
 			row[j] = j < columns ? (__m512)pair_neighbours(b + j * k + i, k - i) : _mm512_setzero_ps();
-		transpose(row);
+		gp_turn(row);
 		for (int64_t r = 0; r < pairs; r++)
 			_mm512_storeu_ps((float *)packed + (i / 2 + r) * width, row[r]);
 	}

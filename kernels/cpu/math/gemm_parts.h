@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What the AVX-512 products of floats (gemm_avx512.c) and of bfloat16 pairs
- * (gemm_bf16_avx512.c) have in common: panels, lanes, a transposition in
- * registers, asking memory for lines ahead of time. Only for those two files.
+ * (gemm_bf16_avx512.c) have in common: panels, lanes, asking memory for
+ * lines ahead of time. Only for those two files.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_gemm.c,
  * tests/unit/test_gemm_bf16.c
@@ -13,6 +13,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/math/gemm.h"
+#include "kernels/cpu/math/turn_avx512.h"
 #include "kernels/loops/simd.h"
 
 #define MAX_NV      4
@@ -47,35 +48,6 @@ static inline int64_t block_rows(int64_t floats)
 {
 	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * floats) / TILE_ROWS * TILE_ROWS;
 	return rows < TILE_ROWS ? TILE_ROWS : rows;
-}
-
-/* 16 rows of 16 floats, turned over: row i of the result has the i-th float of every row. */
-static inline void transpose(__m512 row[GEMM_LANES])
-{
-	__m512 t[GEMM_LANES];
-	for (int i = 0; i < GEMM_LANES; i += 2) {
-		t[i] = _mm512_unpacklo_ps(row[i], row[i + 1]);
-		t[i + 1] = _mm512_unpackhi_ps(row[i], row[i + 1]);
-	}
-	for (int i = 0; i < GEMM_LANES; i += 4) {
-		for (int j = 0; j < 2; j++) {
-			const __m512d low = _mm512_castps_pd(t[i + j]), high = _mm512_castps_pd(t[i + j + 2]);
-			row[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
-			row[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
-		}
-	}
-	for (int i = 0; i < 4; i++) { /* 4x4 blocks of four floats: two rounds of halves */
-		t[i] = _mm512_shuffle_f32x4(row[i], row[i + 4], 0x88);
-		t[i + 4] = _mm512_shuffle_f32x4(row[i], row[i + 4], 0xdd);
-		t[i + 8] = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0x88);
-		t[i + 12] = _mm512_shuffle_f32x4(row[i + 8], row[i + 12], 0xdd);
-	}
-	for (int i = 0; i < 4; i++) {
-		row[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-		row[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-		row[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
-		row[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
-	}
 }
 
 /* --- reading ahead ---------------------------------------------------------------------------------------------- */
