@@ -5,6 +5,7 @@
 #include "common/graph/graph_work.h"
 
 #include "common/base/mem.h"
+#include "common/graph/ops/op_attention.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_pool.h"
@@ -68,10 +69,31 @@ static uint64_t linear_macs(const struct gp_graph *g, const struct gp_node *n)
 	return times(rows, weight);
 }
 
+/* Vectors of the positions and of a head's features are whole, however few there are of either. */
+static uint64_t attention_macs(const struct gp_node *n)
+{
+	const uint64_t heads = (uint64_t)gp_attention_attr(n).heads, positions = (uint64_t)n->shape.dim[0];
+	const uint64_t each = times(whole_lanes(positions), whole_lanes((uint64_t)n->shape.dim[1] / heads));
+	return times(times(2, heads), times(positions, each));
+}
+
+/* A weight for each pair of positions: an exponential, and a random word where weights are dropped. */
+static uint64_t weight_elements(const struct gp_node *n)
+{
+	if (n->op != GP_OP_ATTENTION)
+		return 0;
+	const struct gp_attention_attr a = gp_attention_attr(n);
+	const uint64_t positions = (uint64_t)n->shape.dim[0];
+	const uint64_t weights = times(times((uint64_t)a.heads, positions), whole_lanes(positions));
+	return times(weights, a.p > 0.0f ? 2 : 1);
+}
+
 static uint64_t node_macs(const struct gp_graph *g, const struct gp_node *n)
 {
 	if (n->op == GP_OP_CONV2D || n->op == GP_OP_CONV2D_TRANSPOSE)
 		return conv_macs(g, n);
+	if (n->op == GP_OP_ATTENTION)
+		return attention_macs(n);
 	return n->op == GP_OP_LINEAR ? linear_macs(g, n) : n->macs;
 }
 
@@ -130,6 +152,12 @@ static uint64_t passes_over_input(const struct gp_node *n)
 	return n->op == GP_OP_BATCH_NORM ? 2 : n->op == GP_OP_FLATTEN ? SCATTERED : 1;
 }
 
+/* Two products for each of forward's; attention computes its scores anew, too: five for two. */
+static uint64_t backward_macs(const struct gp_node *n, uint64_t forward)
+{
+	return n->op == GP_OP_ATTENTION ? times(5, forward / 2) : times(2, forward);
+}
+
 /* Backward reads what forward read and the gradients of the outputs, and writes, or adds to, those of the inputs. */
 void gp_node_work(const struct gp_graph *g, const struct gp_node *n, struct gp_work *forward,
 		  struct gp_work *backward)
@@ -140,11 +168,12 @@ void gp_node_work(const struct gp_graph *g, const struct gp_node *n, struct gp_w
 	const uint64_t macs = node_macs(g, n), out = output_elements(g, n);
 	const uint64_t taps = add(tap_elements(n), arithmetic_elements(g, n));
 	const uint64_t in = times(passes_over_input(n), input_elements(g, n));
+	const uint64_t weights = weight_elements(n);
 	forward->macs = macs;
-	forward->elements = add(add(in, out), taps);
+	forward->elements = add(add(in, out), add(taps, weights));
 	forward->once = add(param_elements(g, n, false), CALL_ELEMENTS);
-	backward->macs = times(2, macs);
-	backward->elements = add(add(times(3, in), times(2, out)), times(2, taps));
+	backward->macs = backward_macs(n, macs);
+	backward->elements = add(add(times(3, in), times(2, out)), add(times(2, taps), weights));
 	backward->once = add(times(2, param_elements(g, n, true)), CALL_ELEMENTS);
 }
 

@@ -12,6 +12,7 @@
 
 #include "common/base/stop.h"
 #include "common/graph/graph_work.h"
+#include "common/graph/ops/op_attention.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_elementwise.h"
 #include "common/graph/ops/op_embedding.h"
@@ -176,6 +177,43 @@ static void arithmetic_of_curves_and_norms_counts_besides_what_they_move(void **
 	assert_true(forward_work(add_tanh).elements >= 4 * relu);
 	assert_true(norm >= relu + 24000);
 	assert_true(forward_work(add_norm_with_dropout).elements >= norm + 3 * 24000);
+}
+
+static struct gp_graph *attention_graph(int64_t positions, int64_t features, int heads, float p)
+{
+	static const char *const names[] = {"q", "k", "v"};
+	const struct gp_type row = {GP_F32, {.ndim = 2, .dim = {positions, features}}};
+	struct gp_graph *g = gp_graph_new_empty("g", &err);
+	for (int k = 0; k < 3; k++)
+		assert_int_equal(gp_graph_add_input(g, names[k], &row, &err), k);
+	assert_int_equal(gp_graph_add_input(g, "length", &(struct gp_type){GP_I32, {.ndim = 1, .dim = {1}}}, &err), 3);
+	OK(gp_graph_begin_block(g, "b", &err));
+	assert_true(gp_graph_attention(g, "a", (const int[]){0, 1, 2}, 3, (struct gp_attention_attr){heads, p}, &err) >
+		    0);
+	OK(gp_graph_finish(g, &err));
+	return g;
+}
+
+/* Two products forward and five backward, a weight for each pair of positions; heads of one feature take whole vectors. */
+static void attention_counts_its_products_and_weights(void **state)
+{
+	const uint64_t pairs = UINT64_C(128) * 128, tensor = UINT64_C(128) * 768;
+	struct gp_work f, b, dropping;
+	(void)state;
+	struct gp_graph *g = attention_graph(128, 768, 12, 0.0f);
+	gp_graph_work(g, &f, &b);
+	assert_int_equal(f.macs, 2 * pairs * 768);
+	assert_int_equal(b.macs, 5 * pairs * 768);
+	assert_true(f.elements >= 4 * tensor + 12 * pairs && b.elements >= 8 * tensor + 12 * pairs);
+	gp_graph_free(g);
+	g = attention_graph(128, 768, 12, 0.1f);
+	gp_graph_work(g, &dropping, &b);
+	assert_true(dropping.elements >= f.elements + 12 * pairs);
+	gp_graph_free(g);
+	g = attention_graph(100, 768, 768, 0.0f);
+	gp_graph_work(g, &f, &b);
+	assert_int_equal(f.macs, UINT64_C(2) * 768 * 100 * 112 * 16);
+	gp_graph_free(g);
 }
 
 /* Every node may be as large as an op allows. */
@@ -363,6 +401,7 @@ int main(void)
 		cmocka_unit_test(narrow_groups_count_as_if_they_were_wide),
 		cmocka_unit_test(an_embeddings_gradient_counts_its_whole_weight),
 		cmocka_unit_test(arithmetic_of_curves_and_norms_counts_besides_what_they_move),
+		cmocka_unit_test(attention_counts_its_products_and_weights),
 		cmocka_unit_test(sums_stop_instead_of_wrapping),
 		cmocka_unit_test(seconds_follow_from_speed_and_samples),
 		cmocka_unit_test(a_chunk_within_the_limit_is_taken_with_its_estimate),
