@@ -122,9 +122,11 @@ GP_INLINE float lanes_largest(struct lanes x)
 GP_INLINE void lanes_turn(struct lanes row[LANES])
 {
 	__m512 v[LANES];
+#pragma GCC unroll 16
 	for (int i = 0; i < LANES; i++)
 		v[i] = row[i].v;
 	gp_turn(v);
+#pragma GCC unroll 16
 	for (int i = 0; i < LANES; i++)
 		row[i].v = v[i];
 }

@@ -125,6 +125,20 @@ static void lanes_multiply_turned(const struct lanes_product *p)
 	product_panels(p, true);
 }
 
+/* Turns 16 rows of 16 floats over; of rows and floats that are not there it makes zeros, or nothing. */
+GP_INLINE void lanes_turn_block(float *to, int64_t ldt, const float *from, int64_t stride, int64_t rows, int64_t floats)
+{
+	struct lanes row[LANES];
+#pragma GCC unroll 16
+	for (int64_t j = 0; j < LANES; j++)
+		row[j] = lanes_load_some(j < rows ? from + j * stride : from, j < rows ? floats : 0);
+	lanes_turn(row);
+#pragma GCC unroll 16
+	for (int64_t i = 0; i < LANES; i++)
+		if (i < floats)
+			lanes_store(to + i * ldt, row[i]);
+}
+
 /*
  * Packs what lies as (columns, inner), rows `stride` floats apart, into panels of (inner, whole(columns)); columns that are
  * not there become 0.
@@ -133,20 +147,12 @@ static void lanes_pack_turned(float *to, const float *from, int64_t stride, int6
 {
 	const int64_t whole = lanes_whole(columns);
 	for (int64_t k = 0; k < lanes_panels(whole); k++) {
-		const int64_t begin = lanes_panel(whole, k), end = lanes_panel(whole, k + 1);
-		for (int64_t column = begin; column < end; column += LANES) {
-			for (int64_t l = 0; l < inner; l += LANES) {
-				struct lanes row[LANES];
-				for (int64_t j = 0; j < LANES; j++)
-					row[j] = column + j < columns
-							 ? lanes_load_some(from + (column + j) * stride + l, inner - l)
-							 : lanes_all(0.0f);
-				lanes_turn(row);
-				for (int64_t i = 0; i < LANES && l + i < inner; i++)
-					lanes_store(to + begin * inner + (l + i) * (end - begin) + column - begin,
-						    row[i]);
-			}
-		}
+		const int64_t begin = lanes_panel(whole, k), wide = lanes_panel(whole, k + 1) - begin;
+		for (int64_t j = 0; j < wide; j += LANES)
+			for (int64_t l = 0; l < inner; l += LANES)
+				lanes_turn_block(to + (begin * inner + l * wide + j), wide,
+						 from + (begin + j) * stride + l, stride, columns - begin - j,
+						 inner - l);
 	}
 }
 
