@@ -10,13 +10,15 @@
 #include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_pool.h"
 
-#define LANES          16   /* channels that a convolution computes at once: fewer take as long */
-#define DEPTHWISE      16   /* a depthwise convolution waits for memory where a dense one computes */
-#define TAP_ELEMENTS   64   /* what the call for one tap of a pool's window costs, however few channels there are */
-#define CURVE          8    /* e^x, polynomials and a quotient take as long as so many elements */
-#define DRAW           3    /* so does a random word, and the choice by it */
-#define SCATTERED      4    /* elements that do not lie side by side take longer */
-#define CALL_ELEMENTS  4096 /* what beginning a node on all threads costs */
+#define LANES         16   /* channels that a convolution computes at once: fewer take as long */
+#define DEPTHWISE     16   /* a depthwise convolution waits for memory where a dense one computes */
+#define TAP_ELEMENTS  64   /* what the call for one tap of a pool's window costs, however few channels there are */
+#define CURVE         8    /* e^x, polynomials and a quotient take as long as so many elements */
+#define DRAW          3    /* so does a random word, and the choice by it */
+#define SCATTERED     4    /* elements that do not lie side by side take longer */
+#define NORM_ROW      4096 /* what a row of a layer norm costs besides, however short it is: sums in lanes, a root */
+#define ADDED_ROW     256  /* the call that adds a row to another */
+#define CALL_ELEMENTS 4096 /* what beginning a node on all threads costs */
 
 static uint64_t add(uint64_t a, uint64_t b)
 {
@@ -108,15 +110,21 @@ static uint64_t tap_elements(const struct gp_node *n)
 	return times(times(taps, pixels(&n->shape)), channels < TAP_ELEMENTS ? TAP_ELEMENTS : channels);
 }
 
-/* What arithmetic takes for each element beyond reading and writing it. A layer norm writes its normal rows besides. */
+static uint64_t rows_of(const struct gp_node *n)
+{
+	return gp_shape_elements(&n->shape) / (uint64_t)n->shape.dim[n->shape.ndim - 1];
+}
+
+/* What arithmetic takes for each element beyond reading and writing it, and for each row. A layer norm writes its normal rows
+ * besides. */
 static uint64_t arithmetic_elements(const struct gp_graph *g, const struct gp_node *n)
 {
 	const uint64_t elements = gp_shape_elements(&g->value[n->first_value].type.shape);
 	if (n->op == GP_OP_GELU || n->op == GP_OP_TANH)
 		return times(elements, CURVE);
 	if (n->op == GP_OP_LAYER_NORM)
-		return times(elements, gp_layer_norm_attr(n).p > 0.0f ? 1 + DRAW : 1);
-	return 0;
+		return add(times(elements, gp_layer_norm_attr(n).p > 0.0f ? 1 + DRAW : 1), times(rows_of(n), NORM_ROW));
+	return n->op == GP_OP_ADD_ROWS ? times(rows_of(n), ADDED_ROW) : 0;
 }
 
 static uint64_t input_elements(const struct gp_graph *g, const struct gp_node *n)
@@ -159,8 +167,7 @@ static uint64_t backward_macs(const struct gp_node *n, uint64_t forward)
 }
 
 /* Backward reads what forward read and the gradients of the outputs, and writes, or adds to, those of the inputs. */
-void gp_node_work(const struct gp_graph *g, const struct gp_node *n, struct gp_work *forward,
-		  struct gp_work *backward)
+void gp_node_work(const struct gp_graph *g, const struct gp_node *n, struct gp_work *forward, struct gp_work *backward)
 {
 	*forward = *backward = (struct gp_work){0};
 	if (n->op == GP_OP_INPUT)

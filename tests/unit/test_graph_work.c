@@ -19,6 +19,7 @@
 #include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/ops/op_pool.h"
+#include "common/graph/ops/op_rows.h"
 #include "common/graph/ops/op_shape.h"
 #include "kernels/device_registry.h"
 #include "server/open.h"
@@ -216,6 +217,26 @@ static void attention_counts_its_products_and_weights(void **state)
 	gp_graph_free(g);
 }
 
+/* Nearly all that rows of one feature cost is what each of them takes by itself. */
+static void short_rows_count_as_rows(void **state)
+{
+	enum { ROWS = 100000 };
+	const struct gp_type column = {GP_F32, {.ndim = 2, .dim = {ROWS, 1}}};
+	struct gp_work f, b;
+	(void)state;
+	struct gp_graph *g = gp_graph_new_empty("g", &err);
+	assert_int_equal(gp_graph_add_input(g, "x", &column, &err), 0);
+	OK(gp_graph_begin_block(g, "b", &err));
+	const int at = gp_graph_add_rows(g, "r", 0, (struct gp_add_rows_attr){.rows = 1}, &err);
+	assert_true(gp_graph_layer_norm(g, "n", at, -1, (struct gp_layer_norm_attr){.eps = 1e-5f}, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	gp_node_work(g, &g->node[1], &f, &b);
+	assert_true(f.elements >= ROWS * UINT64_C(200) && b.elements >= 2 * f.elements);
+	gp_node_work(g, &g->node[2], &f, &b);
+	assert_true(f.elements >= ROWS * UINT64_C(4000) && b.elements >= 2 * f.elements);
+	gp_graph_free(g);
+}
+
 /* Every node may be as large as an op allows. */
 static void sums_stop_instead_of_wrapping(void **state)
 {
@@ -402,6 +423,7 @@ int main(void)
 		cmocka_unit_test(an_embeddings_gradient_counts_its_whole_weight),
 		cmocka_unit_test(arithmetic_of_curves_and_norms_counts_besides_what_they_move),
 		cmocka_unit_test(attention_counts_its_products_and_weights),
+		cmocka_unit_test(short_rows_count_as_rows),
 		cmocka_unit_test(sums_stop_instead_of_wrapping),
 		cmocka_unit_test(seconds_follow_from_speed_and_samples),
 		cmocka_unit_test(a_chunk_within_the_limit_is_taken_with_its_estimate),
