@@ -64,10 +64,12 @@ struct split_engine {
 	uint64_t step, compute_ns;
 	/* The pass under way: training, an evaluation or a prediction. Chunks by their number. */
 	bool train;
-	bool calibrates;      /* of an evaluation: it takes running statistics anew */
-	bool calibrates_anew; /* from the first chunk on: the server has lost what it had taken */
-	bool calibrated;      /* since the last commit: no checkpoint of this step has these statistics */
-	float *outputs;       /* of a prediction: a row per sample of the batch */
+	bool calibrates;          /* of an evaluation: it takes running statistics anew */
+	bool calibrates_anew;     /* from the first chunk on: the server has lost what it had taken */
+	uint64_t calibrated_most; /* chunks of the one pass that came furthest before that */
+	int calibrations_lost;    /* passes since then that came no further */
+	bool calibrated;          /* since the last commit: no checkpoint of this step has these statistics */
+	float *outputs;           /* of a prediction: a row per sample of the batch */
 	struct split_batch {
 		const struct gp_batch *batch;
 		uint64_t first, end;                /* numbers of its chunks */

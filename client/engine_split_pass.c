@@ -25,6 +25,8 @@
 #include "client/run_state.h"
 #include "common/graph/clip.h"
 
+#define CALIBRATIONS_LOST_MOST 3
+
 static uint64_t first_of_step(const struct split_engine *e)
 {
 	return e->step * (uint64_t)e->base.spec.session.chunks;
@@ -370,6 +372,8 @@ enum gp_status gp_split_calibrate(struct gp_engine *base, struct gp_loader *load
 				  const struct gp_engine_watch *watch, struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
+	e->calibrated_most = 0;
+	e->calibrations_lost = 0;
 	for (;;) {
 		begin_pass(e, false);
 		e->calibrates = e->calibrated = true;
@@ -490,10 +494,28 @@ static void go_on_in_place(struct split_engine *e, const struct gp_place *server
 	gp_split_pump(e);
 }
 
+/* A server that is lost again and again before it comes any further would be asked without end. */
+static bool calibration_comes_further(struct split_engine *e)
+{
+	char text[GP_ERR_TEXT];
+	e->calibrations_lost = e->done > e->calibrated_most ? 0 : e->calibrations_lost + 1;
+	e->calibrated_most = e->done > e->calibrated_most ? e->done : e->calibrated_most;
+	if (e->calibrations_lost < CALIBRATIONS_LOST_MOST)
+		return true;
+	snprintf(text, sizeof text,
+		 "server %s has lost this session %d times without coming further than chunk %llu of taking running "
+		 "statistics anew; all of it has to be done in one session",
+		 e->base.spec.server, e->calibrations_lost + 1, (unsigned long long)e->calibrated_most);
+	gp_client_session_fail(&e->session, GP_PEER, text);
+	return false;
+}
+
 /* The server begins anew with the weights that it was given, and has no statistics of the pass under way: nothing waits for its
  * chunks any more, and gp_split_calibrate begins with the first one. */
 static void begin_calibration_anew(struct split_engine *e)
 {
+	if (!calibration_comes_further(e))
+		return;
 	for (int i = 0; i < e->base.spec.session.window; i++)
 		e->slot[i].state = SLOT_FREE;
 	e->calibrates_anew = e->forwards_idle = e->pass_idle = true;

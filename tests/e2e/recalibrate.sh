@@ -63,6 +63,15 @@ for eighths in 2 3 4 5 6 7; do
 	equal "loss then" "$(json_get "$work/lost.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
 	equal "reconnects then" "$(json_get "$work/lost.json" reconnects)" 1
 done
+# One that is lost again and again, before the pass can come to its end, is not asked without end.
+start_link --drop-after $(($(json_get "$work/split.json" wire_up_bytes) * 4 / 8)) --direction up
+status=0
+timeout 300 "$build/gpclient" eval --no-progress --json "${flags[@]}" --init "$init" --server "127.0.0.1:$link_port" \
+	--recalibrate 3 --save "$work/none.safetensors" >"$work/none.json" 2>"$work/none.log" || status=$?
+equal "status where the server loses every session" $status 4
+grep -q 'has lost this session 4 times without coming further than chunk' "$work/none.log" ||
+	fail "its line: $(cat "$work/none.log")"
+stop_link
 # While the weights come back with them, it is too late for that: the body would be that of --init.
 start_link --drop-after $(($(json_get "$work/split.json" wire_down_bytes) / 2)) --direction down --times 1
 status=0
