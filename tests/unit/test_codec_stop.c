@@ -70,13 +70,15 @@ static void rig_close(struct rig *r)
 	gp_free(r->payload);
 }
 
+static const uint32_t numbers[64] = {5, 7, 9, 2, 1, 3};
+
 static enum gp_status encode(struct rig *r, uint64_t step, int stop)
 {
 	struct gp_err err;
 	looks = 0;
 	stop_at = stop;
-	return gp_codec_encode_pass(r->encoder, &(struct gp_codec_pass){.draw = step, .step = step}, r->x, r->payload,
-				    r->cap, &r->len, &err);
+	return gp_codec_encode_pass(r->encoder, &(struct gp_codec_pass){.draw = step, .step = step, .sample = numbers},
+				    r->x, r->payload, r->cap, &r->len, &err);
 }
 
 static enum gp_status decode(struct rig *r, uint64_t step, int stop)
@@ -84,7 +86,7 @@ static enum gp_status decode(struct rig *r, uint64_t step, int stop)
 	struct gp_err err;
 	looks = 0;
 	stop_at = stop;
-	return gp_codec_decode_pass(r->decoder, &(struct gp_codec_pass){.draw = step, .step = step},
+	return gp_codec_decode_pass(r->decoder, &(struct gp_codec_pass){.draw = step, .step = step, .sample = numbers},
 				    (struct gp_span){r->payload, r->len}, r->y, &err);
 }
 
@@ -167,6 +169,8 @@ static void quantizers_look_between_their_blocks(void **state)
 	try_chain("amq:bits=3", 20, 20);
 	try_chain("kmeans:bits=3", 20, 20);
 	try_chain("ef+kmeans:bits=3", 20, 20);
+	try_chain("delta:samples=100+qsgd:bits=4,bucket=512", 20, 20);
+	try_chain("delta:samples=100+alq:bits=3", 20, 20);
 	try_chain("smaq:main=6,outlier=8", 20, 20);
 	try_chain("topk:ratio=0.5+smaq:main=6,outlier=8", 10, 10);
 }
