@@ -18,6 +18,7 @@
 #define SCATTERED     4    /* elements that do not lie side by side take longer */
 #define NORM_ROW      4096 /* what a row of a layer norm costs besides, however short it is: sums in lanes, a root */
 #define ADDED_ROW     256  /* the call that adds a row to another */
+#define HEAD          4096 /* what a head of attention costs besides, however little it has to do */
 #define CALL_ELEMENTS 4096 /* what beginning a node on all threads costs */
 
 static uint64_t add(uint64_t a, uint64_t b)
@@ -79,7 +80,7 @@ static uint64_t attention_macs(const struct gp_node *n)
 	return times(times(2, heads), times(positions, each));
 }
 
-/* A weight for each pair of positions: an exponential, and a random word where weights are dropped. */
+/* A weight for each pair of positions: an exponential, and a random word where weights are dropped. And what each head takes. */
 static uint64_t weight_elements(const struct gp_node *n)
 {
 	if (n->op != GP_OP_ATTENTION)
@@ -87,7 +88,7 @@ static uint64_t weight_elements(const struct gp_node *n)
 	const struct gp_attention_attr a = gp_attention_attr(n);
 	const uint64_t positions = (uint64_t)n->shape.dim[0];
 	const uint64_t weights = times(times((uint64_t)a.heads, positions), whole_lanes(positions));
-	return times(weights, a.p > 0.0f ? 2 : 1);
+	return add(times(weights, a.p > 0.0f ? 2 : 1), times((uint64_t)a.heads, HEAD));
 }
 
 static uint64_t node_macs(const struct gp_graph *g, const struct gp_node *n)

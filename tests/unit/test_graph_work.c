@@ -215,6 +215,10 @@ static void attention_counts_its_products_and_weights(void **state)
 	gp_graph_work(g, &f, &b);
 	assert_int_equal(f.macs, UINT64_C(2) * 768 * 100 * 112 * 16);
 	gp_graph_free(g);
+	g = attention_graph(1, 768, 768, 0.0f); /* next to nothing to do for each head */
+	gp_graph_work(g, &f, &b);
+	assert_true(f.elements >= UINT64_C(768) * 4000 && b.elements >= UINT64_C(768) * 4000);
+	gp_graph_free(g);
 }
 
 /* Nearly all that rows of one feature cost is what each of them takes by itself. */
