@@ -126,12 +126,19 @@ static enum gp_status read_rows(const uint8_t *file, size_t bytes, const struct 
 	return gp_text_rows_restore(file + HEAD, key->rows, (uint32_t)gp_get_le(file + AT_CUT, 4), out, err);
 }
 
+/* Most bytes of a file with that key: no more are read, whatever lies there. */
+static size_t most_bytes(const struct gp_text_key *key)
+{
+	const uint64_t most = HEAD + (uint64_t)key->rows * (8 + 4 * (uint64_t)key->most);
+	return most < BYTES_MAX ? (size_t)most : BYTES_MAX;
+}
+
 enum gp_status gp_text_cache_read(const char *path, const struct gp_text_key *key, struct gp_text_rows *out,
 				  struct gp_err *err)
 {
 	char *file;
 	size_t bytes;
-	GP_TRY(gp_text_file_read(path, BYTES_MAX, &file, &bytes, err));
+	GP_TRY(gp_text_file_read(path, most_bytes(key), &file, &bytes, err));
 	const enum gp_status status = read_rows((const uint8_t *)file, bytes, key, out, err);
 	gp_free(file);
 	return status == GP_OK ? GP_OK : gp_err_prefix(err, "%s", path);

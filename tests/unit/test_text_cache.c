@@ -7,6 +7,7 @@
 #include "tests/unit/data_files.h"
 
 #include <glob.h>
+#include <unistd.h>
 
 #include "client/data/text_cache.h"
 #include "common/base/little_endian.h"
@@ -116,6 +117,16 @@ static void expect_refused(const struct gp_text_key *key, const char *words)
 		fail_msg("'%s' does not say '%s'", err.text, words);
 }
 
+/* Nothing of a file is read, or has memory, that is longer than any with this key. */
+static void expect_too_long(const char *path, const struct gp_text_key *key)
+{
+	struct gp_text_rows rows = {0};
+	struct gp_err err = {0};
+	assert_int_equal(gp_text_cache_read(path, key, &rows, &err), GP_INVALID);
+	if (!strstr(err.text, "more than the"))
+		fail_msg("%s", err.text);
+}
+
 /* Every byte that changes is seen, and so is every end. */
 static void a_damaged_file_is_never_taken(void **state)
 {
@@ -140,6 +151,9 @@ static void a_damaged_file_is_never_taken(void **state)
 	gp_text_cache_seal(file, bytes); /* a checksum that fits: what is in it still cannot be */
 	write_file(path, file, bytes);
 	expect_refused(&key, "a token of it is beyond the vocabulary");
+	write_file(path, file, 64);
+	assert_int_equal(truncate(path, 64 + (off_t)ROWS * (8 + 4 * MOST) + 1), 0);
+	expect_too_long(path, &key);
 	gp_free(file);
 	free(t.row);
 }
