@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * bench_step [--profile] [--undo] [--precision fp32|bf16] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]: milliseconds of one
- * training step (forward and backward of every chunk, loss, SGD with momentum) of a whole model on the CPU device,
- * median and best, and the plan's memory. SHAPE is HxWxC. --profile adds a table of times per node; --undo makes a plan
- * whose steps can be taken back. torch_step.py beside this file does the same with PyTorch.
+ * bench_step [--profile] [--undo] [--adamw] [--precision fp32|bf16] MODEL SHAPE BATCH CHUNKS THREADS [STEPS]:
+ * milliseconds of one training step (forward and backward of every chunk, loss, SGD with momentum) of a whole model on
+ * the CPU device, median and best, and the plan's memory. SHAPE is HxWxC, or for a model of texts the number of their
+ * tokens, all of which are real. --profile adds a table of times per node, and how long the multiplications of a step
+ * take at the highest rate that one of its nodes has reached; --undo makes a plan whose steps can be taken back; --adamw
+ * takes that optimizer. torch_step.py and torch_text_step.py beside this file do the same with PyTorch.
  */
 #include <string.h>
 #include <time.h>
@@ -12,6 +14,7 @@
 #include "kernels/device_registry.h"
 #include "common/base/mem.h"
 #include "client/models/models.h"
+#include "common/graph/ops/op_embedding.h"
 #include "common/graph/plan_profile.h"
 #include "common/base/rng.h"
 #include "common/base/threads.h"
@@ -35,7 +38,7 @@ struct bench {
 	struct gp_plan *plan;
 	int32_t *labels;
 	int chunk, chunks;
-	bool profile, undo;
+	bool profile, undo, adamw;
 	enum gp_precision precision;
 };
 
@@ -63,13 +66,68 @@ static void print_memory(const struct gp_plan *plan)
 	       (double)gp_mem_peak_rss_bytes() / 1e6);
 }
 
+/* Rows of the table that is read by input `value`: its numbers are below that. Of an input that is no number of a row 1. */
+static uint32_t rows_of_input(const struct gp_graph *g, int value)
+{
+	for (int i = g->inputs; i < g->nodes; i++)
+		if (g->node[i].op == GP_OP_EMBEDDING && g->node[i].in[0] == value)
+			return (uint32_t)gp_embedding_attr(&g->node[i]).vocab;
+	return 1;
+}
+
+/* Any row for numbers of rows; lengths and masks say that every token is real. */
+static void fill_integers(const struct gp_graph *g, int input, int32_t *x, uint64_t n)
+{
+	const uint32_t rows = rows_of_input(g, input);
+	const int32_t all = strcmp(g->node[input].name, "length") == 0 ? (int32_t)gp_graph_input_shape(g)->dim[0] : 1;
+	uint32_t w[4];
+	for (uint64_t i = 0; i < n; i++) {
+		gp_rng_block(1, gp_rng_stream(GP_RNG_SYNTHETIC, (uint64_t)input), i, w);
+		x[i] = rows > 1 ? (int32_t)((uint64_t)w[0] * rows >> 32) : all;
+	}
+}
+
+static void fill_inputs(const struct bench *b)
+{
+	const struct gp_graph *g = b->plan->spec.graph;
+	for (int input = 0; input < g->inputs; input++) {
+		const struct gp_type *type = &g->value[input].type;
+		void *x = b->plan->ops->buffer(b->plan, 0, GP_BUF_INPUT, input);
+		const uint64_t n = (uint64_t)b->chunk * gp_shape_elements(&type->shape);
+		if (type->dtype == GP_I32) {
+			fill_integers(g, input, x, n);
+			continue;
+		}
+		for (uint64_t i = 0; i < n; i++)
+			((float *)x)[i] = gp_rng_normal(1, gp_rng_stream(GP_RNG_SYNTHETIC, (uint64_t)input), i);
+	}
+}
+
+/* What no implementation of the same products can go below: their time if all ran as fast as the fastest. */
+static void print_floor(const struct gp_graph *g, const struct gp_plan_profile *profile, int steps)
+{
+	double flops = 0, rate = 0;
+	for (int i = 0; i < g->nodes; i++) {
+		const struct gp_node_profile *p = &profile->node[i];
+		for (int way = 0; way < 2; way++) {
+			flops += p->flops[way];
+			if (p->calls[way] && p->best_ns[way]) {
+				const double r = p->flops[way] / (double)p->calls[way] / (double)p->best_ns[way];
+				rate = r > rate ? r : rate;
+			}
+		}
+	}
+	if (rate > 0)
+		printf("multiplications: %.1f GFLOP per step; the fastest node reached %.1f GFLOP/s, at which they "
+		       "take "
+		       "%.1f ms\n",
+		       flops * 1e-9 / steps, rate, flops * 1e-6 / steps / rate);
+}
+
 static enum gp_status run_bench(struct bench *b, int steps, struct gp_err *err)
 {
 	double ms[MAX_STEPS], cpu_ms[MAX_STEPS];
-	float *x = b->plan->ops->buffer(b->plan, 0, GP_BUF_INPUT, 0);
-	uint64_t n = (uint64_t)b->chunk * gp_shape_elements(gp_graph_input_shape(b->plan->spec.graph));
-	for (uint64_t i = 0; i < n; i++)
-		x[i] = gp_rng_normal(1, gp_rng_stream(GP_RNG_SYNTHETIC, 0), i);
+	fill_inputs(b);
 	for (int warm = 0; warm < 2; warm++)
 		GP_TRY(run_step(b, err));
 	const struct gp_plan_profile *profile = NULL;
@@ -87,19 +145,30 @@ static enum gp_status run_bench(struct bench *b, int steps, struct gp_err *err)
 	       cpu_ms[steps / 2], cpu_ms[0]);
 	print_memory(b->plan);
 	gp_plan_profile_print(stdout, "step", b->plan, profile);
+	if (profile)
+		print_floor(b->plan->spec.graph, profile, steps);
+	return GP_OK;
+}
+
+/* HxWxC, or the number of tokens. */
+static enum gp_status read_shape(const char *text, struct gp_shape *out, struct gp_err *err)
+{
+	long long d[3];
+	char more;
+	const int n = sscanf(text, "%lldx%lldx%lld%c", &d[0], &d[1], &d[2], &more);
+	if ((n != 1 && n != 3) || (n == 1 && strchr(text, 'x')))
+		GP_FAIL(err, GP_USAGE, "SHAPE must be HxWxC or a number of tokens, not %s", text);
+	out->ndim = n;
+	for (int i = 0; i < n; i++)
+		out->dim[i] = d[i];
 	return GP_OK;
 }
 
 static enum gp_status prepare(char **argv, struct gp_device **dev, struct gp_graph **g, struct bench *b,
 			      struct gp_err *err)
 {
-	struct gp_model_options options = {.input = {.ndim = 3}};
-	long long h, w, c;
-	if (sscanf(argv[2], "%lldx%lldx%lld", &h, &w, &c) != 3)
-		GP_FAIL(err, GP_USAGE, "SHAPE must be HxWxC, not %s", argv[2]);
-	options.input.dim[0] = h;
-	options.input.dim[1] = w;
-	options.input.dim[2] = c;
+	struct gp_model_options options = {0};
+	GP_TRY(read_shape(argv[2], &options.input, err));
 	b->chunks = atoi(argv[4]);
 	if (b->chunks < 1 || atoi(argv[3]) < b->chunks)
 		GP_FAIL(err, GP_USAGE, "CHUNKS must be in 1..BATCH");
@@ -109,7 +178,11 @@ static enum gp_status prepare(char **argv, struct gp_device **dev, struct gp_gra
 	struct gp_plan_spec spec = {.graph = *g, .batch = b->chunk, .slots = 1, .train = true, .seed = 1};
 	spec.precision = b->precision;
 	spec.undo = b->undo;
-	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f};
+	if (b->adamw)
+		spec.optim = (struct gp_optim){
+			.kind = GP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8f, .weight_decay = 0.01f};
+	else
+		spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .weight_decay = 1e-4f};
 	GP_TRY((*dev)->ops->plan_new(*dev, &spec, &b->plan, err));
 	void *labels;
 	GP_TRY(gp_alloc_array(&labels, (size_t)b->chunk, sizeof(int32_t), err));
@@ -126,6 +199,8 @@ static int read_flags(int argc, char **argv, struct bench *b)
 			b->profile = true;
 		else if (strcmp(argv[i], "--undo") == 0)
 			b->undo = true;
+		else if (strcmp(argv[i], "--adamw") == 0)
+			b->adamw = true;
 		else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc)
 			b->precision = strcmp(argv[++i], "bf16") == 0 ? GP_PRECISION_BF16 : GP_PRECISION_FP32;
 		else
@@ -146,8 +221,8 @@ int main(int argc, char **argv)
 	argv += flags;
 	if (argc < 6) {
 		fprintf(stderr,
-			"usage: bench_step [--profile] [--undo] [--precision fp32|bf16] MODEL HxWxC BATCH CHUNKS "
-			"THREADS [STEPS]\n");
+			"usage: bench_step [--profile] [--undo] [--adamw] [--precision fp32|bf16] MODEL HxWxC|TOKENS "
+			"BATCH CHUNKS THREADS [STEPS]\n");
 		return 2;
 	}
 	int steps = argc > 6 ? atoi(argv[6]) : 10;
