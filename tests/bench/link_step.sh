@@ -17,7 +17,7 @@ set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
 . deploy/json.sh
 
-build=build/release rate=100mbit model=mobilenetv2:stem=imagenet shape=3x224x224 cut=1:-1
+build=build/release rate=100mbit model=mobilenetv2:stem=imagenet shape=3x224x224 data='' tokenizer='' cut=1:-1
 batch=64 chunks=8 steps=6 codec=raw threads=1 port=4400 freeze='' pytorch=''
 failures=0
 
@@ -28,7 +28,9 @@ usage() {
 	  --build DIR    default $build
 	  --rate RATE    default $rate, each direction
 	  --model SPEC   default $model
-	  --shape CxHxW  default $shape
+	  --shape CxHxW  of pictures that are made on the fly; default $shape
+	  --data SPEC    other data, for example synthetic:tokens=128,vocab=50265 for a model of texts
+	  --tokenizer DIR  for data that needs one
 	  --cut H:T      default $cut
 	  --batch N      default $batch
 	  --chunks N     default $chunks
@@ -46,7 +48,8 @@ parse_options() {
 		case $1 in
 		-h | --help) usage && exit 0 ;;
 		--pytorch) pytorch=1 && shift ;;
-		--build | --rate | --model | --shape | --cut | --batch | --chunks | --steps | --codec | --threads | --freeze)
+		--build | --rate | --model | --shape | --data | --tokenizer | --cut | --batch | --chunks | --steps | --codec | \
+			--threads | --freeze)
 			[ $# -ge 2 ] || { echo "link_step.sh: $1 needs a value" >&2 && exit 2; }
 			printf -v "${1#--}" %s "$2"
 			shift 2
@@ -57,13 +60,14 @@ parse_options() {
 }
 
 train() { # FLAG...
-	"$build/gpclient" train --model "$model" --data "synthetic:shape=$shape,classes=10" --batch "$batch" \
-		--chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 --threads "$threads" --seed 1 ${freeze:+--freeze "$freeze"} --cut "$cut" --json "$@"
+	"$build/gpclient" train --model "$model" --data "$data" ${tokenizer:+--tokenizer "$tokenizer"} --batch "$batch" \
+		--chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 --threads "$threads" --seed 1 \
+		${freeze:+--freeze "$freeze"} --cut "$cut" --json "$@"
 }
 
 run_split() {
 	export -f train
-	export build model shape cut batch chunks steps codec threads port freeze
+	export build model data tokenizer cut batch chunks steps codec threads port freeze
 	# shellcheck disable=SC2016 # expands at the client's end
 	deploy/link.sh --shaper tbf --rate "$rate" --wait-port $port --json "$work/link.json" -- \
 		"$build/gpserverd" --listen 10.77.0.1:$port --insecure --threads "$threads" -- \
@@ -144,12 +148,13 @@ compare_bytes() { # up|down tx|rx
 
 main() {
 	parse_options "$@"
+	data=${data:-synthetic:shape=$shape,classes=10}
 	[ -x "$build/gpclient" ] || { echo "link_step.sh: no $build/gpclient: build the release preset" >&2 && exit 2; }
 	work=$(mktemp -d) || exit 1
 	trap 'rm -rf "$work"' EXIT
 	train --local >"$work/local.json" || exit
 	run_split || exit
-	echo "$model, $shape, batch $batch, $chunks chunks, cut $cut, $codec, $threads threads each${freeze:+, frozen: $freeze}"
+	echo "$model, $data, batch $batch, $chunks chunks, cut $cut, $codec, $threads threads each${freeze:+, frozen: $freeze}"
 	if [ -n "$freeze" ]; then compare_frozen; else compare_time; fi
 	compare_bytes up tx
 	compare_bytes down rx
