@@ -118,7 +118,7 @@ static void print_floor(const struct gp_graph *g, const struct gp_plan_profile *
 		}
 	}
 	if (rate > 0)
-		printf("multiplications: %.1f GFLOP per step; the fastest node reached %.1f GFLOP/s, at which they "
+		printf("multiplications: %.3f GFLOP per step; the fastest node reached %.1f GFLOP/s, at which they "
 		       "take "
 		       "%.1f ms\n",
 		       flops * 1e-9 / steps, rate, flops * 1e-6 / steps / rate);

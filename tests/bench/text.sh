@@ -269,10 +269,14 @@ step_one() { # KEY
 	ours=$(${WRAP:-} "$build/tests/bench_step" --adamw "${args[@]}" "$steps" | awk '/^ms per step/ { print $5 }')
 	${WRAP:-} "$python" tests/bench/torch_text_step.py --adamw "${args[@]}" "$steps" >"$work/torch.log" || return 1
 	floor=$(${WRAP:-} "$build/tests/bench_step" --adamw --profile "${args[@]}" 2 |
-		awk '/^multiplications:/ { print $2, $9 }')
-	theirs=$(awk -F ': ' '/: ms per step/ { split($3, part, " "); if (!best || part[1] < best) { best = part[1]; name = $1 } }
-		/^largest product/ { rate = $2 + 0 }
-		END { if (best) print best "|" name "|" rate }' < <(sed 's/median /: /; s/ms per step : /ms per step: /' "$work/torch.log"))
+		awk '/^multiplications:/ { print $2, $10 }')
+	theirs=$(awk '/: ms per step: median / {
+			name = ms = $0
+			sub(/: ms per step.*/, "", name); sub(/.* step: median /, "", ms)
+			if (!best || ms + 0 < best) { best = ms + 0; encoder = name }
+		}
+		/^largest product/ { rate = $3 }
+		END { if (best) print best "|" encoder "|" rate }' "$work/torch.log")
 	if has_pad; then
 		cola=$(cola_ms) || return 1
 	fi
