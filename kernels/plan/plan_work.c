@@ -53,5 +53,6 @@ uint64_t gp_plan_work_bytes(const struct gp_walk *w, const struct gp_walk_node *
 double gp_plan_work_flops(const struct gp_walk *w, const struct gp_walk_node *n, bool backward)
 {
 	const double one = 2.0 * (double)n->g->macs * (double)w->spec->batch;
-	return backward && n->want_dx && n->trains ? 2.0 * one : one;
+	/* Attention has no parameters, but gradients of both factors of its products. */
+	return backward && n->want_dx && (n->trains || n->g->op == GP_OP_ATTENTION) ? 2.0 * one : one;
 }

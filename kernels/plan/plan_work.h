@@ -11,7 +11,8 @@
 
 /* Every tensor once: values and parameters that are read, values and gradients that are written. */
 uint64_t gp_plan_work_bytes(const struct gp_walk *w, const struct gp_walk_node *n, bool backward);
-/* Two per multiply-accumulate of convolutions and matrix products; backward has one product or two. */
+/* Two per multiply-accumulate of convolutions and matrix products; backward has one product or two for
+ * each. What attention computes a second time because it did not keep it is not in it. */
 double gp_plan_work_flops(const struct gp_walk *w, const struct gp_walk_node *n, bool backward);
 
 #endif

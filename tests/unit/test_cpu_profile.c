@@ -90,6 +90,38 @@ static void every_node_is_counted_once_per_chunk_and_direction(void **state)
 	drop_bed(&b);
 }
 
+/* Attention has no parameters, but each of its two products has two factors with a gradient. */
+static void attention_has_two_products_backward_for_each_one_forward(void **state)
+{
+	(void)state;
+	const struct gp_model_options options = {.classes = 2};
+	const struct gp_plan_profile *profile;
+	const int32_t labels[BATCH] = {0, 1};
+	struct gp_loss_result loss;
+	struct bed b;
+	OK(gp_model_build("roberta:layers=2,dim=16,heads=2,ffn=32,vocab=8,tokens=8", &options, &b.graph, &err));
+	OK(gp_device_open("cpu", 1, &b.dev, &err));
+	struct gp_plan_spec spec = {.graph = b.graph, .batch = BATCH, .slots = 1, .train = true, .seed = 4};
+	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));
+	OK(gp_plan_profile_begin(b.plan, &profile, &err));
+	memset(b.plan->ops->buffer(b.plan, 0, GP_BUF_INPUT, 0), 0, BATCH * 8 * sizeof(int32_t));
+	for (int i = 0; i < BATCH; i++)
+		((int32_t *)b.plan->ops->buffer(b.plan, 0, GP_BUF_INPUT, 1))[i] = 8;
+	OK(b.plan->ops->forward(b.plan, 0, GP_TRAIN, 0, &err));
+	OK(b.plan->ops->loss(b.plan, 0, labels, BATCH, true, 0.1f, &loss, &err));
+	OK(b.plan->ops->backward(b.plan, 0, &err));
+	int seen = 0;
+	for (int i = 0; i < b.graph->nodes; i++) {
+		if (b.graph->node[i].op != GP_OP_ATTENTION)
+			continue;
+		seen++;
+		assert_true(profile->node[i].flops[0] == 2.0 * (double)b.graph->node[i].macs * BATCH);
+		assert_true(profile->node[i].flops[1] == 2.0 * profile->node[i].flops[0]);
+	}
+	assert_int_equal(seen, 2);
+	drop_bed(&b);
+}
+
 static void measuring_changes_no_result(void **state)
 {
 	(void)state;
@@ -138,6 +170,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_node_is_counted_once_per_chunk_and_direction),
+		cmocka_unit_test(attention_has_two_products_backward_for_each_one_forward),
 		cmocka_unit_test(measuring_changes_no_result),
 		cmocka_unit_test(table_has_a_row_for_what_was_run_and_for_nothing_else),
 	};
