@@ -38,16 +38,19 @@ codecs=${CODECS:-raw uniform:bits=6 uniform:bits=8 sortquant:bits=4,split=2 sort
 partitions=${PARTITIONS:-type1 f2l2 f3l2 f3l1} # the first with all seeds, the others with the first seed
 tasks=${TASKS:-sst2 cola}
 scratch_model=${SCRATCH_MODEL:-roberta:layers=2,dim=128,heads=2,ffn=512}
-scratch_epochs=${SCRATCH_EPOCHS:-2} scratch_rows=${SCRATCH_ROWS:-0} scratch_lr=${SCRATCH_LR:-1e-3} scratch_max=${SCRATCH_MAX:-64}
+scratch_epochs=${SCRATCH_EPOCHS:-2} scratch_rows=${SCRATCH_ROWS:-0} scratch_lr=${SCRATCH_LR:-5e-4} scratch_max=${SCRATCH_MAX:-64}
 base=${BASE:-roberta} tokens=${TOKENS:-128} batch=${BATCH:-32} chunks=${CHUNKS:-4} # of link and step
 rate=${RATE:-10mbit} link_steps=${LINK_STEPS:-6} rounds=${ROUNDS:-3} steps=${STEPS:-4}
 python=${PYTHON:-/usr/bin/python3}
 
 export LC_ALL=C
-cd "$source_dir" || exit 1
 touch "$results" || exit 1
-results=$(realpath "$results")
+results=$(realpath "$results") glue=$(realpath "$glue") tokenizer=$(realpath "$tokenizer")
+[ "$weights" = - ] || weights=$(realpath "$weights")
+# shellcheck disable=SC2154 # lib.sh sets build, source_dir, work
+cd "$source_dir" || exit 1
 no_decay='*.bias,*.LayerNorm.*'
+# shellcheck disable=SC2154
 mkdir "$work/tokens"
 
 # --- results: columns separated by tabs; the first ones, up to what KEY has, name the run ----------------------------
@@ -74,6 +77,7 @@ say() { # TEXT...
 
 # Every text is filled up, as the origin's are: the rate is one of padded bytes.
 pad=()
+# shellcheck disable=SC2154
 has_pad() { "$build/gpclient" train --help | grep -q -- '--pad '; }
 has_pad && pad=(--pad max)
 
@@ -121,9 +125,8 @@ run() { # KEY FUNCTION ARGUMENT...
 }
 
 scratch_one() { # KEY SEED
-	train_and_note "$1" --local --model "$scratch_model" --data "$(data_of sst2 "$scratch_rows" "$scratch_max")" \
-		--batch 32 --chunks 1 --epochs "$scratch_epochs" --lr "$scratch_lr" --schedule linear --warmup 0.1 --clip-norm 1 \
-		--seed "$2"
+	train_and_note "$1" --local --model "$scratch_model" --data "$(data_of sst2 "$scratch_rows" "$scratch_max"),bucket=32" \
+		--batch 32 --chunks 4 --epochs "$scratch_epochs" --lr "$scratch_lr" --schedule linear --warmup 0.1 --seed "$2"
 }
 
 scratch_all() {
@@ -434,7 +437,7 @@ time_tables() {
 		}
 		floor = $8 / $9 * 1e3
 		printf "| %s | %s | %s | %.0f ms | %.0f ms, %s | %.2f | %.0f ms | %.2f | %s | %s |\n", $2, $3, $4, $5, $6, $7,
-			$6 / $5, floor, $5 / floor, $10 == "-" ? "" : $10 " ms", $10 == "-" ? "" : sprintf("%.2f", $6 / $10)
+			$6 / $5, floor, floor ? $5 / floor : 0, $10 == "-" ? "" : $10 " ms", $10 == "-" ? "" : sprintf("%.2f", $6 / $10)
 	}
 	END { if (rounds) print "The multiply floor is the time of all products at the highest rate that either side reached in one.\n" }' \
 		"$results"
