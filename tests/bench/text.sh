@@ -19,7 +19,8 @@
 # stopped at any time and goes on where it was. GLUE is the folder of GLUE's files,
 # TOKENIZER that of RoBERTa's; WEIGHTS is a file of weights of MODEL, or - where neither
 # gain nor methods is asked for. All of it takes hours; link and step want a quiet machine.
-# WRAP=COMMAND is put before every command. The variables that change settings:
+# WRAP=COMMAND is put before every command; the variables below change settings (SEEDS,
+# EPOCHS, ROWS, ...). Figures, as far as there are any: RESULTS.md
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS GLUE TOKENIZER WEIGHTS [scratch|gain|methods|link|step|table...]"
@@ -78,7 +79,7 @@ say() { # TEXT...
 # Every text is filled up, as the origin's are: the rate is one of padded bytes.
 pad=()
 # shellcheck disable=SC2154
-has_pad() { "$build/gpclient" train --help | grep -q -- '--pad '; }
+has_pad() { [ "$("$build/gpclient" train --help | grep -c -- '--pad ')" -gt 0 ]; }
 has_pad && pad=(--pad max)
 
 data_of() { # TASK ROWS MAX

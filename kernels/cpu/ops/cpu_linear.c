@@ -148,16 +148,17 @@ static void bias_part(void *arg, int part, int parts)
 }
 
 /* dW = dout' x, or added to what earlier chunks gave. */
-static enum gp_status add_gradients(const struct cpu_call *c, const struct linear_state *s, struct gp_err *err)
+static enum gp_status add_gradients(const struct cpu_call *c, const struct linear_state *s, int64_t rows,
+				    struct gp_err *err)
 {
 	float *weight = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	float *bias = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS);
-	struct bias_job job = {bias, c->dout[0], s->rows, s->out, !c->accumulate};
+	struct bias_job job = {bias, c->dout[0], rows, s->out, !c->accumulate};
 	if (bias)
-		gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->rows * s->out), bias_part, &job);
+		gp_cpu_parallel(gp_cpu_parts(c->plan->threads, rows * s->out), bias_part, &job);
 	if (!weight)
 		return GP_OK;
-	const dnnl_status_t status = dnnl_sgemm('T', 'N', s->out, s->in, s->rows, 1.0f, c->dout[0], s->out, c->in[0],
+	const dnnl_status_t status = dnnl_sgemm('T', 'N', s->out, s->in, rows, 1.0f, c->dout[0], s->out, c->in[0],
 						s->in, c->accumulate ? 1.0f : 0.0f, weight, s->in);
 	return gp_dnn_check(status, c->node, "find the weight gradient of", err);
 }
