@@ -32,7 +32,11 @@ static enum gp_status add_inputs(struct gp_graph *g, const struct settings *s, i
 	if (*tokens < 0)
 		return err->code;
 	*mask = gp_graph_add_input(g, "mask", &row, err);
-	return *mask < 0 ? err->code : GP_OK;
+	if (*mask < 0)
+		return err->code;
+	gp_graph_mark_sequence(g, *tokens);
+	gp_graph_mark_sequence(g, *mask);
+	return GP_OK;
 }
 
 /* What every step of building needs. */

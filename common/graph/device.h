@@ -80,8 +80,8 @@ struct gp_plan_spec {
 	bool calibrate;               /* forwards with GP_CALIBRATE will come */
 	enum gp_loss_kind loss;
 	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
-	bool params_given;            /* every parameter is set before anything is computed: none is drawn, all are zero */
-	bool device_io;               /* `buffer` gives memory of the device, where it has its own; else of the host */
+	bool params_given; /* every parameter is set before anything is computed: none is drawn, all are zero */
+	bool device_io;    /* `buffer` gives memory of the device, where it has its own; else of the host */
 	/* (optional) Outlives the plan; any thread may set it, for good. From then on plan_estimate, plan_new, forward and
 	 * backward end before their next node with GP_CANCELED, where the device computes node by node; step_undo and the
 	 * rest of the plan work as after any other failure. */
@@ -146,6 +146,15 @@ struct gp_device_ops {
 	 * gradient (gp_graph_find_gradients), GRAD_INPUT that was not asked for.
 	 */
 	void *(*buffer)(struct gp_plan *plan, int slot, enum gp_plan_buf which, int index);
+
+	/*
+	 * (optional) From here on chunks in this slot have `length` positions in every sequence of the graph, which
+	 * gp_sequence_length_ok says is possible: its buffers then begin with batch x that shape, without gaps. 0, as at first:
+	 * all positions. Not between a forward and its backward. Memory is there for all positions; the first chunk of a
+	 * length may take a little more. Dropout draws for a position the same, whatever the length. NULL: the device computes
+	 * all positions of every chunk.
+	 */
+	void (*set_length)(struct gp_plan *plan, int slot, int64_t length);
 
 	/* All INPUTs -> all OUTPUTs. `draw` numbers the dropout masks: the same (seed, draw, node) gives the same mask. */
 	enum gp_status (*forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);

@@ -148,6 +148,12 @@ int gp_graph_add_input(struct gp_graph *g, const char *name, const struct gp_typ
 	return g->values - 1;
 }
 
+void gp_graph_mark_sequence(struct gp_graph *g, int input)
+{
+	gp_require(input >= 0 && input < g->inputs && g->blocks == 0);
+	g->value[input].sequence = true;
+}
+
 struct gp_graph *gp_graph_new(const char *name, const struct gp_shape *input, struct gp_err *err)
 {
 	struct gp_graph *g = gp_graph_new_empty(name, err);
@@ -259,9 +265,30 @@ static enum gp_status check_outputs(const struct gp_infer *io, struct gp_err *er
 	return GP_OK;
 }
 
+/* What becomes of the sequences that a node reads. */
+struct sequences {
+	bool out;   /* its values are ones, too */
+	bool fixed; /* it needs all positions */
+};
+
+static struct sequences follow_sequences(const struct gp_graph *g, const struct gp_node *n, bool needs_all)
+{
+	const struct gp_op_def *def = gp_op_def(n->op);
+	bool some = false, all = true;
+	for (int i = 0; i < n->inputs; i++) {
+		const struct gp_graph_value *v = &g->value[n->in[i]];
+		const bool beside = def->beside >> i & 1;
+		some = some || v->sequence;
+		all = all && v->sequence == !beside &&
+		      (def->sequence != GP_SEQUENCE_BY_ROW || beside || v->type.shape.ndim > 1);
+	}
+	const bool follows = some && all && !needs_all && def->sequence != GP_SEQUENCE_FIXED;
+	return (struct sequences){.out = follows && def->sequence != GP_SEQUENCE_ENDS, .fixed = some && !follows};
+}
+
 /* Fills in what the op says. */
 static enum gp_status infer_node(const struct gp_graph *g, struct gp_node *n, struct gp_type *out,
-				 struct gp_param *param, struct gp_err *err)
+				 struct gp_param *param, struct sequences *sequences, struct gp_err *err)
 {
 	const struct gp_type *in[GP_NODE_MAX_INPUTS];
 	struct gp_infer io = {.node = n, .in = in, .out = out, .outputs = 1, .param = param};
@@ -273,6 +300,7 @@ static enum gp_status infer_node(const struct gp_graph *g, struct gp_node *n, st
 	GP_TRY(check_outputs(&io, err));
 	n->outputs = io.outputs;
 	n->shape = out[0].shape;
+	*sequences = follow_sequences(g, n, io.needs_all);
 	return GP_OK;
 }
 
@@ -281,7 +309,8 @@ static enum gp_status add_node(struct gp_graph *g, struct gp_node *n, struct gp_
 	struct gp_param param[GP_NODE_MAX_PARAMS];
 	struct gp_type out[GP_NODE_MAX_OUTPUTS] = {{0}};
 	GP_TRY(check_new_node(g, n, err));
-	GP_TRY(infer_node(g, n, out, param, err));
+	struct sequences sequences;
+	GP_TRY(infer_node(g, n, out, param, &sequences, err));
 	if (n->outputs > GP_GRAPH_MAX_VALUES - g->values)
 		GP_FAIL(err, GP_INVALID, "a graph may have %d values", GP_GRAPH_MAX_VALUES);
 	GP_TRY(grow((void **)&g->node, &g->node_cap, g->nodes + 1, sizeof *g->node, err));
@@ -296,8 +325,11 @@ static enum gp_status add_node(struct gp_graph *g, struct gp_node *n, struct gp_
 		g->param[g->params++] = param[i];
 	}
 	push_node(g, n);
-	for (int i = 0; i < n->outputs; i++)
+	for (int i = 0; i < n->outputs; i++) {
 		push_value(g, &out[i], i);
+		g->value[g->values - 1].sequence = sequences.out;
+	}
+	g->fixed = g->fixed || sequences.fixed;
 	return GP_OK;
 }
 
@@ -384,6 +416,20 @@ enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err)
 	if (status != GP_OK && by_default)
 		g->outputs = 0; /* more nodes may come */
 	return status;
+}
+
+int64_t gp_graph_sequence(const struct gp_graph *g)
+{
+	int64_t length = 0;
+	for (int i = 0; i < g->inputs; i++) {
+		const struct gp_graph_value *v = &g->value[i];
+		if (!v->sequence)
+			continue;
+		if (length > 0 && v->type.shape.dim[0] != length)
+			return 0;
+		length = v->type.shape.dim[0];
+	}
+	return g->fixed ? 0 : length;
 }
 
 uint64_t gp_graph_bytes(const struct gp_graph *g)

@@ -39,6 +39,7 @@
 #define GP_NODE_MAX_INPUTS    64
 #define GP_NODE_MAX_OUTPUTS   64
 #define GP_NODE_MAX_ATTRS     16
+#define GP_SEQUENCE_STEP      8 /* a chunk's own length is a multiple of it */
 
 /* Wire ids: pinned, never reused. */
 enum gp_op {
@@ -58,6 +59,7 @@ union gp_attr {
 struct gp_graph_value {
 	struct gp_type type; /* of one sample, without batch: (H,W,C), (S,F), (F) or (S) */
 	int node, output;    /* who makes it, and as which of its outputs */
+	bool sequence; /* its first dimension counts positions, of which a chunk may have fewer: gp_graph_sequence */
 };
 
 struct gp_node {
@@ -121,6 +123,7 @@ struct gp_graph {
 		char name[GP_NAME_MAX]; /* gp_value_name of that value, or of the one it hands on (graph_part.h) */
 	} output[GP_GRAPH_MAX_PORTS];
 	uint64_t param_elements, trained_elements, macs; /* sums, of one sample */
+	bool fixed; /* some node that reads a sequence needs all of its positions */
 	int node_cap, value_cap, param_cap, block_cap;
 	uint16_t by_name[GP_GRAPH_MAX_NODES]; /* the nodes in the order of their names */
 };
@@ -131,6 +134,11 @@ struct gp_graph *gp_graph_new(const char *name, const struct gp_shape *input, st
 struct gp_graph *gp_graph_new_empty(const char *name, struct gp_err *err);
 /* Returns the value, or -1 with err filled. `type` is of one sample: 1 to 3 dimensions. */
 int gp_graph_add_input(struct gp_graph *g, const char *name, const struct gp_type *type, struct gp_err *err);
+/*
+ * Says that the first dimension of this input counts the positions of a sequence, which a chunk may have fewer of. Before
+ * the first block. From there on every op says what becomes of that (op.h).
+ */
+void gp_graph_mark_sequence(struct gp_graph *g, int input);
 void gp_graph_free(struct gp_graph *g);
 
 /* Everything added from here on belongs to a new block. */
@@ -162,6 +170,27 @@ enum gp_status gp_graph_set_outputs(struct gp_graph *g, int count, const int *va
  * graph without outputs gets the last node's first value as its output.
  */
 enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);
+
+/*
+ * The most positions S of a chunk, where a chunk may have a length of its own: all sequences among the inputs have S
+ * positions, and nothing in the graph needs all of them. 0 where there is no such S: every chunk has the shapes of the
+ * graph.
+ */
+int64_t gp_graph_sequence(const struct gp_graph *g);
+/* Whether a chunk may have this length: 0, which stands for all positions, or `most` or a multiple of GP_SEQUENCE_STEP
+ * below it, where `most` is gp_graph_sequence. Safe on numbers from a peer. */
+static inline bool gp_sequence_length_ok(int64_t most, uint64_t length)
+{
+	return length == 0 ||
+	       (most > 0 && (length == (uint64_t)most || (length < (uint64_t)most && length % GP_SEQUENCE_STEP == 0)));
+}
+/* The shortest such length that has room for so many positions. */
+static inline int64_t gp_sequence_round(int64_t most, int64_t positions)
+{
+	const int64_t steps = (positions + GP_SEQUENCE_STEP - 1) / GP_SEQUENCE_STEP;
+	const int64_t length = (steps < 1 ? 1 : steps) * GP_SEQUENCE_STEP;
+	return length < most ? length : most;
+}
 
 /* What the graph itself takes of the host's memory. */
 uint64_t gp_graph_bytes(const struct gp_graph *g);

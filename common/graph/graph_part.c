@@ -49,6 +49,8 @@ static enum gp_status add_inputs(struct gp_graph *p, struct borders *b, struct g
 		if (!b->taken[v])
 			continue;
 		b->index[v] = gp_graph_add_input(p, gp_value_name(b->g, v, name), &b->g->value[v].type, err);
+		if (b->index[v] >= 0 && b->g->value[v].sequence)
+			gp_graph_mark_sequence(p, b->index[v]);
 		if (b->index[v] < 0)
 			return err->code;
 	}

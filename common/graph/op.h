@@ -34,7 +34,17 @@ struct gp_infer {
 	const struct gp_type *const *in; /* node->inputs of them, of one sample */
 	struct gp_type *out;             /* room for GP_NODE_MAX_OUTPUTS; one f32 output is the default */
 	int outputs;                     /* 1 unless the op says otherwise */
+	bool needs_all; /* out: with these attributes it needs all positions of a sequence, whatever its definition says */
 	struct gp_param *param; /* room for GP_NODE_MAX_PARAMS: all but names and node; gp_infer_param adds one */
+};
+
+/* What becomes of sequences (gp_graph_sequence) that a node reads. Where it reads sequences and other values at once, but
+ * for those in `beside`, it needs all positions. */
+enum gp_op_sequence {
+	GP_SEQUENCE_FIXED,  /* it needs all positions: the default */
+	GP_SEQUENCE_KEPT,   /* what it makes has as many positions; it works on each element, or position, by itself */
+	GP_SEQUENCE_BY_ROW, /* the same, where the first dimension is not the last, along which it works */
+	GP_SEQUENCE_ENDS,   /* what it makes is no sequence */
 };
 
 struct gp_op_def {
@@ -43,6 +53,8 @@ struct gp_op_def {
 	int attrs;
 	const struct gp_op_attr *attr; /* the words of gp_node.attr, in order; the wire has them in this order, too */
 	int optional; /* so many of the last ones are left out of a message where they and all behind them are 0 */
+	enum gp_op_sequence sequence;
+	uint64_t beside; /* bit i: input i is never a sequence, such as attention's lengths */
 	/* Checks inputs and attributes, fills in outputs, parameters and costs. GP_INVALID: what is wrong. */
 	enum gp_status (*infer)(struct gp_infer *io, struct gp_err *err);
 };

@@ -122,7 +122,12 @@ static enum gp_status add_input(struct gp_graph *g, const Gpsplit__Input *m, str
 			m->n_shape);
 	type.shape.ndim = (int)m->n_shape;
 	memcpy(type.shape.dim, m->shape, m->n_shape * sizeof m->shape[0]);
-	return gp_graph_add_input(g, m->name, &type, err) < 0 ? err->code : GP_OK;
+	const int input = gp_graph_add_input(g, m->name, &type, err);
+	if (input < 0)
+		return err->code;
+	if (m->sequence)
+		gp_graph_mark_sequence(g, input);
+	return GP_OK;
 }
 
 static enum gp_status set_outputs(struct gp_graph *g, const Gpsplit__Graph *m, struct gp_err *err)
@@ -198,6 +203,7 @@ static void write_input(struct message *m, const struct gp_graph *g, int index)
 	memcpy(to->shape, type->shape.dim, sizeof to->shape);
 	to->input.name = (char *)g->node[index].name; /* borrowed; protobuf-c only reads it */
 	to->input.dtype = type->dtype;
+	to->input.sequence = g->value[g->node[index].first_value].sequence;
 	to->input.n_shape = (size_t)type->shape.ndim;
 	to->input.shape = to->shape;
 	m->input_list[index] = &to->input;

@@ -56,5 +56,7 @@ const struct gp_op_def gp_op_attention = {
 	.inputs_max = INPUTS,
 	.attrs = GP_OP_ATTR_COUNT(attributes),
 	.attr = attributes,
+	.sequence = GP_SEQUENCE_KEPT,
+	.beside = (uint64_t)1 << LENGTH,
 	.infer = infer_attention,
 };

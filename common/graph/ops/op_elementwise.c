@@ -60,6 +60,7 @@ const struct gp_op_def gp_op_relu = {
 	.name = "relu",
 	.inputs_min = 1,
 	.inputs_max = 1,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = gp_infer_same,
 };
 
@@ -67,6 +68,7 @@ const struct gp_op_def gp_op_relu6 = {
 	.name = "relu6",
 	.inputs_min = 1,
 	.inputs_max = 1,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = gp_infer_same,
 };
 
@@ -76,6 +78,7 @@ const struct gp_op_def gp_op_gelu = {
 	.inputs_max = 1,
 	.attrs = GP_OP_ATTR_COUNT(gelu_attributes),
 	.attr = gelu_attributes,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = infer_gelu,
 };
 
@@ -83,6 +86,7 @@ const struct gp_op_def gp_op_tanh = {
 	.name = "tanh",
 	.inputs_min = 1,
 	.inputs_max = 1,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = gp_infer_same,
 };
 
@@ -90,6 +94,7 @@ const struct gp_op_def gp_op_add = {
 	.name = "add",
 	.inputs_min = 2,
 	.inputs_max = GP_NODE_MAX_INPUTS,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = infer_add,
 };
 
@@ -99,6 +104,7 @@ const struct gp_op_def gp_op_dropout = {
 	.inputs_max = 1,
 	.attrs = GP_OP_ATTR_COUNT(dropout_attributes),
 	.attr = dropout_attributes,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = infer_dropout,
 };
 
@@ -106,5 +112,6 @@ const struct gp_op_def gp_op_identity = {
 	.name = "identity",
 	.inputs_min = 1,
 	.inputs_max = 1,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = infer_identity,
 };

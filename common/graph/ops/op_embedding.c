@@ -48,6 +48,7 @@ const struct gp_op_def gp_op_embedding = {
 	.inputs_max = 1,
 	.attrs = GP_OP_ATTR_COUNT(embedding_attributes),
 	.attr = embedding_attributes,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = infer_embedding,
 };
 
@@ -55,5 +56,6 @@ const struct gp_op_def gp_op_masked_mean = {
 	.name = "masked_mean",
 	.inputs_min = 2,
 	.inputs_max = 2,
+	.sequence = GP_SEQUENCE_ENDS,
 	.infer = infer_masked_mean,
 };

@@ -35,5 +35,6 @@ const struct gp_op_def gp_op_layer_norm = {
 	.inputs_max = 2,
 	.attrs = GP_OP_ATTR_COUNT(attributes),
 	.attr = attributes,
+	.sequence = GP_SEQUENCE_BY_ROW,
 	.infer = infer_layer_norm,
 };

@@ -42,5 +42,6 @@ const struct gp_op_def gp_op_linear = {
 	.inputs_max = 1,
 	.attrs = GP_OP_ATTR_COUNT(attributes),
 	.attr = attributes,
+	.sequence = GP_SEQUENCE_BY_ROW,
 	.infer = infer_linear,
 };

@@ -32,6 +32,7 @@ static enum gp_status infer_take_row(struct gp_infer *io, struct gp_err *err)
 	GP_TRY(check_sequence(io, "take_row", err));
 	GP_TRY(gp_check_range("row", gp_take_row_attr(io->node).row, 0, io->in[0]->shape.dim[0] - 1, err));
 	io->out[0].shape = gp_shape1(io->in[0]->shape.dim[1]);
+	io->needs_all = gp_take_row_attr(io->node).row >= GP_SEQUENCE_STEP; /* a short chunk has no such row */
 	return GP_OK;
 }
 
@@ -58,6 +59,7 @@ const struct gp_op_def gp_op_add_rows = {
 	.inputs_max = 1,
 	.attrs = GP_OP_ATTR_COUNT(add_rows_attributes),
 	.attr = add_rows_attributes,
+	.sequence = GP_SEQUENCE_KEPT,
 	.infer = infer_add_rows,
 };
 
@@ -67,5 +69,6 @@ const struct gp_op_def gp_op_take_row = {
 	.inputs_max = 1,
 	.attrs = GP_OP_ATTR_COUNT(take_row_attributes),
 	.attr = take_row_attributes,
+	.sequence = GP_SEQUENCE_ENDS,
 	.infer = infer_take_row,
 };

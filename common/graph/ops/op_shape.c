@@ -109,6 +109,7 @@ const struct gp_op_def gp_op_concat = {
 	.name = "concat",
 	.inputs_min = 1,
 	.inputs_max = GP_NODE_MAX_INPUTS,
+	.sequence = GP_SEQUENCE_BY_ROW,
 	.infer = infer_concat,
 };
 
@@ -118,5 +119,6 @@ const struct gp_op_def gp_op_split = {
 	.inputs_max = 1,
 	.attrs = GP_OP_ATTR_COUNT(split_attributes),
 	.attr = split_attributes,
+	.sequence = GP_SEQUENCE_BY_ROW,
 	.infer = infer_split,
 };
