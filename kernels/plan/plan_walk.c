@@ -63,8 +63,13 @@ enum gp_status gp_walk_init(struct gp_walk *w, struct gp_err *err)
 	w->edge_grad = w->grad + g->values;
 	GP_TRY(gp_alloc_array(&io, (size_t)gp_walk_ports(w), sizeof *w->io_bytes, err));
 	w->io_bytes = io;
-	for (int v = 0; v < g->values; v++)
+	void *types;
+	GP_TRY(gp_alloc_array(&types, (size_t)g->values, sizeof *w->type, err));
+	w->type = types;
+	for (int v = 0; v < g->values; v++) {
 		w->value[v] = w->grad[v] = NONE;
+		w->type[v] = g->value[v].type;
+	}
 	int *at = w->arrays;
 	for (int i = 0; i < g->nodes; i++)
 		init_node(gp_walk_node(w, i), g, i, &at);
@@ -75,9 +80,21 @@ void gp_walk_deinit(struct gp_walk *w)
 {
 	gp_free(w->arrays);
 	gp_free(w->needs);
+	gp_free(w->type);
 	gp_free(w->value);
 	gp_free(w->io_bytes);
 	gp_free(w->buf);
+}
+
+void gp_walk_set_length(struct gp_walk *w, int64_t length)
+{
+	const struct gp_graph *g = w->spec->graph;
+	if (length == w->length)
+		return;
+	w->length = length;
+	for (int v = 0; v < g->values; v++)
+		if (g->value[v].sequence)
+			w->type[v].shape.dim[0] = length > 0 ? length : g->value[v].type.shape.dim[0];
 }
 
 void gp_walk_find_gradients(struct gp_walk *w)

@@ -34,10 +34,10 @@
 
 #include "common/graph/device.h"
 
-#define GP_WALK_POOLS 3              /* scratch memories of a plan, at most */
-#define GP_WALK_MAX_BUFS 16384       /* pieces of memory of a plan: gp_place_pieces looks at every pair of them */
-#define GP_WALK_ALL   (~(uint64_t)0) /* of a mask over inputs or outputs */
-#define GP_WALK_NONE  (-1)           /* in place of the index of a piece */
+#define GP_WALK_POOLS    3              /* scratch memories of a plan, at most */
+#define GP_WALK_MAX_BUFS 16384          /* pieces of memory of a plan: gp_place_pieces looks at every pair of them */
+#define GP_WALK_ALL      (~(uint64_t)0) /* of a mask over inputs or outputs */
+#define GP_WALK_NONE     (-1)           /* in place of the index of a piece */
 
 enum gp_place { GP_AT_IO, GP_AT_SLOT, GP_AT_SCRATCH };
 
@@ -107,10 +107,12 @@ struct gp_walk {
 	void *device; /* the hooks' */
 
 	/* Found. */
-	bool *needs;        /* by value: gp_graph_find_gradients; false without training */
-	int *value, *grad;  /* by value: pieces; GP_WALK_NONE where there is none, or nobody reads it */
-	int *edge_grad;     /* by output of the graph: where its gradient is when it has come in from outside */
-	struct gp_buf *buf; /* the pieces */
+	bool *needs;          /* by value: gp_graph_find_gradients; false without training */
+	struct gp_type *type; /* by value: of one sample; of sequences with `length` positions */
+	int64_t length;       /* of the sequences now: gp_walk_set_length; 0: as the graph has them */
+	int *value, *grad;    /* by value: pieces; GP_WALK_NONE where there is none, or nobody reads it */
+	int *edge_grad;       /* by output of the graph: where its gradient is when it has come in from outside */
+	struct gp_buf *buf;   /* the pieces */
 	int bufs, buf_cap;
 	uint64_t *io_bytes;                /* by port; 0: there is none */
 	uint64_t slot_bytes, all_io_bytes; /* of one slot: arena, and IO buffers */
@@ -124,6 +126,13 @@ void gp_walk_deinit(struct gp_walk *w);
 void gp_walk_find_gradients(struct gp_walk *w);
 /* GP_NOMEM; GP_UNSUPPORTED: a node that would need a gradient gets none. */
 enum gp_status gp_walk_layout(struct gp_walk *w, struct gp_err *err);
+
+/*
+ * From here on gp_walk_type, gp_walk_elements and gp_walk_bytes tell of chunks whose sequences have so many positions, one
+ * after another in memory; 0: as many as the graph says, as while the memory is laid out, which has room for all of them.
+ * Whether the graph allows it is the caller's to know (gp_sequence_length_ok).
+ */
+void gp_walk_set_length(struct gp_walk *w, int64_t length);
 
 /* For hooks: a piece of scratch memory that is in use at this moment. */
 enum gp_status gp_walk_new_buf(struct gp_walk *w, uint64_t bytes, int moment, int *index, struct gp_err *err);
@@ -154,7 +163,7 @@ static inline bool gp_walk_passes(const struct gp_walk_node *n, int k)
 }
 static inline const struct gp_type *gp_walk_type(const struct gp_walk *w, int value)
 {
-	return &w->spec->graph->value[value].type;
+	return &w->type[value];
 }
 /* Elements of a value for one chunk. */
 static inline int64_t gp_walk_elements(const struct gp_walk *w, int value)

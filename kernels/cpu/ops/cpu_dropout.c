@@ -19,22 +19,30 @@ struct dropout_job {
 	float *out;
 	const float *in;
 	int64_t n;
+	int64_t sample, missing; /* elements from one gap in the draws to the next, and the draws that a gap has */
 };
 
 static void dropout_part(void *arg, int part, int parts)
 {
 	const struct dropout_job *job = arg;
 	const struct gp_cpu_range r = gp_cpu_share(job->n, GRAIN, part, parts);
-	gp_drop_values(&job->drop, r.from, job->out + r.from, job->in + r.from, NULL, r.to - r.from);
+	for (int64_t i = r.from, end; i < r.to; i = end) {
+		const int64_t sample = i / job->sample, next = (sample + 1) * job->sample;
+		end = next < r.to ? next : r.to;
+		gp_drop_values(&job->drop, i + sample * job->missing, job->out + i, job->in + i, NULL, end - i);
+	}
 }
 
 static void run(const struct cpu_call *c, float *out, const float *in)
 {
 	const struct gp_node *g = c->node->base.g;
-	const int64_t n = gp_cpu_elements(c->plan, c->node);
+	const int64_t n = gp_cpu_elements(c->plan, c->node), batch = c->plan->base.spec.batch;
+	const int64_t full = gp_cpu_full_sample(c->plan, c->node) * batch;
 	const uint64_t stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(g->name));
 	struct dropout_job job = {.out = out, .in = in, .n = n};
-	job.drop = gp_drop_of(gp_dropout_attr(g).p, c->plan->base.spec.seed, stream, c->draw, n);
+	job.missing = gp_cpu_missing_in_sample(c->plan, c->node);
+	job.sample = job.missing > 0 ? n / batch : n;
+	job.drop = gp_drop_of(gp_dropout_attr(g).p, c->plan->base.spec.seed, stream, c->draw, full);
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, n), dropout_part, &job);
 }
 

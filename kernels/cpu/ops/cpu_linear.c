@@ -1,7 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear layer over the last dimension, on oneDNN's inner product. See dnn.h.
- * Test: tests/unit/test_cpu_ops.c, tests/unit/test_linear_rows.c
+ *
+ * oneDNN's primitives have fixed shapes. Chunks that are shorter than the graph's sequences get primitives of their own,
+ * made when the first chunk of a length comes and kept; lengths are multiples of GP_SEQUENCE_STEP, so there are not many,
+ * and oneDNN shares the code of equal ones. They read and write the layouts of those for all positions, so that gradients
+ * of chunks of any length add up. Where oneDNN has none for these layouts, all positions are computed: there is room for
+ * them, and those behind the chunk's are zeros where that matters. (Own products, kernels/cpu/math/gemm.h, take any number
+ * of rows, but need AVX-512.)
+ *
+ * Test: tests/unit/test_cpu_ops.c, tests/unit/test_linear_rows.c, tests/unit/test_plan_length.c
  */
 #include <string.h>
 
@@ -14,11 +22,20 @@
 #define MANY_ROWS     64
 #define MANY_PRODUCTS ((int64_t)1 << 25)
 
+/* The primitives for chunks of one length. */
+struct linear_set {
+	bool works; /* false: oneDNN has none */
+	struct dnn_state dnn;
+};
+
 struct linear_state {
 	struct dnn_state dnn;
 	dnnl_memory_desc_t x, y, weight, bias; /* weight: any layout, or as it is */
-	int64_t rows, in, out;
-	bool as_it_is; /* every product reads, or adds to, the weight in PyTorch's layout */
+	int64_t rows, in, out;                 /* rows: of all positions */
+	bool as_it_is;                         /* every product reads, or adds to, the weight in PyTorch's layout */
+	const struct dnn_state *like;          /* while a set is made: whose layouts it takes; else NULL */
+	struct linear_set **set;               /* by length / GP_SEQUENCE_STEP; NULL where none came yet */
+	int sets;
 };
 
 /*
@@ -37,7 +54,7 @@ static dnnl_status_t describe_linear(const void *geometry, enum dnn_role role, u
 {
 	const struct linear_state *s = geometry;
 	const dnnl_memory_desc_t *bias = s->dnn.bias ? &s->bias : NULL;
-	dnnl_memory_desc_t x = s->x, y = s->y, weight = s->weight;
+	dnnl_memory_desc_t x = s->x, y = s->y, weight = s->like ? *gp_dnn_weight(s->like, role) : s->weight;
 	gp_dnn_narrow(&s->dnn, role, &x, &y, &weight);
 	switch (role) {
 	case DNN_FORWARD:
@@ -50,19 +67,23 @@ static dnnl_status_t describe_linear(const void *geometry, enum dnn_role role, u
 	}
 }
 
+static dnnl_status_t describe_rows(struct linear_state *s, int64_t rows)
+{
+	const dnnl_dims_t x = {rows, s->in}, y = {rows, s->out};
+	const dnnl_status_t st = dnnl_memory_desc_init_by_tag(&s->x, 2, x, dnnl_f32, dnnl_nc);
+	return st == dnnl_success ? dnnl_memory_desc_init_by_tag(&s->y, 2, y, dnnl_f32, dnnl_nc) : st;
+}
+
 static enum gp_status fill_geometry(struct cpu_plan *p, struct cpu_node *n, struct linear_state *s, struct gp_err *err)
 {
 	const struct gp_shape *w = &p->base.spec.graph->param[gp_cpu_param_index(p, n, GP_PARAM_WEIGHT)].shape;
-	int64_t rows = gp_cpu_elements(p, n) / w->dim[0];
-	const dnnl_dims_t x = {rows, w->dim[1]}, y = {rows, w->dim[0]}, weight = {w->dim[0], w->dim[1]};
-	s->dnn.bias = gp_linear_attr(n->base.g).bias;
-	s->rows = rows;
-	s->in = w->dim[1];
+	const dnnl_dims_t weight = {w->dim[0], w->dim[1]};
 	s->out = w->dim[0];
+	s->in = w->dim[1];
+	s->rows = gp_cpu_elements(p, n) / s->out;
+	s->dnn.bias = gp_linear_attr(n->base.g).bias;
 	s->as_it_is = fits_as_it_is(s);
-	dnnl_status_t st = dnnl_memory_desc_init_by_tag(&s->x, 2, x, dnnl_f32, dnnl_nc);
-	if (st == dnnl_success)
-		st = dnnl_memory_desc_init_by_tag(&s->y, 2, y, dnnl_f32, dnnl_nc);
+	dnnl_status_t st = describe_rows(s, s->rows);
 	if (st == dnnl_success)
 		st = dnnl_memory_desc_init_by_tag(&s->weight, 2, weight, dnnl_f32,
 						  s->as_it_is ? dnnl_oi : dnnl_format_tag_any);
@@ -71,6 +92,20 @@ static enum gp_status fill_geometry(struct cpu_plan *p, struct cpu_node *n, stru
 	if (st == dnnl_success)
 		st = dnnl_memory_desc_init_by_tag(&s->bias, 1, weight, dnnl_f32, dnnl_x);
 	return gp_dnn_check(st, n, "describe", err);
+}
+
+/* Room to remember the primitives of each length. */
+static enum gp_status make_sets(struct cpu_plan *p, struct cpu_node *n, struct linear_state *s, struct gp_err *err)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	void *sets;
+	if (!g->value[n->base.in[0]].sequence || gp_graph_sequence(g) == 0)
+		return GP_OK;
+	const int count = (int)(gp_graph_sequence(g) / GP_SEQUENCE_STEP) + 1;
+	GP_TRY(gp_alloc_array(&sets, (size_t)count, sizeof *s->set, err));
+	s->set = sets;
+	s->sets = count;
+	return GP_OK;
 }
 
 static enum gp_status linear_prepare(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
@@ -95,14 +130,22 @@ static enum gp_status linear_prepare(struct cpu_plan *p, struct cpu_node *n, str
 static enum gp_status linear_create(struct cpu_plan *p, struct cpu_node *n, struct gp_err *err)
 {
 	struct linear_state *s = n->state;
+	GP_TRY(make_sets(p, n, s, err));
 	return gp_dnn_create(p, n, &s->dnn, err);
 }
 
 static void linear_release(struct cpu_node *n)
 {
 	struct linear_state *s = n->state;
-	if (s)
-		gp_dnn_release(&s->dnn);
+	if (!s)
+		return;
+	for (int i = 0; i < s->sets; i++) {
+		if (s->set[i])
+			gp_dnn_release(&s->set[i]->dnn);
+		gp_free(s->set[i]);
+	}
+	gp_free(s->set);
+	gp_dnn_release(&s->dnn);
 	gp_free(s);
 	n->state = NULL;
 }
@@ -122,10 +165,53 @@ static enum gp_status linear_grad_dense(struct cpu_plan *p, struct cpu_node *n, 
 	return GP_OK;
 }
 
+static int64_t rows_now(const struct cpu_call *c, const struct linear_state *s)
+{
+	return gp_cpu_elements(c->plan, c->node) / s->out;
+}
+
+static void make_set(const struct cpu_call *c, const struct linear_state *s, int64_t rows, struct linear_set *set)
+{
+	struct linear_state geometry = *s;
+	geometry.like = &s->dnn;
+	set->works = describe_rows(&geometry, rows) == dnnl_success &&
+		     gp_dnn_vary(c->plan, c->node, &s->dnn, describe_linear, &geometry, &set->dnn);
+}
+
+/* The primitives for this call's chunk: those of its length, made now where it is the first one, or those of all
+ * positions. */
+static enum gp_status primitives(const struct cpu_call *c, struct linear_state *s, struct dnn_state **out,
+				 struct gp_err *err)
+{
+	const int64_t rows = rows_now(c, s);
+	*out = &s->dnn;
+	if (rows == s->rows)
+		return GP_OK;
+	const int64_t index = c->plan->walk.length / GP_SEQUENCE_STEP;
+	gp_require(index < s->sets);
+	if (!s->set[index]) {
+		void *set;
+		GP_TRY(gp_alloc_array(&set, 1, sizeof(struct linear_set), err));
+		s->set[index] = set;
+		make_set(c, s, rows, set);
+	}
+	if (s->set[index]->works)
+		*out = &s->set[index]->dnn;
+	return GP_OK;
+}
+
+/* Rows behind the chunk's. They lie in room of this value that nobody else has. */
+static void clear_behind(const float *rows, int64_t from, int64_t to, int64_t width)
+{
+	memset((float *)rows + from * width, 0, (size_t)((to - from) * width) * sizeof *rows);
+}
+
 static enum gp_status linear_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct linear_state *s = c->node->state;
-	return gp_dnn_run(c, &s->dnn, DNN_FORWARD, c->in[0], c->out[0], err);
+	struct dnn_state *dnn;
+	GP_TRY(primitives(c, s, &dnn, err));
+	return gp_dnn_run(c, dnn, DNN_FORWARD, c->in[0], c->out[0], err);
 }
 
 struct bias_job {
@@ -166,12 +252,19 @@ static enum gp_status add_gradients(const struct cpu_call *c, const struct linea
 static enum gp_status linear_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct linear_state *s = c->node->state;
-	if (s->as_it_is) {
-		if (c->node->base.trains)
-			GP_TRY(add_gradients(c, s, err));
-		return c->dx[0] ? gp_dnn_run(c, &s->dnn, DNN_DATA, c->dx[0], c->dout[0], err) : GP_OK;
+	struct dnn_state *dnn;
+	const int64_t rows = rows_now(c, s);
+	GP_TRY(primitives(c, s, &dnn, err));
+	if (dnn == &s->dnn && rows < s->rows) {
+		if (c->node->base.trains && !s->as_it_is)
+			clear_behind(c->in[0], rows, s->rows, s->in);
+		clear_behind(c->dout[0], rows, s->rows, s->out);
 	}
-	return gp_dnn_backward(c, &s->dnn, DNN_DATA, c->in[0], c->dout[0], err);
+	if (!s->as_it_is)
+		return gp_dnn_backward(c, dnn, DNN_DATA, c->in[0], c->dout[0], err);
+	if (c->node->base.trains)
+		GP_TRY(add_gradients(c, s, rows, err));
+	return c->dx[0] ? gp_dnn_run(c, dnn, DNN_DATA, c->dx[0], c->dout[0], err) : GP_OK;
 }
 
 const struct cpu_op gp_cpu_op_linear = {

@@ -306,6 +306,7 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.plan_new = cpu_plan_new,
 	.plan_free = cpu_plan_free,
 	.buffer = cpu_buffer,
+	.set_length = gp_cpu_set_length,
 	.forward = gp_cpu_forward,
 	.backward = gp_cpu_backward,
 	.queue_forward = gp_cpu_forward,

@@ -115,6 +115,7 @@ struct cpu_slot {
 	void **io; /* by port (plan_walk.h) */
 	char *arena;
 	uint64_t draw;
+	int64_t length; /* of its chunk's sequences; 0: all positions */
 	bool forwarded; /* a TRAIN forward waits for its backward */
 };
 
@@ -182,6 +183,7 @@ enum gp_status gp_cpu_plan_layout(struct cpu_plan *p, struct gp_err *err);
 void gp_cpu_plan_release(struct cpu_plan *p);
 
 /* cpu_plan_run.c */
+void gp_cpu_set_length(struct gp_plan *plan, int slot, int64_t length);
 enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);
 enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *err);
 enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
@@ -214,6 +216,10 @@ int gp_cpu_param_index(const struct cpu_plan *p, const struct cpu_node *n, enum 
 float *gp_cpu_param_value(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 float *gp_cpu_param_grad(const struct cpu_plan *p, const struct cpu_node *n, enum gp_param_role role);
 
+/*
+ * Within a call these tell of the call's chunk, whose sequences may be shorter than those of the graph; in prepare and
+ * create of all positions, for which room must be.
+ */
 /* Elements of a node's first value for one chunk, and of its k-th input. */
 static inline int64_t gp_cpu_elements(const struct cpu_plan *p, const struct cpu_node *n)
 {
@@ -222,6 +228,18 @@ static inline int64_t gp_cpu_elements(const struct cpu_plan *p, const struct cpu
 static inline int64_t gp_cpu_in_elements(const struct cpu_plan *p, const struct cpu_node *n, int k)
 {
 	return gp_walk_elements(&p->walk, n->base.in[k]);
+}
+/*
+ * For random draws, which are counted over all positions, so that they are the same for a position whatever the chunk's
+ * length: elements of the first value of one sample, and those that a sample of this chunk has fewer.
+ */
+static inline int64_t gp_cpu_full_sample(const struct cpu_plan *p, const struct cpu_node *n)
+{
+	return (int64_t)gp_shape_elements(&p->base.spec.graph->value[n->base.first_value].type.shape);
+}
+static inline int64_t gp_cpu_missing_in_sample(const struct cpu_plan *p, const struct cpu_node *n)
+{
+	return gp_cpu_full_sample(p, n) - gp_cpu_elements(p, n) / p->base.spec.batch;
 }
 /* Shape of one sample of its k-th input; and the node that makes that. */
 static inline const struct gp_shape *gp_cpu_in_shape(const struct cpu_plan *p, const struct cpu_node *n, int k)

@@ -96,6 +96,15 @@ static enum gp_status begin_mode(struct cpu_plan *p, enum gp_mode mode, uint64_t
 	return GP_OK;
 }
 
+void gp_cpu_set_length(struct gp_plan *plan, int slot, int64_t length)
+{
+	struct cpu_plan *p = (struct cpu_plan *)plan;
+	gp_require(slot >= 0 && slot < plan->spec.slots && length >= 0);
+	gp_require(gp_sequence_length_ok(gp_graph_sequence(plan->spec.graph), (uint64_t)length));
+	p->slot[slot].length = length;
+	p->slot[slot].forwarded = false;
+}
+
 enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
@@ -108,6 +117,7 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		gp_cpu_undo_save(p);
 	p->slot[slot].forwarded = false;
 	p->slot[slot].draw = draw;
+	gp_walk_set_length(&p->walk, p->slot[slot].length);
 	for (int i = plan->spec.graph->inputs; i < plan->spec.graph->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
 		struct addresses at;
@@ -190,6 +200,7 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 	omp_set_num_threads(p->threads);
 	GP_TRY(check_fault(err));
 	p->slot[slot].forwarded = false;
+	gp_walk_set_length(&p->walk, p->slot[slot].length);
 	for (int i = plan->spec.graph->nodes - 1; i >= plan->spec.graph->inputs; i--) {
 		struct cpu_node *n = &p->node[i];
 		if (!n->base.need_grad)
@@ -231,6 +242,7 @@ enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float 
 	if (n->folded || never_made(p, n) || p->walk.buf[p->walk.value[value]].place == GP_AT_SCRATCH ||
 	    gp_walk_overwritten(&p->walk, &n->base))
 		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", n->base.g->name);
+	gp_walk_set_length(&p->walk, p->slot[slot].length);
 	memcpy(out, value_address(p, slot, value), (size_t)gp_cpu_elements(p, n) * sizeof(float));
 	return GP_OK;
 }

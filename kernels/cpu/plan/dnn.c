@@ -244,6 +244,53 @@ enum gp_status gp_dnn_create(struct cpu_plan *p, struct cpu_node *n, struct dnn_
 	return GP_OK;
 }
 
+const dnnl_memory_desc_t *gp_dnn_weight(const struct dnn_state *s, enum dnn_role role)
+{
+	return s->role[role].desc ? md_of(&s->role[role], roles_table[role].weight_md) : NULL;
+}
+
+/* Works with the memory that was planned for `of`, and is no stopgap where that is not. */
+static bool can_replace(const struct dnn_prim *r, const struct dnn_prim *of)
+{
+	return r->scratch_bytes <= of->scratch_bytes && r->weight_bytes == of->weight_bytes && r->plain == of->plain &&
+	       (is_reference(of->desc) || !is_reference(r->desc));
+}
+
+static enum gp_status find_varied(struct cpu_plan *p, struct cpu_node *n, const struct dnn_state *s,
+				  dnn_describe_fn describe, const void *geometry, struct dnn_state *out,
+				  struct gp_err *err)
+{
+	unsigned roles = 0;
+	for (enum dnn_role role = DNN_FORWARD; role < DNN_ROLES; role++)
+		roles |= (unsigned)s->role[role].wanted << role;
+	GP_TRY(find_roles(p, n, out, roles, describe, geometry, err));
+	for (enum dnn_role role = DNN_FORWARD; role < DNN_ROLES; role++) {
+		struct dnn_prim *r = &out->role[role];
+		if (r->desc && !can_replace(r, &s->role[role]))
+			GP_FAIL(err, GP_UNSUPPORTED, "no kernel for fewer rows of %s", n->base.g->name);
+		r->pack_offset = s->role[role].pack_offset;
+		r->scratch_bytes = s->role[role].scratch_bytes; /* gradients of a chunk lie behind it */
+	}
+	out->count[0] = elements(md_of(&out->role[DNN_FORWARD], roles_table[DNN_FORWARD].x_md));
+	out->count[1] = elements(md_of(&out->role[DNN_FORWARD], roles_table[DNN_FORWARD].y_md));
+	return gp_dnn_create(p, n, out, err);
+}
+
+bool gp_dnn_vary(struct cpu_plan *p, struct cpu_node *n, const struct dnn_state *s, dnn_describe_fn describe,
+		 const void *geometry, struct dnn_state *out)
+{
+	struct gp_err err;
+	out->dense_md = s->dense_md;
+	out->bias = s->bias;
+	out->bf16 = s->bf16;
+	memcpy(out->narrow_offset, s->narrow_offset, sizeof out->narrow_offset);
+	if (find_varied(p, n, s, describe, geometry, out, &err) == GP_OK)
+		return true;
+	gp_dnn_release(out);
+	*out = (struct dnn_state){0};
+	return false;
+}
+
 void gp_dnn_release(struct dnn_state *s)
 {
 	dnnl_memory_destroy(s->dense);

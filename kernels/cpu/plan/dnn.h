@@ -72,6 +72,15 @@ void gp_dnn_narrow(const struct dnn_state *s, enum dnn_role role, dnnl_memory_de
 enum gp_status gp_dnn_prepare(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, unsigned roles,
 			      dnn_describe_fn describe, const void *geometry, struct gp_err *err);
 enum gp_status gp_dnn_create(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, struct gp_err *err);
+/*
+ * For chunks with fewer rows than `s` was made for: the same primitives, for what `describe` says of `geometry`, which has
+ * the layouts of `s` (gp_dnn_weight), into the zeroed *out; parameters, packs, gradients and working room are those of s.
+ * False where oneDNN has none that fits: *out is then released, and `s` can do.
+ */
+bool gp_dnn_vary(struct cpu_plan *p, struct cpu_node *n, const struct dnn_state *s, dnn_describe_fn describe,
+		 const void *geometry, struct dnn_state *out);
+/* How the weight of a role lies; NULL where the role is not needed. */
+const dnnl_memory_desc_t *gp_dnn_weight(const struct dnn_state *s, enum dnn_role role);
 void gp_dnn_release(struct dnn_state *s);
 enum gp_status gp_dnn_repack(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, struct gp_err *err);
 enum gp_status gp_dnn_grad_dense(struct cpu_plan *p, struct cpu_node *n, struct dnn_state *s, float *out,
