@@ -26,6 +26,7 @@
 /* All heads alike. */
 struct gp_attention {
 	int64_t positions, width; /* of a sample; of a head */
+	int64_t most;             /* positions of the longest sample that there may be: draws are counted over them */
 	int64_t stride;           /* floats from one position to the next, in all tensors */
 	float scale, keep;        /* 1 / sqrt(width); 1 / (1 - p) */
 	uint32_t threshold;       /* a random word below it drops its weight; 0: nothing is drawn */
@@ -41,7 +42,7 @@ struct gp_attention_head {
 	float *dq, *dk, *dv;
 	float *sums; /* (positions, 2): a row's largest score, and 1 / sum of exponentials; forward writes them */
 	int64_t tokens;
-	uint64_t first_block; /* of random words, of the first row: each has (positions + 3) / 4 */
+	uint64_t first_block; /* of random words, of the first row: each has (most + 3) / 4 */
 	int64_t ahead; /* floats to the head that comes next, which is asked for ahead of time; 0: there is none */
 };
 
@@ -57,7 +58,7 @@ gp_attention_backward gp_attention_backward_portable, gp_attention_backward_avx2
 gp_attention_forward *gp_attention_forward_choose(void);
 gp_attention_backward *gp_attention_backward_choose(void);
 
-/* Floats of the room, which begins at a cache line; a multiple of one. */
+/* Floats of the room for samples of at most so many positions, which begins at a cache line; a multiple of one. */
 uint64_t gp_attention_forward_room(int64_t positions, int64_t width);
 uint64_t gp_attention_backward_room(int64_t positions, int64_t width);
 

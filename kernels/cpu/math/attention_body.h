@@ -66,8 +66,8 @@ static void ask_to_write(const float *row, const struct gp_attention *a)
 static const uint32_t *words_of_row(const struct gp_attention *a, const struct gp_attention_head *h, int64_t i,
 				    uint32_t *room)
 {
-	const uint64_t each = gp_attention_blocks(a->positions), alone = gp_attention_whole_blocks(h->tokens, 1);
-	const uint64_t together = gp_attention_whole_blocks(a->positions, DRAWN_ROWS);
+	const uint64_t each = gp_attention_blocks(a->most), alone = gp_attention_whole_blocks(h->tokens, 1);
+	const uint64_t together = gp_attention_whole_blocks(a->most, DRAWN_ROWS);
 	const uint64_t first = h->first_block + (uint64_t)i * each;
 	if (DRAWN_ROWS * alone < together) { /* few tokens: what lies between their words costs more than it saves */
 		a->draw(a->seed, a->stream, first, alone, room);
@@ -180,7 +180,7 @@ static inline int64_t rows_from(const struct gp_attention_head *h, int64_t i)
 static void forward_head(const struct gp_attention *a, const struct gp_attention_head *h, float *room)
 {
 	struct attention_room r;
-	gp_attention_lay_out(&r, a->positions, a->width, room, false);
+	gp_attention_lay_out(&r, a->most, a->width, room, false);
 	lanes_pack_turned(r.keys, h->k, a->stride, h->tokens, a->width);
 	take_rows(r.values, r.wide, h->v, a, h->tokens, 1.0f);
 	for (int64_t i = 0; i < h->tokens; i += GP_ATTENTION_ROWS)
@@ -298,7 +298,7 @@ static void backward_block(const struct gp_attention *a, const struct gp_attenti
 static void backward_head(const struct gp_attention *a, const struct gp_attention_head *h, float *room)
 {
 	struct attention_room r;
-	gp_attention_lay_out(&r, a->positions, a->width, room, true);
+	gp_attention_lay_out(&r, a->most, a->width, room, true);
 	lanes_pack_turned(r.keys, h->k, a->stride, h->tokens, a->width);
 	lanes_pack_turned(r.values, h->v, a->stride, h->tokens, a->width);
 	take_rows(r.key_rows, r.wide, h->k, a, h->tokens, 1.0f);

@@ -73,8 +73,8 @@ static struct gp_attention_head head_of(const struct attention_job *job, int64_t
 	const int64_t sample = index / job->heads, head = index % job->heads;
 	const int64_t at = sample * a->positions * a->stride + head * a->width;
 	const int64_t next = head + 1 < job->heads ? a->width : a->positions * a->stride - head * a->width;
-	const uint64_t rows = (uint64_t)(job->samples * job->heads * a->positions);
-	const uint64_t row = (uint64_t)(index * a->positions), blocks = ((uint64_t)a->positions + 3) / 4;
+	const uint64_t rows = (uint64_t)(job->samples * job->heads * a->most), blocks = ((uint64_t)a->most + 3) / 4;
+	const uint64_t drawn = job->draw * rows + (uint64_t)(index * a->most);
 	return (struct gp_attention_head){.q = job->in[Q] + at,
 					  .k = job->in[K] + at,
 					  .v = job->in[V] + at,
@@ -83,9 +83,9 @@ static struct gp_attention_head head_of(const struct attention_job *job, int64_t
 					  .dq = job->dx[Q] ? job->dx[Q] + at : NULL,
 					  .dk = job->dx[K] ? job->dx[K] + at : NULL,
 					  .dv = job->dx[V] ? job->dx[V] + at : NULL,
-					  .sums = job->sums + 2 * row,
+					  .sums = job->sums + 2 * index * a->positions,
 					  .tokens = tokens_of(job, sample),
-					  .first_block = (job->draw * rows + row) * blocks,
+					  .first_block = drawn * blocks,
 					  .ahead = index + 1 < end ? next : 0};
 }
 
@@ -113,7 +113,8 @@ static struct gp_attention attention_of(const struct cpu_call *c, bool dropout)
 	const struct gp_node *g = c->node->base.g;
 	const double p = dropout ? (double)gp_attention_attr(g).p : 0.0;
 	const int64_t width = width_of(g);
-	return (struct gp_attention){.positions = g->shape.dim[0],
+	return (struct gp_attention){.positions = gp_cpu_in_shape(c->plan, c->node, Q)->dim[0],
+				     .most = g->shape.dim[0],
 				     .width = width,
 				     .stride = g->shape.dim[1],
 				     .scale = 1.0f / sqrtf((float)width),
@@ -161,7 +162,7 @@ static enum gp_status attention_forward(const struct cpu_call *c, struct gp_err 
 	(void)err;
 	struct attention_job job = job_of(c, c->mode == GP_TRAIN);
 	job.forward = gp_attention_forward_choose();
-	job.room_floats = gp_attention_forward_room(job.with.positions, job.with.width);
+	job.room_floats = gp_attention_forward_room(job.with.most, job.with.width);
 	run(c, &job);
 	return GP_OK;
 }
@@ -171,7 +172,7 @@ static enum gp_status attention_backward(const struct cpu_call *c, struct gp_err
 	(void)err;
 	struct attention_job job = job_of(c, true);
 	job.backward = gp_attention_backward_choose();
-	job.room_floats = gp_attention_backward_room(job.with.positions, job.with.width);
+	job.room_floats = gp_attention_backward_room(job.with.most, job.with.width);
 	job.dout = c->dout[0];
 	for (int k = Q; k <= V; k++)
 		job.dx[k] = c->dx[k];

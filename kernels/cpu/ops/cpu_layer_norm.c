@@ -35,6 +35,7 @@ struct norm_job {
 	float *sums;                                /* backward: (blocks, 2, features) of weight and bias, or NULL */
 	float *grad_weight, *grad_bias;             /* either may be NULL */
 	int64_t rows, features, blocks;
+	int64_t sample_rows, missing; /* rows of a sample; elements that it has fewer than one of full length */
 	float eps;
 	bool fresh;
 };
@@ -51,6 +52,12 @@ static int64_t blocks_of(int64_t rows)
 	return blocks < BLOCKS ? blocks : BLOCKS;
 }
 
+/* What the draws of a row's elements are counted from: all positions of every sample. */
+static int64_t first_draw(const struct norm_job *job, int64_t row)
+{
+	return row * job->features + row / job->sample_rows * job->missing;
+}
+
 /* --- forward ----------------------------------------------------------------------------------------------------- */
 
 /* The sum lies where the normal row will, or else the output: rows are read whole before that is written to. */
@@ -58,7 +65,7 @@ static void forward_row(const struct norm_job *job, int64_t row)
 {
 	const int64_t n = job->features, at = row * n;
 	float *v = (job->normal ? job->normal : job->out) + at;
-	gp_drop_values(&job->drop, at, v, job->in + at, job->residual ? job->residual + at : NULL, n);
+	gp_drop_values(&job->drop, first_draw(job, row), v, job->in + at, job->residual ? job->residual + at : NULL, n);
 	const struct gp_norm_row r = gp_norm_row_of(v, n, job->eps);
 	if (!job->normal) {
 		gp_norm_row_apply(&r, v, v, job->weight, job->bias, n);
@@ -87,7 +94,7 @@ static void backward_row(const struct norm_job *job, int64_t row)
 	const struct gp_norm_slope s = gp_norm_row_slope(dout, normal, job->weight, n);
 	gp_norm_row_gradient(&s, job->scale[row], d, dout, normal, job->weight, n);
 	if (dx)
-		gp_drop_values(&job->drop, at, dx, d, NULL, n);
+		gp_drop_values(&job->drop, first_draw(job, row), dx, d, NULL, n);
 }
 
 static void backward_part(void *arg, int part, int parts)
@@ -138,15 +145,18 @@ static struct norm_job job_of(const struct cpu_call *c, bool train)
 {
 	const struct gp_node *g = c->node->base.g;
 	const struct gp_layer_norm_attr a = gp_layer_norm_attr(g);
-	const int64_t elements = gp_cpu_elements(c->plan, c->node);
+	const int64_t elements = gp_cpu_elements(c->plan, c->node), batch = c->plan->base.spec.batch;
 	struct norm_job job = {.weight = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT),
 			       .bias = gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS),
 			       .features = features_of(c->node),
 			       .eps = a.eps};
 	job.rows = elements / job.features;
 	job.blocks = blocks_of(job.rows);
+	job.sample_rows = job.rows / batch;
+	job.missing = gp_cpu_missing_in_sample(c->plan, c->node);
 	job.drop = gp_drop_of(train ? a.p : 0.0f, c->plan->base.spec.seed,
-			      gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(g->name)), c->draw, elements);
+			      gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(g->name)), c->draw,
+			      gp_cpu_full_sample(c->plan, c->node) * batch);
 	if (train && c->saved) {
 		job.normal = c->saved;
 		job.scale = job.normal + elements;
