@@ -94,6 +94,16 @@ enum gp_status gp_codec_bytes_for(const struct gp_codec_spec *spec, const struct
 enum gp_status gp_codec_work_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
 				 const struct gp_codec_options *options, uint64_t *ns, struct gp_err *err);
 
+/*
+ * Tensors of fewer elements than an instance was opened for, 0 included: where the chain is a quantizer, which looks at
+ * elements alone, and byte stages, on the host. Passes, and the bound of their payloads, are from then on as those of an
+ * instance for n elements. Only where gp_codec_spec_resizes.
+ */
+bool gp_codec_spec_resizes(const struct gp_codec_spec *spec);
+void gp_codec_resize(struct gp_codec *c, uint64_t n);
+/* gp_codec_bound after such a gp_codec_resize. */
+size_t gp_codec_bound_of(const struct gp_codec *c, uint64_t n);
+
 struct gp_codec_stats {
 	uint64_t encoded, decoded; /* tensors */
 	uint64_t raw_fallbacks;    /* encoded tensors that travelled raw, or in part: not finite, or too large */

@@ -115,7 +115,7 @@ static enum gp_status plan(struct gp_codec *c, const struct gp_codec_spec *spec,
 	GP_TRY(gp_codec_tree_plan(&c->tree, &c->spec, shape, &first, err));
 	if (c->two_trees)
 		GP_TRY(gp_codec_tree_plan(&c->other, &c->spec, shape, &second, err));
-	c->n = c->tree.node[0].n;
+	c->n = c->most = c->tree.node[0].n;
 	return plan_byte_stages(c, err);
 }
 
@@ -243,6 +243,38 @@ void gp_codec_free(struct gp_codec *c)
 	gp_codec_free_payload(c->device, c->scratch[0]);
 	gp_codec_free_payload(c->device, c->scratch[1]);
 	gp_free(c);
+}
+
+bool gp_codec_spec_resizes(const struct gp_codec_spec *spec)
+{
+	int tensors = 0;
+	for (int i = 0; i < spec->stages; i++) {
+		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[i].id);
+		if (ops->kind != GP_CODEC_BYTES && !ops->resize)
+			return false;
+		tensors += ops->kind != GP_CODEC_BYTES;
+	}
+	return tensors == 1;
+}
+
+size_t gp_codec_bound_of(const struct gp_codec *c, uint64_t n)
+{
+	return n == 0 ? 0 : gp_codec_quantizer_bound(&c->tree.node[0], n) + (size_t)c->stages * STAGE_HEAD;
+}
+
+void gp_codec_resize(struct gp_codec *c, uint64_t n)
+{
+	struct gp_codec_node *node = &c->tree.node[0];
+	gp_require(gp_codec_spec_resizes(&c->spec) && !c->device && n <= c->most);
+	c->n = n;
+	c->bound = gp_codec_bound_of(c, n);
+	if (n == 0 || n == node->n)
+		return;
+	node->n = n;
+	node->bound = gp_codec_quantizer_bound(node, n);
+	node->ops->resize(node->state, node->value, n);
+	for (int i = 0; i < c->stages; i++)
+		c->stage[i].most = node->bound + (uint64_t)i * STAGE_HEAD;
 }
 
 size_t gp_codec_bound(const struct gp_codec *c)

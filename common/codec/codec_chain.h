@@ -20,7 +20,7 @@ struct gp_codec {
 	struct gp_codec_spec spec;
 	enum gp_codec_role role;
 	uint32_t chunks;
-	uint64_t n;
+	uint64_t n, most; /* elements of a tensor now (gp_codec_resize), and of the shape it was opened for */
 	/* Encoding and decoding share a tree unless a stage remembers: then each has its own, like two ends. */
 	struct gp_codec_tree tree, other;
 	bool two_trees;

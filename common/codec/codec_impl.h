@@ -138,6 +138,9 @@ struct gp_codec_ops {
 	 * has just encoded, which must leave its state as it is. */
 	enum gp_status (*decode)(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 				 struct gp_err *err);
+	/* (optional) passes from here on are over n elements, from 1 to those of the setup, exactly as after an `open` for n.
+	 * NULL: always over all. A codec that remembers has none. */
+	void (*resize)(void *state, const double *value, uint64_t n);
 	/* (optional) bytes of one element's code, for bitshuffle. NULL: 1. */
 	int (*unit)(const double *value);
 

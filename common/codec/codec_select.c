@@ -75,6 +75,11 @@ enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, int
 	return GP_OK;
 }
 
+void gp_select_resize(struct gp_select *s, uint64_t n)
+{
+	s->n = n;
+}
+
 void gp_select_free(struct gp_select *s)
 {
 	if (!s)

@@ -20,6 +20,8 @@ enum gp_status gp_select_new(const struct gp_codec_loops *loops, uint64_t n, int
 			     struct gp_err *err);
 /* What it allocates. */
 uint64_t gp_select_bytes(uint64_t n, int ranks);
+/* From here on of n elements, no more than it was made for. */
+void gp_select_resize(struct gp_select *s, uint64_t n);
 void gp_select_free(struct gp_select *s);
 /* value[i] = the element of x[0..n) with rank[i] in ascending order; rank ascending, each below n. False, and no
  * result, when an element is NaN or infinite. -0 counts as +0 and is returned as +0. */

@@ -97,6 +97,16 @@ static enum gp_status check_bound(const struct gp_codec_node *node, int stage, s
 	return GP_OK;
 }
 
+static uint64_t with_head(const struct gp_codec_node *node, uint64_t bound, uint64_t n)
+{
+	return node->ops->info.lossless ? bound : GP_CODEC_HEAD + (bound > 4 * n ? bound : 4 * n);
+}
+
+uint64_t gp_codec_quantizer_bound(const struct gp_codec_node *node, uint64_t n)
+{
+	return with_head(node, node->ops->bound(node->value, n), n);
+}
+
 static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_spec *spec, int stage,
 				const struct gp_shape *shape, const struct gp_codec_options *options,
 				struct gp_codec_node **out, struct gp_err *err)
@@ -115,8 +125,7 @@ static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_s
 		node->bound = node->ops->bound(node->value, node->n);
 	else
 		GP_TRY(plan_parts(t, node, spec, stage, options, err));
-	if (!node->ops->info.lossless)
-		node->bound = GP_CODEC_HEAD + (node->bound > 4 * node->n ? node->bound : 4 * node->n);
+	node->bound = with_head(node, node->bound, node->n);
 	GP_TRY(check_bound(node, stage, err));
 	const struct gp_codec_setup setup = setup_of(t, node, options);
 	t->memory_bytes = add(t->memory_bytes, node->ops->bytes ? node->ops->bytes(node->value, &setup) : 4096);

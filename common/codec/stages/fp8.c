@@ -59,6 +59,12 @@ static enum gp_status decode_fp8(void *state, const struct gp_codec_pass *pass, 
 	return GP_OK;
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	((struct fp8 *)state)->n = n;
+}
+
 const struct gp_codec_ops gp_codec_fp8 = {
 	.id = GP_CODEC_ID_fp8,
 	.kind = GP_CODEC_QUANTIZER,
@@ -70,6 +76,7 @@ const struct gp_codec_ops gp_codec_fp8 = {
 		 .max = GP_FP8_E4M3,
 		 .words = "e5m2|e4m3",
 		 .help = "e5m2: more range (to 57344); e4m3: more precision (to 448)"}},
+	.resize = resize,
 	.bound = bound_fp8,
 	.open = open_fp8,
 	.close = gp_free,
@@ -182,6 +189,7 @@ const struct gp_codec_ops gp_codec_s2fp8 = {
 	.info = {.name = "s2fp8",
 		 .summary = "8-bit floating point around the tensor's own magnitudes",
 		 .examples = GP_EXAMPLES("s2fp8", "s2fp8+zstd")},
+	.resize = resize,
 	.bound = bound_s2fp8,
 	.open = open_s2fp8,
 	.close = gp_free,

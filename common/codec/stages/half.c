@@ -79,12 +79,19 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return GP_OK;
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	((struct half *)state)->n = n;
+}
+
 const struct gp_codec_ops gp_codec_fp16 = {
 	.id = GP_CODEC_ID_fp16,
 	.kind = GP_CODEC_QUANTIZER,
 	.info = {.name = "fp16",
 		 .summary = "IEEE half precision: 2 bytes per element",
 		 .examples = GP_EXAMPLES("fp16")},
+	.resize = resize,
 	.bound = bound,
 	.open = open_fp16,
 	.close = gp_free,
@@ -99,6 +106,7 @@ const struct gp_codec_ops gp_codec_bf16 = {
 	.info = {.name = "bf16",
 		 .summary = "bfloat16, the range of fp32: 2 bytes per element",
 		 .examples = GP_EXAMPLES("bf16")},
+	.resize = resize,
 	.bound = bound,
 	.open = open_bf16,
 	.close = gp_free,

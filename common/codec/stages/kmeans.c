@@ -147,6 +147,12 @@ static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 	return gp_codec_work_add(ns, setup->encodes ? fit : 0);
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	((struct kmeans *)state)->n = n;
+}
+
 const struct gp_codec_ops gp_codec_kmeans = {
 	.id = GP_CODEC_ID_kmeans,
 	.kind = GP_CODEC_QUANTIZER,
@@ -156,6 +162,7 @@ const struct gp_codec_ops gp_codec_kmeans = {
 					 "kmeans:bits=3")},
 	.keys = 1,
 	.key = {{.name = "bits", .min = 1, .max = 8, .initial = 4, .help = "bits of a code"}},
+	.resize = resize,
 	.bound = bound,
 	.open = open_kmeans,
 	.close = close_kmeans,

@@ -57,6 +57,14 @@ enum gp_status gp_prune_new(uint64_t n, uint64_t k, bool encodes, struct gp_prun
 	return GP_OK;
 }
 
+void gp_prune_resize(struct gp_prune *p, uint64_t n, uint64_t k)
+{
+	p->n = n;
+	p->k = k;
+	if (p->select)
+		gp_topk_select_resize(p->select, n);
+}
+
 void gp_prune_free(struct gp_prune *p)
 {
 	if (!p)

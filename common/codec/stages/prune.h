@@ -21,6 +21,8 @@ uint64_t gp_prune_bitmap_bytes(uint64_t n);
 /* 1 <= k <= n. Without `encodes` it can only join. */
 enum gp_status gp_prune_new(uint64_t n, uint64_t k, bool encodes, struct gp_prune **out, struct gp_err *err);
 uint64_t gp_prune_bytes(uint64_t n, uint64_t k, bool encodes);
+/* From here on of n elements, no more than it was made for. */
+void gp_prune_resize(struct gp_prune *p, uint64_t n, uint64_t k);
 void gp_prune_free(struct gp_prune *p);
 /* Room for the k chosen elements, in order; lives as long as p. */
 float *gp_prune_values(struct gp_prune *p);

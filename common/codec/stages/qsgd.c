@@ -106,6 +106,12 @@ static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 		.help = "elements that share a norm"                                                                   \
 	}
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	((struct gp_level_coder *)state)->n = n;
+}
+
 const struct gp_codec_ops gp_codec_qsgd = {
 	.id = GP_CODEC_ID_qsgd,
 	.kind = GP_CODEC_QUANTIZER,
@@ -117,6 +123,7 @@ const struct gp_codec_ops gp_codec_qsgd = {
 					 "qsgd:bits=8", "qsgd:bits=8,bucket=33", "qsgd:bits=8,bucket=1048576")},
 	.keys = 2,
 	.key = {BITS, BUCKET},
+	.resize = resize,
 	.bound = bound,
 	.work = work,
 	.open = open_qsgd,
@@ -137,6 +144,7 @@ const struct gp_codec_ops gp_codec_qsgdinf = {
 					 "qsgdinf:bits=8,bucket=20000")},
 	.keys = 2,
 	.key = {BITS, BUCKET},
+	.resize = resize,
 	.bound = bound,
 	.work = work,
 	.open = open_qsgdinf,
@@ -156,6 +164,7 @@ const struct gp_codec_ops gp_codec_nuqsgd = {
 				     "nuqsgd:bits=8,bucket=256", "nuqsgd:bits=8,bucket=1000")},
 	.keys = 2,
 	.key = {BITS, BUCKET},
+	.resize = resize,
 	.bound = bound,
 	.work = work,
 	.open = open_nuqsgd,
@@ -173,6 +182,7 @@ const struct gp_codec_ops gp_codec_terngrad = {
 					 "terngrad:bucket=5000")},
 	.keys = 1,
 	.key = {BUCKET},
+	.resize = resize,
 	.bound = bound_terngrad,
 	.work = work,
 	.open = open_terngrad,

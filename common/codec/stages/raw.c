@@ -49,6 +49,12 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return GP_OK;
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	memcpy(state, &n, sizeof n);
+}
+
 const struct gp_codec_ops gp_codec_raw = {
 	.id = GP_CODEC_ID_raw,
 	.kind = GP_CODEC_QUANTIZER,
@@ -56,6 +62,7 @@ const struct gp_codec_ops gp_codec_raw = {
 		 .summary = "fp32 as it is: 4 bytes per element",
 		 .lossless = true,
 		 .examples = GP_EXAMPLES("raw")},
+	.resize = resize,
 	.bound = bound,
 	.open = open_raw,
 	.close = gp_free,

@@ -236,6 +236,12 @@ static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 	return gp_codec_work_times(setup->n, setup->encodes ? 8 : 6);
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	((struct smaq *)state)->coder.n = n;
+}
+
 const struct gp_codec_ops gp_codec_smaq = {
 	.id = GP_CODEC_ID_smaq,
 	.kind = GP_CODEC_QUANTIZER,
@@ -256,6 +262,7 @@ const struct gp_codec_ops gp_codec_smaq = {
 		 .initial = 8,
 		 .help = "bits of a code within 2.5; beyond is clamped. Both widths include flag and sign"}},
 	.check = check,
+	.resize = resize,
 	.bound = bound,
 	.bytes = state_bytes,
 	.work = work,

@@ -289,6 +289,16 @@ static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 	return gp_codec_work_times(setup->n, setup->encodes ? 16 : 6);
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	struct sortquant *q = state;
+	q->cut = gp_sortquant_cut_of(value, n);
+	if (q->prune)
+		gp_prune_resize(q->prune, n, q->cut.chosen);
+	if (q->select)
+		gp_select_resize(q->select, q->cut.sampled ? q->cut.sampled : q->cut.chosen);
+}
+
 const struct gp_codec_ops gp_codec_sortquant = {
 	.id = GP_CODEC_ID_sortquant,
 	.kind = GP_CODEC_QUANTIZER,
@@ -320,6 +330,7 @@ const struct gp_codec_ops gp_codec_sortquant = {
 			       .decimals = 4,
 			       .help = "share of elements chosen, largest magnitudes first; the rest become 0"}},
 	.check = check,
+	.resize = resize,
 	.bound = bound,
 	.open = open_sortquant,
 	.close = close_sortquant,

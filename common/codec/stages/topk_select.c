@@ -60,6 +60,11 @@ enum gp_status gp_topk_select_new(const struct gp_topk_loops *loops, uint64_t n,
 	return GP_OK;
 }
 
+void gp_topk_select_resize(struct gp_topk_select *s, uint64_t n)
+{
+	s->n = n;
+}
+
 void gp_topk_select_free(struct gp_topk_select *s)
 {
 	if (s)

@@ -22,6 +22,8 @@ enum gp_status gp_topk_select_new(const struct gp_topk_loops *loops, uint64_t n,
 				  struct gp_err *err);
 /* What it allocates. */
 uint64_t gp_topk_select_bytes(uint64_t n);
+/* From here on of n elements, no more than it was made for. */
+void gp_topk_select_resize(struct gp_topk_select *s, uint64_t n);
 void gp_topk_select_free(struct gp_topk_select *s);
 /* Key (topk_loops.h) of the k-th largest magnitude, 1 <= k <= n, and how many of those equal to it belong to the k.
  * False, and no result, when an element is NaN or infinite. */

@@ -54,6 +54,12 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 	return gp_quant_read(u->loops, &u->table, in, u->n, x, err);
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	((struct uniform *)state)->n = n;
+}
+
 const struct gp_codec_ops gp_codec_uniform = {
 	.id = GP_CODEC_ID_uniform,
 	.kind = GP_CODEC_QUANTIZER,
@@ -65,6 +71,7 @@ const struct gp_codec_ops gp_codec_uniform = {
 					 "uniform:bits=13", "uniform:bits=15")},
 	.keys = 1,
 	.key = {{.name = "bits", .min = 1, .max = 16, .initial = 8, .help = "bits of a code"}},
+	.resize = resize,
 	.bound = bound,
 	.open = open_uniform,
 	.close = gp_free,
