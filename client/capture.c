@@ -200,8 +200,8 @@ static enum gp_status go_forward(struct run *r, struct gp_capture *out, struct g
 {
 	const struct gp_device_ops *ops = r->device->ops;
 	const size_t samples = (size_t)r->samples;
-	gp_batch_map_copy(&r->map, r->batch, 0, samples, r->plan[HEAD], 0, r->cross->parts.head_in);
-	gp_batch_map_copy(&r->map, r->batch, 0, samples, r->plan[TAIL], 0, r->cross->parts.tail_in);
+	gp_batch_map_copy(&r->map, r->batch, 0, samples, 0, r->plan[HEAD], 0, r->cross->parts.head_in);
+	gp_batch_map_copy(&r->map, r->batch, 0, samples, 0, r->plan[TAIL], 0, r->cross->parts.tail_in);
 	GP_TRY(ops->forward(r->plan[HEAD], 0, GP_TRAIN, 0, err));
 	pass_on(r, GP_ACT_UP, out);
 	GP_TRY(ops->forward(r->plan[BODY], 0, GP_TRAIN, 0, err));

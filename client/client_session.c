@@ -268,7 +268,8 @@ static enum gp_status check_limits(const struct gp_client_session *s, const Gpsp
 {
 	if (!limits || limits->window < 1 || limits->step_timeout_ms > GP_STEP_TIMEOUT_MS_MAX)
 		GP_FAIL(err, GP_PROTO,
-			"server %s gave limits that no session can keep: a window of %u chunks and a step timeout of %u ms "
+			"server %s gave limits that no session can keep: a window of %u chunks and a step timeout of "
+			"%u ms "
 			"(at least 1 chunk, at most %u ms)",
 			s->open->server, limits ? limits->window : 0, limits ? limits->step_timeout_ms : 0,
 			GP_STEP_TIMEOUT_MS_MAX);
@@ -389,6 +390,11 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
 	if (!m->calibrates && o->spec->calibrates)
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to take statistics anew (--recalibrate)", o->server);
+	s->takes_lengths = m->lengths && o->spec->lengths;
+	if (o->spec->lengths && !m->lengths)
+		gp_log(session, GP_LOG_WARN,
+		       "server %s (%s) computes all positions of every chunk: padding is not left out", o->server,
+		       m->device[0] ? "its device does" : "it is too old");
 	s->server_memory_bytes = m->memory_bytes;
 	s->server_device_bytes = m->device_memory_bytes;
 	gp_text_sanitize(m->device, s->server_device, sizeof s->server_device);

@@ -89,18 +89,19 @@ struct gp_client_commit {
 /* Links that broke one after the other, while no step was committed, no chunk of an evaluation answered, and no tensor came
  * whole of which the server keeps the place. */
 struct gp_client_standstill {
-	uint64_t begin_ns;                  /* when the first of them broke, which may have brought something; 0: none */
+	uint64_t begin_ns; /* when the first of them broke, which may have brought something; 0: none */
 	uint64_t sent_bytes, received_bytes; /* on the wire, until then */
-	uint32_t links;                     /* that broke since then */
+	uint32_t links;                      /* that broke since then */
 };
 
 struct gp_client_session {
 	uv_loop_t *loop;
-	struct gp_channel *ch; /* NULL between two links */
-	uint64_t id; /* from WELCOME; every frame names it */
+	struct gp_channel *ch;        /* NULL between two links */
+	uint64_t id;                  /* from WELCOME; every frame names it */
 	uint64_t device_failed_after; /* number of steps after which another failure of its device is survived */
 	uint64_t server_memory_bytes, server_device_bytes; /* of the host, of its device's own memory */
-	char server_device[GP_DEVICE_TITLE];               /* on which the body runs; "" from an old server */
+	bool takes_lengths;                  /* of chunks' own sequences: READY says so, as OPEN has asked */
+	char server_device[GP_DEVICE_TITLE]; /* on which the body runs; "" from an old server */
 	uint64_t steps,
 		committed; /* steps whose COMMIT this side has decided on; steps the server has committed, as far as we know */
 	uint32_t reconnects;
@@ -137,8 +138,8 @@ struct gp_client_session {
 	uint64_t server_steps, server_checkpoint; /* from WELCOME */
 	uint64_t stored[GP_CHECKPOINTS_MAX]; /* from WELCOME: where none is common, what the server has of the run */
 	size_t stored_count;
-	bool keeps_place;                         /* the server, when a link breaks within a step */
-	bool has_place;                           /* this link goes on where both ends were */
+	bool keeps_place; /* the server, when a link breaks within a step */
+	bool has_place;   /* this link goes on where both ends were */
 	struct gp_place server_place;
 	uint64_t server_has; /* by all numbers of its last place: chunks that came whole */
 	struct gp_client_commit last_commit;

@@ -34,6 +34,7 @@ static enum gp_status fill(struct gp_crossing *c, const struct gp_graph *g, cons
 	const uint64_t inputs = count < 64 ? ((uint64_t)1 << count) - 1 : UINT64_MAX;
 	session->data_inputs = inputs & ~c->parts.body_activation;
 	session->frozen_inputs = inputs & ~c->parts.body_gradient;
+	session->lengths = session->lengths && gp_graph_sequence(c->parts.body) > 0;
 	GP_TRY(gp_flow_list_find(c->parts.body, session, &c->list, err));
 	c->tail_gradients = session->eval_only ? 0 : find_tail_gradients(c);
 	c->head_backward = !session->eval_only && head_is_reached(c);

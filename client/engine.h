@@ -33,10 +33,11 @@ struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
 	const char *device;
 	int threads;
-	bool window_given; /* the user has set it: a server that allows less is refused */
+	bool window_given;              /* the user has set it: a server that allows less is refused */
 	struct gp_session_spec session; /* with eval_only there is no memory for gradients */
 	enum gp_loss_kind loss;         /* by the labels of the data */
-	bool profile;                   /* measure every node of this side */
+	bool drop_padding; /* a chunk has as many positions as its longest row, where model, data and device allow it */
+	bool profile;      /* measure every node of this side */
 	const struct gp_weights *init; /* NULL: drawn from seed */
 	struct gp_run_state *run;      /* (optional) checkpoints: written as they fall due, and where the run goes on */
 	/* split only; texts and tables must outlive the engine */
@@ -142,7 +143,7 @@ static inline bool gp_engine_goes_on(const struct gp_engine_watch *w, uint32_t b
 struct gp_engine {
 	const struct gp_engine_ops *ops;
 	struct gp_engine_spec spec;
-	uint64_t steps; /* done, of the whole run: above 0 at once where a checkpoint was loaded */
+	uint64_t steps;   /* done, of the whole run: above 0 at once where a checkpoint was loaded */
 	bool looks_ahead; /* `step` has a use for `next` */
 	/* (optional) The caller's, between calls: gets every row of the outputs of `evaluate`, and its label. */
 	struct gp_metrics *metrics;

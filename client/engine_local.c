@@ -67,8 +67,12 @@ static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batc
 	const int slot = slot_of(e, chunk);
 	const struct gp_engine_spec *spec = &e->base.spec;
 	const size_t samples = (size_t)chunk_samples(spec);
+	const size_t first = (size_t)chunk * samples;
+	const bool drops = spec->drop_padding && ops->set_length;
+	const uint32_t length = drops ? gp_batch_map_length(&e->map, batch, first, samples, NULL) : 0;
 	GP_TRY(wait_for_slot(e, slot, err));
-	gp_batch_map_copy(&e->map, batch, (size_t)chunk * samples, samples, e->plan, slot, NULL);
+	gp_plan_set_length(e->plan, slot, length);
+	gp_batch_map_copy(&e->map, batch, first, samples, length, e->plan, slot, NULL);
 	return ops->forward(e->plan, slot, mode, draw, err);
 }
 

@@ -94,13 +94,24 @@ static uint8_t flags_of(const struct split_engine *e)
 	return e->train ? 0 : GP_FRAME_FLAG_EVAL | (e->calibrates ? GP_FRAME_FLAG_CALIBRATE : 0);
 }
 
+/* Where the body has no sequences, its chunks have no length. */
+static uint32_t wire_length(const struct split_slot *s)
+{
+	return s->e->flows.positions > 0 ? s->length : 0;
+}
+
 static void encode_tensor(struct split_slot *s, struct gp_flow *flow, void *tensor,
 			  void (*encoded)(struct gp_transfer *))
 {
 	const struct split_engine *e = s->e;
 	struct gp_transfer *t = &flow->slot[s->index];
-	const struct gp_frame_head head = {
-		.flags = flags_of(e), .chunk = s->chunk, .session = e->session.id, .step = s->step};
+	const struct gp_frame_head head = {.flags = flags_of(e),
+					   .chunk = s->chunk,
+					   .length = wire_length(s),
+					   .session = e->session.id,
+					   .step = s->step};
+	if (head.length > 0)
+		gp_transfer_set_rows(t, s->rows);
 	t->sample = chunk_samples(s);
 	gp_transfer_encode(t, &head, tensor, s->number, encoded);
 }
@@ -132,23 +143,20 @@ static struct split_slot *take_decoded(struct gp_transfer *t)
 
 /* --- head forward ------------------------------------------------------------------------------------------------ */
 
-static size_t chunk_bytes(const struct split_engine *e, int input)
-{
-	return (size_t)gp_split_chunk_samples(e) * e->map.sample_bytes[input];
-}
-
 /* Everything of the batch that some part of the model reads, so that the batch may go. */
 static void copy_batch(struct split_slot *s)
 {
 	const struct split_engine *e = s->e;
 	const struct gp_graph_parts *p = &e->cross->parts;
 	const size_t samples = (size_t)gp_split_chunk_samples(e);
-	gp_batch_map_copy(&e->map, s->batch, s->first, samples, e->head_plan, s->index, p->head_in);
-	gp_batch_map_copy(&e->map, s->batch, s->first, samples, e->tail_plan, s->index, p->tail_in);
+	gp_plan_set_length(e->head_plan, s->index, s->length);
+	gp_plan_set_length(e->tail_plan, s->index, s->length);
+	gp_batch_map_copy(&e->map, s->batch, s->first, samples, s->length, e->head_plan, s->index, p->head_in);
+	gp_batch_map_copy(&e->map, s->batch, s->first, samples, s->length, e->tail_plan, s->index, p->tail_in);
 	for (int i = 0; i < p->body->inputs; i++)
 		if (p->body_in[i].from == GP_FROM_DATA)
-			memcpy(s->data[i], gp_batch_map_at(&e->map, s->batch, p->body_in[i].index, s->first),
-			       chunk_bytes(e, p->body_in[i].index));
+			gp_batch_map_put(&e->map, s->batch, p->body_in[i].index, s->first, samples, s->length,
+					 s->data[i]);
 	memcpy(s->labels, gp_batch_labels(s->batch, s->first), samples * sizeof *s->labels);
 }
 
@@ -192,6 +200,13 @@ void gp_split_send_again(struct split_slot *s)
 		send_frame(e, &e->flows.flow[GP_ACT_UP][i].slot[s->index]);
 }
 
+/* Whether chunks have as many positions as their longest row: at the server, too, where it sees any of them. */
+static bool drops_padding(const struct split_engine *e)
+{
+	return e->base.spec.drop_padding && e->device->ops->set_length &&
+	       (gp_graph_sequence(e->cross->parts.body) == 0 || e->session.takes_lengths);
+}
+
 static void begin_chunk(struct split_engine *e, struct split_slot *s, uint64_t number)
 {
 	const struct split_batch *b = &e->batch[number >= e->batch[0].end];
@@ -204,6 +219,9 @@ static void begin_chunk(struct split_engine *e, struct split_slot *s, uint64_t n
 	s->number = number;
 	s->step = e->train ? number / chunks : e->step;
 	s->chunk = (uint32_t)(e->train ? number % chunks : number);
+	s->length = 0;
+	if (drops_padding(e))
+		s->length = gp_batch_map_length(&e->map, s->batch, s->first, (size_t)samples, s->rows);
 	s->state = SLOT_FORWARD;
 	submit(s, run_head_forward, finish_head, head_forward_done, 1);
 }
@@ -228,10 +246,13 @@ static void copy_outputs(struct split_slot *s)
 	memcpy(e->outputs + s->first * row, tail_buffer(s, GP_BUF_OUTPUT, 0), (size_t)s->valid * row * sizeof(float));
 }
 
-static size_t head_output_bytes(const struct split_engine *e, int output)
+static size_t head_output_bytes(const struct split_slot *s, int output)
 {
-	const struct gp_type *type = gp_graph_output_type(e->cross->parts.head, output);
-	return (size_t)gp_split_chunk_samples(e) * gp_shape_elements(&type->shape) * gp_dtype_bytes(type->dtype);
+	const struct gp_graph *g = s->e->cross->parts.head;
+	const struct gp_graph_value *v = &g->value[g->output[output].value];
+	const size_t sample = gp_shape_elements(&v->type.shape) * gp_dtype_bytes(v->type.dtype);
+	const size_t positions = v->sequence && s->length > 0 ? (size_t)v->type.shape.dim[0] : 0;
+	return (size_t)gp_split_chunk_samples(s->e) * (positions ? sample / positions * s->length : sample);
 }
 
 /* What the head made and the tail reads never leaves this side. */
@@ -241,7 +262,7 @@ static void copy_from_head(struct split_slot *s)
 	for (int i = 0; i < p->tail->inputs; i++)
 		if (p->tail_in[i].from == GP_FROM_HEAD)
 			memcpy(tail_buffer(s, GP_BUF_INPUT, i), head_buffer(s, GP_BUF_OUTPUT, p->tail_in[i].index),
-			       head_output_bytes(s->e, p->tail_in[i].index));
+			       head_output_bytes(s, p->tail_in[i].index));
 }
 
 static void run_tail(struct gp_task *task)
@@ -334,7 +355,7 @@ static void add_from_tail(struct split_slot *s)
 			continue;
 		float *to = head_buffer(s, GP_BUF_GRAD_OUTPUT, from->index);
 		const float *part = tail_buffer(s, GP_BUF_GRAD_INPUT, i);
-		const size_t bytes = head_output_bytes(e, from->index);
+		const size_t bytes = head_output_bytes(s, from->index);
 		if (!reaches_body(e, from->index))
 			memcpy(to, part, bytes);
 		else
@@ -414,7 +435,7 @@ static enum gp_status take_frame(struct split_engine *e, const struct gp_frame_h
 	const uint8_t flags = flags_of(e);
 	const uint64_t bit = (uint64_t)1 << head->tensor;
 	if (head->step != e->step || head->flags != flags || number != *due || s->number != number ||
-	    (s->state != before && (s->state != during || s->arrived & bit)))
+	    head->length != wire_length(s) || (s->state != before && (s->state != during || s->arrived & bit)))
 		return unexpected(head, err);
 	if (s->state == before) {
 		s->state = during;

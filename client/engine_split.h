@@ -38,6 +38,8 @@ struct split_slot {
 	const struct gp_batch *batch; /* until the head's forward is done; in training until the step is */
 	size_t first;                 /* the chunk's first sample in it */
 	uint64_t arrived;             /* bit i: tensor i of the direction that comes has begun to arrive */
+	uint32_t length;              /* positions of its sequences; 0: all of them */
+	uint32_t *rows;               /* of each sample */
 	int pending;                  /* tensors still to be encoded, or decoded */
 	void **data;                  /* by input of the body: copies of those that are data */
 	int32_t *labels;

@@ -118,6 +118,7 @@ static void free_slots(struct split_engine *e)
 			gp_free(e->slot[i].data[k]);
 		gp_free(e->slot[i].data);
 		gp_free(e->slot[i].labels);
+		gp_free(e->slot[i].rows);
 	}
 	gp_free(e->slot);
 }
@@ -174,7 +175,6 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 				  .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
 				  .loss = spec->loss,
 				  .precision = spec->client_precision};
-	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
 	ps.graph = e->cross->parts.head;
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->head_plan, err));
 	ps.graph = e->cross->parts.tail;
@@ -230,7 +230,8 @@ static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 		e->slot[i].e = e;
 		e->slot[i].index = i;
 		e->slot[i].labels = gp_calloc((size_t)gp_split_chunk_samples(e), sizeof(int32_t));
-		if (!e->slot[i].labels)
+		e->slot[i].rows = gp_calloc((size_t)gp_split_chunk_samples(e), sizeof *e->slot[i].rows);
+		if (!e->slot[i].labels || !e->slot[i].rows)
 			GP_FAIL(err, GP_NOMEM, "out of memory for labels");
 		GP_TRY(make_data(e, &e->slot[i], err));
 	}
@@ -292,6 +293,10 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 	e->base.ops = &ops;
 	e->base.spec = *spec;
 	enum gp_status status = make_workers(e, err);
+	if (status == GP_OK)
+		status = gp_device_open(spec->device, spec->threads, &e->device, err);
+	if (status == GP_OK)
+		e->base.spec.session.lengths = spec->drop_padding && e->device->ops->set_length;
 	if (status == GP_OK)
 		status = gp_crossing_find(spec->graph, &spec->cut, &e->base.spec.session, &e->cross, err);
 	if (status == GP_OK)

@@ -172,12 +172,13 @@ static json_t *tensors_json(const struct gp_engine_figures *f)
 			const int value = input ? f->body->node[i].first_value : f->body->output[i].value;
 			if (!flow->codec)
 				continue;
-			json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I}", "direction",
+			json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "direction",
 							     gp_direction_info[d].name, "name",
 							     gp_crossing_name(f->body, (enum gp_direction)d, i),
 							     "dtype", gp_dtype_name(f->body->value[value].type.dtype),
 							     "frames", (json_int_t)flow->total.frames, "tensor_bytes",
-							     (json_int_t)flow->total.tensor_bytes, "payload_bytes",
+							     (json_int_t)flow->total.tensor_bytes, "unpadded_bytes",
+							     (json_int_t)flow->total.row_bytes, "payload_bytes",
 							     (json_int_t)flow->total.payload_bytes));
 		}
 	return all;

@@ -372,6 +372,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .window_given = s->window > 0,
 				      .client_precision = j->client_precision,
 				      .loss = j->values ? GP_LOSS_SQUARED_ERROR : GP_LOSS_CROSS_ENTROPY,
+				      .drop_padding = s->pad == GP_PAD_DROP,
 				      .profile = s->profile,
 				      .init = j->init,
 				      .run = run,

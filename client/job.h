@@ -31,6 +31,10 @@ enum gp_job_purpose {
 	GP_JOB_INFER, /* infer: --data may be left out, too */
 };
 
+/* --pad, in the order of its choices. */
+enum gp_pad { GP_PAD_MAX, GP_PAD_DROP };
+#define GP_PAD_CHOICES "max|drop"
+
 struct gp_job_settings {
 	const char *server, *cut, *device;
 	bool local;
@@ -48,6 +52,7 @@ struct gp_job_settings {
 	const char *recalibrated; /* eval's --save */
 	const char *batch_norm;   /* no shared row: train alone has the flag; NULL: chunk */
 	int64_t seed, batch, chunks, window;
+	int pad;                          /* of GP_PAD_CHOICES */
 	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
 	bool json, progress;
 	int64_t skip_bad;
@@ -58,20 +63,20 @@ struct gp_job_settings {
 /* Offsets are those of struct gp_job_settings. */
 extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads, precisions, timeouts */
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
-extern const struct gp_opt_rows gp_job_model_rows; /* --model --data --input --init --init-skip --init-anyway --seed */
-extern const struct gp_opt_rows gp_job_freeze_rows;   /* --freeze: train and capture */
-extern const struct gp_opt_rows gp_job_skip_rows;     /* --skip-bad: train and eval */
+extern const struct gp_opt_rows gp_job_model_rows;  /* --model --data --input --init --init-skip --init-anyway --seed */
+extern const struct gp_opt_rows gp_job_freeze_rows; /* --freeze: train and capture */
+extern const struct gp_opt_rows gp_job_skip_rows;   /* --skip-bad: train and eval */
 extern const struct gp_opt_rows gp_job_recalibrate_rows; /* --recalibrate: train and eval */
-extern const struct gp_opt_rows gp_job_batch_rows;    /* --batch --chunks --window */
-extern const struct gp_opt_rows gp_job_codec_rows;    /* --codec and activations' */
-extern const struct gp_opt_rows gp_job_grad_rows;     /* codecs of gradients */
-extern const struct gp_opt_rows gp_job_output_rows;   /* --json --log --config */
+extern const struct gp_opt_rows gp_job_batch_rows;       /* --batch --chunks --window */
+extern const struct gp_opt_rows gp_job_codec_rows;       /* --codec and activations' */
+extern const struct gp_opt_rows gp_job_grad_rows;        /* codecs of gradients */
+extern const struct gp_opt_rows gp_job_output_rows;      /* --json --log --config */
 extern const struct gp_opt_rows gp_job_progress_rows;
 
 struct gp_job {
 	const struct gp_job_settings *set;
 	struct gp_graph *graph;
-	struct gp_weights *init; /* NULL without --init */
+	struct gp_weights *init;     /* NULL without --init */
 	struct gp_saved_model saved; /* what its file says about itself; zeroed without */
 	bool model_of_file;          /* --model was left out */
 	char data[GP_SAVED_TEXT];    /* for `infer` without --data */

@@ -220,6 +220,13 @@ static const struct gp_opt batch_rows[] = {
 	 .min = 0,
 	 .max = 4096,
 	 .help = "chunks in flight at once; 0 = the smaller of 4 and --chunks"},
+	{.name = "pad",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(pad),
+	 .initial = "max",
+	 .choices = GP_PAD_CHOICES,
+	 .help = "texts: max = every text is filled up to the model's length; drop = a chunk is as long as its "
+		 "longest text, and what fills up the others does not travel"},
 };
 const struct gp_opt_rows gp_job_batch_rows = ROWS(batch_rows);
 

@@ -60,7 +60,8 @@ static uint64_t first_of_step(const struct gp_body *b)
 
 static struct gp_frame_head out_head(const struct gp_body *b, const struct body_slot *s)
 {
-	return (struct gp_frame_head){.flags = s->flags, .chunk = s->chunk, .session = b->spec.id, .step = s->step};
+	return (struct gp_frame_head){
+		.flags = s->flags, .chunk = s->chunk, .session = b->spec.id, .step = s->step, .length = s->length};
 }
 
 static void account_compute(struct gp_body *b, enum gp_frame_type made, const struct gp_task *t)
@@ -113,9 +114,12 @@ static void encode_all(struct body_slot *s, enum gp_direction d, enum gp_plan_bu
 	s->pending = b->flows.used[d];
 	for (int i = 0; i < b->flows.tensors[d]; i++) {
 		struct gp_flow *flow = &b->flows.flow[d][i];
-		if (flow->codec)
-			gp_transfer_encode(&flow->slot[s->index], &head,
-					   b->dev->ops->buffer(b->plan, s->index, buffer, i), s->number, encoded);
+		if (!flow->codec)
+			continue;
+		if (s->length > 0)
+			gp_transfer_set_rows(&flow->slot[s->index], s->rows);
+		gp_transfer_encode(&flow->slot[s->index], &head, b->dev->ops->buffer(b->plan, s->index, buffer, i),
+				   s->number, encoded);
 	}
 }
 
@@ -206,6 +210,8 @@ static void run_forward(struct gp_task *task)
 	enum gp_mode mode = calibrates ? GP_CALIBRATE : s->flags & GP_FRAME_FLAG_EVAL ? GP_EVAL : GP_TRAIN;
 	const uint64_t draw = calibrates ? s->chunk : s->number;
 	task->status = begin_pass(s, &task->err);
+	if (task->status == GP_OK && b->spec.session.lengths)
+		b->dev->ops->set_length(b->plan, s->index, s->length);
 	if (task->status == GP_OK)
 		task->status = b->dev->ops->queue_forward(b->plan, s->index, mode, draw, &task->err);
 	end_pass(s);
@@ -235,6 +241,14 @@ static bool decoded(struct gp_transfer *t)
 	return gp_body_task_ok(b, &t->task);
 }
 
+/* How many positions each sample has itself: the most that a tensor of the chunk has brought. Where none leaves any out, all
+ * of the chunk's. */
+static void note_rows(struct body_slot *s, const struct gp_transfer *t)
+{
+	for (int64_t n = 0; s->length > 0 && t->rows && n < t->flow->samples; n++)
+		s->rows[n] = t->rows[n] > s->rows[n] ? t->rows[n] : s->rows[n];
+}
+
 /* A chunk of the next step is computed with the parameters that COMMIT makes: it waits for that. */
 static void act_decoded(struct gp_transfer *t)
 {
@@ -242,6 +256,7 @@ static void act_decoded(struct gp_transfer *t)
 	struct body_slot *s = &b->slot[t->slot];
 	if (!decoded(t))
 		return;
+	note_rows(s, t);
 	if (--s->pending == 0 && s->step == b->step)
 		begin_forward(s);
 	else if (s->pending == 0)
@@ -360,6 +375,21 @@ static enum gp_status check_calibration(const struct gp_body *b, const struct gp
 	return GP_OK;
 }
 
+static bool rows_come(const struct gp_body *b)
+{
+	for (int i = 0; i < b->flows.tensors[GP_ACT_UP]; i++)
+		if (b->flows.flow[GP_ACT_UP][i].codec && b->flows.flow[GP_ACT_UP][i].leaves_out)
+			return true;
+	return false;
+}
+
+static void begin_rows(struct gp_body *b, struct body_slot *s)
+{
+	const uint32_t rows = rows_come(b) ? 0 : s->length;
+	for (int n = 0; s->length > 0 && n < b->spec.session.chunk_samples; n++)
+		s->rows[n] = rows;
+}
+
 /* The first tensor of a chunk takes its slot. */
 static enum gp_status take_slot(struct gp_body *b, const struct gp_frame_head *head, struct body_slot *s,
 				struct gp_err *err)
@@ -373,6 +403,8 @@ static enum gp_status take_slot(struct gp_body *b, const struct gp_frame_head *h
 	s->chunk = head->chunk;
 	s->number = chunk_number(b, head);
 	s->flags = head->flags;
+	s->length = head->length;
+	begin_rows(b, s);
 	s->arrived = 0;
 	s->pending = b->flows.used[GP_ACT_UP];
 	if (eval)
@@ -389,6 +421,15 @@ static enum gp_status take_slot(struct gp_body *b, const struct gp_frame_head *h
 static bool is_in_slot(const struct body_slot *s, enum body_slot_state state, const struct gp_frame_head *head)
 {
 	return s->state == state && s->step == head->step && s->chunk == head->chunk && s->flags == head->flags;
+}
+
+/* All tensors of a chunk have its length, gradients, too. */
+static enum gp_status check_length(const struct body_slot *s, const struct gp_frame_head *head, struct gp_err *err)
+{
+	if (head->length != s->length)
+		GP_FAIL(err, GP_PROTO, "%s of chunk %u, tensor %u, has %u positions, but the chunk has %u (0: all)",
+			gp_frame_type_name(head->type), head->chunk, head->tensor, head->length, s->length);
+	return GP_OK;
 }
 
 /* No tensor of a chunk may come twice. */
@@ -413,6 +454,7 @@ static enum gp_status act_begin(struct gp_body *b, const struct gp_frame_head *h
 		GP_TRY(check_calibration(b, head, err));
 	if (!is_in_slot(s, SLOT_ARRIVING, head))
 		GP_TRY(take_slot(b, head, s, err));
+	GP_TRY(check_length(s, head, err));
 	GP_TRY(take_tensor(s, head, err));
 	if (!eval)
 		b->next_act[head->tensor]++;
@@ -429,6 +471,7 @@ static enum gp_status grad_begin(struct gp_body *b, const struct gp_frame_head *
 	if ((!first && !is_in_slot(s, SLOT_BACKWARD, head)) || s->number != due)
 		GP_FAIL(err, GP_PROTO, "grad_up of chunk %u is not expected (next is %u)", head->chunk,
 			(unsigned)(due - first_of_step(b)));
+	GP_TRY(check_length(s, head, err));
 	if (first) {
 		s->state = SLOT_BACKWARD;
 		s->arrived = 0;
@@ -479,7 +522,8 @@ void gp_body_frame_lost(struct gp_body *b, const struct gp_frame *f)
 	const struct gp_frame_head *head = &f->head;
 	const bool act = head->type == GP_FRAME_ACT_UP;
 	if (act && head->flags & GP_FRAME_FLAG_CALIBRATE && head->chunk < b->next_calibrating)
-		b->next_calibrating = head->chunk; /* it was not computed, so that those behind it are not to come before it */
+		b->next_calibrating =
+			head->chunk; /* it was not computed, so that those behind it are not to come before it */
 	if ((!act && head->type != GP_FRAME_GRAD_UP) || (head->flags & GP_FRAME_FLAG_EVAL))
 		return;
 	gp_place_lose(&(act ? b->next_act : b->next_grad)[head->tensor], chunk_number(b, head));

@@ -174,6 +174,8 @@ struct gp_body_time {
 };
 struct gp_body_time gp_body_time_used(const struct gp_body *b);
 bool gp_body_busy(const struct gp_body *b);
+/* Whether it takes chunks of their own sequence length: OPEN has asked for it, and the device can. Of one that is ready. */
+bool gp_body_takes_lengths(const struct gp_body *b);
 /* True while a step or an evaluation is under way (for the step deadline). */
 bool gp_body_in_step(const struct gp_body *b);
 /* True while it is the client's turn to send or to read something: in a step, or while answers are on their way. */

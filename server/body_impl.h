@@ -29,6 +29,8 @@ struct body_slot {
 	uint64_t step, number; /* number: step * chunks + chunk */
 	uint32_t chunk;
 	uint8_t flags;
+	uint32_t length;  /* positions of the chunk's sequences; 0: all of them */
+	uint32_t *rows;   /* with lengths: of each sample, as ACT_UP says */
 	uint64_t arrived; /* bit i: tensor i of the direction that comes has begun to arrive */
 	int pending;      /* tensors that are still to be decoded, or encoded */
 	struct gp_task compute;
@@ -43,12 +45,12 @@ struct gp_body_part {
 };
 
 struct gp_body_checkpoint {
-	bool asked;    /* copies are made or written */
-	bool refused;  /* asked for, but there is nowhere to write it */
-	uint64_t step; /* the newest on disk that is known of */
+	bool asked;            /* copies are made or written */
+	bool refused;          /* asked for, but there is nowhere to write it */
+	uint64_t step;         /* the newest on disk that is known of */
 	struct gp_err failure; /* of the last one that could not be written; no text: there was none */
 	int copying;
-	int stay; /* newest ones that stay on disk */
+	int stay;  /* newest ones that stay on disk */
 	int parts; /* every flow that exists, and the plan */
 	struct gp_body_part *part;
 	struct gp_st_item *items; /* of all parts */
@@ -74,20 +76,21 @@ struct gp_body {
 	void *arg;
 	struct gp_plan *plan;
 	struct gp_worker *codec, *slow_codec;
-	struct gp_share share;          /* of the device's time and of the codecs' */
+	bool asks_lengths;             /* OPEN does; spec.session has them where the device can, too */
+	struct gp_share share;         /* of the device's time and of the codecs' */
 	struct gp_lane_user computing; /* that share, on the device's worker */
 	struct gp_lane build_lane, compute;
 	struct gp_flows flows;
 	struct body_slot *slot;
-	uint64_t step;                     /* committed steps = number of the step under way */
+	uint64_t step; /* committed steps = number of the step under way */
 	uint64_t
 		begun; /* number of the chunk of training that may begin next; those of the next step may have begun, too */
 	uint64_t next_act[GP_GRAPH_MAX_PORTS],
 		next_grad[GP_GRAPH_MAX_PORTS]; /* by tensor: number of the chunk that is due */
 	uint32_t done;                         /* chunks of the step under way that are through */
-	uint32_t backwards;                /* computed: the gradients are complete when all are */
+	uint32_t backwards;                    /* computed: the gradients are complete when all are */
 	int eval_in_flight;
-	uint64_t evaluated; /* chunks of evaluations that were answered */
+	uint64_t evaluated;        /* chunks of evaluations that were answered */
 	uint32_t next_calibrating; /* chunk with CALIBRATE that has not come yet; any before it may come again */
 	struct gp_task build, optim, measure;
 	uint64_t grad_inputs;                /* of the plan: inputs whose gradient goes down */
@@ -100,7 +103,7 @@ struct gp_body {
 	double *squares; /* with clip_norm: of each trained parameter */
 	bool measured;   /* the squares of the step under way have been handed out */
 	bool optim_pending, stopping, ready;
-	struct gp_stop stop; /* `stopping`, for tasks that are queued or run */
+	struct gp_stop stop;   /* `stopping`, for tasks that are queued or run */
 	enum gp_status broken; /* what a task without a channel failed of; GP_OK: nothing */
 	struct gp_err broken_err;
 	/* weights in: one frame per parameter, freed when all are set */

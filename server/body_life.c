@@ -39,12 +39,17 @@ static uint64_t squares_bytes(const struct gp_body_spec *spec)
 	return needed ? (uint64_t)spec->graph->params * sizeof(double) : 0;
 }
 
+static uint64_t rows_bytes(const struct gp_body_spec *spec)
+{
+	return spec->session.lengths ? (uint64_t)spec->session.chunk_samples * sizeof(uint32_t) : 0;
+}
+
 /* What the body has besides plan and flows. */
 static uint64_t own_bytes(const struct gp_body_spec *spec)
 {
 	return sizeof(struct gp_body) + gp_graph_bytes(spec->graph) +
-	       (uint64_t)spec->session.window * sizeof(struct body_slot) + gp_body_staging_bytes(spec) +
-	       squares_bytes(spec) + gp_body_checkpoint_bytes(spec);
+	       (uint64_t)spec->session.window * (sizeof(struct body_slot) + rows_bytes(spec)) +
+	       gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_checkpoint_bytes(spec);
 }
 
 static struct gp_flow_options flow_options(const struct gp_body *b)
@@ -223,6 +228,11 @@ static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)
 		b->slot[i].body = b;
 		b->slot[i].index = i;
 		b->slot[i].compute.arg = &b->slot[i];
+		if (!b->spec.session.lengths)
+			continue;
+		b->slot[i].rows = gp_calloc((size_t)b->spec.session.chunk_samples, sizeof *b->slot[i].rows);
+		if (!b->slot[i].rows)
+			GP_FAIL(err, GP_NOMEM, "out of memory for a session");
 	}
 	return GP_OK;
 }
@@ -256,6 +266,7 @@ static void enter_site(struct gp_body *b, const struct gp_body_site *at)
 {
 	b->at = *at;
 	b->dev = at->dev;
+	b->spec.session.lengths = b->asks_lengths && b->dev->ops->set_length && !tensor_device(b);
 	b->computing = (struct gp_lane_user){.share = &b->share};
 	gp_lane_init(&b->compute, at->compute, &b->computing);
 }
@@ -304,6 +315,7 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 	}
 	b->ch = ch;
 	b->spec = *spec;
+	b->asks_lengths = spec->session.lengths;
 	b->cbs = *cbs;
 	b->arg = arg;
 	b->codec = workers->codec;
@@ -398,6 +410,11 @@ struct gp_body_time gp_body_time_used(const struct gp_body *b)
 	return (struct gp_body_time){device_ns, b->built ? gp_flows_codec_ns(&b->flows) : 0};
 }
 
+bool gp_body_takes_lengths(const struct gp_body *b)
+{
+	return b->spec.session.lengths;
+}
+
 bool gp_body_busy(const struct gp_body *b)
 {
 	int pending = b->build_lane.pending + b->compute.pending;
@@ -478,6 +495,8 @@ void gp_body_free(struct gp_body *b)
 	if (b->spec.state)
 		gp_lane_deinit(&b->checkpoint.lane);
 	gp_body_params_deinit(b);
+	for (int i = 0; b->slot && i < b->spec.session.window; i++)
+		gp_free(b->slot[i].rows);
 	gp_free(b->slot);
 	gp_free(b->checkpoint.part);
 	gp_free(b->squares);

@@ -50,6 +50,7 @@ static void body_ready(void *arg)
 	ready.device = (char *)gp_device_title(s->device->dev, device);
 	ready.clips = true;
 	ready.calibrates = true;
+	ready.lengths = gp_body_takes_lengths(s->body);
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
 	l->state = GP_LINK_RUN;

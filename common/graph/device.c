@@ -58,6 +58,12 @@ const char *gp_precision_name(enum gp_precision precision)
 	return precision < GP_PRECISIONS ? names[precision] : "?";
 }
 
+void gp_plan_set_length(struct gp_plan *plan, int slot, int64_t length)
+{
+	if (plan->ops->set_length && gp_graph_sequence(plan->spec.graph) > 0)
+		plan->ops->set_length(plan, slot, length);
+}
+
 const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE])
 {
 	snprintf(text, GP_DEVICE_TITLE, dev->card[0] ? "%s (%s)" : "%s", dev->name, dev->card);

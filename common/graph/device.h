@@ -264,5 +264,7 @@ enum gp_status gp_plan_check_stop(const struct gp_plan_spec *spec, struct gp_err
 /* For people; returns text. */
 const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE]);
 const char *gp_precision_name(enum gp_precision precision); /* "bf16" */
+/* set_length where the plan's graph has sequences of which a chunk may have fewer positions; else nothing. */
+void gp_plan_set_length(struct gp_plan *plan, int slot, int64_t length);
 
 #endif

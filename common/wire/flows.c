@@ -13,19 +13,22 @@
 
 /* By tensor of a cut. */
 struct marks {
-	uint64_t activation, gradient;
+	uint64_t activation, gradient, sequence;
 };
 
 static void add_flow(struct gp_flow_list *list, const struct gp_session_spec *spec, enum gp_direction d, int tensor,
 		     const struct gp_type *sample, const struct marks *m)
 {
 	const bool activation = m->activation >> tensor & 1, gradient = m->gradient >> tensor & 1;
+	const bool sequence = m->sequence >> tensor & 1;
 	list->flow[list->count++] = (struct gp_flow_spec){
 		.direction = d,
 		.tensor = tensor,
 		.type = {sample->dtype, gp_shape_batched(&sample->shape, spec->chunk_samples)},
 		.has_gradient = !gp_direction_info[d].gradient && gradient,
 		.codec = activation ? &spec->codec[d] : &list->raw,
+		.positions = sequence ? list->positions : 0,
+		.leaves_out = sequence && activation && list->positions > 0,
 	};
 }
 
@@ -58,6 +61,11 @@ static enum gp_status find_marks(const struct gp_graph *g, const struct gp_sessi
 	gp_graph_find_gradients(g, in->gradient, has);
 	out->gradient = !spec->eval_only ? mark_outputs(g, has) : 0;
 	gp_free(has);
+	in->sequence = out->sequence = 0;
+	for (int i = 0; i < g->inputs; i++)
+		in->sequence |= (uint64_t)g->value[i].sequence << i;
+	for (int i = 0; i < g->outputs; i++)
+		out->sequence |= (uint64_t)g->value[g->output[i].value].sequence << i;
 	return GP_OK;
 }
 
@@ -66,6 +74,23 @@ static enum gp_status check_mask(const char *what, uint64_t mask, int inputs, st
 	if (inputs < 64 && mask >> inputs)
 		GP_FAIL(err, GP_INVALID, "%s 0x%llx names inputs that the body has not; it has %d", what,
 			(unsigned long long)mask, inputs);
+	return GP_OK;
+}
+
+/* Lengths that nobody can make use of are refused, so that none can come. */
+static enum gp_status check_lengths(const struct gp_flow_list *list, struct gp_err *err)
+{
+	if (list->positions == 0)
+		GP_FAIL(err, GP_INVALID,
+			"lengths of chunks in a session whose body has no sequences, or needs all of them");
+	for (int i = 0; i < list->count; i++) {
+		const struct gp_flow_spec *f = &list->flow[i];
+		if (f->positions > 0 && !gp_codec_spec_resizes(f->codec))
+			GP_FAIL(err, GP_INVALID,
+				"codec %s of %s cannot leave padding out: every chunk has to be padded to all %lld "
+				"positions (--pad max)",
+				f->codec->text, gp_direction_info[f->direction].name, (long long)list->positions);
+	}
 	return GP_OK;
 }
 
@@ -80,6 +105,7 @@ enum gp_status gp_flow_list_find(const struct gp_graph *g, const struct gp_sessi
 	out->count = 0;
 	out->grad_inputs = in.gradient;
 	out->grad_outputs = behind.gradient;
+	out->positions = spec->lengths ? gp_graph_sequence(g) : 0;
 	for (int d = 0; d < GP_DIRECTIONS; d++) {
 		const struct gp_direction_info *info = &gp_direction_info[d];
 		const struct marks *m = info->at_input ? &in : &behind;
@@ -91,7 +117,7 @@ enum gp_status gp_flow_list_find(const struct gp_graph *g, const struct gp_sessi
 				 info->at_input ? &g->value[i].type : gp_graph_output_type(g, i), m);
 		}
 	}
-	return GP_OK;
+	return spec->lengths ? check_lengths(out, err) : GP_OK;
 }
 
 enum gp_status gp_flows_estimate(const struct gp_flow_list *list, const struct gp_flow_options *all, uint64_t *frames,
@@ -143,6 +169,7 @@ enum gp_status gp_flows_init(struct gp_flows *f, const struct gp_flow_list *list
 			     struct gp_worker *worker, void *arg, struct gp_err *err)
 {
 	memset(f, 0, sizeof *f);
+	f->positions = list->positions;
 	count_tensors(f, list);
 	for (int d = 0; d < GP_DIRECTIONS; d++) {
 		f->flow[d] = gp_calloc((size_t)f->tensors[d] + 1, sizeof *f->flow[d]);
@@ -337,10 +364,16 @@ enum gp_status gp_flows_take(struct gp_flows *f, const struct gp_frame_head *hea
 	struct gp_flow *flow = &f->flow[d][head->tensor];
 	if (head->codec != flow->codec_id)
 		GP_FAIL(err, GP_PROTO, "%s names codec %u, not the %u agreed on", name, head->codec, flow->codec_id);
+	if (!gp_sequence_length_ok(f->positions, head->length))
+		GP_FAIL(err, GP_PROTO, "%s of %u positions; a chunk of this session has %s%lld", name, head->length,
+			f->positions > 0 ? "a multiple of 8 below, or " : "no length of its own but ",
+			(long long)f->positions);
+	const uint64_t most = gp_flow_payload_bound(flow, head->length);
+	if (head->payload_len > most)
+		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %llu its codec can need", name,
+			(unsigned long long)head->payload_len, (unsigned long long)most);
 	struct gp_transfer *t = &flow->slot[slot];
-	if (head->payload_len > t->frame.cap)
-		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %zu its codec can need", name,
-			(unsigned long long)head->payload_len, t->frame.cap);
+	t->frame.tensor_bytes = gp_flow_tensor_bytes(flow, head->length);
 	*out = t;
 	return GP_OK;
 }

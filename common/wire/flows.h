@@ -26,9 +26,11 @@ struct gp_flow_list {
 	struct gp_flow_spec flow[GP_DIRECTIONS * GP_GRAPH_MAX_PORTS]; /* by direction, then tensor */
 	struct gp_codec_spec raw;
 	uint64_t grad_inputs, grad_outputs; /* of the body: those with GRAD_DOWN, with GRAD_UP */
+	int64_t positions; /* most of a chunk, where it may have fewer (gp_graph_sequence of the body); 0: it may not */
 };
 
-/* GP_INVALID: masks that name inputs which the body has not. The list borrows the codecs of `spec`. */
+/* GP_INVALID: masks that name inputs which the body has not; lengths where the body has no sequences, or a codec that cannot
+ * code a part of a tensor. The list borrows the codecs of `spec`. */
 enum gp_status gp_flow_list_find(const struct gp_graph *body, const struct gp_session_spec *spec,
 				 struct gp_flow_list *out, struct gp_err *err);
 
@@ -36,6 +38,7 @@ struct gp_flows {
 	/* By direction and tensor. One that does not exist has no codec; `used` counts those that do. */
 	struct gp_flow *flow[GP_DIRECTIONS];
 	int tensors[GP_DIRECTIONS], used[GP_DIRECTIONS];
+	int64_t positions;                   /* as in the list */
 	struct gp_lane_user user, slow_user; /* of all lanes: the number of tensors gives no session more turns */
 };
 
@@ -84,8 +87,8 @@ uint64_t gp_flows_state_hash(const struct gp_flows *f);
 bool gp_flows_ahead(const struct gp_flows *f, const struct gp_session_spec *spec);
 
 /*
- * The transfer that a frame from the peer belongs to: its direction, tensor, codec and length are checked here, at both
- * ends; `slot`, and whether the frame is due, is the caller's affair. GP_PROTO.
+ * The transfer that a frame from the peer belongs to: its direction, tensor, codec, positions and length are checked here,
+ * at both ends; `slot`, whether the chunk has so many positions, and whether the frame is due, is the caller's affair. GP_PROTO.
  */
 enum gp_status gp_flows_take(struct gp_flows *f, const struct gp_frame_head *head, int slot, struct gp_transfer **out,
 			     struct gp_err *err);

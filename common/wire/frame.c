@@ -80,6 +80,7 @@ void gp_frame_head_write(const struct gp_frame_head *h, uint8_t out[GP_FRAME_HEA
 	gp_put_le(out + 24, h->payload_len, 8);
 	gp_put_le(out + 32, h->checksum, 8);
 	gp_put_le(out + 40, h->tensor, 2);
+	gp_put_le(out + 44, h->length, 4);
 	gp_put_le(out + 56, XXH3_64bits(out, 56), 8);
 }
 
@@ -93,6 +94,8 @@ static enum gp_status check_frame(const struct gp_frame_head *h, struct gp_err *
 		GP_FAIL(err, GP_PROTO, "sent a %s frame with flags 0x%02x", gp_frame_type_name(h->type), h->flags);
 	if (h->tensor && gp_frame_class(h->type) == GP_CLASS_PARAM)
 		GP_FAIL(err, GP_PROTO, "sent a %s frame of tensor %u", gp_frame_type_name(h->type), h->tensor);
+	if (h->length && gp_frame_class(h->type) == GP_CLASS_PARAM)
+		GP_FAIL(err, GP_PROTO, "sent a %s frame of %u positions", gp_frame_type_name(h->type), h->length);
 	return GP_OK;
 }
 
@@ -101,7 +104,7 @@ enum gp_status gp_frame_head_read(const uint8_t in[GP_FRAME_HEADER_BYTES], struc
 {
 	if (gp_get_le(in + 56, 8) != XXH3_64bits(in, 56))
 		GP_FAIL(err, GP_DAMAGED, "sent a frame header whose checksum is wrong");
-	if (!gp_all_zero(in + 42, 14))
+	if (!gp_all_zero(in + 42, 2) || !gp_all_zero(in + 48, 8))
 		GP_FAIL(err, GP_PROTO, "sent a frame header with reserved bytes set");
 	const struct gp_frame_head h = {
 		.type = in[0],
@@ -113,6 +116,7 @@ enum gp_status gp_frame_head_read(const uint8_t in[GP_FRAME_HEADER_BYTES], struc
 		.payload_len = gp_get_le(in + 24, 8),
 		.checksum = gp_get_le(in + 32, 8),
 		.tensor = (uint16_t)gp_get_le(in + 40, 2),
+		.length = (uint32_t)gp_get_le(in + 44, 4),
 	};
 	GP_TRY(check_frame(&h, err));
 	*out = h;

@@ -33,6 +33,7 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 	open->window = (uint32_t)s->window;
 	open->eval_only = s->eval_only;
 	open->calibrates = s->calibrates;
+	open->lengths = s->lengths;
 	open->codec_act_up = (char *)s->codec[GP_ACT_UP].text;
 	open->codec_act_down = (char *)s->codec[GP_ACT_DOWN].text;
 	open->codec_grad_up = (char *)s->codec[GP_GRAD_UP].text;
@@ -106,6 +107,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 					.window = (int)open->window,
 					.eval_only = open->eval_only,
 					.calibrates = open->calibrates,
+					.lengths = open->lengths,
 					.data_inputs = open->data_inputs,
 					.frozen_inputs = open->frozen_inputs};
 	GP_TRY(read_optimizer(open->optimizer, &out->optim, err));

@@ -27,7 +27,8 @@ struct gp_session_spec {
 	int window;                /* chunks in flight */
 	bool eval_only;            /* forward alone: no gradients, no updates */
 	bool calibrates;           /* running statistics will be taken anew in an evaluation */
-	bool undo;                 /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
+	bool lengths; /* chunks may have their own sequence length, and rows are left out: PROTOCOL.md 4.4 */
+	bool undo;    /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
 	struct gp_codec_spec codec[GP_DIRECTIONS];
 	/* What of the body's inputs is known only from the rest of the model (flows.h). Bit i: input i is data, not an
 	 * activation; nothing before input i is trained, so that its gradient has no use. */

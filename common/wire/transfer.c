@@ -7,8 +7,9 @@
 
 #include <string.h>
 
-#include "common/codec/codec_device.h"
+#include "common/base/little_endian.h"
 #include "common/base/log.h"
+#include "common/codec/codec_device.h"
 
 static struct gp_codec_pass pass_of(const struct gp_transfer *t)
 {
@@ -39,18 +40,151 @@ static void end_pass(struct gp_flow *f)
 	atomic_store(&f->running_ns, 0);
 }
 
+/* --- chunks of their own length. PROTOCOL.md section 4.4 ----------------------------------------------------------- */
+
+#define ROW_COUNT_BYTES sizeof(uint32_t)
+
+static bool is_short(const struct gp_flow *f, uint32_t length)
+{
+	return f->positions > 0 && length > 0;
+}
+
+uint64_t gp_flow_tensor_bytes(const struct gp_flow *f, uint32_t length)
+{
+	return is_short(f, length) ? f->tensor_bytes / (uint64_t)f->positions * length : f->tensor_bytes;
+}
+
+uint64_t gp_flow_payload_bound(const struct gp_flow *f, uint32_t length)
+{
+	if (f->positions == 0)
+		return f->slot[0].frame.cap;
+	const uint64_t counts = f->leaves_out && length > 0 ? (uint64_t)f->samples * ROW_COUNT_BYTES : 0;
+	return counts + gp_codec_bound_of(f->codec, gp_flow_tensor_bytes(f, length) / sizeof(float));
+}
+
+void gp_transfer_set_rows(struct gp_transfer *t, const uint32_t *rows)
+{
+	if (t->rows)
+		memcpy(t->rows, rows, (size_t)t->flow->samples * sizeof *rows);
+}
+
+/* Elements of one position. */
+static uint64_t width_of(const struct gp_flow *f)
+{
+	return f->tensor_bytes / sizeof(float) / (uint64_t)(f->samples * f->positions);
+}
+
+static uint64_t sum_of_rows(const struct gp_transfer *t)
+{
+	uint64_t sum = 0;
+	for (int64_t n = 0; n < t->flow->samples; n++)
+		sum += t->rows[n];
+	return sum;
+}
+
+/* What of the tensor travelled, for the figures. */
+static uint64_t row_bytes(const struct gp_transfer *t)
+{
+	const struct gp_flow *f = t->flow;
+	if (f->leaves_out && t->frame.head.length > 0)
+		return sum_of_rows(t) * width_of(f) * sizeof(float);
+	return t->frame.tensor_bytes;
+}
+
+/* The rows of all samples, one after another. */
+static const float *gather(const struct gp_transfer *t, const float *tensor)
+{
+	const struct gp_flow *f = t->flow;
+	const uint64_t width = width_of(f);
+	float *to = f->packed;
+	for (int64_t n = 0; n < f->samples; n++) {
+		const uint64_t count = t->rows[n] * width;
+		memcpy(to, tensor + (uint64_t)n * t->frame.head.length * width, count * sizeof *to);
+		to += count;
+	}
+	return f->packed;
+}
+
+/* The reverse, in place: from the last sample on, so that nothing is overwritten before it has moved. */
+static void scatter(const struct gp_transfer *t, float *tensor)
+{
+	const struct gp_flow *f = t->flow;
+	const uint64_t width = width_of(f), length = t->frame.head.length;
+	uint64_t at = sum_of_rows(t) * width;
+	for (int64_t n = f->samples - 1; n >= 0; n--) {
+		const uint64_t count = t->rows[n] * width;
+		float *to = tensor + (uint64_t)n * length * width;
+		at -= count;
+		memmove(to, tensor + at, count * sizeof *to);
+		memset(to + count, 0, (length * width - count) * sizeof *to);
+	}
+}
+
+/* The counts in front of a payload, which the peer may have made up. */
+static enum gp_status read_rows(struct gp_transfer *t, struct gp_span *payload, struct gp_err *err)
+{
+	const size_t bytes = (size_t)t->flow->samples * ROW_COUNT_BYTES;
+	if (payload->len < bytes)
+		GP_FAIL(err, GP_PROTO, "a payload of %zu bytes is shorter than its counts of rows", payload->len);
+	for (int64_t n = 0; n < t->flow->samples; n++) {
+		t->rows[n] = (uint32_t)gp_get_le(payload->data + (size_t)n * ROW_COUNT_BYTES, ROW_COUNT_BYTES);
+		if (t->rows[n] > t->frame.head.length)
+			GP_FAIL(err, GP_PROTO, "sample %lld has %u rows in a chunk of %u positions", (long long)n,
+				t->rows[n], t->frame.head.length);
+	}
+	*payload = (struct gp_span){payload->data + bytes, payload->len - bytes};
+	return GP_OK;
+}
+
+static enum gp_status encode(struct gp_transfer *t, size_t *len, struct gp_err *err)
+{
+	struct gp_flow *flow = t->flow;
+	const struct gp_codec_pass pass = pass_of(t);
+	const uint32_t length = t->frame.head.length;
+	const float *tensor = t->tensor;
+	size_t counts = 0;
+	if (flow->positions > 0 && !(flow->leaves_out && length > 0))
+		gp_codec_resize(flow->codec, gp_flow_tensor_bytes(flow, length) / sizeof(float));
+	if (flow->leaves_out && length > 0) {
+		for (int64_t n = 0; n < flow->samples; n++, counts += ROW_COUNT_BYTES)
+			gp_put_le(t->frame.payload + counts, t->rows[n], ROW_COUNT_BYTES);
+		gp_codec_resize(flow->codec, sum_of_rows(t) * width_of(flow));
+		tensor = gather(t, tensor);
+	}
+	GP_TRY(gp_codec_encode_pass(flow->codec, &pass, tensor, t->frame.payload + counts, t->frame.cap - counts, len,
+				    err));
+	*len += counts;
+	return GP_OK;
+}
+
+static enum gp_status decode(struct gp_transfer *t, struct gp_err *err)
+{
+	struct gp_flow *flow = t->flow;
+	const struct gp_codec_pass pass = pass_of(t);
+	const uint32_t length = t->frame.head.length;
+	struct gp_span payload = {t->frame.payload, t->frame.head.payload_len};
+	if (!flow->leaves_out || length == 0) {
+		if (flow->positions > 0)
+			gp_codec_resize(flow->codec, gp_flow_tensor_bytes(flow, length) / sizeof(float));
+		return gp_codec_decode_pass(flow->codec, &pass, payload, t->tensor, err);
+	}
+	GP_TRY(read_rows(t, &payload, err));
+	gp_codec_resize(flow->codec, sum_of_rows(t) * width_of(flow));
+	GP_TRY(gp_codec_decode_pass(flow->codec, &pass, payload, t->tensor, err));
+	scatter(t, t->tensor);
+	return GP_OK;
+}
+
 static void run_encode(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
 	struct gp_frame *f = &t->frame;
 	size_t len = 0;
 	struct gp_codec_stats before;
-	const struct gp_codec_pass pass = pass_of(t);
 	gp_codec_get_stats(t->flow->codec, &before);
 	task->status = begin_pass(t->flow, &task->err);
 	if (task->status == GP_OK)
-		task->status =
-			gp_codec_encode_pass(t->flow->codec, &pass, t->tensor, f->payload, f->cap, &len, &task->err);
+		task->status = encode(t, &len, &task->err);
 	end_pass(t->flow);
 	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)
@@ -74,13 +208,11 @@ static void run_decode(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
 	struct gp_frame *f = &t->frame;
-	const struct gp_codec_pass pass = pass_of(t);
-	const struct gp_span payload = {f->payload, f->head.payload_len};
 	task->status = begin_pass(t->flow, &task->err);
 	if (task->status == GP_OK)
 		task->status = verify(t->flow, f, &task->err);
 	if (task->status == GP_OK)
-		task->status = gp_codec_decode_pass(t->flow->codec, &pass, payload, t->tensor, &task->err);
+		task->status = decode(t, &task->err);
 	end_pass(t->flow);
 	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)
@@ -113,6 +245,8 @@ static void decode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
 	t->flow->stats = t->stats;
+	if (task->status == GP_OK)
+		t->flow->total.row_bytes += row_bytes(t);
 	if (t->flow->account) {
 		t->flow->account->stage_ns[GP_STAGE_DECODE] += task->end_ns - task->start_ns;
 		t->flow->account->stage_ns[GP_STAGE_WAIT] += task->start_ns - task->queued_ns;
@@ -146,15 +280,26 @@ static struct gp_codec_options codec_options(const struct gp_flow_spec *spec, co
 	};
 }
 
+/* Whether this end gathers rows before it encodes them. */
+static bool packs(const struct gp_flow_spec *spec, const struct gp_flow_options *all)
+{
+	return spec->leaves_out && gp_direction_info[spec->direction].up == all->client;
+}
+
 enum gp_status gp_flow_estimate(const struct gp_flow_spec *spec, const struct gp_flow_options *all, uint64_t *frames,
 				uint64_t *codec, struct gp_err *err)
 {
 	const struct gp_codec_options options = codec_options(spec, all);
-	uint64_t bound;
+	uint64_t bound, packed = 0;
 	GP_TRY(gp_codec_bound_for(spec->codec, &spec->type.shape, &bound, err));
+	const uint64_t rows = spec->leaves_out ? (uint64_t)spec->type.shape.dim[0] * ROW_COUNT_BYTES : 0;
+	if (packs(spec, all))
+		packed = gp_shape_elements(&spec->type.shape) * sizeof(float);
+	bound += rows; /* of counts in front of the payload */
 	GP_TRY(check_frame_bytes(bound, err));
 	GP_TRY(gp_codec_bytes_for(spec->codec, &spec->type.shape, &options, codec, err));
-	if (!gp_mul_ok(bound + sizeof(struct gp_transfer), (uint64_t)all->slots, frames))
+	if (!gp_mul_ok(bound + rows + sizeof(struct gp_transfer), (uint64_t)all->slots, frames) ||
+	    !gp_add_ok(*frames, packed, frames))
 		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks overflow", all->slots);
 	return GP_OK;
 }
@@ -166,9 +311,31 @@ enum gp_status gp_flow_work(const struct gp_flow_spec *spec, const struct gp_flo
 	return gp_codec_work_for(spec->codec, &spec->type.shape, &options, ns, err);
 }
 
+static enum gp_status init_rows(const struct gp_flow *f, struct gp_transfer *t, struct gp_err *err)
+{
+	void *rows;
+	if (!f->leaves_out)
+		return GP_OK;
+	GP_TRY(gp_alloc_array(&rows, (size_t)f->samples, sizeof *t->rows, err));
+	t->rows = rows;
+	return GP_OK;
+}
+
+static enum gp_status init_packed(struct gp_flow *f, const struct gp_flow_spec *spec, const struct gp_flow_options *all,
+				  struct gp_err *err)
+{
+	if (!packs(spec, all))
+		return GP_OK;
+	f->packed = gp_alloc_aligned(f->tensor_bytes);
+	if (!f->packed)
+		GP_FAIL(err, GP_NOMEM, "out of memory for the rows of a tensor");
+	return GP_OK;
+}
+
 static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct gp_err *err)
 {
-	size_t cap = gp_codec_bound(d->codec);
+	const size_t counts = d->leaves_out ? (size_t)d->samples * ROW_COUNT_BYTES : 0;
+	const size_t cap = gp_codec_bound(d->codec) + counts;
 	GP_TRY(check_frame_bytes(cap, err));
 	d->slot = gp_calloc((size_t)slots, sizeof *d->slot);
 	if (!d->slot)
@@ -182,6 +349,7 @@ static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct
 		t->frame.cap = cap;
 		t->frame.tensor_bytes = d->tensor_bytes;
 		GP_TRY(gp_codec_alloc_payload(d->device, cap, &t->frame.payload, err));
+		GP_TRY(init_rows(d, t, err));
 	}
 	return GP_OK;
 }
@@ -199,6 +367,9 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	f->stop = all->stop;
 	f->chunks = all->chunks;
 	f->tensor_bytes = gp_shape_elements(shape) * gp_dtype_bytes(spec->type.dtype);
+	f->positions = spec->positions;
+	f->leaves_out = spec->leaves_out;
+	f->samples = shape->dim[0];
 	f->codec_id = spec->codec->stages > 0 ? spec->codec->stage[0].id : 0;
 	uint64_t ns = 0;
 	enum gp_status status = gp_flow_work(spec, all, &ns, err);
@@ -210,6 +381,8 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	if (status == GP_OK)
 		status = gp_codec_open(spec->codec, shape, &options, &f->codec, err);
 	if (status == GP_OK)
+		status = init_packed(f, spec, all, err);
+	if (status == GP_OK)
 		status = init_slots(f, all->slots, arg, err);
 	if (status != GP_OK)
 		gp_flow_deinit(f);
@@ -218,9 +391,12 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 
 void gp_flow_deinit(struct gp_flow *f)
 {
-	for (int i = 0; f->slot && i < f->slots; i++)
+	for (int i = 0; f->slot && i < f->slots; i++) {
 		gp_codec_free_payload(f->device, f->slot[i].frame.payload);
+		gp_free(f->slot[i].rows);
+	}
 	gp_free(f->slot);
+	gp_free_aligned(f->packed);
 	gp_codec_free(f->codec);
 	gp_lane_deinit(&f->lane);
 	memset(f, 0, sizeof *f);
@@ -230,6 +406,7 @@ static void submit_encode(struct gp_transfer *t)
 {
 	t->waiting = false;
 	t->frame.head = t->head;
+	t->frame.tensor_bytes = gp_flow_tensor_bytes(t->flow, t->head.length);
 	t->task.run = run_encode;
 	t->task.done = encode_done;
 	t->task.arg = t;
@@ -256,7 +433,7 @@ static void count_frame(struct gp_transfer *t)
 {
 	struct gp_flow *f = t->flow;
 	f->total.frames++;
-	f->total.tensor_bytes += f->tensor_bytes;
+	f->total.tensor_bytes += t->frame.tensor_bytes;
 	f->total.payload_bytes += t->frame.head.payload_len;
 }
 
@@ -275,6 +452,7 @@ void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch)
 {
 	t->with_channel = true;
 	count_frame(t);
+	t->flow->total.row_bytes += row_bytes(t);
 	gp_channel_send_frame(ch, &t->frame);
 }
 

@@ -5,6 +5,10 @@
  * A *flow* is one tensor of a cut in one direction, chunk after chunk: its
  * codec, its lane and one transfer per slot. All flows of a session: flows.h.
  *
+ * A chunk may have its own length (PROTOCOL.md 4.4): fewer positions than its flow's sequence. Its tensor then begins at
+ * the same address and has no gaps; of an activation or gradient only the positions that a sample has itself, its *rows*,
+ * travel behind their counts, and the receiver fills the others with zeros.
+ *
  * Ownership: a transfer's frame is with the direction's owner, with a task
  * (between start and done) or with the channel (between send and `sent`).
  * Encoding into a frame that the channel still holds waits for `sent`.
@@ -31,6 +35,8 @@ struct gp_transfer {
 	struct gp_task task;
 	void *tensor;
 	uint64_t draw;
+	uint32_t *
+		rows; /* of each sample: set before encode (gp_transfer_set_rows), or decoded; NULL: none are left out */
 	const uint32_t *sample; /* (optional) set before encode: numbers in the data set, valid until done */
 	bool with_channel, waiting, travelled_raw;
 	bool encoded;                /* the frame holds what was encoded last, until the next encode into it */
@@ -43,18 +49,23 @@ struct gp_transfer {
 struct gp_flow {
 	enum gp_direction direction;
 	int tensor;                         /* which of the body's inputs, or of its outputs */
-	uint64_t tensor_bytes, codec_bytes; /* of a chunk's tensor; of RAM that the codec takes */
+	uint64_t tensor_bytes, codec_bytes; /* of a chunk's tensor, with all positions; of RAM that the codec takes */
+	int64_t positions;                  /* of its sequence; 0: it has none, or every chunk has all of them */
+	int64_t samples;                    /* of a chunk */
+	bool leaves_out;                    /* of rows: only those that a sample has travel */
+	float *packed;                      /* those of one tensor, for the codec that encodes */
 	const struct gp_codec_device *device;
 	struct gp_codec *codec; /* NULL: this tensor has no such flow */
 	uint16_t codec_id;
 	struct gp_lane lane;
-	const struct gp_stop *stop; /* NULL: never */
-	uint64_t work_ns;           /* what a pass may take, as estimated; UINT64_MAX: nothing is known of it */
+	const struct gp_stop *stop;       /* NULL: never */
+	uint64_t work_ns;                 /* what a pass may take, as estimated; UINT64_MAX: nothing is known of it */
 	atomic_uint_least64_t running_ns; /* since when a pass runs; 0: none does. Of its thread, any may read it */
 	int slots;
 	struct gp_transfer *slot;
 	struct {
 		uint64_t frames, tensor_bytes, payload_bytes;
+		uint64_t row_bytes;      /* of tensor_bytes: without rows that are left out */
 	} total;                         /* sent, or received whole */
 	struct gp_codec_stats stats;     /* of all transfers whose `done` has run; the codec's own may be ahead */
 	uint32_t chunks;                 /* of a step */
@@ -74,7 +85,7 @@ struct gp_flow_options {
 	struct gp_share *share;
 	/* (optional) The users of that share, on the worker and on `slow`; gp_flows_init has its own. */
 	struct gp_lane_user *user, *slow_user;
-	bool client;     /* this end: a client encodes what goes up and decodes what comes down */
+	bool client; /* this end: a client encodes what goes up and decodes what comes down */
 	/* (optional) Where the tensors lie that transfers are given: a device's memory, outlives the flows. Frames then
 	 * lie in host memory that the device copies at full speed. NULL: on the host. */
 	const struct gp_codec_device *device;
@@ -94,6 +105,8 @@ struct gp_flow_spec {
 	int tensor;
 	struct gp_type type; /* of a chunk, with batch */
 	bool has_gradient;   /* an activation whose gradient comes back */
+	int64_t positions;   /* of the sequence that it is, where chunks may have fewer; else 0 */
+	bool leaves_out;     /* rows, with `positions` */
 	const struct gp_codec_spec *codec;
 };
 
@@ -114,6 +127,11 @@ enum gp_status gp_flow_work(const struct gp_flow_spec *spec, const struct gp_flo
 /* Encodes `tensor` (untouched until done) into the slot's frame; head.step, chunk, session, flags from `head`. */
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, void *tensor, uint64_t draw,
 			void (*done)(struct gp_transfer *t));
+/* Before gp_transfer_encode with head.length: how many positions each sample has. Does nothing where all of them travel. */
+void gp_transfer_set_rows(struct gp_transfer *t, const uint32_t *rows);
+/* Bytes of a chunk's tensor, and most of its payload, with so many positions (0: all), which are possible. */
+uint64_t gp_flow_tensor_bytes(const struct gp_flow *f, uint32_t length);
+uint64_t gp_flow_payload_bound(const struct gp_flow *f, uint32_t length);
 /* Verifies and decodes the slot's frame into `tensor`. GP_DAMAGED: its checksum is wrong, or that of a frame before it. */
 void gp_transfer_decode(struct gp_transfer *t, void *tensor, void (*done)(struct gp_transfer *t));
 /* Hands an encoded frame to the channel. */

@@ -114,14 +114,14 @@ static void a_chunk_arrives_in_its_slot_and_nothing_else_does(void **state)
 	assert_int_equal(gp_device_open("cpu", 1, &device, &err), GP_OK);
 	assert_int_equal(device->ops->plan_new(device, &ps, &plan, &err), GP_OK);
 	assert_int_equal(gp_batch_map_of(g, &b, &f, &err), GP_OK);
-	gp_batch_map_copy(&f, &b, 0, 2, plan, 0, NULL);
-	gp_batch_map_copy(&f, &b, 4, 2, plan, 1, NULL);
+	gp_batch_map_copy(&f, &b, 0, 2, 0, plan, 0, NULL);
+	gp_batch_map_copy(&f, &b, 4, 2, 0, plan, 1, NULL);
 	assert_memory_equal(plan->ops->buffer(plan, 0, GP_BUF_INPUT, 0), images, 2 * PIXELS * sizeof(float));
 	assert_memory_equal(plan->ops->buffer(plan, 1, GP_BUF_INPUT, 0), images + 4 * PIXELS,
 			    2 * PIXELS * sizeof(float));
 	/* A part's input that the data does not feed is left alone. */
 	const struct gp_port from_head = {GP_FROM_HEAD, 0};
-	gp_batch_map_copy(&f, &b, 2, 2, plan, 1, &from_head);
+	gp_batch_map_copy(&f, &b, 2, 2, 0, plan, 1, &from_head);
 	assert_memory_equal(plan->ops->buffer(plan, 1, GP_BUF_INPUT, 0), images + 4 * PIXELS,
 			    2 * PIXELS * sizeof(float));
 	assert_ptr_equal(gp_batch_map_at(&f, &b, 0, 3), images + 3 * PIXELS);
