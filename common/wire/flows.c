@@ -364,10 +364,12 @@ enum gp_status gp_flows_take(struct gp_flows *f, const struct gp_frame_head *hea
 	struct gp_flow *flow = &f->flow[d][head->tensor];
 	if (head->codec != flow->codec_id)
 		GP_FAIL(err, GP_PROTO, "%s names codec %u, not the %u agreed on", name, head->codec, flow->codec_id);
+	if (f->positions == 0 && head->length > 0)
+		GP_FAIL(err, GP_PROTO, "%s of %u positions, but chunks of this session have no length of their own",
+			name, head->length);
 	if (!gp_sequence_length_ok(f->positions, head->length))
-		GP_FAIL(err, GP_PROTO, "%s of %u positions; a chunk of this session has %s%lld", name, head->length,
-			f->positions > 0 ? "a multiple of 8 below, or " : "no length of its own but ",
-			(long long)f->positions);
+		GP_FAIL(err, GP_PROTO, "%s of %u positions; a chunk of this session has a multiple of 8 below, or %lld",
+			name, head->length, (long long)f->positions);
 	const uint64_t most = gp_flow_payload_bound(flow, head->length);
 	if (head->payload_len > most)
 		GP_FAIL(err, GP_PROTO, "%s of %llu bytes is over the %llu its codec can need", name,

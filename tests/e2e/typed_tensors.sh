@@ -99,6 +99,46 @@ equal "the mask is not compressed" "$(tensor "$work/coded.json" act_up mask payl
 coded=$(tensor "$work/coded.json" act_up embedding payload_bytes) plain=$(tensor "$work/coded.json" act_up embedding tensor_bytes)
 [ "$coded" -lt $((plain / 3)) ] || fail "activations of 8 bits take $coded of $plain bytes"
 
+# Chunks as long as their longest text, which differ from each other: split equals local, over a link that breaks too; the loss
+# is that of chunks with all positions, and fewer bytes travel.
+long=synthetic:tokens=60,vocab=100,classes=4,samples=512
+short=(--model fasttext:dim=24,hidden=20 --data "$long" --batch 32 --chunks 16 --lr 0.5 --schedule const --seed 7 --threads 1)
+for cut in 1:-1 2:-1 1:-2; do
+	for pad in max drop; do
+		train "$work/split-$pad.json" --server "127.0.0.1:$server_port" "${short[@]}" --cut $cut --steps 6 --pad $pad ||
+			fail "--pad $pad"
+	done
+	train "$work/local.json" --local "${short[@]}" --cut $cut --steps 6 --pad drop || fail "--pad drop --local"
+	equal "--pad drop, cut $cut" "$(sha "$work/split-drop.json")" "$(sha "$work/local.json")"
+	equal "evaluation with --pad drop, cut $cut" "$(json_get "$work/split-drop.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+	for loss in loss val_loss; do
+		awk -v a="$(json_get "$work/split-drop.json" $loss)" -v b="$(json_get "$work/split-max.json" $loss)" \
+			'BEGIN { d = a > b ? a - b : b - a; exit !(b > 0 && d <= 1e-6 * b) }' || fail "$loss of --pad drop is not that of --pad max, cut $cut"
+	done
+	for way in act_up grad_down; do
+		fewer=$(json_get "$work/split-drop.json" $way.payload_bytes) all=$(json_get "$work/split-max.json" $way.payload_bytes)
+		[ "$fewer" -lt $((all * 8 / 10)) ] || fail "$way of --pad drop has $fewer payload bytes of $all, cut $cut"
+	done
+done
+train "$work/drop.json" --server "127.0.0.1:$server_port" "${short[@]}" --cut 2:-1 --steps 6 --no-eval --pad drop || fail "--pad drop"
+rows=$(tensor "$work/drop.json" act_up encoder.1 unpadded_bytes) frames=$(tensor "$work/drop.json" act_up encoder.1 frames)
+equal "rows and their counts travel, nothing else" "$(tensor "$work/drop.json" act_up encoder.1 payload_bytes)" $((rows + frames * 2 * 4))
+[ "$rows" -lt "$(tensor "$work/drop.json" act_up encoder.1 tensor_bytes)" ] || fail "no sample is shorter than its chunk"
+equal "gradients have the same rows" "$(tensor "$work/drop.json" grad_down encoder.1 unpadded_bytes)" "$rows"
+for codec in raw uniform:bits=8; do
+	train "$work/still.json" --server "127.0.0.1:$server_port" "${short[@]}" --cut 1:-1 --steps 12 --no-eval --pad drop --codec $codec ||
+		fail "--pad drop, $codec"
+	start_link --drop-every 150k
+	train "$work/split.json" --server "127.0.0.1:$link_port" "${short[@]}" --cut 1:-1 --steps 12 --no-eval --pad drop --codec $codec ||
+		fail "--pad drop, $codec, over a link that breaks"
+	stop_link
+	equal "--pad drop, $codec, over a link that breaks" "$(sha "$work/split.json")" "$(sha "$work/still.json")"
+	[ "$(json_get "$work/split.json" reconnects)" -gt 0 ] || fail "the link never broke"
+done
+status=0
+"$build/gpclient" train --server "127.0.0.1:$server_port" "${short[@]}" --steps 1 --pad drop --codec poweriter:rank=2 --codec-act-down raw --codec-grad-up raw >"$work/out" 2>&1 || status=$?
+equal "a codec that works along the sequence" "$status $(grep -c 'has to be padded to all 60 positions (--pad max)' "$work/out")" "3 1"
+
 # It learns, split and with 8 bits: four classes, one in four is chance.
 train "$work/learned.json" --server "127.0.0.1:$server_port" --cut 1:-1 --threads 1 "${common[@]}" --steps 150 \
 	--codec uniform:bits=8 --save "$work/w.safetensors" || fail "a longer run"
