@@ -130,7 +130,9 @@ static void put_ready(struct fuzz_peer *p)
 {
 	Gpsplit__Ready ready = GPSPLIT__READY__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	ready.clips = !(fuzz_byte(&p->in) & 1);
+	const uint8_t with = fuzz_byte(&p->in);
+	ready.clips = !(with & 1);
+	ready.lengths = with & 2;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
 	fuzz_put_control(p, &m);
@@ -219,7 +221,8 @@ static void put_record(struct fuzz_peer *p)
 
 static void put_tensor(struct fuzz_peer *p, enum gp_frame_type type, uint8_t tensor)
 {
-	const struct gp_frame_head like = {.type = (uint8_t)type, .tensor = tensor, .session = 1};
+	const struct gp_frame_head like = {
+		.type = (uint8_t)type, .tensor = tensor & 7, .session = 1, .length = tensor & 8 ? 2 : 0};
 	fuzz_put_tensor(p, body, type == GP_FRAME_GRAD_DOWN, &like, codec_id, 0, BATCH / CHUNKS);
 }
 
@@ -344,7 +347,10 @@ static struct gp_graph *words_model(void)
 	struct gp_err err;
 	struct gp_graph *g = gp_graph_new_empty("fuzz", &err);
 	gp_require(g && gp_graph_add_input(g, "words", &words, &err) == 0);
-	gp_require(gp_graph_add_input(g, "mask", &mask, &err) == 1 && gp_graph_begin_block(g, "head", &err) == GP_OK);
+	gp_require(gp_graph_add_input(g, "mask", &mask, &err) == 1);
+	gp_graph_mark_sequence(g, 0);
+	gp_graph_mark_sequence(g, 1);
+	gp_require(gp_graph_begin_block(g, "head", &err) == GP_OK);
 	const int head = gp_graph_linear(g, "h", 0, 3, true, &err);
 	gp_require(gp_graph_begin_block(g, "b", &err) == GP_OK);
 	const int layer = gp_graph_linear(g, "c", head, 3, true, &err);
@@ -414,6 +420,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct gp_engine_spec spec = {.graph = model->graph,
 				      .device = "cpu",
 				      .threads = 1,
+				      .drop_padding = model->graph->inputs > 1 && (data[0] & 7) < 2,
 				      .session.chunk_samples = BATCH / CHUNKS,
 				      .session.chunks = CHUNKS,
 				      .session.window = 2,

@@ -141,6 +141,7 @@ static void put_open(struct fuzz_peer *p)
 	open.weights = with & 8 ? (uint32_t)opened.body->params : 0;
 	open.eval_only = with & 16;
 	open.calibrates = samples & 128;
+	open.lengths = samples & 64 && opened.body == bodies[1];
 	open.chunk_samples = opened.samples = 1 + samples % 4;
 	open.window = fuzz_byte(&p->in);
 	open.chunks = fuzz_byte(&p->in);
@@ -203,7 +204,8 @@ static void put_record(struct fuzz_peer *p)
 
 static void put_tensor(struct fuzz_peer *p, enum gp_frame_type type, uint8_t tensor)
 {
-	const struct gp_frame_head like = {.type = (uint8_t)type, .tensor = tensor, .session = session_id()};
+	const struct gp_frame_head like = {
+		.type = (uint8_t)type, .tensor = tensor & 7, .session = session_id(), .length = tensor & 8 ? 2 : 0};
 	fuzz_put_tensor(p, opened.body, type == GP_FRAME_ACT_UP, &like, opened.codec, opened.data_inputs,
 			opened.samples);
 }
@@ -279,7 +281,10 @@ static struct gp_graph *words_body(void)
 	struct gp_err err;
 	struct gp_graph *g = gp_graph_new_empty("fuzz", &err);
 	gp_require(g && gp_graph_add_input(g, "words", &words, &err) == 0);
-	gp_require(gp_graph_add_input(g, "mask", &mask, &err) == 1 && gp_graph_begin_block(g, "b", &err) == GP_OK);
+	gp_require(gp_graph_add_input(g, "mask", &mask, &err) == 1);
+	gp_graph_mark_sequence(g, 0);
+	gp_graph_mark_sequence(g, 1);
+	gp_require(gp_graph_begin_block(g, "b", &err) == GP_OK);
 	const int x = gp_graph_linear(g, "c", 0, 3, true, &err);
 	const int mean = gp_graph_masked_mean(g, "m", x, 1, &err);
 	const int last = gp_graph_linear(g, "l", mean, 2, false, &err);

@@ -154,7 +154,10 @@ static inline void fuzz_put_tensor(struct fuzz_peer *p, const struct gp_graph *b
 	const int count = inputs ? body->inputs : body->outputs, tensor = head.tensor < count ? head.tensor : 0;
 	const struct gp_type *t = inputs ? &body->value[tensor].type : gp_graph_output_type(body, tensor);
 	head.codec = t->dtype == GP_F32 && !(inputs && data >> tensor & 1) ? codec : 1;
-	fuzz_put_frame(p, &head, samples * gp_shape_elements(&t->shape) * sizeof(float));
+	const int value = inputs ? tensor : body->output[tensor].value;
+	const bool counts = head.length > 0 && body->value[value].sequence && t->dtype == GP_F32;
+	fuzz_put_frame(p, &head,
+		       samples * (gp_shape_elements(&t->shape) * sizeof(float) + (counts ? sizeof(uint32_t) : 0)));
 }
 
 /* How the script runs. */
