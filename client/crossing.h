@@ -21,7 +21,8 @@ struct gp_crossing {
 
 /*
  * Cuts the graph. `session` has the codecs, the samples of a chunk and `eval_only`; its data_inputs and frozen_inputs are
- * filled in here, and `lengths` is taken back where the body has no sequences. *out is on the heap, borrows the codecs of `session` and is freed by gp_crossing_free.
+ * filled in here, and `lengths` is taken back where the body has no sequences. *out is on the heap, borrows the codecs of
+ * `session` and is freed by gp_crossing_free.
  */
 enum gp_status gp_crossing_find(const struct gp_graph *g, const struct gp_cut *cut, struct gp_session_spec *session,
 				struct gp_crossing **out, struct gp_err *err);

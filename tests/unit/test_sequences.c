@@ -66,7 +66,7 @@ static void a_row_that_a_short_chunk_lacks_needs_all_positions(void **state)
 	assert_int_equal(end(g, gp_graph_take_row(g, "t", 0, GP_SEQUENCE_STEP, &err)), 0);
 }
 
-/* Of the same shape, but no sequence: a chunk's would not fit. */
+/* It has the same shape, but is no sequence: a chunk's would not fit. */
 static void a_sum_with_a_value_that_is_no_sequence_needs_all_positions(void **state)
 {
 	(void)state;
