@@ -77,7 +77,7 @@ struct gp_frame_head {
 	uint16_t codec; /* wire id of the first codec stage */
 	uint32_t chunk;
 	uint16_t tensor; /* of activations and gradients: which input, or output, of the body; else 0 */
-	/* Of activations and gradients: positions that the sequences of the chunk have; 0: all of them (PROTOCOL.md 4.4). */
+	/* Positions that the chunk's sequences have, for activations and gradients; 0: all of them (PROTOCOL.md 4.4). */
 	uint32_t length;
 	uint64_t session;
 	uint64_t step;
