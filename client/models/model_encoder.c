@@ -205,6 +205,9 @@ static enum gp_status add_layers(struct build *b)
 		types = gp_graph_add_input(b->g, "types", &row, b->err);
 	if (b->length < 0 || (b->s->family->has_types && types < 0))
 		return b->err->code;
+	gp_graph_mark_sequence(b->g, tokens);
+	if (types >= 0)
+		gp_graph_mark_sequence(b->g, types);
 	int x = embeddings(b, tokens, types);
 	for (int i = 0; i < b->s->layers; i++)
 		x = encoder_layer(b, i, x);
