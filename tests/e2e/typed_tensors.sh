@@ -139,6 +139,40 @@ status=0
 "$build/gpclient" train --server "127.0.0.1:$server_port" "${short[@]}" --steps 1 --pad drop --codec poweriter:rank=2 --codec-act-down raw --codec-grad-up raw >"$work/out" 2>&1 || status=$?
 equal "a codec that works along the sequence" "$status $(grep -c 'has to be padded to all 60 positions (--pad max)' "$work/out")" "3 1"
 
+# Encoders, whose dropout draws the same for a position whatever the chunk's length: attention, norms, embeddings, classifier.
+# The loss is that of chunks with all positions, with dropout and without.
+padded() { # NAME FILE FLAG...
+	train "$work/$2.json" "${@:3}" --data "$long" --batch 32 --chunks 16 --steps 3 --lr 0.1 --schedule const --seed 7 \
+		--threads 1 || fail "$1, $2"
+}
+near() { # NAME JSON-FILE JSON-FILE
+	local loss
+	for loss in loss val_loss; do
+		awk -v a="$(json_get "$2" $loss)" -v b="$(json_get "$3" $loss)" \
+			'BEGIN { d = a > b ? a - b : b - a; exit !(b > 0 && d <= 1e-6 * b) }' ||
+			fail "$1: $loss is $(json_get "$2" $loss), and $(json_get "$3" $loss) with all positions"
+	done
+}
+for model in roberta bert; do
+	for cut in type1 1:-1; do
+		for dropout in 0.1 0; do
+			[ "$cut,$dropout" = 1:-1,0 ] && continue
+			run=(--model "$model:layers=3,dim=16,heads=2,ffn=24,cuts=fine,dropout=$dropout,attention_dropout=$dropout" --cut $cut)
+			name="$model, cut $cut, dropout $dropout, --pad drop"
+			padded "$name" local --local "${run[@]}" --pad drop
+			padded "$name" max --local "${run[@]}" --pad max
+			padded "$name" split --server "127.0.0.1:$server_port" "${run[@]}" --pad drop
+			equal "$name" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+			equal "$name, evaluation" "$(json_get "$work/split.json" val_loss)" "$(json_get "$work/local.json" val_loss)"
+			near "$name" "$work/local.json" "$work/max.json"
+		done
+	done
+	fewer=$(json_get "$work/split.json" act_up.payload_bytes)
+	padded "$model, --pad max" all --server "127.0.0.1:$server_port" "${run[@]}" --pad max
+	all=$(json_get "$work/all.json" act_up.payload_bytes)
+	[ "$fewer" -lt $((all * 8 / 10)) ] || fail "$model: act_up of --pad drop has $fewer payload bytes of $all"
+done
+
 # It learns, split and with 8 bits: four classes, one in four is chance.
 train "$work/learned.json" --server "127.0.0.1:$server_port" --cut 1:-1 --threads 1 "${common[@]}" --steps 150 \
 	--codec uniform:bits=8 --save "$work/w.safetensors" || fail "a longer run"

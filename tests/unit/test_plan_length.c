@@ -20,7 +20,8 @@
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
 
-enum { BATCH = 3, MOST = 28, WIDTH = 20, VOCAB = 11, CLASSES = 3, CHUNKS = 4 };
+/* WIDE: linear layers whose weight is multiplied as it is (kernels/cpu/ops/cpu_linear.c). */
+enum { BATCH = 3, MOST = 28, NARROW = 20, WIDE = 448, VOCAB = 11, CLASSES = 3, CHUNKS = 4 };
 enum { TOKENS, LENGTH };
 
 /* (chunk, sample) */
@@ -32,7 +33,7 @@ static int norm(struct gp_graph *g, const char *name, int in, int residual, floa
 	return gp_graph_layer_norm(g, name, in, residual, attr, &err);
 }
 
-static struct gp_graph *encoder(float p)
+static struct gp_graph *encoder(float p, int width)
 {
 	struct gp_graph *g = gp_graph_new_empty("encoder", &err);
 	const struct gp_type tokens = {GP_I32, {.ndim = 1, .dim = {MOST}}}, length = {GP_I32, {.ndim = 1, .dim = {1}}};
@@ -40,18 +41,18 @@ static struct gp_graph *encoder(float p)
 	gp_graph_mark_sequence(g, gp_graph_add_input(g, "tokens", &tokens, &err));
 	assert_int_equal(gp_graph_add_input(g, "length", &length, &err), LENGTH);
 	OK(gp_graph_begin_block(g, "all", &err));
-	int x = gp_graph_embedding(g, "words", TOKENS, VOCAB, WIDTH, &err);
+	int x = gp_graph_embedding(g, "words", TOKENS, VOCAB, width, &err);
 	const struct gp_add_rows_attr places = {.rows = MOST + 2, .first = 2, .step = 1};
 	x = norm(g, "norm", gp_graph_add_rows(g, "places", x, places, &err), -1, 0.0f);
 	x = gp_graph_append(g, (struct gp_node){.op = GP_OP_DROPOUT, .attr = {{.f = p}}}, "drop", 1, &x, &err);
 	for (int i = 0; i < 3; i++)
-		qkv[i] = gp_graph_linear(g, (const char *[]){"q", "k", "v"}[i], x, WIDTH, true, &err);
+		qkv[i] = gp_graph_linear(g, (const char *[]){"q", "k", "v"}[i], x, width, true, &err);
 	const struct gp_attention_attr attention = {.heads = 2, .p = p};
 	int y = gp_graph_attention(g, "attention", qkv, LENGTH, attention, &err);
-	x = norm(g, "norm1", gp_graph_linear(g, "o", y, WIDTH, true, &err), x, p);
+	x = norm(g, "norm1", gp_graph_linear(g, "o", y, width, true, &err), x, p);
 	y = gp_graph_append(g, (struct gp_node){.op = GP_OP_GELU, .attr = {{.i = 0}}}, "act", 1,
-			    (const int[]){gp_graph_linear(g, "up", x, 2 * WIDTH, true, &err)}, &err);
-	x = norm(g, "norm2", gp_graph_linear(g, "down", y, WIDTH, true, &err), x, p);
+			    (const int[]){gp_graph_linear(g, "up", x, 2 * width, true, &err)}, &err);
+	x = norm(g, "norm2", gp_graph_linear(g, "down", y, width, true, &err), x, p);
 	x = gp_graph_take_row(g, "first", x, 0, &err);
 	if (gp_graph_linear(g, "classes", x, CLASSES, true, &err) < 0)
 		fail_msg("%s", err.text);
@@ -120,12 +121,12 @@ static void compare_gradients(struct gp_plan *a, struct gp_plan *b)
 	}
 }
 
-static void same_as_all_positions(float dropout, int threads, enum gp_precision precision)
+static void same_as_all_positions(float dropout, int width, int threads, enum gp_precision precision)
 {
 	struct gp_device *dev;
 	struct gp_plan *own, *all;
 	double a[CHUNKS], b[CHUNKS];
-	struct gp_graph *g = encoder(dropout);
+	struct gp_graph *g = encoder(dropout, width);
 	struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 2, .train = true, .seed = 4};
 	spec.precision = precision;
 	OK(gp_device_open("cpu", threads, &dev, &err));
@@ -149,13 +150,19 @@ static void a_chunk_of_its_own_length_computes_the_same(void **state)
 {
 	(void)state;
 	for (int threads = 1; threads <= 2; threads++)
-		same_as_all_positions(0.0f, threads, GP_PRECISION_FP32);
+		same_as_all_positions(0.0f, NARROW, threads, GP_PRECISION_FP32);
 }
 
 static void dropout_draws_the_same_for_a_position(void **state)
 {
 	(void)state;
-	same_as_all_positions(0.3f, 2, GP_PRECISION_FP32);
+	same_as_all_positions(0.3f, NARROW, 2, GP_PRECISION_FP32);
+}
+
+static void large_layers_compute_the_same(void **state)
+{
+	(void)state;
+	same_as_all_positions(0.3f, WIDE, 2, GP_PRECISION_FP32);
 }
 
 int main(void)
@@ -163,6 +170,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_chunk_of_its_own_length_computes_the_same),
 		cmocka_unit_test(dropout_draws_the_same_for_a_position),
+		cmocka_unit_test(large_layers_compute_the_same),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
