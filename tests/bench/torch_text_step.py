@@ -18,8 +18,13 @@ last line but one is what the BLAS reaches in the largest product of a layer: a 
 plain, conv) leaves the other encoders out.
 """
 import argparse
+import os
 import resource
 import time
+
+# OpenBLAS 0.3.21 does not know newer Xeons and takes its slowest kernels there: a fifth of the speed.
+if "avx512f" in open("/proc/cpuinfo", encoding="ascii").read():
+    os.environ.setdefault("OPENBLAS_CORETYPE", "SkylakeX")
 
 import torch
 from torch import nn
