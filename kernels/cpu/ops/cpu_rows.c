@@ -10,7 +10,6 @@
 #include "common/graph/ops/op_rows.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/plan/parallel.h"
-#include "kernels/loops/simd.h"
 
 #define GRAIN 16 /* floats of a cache line */
 
@@ -23,22 +22,14 @@ struct rows_job {
 	bool fresh;
 };
 
-GP_INLINE void add_two_body(float *out, const float *a, const float *b, int64_t n)
-{
-#pragma omp simd
-	for (int64_t i = 0; i < n; i++)
-		out[i] = a[i] + b[i];
-}
-GP_CPU_CLONES(add_two, (float *out, const float *a, const float *b, int64_t n), (out, a, b, n))
-
 static void add_part(void *arg, int part, int parts)
 {
 	const struct rows_job *job = arg;
 	const struct gp_cpu_range r = gp_cpu_share(job->samples * job->positions, 1, part, parts);
 	for (int64_t p = r.from; p < r.to; p++) {
 		const int64_t row = job->first + p % job->positions * job->step;
-		add_two(job->out + p * job->features, job->in + p * job->features, job->table + row * job->features,
-			job->features);
+		gp_cpu_sum_row(job->out + p * job->features, job->in + p * job->features,
+			       job->table + row * job->features, job->features);
 	}
 }
 

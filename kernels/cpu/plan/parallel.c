@@ -63,6 +63,11 @@ void gp_cpu_add_row(float *acc, const float *x, int64_t n)
 	add_range(acc, acc, x, n);
 }
 
+void gp_cpu_sum_row(float *out, const float *a, const float *b, int64_t n)
+{
+	add_range(out, a, b, n);
+}
+
 void gp_cpu_add(int threads, float *out, const float *a, const float *b, int64_t n)
 {
 	gp_cpu_parallel(gp_cpu_parts(threads, n), add_part, &(struct binary){out, a, b, n});

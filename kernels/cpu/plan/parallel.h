@@ -28,6 +28,8 @@ int gp_cpu_parts(int threads, int64_t work);
 
 /* acc += x, by the thread that calls. */
 void gp_cpu_add_row(float *acc, const float *x, int64_t n);
+/* out = a + b, by the thread that calls; out may be a or b. */
+void gp_cpu_sum_row(float *out, const float *a, const float *b, int64_t n);
 /* acc += x */
 void gp_cpu_add_into(int threads, float *acc, const float *x, int64_t n);
 /* out = a + b; out may be a or b. */
