@@ -8,28 +8,29 @@
 #                   two rates, batches of 32 in 1, 4 and 8 chunks; mode running also at a
 #                   lower rate, which it wants
 #   scratch         ResNet-20 on CIFAR-10 from nothing, batches of 64 in 1 and 8 chunks
+#   codecs          flowers again, 8 chunks, in the mode that chunks cost least
+#                   (running), split through gpserverd over loopback with each of CODECS
 #   table           no training: only what RESULTS holds
-# Then the table: mean validation accuracy over the seeds, lowest and highest, and the
-# mean with statistics taken anew from RECALIBRATE batches, each in one chunk.
+# Then the tables: mean validation accuracy over the seeds, lowest and highest, and the
+# mean with statistics taken anew from RECALIBRATE batches, each in one chunk; of codecs
+# the difference from raw.
 #
 # RESULTS is a file with a line for each run that is finished; runs that it has are not
 # run again, so that the script may be stopped at any time and goes on where it was. All
-# of it takes hours. Runs are local: split ones end in the same bits (tests/e2e/parity.sh).
-# SEEDS, THREADS, RECALIBRATE, EPOCHS, SCRATCH_EPOCHS as below; WRAP=COMMAND is put before
-# every command. Figures: RESULTS.md
+# of it takes hours. Runs but those of codecs are local: split ones end in the same bits
+# (tests/e2e/parity.sh). SEEDS, THREADS, RECALIBRATE, EPOCHS, SCRATCH_EPOCHS, CODECS as
+# below; WRAP=COMMAND is put before every command. Figures: RESULTS.md
 
 set -u -o pipefail
-usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS [flowers|cifar|scratch|table...]"
-build=${1:?$usage} results=${2:?$usage} flowers=${3:?$usage} cifar=${4:?$usage} weights=${5:?$usage}
-shift 5
+usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS [flowers|cifar|scratch|codecs|table...]"
+results=${2:?$usage} flowers=${3:?$usage} cifar=${4:?$usage} weights=${5:?$usage}
 # shellcheck disable=SC1091
-. "$(dirname "$0")/../../deploy/json.sh"
+. "$(dirname "$0")/../e2e/lib.sh"
+shift 5
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-0} recalibrate=${RECALIBRATE:-30}
 epochs=${EPOCHS:-2} scratch_epochs=${SCRATCH_EPOCHS:-10}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-trap 'exit 130' INT TERM
-export LC_ALL=C
+codecs=${CODECS:-raw bf16 fp8:format=e4m3 uniform:bits=8 uniform:bits=6 uniform:bits=4 sortquant:bits=6,split=2
+	sortquant:bits=4,split=2 sortquant:bits=2,split=2 kmeans:bits=4}
 touch "$results" || exit 1
 
 finetune_modes='chunk deferred running renorm'
@@ -46,6 +47,7 @@ note() { # KEY VALUE...
 	printf '%s\n' "$*" >>"$results"
 }
 
+# shellcheck disable=SC2154 # lib.sh sets work
 diverged() {
 	grep -q 'the training diverged' "$work/log"
 }
@@ -59,6 +61,7 @@ train_and_note() { # KEY FLAGS-OF-BOTH... -- FLAGS-OF-TRAIN...
 		shift
 	done
 	shift
+	# shellcheck disable=SC2154 # lib.sh sets build, work
 	if ! ${WRAP:-} "$build/gpclient" train --local --threads "$threads" --no-progress "${both[@]}" "$@" \
 		--save "$work/weights" --json >"$work/train.json" 2>"$work/log"; then
 		diverged && note "$key" nan nan nan && return
@@ -118,8 +121,55 @@ scratch_all() {
 	done
 }
 
+# A server of its own for each run: it is what a crash of one run cannot take from the next.
+codec_run() { # KEY DATA RATE CHUNKS CODEC SEED
+	local key=$1 status=0
+	start_server --threads "$threads"
+	# shellcheck disable=SC2154 # lib.sh sets server_port, server_pid
+	${WRAP:-} "$build/gpclient" train --server "127.0.0.1:$server_port" --cut 1:-1 --threads "$threads" --no-progress \
+		--model mobilenetv2:pad=same,eps=1e-3 --data "folder:$flowers,size=96,mean=0.5,std=0.5" --input 3x96x96 \
+		--batch 32 --chunks "$4" --seed "$6" --init "$weights" --init-skip 'classifier.*' --epochs "$epochs" --lr "$3" \
+		--momentum 0.9 --weight-decay 0 --schedule cosine --batch-norm running --codec "$5" --json \
+		>"$work/train.json" 2>"$work/log" || status=$?
+	kill "$server_pid" && wait "$server_pid"
+	server_pid=''
+	[ $status = 0 ] || { cat "$work/log" >&2 && return 1; }
+	note "$key" "$(json_get "$work/train.json" val_acc)" - "$(json_get "$work/train.json" time_per_batch_s)"
+}
+
+codecs_all() {
+	local seed codec
+	for seed in $seeds; do
+		for codec in $codecs; do
+			run codecs 0.0005 8 "$codec" "$seed" codec_run
+		done
+	done
+}
+
+codec_table() {
+	awk -F '\t' '
+	$1 == "codecs" {
+		if (!($4 in n)) order[++rows] = $4
+		n[$4]++
+		sum[$4] += 100 * $6
+		list[$4] = list[$4] sprintf(" %.2f", 100 * $6)
+	}
+	END {
+		if (!rows) exit
+		print "\nflowers, running, rate 0.0005, 8 chunks, split: accuracy in percent"
+		print "| codec | of each seed | mean | from raw |"
+		print "|---|---|---:|---:|"
+		raw = n["raw"] ? sum["raw"] / n["raw"] : 0
+		for (i = 1; i <= rows; i++) {
+			mean = sum[order[i]] / n[order[i]]
+			printf "| `%s` |%s | %.2f | %s |\n", order[i], list[order[i]], mean, raw ? sprintf("%+.2f", mean - raw) : ""
+		}
+	}' "$results"
+}
+
 table() {
 	awk -F '\t' '
+	$1 == "codecs" { next }
 	{
 		row = $1 "\t" $2 "\t" $4
 		if (!(row in seen)) { seen[row] = 1; order[++rows] = row }
@@ -150,11 +200,13 @@ table() {
 
 for part in "${@:-all}"; do
 	case $part in
-	all) finetune_all flowers && finetune_all cifar && scratch_all ;;
+	all) finetune_all flowers && finetune_all cifar && scratch_all && codecs_all ;;
 	flowers | cifar) finetune_all "$part" ;;
 	scratch) scratch_all ;;
+	codecs) codecs_all ;;
 	table) ;;
 	*) echo "$usage" >&2 && exit 2 ;;
 	esac
 done
 table
+codec_table
