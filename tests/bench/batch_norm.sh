@@ -5,8 +5,8 @@
 # batch norm (--batch-norm) make of a batch that is cut into chunks. Parts, by default
 # all of them in this order:
 #   flowers, cifar  MobileNetV2 with ImageNet weights fine-tuned on pictures of 96x96,
-#                   two rates, batches of 32 in 1, 4 and 8 chunks; mode running also at a
-#                   lower rate, which it wants
+#                   two rates, batches of 32 in 1, 4 and 8 chunks; mode running also at
+#                   lower rates, which it wants
 #   scratch         ResNet-20 on CIFAR-10 from nothing, batches of 64 in 1 and 8 chunks
 #   codecs          flowers again, 8 chunks, in the mode that chunks cost least
 #                   (running), split through gpserverd over loopback with each of CODECS
@@ -18,8 +18,8 @@
 # RESULTS is a file with a line for each run that is finished; runs that it has are not
 # run again, so that the script may be stopped at any time and goes on where it was. All
 # of it takes hours. Runs but those of codecs are local: split ones end in the same bits
-# (tests/e2e/parity.sh). SEEDS, THREADS, RECALIBRATE, EPOCHS, SCRATCH_EPOCHS, CODECS as
-# below; WRAP=COMMAND is put before every command. Figures: RESULTS.md
+# (tests/e2e/parity.sh). SEEDS, THREADS, RECALIBRATE, EPOCHS, SCRATCH_EPOCHS,
+# RUNNING_RATES, CODECS as below; WRAP=COMMAND is put before every command. Figures: RESULTS.md
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS [flowers|cifar|scratch|codecs|table...]"
@@ -29,6 +29,7 @@ results=${2:?$usage} flowers=${3:?$usage} cifar=${4:?$usage} weights=${5:?$usage
 shift 5
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-0} recalibrate=${RECALIBRATE:-30}
 epochs=${EPOCHS:-2} scratch_epochs=${SCRATCH_EPOCHS:-10}
+running_rates=${RUNNING_RATES:-0.0005 0.0007} # those of mode running beside the two that every mode has
 codecs=${CODECS:-raw bf16 fp8:format=e4m3 uniform:bits=8 uniform:bits=6 uniform:bits=4 sortquant:bits=6,split=2
 	sortquant:bits=4,split=2 sortquant:bits=2,split=2 kmeans:bits=4}
 touch "$results" || exit 1
@@ -99,11 +100,11 @@ scratch() { # KEY DATA RATE CHUNKS MODE SEED
 finetune_all() { # DATA
 	local seed rate mode chunks
 	for seed in $seeds; do
-		for rate in 0.0005 0.002 0.01; do
+		for rate in $running_rates 0.002 0.01; do
 			for mode in $finetune_modes; do
-				[ $rate = 0.0005 ] && [ "$mode" != running ] && continue
+				[[ " $running_rates " == *" $rate "* ]] && [ "$mode" != running ] && continue
 				for chunks in 1 4 8; do
-					run "$1" $rate $chunks "$mode" "$seed" finetune
+					run "$1" "$rate" $chunks "$mode" "$seed" finetune
 				done
 			done
 		done
