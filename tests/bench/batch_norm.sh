@@ -75,10 +75,20 @@ train_and_note() { # KEY FLAGS-OF-BOTH... -- FLAGS-OF-TRAIN...
 		"$(json_get "$work/train.json" time_per_batch_s)"
 }
 
+# In one chunk deferred is chunk: the same statistics in the same order.
+same_as_chunk() { # KEY DATA RATE CHUNKS MODE SEED: notes what chunk has reached, if it has run
+	local key line
+	[ "$4" = 1 ] && [ "$5" = deferred ] || return 1
+	key=$(printf '%s\t%s\t1\tchunk\t%s\t' "$2" "$3" "$6")
+	line=$(grep -F -- "$key" "$results") || return 1
+	note "$1" "${line#"$key"}"
+}
+
 run() { # DATA RATE CHUNKS MODE SEED FUNCTION
 	local key
 	key=$(printf '%s\t%s\t%s\t%s\t%s' "$1" "$2" "$3" "$4" "$5")
 	finished "$key" && return
+	same_as_chunk "$key" "$@" && return
 	echo "$(date -u +%H:%M:%S) $1, rate $2, $3 chunks, $4, seed $5"
 	"$6" "$key" "$@" || { echo "$1, rate $2, $3 chunks, $4, seed $5: failed" && exit 1; }
 }
