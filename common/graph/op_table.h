@@ -50,6 +50,7 @@
 	X(21, LAYER_NORM, layer_norm)                                                                                  \
 	X(22, ATTENTION, attention)                                                                                    \
 	X(23, ADD_ROWS, add_rows)                                                                                      \
-	X(24, TAKE_ROW, take_row)
+	X(24, TAKE_ROW, take_row)                                                                                      \
+	X(25, TAKE_ROWS, take_rows)
 
 #endif
