@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "client/batch_labels.h"
 #include "client/batch_map.h"
 #include "client/crossing.h"
 #include "common/base/mem.h"
@@ -214,9 +215,10 @@ static enum gp_status go_back(struct run *r, struct gp_capture *out, struct gp_e
 {
 	const struct gp_device_ops *ops = r->device->ops;
 	struct gp_loss_result loss;
-	GP_TRY(ops->loss(r->plan[TAIL], 0, gp_batch_labels(r->batch, 0), r->samples, true, 1.0f / (float)r->samples,
-			 &loss, err));
-	out->loss = loss.loss_sum / r->samples;
+	GP_TRY(gp_batch_labels_check(r->spec->graph, r->batch, err));
+	GP_TRY(ops->loss(r->plan[TAIL], 0, gp_batch_labels(r->batch, 0), r->samples, true,
+			 gp_batch_gradient_scale(r->batch, r->samples), &loss, err));
+	out->loss = loss.labelled > 0 ? loss.loss_sum / (double)loss.labelled : 0.0;
 	GP_TRY(ops->backward(r->plan[TAIL], 0, err));
 	pass_on(r, GP_GRAD_UP, out);
 	if (r->cross->list.grad_outputs == 0)

@@ -3,7 +3,8 @@
  * An engine runs training steps and evaluations of one model: in this process
  * alone (engine_local.c, the reference) or split over a link (engine_split.c).
  * The trainer (trainer.h) does not know which. One chunk is batch / chunks
- * samples; gradients add up over the chunks of a step, scaled by 1 / batch.
+ * samples; gradients add up over the chunks of a step, scaled by 1 / batch, or by
+ * 1 / its labels (batch_labels.h).
  *
  * Threads: the caller's thread, which must stay the same. Calls block until
  * their work is done. Test: tests/unit/test_engine.c
@@ -52,9 +53,9 @@ struct gp_engine_spec {
 };
 
 struct gp_step_result {
-	double loss_sum; /* over `samples` */
-	uint64_t correct, samples;
-	double grad_norm; /* of a training step, before clipping; NaN without clip_norm */
+	double loss_sum;           /* over `samples` */
+	uint64_t correct, samples; /* samples: labels; where one has several of them, all that are not GP_NO_LABEL */
+	double grad_norm;          /* of a training step, before clipping; NaN without clip_norm */
 };
 
 /* Bytes per second that the kernel knows to have crossed: up, those that the server's has acknowledged. NaN: not measured,

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "client/engine.h"
+#include "client/batch_labels.h"
 #include "client/batch_map.h"
 #include "client/metrics.h"
 #include "client/run_state.h"
@@ -76,8 +77,9 @@ static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batc
 	return ops->forward(e->plan, slot, mode, draw, err);
 }
 
+/* `scale`: of the gradients. */
 static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, bool train,
-				struct gp_step_result *sum, struct gp_err *err)
+				float scale, struct gp_step_result *sum, struct gp_err *err)
 {
 	const struct gp_device_ops *ops = e->device->ops;
 	const struct gp_engine_spec *spec = &e->base.spec;
@@ -87,8 +89,8 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	struct gp_loss_result loss;
 	const uint64_t draw = e->base.steps * (uint64_t)spec->session.chunks + (uint64_t)chunk;
 	GP_TRY(forward_chunk(e, batch, chunk, train ? GP_TRAIN : GP_EVAL, draw, err));
-	GP_TRY(ops->loss(e->plan, slot, gp_batch_labels(batch, (size_t)chunk * samples), valid, train,
-			 1.0f / (float)gp_session_batch(&spec->session), &loss, err));
+	GP_TRY(ops->loss(e->plan, slot, gp_batch_labels(batch, (size_t)chunk * samples), valid, train, scale, &loss,
+			 err));
 	if (!train && e->base.metrics)
 		gp_metrics_add(e->base.metrics, ops->buffer(e->plan, slot, GP_BUF_OUTPUT, 0),
 			       gp_batch_labels(batch, (size_t)chunk * samples), valid);
@@ -97,7 +99,7 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	e->queued[slot] = train && ops->wait;
 	sum->loss_sum += loss.loss_sum;
 	sum->correct += (uint64_t)loss.correct;
-	sum->samples += (uint64_t)valid;
+	sum->samples += (uint64_t)loss.labelled;
 	return GP_OK;
 }
 
@@ -105,10 +107,12 @@ static enum gp_status run_batch(struct local_engine *e, const struct gp_batch *b
 				struct gp_step_result *sum, struct gp_err *err)
 {
 	uint64_t begin = gp_now_ns();
+	const float scale = gp_batch_gradient_scale(batch, gp_session_batch(&e->base.spec.session));
 	GP_TRY(gp_batch_map_of(e->base.spec.graph, batch, &e->map, err));
+	GP_TRY(gp_batch_labels_check(e->base.spec.graph, batch, err));
 	for (int c = 0; c < e->base.spec.session.chunks; c++)
 		if (chunk_valid(&e->base.spec, batch, c) > 0)
-			GP_TRY(run_chunk(e, batch, c, train, sum, err));
+			GP_TRY(run_chunk(e, batch, c, train, scale, sum, err));
 	GP_TRY(wait_for_all(e, err));
 	e->compute_ns += gp_now_ns() - begin;
 	return GP_OK;

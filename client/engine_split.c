@@ -157,7 +157,9 @@ static void copy_batch(struct split_slot *s)
 		if (p->body_in[i].from == GP_FROM_DATA)
 			gp_batch_map_put(&e->map, s->batch, p->body_in[i].index, s->first, samples, s->length,
 					 s->data[i]);
-	memcpy(s->labels, gp_batch_labels(s->batch, s->first), samples * sizeof *s->labels);
+	if (!e->outputs)
+		memcpy(s->labels, gp_batch_labels(s->batch, s->first),
+		       samples * gp_tensor_bytes(&s->batch->label_info));
 }
 
 static void run_head_forward(struct gp_task *task)
@@ -216,6 +218,7 @@ static void begin_chunk(struct split_engine *e, struct split_slot *s, uint64_t n
 	s->first = (size_t)(number - b->first) * (size_t)samples;
 	const int left = b->batch->valid - (int)s->first;
 	s->valid = left < 0 ? 0 : left > samples ? samples : left;
+	s->scale = b->scale;
 	s->number = number;
 	s->step = e->train ? number / chunks : e->step;
 	s->chunk = (uint32_t)(e->train ? number % chunks : number);
@@ -270,14 +273,13 @@ static void run_tail(struct gp_task *task)
 	struct split_slot *s = task->arg;
 	struct split_engine *e = s->e;
 	const struct gp_device_ops *ops = e->device->ops;
-	const float scale = 1.0f / (float)gp_session_batch(&e->base.spec.session);
 	copy_from_head(s);
 	task->status = ops->forward(e->tail_plan, s->index, gp_split_mode(e), s->number, &task->err);
 	if (task->status == GP_OK && e->outputs)
 		copy_outputs(s);
 	else if (task->status == GP_OK)
-		task->status =
-			ops->loss(e->tail_plan, s->index, s->labels, s->valid, e->train, scale, &s->loss, &task->err);
+		task->status = ops->loss(e->tail_plan, s->index, s->labels, s->valid, e->train, s->scale, &s->loss,
+					 &task->err);
 	if (task->status == GP_OK && e->train)
 		task->status = ops->queue_backward(e->tail_plan, s->index, &task->err);
 }

@@ -42,7 +42,8 @@ struct split_slot {
 	uint32_t *rows;               /* of each sample */
 	int pending;                  /* tensors still to be encoded, or decoded */
 	void **data;                  /* by input of the body: copies of those that are data */
-	int32_t *labels;
+	int32_t *labels;              /* of its samples; not of a prediction */
+	float scale;                  /* of its gradients */
 	struct gp_loss_result loss;
 	struct gp_task compute;
 };
@@ -74,6 +75,7 @@ struct split_engine {
 	float *outputs;           /* of a prediction: a row per sample of the batch */
 	struct split_batch {
 		const struct gp_batch *batch;
+		float scale;                        /* of its gradients */
 		uint64_t first, end;                /* numbers of its chunks */
 	} batch[2];                                 /* the one under way, and the next step's */
 	const struct gp_batch *current, *following; /* of the step under way; following: NULL where none may begin */

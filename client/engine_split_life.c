@@ -6,6 +6,7 @@
  */
 #include "client/engine_split.h"
 
+#include "client/batch_labels.h"
 #include "common/graph/clip.h"
 #include "common/graph/plan_profile.h"
 #include "kernels/device_registry.h"
@@ -223,13 +224,14 @@ static enum gp_status make_data(struct split_engine *e, struct split_slot *s, st
 static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 {
 	int window = e->base.spec.session.window;
+	const size_t each = gp_batch_labels_of_output(e->base.spec.graph);
 	e->slot = gp_calloc((size_t)window, sizeof *e->slot);
 	if (!e->slot)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %d chunks", window);
 	for (int i = 0; i < window; i++) {
 		e->slot[i].e = e;
 		e->slot[i].index = i;
-		e->slot[i].labels = gp_calloc((size_t)gp_split_chunk_samples(e), sizeof(int32_t));
+		e->slot[i].labels = gp_calloc((size_t)gp_split_chunk_samples(e) * each, sizeof(int32_t));
 		e->slot[i].rows = gp_calloc((size_t)gp_split_chunk_samples(e), sizeof *e->slot[i].rows);
 		if (!e->slot[i].labels || !e->slot[i].rows)
 			GP_FAIL(err, GP_NOMEM, "out of memory for labels");

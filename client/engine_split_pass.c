@@ -21,6 +21,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "client/batch_labels.h"
 #include "client/metrics.h"
 #include "client/run_state.h"
 #include "common/graph/clip.h"
@@ -65,7 +66,8 @@ static void set_batch(struct split_engine *e, int which, const struct gp_batch *
 {
 	const int samples = gp_split_chunk_samples(e);
 	const uint64_t chunks = (uint64_t)((batch->valid + samples - 1) / samples);
-	e->batch[which] = (struct split_batch){.batch = batch, .first = first, .end = first + chunks};
+	const float scale = gp_batch_gradient_scale(batch, gp_session_batch(&e->base.spec.session));
+	e->batch[which] = (struct split_batch){.batch = batch, .scale = scale, .first = first, .end = first + chunks};
 	e->end = first + chunks;
 	e->forwards_idle = e->pass_idle = false;
 }
@@ -88,7 +90,7 @@ void gp_split_chunk_done(struct split_slot *s)
 			       s->labels, s->valid);
 	e->result.loss_sum += s->loss.loss_sum;
 	e->result.correct += (uint64_t)s->loss.correct;
-	e->result.samples += (uint64_t)s->valid;
+	e->result.samples += (uint64_t)s->loss.labelled;
 	e->done++;
 	e->pass_idle = e->done == e->batch[0].end;
 	if (!e->train)
@@ -263,6 +265,7 @@ enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batc
 {
 	struct split_engine *e = (struct split_engine *)base;
 	GP_TRY(gp_batch_map_of(e->base.spec.graph, batch, &e->map, err));
+	GP_TRY(gp_batch_labels_check(e->base.spec.graph, batch, err));
 	e->current = batch;
 	e->following = e->ahead ? next : NULL;
 	begin_step(e);
@@ -341,8 +344,11 @@ static void add_batch(struct split_engine *e, const struct gp_batch *batch)
 static enum gp_status evaluate_batch(struct split_engine *e, struct gp_loader *loader, struct gp_err *err)
 {
 	GP_TRY(fetch_batch(e, loader, err));
-	add_batch(e, e->fetched_batch);
-	enum gp_status status = gp_client_session_wait(&e->session, &e->forwards_idle, err);
+	enum gp_status status = gp_batch_labels_check(e->base.spec.graph, e->fetched_batch, err);
+	if (status == GP_OK) {
+		add_batch(e, e->fetched_batch);
+		status = gp_client_session_wait(&e->session, &e->forwards_idle, err);
+	}
 	drain_compute(e);
 	gp_loader_give_back(e->loader, e->fetched_batch);
 	return status;

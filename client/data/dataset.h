@@ -137,8 +137,8 @@ struct gp_batch {
 	int tensors;
 	const struct gp_tensor_info *info; /* of each, as the dataset has them */
 	void *data[GP_DATA_TENSORS];       /* (batch, a sample of info[i]) */
-	struct gp_tensor_info label_info;  /* "label": a scalar, i32 where it is the number of a class */
-	void *label;                       /* (batch) */
+	struct gp_tensor_info label_info;  /* "label": a scalar, i32 where it is the number of a class; or i32 (P) */
+	void *label;                       /* (batch, labels of a sample) */
 	uint32_t *samples;                 /* (batch): number of each in the data set */
 	int valid;                         /* real samples, the first ones */
 	int room;                          /* samples in each of the arrays above: the loader's batch */
@@ -146,10 +146,16 @@ struct gp_batch {
 	uint32_t index; /* batch number within the epoch */
 };
 
+/* Labels of a sample: 1, or the P of label_info. */
+static inline size_t gp_batch_labels_each(const struct gp_batch *b)
+{
+	return (size_t)gp_shape_elements(&b->label_info.type.shape);
+}
+
 /* The labels from sample `first` on, of 4 bytes each: int32_t or float as label_info says. For a device's `loss`. */
 static inline const void *gp_batch_labels(const struct gp_batch *b, size_t first)
 {
-	return (const uint8_t *)b->label + first * 4;
+	return (const uint8_t *)b->label + first * gp_tensor_bytes(&b->label_info);
 }
 
 /* (batch): the samples' classes. */

@@ -57,9 +57,12 @@ enum gp_precision { GP_PRECISION_FP32 = 0, GP_PRECISION_BF16 = 1, GP_PRECISION_T
 
 /* What `loss` computes. Labels have 4 bytes each. */
 enum gp_loss_kind {
-	GP_LOSS_CROSS_ENTROPY, /* int32_t: the number of a class, of as many as a row of the output has scores */
+	GP_LOSS_CROSS_ENTROPY, /* int32_t: the number of a class, of as many as a row of the output has scores. Of an output
+				* (P,K) a sample has P labels, -1 for rows that do not count: GP_NO_LABEL */
 	GP_LOSS_SQUARED_ERROR, /* float: the value to predict; a row of the output is one number */
 };
+
+#define GP_NO_LABEL (-1)
 
 enum gp_plan_buf {
 	GP_BUF_INPUT,
@@ -79,7 +82,7 @@ struct gp_plan_spec {
 	bool undo;                    /* when train: step_undo will be called */
 	bool calibrate;               /* forwards with GP_CALIBRATE will come */
 	enum gp_loss_kind loss;
-	enum gp_precision precision;  /* GP_DEVICE where the device lacks it */
+	enum gp_precision precision; /* GP_DEVICE where the device lacks it */
 	bool params_given; /* every parameter is set before anything is computed: none is drawn, all are zero */
 	bool device_io;    /* `buffer` gives memory of the device, where it has its own; else of the host */
 	/* (optional) Outlives the plan; any thread may set it, for good. From then on plan_estimate, plan_new, forward and
@@ -108,8 +111,9 @@ struct gp_plan_profile {
 };
 
 struct gp_loss_result {
-	double loss_sum; /* sum over valid samples of -log p(label), or of (output - label)^2 */
-	int correct;     /* argmax == label; 0 of values */
+	double loss_sum;  /* sum over the rows that count of -log p(label), or of (output - label)^2 */
+	int64_t labelled; /* how many rows count: all valid samples, or the rows of theirs that have a label */
+	int64_t correct;  /* argmax == label; 0 of values */
 };
 
 struct gp_device_ops {
@@ -174,8 +178,10 @@ struct gp_device_ops {
 	enum gp_status (*wait)(struct gp_plan *plan, int slot, struct gp_err *err);
 	/*
 	 * Softmax cross-entropy of OUTPUT 0 (N,K) with labels[N] in [0,K), of the first `valid` rows; `want_grad` writes its
-	 * GRAD_OUTPUT, if there is one: grad_scale * (softmax - onehot), rows past `valid` zero. With spec.loss of
-	 * GP_LOSS_SQUARED_ERROR: (x - y)^2 of OUTPUT 0 (N,1), and grad_scale * 2 (x - y), as torch.nn.MSELoss.
+	 * GRAD_OUTPUT, if there is one: grad_scale * (softmax - onehot), rows past `valid` zero. Of OUTPUT 0 (N,P,K) there are
+	 * labels[N][P], and rows without a label (GP_NO_LABEL) add nothing and get zeros: torch.nn.CrossEntropyLoss with
+	 * ignore_index. With spec.loss of GP_LOSS_SQUARED_ERROR: (x - y)^2 of OUTPUT 0 (N,1), and grad_scale * 2 (x - y), as
+	 * torch.nn.MSELoss.
 	 */
 	enum gp_status (*loss)(struct gp_plan *plan, int slot, const void *labels, int valid, bool want_grad,
 			       float grad_scale, struct gp_loss_result *out, struct gp_err *err);

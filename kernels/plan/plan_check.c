@@ -45,10 +45,12 @@ enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err
 	return GP_OK;
 }
 
-static enum gp_status check_classes(const int32_t *labels, int valid, int64_t classes, struct gp_err *err)
+/* `least`: 0, or GP_NO_LABEL where rows need not have a label. */
+static enum gp_status check_classes(const int32_t *labels, int64_t rows, int32_t least, int64_t classes,
+				    struct gp_err *err)
 {
-	for (int i = 0; i < valid; i++)
-		if (labels[i] < 0 || labels[i] >= classes)
+	for (int64_t i = 0; i < rows; i++)
+		if (labels[i] < least || labels[i] >= classes)
 			GP_FAIL(err, GP_INVALID, "label %d does not fit a model with %lld classes", labels[i],
 				(long long)classes);
 	return GP_OK;
@@ -64,13 +66,32 @@ static enum gp_status check_values_to_learn(const float *labels, int valid, int6
 	return GP_OK;
 }
 
+/* One row of scores, or P of them; those of a sequence would be as many as the chunk has positions. */
+static bool has_rows_of_scores(const struct gp_plan *plan)
+{
+	const struct gp_graph *g = plan->spec.graph;
+	const struct gp_graph_value *v = &g->value[g->output[0].value];
+	return v->type.dtype == GP_F32 && v->type.shape.ndim <= 2 && !v->sequence;
+}
+
+int64_t gp_plan_label_rows(const struct gp_plan *plan)
+{
+	const struct gp_shape *shape = gp_graph_output_shape(plan->spec.graph);
+	if (!has_rows_of_scores(plan))
+		return 0;
+	return shape->ndim == 2 ? shape->dim[0] : 1;
+}
+
 enum gp_status gp_plan_check_labels(const struct gp_plan *plan, const void *labels, int valid, struct gp_err *err)
 {
 	const struct gp_shape *shape = gp_graph_output_shape(plan->spec.graph);
-	if (shape->ndim != 1)
-		GP_FAIL(err, GP_INVALID, "the output of %s is not one row of class scores", plan->spec.graph->name);
+	const int64_t each = gp_plan_label_rows(plan), outputs = shape->dim[shape->ndim - 1];
+	if (!has_rows_of_scores(plan))
+		GP_FAIL(err, GP_INVALID, "the output of %s is neither a row of class scores nor a number of them",
+			plan->spec.graph->name);
 	if (valid < 0 || valid > plan->spec.batch)
 		GP_FAIL(err, GP_INTERNAL, "%d valid samples in a chunk of %d", valid, plan->spec.batch);
-	return plan->spec.loss == GP_LOSS_SQUARED_ERROR ? check_values_to_learn(labels, valid, shape->dim[0], err)
-							: check_classes(labels, valid, shape->dim[0], err);
+	if (plan->spec.loss == GP_LOSS_SQUARED_ERROR)
+		return check_values_to_learn(labels, valid, each * outputs, err);
+	return check_classes(labels, valid * each, shape->ndim == 2 ? GP_NO_LABEL : 0, outputs, err);
 }

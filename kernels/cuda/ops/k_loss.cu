@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Softmax cross-entropy: a block of threads for each row, in double as on the
- * CPU. Rows are few and short. The squared error: a thread for each row. See k_loss.h. Test: tests/unit/test_cuda_train.c
+ * CPU, where rows are few and short. The squared error: a thread for each row. See k_loss.h. Test: tests/unit/test_cuda_train.c
  */
 #include "kernels/cuda/ops/k_loss.h"
 
@@ -53,11 +53,11 @@ GPK_DEVICE double row_sum(const float *x, int64_t k, float max)
 GPK_KERNEL cross_entropy(const float *x, const int32_t *label, int valid, int64_t k, float scale, float *grad,
 			 struct gpk_loss_row *out)
 {
-	const int row = (int)blockIdx.x;
+	const int64_t row = blockIdx.x;
 	x += row * k;
 	if (grad)
 		grad += row * k;
-	if (row >= valid) {
+	if (row >= valid || label[row] < 0) {
 		for (int64_t i = threadIdx.x; grad && i < k; i += THREADS)
 			grad[i] = 0;
 		return;

@@ -15,11 +15,12 @@ extern "C" {
 #endif
 
 struct gpk_loss_row {
-	double loss;  /* -log softmax(x)[label], or (x - label)^2 */
-	int64_t best; /* first of the largest; 0 of one value */
+	double loss;  /* -log softmax(x)[label], or (x - label)^2; not set of a row without a label */
+	int64_t best; /* first of the largest; 0 of one value; the same */
 };
 
-/* x (rows,k); labels of the first `valid` rows. grad = scale * (softmax - onehot), rows past `valid` zero; may be NULL. */
+/* x (rows,k); labels of the first `valid` rows, below 0 for those without one. grad = scale * (softmax - onehot), rows past
+ * `valid` and those without a label zero; may be NULL. */
 void gpk_cross_entropy(struct gp_rt_stream *s, const float *x, const int32_t *label, int rows, int valid, int64_t k,
 		       float scale, float *grad, struct gpk_loss_row *out);
 /* x (rows,1); values of the first `valid` rows. grad = scale * 2 (x - label), rows past `valid` zero; may be NULL. */

@@ -15,6 +15,7 @@
 #include "kernels/cuda/ops/k_loss.h"
 #include "kernels/cuda/ops/k_optim.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
+#include "kernels/plan/plan_check.h"
 
 /* --- device ----------------------------------------------------------------------------------------------------- */
 
@@ -193,7 +194,7 @@ struct cuda_parts gp_cuda_parts(const struct cuda_plan *p)
 
 static uint64_t loss_rows(const struct cuda_plan *p)
 {
-	return gp_graph_output_shape(p->base.spec.graph)->ndim == 1 ? (uint64_t)p->base.spec.batch : 0;
+	return (uint64_t)p->base.spec.batch * (uint64_t)gp_plan_label_rows(&p->base);
 }
 
 static uint64_t place(struct cuda_plan *p, uint64_t bytes)
