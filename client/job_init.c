@@ -15,8 +15,10 @@
 /* A new classifier is for the classes of the data. */
 static void take_model(struct gp_job *j, struct gp_job_settings *set)
 {
-	if (set->init_skip && set->purpose == GP_JOB_TRAIN)
+	if (set->init_skip && set->purpose == GP_JOB_TRAIN) {
 		gp_model_spec_drop(j->saved.model, "classes");
+		gp_model_spec_drop(j->saved.model, "lm");
+	}
 	set->model = j->saved.model;
 	j->model_of_file = true;
 }

@@ -42,15 +42,21 @@ static int count_layers(const struct gp_graph *g)
 	return layers;
 }
 
+/* The classifier, or what stands in its place in a masked language model. */
+static int find_head(const struct gp_graph *g)
+{
+	const int classifier = find_block(g, "classifier");
+	return classifier < 0 ? find_block(g, "lm_head") : classifier;
+}
+
 static bool is_encoder(const struct gp_graph *g)
 {
-	return find_block(g, "embeddings") == 0 && find_layer(g, 0) == 1 && find_block(g, "classifier") > 0;
+	return find_block(g, "embeddings") == 0 && find_layer(g, 0) == 1 && find_head(g) > 0;
 }
 
 static struct gp_partition partition_of(const struct gp_graph *g, const struct form *f)
 {
-	const int layers = count_layers(g), classifier = find_block(g, "classifier"),
-		  half = find_block(g, "layer.0.ffn");
+	const int layers = count_layers(g), classifier = find_head(g), half = find_block(g, "layer.0.ffn");
 	struct gp_partition p = {.name = f->name, .first = f->first, .last = f->last};
 	p.cut.head = !f->whole_first ? half : layers > 1 ? find_layer(g, 1) : classifier;
 	p.cut.tail = f->last_layer ? find_layer(g, layers - 1) : classifier;

@@ -3,7 +3,8 @@
  * Cuts of encoders that have names: which blocks of roberta and bert stay with
  * the client, written fNlM after how many of the first and of the last parts
  * these are. The first parts are the embeddings, the attention of layer 0 and
- * the rest of layer 0; the last ones are the classifier and the last layer.
+ * the rest of layer 0; the last ones are the classifier, or the head of a masked
+ * language model, and the last layer.
  * Other models have none.
  *
  * Threads: any; pure functions. Test: tests/unit/test_partitions.c

@@ -1,21 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Transformer encoders that classify texts: roberta (Liu et al., "RoBERTa: A
+ * Transformer encoders that classify texts, or, with lm=1, guess masked words of
+ * them: roberta (Liu et al., "RoBERTa: A
  * Robustly Optimized BERT Pretraining Approach", 2019) and bert (Devlin et al.,
  * NAACL 2019), with the structure, parameter names and starting values of
- * RobertaForSequenceClassification and BertForSequenceClassification of Hugging
- * Face's transformers.
+ * RobertaForSequenceClassification and BertForSequenceClassification, or
+ * RobertaForMaskedLM and BertForMaskedLM, of Hugging Face's transformers.
  *
  * Inputs, all i32: tokens (S); length (1), how many of them are tokens of the
  * text, the others being padding; bert has types (S), too, which tell the texts
  * of a pair apart. What stands behind the length has no influence. Every layer
  * reads the length, so that it crosses a cut: 4 bytes a sample, in place of a
- * mask.
+ * mask. A masked language model has positions (P), too: where in the row the
+ * masked tokens stand, P = gp_model_masked(S) of them. Its output is (P, vocabulary).
  *
  * Blocks: embeddings, layer.0, layer.1, ..., classifier. With cuts=fine the
  * feed-forward half of a layer is a block of its own, layer.N.ffn, so that a cut
  * can lie behind its attention, and so are the parts of the classifier: the first
- * token, classifier.dense and classifier.out. client/partitions.h names the usual
+ * token, classifier.dense and classifier.out. A masked language model has lm_head in the
+ * classifier's place, and lm_head.out for the scores alone. client/partitions.h names the usual
  * cuts.
  *
  * Test: tests/unit/test_models.c, tests/unit/test_encoder.c, tests/e2e/typed_tensors.sh
@@ -27,6 +30,7 @@
 #include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/ops/op_rows.h"
+#include "common/graph/ops/op_take_rows.h"
 
 enum { TOKENS_DEFAULT = 128, TYPES = 2, LAYERS_MOST = 128 };
 
@@ -44,7 +48,7 @@ static const struct family bert = {"bert", 30522, 512, 0, true, 1e-12f};
 
 struct settings {
 	const struct family *family;
-	int layers, dim, heads, ffn, vocab, max, tokens, classes, fine;
+	int layers, dim, heads, ffn, vocab, max, tokens, classes, fine, lm;
 	double dropout, attention_dropout;
 };
 
@@ -52,7 +56,7 @@ struct settings {
 struct build {
 	struct gp_graph *g;
 	const struct settings *s;
-	int length; /* the input */
+	int length, positions; /* inputs; positions: of a masked language model */
 	struct gp_err *err;
 };
 
@@ -180,6 +184,29 @@ static int classifier(const struct build *b, int in)
 	return linear(b, pooler ? bert_out : out, dropout(b, out_dropout, x), b->s->classes);
 }
 
+/*
+ * The head of a masked language model: scores of all words for each of the masked positions. Parameters are named as those of
+ * RobertaForMaskedLM and BertForMaskedLM; but their `lm_head.bias` and `cls.predictions.bias` are the biases of the decoder
+ * here, whose weight is a parameter of its own, too: who trains keeps it equal to that of the words.
+ */
+static int language_model(const struct build *b, int in)
+{
+	static const struct head {
+		struct name dense, norm, decoder;
+	} of_bert = {{"cls.predictions.transform.dense"},
+		     {"cls.predictions.transform.LayerNorm"},
+		     {"cls.predictions.decoder"}},
+	  of_roberta = {{"lm_head.dense"}, {"lm_head.layer_norm"}, {"lm_head.decoder"}};
+	const struct head *h = b->s->family == &bert ? &of_bert : &of_roberta;
+	if (!begin(b, "lm_head", in))
+		return -1;
+	int x = gp_graph_take_rows(b->g, "lm_head.masked", in, b->positions, b->err);
+	x = gp_graph_gelu(b->g, "lm_head.gelu", linear(b, h->dense, x, b->s->dim), false, b->err);
+	x = add_and_norm(b, h->norm, x, -1);
+	x = gp_model_begin_fine(b->g, b->s->fine, "lm_head.out", x, b->err);
+	return linear(b, h->decoder, x, b->s->vocab);
+}
+
 /* --- the whole -------------------------------------------------------------------------------------------------- */
 
 /* Matrices and tables start from a normal distribution, biases at 0; layer norms as they are. */
@@ -194,24 +221,35 @@ static void set_starting_values(struct gp_graph *g)
 	}
 }
 
+static enum gp_status add_input(const struct build *b, const char *name, int64_t values, int *input)
+{
+	const struct gp_type type = {GP_I32, {.ndim = 1, .dim = {values}}};
+	*input = gp_graph_add_input(b->g, name, &type, b->err);
+	return *input < 0 ? b->err->code : GP_OK;
+}
+
+/* `types` is -1 where there are none. */
+static enum gp_status add_inputs(struct build *b, int *tokens, int *types)
+{
+	*types = -1;
+	GP_TRY(add_input(b, "tokens", b->s->tokens, tokens));
+	GP_TRY(add_input(b, "length", 1, &b->length));
+	gp_graph_mark_sequence(b->g, *tokens);
+	if (b->s->family->has_types) {
+		GP_TRY(add_input(b, "types", b->s->tokens, types));
+		gp_graph_mark_sequence(b->g, *types);
+	}
+	return b->s->lm ? add_input(b, "positions", gp_model_masked(b->s->tokens), &b->positions) : GP_OK;
+}
+
 static enum gp_status add_layers(struct build *b)
 {
-	const struct gp_type row = {GP_I32, {.ndim = 1, .dim = {b->s->tokens}}},
-			     one = {GP_I32, {.ndim = 1, .dim = {1}}};
-	int types = -1;
-	const int tokens = gp_graph_add_input(b->g, "tokens", &row, b->err);
-	b->length = tokens < 0 ? -1 : gp_graph_add_input(b->g, "length", &one, b->err);
-	if (b->length >= 0 && b->s->family->has_types)
-		types = gp_graph_add_input(b->g, "types", &row, b->err);
-	if (b->length < 0 || (b->s->family->has_types && types < 0))
-		return b->err->code;
-	gp_graph_mark_sequence(b->g, tokens);
-	if (types >= 0)
-		gp_graph_mark_sequence(b->g, types);
+	int tokens, types;
+	GP_TRY(add_inputs(b, &tokens, &types));
 	int x = embeddings(b, tokens, types);
 	for (int i = 0; i < b->s->layers; i++)
 		x = encoder_layer(b, i, x);
-	if (classifier(b, x) < 0)
+	if ((b->s->lm ? language_model(b, x) : classifier(b, x)) < 0)
 		return b->err->code;
 	set_starting_values(b->g);
 	return gp_graph_finish(b->g, b->err);
@@ -253,12 +291,20 @@ static enum gp_status read_settings(struct gp_model_args *a, struct settings *s,
 	const int positions = s->max - f->first_position;
 	s->tokens = positions < TOKENS_DEFAULT ? positions : TOKENS_DEFAULT;
 	GP_TRY(gp_model_arg_tokens(a, &s->tokens, &s->vocab, err));
-	GP_TRY(gp_model_arg_classes(a, 2, &s->classes, err));
+	GP_TRY(gp_model_arg_choice(a, "lm", "0|1", &s->lm, err));
+	if (!s->lm)
+		GP_TRY(gp_model_arg_classes(a, 2, &s->classes, err));
 	GP_TRY(gp_model_arg_real(a, "dropout", 0, 0.99, &s->dropout, err));
 	GP_TRY(gp_model_arg_real(a, "attention_dropout", 0, 0.99, &s->attention_dropout, err));
 	GP_TRY(gp_model_arg_cuts(a, &s->fine, err));
 	GP_TRY(gp_model_args_done(a, err));
 	return check_settings(s, err);
+}
+
+int64_t gp_model_masked(int64_t tokens)
+{
+	const int64_t masked = (tokens * 15 + 50) / 100;
+	return masked < 1 ? 1 : masked;
 }
 
 enum gp_status gp_model_encoder(struct gp_model_args *a, struct gp_graph **out, struct gp_err *err)

@@ -15,7 +15,7 @@
 #define CIFAR_RESNET_OPTIONS "width=1.0,classes=N,cuts=blocks|fine"
 #define ENCODER_OPTIONS(max)                                                                                           \
 	"layers=12,dim=768,heads=12,ffn=3072,vocab=V,max=" max                                                         \
-	",classes=2,tokens=S,dropout=0.1,attention_dropout=0.1,"                                                       \
+	",classes=2,lm=0|1,tokens=S,dropout=0.1,attention_dropout=0.1,"                                                \
 	"cuts=blocks|fine"
 
 static const struct {
@@ -39,10 +39,12 @@ static const struct {
 	{{"vgg13", "VGG-13 with batch norm and torchvision's parameter names; hidden=0 for small images",
 	  "width=1.0,hidden=4096,classes=N,dropout=0.5,cuts=blocks|fine"},
 	 gp_model_vgg13},
-	{{"bert", "BERT with a pooler, for texts and pairs of texts; Hugging Face's parameter names",
+	{{"bert",
+	  "BERT with a pooler, for texts and pairs of texts; lm=1: masked words; Hugging Face's parameter names",
 	  ENCODER_OPTIONS("512")},
 	 gp_model_encoder},
-	{{"roberta", "RoBERTa, for texts and pairs of texts; Hugging Face's parameter names", ENCODER_OPTIONS("514")},
+	{{"roberta", "RoBERTa, for texts and pairs of texts; lm=1: masked words; Hugging Face's parameter names",
+	  ENCODER_OPTIONS("514")},
 	 gp_model_encoder},
 };
 

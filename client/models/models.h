@@ -37,12 +37,15 @@ enum gp_status gp_model_build_settled(const char *spec, const struct gp_model_op
 /* Which options two settled texts of models differ in. */
 struct gp_model_difference {
 	char decisive[96]; /* they compute something else, or hold other parameters: "pad, eps"; "" none */
-	bool classes;      /* another number of classes, which a new classifier may have */
+	bool classes;      /* another number of classes, which a new classifier may have, or another kind of head */
 };
 /* Differences that change nothing in what is computed of a sample (cuts, dropout, tokens) are none. */
 void gp_model_compare(const char *settled, const char *other, struct gp_model_difference *out);
 /* Takes `key` and its value out of the text of a model, in place. */
 void gp_model_spec_drop(char *spec, const char *key);
+
+/* Masked positions of a row of so many tokens: 15 %, rounded, and at least 1. */
+int64_t gp_model_masked(int64_t tokens);
 
 struct gp_model_info {
 	const char *name, *summary, *options; /* options: one line, "width=1.0,stem=cifar|imagenet,classes=N" */

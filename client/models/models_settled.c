@@ -44,7 +44,7 @@ static void note_difference(struct gp_model_difference *d, struct gp_text key)
 {
 	static const char *const harmless[] = {"cuts", "dropout", "attention_dropout", "tokens"};
 	const size_t n = strlen(d->decisive);
-	if (gp_text_is(key, "classes"))
+	if (gp_text_is(key, "classes") || gp_text_is(key, "lm"))
 		d->classes = true;
 	else if (!is_listed(key, harmless, sizeof harmless / sizeof harmless[0]))
 		snprintf(d->decisive + n, sizeof d->decisive - n, "%s%.*s", n ? ", " : "", (int)key.len, key.at);
