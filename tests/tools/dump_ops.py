@@ -288,6 +288,15 @@ def take_row(name, n, s, f, row):
     record_many("take_row_" + name, [OPS.TAKE_ROW, row], [torch.randn(n, s, f)], lambda x: [x[:, row]])
 
 
+def take_rows(name, s, f, positions):
+    """Positions outside the sequence give zeros."""
+    positions = torch.tensor(positions)
+    there = (positions >= 0) & (positions < s)
+    sample = torch.arange(len(positions))[:, None]
+    record_many("take_rows_" + name, [OPS.TAKE_ROWS], [torch.randn(len(positions), s, f), positions.int()],
+                lambda x, p: [x[sample, p.long().clamp(0, s - 1)] * there.unsqueeze(2)])
+
+
 def language_models():
     # Both tails, and values that other forms than the one for small ones compute.
     wide = torch.cat([torch.linspace(-15, 15, 607), torch.randn(300), torch.randn(300) * 1e-4, torch.tensor([0.0])])
@@ -315,6 +324,9 @@ def language_models():
     add_rows("one_row_of_many", 2, 7, 130, 4, 3, 0)
     take_row("first", 4, 5, 18, 0)
     take_row("last", 3, 6, 33, 5)
+    take_rows("few", 7, 20, [[1, 6], [0, 2], [5, 4]])
+    take_rows("again", 9, 37, [[3, 3, 8, 0, 3], [0, 0, 0, 0, 0], [8, 7, 6, 5, 8]])
+    take_rows("outside", 6, 19, [[-1, 6, 5], [2**31 - 1, 0, -2**31], [0, 5, 0]])
 
 
 def convolutions():

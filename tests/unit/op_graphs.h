@@ -11,6 +11,7 @@
 #define GP_TEST_OP_GRAPHS_H
 
 #include "tests/unit/device_pair.h"
+#include "tests/unit/op_graphs_language.h"
 #include "common/graph/ops/op_attention.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_batch_norm.h"
@@ -949,6 +950,9 @@ static const struct {
 	{"positions", positions, 3},
 	{"one of rows", one_of_rows, 3},
 	{"taken rows", taken_rows, 3},
+	{"numbered rows", numbered_rows, 5},
+	{"numbered rows, again", numbered_rows_again, 4},
+	{"masked language model", masked_language_model, 3},
 	{"encoder", encoder, 4},
 	{"deferred norm of rows", batch_norm_of_rows_deferred, 7},
 	{"residuals with deferred norms", residuals_deferred, 3},

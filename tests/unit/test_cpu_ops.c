@@ -374,7 +374,9 @@ static const char *const vector_cases[] = {"bn_24",
 					   "attention_long",
 					   "add_rows_positions_from_2",
 					   "add_rows_one_row_of_many",
-					   "take_row_last"};
+					   "take_row_last",
+					   "take_rows_again",
+					   "take_rows_outside"};
 
 /* What there is of output 0, of input 0's gradient, and of parameter 0's. */
 static uint64_t collect(struct bed *b, float *v)
