@@ -23,6 +23,7 @@
 #define DEFAULT_WINDOW   4
 #define PREFETCH         3
 #define PLAIN_PROGRESS_S 5
+#define SKIP_ROOM        2048
 #define BATCH_BYTES      (1 << 30) /* of pictures whose size is a file's alone */
 
 /* Flags. */
@@ -101,6 +102,19 @@ static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
+/* --insert, or what the file of --init says; it stands at a cut, which --cut then has to be. */
+static enum gp_status settle_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
+{
+	const char *const up = set->insert_end[GP_INSERT_UP], *const down = set->insert_end[GP_INSERT_DOWN];
+	if (set->insert || up || down)
+		GP_TRY(gp_insertion_parse(set->insert, up, down, &j->insertion, err));
+	else
+		GP_TRY(gp_job_init_insertion(j, set, err));
+	if (!set->cut)
+		set->cut = GP_JOB_CUT;
+	return GP_OK;
+}
+
 enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
 	const int window = set->window > 0 ? (int)set->window : DEFAULT_WINDOW;
@@ -114,6 +128,7 @@ enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struc
 	GP_TRY(check_where(set, err));
 	GP_TRY(gp_job_read_init(j, set, err));
 	GP_TRY(check_settings(j, err));
+	GP_TRY(settle_insertion(j, set, err));
 	GP_TRY(gp_client_security_load(&j->security, &set->security, err));
 	GP_TRY(parse_codecs(j, err));
 	if (set->batch_norm)
@@ -258,12 +273,18 @@ static enum gp_status load_weights(struct gp_job *j, struct gp_err *err)
 {
 	const struct gp_job_settings *s = j->set;
 	struct gp_weights_report report;
+	char fresh[64], skip[SKIP_ROOM];
 	GP_TRY(gp_weights_new(j->graph, &j->init, err));
-	if (!s->init_skip)
+	GP_TRY(gp_job_init_fresh(j, fresh, sizeof fresh, err));
+	if (!s->init_skip && !fresh[0])
 		return gp_weights_load(j->init, s->init, true, NULL, err);
+	if (snprintf(skip, sizeof skip, "%s%s%s", s->init_skip ? s->init_skip : "", s->init_skip ? "," : "", fresh) >=
+	    SKIP_ROOM)
+		GP_FAIL(err, GP_USAGE, "--init-skip has more than %d characters", SKIP_ROOM - 64);
 	gp_weights_init(j->init, (uint64_t)s->seed);
-	GP_TRY(gp_weights_load_except(j->init, s->init, s->init_skip, &report, err));
-	fprintf(stderr, "%s: %d tensors loaded, left out: %s\n", s->init, report.loaded, report.skipped_names);
+	GP_TRY(gp_weights_load_except(j->init, s->init, skip, &report, err));
+	if (s->init_skip)
+		fprintf(stderr, "%s: %d tensors loaded, left out: %s\n", s->init, report.loaded, report.skipped_names);
 	return GP_OK;
 }
 
@@ -329,9 +350,26 @@ static enum gp_status freeze(struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
+/* Layers along the sequence have a weight for each position. */
+static enum gp_status check_padding(const struct gp_job *j, struct gp_err *err)
+{
+	for (int e = 0; e < GP_INSERT_ENDS && j->set->pad == GP_PAD_DROP; e++)
+		for (int i = 0; i < j->insertion.end[e].spec.sets; i++) {
+			const struct gp_insert_set *s = &j->insertion.end[e].spec.set[i];
+			if (s->kind == GP_INSERT_LINEAR && s->dim == GP_INSERT_SEQUENCE)
+				GP_FAIL(err, GP_USAGE,
+					"--insert-%s: linear with dim=sequence works on all positions of a text; it "
+					"needs --pad max",
+					gp_insert_end_name[e]);
+		}
+	return GP_OK;
+}
+
 enum gp_status gp_job_settle_graph(struct gp_job *j, struct gp_err *err)
 {
 	GP_TRY(gp_partition_parse(j->graph, j->set->cut, &j->cut, err));
+	GP_TRY(gp_insert(&j->graph, &j->cut, &j->insertion, err));
+	GP_TRY(check_padding(j, err));
 	GP_TRY(set_norm_mode(j, err));
 	if (j->set->freeze)
 		GP_TRY(freeze(j, err));

@@ -18,6 +18,7 @@
 #include <jansson.h>
 
 #include "client/engine.h"
+#include "client/insert.h"
 #include "client/norm_mode.h"
 #include "client/precision.h"
 #include "client/saved_model.h"
@@ -35,6 +36,8 @@ enum gp_job_purpose {
 enum gp_pad { GP_PAD_MAX, GP_PAD_DROP };
 #define GP_PAD_CHOICES "max|drop"
 
+#define GP_JOB_CUT "1:-1" /* --cut where nothing says another */
+
 struct gp_job_settings {
 	const char *server, *cut, *device;
 	bool local;
@@ -47,13 +50,14 @@ struct gp_job_settings {
 	bool init_anyway;
 	enum gp_job_purpose purpose; /* no row: the command says it */
 	const char *freeze;
-	const char *no_decay; /* no shared row: train alone has the flag; NULL: weight decay is of all parameters */
+	const char *no_decay;     /* no shared row: train alone has the flag; NULL: weight decay is of all parameters */
 	int64_t recalibrate;      /* batches; train and eval */
 	const char *recalibrated; /* eval's --save */
 	const char *batch_norm;   /* no shared row: train alone has the flag; NULL: chunk */
 	int64_t seed, batch, chunks, window;
-	int pad;                          /* of GP_PAD_CHOICES */
-	const char *codec, *codec_dir[4]; /* act up, act down, grad up, grad down */
+	int pad;                                         /* of GP_PAD_CHOICES */
+	const char *codec, *codec_dir[4];                /* act up, act down, grad up, grad down */
+	const char *insert, *insert_end[GP_INSERT_ENDS]; /* up, down */
 	bool json, progress;
 	int64_t skip_bad;
 	bool profile; /* no shared row: train alone has the flag */
@@ -70,6 +74,7 @@ extern const struct gp_opt_rows gp_job_recalibrate_rows; /* --recalibrate: train
 extern const struct gp_opt_rows gp_job_batch_rows;       /* --batch --chunks --window */
 extern const struct gp_opt_rows gp_job_codec_rows;       /* --codec and activations' */
 extern const struct gp_opt_rows gp_job_grad_rows;        /* codecs of gradients */
+extern const struct gp_opt_rows gp_job_insert_rows;      /* --insert --insert-up --insert-down */
 extern const struct gp_opt_rows gp_job_output_rows;      /* --json --log --config */
 extern const struct gp_opt_rows gp_job_progress_rows;
 
@@ -83,6 +88,8 @@ struct gp_job {
 	bool lines;                  /* of `infer`: there is no --data, and --tokenizer makes tokens of lines of text */
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
+	struct gp_insertion insertion;      /* from the flags, or the file of --init */
+	bool insertion_of_file;             /* that */
 	bool values;                        /* the data has values to predict, not classes */
 	struct gp_bn_attr norm_mode;        /* what --batch-norm says */
 	int without_decay;                  /* trained parameters that --no-decay named */
@@ -110,7 +117,8 @@ enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, 
 				  struct gp_loader **out, struct gp_err *err);
 /* The model for data like `d`, its cut, and the weights of --init; says on stderr what --init-skip left out. */
 enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err);
-/* The cut, the mode of batch norm and --freeze for the graph that is there: a part of gp_job_build, for a job without data. */
+/* The cut, the insertions, the mode of batch norm and --freeze for the graph that is there: a part of gp_job_build, for a
+ * job without data. */
 enum gp_status gp_job_settle_graph(struct gp_job *j, struct gp_err *err);
 /* `optim` NULL: for evaluation and prediction only. `run`: checkpoints of a training, or NULL. */
 enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim, struct gp_run_state *run,

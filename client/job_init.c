@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/models/models.h"
+#include "common/base/text.h"
 
 #define MODEL_SHOWN 90 /* characters in a message */
 
@@ -66,6 +67,13 @@ static void note(const char *text)
 	fprintf(stderr, "note: %s\n", text);
 }
 
+/* Whether both say the same of cuts=, so that a cut is the same place in either. */
+static bool same_blocks(const char *a, const char *b)
+{
+	const bool fine = strstr(a, "cuts=fine") != NULL;
+	return fine == (strstr(b, "cuts=fine") != NULL);
+}
+
 static enum gp_status compare_models(const struct gp_job *j, struct gp_err *err)
 {
 	char saved[GP_MODEL_SPEC], text[GP_ERR_TEXT];
@@ -79,6 +87,12 @@ static enum gp_status compare_models(const struct gp_job *j, struct gp_err *err)
 		return GP_OK;
 	}
 	gp_model_compare(saved, j->model, &d);
+	if (!d.decisive[0] && j->insertion_of_file && !same_blocks(saved, j->model))
+		GP_FAIL(err, GP_INVALID,
+			"%s has insertions at the cut %s of a model with other blocks than --model: leave --model out, "
+			"or "
+			"give both the same cuts=",
+			j->set->init, j->saved.cut);
 	if (!d.decisive[0])
 		return GP_OK;
 	snprintf(text, sizeof text, "%.80s is of another model than --model: they differ in %s", j->set->init,
@@ -175,5 +189,83 @@ enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset
 	GP_TRY(compare_tokenizers(j, d, err));
 	compare_pictures(j, d);
 	compare_labels(j, d);
+	return GP_OK;
+}
+
+/* --- insertions -------------------------------------------------------------------------------------------------- */
+
+enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
+{
+	const struct gp_saved_model *saved = &j->saved;
+	const char *const up = saved->insert[GP_INSERT_UP], *const down = saved->insert[GP_INSERT_DOWN];
+	if (!up[0] && !down[0])
+		return GP_OK;
+	if (gp_insertion_parse(NULL, up[0] ? up : NULL, down[0] ? down : NULL, &j->insertion, err) != GP_OK) {
+		err->code = GP_INVALID;
+		return gp_err_prefix(err, "%s says of its insertions", set->init);
+	}
+	if (set->cut && strcmp(set->cut, saved->cut) != 0)
+		GP_FAIL(err, GP_USAGE,
+			"%s has insertions at the cut %s, not %.40s: leave --cut out, or say --insert none, which "
+			"leaves "
+			"them out",
+			set->init, saved->cut, set->cut);
+	set->cut = saved->cut;
+	j->insertion_of_file = true;
+	return GP_OK;
+}
+
+static bool has_prefix(const char *name, const char *prefix)
+{
+	return strncmp(name, prefix, strlen(prefix)) == 0;
+}
+
+static bool file_has(const struct gp_st_file *f, const char *prefix)
+{
+	for (int i = 0; i < gp_st_count(f); i++)
+		if (has_prefix(gp_st_at(f, i)->name, prefix))
+			return true;
+	return false;
+}
+
+static bool graph_has(const struct gp_graph *g, const char *prefix)
+{
+	for (int i = 0; i < g->params; i++)
+		if (has_prefix(g->param[i].name, prefix))
+			return true;
+	return false;
+}
+
+static void tell_fresh(const struct gp_job *j, const char *end, bool here)
+{
+	if (here)
+		fprintf(stderr, "%s has no weights of --insert-%s: they start fresh\n", j->set->init, end);
+	else
+		fprintf(stderr, "%s has weights of --insert-%s, which are left out\n", j->set->init, end);
+}
+
+/* A file whose insertion nobody has left out is refused as any other with names that the model lacks. */
+static bool left_out(const struct gp_job *j, enum gp_insert_end end)
+{
+	const struct gp_job_settings *s = j->set;
+	return (s->insert || s->insert_end[end]) && j->insertion.end[end].spec.sets == 0;
+}
+
+enum gp_status gp_job_init_fresh(const struct gp_job *j, char *globs, size_t size, struct gp_err *err)
+{
+	struct gp_st_file *f;
+	globs[0] = '\0';
+	GP_TRY(gp_st_open(j->set->init, &f, err));
+	for (int e = 0; e < GP_INSERT_ENDS; e++) {
+		const char *const end = gp_insert_end_name[e];
+		char prefix[32];
+		snprintf(prefix, sizeof prefix, GP_INSERT_PREFIX "%s.", end);
+		const bool here = graph_has(j->graph, prefix), there = file_has(f, prefix);
+		if (here == there || (there && !left_out(j, (enum gp_insert_end)e)))
+			continue;
+		gp_text_append(globs, size, "%s%s*", globs[0] ? "," : "", prefix);
+		tell_fresh(j, end, here);
+	}
+	gp_st_close(f);
 	return GP_OK;
 }

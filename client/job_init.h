@@ -18,4 +18,12 @@ enum gp_status gp_job_read_init(struct gp_job *j, struct gp_job_settings *set, s
  * --init-anyway. */
 enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err);
 
+/* The insertions of the file, for a job that names none, and the cut where they stand. */
+enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err);
+/*
+ * What of the insertions the graph and the file of --init do not have in common, as globs for
+ * gp_weights_load_except; "": nothing. Lines on standard error say so.
+ */
+enum gp_status gp_job_init_fresh(const struct gp_job *j, char *globs, size_t size, struct gp_err *err);
+
 #endif

@@ -28,9 +28,9 @@ static const struct gp_opt where_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(cut),
 	 .value = "H:T",
-	 .initial = "1:-1",
 	 .help = "first H blocks and last -T blocks here, the rest on the server (see 'gpclient model show'); of an "
-		 "encoder also type1, f2l2, f3l2 or f3l1"},
+		 "encoder also type1, f2l2, f3l2 or f3l1; default: where the weights of --init have an insertion, "
+		 "else " GP_JOB_CUT},
 	{.name = "device",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(device),
@@ -265,6 +265,26 @@ static const struct gp_opt grad_rows[] = {
 	 .help = "gradients from the server, where it is not --codec"},
 };
 const struct gp_opt_rows gp_job_grad_rows = ROWS(grad_rows);
+
+static const struct gp_opt insert_rows[] = {
+	{.name = "insert",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(insert),
+	 .value = "SPEC",
+	 .help = "trainable layers at both cuts, so that what crosses is smaller: " GP_INSERT_CHOICES
+		 "; default: those of the weights of --init"},
+	{.name = "insert-up",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(insert_end[GP_INSERT_UP]),
+	 .value = "SPEC",
+	 .help = "layers between head and body, where they are not --insert"},
+	{.name = "insert-down",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(insert_end[GP_INSERT_DOWN]),
+	 .value = "SPEC",
+	 .help = "layers between body and tail, where they are not --insert"},
+};
+const struct gp_opt_rows gp_job_insert_rows = ROWS(insert_rows);
 
 static const struct gp_opt output_rows[] = {
 	{.name = "json",

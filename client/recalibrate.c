@@ -49,6 +49,7 @@ static enum gp_status describe(const struct gp_recalibration *r, const struct gp
 {
 	const struct gp_saved_model *then = &j->saved;
 	GP_TRY(gp_saved_model_describe(j->model, r->data, j->set->data, out, err));
+	gp_saved_model_add_insertion(out, j->graph, &j->cut, &j->insertion);
 	if (then->labels) {
 		json_decref(out->labels);
 		out->labels = json_incref(then->labels);

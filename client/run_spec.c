@@ -27,12 +27,12 @@ enum gp_status gp_run_spec_add_flag(struct gp_run_spec *s, const struct gp_opt_t
 	return gp_run_spec_add(s, name, text, err);
 }
 
-/* A local run has neither a cut nor codecs nor a second precision. That one as it was settled, not "auto": another
+/* A local run has neither codecs nor a second precision, and a cut only where an insertion stands. That one as it was settled, not "auto": another
  * machine may settle it otherwise, and would go on with other arithmetic. */
 static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
 {
 	char cut[64] = "none (--local)";
-	if (!j->set->local)
+	if (!j->set->local || gp_insertion_any(&j->insertion))
 		snprintf(cut, sizeof cut, "%d:%d", j->cut.head, j->cut.tail - j->graph->blocks);
 	GP_TRY(gp_run_spec_add(s, "cut", cut, err));
 	GP_TRY(gp_run_spec_add(s, "client-precision", j->set->local ? "" : gp_precision_name(j->client_precision),
@@ -42,11 +42,22 @@ static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, s
 	return GP_OK;
 }
 
+/* As settled: from the file of --init, too. Runs without any are the same as those of versions that knew none. */
+static enum gp_status add_insertion(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
+{
+	static const char *const flag[GP_INSERT_ENDS] = {"insert-up", "insert-down"};
+	char text[GP_INSERT_TEXT];
+	for (int e = 0; e < GP_INSERT_ENDS && gp_insertion_any(&j->insertion); e++)
+		GP_TRY(gp_run_spec_add(s, flag[e], gp_insert_spec_text(&j->insertion.end[e].spec, text), err));
+	return GP_OK;
+}
+
 enum gp_status gp_run_spec_add_job(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
 {
 	char text[GP_SHA256_HEX] = "drawn";
 	uint64_t hash;
 	GP_TRY(add_split(s, j, err));
+	GP_TRY(add_insertion(s, j, err));
 	if (j->init)
 		GP_TRY(gp_weights_sha256(j->init, text, err));
 	GP_TRY(gp_run_spec_add(s, "init", text, err));

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/partitions.h"
 #include "common/base/value.h"
 
 #define PREFIX       "gpsplit."
@@ -19,6 +20,8 @@
 #define LABELS_MOST  100000 /* dataset classes */
 #define SIDE_MOST    4096
 #define HASH_DIGITS  16
+
+static const char *const insert_key[GP_INSERT_ENDS] = {"insert_up", "insert_down"};
 
 /* --- texts ------------------------------------------------------------------------------------------------------ */
 
@@ -169,6 +172,18 @@ static enum gp_status read_tokenizer(const struct gp_st_file *f, const char *lab
 	return GP_OK;
 }
 
+/* The texts are parsed where they are used, as those of flags are. */
+static enum gp_status read_insertion(const struct gp_st_file *f, const char *label, struct gp_saved_model *m,
+				     struct gp_err *err)
+{
+	GP_TRY(read_text(f, label, "cut", m->cut, sizeof m->cut, err));
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		GP_TRY(read_text(f, label, insert_key[e], m->insert[e], sizeof m->insert[e], err));
+	if ((m->insert[GP_INSERT_UP][0] || m->insert[GP_INSERT_DOWN][0]) && !m->cut[0])
+		return refuse(label, "cut", "there, though it has insertions, which stand at one", err);
+	return GP_OK;
+}
+
 static enum gp_status read_all(const struct gp_st_file *f, const char *label, struct gp_saved_model *m,
 			       struct gp_err *err)
 {
@@ -182,6 +197,7 @@ static enum gp_status read_all(const struct gp_st_file *f, const char *label, st
 	GP_TRY(read_text(f, label, "model", m->model, sizeof m->model, err));
 	GP_TRY(read_text(f, label, "data", m->data, sizeof m->data, err));
 	GP_TRY(read_text(f, label, "run", m->run, sizeof m->run, err));
+	GP_TRY(read_insertion(f, label, m, err));
 	GP_TRY(read_steps(f, label, m, err));
 	GP_TRY(read_tokenizer(f, label, m, err));
 	GP_TRY(read_pictures(f, label, m, err));
@@ -321,6 +337,17 @@ enum gp_status gp_saved_model_describe(const char *settled, const struct gp_data
 	return GP_OK;
 }
 
+void gp_saved_model_add_insertion(struct gp_saved_model *m, const struct gp_graph *g, const struct gp_cut *cut,
+				  const struct gp_insertion *ins)
+{
+	if (!gp_insertion_any(ins))
+		return;
+	gp_partition_text(g, cut, m->cut);
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		if (ins->end[e].spec.sets > 0)
+			gp_insert_spec_text(&ins->end[e].spec, m->insert[e]);
+}
+
 /* --- writing ---------------------------------------------------------------------------------------------------- */
 
 static void add(struct gp_saved_pairs *p, const char *key, const char *value)
@@ -374,6 +401,9 @@ enum gp_status gp_saved_pairs_make(const struct gp_saved_model *m, struct gp_sav
 	add(p, PREFIX "model", m->model);
 	add(p, PREFIX "data", m->data);
 	add(p, PREFIX "run", m->run);
+	add(p, PREFIX "cut", m->cut);
+	add(p, PREFIX "insert_up", m->insert[GP_INSERT_UP]);
+	add(p, PREFIX "insert_down", m->insert[GP_INSERT_DOWN]);
 	if (m->pictures.shape.ndim > 0) {
 		add_pictures(p, &m->pictures);
 	} else if (m->tokens > 0) {

@@ -15,6 +15,8 @@
  *   gpsplit.scale     1/255: a byte of a picture times this, before mean and std
  *   gpsplit.labels    names of the outputs, a JSON array of texts
  *   gpsplit.tokenizer  16 hex digits, equal for tokenizers that make the same tokens of every text; of texts alone
+ *   gpsplit.cut       of a model with insertions: where they stand, as --cut has it
+ *   gpsplit.insert_up, .insert_down  the insertions, as the flags have them (insert_spec.h)
  *   gpsplit.data      --data, with the last names of its paths alone
  *   gpsplit.run       the first 8 hex digits of the run's id
  *   gpsplit.steps     training steps, as text
@@ -30,6 +32,7 @@
 #include <jansson.h>
 
 #include "client/data/dataset.h"
+#include "client/insert.h"
 #include "client/models/models.h"
 #include "common/graph/weights.h"
 
@@ -42,7 +45,8 @@ struct gp_saved_model {
 	int64_t tokens;            /* of a sample without pictures; 0: not said */
 	uint64_t tokenizer;        /* gp_dataset_tokenizer; 0: not said, or no texts */
 	struct gp_preparation pictures;
-	json_t *labels; /* array of texts; NULL: not said */
+	json_t *labels;                                       /* array of texts; NULL: not said */
+	char cut[32], insert[GP_INSERT_ENDS][GP_INSERT_TEXT]; /* insertions, and the cut where they stand; "": none */
 	char data[GP_SAVED_TEXT], run[GP_SAVED_TEXT], version[GP_SAVED_TEXT];
 	uint64_t steps;
 	uint64_t file_bytes;
@@ -56,6 +60,9 @@ enum gp_status gp_saved_model_parse(const struct gp_st_file *f, const char *labe
 /* What a run has to say: `settled` as models.h makes it, its data set, and the text of --data. */
 enum gp_status gp_saved_model_describe(const char *settled, const struct gp_dataset *d, const char *data,
 				       struct gp_saved_model *out, struct gp_err *err);
+/* The insertions that were put into `g` at `cut`. */
+void gp_saved_model_add_insertion(struct gp_saved_model *m, const struct gp_graph *g, const struct gp_cut *cut,
+				  const struct gp_insertion *ins);
 /* Safe on a zeroed struct. */
 void gp_saved_model_deinit(struct gp_saved_model *m);
 

@@ -38,8 +38,9 @@ static const struct gp_opt own_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(job.cut),
 	 .value = "H:T",
-	 .initial = "1:-1",
-	 .help = "where the model is divided, as for train (see 'gpclient model show')"},
+	 .help = "where the model is divided, as for train (see 'gpclient model show'); default: where the weights of "
+		 "--init "
+		 "have an insertion, else " GP_JOB_CUT},
 	{.name = "batch",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(job.batch),
@@ -86,7 +87,8 @@ static enum gp_status parse(int argc, char **argv, struct settings *set, struct 
 			    struct gp_err *err)
 {
 	const struct gp_opt_rows own = {own_rows, sizeof own_rows / sizeof own_rows[0]};
-	const struct gp_opt_rows parts[] = {own, gp_job_model_rows, gp_job_freeze_rows, gp_job_output_rows};
+	const struct gp_opt_rows parts[] = {own, gp_job_model_rows, gp_job_freeze_rows, gp_job_insert_rows,
+					    gp_job_output_rows};
 	struct gp_opt rows[GP_OPT_MAX];
 	struct gp_opt_table t = table;
 	t.opt = rows;

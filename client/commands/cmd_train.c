@@ -313,11 +313,12 @@ static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, struct
 
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
-	const struct gp_opt_rows parts[] = {
-		gp_job_where_rows,     gp_job_security_rows, gp_job_model_rows,    gp_job_freeze_rows,
-		gp_job_skip_rows,      ROWS(data_rows),      ROWS(norm_rows),      gp_job_recalibrate_rows,
-		gp_job_batch_rows,     ROWS(training_rows),  gp_job_codec_rows,    gp_job_grad_rows,
-		ROWS(checkpoint_rows), gp_job_output_rows,   gp_job_progress_rows, ROWS(log_rows)};
+	const struct gp_opt_rows parts[] = {gp_job_where_rows,    gp_job_security_rows,    gp_job_model_rows,
+					    gp_job_freeze_rows,   gp_job_skip_rows,        ROWS(data_rows),
+					    ROWS(norm_rows),      gp_job_recalibrate_rows, gp_job_batch_rows,
+					    ROWS(training_rows),  gp_job_codec_rows,       gp_job_grad_rows,
+					    gp_job_insert_rows,   ROWS(checkpoint_rows),   gp_job_output_rows,
+					    gp_job_progress_rows, ROWS(log_rows)};
 	struct gp_opt_table t = table;
 	t.opt = rows;
 	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
@@ -567,6 +568,7 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(gp_weights_new(t->job.graph, &t->weights, err));
 	GP_TRY(configure_optimizer(t, err));
 	GP_TRY(gp_saved_model_describe(t->job.model, t->train_data, t->set.job.data, &t->description, err));
+	gp_saved_model_add_insertion(&t->description, t->job.graph, &t->job.cut, &t->job.insertion);
 	GP_TRY(gp_saved_pairs_make(&t->description, &t->described, err));
 	GP_TRY(open_run(t, err));
 	t->job.stop = &stop_signal;

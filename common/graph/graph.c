@@ -594,6 +594,12 @@ void gp_param_draw(const struct gp_param *p, uint64_t seed, uint64_t first, uint
 		for (uint64_t i = 0; i < count; i++)
 			out[i] = p->init_scale * gp_rng_normal(seed, stream, first + i);
 		break;
+	case GP_INIT_IDENTITY:
+		for (uint64_t i = 0, columns = p->count / (uint64_t)p->shape.dim[0]; i < count; i++)
+			out[i] = (first + i) / columns == (first + i) % columns ? 1.0f : 0.0f;
+		break;
+	case GP_INIT_KINDS:
+		break;
 	case GP_INIT_UNIFORM:
 		fill_uniform(seed, stream, p->init_scale, first, count, out);
 		break;

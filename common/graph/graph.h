@@ -92,6 +92,8 @@ enum gp_init_kind {
 	GP_INIT_ONES = 1,
 	GP_INIT_NORMAL = 2,  /* mean 0, standard deviation init_scale */
 	GP_INIT_UNIFORM = 3, /* [-init_scale, init_scale) */
+	GP_INIT_IDENTITY = 4, /* of a matrix, whose rows are the first dimension: 1 where row and column are equal, else 0 */
+	GP_INIT_KINDS
 };
 
 struct gp_param {

@@ -71,21 +71,28 @@ static void copy_params(struct gp_graph *p, const struct gp_graph *g, const stru
 	}
 }
 
+enum gp_status gp_graph_copy_node(struct gp_graph *to, const struct gp_graph *from, int node, int *index,
+				  struct gp_err *err)
+{
+	struct gp_node n = from->node[node];
+	int value;
+	for (int k = 0; k < n.inputs; k++)
+		n.in[k] = index[n.in[k]];
+	GP_TRY(gp_graph_add(to, &n, &value, err));
+	copy_params(to, from, &from->node[node]);
+	for (int k = 0; k < n.outputs; k++)
+		index[n.first_value + k] = value + k;
+	return GP_OK;
+}
+
 static enum gp_status add_nodes(struct gp_graph *p, struct borders *b, struct gp_err *err)
 {
 	const struct gp_graph *g = b->g;
 	int block = gp_graph_block_of(g, b->first);
 	for (int i = b->first; i < b->end; i++) {
-		struct gp_node n = g->node[i];
-		int value;
 		if (block < g->blocks && g->block[block].first_node == i)
 			GP_TRY(gp_graph_begin_block(p, g->block[block++].name, err));
-		for (int k = 0; k < n.inputs; k++)
-			n.in[k] = b->index[n.in[k]];
-		GP_TRY(gp_graph_add(p, &n, &value, err));
-		copy_params(p, g, &g->node[i]);
-		for (int k = 0; k < n.outputs; k++)
-			b->index[n.first_value + k] = value + k;
+		GP_TRY(gp_graph_copy_node(p, g, i, b->index, err));
 	}
 	gp_graph_count_trained(p);
 	return GP_OK;

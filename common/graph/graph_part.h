@@ -28,6 +28,14 @@ enum gp_status gp_cut_parse(const struct gp_graph *g, const char *text, struct g
  */
 enum gp_status gp_graph_part(const struct gp_graph *g, int from, int to, struct gp_graph **out, struct gp_err *err);
 
+/*
+ * Appends a copy of a node, with how its parameters start and which of them are trained. index[v] is where value v of
+ * `from` lies in `to`: looked up for the node's inputs, written for what it makes. Sums over trained parameters are taken
+ * anew by gp_graph_count_trained behind the last one.
+ */
+enum gp_status gp_graph_copy_node(struct gp_graph *to, const struct gp_graph *from, int node, int *index,
+				  struct gp_err *err);
+
 enum gp_port_from { GP_FROM_DATA, GP_FROM_HEAD, GP_FROM_BODY };
 
 /* Where a part's input comes from: the graph's input `index`, or output `index` of an earlier part. */

@@ -51,6 +51,7 @@
 	X(22, ATTENTION, attention)                                                                                    \
 	X(23, ADD_ROWS, add_rows)                                                                                      \
 	X(24, TAKE_ROW, take_row)                                                                                      \
-	X(25, TAKE_ROWS, take_rows)
+	X(25, TAKE_ROWS, take_rows)                                                                                    \
+	X(26, SWAP_LAST, swap_last)
 
 #endif

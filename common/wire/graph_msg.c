@@ -74,7 +74,7 @@ static enum gp_status read_inits(const Gpsplit__Node *m, struct gp_graph *g, str
 	for (int i = 0; i < n->params; i++) {
 		const Gpsplit__Init *init = m->init[i];
 		struct gp_param *p = &g->param[n->first_param + i];
-		if (init->kind > GP_INIT_UNIFORM || !isfinite(init->scale) || init->scale < 0)
+		if (init->kind >= GP_INIT_KINDS || !isfinite(init->scale) || init->scale < 0)
 			GP_FAIL(err, GP_INVALID, "parameter %s has an impossible starting value", p->name);
 		p->init = (enum gp_init_kind)init->kind;
 		p->init_scale = init->scale;

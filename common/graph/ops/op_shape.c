@@ -66,6 +66,16 @@ static enum gp_status infer_split(struct gp_infer *io, struct gp_err *err)
 	return GP_OK;
 }
 
+static enum gp_status infer_swap_last(struct gp_infer *io, struct gp_err *err)
+{
+	const struct gp_shape *in = &io->in[0]->shape;
+	GP_TRY(gp_check_dtype(io, 0, GP_F32, err));
+	if (in->ndim != 2)
+		GP_FAIL(err, GP_INVALID, "swap_last takes two dimensions, not %d", in->ndim);
+	io->out[0].shape = gp_shape2(in->dim[1], in->dim[0]);
+	return GP_OK;
+}
+
 int gp_graph_shortcut_pad(struct gp_graph *g, const char *name, int in, int stride, int before, int after,
 			  struct gp_err *err)
 {
@@ -121,4 +131,12 @@ const struct gp_op_def gp_op_split = {
 	.attr = split_attributes,
 	.sequence = GP_SEQUENCE_BY_ROW,
 	.infer = infer_split,
+};
+
+/* The last dimension becomes the positions: a chunk of fewer positions has other features behind it, so all are needed. */
+const struct gp_op_def gp_op_swap_last = {
+	.name = "swap_last",
+	.inputs_min = 1,
+	.inputs_max = 1,
+	.infer = infer_swap_last,
 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ops that move values without computing: flatten, shortcut_pad, concat, split.
+ * Ops that move values without computing: flatten, shortcut_pad, concat, split,
+ * swap_last ((A,B) to (B,A)).
  *
  * Threads: any, one at a time for a graph. Test: tests/unit/test_graph.c
  */

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What --insert, --insert-up and --insert-down say: which trainable layers are
+ * put at a cut, as sets that are applied one after the other. Each set has a part
+ * on the sender (encoder) and its mirror on the receiver (decoder). Not here:
+ * what becomes of it in a graph (insert.h).
+ *
+ *     spec   := "none" | PRESET | set *( "/" set )
+ *     set    := conv:out=N,k=K,s=S[,p=P][,bn=1][,act=relu|relu6][,bias=0]
+ *             | linear:rank=R,dim=feature|sequence[,start=random|identity|pca]
+ *     PRESET := origin-0 ... origin-7 | flop-2 | flop-3 | flop-2b    (of MobileNetV2, both cuts)
+ *
+ * Threads: any; pure functions. Test: tests/unit/test_insert_spec.c
+ */
+#ifndef GP_INSERT_SPEC_H
+#define GP_INSERT_SPEC_H
+
+#include "common/base/status.h"
+
+#define GP_INSERT_SETS 4   /* in one spec */
+#define GP_INSERT_TEXT 256 /* of a spec, its end included */
+#define GP_INSERT_CHOICES                                                                                              \
+	"none, conv:out=N,k=K,s=S, linear:rank=R,dim=feature|sequence, sets with / between, or a preset (origin-0)"
+
+enum gp_insert_end { GP_INSERT_UP, GP_INSERT_DOWN, GP_INSERT_ENDS };
+enum gp_insert_kind { GP_INSERT_CONV, GP_INSERT_LINEAR };
+enum gp_insert_act { GP_INSERT_NO_ACT, GP_INSERT_RELU, GP_INSERT_RELU6 };
+enum gp_insert_dim { GP_INSERT_FEATURE, GP_INSERT_SEQUENCE };
+enum gp_insert_start { GP_INSERT_RANDOM, GP_INSERT_IDENTITY, GP_INSERT_PCA };
+
+struct gp_insert_set {
+	enum gp_insert_kind kind;
+	/* conv: channels, kernel, stride and padding of the sender's convolution; the mirror's are alike. Batch norm and
+	 * activation stand behind each layer but the receiver's last. */
+	int out, kernel, stride, pad;
+	bool batch_norm, bias;
+	enum gp_insert_act act;
+	/* linear */
+	int rank;
+	enum gp_insert_dim dim;
+	enum gp_insert_start start;
+};
+
+/* Zeroed: none. */
+struct gp_insert_spec {
+	int sets;
+	struct gp_insert_set set[GP_INSERT_SETS];
+};
+
+extern const char *const gp_insert_end_name[GP_INSERT_ENDS]; /* "up", "down" */
+
+/* `flag` begins every error, without its dashes; a preset gives what it has for `end`. GP_USAGE. */
+enum gp_status gp_insert_spec_parse(const char *text, const char *flag, enum gp_insert_end end,
+				    struct gp_insert_spec *out, struct gp_err *err);
+/* With every key as it was settled, so that the text stands for the same whatever defaults become; "none". Returns text. */
+const char *gp_insert_spec_text(const struct gp_insert_spec *s, char text[GP_INSERT_TEXT]);
+/* Presets by index: name and the text for each end. False past the end. */
+bool gp_insert_preset(int index, const char **name, const char *spec[GP_INSERT_ENDS]);
+
+#endif
