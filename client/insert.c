@@ -26,12 +26,23 @@ enum gp_status gp_insertion_parse(const char *both, const char *up, const char *
 	struct gp_insertion ins = {0};
 	for (int e = 0; e < GP_INSERT_ENDS; e++) {
 		const char *text = own[e] ? own[e] : both;
+		ins.end[e].flag = own[e] ? flag[e] : "insert";
 		if (text)
-			GP_TRY(gp_insert_spec_parse(text, own[e] ? flag[e] : "insert", (enum gp_insert_end)e,
-						    &ins.end[e].spec, err));
+			GP_TRY(gp_insert_spec_parse(text, ins.end[e].flag, (enum gp_insert_end)e, &ins.end[e].spec,
+						    err));
 	}
 	*out = ins;
 	return GP_OK;
+}
+
+/* What an insertion makes is the last value of its encoder. */
+uint64_t gp_insertion_plain(const struct gp_insertion *ins, enum gp_insert_end end, const char *name,
+			    const struct gp_shape *sample)
+{
+	static const char *const made[GP_INSERT_ENDS] = {GP_INSERT_PREFIX "up.encoder.",
+							 GP_INSERT_PREFIX "down.encoder."};
+	const bool ours = ins->end[end].spec.sets > 0 && strncmp(name, made[end], strlen(made[end])) == 0;
+	return gp_shape_elements(ours ? &ins->end[end].plain : sample);
 }
 
 /* --- what crosses ------------------------------------------------------------------------------------------------ */
@@ -59,23 +70,22 @@ static bool is_read_in(const struct gp_graph *g, int value, const struct part *p
 
 /* The activation that is made last of those that cross, and how many others there are; -1: none. */
 static enum gp_status find_main(const struct gp_graph *g, enum gp_insert_end end, const struct part *body,
-				const struct part *to, int *value, int *others, struct gp_err *err)
+				const struct part *to, struct gp_insertion_end *is, int *value, struct gp_err *err)
 {
 	bool *activation;
 	GP_TRY(gp_alloc_array((void **)&activation, (size_t)g->values, sizeof *activation, err));
 	gp_graph_find_activations(g, 0, activation);
 	*value = -1;
-	*others = -1;
+	is->others = -1;
 	for (int v = 0; v < g->values; v++)
 		if (activation[v] && made_before(g, v, to, end, body) && is_read_in(g, v, to)) {
 			*value = v;
-			++*others;
+			is->others++;
 		}
 	gp_free(activation);
 	if (*value < 0)
-		GP_FAIL(err, GP_USAGE,
-			"--insert-%s: no activation goes %s at this cut of %s, which could be compressed",
-			gp_insert_end_name[end], gp_insert_end_name[end], g->name);
+		GP_FAIL(err, GP_USAGE, "--%s: no activation goes %s at this cut of %s, which could be compressed",
+			is->flag, gp_insert_end_name[end], g->name);
 	return GP_OK;
 }
 
@@ -110,8 +120,11 @@ __attribute__((format(printf, 2, 3))) static int refuse(const struct end *e, con
 	va_start(args, fmt);
 	vsnprintf(why, sizeof why, fmt, args);
 	va_end(args);
-	gp_err_set(e->err, GP_USAGE, 0, __FILE__, __LINE__, "--insert-%s: %s; %.60s, which crosses there, is %s",
-		   gp_insert_end_name[e->which], why, e->is->value, gp_shape_text(&e->is->plain, shape, sizeof shape));
+	const struct gp_shape *s = &e->is->plain;
+	const struct gp_shape torch = {.ndim = 3, .dim = {s->dim[2], s->dim[0], s->dim[1]}};
+	gp_err_set(e->err, GP_USAGE, 0, __FILE__, __LINE__, "--%s: %s; %.60s, which goes %s there, is %s", e->is->flag,
+		   why, e->is->value, gp_insert_end_name[e->which],
+		   gp_shape_text(s->ndim == 3 ? &torch : s, shape, sizeof shape));
 	return -1;
 }
 
@@ -154,7 +167,7 @@ static int encode_conv(const struct end *e, const struct gp_insert_set *s, int i
 	char name[GP_NAME_MAX];
 	const struct gp_shape in = *shape_of(e, x);
 	if (in.ndim != 3)
-		return refuse(e, "conv is for maps (height, width, channels), linear for other activations");
+		return refuse(e, "conv is for maps (channels, height, width), linear for other activations");
 	for (int d = 0; d < 2; d++)
 		if (in.dim[d] + 2 * s->pad < s->kernel)
 			return refuse(e, "conv: a kernel of %d does not fit %lldx%lld", s->kernel, (long long)in.dim[0],
@@ -269,8 +282,8 @@ static enum gp_status find_values(struct rewrite *r, int value[GP_INSERT_ENDS], 
 		value[e] = -1;
 		if (end->spec.sets == 0)
 			continue;
-		GP_TRY(find_main(g, (enum gp_insert_end)e, &body, e == GP_INSERT_UP ? &body : &tail, &value[e],
-				 &end->others, err));
+		GP_TRY(find_main(g, (enum gp_insert_end)e, &body, e == GP_INSERT_UP ? &body : &tail, end, &value[e],
+				 err));
 		gp_value_name(g, value[e], end->value);
 		end->plain = g->value[value[e]].type.shape;
 	}

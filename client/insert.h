@@ -25,6 +25,7 @@
 
 /* What stands at one cut. */
 struct gp_insertion_end {
+	const char *flag;           /* that asked for it, without its dashes */
 	struct gp_insert_spec spec; /* no sets: nothing */
 	/* From gp_insert on: what it compresses, by its name in the model, and how many elements a sample has of it without
 	 * and with the insertion; how many other f32 activations cross there as they are. */
@@ -42,6 +43,12 @@ bool gp_insertion_any(const struct gp_insertion *ins);
 /* `both`, `up` and `down`: --insert, --insert-up and --insert-down, each NULL where it is not given. */
 enum gp_status gp_insertion_parse(const char *both, const char *up, const char *down, struct gp_insertion *out,
 				  struct gp_err *err);
+/*
+ * Of a tensor that crosses at this end, by its name in the model and its shape for one sample: how many elements it would
+ * have without the insertion.
+ */
+uint64_t gp_insertion_plain(const struct gp_insertion *ins, enum gp_insert_end end, const char *name,
+			    const struct gp_shape *sample);
 
 /*
  * Puts the layers into the graph: *g becomes another one, and the first is freed; on failure it stays. `cut` holds for both.

@@ -8,7 +8,7 @@
  *     spec   := "none" | PRESET | set *( "/" set )
  *     set    := conv:out=N,k=K,s=S[,p=P][,bn=1][,act=relu|relu6][,bias=0]
  *             | linear:rank=R,dim=feature|sequence[,start=random|identity|pca]
- *     PRESET := origin-0 ... origin-7 | flop-2 | flop-3 | flop-2b    (of MobileNetV2, both cuts)
+ *     PRESET := origin-0 ... origin-7 | flop-2 | flop-3 | rate-070    (of MobileNetV2, both cuts)
  *
  * Threads: any; pure functions. Test: tests/unit/test_insert_spec.c
  */

@@ -358,9 +358,9 @@ static enum gp_status check_padding(const struct gp_job *j, struct gp_err *err)
 			const struct gp_insert_set *s = &j->insertion.end[e].spec.set[i];
 			if (s->kind == GP_INSERT_LINEAR && s->dim == GP_INSERT_SEQUENCE)
 				GP_FAIL(err, GP_USAGE,
-					"--insert-%s: linear with dim=sequence works on all positions of a text; it "
+					"--%s: linear with dim=sequence works on all positions of a text; it "
 					"needs --pad max",
-					gp_insert_end_name[e]);
+					j->insertion.end[e].flag);
 		}
 	return GP_OK;
 }
