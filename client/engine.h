@@ -26,6 +26,7 @@
 #include "common/graph/graph_part.h"
 
 struct gp_client_security;
+struct gp_insertion;
 struct gp_run_state;
 struct gp_flows;
 struct gp_metrics;
@@ -46,6 +47,8 @@ struct gp_engine_spec {
 	enum gp_precision
 		client_precision; /* of head and tail; a split run equals a local one where it is the body's */
 	struct gp_cut cut;
+	const struct gp_insertion
+		*insertion; /* (optional) what gp_insert put there, for the figures; outlives the engine */
 	double connect_timeout_s, idle_timeout_s;
 	double reconnect_for_s;                    /* after a broken link; 0: that is the end */
 	const volatile sig_atomic_t *stop;         /* (optional) set: do not wait for a broken link any more */

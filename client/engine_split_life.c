@@ -5,6 +5,7 @@
  * Test: tests/e2e/parity.sh, tests/unit/test_engine.c
  */
 #include "client/engine_split.h"
+#include "client/insert.h"
 
 #include "client/batch_labels.h"
 #include "common/graph/clip.h"
@@ -240,6 +241,25 @@ static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 	return GP_OK;
 }
 
+/* What crosses is accounted beside what would cross without the insertions. */
+static void note_uncompressed(struct split_engine *e)
+{
+	const struct gp_graph *body = e->cross->parts.body;
+	const struct gp_insertion *ins = e->base.spec.insertion;
+	for (int d = 0; ins && d < GP_DIRECTIONS; d++)
+		for (int i = 0; i < e->flows.tensors[d]; i++) {
+			struct gp_flow *f = &e->flows.flow[d][i];
+			const bool input = gp_direction_info[d].at_input;
+			const struct gp_type *sample = input ? &body->value[i].type : gp_graph_output_type(body, i);
+			if (f->codec)
+				f->uncompressed_bytes =
+					(uint64_t)f->samples * gp_dtype_bytes(sample->dtype) *
+					gp_insertion_plain(ins, input ? GP_INSERT_UP : GP_INSERT_DOWN,
+							   gp_crossing_name(body, (enum gp_direction)d, i),
+							   &sample->shape);
+		}
+}
+
 enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
@@ -249,6 +269,7 @@ enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err)
 					    .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
 					    .client = true};
 	GP_TRY(gp_flows_init(&e->flows, &e->cross->list, &all, e->codec_worker, e, err));
+	note_uncompressed(e);
 	e->ahead = !e->cross->head_backward && e->cross->parts.head->trained_elements == 0 &&
 		   gp_flows_ahead(&e->flows, &spec->session);
 	e->base.looks_ahead = e->ahead;

@@ -10,19 +10,37 @@
 #include "common/base/mem.h"
 #include "common/wire/flows.h"
 
+static void add_bytes_of(struct gp_kind_account *sum, const struct gp_kind_account *k)
+{
+	sum->tensor_bytes += k->tensor_bytes;
+	sum->uncompressed_bytes += k->uncompressed_bytes;
+	sum->payload_bytes += k->payload_bytes;
+}
+
+/* Payload bytes by those that the same cut has without a codec and without insertions; NaN where nothing crossed. */
+static double rate_of(const struct gp_kind_account *k)
+{
+	return k->uncompressed_bytes ? (double)k->payload_bytes / (double)k->uncompressed_bytes : NAN;
+}
+
 static void print_link(const struct gp_account *part, double batches, FILE *to)
 {
-	uint64_t tensor = 0, payload = 0;
+	char inserted[64] = "";
+	struct gp_kind_account sum = {0};
 	for (int i = 0; i < GP_FRAME_TYPE_COUNT; i++) {
-		tensor += part->sent.kind[i].tensor_bytes + part->received.kind[i].tensor_bytes;
-		payload += part->sent.kind[i].payload_bytes + part->received.kind[i].payload_bytes;
+		add_bytes_of(&sum, &part->sent.kind[i]);
+		add_bytes_of(&sum, &part->received.kind[i]);
 	}
-	if (payload == 0)
+	if (sum.payload_bytes == 0)
 		return;
+	if (sum.uncompressed_bytes != sum.tensor_bytes)
+		snprintf(inserted, sizeof inserted, ", rate %.4f: behind the insertions %.2f MB", rate_of(&sum),
+			 (double)sum.tensor_bytes / batches * 1e-6);
 	fprintf(to,
-		"per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller); on the wire %.2f MB up, %.2f MB "
+		"per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller%s); on the wire %.2f MB up, %.2f MB "
 		"down\n",
-		(double)tensor / batches * 1e-6, (double)payload / batches * 1e-6, (double)tensor / (double)payload,
+		(double)sum.uncompressed_bytes / batches * 1e-6, (double)sum.payload_bytes / batches * 1e-6,
+		(double)sum.uncompressed_bytes / (double)sum.payload_bytes, inserted,
 		(double)part->sent.wire_bytes / batches * 1e-6, (double)part->received.wire_bytes / batches * 1e-6);
 }
 
@@ -102,11 +120,13 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 static json_t *kind_json(const struct gp_kind_account *k, const struct gp_kind_account *part, uint64_t batches)
 {
 	double n = batches ? (double)batches : 1;
-	return json_pack("{s:I, s:I, s:I, s:I, s:f, s:f, s:f}", "tensor_bytes", (json_int_t)k->tensor_bytes,
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f}", "tensor_bytes",
+			 (json_int_t)k->tensor_bytes, "uncompressed_bytes", (json_int_t)k->uncompressed_bytes,
 			 "payload_bytes", (json_int_t)k->payload_bytes, "wire_bytes", (json_int_t)k->wire_bytes,
-			 "frames", (json_int_t)k->frames, "tensor_bytes_per_batch", (double)part->tensor_bytes / n,
-			 "payload_bytes_per_batch", (double)part->payload_bytes / n, "wire_bytes_per_batch",
-			 (double)part->wire_bytes / n);
+			 "frames", (json_int_t)k->frames, "rate", gp_json_number(rate_of(part)),
+			 "uncompressed_bytes_per_batch", (double)part->uncompressed_bytes / n, "tensor_bytes_per_batch",
+			 (double)part->tensor_bytes / n, "payload_bytes_per_batch", (double)part->payload_bytes / n,
+			 "wire_bytes_per_batch", (double)part->wire_bytes / n);
 }
 
 static json_t *count_or_null(bool known, uint64_t n)
@@ -124,6 +144,7 @@ static void add_bytes(json_t *o, const struct gp_engine_figures *f, const struct
 {
 	const struct gp_account *a = &f->account;
 	const bool linked = f->flows != NULL, tcp = f->tcp.valid;
+	struct gp_kind_account sum = {0};
 	double up = 0, down = 0;
 	for (int d = 0; d < GP_DIRECTIONS; d++) {
 		const struct gp_direction_info *way = &gp_direction_info[d];
@@ -131,7 +152,9 @@ static void add_bytes(json_t *o, const struct gp_engine_figures *f, const struct
 		const struct gp_kind_account *all = way->up ? &a->sent.kind[kind] : &a->received.kind[kind];
 		const struct gp_kind_account *of = way->up ? &part->sent.kind[kind] : &part->received.kind[kind];
 		json_object_set_new(o, way->name, linked ? kind_json(all, of, batches) : json_null());
+		add_bytes_of(&sum, of);
 	}
+	json_object_set_new(o, "rate", number_or_null(linked, rate_of(&sum)));
 	gp_account_kernel_diff(a, &f->tcp, &up, &down);
 	json_object_set_new(o, "wire_up_bytes", count_or_null(linked, a->sent.wire_bytes));
 	json_object_set_new(o, "wire_down_bytes", count_or_null(linked, a->received.wire_bytes));
@@ -172,14 +195,15 @@ static json_t *tensors_json(const struct gp_engine_figures *f)
 			const int value = input ? f->body->node[i].first_value : f->body->output[i].value;
 			if (!flow->codec)
 				continue;
-			json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I}", "direction",
+			json_array_append_new(all, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "direction",
 							     gp_direction_info[d].name, "name",
 							     gp_crossing_name(f->body, (enum gp_direction)d, i),
 							     "dtype", gp_dtype_name(f->body->value[value].type.dtype),
 							     "frames", (json_int_t)flow->total.frames, "tensor_bytes",
-							     (json_int_t)flow->total.tensor_bytes, "unpadded_bytes",
-							     (json_int_t)flow->total.row_bytes, "payload_bytes",
-							     (json_int_t)flow->total.payload_bytes));
+							     (json_int_t)flow->total.tensor_bytes, "uncompressed_bytes",
+							     (json_int_t)flow->total.uncompressed_bytes,
+							     "unpadded_bytes", (json_int_t)flow->total.row_bytes,
+							     "payload_bytes", (json_int_t)flow->total.payload_bytes));
 		}
 	return all;
 }

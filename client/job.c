@@ -416,6 +416,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .run = run,
 				      .server = s->server,
 				      .cut = j->cut,
+				      .insertion = gp_insertion_any(&j->insertion) ? &j->insertion : NULL,
 				      .connect_timeout_s = s->connect_timeout_s,
 				      .idle_timeout_s = s->idle_timeout_s,
 				      .reconnect_for_s = s->reconnect_for_s,

@@ -79,13 +79,16 @@ enum gp_status gp_run_log_head(struct gp_json_log *l, const struct gp_run_log_he
 {
 	const struct gp_job *j = head->job;
 	const struct gp_job_settings *s = j->set;
+	char up[GP_INSERT_TEXT], down[GP_INSERT_TEXT];
 	if (!l)
 		return GP_OK;
 	json_t *o = json_pack(
-		"{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "version", GP_VERSION, "run",
-		run_json(head->run), "server", s->local ? json_null() : text_json(s->server), "model",
-		text_json(s->model), "data", text_json(s->data), "cut",
-		s->local ? json_null() : json_pack("[i, i]", j->cut.head, j->cut.tail), "codecs",
+		"{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "version",
+		GP_VERSION, "run", run_json(head->run), "server", s->local ? json_null() : text_json(s->server),
+		"model", text_json(s->model), "data", text_json(s->data), "cut",
+		s->local ? json_null() : json_pack("[i, i]", j->cut.head, j->cut.tail), "insert_up",
+		gp_insert_spec_text(&j->insertion.end[GP_INSERT_UP].spec, up), "insert_down",
+		gp_insert_spec_text(&j->insertion.end[GP_INSERT_DOWN].spec, down), "codecs",
 		s->local ? json_null() : codecs_json(j), "batch", (json_int_t)s->batch, "chunks", (json_int_t)s->chunks,
 		"seed", (json_int_t)s->seed, "precision", gp_precision_name((enum gp_precision)s->precision),
 		"total_steps", (json_int_t)head->total_steps, "steps_per_epoch", (json_int_t)head->steps_per_epoch,

@@ -74,7 +74,7 @@ static uint64_t payload_bytes(const struct gp_account *a, bool tensors)
 	uint64_t sum = 0;
 	for (int i = 0; i < 2; i++) {
 		const struct gp_kind_account *u = &a->sent.kind[up[i]], *d = &a->received.kind[down[i]];
-		sum += tensors ? u->tensor_bytes + d->tensor_bytes : u->payload_bytes + d->payload_bytes;
+		sum += tensors ? u->uncompressed_bytes + d->uncompressed_bytes : u->payload_bytes + d->payload_bytes;
 	}
 	return sum;
 }

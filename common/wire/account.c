@@ -22,6 +22,7 @@ static void combine_kind(struct gp_kind_account *a, const struct gp_kind_account
 {
 	a->frames += sign * b->frames;
 	a->tensor_bytes += sign * b->tensor_bytes;
+	a->uncompressed_bytes += sign * b->uncompressed_bytes;
 	a->payload_bytes += sign * b->payload_bytes;
 	a->wire_bytes += sign * b->wire_bytes;
 	for (int s = 0; s < GP_STAGE_COUNT; s++)
@@ -61,6 +62,7 @@ static json_t *kind_json(const struct gp_kind_account *k)
 	json_t *o = json_object();
 	set_integer(o, "frames", k->frames);
 	set_integer(o, "tensor_bytes", k->tensor_bytes);
+	set_integer(o, "uncompressed_bytes", k->uncompressed_bytes);
 	set_integer(o, "payload_bytes", k->payload_bytes);
 	set_integer(o, "wire_bytes", k->wire_bytes);
 	for (int s = 0; s < GP_STAGE_COUNT; s++)

@@ -216,6 +216,7 @@ static enum gp_status complete_frame(struct gp_channel *ch, struct gp_err *err)
 	f->last_ns = r->now_ns;
 	k->frames++;
 	k->tensor_bytes += f->tensor_bytes;
+	k->uncompressed_bytes += f->uncompressed_bytes ? f->uncompressed_bytes : f->tensor_bytes;
 	k->payload_bytes += f->head.payload_len;
 	k->stage_ns[GP_STAGE_WIRE] += f->last_ns - f->first_ns;
 	return ch->cbs.frame(ch->arg, f, err);

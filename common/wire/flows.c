@@ -376,6 +376,7 @@ enum gp_status gp_flows_take(struct gp_flows *f, const struct gp_frame_head *hea
 			(unsigned long long)head->payload_len, (unsigned long long)most);
 	struct gp_transfer *t = &flow->slot[slot];
 	t->frame.tensor_bytes = gp_flow_tensor_bytes(flow, head->length);
+	t->frame.uncompressed_bytes = gp_flow_uncompressed_bytes(flow, head->length);
 	*out = t;
 	return GP_OK;
 }

@@ -54,6 +54,11 @@ uint64_t gp_flow_tensor_bytes(const struct gp_flow *f, uint32_t length)
 	return is_short(f, length) ? f->tensor_bytes / (uint64_t)f->positions * length : f->tensor_bytes;
 }
 
+uint64_t gp_flow_uncompressed_bytes(const struct gp_flow *f, uint32_t length)
+{
+	return is_short(f, length) ? f->uncompressed_bytes / (uint64_t)f->positions * length : f->uncompressed_bytes;
+}
+
 uint64_t gp_flow_payload_bound(const struct gp_flow *f, uint32_t length)
 {
 	if (f->positions == 0)
@@ -407,6 +412,7 @@ static void submit_encode(struct gp_transfer *t)
 	t->waiting = false;
 	t->frame.head = t->head;
 	t->frame.tensor_bytes = gp_flow_tensor_bytes(t->flow, t->head.length);
+	t->frame.uncompressed_bytes = gp_flow_uncompressed_bytes(t->flow, t->head.length);
 	t->task.run = run_encode;
 	t->task.done = encode_done;
 	t->task.arg = t;
@@ -433,7 +439,9 @@ static void count_frame(struct gp_transfer *t)
 {
 	struct gp_flow *f = t->flow;
 	f->total.frames++;
+	const uint64_t plain = t->frame.uncompressed_bytes;
 	f->total.tensor_bytes += t->frame.tensor_bytes;
+	f->total.uncompressed_bytes += plain ? plain : t->frame.tensor_bytes;
 	f->total.payload_bytes += t->frame.head.payload_len;
 }
 

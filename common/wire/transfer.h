@@ -50,10 +50,12 @@ struct gp_flow {
 	enum gp_direction direction;
 	int tensor;                         /* which of the body's inputs, or of its outputs */
 	uint64_t tensor_bytes, codec_bytes; /* of a chunk's tensor, with all positions; of RAM that the codec takes */
-	int64_t positions;                  /* of its sequence; 0: it has none, or every chunk has all of them */
-	int64_t samples;                    /* of a chunk */
-	bool leaves_out;                    /* of rows: only those that a sample has travel */
-	float *packed;                      /* those of one tensor, for the codec that encodes */
+	uint64_t
+		uncompressed_bytes; /* of a chunk's tensor without an insertion, where its owner sets it; 0: there is none */
+	int64_t positions;          /* of its sequence; 0: it has none, or every chunk has all of them */
+	int64_t samples;            /* of a chunk */
+	bool leaves_out;            /* of rows: only those that a sample has travel */
+	float *packed;              /* those of one tensor, for the codec that encodes */
 	const struct gp_codec_device *device;
 	struct gp_codec *codec; /* NULL: this tensor has no such flow */
 	uint16_t codec_id;
@@ -64,7 +66,7 @@ struct gp_flow {
 	int slots;
 	struct gp_transfer *slot;
 	struct {
-		uint64_t frames, tensor_bytes, payload_bytes;
+		uint64_t frames, tensor_bytes, uncompressed_bytes, payload_bytes;
 		uint64_t row_bytes;      /* of tensor_bytes: without rows that are left out */
 	} total;                         /* sent, or received whole */
 	struct gp_codec_stats stats;     /* of all transfers whose `done` has run; the codec's own may be ahead */
@@ -129,8 +131,10 @@ void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head,
 			void (*done)(struct gp_transfer *t));
 /* Before gp_transfer_encode with head.length: how many positions each sample has. Does nothing where all of them travel. */
 void gp_transfer_set_rows(struct gp_transfer *t, const uint32_t *rows);
-/* Bytes of a chunk's tensor, and most of its payload, with so many positions (0: all), which are possible. */
+/* Bytes of a chunk's tensor, of the same without an insertion (0: there is none), and most of its payload, with so many
+ * positions (0: all), which are possible. */
 uint64_t gp_flow_tensor_bytes(const struct gp_flow *f, uint32_t length);
+uint64_t gp_flow_uncompressed_bytes(const struct gp_flow *f, uint32_t length);
 uint64_t gp_flow_payload_bound(const struct gp_flow *f, uint32_t length);
 /* Verifies and decodes the slot's frame into `tensor`. GP_DAMAGED: its checksum is wrong, or that of a frame before it. */
 void gp_transfer_decode(struct gp_transfer *t, void *tensor, void (*done)(struct gp_transfer *t));
