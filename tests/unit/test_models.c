@@ -75,6 +75,8 @@ static void settled_texts_differ_in_what_is_computed(void **state)
 	expect_difference("m:attention_dropout=0.1,tokens=8", "m:attention_dropout=0,tokens=9", "", false);
 	expect_difference("m:pad=same,eps=0.1", "m:pad=torch,eps=0.2", "pad, eps", false);
 	expect_difference("m:pad=same,classes=10", "m:pad=same,classes=5", "", true);
+	expect_difference("m:lm=0,classes=10", "m:lm=1", "", true);
+	expect_difference("m:lm=0,classes=2", "m:lm=1,dim=8", "dim", true);
 	expect_difference("m:pad=same", "m", "pad", false);
 	expect_difference("m", "m:new=1,dropout=0", "new", false);
 	expect_difference("resnet18:width=1", "resnet34:width=1", "the kind of model", false);

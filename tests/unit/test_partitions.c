@@ -40,6 +40,10 @@ static void names_stand_for_the_usual_cuts(void **state)
 	expect_cut(g, "type1", "2:-3", "layer.0", "layer.0.ffn", "layer.11.ffn", "classifier");
 	expect_cut(g, "f3l1", "3:-3", "layer.0.ffn", "layer.1", "layer.11.ffn", "classifier");
 	gp_graph_free(g);
+	g = build("roberta:lm=1,layers=3,dim=24,vocab=50,cuts=fine");
+	expect_cut(g, "f3l2", "3:-4", "layer.0.ffn", "layer.1", "layer.1.ffn", "layer.2");
+	expect_cut(g, "type1", "2:-2", "layer.0", "layer.0.ffn", "layer.2.ffn", "lm_head");
+	gp_graph_free(g);
 	g = build("bert:layers=3");
 	expect_cut(g, "f3l2", "2:-2", "layer.0", "layer.1", "layer.1", "layer.2");
 	expect_cut(g, "f3l1", "2:-1", "layer.0", "layer.1", "layer.2", "classifier");
