@@ -10,13 +10,13 @@
 #include "common/base/text.h"
 
 static const struct form {
-	const char *name, *first, *last;
-	bool whole_first, last_layer; /* all of layer 0, and the last layer, stay here */
+	const char *name, *first, *last, *last_lm; /* last_lm: of a masked language model */
+	bool whole_first, last_layer;              /* all of layer 0, and the last layer, stay here */
 } forms[GP_PARTITIONS] = {
-	{"f3l2", "embeddings, layer 0", "last layer, classifier", true, true},
-	{"f2l2", "embeddings, attention of layer 0", "last layer, classifier", false, true},
-	{"type1", "embeddings, attention of layer 0", "classifier", false, false},
-	{"f3l1", "embeddings, layer 0", "classifier", true, false},
+	{"f3l2", "embeddings, layer 0", "last layer, classifier", "last layer, lm_head", true, true},
+	{"f2l2", "embeddings, attention of layer 0", "last layer, classifier", "last layer, lm_head", false, true},
+	{"type1", "embeddings, attention of layer 0", "classifier", "lm_head", false, false},
+	{"f3l1", "embeddings, layer 0", "classifier", "lm_head", true, false},
 };
 
 static int find_block(const struct gp_graph *g, const char *name)
@@ -58,6 +58,8 @@ static struct gp_partition partition_of(const struct gp_graph *g, const struct f
 {
 	const int layers = count_layers(g), classifier = find_head(g), half = find_block(g, "layer.0.ffn");
 	struct gp_partition p = {.name = f->name, .first = f->first, .last = f->last};
+	if (find_block(g, "lm_head") > 0)
+		p.last = f->last_lm;
 	p.cut.head = !f->whole_first ? half : layers > 1 ? find_layer(g, 1) : classifier;
 	p.cut.tail = f->last_layer ? find_layer(g, layers - 1) : classifier;
 	if (p.cut.head < 0)

@@ -125,7 +125,7 @@ static uint64_t arithmetic_elements(const struct gp_graph *g, const struct gp_no
 		return times(elements, CURVE);
 	if (n->op == GP_OP_LAYER_NORM)
 		return add(times(elements, gp_layer_norm_attr(n).p > 0.0f ? 1 + DRAW : 1), times(rows_of(n), NORM_ROW));
-	return n->op == GP_OP_ADD_ROWS ? times(rows_of(n), ADDED_ROW) : 0;
+	return n->op == GP_OP_ADD_ROWS || n->op == GP_OP_TAKE_ROWS ? times(rows_of(n), ADDED_ROW) : 0;
 }
 
 static uint64_t input_elements(const struct gp_graph *g, const struct gp_node *n)

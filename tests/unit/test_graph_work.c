@@ -21,6 +21,7 @@
 #include "common/graph/ops/op_pool.h"
 #include "common/graph/ops/op_rows.h"
 #include "common/graph/ops/op_shape.h"
+#include "common/graph/ops/op_take_rows.h"
 #include "kernels/device_registry.h"
 #include "server/open.h"
 
@@ -241,6 +242,24 @@ static void short_rows_count_as_rows(void **state)
 	gp_graph_free(g);
 }
 
+static void numbered_rows_count_as_rows(void **state)
+{
+	enum { ROWS = 100000 };
+	const struct gp_type column = {GP_F32, {.ndim = 2, .dim = {2, 1}}},
+			     numbers = {GP_I32, {.ndim = 1, .dim = {ROWS}}};
+	struct gp_work f, b;
+	(void)state;
+	struct gp_graph *g = gp_graph_new_empty("g", &err);
+	assert_int_equal(gp_graph_add_input(g, "x", &column, &err), 0);
+	assert_int_equal(gp_graph_add_input(g, "numbers", &numbers, &err), 1);
+	OK(gp_graph_begin_block(g, "b", &err));
+	assert_true(gp_graph_take_rows(g, "r", 0, 1, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	gp_node_work(g, &g->node[2], &f, &b);
+	assert_true(f.elements >= ROWS * UINT64_C(200) && b.elements >= 2 * f.elements);
+	gp_graph_free(g);
+}
+
 /* Every node may be as large as an op allows. */
 static void sums_stop_instead_of_wrapping(void **state)
 {
@@ -428,6 +447,7 @@ int main(void)
 		cmocka_unit_test(arithmetic_of_curves_and_norms_counts_besides_what_they_move),
 		cmocka_unit_test(attention_counts_its_products_and_weights),
 		cmocka_unit_test(short_rows_count_as_rows),
+		cmocka_unit_test(numbered_rows_count_as_rows),
 		cmocka_unit_test(sums_stop_instead_of_wrapping),
 		cmocka_unit_test(seconds_follow_from_speed_and_samples),
 		cmocka_unit_test(a_chunk_within_the_limit_is_taken_with_its_estimate),

@@ -43,6 +43,11 @@ static void names_stand_for_the_usual_cuts(void **state)
 	g = build("roberta:lm=1,layers=3,dim=24,vocab=50,cuts=fine");
 	expect_cut(g, "f3l2", "3:-4", "layer.0.ffn", "layer.1", "layer.1.ffn", "layer.2");
 	expect_cut(g, "type1", "2:-2", "layer.0", "layer.0.ffn", "layer.2.ffn", "lm_head");
+	struct gp_partition p[GP_PARTITIONS];
+	int count;
+	OK(gp_partitions_find(g, p, &count, &err));
+	assert_string_equal(p[0].last, "last layer, lm_head");
+	assert_string_equal(p[3].last, "lm_head");
 	gp_graph_free(g);
 	g = build("bert:layers=3");
 	expect_cut(g, "f3l2", "2:-2", "layer.0", "layer.1", "layer.1", "layer.2");

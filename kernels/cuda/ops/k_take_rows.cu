@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of sequences by number. Backward, a thread has columns of a row of the
- * sequence and looks through the sample's numbers for it: there are few, nobody
- * else writes there, and the order is theirs. See k_take_rows.h.
+ * Rows of sequences by number. Backward, a thread has columns of a sample and adds
+ * the rows of its numbers, one after another: nobody else writes there, and the
+ * order is theirs. See k_take_rows.h.
  * Test: tests/unit/test_cuda_ops.c
  */
 #include "kernels/cuda/ops/k_take_rows.h"
@@ -35,24 +35,25 @@ GPK_KERNEL GPK_BOUNDS(THREADS) take_rows(struct gpk_sequences q, int64_t taken, 
 	}
 }
 
+/* dx is all zeros. */
 template <typename T, int V>
 GPK_KERNEL GPK_BOUNDS(THREADS) give_rows_back(struct gpk_sequences q, int64_t taken, T *GPK_RESTRICT dx,
 					      const T *GPK_RESTRICT dout, const int32_t *GPK_RESTRICT number)
 {
-	const int64_t column = gpk_first_channel(V), rows = q.samples * q.positions, step = gpk_row_step();
-	for (int64_t r = gpk_first_row(); r < rows && column < q.features; r += step) {
-		const int64_t first = r / q.positions * taken;
-		float v[V], sum[V] = {};
-		for (int64_t p = first; p < first + taken; p++) {
-			if (number[p] != r % q.positions)
+	const int64_t column = gpk_first_channel(V), step = gpk_row_step();
+	float v[V], sum[V];
+	for (int64_t n = gpk_first_row(); n < q.samples && column < q.features; n += step)
+		for (int64_t p = n * taken; p < (n + 1) * taken; p++) {
+			if (number[p] < 0 || number[p] >= q.positions)
 				continue;
+			T *const to = dx + (n * q.positions + number[p]) * q.features + column;
+			gpk_read<T, V>(sum, to);
 			gpk_read<T, V>(v, dout + p * q.features + column);
 			GPK_UNROLL
 			for (int i = 0; i < V; i++)
 				sum[i] += v[i];
+			gpk_write<T, V>(to, sum);
 		}
-		gpk_write<T, V>(dx + r * q.features + column, sum);
-	}
 }
 
 extern "C" void gpk_take_rows_forward(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_sequences *q,
@@ -66,7 +67,9 @@ extern "C" void gpk_take_rows_forward(struct gp_rt_stream *s, enum gp_rt_type ty
 extern "C" void gpk_take_rows_backward(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_sequences *q,
 				       int64_t taken, void *dx, const void *dout, const int32_t *number)
 {
-	BY_ROWS(type, q->features, T, V, t,
-		GPK_LAUNCH(s, (give_rows_back<T, V>), t.grid(q->samples * q->positions, 1, MOST_BLOCKS), t.block(), 0,
-			   *q, taken, (T *)dx, (const T *)dout, number));
+	BY_ROWS(type, q->features, T, V, t, {
+		gp_rt_fill(s, dx, 0, (size_t)(q->samples * q->positions * q->features) * sizeof(T));
+		GPK_LAUNCH(s, (give_rows_back<T, V>), t.grid(q->samples, 1, MOST_BLOCKS), t.block(), 0, *q, taken,
+			   (T *)dx, (const T *)dout, number);
+	});
 }
