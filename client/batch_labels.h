@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The labels of a batch on their way to a device's `loss`: one a sample, or P a
- * sample for a model whose output is (P,K), as a masked language model has them.
- * Of those GP_NO_LABEL stands where there is none.
+ * sample for a model whose output is (P,K), as a masked language model has them;
+ * there GP_NO_LABEL stands in the place of a label that is missing.
  *
  * The loss is a mean over all labels of a batch, whatever chunks it is divided
  * into. How many there are is known before its first chunk, and with it the factor

@@ -15,8 +15,8 @@
 enum gp_status gp_plan_check_spec(const struct gp_plan_spec *spec, struct gp_err *err);
 /* Labels of a sample: 1 of an output (K), P of one (P,K), 0 of any other, which no loss is taken of. */
 int64_t gp_plan_label_rows(const struct gp_plan *plan);
-/* Those of the first `valid` samples of a chunk, for `loss` of the plan's kind. GP_INVALID: one is no class, or no finite value, or
- * the output has no rows of scores, or is not one number. */
+/* Labels of the first `valid` samples of a chunk, for `loss` of the plan's kind. GP_INVALID: one is no class, or no finite
+ * value, or the output has no rows of scores, or is not one number. */
 enum gp_status gp_plan_check_labels(const struct gp_plan *plan, const void *labels, int valid, struct gp_err *err);
 
 #endif

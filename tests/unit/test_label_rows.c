@@ -187,7 +187,7 @@ static void nothing_is_labelled_in_a_chunk_without_labels(void **state)
 	}
 }
 
-/* Of equal scores the first counts, as with one row a sample. */
+/* Where several scores are the largest the first of them counts, as with one row a sample. */
 static void the_first_of_the_largest_is_the_answer(void **state)
 {
 	(void)state;

@@ -43,7 +43,7 @@ static uint32_t draw(uint64_t step, uint64_t what, int i, int below)
 	return gp_rng_u32(step, what, (uint64_t)i) % (uint32_t)below;
 }
 
-/* Of sample i as many words are masked as i modulo MASKED + 1 says; the others of the list stand at 0, without a label. */
+/* As many words of sample i are masked as i modulo MASKED + 1 says; the rest of the list is position 0, without a label. */
 static void write_sentence(struct sentences *s, uint64_t step, int i)
 {
 	s->number[i] = (uint32_t)i;

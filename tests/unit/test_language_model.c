@@ -184,7 +184,7 @@ static float *gradient_of(const struct bed *b, const char *name)
 	return v;
 }
 
-/* Of a tied table PyTorch has one gradient, that of both places. */
+/* PyTorch has one gradient of a tied table, that of both places. */
 static float *whole_gradient(const struct bed *b, const char *name)
 {
 	float *got = gradient_of(b, name);
