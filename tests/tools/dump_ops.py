@@ -94,17 +94,18 @@ def conv(name, n, h, w, c, out, kernel, stride=1, pad=0, groups=1, bias=False):
 
 def conv_transpose(name, n, h, w, c, out, kernel, stride=1, pad=(0, 0, 0, 0), out_pad=0, groups=1, bias=True):
     t, b, l, r = pad
+    rest = (out_pad, out_pad) if isinstance(out_pad, int) else out_pad
     weight = leaf(c, out // groups, kernel, kernel, scale=0.3)
     params = [("weight", weight)]
     if bias:
         params.append(("bias", leaf(out)))
 
     def run(x):
-        y = F.conv_transpose2d(x, weight, params[1][1] if bias else None, stride, 0, out_pad, groups)
+        y = F.conv_transpose2d(x, weight, params[1][1] if bias else None, stride, 0, rest, groups)
         return y[:, :, t:y.shape[2] - b, l:y.shape[3] - r]
 
     record("transpose_" + name,
-           [OPS.CONV2D_TRANSPOSE, out, kernel, kernel, stride, stride, t, b, l, r, out_pad, out_pad, groups, bias],
+           [OPS.CONV2D_TRANSPOSE, out, kernel, kernel, stride, stride, t, b, l, r, *rest, groups, bias],
            torch.randn(n, c, h, w), run, params)
 
 
@@ -414,7 +415,21 @@ def main():
     batch_norm("renorm_wide", (2, 144, 4, 4), OPS.RELU6, 0.0, MODES.RENORM, (2.0, 1.0))
     batch_norm("renorm_vector", (9, 10), 0, 0.0, MODES.RENORM, (3.0, 5.0))
     language_models()
+    insertions()
     write(sys.argv[1] if len(sys.argv) > 1 else "tests/golden/ops/ops.safetensors")
+
+
+def insertions():
+    """Layers that insertions are made of: sizes that their strides do not divide, kernels as large as their strides."""
+    torch.manual_seed(20261123)
+    record("swap_last", [OPS.SWAP_LAST], torch.randn(3, 5, 19), lambda x: x.transpose(1, 2))
+    record("swap_last_wide", [OPS.SWAP_LAST], torch.randn(2, 33, 70), lambda x: x.transpose(1, 2))
+    conv("3x3_stride3_rest", 2, 10, 7, 8, 5, 3, 3, bias=True)
+    conv("8x8_stride8", 2, 17, 19, 4, 9, 8, 8, bias=True)
+    conv_transpose("k3s3_rest", 2, 3, 2, 5, 8, 3, 3, out_pad=(1, 1))
+    conv_transpose("k8s8_rest", 2, 2, 2, 9, 4, 8, 8, out_pad=(1, 3))
+    conv_transpose("k4s4", 2, 3, 2, 20, 24, 4, 4)
+    conv_transpose("1x1", 3, 5, 4, 6, 24, 1, 1)
 
 
 def write(path):

@@ -830,6 +830,30 @@ static inline struct gp_graph *encoder(void)
 	return end(g, gp_graph_linear(g, "fc", gp_graph_unary(g, GP_OP_TANH, "tanh", x, &err), 3, true, &err));
 }
 
+/* --- insertions --------------------------------------------------------------------------------------------------- */
+
+/* Convolutions as large as their strides and their mirrors, at a size that the strides do not divide. */
+static inline struct gp_graph *there_and_back(void)
+{
+	struct gp_graph *g = begin(10, 7, 12);
+	struct gp_node n = {.op = GP_OP_CONV2D_TRANSPOSE};
+	int x = gp_graph_conv(g, "there", 0, 5, 3, 3, 0, 1, true, &err);
+	x = gp_graph_conv(g, "fewer", x, 3, 1, 1, 0, 1, true, &err);
+	gp_set_conv_attr(&n, (struct gp_conv_attr){5, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 1, 1});
+	x = gp_graph_append(g, n, "more", 1, &x, &err);
+	gp_set_conv_attr(&n, (struct gp_conv_attr){12, 3, 3, 3, 3, 0, 0, 0, 0, 1, 1, 1, 1});
+	return end(g, gp_graph_append(g, n, "back", 1, &x, &err));
+}
+
+static inline struct gp_graph *linear_along_the_positions(void)
+{
+	struct gp_graph *g = begin_sequence(9, 6, false);
+	int x = gp_graph_unary(g, GP_OP_SWAP_LAST, "swap", 0, &err);
+	x = gp_graph_linear(g, "there", x, 4, false, &err);
+	x = gp_graph_linear(g, "back", x, 9, false, &err);
+	return end(g, gp_graph_unary(g, GP_OP_SWAP_LAST, "again", x, &err));
+}
+
 /* --- modes of batch norm ------------------------------------------------------------------------------------------ */
 
 static inline struct gp_graph *in_mode(struct gp_graph *g, enum gp_bn_mode mode)
@@ -954,6 +978,8 @@ static const struct {
 	{"numbered rows, again", numbered_rows_again, 4},
 	{"masked language model", masked_language_model, 3},
 	{"encoder", encoder, 4},
+	{"there and back", there_and_back, 3},
+	{"linear along the positions", linear_along_the_positions, 3},
 	{"deferred norm of rows", batch_norm_of_rows_deferred, 7},
 	{"residuals with deferred norms", residuals_deferred, 3},
 	{"running norm", batch_norm_running, 3},

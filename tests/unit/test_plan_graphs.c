@@ -2,12 +2,14 @@
  *
  * Small nets against PyTorch, for two steps of training: several inputs and
  * outputs, integers, frozen parameters, batch norms that are frozen in whole or
- * in part. On every device, on 1 and 2 threads. Reference:
- * tests/golden/ops/graphs.safetensors, made by tests/tools/dump_graphs.py.
+ * in part; and every kind of insertion (client/insert.h). On every device, on 1
+ * and 2 threads. References: tests/golden/ops/graphs.safetensors, made by
+ * tests/tools/dump_graphs.py, and insert.safetensors there, by dump_insert.py.
  */
 #include <math.h>
 #include <string.h>
 
+#include "client/insert.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
 #include "common/graph/device.h"
@@ -41,7 +43,16 @@ static struct gp_graph *end(struct gp_graph *g, int outputs, const int *value, c
 	return g;
 }
 
-static struct gp_graph *build_tokens(const char *const *frozen)
+struct net {
+	const char *name;
+	struct gp_graph *(*build)(const struct net *net);
+	const char *frozen[6];
+	int batch;
+	const char *insert;    /* of those of dump_insert.py */
+	struct gp_shape shape; /* of what crosses, (H,W,C) or (S,F) */
+};
+
+static struct gp_graph *build_tokens(const struct net *net)
 {
 	const struct gp_type ids = {GP_I32, {.ndim = 1, .dim = {6}}}, row = {GP_F32, {.ndim = 1, .dim = {5}}};
 	struct gp_graph *g = gp_graph_new_empty("tokens", &err);
@@ -56,7 +67,7 @@ static struct gp_graph *build_tokens(const char *const *frozen)
 	const int mean = gp_graph_masked_mean(g, "mean", x, 1, &err);
 	x = gp_graph_concat(g, "joined", 2, (const int[]){mean, 2}, &err);
 	x = gp_graph_linear(g, "fc", x, 4, true, &err);
-	return end(g, 3, (const int[]){x, mean, gp_graph_unary(g, GP_OP_RELU, "half", a, &err)}, frozen);
+	return end(g, 3, (const int[]){x, mean, gp_graph_unary(g, GP_OP_RELU, "half", a, &err)}, net->frozen);
 }
 
 static struct gp_graph *begin_image(const char *name, int64_t h, int64_t w)
@@ -73,7 +84,7 @@ static int norm(struct gp_graph *g, const char *name, int in)
 	return gp_graph_batch_norm(g, name, in, 1e-5f, 0.1f, &err);
 }
 
-static struct gp_graph *build_norms(const char *const *frozen)
+static struct gp_graph *build_norms(const struct net *net)
 {
 	struct gp_graph *g = begin_image("norms", 6, 5);
 	const int n1 = norm(g, "n1", gp_graph_conv(g, "c1", 0, 8, 3, 1, 1, 1, false, &err));
@@ -82,7 +93,7 @@ static struct gp_graph *build_norms(const char *const *frozen)
 	x = gp_graph_unary(g, GP_OP_RELU6, "r2", x, &err);
 	x = norm(g, "n3", gp_graph_conv(g, "c3", x, 8, 1, 1, 0, 1, false, &err));
 	x = gp_graph_unary(g, GP_OP_RELU, "r3", gp_graph_sum(g, "s", x, n1, &err), &err);
-	return end(g, 1, &x, frozen);
+	return end(g, 1, &x, net->frozen);
 }
 
 /* A convolution and its batch norm. */
@@ -93,7 +104,7 @@ static int part(struct gp_graph *g, const char *name, int in, int channels, int 
 	return norm(g, bn, gp_graph_conv(g, name, in, channels, kernel, stride, kernel / 2, groups, false, &err));
 }
 
-static struct gp_graph *build_residual(const char *const *frozen)
+static struct gp_graph *build_residual(const struct net *net)
 {
 	struct gp_graph *g = begin_image("residual", 8, 8);
 	int x = gp_graph_unary(g, GP_OP_RELU, "stem_act", part(g, "stem", 0, 16, 3, 1, 1), &err);
@@ -106,19 +117,74 @@ static struct gp_graph *build_residual(const char *const *frozen)
 	y = gp_graph_unary(g, GP_OP_RELU, "b_act", y, &err);
 	y = gp_graph_unary(g, GP_OP_FLATTEN, "flat", gp_graph_unary(g, GP_OP_GLOBAL_AVG_POOL, "pool", y, &err), &err);
 	y = gp_graph_linear(g, "fc", y, 5, true, &err);
-	return end(g, 1, &y, frozen);
+	return end(g, 1, &y, net->frozen);
 }
 
-static const struct net {
-	const char *name;
-	struct gp_graph *(*build)(const char *const *frozen);
-	const char *frozen[6];
-	int batch;
-} nets[] = {
-	{"tokens", build_tokens, {NULL}, 3},
-	{"tokens_frozen", build_tokens, {"table.*", "mix.bias", NULL}, 3},
-	{"norms", build_norms, {"n1.*", "n2.weight", "n3.bias", NULL}, 4},
-	{"residual", build_residual, {"stem*", "a0*", "a1_bn.*", "b1.*", "down_bn.*", NULL}, 3},
+static const struct net nets[] = {
+	{.name = "tokens", .build = build_tokens, .frozen = {NULL}, .batch = 3},
+	{.name = "tokens_frozen", .build = build_tokens, .frozen = {"table.*", "mix.bias", NULL}, .batch = 3},
+	{.name = "norms", .build = build_norms, .frozen = {"n1.*", "n2.weight", "n3.bias", NULL}, .batch = 4},
+	{.name = "residual",
+	 .build = build_residual,
+	 .frozen = {"stem*", "a0*", "a1_bn.*", "b1.*", "down_bn.*", NULL},
+	 .batch = 3},
+};
+
+/* --- the nets of dump_insert.py ----------------------------------------------------------------------------------- */
+
+/* A layer of a block of its own. */
+static int layer(struct gp_graph *g, const char *name, int x, const struct gp_shape *shape, int features)
+{
+	OK(gp_graph_begin_block(g, name, &err));
+	return shape->ndim == 3 ? gp_graph_conv(g, name, x, features, 1, 1, 0, 1, true, &err)
+				: gp_graph_linear(g, name, x, features, true, &err);
+}
+
+static struct gp_graph *build_inserted(const struct net *net)
+{
+	const struct gp_shape *shape = &net->shape;
+	const int features = (int)shape->dim[shape->ndim - 1];
+	const struct gp_cut cut = {1, 2};
+	struct gp_shape input = *shape;
+	struct gp_insertion ins;
+	input.dim[shape->ndim - 1] = 3;
+	struct gp_graph *g = gp_graph_new(net->name, &input, &err);
+	assert_non_null(g);
+	int x = layer(g, "a", 0, shape, features);
+	x = layer(g, "b", x, shape, features);
+	x = layer(g, "c", x, shape, 2);
+	g = end(g, 1, &x, net->frozen);
+	OK(gp_insertion_parse(net->insert, NULL, NULL, &ins, &err));
+	OK(gp_insert(&g, &cut, &ins, &err));
+	return g;
+}
+
+#define NET(name, insert, dims, ...)                                                                                   \
+	{                                                                                                              \
+		name, build_inserted, {NULL}, 2, insert,                                                               \
+		{                                                                                                      \
+			.ndim = dims, .dim = { __VA_ARGS__ }                                                           \
+		}                                                                                                      \
+	}
+#define MAP(name, insert, c, h, w)   NET(name, insert, 3, h, w, c)
+#define SEQUENCE(name, insert, s, f) NET(name, insert, 2, s, f)
+
+static const struct net inserted[] = {
+	MAP("conv", "conv:out=5,k=3,s=3", 4, 10, 7),
+	MAP("stacked", "conv:out=6,k=4,s=4/conv:out=2,k=1,s=1", 4, 11, 8),
+	MAP("wide", "conv:out=9,k=8,s=8", 3, 17, 19),
+	{.name = "norms",
+	 .build = build_inserted,
+	 .frozen = {"a.bias", "b.bias", NULL},
+	 .batch = 2,
+	 .insert = "conv:out=6,k=2,s=2,bn=1,act=relu,bias=0/conv:out=3,k=1,s=1,bn=1,act=relu6,bias=0",
+	 .shape = {.ndim = 3, .dim = {7, 6, 4}}},
+	MAP("padded", "conv:out=3,k=3,s=2,p=1,act=relu6,bias=0", 4, 8, 5),
+	MAP("channels", "linear:rank=3,dim=feature", 8, 5, 4),
+	MAP("mixed", "conv:out=6,k=2,s=2/linear:rank=2,dim=feature", 4, 6, 5),
+	SEQUENCE("features", "linear:rank=4,dim=feature", 7, 9),
+	SEQUENCE("positions", "linear:rank=3,dim=sequence", 7, 9),
+	SEQUENCE("both", "linear:rank=5,dim=feature/linear:rank=3,dim=sequence", 7, 9),
 };
 
 /* --- the dump ----------------------------------------------------------------------------------------------------- */
@@ -226,7 +292,7 @@ static void run_step(const struct bed *b, int step)
 
 static void run_net(const struct net *net, const char *device, int threads)
 {
-	struct bed b = {.net = net, .graph = net->build(net->frozen)};
+	struct bed b = {.net = net, .graph = net->build(net)};
 	struct gp_plan_spec spec = {.graph = b.graph, .batch = net->batch, .slots = 1, .train = true};
 	struct gp_device *dev;
 	spec.grad_inputs = ~(uint64_t)0;
@@ -243,17 +309,28 @@ static void run_net(const struct net *net, const char *device, int threads)
 	gp_graph_free(b.graph);
 }
 
+static void run_nets(const char *path, const struct net *list, size_t count)
+{
+	OK(gp_st_open(path, &dump, &err));
+	for (size_t i = 0; i < count; i++) {
+		run_net(&list[i], "cpu", 1);
+		run_net(&list[i], "cpu", 2);
+		run_net(&list[i], "cuda-emulated", 1);
+		run_net(&list[i], "cuda", 1);
+	}
+	gp_st_close(dump);
+}
+
 static void nets_train_as_in_pytorch(void **state)
 {
 	(void)state;
-	OK(gp_st_open("tests/golden/ops/graphs.safetensors", &dump, &err));
-	for (size_t i = 0; i < sizeof nets / sizeof nets[0]; i++) {
-		run_net(&nets[i], "cpu", 1);
-		run_net(&nets[i], "cpu", 2);
-		run_net(&nets[i], "cuda-emulated", 1);
-		run_net(&nets[i], "cuda", 1);
-	}
-	gp_st_close(dump);
+	run_nets("tests/golden/ops/graphs.safetensors", nets, sizeof nets / sizeof nets[0]);
+}
+
+static void insertions_train_as_in_pytorch(void **state)
+{
+	(void)state;
+	run_nets("tests/golden/ops/insert.safetensors", inserted, sizeof inserted / sizeof inserted[0]);
 }
 
 /* --- what frozen parts do not take -------------------------------------------------------------------------------- */
@@ -270,12 +347,13 @@ static struct gp_plan_memory memory_of(struct gp_device *dev, const struct gp_gr
 static void frozen_parts_have_no_gradients_no_optimizer_state_and_keep_nothing(void **state)
 {
 	(void)state;
-	static const char *const devices[] = {"cpu", "cuda-emulated", "cuda"}, *const none[] = {NULL};
+	static const char *const devices[] = {"cpu", "cuda-emulated", "cuda"};
+	static const struct net none = {.frozen = {NULL}};
 	for (size_t i = 0; i < sizeof devices / sizeof devices[0]; i++) {
 		struct gp_device *dev;
 		if (gp_device_open(devices[i], 1, &dev, &err) != GP_OK)
 			continue;
-		struct gp_graph *g = build_residual(none);
+		struct gp_graph *g = build_residual(&none);
 		const struct gp_plan_memory trained = memory_of(dev, g, true);
 		assert_true(gp_graph_freeze(g, "stem*") + gp_graph_freeze(g, "a*") > 0);
 		const struct gp_plan_memory some = memory_of(dev, g, true);
@@ -298,6 +376,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(nets_train_as_in_pytorch),
+		cmocka_unit_test(insertions_train_as_in_pytorch),
 		cmocka_unit_test(frozen_parts_have_no_gradients_no_optimizer_state_and_keep_nothing),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
