@@ -8,7 +8,6 @@
 #include <jansson.h>
 #include <string.h>
 
-#include "client/insert_view.h"
 #include "client/models/models.h"
 #include "common/graph/ops/op_shape.h"
 #include "common/graph/ops/op_pool.h"
@@ -380,7 +379,6 @@ void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to)
 	print_blocks(v, layers, to);
 	print_parts(v, to);
 	print_tensors(v, to);
-	gp_insert_view_print(v->cross, &v->insertion, v->batch, to);
 	print_partitions(v, to);
 }
 
@@ -539,8 +537,6 @@ enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struc
 			  "batch", (json_int_t)v->batch, "chunks", (json_int_t)v->chunks, "chunk_samples",
 			  (json_int_t)v->chunk_samples, "parts", parts_json(v), "tensors", tensors_json(v), "stays",
 			  staying_json(v), "partitions", partitions_json(v), "blocks", blocks_json(v));
-	if (root)
-		gp_insert_view_json(v->cross, &v->insertion, root);
 	return write_json(root, to, err);
 }
 

@@ -13,7 +13,6 @@
 #include <stdio.h>
 
 #include "client/crossing.h"
-#include "client/insert.h"
 #include "client/partitions.h"
 
 enum gp_view_part { GP_VIEW_HEAD, GP_VIEW_BODY, GP_VIEW_TAIL, GP_VIEW_TOTAL, GP_VIEW_PARTS };
@@ -32,7 +31,6 @@ struct gp_model_view {
 	struct gp_cut cut;
 	int64_t batch, chunks, chunk_samples; /* chunk_samples: of the largest chunk */
 	struct gp_view_sum part[GP_VIEW_PARTS];
-	struct gp_insertion insertion;  /* (optional) as gp_insert filled it in; set behind gp_model_view_init */
 	struct gp_session_spec session; /* of one sample, without codecs */
 	struct gp_crossing *cross;
 	struct gp_partition partition[GP_PARTITIONS]; /* of an encoder */

@@ -20,7 +20,7 @@
 #define PROGRAM "gpclient model"
 
 struct settings {
-	const char *cut, *input, *freeze, *insert, *insert_up, *insert_down;
+	const char *cut, *input, *freeze;
 	int64_t batch, chunks;
 	bool layers, json;
 };
@@ -40,21 +40,6 @@ static const struct gp_opt show_options[] = {
 	 .offset = FIELD(freeze),
 	 .value = "PATTERN[,PATTERN]",
 	 .help = "as for train: what crosses the cuts where these parameters (or head, body, tail) are not trained"},
-	{.name = "insert",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(insert),
-	 .value = "SPEC",
-	 .help = "as for train: trainable layers at both cuts; the rate is that of the same cut without them"},
-	{.name = "insert-up",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(insert_up),
-	 .value = "SPEC",
-	 .help = "between head and body"},
-	{.name = "insert-down",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(insert_down),
-	 .value = "SPEC",
-	 .help = "between body and tail"},
 	{.name = "batch",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(batch),
@@ -82,8 +67,7 @@ static const struct gp_opt show_options[] = {
 
 static const struct gp_opt_table show_table = {
 	.command = PROGRAM " show",
-	.synopsis = "NAME[:key=value,...] [--cut H:T] [--insert SPEC] [--freeze PATTERN] [--batch N] [--chunks N] "
-		    "[--input CxHxW] "
+	.synopsis = "NAME[:key=value,...] [--cut H:T] [--freeze PATTERN] [--batch N] [--chunks N] [--input CxHxW] "
 		    "[--layers] [--json]",
 	.about =
 		"Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
@@ -93,8 +77,7 @@ static const struct gp_opt_table show_table = {
 	.examples = "  gpclient model show mobilenetv2 --cut 1:-1 --batch 64 --chunks 8\n"
 		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n"
 		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n"
-		    "  gpclient model show roberta:cuts=fine --cut type1 --batch 32 --chunks 4\n"
-		    "  gpclient model show mobilenetv2:cuts=fine --cut 1:-2 --insert origin-0\n",
+		    "  gpclient model show roberta:cuts=fine --cut type1 --batch 32 --chunks 4\n",
 	.positional = "NAME",
 	.positional_max = 1,
 	.opt = show_options,
@@ -180,20 +163,15 @@ static enum gp_status show_view(const struct settings *s, const struct gp_model_
 	return GP_OK;
 }
 
-/* *g may become another one. */
-static enum gp_status show_graph(const struct settings *s, const char *spec, struct gp_graph **g, struct gp_err *err)
+static enum gp_status show_graph(const struct settings *s, const char *spec, struct gp_graph *g, struct gp_err *err)
 {
 	struct gp_cut cut;
-	struct gp_insertion insertion;
 	struct gp_model_view view;
 	int frozen;
-	GP_TRY(gp_partition_parse(*g, s->cut, &cut, err));
-	GP_TRY(gp_insertion_parse(s->insert, s->insert_up, s->insert_down, &insertion, err));
-	GP_TRY(gp_insert(g, &cut, &insertion, err));
+	GP_TRY(gp_partition_parse(g, s->cut, &cut, err));
 	if (s->freeze)
-		GP_TRY(gp_freeze(*g, &cut, s->freeze, &frozen, err));
-	GP_TRY(gp_model_view_init(&view, spec, *g, &cut, s->batch, s->chunks, err));
-	view.insertion = insertion;
+		GP_TRY(gp_freeze(g, &cut, s->freeze, &frozen, err));
+	GP_TRY(gp_model_view_init(&view, spec, g, &cut, s->batch, s->chunks, err));
 	const enum gp_status status = show_view(s, &view, err);
 	gp_model_view_deinit(&view);
 	return status;
@@ -212,7 +190,7 @@ static enum gp_status show_model(int argc, char **argv, struct gp_options_result
 	if (s.input && !gp_shape_parse_chw(s.input, &model.input))
 		GP_FAIL(err, GP_USAGE, "--input '%.40s' is not CxHxW, such as 3x224x224", s.input);
 	GP_TRY(gp_model_build(r->positional[0], &model, &g, err));
-	enum gp_status status = show_graph(&s, r->positional[0], &g, err);
+	enum gp_status status = show_graph(&s, r->positional[0], g, err);
 	gp_graph_free(g);
 	return status;
 }
