@@ -382,3 +382,38 @@ enum gp_status gp_insert(struct gp_graph **g, const struct gp_cut *cut, struct g
 	*g = r.to;
 	return GP_OK;
 }
+
+/* --- one end alone ----------------------------------------------------------------------------------------------- */
+
+static enum gp_status fill_alone(struct end *e, bool back, struct gp_err *err)
+{
+	const struct gp_type type = {GP_F32, e->is->plain};
+	int x = gp_graph_add_input(e->g, "value", &type, err);
+	if (x < 0)
+		return err->code;
+	GP_TRY(gp_graph_begin_block(e->g, "encoder", err));
+	x = encode(e, x);
+	if (x >= 0 && back) {
+		GP_TRY(gp_graph_begin_block(e->g, "decoder", err));
+		x = decode(e, x);
+	}
+	return x < 0 ? err->code : gp_graph_finish(e->g, err);
+}
+
+enum gp_status gp_insert_alone(const struct gp_insertion *ins, enum gp_insert_end end, int sets, bool back,
+			       struct gp_graph **out, struct gp_err *err)
+{
+	struct gp_insertion_end is = ins->end[end];
+	struct gp_graph *g = gp_graph_new_empty("insertion", err);
+	struct end e = {.g = g, .which = end, .is = &is, .err = err};
+	if (!g)
+		return err->code;
+	gp_require(sets >= 1 && sets <= is.spec.sets);
+	is.spec.sets = sets;
+	if (fill_alone(&e, back, err) != GP_OK) {
+		gp_graph_free(g);
+		return err->code;
+	}
+	*out = g;
+	return GP_OK;
+}

@@ -56,4 +56,11 @@ uint64_t gp_insertion_plain(const struct gp_insertion *ins, enum gp_insert_end e
  */
 enum gp_status gp_insert(struct gp_graph **g, const struct gp_cut *cut, struct gp_insertion *ins, struct gp_err *err);
 
+/*
+ * The layers of one end alone, behind gp_insert: the first `sets` of the encoder, one or more, in a block of that name, and
+ * with `back` the decoder in another one. Nodes and parameters are named as in the model; the graph's input is "value".
+ */
+enum gp_status gp_insert_alone(const struct gp_insertion *ins, enum gp_insert_end end, int sets, bool back,
+			       struct gp_graph **out, struct gp_err *err);
+
 #endif

@@ -88,13 +88,14 @@ struct gp_job {
 	bool lines;                  /* of `infer`: there is no --data, and --tokenizer makes tokens of lines of text */
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
-	struct gp_insertion insertion;      /* from the flags, or the file of --init */
-	bool insertion_of_file;             /* that */
-	bool values;                        /* the data has values to predict, not classes */
-	struct gp_bn_attr norm_mode;        /* what --batch-norm says */
-	int without_decay;                  /* trained parameters that --no-decay named */
-	struct gp_session_spec session;     /* from the flags; the optimizer from gp_job_open_engine on */
-	enum gp_precision client_precision; /* what --client-precision came to */
+	struct gp_insertion insertion;         /* from the flags, or the file of --init */
+	bool insertion_of_file;                /* that */
+	bool insertion_loaded[GP_INSERT_ENDS]; /* the file of --init has its weights */
+	bool values;                           /* the data has values to predict, not classes */
+	struct gp_bn_attr norm_mode;           /* what --batch-norm says */
+	int without_decay;                     /* trained parameters that --no-decay named */
+	struct gp_session_spec session;        /* from the flags; the optimizer from gp_job_open_engine on */
+	enum gp_precision client_precision;    /* what --client-precision came to */
 	struct gp_client_security security;
 	const volatile sig_atomic_t *stop; /* (optional, before gp_job_open_engine) set by a signal */
 	/* (optional, before gp_job_open_loader) as in struct gp_loader_spec */

@@ -251,7 +251,7 @@ static bool left_out(const struct gp_job *j, enum gp_insert_end end)
 	return (s->insert || s->insert_end[end]) && j->insertion.end[end].spec.sets == 0;
 }
 
-enum gp_status gp_job_init_fresh(const struct gp_job *j, char *globs, size_t size, struct gp_err *err)
+enum gp_status gp_job_init_fresh(struct gp_job *j, char *globs, size_t size, struct gp_err *err)
 {
 	struct gp_st_file *f;
 	globs[0] = '\0';
@@ -261,6 +261,7 @@ enum gp_status gp_job_init_fresh(const struct gp_job *j, char *globs, size_t siz
 		char prefix[32];
 		snprintf(prefix, sizeof prefix, GP_INSERT_PREFIX "%s.", end);
 		const bool here = graph_has(j->graph, prefix), there = file_has(f, prefix);
+		j->insertion_loaded[e] = here && there;
 		if (here == there || (there && !left_out(j, (enum gp_insert_end)e)))
 			continue;
 		gp_text_append(globs, size, "%s%s*", globs[0] ? "," : "", prefix);

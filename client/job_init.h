@@ -22,8 +22,8 @@ enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset
 enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err);
 /*
  * What of the insertions the graph and the file of --init do not have in common, as globs for
- * gp_weights_load_except; "": nothing. Lines on standard error say so.
+ * gp_weights_load_except; "": nothing. Lines on standard error say so. Notes in the job which insertions the file has.
  */
-enum gp_status gp_job_init_fresh(const struct gp_job *j, char *globs, size_t size, struct gp_err *err);
+enum gp_status gp_job_init_fresh(struct gp_job *j, char *globs, size_t size, struct gp_err *err);
 
 #endif

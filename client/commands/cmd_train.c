@@ -14,6 +14,7 @@
 #include "client/commands/commands.h"
 #include "client/figures.h"
 #include "client/job.h"
+#include "client/job_insert.h"
 #include "client/run_log.h"
 #include "client/run_spec.h"
 #include "client/run_state.h"
@@ -562,6 +563,7 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(check_save(t->set.save, err));
 	GP_TRY(open_data(t, err));
 	GP_TRY(gp_job_build(&t->job, t->train_data, err));
+	GP_TRY(gp_job_start_insertions(&t->job, t->train_data, err));
 	if (t->val)
 		GP_TRY(gp_metrics_init(&t->metrics, t->val_data, (int)gp_graph_output_shape(t->job.graph)->dim[0],
 				       err));

@@ -25,6 +25,7 @@ int gp_cmd_data(int argc, char **argv);
 int gp_cmd_model(int argc, char **argv);
 int gp_cmd_tokens(int argc, char **argv);
 int gp_cmd_capture(int argc, char **argv);
+int gp_cmd_insert_fit(int argc, char **argv);
 int gp_cmd_codec(int argc, char **argv);
 int gp_cmd_link(int argc, char **argv);
 

@@ -26,6 +26,7 @@ static const struct {
 	{"model", "list models; show layers, MACs and tensor sizes at a cut; export a checkpoint", gp_cmd_model},
 	{"tokens", "the tokens of texts, as a tokenizer makes them", gp_cmd_tokens},
 	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},
+	{"insert-fit", "fit the layers of --insert to what crosses the cuts, before training", gp_cmd_insert_fit},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
 	{"link", "simulate a link: rate, delay, stalls, cuts, corrupt bytes", gp_cmd_link},
 };
@@ -38,7 +39,7 @@ static void print_help(FILE *to)
 		"usage: gpclient COMMAND [OPTION...]\n\nSplit learning: the first and last layers of a model run here,"
 		" the rest on gpserverd.\n\nCommands:\n");
 	for (size_t i = 0; i < COMMANDS; i++)
-		fprintf(to, "  %-8s %s\n", commands[i].name, commands[i].summary);
+		fprintf(to, "  %-10s %s\n", commands[i].name, commands[i].summary);
 	fprintf(to, "\n'gpclient COMMAND --help' tells the options of a command; 'gpclient --version' the version.\n");
 }
 

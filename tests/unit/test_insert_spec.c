@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What --insert says.
+ */
+#include <string.h>
+
+#include "client/insert_spec.h"
+#include "tests/unit/ok.h"
+
+static struct gp_insert_spec parsed(const char *text, enum gp_insert_end end)
+{
+	struct gp_insert_spec s;
+	OK(gp_insert_spec_parse(text, "insert", end, &s, &err));
+	return s;
+}
+
+static void texts_come_back_settled(void **state)
+{
+	(void)state;
+	static const char *const both[][2] = {
+		{"none", "none"},
+		{"conv:out=20,k=3,s=3", "conv:out=20,k=3,s=3"},
+		{"conv:s=3,k=3,out=20,bn=0,act=none,bias=yes,p=0", "conv:out=20,k=3,s=3"},
+		{"conv:out=32,k=8,s=8,bn=1,act=relu6/conv:out=8,k=1,s=1,bias=0",
+		 "conv:out=32,k=8,s=8,bn=1,act=relu6/conv:out=8,k=1,s=1,bias=0"},
+		{"conv:out=1,k=3,s=2,p=1,act=relu", "conv:out=1,k=3,s=2,p=1,act=relu"},
+		{"linear:rank=300,dim=feature", "linear:rank=300,dim=feature"},
+		{"linear:rank=300,dim=feature,start=pca/linear:rank=9,dim=sequence,start=identity",
+		 "linear:rank=300,dim=feature,start=pca/linear:rank=9,dim=sequence,start=identity"},
+	};
+	for (size_t i = 0; i < sizeof both / sizeof both[0]; i++) {
+		char text[GP_INSERT_TEXT];
+		const struct gp_insert_spec s = parsed(both[i][0], GP_INSERT_UP);
+		assert_string_equal(gp_insert_spec_text(&s, text), both[i][1]);
+	}
+}
+
+static void a_preset_has_a_text_for_each_end(void **state)
+{
+	(void)state;
+	char text[GP_INSERT_TEXT];
+	const struct gp_insert_spec up = parsed("origin-4", GP_INSERT_UP), down = parsed("origin-4", GP_INSERT_DOWN);
+	assert_string_equal(gp_insert_spec_text(&up, text), "conv:out=32,k=4,s=4/conv:out=16,k=1,s=1");
+	assert_string_equal(gp_insert_spec_text(&down, text), "conv:out=400,k=1,s=1/conv:out=180,k=1,s=1");
+}
+
+static void presets_are_read(void **state)
+{
+	(void)state;
+	const char *name, *spec[GP_INSERT_ENDS];
+	int count = 0;
+	for (; gp_insert_preset(count, &name, spec); count++)
+		for (int e = 0; e < GP_INSERT_ENDS; e++) {
+			const struct gp_insert_spec a = parsed(name, (enum gp_insert_end)e),
+						    b = parsed(spec[e], (enum gp_insert_end)e);
+			assert_true(a.sets > 0 && memcmp(&a, &b, sizeof a) == 0);
+		}
+	assert_int_equal(count, 11);
+}
+
+/* The most sets with the longest numbers and words. */
+static void the_longest_text_fits(void **state)
+{
+	(void)state;
+	static const char one[] = "conv:out=65536,k=256,s=256,p=255,bn=1,act=relu6,bias=0";
+	char text[GP_INSERT_TEXT], all[4 * sizeof one];
+	snprintf(all, sizeof all, "%s/%s/%s/%s", one, one, one, one);
+	const struct gp_insert_spec s = parsed(all, GP_INSERT_UP);
+	assert_string_equal(gp_insert_spec_text(&s, text), all);
+	static const char other[] = "linear:rank=65536,dim=sequence,start=identity";
+	snprintf(all, sizeof all, "%s/%s/%s/%s", other, other, other, other);
+	const struct gp_insert_spec t = parsed(all, GP_INSERT_UP);
+	assert_string_equal(gp_insert_spec_text(&t, text), all);
+}
+
+static void mistakes_are_named(void **state)
+{
+	(void)state;
+	static const char *const bad[][2] = {
+		{"", "no insertion is named ''"},
+		{"origin-8", "did you mean 'origin-"},
+		{"convs", "did you mean 'conv'"},
+		{"conv", "out= is missing"},
+		{"conv:out=3,k=2", "s= is missing"},
+		{"conv:out=0,k=1,s=1", "out: 0 is out of range"},
+		{"conv:out=3,k=1,s=1,rank=2", "no key 'rank'"},
+		{"conv:out=3,k=2,s=1,p=2", "p=2 must be below k=2"},
+		{"conv:out=3,k=1,s=1,act=tanh", "none|relu|relu6"},
+		{"conv:out=3,k=1,s=1/", "no insertion is named ''"},
+		{"linear:rank=3", "dim= is missing: feature|sequence"},
+		{"linear:rank=3,dim=rows", "feature|sequence"},
+		{"linear:rank=3,dim=feature,start=zero", "random|identity|pca"},
+		{"linear:rank=-3,dim=feature", "rank: -3 is out of range"},
+		{"origin-0/conv:out=1,k=1,s=1", "no insertion is named 'origin-0'"},
+		{"conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1",
+		 "more than 4 sets"},
+	};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		struct gp_insert_spec s = {.sets = 77};
+		assert_int_equal(gp_insert_spec_parse(bad[i][0], "insert-up", GP_INSERT_UP, &s, &err), GP_USAGE);
+		if (!strstr(err.text, bad[i][1]) || !strstr(err.text, "--insert-up"))
+			fail_msg("'%s': %s", bad[i][0], err.text);
+		assert_int_equal(s.sets, 77);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(texts_come_back_settled), cmocka_unit_test(a_preset_has_a_text_for_each_end),
+		cmocka_unit_test(presets_are_read),        cmocka_unit_test(the_longest_text_fits),
+		cmocka_unit_test(mistakes_are_named),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
