@@ -10,8 +10,8 @@
  * insert_down... likewise, I = 0, 1, ... in the order in which they are applied:
  * decoder 0 undoes the last encoder. Batch norms are insert_up.encoder.I.bn.*.
  *
- * Of several f32 activations that cross a cut, as inside a residual block, the one
- * that is made last is compressed; the others, and integers, cross as they are.
+ * Where several f32 activations cross a cut, as inside a residual block, the one that
+ * is made last is compressed; the others, and integers, cross as they are.
  *
  * Threads: any, one at a time for a graph. Test: tests/unit/test_insert.c
  */
@@ -44,8 +44,8 @@ bool gp_insertion_any(const struct gp_insertion *ins);
 enum gp_status gp_insertion_parse(const char *both, const char *up, const char *down, struct gp_insertion *out,
 				  struct gp_err *err);
 /*
- * Of a tensor that crosses at this end, by its name in the model and its shape for one sample: how many elements it would
- * have without the insertion.
+ * How many elements a tensor that crosses at this end would have without the insertion. It is known by its name in the model
+ * and its shape for one sample.
  */
 uint64_t gp_insertion_plain(const struct gp_insertion *ins, enum gp_insert_end end, const char *name,
 			    const struct gp_shape *sample);

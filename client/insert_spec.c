@@ -14,7 +14,7 @@
 
 const char *const gp_insert_end_name[GP_INSERT_ENDS] = {"up", "down"};
 
-/* Of MobileNetV2 at mobilenetv2:cuts=fine --cut 1:-2: 32 channels of 112x112 go up, 1280 of 7x7 come down. The names are
+/* For MobileNetV2 at mobilenetv2:cuts=fine --cut 1:-2: 32 channels of 112x112 go up, 1280 of 7x7 come down. The names are
  * of the origin's tables; rate-070 has that rate in its table of accuracies, where flop-2 has .097. */
 static const struct preset {
 	const char *name, *spec[GP_INSERT_ENDS];

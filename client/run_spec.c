@@ -27,8 +27,8 @@ enum gp_status gp_run_spec_add_flag(struct gp_run_spec *s, const struct gp_opt_t
 	return gp_run_spec_add(s, name, text, err);
 }
 
-/* A local run has neither codecs nor a second precision, and a cut only where an insertion stands. That one as it was settled, not "auto": another
- * machine may settle it otherwise, and would go on with other arithmetic. */
+/* A local run has neither codecs nor a second precision, and a cut only where an insertion stands. The precision is that
+ * which was settled, not "auto": another machine may settle it otherwise, and would go on with other arithmetic. */
 static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
 {
 	char cut[64] = "none (--local)";

@@ -175,6 +175,14 @@ refuses 2 "unknown area 'nett'; one of" "${cnn[@]}" --log nett=info
 refuses 2 "unexpected argument 'extra'" "${cnn[@]}" extra
 refuses 2 'resume needs --checkpoint' "${cnn[@]}" --resume
 refuses 2 'codec needs --server' "${cnn[@]}" --codec uniform
+refuses 2 "insert: no insertion is named 'origin-x'; did you mean 'origin-" "${cnn[@]}" --insert origin-x
+refuses 2 '\-\-insert-up: conv: k= is missing .keys: out=N,k=K,s=S' "${cnn[@]}" --insert-up conv:out=3
+refuses 2 '\-\-insert-up: conv: a kernel of 99 does not fit .*; .*, which goes up there, is ' "${cnn[@]}" --insert-up conv:out=3,k=99,s=1
+refuses 2 '\-\-insert: linear: dim=sequence is for sequences' "${cnn[@]}" --insert linear:rank=2,dim=sequence
+refuses 2 '\-\-insert: .*dim=sequence works on all positions of a text; it needs --pad max' train --local --pad drop \
+	--model roberta:layers=2,dim=8,heads=2 --data synthetic:tokens=16,vocab=50,classes=2 --insert linear:rank=2,dim=sequence
+refuses 2 'init FILE is missing: the weights of the model that the layers are fitted to' insert-fit --model cnn --data synthetic \
+	--insert linear:rank=2,dim=feature --save "$work/fit"
 refuses 2 'are for a --server' "${cnn[@]}" --tls
 refuses 2 'server and --local exclude' "${cnn[@]}" --server x:1
 refuses 2 'model is missing' train --local --data synthetic

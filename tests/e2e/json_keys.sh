@@ -170,6 +170,11 @@ each_line "infer, a line" "$work/infer" infer
 
 run "$work/captured" capture --model cnn --data "$data" --cut 1:-1 --threads 1 --batch 8 --out "$work/cut.safetensors" --json
 compare capture "$work/captured" capture
+for end in up down; do # with both at once no end would be null
+	run "$work/fit" insert-fit --no-progress --model cnn --data "$data" "${weights[@]}" --threads 1 --batch 8 --steps 1 \
+		--insert-$end linear:rank=2,dim=feature --save "$work/fit.safetensors" --json
+	compare "insert-fit, $end" "$work/fit" insert-fit
+done
 run "$work/list" codec list --json
 compare "codec list" "$work/list" "codec list"
 tensor=(--in "$work/cut.safetensors" --tensor act_down) # its bits are noise: zstd is skipped

@@ -1,0 +1,106 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# Trainings with insertions: split as local, bit for bit; over links that break;
+# resumed; saved and remembered; fitted before training; and rates that are of
+# the same cut without them.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+data=(--data synthetic:shape=3x17x15,classes=4,samples=64 --threads 1 --no-progress)
+maps=(--model cnn "${data[@]}" --cut 1:-1 --batch 8 --chunks 2 --seed 3 --no-eval
+	--insert-up conv:out=6,k=3,s=3,bn=1,act=relu/conv:out=3,k=1,s=1 --insert-down linear:rank=5,dim=feature,start=identity)
+texts=(--model roberta:layers=2,dim=16,heads=2,ffn=32 --data synthetic:tokens=24,vocab=50,classes=2,samples=64
+	--threads 1 --batch 8 --chunks 2 --seed 3 --no-eval --pad max --optimizer adamw --lr 0.001
+	--insert linear:rank=7,dim=feature,start=pca/linear:rank=9,dim=sequence)
+
+sha() {
+	json_get "$1" param_sha256
+}
+
+# As the table of JSON.md has it: payload by what the same cut moves without an insertion.
+less() { # WHAT A B
+	awk -v a="$2" -v b="$3" 'BEGIN { exit !(a < b) }' && echo "ok: $1 ($2 < $3)" || fail "$1: $2 is not below $3"
+}
+
+start_server --threads 1 --state-dir "$work/state"
+server=(--server "127.0.0.1:$server_port")
+
+# Split and local.
+train "$work/local.json" --local "${maps[@]}" --steps 6 --save "$work/local.safetensors" || fail "maps, local"
+train "$work/split.json" "${server[@]}" "${maps[@]}" --steps 6 || fail "maps, split"
+equal "maps: parameters, split and local" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+train "$work/plain.json" "${server[@]}" "${maps[@]}" --insert-up none --insert-down none --steps 6 || fail "maps, no insertion"
+for d in act_up act_down grad_up grad_down; do
+	equal "uncompressed bytes are those without an insertion ($d)" "$(json_get "$work/split.json" $d.uncompressed_bytes)" \
+		"$(json_get "$work/plain.json" $d.tensor_bytes)"
+	less "what crosses is smaller ($d)" "$(json_get "$work/split.json" $d.payload_bytes)" "$(json_get "$work/plain.json" $d.payload_bytes)"
+done
+equal "rate without codec and insertion" "$(json_get "$work/plain.json" rate)" 1.0
+train "$work/codec.json" "${server[@]}" "${maps[@]}" --steps 6 --codec ef+uniform:bits=6 || fail "maps, a codec behind the insertion"
+less "rate with a codec behind the insertion" "$(json_get "$work/codec.json" rate)" "$(json_get "$work/split.json" rate)"
+train "$work/tlocal.json" --local "${texts[@]}" --steps 4 || fail "texts, local"
+train "$work/tsplit.json" "${server[@]}" "${texts[@]}" --steps 4 || fail "texts, split"
+equal "texts: parameters, split and local" "$(sha "$work/tsplit.json")" "$(sha "$work/tlocal.json")"
+
+# Links that break, with a codec that remembers.
+start_link --drop-every $(($(json_get "$work/codec.json" wire_up_bytes) / 3)) --drop-mode reset --seed 5
+train "$work/broken.json" --server "127.0.0.1:$link_port" "${maps[@]}" --steps 6 --codec ef+uniform:bits=6 || fail "links that break"
+stop_link
+equal "parameters over links that break" "$(sha "$work/broken.json")" "$(sha "$work/codec.json")"
+[ "$(json_get "$work/broken.json" reconnects)" -gt 0 ] || fail "no link broke"
+
+# Checkpoints: half of a run, then the rest of it; another insertion is another run; the server's part is exported.
+run=("${server[@]}" "${maps[@]}" --schedule const --checkpoint "$work/run" --checkpoint-every 2)
+train "$work/whole.json" "${server[@]}" "${maps[@]}" --schedule const --steps 6 || fail "undisturbed"
+train "$work/half.json" "${run[@]}" --steps 3 || fail "a half"
+train "$work/rest.json" "${run[@]}" --steps 6 --resume --save "$work/rest.safetensors" || fail "the rest"
+equal "a resumed run: parameters" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+status=0
+"$build/gpclient" train "${run[@]}" --steps 6 --resume --insert-down none >/dev/null 2>"$work/err" || status=$?
+equal "another insertion does not go on: status" $status 3
+grep -q "insert-down" "$work/err" || fail "no word of insert-down: $(cat "$work/err")"
+"$build/gpclient" model export "$work/run" "${server[@]}" --out "$work/exported.safetensors" 2>"$work/err" ||
+	fail "export: $(cat "$work/err")"
+cmp -s <("$build/gpclient" eval --local --init "$work/exported.safetensors" "${data[@]}" 2>&1 | tail -1) \
+	<("$build/gpclient" eval --local --init "$work/rest.safetensors" "${data[@]}" 2>&1 | tail -1) ||
+	fail "the exported weights are not those of the run"
+
+# A saved model knows its insertions and where they stand.
+evaluate() { # JSON-FILE FLAG...
+	local out=$1
+	shift
+	"$build/gpclient" eval --json --init "$work/local.safetensors" "${data[@]}" --batch 8 --chunks 2 "$@" >"$out" 2>"$out.log" ||
+		fail "eval $*: $(cat "$out.log")"
+}
+evaluate "$work/known.json" --local
+evaluate "$work/given.json" "${server[@]}" --cut 1:-1 --insert-up conv:out=6,k=3,s=3,bn=1,act=relu/conv:out=3,k=1,s=1 \
+	--insert-down linear:rank=5,dim=feature,start=identity
+evaluate "$work/left.json" --local --insert none
+equal "loss with insertions that the file says, and with those of flags" "$(json_get "$work/known.json" val_loss)" \
+	"$(json_get "$work/given.json" val_loss)"
+equal "lines of what is left out" "$(grep -c 'which are left out' "$work/left.json.log")" 2
+[ "$(json_get "$work/left.json" val_loss)" != "$(json_get "$work/known.json" val_loss)" ] || fail "--insert none changed nothing"
+
+# Fitted: nearer than before, its weights are taken, and nothing else has changed.
+train "$work/base.json" --local --model cnn "${data[@]}" --batch 8 --chunks 1 --steps 8 --no-eval --save "$work/base.safetensors" ||
+	fail "a model to fit to"
+fit=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up conv:out=4,k=3,s=3 --insert-down
+	linear:rank=6,dim=feature,start=pca)
+"$build/gpclient" insert-fit "${fit[@]}" --steps 30 --save "$work/fitted.safetensors" --json >"$work/fit.json" 2>"$work/fit.log" ||
+	fail "insert-fit: $(cat "$work/fit.log")"
+less "error of a fitted convolution" "$(json_get "$work/fit.json" insert_up.error_after)" "$(json_get "$work/fit.json" insert_up.error_before)"
+less "error of a start by PCA" "$(json_get "$work/fit.json" insert_down.error_before)" 0.9
+equal "lines of insertions that start fresh" "$(grep -c 'start fresh' "$work/fit.log")" 2
+train "$work/fitted.json" "${server[@]}" --init "$work/fitted.safetensors" "${data[@]}" --batch 8 --chunks 2 --steps 2 --no-eval ||
+	fail "a training from fitted weights"
+grep -q 'start fresh' "$work/fitted.json.log" && fail "fitted weights were not taken"
+less "rate of a training from fitted weights" "$(json_get "$work/fitted.json" rate)" 0.7
+"$build/gpclient" insert-fit "${fit[@]}" --steps 0 --save "$work/started.safetensors" >/dev/null 2>&1 || fail "insert-fit without steps"
+"$build/gpclient" eval --local --init "$work/base.safetensors" "${data[@]}" >"$work/a" 2>/dev/null
+"$build/gpclient" eval --local --init "$work/started.safetensors" "${data[@]}" --insert none >"$work/b" 2>/dev/null
+equal "loss of the model beside its insertions" "$(cat "$work/b")" "$(cat "$work/a")"
+
+stop_server
+finish
