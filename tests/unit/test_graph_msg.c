@@ -271,7 +271,7 @@ static void attribute_that_does_not_fit_is_refused(void **state)
 		}
 		fields[i] = good;
 	}
-	msg->node[0]->init[0]->kind = GP_INIT_UNIFORM + 1;
+	msg->node[0]->init[0]->kind = GP_INIT_KINDS;
 	expect_refused(GP_INVALID, "starting value");
 	msg->node[0]->init[0]->kind = GP_INIT_NORMAL;
 	msg->node[0]->init[0]->scale = NAN;
