@@ -16,6 +16,7 @@
 #include "common/graph/ops/op_conv.h"
 
 #define BIAS_BLOCK          64 /* rows summed in float */
+#define BIAS_COLUMNS        16 /* of these rows at a time: a line of the cache */
 #define FEWEST_CHANNELS_1X1 16
 
 struct conv_state {
@@ -188,27 +189,58 @@ static void add_bias_part(void *arg, int part, int parts)
 	add_bias(job->y + r.from * job->channels, r.to - r.from, job->channels, job->bias);
 }
 
-/* Sum over rows of one column, in float over a block and in double beyond. */
-static float column_sum(const float *dout, int64_t rows, int64_t channels, int64_t c)
+/* part (n) = the sum of rows of `dout`, which are `channels` floats apart. */
+GP_INLINE void sum_block_body(float *restrict part, const float *restrict dout, int64_t rows, int64_t channels,
+			      int64_t n)
 {
-	double sum = 0.0;
-	for (int64_t block = 0; block < rows; block += BIAS_BLOCK) {
-		int64_t end = block + BIAS_BLOCK < rows ? block + BIAS_BLOCK : rows;
-		float part = 0.0f;
-		for (int64_t r = block; r < end; r++)
-			part += dout[r * channels + c];
-		sum += (double)part;
+	for (int64_t i = 0; i < n; i++)
+		part[i] = 0.0f;
+	for (int64_t r = 0; r < rows; r++) {
+		const float *row = dout + r * channels;
+#pragma omp simd
+		for (int64_t i = 0; i < n; i++)
+			part[i] += row[i];
 	}
-	return (float)sum;
+}
+GP_CPU_CLONES(sum_block, (float *part, const float *dout, int64_t rows, int64_t channels, int64_t n),
+	      (part, dout, rows, channels, n))
+
+struct sum_job {
+	const float *dout;
+	float *grad;
+	int64_t rows, channels;
+	bool accumulate;
+};
+
+/* Columns [first, first + n), n <= BIAS_COLUMNS: in float over a block of rows and in double beyond. */
+static void sum_columns(const struct sum_job *job, int64_t first, int64_t n)
+{
+	double sum[BIAS_COLUMNS] = {0};
+	float part[BIAS_COLUMNS];
+	for (int64_t row = 0; row < job->rows; row += BIAS_BLOCK) {
+		const int64_t rows = job->rows - row < BIAS_BLOCK ? job->rows - row : BIAS_BLOCK;
+		sum_block(part, job->dout + row * job->channels + first, rows, job->channels, n);
+		for (int64_t i = 0; i < n; i++)
+			sum[i] += (double)part[i];
+	}
+	for (int64_t i = 0; i < n; i++)
+		job->grad[first + i] = (job->accumulate ? job->grad[first + i] : 0.0f) + (float)sum[i];
+}
+
+static void sum_part(void *arg, int part, int parts)
+{
+	const struct sum_job *job = arg;
+	const struct gp_cpu_range r = gp_cpu_share(job->channels, BIAS_COLUMNS, part, parts);
+	for (int64_t first = r.from; first < r.to; first += BIAS_COLUMNS)
+		sum_columns(job, first, r.to - first < BIAS_COLUMNS ? r.to - first : BIAS_COLUMNS);
 }
 
 static void bias_gradient(const struct cpu_call *c, const struct conv_state *s)
 {
-	float *grad = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS);
-	for (int64_t ch = 0; grad && ch < s->channels; ch++) {
-		float sum = column_sum(c->dout[0], s->rows, s->channels, ch);
-		grad[ch] = c->accumulate ? grad[ch] + sum : sum;
-	}
+	struct sum_job job = {c->dout[0], gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS), s->rows, s->channels,
+			      c->accumulate};
+	if (job.grad)
+		gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->rows * s->channels), sum_part, &job);
 }
 
 /* --- running ---------------------------------------------------------------------------------------------------- */
