@@ -134,8 +134,8 @@ static const struct gp_opt model_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(data),
 	 .value = "NAME[:DIR][,K=V]",
-	 .help = "fashion-mnist, idx:DIR, cifar10:DIR, cifar100:DIR, folder:DIR,size=224, synthetic:shape=CxHxW, "
-		 "synthetic:tokens=S; texts: glue-cola:DIR, glue-rte:DIR, glue-sst2:DIR, "
+	 .help = "fashion-mnist, idx:DIR, cifar10:DIR[,size=N], cifar100:DIR[,size=N], folder:DIR,size=224, "
+		 "synthetic:shape=CxHxW, synthetic:tokens=S; texts: glue-cola:DIR, glue-rte:DIR, glue-sst2:DIR, "
 		 "glue-stsb:DIR, tsv:FILE,text=COLUMN,label=COLUMN[,regression]"},
 	{.name = "tokenizer",
 	 .type = GP_OPT_TEXT,

@@ -2,7 +2,8 @@
  *
  * CIFAR-10 and CIFAR-100 in their binary form: records of one label byte
  * (CIFAR-100: coarse, then fine; the fine one is used) and 3072 bytes of
- * planes R, G, B. Kept in memory as (N,32,32,3).
+ * planes R, G, B. Kept in memory as (N,32,32,3); with size=N each is resized
+ * when its batch is made (data_transform.c).
  * Test: tests/unit/test_data_cifar.c; fuzz: fuzz_cifar.c
  */
 #include "client/data/data_internal.h"
@@ -90,6 +91,11 @@ enum gp_status gp_cifar_append(const char *path, int label_bytes, int classes, u
 		status = read_records(path, f, label_bytes, classes, count, images, err);
 	fclose(f);
 	return status;
+}
+
+static enum gp_status configure_cifar(struct gp_dataset *d, struct gp_spec *spec, struct gp_err *err)
+{
+	return gp_data_read_side(spec, &d->side, err);
 }
 
 static enum gp_status new_source(struct gp_dataset *d, struct gp_err *err)
@@ -223,8 +229,9 @@ const struct gp_dataset_class gp_data_cifar10 = {
 	.info = {.name = "cifar10",
 		 .summary = "CIFAR-10, binary version: data_batch_1.bin .. data_batch_5.bin (those there are), "
 			    "test_batch.bin",
-		 .options = "DIR,limit=N,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
+		 .options = "DIR,size=32,limit=N,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
 	.dir = GP_SPEC_ARG_NEEDED,
+	.configure = configure_cifar,
 	.open = open_cifar10,
 	.close = gp_memory_images_close,
 	.read = gp_memory_images_read,
@@ -235,8 +242,9 @@ const struct gp_dataset_class gp_data_cifar10 = {
 const struct gp_dataset_class gp_data_cifar100 = {
 	.info = {.name = "cifar100",
 		 .summary = "CIFAR-100, binary version: train.bin, test.bin; the 100 fine classes",
-		 .options = "DIR,limit=N,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
+		 .options = "DIR,size=32,limit=N,augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B"},
 	.dir = GP_SPEC_ARG_NEEDED,
+	.configure = configure_cifar,
 	.open = open_cifar100,
 	.close = gp_memory_images_close,
 	.read = gp_memory_images_read,

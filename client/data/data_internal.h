@@ -87,7 +87,7 @@ struct gp_dataset {
 	char (*class_names)[GP_CLASS_NAME]; /* `classes` of them */
 	/* Pictures: what the family delivers before the transform; height 0: every image has its own size. */
 	int source_height, source_width, source_channels;
-	int side;           /* of pictures that have each its own size: what the text wants, 0: 224 */
+	int side;           /* what the text wants; 0: nothing, and pictures that have each its own size become 224 */
 	bool any_shape;     /* pictures are made or cut in whatever shape is asked for, and the text asks for none */
 	bool pad_when_near; /* GP_FIT_PLACE instead of a resize when the wanted size is only a little larger */
 	bool flip;          /* mirrored images keep their meaning */

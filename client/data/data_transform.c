@@ -25,6 +25,12 @@ static int wanted_dim(const struct gp_dataset_options *options, int axis, int ow
 	return options->shape.ndim ? (int)options->shape.dim[axis] : own;
 }
 
+/* Where the caller wants no shape. `source`: as pictures are stored, 0: each has a size of its own. */
+static int own_side(const struct gp_dataset *d, int source)
+{
+	return d->side ? d->side : source ? source : 224;
+}
+
 static enum gp_status check_wanted(const struct gp_dataset *d, const struct gp_dataset_options *options,
 				   struct gp_err *err)
 {
@@ -117,9 +123,8 @@ enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec
 	struct gp_transform *t = &d->transform;
 	const struct gp_dataset_options own = with_shape_of_like(d, given), *options = &own;
 	GP_TRY(check_wanted(d, options, err));
-	const int side = d->side ? d->side : 224;
-	t->height = wanted_dim(options, 0, d->source_height ? d->source_height : side);
-	t->width = wanted_dim(options, 1, d->source_width ? d->source_width : side);
+	t->height = wanted_dim(options, 0, own_side(d, d->source_height));
+	t->width = wanted_dim(options, 1, own_side(d, d->source_width));
 	t->channels = wanted_dim(options, 2, d->source_channels);
 	t->fit = choose_fit(d, t->height, t->width);
 	t->augment = split == GP_SPLIT_TRAIN && (spec->augment >= 0 ? spec->augment : options->augment);

@@ -67,7 +67,7 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
 }
 
 /*
- * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR", "cifar100:DIR", "folder:DIR[,size=128]",
+ * "fashion-mnist[:DIR]", "idx:DIR", "cifar10:DIR[,size=96]", "cifar100:DIR[,size=96]", "folder:DIR[,size=128]",
  * "synthetic:shape=3x32x32,classes=10,...", "synthetic:tokens=128,vocab=1000,classes=2,...",
  * "pictures:size=224,classes=1000", "pictures:shape=1x28x28,..." (no images, only how to prepare some for
  * gp_dataset_from_files; shape: that of the training data, where all have one); gp_dataset_info lists the options. Texts:

@@ -127,13 +127,84 @@ static void three_channels_do_not_become_one(void **state)
 		       "dataset cifar10 has 3 channels, but the model wants 1; give the model an input of 3 channels");
 }
 
+/* What size=8 makes of sample 0: its bytes resized, then normalised. */
+static void assert_resized(const struct gp_dataset *d, int label)
+{
+	static uint8_t stored[3 * PLANE], wanted[3 * 64];
+	float image[3 * 64];
+	struct gp_data_scratch scratch = {0};
+	struct gp_err err;
+	for (int p = 0; p < PLANE; p++)
+		for (int c = 0; c < 3; c++)
+			stored[3 * p + c] = value(label, c, p);
+	const struct gp_image whole = {stored, 32, 32, 3, 3 * 32};
+	assert_int_equal(gp_image_resize(&whole, 8, 8, &(struct gp_window){0, 0, 8, 8}, &scratch, wanted, &err), GP_OK);
+	gp_data_scratch_deinit(&scratch);
+	assert_int_equal(load_sample(d, 0, 0, image), label);
+	for (int i = 0; i < 3 * 64; i++)
+		assert_true(image[i] == (float)wanted[i] / 255.0f);
+}
+
+static void assert_side(const struct gp_dataset *d, int side)
+{
+	assert_int_equal(gp_dataset_shape(d)->dim[0], side);
+	assert_int_equal(gp_dataset_shape(d)->dim[1], side);
+}
+
+static void size_resizes_the_pictures(void **state)
+{
+	(void)state;
+	write_records("data_batch_1.bin", 2, 1, 1);
+	write_records("train.bin", 60, 1, 2);
+	struct gp_dataset *d = open_data(data_spec("cifar10", ",size=8,mean=0,std=1"), GP_SPLIT_TRAIN, &as_is);
+	assert_side(d, 8);
+	assert_resized(d, 2);
+	gp_dataset_free(d);
+	d = open_data(data_spec("cifar100", ",size=8,mean=0,std=1"), GP_SPLIT_TRAIN, &as_is);
+	assert_side(d, 8);
+	assert_resized(d, 60);
+	gp_dataset_free(d);
+	d = open_data(data_spec("cifar10", ",size=96"), GP_SPLIT_TRAIN, &as_is);
+	assert_side(d, 96);
+	gp_dataset_free(d);
+	d = open_data(data_spec("cifar10", ",size=32,mean=0,std=1"), GP_SPLIT_TRAIN, &as_is);
+	assert_samples(d, 2);
+	gp_dataset_free(d);
+}
+
+static void size_and_the_input_of_the_model_agree(void **state)
+{
+	struct gp_dataset *d = NULL;
+	struct gp_err err;
+	const struct gp_dataset_options options = {.shape = {.ndim = 3, .dim = {96, 96, 3}}};
+	const struct gp_preparation saved = {.shape = {.ndim = 3, .dim = {96, 96, 3}}, .std = {1, 1, 1}};
+	const struct gp_dataset_options like = {.like = &saved};
+	(void)state;
+	write_records("data_batch_1.bin", 0, 1, 1);
+	d = open_data(data_spec("cifar10", ",size=96"), GP_SPLIT_TRAIN, &options);
+	assert_side(d, 96);
+	gp_dataset_free(d);
+	d = open_data(data_spec("cifar10", ""), GP_SPLIT_TRAIN, &like); /* weights that were trained on 96x96 */
+	assert_side(d, 96);
+	gp_dataset_free(d);
+	d = open_data(data_spec("cifar10", ",size=64"), GP_SPLIT_TRAIN, &like); /* the text has the last word */
+	assert_side(d, 64);
+	gp_dataset_free(d);
+	assert_int_equal(gp_dataset_open(data_spec("cifar10", ",size=64"), GP_SPLIT_TRAIN, &options, &d, &err),
+			 GP_INVALID);
+	assert_message(&err, "dataset cifar10: size=64 differs from the model's input 96x96x3; leave one out");
+	assert_open_fails(data_spec("cifar10", ",size=4"), GP_SPLIT_TRAIN, GP_USAGE,
+			  "dataset cifar10: size: 4 is out of range (8..4096)");
+}
+
 int main(void)
 {
 #define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_data_dir, remove_data_dir)
 	const struct CMUnitTest tests[] = {
 		IN_FOLDER(cifar10_reads_the_batches_there_are),       IN_FOLDER(cifar100_uses_fine_labels_and_names),
 		IN_FOLDER(statistics_of_the_dataset_are_the_default), IN_FOLDER(bad_files_are_refused),
-		IN_FOLDER(three_channels_do_not_become_one),
+		IN_FOLDER(three_channels_do_not_become_one),          IN_FOLDER(size_resizes_the_pictures),
+		IN_FOLDER(size_and_the_input_of_the_model_agree),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
