@@ -8,12 +8,13 @@
 #include <jansson.h>
 #include <string.h>
 
+#include "client/cost_table.h"
 #include "client/models/models.h"
 #include "common/graph/ops/op_shape.h"
 #include "common/graph/ops/op_pool.h"
 #include "common/graph/ops/op_conv.h"
 
-static const char *const part_names[GP_VIEW_PARTS] = {"client head", "server body", "client tail", "total"};
+const char *const gp_view_part_names[GP_VIEW_PARTS] = {"client head", "server body", "client tail", "total"};
 static const char *const part_keys[GP_VIEW_PARTS] = {"head", "body", "tail", "total"};
 
 /* --- figures ---------------------------------------------------------------------------------------------------- */
@@ -49,11 +50,16 @@ static struct gp_view_sum sum_blocks(const struct gp_graph *g, int first, int en
 	for (int i = g->block[first].first_node; i < end_node(g, end - 1); i++) {
 		const struct gp_node *n = &g->node[i];
 		s.layers++;
-		s.macs += n->macs;
 		for (int k = n->first_param; k < n->first_param + n->params; k++)
 			add_param(&s, &g->param[k]);
 	}
+	gp_part_costs_find(g, g->block[first].first_node, end_node(g, end - 1), &s.costs);
 	return s;
+}
+
+static uint64_t forward_macs(const struct gp_view_sum *s, enum gp_count count)
+{
+	return s->costs.pass[GP_PASS_FORWARD].macs[count];
 }
 
 enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, const struct gp_graph *g,
@@ -75,6 +81,8 @@ enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, con
 	v->part[GP_VIEW_BODY] = sum_blocks(g, cut->head, cut->tail);
 	v->part[GP_VIEW_TAIL] = sum_blocks(g, cut->tail, g->blocks);
 	v->part[GP_VIEW_TOTAL] = sum_blocks(g, 0, g->blocks);
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		v->plain_bytes[d] = gp_model_view_bytes(v, (enum gp_direction)d, 1);
 	return GP_OK;
 }
 
@@ -131,8 +139,7 @@ static uint64_t row_bytes(const struct row *r, int64_t samples)
 	return gp_shape_elements(&r->type->shape) * gp_dtype_bytes(r->type->dtype) * (uint64_t)samples;
 }
 
-/* Bytes of all tensors in a direction. */
-static uint64_t direction_bytes(const struct gp_model_view *v, int direction, int64_t samples)
+uint64_t gp_model_view_bytes(const struct gp_model_view *v, enum gp_direction direction, int64_t samples)
 {
 	uint64_t sum = 0;
 	for (int i = 0; i < v->cross->list.count; i++) {
@@ -222,20 +229,23 @@ static void print_row(const char *number, const char *name, const char *op, bool
 	fprintf(to, " %12s %12s %15s\n", output ? shape_text(output).s : "output", parameters, macs);
 }
 
-static void print_layers(const struct gp_graph *g, int block, FILE *to)
+static const char *const macs_title[GP_COUNTS] = {"MACs/sample", "MACs, origin"};
+
+static void print_layers(const struct gp_model_view *v, int block, FILE *to)
 {
+	const struct gp_graph *g = v->graph;
 	for (int i = g->block[block].first_node; i < end_node(g, block); i++) {
 		const struct gp_node *n = &g->node[i];
-		uint64_t parameters = node_parameters(g, n);
+		const uint64_t parameters = node_parameters(g, n), macs = gp_node_macs(g, n, v->count);
 		print_row("", n->name, op_text(n).s, true, &n->shape, parameters ? grouped(parameters).s : "-",
-			  n->macs ? grouped(n->macs).s : "-", to);
+			  macs ? grouped(macs).s : "-", to);
 	}
 }
 
 static void print_blocks(const struct gp_model_view *v, bool layers, FILE *to)
 {
 	const struct gp_graph *g = v->graph;
-	print_row("", layers ? "block / layer" : "block", "op", layers, NULL, "parameters", "MACs/sample", to);
+	print_row("", layers ? "block / layer" : "block", "op", layers, NULL, "parameters", macs_title[v->count], to);
 	for (int b = 0; b < g->blocks; b++) {
 		struct gp_view_sum s = sum_blocks(g, b, b + 1);
 		char number[16];
@@ -245,9 +255,9 @@ static void print_blocks(const struct gp_model_view *v, bool layers, FILE *to)
 		if (b == v->cut.tail)
 			fprintf(to, "------ cut %d: back to the client\n", b);
 		print_row(number, g->block[b].name, "", layers, &g->node[end_node(g, b) - 1].shape,
-			  grouped(s.parameters).s, grouped(s.macs).s, to);
+			  grouped(s.parameters).s, grouped(forward_macs(&s, v->count)).s, to);
 		if (layers)
-			print_layers(g, b, to);
+			print_layers(v, b, to);
 	}
 }
 
@@ -258,16 +268,17 @@ static void print_parts(const struct gp_model_view *v, FILE *to)
 	fprintf(to, "\n%-14s %9s %8s %14s", "part", "blocks", "layers", "parameters");
 	if (frozen)
 		fprintf(to, " %14s", "of them frozen");
-	fprintf(to, " %12s %15s %8s\n", "statistics", "MACs/sample", "share");
+	fprintf(to, " %12s %15s %8s\n", "statistics", macs_title[v->count], "share");
 	for (int i = 0; i < GP_VIEW_PARTS; i++) {
 		const struct gp_view_sum *s = &v->part[i];
 		char blocks[32];
 		snprintf(blocks, sizeof blocks, "%d..%d", s->first_block, s->end_block - 1);
-		fprintf(to, "%-14s %9s %8d %14s", part_names[i], blocks, s->layers, grouped(s->parameters).s);
+		fprintf(to, "%-14s %9s %8d %14s", gp_view_part_names[i], blocks, s->layers, grouped(s->parameters).s);
 		if (frozen)
 			fprintf(to, " %14s", grouped(s->frozen).s);
-		fprintf(to, " %12s %15s %6.1f %%\n", grouped(s->statistics).s, grouped(s->macs).s,
-			total->macs ? 100.0 * (double)s->macs / (double)total->macs : 0.0);
+		const uint64_t macs = forward_macs(s, v->count), all = forward_macs(total, v->count);
+		fprintf(to, " %12s %15s %6.1f %%\n", grouped(s->statistics).s, grouped(macs).s,
+			all ? 100.0 * (double)macs / (double)all : 0.0);
 	}
 }
 
@@ -305,7 +316,7 @@ static void print_step(const struct gp_model_view *v, FILE *to)
 {
 	uint64_t up = 0, down = 0;
 	for (int d = 0; d < GP_DIRECTIONS; d++)
-		*(gp_direction_info[d].up ? &up : &down) += direction_bytes(v, d, v->batch);
+		*(gp_direction_info[d].up ? &up : &down) += gp_model_view_bytes(v, (enum gp_direction)d, v->batch);
 	if (up == down)
 		fprintf(to, "A training step moves %s each way before compression", bytes_text(up).s);
 	else
@@ -378,6 +389,7 @@ void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to)
 	fprintf(to, ", output %s, %d blocks\n\n", shape_text(gp_graph_output_shape(g)).s, g->blocks);
 	print_blocks(v, layers, to);
 	print_parts(v, to);
+	gp_cost_table_print(v, to);
 	print_tensors(v, to);
 	print_partitions(v, to);
 }
@@ -393,11 +405,15 @@ static json_t *shape_json(const struct gp_shape *shape)
 	return list;
 }
 
-static json_t *sum_json(const struct gp_view_sum *s)
+static json_t *sum_json(const struct gp_model_view *v, const struct gp_view_sum *s)
 {
-	return json_pack("{s:[i,i], s:i, s:I, s:I, s:I, s:I}", "blocks", s->first_block, s->end_block, "layers",
-			 s->layers, "parameters", (json_int_t)s->parameters, "frozen", (json_int_t)s->frozen,
-			 "statistics", (json_int_t)s->statistics, "macs", (json_int_t)s->macs);
+	const struct gp_cost *forward = &s->costs.pass[GP_PASS_FORWARD], *backward = &s->costs.pass[GP_PASS_BACKWARD];
+	return json_pack("{s:[i,i], s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:o}", "blocks", s->first_block,
+			 s->end_block, "layers", s->layers, "parameters", (json_int_t)s->parameters, "frozen",
+			 (json_int_t)s->frozen, "statistics", (json_int_t)s->statistics, "macs",
+			 (json_int_t)forward->macs[GP_COUNT_TRUE], "origin_macs",
+			 (json_int_t)forward->macs[GP_COUNT_ORIGIN], "activation_bytes", (json_int_t)forward->bytes,
+			 "forward", gp_cost_json(v, forward), "backward", gp_cost_json(v, backward));
 }
 
 static json_t *layers_json(const struct gp_graph *g, int block)
@@ -406,9 +422,11 @@ static json_t *layers_json(const struct gp_graph *g, int block)
 	for (int i = g->block[block].first_node; i < end_node(g, block); i++) {
 		const struct gp_node *n = &g->node[i];
 		uint64_t parameters = node_parameters(g, n);
-		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I, s:I}", "name", n->name, "op",
+		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I, s:I, s:I}", "name", n->name, "op",
 						      gp_op_name(n->op), "output", shape_json(&n->shape), "parameters",
-						      (json_int_t)parameters, "macs", (json_int_t)n->macs));
+						      (json_int_t)parameters, "macs",
+						      (json_int_t)gp_node_macs(g, n, GP_COUNT_TRUE), "origin_macs",
+						      (json_int_t)gp_node_macs(g, n, GP_COUNT_ORIGIN)));
 	}
 	return list;
 }
@@ -420,11 +438,12 @@ static json_t *blocks_json(const struct gp_model_view *v)
 	for (int b = 0; b < g->blocks; b++) {
 		struct gp_view_sum s = sum_blocks(g, b, b + 1);
 		int part = b < v->cut.head ? GP_VIEW_HEAD : b < v->cut.tail ? GP_VIEW_BODY : GP_VIEW_TAIL;
-		json_array_append_new(list, json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:o}", "name", g->block[b].name,
-						      "part", part_keys[part], "output",
-						      shape_json(&g->node[end_node(g, b) - 1].shape), "parameters",
-						      (json_int_t)s.parameters, "statistics", (json_int_t)s.statistics,
-						      "macs", (json_int_t)s.macs, "layers", layers_json(g, b)));
+		json_array_append_new(
+			list, json_pack("{s:s, s:s, s:o, s:I, s:I, s:I, s:I, s:o}", "name", g->block[b].name, "part",
+					part_keys[part], "output", shape_json(&g->node[end_node(g, b) - 1].shape),
+					"parameters", (json_int_t)s.parameters, "statistics", (json_int_t)s.statistics,
+					"macs", (json_int_t)forward_macs(&s, GP_COUNT_TRUE), "origin_macs",
+					(json_int_t)forward_macs(&s, GP_COUNT_ORIGIN), "layers", layers_json(g, b)));
 	}
 	return list;
 }
@@ -433,7 +452,7 @@ static json_t *parts_json(const struct gp_model_view *v)
 {
 	json_t *parts = json_object();
 	for (int i = 0; i < GP_VIEW_PARTS; i++)
-		json_object_set_new(parts, part_keys[i], sum_json(&v->part[i]));
+		json_object_set_new(parts, part_keys[i], sum_json(v, &v->part[i]));
 	return parts;
 }
 
@@ -446,20 +465,20 @@ static json_t *row_json(const struct gp_model_view *v, const struct row *r)
 }
 
 /* The sums over a direction's tensors, its shape where there is one tensor, and all of them. */
-static json_t *direction_json(const struct gp_model_view *v, int direction)
+static json_t *direction_json(const struct gp_model_view *v, enum gp_direction direction)
 {
 	const struct gp_direction_info *way = &gp_direction_info[direction];
 	json_t *tensors = json_array();
 	json_t *o = json_pack("{s:i, s:I, s:I, s:I}", "cut", way->at_input ? v->cut.head : v->cut.tail, "sample_bytes",
-			      (json_int_t)direction_bytes(v, direction, 1), "batch_bytes",
-			      (json_int_t)direction_bytes(v, direction, v->batch), "chunk_bytes",
-			      (json_int_t)direction_bytes(v, direction, v->chunk_samples));
+			      (json_int_t)gp_model_view_bytes(v, direction, 1), "batch_bytes",
+			      (json_int_t)gp_model_view_bytes(v, direction, v->batch), "chunk_bytes",
+			      (json_int_t)gp_model_view_bytes(v, direction, v->chunk_samples));
 	for (int i = 0; i < v->cross->list.count; i++) {
 		const struct row r = crossing_row(v, i);
 		if (r.way != way)
 			continue;
 		json_array_append_new(tensors, row_json(v, &r));
-		if (gp_crossing_count(v->cross, (enum gp_direction)direction) == 1)
+		if (gp_crossing_count(v->cross, direction) == 1)
 			json_object_set_new(o, "shape", shape_json(&r.type->shape));
 	}
 	json_object_set_new(o, "tensors", tensors);
@@ -470,7 +489,7 @@ static json_t *tensors_json(const struct gp_model_view *v)
 {
 	json_t *all = json_object();
 	for (int d = 0; d < GP_DIRECTIONS; d++)
-		json_object_set_new(all, gp_direction_info[d].name, direction_json(v, d));
+		json_object_set_new(all, gp_direction_info[d].name, direction_json(v, (enum gp_direction)d));
 	return all;
 }
 
@@ -530,13 +549,13 @@ static enum gp_status write_json(json_t *root, FILE *to, struct gp_err *err)
 
 enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struct gp_err *err)
 {
-	json_t *root =
-		json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "model", v->spec,
-			  "input", shape_json(gp_graph_input_shape(v->graph)), "inputs", inputs_json(v->graph),
-			  "output", shape_json(gp_graph_output_shape(v->graph)), "cut", v->cut.head, v->cut.tail,
-			  "batch", (json_int_t)v->batch, "chunks", (json_int_t)v->chunks, "chunk_samples",
-			  (json_int_t)v->chunk_samples, "parts", parts_json(v), "tensors", tensors_json(v), "stays",
-			  staying_json(v), "partitions", partitions_json(v), "blocks", blocks_json(v));
+	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
+				 v->spec, "input", shape_json(gp_graph_input_shape(v->graph)), "inputs",
+				 inputs_json(v->graph), "output", shape_json(gp_graph_output_shape(v->graph)), "cut",
+				 v->cut.head, v->cut.tail, "batch", (json_int_t)v->batch, "chunks",
+				 (json_int_t)v->chunks, "chunk_samples", (json_int_t)v->chunk_samples, "parts",
+				 parts_json(v), "rate", gp_rates_json(v), "tensors", tensors_json(v), "stays",
+				 staying_json(v), "partitions", partitions_json(v), "blocks", blocks_json(v));
 	return write_json(root, to, err);
 }
 

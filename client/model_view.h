@@ -2,8 +2,8 @@
  *
  * What `gpclient model show` tells about a model and a cut: per block, per part
  * and per tensor that crosses the link, or stays here though both head and tail
- * have a part in it; of encoders the cuts that have names. Text and JSON from the same figures. Images are shown as
- * CxHxW, as in PyTorch.
+ * have a part in it; of encoders the cuts that have names; and what each part costs
+ * (part_costs.h). Text and JSON from the same figures. Images are shown as CxHxW, as in PyTorch.
  *
  * Threads: any; nothing here is kept between calls. Test: tests/unit/test_model_view.c
  */
@@ -13,16 +13,18 @@
 #include <stdio.h>
 
 #include "client/crossing.h"
+#include "client/part_costs.h"
 #include "client/partitions.h"
 
 enum gp_view_part { GP_VIEW_HEAD, GP_VIEW_BODY, GP_VIEW_TAIL, GP_VIEW_TOTAL, GP_VIEW_PARTS };
+extern const char *const gp_view_part_names[GP_VIEW_PARTS];
 
 struct gp_view_sum {
 	int first_block, end_block, layers;
 	uint64_t parameters; /* weights and biases, frozen ones too */
 	uint64_t frozen;     /* of these */
 	uint64_t statistics; /* running means and variances */
-	uint64_t macs;       /* of one sample's forward pass */
+	struct gp_part_costs costs;
 };
 
 struct gp_model_view {
@@ -33,6 +35,8 @@ struct gp_model_view {
 	struct gp_view_sum part[GP_VIEW_PARTS];
 	struct gp_session_spec session; /* of one sample, without codecs */
 	struct gp_crossing *cross;
+	uint64_t plain_bytes[GP_DIRECTIONS]; /* what would cross without an insertion, of one sample */
+	enum gp_count count; /* that of the tables of blocks, layers and parts; the table of costs has all */
 	struct gp_partition partition[GP_PARTITIONS]; /* of an encoder */
 	int partitions;
 };
@@ -40,6 +44,8 @@ struct gp_model_view {
 /* The graph may have frozen parts. GP_INVALID when the model cannot be cut there or a batch has fewer samples than chunks. */
 enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, const struct gp_graph *g,
 				  const struct gp_cut *cut, int64_t batch, int64_t chunks, struct gp_err *err);
+/* Bytes of all tensors that cross in a direction. */
+uint64_t gp_model_view_bytes(const struct gp_model_view *v, enum gp_direction d, int64_t samples);
 /* Safe on a zeroed struct. */
 void gp_model_view_deinit(struct gp_model_view *v);
 /* `layers`: one line per layer, not only per block. */

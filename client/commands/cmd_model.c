@@ -22,6 +22,7 @@
 struct settings {
 	const char *cut, *input, *freeze;
 	int64_t batch, chunks;
+	int count; /* enum gp_count */
 	bool layers, json;
 };
 
@@ -61,6 +62,15 @@ static const struct gp_opt show_options[] = {
 	 .offset = FIELD(input),
 	 .value = "CxHxW",
 	 .help = "shape of one sample; default: the model's own"},
+	{.name = "count",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(count),
+	 .choices = "true|origin",
+	 .initial = "true",
+	 .help = "how MACs are counted in the first two tables: true ones, or as the tool behind the tables of conv "
+		 "insertion that this project is measured against (two for each element of a batch norm, and a "
+		 "transposed "
+		 "convolution by its outputs); the table of costs has both"},
 	{.name = "layers", .type = GP_OPT_FLAG, .offset = FIELD(layers), .help = "show every layer, not only blocks"},
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
 };
@@ -68,12 +78,13 @@ static const struct gp_opt show_options[] = {
 static const struct gp_opt_table show_table = {
 	.command = PROGRAM " show",
 	.synopsis = "NAME[:key=value,...] [--cut H:T] [--freeze PATTERN] [--batch N] [--chunks N] [--input CxHxW] "
-		    "[--layers] [--json]",
+		    "[--count true|origin] [--layers] [--json]",
 	.about =
 		"Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
 		"between client and server, and every tensor that crosses the link: its type, its size, and whether\n"
 		"a gradient comes back. Data (token ids, a mask) crosses as it is, activations through a codec. Of an\n"
-		"encoder it lists the cuts that have names, too.",
+		"encoder it lists the cuts that have names, too. The table of costs has the MACs of each part and the\n"
+		"bytes of what its layers make, forward and backward, of a sample, a chunk and a batch.",
 	.examples = "  gpclient model show mobilenetv2 --cut 1:-1 --batch 64 --chunks 8\n"
 		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n"
 		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n"
@@ -172,6 +183,7 @@ static enum gp_status show_graph(const struct settings *s, const char *spec, str
 	if (s->freeze)
 		GP_TRY(gp_freeze(g, &cut, s->freeze, &frozen, err));
 	GP_TRY(gp_model_view_init(&view, spec, g, &cut, s->batch, s->chunks, err));
+	view.count = (enum gp_count)s->count;
 	const enum gp_status status = show_view(s, &view, err);
 	gp_model_view_deinit(&view);
 	return status;

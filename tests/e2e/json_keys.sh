@@ -43,6 +43,8 @@ compare() { # WHAT FILE SECTION...
 			gsub(/KIND/, "(act_up|act_down|grad_up|grad_down|param_up|param_down)", key)
 			gsub(/WAY/, "(sent|received)", key)
 			gsub(/PART/, "(head|body|tail)", key)
+			gsub(/PASS/, "(forward|backward)", key)
+			gsub(/SPAN/, "(sample|chunk|batch)", key)
 			gsub(/STAGE/, "[a-z0-9_]+", key)
 			gsub(/TENSOR/, "[a-z].*", key)
 			return "^" key "$"

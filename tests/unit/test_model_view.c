@@ -61,14 +61,19 @@ static json_int_t number(json_t *root, const char *a, const char *b, const char 
 	return json_integer_value(v);
 }
 
+static uint64_t macs(const struct gp_view_sum *s)
+{
+	return s->costs.pass[GP_PASS_FORWARD].macs[GP_COUNT_TRUE];
+}
+
 static void parts_add_up_to_the_known_totals(void **state)
 {
 	(void)state;
 	const struct gp_view_sum *p = view.part, *total = &p[GP_VIEW_TOTAL];
-	assert_true(total->parameters == 3504872 && total->statistics == 34112 && total->macs == 300774272);
+	assert_true(total->parameters == 3504872 && total->statistics == 34112 && macs(total) == 300774272);
 	assert_true(p[0].parameters + p[1].parameters + p[2].parameters == total->parameters);
 	assert_true(p[0].statistics + p[1].statistics + p[2].statistics == total->statistics);
-	assert_true(p[0].macs + p[1].macs + p[2].macs == total->macs);
+	assert_true(macs(&p[0]) + macs(&p[1]) + macs(&p[2]) == macs(total));
 	assert_int_equal(p[0].layers + p[1].layers + p[2].layers, total->layers);
 	assert_true(p[GP_VIEW_HEAD].parameters == 32 * 27 + 64);
 	assert_true(p[GP_VIEW_TAIL].parameters == 1281000);
