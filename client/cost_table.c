@@ -99,7 +99,7 @@ static struct crossing_bytes cross(const struct gp_model_view *v, enum gp_pass p
 		if (info->gradient != (pass == GP_PASS_BACKWARD) || (way != WAY_BOTH && info->up != (way == WAY_UP)))
 			continue;
 		sum.with += gp_model_view_bytes(v, (enum gp_direction)d, 1);
-		sum.without += v->plain_bytes[d];
+		sum.without += v->plain.bytes[d];
 	}
 	return sum;
 }

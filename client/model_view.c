@@ -74,7 +74,7 @@ enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, con
 				    .batch = batch,
 				    .chunks = chunks,
 				    .session = {.chunk_samples = 1, .chunks = 1, .window = 1}};
-	GP_TRY(gp_partitions_find(g, v->partition, &v->partitions, err));
+	GP_TRY(gp_partitions_find(g, v->plain.partition, &v->plain.partitions, err));
 	GP_TRY(gp_crossing_find(g, cut, &v->session, &v->cross, err));
 	v->chunk_samples = (batch + chunks - 1) / chunks;
 	v->part[GP_VIEW_HEAD] = sum_blocks(g, 0, cut->head);
@@ -82,8 +82,29 @@ enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, con
 	v->part[GP_VIEW_TAIL] = sum_blocks(g, cut->tail, g->blocks);
 	v->part[GP_VIEW_TOTAL] = sum_blocks(g, 0, g->blocks);
 	for (int d = 0; d < GP_DIRECTIONS; d++)
-		v->plain_bytes[d] = gp_model_view_bytes(v, (enum gp_direction)d, 1);
+		v->plain.bytes[d] = gp_model_view_bytes(v, (enum gp_direction)d, 1);
 	return GP_OK;
+}
+
+enum gp_status gp_view_plain_find(const struct gp_graph *g, const struct gp_cut *cut, struct gp_view_plain *out,
+				  struct gp_err *err)
+{
+	struct gp_model_view v = {0};
+	const enum gp_status status = gp_model_view_init(&v, g->name, g, cut, 1, 1, err);
+	if (status == GP_OK)
+		*out = v.plain;
+	gp_model_view_deinit(&v);
+	return status;
+}
+
+/* No gradient comes to what is frozen, with or without the insertion. */
+void gp_model_view_compare(struct gp_model_view *v, const struct gp_insertion *ins, const struct gp_view_plain *plain)
+{
+	v->insertion = ins;
+	v->plain = *plain;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		if (gp_crossing_count(v->cross, (enum gp_direction)d) == 0)
+			v->plain.bytes[d] = 0;
 }
 
 void gp_model_view_deinit(struct gp_model_view *v)
@@ -362,12 +383,12 @@ static void print_partition(const struct gp_model_view *v, const struct gp_parti
 
 static void print_partitions(const struct gp_model_view *v, FILE *to)
 {
-	if (v->partitions == 0)
+	if (v->plain.partitions == 0)
 		return;
 	fprintf(to, "\n%-9s %-7s %-33s  %-22s  %14s %14s %17s\n", "partition", "--cut", "first part, here",
 		"last part, here", "activations up", "down", "both, of a batch");
-	for (int i = 0; i < v->partitions; i++)
-		print_partition(v, &v->partition[i], to);
+	for (int i = 0; i < v->plain.partitions; i++)
+		print_partition(v, &v->plain.partition[i], to);
 }
 
 static void print_inputs(const struct gp_graph *g, FILE *to)
@@ -381,12 +402,28 @@ static void print_inputs(const struct gp_graph *g, FILE *to)
 			gp_dtype_name(g->value[i].type.dtype), shape_text(&g->value[i].type.shape).s);
 }
 
+static const char *insertion_text(const struct gp_model_view *v, enum gp_insert_end end, char text[GP_INSERT_TEXT])
+{
+	static const struct gp_insert_spec none;
+	return gp_insert_spec_text(v->insertion ? &v->insertion->end[end].spec : &none, text);
+}
+
+static void print_insertion(const struct gp_model_view *v, FILE *to)
+{
+	char text[GP_INSERT_TEXT];
+	for (int e = 0; v->insertion && e < GP_INSERT_ENDS; e++)
+		fprintf(to, "insertion %s: %s\n", gp_insert_end_name[e],
+			insertion_text(v, (enum gp_insert_end)e, text));
+}
+
 void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to)
 {
 	const struct gp_graph *g = v->graph;
 	fprintf(to, "%s, ", v->spec);
 	print_inputs(g, to);
-	fprintf(to, ", output %s, %d blocks\n\n", shape_text(gp_graph_output_shape(g)).s, g->blocks);
+	fprintf(to, ", output %s, %d blocks\n", shape_text(gp_graph_output_shape(g)).s, g->blocks);
+	print_insertion(v, to);
+	fputc('\n', to);
 	print_blocks(v, layers, to);
 	print_parts(v, to);
 	gp_cost_table_print(v, to);
@@ -520,8 +557,8 @@ static json_t *partition_json(const struct gp_model_view *v, const struct gp_par
 static json_t *partitions_json(const struct gp_model_view *v)
 {
 	json_t *list = json_array();
-	for (int i = 0; i < v->partitions; i++)
-		json_array_append_new(list, partition_json(v, &v->partition[i]));
+	for (int i = 0; i < v->plain.partitions; i++)
+		json_array_append_new(list, partition_json(v, &v->plain.partition[i]));
 	return list;
 }
 
@@ -533,6 +570,16 @@ static json_t *inputs_json(const struct gp_graph *g)
 						      gp_dtype_name(g->value[i].type.dtype), "shape",
 						      shape_json(&g->value[i].type.shape)));
 	return list;
+}
+
+static json_t *insertion_json(const struct gp_model_view *v)
+{
+	char text[GP_INSERT_TEXT];
+	json_t *ends = json_object();
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		json_object_set_new(ends, gp_insert_end_name[e],
+				    json_string(insertion_text(v, (enum gp_insert_end)e, text)));
+	return ends;
 }
 
 /* Takes `root`. */
@@ -549,12 +596,12 @@ static enum gp_status write_json(json_t *root, FILE *to, struct gp_err *err)
 
 enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struct gp_err *err)
 {
-	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}", "model",
-				 v->spec, "input", shape_json(gp_graph_input_shape(v->graph)), "inputs",
+	json_t *root = json_pack("{s:s, s:o, s:o, s:o, s:[i,i], s:o, s:I, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o}",
+				 "model", v->spec, "input", shape_json(gp_graph_input_shape(v->graph)), "inputs",
 				 inputs_json(v->graph), "output", shape_json(gp_graph_output_shape(v->graph)), "cut",
-				 v->cut.head, v->cut.tail, "batch", (json_int_t)v->batch, "chunks",
-				 (json_int_t)v->chunks, "chunk_samples", (json_int_t)v->chunk_samples, "parts",
-				 parts_json(v), "rate", gp_rates_json(v), "tensors", tensors_json(v), "stays",
+				 v->cut.head, v->cut.tail, "insert", insertion_json(v), "batch", (json_int_t)v->batch,
+				 "chunks", (json_int_t)v->chunks, "chunk_samples", (json_int_t)v->chunk_samples,
+				 "parts", parts_json(v), "rate", gp_rates_json(v), "tensors", tensors_json(v), "stays",
 				 staying_json(v), "partitions", partitions_json(v), "blocks", blocks_json(v));
 	return write_json(root, to, err);
 }

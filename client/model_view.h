@@ -13,6 +13,7 @@
 #include <stdio.h>
 
 #include "client/crossing.h"
+#include "client/insert.h"
 #include "client/part_costs.h"
 #include "client/partitions.h"
 
@@ -27,6 +28,13 @@ struct gp_view_sum {
 	struct gp_part_costs costs;
 };
 
+/* What a model has at a cut without an insertion. */
+struct gp_view_plain {
+	uint64_t bytes[GP_DIRECTIONS];                /* that cross, of one sample */
+	struct gp_partition partition[GP_PARTITIONS]; /* of an encoder */
+	int partitions;
+};
+
 struct gp_model_view {
 	const struct gp_graph *graph; /* must outlive the view */
 	const char *spec;
@@ -35,15 +43,18 @@ struct gp_model_view {
 	struct gp_view_sum part[GP_VIEW_PARTS];
 	struct gp_session_spec session; /* of one sample, without codecs */
 	struct gp_crossing *cross;
-	uint64_t plain_bytes[GP_DIRECTIONS]; /* what would cross without an insertion, of one sample */
 	enum gp_count count; /* that of the tables of blocks, layers and parts; the table of costs has all */
-	struct gp_partition partition[GP_PARTITIONS]; /* of an encoder */
-	int partitions;
+	struct gp_view_plain plain;
+	const struct gp_insertion *insertion; /* NULL: none */
 };
 
 /* The graph may have frozen parts. GP_INVALID when the model cannot be cut there or a batch has fewer samples than chunks. */
 enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, const struct gp_graph *g,
 				  const struct gp_cut *cut, int64_t batch, int64_t chunks, struct gp_err *err);
+enum gp_status gp_view_plain_find(const struct gp_graph *g, const struct gp_cut *cut, struct gp_view_plain *out,
+				  struct gp_err *err);
+/* The view's graph has this insertion, which outlives it; without it, it was `plain`. */
+void gp_model_view_compare(struct gp_model_view *v, const struct gp_insertion *ins, const struct gp_view_plain *plain);
 /* Bytes of all tensors that cross in a direction. */
 uint64_t gp_model_view_bytes(const struct gp_model_view *v, enum gp_direction d, int64_t samples);
 /* Safe on a zeroed struct. */

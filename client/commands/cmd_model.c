@@ -21,6 +21,7 @@
 
 struct settings {
 	const char *cut, *input, *freeze;
+	const char *insert, *insert_end[GP_INSERT_ENDS]; /* up, down */
 	int64_t batch, chunks;
 	int count; /* enum gp_count */
 	bool layers, json;
@@ -41,6 +42,21 @@ static const struct gp_opt show_options[] = {
 	 .offset = FIELD(freeze),
 	 .value = "PATTERN[,PATTERN]",
 	 .help = "as for train: what crosses the cuts where these parameters (or head, body, tail) are not trained"},
+	{.name = "insert",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(insert),
+	 .value = "SPEC",
+	 .help = "as for train: trainable layers at both cuts, so that what crosses is smaller: " GP_INSERT_CHOICES},
+	{.name = "insert-up",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(insert_end[GP_INSERT_UP]),
+	 .value = "SPEC",
+	 .help = "layers between head and body, where they are not --insert"},
+	{.name = "insert-down",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(insert_end[GP_INSERT_DOWN]),
+	 .value = "SPEC",
+	 .help = "layers between body and tail, where they are not --insert"},
 	{.name = "batch",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(batch),
@@ -77,7 +93,8 @@ static const struct gp_opt show_options[] = {
 
 static const struct gp_opt_table show_table = {
 	.command = PROGRAM " show",
-	.synopsis = "NAME[:key=value,...] [--cut H:T] [--freeze PATTERN] [--batch N] [--chunks N] [--input CxHxW] "
+	.synopsis = "NAME[:key=value,...] [--cut H:T] [--insert SPEC] [--freeze PATTERN] [--batch N] [--chunks N] "
+		    "[--input CxHxW] "
 		    "[--count true|origin] [--layers] [--json]",
 	.about =
 		"Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
@@ -88,7 +105,8 @@ static const struct gp_opt_table show_table = {
 	.examples = "  gpclient model show mobilenetv2 --cut 1:-1 --batch 64 --chunks 8\n"
 		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n"
 		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n"
-		    "  gpclient model show roberta:cuts=fine --cut type1 --batch 32 --chunks 4\n",
+		    "  gpclient model show roberta:cuts=fine --cut type1 --batch 32 --chunks 4\n"
+		    "  gpclient model show mobilenetv2:cuts=fine --cut 1:-2 --insert flop-2 --count origin\n",
 	.positional = "NAME",
 	.positional_max = 1,
 	.opt = show_options,
@@ -174,15 +192,29 @@ static enum gp_status show_view(const struct settings *s, const struct gp_model_
 	return GP_OK;
 }
 
-static enum gp_status show_graph(const struct settings *s, const char *spec, struct gp_graph *g, struct gp_err *err)
+/* The cut, insertions and what is frozen, in the order in which train settles them. */
+static enum gp_status settle_graph(const struct settings *s, struct gp_graph **g, struct gp_cut *cut,
+				   struct gp_insertion *ins, struct gp_view_plain *plain, struct gp_err *err)
+{
+	int frozen;
+	GP_TRY(gp_partition_parse(*g, s->cut, cut, err));
+	GP_TRY(gp_insertion_parse(s->insert, s->insert_end[GP_INSERT_UP], s->insert_end[GP_INSERT_DOWN], ins, err));
+	if (gp_insertion_any(ins))
+		GP_TRY(gp_view_plain_find(*g, cut, plain, err));
+	GP_TRY(gp_insert(g, cut, ins, err));
+	return s->freeze ? gp_freeze(*g, cut, s->freeze, &frozen, err) : GP_OK;
+}
+
+static enum gp_status show_graph(const struct settings *s, const char *spec, struct gp_graph **g, struct gp_err *err)
 {
 	struct gp_cut cut;
+	struct gp_insertion ins;
+	struct gp_view_plain plain;
 	struct gp_model_view view;
-	int frozen;
-	GP_TRY(gp_partition_parse(g, s->cut, &cut, err));
-	if (s->freeze)
-		GP_TRY(gp_freeze(g, &cut, s->freeze, &frozen, err));
-	GP_TRY(gp_model_view_init(&view, spec, g, &cut, s->batch, s->chunks, err));
+	GP_TRY(settle_graph(s, g, &cut, &ins, &plain, err));
+	GP_TRY(gp_model_view_init(&view, spec, *g, &cut, s->batch, s->chunks, err));
+	if (gp_insertion_any(&ins))
+		gp_model_view_compare(&view, &ins, &plain);
 	view.count = (enum gp_count)s->count;
 	const enum gp_status status = show_view(s, &view, err);
 	gp_model_view_deinit(&view);
@@ -202,7 +234,7 @@ static enum gp_status show_model(int argc, char **argv, struct gp_options_result
 	if (s.input && !gp_shape_parse_chw(s.input, &model.input))
 		GP_FAIL(err, GP_USAGE, "--input '%.40s' is not CxHxW, such as 3x224x224", s.input);
 	GP_TRY(gp_model_build(r->positional[0], &model, &g, err));
-	enum gp_status status = show_graph(&s, r->positional[0], g, err);
+	enum gp_status status = show_graph(&s, r->positional[0], &g, err);
 	gp_graph_free(g);
 	return status;
 }

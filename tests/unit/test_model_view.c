@@ -225,6 +225,11 @@ static void commands_exit_as_documented(void **state)
 	assert_int_equal(run("show", "cnn", "--input", "3x32x48"), 0);
 	assert_int_equal(run("show", "fasttext", "--freeze", "head"), 0);
 	assert_int_equal(run("show", "fasttext", "--freeze", "encoder.9.*"), 2);
+	assert_int_equal(run("show", "cnn", "--count", "origin"), 0);
+	assert_int_equal(run("show", "cnn", "--count", "all"), 2);
+	assert_int_equal(run("show", "cnn", "--insert", "conv:out=4,k=1,s=1"), 2); /* flat features come down */
+	assert_int_equal(run("show", "cnn", "--insert-up", "conv:out=4,k=1,s=1"), 0);
+	assert_int_equal(run("show", "cnn", "--insert", "no-such"), 2);
 	assert_int_equal(run(NULL, NULL, NULL, NULL), 2);
 	assert_int_equal(run("tell", NULL, NULL, NULL), 2);
 	assert_int_equal(run("show", NULL, NULL, NULL), 2);

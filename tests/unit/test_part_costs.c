@@ -71,6 +71,43 @@ static void mobilenetv2_costs_what_the_origin_says(void **state)
 	gp_graph_free(g);
 }
 
+/* The model of `preset` at the origin's cut, and its view. */
+static struct gp_graph *insert(const char *preset, struct gp_cut *cut, struct gp_insertion *ins,
+			       struct gp_model_view *v)
+{
+	struct gp_view_plain plain;
+	struct gp_graph *g = mobilenet("1:-2", cut);
+	OK(gp_insertion_parse(preset, NULL, NULL, ins, &err));
+	OK(gp_view_plain_find(g, cut, &plain, &err));
+	OK(gp_insert(&g, cut, ins, &err));
+	view_of(g, cut, v);
+	gp_model_view_compare(v, ins, &plain);
+	return g;
+}
+
+static void insertions_cost_what_the_origin_says(void **state)
+{
+	(void)state;
+	static const struct {
+		const char *preset;
+		double origin[3], true_body, rate;
+	} rows[] = {{"flop-2", {1.25e9, 2.53e10, 1.53e9}, 2.04e10, 0.097},
+		    {"flop-3", {1.60e9, 3.40e10, 1.65e9}, 2.09e10, 0.038}};
+	for (int i = 0; i < 2; i++) {
+		struct gp_cut cut;
+		struct gp_insertion ins;
+		struct gp_model_view v;
+		struct gp_graph *g = insert(rows[i].preset, &cut, &ins, &v);
+		assert_parts(&v, rows[i].origin, rows[i].true_body);
+		const double both =
+			(double)(gp_model_view_bytes(&v, GP_ACT_UP, 1) + gp_model_view_bytes(&v, GP_ACT_DOWN, 1)) /
+			(double)(v.plain.bytes[GP_ACT_UP] + v.plain.bytes[GP_ACT_DOWN]);
+		assert_true(fabs(both - rows[i].rate) < 0.0005);
+		gp_model_view_deinit(&v);
+		gp_graph_free(g);
+	}
+}
+
 /* A small net whose products are counted by hand: input 5x5x2, conv to 3 channels, batch norm, transposed conv of stride
  * 2 to 4 channels, whose outputs a linear layer reads. */
 static struct gp_graph *small_net(void)
@@ -253,16 +290,86 @@ static void json_has_both_counts(void **state)
 	gp_graph_free(g);
 }
 
+static void rates_are_those_of_the_model_without_the_insertion(void **state)
+{
+	(void)state;
+	struct gp_cut cut;
+	struct gp_insertion ins;
+	struct gp_model_view v;
+	struct gp_graph *g = insert("flop-2", &cut, &ins, &v);
+	static const char *const words[] = {"insertion up: conv:out=20,k=3,s=3", "insertion down: conv:out=360,k=1,s=1",
+					    "0.0970", "1856512", "conv2d_transpose 3x3 /3"};
+	assert_text_has(&v, words, sizeof words / sizeof words[0]);
+	json_t *root = view_json(&v);
+	assert_true(fabs(json_real_value(at(root, "rate.forward.up")) - 20.0 * 37 * 37 / (32 * 112 * 112)) < 1e-9);
+	assert_true(fabs(json_real_value(at(root, "rate.backward.up")) - 360.0 / 1280) < 1e-9);
+	assert_int_equal(json_integer_value(at(root, "parts.head.parameters")), 928 + 32 * 20 * 9 + 20);
+	json_decref(root);
+	gp_model_view_deinit(&v);
+	gp_graph_free(g);
+}
+
+/* Where no gradient comes down there is nothing to compare with, and the up way has its rate. */
+static void frozen_heads_have_no_rate_down_of_gradients(void **state)
+{
+	(void)state;
+	struct gp_cut cut;
+	struct gp_insertion ins;
+	struct gp_model_view v;
+	struct gp_view_plain plain;
+	int frozen;
+	struct gp_graph *g = mobilenet("1:-2", &cut);
+	OK(gp_insertion_parse("flop-3", NULL, NULL, &ins, &err));
+	OK(gp_view_plain_find(g, &cut, &plain, &err));
+	OK(gp_insert(&g, &cut, &ins, &err));
+	OK(gp_freeze(g, &cut, "head", &frozen, &err));
+	view_of(g, &cut, &v);
+	gp_model_view_compare(&v, &ins, &plain);
+	json_t *root = view_json(&v);
+	assert_true(json_is_null(at(root, "rate.backward.down")));
+	assert_true(fabs(json_real_value(at(root, "rate.backward.both")) - 40.0 / 1280) < 1e-9);
+	json_decref(root);
+	gp_model_view_deinit(&v);
+	gp_graph_free(g);
+}
+
+/* The cuts of an encoder that have names cost what they cost, whatever is inserted at one of them. */
+static void named_cuts_are_those_of_the_model_without_the_insertion(void **state)
+{
+	(void)state;
+	struct gp_graph *g = NULL;
+	struct gp_cut cut;
+	struct gp_insertion ins;
+	struct gp_view_plain plain;
+	struct gp_model_view v;
+	OK(gp_model_build("roberta:layers=3,dim=8,heads=2,ffn=16,vocab=20,tokens=6", NULL, &g, &err));
+	OK(gp_partition_parse(g, "f3l2", &cut, &err));
+	OK(gp_insertion_parse("linear:rank=2,dim=feature", NULL, NULL, &ins, &err));
+	OK(gp_view_plain_find(g, &cut, &plain, &err));
+	OK(gp_insert(&g, &cut, &ins, &err));
+	OK(gp_model_view_init(&v, "roberta", g, &cut, 4, 2, &err));
+	assert_true(v.plain.partition[0].up_bytes == 6 * 2 * 4);
+	gp_model_view_compare(&v, &ins, &plain);
+	assert_string_equal(v.plain.partition[0].name, "f3l2");
+	assert_true(v.plain.partition[0].up_bytes == 6 * 8 * 4);
+	gp_model_view_deinit(&v);
+	gp_graph_free(g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mobilenetv2_costs_what_the_origin_says),
+		cmocka_unit_test(insertions_cost_what_the_origin_says),
 		cmocka_unit_test(each_op_counts_by_its_rule),
 		cmocka_unit_test(backward_costs_what_is_wanted_of_it),
 		cmocka_unit_test(attention_goes_back_by_four_products),
 		cmocka_unit_test(figures_stop_where_json_ends),
 		cmocka_unit_test(the_table_has_both_counts),
 		cmocka_unit_test(json_has_both_counts),
+		cmocka_unit_test(rates_are_those_of_the_model_without_the_insertion),
+		cmocka_unit_test(frozen_heads_have_no_rate_down_of_gradients),
+		cmocka_unit_test(named_cuts_are_those_of_the_model_without_the_insertion),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
