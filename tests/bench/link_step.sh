@@ -19,6 +19,7 @@ cd "$(dirname "$0")/../.." || exit 1
 
 build=build/release rate=100mbit model=mobilenetv2:stem=imagenet shape=3x224x224 data='' tokenizer='' cut=1:-1
 batch=64 chunks=8 steps=6 codec=raw threads=1 port=4400 freeze='' pytorch=''
+lr=0.01 momentum=0.9 insert='' insert_up='' insert_down=''
 failures=0
 
 usage() {
@@ -36,6 +37,9 @@ usage() {
 	  --chunks N     default $chunks
 	  --steps N      default $steps
 	  --codec SPEC   default $codec
+	  --insert SPEC  trainable layers at both cuts, or --insert-up SPEC and --insert-down SPEC; default none
+	  --lr X         default $lr
+	  --momentum X   default $momentum
 	  --freeze LIST  parameters that are not trained, for example head; default none
 	  --pytorch      also times PyTorch's pipeline over the link: mobilenetv2 at the cut 1:-1 in fp32, whatever
 	                 the model, codec and freezing of ours (Debian: python3-torchvision, libopenblas0-pthread)
@@ -44,14 +48,16 @@ usage() {
 }
 
 parse_options() {
+	local name
 	while [ $# -gt 0 ]; do
 		case $1 in
 		-h | --help) usage && exit 0 ;;
 		--pytorch) pytorch=1 && shift ;;
 		--build | --rate | --model | --shape | --data | --tokenizer | --cut | --batch | --chunks | --steps | --codec | \
-			--threads | --freeze)
+			--threads | --freeze | --lr | --momentum | --insert | --insert-up | --insert-down)
 			[ $# -ge 2 ] || { echo "link_step.sh: $1 needs a value" >&2 && exit 2; }
-			printf -v "${1#--}" %s "$2"
+			name=${1#--}
+			printf -v "${name//-/_}" %s "$2"
 			shift 2
 			;;
 		*) echo "link_step.sh: unknown option '$1'; see --help" >&2 && exit 2 ;;
@@ -61,13 +67,14 @@ parse_options() {
 
 train() { # FLAG...
 	"$build/gpclient" train --model "$model" --data "$data" ${tokenizer:+--tokenizer "$tokenizer"} --batch "$batch" \
-		--chunks "$chunks" --steps "$steps" --no-eval --lr 0.01 --threads "$threads" --seed 1 \
-		${freeze:+--freeze "$freeze"} --cut "$cut" --json "$@"
+		--chunks "$chunks" --steps "$steps" --no-eval --lr "$lr" --momentum "$momentum" --threads "$threads" --seed 1 \
+		${freeze:+--freeze "$freeze"} ${insert:+--insert "$insert"} ${insert_up:+--insert-up "$insert_up"} \
+		${insert_down:+--insert-down "$insert_down"} --cut "$cut" --json "$@"
 }
 
 run_split() {
 	export -f train
-	export build model data tokenizer cut batch chunks steps codec threads port freeze
+	export build model data tokenizer cut batch chunks steps codec threads port freeze lr momentum insert insert_up insert_down
 	# shellcheck disable=SC2016 # expands at the client's end
 	deploy/link.sh --shaper tbf --rate "$rate" --wait-port $port --json "$work/link.json" -- \
 		"$build/gpserverd" --listen 10.77.0.1:$port --insecure --threads "$threads" -- \
