@@ -136,7 +136,7 @@ static const struct gp_opt model_rows[] = {
 	 .value = "NAME[:DIR][,K=V]",
 	 .help = "fashion-mnist, idx:DIR, cifar10:DIR[,size=N], cifar100:DIR[,size=N], folder:DIR,size=224, "
 		 "synthetic:shape=CxHxW, synthetic:tokens=S; texts: glue-cola:DIR, glue-rte:DIR, glue-sst2:DIR, "
-		 "glue-stsb:DIR, tsv:FILE,text=COLUMN,label=COLUMN[,regression]"},
+		 "glue-stsb:DIR, tsv:FILE,text=COLUMN,label=COLUMN[,regression]; of pretrain: text:FILE[,val=FILE]"},
 	{.name = "tokenizer",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(tokenizer),

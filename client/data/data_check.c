@@ -230,7 +230,7 @@ enum gp_status gp_dataset_leave_out(struct gp_dataset *d, const struct gp_bad_sa
 
 static bool has_one_class(const struct gp_dataset *d)
 {
-	if (d->values)
+	if (d->values || d->labels > 0)
 		return false;
 	const int32_t first = d->samples > 1 ? d->class->label(d, gp_dataset_source(d, 0)) : 0;
 	for (uint32_t i = 1; i < d->samples; i++)

@@ -45,6 +45,12 @@ struct gp_transform {
 	float table[3][256]; /* 8-bit value to normalised value per delivered channel */
 };
 
+/* Names random draws. */
+struct gp_draw {
+	uint64_t seed;
+	uint32_t epoch, sample;
+};
+
 struct gp_dataset_class {
 	struct gp_dataset_info info;
 	enum gp_spec_arg dir; /* of the folder: NAME:DIR */
@@ -60,9 +66,13 @@ struct gp_dataset_class {
 	 * made of it by gp_transform. NULL: `write` has the samples. */
 	enum gp_status (*read)(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
 			       struct gp_image *out, struct gp_err *err);
-	/* Other samples: each tensor of d->tensor, as the model reads it. NULL: `read` has the samples. */
+	/* Other samples: each tensor of d->tensor, as the model reads it. NULL: `read` or `draw` has the samples. */
 	enum gp_status (*write)(const struct gp_dataset *d, uint32_t index, struct gp_data_scratch *scratch,
 				void *const *tensor, struct gp_err *err);
+	/* (optional) In place of `write`, of samples of which something is drawn anew in each epoch: each tensor, and
+	 * d->labels labels. */
+	enum gp_status (*draw)(const struct gp_dataset *d, uint32_t index, const struct gp_draw *draw,
+			       void *const *tensor, int32_t *labels, struct gp_err *err);
 	int32_t (*label)(const struct gp_dataset *d, uint32_t index);
 	/* (optional) The value to predict, where d->values says that labels are such. */
 	float (*value)(const struct gp_dataset *d, uint32_t index);
@@ -93,8 +103,9 @@ struct gp_dataset {
 	bool flip;          /* mirrored images keep their meaning */
 	float mean[3], std[3];
 	uint64_t tokenizer; /* gp_dataset_tokenizer */
-	int bucket;         /* > 1: batches among which samples are ordered by length (data_bucket.h); 0: they are not */
-	bool values;        /* gp_dataset_has_values: d->class->value, and one class */
+	int bucket;  /* > 1: batches among which samples are ordered by length (data_bucket.h); 0: they are not */
+	bool values; /* gp_dataset_has_values: d->class->value, and one class */
+	int labels;  /* gp_dataset_labels, of d->class->draw; 0: one, of d->class->label or value */
 	int tensors;
 	struct gp_tensor_info tensor[GP_DATA_TENSORS];
 	struct gp_transform transform; /* of pictures */
@@ -114,8 +125,8 @@ struct gp_memory_images {
 };
 
 extern const struct gp_dataset_class gp_data_fashion_mnist, gp_data_idx, gp_data_cifar10, gp_data_cifar100,
-	gp_data_folder, gp_data_synthetic, gp_data_synthetic_tokens, gp_data_pictures,
-	gp_data_glue_cola, gp_data_glue_rte, gp_data_glue_sst2, gp_data_glue_stsb, gp_data_tsv;
+	gp_data_folder, gp_data_synthetic, gp_data_synthetic_tokens, gp_data_pictures, gp_data_glue_cola,
+	gp_data_glue_rte, gp_data_glue_sst2, gp_data_glue_stsb, gp_data_tsv, gp_data_plain_text;
 
 /* Reads the text behind the name: d->class is known, d->self becomes what `configure` makes. GP_USAGE names the key. */
 enum gp_status gp_data_spec_read(struct gp_dataset *d, struct gp_spec *s, struct gp_data_spec *out, struct gp_err *err);
@@ -166,17 +177,13 @@ bool gp_picture_looks_whole(const char *path);
 /* Makes the tensor "image" and d->transform from what a family of pictures filled in. */
 enum gp_status gp_transform_init(struct gp_dataset *d, const struct gp_data_spec *spec, enum gp_split split,
 				 const struct gp_dataset_options *options, struct gp_err *err);
-/* One image to (H,W,C) floats. `draw` names the random draws: (seed, epoch, sample). */
-struct gp_draw {
-	uint64_t seed;
-	uint32_t epoch, sample;
-};
+/* One image to (H,W,C) floats. */
 enum gp_status gp_transform_apply(const struct gp_transform *t, const struct gp_image *image,
 				  const struct gp_draw *draw, struct gp_data_scratch *scratch, float *out,
 				  struct gp_err *err);
 
-/* Reads, transforms and labels sample draw->sample, into one room for each of its tensors. `label`: an int32_t, or a float
- * where labels are values. */
+/* Reads, transforms and labels sample draw->sample, into one room for each of its tensors. `label`: gp_dataset_labels of
+ * int32_t, or a float where labels are values. */
 enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw *draw, struct gp_data_scratch *scratch,
 			       void *const *tensor, void *label, struct gp_err *err);
 

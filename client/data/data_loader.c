@@ -33,7 +33,7 @@ struct gp_loader {
 	const struct gp_dataset *d;
 	struct gp_loader_spec spec;
 	uint32_t batches; /* per epoch */
-	size_t sample_bytes[GP_DATA_TENSORS];
+	size_t sample_bytes[GP_DATA_TENSORS], label_bytes;
 	int slots; /* prefetch + the one in the consumer's hands */
 	struct slot *slot;
 	uint8_t *memory; /* of all batches */
@@ -102,13 +102,14 @@ static enum gp_status load_sample(struct gp_loader *l, struct gp_batch *b, int i
 	void *tensor[GP_DATA_TENSORS];
 	for (int k = 0; k < b->tensors; k++)
 		tensor[k] = (uint8_t *)b->data[k] + (size_t)i * l->sample_bytes[k];
-	const enum gp_status status = gp_dataset_load(l->d, &draw, &l->scratch, tensor, (int32_t *)b->label + i, err);
+	uint8_t *const label = (uint8_t *)b->label + (size_t)i * l->label_bytes;
+	const enum gp_status status = gp_dataset_load(l->d, &draw, &l->scratch, tensor, label, err);
 	if (!l->spec.on_bad || (status != GP_INVALID && status != GP_IO))
 		return status;
 	l->spec.on_bad(l->spec.on_bad_arg, b->samples[i], err);
 	for (int k = 0; k < b->tensors; k++)
 		memset(tensor[k], 0, l->sample_bytes[k]);
-	((int32_t *)b->label)[i] = 0;
+	memset(label, 0, l->label_bytes);
 	return GP_OK;
 }
 
@@ -117,7 +118,7 @@ static void clear_missing(const struct gp_loader *l, struct gp_batch *b)
 	const size_t valid = (size_t)b->valid, missing = (size_t)l->spec.batch - valid;
 	for (int k = 0; k < b->tensors; k++)
 		memset((uint8_t *)b->data[k] + valid * l->sample_bytes[k], 0, missing * l->sample_bytes[k]);
-	memset((int32_t *)b->label + valid, 0, missing * sizeof(int32_t));
+	memset((uint8_t *)b->label + valid * l->label_bytes, 0, missing * l->label_bytes);
 	memset(b->samples + valid, 0, missing * sizeof *b->samples);
 }
 
@@ -218,10 +219,18 @@ static void *take(uint8_t *memory, size_t *at, size_t bytes)
 	return room;
 }
 
+static struct gp_tensor_info label_info(const struct gp_dataset *d)
+{
+	struct gp_tensor_info info = {.name = "label", .type = {.dtype = d->values ? GP_F32 : GP_I32}};
+	if (d->labels > 0)
+		info.type.shape = (struct gp_shape){.ndim = 1, .dim = {d->labels}};
+	return info;
+}
+
 /* Lays the batch out from *at on. */
 static void place(const struct gp_loader *l, size_t *at, struct gp_batch *b)
 {
-	const struct gp_tensor_info label = {.name = "label", .type = {.dtype = l->d->values ? GP_F32 : GP_I32}};
+	const struct gp_tensor_info label = label_info(l->d);
 	const size_t batch = (size_t)l->spec.batch;
 	b->tensors = l->d->tensors;
 	b->room = l->spec.batch;
@@ -279,6 +288,8 @@ enum gp_status gp_loader_new(struct gp_dataset *d, const struct gp_loader_spec *
 	l->slots = spec->prefetch + 1;
 	for (int k = 0; k < d->tensors; k++)
 		l->sample_bytes[k] = gp_tensor_bytes(&d->tensor[k]);
+	const struct gp_tensor_info label = label_info(d);
+	l->label_bytes = gp_tensor_bytes(&label);
 	uint32_t batch = (uint32_t)spec->batch;
 	l->batches = spec->drop_last ? d->samples / batch : (d->samples - 1) / batch + 1;
 	pthread_mutex_init(&l->lock, NULL);

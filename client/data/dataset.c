@@ -11,9 +11,9 @@
 #include "common/base/mem.h"
 
 static const struct gp_dataset_class *const classes[] = {
-	&gp_data_fashion_mnist, &gp_data_idx,       &gp_data_cifar10,   &gp_data_cifar100,
-	&gp_data_folder,        &gp_data_synthetic, &gp_data_pictures,  &gp_data_glue_cola,
-	&gp_data_glue_rte,      &gp_data_glue_sst2, &gp_data_glue_stsb, &gp_data_tsv,
+	&gp_data_fashion_mnist, &gp_data_idx,      &gp_data_cifar10,    &gp_data_cifar100, &gp_data_folder,
+	&gp_data_synthetic,     &gp_data_pictures, &gp_data_glue_cola,  &gp_data_glue_rte, &gp_data_glue_sst2,
+	&gp_data_glue_stsb,     &gp_data_tsv,      &gp_data_plain_text,
 };
 enum { CLASSES = sizeof classes / sizeof classes[0] };
 
@@ -122,6 +122,11 @@ bool gp_dataset_has_values(const struct gp_dataset *d)
 	return d->values;
 }
 
+int gp_dataset_labels(const struct gp_dataset *d)
+{
+	return d->labels;
+}
+
 bool gp_dataset_has_pictures(const struct gp_dataset *d)
 {
 	return d->class->read != NULL;
@@ -218,6 +223,8 @@ enum gp_status gp_dataset_load(const struct gp_dataset *d, const struct gp_draw 
 {
 	struct gp_image source;
 	const uint32_t index = gp_dataset_source(d, draw->sample);
+	if (d->class->draw)
+		return d->class->draw(d, index, draw, tensor, label, err);
 	if (d->class->read) {
 		GP_TRY(d->class->read(d, index, scratch, &source, err));
 		GP_TRY(gp_transform_apply(&d->transform, &source, draw, scratch, tensor[0], err));

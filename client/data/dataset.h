@@ -49,11 +49,12 @@ struct gp_dataset_options { /* what the caller knows before opening */
 	const struct gp_preparation *like;
 };
 
-#define GP_DATA_TENSORS 4 /* of a sample, beside its label */
+#define GP_DATA_TENSORS 4    /* of a sample, beside its label */
+#define GP_LABEL_NONE   (-1) /* in a list of labels: a place that has none */
 
 /* One tensor of a sample, as a model reads it: "image" f32 (H,W,C), normalised; "tokens" i32 (S); "mask" i32 (S), 1 where
  * there is a token and 0 where the sample is filled up; "length" i32 (1), how many tokens there are; "types" i32 (S), 1 for
- * the second text of a pair. */
+ * the second text of a pair; "positions" i32 (P), where the masked tokens stand. */
 struct gp_tensor_info {
 	const char *name;
 	struct gp_type type; /* of one sample, without batch */
@@ -72,7 +73,7 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
  * "pictures:size=224,classes=1000", "pictures:shape=1x28x28,..." (no images, only how to prepare some for
  * gp_dataset_from_files; shape: that of the training data, where all have one); gp_dataset_info lists the options. Texts:
  * "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR", "glue-stsb:DIR" and
- * "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,regression][,val=FILE]". All
+ * "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,regression][,val=FILE]"; to guess masked words of: "text:FILE[,val=FILE]". All
  * take limit=N (the first N samples; of a folder: classes in turn), those of pictures also augment=0|1, flip=0|1, mean=
  * and std= (one number or a/b/c on the scale 0..1). The form of the text: common/base/spec.h.
  *
@@ -92,6 +93,9 @@ uint32_t gp_dataset_samples(const struct gp_dataset *d);
 int gp_dataset_classes(const struct gp_dataset *d); /* 1 of values to predict */
 /* Whether labels are values to predict (regression), f32; else they are numbers of classes, i32. */
 bool gp_dataset_has_values(const struct gp_dataset *d);
+/* How many labels a sample has, each the number of a class or GP_LABEL_NONE: more than 0 where it has a list of them, as a
+ * masked text has. 0: one number of a class, or one value. */
+int gp_dataset_labels(const struct gp_dataset *d);
 /* The tensors of a sample, 1 to GP_DATA_TENSORS; they live as long as the dataset. */
 int gp_dataset_tensors(const struct gp_dataset *d);
 const struct gp_tensor_info *gp_dataset_tensor_info(const struct gp_dataset *d);
