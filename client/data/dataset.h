@@ -73,7 +73,8 @@ static inline size_t gp_tensor_bytes(const struct gp_tensor_info *t)
  * "pictures:size=224,classes=1000", "pictures:shape=1x28x28,..." (no images, only how to prepare some for
  * gp_dataset_from_files; shape: that of the training data, where all have one); gp_dataset_info lists the options. Texts:
  * "glue-cola:DIR", "glue-rte:DIR", "glue-sst2:DIR", "glue-stsb:DIR" and
- * "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,regression][,val=FILE]"; to guess masked words of: "text:FILE[,val=FILE]". All
+ * "tsv:FILE,text=COLUMN[,pair=COLUMN],label=COLUMN[,regression][,val=FILE]"; with masked words to guess:
+ * "text:FILE[,val=FILE][,part=I/N]". All
  * take limit=N (the first N samples; of a folder: classes in turn), those of pictures also augment=0|1, flip=0|1, mean=
  * and std= (one number or a/b/c on the scale 0..1). The form of the text: common/base/spec.h.
  *

@@ -3,7 +3,7 @@
  * Masked language modelling (Devlin et al., NAACL 2019): which tokens of a text
  * are to be guessed, and what stands in their place.
  *
- * Of the M tokens that are no special ones, max(1, round(0.15 * M)) are chosen,
+ * Where M tokens are no special ones, max(1, round(0.15 * M)) of them are chosen,
  * any set of so many with the same chance, in the order of the text. In place of
  * a chosen one stands the mask with a chance of 80 %, any token that is no
  * special one with 10 %, and itself with 10 %. A text without such tokens has

@@ -88,9 +88,9 @@ static void unknown_names_get_a_suggestion(void **state)
 	(void)state;
 	assert_usage("cifar-10:x", "no dataset is named 'cifar-10'; did you mean 'cifar10'? There are: fashion-mnist, "
 				   "idx, cifar10, cifar100, "
-				   "folder, synthetic, pictures, glue-cola, glue-rte, glue-sst2, glue-stsb, tsv");
+				   "folder, synthetic, pictures, glue-cola, glue-rte, glue-sst2, glue-stsb, tsv, text");
 	assert_usage("", "no dataset is named ''; there are: fashion-mnist, idx, cifar10, cifar100, folder, synthetic, "
-			 "pictures, glue-cola, glue-rte, glue-sst2, glue-stsb, tsv");
+			 "pictures, glue-cola, glue-rte, glue-sst2, glue-stsb, tsv, text");
 	assert_usage("folder:x,szie=3",
 		     "dataset folder: no key 'szie'; did you mean 'size'? (keys: DIR,size=224,limit=N,"
 		     "augment=0|1,flip=0|1,mean=R/G/B,std=R/G/B)");
@@ -126,7 +126,7 @@ static void every_dataset_is_listed_with_its_options(void **state)
 		bool has_images = strcmp(gp_dataset_info(i)->name, "pictures") != 0;
 		assert_int_equal(strstr(gp_dataset_info(i)->options, "limit=N") != NULL, has_images);
 	}
-	assert_int_equal(i, 12);
+	assert_int_equal(i, 13);
 	assert_null(gp_dataset_info(-1));
 }
 
