@@ -12,6 +12,7 @@
 #include "client/metrics.h"
 #include "client/run_state.h"
 #include "common/graph/clip.h"
+#include "common/graph/tie.h"
 #include "common/base/mem.h"
 #include "common/graph/plan_profile.h"
 #include "kernels/device_registry.h"
@@ -28,6 +29,7 @@ struct local_engine {
 	bool queued[SLOTS];      /* the slot's backward is under way */
 	uint64_t compute_ns;
 	double *squares; /* with clip_norm */
+	struct gp_tie tie;
 };
 
 static int chunk_samples(const struct gp_engine_spec *spec)
@@ -159,8 +161,10 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 	struct gp_step_result sum = {0};
 	GP_TRY(run_batch(e, batch, true, &sum, err));
 	uint64_t begin = gp_now_ns();
+	GP_TRY(gp_tie_gradients(&e->tie, err));
 	GP_TRY(measure_norm(e, &sum.grad_norm, err));
 	GP_TRY(gp_clip_update(e->plan, lr, sum.grad_norm, err));
+	GP_TRY(gp_tie_updated(&e->tie, err));
 	e->compute_ns += gp_now_ns() - begin;
 	e->base.steps++;
 	GP_TRY(checkpoint_if_due(e, &sum, err));
@@ -357,6 +361,10 @@ enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_
 	enum gp_status status = make_plan(e, err);
 	if (status == GP_OK)
 		status = resume(e, err);
+	if (status == GP_OK)
+		status = gp_tie_find(spec->graph, e->plan, e->plan, &e->tie, err);
+	if (status == GP_OK)
+		status = gp_tie_values(&e->tie, err);
 	if (status != GP_OK) {
 		local_free(&e->base);
 		return status;

@@ -18,6 +18,7 @@
 #include "client/engine.h"
 #include "client/batch_map.h"
 #include "client/crossing.h"
+#include "common/graph/tie.h"
 
 enum slot_state {
 	SLOT_FREE,
@@ -96,6 +97,7 @@ struct split_engine {
 	double *squares;
 	int head_sums, body_sums, tail_sums;
 	bool own_squares, body_squares; /* of this step, in place */
+	struct gp_tie tie;              /* between head and tail */
 	struct gp_loader *loader;
 	struct gp_batch *fetched_batch;
 	uint64_t state_hash; /* of the codecs, when the link broke */

@@ -184,6 +184,8 @@ static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
 	GP_TRY(set_part(e, e->head_plan, e->cross->parts.head, err));
 	GP_TRY(set_part(e, e->tail_plan, e->cross->parts.tail, err));
+	GP_TRY(gp_tie_find(spec->graph, e->head_plan, e->tail_plan, &e->tie, err));
+	GP_TRY(gp_tie_values(&e->tie, err));
 	if (!spec->profile)
 		return GP_OK;
 	GP_TRY(gp_plan_profile_begin(e->head_plan, &e->head_profile, err));

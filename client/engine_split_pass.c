@@ -131,7 +131,9 @@ static void run_measure(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
 	const struct gp_device_ops *ops = e->device->ops;
-	task->status = ops->grad_squares(e->head_plan, e->squares, &task->err);
+	task->status = gp_tie_gradients(&e->tie, &task->err);
+	if (task->status == GP_OK)
+		task->status = ops->grad_squares(e->head_plan, e->squares, &task->err);
 	if (task->status == GP_OK)
 		task->status = ops->grad_squares(e->tail_plan, e->squares + e->head_sums + e->body_sums, &task->err);
 }
@@ -160,9 +162,13 @@ static void chunks_done(struct split_engine *e)
 static void run_optim(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
-	task->status = gp_clip_queue_update(e->head_plan, e->lr, e->grad_norm, &task->err);
+	task->status = gp_tie_gradients(&e->tie, &task->err);
+	if (task->status == GP_OK)
+		task->status = gp_clip_queue_update(e->head_plan, e->lr, e->grad_norm, &task->err);
 	if (task->status == GP_OK)
 		task->status = gp_clip_queue_update(e->tail_plan, e->lr, e->grad_norm, &task->err);
+	if (task->status == GP_OK && !e->device->ops->wait)
+		task->status = gp_tie_updated(&e->tie, &task->err);
 }
 
 static void finish_optim(struct gp_task *task)
@@ -171,6 +177,8 @@ static void finish_optim(struct gp_task *task)
 	task->status = e->device->ops->wait(e->head_plan, GP_SLOT_UPDATE, &task->err);
 	if (task->status == GP_OK)
 		task->status = e->device->ops->wait(e->tail_plan, GP_SLOT_UPDATE, &task->err);
+	if (task->status == GP_OK)
+		task->status = gp_tie_updated(&e->tie, &task->err);
 }
 
 static void optim_done(struct gp_task *task)
@@ -425,6 +433,7 @@ void gp_split_undo(struct split_engine *e)
 	gp_flows_undo(&e->flows, e->step);
 	e->device->ops->step_undo(e->head_plan);
 	e->device->ops->step_undo(e->tail_plan);
+	gp_tie_undo(&e->tie);
 }
 
 /* Chunks whose answer had come in part, or was damaged, wait for all of it again, and so do those behind them. */

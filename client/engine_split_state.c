@@ -99,6 +99,7 @@ static enum gp_status load_state(struct split_engine *e, const struct gp_checkpo
 	const uint64_t step = c->manifest.step;
 	GP_TRY(gp_snapshot_load_plan(c->state, step, e->head_plan, err));
 	GP_TRY(gp_snapshot_load_plan(c->state, step, e->tail_plan, err));
+	GP_TRY(gp_tie_values(&e->tie, err));
 	struct loading l = {c->state, GP_OK, err};
 	gp_flows_each(&e->flows, load_codec, &l);
 	return l.status;
@@ -121,6 +122,7 @@ static enum gp_status begin_again(struct split_engine *e, struct gp_err *err)
 	const struct gp_weights *init = e->base.spec.init;
 	GP_TRY(gp_snapshot_begin_plan(e->head_plan, init, err));
 	GP_TRY(gp_snapshot_begin_plan(e->tail_plan, init, err));
+	GP_TRY(gp_tie_values(&e->tie, err));
 	gp_flows_deinit(&e->flows);
 	GP_TRY(gp_split_make_flows(e, err));
 	gp_flows_account(&e->flows, &e->session.account, true);

@@ -36,7 +36,8 @@ static enum gp_status fits_nothing(const struct gp_graph *g, const char *pattern
 	void *mem;
 	if (fits_statistics(g, pattern))
 		GP_FAIL(err, GP_USAGE,
-			"--freeze: '%s' names nothing but running statistics of batch norms, which stay as they are only "
+			"--freeze: '%s' names nothing but running statistics of batch norms, which stay as they are "
+			"only "
 			"where the weight and bias beside them are frozen: name those",
 			gp_text_shown(gp_text_of(pattern), shown));
 	GP_TRY(gp_alloc_array(&mem, (size_t)g->params + 1, sizeof(const char *), err));
@@ -56,7 +57,7 @@ static int count_frozen(const struct gp_graph *g)
 {
 	int frozen = 0;
 	for (int i = 0; i < g->params; i++)
-		frozen += !g->param[i].trained &&
+		frozen += !g->param[i].trained && !g->param[i].follows &&
 			  (g->param[i].role == GP_PARAM_WEIGHT || g->param[i].role == GP_PARAM_BIAS);
 	return frozen;
 }
@@ -73,6 +74,9 @@ enum gp_status gp_freeze(struct gp_graph *g, const struct gp_cut *cut, const cha
 		if (!freeze_part(g, cut, pattern) && gp_graph_freeze(g, pattern) == 0)
 			return fits_nothing(g, pattern, err);
 	}
+	if (gp_graph_is_tied(g) && g->param[g->tied[0]].trained != g->param[g->tied[1]].trained)
+		GP_FAIL(err, GP_USAGE, "--freeze %.200s names one of %s and %s, which are one weight: name both", list,
+			g->param[g->tied[0]].name, g->param[g->tied[1]].name);
 	if (g->trained_elements == 0)
 		GP_FAIL(err, GP_USAGE, "--freeze %.200s leaves no parameter of %s to train", list, g->name);
 	*frozen = count_frozen(g);

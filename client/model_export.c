@@ -263,8 +263,8 @@ static int add_params(const struct gp_checkpoint *c, struct gp_st_item *item, in
 	for (int i = 0; c && i < gp_st_count(c->state); i++) {
 		const struct gp_st_tensor *t = gp_st_at(c->state, i);
 		if (strncmp(t->name, PARAM_PREFIX, strlen(PARAM_PREFIX)) == 0 && t->dtype != GP_ST_OTHER)
-			item[count++] =
-				(struct gp_st_item){t->name + strlen(PARAM_PREFIX), t->shape, t->data, t->dtype};
+			item[count++] = (struct gp_st_item){gp_weights_file_name(t->name + strlen(PARAM_PREFIX)),
+							    t->shape, t->data, t->dtype};
 	}
 	return count;
 }

@@ -34,12 +34,14 @@ static uint64_t node_parameters(const struct gp_graph *g, const struct gp_node *
 {
 	uint64_t count = 0;
 	for (int k = n->first_param; k < n->first_param + n->params; k++)
-		count += is_statistic(&g->param[k]) ? 0 : g->param[k].count;
+		count += is_statistic(&g->param[k]) || g->param[k].follows ? 0 : g->param[k].count;
 	return count;
 }
 
 static void add_param(struct gp_view_sum *s, const struct gp_param *p)
 {
+	if (p->follows)
+		return; /* counted as the one that it follows */
 	*(is_statistic(p) ? &s->statistics : &s->parameters) += p->count;
 	s->frozen += is_statistic(p) || p->trained ? 0 : p->count;
 }

@@ -31,7 +31,8 @@ static int take_decay(struct gp_graph *g, const char *pattern)
 	int fits = 0;
 	for (int i = 0; i < g->params; i++)
 		if (fnmatch(pattern, g->param[i].name, 0) == 0) {
-			g->param[i].decay = false;
+			/* one that follows another stands for it */
+			g->param[g->param[i].follows ? g->tied[0] : i].decay = false;
 			fits++;
 		}
 	return fits;
@@ -41,7 +42,7 @@ static int count_without(const struct gp_graph *g)
 {
 	int without = 0;
 	for (int i = 0; i < g->params; i++)
-		without += g->param[i].trained && !g->param[i].decay;
+		without += g->param[i].trained && !g->param[i].decay && !g->param[i].follows;
 	return without;
 }
 

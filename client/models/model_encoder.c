@@ -187,7 +187,7 @@ static int classifier(const struct build *b, int in)
 /*
  * The head of a masked language model: scores of all words for each of the masked positions. Parameters are named as those of
  * RobertaForMaskedLM and BertForMaskedLM; but their `lm_head.bias` and `cls.predictions.bias` are the biases of the decoder
- * here, whose weight is a parameter of its own, too: who trains keeps it equal to that of the words.
+ * here, whose weight is that of the words (tie_words).
  */
 static int language_model(const struct build *b, int in)
 {
@@ -205,6 +205,21 @@ static int language_model(const struct build *b, int in)
 	x = add_and_norm(b, h->norm, x, -1);
 	x = gp_model_begin_fine(b->g, b->s->fine, "lm_head.out", x, b->err);
 	return linear(b, h->decoder, x, b->s->vocab);
+}
+
+static int find_weight(const struct build *b, struct name node)
+{
+	char name[GP_NAME_MAX + 8];
+	snprintf(name, sizeof name, "%s.weight", node.s);
+	return gp_graph_find_param(b->g, name);
+}
+
+/* The words that are guessed have the vectors of the words that are read. */
+static void tie_words(const struct build *b)
+{
+	static const struct name of_bert = {"cls.predictions.decoder"}, of_roberta = {"lm_head.decoder"};
+	const int words = find_weight(b, of_model(b, "embeddings.word_embeddings"));
+	gp_graph_tie(b->g, words, find_weight(b, b->s->family == &bert ? of_bert : of_roberta));
 }
 
 /* --- the whole -------------------------------------------------------------------------------------------------- */
@@ -252,6 +267,8 @@ static enum gp_status add_layers(struct build *b)
 	if ((b->s->lm ? language_model(b, x) : classifier(b, x)) < 0)
 		return b->err->code;
 	set_starting_values(b->g);
+	if (b->s->lm)
+		tie_words(b);
 	return gp_graph_finish(b->g, b->err);
 }
 

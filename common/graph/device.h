@@ -187,7 +187,8 @@ struct gp_device_ops {
 			       float grad_scale, struct gp_loss_result *out, struct gp_err *err);
 	/*
 	 * Sums of squares of the accumulated gradients, one per trained parameter in index order. In double and in an
-	 * order that depends on the parameter's size alone: equal gradients give equal sums, wherever the model is cut.
+	 * order that depends on the parameter's size alone: equal gradients give equal sums, wherever the model is cut. That of
+	 * one that follows another (gp_graph_tie) is 0.
 	 */
 	enum gp_status (*grad_squares)(struct gp_plan *plan, double *out, struct gp_err *err);
 	/* Every accumulated gradient times `factor`; every element limited to [-limit, limit] (NaN stays). See clip.h. */
@@ -197,6 +198,16 @@ struct gp_device_ops {
 	enum gp_status (*optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
 	/* As queue_backward, of an update: `wait` for GP_SLOT_UPDATE. Forwards of the next step may follow at once. */
 	enum gp_status (*queue_optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
+
+	/*
+	 * (optional) For a parameter that leads and one that follows it (gp_graph_tie), of one plan or of two of one device;
+	 * tie.h calls them. tie_grads adds the gradient that the follower has accumulated to that of the other, once before an
+	 * update, which leaves the follower alone; tie_values gives the follower its values. NULL: the device cannot.
+	 */
+	enum gp_status (*tie_grads)(struct gp_plan *plan, int lead, struct gp_plan *other, int follower,
+				    struct gp_err *err);
+	enum gp_status (*tie_values)(struct gp_plan *plan, int lead, struct gp_plan *other, int follower,
+				     struct gp_err *err);
 
 	/*
 	 * Takes back the step under way, for plans made with `undo`. Running statistics are as after the last optim_step

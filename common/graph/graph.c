@@ -524,8 +524,21 @@ void gp_graph_count_trained(struct gp_graph *g)
 {
 	g->trained_elements = 0;
 	for (int i = 0; i < g->params; i++)
-		if (g->param[i].trained)
+		if (g->param[i].trained && !g->param[i].follows)
 			g->trained_elements += g->param[i].count; /* at most param_elements */
+}
+
+void gp_graph_tie(struct gp_graph *g, int lead, int follower)
+{
+	struct gp_param *p = &g->param[follower];
+	gp_require(!gp_graph_is_tied(g) && lead != follower && gp_shape_equal(&p->shape, &g->param[lead].shape));
+	g->tied[0] = lead;
+	g->tied[1] = follower;
+	p->follows = true;
+	p->decay = false;
+	p->init = GP_INIT_ZEROS; /* until it gets the values of the other */
+	g->param_elements -= p->count;
+	gp_graph_count_trained(g);
 }
 
 int gp_graph_freeze(struct gp_graph *g, const char *pattern)

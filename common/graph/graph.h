@@ -105,6 +105,7 @@ struct gp_param {
 	enum gp_init_kind init;
 	float init_scale;
 	bool trained; /* false for running statistics */
+	bool follows; /* its values are those of another parameter, which has the optimizer state of both: gp_graph_tie */
 	bool decay; /* weight decay applies (true for all trained parameters, as in torch.optim, unless a builder says no) */
 };
 
@@ -125,7 +126,8 @@ struct gp_graph {
 		char name[GP_NAME_MAX]; /* gp_value_name of that value, or of the one it hands on (graph_part.h) */
 	} output[GP_GRAPH_MAX_PORTS];
 	uint64_t param_elements, trained_elements, macs; /* sums, of one sample */
-	bool fixed; /* some node that reads a sequence needs all of its positions */
+	int tied[2]; /* of gp_graph_tie: the parameter that leads, and the one that follows; equal: there are none */
+	bool fixed;  /* some node that reads a sequence needs all of its positions */
 	int node_cap, value_cap, param_cap, block_cap;
 	uint16_t by_name[GP_GRAPH_MAX_NODES]; /* the nodes in the order of their names */
 };
@@ -192,6 +194,18 @@ static inline int64_t gp_sequence_round(int64_t most, int64_t positions)
 	const int64_t steps = (positions + GP_SEQUENCE_STEP - 1) / GP_SEQUENCE_STEP;
 	const int64_t length = (steps < 1 ? 1 : steps) * GP_SEQUENCE_STEP;
 	return length < most ? length : most;
+}
+
+/*
+ * Makes two parameters of one shape one, as the words of an encoder and the words that a masked language model guesses are:
+ * both have the same values, the gradient of both is the sum, and the optimizer's state, the count of parameters, the norm of
+ * the gradients and files of weights have it once, as `lead`. Before gp_graph_finish. A graph has one such pair at most; a part
+ * that has one of the two alone knows of a follower that it follows, and tie.h keeps the two equal.
+ */
+void gp_graph_tie(struct gp_graph *g, int lead, int follower);
+static inline bool gp_graph_is_tied(const struct gp_graph *g)
+{
+	return g->tied[0] != g->tied[1];
 }
 
 /* What the graph itself takes of the host's memory. */

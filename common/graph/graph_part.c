@@ -68,6 +68,7 @@ static void copy_params(struct gp_graph *p, const struct gp_graph *g, const stru
 		to->init_scale = q->init_scale;
 		to->trained = q->trained;
 		to->decay = q->decay;
+		to->follows = q->follows;
 	}
 }
 

@@ -71,7 +71,8 @@ static enum gp_status add_param(struct gp_snapshot *s, struct gp_plan *plan, int
 enum gp_status gp_snapshot_add_plan(struct gp_snapshot *s, struct gp_plan *plan, struct gp_err *err)
 {
 	for (int i = 0; i < plan->spec.graph->params; i++)
-		GP_TRY(add_param(s, plan, i, err));
+		if (!plan->spec.graph->param[i].follows)
+			GP_TRY(add_param(s, plan, i, err));
 	return GP_OK;
 }
 
@@ -124,6 +125,8 @@ static enum gp_status check_plan(const struct gp_st_file *f, const struct gp_pla
 	const struct gp_st_tensor *t;
 	*largest = 1;
 	for (int i = 0; i < g->params; i++) {
+		if (g->param[i].follows)
+			continue;
 		int arrays = g->param[i].trained ? plan->ops->optim_states(plan) : 0;
 		for (int which = -1; which < arrays; which++)
 			GP_TRY(find_array(f, &g->param[i], which, &t, err));
@@ -166,7 +169,8 @@ enum gp_status gp_snapshot_load_plan(const struct gp_st_file *f, uint64_t steps,
 	GP_TRY(check_plan(f, plan, &largest, err));
 	GP_TRY(gp_alloc_array(&room, largest, sizeof(float), err));
 	for (int i = 0; status == GP_OK && i < plan->spec.graph->params; i++)
-		status = set_arrays(plan, f, i, room, err);
+		if (!plan->spec.graph->param[i].follows)
+			status = set_arrays(plan, f, i, room, err);
 	gp_free(room);
 	GP_TRY(status);
 	plan->ops->optim_count_set(plan, steps);
@@ -199,7 +203,8 @@ static enum gp_status begin_values(struct gp_plan *plan, const struct gp_weights
 static enum gp_status begin_optimizer(struct gp_plan *plan, float *room, struct gp_err *err)
 {
 	for (int i = 0; i < plan->spec.graph->params; i++)
-		GP_TRY(set_arrays(plan, NULL, i, room, err));
+		if (!plan->spec.graph->param[i].follows)
+			GP_TRY(set_arrays(plan, NULL, i, room, err));
 	plan->ops->optim_count_set(plan, 0);
 	return GP_OK;
 }

@@ -39,10 +39,19 @@ void gp_weights_free(struct gp_weights *w)
 	gp_free(w);
 }
 
+/* What follows another parameter has its values. */
+static void tie(struct gp_weights *w)
+{
+	const int lead = w->graph->tied[0], follower = w->graph->tied[1];
+	if (gp_graph_is_tied(w->graph))
+		memcpy(w->value[follower], w->value[lead], w->graph->param[lead].count * sizeof(float));
+}
+
 void gp_weights_init(struct gp_weights *w, uint64_t seed)
 {
 	for (int i = 0; i < w->graph->params; i++)
 		gp_param_init(&w->graph->param[i], seed, w->value[i]);
+	tie(w);
 }
 
 /* --- loading ---------------------------------------------------------------------------------------------------- */
@@ -120,12 +129,22 @@ static bool old_norm_name(const char *name, char old[GP_NAME_MAX])
 	return true;
 }
 
+const char *gp_weights_file_name(const char *param)
+{
+	static const char *const name[][2] = {{"lm_head.decoder.bias", "lm_head.bias"},
+					      {"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+	for (size_t i = 0; i < sizeof name / sizeof name[0]; i++)
+		if (strcmp(param, name[i][0]) == 0)
+			return name[i][1];
+	return param;
+}
+
 /* The tensor that holds a parameter, by its name or one of the others it may have; NULL: none does. */
 static const struct gp_st_tensor *find_tensor(const struct load *l, const char *name)
 {
-	const char *names[] = {name, without_model(l->g, name)};
+	const char *names[] = {gp_weights_file_name(name), name, without_model(l->g, name)};
 	char old[GP_NAME_MAX];
-	for (int i = 0; i < 2 && names[i]; i++) {
+	for (int i = 0; i < 3 && names[i]; i++) {
 		const struct gp_st_tensor *t = gp_st_find(l->f, names[i]);
 		if (!t && old_norm_name(names[i], old))
 			t = gp_st_find(l->f, old);
@@ -135,14 +154,19 @@ static const struct gp_st_tensor *find_tensor(const struct load *l, const char *
 	return NULL;
 }
 
-/* Marks the tensors of the file that hold parameters. */
+static void mark(struct load *l, const struct gp_st_tensor *t)
+{
+	if (t)
+		l->taken[t - gp_st_at(l->f, 0)] = true;
+}
+
+/* Marks the tensors of the file that hold parameters: under both names, where a file has one twice. */
 static enum gp_status mark_taken(struct load *l, struct gp_err *err)
 {
 	GP_TRY(gp_alloc_array((void **)&l->taken, (size_t)gp_st_count(l->f) + 1, sizeof *l->taken, err));
 	for (int i = 0; i < l->g->params; i++) {
-		const struct gp_st_tensor *t = find_tensor(l, l->g->param[i].name);
-		if (t)
-			l->taken[t - gp_st_at(l->f, 0)] = true;
+		mark(l, find_tensor(l, l->g->param[i].name));
+		mark(l, gp_st_find(l->f, l->g->param[i].name));
 	}
 	return GP_OK;
 }
@@ -228,6 +252,8 @@ static void compare_params(const struct load *l, size_t size, struct name_list *
 		char text[2 * GP_NAME_MAX + 64];
 		if (is_skipped(l, p->name))
 			add_to_list(skipped, p->name);
+		else if (!t && p->follows)
+			continue;
 		else if (!t)
 			add_to_list(&missing, p->name);
 		else if (mismatch(p, t, text, sizeof text))
@@ -312,6 +338,8 @@ static enum gp_status load_values(struct gp_weights *w, const char *path, struct
 		if (t) /* cannot fail: mismatch() has seen its type */
 			gp_require(gp_st_read_f32(t, w->value[i], err) == GP_OK);
 	}
+	if (status == GP_OK)
+		tie(w);
 	gp_free(l->taken);
 	gp_st_close(f);
 	return status;
@@ -348,9 +376,12 @@ enum gp_status gp_weights_save_with(const struct gp_weights *w, const char *path
 	for (int i = 0; i < count; i++)
 		meta[2 + i] = more[i];
 	GP_TRY(gp_alloc_array((void **)&items, (size_t)g->params, sizeof *items, err));
+	int written = 0;
 	for (int i = 0; i < g->params; i++)
-		items[i] = (struct gp_st_item){g->param[i].name, g->param[i].shape, w->value[i], GP_ST_F32};
-	enum gp_status status = gp_st_write(path, items, g->params, meta, 2 + count, err);
+		if (!g->param[i].follows)
+			items[written++] = (struct gp_st_item){gp_weights_file_name(g->param[i].name),
+							       g->param[i].shape, w->value[i], GP_ST_F32};
+	enum gp_status status = gp_st_write(path, items, written, meta, 2 + count, err);
 	gp_free(items);
 	return status;
 }

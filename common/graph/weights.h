@@ -35,7 +35,7 @@ struct gp_weights_report {
 };
 
 /*
- * Reads every parameter of the graph from the file by name; F32, F16, BF16 and
+ * Reads every parameter of the graph from the file by name, but one that follows another (gp_graph_tie) as that one; F32, F16, BF16 and
  * F64 are converted. A name may lack the model's ("embeddings..." for
  * "roberta.embeddings..."), and weight and bias of a LayerNorm may be called gamma
  * and beta, as Hugging Face's files have it. Tensors named *.num_batches_tracked
@@ -56,7 +56,9 @@ enum gp_status gp_weights_load(struct gp_weights *w, const char *path, bool stri
  */
 enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, const char *skip,
 				      struct gp_weights_report *report, struct gp_err *err);
-/* All values, atomically. Metadata: format=pt, model=the graph's name. */
+/* What Hugging Face's files call a parameter that they have a name of their own for; else the parameter's name. */
+const char *gp_weights_file_name(const char *param);
+/* All values, atomically, those of a pair that is one (gp_graph_tie) once. Metadata: format=pt, model=the graph's name. */
 enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, struct gp_err *err);
 #define GP_WEIGHTS_PAIRS 16
 /* The same with further metadata, at most GP_WEIGHTS_PAIRS. */

@@ -86,7 +86,7 @@ enum gp_status gp_cpu_grad_squares(struct gp_plan *plan, double *out, struct gp_
 		if (!g->param[i].trained)
 			continue;
 		*out = 0.0;
-		if (p->have_grads) {
+		if (p->have_grads && !g->param[i].follows) {
 			GP_TRY(gp_cpu_dense_grad(p, i, &grad, err));
 			*out = sum_of_squares(p->threads, grad, (int64_t)g->param[i].count);
 		}

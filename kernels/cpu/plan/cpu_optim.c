@@ -128,7 +128,7 @@ enum gp_status gp_cpu_optim_step(struct gp_plan *plan, float lr, struct gp_err *
 		memset(p->grads, 0, p->memory.grads);
 	p->optim_steps++;
 	for (int i = 0; i < g->params; i++)
-		if (g->param[i].trained)
+		if (g->param[i].trained && !g->param[i].follows)
 			GP_TRY(update_param(p, i, lr, err));
 	gp_cpu_bn_end_step(p);
 	p->have_grads = p->undo_saved = false;
@@ -148,7 +148,7 @@ static enum gp_status find_state(struct gp_plan *plan, int index, int which, flo
 {
 	const struct cpu_plan *p = (const struct cpu_plan *)plan;
 	const struct gp_graph *g = plan->spec.graph;
-	if (index < 0 || index >= g->params || !g->param[index].trained || which < 0 ||
+	if (index < 0 || index >= g->params || !g->param[index].trained || g->param[index].follows || which < 0 ||
 	    which >= gp_cpu_optim_states(plan))
 		GP_FAIL(err, GP_INTERNAL, "%s has no optimizer state %d of parameter %d", g->name, which, index);
 	*out = p->moment + (uint64_t)which * p->state_floats + p->param[index].state_offset;

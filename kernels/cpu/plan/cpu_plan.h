@@ -207,6 +207,10 @@ void gp_cpu_undo_save(struct cpu_plan *p);
 void gp_cpu_step_undo(struct gp_plan *plan);
 /* cpu_clip.c */
 enum gp_status gp_cpu_grad_squares(struct gp_plan *plan, double *out, struct gp_err *err);
+enum gp_status gp_cpu_tie_grads(struct gp_plan *plan, int lead, struct gp_plan *other, int follower,
+				struct gp_err *err);
+enum gp_status gp_cpu_tie_values(struct gp_plan *plan, int lead, struct gp_plan *other, int follower,
+				 struct gp_err *err);
 enum gp_status gp_cpu_grad_scale(struct gp_plan *plan, float factor, struct gp_err *err);
 enum gp_status gp_cpu_grad_clamp(struct gp_plan *plan, float limit, struct gp_err *err);
 

@@ -169,7 +169,8 @@ static void place_params(struct cpu_plan *p)
 		if (!p->base.spec.train || !g->param[i].trained)
 			continue;
 		q->state_offset = p->state_floats;
-		p->state_floats += gp_cpu_align(g->param[i].count * sizeof(float)) / sizeof(float);
+		if (!g->param[i].follows)
+			p->state_floats += gp_cpu_align(g->param[i].count * sizeof(float)) / sizeof(float);
 		q->grad_offset = p->grad_floats;
 		p->grad_floats += gp_cpu_align(q->grad_count * sizeof(float)) / sizeof(float);
 	}

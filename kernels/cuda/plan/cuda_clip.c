@@ -57,6 +57,17 @@ void gp_cuda_squares_table(struct cuda_plan *p)
 	*first = (int32_t)(at - table);
 }
 
+static void clear_followers(const struct gp_graph *g, double *out)
+{
+	for (int i = 0; i < g->params; i++) {
+		if (!g->param[i].trained)
+			continue;
+		if (g->param[i].follows)
+			*out = 0.0;
+		out++;
+	}
+}
+
 enum gp_status gp_cuda_grad_squares(struct gp_plan *plan, double *out, struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
@@ -70,6 +81,7 @@ enum gp_status gp_cuda_grad_squares(struct gp_plan *plan, double *out, struct gp
 	gp_rt_copy_down(s, p->host_room + p->at.sums, p->extra + p->at.sums, bytes);
 	GP_TRY(gp_cuda_wait(p, err));
 	memcpy(out, p->host_room + p->at.sums, bytes);
+	clear_followers(plan->spec.graph, out);
 	return GP_OK;
 }
 

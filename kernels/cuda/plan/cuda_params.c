@@ -12,7 +12,7 @@
 
 /* --- orders of axes ----------------------------------------------------------------------------------------------- */
 
-static bool is_plain(const struct cuda_plan *p, int index)
+bool gp_cuda_is_plain(const struct cuda_plan *p, int index)
 {
 	const int8_t *order = p->param[index].order;
 	return order[0] == 0 && order[1] == 1 && order[2] == 2 && order[3] == 3;
@@ -72,7 +72,7 @@ static enum gp_status fetch(struct cuda_plan *p, int index, const float *device,
 {
 	struct gp_rt_stream *s = gp_cuda_behind_all(p);
 	float *room;
-	if (is_plain(p, index)) {
+	if (gp_cuda_is_plain(p, index)) {
 		gp_rt_copy_down(s, out, device, bytes_of(p, index));
 		return gp_cuda_wait(p, err);
 	}
@@ -89,7 +89,7 @@ static enum gp_status store(struct cuda_plan *p, int index, float *device, const
 {
 	struct gp_rt_stream *s = gp_cuda_behind_all(p);
 	float *room;
-	if (is_plain(p, index)) {
+	if (gp_cuda_is_plain(p, index)) {
 		gp_rt_copy_up(s, device, in, bytes_of(p, index));
 		return gp_cuda_wait(p, err);
 	}
@@ -163,8 +163,8 @@ enum gp_status gp_cuda_optim_set(struct gp_plan *plan, int index, int which, con
 static enum gp_status draw_param(const struct cuda_plan *p, int index, float *all, float *room, struct gp_err *err)
 {
 	float *to = all + p->param[index].offset;
-	GP_TRY(gp_plan_draw_param(&p->base.spec, index, is_plain(p, index) ? to : room, err));
-	if (!is_plain(p, index))
+	GP_TRY(gp_plan_draw_param(&p->base.spec, index, gp_cuda_is_plain(p, index) ? to : room, err));
+	if (!gp_cuda_is_plain(p, index))
 		reorder(p, index, to, room, true);
 	return GP_OK;
 }

@@ -422,7 +422,8 @@ static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *
 		.queue_backward = gp_cuda_queue_backward, .wait = gp_cuda_wait_for, .loss = gp_cuda_loss,              \
 		.grad_squares = gp_cuda_grad_squares, .grad_scale = gp_cuda_grad_scale,                                \
 		.grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step,                                    \
-		.queue_optim_step = gp_cuda_queue_optim_step, .step_undo = gp_cuda_step_undo,                          \
+		.queue_optim_step = gp_cuda_queue_optim_step, .tie_grads = gp_cuda_tie_grads,                          \
+		.tie_values = gp_cuda_tie_values, .step_undo = gp_cuda_step_undo,                          \
 		.optim_states = gp_cuda_optim_states, .optim_get = gp_cuda_optim_get, .optim_set = gp_cuda_optim_set,  \
 		.optim_count_get = gp_cuda_optim_count_get, .optim_count_set = gp_cuda_optim_count_set,                \
 		.param_get = gp_cuda_param_get, .param_set = gp_cuda_param_set, .grad_get = gp_cuda_grad_get,          \

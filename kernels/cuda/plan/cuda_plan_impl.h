@@ -78,6 +78,12 @@ int gp_cuda_trained_params(const struct cuda_plan *p);
 /* Fills the table of chunks in host_room. */
 void gp_cuda_squares_table(struct cuda_plan *p);
 enum gp_status gp_cuda_grad_squares(struct gp_plan *plan, double *out, struct gp_err *err);
+enum gp_status gp_cuda_tie_grads(struct gp_plan *plan, int lead, struct gp_plan *other, int follower,
+				 struct gp_err *err);
+enum gp_status gp_cuda_tie_values(struct gp_plan *plan, int lead, struct gp_plan *other, int follower,
+				  struct gp_err *err);
+/* Whether a parameter lies in the device's memory as PyTorch has it. */
+bool gp_cuda_is_plain(const struct cuda_plan *p, int index);
 enum gp_status gp_cuda_grad_scale(struct gp_plan *plan, float factor, struct gp_err *err);
 enum gp_status gp_cuda_grad_clamp(struct gp_plan *plan, float limit, struct gp_err *err);
 /* cuda_profile.c */
