@@ -23,7 +23,6 @@
 #define DEFAULT_WINDOW   4
 #define PREFETCH         3
 #define PLAIN_PROGRESS_S 5
-#define SKIP_ROOM        2048
 #define BATCH_BYTES      (1 << 30) /* of pictures whose size is a file's alone */
 
 /* Flags. */
@@ -269,37 +268,43 @@ enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, 
 
 /* Model and weights. */
 
-static enum gp_status load_weights(struct gp_job *j, struct gp_err *err)
+static enum gp_status check_words(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
 	const struct gp_job_settings *s = j->set;
-	struct gp_weights_report report;
-	char fresh[64], skip[SKIP_ROOM];
-	GP_TRY(gp_weights_new(j->graph, &j->init, err));
-	GP_TRY(gp_job_init_fresh(j, fresh, sizeof fresh, err));
-	if (!s->init_skip && !fresh[0])
-		return gp_weights_load(j->init, s->init, true, NULL, err);
-	if (snprintf(skip, sizeof skip, "%s%s%s", s->init_skip ? s->init_skip : "", s->init_skip ? "," : "", fresh) >=
-	    SKIP_ROOM)
-		GP_FAIL(err, GP_USAGE, "--init-skip has more than %d characters", SKIP_ROOM - 64);
-	gp_weights_init(j->init, (uint64_t)s->seed);
-	GP_TRY(gp_weights_load_except(j->init, s->init, skip, &report, err));
-	if (s->init_skip)
-		fprintf(stderr, "%s: %d tensors loaded, left out: %s\n", s->init, report.loaded, report.skipped_names);
+	const bool words = gp_dataset_labels(d) > 0;
+	if (s->masked_words && !words)
+		GP_FAIL(err, GP_USAGE, "pretrain guesses masked words of plain text: --data text:FILE, not %.80s",
+			s->data);
+	if (words && s->purpose == GP_JOB_INFER)
+		GP_FAIL(err, GP_USAGE,
+			"infer shows classes and values; a masked language model has none ('gpclient eval' "
+			"measures it)");
+	if (words && !gp_model_guesses_words(j->model))
+		GP_FAIL(err, GP_USAGE,
+			"--data %.80s has nothing but masked words to guess, which takes a language model: 'gpclient "
+			"pretrain', or "
+			"lm=1 of --model roberta and bert",
+			s->data);
+	if (!words && gp_model_guesses_words(j->model))
+		GP_FAIL(err, GP_USAGE,
+			"--model %.80s guesses masked words (lm=1), which takes --data text:FILE, not %.80s", s->model,
+			s->data);
 	return GP_OK;
 }
 
 static enum gp_status check_model(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err)
 {
 	const struct gp_shape *out = gp_graph_output_shape(j->graph);
+	GP_TRY(check_words(j, d, err));
 	if (gp_dataset_has_values(d) && (out->ndim != 1 || out->dim[0] != 1))
 		GP_FAIL(err, GP_INVALID,
 			"--model %s ends in %lld outputs, but the data has a value to predict (regression): that takes "
 			"one output, classes=1",
 			j->set->model, (long long)out->dim[out->ndim - 1]);
-	if (j->model_of_file && (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d)))
+	if (j->model_of_file && gp_dataset_labels(d) == 0 && (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d)))
 		GP_FAIL(err, GP_INVALID, "%s has a model of %lld outputs, but --data %s has %d classes", j->set->init,
 			(long long)out->dim[out->ndim - 1], j->set->data, gp_dataset_classes(d));
-	if (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d))
+	if (gp_dataset_labels(d) == 0 && (out->ndim != 1 || out->dim[0] < gp_dataset_classes(d)))
 		GP_FAIL(err, GP_INVALID, "--model %s ends in %lld outputs, but the data has %d classes", j->set->model,
 			(long long)out->dim[out->ndim - 1], gp_dataset_classes(d));
 	const struct gp_tensor_info *info = gp_dataset_tensor_info(d);
@@ -388,7 +393,7 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
 	GP_TRY(gp_job_settle_graph(j, err));
-	return j->set->init ? load_weights(j, err) : GP_OK;
+	return j->set->init ? gp_job_load_init(j, err) : GP_OK;
 }
 
 /* Engine. */

@@ -48,6 +48,7 @@ struct gp_job_settings {
 	struct gp_client_security_files security;
 	const char *model, *data, *tokenizer, *token_cache, *input, *init, *init_skip;
 	bool init_anyway;
+	bool masked_words; /* no row, `pretrain` sets it: the model guesses masked words (lm=1), and so does the data */
 	enum gp_job_purpose purpose; /* no row: the command says it */
 	const char *freeze;
 	const char *no_decay;     /* no shared row: train alone has the flag; NULL: weight decay is of all parameters */
@@ -84,6 +85,8 @@ struct gp_job {
 	struct gp_weights *init;     /* NULL without --init */
 	struct gp_saved_model saved; /* what its file says about itself; zeroed without */
 	bool model_of_file;          /* --model was left out */
+	bool saved_words;            /* that file is of a masked language model */
+	char given[GP_MODEL_SPEC];   /* --model of a job with masked words, with lm=1 */
 	char data[GP_SAVED_TEXT];    /* for `infer` without --data */
 	bool lines;                  /* of `infer`: there is no --data, and --tokenizer makes tokens of lines of text */
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
@@ -116,7 +119,8 @@ enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, boo
 /* Shuffled for training; otherwise in order, with a last batch that may be short. */
 enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, enum gp_split split,
 				  struct gp_loader **out, struct gp_err *err);
-/* The model for data like `d`, its cut, and the weights of --init; says on stderr what --init-skip left out. */
+/* The model for data like `d`, its cut, and the weights of --init; says on stderr what --init-skip left out, or what was left
+ * out where encoders have different heads. */
 enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct gp_err *err);
 /* The cut, the insertions, the mode of batch norm and --freeze for the graph that is there: a part of gp_job_build, for a
  * job without data. */

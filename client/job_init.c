@@ -9,14 +9,16 @@
 #include <string.h>
 
 #include "client/models/models.h"
+#include "common/base/spec.h"
 #include "common/base/text.h"
 
+#define SKIP_ROOM   2048
 #define MODEL_SHOWN 90 /* characters in a message */
 
 /* A new classifier is for the classes of the data. */
 static void take_model(struct gp_job *j, struct gp_job_settings *set)
 {
-	if (set->init_skip && set->purpose == GP_JOB_TRAIN) {
+	if (set->purpose == GP_JOB_TRAIN && (set->init_skip || j->saved_words != set->masked_words)) {
 		gp_model_spec_drop(j->saved.model, "classes");
 		gp_model_spec_drop(j->saved.model, "lm");
 	}
@@ -24,11 +26,34 @@ static void take_model(struct gp_job *j, struct gp_job_settings *set)
 	j->model_of_file = true;
 }
 
-enum gp_status gp_job_read_init(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
+/* With masked words the model is one of a language, and need not be asked for. */
+static enum gp_status ask_for_words(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
+{
+	static const char *const encoders[] = {"roberta", "bert"};
+	struct gp_spec spec;
+	bool is_encoder = false;
+	if (!set->masked_words || !set->model)
+		return GP_OK;
+	gp_spec_begin(&spec, gp_text_of(set->model));
+	for (size_t i = 0; i < sizeof encoders / sizeof encoders[0]; i++)
+		is_encoder |= gp_text_is(spec.name, encoders[i]);
+	if (!is_encoder)
+		GP_FAIL(err, GP_USAGE, "--model %.80s cannot guess masked words; roberta and bert can", set->model);
+	if (strstr(set->model, ":lm=") || strstr(set->model, ",lm="))
+		return GP_OK;
+	if (snprintf(j->given, sizeof j->given, "%s%clm=1", set->model, strchr(set->model, ':') ? ',' : ':') >=
+	    (int)sizeof j->given)
+		GP_FAIL(err, GP_USAGE, "--model %.80s... is too long", set->model);
+	set->model = j->given;
+	return GP_OK;
+}
+
+static enum gp_status read_init(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
 	if (!set->init)
 		return GP_OK;
 	GP_TRY(gp_saved_model_read(set->init, &j->saved, err));
+	j->saved_words = gp_model_guesses_words(j->saved.model);
 	if (!set->model && j->saved.model[0])
 		take_model(j, set);
 	if (!set->data && set->purpose == GP_JOB_INFER && gp_saved_model_data(&j->saved, j->data))
@@ -39,11 +64,36 @@ enum gp_status gp_job_read_init(struct gp_job *j, struct gp_job_settings *set, s
 	return GP_OK;
 }
 
+enum gp_status gp_job_read_init(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
+{
+	GP_TRY(read_init(j, set, err));
+	return ask_for_words(j, set, err);
+}
+
+/* What the file has and the model has not, and the other way round, where one of them guesses masked words. */
+static const char *other_head(const struct gp_job *j)
+{
+	const bool file = j->saved_words, own = gp_model_guesses_words(j->model);
+	if (j->set->purpose != GP_JOB_TRAIN || !j->saved.model[0] || file == own)
+		return NULL;
+	return strncmp(j->model, "bert", 4) == 0 ? "cls.*,classifier.*,bert.pooler.*" : "lm_head.*,classifier.*";
+}
+
+static void tell_of_head(const struct gp_job *j, const struct gp_weights_report *r)
+{
+	const bool words = gp_model_guesses_words(j->model);
+	fprintf(stderr, "%s: %d tensors loaded; its %s is left out\n", j->set->init, r->loaded,
+		words ? "classifier" : "head of a masked language model");
+	fprintf(stderr, "the %s begins anew, drawn from --seed\n",
+		words ? "head of a masked language model" : "classifier");
+}
+
 /* A file's text may name a model of any size; what it holds bounds what is made for it. */
 static enum gp_status check_size(const struct gp_job *j, struct gp_err *err)
 {
 	const uint64_t least = 2; /* bytes of a number, in F16 */
-	if (!j->model_of_file || j->set->init_skip || j->graph->param_elements <= j->saved.file_bytes / least)
+	if (!j->model_of_file || j->set->init_skip || other_head(j) ||
+	    j->graph->param_elements <= j->saved.file_bytes / least)
 		return GP_OK;
 	GP_FAIL(err, GP_INVALID, "%s says that it is a %.*s, which has %llu numbers: more than the file can hold",
 		j->set->init, MODEL_SHOWN, j->saved.model, (unsigned long long)j->graph->param_elements);
@@ -251,7 +301,9 @@ static bool left_out(const struct gp_job *j, enum gp_insert_end end)
 	return (s->insert || s->insert_end[end]) && j->insertion.end[end].spec.sets == 0;
 }
 
-enum gp_status gp_job_init_fresh(struct gp_job *j, char *globs, size_t size, struct gp_err *err)
+/* What of the insertions the graph and the file of --init do not have in common, as globs for gp_weights_load_except;
+ * "": nothing. */
+static enum gp_status find_fresh(struct gp_job *j, char *globs, size_t size, struct gp_err *err)
 {
 	struct gp_st_file *f;
 	globs[0] = '\0';
@@ -268,5 +320,26 @@ enum gp_status gp_job_init_fresh(struct gp_job *j, char *globs, size_t size, str
 		tell_fresh(j, end, here);
 	}
 	gp_st_close(f);
+	return GP_OK;
+}
+
+enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err)
+{
+	const struct gp_job_settings *s = j->set;
+	const char *const head = s->init_skip ? s->init_skip : other_head(j);
+	struct gp_weights_report report;
+	char fresh[64], skip[SKIP_ROOM];
+	GP_TRY(gp_weights_new(j->graph, &j->init, err));
+	GP_TRY(find_fresh(j, fresh, sizeof fresh, err));
+	if (!head && !fresh[0])
+		return gp_weights_load(j->init, s->init, true, NULL, err);
+	if (snprintf(skip, sizeof skip, "%s%s%s", head ? head : "", head && fresh[0] ? "," : "", fresh) >= SKIP_ROOM)
+		GP_FAIL(err, GP_USAGE, "--init-skip has more than %d characters", SKIP_ROOM - 64);
+	gp_weights_init(j->init, (uint64_t)s->seed);
+	GP_TRY(gp_weights_load_except(j->init, s->init, skip, &report, err));
+	if (s->init_skip)
+		fprintf(stderr, "%s: %d tensors loaded, left out: %s\n", s->init, report.loaded, report.skipped_names);
+	else if (head)
+		tell_of_head(j, &report);
 	return GP_OK;
 }

@@ -21,9 +21,10 @@ enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset
 /* The insertions of the file, for a job that names none, and the cut where they stand. */
 enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err);
 /*
- * What of the insertions the graph and the file of --init do not have in common, as globs for
- * gp_weights_load_except; "": nothing. Lines on standard error say so. Notes in the job which insertions the file has.
+ * Behind that: loads the weights. The head is left out where the file's encoder and the model's have different ones,
+ * insertions where only one of file and model has them; lines on standard error say so. Notes in the job which
+ * insertions the file has.
  */
-enum gp_status gp_job_init_fresh(struct gp_job *j, char *globs, size_t size, struct gp_err *err);
+enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err);
 
 #endif

@@ -22,6 +22,8 @@ static enum gp_status take(void *out, size_t count, size_t size, struct gp_err *
 
 static enum gp_status allocate(struct gp_metrics *m, struct gp_err *err)
 {
+	if (m->words)
+		return GP_OK;
 	if (!m->values) {
 		GP_TRY(take(&m->labelled, (size_t)m->outputs, sizeof *m->labelled, err));
 		return take(&m->predicted, (size_t)m->outputs, sizeof *m->predicted, err);
@@ -35,7 +37,10 @@ static enum gp_status allocate(struct gp_metrics *m, struct gp_err *err)
 
 enum gp_status gp_metrics_init(struct gp_metrics *m, const struct gp_dataset *d, int outputs, struct gp_err *err)
 {
-	*m = (struct gp_metrics){.outputs = outputs, .values = gp_dataset_has_values(d), .room = gp_dataset_samples(d)};
+	*m = (struct gp_metrics){.outputs = outputs,
+				 .values = gp_dataset_has_values(d),
+				 .words = gp_dataset_labels(d) > 0,
+				 .room = gp_dataset_samples(d)};
 	gp_require(outputs >= 1 && (!m->values || outputs == 1));
 	const enum gp_status status = allocate(m, err);
 	if (status != GP_OK)
@@ -58,7 +63,7 @@ void gp_metrics_deinit(struct gp_metrics *m)
 void gp_metrics_begin(struct gp_metrics *m)
 {
 	m->samples = m->correct = 0;
-	if (m->values)
+	if (m->values || m->words)
 		return;
 	memset(m->labelled, 0, (size_t)m->outputs * sizeof *m->labelled);
 	memset(m->predicted, 0, (size_t)m->outputs * sizeof *m->predicted);
@@ -87,6 +92,8 @@ static void add_classes(struct gp_metrics *m, const float *rows, const int32_t *
 
 void gp_metrics_add(struct gp_metrics *m, const float *rows, const void *labels, int valid)
 {
+	if (m->words)
+		return;
 	if (m->values) {
 		gp_require(m->samples + (uint64_t)valid <= m->room);
 		memcpy(m->label + m->samples, labels, (size_t)valid * sizeof *m->label);
@@ -202,8 +209,9 @@ struct gp_scores gp_scores_of(struct gp_metrics *m, bool values, double loss_sum
 			      .acc = values ? NAN : share((double)correct, samples),
 			      .matthews = NAN,
 			      .pearson = NAN,
-			      .spearman = NAN};
-	if (!m || m->samples != samples)
+			      .spearman = NAN,
+			      .perplexity = m && m->words ? exp(share(loss_sum, samples)) : NAN};
+	if (!m || m->words || m->samples != samples)
 		return s;
 	s.matthews = gp_metrics_matthews(m);
 	s.pearson = gp_metrics_pearson(m);
@@ -220,6 +228,7 @@ json_t *gp_scores_json(json_t *object, const struct gp_scores *s)
 	json_object_set_new(object, "val_mcc", gp_json_number(s->matthews));
 	json_object_set_new(object, "val_pearson", gp_json_number(s->pearson));
 	json_object_set_new(object, "val_spearman", gp_json_number(s->spearman));
+	json_object_set_new(object, "val_perplexity", gp_json_number(s->perplexity));
 	return object;
 }
 
@@ -230,6 +239,8 @@ const char *gp_scores_text(const struct gp_scores *s, bool matthews, char text[G
 		gp_text_append(text, GP_SCORES_TEXT, "accuracy %.2f %%", 100 * s->acc);
 	if (matthews && isfinite(s->matthews))
 		gp_text_append(text, GP_SCORES_TEXT, ", Matthews correlation %.4f", s->matthews);
+	if (isfinite(s->perplexity))
+		gp_text_append(text, GP_SCORES_TEXT, ", perplexity %.2f", s->perplexity);
 	if (isfinite(s->pearson))
 		gp_text_append(text, GP_SCORES_TEXT, "Pearson correlation %.4f, Spearman %.4f", s->pearson,
 			       s->spearman);

@@ -14,6 +14,8 @@
 #ifndef GP_METRICS_H
 #define GP_METRICS_H
 
+#include <math.h>
+
 #include <jansson.h>
 
 #include "client/data/dataset.h"
@@ -22,6 +24,7 @@
 struct gp_metrics {
 	int outputs;   /* numbers in a row */
 	bool values;   /* rows are single values to predict; else scores of classes */
+	bool words;    /* a sample has several rows, scores of words to guess: nothing is kept of them */
 	uint32_t room; /* samples of an evaluation at most */
 	uint64_t samples, correct;
 	uint64_t *labelled, *predicted; /* (outputs): how often each class is the label, and the highest score */
@@ -49,10 +52,12 @@ double gp_metrics_spearman(struct gp_metrics *m);
 /* The figures of an evaluation; NaN where there is none of the kind. */
 struct gp_scores {
 	double loss, acc, matthews, pearson, spearman;
+	double perplexity; /* of words to guess: exp(loss) */
 };
+#define GP_NO_SCORES ((struct gp_scores){NAN, NAN, NAN, NAN, NAN, NAN})
 /* `m` NULL: no correlation is known. `loss_sum` and `correct` are over `samples`. */
 struct gp_scores gp_scores_of(struct gp_metrics *m, bool values, double loss_sum, uint64_t correct, uint64_t samples);
-/* Adds val_loss, val_acc, val_mcc, val_pearson and val_spearman to `object`; takes it. NULL for NULL. */
+/* Adds val_loss, val_acc, val_mcc, val_pearson, val_spearman and val_perplexity to `object`; takes it. NULL for NULL. */
 json_t *gp_scores_json(json_t *object, const struct gp_scores *s);
 #define GP_SCORES_TEXT 160
 /* "accuracy 86.21 %, Matthews correlation 0.5120"; `matthews`: whether that one is named; "" where there is nothing but a

@@ -332,7 +332,8 @@ enum gp_status gp_saved_model_describe(const char *settled, const struct gp_data
 	gp_dataset_preparation(d, &m.pictures);
 	if (m.pictures.shape.ndim == 0)
 		m.tokens = gp_dataset_shape(d)->dim[0];
-	GP_TRY(list_labels(d, &m.labels, err));
+	if (gp_dataset_classes(d) > 0)
+		GP_TRY(list_labels(d, &m.labels, err));
 	*out = m;
 	return GP_OK;
 }

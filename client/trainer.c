@@ -481,7 +481,7 @@ static enum gp_status run_to_the_end(struct run *r, struct gp_err *err)
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err)
 {
 	struct run r = {.spec = spec, .report = out, .begin_ns = gp_now_ns()};
-	*out = (struct gp_train_report){.left_out = spec->left_out, .val = {NAN, NAN, NAN, NAN, NAN}};
+	*out = (struct gp_train_report){.left_out = spec->left_out, .val = GP_NO_SCORES};
 	r.step_s = gp_calloc(remembered_steps(spec->total_steps), sizeof *r.step_s);
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);

@@ -12,6 +12,7 @@
 
 #include "client/bad_data.h"
 #include "client/commands/commands.h"
+#include "client/commands/train_command.h"
 #include "client/figures.h"
 #include "client/job.h"
 #include "client/job_insert.h"
@@ -22,8 +23,6 @@
 #include "client/trainer.h"
 #include "common/base/mem.h"
 #include "common/store/safetensors.h"
-
-#define PROGRAM "gpclient train"
 
 struct settings {
 	struct gp_job_settings job; /* first: the shared rows know its offsets */
@@ -262,14 +261,20 @@ static const struct gp_opt log_rows[] = {
 	 .help = "at the end, a table of times, GFLOP/s and GB/s per node of this side, on standard error"},
 };
 
-static const struct gp_opt_table table = {
-	.command = PROGRAM,
-	.synopsis = "(--server HOST:PORT | --local) (--model NAME | --init FILE) --data NAME [OPTION...]",
-	.about = "Trains a model. With --server the first and last blocks run here and the rest on\n"
-		 "gpserverd; with --local everything runs here.",
-	.examples = "  gpclient train --server 127.0.0.1:4400 --model mobilenetv2:width=0.5,stem=cifar \\\n"
-		    "      --data fashion-mnist --cut 1:-1 --codec sortquant:bits=6,split=2\n"
-		    "  gpclient train --local --model cnn --data fashion-mnist --epochs 3 --save cnn.safetensors\n",
+static const struct gp_train_command train_command = {
+	.about =
+		{
+			.command = "gpclient train",
+			.synopsis =
+				"(--server HOST:PORT | --local) (--model NAME | --init FILE) --data NAME [OPTION...]",
+			.about = "Trains a model. With --server the first and last blocks run here and the rest on\n"
+				 "gpserverd; with --local everything runs here.",
+			.examples =
+				"  gpclient train --server 127.0.0.1:4400 --model mobilenetv2:width=0.5,stem=cifar \\\n"
+				"      --data fashion-mnist --cut 1:-1 --codec sortquant:bits=6,split=2\n"
+				"  gpclient train --local --model cnn --data fashion-mnist --epochs 3 --save "
+				"cnn.safetensors\n",
+		},
 };
 
 #define ROWS(rows)                                                                                                     \
@@ -320,18 +325,55 @@ static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 					    ROWS(training_rows),  gp_job_codec_rows,       gp_job_grad_rows,
 					    gp_job_insert_rows,   ROWS(checkpoint_rows),   gp_job_output_rows,
 					    gp_job_progress_rows, ROWS(log_rows)};
-	struct gp_opt_table t = table;
+	struct gp_opt_table t = {.command = train_command.about.command};
 	t.opt = rows;
 	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
 	return t;
 }
 
-static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
-			    struct gp_err *err)
+static bool is_left_out(const struct gp_train_command *c, const char *name)
+{
+	for (int i = 0; c->left_out && c->left_out[i]; i++)
+		if (strcmp(c->left_out[i], name) == 0)
+			return true;
+	return false;
+}
+
+static void set_initial(const struct gp_train_command *c, struct gp_opt *row)
+{
+	for (int i = 0; c->initial && c->initial[i].name; i++) {
+		if (strcmp(c->initial[i].name, row->name) != 0)
+			continue;
+		row->initial = c->initial[i].initial;
+		row->help = c->initial[i].help ? c->initial[i].help : row->help;
+	}
+}
+
+/* The rows of `train` as the command has them. */
+static struct gp_opt_table rows_of(const struct gp_train_command *c, struct gp_opt rows[GP_OPT_MAX])
+{
+	struct gp_opt_table t = join_rows(rows);
+	int kept = 0;
+	for (int i = 0; i < t.count; i++)
+		if (!is_left_out(c, rows[i].name)) {
+			rows[kept] = rows[i];
+			set_initial(c, &rows[kept++]);
+		}
+	t.command = c->about.command;
+	t.synopsis = c->about.synopsis;
+	t.about = c->about.about;
+	t.examples = c->about.examples;
+	t.count = kept;
+	return t;
+}
+
+static enum gp_status parse(const struct gp_train_command *c, int argc, char **argv, struct settings *set,
+			    struct gp_options_result *r, struct gp_err *err)
 {
 	struct gp_opt rows[GP_OPT_MAX];
-	const struct gp_opt_table t = join_rows(rows);
+	const struct gp_opt_table t = rows_of(c, rows);
 	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	set->job.masked_words = c->masked_words;
 	set->augment_asked = set->augment && gp_options_given(&t, r, "augment");
 	return check_optimizer_flags(&t, set, r, err);
 }
@@ -724,12 +766,12 @@ static int exit_of(enum gp_status status)
 	return status == GP_CANCELED && stop_signal ? 128 + stop_signal : gp_status_exit(status);
 }
 
-int gp_cmd_train(int argc, char **argv)
+int gp_train_command(const struct gp_train_command *c, int argc, char **argv)
 {
 	struct training t = {.argc = argc, .argv = argv};
 	struct gp_options_result given;
 	struct gp_err err = {0};
-	enum gp_status status = parse(argc, argv, &t.set, &given, &err);
+	enum gp_status status = parse(c, argc, argv, &t.set, &given, &err);
 	if (status == GP_OK && !given.help) {
 		status = prepare(&t, &err);
 		if (status == GP_OK)
@@ -739,7 +781,12 @@ int gp_cmd_train(int argc, char **argv)
 		status = clean_up(&t, status, &err);
 	}
 	if (status != GP_OK)
-		gp_err_print(&err, PROGRAM);
+		gp_err_print(&err, c->about.command);
 	gp_options_free(&given);
 	return exit_of(status);
+}
+
+int gp_cmd_train(int argc, char **argv)
+{
+	return gp_train_command(&train_command, argc, argv);
 }

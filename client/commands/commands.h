@@ -19,6 +19,7 @@ int gp_cmd_train(int argc, char **argv);
  * and where it ran. GP_INVALID where they cannot be. `r` keeps the texts. */
 enum gp_status gp_cmd_train_read_run(const struct gp_pairs *spec, struct gp_job_settings *job, struct gp_optim *optim,
 				     struct gp_options_result *r, struct gp_err *err);
+int gp_cmd_pretrain(int argc, char **argv);
 int gp_cmd_eval(int argc, char **argv);
 int gp_cmd_infer(int argc, char **argv);
 int gp_cmd_data(int argc, char **argv);

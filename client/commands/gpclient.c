@@ -20,6 +20,7 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{"train", "train a model, split over a server or locally", gp_cmd_train},
+	{"pretrain", "train an encoder to guess masked words of plain text", gp_cmd_pretrain},
 	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
 	{"infer", "labels and probabilities of pictures or other samples", gp_cmd_infer},
 	{"data", "check all files of a dataset", gp_cmd_data},

@@ -44,6 +44,8 @@ void gp_model_compare(const char *settled, const char *other, struct gp_model_di
 /* Takes `key` and its value out of the text of a model, in place. */
 void gp_model_spec_drop(char *spec, const char *key);
 
+/* Whether the text of a model, as it was settled or given, has lm=1. */
+bool gp_model_guesses_words(const char *spec);
 /* Masked positions of a row of so many tokens: 15 %, rounded, and at least 1. */
 int64_t gp_model_masked(int64_t tokens);
 

@@ -40,6 +40,12 @@ static bool find_pair(const char *spec, struct gp_text key, struct gp_text *valu
 	return false;
 }
 
+bool gp_model_guesses_words(const char *spec)
+{
+	struct gp_text value;
+	return find_pair(spec, gp_text_of("lm"), &value) && gp_text_is(value, "1");
+}
+
 static void note_difference(struct gp_model_difference *d, struct gp_text key)
 {
 	static const char *const harmless[] = {"cuts", "dropout", "attention_dropout", "tokens"};

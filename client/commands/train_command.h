@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What `gpclient train` and the commands that train something else in the same
+ * way share: cmd_train.c runs them all, and each says here what is its own.
+ *
+ * Threads: the main thread. Test: tests/e2e
+ */
+#ifndef GP_TRAIN_COMMAND_H
+#define GP_TRAIN_COMMAND_H
+
+#include "common/options/options.h"
+
+struct gp_train_command {
+	struct gp_opt_table about;   /* its name, synopsis, text and examples; no rows */
+	const char *const *left_out; /* options of `train` that it does not have; the last one is NULL */
+	/* Options of `train` that begin with another value; the last name is NULL. `help` NULL: as there. */
+	const struct gp_train_default {
+		const char *name, *initial, *help;
+	} * initial;
+	bool masked_words; /* the model is a masked language model: struct gp_job_settings */
+};
+
+/* As the commands of commands.h. */
+int gp_train_command(const struct gp_train_command *c, int argc, char **argv);
+
+#endif
