@@ -208,6 +208,25 @@ refuses 2 "cut 'type3' of roberta is neither H:T, two block numbers, nor one of 
 	--model $encoder --cut type3 "${texts[@]}"
 refuses 2 "no parameter of roberta is named 'embeddings" train --local --model $encoder --freeze 'embeddings.*' "${texts[@]}"
 
+# Masked words.
+for i in $(seq 20); do echo "some words $i"; done >"$work/plain.txt"
+printf '\n \n' >"$work/blank.txt"
+plain=(--data "text:$work/plain.txt,max=16" "${texts[@]:2}")
+refuses 2 'model cnn cannot guess masked words; roberta and bert can' pretrain --local --model cnn "${plain[@]}"
+refuses 2 'pretrain guesses masked words of plain text: --data text:FILE, not tsv' pretrain --local --model $encoder "${texts[@]}"
+refuses 2 'nothing but masked words to guess, which takes a language model' train --local --model $encoder "${plain[@]}"
+refuses 2 'nothing but masked words to guess, which takes a language model' pretrain --local --model $encoder,lm=0 "${plain[@]}"
+refuses 2 'guesses masked words .lm=1., which takes --data text:FILE, not tsv' train --local --model $encoder,lm=1 "${texts[@]}"
+refuses 2 'dataset text needs --tokenizer DIR' pretrain --local --model $encoder --data "text:$work/plain.txt"
+refuses 2 'unknown flag --augment' pretrain --local --model $encoder "${plain[@]}" --augment
+refuses 2 "part: '0/3' is not I/N" pretrain --local --model $encoder --data "text:$work/plain.txt,part=0/3" "${texts[@]:2}"
+refuses 3 'cannot open .*no/such' pretrain --local --model $encoder --data text:no/such "${texts[@]:2}"
+refuses 3 'cannot open .*no/such' pretrain --local --model $encoder --data "text:$work/plain.txt,val=no/such" "${texts[@]:2}"
+refuses 3 'blank.txt: there is no text in it' pretrain --local --model $encoder --data "text:$work/blank.txt" "${texts[@]:2}"
+refuses 3 'has 18 training samples, fewer than one batch of 19' pretrain --local --model $encoder "${plain[@]}" --batch 19 --chunks 1
+refuses 2 'names one of roberta.embeddings.word_embeddings.weight and lm_head.decoder.weight, which are one weight: name both' \
+	pretrain --local --model $encoder --freeze 'roberta.*' "${plain[@]}"
+
 # Texts of data.
 data_refuses() { # STATUS PATTERN DATA
 	refuses "$1" "$2" train --local --model cnn --data "$3"
