@@ -7,7 +7,7 @@
  * gradient is added to that of the other. So both stay equal to the last bit, and
  * the norm of the gradients, weight decay and the optimizer know of one alone.
  *
- * Of a graph without such a pair, and of frozen ones, calls do nothing.
+ * Where a graph has no such pair, or it is frozen, calls do nothing.
  *
  * Threads: that of the plans. Test: tests/unit/test_tie.c
  */

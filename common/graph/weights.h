@@ -35,7 +35,8 @@ struct gp_weights_report {
 };
 
 /*
- * Reads every parameter of the graph from the file by name, but one that follows another (gp_graph_tie) as that one; F32, F16, BF16 and
+ * Reads every parameter of the graph from the file by name, but one that
+ * follows another (gp_graph_tie) as that one; F32, F16, BF16 and
  * F64 are converted. A name may lack the model's ("embeddings..." for
  * "roberta.embeddings..."), and weight and bias of a LayerNorm may be called gamma
  * and beta, as Hugging Face's files have it. Tensors named *.num_batches_tracked

@@ -165,6 +165,13 @@ log_lines "the log, values" "$work/values.log"
 run "$work/eval" eval --no-progress --local "${values[@]}" --init "$work/values.safetensors" --json
 compare "eval, values" "$work/eval" eval "Figures of a run"
 equal "no accuracy of values" "$(json_get "$work/eval" val_acc)$(json_get "$work/eval" val_mcc)" nullnull
+words=(--data "text:$work/values.tsv,val=$work/values.tsv,max=8" "${values[@]:2}")
+run "$work/train" pretrain --no-progress --local --model roberta:layers=1,dim=8,heads=2,ffn=8 "${words[@]}" --steps 2 --json \
+	--save "$work/words.safetensors" --log-json "$work/words.log"
+compare "pretrain" "$work/train" train "Figures of a run"
+log_lines "the log, masked words" "$work/words.log"
+run "$work/eval" eval --no-progress --local "${words[@]}" --init "$work/words.safetensors" --json
+compare "eval, masked words" "$work/eval" eval "Figures of a run"
 echo 'a b' >"$work/lines.txt"
 run "$work/infer" infer --local --threads 1 --tokenizer "$source_dir/tests/golden/tokens/wordpiece" \
 	--init "$work/values.safetensors" --json "$work/lines.txt"
