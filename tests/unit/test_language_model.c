@@ -14,6 +14,7 @@
 #include "client/models/models.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
+#include "common/graph/tie.h"
 #include "common/graph/device.h"
 #include "common/graph/weights.h"
 #include "common/store/safetensors.h"
@@ -230,6 +231,21 @@ static void check_gradients(const struct bed *b)
 	}
 }
 
+/* The model's own sum of both, on which its optimizer works (common/graph/tie.h). */
+static void check_tied_gradient(const struct bed *b)
+{
+	struct gp_tie tie;
+	const struct gp_st_tensor *t = find(b->net, "grad.", b->net->words);
+	if (!b->net->tied)
+		return;
+	OK(gp_tie_find(b->graph, b->plan, b->plan, &tie, &err));
+	OK(gp_tie_gradients(&tie, &err));
+	float *want = reference(t), *got = gradient_of(b, b->net->words);
+	expect_close(b, "the sum of both gradients", relative_l2(got, want, t->count), GRADIENT_TOLERANCE);
+	gp_free(want);
+	gp_free(got);
+}
+
 static void check_network(struct bed *b, const char *device, int threads)
 {
 	struct gp_loss_result sum = {0};
@@ -240,6 +256,7 @@ static void check_network(struct bed *b, const char *device, int threads)
 		add_chunk(b, first, scale, &sum);
 	check_loss(b, &sum);
 	check_gradients(b);
+	check_tied_gradient(b);
 	close_bed(b);
 }
 

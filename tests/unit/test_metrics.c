@@ -136,6 +136,11 @@ static void the_figures_are_told_as_they_are_there(void **state)
 	s = gp_scores_of(NULL, true, 3, 0, 4);
 	assert_true(isnan(s.acc));
 	assert_string_equal(gp_scores_and_loss(&s, true, text), "loss 0.7500");
+	struct gp_metrics words = {.words = true};
+	gp_metrics_add(&words, NULL, NULL, 4); /* rows of words are not looked at */
+	s = gp_scores_of(&words, false, 4 * log(20), 1, 4);
+	assert_string_equal(gp_scores_and_loss(&s, true, text), "accuracy 25.00 %, perplexity 20.00, loss 2.9957");
+	s = gp_scores_of(NULL, true, 3, 0, 4);
 	s.pearson = s.spearman = 0.25;
 	assert_string_equal(gp_scores_and_loss(&s, true, text),
 			    "Pearson correlation 0.2500, Spearman 0.2500, loss 0.7500");
