@@ -35,7 +35,8 @@
 struct gp_device;
 struct gp_plan;
 struct gp_codec_device;
-struct gp_stop; /* common/base/stop.h */
+struct gp_decays; /* common/graph/decay.h */
+struct gp_stop;   /* common/base/stop.h */
 
 enum gp_mode {
 	GP_TRAIN, /* batch statistics, dropout, activations kept for backward */
@@ -72,15 +73,16 @@ enum gp_plan_buf {
 };
 
 struct gp_plan_spec {
-	const struct gp_graph *graph; /* must outlive the plan */
-	int batch;                    /* samples per chunk */
-	int slots;                    /* chunks in flight, >= 1 */
-	bool train;                   /* false: forward only, one shared set of activations */
-	uint64_t grad_inputs;         /* bit i: backward gives the gradient of input i, which is f32 */
-	uint64_t seed;                /* dropout, and initial parameters */
-	struct gp_optim optim;        /* when train */
-	bool undo;                    /* when train: step_undo will be called */
-	bool calibrate;               /* forwards with GP_CALIBRATE will come */
+	const struct gp_graph *graph;   /* must outlive the plan */
+	int batch;                      /* samples per chunk */
+	int slots;                      /* chunks in flight, >= 1 */
+	bool train;                     /* false: forward only, one shared set of activations */
+	uint64_t grad_inputs;           /* bit i: backward gives the gradient of input i, which is f32 */
+	uint64_t seed;                  /* dropout, and initial parameters */
+	struct gp_optim optim;          /* when train */
+	const struct gp_decays *decays; /* (optional) outlives the plan: what updates make of gradients, see decay.h */
+	bool undo;                      /* when train: step_undo will be called */
+	bool calibrate;                 /* forwards with GP_CALIBRATE will come */
 	enum gp_loss_kind loss;
 	enum gp_precision precision; /* GP_DEVICE where the device lacks it */
 	bool params_given; /* every parameter is set before anything is computed: none is drawn, all are zero */
@@ -194,7 +196,8 @@ struct gp_device_ops {
 	/* Every accumulated gradient times `factor`; every element limited to [-limit, limit] (NaN stays). See clip.h. */
 	enum gp_status (*grad_scale)(struct gp_plan *plan, float factor, struct gp_err *err);
 	enum gp_status (*grad_clamp)(struct gp_plan *plan, float limit, struct gp_err *err);
-	/* One optimizer update with rate `lr`, then gradients are zero again. No clipping: gp_clip_update does both. */
+	/* One optimizer update with rate `lr`, of gradients that spec.decays has changed first; then gradients are zero
+	 * again. No clipping: gp_clip_update does both. */
 	enum gp_status (*optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);
 	/* As queue_backward, of an update: `wait` for GP_SLOT_UPDATE. Forwards of the next step may follow at once. */
 	enum gp_status (*queue_optim_step)(struct gp_plan *plan, float lr, struct gp_err *err);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "common/base/mem.h"
+#include "common/graph/graph_copy.h"
 #include "common/graph/op.h"
 
 /* --- parts ------------------------------------------------------------------------------------------------------ */
@@ -57,21 +58,6 @@ static enum gp_status add_inputs(struct gp_graph *p, struct borders *b, struct g
 	return GP_OK;
 }
 
-/* How parameters start, and which of them are trained, may differ from what the op says. */
-static void copy_params(struct gp_graph *p, const struct gp_graph *g, const struct gp_node *from)
-{
-	const int first = p->node[p->nodes - 1].first_param;
-	for (int i = 0; i < from->params; i++) {
-		const struct gp_param *q = &g->param[from->first_param + i];
-		struct gp_param *to = &p->param[first + i];
-		to->init = q->init;
-		to->init_scale = q->init_scale;
-		to->trained = q->trained;
-		to->decay = q->decay;
-		to->follows = q->follows;
-	}
-}
-
 enum gp_status gp_graph_copy_node(struct gp_graph *to, const struct gp_graph *from, int node, int *index,
 				  struct gp_err *err)
 {
@@ -80,7 +66,7 @@ enum gp_status gp_graph_copy_node(struct gp_graph *to, const struct gp_graph *fr
 	for (int k = 0; k < n.inputs; k++)
 		n.in[k] = index[n.in[k]];
 	GP_TRY(gp_graph_add(to, &n, &value, err));
-	copy_params(to, from, &from->node[node]);
+	gp_graph_copy_params(to, from, &from->node[node]);
 	for (int k = 0; k < n.outputs; k++)
 		index[n.first_value + k] = value + k;
 	return GP_OK;

@@ -190,6 +190,69 @@ enum gp_status gp_snapshot_load_codec(const struct gp_st_file *f, const char *na
 	return GP_OK;
 }
 
+/* --- from one plan to another ------------------------------------------------------------------------------------- */
+
+static bool is_part_of(const struct gp_shape *part, const struct gp_shape *whole)
+{
+	if (part->ndim != 2 || whole->ndim != 2)
+		return gp_shape_equal(part, whole);
+	return part->dim[0] <= whole->dim[0] && part->dim[1] <= whole->dim[1];
+}
+
+/* The first rows and columns, side by side. */
+static void cut_matrix(const float *from, const struct gp_shape *whole, const struct gp_shape *part, float *to)
+{
+	const size_t columns = (size_t)part->dim[1];
+	for (int64_t row = 0; row < part->dim[0]; row++)
+		memcpy(to + (size_t)row * columns, from + row * whole->dim[1], columns * sizeof *to);
+}
+
+static enum gp_status move_array(const struct gp_st_item *item, struct gp_plan *plan, int index, int which, float *room,
+				 struct gp_err *err)
+{
+	const struct gp_param *p = &plan->spec.graph->param[index];
+	char name[NAME_ROOM];
+	if (strcmp(item->name, array_name(name, which, p)) != 0 || !is_part_of(&p->shape, &item->shape))
+		GP_FAIL(err, GP_INTERNAL, "'%s' of the plan before has no part '%s'", item->name, name);
+	if (gp_shape_equal(&p->shape, &item->shape))
+		return set_array(plan, index, which, item->data, err);
+	cut_matrix(item->data, &item->shape, &p->shape, room);
+	return set_array(plan, index, which, room, err);
+}
+
+static enum gp_status move_arrays(const struct gp_snapshot *s, struct gp_plan *plan, float *room, struct gp_err *err)
+{
+	const struct gp_graph *g = plan->spec.graph;
+	int at = 0;
+	for (int i = 0; i < g->params; i++) {
+		const int arrays = g->param[i].trained ? plan->ops->optim_states(plan) : 0;
+		for (int which = -1; which < arrays; which++) {
+			if (at == s->count)
+				GP_FAIL(err, GP_INTERNAL, "the plan before had nothing of %s", g->param[i].name);
+			GP_TRY(move_array(&s->item[at++], plan, i, which, room, err));
+		}
+	}
+	return GP_OK;
+}
+
+enum gp_status gp_snapshot_move_plan(const struct gp_snapshot *s, uint64_t steps, struct gp_plan *plan,
+				     struct gp_err *err)
+{
+	const struct gp_graph *g = plan->spec.graph;
+	uint64_t largest = 1;
+	void *room;
+	for (int i = 0; i < g->params; i++)
+		largest = g->param[i].count > largest ? g->param[i].count : largest;
+	GP_TRY(gp_alloc_array(&room, largest, sizeof(float), err));
+	const enum gp_status status = move_arrays(s, plan, room, err);
+	gp_free(room);
+	GP_TRY(status);
+	plan->ops->optim_count_set(plan, steps);
+	return GP_OK;
+}
+
+/* --- to the beginning --------------------------------------------------------------------------------------------- */
+
 static enum gp_status begin_values(struct gp_plan *plan, const struct gp_weights *from, struct gp_err *err)
 {
 	const struct gp_graph *g = plan->spec.graph;

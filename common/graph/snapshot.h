@@ -41,6 +41,12 @@ enum gp_status gp_snapshot_load_plan(const struct gp_st_file *f, uint64_t steps,
 				     struct gp_err *err);
 enum gp_status gp_snapshot_load_codec(const struct gp_st_file *f, const char *name, struct gp_codec *c,
 				      struct gp_err *err);
+/*
+ * What gp_snapshot_add_plan took of a plan that is `steps` updates old, into one of a graph with the same parameters and
+ * optimizer, where matrices may have fewer rows or columns: then the first ones of each are kept.
+ */
+enum gp_status gp_snapshot_move_plan(const struct gp_snapshot *s, uint64_t steps, struct gp_plan *plan,
+				     struct gp_err *err);
 /* The plan as plan_new made it, or with the values of `init` where that is not NULL. */
 enum gp_status gp_snapshot_begin_plan(struct gp_plan *plan, const struct gp_weights *init, struct gp_err *err);
 

@@ -4,12 +4,14 @@
  * operations are those of torch.optim (PyTorch 1.13): SGD with momentum,
  * Nesterov and weight decay; Adam and AdamW without amsgrad. Moments begin at
  * zero, which makes the first momentum buffer the gradient itself.
- * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_optim_steps.c, tests/unit/test_cpu_undo.c
+ * Tests: tests/unit/test_cpu_ops.c, tests/unit/test_optim_steps.c, tests/unit/test_cpu_undo.c,
+ * tests/unit/test_decay.c
  */
 #include <math.h>
 #include <omp.h>
 #include <string.h>
 
+#include "common/graph/decay.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/plan/cpu_profile.h"
@@ -97,6 +99,14 @@ enum gp_status gp_cpu_dense_grad(struct cpu_plan *p, int index, const float **ou
 	return n->op->grad_dense(p, n, (float *)p->scratch, err);
 }
 
+/* `grad` lies in the plan's own memory, as it is or as a dense copy. */
+static void replace_grad(const struct cpu_plan *p, int index, const float *grad)
+{
+	struct gp_decay_rule rule;
+	if (gp_decays_rule(p->base.spec.decays, p->base.spec.graph, index, p->optim_steps - 1, &rule))
+		gp_decay_replace(&rule, (float *)grad);
+}
+
 static enum gp_status update_param(struct cpu_plan *p, int index, float lr, struct gp_err *err)
 {
 	const struct gp_param *q = &p->base.spec.graph->param[index];
@@ -112,6 +122,7 @@ static enum gp_status update_param(struct cpu_plan *p, int index, float lr, stru
 		u.root_scale = (float)(1.0 / sqrt(1.0 - pow(o->beta2, t)));
 	}
 	GP_TRY(gp_cpu_dense_grad(p, index, &u.grad, err));
+	replace_grad(p, index, u.grad);
 	gp_cpu_parallel(gp_cpu_parts(p->threads, u.n), update_part, &u);
 	return GP_OK;
 }

@@ -6,6 +6,7 @@
  */
 #include <math.h>
 
+#include "common/graph/decay.h"
 #include "kernels/cuda/ops/k_optim.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
 #include "kernels/cuda/plan/cuda_profile.h"
@@ -51,6 +52,24 @@ static struct gpk_update describe(const struct cuda_plan *p, float lr)
 	return u;
 }
 
+/* Weights of linear layers lie as PyTorch has them. */
+static void replace_grads(const struct cuda_plan *p, struct gp_rt_stream *stream)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	struct gp_decay_rule rule;
+	for (int i = 0; p->base.spec.decays && i < g->params; i++) {
+		if (!gp_decays_rule(p->base.spec.decays, g, i, p->optim_steps - 1, &rule))
+			continue;
+		const struct gpk_signs r = {.grad = p->grads + p->param[i].offset,
+					    .rows = rule.rows,
+					    .columns = rule.columns,
+					    .first_row = rule.first_row,
+					    .first_column = rule.first_column,
+					    .l1 = rule.l1};
+		gpk_replace_by_signs(stream, &r);
+	}
+}
+
 enum gp_status gp_cuda_queue_optim_step(struct gp_plan *plan, float lr, struct gp_err *err)
 {
 	struct cuda_plan *p = (struct cuda_plan *)plan;
@@ -58,7 +77,9 @@ enum gp_status gp_cuda_queue_optim_step(struct gp_plan *plan, float lr, struct g
 	const uint64_t start = gp_cuda_profile_clock(p);
 	p->optim_steps++;
 	const struct gpk_update u = describe(p, lr);
-	gpk_optim_step(gp_cuda_behind_all(p), &u);
+	struct gp_rt_stream *const stream = gp_cuda_behind_all(p);
+	replace_grads(p, stream);
+	gpk_optim_step(stream, &u);
 	gp_cuda_bn_end_step(p);
 	gp_rt_event_record(p->update_done, p->stream);
 	p->packs_stale = true; /* narrow copies were made with the update */

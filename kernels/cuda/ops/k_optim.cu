@@ -105,6 +105,24 @@ extern "C" void gpk_optim_step(struct gp_rt_stream *s, const struct gpk_update *
 		GPK_LAUNCH(s, update<adam>, blocks, THREADS, 0, *u);
 }
 
+/* --- decaying insertions ------------------------------------------------------------------------------------------ */
+
+GPK_KERNEL replace(struct gpk_signs r)
+{
+	const int64_t width = r.columns - r.first_column, n = (r.rows - r.first_row) * width;
+	for (int64_t i = first_index(); i < n; i += index_step()) {
+		float *g = r.grad + (r.first_row + i / width) * r.columns + r.first_column + i % width;
+		*g = -r.l1 * (float)((*g > 0.0f) - (*g < 0.0f));
+	}
+}
+
+extern "C" void gpk_replace_by_signs(struct gp_rt_stream *s, const struct gpk_signs *r)
+{
+	const int64_t n = (r->rows - r->first_row) * (r->columns - r->first_column);
+	if (n > 0)
+		GPK_LAUNCH(s, replace, gpk_blocks(n, THREADS, MOST_BLOCKS), THREADS, 0, *r);
+}
+
 /* --- clipping ----------------------------------------------------------------------------------------------------- */
 
 GPK_KERNEL scale(float *x, float factor, int64_t n)

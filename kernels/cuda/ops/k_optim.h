@@ -34,6 +34,14 @@ struct gpk_update {
 };
 void gpk_optim_step(struct gp_rt_stream *s, const struct gpk_update *u);
 
+/* grad (rows, columns) becomes -l1 * sign(grad), from first_row and first_column on. */
+struct gpk_signs {
+	float *grad;
+	int64_t rows, columns, first_row, first_column;
+	float l1;
+};
+void gpk_replace_by_signs(struct gp_rt_stream *s, const struct gpk_signs *r);
+
 /* x *= factor; |x| limited, NaN stays. */
 void gpk_scale(struct gp_rt_stream *s, float *x, float factor, int64_t n);
 void gpk_clamp(struct gp_rt_stream *s, float *x, float limit, int64_t n);

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A copy of a graph in which some shapes differ: the same nodes, values, blocks, parameters' names and outputs, with
+ * attributes and types of inputs that the caller changes on the way. Everything else follows from the ops (op.h), so
+ * that a change which cannot be is an error and not another graph.
+ *
+ * Threads: any; pure functions. Test: tests/unit/test_decay.c
+ */
+#ifndef GP_GRAPH_COPY_H
+#define GP_GRAPH_COPY_H
+
+#include "common/graph/graph.h"
+
+/* What to change: both may be NULL. */
+struct gp_graph_edit {
+	void (*input)(void *arg, int input, struct gp_type *type); /* of one sample */
+	void (*node)(void *arg, struct gp_node *n);                /* its attributes alone */
+	void *arg;
+};
+
+/* GP_INVALID: with these shapes the graph is none. */
+enum gp_status gp_graph_copy(const struct gp_graph *g, const struct gp_graph_edit *edit, struct gp_graph **out,
+			     struct gp_err *err);
+/* Of the last node of `to`, which is a copy of `from` in g: how its parameters start, and which of them are trained, may
+ * differ from what the op says. */
+void gp_graph_copy_params(struct gp_graph *to, const struct gp_graph *g, const struct gp_node *from);
+
+#endif
