@@ -182,7 +182,7 @@ static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err
 {
 	const struct gp_client_open *o = s->open;
 	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
-	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
+	struct gp_session_parts parts;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	if (o->spec->window > s->window_limit && o->window_given)
 		GP_FAIL(err, GP_INVALID, "--window %d is over the server's limit of %d", o->spec->window,
@@ -191,7 +191,7 @@ static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err
 	GP_TRY(gp_graph_to_msg(o->body, &open.graph, err));
 	struct gp_session_spec spec = *o->spec;
 	spec.window = s->window;
-	gp_session_spec_write(&spec, &open, &optimizer);
+	gp_session_spec_write(&spec, &open, &parts);
 	open.weights = sends_weights(s) ? (uint32_t)o->body->params : 0;
 	open.restore_step = s->steps;
 	open.state_hash = s->steps > 0 ? s->frames->state_hash(s->arg) : 0;
@@ -356,12 +356,23 @@ static enum gp_status note_checkpoint(struct gp_client_session *s, const Gpsplit
 	return s->frames->checkpointed(s->arg, m->step, text, err);
 }
 
+static enum gp_status check_ranks(const struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
+{
+	const struct gp_decay_ranks *r = &s->last_commit.ranks;
+	if (m->n_rank != (size_t)r->count ||
+	    (r->count > 0 && memcmp(m->rank, r->rank, m->n_rank * sizeof *m->rank) != 0))
+		GP_FAIL(err, GP_PROTO, "server %s does not have the ranks that commit of step %llu has named",
+			s->open->server, (unsigned long long)m->step);
+	return GP_OK;
+}
+
 static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
 {
 	const uint64_t step = m->step;
 	if (s->committed >= s->steps || step != s->committed)
 		GP_FAIL(err, GP_PROTO, "the server committed step %llu, which was not asked for",
 			(unsigned long long)step);
+	GP_TRY(check_ranks(s, m, err));
 	s->committed++;
 	s->all_committed = s->committed == s->steps;
 	gp_client_session_gain(s);
@@ -390,6 +401,8 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
 	if (!m->calibrates && o->spec->calibrates)
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to take statistics anew (--recalibrate)", o->server);
+	if (!m->decays && o->spec->decays.count > 0)
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to change ranks (--insert decay)", o->server);
 	s->takes_lengths = m->lengths && o->spec->lengths;
 	if (o->spec->lengths && !m->lengths)
 		gp_log(session, GP_LOG_WARN,
@@ -638,19 +651,24 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 static enum gp_status send_commit(struct gp_client_session *s, struct gp_err *err)
 {
 	const struct gp_client_commit *c = &s->last_commit;
-	return check_sent(s, gp_control_send_commit(s->ch, c->step, c->lr, c->grad_norm, c->checkpoint, err), err);
+	return check_sent(s, gp_control_send_commit(s->ch, c->step, c->lr, c->grad_norm, c->checkpoint, &c->ranks, err),
+			  err);
 }
 
-enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, double grad_norm,
-					bool checkpoint, struct gp_err *err)
+enum gp_status gp_client_session_commit(struct gp_client_session *s, const struct gp_client_commit *c,
+					struct gp_err *err)
 {
-	gp_require(step == s->steps && s->committed == s->steps);
-	s->last_commit =
-		(struct gp_client_commit){.step = step, .lr = lr, .grad_norm = grad_norm, .checkpoint = checkpoint};
+	gp_require(c->step == s->steps && s->committed == s->steps);
+	s->last_commit = *c;
 	s->steps++;
 	s->all_committed = false;
 	enum gp_status status = s->linked ? send_commit(s, err) : GP_OK;
 	return status == GP_PEER ? GP_OK : status; /* lost: said again when the session is resumed */
+}
+
+void gp_client_session_set_body(struct gp_client_session *s, const struct gp_graph *body)
+{
+	s->body = body;
 }
 
 enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_err *err)

@@ -84,6 +84,7 @@ struct gp_client_commit {
 	float lr;
 	double grad_norm;
 	bool checkpoint;
+	struct gp_decay_ranks ranks; /* from here on, where the step changes any */
 };
 
 /* Links that broke one after the other, while no step was committed, no chunk of an evaluation answered, and no tensor came
@@ -177,8 +178,10 @@ void gp_client_session_take_failure(struct gp_client_session *s, enum gp_status 
 /* Sends COMMIT. From here on the step is done: the caller makes its own update whatever becomes of the link. The
  * server must have committed every earlier step (gp_client_session_settle). grad_norm: 0 without clip_norm.
  * `checkpoint`: this side has a checkpoint of the state after the step, and the server is to write its own. */
-enum gp_status gp_client_session_commit(struct gp_client_session *s, uint64_t step, float lr, double grad_norm,
-					bool checkpoint, struct gp_err *err);
+enum gp_status gp_client_session_commit(struct gp_client_session *s, const struct gp_client_commit *c,
+					struct gp_err *err);
+/* The body as it is from here on, where ranks have changed: its parameters' shapes are those that will be fetched. */
+void gp_client_session_set_body(struct gp_client_session *s, const struct gp_graph *body);
 /* Waits for every COMMITTED. */
 enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_err *err);
 /* The engine went back to this step (restart, above); `again`: even where it is the one that it was at, something that came

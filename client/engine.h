@@ -130,7 +130,8 @@ struct gp_engine_ops {
 	 * Labels are not looked at. The caller gives the batch back. */
 	enum gp_status (*predict)(struct gp_engine *e, struct gp_loader *loader, float *out, struct gp_batch **batch,
 				  struct gp_err *err);
-	/* Waits until everything is committed, then reads every parameter into w (of spec.graph). */
+	/* Waits until everything is committed, then reads every parameter into w (of spec.graph), which gets the shapes that
+	 * they have by now (gp_weights_fit). */
 	enum gp_status (*get_weights)(struct gp_engine *e, struct gp_weights *w, struct gp_err *err);
 	void (*figures)(struct gp_engine *e, struct gp_engine_figures *out);
 	/* (optional) Tables of times per node, when spec.profile. Not during a step. */

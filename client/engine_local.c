@@ -15,6 +15,7 @@
 #include "common/graph/tie.h"
 #include "common/base/mem.h"
 #include "common/graph/plan_profile.h"
+#include "common/graph/plan_replace.h"
 #include "kernels/device_registry.h"
 
 /* With a device that works by itself a chunk begins while the backward of the one before is under way, in turn. */
@@ -24,6 +25,7 @@ struct local_engine {
 	struct gp_engine base;
 	struct gp_device *device;
 	struct gp_plan *plan;
+	struct gp_graph *ranked; /* the model with the ranks of now, where decays have changed them; NULL: spec.graph */
 	const struct gp_plan_profile *profile;
 	struct gp_batch_map map; /* of the batch at hand */
 	bool queued[SLOTS];      /* the slot's backward is under way */
@@ -131,6 +133,56 @@ static enum gp_status measure_norm(struct local_engine *e, double *norm, struct 
 	return GP_OK;
 }
 
+/* --- ranks. PROTOCOL.md section 5.3, as the server does it --------------------------------------------------------- */
+
+static const struct gp_graph *graph_of(const struct local_engine *e)
+{
+	return e->ranked ? e->ranked : e->base.spec.graph;
+}
+
+static struct gp_plan_spec plan_spec(const struct local_engine *e)
+{
+	const struct gp_engine_spec *spec = &e->base.spec;
+	const bool train = !spec->session.eval_only;
+	return (struct gp_plan_spec){.graph = graph_of(e),
+				     .batch = chunk_samples(spec),
+				     .slots = e->device->ops->wait && train && spec->session.chunks > 1 ? SLOTS : 1,
+				     .train = train,
+				     .calibrate = spec->session.calibrates,
+				     .seed = spec->session.seed,
+				     .optim = spec->session.optim,
+				     .decays = &spec->session.decays,
+				     .loss = spec->loss,
+				     .precision = spec->session.precision};
+}
+
+static enum gp_status begin_profile(struct local_engine *e, struct gp_err *err)
+{
+	return e->base.spec.profile ? gp_plan_profile_begin(e->plan, &e->profile, err) : GP_OK;
+}
+
+typedef enum gp_status (*replace_fn)(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **plan,
+				     struct gp_err *err);
+
+/* To the ranks behind e->base.steps, with a plan that goes on with what the one before it had, or begins. */
+static enum gp_status set_ranks(struct local_engine *e, replace_fn replace, struct gp_err *err)
+{
+	const struct gp_engine_spec *spec = &e->base.spec;
+	struct gp_graph *const before = e->ranked;
+	GP_TRY(gp_decays_graph(&spec->session.decays, spec->graph, e->base.steps, &e->ranked, err));
+	const struct gp_plan_spec ps = plan_spec(e);
+	const enum gp_status status = replace(e->device, &ps, &e->plan, err);
+	gp_graph_free(before);
+	return status == GP_OK ? begin_profile(e, err) : status;
+}
+
+static enum gp_status change_ranks_if_due(struct local_engine *e, struct gp_err *err)
+{
+	if (!gp_decays_change_at(&e->base.spec.session.decays, e->base.steps))
+		return GP_OK;
+	return set_ranks(e, gp_plan_replace, err);
+}
+
 static enum gp_status write_checkpoint(struct local_engine *e, const struct gp_step_result *r, struct gp_err *err)
 {
 	struct gp_snapshot s = {0};
@@ -167,6 +219,7 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 	GP_TRY(gp_tie_updated(&e->tie, err));
 	e->compute_ns += gp_now_ns() - begin;
 	e->base.steps++;
+	GP_TRY(change_ranks_if_due(e, err));
 	GP_TRY(checkpoint_if_due(e, &sum, err));
 	*out = sum;
 	return GP_OK;
@@ -257,7 +310,8 @@ static enum gp_status local_predict(struct gp_engine *base, struct gp_loader *lo
 static enum gp_status local_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
 {
 	struct local_engine *e = (struct local_engine *)base;
-	for (int i = 0; i < base->spec.graph->params; i++)
+	GP_TRY(gp_weights_fit(w, &base->spec.session.decays, base->spec.graph, base->steps, err));
+	for (int i = 0; i < w->graph->params; i++)
 		GP_TRY(e->device->ops->param_get(e->plan, i, w->value[i], err));
 	return GP_OK;
 }
@@ -288,6 +342,7 @@ static void local_free(struct gp_engine *base)
 		e->device->ops->plan_free(e->plan);
 	if (e->device)
 		e->device->ops->close(e->device);
+	gp_graph_free(e->ranked);
 	gp_free(e->squares);
 	gp_free(e);
 }
@@ -307,10 +362,11 @@ static enum gp_status load_checkpoint(struct local_engine *e, uint64_t step, str
 static enum gp_status resume(struct local_engine *e, struct gp_err *err)
 {
 	struct gp_run_state *run = e->base.spec.run;
-	uint64_t step = run ? gp_run_state_newest(run) : 0;
+	const uint64_t step = e->base.steps = run ? gp_run_state_newest(run) : 0;
+	if (step > 0 && e->base.spec.session.decays.count > 0)
+		GP_TRY(set_ranks(e, gp_plan_renew, err));
 	if (step > 0)
 		GP_TRY(load_checkpoint(e, step, err));
-	e->base.steps = step;
 	if (run)
 		gp_run_state_tell(run, step);
 	return GP_OK;
@@ -319,17 +375,9 @@ static enum gp_status resume(struct local_engine *e, struct gp_err *err)
 static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
+	GP_TRY(gp_decays_check(&spec->session.decays, spec->graph, err));
 	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
-	struct gp_plan_spec ps = {
-		.graph = spec->graph,
-		.batch = chunk_samples(spec),
-		.slots = e->device->ops->wait && !spec->session.eval_only && spec->session.chunks > 1 ? SLOTS : 1,
-		.train = !spec->session.eval_only,
-		.calibrate = spec->session.calibrates,
-		.seed = spec->session.seed,
-		.optim = spec->session.optim,
-		.loss = spec->loss,
-		.precision = spec->session.precision};
+	const struct gp_plan_spec ps = plan_spec(e);
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
 	for (int i = 0; spec->init && i < spec->graph->params; i++)
 		GP_TRY(e->device->ops->param_set(e->plan, i, spec->init->value[i], err));
@@ -338,7 +386,7 @@ static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 		if (!e->squares)
 			GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
 	}
-	return spec->profile ? gp_plan_profile_begin(e->plan, &e->profile, err) : GP_OK;
+	return begin_profile(e, err);
 }
 
 enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_engine **out, struct gp_err *err)
@@ -358,6 +406,8 @@ enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
 	e->base.ops = &ops;
 	e->base.spec = *spec;
+	if (spec->session.eval_only)
+		e->base.spec.session.decays.count = 0;
 	enum gp_status status = make_plan(e, err);
 	if (status == GP_OK)
 		status = resume(e, err);

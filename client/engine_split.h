@@ -7,6 +7,7 @@
  *   engine_split_pass.c  which chunks there are: steps, commits, evaluation, prediction; a link that breaks
  *   engine_split_life.c  making, freeing, weights, figures
  *   engine_split_state.c checkpoints, and going back to one
+ *   engine_split_rank.c  the parts with smaller ranks
  *
  * Threads: the engine's own (loop) thread, but for run_* and finish_*, which run on the compute thread.
  * Tests: tests/unit/test_engine.c, tests/unit/test_resume.c, tests/e2e/parity.sh
@@ -54,6 +55,8 @@ struct split_engine {
 	uv_loop_t loop;
 	struct gp_device *device;
 	struct gp_crossing *cross; /* the parts, and which tensors cross between them */
+	struct gp_crossing *first_cross,
+		*next_cross; /* with the ranks of step 0, as OPEN says it; while they change: the next */
 	struct gp_plan *head_plan, *tail_plan;
 	const struct gp_plan_profile *head_profile, *tail_profile; /* NULL: not measured */
 	struct gp_worker *compute_worker, *codec_worker, *data_worker;
@@ -88,10 +91,10 @@ struct split_engine {
 	bool forwards_idle, pass_idle;
 	bool stepping, step_ready; /* a training step is under way; nothing is missing but its COMMIT */
 	/* optimizer and data tasks */
-	struct gp_task optim, fetch, write;
+	struct gp_task optim, fetch, write, replace;
 	float lr;
 	double grad_norm; /* of the update under way */
-	bool optim_done, fetched, written;
+	bool optim_done, fetched, written, replaced;
 	/* with clip_norm: sums of squares of the whole model's gradients, in the order of its parameters */
 	struct gp_task measure;
 	double *squares;
@@ -156,8 +159,21 @@ void gp_split_undo(struct split_engine *e);
 /* After that, and whatever step e->step is now: its first chunk comes next. */
 void gp_split_begin_at_step(struct split_engine *e);
 
-/* engine_split_life.c: again, after all of them were taken down. */
-enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err);
+/* engine_split_life.c */
+struct gp_plan_spec gp_split_head_spec(const struct split_engine *e, const struct gp_crossing *c);
+struct gp_plan_spec gp_split_tail_spec(const struct split_engine *e, const struct gp_crossing *c);
+struct gp_flow_options gp_split_flow_options(const struct split_engine *e);
+/* After plans were made. */
+enum gp_status gp_split_begin_profiles(struct split_engine *e, struct gp_err *err);
+/* Takes all flows down and makes them: codecs have no other way back to the start. */
+enum gp_status gp_split_renew_flows(struct split_engine *e, struct gp_err *err);
+
+/* engine_split_rank.c */
+/* Behind the update that makes `steps` steps, and before COMMIT, where it changes a rank. */
+enum gp_status gp_split_change_ranks(struct split_engine *e, uint64_t steps, struct gp_err *err);
+/* To the ranks behind `steps` steps, with plans and codecs as they begin: a checkpoint is loaded next. Nothing of a step is
+ * under way. */
+enum gp_status gp_split_renew_ranks(struct split_engine *e, uint64_t steps, struct gp_err *err);
 
 /* engine_split_state.c: checkpoints (run_state.h). */
 /* Writes one of the state after `steps` steps, which is in place. *written: whether there is one, which the server is to

@@ -39,6 +39,7 @@ static enum gp_status set_part(struct split_engine *e, struct gp_plan *plan, con
 static enum gp_status split_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
+	GP_TRY(gp_weights_fit(w, &base->spec.session.decays, base->spec.graph, e->step, err));
 	GP_TRY(get_part(e, e->head_plan, e->cross->parts.head, w, err));
 	GP_TRY(get_part(e, e->tail_plan, e->cross->parts.tail, w, err));
 	return gp_client_session_fetch(&e->session, w, err);
@@ -147,7 +148,9 @@ static void split_free(struct gp_engine *base)
 		e->device->ops->close(e->device);
 	free_slots(e);
 	gp_free(e->squares);
-	gp_crossing_free(e->cross);
+	if (e->cross != e->first_cross)
+		gp_crossing_free(e->cross);
+	gp_crossing_free(e->first_cross);
 	gp_free(e);
 }
 
@@ -165,31 +168,52 @@ static enum gp_status make_workers(struct split_engine *e, struct gp_err *err)
 	return GP_OK;
 }
 
-static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
+static struct gp_plan_spec plan_spec(const struct split_engine *e, const struct gp_graph *part)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
-	struct gp_plan_spec ps = {.batch = gp_split_chunk_samples(e),
-				  .slots = spec->session.window,
-				  .train = !spec->session.eval_only,
-				  .calibrate = spec->session.calibrates,
-				  .seed = spec->session.seed,
-				  .optim = spec->session.optim,
-				  .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
-				  .loss = spec->loss,
-				  .precision = spec->client_precision};
-	ps.graph = e->cross->parts.head;
-	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->head_plan, err));
-	ps.graph = e->cross->parts.tail;
-	ps.grad_inputs = e->cross->tail_gradients;
-	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->tail_plan, err));
-	GP_TRY(set_part(e, e->head_plan, e->cross->parts.head, err));
-	GP_TRY(set_part(e, e->tail_plan, e->cross->parts.tail, err));
-	GP_TRY(gp_tie_find(spec->graph, e->head_plan, e->tail_plan, &e->tie, err));
-	GP_TRY(gp_tie_values(&e->tie, err));
-	if (!spec->profile)
+	return (struct gp_plan_spec){.graph = part,
+				     .batch = gp_split_chunk_samples(e),
+				     .slots = spec->session.window,
+				     .train = !spec->session.eval_only,
+				     .calibrate = spec->session.calibrates,
+				     .seed = spec->session.seed,
+				     .optim = spec->session.optim,
+				     .decays = &spec->session.decays,
+				     .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
+				     .loss = spec->loss,
+				     .precision = spec->client_precision};
+}
+
+struct gp_plan_spec gp_split_head_spec(const struct split_engine *e, const struct gp_crossing *c)
+{
+	return plan_spec(e, c->parts.head);
+}
+
+struct gp_plan_spec gp_split_tail_spec(const struct split_engine *e, const struct gp_crossing *c)
+{
+	struct gp_plan_spec ps = plan_spec(e, c->parts.tail);
+	ps.grad_inputs = c->tail_gradients;
+	return ps;
+}
+
+enum gp_status gp_split_begin_profiles(struct split_engine *e, struct gp_err *err)
+{
+	if (!e->base.spec.profile)
 		return GP_OK;
 	GP_TRY(gp_plan_profile_begin(e->head_plan, &e->head_profile, err));
 	return gp_plan_profile_begin(e->tail_plan, &e->tail_profile, err);
+}
+
+static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
+{
+	const struct gp_plan_spec head = gp_split_head_spec(e, e->cross), tail = gp_split_tail_spec(e, e->cross);
+	GP_TRY(e->device->ops->plan_new(e->device, &head, &e->head_plan, err));
+	GP_TRY(e->device->ops->plan_new(e->device, &tail, &e->tail_plan, err));
+	GP_TRY(set_part(e, e->head_plan, e->cross->parts.head, err));
+	GP_TRY(set_part(e, e->tail_plan, e->cross->parts.tail, err));
+	GP_TRY(gp_tie_find(e->base.spec.graph, e->head_plan, e->tail_plan, &e->tie, err));
+	GP_TRY(gp_tie_values(&e->tie, err));
+	return gp_split_begin_profiles(e, err);
 }
 
 static enum gp_status make_squares(struct split_engine *e, struct gp_err *err)
@@ -262,19 +286,34 @@ static void note_uncompressed(struct split_engine *e)
 		}
 }
 
-enum gp_status gp_split_make_flows(struct split_engine *e, struct gp_err *err)
+struct gp_flow_options gp_split_flow_options(const struct split_engine *e)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
-	const struct gp_flow_options all = {.seed = spec->session.seed,
-					    .slots = spec->session.window,
-					    .chunks = (uint32_t)spec->session.chunks,
-					    .undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
-					    .client = true};
+	return (struct gp_flow_options){.seed = spec->session.seed,
+					.slots = spec->session.window,
+					.chunks = (uint32_t)spec->session.chunks,
+					.undo = !spec->session.eval_only && spec->reconnect_for_s > 0,
+					.client = true};
+}
+
+/* Where ranks change, no chunk may come before its step. */
+static enum gp_status make_flows(struct split_engine *e, struct gp_err *err)
+{
+	const struct gp_engine_spec *spec = &e->base.spec;
+	const struct gp_flow_options all = gp_split_flow_options(e);
 	GP_TRY(gp_flows_init(&e->flows, &e->cross->list, &all, e->codec_worker, e, err));
 	note_uncompressed(e);
-	e->ahead = !e->cross->head_backward && e->cross->parts.head->trained_elements == 0 &&
-		   gp_flows_ahead(&e->flows, &spec->session);
+	e->ahead = spec->session.decays.count == 0 && !e->cross->head_backward &&
+		   e->cross->parts.head->trained_elements == 0 && gp_flows_ahead(&e->flows, &spec->session);
 	e->base.looks_ahead = e->ahead;
+	return GP_OK;
+}
+
+enum gp_status gp_split_renew_flows(struct split_engine *e, struct gp_err *err)
+{
+	gp_flows_deinit(&e->flows);
+	GP_TRY(make_flows(e, err));
+	gp_flows_account(&e->flows, &e->session.account, true);
 	return GP_OK;
 }
 
@@ -317,13 +356,18 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
 	e->base.ops = &ops;
 	e->base.spec = *spec;
-	enum gp_status status = make_workers(e, err);
+	if (spec->session.eval_only)
+		e->base.spec.session.decays.count = 0;
+	enum gp_status status = gp_decays_check(&e->base.spec.session.decays, spec->graph, err);
+	if (status == GP_OK)
+		status = make_workers(e, err);
 	if (status == GP_OK)
 		status = gp_device_open(spec->device, spec->threads, &e->device, err);
 	if (status == GP_OK)
 		e->base.spec.session.lengths = spec->drop_padding && e->device->ops->set_length;
 	if (status == GP_OK)
-		status = gp_crossing_find(spec->graph, &spec->cut, &e->base.spec.session, &e->cross, err);
+		status = gp_crossing_find(spec->graph, &spec->cut, &e->base.spec.session, &e->first_cross, err);
+	e->cross = e->first_cross;
 	if (status == GP_OK)
 		status = make_plans(e, err);
 	if (status == GP_OK)
@@ -331,7 +375,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 	if (status == GP_OK)
 		status = make_slots(e, err);
 	if (status == GP_OK)
-		status = gp_split_make_flows(e, err);
+		status = make_flows(e, err);
 	if (status == GP_OK)
 		status = open_session(e, err);
 	if (status != GP_OK) {

@@ -220,21 +220,40 @@ static void move_on(struct split_engine *e)
 
 static enum gp_status commit(struct split_engine *e, bool checkpoint, struct gp_err *err)
 {
-	GP_TRY(gp_client_session_commit(&e->session, e->step, e->lr, e->squares ? e->grad_norm : 0.0, checkpoint, err));
+	const struct gp_client_commit c = {
+		.step = e->step,
+		.lr = e->lr,
+		.grad_norm = e->squares ? e->grad_norm : 0.0,
+		.checkpoint = checkpoint,
+		.ranks = gp_decays_ranks_at(&e->base.spec.session.decays, e->base.spec.graph, e->step + 1)};
+	GP_TRY(gp_client_session_commit(&e->session, &c, err));
 	e->calibrated = false;
 	e->base.steps = ++e->step; /* a link that breaks from here on takes nothing of the committed step back */
 	move_on(e);
 	return GP_OK;
 }
 
-/* This side's checkpoint comes first: the server drops old ones when it has a new one, and must not be alone with that. */
-static enum gp_status update_and_checkpoint(struct split_engine *e, struct gp_err *err)
+static bool changes_ranks(const struct split_engine *e)
 {
-	bool written;
+	return gp_decays_change_at(&e->base.spec.session.decays, e->step + 1);
+}
+
+/*
+ * This side's checkpoint comes first: the server drops old ones when it has a new one, and must not be alone with that. So
+ * do smaller ranks, which the checkpoint has, too; until the server has them as well nothing of the next step is sent.
+ */
+static enum gp_status update_and_commit(struct split_engine *e, struct gp_err *err)
+{
+	const bool changes = changes_ranks(e);
+	bool written = false;
 	start_update(e);
 	GP_TRY(gp_client_session_wait_here(&e->session, &e->optim_done, err));
-	GP_TRY(gp_split_write_checkpoint(e, e->step + 1, &written, err));
-	return commit(e, written, err);
+	if (changes)
+		GP_TRY(gp_split_change_ranks(e, e->step + 1, err));
+	if (gp_run_state_due(e->base.spec.run, e->step + 1))
+		GP_TRY(gp_split_write_checkpoint(e, e->step + 1, &written, err));
+	GP_TRY(commit(e, written, err));
+	return changes ? gp_client_session_settle(&e->session, err) : GP_OK;
 }
 
 static enum gp_status update(struct split_engine *e, float lr, struct gp_step_result *out, struct gp_err *err)
@@ -244,8 +263,8 @@ static enum gp_status update(struct split_engine *e, float lr, struct gp_step_re
 	*out = e->result;
 	e->grad_norm = e->result.grad_norm;
 	e->lr = lr;
-	if (gp_run_state_due(e->base.spec.run, e->step + 1))
-		return update_and_checkpoint(e, err);
+	if (gp_run_state_due(e->base.spec.run, e->step + 1) || changes_ranks(e))
+		return update_and_commit(e, err);
 	GP_TRY(commit(e, false, err));
 	start_update(e);
 	return gp_client_session_wait_here(&e->session, &e->optim_done, err);

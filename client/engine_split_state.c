@@ -123,9 +123,7 @@ static enum gp_status begin_again(struct split_engine *e, struct gp_err *err)
 	GP_TRY(gp_snapshot_begin_plan(e->head_plan, init, err));
 	GP_TRY(gp_snapshot_begin_plan(e->tail_plan, init, err));
 	GP_TRY(gp_tie_values(&e->tie, err));
-	gp_flows_deinit(&e->flows);
-	GP_TRY(gp_split_make_flows(e, err));
-	gp_flows_account(&e->flows, &e->session.account, true);
+	GP_TRY(gp_split_renew_flows(e, err));
 	gp_run_state_begin(e->base.spec.run, NULL);
 	return GP_OK;
 }
@@ -138,6 +136,7 @@ static enum gp_status go_to(struct split_engine *e, uint64_t step, struct gp_err
 		return GP_OK;                 /* it is in memory */
 	if (e->base.spec.reconnect_for_s > 0) /* else this is the first opening, and nothing is begun */
 		gp_split_undo(e);
+	GP_TRY(gp_split_renew_ranks(e, step, err));
 	GP_TRY(step > 0 ? load(e, step, err) : begin_again(e, err));
 	e->base.rewound = e->session_open;
 	return GP_OK;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 #include "common/base/mem.h"
+#include "common/graph/graph_copy.h"
 #include "common/graph/ops/op_batch_norm.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_linear.h"
@@ -361,6 +362,7 @@ static enum gp_status rewrite(struct rewrite *r, struct gp_err *err)
 		GP_TRY(copy_block(r, b, value, err));
 	}
 	GP_TRY(copy_outputs(r, err));
+	gp_graph_copy_tie(r->to, r->from);
 	gp_graph_count_trained(r->to);
 	return gp_graph_finish(r->to, err);
 }

@@ -493,6 +493,9 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 				   struct gp_err *err)
 {
 	struct gp_transfer *t;
+	if (b->changing)
+		GP_FAIL(err, GP_PROTO, "%s before committed of a step that changes ranks",
+			gp_frame_type_name(head->type));
 	if (head->type == GP_FRAME_PARAM_UP)
 		return gp_body_param_begin(b, head, out, err);
 	const int slot = slot_of(b, head);
@@ -576,9 +579,14 @@ static void optim_done(struct gp_task *task)
 	struct gp_body *b = task->arg;
 	const bool refused = b->checkpoint.refused;
 	b->checkpoint.refused = false;
-	b->optim_pending = b->checkpoint.asked; /* until COMMITTED, so that no other COMMIT comes between */
+	b->optim_pending =
+		b->checkpoint.asked || b->changing; /* until COMMITTED, so that no other COMMIT comes between */
 	if (!gp_body_task_ok(b, task) || b->checkpoint.asked)
 		return;
+	if (b->changing) {
+		gp_body_change_ranks(b);
+		return;
+	}
 	if (refused)
 		gp_body_checkpoint_refuse(b);
 	else if (b->ch)
@@ -600,7 +608,7 @@ static enum gp_status check_norm(const struct gp_body *b, double norm, struct gp
 }
 
 enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, bool checkpoint,
-			      struct gp_err *err)
+			      const uint32_t *rank, size_t ranks, struct gp_err *err)
 {
 	if (!b->ready || b->spec.session.eval_only || step != b->step || b->done != (uint32_t)b->spec.session.chunks ||
 	    b->optim_pending)
@@ -609,6 +617,9 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 	if (!(lr >= 0 && lr < 1e9f))
 		GP_FAIL(err, GP_PROTO, "commit with a learning rate of %g", (double)lr);
 	GP_TRY(check_norm(b, grad_norm, err));
+	GP_TRY(gp_body_check_ranks(b, step, rank, ranks, err));
+	b->changing = ranks > 0;
+	b->checkpoint_follows = checkpoint && b->changing;
 	b->step++;
 	b->done = b->backwards = 0;
 	b->measured = false;
@@ -618,7 +629,7 @@ enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double
 	b->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = b};
 	b->optim.finish = b->dev->ops->wait ? finish_optim : NULL;
 	gp_worker_submit(&b->compute, &b->optim, 0);
-	if (checkpoint)
+	if (checkpoint && !b->changing)
 		gp_body_checkpoint(b); /* of what those forwards, which change running statistics, have not seen */
 	begin_held_forwards(b);
 	return GP_OK;

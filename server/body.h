@@ -104,9 +104,11 @@ void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
 /* It had begun to come when its link ended. */
 void gp_body_frame_lost(struct gp_body *b, const struct gp_frame *f);
 /* grad_norm: of the whole model, with clip_norm; else 0. checkpoint: writes one of the state after the step, and calls
- * `checkpointed` in place of `committed`. */
+ * `checkpointed` in place of `committed`. rank: where the step changes ranks, what they become. */
 enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, bool checkpoint,
-			      struct gp_err *err);
+			      const uint32_t *rank, size_t ranks, struct gp_err *err);
+/* Those that the last commit has changed to; none where it changed none. */
+struct gp_decay_ranks gp_body_ranks(const struct gp_body *b);
 /*
  * Writes the state after the last commit of a body that has been stopped and is not busy. True: it is busy with that
  * now, and `idle` follows; false: there is nothing to checkpoint, or nowhere.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to body.c, body_life.c, body_params.c, body_link.c and body_state.c.
+ * Private to body.c, body_life.c, body_params.c, body_link.c, body_rank.c and body_state.c.
  *
  * Threads: the loop's thread, but for what tasks run on the workers of devices and
  * codecs. Test: tests/unit/test_body.c
@@ -74,6 +74,7 @@ struct gp_body {
 	struct gp_body_spec spec;
 	struct gp_body_cbs cbs;
 	void *arg;
+	struct gp_graph *graph; /* with the ranks of now: spec.graph, or one of its own */
 	struct gp_plan *plan;
 	struct gp_worker *codec, *slow_codec;
 	bool asks_lengths;             /* OPEN does; spec.session has them where the device can, too */
@@ -103,6 +104,9 @@ struct gp_body {
 	double *squares; /* with clip_norm: of each trained parameter */
 	bool measured;   /* the squares of the step under way have been handed out */
 	bool optim_pending, stopping, ready;
+	/* Behind a COMMIT that changes ranks, until they have changed, which they do not where something fails or the body
+	 * stops; and whether that COMMIT has asked for a checkpoint. */
+	bool changing, checkpoint_follows;
 	struct gp_stop stop;   /* `stopping`, for tasks that are queued or run */
 	enum gp_status broken; /* what a task without a channel failed of; GP_OK: nothing */
 	struct gp_err broken_err;
@@ -129,6 +133,29 @@ enum gp_status gp_body_check_stop(const struct gp_body *b, struct gp_err *err);
 void gp_body_rest(struct gp_body *b);
 /* The session has to end; nobody is told when it does so anyway. */
 void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err);
+
+/* body_life.c */
+struct gp_plan_spec gp_body_plan_spec(const struct gp_body *b);
+/* A plan that takes more than was estimated is refused: nobody has set that memory aside. */
+enum gp_status gp_body_check_plan(struct gp_body *b, struct gp_err *err);
+/* To the shapes of b->graph. */
+enum gp_status gp_body_reshape_flows(struct gp_body *b, struct gp_err *err);
+
+/* body_rank.c */
+/* The graph with the ranks of the step that the body begins at. */
+enum gp_status gp_body_first_graph(struct gp_body *b, struct gp_err *err);
+void gp_body_free_graphs(struct gp_body *b);
+/* What changes of rank take besides. */
+uint64_t gp_body_rank_bytes(const struct gp_body_spec *spec);
+/* Calls `estimate` with the ranks of now and with all that will come. */
+enum gp_status gp_body_estimate_ranks(struct gp_body *b,
+				      enum gp_status (*estimate)(struct gp_body *b, struct gp_err *err),
+				      struct gp_err *err);
+/* Whether COMMIT of this step names the ranks that it changes to, and none where it changes none. */
+enum gp_status gp_body_check_ranks(const struct gp_body *b, uint64_t step, const uint32_t *rank, size_t count,
+				   struct gp_err *err);
+/* Behind the update: COMMITTED follows, and before it the checkpoint that COMMIT has asked for. */
+void gp_body_change_ranks(struct gp_body *b);
 
 /* body.c */
 void gp_body_reset_chunks(struct gp_body *b);

@@ -15,10 +15,10 @@ static const struct gp_codec_device *tensor_device(const struct gp_body *b)
 	return b->dev->ops->codec_device ? b->dev->ops->codec_device(b->dev) : NULL;
 }
 
-static struct gp_plan_spec plan_spec(const struct gp_body *b)
+struct gp_plan_spec gp_body_plan_spec(const struct gp_body *b)
 {
 	const struct gp_body_spec *spec = &b->spec;
-	return (struct gp_plan_spec){.graph = spec->graph,
+	return (struct gp_plan_spec){.graph = b->graph,
 				     .batch = spec->session.chunk_samples,
 				     .slots = spec->session.window,
 				     .train = !spec->session.eval_only,
@@ -26,6 +26,7 @@ static struct gp_plan_spec plan_spec(const struct gp_body *b)
 				     .grad_inputs = b->grad_inputs,
 				     .seed = spec->session.seed,
 				     .optim = spec->session.optim,
+				     .decays = &b->spec.session.decays,
 				     .undo = spec->session.undo,
 				     .precision = spec->session.precision,
 				     .params_given = spec->weights > 0 || spec->restore_step > 0,
@@ -49,7 +50,8 @@ static uint64_t own_bytes(const struct gp_body_spec *spec)
 {
 	return sizeof(struct gp_body) + gp_graph_bytes(spec->graph) +
 	       (uint64_t)spec->session.window * (sizeof(struct body_slot) + rows_bytes(spec)) +
-	       gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_checkpoint_bytes(spec);
+	       gp_body_staging_bytes(spec) + squares_bytes(spec) + gp_body_checkpoint_bytes(spec) +
+	       gp_body_rank_bytes(spec);
 }
 
 static struct gp_flow_options flow_options(const struct gp_body *b)
@@ -105,21 +107,28 @@ static enum gp_status check_codecs(const struct gp_body *b, const struct gp_flow
 	return GP_OK;
 }
 
+/* Of two ranks, each device's account has room for either. */
+static void raise_to(struct gp_body_need *most, const struct gp_body_need *need)
+{
+	most->host = need->host > most->host ? need->host : most->host;
+	most->device = need->device > most->device ? need->device : most->device;
+}
+
 static enum gp_status estimate_with(struct gp_body *b, struct gp_flow_list *list, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
 	struct gp_plan_memory memory;
-	GP_TRY(gp_flow_list_find(spec->graph, &spec->session, list, err));
+	GP_TRY(gp_flow_list_find(b->graph, &spec->session, list, err));
 	b->grad_inputs = list->grad_inputs;
 	GP_TRY(check_codecs(b, list, err));
-	const struct gp_plan_spec ps = plan_spec(b);
+	const struct gp_plan_spec ps = gp_body_plan_spec(b);
 	GP_TRY(b->dev->ops->plan_estimate(b->dev, &ps, &memory, err));
-	b->plan_need = plan_need(b, &memory);
-	struct gp_body_need need = b->plan_need;
+	struct gp_body_need need = plan_need(b, &memory);
+	raise_to(&b->plan_need, &need);
 	GP_TRY(add_flows(b, list, &need, err));
 	if (!gp_add_ok(need.host, own_bytes(spec), &need.host))
 		GP_FAIL(err, GP_INVALID, "the session's memory overflows");
-	b->need = need;
+	raise_to(&b->need, &need);
 	return GP_OK;
 }
 
@@ -135,9 +144,15 @@ static enum gp_status with_list(struct gp_body *b,
 	return status;
 }
 
-static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
+static enum gp_status estimate_now(struct gp_body *b, struct gp_err *err)
 {
 	return with_list(b, estimate_with, err);
+}
+
+static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
+{
+	b->plan_need = b->need = (struct gp_body_need){0};
+	return gp_body_estimate_ranks(b, estimate_now, err);
 }
 
 static void run_estimate(struct gp_task *task)
@@ -148,8 +163,7 @@ static void run_estimate(struct gp_task *task)
 		task->status = estimate(b, &task->err);
 }
 
-/* A plan that takes more than was estimated is refused: nobody has set that memory aside. */
-static enum gp_status check_plan(struct gp_body *b, struct gp_err *err)
+enum gp_status gp_body_check_plan(struct gp_body *b, struct gp_err *err)
 {
 	struct gp_plan_memory memory;
 	b->dev->ops->plan_memory(b->plan, &memory);
@@ -166,19 +180,31 @@ static enum gp_status init_flows(struct gp_body *b, struct gp_flow_list *list, s
 {
 	struct gp_flow_options all = flow_options(b);
 	all.share = &b->share;
-	GP_TRY(gp_flow_list_find(b->spec.graph, &b->spec.session, list, err));
+	GP_TRY(gp_flow_list_find(b->graph, &b->spec.session, list, err));
 	return gp_flows_init(&b->flows, list, &all, b->codec, b, err);
+}
+
+static enum gp_status reshape_flows(struct gp_body *b, struct gp_flow_list *list, struct gp_err *err)
+{
+	const struct gp_flow_options all = flow_options(b);
+	GP_TRY(gp_flow_list_find(b->graph, &b->spec.session, list, err));
+	return gp_flows_reshape(&b->flows, list, &all, err);
+}
+
+enum gp_status gp_body_reshape_flows(struct gp_body *b, struct gp_err *err)
+{
+	return with_list(b, reshape_flows, err);
 }
 
 static enum gp_status build(struct gp_body *b, struct gp_err *err)
 {
-	const struct gp_plan_spec ps = plan_spec(b);
+	const struct gp_plan_spec ps = gp_body_plan_spec(b);
 	GP_TRY(gp_body_check_stop(b, err));
 	GP_TRY(with_list(b, init_flows, err));
-	b->ahead = gp_flows_ahead(&b->flows, &b->spec.session);
+	b->ahead = b->spec.session.decays.count == 0 && gp_flows_ahead(&b->flows, &b->spec.session);
 	GP_TRY(gp_body_check_stop(b, err));
 	GP_TRY(b->dev->ops->plan_new(b->dev, &ps, &b->plan, err));
-	GP_TRY(check_plan(b, err));
+	GP_TRY(gp_body_check_plan(b, err));
 	GP_TRY(gp_body_list_parts(b, err));
 	return b->spec.restore_step > 0 ? gp_body_restore(b, err) : GP_OK;
 }
@@ -326,7 +352,9 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 	if (spec->state)
 		gp_lane_init(&b->checkpoint.lane, workers->disk, NULL);
 	b->step = b->checkpoint.step = spec->restore_step;
-	enum gp_status status = gp_body_params_init(b, err);
+	enum gp_status status = gp_body_first_graph(b, err);
+	if (status == GP_OK)
+		status = gp_body_params_init(b, err);
 	if (status != GP_OK) {
 		gp_body_free(b);
 		return status;
@@ -500,6 +528,6 @@ void gp_body_free(struct gp_body *b)
 	gp_free(b->slot);
 	gp_free(b->checkpoint.part);
 	gp_free(b->squares);
-	gp_graph_free(b->spec.graph);
+	gp_body_free_graphs(b);
 	gp_free(b);
 }

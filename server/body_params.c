@@ -132,7 +132,7 @@ void gp_body_param_arrived(struct gp_body *b)
 static void run_param_get(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
-	const struct gp_param *p = &b->spec.graph->param[b->param_out_index];
+	const struct gp_param *p = &b->graph->param[b->param_out_index];
 	struct gp_frame *f = &b->param_out;
 	task->status =
 		b->dev->ops->param_get(b->plan, (int)b->param_out_index, (float *)(void *)f->payload, &task->err);

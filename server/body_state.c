@@ -301,7 +301,7 @@ static void undone(struct gp_task *task)
 bool gp_body_checkpoint_at_rest(struct gp_body *b)
 {
 	gp_require(b->stopping && !gp_body_busy(b));
-	if (!b->built || !gp_body_keeps_checkpoints(b) || b->broken != GP_OK || b->step == 0 ||
+	if (!b->built || b->changing || !gp_body_keeps_checkpoints(b) || b->broken != GP_OK || b->step == 0 ||
 	    b->checkpoint.step == b->step)
 		return false;
 	b->checkpoint.stay =

@@ -209,7 +209,7 @@ struct gp_server_link *gp_server_link_next(struct gp_server_link *l)
 
 static enum gp_status on_commit(struct gp_server_link *l, const Gpsplit__Commit *m, struct gp_err *err)
 {
-	return gp_body_commit(l->session->body, m->step, m->lr, m->grad_norm, m->checkpoint, err);
+	return gp_body_commit(l->session->body, m->step, m->lr, m->grad_norm, m->checkpoint, m->rank, m->n_rank, err);
 }
 
 static enum gp_status on_error(struct gp_server_link *l, const Gpsplit__Error *m, struct gp_err *err)

@@ -50,6 +50,7 @@ static void body_ready(void *arg)
 	ready.device = (char *)gp_device_title(s->device->dev, device);
 	ready.clips = true;
 	ready.calibrates = true;
+	ready.decays = true;
 	ready.lengths = gp_body_takes_lengths(s->body);
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
@@ -84,7 +85,8 @@ static void body_committed(void *arg, uint64_t step)
 	struct gp_err err;
 	gp_log(session, GP_LOG_DEBUG, "session %llu committed step %llu", (unsigned long long)l->session->id,
 	       (unsigned long long)step + 1);
-	gp_server_link_sent(l, gp_control_send_committed(l->ch, step, &err), &err);
+	const struct gp_decay_ranks ranks = gp_body_ranks(l->session->body);
+	gp_server_link_sent(l, gp_control_send_committed(l->ch, step, &ranks, &err), &err);
 	gp_server_link_stepped(l);
 }
 
@@ -94,7 +96,8 @@ static void body_checkpointed(void *arg, uint64_t step, const char *why)
 	struct gp_err err;
 	gp_log(session, GP_LOG_DEBUG, "session %llu committed step %llu, %s a checkpoint",
 	       (unsigned long long)l->session->id, (unsigned long long)step + 1, why ? "without" : "with");
-	gp_server_link_sent(l, gp_control_send_checkpointed(l->ch, step, why, &err), &err);
+	const struct gp_decay_ranks ranks = gp_body_ranks(l->session->body);
+	gp_server_link_sent(l, gp_control_send_checkpointed(l->ch, step, &ranks, why, &err), &err);
 	gp_server_link_stepped(l);
 }
 

@@ -15,7 +15,11 @@ static enum gp_status read_spec(const struct gp_server *srv, uint64_t id, const 
 	spec->session.undo = srv->set.resume_window_s > 0;
 	if (!m->graph)
 		GP_FAIL(err, GP_PROTO, "open: no graph");
-	return gp_graph_from_msg(m->graph, srv->session_memory_bytes / sizeof(float), &spec->graph, err);
+	GP_TRY(gp_graph_from_msg(m->graph, srv->session_memory_bytes / sizeof(float), &spec->graph, err));
+	if (gp_decays_check(&spec->session.decays, spec->graph, err) == GP_OK)
+		return GP_OK;
+	gp_graph_free(spec->graph);
+	return gp_err_prefix(err, "open");
 }
 
 /* Chunks have equal sizes: the largest of at most `most` samples that the batch can be cut into. */
@@ -40,8 +44,7 @@ static enum gp_status refuse_time(const struct gp_session_spec *session, bool ba
 	GP_FAIL(err, GP_INVALID,
 		"open: a %s pass over a chunk of %d samples would take %.3g s here, the server allows %.3g s "
 		"(--task-time); --chunks %lld would fit",
-		pass, session->chunk_samples, seconds, limit_s,
-		(long long)(batch / fitting_chunk(batch, samples)));
+		pass, session->chunk_samples, seconds, limit_s, (long long)(batch / fitting_chunk(batch, samples)));
 }
 
 enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const struct gp_session_spec *session,

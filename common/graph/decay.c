@@ -74,10 +74,12 @@ static int64_t rank_in(const struct gp_graph *g, const struct gp_decay *d)
 	return encoder ? weight_shape(g, encoder)->dim[0] : weight_shape(g, decoder)->dim[1];
 }
 
-void gp_decays_ranks(const struct gp_decays *d, const struct gp_graph *g, uint32_t rank[GP_DECAYS_MAX])
+struct gp_decay_ranks gp_decays_ranks_at(const struct gp_decays *d, const struct gp_graph *g, uint64_t step)
 {
-	for (int i = 0; i < d->count; i++)
-		rank[i] = (uint32_t)rank_in(g, &d->decay[i]);
+	struct gp_decay_ranks r = {.count = gp_decays_change_at(d, step) ? d->count : 0};
+	for (int i = 0; i < r.count; i++)
+		r.rank[i] = (uint32_t)gp_decay_rank(&d->decay[i], rank_in(g, &d->decay[i]), step);
+	return r;
 }
 
 /* A dimension of an input of the graph; of none: input < 0. */
@@ -94,7 +96,9 @@ static struct place trace(const struct gp_graph *g, const struct gp_node *n)
 		const int last = g->value[value].type.shape.ndim - 1;
 		if (from->op == GP_OP_INPUT)
 			return (struct place){value, dim};
-		if (from->op != GP_OP_IDENTITY && !(from->op == GP_OP_LINEAR && dim < last))
+		if (from->op == GP_OP_SWAP_LAST)
+			dim = 2 * last - 1 - dim;
+		else if (from->op != GP_OP_IDENTITY && !(from->op == GP_OP_LINEAR && dim < last))
 			return (struct place){-1, 0};
 		value = from->in[0];
 	}

@@ -21,7 +21,7 @@
 #include "common/graph/graph.h"
 
 #define GP_DECAYS_MAX        8
-#define GP_DECAY_CHANGES_MAX 64 /* of all pairs together: each makes plans anew, at both ends */
+#define GP_DECAY_CHANGES_MAX 32 /* of all pairs together: each makes plans anew, at both ends */
 #define GP_DECAY_EVERY_MAX   1000000000
 
 /* One pair. A graph that is a part of a model may have one of the two nodes alone. */
@@ -35,6 +35,12 @@ struct gp_decay {
 struct gp_decays {
 	int count;
 	struct gp_decay decay[GP_DECAYS_MAX];
+};
+
+/* What the ranks become, by pair; none: they stay. */
+struct gp_decay_ranks {
+	int count;
+	uint32_t rank[GP_DECAYS_MAX];
 };
 
 /* The rank behind `step` steps, where `start` is that of step 0. */
@@ -55,8 +61,8 @@ enum gp_status gp_decays_check(const struct gp_decays *d, const struct gp_graph 
  */
 enum gp_status gp_decays_graph(const struct gp_decays *d, const struct gp_graph *g, uint64_t step,
 			       struct gp_graph **out, struct gp_err *err);
-/* The rank of each pair in a graph made by gp_decays_graph, or in that of step 0. */
-void gp_decays_ranks(const struct gp_decays *d, const struct gp_graph *g, uint32_t rank[GP_DECAYS_MAX]);
+/* Those that the update makes which makes `step` steps, where it changes one. `g` has the ranks of step 0. */
+struct gp_decay_ranks gp_decays_ranks_at(const struct gp_decays *d, const struct gp_graph *g, uint64_t step);
 
 /* What of a weight (rows, columns) has its gradient replaced: all from this row and this column on. */
 struct gp_decay_rule {

@@ -18,6 +18,21 @@ void gp_graph_copy_params(struct gp_graph *to, const struct gp_graph *g, const s
 	}
 }
 
+static int find_param(const struct gp_graph *g, const char *name)
+{
+	for (int i = 0; i < g->params; i++)
+		if (strcmp(g->param[i].name, name) == 0)
+			return i;
+	return -1;
+}
+
+void gp_graph_copy_tie(struct gp_graph *to, const struct gp_graph *from)
+{
+	if (gp_graph_is_tied(from))
+		gp_graph_tie(to, find_param(to, from->param[from->tied[0]].name),
+			     find_param(to, from->param[from->tied[1]].name));
+}
+
 static enum gp_status copy_inputs(struct gp_graph *c, const struct gp_graph *g, const struct gp_graph_edit *edit,
 				  struct gp_err *err)
 {

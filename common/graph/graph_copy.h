@@ -24,5 +24,7 @@ enum gp_status gp_graph_copy(const struct gp_graph *g, const struct gp_graph_edi
 /* Of the last node of `to`, which is a copy of `from` in g: how its parameters start, and which of them are trained, may
  * differ from what the op says. */
 void gp_graph_copy_params(struct gp_graph *to, const struct gp_graph *g, const struct gp_node *from);
+/* `to` has a copy of every node of `from`, under the same names: what is tied there is tied here (gp_graph_tie). */
+void gp_graph_copy_tie(struct gp_graph *to, const struct gp_graph *from);
 
 #endif

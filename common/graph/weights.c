@@ -29,13 +29,19 @@ fail:
 	return err->code;
 }
 
+static void free_values(struct gp_weights *w)
+{
+	for (int i = 0; w->value && i < w->graph->params; i++)
+		gp_free(w->value[i]);
+	gp_free(w->value);
+	gp_graph_free(w->own);
+}
+
 void gp_weights_free(struct gp_weights *w)
 {
 	if (!w)
 		return;
-	for (int i = 0; w->value && i < w->graph->params; i++)
-		gp_free(w->value[i]);
-	gp_free(w->value);
+	free_values(w);
 	gp_free(w);
 }
 
@@ -45,6 +51,26 @@ static void tie(struct gp_weights *w)
 	const int lead = w->graph->tied[0], follower = w->graph->tied[1];
 	if (gp_graph_is_tied(w->graph))
 		memcpy(w->value[follower], w->value[lead], w->graph->param[lead].count * sizeof(float));
+}
+
+enum gp_status gp_weights_fit(struct gp_weights *w, const struct gp_decays *d, const struct gp_graph *start,
+			      uint64_t steps, struct gp_err *err)
+{
+	struct gp_graph *graph;
+	struct gp_weights *other;
+	if (d->count == 0)
+		return GP_OK;
+	GP_TRY(gp_decays_graph(d, start, steps, &graph, err));
+	const enum gp_status status = gp_weights_new(graph, &other, err);
+	if (status != GP_OK) {
+		gp_graph_free(graph);
+		return status;
+	}
+	other->own = graph;
+	free_values(w);
+	*w = *other;
+	gp_free(other);
+	return GP_OK;
 }
 
 void gp_weights_init(struct gp_weights *w, uint64_t seed)

@@ -11,17 +11,26 @@
 #ifndef GP_WEIGHTS_H
 #define GP_WEIGHTS_H
 
+#include "common/graph/decay.h"
 #include "common/graph/graph.h"
 #include "common/store/safetensors.h"
 
 struct gp_weights {
 	const struct gp_graph *graph; /* must outlive this */
 	float **value;                /* value[i]: graph->param[i].count floats */
+	struct gp_graph *own;         /* NULL, or the graph, which is these weights' own: gp_weights_fit */
 };
 
 /* Values are zero. */
 enum gp_status gp_weights_new(const struct gp_graph *g, struct gp_weights **out, struct gp_err *err);
 void gp_weights_free(struct gp_weights *w);
+/*
+ * Makes room for the parameters that a model has behind `steps` steps, if decays change its ranks: w->graph is then a copy of
+ * `start`, the graph with the ranks of step 0, with those of that step. Values are zero then; without decays nothing
+ * changes.
+ */
+enum gp_status gp_weights_fit(struct gp_weights *w, const struct gp_decays *d, const struct gp_graph *start,
+			      uint64_t steps, struct gp_err *err);
 /* Every parameter as gp_param_init draws it. */
 void gp_weights_init(struct gp_weights *w, uint64_t seed);
 

@@ -143,7 +143,7 @@ enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code,
 }
 
 enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
-				      struct gp_err *err)
+				      const struct gp_decay_ranks *ranks, struct gp_err *err)
 {
 	Gpsplit__Commit body = GPSPLIT__COMMIT__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
@@ -151,6 +151,8 @@ enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, floa
 	body.lr = lr;
 	body.grad_norm = grad_norm;
 	body.checkpoint = checkpoint;
+	body.n_rank = (size_t)ranks->count;
+	body.rank = (uint32_t *)ranks->rank;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
 	m.commit = &body;
 	return gp_control_send(ch, &m, err);
@@ -180,27 +182,34 @@ enum gp_status gp_control_send_chunk_done(struct gp_channel *ch, uint64_t step, 
 	return gp_control_send(ch, &m, err);
 }
 
-enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err)
+static enum gp_status send_committed(struct gp_channel *ch, Gpsplit__Committed *body,
+				     const struct gp_decay_ranks *ranks, struct gp_err *err)
 {
-	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	body.step = step;
+	body->n_rank = (size_t)ranks->count;
+	body->rank = (uint32_t *)ranks->rank;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
-	m.committed = &body;
+	m.committed = body;
 	return gp_control_send(ch, &m, err);
 }
 
-enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err)
+enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, const struct gp_decay_ranks *ranks,
+					 struct gp_err *err)
 {
 	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
-	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	body.step = step;
+	return send_committed(ch, &body, ranks, err);
+}
+
+enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const struct gp_decay_ranks *ranks,
+					    const char *why, struct gp_err *err)
+{
+	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
 	body.step = step;
 	body.checkpoint = !why;
 	if (why)
 		body.checkpoint_error = (char *)why;
-	m.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
-	m.committed = &body;
-	return gp_control_send(ch, &m, err);
+	return send_committed(ch, &body, ranks, err);
 }
 
 enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err)

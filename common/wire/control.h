@@ -9,6 +9,7 @@
 #ifndef GP_CONTROL_H
 #define GP_CONTROL_H
 
+#include "common/graph/decay.h"
 #include "common/wire/channel.h"
 #include "proto/gpsplit.pb-c.h"
 
@@ -51,13 +52,16 @@ enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m,
 enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
 				     struct gp_err *err);
 enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
+				      const struct gp_decay_ranks *ranks,
 				      struct gp_err *err); /* grad_norm: 0 without clip_norm */
 enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
 					    struct gp_err *err);
 enum gp_status gp_control_send_chunk_done(struct gp_channel *ch, uint64_t step, uint32_t chunk, struct gp_err *err);
-enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, struct gp_err *err);
+enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, const struct gp_decay_ranks *ranks,
+					 struct gp_err *err);
 /* A checkpoint was asked for. `why` NULL: it is on disk; else: why not. */
-enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const char *why, struct gp_err *err);
+enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const struct gp_decay_ranks *ranks,
+					    const char *why, struct gp_err *err);
 enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err);
 enum gp_status gp_control_send_params_done(struct gp_channel *ch, uint32_t count, struct gp_err *err);
 enum gp_status gp_control_send_bye(struct gp_channel *ch, struct gp_err *err);

@@ -184,12 +184,39 @@ enum gp_status gp_flows_init(struct gp_flows *f, const struct gp_flow_list *list
 	return status;
 }
 
+static struct gp_flow *flow_of(const struct gp_flows *f, const struct gp_flow_spec *s)
+{
+	return &f->flow[s->direction][s->tensor];
+}
+
+static bool is_reshaped(const struct gp_flow *f, const struct gp_flow_spec *s)
+{
+	return f->tensor_bytes != gp_shape_elements(&s->type.shape) * gp_dtype_bytes(s->type.dtype);
+}
+
+/* Gradients last, and first to be closed: their codecs use those of their activations. */
+enum gp_status gp_flows_reshape(struct gp_flows *f, const struct gp_flow_list *list, const struct gp_flow_options *all,
+				struct gp_err *err)
+{
+	for (int i = list->count - 1; i >= 0; i--)
+		if (is_reshaped(flow_of(f, &list->flow[i]), &list->flow[i]))
+			gp_flow_close(flow_of(f, &list->flow[i]));
+	for (int i = 0; i < list->count; i++) {
+		const struct gp_flow_spec *s = &list->flow[i];
+		const struct gp_direction_info *info = &gp_direction_info[s->direction];
+		const struct gp_flow *activation = info->gradient ? &f->flow[info->partner][s->tensor] : NULL;
+		if (!flow_of(f, s)->codec)
+			GP_TRY(gp_flow_reopen(flow_of(f, s), s, all, activation, err));
+	}
+	return GP_OK;
+}
+
 /* Gradients first: their codecs use those of their activations. */
 void gp_flows_deinit(struct gp_flows *f)
 {
 	for (int d = GP_DIRECTIONS - 1; d >= 0; d--) {
 		for (int i = 0; f->flow[d] && i < f->tensors[d]; i++)
-			if (f->flow[d][i].codec)
+			if (f->flow[d][i].slots > 0)
 				gp_flow_deinit(&f->flow[d][i]);
 		gp_free(f->flow[d]);
 	}
@@ -202,7 +229,7 @@ void gp_flows_each(struct gp_flows *f, void (*fn)(struct gp_flow *flow, void *ar
 {
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		for (int i = 0; i < f->tensors[d]; i++)
-			if (f->flow[d][i].codec)
+			if (f->flow[d][i].slots > 0) /* its codec may be another thread's, in gp_flows_reshape */
 				fn(&f->flow[d][i], arg);
 }
 

@@ -47,6 +47,10 @@ enum gp_status gp_flows_init(struct gp_flows *f, const struct gp_flow_list *list
 			     struct gp_worker *worker, void *arg, struct gp_err *err);
 /* No task may be pending. Safe on a zeroed struct. */
 void gp_flows_deinit(struct gp_flows *f);
+/* As gp_flow_reopen, of every flow whose tensor has another shape in this list; the others go on. The tensors are those of
+ * gp_flows_init, none is larger, and so are the options. After a failure only gp_flows_deinit is left to do. */
+enum gp_status gp_flows_reshape(struct gp_flows *f, const struct gp_flow_list *list, const struct gp_flow_options *all,
+				struct gp_err *err);
 /* Bytes that gp_flows_init will allocate for frames, and for codecs. */
 enum gp_status gp_flows_estimate(const struct gp_flow_list *list, const struct gp_flow_options *all, uint64_t *frames,
 				 uint64_t *codecs, struct gp_err *err);

@@ -6,7 +6,9 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
+#include "common/wire/frame.h"
 #include "common/wire/graph_msg.h"
 
 #define CHUNKS_MAX        (1u << 20)
@@ -14,8 +16,27 @@
 
 /* To OPEN and back. */
 
-void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open, Gpsplit__Optimizer *optimizer)
+static void write_decays(const struct gp_decays *d, Gpsplit__Open *open, struct gp_session_parts *parts)
 {
+	for (int i = 0; i < d->count; i++) {
+		Gpsplit__Decay *to = parts->decays[i] = &parts->decay[i];
+		gpsplit__decay__init(to);
+		to->encoder = (char *)d->decay[i].encoder;
+		to->decoder = (char *)d->decay[i].decoder;
+		to->rate = d->decay[i].rate;
+		to->every = d->decay[i].every;
+		to->times = d->decay[i].times;
+		to->l1 = d->decay[i].l1;
+	}
+	open->decay = parts->decays;
+	open->n_decay = (size_t)d->count;
+}
+
+void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open, struct gp_session_parts *parts)
+{
+	Gpsplit__Optimizer *optimizer = &parts->optimizer;
+	gpsplit__optimizer__init(optimizer);
+	write_decays(&s->decays, open, parts);
 	optimizer->kind = (uint32_t)s->optim.kind;
 	optimizer->momentum = s->optim.momentum;
 	optimizer->nesterov = s->optim.nesterov;
@@ -95,6 +116,33 @@ static enum gp_status read_precision(uint32_t number, enum gp_precision *out, st
 	return GP_OK;
 }
 
+static enum gp_status read_name(const char *text, char name[GP_NAME_MAX], struct gp_err *err)
+{
+	if (strlen(text) >= GP_NAME_MAX)
+		GP_FAIL(err, GP_INVALID, "open: decay: the name of a node has %zu characters; at most %d are possible",
+			strlen(text), GP_NAME_MAX - 1);
+	strcpy(name, text);
+	return GP_OK;
+}
+
+/* Whether the numbers can be depends on the graph. */
+static enum gp_status read_decays(const Gpsplit__Open *m, struct gp_decays *out, struct gp_err *err)
+{
+	if (m->n_decay > GP_DECAYS_MAX)
+		GP_FAIL(err, GP_INVALID, "open: %zu decays; at most %d are possible", m->n_decay, GP_DECAYS_MAX);
+	for (size_t i = 0; i < m->n_decay; i++) {
+		const Gpsplit__Decay *from = m->decay[i];
+		struct gp_decay *d = &out->decay[i];
+		*d = (struct gp_decay){.rate = from->rate, .every = from->every, .times = from->times, .l1 = from->l1};
+		GP_TRY(read_name(from->encoder, d->encoder, err));
+		GP_TRY(read_name(from->decoder, d->decoder, err));
+	}
+	out->count = (int)m->n_decay;
+	if (m->eval_only && out->count > 0)
+		GP_FAIL(err, GP_INVALID, "open: decays in a session that evaluates alone");
+	return GP_OK;
+}
+
 enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_max, struct gp_session_spec *out,
 				    struct gp_err *err)
 {
@@ -112,6 +160,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 					.frozen_inputs = open->frozen_inputs};
 	GP_TRY(read_optimizer(open->optimizer, &out->optim, err));
 	GP_TRY(read_codecs(open, out->codec, err));
+	GP_TRY(read_decays(open, &out->decays, err));
 	return read_precision(open->precision, &out->precision, err);
 }
 
@@ -151,6 +200,21 @@ static void add_optimizer(struct gp_session_words *w, const struct gp_optim *o)
 	add_real(w, "clip_value", o->clip_value);
 }
 
+/* A run without them has the words of older ones. */
+static void add_decays(struct gp_session_words *w, const struct gp_decays *d)
+{
+	char all[GP_DECAYS_MAX * (2 * GP_NAME_MAX + 80)] = "", text[24];
+	size_t len = 0;
+	for (int i = 0; i < d->count; i++) {
+		const struct gp_decay *k = &d->decay[i];
+		len += (size_t)snprintf(all + len, sizeof all - len, "%s %s %.17g %u %u %.9g\n", k->encoder, k->decoder,
+					k->rate, k->every, k->times, (double)k->l1);
+	}
+	snprintf(text, sizeof text, "%016" PRIx64, gp_frame_checksum((const uint8_t *)all, len));
+	if (d->count > 0)
+		add_text(w, "decay", text);
+}
+
 enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const struct gp_graph *body,
 					struct gp_session_words *out, struct gp_err *err)
 {
@@ -169,5 +233,6 @@ enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const s
 		add_text(out, gp_direction_info[d].name, s->codec[d].text);
 	add_number(out, "data_inputs", s->data_inputs);
 	add_number(out, "frozen_inputs", s->frozen_inputs);
+	add_decays(out, &s->decays);
 	return GP_OK;
 }

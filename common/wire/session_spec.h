@@ -13,6 +13,7 @@
 #define GP_SESSION_SPEC_H
 
 #include "common/codec/codec.h"
+#include "common/graph/decay.h"
 #include "common/graph/device.h"
 #include "common/graph/optim.h"
 #include "common/store/manifest.h"
@@ -33,6 +34,7 @@ struct gp_session_spec {
 	/* What of the body's inputs is known only from the rest of the model (flows.h). Bit i: input i is data, not an
 	 * activation; nothing before input i is trained, so that its gradient has no use. */
 	uint64_t data_inputs, frozen_inputs;
+	struct gp_decays decays; /* the client's are of the whole model: each has one of its nodes in the body */
 };
 
 /* Samples of a step. */
@@ -41,9 +43,15 @@ static inline int64_t gp_session_batch(const struct gp_session_spec *s)
 	return (int64_t)s->chunk_samples * s->chunks;
 }
 
-/* Fills the fields of OPEN that the spec has; `optimizer` becomes open->optimizer. Both borrow from `s`. */
-void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open, Gpsplit__Optimizer *optimizer);
-/* Reads and checks them; `undo` is false. GP_INVALID, GP_UNSUPPORTED or GP_PROTO say what of it cannot be, and *out is of
+/* What of OPEN lies in messages of its own. */
+struct gp_session_parts {
+	Gpsplit__Optimizer optimizer;
+	Gpsplit__Decay decay[GP_DECAYS_MAX], *decays[GP_DECAYS_MAX];
+};
+
+/* Fills the fields of OPEN that the spec has. It borrows from `s` and from `parts`, which is filled, too. */
+void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open, struct gp_session_parts *parts);
+/* Reads and checks them, but for what decays say of the graph (gp_decays_check); `undo` is false. GP_INVALID, GP_UNSUPPORTED or GP_PROTO say what of it cannot be, and *out is of
  * no use then. */
 enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_max, struct gp_session_spec *out,
 				    struct gp_err *err);

@@ -232,10 +232,22 @@ static void note_travelled_raw(struct gp_flow *d)
 		       gp_direction_info[d->direction].name);
 }
 
+static void take_stats(struct gp_transfer *t)
+{
+	const struct gp_codec_stats *past = &t->flow->past;
+	struct gp_codec_stats *sum = &t->flow->stats;
+	*sum = t->stats;
+	sum->encoded += past->encoded;
+	sum->decoded += past->decoded;
+	sum->raw_fallbacks += past->raw_fallbacks;
+	for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
+		sum->skipped[i] += past->skipped[i];
+}
+
 static void encode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
-	t->flow->stats = t->stats;
+	take_stats(t);
 	t->encoded = task->status == GP_OK;
 	if (t->encoded && !(t->frame.head.flags & GP_FRAME_FLAG_EVAL))
 		t->flow->made = t->draw + 1;
@@ -249,7 +261,7 @@ static void encode_done(struct gp_task *task)
 static void decode_done(struct gp_task *task)
 {
 	struct gp_transfer *t = task->arg;
-	t->flow->stats = t->stats;
+	take_stats(t);
 	if (task->status == GP_OK)
 		t->flow->total.row_bytes += row_bytes(t);
 	if (t->flow->account) {
@@ -337,10 +349,15 @@ static enum gp_status init_packed(struct gp_flow *f, const struct gp_flow_spec *
 	return GP_OK;
 }
 
+/* Bytes of a frame with the flow's codec. */
+static size_t cap_of(const struct gp_flow *f)
+{
+	return gp_codec_bound(f->codec) + (f->leaves_out ? (size_t)f->samples * ROW_COUNT_BYTES : 0);
+}
+
 static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct gp_err *err)
 {
-	const size_t counts = d->leaves_out ? (size_t)d->samples * ROW_COUNT_BYTES : 0;
-	const size_t cap = gp_codec_bound(d->codec) + counts;
+	const size_t cap = cap_of(d);
 	GP_TRY(check_frame_bytes(cap, err));
 	d->slot = gp_calloc((size_t)slots, sizeof *d->slot);
 	if (!d->slot)
@@ -405,6 +422,35 @@ void gp_flow_deinit(struct gp_flow *f)
 	gp_codec_free(f->codec);
 	gp_lane_deinit(&f->lane);
 	memset(f, 0, sizeof *f);
+}
+
+void gp_flow_close(struct gp_flow *f)
+{
+	gp_require(f->lane.pending == 0);
+	gp_codec_free(f->codec);
+	f->codec = NULL;
+	f->past = f->stats;
+}
+
+/* Where the rows of one tensor are packed, and the time that a pass may take, there is enough for the smaller one. */
+enum gp_status gp_flow_reopen(struct gp_flow *f, const struct gp_flow_spec *spec, const struct gp_flow_options *all,
+			      const struct gp_flow *activation, struct gp_err *err)
+{
+	const struct gp_shape *shape = &spec->type.shape;
+	struct gp_codec_options options = codec_options(spec, all);
+	options.activation = activation ? activation->codec : NULL;
+	GP_TRY(gp_codec_bytes_for(spec->codec, shape, &options, &f->codec_bytes, err));
+	GP_TRY(gp_codec_open(spec->codec, shape, &options, &f->codec, err));
+	const size_t cap = cap_of(f);
+	if (cap > f->slot[0].frame.cap)
+		GP_FAIL(err, GP_INVALID, "a smaller %s would need frames of %zu bytes, more than the %zu there are",
+			gp_direction_info[f->direction].name, cap, f->slot[0].frame.cap);
+	f->tensor_bytes = gp_shape_elements(shape) * gp_dtype_bytes(spec->type.dtype);
+	for (int i = 0; i < f->slots; i++) {
+		f->slot[i].frame.cap = cap;
+		f->slot[i].encoded = false;
+	}
+	return GP_OK;
 }
 
 static void submit_encode(struct gp_transfer *t)

@@ -70,6 +70,7 @@ struct gp_flow {
 		uint64_t row_bytes;      /* of tensor_bytes: without rows that are left out */
 	} total;                         /* sent, or received whole */
 	struct gp_codec_stats stats;     /* of all transfers whose `done` has run; the codec's own may be ahead */
+	struct gp_codec_stats past;      /* of codecs before this one: gp_flow_reopen */
 	uint32_t chunks;                 /* of a step */
 	uint64_t made;                   /* of a training: the chunk that is encoded next, counted over all steps */
 	bool damaged;                    /* a frame was, so those behind it are of no use; of the lane's tasks */
@@ -118,6 +119,15 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 			    const struct gp_flow *activation, struct gp_worker *worker, void *arg, struct gp_err *err);
 /* No task may be pending. Safe on a zeroed struct. */
 void gp_flow_deinit(struct gp_flow *f);
+/*
+ * Between two steps, with no task pending: the flow carries a tensor of a smaller shape from here on, with a codec that
+ * remembers nothing. Its frames stay where they are, and with the channel if it has some. In two parts, because the codec
+ * of a gradient uses its activation's: first the gradient's flow is closed, then the activation's; they are opened again the
+ * other way round. After a failure only gp_flow_deinit is left to do. GP_INVALID: a frame would need more than before.
+ */
+void gp_flow_close(struct gp_flow *f);
+enum gp_status gp_flow_reopen(struct gp_flow *f, const struct gp_flow_spec *spec, const struct gp_flow_options *all,
+			      const struct gp_flow *activation, struct gp_err *err);
 /* Bytes that gp_flow_init will allocate for frames, and for the codec: no less than its state when that is saved. */
 enum gp_status gp_flow_estimate(const struct gp_flow_spec *spec, const struct gp_flow_options *all, uint64_t *frames,
 				uint64_t *codec, struct gp_err *err);

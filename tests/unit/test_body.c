@@ -449,7 +449,7 @@ static void act(struct rig *r, int action, uint64_t data)
 static void commit(struct rig *r)
 {
 	struct gp_err err;
-	OK(gp_body_commit(r->body, gp_body_steps(r->body), 0.01f, 0, false, &err));
+	OK(gp_body_commit(r->body, gp_body_steps(r->body), 0.01f, 0, false, NULL, 0, &err));
 }
 
 static void run_step(struct rig *r)
@@ -633,7 +633,8 @@ static void refuses(struct rig *r, uint32_t chunk, const char *why)
 {
 	struct gp_frame *f;
 	struct gp_err err;
-	const struct gp_transfer *t = &flow_of(r, GP_ACT_UP)->slot[chunk % WINDOW]; /* has been sent: a head that is right */
+	const struct gp_transfer *t =
+		&flow_of(r, GP_ACT_UP)->slot[chunk % WINDOW]; /* has been sent: a head that is right */
 	struct gp_frame_head head = t->frame.head;
 	head.chunk = chunk;
 	assert_int_equal(gp_body_frame_begin(r->body, &head, &f, &err), GP_PROTO);

@@ -67,8 +67,8 @@ static void every_field_comes_back_from_open(void **state)
 	struct gp_session_spec there = make_spec(), back;
 	for (int clips = 0; clips < 2; clips++) {
 		Gpsplit__Open open = GPSPLIT__OPEN__INIT;
-		Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
-		gp_session_spec_write(&there, &open, &optimizer);
+		struct gp_session_parts parts;
+		gp_session_spec_write(&there, &open, &parts);
 		uint8_t bytes[1024];
 		const size_t len = gpsplit__open__get_packed_size(&open);
 		assert_true(len <= sizeof bytes);
@@ -98,8 +98,9 @@ static void what_cannot_be_is_refused_with_its_name(void **state)
 	(void)state;
 	const struct gp_session_spec spec = make_spec();
 	Gpsplit__Open good = GPSPLIT__OPEN__INIT, m;
-	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT, bad = GPSPLIT__OPTIMIZER__INIT;
-	gp_session_spec_write(&spec, &good, &optimizer);
+	struct gp_session_parts parts;
+	Gpsplit__Optimizer bad = GPSPLIT__OPTIMIZER__INIT;
+	gp_session_spec_write(&spec, &good, &parts);
 	m = good, m.window = 0;
 	refused(&m, GP_INVALID, "open: window is 0; 1 to 8");
 	m = good, m.window = WINDOW_MAX + 1;
