@@ -74,13 +74,54 @@ static inline struct gp_graph *make_graph(const struct gp_shape *input, bool wid
 	return g;
 }
 
+/* Decaying pairs at both cuts: the model's own ranks are `rank`. Integer parts make 12, 9, 6 and 12, 6, 3, 1. */
+enum { RANK = 12 };
+static const struct gp_decays two_decays = {
+	.count = 2,
+	.decay = {{.encoder = "up.encoder", .decoder = "up.decoder", .rate = 0.75, .every = 2, .times = 2, .l1 = 0.01f},
+		  {.encoder = "down.encoder",
+		   .decoder = "down.decoder",
+		   .rate = 0.5,
+		   .every = 1,
+		   .times = 3,
+		   .l1 = 0.02f}}};
+
+static inline int add_linear(struct gp_graph *g, const char *name, int in, int features, bool bias)
+{
+	struct gp_err err = {0};
+	return gp_graph_linear(g, name, in, features, bias, &err);
+}
+
+static inline struct gp_graph *make_decaying_graph(const struct gp_shape *input)
+{
+	struct gp_err err = {0};
+	struct gp_graph *g = gp_graph_new("decaying", input, &err);
+	assert_int_equal(gp_graph_begin_block(g, "head", &err), GP_OK);
+	int x = gp_graph_unary(g, GP_OP_FLATTEN, "flatten", 0, &err);
+	x = add_linear(g, "head", x, RANK, true);
+	x = add_linear(g, "up.encoder", x, RANK, false);
+	assert_int_equal(gp_graph_begin_block(g, "body1", &err), GP_OK);
+	x = add_linear(g, "up.decoder", x, RANK, false);
+	x = gp_graph_unary(g, GP_OP_RELU, "relu", x, &err);
+	assert_int_equal(gp_graph_begin_block(g, "body2", &err), GP_OK);
+	x = gp_graph_dropout(g, "drop", add_linear(g, "body", x, RANK, true), 0.2f, &err);
+	x = add_linear(g, "down.encoder", x, RANK, false);
+	assert_int_equal(gp_graph_begin_block(g, "tail", &err), GP_OK);
+	x = add_linear(g, "down.decoder", x, RANK, false);
+	x = add_linear(g, "classifier", x, CLASSES, true);
+	assert_true(x > 0);
+	expect_ok(gp_graph_finish(g, &err), &err);
+	return g;
+}
+
 struct config {
 	const char *codec[4];
 	struct gp_optim optim;
-	bool weights; /* travel up, instead of being drawn there */
-	bool wide;    /* two tensors cross each cut */
+	bool weights;    /* travel up, instead of being drawn there */
+	bool wide;       /* two tensors cross each cut */
 	bool calibrates; /* running statistics are taken anew */
-	bool frozen;  /* the head: chunks of the next step go ahead, where no codec up remembers */
+	bool frozen;     /* the head: chunks of the next step go ahead, where no codec up remembers */
+	bool decays;     /* another model, whose ranks become smaller */
 };
 
 #define RAW                                                                                                            \
@@ -118,6 +159,13 @@ static const struct config raw_sgd = {.codec = RAW, .optim = SGD},
 			   wide_raw = {.codec = RAW, .optim = SGD, .wide = true},
 			   wide_remembered = {.codec = REMEMBERED, .optim = ADAM, .wide = true},
 			   frozen_raw = {.codec = RAW, .optim = SGD, .wide = true, .frozen = true},
+			   decaying_raw = {.codec = RAW, .optim = ADAM, .decays = true},
+			   decaying_sgd = {.codec = RAW, .optim = SGD, .decays = true, .weights = true},
+			   decaying_clipped = {.codec = RAW, .optim = CLIPPED, .decays = true},
+			   decaying_remembered = {.codec = {"delta+uniform:bits=6", "topk:ratio=0.3",
+							    "ef+topk:ratio=0.1", "ef+uniform:bits=3"},
+						  .optim = ADAM,
+						  .decays = true},
 			   frozen_clipped = {.codec = RAW, .optim = CLIPPED, .wide = true, .frozen = true};
 
 /* What a run ends in, and what crossed after each of its parts. */
@@ -141,6 +189,7 @@ static double reconnect_for_s = 120;
 static volatile sig_atomic_t stop;
 static struct gp_run_state *run_state; /* NULL: no checkpoints */
 
+/* `server` NULL: in this process. */
 static inline enum gp_status rig_init(struct rig *r, const char *server, const struct config *c, bool train,
 				      struct gp_err *err)
 {
@@ -151,7 +200,8 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 		gp_dataset_open("synthetic:shape=1x8x8,classes=5,samples=32", GP_SPLIT_TRAIN, &dataset, &r->data, err),
 		err);
 	expect_ok(gp_loader_new(r->data, &ls, &r->loader, err), err);
-	r->graph = make_graph(gp_dataset_shape(r->data), c->wide);
+	r->graph = c->decays ? make_decaying_graph(gp_dataset_shape(r->data))
+			     : make_graph(gp_dataset_shape(r->data), c->wide);
 	if (c->frozen)
 		assert_true(gp_graph_freeze_blocks(r->graph, 0, 1) > 0);
 	expect_ok(gp_weights_new(r->graph, &r->weights, err), err);
@@ -175,11 +225,13 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 				      .reconnect_for_s = reconnect_for_s,
 				      .run = run_state,
 				      .stop = &stop};
+	if (c->decays)
+		spec.session.decays = two_decays;
 	for (int i = 0; i < 4; i++) {
 		expect_ok(gp_codec_spec_parse(c->codec[i], &spec.session.codec[i], err), err);
 		expect_ok(gp_codec_spec_set_samples(&spec.session.codec[i], gp_dataset_samples(r->data), err), err);
 	}
-	return gp_engine_new_split(&spec, &r->engine, err);
+	return server ? gp_engine_new_split(&spec, &r->engine, err) : gp_engine_new_local(&spec, &r->engine, err);
 }
 
 static inline void rig_deinit(struct rig *r)
