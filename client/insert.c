@@ -4,6 +4,8 @@
  */
 #include "client/insert.h"
 
+#include "client/insert_decay.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -225,8 +227,10 @@ static int64_t worked_on(const struct gp_insert_set *s, const struct gp_shape *s
 static int encode_linear(const struct end *e, const struct gp_insert_set *s, int index, int x)
 {
 	const struct gp_shape *in = shape_of(e, x);
+	if (s->kind == GP_INSERT_DECAY && in->ndim == 3)
+		return refuse(e, "decay is for features and sequences, not for maps (channels, height, width)");
 	if (s->dim == GP_INSERT_SEQUENCE && in->ndim != 2)
-		return refuse(e, "linear: dim=sequence is for sequences (positions, features)");
+		return refuse(e, "dim=sequence is for sequences (positions, features)");
 	if (s->rank > worked_on(s, in))
 		return refuse(e, "linear: rank=%d is above the %lld %s there are", s->rank, (long long)worked_on(s, in),
 			      s->dim == GP_INSERT_SEQUENCE ? "positions" : "features");
@@ -238,6 +242,8 @@ static int encode(struct end *e, int x)
 	for (int i = 0; i < e->is->spec.sets && x >= 0; i++) {
 		const struct gp_insert_set *s = &e->is->spec.set[i];
 		e->entry[i] = *shape_of(e, x);
+		if (s->kind == GP_INSERT_DECAY) /* the specs are the caller's, which are not const */
+			gp_insert_settle_decay((struct gp_insert_set *)s, worked_on(s, &e->entry[i]));
 		x = s->kind == GP_INSERT_CONV ? encode_conv(e, s, i, x) : encode_linear(e, s, i, x);
 	}
 	return x;

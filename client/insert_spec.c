@@ -5,9 +5,11 @@
 #include "client/insert_spec.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/spec.h"
+#include "common/graph/decay.h"
 
 #define MOST_CHANNELS 65536
 #define MOST_KERNEL   256
@@ -34,9 +36,10 @@ static const struct preset {
 #define PRESETS ((int)(sizeof presets / sizeof presets[0]))
 
 /* In the order of enum gp_insert_kind. */
-static const char *const kinds[] = {"conv", "linear"};
+static const char *const kinds[] = {"conv", "linear", "decay"};
 static const char *const kind_keys[] = {"out=N,k=K,s=S,p=0,bn=0,act=none|relu|relu6,bias=1",
-					"rank=R,dim=feature|sequence,start=random|identity|pca"};
+					"rank=R,dim=feature|sequence,start=random|identity|pca",
+					"rate=X,every=N,times=N,dim=feature|sequence,l1=0.0001"};
 #define KINDS ((int)(sizeof kinds / sizeof kinds[0]))
 
 static const char act_choices[] = "none|relu|relu6", dim_choices[] = "feature|sequence",
@@ -83,16 +86,41 @@ static enum gp_status read_conv(struct gp_spec *s, struct gp_insert_set *set, st
 	return GP_OK;
 }
 
-static enum gp_status read_linear(struct gp_spec *s, struct gp_insert_set *set, struct gp_err *err)
+static enum gp_status read_dim(struct gp_spec *s, struct gp_insert_set *set, struct gp_err *err)
 {
 	struct gp_text given;
-	int dim = GP_INSERT_FEATURE, start = GP_INSERT_RANDOM;
-	GP_TRY(need(s, "rank", MOST_CHANNELS, &set->rank, err));
+	int dim = GP_INSERT_FEATURE;
 	if (!gp_spec_given(s, "dim", &given))
 		GP_FAIL(err, GP_USAGE, "%s: dim= is missing: %s", s->where, dim_choices);
 	GP_TRY(gp_spec_choice(s, "dim", dim_choices, &dim, err));
-	GP_TRY(gp_spec_choice(s, "start", start_choices, &start, err));
 	set->dim = (enum gp_insert_dim)dim;
+	return GP_OK;
+}
+
+/* Whether something is left of it in the end depends on what it is put at: gp_decays_check. */
+static enum gp_status read_decay(struct gp_spec *s, struct gp_insert_set *set, struct gp_err *err)
+{
+	struct gp_text given;
+	double l1 = 1e-4;
+	set->start = GP_INSERT_IDENTITY;
+	if (!gp_spec_given(s, "rate", &given))
+		GP_FAIL(err, GP_USAGE, "%s: rate= is missing (keys: %s)", s->where, s->keys);
+	GP_TRY(gp_spec_real(s, "rate", 0, 1, &set->rate, err));
+	if (!(set->rate > 0.0 && set->rate < 1.0))
+		GP_FAIL(err, GP_USAGE, "%s: rate=%g must lie between 0 and 1", s->where, set->rate);
+	GP_TRY(need(s, "every", GP_DECAY_EVERY_MAX, &set->every, err));
+	GP_TRY(need(s, "times", GP_DECAY_CHANGES_MAX, &set->times, err));
+	GP_TRY(gp_spec_real(s, "l1", 0, 1e6, &l1, err));
+	set->l1 = (float)l1;
+	return read_dim(s, set, err);
+}
+
+static enum gp_status read_linear(struct gp_spec *s, struct gp_insert_set *set, struct gp_err *err)
+{
+	int start = GP_INSERT_RANDOM;
+	GP_TRY(need(s, "rank", MOST_CHANNELS, &set->rank, err));
+	GP_TRY(read_dim(s, set, err));
+	GP_TRY(gp_spec_choice(s, "start", start_choices, &start, err));
 	set->start = (enum gp_insert_start)start;
 	return GP_OK;
 }
@@ -112,7 +140,9 @@ static enum gp_status read_set(struct gp_text text, const char *flag, struct gp_
 	snprintf(where, sizeof where, "--%s: %s", flag, kinds[kind]);
 	*set = (struct gp_insert_set){.kind = (enum gp_insert_kind)kind};
 	GP_TRY(gp_spec_pairs(&s, where, GP_SPEC_NO_ARG, kind_keys[kind], err));
-	GP_TRY(kind == GP_INSERT_CONV ? read_conv(&s, set, err) : read_linear(&s, set, err));
+	GP_TRY(kind == GP_INSERT_CONV     ? read_conv(&s, set, err)
+	       : kind == GP_INSERT_LINEAR ? read_linear(&s, set, err)
+					  : read_decay(&s, set, err));
 	return gp_spec_done(&s, err);
 }
 
@@ -183,6 +213,26 @@ static struct gp_text choice_at(const char *choices, int index)
 	return piece;
 }
 
+/* With as few digits as give the same number again. */
+static const char *real_text(double x, bool single, char text[32])
+{
+	for (int digits = 1; digits <= 17; digits++) {
+		snprintf(text, 32, "%.*g", digits, x);
+		const double back = strtod(text, NULL);
+		if (single ? (float)back == (float)x : back == x)
+			break;
+	}
+	return text;
+}
+
+static void append_decay(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
+{
+	char rate[32], l1[32];
+	gp_text_append(text, GP_INSERT_TEXT, "rate=%s,every=%d,times=%d,l1=%s,dim=%.*s",
+		       real_text(set->rate, false, rate), set->every, set->times, real_text((double)set->l1, true, l1),
+		       GP_TEXT_ARG(choice_at(dim_choices, (int)set->dim)));
+}
+
 /* What is a default that will stay one is left out: no padding, no batch norm, no activation, a bias, a random start. */
 static void append_set(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
 {
@@ -198,6 +248,10 @@ static void append_set(const struct gp_insert_set *set, char text[GP_INSERT_TEXT
 				       GP_TEXT_ARG(choice_at(act_choices, (int)set->act)));
 		if (!set->bias)
 			gp_text_append(text, GP_INSERT_TEXT, ",bias=0");
+		return;
+	}
+	if (set->kind == GP_INSERT_DECAY) {
+		append_decay(set, text);
 		return;
 	}
 	gp_text_append(text, GP_INSERT_TEXT, "rank=%d,dim=%.*s", set->rank,

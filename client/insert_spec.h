@@ -8,6 +8,7 @@
  *     spec   := "none" | PRESET | set *( "/" set )
  *     set    := conv:out=N,k=K,s=S[,p=P][,bn=1][,act=relu|relu6][,bias=0]
  *             | linear:rank=R,dim=feature|sequence[,start=random|identity|pca]
+ *             | decay:rate=X,every=N,times=N,dim=feature|sequence[,l1=X]  (linear, from the identity on: common/graph/decay.h)
  *     PRESET := origin-0 ... origin-7 | flop-2 | flop-3 | rate-070    (of MobileNetV2, both cuts)
  *
  * Threads: any; pure functions. Test: tests/unit/test_insert_spec.c
@@ -20,10 +21,12 @@
 #define GP_INSERT_SETS 4   /* in one spec */
 #define GP_INSERT_TEXT 256 /* of a spec, its end included */
 #define GP_INSERT_CHOICES                                                                                              \
-	"none, conv:out=N,k=K,s=S, linear:rank=R,dim=feature|sequence, sets with / between, or a preset (origin-0)"
+	"none, conv:out=N,k=K,s=S, linear:rank=R,dim=feature|sequence, decay:rate=X,every=N,times=N,dim=..., sets "    \
+	"with "                                                                                                        \
+	"/ between, or a preset (origin-0)"
 
 enum gp_insert_end { GP_INSERT_UP, GP_INSERT_DOWN, GP_INSERT_ENDS };
-enum gp_insert_kind { GP_INSERT_CONV, GP_INSERT_LINEAR };
+enum gp_insert_kind { GP_INSERT_CONV, GP_INSERT_LINEAR, GP_INSERT_DECAY };
 enum gp_insert_act { GP_INSERT_NO_ACT, GP_INSERT_RELU, GP_INSERT_RELU6 };
 enum gp_insert_dim { GP_INSERT_FEATURE, GP_INSERT_SEQUENCE };
 enum gp_insert_start { GP_INSERT_RANDOM, GP_INSERT_IDENTITY, GP_INSERT_PCA };
@@ -39,6 +42,13 @@ struct gp_insert_set {
 	int rank;
 	enum gp_insert_dim dim;
 	enum gp_insert_start start;
+	/* decay, with `dim` of linear; settled: it has the rank behind so many steps for good, and gp_insert makes a linear of
+	 * it */
+	double rate;
+	int every, times;
+	float l1;
+	bool settled;
+	uint64_t steps;
 };
 
 /* Zeroed: none. */

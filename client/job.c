@@ -10,6 +10,7 @@
 #include "client/batch_map.h"
 #include "client/codec_fit.h"
 #include "client/freeze.h"
+#include "client/insert_decay.h"
 #include "client/job_init.h"
 #include "client/no_decay.h"
 #include "client/partitions.h"
@@ -361,19 +362,30 @@ static enum gp_status check_padding(const struct gp_job *j, struct gp_err *err)
 	for (int e = 0; e < GP_INSERT_ENDS && j->set->pad == GP_PAD_DROP; e++)
 		for (int i = 0; i < j->insertion.end[e].spec.sets; i++) {
 			const struct gp_insert_set *s = &j->insertion.end[e].spec.set[i];
-			if (s->kind == GP_INSERT_LINEAR && s->dim == GP_INSERT_SEQUENCE)
+			if (s->kind != GP_INSERT_CONV && s->dim == GP_INSERT_SEQUENCE)
 				GP_FAIL(err, GP_USAGE,
-					"--%s: linear with dim=sequence works on all positions of a text; it "
+					"--%s: a layer with dim=sequence works on all positions of a text; it "
 					"needs --pad max",
 					j->insertion.end[e].flag);
 		}
 	return GP_OK;
 }
 
+/* What flags have asked for; engines check it, too. */
+static enum gp_status check_decays(const struct gp_job *j, struct gp_err *err)
+{
+	if (gp_decays_check(&j->session.decays, j->graph, err) == GP_OK)
+		return GP_OK;
+	err->code = err->code == GP_INVALID ? GP_USAGE : err->code;
+	return gp_err_prefix(err, "--insert");
+}
+
 enum gp_status gp_job_settle_graph(struct gp_job *j, struct gp_err *err)
 {
 	GP_TRY(gp_partition_parse(j->graph, j->set->cut, &j->cut, err));
 	GP_TRY(gp_insert(&j->graph, &j->cut, &j->insertion, err));
+	gp_insertion_decays(&j->insertion, &j->session.decays);
+	GP_TRY(check_decays(j, err));
 	GP_TRY(check_padding(j, err));
 	GP_TRY(set_norm_mode(j, err));
 	if (j->set->freeze)

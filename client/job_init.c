@@ -5,6 +5,8 @@
  */
 #include "client/job_init.h"
 
+#include "client/insert_decay.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -254,6 +256,7 @@ enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *s
 		err->code = GP_INVALID;
 		return gp_err_prefix(err, "%s says of its insertions", set->init);
 	}
+	gp_insertion_settle(&j->insertion, saved->steps);
 	if (set->cut && strcmp(set->cut, saved->cut) != 0)
 		GP_FAIL(err, GP_USAGE,
 			"%s has insertions at the cut %s, not %.40s: leave --cut out, or say --insert none, which "
