@@ -214,7 +214,6 @@ static enum gp_status check_ranks(const struct gp_graph *g, const struct gp_deca
 
 static enum gp_status check_one(const struct gp_graph *g, const struct gp_decay *d, struct gp_err *err)
 {
-	GP_TRY(check_numbers(d, err));
 	GP_TRY(check_node(g, d->encoder, err));
 	GP_TRY(check_node(g, d->decoder, err));
 	const struct gp_node *encoder = find_node(g, d->encoder), *decoder = find_node(g, d->decoder);
@@ -249,8 +248,10 @@ enum gp_status gp_decays_check(const struct gp_decays *d, const struct gp_graph 
 	if (d->count < 0 || d->count > GP_DECAYS_MAX)
 		GP_FAIL(err, GP_INVALID, "%d decaying insertions; at most %d are possible", d->count, GP_DECAYS_MAX);
 	for (int i = 0; i < d->count; i++)
-		GP_TRY(check_one(g, &d->decay[i], err));
+		GP_TRY(check_numbers(&d->decay[i], err));
 	GP_TRY(check_apart(d, err));
+	for (int i = 0; i < d->count; i++)
+		GP_TRY(check_one(g, &d->decay[i], err));
 	for (uint64_t step = gp_decays_next_change(d, 0); step > 0; step = gp_decays_next_change(d, step)) {
 		struct gp_graph *copy;
 		GP_TRY(gp_decays_graph(d, g, step, &copy, err));

@@ -185,6 +185,7 @@ struct rig {
 	struct gp_weights *weights, *init;
 };
 
+static const char *rig_device = "cpu"; /* of both ends */
 static double reconnect_for_s = 120;
 static volatile sig_atomic_t stop;
 static struct gp_run_state *run_state; /* NULL: no checkpoints */
@@ -208,7 +209,7 @@ static inline enum gp_status rig_init(struct rig *r, const char *server, const s
 	expect_ok(gp_weights_new(r->graph, &r->init, err), err);
 	gp_weights_init(r->init, 11);
 	struct gp_engine_spec spec = {.graph = r->graph,
-				      .device = "cpu",
+				      .device = rig_device,
 				      .threads = 1,
 				      .session.chunk_samples = BATCH / CHUNKS,
 				      .session.chunks = CHUNKS,
@@ -306,6 +307,7 @@ static inline void run(const char *server, const struct config *c, struct outcom
 static inline struct server_thread *start_server(double window_s)
 {
 	struct gp_server_settings set = server_thread_settings();
+	set.device = rig_device;
 	set.resume_window_s = window_s;
 	set.handshake_timeout_s = 30;
 	return server_thread_start_with(&set);

@@ -4,6 +4,7 @@
  * split run equals a local one bit for bit, less crosses behind every change, a link may break anywhere, and both ends go
  * on from checkpoints of any rank. The changes are at steps 1, 2, 3 and 4.
  */
+#include "kernels/device_registry.h"
 #include "tests/unit/resume_rig.h"
 #include "tests/unit/cut_proxy.h"
 
@@ -19,6 +20,19 @@ static void a_split_run_equals_a_local_one(void **state)
 		expect_same(&split, &local, "in a split run", 0);
 	}
 	server_thread_stop(server);
+}
+
+/* Its memory has its own account, which no change may pass; and its updates replace gradients by themselves. */
+static void a_split_run_equals_a_local_one_on_the_emulated_gpu(void **state)
+{
+	struct gp_device *dev;
+	struct gp_err err;
+	if (gp_device_open("cuda-emulated", 1, &dev, &err) != GP_OK)
+		skip();
+	dev->ops->close(dev);
+	rig_device = "cuda-emulated";
+	a_split_run_equals_a_local_one(state);
+	rig_device = "cpu";
 }
 
 static void ranks_reach_both_ends_and_the_weights(void **state)
@@ -251,6 +265,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_split_run_equals_a_local_one),
+		cmocka_unit_test(a_split_run_equals_a_local_one_on_the_emulated_gpu),
 		cmocka_unit_test(ranks_reach_both_ends_and_the_weights),
 		cmocka_unit_test(less_crosses_behind_every_change),
 		cmocka_unit_test(a_cut_anywhere_changes_nothing),
