@@ -12,8 +12,8 @@
 #include "client/insert.h"
 #include "common/graph/decay.h"
 
-/* Of a set `decay` that works on so many features, or positions: the rank that it begins with; a settled one becomes a set
- * `linear` of the rank that it has come to. Another set stays. */
+/* Gives a set `decay` that works on so many features, or positions, the rank that it begins with; a settled one becomes a
+ * set `linear` of the rank that it has come to. */
 void gp_insert_settle_decay(struct gp_insert_set *set, int64_t most);
 /* The weights that come are those behind so many steps: from gp_insert on these sets have that rank. */
 void gp_insertion_settle(struct gp_insertion *ins, uint64_t steps);

@@ -107,7 +107,7 @@ static enum gp_status check_codecs(const struct gp_body *b, const struct gp_flow
 	return GP_OK;
 }
 
-/* Of two ranks, each device's account has room for either. */
+/* Each account has room for any of the ranks. */
 static void raise_to(struct gp_body_need *most, const struct gp_body_need *need)
 {
 	most->host = need->host > most->host ? need->host : most->host;

@@ -21,8 +21,8 @@ struct gp_graph_edit {
 /* GP_INVALID: with these shapes the graph is none. */
 enum gp_status gp_graph_copy(const struct gp_graph *g, const struct gp_graph_edit *edit, struct gp_graph **out,
 			     struct gp_err *err);
-/* Of the last node of `to`, which is a copy of `from` in g: how its parameters start, and which of them are trained, may
- * differ from what the op says. */
+/* The last node of `to` is a copy of `from` in g: copies, too, how its parameters start, and which of them are trained, which
+ * may differ from what the op says. */
 void gp_graph_copy_params(struct gp_graph *to, const struct gp_graph *g, const struct gp_node *from);
 /* `to` has a copy of every node of `from`, under the same names: what is tied there is tied here (gp_graph_tie). */
 void gp_graph_copy_tie(struct gp_graph *to, const struct gp_graph *from);

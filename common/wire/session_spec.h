@@ -51,8 +51,8 @@ struct gp_session_parts {
 
 /* Fills the fields of OPEN that the spec has. It borrows from `s` and from `parts`, which is filled, too. */
 void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open, struct gp_session_parts *parts);
-/* Reads and checks them, but for what decays say of the graph (gp_decays_check); `undo` is false. GP_INVALID, GP_UNSUPPORTED or GP_PROTO say what of it cannot be, and *out is of
- * no use then. */
+/* Reads and checks them, but for what decays say of the graph (gp_decays_check); `undo` is false. GP_INVALID,
+ * GP_UNSUPPORTED or GP_PROTO say what of it cannot be, and *out is of no use then. */
 enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_max, struct gp_session_spec *out,
 				    struct gp_err *err);
 

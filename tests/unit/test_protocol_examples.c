@@ -92,6 +92,8 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"control-commit",
 		"control-grad-squares",
 		"control-commit-norm",
+		"control-commit-rank",
+		"control-committed-rank",
 		"control-hello-resume",
 		"control-hello-place",
 		"control-welcome-resumed",
@@ -147,6 +149,25 @@ static void a_commit_is_packed_as_shown(void **state)
 	expect_control("control-commit", &control);
 	commit.grad_norm = 2.5;
 	expect_control("control-commit-norm", &control);
+}
+
+static void ranks_are_packed_as_shown(void **state)
+{
+	(void)state;
+	uint32_t rank[] = {691, 384};
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Committed committed = GPSPLIT__COMMITTED__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	commit.step = committed.step = 299;
+	commit.lr = 0.1f;
+	commit.rank = committed.rank = rank;
+	commit.n_rank = committed.n_rank = 2;
+	control.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	control.commit = &commit;
+	expect_control("control-commit-rank", &control);
+	control.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
+	control.committed = &committed;
+	expect_control("control-committed-rank", &control);
 }
 
 static void checkpoints_are_asked_for_and_answered_as_shown(void **state)
@@ -331,6 +352,7 @@ int main(void)
 		cmocka_unit_test(the_page_has_exactly_the_examples_that_are_tested),
 		cmocka_unit_test(the_preface_is_the_one_we_send),
 		cmocka_unit_test(a_commit_is_packed_as_shown),
+		cmocka_unit_test(ranks_are_packed_as_shown),
 		cmocka_unit_test(checkpoints_are_asked_for_and_answered_as_shown),
 		cmocka_unit_test(sums_of_squares_are_packed_as_shown),
 		cmocka_unit_test(resuming_is_asked_for_and_granted_as_shown),
