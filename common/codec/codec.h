@@ -94,15 +94,19 @@ enum gp_status gp_codec_bytes_for(const struct gp_codec_spec *spec, const struct
 enum gp_status gp_codec_work_for(const struct gp_codec_spec *spec, const struct gp_shape *shape,
 				 const struct gp_codec_options *options, uint64_t *ns, struct gp_err *err);
 
+/* Whether a chain codes tensors that are smaller than the one it was opened for, and which. */
+enum gp_codec_lengths {
+	GP_CODEC_ONE_SHAPE, /* none: what it remembers has the tensor's places (ef, delta) */
+	GP_CODEC_ELEMENTS,  /* any with fewer elements: it looks at elements alone */
+	GP_CODEC_SEQUENCES, /* (N,S,F) with a smaller S: it works along the sequence */
+};
+enum gp_codec_lengths gp_codec_spec_lengths(const struct gp_codec_spec *spec);
 /*
- * Tensors of fewer elements than an instance was opened for, 0 included: where the chain is a quantizer, which looks at
- * elements alone, and byte stages, on the host. Passes, and the bound of their payloads, are from then on as those of an
- * instance for n elements. Only where gp_codec_spec_resizes.
+ * Passes, and gp_codec_bound, are from here on as those of an instance for that shape, whose dimensions, or elements, are no
+ * more than those it was opened for; 0 included. What a start was remembered of for another shape is not used. On the host
+ * only, and only shapes that gp_codec_spec_lengths allows.
  */
-bool gp_codec_spec_resizes(const struct gp_codec_spec *spec);
-void gp_codec_resize(struct gp_codec *c, uint64_t n);
-/* gp_codec_bound after such a gp_codec_resize. */
-size_t gp_codec_bound_of(const struct gp_codec *c, uint64_t n);
+void gp_codec_resize(struct gp_codec *c, const struct gp_shape *shape);
 
 struct gp_codec_stats {
 	uint64_t encoded, decoded; /* tensors */

@@ -245,36 +245,33 @@ void gp_codec_free(struct gp_codec *c)
 	gp_free(c);
 }
 
-bool gp_codec_spec_resizes(const struct gp_codec_spec *spec)
+enum gp_codec_lengths gp_codec_spec_lengths(const struct gp_codec_spec *spec)
 {
-	int tensors = 0;
+	enum gp_codec_lengths lengths = GP_CODEC_ELEMENTS;
 	for (int i = 0; i < spec->stages; i++) {
 		const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[i].id);
-		if (ops->kind != GP_CODEC_BYTES && !ops->resize)
-			return false;
-		tensors += ops->kind != GP_CODEC_BYTES;
+		if (ops->kind != GP_CODEC_BYTES && !ops->resize && !ops->reshape)
+			return GP_CODEC_ONE_SHAPE;
+		if (ops->needs_shape)
+			lengths = GP_CODEC_SEQUENCES;
 	}
-	return tensors == 1;
+	return lengths;
 }
 
-size_t gp_codec_bound_of(const struct gp_codec *c, uint64_t n)
+void gp_codec_resize(struct gp_codec *c, const struct gp_shape *shape)
 {
-	return n == 0 ? 0 : gp_codec_quantizer_bound(&c->tree.node[0], n) + (size_t)c->stages * STAGE_HEAD;
-}
-
-void gp_codec_resize(struct gp_codec *c, uint64_t n)
-{
-	struct gp_codec_node *node = &c->tree.node[0];
-	gp_require(gp_codec_spec_resizes(&c->spec) && !c->device && n <= c->most);
+	const uint64_t n = gp_shape_elements(shape);
+	gp_require(gp_codec_spec_lengths(&c->spec) != GP_CODEC_ONE_SHAPE && !c->device && n <= c->most);
 	c->n = n;
-	c->bound = gp_codec_bound_of(c, n);
-	if (n == 0 || n == node->n)
+	c->bound = 0;
+	if (n == 0)
 		return;
-	node->n = n;
-	node->bound = gp_codec_quantizer_bound(node, n);
-	node->ops->resize(node->state, node->value, n);
-	for (int i = 0; i < c->stages; i++)
-		c->stage[i].most = node->bound + (uint64_t)i * STAGE_HEAD;
+	gp_codec_tree_resize(&c->tree, shape);
+	if (c->two_trees)
+		gp_codec_tree_resize(&c->other, shape);
+	c->bound = gp_codec_tree_bound(&c->tree);
+	for (int i = 0; i < c->stages; i++, c->bound += STAGE_HEAD)
+		c->stage[i].most = c->bound;
 }
 
 size_t gp_codec_bound(const struct gp_codec *c)

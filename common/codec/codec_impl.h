@@ -64,6 +64,7 @@ struct gp_codec_mask {
 	size_t words;     /* per chunk */
 	uint64_t *bits;   /* chunks * words; element i is bit i % 64 of word i / 64 */
 	uint64_t *chosen; /* per chunk: bits set; 0: no mask, the last activation of this chunk was not split */
+	uint64_t *among;  /* per chunk: elements of the tensor out of which they were chosen */
 };
 
 /* What a stage is opened for. */
@@ -138,8 +139,8 @@ struct gp_codec_ops {
 	 * has just encoded, which must leave its state as it is. */
 	enum gp_status (*decode)(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 				 struct gp_err *err);
-	/* (optional) passes from here on are over n elements, from 1 to those of the setup, exactly as after an `open` for n.
-	 * NULL: always over all. A codec that remembers has none. */
+	/* (optional) passes from here on are over n elements, from 1 to those of the setup, exactly as after an `open` for n;
+	 * what is remembered stays. NULL: always over all. */
 	void (*resize)(void *state, const double *value, uint64_t n);
 	/* (optional) bytes of one element's code, for bitshuffle. NULL: 1. */
 	int (*unit)(const double *value);
@@ -148,6 +149,13 @@ struct gp_codec_ops {
 	/* Why no other transform makes sense behind this one: what it gives is no feature map any more. NULL: one does. */
 	const char *last_because;
 	bool masks; /* can hand a mask from an activation to its gradient (setup.mask, setup.activation_mask) */
+	/* Works along the dimensions between the first and the last: makes no sense of rows that lie one after another
+	 * without those of padding between them. */
+	bool needs_shape;
+	/* (optional) passes from here on are over a tensor of that shape, which `shapes` takes, without a dimension larger
+	 * than the setup's, exactly as after an `open` for it; but what is remembered of a tensor of another shape is not
+	 * used. NULL: always of the setup's. */
+	void (*reshape)(void *state, const double *value, const struct gp_shape *shape);
 	/* GP_INVALID: this shape cannot be transformed, and why. Runs on shapes and values from a peer. */
 	enum gp_status (*shapes)(const double *value, const struct gp_shape *shape, struct gp_codec_parts *out,
 				 struct gp_err *err);

@@ -29,7 +29,7 @@ struct gp_codec_setup gp_codec_setup_for(const struct gp_codec_options *options,
 
 static uint64_t mask_bytes(const struct gp_codec_node *node, const struct gp_codec_setup *setup)
 {
-	return (uint64_t)setup->chunks * ((node->n + 63) / 64 + 1) * 8;
+	return (uint64_t)setup->chunks * ((node->n + 63) / 64 + 2) * 8;
 }
 
 /* Masks belong to the first stage, or the one behind a wrapper: its tensor is the activation. */
@@ -79,13 +79,26 @@ static enum gp_status plan_parts(struct gp_codec_tree *t, struct gp_codec_node *
 	gp_require(parts.count >= 1 && parts.count <= GP_CODEC_MAX_PARTS);
 	node->parts = parts.count;
 	node->side_bound = parts.side_bound;
-	node->bound = GP_CODEC_LENGTH + parts.side_bound + GP_CODEC_LENGTH * (uint64_t)(parts.count - 1);
 	for (int i = 0; i < parts.count; i++) {
 		GP_TRY(plan_node(t, spec, stage + 1, &parts.shape[i], options, &node->part[i], err));
-		node->bound = add(node->bound, node->part[i]->bound);
 		t->memory_bytes = add(t->memory_bytes, 4 * node->part[i]->n + 64);
 	}
 	return GP_OK;
+}
+
+/* Most bytes of a node, with its head and those of its parts, which have theirs. */
+static uint64_t bound_of(const struct gp_codec_node *node)
+{
+	uint64_t bound = 0;
+	if (node->ops->kind == GP_CODEC_QUANTIZER)
+		bound = node->ops->bound(node->value, node->n);
+	else
+		bound = GP_CODEC_LENGTH + node->side_bound + GP_CODEC_LENGTH * (uint64_t)(node->parts - 1);
+	for (int i = 0; i < node->parts; i++)
+		bound = add(bound, node->part[i]->bound);
+	if (node->ops->info.lossless)
+		return bound;
+	return add(GP_CODEC_HEAD, bound > 4 * node->n ? bound : 4 * node->n);
 }
 
 /* Lengths inside a payload have 32 bits. */
@@ -95,16 +108,6 @@ static enum gp_status check_bound(const struct gp_codec_node *node, int stage, s
 		GP_FAIL(err, GP_INVALID, "codec stage %d (%s): a tensor of %llu elements is too large for it",
 			stage + 1, node->ops->info.name, (unsigned long long)node->n);
 	return GP_OK;
-}
-
-static uint64_t with_head(const struct gp_codec_node *node, uint64_t bound, uint64_t n)
-{
-	return node->ops->info.lossless ? bound : GP_CODEC_HEAD + (bound > 4 * n ? bound : 4 * n);
-}
-
-uint64_t gp_codec_quantizer_bound(const struct gp_codec_node *node, uint64_t n)
-{
-	return with_head(node, node->ops->bound(node->value, n), n);
 }
 
 static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_spec *spec, int stage,
@@ -121,11 +124,9 @@ static enum gp_status plan_node(struct gp_codec_tree *t, const struct gp_codec_s
 	node->shape = *shape;
 	GP_TRY(gp_shape_count(shape, GP_CODEC_MAX_ELEMENTS, &node->n, err));
 	t->learns |= node->ops->learn != NULL;
-	if (node->ops->kind == GP_CODEC_QUANTIZER)
-		node->bound = node->ops->bound(node->value, node->n);
-	else
+	if (node->ops->kind != GP_CODEC_QUANTIZER)
 		GP_TRY(plan_parts(t, node, spec, stage, options, err));
-	node->bound = with_head(node, node->bound, node->n);
+	node->bound = bound_of(node);
 	GP_TRY(check_bound(node, stage, err));
 	const struct gp_codec_setup setup = setup_of(t, node, options);
 	t->memory_bytes = add(t->memory_bytes, node->ops->bytes ? node->ops->bytes(node->value, &setup) : 4096);
@@ -183,8 +184,11 @@ static enum gp_status new_mask(struct gp_codec_tree *t, const struct gp_codec_se
 	m->n = setup->n;
 	m->words = (size_t)((setup->n + 63) / 64);
 	m->chosen = gp_calloc(setup->chunks, sizeof *m->chosen);
-	if (!m->chosen)
+	m->among = gp_calloc(setup->chunks, sizeof *m->among);
+	if (!m->chosen || !m->among)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a codec's masks");
+	for (uint32_t c = 0; c < setup->chunks; c++)
+		m->among[c] = setup->n;
 	const size_t bytes = m->words * setup->chunks * sizeof *m->bits;
 	GP_TRY(gp_codec_alloc_payload(t->device, bytes, &bits, err));
 	m->bits = (uint64_t *)(void *)bits;
@@ -274,6 +278,7 @@ static void free_mask(struct gp_codec_tree *t)
 		return;
 	gp_codec_free_payload(t->device, (uint8_t *)t->mask->bits);
 	gp_free(t->mask->chosen);
+	gp_free(t->mask->among);
 	gp_free(t->mask);
 	t->mask = NULL;
 }
@@ -303,6 +308,34 @@ void gp_codec_tree_close(struct gp_codec_tree *t)
 	close_site(t);
 	gp_free(t->begun);
 	t->begun = NULL;
+}
+
+/* --- resize ----------------------------------------------------------------------------------------------------- */
+
+static void resize_node(struct gp_codec_node *node, const struct gp_shape *shape)
+{
+	struct gp_codec_parts parts = {0};
+	struct gp_err err;
+	node->shape = *shape;
+	node->n = gp_shape_elements(shape);
+	if (node->parts > 0) {
+		const enum gp_status status = node->ops->shapes(node->value, shape, &parts, &err);
+		gp_require(status == GP_OK && parts.count == node->parts);
+		node->side_bound = parts.side_bound;
+	}
+	for (int i = 0; i < node->parts; i++)
+		resize_node(node->part[i], &parts.shape[i]);
+	node->bound = bound_of(node);
+	if (node->ops->kind == GP_CODEC_QUANTIZER)
+		node->ops->resize(node->state, node->value, node->n);
+	else
+		node->ops->reshape(node->state, node->value, shape);
+}
+
+void gp_codec_tree_resize(struct gp_codec_tree *t, const struct gp_shape *shape)
+{
+	if (!gp_shape_equal(&t->node[0].shape, shape))
+		resize_node(t->node, shape);
 }
 
 /* --- heads ------------------------------------------------------------------------------------------------------ */

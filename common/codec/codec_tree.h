@@ -70,8 +70,8 @@ static inline uint64_t gp_codec_tree_bound(const struct gp_codec_tree *t)
 	return t->node[0].bound;
 }
 
-/* Most bytes of a node without parts for n elements, with head. */
-uint64_t gp_codec_quantizer_bound(const struct gp_codec_node *node, uint64_t n);
+/* An opened tree, from here on for a tensor of that shape: gp_codec_resize. */
+void gp_codec_tree_resize(struct gp_codec_tree *t, const struct gp_shape *shape);
 
 /* Both: GP_DEVICE when the device failed. */
 enum gp_status gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_codec_pass *pass, const float *x,

@@ -85,10 +85,10 @@ static enum gp_status check_lengths(const struct gp_flow_list *list, struct gp_e
 			"lengths of chunks in a session whose body has no sequences, or needs all of them");
 	for (int i = 0; i < list->count; i++) {
 		const struct gp_flow_spec *f = &list->flow[i];
-		if (f->positions > 0 && !gp_codec_spec_resizes(f->codec))
+		if (f->positions > 0 && !gp_flow_takes_lengths(f))
 			GP_FAIL(err, GP_INVALID,
-				"codec %s of %s cannot leave padding out: every chunk has to be padded to all %lld "
-				"positions (--pad max)",
+				"codec %s of %s remembers tensors of one length: every chunk has to be padded to all "
+				"%lld positions (--pad max)",
 				f->codec->text, gp_direction_info[f->direction].name, (long long)list->positions);
 	}
 	return GP_OK;

@@ -59,24 +59,30 @@ uint64_t gp_flow_uncompressed_bytes(const struct gp_flow *f, uint32_t length)
 	return is_short(f, length) ? f->uncompressed_bytes / (uint64_t)f->positions * length : f->uncompressed_bytes;
 }
 
+/* Of a chunk's tensor with so many positions. */
+static struct gp_shape shape_of(const struct gp_flow *f, uint32_t length)
+{
+	struct gp_shape shape = f->type.shape;
+	if (is_short(f, length))
+		shape.dim[1] = length;
+	return shape;
+}
+
 uint64_t gp_flow_payload_bound(const struct gp_flow *f, uint32_t length)
 {
-	if (f->positions == 0)
-		return f->slot[0].frame.cap;
+	const struct gp_shape shape = shape_of(f, length);
 	const uint64_t counts = f->leaves_out && length > 0 ? (uint64_t)f->samples * ROW_COUNT_BYTES : 0;
-	return counts + gp_codec_bound_of(f->codec, gp_flow_tensor_bytes(f, length) / sizeof(float));
+	struct gp_err err;
+	uint64_t bound;
+	if (f->positions == 0 || gp_codec_bound_for(&f->spec, &shape, &bound, &err) != GP_OK)
+		return f->slot[0].frame.cap;
+	return counts + bound;
 }
 
 void gp_transfer_set_rows(struct gp_transfer *t, const uint32_t *rows)
 {
 	if (t->rows)
 		memcpy(t->rows, rows, (size_t)t->flow->samples * sizeof *rows);
-}
-
-/* Elements of one position. */
-static uint64_t width_of(const struct gp_flow *f)
-{
-	return f->tensor_bytes / sizeof(float) / (uint64_t)(f->samples * f->positions);
 }
 
 static uint64_t sum_of_rows(const struct gp_transfer *t)
@@ -92,20 +98,22 @@ static uint64_t row_bytes(const struct gp_transfer *t)
 {
 	const struct gp_flow *f = t->flow;
 	if (f->leaves_out && t->frame.head.length > 0)
-		return sum_of_rows(t) * width_of(f) * sizeof(float);
+		return sum_of_rows(t) * (uint64_t)f->width * sizeof(float);
 	return t->frame.tensor_bytes;
 }
 
-/* The rows of all samples, one after another. */
+/* The rows of all samples, one after another, or with zeros for the padding between them. */
 static const float *gather(const struct gp_transfer *t, const float *tensor)
 {
 	const struct gp_flow *f = t->flow;
-	const uint64_t width = width_of(f);
+	const uint64_t width = (uint64_t)f->width, sample = t->frame.head.length * width;
 	float *to = f->packed;
 	for (int64_t n = 0; n < f->samples; n++) {
 		const uint64_t count = t->rows[n] * width;
-		memcpy(to, tensor + (uint64_t)n * t->frame.head.length * width, count * sizeof *to);
-		to += count;
+		memcpy(to, tensor + (uint64_t)n * sample, count * sizeof *to);
+		if (f->along)
+			memset(to + count, 0, (sample - count) * sizeof *to);
+		to += f->along ? sample : count;
 	}
 	return f->packed;
 }
@@ -114,15 +122,29 @@ static const float *gather(const struct gp_transfer *t, const float *tensor)
 static void scatter(const struct gp_transfer *t, float *tensor)
 {
 	const struct gp_flow *f = t->flow;
-	const uint64_t width = width_of(f), length = t->frame.head.length;
+	const uint64_t width = (uint64_t)f->width, sample = t->frame.head.length * width;
 	uint64_t at = sum_of_rows(t) * width;
 	for (int64_t n = f->samples - 1; n >= 0; n--) {
 		const uint64_t count = t->rows[n] * width;
-		float *to = tensor + (uint64_t)n * length * width;
+		float *to = tensor + (uint64_t)n * sample;
 		at -= count;
-		memmove(to, tensor + at, count * sizeof *to);
-		memset(to + count, 0, (length * width - count) * sizeof *to);
+		if (!f->along)
+			memmove(to, tensor + at, count * sizeof *to);
+		memset(to + count, 0, (sample - count) * sizeof *to);
 	}
+}
+
+/* The codec is told what comes: rows one after another, or the tensor with as many positions as the chunk has. */
+static void resize_codec(const struct gp_transfer *t)
+{
+	const struct gp_flow *f = t->flow;
+	const uint32_t length = t->frame.head.length;
+	struct gp_shape shape = shape_of(f, length);
+	if (f->positions == 0)
+		return;
+	if (f->leaves_out && length > 0 && !f->along)
+		shape = (struct gp_shape){.ndim = 1, .dim = {(int64_t)sum_of_rows(t) * f->width}};
+	gp_codec_resize(f->codec, &shape);
 }
 
 /* The counts in front of a payload, which the peer may have made up. */
@@ -148,12 +170,10 @@ static enum gp_status encode(struct gp_transfer *t, size_t *len, struct gp_err *
 	const uint32_t length = t->frame.head.length;
 	const float *tensor = t->tensor;
 	size_t counts = 0;
-	if (flow->positions > 0 && !(flow->leaves_out && length > 0))
-		gp_codec_resize(flow->codec, gp_flow_tensor_bytes(flow, length) / sizeof(float));
+	resize_codec(t);
 	if (flow->leaves_out && length > 0) {
 		for (int64_t n = 0; n < flow->samples; n++, counts += ROW_COUNT_BYTES)
 			gp_put_le(t->frame.payload + counts, t->rows[n], ROW_COUNT_BYTES);
-		gp_codec_resize(flow->codec, sum_of_rows(t) * width_of(flow));
 		tensor = gather(t, tensor);
 	}
 	GP_TRY(gp_codec_encode_pass(flow->codec, &pass, tensor, t->frame.payload + counts, t->frame.cap - counts, len,
@@ -166,17 +186,14 @@ static enum gp_status decode(struct gp_transfer *t, struct gp_err *err)
 {
 	struct gp_flow *flow = t->flow;
 	const struct gp_codec_pass pass = pass_of(t);
-	const uint32_t length = t->frame.head.length;
+	const bool fewer = flow->leaves_out && t->frame.head.length > 0;
 	struct gp_span payload = {t->frame.payload, t->frame.head.payload_len};
-	if (!flow->leaves_out || length == 0) {
-		if (flow->positions > 0)
-			gp_codec_resize(flow->codec, gp_flow_tensor_bytes(flow, length) / sizeof(float));
-		return gp_codec_decode_pass(flow->codec, &pass, payload, t->tensor, err);
-	}
-	GP_TRY(read_rows(t, &payload, err));
-	gp_codec_resize(flow->codec, sum_of_rows(t) * width_of(flow));
+	if (fewer)
+		GP_TRY(read_rows(t, &payload, err));
+	resize_codec(t);
 	GP_TRY(gp_codec_decode_pass(flow->codec, &pass, payload, t->tensor, err));
-	scatter(t, t->tensor);
+	if (fewer)
+		scatter(t, t->tensor);
 	return GP_OK;
 }
 
@@ -376,6 +393,21 @@ static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct
 	return GP_OK;
 }
 
+/* Behind positions and samples. */
+static void set_shape(struct gp_flow *f, const struct gp_flow_spec *spec)
+{
+	const int64_t elements = (int64_t)gp_shape_elements(&spec->type.shape);
+	f->type = spec->type;
+	f->tensor_bytes = (uint64_t)elements * gp_dtype_bytes(spec->type.dtype);
+	if (f->positions > 0)
+		f->width = elements / (f->samples * f->positions);
+}
+
+bool gp_flow_takes_lengths(const struct gp_flow_spec *spec)
+{
+	return gp_codec_spec_lengths(spec->codec) != GP_CODEC_ONE_SHAPE;
+}
+
 enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, const struct gp_flow_options *all,
 			    const struct gp_flow *activation, struct gp_worker *worker, void *arg, struct gp_err *err)
 {
@@ -388,10 +420,12 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	f->device = all->device;
 	f->stop = all->stop;
 	f->chunks = all->chunks;
-	f->tensor_bytes = gp_shape_elements(shape) * gp_dtype_bytes(spec->type.dtype);
 	f->positions = spec->positions;
 	f->leaves_out = spec->leaves_out;
+	f->along = gp_codec_spec_lengths(spec->codec) == GP_CODEC_SEQUENCES;
+	f->spec = *spec->codec;
 	f->samples = shape->dim[0];
+	set_shape(f, spec);
 	f->codec_id = spec->codec->stages > 0 ? spec->codec->stage[0].id : 0;
 	uint64_t ns = 0;
 	enum gp_status status = gp_flow_work(spec, all, &ns, err);
@@ -445,7 +479,7 @@ enum gp_status gp_flow_reopen(struct gp_flow *f, const struct gp_flow_spec *spec
 	if (cap > f->slot[0].frame.cap)
 		GP_FAIL(err, GP_INVALID, "a smaller %s would need frames of %zu bytes, more than the %zu there are",
 			gp_direction_info[f->direction].name, cap, f->slot[0].frame.cap);
-	f->tensor_bytes = gp_shape_elements(shape) * gp_dtype_bytes(spec->type.dtype);
+	set_shape(f, spec);
 	for (int i = 0; i < f->slots; i++) {
 		f->slot[i].frame.cap = cap;
 		f->slot[i].encoded = false;

@@ -7,7 +7,8 @@
  *
  * A chunk may have its own length (PROTOCOL.md 4.4): fewer positions than its flow's sequence. Its tensor then begins at
  * the same address and has no gaps; of an activation or gradient only the positions that a sample has itself, its *rows*,
- * travel behind their counts, and the receiver fills the others with zeros.
+ * travel behind their counts, and the receiver fills the others with zeros. A codec that works along the sequence gets the
+ * tensor with all of the chunk's positions instead, of which those that a sample has not are zeros.
  *
  * Ownership: a transfer's frame is with the direction's owner, with a task
  * (between start and done) or with the channel (between send and `sent`).
@@ -50,14 +51,18 @@ struct gp_flow {
 	enum gp_direction direction;
 	int tensor;                         /* which of the body's inputs, or of its outputs */
 	uint64_t tensor_bytes, codec_bytes; /* of a chunk's tensor, with all positions; of RAM that the codec takes */
-	uint64_t
-		uncompressed_bytes; /* of a chunk's tensor without an insertion, where its owner sets it; 0: there is none */
-	int64_t positions;          /* of its sequence; 0: it has none, or every chunk has all of them */
-	int64_t samples;            /* of a chunk */
-	bool leaves_out;            /* of rows: only those that a sample has travel */
-	float *packed;              /* those of one tensor, for the codec that encodes */
+	/* Of a chunk's tensor without an insertion, where its owner sets it; 0: there is none. */
+	uint64_t uncompressed_bytes;
+	int64_t positions; /* of its sequence; 0: it has none, or every chunk has all of them */
+	int64_t samples;   /* of a chunk */
+	bool leaves_out; /* of rows: only those that a sample has travel, or, `along`, all with zeros for the others */
+	bool along;      /* the codec works along the sequence */
+	int64_t width;   /* elements of a position */
+	struct gp_type type; /* of a chunk, with all positions */
+	float *packed;       /* those rows of one tensor, for the codec that encodes */
 	const struct gp_codec_device *device;
 	struct gp_codec *codec; /* NULL: this tensor has no such flow */
+	struct gp_codec_spec spec;
 	uint16_t codec_id;
 	struct gp_lane lane;
 	const struct gp_stop *stop;       /* NULL: never */
@@ -113,6 +118,8 @@ struct gp_flow_spec {
 	const struct gp_codec_spec *codec;
 };
 
+/* Whether its codec codes chunks of fewer positions. */
+bool gp_flow_takes_lengths(const struct gp_flow_spec *spec);
 /* `activation`: for a gradient, the flow of its activation, which outlives this one; else NULL. `arg` is handed to every
  * transfer. */
 enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, const struct gp_flow_options *all,

@@ -402,6 +402,12 @@ static bool loaded(void *state)
 	return gp_adaptive_loaded(state);
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	((struct gp_adaptive *)state)->coder->n = n;
+}
+
 static uint64_t alq_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	return gp_adaptive_bytes(value, setup, false);
@@ -465,6 +471,7 @@ const struct gp_codec_ops gp_codec_alq = {
 					 "alq:bits=4,bucket=9000,update=3,fit=normbased", "alq:bits=8")},
 	.keys = KEYS,
 	.key = ADAPTIVE_KEYS,
+	.resize = resize,
 	.bound = bound_alq,
 	.bytes = alq_bytes,
 	.work = work,
@@ -487,6 +494,7 @@ const struct gp_codec_ops gp_codec_amq = {
 				     "amq:bits=4,bucket=256,fit=normbased", "amq:bits=8")},
 	.keys = KEYS,
 	.key = ADAPTIVE_KEYS,
+	.resize = resize,
 	.bound = bound_amq,
 	.bytes = amq_bytes,
 	.work = work,

@@ -43,6 +43,12 @@ static enum gp_status open_bdi(const double *value, const struct gp_codec_setup 
 	return GP_OK;
 }
 
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	memcpy(state, &n, sizeof n);
+}
+
 /* --- encode ----------------------------------------------------------------------------------------------------- */
 
 /* The elements of a block that are not zero. */
@@ -211,6 +217,7 @@ const struct gp_codec_ops gp_codec_bdi = {
 		 .summary = "base-delta-immediate blocks with a mask for zeros",
 		 .lossless = true,
 		 .examples = GP_EXAMPLES("bdi", "bdi+zstd", "topk:ratio=0.3+bdi")},
+	.resize = resize,
 	.bound = bound,
 	.open = open_bdi,
 	.work = work,

@@ -45,16 +45,22 @@ static enum gp_status shapes(const double *value, const struct gp_shape *shape, 
 	return GP_OK;
 }
 
+static void reshape(void *state, const double *value, const struct gp_shape *shape)
+{
+	struct downsample *d = state;
+	const bool fits = gp_downsample_windows(shape, (int64_t)value[0], &d->windows);
+	gp_require(fits); /* `shapes` has seen it */
+	const struct gp_windows *p = &d->windows;
+	d->n = (uint64_t)(p->n * gp_windows_high(p) * gp_windows_wide(p) * p->c);
+}
+
 static enum gp_status open_downsample(const double *value, const struct gp_codec_setup *setup, void **state,
 				      struct gp_err *err)
 {
 	void *s;
 	GP_TRY(gp_alloc_array(&s, 1, sizeof(struct downsample), err));
 	struct downsample *d = s;
-	const bool fits = gp_downsample_windows(&setup->shape, (int64_t)value[0], &d->windows);
-	gp_require(fits); /* `shapes` has seen it */
-	const struct gp_windows *p = &d->windows;
-	d->n = (uint64_t)(p->n * gp_windows_high(p) * gp_windows_wide(p) * p->c);
+	reshape(d, value, &setup->shape);
 	d->loops = gp_codec_loops_choose();
 	*state = d;
 	return GP_OK;
@@ -92,6 +98,8 @@ const struct gp_codec_ops gp_codec_downsample = {
 			 GP_EXAMPLES("downsample", "downsample:factor=3+uniform:bits=5", "downsample+topk:ratio=0.2")},
 	.keys = 1,
 	.key = {{.name = "factor", .min = 2, .max = 64, .initial = 2, .help = "height and width of a window"}},
+	.needs_shape = true,
+	.reshape = reshape,
 	.shapes = shapes,
 	.open = open_downsample,
 	.close = gp_free,

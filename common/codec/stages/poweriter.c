@@ -22,14 +22,16 @@
 
 enum { RANK, ITERS };
 enum { BLOCK = GP_FACTOR_BLOCK };
+enum { COLD = 0, WHOLE = 1, SHORT = 2 };
 
 struct poweriter {
-	struct gp_poweriter_sizes size;
+	struct gp_poweriter_sizes size, most; /* of the tensors that come, and of the one that it was opened for */
 	uint64_t seed;
 	uint32_t chunks;
 	int steps;
 	const struct gp_codec_loops *loops;
-	/* State: per chunk whether it has a start, and the small factors (batch, r, small) of the last pass. */
+	/* State: per chunk the small factors (batch, r, small) of the last pass, and whether it has these: COLD, or the kind
+	 * of tensor that they are of (kind_of). */
 	uint32_t *warm;
 	float *start;
 	/* With undo, the same again. */
@@ -84,7 +86,7 @@ enum { ARRAYS = 13 };
 
 static void list_arrays(struct poweriter *p, struct array out[ARRAYS])
 {
-	const struct gp_poweriter_sizes *s = &p->size;
+	const struct gp_poweriter_sizes *s = &p->most;
 	const uint64_t chunks = p->chunks, r = (uint64_t)s->r, padded = (uint64_t)s->padded;
 	const uint64_t basis = (uint64_t)(s->small * gp_factor_padded(s->r));
 	const uint64_t start = 4 * chunks * (uint64_t)(s->batch * s->small) * r;
@@ -129,7 +131,7 @@ static uint64_t state_bytes(const double *value, const struct gp_codec_setup *se
 	struct array array[ARRAYS];
 	struct gp_err err;
 	uint64_t sum = sizeof p;
-	if (gp_poweriter_sizes_of(value, &setup->shape, &p.size, &err) != GP_OK)
+	if (gp_poweriter_sizes_of(value, &setup->shape, &p.most, &err) != GP_OK)
 		return UINT64_MAX;
 	list_arrays(&p, array);
 	for (int i = 0; i < ARRAYS; i++)
@@ -147,6 +149,7 @@ static enum gp_status open_poweriter(const double *value, const struct gp_codec_
 	GP_TRY(gp_alloc_array(&block, 1, sizeof(struct poweriter), err));
 	struct poweriter *p = block;
 	*p = (struct poweriter){.size = size,
+				.most = size,
 				.seed = setup->seed,
 				.chunks = setup->chunks,
 				.steps = (int)value[ITERS],
@@ -163,11 +166,36 @@ static enum gp_status open_poweriter(const double *value, const struct gp_codec_
 	return status;
 }
 
+/* The padding of scratch is zero. */
+static void reshape(void *state, const double *value, const struct gp_shape *shape)
+{
+	struct poweriter *p = state;
+	struct gp_err err;
+	const enum gp_status status = gp_poweriter_sizes_of(value, shape, &p->size, &err);
+	gp_require(status == GP_OK && p->size.batch <= p->most.batch); /* `shapes` has seen it */
+	if (p->block)
+		memset(p->block, 0, BLOCK * (size_t)p->most.padded * sizeof *p->block);
+	if (p->basis)
+		memset(p->basis, 0,
+		       (size_t)(p->most.small * gp_factor_padded(p->most.r)) * sizeof *p->basis);
+}
+
 /* --- state ------------------------------------------------------------------------------------------------------ */
 
 static int64_t start_count(const struct gp_poweriter_sizes *s)
 {
 	return s->batch * s->r * s->small;
+}
+
+/* What `warm` says of a start from such tensors: only another one of as many rows begins there. */
+static uint32_t kind_of(const struct poweriter *p)
+{
+	return p->size.rows == p->most.rows ? WHOLE : SHORT + (uint32_t)p->size.rows;
+}
+
+static float *start_of(const struct poweriter *p, const struct gp_codec_pass *pass)
+{
+	return p->start + pass->chunk * start_count(&p->most);
 }
 
 static int regions(void *state, struct gp_codec_region *out)
@@ -178,7 +206,7 @@ static int regions(void *state, struct gp_codec_region *out)
 	out[0] = (struct gp_codec_region){
 		.data = p->warm, .bytes = p->chunks * sizeof *p->warm, .backup = p->backup_warm};
 	out[1] = (struct gp_codec_region){.data = p->start,
-					  .bytes = p->chunks * (size_t)start_count(&p->size) * sizeof *p->start,
+					  .bytes = p->chunks * (size_t)start_count(&p->most) * sizeof *p->start,
 					  .backup = p->backup_start};
 	return 2;
 }
@@ -187,9 +215,9 @@ static bool loaded(void *state)
 {
 	const struct poweriter *p = state;
 	float min, max;
-	bool good = !p->start || p->loops->range(p->start, p->chunks * (size_t)start_count(&p->size), &min, &max);
+	bool good = !p->start || p->loops->range(p->start, p->chunks * (size_t)start_count(&p->most), &min, &max);
 	for (uint32_t c = 0; p->start && c < p->chunks; c++)
-		good &= p->warm[c] <= 1;
+		good &= p->warm[c] < SHORT + (uint64_t)p->most.rows;
 	return good;
 }
 
@@ -288,8 +316,8 @@ static bool orthonormalize(struct poweriter *p, const struct gp_codec_pass *pass
 static int set_start(struct poweriter *p, const struct gp_codec_pass *pass, int64_t sample)
 {
 	const struct gp_poweriter_sizes *s = &p->size;
-	const bool tall = s->rows >= s->cols, warm = !pass->eval && p->warm[pass->chunk];
-	const float *from = p->start + pass->chunk * start_count(s) + sample * s->r * s->small;
+	const bool tall = s->rows >= s->cols, warm = !pass->eval && p->warm[pass->chunk] == kind_of(p);
+	const float *from = start_of(p, pass) + sample * s->r * s->small;
 	memset(p->v, 0, (size_t)(s->r * s->padded) * sizeof *p->v);
 	for (int64_t k = 0; k < s->r; k++)
 		for (int64_t i = 0; i < s->small && warm; i++)
@@ -392,9 +420,8 @@ static bool split(void *state, const struct gp_codec_pass *pass, const float *x,
 			return false;
 	}
 	if (!pass->eval) {
-		memcpy(p->start + pass->chunk * start_count(s), small_factors,
-		       (size_t)start_count(s) * sizeof *p->start);
-		p->warm[pass->chunk] = 1;
+		memcpy(start_of(p, pass), small_factors, (size_t)start_count(s) * sizeof *p->start);
+		p->warm[pass->chunk] = kind_of(p);
 	}
 	return true;
 }
@@ -464,6 +491,8 @@ const struct gp_codec_ops gp_codec_poweriter = {
 	.close = close_poweriter,
 	.regions = regions,
 	.loaded = loaded,
+	.needs_shape = true,
+	.reshape = reshape,
 	.last_because = "its factors have the rank where a tensor has its channels, and every element of them counts",
 	.shapes = shapes,
 	.split = split,

@@ -86,12 +86,23 @@ static enum gp_status open_topk(const double *value, const struct gp_codec_setup
 	return GP_OK;
 }
 
+static void reshape(void *state, const double *value, const struct gp_shape *shape)
+{
+	struct topk *t = state;
+	t->n = gp_shape_elements(shape);
+	t->k = chosen_of(value, t->n);
+	if (t->select)
+		gp_topk_select_resize(t->select, t->n);
+}
+
 /* --- masks ------------------------------------------------------------------------------------------------------ */
 
-/* The activation's bits; NULL when it has left none for this pass, or chosen another number of elements. */
+/* The activation's bits; NULL when it has left none for this pass, or chosen another number of elements, or from a tensor of
+ * another size. */
 static const uint64_t *activation_bits(const struct topk *t, const struct gp_codec_pass *pass)
 {
-	if (!t->activation || pass->eval || t->activation->chosen[pass->chunk] != t->k)
+	if (!t->activation || pass->eval || t->activation->chosen[pass->chunk] != t->k ||
+	    t->activation->among[pass->chunk] != t->n)
 		return NULL;
 	return t->activation->bits + pass->chunk * t->activation->words;
 }
@@ -104,8 +115,10 @@ static uint64_t *place_for(const struct topk *t, const struct gp_codec_pass *pas
 
 static void leave_mask(const struct topk *t, const struct gp_codec_pass *pass, uint64_t chosen)
 {
-	if (t->mask && !pass->eval)
-		t->mask->chosen[pass->chunk] = chosen;
+	if (!t->mask || pass->eval)
+		return;
+	t->mask->chosen[pass->chunk] = chosen;
+	t->mask->among[pass->chunk] = t->n;
 }
 
 static void passed(void *state, const struct gp_codec_pass *pass)
@@ -210,6 +223,7 @@ const struct gp_codec_ops gp_codec_topk = {
 	.open = open_topk,
 	.close = close_topk,
 	.masks = true,
+	.reshape = reshape,
 	.split = split,
 	.join = join,
 	.passed = passed,
