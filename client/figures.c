@@ -15,6 +15,7 @@ static void add_bytes_of(struct gp_kind_account *sum, const struct gp_kind_accou
 	sum->tensor_bytes += k->tensor_bytes;
 	sum->uncompressed_bytes += k->uncompressed_bytes;
 	sum->payload_bytes += k->payload_bytes;
+	sum->padding_bytes += k->padding_bytes;
 }
 
 /* Payload bytes by those that the same cut has without a codec and without insertions; NaN where nothing crossed. */
@@ -25,7 +26,7 @@ static double rate_of(const struct gp_kind_account *k)
 
 static void print_link(const struct gp_account *part, double batches, FILE *to)
 {
-	char inserted[64] = "";
+	char inserted[64] = "", unpadded[64] = "";
 	struct gp_kind_account sum = {0};
 	for (int i = 0; i < GP_FRAME_TYPE_COUNT; i++) {
 		add_bytes_of(&sum, &part->sent.kind[i]);
@@ -36,11 +37,15 @@ static void print_link(const struct gp_account *part, double batches, FILE *to)
 	if (sum.uncompressed_bytes != sum.tensor_bytes)
 		snprintf(inserted, sizeof inserted, ", rate %.4f: behind the insertions %.2f MB", rate_of(&sum),
 			 (double)sum.tensor_bytes / batches * 1e-6);
+	if (sum.padding_bytes > 0)
+		snprintf(unpadded, sizeof unpadded, ", %.2fx than without padding",
+			 (double)(sum.tensor_bytes - sum.padding_bytes) / (double)sum.payload_bytes);
 	fprintf(to,
-		"per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller%s); on the wire %.2f MB up, %.2f MB "
+		"per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller%s%s); on the wire %.2f MB up, %.2f "
+		"MB "
 		"down\n",
 		(double)sum.uncompressed_bytes / batches * 1e-6, (double)sum.payload_bytes / batches * 1e-6,
-		(double)sum.uncompressed_bytes / (double)sum.payload_bytes, inserted,
+		(double)sum.uncompressed_bytes / (double)sum.payload_bytes, inserted, unpadded,
 		(double)part->sent.wire_bytes / batches * 1e-6, (double)part->received.wire_bytes / batches * 1e-6);
 }
 
@@ -120,13 +125,14 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 static json_t *kind_json(const struct gp_kind_account *k, const struct gp_kind_account *part, uint64_t batches)
 {
 	double n = batches ? (double)batches : 1;
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f}", "tensor_bytes",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f}", "tensor_bytes",
 			 (json_int_t)k->tensor_bytes, "uncompressed_bytes", (json_int_t)k->uncompressed_bytes,
-			 "payload_bytes", (json_int_t)k->payload_bytes, "wire_bytes", (json_int_t)k->wire_bytes,
-			 "frames", (json_int_t)k->frames, "rate", gp_json_number(rate_of(part)),
-			 "uncompressed_bytes_per_batch", (double)part->uncompressed_bytes / n, "tensor_bytes_per_batch",
-			 (double)part->tensor_bytes / n, "payload_bytes_per_batch", (double)part->payload_bytes / n,
-			 "wire_bytes_per_batch", (double)part->wire_bytes / n);
+			 "unpadded_bytes", (json_int_t)(k->tensor_bytes - k->padding_bytes), "payload_bytes",
+			 (json_int_t)k->payload_bytes, "wire_bytes", (json_int_t)k->wire_bytes, "frames",
+			 (json_int_t)k->frames, "rate", gp_json_number(rate_of(part)), "uncompressed_bytes_per_batch",
+			 (double)part->uncompressed_bytes / n, "tensor_bytes_per_batch", (double)part->tensor_bytes / n,
+			 "payload_bytes_per_batch", (double)part->payload_bytes / n, "wire_bytes_per_batch",
+			 (double)part->wire_bytes / n);
 }
 
 static json_t *count_or_null(bool known, uint64_t n)

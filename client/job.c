@@ -13,6 +13,7 @@
 #include "client/insert_decay.h"
 #include "client/job_init.h"
 #include "client/no_decay.h"
+#include "client/padding.h"
 #include "client/partitions.h"
 #include "client/progress.h"
 #include "common/base/log.h"
@@ -405,6 +406,7 @@ enum gp_status gp_job_build(struct gp_job *j, const struct gp_dataset *d, struct
 	for (int i = 0; i < 4; i++)
 		GP_TRY(gp_codec_spec_set_samples(&j->session.codec[i], gp_dataset_samples(d), err));
 	GP_TRY(gp_job_settle_graph(j, err));
+	GP_TRY(gp_padding_settle(j, d, err));
 	return j->set->init ? gp_job_load_init(j, err) : GP_OK;
 }
 
@@ -427,7 +429,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .window_given = s->window > 0,
 				      .client_precision = j->client_precision,
 				      .loss = j->values ? GP_LOSS_SQUARED_ERROR : GP_LOSS_CROSS_ENTROPY,
-				      .drop_padding = s->pad == GP_PAD_DROP,
+				      .drop_padding = j->drop_padding,
 				      .profile = s->profile,
 				      .init = j->init,
 				      .run = run,

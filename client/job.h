@@ -33,8 +33,8 @@ enum gp_job_purpose {
 };
 
 /* --pad, in the order of its choices. */
-enum gp_pad { GP_PAD_MAX, GP_PAD_DROP };
-#define GP_PAD_CHOICES "max|drop"
+enum gp_pad { GP_PAD_AUTO, GP_PAD_MAX, GP_PAD_DROP };
+#define GP_PAD_CHOICES "auto|max|drop"
 
 #define GP_JOB_CUT "1:-1" /* --cut where nothing says another */
 
@@ -94,6 +94,7 @@ struct gp_job {
 	struct gp_insertion insertion;         /* from the flags, or the file of --init */
 	bool insertion_of_file;                /* that */
 	bool insertion_loaded[GP_INSERT_ENDS]; /* the file of --init has its weights */
+	bool drop_padding;                     /* what --pad came to (padding.h), from gp_job_build on */
 	bool values;                           /* the data has values to predict, not classes */
 	struct gp_bn_attr norm_mode;           /* what --batch-norm says */
 	int without_decay;                     /* trained parameters that --no-decay named */

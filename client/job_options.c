@@ -223,10 +223,11 @@ static const struct gp_opt batch_rows[] = {
 	{.name = "pad",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(pad),
-	 .initial = "max",
+	 .initial = "auto",
 	 .choices = GP_PAD_CHOICES,
 	 .help = "texts: max = every text is filled up to the model's length; drop = a chunk is as long as its "
-		 "longest text, and what fills up the others does not travel"},
+		 "longest text, and what fills up the others does not travel; auto = drop, where model and codecs can "
+		 "do with it"},
 };
 const struct gp_opt_rows gp_job_batch_rows = ROWS(batch_rows);
 

@@ -494,7 +494,7 @@ static enum gp_status describe_run(struct training *t, struct gp_err *err)
 		GP_TRY(gp_run_spec_add(&t->run_spec, "tokenizer", tokenizer, err));
 	}
 	GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, "recalibrate", err));
-	GP_TRY(gp_run_spec_add_flag(&t->run_spec, &all, &t->set, "pad", err));
+	GP_TRY(gp_run_spec_add(&t->run_spec, "pad", t->job.drop_padding ? "drop" : "max", err));
 	char mode[GP_NORM_MODE_TEXT];
 	GP_TRY(gp_run_spec_add(&t->run_spec, "batch-norm", gp_norm_mode_text(&t->job.norm_mode, mode), err));
 	return gp_run_spec_add_job(&t->run_spec, &t->job, err);

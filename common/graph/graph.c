@@ -267,12 +267,23 @@ static enum gp_status check_outputs(const struct gp_infer *io, struct gp_err *er
 
 /* What becomes of the sequences that a node reads. */
 struct sequences {
-	bool out;   /* its values are ones, too */
-	bool fixed; /* it needs all positions */
+	bool out;     /* its values are ones, too */
+	bool fixed;   /* it needs all positions */
+	bool padding; /* it reads those that a sample may not have */
 };
 
-static struct sequences follow_sequences(const struct gp_graph *g, const struct gp_node *n, bool needs_all)
+/* Whether data says which positions a sample has, in every input that is to tell. */
+static bool is_told(const struct gp_graph *g, const struct gp_node *n, uint64_t told_by)
 {
+	for (int i = 0; i < n->inputs; i++)
+		if (told_by >> i & 1 && n->in[i] >= g->inputs)
+			return false;
+	return true;
+}
+
+static struct sequences follow_sequences(const struct gp_graph *g, const struct gp_infer *io)
+{
+	const struct gp_node *n = io->node;
 	const struct gp_op_def *def = gp_op_def(n->op);
 	bool some = false, all = true;
 	for (int i = 0; i < n->inputs; i++) {
@@ -282,8 +293,12 @@ static struct sequences follow_sequences(const struct gp_graph *g, const struct 
 		all = all && v->sequence == !beside &&
 		      (def->sequence != GP_SEQUENCE_BY_ROW || beside || v->type.shape.ndim > 1);
 	}
-	const bool follows = some && all && !needs_all && def->sequence != GP_SEQUENCE_FIXED;
-	return (struct sequences){.out = follows && def->sequence != GP_SEQUENCE_ENDS, .fixed = some && !follows};
+	const bool follows = some && all && !io->needs_all && def->sequence != GP_SEQUENCE_FIXED;
+	return (struct sequences){
+		.out = follows && def->sequence != GP_SEQUENCE_ENDS,
+		.fixed = some && !follows,
+		.padding = some && (io->reads_padding || !is_told(g, n, def->told_by)),
+	};
 }
 
 /* Fills in what the op says. */
@@ -291,7 +306,9 @@ static enum gp_status infer_node(const struct gp_graph *g, struct gp_node *n, st
 				 struct gp_param *param, struct sequences *sequences, struct gp_err *err)
 {
 	const struct gp_type *in[GP_NODE_MAX_INPUTS];
+	const struct gp_op_def *def = gp_op_def(n->op);
 	struct gp_infer io = {.node = n, .in = in, .out = out, .outputs = 1, .param = param};
+	io.reads_padding = def->sequence == GP_SEQUENCE_ENDS && def->told_by == 0;
 	for (int i = 0; i < n->inputs; i++)
 		in[i] = &g->value[n->in[i]].type;
 	n->macs = 0;
@@ -300,7 +317,7 @@ static enum gp_status infer_node(const struct gp_graph *g, struct gp_node *n, st
 	GP_TRY(check_outputs(&io, err));
 	n->outputs = io.outputs;
 	n->shape = out[0].shape;
-	*sequences = follow_sequences(g, n, io.needs_all);
+	*sequences = follow_sequences(g, &io);
 	return GP_OK;
 }
 
@@ -330,6 +347,8 @@ static enum gp_status add_node(struct gp_graph *g, struct gp_node *n, struct gp_
 		g->value[g->values - 1].sequence = sequences.out;
 	}
 	g->fixed = g->fixed || sequences.fixed;
+	if (sequences.padding && g->padding_reader == 0)
+		g->padding_reader = g->nodes - 1;
 	return GP_OK;
 }
 
@@ -430,6 +449,11 @@ int64_t gp_graph_sequence(const struct gp_graph *g)
 		length = v->type.shape.dim[0];
 	}
 	return g->fixed ? 0 : length;
+}
+
+const struct gp_node *gp_graph_padding_reader(const struct gp_graph *g)
+{
+	return g->padding_reader > 0 ? &g->node[g->padding_reader] : NULL;
 }
 
 uint64_t gp_graph_bytes(const struct gp_graph *g)

@@ -92,7 +92,8 @@ enum gp_init_kind {
 	GP_INIT_ONES = 1,
 	GP_INIT_NORMAL = 2,  /* mean 0, standard deviation init_scale */
 	GP_INIT_UNIFORM = 3, /* [-init_scale, init_scale) */
-	GP_INIT_IDENTITY = 4, /* of a matrix, whose rows are the first dimension: 1 where row and column are equal, else 0 */
+	GP_INIT_IDENTITY =
+		4, /* of a matrix, whose rows are the first dimension: 1 where row and column are equal, else 0 */
 	GP_INIT_KINDS
 };
 
@@ -128,6 +129,7 @@ struct gp_graph {
 	uint64_t param_elements, trained_elements, macs; /* sums, of one sample */
 	int tied[2]; /* of gp_graph_tie: the parameter that leads, and the one that follows; equal: there are none */
 	bool fixed;  /* some node that reads a sequence needs all of its positions */
+	int padding_reader; /* the first node that reads positions which a sample may not have; 0: none does */
 	int node_cap, value_cap, param_cap, block_cap;
 	uint16_t by_name[GP_GRAPH_MAX_NODES]; /* the nodes in the order of their names */
 };
@@ -181,6 +183,11 @@ enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);
  * graph.
  */
 int64_t gp_graph_sequence(const struct gp_graph *g);
+/*
+ * The first node whose values may depend on positions that a sample does not have, because nothing tells it which these are,
+ * so that it matters what they are filled up with, and how many there are. NULL: there is none.
+ */
+const struct gp_node *gp_graph_padding_reader(const struct gp_graph *g);
 /* Whether a chunk may have this length: 0, which stands for all positions, or `most` or a multiple of GP_SEQUENCE_STEP
  * below it, where `most` is gp_graph_sequence. Safe on numbers from a peer. */
 static inline bool gp_sequence_length_ok(int64_t most, uint64_t length)

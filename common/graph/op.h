@@ -35,6 +35,9 @@ struct gp_infer {
 	struct gp_type *out;             /* room for GP_NODE_MAX_OUTPUTS; one f32 output is the default */
 	int outputs;                     /* 1 unless the op says otherwise */
 	bool needs_all; /* out: with these attributes it needs all positions of a sequence, whatever its definition says */
+	/* in and out: what it makes may depend on positions that a sample does not have. At first so for an op that ends
+	 * sequences and has no `told_by`. */
+	bool reads_padding;
 	struct gp_param *param; /* room for GP_NODE_MAX_PARAMS: all but names and node; gp_infer_param adds one */
 };
 
@@ -55,6 +58,10 @@ struct gp_op_def {
 	int optional; /* so many of the last ones are left out of a message where they and all behind them are 0 */
 	enum gp_op_sequence sequence;
 	uint64_t beside; /* bit i: input i is never a sequence, such as attention's lengths */
+	/* bit i: input i says which positions a sample has, and what the node makes does not depend on the others, as long as
+	 * that input is data of the graph (gp_graph_padding_reader). 0: it works on each position by itself, or see
+	 * reads_padding. */
+	uint64_t told_by;
 	/* Checks inputs and attributes, fills in outputs, parameters and costs. GP_INVALID: what is wrong. */
 	enum gp_status (*infer)(struct gp_infer *io, struct gp_err *err);
 };

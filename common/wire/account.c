@@ -23,6 +23,7 @@ static void combine_kind(struct gp_kind_account *a, const struct gp_kind_account
 	a->frames += sign * b->frames;
 	a->tensor_bytes += sign * b->tensor_bytes;
 	a->uncompressed_bytes += sign * b->uncompressed_bytes;
+	a->padding_bytes += sign * b->padding_bytes;
 	a->payload_bytes += sign * b->payload_bytes;
 	a->wire_bytes += sign * b->wire_bytes;
 	for (int s = 0; s < GP_STAGE_COUNT; s++)
@@ -63,6 +64,7 @@ static json_t *kind_json(const struct gp_kind_account *k)
 	set_integer(o, "frames", k->frames);
 	set_integer(o, "tensor_bytes", k->tensor_bytes);
 	set_integer(o, "uncompressed_bytes", k->uncompressed_bytes);
+	set_integer(o, "unpadded_bytes", k->tensor_bytes - k->padding_bytes);
 	set_integer(o, "payload_bytes", k->payload_bytes);
 	set_integer(o, "wire_bytes", k->wire_bytes);
 	for (int s = 0; s < GP_STAGE_COUNT; s++)

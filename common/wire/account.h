@@ -31,6 +31,7 @@ enum gp_stage {
 struct gp_kind_account {
 	uint64_t frames, tensor_bytes, payload_bytes, wire_bytes;
 	uint64_t uncompressed_bytes; /* as tensor_bytes, but what tensors would have without an insertion at the cut */
+	uint64_t padding_bytes; /* of tensor_bytes: rows that no sample has, as far as that is known */
 	uint64_t stage_ns[GP_STAGE_COUNT];
 };
 

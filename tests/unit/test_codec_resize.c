@@ -154,7 +154,8 @@ static void a_start_is_of_the_same_length_or_is_not_used(void **state)
 	struct gp_codec_spec spec;
 	const struct gp_shape most = sequence(POSITIONS), shorter = sequence(16);
 	OK(gp_codec_spec_parse("poweriter:rank=3,iters=1", &spec, &err));
-	struct gp_codec *c = open_for(&spec, &most, GP_CODEC_ENCODES), *own = open_for(&spec, &shorter, GP_CODEC_ENCODES);
+	struct gp_codec *c = open_for(&spec, &most, GP_CODEC_ENCODES),
+			*own = open_for(&spec, &shorter, GP_CODEC_ENCODES);
 	for (uint64_t step = 0; step < 2; step++) { /* the second begins where the first has ended */
 		assert_int_equal(encode_step(c, step, 0, 16, payload), encode_step(own, step, 0, 16, expected));
 		assert_memory_equal(payload, expected, sizeof payload);
@@ -211,7 +212,8 @@ static void a_mask_of_a_tensor_of_another_size_is_not_used(void **state)
 static void what_remembers_places_does_not_resize(void **state)
 {
 	(void)state;
-	static const char *const specs[] = {"ef+uniform:bits=4", "ef+poweriter:rank=4", "delta:samples=9+uniform:bits=4"};
+	static const char *const specs[] = {"ef+uniform:bits=4", "ef+poweriter:rank=4",
+					    "delta:samples=9+uniform:bits=4"};
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
 		struct gp_codec_spec spec;
 		OK(gp_codec_spec_parse(specs[i], &spec, &err));

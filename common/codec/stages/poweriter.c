@@ -176,8 +176,7 @@ static void reshape(void *state, const double *value, const struct gp_shape *sha
 	if (p->block)
 		memset(p->block, 0, BLOCK * (size_t)p->most.padded * sizeof *p->block);
 	if (p->basis)
-		memset(p->basis, 0,
-		       (size_t)(p->most.small * gp_factor_padded(p->most.r)) * sizeof *p->basis);
+		memset(p->basis, 0, (size_t)(p->most.small * gp_factor_padded(p->most.r)) * sizeof *p->basis);
 }
 
 /* --- state ------------------------------------------------------------------------------------------------------ */

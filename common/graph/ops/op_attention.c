@@ -58,5 +58,6 @@ const struct gp_op_def gp_op_attention = {
 	.attr = attributes,
 	.sequence = GP_SEQUENCE_KEPT,
 	.beside = (uint64_t)1 << LENGTH,
+	.told_by = (uint64_t)1 << LENGTH,
 	.infer = infer_attention,
 };

@@ -57,5 +57,6 @@ const struct gp_op_def gp_op_masked_mean = {
 	.inputs_min = 2,
 	.inputs_max = 2,
 	.sequence = GP_SEQUENCE_ENDS,
+	.told_by = (uint64_t)1 << 1, /* the mask */
 	.infer = infer_masked_mean,
 };
