@@ -30,5 +30,6 @@ const struct gp_op_def gp_op_take_rows = {
 	.inputs_max = INPUTS,
 	.sequence = GP_SEQUENCE_ENDS,
 	.beside = (uint64_t)1 << POSITIONS,
+	.told_by = (uint64_t)1 << POSITIONS,
 	.infer = infer,
 };
