@@ -9,9 +9,11 @@
 #include "common/graph/clip.h"
 #include "common/wire/control.h"
 
-/* Where activations and gradients lie: NULL for the host. */
+/* Where activations and gradients lie: NULL for the host. Rows of chunks that have fewer positions are gathered there. */
 static const struct gp_codec_device *tensor_device(const struct gp_body *b)
 {
+	if (b->spec.session.lengths)
+		return NULL;
 	return b->dev->ops->codec_device ? b->dev->ops->codec_device(b->dev) : NULL;
 }
 
@@ -292,7 +294,7 @@ static void enter_site(struct gp_body *b, const struct gp_body_site *at)
 {
 	b->at = *at;
 	b->dev = at->dev;
-	b->spec.session.lengths = b->asks_lengths && b->dev->ops->set_length && !tensor_device(b);
+	b->spec.session.lengths = b->asks_lengths && b->dev->ops->set_length;
 	b->computing = (struct gp_lane_user){.share = &b->share};
 	gp_lane_init(&b->compute, at->compute, &b->computing);
 }

@@ -73,6 +73,7 @@ static struct attention attention_new(struct attention_case c)
 				     .log = t.log.device,
 				     .samples = c.samples,
 				     .positions = c.positions,
+				     .most = c.positions,
 				     .heads = c.heads,
 				     .width = c.width,
 				     .precision = c.precision};

@@ -64,7 +64,7 @@ static void ask(Gpsplit__Open *o)
 	o->lengths = true;
 }
 
-static void ask_with_low_rank(Gpsplit__Open *o)
+static void ask_with_feedback(Gpsplit__Open *o)
 {
 	o->lengths = true;
 	o->codec_act_up = (char *)"poweriter:rank=2";
@@ -266,9 +266,9 @@ static void expect_refused(const struct fixture *f, void (*spoil)(Gpsplit__Open 
 	client_close(&c);
 }
 
-static void a_codec_along_the_sequence_is_refused(void **state)
+static void a_codec_that_remembers_places_is_refused(void **state)
 {
-	expect_refused(*state, ask_with_low_rank, "cannot leave padding out");
+	expect_refused(*state, ask_with_feedback, "remembers tensors of one length");
 }
 
 static void lengths_of_a_body_without_sequences_are_refused(void **state)
@@ -284,7 +284,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(lengths_that_cannot_be_end_the_session, setup_sequences, teardown),
 		cmocka_unit_test_setup_teardown(a_length_that_open_has_not_asked_for_is_refused, setup_sequences,
 						teardown),
-		cmocka_unit_test_setup_teardown(a_codec_along_the_sequence_is_refused, setup_sequences, teardown),
+		cmocka_unit_test_setup_teardown(a_codec_that_remembers_places_is_refused, setup_sequences, teardown),
 		cmocka_unit_test_setup_teardown(lengths_of_a_body_without_sequences_are_refused, setup_fixed, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

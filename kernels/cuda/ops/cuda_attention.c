@@ -21,6 +21,7 @@ static struct gpk_attention attention_of(const struct cuda_call *c)
 	a.log = c->saved;
 	a.samples = c->plan->base.spec.batch;
 	a.positions = x->dim[0];
+	a.most = c->node->base.g->shape.dim[0];
 	a.heads = attr.heads;
 	a.width = x->dim[1] / attr.heads;
 	a.precision = c->plan->base.spec.precision;

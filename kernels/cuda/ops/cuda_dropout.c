@@ -13,13 +13,14 @@
 static void run(const struct cuda_call *c, void *out, const void *in)
 {
 	const double p = (double)gp_dropout_attr(c->node->base.g).p;
-	const struct gpk_dropout d = {
+	struct gpk_dropout d = {
 		.seed = c->plan->base.spec.seed,
 		.stream = gp_rng_stream(GP_RNG_DROPOUT, gp_rng_name_id(c->node->base.g->name)),
 		.draw = c->draw,
 		.threshold = (uint32_t)(p * 0x1p32),
 		.scale = (float)(1.0 / (1.0 - p)),
 	};
+	gp_cuda_missing(c->plan, c->node, &d.sample, &d.missing);
 	gpk_dropout(c->stream, c->type, &d, out, in, gp_cuda_elements(c->plan, c->node));
 }
 

@@ -32,6 +32,7 @@ static struct gpk_layer_norm norm_of(const struct cuda_call *c)
 			.threshold = (uint32_t)((double)a.p * 0x1p32),
 			.scale = (float)(1.0 / (1.0 - (double)a.p)),
 		};
+	gp_cuda_missing(c->plan, c->node, &n.drop.sample, &n.drop.missing);
 	return n;
 }
 

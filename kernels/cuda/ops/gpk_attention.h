@@ -17,6 +17,7 @@
 
 struct gpk_head {
 	int64_t first_row; /* of its rows among those of all heads: sample, head, position */
+	int64_t index;     /* of the head among all */
 	int64_t at;        /* of the head's first element */
 	int64_t stride;    /* elements from one position to the next */
 	int32_t tokens;
@@ -27,7 +28,7 @@ GPK_DEVICE struct gpk_head gpk_head_of(const struct gpk_attention &a, int64_t in
 {
 	const int64_t sample = index / a.heads, stride = a.heads * a.width;
 	const int32_t length = a.length[sample] < 0 ? 0 : a.length[sample];
-	return {index * a.positions, sample * a.positions * stride + index % a.heads * a.width, stride,
+	return {index * a.positions, index, sample * a.positions * stride + index % a.heads * a.width, stride,
 		length < a.positions ? length : (int32_t)a.positions};
 }
 
@@ -35,10 +36,11 @@ GPK_DEVICE struct gpk_head gpk_head_of(const struct gpk_attention &a, int64_t in
 GPK_DEVICE void gpk_attention_draw(const struct gpk_attention &a, const struct gpk_head &h, uint64_t draw, int64_t i,
 				   int64_t j, uint32_t (&word)[GPK_ATTENTION_WORDS])
 {
-	const uint64_t rows = (uint64_t)(a.samples * a.heads * a.positions);
-	const uint64_t blocks = ((uint64_t)a.positions + GPK_ATTENTION_WORDS - 1) / GPK_ATTENTION_WORDS;
+	const uint64_t rows = (uint64_t)(a.samples * a.heads * a.most);
+	const uint64_t blocks = ((uint64_t)a.most + GPK_ATTENTION_WORDS - 1) / GPK_ATTENTION_WORDS;
 	gpk_rng_block(a.drop.seed, a.drop.stream,
-		      (draw * rows + (uint64_t)(h.first_row + i)) * blocks + (uint64_t)j / GPK_ATTENTION_WORDS, word);
+		      (draw * rows + (uint64_t)(h.index * a.most + i)) * blocks + (uint64_t)j / GPK_ATTENTION_WORDS,
+		      word);
 }
 
 #endif

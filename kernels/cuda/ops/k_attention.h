@@ -29,10 +29,11 @@ struct gpk_attention {
 	const int32_t *length;
 	float *log; /* (samples, heads, positions): forward leaves the logarithms for backward; unwritten at padding */
 	int64_t samples, positions, heads, width;
+	int64_t most; /* positions of the longest chunk that there may be: draws are counted over them */
 	enum gp_precision precision; /* of products: fp32 operands are read as they are, or as TF32 */
 	/*
 	 * Drops weights; threshold 0: none. Weight (i, j) of head h of sample n has word j % 4 of block
-	 * (*draw * R + (n * heads + h) * positions + i) * ceil(positions / 4) + j / 4, R = samples * heads * positions.
+	 * (*draw * R + (n * heads + h) * most + i) * ceil(most / 4) + j / 4, R = samples * heads * most.
 	 */
 	struct gpk_dropout drop;
 };

@@ -6,7 +6,7 @@
  */
 #include "kernels/cuda/ops/k_elementwise.h"
 
-#include "kernels/cuda/runtime/gpk_rng.h"
+#include "kernels/cuda/ops/gpk_dropout.h"
 #include "kernels/cuda/runtime/gpk_rows.h"
 
 #define THREADS     256
@@ -243,20 +243,17 @@ extern "C" void gpk_tanh_backward(struct gp_rt_stream *s, enum gp_rt_type type, 
 
 /* --- dropout ------------------------------------------------------------------------------------------------------ */
 
-#define WORDS 4 /* of a block of draws */
-
 template <typename T> GPK_KERNEL dropout(T *out, const T *in, int64_t n, struct gpk_dropout d)
 {
 	constexpr int W = 16 / sizeof(T);
-	const uint64_t first = *d.draw * (((uint64_t)n + WORDS - 1) / WORDS);
 	for (int64_t i = first_index() * W; i < n; i += index_step() * W) {
 		float v[W];
 		uint32_t word[W];
 		const bool whole = i + W <= n;
 		if (whole)
 			gpk_read(v, &in[i]);
-		for (int k = 0; k < W; k += WORDS)
-			gpk_rng_block(d.seed, d.stream, first + (uint64_t)(i + k) / WORDS, &word[k]);
+		for (int k = 0; k < W; k += GPK_DROPOUT_WORDS)
+			gpk_dropout_words(d, n, i + k, &word[k]);
 		for (int k = 0; k < W && i + k < n; k++) {
 			const float x = whole ? v[k] : gpk_get(in[i + k]);
 			v[k] = word[k] < d.threshold ? 0.0f : x * d.scale;

@@ -46,12 +46,16 @@ void gpk_tanh_backward(struct gp_rt_stream *s, enum gp_rt_type type, void *dx, c
 /*
  * Dropout's draws: element i's word is word i % 4 of block *draw * ceil(n/4) + i/4 of (seed, stream), common/base/rng.h. One
  * below `threshold` drops its element, others are times `scale`. Backward is the same on the gradient.
+ *
+ * Where samples have `missing` elements less than those of all positions, i and n are counted as if these were there, behind
+ * each sample's own; `sample` is then a multiple of 8. So a position draws the same, whatever the chunk's length.
  */
 struct gpk_dropout {
 	uint64_t seed, stream;
 	const uint64_t *draw; /* device memory */
 	uint32_t threshold;
 	float scale;
+	int64_t sample, missing; /* elements of a sample; 0, 0: none are missing */
 };
 void gpk_dropout(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_dropout *d, void *out, const void *in,
 		 int64_t n);

@@ -7,25 +7,25 @@
  */
 #include "kernels/cuda/ops/k_layer_norm.h"
 
-#include "kernels/cuda/runtime/gpk_rng.h"
+#include "kernels/cuda/ops/gpk_dropout.h"
 #include "kernels/cuda/runtime/gpk_sums.h"
 
 #define WARPS       4 /* of a block */
 #define MOST_BLOCKS 2112
 #define HELD        32 /* elements of a row that a lane holds, at most */
 #define MOST_HELD   (HELD * GPK_WARP)
-#define WORDS       4 /* of a block of draws */
 
 /* What dropout makes of the V elements from `at` on: each times 0 or d.scale. */
 template <int V> GPK_DEVICE void drop_elements(float (&x)[V], const struct gpk_dropout &d, int64_t n, int64_t at)
 {
-	uint32_t word[WORDS];
-	const uint64_t first = *d.draw * (((uint64_t)n + WORDS - 1) / WORDS);
+	uint32_t word[GPK_DROPOUT_WORDS];
 	GPK_UNROLL
 	for (int i = 0; i < V; i++) {
-		if (i % WORDS == 0)
-			gpk_rng_block(d.seed, d.stream, first + (uint64_t)(at + i) / WORDS, word);
-		x[i] = word[V == 1 ? at % WORDS : i % WORDS] < d.threshold ? 0.0f : x[i] * d.scale;
+		if (V == 1)
+			word[0] = gpk_dropout_word(d, n, at);
+		else if (i % GPK_DROPOUT_WORDS == 0)
+			gpk_dropout_words(d, n, at + i, word);
+		x[i] = word[i % GPK_DROPOUT_WORDS] < d.threshold ? 0.0f : x[i] * d.scale;
 	}
 }
 

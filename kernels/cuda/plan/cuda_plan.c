@@ -417,8 +417,8 @@ static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *
 		.name = device_name, .summary = text, .open = cuda_open, .close = cuda_close,                          \
 		.supports = cuda_supports, .memory = cuda_memory, .check = cuda_check,                                 \
 		.codec_device = cuda_codec_memory, .plan_estimate = cuda_plan_estimate, .plan_new = cuda_plan_new,     \
-		.plan_free = cuda_plan_free, .buffer = cuda_buffer, .forward = gp_cuda_forward,                        \
-		.backward = gp_cuda_backward, .queue_forward = gp_cuda_queue_forward,                                  \
+		.plan_free = cuda_plan_free, .buffer = cuda_buffer, .set_length = gp_cuda_set_length,                  \
+		.forward = gp_cuda_forward, .backward = gp_cuda_backward, .queue_forward = gp_cuda_queue_forward,      \
 		.queue_backward = gp_cuda_queue_backward, .wait = gp_cuda_wait_for, .loss = gp_cuda_loss,              \
 		.grad_squares = gp_cuda_grad_squares, .grad_scale = gp_cuda_grad_scale,                                \
 		.grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step,                                    \

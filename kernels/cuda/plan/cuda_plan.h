@@ -36,6 +36,9 @@
  * attention is a slice of columns of queries, keys and values, as the linear layers before it write them; `saved` has one
  * logarithm per row of a head, and scores are in registers alone (k_attention.h).
  *
+ * A chunk may have fewer positions than the graph's sequences (set_length). Memory is laid out for all of them; calls see the
+ * chunk's own, in the walk's types, while they are queued. Such a chunk has no graph: each would be of one length.
+ *
  * To add an op: a row in common/graph/op_table.h, which says what else; here it is one file ops/cuda_NAME.c with
  * `const struct cuda_op gp_cuda_op_NAME`, and its kernels in ops/k_NAME.cu.
  *
@@ -171,6 +174,7 @@ struct cuda_slot {
 	uint64_t *draw, *host_draw; /* device; pinned */
 	struct gp_rt_graph *graph[CUDA_RUNS];
 	struct gp_rt_event *done; /* behind the call that was queued last */
+	int64_t length;           /* of its chunk's sequences; 0: all positions */
 	bool forwarded;           /* a TRAIN forward, queued at least, waits for its backward */
 };
 
@@ -255,7 +259,8 @@ struct cuda_image {
 struct cuda_image gp_cuda_image(const struct cuda_plan *p, const struct cuda_node *n);
 struct cuda_image gp_cuda_in_image(const struct cuda_plan *p, const struct cuda_node *n, int k);
 
-/* Elements of the node's first value for one chunk, and of its k-th input. */
+/* Elements of the node's first value for one chunk, and of its k-th input: in a call of that chunk, whose sequences may be
+ * shorter than those of the graph; in prepare of all positions, for which room must be. */
 static inline int64_t gp_cuda_elements(const struct cuda_plan *p, const struct cuda_node *n)
 {
 	return gp_walk_elements(&p->walk, n->base.first_value);
@@ -263,6 +268,17 @@ static inline int64_t gp_cuda_elements(const struct cuda_plan *p, const struct c
 static inline int64_t gp_cuda_in_elements(const struct cuda_plan *p, const struct cuda_node *n, int k)
 {
 	return gp_walk_elements(&p->walk, n->base.in[k]);
+}
+/* Elements of a sample of the node's first value, and those that it has fewer than one of all positions; 0, 0: none are
+ * missing. */
+static inline void gp_cuda_missing(const struct cuda_plan *p, const struct cuda_node *n, int64_t *sample,
+				   int64_t *missing)
+{
+	const int64_t own = gp_cuda_elements(p, n) / p->base.spec.batch;
+	const struct gp_graph_value *v = &p->base.spec.graph->value[n->base.first_value];
+	const int64_t fewer = (int64_t)gp_shape_elements(&v->type.shape) - own;
+	*sample = fewer > 0 ? own : 0;
+	*missing = fewer;
 }
 static inline uint64_t gp_cuda_align(uint64_t bytes)
 {

@@ -43,6 +43,7 @@ enum gp_status gp_cuda_backward(struct gp_plan *plan, int slot, struct gp_err *e
 enum gp_status gp_cuda_queue_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
 				     struct gp_err *err);
 enum gp_status gp_cuda_queue_backward(struct gp_plan *plan, int slot, struct gp_err *err);
+void gp_cuda_set_length(struct gp_plan *plan, int slot, int64_t length);
 /* A slot, or GP_SLOT_UPDATE. */
 enum gp_status gp_cuda_wait_for(struct gp_plan *plan, int slot, struct gp_err *err);
 enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);

@@ -71,13 +71,18 @@ static struct gp_rt_stream *stream_of(const struct cuda_plan *p, enum gp_plan_bu
 	return p->track[io == GP_BUF_INPUT || io == GP_BUF_OUTPUT ? CUDA_FORWARDS : CUDA_BACKWARDS].stream;
 }
 
+/* Of a value or gradient in an IO buffer, as long as the chunk has it. */
+static size_t edge_bytes(const struct cuda_plan *p, int value)
+{
+	return (size_t)gp_walk_elements(&p->walk, value) * sizeof(float); /* of integers, too */
+}
+
 /* Between an IO buffer (fp32, or i32) and where a value or gradient lies, and between it and the host's. */
 static void take_in(struct cuda_plan *p, int slot, enum gp_plan_buf io, int index, int value, int buf)
 {
 	const int port = gp_walk_port(&p->walk, io, index);
 	if (!p->base.spec.device_io)
-		gp_rt_copy_up(stream_of(p, io), p->slot[slot].io[port], p->slot[slot].host[port],
-			      p->walk.io_bytes[port]);
+		gp_rt_copy_up(stream_of(p, io), p->slot[slot].io[port], p->slot[slot].host[port], edge_bytes(p, value));
 	if (!gp_walk_lies_at(&p->walk, buf, io, index))
 		gpk_convert(stream_of(p, io), p->type, address(p, slot, buf), GP_RT_F32, p->slot[slot].io[port],
 			    gp_walk_elements(&p->walk, value));
@@ -91,7 +96,7 @@ static void give_out(struct cuda_plan *p, int slot, enum gp_plan_buf io, int ind
 			    gp_walk_elements(&p->walk, value));
 	if (!p->base.spec.device_io)
 		gp_rt_copy_down(stream_of(p, io), p->slot[slot].host[port], p->slot[slot].io[port],
-				p->walk.io_bytes[port]);
+				edge_bytes(p, value));
 }
 
 /* All inputs, or all gradients of outputs; a value that has none is passed over. */
@@ -292,10 +297,10 @@ static enum gp_status capture(struct cuda_plan *p, int slot, enum cuda_run what,
 }
 
 /* Where no graph can be made, such as for want of memory, calls are queued each time; so are those of a calibration, which
- * are few, and not all alike. */
+ * are few, and not all alike, and those of chunks of their own length. */
 static bool has_graph(struct cuda_plan *p, int slot, enum cuda_run what)
 {
-	if (what == CUDA_RUN_CALIBRATE)
+	if (what == CUDA_RUN_CALIBRATE || p->slot[slot].length > 0)
 		return false;
 	if (!p->warm[what] || p->profile || p->without_graphs || p->base.spec.slots > GRAPH_SLOTS)
 		return false;
@@ -316,10 +321,12 @@ static void launch(struct cuda_plan *p, int slot, enum cuda_run what)
 	struct gp_rt_stream *s = stream_for(p, what);
 	if (what == CUDA_RUN_BACKWARD)
 		gp_rt_stream_after(s, p->slot[slot].done);
+	gp_walk_set_length(&p->walk, p->slot[slot].length);
 	if (has_graph(p, slot, what))
 		gp_rt_graph_launch(p->slot[slot].graph[what], s);
 	else
 		queue(p, slot, what);
+	gp_walk_set_length(&p->walk, 0);
 	p->warm[what] = true;
 	gp_rt_event_record(p->slot[slot].done, s);
 }
@@ -407,6 +414,16 @@ static enum cuda_run run_of(enum gp_mode mode)
 	return mode == GP_TRAIN ? CUDA_RUN_TRAIN : mode == GP_EVAL ? CUDA_RUN_EVAL : CUDA_RUN_CALIBRATE;
 }
 
+void gp_cuda_set_length(struct gp_plan *plan, int slot, int64_t length)
+{
+	struct cuda_plan *p = (struct cuda_plan *)plan;
+	const int64_t most = gp_graph_sequence(plan->spec.graph);
+	gp_require(slot >= 0 && slot < plan->spec.slots && length >= 0);
+	gp_require(gp_sequence_length_ok(most, (uint64_t)length));
+	p->slot[slot].length = length < most ? length : 0;
+	p->slot[slot].forwarded = false;
+}
+
 enum gp_status gp_cuda_queue_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw,
 				     struct gp_err *err)
 {
@@ -476,5 +493,8 @@ enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float
 		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not f32", name);
 	if (buf < 0 || p->walk.buf[buf].place == GP_AT_SCRATCH || gp_walk_overwritten(&p->walk, &n->base))
 		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", name);
-	return copy_value(p, address(p, slot, buf), out, gp_cuda_elements(p, n), err);
+	gp_walk_set_length(&p->walk, p->slot[slot].length);
+	const int64_t count = gp_cuda_elements(p, n);
+	gp_walk_set_length(&p->walk, 0);
+	return copy_value(p, address(p, slot, buf), out, count, err);
 }
