@@ -38,7 +38,7 @@ struct gp_engine_spec {
 	bool window_given;              /* the user has set it: a server that allows less is refused */
 	struct gp_session_spec session; /* with eval_only there is no memory for gradients */
 	enum gp_loss_kind loss;         /* by the labels of the data */
-	bool drop_padding; /* a chunk has as many positions as its longest row, where model, data and device allow it */
+	bool drop_padding; /* a chunk has as many positions as its longest row, where the devices allow it (padding.h) */
 	bool profile;      /* measure every node of this side */
 	const struct gp_weights *init; /* NULL: drawn from seed */
 	struct gp_run_state *run;      /* (optional) checkpoints: written as they fall due, and where the run goes on */

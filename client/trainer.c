@@ -67,6 +67,7 @@ static double accuracy(const struct run *r, const struct gp_step_result *sum)
 	return has_values(r) ? NAN : mean((double)sum->correct, sum->samples);
 }
 
+/* Behind the codecs, or before, with the padding that chunks have. */
 static uint64_t payload_bytes(const struct gp_account *a, bool tensors)
 {
 	static const enum gp_frame_type up[] = {GP_FRAME_ACT_UP, GP_FRAME_GRAD_UP};

@@ -59,7 +59,7 @@ uint64_t gp_flow_uncompressed_bytes(const struct gp_flow *f, uint32_t length)
 	return is_short(f, length) ? f->uncompressed_bytes / (uint64_t)f->positions * length : f->uncompressed_bytes;
 }
 
-/* Of a chunk's tensor with so many positions. */
+/* The shape of a chunk's tensor with so many positions. */
 static struct gp_shape shape_of(const struct gp_flow *f, uint32_t length)
 {
 	struct gp_shape shape = f->type.shape;

@@ -50,9 +50,19 @@ uint64_t gp_plan_work_bytes(const struct gp_walk *w, const struct gp_walk_node *
 	       input_bytes(w, n, inputs_of_dx(n)) + params + param_bytes(w, n, true);
 }
 
+/* How much of what the graph says of a sample a chunk of fewer positions has: attention multiplies each with each. */
+static double share_of(const struct gp_walk *w, const struct gp_walk_node *n)
+{
+	const struct gp_graph_value *in = &w->spec->graph->value[n->in[0]];
+	if (w->length == 0 || !in->sequence)
+		return 1.0;
+	const double share = (double)w->length / (double)in->type.shape.dim[0];
+	return n->g->op == GP_OP_ATTENTION ? share * share : share;
+}
+
 double gp_plan_work_flops(const struct gp_walk *w, const struct gp_walk_node *n, bool backward)
 {
-	const double one = 2.0 * (double)n->g->macs * (double)w->spec->batch;
+	const double one = 2.0 * (double)n->g->macs * (double)w->spec->batch * share_of(w, n);
 	/* Attention has no parameters, but gradients of both factors of its products. */
 	return backward && n->want_dx && (n->trains || n->g->op == GP_OP_ATTENTION) ? 2.0 * one : one;
 }

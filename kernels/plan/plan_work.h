@@ -2,7 +2,7 @@
  *
  * What a node of a plan has to do in one call, for profiles: the least bytes it
  * can move, and its arithmetic. As the graph and the walk say it, the same on
- * every device. Threads: any. Test: tests/unit/test_cpu_profile.c
+ * every device; of a chunk with fewer positions while the walk has its length. Threads: any. Test: tests/unit/test_cpu_profile.c
  */
 #ifndef GP_PLAN_WORK_H
 #define GP_PLAN_WORK_H

@@ -10,7 +10,7 @@
 #            loopback, with every codec of the table below at every partition
 #   link     RoBERTa-base's time per batch over 10 Mbit/s (link_step.sh; needs root)
 #   step     RoBERTa-base's step beside PyTorch's (bench_step, torch_text_step.py), and
-#            on CoLA's real lengths where `gpclient train` has --pad
+#            on CoLA's real lengths
 #   table    nothing is run: only what RESULTS holds
 # Then the tables of what RESULTS holds.
 #
@@ -76,11 +76,9 @@ say() { # TEXT...
 
 # --- trainings -----------------------------------------------------------------------------------------------------
 
-# Every text is filled up, as the origin's are: the rate is one of padded bytes.
-pad=()
-# shellcheck disable=SC2154
-has_pad() { [ "$("$build/gpclient" train --help | grep -c -- '--pad ')" -gt 0 ]; }
-has_pad && pad=(--pad max)
+# A chunk is as long as its longest text, most of which are short; PAD=max fills every text up, as the origin's are. The rate
+# is one of padded bytes.
+pad=${PAD:-auto}
 
 data_of() { # TASK ROWS MAX
 	local spec=glue-$1:$glue,max=$3
@@ -100,21 +98,29 @@ number_or_zero() { # PATH
 	json_get "$work/train.json" "$1" 2>/dev/null || echo 0
 }
 
-# Accuracy, Matthews correlation, payload and uncompressed bytes per batch, seconds per batch, the parameters' digest. A
-# run that diverged has nan in place of the first two.
+# Uncompressed bytes per batch without padding, by the share that they have in all.
+unpadded() {
+	local direction
+	for direction in act_up act_down grad_up grad_down; do
+		echo "$(number_or_zero "$direction.unpadded_bytes") $(number_or_zero "$direction.tensor_bytes")"
+	done | awk -v tensor="$(crossing tensor)" '{ own += $1; all += $2 } END { printf "%.0f", all ? tensor * own / all : 0 }'
+}
+
+# Accuracy, Matthews correlation, payload and uncompressed bytes per batch, seconds per batch, the parameters' digest,
+# uncompressed bytes without padding. A run that diverged has nan in place of the first two.
 train_and_note() { # KEY FLAGS...
 	local key=$1
 	shift
 	if ! ${WRAP:-} "$build/gpclient" train --no-progress --threads "$threads" --tokenizer "$tokenizer" \
-		--token-cache "$work/tokens" --optimizer adamw --weight-decay 0.01 --no-decay "$no_decay" "${pad[@]}" "$@" \
+		--token-cache "$work/tokens" --optimizer adamw --weight-decay 0.01 --no-decay "$no_decay" --pad "$pad" "$@" \
 		--json >"$work/train.json" 2>"$work/log"; then
-		grep -q 'the training diverged' "$work/log" && note "$key" nan nan 0 0 0 - && return
+		grep -q 'the training diverged' "$work/log" && note "$key" nan nan 0 0 0 - 0 && return
 		cat "$work/log" >&2
 		return 1
 	fi
 	note "$key" "$(json_get "$work/train.json" val_acc)" "$(number_or_zero val_mcc)" "$(crossing payload)" \
 		"$(crossing tensor)" "$(json_get "$work/train.json" time_per_batch_s)" \
-		"$(json_get "$work/train.json" param_sha256)"
+		"$(json_get "$work/train.json" param_sha256)" "$(unpadded)"
 }
 
 run() { # KEY FUNCTION ARGUMENT...
@@ -189,11 +195,13 @@ tune_split() { # KEY TASK SEED PARTITION CODEC
 	return $status
 }
 
+methods_of="$model rows=$rows max=$max pad=$pad epochs=$epochs lr=$lr"
+
 methods_row() { # PARTITION SEED
 	local task codec k
 	for task in $tasks; do
 		for codec in $codecs; do
-			k=$(key methods "$task" "$model rows=$rows max=$max epochs=$epochs lr=$lr" "$1" "$codec" "$2")
+			k=$(key methods "$task" "$methods_of" "$1" "$codec" "$2")
 			run "$k" tune_split "$k" "$task" "$2" "$1" "$codec"
 		done
 	done
@@ -203,7 +211,7 @@ methods_row() { # PARTITION SEED
 methods_local() { # SEED
 	local task k
 	for task in $tasks; do
-		k=$(key methods "$task" "$model rows=$rows max=$max epochs=$epochs lr=$lr" local raw "$1")
+		k=$(key methods "$task" "$methods_of" local raw "$1")
 		run "$k" tune "$k" "$task" "$rows" "$1" --local "${init[@]}"
 	done
 }
@@ -268,7 +276,7 @@ cola_ms() {
 # A round of both sides: ours and PyTorch's milliseconds, which encoder PyTorch's was, how much there is to multiply, the
 # highest rate that either side has reached in a product, ours on CoLA's lengths.
 step_one() { # KEY
-	local args=("$base" "$tokens" "$batch" "$chunks" "$threads") ours theirs floor cola=-
+	local args=("$base" "$tokens" "$batch" "$chunks" "$threads") ours theirs floor cola
 	export OMP_NUM_THREADS=$threads OPENBLAS_NUM_THREADS=$threads
 	ours=$(${WRAP:-} "$build/tests/bench_step" --adamw "${args[@]}" "$steps" | awk '/^ms per step/ { print $5 }')
 	${WRAP:-} "$python" tests/bench/torch_text_step.py --adamw "${args[@]}" "$steps" >"$work/torch.log" || return 1
@@ -281,9 +289,7 @@ step_one() { # KEY
 		}
 		/^largest product/ { rate = $3 }
 		END { if (best) print best "|" encoder "|" rate }' "$work/torch.log")
-	if has_pad; then
-		cola=$(cola_ms) || return 1
-	fi
+	cola=$(cola_ms) || return 1
 	[ -n "$ours" ] && [ -n "$theirs" ] && [ -n "$floor" ] || return 1
 	note "$1" "$ours" "$(cut -d '|' -f 1 <<<"$theirs")" "$(cut -d '|' -f 2 <<<"$theirs")" "${floor% *}" \
 		"$(awk -v a="${floor#* }" -v b="${theirs##*|}" 'BEGIN { print (a > b ? a : b) + 0 }')" "$cola"
@@ -361,6 +367,16 @@ methods_tables() {
 		if (!((table, $6) in seeds)) { seeds[table, $6] = 1; seed[table, ++seed_count[table]] = $6 }
 		acc[k] = $7; mcc[k] = $8; sha[k] = $12
 		if ($10 > 0) { rate[table, $5] += $9 / $10; rates[table, $5]++ }
+		if ($13 > 0) { unpadded[table, $5] += $9 / $13; unpaddeds[table, $5]++ }
+	}
+	function after(text, word) { return match(text, word "[0-9]+") ? substr(text, RSTART + length(word), RLENGTH - length(word)) + 0 : 0 }
+	# Mean rate; and what r (S + F) / (S F) is for texts of all positions.
+	function rate_text(table, name,  r, S, F, text) {
+		if (!rates[table, name]) return ""
+		text = sprintf("%.3f", rate[table, name] / rates[table, name])
+		r = after(name, "rank="); S = after(table, " max="); F = after(table, "dim=")
+		if (!F) F = 768
+		return r ? text sprintf("; r(S+F)/(SF) = %.3f at S = %d", r * (S + F) / (S * F), S) : text
 	}
 	# Mean of the differences from raw of the same seed, or of raw itself; sets low, high and n.
 	function mean(value, table, c, name, factor,  i, k, r, d, sum) {
@@ -389,12 +405,13 @@ methods_tables() {
 			table = table_order[t]; split(table, p, "\t")
 			printf "%s, %s: accuracy in points (lowest to highest of the seeds); Matthews correlation. raw: ", p[1], p[2]
 			print "as they are; others: differences from raw"
-			head = "| codec | rate |"; rule = "|---|---:|"
+			head = "| codec | rate | without padding |"; rule = "|---|---:|---:|"
 			for (j = 1; j <= cut_count[table]; j++) { head = head " " cut[table, j] " |"; rule = rule "---|" }
 			print head " origin, RoBERTa-base |"; print rule "---|"
 			for (i = 1; i <= codec_count[table]; i++) {
 				name = codec[table, i]
-				printf "| `%s` | %s |", name, rates[table, name] ? sprintf("%.3f", rate[table, name] / rates[table, name]) : ""
+				printf "| `%s` | %s | %s |", name, rate_text(table, name),
+					unpaddeds[table, name] ? sprintf("%.3f", unpadded[table, name] / unpaddeds[table, name]) : ""
 				for (j = 1; j <= cut_count[table]; j++) printf " %s |", text(table, cut[table, j], name)
 				printf " %s |\n", theirs[name]
 			}

@@ -18,6 +18,7 @@
 #include "common/graph/ops/op_layer_norm.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/ops/op_rows.h"
+#include "common/graph/plan_profile.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/test_device.h"
@@ -168,12 +169,43 @@ static void large_layers_compute_the_same(void **state)
 	same_as_all_positions(0.3f, WIDE, test_threads(), GP_PRECISION_FP32);
 }
 
+/* A profile counts the products of the positions that a chunk has; attention's are of each with each. */
+static void a_profile_counts_the_chunks_positions(void **state)
+{
+	(void)state;
+	struct gp_device *dev;
+	struct gp_plan *p;
+	const struct gp_plan_profile *profile;
+	struct gp_graph *g = encoder(0.0f, NARROW);
+	const struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = 2, .train = true, .seed = 4};
+	const double share = (double)length_of(0) / MOST;
+	int seen = 0;
+	OK(gp_device_open(test_device(), 1, &dev, &err));
+	OK(dev->ops->plan_new(dev, &spec, &p, &err));
+	OK(gp_plan_profile_begin(p, &profile, &err));
+	run_chunk(p, 0, 0, true);
+	for (int i = 0; i < g->nodes; i++) {
+		const struct gp_node *n = &g->node[i];
+		const bool attention = n->op == GP_OP_ATTENTION;
+		if (!attention && (n->op != GP_OP_LINEAR || !g->value[n->first_value].sequence))
+			continue;
+		const double want = 2.0 * (double)n->macs * BATCH * share * (attention ? share : 1.0);
+		assert_true(fabs(profile->node[i].flops[0] - want) <= 1e-9 * want);
+		seen++;
+	}
+	assert_int_equal(seen, 7);
+	dev->ops->plan_free(p);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_chunk_of_its_own_length_computes_the_same),
 		cmocka_unit_test(dropout_draws_the_same_for_a_position),
 		cmocka_unit_test(large_layers_compute_the_same),
+		cmocka_unit_test(a_profile_counts_the_chunks_positions),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

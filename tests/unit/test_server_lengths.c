@@ -67,7 +67,7 @@ static void ask(Gpsplit__Open *o)
 static void ask_with_feedback(Gpsplit__Open *o)
 {
 	o->lengths = true;
-	o->codec_act_up = (char *)"poweriter:rank=2";
+	o->codec_act_up = (char *)"ef+uniform:bits=4";
 }
 
 /* --- frames ------------------------------------------------------------------------------------------------------ */

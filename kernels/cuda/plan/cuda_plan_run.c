@@ -71,7 +71,7 @@ static struct gp_rt_stream *stream_of(const struct cuda_plan *p, enum gp_plan_bu
 	return p->track[io == GP_BUF_INPUT || io == GP_BUF_OUTPUT ? CUDA_FORWARDS : CUDA_BACKWARDS].stream;
 }
 
-/* Of a value or gradient in an IO buffer, as long as the chunk has it. */
+/* What a value or gradient takes in an IO buffer, as long as the chunk has it. */
 static size_t edge_bytes(const struct cuda_plan *p, int value)
 {
 	return (size_t)gp_walk_elements(&p->walk, value) * sizeof(float); /* of integers, too */
@@ -338,7 +338,9 @@ static enum gp_status launch_measured(struct cuda_plan *p, int slot, enum cuda_r
 	if (!p->profile)
 		return GP_OK;
 	GP_TRY(gp_cuda_wait_for(&p->base, slot, err));
+	gp_walk_set_length(&p->walk, p->slot[slot].length);
 	gp_cuda_profile_collect(p, what == CUDA_RUN_BACKWARD ? CUDA_PROFILE_BACKWARD : CUDA_PROFILE_FORWARD);
+	gp_walk_set_length(&p->walk, 0);
 	return GP_OK;
 }
 
