@@ -38,7 +38,7 @@ static void print_link(const struct gp_account *part, double batches, FILE *to)
 		snprintf(inserted, sizeof inserted, ", rate %.4f: behind the insertions %.2f MB", rate_of(&sum),
 			 (double)sum.tensor_bytes / batches * 1e-6);
 	if (sum.padding_bytes > 0)
-		snprintf(unpadded, sizeof unpadded, ", %.2fx than without padding",
+		snprintf(unpadded, sizeof unpadded, "; %.2fx without padding",
 			 (double)(sum.tensor_bytes - sum.padding_bytes) / (double)sum.payload_bytes);
 	fprintf(to,
 		"per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller%s%s); on the wire %.2f MB up, %.2f "

@@ -114,6 +114,8 @@ plain same cnn "${cnn[@]}"
 same "cnn in bf16" "${cnn[@]}" --precision bf16
 plain same "tokens, and a mask that crosses" "${texts[@]}" --cut 1:-1
 same "tokens, embedding frozen" "${texts[@]}" --cut 1:-1 --freeze head
+[ "$(json_get "$work/own.json" act_up.unpadded_bytes)" -lt "$(json_get "$work/own.json" act_up.tensor_bytes)" ] ||
+	fail "padding is not left out on a GPU"
 same "cuts inside residual blocks" "${residual[@]}" --cut 3:8
 plain same mobilenetv2 "${mobile[@]}"
 plain same "mobilenetv2, cut 3:-3, clipped" "${mobile[@]}" --cut 3:-3 --clip-norm 1

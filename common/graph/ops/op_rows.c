@@ -32,7 +32,7 @@ static enum gp_status infer_take_row(struct gp_infer *io, struct gp_err *err)
 	GP_TRY(check_sequence(io, "take_row", err));
 	GP_TRY(gp_check_range("row", gp_take_row_attr(io->node).row, 0, io->in[0]->shape.dim[0] - 1, err));
 	io->out[0].shape = gp_shape1(io->in[0]->shape.dim[1]);
-	io->reads_padding = gp_take_row_attr(io->node).row > 0; /* every sample has one position at least */
+	io->reads_padding = gp_take_row_attr(io->node).row > 0;             /* every sample has one position at least */
 	io->needs_all = gp_take_row_attr(io->node).row >= GP_SEQUENCE_STEP; /* a short chunk has no such row */
 	return GP_OK;
 }

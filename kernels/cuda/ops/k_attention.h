@@ -29,7 +29,7 @@ struct gpk_attention {
 	const int32_t *length;
 	float *log; /* (samples, heads, positions): forward leaves the logarithms for backward; unwritten at padding */
 	int64_t samples, positions, heads, width;
-	int64_t most; /* positions of the longest chunk that there may be: draws are counted over them */
+	int64_t most;                /* positions of the longest chunk that there may be: draws are counted over them */
 	enum gp_precision precision; /* of products: fp32 operands are read as they are, or as TF32 */
 	/*
 	 * Drops weights; threshold 0: none. Weight (i, j) of head h of sample n has word j % 4 of block
