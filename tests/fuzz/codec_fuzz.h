@@ -19,6 +19,7 @@ enum {
 	CODEC_FUZZ_HEAD = 8,
 	CODEC_FUZZ_ELEMENTS = 4096,
 	CODEC_FUZZ_EVAL = 1,
+	CODEC_FUZZ_SHORT = 2, /* the tensor is smaller than the one that the codec was opened for, where it can be */
 	CODEC_FUZZ_SPECS = 64,
 	CODEC_FUZZ_KEPT = 256
 };
@@ -105,14 +106,38 @@ static inline struct gp_codec *codec_fuzz_instance(const char *const *specs, int
 	return kept[at].c;
 }
 
+/* Half of the elements, or of the positions. False: such a tensor cannot be. */
+static inline bool codec_fuzz_shorten(const struct gp_codec_spec *spec, struct gp_shape *shape)
+{
+	const enum gp_codec_lengths lengths = gp_codec_spec_lengths(spec);
+	struct gp_err err = {0};
+	uint64_t bound;
+	if (lengths == GP_CODEC_ELEMENTS)
+		*shape = (struct gp_shape){.ndim = 1, .dim = {(int64_t)(gp_shape_elements(shape) / 2)}};
+	else if (lengths == GP_CODEC_SEQUENCES && shape->ndim == 3)
+		shape->dim[1] = (shape->dim[1] + 1) / 2;
+	else
+		return false;
+	return gp_codec_bound_for(spec, shape, &bound, &err) == GP_OK;
+}
+
 static inline int codec_fuzz(const char *const *specs, int count, const uint8_t *data, size_t size)
 {
 	if (size < CODEC_FUZZ_HEAD)
 		return 0;
 	struct gp_codec *c = codec_fuzz_instance(specs, count, data);
-	if (c)
-		codec_fuzz_decode(c, data[7] & CODEC_FUZZ_EVAL,
-				  (struct gp_span){data + CODEC_FUZZ_HEAD, size - CODEC_FUZZ_HEAD});
+	const struct gp_codec_spec *spec = codec_fuzz_spec(specs, data[0] % count);
+	const struct gp_span payload = {data + CODEC_FUZZ_HEAD, size - CODEC_FUZZ_HEAD};
+	const struct gp_shape whole = codec_fuzz_shape(data);
+	struct gp_shape shape = whole;
+	const bool shorter = c && data[7] & CODEC_FUZZ_SHORT && codec_fuzz_shorten(spec, &shape);
+	if (!c)
+		return 0;
+	if (shorter)
+		gp_codec_resize(c, &shape);
+	codec_fuzz_decode(c, data[7] & CODEC_FUZZ_EVAL, payload);
+	if (shorter)
+		gp_codec_resize(c, &whole);
 	return 0;
 }
 
