@@ -125,12 +125,13 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 static json_t *kind_json(const struct gp_kind_account *k, const struct gp_kind_account *part, uint64_t batches)
 {
 	double n = batches ? (double)batches : 1;
-	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f}", "tensor_bytes",
+	return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f}", "tensor_bytes",
 			 (json_int_t)k->tensor_bytes, "uncompressed_bytes", (json_int_t)k->uncompressed_bytes,
 			 "unpadded_bytes", (json_int_t)(k->tensor_bytes - k->padding_bytes), "payload_bytes",
 			 (json_int_t)k->payload_bytes, "wire_bytes", (json_int_t)k->wire_bytes, "frames",
 			 (json_int_t)k->frames, "rate", gp_json_number(rate_of(part)), "uncompressed_bytes_per_batch",
 			 (double)part->uncompressed_bytes / n, "tensor_bytes_per_batch", (double)part->tensor_bytes / n,
+			 "unpadded_bytes_per_batch", (double)(part->tensor_bytes - part->padding_bytes) / n,
 			 "payload_bytes_per_batch", (double)part->payload_bytes / n, "wire_bytes_per_batch",
 			 (double)part->wire_bytes / n);
 }

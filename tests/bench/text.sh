@@ -98,14 +98,6 @@ number_or_zero() { # PATH
 	json_get "$work/train.json" "$1" 2>/dev/null || echo 0
 }
 
-# Uncompressed bytes per batch without padding, by the share that they have in all.
-unpadded() {
-	local direction
-	for direction in act_up act_down grad_up grad_down; do
-		echo "$(number_or_zero "$direction.unpadded_bytes") $(number_or_zero "$direction.tensor_bytes")"
-	done | awk -v tensor="$(crossing tensor)" '{ own += $1; all += $2 } END { printf "%.0f", all ? tensor * own / all : 0 }'
-}
-
 # Accuracy, Matthews correlation, payload and uncompressed bytes per batch, seconds per batch, the parameters' digest,
 # uncompressed bytes without padding. A run that diverged has nan in place of the first two.
 train_and_note() { # KEY FLAGS...
@@ -120,7 +112,7 @@ train_and_note() { # KEY FLAGS...
 	fi
 	note "$key" "$(json_get "$work/train.json" val_acc)" "$(number_or_zero val_mcc)" "$(crossing payload)" \
 		"$(crossing tensor)" "$(json_get "$work/train.json" time_per_batch_s)" \
-		"$(json_get "$work/train.json" param_sha256)" "$(unpadded)"
+		"$(json_get "$work/train.json" param_sha256)" "$(crossing unpadded)"
 }
 
 run() { # KEY FUNCTION ARGUMENT...
