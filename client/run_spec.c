@@ -6,6 +6,7 @@
 
 #include <inttypes.h>
 
+#include "client/partitions.h"
 #include "common/wire/graph_msg.h"
 
 enum { VALUE_ROOM = 8192 };
@@ -27,12 +28,12 @@ enum gp_status gp_run_spec_add_flag(struct gp_run_spec *s, const struct gp_opt_t
 	return gp_run_spec_add(s, name, text, err);
 }
 
-/* A local run has neither codecs nor a second precision, and a cut only where an insertion stands. The precision is that
- * which was settled, not "auto": another machine may settle it otherwise, and would go on with other arithmetic. */
+/* A local run has neither a cut nor codecs nor a second precision. That one as it was settled, not "auto": another
+ * machine may settle it otherwise, and would go on with other arithmetic. */
 static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
 {
 	char cut[64] = "none (--local)";
-	if (!j->set->local || gp_insertion_any(&j->insertion))
+	if (!j->set->local)
 		snprintf(cut, sizeof cut, "%d:%d", j->cut.head, j->cut.tail - j->graph->blocks);
 	GP_TRY(gp_run_spec_add(s, "cut", cut, err));
 	GP_TRY(gp_run_spec_add(s, "client-precision", j->set->local ? "" : gp_precision_name(j->client_precision),
@@ -42,12 +43,16 @@ static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, s
 	return GP_OK;
 }
 
-/* As settled: from the file of --init, too. Runs without any are the same as those of versions that knew none. */
+/* As settled: from the file of --init, too, with the cut where they stand, which a local run has as well. Runs without any
+ * are the same as those of versions that knew none. */
 static enum gp_status add_insertion(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
 {
 	static const char *const flag[GP_INSERT_ENDS] = {"insert-up", "insert-down"};
-	char text[GP_INSERT_TEXT];
-	for (int e = 0; e < GP_INSERT_ENDS && gp_insertion_any(&j->insertion); e++)
+	char text[GP_INSERT_TEXT], cut[24];
+	if (!gp_insertion_any(&j->insertion))
+		return GP_OK;
+	GP_TRY(gp_run_spec_add(s, "insert-cut", gp_partition_text(j->graph, &j->cut, cut), err));
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
 		GP_TRY(gp_run_spec_add(s, flag[e], gp_insert_spec_text(&j->insertion.end[e].spec, text), err));
 	return GP_OK;
 }

@@ -67,6 +67,19 @@ cmp -s <("$build/gpclient" eval --local --init "$work/exported.safetensors" "${d
 	<("$build/gpclient" eval --local --init "$work/rest.safetensors" "${data[@]}" 2>&1 | tail -1) ||
 	fail "the exported weights are not those of the run"
 
+# A local run is one, though its insertions stand at a cut; the start by PCA is the same when it goes on.
+alone=(--local --model cnn "${data[@]}" --batch 8 --no-eval --schedule const --insert linear:rank=3,dim=feature,start=pca)
+train "$work/whole.json" "${alone[@]}" --steps 4 --save "$work/whole.safetensors" || fail "a local run"
+train "$work/half.json" "${alone[@]}" --steps 2 --checkpoint "$work/alone" || fail "a local run, a half"
+train "$work/rest.json" "${alone[@]}" --steps 4 --checkpoint "$work/alone" --resume || fail "a local run, the rest"
+equal "a resumed local run: parameters" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+status=0
+"$build/gpclient" train "${alone[@]}" --cut 1:-2 --steps 4 --checkpoint "$work/alone" --resume >/dev/null 2>"$work/err" || status=$?
+equal "another cut does not go on: status" $status 3
+"$build/gpclient" model export "$work/alone" --out "$work/alone.safetensors" 2>"$work/err" || fail "export: $(cat "$work/err")"
+equal "loss of the exported weights" "$("$build/gpclient" eval --local --init "$work/alone.safetensors" "${data[@]}" 2>/dev/null)" \
+	"$("$build/gpclient" eval --local --init "$work/whole.safetensors" "${data[@]}" 2>/dev/null)"
+
 # A saved model knows its insertions and where they stand.
 evaluate() { # JSON-FILE FLAG...
 	local out=$1
