@@ -10,6 +10,7 @@
 #include "client/insert.h"
 #include "client/models/models.h"
 #include "client/partitions.h"
+#include "common/base/fault.h"
 #include "tests/unit/ok.h"
 
 static struct gp_graph *build(const char *spec, const char *cut_text, struct gp_cut *cut)
@@ -251,6 +252,35 @@ static void what_does_not_fit_is_refused_and_the_graph_stays(void **state)
 	}
 }
 
+#ifdef GP_FAULTS
+static void failed_allocation_leaves_the_graph_as_it_was(void **state)
+{
+	(void)state;
+	struct gp_cut cut;
+	struct gp_graph *g = build("cnn", "1:-1", &cut), *const before = g, *alone = NULL;
+	struct gp_insertion ins;
+	enum gp_status status = GP_NOMEM;
+	OK(gp_insertion_parse(NULL, "conv:out=4,k=3,s=3", "linear:rank=3,dim=feature", &ins, &err));
+	for (uint64_t nth = 1; status == GP_NOMEM; nth++) {
+		assert_ptr_equal(g, before);
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		status = gp_insert(&g, &cut, &ins, &err);
+	}
+	gp_fault_arm(GP_FAULT_ALLOC, 0);
+	assert_int_equal(status, GP_OK);
+	status = GP_NOMEM;
+	for (uint64_t nth = 1; status == GP_NOMEM; nth++) {
+		assert_null(alone);
+		gp_fault_arm(GP_FAULT_ALLOC, nth);
+		status = gp_insert_alone(&ins, GP_INSERT_UP, 1, true, &alone, &err);
+	}
+	gp_fault_arm(GP_FAULT_ALLOC, 0);
+	assert_int_equal(status, GP_OK);
+	gp_graph_free(alone);
+	gp_graph_free(g);
+}
+#endif
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,6 +293,9 @@ int main(void)
 		cmocka_unit_test(lengths_survive_features_alone),
 		cmocka_unit_test(an_identity_starts_as_one),
 		cmocka_unit_test(what_does_not_fit_is_refused_and_the_graph_stays),
+#ifdef GP_FAULTS
+		cmocka_unit_test(failed_allocation_leaves_the_graph_as_it_was),
+#endif
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
