@@ -21,14 +21,13 @@ void gp_insert_settle_decay(struct gp_insert_set *set, int64_t most)
 	set->rank = (int)(rank < 1 ? 1 : rank);
 }
 
-void gp_insertion_settle(struct gp_insertion *ins, uint64_t steps)
+void gp_insertion_settle(struct gp_insertion *ins, enum gp_insert_end end, uint64_t steps)
 {
-	for (int e = 0; e < GP_INSERT_ENDS; e++)
-		for (int i = 0; i < ins->end[e].spec.sets; i++) {
-			struct gp_insert_set *s = &ins->end[e].spec.set[i];
-			s->settled = s->kind == GP_INSERT_DECAY;
-			s->steps = steps;
-		}
+	for (int i = 0; i < ins->end[end].spec.sets; i++) {
+		struct gp_insert_set *s = &ins->end[end].spec.set[i];
+		s->settled = s->kind == GP_INSERT_DECAY;
+		s->steps = steps;
+	}
 }
 
 static void add_end(const struct gp_insert_spec *spec, const char *end, struct gp_decays *out)

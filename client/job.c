@@ -103,19 +103,6 @@ static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
-/* --insert, or what the file of --init says; it stands at a cut, which --cut then has to be. */
-static enum gp_status settle_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
-{
-	const char *const up = set->insert_end[GP_INSERT_UP], *const down = set->insert_end[GP_INSERT_DOWN];
-	if (set->insert || up || down)
-		GP_TRY(gp_insertion_parse(set->insert, up, down, &j->insertion, err));
-	else
-		GP_TRY(gp_job_init_insertion(j, set, err));
-	if (!set->cut)
-		set->cut = GP_JOB_CUT;
-	return GP_OK;
-}
-
 enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
 	const int window = set->window > 0 ? (int)set->window : DEFAULT_WINDOW;
@@ -129,7 +116,9 @@ enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struc
 	GP_TRY(check_where(set, err));
 	GP_TRY(gp_job_read_init(j, set, err));
 	GP_TRY(check_settings(j, err));
-	GP_TRY(settle_insertion(j, set, err));
+	GP_TRY(gp_job_init_insertion(j, set, err));
+	if (!set->cut)
+		set->cut = GP_JOB_CUT;
 	GP_TRY(gp_client_security_load(&j->security, &set->security, err));
 	GP_TRY(parse_codecs(j, err));
 	if (set->batch_norm)
@@ -384,6 +373,7 @@ static enum gp_status check_decays(const struct gp_job *j, struct gp_err *err)
 enum gp_status gp_job_settle_graph(struct gp_job *j, struct gp_err *err)
 {
 	GP_TRY(gp_partition_parse(j->graph, j->set->cut, &j->cut, err));
+	GP_TRY(gp_job_check_cut(j, err));
 	GP_TRY(gp_insert(&j->graph, &j->cut, &j->insertion, err));
 	gp_insertion_decays(&j->insertion, &j->session.decays);
 	GP_TRY(check_decays(j, err));

@@ -11,6 +11,8 @@
 #include <string.h>
 
 #include "client/models/models.h"
+#include "client/insert_decay.h"
+#include "client/partitions.h"
 #include "common/base/spec.h"
 #include "common/base/text.h"
 
@@ -246,25 +248,53 @@ enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset
 
 /* --- insertions -------------------------------------------------------------------------------------------------- */
 
+static enum gp_status check_saved(const struct gp_job *j, const char *init, enum gp_insert_end end, struct gp_err *err)
+{
+	struct gp_insert_spec spec;
+	const char *const name = gp_insert_end_name[end];
+	char flag[16];
+	snprintf(flag, sizeof flag, "insert-%s", name);
+	if (gp_insert_spec_parse(j->saved.insert[end], flag, end, &spec, err) == GP_OK)
+		return GP_OK;
+	err->code = GP_INVALID;
+	return gp_err_prefix(err, "%s says of its insertions", init);
+}
+
 enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
-	const struct gp_saved_model *saved = &j->saved;
-	const char *const up = saved->insert[GP_INSERT_UP], *const down = saved->insert[GP_INSERT_DOWN];
-	if (!up[0] && !down[0])
-		return GP_OK;
-	if (gp_insertion_parse(NULL, up[0] ? up : NULL, down[0] ? down : NULL, &j->insertion, err) != GP_OK) {
-		err->code = GP_INVALID;
-		return gp_err_prefix(err, "%s says of its insertions", set->init);
+	const char *text[GP_INSERT_ENDS];
+	bool of_file[GP_INSERT_ENDS];
+	for (int e = 0; e < GP_INSERT_ENDS; e++) {
+		of_file[e] = !set->insert && !set->insert_end[e] && j->saved.insert[e][0];
+		text[e] = of_file[e] ? j->saved.insert[e] : set->insert_end[e];
+		if (of_file[e])
+			GP_TRY(check_saved(j, set->init, (enum gp_insert_end)e, err));
+		j->insertion_of_file = j->insertion_of_file || of_file[e];
 	}
-	gp_insertion_settle(&j->insertion, saved->steps);
-	if (set->cut && strcmp(set->cut, saved->cut) != 0)
+	if (j->insertion_of_file && !set->cut)
+		set->cut = j->saved.cut;
+	GP_TRY(gp_insertion_parse(set->insert, text[GP_INSERT_UP], text[GP_INSERT_DOWN], &j->insertion, err));
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		if (of_file[e])
+			gp_insertion_settle(&j->insertion, (enum gp_insert_end)e, j->saved.steps);
+	return GP_OK;
+}
+
+enum gp_status gp_job_check_cut(const struct gp_job *j, struct gp_err *err)
+{
+	struct gp_cut then;
+	if (!j->insertion_of_file)
+		return GP_OK;
+	if (gp_partition_parse(j->graph, j->saved.cut, &then, err) != GP_OK) {
+		err->code = GP_INVALID;
+		return gp_err_prefix(err, "%s says of its insertions", j->set->init);
+	}
+	if (then.head != j->cut.head || then.tail != j->cut.tail)
 		GP_FAIL(err, GP_USAGE,
 			"%s has insertions at the cut %s, not %.40s: leave --cut out, or say --insert none, which "
 			"leaves "
 			"them out",
-			set->init, saved->cut, set->cut);
-	set->cut = saved->cut;
-	j->insertion_of_file = true;
+			j->set->init, j->saved.cut, j->set->cut);
 	return GP_OK;
 }
 

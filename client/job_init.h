@@ -18,8 +18,10 @@ enum gp_status gp_job_read_init(struct gp_job *j, struct gp_job_settings *set, s
  * --init-anyway. */
 enum gp_status gp_job_check_init(const struct gp_job *j, const struct gp_dataset *d, struct gp_err *err);
 
-/* The insertions of the file, for a job that names none, and the cut where they stand. */
+/* The insertions: of the flags, and of the file where no flag names one for that end; then its cut, too, without --cut. */
 enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err);
+/* The graph is built and cut: GP_USAGE where insertions of the file stand elsewhere. */
+enum gp_status gp_job_check_cut(const struct gp_job *j, struct gp_err *err);
 /*
  * Behind that: loads the weights. The head is left out where the file's encoder and the model's have different ones,
  * insertions where only one of file and model has them; lines on standard error say so. Notes in the job which

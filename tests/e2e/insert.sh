@@ -91,6 +91,12 @@ evaluate "$work/known.json" --local
 evaluate "$work/given.json" "${server[@]}" --cut 1:-1 --insert-up conv:out=6,k=3,s=3,bn=1,act=relu/conv:out=3,k=1,s=1 \
 	--insert-down linear:rank=5,dim=feature,start=identity
 evaluate "$work/left.json" --local --insert none
+evaluate "$work/one.json" --local --insert-up conv:out=6,k=3,s=3,bn=1,act=relu/conv:out=3,k=1,s=1
+equal "loss with one end of flags and one of the file" "$(json_get "$work/one.json" val_loss)" "$(json_get "$work/known.json" val_loss)"
+status=0
+"$build/gpclient" eval --local --init "$work/local.safetensors" "${data[@]}" --cut 1:-2 >/dev/null 2>"$work/err" || status=$?
+equal "a cut elsewhere than the file's insertions: status" $status 2
+grep -q 'has insertions at the cut 1:-1, not 1:-2' "$work/err" || fail "a cut elsewhere: $(cat "$work/err")"
 equal "loss with insertions that the file says, and with those of flags" "$(json_get "$work/known.json" val_loss)" \
 	"$(json_get "$work/given.json" val_loss)"
 equal "lines of what is left out" "$(grep -c 'which are left out' "$work/left.json.log")" 2
