@@ -5,13 +5,11 @@
  */
 #include "client/job_init.h"
 
-#include "client/insert_decay.h"
-
 #include <inttypes.h>
 #include <string.h>
 
-#include "client/models/models.h"
 #include "client/insert_decay.h"
+#include "client/models/models.h"
 #include "client/partitions.h"
 #include "common/base/spec.h"
 #include "common/base/text.h"
@@ -370,7 +368,10 @@ enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err)
 		GP_FAIL(err, GP_USAGE, "--init-skip has more than %d characters", SKIP_ROOM - 64);
 	gp_weights_init(j->init, (uint64_t)s->seed);
 	GP_TRY(gp_weights_load_except(j->init, s->init, skip, &report, err));
-	if (s->init_skip)
+	if (s->init_skip && fresh[0]) /* whose names would be in the list, too */
+		fprintf(stderr, "%s: %d tensors loaded, left out: what --init-skip %.200s names\n", s->init,
+			report.loaded, s->init_skip);
+	else if (s->init_skip)
 		fprintf(stderr, "%s: %d tensors loaded, left out: %s\n", s->init, report.loaded, report.skipped_names);
 	else if (head)
 		tell_of_head(j, &report);
