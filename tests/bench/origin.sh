@@ -359,6 +359,7 @@ text_one() { # KEY CUT METHOD SEED FINAL
 text_methods() {
 	local dim=768 d=dim=feature q=dim=sequence
 	[[ $text_model =~ dim=([0-9]+) ]] && dim=${BASH_REMATCH[1]}
+	[ -z "${TEXT_METHODS:-}" ] || { tr ' ' '\n' <<<"$TEXT_METHODS" && return; }
 	printf '%s\n' none "insert=decay:rate=0.9,every=300,times=9,l1=1e-4,$d" "insert=decay:rate=0.9,every=100,times=9,l1=1e-4,$d" \
 		"insert=decay:rate=0.83,every=500,times=5,l1=1e-4,$d" "insert=decay:rate=0.9,every=300,times=9,l1=0,$d" \
 		"insert=decay:rate=0.9,every=300,times=9,l1=1e-4,$d/decay:rate=0.95,every=300,times=9,l1=1e-4,$q" \
@@ -495,7 +496,7 @@ accuracy_tables() {
 	function verdict(row, table, what, least, most,  d) {
 		d = mean(row, table, 0)
 		if (n) printf "%s  %s: %+.1f points from none at rate %.4f, wanted %.1f at %.2f\n",
-			d >= least && rate[row] / rates[row] <= most ? "PASS" : "FAIL", what, d, rate[row] / rates[row], least, most
+			(d >= least && rate[row] / rates[row] <= most ? "PASS" : "FAIL"), what, d, rate[row] / rates[row], least, most
 	}
 	END {
 		for (t = 1; t <= table_count; t++) {
@@ -509,7 +510,7 @@ accuracy_tables() {
 				printf "| %s | `%s` | %s%s | %s | %s | %s | %s | %.0f |\n", q[3], q[4],
 					rates[row] ? sprintf("%.4f", rate[row] / rates[row]) : "",
 					final[row] ~ /^[0-9]/ && final[row] < 1 ? sprintf(" (%.3f at the end)", final[row]) : "",
-					text(row, table, 1), text(row, table, 0), o, o && base ? sprintf("%+.2f", o - base) : "",
+					text(row, table, 1), q[4] == "none" ? "" : text(row, table, 0), o, o && base ? sprintf("%+.2f", o - base) : "",
 					core[row] / runs[row]
 				if (part == "flowers" && q[4] == "insert=flop-2") conv = row
 				if (part == "flowers" && q[4] ~ /^insert=flop-2;/) both = row
@@ -519,7 +520,18 @@ accuracy_tables() {
 			if (part == "flowers" && both) verdict(both, table, "conv insertion and sortquant", -2.5, 0.03)
 			if (part == "flowers") print ""
 			conv = both = ""
+			ran[part] = 1
 		}
+		for (i = 1; i <= rows_of_origin; i++) {
+			split(line[i], p, "|"); base = origin_of(p[1], "", "none")
+			if (p[1] in ran) continue
+			if (!(p[1] in told)) {
+				printf "%s%s: not run\n\n| cut | method | | origin | from its none |\n|---|---|---|---:|---:|\n", (i > 1 ? "\n" : ""), p[1]
+				told[p[1]] = 1
+			}
+			printf "| %s | `%s` | not run | %s | %s |\n", p[2], p[3], p[4], base ? sprintf("%+.2f", p[4] - base) : ""
+		}
+		print ""
 	}' "$results"
 }
 
@@ -575,7 +587,7 @@ plot() {
 		print "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"760\" height=\"410\" font-family=\"sans-serif\" font-size=\"12\">"
 		print "<rect width=\"760\" height=\"410\" fill=\"white\"/><path d=\"M60 40V360H580\" fill=\"none\" stroke=\"black\"/>"
 		printf "<text x=\"320\" y=\"400\">rate (logarithmic)</text><text x=\"10\" y=\"25\">accuracy, %%</text>\n"
-		for (r = 1; r >= least; r /= 2) printf "<text x=\"%.0f\" y=\"377\" text-anchor=\"middle\">%.3g</text>\n", px(r), r
+		for (r = 1; r >= least; r = r / 2) printf "<text x=\"%.0f\" y=\"377\" text-anchor=\"middle\">%.3g</text>\n", px(r), r
 		for (i = 0; i <= 4; i++) {
 			v = low + i * (high - low) / 4
 			printf "<text x=\"55\" y=\"%.0f\" text-anchor=\"end\">%.1f</text>\n", py(v) + 4, v
