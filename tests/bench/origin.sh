@@ -56,8 +56,8 @@ scratch_codecs=${SCRATCH_CODECS:-uniform:bits=16 topk:ratio=0.5 topk:ratio=0.4 t
 flowers_size=${FLOWERS_SIZE:-128} flowers_epochs=${FLOWERS_EPOCHS:-3} flowers_lr=${FLOWERS_LR:-0.002}
 flowers_norm=${FLOWERS_BATCH_NORM:-renorm}
 text_model=${TEXT_MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024} text_weights=${TEXT_WEIGHTS:-}
-text_epochs=${TEXT_EPOCHS:-3} text_rows=${TEXT_ROWS:-0} text_max=${TEXT_MAX:-128} text_lr=${TEXT_LR:-1e-4}
-text_seeds=${TEXT_SEEDS:-1}
+text_epochs=${TEXT_EPOCHS:-3} text_rows=${TEXT_ROWS:-48000} text_max=${TEXT_MAX:-64} text_lr=${TEXT_LR:-1e-4}
+text_seeds=${TEXT_SEEDS:-1} # 4500 steps: as many as the slowest decay takes
 link_rates=${LINK_RATES:-100mbit 1gbit} link_steps=${LINK_STEPS:-6} link_size=${LINK_SIZE:-224}
 full=${FULL:-} cifar100=${CIFAR100:-} flowers=${FLOWERS:-} glue=${GLUE:-} tokenizer=${TOKENIZER:-}
 
