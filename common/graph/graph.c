@@ -560,7 +560,9 @@ void gp_graph_tie(struct gp_graph *g, int lead, int follower)
 	g->tied[1] = follower;
 	p->follows = true;
 	p->decay = false;
-	p->init = GP_INIT_ZEROS; /* until it gets the values of the other */
+	p->init = g->param[lead].init;
+	p->init_scale = g->param[lead].init_scale;
+	p->drawn_as = gp_rng_name_id(g->param[lead].name);
 	g->param_elements -= p->count;
 	gp_graph_count_trained(g);
 }
@@ -620,7 +622,7 @@ static void fill_uniform(uint64_t seed, uint64_t stream, float scale, uint64_t f
 void gp_param_draw(const struct gp_param *p, uint64_t seed, uint64_t first, uint64_t count, float *out)
 {
 	gp_require(first % 4 == 0 && first <= p->count && count <= p->count - first);
-	uint64_t stream = gp_rng_stream(GP_RNG_INIT, gp_rng_name_id(p->name));
+	uint64_t stream = gp_rng_stream(GP_RNG_INIT, p->drawn_as ? p->drawn_as : gp_rng_name_id(p->name));
 	switch (p->init) {
 	case GP_INIT_ZEROS:
 	case GP_INIT_ONES:

@@ -105,7 +105,8 @@ struct gp_param {
 	uint64_t count;
 	enum gp_init_kind init;
 	float init_scale;
-	bool trained; /* false for running statistics */
+	uint64_t drawn_as; /* gp_rng_name_id of the parameter whose draws it starts with; 0: its own */
+	bool trained;      /* false for running statistics */
 	bool follows; /* its values are those of another parameter, which has the optimizer state of both: gp_graph_tie */
 	bool decay; /* weight decay applies (true for all trained parameters, as in torch.optim, unless a builder says no) */
 };
@@ -205,9 +206,10 @@ static inline int64_t gp_sequence_round(int64_t most, int64_t positions)
 
 /*
  * Makes two parameters of one shape one, as the words of an encoder and the words that a masked language model guesses are:
- * both have the same values, the gradient of both is the sum, and the optimizer's state, the count of parameters, the norm of
- * the gradients and files of weights have it once, as `lead`. Before gp_graph_finish. A graph has one such pair at most; a part
- * that has one of the two alone knows of a follower that it follows, and tie.h keeps the two equal.
+ * both start from the draws of `lead` and keep equal values, the gradient of both is the sum, and the optimizer's state, the
+ * count of parameters, the norm of the gradients and files of weights have it once, as `lead`. Behind what decides how
+ * parameters start. A graph has one such pair at most; a part that has one of the two alone knows of a follower that it follows,
+ * and tie.h keeps the two equal.
  */
 void gp_graph_tie(struct gp_graph *g, int lead, int follower);
 static inline bool gp_graph_is_tied(const struct gp_graph *g)

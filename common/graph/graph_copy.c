@@ -12,6 +12,7 @@ void gp_graph_copy_params(struct gp_graph *to, const struct gp_graph *g, const s
 		struct gp_param *p = &to->param[first + i];
 		p->init = q->init;
 		p->init_scale = q->init_scale;
+		p->drawn_as = q->drawn_as;
 		p->trained = q->trained;
 		p->decay = q->decay;
 		p->follows = q->follows;

@@ -45,7 +45,7 @@ void gp_weights_free(struct gp_weights *w)
 	gp_free(w);
 }
 
-/* What follows another parameter has its values. */
+/* What follows another parameter has its values, whatever the file says. */
 static void tie(struct gp_weights *w)
 {
 	const int lead = w->graph->tied[0], follower = w->graph->tied[1];
@@ -77,7 +77,6 @@ void gp_weights_init(struct gp_weights *w, uint64_t seed)
 {
 	for (int i = 0; i < w->graph->params; i++)
 		gp_param_init(&w->graph->param[i], seed, w->value[i]);
-	tie(w);
 }
 
 /* --- loading ---------------------------------------------------------------------------------------------------- */

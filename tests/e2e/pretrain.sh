@@ -80,6 +80,11 @@ pretrain "$work/again.json" --local --init "$work/tuned.safetensors" "${text[@]}
 grep -q 'its classifier is left out' "$work/again.json.log" || fail "pretraining does not say what it leaves out"
 pretrain "$work/again.json" --local --init "$work/words.safetensors" "${text[@]}" --steps 2 || fail "going on with a file"
 
+# The tensors at a cut: a gradient comes down through the words' table.
+"$build/gpclient" capture --model roberta:$shape,lm=1 "${text[@]}" --out "$work/cut.safetensors" >"$work/capture" 2>&1 ||
+	fail "capture: $(cat "$work/capture")"
+grep -q 'grad_up .*100.0 % zeros' "$work/capture" && fail "no gradient at the cut: $(cat "$work/capture")"
+
 # Killed and resumed, locally and split.
 run=(--model roberta:$shape "${text[@]}" --steps 30 --clip-norm 1 --checkpoint-every 4 --no-eval)
 pretrain "$work/whole.json" --local "${run[@]}" || fail "a run that nobody disturbs"
