@@ -180,6 +180,10 @@ static enum gp_status wanted_tokens(const struct gp_job *j, int64_t *tokens, str
 	*tokens = 0;
 	if (!j->set->tokenizer)
 		return GP_OK;
+	if (j->model_of_file && j->saved.tokens > 0) {
+		*tokens = j->saved.tokens;
+		return GP_OK;
+	}
 	GP_TRY(own_input(j->set->model, &own, err));
 	if (own.ndim == 1)
 		*tokens = own.dim[0];

@@ -23,6 +23,7 @@ static void take_model(struct gp_job *j, struct gp_job_settings *set)
 	if (set->purpose == GP_JOB_TRAIN && (set->init_skip || j->saved_words != set->masked_words)) {
 		gp_model_spec_drop(j->saved.model, "classes");
 		gp_model_spec_drop(j->saved.model, "lm");
+		gp_model_spec_drop(j->saved.model, "tokens"); /* those of the data; the table of positions stays */
 	}
 	set->model = j->saved.model;
 	j->model_of_file = true;

@@ -74,14 +74,15 @@ train "$work/tuned.json" --local --model roberta:$shape,dropout=0,attention_drop
 grep -q 'words.safetensors: .* tensors loaded; its head of a masked language model is left out' "$work/tuned.json.log" ||
 	fail "fine-tuning does not say what it leaves out: $(cat "$work/tuned.json.log")"
 grep -q 'the classifier begins anew, drawn from --seed' "$work/tuned.json.log" || fail "fine-tuning does not say what begins anew"
-train "$work/tuned2.json" --local --init "$work/words.safetensors" "${table[@]}" || fail "fine-tuning without --model"
+train "$work/tuned2.json" --local --init "$work/words.safetensors" "${table[@]/,max=24/}" || fail "fine-tuning without --model"
+train "$work/shorter.json" --local --init "$work/words.safetensors" "${table[@]/max=24/max=16}" || fail "fine-tuning of shorter texts"
 equal "fine-tuning without --model" "$(sha "$work/tuned2.json")" "$(sha "$work/tuned.json")"
 pretrain "$work/again.json" --local --init "$work/tuned.safetensors" "${text[@]}" --steps 2 || fail "pretraining of a classifier"
 grep -q 'its classifier is left out' "$work/again.json.log" || fail "pretraining does not say what it leaves out"
 pretrain "$work/again.json" --local --init "$work/words.safetensors" "${text[@]}" --steps 2 || fail "going on with a file"
 
 # The tensors at a cut: a gradient comes down through the words' table.
-"$build/gpclient" capture --model roberta:$shape,lm=1 "${text[@]}" --out "$work/cut.safetensors" >"$work/capture" 2>&1 ||
+"$build/gpclient" capture --model roberta:$shape,lm=1 "${text[@]:0:4}" --batch 4 --threads 1 --out "$work/cut.safetensors" >"$work/capture" 2>&1 ||
 	fail "capture: $(cat "$work/capture")"
 grep -q 'grad_up .*100.0 % zeros' "$work/capture" && fail "no gradient at the cut: $(cat "$work/capture")"
 
@@ -110,5 +111,8 @@ for file in saved exported; do
 		fail "eval of $file: $(cat "$work/eval.log")"
 done
 equal "an exported checkpoint" "$(json_get "$work/exported.json" val_loss)" "$(json_get "$work/saved.json" val_loss)"
+"$build/gpclient" model export "$work/run.split" "${server[@]}" --out "$work/fetched.safetensors" >/dev/null 2>"$work/err" ||
+	fail "export from the server: $(cat "$work/err")"
+cmp -s <(tail -c 4096 "$work/fetched.safetensors") <(tail -c 4096 "$work/saved.safetensors") || fail "the server's export differs"
 stop_server
 finish
