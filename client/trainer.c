@@ -276,6 +276,8 @@ static enum gp_status check_loss(struct run *r, const struct gp_step_result *res
 {
 	enum { TIMES = 100 };
 	const double loss = mean(result->loss_sum, result->samples);
+	if (result->samples == 0) /* no text of the batch has a word to guess */
+		return GP_OK;
 	char from[64] = "there is none (--checkpoint)";
 	if (r->here == 0)
 		r->first_loss = loss;
