@@ -15,11 +15,12 @@
 #include "kernels/device_registry.h"
 #include "tests/unit/ok.h"
 
-enum { POSITIONS = 4, IN = 512, OUT = 264, SAMPLED = 300 };
+enum { POSITIONS = 4, IN = 512, OUT = 1032, SAMPLED = 300 };
 
 struct bed {
 	int samples, threads;
 	bool bias, data; /* data: nobody wants the gradient of the rows */
+	int every;       /* rows have a gradient, the first of so many; the others have zeros. 0: all have one */
 	const char *frozen;
 	struct gp_graph *graph;
 	struct gp_device *dev;
@@ -30,6 +31,12 @@ struct bed {
 static float drawn(uint64_t stream, int64_t i)
 {
 	return gp_rng_uniform(7, stream, (uint64_t)i) - 0.45f;
+}
+
+/* Element i of a gradient with respect to the output. */
+static float drawn_gradient(const struct bed *b, uint64_t stream, int64_t i)
+{
+	return b->every && i / OUT % b->every ? 0.0f : drawn(stream, i);
 }
 
 static void fill(float *to, int64_t n, uint64_t stream)
@@ -86,7 +93,9 @@ static void run_chunk(const struct bed *b, uint64_t chunk)
 	const struct gp_device_ops *ops = b->plan->ops;
 	fill(ops->buffer(b->plan, 0, GP_BUF_INPUT, 0), rows_of(b) * IN, 10 + chunk);
 	OK(ops->forward(b->plan, 0, GP_TRAIN, 0, &err));
-	fill(ops->buffer(b->plan, 0, GP_BUF_GRAD_OUTPUT, 0), rows_of(b) * OUT, 20 + chunk);
+	float *grad = ops->buffer(b->plan, 0, GP_BUF_GRAD_OUTPUT, 0);
+	for (int64_t i = 0; i < rows_of(b) * OUT; i++)
+		grad[i] = drawn_gradient(b, 20 + chunk, i);
 	OK(ops->backward(b->plan, 0, &err));
 }
 
@@ -106,7 +115,7 @@ static double row_gradient_at(const struct bed *b, int64_t i, int chunks)
 	const int64_t row = i / IN, in = i % IN;
 	double sum = 0;
 	for (int64_t k = 0; k < OUT; k++)
-		sum += (double)drawn(19 + (uint64_t)chunks, row * OUT + k) * (double)b->weight[k * IN + in];
+		sum += (double)drawn_gradient(b, 19 + (uint64_t)chunks, row * OUT + k) * (double)b->weight[k * IN + in];
 	return sum;
 }
 
@@ -116,7 +125,8 @@ static double weight_gradient_at(const struct bed *b, int64_t i, int chunks)
 	double sum = 0;
 	for (uint64_t c = 0; c < (uint64_t)chunks; c++)
 		for (int64_t row = 0; row < rows_of(b); row++)
-			sum += (double)drawn(20 + c, row * OUT + out) * (double)drawn(10 + c, row * IN + in);
+			sum += (double)drawn_gradient(b, 20 + c, row * OUT + out) *
+			       (double)drawn(10 + c, row * IN + in);
 	return sum;
 }
 
@@ -125,7 +135,7 @@ static double bias_gradient_at(const struct bed *b, int64_t i, int chunks)
 	double sum = 0;
 	for (uint64_t c = 0; c < (uint64_t)chunks; c++)
 		for (int64_t row = 0; row < rows_of(b); row++)
-			sum += (double)drawn(20 + c, row * OUT + i);
+			sum += (double)drawn_gradient(b, 20 + c, row * OUT + i);
 	return sum;
 }
 
@@ -189,6 +199,18 @@ static void many_rows_and_few_agree_with_double_precision(void **state)
 	}
 }
 
+/* As of masked words, of which many texts have fewer than there are rows; and of a chunk without any. */
+static void rows_without_a_gradient_are_left_out(void **state)
+{
+	(void)state;
+	for (int threads = 1; threads <= 2; threads++) {
+		check((struct bed){.samples = 128, .threads = threads, .bias = true, .every = 3});
+		check((struct bed){.samples = 125, .threads = threads, .every = 499});
+		check((struct bed){.samples = 128, .threads = threads, .bias = true, .every = 4, .frozen = "l.weight"});
+		check((struct bed){.samples = 128, .threads = threads, .bias = true, .every = 4, .data = true});
+	}
+}
+
 static void what_is_frozen_gets_no_gradient_and_the_rest_its_own(void **state)
 {
 	(void)state;
@@ -238,6 +260,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv); /* else waiting threads take the cores other tests run on */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(many_rows_and_few_agree_with_double_precision),
+		cmocka_unit_test(rows_without_a_gradient_are_left_out),
 		cmocka_unit_test(what_is_frozen_gets_no_gradient_and_the_rest_its_own),
 		cmocka_unit_test(an_update_takes_the_gradient_off_the_weight),
 		cmocka_unit_test(the_weight_of_many_rows_is_held_once),

@@ -20,6 +20,7 @@
 
 #define GRAIN         16 /* floats of a cache line */
 #define MANY_ROWS     64
+#define WIDE          1024 /* features from which on looking for rows without a gradient pays */
 #define MANY_PRODUCTS ((int64_t)1 << 25)
 
 /* The primitives for chunks of one length. */
@@ -33,6 +34,7 @@ struct linear_state {
 	dnnl_memory_desc_t x, y, weight, bias; /* weight: any layout, or as it is */
 	int64_t rows, in, out;                 /* rows: of all positions */
 	bool as_it_is;                         /* every product reads, or adds to, the weight in PyTorch's layout */
+	bool leaves_out;                       /* backward leaves out rows without a gradient: leave_out */
 	const struct dnn_state *like;          /* while a set is made: whose layouts it takes; else NULL */
 	struct linear_set **set;               /* by length / GP_SEQUENCE_STEP; NULL where none came yet */
 	int sets;
@@ -65,6 +67,18 @@ static dnnl_status_t describe_linear(const void *geometry, enum dnn_role role, u
 	default:
 		return dnnl_inner_product_backward_weights_desc_init(&out->product, &x, &weight, bias, &y);
 	}
+}
+
+/*
+ * Scores of words: where a text has fewer words to guess than there are rows, the loss gives the others zeros (device.h), and
+ * that is more than half of the rows of many texts. Nobody but this node reads the gradient of an output that no node does.
+ */
+static bool leaves_rows_out(const struct cpu_plan *p, const struct cpu_node *n, const struct linear_state *s)
+{
+	const struct gp_graph *g = p->base.spec.graph;
+	const int value = n->base.g->first_value;
+	return s->as_it_is && s->out >= WIDE && g->value[value].type.shape.ndim == 2 && value == g->output[0].value &&
+	       gp_graph_readers(g, value) == 1;
 }
 
 static dnnl_status_t describe_rows(struct linear_state *s, int64_t rows)
@@ -122,6 +136,9 @@ static enum gp_status linear_prepare(struct cpu_plan *p, struct cpu_node *n, str
 	if (n->base.trains && !s->as_it_is)
 		roles |= 1u << DNN_WEIGHTS;
 	n->plain_grad = s->as_it_is;
+	s->leaves_out = leaves_rows_out(p, n, s);
+	if (s->leaves_out)
+		n->tmp_bytes = (uint64_t)s->rows * ((uint64_t)s->in * sizeof(float) + sizeof(int64_t));
 	if (!n->base.trains)
 		n->base.saves_in = 0;
 	return gp_dnn_prepare(p, n, &s->dnn, roles, describe_linear, s, err);
@@ -234,8 +251,8 @@ static void bias_part(void *arg, int part, int parts)
 }
 
 /* dW = dout' x, or added to what earlier chunks gave. */
-static enum gp_status add_gradients(const struct cpu_call *c, const struct linear_state *s, int64_t rows,
-				    struct gp_err *err)
+static enum gp_status add_gradients(const struct cpu_call *c, const struct linear_state *s, const float *x,
+				    int64_t rows, struct gp_err *err)
 {
 	float *weight = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_WEIGHT);
 	float *bias = gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS);
@@ -244,16 +261,97 @@ static enum gp_status add_gradients(const struct cpu_call *c, const struct linea
 		gp_cpu_parallel(gp_cpu_parts(c->plan->threads, rows * s->out), bias_part, &job);
 	if (!weight)
 		return GP_OK;
-	const dnnl_status_t status = dnnl_sgemm('T', 'N', s->out, s->in, rows, 1.0f, c->dout[0], s->out, c->in[0],
-						s->in, c->accumulate ? 1.0f : 0.0f, weight, s->in);
+	const dnnl_status_t status = dnnl_sgemm('T', 'N', s->out, s->in, rows, 1.0f, c->dout[0], s->out, x, s->in,
+						c->accumulate ? 1.0f : 0.0f, weight, s->in);
 	return gp_dnn_check(status, c->node, "find the weight gradient of", err);
+}
+
+/* --- rows without a gradient ---------------------------------------------------------------------------------------- */
+
+struct finding {
+	const float *dout;
+	int64_t rows, width, *row;
+};
+
+static void find_part(void *arg, int part, int parts)
+{
+	const struct finding *f = arg;
+	const struct gp_cpu_range r = gp_cpu_share(f->rows, 1, part, parts);
+	for (int64_t i = r.from; i < r.to; i++) {
+		const float *at = f->dout + i * f->width;
+		int64_t k = 0;
+		while (k < f->width && at[k] == 0.0f)
+			k++;
+		f->row[i] = k < f->width ? i : -1;
+	}
+}
+
+/* The rows that have a gradient, in their order; how many they are. */
+static int64_t find_rows(const struct cpu_call *c, const struct linear_state *s, int64_t rows, int64_t *row)
+{
+	struct finding f = {c->dout[0], rows, s->out, row};
+	int64_t count = 0;
+	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, rows * s->out), find_part, &f);
+	for (int64_t i = 0; i < rows; i++)
+		if (row[i] >= 0)
+			row[count++] = row[i];
+	return count;
+}
+
+static void close_up(float *to, const float *from, const int64_t *row, int64_t count, int64_t width)
+{
+	for (int64_t i = 0; i < count; i++)
+		if (to + i * width != from + row[i] * width)
+			memcpy(to + i * width, from + row[i] * width, (size_t)width * sizeof *to);
+}
+
+/* Rows 0 to count of x to where they belong, in place; the others become zeros. */
+static void spread(float *x, const int64_t *row, int64_t count, int64_t rows, int64_t width)
+{
+	int64_t left = count;
+	for (int64_t i = rows - 1; i >= 0; i--) {
+		if (left == 0 || row[left - 1] != i)
+			memset(x + i * width, 0, (size_t)width * sizeof *x);
+		else if (--left != i)
+			memcpy(x + i * width, x + left * width, (size_t)width * sizeof *x);
+	}
+}
+
+/* Backward of the rows that have a gradient alone. *done stays false where that is most of them, or none. */
+static enum gp_status leave_out(const struct cpu_call *c, const struct linear_state *s, int64_t rows, bool *done,
+				struct gp_err *err)
+{
+	int64_t *const row = c->tmp;
+	float *const x = (float *)(row + rows), *const dout = (float *)c->dout[0], *const dx = c->dx[0];
+	const int64_t count = find_rows(c, s, rows, row);
+	if (count == 0 || count > rows - rows / 8)
+		return GP_OK;
+	*done = true;
+	close_up(dout, dout, row, count, s->out);
+	if (c->node->base.trains) {
+		close_up(x, c->in[0], row, count, s->in);
+		GP_TRY(add_gradients(c, s, x, count, err));
+	}
+	if (!dx)
+		return GP_OK;
+	const float *weight = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT);
+	const dnnl_status_t status =
+		dnnl_sgemm('N', 'N', count, s->in, s->out, 1.0f, dout, s->out, weight, s->in, 0.0f, dx, s->in);
+	GP_TRY(gp_dnn_check(status, c->node, "find the input's gradient of", err));
+	spread(dx, row, count, rows, s->in);
+	return GP_OK;
 }
 
 static enum gp_status linear_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct linear_state *s = c->node->state;
 	struct dnn_state *dnn;
+	bool done = false;
 	const int64_t rows = rows_now(c, s);
+	if (s->leaves_out && rows == s->rows)
+		GP_TRY(leave_out(c, s, rows, &done, err));
+	if (done)
+		return GP_OK;
 	GP_TRY(primitives(c, s, &dnn, err));
 	if (dnn == &s->dnn && rows < s->rows) {
 		if (c->node->base.trains && !s->as_it_is)
@@ -263,7 +361,7 @@ static enum gp_status linear_backward(const struct cpu_call *c, struct gp_err *e
 	if (!s->as_it_is)
 		return gp_dnn_backward(c, dnn, DNN_DATA, c->in[0], c->dout[0], err);
 	if (c->node->base.trains)
-		GP_TRY(add_gradients(c, s, rows, err));
+		GP_TRY(add_gradients(c, s, c->in[0], rows, err));
 	return c->dx[0] ? gp_dnn_run(c, dnn, DNN_DATA, c->dx[0], c->dout[0], err) : GP_OK;
 }
 
