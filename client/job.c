@@ -368,6 +368,12 @@ static enum gp_status check_padding(const struct gp_job *j, struct gp_err *err)
 /* What flags have asked for; engines check it, too. */
 static enum gp_status check_decays(const struct gp_job *j, struct gp_err *err)
 {
+	if (j->session.decays.count > 0 && gp_graph_is_tied(j->graph))
+		GP_FAIL(err, GP_USAGE,
+			"--insert decay: %s has two parameters that are one, which plans that are made anew would "
+			"lose; "
+			"linear with a rank does not change",
+			j->model);
 	if (gp_decays_check(&j->session.decays, j->graph, err) == GP_OK)
 		return GP_OK;
 	err->code = err->code == GP_INVALID ? GP_USAGE : err->code;

@@ -21,7 +21,7 @@
 #include "common/graph/graph.h"
 
 #define GP_DECAYS_MAX        8
-#define GP_DECAY_CHANGES_MAX 32 /* of all pairs together: each makes plans anew, at both ends */
+#define GP_DECAY_CHANGES_MAX 64 /* of all pairs together: each makes plans anew, at both ends */
 #define GP_DECAY_EVERY_MAX   1000000000
 
 /* One pair. A graph that is a part of a model may have one of the two nodes alone. */
