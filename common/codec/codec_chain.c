@@ -300,6 +300,8 @@ static bool encode_stage(struct gp_codec *c, int i, const struct gp_codec_pass *
 {
 	const struct gp_codec_byte_stage *s = &c->stage[i];
 	size_t packed;
+	if (s->ops->tell)
+		s->ops->tell(s->state, c->tree.codes, i == 0 ? c->tree.codes_count : 0);
 	if (!s->ops->squeeze(s->state, pass, (struct gp_span){at, *len}, begin + STAGE_HEAD, &packed)) {
 		gp_codec_head_write(at - GP_CODEC_HEAD, FORM_STORED);
 		c->stats.skipped[i]++;

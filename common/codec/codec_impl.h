@@ -41,6 +41,7 @@
 #define GP_CODEC_MAX_KEYS     8
 #define GP_CODEC_MAX_PARTS    2 /* tensors a transform gives */
 #define GP_CODEC_MAX_REGIONS  8
+#define GP_CODEC_MAX_CODES    16 /* tensors whose packed codes a payload has */
 #define GP_CODEC_MAX_ELEMENTS (UINT64_C(1) << 31)
 #define GP_CODEC_ELEMENT_NS   4 /* of a stage that reads an element, computes a little and writes it */
 
@@ -87,6 +88,12 @@ struct gp_codec_parts {
 	int count;
 	struct gp_shape shape[GP_CODEC_MAX_PARTS];
 	uint64_t side_bound;
+};
+
+/* Where packed codes lie in some bytes: `count` codes of `width` bits, from byte `at` on. */
+struct gp_codec_codes {
+	uint64_t at, count;
+	int width; /* 0: there are none */
 };
 
 /* A piece of state: flat, of fixed size and address, without pointers. Numbers lie in host order (little-endian). */
@@ -144,6 +151,9 @@ struct gp_codec_ops {
 	void (*resize)(void *state, const double *value, uint64_t n);
 	/* (optional) bytes of one element's code, for bitshuffle. NULL: 1. */
 	int (*unit)(const double *value);
+	/* (optional) where the codes lie in a body of `len` bytes that was coded from n elements, for byte stages that
+	 * model codes. NULL: it has only bytes. */
+	struct gp_codec_codes (*codes)(const double *value, uint64_t n, size_t len);
 
 	/* Transforms and wrappers. */
 	/* Why no other transform makes sense behind this one: what it gives is no feature map any more. NULL: one does. */
@@ -172,6 +182,9 @@ struct gp_codec_ops {
 
 	/* Byte stages. */
 	bool rearranges; /* shortens nothing itself: only makes sense before a stage that does */
+	/* (optional) before each squeeze: where codes lie in its input, ascending; at most GP_CODEC_MAX_CODES. None when
+	 * another stage comes before this one. A hint: any bytes come back, whatever was told. */
+	void (*tell)(void *state, const struct gp_codec_codes *codes, int count);
 	/* Writes at most cap = in.len bytes. False: does not pay, `out` is unspecified. */
 	bool (*squeeze)(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len);
 	/* Total. Exactly `len` bytes, len <= setup.n. */
@@ -181,6 +194,12 @@ struct gp_codec_ops {
 #define GP_CODEC_DECLARE(id, name, gpu) extern const struct gp_codec_ops gp_codec_##name;
 GP_CODECS(GP_CODEC_DECLARE)
 #undef GP_CODEC_DECLARE
+
+/* For `codes`: all of them are the last bytes of the body. */
+static inline struct gp_codec_codes gp_codec_codes_at_end(int width, uint64_t count, size_t len)
+{
+	return (struct gp_codec_codes){.at = len - (count * (uint64_t)width + 7) / 8, .count = count, .width = width};
+}
 
 /* codec_work.c: what `work` says, or is when there is none; of both ways where the setup has both. */
 uint64_t gp_codec_stage_work(const struct gp_codec_ops *ops, const double *value, const struct gp_codec_setup *setup);

@@ -38,6 +38,7 @@
 	X(20, zstd, 0)                                                                                                 \
 	X(21, bitshuffle, 0)                                                                                           \
 	X(22, ef, 1)                                                                                                   \
-	X(23, delta, 0)
+	X(23, delta, 0)                                                                                                \
+	X(30, rans, 0)
 
 #endif

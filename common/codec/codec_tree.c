@@ -404,11 +404,22 @@ static bool stops(const struct gp_codec_node *node, const struct gp_codec_pass *
 	return node->ops->kind != GP_CODEC_WRAPPER && !node->ops->info.lossless && gp_codec_stopped(pass);
 }
 
+static void note_codes(struct gp_codec_tree *t, const struct gp_codec_node *node, const uint8_t *out, size_t len)
+{
+	if (!node->ops->codes)
+		return;
+	struct gp_codec_codes c = node->ops->codes(node->value, node->n, len);
+	c.at += (uint64_t)(out - t->begin);
+	if (c.width > 0)
+		t->codes[t->codes_count++] = c;
+}
+
 static bool encode_quantizer(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
 			     const float *x, uint8_t *out, size_t *len, float *seen)
 {
 	if (!node->ops->encode(node->state, pass, x, out, len))
 		return false;
+	note_codes(t, node, out, *len);
 	if (seen)
 		see_quantized(t, node, pass, (struct gp_span){out, *len}, seen);
 	return true;
@@ -492,6 +503,8 @@ enum gp_status gp_codec_tree_encode(struct gp_codec_tree *t, const struct gp_cod
 {
 	const bool staged = t->device != t->inside;
 	t->fell_back = t->broken = false;
+	t->begin = out;
+	t->codes_count = 0;
 	if (staged) {
 		t->device->ops->down(t->site, t->staging, x, t->node[0].n * sizeof *x);
 		GP_TRY(t->device->ops->finish(t->site, err));

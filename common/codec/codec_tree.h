@@ -14,7 +14,7 @@
 
 #include "common/codec/codec_device.h"
 
-#define GP_CODEC_MAX_NODES 16
+#define GP_CODEC_MAX_NODES GP_CODEC_MAX_CODES
 
 /* Head of what a stage that is not lossless writes: the form and three zero bytes, which keep what follows aligned.
  * Byte stages have the same head. */
@@ -42,9 +42,12 @@ struct gp_codec_begun {
 struct gp_codec_tree {
 	struct gp_codec_node node[GP_CODEC_MAX_NODES]; /* parents before their parts */
 	int nodes;
-	bool learns;                  /* the encoder decodes what it has encoded: a wrapper wants to know */
-	bool fell_back;               /* the last encode sent some tensor raw */
-	bool broken;                  /* the last encode wrote what does not decode */
+	bool learns;    /* the encoder decodes what it has encoded: a wrapper wants to know */
+	bool fell_back; /* the last encode sent some tensor raw */
+	bool broken;    /* the last encode wrote what does not decode */
+	struct gp_codec_codes codes[GP_CODEC_MAX_CODES]; /* in what the last encode wrote */
+	int codes_count;
+	const uint8_t *begin;         /* of that */
 	struct gp_codec_mask *mask;   /* of an activation; NULL: none */
 	uint64_t memory_bytes;        /* that open takes, on the host and a device */
 	uint64_t work_ns;             /* of a pass: gp_codec_stage_work of all nodes */

@@ -418,6 +418,11 @@ static uint64_t amq_bytes(const double *value, const struct gp_codec_setup *setu
 	return gp_adaptive_bytes(value, setup, true);
 }
 
+static struct gp_codec_codes codes(const double *value, uint64_t n, size_t len)
+{
+	return gp_codec_codes_at_end((int)value[KEY_BITS], n, len);
+}
+
 static uint64_t bound_alq(const double *value, uint64_t n)
 {
 	return bound_of(value, n, false);
@@ -473,6 +478,7 @@ const struct gp_codec_ops gp_codec_alq = {
 	.key = ADAPTIVE_KEYS,
 	.resize = resize,
 	.bound = bound_alq,
+	.codes = codes,
 	.bytes = alq_bytes,
 	.work = work,
 	.open = open_alq,
@@ -496,6 +502,7 @@ const struct gp_codec_ops gp_codec_amq = {
 	.key = ADAPTIVE_KEYS,
 	.resize = resize,
 	.bound = bound_amq,
+	.codes = codes,
 	.bytes = amq_bytes,
 	.work = work,
 	.open = open_amq,

@@ -32,6 +32,11 @@ static uint64_t bound(const double *value, uint64_t n)
 	return gp_kmeans_bytes((int)value[0], n);
 }
 
+static struct gp_codec_codes codes(const double *value, uint64_t n, size_t len)
+{
+	return gp_codec_codes_at_end((int)value[0], n, len);
+}
+
 static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;
@@ -164,6 +169,7 @@ const struct gp_codec_ops gp_codec_kmeans = {
 	.key = {{.name = "bits", .min = 1, .max = 8, .initial = 4, .help = "bits of a code"}},
 	.resize = resize,
 	.bound = bound,
+	.codes = codes,
 	.open = open_kmeans,
 	.close = close_kmeans,
 	.encode = encode,

@@ -73,6 +73,17 @@ static uint64_t bound_terngrad(const double *value, uint64_t n)
 	return gp_level_bytes(TERNARY_BITS, (uint64_t)value[0], n);
 }
 
+static struct gp_codec_codes codes(const double *value, uint64_t n, size_t len)
+{
+	return gp_codec_codes_at_end((int)value[0], n, len);
+}
+
+static struct gp_codec_codes codes_terngrad(const double *value, uint64_t n, size_t len)
+{
+	(void)value;
+	return gp_codec_codes_at_end(TERNARY_BITS, n, len);
+}
+
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	const struct gp_level_coder *c = state;
@@ -125,6 +136,7 @@ const struct gp_codec_ops gp_codec_qsgd = {
 	.key = {BITS, BUCKET},
 	.resize = resize,
 	.bound = bound,
+	.codes = codes,
 	.work = work,
 	.open = open_qsgd,
 	.close = gp_free_aligned,
@@ -146,6 +158,7 @@ const struct gp_codec_ops gp_codec_qsgdinf = {
 	.key = {BITS, BUCKET},
 	.resize = resize,
 	.bound = bound,
+	.codes = codes,
 	.work = work,
 	.open = open_qsgdinf,
 	.close = gp_free_aligned,
@@ -166,6 +179,7 @@ const struct gp_codec_ops gp_codec_nuqsgd = {
 	.key = {BITS, BUCKET},
 	.resize = resize,
 	.bound = bound,
+	.codes = codes,
 	.work = work,
 	.open = open_nuqsgd,
 	.close = gp_free_aligned,
@@ -184,6 +198,7 @@ const struct gp_codec_ops gp_codec_terngrad = {
 	.key = {BUCKET},
 	.resize = resize,
 	.bound = bound_terngrad,
+	.codes = codes_terngrad,
 	.work = work,
 	.open = open_terngrad,
 	.close = gp_free_aligned,

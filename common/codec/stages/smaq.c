@@ -32,6 +32,13 @@ static uint64_t bound(const double *value, uint64_t n)
 	return HEAD + gp_smaq_packed_bytes(n, width) + gp_smaq_packed_bytes(n, longer);
 }
 
+/* Those of all elements; the outliers' extras behind them are other numbers. */
+static struct gp_codec_codes codes(const double *value, uint64_t n, size_t len)
+{
+	(void)len;
+	return (struct gp_codec_codes){.at = HEAD, .count = n, .width = (int)value[MAIN]};
+}
+
 static enum gp_status check(const double *value, struct gp_err *err)
 {
 	if (value[OUTLIER] < value[MAIN])
@@ -264,6 +271,7 @@ const struct gp_codec_ops gp_codec_smaq = {
 	.check = check,
 	.resize = resize,
 	.bound = bound,
+	.codes = codes,
 	.bytes = state_bytes,
 	.work = work,
 	.open = open_smaq,

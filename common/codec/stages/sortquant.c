@@ -107,6 +107,11 @@ static int unit(const double *value)
 	return (int)value[KEY_BITS] + split_of(value) == 16 ? 2 : 1;
 }
 
+static struct gp_codec_codes codes(const double *value, uint64_t n, size_t len)
+{
+	return gp_codec_codes_at_end((int)value[KEY_BITS] + split_of(value), chosen_of(value, n), len);
+}
+
 /* codec_select.c makes copies of elements. */
 static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
@@ -337,6 +342,7 @@ const struct gp_codec_ops gp_codec_sortquant = {
 	.encode = encode,
 	.decode = decode,
 	.unit = unit,
+	.codes = codes,
 	.bytes = state_bytes,
 	.work = work,
 };

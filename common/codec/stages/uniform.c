@@ -34,6 +34,11 @@ static int unit(const double *value)
 	return value[0] == 16 ? 2 : 1;
 }
 
+static struct gp_codec_codes codes(const double *value, uint64_t n, size_t len)
+{
+	return gp_codec_codes_at_end((int)value[0], n, len);
+}
+
 static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
 {
 	(void)pass;
@@ -78,4 +83,5 @@ const struct gp_codec_ops gp_codec_uniform = {
 	.encode = encode,
 	.decode = decode,
 	.unit = unit,
+	.codes = codes,
 };

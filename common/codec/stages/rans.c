@@ -1,0 +1,464 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `rans`: entropy coding of quantizer codes, each symbol by how often it occurs
+ * in its stretch of the payload, with no regard to its neighbours. Quantizers
+ * say where their packed codes lie (gp_codec_ops.codes); all other bytes are
+ * symbols of 8 bits. A stretch that a sample shows not to pay is stored, and a
+ * payload of which nothing pays goes on without the stage. Layout: CODECS.md.
+ * Test: tests/unit/test_codec_rans.c, test_codec.c
+ */
+#include "common/codec/codec_impl.h"
+#include "common/codec/codec_sample.h"
+#include "common/codec/stages/rans_table.h"
+#include "kernels/loops/codec_loops.h"
+
+enum {
+	SEGMENT = 1 << 18, /* most symbols of a coded stretch; a multiple of the lanes */
+	SHORTEST = 4096,   /* fewest: making a table takes as long as to decode so many */
+	BLOCK = 4096,      /* symbols between decoding and packing: they stay in L1 */
+	SAMPLE_FROM = 1 << 15,
+	SAMPLED = 1024, /* symbols counted in each BLOCK of a stretch from SAMPLE_FROM symbols on */
+	LIST_SHARE = 8, /* of the symbols of a stretch, 1 in so many may be listed */
+	PIECE_HEAD = 4,
+	CODED_HEAD = PIECE_HEAD + 8,
+	STATE_BYTES = 4 * GP_RANS_LANES,
+	WIDTH_BITS = 4, /* of a piece's head; the others are its count */
+	SYMBOL_MIN = 5,
+	SYMBOL_MAX = 8
+};
+
+#define STORED_MOST (UINT32_C(1) << 27)
+
+struct rans {
+	const struct gp_rans_loops *loops;
+	const struct gp_codec_loops *packing;
+	size_t most;                                     /* symbols of a coded stretch */
+	struct gp_codec_codes codes[GP_CODEC_MAX_CODES]; /* in the payload that comes */
+	int count;
+	uint8_t *symbols, *words, *listed; /* of a stretch; NULL on an end that only decodes */
+	struct gp_rans_table table;
+	uint32_t entry[GP_RANS_SYMBOLS], place[GP_RANS_TOTAL];
+	uint16_t unpacked[BLOCK];
+	uint8_t block[BLOCK];
+};
+
+/* --- open ------------------------------------------------------------------------------------------------------- */
+
+static size_t most_symbols(const struct gp_codec_setup *setup)
+{
+	return setup->n * 8 / SYMBOL_MIN < SEGMENT ? (size_t)(setup->n * 8 / SYMBOL_MIN) : SEGMENT;
+}
+
+static size_t list_room(size_t symbols)
+{
+	return symbols / LIST_SHARE;
+}
+
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	const size_t most = most_symbols(setup);
+	return sizeof(struct rans) + (setup->encodes ? 3 * most + list_room(most) + 64 : 0);
+}
+
+static void close_rans(void *state)
+{
+	struct rans *r = state;
+	if (r)
+		gp_free_aligned(r->symbols);
+	gp_free(r);
+}
+
+static enum gp_status open_rans(const double *value, const struct gp_codec_setup *setup, void **state,
+				struct gp_err *err)
+{
+	void *p;
+	(void)value;
+	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct rans), err));
+	struct rans *r = p;
+	r->loops = gp_rans_loops_choose();
+	r->packing = gp_codec_loops_choose();
+	r->most = most_symbols(setup);
+	if (setup->encodes) {
+		r->symbols = gp_alloc_aligned(3 * r->most + list_room(r->most) + 64);
+		if (!r->symbols) {
+			close_rans(r);
+			GP_FAIL(err, GP_NOMEM, "out of memory for rans");
+		}
+		r->words = r->symbols + r->most;
+		r->listed = r->words + 2 * r->most;
+	}
+	*state = r;
+	return GP_OK;
+}
+
+static void tell(void *state, const struct gp_codec_codes *codes, int count)
+{
+	struct rans *r = state;
+	r->count = count;
+	if (count)
+		memcpy(r->codes, codes, (size_t)count * sizeof *codes);
+}
+
+/* --- encode ----------------------------------------------------------------------------------------------------- */
+
+/* What was written of `in`; bytes from `stored` on are to be stored, as far as nothing else has been written. */
+struct writer {
+	struct rans *r;
+	const struct gp_codec_pass *pass;
+	struct gp_span in;
+	uint8_t *out;
+	size_t len, most, stored;
+	bool coded;
+};
+
+static bool has_room(const struct writer *w, size_t bytes)
+{
+	return bytes <= w->most - w->len;
+}
+
+static void put_head(struct writer *w, int width, size_t count)
+{
+	gp_put_u32(w->out + w->len, (uint32_t)width | (uint32_t)count << WIDTH_BITS);
+	w->len += PIECE_HEAD;
+}
+
+/* Everything up to `end` that has not been written. False: no room. */
+static bool store(struct writer *w, size_t end)
+{
+	while (w->stored < end) {
+		const size_t bytes = end - w->stored < STORED_MOST ? end - w->stored : STORED_MOST;
+		if (!has_room(w, PIECE_HEAD + bytes))
+			return false;
+		put_head(w, 0, bytes);
+		memcpy(w->out + w->len, w->in.data + w->stored, bytes);
+		w->len += bytes;
+		w->stored += bytes;
+	}
+	return true;
+}
+
+/* `count` symbols, of which a multiple of 8 fill whole bytes. */
+static const uint8_t *unpack(struct rans *r, const uint8_t *in, size_t count, int width)
+{
+	if (width == 8)
+		return in;
+	for (size_t at = 0; at < count; at += BLOCK, in += BLOCK / 8 * width) {
+		const size_t n = count - at < BLOCK ? count - at : BLOCK;
+		r->packing->unpack(in, n, width, r->unpacked);
+		r->loops->narrow(r->unpacked, n, r->symbols + at);
+	}
+	return r->symbols;
+}
+
+/* Counts all symbols, or of each BLOCK one part, not the same of all so that no period of the data hides the others.
+ * Returns how many. */
+static size_t count_symbols(const uint8_t *symbols, size_t count, uint32_t *counts)
+{
+	size_t counted = 0;
+	memset(counts, 0, GP_RANS_SYMBOLS * sizeof counts[0]);
+	if (count < SAMPLE_FROM) {
+		gp_rans_count(symbols, count, counts);
+		return count;
+	}
+	for (size_t b = 0; b < count / BLOCK; b++, counted += SAMPLED) {
+		const size_t part = (b + b / 4 + b / 16) % (BLOCK / SAMPLED);
+		gp_rans_count(symbols + b * BLOCK + part * SAMPLED, SAMPLED, counts);
+	}
+	return counted;
+}
+
+/* Whether a stretch will pay, from the counts of `counted` of its symbols. */
+static bool pays(const struct rans *r, const uint32_t *counts, size_t counted, size_t count, int width)
+{
+	const uint64_t bits = gp_rans_table_cost(&r->table, counts) / 256 * count / counted;
+	const size_t bytes = count / 8 * (size_t)width;
+	return CODED_HEAD + GP_RANS_SYMBOLS + STATE_BYTES + bits / 8 <= gp_sample_most(bytes);
+}
+
+/* The words and the list of a stretch lie at the end of their rooms. False: too many are listed. */
+static bool encode_symbols(const struct rans *r, const uint8_t *symbols, size_t count, struct gp_rans_sink *sink)
+{
+	const size_t whole = count / GP_RANS_LANES;
+	sink->words = r->words + 2 * r->most;
+	sink->listed = r->listed + list_room(r->most);
+	sink->listed_begin = sink->listed - list_room(count);
+	for (int i = 0; i < GP_RANS_LANES; i++)
+		sink->x[i] = GP_RANS_LOW;
+	return gp_rans_encode_some(r->entry, symbols + whole * GP_RANS_LANES, count % GP_RANS_LANES, sink) &&
+	       r->loops->encode(r->entry, symbols, whole, sink);
+}
+
+/* Writes a stretch that was encoded and ends before byte `end`, behind what is to be stored before it. */
+static bool put_coded(struct writer *w, const struct gp_rans_sink *sink, size_t begin, size_t count, int width)
+{
+	const struct rans *r = w->r;
+	uint8_t table[GP_RANS_TABLE_BYTES];
+	const size_t bytes = gp_rans_table_write(&r->table, table);
+	const size_t words = (size_t)(r->words + 2 * r->most - sink->words);
+	const size_t listed = (size_t)(r->listed + list_room(r->most) - sink->listed);
+	if (!store(w, begin) || !has_room(w, CODED_HEAD + bytes + STATE_BYTES + words + listed))
+		return false;
+	put_head(w, width, count);
+	uint8_t *p = w->out + w->len;
+	gp_put_u32(p, (uint32_t)(words / 2));
+	gp_put_u32(p + 4, (uint32_t)listed);
+	memcpy(p + 8, table, bytes);
+	p += 8 + bytes;
+	for (int i = 0; i < GP_RANS_LANES; i++, p += 4)
+		gp_put_u32(p, sink->x[i]);
+	memcpy(p, sink->words, words);
+	memcpy(p + words, sink->listed, listed);
+	w->len = (size_t)(p + words + listed - w->out);
+	w->stored = begin + count / 8 * (size_t)width;
+	w->coded = true;
+	return true;
+}
+
+/* False: the payload becomes too long. A stretch that does not pay is left to `store`. */
+static bool encode_stretch(struct writer *w, size_t begin, size_t count, int width)
+{
+	struct rans *r = w->r;
+	uint32_t counts[GP_RANS_SYMBOLS];
+	struct gp_rans_sink sink;
+	const uint8_t *symbols = unpack(r, w->in.data + begin, count, width);
+	const size_t counted = count_symbols(symbols, count, counts);
+	gp_rans_table_fit(&r->table, counts, counted, width);
+	if (!pays(r, counts, counted, count, width))
+		return true;
+	gp_rans_table_entries(&r->table, r->entry);
+	if (!encode_symbols(r, symbols, count, &sink))
+		return true;
+	return put_coded(w, &sink, begin, count, width);
+}
+
+/* `count` symbols from byte `begin` on, in stretches of about equal length. */
+static bool encode_range(struct writer *w, size_t begin, uint64_t count, int width)
+{
+	const uint64_t parts = count / (SEGMENT - GP_RANS_LANES) + 1, whole = count / 8 * 8;
+	const uint64_t each = (whole / parts / GP_RANS_LANES + 1) * GP_RANS_LANES;
+	for (uint64_t at = 0; at < whole; at += each) {
+		const uint64_t n = whole - at < each ? whole - at : each;
+		if (gp_codec_stopped(w->pass))
+			return false;
+		if (n >= SHORTEST && !encode_stretch(w, begin + at / 8 * (uint64_t)width, (size_t)n, width))
+			return false;
+	}
+	return true;
+}
+
+/* As many codes as have room in a byte make a symbol. */
+static bool encode_codes(struct writer *w, const struct gp_codec_codes *c)
+{
+	const int joined = SYMBOL_MAX / c->width;
+	return encode_range(w, c->at, c->count / (uint64_t)joined, joined * c->width);
+}
+
+/* Whether the codes follow `at` and lie in the payload, as a quantizer should have said. */
+static bool usable(const struct gp_codec_codes *c, size_t at, size_t len)
+{
+	return c->width >= 1 && c->width <= SYMBOL_MAX && c->at >= at && c->at <= len &&
+	       c->count <= (len - c->at) * 8 / (uint64_t)c->width;
+}
+
+static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_span in, uint8_t *out, size_t *len)
+{
+	struct rans *r = state;
+	struct writer w = {.r = r, .pass = pass, .in = in, .out = out, .most = gp_sample_most(in.len)};
+	size_t at = 0;
+	for (int i = 0; i < r->count; i++) {
+		const struct gp_codec_codes *c = &r->codes[i];
+		if (!usable(c, at, in.len))
+			continue;
+		if (!encode_range(&w, at, c->at - at, SYMBOL_MAX) || !encode_codes(&w, c))
+			return false;
+		at = c->at + (c->count * (uint64_t)c->width + 7) / 8;
+	}
+	if (at < in.len && !encode_range(&w, at, in.len - at, SYMBOL_MAX))
+		return false;
+	if (!w.coded || !store(&w, in.len))
+		return false;
+	*len = w.len;
+	return true;
+}
+
+/* --- decode ----------------------------------------------------------------------------------------------------- */
+
+/* Words as far as loops may read them: of the payload, and when few are left, of a copy with zeros behind. */
+struct words {
+	const uint8_t *at, *end; /* what loops are told */
+	const uint8_t *last;     /* where the words end */
+	bool copied;
+	uint8_t copy[4 * GP_RANS_GROUP_BYTES];
+};
+
+static void copy_words(struct words *w)
+{
+	const size_t left = (size_t)(w->last - w->at);
+	memset(w->copy, 0, sizeof w->copy);
+	memcpy(w->copy, w->at, left);
+	w->at = w->copy;
+	w->last = w->copy + left;
+	w->end = w->last + GP_RANS_GROUP_BYTES;
+	w->copied = true;
+}
+
+/* n symbols. False: the words ended before. */
+static bool decode_symbols(const struct rans *r, uint32_t *x, struct words *w, size_t n, uint8_t *out)
+{
+	const size_t whole = n / GP_RANS_LANES;
+	size_t done = r->loops->decode(r->place, x, &w->at, w->end, whole, out);
+	if (!w->copied && w->end - w->at < GP_RANS_GROUP_BYTES) {
+		copy_words(w);
+		done += r->loops->decode(r->place, x, &w->at, w->end, whole - done, out + done * GP_RANS_LANES);
+	}
+	if (done < whole || w->end - w->at < GP_RANS_GROUP_BYTES)
+		return false;
+	gp_rans_decode_some(r->place, x, &w->at, n % GP_RANS_LANES, out + whole * GP_RANS_LANES);
+	return !w->copied || w->at <= w->last;
+}
+
+/* A coded stretch, and what it has to give. */
+struct stretch {
+	size_t count;
+	int width;
+	uint32_t x[GP_RANS_LANES];
+	struct words words;
+	const uint8_t *listed, *listed_end;
+};
+
+static enum gp_status decode_blocks(struct rans *r, struct stretch *s, uint8_t *out, struct gp_err *err)
+{
+	for (size_t at = 0; at < s->count; at += BLOCK, out += BLOCK / 8 * s->width) {
+		const size_t n = s->count - at < BLOCK ? s->count - at : BLOCK;
+		uint8_t *symbols = s->width == 8 ? out : r->block;
+		if (!decode_symbols(r, s->x, &s->words, n, symbols))
+			GP_FAIL(err, GP_PROTO, "rans: the words of a piece end before its %zu symbols", s->count);
+		if (r->table.escapes && !r->loops->fill(symbols, n, r->table.escape, &s->listed, s->listed_end))
+			GP_FAIL(err, GP_PROTO, "rans: a piece has more escapes than it lists symbols");
+		if (s->width == 8)
+			continue;
+		r->loops->widen(symbols, n, r->unpacked);
+		r->packing->pack(r->unpacked, n, s->width, out);
+	}
+	return GP_OK;
+}
+
+/* Encoding began with the lowest states and left no word and no symbol over. */
+static enum gp_status check_end(const struct stretch *s, struct gp_err *err)
+{
+	uint32_t other = 0;
+	for (int i = 0; i < GP_RANS_LANES; i++)
+		other |= s->x[i] ^ GP_RANS_LOW;
+	if (other || s->words.at != s->words.last || s->listed != s->listed_end)
+		GP_FAIL(err, GP_PROTO, "rans: a piece does not end where its symbols do");
+	return GP_OK;
+}
+
+static enum gp_status read_states(struct stretch *s, struct gp_span *in, struct gp_err *err)
+{
+	if (in->len < STATE_BYTES)
+		GP_FAIL(err, GP_PROTO, "rans: the payload ends within its states");
+	for (int i = 0; i < GP_RANS_LANES; i++) {
+		s->x[i] = gp_get_u32(in->data + 4 * i);
+		if (s->x[i] < GP_RANS_LOW || s->x[i] >= GP_RANS_HIGH)
+			GP_FAIL(err, GP_PROTO, "rans: state %d is %u, which is out of range", i, s->x[i]);
+	}
+	*in = (struct gp_span){in->data + STATE_BYTES, in->len - STATE_BYTES};
+	return GP_OK;
+}
+
+/* What lies behind the states. */
+static enum gp_status take_lists(struct stretch *s, struct gp_span *in, uint64_t words, size_t listed,
+				 struct gp_err *err)
+{
+	if (2 * words + listed > in->len)
+		GP_FAIL(err, GP_PROTO, "rans: %llu words and %zu listed symbols are announced, and %zu bytes left",
+			(unsigned long long)words, listed, in->len);
+	s->words.at = in->data;
+	s->words.last = s->words.end = s->listed = in->data + 2 * words;
+	s->words.copied = false;
+	s->listed_end = s->listed + listed;
+	for (size_t i = 0; i < listed; i++)
+		if (s->listed[i] >> s->width)
+			GP_FAIL(err, GP_PROTO, "rans: %d is listed as a symbol of %d bits", s->listed[i], s->width);
+	*in = (struct gp_span){s->listed_end, in->len - (size_t)(s->listed_end - in->data)};
+	return GP_OK;
+}
+
+static enum gp_status expand_coded(struct rans *r, struct gp_span *in, struct stretch *s, uint8_t *out,
+				   struct gp_err *err)
+{
+	if (in->len < CODED_HEAD - PIECE_HEAD)
+		GP_FAIL(err, GP_PROTO, "rans: the payload ends within the head of a piece");
+	const uint32_t words = gp_get_u32(in->data), listed = gp_get_u32(in->data + 4);
+	if (words > s->count || listed > s->count)
+		GP_FAIL(err, GP_PROTO, "rans: %u words and %u listed symbols for %zu symbols", words, listed, s->count);
+	*in = (struct gp_span){in->data + 8, in->len - 8};
+	GP_TRY(gp_rans_table_read(&r->table, in, s->width, err));
+	GP_TRY(read_states(s, in, err));
+	GP_TRY(take_lists(s, in, words, listed, err));
+	gp_rans_table_places(&r->table, r->place);
+	GP_TRY(decode_blocks(r, s, out, err));
+	return check_end(s, err);
+}
+
+/* One piece; *used: the bytes it gives, at most `room`. */
+static enum gp_status expand_piece(struct rans *r, struct gp_span *in, uint8_t *out, size_t room, size_t *used,
+				   struct gp_err *err)
+{
+	if (in->len < PIECE_HEAD)
+		GP_FAIL(err, GP_PROTO, "rans: the payload ends %zu bytes too early", room);
+	const uint32_t head = gp_get_u32(in->data), count = head >> WIDTH_BITS;
+	struct stretch s = {.count = count, .width = (int)(head % (1u << WIDTH_BITS))};
+	const bool coded = s.width != 0;
+	if (coded && (s.width < SYMBOL_MIN || s.width > SYMBOL_MAX || count < SHORTEST || count > SEGMENT || count % 8))
+		GP_FAIL(err, GP_PROTO, "rans: a piece of %u symbols of %d bits", count, s.width);
+	*used = coded ? count / 8 * (size_t)s.width : count;
+	*in = (struct gp_span){in->data + PIECE_HEAD, in->len - PIECE_HEAD};
+	if (*used == 0 || *used > room)
+		GP_FAIL(err, GP_PROTO, "rans: a piece of %zu bytes where %zu are to come", *used, room);
+	if (coded)
+		return expand_coded(r, in, &s, out, err);
+	if (count > in->len)
+		GP_FAIL(err, GP_PROTO, "rans: %u bytes are stored, and %zu left", count, in->len);
+	memcpy(out, in->data, count);
+	*in = (struct gp_span){in->data + count, in->len - count};
+	return GP_OK;
+}
+
+static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err)
+{
+	size_t used;
+	for (size_t at = 0; at < len; at += used)
+		GP_TRY(expand_piece(state, &in, out + at, len - at, &used, err));
+	if (in.len > 0)
+		GP_FAIL(err, GP_PROTO, "rans: %zu bytes behind the last piece", in.len);
+	return GP_OK;
+}
+
+/* Nanoseconds for each byte, which is up to 8/5 symbols; a table for the fewest symbols included. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	(void)value;
+	return gp_codec_work_times(setup->n, setup->encodes ? 12 : 10);
+}
+
+const struct gp_codec_ops gp_codec_rans = {
+	.id = GP_CODEC_ID_rans,
+	.kind = GP_CODEC_BYTES,
+	.info = {.name = "rans",
+		 .summary = "codes in as many bits as their frequency asks for, skipped where that gains nothing",
+		 .lossless = true,
+		 .examples = GP_EXAMPLES("uniform:bits=8+rans", "uniform:bits=4+rans", "sortquant:bits=6,split=2+rans",
+					 "rans", "ef+topk:ratio=0.5+uniform:bits=8+rans", "smaq+rans",
+					 "uniform:bits=3+rans", "uniform:bits=5+rans", "uniform:bits=1+rans",
+					 "poweriter:rank=8,iters=3+uniform:bits=7+rans")},
+	.bytes = state_bytes,
+	.work = work,
+	.open = open_rans,
+	.close = close_rans,
+	.tell = tell,
+	.squeeze = squeeze,
+	.expand = expand,
+};

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * How often each symbol of a stretch occurs, out of 4096, as `rans` codes and
+ * sends it. A symbol that is too rare for a share of its own, or that a sample
+ * has not met, is written as the escape, and listed. Integers alone, so that
+ * every machine makes the same table. Layout: common/CODECS.md, section rans.
+ *
+ * Threads: any; the functions touch only memory that the caller hands them. Test:
+ * tests/unit/test_codec_rans.c
+ */
+#ifndef GP_RANS_TABLE_H
+#define GP_RANS_TABLE_H
+
+#include "common/codec/codec_impl.h"
+#include "kernels/loops/rans_loops.h"
+
+enum { GP_RANS_SYMBOLS = 256, GP_RANS_TABLE_BYTES = 4 + 2 * GP_RANS_SYMBOLS };
+
+struct gp_rans_table {
+	uint16_t freq[GP_RANS_SYMBOLS]; /* add up to 4096; 0: has no share */
+	bool escapes;                   /* some symbol of the width has no share */
+	uint8_t escape;                 /* stands for those; itself one of them */
+};
+
+/* Of symbols of `width` 1..8 bits, from counts that add up to total >= 1 and at most 2^32 - 1. */
+void gp_rans_table_fit(struct gp_rans_table *t, const uint32_t *counts, uint64_t total, int width);
+/* Bits that symbols of these counts take, to the next 1/256, listed symbols' bytes included; times 256. */
+uint64_t gp_rans_table_cost(const struct gp_rans_table *t, const uint32_t *counts);
+/* For the loops. */
+void gp_rans_table_entries(const struct gp_rans_table *t, uint32_t *entry);
+void gp_rans_table_places(const struct gp_rans_table *t, uint32_t *place);
+/* Returns the bytes written, at most GP_RANS_TABLE_BYTES. */
+size_t gp_rans_table_write(const struct gp_rans_table *t, uint8_t *out);
+/* Cuts a table off `in`. GP_PROTO: none that symbols of this width can have. */
+enum gp_status gp_rans_table_read(struct gp_rans_table *t, struct gp_span *in, int width, struct gp_err *err);
+
+#endif

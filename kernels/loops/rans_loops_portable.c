@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Interleaved rANS in plain C: the reference. See rans_loops.h.
+ * Test: tests/unit/test_codec_rans.c
+ */
+#include "kernels/loops/rans_loops.h"
+
+#include <string.h>
+
+#include "common/base/isa.h"
+
+enum { TABLES = 4 }; /* of counts: equal symbols in a row do not wait for each other */
+
+bool gp_rans_encode_some(const uint32_t *entry, const uint8_t *symbols, size_t n, struct gp_rans_sink *sink)
+{
+	for (size_t i = n; i-- > 0;) {
+		const uint32_t e = entry[symbols[i]], freq = e & ((1u << GP_RANS_START_AT) - 1);
+		const uint32_t start = (e & ~GP_RANS_LISTED) >> GP_RANS_START_AT;
+		uint32_t x = sink->x[i];
+		if (x >> (31 - GP_RANS_BITS) >= freq) {
+			*--sink->words = (uint8_t)(x >> 8);
+			*--sink->words = (uint8_t)x;
+			x >>= 16;
+		}
+		sink->x[i] = (x / freq << GP_RANS_BITS) + x % freq + start;
+		if (!(e & GP_RANS_LISTED))
+			continue;
+		if (sink->listed == sink->listed_begin)
+			return false;
+		*--sink->listed = symbols[i];
+	}
+	return true;
+}
+
+void gp_rans_decode_some(const uint32_t *table, uint32_t *x, const uint8_t **words, size_t n, uint8_t *symbols)
+{
+	const uint8_t *p = *words;
+	for (size_t i = 0; i < n; i++) {
+		const uint32_t e = table[x[i] % GP_RANS_TOTAL], freq = (e >> GP_RANS_FREQ_AT) % GP_RANS_TOTAL + 1;
+		uint32_t v = freq * (x[i] >> GP_RANS_BITS) + (e >> GP_RANS_REST_AT);
+		if (v < GP_RANS_LOW) {
+			v = v << 16 | (uint32_t)p[1] << 8 | p[0];
+			p += 2;
+		}
+		x[i] = v;
+		symbols[i] = (uint8_t)e;
+	}
+	*words = p;
+}
+
+void gp_rans_count(const uint8_t *symbols, size_t n, uint32_t *counts)
+{
+	uint32_t part[TABLES][256];
+	size_t i = 0;
+	memset(part, 0, sizeof part);
+	for (; i + 8 <= n; i += 8) {
+		uint64_t eight;
+		memcpy(&eight, symbols + i, sizeof eight);
+		for (int k = 0; k < 8; k++)
+			part[k % TABLES][eight >> 8 * k & 255]++;
+	}
+	for (; i < n; i++)
+		counts[symbols[i]]++;
+	for (int s = 0; s < 256; s++)
+		for (int k = 0; k < TABLES; k++)
+			counts[s] += part[k][s];
+}
+
+static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups, struct gp_rans_sink *sink)
+{
+	for (size_t g = groups; g-- > 0;)
+		if (!gp_rans_encode_some(entry, symbols + g * GP_RANS_LANES, GP_RANS_LANES, sink))
+			return false;
+	return true;
+}
+
+static size_t decode(const uint32_t *table, uint32_t *x, const uint8_t **words, const uint8_t *end, size_t groups,
+		     uint8_t *symbols)
+{
+	size_t g = 0;
+	for (; g < groups && end - *words >= GP_RANS_GROUP_BYTES; g++)
+		gp_rans_decode_some(table, x, words, GP_RANS_LANES, symbols + g * GP_RANS_LANES);
+	return g;
+}
+
+static bool fill(uint8_t *symbols, size_t n, uint8_t escape, const uint8_t **listed, const uint8_t *end)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (symbols[i] != escape)
+			continue;
+		if (*listed == end)
+			return false;
+		symbols[i] = *(*listed)++;
+	}
+	return true;
+}
+
+static void narrow(const uint16_t *codes, size_t n, uint8_t *symbols)
+{
+	for (size_t i = 0; i < n; i++)
+		symbols[i] = (uint8_t)codes[i];
+}
+
+static void widen(const uint8_t *symbols, size_t n, uint16_t *codes)
+{
+	for (size_t i = 0; i < n; i++)
+		codes[i] = symbols[i];
+}
+
+const struct gp_rans_loops gp_rans_loops_portable = {
+	.encode = encode, .decode = decode, .fill = fill, .narrow = narrow, .widen = widen};
+
+const struct gp_rans_loops *gp_rans_loops_choose(void)
+{
+	static const struct gp_rans_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_rans_loops_portable,
+							    [GP_ISA_AVX2] = &gp_rans_loops_avx2,
+							    [GP_ISA_AVX512] = &gp_rans_loops_avx512};
+	return loops[gp_isa_wanted()];
+}
