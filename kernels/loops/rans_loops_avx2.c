@@ -6,7 +6,6 @@
 #include "kernels/loops/rans_loops.h"
 
 #include <immintrin.h>
-#include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -35,15 +34,14 @@ INLINE __m128i low_halves(__m256i v)
 	return _mm256_castsi256_si128(_mm256_permute4x64_epi64(_mm256_packus_epi32(halves, halves), 0x08));
 }
 
-/* Words of the marked lanes, behind each other and ending before *words. */
+/* Words of the marked lanes, behind each other and ending before *words. Writes 16 bytes, of which those in front are
+ * overwritten by what follows: each symbol to come has room for 2. */
 INLINE void write_words(__m256i x, unsigned lanes, uint8_t **words)
 {
-	const size_t bytes = 2 * (size_t)_mm_popcnt_u32(lanes);
-	const __m256i front = _mm256_permutevar8x32_epi32(x, order_of(_pext_u64(0x0706050403020100u, spread(lanes))));
-	uint8_t packed[16];
-	_mm_storeu_si128((__m128i *)packed, low_halves(front));
-	*words -= bytes;
-	memcpy(*words, packed, bytes);
+	const unsigned count = (unsigned)_mm_popcnt_u32(lanes), half = 32 - 4 * count;
+	const uint64_t order = _pext_u64(0x0706050403020100u, spread(lanes)) << half << half;
+	_mm_storeu_si128((__m128i *)(*words - 16), low_halves(_mm256_permutevar8x32_epi32(x, order_of(order))));
+	*words -= 2 * count;
 }
 
 /* x / freq, or 1 less: the quotient is below 2^19, and is off by less than 0.08 before 0.125 is taken away. */

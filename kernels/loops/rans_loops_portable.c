@@ -17,11 +17,11 @@ bool gp_rans_encode_some(const uint32_t *entry, const uint8_t *symbols, size_t n
 		const uint32_t e = entry[symbols[i]], freq = e & ((1u << GP_RANS_START_AT) - 1);
 		const uint32_t start = (e & ~GP_RANS_LISTED) >> GP_RANS_START_AT;
 		uint32_t x = sink->x[i];
-		if (x >> (31 - GP_RANS_BITS) >= freq) {
-			*--sink->words = (uint8_t)(x >> 8);
-			*--sink->words = (uint8_t)x;
-			x >>= 16;
-		}
+		const unsigned full = x >> (31 - GP_RANS_BITS) >= freq;
+		sink->words[-1] = (uint8_t)(x >> 8);
+		sink->words[-2] = (uint8_t)x;
+		sink->words -= 2 * full;
+		x >>= 16 * full;
 		sink->x[i] = (x / freq << GP_RANS_BITS) + x % freq + start;
 		if (!(e & GP_RANS_LISTED))
 			continue;
@@ -37,12 +37,11 @@ void gp_rans_decode_some(const uint32_t *table, uint32_t *x, const uint8_t **wor
 	const uint8_t *p = *words;
 	for (size_t i = 0; i < n; i++) {
 		const uint32_t e = table[x[i] % GP_RANS_TOTAL], freq = (e >> GP_RANS_FREQ_AT) % GP_RANS_TOTAL + 1;
-		uint32_t v = freq * (x[i] >> GP_RANS_BITS) + (e >> GP_RANS_REST_AT);
-		if (v < GP_RANS_LOW) {
-			v = v << 16 | (uint32_t)p[1] << 8 | p[0];
-			p += 2;
-		}
-		x[i] = v;
+		const uint32_t v = freq * (x[i] >> GP_RANS_BITS) + (e >> GP_RANS_REST_AT);
+		const unsigned low = v < GP_RANS_LOW;
+		const uint32_t word = (uint32_t)p[1] << 8 | p[0];
+		x[i] = v << 16 * low | (word & (0 - low)); /* no branch: nobody could foretell it */
+		p += 2 * low;
 		symbols[i] = (uint8_t)e;
 	}
 	*words = p;

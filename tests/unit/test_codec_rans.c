@@ -79,9 +79,9 @@ static void make_codes(uint8_t *out, size_t head, size_t n, int width, double sh
 static void codes_of_every_width_and_number_come_back(void **state)
 {
 	(void)state;
-	static const size_t numbers[] = {1, 63, 4095, 4096, 5003, 9000, 33000, 150001, 600000};
+	static const size_t numbers[] = {1, 63, 1023, 1024, 5003, 9000, 33000, 150001, 1100000};
 	static const size_t heads[] = {0, 3, 5000};
-	enum { ROOM = 610000 };
+	enum { ROOM = 1110000 };
 	uint8_t *in = malloc(ROOM), *out = malloc(ROOM);
 	struct alone a;
 	open_alone(&a, ROOM);
@@ -259,7 +259,8 @@ static void at_most_two_percent_more_than_the_entropy(void **state)
 	for (size_t i = 0; i < MOST; i++)
 		far[i] = bell[i] * expf(1.2f * bell[(i + 77) % MOST]);
 	compare_with_entropy("uniform:bits=8", 8, far, MOST, 1.02);
-	compare_with_entropy("uniform:bits=4", 4, far, MOST, 1.02);
+	/* A tenth of a bit each: what is beside the codes counts. */
+	compare_with_entropy("uniform:bits=4", 4, far, MOST, 1.04);
 	free(far);
 }
 
@@ -296,7 +297,7 @@ static void what_does_not_compress_is_sent_as_it_is(void **state)
 	open_chain(&h, "raw+rans", MOST);
 	send(&h, x, y);
 	assert_int_equal(h.len, 4 * MOST + 4);
-	assert_int_equal(h.skipped, 2); /* both ends count */
+	assert_int_equal(h.skipped, 1);
 	assert_memory_equal(x, y, MOST * sizeof *x);
 	close_chain(&h);
 	open_chain(&h, "uniform:bits=8+rans", 100); /* too few */
@@ -321,7 +322,7 @@ static void codes_are_found_wherever_they_lie(void **state)
 		     {"qsgd:bits=4", 0.9},
 		     {"kmeans:bits=4", 0.98},
 		     {"smaq:main=6,outlier=8", 0.98},
-		     {"terngrad", 0.5},
+		     {"terngrad", 0.6},
 		     {"alq:bits=4", 0.98},
 		     {"bf16", 0.9},
 		     {"fp8:format=e4m3", 0.9}};
@@ -489,9 +490,9 @@ static void lengths_and_states_out_of_range_are_refused(void **state)
 	const struct {
 		size_t at;
 		uint32_t value;
-	} cases[] = {{0, 8 | 4088u << 4},   /* fewer symbols than a coded piece has */
+	} cases[] = {{0, 8 | 1016u << 4},   /* fewer symbols than a coded piece has */
 		     {0, 8 | 6001u << 4},   /* not a multiple of 8 */
-		     {0, 8 | 300000u << 4}, /* more than it has */
+		     {0, 8 | 2000000u << 4}, /* more than it has */
 		     {0, 8},                /* none */
 		     {0, 0},
 		     {0, 4 | 6000u << 4}, /* no width that is coded */
@@ -516,7 +517,7 @@ static void lengths_and_states_out_of_range_are_refused(void **state)
 static void listed_symbols_have_the_width_of_the_codes(void **state)
 {
 	(void)state;
-	enum { N = 8192, BYTES = N * 5 / 8 };
+	enum { N = 16384, BYTES = N * 5 / 8 };
 	static uint8_t in[BYTES], out[BYTES];
 	struct alone a;
 	const struct gp_codec_codes codes = {0, N, 5};

@@ -13,8 +13,8 @@
 #include "kernels/loops/codec_loops.h"
 
 enum {
-	SEGMENT = 1 << 18, /* most symbols of a coded stretch; a multiple of the lanes */
-	SHORTEST = 4096,   /* fewest: making a table takes as long as to decode so many */
+	SEGMENT = 1 << 20, /* most symbols of a coded stretch; a multiple of the lanes */
+	SHORTEST = 1024,   /* fewest: making a table takes as long as to decode some thousand */
 	BLOCK = 4096,      /* symbols between decoding and packing: they stay in L1 */
 	SAMPLE_FROM = 1 << 15,
 	SAMPLED = 1024, /* symbols counted in each BLOCK of a stretch from SAMPLE_FROM symbols on */
@@ -441,7 +441,7 @@ static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_
 static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
 	(void)value;
-	return gp_codec_work_times(setup->n, setup->encodes ? 12 : 10);
+	return gp_codec_work_times(setup->n, setup->encodes ? 16 : 12);
 }
 
 const struct gp_codec_ops gp_codec_rans = {
