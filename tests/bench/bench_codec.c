@@ -23,6 +23,7 @@ enum { REPEATS = 31 };
 static const char *const chains[] = {
 	"fp16+zstd",
 	"uniform:bits=8+zstd",
+	"uniform:bits=6+rans",
 	"topk:ratio=0.1+uniform:bits=8",
 	"poweriter:rank=16,iters=3+sortquant:bits=6,split=2",
 	"downsample:factor=2+uniform:bits=8",

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# bytes_stages.sh BUILD-FOLDER WEIGHTS CIFAR10: what zstd and bitshuffle save, and cost, behind
+# bytes_stages.sh BUILD-FOLDER WEIGHTS CIFAR10: what zstd, bitshuffle and rans save, and cost, behind
 # other codecs on what crosses a cut of a trained network: ResNet-20 with published weights,
 # before and after a ReLU in its middle. A table per tensor; "pays below" is the link rate
 # at which the bits that the stage saves take as long as its own encoding and decoding.
@@ -26,6 +26,7 @@ shuffled=' raw bf16 uniform:bits=8 sortquant:bits=12,split=4 '
 for base in $bases; do
 	specs+=("$base" "$base+zstd")
 	[[ $shuffled = *" $base "* ]] && specs+=("$base+bitshuffle+zstd")
+	specs+=("$base+rans")
 done
 
 # One row for each spec with stages, from lines "codecs.I.KEY=VALUE"; the one without stages stands before it.
@@ -36,10 +37,10 @@ print_rows() { # SPEC...
 	END {
 		n = split(specs, spec, " ")
 		for (i = 0; i < n; i++) {
-			if (spec[i + 1] !~ /zstd/) { base = i; continue }
+			if (spec[i + 1] !~ /zstd|rans/) { base = i; continue }
 			before = value[base, "bits_per_element"]; after = value[i, "bits_per_element"]
 			cost = ns(i, "encode") + ns(i, "decode") - ns(base, "encode") - ns(base, "decode")
-			none = skip[i] ~ /zstd/
+			none = skip[i] ~ /zstd|rans/
 			pays = none || after >= before ? "-" : cost <= 0 ? "any" : sprintf("%.2f Gbit/s", (before - after) / cost)
 			# What asking cost: beside the chain without the stages that were skipped.
 			asked = (ns(i, "encode") - ns(none ? base : i - 1, "encode")) * value[i, "elements"] * 1e-6

@@ -57,6 +57,7 @@ poweriter, 2 bits|-|poweriter:rank=8+uniform:bits=8|.|.
 zstd|0|zstd|.|.
 bitshuffle|0|bitshuffle+zstd|.|.
 uniform+zstd|2|uniform:bits=8+zstd|.|.
+uniform+rans|2|uniform:bits=8+rans|.|.
 bf16+bitshuffle|2|bf16+bitshuffle+zstd|.|.
 ef|2|ef+uniform:bits=8|.|.
 ef, top 10th of gradients|2|uniform:bits=8|.|ef+topk:ratio=0.1+uniform:bits=8

@@ -9,9 +9,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	static const char *const specs[] = {
-		"poweriter:rank=2+sortquant:bits=6,split=2+zstd", "topk:ratio=0.25+uniform:bits=8",
-		"ef+topk:ratio=0.1+fp16+bitshuffle+zstd",         "delta:samples=16+uniform:bits=4+zstd",
-		"downsample:factor=2+kmeans:bits=3+bitshuffle+zstd",   "ef+poweriter:rank=2+fp8"};
-	return codec_fuzz(specs, 6, data, size);
+	static const char *const specs[] = {"poweriter:rank=2+sortquant:bits=6,split=2+zstd",
+					    "topk:ratio=0.25+uniform:bits=8",
+					    "ef+topk:ratio=0.1+fp16+bitshuffle+zstd",
+					    "delta:samples=16+uniform:bits=4+zstd",
+					    "downsample:factor=2+kmeans:bits=3+bitshuffle+zstd",
+					    "ef+poweriter:rank=2+fp8",
+					    "ef+topk:ratio=0.5+uniform:bits=8+rans",
+					    "poweriter:rank=2+uniform:bits=4+rans",
+					    "delta:samples=16+uniform:bits=5+bitshuffle+rans"};
+	return codec_fuzz(specs, 9, data, size);
 }

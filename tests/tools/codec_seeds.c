@@ -12,16 +12,16 @@
 #include "common/codec/codec.h"
 #include "common/base/rng.h"
 
-enum { HEAD = 8, MOST = 1024 };
+enum { HEAD = 8, MOST = 4096 };
 
 static const struct {
 	const char *name;
 	uint8_t head[5]; /* four dimensions and their number, as the target reads them */
 	int kind;
 } tensors[] = {
-	{"one", {0, 0, 0, 0, 0}, 0},  {"normal", {66, 0, 0, 0, 0}, 0}, {"image", {1, 3, 3, 4, 3}, 0},
-	{"rows", {1, 2, 6, 0, 2}, 0}, {"zero", {32, 0, 0, 0, 0}, 1},   {"nan", {15, 0, 0, 0, 0}, 2},
-	{"wide", {0, 2, 0, 0, 0}, 3},
+	{"one", {0, 0, 0, 0, 0}, 0},  {"normal", {66, 0, 0, 0, 0}, 0},   {"image", {1, 3, 3, 4, 3}, 0},
+	{"rows", {1, 2, 6, 0, 2}, 0}, {"zero", {32, 0, 0, 0, 0}, 1},     {"nan", {15, 0, 0, 0, 0}, 2},
+	{"wide", {0, 2, 0, 0, 0}, 3}, {"long", {255, 15, 0, 0, 240}, 4},
 };
 
 static struct gp_shape shape_of(const uint8_t head[5])
@@ -38,6 +38,8 @@ static void fill(float *x, uint64_t n, int kind)
 {
 	for (uint64_t i = 0; i < n; i++)
 		x[i] = kind == 1 ? 0 : gp_rng_normal(3, (uint64_t)kind, i) * (kind == 3 ? 1e-3f : 1);
+	for (uint64_t i = 0; i < n && kind == 4; i++)
+		x[i] *= x[i] * x[i]; /* codes of few values */
 	if (kind == 2)
 		x[n / 2] = NAN;
 }

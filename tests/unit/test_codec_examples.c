@@ -2,8 +2,8 @@
  *
  * The hex examples of common/CODECS.md are what the code writes and reads. A
  * block begins with "```hex SPEC of NUMBER ... NUMBER" (a tensor of one
- * dimension) or "```hex SPEC of AxBxC NUMBER ...": its bytes are the payload. With "read" before
- * the spec they are only read, because a library chooses how to write them.
+ * dimension) or "```hex SPEC of AxBxC NUMBER ...": its bytes are the payload; 9*NUMBER is a number
+ * that comes 9 times. With "read" before the spec they are only read, because a library chooses how to write them.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,7 +15,7 @@
 
 #include "common/codec/codec.h"
 
-enum { MOST = 64 };
+enum { MOST = 256 };
 
 struct example {
 	char spec[GP_CODEC_SPEC_MAX];
@@ -39,6 +39,16 @@ static bool parse_shape(const char *word, struct gp_shape *shape)
 	return true;
 }
 
+/* "NUMBER" or "TIMES*NUMBER". */
+static void parse_number(const char *word, struct example *e)
+{
+	const char *star = strchr(word, '*');
+	const long times = star ? strtol(word, NULL, 10) : 1;
+	assert_true(times > 0 && times <= MOST - e->n);
+	for (long i = 0; i < times; i++)
+		e->x[e->n++] = strtof(star ? star + 1 : word, NULL);
+}
+
 static void parse_title(char *line, struct example *e)
 {
 	*e = (struct example){0};
@@ -53,8 +63,7 @@ static void parse_title(char *line, struct example *e)
 	while ((word = strtok(NULL, " \n"))) {
 		if (e->n == 0 && e->shape.ndim == 0 && parse_shape(word, &e->shape))
 			continue;
-		assert_true(e->n < MOST);
-		e->x[e->n++] = strtof(word, NULL);
+		parse_number(word, e);
 	}
 	if (e->shape.ndim == 0)
 		e->shape = (struct gp_shape){.ndim = 1, .dim = {e->n}};

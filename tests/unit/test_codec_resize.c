@@ -93,6 +93,7 @@ static int try_all(enum gp_codec_lengths lengths, const struct gp_shape *shape, 
 	codec_specs_add_examples(&list, shape);
 	codec_specs_add(&list, "sortquant:bits=6,split=2,sample=3000");
 	codec_specs_add(&list, "uniform:bits=4+bitshuffle+zstd");
+	codec_specs_add(&list, "sortquant:bits=6,prune=0.3+rans");
 	codec_specs_add(&list, "topk:ratio=0.2+uniform:bits=4+zstd");
 	codec_specs_add(&list, "poweriter:rank=16");
 	codec_specs_add(&list, "downsample:factor=3+poweriter:rank=2+fp16");

@@ -127,6 +127,8 @@ static void senseless_chains_are_refused_with_the_reason(void **state)
 	assert_refused("ef+ef+uniform", "both remember what the other end has");
 	assert_refused("ef+delta+uniform", "stage 2 (delta) cannot follow ef: both remember what the other end has");
 	assert_refused("uniform+zstd+zstd", "do not compress again");
+	assert_refused("uniform+rans+zstd",
+		       "stage 3 (zstd) cannot follow rans: compressed bytes do not compress again");
 	assert_refused("raw+zstd+bitshuffle", "compressed bytes gain nothing from being rearranged");
 	assert_refused("fp16+bitshuffle", "stage 2 (bitshuffle) shortens nothing by itself");
 	assert_refused("fp16+bitshuffle+bitshuffle+zstd", "the same stage twice");
@@ -146,6 +148,8 @@ static void a_missing_quantizer_is_raw(void **state)
 	assert_canonical("zstd", "raw+zstd:level=1");
 	assert_canonical("zstd:level=7", "raw+zstd:level=7");
 	assert_canonical("bitshuffle+zstd", "raw+bitshuffle:unit=0+zstd:level=1");
+	assert_canonical("rans", "raw+rans");
+	assert_canonical("uniform+bitshuffle+rans", "uniform:bits=8+bitshuffle:unit=0+rans");
 	assert_canonical("ef+uniform+zstd", "ef+uniform:bits=8+zstd:level=1");
 }
 

@@ -243,6 +243,7 @@ static void travels_alike(const char *text, int turn)
 static const char *const exact_chains[] = {
 	"uniform:bits=12+bitshuffle+zstd",   "topk:ratio=0.7+sortquant:bits=4,split=2", "smaq:main=16,outlier=16+zstd",
 	"amq:bits=4,bucket=3,update=1+zstd", "ef+topk:ratio=0.1+uniform:bits=8",
+	"topk:ratio=0.7+uniform:bits=5+rans",
 };
 static const char *const image_chains[] = {
 	"downsample:factor=3+kmeans:bits=3+bitshuffle+zstd",

@@ -389,7 +389,7 @@ static void a_payload_that_unpacks_to_more_than_its_tensor_is_refused(void **sta
 {
 	(void)state;
 	enum { ELEMENTS = 16 << 20 };
-	static const char *const specs[] = {"raw+zstd", "uniform:bits=8+zstd", "topk:ratio=0.5+zstd",
+	static const char *const specs[] = {"raw+zstd", "uniform:bits=8+zstd", "topk:ratio=0.5+zstd", "uniform:bits=8+rans",
 					    "bitshuffle+zstd"};
 	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
 		struct gp_err err;

@@ -22,7 +22,7 @@ struct gp_rans_table {
 	uint8_t escape;                 /* stands for those; itself one of them */
 };
 
-/* Of symbols of `width` 1..8 bits, from counts that add up to total >= 1 and at most 2^32 - 1. */
+/* Makes the table of symbols of `width` 1..8 bits from counts that add up to total, 1 to 2^32 - 1. */
 void gp_rans_table_fit(struct gp_rans_table *t, const uint32_t *counts, uint64_t total, int width);
 /* Bits that symbols of these counts take, to the next 1/256, listed symbols' bytes included; times 256. */
 uint64_t gp_rans_table_cost(const struct gp_rans_table *t, const uint32_t *counts);
