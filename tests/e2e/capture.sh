@@ -38,6 +38,8 @@ skips() { # TENSOR CODEC: names of the stages that codec skipped
 	json_flat "$work/trip.json" | sed -n 's/^skipped.*=//p' | paste -s -d ' '
 }
 equal "zstd finds repetition in activations of 4 bits" "$(skips act_up uniform:bits=4+zstd)" ""
+equal "so does rans" "$(skips act_up uniform:bits=4+rans)" ""
+equal "rans finds none, either" "$(skips grad_up sortquant:bits=12,split=4+rans)" "rans"
 equal "zstd finds none where every code is as frequent" "$(skips grad_up sortquant:bits=12,split=4+zstd)" "zstd"
 start_server --threads 1
 train "$work/stages.json" --server "127.0.0.1:$server_port" "${cnn[@]}" --cut 1:2 --batch 32 --chunks 1 --steps 4 --no-eval \
