@@ -490,10 +490,10 @@ static void lengths_and_states_out_of_range_are_refused(void **state)
 	const struct {
 		size_t at;
 		uint32_t value;
-	} cases[] = {{0, 8 | 1016u << 4},   /* fewer symbols than a coded piece has */
-		     {0, 8 | 6001u << 4},   /* not a multiple of 8 */
+	} cases[] = {{0, 8 | 1016u << 4},    /* fewer symbols than a coded piece has */
+		     {0, 8 | 6001u << 4},    /* not a multiple of 8 */
 		     {0, 8 | 2000000u << 4}, /* more than it has */
-		     {0, 8},                /* none */
+		     {0, 8},                 /* none */
 		     {0, 0},
 		     {0, 4 | 6000u << 4}, /* no width that is coded */
 		     {0, 9 | 6000u << 4},
