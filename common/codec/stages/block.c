@@ -1,0 +1,550 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * `block`: integers of 2 to 8 bits with a scale, and perhaps a zero point, for
+ * each block of neighbouring elements or for each channel. Formulas and layout:
+ * CODECS.md. The loops: kernels/loops/block_loops.h. Test: tests/unit/test_codec_block.c
+ */
+#include <math.h>
+
+#include "common/base/rng.h"
+#include "common/codec/codec_impl.h"
+#include "kernels/loops/block_loops.h"
+#include "kernels/loops/codec_loops.h"
+#include "kernels/loops/draw_loops.h"
+
+enum { BITS, SIZE, ZERO, SCALE, CLIP, DIM, ROUND };
+enum { SMALLEST = 16, LARGEST = 1024, TILE = 8 * LARGEST, SAMPLED = 64, PART = 1 << 22 };
+enum { UNIT_LOW = 27, UNIT_HIGH = 250, UNIT_BELOW = 4 }; /* exponents of the unit */
+
+struct block {
+	uint64_t n;
+	uint64_t seed;
+	struct gp_block_form form;
+	size_t tile;     /* elements coded at a time: whole blocks, and whole bytes of codes */
+	size_t channels; /* dim=channel: of the tensor; else 0 */
+	struct gp_block_channels channel;
+	float *floats; /* the arrays of `channel` */
+	double *least_error;
+	uint16_t *chosen; /* scales of the least error */
+	const struct gp_block_loops *loops;
+	const struct gp_codec_loops *packing;
+	gp_draw_words *draw;
+	uint16_t codes[TILE];
+	union {
+		uint32_t word[TILE / 2];
+		uint16_t half[TILE];
+	} draws;
+};
+
+/* --- sizes ------------------------------------------------------------------------------------------------------ */
+
+static size_t scale_bytes(const struct gp_block_form *f)
+{
+	return f->e8m0 ? 1 : 2;
+}
+
+static size_t unit_bytes(const struct gp_block_form *f)
+{
+	return f->e8m0 ? 0 : 4;
+}
+
+/* With fewer than 16 elements to a channel, scales would take too much: blocks have them then. */
+static bool by_channel(const struct block *b)
+{
+	return b->channels && b->n / SMALLEST >= b->channels;
+}
+
+static uint64_t scales_of(const struct block *b)
+{
+	return by_channel(b) ? b->channels : (b->n + b->form.size - 1) / b->form.size;
+}
+
+static uint64_t code_bytes(int bits, uint64_t n)
+{
+	return (n * (uint64_t)bits + 7) / 8;
+}
+
+static uint64_t head_bytes(const struct block *b)
+{
+	return unit_bytes(&b->form) + scales_of(b) * (scale_bytes(&b->form) + b->form.asym);
+}
+
+static uint64_t bound(const double *value, uint64_t n)
+{
+	const uint64_t size = value[DIM] > 0 ? SMALLEST : (uint64_t)value[SIZE];
+	const uint64_t each = (value[SCALE] > 0 ? 1 : 2) + (value[ZERO] > 0 ? 1 : 0);
+	return 4 + each * ((n + size - 1) / size) + code_bytes((int)value[BITS], n);
+}
+
+/* --- open ------------------------------------------------------------------------------------------------------- */
+
+static size_t channels_of(const double *value, const struct gp_codec_setup *setup)
+{
+	const int last = setup->shape.ndim - 1;
+	return value[DIM] > 0 && last > 0 ? (size_t)setup->shape.dim[last] : 0;
+}
+
+static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
+{
+	const uint64_t each = 7 * sizeof(float) + 2 * sizeof(double) + sizeof(uint16_t);
+	return gp_codec_work_add(sizeof(struct block), gp_codec_work_times(channels_of(value, setup), each));
+}
+
+static void close_block(void *state)
+{
+	struct block *b = state;
+	if (!b)
+		return;
+	gp_free(b->floats);
+	gp_free(b->least_error);
+	gp_free(b->chosen);
+	gp_free(b);
+}
+
+static enum gp_status open_channels(struct block *b, struct gp_err *err)
+{
+	void *p;
+	const size_t n = b->channels;
+	GP_TRY(gp_alloc_array(&p, 7 * n, sizeof *b->floats, err));
+	b->floats = p;
+	GP_TRY(gp_alloc_array(&p, 2 * n, sizeof *b->least_error, err));
+	b->least_error = p;
+	GP_TRY(gp_alloc_array(&p, n, sizeof *b->chosen, err));
+	b->chosen = p;
+	b->channel = (struct gp_block_channels){.count = n,
+						.least = b->floats,
+						.most = b->floats + n,
+						.scale = b->floats + 2 * n,
+						.inverse = b->floats + 3 * n,
+						.low = b->floats + 4 * n,
+						.high = b->floats + 5 * n,
+						.zero = b->floats + 6 * n,
+						.error = b->least_error + n};
+	return GP_OK;
+}
+
+/* As many blocks as make some 1024 elements; where a block's codes do not fill bytes, a multiple of eight of them. */
+static size_t tile_of(size_t size)
+{
+	const size_t blocks = LARGEST / size;
+	return size * (size % 8 ? (blocks + 7) / 8 * 8 : blocks);
+}
+
+static enum gp_status open_block(const double *value, const struct gp_codec_setup *setup, void **state,
+				 struct gp_err *err)
+{
+	void *p;
+	GP_TRY(gp_alloc_array(&p, 1, sizeof(struct block), err));
+	struct block *b = p;
+	b->n = setup->n;
+	b->seed = setup->seed;
+	b->form = (struct gp_block_form){.bits = (int)value[BITS],
+					 .size = (size_t)value[SIZE],
+					 .asym = value[ZERO] > 0,
+					 .e8m0 = value[SCALE] > 0,
+					 .mse = value[CLIP] > 0,
+					 .stochastic = value[ROUND] > 0,
+					 .unit = 1,
+					 .by_unit = 1};
+	b->tile = tile_of(b->form.size);
+	b->channels = channels_of(value, setup);
+	b->loops = gp_block_loops_choose();
+	b->packing = gp_codec_loops_choose();
+	b->draw = gp_draw_words_choose();
+	const enum gp_status status = b->channels ? open_channels(b, err) : GP_OK;
+	if (status != GP_OK) {
+		close_block(b);
+		return status;
+	}
+	*state = b;
+	return GP_OK;
+}
+
+static void resize(void *state, const double *value, uint64_t n)
+{
+	(void)value;
+	((struct block *)state)->n = n;
+}
+
+/* --- encode ----------------------------------------------------------------------------------------------------- */
+
+static float reach_value(uint32_t bits)
+{
+	float v;
+	memcpy(&v, &bits, sizeof v);
+	return v;
+}
+
+static float power(unsigned exponent)
+{
+	return reach_value(exponent << 23);
+}
+
+/* A scale of this reach becomes a half between 16 and 32, so that those of blocks 2^11 times larger and 2^18 times
+ * smaller are normal halves, too. */
+static void set_unit(struct gp_block_form *f, float reach)
+{
+	const float t = reach / gp_block_top(f);
+	uint32_t bits;
+	memcpy(&bits, &t, sizeof bits);
+	const unsigned exponent = bits >> 23;
+	const unsigned unit = exponent < UNIT_LOW + UNIT_BELOW    ? UNIT_LOW
+			      : exponent > UNIT_HIGH + UNIT_BELOW ? UNIT_HIGH
+								  : exponent - UNIT_BELOW;
+	f->unit = power(unit);
+	f->by_unit = power(254 - unit);
+}
+
+/* Whether every value that a block of this reach, the largest, gives is finite. */
+static bool usable(const struct gp_block_form *f, uint32_t reach)
+{
+	if (reach >= 0x7f800000u)
+		return false;
+	const float scale = gp_block_scale_value(f, gp_block_scale_code(f, reach_value(reach)));
+	return isfinite(gp_block_top(f) * scale);
+}
+
+static const uint16_t *draws_at(struct block *b, const struct gp_codec_pass *pass, uint64_t at, size_t n)
+{
+	if (b->form.stochastic)
+		b->draw(b->seed, gp_rng_stream(GP_RNG_ROUNDING, pass->draw), at / 8, (n + 7) / 8, b->draws.word);
+	return b->draws.half;
+}
+
+static size_t tile_at(const struct block *b, uint64_t at, size_t tile)
+{
+	return b->n - at < tile ? (size_t)(b->n - at) : tile;
+}
+
+/* Returns the bits of the largest reach; UINT32_MAX: stopped. */
+static uint32_t write_blocks(struct block *b, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
+{
+	const uint64_t count = scales_of(b);
+	uint8_t *scales = out + unit_bytes(&b->form), *zeros = scales + count * scale_bytes(&b->form);
+	uint8_t *packed = out + head_bytes(b);
+	uint32_t top = 0;
+	for (uint64_t at = 0; at < b->n; at += b->tile) {
+		const size_t here = tile_at(b, at, b->tile);
+		const uint64_t block = at / b->form.size;
+		if (gp_codec_stopped(pass))
+			return UINT32_MAX;
+		const uint32_t reach = b->loops->encode(&b->form, x + at, here, draws_at(b, pass, at, here),
+							scales + block * scale_bytes(&b->form),
+							zeros + (b->form.asym ? block : 0), b->codes);
+		top = reach > top ? reach : top;
+		b->packing->pack(b->codes, here, b->form.bits, packed + at / 8 * (uint64_t)b->form.bits);
+	}
+	return top;
+}
+
+/* From the largest reach of 64 blocks, all over the tensor. */
+static void guess_unit(struct block *b, const float *x)
+{
+	const uint64_t count = scales_of(b), sampled = count < SAMPLED ? count : SAMPLED;
+	uint32_t top = 0;
+	for (uint64_t i = 0; i < sampled; i++) {
+		const uint64_t at = i * count / sampled * b->form.size;
+		const uint32_t reach = b->loops->reach(&b->form, x + at, tile_at(b, at, b->form.size));
+		top = reach > top ? reach : top;
+	}
+	set_unit(&b->form, reach_value(top));
+}
+
+/* Whether some scale was too large to be a half. */
+static bool unit_too_small(const struct gp_block_form *f, uint32_t reach)
+{
+	return !f->e8m0 && reach < 0x7f800000u && reach_value(reach) / gp_block_top(f) * f->by_unit > GP_HALF_MOST;
+}
+
+static bool encode_blocks(struct block *b, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
+{
+	if (!b->form.e8m0)
+		guess_unit(b, x);
+	uint32_t top = write_blocks(b, pass, x, out);
+	if (unit_too_small(&b->form, top)) {
+		set_unit(&b->form, reach_value(top));
+		top = write_blocks(b, pass, x, out);
+	}
+	if (!b->form.e8m0)
+		gp_put_f32(out, b->form.unit);
+	return usable(&b->form, top);
+}
+
+/* --- a scale for each channel ----------------------------------------------------------------------------------- */
+
+static void set_channel(struct block *b, size_t i, float scale, float reach)
+{
+	const struct gp_block_channels *c = &b->channel;
+	const struct gp_block_step step = gp_block_step_of(&b->form, scale, reach, c->least[i]);
+	c->scale[i] = step.scale;
+	c->inverse[i] = step.inverse;
+	c->low[i] = step.low;
+	c->high[i] = step.high;
+	c->zero[i] = step.zero;
+}
+
+static float channel_reach(const struct block *b, size_t i)
+{
+	const float least = b->channel.least[i], most = b->channel.most[i];
+	return b->form.asym ? most - least : fmaxf(-least, most);
+}
+
+/* Parts of whole rows, so that a pass can be stopped between them. */
+static uint64_t part_of(const struct block *b)
+{
+	return (PART + b->channels - 1) / b->channels * b->channels;
+}
+
+/* False: not finite, or stopped. *top: the largest reach. */
+static bool measure_channels(struct block *b, const struct gp_codec_pass *pass, const float *x, float *top)
+{
+	const uint64_t part = part_of(b);
+	memset(b->channel.least, 0, 2 * b->channels * sizeof(float));
+	for (uint64_t at = 0; at < b->n; at += part)
+		if (gp_codec_stopped(pass) ||
+		    b->loops->channel_range(&b->channel, x + at, b->n - at < part ? b->n - at : part) >= 0x7f800000u)
+			return false;
+	*top = 0;
+	for (size_t i = 0; i < b->channels; i++)
+		*top = fmaxf(*top, channel_reach(b, i));
+	return isfinite(*top);
+}
+
+/* One of the ratios for all channels; where it is better it is chosen. */
+static bool try_ratio(struct block *b, const struct gp_codec_pass *pass, const float *x, int k)
+{
+	const float ratio = 1 - (float)k * GP_BLOCK_RATIO_STEP;
+	const uint64_t part = part_of(b);
+	memset(b->channel.error, 0, b->channels * sizeof *b->channel.error);
+	for (size_t i = 0; i < b->channels; i++) {
+		const float reach = channel_reach(b, i);
+		const unsigned code = gp_block_scale_code(&b->form, reach * ratio);
+		set_channel(b, i, gp_block_scale_value(&b->form, code), reach);
+	}
+	for (uint64_t at = 0; at < b->n; at += part) {
+		if (gp_codec_stopped(pass))
+			return false;
+		b->loops->channel_error(&b->channel, x + at, b->n - at < part ? b->n - at : part);
+	}
+	for (size_t i = 0; i < b->channels; i++)
+		if (k == 0 || b->channel.error[i] < b->least_error[i]) {
+			b->least_error[i] = b->channel.error[i];
+			b->chosen[i] = (uint16_t)gp_block_scale_code(&b->form, channel_reach(b, i) * ratio);
+		}
+	return true;
+}
+
+static bool choose_scales(struct block *b, const struct gp_codec_pass *pass, const float *x)
+{
+	for (size_t i = 0; !b->form.mse && i < b->channels; i++)
+		b->chosen[i] = (uint16_t)gp_block_scale_code(&b->form, channel_reach(b, i));
+	for (int k = 0; b->form.mse && k < GP_BLOCK_RATIOS; k++)
+		if (!try_ratio(b, pass, x, k))
+			return false;
+	for (size_t i = 0; i < b->channels; i++)
+		set_channel(b, i, gp_block_scale_value(&b->form, b->chosen[i]), channel_reach(b, i));
+	return true;
+}
+
+static void write_scales(const struct block *b, uint8_t *out)
+{
+	if (!b->form.e8m0) {
+		gp_put_f32(out, b->form.unit);
+		out += 4;
+	}
+	for (size_t i = 0; i < b->channels; i++) {
+		*out++ = (uint8_t)b->chosen[i];
+		if (!b->form.e8m0)
+			*out++ = (uint8_t)(b->chosen[i] >> 8);
+	}
+	for (size_t i = 0; b->form.asym && i < b->channels; i++)
+		*out++ = (uint8_t)b->channel.zero[i];
+}
+
+static bool encode_channels(struct block *b, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
+{
+	float top;
+	if (!measure_channels(b, pass, x, &top))
+		return false;
+	if (!b->form.e8m0)
+		set_unit(&b->form, top);
+	uint32_t bits;
+	memcpy(&bits, &top, sizeof bits);
+	if (!usable(&b->form, bits) || !choose_scales(b, pass, x))
+		return false;
+	write_scales(b, out);
+	out += head_bytes(b);
+	for (uint64_t at = 0; at < b->n; at += LARGEST, out += LARGEST / 8 * b->form.bits) {
+		const size_t here = tile_at(b, at, LARGEST);
+		if (gp_codec_stopped(pass))
+			return false;
+		const uint16_t *draws = draws_at(b, pass, at, here);
+		b->loops->channel_encode(&b->channel, (size_t)(at % b->channels), x + at, here,
+					 b->form.stochastic ? draws : NULL, b->codes);
+		b->packing->pack(b->codes, here, b->form.bits, out);
+	}
+	return true;
+}
+
+static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
+{
+	struct block *b = state;
+	*len = head_bytes(b) + code_bytes(b->form.bits, b->n);
+	return by_channel(b) ? encode_channels(b, pass, x, out) : encode_blocks(b, pass, x, out);
+}
+
+/* --- decode ----------------------------------------------------------------------------------------------------- */
+
+static enum gp_status read_unit(struct gp_block_form *f, const uint8_t *in, struct gp_err *err)
+{
+	const uint32_t bits = gp_get_u32(in), exponent = bits >> 23;
+	if (bits & 0x7fffff || exponent < UNIT_LOW || exponent > UNIT_HIGH)
+		GP_FAIL(err, GP_PROTO,
+			"block payload has the unit %g, which is not a power of two from 2^-100 to 2^123",
+			(double)gp_get_f32(in));
+	f->unit = power(exponent);
+	f->by_unit = power(254 - exponent);
+	return GP_OK;
+}
+
+static unsigned code_at(const struct gp_block_form *f, const uint8_t *scales, uint64_t i)
+{
+	return f->e8m0 ? scales[i] : scales[2 * i] | (unsigned)scales[2 * i + 1] << 8;
+}
+
+static bool scale_fine(const struct gp_block_form *f, unsigned code)
+{
+	const bool number = f->e8m0 ? code >= 1 && code <= 254 : code < 0x7c00;
+	return number && isfinite(gp_block_top(f) * gp_block_scale_value(f, code));
+}
+
+static enum gp_status check_scales(const struct block *b, const uint8_t *scales, const uint8_t *zeros,
+				   struct gp_err *err)
+{
+	const uint64_t count = scales_of(b);
+	for (uint64_t i = 0; i < count; i++)
+		if (!scale_fine(&b->form, code_at(&b->form, scales, i)))
+			GP_FAIL(err, GP_PROTO, "scale %llu of a block payload has the bits %#x, which is out of range",
+				(unsigned long long)i, code_at(&b->form, scales, i));
+	for (uint64_t i = 0; b->form.asym && i < count; i++)
+		if (zeros[i] > (int)gp_block_top(&b->form))
+			GP_FAIL(err, GP_PROTO, "zero point %llu of a block payload is %d, above its highest code",
+				(unsigned long long)i, zeros[i]);
+	return GP_OK;
+}
+
+static enum gp_status check_length(const struct block *b, struct gp_span in, struct gp_err *err)
+{
+	const uint64_t expected = head_bytes(b) + code_bytes(b->form.bits, b->n);
+	const int used = (int)(b->n * (uint64_t)b->form.bits % 8);
+	if (in.len != expected)
+		GP_FAIL(err, GP_PROTO, "block payload has %zu bytes instead of %llu", in.len,
+			(unsigned long long)expected);
+	if (used && in.data[in.len - 1] >> used)
+		GP_FAIL(err, GP_PROTO, "block payload has bits set behind its last code");
+	return GP_OK;
+}
+
+static void set_channels(struct block *b, const uint8_t *scales, const uint8_t *zeros)
+{
+	for (size_t i = 0; i < b->channels; i++) {
+		b->channel.scale[i] = gp_block_scale_value(&b->form, code_at(&b->form, scales, i));
+		b->channel.zero[i] = b->form.asym ? (float)zeros[i] : (float)(1 << (b->form.bits - 1));
+	}
+}
+
+/* Without a zero point the lowest code has no level. */
+static bool codes_fine(const struct block *b, size_t n)
+{
+	return b->form.asym || b->loops->codes_within(b->codes, n, UINT16_MAX, 1, UINT16_MAX);
+}
+
+static void read_tile(struct block *b, const uint8_t *scales, const uint8_t *zeros, uint64_t at, size_t n, float *x)
+{
+	const uint64_t block = at / b->form.size;
+	if (by_channel(b))
+		b->loops->channel_decode(&b->channel, (size_t)(at % b->channels), b->codes, n, x);
+	else
+		b->loops->decode(&b->form, scales + block * scale_bytes(&b->form), zeros + (b->form.asym ? block : 0),
+				 b->codes, n, x);
+}
+
+static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+			     struct gp_err *err)
+{
+	struct block *b = state;
+	GP_TRY(check_length(b, in, err));
+	if (!b->form.e8m0)
+		GP_TRY(read_unit(&b->form, in.data, err));
+	const uint8_t *scales = in.data + unit_bytes(&b->form), *packed = in.data + head_bytes(b);
+	const uint8_t *zeros = scales + scales_of(b) * scale_bytes(&b->form);
+	GP_TRY(check_scales(b, scales, zeros, err));
+	if (by_channel(b))
+		set_channels(b, scales, zeros);
+	for (uint64_t at = 0; at < b->n; at += b->tile) {
+		const size_t here = tile_at(b, at, b->tile);
+		GP_TRY(gp_codec_check_stop(pass, err));
+		b->packing->unpack(packed + at / 8 * (uint64_t)b->form.bits, here, b->form.bits, b->codes);
+		if (!codes_fine(b, here))
+			GP_FAIL(err, GP_PROTO, "block payload has a code without a level");
+		read_tile(b, scales, zeros, at, here, x + at);
+	}
+	return GP_OK;
+}
+
+/* Nine readings and eight codings where clips are tried; a random number each; twice where a scale was too large. */
+static uint64_t work(const double *value, const struct gp_codec_setup *setup)
+{
+	if (!setup->encodes)
+		return gp_codec_work_times(setup->n, GP_CODEC_ELEMENT_NS);
+	return gp_codec_work_times(setup->n, (value[CLIP] > 0 ? 48 : 8) + (value[ROUND] > 0 ? 8 : 0));
+}
+
+const struct gp_codec_ops gp_codec_block = {
+	.id = GP_CODEC_ID_block,
+	.kind = GP_CODEC_QUANTIZER,
+	.info = {.name = "block",
+		 .summary = "integers with a scale for each block of elements or each channel",
+		 .examples = GP_EXAMPLES("block", "block:bits=2,size=16", "block:bits=8,size=1024,zero=asym",
+					 "block:bits=3,size=17,scale=e8m0", "block:bits=4,size=32,zero=asym,clip=mse",
+					 "block:bits=2,size=64,clip=mse", "block:bits=5,size=1023,zero=asym,scale=e8m0",
+					 "block:bits=4,round=stochastic",
+					 "block:bits=6,size=100,zero=asym,round=stochastic", "block:bits=4,dim=channel",
+					 "block:bits=7,zero=asym,scale=e8m0,dim=channel,round=stochastic",
+					 "block:bits=3,clip=mse,dim=channel", "block:bits=8,scale=e8m0")},
+	.keys = 7,
+	.key = {{.name = "bits", .min = 2, .max = 8, .initial = 4, .help = "bits of a code"},
+		{.name = "size",
+		 .min = SMALLEST,
+		 .max = LARGEST,
+		 .initial = 128,
+		 .help = "elements in a row, along the channels, that share a scale"},
+		{.name = "zero",
+		 .max = 1,
+		 .words = "sym|asym",
+		 .help = "sym: levels around 0; asym: from the least to the largest, with a zero point"},
+		{.name = "scale",
+		 .max = 1,
+		 .words = "fp16|e8m0",
+		 .help = "fp16: half precision, 2 bytes; e8m0: a power of two, 1 byte"},
+		{.name = "clip",
+		 .max = 1,
+		 .words = "max|mse",
+		 .help = "max: nothing is clipped; mse: of 8 scales the one with the least squared error"},
+		{.name = "dim",
+		 .max = 1,
+		 .words = "last|channel",
+		 .help = "last: a scale for each block; channel: one for each channel of the tensor"},
+		{.name = "round",
+		 .max = 1,
+		 .words = "nearest|stochastic",
+		 .help = "stochastic: up or down at random, so that the mean error is 0"}},
+	.resize = resize,
+	.bound = bound,
+	.bytes = state_bytes,
+	.work = work,
+	.open = open_block,
+	.close = close_block,
+	.encode = encode,
+	.decode = decode,
+};
