@@ -17,6 +17,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					    "ef+poweriter:rank=2+fp8",
 					    "ef+topk:ratio=0.5+uniform:bits=8+rans",
 					    "poweriter:rank=2+uniform:bits=4+rans",
-					    "delta:samples=16+uniform:bits=5+bitshuffle+rans"};
-	return codec_fuzz(specs, 9, data, size);
+					    "delta:samples=16+uniform:bits=5+bitshuffle+rans",
+					    "ef+block:bits=4,zero=asym+zstd",
+					    "topk:ratio=0.25+nvfp4"};
+	return codec_fuzz(specs, sizeof specs / sizeof specs[0], data, size);
 }

@@ -23,7 +23,10 @@ static bool choose_spec(const uint8_t *data, struct gp_codec_spec *spec)
 	char keys[256];
 	const struct gp_codec_info *info = gp_codec_info(data[0] % codecs);
 	gp_codec_keys_text(data[0] % codecs, keys, sizeof keys);
-	if (strstr(keys, "split="))
+	if (strstr(keys, "zero="))
+		snprintf(text, sizeof text, "%s:bits=%d,size=%d,zero=%s,scale=%s", info->name, 2 + data[1] % 7,
+			 16 + data[2] % 40, data[1] & 64 ? "asym" : "sym", data[1] & 128 ? "e8m0" : "fp16");
+	else if (strstr(keys, "split="))
 		snprintf(text, sizeof text, "%s:bits=%d,split=%d", info->name, 1 + data[1] % 16, data[2] % 9);
 	else if (strstr(keys, "bits="))
 		snprintf(text, sizeof text, "%s:bits=%d", info->name, 1 + data[1] % 16);
