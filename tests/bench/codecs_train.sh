@@ -49,6 +49,13 @@ amq, gradients|2|uniform:bits=8|.|amq:bits=8
 kmeans|2|kmeans:bits=8|.|.
 kmeans, 4 bits|-|kmeans:bits=4|.|.
 bdi|0|bdi|.|.
+block|2|block:bits=8|.|.
+block, 4 bits|-|block:bits=4,size=64,zero=asym|.|.
+block, 4 bits at random|-|block:bits=4,size=64,zero=asym|.|block:bits=4,size=64,round=stochastic
+mxfp8|2|mxfp8:format=e4m3|.|.
+mxfp6|-|mxfp6:format=e2m3|.|.
+mxfp4|-|mxfp4|.|.
+nvfp4|-|nvfp4|.|.
 topk|2|topk:ratio=0.25|.|.
 topk, 3 bits|-|topk:ratio=0.25+uniform:bits=8|.|.
 downsample|2|downsample:factor=2|.|.
