@@ -324,6 +324,12 @@ static void codes_are_found_wherever_they_lie(void **state)
 		     {"smaq:main=6,outlier=8", 0.98},
 		     {"terngrad", 0.6},
 		     {"alq:bits=4", 0.98},
+		     {"block:bits=3", 0.8},
+		     {"block:bits=6,zero=asym", 0.98},
+		     {"mxfp8:format=e4m3", 0.85},
+		     {"mxfp6:format=e3m2", 0.95},
+		     {"mxfp4", 0.98},
+		     {"nvfp4", 0.98},
 		     {"bf16", 0.9},
 		     {"fp8:format=e4m3", 0.9}};
 	float *y = malloc(MOST * sizeof *y), *z = malloc(MOST * sizeof *z);

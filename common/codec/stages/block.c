@@ -500,6 +500,11 @@ static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 	return gp_codec_work_times(setup->n, (value[CLIP] > 0 ? 48 : 8) + (value[ROUND] > 0 ? 8 : 0));
 }
 
+static struct gp_codec_codes codes(const double *value, uint64_t n, size_t len)
+{
+	return gp_codec_codes_at_end((int)value[BITS], n, len);
+}
+
 const struct gp_codec_ops gp_codec_block = {
 	.id = GP_CODEC_ID_block,
 	.kind = GP_CODEC_QUANTIZER,
@@ -540,6 +545,7 @@ const struct gp_codec_ops gp_codec_block = {
 		 .words = "nearest|stochastic",
 		 .help = "stochastic: up or down at random, so that the mean error is 0"}},
 	.resize = resize,
+	.codes = codes,
 	.bound = bound,
 	.bytes = state_bytes,
 	.work = work,

@@ -183,6 +183,24 @@ static enum gp_status open_mxfp4(const double *value, const struct gp_codec_setu
 	return open_format(GP_MX_E2M1, setup, state, err);
 }
 
+static struct gp_codec_codes codes_8(const double *value, uint64_t n, size_t len)
+{
+	(void)value;
+	return gp_codec_codes_at_end(8, n, len);
+}
+
+static struct gp_codec_codes codes_6(const double *value, uint64_t n, size_t len)
+{
+	(void)value;
+	return gp_codec_codes_at_end(6, n, len);
+}
+
+static struct gp_codec_codes codes_4(const double *value, uint64_t n, size_t len)
+{
+	(void)value;
+	return gp_codec_codes_at_end(4, n, len);
+}
+
 const struct gp_codec_ops gp_codec_mxfp8 = {
 	.id = GP_CODEC_ID_mxfp8,
 	.kind = GP_CODEC_QUANTIZER,
@@ -195,6 +213,7 @@ const struct gp_codec_ops gp_codec_mxfp8 = {
 		 .words = "e4m3|e5m2",
 		 .help = "e4m3: more precision; e5m2: more range within a block"}},
 	.resize = resize,
+	.codes = codes_8,
 	.bound = bound_mxfp8,
 	.work = work,
 	.open = open_mxfp8,
@@ -215,6 +234,7 @@ const struct gp_codec_ops gp_codec_mxfp6 = {
 		 .words = "e3m2|e2m3",
 		 .help = "e3m2: more range within a block; e2m3: more precision"}},
 	.resize = resize,
+	.codes = codes_6,
 	.bound = bound_mxfp6,
 	.work = work,
 	.open = open_mxfp6,
@@ -230,6 +250,7 @@ const struct gp_codec_ops gp_codec_mxfp4 = {
 		 .summary = "4-bit floating point, 32 elements under a power of two (OCP MX)",
 		 .examples = GP_EXAMPLES("mxfp4")},
 	.resize = resize,
+	.codes = codes_4,
 	.bound = bound_mxfp4,
 	.work = work,
 	.open = open_mxfp4,
@@ -315,6 +336,7 @@ const struct gp_codec_ops gp_codec_nvfp4 = {
 		 .summary = "4-bit floating point, 16 elements under an E4M3 scale (NVFP4)",
 		 .examples = GP_EXAMPLES("nvfp4")},
 	.resize = resize,
+	.codes = codes_4,
 	.bound = bound_nvfp4,
 	.work = work,
 	.open = open_mxfp4,
