@@ -51,7 +51,7 @@ struct gp_flow {
 	enum gp_direction direction;
 	int tensor;                         /* which of the body's inputs, or of its outputs */
 	uint64_t tensor_bytes, codec_bytes; /* of a chunk's tensor, with all positions; of RAM that the codec takes */
-	/* Of a chunk's tensor without an insertion, where its owner sets it; 0: there is none. */
+	/* What a chunk's tensor would have without an insertion, where its owner sets it; 0: there is none. */
 	uint64_t uncompressed_bytes;
 	int64_t positions; /* of its sequence; 0: it has none, or every chunk has all of them */
 	int64_t samples;   /* of a chunk */

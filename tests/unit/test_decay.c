@@ -100,7 +100,7 @@ static void schedules_that_cannot_be_are_refused(void **state)
 	refuse(d, "every is 0");
 	d = decays;
 	d.decay[0].times = GP_DECAY_CHANGES_MAX + 1;
-	refuse(d, "times is 33");
+	refuse(d, "times is 65");
 	d = decays;
 	d.decay[0].times = 30;
 	refuse(d, "leave nothing of 12");
