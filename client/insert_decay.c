@@ -21,12 +21,11 @@ void gp_insert_settle_decay(struct gp_insert_set *set, int64_t most)
 	set->rank = (int)(rank < 1 ? 1 : rank);
 }
 
-void gp_insertion_settle(struct gp_insertion *ins, enum gp_insert_end end, uint64_t steps)
+void gp_insert_settle(struct gp_insert_spec *spec, uint64_t steps)
 {
-	for (int i = 0; i < ins->end[end].spec.sets; i++) {
-		struct gp_insert_set *s = &ins->end[end].spec.set[i];
-		s->settled = s->kind == GP_INSERT_DECAY;
-		s->steps = steps;
+	for (int i = 0; i < spec->sets; i++) {
+		spec->set[i].settled = spec->set[i].kind == GP_INSERT_DECAY;
+		spec->set[i].steps = steps;
 	}
 }
 

@@ -16,7 +16,7 @@
  * set `linear` of the rank that it has come to. */
 void gp_insert_settle_decay(struct gp_insert_set *set, int64_t most);
 /* The weights that come are those behind so many steps: from gp_insert on these sets have that rank. */
-void gp_insertion_settle(struct gp_insertion *ins, enum gp_insert_end end, uint64_t steps);
+void gp_insert_settle(struct gp_insert_spec *spec, uint64_t steps);
 /* What engines have to follow, behind gp_insert. */
 void gp_insertion_decays(const struct gp_insertion *ins, struct gp_decays *out);
 

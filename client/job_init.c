@@ -274,8 +274,8 @@ enum gp_status gp_job_init_insertion(struct gp_job *j, struct gp_job_settings *s
 		set->cut = j->saved.cut;
 	GP_TRY(gp_insertion_parse(set->insert, text[GP_INSERT_UP], text[GP_INSERT_DOWN], &j->insertion, err));
 	for (int e = 0; e < GP_INSERT_ENDS; e++)
-		if (of_file[e])
-			gp_insertion_settle(&j->insertion, (enum gp_insert_end)e, j->saved.steps);
+		if (of_file[e] && j->saved.steps > 0) /* else its schedule has not begun: insert-fit */
+			gp_insert_settle(&j->insertion.end[e].spec, j->saved.steps);
 	return GP_OK;
 }
 

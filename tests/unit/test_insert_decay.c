@@ -124,8 +124,8 @@ static void weights_of_a_later_step_have_its_rank_for_good(void **state)
 	struct gp_graph *g = make_graph();
 	struct gp_insertion ins = parse(two_sets);
 	struct gp_decays d;
-	gp_insertion_settle(&ins, GP_INSERT_UP, 3);
-	gp_insertion_settle(&ins, GP_INSERT_DOWN, 3);
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		gp_insert_settle(&ins.end[e].spec, 3);
 	OK(gp_insert(&g, &cut, &ins, &err));
 	expect_crossing(&ins, 6, 8);
 	gp_insertion_decays(&ins, &d);
