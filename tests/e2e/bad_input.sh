@@ -178,7 +178,7 @@ refuses 2 'codec needs --server' "${cnn[@]}" --codec uniform
 refuses 2 "insert: no insertion is named 'origin-x'; did you mean 'origin-" "${cnn[@]}" --insert origin-x
 refuses 2 '\-\-insert-up: conv: k= is missing .keys: out=N,k=K,s=S' "${cnn[@]}" --insert-up conv:out=3
 refuses 2 '\-\-insert-up: conv: a kernel of 99 does not fit .*; .*, which goes up there, is ' "${cnn[@]}" --insert-up conv:out=3,k=99,s=1
-refuses 2 '\-\-insert: linear: dim=sequence is for sequences' "${cnn[@]}" --insert linear:rank=2,dim=sequence
+refuses 2 '\-\-insert: dim=sequence is for sequences' "${cnn[@]}" --insert linear:rank=2,dim=sequence
 refuses 2 '\-\-insert: .*dim=sequence works on all positions of a text; it needs --pad max' train --local --pad drop \
 	--model roberta:layers=2,dim=8,heads=2 --data synthetic:tokens=16,vocab=50,classes=2 --insert linear:rank=2,dim=sequence
 refuses 2 'init FILE is missing: the weights of the model that the layers are fitted to' insert-fit --model cnn --data synthetic \

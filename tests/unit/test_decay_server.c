@@ -73,7 +73,7 @@ SPOIL(spoil_rate_nan, decay[0].rate = (double)NAN)
 SPOIL(spoil_every, decay[0].every = 0)
 SPOIL(spoil_every_most, decay[0].every = UINT32_MAX)
 SPOIL(spoil_times, decay[0].times = UINT32_MAX)
-SPOIL(spoil_sum, (decay[0].rate = decay[1].rate = 0.999, decay[0].times = 12, decay[1].times = 21))
+SPOIL(spoil_sum, (decay[0].rate = decay[1].rate = 0.999, decay[0].times = 12, decay[1].times = 53))
 SPOIL(spoil_end, decay[0].times = 12)
 SPOIL(spoil_l1, decay[0].l1 = -1.0f)
 SPOIL(spoil_name, decay[0].decoder = (char *)"nobody")
@@ -96,7 +96,7 @@ static void schedules_that_cannot_be_are_refused_with_the_reason(void **state)
 		{spoil_every, "every is 0"},
 		{spoil_every_most, "every is 4294967295"},
 		{spoil_times, "times is 4294967295"},
-		{spoil_sum, "33 changes of rank; at most 32"},
+		{spoil_sum, "65 changes of rank; at most 64"},
 		{spoil_end, "leave nothing of 12"},
 		{spoil_l1, "l1 is -1"},
 		{spoil_name, "neither a node 'up.encoder' nor a node 'nobody'"},
