@@ -121,7 +121,7 @@ refused() { # INSERT WORDS
 	grep -q -- "$2" "$work/out" || fail "$1: $(cat "$work/out")"
 }
 refused decay:rate=0.5,every=2,times=9,dim=feature 'leave nothing of 32'
-refused decay:rate=0.5,every=2,times=33,dim=feature 'times'
+refused decay:rate=0.5,every=2,times=65,dim=feature 'times'
 refused decay:rate=1.5,every=2,times=3,dim=feature 'rate'
 stop_server
 finish
