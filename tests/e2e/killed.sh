@@ -341,6 +341,8 @@ if grep -q '^GP_FAULTS:[A-Z]*=ON' "$build/CMakeCache.txt"; then
 	server_up
 	unset GP_FAULT
 	required_ends_it 'No space left'
+	# Until the server knows that the client has gone, it has a run to keep.
+	await grep -q ' ended after ' "$work/server.log" || fail "the session goes on: $(tail -3 "$work/server.log")"
 	stop_server
 fi
 
