@@ -180,6 +180,8 @@ enum gp_status gp_body_fetch_params(struct gp_body *b, struct gp_err *err)
 {
 	if (!b->ready || gp_body_in_step(b) || b->fetching)
 		GP_FAIL(err, GP_PROTO, "fetch_params is only possible between steps");
+	if (b->changing) /* another thread has the plan */
+		GP_FAIL(err, GP_PROTO, "fetch_params before committed of a step that changes ranks");
 	b->fetching = true;
 	b->param_out_index = 0;
 	next_param_out(b);

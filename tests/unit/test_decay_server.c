@@ -205,6 +205,46 @@ static void other_ranks_than_those_of_the_schedule_are_refused(void **state)
 	still_serves(f);
 }
 
+static void put_both(struct raw_peer *c, const Gpsplit__Control *first, const Gpsplit__Control *second)
+{
+	const Gpsplit__Control *const m[] = {first, second};
+	uint8_t bytes[2 * GP_RECORD_HEADER_BYTES + 256], *at = bytes;
+	for (int i = 0; i < 2; i++) {
+		const size_t len = gpsplit__control__get_packed_size(m[i]);
+		struct gp_record_head h = {.kind = GP_RECORD_CONTROL, .klass = GP_CLASS_CONTROL, .len = (uint32_t)len};
+		assert_true(len <= 128);
+		gpsplit__control__pack(m[i], at + GP_RECORD_HEADER_BYTES);
+		h.body_sum = gp_control_checksum(at + GP_RECORD_HEADER_BYTES, len);
+		gp_record_head_write(&h, at);
+		at += GP_RECORD_HEADER_BYTES + len;
+	}
+	put(c, bytes, (size_t)(at - bytes));
+}
+
+/* In one piece, so that the server reads both before it has changed anything: the plan is another thread's then. */
+static void parameters_cannot_be_fetched_while_ranks_change(void **state)
+{
+	struct fixture *f = *state;
+	struct raw_peer c;
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__FetchParams fetch = GPSPLIT__FETCH_PARAMS__INIT;
+	Gpsplit__Control first = GPSPLIT__CONTROL__INIT, second = GPSPLIT__CONTROL__INIT;
+	uint32_t rank[] = {9, 6};
+	commit.lr = 0.1f;
+	commit.rank = rank;
+	commit.n_rank = 2;
+	first.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	first.commit = &commit;
+	second.body_case = GPSPLIT__CONTROL__BODY_FETCH_PARAMS;
+	second.fetch_params = &fetch;
+	until_ready_with(&c, f, ask_for_decays);
+	put_zeros(&c, 0, 12, 12);
+	put_both(&c, &first, &second);
+	expect_error(&c, "fetch_params before committed");
+	client_close(&c);
+	still_serves(f);
+}
+
 /* Whether the ranks have changed by then or not: a frame of the old shape fits neither. */
 static void nothing_of_the_next_step_may_come_before_committed(void **state)
 {
@@ -253,6 +293,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(other_ranks_than_those_of_the_schedule_are_refused, setup_decaying,
 						teardown),
 		cmocka_unit_test_setup_teardown(nothing_of_the_next_step_may_come_before_committed, setup_decaying,
+						teardown),
+		cmocka_unit_test_setup_teardown(parameters_cannot_be_fetched_while_ranks_change, setup_decaying,
 						teardown),
 		cmocka_unit_test_setup_teardown(clients_that_vanish_while_ranks_change_leave_nothing, setup_decaying,
 						teardown),
