@@ -679,6 +679,9 @@ enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_e
 void gp_client_session_rewind(struct gp_client_session *s, uint64_t step, bool again)
 {
 	s->rewound |= s->opened && (again || step != s->steps);
+	if (s->rewound)
+		s->fetch_into =
+			NULL; /* parameters of that step may have other shapes; its caller hears of GP_CANCELED */
 	s->steps = s->committed = step;
 	s->all_committed = true;
 }

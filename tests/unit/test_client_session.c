@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include "client/client_session.h"
 #include "client/engine.h"
 #include "client/models/models.h"
 #include "tests/unit/raw_peer.h"
@@ -273,9 +274,24 @@ static void a_server_that_does_not_offer_bf16_is_not_asked_for_it(void **state)
 	expect_end_in(GP_PRECISION_BF16, play_welcome_only, false, GP_PEER, "cannot compute in bf16");
 }
 
+/* Behind a change of ranks, what is fetched has room for small ones; the parameters of an earlier step are larger, and a server
+ * may send them with its READY. */
+static void a_session_that_goes_back_takes_no_parameters(void **state)
+{
+	(void)state;
+	struct gp_weights weights = {0};
+	struct gp_client_session s = {.opened = true, .steps = 3, .committed = 3, .fetch_into = &weights};
+	gp_client_session_rewind(&s, 3, false); /* it is there already */
+	assert_true(s.fetch_into == &weights && !s.rewound);
+	gp_client_session_rewind(&s, 1, false);
+	assert_true(s.rewound && s.steps == 1);
+	assert_null(s.fetch_into);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(a_session_that_goes_back_takes_no_parameters),
 		cmocka_unit_test(a_server_that_only_answers_heartbeats_is_given_up),
 		cmocka_unit_test(limits_that_no_session_can_keep_are_refused),
 		cmocka_unit_test(answers_to_no_question_are_refused),
