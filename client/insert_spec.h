@@ -19,7 +19,7 @@
 #include "common/base/status.h"
 
 #define GP_INSERT_SETS 4   /* in one spec */
-#define GP_INSERT_TEXT 256 /* of a spec, its end included */
+#define GP_INSERT_TEXT 512 /* of a spec, its end included */
 #define GP_INSERT_CHOICES                                                                                              \
 	"none, conv:out=N,k=K,s=S, linear:rank=R,dim=feature|sequence, decay:rate=X,every=N,times=N,dim=..., sets "    \
 	"with "                                                                                                        \

@@ -65,7 +65,7 @@ static void the_longest_text_fits(void **state)
 {
 	(void)state;
 	static const char one[] = "conv:out=65536,k=256,s=256,p=255,bn=1,act=relu6,bias=0";
-	char text[GP_INSERT_TEXT], all[4 * sizeof one];
+	char text[GP_INSERT_TEXT], all[GP_INSERT_TEXT];
 	snprintf(all, sizeof all, "%s/%s/%s/%s", one, one, one, one);
 	const struct gp_insert_spec s = parsed(all, GP_INSERT_UP);
 	assert_string_equal(gp_insert_spec_text(&s, text), all);
@@ -73,6 +73,11 @@ static void the_longest_text_fits(void **state)
 	snprintf(all, sizeof all, "%s/%s/%s/%s", other, other, other, other);
 	const struct gp_insert_spec t = parsed(all, GP_INSERT_UP);
 	assert_string_equal(gp_insert_spec_text(&t, text), all);
+	static const char third[] =
+		"decay:rate=1.2345678901234567e-300,every=1000000000,times=64,l1=1.23456777e-38,dim=sequence";
+	snprintf(all, sizeof all, "%s/%s/%s/%s", third, third, third, third);
+	const struct gp_insert_spec u = parsed(all, GP_INSERT_UP);
+	assert_string_equal(gp_insert_spec_text(&u, text), all);
 }
 
 static void mistakes_are_named(void **state)
