@@ -355,12 +355,33 @@ static enum gp_status find_fresh(struct gp_job *j, char *globs, size_t size, str
 	return GP_OK;
 }
 
+/* As check_size: a text of a few bytes may say layers of any size. */
+static enum gp_status check_insertion_size(const struct gp_job *j, struct gp_err *err)
+{
+	const uint64_t least = 2; /* bytes of a number, in F16 */
+	for (int e = 0; e < GP_INSERT_ENDS; e++) {
+		char prefix[32];
+		uint64_t count = 0;
+		if (!j->insertion_of_file || j->set->insert || j->set->insert_end[e])
+			continue;
+		snprintf(prefix, sizeof prefix, GP_INSERT_PREFIX "%s.", gp_insert_end_name[e]);
+		for (int i = 0; i < j->graph->params; i++)
+			count += has_prefix(j->graph->param[i].name, prefix) ? j->graph->param[i].count : 0;
+		if (count > j->saved.file_bytes / least)
+			GP_FAIL(err, GP_INVALID,
+				"%s says that it has insertions of %llu numbers: more than the file can hold",
+				j->set->init, (unsigned long long)count);
+	}
+	return GP_OK;
+}
+
 enum gp_status gp_job_load_init(struct gp_job *j, struct gp_err *err)
 {
 	const struct gp_job_settings *s = j->set;
 	const char *const head = s->init_skip ? s->init_skip : other_head(j);
 	struct gp_weights_report report;
 	char fresh[64], skip[SKIP_ROOM];
+	GP_TRY(check_insertion_size(j, err));
 	GP_TRY(gp_weights_new(j->graph, &j->init, err));
 	GP_TRY(find_fresh(j, fresh, sizeof fresh, err));
 	if (!head && !fresh[0])
