@@ -168,11 +168,16 @@ typedef enum gp_status (*replace_fn)(struct gp_device *dev, const struct gp_plan
 static enum gp_status set_ranks(struct local_engine *e, replace_fn replace, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
-	struct gp_graph *const before = e->ranked;
+	struct gp_graph *unused = e->ranked;
 	GP_TRY(gp_decays_graph(&spec->session.decays, spec->graph, e->base.steps, &e->ranked, err));
 	const struct gp_plan_spec ps = plan_spec(e);
 	const enum gp_status status = replace(e->device, &ps, &e->plan, err);
-	gp_graph_free(before);
+	if (e->plan && e->plan->spec.graph != e->ranked) { /* nothing has changed */
+		struct gp_graph *const next = e->ranked;
+		e->ranked = unused;
+		unused = next;
+	}
+	gp_graph_free(unused);
 	return status == GP_OK ? begin_profile(e, err) : status;
 }
 

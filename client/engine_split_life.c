@@ -151,6 +151,7 @@ static void split_free(struct gp_engine *base)
 	if (e->cross != e->first_cross)
 		gp_crossing_free(e->cross);
 	gp_crossing_free(e->first_cross);
+	gp_crossing_free(e->next_cross);
 	gp_free(e);
 }
 

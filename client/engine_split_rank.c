@@ -33,13 +33,14 @@ static enum gp_status replace_plans(struct split_engine *e, const struct gp_cros
 	return gp_split_begin_profiles(e, err);
 }
 
-/* The plans are of the next one by now. */
-static void take_crossing(struct split_engine *e, struct gp_crossing *next)
+/* Both plans are of the next one by now. After a failure each may be of either, so that both stay to the end. */
+static void take_crossing(struct split_engine *e)
 {
 	if (e->cross != e->first_cross)
 		gp_crossing_free(e->cross);
-	e->cross = next;
-	gp_client_session_set_body(&e->session, next->parts.body);
+	e->cross = e->next_cross;
+	e->next_cross = NULL;
+	gp_client_session_set_body(&e->session, e->cross->parts.body);
 }
 
 /* --- at a step's border -------------------------------------------------------------------------------------------- */
@@ -75,21 +76,19 @@ enum gp_status gp_split_change_ranks(struct split_engine *e, uint64_t steps, str
 {
 	const struct gp_flow_options all = gp_split_flow_options(e);
 	GP_TRY(find_crossing(e, steps, &e->next_cross, err));
-	const enum gp_status status = replace_on_worker(e, err);
-	take_crossing(e, e->next_cross); /* after a failure, too: a plan may be of it */
-	e->next_cross = NULL;
-	return status == GP_OK ? gp_flows_reshape(&e->flows, &e->cross->list, &all, err) : status;
+	GP_TRY(replace_on_worker(e, err));
+	take_crossing(e);
+	return gp_flows_reshape(&e->flows, &e->cross->list, &all, err);
 }
 
 /* --- back to a checkpoint ------------------------------------------------------------------------------------------ */
 
 enum gp_status gp_split_renew_ranks(struct split_engine *e, uint64_t steps, struct gp_err *err)
 {
-	struct gp_crossing *next;
 	if (e->base.spec.session.decays.count == 0)
 		return GP_OK;
-	GP_TRY(find_crossing(e, steps, &next, err));
-	const enum gp_status status = replace_plans(e, next, gp_plan_renew, err);
-	take_crossing(e, next);
-	return status == GP_OK ? gp_split_renew_flows(e, err) : status;
+	GP_TRY(find_crossing(e, steps, &e->next_cross, err));
+	GP_TRY(replace_plans(e, e->next_cross, gp_plan_renew, err));
+	take_crossing(e);
+	return gp_split_renew_flows(e, err);
 }

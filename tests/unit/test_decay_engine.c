@@ -4,6 +4,7 @@
  * split run equals a local one bit for bit, less crosses behind every change, a link may break anywhere, and both ends go
  * on from checkpoints of any rank. The changes are at steps 1, 2, 3 and 4.
  */
+#include "common/base/fault.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/resume_rig.h"
 #include "tests/unit/cut_proxy.h"
@@ -133,6 +134,31 @@ static void a_cut_around_a_change_changes_the_ranks_once(void **state)
 		check_cut(server, &decaying_remembered, &want, true, (uint64_t)((int64_t)want.up[2] + back));
 		check_cut(server, &decaying_remembered, &want, false, (uint64_t)((int64_t)want.down[2] + back));
 	}
+	server_thread_stop(server);
+}
+
+/* --- memory that is out -------------------------------------------------------------------------------------------- */
+
+/* Wherever a change of ranks ends, what there is is freed, each thing once: a sanitizer would see more. */
+static void a_change_that_fails_is_cleaned_up(void **state)
+{
+	(void)state;
+	static const uint64_t allocation[] = {1, 2, 3, 5, 8, 12, 17, 23, 30, 40, 50, 60, 80, 100, 120, 140, 160, 200};
+	if (!gp_faults_built_in)
+		skip();
+	struct server_thread *server = start_server(120);
+	int failed[2] = {0};
+	for (size_t i = 0; i < 2 * sizeof allocation / sizeof allocation[0]; i++) {
+		struct rig r;
+		struct gp_err err = {0};
+		struct gp_step_result result;
+		expect_ok(rig_init(&r, i % 2 ? server->address : NULL, &decaying_raw, true, &err), &err);
+		gp_fault_arm(GP_FAULT_ALLOC, allocation[i / 2]);
+		failed[i % 2] += rig_step(&r, &result, &err) != GP_OK;
+		gp_fault_arm(GP_FAULT_ALLOC, 0);
+		rig_deinit(&r);
+	}
+	assert_true(failed[0] > 5 && failed[1] > 5);
 	server_thread_stop(server);
 }
 
@@ -270,6 +296,7 @@ int main(void)
 		cmocka_unit_test(less_crosses_behind_every_change),
 		cmocka_unit_test(a_cut_anywhere_changes_nothing),
 		cmocka_unit_test(a_cut_around_a_change_changes_the_ranks_once),
+		cmocka_unit_test(a_change_that_fails_is_cleaned_up),
 		cmocka_unit_test(a_resumed_run_ends_as_an_undisturbed_one),
 		cmocka_unit_test(a_server_that_has_lost_everything_gets_the_first_ranks_again),
 	};
