@@ -96,9 +96,10 @@ struct gp_body {
 	struct gp_task build, optim, measure;
 	uint64_t grad_inputs;                /* of the plan: inputs whose gradient goes down */
 	struct gp_body_need plan_need, need; /* as estimated: of the plan, of all */
-	bool built;                          /* the plan's task has come back: `flows` is the loop's now */
-	bool ahead;                          /* chunks of the next step may come before COMMIT: see gp_flows_ahead */
-	bool planning;                       /* the plan's task is on its lane: those of weights may follow */
+	uint64_t estimated_step; /* the steps behind which there are the ranks whose needs are estimated now */
+	bool built;              /* the plan's task has come back: `flows` is the loop's now */
+	bool ahead;              /* chunks of the next step may come before COMMIT: see gp_flows_ahead */
+	bool planning;           /* the plan's task is on its lane: those of weights may follow */
 	float lr;
 	double grad_norm;
 	double *squares; /* with clip_norm: of each trained parameter */
@@ -147,10 +148,12 @@ enum gp_status gp_body_first_graph(struct gp_body *b, struct gp_err *err);
 void gp_body_free_graphs(struct gp_body *b);
 /* What changes of rank take besides. */
 uint64_t gp_body_rank_bytes(const struct gp_body_spec *spec);
-/* Calls `estimate` with the ranks of now and with all that will come. */
+/* Calls `estimate` with the ranks behind b->estimated_step steps. */
 enum gp_status gp_body_estimate_ranks(struct gp_body *b,
 				      enum gp_status (*estimate)(struct gp_body *b, struct gp_err *err),
 				      struct gp_err *err);
+/* To the ranks that come next, which are a task of their own: other sessions have their turns between. False: none come. */
+bool gp_body_next_ranks(struct gp_body *b);
 /* Whether COMMIT of this step names the ranks that it changes to, and none where it changes none. */
 enum gp_status gp_body_check_ranks(const struct gp_body *b, uint64_t step, const uint32_t *rank, size_t count,
 				   struct gp_err *err);

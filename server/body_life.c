@@ -151,18 +151,12 @@ static enum gp_status estimate_now(struct gp_body *b, struct gp_err *err)
 	return with_list(b, estimate_with, err);
 }
 
-static enum gp_status estimate(struct gp_body *b, struct gp_err *err)
-{
-	b->plan_need = b->need = (struct gp_body_need){0};
-	return gp_body_estimate_ranks(b, estimate_now, err);
-}
-
 static void run_estimate(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
 	task->status = gp_body_check_stop(b, &task->err);
 	if (task->status == GP_OK)
-		task->status = estimate(b, &task->err);
+		task->status = gp_body_estimate_ranks(b, estimate_now, &task->err);
 }
 
 enum gp_status gp_body_check_plan(struct gp_body *b, struct gp_err *err)
@@ -282,12 +276,19 @@ static void submit_estimate(struct gp_body *b)
 	gp_worker_submit(&b->build_lane, &b->build, 0);
 }
 
+static void begin_estimates(struct gp_body *b)
+{
+	b->plan_need = b->need = (struct gp_body_need){0};
+	b->estimated_step = b->step;
+	submit_estimate(b);
+}
+
 /* Before anything is set aside for a run that cannot go on from there. */
 static void restore_checked(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
 	if (gp_body_task_ok(b, task))
-		submit_estimate(b);
+		begin_estimates(b);
 }
 
 static void enter_site(struct gp_body *b, const struct gp_body_site *at)
@@ -305,7 +306,7 @@ static void move_to(struct gp_body *b, const struct gp_body_site *at)
 	gp_lane_deinit(&b->compute);
 	gp_share_move(&b->share, at->compute);
 	enter_site(b, at);
-	submit_estimate(b);
+	begin_estimates(b);
 }
 
 static void estimate_done(struct gp_task *task)
@@ -315,6 +316,10 @@ static void estimate_done(struct gp_task *task)
 	struct gp_err err;
 	if (!gp_body_task_ok(b, task))
 		return;
+	if (gp_body_next_ranks(b)) {
+		submit_estimate(b);
+		return;
+	}
 	enum gp_status status = b->cbs.estimated(b->arg, &b->need, &at, &err);
 	if (status == GP_OK && at.dev != b->dev) {
 		move_to(b, &at);
@@ -364,7 +369,7 @@ enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_w
 	if (spec->restore_step > 0)
 		gp_body_check_restore(b, restore_checked);
 	else
-		submit_estimate(b);
+		begin_estimates(b);
 	*out = b;
 	return GP_OK;
 }

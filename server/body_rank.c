@@ -40,20 +40,23 @@ enum gp_status gp_body_estimate_ranks(struct gp_body *b,
 				      enum gp_status (*estimate)(struct gp_body *b, struct gp_err *err),
 				      struct gp_err *err)
 {
-	const struct gp_decays *d = &b->spec.session.decays;
-	struct gp_graph *const now = b->graph;
-	enum gp_status status = estimate(b, err);
-	for (uint64_t step = gp_decays_next_change(d, b->step); status == GP_OK && step > 0;
-	     step = gp_decays_next_change(d, step)) {
-		struct gp_graph *later;
-		GP_TRY(gp_body_check_stop(b, err));
-		GP_TRY(gp_decays_graph(d, b->spec.graph, step, &later, err));
-		b->graph = later;
-		status = estimate(b, err);
-		b->graph = now;
-		gp_graph_free(later);
-	}
+	struct gp_graph *const now = b->graph, *later;
+	if (b->estimated_step == b->step)
+		return estimate(b, err);
+	GP_TRY(gp_decays_graph(&b->spec.session.decays, b->spec.graph, b->estimated_step, &later, err));
+	b->graph = later;
+	const enum gp_status status = estimate(b, err);
+	b->graph = now;
+	gp_graph_free(later);
 	return status;
+}
+
+bool gp_body_next_ranks(struct gp_body *b)
+{
+	const uint64_t next = gp_decays_next_change(&b->spec.session.decays, b->estimated_step);
+	if (next > 0)
+		b->estimated_step = next;
+	return next > 0;
 }
 
 enum gp_status gp_body_check_ranks(const struct gp_body *b, uint64_t step, const uint32_t *rank, size_t count,
