@@ -104,7 +104,7 @@ enum gp_codec_lengths gp_codec_spec_lengths(const struct gp_codec_spec *spec);
 /*
  * Passes, and gp_codec_bound, are from here on as those of an instance for that shape, whose dimensions, or elements, are no
  * more than those it was opened for; 0 included. What a start was remembered of for another shape is not used. On the host
- * only, and only shapes that gp_codec_spec_lengths allows.
+ * only, and only shapes that gp_codec_spec_lengths allows and gp_codec_bound_for takes.
  */
 void gp_codec_resize(struct gp_codec *c, const struct gp_shape *shape);
 
