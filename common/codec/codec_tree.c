@@ -326,10 +326,10 @@ static void resize_node(struct gp_codec_node *node, const struct gp_shape *shape
 	for (int i = 0; i < node->parts; i++)
 		resize_node(node->part[i], &parts.shape[i]);
 	node->bound = bound_of(node);
-	if (node->ops->kind == GP_CODEC_QUANTIZER)
-		node->ops->resize(node->state, node->value, node->n);
-	else
+	if (node->ops->reshape)
 		node->ops->reshape(node->state, node->value, shape);
+	else
+		node->ops->resize(node->state, node->value, node->n);
 }
 
 void gp_codec_tree_resize(struct gp_codec_tree *t, const struct gp_shape *shape)

@@ -97,6 +97,8 @@ static int try_all(enum gp_codec_lengths lengths, const struct gp_shape *shape, 
 	codec_specs_add(&list, "topk:ratio=0.2+uniform:bits=4+zstd");
 	codec_specs_add(&list, "poweriter:rank=16");
 	codec_specs_add(&list, "downsample:factor=3+poweriter:rank=2+fp16");
+	/* of fewer positions the rank is less, and so the last dimension of the factors */
+	codec_specs_add(&list, "poweriter:rank=16+block:dim=channel,clip=mse");
 	for (int i = 0; i < list.count; i++) {
 		struct gp_codec_spec spec;
 		OK(gp_codec_spec_parse(list.text[i], &spec, &err));

@@ -21,7 +21,8 @@ struct block {
 	uint64_t seed;
 	struct gp_block_form form;
 	size_t tile;     /* elements coded at a time: whole blocks, and whole bytes of codes */
-	size_t channels; /* dim=channel: of the tensor; else 0 */
+	size_t channels; /* dim=channel: of the tensor that comes; else 0 */
+	size_t most;     /* of the one that it was opened for */
 	struct gp_block_channels channel;
 	float *floats; /* the arrays of `channel` */
 	double *least_error;
@@ -78,16 +79,16 @@ static uint64_t bound(const double *value, uint64_t n)
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
 
-static size_t channels_of(const double *value, const struct gp_codec_setup *setup)
+static size_t channels_of(const double *value, const struct gp_shape *shape)
 {
-	const int last = setup->shape.ndim - 1;
-	return value[DIM] > 0 && last > 0 ? (size_t)setup->shape.dim[last] : 0;
+	const int last = shape->ndim - 1;
+	return value[DIM] > 0 && last > 0 ? (size_t)shape->dim[last] : 0;
 }
 
 static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	const uint64_t each = 7 * sizeof(float) + 2 * sizeof(double) + sizeof(uint16_t);
-	return gp_codec_work_add(sizeof(struct block), gp_codec_work_times(channels_of(value, setup), each));
+	return gp_codec_work_add(sizeof(struct block), gp_codec_work_times(channels_of(value, &setup->shape), each));
 }
 
 static void close_block(void *state)
@@ -101,16 +102,10 @@ static void close_block(void *state)
 	gp_free(b);
 }
 
-static enum gp_status open_channels(struct block *b, struct gp_err *err)
+/* The arrays of so many channels. */
+static void place_channels(struct block *b, size_t n)
 {
-	void *p;
-	const size_t n = b->channels;
-	GP_TRY(gp_alloc_array(&p, 7 * n, sizeof *b->floats, err));
-	b->floats = p;
-	GP_TRY(gp_alloc_array(&p, 2 * n, sizeof *b->least_error, err));
-	b->least_error = p;
-	GP_TRY(gp_alloc_array(&p, n, sizeof *b->chosen, err));
-	b->chosen = p;
+	b->channels = n;
 	b->channel = (struct gp_block_channels){.count = n,
 						.least = b->floats,
 						.most = b->floats + n,
@@ -120,6 +115,19 @@ static enum gp_status open_channels(struct block *b, struct gp_err *err)
 						.high = b->floats + 5 * n,
 						.zero = b->floats + 6 * n,
 						.error = b->least_error + n};
+}
+
+static enum gp_status open_channels(struct block *b, struct gp_err *err)
+{
+	void *p;
+	const size_t n = b->most;
+	GP_TRY(gp_alloc_array(&p, 7 * n, sizeof *b->floats, err));
+	b->floats = p;
+	GP_TRY(gp_alloc_array(&p, 2 * n, sizeof *b->least_error, err));
+	b->least_error = p;
+	GP_TRY(gp_alloc_array(&p, n, sizeof *b->chosen, err));
+	b->chosen = p;
+	place_channels(b, n);
 	return GP_OK;
 }
 
@@ -147,11 +155,11 @@ static enum gp_status open_block(const double *value, const struct gp_codec_setu
 					 .unit = 1,
 					 .by_unit = 1};
 	b->tile = tile_of(b->form.size);
-	b->channels = channels_of(value, setup);
+	b->most = channels_of(value, &setup->shape);
 	b->loops = gp_block_loops_choose();
 	b->packing = gp_codec_loops_choose();
 	b->draw = gp_draw_words_choose();
-	const enum gp_status status = b->channels ? open_channels(b, err) : GP_OK;
+	const enum gp_status status = b->most ? open_channels(b, err) : GP_OK;
 	if (status != GP_OK) {
 		close_block(b);
 		return status;
@@ -160,10 +168,15 @@ static enum gp_status open_block(const double *value, const struct gp_codec_setu
 	return GP_OK;
 }
 
-static void resize(void *state, const double *value, uint64_t n)
+/* Rows one after another have the channels of the whole tensor. */
+static void reshape(void *state, const double *value, const struct gp_shape *shape)
 {
-	(void)value;
-	((struct block *)state)->n = n;
+	struct block *b = state;
+	const size_t channels = channels_of(value, shape);
+	b->n = gp_shape_elements(shape);
+	gp_require(channels <= b->most);
+	if (b->most)
+		place_channels(b, channels ? channels : b->most);
 }
 
 /* --- encode ----------------------------------------------------------------------------------------------------- */
@@ -544,7 +557,7 @@ const struct gp_codec_ops gp_codec_block = {
 		 .max = 1,
 		 .words = "nearest|stochastic",
 		 .help = "stochastic: up or down at random, so that the mean error is 0"}},
-	.resize = resize,
+	.reshape = reshape,
 	.codes = codes,
 	.bound = bound,
 	.bytes = state_bytes,
