@@ -361,8 +361,8 @@ static enum gp_status check_ranks(const struct gp_client_session *s, const Gpspl
 	const struct gp_decay_ranks *r = &s->last_commit.ranks;
 	if (m->n_rank != (size_t)r->count ||
 	    (r->count > 0 && memcmp(m->rank, r->rank, m->n_rank * sizeof *m->rank) != 0))
-		GP_FAIL(err, GP_PROTO, "server %s does not have the ranks that commit of step %llu has named",
-			s->open->server, (unsigned long long)m->step);
+		GP_FAIL(err, GP_PROTO, "server %s has other ranks than the commit of step %llu named", s->open->server,
+			(unsigned long long)m->step);
 	return GP_OK;
 }
 
@@ -402,7 +402,7 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 	if (!m->calibrates && o->spec->calibrates)
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to take statistics anew (--recalibrate)", o->server);
 	if (!m->decays && o->spec->decays.count > 0)
-		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to change ranks (--insert decay)", o->server);
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old for decaying ranks (--insert decay)", o->server);
 	s->takes_lengths = m->lengths && o->spec->lengths;
 	if (o->spec->lengths && !m->lengths)
 		gp_log(session, GP_LOG_WARN,

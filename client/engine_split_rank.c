@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Split training whose ranks become smaller (common/graph/decay.h): head, tail and what crosses, made anew between two
- * steps. PROTOCOL.md section 5.3. The ranks depend on the number of steps alone, so that an end which goes back to a
- * checkpoint knows them, too. Test: tests/unit/test_decay_engine.c, tests/e2e/decay.sh
+ * Split training with decaying ranks (common/graph/decay.h): replaces the plans of head and tail, and the flows, between two
+ * steps. PROTOCOL.md section 5.3. The ranks depend on the number of steps alone, so an end that goes back to a checkpoint
+ * knows them, too. Test: tests/unit/test_decay_engine.c, tests/e2e/decay.sh
  */
 #include "client/engine_split.h"
 

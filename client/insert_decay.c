@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Insertions whose rank becomes smaller. See insert_decay.h. Test: tests/unit/test_insert_decay.c
+ * Decaying insertions. See insert_decay.h. Test: tests/unit/test_insert_decay.c
  */
 #include "client/insert_decay.h"
 

@@ -494,7 +494,7 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 {
 	struct gp_transfer *t;
 	if (b->changing)
-		GP_FAIL(err, GP_PROTO, "%s before committed of a step that changes ranks",
+		GP_FAIL(err, GP_PROTO, "%s came before COMMITTED of a step that changes ranks",
 			gp_frame_type_name(head->type));
 	if (head->type == GP_FRAME_PARAM_UP)
 		return gp_body_param_begin(b, head, out, err);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A body whose ranks become smaller (common/graph/decay.h): between the update of a step that changes them and its
- * COMMITTED, plan and flows make room for smaller ones, on the thread that makes plans. PROTOCOL.md section 5.3. All memory
- * for it was asked for at OPEN. Test: tests/unit/test_decay_engine.c, tests/unit/test_decay_server.c
+ * A body with decaying ranks (common/graph/decay.h): between the update of a step that changes a rank and its COMMITTED, the
+ * thread that makes plans replaces the plan and the flows by smaller ones. PROTOCOL.md section 5.3. All memory for it was
+ * reserved at OPEN. Test: tests/unit/test_decay_engine.c, tests/unit/test_decay_server.c
  */
 #include "server/body_impl.h"
 
@@ -67,7 +67,8 @@ enum gp_status gp_body_check_ranks(const struct gp_body *b, uint64_t step, const
 	for (size_t i = 0; same && i < count; i++)
 		same = rank[i] == want.rank[i];
 	if (!same)
-		GP_FAIL(err, GP_PROTO, "commit of step %llu names other ranks than OPEN's decays give (%d of them)",
+		GP_FAIL(err, GP_PROTO,
+			"commit of step %llu names other ranks than the schedules of OPEN give (%d of them)",
 			(unsigned long long)step, want.count);
 	return GP_OK;
 }

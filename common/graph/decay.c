@@ -145,7 +145,8 @@ static enum gp_status check_copy(const struct gp_graph *g, const struct gp_graph
 				want.dim[1] = c->rank[k];
 		}
 		if (!gp_shape_equal(&want, &copy->param[i].shape))
-			GP_FAIL(err, GP_INVALID, "with other ranks parameter %s has another shape than it may have",
+			GP_FAIL(err, GP_INVALID,
+				"with the ranks to come parameter %s would have a shape that is not possible",
 				g->param[i].name);
 	}
 	return GP_OK;
@@ -199,7 +200,7 @@ static enum gp_status check_node(const struct gp_graph *g, const char *name, str
 {
 	const struct gp_node *n = find_node(g, name);
 	if (n && (n->op != GP_OP_LINEAR || n->params != 1))
-		GP_FAIL(err, GP_INVALID, "a rank can decay of a linear layer without bias alone; %s is none", name);
+		GP_FAIL(err, GP_INVALID, "decay: %s is no linear layer without bias", name);
 	return GP_OK;
 }
 
@@ -207,8 +208,8 @@ static enum gp_status check_ranks(const struct gp_graph *g, const struct gp_deca
 {
 	const int64_t start = rank_in(g, d), last = gp_decay_rank(d, start, (uint64_t)d->every * d->times);
 	if (last < 1)
-		GP_FAIL(err, GP_INVALID, "decay of %s: %u changes of rank by %g leave nothing of %lld", d->encoder,
-			d->times, d->rate, (long long)start);
+		GP_FAIL(err, GP_INVALID, "decay of %s: a rank of %lld would be 0 after %u changes with rate %g",
+			d->encoder, (long long)start, d->times, d->rate);
 	return GP_OK;
 }
 
@@ -225,7 +226,7 @@ static enum gp_status check_one(const struct gp_graph *g, const struct gp_decay 
 	return check_ranks(g, d, err);
 }
 
-/* With two pairs of one node it would be open whose rank it has. */
+/* Two pairs must not share a node, which can have only one rank. */
 static enum gp_status check_apart(const struct gp_decays *d, struct gp_err *err)
 {
 	uint64_t changes = 0;
@@ -234,11 +235,12 @@ static enum gp_status check_apart(const struct gp_decays *d, struct gp_err *err)
 		for (int k = 0; k < i; k++)
 			if (strcmp(d->decay[i].encoder, d->decay[k].encoder) == 0 ||
 			    strcmp(d->decay[i].decoder, d->decay[k].decoder) == 0)
-				GP_FAIL(err, GP_INVALID, "decay: two of them are about %s and %s", d->decay[i].encoder,
-					d->decay[i].decoder);
+				GP_FAIL(err, GP_INVALID, "decay: two entries name the node %s or %s",
+					d->decay[i].encoder, d->decay[i].decoder);
 	}
 	if (changes > GP_DECAY_CHANGES_MAX)
-		GP_FAIL(err, GP_INVALID, "decay: %llu changes of rank; at most %d are possible together",
+		GP_FAIL(err, GP_INVALID,
+			"decay: all schedules together change ranks %llu times; at most %d are possible",
 			(unsigned long long)changes, GP_DECAY_CHANGES_MAX);
 	return GP_OK;
 }

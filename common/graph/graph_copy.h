@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A copy of a graph in which some shapes differ: the same nodes, values, blocks, parameters' names and outputs, with
- * attributes and types of inputs that the caller changes on the way. Everything else follows from the ops (op.h), so
- * that a change which cannot be is an error and not another graph.
+ * A copy of a graph in which some shapes differ: it has the same nodes, values, blocks, names of parameters and outputs; the
+ * caller may change attributes of nodes and types of inputs. All other shapes follow from the ops (op.h), so an impossible
+ * change is an error.
  *
  * Threads: any; pure functions. Test: tests/unit/test_decay.c
  */
@@ -18,13 +18,13 @@ struct gp_graph_edit {
 	void *arg;
 };
 
-/* GP_INVALID: with these shapes the graph is none. */
+/* GP_INVALID: with these shapes the graph is not valid. */
 enum gp_status gp_graph_copy(const struct gp_graph *g, const struct gp_graph_edit *edit, struct gp_graph **out,
 			     struct gp_err *err);
-/* The last node of `to` is a copy of `from` in g: copies, too, how its parameters start, and which of them are trained, which
- * may differ from what the op says. */
+/* The last node of `to` is a copy of `from` in g: copies how its parameters start and which of them are trained, too, since
+ * both may differ from what the op says. */
 void gp_graph_copy_params(struct gp_graph *to, const struct gp_graph *g, const struct gp_node *from);
-/* `to` has a copy of every node of `from`, under the same names: what is tied there is tied here (gp_graph_tie). */
+/* `to` has a copy of every node of `from`, under the same names: ties the weights that are tied in `from` (gp_graph_tie). */
 void gp_graph_copy_tie(struct gp_graph *to, const struct gp_graph *from);
 
 #endif

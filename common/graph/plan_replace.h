@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between two steps, a plan makes room for one of another graph that has the same parameters, of which matrices may be
- * smaller: the ranks of decaying insertions (decay.h). The new plan goes on with what the old one had: values, running
- * statistics, what the optimizer remembers, and the number of updates. For a while the host holds a copy of all that
- * (gp_replace_bytes); the two plans are never there together.
+ * Between two steps, replaces a plan by one of another graph that has the same parameters, some of which may be smaller
+ * matrices: the ranks of decaying insertions (decay.h). The new plan goes on with what the old one had: values, running
+ * statistics, the optimizer's state, and the number of updates. The two plans never exist at the same time; in between the
+ * host holds a copy of all that (gp_plan_replace_bytes).
  *
  * Threads: as for the plan. Test: tests/unit/test_decay.c
  */
@@ -13,15 +13,15 @@
 #include "common/graph/device.h"
 
 /*
- * Makes *plan one of `spec`, whose params_given is presumed. On failure *plan is NULL, or the old one where nothing has
- * changed.
+ * Replaces *plan by a plan of `spec`, which is taken as if it had params_given. On failure *plan is NULL, or the old plan,
+ * unchanged.
  */
 enum gp_status gp_plan_replace(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **plan,
 			       struct gp_err *err);
-/* The same, but that the new plan begins with what plan_new gives it, 0 updates old. */
+/* The same, but the new plan is as plan_new makes it, with 0 updates. */
 enum gp_status gp_plan_renew(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **plan,
 			     struct gp_err *err);
-/* Most bytes that gp_plan_replace takes beside the plans, where the old one is of this graph. */
+/* How many bytes gp_plan_replace needs at most beside the plans, where the old one is of this graph. */
 uint64_t gp_plan_replace_bytes(const struct gp_graph *g);
 
 #endif

@@ -485,7 +485,8 @@ enum gp_status gp_flow_reopen(struct gp_flow *f, const struct gp_flow_spec *spec
 	GP_TRY(gp_codec_open(spec->codec, shape, &options, &f->codec, err));
 	const size_t cap = cap_of(f);
 	if (cap > f->slot[0].frame.cap)
-		GP_FAIL(err, GP_INVALID, "a smaller %s would need frames of %zu bytes, more than the %zu there are",
+		GP_FAIL(err, GP_INVALID,
+			"a smaller %s would need frames of %zu bytes, more than the %zu that were allocated",
 			gp_direction_info[f->direction].name, cap, f->slot[0].frame.cap);
 	set_shape(f, spec);
 	for (int i = 0; i < f->slots; i++) {

@@ -1,9 +1,9 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Ranks that become smaller in the course of a training (--insert decay), on texts, at both cuts: a split run equals a local
-# one to the last bit, also over a link that is cut and with processes that are killed; less crosses behind every change;
-# what --save and checkpoints have is loaded with the rank that it had.
+# Decaying ranks (--insert decay), on texts, at both cuts: a split run equals a local one to the last bit, also over a link
+# that is cut and with processes that are killed; fewer bytes cross after every change; the weights of --save and of
+# checkpoints are loaded with the rank that they had.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -120,7 +120,7 @@ refused() { # INSERT WORDS
 	equal "$1: status" $status 2
 	grep -q -- "$2" "$work/out" || fail "$1: $(cat "$work/out")"
 }
-refused decay:rate=0.5,every=2,times=9,dim=feature 'leave nothing of 32'
+refused decay:rate=0.5,every=2,times=9,dim=feature 'a rank of 32 would be 0'
 refused decay:rate=0.5,every=2,times=65,dim=feature 'times'
 refused decay:rate=1.5,every=2,times=3,dim=feature 'rate'
 stop_server

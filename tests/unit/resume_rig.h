@@ -121,7 +121,7 @@ struct config {
 	bool wide;       /* two tensors cross each cut */
 	bool calibrates; /* running statistics are taken anew */
 	bool frozen;     /* the head: chunks of the next step go ahead, where no codec up remembers */
-	bool decays;     /* another model, whose ranks become smaller */
+	bool decays;     /* another model, with decaying ranks */
 };
 
 #define RAW                                                                                                            \

@@ -103,13 +103,13 @@ static void schedules_that_cannot_be_are_refused(void **state)
 	refuse(d, "times is 65");
 	d = decays;
 	d.decay[0].times = 30;
-	refuse(d, "leave nothing of 12");
+	refuse(d, "a rank of 12 would be 0");
 	d = decays;
 	d.decay[0].l1 = -1.0f;
 	refuse(d, "l1 is -1");
 	d = decays;
 	strcpy(d.decay[0].encoder, "relu");
-	refuse(d, "relu is none");
+	refuse(d, "relu is no linear layer");
 	d = decays;
 	strcpy(d.decay[0].encoder, "a");
 	strcpy(d.decay[0].decoder, "b");
@@ -119,11 +119,11 @@ static void schedules_that_cannot_be_are_refused(void **state)
 	refuse(d, "does not come from an input");
 	d = decays;
 	strcpy(d.decay[0].decoder, "b"); /* the decoder is there all the same, and would change with the encoder */
-	refuse(d, "parameter decoder.weight has another shape");
+	refuse(d, "parameter decoder.weight would have a shape");
 	d = decays;
 	d.count = 2;
 	d.decay[1] = d.decay[0];
-	refuse(d, "two of them");
+	refuse(d, "two entries");
 	d.count = GP_DECAYS_MAX + 1;
 	refuse(d, "at most");
 }

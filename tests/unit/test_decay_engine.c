@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that become smaller in the course of a training (PROTOCOL.md section 5.3), with a real engine and a real server: a
+ * Decaying ranks (PROTOCOL.md section 5.3), with a real engine and a real server: a
  * split run equals a local one bit for bit, less crosses behind every change, a link may break anywhere, and both ends go
  * on from checkpoints of any rank. The changes are at steps 1, 2, 3 and 4.
  */

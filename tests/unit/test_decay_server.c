@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Ranks that become smaller (PROTOCOL.md section 5.3), from a client that says what it likes to a real server: which
+ * Decaying ranks (PROTOCOL.md section 5.3), from a client that says what it likes to a real server: which
  * schedules OPEN may have, which ranks COMMIT has to name, and what may come behind it.
  */
 #include <math.h>
@@ -96,12 +96,12 @@ static void schedules_that_cannot_be_are_refused_with_the_reason(void **state)
 		{spoil_every, "every is 0"},
 		{spoil_every_most, "every is 4294967295"},
 		{spoil_times, "times is 4294967295"},
-		{spoil_sum, "65 changes of rank; at most 64"},
-		{spoil_end, "leave nothing of 12"},
+		{spoil_sum, "change ranks 65 times; at most 64"},
+		{spoil_end, "a rank of 12 would be 0"},
 		{spoil_l1, "l1 is -1"},
 		{spoil_name, "neither a node 'up.encoder' nor a node 'nobody'"},
-		{spoil_node, "relu is none"},
-		{spoil_twice, "two of them"},
+		{spoil_node, "relu is no linear layer"},
+		{spoil_twice, "two entries"},
 		{spoil_both, "neither"},
 		{spoil_inner, "does not come from an input"},
 		{spoil_count, "9 decays; at most 8"},
