@@ -16,12 +16,12 @@ enum gp_status gp_tie_find(const struct gp_graph *g, struct gp_plan *first, stru
 		t.index[i] = gp_graph_find_param(t.plan[i]->spec.graph, name[i]);
 		if (t.index[i] < 0)
 			GP_FAIL(err, GP_INVALID,
-				"%s and %s are one weight, which has to be on this side: the cut leaves one of them to "
-				"the "
-				"server; choose one behind the first block and before the last, as 1:-1",
+				"%s and %s share their values (tied weights) and have to stay here, but this cut "
+				"leaves one of them to the server: cut behind the first block and before the last, "
+				"as 1:-1",
 				name[0], name[1]);
 		if (!t.plan[i]->ops->tie_grads || !t.plan[i]->ops->tie_values)
-			GP_FAIL(err, GP_DEVICE, "the device %s cannot train %s and %s as one weight",
+			GP_FAIL(err, GP_DEVICE, "the device %s cannot train tied weights, as %s and %s are",
 				t.plan[i]->ops->name, name[0], name[1]);
 	}
 	*out = t;

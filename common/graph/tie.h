@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two parameters of a model that are one (gp_graph_tie), in the plan or the two
- * plans that have them: a local run has both in one, a split one the first in the
- * head and the second in the tail. The follower gets the values of the one that
- * leads when training begins and after every update; before the update its
- * gradient is added to that of the other. So both stay equal to the last bit, and
- * the norm of the gradients, weight decay and the optimizer know of one alone.
+ * Tied weights: two parameters of a model that share their values (gp_graph_tie), such
+ * as a word embedding and the output layer. A local run has both in one plan; a split
+ * run has the first, the leader, in the head and the second, the follower, in the tail.
+ * The follower gets the leader's values when training begins and after every update;
+ * before the update its gradient is added to the leader's. So both stay equal to the
+ * last bit, and the norm of the gradients, weight decay and the optimizer count one
+ * parameter.
  *
- * Where a graph has no such pair, or it is frozen, calls do nothing.
+ * Where a graph has no tied weights, or they are frozen, the calls do nothing.
  *
  * Threads: that of the plans. Test: tests/unit/test_tie.c
  */
@@ -17,22 +18,23 @@
 #include "common/graph/device.h"
 
 struct gp_tie {
-	struct gp_plan *plan[2]; /* of the one that leads, and of the follower; NULL: there is no pair */
+	struct gp_plan *plan[2]; /* of the leader and of the follower; NULL: there are no tied weights */
 	int index[2];
-	bool gathered; /* the gradient is the sum, since the last update */
+	bool gathered; /* the leader's gradient has been added up since the last update */
 };
 
 /*
- * `g` is the whole graph; `first` and `last` may be one plan. GP_INVALID where they do not have the pair, as with a cut that
- * leaves one of them to the server; GP_DEVICE where the device cannot.
+ * `g` is the whole graph; `first` and `last` may be one plan. GP_INVALID where the plans do not have both parameters, as with a
+ * cut that leaves one of them to the server; GP_DEVICE where the device cannot train tied weights.
  */
 enum gp_status gp_tie_find(const struct gp_graph *g, struct gp_plan *first, struct gp_plan *last, struct gp_tie *out,
 			   struct gp_err *err);
-/* The follower gets the values of the other: after parameters were set. */
+/* Copies the leader's values to the follower: after parameters were set. */
 enum gp_status gp_tie_values(const struct gp_tie *t, struct gp_err *err);
-/* Behind the last chunk of a step, before the norm of the gradients or the update: once, however often it is called. */
+/* Adds the follower's gradient to the leader's, after the last chunk of a step and before the norm of the gradients or the
+ * update. Further calls in the same step do nothing. */
 enum gp_status gp_tie_gradients(struct gp_tie *t, struct gp_err *err);
-/* Behind the update, which has been waited for. */
+/* Copies the new values to the follower, after the update is done. */
 enum gp_status gp_tie_updated(struct gp_tie *t, struct gp_err *err);
 /* The step was taken back: there are no gradients. */
 static inline void gp_tie_undo(struct gp_tie *t)

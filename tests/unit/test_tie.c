@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two parameters that are one (common/graph/tie.h): a table of words at the
+ * Tied weights (common/graph/tie.h): a word embedding at the
  * beginning of a model and the matrix at its end, in one plan and in two.
  */
 #include <math.h>
@@ -288,7 +288,7 @@ static void a_plan_without_the_other_one_is_refused(void **state)
 	struct bed b = make_bed(true, &sgd);
 	struct gp_tie t;
 	assert_int_equal(gp_tie_find(b.whole, b.plan[0], b.plan[1], &t, &err), GP_INVALID);
-	assert_non_null(strstr(err.text, "table.weight and scores.weight are one weight"));
+	assert_non_null(strstr(err.text, "table.weight and scores.weight share their values (tied weights)"));
 	drop_bed(&b);
 	struct gp_graph *g = make_graph(false);
 	OK(gp_tie_find(g, NULL, NULL, &t, &err)); /* there is no pair: nothing is done */

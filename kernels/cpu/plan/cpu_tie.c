@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two parameters that are one (device.h: tie_grads, tie_values): one addition of
+ * Tied weights (device.h: tie_grads, tie_values): one addition of
  * their gradients, and one copy of their values. Test: tests/unit/test_tie.c
  */
 #include <omp.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Two parameters that are one (device.h: tie_grads, tie_values), on the GPU. The
+ * Tied weights (device.h: tie_grads, tie_values) on the GPU. The
  * optimizer walks over all trained parameters at once, the follower too, whose
  * values are then replaced. Test: tests/unit/test_tie.c
  */
