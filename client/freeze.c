@@ -6,7 +6,7 @@
 
 #include <fnmatch.h>
 
-#include "common/base/mem.h"
+#include "client/param_pattern.h"
 #include "common/base/text.h"
 
 static bool freeze_part(struct gp_graph *g, const struct gp_cut *cut, const char *name)
@@ -33,24 +33,15 @@ static bool fits_statistics(const struct gp_graph *g, const char *pattern)
 static enum gp_status fits_nothing(const struct gp_graph *g, const char *pattern, struct gp_err *err)
 {
 	char shown[GP_SHOWN];
-	void *mem;
 	if (fits_statistics(g, pattern))
 		GP_FAIL(err, GP_USAGE,
 			"--freeze: '%s' names nothing but running statistics of batch norms, which stay as they are "
-			"only "
-			"where the weight and bias beside them are frozen: name those",
+			"only if the weight and bias beside them are frozen: name those",
 			gp_text_shown(gp_text_of(pattern), shown));
-	GP_TRY(gp_alloc_array(&mem, (size_t)g->params + 1, sizeof(const char *), err));
-	const char **names = mem;
-	for (int i = 0; i < g->params; i++)
-		names[i] = g->param[i].name;
-	const char *near = gp_nearest_name(pattern, names, g->params);
-	gp_err_set(err, GP_USAGE, 0, __FILE__, __LINE__,
-		   "--freeze: no parameter of %s is named '%s'%s%s; names may have wildcards ('features.*'), and head, "
-		   "body and tail stand for all of that part",
-		   g->name, gp_text_shown(gp_text_of(pattern), shown), near ? "; did you mean " : "", near ? near : "");
-	gp_free(mem);
-	return err->code;
+	return gp_param_pattern_refuse(g, "freeze", pattern,
+				       "names may have wildcards ('features.*'), and head, body and tail stand for all "
+				       "of that part",
+				       err);
 }
 
 static int count_frozen(const struct gp_graph *g)
@@ -75,8 +66,9 @@ enum gp_status gp_freeze(struct gp_graph *g, const struct gp_cut *cut, const cha
 			return fits_nothing(g, pattern, err);
 	}
 	if (gp_graph_is_tied(g) && g->param[g->tied[0]].trained != g->param[g->tied[1]].trained)
-		GP_FAIL(err, GP_USAGE, "--freeze %.200s names one of %s and %s, which are one weight: name both", list,
-			g->param[g->tied[0]].name, g->param[g->tied[1]].name);
+		GP_FAIL(err, GP_USAGE,
+			"--freeze %.200s names one of %s and %s, which share their values (tied weights): name both",
+			list, g->param[g->tied[0]].name, g->param[g->tied[1]].name);
 	if (g->trained_elements == 0)
 		GP_FAIL(err, GP_USAGE, "--freeze %.200s leaves no parameter of %s to train", list, g->name);
 	*frozen = count_frozen(g);

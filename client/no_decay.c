@@ -6,24 +6,8 @@
 
 #include <fnmatch.h>
 
-#include "common/base/mem.h"
+#include "client/param_pattern.h"
 #include "common/base/text.h"
-
-static enum gp_status fits_nothing(const struct gp_graph *g, const char *pattern, struct gp_err *err)
-{
-	char shown[GP_SHOWN];
-	void *mem;
-	GP_TRY(gp_alloc_array(&mem, (size_t)g->params + 1, sizeof(const char *), err));
-	const char **names = mem;
-	for (int i = 0; i < g->params; i++)
-		names[i] = g->param[i].name;
-	const char *near = gp_nearest_name(pattern, names, g->params);
-	gp_err_set(err, GP_USAGE, 0, __FILE__, __LINE__,
-		   "--no-decay: no parameter of %s is named '%s'%s%s; names may have wildcards ('*.bias')", g->name,
-		   gp_text_shown(gp_text_of(pattern), shown), near ? "; did you mean " : "", near ? near : "");
-	gp_free(mem);
-	return err->code;
-}
 
 /* How many parameters the pattern fits. Frozen ones and running statistics have no decay anyway. */
 static int take_decay(struct gp_graph *g, const char *pattern)
@@ -55,7 +39,8 @@ enum gp_status gp_no_decay(struct gp_graph *g, const char *list, int *without, s
 			GP_FAIL(err, GP_USAGE, "--no-decay: a pattern has %zu characters; it must have 1 to %d",
 				piece.len, GP_NAME_MAX - 1);
 		if (take_decay(g, pattern) == 0)
-			return fits_nothing(g, pattern, err);
+			return gp_param_pattern_refuse(g, "no-decay", pattern, "names may have wildcards ('*.bias')",
+						       err);
 	}
 	*without = count_without(g);
 	return GP_OK;
