@@ -41,9 +41,8 @@ static void print_link(const struct gp_account *part, double batches, FILE *to)
 		snprintf(unpadded, sizeof unpadded, "; %.2fx without padding",
 			 (double)(sum.tensor_bytes - sum.padding_bytes) / (double)sum.payload_bytes);
 	fprintf(to,
-		"per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller%s%s); on the wire %.2f MB up, %.2f "
-		"MB "
-		"down\n",
+		"per batch %.2f MB of tensors travelled as %.2f MB (%.2fx smaller%s%s); "
+		"on the wire %.2f MB up, %.2f MB down\n",
 		(double)sum.uncompressed_bytes / batches * 1e-6, (double)sum.payload_bytes / batches * 1e-6,
 		(double)sum.uncompressed_bytes / (double)sum.payload_bytes, inserted, unpadded,
 		(double)part->sent.wire_bytes / batches * 1e-6, (double)part->received.wire_bytes / batches * 1e-6);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What --insert, --insert-up and --insert-down say: which trainable layers are
- * put at a cut, as sets that are applied one after the other. Each set has a part
- * on the sender (encoder) and its mirror on the receiver (decoder). Not here:
- * what becomes of it in a graph (insert.h).
+ * The text of --insert, --insert-up and --insert-down: which trainable layers are
+ * put at a cut, as sets that are applied one after the other. Each set has an
+ * encoder on the sender and its mirror, the decoder, on the receiver. Not here:
+ * the layers in a graph (insert.h).
  *
  *     spec   := "none" | PRESET | set *( "/" set )
  *     set    := conv:out=N,k=K,s=S[,p=P][,bn=1][,act=relu|relu6][,bias=0]
  *             | linear:rank=R,dim=feature|sequence[,start=random|identity|pca]
- *             | decay:rate=X,every=N,times=N,dim=feature|sequence[,l1=X]  (linear, from the identity on: common/graph/decay.h)
+ *             | decay:rate=X,every=N,times=N,dim=feature|sequence[,l1=X]      (linear; common/graph/decay.h)
  *     PRESET := origin-0 ... origin-7 | flop-2 | flop-3 | rate-070    (of MobileNetV2, both cuts)
  *
  * Threads: any; pure functions. Test: tests/unit/test_insert_spec.c
@@ -21,9 +21,8 @@
 #define GP_INSERT_SETS 4   /* in one spec */
 #define GP_INSERT_TEXT 512 /* of a spec, its end included */
 #define GP_INSERT_CHOICES                                                                                              \
-	"none, conv:out=N,k=K,s=S, linear:rank=R,dim=feature|sequence, decay:rate=X,every=N,times=N,dim=..., sets "    \
-	"with "                                                                                                        \
-	"/ between, or a preset (origin-0)"
+	"none, conv:out=N,k=K,s=S, linear:rank=R,dim=feature|sequence, decay:rate=X,every=N,times=N,dim=..., "         \
+	"several of these with / between, or a preset (origin-0)"
 
 enum gp_insert_end { GP_INSERT_UP, GP_INSERT_DOWN, GP_INSERT_ENDS };
 enum gp_insert_kind { GP_INSERT_CONV, GP_INSERT_LINEAR, GP_INSERT_DECAY };
@@ -42,8 +41,8 @@ struct gp_insert_set {
 	int rank;
 	enum gp_insert_dim dim;
 	enum gp_insert_start start;
-	/* decay, with `dim` of linear; settled: it has the rank behind so many steps for good, and gp_insert makes a linear of
-	 * it */
+	/* decay, with `dim` of linear; settled: its rank is that after `steps` steps and does not change any more, and
+	 * gp_insert makes a linear set of it */
 	double rate;
 	int every, times;
 	float l1;
@@ -62,7 +61,7 @@ extern const char *const gp_insert_end_name[GP_INSERT_ENDS]; /* "up", "down" */
 /* `flag` begins every error, without its dashes; a preset gives what it has for `end`. GP_USAGE. */
 enum gp_status gp_insert_spec_parse(const char *text, const char *flag, enum gp_insert_end end,
 				    struct gp_insert_spec *out, struct gp_err *err);
-/* With every key as it was settled, so that the text stands for the same whatever defaults become; "none". Returns text. */
+/* With every key written out, so that the text means the same if a default changes; "none". Returns text. */
 const char *gp_insert_spec_text(const struct gp_insert_spec *s, char text[GP_INSERT_TEXT]);
 /* Presets by index: name and the text for each end. False past the end. */
 bool gp_insert_preset(int index, const char **name, const char *spec[GP_INSERT_ENDS]);

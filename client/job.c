@@ -268,22 +268,20 @@ static enum gp_status check_words(const struct gp_job *j, const struct gp_datase
 	const struct gp_job_settings *s = j->set;
 	const bool words = gp_dataset_labels(d) > 0;
 	if (s->masked_words && !words)
-		GP_FAIL(err, GP_USAGE, "pretrain guesses masked words of plain text: --data text:FILE, not %.80s",
-			s->data);
+		GP_FAIL(err, GP_USAGE, "pretrain takes plain text, --data text:FILE, not %.80s", s->data);
 	if (words && s->purpose == GP_JOB_INFER)
 		GP_FAIL(err, GP_USAGE,
-			"infer shows classes and values; a masked language model has none ('gpclient eval' "
+			"infer prints classes and values; a masked language model has neither ('gpclient eval' "
 			"measures it)");
 	if (words && !gp_model_guesses_words(j->model))
 		GP_FAIL(err, GP_USAGE,
-			"--data %.80s has nothing but masked words to guess, which takes a language model: 'gpclient "
-			"pretrain', or "
-			"lm=1 of --model roberta and bert",
+			"--data %.80s is for masked language models: use 'gpclient pretrain', or a --model with lm=1 "
+			"(roberta, bert)",
 			s->data);
 	if (!words && gp_model_guesses_words(j->model))
 		GP_FAIL(err, GP_USAGE,
-			"--model %.80s guesses masked words (lm=1), which takes --data text:FILE, not %.80s", s->model,
-			s->data);
+			"--model %.80s is a masked language model (lm=1), which takes --data text:FILE, not %.80s",
+			s->model, s->data);
 	return GP_OK;
 }
 
@@ -358,8 +356,8 @@ static enum gp_status check_padding(const struct gp_job *j, struct gp_err *err)
 			const struct gp_insert_set *s = &j->insertion.end[e].spec.set[i];
 			if (s->kind != GP_INSERT_CONV && s->dim == GP_INSERT_SEQUENCE)
 				GP_FAIL(err, GP_USAGE,
-					"--%s: a layer with dim=sequence works on all positions of a text; it "
-					"needs --pad max",
+					"--%s: a layer with dim=sequence has a weight for each position, "
+					"padding included: it needs --pad max, not --pad drop",
 					j->insertion.end[e].flag);
 		}
 	return GP_OK;
@@ -370,9 +368,8 @@ static enum gp_status check_decays(const struct gp_job *j, struct gp_err *err)
 {
 	if (j->session.decays.count > 0 && gp_graph_is_tied(j->graph))
 		GP_FAIL(err, GP_USAGE,
-			"--insert decay: %s has two parameters that are one, which plans that are made anew would "
-			"lose; "
-			"linear with a rank does not change",
+			"--insert decay: %s has tied weights, and a plan that is replaced when a rank shrinks cannot "
+			"keep them tied; use linear, whose rank stays the same",
 			j->model);
 	if (gp_decays_check(&j->session.decays, j->graph, err) == GP_OK)
 		return GP_OK;

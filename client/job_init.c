@@ -29,7 +29,7 @@ static void take_model(struct gp_job *j, struct gp_job_settings *set)
 	j->model_of_file = true;
 }
 
-/* With masked words the model is one of a language, and need not be asked for. */
+/* Adds lm=1 to the --model of pretrain. */
 static enum gp_status ask_for_words(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
 	static const char *const encoders[] = {"roberta", "bert"};
@@ -41,7 +41,8 @@ static enum gp_status ask_for_words(struct gp_job *j, struct gp_job_settings *se
 	for (size_t i = 0; i < sizeof encoders / sizeof encoders[0]; i++)
 		is_encoder |= gp_text_is(spec.name, encoders[i]);
 	if (!is_encoder)
-		GP_FAIL(err, GP_USAGE, "--model %.80s cannot guess masked words; roberta and bert can", set->model);
+		GP_FAIL(err, GP_USAGE, "--model %.80s is no masked language model; roberta and bert can be one",
+			set->model);
 	if (strstr(set->model, ":lm=") || strstr(set->model, ",lm="))
 		return GP_OK;
 	if (snprintf(j->given, sizeof j->given, "%s%clm=1", set->model, strchr(set->model, ':') ? ',' : ':') >=
@@ -73,7 +74,7 @@ enum gp_status gp_job_read_init(struct gp_job *j, struct gp_job_settings *set, s
 	return ask_for_words(j, set, err);
 }
 
-/* What the file has and the model has not, and the other way round, where one of them guesses masked words. */
+/* The heads that the file and the model do not share, where one of them is a masked language model and the other is not. */
 static const char *other_head(const struct gp_job *j)
 {
 	const bool file = j->saved_words, own = gp_model_guesses_words(j->model);
@@ -87,8 +88,8 @@ static void tell_of_head(const struct gp_job *j, const struct gp_weights_report 
 	const bool words = gp_model_guesses_words(j->model);
 	fprintf(stderr, "%s: %d tensors loaded; its %s is left out\n", j->set->init, r->loaded,
 		words ? "classifier" : "head of a masked language model");
-	fprintf(stderr, "the %s begins anew, drawn from --seed\n",
-		words ? "head of a masked language model" : "classifier");
+	fprintf(stderr, "the %s starts from random weights, drawn from --seed\n",
+		words ? "head of the masked language model" : "classifier");
 }
 
 /* A file's text may name a model of any size; what it holds bounds what is made for it. */
@@ -142,9 +143,8 @@ static enum gp_status compare_models(const struct gp_job *j, struct gp_err *err)
 	gp_model_compare(saved, j->model, &d);
 	if (!d.decisive[0] && j->insertion_of_file && !same_blocks(saved, j->model))
 		GP_FAIL(err, GP_INVALID,
-			"%s has insertions at the cut %s of a model with other blocks than --model: leave --model out, "
-			"or "
-			"give both the same cuts=",
+			"%s has insertions at the cut %s of a model that is divided into other blocks than --model: "
+			"leave --model out, or give it the cuts= of the file's model",
 			j->set->init, j->saved.cut);
 	if (!d.decisive[0])
 		return GP_OK;
@@ -290,9 +290,8 @@ enum gp_status gp_job_check_cut(const struct gp_job *j, struct gp_err *err)
 	}
 	if (then.head != j->cut.head || then.tail != j->cut.tail)
 		GP_FAIL(err, GP_USAGE,
-			"%s has insertions at the cut %s, not %.40s: leave --cut out, or say --insert none, which "
-			"leaves "
-			"them out",
+			"%s has insertions at the cut %s, not %.40s: "
+			"leave --cut out, or load the model without them by --insert none",
 			j->set->init, j->saved.cut, j->set->cut);
 	return GP_OK;
 }
@@ -321,7 +320,8 @@ static bool graph_has(const struct gp_graph *g, const char *prefix)
 static void tell_fresh(const struct gp_job *j, const char *end, bool here)
 {
 	if (here)
-		fprintf(stderr, "%s has no weights of --insert-%s: they start fresh\n", j->set->init, end);
+		fprintf(stderr, "%s has no weights of --insert-%s: its layers start from new weights\n", j->set->init,
+			end);
 	else
 		fprintf(stderr, "%s has weights of --insert-%s, which are left out\n", j->set->init, end);
 }

@@ -29,8 +29,8 @@ static const struct gp_opt where_rows[] = {
 	 .offset = FIELD(cut),
 	 .value = "H:T",
 	 .help = "first H blocks and last -T blocks here, the rest on the server (see 'gpclient model show'); of an "
-		 "encoder also type1, f2l2, f3l2 or f3l1; default: where the weights of --init have an insertion, "
-		 "else " GP_JOB_CUT},
+		 "encoder also type1, f2l2, f3l2 or f3l1; default: the cut at which the weights of --init have an "
+		 "insertion, else " GP_JOB_CUT},
 	{.name = "device",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(device),
@@ -136,7 +136,7 @@ static const struct gp_opt model_rows[] = {
 	 .value = "NAME[:DIR][,K=V]",
 	 .help = "fashion-mnist, idx:DIR, cifar10:DIR[,size=N], cifar100:DIR[,size=N], folder:DIR,size=224, "
 		 "synthetic:shape=CxHxW, synthetic:tokens=S; texts: glue-cola:DIR, glue-rte:DIR, glue-sst2:DIR, "
-		 "glue-stsb:DIR, tsv:FILE,text=COLUMN,label=COLUMN[,regression]; of pretrain: text:FILE[,val=FILE]"},
+		 "glue-stsb:DIR, tsv:FILE,text=COLUMN,label=COLUMN[,regression]; for pretrain: text:FILE[,val=FILE]"},
 	{.name = "tokenizer",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(tokenizer),
@@ -225,9 +225,8 @@ static const struct gp_opt batch_rows[] = {
 	 .offset = FIELD(pad),
 	 .initial = "auto",
 	 .choices = GP_PAD_CHOICES,
-	 .help = "texts: max = every text is filled up to the model's length; drop = a chunk is as long as its "
-		 "longest text, and what fills up the others does not travel; auto = drop, where model and codecs can "
-		 "do with it"},
+	 .help = "texts: max = every text is padded to the model's length; drop = a chunk is as long as its longest "
+		 "text, and padding does not travel; auto = drop where model and codecs allow it, else max"},
 };
 const struct gp_opt_rows gp_job_batch_rows = ROWS(batch_rows);
 
@@ -272,18 +271,18 @@ static const struct gp_opt insert_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(insert),
 	 .value = "SPEC",
-	 .help = "trainable layers at both cuts, so that what crosses is smaller: " GP_INSERT_CHOICES
+	 .help = "trainable layers that compress what crosses both cuts: " GP_INSERT_CHOICES
 		 "; default: those of the weights of --init"},
 	{.name = "insert-up",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(insert_end[GP_INSERT_UP]),
 	 .value = "SPEC",
-	 .help = "layers between head and body, where they are not --insert"},
+	 .help = "the layers between head and body, in place of those of --insert"},
 	{.name = "insert-down",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(insert_end[GP_INSERT_DOWN]),
 	 .value = "SPEC",
-	 .help = "layers between body and tail, where they are not --insert"},
+	 .help = "the layers between body and tail, in place of those of --insert"},
 };
 const struct gp_opt_rows gp_job_insert_rows = ROWS(insert_rows);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What --pad comes to. See padding.h.
+ * Whether padding is left out. See padding.h. Test: tests/unit/test_padding.c, tests/e2e/padding.sh
  */
 #include "client/padding.h"
 
@@ -13,8 +13,8 @@ static enum gp_status check_model(const struct gp_job *j, struct gp_err *err)
 	const struct gp_node *reader = gp_graph_padding_reader(j->graph);
 	if (reader)
 		GP_FAIL(err, GP_INVALID,
-			"node '%s' (%s) of the model reads what fills texts up, as nothing tells it how long they are: "
-			"every text has to be filled up alike (--pad max)",
+			"node '%s' (%s) of the model reads the padding, because nothing tells it how long a text is: "
+			"every text has to be padded to the same length (--pad max)",
 			reader->name, gp_op_name(reader->op));
 	return GP_OK;
 }
@@ -29,7 +29,7 @@ static enum gp_status find_crossing(const struct gp_job *j, bool lengths, struct
 	return GP_OK;
 }
 
-/* A cut that cannot be is somebody else's to tell. */
+/* An impossible cut is reported elsewhere. */
 static enum gp_status check_codecs(const struct gp_job *j, struct gp_err *err)
 {
 	struct gp_err ignored;

@@ -38,9 +38,8 @@ static const struct gp_opt own_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(job.cut),
 	 .value = "H:T",
-	 .help = "where the model is divided, as for train (see 'gpclient model show'); default: where the weights of "
-		 "--init "
-		 "have an insertion, else " GP_JOB_CUT},
+	 .help = "where the model is divided, as for train (see 'gpclient model show'); default: the cut at which the "
+		 "weights of --init have an insertion, else " GP_JOB_CUT},
 	{.name = "batch",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(job.batch),

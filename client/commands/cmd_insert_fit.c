@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gpclient insert-fit: fits the layers of --insert by reconstruction, before
- * anything is trained: the model runs forward on samples whose labels are not
- * looked at, and what the sender's layers make of a value is to become the value
- * again on the other side. Writes weights that `train --init` takes.
+ * gpclient insert-fit: trains the layers of --insert alone, before the model is
+ * trained with them: the model runs forward on samples, whose labels are not used,
+ * and the receiver's layers learn to reconstruct the value that the sender's layers
+ * have compressed. Writes weights that `train --init` takes.
  * Test: tests/e2e/insert.sh
  */
 #include <math.h>
@@ -36,7 +36,7 @@ static const struct gp_opt own_rows[] = {
 	 .offset = FIELD(save),
 	 .value = "FILE",
 	 .group = "What",
-	 .help = "write the model's weights with those of the insertions there (safetensors), for train --init"},
+	 .help = "write the weights of the model and of the insertions to this file (safetensors), for train --init"},
 	{.name = "steps",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(steps),
@@ -44,7 +44,7 @@ static const struct gp_opt own_rows[] = {
 	 .initial = "200",
 	 .min = 0,
 	 .max = 1e9,
-	 .help = "steps of a batch each, for each cut; 0 = the start alone"},
+	 .help = "steps for each cut, with a batch each; 0 = the layers keep the weights that they start with"},
 	{.name = "optimizer",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(optimizer),
@@ -92,10 +92,10 @@ static const struct gp_opt own_rows[] = {
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
 	.synopsis = "--init FILE --insert SPEC --data NAME --save FILE [--model NAME] [--cut H:T] [OPTION...]",
-	.about = "Fits the layers that --insert puts at the cuts, so that what the sender's layers make of a value\n"
-		 "becomes the value again behind the receiver's: by least squares, on the training samples, without\n"
-		 "labels. The model's own weights stay as they are. Training that goes on from there begins with a\n"
-		 "model that works. No server is needed.",
+	.about = "Trains the layers that --insert puts at the cuts, and nothing else: the receiver's layers learn to\n"
+		 "reconstruct the value that the sender's layers have compressed, by least squares on the training\n"
+		 "samples, without labels. The model's own weights stay as they are. A training that begins with the\n"
+		 "file of --save has no untrained layers between trained ones. No server is needed.",
 	.examples =
 		"  gpclient insert-fit --init flowers.safetensors --data folder:flowers,size=224 --cut 1:-2 \\\n"
 		"      --insert origin-0 --save fitted.safetensors\n"

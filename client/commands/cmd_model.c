@@ -46,17 +46,17 @@ static const struct gp_opt show_options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(insert),
 	 .value = "SPEC",
-	 .help = "as for train: trainable layers at both cuts, so that what crosses is smaller: " GP_INSERT_CHOICES},
+	 .help = "as for train: trainable layers that compress what crosses both cuts: " GP_INSERT_CHOICES},
 	{.name = "insert-up",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(insert_end[GP_INSERT_UP]),
 	 .value = "SPEC",
-	 .help = "layers between head and body, where they are not --insert"},
+	 .help = "the layers between head and body, in place of those of --insert"},
 	{.name = "insert-down",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(insert_end[GP_INSERT_DOWN]),
 	 .value = "SPEC",
-	 .help = "layers between body and tail, where they are not --insert"},
+	 .help = "the layers between body and tail, in place of those of --insert"},
 	{.name = "batch",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(batch),
@@ -83,10 +83,9 @@ static const struct gp_opt show_options[] = {
 	 .offset = FIELD(count),
 	 .choices = "true|origin",
 	 .initial = "true",
-	 .help = "how MACs are counted in the first two tables: true ones, or as the tool behind the tables of conv "
-		 "insertion that this project is measured against (two for each element of a batch norm, and a "
-		 "transposed "
-		 "convolution by its outputs); the table of costs has both"},
+	 .help = "how the first two tables count MACs: true = the products that are computed; origin = as the tool did "
+		 "that made the published tables of conv insertion (two MACs for each element of a batch norm, and "
+		 "too many for transposed convolutions); the table of costs shows both"},
 	{.name = "layers", .type = GP_OPT_FLAG, .offset = FIELD(layers), .help = "show every layer, not only blocks"},
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
 };
@@ -94,14 +93,13 @@ static const struct gp_opt show_options[] = {
 static const struct gp_opt_table show_table = {
 	.command = PROGRAM " show",
 	.synopsis = "NAME[:key=value,...] [--cut H:T] [--insert SPEC] [--freeze PATTERN] [--batch N] [--chunks N] "
-		    "[--input CxHxW] "
-		    "[--count true|origin] [--layers] [--json]",
+		    "[--input CxHxW] [--count true|origin] [--layers] [--json]",
 	.about =
 		"Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
 		"between client and server, and every tensor that crosses the link: its type, its size, and whether\n"
 		"a gradient comes back. Data (token ids, a mask) crosses as it is, activations through a codec. Of an\n"
 		"encoder it lists the cuts that have names, too. The table of costs has the MACs of each part and the\n"
-		"bytes of what its layers make, forward and backward, of a sample, a chunk and a batch.",
+		"bytes of its layers' outputs, forward and backward, for a sample, a chunk and a batch.",
 	.examples = "  gpclient model show mobilenetv2 --cut 1:-1 --batch 64 --chunks 8\n"
 		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n"
 		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n"

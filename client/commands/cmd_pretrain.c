@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gpclient pretrain: masked language modelling on plain text. All but the options
- * that begin with other values is cmd_train.c's.
+ * gpclient pretrain: masked language modelling on plain text. cmd_train.c does the
+ * work; here are only the options that are left out or have other defaults.
  * Test: tests/e2e/pretrain.sh
  */
 #include "client/commands/commands.h"
@@ -24,8 +24,8 @@ static const struct gp_train_default initial[] = {
 	{.name = "warmup", .initial = "0.06"},
 	{.name = "eval",
 	 .initial = "true",
-	 .help = "after each epoch, loss and share of right guesses on validation texts, always with the same masks "
-		 "(--no-eval: off)"},
+	 .help = "after each epoch, loss, accuracy and perplexity on the validation texts, whose masks are always the "
+		 "same (--no-eval: off)"},
 	{0},
 };
 
@@ -35,12 +35,11 @@ static const struct gp_train_command command = {
 		 .synopsis =
 			 "(--server HOST:PORT | --local) (--model NAME | --init FILE) --data text:FILE --tokenizer DIR "
 			 "[OPTION...]",
-		 .about = "Trains an encoder to guess masked words of plain text, a sentence on each line: of each, 15 "
-			  "% of\n"
-			  "the words, drawn anew in every epoch. The words that are read and those that are guessed "
-			  "have one\n"
-			  "table, which stays here. What --save writes is what 'gpclient train --init' begins a\n"
-			  "classification with.",
+		 .about = "Trains RoBERTa or BERT as a masked language model on plain text, a sentence on each\n"
+			  "line: 15 % of the tokens of each sentence are masked, others in every epoch, and the\n"
+			  "model learns to predict them. The output layer and the word embedding share their\n"
+			  "weights, which stay here. To fine-tune the result as a classifier, give the file of\n"
+			  "--save to 'gpclient train --init'.",
 		 .examples =
 			 "  gpclient pretrain --local --model roberta:layers=4,dim=256,heads=4,ffn=1024 \\\n"
 			 "      --data text:books.txt,max=64,bucket=50 --tokenizer roberta --save books.safetensors\n"

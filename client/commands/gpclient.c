@@ -20,14 +20,14 @@ static const struct {
 	int (*run)(int argc, char **argv);
 } commands[] = {
 	{"train", "train a model, split over a server or locally", gp_cmd_train},
-	{"pretrain", "train an encoder to guess masked words of plain text", gp_cmd_pretrain},
+	{"pretrain", "train RoBERTa or BERT as a masked language model on plain text", gp_cmd_pretrain},
 	{"eval", "accuracy and loss of weights on a dataset", gp_cmd_eval},
 	{"infer", "labels and probabilities of pictures or other samples", gp_cmd_infer},
 	{"data", "check all files of a dataset", gp_cmd_data},
 	{"model", "list models; show layers, MACs and tensor sizes at a cut; export a checkpoint", gp_cmd_model},
 	{"tokens", "the tokens of texts, as a tokenizer makes them", gp_cmd_tokens},
 	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},
-	{"insert-fit", "fit the layers of --insert to what crosses the cuts, before training", gp_cmd_insert_fit},
+	{"insert-fit", "train the layers of --insert alone, to reconstruct what crosses the cuts", gp_cmd_insert_fit},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
 	{"link", "simulate a link: rate, delay, stalls, cuts, corrupt bytes", gp_cmd_link},
 };

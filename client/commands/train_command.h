@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `gpclient train` and the commands that train something else in the same
- * way share: cmd_train.c runs them all, and each says here what is its own.
+ * A command that trains: cmd_train.c runs `train` and `pretrain`, and this struct
+ * says in what they differ.
  *
  * Threads: the main thread. Test: tests/e2e
  */
@@ -12,8 +12,8 @@
 
 struct gp_train_command {
 	struct gp_opt_table about;   /* its name, synopsis, text and examples; no rows */
-	const char *const *left_out; /* options of `train` that it does not have; the last one is NULL */
-	/* Options of `train` that begin with another value; the last name is NULL. `help` NULL: as there. */
+	const char *const *left_out; /* options of `train` that it does not have; the list ends with NULL */
+	/* Options of `train` with another default; the list ends with a NULL name. `help` NULL: that of `train`. */
 	const struct gp_train_default {
 		const char *name, *initial, *help;
 	} * initial;

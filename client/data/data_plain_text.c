@@ -9,8 +9,8 @@
  * sample always in the same way, whatever the seed.
  *
  * Lines of nothing but blanks are left out. Where `val` names no file, every tenth
- * line is kept aside for validation. part=I/N leaves every Nth line, from the Ith
- * on, of those that are for training.
+ * line is kept aside for validation. part=I/N takes every Nth of the lines for
+ * training, from the Ith on.
  * Test: tests/unit/test_data_plain_text.c
  */
 #include "client/data/data_internal.h"
@@ -151,9 +151,8 @@ static enum gp_status make_rows(struct gp_dataset *d, const char *path, const st
 	struct plain *t = d->self;
 	if (table->rows == 0)
 		GP_FAIL(err, GP_INVALID,
-			"%s has too few lines: every %dth is for validation where val=FILE is not given, and part=I/N "
-			"leaves "
-			"one of N",
+			"%s has too few lines: without val=FILE every %dth is for validation, and part=I/N takes one "
+			"of N lines",
 			path, KEPT_ASIDE);
 	GP_TRY(gp_text_rows_get(t->tokenizer, path, table, (int)t->max, &t->making, &t->rows, err));
 	d->samples = table->rows;

@@ -61,8 +61,8 @@ static enum gp_status check_last(const struct gp_codec_spec *spec, struct gp_err
 	const struct gp_codec_ops *last = ops_of(spec, spec->stages - 1);
 	if (last->kind == GP_CODEC_BYTES && last->rearranges)
 		GP_FAIL(err, GP_USAGE,
-			"codec stage %d (%s) shortens nothing by itself: let a compressing stage follow, such as zstd "
-			"or rans",
+			"codec stage %d (%s) shortens nothing by itself: "
+			"let a compressing stage follow, such as zstd or rans",
 			spec->stages, last->info.name);
 	return GP_OK;
 }

@@ -179,7 +179,7 @@ refuses 2 "insert: no insertion is named 'origin-x'; did you mean 'origin-" "${c
 refuses 2 '\-\-insert-up: conv: k= is missing .keys: out=N,k=K,s=S' "${cnn[@]}" --insert-up conv:out=3
 refuses 2 '\-\-insert-up: conv: a kernel of 99 does not fit .*; .*, which goes up there, is ' "${cnn[@]}" --insert-up conv:out=3,k=99,s=1
 refuses 2 '\-\-insert: dim=sequence is for sequences' "${cnn[@]}" --insert linear:rank=2,dim=sequence
-refuses 2 '\-\-insert: .*dim=sequence works on all positions of a text; it needs --pad max' train --local --pad drop \
+refuses 2 '\-\-insert: .*dim=sequence has a weight for each position, padding included: it needs --pad max' train --local --pad drop \
 	--model roberta:layers=2,dim=8,heads=2 --data synthetic:tokens=16,vocab=50,classes=2 --insert linear:rank=2,dim=sequence
 refuses 2 'init FILE is missing: the weights of the model that the layers are fitted to' insert-fit --model cnn --data synthetic \
 	--insert linear:rank=2,dim=feature --save "$work/fit"
@@ -212,11 +212,11 @@ refuses 2 "no parameter of roberta is named 'embeddings" train --local --model $
 for i in $(seq 20); do echo "some words $i"; done >"$work/plain.txt"
 printf '\n \n' >"$work/blank.txt"
 plain=(--data "text:$work/plain.txt,max=16" "${texts[@]:2}")
-refuses 2 'model cnn cannot guess masked words; roberta and bert can' pretrain --local --model cnn "${plain[@]}"
-refuses 2 'pretrain guesses masked words of plain text: --data text:FILE, not tsv' pretrain --local --model $encoder "${texts[@]}"
-refuses 2 'nothing but masked words to guess, which takes a language model' train --local --model $encoder "${plain[@]}"
-refuses 2 'nothing but masked words to guess, which takes a language model' pretrain --local --model $encoder,lm=0 "${plain[@]}"
-refuses 2 'guesses masked words .lm=1., which takes --data text:FILE, not tsv' train --local --model $encoder,lm=1 "${texts[@]}"
+refuses 2 'model cnn is no masked language model; roberta and bert can be one' pretrain --local --model cnn "${plain[@]}"
+refuses 2 'pretrain takes plain text, --data text:FILE, not tsv' pretrain --local --model $encoder "${texts[@]}"
+refuses 2 'is for masked language models: use .gpclient pretrain.' train --local --model $encoder "${plain[@]}"
+refuses 2 'is for masked language models: use .gpclient pretrain.' pretrain --local --model $encoder,lm=0 "${plain[@]}"
+refuses 2 'is a masked language model .lm=1., which takes --data text:FILE, not tsv' train --local --model $encoder,lm=1 "${texts[@]}"
 refuses 2 'dataset text needs --tokenizer DIR' pretrain --local --model $encoder --data "text:$work/plain.txt"
 refuses 2 'unknown flag --augment' pretrain --local --model $encoder "${plain[@]}" --augment
 refuses 2 "part: '0/3' is not I/N" pretrain --local --model $encoder --data "text:$work/plain.txt,part=0/3" "${texts[@]:2}"
@@ -224,7 +224,7 @@ refuses 3 'cannot open .*no/such' pretrain --local --model $encoder --data text:
 refuses 3 'cannot open .*no/such' pretrain --local --model $encoder --data "text:$work/plain.txt,val=no/such" "${texts[@]:2}"
 refuses 3 'blank.txt: there is no text in it' pretrain --local --model $encoder --data "text:$work/blank.txt" "${texts[@]:2}"
 refuses 3 'has 18 training samples, fewer than one batch of 19' pretrain --local --model $encoder "${plain[@]}" --batch 19 --chunks 1
-refuses 2 'names one of roberta.embeddings.word_embeddings.weight and lm_head.decoder.weight, which are one weight: name both' \
+refuses 2 'names one of roberta.embeddings.word_embeddings.weight and lm_head.decoder.weight, which share their values .tied weights.: name both' \
 	pretrain --local --model $encoder --freeze 'roberta.*' "${plain[@]}"
 
 # Texts of data.

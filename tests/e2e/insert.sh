@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # Trainings with insertions: split as local, bit for bit; over links that break;
-# resumed; saved and remembered; fitted before training; and rates that are of
-# the same cut without them.
+# resumed; saved and loaded without a flag; fitted before training; and the rates,
+# which compare with the same cut without an insertion.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -117,10 +117,10 @@ fit=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up conv:out
 	fail "insert-fit: $(cat "$work/fit.log")"
 less "error of a fitted convolution" "$(json_get "$work/fit.json" insert_up.error_after)" "$(json_get "$work/fit.json" insert_up.error_before)"
 less "error of a start by PCA" "$(json_get "$work/fit.json" insert_down.error_before)" 0.9
-equal "lines of insertions that start fresh" "$(grep -c 'start fresh' "$work/fit.log")" 2
+equal "lines of insertions that start from new weights" "$(grep -c 'start from new weights' "$work/fit.log")" 2
 train "$work/fitted.json" "${server[@]}" --init "$work/fitted.safetensors" "${data[@]}" --batch 8 --chunks 2 --steps 2 --no-eval ||
 	fail "a training from fitted weights"
-grep -q 'start fresh' "$work/fitted.json.log" && fail "fitted weights were not taken"
+grep -q 'start from new weights' "$work/fitted.json.log" && fail "fitted weights were not taken"
 less "rate of a training from fitted weights" "$(json_get "$work/fitted.json" rate)" 0.7
 "$build/gpclient" insert-fit "${fit[@]}" --steps 0 --save "$work/started.safetensors" >/dev/null 2>&1 || fail "insert-fit without steps"
 "$build/gpclient" eval --local --init "$work/base.safetensors" "${data[@]}" >"$work/a" 2>/dev/null

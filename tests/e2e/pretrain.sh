@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # gpclient pretrain: masked language modelling on a small text. Split equals
-# local bit for bit, with several chunks, clipping and both encoders; the table of
-# words is one; a run that was killed goes on as if nothing had been; the weights
-# begin a classification, and those of a classification begin it.
+# local bit for bit, with several chunks, clipping and both encoders; word embedding
+# and output layer have the same values; a run that was killed ends as an undisturbed
+# one; a classifier starts from the weights, and pretrain from those of a classifier.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -78,7 +78,7 @@ train "$work/tuned.json" --local --model roberta:$shape,dropout=0,attention_drop
 	--save "$work/tuned.safetensors" || fail "fine-tuning"
 grep -q 'words.safetensors: .* tensors loaded; its head of a masked language model is left out' "$work/tuned.json.log" ||
 	fail "fine-tuning does not say what it leaves out: $(cat "$work/tuned.json.log")"
-grep -q 'the classifier begins anew, drawn from --seed' "$work/tuned.json.log" || fail "fine-tuning does not say what begins anew"
+grep -q 'the classifier starts from random weights, drawn from --seed' "$work/tuned.json.log" || fail "fine-tuning does not say what starts from random weights"
 train "$work/tuned2.json" --local --init "$work/words.safetensors" "${table[@]/,max=24/}" || fail "fine-tuning without --model"
 train "$work/shorter.json" --local --init "$work/words.safetensors" "${table[@]/max=24/max=16}" || fail "fine-tuning of shorter texts"
 equal "fine-tuning without --model" "$(sha "$work/tuned2.json")" "$(sha "$work/tuned.json")"
