@@ -6,6 +6,9 @@
 
 #include "common/graph/device.h"
 
+/* Datasets, which know no device, mark a missing label as devices read it. */
+_Static_assert(GP_LABEL_NONE == GP_NO_LABEL, "a label that is missing has one value");
+
 size_t gp_batch_labels_of_output(const struct gp_graph *g)
 {
 	const struct gp_shape *out = gp_graph_output_shape(g);

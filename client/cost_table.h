@@ -2,8 +2,8 @@
  *
  * The costs of `gpclient model show`, as a table and as JSON: multiply-accumulates
  * by both counts and bytes (part_costs.h), forward and backward, of a sample, a
- * chunk and a batch; and the rate, which is what crosses a cut by what would
- * cross it without an insertion. Not here: the other tables (model_view.h).
+ * chunk and a batch; and the rate, which is what crosses a cut divided by what
+ * would cross it without an insertion. Not here: the other tables (model_view.h).
  *
  * Threads: any; nothing here is kept between calls. Test: tests/unit/test_part_costs.c
  */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Insertions: trainable layers at the cuts of a model, so that what crosses is
- * smaller. An encoder becomes the end of the last block before the cut, its
- * decoder the beginning of the first block behind it: the model keeps its blocks,
- * so that --cut counts them as without. Both are ordinary nodes, trained, sent,
- * saved and loaded with the rest. Not here: the texts (insert_spec.h).
+ * Insertions: trainable layers at the cuts of a model that compress what crosses.
+ * An encoder becomes the end of the last block before the cut, its decoder the
+ * beginning of the first block behind it: the model keeps its number of blocks, so
+ * that --cut means the same place as without an insertion. Both are ordinary nodes,
+ * trained, sent, saved and loaded with the rest. Not here: the text of --insert
+ * (insert_spec.h).
  *
  * Parameters are insert_up.encoder.I.weight (and .bias), insert_up.decoder.I...,
  * insert_down... likewise, I = 0, 1, ... in the order in which they are applied:
@@ -25,10 +26,10 @@
 
 /* What stands at one cut. */
 struct gp_insertion_end {
-	const char *flag;           /* that asked for it, without its dashes */
+	const char *flag;           /* the flag that asked for it, without its dashes */
 	struct gp_insert_spec spec; /* no sets: nothing */
-	/* From gp_insert on: what it compresses, by its name in the model, and how many elements a sample has of it without
-	 * and with the insertion; how many other f32 activations cross there as they are. */
+	/* Set by gp_insert: the name in the model of the value that is compressed, its shape for one sample without and with
+	 * the insertion, and how many other f32 activations cross there as they are. */
 	char value[GP_NAME_MAX];
 	struct gp_shape plain, packed;
 	int others;
@@ -44,21 +45,22 @@ bool gp_insertion_any(const struct gp_insertion *ins);
 enum gp_status gp_insertion_parse(const char *both, const char *up, const char *down, struct gp_insertion *out,
 				  struct gp_err *err);
 /*
- * How many elements a tensor that crosses at this end would have without the insertion. It is known by its name in the model
- * and its shape for one sample.
+ * How many elements a tensor that crosses at this end would have without the insertion. `name` and `sample` are its name in
+ * the model and its shape for one sample.
  */
 uint64_t gp_insertion_plain(const struct gp_insertion *ins, enum gp_insert_end end, const char *name,
 			    const struct gp_shape *sample);
 
 /*
- * Puts the layers into the graph: *g becomes another one, and the first is freed; on failure it stays. `cut` holds for both.
- * GP_USAGE says why they do not fit what crosses there.
+ * Puts the layers into the graph: *g is freed and replaced by a graph with them; on failure it stays as it was. `cut` means the
+ * same in both graphs. GP_USAGE says why the layers do not fit what crosses there.
  */
 enum gp_status gp_insert(struct gp_graph **g, const struct gp_cut *cut, struct gp_insertion *ins, struct gp_err *err);
 
 /*
- * The layers of one end alone, behind gp_insert: the first `sets` of the encoder, one or more, in a block of that name, and
- * with `back` the decoder in another one. Nodes and parameters are named as in the model; the graph's input is "value".
+ * A graph of the layers of one end alone, after gp_insert: the first `sets` sets of the encoder, one or more, in the block
+ * "encoder", and with `back` the decoder in the block "decoder". Nodes and parameters are named as in the model; the graph's
+ * input is "value".
  */
 enum gp_status gp_insert_alone(const struct gp_insertion *ins, enum gp_insert_end end, int sets, bool back,
 			       struct gp_graph **out, struct gp_err *err);

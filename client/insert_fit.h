@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Fitting the layers of one end by reconstruction: decoder(encoder(value)) is to
- * be the value, by least squares, on data without labels, before anything is
- * trained. The model itself stays as it is.
+ * Trains the layers of one end alone, before the model is trained with them, so that
+ * decoder(encoder(value)) reconstructs the value: by least squares, without labels.
+ * The model itself stays as it is.
  *
  * Threads: one. Test: tests/e2e/insert.sh
  */
@@ -15,7 +15,7 @@
 
 struct gp_insert_fit {
 	struct gp_insert_source from;
-	struct gp_loader *checks; /* gives the batches that the errors are taken of */
+	struct gp_loader *checks; /* the batches on which the errors are measured */
 	int check_batches;
 	int steps;
 	float lr;
@@ -26,12 +26,12 @@ struct gp_insert_fit {
 	void *arg;
 };
 
-/* Norm of what is lost by that of the values. */
+/* The norm of the reconstruction's error divided by the norm of the values. */
 struct gp_insert_error {
 	double before, after;
 };
 
-/* The weights of `from` get those of the layers, unless the steps have made them no better than they were. The learning rate
+/* Writes the layers' weights to the weights of `from`, unless the steps have not made the error smaller. The learning rate
  * falls along a cosine. */
 enum gp_status gp_insert_fit(const struct gp_insert_fit *fit, enum gp_insert_end end, struct gp_insert_error *out,
 			     struct gp_err *err);

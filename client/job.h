@@ -48,7 +48,7 @@ struct gp_job_settings {
 	struct gp_client_security_files security;
 	const char *model, *data, *tokenizer, *token_cache, *input, *init, *init_skip;
 	bool init_anyway;
-	bool masked_words; /* no row, `pretrain` sets it: the model guesses masked words (lm=1), and so does the data */
+	bool masked_words; /* no row, `pretrain` sets it: a masked language model (lm=1), with data that has masked tokens */
 	enum gp_job_purpose purpose; /* no row: the command says it */
 	const char *freeze;
 	const char *no_decay;     /* no shared row: train alone has the flag; NULL: weight decay is of all parameters */
@@ -86,15 +86,15 @@ struct gp_job {
 	struct gp_saved_model saved; /* what its file says about itself; zeroed without */
 	bool model_of_file;          /* --model was left out */
 	bool saved_words;            /* that file is of a masked language model */
-	char given[GP_MODEL_SPEC];   /* --model of a job with masked words, with lm=1 */
+	char given[GP_MODEL_SPEC];   /* --model of `pretrain`, with lm=1 added */
 	char data[GP_SAVED_TEXT];    /* for `infer` without --data */
 	bool lines;                  /* of `infer`: there is no --data, and --tokenizer makes tokens of lines of text */
 	char model[GP_MODEL_SPEC];   /* from gp_job_build on: --model with every option as it was settled */
 	struct gp_cut cut;
 	struct gp_insertion insertion;         /* from the flags, or the file of --init */
-	bool insertion_of_file;                /* that */
+	bool insertion_of_file;                /* from the file of --init, at one end at least */
 	bool insertion_loaded[GP_INSERT_ENDS]; /* the file of --init has its weights */
-	bool drop_padding;                     /* what --pad came to (padding.h), from gp_job_build on */
+	bool drop_padding;                     /* padding does not travel (padding.h); set by gp_job_build */
 	bool values;                           /* the data has values to predict, not classes */
 	struct gp_bn_attr norm_mode;           /* what --batch-norm says */
 	int without_decay;                     /* trained parameters that --no-decay named */

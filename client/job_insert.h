@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What of a job's insertions starts from data: start=pca. And where the values
- * that an insertion works on come from, for `insert-fit`.
+ * A job's insertions before the first step: sets the weights of those with start=pca,
+ * and tells `insert-fit` where the values at a cut come from.
  *
  * Threads: the main thread. Test: tests/e2e/insert.sh
  */
@@ -14,14 +14,14 @@
 /* The model of a built job without its insertions. */
 enum gp_status gp_job_plain_graph(const struct gp_job *j, const struct gp_dataset *d, struct gp_graph **out,
 				  struct gp_err *err);
-/* The weights that a built job starts with, in j->init: drawn where there is no --init. */
+/* Makes the weights that a built job starts with, j->init: drawn from the seed where there is no --init. */
 enum gp_status gp_job_draw_weights(struct gp_job *j, struct gp_err *err);
 /* The source of values for a built job with weights. `plain` and `loader` outlive it. */
 struct gp_insert_source gp_job_insert_source(const struct gp_job *j, const struct gp_graph *plain,
 					     struct gp_loader *loader);
 /*
- * For a job that begins to train: the weights of insertions that start by PCA and are not in the file of --init, from the
- * samples of `d`. Does nothing where there are none.
+ * For a job that begins to train: finds the weights of insertions with start=pca that the file of --init does not have, from
+ * the samples of `d`. Does nothing where there are no such insertions.
  */
 enum gp_status gp_job_start_insertions(struct gp_job *j, struct gp_dataset *d, struct gp_err *err);
 

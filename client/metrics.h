@@ -52,7 +52,7 @@ double gp_metrics_spearman(struct gp_metrics *m);
 /* The figures of an evaluation; NaN where there is none of the kind. */
 struct gp_scores {
 	double loss, acc, matthews, pearson, spearman;
-	double perplexity; /* of words to guess: exp(loss) */
+	double perplexity; /* of a masked language model: exp(loss) */
 };
 #define GP_NO_SCORES ((struct gp_scores){NAN, NAN, NAN, NAN, NAN, NAN})
 /* `m` NULL: no correlation is known. `loss_sum` and `correct` are over `samples`. */

@@ -53,7 +53,7 @@ enum gp_status gp_model_view_init(struct gp_model_view *v, const char *spec, con
 				  const struct gp_cut *cut, int64_t batch, int64_t chunks, struct gp_err *err);
 enum gp_status gp_view_plain_find(const struct gp_graph *g, const struct gp_cut *cut, struct gp_view_plain *out,
 				  struct gp_err *err);
-/* The view's graph has this insertion, which outlives it; without it, it was `plain`. */
+/* Compares with the model without the insertion that the graph has: `plain` is what crossed then. `ins` outlives the view. */
 void gp_model_view_compare(struct gp_model_view *v, const struct gp_insertion *ins, const struct gp_view_plain *plain);
 /* Bytes of all tensors that cross in a direction. */
 uint64_t gp_model_view_bytes(const struct gp_model_view *v, enum gp_direction d, int64_t samples);

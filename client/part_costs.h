@@ -1,29 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What layers cost to compute and to keep, of one sample: multiply-accumulates,
- * counted in two ways, and the bytes of what they make, forward and backward.
- * For people who compare cuts and insertions. Not here: how long a device may
- * take for it, which errs upwards (common/graph/graph_work.h); the table that
- * `gpclient model show` prints (cost_table.h).
+ * What layers cost for one sample: multiply-accumulates, counted in two ways, and
+ * the bytes of their outputs, forward and backward. For people who compare cuts and
+ * insertions. Not here: an upper estimate of the time that a device takes
+ * (common/graph/graph_work.h); the table that `gpclient model show` prints
+ * (cost_table.h).
  *
  * Counts:
- *   true    the products that mathematics needs: convolutions, linear layers,
- *           attention. A transposed convolution has one for each of its inputs,
- *           outputs of its channel and taps of its kernel.
- *   origin  as the tool counted that the origin's tables of conv insertion were
- *           made with: two more for each element of a batch norm; and a transposed
- *           convolution as if each of its outputs met every tap and every input
- *           channel, which is too many by the product of its strides.
+ *   true    the products that convolutions, linear layers and attention need. A
+ *           transposed convolution has one product for each element of its input,
+ *           output channel and tap of its kernel.
+ *   origin  as in the published tables of conv insertion, whose tool adds two for
+ *           each element of a batch norm, and counts a transposed convolution as if
+ *           every output met every tap and every input channel, which is too many
+ *           by the product of its strides.
  * Neither counts biases, activations, pools or sums.
  *
- * Backward takes a product as often as forward for the gradient of the weights,
- * where they are trained, and once more for that of the input, where it has a
- * use; attention, which multiplies activations with each other, twice. That is
- * done for either count, though the origin's tool had forward alone.
+ * The backward pass has as many products as the forward pass for the gradient of the
+ * weights, where they are trained, and as many again for the gradient of the input,
+ * where that is needed; attention, which multiplies activations with each other, has
+ * twice as many as forward. This holds for both counts, though the origin's tool
+ * counted the forward pass only.
  *
- * Bytes: of every value that the layers make, and backward of the gradient of
- * each where it has a use. What a device keeps may be less, since it computes
- * some layers in place.
+ * Bytes: forward, of every layer's output; backward, of the gradient of each, where
+ * it is needed. A device may keep less, since it computes some layers in place.
  *
  * Threads: any; pure functions. Test: tests/unit/test_part_costs.c
  */
@@ -35,7 +35,7 @@
 enum gp_count { GP_COUNT_TRUE, GP_COUNT_ORIGIN, GP_COUNTS };
 enum gp_pass { GP_PASS_FORWARD, GP_PASS_BACKWARD, GP_PASSES };
 
-/* Every figure stops at INT64_MAX, where JSON ends, instead of passing it. */
+/* Every figure saturates at INT64_MAX, the largest integer of JSON. */
 struct gp_cost {
 	uint64_t macs[GP_COUNTS];
 	uint64_t bytes;

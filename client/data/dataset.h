@@ -50,7 +50,7 @@ struct gp_dataset_options { /* what the caller knows before opening */
 };
 
 #define GP_DATA_TENSORS 4    /* of a sample, beside its label */
-#define GP_LABEL_NONE   (-1) /* in a list of labels: a place that has none */
+#define GP_LABEL_NONE   (-1) /* in a list of labels: a place without one; GP_NO_LABEL of devices (batch_labels.c) */
 
 /* One tensor of a sample, as a model reads it: "image" f32 (H,W,C), normalised; "tokens" i32 (S); "mask" i32 (S), 1 where
  * there is a token and 0 where the sample is filled up; "length" i32 (1), how many tokens there are; "types" i32 (S), 1 for

@@ -96,15 +96,16 @@ enum gp_status gp_codec_work_for(const struct gp_codec_spec *spec, const struct 
 
 /* Whether a chain codes tensors that are smaller than the one it was opened for, and which. */
 enum gp_codec_lengths {
-	GP_CODEC_ONE_SHAPE, /* none: what it remembers has the tensor's places (ef, delta) */
-	GP_CODEC_ELEMENTS,  /* any with fewer elements: it looks at elements alone */
+	GP_CODEC_ONE_SHAPE, /* none: it remembers a value for each place of the tensor (ef, delta) */
+	GP_CODEC_ELEMENTS,  /* any with fewer elements: it works on single elements */
 	GP_CODEC_SEQUENCES, /* (N,S,F) with a smaller S: it works along the sequence */
 };
 enum gp_codec_lengths gp_codec_spec_lengths(const struct gp_codec_spec *spec);
 /*
- * Passes, and gp_codec_bound, are from here on as those of an instance for that shape, whose dimensions, or elements, are no
- * more than those it was opened for; 0 included. What a start was remembered of for another shape is not used. On the host
- * only, and only shapes that gp_codec_spec_lengths allows and gp_codec_bound_for takes.
+ * From here on passes, and gp_codec_bound, are those of an instance that was opened for this shape, whose dimensions, or
+ * elements, are at most those the codec was opened for, and may be 0. A starting value that was remembered for another shape is
+ * not used. On the host only, and only for shapes that gp_codec_spec_lengths allows and
+ * gp_codec_bound_for takes.
  */
 void gp_codec_resize(struct gp_codec *c, const struct gp_shape *shape);
 

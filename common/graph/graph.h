@@ -128,7 +128,7 @@ struct gp_graph {
 		char name[GP_NAME_MAX]; /* gp_value_name of that value, or of the one it hands on (graph_part.h) */
 	} output[GP_GRAPH_MAX_PORTS];
 	uint64_t param_elements, trained_elements, macs; /* sums, of one sample */
-	int tied[2]; /* of gp_graph_tie: the parameter that leads, and the one that follows; equal: there are none */
+	int tied[2]; /* gp_graph_tie: the parameter that leads, and the one that follows; equal: no weights are tied */
 	bool fixed;  /* some node that reads a sequence needs all of its positions */
 	int padding_reader; /* the first node that reads positions which a sample may not have; 0: none does */
 	int node_cap, value_cap, param_cap, block_cap;
@@ -185,8 +185,8 @@ enum gp_status gp_graph_finish(struct gp_graph *g, struct gp_err *err);
  */
 int64_t gp_graph_sequence(const struct gp_graph *g);
 /*
- * The first node whose values may depend on positions that a sample does not have, because nothing tells it which these are,
- * so that it matters what they are filled up with, and how many there are. NULL: there is none.
+ * The first node that reads padding: its values may depend on positions that a sample does not have, because nothing tells it
+ * which those are. NULL: there is none.
  */
 const struct gp_node *gp_graph_padding_reader(const struct gp_graph *g);
 /* Whether a chunk may have this length: 0, which stands for all positions, or `most` or a multiple of GP_SEQUENCE_STEP
@@ -205,11 +205,11 @@ static inline int64_t gp_sequence_round(int64_t most, int64_t positions)
 }
 
 /*
- * Makes two parameters of one shape one, as the words of an encoder and the words that a masked language model guesses are:
- * both start from the draws of `lead` and keep equal values, the gradient of both is the sum, and the optimizer's state, the
- * count of parameters, the norm of the gradients and files of weights have it once, as `lead`. Behind what decides how
- * parameters start. A graph has one such pair at most; a part that has one of the two alone knows of a follower that it follows,
- * and tie.h keeps the two equal.
+ * Ties the weights of two parameters of equal shape, such as an encoder's word embedding and the output layer of a masked
+ * language model: both start from the draws of `lead` and keep equal values, their gradients are added up, and the optimizer's
+ * state, the count of parameters, the norm of the gradients and files of weights have them once, as `lead`. Call it after
+ * everything that decides how parameters start. A graph has at most one such pair. A part of a graph that has only the
+ * follower knows that it is one; tie.h keeps the two equal.
  */
 void gp_graph_tie(struct gp_graph *g, int lead, int follower);
 static inline bool gp_graph_is_tied(const struct gp_graph *g)

@@ -42,8 +42,8 @@ enum gp_status gp_snapshot_load_plan(const struct gp_st_file *f, uint64_t steps,
 enum gp_status gp_snapshot_load_codec(const struct gp_st_file *f, const char *name, struct gp_codec *c,
 				      struct gp_err *err);
 /*
- * What gp_snapshot_add_plan took of a plan that is `steps` updates old, into one of a graph with the same parameters and
- * optimizer, where matrices may have fewer rows or columns: then the first ones of each are kept.
+ * Loads what gp_snapshot_add_plan took of a plan after `steps` updates into a plan of a graph with the same parameters and
+ * optimizer. Where a matrix has fewer rows or columns there, the first ones are kept.
  */
 enum gp_status gp_snapshot_move_plan(const struct gp_snapshot *s, uint64_t steps, struct gp_plan *plan,
 				     struct gp_err *err);

@@ -25,9 +25,8 @@ struct gp_weights {
 enum gp_status gp_weights_new(const struct gp_graph *g, struct gp_weights **out, struct gp_err *err);
 void gp_weights_free(struct gp_weights *w);
 /*
- * Makes room for the parameters that a model has behind `steps` steps, if decays change its ranks: w->graph is then a copy of
- * `start`, the graph with the ranks of step 0, with those of that step. Values are zero then; without decays nothing
- * changes.
+ * Makes room for the parameters that a model with decaying ranks has after `steps` steps: w->graph becomes a copy of `start`,
+ * which has the ranks of step 0, with the ranks of that step, and the values become zero. Without decays nothing changes.
  */
 enum gp_status gp_weights_fit(struct gp_weights *w, const struct gp_decays *d, const struct gp_graph *start,
 			      uint64_t steps, struct gp_err *err);
@@ -68,7 +67,7 @@ enum gp_status gp_weights_load_except(struct gp_weights *w, const char *path, co
 				      struct gp_weights_report *report, struct gp_err *err);
 /* What Hugging Face's files call a parameter that they have a name of their own for; else the parameter's name. */
 const char *gp_weights_file_name(const char *param);
-/* All values, atomically, those of a pair that is one (gp_graph_tie) once. Metadata: format=pt, model=the graph's name. */
+/* All values, atomically, those of tied weights (gp_graph_tie) once. Metadata: format=pt, model=the graph's name. */
 enum gp_status gp_weights_save(const struct gp_weights *w, const char *path, struct gp_err *err);
 #define GP_WEIGHTS_PAIRS 16
 /* The same with further metadata, at most GP_WEIGHTS_PAIRS. */

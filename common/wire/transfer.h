@@ -8,7 +8,7 @@
  * A chunk may have its own length (PROTOCOL.md 4.4): fewer positions than its flow's sequence. Its tensor then begins at
  * the same address and has no gaps; of an activation or gradient only the positions that a sample has itself, its *rows*,
  * travel behind their counts, and the receiver fills the others with zeros. A codec that works along the sequence gets the
- * tensor with all of the chunk's positions instead, of which those that a sample has not are zeros.
+ * tensor with all of the chunk's positions instead, with zeros at those that a sample does not have.
  *
  * Ownership: a transfer's frame is with the direction's owner, with a task
  * (between start and done) or with the channel (between send and `sent`).

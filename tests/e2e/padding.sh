@@ -1,11 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# --pad: where padding is left out without being asked for, where it travels all
-# the same and what is said then; and that every family of codecs computes the same
-# over a link that breaks, and resumed from checkpoints, as in one go. With raw a
-# split run equals a local one, and chunks of all positions but for rounding:
-# tests/e2e/typed_tensors.sh.
+# --pad: where --pad auto leaves padding out, where it does not and what it says
+# then; and that every family of codecs computes the same over a link that breaks,
+# and resumed from checkpoints, as in an undisturbed run. That with raw a split run
+# equals a local one, and one with padding up to rounding: tests/e2e/typed_tensors.sh.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How often each symbol of a stretch occurs, out of 4096, as `rans` codes and
- * sends it. A symbol that is too rare for a share of its own, or that a sample
- * has not met, is written as the escape, and listed. Integers alone, so that
+ * The frequencies of the symbols of a piece, out of 4096, as `rans` codes with them
+ * and sends them. A symbol that is too rare for a frequency of its own, or that is
+ * not in the sample, is coded as the escape, and listed. All in integers, so that
  * every machine makes the same table. Layout: common/CODECS.md, section rans.
  *
  * Threads: any; the functions touch only memory that the caller hands them. Test:
@@ -17,9 +17,9 @@
 enum { GP_RANS_SYMBOLS = 256, GP_RANS_TABLE_BYTES = 4 + 2 * GP_RANS_SYMBOLS };
 
 struct gp_rans_table {
-	uint16_t freq[GP_RANS_SYMBOLS]; /* add up to 4096; 0: has no share */
-	bool escapes;                   /* some symbol of the width has no share */
-	uint8_t escape;                 /* stands for those; itself one of them */
+	uint16_t freq[GP_RANS_SYMBOLS]; /* add up to 4096; 0: the symbol has no frequency */
+	bool escapes;                   /* some symbol of the width has no frequency */
+	uint8_t escape;                 /* the symbol that stands for those; itself one of them */
 };
 
 /* Makes the table of symbols of `width` 1..8 bits from counts that add up to total, 1 to 2^32 - 1. */

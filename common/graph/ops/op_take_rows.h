@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of a sequence (S,F) by number, as the head of a masked language model
- * reads those of the tokens that it has to guess. A number that occurs twice
- * gives its row twice.
+ * Rows of a sequence (S,F) by number: the head of a masked language model takes the
+ * rows of the masked tokens with it. A number that occurs twice gives its row twice.
  *
  * Threads: any, one at a time for a graph. Test: tests/unit/test_take_rows.c
  */

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* The largest of n numbers, NaN not looked at; minus infinity where there is none. */
+/* The largest of n numbers, without the NaNs; minus infinity where there is none. */
 float gp_softmax_largest(const float *x, int64_t n);
 /* The sum of e^(x - most), for `most` at least the largest of them; `out`, which may be NULL, gets each. NaN gives NaN. */
 double gp_softmax_exps(float *out, const float *x, int64_t n, float most);
