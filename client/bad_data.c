@@ -52,8 +52,7 @@ static enum gp_status refuse(const struct gp_job_settings *s, enum gp_split spli
 			bad->list[0].text, before + bad->count, (long long)s->skip_bad);
 	GP_FAIL(err, GP_INVALID,
 		"%s; by their headers %u of %u %s pictures are bad: 'gpclient data check' lists all, --skip-bad N "
-		"leaves "
-		"up to N out",
+		"leaves up to N out",
 		bad->list[0].text, bad->count, bad->checked, what);
 }
 
@@ -80,8 +79,7 @@ static enum gp_status check_use(const struct gp_job_settings *s, const struct gp
 	if (!gp_dataset_has_files(d) && !out->told)
 		gp_log(data, GP_LOG_WARN,
 		       "--skip-bad does nothing for --data %s: its pictures have no files of their own, of which one "
-		       "could "
-		       "be bad",
+		       "could be bad",
 		       s->data);
 	out->told = true;
 	return GP_OK;
@@ -121,7 +119,6 @@ void gp_warn_of_data(const char *spec, const struct gp_dataset *d, const char *w
 	if (doubts & GP_DOUBT_STATISTICS)
 		gp_log(data, GP_LOG_WARN,
 		       "--data %s: mean= and std= are of pixels between 0 and 1; those on the scale of 0 to 255 are to "
-		       "be "
-		       "divided by 255",
+		       "be divided by 255",
 		       spec);
 }

@@ -269,8 +269,7 @@ static enum gp_status check_limits(const struct gp_client_session *s, const Gpsp
 	if (!limits || limits->window < 1 || limits->step_timeout_ms > GP_STEP_TIMEOUT_MS_MAX)
 		GP_FAIL(err, GP_PROTO,
 			"server %s gave limits that no session can keep: a window of %u chunks and a step timeout of "
-			"%u ms "
-			"(at least 1 chunk, at most %u ms)",
+			"%u ms (at least 1 chunk, at most %u ms)",
 			s->open->server, limits ? limits->window : 0, limits ? limits->step_timeout_ms : 0,
 			GP_STEP_TIMEOUT_MS_MAX);
 	return GP_OK;

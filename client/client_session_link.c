@@ -257,8 +257,7 @@ static void standstill_texts(const struct gp_client_session *s, const char **wha
 	} else if (s->keeps_place) {
 		*what = "no tensor of a step has come through";
 		*advice = "each tensor of a chunk has to cross one link as a whole: more --chunks, a smaller --batch "
-			  "or a "
-			  "--codec that compresses more makes it smaller";
+			  "or a --codec that compresses more makes it smaller";
 	} else {
 		*what = "no step was committed";
 		*advice = "a step has to cross one link as a whole: a smaller --batch or a --codec that compresses more makes "

@@ -57,8 +57,7 @@ static enum gp_status check_settings(const struct gp_job *j, struct gp_err *err)
 	if (!s->data && s->purpose == GP_JOB_INFER && j->saved.tokens > 0)
 		GP_FAIL(err, GP_USAGE,
 			"--tokenizer DIR is missing, which makes tokens of lines of text; or --data: it names the "
-			"texts, of "
-			"which %s takes %lld tokens each",
+			"texts, of which %s takes %lld tokens each",
 			s->init, (long long)j->saved.tokens);
 	if (!s->data && s->init && s->purpose == GP_JOB_INFER)
 		GP_FAIL(err, GP_USAGE, "--data is missing, and %s does not say how its pictures were prepared",
@@ -96,8 +95,7 @@ static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 		if (i % 2 == 1 && strncmp(j->session.codec[i].text, "delta", 5) == 0)
 			GP_FAIL(err, GP_USAGE,
 				"--%s: delta works up the link only, because the server does not know the samples; "
-				"give "
-				"--codec-act-up",
+				"give --codec-act-up",
 				own ? gp_job_codec_flags[i] : "codec");
 	}
 	return GP_OK;
@@ -326,14 +324,12 @@ void gp_job_warn_of_norms(const struct gp_job *j)
 	if (j->norm_mode.mode == GP_BN_RUNNING && !j->set->init)
 		gp_log(model, GP_LOG_WARN,
 		       "--batch-norm running without --init: the running statistics stay at 0 and 1, so that nothing "
-		       "is "
-		       "normalized; deferred or renorm are for training from scratch");
+		       "is normalized; deferred or renorm are for training from scratch");
 	if (gp_norm_mode_suffers(j->graph, j->session.chunk_samples))
 		gp_log(model, GP_LOG_WARN,
 		       "batch norm takes its statistics from chunks of %d sample%s, which is less than the %d that it "
 		       "needs to train well: a fine-tuning lost 9 points of accuracy with chunks of 8 beside one chunk "
-		       "of "
-		       "32; fewer --chunks help, or --batch-norm running (fine-tuning), deferred or renorm (from "
+		       "of 32; fewer --chunks help, or --batch-norm running (fine-tuning), deferred or renorm (from "
 		       "scratch)",
 		       j->session.chunk_samples, j->session.chunk_samples == 1 ? "" : "s", GP_NORM_FEW_SAMPLES);
 }

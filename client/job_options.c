@@ -128,8 +128,7 @@ static const struct gp_opt model_rows[] = {
 	 .value = "NAME[:K=V,...]",
 	 .group = "Model and data",
 	 .help = "for example mobilenetv2:width=0.5,stem=cifar (see 'gpclient model list'); default: the one that the "
-		 "file "
-		 "of --init names"},
+		 "file of --init names"},
 	{.name = "data",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(data),
@@ -187,8 +186,7 @@ static const struct gp_opt skip_rows[] = {
 	 .min = 0,
 	 .max = UINT32_MAX,
 	 .help = "leave out up to N pictures that cannot be read, of data with a file for each (folder:DIR); all are "
-		 "decoded once "
-		 "beforehand to find them. 0: a "
+		 "decoded once beforehand to find them. 0: a "
 		 "look at the headers ends the run before its first step ('gpclient data check' lists what is wrong)"},
 };
 const struct gp_opt_rows gp_job_skip_rows = ROWS(skip_rows);

@@ -72,8 +72,7 @@ static enum gp_status make_empty(const struct gp_json_log *l, struct gp_err *err
 	if (!may_be_replaced(l->path, st.st_size) || ftruncate(l->fd, 0) != 0)
 		GP_FAIL(err, GP_INVALID,
 			"--log-json: %s holds a log already, which is not written over: give another name, or remove "
-			"it (a "
-			"run that goes on by --resume adds to its own)",
+			"it (a run that goes on by --resume adds to its own)",
 			l->path);
 	return GP_OK;
 }

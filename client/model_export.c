@@ -159,8 +159,7 @@ static enum gp_status open_both(struct exporting *e, struct gp_err *err)
 	if (!e->x->state_dir)
 		GP_FAIL(err, GP_INVALID,
 			"%.100s is of a split run: the server has the body's parameters. Give --server HOST:PORT, or "
-			"its "
-			"--state-dir DIR where that is on this machine",
+			"its --state-dir DIR where that is on this machine",
 			e->x->checkpoint);
 	GP_TRY(find_body(e, err));
 	for (int i = 0; i < e->count; i++) {
@@ -227,8 +226,7 @@ static enum gp_status fetch_model(struct exporting *e, struct gp_saved_model *m,
 	if (!m->model[0])
 		GP_FAIL(err, GP_INVALID,
 			"%.100s: an older version wrote it, which does not say of which model it is; the run can write "
-			"its "
-			"weights: its command with --resume --save FILE",
+			"its weights: its command with --resume --save FILE",
 			e->x->checkpoint);
 	e->x->knows_model = true;
 	GP_TRY(e->x->read_run(&e->ours->manifest.spec, &job, &optim, &r, err));

@@ -95,8 +95,7 @@ static enum gp_status nothing_readable(const struct gp_run_state *r, int count, 
 {
 	GP_FAIL(err, GP_INVALID,
 		"--resume: none of the %d checkpoints in %.100s can be read (see the warnings); a new run needs "
-		"another "
-		"folder",
+		"another folder",
 		count, r->o.dir);
 }
 

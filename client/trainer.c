@@ -288,8 +288,7 @@ static enum gp_status check_loss(struct run *r, const struct gp_step_result *res
 		snprintf(from, sizeof from, "it is of step %llu (--resume)", (unsigned long long)good);
 	GP_FAIL(err, GP_CANCELED,
 		"the training diverged at step %llu: its loss is %.4g, that of the first step was %.4g; try a lower "
-		"--lr or "
-		"a --warmup; the last good checkpoint: %s",
+		"--lr or a --warmup; the last good checkpoint: %s",
 		(unsigned long long)r->step + 1, loss, r->first_loss, from);
 }
 

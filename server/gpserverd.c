@@ -120,8 +120,7 @@ static const struct gp_opt options[] = {
 	 .initial = "auto",
 	 .group = "Computing",
 	 .help = "where bodies run; several GPUs share the sessions: cuda:0,cuda:1. GPUs count in CUDA's order, which "
-		 "is "
-		 "nvidia-smi's with CUDA_DEVICE_ORDER=PCI_BUS_ID"},
+		 "is nvidia-smi's with CUDA_DEVICE_ORDER=PCI_BUS_ID"},
 	{.name = "threads",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(server.threads),

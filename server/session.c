@@ -395,8 +395,7 @@ static enum gp_status check_damages(const struct gp_server_session *s, struct gp
 	if (s->damages >= GP_DAMAGES_MOST && gp_body_gains(s->body) == s->damaged_at)
 		GP_FAIL(err, GP_DAMAGED,
 			"the link damages data: bytes came with a wrong checksum on %d links in a row, without a "
-			"committed "
-			"step between",
+			"committed step between",
 			s->damages);
 	return GP_OK;
 }

@@ -84,8 +84,7 @@ static enum gp_status check_bytes(uint64_t may, uint64_t has, const char *what, 
 	if (bytes > may)
 		GP_FAIL(err, GP_NOMEM,
 			"this session needs %.1f MiB of %s, %s may have %.1f MiB in all (--limits); use smaller chunks "
-			"or "
-			"a smaller window",
+			"or a smaller window",
 			mib(bytes), what, shown(who, name), mib(may));
 	if (bytes > 0 && (has > may || bytes > may - has))
 		GP_FAIL(err, GP_BUSY,
@@ -138,8 +137,7 @@ enum gp_status gp_usage_begin_link(struct gp_server *srv, const char *who, uint6
 	*wait_ms = (uint32_t)(wait_ns / 1000000) + 2; /* timers count whole milliseconds */
 	GP_FAIL(err, GP_BUSY,
 		"one more link is asked for; %s may begin %llu in a minute (--limits), all of them are used, and the "
-		"next "
-		"is free in %u s",
+		"next is free in %u s",
 		shown(who, name), (unsigned long long)most, (*wait_ms + 999) / 1000);
 }
 
@@ -249,8 +247,7 @@ static void tell_shares(const struct gp_server *srv)
 	if (s.names > 1 && s.bytes > s.most)
 		gp_log(main, GP_LOG_WARN,
 		       "the checkpoints of %zu names may come to %.1f MiB together, and --state-max is %.1f MiB: names "
-		       "that "
-		       "use up their shares leave nothing for others (--limits, --state-max-per-client)",
+		       "that use up their shares leave nothing for others (--limits, --state-max-per-client)",
 		       s.names, mib(s.bytes), mib(s.most));
 }
 

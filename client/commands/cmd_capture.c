@@ -32,8 +32,7 @@ static const struct gp_opt own_rows[] = {
 	 .value = "FILE",
 	 .group = "What",
 	 .help = "write act_up, act_down, grad_up and grad_down there (safetensors, images as (N,C,H,W)); where "
-		 "several "
-		 "tensors cross in one direction, each by its name: act_up.mask"},
+		 "several tensors cross in one direction, each by its name: act_up.mask"},
 	{.name = "cut",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(job.cut),

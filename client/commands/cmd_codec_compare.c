@@ -449,8 +449,7 @@ static void recommend_raw(struct comparison *c)
 	c->recommended = c->codecs;
 	snprintf(c->sentence, sizeof c->sentence,
 		 "Recommended: raw. A chunk takes %s (%s) without any codec, and none with a relative error of at most "
-		 "%g "
-		 "makes it shorter by more than 5 %%.",
+		 "%g makes it shorter by more than 5 %%.",
 		 time_text(c->raw.seconds, raw), gp_rank_bound_name[c->raw.bound], c->set.max_error);
 }
 
@@ -466,14 +465,12 @@ static void recommend_none(struct comparison *c)
 	if (least)
 		snprintf(c->sentence, sizeof c->sentence,
 			 "Recommended: none. All codecs in the list have a relative error above %g (--max-error) in a "
-			 "tensor; "
-			 "the most exact is %s with %s.",
+			 "tensor; the most exact is %s with %s.",
 			 c->set.max_error, c->spec[least->codec].text, lossy_text(least->error, error));
 	else
 		snprintf(c->sentence, sizeof c->sentence,
 			 "Recommended: none. No codec in the list fits all tensors; each direction can have one of its "
-			 "own "
-			 "(--codec-act-up and so on).");
+			 "own (--codec-act-up and so on).");
 }
 
 static void recommend(struct comparison *c)
@@ -492,8 +489,7 @@ static void recommend(struct comparison *c)
 	}
 	snprintf(c->sentence, sizeof c->sentence,
 		 "Recommended: %s. Of the codecs with a relative error of at most %g it is %s: %s for a chunk (bound "
-		 "by: %s) in "
-		 "place of %s uncompressed; its error: %s.",
+		 "by: %s) in place of %s uncompressed; its error: %s.",
 		 c->spec[p->codec].text, c->set.max_error,
 		 best > fastest ? "as fast as any, within 5 %, and the most exact of those"
 				: "the fastest on this link",

@@ -242,8 +242,7 @@ static const struct gp_opt checkpoint_rows[] = {
 	 .help = "go on from the newest checkpoint that both sides have, and end with status 3 where there is none; "
 		 "=if-any: begin a run where no checkpoint was ever whole, as at a service's first start. --steps and "
 		 "--epochs may grow (cosine, poly, linear and a --warmup below 1 then follow the new number from there "
-		 "on, as "
-		 "if it had been so all along)"},
+		 "on, as if it had been so all along)"},
 };
 
 static const struct gp_opt log_rows[] = {
@@ -252,9 +251,8 @@ static const struct gp_opt log_rows[] = {
 	 .offset = FIELD(log_json),
 	 .value = "FILE",
 	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); a file "
-		 "that "
-		 "holds some already is refused, unless by --resume, which adds to it, or where its run ended before "
-		 "its first step"},
+		 "that holds some already is refused, unless by --resume, which adds to it, or where its run ended "
+		 "before its first step"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(job.profile),

@@ -281,8 +281,7 @@ static enum gp_status check_settings(const struct settings *s, struct gp_err *er
 	if (s->tokens > positions)
 		GP_FAIL(err, GP_INVALID,
 			"model %s has positions for %d tokens (its max=%d), but texts have %d: give --data a max= of "
-			"at most "
-			"%d, or the model a larger one",
+			"at most %d, or the model a larger one",
 			s->family->name, positions, s->max, s->tokens, positions);
 	return GP_OK;
 }

@@ -29,8 +29,7 @@ static enum gp_status find_class(const char *folder, const struct gp_tokenizer_c
 	}
 	GP_FAIL(err, GP_INVALID,
 		"no tokenizer in %s: neither vocab.json (with merges.txt: byte pair encoding) nor vocab.txt "
-		"(WordPiece) "
-		"can be found there",
+		"(WordPiece) can be found there",
 		folder);
 }
 

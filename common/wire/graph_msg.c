@@ -92,8 +92,7 @@ static enum gp_status check_frames(const struct gp_graph *g, int first, struct g
 		if (g->param[i].count > most)
 			GP_FAIL(err, GP_INVALID,
 				"parameter %s has %llu elements; at most %llu fit into the frame in which it would "
-				"cross "
-				"the link",
+				"cross the link",
 				g->param[i].name, (unsigned long long)g->param[i].count, (unsigned long long)most);
 	return GP_OK;
 }
