@@ -15,7 +15,7 @@
 #include "common/base/status.h"
 
 /*
- * Of `a` (n,n) the lower triangle is read; it becomes the eigenvectors, one in each row, in descending order of their
+ * Reads the lower triangle of `a` (n,n), and writes the eigenvectors there, one in each row, in descending order of their
  * eigenvalues, which `value` (n) gets. The largest element of each vector is positive. GP_INVALID: an element is not finite.
  */
 enum gp_status gp_eigen_symmetric(double *a, double *value, int64_t n, struct gp_err *err);

@@ -268,7 +268,7 @@ static enum gp_status make_slots(struct split_engine *e, struct gp_err *err)
 	return GP_OK;
 }
 
-/* What crosses is accounted beside what would cross without the insertions. */
+/* Tells the flows how many elements would cross without the insertions, for the account. */
 static void note_uncompressed(struct split_engine *e)
 {
 	const struct gp_graph *body = e->cross->parts.body;
@@ -297,7 +297,7 @@ struct gp_flow_options gp_split_flow_options(const struct split_engine *e)
 					.client = true};
 }
 
-/* Where ranks change, no chunk may come before its step. */
+/* In a session with decaying ranks no chunk may be sent before the COMMIT of the step before. */
 static enum gp_status make_flows(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;

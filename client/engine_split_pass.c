@@ -239,8 +239,9 @@ static bool changes_ranks(const struct split_engine *e)
 }
 
 /*
- * This side's checkpoint comes first: the server drops old ones when it has a new one, and must not be alone with that. So
- * do smaller ranks, which the checkpoint has, too; until the server has them as well nothing of the next step is sent.
+ * This side's checkpoint comes first: the server drops old checkpoints when it has a new one, and this side must have that one,
+ * too. A change of ranks comes before the checkpoint, which has the new ranks; nothing of the next step is sent until the
+ * server has changed them as well.
  */
 static enum gp_status update_and_commit(struct split_engine *e, struct gp_err *err)
 {

@@ -18,7 +18,7 @@ static void add_bytes_of(struct gp_kind_account *sum, const struct gp_kind_accou
 	sum->padding_bytes += k->padding_bytes;
 }
 
-/* Payload bytes by those that the same cut has without a codec and without insertions; NaN where nothing crossed. */
+/* Payload bytes divided by the bytes that would cross the same cut without codec and insertion; NaN where nothing crossed. */
 static double rate_of(const struct gp_kind_account *k)
 {
 	return k->uncompressed_bytes ? (double)k->payload_bytes / (double)k->uncompressed_bytes : NAN;

@@ -30,7 +30,8 @@ static enum gp_status open_pair(struct fitting *f, struct gp_err *err)
 	return gp_insert_set_weights(f->plan, from->weights, err);
 }
 
-/* Sums of squares of what is lost and of the values; with `gradient`, that of the mean square of what is lost. */
+/* The sums of squares of the reconstruction's error and of the values; `gradient`, if given, gets that of the mean squared
+ * error. */
 struct squares {
 	double lost, all;
 };

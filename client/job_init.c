@@ -121,7 +121,7 @@ static void note(const char *text)
 	fprintf(stderr, "note: %s\n", text);
 }
 
-/* Whether both say the same of cuts=, so that a cut is the same place in either. */
+/* Whether both models have the same cuts=, so that a cut means the same place in both. */
 static bool same_blocks(const char *a, const char *b)
 {
 	const bool fine = strstr(a, "cuts=fine") != NULL;
@@ -326,15 +326,15 @@ static void tell_fresh(const struct gp_job *j, const char *end, bool here)
 		fprintf(stderr, "%s has weights of --insert-%s, which are left out\n", j->set->init, end);
 }
 
-/* A file whose insertion nobody has left out is refused as any other with names that the model lacks. */
+/* Whether a flag says that there is no insertion at this end. Without one, a file with an insertion that the model lacks is
+ * refused like any other file with unknown names. */
 static bool left_out(const struct gp_job *j, enum gp_insert_end end)
 {
 	const struct gp_job_settings *s = j->set;
 	return (s->insert || s->insert_end[end]) && j->insertion.end[end].spec.sets == 0;
 }
 
-/* What of the insertions the graph and the file of --init do not have in common, as globs for gp_weights_load_except;
- * "": nothing. */
+/* The insertions that only one of the graph and the file of --init has, as globs for gp_weights_load_except; "": none. */
 static enum gp_status find_fresh(struct gp_job *j, char *globs, size_t size, struct gp_err *err)
 {
 	struct gp_st_file *f;

@@ -141,7 +141,7 @@ static enum gp_status check(const struct fitting *f, struct gp_err *err)
 	return gp_st_check_target(f->set.save, err) == GP_OK ? GP_OK : gp_err_prefix(err, "--save");
 }
 
-/* Validation samples that make a batch, or else those of training, for the errors before and after. */
+/* The samples for the errors before and after: those of validation, or of training where those do not fill a batch. */
 static enum gp_status open_checks(struct fitting *f, struct gp_err *err)
 {
 	const struct gp_job_settings *s = &f->set.job;
@@ -177,7 +177,7 @@ static void show_step(void *arg, enum gp_insert_end end, int step, double error)
 	gp_progress_update(&f->progress, gp_now_ns(), text);
 }
 
-/* Up first: what goes down is then that of a model with it. */
+/* The upper cut first: the values at the lower cut are then those of a model with the insertion at the upper one. */
 static enum gp_status fit(struct fitting *f, struct gp_err *err)
 {
 	const struct settings *s = &f->set;

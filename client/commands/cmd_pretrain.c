@@ -7,10 +7,10 @@
 #include "client/commands/commands.h"
 #include "client/commands/train_command.h"
 
-/* Those of pictures, of batch norm and of SGD. */
+/* Options for pictures and for batch norm. */
 static const char *const left_out[] = {"augment", "batch-norm", "recalibrate", "input", "skip-bad", NULL};
 
-/* As RoBERTa was trained, with the rate that small models take. */
+/* As RoBERTa was trained, with a learning rate for small models. */
 static const struct gp_train_default initial[] = {
 	{.name = "optimizer", .initial = "adamw"},
 	{.name = "lr", .initial = "5e-4"},

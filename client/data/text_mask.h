@@ -3,8 +3,8 @@
  * Masked language modelling (Devlin et al., NAACL 2019): which tokens of a text
  * the model has to predict, and what it reads in their place.
  *
- * Of a text with M tokens that are not special, max(1, round(0.15 * M)) are chosen;
- * every set of that many is equally probable. In place of a chosen token the model
+ * Where a text has M tokens that are not special, max(1, round(0.15 * M)) of them
+ * are chosen; every set of that many is equally probable. In place of a chosen token the model
  * reads the mask with a probability of 80 %, a random token that is not special
  * with 10 %, and the token itself with 10 %. Where M is 0, nothing is chosen. The
  * special tokens are the five of enum gp_special_token: they are never chosen, and

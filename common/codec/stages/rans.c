@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `rans`: entropy coding of quantizer codes, each symbol by how often it occurs
- * in its stretch of the payload, with no regard to its neighbours. Quantizers
- * say where their packed codes lie (gp_codec_ops.codes); all other bytes are
- * symbols of 8 bits. A stretch that a sample shows not to pay is stored, and a
- * payload of which nothing pays goes on without the stage. Layout: CODECS.md.
+ * `rans`: entropy coding of quantizer codes: a symbol takes as many bits as its
+ * frequency in its stretch of the payload asks for, whatever its neighbours are. A
+ * stretch becomes a piece of the layout (CODECS.md). Quantizers say where their
+ * packed codes lie (gp_codec_ops.codes); all other bytes are symbols of 8 bits. A
+ * stretch that a sample shows not to pay is stored, and a payload of which nothing
+ * pays goes on without the stage.
  * Test: tests/unit/test_codec_rans.c, test_codec.c
  */
 #include "common/codec/codec_impl.h"
@@ -284,7 +285,7 @@ static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_spa
 
 /* --- decode ----------------------------------------------------------------------------------------------------- */
 
-/* Words as far as loops may read them: of the payload, and when few are left, of a copy with zeros behind. */
+/* The words as far as loops may read them: in the payload, or, when few are left, in a copy that zeros follow. */
 struct words {
 	const uint8_t *at, *end; /* what loops are told */
 	const uint8_t *last;     /* where the words end */

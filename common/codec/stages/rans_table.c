@@ -14,8 +14,8 @@ static uint16_t share(uint64_t count, uint64_t total)
 	return (uint16_t)((count * 2 * GP_RANS_TOTAL + total) / (2 * total));
 }
 
-/* The first symbol without a share behind the first one that has one, so that the table grows by little; else the one
- * before it. -1: all have one. */
+/* The first symbol without a frequency after the first one that has one, so that the table grows by little; else the one
+ * before that. -1: all symbols have a frequency. */
 static int free_symbol(const struct gp_rans_table *t, int symbols)
 {
 	int first = 0, s;
@@ -34,8 +34,8 @@ static int largest_share(const struct gp_rans_table *t)
 	return most;
 }
 
-/* What rounding has made too many or too few, one by one from those that have most. The largest is at least 16, so that
- * none is taken all it has. */
+/* Corrects the sum of the rounded frequencies, by one at a time, at the largest ones. The largest is at least 16, so that
+ * none becomes 0. */
 static void make_whole(struct gp_rans_table *t)
 {
 	int excess = -GP_RANS_TOTAL;

@@ -70,8 +70,9 @@ static dnnl_status_t describe_linear(const void *geometry, enum dnn_role role, u
 }
 
 /*
- * Scores of words: where a text has fewer words to guess than there are rows, the loss gives the others zeros (device.h), and
- * that is more than half of the rows of many texts. Nobody but this node reads the gradient of an output that no node does.
+ * The output layer of a masked language model: where a text has fewer masked tokens than there are rows, the gradients of the
+ * other rows are zeros (device.h), which are more than half of the rows of many texts. They are left out here. Only this node
+ * reads the gradient of an output that no other node reads.
  */
 static bool leaves_rows_out(const struct cpu_plan *p, const struct cpu_node *n, const struct linear_state *s)
 {
@@ -286,7 +287,7 @@ static void find_part(void *arg, int part, int parts)
 	}
 }
 
-/* The rows that have a gradient, in their order; how many they are. */
+/* Lists the rows that have a gradient, in their order; returns how many there are. */
 static int64_t find_rows(const struct cpu_call *c, const struct linear_state *s, int64_t rows, int64_t *row)
 {
 	struct finding f = {c->dout[0], rows, s->out, row};
@@ -305,7 +306,7 @@ static void close_up(float *to, const float *from, const int64_t *row, int64_t c
 			memcpy(to + i * width, from + row[i] * width, (size_t)width * sizeof *to);
 }
 
-/* Rows 0 to count of x to where they belong, in place; the others become zeros. */
+/* Moves rows 0 to count of x to the places of the rows that have a gradient; the others become zeros. */
 static void spread(float *x, const int64_t *row, int64_t count, int64_t rows, int64_t width)
 {
 	int64_t left = count;
@@ -317,7 +318,7 @@ static void spread(float *x, const int64_t *row, int64_t count, int64_t rows, in
 	}
 }
 
-/* Backward of the rows that have a gradient alone. *done stays false where that is most of them, or none. */
+/* The backward pass over the rows that have a gradient. *done stays false where these are most of the rows, or none. */
 static enum gp_status leave_out(const struct cpu_call *c, const struct linear_state *s, int64_t rows, bool *done,
 				struct gp_err *err)
 {
