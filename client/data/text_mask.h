@@ -4,11 +4,11 @@
  * the model has to predict, and what it reads in their place.
  *
  * Where a text has M tokens that are not special, max(1, round(0.15 * M)) of them
- * are chosen; every set of that many is equally probable. In place of a chosen token the model
- * reads the mask with a probability of 80 %, a random token that is not special
- * with 10 %, and the token itself with 10 %. Where M is 0, nothing is chosen. The
- * special tokens are the five of enum gp_special_token: they are never chosen, and
- * only the mask replaces another token.
+ * are chosen; every set of that many is equally probable. In place of a chosen token
+ * the model reads the mask with a probability of 80 %, a random token that is not
+ * special with 10 %, and the token itself with 10 %. Where M is 0, nothing is chosen.
+ * The special tokens are the five of enum gp_special_token: they are never chosen,
+ * and only the mask replaces another token.
  *
  * All draws are pure functions of (seed, epoch, sample): the same on any machine
  * and with any number of threads. Not here: which epoch a sample is drawn for
