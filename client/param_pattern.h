@@ -10,7 +10,8 @@
 
 #include "common/graph/graph.h"
 
-/* Always fails: with GP_USAGE, or without memory. `flag` begins the error, and `hint`, which says what patterns may be, ends it. */
+/* Always fails, with GP_USAGE or for want of memory. The error begins with `flag` and ends with `hint`, which says what
+ * patterns may be. */
 enum gp_status gp_param_pattern_refuse(const struct gp_graph *g, const char *flag, const char *pattern,
 				       const char *hint, struct gp_err *err);
 
