@@ -70,7 +70,7 @@ static void ask_with_feedback(Gpsplit__Open *o)
 	o->codec_act_up = (char *)"ef+uniform:bits=4";
 }
 
-/* Of 12 positions the first makes two; of a chunk's 8 one, which the second does not take. */
+/* The first makes two positions of 12, and one of a chunk's 8, which the second does not take. */
 static void ask_with_windows(Gpsplit__Open *o)
 {
 	o->lengths = true;
