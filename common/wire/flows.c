@@ -105,7 +105,7 @@ static enum gp_status check_lengths(const struct gp_flow_list *list, struct gp_e
 		const struct gp_flow_spec *f = &list->flow[i];
 		if (f->positions > 0 && !gp_flow_takes_lengths(f))
 			GP_FAIL(err, GP_INVALID,
-				"codec %s of %s remembers tensors of one length: every chunk has to be padded to "
+				"codec %s of %s remembers tensors of one length: every chunk has to be padded to all "
 				"%lld positions (--pad max)",
 				f->codec->text, gp_direction_info[f->direction].name, (long long)list->positions);
 		if (f->positions > 0)

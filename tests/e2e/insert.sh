@@ -93,8 +93,8 @@ evaluate "$work/given.json" "${server[@]}" --cut 1:-1 --insert-up conv:out=6,k=3
 evaluate "$work/left.json" --local --insert none
 evaluate "$work/one.json" --local --insert-up conv:out=6,k=3,s=3,bn=1,act=relu/conv:out=3,k=1,s=1
 equal "loss with one end of flags and one of the file" "$(json_get "$work/one.json" val_loss)" "$(json_get "$work/known.json" val_loss)"
-# A text of as many characters that says layers of 2^30 numbers: nothing is made for them.
-sed 's,conv:out=6\,k=3\,s=3\,bn=1\,act=relu/,conv:out=4096\,k=128\,s=128\,p=127/,' "$work/local.safetensors" >"$work/large.safetensors"
+# A text of as many characters that says layers of millions of numbers: nothing is made for them.
+sed 's,conv:out=6\,k=3\,s=3\,bn=1\,act=relu/,conv:out=512\,k=64\,s=64\,p=63\,bn=1/,' "$work/local.safetensors" >"$work/large.safetensors"
 status=0
 "$build/gpclient" eval --local --init "$work/large.safetensors" "${data[@]}" >/dev/null 2>"$work/err" || status=$?
 equal "insertions that the file cannot hold: status" $status 3

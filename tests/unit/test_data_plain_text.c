@@ -162,7 +162,7 @@ static void files_and_parts_that_cannot_be_are_refused(void **state)
 	write_data_file("bytes.txt", "! \xff ?\n", 6); /* no UTF-8 */
 	expect_refused("/empty.txt", GP_INVALID, "DIR/empty.txt: there is no text in it");
 	expect_refused("/one.txt,part=2/2", GP_INVALID,
-		       "DIR/one.txt has too few lines: every 10th is for validation where val=FILE is not given, and "
+		       "DIR/one.txt has too few lines: without val=FILE every 10th is for validation, and "
 		       "part=I/N takes one of N lines");
 	expect_refused("/one.txt,part=3/2", GP_USAGE,
 		       "dataset text: part: '3/2' is not I/N, part I of N, as 1/3, 2/3 and 3/3 are");

@@ -74,7 +74,7 @@ static void the_longest_text_fits(void **state)
 	const struct gp_insert_spec t = parsed(all, GP_INSERT_UP);
 	assert_string_equal(gp_insert_spec_text(&t, text), all);
 	static const char third[] =
-		"decay:rate=1.2345678901234567e-300,every=1000000000,times=64,l1=1.23456777e-38,dim=sequence";
+		"decay:rate=1.2345678901234568e-300,every=1000000000,times=64,l1=1.2345678e-38,dim=sequence";
 	snprintf(all, sizeof all, "%s/%s/%s/%s", third, third, third, third);
 	const struct gp_insert_spec u = parsed(all, GP_INSERT_UP);
 	assert_string_equal(gp_insert_spec_text(&u, text), all);
