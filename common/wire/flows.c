@@ -77,24 +77,6 @@ static enum gp_status check_mask(const char *what, uint64_t mask, int inputs, st
 	return GP_OK;
 }
 
-/* What takes the shortest chunk takes every longer one. A codec that does not take even the longest is told elsewhere. */
-static enum gp_status check_shortest(const struct gp_flow_spec *f, struct gp_err *err)
-{
-	struct gp_shape shape = f->type.shape;
-	struct gp_err why;
-	uint64_t bound;
-	if (gp_codec_bound_for(f->codec, &shape, &bound, &why) != GP_OK)
-		return GP_OK;
-	shape.dim[1] = shape.dim[1] < GP_SEQUENCE_STEP ? shape.dim[1] : GP_SEQUENCE_STEP;
-	if (gp_codec_bound_for(f->codec, &shape, &bound, &why) != GP_OK)
-		GP_FAIL(err, GP_INVALID,
-			"codec %s of %s does not take chunks of %lld positions: every chunk has to be padded to all "
-			"%lld positions (--pad max); %s",
-			f->codec->text, gp_direction_info[f->direction].name, (long long)shape.dim[1],
-			(long long)f->positions, why.text);
-	return GP_OK;
-}
-
 /* Lengths that nobody can make use of are refused, so that none can come. */
 static enum gp_status check_lengths(const struct gp_flow_list *list, struct gp_err *err)
 {
@@ -108,8 +90,6 @@ static enum gp_status check_lengths(const struct gp_flow_list *list, struct gp_e
 				"codec %s of %s remembers tensors of one length: every chunk has to be padded to all "
 				"%lld positions (--pad max)",
 				f->codec->text, gp_direction_info[f->direction].name, (long long)list->positions);
-		if (f->positions > 0)
-			GP_TRY(check_shortest(f, err));
 	}
 	return GP_OK;
 }

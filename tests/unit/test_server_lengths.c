@@ -70,13 +70,6 @@ static void ask_with_feedback(Gpsplit__Open *o)
 	o->codec_act_up = (char *)"ef+uniform:bits=4";
 }
 
-/* The first makes two positions of 12, and one of a chunk's 8, which the second does not take. */
-static void ask_with_windows(Gpsplit__Open *o)
-{
-	o->lengths = true;
-	o->codec_act_up = (char *)"downsample:factor=8+downsample:factor=2";
-}
-
 /* --- frames ------------------------------------------------------------------------------------------------------ */
 
 static void put_payload(struct raw_peer *c, struct gp_frame_head h, const void *payload, uint32_t len)
@@ -278,12 +271,6 @@ static void a_codec_that_remembers_places_is_refused(void **state)
 	expect_refused(*state, ask_with_feedback, "remembers tensors of one length");
 }
 
-static void a_codec_that_does_not_take_the_shortest_chunk_is_refused(void **state)
-{
-	expect_refused(*state, ask_with_windows, "does not take chunks of 8 positions");
-	still_serves(*state);
-}
-
 static void lengths_of_a_body_without_sequences_are_refused(void **state)
 {
 	expect_refused(*state, ask, "whose body has no sequences");
@@ -298,8 +285,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_length_that_open_has_not_asked_for_is_refused, setup_sequences,
 						teardown),
 		cmocka_unit_test_setup_teardown(a_codec_that_remembers_places_is_refused, setup_sequences, teardown),
-		cmocka_unit_test_setup_teardown(a_codec_that_does_not_take_the_shortest_chunk_is_refused,
-						setup_sequences, teardown),
 		cmocka_unit_test_setup_teardown(lengths_of_a_body_without_sequences_are_refused, setup_fixed, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
