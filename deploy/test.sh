@@ -76,9 +76,18 @@ count() { # JUNIT-FILE NAME
 	sed -n "s/^[[:space:]]*$2=\"\([0-9]*\)\".*/\1/p; s/^<testsuite.* $2=\"\([0-9]*\)\".*/\1/p" "$1" | head -1
 }
 
-# Fails when not one test was run.
+# ctest counts a test whose program was not built as skipped, like one that cannot be here.
+unbuilt() { # JUNIT-FILE
+	grep -c '<skipped message="Unable to find executable"' "$1"
+}
+
+# Fails when not one test was run, or a test's program was not built.
 add_results() { # JUNIT-FILE
 	local tests failures unrun
+	if [ "$(unbuilt "$1")" -gt 0 ]; then
+		echo "test.sh: tests whose programs were not built: $(unbuilt "$1"), marked 'Not Run' above" >&2
+		return 1
+	fi
 	tests=$(count "$1" tests) failures=$(count "$1" failures)
 	unrun=$(($(count "$1" skipped) + $(count "$1" disabled)))
 	failed=$((failed + failures))
