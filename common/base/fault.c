@@ -18,8 +18,9 @@ static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 static bool parse_one(const char **at, uint64_t nth[GP_FAULT_KINDS])
 {
 	static const char *const names[GP_FAULT_KINDS] = {
-		[GP_FAULT_ALLOC] = "alloc:", [GP_FAULT_WRITE] = "write:",   [GP_FAULT_FSYNC] = "fsync:",
-		[GP_FAULT_SEND] = "send:",   [GP_FAULT_DEVICE] = "device:", [GP_FAULT_READ] = "read:",
+		[GP_FAULT_ALLOC] = "alloc:",     [GP_FAULT_WRITE] = "write:",   [GP_FAULT_FSYNC] = "fsync:",
+		[GP_FAULT_SEND] = "send:",       [GP_FAULT_DEVICE] = "device:", [GP_FAULT_READ] = "read:",
+		[GP_FAULT_PRODUCT] = "product:",
 	};
 	for (int k = 0; k < GP_FAULT_KINDS; k++) {
 		const size_t len = strlen(names[k]);

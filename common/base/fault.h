@@ -19,6 +19,7 @@ enum gp_fault_kind {
 	GP_FAULT_SEND,
 	GP_FAULT_DEVICE,
 	GP_FAULT_READ,
+	GP_FAULT_PRODUCT, /* a matrix product of an emulated GPU */
 	GP_FAULT_KINDS
 };
 

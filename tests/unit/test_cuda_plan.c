@@ -154,6 +154,31 @@ static void failure_of_the_device_is_told_by_the_call_that_waits(void **state)
 	drop_pair(&p);
 	gp_graph_free(g);
 }
+
+/* The second call captures a graph. Without it the same work is queued one by one, and nothing of the failure is left. */
+static void failed_product_costs_the_graph_and_nothing_else(void **state)
+{
+	(void)state;
+	if (!gp_rt_is_emulated())
+		skip();
+	struct gp_graph *g = build_graph();
+	struct pair p = make_pair(g, spec_of(&optimizers[3]));
+	struct gp_plan *plan = p.plan[CUDA];
+	fill_both(&p, 0, GP_BUF_INPUT, 1);
+	forward_both(&p, 0, GP_TRAIN, 5);
+	assert_null(gp_cuda_without_graphs(plan));
+	gp_fault_arm(GP_FAULT_PRODUCT, 1);
+	forward_both(&p, 0, GP_TRAIN, 5);
+	assert_int_equal(gp_fault_hit(GP_FAULT_PRODUCT), false);
+	assert_non_null(gp_cuda_without_graphs(plan));
+	compare_buffer(&p, 0, GP_BUF_OUTPUT);
+	gp_fault_arm(GP_FAULT_PRODUCT, 1);
+	assert_int_equal(plan->ops->forward(plan, 0, GP_TRAIN, 0, &err), GP_DEVICE);
+	forward_both(&p, 0, GP_TRAIN, 6);
+	compare_buffer(&p, 0, GP_BUF_OUTPUT);
+	drop_pair(&p);
+	gp_graph_free(g);
+}
 #endif
 
 /* --- undo, state in and out --------------------------------------------------------------------------------------- */
@@ -578,6 +603,7 @@ int main(void)
 #ifdef GP_FAULTS
 		cmocka_unit_test(every_failed_allocation_is_reported_and_leaks_nothing),
 		cmocka_unit_test(failure_of_the_device_is_told_by_the_call_that_waits),
+		cmocka_unit_test(failed_product_costs_the_graph_and_nothing_else),
 #endif
 		cmocka_unit_test(a_step_taken_back_leaves_no_trace),
 		cmocka_unit_test(a_new_plan_goes_on_where_another_stopped),

@@ -84,6 +84,8 @@ void gpk_emulated_launch(struct gp_rt_stream *s, const char *kernel, struct gpk_
 			 std::vector<const void *> given, std::function<void()> body);
 /* Queues other work of a stream (copies, matrix products), or records it while capturing. emulated_rt.cc */
 void gpk_emulated_queue(struct gp_rt_stream *s, std::function<void()> work);
+/* As gp_rt_fail on a card: the next wait on the stream, or the end of its capture, says that something failed. */
+void gpk_emulated_fail(struct gp_rt_stream *s);
 /* Ends the program when no card takes such a launch. emulate.cc */
 void gpk_emulated_check(const char *kernel, struct gpk_shape shape);
 /* Runs a grid now. emulate.cc */

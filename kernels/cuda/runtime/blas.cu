@@ -11,7 +11,8 @@
 #include <vector>
 
 #include "kernels/cuda/runtime/cublas.h"
-#include "kernels/cuda/runtime/gpk.h"
+#include "kernels/cuda/runtime/native.h"
+#include "kernels/cuda/runtime/rt_tally.h"
 
 /* A fixed place: cuBLAS must neither allocate while a graph is captured nor choose other sums from run to run. */
 #define WORKSPACE_BYTES (32u << 20)
@@ -49,8 +50,12 @@ static bool take_idle(int device, cublasHandle_t *out)
 	return false;
 }
 
-static void keep_idle(int device, cublasHandle_t handle)
+/* It leaves its stream, which is about to go, and by that its workspace. One that cannot be kept is given up, not destroyed:
+ * its device has failed, or destroying it would make all others wait. */
+static void keep_idle(const struct gp_cublas *lib, int device, cublasHandle_t handle)
 {
+	if (lib->cublasSetStream_v2_p(handle, NULL) != CUBLAS_STATUS_SUCCESS)
+		return;
 	const std::lock_guard<std::mutex> hold(idle_lock);
 	idle_handles.push_back({device, handle});
 }
@@ -118,7 +123,7 @@ void gp_blas_free(struct gp_blas *b)
 	if (!b)
 		return;
 	if (b->handle)
-		keep_idle(gp_rt_stream_device(b->stream), b->handle);
+		keep_idle(b->lib, gp_rt_stream_device(b->stream), b->handle);
 	gp_rt_free(gp_rt_stream_device(b->stream), b->workspace);
 	free(b);
 }

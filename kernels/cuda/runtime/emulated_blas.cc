@@ -11,6 +11,10 @@
 
 #include "kernels/cuda/runtime/gpk.h"
 
+extern "C" {
+#include "common/base/fault.h"
+}
+
 struct gp_blas {
 	struct gp_rt_stream *stream;
 	enum gp_precision precision;
@@ -97,6 +101,10 @@ void gp_blas_gemm(struct gp_blas *b, int64_t m, int64_t n, int64_t k, float alph
 	gp_rt_tally_note("product", 0);
 	if (gp_rt_tallied())
 		return;
+	if (gp_fault_hit(GP_FAULT_PRODUCT)) {
+		gpk_emulated_fail(b->stream);
+		return;
+	}
 	const struct gp_matrix ma = *a, mb = *bm, mc = *c;
 	const enum gp_precision precision = b->precision;
 	gpk_emulated_queue(b->stream, [=] {

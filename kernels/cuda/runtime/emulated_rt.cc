@@ -11,7 +11,8 @@
  * work, so does every other; what two do to the same memory then mixes.
  *
  * One lock covers all of it: one emulated GPU, one thing at a time.
- * GP_FAULT=device:N (fault.h) makes the Nth piece of work fail, as a card would.
+ * GP_FAULT=device:N (fault.h) makes the Nth piece of work fail, as a card would; product:N the Nth matrix product, also
+ * within a capture, as cuBLAS would.
  * Test: tests/unit/test_cuda_rt.c
  */
 #include <algorithm>
@@ -289,6 +290,7 @@ int gp_rt_stream_device(const struct gp_rt_stream *s)
 	return s->device;
 }
 
+/* All that has failed is told now: nothing is left for the next wait. */
 static enum gp_status report(struct gp_rt_stream *s, struct gp_err *err)
 {
 	if (!s->failed)
@@ -476,6 +478,7 @@ enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **ou
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	gpk_capture_ends();
 	std::shared_ptr<captured> work = end_capture(s);
+	GP_TRY(report(s, err));
 	if (work->invalid)
 		GP_FAIL(err, GP_DEVICE,
 			"emulated GPU %d: a captured stream was not joined, or waited for what was not captured",
@@ -523,6 +526,12 @@ void gp_rt_graph_free(struct gp_rt_graph *g)
 }
 
 } // extern "C"
+
+void gpk_emulated_fail(struct gp_rt_stream *s)
+{
+	const std::lock_guard<std::recursive_mutex> hold(gpu);
+	s->failed = true;
+}
 
 void gpk_emulated_queue(struct gp_rt_stream *s, std::function<void()> work)
 {

@@ -32,12 +32,7 @@
 #include "kernels/cuda/runtime/rt_tally.h"
 
 #ifdef __CUDACC__
-#include <cuda_runtime.h>
-extern "C" cudaStream_t gp_rt_native(struct gp_rt_stream *s); /* selects the stream's device */
-/* After a launch: what was wrong with it is for the next wait on the stream. */
-extern "C" void gp_rt_launched(struct gp_rt_stream *s);
-/* What the next wait on the stream says. */
-extern "C" void gp_rt_fail(struct gp_rt_stream *s, const char *why);
+#include "kernels/cuda/runtime/native.h"
 #define GPK_KERNEL                   static __global__ void
 #define GPK_DEVICE                   static __device__ __forceinline__
 #define GPK_SHARED(type, name, dims) __shared__ type name dims

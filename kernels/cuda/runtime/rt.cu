@@ -1,15 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The CUDA runtime behind rt.h.
+ *
+ * Every call of CUDA that fails leaves its error as the thread's last one, and a kernel's launch is judged by the
+ * thread's last error. So whoever handles an error here, or can do nothing about it, also clears it: otherwise the next
+ * launch of the thread, which may be another session's on another card, would be taken for the failed one.
+ * Test: tests/unit/test_cuda_calls.cc
  */
-#include "kernels/cuda/runtime/gpk.h"
-
 #include <atomic>
 #include <mutex>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEVICES_WATCHED 64
+#include "kernels/cuda/runtime/native.h"
+#include "kernels/cuda/runtime/rt_tally.h"
+
+#define DEVICES_WATCHED  64
+#define POOL_PROBE_BYTES 256
 
 struct gp_rt_stream {
 	int device;
@@ -31,11 +39,25 @@ struct gp_rt_graph {
 
 extern "C" {
 
+/* Whether the call did what it should; what it said otherwise is not the thread's last error any more. */
+static bool went_well(cudaError_t e)
+{
+	if (e != cudaSuccess)
+		cudaGetLastError();
+	return e == cudaSuccess;
+}
+
+/* For calls that give back or select: when they fail the card has failed, and the next wait tells that. */
+static void expect_well(cudaError_t e)
+{
+	(void)went_well(e);
+}
+
 static void use(int device)
 {
 	int now = -1;
-	if (cudaGetDevice(&now) != cudaSuccess || now != device)
-		cudaSetDevice(device);
+	if (!went_well(cudaGetDevice(&now)) || now != device)
+		expect_well(cudaSetDevice(device));
 }
 
 cudaStream_t gp_rt_native(struct gp_rt_stream *s)
@@ -56,10 +78,19 @@ void gp_rt_fail(struct gp_rt_stream *s, const char *why)
  */
 static std::atomic<int> lost[DEVICES_WATCHED];
 
+/* Not known to every toolkit that compiles this. */
+#define ERROR_CONTAINED          226 /* cudaErrorContained */
+#define ERROR_TENSOR_MEMORY_LEAK 721 /* cudaErrorTensorMemoryLeak */
+
+/* Those after which, says CUDA's manual, the process has to end before the device can be used again. */
 static bool takes_the_device(cudaError_t e)
 {
-	switch (e) {
+	switch ((int)e) {
 	case cudaErrorIllegalAddress:
+	case cudaErrorAssert:
+	case cudaErrorExternalDevice:
+	case ERROR_CONTAINED:
+	case ERROR_TENSOR_MEMORY_LEAK:
 	case cudaErrorLaunchFailure:
 	case cudaErrorLaunchTimeout:
 	case cudaErrorHardwareStackError:
@@ -107,12 +138,13 @@ void gp_rt_launched(struct gp_rt_stream *s)
 static enum gp_status refuse_driver(struct gp_err *err)
 {
 	int driver = 0, runtime = 0;
-	cudaDriverGetVersion(&driver);
-	cudaRuntimeGetVersion(&runtime);
+	expect_well(cudaDriverGetVersion(&driver));
+	expect_well(cudaRuntimeGetVersion(&runtime));
 	if (driver == 0)
 		GP_FAIL(err, GP_DEVICE, "no GPU can be used: there is no driver (libcuda.so.1)");
 	GP_FAIL(err, GP_DEVICE,
-		"no GPU can be used: the driver is one for CUDA %d.%d, this program needs one for %d.0, which is driver %s "
+		"no GPU can be used: the driver is one for CUDA %d.%d, this program needs one for %d.0, which is "
+		"driver %s "
 		"or newer",
 		driver / 1000, driver % 1000 / 10, runtime / 1000, runtime >= 13000 ? "580" : "525");
 }
@@ -129,7 +161,7 @@ void gp_rt_one_memory(void)
 int gp_rt_count(void)
 {
 	int n = 0;
-	return cudaGetDeviceCount(&n) == cudaSuccess ? n : 0;
+	return went_well(cudaGetDeviceCount(&n)) ? n : 0;
 }
 
 enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err)
@@ -138,6 +170,7 @@ enum gp_status gp_rt_open(int device, struct gp_rt_info *out, struct gp_err *err
 	cudaDeviceProp prop;
 	size_t unused = 0, all = 0;
 	cudaError_t e = cudaGetDeviceCount(&n);
+	expect_well(e);
 	if (e == cudaErrorInsufficientDriver)
 		return refuse_driver(err);
 	if (e != cudaSuccess)
@@ -180,23 +213,61 @@ struct device_pool {
 
 static struct device_pool pools[DEVICES_WATCHED];
 
-static void make_pool(struct device_pool *of, int device)
+static cudaError_t take_from_pool(const struct device_pool *of, uint64_t bytes, void **out)
 {
-	int supported = 0;
-	uint64_t keep = UINT64_MAX;
+	cudaError_t e = cudaMallocFromPoolAsync(out, bytes, of->pool, of->stream);
+	if (e == cudaSuccess)
+		e = cudaStreamSynchronize(of->stream);
+	expect_well(e);
+	return e;
+}
+
+static void give_to_pool(const struct device_pool *of, void *p)
+{
+	if (went_well(cudaFreeAsync(p, of->stream)))
+		expect_well(cudaStreamSynchronize(of->stream));
+}
+
+static bool create_pool(struct device_pool *of, int device)
+{
 	cudaMemPoolProps props = {};
 	props.allocType = cudaMemAllocationTypePinned;
 	props.handleTypes = cudaMemHandleTypeNone;
 	props.location.type = cudaMemLocationTypeDevice;
 	props.location.id = device;
-	cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device);
-	if (!supported || cudaStreamCreateWithFlags(&of->stream, cudaStreamNonBlocking) != cudaSuccess ||
-	    cudaMemPoolCreate(&of->pool, &props) != cudaSuccess) {
-		of->pool = NULL;
-		cudaGetLastError();
-		return;
-	}
-	cudaMemPoolSetAttribute(of->pool, cudaMemPoolAttrReleaseThreshold, &keep);
+	return went_well(cudaStreamCreateWithFlags(&of->stream, cudaStreamNonBlocking)) &&
+	       went_well(cudaMemPoolCreate(&of->pool, &props));
+}
+
+/* Some virtual cards say that they have pools, make one, and then give nothing out of it. */
+static bool gives_memory(const struct device_pool *of)
+{
+	void *p = NULL;
+	if (take_from_pool(of, POOL_PROBE_BYTES, &p) != cudaSuccess)
+		return false;
+	give_to_pool(of, p);
+	return true;
+}
+
+static void drop_pool(struct device_pool *of)
+{
+	if (of->pool)
+		expect_well(cudaMemPoolDestroy(of->pool));
+	if (of->stream)
+		expect_well(cudaStreamDestroy(of->stream));
+	of->pool = NULL;
+	of->stream = NULL;
+}
+
+static void make_pool(struct device_pool *of, int device)
+{
+	int supported = 0;
+	uint64_t keep = UINT64_MAX;
+	expect_well(cudaDeviceGetAttribute(&supported, cudaDevAttrMemoryPoolsSupported, device));
+	if (!supported || !create_pool(of, device) || !gives_memory(of))
+		drop_pool(of);
+	else
+		expect_well(cudaMemPoolSetAttribute(of->pool, cudaMemPoolAttrReleaseThreshold, &keep));
 }
 
 /* NULL: memory is taken and freed by cudaMalloc and cudaFree. */
@@ -212,7 +283,7 @@ static struct device_pool *pool_of(int device)
 static uint64_t pool_attribute(const struct device_pool *of, cudaMemPoolAttr what)
 {
 	uint64_t bytes = 0;
-	return cudaMemPoolGetAttribute(of->pool, what, &bytes) == cudaSuccess ? bytes : 0;
+	return went_well(cudaMemPoolGetAttribute(of->pool, what, &bytes)) ? bytes : 0;
 }
 
 /* Other threads take and give back at the same time. */
@@ -221,12 +292,6 @@ static uint64_t kept_bytes(const struct device_pool *of)
 	const uint64_t used = pool_attribute(of, cudaMemPoolAttrUsedMemCurrent);
 	const uint64_t all = pool_attribute(of, cudaMemPoolAttrReservedMemCurrent);
 	return all > used ? all - used : 0;
-}
-
-static cudaError_t take_from_pool(const struct device_pool *of, uint64_t bytes, void **out)
-{
-	const cudaError_t e = cudaMallocFromPoolAsync(out, bytes, of->pool, of->stream);
-	return e == cudaSuccess ? cudaStreamSynchronize(of->stream) : e;
 }
 
 enum gp_status gp_rt_memory(int device, uint64_t *total, uint64_t *unused, struct gp_err *err)
@@ -250,7 +315,7 @@ enum gp_status gp_rt_alloc(int device, uint64_t bytes, void **out, struct gp_err
 	void *p = NULL;
 	const struct device_pool *of = pool_of(device);
 	cudaError_t e = of ? take_from_pool(of, bytes ? bytes : 1, &p) : cudaMalloc(&p, bytes ? bytes : 1);
-	if (of && e == cudaErrorMemoryAllocation && cudaMemPoolTrimTo(of->pool, 0) == cudaSuccess)
+	if (of && e == cudaErrorMemoryAllocation && went_well(cudaMemPoolTrimTo(of->pool, 0)))
 		e = take_from_pool(of, bytes ? bytes : 1, &p); /* what was kept lay in the wrong pieces */
 	if (e != cudaSuccess)
 		return refuse(e, device, "no memory", err);
@@ -262,16 +327,15 @@ void gp_rt_free(int device, void *p)
 {
 	use(device);
 	const struct device_pool *of = pool_of(device);
-	if (!of) {
-		cudaFree(p);
-		return;
-	}
 	if (!p)
 		return;
-	if (cudaFreeAsync(p, of->stream) != cudaSuccess || cudaStreamSynchronize(of->stream) != cudaSuccess)
-		cudaGetLastError(); /* the device has failed, which is told elsewhere */
+	if (!of) {
+		expect_well(cudaFree(p));
+		return;
+	}
+	give_to_pool(of, p);
 	if (pool_attribute(of, cudaMemPoolAttrUsedMemCurrent) == 0)
-		cudaMemPoolTrimTo(of->pool, 0);
+		expect_well(cudaMemPoolTrimTo(of->pool, 0));
 }
 
 enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct gp_err *err)
@@ -288,7 +352,7 @@ enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct
 void gp_rt_free_pinned(int device, void *p)
 {
 	use(device);
-	cudaFreeHost(p);
+	expect_well(cudaFreeHost(p));
 }
 
 /* --- streams ---------------------------------------------------------------------------------------------------- */
@@ -298,7 +362,7 @@ static void free_stream(struct gp_rt_stream *s)
 {
 	gp_rt_free(s->device, s->tickets);
 	if (s->native)
-		cudaStreamDestroy(s->native);
+		expect_well(cudaStreamDestroy(s->native));
 	free(s);
 }
 
@@ -320,7 +384,7 @@ enum gp_status gp_rt_stream_new(int device, bool urgent, struct gp_rt_stream **o
 	if (!s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a stream");
 	s->device = device;
-	cudaDeviceGetStreamPriorityRange(&least, &greatest);
+	expect_well(cudaDeviceGetStreamPriorityRange(&least, &greatest));
 	const cudaError_t e =
 		cudaStreamCreateWithPriority(&s->native, cudaStreamNonBlocking, urgent ? greatest : least);
 	const enum gp_status status = e == cudaSuccess ? give_tickets(s, err) : refuse(e, device, "no stream", err);
@@ -335,7 +399,7 @@ void gp_rt_stream_free(struct gp_rt_stream *s)
 {
 	if (!s)
 		return;
-	cudaStreamSynchronize(gp_rt_native(s));
+	expect_well(cudaStreamSynchronize(gp_rt_native(s)));
 	free_stream(s);
 }
 
@@ -349,20 +413,19 @@ int gp_rt_stream_device(const struct gp_rt_stream *s)
 	return s->device;
 }
 
-/* What the wait said, or what was refused before it. */
+/* What the wait said, or what was refused before it. All of it is told now: nothing is left for the next wait. */
 static enum gp_status told(struct gp_rt_stream *s, cudaError_t e, struct gp_err *err)
 {
-	const cudaError_t before = s->refused;
-	s->refused = cudaSuccess;
+	char failure[sizeof s->failure];
 	if (e == cudaSuccess)
-		e = before;
+		e = s->refused;
+	memcpy(failure, s->failure, sizeof failure);
+	s->refused = cudaSuccess;
+	s->failure[0] = 0;
 	if (e != cudaSuccess)
 		return refuse(e, s->device, "failed", err);
-	if (s->failure[0]) {
-		gp_err_set(err, GP_DEVICE, 0, __FILE__, __LINE__, "GPU %d: cuBLAS: %s", s->device, s->failure);
-		s->failure[0] = 0;
-		return GP_DEVICE;
-	}
+	if (failure[0])
+		GP_FAIL(err, GP_DEVICE, "GPU %d: cuBLAS: %s", s->device, failure);
 	return GP_OK;
 }
 
@@ -429,7 +492,7 @@ void gp_rt_event_free(struct gp_rt_event *e)
 	if (!e)
 		return;
 	use(e->device);
-	cudaEventDestroy(e->native);
+	expect_well(cudaEventDestroy(e->native));
 	free(e);
 }
 
@@ -486,18 +549,15 @@ enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err)
 enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **out, struct gp_err *err)
 {
 	cudaGraph_t graph = NULL;
-	cudaError_t e = cudaStreamEndCapture(gp_rt_native(s), &graph); /* in any case: the stream is one again */
 	struct gp_rt_graph *g = (struct gp_rt_graph *)calloc(1, sizeof *g);
-	if (!g) {
-		if (graph)
-			cudaGraphDestroy(graph);
-		GP_FAIL(err, GP_NOMEM, "out of memory for a graph");
-	}
-	if (e == cudaSuccess)
+	cudaError_t e = cudaStreamEndCapture(gp_rt_native(s), &graph); /* in any case: the stream is one again */
+	if (g && e == cudaSuccess)
 		e = cudaGraphInstantiate(&g->exec, graph, 0);
 	if (graph)
-		cudaGraphDestroy(graph);
+		expect_well(cudaGraphDestroy(graph));
 	enum gp_status status = told(s, e, err);
+	if (status == GP_OK && !g)
+		status = gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory for a graph");
 	if (status != GP_OK)
 		gp_rt_graph_free(g);
 	else
@@ -514,7 +574,7 @@ void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s)
 void gp_rt_graph_free(struct gp_rt_graph *g)
 {
 	if (g && g->exec)
-		cudaGraphExecDestroy(g->exec);
+		expect_well(cudaGraphExecDestroy(g->exec));
 	free(g);
 }
 

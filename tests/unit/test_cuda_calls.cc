@@ -1,0 +1,242 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What rt.cu and blas.cu make of CUDA's errors, with a CUDA that fails on command (fake_cuda/): an error is told once,
+ * by the right wait, and is never left behind as the thread's last one, by which the next launch would be judged. Needs
+ * neither a card nor the toolkit; not in the list of tests for cards.
+ */
+#include <csetjmp>
+#include <cstdarg>
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+#include <cmocka.h>
+}
+
+#include "kernels/cuda/runtime/blas.h"
+#include "kernels/cuda/runtime/cublas.h"
+#include "kernels/cuda/runtime/native.h"
+
+enum gp_status gp_cublas_load(const struct gp_cublas **out, struct gp_err *)
+{
+	static const struct gp_cublas calls = {cublasCreate_v2, cublasSetStream_v2, cublasSetWorkspace_v2,
+					       cublasGemmStridedBatchedEx_64, cublasGetStatusString};
+	*out = &calls;
+	return GP_OK;
+}
+
+namespace
+{
+
+#define OK(call) assert_int_equal((call), GP_OK)
+
+struct gp_err err;
+
+/* Each test has a device of its own: what is lost stays lost, and a pool is made once. */
+int next_device = 10;
+
+struct gp_rt_stream *open_stream(int device)
+{
+	struct gp_rt_stream *s = nullptr;
+	OK(gp_rt_stream_new(device, false, &s, &err));
+	return s;
+}
+
+/* A launch that CUDA took: it is judged by what others have left behind. */
+void expect_a_clean_launch(struct gp_rt_stream *s)
+{
+	gp_rt_launched(s);
+	OK(gp_rt_stream_wait(s, &err));
+}
+
+void failed_product_in_a_broken_capture_is_told_by_its_end_alone(void **)
+{
+	struct gp_rt_stream *const s = open_stream(next_device++);
+	struct gp_rt_graph *g = nullptr;
+	OK(gp_rt_capture_begin(s, &err));
+	gp_rt_fail(s, "no product");
+	fake.let_fail("cudaStreamEndCapture", cudaErrorStreamCaptureInvalidated);
+	assert_int_equal(gp_rt_capture_end(s, &g, &err), GP_DEVICE);
+	assert_null(g);
+	expect_a_clean_launch(s);
+	gp_rt_stream_free(s);
+}
+
+void refused_work_and_failed_product_are_told_by_one_wait(void **)
+{
+	struct gp_rt_stream *const s = open_stream(next_device++);
+	char x[4];
+	fake.let_fail("cudaMemcpyAsync", cudaErrorInvalidValue);
+	gp_rt_copy(s, x, x, sizeof x);
+	gp_rt_fail(s, "no product");
+	assert_int_equal(gp_rt_stream_wait(s, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "fake error 1"));
+	OK(gp_rt_stream_wait(s, &err));
+	gp_rt_fail(s, "no product");
+	assert_int_equal(gp_rt_stream_wait(s, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "no product"));
+	OK(gp_rt_stream_wait(s, &err));
+	gp_rt_stream_free(s);
+}
+
+void allocation_that_fits_after_a_trim_leaves_no_error(void **)
+{
+	const int device = next_device++;
+	struct gp_rt_stream *const s = open_stream(device);
+	void *p = nullptr;
+	const int trimmed = fake.calls["cudaMemPoolTrimTo"];
+	fake.let_fail("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation);
+	OK(gp_rt_alloc(device, 100, &p, &err));
+	assert_int_equal(fake.calls["cudaMemPoolTrimTo"], trimmed + 1);
+	expect_a_clean_launch(s);
+	gp_rt_free(device, p);
+	gp_rt_stream_free(s);
+}
+
+void allocation_that_never_fits_is_refused_and_leaves_no_error(void **)
+{
+	const int device = next_device++;
+	struct gp_rt_stream *const s = open_stream(device);
+	void *p = nullptr;
+	fake.let_fail("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation, 2);
+	assert_int_equal(gp_rt_alloc(device, 100, &p, &err), GP_NOMEM);
+	assert_null(p);
+	fake.let_fail("cudaHostAlloc", cudaErrorMemoryAllocation);
+	assert_int_equal(gp_rt_alloc_pinned(device, 100, &p, &err), GP_NOMEM);
+	expect_a_clean_launch(s);
+	gp_rt_stream_free(s);
+}
+
+void device_whose_pool_gives_nothing_gives_memory_without_one(void **)
+{
+	const int device = next_device++, plain = fake.calls["cudaMalloc"], dropped = fake.calls["cudaMemPoolDestroy"];
+	void *p = nullptr;
+	fake.let_fail("cudaMallocFromPoolAsync", cudaErrorNotSupported, 1000);
+	OK(gp_rt_alloc(device, 100, &p, &err));
+	assert_int_equal(fake.calls["cudaMalloc"], plain + 1);
+	assert_int_equal(fake.calls["cudaMemPoolDestroy"], dropped + 1);
+	assert_int_equal(fake.last, cudaSuccess);
+	gp_rt_free(device, p);
+	fake.fail.clear();
+}
+
+/* Everything that gives back fails, as it does on a card that was lost; the thread goes on with another one. */
+void frees_on_a_lost_card_do_not_reach_another_cards_launch(void **)
+{
+	static const char *const frees[] = {"cudaFreeAsync",          "cudaFreeHost",         "cudaStreamDestroy",
+					    "cudaEventDestroy",       "cudaGraphExecDestroy", "cudaMemPoolTrimTo",
+					    "cudaMemPoolGetAttribute"};
+	const int device = next_device++;
+	struct gp_rt_stream *const other = open_stream(next_device++), *const s = open_stream(device);
+	struct gp_rt_event *event = nullptr;
+	struct gp_rt_graph *graph = nullptr;
+	void *p = nullptr, *pinned = nullptr;
+	OK(gp_rt_alloc(device, 100, &p, &err));
+	OK(gp_rt_alloc_pinned(device, 100, &pinned, &err));
+	OK(gp_rt_event_new(device, &event, &err));
+	OK(gp_rt_capture_begin(s, &err));
+	OK(gp_rt_capture_end(s, &graph, &err));
+	for (const char *name : frees)
+		fake.let_fail(name, cudaErrorLaunchFailure, 1000);
+	gp_rt_free(device, p);
+	expect_a_clean_launch(other);
+	gp_rt_free_pinned(device, pinned);
+	expect_a_clean_launch(other);
+	gp_rt_event_free(event);
+	expect_a_clean_launch(other);
+	gp_rt_graph_free(graph);
+	expect_a_clean_launch(other);
+	gp_rt_stream_free(s);
+	expect_a_clean_launch(other);
+	fake.fail.clear();
+	gp_rt_stream_free(other);
+}
+
+void devices_that_cannot_be_counted_leave_no_error(void **)
+{
+	struct gp_rt_info info;
+	fake.let_fail("cudaGetDeviceCount", cudaErrorInsufficientDriver, 2);
+	assert_int_equal(gp_rt_count(), 0);
+	assert_int_equal(fake.last, cudaSuccess);
+	assert_int_equal(gp_rt_open(0, &info, &err), GP_DEVICE);
+	assert_int_equal(fake.last, cudaSuccess);
+}
+
+/* By CUDA's manual the process cannot use the device any more; 226 and 721 are not in every toolkit's header. */
+void errors_that_take_the_device_are_told_to_whoever_asks(void **)
+{
+	static const int lasting[] = {46,  214, 220, 226, 700, 702, 709, 710, 714,
+				      715, 716, 717, 718, 719, 721, 810, 911, 999};
+	static const int passing[] = {cudaErrorInvalidValue, cudaErrorMemoryAllocation, cudaErrorNotSupported};
+	for (const int error : lasting) {
+		const int device = next_device++;
+		struct gp_rt_stream *const s = open_stream(device);
+		fake.let_fail("cudaStreamSynchronize", (cudaError_t)error);
+		assert_int_equal(gp_rt_stream_wait(s, &err), GP_DEVICE);
+		assert_int_equal(gp_rt_check(device, &err), GP_DEVICE);
+		gp_rt_stream_free(s);
+	}
+	for (const int error : passing) {
+		const int device = next_device++;
+		struct gp_rt_stream *const s = open_stream(device);
+		fake.let_fail("cudaStreamSynchronize", (cudaError_t)error);
+		assert_int_not_equal(gp_rt_stream_wait(s, &err), GP_OK);
+		OK(gp_rt_check(device, &err));
+		gp_rt_stream_free(s);
+	}
+}
+
+void handle_that_waits_for_its_next_session_has_left_the_last_ones_stream(void **)
+{
+	const int device = next_device++;
+	struct gp_rt_stream *const s = open_stream(device);
+	struct gp_blas *blas = nullptr;
+	OK(gp_blas_new(s, GP_PRECISION_FP32, &blas, &err));
+	const cublasHandle_t handle = fake_newest;
+	assert_ptr_equal(handle->stream, gp_rt_native(s));
+	assert_non_null(handle->workspace);
+	gp_blas_free(blas);
+	assert_null(handle->stream);
+	assert_null(handle->workspace);
+	OK(gp_blas_new(s, GP_PRECISION_FP32, &blas, &err));
+	assert_ptr_equal(handle, fake_newest); /* it was taken again, none was made */
+	assert_non_null(handle->stream);
+	assert_non_null(handle->workspace);
+	gp_blas_free(blas);
+	gp_rt_stream_free(s);
+}
+
+void handle_that_cannot_leave_its_stream_is_not_used_again(void **)
+{
+	const int device = next_device++;
+	struct gp_rt_stream *const s = open_stream(device);
+	struct gp_blas *blas = nullptr;
+	OK(gp_blas_new(s, GP_PRECISION_FP32, &blas, &err));
+	const cublasHandle_t handle = fake_newest;
+	fake.let_fail("cublasSetStream_v2", cudaErrorLaunchFailure);
+	gp_blas_free(blas);
+	cudaGetLastError();
+	OK(gp_blas_new(s, GP_PRECISION_FP32, &blas, &err));
+	assert_ptr_not_equal(handle, fake_newest);
+	gp_blas_free(blas);
+	gp_rt_stream_free(s);
+}
+
+} // namespace
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(failed_product_in_a_broken_capture_is_told_by_its_end_alone),
+		cmocka_unit_test(refused_work_and_failed_product_are_told_by_one_wait),
+		cmocka_unit_test(allocation_that_fits_after_a_trim_leaves_no_error),
+		cmocka_unit_test(allocation_that_never_fits_is_refused_and_leaves_no_error),
+		cmocka_unit_test(device_whose_pool_gives_nothing_gives_memory_without_one),
+		cmocka_unit_test(frees_on_a_lost_card_do_not_reach_another_cards_launch),
+		cmocka_unit_test(devices_that_cannot_be_counted_leave_no_error),
+		cmocka_unit_test(errors_that_take_the_device_are_told_to_whoever_asks),
+		cmocka_unit_test(handle_that_waits_for_its_next_session_has_left_the_last_ones_stream),
+		cmocka_unit_test(handle_that_cannot_leave_its_stream_is_not_used_again),
+	};
+	return cmocka_run_group_tests(tests, nullptr, nullptr);
+}
