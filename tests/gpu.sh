@@ -31,7 +31,7 @@ usage() {
 	  --gpu N        which card; default $gpu
 	  --emulated     on the emulated device (builds with GP_CUDA=emulated), small sizes
 	  --out FILE     the table there, too
-	  --logs DIR     what every program said stays there
+	  --logs DIR     what every program said stays there, and in the end in DIR.tar.gz
 	  --minutes N    end in about N minutes: what does not fit is told and left out
 	  --rounds N     turns of ours and PyTorch's; default $rounds
 	  --only GLOB    test programs to run; default '$pattern'
@@ -304,6 +304,18 @@ find_sanitizer() {
 	[ $emulated = yes ] || PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer
 }
 
+# Some hosts lend a card, but not the right to look into it: told in a line, once, instead of for every program.
+works() { # CHECKER
+	local status
+	limited 60 "$1" --tool memcheck --error-exitcode 9 --report-api-errors no "$programs/test_cuda_rt" >"$work/probe.log" 2>&1
+	status=$?
+	keep "$work/probe.log" sanitizer-probe
+	[ $status -ne 0 ] && [ $status -ne 9 ] || return 0
+	left_out "compute-sanitizer: $1 does not work here, $(why $status)"
+	tail_of "$work/probe.log"
+	return 1
+}
+
 # A checker is slow on one processor and leaves the card idle: several at once. Calls that fail on purpose, and say so, are
 # no findings.
 phase_sanitizer() {
@@ -314,6 +326,7 @@ phase_sanitizer() {
 		echo "not run: $([ $emulated = yes ] && echo "there is no card" || echo "it is not installed here")"
 		return
 	fi
+	works "$checker" || return
 	mapfile -t found < <(test_programs)
 	at_once=$((at_once < 1 ? 1 : at_once > 5 ? 5 : at_once))
 	for tool in memcheck racecheck synccheck; do
@@ -325,7 +338,7 @@ phase_sanitizer() {
 			left=$((until - SECONDS))
 			(
 				trap 'kill $running 2>/dev/null; exit 1' TERM
-				run_test $tool $((left < 240 ? left : 240)) "$program" \
+				run_test $tool $((left < 60 ? left : 60)) "$program" \
 					"$checker" --tool $tool --error-exitcode 9 --report-api-errors no
 			) &
 		done
@@ -489,9 +502,16 @@ run_phases() {
 	for phase in "${phases[@]}"; do
 		"phase_$phase"
 	done
+	pack_logs
 	title "$(count failures) failures, $(count left_out) left out"
 	sed 's/^/failed: /' "$work/failures"
 	[ ! -s "$work/failures" ] && [ ! -s "$work/left_out" ]
+}
+
+# What has to be carried off a machine that is lent is one file.
+pack_logs() {
+	[ -n "$logs" ] || return 0
+	tar -czf "$logs.tar.gz" -C "$(dirname "$logs")" "$(basename "$logs")" || failed "the logs cannot be packed into $logs.tar.gz"
 }
 
 # A path is taken from the caller's folder, not from this script's.

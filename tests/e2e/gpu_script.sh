@@ -29,7 +29,7 @@ has() { # EXTENDED-REGULAR-EXPRESSION WHAT
 	fi
 }
 
-# In the place of python3: dies while it looks (bf16), answers (tf32), dies at its first turn (fp32).
+# In the place of python3: dies while it looks (bf16), answers (tf32). Of fp32 it is not asked.
 write_python() {
 	cat >"$work/python" <<-'END'
 	#!/bin/bash
@@ -37,7 +37,7 @@ write_python() {
 	*--serve*bf16*--only\ slow*) echo "ready slow" ;;
 	*--serve*bf16*) echo "slow: ms per step: median 9.000 best 8.000" >&2 && exit 1 ;;
 	*--serve*tf32*) echo "ready quick, graphs" ;;
-	*--serve*) echo "ready gone" && exit ;;
+	*--serve*) echo "nobody should ask this" >&2 && exit 1 ;;
 	*) exit ;;
 	esac
 	while read -r; do echo "times 2.000 1.000"; done
@@ -68,11 +68,11 @@ has '^close +cnn: loss of two steps on the device and on the CPU' "the CPU devic
 has '^uniform:bits=8 +8\.[0-9]+ +[0-9.]+ ' "a codec's times"
 has '^mobilenetv2:width=0.25 32x32x3 4/2 +bf16 +[0-9.]+ .* slow$' "PyTorch's best after a setting that ended it"
 has '^mobilenetv2:width=0.25 32x32x3 4/2 +tf32 +[0-9.]+ +[0-9.]+ +2\.000 +1\.000 .* quick, graphs$' "turns with PyTorch"
-has '^PyTorch.s "gone" does not answer any more' "a PyTorch that ended is told"
-has '^mobilenetv2:width=0.25 32x32x3 4/2 +fp32 +[0-9.]+ +[0-9.]+$' "and leaves its columns empty"
+has '^mobilenetv2:width=0.25 32x32x3 4/2 +fp32 +[0-9.]+ +[0-9.]+$' "in fp32 ours alone"
 has '^sortquant:bits=6,split=2 +[0-9.]+ +[0-9.]+ .* [0-9.]+$' "a split step's time"
 has '^== 0 failures, 0 left out' "no failures"
 [ -s "$work/logs/tests-test_cuda_rt.log" ] || fail "no log of a test program is kept"
+tar -tzf "$work/logs.tar.gz" | grep -q '^logs/tests-test_cuda_rt.log$' || fail "the logs are not packed"
 [ "$failures" -eq 0 ] || cat "$work/said"
 
 gpu --only test_cuda_rt --out "$work/table" sanitizer
@@ -83,6 +83,11 @@ equal "status of gpu.sh after a finding" $? 1
 has '^FAILED +test_cuda_rt, status 9' "a finding is a failure"
 equal "programs without one" "$(grep -c '^test_cuda_rt .*passed' "$work/table")" 2
 has '^== 1 failures' "and counted once"
+
+SANITIZER=false gpu --only 'test_cuda_[r]t' --out "$work/table" sanitizer
+equal "status of gpu.sh where the sanitizer does not work" $? 1
+has '^LEFT OUT +compute-sanitizer: false does not work here, status 1' "a sanitizer that does not work"
+equal "programs run under it" "$(grep -c '^test_cuda_rt' "$work/table")" 0
 
 gpu --out "$work/nowhere/table" info
 equal "status of gpu.sh with a table that cannot be written" $? 2

@@ -120,14 +120,19 @@ static inline double difference(const float *got, const double *want, int64_t n)
 }
 
 /* bf16 has 8 bits: what was rounded once is within 2^-9 of its size; a residual makes it twice. */
-static inline void check_close(const struct tensor *t, const double *want, const char *what)
+static inline void check_within(const struct tensor *t, const double *want, const char *what, double most)
 {
 	float *const got = tensor_down(t);
-	const double d = difference(got, want, t->n), most = t->type == GP_RT_BF16 ? 6e-3 : 1e-5;
+	const double d = difference(got, want, t->n);
 	if (!(d <= most))
 		print_error("%s, type %d: relative difference %g\n", what, (int)t->type, d);
 	assert_true(d <= most);
 	free(got);
+}
+
+static inline void check_close(const struct tensor *t, const double *want, const char *what)
+{
+	check_within(t, want, what, t->type == GP_RT_BF16 ? 6e-3 : 1e-5);
 }
 
 #endif
