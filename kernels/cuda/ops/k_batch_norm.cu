@@ -14,9 +14,9 @@
 #include "kernels/cuda/ops/gpk_batch_norm.h"
 
 #define THREADS_TO_MOVE 256
-#define WIDE            64   /* lanes of theirs */
-#define BUSY_BLOCKS     1056 /* of theirs: all that 132 multiprocessors hold */
-#define AT_ONCE         2    /* rows that a thread reads before it writes one: what is written may be what is read */
+#define WIDE            64 /* lanes of theirs */
+#define BUSY_BLOCKS     396 /* of theirs, three for each of 132 multiprocessors: what 63 to 84 registers a thread allow */
+#define AT_ONCE         2   /* rows that a thread reads before it writes one: what is written may be what is read */
 /* Lines of `channels` floats before the sums in the room. */
 #define COEFFICIENTS    3
 enum { COEF_SCALE, COEF_SHIFT, COEF_SLOPE };
@@ -44,8 +44,7 @@ extern "C" uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t chan
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
 template <typename T, int V>
-GPK_KERNEL GPK_BOUNDS(THREADS)
-	sum_values(struct gpk_bn n, const T *GPK_RESTRICT x, double *room, uint32_t *tickets)
+GPK_KERNEL GPK_BOUNDS(THREADS) sum_values(struct gpk_bn n, const T *GPK_RESTRICT x, double *room, uint32_t *tickets)
 {
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
 	float sums[2 * V] = {}, shift[V], v[V];
@@ -94,8 +93,7 @@ GPK_DEVICE void normalize_rows(int64_t rows, int64_t channels, const float (&a)[
 }
 
 template <typename T, int V, bool RESIDUAL>
-GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
-	normalize(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE) normalize(struct gpk_bn n, struct limits l, const T *x, const T *residual, T *y)
 {
 	const int64_t channel = gpk_first_channel(V);
 	float a[V], b[V];
@@ -149,14 +147,14 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 }
 
 #define LAUNCH_NORMALIZE(kernel, s, n, x, residual, y)                                                                 \
-	GPK_BY_TYPE((n)->type, T,                                                                                      \
-		    GPK_BY_WIDTH((n)->channels, T, V, BY_RESIDUAL(residual, R, {                                       \
-					 const struct gpk_tile t =                                                     \
-						 gpk_tile_of((n)->channels / V, WIDE, THREADS_TO_MOVE);                \
-					 GPK_LAUNCH(s, (kernel<T, V, R>), t.grid((n)->rows, AT_ONCE, BUSY_BLOCKS),     \
-						    t.block(), 0, *(n), limits_of((n)->act), (const T *)(x),           \
-						    (const T *)(residual), (T *)(y));                                  \
-				 })))
+	GPK_BY_TYPE((n)->type, T, GPK_BY_WIDTH((n)->channels, T, V, BY_RESIDUAL(residual, R, {                         \
+						       const struct gpk_tile t =                                       \
+							       gpk_tile_of((n)->channels / V, WIDE, THREADS_TO_MOVE);  \
+						       GPK_LAUNCH(s, (kernel<T, V, R>),                                \
+								  t.grid((n)->rows, AT_ONCE, BUSY_BLOCKS), t.block(),  \
+								  0, *(n), limits_of((n)->act), (const T *)(x),        \
+								  (const T *)(residual), (T *)(y));                    \
+					       })))
 
 extern "C" void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
 			       void *y)
@@ -303,29 +301,27 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 static void launch_sums(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x, const void *y,
 			const void *dy, void *g_out, float *dgamma, float *dbeta)
 {
-	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
-						     const struct gpk_tile t =
-							     gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
-						     GPK_LAUNCH(s, (sum_gradients<T, V, M>),
-								dim3(t.tiles, gpk_sums_parts(n->rows, t)), t.block(),
-								gpk_sums_shared(THREADS, 2 * V), *n, limits_of(n->act),
-								(const T *)x, (const T *)y, (const T *)dy, (T *)g_out,
-								sums_of(n), coefficients_of(n), dgamma, dbeta,
-								gp_rt_tickets(s));
-					     })));
+	GPK_BY_TYPE(n->type, T,
+		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
+					 const struct gpk_tile t = gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
+					 GPK_LAUNCH(s, (sum_gradients<T, V, M>),
+						    dim3(t.tiles, gpk_sums_parts(n->rows, t)), t.block(),
+						    gpk_sums_shared(THREADS, 2 * V), *n, limits_of(n->act),
+						    (const T *)x, (const T *)y, (const T *)dy, (T *)g_out, sums_of(n),
+						    coefficients_of(n), dgamma, dbeta, gp_rt_tickets(s));
+				 })));
 }
 
 static void launch_gradient(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x,
 			    const void *y, const void *dy, void *dx)
 {
-	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
-						     const struct gpk_tile t =
-							     gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
-						     GPK_LAUNCH(s, (gradient<T, V, M>),
-								t.grid(n->rows, AT_ONCE, BUSY_BLOCKS), t.block(), 0, *n,
-								limits_of(n->act), coefficients_of(n), (const T *)x,
-								(const T *)y, (const T *)dy, (T *)dx);
-					     })));
+	GPK_BY_TYPE(n->type, T,
+		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
+					 const struct gpk_tile t = gpk_tile_of(n->channels / V, WIDE, THREADS_TO_MOVE);
+					 GPK_LAUNCH(s, (gradient<T, V, M>), t.grid(n->rows, AT_ONCE, BUSY_BLOCKS),
+						    t.block(), 0, *n, limits_of(n->act), coefficients_of(n),
+						    (const T *)x, (const T *)y, (const T *)dy, (T *)dx);
+				 })));
 }
 
 extern "C" void gpk_bn_backward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y,

@@ -151,12 +151,16 @@ template <int S, int V> GPK_DEVICE int64_t gpk_total_parts(int64_t channels, con
 	const unsigned wide = blockDim.x * V, groups = blockDim.x * blockDim.y / wide;
 	const unsigned me = gpk_linear_thread(), group = me / wide;
 	const int64_t channel = (int64_t)blockIdx.x * wide + me % wide;
+	const unsigned end = group < groups && channel < channels ? gridDim.y : 0;
+	double some[S] = {};
+	GPK_UNROLL_BY(4) /* reads of several parts and of all sums are under way at once: each takes as long as all */
+	for (unsigned part = group; part < end; part += groups)
+		GPK_UNROLL
+		for (int i = 0; i < S; i++)
+			some[i] += __ldcg(&room[((int64_t)part * S + i) * channels + channel]);
+	GPK_UNROLL
 	for (int i = 0; i < S; i++) {
-		double some = 0;
-		GPK_UNROLL_BY(4)
-		for (unsigned part = group; part < gridDim.y && group < groups && channel < channels; part += groups)
-			some += __ldcg(&room[((int64_t)part * S + i) * channels + channel]);
-		held[me] = some;
+		held[me] = some[i];
 		gpk_fold_groups(held, wide, groups);
 		sum[i] = held[me];
 		__syncthreads();
