@@ -26,6 +26,7 @@ enum gp_rng_use {
 	GP_RNG_LINK = 8,    /* of the emulated link: faults and jitter; stays on this side */
 	GP_RNG_BUCKETS = 9, /* of batches by length; stays on this side, too */
 	GP_RNG_MASK = 10,   /* which tokens of a text are to be guessed; likewise */
+	GP_RNG_SIGNS = 11,  /* of the codec `hadamard` */
 };
 
 /* Four 32-bit words for counter (index, stream) under key `seed`. */

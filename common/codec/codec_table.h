@@ -44,6 +44,7 @@
 	X(27, mxfp6, 0)                                                                                                \
 	X(28, mxfp4, 0)                                                                                                \
 	X(29, nvfp4, 0)                                                                                                \
-	X(30, rans, 0)
+	X(30, rans, 0)                                                                                                 \
+	X(31, hadamard, 0)
 
 #endif

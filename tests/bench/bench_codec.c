@@ -27,6 +27,8 @@ static const char *const chains[] = {
 	"topk:ratio=0.1+uniform:bits=8",
 	"poweriter:rank=16,iters=3+sortquant:bits=6,split=2",
 	"downsample:factor=2+uniform:bits=8",
+	"hadamard+block:bits=3",
+	"hadamard+uniform:bits=8",
 };
 
 static uint64_t now_ns(void)

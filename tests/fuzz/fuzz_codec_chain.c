@@ -19,6 +19,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					    "poweriter:rank=2+uniform:bits=4+rans",
 					    "delta:samples=16+uniform:bits=5+bitshuffle+rans",
 					    "ef+block:bits=4,zero=asym+zstd",
-					    "topk:ratio=0.25+nvfp4"};
+					    "topk:ratio=0.25+nvfp4",
+					    "ef+hadamard:size=16+block:bits=3,size=32+rans",
+					    "hadamard:size=64,seed=3+topk:ratio=0.25+fp16"};
 	return codec_fuzz(specs, sizeof specs / sizeof specs[0], data, size);
 }

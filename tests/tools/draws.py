@@ -10,6 +10,7 @@ import math
 import numpy
 
 INIT, SHUFFLE, AUGMENT, DROPOUT, ROUNDING, SYNTHETIC = 1, 2, 3, 4, 5, 6  # enum gp_rng_use
+SIGNS = 11
 AUGMENT_DRAWS = 16  # blocks per sample, client/data/data_transform.c
 U32, U64 = numpy.uint32, numpy.uint64
 
@@ -34,6 +35,12 @@ def blocks(seed, stream, first, count):
 
 def stream_of(use, number):
     return use << 56 | (number & 0x00FFFFFFFFFFFFFF)
+
+
+def signs(seed, count):
+    """Of the elements of a block of the codec hadamard: 1 or -1."""
+    words = blocks(seed, stream_of(SIGNS, 0), 0, (count + 3) // 4).reshape(-1)[:count]
+    return numpy.where(words >> U64(31), -1, 1).astype("f4")
 
 
 def name_id(name):

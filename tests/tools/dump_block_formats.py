@@ -254,4 +254,5 @@ def main():
     write(sys.argv[1], out)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -180,7 +180,8 @@ static void uniform_error_is_at_most_half_a_step(void **state)
 /* Floating-point formats and scales round, level quantizers draw, top-k leaves out. */
 static bool keeps_constants(const char *spec)
 {
-	static const char *const none[] = {"fp", "bf16", "block", "qsgd", "terngrad", "alq", "amq", "topk", "prune"};
+	static const char *const none[] = {"fp",  "bf16", "block", "qsgd",  "terngrad",
+					   "alq", "amq",  "topk",  "prune", "hadamard"};
 	for (size_t i = 0; i < sizeof none / sizeof none[0]; i++)
 		if (strstr(spec, none[i]))
 			return false;

@@ -4,15 +4,12 @@
  * bit what tests/tools/dump_block_formats.py wrote from the specification, the
  * promised errors, draws, what a peer may not send.
  */
-#include "tests/unit/codec_rig.h"
+#include "tests/unit/codec_golden.h"
 
 #include <float.h>
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "common/base/rng.h"
-#include "common/codec/codec_impl.h"
 #include "kernels/loops/block_loops.h"
 #include "kernels/loops/codec_loops.h"
 
@@ -20,79 +17,10 @@ static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 /* --- golden cases ----------------------------------------------------------------------------------------------- */
 
-static uint8_t *bytes_of(const struct gp_st_tensor *t, size_t *len)
-{
-	const uint8_t *words = t->data;
-	uint8_t *out = malloc(t->count);
-	*len = t->count;
-	for (size_t i = 0; i < *len; i++)
-		out[i] = words[4 * i];
-	return out;
-}
-
-static float *floats_of(const struct gp_st_file *f, const char *name, const struct gp_st_tensor **tensor)
-{
-	struct gp_err err = {0};
-	*tensor = gp_st_find(f, name);
-	assert_non_null(*tensor);
-	float *x = malloc((*tensor)->count * sizeof *x);
-	assert_int_equal(gp_st_read_f32(*tensor, x, &err), GP_OK);
-	return x;
-}
-
-/* `name` is INPUT/SPEC. */
-static void check_case(const struct gp_st_file *f, const char *name, const struct gp_st_tensor *payload)
-{
-	const struct gp_st_tensor *t, *expected;
-	struct gp_err err = {0};
-	char text[160];
-	size_t len, wanted_len;
-	snprintf(text, sizeof text, "%s.tensor", name);
-	float *y = floats_of(f, text, &expected);
-	snprintf(text, sizeof text, "%.*s", (int)strcspn(name, "/"), name);
-	float *x = floats_of(f, text, &t), *decoded = malloc(t->count * sizeof *decoded);
-	struct gp_codec *c = shaped_codec(strchr(name, '/') + 1, &t->shape, 0);
-	uint8_t *wanted = bytes_of(payload, &wanted_len), *out = malloc(gp_codec_bound(c));
-	assert_int_equal(gp_codec_encode(c, x, 0, out, gp_codec_bound(c), &len, &err), GP_OK);
-	assert_int_equal(gp_get_u32(out), 0);
-	assert_int_equal(len - 4, wanted_len);
-	assert_memory_equal(out + 4, wanted, wanted_len);
-	assert_int_equal(gp_codec_decode(c, (struct gp_span){out, len}, decoded, &err), GP_OK);
-	assert_memory_equal(decoded, y, t->count * sizeof *y);
-	free(out);
-	free(wanted);
-	gp_codec_free(c);
-	free(decoded);
-	free(x);
-	free(y);
-}
-
 static void payloads_and_tensors_are_those_of_the_reference(void **state)
 {
 	(void)state;
-	struct gp_st_file *f;
-	struct gp_err err = {0};
-	int cases = 0;
-	assert_int_equal(gp_st_open(GOLDEN "block_formats.safetensors", &f, &err), GP_OK);
-	for (int k = 0; k < 3; k++) {
-		if (!gp_codec_loops_named(simd[k]))
-			continue;
-		setenv("GP_SIMD", simd[k], 1);
-		for (int i = 0; i < gp_st_count(f); i++) {
-			const struct gp_st_tensor *t = gp_st_at(f, i);
-			char name[128];
-			const char *end = strstr(t->name, ".payload");
-			if (!end)
-				continue;
-			snprintf(name, sizeof name, "%.*s", (int)(end - t->name), t->name);
-			print_message("%s %s\n", simd[k], name);
-			check_case(f, name, t);
-			cases++;
-		}
-	}
-	unsetenv("GP_SIMD");
-	gp_st_close(f);
-	assert_true(cases >= 41);
+	assert_true(golden_cases(GOLDEN "block_formats.safetensors") >= 41);
 }
 
 /* --- block ------------------------------------------------------------------------------------------------------ */

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The Walsh-Hadamard transform with AVX-512. See hadamard_loops.h for what it
+ * gives, hadamard_loops_portable.c for the reference and for blocks smaller than
+ * a register. Test: tests/unit/test_codec_hadamard.c
+ */
+#include "kernels/loops/hadamard_loops.h"
+
+#include <immintrin.h>
+#include <stdbool.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define REST   gp_hadamard_loops_portable
+
+enum { LANES = 16, GROUP = 16, GROUP_LEVELS = 8 }; /* a group: registers that are transformed without memory */
+
+/* What a block's registers are multiplied by and signed with, and the largest magnitude so far. */
+struct turn {
+	const uint32_t *sign;
+	bool before, after; /* signs; `after` with the factor */
+	__m512 factor;
+	__m512i top;
+};
+
+/* --- inside a register ------------------------------------------------------------------------------------------ */
+
+/* `other` has the partner of each element; `high` those that are the second of a pair. */
+INLINE __m512 level(__m512 v, __m512 other, __mmask16 high)
+{
+	return _mm512_mask_sub_ps(_mm512_add_ps(v, other), high, other, v);
+}
+
+/* Blocks of 8, or of 16. */
+INLINE __m512 inside(__m512 v, bool eight)
+{
+	v = level(v, _mm512_permute_ps(v, 0xb1), 0xaaaa);
+	v = level(v, _mm512_permute_ps(v, 0x4e), 0xcccc);
+	v = level(v, _mm512_shuffle_f32x4(v, v, 0xb1), 0xf0f0);
+	return eight ? v : level(v, _mm512_shuffle_f32x4(v, v, 0x4e), 0xff00);
+}
+
+INLINE __m512 signed_by(__m512 v, const uint32_t *sign)
+{
+	return _mm512_xor_ps(v, _mm512_castsi512_ps(_mm512_loadu_si512(sign)));
+}
+
+INLINE __m512 taken(const struct turn *t, const float *x, size_t sign)
+{
+	const __m512 v = _mm512_loadu_ps(x);
+	return t->before ? signed_by(v, t->sign + sign) : v;
+}
+
+/* With the factor, as the last thing that is done with it. */
+INLINE void put(struct turn *t, __m512 v, size_t sign, float *y)
+{
+	v = _mm512_mul_ps(v, t->factor);
+	const __m512i magnitude = _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));
+	t->top = _mm512_max_epi32(t->top, magnitude);
+	_mm512_storeu_ps(y, t->after ? signed_by(v, t->sign + sign) : v);
+}
+
+/* --- between registers ------------------------------------------------------------------------------------------ */
+
+INLINE void level_between(__m512 *v, int h)
+{
+#pragma GCC unroll 16
+	for (int i = 0; i < h; i++) {
+		const __m512 a = v[i], b = v[i + h];
+		v[i] = _mm512_add_ps(a, b);
+		v[i + h] = _mm512_sub_ps(a, b);
+	}
+}
+
+INLINE void between(__m512 *v, int count)
+{
+#pragma GCC unroll 16
+	for (int i = 0; count >= 2 && i < count; i += 2)
+		level_between(v + i, 1);
+#pragma GCC unroll 16
+	for (int i = 0; count >= 4 && i < count; i += 4)
+		level_between(v + i, 2);
+#pragma GCC unroll 16
+	for (int i = 0; count >= 8 && i < count; i += 8)
+		level_between(v + i, 4);
+	if (count >= 16)
+		level_between(v, 8);
+}
+
+/* --- blocks ----------------------------------------------------------------------------------------------------- */
+
+/* Registers in a row; `sign`: of the first element. Whole: `put` ends it, else more levels follow. */
+INLINE void group(struct turn *t, int count, bool eight, bool whole, size_t sign, const float *x, float *y)
+{
+	__m512 v[GROUP];
+#pragma GCC unroll 16
+	for (int i = 0; i < count; i++)
+		v[i] = inside(taken(t, x + i * LANES, sign + (size_t)(i * LANES)), eight);
+	between(v, count);
+#pragma GCC unroll 16
+	for (int i = 0; i < count; i++) {
+		if (whole)
+			put(t, v[i], sign + (size_t)(i * LANES), y + i * LANES);
+		else
+			_mm512_storeu_ps(y + i * LANES, v[i]);
+	}
+}
+
+/* The levels above a group's, over `count` groups. */
+INLINE void across(struct turn *t, int count, float *y)
+{
+	for (size_t at = 0; at < GROUP * LANES; at += LANES) {
+		__m512 v[GROUP];
+#pragma GCC unroll 16
+		for (int i = 0; i < count; i++)
+			v[i] = _mm512_loadu_ps(y + at + i * GROUP * LANES);
+		between(v, count);
+#pragma GCC unroll 16
+		for (int i = 0; i < count; i++)
+			put(t, v[i], at + (size_t)(i * GROUP * LANES), y + at + i * GROUP * LANES);
+	}
+}
+
+INLINE void small_blocks(struct turn *t, int count, bool eight, const float *x, size_t n, float *y)
+{
+	const size_t size = (size_t)count * LANES;
+	for (size_t at = 0; at < n; at += size)
+		group(t, count, eight, true, 0, x + at, y + at);
+}
+
+INLINE void large_blocks(struct turn *t, int count, const float *x, size_t n, float *y)
+{
+	const size_t size = (size_t)count * GROUP * LANES;
+	for (size_t at = 0; at < n; at += size) {
+		for (size_t i = 0; i < size; i += GROUP * LANES)
+			group(t, GROUP, false, false, i, x + at + i, y + at + i);
+		across(t, count, y + at);
+	}
+}
+
+INLINE uint32_t turn(const uint32_t *sign, int levels, bool back, const float *x, size_t n, float *y)
+{
+	uint32_t twice[LANES];
+	struct turn t = {.sign = sign,
+			 .before = !back,
+			 .after = back,
+			 .factor = _mm512_set1_ps(gp_hadamard_factor(levels)),
+			 .top = _mm512_setzero_si512()};
+	switch (levels) {
+	case 3:
+		for (int i = 0; i < LANES; i++)
+			twice[i] = sign[i % 8];
+		t.sign = twice;
+		small_blocks(&t, 1, true, x, n, y);
+		break;
+	case 4:
+		small_blocks(&t, 1, false, x, n, y);
+		break;
+	case 5:
+		small_blocks(&t, 2, false, x, n, y);
+		break;
+	case 6:
+		small_blocks(&t, 4, false, x, n, y);
+		break;
+	case 7:
+		small_blocks(&t, 8, false, x, n, y);
+		break;
+	case GROUP_LEVELS:
+		small_blocks(&t, GROUP, false, x, n, y);
+		break;
+	case GROUP_LEVELS + 1:
+		large_blocks(&t, 2, x, n, y);
+		break;
+	default:
+		large_blocks(&t, 4, x, n, y);
+		break;
+	}
+	return (uint32_t)_mm512_reduce_max_epi32(t.top);
+}
+
+/* What does not fill a register is the reference's. */
+static size_t here(int levels, size_t n)
+{
+	return levels < 3 ? 0 : n / LANES * LANES;
+}
+
+static uint32_t larger(uint32_t a, uint32_t b)
+{
+	return a > b ? a : b;
+}
+
+static uint32_t forward(const uint32_t *sign, int levels, const float *x, size_t n, float *y)
+{
+	const size_t m = here(levels, n);
+	const uint32_t top = m ? turn(sign, levels, false, x, m, y) : 0;
+	return m == n ? top : larger(top, REST.forward(sign, levels, x + m, n - m, y + m));
+}
+
+static uint32_t backward(const uint32_t *sign, int levels, const float *x, size_t n, float *y)
+{
+	const size_t m = here(levels, n);
+	const uint32_t top = m ? turn(sign, levels, true, x, m, y) : 0;
+	return m == n ? top : larger(top, REST.backward(sign, levels, x + m, n - m, y + m));
+}
+
+const struct gp_hadamard_loops gp_hadamard_loops_avx512 = {.forward = forward, .backward = backward};
