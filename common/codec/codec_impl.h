@@ -96,6 +96,21 @@ struct gp_codec_codes {
 	int width; /* 0: there are none */
 };
 
+/* Where a quantizer gets a tensor's elements piece by piece: those of x, or what a transform's `piece` makes of x. */
+struct gp_codec_source {
+	const struct gp_codec_ops *ops; /* of the transform; NULL: the elements are those of x */
+	void *state;
+	const float *x;
+};
+
+/* Where a quantizer says how many elements of x it has decoded, from the first on: a transform's `join_piece` goes on. */
+struct gp_codec_sink {
+	const struct gp_codec_ops *ops; /* of the transform; NULL: the elements stay as they are */
+	void *state;
+	float *x;
+	uint64_t done; /* joined */
+};
+
 /* A piece of state: flat, of fixed size and address, without pointers. Numbers lie in host order (little-endian). */
 struct gp_codec_region {
 	void *data;
@@ -146,6 +161,13 @@ struct gp_codec_ops {
 	 * has just encoded, which must leave its state as it is. */
 	enum gp_status (*decode)(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
 				 struct gp_err *err);
+	/* (optional) both, by pieces: in one go with the transform before it, without its tensor in memory. `encode_from` is
+	 * also false where it wants the whole tensor, before it has changed any state; `encode` is called then. The bytes
+	 * are the same. */
+	bool (*encode_from)(void *state, const struct gp_codec_pass *pass, const struct gp_codec_source *source,
+			    uint8_t *out, size_t *len);
+	enum gp_status (*decode_to)(void *state, const struct gp_codec_pass *pass, struct gp_span in,
+				    struct gp_codec_sink *sink, struct gp_err *err);
 	/* (optional) passes from here on are over n elements, from 1 to those of the setup, exactly as after an `open` for n;
 	 * what is remembered stays. NULL: always over all. */
 	void (*resize)(void *state, const double *value, uint64_t n);
@@ -177,6 +199,13 @@ struct gp_codec_ops {
 	/* The reverse. Total, as `decode`; tensors may hold anything. */
 	enum gp_status (*join)(void *state, const struct gp_codec_pass *pass, struct gp_span side,
 			       const float *const *tensor, float *x, struct gp_err *err);
+	/* (optional) both, for transforms that give one tensor of the same shape and no side bytes and have no state that
+	 * passes change: split and join by pieces, for quantizers with `encode_from` and `decode_to`. Elements at..at+n - 1
+	 * of the tensor to `out`; false: as `split`. */
+	bool (*piece)(void *state, const float *x, uint64_t at, size_t n, float *out);
+	/* x[0..ready) are decoded, and the first *done of them joined: joins in place what it can of the others; all of
+	 * them where `ready` is the whole tensor. */
+	enum gp_status (*join_piece)(void *state, float *x, uint64_t *done, uint64_t ready, struct gp_err *err);
 	/* (optional) after split: the tensors as the other end will decode them. */
 	void (*learn)(void *state, const struct gp_codec_pass *pass, const float *const *tensor);
 	/* (optional) when a tensor travels or arrives raw instead. */
@@ -196,6 +225,19 @@ struct gp_codec_ops {
 #define GP_CODEC_DECLARE(id, name, gpu) extern const struct gp_codec_ops gp_codec_##name;
 GP_CODECS(GP_CODEC_DECLARE)
 #undef GP_CODEC_DECLARE
+
+/* Elements at..at+n - 1, in `room` or where they are anyway. NULL: they cannot be represented. */
+static inline const float *gp_codec_source_at(const struct gp_codec_source *source, uint64_t at, size_t n, float *room)
+{
+	if (!source->ops)
+		return source->x + at;
+	return source->ops->piece(source->state, source->x, at, n, room) ? room : NULL;
+}
+
+static inline enum gp_status gp_codec_sink_ready(struct gp_codec_sink *sink, uint64_t ready, struct gp_err *err)
+{
+	return sink->ops ? sink->ops->join_piece(sink->state, sink->x, &sink->done, ready, err) : GP_OK;
+}
 
 /* For `codes`: all of them are the last bytes of the body. */
 static inline struct gp_codec_codes gp_codec_codes_at_end(int width, uint64_t count, size_t len)

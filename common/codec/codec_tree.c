@@ -425,12 +425,47 @@ static bool encode_quantizer(struct gp_codec_tree *t, struct gp_codec_node *node
 	return true;
 }
 
+/* Whether the transform and the quantizer behind it can work piece by piece. */
+static bool fuses(const struct gp_codec_node *node)
+{
+	return node->ops->piece && node->parts == 1 && node->part[0]->ops->encode_from;
+}
+
+static enum gp_status decode_fused(struct gp_codec_node *node, const struct gp_codec_pass *pass, struct gp_span body,
+				   float *x, struct gp_err *err)
+{
+	struct gp_codec_sink sink = {.ops = node->ops, .state = node->state, .x = x};
+	return node->part[0]->ops->decode_to(node->part[0]->state, pass, body, &sink, err);
+}
+
+/* What encode_transform writes, without the tensor between the two. False: it has to go through that. */
+static bool encode_fused(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
+			 const float *x, uint8_t *out, size_t *len, float *seen)
+{
+	const struct gp_codec_source source = {.ops = node->ops, .state = node->state, .x = x};
+	struct gp_codec_node *part = node->part[0];
+	uint8_t *body = out + GP_CODEC_LENGTH + GP_CODEC_HEAD;
+	struct gp_err err;
+	size_t body_len;
+	if (!part->ops->encode_from(part->state, pass, &source, body, &body_len))
+		return false;
+	gp_put_u32(out, 0); /* no side bytes */
+	gp_codec_head_write(out + GP_CODEC_LENGTH, GP_CODEC_CODED);
+	note_codes(t, part, body, body_len);
+	if (seen)
+		t->broken |= decode_fused(node, pass, (struct gp_span){body, body_len}, seen, &err) != GP_OK;
+	*len = GP_CODEC_LENGTH + GP_CODEC_HEAD + body_len;
+	return true;
+}
+
 /* Side bytes behind their length, each part behind its length; the last one takes the rest and has none. */
 static bool encode_transform(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,
 			     const float *x, uint8_t *out, size_t *len, float *seen)
 {
 	const bool learns = node->ops->learn != NULL && !pass->eval;
 	size_t side_len = 0, at;
+	if (fuses(node) && encode_fused(t, node, pass, x, out, len, seen))
+		return true;
 	if (!node->ops->split(node->state, pass, x, node->tensor, out + GP_CODEC_LENGTH, &side_len))
 		return false;
 	gp_require(side_len <= node->side_bound);
@@ -555,6 +590,13 @@ static enum gp_status decode_transform(struct gp_codec_tree *t, struct gp_codec_
 	struct gp_err ignored;
 	enum gp_status status = GP_OK;
 	GP_TRY(take(&rest, node->side_bound, &side, err));
+	if (fuses(node)) {
+		int form;
+		GP_TRY(gp_codec_head_read(rest, &form, err));
+		part = (struct gp_span){rest.data + GP_CODEC_HEAD, rest.len - GP_CODEC_HEAD};
+		if (form == GP_CODEC_CODED)
+			return decode_fused(node, pass, part, x, err);
+	}
 	for (int i = 0; i < node->parts && status == GP_OK; i++) {
 		part = rest;
 		if (i + 1 < node->parts)

@@ -138,6 +138,40 @@ static void any_number_of_elements_comes_back(void **state)
 	}
 }
 
+/* `block` takes the tensor from it by pieces, which need not begin or end where its own blocks do. */
+static void by_pieces_it_gives_what_it_gives_at_once(void **state)
+{
+	(void)state;
+	static const unsigned sizes[] = {16, 17, 100, 128, 1024};
+	static float x[N], y[N], whole[N], z[N];
+	char text[80], block[48];
+	for (size_t i = 0; i < N; i++)
+		x[i] = normal(i);
+	for (int size = 8; size <= 1024; size *= 2)
+		for (size_t s = 0; s < 5; s++)
+			for (size_t n = 1; n <= N; n = n < 4 ? n + 1 : n * 3 + 5) {
+				size_t len, expected_len;
+				snprintf(block, sizeof block, "block:bits=%zu,size=%u", 2 + s, sizes[s]);
+				snprintf(text, sizeof text, "hadamard:size=%d", size);
+				uint8_t *turned = roundtrip(text, x, n, y, &len);
+				memcpy(whole, turned + 8, n * sizeof *whole);
+				uint8_t *expected = roundtrip(block, whole, n, y, &expected_len);
+				memcpy(turned + 8, y, n * sizeof *y);
+				struct gp_err err = {0};
+				struct gp_codec *c = row_codec(text, n, 0);
+				assert_int_equal(gp_codec_decode(c, (struct gp_span){turned, len}, z, &err), GP_OK);
+				gp_codec_free(c);
+				snprintf(text, sizeof text, "hadamard:size=%d+%s", size, block);
+				uint8_t *payload = roundtrip(text, x, n, y, &len);
+				assert_int_equal(len, 8 + expected_len);
+				assert_memory_equal(payload + 8, expected, expected_len);
+				assert_memory_equal(y, z, n * sizeof *y);
+				free(turned);
+				free(expected);
+				free(payload);
+			}
+}
+
 static void it_stands_in_front_of_other_stages(void **state)
 {
 	(void)state;
@@ -237,6 +271,7 @@ int main(void)
 		cmocka_unit_test(every_instruction_set_gives_the_same_bits_also_in_place),
 		cmocka_unit_test(what_is_large_is_spread_and_costs_the_others_less),
 		cmocka_unit_test(any_number_of_elements_comes_back),
+		cmocka_unit_test(by_pieces_it_gives_what_it_gives_at_once),
 		cmocka_unit_test(it_stands_in_front_of_other_stages),
 		cmocka_unit_test(a_size_is_a_power_of_two),
 		cmocka_unit_test(what_is_not_finite_or_too_large_travels_raw),

@@ -173,6 +173,8 @@ static void quantizers_look_between_their_blocks(void **state)
 	try_chain("delta:samples=100+alq:bits=3", 20, 20);
 	try_chain("smaq:main=6,outlier=8", 20, 20);
 	try_chain("hadamard:size=64+fp16", 2, 1);
+	try_chain("hadamard+block:bits=4", 20, 20);
+	try_chain("ef+hadamard+block:bits=4", 20, 20);
 	try_chain("topk:ratio=0.5+smaq:main=6,outlier=8", 10, 10);
 }
 

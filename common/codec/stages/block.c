@@ -31,6 +31,7 @@ struct block {
 	const struct gp_codec_loops *packing;
 	gp_draw_words *draw;
 	uint16_t codes[TILE];
+	float room[TILE]; /* for what a source makes */
 	union {
 		uint32_t word[TILE / 2];
 		uint16_t half[TILE];
@@ -229,8 +230,9 @@ static size_t tile_at(const struct block *b, uint64_t at, size_t tile)
 	return b->n - at < tile ? (size_t)(b->n - at) : tile;
 }
 
-/* Returns the bits of the largest reach; UINT32_MAX: stopped. */
-static uint32_t write_blocks(struct block *b, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
+/* Returns the bits of the largest reach; UINT32_MAX: stopped, or not to be represented. */
+static uint32_t write_blocks(struct block *b, const struct gp_codec_pass *pass, const struct gp_codec_source *source,
+			     uint8_t *out)
 {
 	const uint64_t count = scales_of(b);
 	uint8_t *scales = out + unit_bytes(&b->form), *zeros = scales + count * scale_bytes(&b->form);
@@ -239,9 +241,10 @@ static uint32_t write_blocks(struct block *b, const struct gp_codec_pass *pass, 
 	for (uint64_t at = 0; at < b->n; at += b->tile) {
 		const size_t here = tile_at(b, at, b->tile);
 		const uint64_t block = at / b->form.size;
-		if (gp_codec_stopped(pass))
+		const float *x = gp_codec_stopped(pass) ? NULL : gp_codec_source_at(source, at, here, b->room);
+		if (!x)
 			return UINT32_MAX;
-		const uint32_t reach = b->loops->encode(&b->form, x + at, here, draws_at(b, pass, at, here),
+		const uint32_t reach = b->loops->encode(&b->form, x, here, draws_at(b, pass, at, here),
 							scales + block * scale_bytes(&b->form),
 							zeros + (b->form.asym ? block : 0), b->codes);
 		top = reach > top ? reach : top;
@@ -251,13 +254,15 @@ static uint32_t write_blocks(struct block *b, const struct gp_codec_pass *pass, 
 }
 
 /* From the largest reach of 64 blocks, all over the tensor. */
-static void guess_unit(struct block *b, const float *x)
+static void guess_unit(struct block *b, const struct gp_codec_source *source)
 {
 	const uint64_t count = scales_of(b), sampled = count < SAMPLED ? count : SAMPLED;
 	uint32_t top = 0;
 	for (uint64_t i = 0; i < sampled; i++) {
 		const uint64_t at = i * count / sampled * b->form.size;
-		const uint32_t reach = b->loops->reach(&b->form, x + at, tile_at(b, at, b->form.size));
+		const size_t here = tile_at(b, at, b->form.size);
+		const float *x = gp_codec_source_at(source, at, here, b->room);
+		const uint32_t reach = x ? b->loops->reach(&b->form, x, here) : 0;
 		top = reach > top ? reach : top;
 	}
 	set_unit(&b->form, reach_value(top));
@@ -269,14 +274,15 @@ static bool unit_too_small(const struct gp_block_form *f, uint32_t reach)
 	return !f->e8m0 && reach < 0x7f800000u && reach_value(reach) / gp_block_top(f) * f->by_unit > GP_HALF_MOST;
 }
 
-static bool encode_blocks(struct block *b, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
+static bool encode_blocks(struct block *b, const struct gp_codec_pass *pass, const struct gp_codec_source *source,
+			  uint8_t *out)
 {
 	if (!b->form.e8m0)
-		guess_unit(b, x);
-	uint32_t top = write_blocks(b, pass, x, out);
+		guess_unit(b, source);
+	uint32_t top = write_blocks(b, pass, source, out);
 	if (unit_too_small(&b->form, top)) {
 		set_unit(&b->form, reach_value(top));
-		top = write_blocks(b, pass, x, out);
+		top = write_blocks(b, pass, source, out);
 	}
 	if (!b->form.e8m0)
 		gp_put_f32(out, b->form.unit);
@@ -399,11 +405,22 @@ static bool encode_channels(struct block *b, const struct gp_codec_pass *pass, c
 	return true;
 }
 
-static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
+/* Channels want the whole tensor. */
+static bool encode_from(void *state, const struct gp_codec_pass *pass, const struct gp_codec_source *source,
+			uint8_t *out, size_t *len)
 {
 	struct block *b = state;
 	*len = head_bytes(b) + code_bytes(b->form.bits, b->n);
-	return by_channel(b) ? encode_channels(b, pass, x, out) : encode_blocks(b, pass, x, out);
+	return !by_channel(b) && encode_blocks(b, pass, source, out);
+}
+
+static bool encode(void *state, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
+{
+	struct block *b = state;
+	if (!by_channel(b))
+		return encode_from(b, pass, &(struct gp_codec_source){.x = x}, out, len);
+	*len = head_bytes(b) + code_bytes(b->form.bits, b->n);
+	return encode_channels(b, pass, x, out);
 }
 
 /* --- decode ----------------------------------------------------------------------------------------------------- */
@@ -482,8 +499,8 @@ static void read_tile(struct block *b, const uint8_t *scales, const uint8_t *zer
 				 b->codes, n, x);
 }
 
-static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
-			     struct gp_err *err)
+static enum gp_status decode_to(void *state, const struct gp_codec_pass *pass, struct gp_span in,
+				struct gp_codec_sink *sink, struct gp_err *err)
 {
 	struct block *b = state;
 	GP_TRY(check_length(b, in, err));
@@ -500,9 +517,16 @@ static enum gp_status decode(void *state, const struct gp_codec_pass *pass, stru
 		b->packing->unpack(packed + at / 8 * (uint64_t)b->form.bits, here, b->form.bits, b->codes);
 		if (!codes_fine(b, here))
 			GP_FAIL(err, GP_PROTO, "block payload has a code without a level");
-		read_tile(b, scales, zeros, at, here, x + at);
+		read_tile(b, scales, zeros, at, here, sink->x + at);
+		GP_TRY(gp_codec_sink_ready(sink, at + here, err));
 	}
 	return GP_OK;
+}
+
+static enum gp_status decode(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
+			     struct gp_err *err)
+{
+	return decode_to(state, pass, in, &(struct gp_codec_sink){.x = x}, err);
 }
 
 /* Nine readings and eight codings where clips are tried; a random number each; twice where a scale was too large. */
@@ -566,4 +590,6 @@ const struct gp_codec_ops gp_codec_block = {
 	.close = close_block,
 	.encode = encode,
 	.decode = decode,
+	.encode_from = encode_from,
+	.decode_to = decode_to,
 };

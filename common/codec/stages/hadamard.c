@@ -21,6 +21,7 @@ struct hadamard {
 	int levels; /* a block has 2^levels elements */
 	const struct gp_hadamard_loops *loops;
 	uint32_t sign[GP_HADAMARD_MOST];
+	float room[GP_HADAMARD_MOST]; /* of a block that `piece` gives a part of */
 };
 
 static enum gp_status check(const double *value, struct gp_err *err)
@@ -105,6 +106,57 @@ static uint32_t turn_all(const struct hadamard *h, gp_hadamard_turn *turn, const
 	return larger(top, turn_rest(h, turn, x + whole, (size_t)(h->n - whole), y + whole));
 }
 
+/* The block at `at`, its first element, or what is left for it. */
+static uint32_t turn_forward(const struct hadamard *h, const float *x, uint64_t at, float *y)
+{
+	const uint64_t left = h->n - at, size = UINT64_C(1) << h->levels;
+	return left < size ? turn_rest(h, h->loops->forward, x + at, (size_t)left, y)
+			   : h->loops->forward(h->sign, h->levels, x + at, (size_t)size, y);
+}
+
+static bool piece(void *state, const float *x, uint64_t at, size_t n, float *out)
+{
+	struct hadamard *h = state;
+	const uint64_t size = UINT64_C(1) << h->levels, end = at + n;
+	uint32_t top = 0;
+	while (at < end) {
+		const uint64_t begin = at >> h->levels << h->levels, whole = (end - at) >> h->levels << h->levels;
+		uint64_t here = whole;
+		if (begin == at && whole) {
+			top = larger(top, h->loops->forward(h->sign, h->levels, x + at, (size_t)whole, out));
+		} else {
+			here = begin + size < end ? begin + size - at : end - at;
+			top = larger(top, turn_forward(h, x, begin, h->room));
+			memcpy(out, h->room + (at - begin), (size_t)here * sizeof *out);
+		}
+		at += here;
+		out += here;
+	}
+	return top < TOO_LARGE;
+}
+
+static enum gp_status check_finite(uint32_t top, struct gp_err *err)
+{
+	if (top >= NOT_FINITE)
+		GP_FAIL(err, GP_PROTO, "a hadamard payload has elements whose sums are not finite");
+	return GP_OK;
+}
+
+static enum gp_status join_piece(void *state, float *x, uint64_t *done, uint64_t ready, struct gp_err *err)
+{
+	const struct hadamard *h = state;
+	const uint64_t at = *done, whole = ready >> h->levels << h->levels;
+	uint32_t top = 0;
+	if (whole > at)
+		top = h->loops->backward(h->sign, h->levels, x + at, (size_t)(whole - at), x + at);
+	*done = whole;
+	if (ready == h->n) {
+		top = larger(top, turn_rest(h, h->loops->backward, x + whole, (size_t)(ready - whole), x + whole));
+		*done = ready;
+	}
+	return check_finite(top, err);
+}
+
 static bool split(void *state, const struct gp_codec_pass *pass, const float *x, float *const *tensor, uint8_t *side,
 		  size_t *side_len)
 {
@@ -121,9 +173,7 @@ static enum gp_status join(void *state, const struct gp_codec_pass *pass, struct
 	const struct hadamard *h = state;
 	const uint32_t top = turn_all(h, h->loops->backward, pass, tensor[0], x);
 	GP_TRY(gp_codec_check_stop(pass, err));
-	if (top >= NOT_FINITE)
-		GP_FAIL(err, GP_PROTO, "a hadamard payload has elements whose sums are not finite");
-	return GP_OK;
+	return check_finite(top, err);
 }
 
 const struct gp_codec_ops gp_codec_hadamard = {
@@ -149,4 +199,6 @@ const struct gp_codec_ops gp_codec_hadamard = {
 	.close = gp_free,
 	.split = split,
 	.join = join,
+	.piece = piece,
+	.join_piece = join_piece,
 };
