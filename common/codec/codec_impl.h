@@ -41,7 +41,7 @@
 #define GP_CODEC_MAX_KEYS     8
 #define GP_CODEC_MAX_PARTS    2 /* tensors a transform gives */
 #define GP_CODEC_MAX_REGIONS  8
-#define GP_CODEC_MAX_CODES    16 /* tensors whose packed codes a payload has */
+#define GP_CODEC_MAX_CODES    16 /* pieces of packed codes in a payload, and nodes of a tree */
 #define GP_CODEC_MAX_ELEMENTS (UINT64_C(1) << 31)
 #define GP_CODEC_ELEMENT_NS   4 /* of a stage that reads an element, computes a little and writes it */
 
@@ -93,7 +93,7 @@ struct gp_codec_parts {
 /* Where packed codes lie in some bytes: `count` codes of `width` bits, from byte `at` on. */
 struct gp_codec_codes {
 	uint64_t at, count;
-	int width; /* 0: there are none */
+	int width; /* 0: there are none; -1: `codes_written` knows */
 };
 
 /* Where a quantizer gets a tensor's elements piece by piece: those of x, or what a transform's `piece` makes of x. */
@@ -130,6 +130,8 @@ struct gp_codec_ops {
 	struct gp_codec_key key[GP_CODEC_MAX_KEYS];
 	/* (optional) rules between keys, each already in its own range. NULL: none. */
 	enum gp_status (*check)(const double *value, struct gp_err *err);
+	/* (optional) a GPU's stages: whether they cannot do what these values ask for; the chain then runs on the host. */
+	bool (*lacks)(const double *value);
 
 	/* All kinds. `value` has the keys' values in table order and lives as long as the state. */
 	enum gp_status (*open)(const double *value, const struct gp_codec_setup *setup, void **state,
@@ -178,6 +180,10 @@ struct gp_codec_ops {
 	/* (optional) where the codes lie in a body of `len` bytes that was coded from n elements, for byte stages that
 	 * model codes. NULL: it has only bytes. */
 	struct gp_codec_codes (*codes)(const double *value, uint64_t n, size_t len);
+
+	/* (optional) in place of `codes` where it says so by a width below 0: what the last encode has written, ascending. Fills
+	 * at most GP_CODEC_MAX_CODES / 2, returns how many. */
+	int (*codes_written)(void *state, struct gp_codec_codes *out);
 
 	/* Transforms and wrappers. */
 	/* Why no other transform makes sense behind this one: what it gives is no feature map any more. NULL: one does. */

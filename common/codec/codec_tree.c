@@ -60,9 +60,12 @@ static const struct gp_codec_ops *ops_of(const struct gp_codec_device *m, uint16
 /* Whether every stage that sees tensors can work there. */
 static bool has_all_stages(const struct gp_codec_device *m, const struct gp_codec_spec *spec)
 {
-	for (int i = 0; i < spec->stages; i++)
-		if (gp_codec_ops_by_id(spec->stage[i].id)->kind != GP_CODEC_BYTES && !m->ops->codec(spec->stage[i].id))
+	for (int i = 0; i < spec->stages; i++) {
+		const struct gp_codec_ops *ops = m->ops->codec(spec->stage[i].id);
+		if (gp_codec_ops_by_id(spec->stage[i].id)->kind != GP_CODEC_BYTES &&
+		    (!ops || (ops->lacks && ops->lacks(spec->stage[i].value))))
 			return false;
+	}
 	return true;
 }
 
@@ -406,12 +409,18 @@ static bool stops(const struct gp_codec_node *node, const struct gp_codec_pass *
 
 static void note_codes(struct gp_codec_tree *t, const struct gp_codec_node *node, const uint8_t *out, size_t len)
 {
+	struct gp_codec_codes codes[GP_CODEC_MAX_CODES] = {0};
+	int count = 1;
 	if (!node->ops->codes)
 		return;
-	struct gp_codec_codes c = node->ops->codes(node->value, node->n, len);
-	c.at += (uint64_t)(out - t->begin);
-	if (c.width > 0)
-		t->codes[t->codes_count++] = c;
+	codes[0] = node->ops->codes(node->value, node->n, len);
+	if (codes[0].width < 0)
+		count = node->ops->codes_written(node->state, codes);
+	for (int i = 0; i < count && t->codes_count < GP_CODEC_MAX_CODES; i++) {
+		codes[i].at += (uint64_t)(out - t->begin);
+		if (codes[i].width > 0)
+			t->codes[t->codes_count++] = codes[i];
+	}
 }
 
 static bool encode_quantizer(struct gp_codec_tree *t, struct gp_codec_node *node, const struct gp_codec_pass *pass,

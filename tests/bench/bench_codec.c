@@ -28,6 +28,7 @@ static const char *const chains[] = {
 	"poweriter:rank=16,iters=3+sortquant:bits=6,split=2",
 	"downsample:factor=2+uniform:bits=8",
 	"hadamard+block:bits=3",
+	"hadamard+block:budget=4",
 	"hadamard+uniform:bits=8",
 };
 

@@ -52,6 +52,8 @@ bdi|0|bdi|.|.
 block|2|block:bits=8|.|.
 block, 4 bits|-|block:bits=4,size=64,zero=asym|.|.
 block, 4 bits at random|-|block:bits=4,size=64,zero=asym|.|block:bits=4,size=64,round=stochastic
+block, budget of 4 bits|-|block:size=64,zero=asym,budget=4|.|.
+block, 4 bits, turned|-|hadamard:size=64+block:size=64|.|.
 mxfp8|2|mxfp8:format=e4m3|.|.
 mxfp6|-|mxfp6:format=e2m3|.|.
 mxfp4|-|mxfp4|.|.

@@ -21,6 +21,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 					    "ef+block:bits=4,zero=asym+zstd",
 					    "topk:ratio=0.25+nvfp4",
 					    "ef+hadamard:size=16+block:bits=3,size=32+rans",
-					    "hadamard:size=64,seed=3+topk:ratio=0.25+fp16"};
+					    "hadamard:size=64,seed=3+topk:ratio=0.25+fp16",
+					    "hadamard:size=32+block:size=16,budget=3+rans"};
 	return codec_fuzz(specs, sizeof specs / sizeof specs[0], data, size);
 }

@@ -117,18 +117,26 @@ def half_above(t):
 
 
 class Block:
-    def __init__(self, bits, size, zero="sym", scale="fp16", clip="max", dim="last"):
-        self.bits, self.size, self.asym, self.e8m0 = bits, size, zero == "asym", scale == "e8m0"
-        self.mse, self.channel = clip == "mse", dim == "channel"
-        self.top = 2 ** bits - 1 if self.asym else 2 ** (bits - 1) - 1
+    def __init__(self, bits=4, size=128, zero="sym", scale="fp16", clip="max", dim="last", budget=0):
+        self.size, self.asym, self.e8m0 = size, zero == "asym", scale == "e8m0"
+        self.mse, self.channel, self.budget = clip == "mse", dim == "channel", budget
+        self.set_bits(bits)
         self.unit = F(1)
+
+    def set_bits(self, bits):
+        self.bits, self.top = bits, self.top_of(bits)
+
+    def top_of(self, bits):
+        return 2 ** bits - 1 if self.asym else 2 ** (bits - 1) - 1
 
     def reach(self, block):
         low, high = min(F(0), block.min()), max(F(0), block.max())
-        return high - low if self.asym else max(-low, high)
+        return high - low if self.asym else max(high, -low)
 
     def set_unit(self, reach):
-        t = reach / F(self.top)
+        self.set_unit_for(reach / F(self.top))
+
+    def set_unit_for(self, t):
         e = exponent_of(Fraction(float(t))) if t > 0 else -127
         self.unit = F(2.0 ** min(max(e - 4, -100), 123))
 
@@ -176,7 +184,54 @@ class Block:
                 best = error, code, scale, zero
         return best[1:]
 
+    def widths(self, reaches, lengths):
+        """Bits of each block: the gains of further bits fall, so the largest gains are bought first."""
+        levels = [self.top_of(bits) for bits in range(2, 9)]
+        gain = [1 / a ** 2 - 1 / b ** 2 for a, b in zip(levels, levels[1:])]
+        later = [round(16 * numpy.log2(gain[0] / g)) for g in gain]
+        classes = [int(F(r).view(numpy.uint32)) >> 18 for r in reaches]
+
+        def steps(t):
+            return [sum(c > 0 and c >= t + after for after in later) for c in classes]
+
+        def cost(t):
+            return sum(k * n for k, n in zip(steps(t), lengths))
+
+        left = sum(lengths) * round(self.budget * 100) // 100 - 2 * sum(lengths)
+        t = 8192
+        while t > -later[-1] and cost(t - 1) <= left:
+            t -= 1
+        left -= cost(t)
+        out = []
+        for k, more, n in zip(steps(t), steps(t - 1), lengths):
+            if more > k and n <= left:
+                k, left = more, left - n
+            out.append(2 + k)
+        return out
+
+    def code_budget(self, x):
+        n = len(x)
+        places = [list(range(at, min(at + self.size, n))) for at in range(0, n, self.size)]
+        reaches = [self.reach(x[p]) for p in places]
+        widths = self.widths(reaches, [len(p) for p in places])
+        self.set_unit_for(max(r / F(self.top_of(w)) for r, w in zip(reaches, widths)))
+        scales, zeros, y = [], [], []
+        codes = {w: [] for w in range(2, 9)}
+        for p, w in zip(places, widths):
+            self.set_bits(w)
+            code, scale, zero = self.choose(x[p])
+            scales += code
+            zeros += [zero] if self.asym else []
+            levels = self.levels(x[p], scale, zero)
+            codes[w] += [level + zero for level in levels]
+            y += [F(level) * scale + F(0) for level in levels]
+        packed = [byte for w in range(2, 9) for byte in pack(codes[w], w)]
+        head = [] if self.e8m0 else bytes_of(self.unit)
+        return head + scales + zeros + pack([w - 2 for w in widths], 3) + packed, y
+
     def code(self, x, shape):
+        if self.budget:
+            return self.code_budget(x)
         n, count = len(x), shape[-1]
         if self.channel and len(shape) > 1 and n // 16 >= count:
             places = [list(range(c, n, count)) for c in range(count)]
@@ -216,8 +271,11 @@ def inputs():
     unseen[16 * 1 + 3] = 1e9  # in a block that is not sampled
     image = (numpy.maximum(draw.standard_normal((2, 6, 5, 7)), 0) * numpy.arange(1, 8) ** 2).astype(F)
     rows = draw.standard_normal((3, 9)).astype(F)
+    factors = numpy.repeat(2.0 ** draw.integers(-9, 9, 91), 16)[:16 * 90 + 5]
+    uneven = (draw.standard_normal(16 * 90 + 5) * factors).astype(F)
+    uneven[64:128] = 0
     return {"normal": normal, "wide": wide, "edges": edges, "small": small, "unseen": unseen, "image": image,
-            "rows": rows}
+            "rows": rows, "uneven": uneven}
 
 
 BLOCKS = [
@@ -230,6 +288,10 @@ BLOCKS = [
     ("image", dict(bits=4, size=128, dim="channel")), ("image", dict(bits=4, size=128, zero="asym", dim="channel")),
     ("image", dict(bits=3, size=128, clip="mse", dim="channel")),
     ("image", dict(bits=2, size=16, zero="asym", scale="e8m0", clip="mse", dim="channel")),
+    ("uneven", dict(size=16, budget=4)), ("uneven", dict(size=16, zero="asym", budget=2.75)),
+    ("uneven", dict(size=64, clip="mse", budget=3.5)), ("uneven", dict(size=32, scale="e8m0", budget=6.01)),
+    ("uneven", dict(size=128, budget=2)), ("uneven", dict(size=128, budget=8)), ("unseen", dict(size=16, budget=4)),
+    ("small", dict(size=24, budget=3)), ("wide", dict(size=32, budget=4)),
     ("rows", dict(bits=4, size=16, dim="channel")),  # fewer than 16 elements to a channel
 ]
 

@@ -8,12 +8,14 @@
 
 #include "common/base/rng.h"
 #include "common/codec/codec_impl.h"
+#include "common/codec/stages/block_budget.h"
 #include "kernels/loops/block_loops.h"
 #include "kernels/loops/codec_loops.h"
 #include "kernels/loops/draw_loops.h"
 
-enum { BITS, SIZE, ZERO, SCALE, CLIP, DIM, ROUND };
+enum { BITS, SIZE, ZERO, SCALE, CLIP, DIM, ROUND, BUDGET };
 enum { SMALLEST = 16, LARGEST = 1024, TILE = 8 * LARGEST, SAMPLED = 64, PART = 1 << 22 };
+enum { BITS_USUAL = 4, WIDTH_BITS = 3 }; /* of a code, where nothing is said; of a block's width on the wire */
 enum { UNIT_LOW = 27, UNIT_HIGH = 250, UNIT_BELOW = 4 }; /* exponents of the unit */
 
 struct block {
@@ -27,6 +29,11 @@ struct block {
 	float *floats; /* the arrays of `channel` */
 	double *least_error;
 	uint16_t *chosen; /* scales of the least error */
+	double budget;    /* bits per element; 0: as many as `form` says */
+	float *reach;     /* budget: of each block */
+	uint16_t *width;  /* budget: bits of each block's codes */
+	uint32_t *histogram;
+	struct gp_budget_groups groups; /* of the last payload */
 	const struct gp_block_loops *loops;
 	const struct gp_codec_loops *packing;
 	gp_draw_words *draw;
@@ -66,16 +73,49 @@ static uint64_t code_bytes(int bits, uint64_t n)
 	return (n * (uint64_t)bits + 7) / 8;
 }
 
-static uint64_t head_bytes(const struct block *b)
+static uint64_t width_bytes(const struct block *b)
+{
+	return b->budget > 0 ? code_bytes(WIDTH_BITS, scales_of(b)) : 0;
+}
+
+/* Where the widths of the blocks lie, behind scales and zero points. */
+static uint64_t widths_at(const struct block *b)
 {
 	return unit_bytes(&b->form) + scales_of(b) * (scale_bytes(&b->form) + b->form.asym);
+}
+
+static uint64_t head_bytes(const struct block *b)
+{
+	return widths_at(b) + width_bytes(b);
 }
 
 static uint64_t bound(const double *value, uint64_t n)
 {
 	const uint64_t size = value[DIM] > 0 ? SMALLEST : (uint64_t)value[SIZE];
 	const uint64_t each = (value[SCALE] > 0 ? 1 : 2) + (value[ZERO] > 0 ? 1 : 0);
-	return 4 + each * ((n + size - 1) / size) + code_bytes((int)value[BITS], n);
+	const uint64_t count = (n + size - 1) / size;
+	if (value[BUDGET] > 0)
+		return 4 + each * count + code_bytes(WIDTH_BITS, count) + (gp_budget_bits(value[BUDGET], n) + 7) / 8;
+	return 4 + each * count + code_bytes((int)value[BITS], n);
+}
+
+static enum gp_status check(const double *value, struct gp_err *err)
+{
+	if (value[BUDGET] == 0)
+		return GP_OK;
+	if (value[BUDGET] < GP_BUDGET_LEAST)
+		GP_FAIL(err, GP_USAGE, "budget=%g is not allowed; it is from 2 to 8 bits per element, or 0 for bits=%g",
+			value[BUDGET], value[BITS]);
+	if (value[BITS] != BITS_USUAL)
+		GP_FAIL(err, GP_USAGE,
+			"bits=%g and budget=%g exclude each other: a budget gives each block bits of its own",
+			value[BITS], value[BUDGET]);
+	if (value[DIM] > 0)
+		GP_FAIL(err, GP_USAGE, "budget=%g needs blocks, and dim=channel has none", value[BUDGET]);
+	if ((int)value[SIZE] % 8)
+		GP_FAIL(err, GP_USAGE, "budget=%g needs blocks whose codes fill bytes: size=%g is not a multiple of 8",
+			value[BUDGET], value[SIZE]);
+	return GP_OK;
 }
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
@@ -86,10 +126,19 @@ static size_t channels_of(const double *value, const struct gp_shape *shape)
 	return value[DIM] > 0 && last > 0 ? (size_t)shape->dim[last] : 0;
 }
 
+static uint64_t blocks_of(const double *value, uint64_t n)
+{
+	return (n + (uint64_t)value[SIZE] - 1) / (uint64_t)value[SIZE];
+}
+
 static uint64_t state_bytes(const double *value, const struct gp_codec_setup *setup)
 {
 	const uint64_t each = 7 * sizeof(float) + 2 * sizeof(double) + sizeof(uint16_t);
-	return gp_codec_work_add(sizeof(struct block), gp_codec_work_times(channels_of(value, &setup->shape), each));
+	uint64_t bytes = gp_codec_work_times(channels_of(value, &setup->shape), each);
+	if (value[BUDGET] > 0)
+		bytes = GP_BUDGET_RANGES * sizeof(uint32_t) +
+			blocks_of(value, setup->n) * (sizeof(float) + sizeof(uint16_t));
+	return gp_codec_work_add(sizeof(struct block), bytes);
 }
 
 static void close_block(void *state)
@@ -100,6 +149,9 @@ static void close_block(void *state)
 	gp_free(b->floats);
 	gp_free(b->least_error);
 	gp_free(b->chosen);
+	gp_free(b->reach);
+	gp_free(b->width);
+	gp_free(b->histogram);
 	gp_free(b);
 }
 
@@ -132,6 +184,19 @@ static enum gp_status open_channels(struct block *b, struct gp_err *err)
 	return GP_OK;
 }
 
+static enum gp_status open_budget(struct block *b, const double *value, struct gp_err *err)
+{
+	void *p;
+	const uint64_t count = blocks_of(value, b->n);
+	GP_TRY(gp_alloc_array(&p, count, sizeof *b->reach, err));
+	b->reach = p;
+	GP_TRY(gp_alloc_array(&p, count, sizeof *b->width, err));
+	b->width = p;
+	GP_TRY(gp_alloc_array(&p, GP_BUDGET_RANGES, sizeof *b->histogram, err));
+	b->histogram = p;
+	return GP_OK;
+}
+
 /* As many blocks as make some 1024 elements; where a block's codes do not fill bytes, a multiple of eight of them. */
 static size_t tile_of(size_t size)
 {
@@ -156,11 +221,14 @@ static enum gp_status open_block(const double *value, const struct gp_codec_setu
 					 .unit = 1,
 					 .by_unit = 1};
 	b->tile = tile_of(b->form.size);
+	b->budget = value[BUDGET];
 	b->most = channels_of(value, &setup->shape);
 	b->loops = gp_block_loops_choose();
 	b->packing = gp_codec_loops_choose();
 	b->draw = gp_draw_words_choose();
-	const enum gp_status status = b->most ? open_channels(b, err) : GP_OK;
+	const enum gp_status status = b->most         ? open_channels(b, err)
+				      : b->budget > 0 ? open_budget(b, value, err)
+						      : GP_OK;
 	if (status != GP_OK) {
 		close_block(b);
 		return status;
@@ -194,19 +262,23 @@ static float power(unsigned exponent)
 	return reach_value(exponent << 23);
 }
 
-/* A scale of this reach becomes a half between 16 and 32, so that those of blocks 2^11 times larger and 2^18 times
- * smaller are normal halves, too. */
-static void set_unit(struct gp_block_form *f, float reach)
+/* This scale becomes a half between 16 and 32, so that those of blocks 2^11 times larger and 2^18 times smaller are
+ * normal halves, too. */
+static void set_unit_for(struct gp_block_form *f, float scale)
 {
-	const float t = reach / gp_block_top(f);
 	uint32_t bits;
-	memcpy(&bits, &t, sizeof bits);
+	memcpy(&bits, &scale, sizeof bits);
 	const unsigned exponent = bits >> 23;
 	const unsigned unit = exponent < UNIT_LOW + UNIT_BELOW    ? UNIT_LOW
 			      : exponent > UNIT_HIGH + UNIT_BELOW ? UNIT_HIGH
 								  : exponent - UNIT_BELOW;
 	f->unit = power(unit);
 	f->by_unit = power(254 - unit);
+}
+
+static void set_unit(struct gp_block_form *f, float reach)
+{
+	set_unit_for(f, reach / gp_block_top(f));
 }
 
 /* Whether every value that a block of this reach, the largest, gives is finite. */
@@ -287,6 +359,130 @@ static bool encode_blocks(struct block *b, const struct gp_codec_pass *pass, con
 	if (!b->form.e8m0)
 		gp_put_f32(out, b->form.unit);
 	return usable(&b->form, top);
+}
+
+/* --- bits for each block ---------------------------------------------------------------------------------------- */
+
+static struct gp_budget_blocks blocks_in(const struct block *b)
+{
+	return (struct gp_budget_blocks){.n = b->n, .count = scales_of(b), .size = b->form.size};
+}
+
+/* False: not finite, or stopped. */
+static bool measure_blocks(struct block *b, const struct gp_codec_pass *pass, const struct gp_codec_source *source)
+{
+	uint32_t top = 0;
+	for (uint64_t at = 0; at < b->n; at += b->tile) {
+		const size_t here = tile_at(b, at, b->tile);
+		const float *x = gp_codec_stopped(pass) ? NULL : gp_codec_source_at(source, at, here, b->room);
+		for (size_t i = 0; x && i < here; i += b->form.size) {
+			const size_t n = here - i < b->form.size ? here - i : b->form.size;
+			const uint32_t reach = b->loops->reach(&b->form, x + i, n);
+			b->reach[(at + i) / b->form.size] = reach_value(reach);
+			top = reach > top ? reach : top;
+		}
+		if (!x)
+			return false;
+	}
+	return top < 0x7f800000u;
+}
+
+static struct gp_block_form form_of(const struct block *b, uint64_t block)
+{
+	struct gp_block_form form = b->form;
+	form.bits = b->width[block];
+	return form;
+}
+
+/* The unit from the largest scale that is wanted. False: some value would not be finite. */
+static bool set_budget_unit(struct block *b)
+{
+	float most = 0;
+	for (uint64_t i = 0; i < scales_of(b); i++) {
+		const struct gp_block_form form = form_of(b, i);
+		most = fmaxf(most, b->reach[i] / gp_block_top(&form));
+	}
+	if (!b->form.e8m0)
+		set_unit_for(&b->form, most);
+	for (uint64_t i = 0; i < scales_of(b); i++) {
+		const struct gp_block_form form = form_of(b, i);
+		uint32_t reach;
+		memcpy(&reach, &b->reach[i], sizeof reach);
+		if (b->reach[i] >= 0x1p126f && !usable(&form, reach)) /* below, there is room for any scale */
+			return false;
+	}
+	return true;
+}
+
+/* Elements from the block at `at` on that are coded alike: of blocks of the same width, at most a tile. */
+static size_t run_at(const struct block *b, uint64_t at)
+{
+	const uint64_t block = at / b->form.size;
+	size_t run = b->form.size;
+	while (run < b->tile && at + run < b->n && b->width[block] == b->width[block + run / b->form.size])
+		run += b->form.size;
+	return tile_at(b, at, run);
+}
+
+/* Copies of the places where the next codes of each width go, or come from. */
+struct places {
+	uint64_t at[GP_BUDGET_MOST + 2];
+};
+
+static struct places first_places(const struct block *b)
+{
+	struct places p;
+	memcpy(p.at, b->groups.at, sizeof p.at);
+	return p;
+}
+
+static bool write_budget(struct block *b, const struct gp_codec_pass *pass, const struct gp_codec_source *source,
+			 uint8_t *out)
+{
+	uint8_t *scales = out + unit_bytes(&b->form), *zeros = scales + scales_of(b) * scale_bytes(&b->form);
+	uint8_t *packed = out + head_bytes(b);
+	struct places place = first_places(b);
+	for (uint64_t at = 0, here; at < b->n; at += here) {
+		const uint64_t block = at / b->form.size;
+		const struct gp_block_form form = form_of(b, block);
+		here = run_at(b, at);
+		const float *x = gp_codec_stopped(pass) ? NULL : gp_codec_source_at(source, at, (size_t)here, b->room);
+		if (!x)
+			return false;
+		b->loops->encode(&form, x, (size_t)here, draws_at(b, pass, at, (size_t)here),
+				 scales + block * scale_bytes(&form), zeros + (form.asym ? block : 0), b->codes);
+		b->packing->pack(b->codes, (size_t)here, form.bits, packed + place.at[form.bits]);
+		place.at[form.bits] += here * (uint64_t)form.bits / 8;
+	}
+	return true;
+}
+
+static void write_widths(struct block *b, uint8_t *out)
+{
+	const uint64_t count = scales_of(b);
+	for (uint64_t at = 0; at < count; at += LARGEST, out += LARGEST / 8 * WIDTH_BITS) {
+		const size_t here = (size_t)(count - at < LARGEST ? count - at : LARGEST);
+		for (size_t i = 0; i < here; i++)
+			b->codes[i] = (uint16_t)(b->width[at + i] - GP_BUDGET_LEAST);
+		b->packing->pack(b->codes, here, WIDTH_BITS, out);
+	}
+}
+
+static bool encode_budget(struct block *b, const struct gp_codec_pass *pass, const struct gp_codec_source *source,
+			  uint8_t *out, size_t *len)
+{
+	const struct gp_budget_blocks blocks = blocks_in(b);
+	if (!measure_blocks(b, pass, source))
+		return false;
+	gp_budget_choose(&blocks, b->reach, b->form.asym, gp_budget_bits(b->budget, b->n), b->histogram, b->width);
+	gp_budget_groups(&blocks, b->width, &b->groups);
+	if (!set_budget_unit(b))
+		return false;
+	if (!b->form.e8m0)
+		gp_put_f32(out, b->form.unit);
+	write_widths(b, out + widths_at(b));
+	*len = head_bytes(b) + b->groups.at[GP_BUDGET_MOST + 1];
+	return write_budget(b, pass, source, out);
 }
 
 /* --- a scale for each channel ----------------------------------------------------------------------------------- */
@@ -410,6 +606,8 @@ static bool encode_from(void *state, const struct gp_codec_pass *pass, const str
 			uint8_t *out, size_t *len)
 {
 	struct block *b = state;
+	if (b->budget > 0)
+		return encode_budget(b, pass, source, out, len);
 	*len = head_bytes(b) + code_bytes(b->form.bits, b->n);
 	return !by_channel(b) && encode_blocks(b, pass, source, out);
 }
@@ -452,26 +650,65 @@ static enum gp_status check_scales(const struct block *b, const uint8_t *scales,
 				   struct gp_err *err)
 {
 	const uint64_t count = scales_of(b);
-	for (uint64_t i = 0; i < count; i++)
-		if (!scale_fine(&b->form, code_at(&b->form, scales, i)))
+	struct gp_block_form form = b->form;
+	for (uint64_t i = 0; i < count; i++) {
+		form.bits = b->budget > 0 ? b->width[i] : form.bits;
+		if (!scale_fine(&form, code_at(&form, scales, i)))
 			GP_FAIL(err, GP_PROTO, "scale %llu of a block payload has the bits %#x, which is out of range",
-				(unsigned long long)i, code_at(&b->form, scales, i));
-	for (uint64_t i = 0; b->form.asym && i < count; i++)
-		if (zeros[i] > (int)gp_block_top(&b->form))
+				(unsigned long long)i, code_at(&form, scales, i));
+		if (form.asym && zeros[i] > (int)gp_block_top(&form))
 			GP_FAIL(err, GP_PROTO, "zero point %llu of a block payload is %d, above its highest code",
 				(unsigned long long)i, zeros[i]);
+	}
 	return GP_OK;
 }
 
 static enum gp_status check_length(const struct block *b, struct gp_span in, struct gp_err *err)
 {
-	const uint64_t expected = head_bytes(b) + code_bytes(b->form.bits, b->n);
-	const int used = (int)(b->n * (uint64_t)b->form.bits % 8);
-	if (in.len != expected)
+	const uint64_t codes = b->budget > 0 ? b->groups.at[GP_BUDGET_MOST + 1] : code_bytes(b->form.bits, b->n);
+	if (in.len != head_bytes(b) + codes)
 		GP_FAIL(err, GP_PROTO, "block payload has %zu bytes instead of %llu", in.len,
-			(unsigned long long)expected);
-	if (used && in.data[in.len - 1] >> used)
+			(unsigned long long)(head_bytes(b) + codes));
+	return GP_OK;
+}
+
+/* `bits` of codes end with the byte before `end`. */
+static enum gp_status check_filling(uint64_t bits, const uint8_t *end, struct gp_err *err)
+{
+	if (bits % 8 && end[-1] >> bits % 8)
 		GP_FAIL(err, GP_PROTO, "block payload has bits set behind its last code");
+	return GP_OK;
+}
+
+/* Nothing is read before the length is known to suffice for it. */
+static enum gp_status read_widths(struct block *b, struct gp_span in, struct gp_err *err)
+{
+	const uint64_t count = scales_of(b);
+	const struct gp_budget_blocks blocks = blocks_in(b);
+	if (in.len < head_bytes(b))
+		GP_FAIL(err, GP_PROTO, "block payload of %zu bytes ends before its codes", in.len);
+	b->packing->unpack(in.data + widths_at(b), count, WIDTH_BITS, b->width);
+	for (uint64_t i = 0; i < count; i++) {
+		b->width[i] += GP_BUDGET_LEAST;
+		if (b->width[i] > GP_BUDGET_MOST)
+			GP_FAIL(err, GP_PROTO, "block %llu of a block payload has %d bits; at most %d are possible",
+				(unsigned long long)i, b->width[i], GP_BUDGET_MOST);
+	}
+	gp_budget_groups(&blocks, b->width, &b->groups);
+	if (b->groups.bits > gp_budget_bits(b->budget, b->n))
+		GP_FAIL(err, GP_PROTO, "block payload has codes of %llu bits; its budget is %llu",
+			(unsigned long long)b->groups.bits, (unsigned long long)gp_budget_bits(b->budget, b->n));
+	return check_filling(count * WIDTH_BITS, in.data + head_bytes(b), err);
+}
+
+/* A group that does not fill its last byte has the last block in it. */
+static enum gp_status check_fillings(const struct block *b, struct gp_span in, struct gp_err *err)
+{
+	const uint8_t *packed = in.data + head_bytes(b);
+	if (b->budget == 0)
+		return check_filling(b->n * (uint64_t)b->form.bits, in.data + in.len, err);
+	for (uint64_t w = GP_BUDGET_LEAST; w <= GP_BUDGET_MOST; w++)
+		GP_TRY(check_filling(b->groups.elements[w] * w, packed + b->groups.at[w + 1], err));
 	return GP_OK;
 }
 
@@ -499,16 +736,42 @@ static void read_tile(struct block *b, const uint8_t *scales, const uint8_t *zer
 				 b->codes, n, x);
 }
 
+static enum gp_status read_budget(struct block *b, const struct gp_codec_pass *pass, const uint8_t *scales,
+				  const uint8_t *zeros, const uint8_t *packed, struct gp_codec_sink *sink,
+				  struct gp_err *err)
+{
+	struct places place = first_places(b);
+	for (uint64_t at = 0, here; at < b->n; at += here) {
+		const uint64_t block = at / b->form.size;
+		const struct gp_block_form form = form_of(b, block);
+		here = run_at(b, at);
+		GP_TRY(gp_codec_check_stop(pass, err));
+		b->packing->unpack(packed + place.at[form.bits], (size_t)here, form.bits, b->codes);
+		place.at[form.bits] += here * (uint64_t)form.bits / 8;
+		if (!codes_fine(b, (size_t)here))
+			GP_FAIL(err, GP_PROTO, "block payload has a code without a level");
+		b->loops->decode(&form, scales + block * scale_bytes(&form), zeros + (form.asym ? block : 0), b->codes,
+				 (size_t)here, sink->x + at);
+		GP_TRY(gp_codec_sink_ready(sink, at + here, err));
+	}
+	return GP_OK;
+}
+
 static enum gp_status decode_to(void *state, const struct gp_codec_pass *pass, struct gp_span in,
 				struct gp_codec_sink *sink, struct gp_err *err)
 {
 	struct block *b = state;
+	if (b->budget > 0)
+		GP_TRY(read_widths(b, in, err));
 	GP_TRY(check_length(b, in, err));
+	GP_TRY(check_fillings(b, in, err));
 	if (!b->form.e8m0)
 		GP_TRY(read_unit(&b->form, in.data, err));
 	const uint8_t *scales = in.data + unit_bytes(&b->form), *packed = in.data + head_bytes(b);
 	const uint8_t *zeros = scales + scales_of(b) * scale_bytes(&b->form);
 	GP_TRY(check_scales(b, scales, zeros, err));
+	if (b->budget > 0)
+		return read_budget(b, pass, scales, zeros, packed, sink, err);
 	if (by_channel(b))
 		set_channels(b, scales, zeros);
 	for (uint64_t at = 0; at < b->n; at += b->tile) {
@@ -534,11 +797,26 @@ static uint64_t work(const double *value, const struct gp_codec_setup *setup)
 {
 	if (!setup->encodes)
 		return gp_codec_work_times(setup->n, GP_CODEC_ELEMENT_NS);
-	return gp_codec_work_times(setup->n, (value[CLIP] > 0 ? 48 : 8) + (value[ROUND] > 0 ? 8 : 0));
+	return gp_codec_work_times(setup->n, (value[CLIP] > 0 ? 48 : 8) + (value[ROUND] > 0 ? 8 : 0) +
+						     (value[BUDGET] > 0 ? 4 : 0));
 }
 
+static int codes_written(void *state, struct gp_codec_codes *out)
+{
+	const struct block *b = state;
+	int count = 0;
+	for (int w = GP_BUDGET_LEAST; w <= GP_BUDGET_MOST; w++)
+		if (b->groups.elements[w])
+			out[count++] = (struct gp_codec_codes){
+				.at = head_bytes(b) + b->groups.at[w], .count = b->groups.elements[w], .width = w};
+	return count;
+}
+
+/* With a budget there are several widths. */
 static struct gp_codec_codes codes(const double *value, uint64_t n, size_t len)
 {
+	if (value[BUDGET] > 0)
+		return (struct gp_codec_codes){.width = -1};
 	return gp_codec_codes_at_end((int)value[BITS], n, len);
 }
 
@@ -547,14 +825,16 @@ const struct gp_codec_ops gp_codec_block = {
 	.kind = GP_CODEC_QUANTIZER,
 	.info = {.name = "block",
 		 .summary = "integers with a scale for each block of elements or each channel",
-		 .examples = GP_EXAMPLES("block", "block:bits=2,size=16", "block:bits=8,size=1024,zero=asym",
-					 "block:bits=3,size=17,scale=e8m0", "block:bits=4,size=32,zero=asym,clip=mse",
-					 "block:bits=2,size=64,clip=mse", "block:bits=5,size=1023,zero=asym,scale=e8m0",
-					 "block:bits=4,round=stochastic",
-					 "block:bits=6,size=100,zero=asym,round=stochastic", "block:bits=4,dim=channel",
-					 "block:bits=7,zero=asym,scale=e8m0,dim=channel,round=stochastic",
-					 "block:bits=3,clip=mse,dim=channel", "block:bits=8,scale=e8m0")},
-	.keys = 7,
+		 .examples = GP_EXAMPLES(
+			 "block", "block:bits=2,size=16", "block:bits=8,size=1024,zero=asym",
+			 "block:bits=3,size=17,scale=e8m0", "block:bits=4,size=32,zero=asym,clip=mse",
+			 "block:bits=2,size=64,clip=mse", "block:bits=5,size=1023,zero=asym,scale=e8m0",
+			 "block:bits=4,round=stochastic", "block:bits=6,size=100,zero=asym,round=stochastic",
+			 "block:bits=4,dim=channel", "block:bits=7,zero=asym,scale=e8m0,dim=channel,round=stochastic",
+			 "block:bits=3,clip=mse,dim=channel", "block:bits=8,scale=e8m0", "block:budget=4",
+			 "block:size=16,zero=asym,budget=2.5", "block:size=64,scale=e8m0,clip=mse,budget=6.75",
+			 "block:size=24,round=stochastic,budget=3")},
+	.keys = 8,
 	.key = {{.name = "bits", .min = 2, .max = 8, .initial = 4, .help = "bits of a code"},
 		{.name = "size",
 		 .min = SMALLEST,
@@ -580,9 +860,15 @@ const struct gp_codec_ops gp_codec_block = {
 		{.name = "round",
 		 .max = 1,
 		 .words = "nearest|stochastic",
-		 .help = "stochastic: up or down at random, so that the mean error is 0"}},
+		 .help = "stochastic: up or down at random, so that the mean error is 0"},
+		{.name = "budget",
+		 .max = 8,
+		 .decimals = 2,
+		 .help = "bits of a code on average: 2 to 8 for each block, more where its range is large; 0: `bits`"}},
+	.check = check,
 	.reshape = reshape,
 	.codes = codes,
+	.codes_written = codes_written,
 	.bound = bound,
 	.bytes = state_bytes,
 	.work = work,
