@@ -2,7 +2,8 @@
  *
  * gpclient codec compare: tensors of a file through several codecs, a table for
  * each tensor and, for a given link, an order of the codecs and a
- * recommendation. What is measured: codec_trip.h; what pays where: codec_rank.h.
+ * recommendation; for a given number of bits, the best. What is measured:
+ * codec_trip.h; what pays where: codec_rank.h; what is best: codec_best.h.
  * Test: tests/unit/test_cmd_codec.c
  */
 #include "client/commands/cmd_codec.h"
@@ -12,6 +13,7 @@
 #include <stddef.h>
 #include <string.h>
 
+#include "client/codec_best.h"
 #include "client/codec_rank.h"
 #include "client/job.h"
 #include "common/wire/direction.h"
@@ -23,7 +25,7 @@ enum { CODECS_MAX = 64, TENSORS_MAX = 32, NAME_ROOM = 128, WINDOW = 4 /* of trai
 
 struct settings {
 	const char *codecs, *in, *tensor, *link;
-	double max_error;
+	double max_error, bits; /* bits 0: none were given */
 	int64_t warmup;
 	bool json, channels_last;
 };
@@ -41,7 +43,15 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codecs),
 	 .value = "A,B,...",
-	 .help = "specs, separated by commas, semicolons or spaces"},
+	 .help = "specs, separated by commas, semicolons or spaces; with --bits, default: a list of chains"},
+	{.name = "bits",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(bits),
+	 .value = "B",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 32,
+	 .help = "name the codec that loses least with at most B bits per element, and sort by that"},
 	{.name = "link",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(link),
@@ -72,16 +82,19 @@ static const struct gp_opt options[] = {
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM " compare",
-	.synopsis = "--in FILE [--tensor NAME,...] --codecs A,B,... [--link RATE,DELAY] [--json]",
+	.synopsis = "--in FILE [--tensor NAME,...] --codecs A,B,... | --bits B [--link RATE,DELAY] [--json]",
 	.about = "Sends tensors, such as 'gpclient capture' writes, through each codec. Prints bits per element, "
 		 "errors,\n"
 		 "speed on this machine (one thread) and the link rate below which the codec is faster than every "
 		 "other\n"
 		 "in the list that loses no more, and than none. With --link, a chunk's time with each codec in all\n"
 		 "directions, and which one is recommended. Specs may also follow as arguments of their own.\n"
+		 "With --bits B, which codec has the least relative error with at most B bits per element (all that\n"
+		 "the payload has), in each tensor and in all together: of the list, or of some fifty chains.\n"
 		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
 	.examples = "  gpclient codec compare --in acts.safetensors --link 100mbit,20ms \\\n"
-		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n",
+		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n"
+		    "  gpclient codec compare --in acts.safetensors --bits 4.25\n",
 	.positional = "SPEC",
 	.opt = options,
 	.count = sizeof options / sizeof options[0],
@@ -101,6 +114,8 @@ struct column {
 	struct gp_shape shape;
 	double raw_bits;
 	struct cell cell[CODECS_MAX];
+	int order[CODECS_MAX]; /* in which codecs are shown */
+	int within;            /* --bits: the first so many have at most those */
 };
 
 /* One codec over all tensors, on the link. */
@@ -122,6 +137,7 @@ struct comparison {
 	struct gp_rank_time raw; /* without any codec */
 	int recommended;         /* of `place`; -1: none; `codecs`: raw */
 	char sentence[640];
+	int best; /* --bits: in all tensors together; -1: none */
 };
 
 /* --- what is asked ---------------------------------------------------------------------------------------------- */
@@ -166,9 +182,21 @@ static enum gp_status add_specs(struct comparison *c, const char *text, struct g
 	return GP_OK;
 }
 
+/* Those that are tried where none is named. */
+static enum gp_status add_chains(struct comparison *c, struct gp_err *err)
+{
+	char text[GP_CODEC_SPEC_MAX];
+	for (int i = 0; gp_best_chain(c->set.bits, i, text, sizeof text); i++)
+		GP_TRY(add_spec(c, text, strlen(text), err));
+	return GP_OK;
+}
+
 static enum gp_status read_specs(struct comparison *c, const struct gp_options_result *r, struct gp_err *err)
 {
-	if (!c->set.in || (!c->set.codecs && r->positionals == 0))
+	const bool listed = c->set.codecs || r->positionals > 0;
+	if (c->set.in && !listed && c->set.bits > 0)
+		return add_chains(c, err);
+	if (!c->set.in || !listed)
 		GP_FAIL(err, GP_USAGE, "compare needs --%s; see `" PROGRAM " compare --help`",
 			c->set.in ? "codecs" : "in");
 	if (c->set.codecs)
@@ -497,10 +525,52 @@ static void recommend(struct comparison *c)
 		 lossy_text(p->error, error));
 }
 
+/* The order in which a tensor's codecs are shown: as they were given, or the best at so many bits first. */
+static void sort_column(const struct comparison *c, struct column *column)
+{
+	struct gp_best_row row[CODECS_MAX];
+	for (int i = 0; i < c->codecs; i++) {
+		const struct cell *cell = &column->cell[i];
+		column->order[i] = i;
+		row[i] = (struct gp_best_row){cell->fits, gp_trip_bits(&cell->trip), cell->trip.rel_err};
+	}
+	if (c->set.bits > 0)
+		column->within = gp_best_order(row, c->codecs, c->set.bits, column->order);
+}
+
+/* Over all tensors: the bits of all payloads for the elements of all, and the largest error. */
+static struct gp_best_row together(const struct comparison *c, int codec)
+{
+	struct gp_best_row row = {.fits = true};
+	double elements = 0;
+	for (int t = 0; t < c->tensors; t++) {
+		const struct cell *cell = &c->column[t].cell[codec];
+		row.fits &= cell->fits;
+		row.bits += 8.0 * (double)cell->trip.payload_bytes;
+		row.error = fmax(row.error, cell->trip.rel_err);
+		elements += (double)cell->trip.elements;
+	}
+	row.bits = elements > 0 ? row.bits / elements : 0;
+	return row;
+}
+
+static void find_best_together(struct comparison *c)
+{
+	struct gp_best_row row[CODECS_MAX];
+	int order[CODECS_MAX];
+	for (int i = 0; i < c->codecs; i++)
+		row[i] = together(c, i);
+	c->best = gp_best_order(row, c->codecs, c->set.bits, order) > 0 ? order[0] : -1;
+}
+
 static void evaluate(struct comparison *c)
 {
-	for (int t = 0; t < c->tensors; t++)
+	for (int t = 0; t < c->tensors; t++) {
 		find_ranges(c, &c->column[t]);
+		sort_column(c, &c->column[t]);
+	}
+	if (c->set.bits > 0)
+		find_best_together(c);
 	if (c->link.bps <= 0)
 		return;
 	const struct gp_rank_chunk raw = chunk_with(c, -1);
@@ -535,14 +605,23 @@ static json_t *cell_json(const struct comparison *c, const struct cell *cell, in
 	return o;
 }
 
+static json_t *spec_json(const struct comparison *c, int codec)
+{
+	return codec < 0 ? json_null() : json_string(c->spec[codec].text);
+}
+
 static json_t *column_json(const struct comparison *c, const struct column *column)
 {
 	json_t *rows = json_array(), *shape = json_array();
 	for (int i = 0; i < column->shape.ndim; i++)
 		json_array_append_new(shape, json_integer(column->shape.dim[i]));
 	for (int i = 0; i < c->codecs; i++)
-		json_array_append_new(rows, cell_json(c, &column->cell[i], i));
-	return json_pack("{s:o, s:o, s:o}", "tensor", gp_job_text_json(column->name), "shape", shape, "codecs", rows);
+		json_array_append_new(rows, cell_json(c, &column->cell[column->order[i]], column->order[i]));
+	json_t *o =
+		json_pack("{s:o, s:o, s:o}", "tensor", gp_job_text_json(column->name), "shape", shape, "codecs", rows);
+	if (c->set.bits > 0)
+		json_object_set_new(o, "best_at_bits", spec_json(c, column->within ? column->order[0] : -1));
+	return o;
 }
 
 static json_t *place_json(const struct comparison *c, const struct place *p)
@@ -585,6 +664,10 @@ static enum gp_status print_all_json(const struct comparison *c, struct gp_err *
 	if (!alone)
 		json_object_set(o, "tensors", list);
 	json_decref(list);
+	if (c->set.bits > 0) {
+		json_object_set_new(o, "bits", json_real(c->set.bits));
+		json_object_set_new(o, "best", spec_json(c, c->best));
+	}
 	if (c->link.bps > 0)
 		add_link_json(c, o);
 	return gp_job_print_json(o, err);
@@ -634,6 +717,32 @@ static void print_cell(const struct comparison *c, const struct cell *cell, int 
 	       gp_codec_skipped_text(&c->spec[codec], t, skipped, sizeof skipped));
 }
 
+/* The first codec of the order has the least error of those within the bits, or else, where there is none, the fewest. */
+static void print_best(const struct comparison *c, const struct column *column)
+{
+	const int first = column->order[0];
+	const struct gp_trip *t = &column->cell[first].trip;
+	if (column->within)
+		printf("Best of %d with at most %g bits per element: %s, %.3f bits, relative error %.3g\n\n",
+		       column->within, c->set.bits, c->spec[first].text, gp_trip_bits(t), t->rel_err);
+	else if (column->cell[first].fits)
+		printf("None has at most %g bits per element; the shortest is %s, %.3f bits\n\n", c->set.bits,
+		       c->spec[first].text, gp_trip_bits(t));
+	else
+		printf("None fits\n\n");
+}
+
+static void print_best_together(const struct comparison *c)
+{
+	if (c->best < 0) {
+		printf("In all tensors together none has at most %g bits per element.\n", c->set.bits);
+		return;
+	}
+	const struct gp_best_row row = together(c, c->best);
+	printf("Best in all tensors together: %s, %.3f bits per element, relative error at most %.3g.\n",
+	       c->spec[c->best].text, row.bits, row.error);
+}
+
 static void print_column(const struct comparison *c, const struct column *column, int width)
 {
 	char shape[80];
@@ -641,7 +750,9 @@ static void print_column(const struct comparison *c, const struct column *column
 	printf("%-*s %9s %9s %9s %9s %8s %8s  %s\n", width, "codec", "bits/el.", "rel. err", "max. err", "cosine",
 	       "encode", "decode", "pays below");
 	for (int i = 0; i < c->codecs; i++)
-		print_cell(c, &column->cell[i], i, width);
+		print_cell(c, &column->cell[column->order[i]], column->order[i], width);
+	if (c->set.bits > 0)
+		print_best(c, column);
 }
 
 static void print_place(const struct comparison *c, const struct place *p, int width)
@@ -684,6 +795,8 @@ static void print_all(const struct comparison *c)
 	       "link rate\n"
 	       "below which it is faster than the others that lose no more, and than none, and which is faster "
 	       "above.\n");
+	if (c->set.bits > 0 && c->tensors > 1)
+		print_best_together(c);
 	if (c->link.bps > 0)
 		print_link(c, width);
 }

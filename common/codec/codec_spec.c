@@ -55,7 +55,7 @@ static enum gp_status read_keys(struct gp_spec *s, const struct gp_codec_ops *op
 static enum gp_status parse_stage(int number, struct gp_text text, struct gp_codec_stage_spec *out, struct gp_err *err)
 {
 	struct gp_spec s;
-	char where[48], keys[160];
+	char where[48], keys[256];
 	gp_spec_begin(&s, text);
 	const struct gp_codec_ops *ops = find_codec(s.name);
 	if (!ops) {

@@ -53,7 +53,7 @@ static int run(const char **argv, char *out, size_t out_size, char *err, size_t 
 
 #define RUN(...) run((const char *[]){__VA_ARGS__, NULL}, out, sizeof out, err, sizeof err)
 
-static char out[32768], err[4096];
+static char out[1 << 18], err[4096];
 
 static int lines_of(const char *text)
 {
@@ -314,6 +314,56 @@ static void codecs_are_ranked_for_a_link_and_one_is_recommended(void **state)
 	}
 }
 
+static void the_best_at_a_number_of_bits_is_named(void **state)
+{
+	(void)state;
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--json", "--bits", "4.5", "uniform:bits=4",
+			     "uniform:bits=8", "block:bits=4,zero=asym", "block:bits=3"),
+			 0);
+	json_t *o = json_loads(out, 0, NULL);
+	assert_true(number(o, "bits") == 4.5);
+	assert_string_equal(json_string_value(json_object_get(o, "best_at_bits")),
+			    json_string_value(json_object_get(row(o, 0), "codec")));
+	assert_string_equal(json_string_value(json_object_get(o, "best")),
+			    json_string_value(json_object_get(o, "best_at_bits")));
+	assert_non_null(strstr(json_string_value(json_object_get(o, "best")), "zero=asym"));
+	assert_true(number(row(o, 0), "rel_err") < number(row(o, 1), "rel_err"));
+	assert_string_equal(json_string_value(json_object_get(row(o, 3), "codec")), "uniform:bits=8");
+	json_decref(o);
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--json", "--bits", "1", "fp16"), 0);
+	o = json_loads(out, 0, NULL);
+	assert_true(json_is_null(json_object_get(o, "best")) && json_is_null(json_object_get(o, "best_at_bits")));
+	json_decref(o);
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act", "--bits", "1", "fp16"), 0);
+	assert_non_null(strstr(out, "None has at most 1 bits per element; the shortest is fp16, 16.001 bits"));
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--bits", "33"), 2);
+}
+
+/* Where no codec is named: some have so few bits, and the best loses less than the plain ones. */
+static void chains_of_its_own_are_tried_at_a_number_of_bits(void **state)
+{
+	(void)state;
+	static const char *const bits[] = {"2.5", "4.25"};
+	for (size_t b = 0; b < 2; b++) {
+		assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act,grad", "--json", "--bits", bits[b]),
+				 0);
+		json_t *o = json_loads(out, 0, NULL);
+		const json_t *list = json_object_get(o, "tensors");
+		assert_true(json_is_string(json_object_get(o, "best")));
+		for (size_t i = 0; i < 2; i++) {
+			const json_t *tensor = json_array_get(list, i);
+			assert_true(json_array_size(json_object_get(tensor, "codecs")) > 40);
+			assert_true(json_is_string(json_object_get(tensor, "best_at_bits")));
+			assert_true(number(row(tensor, 0), "bits_per_element") <= atof(bits[b]));
+			assert_true(number(row(tensor, 0), "rel_err") <= number(row(tensor, 1), "rel_err"));
+		}
+		json_decref(o);
+	}
+	assert_int_equal(RUN("compare", "--in", INPUTS, "--tensor", "act,grad", "--bits", "4.25"), 0);
+	assert_non_null(strstr(out, "with at most 4.25 bits per element: "));
+	assert_non_null(strstr(out, "Best in all tensors together: "));
+}
+
 static void compare_names_what_is_wrong_in_one_line(void **state)
 {
 	(void)state;
@@ -529,6 +579,8 @@ int main(void)
 		cmocka_unit_test(one_codec_that_does_not_fit_is_a_line_among_the_others),
 		cmocka_unit_test(all_tensors_of_a_file_are_compared_at_once),
 		cmocka_unit_test(codecs_are_ranked_for_a_link_and_one_is_recommended),
+		cmocka_unit_test(the_best_at_a_number_of_bits_is_named),
+		cmocka_unit_test(chains_of_its_own_are_tried_at_a_number_of_bits),
 		cmocka_unit_test(compare_names_what_is_wrong_in_one_line),
 		cmocka_unit_test(images_are_coded_channels_last_and_written_as_they_were),
 		cmocka_unit_test(wrong_usage_exits_2_with_one_line),
