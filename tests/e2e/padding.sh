@@ -47,7 +47,8 @@ equal "asked for, it is refused" "$status $(grep -c 'codec delta.* has to be pad
 
 # Every family, over a link that breaks; sequences cross both cuts.
 for codec in uniform:bits=8 topk:ratio=0.3+uniform:bits=8+zstd poweriter:rank=3,iters=1 downsample+poweriter:rank=2 \
-	alq:bits=4,update=3 amq:bits=3,update=2 bdi kmeans:bits=3 smaq sortquant:bits=6,split=2,prune=0.5 qsgd+bitshuffle+zstd; do
+	alq:bits=4,update=3 amq:bits=3,update=2 bdi kmeans:bits=3 smaq sortquant:bits=6,split=2,prune=0.5 qsgd+bitshuffle+zstd \
+	hadamard:size=32+block:size=32,budget=3+rans; do
 	split whole --cut 1:-2 --steps 6 --pad drop --codec "$codec"
 	start_link --drop-every 40k
 	train "$work/cut.json" --server "127.0.0.1:$link_port" "${run[@]}" --cut 1:-2 --steps 6 --pad drop --codec "$codec" ||
