@@ -39,11 +39,11 @@
 	X(21, bitshuffle, 0)                                                                                           \
 	X(22, ef, 1)                                                                                                   \
 	X(23, delta, 0)                                                                                                \
-	X(25, block, 0)                                                                                                \
-	X(26, mxfp8, 0)                                                                                                \
-	X(27, mxfp6, 0)                                                                                                \
-	X(28, mxfp4, 0)                                                                                                \
-	X(29, nvfp4, 0)                                                                                                \
+	X(25, block, 1)                                                                                                \
+	X(26, mxfp8, 1)                                                                                                \
+	X(27, mxfp6, 1)                                                                                                \
+	X(28, mxfp4, 1)                                                                                                \
+	X(29, nvfp4, 1)                                                                                                \
 	X(30, rans, 0)                                                                                                 \
 	X(31, hadamard, 0)
 

@@ -135,6 +135,15 @@ GPK_DEVICE float gpk_saturate(float v)
 #endif
 }
 
+/* --- draws -------------------------------------------------------------------------------------------------------- */
+
+/* Half `i` of a word h, as (h + 1/2) / 2^16: bits of a number in 1..2. */
+GPK_DEVICE float gpk_draw_of(uint32_t word, int i)
+{
+	const uint32_t h = (i ? word >> 9 : word << 7) & 0x7fff80u;
+	return __uint_as_float(0x3f800040u | h) - 1;
+}
+
 /* --- packed codes ------------------------------------------------------------------------------------------------ */
 
 /* Four codes. In pairs and by products: a shift of 64 bits for each would take three times the instructions. */

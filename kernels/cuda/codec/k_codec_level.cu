@@ -210,13 +210,6 @@ template <bool Sparse> GPK_DEVICE unsigned code_of(const struct search *s, float
 	return c + (draw * at.y < r - at.x);
 }
 
-/* Half `i` of a word h, as (h + 1/2) / 2^16: bits of a number in 1..2. */
-GPK_DEVICE float draw_of(uint32_t word, int i)
-{
-	const uint32_t h = (i ? word >> 9 : word << 7) & 0x7fff80u;
-	return __uint_as_float(0x3f800040u | h) - 1;
-}
-
 /* Draws of eight elements, and of no code behind the last. */
 template <bool Sparse>
 GPK_DEVICE void round_all(const struct search *s, const float r[8], uint64_t seed, uint64_t stream, int64_t at,
@@ -225,7 +218,7 @@ GPK_DEVICE void round_all(const struct search *s, const float r[8], uint64_t see
 	uint32_t draws[4];
 	gpk_rng_block(seed, stream, (uint64_t)at / 8, draws);
 	for (int i = 0; i < 8; i++)
-		code[i] = code_of<Sparse>(s, r[i], draw_of(draws[i / 2], i % 2));
+		code[i] = code_of<Sparse>(s, r[i], gpk_draw_of(draws[i / 2], i % 2));
 	if (at + 8 <= n)
 		return;
 	for (int i = 0; i < 8; i++)
