@@ -176,6 +176,33 @@ static void halves_reach_from_the_smallest_gradients_to_the_largest_numbers(void
 	}
 }
 
+/* A channel that never fires has the least scale there is, which a decoder takes. */
+static void channels_of_zeros_are_coded_with_the_least_scale(void **state)
+{
+	(void)state;
+	enum { ROWS = 40, CHANNELS = 3 };
+	static const char *const specs[] = {"block:bits=8,scale=e8m0,dim=channel",
+					    "block:bits=3,scale=e8m0,clip=mse,dim=channel",
+					    "block:bits=4,zero=asym,scale=e8m0,dim=channel"};
+	const struct gp_shape shape = {.ndim = 2, .dim = {ROWS, CHANNELS}};
+	float x[ROWS * CHANNELS], y[ROWS * CHANNELS];
+	for (size_t i = 0; i < ROWS * CHANNELS; i++)
+		x[i] = i % CHANNELS == 0 ? normal(i) : i % CHANNELS == 1 ? 0.0f : -0.0f;
+	for (size_t s = 0; s < sizeof specs / sizeof specs[0]; s++) {
+		struct gp_err err = {0};
+		struct gp_codec *c = shaped_codec(specs[s], &shape, 0);
+		size_t len;
+		uint8_t *out = encoded_at(c, x, 0, &len);
+		assert_int_equal(out[4 + 1], 1);
+		assert_int_equal(out[4 + 2], 1);
+		assert_int_equal(gp_codec_decode(c, (struct gp_span){out, len}, y, &err), GP_OK);
+		for (size_t i = 0; i < ROWS * CHANNELS; i++)
+			assert_true(i % CHANNELS == 0 || y[i] == 0);
+		free(out);
+		gp_codec_free(c);
+	}
+}
+
 /* Whatever is behind or in front of them: arrives as finite as it was, and in fewer bytes. */
 static void chains_with_blocks_are_coded(void **state)
 {
@@ -281,6 +308,7 @@ int main(void)
 		cmocka_unit_test(the_chosen_clip_is_never_worse_than_none),
 		cmocka_unit_test(draws_follow_from_the_step_and_have_no_bias),
 		cmocka_unit_test(halves_reach_from_the_smallest_gradients_to_the_largest_numbers),
+		cmocka_unit_test(channels_of_zeros_are_coded_with_the_least_scale),
 		cmocka_unit_test(chains_with_blocks_are_coded),
 		cmocka_unit_test(hostile_payloads_are_refused),
 	};

@@ -53,7 +53,7 @@ static void set_channel(struct gp_block *b, size_t i, float scale, float reach)
 static float channel_reach(const struct gp_block *b, size_t i)
 {
 	const float least = b->channel.least[i], most = b->channel.most[i];
-	return b->form.asym ? most - least : fmaxf(-least, most);
+	return fabsf(b->form.asym ? most - least : fmaxf(-least, most)); /* of zeros 0, not -0 */
 }
 
 /* Parts of whole rows, so that a pass can be stopped between them. */
