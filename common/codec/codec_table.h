@@ -45,6 +45,6 @@
 	X(28, mxfp4, 1)                                                                                                \
 	X(29, nvfp4, 1)                                                                                                \
 	X(30, rans, 0)                                                                                                 \
-	X(31, hadamard, 0)
+	X(31, hadamard, 1)
 
 #endif

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Codecs whose blocks or channels have scales (block, mxfp8, mxfp6, mxfp4,
- * nvfp4) on a GPU (an emulated one, or a card) beside the host's: every size of
- * block, maps of all kinds of channels, tensors whose scales are hard to find,
- * tensors in odd places. What every stage of a device has to keep to:
- * test_cuda_codec.c.
+ * nvfp4), and the transform that goes before them (hadamard), on a GPU (an
+ * emulated one, or a card) beside the host's: every size of block, maps of all
+ * kinds of channels, tensors whose scales are hard to find, tensors in odd
+ * places. What every stage of a device has to keep to: test_cuda_codec.c.
  */
 #include <float.h>
 #include <math.h>
@@ -168,6 +168,50 @@ static void damaged_scales_of_channels_are_refused_as_on_the_host(void **state)
 		refuses_alike(specs[i], &shape);
 }
 
+/* --- transforms -------------------------------------------------------------------------------------------------- */
+
+/* Whole blocks, and what the last one has left: all powers of two, some, none. */
+static void blocks_are_turned_as_on_the_host(void **state)
+{
+	(void)state;
+	static const int64_t lengths[] = {1, 2, 7, 8, 37, 128, 1023, 2048, 2047 + 2048, 5003, 8192 + 768, MOST};
+	static const char *const behind[] = {"",       "+block:bits=3,size=32", "+block:zero=asym,clip=mse", "+mxfp4",
+					     "+nvfp4", "+uniform:bits=4"};
+	char text[128];
+	for (int levels = 3; levels <= 10; levels++)
+		for (int l = 0; l < COUNT(lengths); l++) {
+			if (left_to_plain_runs(2, levels + l))
+				continue;
+			const struct gp_shape shape = {.ndim = 1, .dim = {lengths[l]}};
+			snprintf(text, sizeof text, "hadamard:size=%d,seed=%d%s", 1 << levels, l,
+				 behind[(levels + l) % COUNT(behind)]);
+			travels(text, &shape, (enum kind)((levels + 3 * l) % KINDS), (uint64_t)l);
+		}
+}
+
+/* Up to 2^100 is coded, wherever it is; what is more, or no number, travels raw. */
+static void tensors_that_are_too_large_to_be_turned_travel_raw_as_on_the_host(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 1, .dim = {2500}};
+	static const float large[] = {0x1p99f, 0x1p105f, FLT_MAX, NAN, -INFINITY};
+	for (int i = 0; i < COUNT(large); i++)
+		for (int at = 0; at < 2500; at += 833) {
+			fill(x, 2500, BELL, 2);
+			x[at] = large[i];
+			assert_true(travels_raw("hadamard:size=64+uniform:bits=8", &shape) == (i > 0));
+		}
+}
+
+static void damaged_transforms_are_refused_as_on_the_host(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 2, .dim = {3, 67}};
+	refuses_alike("hadamard:size=16", &shape);
+	refuses_alike("hadamard:size=32+block:bits=2,size=16", &shape);
+	refuses_alike("ef+hadamard:size=8+mxfp8:format=e5m2", &shape);
+}
+
 /* --- places ------------------------------------------------------------------------------------------------------ */
 
 /* A tensor that begins at a float, not at 16 bytes. */
@@ -175,8 +219,9 @@ static void tensors_may_begin_anywhere(void **state)
 {
 	(void)state;
 	static const struct gp_shape shape = {.ndim = 2, .dim = {300, 12}};
-	static const char *const specs[] = {"block", "block:size=24,clip=mse", "block:zero=asym,dim=channel",
-					    "mxfp6:format=e3m2", "nvfp4"};
+	static const char *const specs[] = {
+		"block",   "block:size=24,clip=mse", "block:zero=asym,dim=channel", "mxfp6:format=e3m2", "nvfp4",
+		"hadamard"};
 	void *room;
 	OK(gp_rt_alloc(memory.device, (300 * 12 + 3) * sizeof(float), &room, &err));
 	for (int i = 0; i < COUNT(specs); i++) {
@@ -205,6 +250,9 @@ int main(void)
 		cmocka_unit_test(tensors_whose_levels_overflow_travel_raw_as_on_the_host),
 		cmocka_unit_test(maps_of_all_kinds_have_a_scale_for_each_channel),
 		cmocka_unit_test(damaged_scales_of_channels_are_refused_as_on_the_host),
+		cmocka_unit_test(blocks_are_turned_as_on_the_host),
+		cmocka_unit_test(tensors_that_are_too_large_to_be_turned_travel_raw_as_on_the_host),
+		cmocka_unit_test(damaged_transforms_are_refused_as_on_the_host),
 		cmocka_unit_test(tensors_may_begin_anywhere),
 	};
 	return cmocka_run_group_tests(tests, open_device, close_device);

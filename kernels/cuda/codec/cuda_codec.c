@@ -38,8 +38,12 @@ static struct gp_codec_ops merged(uint16_t id, const struct gp_codec_ops *row)
 	ops.undo = row->undo;
 	ops.encode = row->encode;
 	ops.decode = row->decode;
+	ops.encode_from = row->encode_from;
+	ops.decode_to = row->decode_to;
 	ops.split = row->split;
 	ops.join = row->join;
+	ops.piece = row->piece;
+	ops.join_piece = row->join_piece;
 	ops.learn = row->learn;
 	ops.passed = row->passed;
 	return ops;
