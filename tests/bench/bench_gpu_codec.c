@@ -26,9 +26,11 @@ enum { MAX_REPEATS = 1000, MAX_COPIES = 256, DRAWN = 1 << 20 };
 /*
  * Reads: how often the encoder's kernels go over the tensor, by what they are (CODECS.md, "On a GPU"; GPU.md counts more of
  * them). Level quantizers read a tile once, for the norm and the codes; sortquant twice, as a sample says what to keep
- * aside, and four times from 41 ranks on; topk twice, and then the sectors of 32 bytes with a kept element. Wanted: share
- * of the copy's speed, 0 = none is promised: kmeans fits on the host between two passes, poweriter computes, and
- * ef reads and writes what was lost (counted here with its writes, and with the decoding of what it has sent).
+ * aside, and four times from 41 ranks on; topk twice, and then the sectors of 32 bytes with a kept element; block once where
+ * blocks are a power of two and nothing is clipped, else twice. hadamard writes a tensor of its own, which is read again.
+ * Wanted: share of the copy's speed, 0 = none is promised: kmeans fits on the host between two passes, poweriter and block's
+ * clip=mse compute, hadamard's tensor is no part of what a decoder is measured by, and ef reads and writes what was lost
+ * (counted here with its writes, and with the decoding of what it has sent).
  */
 struct subject {
 	const char *spec;
@@ -59,6 +61,18 @@ static const struct subject subjects[] = {
 	{"terngrad", 1, 0.6},
 	{"alq:bits=4", 1, 0.6},
 	{"amq:bits=4", 1, 0.6},
+	{"block", 1, 0.6},
+	{"block:bits=3,zero=asym", 1, 0.6},
+	{"block:bits=8,size=1024", 1, 0.6},
+	{"block:size=100,round=stochastic", 2, 0.6},
+	{"block:bits=3,clip=mse", 2, 0},
+	{"block:zero=asym,dim=channel", 2, 0.6},
+	{"block:bits=3,clip=mse,dim=channel", 3, 0},
+	{"mxfp8:format=e4m3", 1, 0.6},
+	{"mxfp6:format=e3m2", 1, 0.6},
+	{"mxfp4", 1, 0.6},
+	{"nvfp4", 2, 0.6},
+	{"hadamard+block", 3, 0},
 	{"topk:ratio=0.01", 2.1, 0.6},
 	{"topk:ratio=0.1", 2.6, 0.6},
 	{"topk:ratio=0.1+uniform:bits=8", 2.8, 0},
@@ -240,7 +254,7 @@ static void print_result(const struct bench *b, const struct subject *s, const s
 	const double n = (double)b->n, payload = (double)r->payload;
 	const double encode = (4 * n * s->reads + payload) / r->encode.inside / b->copy;
 	const double decode = (4 * n + payload) / r->decode.inside / b->copy;
-	printf("%-32s %6.2f %9.1f %9.1f %9.1f %9.1f", s->spec, 8 * payload / n, r->encode.whole * 1e6,
+	printf("%-35s %6.2f %9.1f %9.1f %9.1f %9.1f", s->spec, 8 * payload / n, r->encode.whole * 1e6,
 	       r->encode.inside * 1e6, r->decode.whole * 1e6, r->decode.inside * 1e6);
 	if (!device)
 		printf("   host   host\n");
@@ -327,8 +341,8 @@ static enum gp_status prepare(struct bench *b, struct gp_err *err)
 	GP_TRY(time_copy(b, err));
 	printf("device: %s\n", info.name);
 	printf("%llu elements; a copy on the device touches %.1f GB/s\n", (unsigned long long)b->n, b->copy * 1e-9);
-	printf("%-32s %6s %19s %19s %13s\n", "", "", "encode, us", "decode, us", "share of copy");
-	printf("%-32s %6s %9s %9s %9s %9s %6s %6s\n", "codec", "bits", "whole", "device", "whole", "device", "enc",
+	printf("%-35s %6s %19s %19s %13s\n", "", "", "encode, us", "decode, us", "share of copy");
+	printf("%-35s %6s %9s %9s %9s %9s %6s %6s\n", "codec", "bits", "whole", "device", "whole", "device", "enc",
 	       "dec");
 	return GP_OK;
 }
