@@ -26,7 +26,7 @@
 
 /* --- reaches ----------------------------------------------------------------------------------------------------- */
 
-/* Of some elements of a block and 0: bits of the largest magnitude; with a zero point, least and most. */
+/* Some elements of a block, and 0: bits of the largest magnitude; with a zero point, least and most. */
 struct extent {
 	uint32_t top;
 	float least, most;
@@ -195,8 +195,8 @@ GPK_KERNEL encode_tiles(struct gp_block_form form, const float *x, int64_t n, in
 
 /* --- two passes: blocks of any size, scales of the least error ---------------------------------------------------- */
 
-/* Of the ratios, each with the sum of squared errors that this lane and its neighbours have found, the first one with the
- * least. Every lane of a team gets it. `room`: of the team. All threads of the warp. */
+/* The first of the ratios with the least sum of squared errors, of which each lane brings its part. Every lane of a team
+ * gets it. `room`: of the team. All threads of the warp. */
 GPK_DEVICE int least_of(const double (&sum)[GP_BLOCK_RATIOS], int lane, double (*room)[GP_BLOCK_RATIOS + 1])
 {
 	double error = 0;
@@ -272,7 +272,7 @@ struct two_steps {
 	bool fine; /* whether an encoder can have written their scales */
 };
 
-/* Of neighbour `i`; field by field, so that all of it stays in registers. */
+/* That of neighbour `i`, field by field, so that all of it stays in registers. */
 GPK_DEVICE struct gp_block_step step_at(const struct two_steps &s, int i)
 {
 	const bool first = (uint32_t)i < s.rest;
@@ -290,7 +290,7 @@ GPK_DEVICE struct gp_block_step step_in(const struct gp_block_form &form, const 
 	return gpk_step_with(form, gpk_scale_value(form, code), (float)zero);
 }
 
-/* Of the elements at..at + few - 1, few <= SMALLEST. */
+/* The steps of elements at..at + few - 1, few <= SMALLEST. */
 GPK_DEVICE struct two_steps steps_of(const struct gp_block_form &form, const struct gpk_block_body &body,
 				     struct gpk_divisor size, int64_t at, int64_t n, uint32_t few)
 {

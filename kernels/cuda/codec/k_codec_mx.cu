@@ -109,7 +109,7 @@ GPK_DEVICE uint32_t nv_scale(uint32_t top, float whole, float *inverse)
 	return scale;
 }
 
-/* Of the whole tensor. */
+/* The scale of the whole tensor. */
 GPK_DEVICE float nv_whole(const struct gpk_range *range)
 {
 	const float low = gpk_float_of_key(~range->inverted_min), high = gpk_float_of_key(range->max);
