@@ -28,9 +28,9 @@ enum { MAX_REPEATS = 1000, MAX_COPIES = 256, DRAWN = 1 << 20 };
  * them). Level quantizers read a tile once, for the norm and the codes; sortquant twice, as a sample says what to keep
  * aside, and four times from 41 ranks on; topk twice, and then the sectors of 32 bytes with a kept element; block once where
  * blocks are a power of two and nothing is clipped, else twice. hadamard writes a tensor of its own, which is read again.
- * Wanted: share of the copy's speed, 0 = none is promised: kmeans fits on the host between two passes, poweriter and block's
- * clip=mse compute, hadamard's tensor is no part of what a decoder is measured by, and ef reads and writes what was lost
- * (counted here with its writes, and with the decoding of what it has sent).
+ * Wanted: share of the copy's speed, 0 = none is promised: kmeans fits on the host between two passes, which is where block's
+ * bits are chosen, too, poweriter and block's clip=mse compute, hadamard's tensor is no part of what a decoder is measured
+ * by, and ef reads and writes what was lost (counted here with its writes, and with the decoding of what it has sent).
  */
 struct subject {
 	const char *spec;
@@ -66,6 +66,7 @@ static const struct subject subjects[] = {
 	{"block:bits=8,size=1024", 1, 0.6},
 	{"block:size=100,round=stochastic", 2, 0.6},
 	{"block:bits=3,clip=mse", 2, 0},
+	{"block:budget=4", 2, 0},
 	{"block:zero=asym,dim=channel", 2, 0.6},
 	{"block:bits=3,clip=mse,dim=channel", 3, 0},
 	{"mxfp8:format=e4m3", 1, 0.6},

@@ -114,6 +114,7 @@ static void tensors_whose_levels_overflow_travel_raw_as_on_the_host(void **state
 		{"block:size=24,zero=asym,clip=mse", {true, true, false, true}},
 		{"block:zero=asym,dim=channel", {true, true, false, true}},
 		{"block:clip=mse,dim=channel", {true, true, false, true}},
+		{"block:size=16,budget=4", {true, true, false, true}},
 		{"block:bits=8,scale=e8m0", {true, true, false, true}},
 		{"mxfp8:format=e4m3", {false, false, false, true}},
 		{"mxfp8:format=e5m2", {false, false, false, true}},
@@ -129,6 +130,36 @@ static void tensors_whose_levels_overflow_travel_raw_as_on_the_host(void **state
 			if (travels_raw(cases[i].text, &shape) != cases[i].raw[k])
 				fail_msg("%s, case %d: not %s", cases[i].text, k, cases[i].raw[k] ? "raw" : "coded");
 		}
+}
+
+/* --- budgets ----------------------------------------------------------------------------------------------------- */
+
+static void budgets_give_blocks_the_hosts_bits(void **state)
+{
+	(void)state;
+	static const int sizes[] = {16, 24, 64, 128, 200, 1024};
+	static const int64_t lengths[] = {1, 7, 100, 2048, 5003, MOST};
+	static const char *const budgets[] = {"2", "2.5", "3.77", "4", "6.1", "8"};
+	char text[128];
+	for (int s = 0; s < COUNT(sizes); s++)
+		for (int f = 0; f < COUNT(forms); f++)
+			for (int l = 0; l < COUNT(lengths); l++) {
+				if (left_to_plain_runs(5, s + f + l))
+					continue;
+				const struct gp_shape shape = {.ndim = 1, .dim = {lengths[l]}};
+				snprintf(text, sizeof text, "block:size=%d%s,budget=%s%s", sizes[s], forms[f],
+					 budgets[(s + f + l) % COUNT(budgets)], f % 3 ? "" : "+rans");
+				travels(text, &shape, (enum kind)((s + 2 * f + l + 4) % KINDS), (uint64_t)(s + f));
+			}
+}
+
+static void damaged_widths_are_refused_as_on_the_host(void **state)
+{
+	(void)state;
+	static const struct gp_shape shape = {.ndim = 1, .dim = {347}};
+	refuses_alike("block:size=16,budget=3.3", &shape);
+	refuses_alike("block:size=24,zero=asym,scale=e8m0,budget=5", &shape);
+	refuses_alike("ef+block:size=64,clip=mse,budget=2.2", &shape);
 }
 
 /* --- channels ---------------------------------------------------------------------------------------------------- */
@@ -248,6 +279,8 @@ int main(void)
 		cmocka_unit_test(blocks_of_every_size_are_coded_as_on_the_host),
 		cmocka_unit_test(block_that_was_not_sampled_may_have_the_largest_elements),
 		cmocka_unit_test(tensors_whose_levels_overflow_travel_raw_as_on_the_host),
+		cmocka_unit_test(budgets_give_blocks_the_hosts_bits),
+		cmocka_unit_test(damaged_widths_are_refused_as_on_the_host),
 		cmocka_unit_test(maps_of_all_kinds_have_a_scale_for_each_channel),
 		cmocka_unit_test(damaged_scales_of_channels_are_refused_as_on_the_host),
 		cmocka_unit_test(blocks_are_turned_as_on_the_host),

@@ -29,6 +29,7 @@ static pthread_once_t table_made = PTHREAD_ONCE_INIT;
 static struct gp_codec_ops merged(uint16_t id, const struct gp_codec_ops *row)
 {
 	struct gp_codec_ops ops = *gp_codec_ops_by_id(id);
+	ops.lacks = row->lacks;
 	ops.open = row->open;
 	ops.close = row->close;
 	ops.bytes = row->bytes;
@@ -38,6 +39,7 @@ static struct gp_codec_ops merged(uint16_t id, const struct gp_codec_ops *row)
 	ops.undo = row->undo;
 	ops.encode = row->encode;
 	ops.decode = row->decode;
+	ops.codes_written = row->codes_written;
 	ops.encode_from = row->encode_from;
 	ops.decode_to = row->decode_to;
 	ops.split = row->split;
