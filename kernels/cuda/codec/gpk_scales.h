@@ -4,7 +4,7 @@
  * does for one block or channel, operation by operation, so that scales and
  * codes are the host's bit for bit. Formulas: common/CODECS.md, "block".
  *
- * Only for k_codec_block.cu, k_codec_budget.cu and k_codec_channel.cu.
+ * Only for k_codec_*.cu and gpk_*.h.
  *
  * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_codec_block.c
  */
