@@ -130,8 +130,6 @@ struct gp_codec_ops {
 	struct gp_codec_key key[GP_CODEC_MAX_KEYS];
 	/* (optional) rules between keys, each already in its own range. NULL: none. */
 	enum gp_status (*check)(const double *value, struct gp_err *err);
-	/* (optional) a GPU's stages: whether they cannot do what these values ask for; the chain then runs on the host. */
-	bool (*lacks)(const double *value);
 
 	/* All kinds. `value` has the keys' values in table order and lives as long as the state. */
 	enum gp_status (*open)(const double *value, const struct gp_codec_setup *setup, void **state,

@@ -60,12 +60,9 @@ static const struct gp_codec_ops *ops_of(const struct gp_codec_device *m, uint16
 /* Whether every stage that sees tensors can work there. */
 static bool has_all_stages(const struct gp_codec_device *m, const struct gp_codec_spec *spec)
 {
-	for (int i = 0; i < spec->stages; i++) {
-		const struct gp_codec_ops *ops = m->ops->codec(spec->stage[i].id);
-		if (gp_codec_ops_by_id(spec->stage[i].id)->kind != GP_CODEC_BYTES &&
-		    (!ops || (ops->lacks && ops->lacks(spec->stage[i].value))))
+	for (int i = 0; i < spec->stages; i++)
+		if (gp_codec_ops_by_id(spec->stage[i].id)->kind != GP_CODEC_BYTES && !m->ops->codec(spec->stage[i].id))
 			return false;
-	}
 	return true;
 }
 

@@ -6,15 +6,14 @@
  * coded at all. See common/codec/stages/block.c. Test: tests/unit/test_cuda_codec.c,
  * tests/unit/test_cuda_codec_block.c
  */
-#include <math.h>
-
 #include "common/base/rng.h"
+#include "common/codec/stages/block.h"
 #include "kernels/cuda/codec/cuda_budget.h"
 #include "kernels/cuda/codec/cuda_codec_table.h"
 #include "kernels/cuda/codec/k_codec_channel.h"
 
 enum { BITS, SIZE, ZERO, SCALE, CLIP, DIM, ROUND, BUDGET };
-enum { SMALLEST = 16, UNIT_LOW = 27, UNIT_HIGH = 250 }; /* elements of a block; exponents of the unit */
+enum { UNIT_LOW = 27, UNIT_HIGH = 250 }; /* exponents of the unit */
 
 struct block {
 	struct gp_codec_site *site;
@@ -36,7 +35,7 @@ static uint64_t channels_of(const double *value, const struct gp_codec_setup *se
 {
 	const int last = setup->shape.ndim - 1;
 	const uint64_t channels = value[DIM] > 0 && last > 0 ? (uint64_t)setup->shape.dim[last] : 0;
-	return channels && setup->n / SMALLEST >= channels ? channels : 0;
+	return channels && setup->n / GP_BLOCK_SMALLEST >= channels ? channels : 0;
 }
 
 static uint64_t room_bytes(const double *value, const struct gp_codec_setup *setup)
@@ -64,11 +63,11 @@ static void close_block(void *state)
 static void lay_out(struct block *b)
 {
 	const uint64_t scales = b->channels ? b->channels : (b->n + b->form.size - 1) / b->form.size;
-	b->scales_at = b->form.e8m0 ? 0 : 4;
-	b->zeros_at = b->scales_at + scales * (b->form.e8m0 ? 1 : 2);
+	b->scales_at = gp_block_unit_bytes(&b->form);
+	b->zeros_at = b->scales_at + scales * gp_block_scale_bytes(&b->form);
 	b->widths_at = b->zeros_at + (b->form.asym ? scales : 0);
 	b->codes_at = b->widths_at + (b->has_budget ? gp_cuda_budget_width_bytes(&b->budget) : 0);
-	b->bytes = b->codes_at + (b->n * (uint64_t)b->form.bits + 7) / 8;
+	b->bytes = b->codes_at + gp_block_code_bytes(b->form.bits, b->n);
 }
 
 static enum gp_status open_rooms(struct block *b, const double *value, const struct gp_codec_setup *setup,
@@ -143,13 +142,6 @@ static bool write_payload(const struct block *b, const struct gp_codec_pass *pas
 	return gp_cuda_codec_wait(p);
 }
 
-static float number(uint32_t bits)
-{
-	float v;
-	memcpy(&v, &bits, sizeof v);
-	return v;
-}
-
 /* The form with the unit that the scales of the last payload have. */
 static struct gp_block_form used_form(const struct block *b)
 {
@@ -163,16 +155,8 @@ static struct gp_block_form used_form(const struct block *b)
 /* Whether some scale was too large to be a half. */
 static bool unit_too_small(const struct gp_block_form *f, uint32_t reach)
 {
-	return !f->e8m0 && reach < 0x7f800000u && number(reach) / gp_block_top(f) * f->by_unit > GP_HALF_MOST;
-}
-
-/* Whether every value that a block of this reach, the largest, gives is finite. */
-static bool usable(const struct gp_block_form *f, uint32_t reach)
-{
-	if (reach >= 0x7f800000u)
-		return false;
-	const float scale = gp_block_scale_value(f, gp_block_scale_code(f, number(reach)));
-	return isfinite(gp_block_top(f) * scale);
+	return !f->e8m0 && reach < 0x7f800000u &&
+	       gp_block_reach_value(reach) / gp_block_top(f) * f->by_unit > GP_HALF_MOST;
 }
 
 static bool encode_budget(struct block *b, const struct gp_codec_pass *pass, const float *x, uint8_t *out, size_t *len)
@@ -216,19 +200,16 @@ static bool encode(void *state, const struct gp_codec_pass *pass, const float *x
 	}
 	if (!form.e8m0)
 		gp_put_f32(out, form.unit);
-	return usable(&form, told->top);
+	return gp_block_usable(&form, told->top);
 }
 
 /* --- decode ----------------------------------------------------------------------------------------------------- */
 
 static enum gp_status check_length(const struct block *b, struct gp_span in, struct gp_err *err)
 {
-	const int used = (int)(b->n * (uint64_t)b->form.bits % 8);
 	if (in.len != b->bytes)
 		GP_FAIL(err, GP_PROTO, "block payload has %zu bytes instead of %zu", in.len, b->bytes);
-	if (used && in.data[in.len - 1] >> used)
-		GP_FAIL(err, GP_PROTO, "block payload has bits set behind its last code");
-	return GP_OK;
+	return gp_block_check_filling(b->n * (uint64_t)b->form.bits, in.data + in.len, err);
 }
 
 static enum gp_status read_unit(struct gp_block_form *form, const uint8_t *in, struct gp_err *err)

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-enum { WIDTH_BITS = 3, UNIT_LOW = 27, UNIT_HIGH = 250, UNIT_BELOW = 4 }; /* exponents of the unit */
+#include "common/codec/stages/block.h"
 
 /* --- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -66,26 +66,6 @@ void gp_cuda_budget_close(struct gp_cuda_budget *b)
 
 /* --- encode ------------------------------------------------------------------------------------------------------ */
 
-static float number(uint32_t bits)
-{
-	float v;
-	memcpy(&v, &bits, sizeof v);
-	return v;
-}
-
-/* As set_unit_for of common/codec/stages/block.c. */
-static void set_unit(struct gp_block_form *f, float scale)
-{
-	uint32_t bits;
-	memcpy(&bits, &scale, sizeof bits);
-	const uint32_t exponent = bits >> 23;
-	const uint32_t unit = exponent < UNIT_LOW + UNIT_BELOW    ? UNIT_LOW
-			      : exponent > UNIT_HIGH + UNIT_BELOW ? UNIT_HIGH
-								  : exponent - UNIT_BELOW;
-	f->unit = number(unit << 23);
-	f->by_unit = number((254 - unit) << 23);
-}
-
 static struct gp_block_form form_of(const struct gp_cuda_budget *b, const struct gp_block_form *form, uint64_t block)
 {
 	struct gp_block_form own = *form;
@@ -103,13 +83,12 @@ static bool choose_unit(const struct gp_cuda_budget *b, struct gp_block_form *fo
 	}
 	form->unit = form->by_unit = 1;
 	if (!form->e8m0)
-		set_unit(form, most);
+		gp_block_set_unit_for(form, most);
 	for (uint64_t i = 0; i < b->blocks.count; i++) {
 		const struct gp_block_form own = form_of(b, form, i);
-		if (b->held[i] < 0x1p126f) /* there is room for any scale */
-			continue;
-		const float scale = gp_block_scale_value(&own, gp_block_scale_code(&own, b->held[i]));
-		if (!isfinite(gp_block_top(&own) * scale))
+		uint32_t reach;
+		memcpy(&reach, &b->held[i], sizeof reach);
+		if (b->held[i] >= 0x1p126f && !gp_block_usable(&own, reach)) /* below, there is room for any scale */
 			return false;
 	}
 	return true;
@@ -132,14 +111,14 @@ bool gp_cuda_budget_choose(struct gp_cuda_budget *b, struct gp_block_form *form,
 
 uint64_t gp_cuda_budget_width_bytes(const struct gp_cuda_budget *b)
 {
-	return (b->blocks.count * WIDTH_BITS + 7) / 8;
+	return gp_block_code_bytes(GP_BLOCK_WIDTH_BITS, b->blocks.count);
 }
 
 void gp_cuda_budget_write_widths(const struct gp_cuda_budget *b, uint8_t *out)
 {
 	memset(out, 0, gp_cuda_budget_width_bytes(b));
 	for (uint64_t i = 0; i < b->blocks.count; i++) {
-		const uint64_t bit = i * WIDTH_BITS;
+		const uint64_t bit = i * GP_BLOCK_WIDTH_BITS;
 		const unsigned held = (b->width[i] - GP_BUDGET_LEAST) << bit % 8;
 		out[bit / 8] |= (uint8_t)held;
 		if (held >> 8)
@@ -162,22 +141,14 @@ int gp_cuda_budget_codes(const struct gp_cuda_budget *b, uint64_t at, struct gp_
 static enum gp_status read_widths(struct gp_cuda_budget *b, const uint8_t *in, struct gp_err *err)
 {
 	for (uint64_t i = 0; i < b->blocks.count; i++) {
-		const uint64_t bit = i * WIDTH_BITS;
-		const bool two = bit % 8 + WIDTH_BITS > 8;
+		const uint64_t bit = i * GP_BLOCK_WIDTH_BITS;
+		const bool two = bit % 8 + GP_BLOCK_WIDTH_BITS > 8;
 		const unsigned held = in[bit / 8] | (two ? (unsigned)in[bit / 8 + 1] << 8 : 0);
 		b->width[i] = (uint16_t)((held >> bit % 8 & 7) + GP_BUDGET_LEAST);
 		if (b->width[i] > GP_BUDGET_MOST)
 			GP_FAIL(err, GP_PROTO, "block %llu of a block payload has %d bits; at most %d are possible",
 				(unsigned long long)i, b->width[i], GP_BUDGET_MOST);
 	}
-	return GP_OK;
-}
-
-/* `bits` end with the byte before `end`. */
-static enum gp_status check_filling(uint64_t bits, const uint8_t *end, struct gp_err *err)
-{
-	if (bits % 8 && end[-1] >> bits % 8)
-		GP_FAIL(err, GP_PROTO, "block payload has bits set behind its last code");
 	return GP_OK;
 }
 
@@ -194,9 +165,9 @@ enum gp_status gp_cuda_budget_read(struct gp_cuda_budget *b, struct gp_span in, 
 	if (in.len != head + b->groups.at[GP_BUDGET_MOST + 1])
 		GP_FAIL(err, GP_PROTO, "block payload has %zu bytes instead of %llu", in.len,
 			(unsigned long long)(head + b->groups.at[GP_BUDGET_MOST + 1]));
-	GP_TRY(check_filling(b->blocks.count * WIDTH_BITS, in.data + head, err));
+	GP_TRY(gp_block_check_filling(b->blocks.count * GP_BLOCK_WIDTH_BITS, in.data + head, err));
 	for (uint64_t w = GP_BUDGET_LEAST; w <= GP_BUDGET_MOST; w++)
-		GP_TRY(check_filling(b->groups.elements[w] * w, in.data + head + b->groups.at[w + 1], err));
+		GP_TRY(gp_block_check_filling(b->groups.elements[w] * w, in.data + head + b->groups.at[w + 1], err));
 	return GP_OK;
 }
 

@@ -29,7 +29,6 @@ static pthread_once_t table_made = PTHREAD_ONCE_INIT;
 static struct gp_codec_ops merged(uint16_t id, const struct gp_codec_ops *row)
 {
 	struct gp_codec_ops ops = *gp_codec_ops_by_id(id);
-	ops.lacks = row->lacks;
 	ops.open = row->open;
 	ops.close = row->close;
 	ops.bytes = row->bytes;

@@ -2,8 +2,8 @@
  *
  * The stages that work on a GPU: gp_cuda_codec_NAME for each row of
  * common/codec/codec_table.h whose last column is 1. Each gives open, close,
- * bytes, regions, loaded, back_up, undo and the functions that see tensors;
- * cuda_codec.c takes the rest, the id included, from the host's stage.
+ * bytes, regions, loaded, back_up, undo, codes_written and the functions that see
+ * tensors; cuda_codec.c takes the rest, the id included, from the host's stage.
  *
  * Threads: any (constant tables). Test: tests/unit/test_cuda_codec.c
  */
