@@ -13,6 +13,7 @@
 #include "common/graph/graph_copy.h"
 #include "common/graph/ops/op_batch_norm.h"
 #include "common/graph/ops/op_conv.h"
+#include "common/graph/ops/op_elementwise.h"
 #include "common/graph/ops/op_linear.h"
 #include "common/graph/ops/op_shape.h"
 
@@ -153,6 +154,13 @@ static struct gp_conv_attr conv_attr(const struct gp_insert_set *s, int64_t chan
 				     .bias = s->bias};
 }
 
+static int activation(const struct end *e, enum gp_insert_act act, const char *name, int x)
+{
+	if (act == GP_INSERT_GELU)
+		return gp_graph_gelu(e->g, name, x, false, e->err);
+	return gp_graph_unary(e->g, act == GP_INSERT_RELU ? GP_OP_RELU : GP_OP_RELU6, name, x, e->err);
+}
+
 /* Batch norm and activation behind a layer that is not the last. */
 static int between(const struct end *e, const struct gp_insert_set *s, bool decoder, int index, int x)
 {
@@ -160,8 +168,7 @@ static int between(const struct end *e, const struct gp_insert_set *s, bool deco
 	if (x >= 0 && s->batch_norm)
 		x = gp_graph_batch_norm(e->g, layer_name(e, decoder, index, ".bn", name), x, 1e-5f, 0.1f, e->err);
 	if (x >= 0 && s->act != GP_INSERT_NO_ACT)
-		x = gp_graph_unary(e->g, s->act == GP_INSERT_RELU ? GP_OP_RELU : GP_OP_RELU6,
-				   layer_name(e, decoder, index, ".act", name), x, e->err);
+		x = activation(e, s->act, layer_name(e, decoder, index, ".act", name), x);
 	return x;
 }
 
@@ -192,13 +199,13 @@ static int decode_conv(const struct end *e, const struct gp_insert_set *s, const
 }
 
 /* To so many features: of maps, a convolution of 1x1. */
-static int product(const struct end *e, const char *name, int64_t features, int x)
+static int product(const struct end *e, const char *name, int64_t features, bool bias, int x)
 {
-	const struct gp_insert_set one = {.kernel = 1, .stride = 1};
+	const struct gp_insert_set one = {.kernel = 1, .stride = 1, .bias = bias};
 	const struct gp_conv_attr a = conv_attr(&one, features);
 	if (shape_of(e, x)->ndim == 3)
 		return conv_node(e, GP_OP_CONV2D, &a, name, x);
-	return gp_graph_linear(e->g, name, x, (int)features, false, e->err);
+	return gp_graph_linear(e->g, name, x, (int)features, bias, e->err);
 }
 
 static int linear(const struct end *e, const struct gp_insert_set *s, int64_t features, bool decoder, int index, int x)
@@ -208,7 +215,7 @@ static int linear(const struct end *e, const struct gp_insert_set *s, int64_t fe
 	if (turns)
 		x = gp_graph_unary(e->g, GP_OP_SWAP_LAST, layer_name(e, decoder, index, ".swap", name), x, e->err);
 	if (x >= 0)
-		x = product(e, layer_name(e, decoder, index, "", name), features, x);
+		x = product(e, layer_name(e, decoder, index, "", name), features, false, x);
 	if (x < 0)
 		return -1;
 	if (s->start == GP_INSERT_IDENTITY)
@@ -237,6 +244,44 @@ static int encode_linear(const struct end *e, const struct gp_insert_set *s, int
 	return linear(e, s, s->rank, false, index, x);
 }
 
+/* The branch of a bottleneck. Its last layer starts at zero. */
+static int branch(const struct end *e, const struct gp_insert_set *s, int64_t features, bool decoder, int index, int x)
+{
+	char name[GP_NAME_MAX];
+	x = product(e, layer_name(e, decoder, index, ".hidden", name), s->hidden, true, x);
+	if (x >= 0)
+		x = activation(e, s->act, layer_name(e, decoder, index, ".act", name), x);
+	if (x >= 0)
+		x = product(e, layer_name(e, decoder, index, ".out", name), features, true, x);
+	if (x < 0)
+		return -1;
+	const struct gp_node *last = gp_graph_maker(e->g, x);
+	for (int i = 0; i < last->params; i++)
+		e->g->param[last->first_param + i].init = GP_INIT_ZEROS;
+	return x;
+}
+
+/* One side of a bottleneck (insert.h): the straight path, which is linear's, and the branch. */
+static int bottleneck(const struct end *e, const struct gp_insert_set *s, int64_t features, bool decoder, int index,
+		      int x)
+{
+	char name[GP_NAME_MAX];
+	const int straight = linear(e, s, features, decoder, index, x);
+	const int branched = straight < 0 ? -1 : branch(e, s, features, decoder, index, x);
+	if (branched < 0)
+		return -1;
+	return gp_graph_sum(e->g, layer_name(e, decoder, index, ".sum", name), straight, branched, e->err);
+}
+
+static int encode_bottleneck(const struct end *e, const struct gp_insert_set *s, int index, int x)
+{
+	const int64_t features = worked_on(s, shape_of(e, x));
+	if (s->rank > features)
+		return refuse(e, "bottleneck: dim=%d is above the %lld %s there are", s->rank, (long long)features,
+			      shape_of(e, x)->ndim == 3 ? "channels" : "features");
+	return bottleneck(e, s, s->rank, false, index, x);
+}
+
 static int encode(struct end *e, int x)
 {
 	for (int i = 0; i < e->is->spec.sets && x >= 0; i++) {
@@ -244,7 +289,9 @@ static int encode(struct end *e, int x)
 		e->entry[i] = *shape_of(e, x);
 		if (s->kind == GP_INSERT_DECAY) /* the specs are the caller's, which are not const */
 			gp_insert_settle_decay((struct gp_insert_set *)s, worked_on(s, &e->entry[i]));
-		x = s->kind == GP_INSERT_CONV ? encode_conv(e, s, i, x) : encode_linear(e, s, i, x);
+		x = s->kind == GP_INSERT_CONV         ? encode_conv(e, s, i, x)
+		    : s->kind == GP_INSERT_BOTTLENECK ? encode_bottleneck(e, s, i, x)
+						      : encode_linear(e, s, i, x);
 	}
 	return x;
 }
@@ -254,8 +301,9 @@ static int decode(const struct end *e, int x)
 	for (int i = e->is->spec.sets - 1, index = 0; i >= 0 && x >= 0; i--, index++) {
 		const struct gp_insert_set *s = &e->is->spec.set[i];
 		const struct gp_shape *to = &e->entry[i];
-		x = s->kind == GP_INSERT_CONV ? decode_conv(e, s, to, index, x)
-					      : linear(e, s, worked_on(s, to), true, index, x);
+		x = s->kind == GP_INSERT_CONV         ? decode_conv(e, s, to, index, x)
+		    : s->kind == GP_INSERT_BOTTLENECK ? bottleneck(e, s, worked_on(s, to), true, index, x)
+						      : linear(e, s, worked_on(s, to), true, index, x);
 	}
 	return x;
 }

@@ -11,6 +11,14 @@
  * insert_down... likewise, I = 0, 1, ... in the order in which they are applied:
  * decoder 0 undoes the last encoder. Batch norms are insert_up.encoder.I.bn.*.
  *
+ * A bottleneck of D features is, on either side, y = P x + V act(U x + b) + c: a straight path, the matrix P from all
+ * features to D of them or back, and beside it a residual branch. The branch's last layer, V and c, starts at zero, so that
+ * the pair starts as the straight path alone. P is encoder.I.weight, U and b are encoder.I.hidden.weight and .bias, V and c
+ * those of encoder.I.out. Layers are 1x1 convolutions for maps, and linear along the features for anything else. That an
+ * encoder and a decoder are residual, keep a low-rank identity path and are trained with the model is from ResBM (arXiv
+ * 2604.11947); that D features are enough for what crosses, from Subspace Networks (arXiv 2506.01260), which fix the
+ * subspace. The layers of the branch and how they start are ours.
+ *
  * Where several f32 activations cross a cut, as inside a residual block, the one that
  * is made last is compressed; the others, and integers, cross as they are.
  *

@@ -11,10 +11,16 @@
 
 #define TOGETHER 8 /* rows that are added to the moments at once */
 
+/* Only linear and bottleneck have a start. */
+static bool starts_with_pca(const struct gp_insert_set *set)
+{
+	return set->kind != GP_INSERT_CONV && set->start == GP_INSERT_PCA;
+}
+
 bool gp_insert_wants_pca(const struct gp_insertion_end *end)
 {
 	for (int i = 0; i < end->spec.sets; i++)
-		if (end->spec.set[i].kind == GP_INSERT_LINEAR && end->spec.set[i].start == GP_INSERT_PCA)
+		if (starts_with_pca(&end->spec.set[i]))
 			return true;
 	return false;
 }
@@ -160,7 +166,7 @@ static enum gp_status start_sets(struct gp_insert_values *v, enum gp_insert_end 
 	const struct gp_insert_spec *spec = &v->from->ins->end[end].spec;
 	for (int i = 0; i < spec->sets; i++) {
 		struct before b;
-		if (spec->set[i].kind != GP_INSERT_LINEAR || spec->set[i].start != GP_INSERT_PCA)
+		if (!starts_with_pca(&spec->set[i]))
 			continue;
 		enum gp_status status = open_before(&b, v, end, i, err);
 		if (status == GP_OK)

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * start=pca of linear insertions: the rows of the sender's matrix are the
- * directions in which the values at the cut are largest (eigenvectors of their
- * second moments, which are not centred, because a layer without bias cannot
- * subtract a mean); the receiver's matrix is the transpose. No other pair of this
- * rank has a smaller error on the values that are read: of up to GP_PCA_SAMPLES
- * samples, at most GP_PCA_ROWS evenly spaced positions each.
+ * start=pca of linear insertions, and of the straight path of bottlenecks: the rows
+ * of the sender's matrix are the directions in which the values at the cut are
+ * largest (eigenvectors of their second moments, which are not centred, because a
+ * layer without bias cannot subtract a mean); the receiver's matrix is the
+ * transpose. No other pair of matrices of this rank has a smaller error on the
+ * values that are read: of up to GP_PCA_SAMPLES samples, at most GP_PCA_ROWS evenly
+ * spaced positions each.
  *
  * Threads: one. Test: tests/e2e/insert.sh
  */

@@ -36,14 +36,18 @@ static const struct preset {
 #define PRESETS ((int)(sizeof presets / sizeof presets[0]))
 
 /* In the order of enum gp_insert_kind. */
-static const char *const kinds[] = {"conv", "linear", "decay"};
+static const char *const kinds[] = {"conv", "linear", "decay", "bottleneck"};
 static const char *const kind_keys[] = {"out=N,k=K,s=S,p=0,bn=0,act=none|relu|relu6,bias=1",
 					"rank=R,dim=feature|sequence,start=random|identity|pca",
-					"rate=X,every=N,times=N,dim=feature|sequence,l1=0.0001"};
+					"rate=X,every=N,times=N,dim=feature|sequence,l1=0.0001",
+					"dim=D,hidden=4*D,act=gelu|relu|relu6,start=identity|random|pca"};
 #define KINDS ((int)(sizeof kinds / sizeof kinds[0]))
 
-static const char act_choices[] = "none|relu|relu6", dim_choices[] = "feature|sequence",
+static const char act_choices[] = "none|relu|relu6|gelu", dim_choices[] = "feature|sequence",
 		  start_choices[] = "random|identity|pca";
+/* Those of conv and of bottleneck, which need not know all. */
+static const char conv_acts[] = "none|relu|relu6", bottleneck_acts[] = "gelu|relu|relu6";
+static const enum gp_insert_act bottleneck_act[] = {GP_INSERT_GELU, GP_INSERT_RELU, GP_INSERT_RELU6};
 
 bool gp_insert_preset(int index, const char **name, const char *spec[GP_INSERT_ENDS])
 {
@@ -77,7 +81,7 @@ static enum gp_status read_conv(struct gp_spec *s, struct gp_insert_set *set, st
 	GP_TRY(need(s, "s", MOST_KERNEL, &set->stride, err));
 	GP_TRY(gp_spec_int(s, "p", 0, MOST_KERNEL, &pad, err));
 	GP_TRY(gp_spec_bool(s, "bn", &set->batch_norm, err));
-	GP_TRY(gp_spec_choice(s, "act", act_choices, &act, err));
+	GP_TRY(gp_spec_choice(s, "act", conv_acts, &act, err));
 	GP_TRY(gp_spec_bool(s, "bias", &set->bias, err));
 	set->pad = (int)pad;
 	set->act = (enum gp_insert_act)act;
@@ -125,8 +129,26 @@ static enum gp_status read_linear(struct gp_spec *s, struct gp_insert_set *set, 
 	return GP_OK;
 }
 
+/* The branch is four times as wide as what crosses, as a transformer's feed-forward layers are. */
+static enum gp_status read_bottleneck(struct gp_spec *s, struct gp_insert_set *set, struct gp_err *err)
+{
+	int start = GP_INSERT_IDENTITY, act = 0;
+	GP_TRY(need(s, "dim", MOST_CHANNELS, &set->rank, err));
+	int64_t hidden = set->rank < MOST_CHANNELS / 4 ? 4 * (int64_t)set->rank : MOST_CHANNELS;
+	GP_TRY(gp_spec_int(s, "hidden", 1, MOST_CHANNELS, &hidden, err));
+	GP_TRY(gp_spec_choice(s, "act", bottleneck_acts, &act, err));
+	GP_TRY(gp_spec_choice(s, "start", start_choices, &start, err));
+	set->hidden = (int)hidden;
+	set->dim = GP_INSERT_FEATURE;
+	set->act = bottleneck_act[act];
+	set->start = (enum gp_insert_start)start;
+	return GP_OK;
+}
+
 static enum gp_status read_set(struct gp_text text, const char *flag, struct gp_insert_set *set, struct gp_err *err)
 {
+	static enum gp_status (*const readers[])(struct gp_spec *, struct gp_insert_set *, struct gp_err *) = {
+		read_conv, read_linear, read_decay, read_bottleneck};
 	struct gp_spec s;
 	char where[sizeof s.where];
 	int kind = 0;
@@ -140,9 +162,7 @@ static enum gp_status read_set(struct gp_text text, const char *flag, struct gp_
 	snprintf(where, sizeof where, "--%s: %s", flag, kinds[kind]);
 	*set = (struct gp_insert_set){.kind = (enum gp_insert_kind)kind};
 	GP_TRY(gp_spec_pairs(&s, where, GP_SPEC_NO_ARG, kind_keys[kind], err));
-	GP_TRY(kind == GP_INSERT_CONV     ? read_conv(&s, set, err)
-	       : kind == GP_INSERT_LINEAR ? read_linear(&s, set, err)
-					  : read_decay(&s, set, err));
+	GP_TRY(readers[kind](&s, set, err));
 	return gp_spec_done(&s, err);
 }
 
@@ -180,6 +200,25 @@ static bool is_kind(const char *text)
 	return false;
 }
 
+static bool has_kind(const struct gp_insert_spec *s, enum gp_insert_kind kind)
+{
+	for (int i = 0; i < s->sets; i++)
+		if (s->set[i].kind == kind)
+			return true;
+	return false;
+}
+
+/* A rank that shrinks reaches the decoder through layers with one input (gp_decays_check). */
+static enum gp_status check_together(const struct gp_insert_spec *s, const char *flag, struct gp_err *err)
+{
+	if (has_kind(s, GP_INSERT_BOTTLENECK) && has_kind(s, GP_INSERT_DECAY))
+		GP_FAIL(err, GP_USAGE,
+			"--%s: bottleneck and decay do not go together at one cut: bottleneck needs a fixed rank "
+			"before it and behind it, such as that of linear",
+			flag);
+	return GP_OK;
+}
+
 enum gp_status gp_insert_spec_parse(const char *text, const char *flag, enum gp_insert_end end,
 				    struct gp_insert_spec *out, struct gp_err *err)
 {
@@ -198,6 +237,7 @@ enum gp_status gp_insert_spec_parse(const char *text, const char *flag, enum gp_
 			GP_FAIL(err, GP_USAGE, "--%s: more than %d sets", flag, GP_INSERT_SETS);
 		GP_TRY(read_set(piece, flag, &s.set[s.sets++], err));
 	}
+	GP_TRY(check_together(&s, flag, err));
 	gp_require(strlen(gp_insert_spec_text(&s, settled)) < GP_INSERT_TEXT - 1);
 	*out = s;
 	return GP_OK;
@@ -233,6 +273,13 @@ static void append_decay(const struct gp_insert_set *set, char text[GP_INSERT_TE
 		       GP_TEXT_ARG(choice_at(dim_choices, (int)set->dim)));
 }
 
+static void append_bottleneck(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
+{
+	gp_text_append(text, GP_INSERT_TEXT, "dim=%d,hidden=%d,act=%.*s,start=%.*s", set->rank, set->hidden,
+		       GP_TEXT_ARG(choice_at(act_choices, (int)set->act)),
+		       GP_TEXT_ARG(choice_at(start_choices, (int)set->start)));
+}
+
 /* What is a default that will stay one is left out: no padding, no batch norm, no activation, a bias, a random start. */
 static void append_set(const struct gp_insert_set *set, char text[GP_INSERT_TEXT])
 {
@@ -250,8 +297,8 @@ static void append_set(const struct gp_insert_set *set, char text[GP_INSERT_TEXT
 			gp_text_append(text, GP_INSERT_TEXT, ",bias=0");
 		return;
 	}
-	if (set->kind == GP_INSERT_DECAY) {
-		append_decay(set, text);
+	if (set->kind == GP_INSERT_DECAY || set->kind == GP_INSERT_BOTTLENECK) {
+		(set->kind == GP_INSERT_DECAY ? append_decay : append_bottleneck)(set, text);
 		return;
 	}
 	gp_text_append(text, GP_INSERT_TEXT, "rank=%d,dim=%.*s", set->rank,

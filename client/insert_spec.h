@@ -9,6 +9,7 @@
  *     set    := conv:out=N,k=K,s=S[,p=P][,bn=1][,act=relu|relu6][,bias=0]
  *             | linear:rank=R,dim=feature|sequence[,start=random|identity|pca]
  *             | decay:rate=X,every=N,times=N,dim=feature|sequence[,l1=X]      (linear; common/graph/decay.h)
+ *             | bottleneck:dim=D[,hidden=H][,act=gelu|relu|relu6][,start=identity|random|pca]
  *     PRESET := origin-0 ... origin-7 | flop-2 | flop-3 | rate-070    (of MobileNetV2, both cuts)
  *
  * Threads: any; pure functions. Test: tests/unit/test_insert_spec.c
@@ -22,11 +23,11 @@
 #define GP_INSERT_TEXT 512 /* of a spec, its end included */
 #define GP_INSERT_CHOICES                                                                                              \
 	"none, conv:out=N,k=K,s=S, linear:rank=R,dim=feature|sequence, decay:rate=X,every=N,times=N,dim=..., "         \
-	"several of these with / between, or a preset (origin-0)"
+	"bottleneck:dim=D, several of these with / between, or a preset (origin-0)"
 
 enum gp_insert_end { GP_INSERT_UP, GP_INSERT_DOWN, GP_INSERT_ENDS };
-enum gp_insert_kind { GP_INSERT_CONV, GP_INSERT_LINEAR, GP_INSERT_DECAY };
-enum gp_insert_act { GP_INSERT_NO_ACT, GP_INSERT_RELU, GP_INSERT_RELU6 };
+enum gp_insert_kind { GP_INSERT_CONV, GP_INSERT_LINEAR, GP_INSERT_DECAY, GP_INSERT_BOTTLENECK };
+enum gp_insert_act { GP_INSERT_NO_ACT, GP_INSERT_RELU, GP_INSERT_RELU6, GP_INSERT_GELU };
 enum gp_insert_dim { GP_INSERT_FEATURE, GP_INSERT_SEQUENCE };
 enum gp_insert_start { GP_INSERT_RANDOM, GP_INSERT_IDENTITY, GP_INSERT_PCA };
 
@@ -48,6 +49,9 @@ struct gp_insert_set {
 	float l1;
 	bool settled;
 	uint64_t steps;
+	/* bottleneck, with `rank` (of its straight path, and so of what crosses), `dim` (features) and `start` of linear, and
+	 * `act`: what its residual branch has between its two layers */
+	int hidden;
 };
 
 /* Zeroed: none. */

@@ -181,6 +181,9 @@ refuses 2 '\-\-insert-up: conv: a kernel of 99 does not fit .*; .*, which goes u
 refuses 2 '\-\-insert: dim=sequence is for sequences' "${cnn[@]}" --insert linear:rank=2,dim=sequence
 refuses 2 '\-\-insert: .*dim=sequence has a weight for each position, padding included: it needs --pad max' train --local --pad drop \
 	--model roberta:layers=2,dim=8,heads=2 --data synthetic:tokens=16,vocab=50,classes=2 --insert linear:rank=2,dim=sequence
+refuses 2 '\-\-insert-up: bottleneck: dim=99 is above the 32 channels there are; .*, which goes up there, is ' "${cnn[@]}" \
+	--insert-up bottleneck:dim=99
+refuses 2 '\-\-insert: bottleneck: dim: 0 is out of range' "${cnn[@]}" --insert bottleneck:dim=0
 refuses 2 'init FILE is missing: the weights of the model that the layers are fitted to' insert-fit --model cnn --data synthetic \
 	--insert linear:rank=2,dim=feature --save "$work/fit"
 refuses 2 'are for a --server' "${cnn[@]}" --tls

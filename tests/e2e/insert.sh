@@ -44,6 +44,23 @@ train "$work/tlocal.json" --local "${texts[@]}" --steps 4 || fail "texts, local"
 train "$work/tsplit.json" "${server[@]}" "${texts[@]}" --steps 4 || fail "texts, split"
 equal "texts: parameters, split and local" "$(sha "$work/tsplit.json")" "$(sha "$work/tlocal.json")"
 
+# Bottlenecks, of maps and of flat features, and of texts whose chunks have lengths of their own.
+bottlenecks=(--model cnn "${data[@]}" --batch 8 --chunks 2 --seed 3 --no-eval --insert-up bottleneck:dim=3,hidden=5,act=relu
+	--insert-down bottleneck:dim=4,start=pca --steps 4)
+train "$work/blocal.json" --local "${bottlenecks[@]}" --save "$work/bottleneck.safetensors" || fail "bottlenecks, local"
+train "$work/bsplit.json" "${server[@]}" "${bottlenecks[@]}" || fail "bottlenecks, split"
+equal "bottlenecks: parameters, split and local" "$(sha "$work/bsplit.json")" "$(sha "$work/blocal.json")"
+train "$work/bcodec.json" "${server[@]}" "${bottlenecks[@]}" --codec block:bits=4,size=16 || fail "a codec behind a bottleneck"
+less "rate with a codec behind a bottleneck" "$(json_get "$work/bcodec.json" rate)" "$(json_get "$work/bsplit.json" rate)"
+"$build/gpclient" eval --local --init "$work/bottleneck.safetensors" "${data[@]}" >"$work/a" 2>/dev/null || fail "eval, bottlenecks of the file"
+"$build/gpclient" eval --local --init "$work/bottleneck.safetensors" "${data[@]}" --insert-up bottleneck:dim=3,hidden=5,act=relu \
+	--insert-down bottleneck:dim=4 >"$work/b" 2>/dev/null || fail "eval, bottlenecks of flags"
+equal "loss with bottlenecks that the file says, and with those of flags" "$(cat "$work/b")" "$(cat "$work/a")"
+btexts=("${texts[@]}" --pad auto --insert bottleneck:dim=3 --steps 3)
+train "$work/btlocal.json" --local "${btexts[@]}" || fail "bottlenecks of texts, local"
+train "$work/btsplit.json" "${server[@]}" "${btexts[@]}" || fail "bottlenecks of texts, split"
+equal "bottlenecks of texts: parameters, split and local" "$(sha "$work/btsplit.json")" "$(sha "$work/btlocal.json")"
+
 # Links that break, with a codec that remembers.
 start_link --drop-every $(($(json_get "$work/codec.json" wire_up_bytes) / 3)) --drop-mode reset --seed 5
 train "$work/broken.json" --server "127.0.0.1:$link_port" "${maps[@]}" --steps 6 --codec ef+uniform:bits=6 || fail "links that break"
@@ -118,6 +135,10 @@ fit=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up conv:out
 less "error of a fitted convolution" "$(json_get "$work/fit.json" insert_up.error_after)" "$(json_get "$work/fit.json" insert_up.error_before)"
 less "error of a start by PCA" "$(json_get "$work/fit.json" insert_down.error_before)" 0.9
 equal "lines of insertions that start from new weights" "$(grep -c 'start from new weights' "$work/fit.log")" 2
+# With the same rank and start, the branch gains on what linear cannot better.
+bent=(--init "$work/base.safetensors" "${data[@]}" --batch 8 --insert-up bottleneck:dim=4,start=pca --steps 40 --save "$work/bent.safetensors")
+"$build/gpclient" insert-fit "${bent[@]}" --json >"$work/bent.json" 2>"$work/fit.log" || fail "insert-fit of a bottleneck: $(cat "$work/fit.log")"
+less "error of a fitted bottleneck" "$(json_get "$work/bent.json" insert_up.error_after)" "$(json_get "$work/bent.json" insert_up.error_before)"
 train "$work/fitted.json" "${server[@]}" --init "$work/fitted.safetensors" "${data[@]}" --batch 8 --chunks 2 --steps 2 --no-eval ||
 	fail "a training from fitted weights"
 grep -q 'start from new weights' "$work/fitted.json.log" && fail "fitted weights were not taken"

@@ -14,7 +14,7 @@ from torch import nn
 import dump_graphs
 import tensor_file
 
-ACTS = {"relu": nn.ReLU, "relu6": nn.ReLU6, "none": nn.Identity}
+ACTS = {"relu": nn.ReLU, "relu6": nn.ReLU6, "gelu": nn.GELU, "none": nn.Identity}
 
 
 def parse(spec):
@@ -69,12 +69,37 @@ def linear_pair(shape, keys):
     return (*pair, tuple(rank if i == at else n for i, n in enumerate(shape)))
 
 
+class Bottleneck(nn.Module):
+    """A side of a bottleneck: the straight path and the branch beside it, which is called as if it were a part of it."""
+    def __init__(self, layer, before, behind, keys):
+        super().__init__()
+        hidden = keys.get("hidden", 4 * keys["dim"])
+        straight = layer(before, behind, bias=False)
+        self.weight, self.straight = straight.weight, [straight]  # a list hides the layer's own name
+        self.hidden, self.out = layer(before, hidden), layer(hidden, behind)
+        self.act = ACTS[keys.get("act", "gelu")]()
+
+    def forward(self, x):
+        return self.straight[0](x) + self.out(self.act(self.hidden(x)))
+
+
+def bottleneck_pair(shape, keys):
+    maps = len(shape) == 3
+    layer = (lambda a, b, bias=True: nn.Conv2d(a, b, 1, bias=bias)) if maps else nn.Linear
+    features, dim = shape[0] if maps else shape[1], keys["dim"]
+    behind = (dim, *shape[1:]) if maps else (shape[0], dim)
+    return Bottleneck(layer, features, dim, keys), Bottleneck(layer, dim, features, keys), behind
+
+
 class Insertion(nn.Module):
     def __init__(self, spec, shape):
         super().__init__()
         encoder, decoder = [], []
         for i, (kind, keys) in enumerate(parse(spec)):
-            there, back, shape = conv_pair(shape, keys, i == 0) if kind == "conv" else linear_pair(shape, keys)
+            if kind == "conv":
+                there, back, shape = conv_pair(shape, keys, i == 0)
+            else:
+                there, back, shape = (bottleneck_pair if kind == "bottleneck" else linear_pair)(shape, keys)
             encoder.append(there)
             decoder.insert(0, back)
         self.encoder, self.decoder = nn.Sequential(*encoder), nn.Sequential(*decoder)
@@ -115,6 +140,9 @@ def main():
     run("features", "linear:rank=4,dim=feature", (7, 9))
     run("positions", "linear:rank=3,dim=sequence", (7, 9))
     run("both", "linear:rank=5,dim=feature/linear:rank=3,dim=sequence", (7, 9))
+    run("bottleneck", "bottleneck:dim=3,hidden=5,act=relu6", (8, 5, 4))
+    run("bottleneck_text", "bottleneck:dim=3", (7, 9))
+    run("bottleneck_stacked", "conv:out=6,k=2,s=2/bottleneck:dim=2,act=relu", (4, 6, 5))
     path = sys.argv[1] if len(sys.argv) > 1 else "tests/golden/ops/insert.safetensors"
     print(f"{path}: {len(dump_graphs.tensors)} tensors, {tensor_file.write(path, dump_graphs.tensors)} bytes")
 

@@ -11,6 +11,8 @@
 #include "client/models/models.h"
 #include "client/partitions.h"
 #include "common/base/fault.h"
+#include "common/graph/ops/op_embedding.h"
+#include "common/graph/ops/op_linear.h"
 #include "tests/unit/ok.h"
 
 static struct gp_graph *build(const char *spec, const char *cut_text, struct gp_cut *cut)
@@ -194,8 +196,9 @@ static void lengths_survive_features_alone(void **state)
 	static const struct {
 		const char *spec;
 		bool keeps;
-	} rows[] = {{"linear:rank=3,dim=feature", true}, {"linear:rank=3,dim=sequence", false}};
-	for (int i = 0; i < 2; i++) {
+	} rows[] = {
+		{"linear:rank=3,dim=feature", true}, {"linear:rank=3,dim=sequence", false}, {"bottleneck:dim=3", true}};
+	for (int i = 0; i < 3; i++) {
 		struct gp_insertion ins;
 		struct gp_cut cut;
 		struct gp_graph *g = inserted("roberta:layers=2,dim=8,heads=2", "1:-1", rows[i].spec, NULL, &ins, &cut);
@@ -223,6 +226,56 @@ static void an_identity_starts_as_one(void **state)
 	gp_graph_free(g);
 }
 
+/* --- bottlenecks ------------------------------------------------------------------------------------------------- */
+
+static void expect_param(const struct gp_graph *g, const char *name, enum gp_init_kind init, struct gp_shape shape)
+{
+	const int i = gp_graph_find_param(g, name);
+	if (i < 0 || g->param[i].init != init || !gp_shape_equal(&g->param[i].shape, &shape))
+		fail_msg("%s is %s", name, i < 0 ? "not there" : "another parameter");
+}
+
+/* Its parameters by name; what crosses; and a branch that adds nothing at first, so that the straight path is all there is. */
+static void a_bottleneck_starts_as_its_straight_path(void **state)
+{
+	(void)state;
+	struct gp_insertion ins;
+	struct gp_cut cut;
+	struct gp_graph *g = inserted("cnn", "1:-1", "bottleneck:dim=4,hidden=9",
+				      "bottleneck:dim=6,act=relu,start=random", &ins, &cut);
+	const int64_t c = ins.end[GP_INSERT_UP].plain.dim[2], f = ins.end[GP_INSERT_DOWN].plain.dim[0];
+	const struct gp_shape four[] = {{4, {4, c, 1, 1}}, {4, {9, c, 1, 1}}, {1, {9}}, {4, {4, 9, 1, 1}}, {1, {4}}};
+	assert_true(ins.end[GP_INSERT_UP].packed.dim[2] == 4 && ins.end[GP_INSERT_DOWN].packed.dim[0] == 6);
+	expect_param(g, "insert_up.encoder.0.weight", GP_INIT_IDENTITY, four[0]);
+	expect_param(g, "insert_up.encoder.0.hidden.weight", GP_INIT_UNIFORM, four[1]);
+	expect_param(g, "insert_up.encoder.0.hidden.bias", GP_INIT_UNIFORM, four[2]);
+	expect_param(g, "insert_up.encoder.0.out.weight", GP_INIT_ZEROS, four[3]);
+	expect_param(g, "insert_up.encoder.0.out.bias", GP_INIT_ZEROS, four[4]);
+	expect_param(g, "insert_up.decoder.0.weight", GP_INIT_IDENTITY, (struct gp_shape){4, {c, 4, 1, 1}});
+	expect_param(g, "insert_up.decoder.0.out.weight", GP_INIT_ZEROS, (struct gp_shape){4, {c, 9, 1, 1}});
+	expect_param(g, "insert_down.encoder.0.weight", GP_INIT_UNIFORM, (struct gp_shape){2, {6, f}});
+	expect_param(g, "insert_down.encoder.0.hidden.weight", GP_INIT_UNIFORM, (struct gp_shape){2, {24, f}});
+	expect_param(g, "insert_down.decoder.0.hidden.weight", GP_INIT_UNIFORM, (struct gp_shape){2, {24, 6}});
+	expect_param(g, "insert_down.decoder.0.out.bias", GP_INIT_ZEROS, (struct gp_shape){1, {f}});
+	gp_graph_free(g);
+}
+
+static void bottlenecks_stack_with_other_layers(void **state)
+{
+	(void)state;
+	static const char *const specs[] = {"bottleneck:dim=4/bottleneck:dim=2", "conv:out=6,k=3,s=3/bottleneck:dim=2",
+					    "bottleneck:dim=3,start=pca/conv:out=2,k=2,s=2/linear:rank=2,dim=feature"};
+	for (size_t i = 0; i < sizeof specs / sizeof specs[0]; i++) {
+		struct gp_insertion ins;
+		struct gp_graph *g;
+		OK(gp_insertion_parse(specs[i], NULL, NULL, &ins, &err));
+		ins.end[GP_INSERT_UP].plain = (struct gp_shape){.ndim = 3, .dim = {9, 7, 5}};
+		OK(gp_insert_alone(&ins, GP_INSERT_UP, ins.end[GP_INSERT_UP].spec.sets, true, &g, &err));
+		assert_true(gp_shape_equal(gp_graph_output_shape(g), &ins.end[GP_INSERT_UP].plain));
+		gp_graph_free(g);
+	}
+}
+
 /* --- refusals ---------------------------------------------------------------------------------------------------- */
 
 static void what_does_not_fit_is_refused_and_the_graph_stays(void **state)
@@ -238,6 +291,8 @@ static void what_does_not_fit_is_refused_and_the_graph_stays(void **state)
 		{"roberta:layers=2,dim=8,heads=2", "1:-1", "linear:rank=9,dim=feature",
 		 "rank=9 is above the 8 features"},
 		{"roberta:layers=2,dim=8,heads=2", "1:-1", "linear:rank=999,dim=sequence", "rank=999 is above the"},
+		{"roberta:layers=2,dim=8,heads=2", "1:-1", "bottleneck:dim=9", "dim=9 is above the 8 features"},
+		{"cnn", "1:-1", "bottleneck:dim=33", "dim=33 is above the 32 channels"},
 	};
 	for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
 		struct gp_insertion ins;
@@ -252,6 +307,34 @@ static void what_does_not_fit_is_refused_and_the_graph_stays(void **state)
 	}
 }
 
+/* A head that only hands on what it is given: ids go up. */
+static void an_end_that_nothing_but_integers_crosses_is_refused(void **state)
+{
+	(void)state;
+	const struct gp_type ids = {GP_I32, {.ndim = 1, .dim = {6}}};
+	const struct gp_cut cut = {1, 2};
+	struct gp_insertion ins;
+	struct gp_graph *g = gp_graph_new_empty("ids", &err), *const before = g;
+	assert_non_null(g);
+	int x = gp_graph_add_input(g, "ids", &ids, &err);
+	OK(gp_graph_begin_block(g, "head", &err));
+	x = gp_graph_unary(g, GP_OP_IDENTITY, "hand", x, &err);
+	OK(gp_graph_begin_block(g, "body", &err));
+	x = gp_graph_embedding(g, "table", x, 11, 8, &err);
+	OK(gp_graph_begin_block(g, "tail", &err));
+	gp_graph_linear(g, "fc", x, 4, true, &err);
+	OK(gp_graph_finish(g, &err));
+	OK(gp_insertion_parse(NULL, "bottleneck:dim=2", NULL, &ins, &err));
+	assert_int_equal(gp_insert(&g, &cut, &ins, &err), GP_USAGE);
+	if (!strstr(err.text, "--insert-up: no activation goes up at this cut of ids"))
+		fail_msg("%s", err.text);
+	assert_ptr_equal(g, before);
+	OK(gp_insertion_parse(NULL, NULL, "bottleneck:dim=2", &ins, &err));
+	OK(gp_insert(&g, &cut, &ins, &err));
+	assert_true(has_param(g, "insert_down.decoder.0.out.weight"));
+	gp_graph_free(g);
+}
+
 #ifdef GP_FAULTS
 static void failed_allocation_leaves_the_graph_as_it_was(void **state)
 {
@@ -260,7 +343,7 @@ static void failed_allocation_leaves_the_graph_as_it_was(void **state)
 	struct gp_graph *g = build("cnn", "1:-1", &cut), *const before = g, *alone = NULL;
 	struct gp_insertion ins;
 	enum gp_status status = GP_NOMEM;
-	OK(gp_insertion_parse(NULL, "conv:out=4,k=3,s=3", "linear:rank=3,dim=feature", &ins, &err));
+	OK(gp_insertion_parse(NULL, "conv:out=4,k=3,s=3/bottleneck:dim=2", "linear:rank=3,dim=feature", &ins, &err));
 	for (uint64_t nth = 1; status == GP_NOMEM; nth++) {
 		assert_ptr_equal(g, before);
 		gp_fault_arm(GP_FAULT_ALLOC, nth);
@@ -292,6 +375,9 @@ int main(void)
 		cmocka_unit_test(integers_are_left_alone),
 		cmocka_unit_test(lengths_survive_features_alone),
 		cmocka_unit_test(an_identity_starts_as_one),
+		cmocka_unit_test(a_bottleneck_starts_as_its_straight_path),
+		cmocka_unit_test(bottlenecks_stack_with_other_layers),
+		cmocka_unit_test(an_end_that_nothing_but_integers_crosses_is_refused),
 		cmocka_unit_test(what_does_not_fit_is_refused_and_the_graph_stays),
 #ifdef GP_FAULTS
 		cmocka_unit_test(failed_allocation_leaves_the_graph_as_it_was),

@@ -27,6 +27,10 @@ static void texts_come_back_settled(void **state)
 		{"linear:rank=300,dim=feature", "linear:rank=300,dim=feature"},
 		{"linear:rank=300,dim=feature,start=pca/linear:rank=9,dim=sequence,start=identity",
 		 "linear:rank=300,dim=feature,start=pca/linear:rank=9,dim=sequence,start=identity"},
+		{"bottleneck:dim=8", "bottleneck:dim=8,hidden=32,act=gelu,start=identity"},
+		{"bottleneck:start=random,act=relu6,hidden=5,dim=65536/bottleneck:dim=3,start=pca,act=relu",
+		 "bottleneck:dim=65536,hidden=5,act=relu6,start=random/bottleneck:dim=3,hidden=12,act=relu,start=pca"},
+		{"bottleneck:dim=20000", "bottleneck:dim=20000,hidden=65536,act=gelu,start=identity"},
 	};
 	for (size_t i = 0; i < sizeof both / sizeof both[0]; i++) {
 		char text[GP_INSERT_TEXT];
@@ -78,6 +82,10 @@ static void the_longest_text_fits(void **state)
 	snprintf(all, sizeof all, "%s/%s/%s/%s", third, third, third, third);
 	const struct gp_insert_spec u = parsed(all, GP_INSERT_UP);
 	assert_string_equal(gp_insert_spec_text(&u, text), all);
+	static const char fourth[] = "bottleneck:dim=65536,hidden=65536,act=relu6,start=identity";
+	snprintf(all, sizeof all, "%s/%s/%s/%s", fourth, fourth, fourth, fourth);
+	const struct gp_insert_spec v = parsed(all, GP_INSERT_UP);
+	assert_string_equal(gp_insert_spec_text(&v, text), all);
 }
 
 static void mistakes_are_named(void **state)
@@ -98,6 +106,16 @@ static void mistakes_are_named(void **state)
 		{"linear:rank=3,dim=rows", "feature|sequence"},
 		{"linear:rank=3,dim=feature,start=zero", "random|identity|pca"},
 		{"linear:rank=-3,dim=feature", "rank: -3 is out of range"},
+		{"bottleneck", "dim= is missing (keys: dim=D,hidden=4*D"},
+		{"bottlenek:dim=3", "did you mean 'bottleneck'"},
+		{"bottleneck:dim=0", "dim: 0 is out of range"},
+		{"bottleneck:dim=feature", "dim: 'feature' is not"},
+		{"bottleneck:dim=3,hidden=0", "hidden: 0 is out of range"},
+		{"bottleneck:dim=3,act=none", "gelu|relu|relu6"},
+		{"conv:out=3,k=1,s=1,act=gelu", "none|relu|relu6"},
+		{"bottleneck:dim=3,start=zero", "random|identity|pca"},
+		{"bottleneck:dim=3/decay:rate=0.5,every=1,times=1,dim=sequence",
+		 "bottleneck and decay do not go together"},
 		{"origin-0/conv:out=1,k=1,s=1", "no insertion is named 'origin-0'"},
 		{"conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1/conv:out=1,k=1,s=1",
 		 "more than 4 sets"},

@@ -108,6 +108,42 @@ static void insertions_cost_what_the_origin_says(void **state)
 	}
 }
 
+/* By part: forward products of a sample, as either count has them. */
+static void part_macs(const struct gp_model_view *v, uint64_t macs[3][GP_COUNTS])
+{
+	for (int p = 0; p < 3; p++)
+		memcpy(macs[p], v->part[p].costs.pass[GP_PASS_FORWARD].macs, sizeof macs[p]);
+}
+
+/* The straight path and the two layers of the branch, at each position of 32 channels of 112x112 and 1280 of 7x7. */
+static void a_bottleneck_costs_three_products(void **state)
+{
+	(void)state;
+	static const uint64_t up = 112 * 112 * (32 * 8 + 32 * 32 + 32 * 8),
+			      down = 49 * (1280 * 40 + 1280 * 50 + 50 * 40), up_back = up,
+			      down_back = 49 * (40 * 1280 + 40 * 50 + 50 * 1280);
+	const uint64_t more[] = {[GP_VIEW_HEAD] = up, [GP_VIEW_BODY] = up_back + down, [GP_VIEW_TAIL] = down_back};
+	uint64_t plain[3][GP_COUNTS], with[3][GP_COUNTS];
+	struct gp_cut cut;
+	struct gp_model_view v;
+	struct gp_insertion ins;
+	struct gp_graph *g = mobilenet("1:-2", &cut);
+	view_of(g, &cut, &v);
+	part_macs(&v, plain);
+	gp_model_view_deinit(&v);
+	OK(gp_insertion_parse(NULL, "bottleneck:dim=8", "bottleneck:dim=40,hidden=50", &ins, &err));
+	OK(gp_insert(&g, &cut, &ins, &err));
+	view_of(g, &cut, &v);
+	part_macs(&v, with);
+	for (int p = 0; p < 3; p++)
+		for (int c = 0; c < GP_COUNTS; c++)
+			assert_int_equal(with[p][c] - plain[p][c], more[p]);
+	assert_int_equal(gp_model_view_bytes(&v, GP_ACT_UP, 1), 112 * 112 * 8 * 4);
+	assert_int_equal(gp_model_view_bytes(&v, GP_ACT_DOWN, 1), 49 * 40 * 4);
+	gp_model_view_deinit(&v);
+	gp_graph_free(g);
+}
+
 /* A small net whose products are counted by hand: input 5x5x2, conv to 3 channels, batch norm, transposed conv of stride
  * 2 to 4 channels, whose outputs a linear layer reads. */
 static struct gp_graph *small_net(void)
@@ -361,6 +397,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mobilenetv2_costs_what_the_origin_says),
 		cmocka_unit_test(insertions_cost_what_the_origin_says),
+		cmocka_unit_test(a_bottleneck_costs_three_products),
 		cmocka_unit_test(each_op_counts_by_its_rule),
 		cmocka_unit_test(backward_costs_what_is_wanted_of_it),
 		cmocka_unit_test(attention_goes_back_by_four_products),

@@ -185,6 +185,9 @@ static const struct net inserted[] = {
 	SEQUENCE("features", "linear:rank=4,dim=feature", 7, 9),
 	SEQUENCE("positions", "linear:rank=3,dim=sequence", 7, 9),
 	SEQUENCE("both", "linear:rank=5,dim=feature/linear:rank=3,dim=sequence", 7, 9),
+	MAP("bottleneck", "bottleneck:dim=3,hidden=5,act=relu6", 8, 5, 4),
+	SEQUENCE("bottleneck_text", "bottleneck:dim=3", 7, 9),
+	MAP("bottleneck_stacked", "conv:out=6,k=2,s=2/bottleneck:dim=2,act=relu", 4, 6, 5),
 };
 
 /* --- the dump ----------------------------------------------------------------------------------------------------- */
