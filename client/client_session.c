@@ -391,10 +391,24 @@ bool gp_client_session_clips_norm(const struct gp_client_session *s)
 	return s->open->spec->optim.clip_norm > 0.0 && !s->open->spec->eval_only;
 }
 
+/* Whether the channel is through with the frames that have the weights. */
+static bool weights_are_back(const struct gp_client_session *s)
+{
+	return !sends_weights(s) || s->params_sent == s->body->params;
+}
+
+/* Whether all of their bytes were given to the connection. When its last write has ended, the channel learns only in the
+ * next turn of the loop, and READY may come before. */
+static bool weights_have_left(const struct gp_client_session *s)
+{
+	const struct gp_frame *last = &s->param_up[s->body->params - 1];
+	return last->at == GP_FRAME_HEADER_BYTES + last->head.payload_len;
+}
+
 static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready *m, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
-	if (sends_weights(s) && s->params_sent < s->body->params)
+	if (!weights_are_back(s) && !weights_have_left(s))
 		GP_FAIL(err, GP_PROTO, "server %s is ready before it has the weights", o->server);
 	if (!m->clips && !o->spec->eval_only && (o->spec->optim.clip_norm > 0.0 || o->spec->optim.clip_value > 0.0))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to clip gradients", o->server);
@@ -412,7 +426,8 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 	gp_text_sanitize(m->device, s->server_device, sizeof s->server_device);
 	gp_log(session, GP_LOG_INFO, "session %llu runs on %s", (unsigned long long)s->id, s->server_device);
 	s->state = GP_LINK_RUN;
-	s->ready = true;
+	s->answered = true;
+	s->ready = weights_are_back(s);
 	return GP_OK;
 }
 
@@ -581,10 +596,12 @@ static void channel_sent(void *arg, struct gp_frame *f)
 {
 	struct gp_client_session *s = arg;
 	s->progress_ns = gp_now_ns();
-	if (f->head.type == GP_FRAME_PARAM_UP)
+	if (f->head.type == GP_FRAME_PARAM_UP) {
 		s->params_sent++;
-	else
+		s->ready = s->answered && weights_are_back(s);
+	} else {
 		s->frames->sent(s->arg, f);
+	}
 }
 
 static void channel_ended(void *arg, enum gp_status status, const struct gp_err *err)

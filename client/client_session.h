@@ -123,8 +123,9 @@ struct gp_client_session {
 	int window_limit;
 	int window;                      /* chunks in flight, as agreed */
 	struct gp_connector *connecting; /* NULL: not */
-	bool met, returning, welcomed, resumed, ready, opened, lost;
-	bool rewound; /* what is waited for will not come: the engine has gone back to an earlier step */
+	bool met, returning, welcomed, resumed, opened, lost;
+	bool answered, ready; /* READY has come; and every frame with weights is back from the channel, too */
+	bool rewound;         /* what is waited for will not come: the engine has gone back to an earlier step */
 	bool params_done, all_committed, waiting, peer_gave_up, pausing;
 	bool reached; /* somebody accepted the last connection */
 	int damages;  /* links that have damaged data, since the last gain */

@@ -114,7 +114,7 @@ static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_er
 	if (s->state == GP_LINK_OPEN)
 		GP_TRY(start_over(s, err));
 	GP_TRY(gp_client_session_await(s, &s->ready, err));
-	gp_free(s->param_up); /* READY was only taken after the last one had left */
+	gp_free(s->param_up); /* the channel has none of them any more */
 	s->param_up = NULL;
 	return GP_OK;
 }
@@ -122,7 +122,7 @@ static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_er
 /* Makes one link, up to the point where steps may begin. */
 static enum gp_status attempt(struct gp_client_session *s, double timeout_s, struct gp_err *err)
 {
-	s->lost = s->welcomed = s->resumed = s->ready = s->peer_gave_up = false;
+	s->lost = s->welcomed = s->resumed = s->answered = s->ready = s->peer_gave_up = false;
 	s->patience_s = s->open->connect_timeout_s;
 	GP_TRY(dial(s, timeout_s, err));
 	GP_TRY(gp_client_session_await(s, &s->welcomed, err));

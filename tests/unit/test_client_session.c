@@ -15,6 +15,7 @@
 #include <cmocka.h>
 
 #include "client/client_session.h"
+#include "client/client_session_impl.h"
 #include "client/engine.h"
 #include "client/models/models.h"
 #include "tests/unit/raw_peer.h"
@@ -251,6 +252,45 @@ static void ready_before_the_weights_have_left_is_refused(void **state)
 	expect_end(play_ready_only, true, GP_PROTO, "before it has the weights");
 }
 
+/* The server may have read the last byte, and answered, before the client's loop learns that the write of it has ended. */
+static void ready_may_come_before_the_last_write_is_known_to_have_ended(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_graph *graph;
+	struct gp_model_options model = {.classes = 10};
+	Gpsplit__Ready ready = GPSPLIT__READY__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	uint8_t bytes[64];
+	assert_int_equal(gp_model_build("cnn", &model, &graph, &err), GP_OK);
+	const struct gp_session_spec spec = {.eval_only = true};
+	struct gp_weights *weights;
+	assert_int_equal(gp_weights_new(graph, &weights, &err), GP_OK);
+	const struct gp_client_open open = {.spec = &spec, .body = graph, .weights = weights, .server = "a server"};
+	struct gp_client_session s = {.open = &open, .body = graph, .state = GP_LINK_LOAD};
+	s.param_up = gp_calloc((size_t)graph->params, sizeof *s.param_up);
+	assert_non_null(s.param_up);
+	gp_control_arena_init(&s.arena, 1 << 16);
+	for (int i = 0; i < graph->params; i++) {
+		s.param_up[i].head = (struct gp_frame_head){.type = GP_FRAME_PARAM_UP, .payload_len = 8};
+		s.param_up[i].at = GP_FRAME_HEADER_BYTES + 8;
+	}
+	m.body_case = GPSPLIT__CONTROL__BODY_READY;
+	m.ready = &ready;
+	const struct gp_span span = {bytes, gpsplit__control__pack(&m, bytes)};
+	for (int i = 0; i < graph->params; i++) {
+		if (i == graph->params - 1 && gp_client_session_channel_cbs.control(&s, span, &err) != GP_OK)
+			fail_msg("%s", err.text);
+		assert_false(s.ready); /* the last frame is still the channel's */
+		gp_client_session_channel_cbs.sent(&s, &s.param_up[i]);
+	}
+	assert_true(s.ready && s.state == GP_LINK_RUN);
+	gp_control_arena_deinit(&s.arena);
+	gp_free(s.param_up);
+	gp_weights_free(weights);
+	gp_graph_free(graph);
+}
+
 static void a_server_that_knows_no_clipping_is_not_trained_with(void **state)
 {
 	(void)state;
@@ -296,6 +336,7 @@ int main(void)
 		cmocka_unit_test(limits_that_no_session_can_keep_are_refused),
 		cmocka_unit_test(answers_to_no_question_are_refused),
 		cmocka_unit_test(ready_before_the_weights_have_left_is_refused),
+		cmocka_unit_test(ready_may_come_before_the_last_write_is_known_to_have_ended),
 		cmocka_unit_test(a_server_that_knows_no_clipping_is_not_trained_with),
 		cmocka_unit_test(a_server_that_takes_no_statistics_anew_is_not_asked_for_it),
 		cmocka_unit_test(a_server_that_does_not_offer_bf16_is_not_asked_for_it),
