@@ -169,6 +169,7 @@ static enum gp_status send_hello(struct gp_client_session *s, struct gp_err *err
 	}
 	m.body_case = GPSPLIT__CONTROL__BODY_HELLO;
 	m.hello = &hello;
+	s->hello_ns = gp_now_ns();
 	return check_sent(s, gp_control_send(s->ch, &m, err), err);
 }
 
@@ -188,6 +189,8 @@ static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err
 		GP_FAIL(err, GP_INVALID, "--window %d is over the server's limit of %d", o->spec->window,
 			s->window_limit);
 	s->window = o->spec->window < s->window_limit ? o->spec->window : s->window_limit;
+	if (s->window_most > 0 && s->window > s->window_most)
+		s->window = s->window_most;
 	GP_TRY(gp_graph_to_msg(o->body, &open.graph, err));
 	struct gp_session_spec spec = *o->spec;
 	spec.window = s->window;
@@ -335,9 +338,11 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 	s->server_steps = m->last_step;
 	s->server_checkpoint = m->checkpoint;
 	s->resumed = m->resumed;
+	s->welcome_ns = gp_now_ns();
 	s->welcomed = true;
 	s->state = m->resumed ? GP_LINK_RUN : GP_LINK_OPEN;
-	return m->resumed || s->steps > 0 || s->open->restart ? GP_OK : gp_client_session_send_open(s, err);
+	const bool prepares = s->open->restart || gp_client_session_chooses_window(s); /* not within a callback */
+	return m->resumed || s->steps > 0 || prepares ? GP_OK : gp_client_session_send_open(s, err);
 }
 
 /* What the server says of a checkpoint. */
@@ -447,6 +452,24 @@ static bool device_may_recover(struct gp_client_session *s)
 	return true;
 }
 
+bool gp_client_session_chooses_window(const struct gp_client_session *s)
+{
+	return s->open->choose_window && !s->window_chosen;
+}
+
+/* A smaller window takes less of the server's memory. */
+static bool narrows_window(struct gp_client_session *s, uint32_t code)
+{
+	const struct gp_client_open *o = s->open;
+	if (!o->choose_window || o->reconnect_for_s <= 0 || s->state != GP_LINK_LOAD || s->window <= GP_WINDOW_FIRST ||
+	    (code != GP_NOMEM && code != GP_BUSY))
+		return false;
+	s->window_most = s->window / 2 > GP_WINDOW_FIRST ? s->window / 2 : GP_WINDOW_FIRST;
+	gp_log(session, GP_LOG_INFO, "server %s has no memory for %d chunks in flight: it is asked for %d", o->server,
+	       s->window, s->window_most);
+	return true;
+}
+
 /* Whether another connection is worth trying: when there is no room for us now; when the server stops, or has lost a
  * checkpoint, and there is one to go on from; when a device failed and there is a checkpoint; when the opening took
  * too long, as when this process was stopped for a while. */
@@ -454,6 +477,8 @@ static bool error_passes(struct gp_client_session *s, uint32_t code)
 {
 	if (code == GP_DEVICE)
 		return device_may_recover(s);
+	if (narrows_window(s, code))
+		return true;
 	return (code == GP_BUSY && (s->returning || !s->opened)) || (code == GP_CANCELED && s->open->restart) ||
 	       (code == GP_TIMEOUT && s->state < GP_LINK_RUN);
 }

@@ -29,6 +29,8 @@
 #include "common/graph/weights.h"
 #include "common/store/checkpoint.h"
 
+#define GP_WINDOW_FIRST 4 /* chunks in flight until a round trip is known, and where the server has no memory for more */
+
 struct gp_client_session;
 struct gp_client_security;
 struct gp_run_state;
@@ -64,6 +66,13 @@ struct gp_client_open {
 	const struct gp_weights *weights; /* of the whole model; NULL: the server draws them from seed */
 	const struct gp_session_spec *spec;
 	bool window_given; /* a server that allows less than spec->window is an error; else less is used */
+	/*
+	 * (optional) The first WELCOME has come, so long after HELLO, from a server that allows so many chunks in flight: sets
+	 * the window, which is spec->window, and all that depends on it. With it a server that has no memory for a window over
+	 * GP_WINDOW_FIRST is asked for half of it.
+	 */
+	enum gp_status (*choose_window)(void *arg, double round_trip_s, int most, struct gp_err *err);
+	void *choose_window_arg;
 	double connect_timeout_s, idle_timeout_s;
 	/* A broken link is given up after so long, and so are links that all break before anything is gained; 0: at once. */
 	double reconnect_for_s;
@@ -122,6 +131,9 @@ struct gp_client_session {
 	enum gp_link_state state; /* of the newest link */
 	int window_limit;
 	int window;                      /* chunks in flight, as agreed */
+	int window_most;                 /* what the server's memory has room for; 0: as far as we know, for all */
+	bool window_chosen;
+	uint64_t hello_ns, welcome_ns; /* of the newest link: when HELLO went, when WELCOME came */
 	struct gp_connector *connecting; /* NULL: not */
 	bool met, returning, welcomed, resumed, opened, lost;
 	bool answered, ready; /* READY has come; and every frame with weights is back from the channel, too */

@@ -16,6 +16,8 @@ extern const struct gp_channel_cbs gp_client_session_channel_cbs;
 bool gp_client_session_clips_norm(const struct gp_client_session *s);
 /* Runs the loop until *flag; a failure of the session or of the link comes back as an error. */
 enum gp_status gp_client_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err);
+/* The window waits for the first WELCOME, and has not been chosen yet. */
+bool gp_client_session_chooses_window(const struct gp_client_session *s);
 enum gp_status gp_client_session_send_open(struct gp_client_session *s, struct gp_err *err);
 /* After a WELCOME that resumes: sends again what may have been lost. */
 enum gp_status gp_client_session_go_on(struct gp_client_session *s, struct gp_err *err);

@@ -109,10 +109,29 @@ static enum gp_status start_over(struct gp_client_session *s, struct gp_err *err
 	return status == GP_OK ? gp_client_session_send_open(s, err) : status;
 }
 
+static enum gp_status choose_window(struct gp_client_session *s, struct gp_err *err)
+{
+	const struct gp_client_open *o = s->open;
+	const double round_trip_s = (double)(s->welcome_ns - s->hello_ns) * 1e-9;
+	if (!gp_client_session_chooses_window(s))
+		return GP_OK;
+	s->window_chosen = true;
+	const enum gp_status status = o->choose_window(o->choose_window_arg, round_trip_s, s->window_limit, err);
+	if (status != GP_OK)
+		gp_client_session_fail(s, status, err->text);
+	return status;
+}
+
+static enum gp_status open_or_start_over(struct gp_client_session *s, struct gp_err *err)
+{
+	GP_TRY(choose_window(s, err));
+	return s->steps > 0 || s->open->restart ? start_over(s, err) : gp_client_session_send_open(s, err);
+}
+
 static enum gp_status wait_until_ready(struct gp_client_session *s, struct gp_err *err)
 {
 	if (s->state == GP_LINK_OPEN)
-		GP_TRY(start_over(s, err));
+		GP_TRY(open_or_start_over(s, err));
 	GP_TRY(gp_client_session_await(s, &s->ready, err));
 	gp_free(s->param_up); /* the channel has none of them any more */
 	s->param_up = NULL;
@@ -350,7 +369,7 @@ enum gp_status gp_client_session_connect(struct gp_client_session *s, struct gp_
 	enum gp_status status = attempt(s, s->open->connect_timeout_s, err);
 	if (status == GP_OK || s->status != GP_OK || !s->lost)
 		return status;
-	const bool busy = status == GP_BUSY;
+	const bool busy = status == GP_BUSY || s->window_most > 0;
 	if (busy || (!s->met && !s->reached) || s->state == GP_LINK_LOAD)
 		gp_log(session, GP_LOG_WARN, "%s; trying again for %g s", s->lost_err.text, s->open->reconnect_for_s);
 	gp_client_session_hang_up(s, false);

@@ -36,6 +36,7 @@ struct gp_engine_spec {
 	const char *device;
 	int threads;
 	bool window_given;              /* the user has set it: a server that allows less is refused */
+	bool window_grows;              /* split only: where a round trip is long, up to `chunks` (engine_split_window.c) */
 	struct gp_session_spec session; /* with eval_only there is no memory for gradients */
 	enum gp_loss_kind loss;         /* by the labels of the data */
 	bool drop_padding; /* a chunk has as many positions as its longest row, where the devices allow it (padding.h) */
@@ -80,6 +81,7 @@ struct gp_engine_figures {
 		*flows; /* of a split run: every tensor that crosses; NULL: there is no link. As long as the engine. */
 	const struct gp_graph *body; /* whose inputs and outputs those are */
 	uint32_t reconnects;
+	int window;            /* chunks in flight at once, at most; 0: there is no link */
 	uint64_t compute_ns;   /* busy time of this side's compute thread */
 	uint64_t memory_bytes; /* plans and frames of this side */
 	/* What the server said in READY: bytes of its memory and of its device's own, and the device; NULL or ""

@@ -8,6 +8,7 @@
  *   engine_split_life.c  making, freeing, weights, figures
  *   engine_split_state.c checkpoints, and going back to one
  *   engine_split_rank.c  the parts with smaller ranks
+ *   engine_split_window.c  how many chunks are in flight
  *
  * Threads: the engine's own (loop) thread, but for run_* and finish_*, which run on the compute thread.
  * Tests: tests/unit/test_engine.c, tests/unit/test_resume.c, tests/e2e/parity.sh
@@ -167,6 +168,18 @@ struct gp_flow_options gp_split_flow_options(const struct split_engine *e);
 enum gp_status gp_split_begin_profiles(struct split_engine *e, struct gp_err *err);
 /* Takes all flows down and makes them: codecs have no other way back to the start. */
 enum gp_status gp_split_renew_flows(struct split_engine *e, struct gp_err *err);
+
+/* Bytes of plans, frames and codecs. */
+uint64_t gp_split_memory_bytes(struct split_engine *e);
+/* Makes plans, slots and flows anew, for so many chunks in flight, before anything is under way. After a failure none of them is
+ * of use but for another such call. */
+enum gp_status gp_split_set_window(struct split_engine *e, int window, struct gp_err *err);
+
+/* engine_split_window.c */
+/* Chunks in flight, no less than `now`, that hide round trips so long. A chunk has so many bytes on the wire. */
+int gp_split_window_for(int now, int chunks, uint64_t chunk_wire_bytes, double round_trip_s);
+/* `choose_window` of gp_client_open. */
+enum gp_status gp_split_choose_window(void *arg, double round_trip_s, int most, struct gp_err *err);
 
 /* engine_split_rank.c */
 /* Behind the update that makes `steps` steps, and before COMMIT, where it changes a rank. */

@@ -53,7 +53,7 @@ static void add_flow_bytes(struct gp_flow *flow, void *arg)
 		*sum += flow->slot[i].frame.cap;
 }
 
-static uint64_t memory_bytes(struct split_engine *e)
+uint64_t gp_split_memory_bytes(struct split_engine *e)
 {
 	struct gp_plan_memory head, tail;
 	e->device->ops->plan_memory(e->head_plan, &head);
@@ -80,10 +80,11 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 	*out = (struct gp_engine_figures){.precision = base->spec.session.precision,
 					  .client_precision = base->spec.client_precision,
 					  .compute_ns = e->compute_ns,
-					  .memory_bytes = memory_bytes(e),
+					  .memory_bytes = gp_split_memory_bytes(e),
 					  .server_memory_bytes = e->session.server_memory_bytes,
 					  .server_device_bytes = e->session.server_device_bytes,
 					  .server_device = e->session.server_device,
+					  .window = e->session.window,
 					  .flows = &e->flows,
 					  .body = e->cross->parts.body,
 					  .reconnects = e->session.reconnects};
@@ -124,6 +125,16 @@ static void free_slots(struct split_engine *e)
 		gp_free(e->slot[i].rows);
 	}
 	gp_free(e->slot);
+	e->slot = NULL;
+}
+
+static void free_plans(struct split_engine *e)
+{
+	if (e->head_plan)
+		e->device->ops->plan_free(e->head_plan);
+	if (e->tail_plan)
+		e->device->ops->plan_free(e->tail_plan);
+	e->head_plan = e->tail_plan = NULL;
 }
 
 static void split_free(struct gp_engine *base)
@@ -140,10 +151,7 @@ static void split_free(struct gp_engine *base)
 		uv_run(&e->loop, UV_RUN_DEFAULT);
 		uv_loop_close(&e->loop);
 	}
-	if (e->head_plan)
-		e->device->ops->plan_free(e->head_plan);
-	if (e->tail_plan)
-		e->device->ops->plan_free(e->tail_plan);
+	free_plans(e);
 	if (e->device)
 		e->device->ops->close(e->device);
 	free_slots(e);
@@ -310,6 +318,17 @@ static enum gp_status make_flows(struct split_engine *e, struct gp_err *err)
 	return GP_OK;
 }
 
+enum gp_status gp_split_set_window(struct split_engine *e, int window, struct gp_err *err)
+{
+	gp_flows_deinit(&e->flows);
+	free_slots(e);
+	free_plans(e);
+	e->base.spec.session.window = window;
+	GP_TRY(make_plans(e, err));
+	GP_TRY(make_slots(e, err));
+	return make_flows(e, err);
+}
+
 enum gp_status gp_split_renew_flows(struct split_engine *e, struct gp_err *err)
 {
 	gp_flows_deinit(&e->flows);
@@ -326,6 +345,8 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .weights = spec->init,
 					  .spec = &spec->session,
 					  .window_given = spec->window_given,
+					  .choose_window = spec->window_grows ? gp_split_choose_window : NULL,
+					  .choose_window_arg = e,
 					  .connect_timeout_s = spec->connect_timeout_s,
 					  .idle_timeout_s = spec->idle_timeout_s,
 					  .reconnect_for_s = spec->reconnect_for_s,

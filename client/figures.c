@@ -234,6 +234,7 @@ static void add_rest(json_t *o, const struct gp_engine_figures *f)
 	json_object_set_new(o, "memory_peak_bytes", json_integer((json_int_t)gp_mem_peak_rss_bytes()));
 	json_object_set_new(o, "memory_bytes", json_integer((json_int_t)f->memory_bytes));
 	json_object_set_new(o, "reconnects", count_or_null(linked, f->reconnects));
+	json_object_set_new(o, "window", count_or_null(linked, (uint64_t)f->window));
 	json_object_set_new(o, "raw_fallbacks", count_or_null(linked, raw_fallbacks(f)));
 	json_object_set_new(o, "stages_skipped", linked ? skipped_json(f) : json_null());
 	json_object_set_new(o, "tensors", linked ? tensors_json(f) : json_null());

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/batch_map.h"
+#include "client/client_session.h"
 #include "client/codec_fit.h"
 #include "client/freeze.h"
 #include "client/insert_decay.h"
@@ -22,7 +23,6 @@
 #include "common/graph/graph_part.h"
 #include "common/wire/control.h"
 
-#define DEFAULT_WINDOW   4
 #define PREFETCH         3
 #define PLAIN_PROGRESS_S 5
 #define BATCH_BYTES      (1 << 30) /* of pictures whose size is a file's alone */
@@ -103,7 +103,7 @@ static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 
 enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
-	const int window = set->window > 0 ? (int)set->window : DEFAULT_WINDOW;
+	const int window = set->window > 0 ? (int)set->window : GP_WINDOW_FIRST;
 	*j = (struct gp_job){.set = set,
 			     .session = {.precision = (enum gp_precision)set->precision,
 					 .seed = (uint64_t)set->seed,
@@ -420,6 +420,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .threads = gp_threads_count(s->threads),
 				      .session = j->session,
 				      .window_given = s->window > 0,
+				      .window_grows = s->window == 0,
 				      .client_precision = j->client_precision,
 				      .loss = j->values ? GP_LOSS_SQUARED_ERROR : GP_LOSS_CROSS_ENTROPY,
 				      .drop_padding = j->drop_padding,

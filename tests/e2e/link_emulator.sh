@@ -5,7 +5,7 @@
 # the time, its counters agree with the client's, and no rate that the client
 # tells is above that of the link; a trickle is still the same training, and so
 # is one over a link that damages a byte; one that damages every link is given
-# up, and the client says why.
+# up, and the client says why. Over a long link more chunks are in flight.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
@@ -74,5 +74,23 @@ for way in up down; do
 	grep -q 'the link .*damages data: bytes came with a wrong checksum on 3 links in a row' "$work/err" ||
 		fail "what the client says of damage: $(cat "$work/err")"
 done
+
+# Long round trips: all chunks of a step are in flight, unless the user or the server's memory says otherwise.
+long=(--model cnn --data synthetic:shape=3x32x32,classes=10,samples=64 --batch 32 --chunks 8 --threads 1 --no-eval --steps 1)
+start_link --delay 20ms
+train "$work/near.json" --server "127.0.0.1:$server_port" "${long[@]}" --window 4 || fail "training without a delay"
+train "$work/long.json" --server "127.0.0.1:$link_port" "${long[@]}" || fail "training over a long link"
+train "$work/told.json" --server "127.0.0.1:$link_port" "${long[@]}" --window 3 || fail "training with a window of 3"
+equal "chunks in flight over a long link" "$(json_get "$work/long.json" window)" 8
+equal "chunks in flight as told" "$(json_get "$work/told.json" window)" 3
+equal "parameters with another window" "$(json_get "$work/long.json" param_sha256)" "$(json_get "$work/near.json" param_sha256)"
+stop_link
+stop_server
+start_server --threads 1 --session-memory 12M
+start_link --delay 20ms
+train "$work/little.json" --server "127.0.0.1:$link_port" "${long[@]}" || fail "training where the server has little memory"
+equal "chunks in flight where the server has memory for so many" "$(json_get "$work/little.json" window)" 4
+equal "broken links" "$(json_get "$work/little.json" reconnects)" 0
+stop_link
 stop_server
 finish
