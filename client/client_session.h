@@ -29,7 +29,8 @@
 #include "common/graph/weights.h"
 #include "common/store/checkpoint.h"
 
-#define GP_WINDOW_FIRST 4 /* chunks in flight until a round trip is known, and where the server has no memory for more */
+#define GP_WINDOW_FIRST                                                                                                \
+	4 /* chunks in flight until a round trip is known, and where the server has no memory for more */
 
 struct gp_client_session;
 struct gp_client_security;
@@ -130,10 +131,10 @@ struct gp_client_session {
 	struct gp_control_arena arena;
 	enum gp_link_state state; /* of the newest link */
 	int window_limit;
-	int window;                      /* chunks in flight, as agreed */
-	int window_most;                 /* what the server's memory has room for; 0: as far as we know, for all */
+	int window;      /* chunks in flight, as agreed */
+	int window_most; /* what the server's memory has room for; 0: as far as we know, for all */
 	bool window_chosen;
-	uint64_t hello_ns, welcome_ns; /* of the newest link: when HELLO went, when WELCOME came */
+	uint64_t hello_ns, welcome_ns;   /* of the newest link: when HELLO went, when WELCOME came */
 	struct gp_connector *connecting; /* NULL: not */
 	bool met, returning, welcomed, resumed, opened, lost;
 	bool answered, ready; /* READY has come; and every frame with weights is back from the channel, too */

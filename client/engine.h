@@ -35,8 +35,8 @@ struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
 	const char *device;
 	int threads;
-	bool window_given;              /* the user has set it: a server that allows less is refused */
-	bool window_grows;              /* split only: where a round trip is long, up to `chunks` (engine_split_window.c) */
+	bool window_given; /* the user has set it: a server that allows less is refused */
+	bool window_grows; /* split only: where a round trip is long, up to `chunks` (engine_split_window.c) */
 	struct gp_session_spec session; /* with eval_only there is no memory for gradients */
 	enum gp_loss_kind loss;         /* by the labels of the data */
 	bool drop_padding; /* a chunk has as many positions as its longest row, where the devices allow it (padding.h) */

@@ -217,7 +217,8 @@ static const struct gp_opt batch_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 4096,
-	 .help = "chunks in flight at once, at most --chunks; 0 = 4, and on a link with long round trips as many as hide "
+	 .help = "chunks in flight at once, at most --chunks; 0 = 4, and on a link with long round trips as many as "
+		 "hide "
 		 "them, where memory allows it"},
 	{.name = "pad",
 	 .type = GP_OPT_CHOICE,

@@ -10,6 +10,7 @@
 #include "server/link.h"
 
 #include "common/base/log.h"
+#include "server/measure.h"
 #include "server/opening.h"
 #include "server/session_status.h"
 
@@ -67,6 +68,7 @@ static void reap(struct gp_server_link *l)
 		return;
 	struct gp_server *srv = l->srv;
 	gp_server_link_meet(l);
+	gp_server_measure_free(l);
 	gp_control_arena_deinit(&l->arena);
 	if (l->prev)
 		l->prev->next = l->next;
@@ -188,7 +190,7 @@ bool gp_server_link_drain(struct gp_server_link *l)
 {
 	if (l->state == GP_LINK_CLOSED)
 		return false;
-	const bool opening = l->state == GP_LINK_OPEN || l->state == GP_LINK_LOAD;
+	const bool opening = l->state == GP_LINK_OPEN || l->state == GP_LINK_LOAD || l->state == GP_LINK_MEASURE;
 	if (l->srv->draining && (opening || (l->state == GP_LINK_RUN && gp_body_between_steps(l->session->body))))
 		gp_server_link_retire(l);
 	return true;
@@ -231,6 +233,10 @@ static enum gp_status dispatch(struct gp_server_link *l, const Gpsplit__Control 
 		return on_commit(l, m->commit, err);
 	case GPSPLIT__CONTROL__BODY_FETCH_PARAMS:
 		return gp_body_fetch_params(l->session->body, err);
+	case GPSPLIT__CONTROL__BODY_MEASURE:
+		return gp_server_measure_begin(l, err);
+	case GPSPLIT__CONTROL__BODY_PROBE:
+		return gp_server_measure_probe(l, m->probe, err);
 	case GPSPLIT__CONTROL__BODY_BYE:
 		gp_server_link_stop(l, GP_OK, "the client said bye");
 		return GP_OK;
@@ -253,7 +259,7 @@ static void channel_opened(void *arg)
 static enum gp_status take_control(struct gp_server_link *l, struct gp_span bytes, struct gp_err *err)
 {
 	const Gpsplit__Control *m;
-	if (l->state == GP_LINK_OPEN)
+	if (l->state == GP_LINK_OPEN && !gp_server_measure_asked(l, bytes))
 		return gp_server_opening_begin(l, bytes, err);
 	GP_TRY(gp_control_unpack(&l->arena, bytes, &m, err));
 	return dispatch(l, m, err);
@@ -286,7 +292,9 @@ static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head 
 {
 	struct gp_server_link *l = arg;
 	enum gp_status status = gp_frame_check(GP_END_CLIENT, l->state, l->session ? l->session->id : 0, head, err);
-	if (status == GP_OK)
+	if (status == GP_OK && l->measure)
+		status = gp_server_measure_frame_begin(l, head, out, err);
+	else if (status == GP_OK)
 		status = gp_body_frame_begin(l->session->body, head, out, err);
 	if (status != GP_OK)
 		gp_server_link_stop(l, status, err->text);
@@ -295,9 +303,10 @@ static enum gp_status channel_frame_begin(void *arg, const struct gp_frame_head 
 
 static enum gp_status channel_frame(void *arg, struct gp_frame *f, struct gp_err *err)
 {
-	(void)err;
 	struct gp_server_link *l = arg;
 	l->progress_ns = gp_now_ns();
+	if (l->measure)
+		return gp_server_measure_frame(l, err);
 	gp_server_session_confirm(l->session);
 	gp_body_frame(l->session->body, f);
 	return GP_OK;
@@ -307,6 +316,10 @@ static void channel_sent(void *arg, struct gp_frame *f)
 {
 	struct gp_server_link *l = arg;
 	l->progress_ns = gp_now_ns();
+	if (l->measure) {
+		gp_server_measure_sent(l, f);
+		return;
+	}
 	gp_body_frame_sent(l->session->body, f);
 	gp_server_link_drain(l);
 }
@@ -360,6 +373,10 @@ static void check_deadline(uv_timer_t *timer)
 	} else if (l->state == GP_LINK_RUN && gp_body_awaits_client(l->session->body) && waited > set->step_timeout_s &&
 		   !gp_body_busy(l->session->body)) {
 		snprintf(text, sizeof text, "no progress within a step for %g s", set->step_timeout_s);
+		gp_server_link_stop(l, GP_TIMEOUT, text);
+	} else if (gp_server_measure_expired(l, now)) {
+		snprintf(text, sizeof text, "measured for %g s, which is all that there is (--measure)",
+			 set->measure_s);
 		gp_server_link_stop(l, GP_TIMEOUT, text);
 	}
 	gp_server_link_drain(l);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One connection of a client, from the accepted socket to its end. What outlives it is the session, in session.h.
- * Private to link.c, link_hello.c, link_open.c, opening.c and session_status.c.
+ * Private to link.c, link_hello.c, link_open.c, opening.c, measure.c and session_status.c.
  *
  * Threads: loop thread. Test: tests/unit/test_server.c
  */
@@ -12,6 +12,8 @@
 #include "server/body.h"
 #include "server/session.h"
 #include "server/server.h"
+
+struct gp_server_measure;
 
 struct gp_server_link {
 	struct gp_server *srv;
@@ -26,7 +28,8 @@ struct gp_server_link {
 	uint64_t stored;                    /* step of the newest checkpoint that both sides have */
 	struct gp_server_proof proof;       /* from HELLO on */
 	struct gp_visitor_key address;
-	struct gp_client_tag client; /* in the log: the address until HELLO has proved a name */
+	struct gp_client_tag client;       /* in the log: the address until HELLO has proved a name */
+	struct gp_server_measure *measure; /* from MEASURE on: measure.h */
 	struct gp_control_arena arena;
 	uv_timer_t timer;
 	enum gp_link_state state;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "server/measure.h"
 #include "server/session_status.h"
 #include "server/usage.h"
 
@@ -55,6 +56,9 @@ static enum gp_status send_welcome(struct gp_server_link *l, bool resumed, struc
 		welcome.resume_token = (ProtobufCBinaryData){GP_TOKEN_BYTES, l->session->token[0]};
 	welcome.resumed = resumed;
 	welcome.checkpoint = resumed ? gp_body_checkpoint_step(l->session->body) : l->stored;
+	Gpsplit__Measuring measuring = GPSPLIT__MEASURING__INIT;
+	if (!resumed && gp_server_measure_offer(srv, &measuring))
+		welcome.measuring = &measuring;
 	if (!resumed && l->session->checkpoints && !srv->state)
 		welcome.checkpoint_error = (char *)GP_BODY_NO_CHECKPOINTS;
 	if (!resumed) {

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/threads.h"
 #include "common/net/conn.h"
+#include "server/measure.h"
 #include "server/session.h"
 #include "server/usage.h"
 #include "server/watch.h"
@@ -312,6 +313,7 @@ void gp_server_deinit(struct gp_server *srv)
 	gp_worker_free(srv->disk);
 	gp_state_dir_close(srv->state);
 	gp_usage_free_limits(srv);
+	gp_server_measure_deinit(srv);
 	gp_server_devices_close(&srv->devices);
 	gp_server_watch_stop(srv);
 	srv->listener = NULL;

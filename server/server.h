@@ -33,6 +33,8 @@ struct gp_server_settings {
 	int64_t window;               /* most chunks in flight a session may ask for */
 	double task_time_s; /* longest pass over a chunk, of the device or of a codec, as estimated at OPEN */
 	double handshake_timeout_s, step_timeout_s, idle_timeout_s;
+	double measure_s;       /* longest measuring session; 0 = there are none */
+	int64_t measure_bytes;  /* of one, both ways together */
 	double resume_window_s; /* a session whose link broke is parked so long; 0 = not at all */
 	const char *state_dir;  /* checkpoints of runs; NULL: none are written */
 	int64_t state_max_bytes;
@@ -73,6 +75,7 @@ struct gp_server {
 	uint64_t made_room_ns; /* when a parked session was last looked for, to end it for a newcomer */
 	double stranger_lines; /* of the log that their ends may still fill, and since when */
 	uint64_t stranger_lines_ns, strangers_untold;
+	uint8_t *probe_filler, *probe_sink; /* of measuring sessions, from the first one on: measure.h */
 	uint64_t next_link, next_session;
 	uint64_t session_memory_bytes;                  /* most one session may take */
 	uint64_t memory_limit_bytes, memory_used_bytes; /* of all sessions together */

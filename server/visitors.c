@@ -25,7 +25,7 @@ struct visitor {
 	struct gp_visitor_key key;
 	uint64_t used_ns;
 	int64_t under_way; /* handshakes */
-	struct budget handshakes, wrong_tokens, links;
+	struct budget handshakes, wrong_tokens, links, measures;
 	int64_t lines;
 	uint64_t lines_since_ns, left_out;
 	uint64_t device_used_ns[GP_VISITOR_DEVICES];
@@ -231,15 +231,25 @@ void gp_visitors_wrong_token(struct gp_visitors *v, struct gp_visitor_key key, u
 		one->wrong_tokens.left -= 1.0;
 }
 
+/* Takes one. 0, or the nanoseconds after which there will be one. */
+static uint64_t take_or_wait(struct budget *b, int64_t per_minute, uint64_t now_ns)
+{
+	if (!has_budget(b, per_minute, now_ns))
+		return 1 + (uint64_t)((1.0 - b->left) * (double)GP_VISITOR_MINUTE / (double)per_minute);
+	b->left -= 1.0;
+	return 0;
+}
+
 uint64_t gp_visitors_link(struct gp_visitors *v, struct gp_visitor_key key, int64_t per_minute, uint64_t now_ns)
 {
 	struct visitor *one = enter(v, key, now_ns);
-	if (!one)
-		return 0;
-	if (!has_budget(&one->links, per_minute, now_ns))
-		return 1 + (uint64_t)((1.0 - one->links.left) * (double)GP_VISITOR_MINUTE / (double)per_minute);
-	one->links.left -= 1.0;
-	return 0;
+	return one ? take_or_wait(&one->links, per_minute, now_ns) : 0;
+}
+
+uint64_t gp_visitors_measure(struct gp_visitors *v, struct gp_visitor_key key, int64_t per_minute, uint64_t now_ns)
+{
+	struct visitor *one = enter(v, key, now_ns);
+	return one ? take_or_wait(&one->measures, per_minute, now_ns) : 0;
 }
 
 void gp_visitors_note_used(struct gp_visitors *v, struct gp_visitor_key key, int device, uint64_t used_ns,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What each visitor of the server has done lately, so that one of them cannot
- * take everything: TLS handshakes under way and begun, wrong tokens, links, lines
- * of the log, time of devices. A visitor is an address, which is one IPv4 address
+ * take everything: TLS handshakes under way and begun, wrong tokens, links, measuring
+ * sessions, lines of the log, time of devices. A visitor is an address, which is one IPv4 address
  * or one /64 of IPv6 (what a host gets as its own), or a name that was proved.
  *
  * Addresses have a table of fixed size: where it is full, the one that was away
@@ -57,6 +57,9 @@ void gp_visitors_wrong_token(struct gp_visitors *v, struct gp_visitor_key key, u
 /* Counts a link of a visitor that may begin `per_minute` (1 or more). 0: it may have it; else the nanoseconds after which
  * there will be one. */
 uint64_t gp_visitors_link(struct gp_visitors *v, struct gp_visitor_key key, int64_t per_minute, uint64_t now_ns);
+
+/* The same of measuring sessions. */
+uint64_t gp_visitors_measure(struct gp_visitors *v, struct gp_visitor_key key, int64_t per_minute, uint64_t now_ns);
 
 /* Where the sessions of a visitor stood that have ended, on a device (numbered below GP_VISITOR_DEVICES): gp_share_used. 0: there
  * was none that is remembered. */

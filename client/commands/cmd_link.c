@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gpclient link: a link simulated between a client and a server. Options,
- * signals and the report; what happens to bytes is link_relay.h.
- * Test: tests/e2e/link_emulator.sh, tests/unit/test_link_relay.c
+ * gpclient link: a link simulated between a client and a server, or the one to a
+ * server measured. Options, signals and the report; what happens to bytes is
+ * link_relay.h, how a link is measured link_measure.h.
+ * Test: tests/e2e/link_emulator.sh, tests/unit/test_link_relay.c, tests/e2e/measure.sh
  */
 #include <signal.h>
 #include <stddef.h>
@@ -11,6 +12,7 @@
 
 #include "client/commands/commands.h"
 #include "client/job.h"
+#include "client/link_measure.h"
 #include "client/link/link_relay.h"
 #include "common/base/log.h"
 #include "common/base/port_file.h"
@@ -18,8 +20,9 @@
 #define PROGRAM "gpclient link"
 
 struct settings {
+	struct gp_job_settings job; /* of which the rows of TLS and tokens are used; they want it first */
 	const char *listen, *to, *port_file, *log;
-	double rate, rate_up, rate_down, delay, jitter, stall, connect_timeout;
+	double time, rate, rate_up, rate_down, delay, jitter, stall, connect_timeout;
 	int64_t stall_after, drop_after, drop_every, corrupt_byte, times, seed;
 	int direction, drop_mode;
 	bool trickle, json, insecure;
@@ -27,12 +30,21 @@ struct settings {
 
 #define FIELD(name) offsetof(struct settings, name)
 
-static const struct gp_opt options[] = {
+static const struct gp_opt own_rows[] = {
+	{.name = "time",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(time),
+	 .value = "TIME",
+	 .initial = "9s",
+	 .min = 0.5,
+	 .max = 300,
+	 .group = "Measuring (HOST:PORT)",
+	 .help = "measure for this long; the server may allow less (gpserverd --measure)"},
 	{.name = "listen",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(listen),
 	 .value = "ADDR:PORT",
-	 .group = "Ends",
+	 .group = "Simulating: the ends",
 	 .help = "where clients connect; port 0 takes a free one"},
 	{.name = "to",
 	 .type = GP_OPT_TEXT,
@@ -63,7 +75,7 @@ static const struct gp_opt options[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1e11,
-	 .group = "The link",
+	 .group = "Simulating: the link",
 	 .help = "rate of each direction, such as 100mbit; 0 = as fast as it goes"},
 	{.name = "rate-up",
 	 .type = GP_OPT_RATE,
@@ -101,7 +113,7 @@ static const struct gp_opt options[] = {
 	 .value = "BYTES",
 	 .min = 0,
 	 .max = 0x1p62,
-	 .group = "Faults (after BYTES of a direction of a connection)",
+	 .group = "Simulating: faults (after BYTES of a direction of a connection)",
 	 .help = "both directions fall silent"},
 	{.name = "stall",
 	 .type = GP_OPT_TIME,
@@ -168,7 +180,7 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(json),
 	 .group = "Other",
-	 .help = "at the end, print the counters as JSON on standard output"},
+	 .help = "at the end, print the figures as JSON on standard output (keys of a measurement: client/JSON.md)"},
 	{.name = "log",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(log),
@@ -177,21 +189,31 @@ static const struct gp_opt options[] = {
 	 .help = "log levels; info tells of faults, net=debug of connections"},
 };
 
-static const struct gp_opt_table table = {
+static struct gp_opt rows[GP_OPT_MAX];
+static struct gp_opt_table table = {
 	.command = PROGRAM,
-	.synopsis = "--listen ADDR:PORT --to HOST:PORT [--rate RATE] [--delay TIME] [FAULT...]",
-	.about = "Simulates a link in user space: takes connections, passes their bytes on to a server\n"
-		 "and back at a rate and with a delay, and lets them fail where you say. Runs until\n"
-		 "SIGINT or SIGTERM, then prints what passed.",
+	.synopsis =
+		"(HOST:PORT [--time TIME] | --listen ADDR:PORT --to HOST:PORT [--rate RATE] [--delay TIME] [FAULT...])",
+	.about = "With HOST:PORT, measures the link to a gpserverd: rate each way, round trips over the idle\n"
+		 "and the full link, what was sent again, and how fast frames of each size are.\n"
+		 "With --listen and --to, simulates a link in user space: takes connections, passes their\n"
+		 "bytes on to a server and back at a rate and with a delay, and lets them fail where you\n"
+		 "say. Runs until SIGINT or SIGTERM, then prints what passed.",
 	.examples =
+		"  gpclient link 192.0.2.7:4400 --tls-ca ca.pem --token-file token\n"
 		"  gpclient link --listen 127.0.0.1:4500 --to 127.0.0.1:4400 --rate 100mbit --delay 10ms\n"
 		"  gpclient link --listen 127.0.0.1:4500 --to 127.0.0.1:4400 --drop-every 2M --seed 7\n"
 		"  gpclient link --listen 127.0.0.1:4500 --to 127.0.0.1:4400 --corrupt-byte 5000 --direction down\n",
 	.positional = "HOST:PORT",
 	.positional_max = 1,
-	.opt = options,
-	.count = sizeof options / sizeof options[0],
+	.opt = rows,
 };
+
+static void make_table(void)
+{
+	const struct gp_opt_rows parts[] = {{own_rows, sizeof own_rows / sizeof own_rows[0]}, gp_job_security_rows};
+	table.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
+}
 
 struct command {
 	uv_loop_t loop;
@@ -203,13 +225,10 @@ static enum gp_status check(const struct settings *s, const struct gp_options_re
 {
 	char host[256];
 	uint16_t port;
-	if (r->positionals > 0)
-		GP_FAIL(err, GP_USAGE,
-			"measuring the link to %.60s is not possible yet; to simulate one give --listen ADDR:PORT and "
-			"--to HOST:PORT",
-			r->positional[0]);
 	if (!s->listen || !s->to)
-		GP_FAIL(err, GP_USAGE, "give both ends: --listen ADDR:PORT and --to HOST:PORT");
+		GP_FAIL(err, GP_USAGE,
+			"give HOST:PORT to measure the link to a server, or both ends to simulate one: --listen "
+			"ADDR:PORT and --to HOST:PORT");
 	if (gp_addr_parse(s->listen, host, &port, err) != GP_OK)
 		return gp_err_prefix(err, "--listen");
 	if (!s->insecure && !gp_addr_is_loopback(host))
@@ -345,18 +364,61 @@ static enum gp_status relay(const struct settings *set, const struct gp_link_spe
 	return set->json ? gp_job_print_json(counts_json(&c.relay.counts), err) : GP_OK;
 }
 
+/* What simulates has no meaning for a link that is there. */
+static enum gp_status check_measured(const struct gp_options_result *r, struct gp_err *err)
+{
+	static const char *const other[] = {"listen",  "to",         "port-file",  "insecure",  "rate",
+					    "rate-up", "rate-down",  "delay",      "jitter",    "stall-after",
+					    "stall",   "drop-after", "drop-every", "drop-mode", "corrupt-byte",
+					    "trickle", "direction",  "times",      "seed"};
+	for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
+		if (gp_options_given(&table, r, other[i]))
+			GP_FAIL(err, GP_USAGE, "--%s is for a simulated link; %.60s is to be measured", other[i],
+				r->positional[0]);
+	return GP_OK;
+}
+
+static enum gp_status measure(const struct settings *set, const char *server, struct gp_err *err)
+{
+	struct gp_client_security security;
+	struct gp_link_figures figures;
+	GP_TRY(gp_log_configure(set->log, err));
+	GP_TRY(gp_client_security_load(&security, &set->job.security, err));
+	const struct gp_link_measure_spec spec = {.server = server,
+						  .security = &security,
+						  .connect_timeout_s = set->connect_timeout,
+						  .seconds = set->time};
+	const enum gp_status status = gp_link_measure(&spec, &figures, err);
+	gp_client_security_deinit(&security);
+	if (status != GP_OK)
+		return status;
+	if (set->json)
+		return gp_job_print_json(gp_link_figures_json(&figures), err);
+	gp_link_figures_print(&figures, stdout);
+	return GP_OK;
+}
+
+static enum gp_status simulate(const struct settings *set, const struct gp_options_result *given, struct gp_err *err)
+{
+	const struct gp_link_spec spec = make_spec(set, given);
+	GP_TRY(check(set, given, err));
+	return relay(set, &spec, err);
+}
+
 int gp_cmd_link(int argc, char **argv)
 {
 	struct settings set = {0};
 	struct gp_options_result given;
 	struct gp_err err = {0};
+	make_table();
 	enum gp_status status = gp_options_parse(&table, argc, argv, &set, &given, &err);
-	if (status == GP_OK && !given.help) {
-		const struct gp_link_spec spec = make_spec(&set, &given);
-		status = check(&set, &given, &err);
-		if (status == GP_OK)
-			status = relay(&set, &spec, &err);
-	}
+	const bool measures = status == GP_OK && !given.help && given.positionals > 0;
+	if (measures)
+		status = check_measured(&given, &err);
+	if (measures && status == GP_OK)
+		status = measure(&set, given.positional[0], &err);
+	else if (status == GP_OK && !given.help)
+		status = simulate(&set, &given, &err);
 	if (status != GP_OK)
 		gp_err_print(&err, PROGRAM);
 	gp_options_free(&given);

@@ -86,7 +86,7 @@ static json_t *dir_json(const struct gp_dir_account *d)
 json_t *gp_account_json(const struct gp_account *a)
 {
 	json_t *o = json_object();
-	for (int k = GP_FRAME_ACT_UP; k < GP_FRAME_TYPE_COUNT; k++) {
+	for (int k = GP_FRAME_ACT_UP; k <= GP_FRAME_PARAM_DOWN; k++) { /* a training has no probes */
 		/* A kind crosses in one direction: one of the two is zero at either end. */
 		struct gp_kind_account both = a->sent.kind[k];
 		combine_kind(&both, &a->received.kind[k], 1);

@@ -108,6 +108,12 @@ struct gp_channel {
 	void *closed_arg;
 };
 
+/* Where byte `at` of the payload is. */
+static inline uint8_t *gp_frame_byte(const struct gp_frame *f, uint64_t at)
+{
+	return f->payload + (f->wrap ? at % f->wrap : at);
+}
+
 /* channel.c */
 /* Ends the channel for err->code and err->text; the first reason stays. */
 void gp_channel_fail(struct gp_channel *ch, const struct gp_err *err);

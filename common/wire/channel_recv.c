@@ -242,7 +242,8 @@ static enum gp_status begin_frame(struct gp_channel *ch, const struct gp_frame_h
 			(unsigned long long)r->frame_max);
 	GP_TRY(check_extent(r, 0, r->left, head->payload_len, err));
 	GP_TRY(ch->cbs.frame_begin(ch->arg, head, &f, err));
-	if (!f || f->cap < head->payload_len)
+	const uint64_t need = f && f->wrap ? f->wrap + (uint64_t)GP_SEGMENT_BYTES_MAX : head->payload_len;
+	if (!f || f->cap < need)
 		GP_FAIL(err, GP_INTERNAL, "no buffer for a %s frame of %llu bytes", gp_frame_type_name(head->type),
 			(unsigned long long)head->payload_len);
 	f->head = *head;
@@ -275,7 +276,7 @@ static enum gp_status take_payload(struct gp_channel *ch, struct gp_span *in, st
 	struct receiver *r = &ch->recv;
 	struct gp_frame *f = r->partial[r->record.klass];
 	const uint32_t n = r->left < in->len ? r->left : (uint32_t)in->len;
-	memcpy(f->payload + f->at, in->data, n);
+	memcpy(gp_frame_byte(f, f->at), in->data, n);
 	f->at += n;
 	r->left -= n;
 	in->data += n;

@@ -251,7 +251,7 @@ static void send_segment(struct write_slot *slot, struct frame_queue *q)
 	const uint32_t n = segment_head(slot, f, &head_len);
 	const uv_buf_t bufs[2] = {
 		uv_buf_init((char *)slot->head, (unsigned)head_len),
-		uv_buf_init((char *)f->payload + payload_at, n),
+		uv_buf_init((char *)gp_frame_byte(f, payload_at), n),
 	};
 	if (f->at == 0)
 		f->first_ns = gp_now_ns();

@@ -10,6 +10,8 @@ enum {
 	OPEN = 1u << GP_LINK_OPEN,
 	LOAD = 1u << GP_LINK_LOAD,
 	RUN = 1u << GP_LINK_RUN,
+	MEASURE = 1u << GP_LINK_MEASURE,
+	ANY = HELLO | WELCOME | OPEN | LOAD | RUN | MEASURE,
 };
 
 struct rule {
@@ -27,15 +29,18 @@ static const struct rule messages[] = {
 	[GPSPLIT__CONTROL__BODY_COMMITTED] = {.from_server = RUN},
 	[GPSPLIT__CONTROL__BODY_FETCH_PARAMS] = {.from_client = RUN},
 	[GPSPLIT__CONTROL__BODY_PARAMS_DONE] = {.from_server = RUN},
-	[GPSPLIT__CONTROL__BODY_BYE] = {.from_client = RUN},
-	[GPSPLIT__CONTROL__BODY_ERROR] = {.from_client = HELLO | WELCOME | OPEN | LOAD | RUN,
-					  .from_server = HELLO | WELCOME | OPEN | LOAD | RUN},
+	[GPSPLIT__CONTROL__BODY_MEASURE] = {.from_client = OPEN},
+	[GPSPLIT__CONTROL__BODY_PROBE] = {.from_client = MEASURE},
+	[GPSPLIT__CONTROL__BODY_PROBED] = {.from_server = MEASURE},
+	[GPSPLIT__CONTROL__BODY_BYE] = {.from_client = RUN | MEASURE},
+	[GPSPLIT__CONTROL__BODY_ERROR] = {.from_client = ANY, .from_server = ANY},
 };
 
 static const struct rule frames[GP_FRAME_TYPE_COUNT] = {
-	[GP_FRAME_PARAM_UP] = {.from_client = LOAD}, [GP_FRAME_ACT_UP] = {.from_client = RUN},
-	[GP_FRAME_GRAD_UP] = {.from_client = RUN},   [GP_FRAME_ACT_DOWN] = {.from_server = RUN},
-	[GP_FRAME_GRAD_DOWN] = {.from_server = RUN}, [GP_FRAME_PARAM_DOWN] = {.from_server = RUN},
+	[GP_FRAME_PARAM_UP] = {.from_client = LOAD},    [GP_FRAME_ACT_UP] = {.from_client = RUN},
+	[GP_FRAME_GRAD_UP] = {.from_client = RUN},      [GP_FRAME_ACT_DOWN] = {.from_server = RUN},
+	[GP_FRAME_GRAD_DOWN] = {.from_server = RUN},    [GP_FRAME_PARAM_DOWN] = {.from_server = RUN},
+	[GP_FRAME_PROBE_UP] = {.from_client = MEASURE}, [GP_FRAME_PROBE_DOWN] = {.from_server = MEASURE},
 };
 
 static bool allows(const struct rule *table, size_t count, size_t index, enum gp_end sender, enum gp_link_state state)
@@ -48,7 +53,7 @@ static bool allows(const struct rule *table, size_t count, size_t index, enum gp
 const char *gp_link_state_name(enum gp_link_state state)
 {
 	static const char *const name[GP_LINK_STATES] = {"PREFACE", "HELLO", "WELCOME", "OPEN",
-							 "LOAD",    "RUN",   "CLOSED"};
+							 "LOAD",    "RUN",   "MEASURE", "CLOSED"};
 	return name[state];
 }
 

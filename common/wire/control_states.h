@@ -31,10 +31,11 @@ enum gp_link_state {
 	GP_LINK_PREFACE, /* both prefaces */
 	GP_LINK_HELLO,   /* the client's HELLO */
 	GP_LINK_WELCOME, /* the server's WELCOME; a server may have to wait for a session to come to rest, or for the disk */
-	GP_LINK_OPEN,   /* the client's OPEN */
-	GP_LINK_LOAD,   /* the weights, then the server's READY */
-	GP_LINK_RUN,    /* steps, evaluations, parameters, until BYE */
-	GP_LINK_CLOSED, /* the link is over: nothing is taken any more */
+	GP_LINK_OPEN,    /* the client's OPEN or MEASURE */
+	GP_LINK_LOAD,    /* the weights, then the server's READY */
+	GP_LINK_RUN,     /* steps, evaluations, parameters, until BYE */
+	GP_LINK_MEASURE, /* probes, until BYE */
+	GP_LINK_CLOSED,  /* the link is over: nothing is taken any more */
 	GP_LINK_STATES
 };
 

@@ -89,12 +89,13 @@ static enum gp_status check_frame(const struct gp_frame_head *h, struct gp_err *
 	if (h->type < GP_FRAME_ACT_UP || h->type >= GP_FRAME_TYPE_COUNT)
 		GP_FAIL(err, GP_PROTO, "sent a frame of unknown type %u", h->type);
 	const bool act = h->type == GP_FRAME_ACT_UP || h->type == GP_FRAME_ACT_DOWN;
+	const bool tensor = h->type <= GP_FRAME_GRAD_DOWN;
 	const bool eval = h->flags == GP_FRAME_FLAG_EVAL || h->flags == (GP_FRAME_FLAG_EVAL | GP_FRAME_FLAG_CALIBRATE);
 	if (h->flags && (!eval || !act))
 		GP_FAIL(err, GP_PROTO, "sent a %s frame with flags 0x%02x", gp_frame_type_name(h->type), h->flags);
-	if (h->tensor && gp_frame_class(h->type) == GP_CLASS_PARAM)
+	if (h->tensor && !tensor)
 		GP_FAIL(err, GP_PROTO, "sent a %s frame of tensor %u", gp_frame_type_name(h->type), h->tensor);
-	if (h->length && gp_frame_class(h->type) == GP_CLASS_PARAM)
+	if (h->length && !tensor)
 		GP_FAIL(err, GP_PROTO, "sent a %s frame of %u positions", gp_frame_type_name(h->type), h->length);
 	return GP_OK;
 }
@@ -131,6 +132,8 @@ enum gp_class gp_frame_class(enum gp_frame_type type)
 		return GP_CLASS_URGENT;
 	case GP_FRAME_ACT_UP:
 	case GP_FRAME_GRAD_DOWN:
+	case GP_FRAME_PROBE_UP:
+	case GP_FRAME_PROBE_DOWN:
 		return GP_CLASS_BULK;
 	default:
 		return GP_CLASS_PARAM;
@@ -143,6 +146,7 @@ const char *gp_frame_type_name(enum gp_frame_type type)
 		[GP_FRAME_ACT_UP] = "act_up",     [GP_FRAME_ACT_DOWN] = "act_down",
 		[GP_FRAME_GRAD_UP] = "grad_up",   [GP_FRAME_GRAD_DOWN] = "grad_down",
 		[GP_FRAME_PARAM_UP] = "param_up", [GP_FRAME_PARAM_DOWN] = "param_down",
+		[GP_FRAME_PROBE_UP] = "probe_up", [GP_FRAME_PROBE_DOWN] = "probe_down",
 	};
 	return (unsigned)type < GP_FRAME_TYPE_COUNT && names[type] ? names[type] : "?";
 }

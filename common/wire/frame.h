@@ -42,7 +42,7 @@ enum gp_record_kind {
 enum gp_class {
 	GP_CLASS_CONTROL = 0,
 	GP_CLASS_URGENT = 1, /* GRAD_UP, ACT_DOWN: what unblocks the longest chain of work */
-	GP_CLASS_BULK = 2,   /* ACT_UP, GRAD_DOWN */
+	GP_CLASS_BULK = 2,   /* ACT_UP, GRAD_DOWN; probes */
 	GP_CLASS_PARAM = 3,  /* PARAM_UP, PARAM_DOWN */
 	GP_CLASS_COUNT
 };
@@ -55,6 +55,8 @@ enum gp_frame_type {
 	GP_FRAME_GRAD_DOWN = 4,
 	GP_FRAME_PARAM_UP = 5, /* chunk = parameter index of the body graph, raw fp32 */
 	GP_FRAME_PARAM_DOWN = 6,
+	GP_FRAME_PROBE_UP = 7, /* of a measuring session: bytes that mean nothing */
+	GP_FRAME_PROBE_DOWN = 8,
 	GP_FRAME_TYPE_COUNT
 };
 

@@ -328,6 +328,8 @@ static void start_server(void)
 						      .task_time_s = 0.1,
 						      .handshake_timeout_s = 3600,
 						      .step_timeout_s = 3600,
+						      .measure_s = 3600,
+						      .measure_bytes = 8 << 20,
 						      .idle_timeout_s = 3600,
 						      .resume_window_s = 3600};
 	struct gp_err err = {0};

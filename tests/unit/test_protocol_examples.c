@@ -100,6 +100,9 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"control-commit-checkpoint",
 		"control-committed-checkpoint",
 		"control-committed-checkpoint-error",
+		"control-measure",
+		"control-probe",
+		"control-probed",
 		"refused-record-reserved",
 		"refused-record-length",
 		"refused-record-checksum",
@@ -190,6 +193,30 @@ static void checkpoints_are_asked_for_and_answered_as_shown(void **state)
 	committed.checkpoint = false;
 	committed.checkpoint_error = (char *)"disk full";
 	expect_control("control-committed-checkpoint-error", &control);
+}
+
+static void probes_are_packed_as_shown(void **state)
+{
+	(void)state;
+	Gpsplit__Measure measure = GPSPLIT__MEASURE__INIT;
+	Gpsplit__Probe probe = GPSPLIT__PROBE__INIT;
+	Gpsplit__Probed probed = GPSPLIT__PROBED__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	control.body_case = GPSPLIT__CONTROL__BODY_MEASURE;
+	control.measure = &measure;
+	expect_control("control-measure", &control);
+	probe.number = 2;
+	probe.bytes = 65536;
+	probe.tag = 0x0102030405060708;
+	control.body_case = GPSPLIT__CONTROL__BODY_PROBE;
+	control.probe = &probe;
+	expect_control("control-probe", &control);
+	probed.number = 2;
+	probed.kind = 1;
+	probed.tag = 0x090a0b0c0d0e0f10;
+	control.body_case = GPSPLIT__CONTROL__BODY_PROBED;
+	control.probed = &probed;
+	expect_control("control-probed", &control);
 }
 
 static void sums_of_squares_are_packed_as_shown(void **state)
@@ -354,6 +381,7 @@ int main(void)
 		cmocka_unit_test(a_commit_is_packed_as_shown),
 		cmocka_unit_test(ranks_are_packed_as_shown),
 		cmocka_unit_test(checkpoints_are_asked_for_and_answered_as_shown),
+		cmocka_unit_test(probes_are_packed_as_shown),
 		cmocka_unit_test(sums_of_squares_are_packed_as_shown),
 		cmocka_unit_test(resuming_is_asked_for_and_granted_as_shown),
 		cmocka_unit_test(a_place_within_a_step_is_told_as_shown),

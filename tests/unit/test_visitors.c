@@ -108,6 +108,22 @@ static void who_has_begun_too_many_links_is_told_how_long_to_wait(void **state)
 	gp_visitors_free(v);
 }
 
+static void measuring_has_a_budget_of_its_own(void **state)
+{
+	(void)state;
+	struct gp_visitors *v = make((struct gp_visitor_limits){0});
+	const struct gp_visitor_key a = gp_visitor_of_name("token:a"), b = gp_visitor_of_address("192.0.2.7:1");
+	for (int i = 0; i < 12; i++) {
+		assert_int_equal(gp_visitors_measure(v, a, 12, START), 0);
+		assert_int_equal(gp_visitors_measure(v, b, 12, START), 0);
+	}
+	const uint64_t wait = gp_visitors_measure(v, a, 12, START);
+	assert_in_range(wait, 5 * SECOND, 5 * SECOND + 10);
+	assert_int_equal(gp_visitors_link(v, a, 12, START), 0);
+	assert_int_equal(gp_visitors_measure(v, a, 12, START + wait), 0);
+	gp_visitors_free(v);
+}
+
 static void after_too_many_wrong_tokens_none_is_looked_at_for_a_while(void **state)
 {
 	(void)state;
@@ -235,6 +251,7 @@ int main(void)
 		cmocka_unit_test(handshakes_under_way_are_limited_for_each_address),
 		cmocka_unit_test(handshakes_in_a_minute_are_limited_and_come_back_with_time),
 		cmocka_unit_test(who_has_begun_too_many_links_is_told_how_long_to_wait),
+		cmocka_unit_test(measuring_has_a_budget_of_its_own),
 		cmocka_unit_test(after_too_many_wrong_tokens_none_is_looked_at_for_a_while),
 		cmocka_unit_test(lines_beyond_the_limit_of_a_minute_are_counted),
 		cmocka_unit_test(without_limits_everything_may_be_and_nothing_is_kept),

@@ -1,0 +1,428 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Measuring sessions of a real server (server/measure.c): what a client may ask
+ * for, that it gets no more, and that others do not notice; and gpclient's own
+ * measurement of the link to it (client/link_measure.c). What is measured over a
+ * link with a known rate and delay: tests/e2e/measure.sh.
+ */
+#include "tests/unit/server_rig.h"
+
+#include <math.h>
+
+#include "client/link_measure.h"
+#include "server/measure.h"
+
+enum { MEASURE_BYTES = 64 << 20 };
+
+/* Time enough for any machine, unless a test is about time. */
+static int setup_measuring_for(void **state, double seconds)
+{
+	struct gp_server_settings set = server_thread_settings();
+	set.measure_s = seconds;
+	set.measure_bytes = MEASURE_BYTES;
+	return setup_with(state, &set);
+}
+
+static int setup_measuring(void **state)
+{
+	return setup_measuring_for(state, 300);
+}
+
+static int setup_hasty(void **state)
+{
+	return setup_measuring_for(state, 0.5);
+}
+
+static void put_measure(struct raw_peer *c)
+{
+	Gpsplit__Measure measure = GPSPLIT__MEASURE__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	m.body_case = GPSPLIT__CONTROL__BODY_MEASURE;
+	m.measure = &measure;
+	put_control(c, &m);
+}
+
+static void put_probe(struct raw_peer *c, uint32_t number, uint64_t bytes, uint64_t tag)
+{
+	Gpsplit__Probe probe = GPSPLIT__PROBE__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	probe.number = number;
+	probe.bytes = bytes;
+	probe.tag = tag;
+	m.body_case = GPSPLIT__CONTROL__BODY_PROBE;
+	m.probe = &probe;
+	put_control(c, &m);
+}
+
+/* A PROBE_UP frame in one segment, of which `sent` bytes are sent. */
+static void put_probe_up(struct raw_peer *c, uint32_t number, uint32_t len, size_t sent)
+{
+	static uint8_t bytes[GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES + 4096];
+	const struct gp_record_head r = {.kind = GP_RECORD_SEGMENT,
+					 .klass = GP_CLASS_BULK,
+					 .flags = GP_SEGMENT_FIRST | GP_SEGMENT_LAST,
+					 .len = GP_FRAME_HEADER_BYTES + len};
+	const struct gp_frame_head h = {
+		.type = GP_FRAME_PROBE_UP, .chunk = number, .session = c->session, .payload_len = len};
+	const size_t all = GP_RECORD_HEADER_BYTES + GP_FRAME_HEADER_BYTES + len;
+	gp_record_head_write(&r, bytes);
+	gp_frame_head_write(&h, bytes + GP_RECORD_HEADER_BYTES);
+	put(c, bytes, sent < all ? sent : all);
+}
+
+/* Returns its tag. */
+static uint64_t expect_probed(struct raw_peer *c, uint32_t kind, uint32_t number)
+{
+	Gpsplit__Control *m = get_control(c);
+	assert_non_null(m);
+	if (m->body_case != GPSPLIT__CONTROL__BODY_PROBED)
+		fail_msg("got %s '%s'", gp_control_name(m),
+			 m->body_case == GPSPLIT__CONTROL__BODY_ERROR ? m->error->text : "");
+	assert_int_equal(m->probed->kind, kind);
+	assert_int_equal(m->probed->number, number);
+	const uint64_t tag = m->probed->tag;
+	gpsplit__control__free_unpacked(m, NULL);
+	return tag;
+}
+
+static void begin(struct raw_peer *c, const struct fixture *f)
+{
+	until_welcome(c, f);
+	put_measure(c);
+}
+
+/* A session that has just ended may still count for a moment. */
+static void begin_when_free(struct raw_peer *c, const struct fixture *f)
+{
+	for (int i = 0; i < 3000; i++) {
+		begin(c, f);
+		put_probe(c, 0, 0, 0);
+		Gpsplit__Control *m = get_control(c);
+		assert_non_null(m);
+		const bool free = m->body_case == GPSPLIT__CONTROL__BODY_PROBED;
+		assert_true(free || m->error->code == GP_BUSY);
+		gpsplit__control__free_unpacked(m, NULL);
+		if (free)
+			return;
+		client_close(c);
+		usleep(20000);
+	}
+	fail_msg("somebody still measures");
+}
+
+static void expect_end(void **state, void (*hostile)(struct raw_peer *c), const char *text)
+{
+	struct fixture *f = *state;
+	struct raw_peer c;
+	begin(&c, f);
+	hostile(&c);
+	expect_error(&c, text);
+	client_close(&c);
+	still_serves(f);
+	begin_when_free(&c, f);
+	client_close(&c);
+}
+
+/* --- what is allowed ---------------------------------------------------------------------------------------------- */
+
+static void probes_are_answered(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	uint64_t tag[4];
+	begin(&c, f);
+	put_probe(&c, 0, 0, 0);
+	assert_int_equal(expect_probed(&c, 0, 0), 0);
+	put_probe_up(&c, 0, 4096, SIZE_MAX);
+	put_probe_up(&c, 1, 1, SIZE_MAX);
+	expect_probed(&c, 2, 0);
+	expect_probed(&c, 2, 1);
+	put_probe(&c, 0, 3 << 20, 0); /* longer than the memory that it is sent from */
+	put_probe(&c, 1, 1, 0);
+	for (uint32_t i = 0; i < 4; i++) {
+		tag[i] = expect_probed(&c, 1, i);
+		assert_true(tag[i] != 0 && (i == 0 || tag[i] != tag[i - 1]));
+		if (i < 2)
+			put_probe(&c, i + 2, 300000, tag[i]);
+	}
+	client_close(&c);
+}
+
+static void a_frame_down_has_as_many_bytes_as_were_asked_for(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	uint64_t bytes = 0;
+	begin(&c, f);
+	put_probe(&c, 0, (2 << 20) + 17, 0);
+	for (bool last = false; !last;) {
+		uint8_t head[GP_RECORD_HEADER_BYTES];
+		struct gp_record_head h;
+		struct gp_err err;
+		assert_true(get(&c, head, sizeof head));
+		assert_int_equal(gp_record_head_read(head, &h, &err), GP_OK);
+		assert_true(h.len <= c.body_cap && get(&c, c.body, h.len));
+		bytes += h.kind == GP_RECORD_SEGMENT ? h.len : 0;
+		last = h.kind == GP_RECORD_SEGMENT && (h.flags & GP_SEGMENT_LAST);
+	}
+	assert_int_equal(bytes, GP_FRAME_HEADER_BYTES + (2 << 20) + 17);
+	expect_probed(&c, 1, 0);
+	client_close(&c);
+}
+
+static void gpclient_measures_the_link(void **state)
+{
+	const struct fixture *f = *state;
+	struct gp_link_figures figures;
+	struct gp_err err = {0};
+	const struct gp_link_measure_spec spec = {.server = f->server->address, .connect_timeout_s = 60, .seconds = 1};
+	if (gp_link_measure(&spec, &figures, &err) != GP_OK)
+		fail_msg("%s", err.text);
+	assert_true(figures.idle.count > 0 && figures.idle.least > 0 && figures.idle.least <= figures.idle.most);
+	for (int way = 0; way < GP_WAYS; way++)
+		assert_true(figures.way[way].bytes_per_s > 0); /* not NaN */
+	assert_int_equal(figures.sizes, 7);
+	assert_false(figures.cut_short);
+	assert_true(figures.way[GP_WAY_UP].kernel && figures.way[GP_WAY_UP].bytes > 0);
+	assert_true(figures.way[GP_WAY_DOWN].kernel && figures.way[GP_WAY_DOWN].bytes > 0);
+}
+
+static void gpclient_reports_what_it_has_when_the_time_is_over(void **state)
+{
+	const struct fixture *f = *state;
+	struct gp_link_figures figures;
+	struct gp_err err = {0};
+	const struct gp_link_measure_spec spec = {.server = f->server->address, .connect_timeout_s = 60, .seconds = 60};
+	assert_int_equal(gp_link_measure(&spec, &figures, &err), GP_OK); /* within 0.5 s, or cut short */
+	assert_true(figures.idle.count > 0);
+}
+
+/* --- what is not -------------------------------------------------------------------------------------------------- */
+
+static void measuring_may_be_off(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	struct gp_link_figures figures;
+	struct gp_err err = {0};
+	const struct gp_link_measure_spec spec = {.server = f->server->address, .connect_timeout_s = 60, .seconds = 1};
+	begin(&c, f);
+	expect_error(&c, "measures no links");
+	client_close(&c);
+	assert_int_equal(gp_link_measure(&spec, &figures, &err), GP_PEER);
+	assert_non_null(strstr(err.text, "measures no links: it is too old for that, or was started with --measure 0"));
+	still_serves(f);
+}
+
+static void put_measure_again(struct raw_peer *c)
+{
+	put_measure(c);
+}
+
+static void asking_twice_ends_it(void **state)
+{
+	expect_end(state, put_measure_again, "measure message is not expected in state MEASURE");
+}
+
+static void put_huge(struct raw_peer *c)
+{
+	put_probe(c, 0, GP_MEASURE_FRAME_BYTES + 1, 0);
+}
+
+static void put_more_than_is_left(struct raw_peer *c)
+{
+	put_probe(c, 0, 1, 0);
+	expect_probed(c, 1, 0);
+	put_probe(c, 1, MEASURE_BYTES, 0);
+}
+
+static void put_more_up_than_is_left(struct raw_peer *c)
+{
+	put_probe(c, 0, MEASURE_BYTES - 4095, 0);
+	expect_probed(c, 1, 0);
+	put_probe_up(c, 0, 4096, SIZE_MAX);
+}
+
+static void asking_for_too_much_ends_it(void **state)
+{
+	expect_end(state, put_huge, "allowed are 1 to 134217728");
+	expect_end(state, put_more_than_is_left, "of which this session has 67108863 left");
+	expect_end(state, put_more_up_than_is_left, "of which this session has 4095 left");
+}
+
+static void put_third(struct raw_peer *c)
+{
+	for (uint32_t i = 0; i < 3; i++)
+		put_probe(c, i, 1 << 20, 0);
+}
+
+static void put_wrong_tag(struct raw_peer *c)
+{
+	const uint64_t tag[2] = {(put_probe(c, 0, 1000, 0), expect_probed(c, 1, 0)),
+				 (put_probe(c, 1, 1000, 0), expect_probed(c, 1, 1))};
+	put_probe(c, 2, 1000, tag[1] == 1 ? 2 : tag[1]);
+}
+
+static void asking_ahead_of_what_has_come_ends_it(void **state)
+{
+	expect_end(state, put_third, "probe 2 is not expected");
+	expect_end(state, put_wrong_tag, "probe 2 is not expected: 2 were asked for, and 2 are through");
+}
+
+static void put_many_probes(struct raw_peer *c)
+{
+	for (uint32_t i = 0; i < GP_MEASURE_PROBES_MAX; i++) {
+		put_probe(c, i, 0, 0);
+		expect_probed(c, 0, i);
+	}
+	put_probe(c, GP_MEASURE_PROBES_MAX, 0, 0);
+}
+
+static void probes_are_limited(void **state)
+{
+	expect_end(state, put_many_probes, "more than 4096 probes");
+}
+
+static void put_other_number(struct raw_peer *c)
+{
+	put_probe(c, 1, 0, 0);
+}
+
+static void put_other_frame(struct raw_peer *c)
+{
+	put_frame(c, GP_FRAME_ACT_UP, 0, 0, 100, true);
+}
+
+static void put_frame_of_another_number(struct raw_peer *c)
+{
+	put_probe_up(c, 1, 100, SIZE_MAX);
+}
+
+static void put_commit_of_no_step(struct raw_peer *c)
+{
+	put_commit(c, 0, 0.1f);
+}
+
+static void what_does_not_belong_to_it_ends_it(void **state)
+{
+	expect_end(state, put_other_number, "probe 1 is not expected: 0 were answered");
+	expect_end(state, put_other_frame, "act_up frame is not expected in state MEASURE");
+	expect_end(state, put_frame_of_another_number, "probe_up 1 is not expected: 0 have come");
+	expect_end(state, put_commit_of_no_step, "commit message is not expected in state MEASURE");
+}
+
+static void probes_without_measure_are_refused(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	until_welcome(&c, f);
+	put_probe_up(&c, 0, 100, SIZE_MAX);
+	expect_error(&c, "probe_up frame is not expected in state OPEN");
+	client_close(&c);
+	until_ready(&c, f);
+	put_probe(&c, 0, 100, 0);
+	expect_error(&c, "probe message is not expected in state RUN");
+	client_close(&c);
+}
+
+static void a_client_measures_once_at_a_time(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer first, second;
+	begin(&first, f);
+	put_probe(&first, 0, 0, 0);
+	expect_probed(&first, 0, 0);
+	begin(&second, f);
+	expect_error(&second, "one measuring session of a client at a time");
+	client_close(&second);
+	put_probe(&first, 1, 0, 0);
+	expect_probed(&first, 0, 1);
+	client_close(&first);
+	begin_when_free(&first, f);
+	client_close(&first);
+}
+
+/* On a slow machine some of the budget comes back meanwhile. */
+static void a_client_measures_so_often_in_a_minute(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	for (int i = 0; i < 1000; i++) {
+		begin(&c, f);
+		put_probe(&c, 0, 0, 0);
+		Gpsplit__Control *m = get_control(&c);
+		assert_non_null(m);
+		const bool answered = m->body_case == GPSPLIT__CONTROL__BODY_PROBED;
+		const bool enough = !answered && strstr(m->error->text, "may measure 12 times in a minute");
+		assert_true(answered || m->error->code == GP_BUSY);
+		assert_true(!enough || (i >= GP_MEASURES_A_MINUTE && m->error->retry_ms > 0));
+		gpsplit__control__free_unpacked(m, NULL);
+		client_close(&c);
+		if (enough)
+			return;
+	}
+	fail_msg("there is no limit");
+}
+
+/* Two frames are asked for, and nobody reads them: time ends it, and meanwhile others train. */
+static void who_does_not_read_is_gone_when_the_time_is_over(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c, next;
+	begin(&c, f);
+	put_probe(&c, 0, 30 << 20, 0);
+	put_probe(&c, 1, 30 << 20, 0);
+	another_session_makes_a_step(f);
+	begin_when_free(&next, f);
+	client_close(&next);
+	client_close(&c);
+}
+
+static void who_says_nothing_is_told_that_the_time_is_over(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	begin(&c, f);
+	expect_error(&c, "measured for 0.5 s");
+	client_close(&c);
+}
+
+static void who_leaves_within_a_frame_leaves_nothing_behind(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	begin(&c, f);
+	put_probe_up(&c, 0, 4096, 1000);
+	put_probe(&c, 0, 30 << 20, 0);
+	client_close(&c);
+	begin(&c, f);
+	client_close(&c);
+	begin_when_free(&c, f);
+	client_close(&c);
+	still_serves(f);
+}
+
+int main(void)
+{
+#define MEASURING(test) cmocka_unit_test_setup_teardown(test, setup_measuring, teardown)
+#define HASTY(test)     cmocka_unit_test_setup_teardown(test, setup_hasty, teardown)
+	const struct CMUnitTest tests[] = {
+		MEASURING(probes_are_answered),
+		MEASURING(a_frame_down_has_as_many_bytes_as_were_asked_for),
+		MEASURING(gpclient_measures_the_link),
+		HASTY(gpclient_reports_what_it_has_when_the_time_is_over),
+		cmocka_unit_test_setup_teardown(measuring_may_be_off, setup, teardown),
+		MEASURING(asking_twice_ends_it),
+		MEASURING(asking_for_too_much_ends_it),
+		MEASURING(asking_ahead_of_what_has_come_ends_it),
+		MEASURING(probes_are_limited),
+		MEASURING(what_does_not_belong_to_it_ends_it),
+		MEASURING(probes_without_measure_are_refused),
+		MEASURING(a_client_measures_once_at_a_time),
+		MEASURING(a_client_measures_so_often_in_a_minute),
+		HASTY(who_does_not_read_is_gone_when_the_time_is_over),
+		HASTY(who_says_nothing_is_told_that_the_time_is_over),
+		MEASURING(who_leaves_within_a_frame_leaves_nothing_behind),
+	};
+	return cmocka_run_group_tests_name("measuring sessions", tests, NULL, NULL);
+}
