@@ -21,11 +21,13 @@
 #define IDLE_TRIPS      20
 #define SIZE_TRIES      3
 #define SIZE_AGAIN_S    0.1 /* a frame that takes longer is sent once */
-#define FIRST_BYTES     (16u << 10)
-#define RATE_BYTES_MOST (4u << 20) /* of a frame of the full link */
-#define FRAME_S         0.05       /* that such a frame should take, at least */
-#define SETTLE          0.3        /* part of the time on a full link that is not looked at: TCP begins slowly */
-#define SERVER_S        0.9        /* part of the server's time that is made use of */
+#define FIRST_BYTES     (32u << 10)
+#define RATE_BYTES_MOST (32u << 20) /* of a frame of the full link */
+#define RATE_FRAMES     8           /* of the bytes for a way, at least */
+#define GROWTH          8.0         /* of frames, from one to the next */
+#define FRAME_S         0.05        /* that such a frame should take, beside a round trip */
+#define SETTLE          0.5         /* part of the time on a full link that is not looked at: TCP begins slowly */
+#define SERVER_S        0.9         /* part of the server's time that is made use of */
 #define TICK_MS         50
 #define TRIP_PAUSE_S    20e-3 /* between two round trips on a full link */
 #define ARENA_BYTES     (64u << 10)
@@ -64,6 +66,9 @@ struct measure {
 	uint32_t asked[GP_WAYS], through[GP_WAYS], come; /* come: whole frames from the server */
 	bool busy[UNDER_WAY];                            /* frames up that the channel has */
 	uint64_t size[GP_WAYS][UNDER_WAY], tag[UNDER_WAY];
+	uint64_t frame_ns[UNDER_WAY]; /* when it began, of the way at hand */
+	double took_s;                /* the last one that was answered, of its size */
+	uint64_t took_bytes;
 	uint64_t done_bytes, last_ns; /* of the way at hand: when the last answer came */
 	struct mark *mark;            /* of a full link */
 	int marks;
@@ -187,6 +192,8 @@ static enum gp_status frame_over(struct measure *m, int way, const Gpsplit__Prob
 	m->through[way]++;
 	m->done_bytes += m->size[way][slot];
 	m->last_ns = gp_now_ns();
+	m->took_s = (double)(m->last_ns - m->frame_ns[slot]) * 1e-9;
+	m->took_bytes = m->size[way][slot];
 	if (way == GP_WAY_DOWN)
 		m->tag[slot] = p->tag;
 	if (m->mark && m->marks < MARKS_MAX)
@@ -402,6 +409,7 @@ static bool begin_frame(struct measure *m, int way, uint64_t bytes)
 		return false;
 	const uint32_t number = m->asked[way]++;
 	m->size[way][number % UNDER_WAY] = bytes;
+	m->frame_ns[number % UNDER_WAY] = gp_now_ns();
 	m->bytes_left -= bytes;
 	if (way == GP_WAY_UP)
 		send_up(m, number, bytes);
@@ -415,12 +423,20 @@ static bool none_under_way(const struct measure *m, int way)
 	return m->asked[way] == m->through[way];
 }
 
-/* Frames grow until each takes so long that their number does not matter. */
-static uint64_t next_size(const struct measure *m, uint64_t size, uint64_t begin_ns)
+/* Frames grow until each takes longer than a round trip, so that the link is full with two under way. */
+static uint64_t next_size(const struct measure *m, uint64_t size, uint64_t most)
 {
-	const uint64_t from = m->marks > 1 ? m->mark[m->marks - 2].ns : begin_ns;
-	const bool quick = m->marks > 0 && (double)(m->mark[m->marks - 1].ns - from) * 1e-9 < FRAME_S;
-	return quick && 2 * size <= RATE_BYTES_MOST && 2 * size <= m->frame_most ? 2 * size : size;
+	const double wanted_s = m->out->idle.median + FRAME_S;
+	const double alone_s = fmax(m->took_s - m->out->idle.median, 1e-6);
+	const double grown = (double)size * fmin(1.5 * wanted_s / alone_s, GROWTH);
+	if (alone_s >= wanted_s || size >= most)
+		return size;
+	return grown < (double)most ? (uint64_t)grown : most;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+	return a < b ? a : b;
 }
 
 /* By the answers in the later part of the time: the bytes between two of them crossed between them. */
@@ -441,13 +457,14 @@ static void find_rate(const struct mark *mark, int marks, uint64_t begin_ns, str
 static void measure_full(struct measure *m, int way, double seconds, uint64_t bytes)
 {
 	const uint64_t begin = gp_now_ns(), left = m->bytes_left > bytes ? m->bytes_left - bytes : 0;
-	uint64_t size = FIRST_BYTES;
+	const uint64_t most = least(least(RATE_BYTES_MOST, m->frame_most), bytes / RATE_FRAMES);
+	uint64_t size = least(FIRST_BYTES, most);
 	int seen = 0;
 	m->marks = 0;
 	m->done_bytes = 0;
 	while (since(begin) < seconds || !none_under_way(m, way)) {
-		if (m->marks > seen)
-			size = next_size(m, size, begin);
+		if (m->marks > seen && m->took_bytes == size) /* else it is of the time before they grew */
+			size = next_size(m, size, most);
 		seen = m->marks;
 		while (since(begin) < seconds && m->bytes_left >= left + size && begin_frame(m, way, size))
 			;
@@ -514,10 +531,10 @@ static void measure_all(struct measure *m)
 {
 	const uint64_t bytes = m->bytes_left / 4;
 	send_measure(m);
-	measure_idle(m, 0.15 * m->seconds);
+	measure_idle(m, 0.1 * m->seconds);
 	m->out->idle = gp_trips_figures(&m->idle);
 	for (int way = 0; way < GP_WAYS && !m->over; way++)
-		measure_full(m, way, 0.3 * m->seconds, bytes);
+		measure_full(m, way, 0.25 * m->seconds, bytes);
 	while (!m->over && m->trip_under_way)
 		turn(m);
 	if (!m->over)

@@ -21,14 +21,17 @@ usage() {
 	gets SIGTERM, later SIGKILL, and namespaces, link and processes are removed: on
 	errors and interrupts too. Several runs at a time do not see each other.
 
+	  --preset NAME     rates, delay and loss of a kind of link; options behind it override them:
+	$(preset_lines)
 	  --rate RATE       both directions: 100mbit, 2.5gbit, 500kbit (without it: unshaped)
 	  --up RATE         client to server only; overrides --rate
 	  --down RATE       server to client only; overrides --rate
-	  --delay TIME      one-way delay, each direction: 20ms, 1.5s (needs netem)
+	  --delay TIME      one-way delay, each direction: 20ms, 1.5s (netem, or with --wait-port gpclient link)
 	  --loss PERCENT    packets lost, each direction: 0.1% (needs netem)
 	  --mtu BYTES       of a packet (default 1500); larger ones where packets, not bytes, are the limit
 	  --queue SIZE      queue before each direction: 50ms (default), or bytes: 256k, 1m
 	  --shaper NAME     auto (default: netem where the kernel has it, else tbf), netem, tbf
+	  --gpclient FILE   the program that delays where the kernel has no netem (default build/release/gpclient)
 	  --wait-port PORT  start the client when the server listens on this TCP port
 	  --wait TIME       at most so long (default 60s)
 	  --grace TIME      between SIGTERM and SIGKILL (default 10s)
@@ -36,7 +39,8 @@ usage() {
 	  --clean           remove namespaces that killed runs left behind, and exit
 	  -h, --help        this text
 
-	Both commands see \$GP_SERVER_ADDR and \$GP_CLIENT_ADDR. The last line on stderr holds
+	Both commands see \$GP_SERVER_ADDR and \$GP_CLIENT_ADDR. Without netem a delay is made by gpclient link at the
+	client's end: there the client has to connect to \$GP_SERVER_ADDR, which is 127.0.0.1 then. The last line on stderr holds
 	the link's counters: bytes and packets at both ends, Ethernet headers included.
 	Segmentation offload is off, so packets are wire packets of at most the MTU and $ether_bytes bytes, and
 	bytes - $header_bytes * packets = TCP payload, retransmissions included (+ 8 per SYN, + 12 or
@@ -48,6 +52,36 @@ usage() {
 	           gpserverd --listen $server_addr:4040 --insecure -- \\
 	           gpclient train --server $server_addr:4040 --model cnn --data fashion-mnist
 	END
+}
+
+# NAME UP DOWN DELAY LOSS-in-percent WHAT: what such links do on an ordinary day; none of them is a standard's.
+presets() {
+	cat <<-END
+	lan-1g 1gbit 1gbit 100us 0 a cable in one house
+	wifi 100mbit 150mbit 2ms 0 a wireless network, some rooms away
+	4g 15mbit 40mbit 25ms 0 a mobile network
+	dsl 10mbit 50mbit 10ms 0 a telephone line
+	satellite 20mbit 100mbit 300ms 0 a geostationary satellite
+	END
+}
+
+preset_lines() {
+	presets | while read -r name up_rate down_rate one_way _ what; do
+		printf '                      %-10s %8s up, %8s down, %5s each way: %s\n' "$name" "$up_rate" "$down_rate" "$one_way" "$what"
+	done
+}
+
+set_preset() { # NAME
+	local name up_rate down_rate one_way part known=''
+	while read -r name up_rate down_rate one_way part _; do
+		known="$known $name"
+		[ "$name" = "$1" ] || continue
+		up=$(bits_of --preset "$up_rate") && down=$(bits_of --preset "$down_rate") &&
+			delay_us=$(microseconds_of --preset "$one_way") || exit
+		loss=$part
+		return
+	done < <(presets)
+	fail 2 "--preset: '$1' is none of$known"
 }
 
 fail() { # STATUS MESSAGE
@@ -104,7 +138,7 @@ parse_options() {
 		--clean) clean_leftovers && exit 0 ;;
 		--) shift && split_commands "$@" && return ;;
 		--rate | --up | --down | --delay | --loss | --mtu | --queue | --shaper | --wait-port | --wait | --grace | \
-			--json)
+			--json | --preset | --gpclient)
 			[ $# -ge 2 ] || fail 2 "$1 needs a value; see --help"
 			set_option "$1" "$2"
 			shift 2
@@ -132,7 +166,12 @@ set_option() { # NAME VALUE
 	*) value=$2 ;;
 	esac
 	case $1 in
-	--rate) rate=$value ;;
+	--preset) set_preset "$value" && preset=$value ;;
+	--gpclient) gpclient=$value ;;
+	--rate)
+		rate=$value
+		if [ -n "$preset" ]; then up='' down='' preset=''; fi
+		;;
 	--up) up=$value ;;
 	--down) down=$value ;;
 	--delay) delay_us=$value ;;
@@ -204,9 +243,18 @@ choose_shaper() {
 		return
 	fi
 	[ "$shaper" != netem ] || fail 3 "this kernel has no netem"
-	[ "$shaper" = tbf ] && [ "$delay_us$loss" != 00 ] && fail 2 "tbf gives a rate only: no --delay or --loss"
-	[ "$delay_us$loss" = 00 ] || fail 3 "this kernel has no netem: only --rate can be simulated, not --delay or --loss"
+	[ "$shaper" = tbf ] && [ "$loss" != 0 ] && fail 2 "tbf gives a rate only: no --loss"
+	[ "$loss" = 0 ] || fail 3 "this kernel has no netem: --loss cannot be simulated"
+	[ "$delay_us" = 0 ] || check_relay
 	shaper=tbf
+}
+
+# Who connects at the client's end has to say where to, before the first byte.
+check_relay() {
+	[ "$wait_port" != 0 ] ||
+		fail 3 "this kernel has no netem: --delay is made by gpclient link, which has to know the server's port: --wait-port"
+	[ -x "$gpclient" ] || fail 3 "this kernel has no netem, and there is no $gpclient to make a delay with: build it, or say --gpclient"
+	relay=1
 }
 
 shape() { # NAMESPACE RATE
@@ -258,6 +306,28 @@ wait_until_listening() {
 		[ $((tries -= 1)) -gt 0 ] || fail 4 "the server does not listen on port $wait_port"
 		sleep 0.05
 	done
+}
+
+# A delay without netem: the client's own end of the link is a relay, which knows the server.
+start_relay() {
+	local port_file tries=$((wait_us / 50000 + 1))
+	[ -n "$relay" ] || return 0
+	port_file=$(mktemp -u) || fail 3 "no place for a file"
+	ip netns exec "$client_ns" "$gpclient" link --listen 127.0.0.1:"$wait_port" --to $server_addr:"$wait_port" \
+		--delay "${delay_us}us" --port-file "$port_file" --log all=warn </dev/null 2>/dev/null &
+	relay_pid=$!
+	until [ -s "$port_file" ]; do
+		kill -0 $relay_pid 2>/dev/null || fail 3 "$gpclient link ended before it took connections"
+		[ $((tries -= 1)) -gt 0 ] || fail 3 "$gpclient link takes no connections"
+		sleep 0.05
+	done
+	export GP_SERVER_ADDR=127.0.0.1
+}
+
+stop_relay() {
+	[ -n "$relay_pid" ] || return 0
+	kill -TERM $relay_pid 2>/dev/null && wait $relay_pid 2>/dev/null
+	relay_pid=
 }
 
 # In the background, for then a trap runs at once; a job of its own, for then it does not ignore SIGINT.
@@ -328,7 +398,7 @@ counters() {
 report() {
 	local line
 	line=$(counters | tr '\n' ' ')
-	echo "link: ${line}shaper=$shaper" >&2
+	echo "link: ${line}shaper=$shaper${relay:++relay}" >&2
 	[ -z "$json" ] || write_json "$line"
 }
 
@@ -336,7 +406,7 @@ write_json() { # "name=number name=number ..."
 	local body
 	# shellcheck disable=SC2086
 	body=$(printf '%s\n' $1 | sed 's/\(.*\)=\(.*\)/"\1": \2, /' | tr -d '\n')
-	printf '{%s"shaper": "%s"}\n' "$body" "$shaper" >"$json" || fail 3 "cannot write $json"
+	printf '{%s"shaper": "%s"}\n' "$body" "$shaper${relay:++relay}" >"$json" || fail 3 "cannot write $json"
 }
 
 # ---- clean up ----
@@ -365,7 +435,8 @@ clean_leftovers() {
 }
 
 main() {
-	rate=0 up='' down='' delay_us=0 loss=0 mtu=1500 queue=50ms shaper=auto json=''
+	rate=0 up='' down='' delay_us=0 loss=0 mtu=1500 queue=50ms shaper=auto json='' preset=''
+	gpclient=$(dirname "$0")/../build/release/gpclient relay='' relay_pid=''
 	wait_port=0 wait_us=60000000 grace_us=10000000
 	server_command=() client_command=() server_ns='' client_ns='' server_pid='' client_pid=''
 	client_status=1 server_status=1 run_us=0
@@ -379,7 +450,9 @@ main() {
 	set -m
 	set_up_link
 	start_server
+	start_relay
 	run_client
+	stop_relay
 	stop_server
 	report
 	exit "$client_status"

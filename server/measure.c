@@ -64,12 +64,12 @@ static enum gp_status check_room(struct gp_server_link *l, struct gp_err *err)
 		GP_FAIL(err, GP_BUSY, "you are measuring already; one measuring session of a client at a time");
 	if (all >= GP_MEASURES_AT_ONCE)
 		GP_FAIL(err, GP_BUSY, "%d clients are measuring, and no more may at a time", all);
-	const uint64_t wait_ns =
-		gp_visitors_measure(srv->log.visitors, l->client.key, GP_MEASURES_A_MINUTE, gp_now_ns());
+	const int64_t rate = srv->set.measure_rate;
+	const uint64_t wait_ns = gp_visitors_measure(srv->log.visitors, l->client.key, rate, gp_now_ns());
 	l->retry_ms = wait_ns > 0 ? (uint32_t)(wait_ns / 1000000) + 2 : 0;
 	if (wait_ns > 0)
-		GP_FAIL(err, GP_BUSY, "a client may measure %d times in a minute; the next is free in %u s",
-			GP_MEASURES_A_MINUTE, (l->retry_ms + 999) / 1000);
+		GP_FAIL(err, GP_BUSY, "a client may measure %lld times in a minute; the next is free in %u s",
+			(long long)rate, (l->retry_ms + 999) / 1000);
 	return GP_OK;
 }
 

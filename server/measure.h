@@ -5,7 +5,7 @@
  *
  * What it may take is little. Time and bytes are limited for each session
  * (--measure, --measure-bytes), sessions for each client (one at once, and
- * GP_MEASURES_A_MINUTE) and for the server (GP_MEASURES_AT_ONCE). A client gets bytes
+ * --measure-rate in a minute) and for the server (GP_MEASURES_AT_ONCE). A client gets bytes
  * only by asking for each frame, and is asked to name what the frame two before has
  * brought, so that nobody is flooded who does not read. Frames share two blocks of memory,
  * one to send from, made once, and one to receive into, which nobody reads.
@@ -18,7 +18,6 @@
 #include "common/wire/control.h"
 
 #define GP_MEASURES_AT_ONCE     4
-#define GP_MEASURES_A_MINUTE    12
 #define GP_MEASURE_PROBES_MAX   4096
 #define GP_MEASURE_FRAME_BYTES  ((uint64_t)128 << 20)
 #define GP_MEASURE_UNDER_WAY    2 /* frames asked for whose arrival the client has not shown */

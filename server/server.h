@@ -35,6 +35,7 @@ struct gp_server_settings {
 	double handshake_timeout_s, step_timeout_s, idle_timeout_s;
 	double measure_s;       /* longest measuring session; 0 = there are none */
 	int64_t measure_bytes;  /* of one, both ways together */
+	int64_t measure_rate;   /* of one client, in a minute; 0 = any number */
 	double resume_window_s; /* a session whose link broke is parked so long; 0 = not at all */
 	const char *state_dir;  /* checkpoints of runs; NULL: none are written */
 	int64_t state_max_bytes;

@@ -234,6 +234,8 @@ void gp_visitors_wrong_token(struct gp_visitors *v, struct gp_visitor_key key, u
 /* Takes one. 0, or the nanoseconds after which there will be one. */
 static uint64_t take_or_wait(struct budget *b, int64_t per_minute, uint64_t now_ns)
 {
+	if (per_minute <= 0)
+		return 0;
 	if (!has_budget(b, per_minute, now_ns))
 		return 1 + (uint64_t)((1.0 - b->left) * (double)GP_VISITOR_MINUTE / (double)per_minute);
 	b->left -= 1.0;

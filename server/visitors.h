@@ -58,7 +58,7 @@ void gp_visitors_wrong_token(struct gp_visitors *v, struct gp_visitor_key key, u
  * there will be one. */
 uint64_t gp_visitors_link(struct gp_visitors *v, struct gp_visitor_key key, int64_t per_minute, uint64_t now_ns);
 
-/* The same of measuring sessions. */
+/* The same of measuring sessions; 0 a minute: any number. */
 uint64_t gp_visitors_measure(struct gp_visitors *v, struct gp_visitor_key key, int64_t per_minute, uint64_t now_ns);
 
 /* Where the sessions of a visitor stood that have ended, on a device (numbered below GP_VISITOR_DEVICES): gp_share_used. 0: there

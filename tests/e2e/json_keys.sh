@@ -138,6 +138,8 @@ run "$work/eval" eval --no-progress "${server[@]}" "${flags[@]}" "${weights[@]}"
 compare "eval, split" "$work/eval" eval "Figures of a run"
 run "$work/eval" eval --no-progress --local "${flags[@]}" "${weights[@]}" --json
 compare "eval, local" "$work/eval" eval "Figures of a run"
+run "$work/link" link "127.0.0.1:$server_port" --time 500ms --json
+compare "link, measured" "$work/link" "link HOST:PORT"
 mkdir "$work/pictures"
 "$build/tests/export_pictures" "$data" "$work/pictures" || fail "no pictures"
 run "$work/infer" infer --local --threads 1 --model cnn --data "$data" "${weights[@]}" --json "$work/pictures/first.jpg"
