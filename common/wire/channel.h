@@ -38,8 +38,8 @@ struct gp_frame {
 	struct gp_frame_head head;
 	uint8_t *payload;
 	size_t cap;
-	/* 0, or: bytes after which the payload is the same memory again, which has `wrap` + GP_SEGMENT_BYTES_MAX bytes. For probes,
-	 * whose bytes mean nothing. */
+	/* 0, or: bytes after which the payload is the same memory again, which has `wrap` + GP_SEGMENT_BYTES_MAX
+	 * bytes. For probes, whose bytes mean nothing. */
 	uint32_t wrap;
 	uint64_t tensor_bytes;                 /* for accounting: bytes before the codec */
 	uint64_t uncompressed_bytes;           /* and without an insertion, where that differs; 0: as tensor_bytes */
