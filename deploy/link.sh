@@ -312,7 +312,8 @@ wait_until_listening() {
 start_relay() {
 	local port_file tries=$((wait_us / 50000 + 1))
 	[ -n "$relay" ] || return 0
-	port_file=$(mktemp -u) || fail 3 "no place for a file"
+	relay_dir=$(mktemp -d) || fail 3 "no place for a file"
+	port_file=$relay_dir/port
 	ip netns exec "$client_ns" "$gpclient" link --listen 127.0.0.1:"$wait_port" --to $server_addr:"$wait_port" \
 		--delay "${delay_us}us" --port-file "$port_file" --log all=warn </dev/null 2>/dev/null &
 	relay_pid=$!
@@ -421,6 +422,7 @@ remove_namespace() { # NAME [PID]
 # shellcheck disable=SC2317 # run by the traps
 clean_up() {
 	trap '' INT TERM HUP
+	[ -z "$relay_dir" ] || rm -rf "$relay_dir"
 	[ -z "$client_ns" ] || remove_namespace "$client_ns" "$client_pid" 2>/dev/null
 	[ -z "$server_ns" ] || remove_namespace "$server_ns" "$server_pid" 2>/dev/null
 }
@@ -436,7 +438,7 @@ clean_leftovers() {
 
 main() {
 	rate=0 up='' down='' delay_us=0 loss=0 mtu=1500 queue=50ms shaper=auto json='' preset=''
-	gpclient=$(dirname "$0")/../build/release/gpclient relay='' relay_pid=''
+	gpclient=$(dirname "$0")/../build/release/gpclient relay='' relay_pid='' relay_dir=''
 	wait_port=0 wait_us=60000000 grace_us=10000000
 	server_command=() client_command=() server_ns='' client_ns='' server_pid='' client_pid=''
 	client_status=1 server_status=1 run_us=0

@@ -216,7 +216,7 @@ compare "model show, an encoder" "$work/model" "model show"
 start_link
 run "$work/out" eval --no-progress --server "127.0.0.1:$link_port" "${flags[@]}" "${weights[@]}"
 stop_link
-compare link "$work/link.json" link
+compare link "$work/link.json" "link --listen"
 stop_server
 
 # Keys of the page that nothing above has shown.

@@ -7,6 +7,7 @@
 # possible. Rates are only checked from above, so a busy machine fails nothing.
 
 set -u
+build=$(realpath "${1:-build/dev}")
 cd "$(dirname "$0")/../.." || exit 1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -150,7 +151,28 @@ delay_is_done_or_refused() {
 	esac
 }
 
+# Without netem the delay is made by gpclient link; either way it is there, and the rates are the preset's.
+presets_shape_and_delay() {
+	local build=$1
+	[ -x "$build/gpclient" ] || return 0
+	# shellcheck disable=SC2046
+	link_up --preset dsl --down 40mbit --gpclient "$build/gpclient" -- $(server) -- \
+		sh -c "perl '$work/client.pl' 200000 && perl '$work/client.pl' 1" >"$work/out" 2>"$work/err" &
+	local pid=$!
+	wait $pid
+	check "a client behind a preset" [ $? -eq 0 ]
+	cat "$work/err"
+	check "nothing is left of it" nothing_is_left $pid
+	check "the preset's rate up" [ "$(field up_bps)" = 10000000 ]
+	check "another rate down" [ "$(field down_bps)" = 40000000 ]
+	check "the preset's delay" [ "$(field delay_us)" = 10000 ]
+	check "four ways there and back take it" [ "$(field client_us)" -ge 80000 ]
+	check "what made it is named" grep -qE 'shaper=(netem|tbf\+relay)$' "$work/err"
+}
+
 bad_usage_is_named() {
+	check "unknown preset: usage" status_is 2 deploy/link.sh --preset lan -- true -- true
+	check "presets are listed" grep -q 'none of lan-1g wifi 4g dsl satellite' "$work/err"
 	check "no commands: usage" status_is 2 deploy/link.sh --rate 10mbit
 	check "one command: usage" status_is 2 deploy/link.sh -- true
 	check "unknown option: usage" status_is 2 deploy/link.sh --speed 10mbit -- true -- true
@@ -170,6 +192,7 @@ a_signal_is_cleaned_up INT 130
 a_signal_is_cleaned_up TERM 143
 two_runs_do_not_meet
 delay_is_done_or_refused
+presets_shape_and_delay "$build"
 bad_usage_is_named
 echo "$failures failed"
 [ $failures -eq 0 ]
