@@ -192,7 +192,7 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.limits),
 	 .value = "FILE",
-	 .help = "what each name may take (sessions, memory, checkpoints, links, share): lines of NAME key=value ..."},
+	 .help = "what each name may take (sessions, memory, checkpoints, links, measures, share): lines of NAME key=value ..."},
 	{.name = "session-memory",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.session_memory_bytes),

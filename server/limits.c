@@ -13,8 +13,8 @@
 
 #define LINE_BYTES 1024
 #define KEYS                                                                                                           \
-	"sessions=N,memory=BYTES,device-memory=BYTES,checkpoints=BYTES,runs=N,links=N-per-minute,share=N; 'any' is "   \
-	"no limit"
+	"sessions=N,memory=BYTES,device-memory=BYTES,checkpoints=BYTES,runs=N,links=N-per-minute,"                     \
+	"measures=N-per-minute,share=N; 'any' is no limit"
 #define DEFAULT   "default"
 #define ANONYMOUS "anonymous"
 
@@ -29,6 +29,7 @@ static const struct key {
 	{"checkpoints", offsetof(struct gp_limits, checkpoint_bytes), {.type = GP_VALUE_SIZE, .min = 0, .max = 0x1p50}},
 	{"runs", offsetof(struct gp_limits, runs), {.type = GP_VALUE_INT, .min = 0, .max = 1000}},
 	{"links", offsetof(struct gp_limits, links), {.type = GP_VALUE_INT, .min = 1, .max = 1000000}},
+	{"measures", offsetof(struct gp_limits, measures), {.type = GP_VALUE_INT, .min = 0, .max = 1000000}},
 	{"share", offsetof(struct gp_limits, device_share), {.type = GP_VALUE_REAL, .min = 0.01, .max = 1000}},
 };
 

@@ -37,6 +37,7 @@ struct gp_limits {
 	uint64_t checkpoint_bytes; /* of all runs */
 	uint64_t runs;             /* with checkpoints */
 	uint64_t links;            /* begun in a minute */
+	uint64_t measures;         /* measuring sessions, begun in a minute */
 	/* All its sessions on a device together count there as so many sessions; 0: each of them counts as one. */
 	double device_share;
 };

@@ -64,7 +64,10 @@ static enum gp_status check_room(struct gp_server_link *l, struct gp_err *err)
 		GP_FAIL(err, GP_BUSY, "you are measuring already; one measuring session of a client at a time");
 	if (all >= GP_MEASURES_AT_ONCE)
 		GP_FAIL(err, GP_BUSY, "%d clients are measuring, and no more may at a time", all);
-	const int64_t rate = srv->set.measure_rate;
+	const uint64_t most = gp_limits_find(srv->limits, l->proof.who)->measures;
+	if (most == 0)
+		GP_FAIL(err, GP_DENIED, "you may not measure here (measures=0 of --limits)");
+	const int64_t rate = most == GP_LIMITS_ANY ? 0 : (int64_t)most;
 	const uint64_t wait_ns = gp_visitors_measure(srv->log.visitors, l->client.key, rate, gp_now_ns());
 	l->retry_ms = wait_ns > 0 ? (uint32_t)(wait_ns / 1000000) + 2 : 0;
 	if (wait_ns > 0)

@@ -31,8 +31,8 @@ struct gp_server_link;
 bool gp_server_measure_offer(const struct gp_server *srv, Gpsplit__Measuring *out);
 /* Whether `bytes`, which came in GP_LINK_OPEN, are MEASURE. */
 bool gp_server_measure_asked(struct gp_server_link *l, struct gp_span bytes);
-/* Takes MEASURE. GP_BUSY: too many measure now, or this client has measured a lot. GP_UNSUPPORTED: the operator does not want
- * it. */
+/* Takes MEASURE. GP_BUSY: too many measure now, or this client has measured a lot. GP_DENIED: it may not. GP_UNSUPPORTED: the
+ * operator does not want anybody to. */
 enum gp_status gp_server_measure_begin(struct gp_server_link *l, struct gp_err *err);
 /* Takes PROBE. */
 enum gp_status gp_server_measure_probe(struct gp_server_link *l, const Gpsplit__Probe *m, struct gp_err *err);

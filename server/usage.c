@@ -198,10 +198,12 @@ void gp_usage_note_end(const struct gp_server_session *s)
 static struct gp_limits base_of(const struct gp_server *srv)
 {
 	const uint64_t any = GP_LIMITS_ANY;
-	struct gp_limits l = {any, any, any, any, any, any, 0.0};
+	struct gp_limits l = {any, any, any, any, any, any, any, 0.0};
 	const struct gp_state_limits state = gp_server_state_limits(&srv->set);
 	l.checkpoint_bytes = state.client_bytes;
 	l.runs = (uint64_t)state.client_runs;
+	if (srv->set.measure_rate > 0)
+		l.measures = (uint64_t)srv->set.measure_rate;
 	return l;
 }
 

@@ -11,7 +11,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const struct gp_limits base = {GP_LIMITS_ANY, GP_LIMITS_ANY, GP_LIMITS_ANY, 4096, 250, GP_LIMITS_ANY, 0.0};
+static const struct gp_limits base = {GP_LIMITS_ANY, GP_LIMITS_ANY, GP_LIMITS_ANY, 4096,
+				      250,           GP_LIMITS_ANY, GP_LIMITS_ANY, 0.0};
 
 static void check_message(const struct gp_err *err, const char *path)
 {
@@ -29,7 +30,7 @@ static void check_limits(const struct gp_limits *l)
 	gp_require(is_within(l->sessions, 100000) && is_within(l->runs, 1000));
 	gp_require(is_within(l->memory_bytes, UINT64_C(1) << 50) && is_within(l->device_bytes, UINT64_C(1) << 50));
 	gp_require(is_within(l->checkpoint_bytes, UINT64_C(1) << 50));
-	gp_require(l->links > 0 && is_within(l->links, 1000000));
+	gp_require(l->links > 0 && is_within(l->links, 1000000) && is_within(l->measures, 1000000));
 	gp_require(l->device_share == 0.0 || (l->device_share >= 0.01 && l->device_share <= 1000));
 }
 

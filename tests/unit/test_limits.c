@@ -18,7 +18,7 @@
 #define ANY GP_LIMITS_ANY
 
 static char path[] = "/tmp/gp-limits-XXXXXX";
-static const struct gp_limits base = {ANY, ANY, ANY, 4096, 250, ANY, 0.0};
+static const struct gp_limits base = {ANY, ANY, ANY, 4096, 250, ANY, ANY, 0.0};
 
 static int make_file(void **state)
 {
@@ -57,7 +57,7 @@ static void a_name_has_what_its_line_says(void **state)
 	struct gp_limits_table *t = load(
 		"# what each may take\n\n  token:edge-1\tsessions=4 memory=2G  device-memory=1.5G \tcheckpoints=10M "
 		"runs=3 "
-		"links=60 share=2.5 # the lab's\r\ntoken:edge-2 sessions=any,memory=64k\ncert:uri:http://x/#y runs=0");
+		"links=60 measures=2 share=2.5 # the lab's\r\ntoken:edge-2 sessions=any,memory=64k\ncert:uri:http://x/#y runs=0");
 	const struct gp_limits *l = gp_limits_find(t, "token:edge-1");
 	assert_int_equal(l->sessions, 4);
 	assert_int_equal(l->memory_bytes, UINT64_C(2) << 30);
@@ -65,6 +65,7 @@ static void a_name_has_what_its_line_says(void **state)
 	assert_int_equal(l->checkpoint_bytes, 10 << 20);
 	assert_int_equal(l->runs, 3);
 	assert_int_equal(l->links, 60);
+	assert_int_equal(l->measures, 2);
 	assert_true(l->device_share == 2.5);
 	l = gp_limits_find(t, "token:edge-2");
 	assert_int_equal(l->sessions, ANY);

@@ -8,6 +8,7 @@
 #include "tests/unit/server_rig.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include "client/link_measure.h"
 #include "server/measure.h"
@@ -376,6 +377,28 @@ static void a_client_measures_so_often_in_a_minute(void **state)
 	fail_msg("there is no limit");
 }
 
+static void a_name_may_be_kept_from_measuring(void **state)
+{
+	(void)state;
+	char path[] = "/tmp/gp-limits-XXXXXX";
+	struct gp_server_settings set = server_thread_settings();
+	struct raw_peer c;
+	void *fixture;
+	const int fd = mkstemp(path);
+	assert_true(fd >= 0 && write(fd, "anonymous measures=0\n", 21) == 21);
+	close(fd);
+	set.measure_s = 300;
+	set.measure_bytes = MEASURE_BYTES;
+	set.limits = path;
+	assert_int_equal(setup_with(&fixture, &set), 0);
+	begin(&c, fixture);
+	expect_error(&c, "you may not measure here");
+	client_close(&c);
+	still_serves(fixture);
+	teardown(&fixture);
+	unlink(path);
+}
+
 /* Two frames are asked for, and nobody reads them: time ends it, and meanwhile others train. */
 static void who_does_not_read_is_gone_when_the_time_is_over(void **state)
 {
@@ -432,6 +455,7 @@ int main(void)
 		MEASURING(probes_without_measure_are_refused),
 		MEASURING(a_client_measures_once_at_a_time),
 		cmocka_unit_test_setup_teardown(a_client_measures_so_often_in_a_minute, setup_rare, teardown),
+		cmocka_unit_test(a_name_may_be_kept_from_measuring),
 		HASTY(who_does_not_read_is_gone_when_the_time_is_over),
 		HASTY(who_says_nothing_is_told_that_the_time_is_over),
 		MEASURING(who_leaves_within_a_frame_leaves_nothing_behind),
