@@ -454,27 +454,48 @@ static void find_rate(const struct mark *mark, int marks, uint64_t begin_ns, str
 		out->bytes_per_s = (double)(mark[marks - 1].bytes - mark[first].bytes) / seconds;
 }
 
+/* A way that is kept full. */
+struct filling {
+	uint64_t begin_ns, size, size_most;
+	uint64_t left; /* bytes that are not to be used */
+	double seconds;
+	uint32_t first; /* number of its first frame */
+};
+
+/* So many that there is something to be told, however late the processor comes. */
+static void fill(struct measure *m, int way, const struct filling *f)
+{
+	while ((since(f->begin_ns) < f->seconds || m->asked[way] - f->first < UNDER_WAY) &&
+	       m->bytes_left >= f->left + f->size && begin_frame(m, way, f->size))
+		;
+}
+
+static bool is_filled(const struct measure *m, int way, const struct filling *f)
+{
+	const bool used_up = m->bytes_left < f->left + f->size || m->probes_left == 0;
+	return none_under_way(m, way) && (since(f->begin_ns) >= f->seconds || used_up);
+}
+
 static void measure_full(struct measure *m, int way, double seconds, uint64_t bytes)
 {
-	const uint64_t begin = gp_now_ns(), left = m->bytes_left > bytes ? m->bytes_left - bytes : 0;
-	const uint64_t most = least(least(RATE_BYTES_MOST, m->frame_most), bytes / RATE_FRAMES);
-	uint64_t size = least(FIRST_BYTES, most);
-	int seen = 0;
+	struct filling f = {.begin_ns = gp_now_ns(),
+			    .size_most = least(least(RATE_BYTES_MOST, m->frame_most), bytes / RATE_FRAMES),
+			    .left = m->bytes_left > bytes ? m->bytes_left - bytes : 0,
+			    .seconds = seconds,
+			    .first = m->asked[way]};
+	f.size = least(FIRST_BYTES, f.size_most);
 	m->marks = 0;
 	m->done_bytes = 0;
-	while (since(begin) < seconds || !none_under_way(m, way)) {
-		if (m->marks > seen && m->took_bytes == size) /* else it is of the time before they grew */
-			size = next_size(m, size, most);
+	for (int seen = 0;;) {
+		if (m->marks > seen && m->took_bytes == f.size) /* else it is of the time before they grew */
+			f.size = next_size(m, f.size, f.size_most);
 		seen = m->marks;
-		while (since(begin) < seconds && m->bytes_left >= left + size && begin_frame(m, way, size))
-			;
+		fill(m, way, &f);
 		begin_trip(m, &m->loaded[way]);
-		if (none_under_way(m, way) && m->bytes_left < left + size)
-			break;
-		if (!turn(m))
+		if (is_filled(m, way, &f) || !turn(m))
 			break;
 	}
-	find_rate(m->mark, m->marks, begin, &m->out->way[way]);
+	find_rate(m->mark, m->marks, f.begin_ns, &m->out->way[way]);
 }
 
 /* Seconds from the frame's beginning to its answer. NaN: it is over. */
