@@ -50,6 +50,7 @@ struct measure {
 	struct gp_control_arena arena;
 	enum gp_link_state state;
 	bool welcomed, connected, over, channel_open;
+	bool time_over;    /* the server says so */
 	struct gp_err err; /* why it is over */
 	uint64_t began_ns, session, frame_most, bytes_left;
 	uint32_t probes_left;
@@ -219,6 +220,7 @@ static enum gp_status on_probed(struct measure *m, const Gpsplit__Probed *p, str
 static enum gp_status on_error(struct measure *m, const Gpsplit__Error *e, struct gp_err *err)
 {
 	char text[256];
+	m->time_over = e->code == GP_TIMEOUT;
 	const bool known = e->code == GP_BUSY || e->code == GP_DENIED || e->code == GP_TIMEOUT;
 	gp_err_set(err, known ? (enum gp_status)e->code : GP_PEER, 0, __FILE__, __LINE__, "server %s: %s",
 		   m->spec->server, gp_text_sanitize(e->text, text, sizeof text));
@@ -646,7 +648,7 @@ static enum gp_status run(struct measure *m, struct gp_err *err)
 	GP_TRY(connect_to(m, err));
 	measure_all(m);
 	note_figures(m);
-	m->out->cut_short = m->over && m->err.code == GP_TIMEOUT && m->idle.count > 0;
+	m->out->cut_short = m->over && m->time_over && m->idle.count > 0;
 	*err = m->err;
 	return m->over && !m->out->cut_short ? err->code : GP_OK;
 }
