@@ -37,11 +37,18 @@ static uint64_t chunk_bytes(struct split_engine *e)
 	return most > 0 ? most : 1;
 }
 
+/* What this process may still use, of the machine or of its control group. */
+static uint64_t free_bytes(void)
+{
+	const uint64_t free = uv_get_free_memory(), group = uv_get_constrained_memory();
+	return group > 0 && group < free ? group : free;
+}
+
 /* Memory grows with each chunk by its part of what it is now, at most. */
 static int room_for(struct split_engine *e, int now)
 {
 	const uint64_t each = gp_split_memory_bytes(e) / (uint64_t)now + 1;
-	const uint64_t more = uv_get_free_memory() / 2 / each;
+	const uint64_t more = free_bytes() / 2 / each;
 	return more < INT32_MAX / 2 ? now + (int)more : INT32_MAX;
 }
 
