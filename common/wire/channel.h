@@ -136,6 +136,19 @@ const char *gp_channel_peer(const struct gp_channel *ch);
 /* Who the peer's certificate says it is, and that certificate's subject; "" without one (conn.h). */
 const char *gp_channel_identity(const struct gp_channel *ch);
 const char *gp_channel_subject(const struct gp_channel *ch);
+/* Sends a PING, unless one waits for its answer: it measures the round trip, see gp_channel_ping_answered. */
+void gp_channel_ping(struct gp_channel *ch);
+/* The last PING that the peer has answered: its bytes as a little-endian number, when it was handed to the connection, and when
+ * its PONG came. answered_ns 0: none yet. */
+struct gp_ping_answered {
+	uint64_t value, sent_ns, answered_ns;
+};
+struct gp_ping_answered gp_channel_ping_answered(const struct gp_channel *ch);
+/* The last PING of the peer, and when it came; at_ns 0: none has. */
+struct gp_ping_taken {
+	uint64_t value, at_ns;
+};
+struct gp_ping_taken gp_channel_ping_taken(const struct gp_channel *ch);
 /* Smoothed round trip of heartbeats in microseconds, 0 before the first. */
 uint32_t gp_channel_rtt_us(const struct gp_channel *ch);
 

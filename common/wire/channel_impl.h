@@ -59,6 +59,8 @@ struct sender {
 	/* heartbeat */
 	uint64_t ping_value, ping_ns;
 	uint32_t rtt_us;
+	struct gp_ping_answered answered;
+	struct gp_ping_taken taken; /* of the peer */
 };
 
 enum recv_state { RECV_PREFACE, RECV_RECORD_HEAD, RECV_CONTROL, RECV_HEARTBEAT, RECV_FRAME_HEAD, RECV_PAYLOAD };

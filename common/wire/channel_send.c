@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "common/base/little_endian.h"
+
 #define CONTROL_SMALL_BYTES 1024 /* until the owner says what its messages need */
 #define CONTROL_RESERVED    4    /* messages; it is seldom that more wait at once, and then they stay in the pool */
 
@@ -195,7 +197,7 @@ static void send_ping(struct write_slot *slot)
 	s->ping_due = false;
 	s->ping_ns = gp_now_ns();
 	s->ping_value++;
-	memcpy(body, &s->ping_value, sizeof body); /* opaque to the peer: no byte order */
+	gp_put_le(body, s->ping_value, sizeof body);
 	send_heartbeat(slot, GP_RECORD_PING, body);
 }
 
@@ -340,15 +342,18 @@ void gp_sender_pong(struct gp_channel *ch, const uint8_t ping[GP_PING_BYTES])
 {
 	memcpy(ch->send.pong, ping, GP_PING_BYTES);
 	ch->send.pong_due = true;
+	ch->send.taken = (struct gp_ping_taken){gp_get_le(ping, GP_PING_BYTES), ch->recv.now_ns};
 	gp_sender_pump(ch);
 }
 
 void gp_sender_take_pong(struct gp_channel *ch, const uint8_t pong[GP_PING_BYTES])
 {
 	struct sender *s = &ch->send;
-	if (!s->ping_ns || memcmp(pong, &s->ping_value, GP_PING_BYTES) != 0)
-		return;                                                        /* late or made up: no sample */
-	const uint32_t us = (uint32_t)((gp_now_ns() - s->ping_ns) / 1000) + 1; /* rounded up: 0 is no sample */
+	if (!s->ping_ns || gp_get_le(pong, GP_PING_BYTES) != s->ping_value)
+		return; /* late or made up: no sample */
+	s->answered = (struct gp_ping_answered){s->ping_value, s->ping_ns, gp_now_ns()};
+	const uint32_t us =
+		(uint32_t)((s->answered.answered_ns - s->ping_ns) / 1000) + 1; /* rounded up: 0 is no sample */
 	s->rtt_us = s->rtt_us ? (uint32_t)((7 * (uint64_t)s->rtt_us + us) / 8) : us;
 	s->ping_ns = 0;
 }
@@ -429,4 +434,21 @@ int gp_channel_backlog(const struct gp_channel *ch, enum gp_class klass)
 uint32_t gp_channel_rtt_us(const struct gp_channel *ch)
 {
 	return ch->send.rtt_us;
+}
+
+void gp_channel_ping(struct gp_channel *ch)
+{
+	const struct sender *s = &ch->send;
+	if (!gp_channel_deaf(ch) && !s->ping_due && !s->ping_ns)
+		gp_sender_ping(ch);
+}
+
+struct gp_ping_answered gp_channel_ping_answered(const struct gp_channel *ch)
+{
+	return ch->send.answered;
+}
+
+struct gp_ping_taken gp_channel_ping_taken(const struct gp_channel *ch)
+{
+	return ch->send.taken;
 }

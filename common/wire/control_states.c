@@ -25,6 +25,7 @@ static const struct rule messages[] = {
 	[GPSPLIT__CONTROL__BODY_READY] = {.from_server = LOAD},
 	[GPSPLIT__CONTROL__BODY_GRAD_SQUARES] = {.from_server = RUN},
 	[GPSPLIT__CONTROL__BODY_CHUNK_DONE] = {.from_server = RUN},
+	[GPSPLIT__CONTROL__BODY_INTERVALS] = {.from_server = RUN},
 	[GPSPLIT__CONTROL__BODY_COMMIT] = {.from_client = RUN},
 	[GPSPLIT__CONTROL__BODY_COMMITTED] = {.from_server = RUN},
 	[GPSPLIT__CONTROL__BODY_FETCH_PARAMS] = {.from_client = RUN},

@@ -103,6 +103,7 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"control-measure",
 		"control-probe",
 		"control-probed",
+		"control-intervals",
 		"refused-record-reserved",
 		"refused-record-length",
 		"refused-record-checksum",
@@ -152,6 +153,23 @@ static void a_commit_is_packed_as_shown(void **state)
 	expect_control("control-commit", &control);
 	commit.grad_norm = 2.5;
 	expect_control("control-commit-norm", &control);
+}
+
+static void intervals_are_packed_as_shown(void **state)
+{
+	(void)state;
+	int64_t number[] = {5, 0, 1, 0, 40, 900, 16, 0, -1, 60, 0, 25};
+	Gpsplit__Intervals intervals = GPSPLIT__INTERVALS__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	intervals.step = 6;
+	intervals.base_ns = 1000000;
+	intervals.number = number;
+	intervals.n_number = 12;
+	intervals.ping = 7;
+	intervals.ping_ns = 998000;
+	control.body_case = GPSPLIT__CONTROL__BODY_INTERVALS;
+	control.intervals = &intervals;
+	expect_control("control-intervals", &control);
 }
 
 static void ranks_are_packed_as_shown(void **state)
@@ -386,6 +404,7 @@ int main(void)
 		cmocka_unit_test(resuming_is_asked_for_and_granted_as_shown),
 		cmocka_unit_test(a_place_within_a_step_is_told_as_shown),
 		cmocka_unit_test(codecs_without_memory_have_the_hash_as_shown),
+		cmocka_unit_test(intervals_are_packed_as_shown),
 		cmocka_unit_test(heartbeats_look_as_shown),
 		cmocka_unit_test(a_frame_in_one_segment_looks_as_shown),
 		cmocka_unit_test(a_frame_of_two_segments_is_cut_as_shown),
