@@ -10,6 +10,7 @@
 
 #include "common/graph/clip.h"
 #include "server/body_impl.h"
+#include "server/body_intervals.h"
 
 void gp_body_fail(struct gp_body *b, enum gp_status status, struct gp_err *err)
 {
@@ -128,6 +129,9 @@ static bool send_encoded(struct gp_transfer *t)
 {
 	struct gp_body *b = t->arg;
 	const bool last = --b->slot[t->slot].pending == 0;
+	gp_body_note_encoded(b, t);
+	if (last && (t->flow->direction == GP_GRAD_DOWN || b->flows.used[GP_GRAD_UP] == 0))
+		gp_body_tell_intervals(b); /* ahead of the frame with which the chunk is through */
 	if (b->ch)
 		gp_transfer_send(t, b->ch);
 	return last;
@@ -223,6 +227,7 @@ static void forward_done(struct gp_task *task)
 	if (!gp_body_task_ok(s->body, task))
 		return;
 	account_compute(s->body, GP_FRAME_ACT_DOWN, task);
+	gp_body_note_task(s->body, GP_AT_BODY_FORWARD, s, task);
 	encode_all(s, GP_ACT_DOWN, GP_BUF_OUTPUT, forward_encoded);
 }
 
@@ -238,6 +243,8 @@ static bool decoded(struct gp_transfer *t)
 	struct gp_body *b = t->arg;
 	if (t->task.status == GP_DAMAGED)
 		gp_body_frame_lost(b, &t->frame);
+	else
+		gp_body_note_decoded(b, t);
 	return gp_body_task_ok(b, &t->task);
 }
 
@@ -303,12 +310,14 @@ static void backward_done(struct gp_task *task)
 	if (!gp_body_task_ok(b, task))
 		return;
 	account_compute(b, GP_FRAME_GRAD_DOWN, task);
+	gp_body_note_task(b, GP_AT_BODY_BACKWARD, s, task);
 	note_gradients(b);
 	if (b->flows.used[GP_GRAD_DOWN] > 0) {
 		encode_all(s, GP_GRAD_DOWN, GP_BUF_GRAD_INPUT, backward_encoded);
 		return;
 	}
 	chunk_done(s);
+	gp_body_tell_intervals(b);
 	if (b->ch)
 		b->cbs.chunk_done(b->arg, s->step, s->chunk);
 	gp_body_rest(b);
@@ -535,10 +544,12 @@ void gp_body_frame_lost(struct gp_body *b, const struct gp_frame *f)
 
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f)
 {
-	if (f == &b->param_out)
+	if (f == &b->param_out) {
 		gp_body_param_sent(b);
-	else
-		gp_transfer_sent(gp_transfer_of(f));
+		return;
+	}
+	gp_body_note_sent(b, gp_transfer_of(f));
+	gp_transfer_sent(gp_transfer_of(f));
 }
 
 bool gp_body_in_step(const struct gp_body *b)
@@ -581,8 +592,10 @@ static void optim_done(struct gp_task *task)
 	b->checkpoint.refused = false;
 	b->optim_pending =
 		b->checkpoint.asked || b->changing; /* until COMMITTED, so that no other COMMIT comes between */
+	gp_body_note_step(b, GP_AT_BODY_UPDATE, task);
 	if (!gp_body_task_ok(b, task) || b->checkpoint.asked)
 		return;
+	gp_body_tell_intervals(b);
 	if (b->changing) {
 		gp_body_change_ranks(b);
 		return;

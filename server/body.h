@@ -24,6 +24,8 @@
 /* The reason given to a client that asks for checkpoints where there is no `state`. */
 #define GP_BODY_NO_CHECKPOINTS "this server writes no checkpoints (--state-dir)"
 
+struct gp_interval;
+
 struct gp_body_spec {
 	struct gp_graph *graph; /* taken over by gp_body_new */
 	struct gp_session_spec session;
@@ -37,6 +39,7 @@ struct gp_body_spec {
 	/* Seconds that a pass over a chunk may take, as estimated, 0: as long as it likes; and what the longer of forward
 	 * and backward is estimated to take (server/open.h). */
 	double task_limit_s, task_s;
+	bool intervals; /* the client wants to know when the body did what: PROTOCOL.md section 5.8 */
 	double share; /* of the device and of the codecs' threads beside other sessions: gp_body_set_share; 0: 1, as most have */
 };
 
@@ -68,6 +71,8 @@ struct gp_body_cbs {
 	void (*checkpointed)(void *arg, uint64_t step, const char *why);
 	/* (optional) First, in any case: the checkpoint of the state after `step` steps could not be written. */
 	void (*checkpoint_failed)(void *arg, uint64_t step, const char *why);
+	/* With spec.intervals: when the body did what. `interval` is valid during the call. */
+	void (*intervals)(void *arg, uint64_t step, uint32_t chunks, const struct gp_interval *interval, int count);
 	void (*params_sent)(void *arg, uint32_t count);
 	void (*idle)(void *arg); /* a task came back while stopping or without a channel: see gp_body_busy */
 };

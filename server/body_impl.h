@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to body.c, body_life.c, body_params.c, body_link.c, body_rank.c and body_state.c.
+ * Private to body.c, body_life.c, body_params.c, body_link.c, body_rank.c, body_state.c,
+ * body_intervals.h and body_intervals.c.
  *
  * Threads: the loop's thread, but for what tasks run on the workers of devices and
  * codecs. Test: tests/unit/test_body.c
@@ -11,6 +12,7 @@
 #include <stdatomic.h>
 
 #include "common/wire/flows.h"
+#include "common/wire/interval.h"
 #include "server/body.h"
 
 enum body_slot_state {
@@ -57,6 +59,12 @@ struct gp_body_checkpoint {
 	int item_count;
 	struct gp_lane lane;
 	struct gp_task write;
+};
+
+/* What has been noted since it was told last: body_intervals.h. */
+struct gp_body_intervals {
+	int count;
+	struct gp_interval item[GP_INTERVALS_MAX];
 };
 
 /* To where a client that came back goes on; the numbers are the loop's, but for `hash`, which the task finds. */
@@ -123,6 +131,7 @@ struct gp_body {
 	bool fetching;
 	struct gp_body_checkpoint checkpoint;
 	struct gp_body_rewind rewind;
+	struct gp_body_intervals intervals;
 };
 
 /* A task came back. False: the body is stopping, or the task failed (which was reported, or will be by gp_body_broken); do

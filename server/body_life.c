@@ -238,7 +238,8 @@ static enum gp_status init_squares(struct gp_body *b, struct gp_err *err)
 /* What the channel sends in a step besides frames: COMMITTED, and GRAD_SQUARES where there is one. */
 uint32_t gp_body_message_bytes(const struct gp_body *b)
 {
-	return GP_CONTROL_SQUARES_BYTES(b->squares ? gp_clip_sums(b->spec.graph) : 0);
+	const uint32_t squares = GP_CONTROL_SQUARES_BYTES(b->squares ? gp_clip_sums(b->spec.graph) : 0);
+	return b->spec.intervals && squares < GP_CONTROL_INTERVALS_BYTES ? GP_CONTROL_INTERVALS_BYTES : squares;
 }
 
 static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)

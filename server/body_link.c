@@ -15,6 +15,7 @@ void gp_body_detach(struct gp_body *b)
 	gp_require(b->ready);
 	gp_flows_lose_account(&b->flows);
 	b->fetching = false;
+	b->intervals.count = 0;
 	b->ch = NULL;
 }
 

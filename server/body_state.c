@@ -15,6 +15,7 @@
 
 #include "common/wire/graph_msg.h"
 #include "server/body_impl.h"
+#include "server/body_intervals.h"
 
 static enum gp_status describe(const struct gp_body *b, struct gp_session_words **out, struct gp_err *err)
 {
@@ -153,6 +154,8 @@ static void write_done(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
 	free_parts(&b->checkpoint);
+	gp_body_note_step(b, GP_AT_BODY_CHECKPOINT, task);
+	gp_body_tell_intervals(b);
 	tell(b, task->status, &task->err);
 }
 

@@ -7,6 +7,7 @@
 #include "server/link.h"
 
 #include "common/base/log.h"
+#include "common/wire/interval.h"
 #include "server/session_status.h"
 #include "server/usage.h"
 
@@ -51,6 +52,7 @@ static void body_ready(void *arg)
 	ready.clips = true;
 	ready.calibrates = true;
 	ready.decays = true;
+	ready.intervals = true;
 	ready.lengths = gp_body_takes_lengths(s->body);
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
@@ -77,6 +79,13 @@ static void body_chunk_done(void *arg, uint64_t step, uint32_t chunk)
 	struct gp_server_link *l = link_of(arg);
 	struct gp_err err;
 	gp_server_link_sent(l, gp_control_send_chunk_done(l->ch, step, chunk, &err), &err);
+}
+
+static void body_intervals(void *arg, uint64_t step, uint32_t chunks, const struct gp_interval *interval, int count)
+{
+	struct gp_server_link *l = link_of(arg);
+	struct gp_err err;
+	gp_server_link_sent(l, gp_control_send_intervals(l->ch, step, chunks, interval, count, &err), &err);
 }
 
 static void body_committed(void *arg, uint64_t step)
@@ -191,6 +200,7 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const struct gp_bod
 					       .failed = body_failed,
 					       .measured = body_measured,
 					       .chunk_done = body_chunk_done,
+					       .intervals = body_intervals,
 					       .committed = body_committed,
 					       .checkpointed = body_checkpointed,
 					       .checkpoint_failed = body_checkpoint_failed,

@@ -10,7 +10,8 @@
 static enum gp_status read_spec(const struct gp_server *srv, uint64_t id, const Gpsplit__Open *m,
 				struct gp_body_spec *spec, struct gp_err *err)
 {
-	*spec = (struct gp_body_spec){.id = id, .weights = m->weights, .state_hash = m->state_hash};
+	*spec = (struct gp_body_spec){
+		.id = id, .weights = m->weights, .state_hash = m->state_hash, .intervals = m->intervals};
 	GP_TRY(gp_session_spec_read(m, srv->set.window, &spec->session, err));
 	spec->session.undo = srv->set.resume_window_s > 0;
 	if (!m->graph)
