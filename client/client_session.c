@@ -8,11 +8,14 @@
 #include <string.h>
 
 #include "client/security.h"
+#include "client/timeline.h"
 #include "common/wire/graph_msg.h"
 #include "common/base/log.h"
 
 #define ARENA_SPILL_BYTES (1u << 20)
 #define DEADLINE_TICK_MS  250
+#define PING_EVERY_NS     UINT64_C(1000000000)
+#define PINGS_AT_FIRST    4 /* of a link: in so many steps, as the shortest round trip counts */
 
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text)
 {
@@ -196,6 +199,7 @@ static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err
 	spec.window = s->window;
 	gp_session_spec_write(&spec, &open, &parts);
 	open.weights = sends_weights(s) ? (uint32_t)o->body->params : 0;
+	open.intervals = o->timeline != NULL;
 	open.restore_step = s->steps;
 	open.state_hash = s->steps > 0 ? s->frames->state_hash(s->arg) : 0;
 	m.body_case = GPSPLIT__CONTROL__BODY_OPEN;
@@ -370,6 +374,12 @@ static enum gp_status check_ranks(const struct gp_client_session *s, const Gpspl
 	return GP_OK;
 }
 
+static void note_committed(const struct gp_client_session *s)
+{
+	gp_timeline_note_times(s->open->timeline, GP_AT_COMMIT, s->committed * (uint64_t)s->open->spec->chunks,
+			       s->committed_ns, gp_now_ns());
+}
+
 static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
 {
 	const uint64_t step = m->step;
@@ -377,6 +387,7 @@ static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__C
 		GP_FAIL(err, GP_PROTO, "the server committed step %llu, which was not asked for",
 			(unsigned long long)step);
 	GP_TRY(check_ranks(s, m, err));
+	note_committed(s);
 	s->committed++;
 	s->all_committed = s->committed == s->steps;
 	gp_client_session_gain(s);
@@ -426,6 +437,13 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 		gp_log(session, GP_LOG_WARN,
 		       "server %s (%s) computes all positions of every chunk: padding is not left out", o->server,
 		       m->device[0] ? "its device does" : "it is too old");
+	s->tells = m->intervals && o->timeline;
+	if (o->traces && !m->intervals)
+		gp_log(session, GP_LOG_WARN,
+		       "server %s is too old to tell when it did what: --trace has this side alone, and bound_by "
+		       "guesses "
+		       "at the server's",
+		       o->server);
 	s->server_memory_bytes = m->memory_bytes;
 	s->server_device_bytes = m->device_memory_bytes;
 	gp_text_sanitize(m->device, s->server_device, sizeof s->server_device);
@@ -514,6 +532,32 @@ static enum gp_status on_grad_squares(struct gp_client_session *s, const Gpsplit
 	return s->frames->grad_squares(s->arg, m->step, m->sum, m->n_sum, err);
 }
 
+/* Whatever it says of times is taken for what it is: figures for people. */
+static enum gp_status on_intervals(struct gp_client_session *s, const Gpsplit__Intervals *m, struct gp_err *err)
+{
+	struct gp_interval interval[GP_INTERVALS_MAX];
+	int count;
+	if (!s->tells)
+		GP_FAIL(err, GP_PROTO, "an intervals message was not asked for");
+	GP_TRY(gp_intervals_read(m, (uint32_t)s->open->spec->chunks, interval, &count, err));
+	const struct gp_ping_answered ping = gp_channel_ping_answered(s->ch);
+	gp_timeline_answered(s->open->timeline, &ping);
+	gp_timeline_told(s->open->timeline, m, interval, count);
+	return GP_OK;
+}
+
+void gp_client_session_ping(struct gp_client_session *s)
+{
+	if (!s->linked || !s->open->timeline)
+		return;
+	const struct gp_ping_answered ping = gp_channel_ping_answered(s->ch);
+	gp_timeline_answered(s->open->timeline, &ping);
+	const bool early = s->pings > 0 && s->pings < PINGS_AT_FIRST;
+	s->pings++;
+	if (early || gp_now_ns() - ping.answered_ns > PING_EVERY_NS)
+		gp_channel_ping(s->ch);
+}
+
 static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Control *m, struct gp_err *err)
 {
 	GP_TRY(gp_control_check(GP_END_SERVER, s->state, m, err));
@@ -524,6 +568,8 @@ static enum gp_status dispatch(struct gp_client_session *s, const Gpsplit__Contr
 		return on_ready(s, m->ready, err);
 	case GPSPLIT__CONTROL__BODY_GRAD_SQUARES:
 		return on_grad_squares(s, m->grad_squares, err);
+	case GPSPLIT__CONTROL__BODY_INTERVALS:
+		return on_intervals(s, m->intervals, err);
 	case GPSPLIT__CONTROL__BODY_CHUNK_DONE:
 		return s->frames->chunk_done(s->arg, m->chunk_done->step, m->chunk_done->chunk, err);
 	case GPSPLIT__CONTROL__BODY_COMMITTED:
@@ -692,6 +738,7 @@ enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *lo
 static enum gp_status send_commit(struct gp_client_session *s, struct gp_err *err)
 {
 	const struct gp_client_commit *c = &s->last_commit;
+	s->committed_ns = gp_now_ns();
 	return check_sent(s, gp_control_send_commit(s->ch, c->step, c->lr, c->grad_norm, c->checkpoint, &c->ranks, err),
 			  err);
 }

@@ -35,6 +35,7 @@
 struct gp_client_session;
 struct gp_client_security;
 struct gp_run_state;
+struct gp_timeline;
 
 struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of resuming */
 	enum gp_status (*frame_begin)(void *arg, const struct gp_frame_head *head, struct gp_frame **out,
@@ -80,6 +81,9 @@ struct gp_client_open {
 	const volatile sig_atomic_t *stop;         /* (optional) set: reconnecting ends, soon, in GP_CANCELED */
 	const struct gp_client_security *security; /* NULL: in the clear, without a token */
 	struct gp_run_state *run;                  /* (optional) checkpoints that this side has; with it, `restart` */
+	/* (optional) Gets what the server tells of when it did what, which OPEN asks for. `traces`: for a --trace. */
+	struct gp_timeline *timeline;
+	bool traces;
 	/*
 	 * (optional) The server does not have the session, or not any more. Puts the engine to this step, which both ends
 	 * have a checkpoint of (the step that this side is at: it has that in memory; 0: to the start), and says so by
@@ -111,6 +115,9 @@ struct gp_client_session {
 	uint64_t id;                  /* from WELCOME; every frame names it */
 	uint64_t device_failed_after; /* number of steps after which another failure of its device is survived */
 	uint64_t server_memory_bytes, server_device_bytes; /* of the host, of its device's own memory */
+	bool tells;                                        /* the server, when it did what: READY says so */
+	uint64_t committed_ns;                             /* when COMMIT was sent, or sent again */
+	uint32_t pings;                                    /* steps of this link that could have compared clocks */
 	bool takes_lengths;                  /* of chunks' own sequences: READY says so, as OPEN has asked */
 	char server_device[GP_DEVICE_TITLE]; /* on which the body runs; "" from an old server */
 	uint64_t steps,
@@ -182,6 +189,8 @@ enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *f
 enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* A chunk of an evaluation was answered, and is not asked for again if the link breaks. (Of COMMITTED the session knows.) */
 void gp_client_session_gain(struct gp_client_session *s);
+/* At the begin of a step: compares clocks with the server, where there is a link and the last time was a while ago. */
+void gp_client_session_ping(struct gp_client_session *s);
 /* A tensor of a step came whole, here or there: where the server keeps its place it need not come again either. */
 void gp_client_session_move(struct gp_client_session *s);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */

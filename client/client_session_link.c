@@ -8,6 +8,7 @@
 #include "client/client_session_impl.h"
 
 #include "client/security.h"
+#include "client/timeline.h"
 #include "common/base/log.h"
 
 #define PAUSE_MS_FIRST 100
@@ -148,6 +149,10 @@ static enum gp_status attempt(struct gp_client_session *s, double timeout_s, str
 	if (!s->resumed)
 		GP_TRY(wait_until_ready(s, err));
 	s->opened = s->linked = true;
+	gp_timeline_linked(s->open->timeline, s->tells, (uint32_t)s->window);
+	s->pings = 0;
+	if (s->open->timeline)
+		gp_channel_ping(s->ch);
 	if (s->resumed)
 		return gp_client_session_go_on(s, err);
 	return s->rewound ? GP_OK : gp_client_session_fetch_again(s, err);

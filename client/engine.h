@@ -30,6 +30,8 @@ struct gp_insertion;
 struct gp_run_state;
 struct gp_flows;
 struct gp_metrics;
+struct gp_timeline;
+struct gp_trace;
 
 struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
@@ -42,6 +44,7 @@ struct gp_engine_spec {
 	bool drop_padding; /* a chunk has as many positions as its longest row, where the devices allow it (padding.h) */
 	bool profile;      /* measure every node of this side */
 	const struct gp_weights *init; /* NULL: drawn from seed */
+	struct gp_trace *trace;        /* (optional) of a training: outlives the engine */
 	struct gp_run_state *run;      /* (optional) checkpoints: written as they fall due, and where the run goes on */
 	/* split only; texts and tables must outlive the engine */
 	const char *server; /* "HOST:PORT" */
@@ -150,8 +153,9 @@ static inline bool gp_engine_goes_on(const struct gp_engine_watch *w, uint32_t b
 struct gp_engine {
 	const struct gp_engine_ops *ops;
 	struct gp_engine_spec spec;
-	uint64_t steps;   /* done, of the whole run: above 0 at once where a checkpoint was loaded */
-	bool looks_ahead; /* `step` has a use for `next` */
+	uint64_t steps;               /* done, of the whole run: above 0 at once where a checkpoint was loaded */
+	bool looks_ahead;             /* `step` has a use for `next` */
+	struct gp_timeline *timeline; /* when what was done; NULL in an engine that does not train */
 	/* (optional) The caller's, between calls: gets every row of the outputs of `evaluate`, and its label. */
 	struct gp_metrics *metrics;
 	/* A call has failed because the server is a new one, and the engine went back to a checkpoint: go on at `steps`. */

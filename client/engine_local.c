@@ -11,6 +11,7 @@
 #include "client/batch_map.h"
 #include "client/metrics.h"
 #include "client/run_state.h"
+#include "client/timeline.h"
 #include "common/graph/clip.h"
 #include "common/graph/tie.h"
 #include "common/base/mem.h"
@@ -30,7 +31,8 @@ struct local_engine {
 	struct gp_batch_map map; /* of the batch at hand */
 	bool queued[SLOTS];      /* the slot's backward is under way */
 	uint64_t compute_ns;
-	double *squares; /* with clip_norm */
+	uint64_t body_ns, tail_ns; /* of the plan's profile, until the step before */
+	double *squares;           /* with clip_norm */
 	struct gp_tie tie;
 };
 
@@ -58,6 +60,11 @@ static enum gp_status wait_for_all(struct local_engine *e, struct gp_err *err)
 	for (int s = 0; s < SLOTS; s++)
 		GP_TRY(wait_for_slot(e, s, err));
 	return GP_OK;
+}
+
+static uint64_t first_of_step(const struct local_engine *e)
+{
+	return e->base.steps * (uint64_t)e->base.spec.session.chunks;
 }
 
 static int slot_of(const struct local_engine *e, int chunk)
@@ -92,14 +99,22 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 	int valid = chunk_valid(spec, batch, chunk);
 	struct gp_loss_result loss;
 	const uint64_t draw = e->base.steps * (uint64_t)spec->session.chunks + (uint64_t)chunk;
+	const uint64_t begin = gp_now_ns();
 	GP_TRY(forward_chunk(e, batch, chunk, train ? GP_TRAIN : GP_EVAL, draw, err));
+	const uint64_t forwarded = gp_now_ns();
 	GP_TRY(ops->loss(e->plan, slot, gp_batch_labels(batch, (size_t)chunk * samples), valid, train, scale, &loss,
 			 err));
+	const uint64_t lost = gp_now_ns();
 	if (!train && e->base.metrics)
 		gp_metrics_add(e->base.metrics, ops->buffer(e->plan, slot, GP_BUF_OUTPUT, 0),
 			       gp_batch_labels(batch, (size_t)chunk * samples), valid);
 	if (train)
 		GP_TRY(ops->queue_backward(e->plan, slot, err));
+	if (train) {
+		gp_timeline_note_times(e->base.timeline, GP_AT_MODEL_FORWARD, draw, begin, forwarded);
+		gp_timeline_note_times(e->base.timeline, GP_AT_MODEL_LOSS, draw, forwarded, lost);
+		gp_timeline_note_times(e->base.timeline, GP_AT_MODEL_BACKWARD, draw, lost, gp_now_ns());
+	}
 	e->queued[slot] = train && ops->wait;
 	sum->loss_sum += loss.loss_sum;
 	sum->correct += (uint64_t)loss.correct;
@@ -156,9 +171,39 @@ static struct gp_plan_spec plan_spec(const struct local_engine *e)
 				     .precision = spec->session.precision};
 }
 
+/* A device that works by itself would have to be waited for after each node. */
+static bool measures_parts(const struct local_engine *e)
+{
+	const struct gp_engine_spec *spec = &e->base.spec;
+	return !spec->session.eval_only && !e->device->ops->wait && spec->cut.head > 0 &&
+	       spec->cut.tail > spec->cut.head;
+}
+
 static enum gp_status begin_profile(struct local_engine *e, struct gp_err *err)
 {
-	return e->base.spec.profile ? gp_plan_profile_begin(e->plan, &e->profile, err) : GP_OK;
+	e->body_ns = e->tail_ns = 0;
+	if (!e->base.spec.profile && !measures_parts(e))
+		return GP_OK;
+	return gp_plan_profile_begin(e->plan, &e->profile, err);
+}
+
+/* What of the step behind us would have been the body's and the tail's, if the model were cut: for bound_by. */
+static void note_parts(struct local_engine *e)
+{
+	const struct gp_graph *g = graph_of(e);
+	const struct gp_cut *cut = &e->base.spec.cut;
+	if (!e->profile || !measures_parts(e))
+		return;
+	uint64_t body = 0, tail = e->profile->loss.ns[0];
+	for (int i = 0; i < g->nodes; i++) {
+		const int block = gp_graph_block_of(g, i);
+		const uint64_t ns = e->profile->node[i].ns[0] + e->profile->node[i].ns[1];
+		body += block >= cut->head && block < cut->tail ? ns : 0;
+		tail += block >= cut->tail ? ns : 0;
+	}
+	gp_timeline_note_parts(e->base.timeline, body - e->body_ns, tail - e->tail_ns);
+	e->body_ns = body;
+	e->tail_ns = tail;
 }
 
 typedef enum gp_status (*replace_fn)(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **plan,
@@ -204,8 +249,10 @@ static enum gp_status checkpoint_if_due(struct local_engine *e, const struct gp_
 	struct gp_run_state *run = e->base.spec.run;
 	if (!gp_run_state_due(run, e->base.steps))
 		return GP_OK;
+	const uint64_t begin = gp_now_ns();
 	if (write_checkpoint(e, r, err) != GP_OK)
 		return gp_run_state_failed(run, e->base.steps, err);
+	gp_timeline_note_times(e->base.timeline, GP_AT_CHECKPOINT, first_of_step(e) - 1, begin, gp_now_ns());
 	gp_run_state_confirm(run, e->base.steps);
 	return GP_OK;
 }
@@ -222,7 +269,10 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 	GP_TRY(measure_norm(e, &sum.grad_norm, err));
 	GP_TRY(gp_clip_update(e->plan, lr, sum.grad_norm, err));
 	GP_TRY(gp_tie_updated(&e->tie, err));
-	e->compute_ns += gp_now_ns() - begin;
+	const uint64_t updated = gp_now_ns();
+	e->compute_ns += updated - begin;
+	gp_timeline_note_times(e->base.timeline, GP_AT_UPDATE, first_of_step(e), begin, updated);
+	note_parts(e);
 	e->base.steps++;
 	GP_TRY(change_ranks_if_due(e, err));
 	GP_TRY(checkpoint_if_due(e, &sum, err));
@@ -348,6 +398,7 @@ static void local_free(struct gp_engine *base)
 	if (e->device)
 		e->device->ops->close(e->device);
 	gp_graph_free(e->ranked);
+	gp_timeline_free(e->base.timeline);
 	gp_free(e->squares);
 	gp_free(e);
 }
@@ -414,6 +465,8 @@ enum gp_status gp_engine_new_local(const struct gp_engine_spec *spec, struct gp_
 	if (spec->session.eval_only)
 		e->base.spec.session.decays.count = 0;
 	enum gp_status status = make_plan(e, err);
+	if (status == GP_OK && !spec->session.eval_only)
+		status = gp_timeline_new((uint32_t)spec->session.chunks, false, spec->trace, &e->base.timeline, err);
 	if (status == GP_OK)
 		status = resume(e, err);
 	if (status == GP_OK)

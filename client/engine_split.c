@@ -124,6 +124,7 @@ static struct split_slot *send_encoded(struct gp_transfer *t)
 	if (!gp_split_task_ok(e, &t->task))
 		return NULL;
 	const bool last = --s->pending == 0;
+	gp_split_note_coded(e, t);
 	send_frame(e, t);
 	return last ? s : NULL;
 }
@@ -137,6 +138,8 @@ static struct split_slot *take_decoded(struct gp_transfer *t)
 		gp_split_frame_lost(e, &t->frame); /* it comes again */
 	if (!gp_split_task_ok(e, &t->task))
 		return NULL;
+	gp_split_note_crossed(e, t);
+	gp_split_note_coded(e, t);
 	gp_client_session_move(&e->session);
 	return --s->pending == 0 ? s : NULL;
 }
@@ -184,6 +187,7 @@ static void head_forward_done(struct gp_task *task)
 	if (!gp_split_task_ok(e, task))
 		return;
 	account_compute(e, GP_ACT_UP, task);
+	gp_split_note_task(s, GP_AT_HEAD_FORWARD);
 	e->forwarded++;
 	e->forwards_idle = e->forwarded == e->end;
 	s->pending = e->flows.used[GP_ACT_UP];
@@ -275,11 +279,13 @@ static void run_tail(struct gp_task *task)
 	const struct gp_device_ops *ops = e->device->ops;
 	copy_from_head(s);
 	task->status = ops->forward(e->tail_plan, s->index, gp_split_mode(e), s->number, &task->err);
+	s->forwarded_ns = gp_now_ns();
 	if (task->status == GP_OK && e->outputs)
 		copy_outputs(s);
 	else if (task->status == GP_OK)
 		task->status = ops->loss(e->tail_plan, s->index, s->labels, s->valid, e->train, s->scale, &s->loss,
 					 &task->err);
+	s->lost_ns = gp_now_ns();
 	if (task->status == GP_OK && e->train)
 		task->status = ops->queue_backward(e->tail_plan, s->index, &task->err);
 }
@@ -301,6 +307,7 @@ static void tail_done(struct gp_task *task)
 	if (!gp_split_task_ok(e, task))
 		return;
 	account_compute(e, e->train ? GP_GRAD_UP : GP_ACT_DOWN, task);
+	gp_split_note_tail(s);
 	if (!e->train) {
 		gp_split_chunk_done(s);
 		return;
@@ -379,6 +386,7 @@ static void head_backward_done(struct gp_task *task)
 	if (!gp_split_task_ok(s->e, task))
 		return;
 	account_compute(s->e, GP_GRAD_DOWN, task);
+	gp_split_note_task(s, GP_AT_HEAD_BACKWARD);
 	gp_split_chunk_done(s);
 }
 
@@ -414,6 +422,8 @@ enum gp_status gp_split_server_done(void *arg, uint64_t step, uint32_t chunk, st
 		GP_FAIL(err, GP_PROTO, "the server's chunk_done of step %llu chunk %u is not expected here",
 			(unsigned long long)step, chunk);
 	e->next_grad[0]++; /* chunks are through in their order, as with GRAD_DOWN */
+	const uint64_t now = gp_now_ns();
+	gp_timeline_note_times(e->base.timeline, GP_AT_GRAD_DOWN_RECEIVED, number, now, now);
 	begin_head_backward(s);
 	return GP_OK;
 }
@@ -497,5 +507,6 @@ void gp_split_frame_sent(void *arg, struct gp_frame *f)
 	struct gp_transfer *t = gp_transfer_of(f);
 	if (!gp_split_goes_on(e))
 		t->waiting = false;
+	gp_split_note_crossed(e, t);
 	gp_transfer_sent(t);
 }

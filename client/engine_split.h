@@ -9,6 +9,7 @@
  *   engine_split_state.c checkpoints, and going back to one
  *   engine_split_rank.c  the parts with smaller ranks
  *   engine_split_window.c  how many chunks are in flight
+ *   engine_split_notes.c when all that was
  *
  * Threads: the engine's own (loop) thread, but for run_* and finish_*, which run on the compute thread.
  * Tests: tests/unit/test_engine.c, tests/unit/test_resume.c, tests/e2e/parity.sh
@@ -20,6 +21,7 @@
 #include "client/engine.h"
 #include "client/batch_map.h"
 #include "client/crossing.h"
+#include "client/timeline.h"
 #include "common/graph/tie.h"
 
 enum slot_state {
@@ -49,6 +51,8 @@ struct split_slot {
 	float scale;                  /* of its gradients */
 	struct gp_loss_result loss;
 	struct gp_task compute;
+	uint64_t forwarded_ns,
+		lost_ns; /* of the compute thread, until tail_done: the tail's forward, and the loss, were done */
 };
 
 struct split_engine {
@@ -94,7 +98,8 @@ struct split_engine {
 	/* optimizer and data tasks */
 	struct gp_task optim, fetch, write, replace;
 	float lr;
-	double grad_norm; /* of the update under way */
+	double grad_norm;  /* of the update under way */
+	uint64_t updating; /* which step's that is */
 	bool optim_done, fetched, written, replaced;
 	/* with clip_norm: sums of squares of the whole model's gradients, in the order of its parameters */
 	struct gp_task measure;
@@ -159,6 +164,16 @@ void gp_split_resend(struct split_engine *e, uint64_t answered);
 void gp_split_undo(struct split_engine *e);
 /* After that, and whatever step e->step is now: its first chunk comes next. */
 void gp_split_begin_at_step(struct split_engine *e);
+
+/* engine_split_notes.c: for the timeline, when a task or a transfer has come back. */
+void gp_split_note_task(struct split_slot *s, enum gp_interval_stage stage);
+void gp_split_note_tail(struct split_slot *s);
+/* A tensor was sent, or received. */
+void gp_split_note_crossed(struct split_engine *e, const struct gp_transfer *t);
+/* It was encoded, or decoded. */
+void gp_split_note_coded(struct split_engine *e, const struct gp_transfer *t);
+/* Something of a step, not of a chunk. */
+void gp_split_note_step(struct split_engine *e, enum gp_interval_stage stage, uint64_t step, const struct gp_task *t);
 
 /* engine_split_life.c */
 struct gp_plan_spec gp_split_head_spec(const struct split_engine *e, const struct gp_crossing *c);

@@ -160,6 +160,7 @@ static void split_free(struct gp_engine *base)
 		gp_crossing_free(e->cross);
 	gp_crossing_free(e->first_cross);
 	gp_crossing_free(e->next_cross);
+	gp_timeline_free(e->base.timeline);
 	gp_free(e);
 }
 
@@ -353,6 +354,8 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .stop = spec->stop,
 					  .security = spec->security,
 					  .run = spec->run,
+					  .timeline = e->base.timeline,
+					  .traces = spec->trace != NULL,
 					  .restart = spec->run ? gp_split_restart : NULL,
 					  .restart_arg = e};
 	GP_TRY(gp_client_session_open(&e->session, &e->loop, &e->open, &gp_split_frames, e, err));
@@ -398,6 +401,8 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 		status = make_slots(e, err);
 	if (status == GP_OK)
 		status = make_flows(e, err);
+	if (status == GP_OK && !spec->session.eval_only)
+		status = gp_timeline_new((uint32_t)spec->session.chunks, true, spec->trace, &e->base.timeline, err);
 	if (status == GP_OK)
 		status = open_session(e, err);
 	if (status != GP_OK) {

@@ -84,7 +84,10 @@ static void chunks_done(struct split_engine *e);
 void gp_split_chunk_done(struct split_slot *s)
 {
 	struct split_engine *e = s->e;
+	const uint64_t now = gp_now_ns();
 	s->state = SLOT_FREE;
+	if (e->train)
+		gp_timeline_note_times(e->base.timeline, GP_AT_CHUNK_DONE, s->number, now, now);
 	if (!e->train && !e->calibrates && !e->outputs && e->base.metrics)
 		gp_metrics_add(e->base.metrics, e->device->ops->buffer(e->tail_plan, s->index, GP_BUF_OUTPUT, 0),
 			       s->labels, s->valid);
@@ -122,6 +125,8 @@ static enum gp_status squares_arrived(void *arg, uint64_t step, const double *su
 			(unsigned long long)step, n, e->body_sums);
 	for (size_t i = 0; i < n; i++)
 		e->squares[(size_t)e->head_sums + i] = sum[i];
+	const uint64_t now = gp_now_ns();
+	gp_timeline_note_times(e->base.timeline, GP_AT_SQUARES, first_of_step(e), now, now);
 	e->body_squares = true;
 	e->step_ready = e->own_squares;
 	return GP_OK;
@@ -187,6 +192,7 @@ static void optim_done(struct gp_task *task)
 	if (task->status != GP_OK)
 		gp_client_session_fail(&e->session, task->status, task->err.text);
 	e->compute_ns += task->end_ns - task->start_ns;
+	gp_split_note_step(e, GP_AT_UPDATE, e->updating, task);
 	e->optim_done = true; /* link or no link */
 }
 
@@ -264,6 +270,7 @@ static enum gp_status update(struct split_engine *e, float lr, struct gp_step_re
 	*out = e->result;
 	e->grad_norm = e->result.grad_norm;
 	e->lr = lr;
+	e->updating = e->step;
 	if (gp_run_state_due(e->base.spec.run, e->step + 1) || changes_ranks(e))
 		return update_and_commit(e, err);
 	GP_TRY(commit(e, false, err));
@@ -296,6 +303,7 @@ enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batc
 	GP_TRY(gp_batch_labels_check(e->base.spec.graph, batch, err));
 	e->current = batch;
 	e->following = e->ahead ? next : NULL;
+	gp_client_session_ping(&e->session);
 	begin_step(e);
 	gp_split_pump(e);
 	enum gp_status status = wait_for_chunks(e, err);

@@ -49,6 +49,7 @@ static void run_write(struct gp_task *task)
 static void write_done(struct gp_task *task)
 {
 	struct split_engine *e = task->arg;
+	gp_split_note_step(e, GP_AT_CHECKPOINT, e->step, task);
 	e->written = true;
 }
 

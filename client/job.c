@@ -427,6 +427,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .profile = s->profile,
 				      .init = j->init,
 				      .run = run,
+				      .trace = j->trace,
 				      .server = s->server,
 				      .cut = j->cut,
 				      .insertion = gp_insertion_any(&j->insertion) ? &j->insertion : NULL,

@@ -15,10 +15,12 @@
 #include "common/base/rate.h"
 #include "client/progress.h"
 #include "client/recalibrate.h"
+#include "client/timeline.h"
 
 #define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
 
 #define RATE_WINDOW_S  5.0
+#define RECENT_KEEPS   8          /* of what bounded the steps before, seven eighths count on */
 #define STEP_TIMES_MAX (1u << 20) /* the newest ones make the median */
 
 struct run {
@@ -33,6 +35,7 @@ struct run {
 	struct gp_engine_figures first;  /* at the start of all */
 	struct gp_engine_figures before; /* at the start of the step under way */
 	double first_loss;               /* of the first step in this process */
+	struct gp_bound_by recent;       /* what bounded the steps, those of late counting most */
 	uint64_t begin_ns, eval_ns;
 	struct gp_batch *batch, *following; /* of the step to come, and of the one behind it; NULL: not taken yet */
 	bool norm_warned;
@@ -98,10 +101,29 @@ static void rate_text(const struct run *r, char text[64])
 		snprintf(text, 64, "  up %.1f MB/s down %.1f MB/s", up * 1e-6, down * 1e-6);
 }
 
+/* What most of the time of the last steps went to. */
+static void note_bound(struct run *r, const struct gp_bound_by *b)
+{
+	for (int i = 0; i < GP_BOUND_COUNT; i++)
+		r->recent.ns[i] = r->recent.ns[i] / RECENT_KEEPS * (RECENT_KEEPS - 1) + b->ns[i];
+	r->recent.steps += b->steps;
+	gp_bound_by_add(&r->report->bound_by, b);
+}
+
+static void bound_text(const struct run *r, char text[48])
+{
+	const uint64_t total = gp_bound_by_total_ns(&r->recent);
+	const enum gp_bound most = gp_bound_by_largest(&r->recent);
+	text[0] = '\0';
+	if (total > 0 && r->spec->engine->spec.server)
+		snprintf(text, 48, "  %.0f%% %s", 100.0 * (double)r->recent.ns[most] / (double)total,
+			 gp_bound_name(most));
+}
+
 static void show_progress(struct run *r, const struct gp_engine_figures *now, double step_s)
 {
 	const struct gp_trainer_spec *spec = r->spec;
-	char text[320], rate[64], acc[32] = "", smaller[32] = "", cuts[32] = "";
+	char text[320], rate[64], acc[32] = "", smaller[32] = "", cuts[32] = "", bound[48];
 	const uint64_t now_ns = gp_now_ns();
 	uint64_t epoch = (r->step - 1) / spec->steps_per_epoch,
 		 epochs = (spec->total_steps - 1) / spec->steps_per_epoch;
@@ -110,6 +132,7 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 		      (double)r->here;
 	note_rate(r, now, now_ns);
 	rate_text(r, rate);
+	bound_text(r, bound);
 	if (payload > 0)
 		snprintf(smaller, sizeof smaller, "  %.2fx smaller",
 			 (double)payload_bytes(&now->account, true) / (double)payload);
@@ -118,10 +141,10 @@ static void show_progress(struct run *r, const struct gp_engine_figures *now, do
 			 now->reconnects == 1 ? "reconnect" : "reconnects");
 	if (!has_values(r))
 		snprintf(acc, sizeof acc, "  acc %.2f%%", 100 * accuracy(r, &r->epoch));
-	snprintf(text, sizeof text, "epoch %llu/%llu  step %llu/%llu  loss %.4f%s  %.3f s/batch%s%s%s  %.0f s left",
+	snprintf(text, sizeof text, "epoch %llu/%llu  step %llu/%llu  loss %.4f%s  %.3f s/batch%s%s%s%s  %.0f s left",
 		 (unsigned long long)epoch + 1, (unsigned long long)epochs + 1, (unsigned long long)r->step,
-		 (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples), acc, step_s, rate,
-		 smaller, cuts, left);
+		 (unsigned long long)spec->total_steps, mean(r->epoch.loss_sum, r->epoch.samples), acc, step_s, bound,
+		 rate, smaller, cuts, left);
 	gp_progress_update(&r->progress, now_ns, text);
 }
 
@@ -164,7 +187,7 @@ static json_t *integer_or_null(bool known, uint64_t n)
 }
 
 static void log_step(struct run *r, const struct gp_step_result *result, float lr, double seconds,
-		     const struct gp_engine_figures *now)
+		     const struct gp_bound_by *bound, const struct gp_engine_figures *now)
 {
 	if (!r->spec->log) /* a JSON line allocates: a steady step without --log-json does not */
 		return;
@@ -182,6 +205,7 @@ static void log_step(struct run *r, const struct gp_step_result *result, float l
 		"down_bytes_per_s", gp_json_number(rate.down), "rtt_us", integer_or_null(now->rtt_us > 0, now->rtt_us),
 		"reconnects", integer_or_null(linked, now->reconnects - r->before.reconnects), "link",
 		linked ? gp_account_json(&delta) : json_null());
+	json_object_set_new(line, "bound_by", gp_bound_by_json(bound, linked));
 	if (clips_norm(r))
 		json_object_set_new(line, "grad_norm", gp_json_number(result->grad_norm));
 	write_line(r, "step", line);
@@ -236,6 +260,18 @@ static bool is_followed(const struct run *r)
 	const struct gp_trainer_spec *spec = r->spec;
 	return spec->engine->looks_ahead && !stop_asked(r) && r->step + 1 < spec->total_steps &&
 	       (r->step + 1) % spec->steps_per_epoch != 0;
+}
+
+static uint64_t first_chunk(const struct run *r)
+{
+	return r->step * (uint64_t)r->spec->engine->spec.session.chunks;
+}
+
+/* What comes behind a step is drawn as of that step. */
+static uint64_t last_chunk_of(const struct run *r)
+{
+	const uint64_t first = first_chunk(r);
+	return first > 0 ? first - 1 : 0;
 }
 
 /* The step's batch, and the following one's, which the engine may begin with: it then has to be run. */
@@ -298,12 +334,14 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	struct gp_engine *e = spec->engine;
 	struct gp_step_result result;
 	struct gp_engine_figures now;
-	uint64_t begin = gp_now_ns();
+	struct gp_bound_by bound;
+	const uint64_t begin = gp_now_ns();
 	float lr = gp_schedule_lr(&spec->schedule, (int64_t)r->step);
 	if (spec->run)
 		*gp_run_state_progress(spec->run) =
 			(struct gp_run_progress){r->epoch.loss_sum, r->epoch.correct, r->epoch.samples};
 	GP_TRY(take_batches(r, err));
+	gp_timeline_note_times(e->timeline, GP_AT_BATCH, first_chunk(r), begin, gp_now_ns());
 	enum gp_status status = e->ops->step(e, r->batch, r->following, lr, &result, err);
 	gp_loader_give_back(spec->train, r->batch);
 	r->batch = r->following;
@@ -311,7 +349,10 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	GP_TRY(status);
 	GP_TRY(check_loss(r, &result, err));
 	note_norm(r, &result);
-	double seconds = (double)(gp_now_ns() - begin) * 1e-9;
+	const uint64_t end = gp_now_ns();
+	double seconds = (double)(end - begin) * 1e-9;
+	gp_timeline_end_step(e->timeline, first_chunk(r), begin, end, &bound);
+	note_bound(r, &bound);
 	r->step_s[r->here++ % remembered_steps(spec->total_steps)] = (float)seconds;
 	r->report->steps = ++r->step;
 	add_result(&r->epoch, &result);
@@ -321,7 +362,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	gp_account_subtract(&delta, &r->before.account);
 	gp_account_add(&r->report->train_account, &delta);
 	show_progress(r, &now, seconds);
-	log_step(r, &result, lr, seconds, &now);
+	log_step(r, &result, lr, seconds, &bound, &now);
 	r->before = now;
 	return GP_OK;
 }
@@ -355,8 +396,10 @@ static enum gp_status recalibrate(struct run *r, struct gp_err *err)
 	const bool may_end = gp_run_state_settled(spec->run, r->step) || r->step >= spec->total_steps;
 	if (spec->recalibrate == 0 || (!spec->val && r->step < spec->total_steps) || (may_end && stop_asked(r)))
 		return GP_OK;
+	const uint64_t begin = gp_now_ns();
 	GP_TRY(gp_recalibrate(spec->engine, spec->train, spec->recalibrate, &r->progress, may_end ? spec->stop : NULL,
 			      err));
+	gp_timeline_note_times(spec->engine->timeline, GP_AT_STATISTICS, last_chunk_of(r), begin, gp_now_ns());
 	r->eval_cut = may_end && stop_asked(r);
 	return gp_loader_seek(spec->train, (uint32_t)(r->step / spec->steps_per_epoch),
 			      (uint32_t)(r->step % spec->steps_per_epoch), err);
@@ -376,6 +419,7 @@ static enum gp_status run_eval(struct run *r, struct gp_err *err)
 		return GP_OK;
 	r->report->val = gp_scores_of(spec->metrics, has_values(r), result.loss_sum, result.correct, result.samples);
 	uint64_t took = gp_now_ns() - begin;
+	gp_timeline_note_times(spec->engine->timeline, GP_AT_VALIDATION, last_chunk_of(r), begin, begin + took);
 	r->eval_ns += took;
 	spec->engine->ops->figures(spec->engine, &r->before);
 	note_eval(r, (double)took * 1e-9);
@@ -532,6 +576,8 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 		json_object_set_new(o, "samples_left_out", json_integer(r->left_out));
 	if (o)
 		json_object_set_new(o, "batch_norm", json_string(r->batch_norm));
+	if (o)
+		json_object_set_new(o, "bound_by", gp_bound_by_json(&r->bound_by, r->figures.flows != NULL));
 	if (o)
 		json_object_set_new(o, "optimizer", optimizer_json(r));
 	return gp_figures_json(o, &r->figures, &r->train_account, r->steps_here);

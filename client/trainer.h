@@ -12,6 +12,7 @@
 
 #include <signal.h>
 
+#include "client/bound_by.h"
 #include "client/engine.h"
 #include "client/json_log.h"
 #include "client/metrics.h"
@@ -47,6 +48,7 @@ struct gp_train_report {
 	struct gp_scores val;    /* all NaN without evaluation */
 	struct gp_engine_figures figures;
 	struct gp_account train_account; /* of the training steps alone */
+	struct gp_bound_by bound_by;     /* of the same; the mean of a step, while time_per_batch_s is the median */
 	char param_sha256[65];
 	char batch_norm[GP_NORM_MODE_TEXT]; /* the mode, with all its values */
 	struct gp_optim optim;

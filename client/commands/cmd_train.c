@@ -20,6 +20,7 @@
 #include "client/run_spec.h"
 #include "client/run_state.h"
 #include "client/save_weights.h"
+#include "client/trace.h"
 #include "client/trainer.h"
 #include "common/base/mem.h"
 #include "common/store/safetensors.h"
@@ -34,7 +35,8 @@ struct settings {
 	double beta[2]; /* what that says */
 	bool nesterov, eval, augment;
 	bool augment_asked; /* not the default, but --augment of the user */
-	const char *save, *log_json;
+	const char *save, *log_json, *trace, *trace_steps;
+	int64_t trace_limit;
 	const char *checkpoint;
 	int64_t checkpoint_every;
 	bool checkpoint_required;
@@ -253,6 +255,27 @@ static const struct gp_opt log_rows[] = {
 	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); a file "
 		 "that holds some already is refused, unless by --resume, which adds to it, or where its run ended "
 		 "before its first step"},
+	{.name = "trace",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(trace),
+	 .value = "FILE",
+	 .help = "write there when both ends did what, every stage of every chunk, for ui.perfetto.dev or Chrome's "
+		 "trace "
+		 "viewer; a file that holds something is refused, but with --resume FILE.2, FILE.3, ... is taken"},
+	{.name = "trace-steps",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(trace_steps),
+	 .value = "A:B",
+	 .initial = "1:",
+	 .help = "with --trace: from step A to step B alone; A: to the end"},
+	{.name = "trace-limit",
+	 .type = GP_OPT_SIZE,
+	 .offset = FIELD(trace_limit),
+	 .value = "BYTES",
+	 .initial = "256M",
+	 .min = 4096,
+	 .max = 9e15,
+	 .help = "with --trace: the file ends there, and the training goes on"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(job.profile),
@@ -386,6 +409,7 @@ struct training {
 	struct gp_metrics metrics; /* of evaluations */
 	struct gp_weights *weights;
 	struct gp_json_log *log;
+	struct gp_trace *trace; /* NULL without --trace */
 	struct gp_run_spec run_spec;
 	struct gp_saved_model description; /* of the trained weights, for --save and checkpoints */
 	struct gp_saved_pairs described;   /* the same, as metadata */
@@ -553,6 +577,8 @@ static enum gp_status check_files(const struct settings *s, struct gp_err *err)
 		GP_FAIL(err, GP_USAGE, "--checkpoint needs the name of a folder");
 	if (s->log_json && !*s->log_json)
 		GP_FAIL(err, GP_USAGE, "--log-json needs the name of a file");
+	if (s->trace && !*s->trace)
+		GP_FAIL(err, GP_USAGE, "--trace needs the name of a file");
 	if (!s->checkpoint && (s->resume || s->checkpoint_required))
 		GP_FAIL(err, GP_USAGE, "--%s needs --checkpoint DIR", s->resume ? "resume" : "checkpoint-required");
 	return GP_OK;
@@ -595,6 +621,25 @@ static enum gp_status open_log(struct training *t, struct gp_err *err)
 	return gp_run_log_head(t->log, &head, err);
 }
 
+/* A resumed run's trace is a file of its own, so that one that a crash has cut stays as it is. */
+static enum gp_status open_trace(struct training *t, struct gp_err *err)
+{
+	const struct settings *s = &t->set;
+	struct gp_trace_spec spec = {.path = s->trace,
+				     .resumed = s->resume,
+				     .limit_bytes = (uint64_t)s->trace_limit,
+				     .split = !s->job.local};
+	GP_TRY(gp_trace_steps_read(s->trace_steps, &spec.first, &spec.last, err));
+	if (!s->trace)
+		return GP_OK;
+	GP_TRY(gp_trace_open(&spec, &t->trace, err));
+	if (strcmp(gp_trace_path(t->trace), s->trace) != 0)
+		fprintf(stderr, "--trace: %s is there already; this part of the run is traced to %s\n", s->trace,
+			gp_trace_path(t->trace));
+	t->job.trace = t->trace;
+	return GP_OK;
+}
+
 /* Everything that can be wrong on this side is found before the server is asked for anything. */
 static enum gp_status prepare(struct training *t, struct gp_err *err)
 {
@@ -614,6 +659,7 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(gp_saved_pairs_make(&t->description, &t->described, err));
 	GP_TRY(open_run(t, err));
 	t->job.stop = &stop_signal;
+	GP_TRY(open_trace(t, err));
 	GP_TRY(open_log(t, err));
 	gp_warn_of_data(t->set.job.data, t->train_data, "training");
 	return gp_job_open_engine(&t->job, &t->optim, t->run, err);
@@ -644,7 +690,7 @@ static void print_checkpoints(const struct gp_run_checkpoints *c)
 
 static void print_summary(const struct gp_train_report *r, bool tells_matthews)
 {
-	char text[GP_SCORES_TEXT], acc[48] = "";
+	char text[GP_SCORES_TEXT], acc[48] = "", bound[GP_BOUND_BY_TEXT];
 	if (isfinite(r->train_acc))
 		snprintf(acc, sizeof acc, ", training accuracy %.2f %%", 100 * r->train_acc);
 	fprintf(stderr, "%llu step%s in %.1f s, %.3f s per batch (median), loss %.4f%s\n", (unsigned long long)r->steps,
@@ -654,6 +700,8 @@ static void print_summary(const struct gp_train_report *r, bool tells_matthews)
 	if (r->clipped_steps > 0)
 		fprintf(stderr, "gradients scaled down in %llu steps (--clip-norm)\n",
 			(unsigned long long)r->clipped_steps);
+	if (r->bound_by.steps > 0 && r->figures.flows)
+		fprintf(stderr, "a step's time went to: %s\n", gp_bound_by_text(&r->bound_by, bound));
 	gp_figures_print(&r->figures, &r->train_account, r->steps_here, stderr);
 	print_checkpoints(&r->checkpoints);
 }
@@ -751,6 +799,10 @@ static enum gp_status clean_up(struct training *t, enum gp_status status, struct
 	gp_dataset_free(t->train_data);
 	gp_dataset_free(t->val_data);
 	struct gp_err close_err;
+	if (gp_trace_close(t->trace, &close_err) != GP_OK && status == GP_OK) {
+		*err = close_err;
+		status = close_err.code;
+	}
 	if (t->log && gp_json_log_close(t->log, &close_err) != GP_OK && status == GP_OK) {
 		*err = close_err;
 		status = close_err.code;

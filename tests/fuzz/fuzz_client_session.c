@@ -133,6 +133,7 @@ static void put_ready(struct fuzz_peer *p)
 	const uint8_t with = fuzz_byte(&p->in);
 	ready.clips = !(with & 1);
 	ready.lengths = with & 2;
+	ready.intervals = with & 4;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
 	fuzz_put_control(p, &m);

@@ -85,13 +85,14 @@ static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
 static struct gp_optim optim;     /* of the engine */
 static bool calibrates;           /* the engine asks for it */
 static double connect_for_s = 20; /* and how long its server may take to answer at all */
-static bool clips;                /* the fake server's READY says so */
+static bool clips, tells;         /* the fake server's READY says so */
 
 static void put_ready(struct raw_peer *p)
 {
 	Gpsplit__Ready ready = GPSPLIT__READY__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	ready.clips = clips;
+	ready.intervals = tells;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
 	put_control(p, &m);
@@ -186,6 +187,21 @@ static void play_squares(struct raw_peer *p)
 	put_control(p, &m);
 }
 
+/* A body's forward pass, and one of a head. */
+static void play_intervals(struct raw_peer *p)
+{
+	int64_t number[] = {5, 0, 0, 0, 1, 1, 0, 0, 0, 0, 1, 1};
+	Gpsplit__Intervals intervals = GPSPLIT__INTERVALS__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	put_welcome(p, 20000);
+	put_ready(p);
+	intervals.number = number;
+	intervals.n_number = 12;
+	m.body_case = GPSPLIT__CONTROL__BODY_INTERVALS;
+	m.intervals = &intervals;
+	put_control(p, &m);
+}
+
 /* Both in one packet, so that the client reads READY before it has run again. */
 static void play_ready_only(struct raw_peer *p)
 {
@@ -243,6 +259,11 @@ static void answers_to_no_question_are_refused(void **state)
 	expect_end(play_squares, false, GP_PROTO, "grad_squares of step 0 with 0 sums is not expected");
 	optim.clip_norm = 0.0;
 	clips = false;
+	expect_end(play_intervals, false, GP_PROTO, "intervals message was not asked for");
+	tells = true;
+	expect_end(play_intervals, false, GP_PROTO,
+		   "intervals: stage 0 of tensor 0, 1 ns after 1, is none of a server");
+	tells = false;
 }
 
 /* The frames with the weights would be freed while the channel still has them. */
