@@ -35,6 +35,8 @@ static const char *const specs[] = {
 	"ef+poweriter:rank=3,iters=1+amq:bits=2,update=2",
 	"delta:samples=40+topk:ratio=0.5+uniform:bits=8",
 	"delta:samples=40+poweriter:rank=2,iters=2+alq:bits=4,update=1",
+	"ef+hadamard:size=16+block:bits=3,size=16",
+	"delta:samples=40+hadamard:size=8+block:size=16,budget=3",
 };
 enum { SPECS = sizeof specs / sizeof specs[0] };
 
