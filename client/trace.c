@@ -30,6 +30,7 @@
 /* Rows of the picture: the end, and what it is that does one thing at a time. */
 enum process { CLIENT = 1, SERVER = 2 };
 enum row { STEPS = 1, COMPUTE, CODEC, WIRE, COMMITS, QUEUES, ROWS };
+#define ROWS_MOST                    2000
 #define WIRE_ROW(direction, tensor)  (100 + (direction)*GP_GRAPH_MAX_PORTS + (tensor))
 #define CODEC_ROW(direction, tensor) (500 + (direction)*GP_GRAPH_MAX_PORTS + (tensor))
 
@@ -58,9 +59,10 @@ struct gp_trace {
 	char *text;
 	size_t length;
 	uint64_t written;
-	int failed; /* errno */
-	bool full, begun;
-	bool named[2][1000]; /* rows */
+	int failed;                  /* errno */
+	bool full, begun, any;       /* any: not only names of rows */
+	bool named[2][ROWS_MOST];    /* rows */
+	uint64_t ends_ns[ROWS_MOST]; /* of the server's newest event of each */
 };
 
 /* --- which stage is drawn where --------------------------------------------------------------------------------------- */
@@ -234,29 +236,41 @@ static uint64_t since(const struct gp_trace *t, uint64_t ns)
 	return ns > t->begin_ns ? ns - t->begin_ns : 0;
 }
 
-static void row_name(const struct look *l, unsigned tensor, char text[64])
+static bool is_here(const struct look *l)
+{
+	return gp_direction_info[l->direction].up == (l->process == CLIENT);
+}
+
+static void row_name(const struct look *l, unsigned tensor, bool second, char text[64])
 {
 	static const char *const names[ROWS] = {
 		[STEPS] = "steps", [COMPUTE] = "compute", [COMMITS] = "commits", [QUEUES] = "queues"};
-	const bool here = gp_direction_info[l->direction].up == (l->process == CLIENT);
+	const bool here = is_here(l);
 	const char *what = l->row == WIRE ? here ? "sent" : "received" : here ? "encode" : "decode";
 	if (l->row == WIRE || l->row == CODEC)
-		snprintf(text, 64, "%s %u %s", gp_direction_info[l->direction].name, tensor, what);
+		snprintf(text, 64, "%s %u %s%s", gp_direction_info[l->direction].name, tensor, what,
+			 second ? ", odd chunks" : "");
 	else
 		snprintf(text, 64, "%s", l->process == SERVER && l->row == STEPS ? "checkpoints" : names[l->row]);
 }
 
-/* Names a row before its first event, and gives its number. */
-static unsigned row_of(struct gp_trace *t, const struct look *l, unsigned tensor)
+/*
+ * Gives the number of a row, and names it before its first event. Events of a row must not overlap unless one is within
+ * another. The first byte of a tensor is handed to the kernel while the last ones of the tensor before it are on their way: what
+ * is sent has a row for chunks of even numbers and one for the others.
+ */
+static unsigned row_of(struct gp_trace *t, const struct look *l, unsigned tensor, uint64_t number)
 {
-	const unsigned row = l->row == WIRE    ? WIRE_ROW(l->direction, tensor)
-			     : l->row == CODEC ? CODEC_ROW(l->direction, tensor)
-					       : (unsigned)l->row;
+	const bool second = l->row == WIRE && is_here(l) && number % 2 == 1;
+	const unsigned base = l->row == WIRE    ? WIRE_ROW(l->direction, tensor)
+			      : l->row == CODEC ? CODEC_ROW(l->direction, tensor)
+						: (unsigned)l->row;
+	const unsigned row = 2 * base + second;
 	char name[64];
 	if (t->named[l->process - 1][row])
 		return row;
 	t->named[l->process - 1][row] = true;
-	row_name(l, tensor, name);
+	row_name(l, tensor, second, name);
 	add(t, "{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":%d,\"tid\":%u,\"args\":{\"name\":\"%s\"}}", l->process,
 	    row, name);
 	add(t, "{\"ph\":\"M\",\"name\":\"thread_sort_index\",\"pid\":%d,\"tid\":%u,\"args\":{\"sort_index\":%u}}",
@@ -280,7 +294,7 @@ static void add_queued(struct gp_trace *t, const struct look *look, const struct
 	if (i->begin_ns <= i->queued_ns || !of_chunk(i->stage))
 		return;
 	const struct look queues = {look->process, QUEUES, 0};
-	const unsigned row = row_of(t, &queues, 0);
+	const unsigned row = row_of(t, &queues, 0, 0);
 	const uint64_t id = (i->number * GP_AT_STAGES + i->stage) * GP_GRAPH_MAX_PORTS + i->tensor;
 	for (int ends = 0; ends < 2; ends++) {
 		struct line l;
@@ -315,6 +329,19 @@ static bool is_wanted(const struct gp_trace *t, uint64_t step)
 	return step >= t->spec.first && (t->spec.last == 0 || step <= t->spec.last);
 }
 
+/* Where the server's clock has been found to be another one, an
+ * event of its is drawn from the end of the one before. */
+static struct gp_interval apart(struct gp_trace *t, const struct look *look, unsigned row, struct gp_interval i)
+{
+	uint64_t *end_ns = &t->ends_ns[row];
+	if (look->process == CLIENT)
+		return i;
+	i.begin_ns = i.begin_ns > *end_ns ? i.begin_ns : *end_ns;
+	i.end_ns = i.end_ns > i.begin_ns ? i.end_ns : i.begin_ns;
+	*end_ns = i.end_ns;
+	return i;
+}
+
 static void add_interval(struct gp_trace *t, const struct event *e)
 {
 	const struct gp_interval *i = &e->i;
@@ -322,15 +349,16 @@ static void add_interval(struct gp_trace *t, const struct event *e)
 	struct line l;
 	if (i->stage == GP_AT_CHUNK_DONE)
 		return;
-	const unsigned row = row_of(t, look, i->tensor);
+	const unsigned row = row_of(t, look, i->tensor, i->number);
 	add_queued(t, look, i);
+	const struct gp_interval drawn = apart(t, look, row, *i);
 	begin_line(&l, of_chunk(i->stage) ? "{\"ph\":\"X\",\"cat\":\"chunk\"" : "{\"ph\":\"X\",\"cat\":\"step\"");
 	put_text(&l, ",\"name\":\"");
 	put_text(&l, gp_interval_stage_name(i->stage));
 	put_number(&l, "\",\"pid\":", look->process);
 	put_number(&l, ",\"tid\":", row);
-	put_us(&l, ",\"ts\":", since(t, i->begin_ns));
-	put_us(&l, ",\"dur\":", since(t, i->end_ns) - since(t, i->begin_ns));
+	put_us(&l, ",\"ts\":", since(t, drawn.begin_ns));
+	put_us(&l, ",\"dur\":", since(t, drawn.end_ns) - since(t, drawn.begin_ns));
 	put_number(&l, ",\"args\":{\"step\":", i->number / e->chunks + 1);
 	if (of_chunk(i->stage)) {
 		put_number(&l, ",\"chunk\":", i->number % e->chunks);
@@ -341,7 +369,7 @@ static void add_interval(struct gp_trace *t, const struct event *e)
 	put_text(&l, "}}");
 	add_line(t, &l);
 	if (look->row == WIRE)
-		add_arrow(t, look, i, row);
+		add_arrow(t, look, &drawn, row);
 }
 
 static void add_clock(struct gp_trace *t, const struct event *e)
@@ -349,7 +377,7 @@ static void add_clock(struct gp_trace *t, const struct event *e)
 	add(t,
 	    "{\"ph\":\"i\",\"s\":\"g\",\"cat\":\"clock\",\"name\":\"server_clock\",\"pid\":%d,\"tid\":%d,\"ts\":%.3f,"
 	    "\"args\":{\"offset_us\":%.3f,\"uncertainty_us\":%.3f}}",
-	    CLIENT, STEPS, (double)since(t, e->i.begin_ns) * 1e-3, (double)e->clock.offset_ns * 1e-3,
+	    CLIENT, 2 * STEPS, (double)since(t, e->i.begin_ns) * 1e-3, (double)e->clock.offset_ns * 1e-3,
 	    (double)e->clock.uncertainty_ns * 1e-3);
 }
 
@@ -377,40 +405,62 @@ static void add_head(struct gp_trace *t)
 
 /* --- the thread --------------------------------------------------------------------------------------------------------- */
 
-/* Waits for events, and not for each of them: whoever puts one does not wake anybody. */
-static bool take_event(struct gp_trace *t, struct event *out)
+enum taken { NOTHING, AN_EVENT, THE_END };
+
+static struct timespec after_ms(long ms)
 {
-	struct timespec until;
+	struct timespec t;
+	clock_gettime(CLOCK_REALTIME, &t);
+	t.tv_nsec += ms * 1000000L;
+	t.tv_sec += t.tv_nsec / 1000000000L;
+	t.tv_nsec %= 1000000000L;
+	return t;
+}
+
+/* Looks for events now and then: whoever puts one wakes nobody. */
+static enum taken take_event(struct gp_trace *t, struct event *out)
+{
+	enum taken taken = NOTHING;
 	pthread_mutex_lock(&t->lock);
-	while (t->count == 0 && !t->ending) {
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_nsec += WAIT_MS * 1000000L;
-		until.tv_sec += until.tv_nsec / 1000000000L;
-		until.tv_nsec %= 1000000000L;
-		pthread_cond_timedwait(&t->work, &t->lock, &until);
-	}
-	const bool any = t->count > 0;
-	if (any) {
+	if (t->count > 0) {
 		*out = t->queue[t->head];
 		t->head = (t->head + 1) % QUEUE_EVENTS;
 		t->count--;
+		taken = AN_EVENT;
+	} else if (t->ending) {
+		taken = THE_END;
 	}
 	pthread_mutex_unlock(&t->lock);
-	return any;
+	return taken;
 }
 
+static void wait_for_events(struct gp_trace *t)
+{
+	const struct timespec until = after_ms(WAIT_MS);
+	pthread_mutex_lock(&t->lock);
+	if (t->count == 0 && !t->ending)
+		pthread_cond_timedwait(&t->work, &t->lock, &until);
+	pthread_mutex_unlock(&t->lock);
+}
+
+/* What there is is in the file before more is waited for: a killed process leaves whole events. */
 static void *run(void *arg)
 {
 	struct gp_trace *t = arg;
 	struct event e;
+	enum taken taken;
 	pthread_setname_np(pthread_self(), "gp-trace");
 	add_head(t);
-	flush(t);
-	while (take_event(t, &e)) {
-		if (e.kind == INTERVAL)
+	while ((taken = take_event(t, &e)) != THE_END) {
+		t->any |= taken == AN_EVENT;
+		if (taken == NOTHING) {
+			flush(t);
+			wait_for_events(t);
+		} else if (e.kind == INTERVAL) {
 			add_interval(t, &e);
-		else
+		} else {
 			add_clock(t, &e);
+		}
 	}
 	return NULL;
 }
@@ -528,6 +578,14 @@ static void end_array(struct gp_trace *t)
 	flush(t);
 }
 
+/* A run that ends before its first step, as one that finds no server, can be tried again with the same command. */
+static void remove_file(const struct gp_trace *t)
+{
+	struct stat st;
+	if (stat(t->path, &st) == 0 && S_ISREG(st.st_mode) && unlink(t->path) != 0)
+		gp_log(main, GP_LOG_DEBUG, "%s stays: %s", t->path, strerror(errno));
+}
+
 enum gp_status gp_trace_close(struct gp_trace *t, struct gp_err *err)
 {
 	if (!t)
@@ -549,6 +607,8 @@ enum gp_status gp_trace_close(struct gp_trace *t, struct gp_err *err)
 	if (t->failed)
 		status = gp_err_set(err, GP_IO, t->failed, __FILE__, __LINE__, "cannot write trace %s: %s", t->path,
 				    strerror(t->failed));
+	if (!t->any)
+		remove_file(t);
 	pthread_mutex_destroy(&t->lock);
 	pthread_cond_destroy(&t->work);
 	free_trace(t);

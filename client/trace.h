@@ -34,7 +34,8 @@ const char *gp_trace_path(const struct gp_trace *t);
 void gp_trace_put(struct gp_trace *t, const struct gp_interval *i, uint32_t chunks);
 /* From here on times of the server were moved by this. */
 void gp_trace_put_clock(struct gp_trace *t, const struct gp_clock_estimate *clock, uint64_t now_ns, uint64_t step);
-/* Writes what is queued and ends the array. Fails when anything could not be written. NULL is fine. */
+/* Writes what is queued and ends the array; a file that nothing was put to is removed. Fails when anything could not be written.
+ * NULL is fine. */
 enum gp_status gp_trace_close(struct gp_trace *t, struct gp_err *err);
 
 /* "A:B", "A:", ":B" or "A": steps from the first to the last one. GP_USAGE. */

@@ -57,7 +57,8 @@ static struct gp_trace *open_trace(const struct gp_trace_spec *more)
 
 static void put(struct gp_trace *t, enum gp_interval_stage stage, uint64_t number)
 {
-	const uint64_t now = gp_now_ns();
+	static uint64_t now; /* one after the other */
+	now = now ? now + 10000 : gp_now_ns();
 	const struct gp_interval i = {.stage = stage,
 				      .number = number,
 				      .queued_ns = now,
@@ -128,10 +129,57 @@ static void every_stage_is_an_event_of_its_end(void **state)
 	json_decref(events);
 }
 
-static void nothing_put_is_an_array_too(void **state)
+/* Tensors whose bytes the kernel has had at once, and a server whose clock was found to be another. */
+static void events_of_a_row_do_not_overlap(void **state)
+{
+	(void)state;
+	const json_t *e = NULL;
+	struct gp_trace *t = open_trace(&(struct gp_trace_spec){.resumed = false});
+	const uint64_t now = gp_now_ns();
+	for (uint64_t n = 0; n < 2; n++) {
+		struct gp_interval i = {
+			.number = n, .queued_ns = now, .begin_ns = now + n * 6000, .end_ns = now + n * 6000 + 10000};
+		i.stage = GP_AT_ACT_UP_SENT;
+		gp_trace_put(t, &i, CHUNKS);
+		i.stage = GP_AT_BODY_FORWARD;
+		gp_trace_put(t, &i, CHUNKS);
+	}
+	OK(gp_trace_close(t, &err));
+	json_t *events = load();
+	assert_int_equal(events_of(events, "act_up sent", "X", &e), 2);
+	assert_int_equal(number_of(e, "tid") % 2, 1); /* a row of its own */
+	assert_int_equal(events_of(events, "body forward", "X", &e), 2);
+	const double dur = json_real_value(json_object_get(e, "dur"));
+	assert_true(dur > 5.9 && dur < 6.1);
+	json_decref(events);
+}
+
+/* As of a run that finds no server, which is then tried again. */
+static void a_file_without_an_event_is_removed(void **state)
 {
 	(void)state;
 	struct gp_trace *t = open_trace(&(struct gp_trace_spec){.resumed = false});
+	assert_int_equal(access(file, F_OK), 0);
+	OK(gp_trace_close(t, &err));
+	assert_int_not_equal(access(file, F_OK), 0);
+}
+
+/* What a process that is killed leaves: no end, and no half of an event. */
+static void what_was_put_is_soon_in_the_file(void **state)
+{
+	(void)state;
+	char text[4096] = "";
+	struct gp_trace *t = open_trace(&(struct gp_trace_spec){.resumed = false});
+	put(t, GP_AT_STEP, 0);
+	for (int tries = 0; tries < 6000 && !strstr(text, "\"step\":1,\"bytes\":123}}"); tries++) {
+		FILE *f = fopen(file, "r");
+		assert_non_null(f);
+		text[fread(text, 1, sizeof text - 1, f)] = '\0';
+		fclose(f);
+		usleep(10000);
+	}
+	assert_non_null(strstr(text, "\"step\":1,\"bytes\":123}}"));
+	assert_null(strstr(text, "]"));
 	OK(gp_trace_close(t, &err));
 	json_decref(load());
 }
@@ -180,12 +228,14 @@ static void what_is_there_is_not_written_over(void **state)
 {
 	(void)state;
 	struct gp_trace *t = open_trace(&(struct gp_trace_spec){.resumed = false});
+	put(t, GP_AT_STEP, 0);
 	OK(gp_trace_close(t, &err));
 	const struct gp_trace_spec spec = {.path = file, .first = 1, .limit_bytes = 8192};
 	assert_int_equal(gp_trace_open(&spec, &t, &err), GP_INVALID);
 	assert_non_null(strstr(err.text, "not written over"));
 	t = open_trace(&(struct gp_trace_spec){.resumed = true});
 	assert_string_equal(gp_trace_path(t), second);
+	put(t, GP_AT_STEP, 0);
 	OK(gp_trace_close(t, &err));
 	json_decref(load());
 }
@@ -236,7 +286,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_teardown(every_stage_is_an_event_of_its_end, remove_files),
-		cmocka_unit_test_teardown(nothing_put_is_an_array_too, remove_files),
+		cmocka_unit_test_teardown(events_of_a_row_do_not_overlap, remove_files),
+		cmocka_unit_test_teardown(a_file_without_an_event_is_removed, remove_files),
+		cmocka_unit_test_teardown(what_was_put_is_soon_in_the_file, remove_files),
 		cmocka_unit_test_teardown(clocks_are_stated, remove_files),
 		cmocka_unit_test_teardown(only_the_steps_asked_for_are_traced, remove_files),
 		cmocka_unit_test_teardown(a_limit_ends_the_file_as_an_array, remove_files),
