@@ -221,14 +221,38 @@ struct command {
 	struct gp_link_relay relay;
 };
 
+/* A flag of the other half of this command has no meaning. */
+static enum gp_status check_none_given(const struct gp_options_result *r, const char *const *name, size_t count,
+				       const char *why, struct gp_err *err)
+{
+	for (size_t i = 0; i < count; i++)
+		if (gp_options_given(&table, r, name[i]))
+			GP_FAIL(err, GP_USAGE, "--%s is for %s", name[i], why);
+	return GP_OK;
+}
+
+static enum gp_status check_measured(const struct gp_options_result *r, struct gp_err *err)
+{
+	static const char *const other[] = {"listen",  "to",         "port-file",  "insecure",  "rate",
+					    "rate-up", "rate-down",  "delay",      "jitter",    "stall-after",
+					    "stall",   "drop-after", "drop-every", "drop-mode", "corrupt-byte",
+					    "trickle", "direction",  "times",      "seed"};
+	char why[128];
+	snprintf(why, sizeof why, "a simulated link; %.60s is to be measured", r->positional[0]);
+	return check_none_given(r, other, sizeof other / sizeof other[0], why, err);
+}
+
 static enum gp_status check(const struct settings *s, const struct gp_options_result *r, struct gp_err *err)
 {
+	static const char *const other[] = {"time", "tls", "tls-ca", "tls-name", "tls-cert", "tls-key", "token-file"};
 	char host[256];
 	uint16_t port;
 	if (!s->listen || !s->to)
 		GP_FAIL(err, GP_USAGE,
 			"give HOST:PORT to measure the link to a server, or both ends to simulate one: --listen "
 			"ADDR:PORT and --to HOST:PORT");
+	GP_TRY(check_none_given(r, other, sizeof other / sizeof other[0],
+				"measuring a link (HOST:PORT); a simulated one passes on what it gets", err));
 	if (gp_addr_parse(s->listen, host, &port, err) != GP_OK)
 		return gp_err_prefix(err, "--listen");
 	if (!s->insecure && !gp_addr_is_loopback(host))
@@ -362,20 +386,6 @@ static enum gp_status relay(const struct settings *set, const struct gp_link_spe
 		unlink(set->port_file);
 	print_counts(&c.relay.counts);
 	return set->json ? gp_job_print_json(counts_json(&c.relay.counts), err) : GP_OK;
-}
-
-/* What simulates has no meaning for a link that is there. */
-static enum gp_status check_measured(const struct gp_options_result *r, struct gp_err *err)
-{
-	static const char *const other[] = {"listen",  "to",         "port-file",  "insecure",  "rate",
-					    "rate-up", "rate-down",  "delay",      "jitter",    "stall-after",
-					    "stall",   "drop-after", "drop-every", "drop-mode", "corrupt-byte",
-					    "trickle", "direction",  "times",      "seed"};
-	for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
-		if (gp_options_given(&table, r, other[i]))
-			GP_FAIL(err, GP_USAGE, "--%s is for a simulated link; %.60s is to be measured", other[i],
-				r->positional[0]);
-	return GP_OK;
 }
 
 static enum gp_status measure(const struct settings *set, const char *server, struct gp_err *err)

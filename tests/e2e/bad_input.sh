@@ -97,6 +97,7 @@ refuses 2 "gpclient model: unknown command 'frob'; there are list, show" model f
 refuses 2 "gpclient codec: unknown command 'lst'; did you mean 'list'" codec lst
 refuses 2 'rate is for a simulated link; host:4400 is to be measured' link host:4400 --rate 1mbit
 refuses 2 'or both ends to simulate one: --listen ADDR:PORT and --to' link --listen 127.0.0.1:0
+refuses 2 'tls is for measuring a link' link --listen 127.0.0.1:0 --to 127.0.0.1:1 --tls
 refuses 2 '\-\-listen 0.0.0.0:0.*--insecure' link --listen 0.0.0.0:0 --to 127.0.0.1:1
 refuses 2 '\-\-to.*no port' link --listen 127.0.0.1:0 --to 127.0.0.1
 refuses 2 '\-\-stall-after BYTES is missing' link --listen 127.0.0.1:0 --to 127.0.0.1:1 --stall 1s
