@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/rng.h"
+#include "common/codec/codec_impl.h"
 #include "common/codec/stages/block_budget.h"
 
 enum { N = 20000 };
@@ -199,6 +200,44 @@ static void chains_with_a_budget_are_coded_and_rans_finds_the_codes(void **state
 	}
 }
 
+static uint64_t pieces; /* that were asked for */
+
+static bool count_piece(void *state, const float *x, uint64_t at, size_t n, float *out)
+{
+	(void)state;
+	pieces++;
+	memcpy(out, x + at, n * sizeof *x);
+	return true;
+}
+
+/* A transform makes whole blocks of its own for each piece, however small that is: up to 1024 elements for 16. */
+static void widths_that_alternate_do_not_make_the_pieces_of_a_transform_small(void **state)
+{
+	(void)state;
+	static float x[N];
+	static uint8_t whole[4 * N], by_pieces[4 * N];
+	const struct gp_codec_ops counting = {.piece = count_piece};
+	const struct gp_codec_source source = {.ops = &counting, .x = x};
+	const struct gp_codec_pass pass = {0};
+	struct gp_codec_spec spec;
+	struct gp_err err = {0};
+	void *block;
+	size_t whole_len, len;
+	for (size_t i = 0; i < N; i++)
+		x[i] = normal(i) * (i / 16 % 2 ? 100 : 1);
+	assert_int_equal(gp_codec_spec_parse("block:size=16,budget=4", &spec, &err), GP_OK);
+	const struct gp_codec_setup setup = {
+		.shape = {.ndim = 1, .dim = {N}}, .n = N, .chunks = 1, .encodes = true, .decodes = true};
+	assert_int_equal(gp_codec_block.open(spec.stage[0].value, &setup, &block, &err), GP_OK);
+	assert_true(gp_codec_block.encode(block, &pass, x, whole, &whole_len));
+	pieces = 0;
+	assert_true(gp_codec_block.encode_from(block, &pass, &source, by_pieces, &len));
+	assert_true(pieces <= 2 * ((N + 1023) / 1024)); /* for the reaches, and for the codes */
+	assert_int_equal(len, whole_len);
+	assert_memory_equal(by_pieces, whole, len);
+	gp_codec_block.close(block);
+}
+
 static void numbers_at_the_edge_are_coded_or_travel_raw(void **state)
 {
 	(void)state;
@@ -300,6 +339,7 @@ int main(void)
 		cmocka_unit_test(the_choice_is_close_to_the_best_of_all),
 		cmocka_unit_test(zeros_get_no_bits_that_they_do_not_need),
 		cmocka_unit_test(chains_with_a_budget_are_coded_and_rans_finds_the_codes),
+		cmocka_unit_test(widths_that_alternate_do_not_make_the_pieces_of_a_transform_small),
 		cmocka_unit_test(numbers_at_the_edge_are_coded_or_travel_raw),
 		cmocka_unit_test(keys_that_exclude_each_other_are_refused),
 		cmocka_unit_test(hostile_payloads_are_refused),

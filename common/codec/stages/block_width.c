@@ -74,14 +74,14 @@ static bool set_budget_unit(struct gp_block *b)
 	return true;
 }
 
-/* Elements from the block at `at` on that are coded alike: of blocks of the same width, at most a tile. */
-static size_t run_at(const struct gp_block *b, uint64_t at)
+/* Elements from the block at `at` on that are coded alike: of blocks of the same width, before `end`. */
+static size_t run_at(const struct gp_block *b, uint64_t at, uint64_t end)
 {
 	const uint64_t block = at / b->form.size;
 	size_t run = b->form.size;
-	while (run < b->tile && at + run < b->n && b->width[block] == b->width[block + run / b->form.size])
+	while (at + run < end && b->width[block] == b->width[block + run / b->form.size])
 		run += b->form.size;
-	return gp_block_tile_at(b, at, run);
+	return at + run < end ? run : (size_t)(end - at);
 }
 
 /* Copies of the places where the next codes of each width go, or come from. */
@@ -96,25 +96,44 @@ static struct places first_places(const struct gp_block *b)
 	return p;
 }
 
+/* Where the parts of a payload are written. */
+struct parts {
+	uint8_t *scales, *zeros, *packed;
+	struct places place;
+};
+
+/* x: the `n` elements from `at` on, whole blocks. */
+static void write_tile(struct gp_block *b, const struct gp_codec_pass *pass, const float *x, uint64_t at, size_t n,
+		       struct parts *out)
+{
+	const uint64_t end = at + n;
+	for (size_t here; at < end; at += here, x += here) {
+		const uint64_t block = at / b->form.size;
+		const struct gp_block_form form = form_of(b, block);
+		here = run_at(b, at, end);
+		b->loops->encode(&form, x, here, gp_block_draws_at(b, pass, at, here),
+				 out->scales + block * gp_block_scale_bytes(&form),
+				 out->zeros + (form.asym ? block : 0), b->codes);
+		b->packing->pack(b->codes, here, form.bits, out->packed + out->place.at[form.bits]);
+		out->place.at[form.bits] += here * (uint64_t)form.bits / 8;
+	}
+}
+
+/* By tiles and not by runs: a source makes all of a block of its own for each piece, also where the runs are shorter. */
 static bool write_budget(struct gp_block *b, const struct gp_codec_pass *pass, const struct gp_codec_source *source,
 			 uint8_t *out)
 {
-	uint8_t *scales = out + gp_block_unit_bytes(&b->form),
-		*zeros = scales + gp_block_scales(b) * gp_block_scale_bytes(&b->form);
-	uint8_t *packed = out + gp_block_head_bytes(b);
-	struct places place = first_places(b);
-	for (uint64_t at = 0, here; at < b->n; at += here) {
-		const uint64_t block = at / b->form.size;
-		const struct gp_block_form form = form_of(b, block);
-		here = run_at(b, at);
-		const float *x = gp_codec_stopped(pass) ? NULL : gp_codec_source_at(source, at, (size_t)here, b->room);
+	uint8_t *const scales = out + gp_block_unit_bytes(&b->form);
+	struct parts parts = {.scales = scales,
+			      .zeros = scales + gp_block_scales(b) * gp_block_scale_bytes(&b->form),
+			      .packed = out + gp_block_head_bytes(b),
+			      .place = first_places(b)};
+	for (uint64_t at = 0; at < b->n; at += b->tile) {
+		const size_t here = gp_block_tile_at(b, at, b->tile);
+		const float *x = gp_codec_stopped(pass) ? NULL : gp_codec_source_at(source, at, here, b->room);
 		if (!x)
 			return false;
-		b->loops->encode(&form, x, (size_t)here, gp_block_draws_at(b, pass, at, (size_t)here),
-				 scales + block * gp_block_scale_bytes(&form), zeros + (form.asym ? block : 0),
-				 b->codes);
-		b->packing->pack(b->codes, (size_t)here, form.bits, packed + place.at[form.bits]);
-		place.at[form.bits] += here * (uint64_t)form.bits / 8;
+		write_tile(b, pass, x, at, here, &parts);
 	}
 	return true;
 }
@@ -201,7 +220,7 @@ enum gp_status gp_block_read_budget(struct gp_block *b, const struct gp_codec_pa
 	for (uint64_t at = 0, here; at < b->n; at += here) {
 		const uint64_t block = at / b->form.size;
 		const struct gp_block_form form = form_of(b, block);
-		here = run_at(b, at);
+		here = run_at(b, at, at + gp_block_tile_at(b, at, b->tile));
 		GP_TRY(gp_codec_check_stop(pass, err));
 		b->packing->unpack(packed + place.at[form.bits], (size_t)here, form.bits, b->codes);
 		place.at[form.bits] += here * (uint64_t)form.bits / 8;
