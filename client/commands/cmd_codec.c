@@ -273,7 +273,7 @@ int gp_cmd_codec(int argc, char **argv)
 		"       " PROGRAM
 		" roundtrip --codec SPEC --in FILE --tensor NAME [--out FILE] [--channels-last] [--json]\n"
 		"       " PROGRAM
-		" compare --in FILE [--tensor NAME,...] --codecs A,B,... | --bits B [--link RATE,DELAY] [--json]\n";
+		" compare --in FILE [--tensor NAME,...] [--codecs A,B,...] [--bits B] [--link RATE,DELAY] [--json]\n";
 	static const struct gp_subcommand list[] = {
 		{"list", list_codecs}, {"roundtrip", roundtrip}, {"compare", gp_codec_compare}};
 	return gp_cmd_dispatch(PROGRAM, usage, list, sizeof list / sizeof list[0], argc, argv);

@@ -43,7 +43,8 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(codecs),
 	 .value = "A,B,...",
-	 .help = "specs, separated by commas, semicolons or spaces; with --bits, default: a list of chains"},
+	 .help = "specs, separated by commas, semicolons or spaces; default, with --bits alone: a list of some fifty "
+		 "chains"},
 	{.name = "bits",
 	 .type = GP_OPT_REAL,
 	 .offset = FIELD(bits),
@@ -51,7 +52,8 @@ static const struct gp_opt options[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 32,
-	 .help = "name the codec that loses least with at most B bits per element, and sort by that"},
+	 .help = "name the codec with the least relative error of those that have at most B bits per element, and "
+		 "begin the tables with these; 0 = do not"},
 	{.name = "link",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(link),
@@ -82,15 +84,17 @@ static const struct gp_opt options[] = {
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM " compare",
-	.synopsis = "--in FILE [--tensor NAME,...] --codecs A,B,... | --bits B [--link RATE,DELAY] [--json]",
+	.synopsis = "--in FILE [--tensor NAME,...] [--codecs A,B,...] [--bits B] [--link RATE,DELAY] [--json]",
 	.about = "Sends tensors, such as 'gpclient capture' writes, through each codec. Prints bits per element, "
 		 "errors,\n"
 		 "speed on this machine (one thread) and the link rate below which the codec is faster than every "
 		 "other\n"
 		 "in the list that loses no more, and than none. With --link, a chunk's time with each codec in all\n"
 		 "directions, and which one is recommended. Specs may also follow as arguments of their own.\n"
-		 "With --bits B, which codec has the least relative error with at most B bits per element (all that\n"
-		 "the payload has), in each tensor and in all together: of the list, or of some fifty chains.\n"
+		 "With --bits B, names the codec with the least relative error among those that have at most B bits\n"
+		 "per element, for each tensor and for all together. Every byte of the payload counts, also its few\n"
+		 "bytes of heads: with --bits 4, uniform:bits=4 is a little above. Give --codecs, --bits or both;\n"
+		 "without --codecs, some fifty chains are tried.\n"
 		 "A comma before KEY= belongs to the spec: uniform:bits=8,sortquant:bits=6,split=2 are two codecs.",
 	.examples = "  gpclient codec compare --in acts.safetensors --link 100mbit,20ms \\\n"
 		    "      --codecs fp16,uniform:bits=8,sortquant:bits=6,split=2,kmeans:bits=4\n"
@@ -115,7 +119,7 @@ struct column {
 	double raw_bits;
 	struct cell cell[CODECS_MAX];
 	int order[CODECS_MAX]; /* in which codecs are shown */
-	int within;            /* --bits: the first so many have at most those */
+	int within;            /* --bits B: how many codecs, the first of `order`, have at most B bits per element */
 };
 
 /* One codec over all tensors, on the link. */
@@ -130,6 +134,7 @@ struct comparison {
 	struct settings set;
 	int codecs, tensors;
 	struct gp_codec_spec spec[CODECS_MAX];
+	char asked[CODECS_MAX][GP_CODEC_SPEC_MAX]; /* as they were written: with every key, tables would be too wide */
 	struct column column[TENSORS_MAX];
 	double plain_bits[2];     /* of integers, which cross as they are: down, up */
 	struct gp_rank_link link; /* bps 0: none was given */
@@ -159,10 +164,10 @@ static size_t spec_length(const char *text)
 
 static enum gp_status add_spec(struct comparison *c, const char *text, size_t length, struct gp_err *err)
 {
-	char spec[GP_CODEC_SPEC_MAX];
 	if (c->codecs == CODECS_MAX)
 		GP_FAIL(err, GP_USAGE, "--codecs: at most %d can be compared at once", CODECS_MAX);
-	if (length >= sizeof spec)
+	char *spec = c->asked[c->codecs];
+	if (length >= GP_CODEC_SPEC_MAX)
 		GP_FAIL(err, GP_USAGE, "--codecs: '%.40s...' is too long for a codec", text);
 	memcpy(spec, text, length);
 	spec[length] = '\0';
@@ -182,7 +187,7 @@ static enum gp_status add_specs(struct comparison *c, const char *text, struct g
 	return GP_OK;
 }
 
-/* Those that are tried where none is named. */
+/* The list that is tried where the user names no codec. */
 static enum gp_status add_chains(struct comparison *c, struct gp_err *err)
 {
 	char text[GP_CODEC_SPEC_MAX];
@@ -198,7 +203,7 @@ static enum gp_status read_specs(struct comparison *c, const struct gp_options_r
 		return add_chains(c, err);
 	if (!c->set.in || !listed)
 		GP_FAIL(err, GP_USAGE, "compare needs --%s; see `" PROGRAM " compare --help`",
-			c->set.in ? "codecs" : "in");
+			c->set.in ? "codecs A,B,... or --bits B (above 0)" : "in FILE");
 	if (c->set.codecs)
 		GP_TRY(add_specs(c, c->set.codecs, err));
 	for (int i = 0; i < r->positionals; i++)
@@ -494,7 +499,7 @@ static void recommend_none(struct comparison *c)
 		snprintf(c->sentence, sizeof c->sentence,
 			 "Recommended: none. All codecs in the list have a relative error above %g (--max-error) in a "
 			 "tensor; the most exact is %s with %s.",
-			 c->set.max_error, c->spec[least->codec].text, lossy_text(least->error, error));
+			 c->set.max_error, c->asked[least->codec], lossy_text(least->error, error));
 	else
 		snprintf(c->sentence, sizeof c->sentence,
 			 "Recommended: none. No codec in the list fits all tensors; each direction can have one of its "
@@ -518,7 +523,7 @@ static void recommend(struct comparison *c)
 	snprintf(c->sentence, sizeof c->sentence,
 		 "Recommended: %s. Of the codecs with a relative error of at most %g it is %s: %s for a chunk (bound "
 		 "by: %s) in place of %s uncompressed; its error: %s.",
-		 c->spec[p->codec].text, c->set.max_error,
+		 c->asked[p->codec], c->set.max_error,
 		 best > fastest ? "as fast as any, within 5 %, and the most exact of those"
 				: "the fastest on this link",
 		 time_text(p->time.seconds, time), gp_rank_bound_name[p->time.bound], time_text(c->raw.seconds, raw),
@@ -675,11 +680,16 @@ static enum gp_status print_all_json(const struct comparison *c, struct gp_err *
 
 /* --- as text ---------------------------------------------------------------------------------------------------- */
 
+static const char *asked_name(const struct comparison *c, int index)
+{
+	return index == GP_RANK_RAW ? "raw" : c->asked[index];
+}
+
 static int widest(const struct comparison *c)
 {
 	size_t width = strlen("codec");
 	for (int i = 0; i < c->codecs; i++)
-		width = strlen(c->spec[i].text) > width ? strlen(c->spec[i].text) : width;
+		width = strlen(c->asked[i]) > width ? strlen(c->asked[i]) : width;
 	return (int)width;
 }
 
@@ -692,12 +702,12 @@ static const char *range_text(const struct comparison *c, const struct gp_rank_r
 	if (!r->pays && r->against == GP_RANK_RAW)
 		snprintf(text, size, "never (no shorter than raw)");
 	else if (!r->pays)
-		snprintf(text, size, "never (%s is faster)", codec_name(c, r->against));
+		snprintf(text, size, "never (%s is faster)", asked_name(c, r->against));
 	else if (isinf(r->below))
 		snprintf(text, size, r->above > 0 ? "any rate above %s" : "any rate", above);
 	else
 		snprintf(text, size, "%s%s%s (then %s)", r->above > 0 ? above : "", r->above > 0 ? " to " : "", below,
-			 codec_name(c, r->against));
+			 asked_name(c, r->against));
 	return text;
 }
 
@@ -706,11 +716,11 @@ static void print_cell(const struct comparison *c, const struct cell *cell, int 
 	const struct gp_trip *t = &cell->trip;
 	char range[GP_CODEC_SPEC_MAX + 96], skipped[80], error[32];
 	if (!cell->fits) {
-		printf("%-*s does not fit: %s\n", width, c->spec[codec].text, cell->why);
+		printf("%-*s does not fit: %s\n", width, c->asked[codec], cell->why);
 		return;
 	}
 	snprintf(error, sizeof error, "%.3g", t->rel_err);
-	printf("%-*s %9.3f %9s %9.3g %9.6f %8.3f %8.3f  %s%s%s\n", width, c->spec[codec].text, gp_trip_bits(t),
+	printf("%-*s %9.3f %9s %9.3g %9.6f %8.3f %8.3f  %s%s%s\n", width, c->asked[codec], gp_trip_bits(t),
 	       gp_codec_spec_lossless(&c->spec[codec]) ? "lossless" : error, t->max_err, t->cosine,
 	       gp_trip_encode_rate(t), gp_trip_decode_rate(t), range_text(c, &cell->range, range, sizeof range),
 	       t->fell_back ? " (sent as raw)" : "",
@@ -724,10 +734,10 @@ static void print_best(const struct comparison *c, const struct column *column)
 	const struct gp_trip *t = &column->cell[first].trip;
 	if (column->within)
 		printf("Best of %d with at most %g bits per element: %s, %.3f bits, relative error %.3g\n\n",
-		       column->within, c->set.bits, c->spec[first].text, gp_trip_bits(t), t->rel_err);
+		       column->within, c->set.bits, c->asked[first], gp_trip_bits(t), t->rel_err);
 	else if (column->cell[first].fits)
 		printf("None has at most %g bits per element; the shortest is %s, %.3f bits\n\n", c->set.bits,
-		       c->spec[first].text, gp_trip_bits(t));
+		       c->asked[first], gp_trip_bits(t));
 	else
 		printf("None fits\n\n");
 }
@@ -740,7 +750,7 @@ static void print_best_together(const struct comparison *c)
 	}
 	const struct gp_best_row row = together(c, c->best);
 	printf("Best in all tensors together: %s, %.3f bits per element, relative error at most %.3g.\n",
-	       c->spec[c->best].text, row.bits, row.error);
+	       c->asked[c->best], row.bits, row.error);
 }
 
 static void print_column(const struct comparison *c, const struct column *column, int width)
@@ -749,8 +759,13 @@ static void print_column(const struct comparison *c, const struct column *column
 	printf("%s (%s)\n", column->name, gp_shape_text(&column->shape, shape, sizeof shape));
 	printf("%-*s %9s %9s %9s %9s %8s %8s  %s\n", width, "codec", "bits/el.", "rel. err", "max. err", "cosine",
 	       "encode", "decode", "pays below");
-	for (int i = 0; i < c->codecs; i++)
-		print_cell(c, &column->cell[column->order[i]], column->order[i], width);
+	for (int i = 0; i < c->codecs; i++) {
+		const struct cell *cell = &column->cell[column->order[i]];
+		if (c->set.bits > 0 && i == column->within && i > 0 && cell->fits)
+			printf("-- with more than %g bits per element, all bytes of the payload counted:\n",
+			       c->set.bits);
+		print_cell(c, cell, column->order[i], width);
+	}
 	if (c->set.bits > 0)
 		print_best(c, column);
 }
@@ -759,10 +774,10 @@ static void print_place(const struct comparison *c, const struct place *p, int w
 {
 	char time[32], up[32], down[32], codec[32], error[32];
 	if (p->unfit) {
-		printf("%-*s does not fit %s\n", width, c->spec[p->codec].text, p->unfit->name);
+		printf("%-*s does not fit %s\n", width, c->asked[p->codec], p->unfit->name);
 		return;
 	}
-	printf("%-*s %9s  %-9s %9s %9s %9s %9s\n", width, c->spec[p->codec].text, time_text(p->time.seconds, time),
+	printf("%-*s %9s  %-9s %9s %9s %9s %9s\n", width, c->asked[p->codec], time_text(p->time.seconds, time),
 	       gp_rank_bound_name[p->time.bound], time_text(p->time.up_s, up), time_text(p->time.down_s, down),
 	       time_text(p->time.codec_s, codec),
 	       gp_codec_spec_lossless(&c->spec[p->codec]) ? "lossless" : lossy_text(p->error, error));
