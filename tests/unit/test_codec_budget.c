@@ -83,14 +83,16 @@ static void blocks_that_differ_lose_less_than_with_equal_bits(void **state)
 {
 	(void)state;
 	static float x[N];
-	for (int octaves = 1; octaves <= 21; octaves += 4) {
+	static const int differ[] = {0, 1, 5, 9, 13, 17, 21};
+	for (size_t i = 0; i < sizeof differ / sizeof differ[0]; i++) {
+		const int octaves = differ[i];
 		size_t len, equal_len;
 		fill_uneven(x, N, octaves);
 		const double equal = squared("block:bits=4", x, N, &equal_len);
 		const double budget = squared("block:budget=4", x, N, &len);
 		print_message("magnitudes of %d octaves: error %g of that of equal bits\n", octaves, budget / equal);
-		assert_true(budget <= equal);
-		assert_true(octaves == 1 || budget < 0.5 * equal);
+		assert_true(budget <= (octaves ? 1 : 1.005) * equal);
+		assert_true(octaves < 5 || budget < 0.19 * equal); /* 0.18 with 5: CODECS.md, block */
 		assert_true(len <= equal_len + (3 * ((N + 127) / 128) + 7) / 8);
 	}
 	fill_heavy(x, N);

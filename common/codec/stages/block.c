@@ -423,7 +423,8 @@ const struct gp_codec_ops gp_codec_block = {
 		{.name = "budget",
 		 .max = 8,
 		 .decimals = 2,
-		 .help = "bits of a code on average: 2 to 8 for each block, more where its range is large; 0: `bits`"}},
+		 .help = "bits of a code on average, 2 or more: each block gets 2 to 8, more if its range is large; 0: "
+			 "all have `bits`"}},
 	.check = check,
 	.reshape = reshape,
 	.codes = codes,

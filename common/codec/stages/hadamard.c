@@ -190,7 +190,7 @@ const struct gp_codec_ops gp_codec_hadamard = {
 		 .max = GP_HADAMARD_MOST,
 		 .initial = 128,
 		 .help = "elements in a row, along the channels, that are mixed; a power of two"},
-		{.name = "seed", .max = 65535, .help = "of the signs"}},
+		{.name = "seed", .max = 65535, .help = "which random signs the elements of a block get"}},
 	.check = check,
 	.reshape = reshape,
 	.shapes = shapes,
