@@ -55,7 +55,9 @@ static const char *const chains[] = {
 	"topk:ratio=0.1+uniform:bits=8",
 };
 
-/* What `block`'s budget gets of the bits per element, when scales and widths take their part: 16, 8 and 3 in a block. */
+/* Chains whose budget follows from the bits per element that are asked for. `beside` is what the other fields take of
+ * these: in each block a scale 16 bits, a zero point 8, a width 3. It is below 0 with rans, which makes codes shorter than
+ * their budget. */
 static const struct {
 	const char *form;
 	double beside;
@@ -74,7 +76,7 @@ static const struct {
 enum { FIXED = sizeof chains / sizeof chains[0], BUDGETS = sizeof budgets / sizeof budgets[0] };
 _Static_assert(FIXED + BUDGETS <= GP_BEST_CHAINS, "the list has more chains than its header says");
 
-/* Rounded down to two digits, less what heads and the last block take; from 2 to 8. */
+/* Two digits, rounded down; 0.01 bits are left for heads, which take more where a tensor has fewer than 10,000 elements. */
 static double budget_within(double bits)
 {
 	const double budget = (double)(long)((bits > 0.01 ? bits - 0.01 : 0) * 100) / 100;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which of several measured codecs loses least with at most so many bits per
- * element, and a list of chains to measure where the user names none. Not the
- * choice for a link, which weighs time too: codec_rank.h.
+ * Which of several measured codecs has the least error among those with at most
+ * a given number of bits per element, and a list of chains to measure when the
+ * user names no codec. Not here: the choice for a link, which weighs time, too
+ * (codec_rank.h).
  *
  * Threads: any (pure functions). Test: tests/unit/test_codec_best.c
  */
@@ -12,19 +13,22 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* One codec on one tensor, or on several. */
+/* One codec on one tensor; or on several, by their mean bits and the largest of their errors. */
 struct gp_best_row {
-	bool fits;
-	double bits; /* per element, of the whole payload */
-	double error;
+	bool fits;    /* the codec takes the tensor, or all of them; false: the rest says nothing */
+	double bits;  /* per element, of the whole payload */
+	double error; /* relative: the L2 norm of the error by that of the tensor */
 };
 
-/* order[0..count): those with at most `bits` first, the least error before others and of equal errors the fewest bits; then
- * those with more, the fewest bits first; then those that do not fit. Returns how many have at most `bits`. */
+/* Fills order[0..count) with indices of rows: first the rows with at most `bits`, by rising error, and by rising bits where
+ * errors are equal; then the rows with more, by rising bits; last the rows that do not fit. Returns how many have at most
+ * `bits`. */
 int gp_best_order(const struct gp_best_row *row, int count, double bits, int *order);
 
-/* Chain i of the list for so many bits per element to text[size]. NULL: past the end; at most GP_BEST_CHAINS. */
-#define GP_BEST_CHAINS 64
+#define GP_BEST_CHAINS 64 /* no list is longer */
+
+/* Writes chain i, from 0 on, of the list to text[size] and returns text; NULL past the end. The list does not depend on
+ * `bits`, the bits per element that are asked for, but for the budgets of its last chains. */
 const char *gp_best_chain(double bits, int i, char *text, size_t size);
 
 #endif

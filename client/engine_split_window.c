@@ -5,8 +5,8 @@
  * carry meanwhile has to be in flight, too: over the rate times two round trips.
  * The round trip is the time from HELLO to WELCOME. The rate is not known before
  * anything has crossed: a fast one is taken for granted, so that the window is
- * rather too large than too small, which costs memory and no time. On a link of
- * one house, where round trips are short, the window stays as it is.
+ * rather too large than too small, which costs memory and no time. On a
+ * local network, where round trips are short, the window stays as it is.
  *
  * Memory: this side's plans and frames may grow into half of what is free; a
  * server that has none for the window is asked for half of it

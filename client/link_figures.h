@@ -57,8 +57,11 @@ struct gp_link_figures {
 	bool cut_short;                                   /* the server ended it before all was measured */
 };
 
+/* NaN where there are too few: no round trip, or for jitter only one. */
 struct gp_trip_figures gp_trips_figures(const struct gp_trips *t);
+/* A table for people. */
 void gp_link_figures_print(const struct gp_link_figures *f, FILE *to);
+/* The object of client/JSON.md, `link HOST:PORT`, which the caller owns. */
 json_t *gp_link_figures_json(const struct gp_link_figures *f);
 
 #endif

@@ -25,6 +25,9 @@ struct gp_link_measure_spec {
 	double seconds; /* to measure for, at most; the server may allow less */
 };
 
+/* Connects, measures and hangs up. GP_OK also where the server ended it after the idle round trips: out->cut_short. Otherwise
+ * why there are no figures to show, as of gp_client_session_open: the address, the connection, TLS, the token, a server that
+ * does not measure or is busy. */
 enum gp_status gp_link_measure(const struct gp_link_measure_spec *spec, struct gp_link_figures *out,
 			       struct gp_err *err);
 

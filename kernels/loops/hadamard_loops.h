@@ -22,9 +22,9 @@
 #define GP_HADAMARD_LEVELS 10
 #define GP_HADAMARD_MOST   (1 << GP_HADAMARD_LEVELS)
 
-/* x[0..n) to y, which may be x, by blocks of 2^levels, levels 0..GP_HADAMARD_LEVELS; n is a multiple of that. sign: of
- * each element of a block, 0 or 0x80000000. Returns the bits of y's largest magnitude: 0x7f800000 and above where some
- * y is not finite, which it is where some x is not. */
+/* Transforms x[0..n) to y, which may be x, by blocks of 2^levels elements, levels 0..GP_HADAMARD_LEVELS; n is a multiple
+ * of 2^levels. sign[2^levels]: 0x80000000 for elements of a block that are negated, else 0. Returns the bits of y's
+ * largest magnitude: 0x7f800000 and above where some y is not finite, which it is where some x is not. */
 typedef uint32_t gp_hadamard_turn(const uint32_t *sign, int levels, const float *x, size_t n, float *y);
 
 struct gp_hadamard_loops {

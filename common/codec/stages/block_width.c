@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * `block` with a budget: blocks whose codes have bits of their own, in groups of
- * equal width. Who gets how many: block_budget.h. Layout: CODECS.md.
+ * equal width. Which block gets how many bits: block_budget.h. Layout: CODECS.md.
  * Test: tests/unit/test_codec_budget.c, test_codec_block.c
  */
 #include <math.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `hadamard`: blocks of neighbouring elements, with fixed random signs, become
- * their Walsh-Hadamard transform, which spreads what is large over the whole
- * block; the other end turns them back. Formula and layout: CODECS.md. The
+ * `hadamard`: each block of neighbouring elements is multiplied by fixed random
+ * signs and becomes its Walsh-Hadamard transform, in which a large element is
+ * spread over the whole block; the other end transforms it back. Formula and layout: CODECS.md. The
  * loops: kernels/loops/hadamard_loops.h. Test: tests/unit/test_codec_hadamard.c;
  * fuzz: fuzz_codec_hadamard
  */
@@ -21,7 +21,7 @@ struct hadamard {
 	int levels; /* a block has 2^levels elements */
 	const struct gp_hadamard_loops *loops;
 	uint32_t sign[GP_HADAMARD_MOST];
-	float room[GP_HADAMARD_MOST]; /* of a block that `piece` gives a part of */
+	float room[GP_HADAMARD_MOST]; /* for a block of which `piece` gives a part */
 };
 
 static enum gp_status check(const double *value, struct gp_err *err)
@@ -76,7 +76,7 @@ static uint32_t larger(uint32_t a, uint32_t b)
 	return a > b ? a : b;
 }
 
-/* n below a block's size: the largest power of two of it, and so on. */
+/* The last n elements, fewer than a block has: cut into powers of two, largest first. */
 static uint32_t turn_rest(const struct hadamard *h, gp_hadamard_turn *turn, const float *x, size_t n, float *y)
 {
 	uint32_t top = 0;
@@ -106,7 +106,7 @@ static uint32_t turn_all(const struct hadamard *h, gp_hadamard_turn *turn, const
 	return larger(top, turn_rest(h, turn, x + whole, (size_t)(h->n - whole), y + whole));
 }
 
-/* The block at `at`, its first element, or what is left for it. */
+/* The block whose first element is `at`; the last one may have fewer elements. */
 static uint32_t turn_forward(const struct hadamard *h, const float *x, uint64_t at, float *y)
 {
 	const uint64_t left = h->n - at, size = UINT64_C(1) << h->levels;

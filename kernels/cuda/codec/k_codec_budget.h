@@ -19,11 +19,12 @@ extern "C" {
 
 /* Where the codes of a block begin, and their bits. */
 struct gpk_block_place {
-	uint32_t at; /* bytes behind the first code of all */
-	uint32_t width;
+	uint32_t at;    /* bytes from the first code of all to this block's first one */
+	uint32_t width; /* bits of a code */
 };
 
-/* The reach of each block of x[0..n), and the largest to answer->top, which begins as 0. */
+/* The reach of each block of x[0..n) to `reach`, which has an element for each block, and the bits of the largest to
+ * answer->top, which begins as 0. */
 void gpk_budget_measure(struct gp_rt_stream *s, const struct gp_block_form *form, const float *x, int64_t n,
 			float *reach, struct gpk_block_answer *answer);
 /* Scales, zero points and codes, by form->unit, for blocks of a multiple of eight elements. n < 2^31. */

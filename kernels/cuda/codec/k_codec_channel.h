@@ -16,7 +16,8 @@
 extern "C" {
 #endif
 
-/* Bytes of the room that a pass over `rows` rows of so many channels works in. */
+/* Bytes of `room`, device memory that an encoder's pass (or, without `encodes`, a decoder's) over `rows` rows of `channels`
+ * elements works in; nothing in it outlives the pass. */
 uint64_t gpk_channel_room(int64_t rows, int64_t channels, bool encodes);
 /* Scales, zero points and codes of x, whose element i is of channel i mod `channels`, and *answer: the unit, and the
  * largest reach of all channels. n = rows * channels < 2^31. */

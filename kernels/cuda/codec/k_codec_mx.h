@@ -2,7 +2,8 @@
  *
  * Launchers of small floating-point numbers under scales of blocks: the MX
  * formats and NVFP4. Formulas and layouts: common/CODECS.md. Pointers are device
- * memory; codes as gpk_codec.h says, scales at any address.
+ * memory, of n elements; codes as gpk_codec.h says, scales at any address, a byte for
+ * each GP_MX_BLOCK or GP_NVFP4_BLOCK elements.
  *
  * Threads: launchers queue on a stream and return; one thread at a time for a stream
  * (kernels/cuda/runtime/rt.h). Test: tests/unit/test_cuda_codec_block.c
