@@ -14,11 +14,12 @@
 # A part whose folder or file is "-", or is not there, says so and is not run; so does a
 # codec that this build does not know.
 #
-# RESULTS is a file with a line for each run that is finished (tests/tools/frontier.awk
-# says what is in it); runs that it has are not run again, so that the script may be
-# stopped at any time and goes on where it was. All of it takes a day. Every run, raw
-# included, goes through a gpserverd of its own over loopback. At the end come tables,
-# what is wanted of them, and a plot (RESULTS.svg).
+# RESULTS is the file in which the script notes a line for each run that is finished
+# (tests/tools/frontier.awk says what is in it). Runs that it has are not run again, so
+# the script may be stopped at any time; called again, it goes on. All of it takes a day or longer.
+# Every run, raw included, goes through a gpserverd of its own over loopback. At the end
+# the script prints tables, and PASS or FAIL for what is wanted of them, and draws them in
+# the file RESULTS.svg.
 #
 # A method is CODEC for all four directions, CODEC/CODEC for activations and gradients, or
 # one of these behind "insert=SPEC;" (an insertion at both cuts) or "insert-up=SPEC;" (one
@@ -28,8 +29,11 @@
 
 set -u -o pipefail
 usage="usage: $0 BUILD-FOLDER RESULTS FLOWERS CIFAR10 WEIGHTS GLUE TOKENIZER TEXT-WEIGHTS [flowers|cifar|text|table...]"
-results=${2:?$usage} flowers=${3:?$usage} cifar=${4:?$usage} weights=${5:?$usage}
-glue=${6:?$usage} tokenizer=${7:?$usage} text_weights=${8:?$usage}
+[ $# -ge 8 ] || { echo "$usage" >&2 && exit 2; }
+for part in "${@:9}"; do # a wrong word is to be told now, not after a day
+	case $part in all | flowers | cifar | text | table) ;; *) echo "no part is named '$part'; $usage" >&2 && exit 2 ;; esac
+done
+results=$2 flowers=$3 cifar=$4 weights=$5 glue=$6 tokenizer=$7 text_weights=$8
 # shellcheck disable=SC1091
 . "$(dirname "$0")/../e2e/lib.sh"
 shift 8
@@ -107,7 +111,7 @@ set_insertion() { # METHOD
 	esac
 }
 
-# Whether this build has the method's codecs: a try on a tensor of reference.
+# Whether this build has the method's codecs: each is tried on a tensor of a reference case.
 known() { # METHOD
 	local spec status
 	for spec in $(tr / ' ' <<<"${1##*;}"); do
@@ -208,7 +212,7 @@ pictures_one() { # KEY METHOD SEED DATA
 		--chunks "$chunks" --epochs "$epochs" --lr "$rate" --momentum 0.9 --weight-decay 0 --schedule cosine --batch-norm running
 }
 
-# The classifier is new.
+# WEIGHTS are for another number of classes: pictures_one leaves their classifier out.
 pictures_all() { # PART DATA
 	local seed method k settings="epochs=$epochs lr=$rate chunks=$chunks fit=$fit"
 	have "$1" weights "$weights" || return 0
@@ -258,7 +262,6 @@ for part in "${@:-all}"; do
 	all) flowers_all && cifar_all && text_all ;;
 	flowers | cifar | text) "${part}_all" ;;
 	table) ;;
-	*) echo "$usage" >&2 && exit 2 ;;
 	esac
 done
 awk -F '\t' -v svg="$results.svg" -f "$source_dir/tests/tools/frontier.awk" "$results" || failed=1

@@ -102,9 +102,9 @@ function best_of(first, last, limit, only,  i, g, m, row, least, fewest, top, me
 
 function verdict(what, first, last, limit, wanted, only,  m) {
 	m = best_of(first, last, limit, only)
-	if (m == "") printf "%s, at most %s bits both ways: nothing has run\n", what, limit
-	else printf "%s  %s, at most %s bits both ways: `%s` %+.2f points from raw (%d seeds), wanted %+d or better\n",
-		(best_points >= wanted ? "PASS" : "FAIL"), what, limit, m, best_points, best_seeds, wanted
+	if (m == "") printf "OPEN  %s, at most %s bits both ways: no method with so few bits has run beside raw without diverging\n", what, limit
+	else printf "%s  %s, at most %s bits both ways: `%s` %+.2f points from raw (%d seed%s), wanted %+d or better\n",
+		(best_points >= wanted ? "PASS" : "FAIL"), what, limit, m, best_points, best_seeds, best_seeds == 1 ? "" : "s", wanted
 }
 
 function print_verdicts(  g, p) {
