@@ -60,12 +60,23 @@ bool gp_insert_preset(int index, const char **name, const char *spec[GP_INSERT_E
 
 /* --- one set ---------------------------------------------------------------------------------------------------- */
 
+/* Says that `key` is missing, or which of the keys that are given is a slip for it. */
+static enum gp_status refuse_missing(const struct gp_spec *s, const char *key, struct gp_err *err)
+{
+	char shown[GP_SHOWN];
+	for (int i = 0; i < s->pairs; i++)
+		if (gp_nearest_name(gp_text_shown(s->pair[i].key, shown), &key, 1))
+			GP_FAIL(err, GP_USAGE, "%s: no key '%s'; did you mean '%s'? (keys: %s)", s->where, shown, key,
+				s->keys);
+	GP_FAIL(err, GP_USAGE, "%s: %s= is missing (keys: %s)", s->where, key, s->keys);
+}
+
 static enum gp_status need(struct gp_spec *s, const char *key, int most, int *out, struct gp_err *err)
 {
 	struct gp_text given;
 	int64_t v = 0;
 	if (!gp_spec_given(s, key, &given))
-		GP_FAIL(err, GP_USAGE, "%s: %s= is missing (keys: %s)", s->where, key, s->keys);
+		return refuse_missing(s, key, err);
 	GP_TRY(gp_spec_int(s, key, 1, most, &v, err));
 	*out = (int)v;
 	return GP_OK;
@@ -95,7 +106,7 @@ static enum gp_status read_dim(struct gp_spec *s, struct gp_insert_set *set, str
 	struct gp_text given;
 	int dim = GP_INSERT_FEATURE;
 	if (!gp_spec_given(s, "dim", &given))
-		GP_FAIL(err, GP_USAGE, "%s: dim= is missing: %s", s->where, dim_choices);
+		return refuse_missing(s, "dim", err);
 	GP_TRY(gp_spec_choice(s, "dim", dim_choices, &dim, err));
 	set->dim = (enum gp_insert_dim)dim;
 	return GP_OK;
@@ -108,7 +119,7 @@ static enum gp_status read_decay(struct gp_spec *s, struct gp_insert_set *set, s
 	double l1 = 1e-4;
 	set->start = GP_INSERT_IDENTITY;
 	if (!gp_spec_given(s, "rate", &given))
-		GP_FAIL(err, GP_USAGE, "%s: rate= is missing (keys: %s)", s->where, s->keys);
+		return refuse_missing(s, "rate", err);
 	GP_TRY(gp_spec_real(s, "rate", 0, 1, &set->rate, err));
 	if (!(set->rate > 0.0 && set->rate < 1.0))
 		GP_FAIL(err, GP_USAGE, "%s: rate=%g must lie between 0 and 1", s->where, set->rate);
