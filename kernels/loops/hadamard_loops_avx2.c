@@ -14,10 +14,10 @@
 
 enum { LANES = 8, GROUP = 8, GROUP_LEVELS = 6, ACROSS = 16 }; /* a group: registers transformed without memory */
 
-/* What a block's registers are multiplied by and signed with, and the largest magnitude so far. */
+/* What is done with every element of a pass: signs, the factor, and the largest magnitude so far. */
 struct turn {
 	const uint32_t *sign;
-	bool before, after; /* signs; `after` with the factor */
+	bool before, after; /* when elements get their signs: before the transform, or after it */
 	__m256 factor;
 	__m256i top;
 };
@@ -49,7 +49,7 @@ INLINE __m256 taken(const struct turn *t, const float *x, size_t sign)
 	return t->before ? signed_by(v, t->sign + sign) : v;
 }
 
-/* With the factor, as the last thing that is done with it. */
+/* Writes v, which has all its levels, times the factor and, going back, with its signs. */
 INLINE void put(struct turn *t, __m256 v, size_t sign, float *y)
 {
 	v = _mm256_mul_ps(v, t->factor);
@@ -87,7 +87,8 @@ INLINE void between(__m256 *v, int count)
 
 /* --- blocks ----------------------------------------------------------------------------------------------------- */
 
-/* Registers in a row; `sign`: of the first element. Whole: `put` ends it, else more levels follow. */
+/* The levels within `count` registers in a row. `sign`: place of their first element in the block. `whole`: they are a whole
+ * block, which `put` ends; else more levels follow. */
 INLINE void group(struct turn *t, int count, bool whole, size_t sign, const float *x, float *y)
 {
 	__m256 v[GROUP];

@@ -23,14 +23,14 @@ struct block {
 	uint64_t channels; /* dim=channel, and enough elements to each; else 0 */
 	size_t scales_at, zeros_at, widths_at, codes_at;
 	size_t bytes; /* of a payload without a budget */
-	void *room;   /* of channels; device memory */
+	void *room;   /* device memory that a pass over channels works in */
 	bool has_budget;
 	struct gp_cuda_budget budget;
 };
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
 
-/* With fewer than 16 elements to a channel, blocks have scales. */
+/* 0 also with fewer than 16 elements to a channel: blocks have scales then. */
 static uint64_t channels_of(const double *value, const struct gp_codec_setup *setup)
 {
 	const int last = setup->shape.ndim - 1;
@@ -126,7 +126,7 @@ static struct gpk_block_draws draws_of(const struct block *b, const struct gp_co
 	return (struct gpk_block_draws){b->seed, gp_rng_stream(GP_RNG_ROUNDING, pass->draw)};
 }
 
-/* By answer->unit, or for channels by the unit that they find. Waits. False: the device failed. */
+/* Scales and codes by answer->unit; for channels, by the unit that their pass finds. Waits. False: the device failed. */
 static bool write_payload(const struct block *b, const struct gp_codec_pass *pass, const float *x, uint8_t *out)
 {
 	struct gp_codec_site *const p = b->site;

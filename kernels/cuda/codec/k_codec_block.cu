@@ -143,14 +143,14 @@ GPK_KERNEL measure(struct gp_block_form form, const float *x, int64_t n, struct 
 	gpk_tell_top(top, answer);
 }
 
-/* A few neighbours lie in one block or two: the first `rest` of them in the first. */
+/* Neighbours, SMALLEST at most, lie in one block or in two: the first `rest` of them in the first. */
 struct two_steps {
 	struct gp_block_step first, second;
 	uint32_t rest;
 	bool fine; /* whether an encoder can have written their scales */
 };
 
-/* That of neighbour `i`, field by field, so that all of it stays in registers. */
+/* The step of neighbour `i`, chosen field by field, so that all of it stays in registers. */
 GPK_DEVICE struct gp_block_step step_at(const struct two_steps &s, int i)
 {
 	const bool first = (uint32_t)i < s.rest;

@@ -15,7 +15,8 @@
 #define DEEP  (GPK_CODEC_THREADS / WIDE)
 #define WARPS (GPK_CODEC_THREADS / GPK_WARP)
 
-/* Blocks that look for ranges, each with a line of its own; and rows of a thread before there are more of them. */
+/* CUDA blocks that look for ranges, about so many at most: those with the same channels divide the rows into parts, and each
+ * writes a line. And rows that a thread reads before there is a further part. */
 #ifdef __CUDACC__
 #define RANGE_BLOCKS 264
 #define THREAD_ROWS  8
@@ -24,11 +25,11 @@
 #define THREAD_ROWS  2
 #endif
 
-/* What a pass has in its room: for each channel how it is coded, its range, and the ranges that blocks have seen. */
+/* What lies in the room of a pass: how each channel is coded, its range, and its ranges in the parts of the rows. */
 struct channels {
 	float2 *how; /* to encode: 1 / scale and zero point; to decode: scale and zero point */
 	float *least, *most;
-	float *lines; /* least and most of a block's rows, one after another */
+	float *lines; /* for each part of the rows the least of every channel, then the most */
 };
 
 static struct channels channels_in(void *room, int64_t channels)
@@ -41,7 +42,7 @@ static struct channels channels_in(void *room, int64_t channels)
 	return c;
 }
 
-/* Blocks over the same rows: 4 channels of a thread where rows are whole fours and aligned, else one. */
+/* How threads share the channels. `width`: channels of a thread, 4 where rows are aligned and a multiple of 4, else 1. */
 static struct gpk_tile tile_of(int64_t channels, int width)
 {
 	return gpk_tile_of(channels / width, WIDE, GPK_CODEC_THREADS);
@@ -67,7 +68,7 @@ extern "C" uint64_t gpk_channel_room(int64_t rows, int64_t channels, bool encode
 
 /* --- ranges ------------------------------------------------------------------------------------------------------ */
 
-/* The least and most of a column of `held`, which has one from each of the block's `deep` rows. */
+/* The least and the most of a channel, from what the CUDA block's threads have found in its `deep` rows of threads. */
 GPK_DEVICE float2 of_column(const float2 *held, int columns, int deep, int column)
 {
 	float2 range = held[column];
@@ -78,7 +79,7 @@ GPK_DEVICE float2 of_column(const float2 *held, int columns, int deep, int colum
 	return range;
 }
 
-/* Block (x, y): part y of the rows of `lanes` times V channels. A thread has V channels of every so many rows. */
+/* CUDA block (x, y) has every gridDim.y-th group of rows, for `lanes` times V channels; a thread has V of these. */
 template <int V>
 GPK_KERNEL find_ranges(const float *x, int64_t rows, int64_t channels, int lanes, float *lines,
 		       struct gpk_block_answer *answer)
@@ -164,7 +165,7 @@ static unsigned queue_ranges(struct gp_rt_stream *s, const float *x, int64_t row
 
 /* --- scales ------------------------------------------------------------------------------------------------------ */
 
-/* By the largest reach of all. One thread tells the host. */
+/* Sets the unit by the largest reach of all channels. One thread tells it to the host. */
 GPK_DEVICE void settle_unit(struct gp_block_form *form, struct gpk_block_answer *answer)
 {
 	gpk_use_unit(form, form->e8m0 ? 1 : gpk_unit_for(*form, __uint_as_float(answer->top)));
@@ -221,7 +222,7 @@ GPK_KERNEL GPK_BOUNDS(GPK_WARP *GP_BLOCK_RATIOS)
 
 /* --- codes ------------------------------------------------------------------------------------------------------- */
 
-/* How the elements at..at + N - 1 are coded. In one go where they are whole rows' parts: `even`. */
+/* How the elements at..at + N - 1 are coded. `even`: they are of one row, and read two at a time. */
 template <int N>
 GPK_DEVICE void how_of(const float2 *all, struct gpk_divisor channels, bool even, int64_t at, float2 how[N])
 {

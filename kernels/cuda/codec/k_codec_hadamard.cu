@@ -15,8 +15,8 @@
 
 /* --- levels ------------------------------------------------------------------------------------------------------ */
 
-/* What the last block has left is cut into powers of two, largest first: how many levels the one has in which element `at`
- * of `rest` lies. Above it both numbers have the same bits. */
+/* A last block that is not full, of `rest` elements, is cut into powers of two, largest first. Returns the levels of the one
+ * in which element `at` lies: the highest bit in which `at` and `rest` differ. */
 GPK_DEVICE int levels_in_rest(uint32_t at, uint32_t rest)
 {
 	return at < rest ? 31 - __clz((int)(at ^ rest)) : 0;
@@ -34,8 +34,8 @@ GPK_DEVICE float negated(float v, bool is)
 	return __uint_as_float(__float_as_uint(v) ^ (is ? 0x80000000u : 0));
 }
 
-/* Sums and differences of a thread's own elements. In the rest, of those that belong together: `levels`, of each; NULL:
- * all do. */
+/* Sums and differences among a thread's own elements. levels[8]: how many levels each element takes part in, in a last
+ * block that is not full; NULL: in all. */
 GPK_DEVICE void turn_own(float v[8], const int *levels)
 {
 	GPK_UNROLL
@@ -51,7 +51,8 @@ GPK_DEVICE void turn_own(float v[8], const int *levels)
 	}
 }
 
-/* Those of a thread that is the second of two where `second` says so, with the other's. a + -b is a - b. */
+/* Sums and differences of a thread's elements and another thread's, element by element. `second`: this thread has the second
+ * ones, so that it gets the differences. a + -b is a - b. */
 GPK_DEVICE void turn_with(float v[8], const float other[8], bool second)
 {
 	GPK_UNROLL
@@ -59,7 +60,8 @@ GPK_DEVICE void turn_with(float v[8], const float other[8], bool second)
 		v[i] = other[i] + negated(v[i], second);
 }
 
-/* The block: the levels between threads, of which a tile has `all`, and this thread's elements have `levels`. */
+/* By all threads of a CUDA block: the levels between threads. `all`: levels of a full block; `levels`: of the block in which
+ * this thread's elements lie. */
 GPK_DEVICE void turn_between(float v[8], int all, int levels, float4 *room)
 {
 	const unsigned t = threadIdx.x;
@@ -87,7 +89,8 @@ GPK_DEVICE void turn_between(float v[8], int all, int levels, float4 *room)
 
 /* --- passes ------------------------------------------------------------------------------------------------------ */
 
-/* Eight elements of a thread, turned, without their factors; in the rest `levels` says how many each has had. */
+/* Transforms the eight elements of a thread, without their factors. `plain`: they lie in a full block. levels[8] becomes the
+ * levels of the block in which each of them lies. */
 GPK_DEVICE void turn8(float v[8], int all, bool plain, int64_t left, uint32_t rest, int levels[8], float4 *room)
 {
 	GPK_UNROLL

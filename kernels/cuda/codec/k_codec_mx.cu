@@ -18,12 +18,12 @@
 
 /* --- small numbers ----------------------------------------------------------------------------------------------- */
 
-/* A format of so many bits, whose exponent is biased by BIAS and goes up to EMAX; the bits of its largest number as a
- * float, and from which magnitude on codes are no numbers. */
+/* A format with a sign, EXPONENT and MANTISSA bits, whose exponent is biased by BIAS and goes up to EMAX. LARGEST: its largest
+ * number, as the bits of a float. NUMBERS: codes whose magnitude is this or more are no numbers. */
 template <int EXPONENT, int MANTISSA, int BIAS, int EMAX, uint32_t LARGEST, uint32_t NUMBERS> struct small {
 	static const int width = 1 + EXPONENT + MANTISSA, shift = 23 - MANTISSA, emax = EMAX;
 	static const uint32_t largest = LARGEST, numbers = NUMBERS, rebase = (uint32_t)(127 - BIAS) << 23;
-	static const uint32_t normal = (uint32_t)(128 - BIAS) << 23;                /* smallest number that is */
+	static const uint32_t normal = (uint32_t)(128 - BIAS) << 23;                /* the smallest normal number */
 	static const uint32_t magic = (uint32_t)(128 - BIAS - MANTISSA + 23) << 23; /* 2^23 subnormal steps */
 	static const uint32_t factor = (uint32_t)(254 - BIAS) << 23;
 };
