@@ -62,6 +62,34 @@ void failed_product_in_a_broken_capture_is_told_by_its_end_alone(void **)
 	gp_rt_stream_free(s);
 }
 
+/* Otherwise work that was never done would be taken for done: a capture that fails only costs the graph. */
+void what_failed_before_a_capture_is_told_by_the_wait_after_it(void **)
+{
+	const int device = next_device++;
+	struct gp_rt_stream *const s = open_stream(device), *const side = open_stream(device);
+	struct gp_rt_event *event = nullptr;
+	struct gp_rt_graph *g = nullptr;
+	char x[4];
+	OK(gp_rt_event_new(device, &event, &err));
+	fake.let_fail("cudaMemcpyAsync", cudaErrorInvalidValue);
+	gp_rt_copy(side, x, x, sizeof x);
+	OK(gp_rt_capture_begin(s, &err));
+	gp_rt_event_record(event, side);
+	gp_rt_stream_after(s, event);
+	gp_rt_fail(s, "no product");
+	assert_int_equal(gp_rt_capture_end(s, &g, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "no product"));
+	OK(gp_rt_capture_begin(s, &err));
+	OK(gp_rt_capture_end(s, &g, &err));
+	assert_int_equal(gp_rt_stream_wait(s, &err), GP_DEVICE);
+	assert_non_null(strstr(err.text, "fake error 1"));
+	expect_a_clean_launch(s);
+	gp_rt_graph_free(g);
+	gp_rt_event_free(event);
+	gp_rt_stream_free(side);
+	gp_rt_stream_free(s);
+}
+
 void refused_work_and_failed_product_are_told_by_one_wait(void **)
 {
 	struct gp_rt_stream *const s = open_stream(next_device++);
@@ -228,6 +256,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(failed_product_in_a_broken_capture_is_told_by_its_end_alone),
+		cmocka_unit_test(what_failed_before_a_capture_is_told_by_the_wait_after_it),
 		cmocka_unit_test(refused_work_and_failed_product_are_told_by_one_wait),
 		cmocka_unit_test(allocation_that_fits_after_a_trim_leaves_no_error),
 		cmocka_unit_test(allocation_that_never_fits_is_refused_and_leaves_no_error),

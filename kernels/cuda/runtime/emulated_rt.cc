@@ -68,7 +68,7 @@ struct piece {
 struct captured {
 	std::vector<std::vector<piece>> branch;
 	std::vector<struct gp_rt_stream *> stream;
-	bool invalid = false, ended = false;
+	bool invalid = false, failed = false, ended = false;
 };
 
 std::vector<struct gp_rt_stream *> streams;
@@ -290,7 +290,6 @@ int gp_rt_stream_device(const struct gp_rt_stream *s)
 	return s->device;
 }
 
-/* All that has failed is told now: nothing is left for the next wait. */
 static enum gp_status report(struct gp_rt_stream *s, struct gp_err *err)
 {
 	if (!s->failed)
@@ -478,7 +477,8 @@ enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **ou
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
 	gpk_capture_ends();
 	std::shared_ptr<captured> work = end_capture(s);
-	GP_TRY(report(s, err));
+	if (work->failed)
+		GP_FAIL(err, GP_DEVICE, "emulated GPU %d failed while it was captured (GP_FAULT)", s->device);
 	if (work->invalid)
 		GP_FAIL(err, GP_DEVICE,
 			"emulated GPU %d: a captured stream was not joined, or waited for what was not captured",
@@ -530,7 +530,7 @@ void gp_rt_graph_free(struct gp_rt_graph *g)
 void gpk_emulated_fail(struct gp_rt_stream *s)
 {
 	const std::lock_guard<std::recursive_mutex> hold(gpu);
-	s->failed = true;
+	(s->capture ? s->capture->failed : s->failed) = true;
 }
 
 void gpk_emulated_queue(struct gp_rt_stream *s, std::function<void()> work)

@@ -19,12 +19,18 @@
 #define DEVICES_WATCHED  64
 #define POOL_PROBE_BYTES 256
 
+/* What was queued and not taken, the first of it. */
+struct trouble {
+	cudaError_t refused;
+	char failure[64]; /* of what fails by another library's words: "" is none */
+};
+
 struct gp_rt_stream {
 	int device;
 	cudaStream_t native;
 	uint32_t *tickets;
-	cudaError_t refused; /* what was queued and not taken, the first of it: the next wait tells */
-	char failure[64];    /* the same of what fails by another library's words: "" is none */
+	struct trouble queued;   /* the next wait tells */
+	struct trouble captured; /* while it was being captured: the end of the capture tells, and no wait */
 };
 
 struct gp_rt_event {
@@ -66,10 +72,22 @@ cudaStream_t gp_rt_native(struct gp_rt_stream *s)
 	return s->native;
 }
 
+static struct trouble *trouble_of(struct gp_rt_stream *s)
+{
+	cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+	expect_well(cudaStreamIsCapturing(s->native, &status));
+	return status == cudaStreamCaptureStatusNone ? &s->queued : &s->captured;
+}
+
+static void add_failure(struct trouble *t, const char *why)
+{
+	if (!t->failure[0])
+		snprintf(t->failure, sizeof t->failure, "%s", why);
+}
+
 void gp_rt_fail(struct gp_rt_stream *s, const char *why)
 {
-	if (!s->failure[0])
-		snprintf(s->failure, sizeof s->failure, "%s", why);
+	add_failure(trouble_of(s), why);
 }
 
 /*
@@ -125,8 +143,9 @@ static void note(struct gp_rt_stream *s, cudaError_t e)
 	if (e == cudaSuccess)
 		return;
 	cudaGetLastError();
-	if (s->refused == cudaSuccess)
-		s->refused = e;
+	struct trouble *const t = trouble_of(s);
+	if (t->refused == cudaSuccess)
+		t->refused = e;
 }
 
 void gp_rt_launched(struct gp_rt_stream *s)
@@ -413,25 +432,23 @@ int gp_rt_stream_device(const struct gp_rt_stream *s)
 	return s->device;
 }
 
-/* What the wait said, or what was refused before it. All of it is told now: nothing is left for the next wait. */
-static enum gp_status told(struct gp_rt_stream *s, cudaError_t e, struct gp_err *err)
+/* What the wait said, or what was refused before it. All of it is told now: nothing is left for the next one. */
+static enum gp_status told(int device, struct trouble *t, cudaError_t e, struct gp_err *err)
 {
-	char failure[sizeof s->failure];
+	const struct trouble before = *t;
+	*t = {};
 	if (e == cudaSuccess)
-		e = s->refused;
-	memcpy(failure, s->failure, sizeof failure);
-	s->refused = cudaSuccess;
-	s->failure[0] = 0;
+		e = before.refused;
 	if (e != cudaSuccess)
-		return refuse(e, s->device, "failed", err);
-	if (failure[0])
-		GP_FAIL(err, GP_DEVICE, "GPU %d: cuBLAS: %s", s->device, failure);
+		return refuse(e, device, "failed", err);
+	if (before.failure[0])
+		GP_FAIL(err, GP_DEVICE, "GPU %d: cuBLAS: %s", device, before.failure);
 	return GP_OK;
 }
 
 enum gp_status gp_rt_stream_wait(struct gp_rt_stream *s, struct gp_err *err)
 {
-	return told(s, cudaStreamSynchronize(gp_rt_native(s)), err);
+	return told(s->device, &s->queued, cudaStreamSynchronize(gp_rt_native(s)), err);
 }
 
 void gp_rt_copy_up(struct gp_rt_stream *s, void *device, const void *host, size_t bytes)
@@ -502,15 +519,20 @@ void gp_rt_event_record(struct gp_rt_event *e, struct gp_rt_stream *s)
 	e->on = s;
 }
 
+static void take_over(struct trouble *t, struct trouble *from)
+{
+	if (t->refused == cudaSuccess)
+		t->refused = from->refused;
+	add_failure(t, from->failure);
+	*from = {};
+}
+
 static void take_over_failure(struct gp_rt_stream *s, struct gp_rt_stream *from)
 {
 	if (s == from)
 		return;
-	if (s->refused == cudaSuccess)
-		s->refused = from->refused;
-	gp_rt_fail(s, from->failure);
-	from->refused = cudaSuccess;
-	from->failure[0] = 0;
+	take_over(&s->queued, &from->queued);
+	take_over(&s->captured, &from->captured);
 }
 
 void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e)
@@ -524,7 +546,8 @@ void gp_rt_stream_after(struct gp_rt_stream *s, struct gp_rt_event *e)
 enum gp_status gp_rt_event_wait(struct gp_rt_event *e, struct gp_err *err)
 {
 	use(e->device);
-	return e->on ? told(e->on, cudaEventSynchronize(e->native), err) : gp_rt_check(e->device, err);
+	return e->on ? told(e->device, &e->on->queued, cudaEventSynchronize(e->native), err)
+		     : gp_rt_check(e->device, err);
 }
 
 enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, uint64_t *ns, struct gp_err *err)
@@ -555,7 +578,7 @@ enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **ou
 		e = cudaGraphInstantiate(&g->exec, graph, 0);
 	if (graph)
 		expect_well(cudaGraphDestroy(graph));
-	enum gp_status status = told(s, e, err);
+	enum gp_status status = told(s->device, &s->captured, e, err);
 	if (status == GP_OK && !g)
 		status = gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__, "out of memory for a graph");
 	if (status != GP_OK)

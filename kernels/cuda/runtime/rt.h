@@ -114,7 +114,8 @@ enum gp_status gp_rt_event_ns(struct gp_rt_event *from, struct gp_rt_event *to, 
  * between. Another stream is captured with `s` from where it comes after an event recorded there, and belongs to the
  * graph as a branch; `s` has to come after all of it before the end. Events of a capture mean nothing outside of it.
  */
-/* Whatever end says, the stream is no longer being captured. */
+/* Whatever end says, the stream is no longer being captured. It tells what failed in between, and the next wait does not;
+ * what had failed before the capture is told by the next wait. */
 enum gp_status gp_rt_capture_begin(struct gp_rt_stream *s, struct gp_err *err);
 enum gp_status gp_rt_capture_end(struct gp_rt_stream *s, struct gp_rt_graph **out, struct gp_err *err);
 void gp_rt_graph_launch(struct gp_rt_graph *g, struct gp_rt_stream *s);

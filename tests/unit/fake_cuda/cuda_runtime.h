@@ -44,7 +44,7 @@ enum cudaError_t {
 };
 
 struct fake_stream {
-	int unused;
+	bool capturing;
 };
 typedef struct fake_stream *cudaStream_t;
 typedef struct fake_event *cudaEvent_t;
@@ -74,6 +74,7 @@ enum cudaMemPoolAttr {
 enum cudaDeviceAttr { cudaDevAttrMemoryPoolsSupported };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum cudaStreamCaptureMode { cudaStreamCaptureModeThreadLocal };
+enum cudaStreamCaptureStatus { cudaStreamCaptureStatusNone, cudaStreamCaptureStatusActive };
 enum : unsigned {
 	cudaDeviceScheduleBlockingSync,
 	cudaInitDeviceFlagsAreValid,
@@ -187,8 +188,21 @@ FAKE_CALL(cudaEventDestroy, (cudaEvent_t))
 FAKE_CALL(cudaEventRecord, (cudaEvent_t, cudaStream_t))
 FAKE_CALL(cudaEventSynchronize, (cudaEvent_t))
 FAKE_GIVES(cudaEventElapsedTime, (float *ms, cudaEvent_t, cudaEvent_t), ms, 1)
-FAKE_CALL(cudaStreamBeginCapture, (cudaStream_t, cudaStreamCaptureMode))
-FAKE_GIVES(cudaStreamEndCapture, (cudaStream_t, cudaGraph_t *graph), graph, (cudaGraph_t)&fake)
+inline cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode)
+{
+	const cudaError_t e = fake.call("cudaStreamBeginCapture");
+	s->capturing = e == cudaSuccess;
+	return e;
+}
+inline cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *graph)
+{
+	const cudaError_t e = fake.call("cudaStreamEndCapture");
+	s->capturing = false;
+	*graph = e == cudaSuccess ? (cudaGraph_t)&fake : NULL;
+	return e;
+}
+FAKE_GIVES(cudaStreamIsCapturing, (cudaStream_t s, cudaStreamCaptureStatus *status), status,
+	   s->capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone)
 FAKE_CALL(cudaGraphDestroy, (cudaGraph_t))
 FAKE_GIVES(cudaGraphInstantiate, (cudaGraphExec_t * exec, cudaGraph_t, unsigned), exec, (cudaGraphExec_t)&fake)
 FAKE_CALL(cudaGraphLaunch, (cudaGraphExec_t, cudaStream_t))
