@@ -106,9 +106,9 @@ static void any_bytes_are_an_error_or_in_order(void **state)
 			bytes[i] = (uint8_t)x;
 		}
 		/* Control.intervals { step: 7, number: six of one byte each }, or of many bytes */
-		const uint8_t one[] = {0x72, 10, 0x08, 7, 0x1a, 6}, many[] = {0x72, 78, 0x08, 7, 0x1a, 74};
-		const size_t len = round % 2 ? 12 : sizeof bytes;
-		memcpy(bytes, round % 2 ? one : many, round % 4 ? sizeof one : 1);
+		const uint8_t one[] = {0x82, 0x01, 10, 0x08, 7, 0x1a, 6}, many[] = {0x82, 0x01, 77, 0x08, 7, 0x1a, 73};
+		const size_t len = round % 2 ? 13 : sizeof bytes;
+		memcpy(bytes, round % 2 ? one : many, round % 4 ? sizeof one : 2);
 		for (size_t i = sizeof one; round % 2 && i < len; i++)
 			bytes[i] &= 127;
 		const Gpsplit__Control *m;
