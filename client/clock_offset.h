@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * How far the server's clock is ahead of this side's, from heartbeats: this side sent a PING at t0 and had its PONG at t3, and
- * the server says (INTERVALS, PROTOCOL.md section 5.8) that the PING came at s by its own clock. Then s is what this side's
+ * the server says (INTERVALS, PROTOCOL.md section 5.9) that the PING came at s by its own clock. Then s is what this side's
  * clock showed at some moment between t0 and t3: the offset is s - (t0 + t3) / 2, and wrong by at most (t3 - t0) / 2. Of the
  * newest samples the one that leaves least doubt is taken (as NTP does: RFC 5905, section 10); what a sample leaves grows with
  * its age, as two clocks may drift apart.

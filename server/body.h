@@ -39,7 +39,7 @@ struct gp_body_spec {
 	/* Seconds that a pass over a chunk may take, as estimated, 0: as long as it likes; and what the longer of forward
 	 * and backward is estimated to take (server/open.h). */
 	double task_limit_s, task_s;
-	bool intervals; /* the client wants to know when the body did what: PROTOCOL.md section 5.8 */
+	bool intervals; /* the client wants to know when the body did what: PROTOCOL.md section 5.9 */
 	double share; /* of the device and of the codecs' threads beside other sessions: gp_body_set_share; 0: 1, as most have */
 };
 

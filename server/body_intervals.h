@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When a body did what, for a client that has asked for it in OPEN (PROTOCOL.md section 5.8): noted as tasks and frames
+ * When a body did what, for a client that has asked for it in OPEN (PROTOCOL.md section 5.9): noted as tasks and frames
  * come back, and told by `intervals` of the body's callbacks when a chunk is through, when a step is committed, and when
  * as many are there as fit into a message. Nothing allocates. What a link could not be told is forgotten. Chunks of
  * evaluations are not noted.
