@@ -329,8 +329,8 @@ static bool is_wanted(const struct gp_trace *t, uint64_t step)
 	return step >= t->spec.first && (t->spec.last == 0 || step <= t->spec.last);
 }
 
-/* Where the server's clock has been found to be another one, an
- * event of its is drawn from the end of the one before. */
+/* When a better guess of the server's clock moves its events to an earlier time, one could begin before the end of the one
+ * before it in its row: then it is drawn from that end on. */
 static struct gp_interval apart(struct gp_trace *t, const struct look *look, unsigned row, struct gp_interval i)
 {
 	uint64_t *end_ns = &t->ends_ns[row];
@@ -642,8 +642,9 @@ enum gp_status gp_trace_steps_read(const char *text, uint64_t *first, uint64_t *
 		to = from;
 	if (*at || (!begins && !ends) || from < 1 || (ends && to < from) || (!range && to < 1))
 		GP_FAIL(err, GP_USAGE,
-			"--trace-steps '%.40s' are no steps: A:B, from the first to the last one, counted from 1 (A: "
-			"to the end)",
+			"--trace-steps: '%.40s' is no range of steps: write A:B from the first to the last one, "
+			"counted from 1, "
+			"or A:, :B or A",
 			text);
 	*first = from;
 	*last = to;

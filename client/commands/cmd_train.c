@@ -260,14 +260,15 @@ static const struct gp_opt log_rows[] = {
 	 .offset = FIELD(trace),
 	 .value = "FILE",
 	 .help = "write there when both ends did what, every stage of every chunk, for ui.perfetto.dev or Chrome's "
-		 "trace "
-		 "viewer; a file that holds something is refused, but with --resume FILE.2, FILE.3, ... is taken"},
+		 "trace viewer; a file that holds something is refused; with --resume, FILE.2, FILE.3, ... is written "
+		 "instead"},
 	{.name = "trace-steps",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(trace_steps),
 	 .value = "A:B",
 	 .initial = "1:",
-	 .help = "with --trace: from step A to step B alone; A: to the end"},
+	 .help = "with --trace: only steps A to B, counted from 1; A: is to the end, :B from the beginning, A one "
+		 "step"},
 	{.name = "trace-limit",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(trace_limit),
@@ -388,6 +389,17 @@ static struct gp_opt_table rows_of(const struct gp_train_command *c, struct gp_o
 	return t;
 }
 
+static enum gp_status check_trace_flags(const struct gp_opt_table *t, const struct settings *set,
+					const struct gp_options_result *r, struct gp_err *err)
+{
+	const char *flag = gp_options_given(t, r, "trace-steps")   ? "trace-steps"
+			   : gp_options_given(t, r, "trace-limit") ? "trace-limit"
+								   : NULL;
+	if (flag && !set->trace)
+		GP_FAIL(err, GP_USAGE, "--%s needs --trace FILE", flag);
+	return GP_OK;
+}
+
 static enum gp_status parse(const struct gp_train_command *c, int argc, char **argv, struct settings *set,
 			    struct gp_options_result *r, struct gp_err *err)
 {
@@ -396,6 +408,7 @@ static enum gp_status parse(const struct gp_train_command *c, int argc, char **a
 	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
 	set->job.masked_words = c->masked_words;
 	set->augment_asked = set->augment && gp_options_given(&t, r, "augment");
+	GP_TRY(check_trace_flags(&t, set, r, err));
 	return check_optimizer_flags(&t, set, r, err);
 }
 

@@ -91,8 +91,12 @@ status=0
 "$build/gpclient" train --no-progress "${server[@]}" "${flags[@]}" --steps 1 --trace "$work/trace" >/dev/null 2>"$work/err" || status=$?
 equal "a trace that is there: status" $status 3
 grep -q -- "--trace: $work/trace holds something already" "$work/err" || fail "no reason: $(cat "$work/err")"
-"$build/gpclient" train --no-progress --local "${flags[@]}" --steps 1 --trace-steps 3:2 >/dev/null 2>"$work/err"
+"$build/gpclient" train --no-progress --local "${flags[@]}" --steps 1 --trace "$work/none" --trace-steps 3:2 >/dev/null 2>"$work/err"
 equal "steps that are none: status" $? 2
+grep -q -- "--trace-steps: '3:2' is no range of steps" "$work/err" || fail "no reason: $(cat "$work/err")"
+"$build/gpclient" train --no-progress --local "${flags[@]}" --steps 1 --trace-steps 2:3 >/dev/null 2>"$work/err"
+equal "steps of no trace: status" $? 2
+grep -q -- "--trace-steps needs --trace FILE" "$work/err" || fail "no reason: $(cat "$work/err")"
 train "$work/some.json" "${server[@]}" "${flags[@]}" --steps 5 --no-eval --trace "$work/some" --trace-steps 2:3
 whole "two steps" "$work/some"
 equal "steps traced of five" "$(spans "$work/some" 1 step)" 2
