@@ -67,10 +67,10 @@ struct measure {
 	uint32_t asked[GP_WAYS], through[GP_WAYS], come; /* come: whole frames from the server */
 	bool busy[UNDER_WAY];                            /* frames up that the channel has */
 	uint64_t size[GP_WAYS][UNDER_WAY], tag[UNDER_WAY];
-	uint64_t frame_ns[UNDER_WAY]; /* when it began, of the way at hand */
-	double took_s;                /* the last one that was answered, of its size */
+	uint64_t frame_ns[UNDER_WAY]; /* when it began, of the way that is measured now */
+	double took_s;                /* of the frame that was answered last */
 	uint64_t took_bytes;
-	uint64_t done_bytes, last_ns; /* of the way at hand: when the last answer came */
+	uint64_t done_bytes, last_ns; /* of the way that is measured now: what was answered, and when last */
 	struct mark *mark;            /* of a full link */
 	int marks;
 };
@@ -349,7 +349,7 @@ static double since(uint64_t ns)
 	return (double)(gp_now_ns() - ns) * 1e-9;
 }
 
-/* Lets the loop turn, so that who waits for a moment sees it. */
+/* Nothing is to be done: the timer makes the loop turn, so that whoever waits in it for a time looks at the clock. */
 static void on_tick(uv_timer_t *timer)
 {
 	(void)timer;
@@ -376,7 +376,7 @@ static void begin_trip(struct measure *m, struct gp_trips *into)
 	send_probe(m, m->trips++, 0, 0);
 }
 
-/* A way of one after the other, over an idle link. */
+/* One round trip after the other, with nothing else on the link. */
 static void measure_idle(struct measure *m, double seconds)
 {
 	const uint64_t begin = gp_now_ns();
@@ -404,7 +404,7 @@ static void send_up(struct measure *m, uint32_t number, uint64_t bytes)
 	gp_channel_send_frame(m->ch, f);
 }
 
-/* A frame of that way, where one may be under way. */
+/* Sends a frame up, or asks for one down. False: no further one may be under way now, or the server allows no more bytes. */
 static bool begin_frame(struct measure *m, int way, uint64_t bytes)
 {
 	if (!has_room(m, way, bytes))
@@ -441,7 +441,7 @@ static uint64_t least(uint64_t a, uint64_t b)
 	return a < b ? a : b;
 }
 
-/* By the answers in the later part of the time: the bytes between two of them crossed between them. */
+/* From the first to the last answer in the later part of the time: bytes that were through, divided by the time between. */
 static void find_rate(const struct mark *mark, int marks, uint64_t begin_ns, struct gp_way_figures *out)
 {
 	int first = 0;
@@ -459,12 +459,13 @@ static void find_rate(const struct mark *mark, int marks, uint64_t begin_ns, str
 /* A way that is kept full. */
 struct filling {
 	uint64_t begin_ns, size, size_most;
-	uint64_t left; /* bytes that are not to be used */
+	uint64_t left; /* bytes of the session that this way has to leave for what follows */
 	double seconds;
 	uint32_t first; /* number of its first frame */
 };
 
-/* So many that there is something to be told, however late the processor comes. */
+/* Begins frames until the time is over, and UNDER_WAY of them in any case: on a busy machine the time may be over before the
+ * first one is answered, and a rate takes two answers. */
 static void fill(struct measure *m, int way, const struct filling *f)
 {
 	while ((since(f->begin_ns) < f->seconds || m->asked[way] - f->first < UNDER_WAY) &&
@@ -622,9 +623,11 @@ static enum gp_status connect_to(struct measure *m, struct gp_err *err)
 	GP_TRY(gp_addr_parse(m->spec->server, m->host, &port, err));
 	GP_TRY(gp_tcp_connect(&m->loop, m->host, port, (uint64_t)(m->spec->connect_timeout_s * 1000), on_connected, m,
 			      &m->connecting, err));
+	char text[GP_ERR_TEXT];
+	snprintf(text, sizeof text, "server %s does not answer (--connect-timeout)", m->spec->server);
 	while (!m->welcomed && turn(m))
 		if (m->connected && since(begin) > 2 * m->spec->connect_timeout_s)
-			fail_with(m, GP_TIMEOUT, "the server does not answer");
+			fail_with(m, GP_TIMEOUT, text);
 	*err = m->err;
 	return m->over ? err->code : GP_OK;
 }

@@ -20,7 +20,7 @@
 #define PROGRAM "gpclient link"
 
 struct settings {
-	struct gp_job_settings job; /* of which the rows of TLS and tokens are used; they want it first */
+	struct gp_job_settings job; /* only its rows of TLS and tokens are used; it has to be the first member */
 	const char *listen, *to, *port_file, *log;
 	double time, rate, rate_up, rate_down, delay, jitter, stall, connect_timeout;
 	int64_t stall_after, drop_after, drop_every, corrupt_byte, times, seed;
@@ -39,7 +39,13 @@ static const struct gp_opt own_rows[] = {
 	 .min = 0.5,
 	 .max = 300,
 	 .group = "Measuring (HOST:PORT)",
-	 .help = "measure for this long; the server may allow less (gpserverd --measure)"},
+	 .help = "measure for about this long: a tenth for round trips over the idle link, a quarter for each way "
+		 "full, the "
+		 "rest for single frames, of which those that would take longer are left out (-). Frames that are "
+		 "under way "
+		 "when it is over are waited for, so that a slow link or a busy machine takes longer. It ends earlier "
+		 "when the "
+		 "time or the bytes that the server allows are used up (gpserverd --measure, --measure-bytes)"},
 	{.name = "listen",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(listen),
@@ -60,14 +66,6 @@ static const struct gp_opt own_rows[] = {
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(insecure),
 	 .help = "listen on an address other than loopback; everyone who reaches it reaches the server"},
-	{.name = "connect-timeout",
-	 .type = GP_OPT_TIME,
-	 .offset = FIELD(connect_timeout),
-	 .value = "TIME",
-	 .initial = "10s",
-	 .min = 0.1,
-	 .max = 3600,
-	 .help = "give up reaching the server after this time"},
 	{.name = "rate",
 	 .type = GP_OPT_RATE,
 	 .offset = FIELD(rate),
@@ -176,10 +174,18 @@ static const struct gp_opt own_rows[] = {
 	 .min = 0,
 	 .max = 0x1p62,
 	 .help = "decides what happens at random: with the same seed links are cut after the same bytes"},
+	{.name = "connect-timeout",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(connect_timeout),
+	 .value = "TIME",
+	 .initial = "10s",
+	 .min = 0.1,
+	 .max = 3600,
+	 .group = "Measuring and simulating",
+	 .help = "give up reaching the server after this time"},
 	{.name = "json",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(json),
-	 .group = "Other",
 	 .help = "at the end, print the figures as JSON on standard output (keys of a measurement: client/JSON.md)"},
 	{.name = "log",
 	 .type = GP_OPT_TEXT,
@@ -195,7 +201,7 @@ static struct gp_opt_table table = {
 	.synopsis =
 		"(HOST:PORT [--time TIME] | --listen ADDR:PORT --to HOST:PORT [--rate RATE] [--delay TIME] [FAULT...])",
 	.about = "With HOST:PORT, measures the link to a gpserverd: rate each way, round trips over the idle\n"
-		 "and the full link, what was sent again, and how fast frames of each size are.\n"
+		 "and the full link, what the kernels sent again, and how fast single frames of each size are.\n"
 		 "With --listen and --to, simulates a link in user space: takes connections, passes their\n"
 		 "bytes on to a server and back at a rate and with a delay, and lets them fail where you\n"
 		 "say. Runs until SIGINT or SIGTERM, then prints what passed.",

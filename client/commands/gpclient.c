@@ -29,7 +29,7 @@ static const struct {
 	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},
 	{"insert-fit", "train the layers of --insert alone, to reconstruct what crosses the cuts", gp_cmd_insert_fit},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
-	{"link", "simulate a link: rate, delay, stalls, cuts, corrupt bytes", gp_cmd_link},
+	{"link", "measure the link to a server, or simulate one: rate, delay, faults", gp_cmd_link},
 };
 
 #define COMMANDS (sizeof commands / sizeof commands[0])
