@@ -21,7 +21,7 @@ usage() {
 	gets SIGTERM, later SIGKILL, and namespaces, link and processes are removed: on
 	errors and interrupts too. Several runs at a time do not see each other.
 
-	  --preset NAME     rates, delay and loss of a kind of link; options behind it override them:
+	  --preset NAME     rates and delay of a kind of link; options after it override them:
 	$(preset_lines)
 	  --rate RATE       both directions: 100mbit, 2.5gbit, 500kbit (without it: unshaped)
 	  --up RATE         client to server only; overrides --rate
@@ -39,9 +39,11 @@ usage() {
 	  --clean           remove namespaces that killed runs left behind, and exit
 	  -h, --help        this text
 
-	Both commands see \$GP_SERVER_ADDR and \$GP_CLIENT_ADDR. Without netem a delay is made by gpclient link at the
-	client's end: there the client has to connect to \$GP_SERVER_ADDR, which is 127.0.0.1 then. The last line on stderr holds
-	the link's counters: bytes and packets at both ends, Ethernet headers included.
+	Both commands see \$GP_SERVER_ADDR and \$GP_CLIENT_ADDR. Where the kernel has no netem, a delay
+	is made by gpclient link, a relay at the client's end: the client has to connect to \$GP_SERVER_ADDR,
+	which is 127.0.0.1 there, and each kernel counts what it sent again on its own side of the relay
+	alone. The last line on stderr holds the link's counters: bytes and packets at both ends, Ethernet
+	headers included.
 	Segmentation offload is off, so packets are wire packets of at most the MTU and $ether_bytes bytes, and
 	bytes - $header_bytes * packets = TCP payload, retransmissions included (+ 8 per SYN, + 12 or
 	more per packet with SACK blocks). No ARP or IPv6 packets cross the link.
@@ -249,7 +251,7 @@ choose_shaper() {
 	shaper=tbf
 }
 
-# Who connects at the client's end has to say where to, before the first byte.
+# The relay listens on the port that the client connects to, which is the server's: it has to be known beforehand.
 check_relay() {
 	[ "$wait_port" != 0 ] ||
 		fail 3 "this kernel has no netem: --delay is made by gpclient link, which has to know the server's port: --wait-port"
@@ -308,7 +310,7 @@ wait_until_listening() {
 	done
 }
 
-# A delay without netem: the client's own end of the link is a relay, which knows the server.
+# Where there is no netem, gpclient link delays: it listens at the client's end and passes all on to the server.
 start_relay() {
 	local port_file tries=$((wait_us / 50000 + 1))
 	[ -n "$relay" ] || return 0
