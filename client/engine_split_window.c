@@ -37,7 +37,7 @@ static uint64_t chunk_bytes(struct split_engine *e)
 	return most > 0 ? most : 1;
 }
 
-/* What this process may still use, of the machine or of its control group. */
+/* Free memory of the machine, and no more than the limit of this process's control group. */
 static uint64_t free_bytes(void)
 {
 	const uint64_t free = uv_get_free_memory(), group = uv_get_constrained_memory();
