@@ -19,7 +19,7 @@ enum gp_bound {
 	GP_BOUND_BODY, /* with its update */
 	GP_BOUND_TAIL,
 	GP_BOUND_CODEC,   /* of both ends */
-	GP_BOUND_LATENCY, /* of the link: what bytes take that nobody is before */
+	GP_BOUND_LATENCY, /* of the link: how long bytes travel that waited for no other bytes */
 	GP_BOUND_OTHERS,  /* waiting for other sessions on the server */
 	GP_BOUND_COUNT
 };

@@ -34,7 +34,7 @@ struct gp_clock_estimate {
 	uint64_t uncertainty_ns;
 };
 
-/* There is another link, perhaps to another server: it may be another clock. */
+/* Forgets all samples: there is a new link, and the server behind it may have another clock. */
 void gp_clock_offset_reset(struct gp_clock_offset *c);
 /* Numbers that cannot be are dropped: an answer before its question. Any server_ns is taken. */
 void gp_clock_offset_add(struct gp_clock_offset *c, uint64_t sent_ns, uint64_t answered_ns, uint64_t server_ns);

@@ -184,8 +184,8 @@ static uint64_t back(uint64_t ns, uint64_t by)
 	return ns > by ? ns - by : 0;
 }
 
-/* What must have arrived at `sent` + delay, and whose answer must have left a delay before it came: the body had it between, but
- * for what it was at before, *busy_ns. */
+/* A tensor must have arrived a delay after it was sent, and its answer must have left a delay before it came. The body is
+ * taken to have computed all the time between, but for the part in which it had the chunk before: that was until *busy_ns. */
 static void guess(struct row *r, const struct gp_critical_step *s, enum gp_interval_stage sent, uint64_t *busy_ns)
 {
 	const enum gp_interval_stage arrives = sent + 1, computes = sent + 3, encodes = sent + 4, answer = sent + 6;
@@ -215,7 +215,7 @@ static void guess_all(struct gp_critical_path *p, const struct gp_critical_step 
 
 /* --- what had a resource before ------------------------------------------------------------------------------------ */
 
-/* By their ends. Shell's sort, as qsort may allocate. They are nearly in order, but for times that a server has made up. */
+/* Sorts by end_ns. Shell's sort, as qsort may allocate. Events are nearly in order, unless a server has made up its times. */
 static void sort_events(struct event *e, int n)
 {
 	for (int gap = n / 2; gap > 0; gap /= 2)
@@ -228,8 +228,8 @@ static void sort_events(struct event *e, int n)
 		}
 }
 
-/* The stage of the same chunk that this one waits for; GP_AT_CHUNK_STAGES: none. A tensor that has come waits for its codec:
- * that it was sent is a part of its way. */
+/* The stage of the same chunk that this one waits for; GP_AT_CHUNK_STAGES: none. For a tensor that was received this is its
+ * encoding: sending it is a part of the time on the wire. */
 static enum gp_interval_stage stage_before(const struct row *r, enum gp_interval_stage stage)
 {
 	const bool comes = resource_of[stage] == UP || resource_of[stage] == DOWN;
@@ -241,7 +241,7 @@ static enum gp_interval_stage stage_before(const struct row *r, enum gp_interval
 	return GP_AT_CHUNK_STAGES;
 }
 
-/* When it could have begun: a tensor on its way when it was encoded. */
+/* When the stage could have begun; a tensor could cross the link from when it was encoded. */
 static uint64_t ready_ns(const struct row *r, enum gp_interval_stage stage)
 {
 	const struct gp_moments *at = &r->at[stage];
@@ -251,7 +251,7 @@ static uint64_t ready_ns(const struct row *r, enum gp_interval_stage stage)
 	return least(before < GP_AT_CHUNK_STAGES ? r->at[before].end_ns : at->begin_ns, at->end_ns);
 }
 
-/* All that was done within the step, of any chunk in the table. */
+/* Lists what was done during the step, with chunks of other steps, too: they use the same threads and wires. */
 static void list_events(struct gp_critical_path *p, const struct gp_critical_step *s)
 {
 	memset(p->count, 0, sizeof p->count);
@@ -288,7 +288,8 @@ static int ended_by(const struct gp_critical_path *p, enum resource of, uint64_t
 	return low;
 }
 
-/* The last one that ended between `after` and `until`, but for the walk's own; of a wire, one that was in line before it. */
+/* The last event of the resource that ended between `after` and `until`, without the one where the walk stands. On a wire only a
+ * tensor counts that was encoded before this one. */
 static const struct event *last_before(const struct walk *w, enum resource of, uint64_t after, uint64_t until)
 {
 	const struct gp_critical_path *p = w->p;
@@ -307,7 +308,7 @@ static const struct event *last_before(const struct walk *w, enum resource of, u
 
 /* --- the walk ------------------------------------------------------------------------------------------------------- */
 
-/* All from `ns` on, as far as it is of the step and not charged yet. */
+/* Charges to `bound` the time from `ns` to where the walk stands, as far as it lies within the step, and moves the walk there. */
 static void charge(struct walk *w, enum gp_bound bound, uint64_t ns)
 {
 	const uint64_t from = most(least(ns, w->at_ns), w->step->begin_ns);
@@ -331,7 +332,7 @@ static void go_to_event(struct walk *w, const struct event *e)
 	go_to(w, &w->p->row[e->row], e->stage);
 }
 
-/* The server's update of the step before; what came before that is this side's. */
+/* The walk has come to the server's update of the step before. What came before that is charged to this side. */
 static void pass_body_update(struct walk *w)
 {
 	const struct gp_moments *u = &w->step->body_update;
@@ -341,7 +342,7 @@ static void pass_body_update(struct walk *w)
 	finish(w, GP_BOUND_HEAD);
 }
 
-/* The first stage of a chunk: its turn in the window came when the chunk that had its place was through. */
+/* The walk has come to a chunk's first stage, which could begin when the chunk `window` before it was through. */
 static void pass_begin(struct walk *w)
 {
 	const struct gp_critical_path *p = w->p;

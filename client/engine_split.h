@@ -9,7 +9,7 @@
  *   engine_split_state.c checkpoints, and going back to one
  *   engine_split_rank.c  the parts with smaller ranks
  *   engine_split_window.c  how many chunks are in flight
- *   engine_split_notes.c when all that was
+ *   engine_split_notes.c   when each of these stages was, for the timeline
  *
  * Threads: the engine's own (loop) thread, but for run_* and finish_*, which run on the compute thread.
  * Tests: tests/unit/test_engine.c, tests/unit/test_resume.c, tests/e2e/parity.sh

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * When what was done in a training, as an engine and its trainer see it: every stage of every chunk is noted here, and what the
- * server tells of its own (by this side's clock). From that come what bounded each step (critical_path.h) and, where one is
- * asked for, the file of --trace (trace.h). Notes of a step are forgotten with it.
+ * The times of all that is done in a training, as an engine and its trainer see it: every stage of every chunk is noted here,
+ * and what the server tells of its own stages, by this side's clock. From these notes come what bounded each step
+ * (critical_path.h) and, where one is asked for, the file of --trace (trace.h). Notes of a step are forgotten with it.
  *
  * A NULL timeline takes every note and drops it.
  *
@@ -24,12 +24,12 @@ enum gp_status gp_timeline_new(uint32_t chunks, bool split, struct gp_trace *tra
 void gp_timeline_free(struct gp_timeline *t);
 
 void gp_timeline_note(struct gp_timeline *t, const struct gp_interval *i);
-/* A moment, or an interval of something that waited for nothing. */
+/* An interval without a time in a queue; a moment where both times are the same. */
 void gp_timeline_note_times(struct gp_timeline *t, enum gp_interval_stage stage, uint64_t number, uint64_t begin_ns,
 			    uint64_t end_ns);
 
-/* There is a new link, perhaps to another server: what is known of clocks is of the one before. `tells`: the server tells when
- * it did what. `window`: chunks in flight, as agreed. */
+/* There is a new link, perhaps to another server: forgets what is known of the server's clock. `tells`: the server tells when it
+ * did what. `window`: chunks in flight, as agreed. */
 void gp_timeline_linked(struct gp_timeline *t, bool tells, uint32_t window);
 /* The newest PING that was answered (gp_channel_ping_answered): its round trip. */
 void gp_timeline_answered(struct gp_timeline *t, const struct gp_ping_answered *ping);

@@ -59,7 +59,7 @@ struct gp_trace {
 	char *text;
 	size_t length;
 	uint64_t written;
-	int failed;                  /* errno */
+	int failed;                  /* errno of the first write that failed; 0: none has */
 	bool full, begun, any;       /* any: not only names of rows */
 	bool named[2][ROWS_MOST];    /* rows */
 	uint64_t ends_ns[ROWS_MOST]; /* of the server's newest event of each */
@@ -190,7 +190,7 @@ __attribute__((format(printf, 2, 3))) static void add(struct gp_trace *t, const 
 	add_line(t, &l);
 }
 
-/* What there are thousands of in a second is not left to printf. */
+/* There are thousands of events in a second: they are written without printf, which is slower. */
 
 static void put_text(struct line *l, const char *text)
 {
@@ -205,7 +205,7 @@ static void begin_line(struct line *l, const char *text)
 	put_text(l, text);
 }
 
-/* With at least so many digits. */
+/* At least `least` digits. */
 static void put_digits(struct line *l, uint64_t v, unsigned base, int least)
 {
 	char digits[24];
@@ -443,7 +443,7 @@ static void wait_for_events(struct gp_trace *t)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* What there is is in the file before more is waited for: a killed process leaves whole events. */
+/* Whatever is queued is in the file before the thread waits for more: a killed process leaves whole events. */
 static void *run(void *arg)
 {
 	struct gp_trace *t = arg;
