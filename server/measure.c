@@ -71,8 +71,9 @@ static enum gp_status check_room(struct gp_server_link *l, struct gp_err *err)
 	const uint64_t wait_ns = gp_visitors_measure(srv->log.visitors, l->client.key, rate, gp_now_ns());
 	l->retry_ms = wait_ns > 0 ? (uint32_t)(wait_ns / 1000000) + 2 : 0;
 	if (wait_ns > 0)
-		GP_FAIL(err, GP_BUSY, "a client may measure %lld times in a minute; the next is free in %u s",
-			(long long)rate, (l->retry_ms + 999) / 1000);
+		GP_FAIL(err, GP_BUSY,
+			"a client may begin %lld measurement%s in a minute; the next one may begin in %u s",
+			(long long)rate, rate == 1 ? "" : "s", (l->retry_ms + 999) / 1000);
 	return GP_OK;
 }
 
@@ -162,7 +163,7 @@ static enum gp_status take_bytes(struct gp_server_measure *g, uint64_t bytes, st
 	return GP_OK;
 }
 
-/* The client has to show what the frame two before has brought. */
+/* The client has to name the tag of the frame two before, which shows that it has read that far. */
 static enum gp_status check_asked(const struct gp_server_measure *g, const Gpsplit__Probe *m, struct gp_err *err)
 {
 	const uint64_t due = g->asked < GP_MEASURE_UNDER_WAY ? 0 : g->tag[g->asked % GP_MEASURE_UNDER_WAY];

@@ -80,7 +80,7 @@ stop_server
 # One measurement in a minute: the second is told when to come again.
 start_server --threads 1 --measure-rate 1
 measure "$work/first" "127.0.0.1:$server_port" --time 500ms
-refused 4 'a client may measure 1 times in a minute; the next is free in [0-9]+ s' "127.0.0.1:$server_port" --time 500ms
+refused 4 'a client may begin 1 measurement in a minute; the next one may begin in [0-9]+ s' "127.0.0.1:$server_port" --time 500ms
 stop_server
 
 command -v openssl >/dev/null || finish

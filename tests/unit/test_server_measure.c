@@ -366,7 +366,7 @@ static void a_client_measures_so_often_in_a_minute(void **state)
 		Gpsplit__Control *m = get_control(&c);
 		assert_non_null(m);
 		const bool answered = m->body_case == GPSPLIT__CONTROL__BODY_PROBED;
-		const bool enough = !answered && strstr(m->error->text, "may measure 3 times in a minute");
+		const bool enough = !answered && strstr(m->error->text, "may begin 3 measurements in a minute");
 		assert_true(answered || m->error->code == GP_BUSY);
 		assert_true(!enough || (i >= RATE && m->error->retry_ms > 0));
 		gpsplit__control__free_unpacked(m, NULL);
