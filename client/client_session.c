@@ -628,8 +628,9 @@ static enum gp_status channel_control(void *arg, struct gp_span bytes, struct gp
 	struct gp_client_session *s = arg;
 	const Gpsplit__Control *m;
 	GP_TRY(check_not_lost(s, err));
-	s->progress_ns = gp_now_ns();
 	enum gp_status status = gp_control_unpack(&s->arena, bytes, &m, err);
+	if (status == GP_OK && m->body_case != GPSPLIT__CONTROL__BODY_INTERVALS) /* figures are no progress */
+		s->progress_ns = gp_now_ns();
 	if (status == GP_OK)
 		status = dispatch(s, m, err);
 	if (status != GP_OK && !s->lost)

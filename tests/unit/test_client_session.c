@@ -202,6 +202,45 @@ static void play_intervals(struct raw_peer *p)
 	put_control(p, &m);
 }
 
+/* Whether the client has said something; frames and heartbeats are passed over. */
+static bool is_told(struct raw_peer *p)
+{
+	uint8_t bytes[GP_RECORD_HEADER_BYTES];
+	struct gp_record_head h;
+	struct gp_err err;
+	while (recv(p->fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT) == sizeof bytes) {
+		assert_int_equal(gp_record_head_read(bytes, &h, &err), GP_OK);
+		if (h.kind == GP_RECORD_CONTROL)
+			return true;
+		assert_true(h.len <= p->body_cap && get(p, bytes, sizeof bytes) && get(p, p->body, h.len));
+	}
+	return false;
+}
+
+/* Lists of no intervals, again and again for a minute, and then a message that is an error. */
+static void play_intervals_only(struct raw_peer *p)
+{
+	Gpsplit__Intervals intervals = GPSPLIT__INTERVALS__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT, *open = NULL;
+	put_welcome(p, step_timeout_ms);
+	while (!open || open->body_case != GPSPLIT__CONTROL__BODY_OPEN) {
+		if (open)
+			gpsplit__control__free_unpacked(open, NULL);
+		open = get_control(p);
+		assert_non_null(open);
+	}
+	gpsplit__control__free_unpacked(open, NULL);
+	put_ready(p);
+	m.body_case = GPSPLIT__CONTROL__BODY_INTERVALS;
+	m.intervals = &intervals;
+	for (int i = 0; i < 3000 && !is_told(p); i++) {
+		put_control(p, &m);
+		usleep(20000);
+	}
+	if (!is_told(p))
+		put_committed(p);
+}
+
 /* Both in one packet, so that the client reads READY before it has run again. */
 static void play_ready_only(struct raw_peer *p)
 {
@@ -232,6 +271,9 @@ static void a_server_that_only_answers_heartbeats_is_given_up(void **state)
 	expect_end(play_silence, false, GP_TIMEOUT, "no progress for 1 s");
 	expect_end(play_welcome_only, false, GP_TIMEOUT, "no progress for 1.5 s");
 	expect_end(play_ready_only, false, GP_TIMEOUT, "no progress for 1.5 s");
+	tells = true;
+	expect_end(play_intervals_only, false, GP_TIMEOUT, "no progress for 1.5 s");
+	tells = false;
 	connect_for_s = 20;
 	step_timeout_ms = 20000;
 }
