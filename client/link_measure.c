@@ -53,6 +53,7 @@ struct measure {
 	bool time_over;    /* the server says so */
 	struct gp_err err; /* why it is over */
 	uint64_t began_ns, session, frame_most, bytes_left;
+	uint64_t heard_ns; /* the newest answer to a probe */
 	uint32_t probes_left;
 	double seconds;
 	uint8_t *block; /* to send from, then to receive into */
@@ -124,7 +125,7 @@ static void send_measure(struct measure *m)
 	c.body_case = GPSPLIT__CONTROL__BODY_MEASURE;
 	c.measure = &measure;
 	m->state = GP_LINK_MEASURE;
-	m->began_ns = gp_now_ns();
+	m->began_ns = m->heard_ns = gp_now_ns();
 	check_sent(m, gp_control_send(m->ch, &c, &err), &err);
 }
 
@@ -205,6 +206,7 @@ static enum gp_status frame_over(struct measure *m, int way, const Gpsplit__Prob
 static enum gp_status on_probed(struct measure *m, const Gpsplit__Probed *p, struct gp_err *err)
 {
 	note_kernel(m, p);
+	m->heard_ns = gp_now_ns();
 	switch (p->kind) {
 	case ANSWER:
 		return trip_over(m, p, err);
@@ -355,11 +357,15 @@ static void on_tick(uv_timer_t *timer)
 	(void)timer;
 }
 
-/* False: it is over. */
+/* False: it is over. No frame is begun that should take longer than all of the time: a server that is silent for longer, but
+ * for its heartbeats, is not waited for. */
 static bool turn(struct measure *m)
 {
+	const double patience_s = m->seconds + 2 * m->spec->connect_timeout_s;
 	if (!m->over)
 		uv_run(&m->loop, UV_RUN_ONCE);
+	if (m->began_ns > 0 && since(m->heard_ns) > patience_s)
+		fail_with(m, GP_TIMEOUT, "the server answers no probes");
 	return !m->over;
 }
 

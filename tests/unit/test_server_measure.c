@@ -8,6 +8,7 @@
 #include "tests/unit/server_rig.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "client/link_measure.h"
@@ -208,6 +209,60 @@ static void gpclient_reports_what_it_has_when_the_time_is_over(void **state)
 		assert_true(figures.idle.count > 0);
 	else /* a machine so slow that nothing was answered in that time */
 		assert_int_equal(status, GP_TIMEOUT);
+}
+
+/* A server that takes MEASURE and then only sends heartbeats, for a minute; the argument is where it listens. */
+static void *silent_main(void *arg)
+{
+	struct raw_peer p = {.fd = accept(*(const int *)arg, NULL, NULL), .body_cap = 1 << 20};
+	uint8_t ping[GP_RECORD_HEADER_BYTES + GP_PING_BYTES] = {0};
+	const struct gp_record_head h = {.kind = GP_RECORD_PING, .klass = GP_CLASS_CONTROL, .len = GP_PING_BYTES};
+	Gpsplit__Measuring measuring = GPSPLIT__MEASURING__INIT;
+	Gpsplit__Welcome welcome = GPSPLIT__WELCOME__INIT;
+	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	put_preface(&p);
+	measuring.time_ms = measuring.probes = UINT32_MAX;
+	measuring.bytes = measuring.frame_bytes = UINT64_MAX;
+	welcome.version = GP_PROTO_VERSION;
+	welcome.measuring = &measuring;
+	m.body_case = GPSPLIT__CONTROL__BODY_WELCOME;
+	m.welcome = &welcome;
+	put_control(&p, &m);
+	gp_record_head_write(&h, ping);
+	for (int i = 0; i < 600; i++) {
+		char bytes[4096];
+		const ssize_t n = recv(p.fd, bytes, sizeof bytes, MSG_DONTWAIT);
+		if (n == 0 || (n < 0 && errno != EAGAIN))
+			break;
+		put(&p, ping, sizeof ping);
+		usleep(100000);
+	}
+	close(p.fd);
+	return NULL;
+}
+
+static void a_server_that_only_sends_heartbeats_is_given_up(void **state)
+{
+	struct sockaddr_in a = {.sin_family = AF_INET};
+	socklen_t len = sizeof a;
+	struct gp_link_figures figures;
+	struct gp_err err = {0};
+	pthread_t thread;
+	char address[32];
+	int listener = socket(AF_INET, SOCK_STREAM, 0);
+	(void)state;
+	a.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	assert_int_equal(bind(listener, (struct sockaddr *)&a, sizeof a), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&a, &len), 0);
+	snprintf(address, sizeof address, "127.0.0.1:%u", ntohs(a.sin_port));
+	assert_int_equal(pthread_create(&thread, NULL, silent_main, &listener), 0);
+	const struct gp_link_measure_spec spec = {.server = address, .connect_timeout_s = 2, .seconds = 0.5};
+	const enum gp_status status = gp_link_measure(&spec, &figures, &err);
+	pthread_join(thread, NULL);
+	close(listener);
+	if (status != GP_TIMEOUT)
+		fail_msg("got %s '%s'", gp_status_name(status), err.text);
 }
 
 /* --- what is not -------------------------------------------------------------------------------------------------- */
@@ -445,6 +500,7 @@ int main(void)
 		MEASURING(probes_are_answered),
 		MEASURING(a_frame_down_has_as_many_bytes_as_were_asked_for),
 		MEASURING(gpclient_measures_the_link),
+		cmocka_unit_test(a_server_that_only_sends_heartbeats_is_given_up),
 		HASTY(gpclient_reports_what_it_has_when_the_time_is_over),
 		cmocka_unit_test_setup_teardown(measuring_may_be_off, setup, teardown),
 		MEASURING(asking_twice_ends_it),
