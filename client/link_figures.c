@@ -118,9 +118,10 @@ static json_t *trips_json(const struct gp_trip_figures *t)
 			 gp_json_number(t->jitter));
 }
 
+/* What a server says of bytes may be any number. */
 static json_t *known(bool is, uint64_t n)
 {
-	return is ? json_integer((json_int_t)n) : json_null();
+	return is && n <= INT64_MAX ? json_integer((json_int_t)n) : json_null();
 }
 
 static json_t *way_json(const struct gp_way_figures *w)

@@ -49,6 +49,20 @@ static void what_was_not_measured_is_null(void **state)
 	json_decref(o);
 }
 
+static void a_number_that_json_cannot_have_is_null(void **state)
+{
+	(void)state;
+	const struct gp_trips none = {0};
+	struct gp_link_figures f = {.server = "host:1", .agent = "a", .idle = gp_trips_figures(&none)};
+	f.way[GP_WAY_UP] = f.way[GP_WAY_DOWN] = (struct gp_way_figures){
+		.kernel = true, .bytes = UINT64_MAX, .retransmitted_bytes = INT64_MAX, .loaded = f.idle};
+	json_t *o = gp_link_figures_json(&f);
+	const json_t *down = json_object_get(o, "down");
+	assert_true(json_is_null(json_object_get(down, "tcp_bytes"))); /* not -1 */
+	assert_true(json_integer_value(json_object_get(down, "tcp_retransmitted_bytes")) == INT64_MAX);
+	json_decref(o);
+}
+
 static void the_text_says_what_was_sent_again(void **state)
 {
 	(void)state;
@@ -74,6 +88,7 @@ int main(void)
 		cmocka_unit_test(round_trips_have_a_median_and_a_jitter),
 		cmocka_unit_test(one_round_trip_has_no_jitter_and_none_has_nothing),
 		cmocka_unit_test(what_was_not_measured_is_null),
+		cmocka_unit_test(a_number_that_json_cannot_have_is_null),
 		cmocka_unit_test(the_text_says_what_was_sent_again),
 	};
 	return cmocka_run_group_tests_name("link figures", tests, NULL, NULL);
