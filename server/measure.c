@@ -16,6 +16,7 @@
 #define BLOCK_BYTES        ((size_t)WRAP_BYTES + GP_SEGMENT_BYTES_MAX)
 #define MEASURE_BYTES_MOST 32 /* of MEASURE; what is longer is an OPEN */
 #define MEASURE_RETRY_MS   2000
+#define PROBED_BYTES       64 /* of PROBED, at most: thousands may wait for a client that does not read */
 
 enum { ANSWER, DOWN, UP }; /* kinds of PROBED */
 
@@ -120,6 +121,7 @@ enum gp_status gp_server_measure_begin(struct gp_server_link *l, struct gp_err *
 	GP_TRY(gp_usage_reserve_memory(l->session, GP_MEASURE_MEMORY_BYTES, err));
 	GP_TRY(make_blocks(srv, err));
 	gp_channel_set_control_max(l->ch, GP_CONTROL_STEADY_BYTES);
+	GP_TRY(gp_channel_reserve_control(l->ch, PROBED_BYTES, err));
 	GP_TRY(gp_alloc_array((void **)&l->measure, 1, sizeof *l->measure, err));
 	l->measure->began_ns = gp_now_ns();
 	l->measure->left = (uint64_t)srv->set.measure_bytes;

@@ -7,6 +7,7 @@
  */
 #include "tests/unit/server_rig.h"
 
+#include <malloc.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -454,6 +455,30 @@ static void a_name_may_be_kept_from_measuring(void **state)
 	unlink(path);
 }
 
+/* Nothing that follows two frames gets into the connection before somebody reads them. On a slow machine some answers are not
+ * made yet when it is looked at how much there is. */
+static void answers_that_wait_take_little_memory(void **state)
+{
+	const struct fixture *f = *state;
+	struct raw_peer c;
+	begin(&c, f);
+	put_probe(&c, 0, 0, 0);
+	expect_probed(&c, 0, 0);
+	const size_t before = mallinfo2().uordblks;
+	put_probe(&c, 0, 31 << 20, 0);
+	put_probe(&c, 1, 31 << 20, 0);
+	for (uint32_t i = 1; i < GP_MEASURE_PROBES_MAX - 2; i++)
+		put_probe(&c, i, 0, 0);
+	for (int i = 0; i < 25; i++) {
+		const size_t now = mallinfo2().uordblks;
+		if (now > before + GP_MEASURE_MEMORY_BYTES)
+			fail_msg("%zu bytes, and %llu count", now - before,
+				 (unsigned long long)GP_MEASURE_MEMORY_BYTES);
+		usleep(20000);
+	}
+	client_close(&c);
+}
+
 /* Two frames are asked for, and nobody reads them: time ends it, and meanwhile others train. */
 static void who_does_not_read_is_gone_when_the_time_is_over(void **state)
 {
@@ -507,6 +532,7 @@ int main(void)
 		MEASURING(asking_for_too_much_ends_it),
 		MEASURING(asking_ahead_of_what_has_come_ends_it),
 		MEASURING(probes_are_limited),
+		MEASURING(answers_that_wait_take_little_memory),
 		MEASURING(what_does_not_belong_to_it_ends_it),
 		MEASURING(probes_without_measure_are_refused),
 		MEASURING(a_client_measures_once_at_a_time),
