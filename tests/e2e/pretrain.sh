@@ -91,7 +91,11 @@ pretrain "$work/again.json" --local --init "$work/words.safetensors" "${text[@]}
 	fail "capture: $(cat "$work/capture")"
 grep -q 'grad_up .*100.0 % zeros' "$work/capture" && fail "no gradient at the cut: $(cat "$work/capture")"
 
-# Killed and resumed, locally and split.
+# Killed and resumed, locally and split. A checkpoint that is on one side alone, as the newest one may be, is no use.
+has_checkpoint() { # FOLDER
+	[ -n "$(find "$1" -name 'step-*' -newer "$work/whole.json" 2>/dev/null)" ]
+}
+
 run=(--model roberta:$shape "${text[@]}" --steps 30 --clip-norm 1 --checkpoint-every 4 --no-eval)
 pretrain "$work/whole.json" --local "${run[@]}" || fail "a run that nobody disturbs"
 for where in local split; do
@@ -100,7 +104,7 @@ for where in local split; do
 	pid=$!
 	for _ in $(seq 12000); do
 		kill -0 $pid 2>/dev/null || break
-		[ -n "$(find "$work/run.$where" -name 'step-*' 2>/dev/null)" ] && break
+		has_checkpoint "$work/run.$where" && { [ $where = local ] || has_checkpoint "$work/state"; } && break
 		sleep 0.01
 	done
 	kill -9 $pid 2>/dev/null
