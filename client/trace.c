@@ -55,6 +55,7 @@ struct gp_trace {
 	unsigned head, count;
 	bool ending;
 	uint64_t dropped; /* events that found the queue full */
+	bool others;      /* there were events of steps that are not wanted; of the thread that calls gp_trace_put */
 	/* the thread's */
 	char *text;
 	size_t length;
@@ -481,8 +482,12 @@ static void put(struct gp_trace *t, const struct event *e)
 void gp_trace_put(struct gp_trace *t, const struct gp_interval *i, uint32_t chunks)
 {
 	const struct event e = {.kind = INTERVAL, .chunks = chunks, .i = *i};
-	if (i->stage < GP_AT_STAGES && chunks > 0 && is_wanted(t, i->number / chunks + 1))
+	if (i->stage >= GP_AT_STAGES || chunks == 0)
+		return;
+	if (is_wanted(t, i->number / chunks + 1))
 		put(t, &e);
+	else
+		t->others = true;
 }
 
 void gp_trace_put_clock(struct gp_trace *t, const struct gp_clock_estimate *clock, uint64_t now_ns, uint64_t step)
@@ -609,6 +614,8 @@ enum gp_status gp_trace_close(struct gp_trace *t, struct gp_err *err)
 				    strerror(t->failed));
 	if (!t->any)
 		remove_file(t);
+	if (!t->any && t->others)
+		gp_log(main, GP_LOG_WARN, "no trace is left: the run had none of the steps that --trace-steps names");
 	pthread_mutex_destroy(&t->lock);
 	pthread_cond_destroy(&t->work);
 	free_trace(t);

@@ -100,6 +100,9 @@ grep -q -- "--trace-steps needs --trace FILE" "$work/err" || fail "no reason: $(
 train "$work/some.json" "${server[@]}" "${flags[@]}" --steps 5 --no-eval --trace "$work/some" --trace-steps 2:3
 whole "two steps" "$work/some"
 equal "steps traced of five" "$(spans "$work/some" 1 step)" 2
+train "$work/late.json" --local "${flags[@]}" --steps 1 --no-eval --trace "$work/late" --trace-steps 2:3
+grep -q "no trace is left: the run had none of the steps that --trace-steps names" "$work/late.json.log" || fail "steps behind the end: no word"
+[ ! -e "$work/late" ] || fail "steps behind the end leave a file"
 
 # A resumed run leaves the trace of its first part alone.
 run=("${server[@]}" "${flags[@]}" --no-eval --checkpoint "$work/run" --trace "$work/part")
