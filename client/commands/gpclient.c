@@ -30,6 +30,7 @@ static const struct {
 	{"insert-fit", "train the layers of --insert alone, to reconstruct what crosses the cuts", gp_cmd_insert_fit},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
 	{"link", "measure the link to a server, or simulate one: rate, delay, faults", gp_cmd_link},
+	{"report", "a page about runs, from their logs (--log-json)", gp_cmd_report},
 };
 
 #define COMMANDS (sizeof commands / sizeof commands[0])
