@@ -19,12 +19,12 @@ struct gp_curves {
 };
 
 static const struct {
-	const char *title;
+	const char *word, *title;
 	enum gp_unit unit;
 } axis_of[GP_AGAINSTS] = {
-	[GP_AGAINST_STEPS] = {"steps", GP_UNIT_COUNT},
-	[GP_AGAINST_BYTES] = {"sent and received", GP_UNIT_BYTES},
-	[GP_AGAINST_TIME] = {"time", GP_UNIT_SECONDS},
+	[GP_AGAINST_STEPS] = {"steps", "steps", GP_UNIT_COUNT},
+	[GP_AGAINST_BYTES] = {"bytes", "bytes sent and received", GP_UNIT_BYTES},
+	[GP_AGAINST_TIME] = {"time", "time", GP_UNIT_SECONDS},
 };
 
 enum gp_status gp_curves_new(struct gp_curves **out, struct gp_err *err)
@@ -121,7 +121,7 @@ void gp_curve_draw(struct gp_html *h, struct gp_curves *room, const struct gp_cu
 	room->lines = 0;
 	for (int i = 0; i < runs; i++)
 		add_run(room, c, against, &run[i], i, runs == 1);
-	snprintf(title, sizeof title, "%s against %s", c->title, axis_of[against].title);
+	snprintf(title, sizeof title, "%s against %s", c->title, axis_of[against].word);
 	const struct gp_chart chart = {.title = title,
 				       .x_title = axis_of[against].title,
 				       .y_title = c->y_title,

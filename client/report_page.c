@@ -218,7 +218,7 @@ static void put_runs(struct page *p)
 	struct gp_html *h = p->h;
 	gp_html_put(h, "<h2 id=\"runs\">Runs</h2><div class=\"scroll\" tabindex=\"0\" role=\"group\" "
 		       "aria-label=\"table of runs, scrolls "
-		       "sideways\"><table><thead><tr>");
+		       "sideways\"><table class=\"all\"><thead><tr>");
 	for (size_t i = 0; i < sizeof column / sizeof column[0]; i++)
 		gp_html_put(h, "<th scope=\"col\">%s</th>", column[i]);
 	gp_html_put(h, "</tr></thead><tbody>");
@@ -665,6 +665,18 @@ static void put_body(struct page *p, struct gp_html *nav)
 	}
 }
 
+/* To the minute, where it is written as logs write it. */
+static void put_date(struct gp_html *h, const char *iso)
+{
+	char text[24];
+	if (strlen(iso) < 16 || iso[10] != 'T') {
+		gp_html_text(h, iso);
+		return;
+	}
+	snprintf(text, sizeof text, "%.10s %.5s UTC", iso, iso + 11);
+	gp_html_text(h, text);
+}
+
 static void put_header(struct page *p)
 {
 	const struct gp_report_run *r = &p->run[0];
@@ -681,7 +693,7 @@ static void put_header(struct page *p)
 	}
 	if (p->runs == 1 && r->head.begun[0]) {
 		gp_html_put(h, ", begun ");
-		gp_html_text(h, r->head.begun);
+		put_date(h, r->head.begun);
 	}
 	gp_html_put(h, "</p>\n");
 }

@@ -5,13 +5,15 @@
 #include "client/timeline.h"
 
 #include "client/critical_path.h"
+#include "client/timeline_record.h"
 #include "client/trace.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 
 struct gp_timeline {
-	struct gp_critical_path *path; /* NULL: more chunks than are measured */
-	struct gp_trace *trace;        /* NULL: none */
+	struct gp_critical_path *path;     /* NULL: more chunks than are measured */
+	struct gp_trace *trace;            /* NULL: none */
+	struct gp_timeline_record *record; /* NULL: none */
 	uint32_t chunks, window;
 	bool split, tells;
 	struct gp_clock_offset clock;
@@ -50,6 +52,12 @@ void gp_timeline_free(struct gp_timeline *t)
 	gp_free(t);
 }
 
+void gp_timeline_record_to(struct gp_timeline *t, struct gp_timeline_record *record)
+{
+	if (t)
+		t->record = record;
+}
+
 static struct gp_moments moments_of(const struct gp_interval *i)
 {
 	return (struct gp_moments){i->queued_ns, i->begin_ns, i->end_ns};
@@ -83,6 +91,7 @@ void gp_timeline_note(struct gp_timeline *t, const struct gp_interval *i)
 	if (t->path)
 		gp_critical_path_note(t->path, i);
 	note_of_step(t, i);
+	gp_timeline_record_note(t->record, i);
 	if (t->trace)
 		gp_trace_put(t->trace, i, t->chunks);
 }

@@ -16,6 +16,7 @@
 #include "common/wire/interval.h"
 
 struct gp_timeline;
+struct gp_timeline_record;
 struct gp_trace;
 
 /* `trace` (optional) outlives it. `split`: with a link. */
@@ -23,6 +24,8 @@ enum gp_status gp_timeline_new(uint32_t chunks, bool split, struct gp_trace *tra
 			       struct gp_err *err);
 void gp_timeline_free(struct gp_timeline *t);
 
+/* What is noted goes there, too, until it is told another or NULL; it outlives the notes. */
+void gp_timeline_record_to(struct gp_timeline *t, struct gp_timeline_record *record);
 void gp_timeline_note(struct gp_timeline *t, const struct gp_interval *i);
 /* An interval without a time in a queue; a moment where both times are the same. */
 void gp_timeline_note_times(struct gp_timeline *t, enum gp_interval_stage stage, uint64_t number, uint64_t begin_ns,

@@ -16,6 +16,7 @@
 #include "client/progress.h"
 #include "client/recalibrate.h"
 #include "client/timeline.h"
+#include "client/timeline_record.h"
 
 #define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
 
@@ -28,14 +29,15 @@ struct run {
 	struct gp_progress progress;
 	struct gp_rate rate; /* of bytes: up, down */
 	struct gp_train_report *report;
-	float *step_s;                   /* a ring of remembered_steps(total_steps) */
-	uint64_t step, here;             /* done of the run; done in this process */
-	struct gp_step_result epoch;     /* sums over the epoch under way */
-	struct gp_step_result last;      /* the newest finished or unfinished epoch */
-	struct gp_engine_figures first;  /* at the start of all */
-	struct gp_engine_figures before; /* at the start of the step under way */
-	double first_loss;               /* of the first step in this process */
-	struct gp_bound_by recent;       /* what bounded the steps, those of late counting most */
+	struct gp_timeline_record *times; /* of a few steps, for the log; NULL without one */
+	float *step_s;                    /* a ring of remembered_steps(total_steps) */
+	uint64_t step, here;              /* done of the run; done in this process */
+	struct gp_step_result epoch;      /* sums over the epoch under way */
+	struct gp_step_result last;       /* the newest finished or unfinished epoch */
+	struct gp_engine_figures first;   /* at the start of all */
+	struct gp_engine_figures before;  /* at the start of the step under way */
+	double first_loss;                /* of the first step in this process */
+	struct gp_bound_by recent;        /* what bounded the steps, those of late counting most */
 	uint64_t begin_ns, eval_ns;
 	struct gp_batch *batch, *following; /* of the step to come, and of the one behind it; NULL: not taken yet */
 	bool norm_warned;
@@ -220,6 +222,14 @@ static void log_eval(struct run *r, double seconds)
 	write_line(r, "eval", gp_scores_json(line, &r->report->val));
 }
 
+/* `ended`: all of the newest step has been told. */
+static void log_timeline(struct run *r, bool ended)
+{
+	json_t *line = gp_timeline_record_take(r->times, r->step, ended);
+	if (line)
+		write_line(r, "timeline", line);
+}
+
 static void log_resumed(struct run *r)
 {
 	if (r->spec->log)
@@ -363,6 +373,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	gp_account_add(&r->report->train_account, &delta);
 	show_progress(r, &now, seconds);
 	log_step(r, &result, lr, seconds, &bound, &now);
+	log_timeline(r, false);
 	r->before = now;
 	return GP_OK;
 }
@@ -433,6 +444,7 @@ static enum gp_status begin(struct run *r, struct gp_err *err)
 	const struct gp_trainer_spec *spec = r->spec;
 	const bool moved = r->here == 0 || r->step != spec->engine->steps;
 	r->step = r->report->steps = spec->engine->steps;
+	gp_timeline_record_begin(r->times, r->step);
 	if (!spec->run)
 		return GP_OK;
 	if (r->step > 0 || r->here > 0)
@@ -505,6 +517,7 @@ static enum gp_status finish(struct run *r, struct gp_err *err)
 	report->samples = r->step * (uint64_t)gp_session_batch(&e->spec.session);
 	report->time_per_batch_s = median(r->step_s, r->here < remembered ? r->here : remembered);
 	GP_TRY(e->ops->get_weights(e, r->spec->weights, err));
+	log_timeline(r, true);
 	report->checkpoints = gp_run_state_checkpoints(r->spec->run); /* the last COMMITTED has come by now */
 	return GP_OK;
 }
@@ -524,6 +537,16 @@ static enum gp_status run_to_the_end(struct run *r, struct gp_err *err)
 	}
 }
 
+static enum gp_status begin_timeline(struct run *r, struct gp_err *err)
+{
+	struct gp_engine *e = r->spec->engine;
+	if (!r->spec->log)
+		return GP_OK;
+	GP_TRY(gp_timeline_record_new((uint32_t)e->spec.session.chunks, &r->times, err));
+	gp_timeline_record_to(e->timeline, r->times);
+	return GP_OK;
+}
+
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err)
 {
 	struct run r = {.spec = spec, .report = out, .begin_ns = gp_now_ns()};
@@ -531,6 +554,11 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 	r.step_s = gp_calloc(remembered_steps(spec->total_steps), sizeof *r.step_s);
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
+	const enum gp_status timed = begin_timeline(&r, err);
+	if (timed != GP_OK) {
+		gp_free(r.step_s);
+		return timed;
+	}
 	gp_progress_init(&r.progress, spec->progress ? stderr : NULL, PLAIN_PROGRESS_S);
 	gp_rate_init(&r.rate, RATE_WINDOW_S);
 	spec->engine->ops->figures(spec->engine, &r.first);
@@ -541,6 +569,8 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 	if (status == GP_OK)
 		spec->engine->ops->figures(spec->engine, &out->figures);
 	out->figures.rate = gp_link_rate(&r.first.tcp, &out->figures.tcp, out->seconds);
+	gp_timeline_record_to(spec->engine->timeline, NULL);
+	gp_timeline_record_free(r.times);
 	gp_free(r.step_s);
 	return status;
 }
