@@ -32,6 +32,7 @@ struct gp_flows;
 struct gp_metrics;
 struct gp_timeline;
 struct gp_trace;
+struct gp_value_log;
 
 struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
@@ -158,6 +159,7 @@ struct gp_engine {
 	struct gp_timeline *timeline; /* when what was done; NULL in an engine that does not train */
 	/* (optional) The caller's, between calls: gets every row of the outputs of `evaluate`, and its label. */
 	struct gp_metrics *metrics;
+	struct gp_value_log *values; /* (optional) the caller's: gets values of some training steps */
 	/* A call has failed because the server is a new one, and the engine went back to a checkpoint: go on at `steps`. */
 	bool rewound;
 };

@@ -12,6 +12,7 @@
 #include "client/metrics.h"
 #include "client/run_state.h"
 #include "client/timeline.h"
+#include "client/value_log.h"
 #include "common/graph/clip.h"
 #include "common/graph/tie.h"
 #include "common/base/mem.h"
@@ -267,6 +268,8 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 	uint64_t begin = gp_now_ns();
 	GP_TRY(gp_tie_gradients(&e->tie, err));
 	GP_TRY(measure_norm(e, &sum.grad_norm, err));
+	if (gp_value_log_wants(base->values, base->steps))
+		gp_value_log_add_plan(base->values, e->plan, "model");
 	GP_TRY(gp_clip_update(e->plan, lr, sum.grad_norm, err));
 	GP_TRY(gp_tie_updated(&e->tie, err));
 	const uint64_t updated = gp_now_ns();

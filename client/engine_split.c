@@ -19,6 +19,8 @@
 
 #include <string.h>
 
+#include "client/value_log.h"
+
 bool gp_split_goes_on(const struct split_engine *e)
 {
 	return e->session.status == GP_OK && (e->session.linked || !e->train || e->session.keeps_place);
@@ -100,6 +102,17 @@ static uint32_t wire_length(const struct split_slot *s)
 	return s->e->flows.positions > 0 ? s->length : 0;
 }
 
+/* For the log: the first chunk's, before the codec or behind it. */
+static void note_values(const struct split_slot *s, const struct gp_flow *flow, const void *tensor, bool sent)
+{
+	struct gp_value_log *v = s->e->base.values;
+	if (!v || !s->e->train || s->chunk != 0 || !gp_value_log_wants(v, s->step))
+		return;
+	gp_value_log_add_tensor(v, flow, tensor, wire_length(s));
+	if (sent)
+		gp_value_log_add_error(v, flow, tensor, wire_length(s));
+}
+
 static void encode_tensor(struct split_slot *s, struct gp_flow *flow, void *tensor,
 			  void (*encoded)(struct gp_transfer *))
 {
@@ -113,6 +126,7 @@ static void encode_tensor(struct split_slot *s, struct gp_flow *flow, void *tens
 	if (head.length > 0)
 		gp_transfer_set_rows(t, s->rows);
 	t->sample = chunk_samples(s);
+	note_values(s, flow, tensor, true);
 	gp_transfer_encode(t, &head, tensor, s->number, encoded);
 }
 
@@ -140,6 +154,7 @@ static struct split_slot *take_decoded(struct gp_transfer *t)
 		return NULL;
 	gp_split_note_crossed(e, t);
 	gp_split_note_coded(e, t);
+	note_values(s, t->flow, t->tensor, false);
 	gp_client_session_move(&e->session);
 	return --s->pending == 0 ? s : NULL;
 }

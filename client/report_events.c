@@ -392,8 +392,11 @@ static enum gp_status on_timeline(struct gp_report_run *r, const json_t *o, stru
 	GP_TRY(read_step(o, &step, err));
 	if (!t->interval)
 		GP_TRY(gp_alloc_array((void **)&t->interval, GP_REPORT_INTERVALS, sizeof *t->interval, err));
+	const double seconds = number(o, "seconds");
+	if (t->count > 0 && seconds > 2 * gp_series_mean_of_all(&r->step, GP_STEP_SECONDS))
+		return GP_OK; /* not one that something else on the machine has held up */
 	t->step = step;
-	t->seconds = number(o, "seconds");
+	t->seconds = seconds;
 	t->count = 0;
 	for (size_t i = 0; i < json_array_size(intervals) && t->count < GP_REPORT_INTERVALS; i++)
 		add_interval(t, json_array_get(intervals, i));

@@ -10,9 +10,9 @@
 #include "client/report_axis.h"
 
 /* In units of the picture. */
-#define WIDTH   1000
+#define WIDTH   1100
 #define LEFT    150
-#define RIGHT   990
+#define RIGHT   1086
 #define TOP     8
 #define ROW     18 /* a bar and what is free below it */
 #define BAR     15

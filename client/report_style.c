@@ -27,7 +27,7 @@ const char gp_report_style[] =
 	".charts{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(100%,380px),1fr));gap:14px;margin:12px 0;align-items:start}"
 	"figure{margin:0;padding:12px 12px 8px;background:var(--card);border:1px solid var(--rule);border-radius:8px;min-width:0}"
 	"figcaption{font-weight:600;margin-bottom:4px;overflow-wrap:anywhere}"
-	".gantt,.bars{margin:12px 0}figure svg{display:block;width:100%;height:auto}.gantt svg{min-width:820px}"
+	".gantt,.bars{margin:12px 0}figure svg{display:block;width:100%;height:auto}.gantt svg{min-width:900px}"
 	"svg text{font-size:12px;fill:var(--soft);font-family:inherit}.ty{text-anchor:end}.tx,.lx,.in{text-anchor:middle}svg text.ly,svg text.lx{fill:var(--fg)}"
 	".grid{stroke:var(--rule);stroke-width:1;fill:none}.axis{stroke:var(--soft);stroke-width:1;fill:none}"
 	".mark{stroke:var(--fg);stroke-width:1.2;stroke-dasharray:3 3;fill:none}.lane{fill:var(--bg)}.cross{stroke:var(--fg);stroke-width:1;fill:none}"

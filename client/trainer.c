@@ -17,6 +17,7 @@
 #include "client/recalibrate.h"
 #include "client/timeline.h"
 #include "client/timeline_record.h"
+#include "client/value_log.h"
 
 #define PLAIN_PROGRESS_S 5 /* between two lines where standard error is not a terminal */
 
@@ -230,6 +231,15 @@ static void log_timeline(struct run *r, bool ended)
 		write_line(r, "timeline", line);
 }
 
+/* Histograms, and what codecs lose. */
+static void log_values(struct run *r)
+{
+	const char *event;
+	json_t *line;
+	while ((line = gp_value_log_take(r->spec->engine->values, r->step, &event)))
+		write_line(r, event, line);
+}
+
 static void log_resumed(struct run *r)
 {
 	if (r->spec->log)
@@ -374,6 +384,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	show_progress(r, &now, seconds);
 	log_step(r, &result, lr, seconds, &bound, &now);
 	log_timeline(r, false);
+	log_values(r);
 	r->before = now;
 	return GP_OK;
 }
@@ -537,14 +548,24 @@ static enum gp_status run_to_the_end(struct run *r, struct gp_err *err)
 	}
 }
 
-static enum gp_status begin_timeline(struct run *r, struct gp_err *err)
+/* What the log has beside figures of steps. */
+static enum gp_status begin_records(struct run *r, struct gp_err *err)
 {
 	struct gp_engine *e = r->spec->engine;
 	if (!r->spec->log)
 		return GP_OK;
 	GP_TRY(gp_timeline_record_new((uint32_t)e->spec.session.chunks, &r->times, err));
 	gp_timeline_record_to(e->timeline, r->times);
-	return GP_OK;
+	return r->spec->histograms_every ? gp_value_log_new(r->spec->histograms_every, &e->values, err) : GP_OK;
+}
+
+static void end_records(struct run *r)
+{
+	struct gp_engine *e = r->spec->engine;
+	gp_timeline_record_to(e->timeline, NULL);
+	gp_timeline_record_free(r->times);
+	gp_value_log_free(e->values);
+	e->values = NULL;
 }
 
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err)
@@ -554,23 +575,19 @@ enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_repo
 	r.step_s = gp_calloc(remembered_steps(spec->total_steps), sizeof *r.step_s);
 	if (!r.step_s)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %llu steps", (unsigned long long)spec->total_steps);
-	const enum gp_status timed = begin_timeline(&r, err);
-	if (timed != GP_OK) {
-		gp_free(r.step_s);
-		return timed;
-	}
 	gp_progress_init(&r.progress, spec->progress ? stderr : NULL, PLAIN_PROGRESS_S);
 	gp_rate_init(&r.rate, RATE_WINDOW_S);
 	spec->engine->ops->figures(spec->engine, &r.first);
 	r.before = r.first;
 	note_rate(&r, &r.first, r.begin_ns);
-	enum gp_status status = run_to_the_end(&r, err);
+	enum gp_status status = begin_records(&r, err);
+	if (status == GP_OK)
+		status = run_to_the_end(&r, err);
+	end_records(&r);
 	gp_progress_finish(&r.progress, NULL);
 	if (status == GP_OK)
 		spec->engine->ops->figures(spec->engine, &out->figures);
 	out->figures.rate = gp_link_rate(&r.first.tcp, &out->figures.tcp, out->seconds);
-	gp_timeline_record_to(spec->engine->timeline, NULL);
-	gp_timeline_record_free(r.times);
 	gp_free(r.step_s);
 	return status;
 }

@@ -30,6 +30,7 @@ struct gp_trainer_spec {
 	struct gp_metrics *metrics; /* (optional) of `val`, for correlations */
 	bool tells_matthews;        /* people are told that of classes, too; JSON has it in any case */
 	struct gp_json_log *log;    /* NULL: none */
+	uint64_t histograms_every;  /* steps, into the log; 0: none */
 	struct gp_weights *weights; /* gets the trained parameters */
 	struct gp_run_state *run;   /* (optional) as the engine has it */
 	uint32_t left_out;          /* samples that --skip-bad left out: for the report */

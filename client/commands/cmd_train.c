@@ -36,6 +36,7 @@ struct settings {
 	bool nesterov, eval, augment;
 	bool augment_asked; /* not the default, but --augment of the user */
 	const char *save, *log_json, *trace, *trace_steps;
+	int64_t log_histograms;
 	int64_t trace_limit;
 	const char *checkpoint;
 	int64_t checkpoint_every;
@@ -255,6 +256,16 @@ static const struct gp_opt log_rows[] = {
 	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); a file "
 		 "that holds some already is refused, unless by --resume, which adds to it, or where its run ended "
 		 "before its first step"},
+	{.name = "log-histograms",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(log_histograms),
+	 .value = "N",
+	 .initial = "100",
+	 .min = 0,
+	 .max = 1e9,
+	 .help = "with --log-json: every N steps, and of the first one, histograms of activations, gradients, weights "
+		 "and what the "
+		 "optimizer remembers, of this side, and what the codec loses of what is sent; 0 = none"},
 	{.name = "trace",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(trace),
@@ -769,6 +780,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 				       .metrics = t->val ? &t->metrics : NULL,
 				       .tells_matthews = !gp_dataset_has_pictures(t->train_data),
 				       .log = t->log,
+				       .histograms_every = (uint64_t)t->set.log_histograms,
 				       .weights = t->weights,
 				       .run = t->run,
 				       .left_out = t->left_out.samples,
