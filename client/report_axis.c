@@ -60,7 +60,7 @@ static int decimals_of(double step)
 /* Values that are all the same get some room on both sides. */
 static void widen(double *low, double *high, enum gp_unit unit)
 {
-	const double least = unit == GP_UNIT_COUNT ? 1 : fmax(fabs(*high) * 1e-3, 1e-12);
+	const double least = unit == GP_UNIT_COUNT ? 1 : fmax(fabs(*high) * 1e-6, 1e-12);
 	if (*high - *low >= least)
 		return;
 	const double more = fmax(fabs(*high) * 0.1, least);
@@ -90,7 +90,7 @@ struct gp_axis gp_axis_around(double low, double high, enum gp_unit unit, int wa
 /* Numbers too far from 1 to be written out have an exponent. */
 static void number_text(double value, int decimals, char *text, int size)
 {
-	if (decimals > 4 || fabs(value) >= 1e7)
+	if (decimals > 6 || fabs(value) >= 1e7)
 		snprintf(text, (size_t)size, "%.3g", value);
 	else
 		snprintf(text, (size_t)size, "%.*f", decimals, value);

@@ -15,6 +15,8 @@
 #define TOP    30
 #define BOTTOM 218
 
+#define OUTLINE_MOST 1.5 /* times the height of the bars: what of an outline is higher, is cut off */
+
 #define Y_TICKS 5
 #define X_TICKS 5
 
@@ -93,9 +95,11 @@ static void draw_axes(struct gp_html *h, const struct frame *f)
 		if (!shows(&f->x, f->x.tick[i]))
 			continue;
 		const double x = x_of(f, f->x.tick[i]);
+		const bool last = x > RIGHT - 16; /* its text ends with the picture */
 		gp_html_put(h,
-			    "<path class=\"axis\" d=\"M%.1f %dv4\"/><text class=\"tx\" x=\"%.1f\" y=\"%d\">%s</text>",
-			    x, BOTTOM, x, BOTTOM + 17, gp_axis_text(&f->x, f->x.tick[i], text));
+			    "<path class=\"axis\" d=\"M%.1f %dv4\"/><text class=\"%s\" x=\"%.1f\" y=\"%d\">%s</text>",
+			    x, BOTTOM, last ? "ty" : "tx", last ? fmin(x + 11, WIDTH - 1) : x, BOTTOM + 17,
+			    gp_axis_text(&f->x, f->x.tick[i], text));
 	}
 	gp_html_put(h, "<path class=\"axis\" d=\"M%d %dH%d\"/>", LEFT, BOTTOM, RIGHT);
 }
@@ -323,7 +327,7 @@ static void put_name(struct gp_html *h, const struct gp_report_histogram *g, con
 void gp_chart_draw_histogram(struct gp_html *h, const struct gp_report_histogram *g, int style, const char *name)
 {
 	const struct gp_report_bins *new = &g->newest, *old = &g->first;
-	const double most = fmax(largest_density(new), largest_density(old)),
+	const double most = fmax(largest_density(new), fmin(largest_density(old), OUTLINE_MOST * largest_density(new))),
 		     width = (new->high - new->low) / new->count;
 	const struct gp_chart c = {.x_title = "value", .y_title = "share of values in a bin"};
 	struct frame f = {

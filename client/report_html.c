@@ -106,18 +106,33 @@ static const char *entity(char c)
 	}
 }
 
+/* Returns how many bytes of the text it took. */
+static size_t put_character(struct gp_html *h, const char *text)
+{
+	const char *as = entity(*text);
+	const size_t length = character_at((const unsigned char *)text);
+	if (as)
+		add(h, as, strlen(as));
+	else if (length == 0)
+		add(h, "?", 1);
+	else
+		add(h, text, length);
+	return length ? length : 1;
+}
+
 void gp_html_text(struct gp_html *h, const char *text)
 {
+	while (text && *text)
+		text += put_character(h, text);
+}
+
+void gp_html_long_text(struct gp_html *h, const char *text)
+{
 	while (text && *text) {
-		const char *as = entity(*text);
-		const size_t length = character_at((const unsigned char *)text);
-		if (as)
-			add(h, as, strlen(as));
-		else if (length == 0)
-			add(h, "?", 1);
-		else
-			add(h, text, length);
-		text += length ? length : 1;
+		const bool may_break = strchr(",:;+/", *text);
+		text += put_character(h, text);
+		if (may_break && *text)
+			add(h, "<wbr/>", 6);
 	}
 }
 

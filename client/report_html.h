@@ -31,6 +31,8 @@ void gp_html_put_all(struct gp_html *h, const char *markup);
 void gp_html_text(struct gp_html *h, const char *text);
 /* What the other one has, and what has become of it. */
 void gp_html_append(struct gp_html *h, const struct gp_html *other);
+/* The same, in elements alone: a line may break behind its punctuation, as behind the commas of a spec. */
+void gp_html_long_text(struct gp_html *h, const char *text);
 enum gp_status gp_html_check(const struct gp_html *h, struct gp_err *err);
 
 /* Whether it is a picture that a page may show: "data:image/png;base64," with the begin of a PNG behind it, and nothing but

@@ -125,11 +125,11 @@ static void put_codec(struct gp_html *h, const struct gp_report_run *r)
 	if (r->head.local) {
 		gp_html_put(h, "%s", r->processes ? "local run" : "-");
 	} else if (same_codecs(&r->head)) {
-		gp_html_text(h, r->head.codec[0]);
+		gp_html_long_text(h, r->head.codec[0]);
 	} else {
 		for (int d = 0; d < GP_DIRECTIONS; d++) {
 			gp_html_put(h, "%s%s ", d ? "<br/>" : "", gp_direction_info[d].name);
-			gp_html_text(h, r->head.codec[d]);
+			gp_html_long_text(h, r->head.codec[d]);
 		}
 	}
 }
@@ -145,7 +145,7 @@ static void put_integer(struct gp_html *h, double n)
 static void put_long_cell(struct gp_html *h, const char *text)
 {
 	gp_html_put(h, "<td class=\"long\">");
-	gp_html_text(h, *text ? text : "-");
+	gp_html_long_text(h, *text ? text : "-");
 	gp_html_put(h, "</td>");
 }
 
@@ -156,15 +156,15 @@ static bool is_insertion(const char *text)
 
 static void put_cut_cell(struct gp_html *h, const struct gp_report_head *head)
 {
-	gp_html_put(h, "<td class=\"long\">");
-	gp_html_text(h, *head->cut ? head->cut : "-");
+	gp_html_put(h, "<td class=\"cut\">");
+	gp_html_long_text(h, *head->cut ? head->cut : "-");
 	if (is_insertion(head->insert_up)) {
 		gp_html_put(h, "<br/>up ");
-		gp_html_text(h, head->insert_up);
+		gp_html_long_text(h, head->insert_up);
 	}
 	if (is_insertion(head->insert_down)) {
 		gp_html_put(h, "<br/>down ");
-		gp_html_text(h, head->insert_down);
+		gp_html_long_text(h, head->insert_down);
 	}
 	gp_html_put(h, "</td>");
 }
@@ -174,22 +174,13 @@ static void put_name(struct page *p, int n)
 	if (p->runs > 1)
 		gp_chart_swatch(p->h, n);
 	gp_html_put(p->h, " ");
-	gp_html_text(p->h, p->run[n].name);
+	gp_html_long_text(p->h, p->run[n].name);
 }
 
-static void put_settings_cells(struct gp_html *h, const struct gp_report_run *r)
+static void put_bytes_cell(struct gp_html *h, const struct gp_report_run *r, double bytes)
 {
-	put_long_cell(h, r->head.model);
-	put_long_cell(h, r->head.data);
-	put_cut_cell(h, &r->head);
-	gp_html_put(h, "<td class=\"long\">");
-	put_codec(h, r);
-	gp_html_put(h, "</td><td class=\"n\">");
-	put_integer(h, r->head.batch);
-	gp_html_put(h, " / ");
-	put_integer(h, r->head.chunks);
-	gp_html_put(h, "</td><td class=\"n\">%llu of ", (unsigned long long)r->steps);
-	put_integer(h, r->head.total_steps);
+	gp_html_put(h, "<td class=\"n\">");
+	put_text_of_unit(h, GP_UNIT_BYTES, r->head.local ? NAN : bytes);
 	gp_html_put(h, "</td>");
 }
 
@@ -198,27 +189,44 @@ static void put_result_cells(struct gp_html *h, const struct gp_report_run *r)
 	gp_html_put(h, "<td class=\"n\">");
 	put_score(h, r);
 	gp_html_put(h, "</td><td class=\"n\">");
-	put_text_of_unit(h, GP_UNIT_BYTES, r->head.local ? NAN : r->up_bytes);
-	gp_html_put(h, "</td><td class=\"n\">");
-	put_text_of_unit(h, GP_UNIT_BYTES, r->head.local ? NAN : r->down_bytes);
-	gp_html_put(h, "</td><td class=\"n\">");
 	put_time_per_batch(h, r);
 	gp_html_put(h, "</td><td class=\"n\">");
 	put_bound(h, r);
-	gp_html_put(h, "</td><td class=\"long\">");
+	gp_html_put(h, "</td>");
+	put_bytes_cell(h, r, r->up_bytes);
+	put_bytes_cell(h, r, r->down_bytes);
+	gp_html_put(h, "<td class=\"n\">%llu of ", (unsigned long long)r->steps);
+	put_integer(h, r->head.total_steps);
+	gp_html_put(h, "</td>");
+}
+
+static void put_settings_cells(struct gp_html *h, const struct gp_report_run *r)
+{
+	gp_html_put(h, "<td class=\"long\">");
+	put_codec(h, r);
+	gp_html_put(h, "</td>");
+	put_cut_cell(h, &r->head);
+	gp_html_put(h, "<td class=\"n\">");
+	put_integer(h, r->head.batch);
+	gp_html_put(h, " / ");
+	put_integer(h, r->head.chunks);
+	gp_html_put(h, "</td>");
+	put_long_cell(h, r->head.model);
+	put_long_cell(h, r->head.data);
+	gp_html_put(h, "<td class=\"long\">");
 	put_state(h, r);
 	gp_html_put(h, "</td>");
 }
 
 static void put_runs(struct page *p)
 {
-	static const char *const column[] = {
-		"run",  "model",    "data",           "cut",      "codec", "batch / chunks", "steps", "accuracy",
-		"sent", "received", "time per batch", "bound by", "ended"};
+	static const char *const column[] = {"run",      "accuracy", "time per batch", "bound by", "sent",
+					     "received", "steps",    "codec",          "cut",      "batch / chunks",
+					     "model",    "data",     "ended"};
 	struct gp_html *h = p->h;
-	gp_html_put(h, "<h2 id=\"runs\">Runs</h2><div class=\"scroll\" tabindex=\"0\" role=\"group\" "
-		       "aria-label=\"table of runs, scrolls "
-		       "sideways\"><table class=\"all\"><thead><tr>");
+	gp_html_put(
+		h, "<h2 id=\"runs\">Runs</h2><div class=\"scroll\" tabindex=\"0\" role=\"group\" aria-label=\"table of "
+		   "runs, scrolls sideways\"><table class=\"all\"><thead><tr>");
 	for (size_t i = 0; i < sizeof column / sizeof column[0]; i++)
 		gp_html_put(h, "<th scope=\"col\">%s</th>", column[i]);
 	gp_html_put(h, "</tr></thead><tbody>");
@@ -226,13 +234,15 @@ static void put_runs(struct page *p)
 		gp_html_put(h, "<tr><th scope=\"row\">");
 		put_name(p, i);
 		gp_html_put(h, "</th>");
-		put_settings_cells(h, &p->run[i]);
 		put_result_cells(h, &p->run[i]);
+		put_settings_cells(h, &p->run[i]);
 		gp_html_put(h, "</tr>\n");
 	}
-	gp_html_put(h, "</tbody></table></div>\n<p class=\"note\">Accuracy is of the last validation. Sent and "
-		       "received: by the steps, on "
-		       "the wire, without evaluations. Time per batch is the median of the newest process.</p>\n");
+	gp_html_put(
+		h,
+		"</tbody></table></div>\n<p class=\"note\">Accuracy is of the last validation. Time per batch is the "
+		"median of the newest process. Sent and received: by the steps, on the wire, without "
+		"evaluations.</p>\n");
 }
 
 static double sum_of_figures(const struct gp_report_run *r, int first, int count)
@@ -485,10 +495,13 @@ static void put_gantt(struct page *p)
 		any |= p->run[i].timeline.count > 0;
 	if (!any)
 		return;
-	gp_html_put(p->h, "<h2 id=\"step\">One step</h2>\n<p class=\"about\">The newest step of which the log has the times, "
-			  "without those that took more than twice the mean; both ends are on this side's clock. A bar is a chunk, "
-			  "with its number where there is room; one with a dark foot belongs to the backward pass. Dotted lines "
-			  "are the step's begin and end.</p>\n<ul class=\"legend\">");
+	gp_html_put(
+		p->h,
+		"<h2 id=\"step\">One step</h2>\n<p class=\"about\">The newest step of which the log has the times, "
+		"without those that took more than twice the mean; both ends are on this side's clock. A bar is a "
+		"chunk, "
+		"with its number where there is room; one with a dark foot belongs to the backward pass. Dotted lines "
+		"are the step's begin and end.</p>\n<ul class=\"legend\">");
 	for (int i = 0; i < GP_BOUND_LATENCY; i++)
 		gp_html_put(p->h, "<li><span class=\"key b%d\"></span>%s</li>", i, gp_bound_name((enum gp_bound)i));
 	gp_html_put(p->h, "<li><span class=\"key b7\"></span>update</li><li><span class=\"key "
@@ -616,6 +629,28 @@ static void put_privacy(struct page *p)
 		put_attack(p, &p->run[i]);
 }
 
+static const struct gp_report_histogram *histogram_of(const struct gp_report_run *r,
+						      const struct gp_report_histogram *like)
+{
+	for (int k = 0; k < r->histograms; k++)
+		if (strcmp(r->histogram[k].what, like->what) == 0 && strcmp(r->histogram[k].of, like->of) == 0)
+			return &r->histogram[k];
+	return NULL;
+}
+
+/* The same values of all runs beside each other, where this run is the first that has them. */
+static void draw_histograms(struct page *p, int first, const struct gp_report_histogram *like)
+{
+	for (int i = 0; i < first; i++)
+		if (histogram_of(&p->run[i], like))
+			return;
+	for (int i = first; i < p->runs; i++) {
+		const struct gp_report_histogram *g = histogram_of(&p->run[i], like);
+		if (g)
+			gp_chart_draw_histogram(p->h, g, i, p->runs > 1 ? p->run[i].name : NULL);
+	}
+}
+
 static void put_histograms(struct page *p)
 {
 	bool any = false;
@@ -630,11 +665,9 @@ static void put_histograms(struct page *p)
 			  "first one, as an outline.</p>\n");
 	put_legend(p);
 	gp_html_put(p->h, "<div class=\"charts\">\n");
-	for (int k = 0; k < GP_REPORT_HISTOGRAMS; k++)
-		for (int i = 0; i < p->runs; i++)
-			if (k < p->run[i].histograms)
-				gp_chart_draw_histogram(p->h, &p->run[i].histogram[k], i,
-							p->runs > 1 ? p->run[i].name : NULL);
+	for (int i = 0; i < p->runs; i++)
+		for (int k = 0; k < p->run[i].histograms; k++)
+			draw_histograms(p, i, &p->run[i].histogram[k]);
 	gp_html_put(p->h, "</div>\n");
 }
 
