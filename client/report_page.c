@@ -592,7 +592,7 @@ static void put_attack(struct page *p, const struct gp_report_run *r)
 		gp_html_text(h, a->cut);
 		gp_html_put(h, ", ");
 		gp_html_text(h, a->codec);
-		gp_html_put(h, "</h3><p>Restored with %.2f dB (PSNR), distance correlation %.3f.</p>\n", a->psnr_db,
+		gp_html_put(h, "</h3><p>Restored with %.4g dB (PSNR), distance correlation %.3g.</p>\n", a->psnr_db,
 			    a->distance_correlation);
 		if (a->pictures > 0)
 			put_pictures(h, a);
