@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See report_axis.h. Test: tests/unit/test_report_axis.c
+ * See report_axis.h. Test: tests/unit/test_report.c
  */
 #include "client/report_axis.h"
 

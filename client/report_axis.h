@@ -3,7 +3,7 @@
  * An axis of a chart: the round numbers at which it has marks, and how they are written with their unit, which all marks of an
  * axis share.
  *
- * Threads: any; pure functions. Test: tests/unit/test_report_axis.c
+ * Threads: any; pure functions. Test: tests/unit/test_report.c
  */
 #ifndef GP_REPORT_AXIS_H
 #define GP_REPORT_AXIS_H

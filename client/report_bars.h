@@ -3,7 +3,7 @@
  * Bars of several parts, one for each run, over one scale: elements whose width is a share, so that their texts keep their size
  * on any screen. A table below has all numbers.
  *
- * Threads: one at a time. Test: tests/unit/test_report_page.c
+ * Threads: one at a time. Test: tests/unit/test_report.c
  */
 #ifndef GP_REPORT_BARS_H
 #define GP_REPORT_BARS_H

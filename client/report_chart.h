@@ -4,7 +4,7 @@
  * in words and in a table what they show. Colours come from the page's style (report_style.c): a line's style is its number, which
  * decides colour and dashes.
  *
- * Threads: one at a time. Test: tests/unit/test_report_page.c
+ * Threads: one at a time. Test: tests/unit/test_report.c
  */
 #ifndef GP_REPORT_CHART_H
 #define GP_REPORT_CHART_H

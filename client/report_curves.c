@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See report_curves.h. Test: tests/unit/test_report_page.c
+ * See report_curves.h. Test: tests/unit/test_report.c
  */
 #include "client/report_curves.h"
 

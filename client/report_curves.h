@@ -2,7 +2,7 @@
  *
  * Figures of runs as curves: which series of a run becomes a line of which chart, against steps, bytes or time.
  *
- * Threads: one at a time. Test: tests/unit/test_report_page.c
+ * Threads: one at a time. Test: tests/unit/test_report.c
  */
 #ifndef GP_REPORT_CURVES_H
 #define GP_REPORT_CURVES_H

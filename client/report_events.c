@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What each event of a log tells a report. See report_run.h. Keys: client/JSON.md.
- * Test: tests/unit/test_report_read.c
+ * Test: tests/unit/test_report.c
  */
 #include "client/report_run.h"
 

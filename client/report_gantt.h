@@ -2,7 +2,7 @@
  *
  * A Gantt chart of one step: what both ends and the link did when, a lane for each of them, a bar for each chunk.
  *
- * Threads: one at a time. Test: tests/unit/test_report_page.c
+ * Threads: one at a time. Test: tests/unit/test_report.c
  */
 #ifndef GP_REPORT_GANTT_H
 #define GP_REPORT_GANTT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See report_html.h. Test: tests/unit/test_report_html.c
+ * See report_html.h. Test: tests/unit/test_report.c
  */
 #include "client/report_html.h"
 

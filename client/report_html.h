@@ -5,7 +5,7 @@
  *
  * A page that grows beyond GP_HTML_MOST, or finds no memory, takes nothing more, and gp_html_check says why.
  *
- * Threads: one at a time. Test: tests/unit/test_report_html.c
+ * Threads: one at a time. Test: tests/unit/test_report.c
  */
 #ifndef GP_REPORT_HTML_H
 #define GP_REPORT_HTML_H

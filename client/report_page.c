@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See report_page.h. Tests: tests/unit/test_report_page.c, tests/e2e/report.sh
+ * See report_page.h. Tests: tests/unit/test_report.c, tests/e2e/report.sh
  */
 #include "client/report_page.h"
 

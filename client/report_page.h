@@ -3,7 +3,7 @@
  * The page of gpclient report: one file, well-formed, that asks no other machine and no other file for anything, and is whole
  * where scripts are off. A section shows what at least one run has, and is left out where none has it.
  *
- * Threads: one at a time. Tests: tests/unit/test_report_page.c, tests/e2e/report.sh
+ * Threads: one at a time. Tests: tests/unit/test_report.c, tests/e2e/report.sh
  */
 #ifndef GP_REPORT_PAGE_H
 #define GP_REPORT_PAGE_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See report_read.h. Test: tests/unit/test_report_read.c
+ * See report_read.h. Test: tests/unit/test_report.c
  */
 #include "client/report_read.h"
 

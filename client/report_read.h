@@ -2,7 +2,7 @@
  *
  * Reads a log of --log-json for a report, line by line.
  *
- * Threads: any. Tests: tests/unit/test_report_read.c; fuzz: fuzz_report_log.c
+ * Threads: any. Tests: tests/unit/test_report.c; fuzz: fuzz_report_log.c
  */
 #ifndef GP_REPORT_READ_H
 #define GP_REPORT_READ_H

@@ -5,7 +5,7 @@
  *
  * Numbers that a log does not have are NaN, texts empty.
  *
- * Threads: one at a time for a run. Tests: tests/unit/test_report_read.c; fuzz: fuzz_report_log.c
+ * Threads: one at a time for a run. Tests: tests/unit/test_report.c; fuzz: fuzz_report_log.c
  */
 #ifndef GP_REPORT_RUN_H
 #define GP_REPORT_RUN_H

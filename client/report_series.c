@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See report_series.h. Test: tests/unit/test_report_series.c
+ * See report_series.h. Test: tests/unit/test_report.c
  */
 #include "client/report_series.h"
 

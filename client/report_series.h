@@ -8,7 +8,7 @@
  *
  * Figures that are not finite numbers are not known, and count nowhere.
  *
- * Threads: one at a time for a series. Test: tests/unit/test_report_series.c
+ * Threads: one at a time for a series. Test: tests/unit/test_report.c
  */
 #ifndef GP_REPORT_SERIES_H
 #define GP_REPORT_SERIES_H

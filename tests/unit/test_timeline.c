@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "client/timeline.h"
+#include "client/timeline_record.h"
 #include "common/base/clock.h"
 #include "tests/unit/ok.h"
 
@@ -171,6 +172,82 @@ static void without_a_timeline_nothing_is_noted(void **state)
 	json_decref(null);
 }
 
+/* A step of one chunk stage and its end, ten milliseconds long. */
+static void run_step(uint64_t step)
+{
+	const uint64_t begins = 20 * step;
+	at(GP_AT_HEAD_FORWARD, step * CHUNKS - 1, begins + 1, begins + 3);
+	gp_timeline_end_step(timeline, (step - 1) * CHUNKS, start + begins * MS, start + (begins + 10) * MS, &bound);
+}
+
+static void assert_record(json_t *o, int step, int intervals)
+{
+	const json_t *list = json_object_get(o, "intervals"), *first = json_array_get(list, 0);
+	assert_int_equal(json_integer_value(json_object_get(o, "step")), step);
+	assert_int_equal(json_array_size(list), intervals);
+	assert_float_equal(json_real_value(json_object_get(o, "seconds")), 0.010, 1e-9);
+	assert_string_equal(json_string_value(json_object_get(first, "stage")), "head forward");
+	assert_int_equal(json_integer_value(json_object_get(first, "chunk")), 1);
+	assert_float_equal(json_real_value(json_object_get(first, "begin_s")), 0.001, 1e-9);
+	assert_float_equal(json_real_value(json_object_get(first, "end_s")), 0.003, 1e-9);
+	json_decref(o);
+}
+
+static void few_steps_of_a_run_are_recorded_whole(void **state)
+{
+	(void)state;
+	struct gp_timeline_record *r;
+	OK(gp_timeline_record_new(CHUNKS, &r, &err));
+	gp_timeline_record_to(timeline, r);
+	for (uint64_t step = 1; step <= 8; step++) {
+		run_step(step);
+		json_t *o = gp_timeline_record_take(r, step, false);
+		if (step == 3 || step == 5) /* of the one before it: by then the server has told, too */
+			assert_record(o, (int)step - 1, 1);
+		else
+			assert_null(o);
+	}
+	assert_record(gp_timeline_record_take(r, 8, true), 8, 1);
+	assert_null(gp_timeline_record_take(r, 8, true));
+	gp_timeline_record_to(timeline, NULL);
+	gp_timeline_record_free(r);
+}
+
+/* The link broke, and the step was begun anew. */
+static void a_step_that_begins_anew_is_recorded_once(void **state)
+{
+	(void)state;
+	struct gp_timeline_record *r;
+	OK(gp_timeline_record_new(CHUNKS, &r, &err));
+	gp_timeline_record_to(timeline, r);
+	at(GP_AT_HEAD_FORWARD, 3, 0, 1);
+	at(GP_AT_ACT_UP_SENT, 3, 1, 2);
+	run_step(2);
+	assert_record(gp_timeline_record_take(r, 2, true), 2, 1);
+	gp_timeline_record_begin(r, 50); /* back to a checkpoint, or a resumed run */
+	run_step(52);
+	assert_record(gp_timeline_record_take(r, 53, false), 52, 1);
+	gp_timeline_record_to(timeline, NULL);
+	gp_timeline_record_free(r);
+}
+
+static void a_record_has_a_limit(void **state)
+{
+	(void)state;
+	struct gp_timeline_record *r;
+	OK(gp_timeline_record_new(CHUNKS, &r, &err));
+	gp_timeline_record_to(timeline, r);
+	for (int i = 0; i < GP_TIMELINE_RECORD_MOST + 7; i++)
+		at(GP_AT_ACT_UP_SENT, 2, 0, 1);
+	run_step(2);
+	json_t *o = gp_timeline_record_take(r, 2, true);
+	assert_int_equal(json_array_size(json_object_get(o, "intervals")), GP_TIMELINE_RECORD_MOST);
+	assert_true(json_integer_value(json_object_get(o, "left_out")) >= 7);
+	json_decref(o);
+	gp_timeline_record_to(timeline, NULL);
+	gp_timeline_record_free(r);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -179,6 +256,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(any_times_of_a_server_add_up, begin, end),
 		cmocka_unit_test_setup_teardown(another_link_may_be_another_clock, begin, end),
 		cmocka_unit_test_setup_teardown(a_local_step_is_computing, begin, end),
+		cmocka_unit_test_setup_teardown(few_steps_of_a_run_are_recorded_whole, begin, end),
+		cmocka_unit_test_setup_teardown(a_step_that_begins_anew_is_recorded_once, begin, end),
+		cmocka_unit_test_setup_teardown(a_record_has_a_limit, begin, end),
 		cmocka_unit_test(without_a_timeline_nothing_is_noted),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
