@@ -16,7 +16,7 @@ struct prefix {
 
 #define PREFIXES 5
 
-/* Of each unit, the largest first. */
+/* By unit, the largest first. */
 static const struct prefix prefixes[GP_UNITS][PREFIXES] = {
 	[GP_UNIT_NONE] = {{0, 1, ""}},
 	[GP_UNIT_COUNT] = {{2e6, 1e6, "million"}, {0, 1, ""}},

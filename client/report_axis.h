@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * An axis of a chart: the round numbers at which it has marks, and how they are written with their unit, which all marks of an
- * axis share.
+ * An axis of a chart: the round numbers at which it has marks, and how they are written with their unit, which all
+ * marks of an axis share.
  *
  * Threads: any; pure functions. Test: tests/unit/test_report.c
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Bars of several parts, one for each run, over one scale: elements whose width is a share, so that their texts keep their size
- * on any screen. A table below has all numbers.
+ * Bars of several parts, one for each run, over one scale: elements whose width is a share, so that their texts keep
+ * their size on any screen. A table below has all numbers.
  *
  * Threads: one at a time. Test: tests/unit/test_report.c
  */

@@ -155,7 +155,7 @@ static void draw_line(struct gp_html *h, const struct frame *f, const struct gp_
 	draw_dots(h, f, l);
 }
 
-/* --- in words ------------------------------------------------------------------------------------------------------------- */
+/* --- in words ---------------------------------------------------------------------------------------------------- */
 
 struct extent {
 	double first, least, most, last;
@@ -230,7 +230,7 @@ static void put_table(struct gp_html *h, const struct gp_chart *c)
 	gp_html_put(h, "</tbody></table></div></details>");
 }
 
-/* --- charts --------------------------------------------------------------------------------------------------------------- */
+/* --- charts ------------------------------------------------------------------------------------------------------ */
 
 static void put_numbers_of_axis(struct gp_html *h, char name, const struct gp_axis *a)
 {
@@ -274,7 +274,7 @@ void gp_chart_swatch(struct gp_html *h, int style)
 		    style % GP_CHART_COLOURS, (style + style / GP_CHART_COLOURS) % GP_CHART_COLOURS);
 }
 
-/* --- histograms ------------------------------------------------------------------------------------------------------------- */
+/* --- histograms -------------------------------------------------------------------------------------------------- */
 
 static float largest_share(const struct gp_report_bins *b)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Charts of a report as inline SVG: lines over an axis, and histograms. They are whole without scripts: marks, units, titles, and
- * in words and in a table what they show. Colours come from the page's style (report_style.c): a line's style is its number, which
- * decides colour and dashes.
+ * Charts of a report as inline SVG: lines over an axis, and histograms. They are whole without scripts: marks, units,
+ * titles, and in words and in a table what they show. Colours come from the page's style (report_style.c): a line's
+ * style is its number, which decides colour and dashes.
  *
  * Threads: one at a time. Test: tests/unit/test_report.c
  */

@@ -15,7 +15,7 @@
 
 static_assert((int)GP_REPORT_DIRECTIONS == (int)GP_DIRECTIONS, "a report has all directions");
 
-/* --- values ----------------------------------------------------------------------------------------------------------- */
+/* --- values ------------------------------------------------------------------------------------------------------ */
 
 static double number(const json_t *o, const char *key)
 {
@@ -66,7 +66,7 @@ static struct gp_series_place place_of(const struct gp_report_run *r, uint64_t s
 	return (struct gp_series_place){.step = step, .time_s = r->time_s, .bytes = r->up_bytes + r->down_bytes};
 }
 
-/* --- the run ---------------------------------------------------------------------------------------------------------- */
+/* --- the run ----------------------------------------------------------------------------------------------------- */
 
 static void read_codecs(const json_t *o, struct gp_report_head *h)
 {
@@ -229,7 +229,7 @@ static enum gp_status on_error(struct gp_report_run *r, const json_t *o, struct 
 	return GP_OK;
 }
 
-/* --- codecs and privacy --------------------------------------------------------------------------------------------------- */
+/* --- codecs and privacy ------------------------------------------------------------------------------------------ */
 
 static enum gp_status add_of_direction(struct gp_report_run *r, struct gp_series list[], int figures, const json_t *o,
 				       const double *figure, struct gp_err *err)
@@ -306,7 +306,7 @@ static enum gp_status on_attack(struct gp_report_run *r, const json_t *o, struct
 	return GP_OK;
 }
 
-/* --- histograms ------------------------------------------------------------------------------------------------------------ */
+/* --- histograms -------------------------------------------------------------------------------------------------- */
 
 static struct gp_report_histogram *histogram_of(struct gp_report_run *r, const char *what, const char *of)
 {
@@ -361,7 +361,7 @@ static enum gp_status on_histogram(struct gp_report_run *r, const json_t *o, str
 	return GP_OK;
 }
 
-/* --- the timeline of a step ------------------------------------------------------------------------------------------------ */
+/* --- the timeline of a step -------------------------------------------------------------------------------------- */
 
 static bool stage_of(const char *name, enum gp_interval_stage *out)
 {
@@ -403,7 +403,7 @@ static enum gp_status on_timeline(struct gp_report_run *r, const json_t *o, stru
 	return GP_OK;
 }
 
-/* --- events ---------------------------------------------------------------------------------------------------------------- */
+/* --- events ------------------------------------------------------------------------------------------------------ */
 
 static const struct {
 	const char *name;
@@ -444,7 +444,7 @@ enum gp_status gp_report_event(struct gp_report_run *r, const json_t *line, stru
 	return GP_OK;
 }
 
-/* --- life ------------------------------------------------------------------------------------------------------------------ */
+/* --- life -------------------------------------------------------------------------------------------------------- */
 
 enum gp_status gp_report_run_init(struct gp_report_run *r, const char *name, struct gp_err *err)
 {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Text of a page under way, in memory. What comes from a log goes through gp_html_text alone, which leaves nothing in it that a
- * browser could take for anything else than text, in an element and in an attribute between quotes. The page is well-formed XML.
+ * Text of a page under way, in memory. What comes from a log goes through gp_html_text alone, which leaves nothing in
+ * it that a browser could take for anything else than text, in an element and in an attribute between quotes. The
+ * page is well-formed XML.
  *
  * A page that grows beyond GP_HTML_MOST, or finds no memory, takes nothing more, and gp_html_check says why.
  *
@@ -35,8 +36,8 @@ void gp_html_append(struct gp_html *h, const struct gp_html *other);
 void gp_html_long_text(struct gp_html *h, const char *text);
 enum gp_status gp_html_check(const struct gp_html *h, struct gp_err *err);
 
-/* Whether it is a picture that a page may show: "data:image/png;base64," with the begin of a PNG behind it, and nothing but
- * base64 to its end, in at most GP_HTML_PICTURE_MOST bytes. */
+/* Whether it is a picture that a page may show: "data:image/png;base64," with the begin of a PNG behind it, and
+ * nothing but base64 to its end, in at most GP_HTML_PICTURE_MOST bytes. */
 #define GP_HTML_PICTURE_MOST (256u << 10)
 bool gp_html_is_picture(const char *uri);
 

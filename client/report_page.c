@@ -29,7 +29,7 @@ static void put_text_of_unit(struct gp_html *h, enum gp_unit unit, double value)
 	gp_html_put_all(h, gp_unit_text(unit, value, text));
 }
 
-/* --- head ------------------------------------------------------------------------------------------------------------------ */
+/* --- head -------------------------------------------------------------------------------------------------------- */
 
 /* The browser runs no script but this one, and asks nobody for anything, whatever should ever get into the page. */
 static void put_policy(struct gp_html *h)
@@ -60,7 +60,7 @@ static void put_head(struct page *p)
 	gp_html_put(h, "</style>\n</head>\n<body>\n<a class=\"skip\" href=\"#runs\">to the runs</a>\n");
 }
 
-/* --- what the runs are ------------------------------------------------------------------------------------------------------- */
+/* --- what the runs are ------------------------------------------------------------------------------------------- */
 
 static void put_score(struct gp_html *h, const struct gp_report_run *r)
 {
@@ -303,7 +303,7 @@ static void put_notices(struct page *p)
 		}
 }
 
-/* --- curves -------------------------------------------------------------------------------------------------------------------- */
+/* --- curves ------------------------------------------------------------------------------------------------------ */
 
 static void put_legend(struct page *p)
 {
@@ -416,7 +416,7 @@ static void put_link(struct page *p)
 	draw_curves(p, list, COUNT(list), GP_AGAINST_TIME, GP_AGAINST_TIME);
 }
 
-/* --- time and bytes ------------------------------------------------------------------------------------------------------------- */
+/* --- time and bytes ---------------------------------------------------------------------------------------------- */
 
 static void fill_bars(const struct page *p, struct gp_bar *bar, int first, int count, const char *const *note)
 {
@@ -510,7 +510,7 @@ static void put_gantt(struct page *p)
 		gp_gantt_draw(p->h, &p->run[i]);
 }
 
-/* --- codecs and privacy ------------------------------------------------------------------------------------------------------------ */
+/* --- codecs and privacy ------------------------------------------------------------------------------------------ */
 
 static void put_decisions_of(struct page *p, int n)
 {
@@ -671,7 +671,7 @@ static void put_histograms(struct page *p)
 	gp_html_put(p->h, "</div>\n");
 }
 
-/* --- the page ---------------------------------------------------------------------------------------------------------------------- */
+/* --- the page ---------------------------------------------------------------------------------------------------- */
 
 struct section {
 	const char *id, *name;

@@ -13,8 +13,9 @@
 #define GP_REPORT_LINE_MOST (16u << 20)
 
 /*
- * r: as gp_report_run_init leaves it. A last line that breaks off, as a killed run leaves it, is left out, and a notice says so;
- * the same of one that a header follows, where such a run was resumed. GP_INVALID names the file, the line, and what to do.
+ * r: as gp_report_run_init leaves it. A last line that breaks off, as a killed run leaves it, is left out, and a
+ * notice says so; the same of one that a header follows, where such a run was resumed. GP_INVALID names the file, the
+ * line, and what to do.
  */
 enum gp_status gp_report_read(const char *path, struct gp_report_run *r, struct gp_err *err);
 

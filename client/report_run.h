@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a report shows of one run, as its log (--log-json; client/JSON.md) tells it. Whatever a log holds takes a bounded amount of
- * memory: series are thinned (report_series.h), lists end at a number that stands below, texts are cut off.
+ * What a report shows of one run, as its log (--log-json; client/JSON.md) tells it. Whatever a log holds takes a
+ * bounded amount of memory: series are thinned (report_series.h), lists end at a number that stands below, texts are
+ * cut off.
  *
  * Numbers that a log does not have are NaN, texts empty.
  *
@@ -92,7 +93,7 @@ struct gp_report_interval {
 	double begin_s, end_s, bytes; /* since the step's begin */
 };
 
-/* Of one step. */
+/* What both ends did in one step. */
 struct gp_report_timeline {
 	uint64_t step;
 	double seconds;

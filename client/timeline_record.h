@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The times of a few whole steps, for the log (--log-json): of the 2nd, 4th, 8th, 16th, ... step of a process, so that a run of any
- * length has few of them, and each is written once. A step is whole when the one behind it has ended: by then the server has told
- * of its own stages. Of steps with very many chunks the intervals noted last are left out.
+ * The times of a few whole steps, for the log (--log-json): of the 2nd, 4th, 8th, 16th, ... step of a process, so
+ * that a run of any length has few of them, and each is written once. A step is whole when the one behind it has
+ * ended: by then the server has told of its own stages. Of steps with very many chunks the intervals noted last are
+ * left out.
  *
  * Threads: the engine's own. Notes allocate nothing. Test: tests/unit/test_timeline.c
  */
@@ -23,8 +24,8 @@ void gp_timeline_record_free(struct gp_timeline_record *r);
 void gp_timeline_record_begin(struct gp_timeline_record *r, uint64_t steps);
 /* By this side's clock. NULL takes every note and drops it. */
 void gp_timeline_record_note(struct gp_timeline_record *r, const struct gp_interval *i);
-/* So many steps are done, all of what the last one did included where `ended`. The keys of an event "timeline", a new reference, or
- * NULL: there is none yet. It is given once. */
+/* So many steps are done, all of what the last one did included where `ended`. The keys of an event "timeline", a
+ * new reference, or NULL: there is none yet. It is given once. */
 json_t *gp_timeline_record_take(struct gp_timeline_record *r, uint64_t steps, bool ended);
 
 #endif

@@ -124,7 +124,7 @@ void gp_value_log_add_tensor(struct gp_value_log *v, const struct gp_flow *flow,
 				 count, stride_for(count));
 }
 
-/* --- what codecs lose ------------------------------------------------------------------------------------------------------ */
+/* --- what codecs lose -------------------------------------------------------------------------------------------- */
 
 static struct lost compare(const float *x, const float *y, uint64_t count)
 {
@@ -170,7 +170,8 @@ static enum gp_status measure(const struct gp_flow *flow, const float *x, uint64
 	return status;
 }
 
-/* Of the first tensor of a direction, with all of its positions. A codec that cannot be measured is none that cannot be used. */
+/* Only a direction's first tensor is measured, and only with all of its positions. That a codec cannot be measured
+ * is no error. */
 void gp_value_log_add_error(struct gp_value_log *v, const struct gp_flow *flow, const float *x, uint32_t length)
 {
 	struct lost lost;
@@ -187,7 +188,7 @@ void gp_value_log_add_error(struct gp_value_log *v, const struct gp_flow *flow, 
 	pthread_mutex_unlock(&v->lock);
 }
 
-/* --- parameters ------------------------------------------------------------------------------------------------------------ */
+/* --- parameters -------------------------------------------------------------------------------------------------- */
 
 static bool is_read(const struct gp_param *p)
 {
@@ -238,7 +239,7 @@ void gp_value_log_add_plan(struct gp_value_log *v, struct gp_plan *plan, const c
 	gp_free_aligned(x);
 }
 
-/* --- records --------------------------------------------------------------------------------------------------------------- */
+/* --- records ----------------------------------------------------------------------------------------------------- */
 
 struct moments {
 	double mean, std, smallest, largest;

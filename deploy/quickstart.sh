@@ -3,8 +3,8 @@
 #
 # quickstart.sh: from a fresh Debian to a trained model in one command. Installs
 # what is missing, builds, starts gpserverd on this machine, trains MobileNetV2
-# on Fashion-MNIST through it with compressed tensors, prints what came out and
-# stops the server. A demonstration, not a benchmark: both ends share one
+# on Fashion-MNIST through it with compressed tensors, prints what came out, makes
+# a page of charts of it and stops the server. A demonstration, not a benchmark: both ends share one
 # machine and the link is its loopback device. See deploy/link.sh for real links.
 
 set -u -o pipefail
@@ -13,7 +13,7 @@ cd "$(dirname "$0")/.." || exit 1
 . deploy/json.sh
 
 model=mobilenetv2:width=0.5,stem=cifar data=fashion-mnist cut=1:-1 codec=sortquant:bits=6,split=2
-batch=64 steps=800 epochs='' chunks=2 result='' extra=()
+batch=64 steps=800 epochs='' chunks=2 result='' page=build/report.html extra=()
 server_pid='' client_pid='' work=''
 
 usage() {
@@ -22,7 +22,7 @@ usage() {
 
 	Installs the Debian packages that are missing (as root or by sudo), builds gpclient and gpserverd in
 	build/release, starts a server on this machine, trains a model through it and prints the accuracy, the time
-	per batch and the bytes that crossed the link. A build/release that is configured keeps its settings.
+	per batch and the bytes that crossed the link; a page has charts of it. A build/release that is configured keeps its settings.
 
 	  --model SPEC   trains this model (default: $model)
 	  --data SPEC    trains on this data (default: $data)
@@ -35,6 +35,7 @@ usage() {
 	  --steps N      takes N steps (default: $steps, most of a pass over the images)
 	  --epochs N     takes N whole passes over the images, whatever --steps says
 	  --result FILE  writes the closing JSON of "gpclient train" to FILE, too
+	  --page FILE    writes the report, a page for a browser, to FILE (default: $page)
 	  -h, --help     prints this text
 
 	The flags after -- are given to "gpclient train" as they are and win over the options above, for example:
@@ -47,7 +48,7 @@ parse_options() {
 		case $1 in
 		-h | --help) usage && exit 0 ;;
 		--) shift && extra=("$@") && return ;;
-		--model | --data | --cut | --codec | --batch | --chunks | --steps | --epochs | --result)
+		--model | --data | --cut | --codec | --batch | --chunks | --steps | --epochs | --result | --page)
 			[ $# -ge 2 ] || { echo "quickstart.sh: $1 needs a value" >&2 && exit 2; }
 			printf -v "${1#--}" %s "$2"
 			shift 2
@@ -122,7 +123,7 @@ train() {
 	[ -z "$epochs" ] || length=(--epochs "$epochs")
 	build/release/gpclient train --server "127.0.0.1:$(cat "$work/port")" --model "$model" --data "$data" --cut "$cut" \
 		--codec "$codec" --batch "$batch" --chunks "$chunks" "${length[@]}" --no-augment --lr 0.05 \
-		--weight-decay 1e-4 --schedule cosine --threads 1 --json "${extra[@]}" >"$work/result.json" &
+		--weight-decay 1e-4 --schedule cosine --threads 1 --json --log-json "$work/run.jsonl" "${extra[@]}" >"$work/result.json" &
 	client_pid=$!
 	wait $client_pid
 	local status=$?
@@ -154,6 +155,12 @@ report() {
 		}'
 }
 
+# Not where the user has sent the log elsewhere.
+make_page() {
+	[ -s "$work/run.jsonl" ] || return 0
+	build/release/gpclient report "$work/run.jsonl" -o "$page" >/dev/null && say "open in a browser: $page"
+}
+
 main() {
 	parse_options "$@"
 	trap clean_up EXIT
@@ -171,6 +178,7 @@ main() {
 	stop "$server_pid"
 	server_pid=
 	report || fail "the closing figures are not complete"
+	make_page || fail "there is no report"
 	[ -z "$result" ] || cp "$work/result.json" "$result" || exit 1
 	say "done"
 }

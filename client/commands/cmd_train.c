@@ -253,7 +253,9 @@ static const struct gp_opt log_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(log_json),
 	 .value = "FILE",
-	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); a file "
+	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md), of "
+		 "which "
+		 "'gpclient report' makes a page; a file "
 		 "that holds some already is refused, unless by --resume, which adds to it, or where its run ended "
 		 "before its first step"},
 	{.name = "log-histograms",

@@ -82,7 +82,7 @@ each_line() { # WHAT FILE SECTION...
 # The log: a section for each event, and what all have.
 log_lines() { # WHAT LOG
 	local event
-	for event in $(grep -o '"event":"[a-z]*"' "$2" | sort -u | sed 's/.*:"\(.*\)"/\1/'); do
+	for event in $(grep -o '"event":"[a-z_]*"' "$2" | sort -u | sed 's/.*:"\(.*\)"/\1/'); do
 		grep "\"event\":\"$event\"" "$2" | awk 'NR <= 2' >"$work/lines" # they are alike
 		if [ "$event" = end ]; then
 			each_line "$1: $event" "$work/lines" "Every event" "Event $event" "Event end: report"
@@ -106,7 +106,7 @@ run "$work/train" train --no-progress "${server[@]}" "${flags[@]}" --steps 3 --j
 compare "train, split" "$work/train" train "Figures of a run"
 log_lines "the log, split" "$work/log"
 run "$work/train" train --no-progress "${server[@]}" "${flags[@]}" --steps 5 --log-json "$work/log" --clip-norm 1 \
-	--codec bf16+bitshuffle+zstd --checkpoint "$work/run" --resume
+	--codec bf16+bitshuffle+zstd --checkpoint "$work/run" --resume --log-histograms 1
 log_lines "the log of a resumed run" "$work/log"
 run "$work/train" train --no-progress --local "${flags[@]}" --steps 2 --no-eval --json --log-json "$work/local" \
 	--optimizer adamw --no-decay '*.bias'
