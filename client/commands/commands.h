@@ -30,6 +30,7 @@ int gp_cmd_insert_fit(int argc, char **argv);
 int gp_cmd_codec(int argc, char **argv);
 int gp_cmd_link(int argc, char **argv);
 int gp_cmd_report(int argc, char **argv);
+int gp_cmd_attack(int argc, char **argv);
 
 /* Says in one line on stderr that `word` is no command of `program`, and which words are. Returns the exit status. */
 int gp_cmd_unknown(const char *program, const char *word, const char *const *names, int count);

@@ -28,6 +28,7 @@ static const struct {
 	{"tokens", "the tokens of texts, as a tokenizer makes them", gp_cmd_tokens},
 	{"capture", "the tensors at a cut of a model, into a file for codec", gp_cmd_capture},
 	{"insert-fit", "train the layers of --insert alone, to reconstruct what crosses the cuts", gp_cmd_insert_fit},
+	{"attack", "what a cut gives away: a decoder from what crosses it back to the pictures", gp_cmd_attack},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
 	{"link", "measure the link to a server, or simulate one: rate, delay, faults", gp_cmd_link},
 	{"report", "a page about runs, from their logs (--log-json)", gp_cmd_report},
