@@ -30,6 +30,8 @@ struct gp_insertion;
 struct gp_run_state;
 struct gp_flows;
 struct gp_metrics;
+struct gp_privacy_meter;
+struct gp_privacy_report;
 struct gp_timeline;
 struct gp_trace;
 struct gp_value_log;
@@ -44,9 +46,10 @@ struct gp_engine_spec {
 	enum gp_loss_kind loss;         /* by the labels of the data */
 	bool drop_padding; /* a chunk has as many positions as its longest row, where the devices allow it (padding.h) */
 	bool profile;      /* measure every node of this side */
-	const struct gp_weights *init; /* NULL: drawn from seed */
-	struct gp_trace *trace;        /* (optional) of a training: outlives the engine */
-	struct gp_run_state *run;      /* (optional) checkpoints: written as they fall due, and where the run goes on */
+	const struct gp_weights *init;    /* NULL: drawn from seed */
+	struct gp_trace *trace;           /* (optional) of a training: outlives the engine */
+	struct gp_privacy_meter *privacy; /* (optional) of a training over a link: outlives the engine */
+	struct gp_run_state *run; /* (optional) checkpoints: written as they fall due, and where the run goes on */
 	/* split only; texts and tables must outlive the engine */
 	const char *server; /* "HOST:PORT" */
 	enum gp_precision
@@ -135,6 +138,9 @@ struct gp_engine_ops {
 	/* The loader's next batch, forward only: out gets batch->valid rows of the model's outputs, before any softmax.
 	 * Labels are not looked at. The caller gives the batch back. */
 	enum gp_status (*predict)(struct gp_engine *e, struct gp_loader *loader, float *out, struct gp_batch **batch,
+				  struct gp_err *err);
+	/* (optional) Behind a step that is due for spec.privacy: measures it. `batch` is that step's. NULL: there is no link. */
+	enum gp_status (*measure)(struct gp_engine *e, const struct gp_batch *batch, struct gp_privacy_report *out,
 				  struct gp_err *err);
 	/* Waits until everything is committed, then reads every parameter into w (of spec.graph), which gets the shapes that
 	 * they have by now (gp_weights_fit). */

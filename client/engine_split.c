@@ -139,6 +139,7 @@ static struct split_slot *send_encoded(struct gp_transfer *t)
 		return NULL;
 	const bool last = --s->pending == 0;
 	gp_split_note_coded(e, t);
+	gp_split_privacy_encoded(e, t);
 	send_frame(e, t);
 	return last ? s : NULL;
 }
@@ -155,6 +156,7 @@ static struct split_slot *take_decoded(struct gp_transfer *t)
 	gp_split_note_crossed(e, t);
 	gp_split_note_coded(e, t);
 	note_values(s, t->flow, t->tensor, false);
+	gp_split_privacy_decoded(e, t);
 	gp_client_session_move(&e->session);
 	return --s->pending == 0 ? s : NULL;
 }

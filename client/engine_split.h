@@ -9,6 +9,7 @@
  *   engine_split_state.c checkpoints, and going back to one
  *   engine_split_rank.c  the parts with smaller ranks
  *   engine_split_window.c  how many chunks are in flight
+ *   engine_split_privacy.c what the privacy meter sees of a step
  *   engine_split_notes.c   when each of these stages was, for the timeline
  *
  * Threads: the engine's own (loop) thread, but for run_* and finish_*, which run on the compute thread.
@@ -110,7 +111,14 @@ struct split_engine {
 	struct gp_loader *loader;
 	struct gp_batch *fetched_batch;
 	uint64_t state_hash; /* of the codecs, when the link broke */
-	bool in_place;       /* the link broke within a step, and nothing of it was taken back */
+	struct {
+		struct gp_task task;
+		uint64_t done; /* steps before the one that is measured */
+		const struct gp_batch *batch;
+		struct gp_privacy_report *report;
+		bool ended;
+	} measured;    /* by the privacy meter */
+	bool in_place; /* the link broke within a step, and nothing of it was taken back */
 };
 
 static inline int gp_split_chunk_samples(const struct split_engine *e)
@@ -174,6 +182,16 @@ void gp_split_note_crossed(struct split_engine *e, const struct gp_transfer *t);
 void gp_split_note_coded(struct split_engine *e, const struct gp_transfer *t);
 /* Something of a step, not of a chunk. */
 void gp_split_note_step(struct split_engine *e, enum gp_interval_stage stage, uint64_t step, const struct gp_task *t);
+
+/* engine_split_privacy.c: nothing without a privacy meter, and in steps that are not due. */
+/* When flows are known. */
+void gp_split_privacy_begin(struct split_engine *e);
+/* A tensor was encoded, and the channel does not have its frame yet; or was decoded. */
+void gp_split_privacy_encoded(struct split_engine *e, struct gp_transfer *t);
+void gp_split_privacy_decoded(struct split_engine *e, struct gp_transfer *t);
+/* `measure` of gp_engine_ops. */
+enum gp_status gp_split_privacy_measure(struct gp_engine *base, const struct gp_batch *batch,
+					struct gp_privacy_report *out, struct gp_err *err);
 
 /* engine_split_life.c */
 struct gp_plan_spec gp_split_head_spec(const struct split_engine *e, const struct gp_crossing *c);

@@ -316,6 +316,7 @@ static enum gp_status make_flows(struct split_engine *e, struct gp_err *err)
 	e->ahead = spec->session.decays.count == 0 && !e->cross->head_backward &&
 		   e->cross->parts.head->trained_elements == 0 && gp_flows_ahead(&e->flows, &spec->session);
 	e->base.looks_ahead = e->ahead;
+	gp_split_privacy_begin(e);
 	return GP_OK;
 }
 
@@ -372,6 +373,7 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 						 .evaluate = gp_split_evaluate,
 						 .calibrate = gp_split_calibrate,
 						 .predict = gp_split_predict,
+						 .measure = gp_split_privacy_measure,
 						 .get_weights = split_get_weights,
 						 .figures = split_figures,
 						 .print_profile = split_print_profile,

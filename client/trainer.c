@@ -246,6 +246,17 @@ static void log_resumed(struct run *r)
 		write_line(r, "resume", json_pack("{s:I}", "step", (json_int_t)r->step));
 }
 
+/* What the privacy meter has found in the newest step, if anything. */
+static void log_privacy(struct run *r)
+{
+	const struct gp_privacy_report *p = &r->report->privacy;
+	for (int d = 0; r->spec->log && p->step == r->step && d < GP_DIRECTIONS; d++) {
+		json_t *line = gp_privacy_event_json(p, (enum gp_direction)d);
+		if (line)
+			write_line(r, "privacy", line);
+	}
+}
+
 /* Steps. */
 
 /* As PyTorch (error_if_nonfinite=False) we go on; but a user should learn where the NaN in the parameters came from. */
@@ -348,6 +359,19 @@ static enum gp_status check_loss(struct run *r, const struct gp_step_result *res
 		(unsigned long long)r->step + 1, loss, r->first_loss, from);
 }
 
+/* Between two steps: what it takes counts for neither. */
+static enum gp_status measure_privacy(struct run *r, struct gp_err *err)
+{
+	struct gp_engine *e = r->spec->engine;
+	struct gp_train_report *report = r->report;
+	if (!e->ops->measure || !gp_privacy_due(e->spec.privacy, r->step))
+		return GP_OK;
+	GP_TRY(e->ops->measure(e, r->batch, &report->privacy, err));
+	report->privacy_measured++;
+	report->privacy_s += report->privacy.seconds;
+	return GP_OK;
+}
+
 static enum gp_status run_step(struct run *r, struct gp_err *err)
 {
 	const struct gp_trainer_spec *spec = r->spec;
@@ -363,13 +387,15 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	GP_TRY(take_batches(r, err));
 	gp_timeline_note_times(e->timeline, GP_AT_BATCH, first_chunk(r), begin, gp_now_ns());
 	enum gp_status status = e->ops->step(e, r->batch, r->following, lr, &result, err);
+	const uint64_t end = gp_now_ns();
+	if (status == GP_OK)
+		status = measure_privacy(r, err);
 	gp_loader_give_back(spec->train, r->batch);
 	r->batch = r->following;
 	r->following = NULL;
 	GP_TRY(status);
 	GP_TRY(check_loss(r, &result, err));
 	note_norm(r, &result);
-	const uint64_t end = gp_now_ns();
 	double seconds = (double)(end - begin) * 1e-9;
 	gp_timeline_end_step(e->timeline, first_chunk(r), begin, end, &bound);
 	note_bound(r, &bound);
@@ -385,6 +411,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	log_step(r, &result, lr, seconds, &bound, &now);
 	log_timeline(r, false);
 	log_values(r);
+	log_privacy(r);
 	r->before = now;
 	return GP_OK;
 }
@@ -627,5 +654,7 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 		json_object_set_new(o, "bound_by", gp_bound_by_json(&r->bound_by, r->figures.flows != NULL));
 	if (o)
 		json_object_set_new(o, "optimizer", optimizer_json(r));
+	if (o)
+		json_object_set_new(o, "privacy", gp_privacy_json(&r->privacy, r->privacy_measured, r->privacy_s));
 	return gp_figures_json(o, &r->figures, &r->train_account, r->steps_here);
 }

@@ -17,6 +17,7 @@
 #include "client/json_log.h"
 #include "client/metrics.h"
 #include "client/norm_mode.h"
+#include "client/privacy_meter.h"
 #include "client/run_state.h"
 #include "common/graph/optim.h"
 
@@ -56,7 +57,10 @@ struct gp_train_report {
 	const char *no_decay; /* --no-decay; NULL: not given */
 	int without_decay;    /* trained parameters that it named */
 	struct gp_run_checkpoints checkpoints;
-	bool stopped; /* by a signal */
+	struct gp_privacy_report privacy; /* of the last step that was measured */
+	uint64_t privacy_measured;        /* steps that were, in this process */
+	double privacy_s;                 /* which took so long */
+	bool stopped;                     /* by a signal */
 };
 
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err);

@@ -36,8 +36,7 @@ struct settings {
 	bool nesterov, eval, augment;
 	bool augment_asked; /* not the default, but --augment of the user */
 	const char *save, *log_json, *trace, *trace_steps;
-	int64_t log_histograms;
-	int64_t trace_limit;
+	int64_t log_histograms, trace_limit, privacy_every;
 	const char *checkpoint;
 	int64_t checkpoint_every;
 	bool checkpoint_required;
@@ -290,6 +289,16 @@ static const struct gp_opt log_rows[] = {
 	 .min = 4096,
 	 .max = 9e15,
 	 .help = "with --trace: the file ends there, and the training goes on"},
+	{.name = "privacy-every",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(privacy_every),
+	 .value = "STEPS",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e9,
+	 .help = "every STEPS steps, measure the distance correlation of the batch's inputs, and of its labels, and of "
+		 "what crosses the link in each direction, behind the codec: for --log-json and the closing lines; 0 = "
+		 "never"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(job.profile),
@@ -413,6 +422,27 @@ static enum gp_status check_trace_flags(const struct gp_opt_table *t, const stru
 	return GP_OK;
 }
 
+/* Of the tensors that go up, what the server has is found by decoding them here. */
+static enum gp_status check_privacy(const struct settings *s, struct gp_err *err)
+{
+	const char *up[] = {s->job.codec_dir[GP_ACT_UP], s->job.codec_dir[GP_GRAD_UP]};
+	if (s->privacy_every == 0)
+		return GP_OK;
+	if (s->job.local)
+		GP_FAIL(err, GP_USAGE,
+			"--privacy-every measures what crosses the link, and a local run has none: give --server");
+	if (s->job.batch < GP_DISTANCE_LEAST)
+		GP_FAIL(err, GP_USAGE, "--privacy-every compares the samples of a batch: --batch %lld is fewer than %d",
+			(long long)s->job.batch, GP_DISTANCE_LEAST);
+	for (size_t i = 0; i < sizeof up / sizeof up[0]; i++)
+		if (strncmp(up[i] ? up[i] : s->job.codec, "delta", 5) == 0)
+			GP_FAIL(err, GP_USAGE,
+				"--privacy-every does not go with the codec delta: what arrives depends on all that "
+				"the "
+				"server remembers of each sample");
+	return GP_OK;
+}
+
 static enum gp_status parse(const struct gp_train_command *c, int argc, char **argv, struct settings *set,
 			    struct gp_options_result *r, struct gp_err *err)
 {
@@ -422,6 +452,7 @@ static enum gp_status parse(const struct gp_train_command *c, int argc, char **a
 	set->job.masked_words = c->masked_words;
 	set->augment_asked = set->augment && gp_options_given(&t, r, "augment");
 	GP_TRY(check_trace_flags(&t, set, r, err));
+	GP_TRY(check_privacy(set, err));
 	return check_optimizer_flags(&t, set, r, err);
 }
 
@@ -435,7 +466,8 @@ struct training {
 	struct gp_metrics metrics; /* of evaluations */
 	struct gp_weights *weights;
 	struct gp_json_log *log;
-	struct gp_trace *trace; /* NULL without --trace */
+	struct gp_trace *trace;           /* NULL without --trace */
+	struct gp_privacy_meter *privacy; /* NULL without --privacy-every */
 	struct gp_run_spec run_spec;
 	struct gp_saved_model description; /* of the trained weights, for --save and checkpoints */
 	struct gp_saved_pairs described;   /* the same, as metadata */
@@ -688,6 +720,9 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	GP_TRY(open_trace(t, err));
 	GP_TRY(open_log(t, err));
 	gp_warn_of_data(t->set.job.data, t->train_data, "training");
+	if (t->set.privacy_every > 0)
+		GP_TRY(gp_privacy_meter_new((uint64_t)t->set.privacy_every, &t->privacy, err));
+	t->job.privacy = t->privacy;
 	return gp_job_open_engine(&t->job, &t->optim, t->run, err);
 }
 
@@ -714,6 +749,20 @@ static void print_checkpoints(const struct gp_run_checkpoints *c)
 		fprintf(stderr, "; none of this run to go on from\n");
 }
 
+static void print_privacy(const struct gp_train_report *r)
+{
+	const struct gp_privacy_report *p = &r->privacy;
+	char text[GP_PRIVACY_TEXT];
+	if (r->privacy_measured == 0)
+		return;
+	fprintf(stderr, "distance correlation with the inputs (bias-corrected, %d samples of step %llu): %s\n",
+		p->samples, (unsigned long long)p->step, gp_privacy_text(p, false, text));
+	if (p->labels)
+		fprintf(stderr, "with the labels: %s\n", gp_privacy_text(p, true, text));
+	fprintf(stderr, "measured behind %llu steps, in %.1f s\n", (unsigned long long)r->privacy_measured,
+		r->privacy_s);
+}
+
 static void print_summary(const struct gp_train_report *r, bool tells_matthews)
 {
 	char text[GP_SCORES_TEXT], acc[48] = "", bound[GP_BOUND_BY_TEXT];
@@ -729,6 +778,7 @@ static void print_summary(const struct gp_train_report *r, bool tells_matthews)
 	if (r->bound_by.steps > 0 && r->figures.flows)
 		fprintf(stderr, "a step's time went to: %s\n", gp_bound_by_text(&r->bound_by, bound));
 	gp_figures_print(&r->figures, &r->train_account, r->steps_here, stderr);
+	print_privacy(r);
 	print_checkpoints(&r->checkpoints);
 }
 
@@ -823,6 +873,7 @@ static enum gp_status clean_up(struct training *t, enum gp_status status, struct
 	gp_saved_model_deinit(&t->description);
 	gp_loader_free(t->train);
 	gp_loader_free(t->val);
+	gp_privacy_meter_free(t->privacy);
 	gp_dataset_free(t->train_data);
 	gp_dataset_free(t->val_data);
 	struct gp_err close_err;

@@ -135,7 +135,7 @@ static void scatter(const struct gp_transfer *t, float *tensor)
 }
 
 /* The codec is told what comes: rows one after another, or the tensor with as many positions as the chunk has. */
-static void resize_codec(const struct gp_transfer *t)
+static void resize_codec(const struct gp_transfer *t, struct gp_codec *codec)
 {
 	const struct gp_flow *f = t->flow;
 	const uint32_t length = t->frame.head.length;
@@ -144,7 +144,7 @@ static void resize_codec(const struct gp_transfer *t)
 		return;
 	if (f->leaves_out && length > 0 && !f->along)
 		shape = (struct gp_shape){.ndim = 1, .dim = {(int64_t)sum_of_rows(t) * f->width}};
-	gp_codec_resize(f->codec, &shape);
+	gp_codec_resize(codec, &shape);
 }
 
 /* The counts in front of a payload, which the peer may have made up. */
@@ -170,7 +170,7 @@ static enum gp_status encode(struct gp_transfer *t, size_t *len, struct gp_err *
 	const uint32_t length = t->frame.head.length;
 	const float *tensor = t->tensor;
 	size_t counts = 0;
-	resize_codec(t);
+	resize_codec(t, flow->codec);
 	if (flow->leaves_out && length > 0) {
 		for (int64_t n = 0; n < flow->samples; n++, counts += ROW_COUNT_BYTES)
 			gp_put_le(t->frame.payload + counts, t->rows[n], ROW_COUNT_BYTES);
@@ -182,18 +182,17 @@ static enum gp_status encode(struct gp_transfer *t, size_t *len, struct gp_err *
 	return GP_OK;
 }
 
-static enum gp_status decode(struct gp_transfer *t, struct gp_err *err)
+static enum gp_status decode(struct gp_transfer *t, struct gp_codec *codec, float *tensor, struct gp_err *err)
 {
-	struct gp_flow *flow = t->flow;
 	const struct gp_codec_pass pass = pass_of(t);
-	const bool fewer = flow->leaves_out && t->frame.head.length > 0;
+	const bool fewer = t->flow->leaves_out && t->frame.head.length > 0;
 	struct gp_span payload = {t->frame.payload, t->frame.head.payload_len};
 	if (fewer)
 		GP_TRY(read_rows(t, &payload, err));
-	resize_codec(t);
-	GP_TRY(gp_codec_decode_pass(flow->codec, &pass, payload, t->tensor, err));
+	resize_codec(t, codec);
+	GP_TRY(gp_codec_decode_pass(codec, &pass, payload, tensor, err));
 	if (fewer)
-		scatter(t, t->tensor);
+		scatter(t, tensor);
 	return GP_OK;
 }
 
@@ -234,7 +233,7 @@ static void run_decode(struct gp_task *task)
 	if (task->status == GP_OK)
 		task->status = verify(t->flow, f, &task->err);
 	if (task->status == GP_OK)
-		task->status = decode(t, &task->err);
+		task->status = decode(t, t->flow->codec, t->tensor, &task->err);
 	end_pass(t->flow);
 	gp_codec_get_stats(t->flow->codec, &t->stats);
 	if (task->status != GP_OK)
@@ -522,6 +521,21 @@ void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head,
 	t->waiting = t->with_channel;
 	if (!t->waiting)
 		submit_encode(t);
+}
+
+enum gp_status gp_flow_open_peer(const struct gp_flow *f, const struct gp_flow *activation, struct gp_codec **out,
+				 struct gp_err *err)
+{
+	const struct gp_codec_options options = {
+		.role = GP_CODEC_DECODES, .chunks = f->chunks, .activation = activation ? activation->codec : NULL};
+	return gp_codec_open(&f->spec, &f->type.shape, &options, out, err);
+}
+
+enum gp_status gp_transfer_decode_as_peer(struct gp_transfer *t, struct gp_codec *codec, float *tensor,
+					  struct gp_err *err)
+{
+	gp_require(t->encoded && t->task.status == GP_OK);
+	return decode(t, codec, tensor, err);
 }
 
 static void count_frame(struct gp_transfer *t)

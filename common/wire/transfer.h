@@ -155,6 +155,15 @@ uint64_t gp_flow_uncompressed_bytes(const struct gp_flow *f, uint32_t length);
 uint64_t gp_flow_payload_bound(const struct gp_flow *f, uint32_t length);
 /* Verifies and decodes the slot's frame into `tensor`. GP_DAMAGED: its checksum is wrong, or that of a frame before it. */
 void gp_transfer_decode(struct gp_transfer *t, void *tensor, void (*done)(struct gp_transfer *t));
+/*
+ * What the other end makes of an encoded frame, by a codec of gp_flow_open_peer and within the call, before the frame is handed
+ * to the channel: for measures. `activation`: for a gradient, the flow of its activation at this end, as in gp_flow_init. Not for
+ * codecs that a decoder remembers anything of: it would have to decode every frame.
+ */
+enum gp_status gp_flow_open_peer(const struct gp_flow *f, const struct gp_flow *activation, struct gp_codec **out,
+				 struct gp_err *err);
+enum gp_status gp_transfer_decode_as_peer(struct gp_transfer *t, struct gp_codec *codec, float *tensor,
+					  struct gp_err *err);
 /* Hands an encoded frame to the channel. */
 void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
 /*
