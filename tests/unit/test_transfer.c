@@ -96,6 +96,42 @@ static void a_tensor_comes_back_as_it_was(void **state)
 	fixture_deinit(&f);
 }
 
+/* Without a link, and without a trace in what is sent or remembered. */
+static void check_peer(const char *spec)
+{
+	struct fixture f;
+	struct gp_codec *codec;
+	struct gp_err err;
+	float seen[ELEMENTS];
+	fixture_init(&f, spec);
+	struct gp_frame_head head = {.chunk = 1, .step = 4};
+	struct gp_transfer *t = &f.out.slot[0];
+	gp_transfer_encode(t, &head, f.x, 9, on_done);
+	wait_for(&f, 1);
+	const uint64_t sum = gp_frame_checksum(t->frame.payload, t->frame.head.payload_len);
+	const uint64_t state = gp_codec_state_hash(f.out.codec);
+	assert_int_equal(gp_flow_open_peer(&f.out, NULL, &codec, &err), GP_OK);
+	assert_int_equal(gp_transfer_decode_as_peer(t, codec, seen, &err), GP_OK);
+	gp_codec_free(codec);
+	assert_true(gp_frame_checksum(t->frame.payload, t->frame.head.payload_len) == sum);
+	assert_true(gp_codec_state_hash(f.out.codec) == state);
+	carry(&f, 0);
+	gp_transfer_decode(&f.in.slot[0], f.y, on_done);
+	wait_for(&f, 2);
+	assert_memory_equal(seen, f.y, sizeof seen);
+	assert_memory_not_equal(seen, f.x, sizeof seen);
+	fixture_deinit(&f);
+}
+
+static void what_the_other_end_will_have_is_known_before_it_is_sent(void **state)
+{
+	(void)state;
+	check_peer("uniform:bits=4");
+	check_peer("ef+uniform:bits=3");
+	check_peer("topk:ratio=0.3+uniform:bits=8");
+	check_peer("qsgd:bits=4");
+}
+
 static void damage_on_the_way_is_found(void **state)
 {
 	(void)state;
@@ -181,6 +217,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_tensor_comes_back_as_it_was),
+		cmocka_unit_test(what_the_other_end_will_have_is_known_before_it_is_sent),
 		cmocka_unit_test(damage_on_the_way_is_found),
 		cmocka_unit_test(a_frame_with_the_channel_is_not_overwritten),
 		cmocka_unit_test(a_flow_goes_back_to_where_the_step_began),
