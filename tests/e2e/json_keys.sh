@@ -84,7 +84,9 @@ log_lines() { # WHAT LOG
 	local event
 	for event in $(grep -o '"event":"[a-z_]*"' "$2" | sort -u | sed 's/.*:"\(.*\)"/\1/'); do
 		grep "\"event\":\"$event\"" "$2" | awk 'NR <= 2' >"$work/lines" # they are alike
-		if [ "$event" = end ]; then
+		if [ "$event" = attack ]; then
+			each_line "$1: $event" "$work/lines" "Every event" "Event attack" attack
+		elif [ "$event" = end ]; then
 			each_line "$1: $event" "$work/lines" "Every event" "Event $event" "Event end: report"
 		else
 			each_line "$1: $event" "$work/lines" "Every event" "Event $event"
@@ -108,6 +110,10 @@ log_lines "the log, split" "$work/log"
 run "$work/train" train --no-progress "${server[@]}" "${flags[@]}" --steps 5 --log-json "$work/log" --clip-norm 1 \
 	--codec bf16+bitshuffle+zstd --checkpoint "$work/run" --resume --log-histograms 1
 log_lines "the log of a resumed run" "$work/log"
+run "$work/train" train --no-progress "${server[@]}" "${flags[@]}" --steps 2 --no-eval --json --log-json "$work/measured" \
+	--freeze head --privacy-every 1
+compare "train, measured" "$work/train" train "Figures of a run"
+log_lines "the log, measured" "$work/measured"
 run "$work/train" train --no-progress --local "${flags[@]}" --steps 2 --no-eval --json --log-json "$work/local" \
 	--optimizer adamw --no-decay '*.bias'
 compare "train, local" "$work/train" train "Figures of a run"
@@ -181,6 +187,10 @@ each_line "infer, a line" "$work/infer" infer
 
 run "$work/captured" capture --model cnn --data "$data" --cut 1:-1 --threads 1 --batch 8 --out "$work/cut.safetensors" --json
 compare capture "$work/captured" capture
+run "$work/attack" attack --no-progress --model cnn --data "$data" --cut 1:-1 --threads 1 --batch 8 --steps 1 --pictures 1 \
+	--out "$work/attacked" --log-json "$work/attack.log" --json
+compare attack "$work/attack" attack
+log_lines "the log of an attack" "$work/attack.log"
 for end in up down; do # with both at once no end would be null
 	run "$work/fit" insert-fit --no-progress --model cnn --data "$data" "${weights[@]}" --threads 1 --batch 8 --steps 1 \
 		--insert-$end linear:rank=2,dim=feature --save "$work/fit.safetensors" --json
