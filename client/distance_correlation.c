@@ -49,7 +49,7 @@ void gp_distance_roots(double *squared, int n)
 		squared[i] = sqrt(squared[i]);
 }
 
-/* Of one set of distances: the sums of its rows, and of all. */
+/* One set of distances: the sums of its rows, and of all. */
 struct sums {
 	double *row, all;
 };

@@ -46,7 +46,7 @@ int gp_distance_samples(int64_t samples, uint64_t each);
 void gp_distance_add(const float *x, int n, size_t each, double *squared);
 /* Squared distances become distances. */
 void gp_distance_roots(double *squared, int n);
-/* Of the distances a[n * n] and b[n * n]; n >= GP_DISTANCE_LEAST. 0 where all distances of one are 0. */
+/* Takes the distances a[n * n] and b[n * n]; n >= GP_DISTANCE_LEAST. 0 where all distances of one are 0. */
 enum gp_status gp_distance_correlate(const double *a, const double *b, int n, struct gp_distance_correlation *out,
 				     struct gp_err *err);
 /* All of it: the correlation of x, of `x_each` numbers for each of n samples, and y. */

@@ -6,8 +6,8 @@
  *   pictures   the Euclidean distance of what the model reads, behind augmentation and normalization
  *   texts      that of the counts of their tokens: how often each id stands in a text, padding left out. No
  *              embedding is involved; the order of the tokens does not count
- *   labels     classes: 0 where they are equal, else 1 (one-hot vectors, scaled); values: their difference.
- *              Of masked words there are none
+ *   labels     classes: 0 where they are equal, else 1 (one-hot vectors, scaled); values: their difference;
+ *              masked words have none
  *
  * Threads: any; no state. Test: tests/unit/test_privacy_meter.c
  */

@@ -59,7 +59,7 @@ struct gp_privacy_tensor {
 enum gp_status gp_privacy_put(struct gp_privacy_meter *m, const struct gp_privacy_tensor *t, struct gp_err *err);
 /* Memory for `count` floats, the same each time; NULL: there is none. */
 float *gp_privacy_scratch(struct gp_privacy_meter *m, size_t count);
-/* Of the step with `done` steps before it, from its batch. */
+/* Measures the step with `done` steps before it, from its batch. */
 enum gp_status gp_privacy_measure(struct gp_privacy_meter *m, uint64_t done, const struct gp_batch *batch,
 				  struct gp_privacy_report *out, struct gp_err *err);
 

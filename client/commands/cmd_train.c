@@ -422,7 +422,7 @@ static enum gp_status check_trace_flags(const struct gp_opt_table *t, const stru
 	return GP_OK;
 }
 
-/* Of the tensors that go up, what the server has is found by decoding them here. */
+/* What the server has of the tensors that go up is found by decoding them here. */
 static enum gp_status check_privacy(const struct settings *s, struct gp_err *err)
 {
 	const char *up[] = {s->job.codec_dir[GP_ACT_UP], s->job.codec_dir[GP_GRAD_UP]};

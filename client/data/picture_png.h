@@ -9,7 +9,8 @@
 
 #include "client/data/data_image.h"
 
-/* Of 1 channel (grey) or 3 (RGB). The bytes are in out->data, *len of them; `out` grows, and is the caller's to free (gp_free_aligned). */
+/* A picture has 1 channel (grey) or 3 (RGB). The bytes are in out->data, *len of them; `out` grows, and is the caller's to free
+ * (gp_free_aligned). */
 enum gp_status gp_picture_png(const struct gp_image *picture, struct gp_bytes *out, size_t *len, struct gp_err *err);
 /* Writes the file anew. GP_INVALID: it cannot be made; GP_IO: nor written. */
 enum gp_status gp_picture_png_file(const struct gp_image *picture, const char *path, struct gp_err *err);

@@ -156,7 +156,7 @@ static void the_same_flags_give_the_same_figures(void **state)
 	gp_attack_result_deinit(&b);
 }
 
-/* Of the largest element alone little can be told. */
+/* The largest elements alone tell little. */
 static void a_codec_that_leaves_little_leaves_little_to_restore(void **state)
 {
 	(void)state;
