@@ -242,9 +242,10 @@ static enum gp_status make_folder(const char *path, struct gp_err *err)
 static enum gp_status check_log(const char *path, struct gp_err *err)
 {
 	char line[FIRST_LINE];
-	FILE *f = fopen(path, "re");
+	struct stat st;
+	FILE *f = stat(path, &st) == 0 && S_ISREG(st.st_mode) ? fopen(path, "re") : NULL;
 	if (!f)
-		return GP_OK; /* it is made */
+		return GP_OK; /* it is made, or is a pipe */
 	const bool any = fgets(line, sizeof line, f);
 	fclose(f);
 	if (any && (line[0] != '{' || !strstr(line, "\"event\":\"")))
