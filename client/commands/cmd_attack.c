@@ -405,12 +405,18 @@ static json_t *picture_json(const struct attacking *k, const uint8_t *pictures, 
 	return text;
 }
 
+/* NULL when memory is out. */
 static json_t *pictures_json(const struct attacking *k)
 {
 	json_t *list = json_array();
-	for (int n = 0; n < k->result.shown; n++)
-		json_array_append_new(list, json_pack("{s:o, s:o}", "original", picture_json(k, k->result.original, n),
-						      "restored", picture_json(k, k->result.restored, n)));
+	for (int n = 0; list && n < k->result.shown; n++) {
+		json_t *pair = json_pack("{s:o, s:o}", "original", picture_json(k, k->result.original, n), "restored",
+					 picture_json(k, k->result.restored, n));
+		if (json_array_append_new(list, pair) != 0) {
+			json_decref(list);
+			list = NULL;
+		}
+	}
 	return list;
 }
 
@@ -436,8 +442,10 @@ static enum gp_status write_log(struct attacking *k, struct gp_err *err)
 	if (!k->log)
 		return GP_OK;
 	json_t *line = report_json(k);
-	if (line)
-		json_object_set_new(line, "pictures", pictures_json(k));
+	if (json_object_set_new(line, "pictures", pictures_json(k)) != 0) {
+		json_decref(line);
+		line = NULL;
+	}
 	return gp_json_log_write(k->log, "attack", line, err);
 }
 
