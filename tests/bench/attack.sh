@@ -5,9 +5,9 @@
 # Fashion-MNIST, then attacked (gpclient attack) at two cuts with three codecs each:
 # a table of distance correlation and PSNR, as RESULTS.md has it.
 #
-# FOLDER keeps the weights, the log attack.jsonl (for `gpclient report`, too) and a folder
-# of pictures for each run. Runs that the log has are not run again, so the script may be
-# stopped at any time; called again, it goes on. All of it takes some three minutes of one
+# FOLDER keeps the weights, the log attack.jsonl with all runs and their pictures, and for
+# each run its figures (.json) and a folder with its pictures. Runs that have figures are not
+# run again, so the script may be stopped at any time; called again, it goes on. All of it takes some three minutes of one
 # core. CUTS, CODECS, STEPS, TRAIN_STEPS, DATA and THREADS change settings.
 
 set -u -o pipefail
@@ -27,19 +27,17 @@ if [ ! -s "$weights" ]; then
 		--threads "$threads" --save "$weights" || exit 1
 fi
 
-# The log's line of a run; nothing: it has not been.
-line_of() { # CUT CODEC
-	[ ! -e "$log" ] || first_with "\"cut\":\"$1\",\"codec\":\"$2" <"$log"
-}
-first_with() { # TEXT
-	grep -F -m 1 -- "$1"
+# Where a run's figures are, once it has ended.
+figures_of() { # CUT CODEC
+	echo "$folder/${1/:/_}-${2//[^a-z0-9.=]/_}"
 }
 
 for cut in $cuts; do
 	for codec in $codecs; do
-		[ -z "$(line_of "$cut" "$codec")" ] || continue
+		run=$(figures_of "$cut" "$codec")
+		[ ! -s "$run.json" ] || continue
 		"$build/gpclient" attack --init "$weights" --data "$data" --cut "$cut" --codec "$codec" --steps "$steps" \
-			--threads "$threads" --log-json "$log" --out "$folder/${cut/:/_}-${codec//[^a-z0-9.=]/_}" || exit 1
+			--threads "$threads" --log-json "$log" --out "$run" --json >"$run.new" && mv "$run.new" "$run.json" || exit 1
 	done
 done
 
@@ -47,9 +45,9 @@ echo '| cut | codec | bytes a picture | distance correlation | PSNR | mean pictu
 echo '|---|---|---:|---:|---:|---:|'
 for cut in $cuts; do
 	for codec in $codecs; do
-		# shellcheck disable=SC2154 # lib.sh sets work
-		line_of "$cut" "$codec" >"$work/line"
-		of() { json_get "$work/line" "$1"; }
+		run=$(figures_of "$cut" "$codec").json
+		of() { json_get "$run" "$1"; }
+		# shellcheck disable=SC2016 # these are Markdown's
 		printf '| `%s` | `%s` | %.0f | %.3f | %.2f dB | %.2f dB |\n' "$cut" "$codec" "$(of payload_bytes_per_sample)" \
 			"$(of distance_correlation)" "$(of psnr_db)" "$(of mean_picture_psnr_db)"
 	done

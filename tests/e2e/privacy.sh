@@ -50,6 +50,8 @@ equal "no gradient comes down" "$(json_get "$work/measured.json" privacy.grad_do
 same "texts, without their padding" 6 --model roberta:layers=2,dim=8,heads=2,ffn=8 --data synthetic:tokens=16,vocab=50,classes=3,samples=128 \
 	--batch 32 --chunks 4 --steps 6 --no-eval --threads 1 --codec uniform:bits=8
 figure act_up.distance_correlation
+same "ranks that shrink" 6 --model roberta:layers=2,dim=8,heads=2,ffn=8 --data synthetic:tokens=16,vocab=50,classes=3,samples=128 \
+	--batch 16 --chunks 2 --steps 6 --no-eval --threads 1 --insert decay:rate=0.5,every=2,times=2,dim=feature
 
 start_link --drop-every 400K
 server=(--server "127.0.0.1:$link_port")
