@@ -165,7 +165,8 @@ struct gp_engine {
 	struct gp_timeline *timeline; /* when what was done; NULL in an engine that does not train */
 	/* (optional) The caller's, between calls: gets every row of the outputs of `evaluate`, and its label. */
 	struct gp_metrics *metrics;
-	struct gp_value_log *values; /* (optional) the caller's: gets values of some training steps */
+	struct gp_value_log
+		*values; /* (optional) gets values of some training steps; freed with the engine, whose tasks use it */
 	/* A call has failed because the server is a new one, and the engine went back to a checkpoint: go on at `steps`. */
 	bool rewound;
 };

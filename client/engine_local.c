@@ -402,6 +402,7 @@ static void local_free(struct gp_engine *base)
 		e->device->ops->close(e->device);
 	gp_graph_free(e->ranked);
 	gp_timeline_free(e->base.timeline);
+	gp_value_log_free(e->base.values);
 	gp_free(e->squares);
 	gp_free(e);
 }

@@ -5,6 +5,7 @@
  * Test: tests/e2e/parity.sh, tests/unit/test_engine.c
  */
 #include "client/engine_split.h"
+#include "client/value_log.h"
 #include "client/insert.h"
 
 #include "client/batch_labels.h"
@@ -161,6 +162,7 @@ static void split_free(struct gp_engine *base)
 	gp_crossing_free(e->first_cross);
 	gp_crossing_free(e->next_cross);
 	gp_timeline_free(e->base.timeline);
+	gp_value_log_free(e->base.values);
 	gp_free(e);
 }
 

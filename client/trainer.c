@@ -586,13 +586,11 @@ static enum gp_status begin_records(struct run *r, struct gp_err *err)
 	return r->spec->histograms_every ? gp_value_log_new(r->spec->histograms_every, &e->values, err) : GP_OK;
 }
 
+/* A task of the engine may still be under way where the session has failed: the engine keeps the log of values. */
 static void end_records(struct run *r)
 {
-	struct gp_engine *e = r->spec->engine;
-	gp_timeline_record_to(e->timeline, NULL);
+	gp_timeline_record_to(r->spec->engine->timeline, NULL);
 	gp_timeline_record_free(r->times);
-	gp_value_log_free(e->values);
-	e->values = NULL;
 }
 
 enum gp_status gp_train(const struct gp_trainer_spec *spec, struct gp_train_report *out, struct gp_err *err)
