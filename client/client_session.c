@@ -332,6 +332,7 @@ static enum gp_status on_welcome(struct gp_client_session *s, const Gpsplit__Wel
 			(unsigned long long)m->session, (unsigned long long)s->id);
 	GP_TRY(take_place(s, m, err));
 	s->id = m->session;
+	s->server_limit_bytes = m->limits->memory_bytes;
 	s->window_limit = m->limits->window > INT32_MAX ? INT32_MAX : (int)m->limits->window;
 	gp_log(session, GP_LOG_INFO, "session %llu with %s", (unsigned long long)s->id,
 	       gp_text_sanitize(m->agent, agent, sizeof agent));

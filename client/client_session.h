@@ -115,6 +115,7 @@ struct gp_client_session {
 	uint64_t id;                  /* from WELCOME; every frame names it */
 	uint64_t device_failed_after; /* number of steps after which another failure of its device is survived */
 	uint64_t server_memory_bytes, server_device_bytes; /* of the host, of its device's own memory */
+	uint64_t server_limit_bytes;                       /* that a session may take, by WELCOME; 0: not said */
 	bool tells;                                        /* the server, when it did what: READY says so */
 	uint64_t committed_ns;                             /* when COMMIT was sent, or sent again */
 	uint32_t pings;                                    /* steps of this link that could have compared clocks */

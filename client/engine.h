@@ -94,6 +94,7 @@ struct gp_engine_figures {
 	/* What the server said in READY: bytes of its memory and of its device's own, and the device; NULL or ""
 	 * when not known. */
 	uint64_t server_memory_bytes, server_device_bytes;
+	uint64_t server_limit_bytes; /* what the server allows a session; 0: not known */
 	const char *server_device;
 	uint32_t rtt_us; /* round trip of the link, as the kernel measures it; 0: not measured */
 };

@@ -84,6 +84,7 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 					  .memory_bytes = gp_split_memory_bytes(e),
 					  .server_memory_bytes = e->session.server_memory_bytes,
 					  .server_device_bytes = e->session.server_device_bytes,
+					  .server_limit_bytes = e->session.server_limit_bytes,
 					  .server_device = e->session.server_device,
 					  .window = e->session.window,
 					  .flows = &e->flows,

@@ -25,6 +25,8 @@ struct gp_timeline {
 	uint64_t squares_ns, committed_ns;
 	bool has_parts; /* of a local step */
 	uint64_t body_ns, tail_ns;
+	void (*seen)(void *arg, const struct gp_interval *i); /* NULL: nobody watches */
+	void *seen_arg;
 };
 
 enum gp_status gp_timeline_new(uint32_t chunks, bool split, struct gp_trace *trace, struct gp_timeline **out,
@@ -94,6 +96,14 @@ void gp_timeline_note(struct gp_timeline *t, const struct gp_interval *i)
 	gp_timeline_record_note(t->record, i);
 	if (t->trace)
 		gp_trace_put(t->trace, i, t->chunks);
+	if (t->seen)
+		t->seen(t->seen_arg, i);
+}
+
+void gp_timeline_watch(struct gp_timeline *t, void (*seen)(void *arg, const struct gp_interval *i), void *arg)
+{
+	t->seen = seen;
+	t->seen_arg = arg;
 }
 
 void gp_timeline_note_times(struct gp_timeline *t, enum gp_interval_stage stage, uint64_t number, uint64_t begin_ns,

@@ -26,6 +26,9 @@ void gp_timeline_free(struct gp_timeline *t);
 
 /* What is noted goes there, too, until it is told another or NULL; it outlives the notes. */
 void gp_timeline_record_to(struct gp_timeline *t, struct gp_timeline_record *record);
+/* (optional) Is shown every note from here on, also what the server tells of its stages, for as long as the timeline lives. */
+void gp_timeline_watch(struct gp_timeline *t, void (*seen)(void *arg, const struct gp_interval *i), void *arg);
+
 void gp_timeline_note(struct gp_timeline *t, const struct gp_interval *i);
 /* An interval without a time in a queue; a moment where both times are the same. */
 void gp_timeline_note_times(struct gp_timeline *t, enum gp_interval_stage stage, uint64_t number, uint64_t begin_ns,

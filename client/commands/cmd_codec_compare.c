@@ -15,6 +15,7 @@
 
 #include "client/codec_best.h"
 #include "client/codec_rank.h"
+#include "client/codec_specs.h"
 #include "client/job.h"
 #include "common/wire/direction.h"
 
@@ -147,44 +148,21 @@ struct comparison {
 
 /* --- what is asked ---------------------------------------------------------------------------------------------- */
 
-/* A comma in a list of specs ends one unless a key follows, "bits=8" or the like: that still belongs to the stage. */
-static bool comma_separates(const char *behind)
+static enum gp_status add_spec(void *arg, const char *text, struct gp_err *err)
 {
-	return behind[strspn(behind, "abcdefghijklmnopqrstuvwxyz0123456789_-")] != '=';
-}
-
-/* Length of the spec that `text` begins with; separators are white space, semicolons and commas. */
-static size_t spec_length(const char *text)
-{
-	size_t n = 0;
-	while (text[n] && !strchr("; \t\n", text[n]) && !(text[n] == ',' && comma_separates(text + n + 1)))
-		n++;
-	return n;
-}
-
-static enum gp_status add_spec(struct comparison *c, const char *text, size_t length, struct gp_err *err)
-{
+	struct comparison *c = arg;
 	if (c->codecs == CODECS_MAX)
 		GP_FAIL(err, GP_USAGE, "--codecs: at most %d can be compared at once", CODECS_MAX);
-	char *spec = c->asked[c->codecs];
-	if (length >= GP_CODEC_SPEC_MAX)
-		GP_FAIL(err, GP_USAGE, "--codecs: '%.40s...' is too long for a codec", text);
-	memcpy(spec, text, length);
-	spec[length] = '\0';
-	if (gp_codec_spec_parse(spec, &c->spec[c->codecs], err) != GP_OK)
-		return gp_err_prefix(err, "--codecs: %s", spec);
+	snprintf(c->asked[c->codecs], sizeof c->asked[c->codecs], "%s", text);
+	if (gp_codec_spec_parse(text, &c->spec[c->codecs], err) != GP_OK)
+		return gp_err_prefix(err, "--codecs: %s", text);
 	c->codecs++;
 	return GP_OK;
 }
 
 static enum gp_status add_specs(struct comparison *c, const char *text, struct gp_err *err)
 {
-	while (*(text += strspn(text, ",; \t\n"))) {
-		const size_t length = spec_length(text);
-		GP_TRY(add_spec(c, text, length, err));
-		text += length;
-	}
-	return GP_OK;
+	return gp_codec_specs_each(text, "--codecs", add_spec, c, err);
 }
 
 /* The list that is tried where the user names no codec. */
@@ -192,7 +170,7 @@ static enum gp_status add_chains(struct comparison *c, struct gp_err *err)
 {
 	char text[GP_CODEC_SPEC_MAX];
 	for (int i = 0; gp_best_chain(c->set.bits, i, text, sizeof text); i++)
-		GP_TRY(add_spec(c, text, strlen(text), err));
+		GP_TRY(add_spec(c, text, err));
 	return GP_OK;
 }
 

@@ -30,6 +30,7 @@ static const struct {
 	{"insert-fit", "train the layers of --insert alone, to reconstruct what crosses the cuts", gp_cmd_insert_fit},
 	{"attack", "what a cut gives away: a decoder from what crosses it back to the pictures", gp_cmd_attack},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
+	{"plan", "predict the time of a batch; rank cuts, codecs and numbers of chunks", gp_cmd_plan},
 	{"link", "measure the link to a server, or simulate one: rate, delay, faults", gp_cmd_link},
 	{"report", "a page about runs, from their logs (--log-json)", gp_cmd_report},
 };
