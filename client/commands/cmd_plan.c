@@ -27,6 +27,7 @@
 
 #define PROGRAM "gpclient plan"
 
+#define PLAIN_PROGRESS_S  5
 #define LINK_SECONDS      6.0
 #define SERVER_STEPS      4
 #define SERVER_SECONDS    30.0
