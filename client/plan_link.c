@@ -1,18 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See plan_link.h. Test: tests/unit/test_plan_predict.c
+ * See plan_link.h. Test: tests/unit/test_plan_measure.c
  */
 #include "client/plan_link.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "client/link_figures.h"
 #include "common/base/text.h"
 #include "common/base/value.h"
 
 #define DELAY_MOST_S 60.0
 #define RATE_MOST    1e13 /* bits per second */
+#define QUEUE_MOST   (1 << 30)
+/* In front of an urgent message at a sender whose way is full, on average: the kernel's share between half full and full, and one
+ * and a half of the two segments that are being written (plan_sim.h). */
+#define OWN_BYTES    (0.75 * GP_SEGMENT_BYTES_DEFAULT + 1.5 * GP_SEGMENT_BYTES_DEFAULT)
 
 enum { RATE, DELAY, DOWN };
 
@@ -63,11 +69,24 @@ static enum gp_status read_delays(const char *whole, const char *text, double pa
 	return GP_OK;
 }
 
+static enum gp_status read_queue(const char *whole, const char *text, double *queue_bytes, struct gp_err *err)
+{
+	int64_t bytes;
+	if (!gp_parse_size(text, &bytes) || bytes < 0 || bytes > QUEUE_MOST)
+		GP_FAIL(err, GP_USAGE, "--link '%.60s': '%.20s' is not a size up to 1G, such as 256K", whole, text);
+	*queue_bytes = (double)bytes;
+	return GP_OK;
+}
+
 static enum gp_status read_part(const char *whole, const char *part, int *place, struct gp_plan_link *out,
 				struct gp_err *err)
 {
 	const char *rtt = value_of(part, "rtt"), *delay = value_of(part, "delay"), *up = value_of(part, "up"),
 		   *down = value_of(part, "down");
+	if (value_of(part, "queue-up"))
+		return read_queue(whole, value_of(part, "queue-up"), &out->up.queue_bytes, err);
+	if (value_of(part, "queue-down"))
+		return read_queue(whole, value_of(part, "queue-down"), &out->down.queue_bytes, err);
 	if (rtt || delay)
 		return read_delays(whole, rtt ? rtt : delay, rtt ? 0.5 : 1, out, err);
 	if (up || down)
@@ -101,6 +120,26 @@ enum gp_status gp_plan_link_parse(const char *text, struct gp_plan_link *out, st
 	if (place == RATE && !strstr(text, "up=") && !strstr(text, "down="))
 		GP_FAIL(err, GP_USAGE, "--link '%.60s' says no rate, as in 100mbit,20ms", text);
 	*out = l;
+	return GP_OK;
+}
+
+static struct gp_plan_way way_of(const struct gp_way_figures *w, const struct gp_trip_figures *idle)
+{
+	const double waits_s = w->loaded.count > 0 ? w->loaded.median - idle->median : 0;
+	return (struct gp_plan_way){.bytes_per_s = w->bytes_per_s,
+				    .delay_s = idle->median / 2,
+				    .queue_bytes = fmin(fmax(waits_s * w->bytes_per_s - OWN_BYTES, 0), QUEUE_MOST)};
+}
+
+enum gp_status gp_plan_link_of(const struct gp_link_figures *f, struct gp_plan_link *out, struct gp_err *err)
+{
+	const bool known =
+		f->idle.count > 0 && f->way[GP_WAY_UP].bytes_per_s > 0 && f->way[GP_WAY_DOWN].bytes_per_s > 0;
+	if (!known) /* NaN is not above 0 */
+		GP_FAIL(err, GP_PEER,
+			"the server ended the measurement before the link's rates were known; say them with "
+			"--link RATE,DELAY");
+	*out = (struct gp_plan_link){way_of(&f->way[GP_WAY_UP], &f->idle), way_of(&f->way[GP_WAY_DOWN], &f->idle)};
 	return GP_OK;
 }
 

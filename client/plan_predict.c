@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See plan_predict.h. Test: tests/unit/test_plan_predict.c
+ * See plan_predict.h. Test: tests/unit/test_plan_measure.c
  */
 #include "client/plan_predict.h"
 

@@ -4,7 +4,7 @@
  * chunks, window) to time per batch, what bounds it, bytes and memory. No measuring here: `gpclient plan` and `gpclient bench`
  * fill in the parts.
  *
- * Threads: any; allocates, and is pure otherwise. Test: tests/unit/test_plan_predict.c
+ * Threads: any; allocates, and is pure otherwise. Test: tests/unit/test_plan_measure.c
  */
 #ifndef GP_PLAN_PREDICT_H
 #define GP_PLAN_PREDICT_H

@@ -221,8 +221,9 @@ static json_t *parts_json(const struct gp_prediction *p)
 
 static json_t *link_json(const struct gp_plan_link *l, bool measured)
 {
-	return json_pack("{s:f, s:f, s:f, s:b}", "up_bps", l->up.bytes_per_s * 8, "down_bps", l->down.bytes_per_s * 8,
-			 "round_trip_s", l->up.delay_s + l->down.delay_s, "measured", measured);
+	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:b}", "up_bps", l->up.bytes_per_s * 8, "down_bps",
+			 l->down.bytes_per_s * 8, "round_trip_s", l->up.delay_s + l->down.delay_s, "queue_up_bytes",
+			 l->up.queue_bytes, "queue_down_bytes", l->down.queue_bytes, "measured", measured);
 }
 
 static json_t *memory_json(uint64_t bytes)

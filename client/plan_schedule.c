@@ -17,6 +17,7 @@
 #define BATCHES_AHEAD 3 /* of the loader, as in job.c */
 #define CONTROL_BYTES 64.0
 #define CHUNKS_MOST   65536
+#define BYTES_LEAST   4096 /* of what is simulated by itself */
 
 enum { CLIENT_COMPUTE, CLIENT_CODEC, SERVER_COMPUTE, SERVER_CODEC, LOADER };
 enum { UP, DOWN };
@@ -370,12 +371,15 @@ static enum gp_status check(const struct gp_plan_schedule *s, struct gp_err *err
 	bool ok = is_time(s->head_forward_s) && is_time(s->tail_s) && is_time(s->head_backward_s) &&
 		  is_time(s->body_forward_s) && is_time(s->body_backward_s) && is_time(s->update_s) &&
 		  is_time(s->body_update_s) && is_time(s->load_s) && is_time(s->up.delay_s) &&
-		  is_time(s->down.delay_s) && s->up.bytes_per_s >= 0 && s->down.bytes_per_s >= 0;
+		  is_time(s->down.delay_s) && s->up.bytes_per_s >= 0 && s->down.bytes_per_s >= 0 &&
+		  s->up.queue_bytes >= 0 && s->down.queue_bytes >= 0;
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		ok = ok && is_time(s->flow[d].encode_s) && is_time(s->flow[d].decode_s) && s->flow[d].wire_bytes >= 0 &&
 		     s->flow[d].wire_bytes < 1e15;
 	for (int e = 0; e < GP_PLAN_ENDS; e++)
 		ok = ok && s->end[e].processors >= 0 && s->end[e].threads > 0 && s->end[e].codec_threads > 0;
+	ok = ok && (s->kernel_bytes == 0 || s->kernel_bytes >= BYTES_LEAST) &&
+	     (s->segment_bytes == 0 || s->segment_bytes >= BYTES_LEAST);
 	if (!ok || s->chunks < 1 || s->chunks > CHUNKS_MOST || s->window < 1)
 		GP_FAIL(err, GP_INVALID, "a step of %d chunks with these times cannot be predicted", s->chunks);
 	return GP_OK;
@@ -405,6 +409,11 @@ static void set_workers(struct play *p)
 	p->sim.processors[1] = server->processors;
 }
 
+static struct gp_sim_way way_of(const struct gp_plan_way *w)
+{
+	return (struct gp_sim_way){.bytes_per_s = w->bytes_per_s, .delay_s = w->delay_s, .queue_bytes = w->queue_bytes};
+}
+
 static void set_up(struct play *p)
 {
 	const struct gp_plan_schedule *s = p->set;
@@ -413,8 +422,8 @@ static void set_up(struct play *p)
 	p->sim.segments = 4 * p->sim.room + 64;
 	p->sim.segment_bytes = s->segment_bytes > 0 ? s->segment_bytes : GP_SEGMENT_BYTES_DEFAULT;
 	p->sim.kernel_bytes = s->kernel_bytes > 0 ? s->kernel_bytes : GP_SEGMENT_BYTES_DEFAULT;
-	p->sim.way[UP] = (struct gp_sim_way){.bytes_per_s = s->up.bytes_per_s, .delay_s = s->up.delay_s};
-	p->sim.way[DOWN] = (struct gp_sim_way){.bytes_per_s = s->down.bytes_per_s, .delay_s = s->down.delay_s};
+	p->sim.way[UP] = way_of(&s->up);
+	p->sim.way[DOWN] = way_of(&s->down);
 	p->sim.done = task_done;
 	p->sim.arrived = frame_arrived;
 	p->sim.arg = p;

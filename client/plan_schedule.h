@@ -11,7 +11,8 @@
  *                  backwards go before body forwards
  *   codecs         one thread here, some on the server; tensors of one direction one after another, directions take turns
  *   wire           each way by itself, at its rate; frames in segments, GRAD_UP and ACT_DOWN before ACT_UP and GRAD_DOWN at each
- *                  segment, but not before what the sender's kernel holds; every byte arrives a delay after it left
+ *                  segment, but not before what the sender's kernel holds and two segments that are being written; every byte
+ *                  arrives a delay after it left
  *   step           COMMIT goes up when all chunks are through and the step before is COMMITTED; the update here ends the step.
  *                  Where the head is frozen the next step's chunks begin before (`ahead`)
  *   processors     a task computes with so many threads. While more threads want to run than an end has processors, all of that
@@ -41,6 +42,7 @@ struct gp_plan_flow {
 struct gp_plan_way {
 	double bytes_per_s; /* 0: as fast as it goes */
 	double delay_s;     /* of an empty message, one way */
+	double queue_bytes; /* that wait on a full way, behind the sender's kernel, and that nothing overtakes */
 };
 
 struct gp_plan_side {
@@ -62,7 +64,7 @@ struct gp_plan_schedule {
 	struct gp_plan_side end[GP_PLAN_ENDS];
 	bool same_machine;    /* both ends have the processors of end[GP_PLAN_CLIENT] */
 	double segment_bytes; /* 0: as both ends agree on by themselves */
-	double kernel_bytes;  /* that a sender's kernel takes before it holds the sender back; 0: as in gpsplit */
+	double kernel_bytes;  /* that a sender's kernel takes before it holds the sender back; 0: as gpsplit tells it */
 };
 
 struct gp_plan_time {

@@ -137,10 +137,10 @@ void gp_sim_send(struct gp_sim *s, int way, int klass, int what, uint64_t number
 	push(s, &s->way[way].queue[klass], &frame);
 }
 
-/* Hands segments to the kernel as long as it takes them. */
-static void hand_over(struct gp_sim *s, struct gp_sim_way *w)
+/* The next segments of the most urgent frames, as long as one may be written. */
+static void begin_writes(struct gp_sim *s, struct gp_sim_way *w)
 {
-	while (w->kernel_bytes < s->kernel_bytes && w->kernel_count < s->segments) {
+	while (w->writes < GP_SIM_WRITES) {
 		int k = 0;
 		while (k < GP_SIM_CLASSES && w->queue[k].count == 0)
 			k++;
@@ -151,13 +151,44 @@ static void hand_over(struct gp_sim *s, struct gp_sim_way *w)
 		if (f->begin_s < 0)
 			f->begin_s = s->now_s;
 		f->left -= bytes;
-		f->handed_s = s->now_s;
-		w->kernel[(w->kernel_first + w->kernel_count++) % s->segments] =
-			(struct gp_sim_segment){.frame = *f, .bytes = bytes, .last = f->left <= 0};
-		w->kernel_bytes += bytes;
+		w->write[w->writes++] = (struct gp_sim_segment){.frame = *f, .bytes = bytes, .last = f->left <= 0};
 		if (f->left <= 0)
 			pop(s, &w->queue[k]);
 	}
+}
+
+/* Below this the kernel asks for more. */
+static double low_mark(const struct gp_sim *s, const struct gp_sim_way *w)
+{
+	return w->queue_bytes + s->kernel_bytes / 2;
+}
+
+/* Hands the kernel what it takes. */
+static void hand_over(struct gp_sim *s, struct gp_sim_way *w)
+{
+	if (w->blocked && w->at_kernel > low_mark(s, w) + 0.5)
+		return;
+	w->blocked = false;
+	for (begin_writes(s, w); w->writes > 0 && !w->blocked && w->kernel_count < s->segments; begin_writes(s, w)) {
+		struct gp_sim_segment *from = &w->write[0], piece = *from;
+		piece.bytes = fmin(from->bytes, w->queue_bytes + s->kernel_bytes - w->at_kernel);
+		from->bytes -= piece.bytes;
+		w->blocked = from->bytes > 0;
+		piece.last = from->last && !w->blocked;
+		piece.frame.handed_s = s->now_s;
+		w->kernel[(w->kernel_first + w->kernel_count++) % s->segments] = piece;
+		w->at_kernel += piece.bytes;
+		if (!w->blocked)
+			w->write[0] = w->write[--w->writes];
+	}
+}
+
+/* Seconds until a kernel that takes no more asks for more. */
+static double asks_in(const struct gp_sim *s, const struct gp_sim_way *w)
+{
+	if (!w->blocked || w->bytes_per_s <= 0)
+		return INFINITY;
+	return fmax((w->at_kernel - low_mark(s, w)) / w->bytes_per_s, 0);
 }
 
 /* Seconds until the kernel's first segment has left. What is on its way then is its frame, if it was the last one of that. */
@@ -201,7 +232,7 @@ static void begin_all(struct gp_sim *s)
 		hand_over(s, &s->way[w]);
 }
 
-/* What happens next: a task ends, a segment leaves, or one arrives. */
+/* What happens next: a task ends, a segment leaves, or one arrives; or none of these: the kernel asks for more. */
 struct next {
 	double in_s;
 	int task, leaves, arrives; /* -1: not this */
@@ -221,6 +252,7 @@ static struct next find_next(const struct gp_sim *s, const double speed[GP_SIM_P
 	for (int w = 0; w < GP_SIM_WAYS; w++) {
 		const struct gp_sim_way *way = &s->way[w];
 		consider(&n, leaves_in(way), -1, w, -1);
+		consider(&n, asks_in(s, way), -1, -1, -1);
 		if (way->flight_count > 0)
 			consider(&n, fmax(way->flight[way->flight_first].due_s - s->now_s, 0), -1, -1, w);
 	}
@@ -237,7 +269,7 @@ static void pass_time(struct gp_sim *s, const double speed[GP_SIM_POOLS], double
 		if (way->kernel_count == 0 || way->bytes_per_s <= 0)
 			continue;
 		way->kernel[way->kernel_first].bytes = fmax(way->kernel[way->kernel_first].bytes - bytes, 0);
-		way->kernel_bytes = fmax(way->kernel_bytes - bytes, 0);
+		way->at_kernel = fmax(way->at_kernel - bytes, 0);
 	}
 	s->now_s += by_s;
 }
@@ -256,9 +288,9 @@ bool gp_sim_next(struct gp_sim *s)
 		end_task(s, n.task);
 	} else if (n.leaves >= 0) {
 		struct gp_sim_way *w = &s->way[n.leaves];
-		w->kernel_bytes = fmax(w->kernel_bytes - w->kernel[w->kernel_first].bytes, 0);
+		w->at_kernel = fmax(w->at_kernel - w->kernel[w->kernel_first].bytes, 0);
 		leave(s, w);
-	} else {
+	} else if (n.arrives >= 0) {
 		arrive(s, n.arrives);
 	}
 	return !s->full;

@@ -6,8 +6,10 @@
  *   worker   so many tasks at once, from lanes that take turns. A lane's tasks run one after another, those with priority 0 first
  *   pool     processors. Each running task wants its worker's threads; while all of a pool want more than there are, all of them
  *            go slower by the same factor
- *   way      one direction of the link: frames leave in segments, the most urgent class first at each, as long as less than
- *            `kernel_bytes` are with the kernel, which sends in order, at the way's rate; each segment arrives a delay later
+ *   way      one direction of the link: frames leave in segments, the most urgent class first at each. Two segments are being
+ *            written at a time; the kernel takes bytes until it holds `kernel_bytes`, and more when it holds less than half of its
+ *            own again. It sends in order, at the way's rate, and every byte arrives a delay later. What waits further on the way
+ *            (`queue_bytes`) is as if the kernel held it
  *
  * Life: gp_sim_init, then gp_sim_submit and gp_sim_send at will, also from within callbacks; gp_sim_next goes on to the next event
  * and calls back. Times are seconds since the beginning.
@@ -23,6 +25,7 @@
 #include "common/base/status.h"
 
 enum {
+	GP_SIM_WRITES = 2,
 	GP_SIM_WORKERS = 5,
 	GP_SIM_LANES = 4,
 	GP_SIM_POOLS = 2,
@@ -62,11 +65,14 @@ struct gp_sim_segment {
 };
 
 struct gp_sim_way {
-	double bytes_per_s, delay_s; /* bytes_per_s 0: as fast as it goes */
+	double bytes_per_s, delay_s, queue_bytes; /* bytes_per_s 0: as fast as it goes */
 	struct gp_sim_queue queue[GP_SIM_CLASSES];
 	struct gp_sim_segment *kernel, *flight; /* rings of `segments` */
 	uint32_t kernel_first, kernel_count, flight_first, flight_count;
-	double kernel_bytes;
+	struct gp_sim_segment write[GP_SIM_WRITES];
+	int writes;
+	bool blocked;     /* the kernel took a part of a segment and no more */
+	double at_kernel; /* bytes */
 };
 
 struct gp_sim {

@@ -458,6 +458,9 @@ static enum gp_status prepare(struct planning *p, struct gp_err *err)
 	if (gp_dataset_samples(p->data) < s->batch)
 		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than the %lld of --batch", s->data,
 			gp_dataset_samples(p->data), (long long)s->batch);
+	for (int i = 0; i < p->study.codecs; i++)
+		for (int d = 0; d < GP_DIRECTIONS; d++)
+			GP_TRY(gp_codec_spec_set_samples(&p->study.codec[i].spec[d], gp_dataset_samples(p->data), err));
 	GP_TRY(gp_job_build(&p->job, p->data, err));
 	if (p->job.graph->blocks < 3)
 		GP_FAIL(err, GP_INVALID, "%s has %d blocks, and a cut needs three", p->job.model, p->job.graph->blocks);
@@ -492,13 +495,7 @@ static enum gp_status measure_link(struct planning *p, struct gp_err *err)
 	tell(p, "the link", 0, 1);
 	if (gp_link_measure(&spec, &f, err) != GP_OK)
 		return gp_err_prefix(err, "the link is not measured (--link RATE,DELAY says it)");
-	const double delay_s = f.idle.count > 0 ? f.idle.median / 2 : 0;
-	const double up = f.way[GP_WAY_UP].bytes_per_s, down = f.way[GP_WAY_DOWN].bytes_per_s;
-	if (!(up > 0) || !(down > 0))
-		GP_FAIL(err, GP_PEER,
-			"the server ended the measurement before the link's rate was known; say it with "
-			"--link RATE,DELAY");
-	p->study.world.link = (struct gp_plan_link){{up, delay_s}, {down, delay_s}};
+	GP_TRY(gp_plan_link_of(&f, &p->study.world.link, err));
 	p->link_measured = true;
 	return GP_OK;
 }
@@ -530,8 +527,6 @@ static enum gp_status open_session(struct planning *p, const struct gp_plan_pick
 	p->job.cut = p->study.cut[pick->cut];
 	p->set.job.window = 1;
 	memcpy(s->codec, p->study.codec[pick->codec].spec, sizeof s->codec);
-	for (int d = 0; d < GP_DIRECTIONS; d++)
-		GP_TRY(gp_codec_spec_set_samples(&s->codec[d], gp_dataset_samples(p->data), err));
 	p->set.job.batch = gp_session_batch(s);
 	tell(p, "the server", 0, 1);
 	return gp_job_open_engine(&p->job, &p->optim, NULL, err);

@@ -5,7 +5,8 @@
 # trained, in two network namespaces joined by a shaped link (deploy/link.sh); prints the predicted time per batch beside
 # the measured one, their ratio, what bounds either, and the largest miss. Rows that the result file has already are not
 # measured again, so that the script may be stopped at any time and started anew. Needs root and a quiet machine: both
-# ends share its processors, which the prediction is told. Figures: RESULTS.md
+# ends share its processors, which the prediction is told. It is told the rate of a link as well; a link with a delay is
+# measured once, because a relay may delay (deploy/link.sh), whose queue is a part of the link. Figures: RESULTS.md
 
 set -u -o pipefail
 cd "$(dirname "$0")/../.." || exit 1
@@ -31,7 +32,7 @@ usage() {
 	  --chunks N     default $chunks
 	  --steps N      of each training; default $steps
 	  --threads N    compute threads of each process; default $threads
-	  --measure-link the prediction measures the link, too, in place of being told its rate
+	  --measure-link measures links without a delay, too
 	  --within P     percent that a prediction may be off; default $within
 	END
 }
@@ -54,9 +55,17 @@ parse_options() {
 	done
 }
 
-# Payload of a rate: of 1514 bytes of a packet 1448 are TCP's.
+# Payload of a rate: of 1514 bytes of a packet 1448 are TCP's, and for every second packet of the other way an
+# acknowledgement of 66 bytes travels this one.
 payload_rate() { # 50mbit
-	awk -v rate="$1" 'BEGIN { unit = rate; sub(/^[0-9.]+/, "", unit); printf "%.4f%s\n", (rate + 0) * 1448 / 1514, unit }'
+	awk -v rate="$1" 'BEGIN { unit = rate; sub(/^[0-9.]+/, "", unit); printf "%.4f%s\n", (rate + 0) * 1448 / (1514 + 33), unit }'
+}
+
+# The flags of a link that a prediction has measured before.
+measured() { # PLAN-JSON
+	awk -v up="$(json_get "$1" link.up_bps)" -v down="$(json_get "$1" link.down_bps)" -v rtt="$(json_get "$1" link.round_trip_s)" \
+		-v queue_up="$(json_get "$1" link.queue_up_bytes)" -v queue_down="$(json_get "$1" link.queue_down_bytes)" \
+		'BEGIN { printf "up=%.0fbit,down=%.0fbit,rtt=%.6fs,queue-up=%.0f,queue-down=%.0f\n", up, down, rtt, queue_up, queue_down }'
 }
 
 name_of() { # LINK CODEC CUT
@@ -78,8 +87,13 @@ row() { # LINK CODEC CUT
 	is_done "$name" && return
 	flags=(--model "$model" --data "synthetic:shape=$shape,classes=10" --server "$GP_SERVER_ADDR:$port" --batch "$batch"
 		--chunks "$chunks" --threads "$threads" --codec "$2" --cut "$3" --seed 1 --json --no-progress)
-	[ -n "$measured_link" ] || set -- "$@" --link "$(payload_rate "${1%,*}"),${1#*,}"
+	if [ -s "$work/link" ]; then
+		set -- "$@" --link "$(cat "$work/link")"
+	elif [ -z "$measured_link" ] && [ "${1#*,}" = 0 ]; then
+		set -- "$@" --link "$(payload_rate "${1%,*}")"
+	fi
 	"$build/gpclient" plan "${flags[@]}" --same-machine yes "${@:4}" >"$work/plan.json" || return
+	[ $# -gt 3 ] || measured "$work/plan.json" >"$work/link"
 	"$build/gpclient" train "${flags[@]}" --steps "$steps" --no-eval >"$work/train.json" 2>"$work/train.log" ||
 		{ cat "$work/train.log" >&2 && return 1; }
 	printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$(json_get "$work/plan.json" time_per_batch_s)" \
@@ -90,6 +104,7 @@ row() { # LINK CODEC CUT
 
 rows_of_link() { # LINK
 	local cut codec
+	rm -f "$work/link"
 	for cut in $cuts; do
 		for codec in $codecs; do
 			row "$1" "$codec" "$cut" || return

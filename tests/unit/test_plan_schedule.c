@@ -192,10 +192,10 @@ static void an_urgent_frame_overtakes_at_a_segment(void **state)
 	s.flow[GP_GRAD_UP].wire_bytes = MEGA / 10;
 	s.up.bytes_per_s = MEGA;
 	s.body_backward_s = 4;
-	/* the first activation at 4 s, its gradient behind at most two segments and itself; then four backwards, the last of
-	 * which waits for the last activation at 16.4 s */
+	/* The last activation has come at 16.4 s. Its gradient waits for what the kernel holds and for two segments that are being
+	 * written, at most 0.4 s in all, then crosses in 0.1 s. Behind all of ACT_UP the first backwards would end no earlier. */
 	const double last = 4 * 4 + 4 * 0.1;
-	near(find(&s).time_per_batch_s, last + 4 + 0.3, 0.35);
+	near(find(&s).time_per_batch_s, last + 4 + 0.5, 0.4);
 }
 
 static void more_threads_than_processors_slow_each_other_down(void **state)

@@ -1,0 +1,99 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# gpclient plan with the real commands: what it predicts of bytes and memory is what a training then has, and its parts add
+# up; a sweep ranks; a server is asked for its speed and its link is measured; everything wrong is told in one line. How near
+# its times come is for a quiet machine: tests/bench/plan.sh. The arithmetic: tests/unit/test_plan_schedule.c.
+
+# shellcheck disable=SC1091
+. "$(dirname "$0")/lib.sh"
+
+plan() { # OUT FLAG...
+	local out=$1
+	shift
+	"$build/gpclient" plan --no-progress --time 10ms --json "$@" >"$out" 2>"$out.log" || fail "gpclient plan $*: $(cat "$out.log")"
+}
+
+holds() { # WHAT CONDITION-OF-AWK NAME=NUMBER...
+	local what=$1 condition=$2 args=() pair
+	shift 2
+	for pair in "$@"; do
+		args+=(-v "$pair")
+	done
+	awk "${args[@]}" "BEGIN { exit !($condition) }" && echo "ok: $what ($*)" || fail "$what: $*"
+}
+
+refused() { # STATUS PATTERN FLAG...
+	local want=$1 pattern=$2 status=0
+	shift 2
+	"$build/gpclient" plan --no-progress --time 10ms "$@" >"$work/out" 2>"$work/err" || status=$?
+	if [ $status -ne "$want" ] || [ "$(wc -l <"$work/err")" -ne 1 ] || ! grep -qE -e "$pattern" "$work/err"; then
+		fail "$*: status $status (want $want): $(cat "$work/err")"
+	else
+		echo "ok: $(cat "$work/err")"
+	fi
+}
+
+model=(--model cnn:width=8 --data synthetic:shape=3x16x16,classes=4,samples=64 --batch 16 --chunks 4 --threads 1)
+
+refused 2 '--model is missing' --link 1mbit
+refused 2 '--data is missing' --link 1mbit --model cnn
+refused 2 '--link RATE,DELAY is missing' "${model[@]}"
+refused 2 "--link 'fast': 'fast' is not a rate" "${model[@]}" --link fast
+refused 2 "--link '1mbit,5': '5' is not a time" "${model[@]}" --link 1mbit,5
+refused 2 'cut .9:1. ' "${model[@]}" --link 1mbit --cut 9:1
+refused 2 "--sweep 'cuts': it takes cut, codec and chunks" "${model[@]}" --link 1mbit --sweep cuts
+refused 2 '--codecs names those of --sweep codec' "${model[@]}" --link 1mbit --codecs raw
+refused 2 '--codecs: nothing' "${model[@]}" --link 1mbit --sweep codec --codecs nothing
+refused 2 'cannot be cut into 3 equal chunks' "${model[@]}" --link 1mbit --chunks 3
+refused 3 'fewer than the 128 of --batch' "${model[@]}" --link 1mbit --batch 128
+refused 2 '--server-speed is for when there is no --server' "${model[@]}" --server 127.0.0.1:1 --server-speed 2
+refused 4 'cannot connect to 127.0.0.1:1' "${model[@]}" --server 127.0.0.1:1 --link 1mbit
+refused 4 'the link is not measured .*cannot connect to 127.0.0.1:1' "${model[@]}" --server 127.0.0.1:1
+
+start_server --threads 1 --measure 60s
+
+# Without a server: bytes and memory are those of the training, and what bounds the step adds up to it.
+plan "$work/plan" "${model[@]}" --link 4mbit,5ms --codec uniform:bits=8
+train "$work/train" --server "127.0.0.1:$server_port" "${model[@]}" --codec uniform:bits=8 --steps 4 --no-eval || fail "training"
+for way in up down; do
+	act=$(json_get "$work/train" "act_$way.wire_bytes_per_batch") grad=$(json_get "$work/train" "grad_$way.wire_bytes_per_batch")
+	holds "bytes $way" 'plan > act + grad && plan < 1.02 * (act + grad) + 2048' "plan=$(json_get "$work/plan" "wire_${way}_bytes")" \
+		"act=$act" "grad=$grad"
+done
+holds "memory here" 'plan > 0.9 * real && plan < 1.1 * real' "plan=$(json_get "$work/plan" client_memory_bytes)" \
+	"real=$(json_get "$work/train" memory_bytes)"
+holds "memory on the server" 'plan > 0.6 * real && plan < 1.2 * real' "plan=$(json_get "$work/plan" server_memory_bytes)" \
+	"real=$(json_get "$work/train" server_memory_bytes)"
+holds "parts add up" 'sum > 0.999 * all && sum < 1.001 * all' "all=$(json_get "$work/plan" time_per_batch_s)" \
+	"sum=$(json_flat "$work/plan" | awk -F= '/^bound_by\./ { sum += $2 } END { print sum }')"
+holds "no batch is faster than its bytes" 'time >= bytes * 8 / 4e6' "time=$(json_get "$work/plan" time_per_batch_s)" \
+	"bytes=$(json_get "$work/plan" wire_up_bytes)"
+grep -q 'uniform:bits=8 in 4 chunks' "$work/plan" || fail "no sentence: $(cat "$work/plan")"
+
+# A sweep: a slow link wants few bytes; what memory does not allow is struck out.
+plan "$work/sweep" "${model[@]}" --link 100kbit --sweep cut,codec,chunks --codecs raw,uniform:bits=8 --top 3
+holds "the first is the fastest" 'a <= b && b <= c' "a=$(json_get "$work/sweep" 0.time_per_batch_s)" \
+	"b=$(json_get "$work/sweep" 1.time_per_batch_s)" "c=$(json_get "$work/sweep" 2.time_per_batch_s)"
+equal "the codec of a slow link" "$(json_get "$work/sweep" 0.codec)" uniform:bits=8
+"$build/gpclient" plan --no-progress --time 10ms "${model[@]}" --link 100kbit --sweep chunks --client-memory 4K >"$work/text" ||
+	fail "a sweep in which nothing fits"
+grep -q '^Nothing of this is possible: needs .* MiB here' "$work/text" || fail "what is struck out: $(cat "$work/text")"
+"$build/gpclient" plan --no-progress --time 10ms "${model[@]}" --link 1mbit,10ms --codec raw >"$work/text" || fail "no text"
+tail -n 1 "$work/text" | grep -qE '^Cut at 1:-1 with raw in 4 chunks: .* a batch, bound by .*\.$' ||
+	fail "the last line: $(tail -n 1 "$work/text")"
+
+# With a server: its speed and what it allows are asked for, and the link is measured.
+plan "$work/served" "${model[@]}" --server "127.0.0.1:$server_port" --codec uniform:bits=8
+equal "the link was measured" "$(json_get "$work/served" link.measured)" true
+equal "the server was measured" "$(json_get "$work/served" server_speed.measured)" true
+equal "both ends on this machine" "$(json_get "$work/served" same_machine)" true
+holds "a server and a link" 'forward > 0 && up > 0' "forward=$(json_get "$work/served" server_speed.forward)" \
+	"up=$(json_get "$work/served" link.up_bps)"
+stop_server
+
+start_server --threads 1 --measure 0 --session-memory 64K
+refused 4 'the link is not measured .*measures no links' "${model[@]}" --server "127.0.0.1:$server_port"
+refused 4 'this session needs .* the server allows' "${model[@]}" --server "127.0.0.1:$server_port" --link 1mbit
+stop_server
+finish
