@@ -209,8 +209,6 @@ uint64_t gp_split_memory_bytes(struct split_engine *e);
 enum gp_status gp_split_set_window(struct split_engine *e, int window, struct gp_err *err);
 
 /* engine_split_window.c */
-/* Chunks in flight, no less than `now`, that hide round trips so long. A chunk has so many bytes on the wire. */
-int gp_split_window_for(int now, int chunks, uint64_t chunk_wire_bytes, double round_trip_s);
 /* `choose_window` of gp_client_open. */
 enum gp_status gp_split_choose_window(void *arg, double round_trip_s, int most, struct gp_err *err);
 

@@ -16,10 +16,8 @@
  */
 #include "client/engine_split.h"
 
+#include "client/chunk_window.h"
 #include "common/base/log.h"
-
-#define ROUND_TRIP_S_SHORT 2e-3
-#define RATE_BYTES_S       (1e9 / 8)
 
 static void add_chunk_bytes(struct gp_flow *flow, void *arg)
 {
@@ -52,14 +50,6 @@ static int room_for(struct split_engine *e, int now)
 	return more < INT32_MAX / 2 ? now + (int)more : INT32_MAX;
 }
 
-int gp_split_window_for(int now, int chunks, uint64_t chunk_wire_bytes, double round_trip_s)
-{
-	const double hidden = 2.0 * round_trip_s * RATE_BYTES_S / (double)chunk_wire_bytes;
-	if (round_trip_s < ROUND_TRIP_S_SHORT || now >= chunks)
-		return now;
-	return hidden < (double)(chunks - now) ? now + (int)hidden + 1 : chunks;
-}
-
 static int least(int a, int b)
 {
 	return a < b ? a : b;
@@ -69,7 +59,7 @@ enum gp_status gp_split_choose_window(void *arg, double round_trip_s, int most, 
 {
 	struct split_engine *e = arg;
 	const int now = e->base.spec.session.window;
-	const int wanted = gp_split_window_for(now, e->base.spec.session.chunks, chunk_bytes(e), round_trip_s);
+	const int wanted = gp_window_for(now, e->base.spec.session.chunks, chunk_bytes(e), round_trip_s);
 	const int window = least(wanted, least(most, room_for(e, now)));
 	if (window <= now)
 		return GP_OK;

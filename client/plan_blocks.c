@@ -168,7 +168,8 @@ static double new_pack_seconds(struct trial *t)
 	return s;
 }
 
-/* Packing weights for the next forwards follows from the update. The first pass warms everything up and does not count. */
+/* Packing weights for the next forwards follows from the update. The first pass warms everything up and does not
+ * count. */
 static enum gp_status repeat(struct trial *t, struct gp_err *err)
 {
 	const int blocks = t->spec->graph->blocks;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long each block of a model takes on a device, forward and backward, for a chunk: measured once, with the engine's own plans
- * and threads, so that the parts of any cut are sums. Not here: what these times make of a step (plan_schedule.h).
+ * How long each block of a model takes on a device, forward and backward, for a chunk: measured once, with the
+ * engine's own plans and threads, so that the parts of any cut are sums. Not here: what these times make of a step
+ * (plan_schedule.h).
  *
- * The whole model runs as one plan on real samples. A node's time belongs to its block; the middle one of the repetitions counts.
- * A part has a plan of its own in a training, which fuses the same layers but for those on both sides of a cut.
+ * The whole model runs as one plan on real samples. A node's time belongs to its block; the middle one of the
+ * repetitions counts. A part has a plan of its own in a training, which fuses the same layers but for those on both
+ * sides of a cut.
  *
  * Threads: the caller's; blocks until all is measured. Test: tests/unit/test_plan_measure.c
  */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What codecs make of the tensors at one cut: payload, seconds to encode and to decode, error; measured here, on one thread, with
- * captured activations and gradients (capture.h). A gradient's codec gets its activation's, as in a training. Per element, so that
- * chunks of other sizes and other cuts beside this one can be predicted (plan_predict.h).
+ * What codecs make of the tensors at one cut: payload, seconds to encode and to decode, error; measured here, on one
+ * thread, with captured activations and gradients (capture.h). A gradient's codec gets its activation's, as in a
+ * training. Per element, so that chunks of other sizes and other cuts beside this one can be predicted
+ * (plan_predict.h).
  *
  * Threads: the caller's. Test: tests/unit/test_plan_measure.c
  */
@@ -24,8 +25,8 @@ struct gp_plan_coding {
 };
 
 /*
- * `first`: the tensors that pass the first cut of the capture, else those of the second. Integers cross as they are and are not
- * looked at. A codec that does not fit is no failure: fits is false.
+ * `first`: the tensors that pass the first cut of the capture, else those of the second. Integers cross as they are
+ * and are not looked at. A codec that does not fit is no failure: fits is false.
  */
 enum gp_status gp_plan_codecs_measure(const struct gp_capture *capture, bool first,
 				      const struct gp_codec_spec *const spec[GP_CODED], double seconds,

@@ -16,7 +16,8 @@
 #define DELAY_MOST_S 60.0
 #define RATE_MOST    1e13 /* bits per second */
 #define QUEUE_MOST   (1 << 30)
-/* In front of an urgent message at a sender whose way is full, on average: the kernel's share between half full and full, and one
+/* In front of an urgent message at a sender whose way is full, on average: the kernel's share between half full and
+ * full, and one
  * and a half of the two segments that are being written (plan_sim.h). */
 #define OWN_BYTES    (0.75 * GP_SEGMENT_BYTES_DEFAULT + 1.5 * GP_SEGMENT_BYTES_DEFAULT)
 

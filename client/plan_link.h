@@ -6,7 +6,8 @@
  *   rtt=TIME               in place of DELAY: there and back
  *   up=RATE, down=RATE     rates by their names
  *   unlimited              a rate: as fast as it goes
- *   queue-up=BYTES         wait on a way that is full, in a router or a relay, where nothing overtakes them; queue-down=BYTES
+ *   queue-up=BYTES         wait on a way that is full, in a router or a relay, where nothing overtakes them;
+ *                          queue-down=BYTES
  *
  * Rates are those of payload, as `gpclient link` measures and simulates them.
  *
@@ -24,8 +25,8 @@ struct gp_plan_link {
 struct gp_link_figures;
 
 /*
- * A link as it was measured (link_figures.h). What waits on a full way comes from how much longer round trips were then, less
- * what gpsplit itself keeps at the sender. GP_PEER: the measurement was over before the rates were known.
+ * A link as it was measured (link_figures.h). What waits on a full way comes from how much longer round trips were
+ * then, less what gpsplit itself keeps at the sender. GP_PEER: the measurement was over before the rates were known.
  */
 enum gp_status gp_plan_link_of(const struct gp_link_figures *f, struct gp_plan_link *out, struct gp_err *err);
 

@@ -8,7 +8,7 @@
 
 #include "client/client_session.h"
 #include "client/crossing.h"
-#include "client/engine_split.h"
+#include "client/chunk_window.h"
 
 #define COMMIT_BYTES    96.0  /* COMMIT, or COMMITTED, with its head */
 #define INTERVALS_BYTES 256.0 /* of a chunk: the server tells what it did when */
@@ -41,7 +41,7 @@ static enum gp_status add_coded(const struct gp_plan_coding *coding, enum gp_dir
 	return GP_OK;
 }
 
-/* Of a chunk: the list is of one sample. */
+/* The shape of a whole chunk: the list is of one sample. */
 static struct gp_shape chunk_shape(const struct gp_plan_choice *c, const struct gp_flow_spec *f)
 {
 	struct gp_shape shape = f->type.shape;
@@ -97,7 +97,7 @@ static int window_of(const struct gp_plan_world *w, const struct gp_plan_choice 
 			most[gp_direction_info[f->direction].up] += bound;
 	}
 	const uint64_t chunk = most[0] > most[1] ? most[0] : most[1];
-	return gp_split_window_for(first, c->chunks, chunk > 0 ? chunk : 1, w->link.up.delay_s + w->link.down.delay_s);
+	return gp_window_for(first, c->chunks, chunk > 0 ? chunk : 1, w->link.up.delay_s + w->link.down.delay_s);
 }
 
 /* --- computing ---------------------------------------------------------------------------------------------------- */

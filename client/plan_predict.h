@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predicts a training step for one way to split it: from what was measured (blocks, codecs, link, server) and what is chosen (cut,
- * chunks, window) to time per batch, what bounds it, bytes and memory. No measuring here: `gpclient plan` and `gpclient bench`
- * fill in the parts.
+ * Predicts a training step for one way to split it: from what was measured (blocks, codecs, link, server) and what
+ * is chosen (cut, chunks, window) to time per batch, what bounds it, bytes and memory. No measuring here: `gpclient
+ * plan` and `gpclient bench` fill in the parts.
  *
  * Threads: any; allocates, and is pure otherwise. Test: tests/unit/test_plan_measure.c
  */

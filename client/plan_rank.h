@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Every choice of a study, the fastest first, with what cannot be struck out: a codec that does not fit or loses too much, memory
- * that is not there.
+ * Every choice of a study, the fastest first, with what cannot be struck out: a codec that does not fit or loses too
+ * much, memory that is not there.
  *
  * Threads: any. Test: tests/e2e/plan.sh
  */

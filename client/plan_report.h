@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `gpclient plan` says: a prediction with the parts that it is made of, or a ranking, as text and as JSON (client/JSON.md). The
- * last line of the text is the answer in one sentence.
+ * What `gpclient plan` says: a prediction with the parts that it is made of, or a ranking, as text and as JSON
+ * (client/JSON.md). The last line of the text is the answer in one sentence.
  *
  * Threads: any. Test: tests/e2e/plan.sh
  */

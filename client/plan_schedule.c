@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See plan_schedule.h: the stages of a chunk and the border of a step, as events of plan_sim.h. What bounds the step is found by the
- * same walk as in a training (critical_path.h), from the simulated stages. Test: tests/unit/test_plan_schedule.c
+ * See plan_schedule.h: the stages of a chunk and the border of a step, as events of plan_sim.h. What bounds the step
+ * is found by the same walk as in a training (critical_path.h), from the simulated stages. Test:
+ * tests/unit/test_plan_schedule.c
  */
 #include "client/plan_schedule.h"
 
@@ -23,7 +24,7 @@ enum { CLIENT_COMPUTE, CLIENT_CODEC, SERVER_COMPUTE, SERVER_CODEC, LOADER };
 enum { UP, DOWN };
 enum { CONTROL, URGENT, BULK };
 
-/* Of frames and tasks that are no stage of a chunk. */
+/* What frames and tasks are that are no stage of a chunk. */
 enum { COMMIT = GP_AT_STAGES, COMMITTED, SQUARES, CHUNK_DONE, LOADED };
 
 struct moment {
@@ -237,7 +238,8 @@ static void body_forward_done(struct play *p, uint64_t n)
 	encode(p, GP_ACT_DOWN, n);
 }
 
-/* What came ahead of COMMIT lies in lane 1, which nothing is taken from while its worker has one task at most: it is moved. */
+/* What came ahead of COMMIT lies in lane 1, which nothing is taken from while its worker has one task at most: it is
+ * moved. */
 static void commit_arrived(struct play *p)
 {
 	struct gp_sim_queue *held = &p->sim.worker[SERVER_COMPUTE].lane[1].queue[0];

@@ -1,25 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A model of a training step, split over a link: how long a batch takes in the steady state, and what bounds it, from how long
- * each stage of a chunk takes by itself. A small simulation by events of what engine_split.c and server/body.c do. For
- * predictions; what stages take is measured elsewhere (plan_blocks.h, plan_codecs.h, plan_server.h).
+ * A model of a training step, split over a link: how long a batch takes in the steady state, and what bounds it,
+ * from how long each stage of a chunk takes by itself. A small simulation by events of what engine_split.c and
+ * server/body.c do. For predictions; what stages take is measured elsewhere (plan_blocks.h, plan_codecs.h,
+ * plan_server.h).
  *
  * Rules of the simulation, which are those of the engine:
  *
  *   chunks         one forward, one backward, in the order of their numbers, `window` of them in flight at most
- *   computing      one chunk at a time at each end; what leads to the end of a chunk goes before the next head forward, and body
- *                  backwards go before body forwards
- *   codecs         one thread here, some on the server; tensors of one direction one after another, directions take turns
- *   wire           each way by itself, at its rate; frames in segments, GRAD_UP and ACT_DOWN before ACT_UP and GRAD_DOWN at each
- *                  segment, but not before what the sender's kernel holds and two segments that are being written; every byte
- *                  arrives a delay after it left
- *   step           COMMIT goes up when all chunks are through and the step before is COMMITTED; the update here ends the step.
- *                  Where the head is frozen the next step's chunks begin before (`ahead`)
- *   processors     a task computes with so many threads. While more threads want to run than an end has processors, all of that
- *                  end are slowed down alike. Two ends on one machine share its processors
+ *   computing      one chunk at a time at each end; what leads to the end of a chunk goes before the next head
+ *                  forward, and body backwards go before body forwards
+ *   codecs         one thread here, some on the server; tensors of one direction one after another, directions take
+ *                  turns
+ *   wire           each way by itself, at its rate; frames in segments, GRAD_UP and ACT_DOWN before ACT_UP and
+ *                  GRAD_DOWN at each segment, but not before what the sender's kernel holds and two segments that
+ *                  are being written; every byte arrives a delay after it left
+ *   step           COMMIT goes up when all chunks are through and the step before is COMMITTED; the update here ends
+ *                  the step. Where the head is frozen the next step's chunks begin before (`ahead`)
+ *   processors     a task computes with so many threads. While more threads want to run than an end has processors,
+ *                  all of that end are slowed down alike. Two ends on one machine share its processors
  *
- * Not modelled: TCP's slow start and lost packets, other sessions on the server, checkpoints, memory bandwidth that tasks share,
- * and the processor time that the kernel takes to move bytes.
+ * Not modelled: TCP's slow start and lost packets, other sessions on the server, checkpoints, memory bandwidth that
+ * tasks share, and the processor time that the kernel takes to move bytes.
  *
  * Threads: any; pure. Test: tests/unit/test_plan_schedule.c
  */

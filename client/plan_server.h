@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How long a server takes for the body of a chunk and for its codecs: a few real steps of a training, in a session with one chunk
- * in flight, so that no stage disturbs another. What the server tells of its stages (INTERVALS) is kept, and the middle counts.
+ * How long a server takes for the body of a chunk and for its codecs: a few real steps of a training, in a session
+ * with one chunk in flight, so that no stage disturbs another. What the server tells of its stages (INTERVALS) is
+ * kept, and the middle counts.
  *
  * Threads: the engine's. Test: tests/e2e/plan.sh
  */
@@ -22,8 +23,10 @@ struct gp_plan_server {
 	int steps; /* that counted */
 };
 
-/* `engine` is a split one that trains, with a window of 1. It does a step to warm up, and so many more, or fewer when they take
- * longer than `seconds`. GP_UNSUPPORTED: the server does not tell. The parameters change; the engine is of no other use. */
+/* `engine` is a split one that trains, with a window of 1. It does a step to warm up, and so many more, or fewer
+ * when they take
+ * longer than `seconds`. GP_UNSUPPORTED: the server does not tell. The parameters change; the engine is of no other
+ * use. */
 enum gp_status gp_plan_server_measure(struct gp_engine *engine, struct gp_loader *loader, int steps, double seconds,
 				      struct gp_plan_server *out, struct gp_err *err);
 

@@ -191,7 +191,8 @@ static double asks_in(const struct gp_sim *s, const struct gp_sim_way *w)
 	return fmax((w->at_kernel - low_mark(s, w)) / w->bytes_per_s, 0);
 }
 
-/* Seconds until the kernel's first segment has left. What is on its way then is its frame, if it was the last one of that. */
+/* Seconds until the kernel's first segment has left. What is on its way then is its frame, if it was the last one of
+ * that. */
 static double leaves_in(const struct gp_sim_way *w)
 {
 	if (w->kernel_count == 0)

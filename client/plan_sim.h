@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A small simulated world for predictions: workers whose tasks share processors, and a link with two ways. It knows no chunk and
- * no step; plan_schedule.h puts these in, and has the rules.
+ * A small simulated world for predictions: workers whose tasks share processors, and a link with two ways. It knows
+ * no chunk and no step; plan_schedule.h puts these in, and has the rules.
  *
- *   worker   so many tasks at once, from lanes that take turns. A lane's tasks run one after another, those with priority 0 first
- *   pool     processors. Each running task wants its worker's threads; while all of a pool want more than there are, all of them
- *            go slower by the same factor
- *   way      one direction of the link: frames leave in segments, the most urgent class first at each. Two segments are being
- *            written at a time; the kernel takes bytes until it holds `kernel_bytes`, and more when it holds less than half of its
- *            own again. It sends in order, at the way's rate, and every byte arrives a delay later. What waits further on the way
- *            (`queue_bytes`) is as if the kernel held it
+ *   worker   so many tasks at once, from lanes that take turns. A lane's tasks run one after another, those with
+ *            priority 0 first
+ *   pool     processors. Each running task wants its worker's threads; while all of a pool want more than there are,
+ *            all of them go slower by the same factor
+ *   way      one direction of the link: frames leave in segments, the most urgent class first at each. Two segments
+ *            are being written at a time; the kernel takes bytes until it holds `kernel_bytes`, and more when it
+ *            holds less than half of its own again. It sends in order, at the way's rate, and every byte arrives a
+ *            delay later. What waits further on the way (`queue_bytes`) is as if the kernel held it
  *
- * Life: gp_sim_init, then gp_sim_submit and gp_sim_send at will, also from within callbacks; gp_sim_next goes on to the next event
- * and calls back. Times are seconds since the beginning.
+ * Life: gp_sim_init, then gp_sim_submit and gp_sim_send at will, also from within callbacks; gp_sim_next goes on to
+ * the next event and calls back. Times are seconds since the beginning.
  *
  * Threads: one at a time; pure. Test: tests/unit/test_plan_schedule.c
  */
@@ -34,7 +35,7 @@ enum {
 	GP_SIM_RUNNING = 64
 };
 
-/* Of a worker, or of a frame on its way. `what` and `number` are the caller's. */
+/* A task of a worker, or a frame on its way. `what` and `number` are those of the caller. */
 struct gp_sim_job {
 	int what, worker, lane;
 	uint64_t number;
@@ -92,7 +93,8 @@ struct gp_sim {
 	void *arg;
 };
 
-/* Rates, processors, workers (pool, threads, most, lanes), callbacks and sizes are filled in, the rest is zero. Each queue gets room
+/* Rates, processors, workers (pool, threads, most, lanes), callbacks and sizes are filled in, the rest is zero. Each
+ * queue gets room
  * for `room` jobs. */
 enum gp_status gp_sim_init(struct gp_sim *s, struct gp_err *err);
 /* Safe on a zeroed struct. */

@@ -148,7 +148,8 @@ enum gp_status gp_plan_study_measure(struct gp_plan_study *s, const struct gp_ba
 	return GP_OK;
 }
 
-/* --- predicting ----------------------------------------------------------------------------------------------------- */
+/* --- predicting
+ * ----------------------------------------------------------------------------------------------------- */
 
 static struct gp_plan_choice choice_of(const struct gp_plan_study *s, const struct gp_plan_pick *pick)
 {
@@ -181,7 +182,8 @@ enum gp_status gp_plan_study_memory(const struct gp_plan_study *s, const struct 
 	return gp_plan_predict_memory(&s->world, &c, p, err);
 }
 
-/* --- a server ------------------------------------------------------------------------------------------------------- */
+/* --- a server
+ * ------------------------------------------------------------------------------------------------------- */
 
 /* 1 where either took no time that could be measured. */
 static double speed(double here_s, double there_s)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * All that `gpclient plan` measures, once, before it predicts: blocks of the model for each size of a chunk, codecs on the tensors of
- * each cut, making batches, and from a server its speed. Then any cut, codec and number of chunks of the study is predicted without
- * measuring again.
+ * All that `gpclient plan` measures, once, before it predicts: blocks of the model for each size of a chunk, codecs
+ * on the tensors of each cut, making batches, and from a server its speed. Then any cut, codec and number of chunks
+ * of the study is predicted without measuring again.
  *
- * Life: gp_plan_study_begin with cuts, codecs and chunks; gp_plan_study_measure; gp_plan_study_serve where there is a server; then
- * gp_plan_study_predict at will; gp_plan_study_deinit.
+ * Life: zeroed, then cuts, codecs, chunks and the world are filled in; gp_plan_study_measure; gp_plan_study_serve where there is
+ * a server; then gp_plan_study_predict at will; gp_plan_study_deinit.
  *
  * Threads: the main thread. Test: tests/unit/test_plan_measure.c, tests/e2e/plan.sh
  */

@@ -35,7 +35,7 @@
 #define LOAD_SECONDS      2.0
 #define GPU_CODEC_THREADS 4 /* of a server with a GPU */
 
-/* Of little loss, in the order in which they lose more; tried by --sweep codec. */
+/* What --sweep codec tries: codecs that lose little, the more exact ones first. */
 static const char *const usual_codecs[] = {"raw",
 					   "fp16",
 					   "uniform:bits=8",

@@ -61,6 +61,14 @@ payload_rate() { # 50mbit
 	awk -v rate="$1" 'BEGIN { unit = rate; sub(/^[0-9.]+/, "", unit); printf "%.4f%s\n", (rate + 0) * 1448 / (1514 + 33), unit }'
 }
 
+# deploy/link.sh has a queue of 50 ms before each direction, which TCP fills.
+queues() { # 50mbit
+	awk -v bits="$(payload_rate "$1" | sed 's/[a-z]*$//')" -v rate="$1" 'BEGIN {
+		factor = rate ~ /gbit/ ? 1e9 : rate ~ /mbit/ ? 1e6 : rate ~ /kbit/ ? 1e3 : 1
+		printf "queue-up=%.0f,queue-down=%.0f\n", bits * factor * 0.05 / 8, bits * factor * 0.05 / 8
+	}'
+}
+
 # The flags of a link that a prediction has measured before.
 measured() { # PLAN-JSON
 	awk -v up="$(json_get "$1" link.up_bps)" -v down="$(json_get "$1" link.down_bps)" -v rtt="$(json_get "$1" link.round_trip_s)" \
@@ -90,15 +98,15 @@ row() { # LINK CODEC CUT
 	if [ -s "$work/link" ]; then
 		set -- "$@" --link "$(cat "$work/link")"
 	elif [ -z "$measured_link" ] && [ "${1#*,}" = 0 ]; then
-		set -- "$@" --link "$(payload_rate "${1%,*}")"
+		set -- "$@" --link "$(payload_rate "${1%,*}"),$(queues "${1%,*}")"
 	fi
 	"$build/gpclient" plan "${flags[@]}" --same-machine yes "${@:4}" >"$work/plan.json" || return
 	[ $# -gt 3 ] || measured "$work/plan.json" >"$work/link"
 	"$build/gpclient" train "${flags[@]}" --steps "$steps" --no-eval >"$work/train.json" 2>"$work/train.log" ||
 		{ cat "$work/train.log" >&2 && return 1; }
-	printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$(json_get "$work/plan.json" time_per_batch_s)" \
+	printf '%s\t%s\t%s\t%s\t%s\t%s\t%s\n' "$name" "$(json_get "$work/plan.json" time_per_batch_s)" \
 		"$(json_get "$work/train.json" time_per_batch_s)" "$(largest "$work/plan.json")" "$(largest "$work/train.json")" \
-		>>"$out"
+		"$(json_get "$work/plan.json" window)" "$(json_get "$work/train.json" window)" >>"$out"
 	tail -n 1 "$out" >&2
 }
 
@@ -122,13 +130,13 @@ run_link() { # LINK
 
 table() {
 	awk -F'\t' -v within="$within" '
-		BEGIN { printf "%-78s %10s %10s %7s  %-10s %s\n", "link codec cut model", "predicted", "measured", "ratio", "bound by", "measured" }
+		BEGIN { printf "%-78s %10s %10s %7s  %-10s %s\n", "link codec cut model", "predicted", "measured", "ratio", "bound by", "measured   windows" }
 		{
 			ratio = $2 / $3
 			miss = ratio > 1 ? ratio - 1 : 1 - ratio
 			if (miss > most) { most = miss; worst = $1 }
 			bad += miss * 100 > within
-			printf "%-78s %10.4f %10.4f %7.3f  %-10s %s\n", $1, $2, $3, ratio, $4, $5
+			printf "%-78s %10.4f %10.4f %7.3f  %-10s %-10s %d, %d\n", $1, $2, $3, ratio, $4, $5, $6, $7
 		}
 		END {
 			printf "%d combinations, %d of them off by more than %g %%; largest miss %.1f %%: %s\n", NR, bad, within, 100 * most, worst

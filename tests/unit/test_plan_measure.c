@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `gpclient plan` measures here: blocks of a model (client/plan_blocks.h), codecs on captured tensors (client/plan_codecs.h), and
- * a study of several cuts, codecs and numbers of chunks (client/plan_study.h). No test depends on how long anything takes.
+ * What `gpclient plan` measures here: blocks of a model (client/plan_blocks.h), codecs on captured tensors
+ * (client/plan_codecs.h), and a study of several cuts, codecs and numbers of chunks (client/plan_study.h). No test
+ * depends on how long anything takes.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -288,7 +289,8 @@ static void links_are_read(void **state)
 	assert_true(l.up.queue_bytes == 64 * 1024 && l.down.queue_bytes == 1024 * 1024);
 }
 
-/* A way that is full and lets a message wait for a second has that second's bytes in front of it, of which gpsplit keeps some. */
+/* A way that is full and lets a message wait for a second has that second's bytes in front of it, of which gpsplit
+ * keeps some. */
 static void a_measured_link_has_its_queue(void **state)
 {
 	(void)state;

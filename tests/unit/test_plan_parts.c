@@ -367,7 +367,8 @@ static void read_param(struct run *r, const struct gp_param *q, bool grad, float
 	fail_msg("no part has %s", q->name);
 }
 
-/* What a step made, and its update: loss, outputs, then for each parameter its gradient, if it has one, and its value. */
+/* What a step made, and its update: loss, outputs, then for each parameter its gradient, if it has one, and its
+ * value. */
 static float *run_and_collect(struct run *r, uint64_t step)
 {
 	const uint64_t outputs = BATCH * CLASSES;

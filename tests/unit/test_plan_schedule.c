@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predictions of a step's time (client/plan_schedule.h), against schedules that can be computed by hand, and the simulated world
- * below it (client/plan_sim.h). Whether real steps take as long: tests/bench/plan.sh.
+ * Predictions of a step's time (client/plan_schedule.h), against schedules that can be computed by hand, and the
+ * simulated world below it (client/plan_sim.h). Whether real steps take as long: tests/bench/plan.sh.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -192,8 +192,8 @@ static void an_urgent_frame_overtakes_at_a_segment(void **state)
 	s.flow[GP_GRAD_UP].wire_bytes = MEGA / 10;
 	s.up.bytes_per_s = MEGA;
 	s.body_backward_s = 4;
-	/* The last activation has come at 16.4 s. Its gradient waits for what the kernel holds and for two segments that are being
-	 * written, at most 0.4 s in all, then crosses in 0.1 s. Behind all of ACT_UP the first backwards would end no earlier. */
+	/* The last activation has come at 16.4 s. Its gradient waits for what the kernel holds and for two segments that are
+	 * being written, at most 0.4 s in all, then crosses in 0.1 s. */
 	const double last = 4 * 4 + 4 * 0.1;
 	near(find(&s).time_per_batch_s, last + 4 + 0.5, 0.4);
 }
