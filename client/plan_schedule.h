@@ -20,6 +20,8 @@
  *   processors     a task computes with so many threads. While more threads want to run than an end has processors,
  *                  all of that end are slowed down alike. Two ends on one machine share its processors
  *
+ * A queue on the way is tried empty, full and between, and the mean counts.
+ *
  * Not modelled: TCP's slow start and lost packets, other sessions on the server, checkpoints, memory bandwidth that
  * tasks share, and the processor time that the kernel takes to move bytes.
  *
@@ -44,7 +46,7 @@ struct gp_plan_flow {
 struct gp_plan_way {
 	double bytes_per_s; /* 0: as fast as it goes */
 	double delay_s;     /* of an empty message, one way */
-	double queue_bytes; /* that wait on a full way, behind the sender's kernel, and that nothing overtakes */
+	double queue_bytes; /* that wait on a full way, at most, behind the sender's kernel, and that nothing overtakes */
 };
 
 struct gp_plan_side {

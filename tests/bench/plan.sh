@@ -61,7 +61,7 @@ payload_rate() { # 50mbit
 	awk -v rate="$1" 'BEGIN { unit = rate; sub(/^[0-9.]+/, "", unit); printf "%.4f%s\n", (rate + 0) * 1448 / (1514 + 33), unit }'
 }
 
-# deploy/link.sh has a queue of 50 ms before each direction, which TCP fills.
+# deploy/link.sh has a queue of 50 ms before each direction.
 queues() { # 50mbit
 	awk -v bits="$(payload_rate "$1" | sed 's/[a-z]*$//')" -v rate="$1" 'BEGIN {
 		factor = rate ~ /gbit/ ? 1e9 : rate ~ /mbit/ ? 1e6 : rate ~ /kbit/ ? 1e3 : 1

@@ -198,6 +198,23 @@ static void an_urgent_frame_overtakes_at_a_segment(void **state)
 	near(find(&s).time_per_batch_s, last + 4 + 0.5, 0.4);
 }
 
+/* What waits on the way is in front of an urgent tensor: the more of it, the longer takes a step that waits for one. */
+static void a_queue_on_the_way_delays_what_is_urgent(void **state)
+{
+	(void)state;
+	struct gp_plan_schedule s = nothing(4, 4);
+	s.flow[GP_ACT_UP].wire_bytes = 4 * MEGA;
+	s.flow[GP_GRAD_UP].wire_bytes = MEGA / 10;
+	s.up.bytes_per_s = MEGA;
+	s.body_backward_s = 4;
+	const double without = find(&s).time_per_batch_s;
+	s.up.queue_bytes = 2 * MEGA;
+	const struct gp_plan_time t = find(&s);
+	if (t.time_per_batch_s < without || t.time_per_batch_s > without + 4)
+		fail_msg("%g with a queue, %g without", t.time_per_batch_s, without);
+	near((double)gp_bound_by_total_ns(&t.bound) * 1e-9, t.time_per_batch_s, 1e-6);
+}
+
 static void more_threads_than_processors_slow_each_other_down(void **state)
 {
 	(void)state;
@@ -258,6 +275,7 @@ int main(void)
 		cmocka_unit_test(a_frozen_head_lets_the_next_step_begin),
 		cmocka_unit_test(clipping_waits_for_the_servers_squares),
 		cmocka_unit_test(an_urgent_frame_overtakes_at_a_segment),
+		cmocka_unit_test(a_queue_on_the_way_delays_what_is_urgent),
 		cmocka_unit_test(more_threads_than_processors_slow_each_other_down),
 		cmocka_unit_test(the_loader_may_bound_the_step),
 		cmocka_unit_test(numbers_that_mean_nothing_are_refused),
