@@ -146,6 +146,10 @@ run "$work/eval" eval --no-progress --local "${flags[@]}" "${weights[@]}" --json
 compare "eval, local" "$work/eval" eval "Figures of a run"
 run "$work/link" link "127.0.0.1:$server_port" --time 500ms --json
 compare "link, measured" "$work/link" "link HOST:PORT"
+run "$work/plan" plan --no-progress --time 10ms "${flags[@]}" --link 10mbit,1ms --json
+compare "plan" "$work/plan" plan
+run "$work/plan" plan --no-progress --time 10ms "${flags[@]}" --link 10mbit --codec-act-up fp16 --client-memory 1K --json
+compare "plan, a codec of one direction" "$work/plan" plan
 mkdir "$work/pictures"
 "$build/tests/export_pictures" "$data" "$work/pictures" || fail "no pictures"
 run "$work/infer" infer --local --threads 1 --model cnn --data "$data" "${weights[@]}" --json "$work/pictures/first.jpg"
