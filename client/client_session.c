@@ -375,6 +375,46 @@ static enum gp_status check_ranks(const struct gp_client_session *s, const Gpspl
 	return GP_OK;
 }
 
+static enum gp_status check_rungs(const struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
+{
+	const struct gp_rungs *r = &s->last_commit.rungs;
+	if (m->n_rung != (size_t)r->count ||
+	    (r->count > 0 && memcmp(m->rung, r->rung, m->n_rung * sizeof *m->rung) != 0))
+		GP_FAIL(err, GP_PROTO, "server %s has other codecs than the commit of step %llu named", s->open->server,
+			(unsigned long long)m->step);
+	return GP_OK;
+}
+
+/* False: the rung is none of this session, or a number cannot be. */
+static bool read_survey(const struct gp_client_session *s, const Gpsplit__Surveyed *m, struct gp_committed_survey *out)
+{
+	const bool down = m->direction == GP_ACT_DOWN || m->direction == GP_GRAD_DOWN;
+	if (!down || m->rung >= (uint32_t)s->open->spec->ladder[m->direction].rungs || m->tensor_bytes == 0 ||
+	    !(m->error >= 0) || !(m->cosine >= -1 && m->cosine <= 1))
+		return false;
+	*out = (struct gp_committed_survey){.direction = (enum gp_direction)m->direction,
+					    .rung = (int)m->rung,
+					    .tensor_bytes = m->tensor_bytes,
+					    .payload_bytes = m->payload_bytes,
+					    .error = m->error,
+					    .cosine = m->cosine};
+	return true;
+}
+
+static enum gp_status tell_committed(struct gp_client_session *s, const Gpsplit__Committed *m, struct gp_err *err)
+{
+	struct gp_committed c = {.link_bytes = m->link_bytes, .link_busy_us = m->link_busy_us};
+	if (m->n_surveyed > GP_COMMITTED_SURVEYED)
+		GP_FAIL(err, GP_PROTO, "server %s surveyed %zu codecs; there are %d at most", s->open->server,
+			m->n_surveyed, GP_COMMITTED_SURVEYED);
+	for (size_t i = 0; i < m->n_surveyed; i++)
+		if (!read_survey(s, m->surveyed[i], &c.survey[c.surveyed++]))
+			GP_FAIL(err, GP_PROTO, "server %s surveyed what this session has not", s->open->server);
+	if (gp_session_has_ladder(s->open->spec))
+		s->frames->committed(s->arg, m->step, &c);
+	return GP_OK;
+}
+
 static void note_committed(const struct gp_client_session *s)
 {
 	gp_timeline_note_times(s->open->timeline, GP_AT_COMMIT, s->committed * (uint64_t)s->open->spec->chunks,
@@ -388,6 +428,8 @@ static enum gp_status on_committed(struct gp_client_session *s, const Gpsplit__C
 		GP_FAIL(err, GP_PROTO, "the server committed step %llu, which was not asked for",
 			(unsigned long long)step);
 	GP_TRY(check_ranks(s, m, err));
+	GP_TRY(check_rungs(s, m, err));
+	GP_TRY(tell_committed(s, m, err));
 	note_committed(s);
 	s->committed++;
 	s->all_committed = s->committed == s->steps;
@@ -433,6 +475,9 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to take statistics anew (--recalibrate)", o->server);
 	if (!m->decays && o->spec->decays.count > 0)
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old for decaying ranks (--insert decay)", o->server);
+	if (!m->ladders && gp_session_has_ladder(o->spec))
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to change codecs (--codec auto); name a codec",
+			o->server);
 	s->takes_lengths = m->lengths && o->spec->lengths;
 	if (o->spec->lengths && !m->lengths)
 		gp_log(session, GP_LOG_WARN,
@@ -542,6 +587,10 @@ static enum gp_status on_intervals(struct gp_client_session *s, const Gpsplit__I
 		GP_FAIL(err, GP_PROTO, "an intervals message was not asked for");
 	GP_TRY(gp_intervals_read(m, (uint32_t)s->open->spec->chunks, interval, &count, err));
 	const struct gp_ping_answered ping = gp_channel_ping_answered(s->ch);
+	for (int i = 0; i < count; i++)
+		if (interval[i].stage == GP_AT_BODY_FORWARD || interval[i].stage == GP_AT_BODY_BACKWARD ||
+		    interval[i].stage == GP_AT_BODY_UPDATE)
+			s->body_ns += interval[i].end_ns - interval[i].begin_ns;
 	gp_timeline_answered(s->open->timeline, &ping);
 	gp_timeline_told(s->open->timeline, m, interval, count);
 	return GP_OK;
@@ -741,8 +790,10 @@ static enum gp_status send_commit(struct gp_client_session *s, struct gp_err *er
 {
 	const struct gp_client_commit *c = &s->last_commit;
 	s->committed_ns = gp_now_ns();
-	return check_sent(s, gp_control_send_commit(s->ch, c->step, c->lr, c->grad_norm, c->checkpoint, &c->ranks, err),
-			  err);
+	return check_sent(
+		s,
+		gp_control_send_commit(s->ch, c->step, c->lr, c->grad_norm, c->checkpoint, &c->ranks, &c->rungs, err),
+		err);
 }
 
 enum gp_status gp_client_session_commit(struct gp_client_session *s, const struct gp_client_commit *c,

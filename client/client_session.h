@@ -20,6 +20,7 @@
 #include <signal.h>
 
 #include "common/codec/codec.h"
+#include "common/wire/control.h"
 #include "common/wire/control_states.h"
 #include "common/wire/place.h"
 #include "common/wire/session_spec.h"
@@ -48,17 +49,22 @@ struct gp_client_frames { /* the engine's part of struct gp_channel_cbs, and of 
 	enum gp_status (*chunk_done)(void *arg, uint64_t step, uint32_t chunk, struct gp_err *err);
 	/* A frame had begun to arrive when its link ended. */
 	void (*frame_lost)(void *arg, const struct gp_frame *f);
-	/* The channel is gone, and with it what was under way. Comes to rest where it is, where the server keeps its place,
-	 * too; else takes back what was begun of the step that is not yet committed. May run the loop. */
+	/* The channel is gone, and with it what was under way. Comes to rest where it is, where the server keeps its
+	 * place, too; else takes back what was begun of the step that is not yet committed. May run the loop. */
 	void (*lost)(void *arg);
-	/* After `lost`: gives what this end lacks, with so many tensors up and down. False: nothing of a step is under way. */
+	/* After `lost`: gives what this end lacks, with so many tensors up and down. False: nothing of a step is
+	 * under way. */
 	bool (*place)(void *arg, struct gp_place *out, int *up, int *down);
-	/* There is a channel again: the step goes on where the server says that it lacks something, NULL: what was taken
-	 * back may begin again. */
+	/* There is a channel again: the step goes on where the server says that it lacks something, NULL: what was
+	 * taken back may begin again. */
 	void (*resumed)(void *arg, const struct gp_place *server);
+	/* COMMITTED of this step, in a session with a ladder: what it tells of codecs and of the link. Its numbers
+	 * are the server's word. */
+	void (*committed)(void *arg, uint64_t step, const struct gp_committed *c);
 	/* The server has written the checkpoint that COMMIT of this step asked for; or `why` not. */
 	enum gp_status (*checkpointed)(void *arg, uint64_t step, const char *why, struct gp_err *err);
-	/* Hash of what the codecs of all directions remember alike at both ends. Called after `lost` and after `restart`. */
+	/* Hash of what the codecs of all directions remember alike at both ends. Called after `lost` and after
+	 * `restart`. */
 	uint64_t (*state_hash)(void *arg);
 };
 
@@ -69,14 +75,15 @@ struct gp_client_open {
 	const struct gp_session_spec *spec;
 	bool window_given; /* a server that allows less than spec->window is an error; else less is used */
 	/*
-	 * (optional) The first WELCOME has come, so long after HELLO, from a server that allows so many chunks in flight: sets
-	 * the window, which is spec->window, and all that depends on it. With it a server that has no memory for a window over
-	 * GP_WINDOW_FIRST is asked for half of it.
+	 * (optional) The first WELCOME has come, so long after HELLO, from a server that allows so many chunks in
+	 * flight: sets the window, which is spec->window, and all that depends on it. With it a server that has no
+	 * memory for a window over GP_WINDOW_FIRST is asked for half of it.
 	 */
 	enum gp_status (*choose_window)(void *arg, double round_trip_s, int most, struct gp_err *err);
 	void *choose_window_arg;
 	double connect_timeout_s, idle_timeout_s;
-	/* A broken link is given up after so long, and so are links that all break before anything is gained; 0: at once. */
+	/* A broken link is given up after so long, and so are links that all break before anything is gained; 0: at
+	 * once. */
 	double reconnect_for_s;
 	const volatile sig_atomic_t *stop;         /* (optional) set: reconnecting ends, soon, in GP_CANCELED */
 	const struct gp_client_security *security; /* NULL: in the clear, without a token */
@@ -85,9 +92,9 @@ struct gp_client_open {
 	struct gp_timeline *timeline;
 	bool traces;
 	/*
-	 * (optional) The server does not have the session, or not any more. Puts the engine to this step, which both ends
-	 * have a checkpoint of (the step that this side is at: it has that in memory; 0: to the start), and says so by
-	 * gp_client_session_rewind. May run the loop.
+	 * (optional) The server does not have the session, or not any more. Puts the engine to this step, which both
+	 * ends have a checkpoint of (the step that this side is at: it has that in memory; 0: to the start), and says
+	 * so by gp_client_session_rewind. May run the loop.
 	 */
 	enum gp_status (*restart)(void *arg, uint64_t checkpoint_step, struct gp_err *err);
 	void *restart_arg;
@@ -99,10 +106,11 @@ struct gp_client_commit {
 	double grad_norm;
 	bool checkpoint;
 	struct gp_decay_ranks ranks; /* from here on, where the step changes any */
+	struct gp_rungs rungs;       /* the same of codecs */
 };
 
-/* Links that broke one after the other, while no step was committed, no chunk of an evaluation answered, and no tensor came
- * whole of which the server keeps the place. */
+/* Links that broke one after the other, while no step was committed, no chunk of an evaluation answered, and no
+ * tensor came whole of which the server keeps the place. */
 struct gp_client_standstill {
 	uint64_t begin_ns; /* when the first of them broke, which may have brought something; 0: none */
 	uint64_t sent_bytes, received_bytes; /* on the wire, until then */
@@ -118,6 +126,7 @@ struct gp_client_session {
 	uint64_t server_limit_bytes;                       /* that a session may take, by WELCOME; 0: not said */
 	bool tells;                                        /* the server, when it did what: READY says so */
 	uint64_t committed_ns;                             /* when COMMIT was sent, or sent again */
+	uint64_t body_ns;                                  /* that the server told of passes and updates */
 	uint32_t pings;                                    /* steps of this link that could have compared clocks */
 	bool takes_lengths;                  /* of chunks' own sequences: READY says so, as OPEN has asked */
 	char server_device[GP_DEVICE_TITLE]; /* on which the body runs; "" from an old server */
@@ -181,14 +190,15 @@ struct gp_client_session {
 enum gp_status gp_client_session_open(struct gp_client_session *s, uv_loop_t *loop, const struct gp_client_open *open,
 				      const struct gp_client_frames *frames, void *arg, struct gp_err *err);
 /*
- * Runs the loop until *flag or the session fails (its error comes back): when the server sends nothing but heartbeats for
- * the step timeout that it named, too. Reconnects when the link breaks, or is broken already. GP_CANCELED with the session
- * in good order: the engine was put back to an earlier step, and the caller has to go on from there.
+ * Runs the loop until *flag or the session fails (its error comes back): when the server sends nothing but heartbeats
+ * for the step timeout that it named, too. Reconnects when the link breaks, or is broken already. GP_CANCELED with
+ * the session in good order: the engine was put back to an earlier step, and the caller has to go on from there.
  */
 enum gp_status gp_client_session_wait(struct gp_client_session *s, const bool *flag, struct gp_err *err);
 /* The same for something that this side does: the server may be idle for as long as it takes. */
 enum gp_status gp_client_session_wait_here(struct gp_client_session *s, const bool *flag, struct gp_err *err);
-/* A chunk of an evaluation was answered, and is not asked for again if the link breaks. (Of COMMITTED the session knows.) */
+/* A chunk of an evaluation was answered, and is not asked for again if the link breaks. (Of COMMITTED the session
+ * knows.) */
 void gp_client_session_gain(struct gp_client_session *s);
 /* At the begin of a step: compares clocks with the server, where there is a link and the last time was a while ago. */
 void gp_client_session_ping(struct gp_client_session *s);
@@ -196,8 +206,8 @@ void gp_client_session_ping(struct gp_client_session *s);
 void gp_client_session_move(struct gp_client_session *s);
 /* Ends the session with this failure (also from callbacks); the first one is kept. */
 void gp_client_session_fail(struct gp_client_session *s, enum gp_status status, const char *text);
-/* The same for something that came over the link: bytes that were damaged (GP_DAMAGED) cost the link alone, and come again
- * over the next; unless that goes on and on, or there may be no other. */
+/* The same for something that came over the link: bytes that were damaged (GP_DAMAGED) cost the link alone, and come
+ * again over the next; unless that goes on and on, or there may be no other. */
 void gp_client_session_take_failure(struct gp_client_session *s, enum gp_status status, const char *text);
 /* Sends COMMIT. From here on the step is done: the caller makes its own update whatever becomes of the link. The
  * server must have committed every earlier step (gp_client_session_settle). grad_norm: 0 without clip_norm.
@@ -208,8 +218,8 @@ enum gp_status gp_client_session_commit(struct gp_client_session *s, const struc
 void gp_client_session_set_body(struct gp_client_session *s, const struct gp_graph *body);
 /* Waits for every COMMITTED. */
 enum gp_status gp_client_session_settle(struct gp_client_session *s, struct gp_err *err);
-/* The engine went back to this step (restart, above); `again`: even where it is the one that it was at, something that came
- * behind it has to be done again. */
+/* The engine went back to this step (restart, above); `again`: even where it is the one that it was at, something
+ * that came behind it has to be done again. */
 void gp_client_session_rewind(struct gp_client_session *s, uint64_t step, bool again);
 /* Gives our counts and, where there is TCP, the kernel's, summed over all links. */
 void gp_client_session_figures(const struct gp_client_session *s, struct gp_account *account,

@@ -503,7 +503,7 @@ enum gp_status gp_body_frame_begin(struct gp_body *b, const struct gp_frame_head
 {
 	struct gp_transfer *t;
 	if (b->changing)
-		GP_FAIL(err, GP_PROTO, "%s came before COMMITTED of a step that changes ranks",
+		GP_FAIL(err, GP_PROTO, "%s came before COMMITTED of a step that changes ranks or codecs",
 			gp_frame_type_name(head->type));
 	if (head->type == GP_FRAME_PARAM_UP)
 		return gp_body_param_begin(b, head, out, err);
@@ -597,7 +597,7 @@ static void optim_done(struct gp_task *task)
 		return;
 	gp_body_tell_intervals(b);
 	if (b->changing) {
-		gp_body_change_ranks(b);
+		gp_body_change(b);
 		return;
 	}
 	if (refused)
@@ -620,29 +620,31 @@ static enum gp_status check_norm(const struct gp_body *b, double norm, struct gp
 	return GP_OK;
 }
 
-enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, bool checkpoint,
-			      const uint32_t *rank, size_t ranks, struct gp_err *err)
+enum gp_status gp_body_commit(struct gp_body *b, const struct gp_body_commit *c, struct gp_err *err)
 {
-	if (!b->ready || b->spec.session.eval_only || step != b->step || b->done != (uint32_t)b->spec.session.chunks ||
-	    b->optim_pending)
+	if (!b->ready || b->spec.session.eval_only || c->step != b->step ||
+	    b->done != (uint32_t)b->spec.session.chunks || b->optim_pending)
 		GP_FAIL(err, GP_PROTO, "commit of step %llu after %u of %d chunks of step %llu",
-			(unsigned long long)step, b->done, b->spec.session.chunks, (unsigned long long)b->step);
-	if (!(lr >= 0 && lr < 1e9f))
-		GP_FAIL(err, GP_PROTO, "commit with a learning rate of %g", (double)lr);
-	GP_TRY(check_norm(b, grad_norm, err));
-	GP_TRY(gp_body_check_ranks(b, step, rank, ranks, err));
-	b->changing = ranks > 0;
-	b->checkpoint_follows = checkpoint && b->changing;
+			(unsigned long long)c->step, b->done, b->spec.session.chunks, (unsigned long long)b->step);
+	if (!(c->lr >= 0 && c->lr < 1e9f))
+		GP_FAIL(err, GP_PROTO, "commit with a learning rate of %g", (double)c->lr);
+	GP_TRY(check_norm(b, c->grad_norm, err));
+	GP_TRY(gp_body_check_ranks(b, c->step, c->rank, c->ranks, err));
+	GP_TRY(gp_body_check_rungs(b, c, err));
+	gp_body_take_rungs(b, c);
+	b->changing = c->ranks > 0 || c->rungs > 0;
+	b->checkpoint_follows = c->checkpoint && b->changing;
 	b->step++;
 	b->done = b->backwards = 0;
+	gp_body_note_committed(b, c);
 	b->measured = false;
-	b->lr = lr;
-	b->grad_norm = grad_norm;
+	b->lr = c->lr;
+	b->grad_norm = c->grad_norm;
 	b->optim_pending = true;
 	b->optim = (struct gp_task){.run = run_optim, .done = optim_done, .arg = b};
 	b->optim.finish = b->dev->ops->wait ? finish_optim : NULL;
 	gp_worker_submit(&b->compute, &b->optim, 0);
-	if (checkpoint && !b->changing)
+	if (c->checkpoint && !b->changing)
 		gp_body_checkpoint(b); /* of what those forwards, which change running statistics, have not seen */
 	begin_held_forwards(b);
 	return GP_OK;

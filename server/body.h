@@ -17,6 +17,7 @@
 
 #include "common/graph/device.h"
 #include "common/wire/session_spec.h"
+#include "common/wire/control.h"
 #include "common/wire/flows.h"
 #include "common/wire/place.h"
 #include "server/state_dir.h"
@@ -108,12 +109,22 @@ void gp_body_frame(struct gp_body *b, struct gp_frame *f);
 void gp_body_frame_sent(struct gp_body *b, struct gp_frame *f);
 /* It had begun to come when its link ended. */
 void gp_body_frame_lost(struct gp_body *b, const struct gp_frame *f);
-/* grad_norm: of the whole model, with clip_norm; else 0. checkpoint: writes one of the state after the step, and calls
- * `checkpointed` in place of `committed`. rank: where the step changes ranks, what they become. */
-enum gp_status gp_body_commit(struct gp_body *b, uint64_t step, float lr, double grad_norm, bool checkpoint,
-			      const uint32_t *rank, size_t ranks, struct gp_err *err);
-/* Those that the last commit has changed to; none where it changed none. */
-struct gp_decay_ranks gp_body_ranks(const struct gp_body *b);
+/* What COMMIT says, as it came. */
+struct gp_body_commit {
+	uint64_t step;
+	float lr;
+	double grad_norm; /* of the whole model, with clip_norm; else 0 */
+	bool checkpoint;  /* write one of the state after the step, and call `checkpointed` in place of `committed` */
+	const uint32_t *rank; /* where the step changes ranks, what they become */
+	size_t ranks;
+	const uint32_t *rung; /* where the step changes codecs, which rungs they become, by direction */
+	size_t rungs;
+};
+enum gp_status gp_body_commit(struct gp_body *b, const struct gp_body_commit *c, struct gp_err *err);
+/* For COMMITTED of the last commit: what it has changed ranks and codecs to, and what was surveyed in its step. */
+const struct gp_committed *gp_body_committed(const struct gp_body *b);
+/* Whether codecs may change. */
+bool gp_body_has_ladder(const struct gp_body *b);
 /*
  * Writes the state after the last commit of a body that has been stopped and is not busy. True: it is busy with that
  * now, and `idle` follows; false: there is nothing to checkpoint, or nowhere.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to body.c, body_life.c, body_params.c, body_link.c, body_rank.c, body_state.c,
- * body_intervals.h and body_intervals.c.
+ * Private to body.c, body_codec.c, body_life.c, body_params.c, body_link.c, body_rank.c,
+ * body_state.c, body_intervals.h and body_intervals.c.
  *
  * Threads: the loop's thread, but for what tasks run on the workers of devices and
  * codecs. Test: tests/unit/test_body.c
@@ -113,11 +113,12 @@ struct gp_body {
 	double *squares; /* with clip_norm: of each trained parameter */
 	bool measured;   /* the squares of the step under way have been handed out */
 	bool optim_pending, stopping, ready;
-	/* Behind a COMMIT that changes ranks, until they have changed, which they do not where something fails or the body
-	 * stops; and whether that COMMIT has asked for a checkpoint. */
+	/* Behind a COMMIT that changes ranks or codecs, until they have changed, which they do not where something fails or the
+	 * body stops; and whether that COMMIT has asked for a checkpoint. */
 	bool changing, checkpoint_follows;
-	struct gp_stop stop;   /* `stopping`, for tasks that are queued or run */
-	enum gp_status broken; /* what a task without a channel failed of; GP_OK: nothing */
+	struct gp_committed committed; /* for COMMITTED of the last COMMIT */
+	struct gp_stop stop;           /* `stopping`, for tasks that are queued or run */
+	enum gp_status broken;         /* what a task without a channel failed of; GP_OK: nothing */
 	struct gp_err broken_err;
 	/* weights in: one frame per parameter, freed when all are set */
 	struct gp_frame *param_in;
@@ -166,8 +167,16 @@ bool gp_body_next_ranks(struct gp_body *b);
 /* Whether COMMIT of this step names the ranks that it changes to, and none where it changes none. */
 enum gp_status gp_body_check_ranks(const struct gp_body *b, uint64_t step, const uint32_t *rank, size_t count,
 				   struct gp_err *err);
-/* Behind the update: COMMITTED follows, and before it the checkpoint that COMMIT has asked for. */
-void gp_body_change_ranks(struct gp_body *b);
+/* Behind the update, ranks, codecs or both: COMMITTED follows, and before it the checkpoint that COMMIT has asked for. */
+void gp_body_change(struct gp_body *b);
+
+/* body_codec.c */
+/* Whether COMMIT names rungs that there are, of all directions or of none. */
+enum gp_status gp_body_check_rungs(const struct gp_body *b, const struct gp_body_commit *c, struct gp_err *err);
+/* The codecs that the flows will have behind gp_body_change. */
+void gp_body_take_rungs(struct gp_body *b, const struct gp_body_commit *c);
+/* What COMMITTED will tell; before the next step's chunks are coded. */
+void gp_body_note_committed(struct gp_body *b, const struct gp_body_commit *c);
 
 /* body.c */
 void gp_body_reset_chunks(struct gp_body *b);

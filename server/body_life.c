@@ -102,9 +102,11 @@ static enum gp_status check_codecs(const struct gp_body *b, const struct gp_flow
 		GP_TRY(gp_flow_work(f, &all, &ns, err));
 		if ((double)ns * 1e-9 > limit)
 			GP_FAIL(err, GP_INVALID,
-				"open: to %s %s of one chunk by %s may take %.3g s, and this server allows %.3g s "
+				"open: to %s %s of one chunk by %s%s may take %.3g s, and this server allows %.3g s "
 				"(--task-time); use more --chunks, or a codec that computes less",
-				d->up ? "decode" : "encode", d->name, f->codec->text, (double)ns * 1e-9, limit);
+				d->up ? "decode" : "encode", d->name, f->codec->text,
+				f->ladder ? ", and to try the other codecs that it may change to," : "",
+				(double)ns * 1e-9, limit);
 	}
 	return GP_OK;
 }
@@ -239,7 +241,12 @@ static enum gp_status init_squares(struct gp_body *b, struct gp_err *err)
 uint32_t gp_body_message_bytes(const struct gp_body *b)
 {
 	const uint32_t squares = GP_CONTROL_SQUARES_BYTES(b->squares ? gp_clip_sums(b->spec.graph) : 0);
-	return b->spec.intervals && squares < GP_CONTROL_INTERVALS_BYTES ? GP_CONTROL_INTERVALS_BYTES : squares;
+	uint32_t most = squares;
+	if (b->spec.intervals && most < GP_CONTROL_INTERVALS_BYTES)
+		most = GP_CONTROL_INTERVALS_BYTES;
+	if (gp_session_has_ladder(&b->spec.session) && most < GP_CONTROL_COMMITTED_BYTES)
+		most = GP_CONTROL_COMMITTED_BYTES;
+	return most;
 }
 
 static enum gp_status init_slots(struct gp_body *b, struct gp_err *err)

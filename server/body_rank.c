@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A body with decaying ranks (common/graph/decay.h): between the update of a step that changes a rank and its COMMITTED, the
- * thread that makes plans replaces the plan and the flows by smaller ones. PROTOCOL.md section 5.3. All memory for it was
- * reserved at OPEN. Test: tests/unit/test_decay_engine.c, tests/unit/test_decay_server.c
+ * A body with decaying ranks (common/graph/decay.h): between the update of a step that changes a rank and its
+ * COMMITTED, the thread that makes plans replaces the plan and the flows by smaller ones; and the codecs, where the
+ * step changes those (body_codec.c). PROTOCOL.md section 5.3. All memory for it was reserved at OPEN. Test:
+ * tests/unit/test_decay_engine.c, tests/unit/test_decay_server.c
  */
 #include "server/body_impl.h"
 
@@ -73,11 +74,6 @@ enum gp_status gp_body_check_ranks(const struct gp_body *b, uint64_t step, const
 	return GP_OK;
 }
 
-struct gp_decay_ranks gp_body_ranks(const struct gp_body *b)
-{
-	return gp_decays_ranks_at(&b->spec.session.decays, b->spec.graph, b->step);
-}
-
 /* The old plan goes before the new one comes; the graph of the plan that there is stays. */
 static enum gp_status replace_plan(struct gp_body *b, struct gp_err *err)
 {
@@ -96,8 +92,10 @@ static enum gp_status replace_plan(struct gp_body *b, struct gp_err *err)
 static enum gp_status change(struct gp_body *b, struct gp_err *err)
 {
 	GP_TRY(gp_body_check_stop(b, err));
-	GP_TRY(replace_plan(b, err));
-	GP_TRY(gp_body_check_plan(b, err));
+	if (gp_decays_change_at(&b->spec.session.decays, b->step)) {
+		GP_TRY(replace_plan(b, err));
+		GP_TRY(gp_body_check_plan(b, err));
+	}
 	return gp_body_reshape_flows(b, err);
 }
 
@@ -125,7 +123,7 @@ static void change_done(struct gp_task *task)
 		gp_body_rest(b);
 }
 
-void gp_body_change_ranks(struct gp_body *b)
+void gp_body_change(struct gp_body *b)
 {
 	b->build = (struct gp_task){.run = run_change, .done = change_done, .arg = b};
 	gp_worker_submit(&b->build_lane, &b->build, 0);

@@ -211,7 +211,15 @@ struct gp_server_link *gp_server_link_next(struct gp_server_link *l)
 
 static enum gp_status on_commit(struct gp_server_link *l, const Gpsplit__Commit *m, struct gp_err *err)
 {
-	return gp_body_commit(l->session->body, m->step, m->lr, m->grad_norm, m->checkpoint, m->rank, m->n_rank, err);
+	const struct gp_body_commit c = {.step = m->step,
+					 .lr = m->lr,
+					 .grad_norm = m->grad_norm,
+					 .checkpoint = m->checkpoint,
+					 .rank = m->rank,
+					 .ranks = m->n_rank,
+					 .rung = m->rung,
+					 .rungs = m->n_rung};
+	return gp_body_commit(l->session->body, &c, err);
 }
 
 static enum gp_status on_error(struct gp_server_link *l, const Gpsplit__Error *m, struct gp_err *err)

@@ -53,6 +53,7 @@ static void body_ready(void *arg)
 	ready.calibrates = true;
 	ready.decays = true;
 	ready.intervals = true;
+	ready.ladders = true;
 	ready.lengths = gp_body_takes_lengths(s->body);
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
@@ -88,14 +89,26 @@ static void body_intervals(void *arg, uint64_t step, uint32_t chunks, const stru
 	gp_server_link_sent(l, gp_control_send_intervals(l->ch, step, chunks, interval, count, &err), &err);
 }
 
+static void tell_commit(const struct gp_server_link *l, struct gp_committed *c)
+{
+	struct gp_tcp_figures tcp;
+	*c = *gp_body_committed(l->session->body);
+	gp_channel_figures(l->ch, &tcp);
+	if (!gp_body_has_ladder(l->session->body) || !tcp.valid)
+		return;
+	c->link_bytes = tcp.bytes_acked;
+	c->link_busy_us = tcp.busy_us;
+}
+
 static void body_committed(void *arg, uint64_t step)
 {
 	struct gp_server_link *l = link_of(arg);
 	struct gp_err err;
 	gp_log(session, GP_LOG_DEBUG, "session %llu committed step %llu", (unsigned long long)l->session->id,
 	       (unsigned long long)step + 1);
-	const struct gp_decay_ranks ranks = gp_body_ranks(l->session->body);
-	gp_server_link_sent(l, gp_control_send_committed(l->ch, step, &ranks, &err), &err);
+	struct gp_committed c;
+	tell_commit(l, &c);
+	gp_server_link_sent(l, gp_control_send_committed(l->ch, step, &c, &err), &err);
 	gp_server_link_stepped(l);
 }
 
@@ -105,8 +118,9 @@ static void body_checkpointed(void *arg, uint64_t step, const char *why)
 	struct gp_err err;
 	gp_log(session, GP_LOG_DEBUG, "session %llu committed step %llu, %s a checkpoint",
 	       (unsigned long long)l->session->id, (unsigned long long)step + 1, why ? "without" : "with");
-	const struct gp_decay_ranks ranks = gp_body_ranks(l->session->body);
-	gp_server_link_sent(l, gp_control_send_checkpointed(l->ch, step, &ranks, why, &err), &err);
+	struct gp_committed c;
+	tell_commit(l, &c);
+	gp_server_link_sent(l, gp_control_send_checkpointed(l->ch, step, &c, why, &err), &err);
 	gp_server_link_stepped(l);
 }
 

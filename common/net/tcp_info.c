@@ -24,6 +24,7 @@ void gp_tcp_info_read(int fd, struct gp_tcp_figures *out)
 	out->bytes_received = info.tcpi_bytes_received;
 	out->bytes_retransmitted = info.tcpi_bytes_retrans;
 	out->delivery_rate_bytes_s = info.tcpi_delivery_rate;
+	out->busy_us = info.tcpi_busy_time;
 	out->rtt_us = info.tcpi_rtt;
 	out->rtt_min_us = info.tcpi_min_rtt;
 	out->retransmits = info.tcpi_total_retrans;
@@ -39,5 +40,6 @@ void gp_tcp_figures_add(struct gp_tcp_figures *a, const struct gp_tcp_figures *b
 	a->bytes_acked += past.bytes_acked;
 	a->bytes_received += past.bytes_received;
 	a->bytes_retransmitted += past.bytes_retransmitted;
+	a->busy_us += past.busy_us;
 	a->retransmits += past.retransmits;
 }

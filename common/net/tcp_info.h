@@ -17,6 +17,7 @@ struct gp_tcp_figures {
 	bool valid;
 	uint64_t bytes_acked, bytes_received, bytes_retransmitted;
 	uint64_t delivery_rate_bytes_s;
+	uint64_t busy_us; /* how long something was sent and not acknowledged */
 	uint32_t rtt_us, rtt_min_us;
 	uint32_t retransmits, notsent_bytes;
 };

@@ -143,7 +143,8 @@ enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code,
 }
 
 enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
-				      const struct gp_decay_ranks *ranks, struct gp_err *err)
+				      const struct gp_decay_ranks *ranks, const struct gp_rungs *rungs,
+				      struct gp_err *err)
 {
 	Gpsplit__Commit body = GPSPLIT__COMMIT__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
@@ -153,6 +154,8 @@ enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, floa
 	body.checkpoint = checkpoint;
 	body.n_rank = (size_t)ranks->count;
 	body.rank = (uint32_t *)ranks->rank;
+	body.n_rung = (size_t)rungs->count;
+	body.rung = (uint32_t *)rungs->rung;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
 	m.commit = &body;
 	return gp_control_send(ch, &m, err);
@@ -182,26 +185,48 @@ enum gp_status gp_control_send_chunk_done(struct gp_channel *ch, uint64_t step, 
 	return gp_control_send(ch, &m, err);
 }
 
-static enum gp_status send_committed(struct gp_channel *ch, Gpsplit__Committed *body,
-				     const struct gp_decay_ranks *ranks, struct gp_err *err)
+static void write_survey(const struct gp_committed_survey *from, Gpsplit__Surveyed *to)
+{
+	gpsplit__surveyed__init(to);
+	to->direction = (uint32_t)from->direction;
+	to->rung = (uint32_t)from->rung;
+	to->tensor_bytes = from->tensor_bytes;
+	to->payload_bytes = from->payload_bytes;
+	to->error = from->error;
+	to->cosine = from->cosine;
+}
+
+static enum gp_status send_committed(struct gp_channel *ch, Gpsplit__Committed *body, const struct gp_committed *c,
+				     struct gp_err *err)
 {
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
-	body->n_rank = (size_t)ranks->count;
-	body->rank = (uint32_t *)ranks->rank;
+	Gpsplit__Surveyed survey[GP_COMMITTED_SURVEYED], *surveys[GP_COMMITTED_SURVEYED];
+	for (int i = 0; i < c->surveyed; i++) {
+		surveys[i] = &survey[i];
+		write_survey(&c->survey[i], &survey[i]);
+	}
+	body->n_surveyed = (size_t)c->surveyed;
+	body->surveyed = surveys;
+	body->n_rank = (size_t)c->ranks.count;
+	body->rank = (uint32_t *)c->ranks.rank;
+	body->n_rung = (size_t)c->rungs.count;
+	body->rung = (uint32_t *)c->rungs.rung;
+	body->link_bytes = c->link_bytes;
+	body->link_busy_us = c->link_busy_us;
 	m.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
 	m.committed = body;
 	return gp_control_send(ch, &m, err);
 }
 
-enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, const struct gp_decay_ranks *ranks,
+enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, const struct gp_committed *c,
 					 struct gp_err *err)
 {
 	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
 	body.step = step;
-	return send_committed(ch, &body, ranks, err);
+	return send_committed(ch, &body, c, err);
 }
 
-enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const struct gp_decay_ranks *ranks,
+enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const struct gp_committed *c,
 					    const char *why, struct gp_err *err)
 {
 	Gpsplit__Committed body = GPSPLIT__COMMITTED__INIT;
@@ -209,7 +234,7 @@ enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step
 	body.checkpoint = !why;
 	if (why)
 		body.checkpoint_error = (char *)why;
-	return send_committed(ch, &body, ranks, err);
+	return send_committed(ch, &body, c, err);
 }
 
 enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err)

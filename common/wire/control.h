@@ -10,7 +10,9 @@
 #define GP_CONTROL_H
 
 #include "common/graph/decay.h"
+#include "common/codec/codec_ladder.h"
 #include "common/wire/channel.h"
+#include "common/wire/direction.h"
 #include "proto/gpsplit.pb-c.h"
 
 /* Most bytes of a control message once a session is open: no tables are in it but, with clip_norm, GRAD_SQUARES'. */
@@ -18,6 +20,25 @@
 
 /* Bytes of GRAD_SQUARES with so many sums, and a little. */
 #define GP_CONTROL_SQUARES_BYTES(sums) (64u + 8u * (uint32_t)(sums))
+
+/* Both directions that go down. */
+#define GP_COMMITTED_SURVEYED      (2 * GP_LADDER_RUNGS)
+/* Bytes of COMMITTED with as many, and a little. */
+#define GP_CONTROL_COMMITTED_BYTES (128u + 48u * GP_COMMITTED_SURVEYED)
+
+/* What COMMITTED says beside its step and checkpoint. */
+struct gp_committed {
+	struct gp_decay_ranks ranks;
+	struct gp_rungs rungs;
+	int surveyed;
+	struct gp_committed_survey {
+		enum gp_direction direction;
+		int rung;
+		uint64_t tensor_bytes, payload_bytes;
+		double error, cosine;
+	} survey[GP_COMMITTED_SURVEYED];
+	uint64_t link_bytes, link_busy_us;
+};
 
 /* Memory for unpacked messages: a fixed block first, then heap blocks (a graph), bounded by what the message weighs. */
 struct gp_control_arena {
@@ -52,15 +73,15 @@ enum gp_status gp_control_send(struct gp_channel *ch, const Gpsplit__Control *m,
 enum gp_status gp_control_send_error(struct gp_channel *ch, enum gp_status code, const char *text, uint32_t retry_ms,
 				     struct gp_err *err);
 enum gp_status gp_control_send_commit(struct gp_channel *ch, uint64_t step, float lr, double grad_norm, bool checkpoint,
-				      const struct gp_decay_ranks *ranks,
+				      const struct gp_decay_ranks *ranks, const struct gp_rungs *rungs,
 				      struct gp_err *err); /* grad_norm: 0 without clip_norm */
 enum gp_status gp_control_send_grad_squares(struct gp_channel *ch, uint64_t step, const double *sum, int n,
 					    struct gp_err *err);
 enum gp_status gp_control_send_chunk_done(struct gp_channel *ch, uint64_t step, uint32_t chunk, struct gp_err *err);
-enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, const struct gp_decay_ranks *ranks,
+enum gp_status gp_control_send_committed(struct gp_channel *ch, uint64_t step, const struct gp_committed *c,
 					 struct gp_err *err);
 /* A checkpoint was asked for. `why` NULL: it is on disk; else: why not. */
-enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const struct gp_decay_ranks *ranks,
+enum gp_status gp_control_send_checkpointed(struct gp_channel *ch, uint64_t step, const struct gp_committed *c,
 					    const char *why, struct gp_err *err);
 enum gp_status gp_control_send_fetch_params(struct gp_channel *ch, struct gp_err *err);
 enum gp_status gp_control_send_params_done(struct gp_channel *ch, uint32_t count, struct gp_err *err);

@@ -25,6 +25,12 @@ struct gp_direction_info {
 
 extern const struct gp_direction_info gp_direction_info[GP_DIRECTIONS];
 
+/* Which rung of its ladder each direction uses from a step on (codec_ladder.h); 0 where it has none. */
+struct gp_rungs {
+	int count; /* GP_DIRECTIONS; 0: no codec changes */
+	uint32_t rung[GP_DIRECTIONS];
+};
+
 /* False for a frame that carries no tensor of a cut (parameters). */
 bool gp_direction_of_frame(enum gp_frame_type type, enum gp_direction *out);
 

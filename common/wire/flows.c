@@ -27,6 +27,8 @@ static void add_flow(struct gp_flow_list *list, const struct gp_session_spec *sp
 		.type = {sample->dtype, gp_shape_batched(&sample->shape, spec->chunk_samples)},
 		.has_gradient = !gp_direction_info[d].gradient && gradient,
 		.codec = activation ? &spec->codec[d] : &list->raw,
+		.ladder = activation && spec->ladder[d].rungs > 0 ? &spec->ladder[d] : NULL,
+		.survey_every = spec->survey_every,
 		.positions = sequence ? list->positions : 0,
 		.leaves_out = sequence && activation && list->positions > 0,
 	};
@@ -148,6 +150,15 @@ static void count_tensors(struct gp_flows *f, const struct gp_flow_list *list)
 	}
 }
 
+/* Whose choice of elements a gradient's codec may reuse. The rungs of a ladder leave none. */
+static const struct gp_flow *activation_of(const struct gp_flows *f, const struct gp_flow_spec *s)
+{
+	const struct gp_direction_info *info = &gp_direction_info[s->direction];
+	if (!info->gradient || f->flow[info->partner][s->tensor].ladder)
+		return NULL;
+	return &f->flow[info->partner][s->tensor];
+}
+
 static enum gp_status init_each(struct gp_flows *f, const struct gp_flow_list *list, const struct gp_flow_options *all,
 				struct gp_worker *worker, void *arg, struct gp_err *err)
 {
@@ -157,9 +168,8 @@ static enum gp_status init_each(struct gp_flows *f, const struct gp_flow_list *l
 	options.slow_user = &f->slow_user;
 	for (int i = 0; i < list->count; i++) {
 		const struct gp_flow_spec *s = &list->flow[i];
-		const struct gp_direction_info *info = &gp_direction_info[s->direction];
-		const struct gp_flow *activation = info->gradient ? &f->flow[info->partner][s->tensor] : NULL;
-		GP_TRY(gp_flow_init(&f->flow[s->direction][s->tensor], s, &options, activation, worker, arg, err));
+		GP_TRY(gp_flow_init(&f->flow[s->direction][s->tensor], s, &options, activation_of(f, s), worker, arg,
+				    err));
 		f->used[s->direction]++;
 	}
 	return GP_OK;
@@ -191,7 +201,8 @@ static struct gp_flow *flow_of(const struct gp_flows *f, const struct gp_flow_sp
 
 static bool is_reshaped(const struct gp_flow *f, const struct gp_flow_spec *s)
 {
-	return f->tensor_bytes != gp_shape_elements(&s->type.shape) * gp_dtype_bytes(s->type.dtype);
+	return f->tensor_bytes != gp_shape_elements(&s->type.shape) * gp_dtype_bytes(s->type.dtype) ||
+	       strcmp(f->spec.text, s->codec->text) != 0;
 }
 
 /* Gradients last, and first to be closed: their codecs use those of their activations. */
@@ -203,10 +214,8 @@ enum gp_status gp_flows_reshape(struct gp_flows *f, const struct gp_flow_list *l
 			gp_flow_close(flow_of(f, &list->flow[i]));
 	for (int i = 0; i < list->count; i++) {
 		const struct gp_flow_spec *s = &list->flow[i];
-		const struct gp_direction_info *info = &gp_direction_info[s->direction];
-		const struct gp_flow *activation = info->gradient ? &f->flow[info->partner][s->tensor] : NULL;
 		if (!flow_of(f, s)->codec)
-			GP_TRY(gp_flow_reopen(flow_of(f, s), s, all, activation, err));
+			GP_TRY(gp_flow_reopen(flow_of(f, s), s, all, activation_of(f, s), err));
 	}
 	return GP_OK;
 }
@@ -371,12 +380,26 @@ uint64_t gp_flows_state_hash(const struct gp_flows *f)
 
 bool gp_flows_ahead(const struct gp_flows *f, const struct gp_session_spec *spec)
 {
-	if (spec->eval_only || f->used[GP_GRAD_DOWN] > 0)
+	if (spec->eval_only || f->used[GP_GRAD_DOWN] > 0 || gp_session_has_ladder(spec))
 		return false;
 	for (int i = 0; i < f->tensors[GP_ACT_UP]; i++)
 		if (f->flow[GP_ACT_UP][i].codec && gp_codec_state_hash(f->flow[GP_ACT_UP][i].codec) != 0)
 			return false;
 	return true;
+}
+
+bool gp_flows_surveyed(const struct gp_flows *f, enum gp_direction d, uint64_t step, int rung, struct gp_surveyed *out)
+{
+	bool any = false;
+	*out = (struct gp_surveyed){0};
+	for (int i = 0; i < f->tensors[d]; i++) {
+		const struct gp_flow *flow = &f->flow[d][i];
+		if (!flow->codec || !flow->ladder || !flow->survey.done || flow->survey.step != step)
+			continue;
+		gp_surveyed_add(out, &flow->survey.rung[rung]);
+		any = true;
+	}
+	return any;
 }
 
 enum gp_status gp_flows_take(struct gp_flows *f, const struct gp_frame_head *head, int slot, struct gp_transfer **out,

@@ -29,8 +29,8 @@ struct gp_flow_list {
 	int64_t positions; /* most of a chunk, where it may have fewer (gp_graph_sequence of the body); 0: it may not */
 };
 
-/* GP_INVALID: masks that name inputs which the body has not; lengths where the body has no sequences, or a codec that cannot
- * code a part of a tensor. The list borrows the codecs of `spec`. */
+/* GP_INVALID: masks that name inputs which the body has not; lengths where the body has no sequences, or a codec that
+ * cannot code a part of a tensor. The list borrows the codecs of `spec`. */
 enum gp_status gp_flow_list_find(const struct gp_graph *body, const struct gp_session_spec *spec,
 				 struct gp_flow_list *out, struct gp_err *err);
 
@@ -47,8 +47,9 @@ enum gp_status gp_flows_init(struct gp_flows *f, const struct gp_flow_list *list
 			     struct gp_worker *worker, void *arg, struct gp_err *err);
 /* No task may be pending. Safe on a zeroed struct. */
 void gp_flows_deinit(struct gp_flows *f);
-/* As gp_flow_reopen, of every flow whose tensor has another shape in this list; the others go on. The tensors are those of
- * gp_flows_init, none is larger, and so are the options. After a failure only gp_flows_deinit is left to do. */
+/* As gp_flow_reopen, of every flow whose tensor has another shape in this list, or another codec; the others go on.
+ * The tensors are those of gp_flows_init, none is larger, and so are the options. After a failure only
+ * gp_flows_deinit is left to do. */
 enum gp_status gp_flows_reshape(struct gp_flows *f, const struct gp_flow_list *list, const struct gp_flow_options *all,
 				struct gp_err *err);
 /* Bytes that gp_flows_init will allocate for frames, and for codecs. */
@@ -84,15 +85,20 @@ void gp_flows_account(struct gp_flows *f, struct gp_account *account, bool clien
  * 5.6. Between two passes. */
 uint64_t gp_flows_state_hash(const struct gp_flows *f);
 /*
- * Whether chunks of the next step may go up before COMMIT (PROTOCOL.md section 5.3): where no gradient comes down, so that
- * nothing before the cut changes, and no codec of ACT_UP remembers anything at this end. What a codec remembers can be
- * taken back by one step, and a checkpoint is to have it as it is between two.
+ * Whether chunks of the next step may go up before COMMIT (PROTOCOL.md section 5.3): where no gradient comes down, so
+ * that nothing before the cut changes, and no codec of ACT_UP remembers anything at this end. What a codec remembers
+ * can be taken back by one step, and a checkpoint is to have it as it is between two. Nor where codecs may change.
  */
 bool gp_flows_ahead(const struct gp_flows *f, const struct gp_session_spec *spec);
 
+/* What rung `rung` made of all tensors of a direction in this step, at the end that encodes them. False: nothing was
+ * surveyed in it. No task of that chunk may be pending. */
+bool gp_flows_surveyed(const struct gp_flows *f, enum gp_direction d, uint64_t step, int rung, struct gp_surveyed *out);
+
 /*
- * The transfer that a frame from the peer belongs to: its direction, tensor, codec, positions and length are checked here,
- * at both ends; `slot`, whether the chunk has so many positions, and whether the frame is due, is the caller's affair. GP_PROTO.
+ * The transfer that a frame from the peer belongs to: its direction, tensor, codec, positions and length are checked
+ * here, at both ends; `slot`, whether the chunk has so many positions, and whether the frame is due, is the caller's
+ * affair. GP_PROTO.
  */
 enum gp_status gp_flows_take(struct gp_flows *f, const struct gp_frame_head *head, int slot, struct gp_transfer **out,
 			     struct gp_err *err);

@@ -59,6 +59,11 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 	open->codec_act_down = (char *)s->codec[GP_ACT_DOWN].text;
 	open->codec_grad_up = (char *)s->codec[GP_GRAD_UP].text;
 	open->codec_grad_down = (char *)s->codec[GP_GRAD_DOWN].text;
+	open->ladder_act_up = (char *)s->ladder[GP_ACT_UP].text;
+	open->ladder_act_down = (char *)s->ladder[GP_ACT_DOWN].text;
+	open->ladder_grad_up = (char *)s->ladder[GP_GRAD_UP].text;
+	open->ladder_grad_down = (char *)s->ladder[GP_GRAD_DOWN].text;
+	open->survey_every = s->survey_every;
 	open->data_inputs = s->data_inputs;
 	open->frozen_inputs = s->frozen_inputs;
 }
@@ -105,6 +110,33 @@ static enum gp_status read_codecs(const Gpsplit__Open *m, struct gp_codec_spec c
 		if (gp_codec_spec_parse(text[d], &codec[d], err) != GP_OK)
 			return refuse_open(err, what);
 	}
+	return GP_OK;
+}
+
+static enum gp_status read_ladder(enum gp_direction d, const char *text, struct gp_session_spec *out,
+				  struct gp_err *err)
+{
+	char what[32];
+	snprintf(what, sizeof what, "ladder_%s", gp_direction_info[d].name);
+	if (!text[0])
+		return GP_OK;
+	if (gp_codec_ladder_parse(text, &out->ladder[d], err) != GP_OK)
+		return refuse_open(err, what);
+	if (out->eval_only)
+		GP_FAIL(err, GP_INVALID, "open: %s in a session that evaluates alone", what);
+	if (gp_codec_ladder_find(&out->ladder[d], &out->codec[d]) < 0)
+		GP_FAIL(err, GP_INVALID, "open: %s does not have codec_%s, %s", what, gp_direction_info[d].name,
+			out->codec[d].text);
+	return GP_OK;
+}
+
+static enum gp_status read_ladders(const Gpsplit__Open *m, struct gp_session_spec *out, struct gp_err *err)
+{
+	GP_TRY(read_ladder(GP_ACT_UP, m->ladder_act_up, out, err));
+	GP_TRY(read_ladder(GP_ACT_DOWN, m->ladder_act_down, out, err));
+	GP_TRY(read_ladder(GP_GRAD_UP, m->ladder_grad_up, out, err));
+	GP_TRY(read_ladder(GP_GRAD_DOWN, m->ladder_grad_down, out, err));
+	out->survey_every = gp_session_has_ladder(out) ? m->survey_every : 0;
 	return GP_OK;
 }
 
@@ -160,6 +192,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 					.frozen_inputs = open->frozen_inputs};
 	GP_TRY(read_optimizer(open->optimizer, &out->optim, err));
 	GP_TRY(read_codecs(open, out->codec, err));
+	GP_TRY(read_ladders(open, out, err));
 	GP_TRY(read_decays(open, &out->decays, err));
 	return read_precision(open->precision, &out->precision, err);
 }
@@ -215,6 +248,15 @@ static void add_decays(struct gp_session_words *w, const struct gp_decays *d)
 		add_text(w, "decay", text);
 }
 
+/* Which rung is used is the client's to say, each time. */
+static void add_codec(struct gp_session_words *w, const struct gp_session_spec *s, enum gp_direction d)
+{
+	const struct gp_codec_ladder *l = &s->ladder[d];
+	char text[32];
+	snprintf(text, sizeof text, "ladder %016" PRIx64, gp_frame_checksum((const uint8_t *)l->text, strlen(l->text)));
+	add_text(w, gp_direction_info[d].name, l->rungs > 0 ? text : s->codec[d].text);
+}
+
 enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const struct gp_graph *body,
 					struct gp_session_words *out, struct gp_err *err)
 {
@@ -230,7 +272,7 @@ enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const s
 	add_number(out, "chunks", (uint64_t)s->chunks);
 	add_number(out, "precision", (uint64_t)s->precision);
 	for (int d = 0; d < GP_DIRECTIONS; d++)
-		add_text(out, gp_direction_info[d].name, s->codec[d].text);
+		add_codec(out, s, (enum gp_direction)d);
 	add_number(out, "data_inputs", s->data_inputs);
 	add_number(out, "frozen_inputs", s->frozen_inputs);
 	add_decays(out, &s->decays);

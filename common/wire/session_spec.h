@@ -12,7 +12,7 @@
 #ifndef GP_SESSION_SPEC_H
 #define GP_SESSION_SPEC_H
 
-#include "common/codec/codec.h"
+#include "common/codec/codec_ladder.h"
 #include "common/graph/decay.h"
 #include "common/graph/device.h"
 #include "common/graph/optim.h"
@@ -31,11 +31,22 @@ struct gp_session_spec {
 	bool lengths; /* chunks may have their own sequence length, and rows are left out: PROTOCOL.md 4.4 */
 	bool undo;    /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
 	struct gp_codec_spec codec[GP_DIRECTIONS];
+	/* Between what a direction may change, and which it begins with is `codec`; without rungs: that one stays. */
+	struct gp_codec_ladder ladder[GP_DIRECTIONS];
+	uint32_t survey_every; /* steps between two that all rungs are tried in; 0: never */
 	/* What of the body's inputs is known only from the rest of the model (flows.h). Bit i: input i is data, not an
 	 * activation; nothing before input i is trained, so that its gradient has no use. */
 	uint64_t data_inputs, frozen_inputs;
 	struct gp_decays decays; /* the client's are of the whole model: each has one of its nodes in the body */
 };
+
+static inline bool gp_session_has_ladder(const struct gp_session_spec *s)
+{
+	bool has = false;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		has |= s->ladder[d].rungs > 0;
+	return has;
+}
 
 /* Samples of a step. */
 static inline int64_t gp_session_batch(const struct gp_session_spec *s)
@@ -60,7 +71,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
  * only where and how fast, and calibrates only what may be asked for: they are not in it. */
 struct gp_session_words {
 	struct gp_pairs pairs;
-	char text[22][GP_CODEC_SPEC_MAX];
+	char text[24][GP_CODEC_SPEC_MAX];
 };
 enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const struct gp_graph *body,
 					struct gp_session_words *out, struct gp_err *err);

@@ -134,17 +134,22 @@ static void scatter(const struct gp_transfer *t, float *tensor)
 	}
 }
 
-/* The codec is told what comes: rows one after another, or the tensor with as many positions as the chunk has. */
-static void resize_codec(const struct gp_transfer *t, struct gp_codec *codec)
+/* What comes: rows one after another, or the tensor with as many positions as the chunk has. */
+static struct gp_shape coded_shape(const struct gp_transfer *t)
 {
 	const struct gp_flow *f = t->flow;
 	const uint32_t length = t->frame.head.length;
-	struct gp_shape shape = shape_of(f, length);
-	if (f->positions == 0)
-		return;
 	if (f->leaves_out && length > 0 && !f->along)
-		shape = (struct gp_shape){.ndim = 1, .dim = {(int64_t)sum_of_rows(t) * f->width}};
-	gp_codec_resize(codec, &shape);
+		return (struct gp_shape){.ndim = 1, .dim = {(int64_t)sum_of_rows(t) * f->width}};
+	return shape_of(f, length);
+}
+
+/* The codec is told what comes. */
+static void resize_codec(const struct gp_transfer *t, struct gp_codec *codec)
+{
+	const struct gp_shape shape = coded_shape(t);
+	if (t->flow->positions > 0)
+		gp_codec_resize(codec, &shape);
 }
 
 /* The counts in front of a payload, which the peer may have made up. */
@@ -163,6 +168,24 @@ static enum gp_status read_rows(struct gp_transfer *t, struct gp_span *payload, 
 	return GP_OK;
 }
 
+/* The first chunk of a training that there is, and then of every so many steps. */
+static bool is_surveyed(const struct gp_transfer *t)
+{
+	const struct gp_flow *f = t->flow;
+	const struct gp_frame_head *head = &t->frame.head;
+	return f->survey_every > 0 && head->chunk == 0 && !(head->flags & GP_FRAME_FLAG_EVAL) &&
+	       (!f->survey.done || head->step % f->survey_every == 0);
+}
+
+static enum gp_status survey(struct gp_transfer *t, const struct gp_codec_pass *pass, const float *tensor,
+			     struct gp_err *err)
+{
+	struct gp_flow *f = t->flow;
+	const struct gp_survey_spec spec = {
+		.ladder = f->ladder, .shape = coded_shape(t), .seed = f->seed, .device = f->device};
+	return is_surveyed(t) ? gp_survey_run(&spec, pass, tensor, &f->survey, err) : GP_OK;
+}
+
 static enum gp_status encode(struct gp_transfer *t, size_t *len, struct gp_err *err)
 {
 	struct gp_flow *flow = t->flow;
@@ -179,7 +202,7 @@ static enum gp_status encode(struct gp_transfer *t, size_t *len, struct gp_err *
 	GP_TRY(gp_codec_encode_pass(flow->codec, &pass, tensor, t->frame.payload + counts, t->frame.cap - counts, len,
 				    err));
 	*len += counts;
-	return GP_OK;
+	return survey(t, &pass, tensor, err);
 }
 
 static enum gp_status decode(struct gp_transfer *t, struct gp_codec *codec, float *tensor, struct gp_err *err)
@@ -321,24 +344,91 @@ static struct gp_codec_options codec_options(const struct gp_flow_spec *spec, co
 	};
 }
 
+static bool encodes(const struct gp_flow_spec *spec, const struct gp_flow_options *all)
+{
+	return gp_direction_info[spec->direction].up == all->client;
+}
+
 /* Whether this end gathers rows before it encodes them. */
 static bool packs(const struct gp_flow_spec *spec, const struct gp_flow_options *all)
 {
-	return spec->leaves_out && gp_direction_info[spec->direction].up == all->client;
+	return spec->leaves_out && encodes(spec, all);
+}
+
+static bool surveys(const struct gp_flow_spec *spec, const struct gp_flow_options *all)
+{
+	return spec->ladder && spec->survey_every > 0 && encodes(spec, all);
+}
+
+static struct gp_survey_spec survey_spec(const struct gp_flow_spec *spec, const struct gp_flow_options *all)
+{
+	return (struct gp_survey_spec){.ladder = spec->ladder, .shape = spec->type.shape, .device = all->device};
+}
+
+/* What one chain needs. */
+struct codec_need {
+	uint64_t bound, bytes, ns;
+};
+
+static enum gp_status need_of(const struct gp_flow_spec *spec, const struct gp_flow_options *all,
+			      const struct gp_codec_spec *codec, struct codec_need *out, struct gp_err *err)
+{
+	const struct gp_codec_options options = codec_options(spec, all);
+	GP_TRY(gp_codec_bound_for(codec, &spec->type.shape, &out->bound, err));
+	GP_TRY(gp_codec_bytes_for(codec, &spec->type.shape, &options, &out->bytes, err));
+	return gp_codec_work_for(codec, &spec->type.shape, &options, &out->ns, err);
+}
+
+static void raise_need(struct codec_need *most, const struct codec_need *n)
+{
+	most->bound = n->bound > most->bound ? n->bound : most->bound;
+	most->bytes = n->bytes > most->bytes ? n->bytes : most->bytes;
+	most->ns = n->ns > most->ns ? n->ns : most->ns;
+}
+
+/* A survey comes on top of a pass. */
+static enum gp_status add_survey(const struct gp_flow_spec *spec, const struct gp_flow_options *all,
+				 struct codec_need *need, struct gp_err *err)
+{
+	const struct gp_survey_spec s = survey_spec(spec, all);
+	uint64_t bytes, ns;
+	if (!surveys(spec, all))
+		return GP_OK;
+	GP_TRY(gp_survey_estimate(&s, &bytes, &ns, err));
+	if (!gp_add_ok(need->bytes, bytes, &need->bytes))
+		GP_FAIL(err, GP_INVALID, "a survey's memory overflows");
+	need->ns = gp_add_ok(need->ns, ns, &need->ns) ? need->ns : UINT64_MAX;
+	return GP_OK;
+}
+
+/* The most that any rung needs. */
+static enum gp_status most_needed(const struct gp_flow_spec *spec, const struct gp_flow_options *all,
+				  struct codec_need *out, struct gp_err *err)
+{
+	GP_TRY(need_of(spec, all, spec->codec, out, err));
+	for (int i = 0; spec->ladder && i < spec->ladder->rungs; i++) {
+		struct gp_codec_spec rung;
+		struct codec_need n;
+		gp_codec_ladder_rung(spec->ladder, i, &rung);
+		GP_TRY(need_of(spec, all, &rung, &n, err));
+		raise_need(out, &n);
+	}
+	return add_survey(spec, all, out, err);
 }
 
 enum gp_status gp_flow_estimate(const struct gp_flow_spec *spec, const struct gp_flow_options *all, uint64_t *frames,
 				uint64_t *codec, struct gp_err *err)
 {
-	const struct gp_codec_options options = codec_options(spec, all);
+	struct codec_need need;
 	uint64_t bound, packed = 0;
-	GP_TRY(gp_codec_bound_for(spec->codec, &spec->type.shape, &bound, err));
+	GP_TRY(most_needed(spec, all, &need, err));
+	bound = need.bound;
+	*codec = need.bytes;
 	const uint64_t rows = spec->leaves_out ? (uint64_t)spec->type.shape.dim[0] * ROW_COUNT_BYTES : 0;
 	if (packs(spec, all))
 		packed = gp_shape_elements(&spec->type.shape) * sizeof(float);
 	bound += rows; /* of counts in front of the payload */
 	GP_TRY(check_frame_bytes(bound, err));
-	GP_TRY(gp_codec_bytes_for(spec->codec, &spec->type.shape, &options, codec, err));
 	if (!gp_mul_ok(bound + rows + sizeof(struct gp_transfer), (uint64_t)all->slots, frames) ||
 	    !gp_add_ok(*frames, packed, frames))
 		GP_FAIL(err, GP_INVALID, "frame buffers of %d chunks overflow", all->slots);
@@ -348,8 +438,10 @@ enum gp_status gp_flow_estimate(const struct gp_flow_spec *spec, const struct gp
 enum gp_status gp_flow_work(const struct gp_flow_spec *spec, const struct gp_flow_options *all, uint64_t *ns,
 			    struct gp_err *err)
 {
-	const struct gp_codec_options options = codec_options(spec, all);
-	return gp_codec_work_for(spec->codec, &spec->type.shape, &options, ns, err);
+	struct codec_need need;
+	GP_TRY(most_needed(spec, all, &need, err));
+	*ns = need.ns;
+	return GP_OK;
 }
 
 static enum gp_status init_rows(const struct gp_flow *f, struct gp_transfer *t, struct gp_err *err)
@@ -382,7 +474,7 @@ static size_t cap_of(const struct gp_flow *f)
 static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct gp_err *err)
 {
 	const size_t cap = cap_of(d);
-	GP_TRY(check_frame_bytes(cap, err));
+	GP_TRY(check_frame_bytes(d->frame_bytes, err));
 	d->slot = gp_calloc((size_t)slots, sizeof *d->slot);
 	if (!d->slot)
 		GP_FAIL(err, GP_NOMEM, "out of memory for %d transfers", slots);
@@ -394,7 +486,7 @@ static enum gp_status init_slots(struct gp_flow *d, int slots, void *arg, struct
 		t->frame.owner = t;
 		t->frame.cap = cap;
 		t->frame.tensor_bytes = d->tensor_bytes;
-		GP_TRY(gp_codec_alloc_payload(d->device, cap, &t->frame.payload, err));
+		GP_TRY(gp_codec_alloc_payload(d->device, d->frame_bytes, &t->frame.payload, err));
 		GP_TRY(init_rows(d, t, err));
 	}
 	return GP_OK;
@@ -408,6 +500,13 @@ static void set_shape(struct gp_flow *f, const struct gp_flow_spec *spec)
 	f->tensor_bytes = (uint64_t)elements * gp_dtype_bytes(spec->type.dtype);
 	if (f->positions > 0)
 		f->width = elements / (f->samples * f->positions);
+}
+
+static void set_codec(struct gp_flow *f, const struct gp_codec_spec *codec)
+{
+	f->along = gp_codec_spec_lengths(codec) == GP_CODEC_SEQUENCES;
+	f->spec = *codec;
+	f->codec_id = codec->stages > 0 ? codec->stage[0].id : 0;
 }
 
 bool gp_flow_takes_lengths(const struct gp_flow_spec *spec)
@@ -429,15 +528,17 @@ enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, 
 	f->chunks = all->chunks;
 	f->positions = spec->positions;
 	f->leaves_out = spec->leaves_out;
-	f->along = gp_codec_spec_lengths(spec->codec) == GP_CODEC_SEQUENCES;
-	f->spec = *spec->codec;
+	f->ladder = spec->ladder;
+	f->survey_every = surveys(spec, all) ? spec->survey_every : 0;
+	f->seed = options.seed;
 	f->samples = shape->dim[0];
 	set_shape(f, spec);
-	f->codec_id = spec->codec->stages > 0 ? spec->codec->stage[0].id : 0;
-	uint64_t ns = 0;
-	enum gp_status status = gp_flow_work(spec, all, &ns, err);
-	const bool slow = all->slow && ns > GP_FLOW_SLOW_NS;
-	f->work_ns = ns;
+	set_codec(f, spec->codec);
+	struct codec_need need = {0};
+	enum gp_status status = most_needed(spec, all, &need, err);
+	const bool slow = all->slow && need.ns > GP_FLOW_SLOW_NS;
+	f->work_ns = need.ns;
+	f->frame_bytes = (size_t)need.bound + (f->leaves_out ? (size_t)f->samples * ROW_COUNT_BYTES : 0);
 	gp_lane_init(&f->lane, slow ? all->slow : worker, slow ? all->slow_user : all->user);
 	if (status == GP_OK)
 		status = gp_codec_bytes_for(spec->codec, shape, &options, &f->codec_bytes, err);
@@ -483,11 +584,11 @@ enum gp_status gp_flow_reopen(struct gp_flow *f, const struct gp_flow_spec *spec
 	GP_TRY(gp_codec_bytes_for(spec->codec, shape, &options, &f->codec_bytes, err));
 	GP_TRY(gp_codec_open(spec->codec, shape, &options, &f->codec, err));
 	const size_t cap = cap_of(f);
-	if (cap > f->slot[0].frame.cap)
-		GP_FAIL(err, GP_INVALID,
-			"a smaller %s would need frames of %zu bytes, more than the %zu that were allocated",
-			gp_direction_info[f->direction].name, cap, f->slot[0].frame.cap);
+	if (cap > f->frame_bytes)
+		GP_FAIL(err, GP_INVALID, "%s would need frames of %zu bytes, more than the %zu that were allocated",
+			gp_direction_info[f->direction].name, cap, f->frame_bytes);
 	set_shape(f, spec);
+	set_codec(f, spec->codec);
 	for (int i = 0; i < f->slots; i++) {
 		f->slot[i].frame.cap = cap;
 		f->slot[i].encoded = false;

@@ -5,10 +5,11 @@
  * A *flow* is one tensor of a cut in one direction, chunk after chunk: its
  * codec, its lane and one transfer per slot. All flows of a session: flows.h.
  *
- * A chunk may have its own length (PROTOCOL.md 4.4): fewer positions than its flow's sequence. Its tensor then begins at
- * the same address and has no gaps; of an activation or gradient only the positions that a sample has itself, its *rows*,
- * travel behind their counts, and the receiver fills the others with zeros. A codec that works along the sequence gets the
- * tensor with all of the chunk's positions instead, with zeros at those that a sample does not have.
+ * A chunk may have its own length (PROTOCOL.md 4.4): fewer positions than its flow's sequence. Its tensor then begins
+ * at the same address and has no gaps; of an activation or gradient only the positions that a sample has itself, its
+ * *rows*, travel behind their counts, and the receiver fills the others with zeros. A codec that works along the
+ * sequence gets the tensor with all of the chunk's positions instead, with zeros at those that a sample does not
+ * have.
  *
  * Ownership: a transfer's frame is with the direction's owner, with a task
  * (between start and done) or with the channel (between send and `sent`).
@@ -23,6 +24,7 @@
 #include "common/wire/channel.h"
 #include "common/wire/direction.h"
 #include "common/codec/codec.h"
+#include "common/wire/survey.h"
 #include "common/base/stop.h"
 #include "common/base/worker.h"
 
@@ -63,6 +65,11 @@ struct gp_flow {
 	const struct gp_codec_device *device;
 	struct gp_codec *codec; /* NULL: this tensor has no such flow */
 	struct gp_codec_spec spec;
+	const struct gp_codec_ladder *ladder; /* of which `spec` is a rung; NULL: it stays */
+	uint32_t survey_every;                /* where this end encodes: steps between two surveys; 0: none */
+	uint64_t seed;                        /* the codec's */
+	struct gp_survey survey;              /* the newest; between two tasks */
+	size_t frame_bytes;                   /* that each slot has room for: `cap` of the most that a rung needs */
 	uint16_t codec_id;
 	struct gp_lane lane;
 	const struct gp_stop *stop;       /* NULL: never */
@@ -89,7 +96,8 @@ struct gp_flow_options {
 	int slots;
 	uint32_t chunks; /* of a step */
 	bool undo;       /* gp_flow_undo will be called */
-	/* (optional) Whose time the codecs' work takes, which outlives the flows; NULL: each worker counts by itself. */
+	/* (optional) Whose time the codecs' work takes, which outlives the flows; NULL: each worker counts by itself.
+	 * */
 	struct gp_share *share;
 	/* (optional) The users of that share, on the worker and on `slow`; gp_flows_init has its own. */
 	struct gp_lane_user *user, *slow_user;
@@ -97,11 +105,11 @@ struct gp_flow_options {
 	/* (optional) Where the tensors lie that transfers are given: a device's memory, outlives the flows. Frames then
 	 * lie in host memory that the device copies at full speed. NULL: on the host. */
 	const struct gp_codec_device *device;
-	/* (optional) Threads for codecs whose pass may take longer than GP_FLOW_SLOW_NS (gp_codec_work_for): there they hold
-	 * up each other, and nobody else's. NULL: they share those of all others. */
+	/* (optional) Threads for codecs whose pass may take longer than GP_FLOW_SLOW_NS (gp_codec_work_for): there
+	 * they hold up each other, and nobody else's. NULL: they share those of all others. */
 	struct gp_worker *slow;
-	/* (optional) Outlives the flows; any thread may set it, for good: what has not begun by then does nothing, and is done
-	 * with GP_CANCELED. */
+	/* (optional) Outlives the flows; any thread may set it, for good: what has not begun by then does nothing,
+	 * and is done with GP_CANCELED. */
 	const struct gp_stop *stop;
 };
 
@@ -116,21 +124,24 @@ struct gp_flow_spec {
 	int64_t positions;   /* of the sequence that it is, where chunks may have fewer; else 0 */
 	bool leaves_out;     /* rows, with `positions` */
 	const struct gp_codec_spec *codec;
+	const struct gp_codec_ladder *ladder; /* (optional) of which `codec` is a rung: outlives the flow */
+	uint32_t survey_every;                /* with a ladder; 0: never */
 };
 
 /* Whether its codec codes chunks of fewer positions. */
 bool gp_flow_takes_lengths(const struct gp_flow_spec *spec);
-/* `activation`: for a gradient, the flow of its activation, which outlives this one; else NULL. `arg` is handed to every
- * transfer. */
+/* `activation`: for a gradient, the flow of its activation, which outlives this one; else NULL. `arg` is handed to
+ * every transfer. */
 enum gp_status gp_flow_init(struct gp_flow *f, const struct gp_flow_spec *spec, const struct gp_flow_options *all,
 			    const struct gp_flow *activation, struct gp_worker *worker, void *arg, struct gp_err *err);
 /* No task may be pending. Safe on a zeroed struct. */
 void gp_flow_deinit(struct gp_flow *f);
 /*
- * Between two steps, with no task pending: the flow carries a tensor of a smaller shape from here on, with a codec that
- * remembers nothing. Its frames stay where they are, and with the channel if it has some. In two parts, because the codec
- * of a gradient uses its activation's: first the gradient's flow is closed, then the activation's; they are opened again the
- * other way round. After a failure only gp_flow_deinit is left to do. GP_INVALID: a frame would need more than before.
+ * Between two steps, with no task pending: the flow carries a tensor of a smaller shape, or goes through another rung
+ * of its ladder, from here on, with a codec that remembers nothing. Its frames stay where they are, and with the
+ * channel if it has some. In two parts, because the codec of a gradient uses its activation's: first the gradient's
+ * flow is closed, then the activation's; they are opened again the other way round. After a failure only
+ * gp_flow_deinit is left to do. GP_INVALID: a frame would need more than before.
  */
 void gp_flow_close(struct gp_flow *f);
 enum gp_status gp_flow_reopen(struct gp_flow *f, const struct gp_flow_spec *spec, const struct gp_flow_options *all,
@@ -146,14 +157,16 @@ enum gp_status gp_flow_work(const struct gp_flow_spec *spec, const struct gp_flo
 /* Encodes `tensor` (untouched until done) into the slot's frame; head.step, chunk, session, flags from `head`. */
 void gp_transfer_encode(struct gp_transfer *t, const struct gp_frame_head *head, void *tensor, uint64_t draw,
 			void (*done)(struct gp_transfer *t));
-/* Before gp_transfer_encode with head.length: how many positions each sample has. Does nothing where all of them travel. */
+/* Before gp_transfer_encode with head.length: how many positions each sample has. Does nothing where all of them
+ * travel. */
 void gp_transfer_set_rows(struct gp_transfer *t, const uint32_t *rows);
 /* Bytes of a chunk's tensor, of the same without an insertion (0: there is none), and most of its payload, with so many
  * positions (0: all), which are possible. */
 uint64_t gp_flow_tensor_bytes(const struct gp_flow *f, uint32_t length);
 uint64_t gp_flow_uncompressed_bytes(const struct gp_flow *f, uint32_t length);
 uint64_t gp_flow_payload_bound(const struct gp_flow *f, uint32_t length);
-/* Verifies and decodes the slot's frame into `tensor`. GP_DAMAGED: its checksum is wrong, or that of a frame before it. */
+/* Verifies and decodes the slot's frame into `tensor`. GP_DAMAGED: its checksum is wrong, or that of a frame before
+ * it. */
 void gp_transfer_decode(struct gp_transfer *t, void *tensor, void (*done)(struct gp_transfer *t));
 /*
  * What the other end makes of an encoded frame, by a codec of gp_flow_open_peer and within the call, before the frame is handed
@@ -167,8 +180,8 @@ enum gp_status gp_transfer_decode_as_peer(struct gp_transfer *t, struct gp_codec
 /* Hands an encoded frame to the channel. */
 void gp_transfer_send(struct gp_transfer *t, struct gp_channel *ch);
 /*
- * After a link broke, when no task of a flow that encodes is pending: whether the frames of every chunk of training from
- * `due` on that have been encoded are still in their slots, `first` being the first chunk of the step under way.
+ * After a link broke, when no task of a flow that encodes is pending: whether the frames of every chunk of training
+ * from `due` on that have been encoded are still in their slots, `first` being the first chunk of the step under way.
  * GP_PROTO: `due` is none that a peer can have come to. gp_flow_send_again then sends them, in their order.
  */
 enum gp_status gp_flow_check_due(const struct gp_flow *f, uint64_t due, uint64_t first, struct gp_err *err);

@@ -452,7 +452,8 @@ static void act(struct rig *r, int action, uint64_t data)
 static void commit(struct rig *r)
 {
 	struct gp_err err;
-	OK(gp_body_commit(r->body, gp_body_steps(r->body), 0.01f, 0, false, NULL, 0, &err));
+	const struct gp_body_commit c = {.step = gp_body_steps(r->body), .lr = 0.01f};
+	OK(gp_body_commit(r->body, &c, &err));
 }
 
 static void run_step(struct rig *r)

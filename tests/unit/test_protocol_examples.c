@@ -94,6 +94,8 @@ static void the_page_has_exactly_the_examples_that_are_tested(void **state)
 		"control-commit-norm",
 		"control-commit-rank",
 		"control-committed-rank",
+		"control-commit-rung",
+		"control-committed-rung",
 		"control-hello-resume",
 		"control-hello-place",
 		"control-welcome-resumed",
@@ -189,6 +191,25 @@ static void ranks_are_packed_as_shown(void **state)
 	control.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
 	control.committed = &committed;
 	expect_control("control-committed-rank", &control);
+}
+
+static void rungs_are_packed_as_shown(void **state)
+{
+	(void)state;
+	uint32_t rung[] = {2, 0, 0, 1};
+	Gpsplit__Commit commit = GPSPLIT__COMMIT__INIT;
+	Gpsplit__Committed committed = GPSPLIT__COMMITTED__INIT;
+	Gpsplit__Control control = GPSPLIT__CONTROL__INIT;
+	commit.step = committed.step = 7;
+	commit.lr = 0.1f;
+	commit.rung = committed.rung = rung;
+	commit.n_rung = committed.n_rung = 4;
+	control.body_case = GPSPLIT__CONTROL__BODY_COMMIT;
+	control.commit = &commit;
+	expect_control("control-commit-rung", &control);
+	control.body_case = GPSPLIT__CONTROL__BODY_COMMITTED;
+	control.committed = &committed;
+	expect_control("control-committed-rung", &control);
 }
 
 static void checkpoints_are_asked_for_and_answered_as_shown(void **state)
@@ -398,6 +419,7 @@ int main(void)
 		cmocka_unit_test(the_preface_is_the_one_we_send),
 		cmocka_unit_test(a_commit_is_packed_as_shown),
 		cmocka_unit_test(ranks_are_packed_as_shown),
+		cmocka_unit_test(rungs_are_packed_as_shown),
 		cmocka_unit_test(checkpoints_are_asked_for_and_answered_as_shown),
 		cmocka_unit_test(probes_are_packed_as_shown),
 		cmocka_unit_test(sums_of_squares_are_packed_as_shown),
