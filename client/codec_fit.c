@@ -12,7 +12,13 @@ static enum gp_status check_flow(const struct gp_job *j, const struct gp_flow_sp
 	const char *const name = gp_direction_info[f->direction].name;
 	char shape[80];
 	uint64_t bytes;
-	if (gp_codec_bound_for(f->codec, &f->type.shape, &bytes, err) == GP_OK)
+	struct gp_codec_spec codec = *f->codec;
+	enum gp_status status = gp_codec_bound_for(&codec, &f->type.shape, &bytes, err);
+	for (int i = 0; status == GP_OK && f->ladder && i < f->ladder->rungs; i++) {
+		gp_codec_ladder_rung(f->ladder, i, &codec);
+		status = gp_codec_bound_for(&codec, &f->type.shape, &bytes, err);
+	}
+	if (status == GP_OK)
 		return GP_OK;
 	gp_shape_text(&f->type.shape, shape, sizeof shape);
 	if (own)

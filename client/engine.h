@@ -35,6 +35,9 @@ struct gp_privacy_report;
 struct gp_timeline;
 struct gp_trace;
 struct gp_value_log;
+struct gp_codec_auto;
+struct gp_codec_events;
+struct gp_codec_use;
 
 struct gp_engine_spec {
 	const struct gp_graph *graph; /* the whole model */
@@ -55,6 +58,8 @@ struct gp_engine_spec {
 	enum gp_precision
 		client_precision; /* of head and tail; a split run equals a local one where it is the body's */
 	struct gp_cut cut;
+	const struct gp_codec_auto
+		*codec_auto; /* (optional) by direction: codecs change while training; outlives the engine */
 	const struct gp_insertion
 		*insertion; /* (optional) what gp_insert put there, for the figures; outlives the engine */
 	double connect_timeout_s, idle_timeout_s;
@@ -86,7 +91,8 @@ struct gp_engine_figures {
 	const char *byte_stage[4][GP_CODEC_MAX_STAGES];
 	const struct gp_flows
 		*flows; /* of a split run: every tensor that crosses; NULL: there is no link. As long as the engine. */
-	const struct gp_graph *body; /* whose inputs and outputs those are */
+	const struct gp_graph *body;          /* whose inputs and outputs those are */
+	const struct gp_codec_use *codec_use; /* with codec_auto: by direction; as long as the engine */
 	uint32_t reconnects;
 	int window;            /* chunks in flight at once, at most; 0: there is no link */
 	uint64_t compute_ns;   /* busy time of this side's compute thread */
@@ -164,6 +170,7 @@ struct gp_engine {
 	uint64_t steps;               /* done, of the whole run: above 0 at once where a checkpoint was loaded */
 	bool looks_ahead;             /* `step` has a use for `next` */
 	struct gp_timeline *timeline; /* when what was done; NULL in an engine that does not train */
+	struct gp_codec_events *codec_events; /* with codec_auto: what the last step brought; NULL without */
 	/* (optional) The caller's, between calls: gets every row of the outputs of `evaluate`, and its label. */
 	struct gp_metrics *metrics;
 	struct gp_value_log

@@ -8,6 +8,7 @@
  *   engine_split_life.c  making, freeing, weights, figures
  *   engine_split_state.c checkpoints, and going back to one
  *   engine_split_rank.c  the parts with smaller ranks
+ *   engine_split_codec.c codecs that change while training
  *   engine_split_window.c  how many chunks are in flight
  *   engine_split_privacy.c what the privacy meter sees of a step
  *   engine_split_notes.c   when each of these stages was, for the timeline
@@ -55,6 +56,8 @@ struct split_slot {
 	uint64_t forwarded_ns,
 		lost_ns; /* of the compute thread, until tail_done: the tail's forward, and the loss, were done */
 };
+
+struct gp_split_codecs;
 
 struct split_engine {
 	struct gp_engine base;
@@ -119,6 +122,8 @@ struct split_engine {
 		bool ended;
 	} measured;    /* by the privacy meter */
 	bool in_place; /* the link broke within a step, and nothing of it was taken back */
+	struct gp_split_codecs *codecs; /* NULL: they stay as they are */
+	struct gp_rungs rungs;          /* what the commit under way changes codecs to */
 };
 
 static inline int gp_split_chunk_samples(const struct split_engine *e)
@@ -218,6 +223,22 @@ enum gp_status gp_split_change_ranks(struct split_engine *e, uint64_t steps, str
 /* To the ranks behind `steps` steps, with plans and codecs as they begin: a checkpoint is loaded next. Nothing of a step is
  * under way. */
 enum gp_status gp_split_renew_ranks(struct split_engine *e, uint64_t steps, struct gp_err *err);
+
+/* engine_split_codec.c. Without --codec auto each does nothing. */
+/* The codecs that a run begins with, before there are flows. */
+enum gp_status gp_split_codecs_init(struct split_engine *e, struct gp_err *err);
+void gp_split_codecs_deinit(struct split_engine *e);
+const struct gp_codec_use *gp_split_codecs_use(const struct split_engine *e);
+/* To the codecs behind `steps` steps, as they begin: a checkpoint is loaded next. Nothing of a step is under way. */
+enum gp_status gp_split_codecs_renew(struct split_engine *e, uint64_t steps, struct gp_err *err);
+void gp_split_codecs_begin_step(struct split_engine *e);
+/* `committed` of gp_client_frames. */
+void gp_split_codecs_committed(void *arg, uint64_t step, const struct gp_committed *m);
+/* When all chunks of a step are through: the codecs of the next one, where any changes; they are written down by then. */
+struct gp_rungs gp_split_decide_codecs(struct split_engine *e);
+/* Behind that, the update and before COMMIT: the session has them, and then the flows, unless ranks change, too. */
+void gp_split_take_codecs(struct split_engine *e);
+enum gp_status gp_split_change_codecs(struct split_engine *e, struct gp_err *err);
 
 /* engine_split_state.c: checkpoints (run_state.h). */
 /* Writes one of the state after `steps` steps, which is in place. *written: whether there is one, which the server is to

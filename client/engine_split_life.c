@@ -8,6 +8,8 @@
 #include "client/value_log.h"
 #include "client/insert.h"
 
+#include <string.h>
+
 #include "client/batch_labels.h"
 #include "common/graph/clip.h"
 #include "common/graph/plan_profile.h"
@@ -89,6 +91,7 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 					  .window = e->session.window,
 					  .flows = &e->flows,
 					  .body = e->cross->parts.body,
+					  .codec_use = gp_split_codecs_use(e),
 					  .reconnects = e->session.reconnects};
 	gp_client_session_figures(&e->session, &out->account, &out->tcp, &out->rtt_us);
 	if (out->tcp.valid)
@@ -164,6 +167,7 @@ static void split_free(struct gp_engine *base)
 	gp_crossing_free(e->next_cross);
 	gp_timeline_free(e->base.timeline);
 	gp_value_log_free(e->base.values);
+	gp_split_codecs_deinit(e);
 	gp_free(e);
 }
 
@@ -386,9 +390,13 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 		GP_FAIL(err, GP_NOMEM, "out of memory for an engine");
 	e->base.ops = &ops;
 	e->base.spec = *spec;
-	if (spec->session.eval_only)
+	if (spec->session.eval_only) {
 		e->base.spec.session.decays.count = 0;
+		memset(e->base.spec.session.ladder, 0, sizeof e->base.spec.session.ladder);
+	}
 	enum gp_status status = gp_decays_check(&e->base.spec.session.decays, spec->graph, err);
+	if (status == GP_OK)
+		status = gp_split_codecs_init(e, err);
 	if (status == GP_OK)
 		status = make_workers(e, err);
 	if (status == GP_OK)

@@ -236,6 +236,7 @@ static enum gp_status commit(struct split_engine *e, bool checkpoint, struct gp_
 		.lr = e->lr,
 		.grad_norm = e->squares ? e->grad_norm : 0.0,
 		.checkpoint = checkpoint,
+		.rungs = e->rungs,
 		.ranks = gp_decays_ranks_at(&e->base.spec.session.decays, e->base.spec.graph, e->step + 1)};
 	GP_TRY(gp_client_session_commit(&e->session, &c, err));
 	e->calibrated = false;
@@ -251,21 +252,25 @@ static bool changes_ranks(const struct split_engine *e)
 
 /*
  * This side's checkpoint comes first: the server drops old checkpoints when it has a new one, and this side must have that one,
- * too. A change of ranks comes before the checkpoint, which has the new ranks; nothing of the next step is sent until the
- * server has changed them as well.
+ * too. A change of ranks or codecs comes before the checkpoint, which has the new ones; nothing of the next step is sent until
+ * the server has changed them as well.
  */
 static enum gp_status update_and_commit(struct split_engine *e, struct gp_err *err)
 {
-	const bool changes = changes_ranks(e);
+	const bool ranks = changes_ranks(e), codecs = e->rungs.count > 0;
 	bool written = false;
 	start_update(e);
 	GP_TRY(gp_client_session_wait_here(&e->session, &e->optim_done, err));
-	if (changes)
+	if (codecs)
+		gp_split_take_codecs(e);
+	if (ranks)
 		GP_TRY(gp_split_change_ranks(e, e->step + 1, err));
+	else if (codecs)
+		GP_TRY(gp_split_change_codecs(e, err));
 	if (gp_run_state_due(e->base.spec.run, e->step + 1))
 		GP_TRY(gp_split_write_checkpoint(e, e->step + 1, &written, err));
 	GP_TRY(commit(e, written, err));
-	return changes ? gp_client_session_settle(&e->session, err) : GP_OK;
+	return ranks || codecs ? gp_client_session_settle(&e->session, err) : GP_OK;
 }
 
 static enum gp_status update(struct split_engine *e, float lr, struct gp_step_result *out, struct gp_err *err)
@@ -276,7 +281,8 @@ static enum gp_status update(struct split_engine *e, float lr, struct gp_step_re
 	e->grad_norm = e->result.grad_norm;
 	e->lr = lr;
 	e->updating = e->step;
-	if (gp_run_state_due(e->base.spec.run, e->step + 1) || changes_ranks(e))
+	e->rungs = gp_split_decide_codecs(e);
+	if (gp_run_state_due(e->base.spec.run, e->step + 1) || changes_ranks(e) || e->rungs.count > 0)
 		return update_and_commit(e, err);
 	GP_TRY(commit(e, false, err));
 	start_update(e);
@@ -309,6 +315,7 @@ enum gp_status gp_split_step(struct gp_engine *base, const struct gp_batch *batc
 	e->current = batch;
 	e->following = e->ahead ? next : NULL;
 	gp_client_session_ping(&e->session);
+	gp_split_codecs_begin_step(e);
 	begin_step(e);
 	gp_split_pump(e);
 	enum gp_status status = wait_for_chunks(e, err);
@@ -623,5 +630,6 @@ const struct gp_client_frames gp_split_frames = {.frame_begin = gp_split_frame_b
 						 .lost = link_lost,
 						 .place = where_we_are,
 						 .resumed = link_resumed,
+						 .committed = gp_split_codecs_committed,
 						 .checkpointed = gp_split_checkpointed,
 						 .state_hash = state_hash};

@@ -138,6 +138,7 @@ static enum gp_status go_to(struct split_engine *e, uint64_t step, struct gp_err
 	if (e->base.spec.reconnect_for_s > 0) /* else this is the first opening, and nothing is begun */
 		gp_split_undo(e);
 	GP_TRY(gp_split_renew_ranks(e, step, err));
+	GP_TRY(gp_split_codecs_renew(e, step, err));
 	GP_TRY(step > 0 ? load(e, step, err) : begin_again(e, err));
 	e->base.rewound = e->session_open;
 	return GP_OK;

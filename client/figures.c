@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "client/codec_events.h"
 #include "client/crossing.h"
 #include "common/base/mem.h"
 #include "common/wire/flows.h"
@@ -118,6 +119,7 @@ void gp_figures_print(const struct gp_engine_figures *f, const struct gp_account
 		fprintf(to, "the link broke, and was replaced by another, %u %s\n", f->reconnects,
 			f->reconnects == 1 ? "time" : "times");
 	print_skipped(f, to);
+	gp_codec_use_print(f->codec_use, to);
 }
 
 /* Sums over everything that was sent; per batch: over `part` alone. */
@@ -237,6 +239,7 @@ static void add_rest(json_t *o, const struct gp_engine_figures *f)
 	json_object_set_new(o, "window", count_or_null(linked, (uint64_t)f->window));
 	json_object_set_new(o, "raw_fallbacks", count_or_null(linked, raw_fallbacks(f)));
 	json_object_set_new(o, "stages_skipped", linked ? skipped_json(f) : json_null());
+	json_object_set_new(o, "codecs_used", gp_codec_use_json(f->codec_use));
 	json_object_set_new(o, "tensors", linked ? tensors_json(f) : json_null());
 	json_object_set_new(o, "link", linked ? gp_account_json(&f->account) : json_null());
 	add_server(o, f);

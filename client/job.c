@@ -83,13 +83,39 @@ static enum gp_status settle_precision(struct gp_job *j, struct gp_err *err)
 
 const char *const gp_job_codec_flags[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
 
+static enum gp_status parse_auto(struct gp_job *j, int i, const char *text, struct gp_err *err)
+{
+	struct gp_codec_auto *a = &j->codec_auto[i];
+	if (j->set->purpose != GP_JOB_TRAIN)
+		GP_FAIL(err, GP_USAGE, "auto chooses a codec while training; name the codec here");
+	GP_TRY(gp_codec_auto_parse(text, a, err));
+	j->session.ladder[i] = a->ladder;
+	gp_codec_ladder_rung(&a->ladder, a->first, &j->session.codec[i]);
+	if (j->session.survey_every == 0 || a->every < j->session.survey_every)
+		j->session.survey_every = a->every;
+	return GP_OK;
+}
+
+static enum gp_status parse_codec(struct gp_job *j, int i, const char *text, struct gp_err *err)
+{
+	return gp_codec_auto_is(text) ? parse_auto(j, i, text, err)
+				      : gp_codec_spec_parse(text, &j->session.codec[i], err);
+}
+
+static bool chooses_codecs(const struct gp_job *j)
+{
+	return j->codec_auto[0].on || j->codec_auto[1].on || j->codec_auto[2].on || j->codec_auto[3].on;
+}
+
 static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 {
 	for (int i = 0; i < 4; i++) {
 		const char *own = j->set->codec_dir[i];
-		enum gp_status status = gp_codec_spec_parse(own ? own : j->set->codec, &j->session.codec[i], err);
+		enum gp_status status = parse_codec(j, i, own ? own : j->set->codec, err);
 		if (status != GP_OK)
 			return gp_err_prefix(err, "--%s", own ? gp_job_codec_flags[i] : "codec");
+		if (j->set->local && j->codec_auto[i].on)
+			GP_FAIL(err, GP_USAGE, "--codec auto needs --server: a local run has no link");
 		if (j->set->local && strcmp(j->session.codec[i].text, "raw") != 0)
 			GP_FAIL(err, GP_USAGE, "--codec needs --server: a local run has no link");
 		if (i % 2 == 1 && strncmp(j->session.codec[i].text, "delta", 5) == 0)
@@ -431,6 +457,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .privacy = j->privacy,
 				      .server = s->server,
 				      .cut = j->cut,
+				      .codec_auto = chooses_codecs(j) ? j->codec_auto : NULL,
 				      .insertion = gp_insertion_any(&j->insertion) ? &j->insertion : NULL,
 				      .connect_timeout_s = s->connect_timeout_s,
 				      .idle_timeout_s = s->idle_timeout_s,

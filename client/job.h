@@ -17,6 +17,7 @@
 
 #include <jansson.h>
 
+#include "client/codec_auto.h"
 #include "client/engine.h"
 #include "client/insert.h"
 #include "client/norm_mode.h"
@@ -98,6 +99,7 @@ struct gp_job {
 	bool values;                           /* the data has values to predict, not classes */
 	struct gp_bn_attr norm_mode;           /* what --batch-norm says */
 	int without_decay;                     /* trained parameters that --no-decay named */
+	struct gp_codec_auto codec_auto[4];    /* by direction; none is on without --codec auto */
 	struct gp_session_spec session;        /* from the flags; the optimizer from gp_job_open_engine on */
 	enum gp_precision client_precision;    /* what --client-precision came to */
 	struct gp_client_security security;

@@ -71,7 +71,9 @@ static json_t *codecs_json(const struct gp_job *j)
 {
 	json_t *all = json_object();
 	for (int d = 0; d < GP_DIRECTIONS; d++)
-		json_object_set_new(all, gp_direction_info[d].name, json_string(j->session.codec[d].text));
+		json_object_set_new(
+			all, gp_direction_info[d].name,
+			json_string(j->codec_auto[d].on ? j->codec_auto[d].text : j->session.codec[d].text));
 	return all;
 }
 

@@ -39,7 +39,11 @@ static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, s
 	GP_TRY(gp_run_spec_add(s, "client-precision", j->set->local ? "" : gp_precision_name(j->client_precision),
 			       err));
 	for (int i = 0; i < 4; i++)
-		GP_TRY(gp_run_spec_add(s, gp_job_codec_flags[i], j->set->local ? "" : j->session.codec[i].text, err));
+		GP_TRY(gp_run_spec_add(s, gp_job_codec_flags[i],
+				       j->set->local         ? ""
+				       : j->codec_auto[i].on ? j->codec_auto[i].text
+							     : j->session.codec[i].text,
+				       err));
 	return GP_OK;
 }
 

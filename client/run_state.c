@@ -171,6 +171,11 @@ const uint8_t *gp_run_state_id(const struct gp_run_state *r)
 	return r->id;
 }
 
+const char *gp_run_state_dir(const struct gp_run_state *r)
+{
+	return r->o.dir;
+}
+
 int gp_run_state_list(const struct gp_run_state *r, uint64_t step[GP_CHECKPOINTS_MAX])
 {
 	memcpy(step, r->step, (size_t)r->count * sizeof *step);
@@ -241,7 +246,8 @@ enum gp_status gp_run_state_check_start(const struct gp_run_state *r, const char
 		list_steps(theirs, count, there);
 	GP_FAIL(err, GP_INVALID, "%sno checkpoint is on both sides: here (%.80s) %s; server %.60s: %s%s",
 		gp_run_state_resumes(r) && !r->o.reads ? "--resume: " : "", r->o.dir, here, server, there,
-		r->confirmed || r->o.reads || count > 0 ? "" : " (it never had one: --resume=if-any begins the run again)");
+		r->confirmed || r->o.reads || count > 0 ? ""
+							: " (it never had one: --resume=if-any begins the run again)");
 }
 
 void gp_run_state_tell(const struct gp_run_state *r, uint64_t step)

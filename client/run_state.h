@@ -31,8 +31,8 @@ struct gp_run_state_options {
 	uint64_t every, total_steps;
 	enum gp_resume resume;
 	bool required;
-	bool reads; /* only what is there is wanted: no step follows, and nothing is said on stderr */
-	const struct gp_pairs *spec;       /* by flag: what must be the same to go on; outlives the run state */
+	bool reads;                  /* only what is there is wanted: no step follows, and nothing is said on stderr */
+	const struct gp_pairs *spec; /* by flag: what must be the same to go on; outlives the run state */
 	const volatile sig_atomic_t *stop; /* (optional) set by a signal: the next step gets a checkpoint */
 	const struct gp_st_pair *meta;     /* (optional) metadata of the state files; outlives the run state */
 	int meta_count;
@@ -63,6 +63,7 @@ void gp_run_state_close(struct gp_run_state *r); /* NULL is fine */
 /* The run may have begun in another process: its server is worth waiting for. */
 bool gp_run_state_resumes(const struct gp_run_state *r);
 const uint8_t *gp_run_state_id(const struct gp_run_state *r); /* GP_RUN_ID_BYTES */
+const char *gp_run_state_dir(const struct gp_run_state *r);
 /* Steps of the checkpoints that could be loaded, newest first. */
 int gp_run_state_list(const struct gp_run_state *r, uint64_t step[GP_CHECKPOINTS_MAX]);
 /* The step of the run's newest checkpoint on this side, without asking a server; 0: there is none. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "client/codec_events.h"
 #include "client/figures.h"
 #include "client/run_state.h"
 #include "common/base/log.h"
@@ -257,6 +258,22 @@ static void log_privacy(struct run *r)
 	}
 }
 
+/* What --codec auto did behind the step. */
+static void tell_codecs(struct run *r)
+{
+	const struct gp_codec_events *e = r->spec->engine->codec_events;
+	if (!e || (e->changes == 0 && e->errors == 0))
+		return;
+	for (int i = 0; r->spec->log && i < e->errors; i++)
+		write_line(r, "codec_error", gp_codec_error_json(e, i));
+	for (int i = 0; r->spec->log && i < e->changes; i++)
+		write_line(r, "codec", gp_codec_change_json(e, i));
+	if (e->changes > 0) {
+		gp_progress_clear(&r->progress);
+		gp_codec_events_print(e, stderr);
+	}
+}
+
 /* Steps. */
 
 /* As PyTorch (error_if_nonfinite=False) we go on; but a user should learn where the NaN in the parameters came from. */
@@ -412,6 +429,7 @@ static enum gp_status run_step(struct run *r, struct gp_err *err)
 	log_timeline(r, false);
 	log_values(r);
 	log_privacy(r);
+	tell_codecs(r);
 	r->before = now;
 	return GP_OK;
 }

@@ -114,6 +114,9 @@ run "$work/train" train --no-progress "${server[@]}" "${flags[@]}" --steps 2 --n
 	--freeze head --privacy-every 1
 compare "train, measured" "$work/train" train "Figures of a run"
 log_lines "the log, measured" "$work/measured"
+run "$work/train" train --no-progress "${server[@]}" "${flags[@]}" --steps 3 --json --log-json "$work/auto" --codec auto:script=0@2/1@1
+compare "train, codecs that change" "$work/train" train "Figures of a run"
+log_lines "the log, codecs that change" "$work/auto"
 run "$work/train" train --no-progress --local "${flags[@]}" --steps 2 --no-eval --json --log-json "$work/local" \
 	--optimizer adamw --no-decay '*.bias'
 compare "train, local" "$work/train" train "Figures of a run"
