@@ -45,7 +45,7 @@ static struct bn_case bn_new(int i)
 	c.n.running_mean = c.mean.device;
 	c.n.running_var = c.var.device;
 	c.n.saved = c.saved.device;
-	c.n.room = device_room(gpk_bn_room(c.type, c.rows, ch));
+	c.n.room = device_room(gpk_bn_room(c.rows, ch));
 	return c;
 }
 

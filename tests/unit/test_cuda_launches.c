@@ -62,7 +62,7 @@ static struct norm norm_new(enum gp_rt_type type, int64_t rows, int64_t channels
 	b.n.running_mean = b.lines[2].device;
 	b.n.running_var = b.lines[3].device;
 	b.n.saved = b.saved.device;
-	b.n.room = device_room(gpk_bn_room(type, rows, channels));
+	b.n.room = device_room(gpk_bn_room(rows, channels));
 	return b;
 }
 

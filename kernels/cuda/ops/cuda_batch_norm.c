@@ -88,7 +88,7 @@ static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struc
 	const bool renorm = gp_bn_attr(n->base.g).mode == GP_BN_RENORM;
 	n->base.saved_bytes =
 		(uint64_t)((renorm ? GPK_BN_SAVED_RENORM : GPK_BN_SAVED) * shape.channels) * sizeof(float);
-	n->base.tmp_bytes[0] = n->base.tmp_bytes[1] = gpk_bn_room(shape.type, shape.rows, shape.channels);
+	n->base.tmp_bytes[0] = n->base.tmp_bytes[1] = gpk_bn_room(shape.rows, shape.channels);
 	p->draws = p->draws || (renorm && n->base.trains);
 	if (is_deferred(n) || is_calibrated(p, n)) {
 		n->merged_offset = p->merged_doubles;

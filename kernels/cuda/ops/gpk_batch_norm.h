@@ -12,19 +12,40 @@
 
 #include <math.h>
 
-#include "kernels/cuda/runtime/gpk_sums.h"
+#include "kernels/cuda/ops/gpk_strips.h"
 #include "kernels/cuda/ops/k_batch_norm.h"
 
 /* Few rows: few enough for one block's registers. By shape alone. k_batch_norm_rows.cu */
-bool gpk_bn_at_once(int64_t rows, int64_t channels);
 void gpk_bn_forward_at_once(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
 			    void *y);
 void gpk_bn_backward_at_once(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *y,
 			     const void *dy, void *dresidual, void *dx, float *dgamma, float *dbeta);
 
-#define THREADS GPK_SUMS_THREADS
 enum { SAVED_MEAN, SAVED_INVSTD, SAVED_A, SAVED_B, SAVED_R, SAVED_D };
 enum { MERGED_ROWS, MERGED_MEAN, MERGED_SQUARES };
+/* Lines of `channels` floats before the sums in the room. */
+#define COEFFICIENTS 3
+enum { COEF_SCALE, COEF_SHIFT, COEF_SLOPE };
+
+static inline float *coefficients_of(const struct gpk_bn *n)
+{
+	return (float *)n->room;
+}
+static inline uint64_t coefficient_bytes(int64_t channels)
+{
+	return (uint64_t)gpk_div_up(COEFFICIENTS * channels, 2) * sizeof(double);
+}
+static inline double *sums_of(const struct gpk_bn *n)
+{
+	return (double *)((char *)n->room + coefficient_bytes(n->channels));
+}
+
+/* Of few images of no known shape: its rows one after another. */
+static inline struct gpk_strips strips_of_norm(const struct gpk_bn *n)
+{
+	const int64_t pixels = n->high * n->wide;
+	return pixels > 0 ? gpk_strips_of(n->rows / pixels, n->high, n->wide) : gpk_strips_of(1, 1, n->rows);
+}
 
 struct limits {
 	float low, high;
@@ -163,6 +184,42 @@ template <int V> GPK_DEVICE void add_values(float (&sums)[2 * V], const float (&
 	}
 }
 
+/*
+ * The end of a kernel over strips that has added up values of its channels: makes of the sums what finish_values does.
+ * Every thread of the block must come; `shift` of lanes beyond the channels is of no account.
+ */
+template <int V>
+GPK_DEVICE void total_values(const struct gpk_bn &n, const float (&shift)[V], const float (&sums)[2 * V], double *room,
+			     uint32_t *tickets)
+{
+	GPK_SHARED(float, shifts, [GPK_SUMS_WIDE * V]);
+	double sum[2];
+	GPK_UNROLL
+	for (int i = 0; i < V && threadIdx.y == 0; i++)
+		shifts[threadIdx.x * V + i] = shift[i];
+	gpk_fold_rows<2, V>(sums, n.channels, room);
+	if (!gpk_last_part(tickets, blockIdx.x))
+		return;
+	const int64_t mine = gpk_total_parts<2, V>(n.channels, room, sum);
+	if (mine >= 0)
+		finish_values(n, mine, channel_of(n, mine), (double)shifts[gpk_linear_thread()], sum[0], sum[1]);
+}
+
+/* What backward, and a reader that normalizes, read of a channel's running statistics, and what those make of it. */
+GPK_DEVICE struct affine running_channel(const struct gpk_bn &n, int64_t channel, bool keep)
+{
+	const float mean = n.running_mean[channel];
+	const double invstd = 1.0 / sqrt((double)n.running_var[channel] + (double)n.eps);
+	const struct affine f = affine_of(n.gamma[channel], n.beta[channel], (double)mean, invstd, 1.0, 0.0);
+	if (keep) {
+		n.saved[SAVED_MEAN * n.channels + channel] = mean;
+		n.saved[SAVED_INVSTD * n.channels + channel] = (float)invstd;
+		n.saved[SAVED_A * n.channels + channel] = f.a;
+		n.saved[SAVED_B * n.channels + channel] = f.b;
+	}
+	return f;
+}
+
 template <typename T, bool RESIDUAL> GPK_DEVICE float output_of(float a, float b, float x, float add, struct limits l)
 {
 	const float affine = gpk_rounded<T>(__fmaf_rn(a, x, b));
@@ -266,6 +323,25 @@ GPK_DEVICE struct coefficients finish_gradients(const struct gpk_bn &n, int64_t 
 	if (n.fixed)
 		return {scale, 0, 0};
 	return {scale, (float)(sum / rows), (float)(moment * invstd * invstd / rows)};
+}
+
+/* As total_values, for sums of gradients: fills the coefficients. */
+template <int V>
+GPK_DEVICE void total_gradients(const struct gpk_bn &n, const float (&sums)[2 * V], double *room, float *coefficients,
+				float *dgamma, float *dbeta, uint32_t *tickets)
+{
+	double sum[2];
+	gpk_fold_rows<2, V>(sums, n.channels, room);
+	if (!gpk_last_part(tickets, blockIdx.x))
+		return;
+	const int64_t mine = gpk_total_parts<2, V>(n.channels, room, sum);
+	if (mine < 0)
+		return;
+	const struct coefficients c =
+		finish_gradients(n, mine, grads_of(n, mine, dgamma, dbeta), sum[0], sum[1], dgamma, dbeta);
+	coefficients[COEF_SCALE * n.channels + mine] = c.scale;
+	coefficients[COEF_SHIFT * n.channels + mine] = c.shift;
+	coefficients[COEF_SLOPE * n.channels + mine] = c.slope;
 }
 
 GPK_DEVICE float gradient_of(float scale, float shift, float slope, float mean, float g, float x)

@@ -7,7 +7,8 @@
  *              once and holds them in registers
  *   else       a launch that sums, whose last blocks make coefficients of the
  *              sums (gpk_sums.h), and one that reads again (from L2 where a
- *              chunk fits) and writes
+ *              chunk fits) and writes; a depthwise convolution beside it may
+ *              do either one (k_depthwise.cu), with the same bits
  *
  * Test: tests/unit/test_cuda_batch_norm.c, tests/unit/test_cuda_launches.c
  */
@@ -17,52 +18,38 @@
 #define WIDE            64 /* lanes of theirs */
 #define BUSY_BLOCKS     396 /* of theirs, three for each of 132 multiprocessors: what 63 to 84 registers a thread allow */
 #define AT_ONCE         2   /* rows that a thread reads before it writes one: what is written may be what is read */
-/* Lines of `channels` floats before the sums in the room. */
-#define COEFFICIENTS    3
-enum { COEF_SCALE, COEF_SHIFT, COEF_SLOPE };
 
-static float *coefficients_of(const struct gpk_bn *n)
-{
-	return (float *)n->room;
-}
-static uint64_t coefficient_bytes(int64_t channels)
-{
-	return (uint64_t)gpk_div_up(COEFFICIENTS * channels, 2) * sizeof(double);
-}
-static double *sums_of(const struct gpk_bn *n)
-{
-	return (double *)((char *)n->room + coefficient_bytes(n->channels));
-}
-
-extern "C" uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t channels)
+extern "C" uint64_t gpk_bn_room(int64_t rows, int64_t channels)
 {
 	if (gpk_bn_at_once(rows, channels))
 		return 0;
-	return coefficient_bytes(channels) + gpk_sums_room(type, rows, channels, 2);
+	return coefficient_bytes(channels) + gpk_strips_room(channels, 2);
 }
 
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
 template <typename T, int V>
-GPK_KERNEL GPK_BOUNDS(THREADS) sum_values(struct gpk_bn n, const T *GPK_RESTRICT x, double *room, uint32_t *tickets)
+GPK_KERNEL GPK_BOUNDS(GPK_STRIP_THREADS)
+	sum_values(struct gpk_bn n, struct gpk_strips strips, const T *GPK_RESTRICT x, double *room, uint32_t *tickets)
 {
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
-	float sums[2 * V] = {}, shift[V], v[V];
-	double sum[2];
+	float sums[2 * V] = {}, shift[V] = {};
 	if (channel < channels) {
 		gpk_read<T, V>(shift, x + channel);
-		GPK_UNROLL_BY(4)
-		for (int64_t r = gpk_first_row(); r < n.rows; r += step) {
-			gpk_read<T, V>(v, x + r * channels + channel);
-			add_values<V>(sums, v, shift);
+		for (int64_t r = gpk_first_row(); r < strips.at.count; r += step) {
+			const struct gpk_strip strip = gpk_strip_of(strips, r);
+			float v[GPK_STRIP][V] = {};
+			GPK_UNROLL
+			for (int t = 0; t < GPK_STRIP; t++)
+				if (t < strip.pixels)
+					gpk_read<T, V>(v[t], x + (strip.first + t) * channels + channel);
+			GPK_UNROLL
+			for (int t = 0; t < GPK_STRIP; t++)
+				if (t < strip.pixels)
+					add_values<V>(sums, v[t], shift);
 		}
 	}
-	gpk_fold_rows<2, V>(sums, channels, room);
-	if (!gpk_last_part(tickets, blockIdx.x))
-		return;
-	const int64_t mine = gpk_total_parts<2, V>(channels, room, sum);
-	if (mine >= 0)
-		finish_values(n, mine, channel_of(n, mine), (double)gpk_get(x[mine]), sum[0], sum[1]);
+	total_values<V>(n, shift, sums, room, tickets);
 }
 
 template <typename T, int V, bool RESIDUAL>
@@ -104,22 +91,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE) normalize(struct gpk_bn n, struct limits 
 	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
 }
 
-/* What backward reads of a channel's running statistics, and what those make of it. */
-GPK_DEVICE struct affine running_channel(const struct gpk_bn &n, int64_t channel, bool keep)
-{
-	const float mean = n.running_mean[channel];
-	const double invstd = 1.0 / sqrt((double)n.running_var[channel] + (double)n.eps);
-	const struct affine f = affine_of(n.gamma[channel], n.beta[channel], (double)mean, invstd, 1.0, 0.0);
-	if (keep) {
-		n.saved[SAVED_MEAN * n.channels + channel] = mean;
-		n.saved[SAVED_INVSTD * n.channels + channel] = (float)invstd;
-		n.saved[SAVED_A * n.channels + channel] = f.a;
-		n.saved[SAVED_B * n.channels + channel] = f.b;
-	}
-	return f;
-}
-
-/* The same of the thread's channels. Roots in double: every channel's once for a block. `keep`: one block fills `saved`. */
+/* running_channel of the thread's channels. Roots in double: every channel's once for a block. `keep`: one block fills `saved`. */
 template <int V> GPK_DEVICE void running_affine(const struct gpk_bn &n, float (&a)[V], float (&b)[V], bool keep)
 {
 	GPK_SHARED(struct affine, of, [WIDE * V]);
@@ -156,6 +128,23 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 								  (const T *)(residual), (T *)(y));                    \
 					       })))
 
+extern "C" void gpk_bn_statistics(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x)
+{
+	const struct gpk_tile t = gpk_strips_tile(n->channels);
+	const struct gpk_strips strips = strips_of_norm(n);
+	GPK_BY_TYPE(n->type, T, GPK_BY_STRIP_VECTOR(n->channels, V, {
+			    GPK_LAUNCH(s, (sum_values<T, V>), dim3(t.tiles, gpk_strips_parts(&strips, n->channels)),
+				       t.block(), gpk_sums_shared(GPK_STRIP_THREADS, 2 * V), *n, strips, (const T *)x,
+				       sums_of(n), gp_rt_tickets(s));
+		    }));
+}
+
+extern "C" void gpk_bn_apply(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
+			     void *y)
+{
+	LAUNCH_NORMALIZE(normalize, s, n, x, residual, y);
+}
+
 extern "C" void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
 			       void *y)
 {
@@ -163,12 +152,21 @@ extern "C" void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, c
 		gpk_bn_forward_at_once(s, n, x, residual, y);
 		return;
 	}
-	GPK_BY_TYPE(n->type, T, GPK_BY_WIDTH(n->channels, T, V, {
-			    const struct gpk_tile t = gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
-			    GPK_LAUNCH(s, (sum_values<T, V>), dim3(t.tiles, gpk_sums_parts(n->rows, t)), t.block(),
-				       gpk_sums_shared(THREADS, 2 * V), *n, (const T *)x, sums_of(n), gp_rt_tickets(s));
-		    }));
-	LAUNCH_NORMALIZE(normalize, s, n, x, residual, y);
+	gpk_bn_statistics(s, n, x);
+	gpk_bn_apply(s, n, x, residual, y);
+}
+
+GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE) keep_running(struct gpk_bn n)
+{
+	const int64_t channel = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+	if (channel < n.channels)
+		running_channel(n, channel, true);
+}
+
+extern "C" void gpk_bn_keep_running(struct gp_rt_stream *s, const struct gpk_bn *n)
+{
+	GPK_LAUNCH(s, keep_running, (unsigned)gpk_div_up(n->channels, (int64_t)THREADS_TO_MOVE), THREADS_TO_MOVE, 0,
+		   *n);
 }
 
 extern "C" void gpk_bn_forward_running(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x,
@@ -223,45 +221,44 @@ GPK_DEVICE void read_rows(const struct gpk_bn &n, int64_t from, int64_t step, co
 }
 
 template <typename T, int V, enum mask M>
-GPK_KERNEL GPK_BOUNDS(THREADS)
-	sum_gradients(struct gpk_bn n, struct limits l, const T *GPK_RESTRICT x, const T *GPK_RESTRICT y, const T *dy,
-		      T *dresidual, double *room, float *coefficients, float *dgamma, float *dbeta, uint32_t *tickets)
+GPK_KERNEL GPK_BOUNDS(GPK_STRIP_THREADS)
+	sum_gradients(struct gpk_bn n, struct gpk_strips strips, struct limits l, const T *GPK_RESTRICT x,
+		      const T *GPK_RESTRICT y, const T *dy, T *dresidual, double *room, float *coefficients,
+		      float *dgamma, float *dbeta, uint32_t *tickets)
 {
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), channels = n.channels;
 	float sums[2 * V] = {}, mean[V], a[V] = {}, b[V] = {};
-	double sum[2];
 	if (channel < channels) {
 		gpk_read<float, V>(mean, n.saved + SAVED_MEAN * channels + channel);
 		if (M == MASK_FROM_X) {
 			gpk_read<float, V>(a, n.saved + SAVED_A * channels + channel);
 			gpk_read<float, V>(b, n.saved + SAVED_B * channels + channel);
 		}
-		for (int64_t from = gpk_first_row(); from < n.rows; from += AT_ONCE * step) {
-			float v[AT_ONCE][V], g[AT_ONCE][V], out[AT_ONCE][V] = {};
-			read_rows<T, V, M>(n, from, step, x, y, dy, v, out, g);
+		for (int64_t r = gpk_first_row(); r < strips.at.count; r += step) {
+			const struct gpk_strip strip = gpk_strip_of(strips, r);
+			const int64_t at = strip.first * channels + channel;
+			float v[GPK_STRIP][V] = {}, g[GPK_STRIP][V] = {}, out[GPK_STRIP][V] = {};
 			GPK_UNROLL
-			for (int k = 0; k < AT_ONCE; k++) {
-				const int64_t r = from + k * step;
-				if (r >= n.rows)
+			for (int t = 0; t < GPK_STRIP; t++) {
+				if (t >= strip.pixels)
 					continue;
-				mask_gradient<T, V, M>(g[k], a, b, v[k], out[k], l);
+				gpk_read<T, V>(v[t], x + at + t * channels);
+				gpk_read<T, V>(g[t], dy + at + t * channels);
+				if (M == MASK_FROM_Y)
+					gpk_read<T, V>(out[t], y + at + t * channels);
+			}
+			GPK_UNROLL
+			for (int t = 0; t < GPK_STRIP; t++) {
+				if (t >= strip.pixels)
+					continue;
+				mask_gradient<T, V, M>(g[t], a, b, v[t], out[t], l);
 				if (dresidual)
-					gpk_write<T, V>(dresidual + r * channels + channel, g[k]);
-				add_gradients<V>(sums, g[k], v[k], mean);
+					gpk_write<T, V>(dresidual + at + t * channels, g[t]);
+				add_gradients<V>(sums, g[t], v[t], mean);
 			}
 		}
 	}
-	gpk_fold_rows<2, V>(sums, channels, room);
-	if (!gpk_last_part(tickets, blockIdx.x))
-		return;
-	const int64_t mine = gpk_total_parts<2, V>(channels, room, sum);
-	if (mine < 0)
-		return;
-	const struct coefficients c =
-		finish_gradients(n, mine, grads_of(n, mine, dgamma, dbeta), sum[0], sum[1], dgamma, dbeta);
-	coefficients[COEF_SCALE * channels + mine] = c.scale;
-	coefficients[COEF_SHIFT * channels + mine] = c.shift;
-	coefficients[COEF_SLOPE * channels + mine] = c.slope;
+	total_gradients<V>(n, sums, room, coefficients, dgamma, dbeta, tickets);
 }
 
 template <typename T, int V, enum mask M>
@@ -301,15 +298,16 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE)
 static void launch_sums(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x, const void *y,
 			const void *dy, void *g_out, float *dgamma, float *dbeta)
 {
-	GPK_BY_TYPE(n->type, T,
-		    GPK_BY_WIDTH(n->channels, T, V, BY_MASK(mask, M, {
-					 const struct gpk_tile t = gpk_tile_of(n->channels / V, GPK_SUMS_WIDE, THREADS);
-					 GPK_LAUNCH(s, (sum_gradients<T, V, M>),
-						    dim3(t.tiles, gpk_sums_parts(n->rows, t)), t.block(),
-						    gpk_sums_shared(THREADS, 2 * V), *n, limits_of(n->act),
-						    (const T *)x, (const T *)y, (const T *)dy, (T *)g_out, sums_of(n),
-						    coefficients_of(n), dgamma, dbeta, gp_rt_tickets(s));
-				 })));
+	const struct gpk_tile t = gpk_strips_tile(n->channels);
+	const struct gpk_strips strips = strips_of_norm(n);
+	GPK_BY_TYPE(n->type, T, GPK_BY_STRIP_VECTOR(n->channels, V, BY_MASK(mask, M, {
+					    GPK_LAUNCH(s, (sum_gradients<T, V, M>),
+						       dim3(t.tiles, gpk_strips_parts(&strips, n->channels)), t.block(),
+						       gpk_sums_shared(GPK_STRIP_THREADS, 2 * V), *n, strips,
+						       limits_of(n->act), (const T *)x, (const T *)y, (const T *)dy,
+						       (T *)g_out, sums_of(n), coefficients_of(n), dgamma, dbeta,
+						       gp_rt_tickets(s));
+				    })));
 }
 
 static void launch_gradient(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x,
@@ -336,6 +334,12 @@ extern "C" void gpk_bn_backward(struct gp_rt_stream *s, const struct gpk_bn *n, 
 	launch_sums(s, n, mask, x, y, dy, same ? NULL : dresidual, dgamma, dbeta);
 	if (dx) /* the masked gradient lies in dresidual, where that is wanted */
 		launch_gradient(s, n, dresidual ? MASK_NONE : mask, x, y, dresidual ? dresidual : dy, dx);
+}
+
+extern "C" void gpk_bn_backward_apply(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *g,
+				      void *dx)
+{
+	launch_gradient(s, n, MASK_NONE, x, NULL, g, dx);
 }
 
 /* --- backward of what the running statistics normalized ------------------------------------------------------------ */

@@ -41,6 +41,7 @@ enum gpk_bn_use { GPK_BN_MOVE, GPK_BN_MERGE, GPK_BN_TAKE, GPK_BN_LEAVE };
 struct gpk_bn {
 	enum gp_rt_type type;
 	int64_t rows, channels;
+	int64_t high, wide; /* of each image: rows are images of such, in whose strips sums are added (gpk_strips.h); 0: unknown */
 	float eps, momentum; /* running = (1 - momentum) * running + momentum * batch, unbiased variance */
 	enum gpk_act act;
 	const float *gamma, *beta;
@@ -59,7 +60,9 @@ struct gpk_bn {
 #define GPK_BN_SAVED_RENORM 6 /* r, d */
 #define GPK_BN_MERGED       3 /* rows, mean, sum of squared differences from it */
 
-uint64_t gpk_bn_room(enum gp_rt_type type, int64_t rows, int64_t channels);
+uint64_t gpk_bn_room(int64_t rows, int64_t channels);
+/* Whether batch norm of so many rows is one launch each way. */
+bool gpk_bn_at_once(int64_t rows, int64_t channels);
 
 /* y may be x, or residual; residual may be NULL. Eval, by the running statistics, needs neither `saved` nor `room`. */
 void gpk_bn_forward(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual, void *y);
@@ -67,6 +70,15 @@ void gpk_bn_forward_eval(struct gp_rt_stream *s, const struct gpk_bn *n, const v
 /* In mode running, in training: as eval, and fills `saved`. */
 void gpk_bn_forward_running(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual,
 			    void *y);
+/*
+ * gpk_bn_forward in parts, where a depthwise convolution does the other one (k_depthwise.h). statistics: takes the
+ * chunk's, and fills `saved`; needs a room of many rows. keep_running: fills `saved` by the running ones. apply: makes y by
+ * `saved`. backward_apply: dx by the coefficients that k_depthwise.h left in n->room; g is behind the activation's mask.
+ */
+void gpk_bn_statistics(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x);
+void gpk_bn_keep_running(struct gp_rt_stream *s, const struct gpk_bn *n);
+void gpk_bn_apply(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *residual, void *y);
+void gpk_bn_backward_apply(struct gp_rt_stream *s, const struct gpk_bn *n, const void *x, const void *g, void *dx);
 /* Running statistics move towards what was merged, if anything was; then nothing is. */
 void gpk_bn_end_step(struct gp_rt_stream *s, const struct gpk_bn *n);
 /*

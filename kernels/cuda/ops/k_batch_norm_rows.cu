@@ -9,6 +9,7 @@
  */
 #include "kernels/cuda/ops/gpk_batch_norm.h"
 
+#define THREADS   GPK_SUMS_THREADS
 #define VECTOR    4
 #define LANES     2    /* of a block, at most: in fp32 32 bytes of a row, what memory gives at once */
 #define WIDE      (LANES * VECTOR)
@@ -21,7 +22,7 @@ static struct gpk_tile tile_of(const struct gpk_bn *n)
 	return gpk_tile_of(n->channels / VECTOR, LANES, THREADS);
 }
 
-bool gpk_bn_at_once(int64_t rows, int64_t channels)
+extern "C" bool gpk_bn_at_once(int64_t rows, int64_t channels)
 {
 	return rows <= MOST_ROWS && channels % VECTOR == 0;
 }

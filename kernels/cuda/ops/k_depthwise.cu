@@ -11,29 +11,22 @@
  * L1 gives only what one block reads twice, and blocks that follow each other
  * run on different multiprocessors: so a block's strips lie below each other.
  * Eight of 3x3 then read 60 pixels for 32 outputs; side by side it is 102.
- * Test: tests/unit/test_cuda_conv.c
+ * Kernels of strips do their part of the batch norms beside them, where those
+ * have many rows: forward reads what the one before normalizes, and adds up
+ * what the one behind wants of its outputs; so does backward with gradients of
+ * the one before. What is added up of a strip, and in which block, is batch
+ * norm's own order (gpk_strips.h): blocks are then fewer and each has many strips.
+ * Test: tests/unit/test_cuda_conv.c, tests/unit/test_cuda_depthwise_norm.c
  */
 #include "kernels/cuda/ops/k_depthwise.h"
 
-#include "kernels/cuda/runtime/gpk_sums.h"
-#include "kernels/cuda/runtime/gpk_window.h"
+#include "kernels/cuda/ops/gpk_batch_norm.h"
 
-#define THREADS 256
-#define WIDE    32
-#define STRIP   4 /* a multiple of every STRIDE */
-#define VECTOR  4 /* 16 bytes of float; of bf16 8, which leaves registers for more threads */
-
-/* Runs the rest with V. */
-#define BY_VECTOR(channels, V, ...)                                                                                    \
-	do {                                                                                                           \
-		if ((channels) % VECTOR == 0) {                                                                        \
-			constexpr int V = VECTOR;                                                                      \
-			__VA_ARGS__;                                                                                   \
-		} else {                                                                                               \
-			constexpr int V = 1;                                                                           \
-			__VA_ARGS__;                                                                                   \
-		}                                                                                                      \
-	} while (0)
+#define THREADS              GPK_STRIP_THREADS
+#define WIDE                 32
+#define STRIP                GPK_STRIP
+#define VECTOR               GPK_STRIP_VECTOR
+#define BY_VECTOR            GPK_BY_STRIP_VECTOR
 
 /* 10 * kernel + stride where there is code for that, else 0. */
 static int kind_of(const struct gpk_window *w)
@@ -70,17 +63,22 @@ static struct gpk_tile sums_tile_of(int64_t channels)
 	return gpk_tile_of(channels % VECTOR ? channels : channels / VECTOR, GPK_SUMS_WIDE, THREADS);
 }
 
-/* Strips of images of `down` rows, from the upper to the lower, then the next column of strips. */
-static struct gpk_places strips_of(int64_t images, int64_t down, int64_t across)
-{
-	return gpk_places_of(images, across, down);
-}
+/* What a batch norm makes of V channels of its input. */
+template <int V> struct normalizer {
+	float a[V], b[V];
+	struct limits l;
+};
 
-/* The r-th of them: `column` counts strips. */
-GPK_DEVICE struct gpk_place strip_at(const struct gpk_places &strips, int64_t r)
+template <int V, bool READS>
+GPK_DEVICE struct normalizer<V> normalizer_of(const struct gpk_bn &n, struct limits l, int64_t channel)
 {
-	const struct gpk_place at = gpk_place_of(strips, r);
-	return {at.image, at.column, at.row};
+	struct normalizer<V> f = {};
+	if (READS && channel < n.channels) {
+		gpk_read<float, V>(f.a, n.saved + SAVED_A * n.channels + channel);
+		gpk_read<float, V>(f.b, n.saved + SAVED_B * n.channels + channel);
+		f.l = l;
+	}
+	return f;
 }
 
 /* Zero outside [0, width). */
@@ -94,6 +92,19 @@ GPK_DEVICE void load_inside(float (&v)[V], const T *row, int64_t column, int64_t
 	GPK_UNROLL
 	for (int i = 0; i < V; i++)
 		v[i] = 0;
+}
+
+/* The same of a convolution's input, which READS: with the batch norm before it. */
+template <typename T, int V, bool READS>
+GPK_DEVICE void load_input(float (&v)[V], const T *row, int64_t column, int64_t width, int64_t channels,
+			   const struct normalizer<V> &f)
+{
+	load_inside<T, V>(v, row, column, width, channels);
+	if (!READS || column < 0 || column >= width)
+		return;
+	GPK_UNROLL
+	for (int i = 0; i < V; i++)
+		v[i] = output_of<T, false>(f.a[i], f.b[i], v[i], 0, f.l);
 }
 
 template <int V> GPK_DEVICE void multiply_add(float (&sum)[V], const float (&a)[V], const float (&b)[V])
@@ -113,14 +124,14 @@ template <int K, int V> GPK_DEVICE void load_taps(float (&taps)[K][V], const flo
 /* --- forward ------------------------------------------------------------------------------------------------------ */
 
 /* What one kernel row gives to a strip, whose inputs begin at `left`. */
-template <typename T, int V, int K, int S>
+template <typename T, int V, int K, int S, bool READS>
 GPK_DEVICE void strip_row(const T *row, int64_t left, int64_t width, int64_t channels, const float (&taps)[K][V],
-			  float (&sum)[STRIP][V])
+			  const struct normalizer<V> &f, float (&sum)[STRIP][V])
 {
 	GPK_UNROLL
 	for (int t = 0; t < (STRIP - 1) * S + K; t++) {
 		float v[V];
-		load_inside<T, V>(v, row, left + t, width, channels);
+		load_input<T, V, READS>(v, row, left + t, width, channels, f);
 		GPK_UNROLL
 		for (int kw = 0; kw < K; kw++)
 			if (t >= kw && (t - kw) % S == 0 && (t - kw) / S < STRIP)
@@ -128,27 +139,70 @@ GPK_DEVICE void strip_row(const T *row, int64_t left, int64_t width, int64_t cha
 	}
 }
 
-/* Stores those of a strip that lie in [0, width), from `column` on. */
 template <typename T, int V>
-GPK_DEVICE void store_strip(T *row, int64_t column, int64_t width, int64_t channels, const float (&sum)[STRIP][V])
+GPK_DEVICE void store_strip(T *at, int pixels, int64_t channels, const float (&sum)[STRIP][V])
 {
 	GPK_UNROLL
 	for (int t = 0; t < STRIP; t++)
-		if (column + t >= 0 && column + t < width)
-			gpk_write<T, V>(row + (column + t) * channels, sum[t]);
+		if (t < pixels)
+			gpk_write<T, V>(at + t * channels, sum[t]);
 }
 
-template <typename T, int V, int K, int S>
+/* The first output of all, as strip_row makes it: what batch norm takes for its sums' shift. */
+template <typename T, int V, int K, bool READS>
+GPK_DEVICE void first_output(const struct gpk_window &w, const float *weight, const T *x,
+			     const struct normalizer<V> &f, float (&out)[V])
+{
+	float sum[V] = {}, v[V];
+	GPK_UNROLL
+	for (int kh = 0; kh < K; kh++) {
+		float taps[K][V];
+		const int64_t row = kh - w.pad_top;
+		if (row < 0 || row >= w.h)
+			continue;
+		load_taps<K, V>(taps, weight, kh, w.channels);
+		GPK_UNROLL
+		for (int kw = 0; kw < K; kw++) {
+			load_input<T, V, READS>(v, x + row * w.w * w.channels, kw - w.pad_left, w.w, w.channels, f);
+			multiply_add<V>(sum, v, taps[kw]);
+		}
+	}
+	GPK_UNROLL
+	for (int i = 0; i < V; i++)
+		out[i] = gpk_rounded<T>(sum[i]);
+}
+
+template <typename T, int V>
+GPK_DEVICE void add_strip(float (&sums)[2 * V], const float (&sum)[STRIP][V], int pixels, const float (&shift)[V])
+{
+	GPK_UNROLL
+	for (int t = 0; t < STRIP; t++) {
+		float v[V];
+		GPK_UNROLL
+		for (int i = 0; i < V; i++)
+			v[i] = gpk_rounded<T>(sum[t][i]);
+		if (t < pixels)
+			add_values<V>(sums, v, shift);
+	}
+}
+
+/* READS: with the batch norm `before`. FEEDS: leaves the sums of `behind`, or what its last block makes of them. */
+template <typename T, int V, int K, int S, bool READS, bool FEEDS>
 GPK_KERNEL GPK_BOUNDS(THREADS)
-	forward_strips(struct gpk_window w, struct gpk_places strips, const float *GPK_RESTRICT weight,
-		       const T *GPK_RESTRICT x, T *GPK_RESTRICT y)
+	forward_strips(struct gpk_window w, struct gpk_strips strips, struct gpk_bn before, struct limits l,
+		       struct gpk_bn behind, const float *GPK_RESTRICT weight, const T *GPK_RESTRICT x,
+		       T *GPK_RESTRICT y, double *room, uint32_t *tickets)
 {
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
-	if (channel >= w.channels)
+	float sums[2 * V] = {}, shift[V] = {};
+	if (!FEEDS && channel >= w.channels)
 		return;
-	for (int64_t r = gpk_first_row(); r < strips.count; r += step) {
-		const struct gpk_place at = strip_at(strips, r);
-		const int64_t top = at.row * S - w.pad_top, column = at.column * STRIP;
+	const struct normalizer<V> f = normalizer_of<V, READS>(before, l, channel);
+	if (FEEDS && channel < w.channels)
+		first_output<T, V, K, READS>(w, weight + channel, x + channel, f, shift);
+	for (int64_t r = gpk_first_row(); r < strips.at.count && channel < w.channels; r += step) {
+		const struct gpk_strip at = gpk_strip_of(strips, r);
+		const int64_t top = at.row * S - w.pad_top;
 		float sum[STRIP][V] = {};
 		GPK_UNROLL
 		for (int kh = 0; kh < K; kh++) {
@@ -156,12 +210,15 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 			if (top + kh < 0 || top + kh >= w.h)
 				continue;
 			load_taps<K, V>(taps, weight + channel, kh, w.channels);
-			strip_row<T, V, K, S>(x + (at.image * w.h + top + kh) * w.w * w.channels + channel,
-					      column * S - w.pad_left, w.w, w.channels, taps, sum);
+			strip_row<T, V, K, S, READS>(x + (at.image * w.h + top + kh) * w.w * w.channels + channel,
+						     at.column * S - w.pad_left, w.w, w.channels, taps, f, sum);
 		}
-		store_strip<T, V>(y + (at.image * w.out_h + at.row) * w.out_w * w.channels + channel, column, w.out_w,
-				  w.channels, sum);
+		store_strip<T, V>(y + at.first * w.channels + channel, at.pixels, w.channels, sum);
+		if (FEEDS)
+			add_strip<T, V>(sums, sum, at.pixels, shift);
 	}
+	if (FEEDS)
+		total_values<V>(behind, shift, sums, room, tickets);
 }
 
 template <typename T, int V>
@@ -193,51 +250,119 @@ extern "C" void gpk_depthwise_forward(struct gp_rt_stream *s, enum gp_rt_type ty
 				      const float *weight, const void *x, void *y)
 {
 	const struct gpk_tile t = tile_of(w->channels);
-	const struct gpk_places strips = strips_of(w->images, w->out_h, gpk_div_up(w->out_w, STRIP)),
-				outputs = gpk_places_of(w->images, w->out_h, w->out_w);
+	const struct gpk_strips strips = gpk_strips_of(w->images, w->out_h, w->out_w);
+	const struct gpk_places outputs = gpk_places_of(w->images, w->out_h, w->out_w);
+	const struct gpk_bn none = {};
 	GPK_BY_TYPE(type, T,
 		    BY_VECTOR(w->channels, V,
 			      BY_KIND(w, K, S,
-				      (GPK_LAUNCH(s, (forward_strips<T, V, K, S>), t.grid(strips.count, 1, INT32_MAX),
-						  t.block(), 0, *w, strips, weight, (const T *)x, (T *)y)),
+				      (GPK_LAUNCH(s, (forward_strips<T, V, K, S, false, false>),
+						  t.grid(strips.at.count, 1, INT32_MAX), t.block(), 0, *w, strips, none,
+						  limits_of(none.act), none, weight, (const T *)x, (T *)y, nullptr, nullptr)),
 				      (GPK_LAUNCH(s, (forward_plain<T, V>), t.grid(outputs.count, 1, INT32_MAX),
 						  t.block(), 0, *w, outputs, weight, (const T *)x, (T *)y)))));
+}
+
+extern "C" bool gpk_depthwise_norm_fits(const struct gpk_window *w)
+{
+	return kind_of(w) > 0 && w->channels % VECTOR == 0;
+}
+
+template <typename T, bool READS, bool FEEDS>
+static void launch_forward_norm(struct gp_rt_stream *s, const struct gpk_window *w, const struct gpk_bn &before,
+				const struct gpk_bn &behind, const float *weight, const T *x, T *y)
+{
+	const struct gpk_strips strips = gpk_strips_of(w->images, w->out_h, w->out_w);
+	const struct gpk_tile t = FEEDS ? gpk_strips_tile(w->channels) : tile_of(w->channels);
+	const dim3 grid = FEEDS ? dim3(t.tiles, gpk_strips_parts(&strips, w->channels))
+				: t.grid(strips.at.count, 1, INT32_MAX);
+	const size_t shared = FEEDS ? gpk_sums_shared(THREADS, 2 * VECTOR) : 0;
+	BY_KIND(w, K, S,
+		(GPK_LAUNCH(s, (forward_strips<T, VECTOR, K, S, READS, FEEDS>), grid, t.block(), shared, *w, strips,
+			    before, limits_of(before.act), behind, weight, x, y, FEEDS ? sums_of(&behind) : NULL,
+			    FEEDS ? gp_rt_tickets(s) : NULL)),
+		(void)0);
+}
+
+extern "C" void gpk_depthwise_forward_norm(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w,
+					   const float *weight, const struct gpk_bn *before,
+					   const struct gpk_bn *behind, const void *x, void *y)
+{
+	const struct gpk_bn none = {};
+	GPK_BY_TYPE(type, T, {
+		if (before && behind)
+			launch_forward_norm<T, true, true>(s, w, *before, *behind, weight, (const T *)x, (T *)y);
+		else if (before)
+			launch_forward_norm<T, true, false>(s, w, *before, none, weight, (const T *)x, (T *)y);
+		else
+			launch_forward_norm<T, false, true>(s, w, none, *behind, weight, (const T *)x, (T *)y);
+	});
 }
 
 /* --- gradient of the input ---------------------------------------------------------------------------------------- */
 
 /*
- * Strips lie in padded coordinates, where output column `ow` reaches columns ow * S to ow * S + K - 1: a strip that
- * begins at a multiple of S meets them in the same way everywhere. `first` is the output column that begins with it.
+ * What one kernel row gives to a strip of the input. Output column `ow` reaches padded columns ow * S to ow * S + K - 1;
+ * the strip begins at padded column first * S + P. All strips of an image have the same P, as S divides STRIP.
  */
-template <typename T, int V, int K, int S>
+template <typename T, int V, int K, int S, int P>
 GPK_DEVICE void strip_gradients(const T *row, int64_t first, int64_t out_w, int64_t channels, const float (&taps)[K][V],
 				float (&sum)[STRIP][V])
 {
 	GPK_UNROLL
-	for (int d = -((K - 1) / S); d < STRIP / S; d++) {
+	for (int d = -((K - 1 - P) / S); d <= (STRIP - 1 + P) / S; d++) {
 		float g[V];
 		load_inside<T, V>(g, row, first + d, out_w, channels);
 		GPK_UNROLL
-		for (int kw = 0; kw < K; kw++)
-			if (d * S + kw >= 0 && d * S + kw < STRIP)
-				multiply_add<V>(sum[d * S + kw >= 0 && d * S + kw < STRIP ? d * S + kw : 0], g,
-						taps[kw]);
+		for (int kw = 0; kw < K; kw++) {
+			const int t = d * S + kw - P;
+			if (t >= 0 && t < STRIP)
+				multiply_add<V>(sum[t >= 0 && t < STRIP ? t : 0], g, taps[kw]);
+		}
 	}
 }
 
-template <typename T, int V, int K, int S>
+/* Gradients of a strip behind the activation's mask, as batch norm would find them in memory, and their sums. */
+template <typename T, int V>
+GPK_DEVICE void return_strip(float (&g)[STRIP][V], const T *x, int pixels, int64_t channels, enum gpk_act act,
+			     const struct normalizer<V> &f, const float (&mean)[V], float (&sums)[2 * V])
+{
+	const float none[V] = {};
+	float v[STRIP][V] = {};
+	GPK_UNROLL
+	for (int t = 0; t < STRIP; t++)
+		if (t < pixels)
+			gpk_read<T, V>(v[t], x + t * channels);
+	GPK_UNROLL
+	for (int t = 0; t < STRIP; t++) {
+		GPK_UNROLL
+		for (int i = 0; i < V; i++)
+			g[t][i] = gpk_rounded<T>(g[t][i]);
+		if (act != GPK_ACT_NONE)
+			mask_gradient<T, V, MASK_FROM_X>(g[t], f.a, f.b, v[t], none, f.l);
+		if (t < pixels)
+			add_gradients<V>(sums, g[t], v[t], mean);
+	}
+}
+
+/* RETURNS: dx is behind the mask of the batch norm `before`, whose input is x, and the last blocks make its coefficients. */
+template <typename T, int V, int K, int S, int P, bool RETURNS>
 GPK_KERNEL GPK_BOUNDS(THREADS)
-	data_strips(struct gpk_window w, struct gpk_places strips, int64_t first_strip,
-		    const float *GPK_RESTRICT weight, const T *GPK_RESTRICT dy, T *GPK_RESTRICT dx)
+	data_strips(struct gpk_window w, struct gpk_strips strips, struct gpk_bn before, struct limits l,
+		    const float *GPK_RESTRICT weight, const T *GPK_RESTRICT x, const T *GPK_RESTRICT dy,
+		    T *GPK_RESTRICT dx, double *room, float *coefficients, float *dgamma, float *dbeta,
+		    uint32_t *tickets)
 {
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
-	if (channel >= w.channels)
+	float sums[2 * V] = {}, mean[V] = {};
+	if (!RETURNS && channel >= w.channels)
 		return;
-	for (int64_t r = gpk_first_row(); r < strips.count; r += step) {
-		const struct gpk_place at = strip_at(strips, r);
-		const int64_t strip = first_strip + at.column;
-		const int64_t down = at.row + w.pad_top;
+	const struct normalizer<V> f = normalizer_of<V, RETURNS>(before, l, channel);
+	if (RETURNS && channel < w.channels)
+		gpk_read<float, V>(mean, before.saved + SAVED_MEAN * w.channels + channel);
+	for (int64_t r = gpk_first_row(); r < strips.at.count && channel < w.channels; r += step) {
+		const struct gpk_strip at = gpk_strip_of(strips, r);
+		const int64_t down = at.row + w.pad_top, first = (at.column + w.pad_left) / S;
 		float sum[STRIP][V] = {};
 		GPK_UNROLL
 		for (int kh = 0; kh < K; kh++) {
@@ -246,12 +371,16 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 			if (down < kh || (down - kh) % S || oh >= w.out_h)
 				continue;
 			load_taps<K, V>(taps, weight + channel, kh, w.channels);
-			strip_gradients<T, V, K, S>(dy + (at.image * w.out_h + oh) * w.out_w * w.channels + channel,
-						    strip * (STRIP / S), w.out_w, w.channels, taps, sum);
+			strip_gradients<T, V, K, S, P>(dy + (at.image * w.out_h + oh) * w.out_w * w.channels + channel,
+						       first, w.out_w, w.channels, taps, sum);
 		}
-		store_strip<T, V>(dx + (at.image * w.h + at.row) * w.w * w.channels + channel,
-				  strip * STRIP - w.pad_left, w.w, w.channels, sum);
+		if (RETURNS)
+			return_strip<T, V>(sum, x + at.first * w.channels + channel, at.pixels, w.channels, before.act,
+					   f, mean, sums);
+		store_strip<T, V>(dx + at.first * w.channels + channel, at.pixels, w.channels, sum);
 	}
+	if (RETURNS)
+		total_gradients<V>(before, sums, room, coefficients, dgamma, dbeta, tickets);
 }
 
 template <typename T, int V>
@@ -280,20 +409,64 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 	}
 }
 
+template <typename T, int V, int K, int S, int P>
+static void launch_data(struct gp_rt_stream *s, const struct gpk_window *w, const float *weight, const T *dy, T *dx)
+{
+	const struct gpk_tile t = tile_of(w->channels);
+	const struct gpk_strips strips = gpk_strips_of(w->images, w->h, w->w);
+	const struct gpk_bn none = {};
+	GPK_LAUNCH(s, (data_strips<T, V, K, S, P, false>), t.grid(strips.at.count, 1, INT32_MAX), t.block(), 0, *w,
+		   strips, none, limits_of(none.act), weight, nullptr, dy, dx, nullptr, nullptr, nullptr, nullptr, nullptr);
+}
+
+/* The last two with the phase P that the padding gives. */
+#define BY_PHASE(w, S, P, ...)                                                                                         \
+	do {                                                                                                           \
+		if ((w)->pad_left % (S) == 0) {                                                                        \
+			constexpr int P = 0;                                                                           \
+			__VA_ARGS__;                                                                                   \
+		} else {                                                                                               \
+			constexpr int P = (S)-1;                                                                       \
+			__VA_ARGS__;                                                                                   \
+		}                                                                                                      \
+	} while (0)
+
 extern "C" void gpk_depthwise_backward_data(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w,
 					    const float *weight, const void *dy, void *dx)
 {
 	const struct gpk_tile t = tile_of(w->channels);
-	const int64_t first = w->pad_left / STRIP, last = (w->pad_left + w->w - 1) / STRIP;
-	const struct gpk_places strips = strips_of(w->images, w->h, last - first + 1),
-				pixels = gpk_places_of(w->images, w->h, w->w);
+	const struct gpk_places pixels = gpk_places_of(w->images, w->h, w->w);
 	GPK_BY_TYPE(type, T,
 		    BY_VECTOR(w->channels, V,
 			      BY_KIND(w, K, S,
-				      (GPK_LAUNCH(s, (data_strips<T, V, K, S>), t.grid(strips.count, 1, INT32_MAX),
-						  t.block(), 0, *w, strips, first, weight, (const T *)dy, (T *)dx)),
+				      BY_PHASE(w, S, P,
+					       (launch_data<T, V, K, S, P>(s, w, weight, (const T *)dy, (T *)dx))),
 				      (GPK_LAUNCH(s, (data_plain<T, V>), t.grid(pixels.count, 1, INT32_MAX), t.block(),
 						  0, *w, pixels, weight, (const T *)dy, (T *)dx)))));
+}
+
+template <typename T, int K, int S, int P>
+static void launch_data_norm(struct gp_rt_stream *s, const struct gpk_window *w, const float *weight,
+			     const struct gpk_bn *before, const T *x, const T *dy, T *dx, float *dgamma, float *dbeta)
+{
+	const struct gpk_tile t = gpk_strips_tile(w->channels);
+	const struct gpk_strips strips = gpk_strips_of(w->images, w->h, w->w);
+	GPK_LAUNCH(s, (data_strips<T, VECTOR, K, S, P, true>), dim3(t.tiles, gpk_strips_parts(&strips, w->channels)),
+		   t.block(), gpk_sums_shared(THREADS, 2 * VECTOR), *w, strips, *before, limits_of(before->act), weight,
+		   x, dy, dx, sums_of(before), coefficients_of(before), dgamma, dbeta, gp_rt_tickets(s));
+}
+
+extern "C" void gpk_depthwise_backward_data_norm(struct gp_rt_stream *s, enum gp_rt_type type,
+						 const struct gpk_window *w, const float *weight,
+						 const struct gpk_bn *before, const void *x, const void *dy, void *dx,
+						 float *dgamma, float *dbeta)
+{
+	GPK_BY_TYPE(type, T,
+		    BY_KIND(w, K, S,
+			    BY_PHASE(w, S, P,
+				     (launch_data_norm<T, K, S, P>(s, w, weight, before, (const T *)x, (const T *)dy,
+								   (T *)dx, dgamma, dbeta))),
+			    (void)0));
 }
 
 /* --- gradient of the weight --------------------------------------------------------------------------------------- */
@@ -302,9 +475,9 @@ extern "C" void gpk_depthwise_backward_data(struct gp_rt_stream *s, enum gp_rt_t
 #define ROWS_AT_ONCE(K) ((K) == 3 ? 3 : 1)
 
 /* Sums of one strip of outputs over R kernel rows from `top` on. */
-template <typename T, int V, int K, int S, int R>
+template <typename T, int V, int K, int S, int R, bool READS>
 GPK_DEVICE void strip_weights(const struct gpk_window &w, const T *image, int64_t top, int64_t left,
-			      const float (&g)[STRIP][V], float (&sum)[R * K][V])
+			      const struct normalizer<V> &f, const float (&g)[STRIP][V], float (&sum)[R * K][V])
 {
 	GPK_UNROLL
 	for (int j = 0; j < R; j++) {
@@ -313,7 +486,7 @@ GPK_DEVICE void strip_weights(const struct gpk_window &w, const T *image, int64_
 		GPK_UNROLL
 		for (int t = 0; t < (STRIP - 1) * S + K; t++) {
 			float v[V];
-			load_inside<T, V>(v, image + (top + j) * w.w * w.channels, left + t, w.w, w.channels);
+			load_input<T, V, READS>(v, image + (top + j) * w.w * w.channels, left + t, w.w, w.channels, f);
 			GPK_UNROLL
 			for (int kw = 0; kw < K; kw++)
 				if (t >= kw && (t - kw) % S == 0 && (t - kw) / S < STRIP)
@@ -349,26 +522,26 @@ GPK_DEVICE uint32_t *tickets_of(uint32_t *tickets, int64_t group)
 	return gridDim.y > 1 ? tickets + group * gridDim.x : tickets;
 }
 
-template <typename T, int V, int K, int S>
+template <typename T, int V, int K, int S, bool READS>
 GPK_KERNEL GPK_BOUNDS(THREADS)
-	weight_strips(struct gpk_window w, struct gpk_places strips, const T *GPK_RESTRICT x,
-		      const T *GPK_RESTRICT dy, double *room, uint32_t *tickets, float *grad)
+	weight_strips(struct gpk_window w, struct gpk_strips strips, struct gpk_bn before, struct limits l,
+		      const T *GPK_RESTRICT x, const T *GPK_RESTRICT dy, double *room, uint32_t *tickets, float *grad)
 {
 	constexpr int R = ROWS_AT_ONCE(K);
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
+	const struct normalizer<V> f = normalizer_of<V, READS>(before, l, channel);
 	float sum[R * K][V] = {}, flat[R * K * V];
 	if (channel < w.channels)
-		for (int64_t r = gpk_first_row(); r < strips.count; r += step) {
-			const struct gpk_place at = strip_at(strips, r);
-			const int64_t column = at.column * STRIP;
+		for (int64_t r = gpk_first_row(); r < strips.at.count; r += step) {
+			const struct gpk_strip at = gpk_strip_of(strips, r);
 			const T *row = dy + (at.image * w.out_h + at.row) * w.out_w * w.channels + channel;
 			float g[STRIP][V];
 			GPK_UNROLL
 			for (int t = 0; t < STRIP; t++)
-				load_inside<T, V>(g[t], row, column + t, w.out_w, w.channels);
-			strip_weights<T, V, K, S, R>(w, x + at.image * w.h * w.w * w.channels + channel,
-						     at.row * S - w.pad_top + (int)blockIdx.z * R,
-						     column * S - w.pad_left, g, sum);
+				load_inside<T, V>(g[t], row, at.column + t, w.out_w, w.channels);
+			strip_weights<T, V, K, S, R, READS>(w, x + at.image * w.h * w.w * w.channels + channel,
+							    at.row * S - w.pad_top + (int)blockIdx.z * R,
+							    at.column * S - w.pad_left, f, g, sum);
 		}
 	GPK_UNROLL
 	for (int i = 0; i < R * K * V; i++)
@@ -417,16 +590,16 @@ extern "C" uint64_t gpk_depthwise_room(const struct gpk_window *w)
 	return (uint64_t)parts_of(w) * (uint64_t)(gpk_window_taps(w) * w->channels) * sizeof(double);
 }
 
-template <typename T, int V, int K, int S>
-static void launch_weight_strips(struct gp_rt_stream *s, const struct gpk_window *w, int parts, const void *x,
-				 const void *dy, double *room, float *grad)
+template <typename T, int V, int K, int S, bool READS>
+static void launch_weight_strips(struct gp_rt_stream *s, const struct gpk_window *w, int parts,
+				 const struct gpk_bn &before, const void *x, const void *dy, double *room, float *grad)
 {
 	constexpr int R = ROWS_AT_ONCE(K);
 	const struct gpk_tile t = sums_tile_of(w->channels);
-	const struct gpk_places strips = strips_of(w->images, w->out_h, gpk_div_up(w->out_w, STRIP));
-	GPK_LAUNCH(s, (weight_strips<T, V, K, S>), dim3(t.tiles, parts, K / R), t.block(),
-		   gpk_sums_shared(THREADS, R * K * V), *w, strips, (const T *)x, (const T *)dy, room, gp_rt_tickets(s),
-		   grad);
+	const struct gpk_strips strips = gpk_strips_of(w->images, w->out_h, w->out_w);
+	GPK_LAUNCH(s, (weight_strips<T, V, K, S, READS>), dim3(t.tiles, parts, K / R), t.block(),
+		   gpk_sums_shared(THREADS, R * K * V), *w, strips, before, limits_of(before.act), (const T *)x,
+		   (const T *)dy, room, gp_rt_tickets(s), grad);
 }
 
 template <typename T, int V>
@@ -445,9 +618,23 @@ extern "C" void gpk_depthwise_backward_weight(struct gp_rt_stream *s, enum gp_rt
 					      const void *x, const void *dy, void *room, float *grad)
 {
 	const int parts = parts_of(w);
-	GPK_BY_TYPE(
-		type, T,
-		BY_VECTOR(w->channels, V,
-			  BY_KIND(w, K, S, (launch_weight_strips<T, V, K, S>(s, w, parts, x, dy, (double *)room, grad)),
-				  (launch_weight_plain<T, V>(s, w, parts, x, dy, (double *)room, grad)))));
+	const struct gpk_bn none = {};
+	GPK_BY_TYPE(type, T,
+		    BY_VECTOR(w->channels, V,
+			      BY_KIND(w, K, S,
+				      (launch_weight_strips<T, V, K, S, false>(s, w, parts, none, x, dy, (double *)room,
+									       grad)),
+				      (launch_weight_plain<T, V>(s, w, parts, x, dy, (double *)room, grad)))));
+}
+
+extern "C" void gpk_depthwise_backward_weight_norm(struct gp_rt_stream *s, enum gp_rt_type type,
+						   const struct gpk_window *w, const struct gpk_bn *before,
+						   const void *x, const void *dy, void *room, float *grad)
+{
+	const int parts = parts_of(w);
+	GPK_BY_TYPE(type, T,
+		    BY_KIND(w, K, S,
+			    (launch_weight_strips<T, VECTOR, K, S, true>(s, w, parts, *before, x, dy, (double *)room,
+									 grad)),
+			    (void)0));
 }

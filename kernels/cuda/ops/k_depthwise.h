@@ -12,6 +12,7 @@
 #ifndef GP_K_DEPTHWISE_H
 #define GP_K_DEPTHWISE_H
 
+#include "kernels/cuda/ops/k_batch_norm.h"
 #include "kernels/cuda/runtime/rt.h"
 #include "kernels/cuda/runtime/window.h"
 
@@ -28,6 +29,24 @@ void gpk_depthwise_backward_data(struct gp_rt_stream *s, enum gp_rt_type type, c
 uint64_t gpk_depthwise_room(const struct gpk_window *w);
 void gpk_depthwise_backward_weight(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w,
 				   const void *x, const void *dy, void *room, float *grad);
+
+/*
+ * The same where a batch norm beside the convolution leaves its part to it, with the bits that both would give apart
+ * (k_batch_norm.h). `before` normalizes x, by what lies in its `saved`, as x is read: x is that batch norm's input. `behind`
+ * takes the chunk's statistics of y: its `saved` is filled, its running statistics move, and gpk_bn_apply is left; a room as
+ * of many rows. Backward, dx is the gradient behind the activation of `before`, whose coefficients come to lie in its room,
+ * and gpk_bn_backward_apply is left. One of `before` and `behind` may be NULL. Only of windows that fit.
+ */
+bool gpk_depthwise_norm_fits(const struct gpk_window *w);
+void gpk_depthwise_forward_norm(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w,
+				const float *weight, const struct gpk_bn *before, const struct gpk_bn *behind,
+				const void *x, void *y);
+void gpk_depthwise_backward_data_norm(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w,
+				      const float *weight, const struct gpk_bn *before, const void *x, const void *dy,
+				      void *dx, float *dgamma, float *dbeta);
+void gpk_depthwise_backward_weight_norm(struct gp_rt_stream *s, enum gp_rt_type type, const struct gpk_window *w,
+					const struct gpk_bn *before, const void *x, const void *dy, void *room,
+					float *grad);
 
 #ifdef __cplusplus
 }
