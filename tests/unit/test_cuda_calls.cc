@@ -16,6 +16,7 @@ extern "C" {
 #include "kernels/cuda/runtime/blas.h"
 #include "kernels/cuda/runtime/cublas.h"
 #include "kernels/cuda/runtime/native.h"
+#include "kernels/cuda/runtime/pinned_pool.h"
 
 enum gp_status gp_cublas_load(const struct gp_cublas **out, struct gp_err *)
 {
@@ -129,10 +130,99 @@ void allocation_that_never_fits_is_refused_and_leaves_no_error(void **)
 	fake.let_fail("cudaMallocFromPoolAsync", cudaErrorMemoryAllocation, 2);
 	assert_int_equal(gp_rt_alloc(device, 100, &p, &err), GP_NOMEM);
 	assert_null(p);
-	fake.let_fail("cudaHostAlloc", cudaErrorMemoryAllocation);
+	fake.let_fail("cudaHostAlloc", cudaErrorMemoryAllocation, 2);
 	assert_int_equal(gp_rt_alloc_pinned(device, 100, &p, &err), GP_NOMEM);
 	expect_a_clean_launch(s);
 	gp_rt_stream_free(s);
+}
+
+uint64_t kept_pinned()
+{
+	uint64_t used, kept;
+	gp_pinned_usage(&used, &kept);
+	return kept;
+}
+
+/* As sessions do that open and close. */
+void take_and_give(int device, int sessions)
+{
+	static const uint64_t bytes[] = {100, 5000, 3 << 20, 3 << 20, (uint64_t)5 << 20};
+	void *p[5];
+	for (int n = 0; n < sessions; n++) {
+		for (int i = 0; i < 5; i++)
+			OK(gp_rt_alloc_pinned(device, bytes[i] - (uint64_t)(n % 3), &p[i], &err));
+		for (int i = 0; i < 5; i++) {
+			assert_true(n == 0 || ((const char *)p[i])[0] == 0); /* what the last one wrote is gone */
+			memset(p[i], 7, 90);
+			gp_rt_free_pinned(device, p[i]);
+		}
+	}
+}
+
+void sessions_that_open_and_close_take_pinned_memory_once(void **)
+{
+	const int device = next_device++, taken = fake.calls["cudaHostAlloc"], given = fake.calls["cudaFreeHost"];
+	take_and_give(device, 1);
+	assert_int_equal(fake.calls["cudaHostAlloc"], taken + 5);
+	take_and_give(device, 20);
+	assert_int_equal(fake.calls["cudaHostAlloc"], taken + 5);
+	assert_int_equal(fake.calls["cudaFreeHost"], given);
+	take_and_give(next_device++, 1); /* another card has its own */
+	assert_int_equal(fake.calls["cudaHostAlloc"], taken + 10);
+}
+
+void pinned_memory_that_waits_is_bounded(void **)
+{
+	const int device = next_device++;
+	void *p[3], *large;
+	for (void *&one : p)
+		OK(gp_rt_alloc_pinned(device, GP_PINNED_KEPT_BYTES / 2, &one, &err));
+	OK(gp_rt_alloc_pinned(device, GP_PINNED_KEPT_BYTES + 1, &large, &err));
+	const int given = fake.calls["cudaFreeHost"];
+	gp_rt_free_pinned(device, large); /* more than is ever kept */
+	assert_int_equal(fake.calls["cudaFreeHost"], given + 1);
+	for (void *const one : p)
+		gp_rt_free_pinned(device, one);
+	assert_true(kept_pinned() <= GP_PINNED_KEPT_BYTES);
+	assert_true(kept_pinned() >= GP_PINNED_KEPT_BYTES / 2);
+	assert_true(fake.calls["cudaFreeHost"] > given + 1);
+}
+
+void pinned_memory_waits_for_its_time_and_no_longer(void **)
+{
+	const int device = next_device++;
+	char block[8];
+	assert_true(gp_pinned_add(device, block, 4096));
+	assert_true(gp_pinned_keep(block, 1000));
+	assert_null(gp_pinned_old(device, 1000 + GP_PINNED_KEPT_NS));
+	assert_ptr_equal(gp_pinned_old(device, 1001 + GP_PINNED_KEPT_NS), block);
+	assert_null(gp_pinned_take(device, 4096));
+	assert_false(gp_pinned_keep(block, 1000)); /* it is not known any more */
+}
+
+void pinned_memory_that_does_not_fit_takes_the_place_of_what_waits(void **)
+{
+	const int device = next_device++;
+	void *p = nullptr;
+	OK(gp_rt_alloc_pinned(device, 100, &p, &err));
+	gp_rt_free_pinned(device, p);
+	const int given = fake.calls["cudaFreeHost"];
+	fake.let_fail("cudaHostAlloc", cudaErrorMemoryAllocation);
+	OK(gp_rt_alloc_pinned(device, 1 << 20, &p, &err));
+	assert_int_equal(fake.calls["cudaFreeHost"], given + 1);
+	assert_int_equal(fake.last, cudaSuccess);
+	gp_rt_free_pinned(device, p);
+}
+
+void pinned_blocks_are_at_most_an_eighth_larger_than_asked_for(void **)
+{
+	for (uint64_t bytes = 1; bytes < (uint64_t)1 << 40; bytes += bytes / 5 + 1) {
+		const uint64_t size = gp_pinned_bytes(bytes);
+		assert_true(size >= bytes && size <= bytes + bytes / 8 + 4096);
+		assert_int_equal(gp_pinned_bytes(size), size);
+	}
+	assert_int_equal(gp_pinned_bytes(0), 4096);
+	assert_true(gp_pinned_bytes(UINT64_MAX) == UINT64_MAX);
 }
 
 void device_whose_pool_gives_nothing_gives_memory_without_one(void **)
@@ -260,6 +350,11 @@ int main(void)
 		cmocka_unit_test(refused_work_and_failed_product_are_told_by_one_wait),
 		cmocka_unit_test(allocation_that_fits_after_a_trim_leaves_no_error),
 		cmocka_unit_test(allocation_that_never_fits_is_refused_and_leaves_no_error),
+		cmocka_unit_test(sessions_that_open_and_close_take_pinned_memory_once),
+		cmocka_unit_test(pinned_memory_that_waits_is_bounded),
+		cmocka_unit_test(pinned_memory_waits_for_its_time_and_no_longer),
+		cmocka_unit_test(pinned_memory_that_does_not_fit_takes_the_place_of_what_waits),
+		cmocka_unit_test(pinned_blocks_are_at_most_an_eighth_larger_than_asked_for),
 		cmocka_unit_test(device_whose_pool_gives_nothing_gives_memory_without_one),
 		cmocka_unit_test(frees_on_a_lost_card_do_not_reach_another_cards_launch),
 		cmocka_unit_test(devices_that_cannot_be_counted_leave_no_error),

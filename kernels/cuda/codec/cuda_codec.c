@@ -200,8 +200,11 @@ void gp_cuda_codec_free(struct gp_codec_site *p, void *room)
 	gp_rt_free(p->device, room);
 }
 
+/* Somebody else may have it at once: nothing queued before a failure may still write to it. */
 void gp_cuda_codec_free_pinned(struct gp_codec_site *p, void *room)
 {
+	if (room)
+		(void)gp_cuda_codec_wait(p);
 	gp_rt_free_pinned(p->device, room);
 }
 

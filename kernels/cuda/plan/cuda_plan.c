@@ -15,6 +15,7 @@
 #include "kernels/cuda/ops/k_loss.h"
 #include "kernels/cuda/ops/k_optim.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
+#include "kernels/cuda/runtime/pinned_pool.h"
 #include "kernels/plan/plan_check.h"
 
 /* --- device ----------------------------------------------------------------------------------------------------- */
@@ -260,7 +261,7 @@ static void cut_block(struct cuda_plan *p)
 	for (int s = 0; s < p->base.spec.slots; s++)
 		cut_slot(p, s, &at, &host);
 	gp_require((uint64_t)(at - p->block) + gp_cuda_blas_bytes(p) == p->memory.total);
-	gp_require((uint64_t)(host - p->host_room) == p->memory.host);
+	gp_require(gp_pinned_bytes((uint64_t)(host - p->host_room)) == p->memory.host);
 }
 
 static enum gp_status take_block(struct cuda_plan *p, struct gp_err *err)
@@ -423,7 +424,7 @@ static void cuda_plan_memory(const struct gp_plan *plan, struct gp_plan_memory *
 		.grad_squares = gp_cuda_grad_squares, .grad_scale = gp_cuda_grad_scale,                                \
 		.grad_clamp = gp_cuda_grad_clamp, .optim_step = gp_cuda_optim_step,                                    \
 		.queue_optim_step = gp_cuda_queue_optim_step, .tie_grads = gp_cuda_tie_grads,                          \
-		.tie_values = gp_cuda_tie_values, .step_undo = gp_cuda_step_undo,                          \
+		.tie_values = gp_cuda_tie_values, .step_undo = gp_cuda_step_undo,                                      \
 		.optim_states = gp_cuda_optim_states, .optim_get = gp_cuda_optim_get, .optim_set = gp_cuda_optim_set,  \
 		.optim_count_get = gp_cuda_optim_count_get, .optim_count_set = gp_cuda_optim_count_set,                \
 		.param_get = gp_cuda_param_get, .param_set = gp_cuda_param_set, .grad_get = gp_cuda_grad_get,          \

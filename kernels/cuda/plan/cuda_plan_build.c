@@ -12,6 +12,7 @@
 #include "common/base/mem.h"
 #include "common/graph/ops/op_batch_norm.h"
 #include "kernels/cuda/plan/cuda_plan_impl.h"
+#include "kernels/cuda/runtime/pinned_pool.h"
 #include "kernels/plan/plan_check.h"
 
 static const struct cuda_op *const ops[GP_OP_COUNT] = {
@@ -220,7 +221,7 @@ static void add_up_memory(struct cuda_plan *p)
 	m->scratch += parts.extra + gp_cuda_blas_bytes(p);
 	m->io = slots * p->walk.all_io_bytes;
 	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;
-	m->host = gp_cuda_host_bytes(p);
+	m->host = gp_pinned_bytes(gp_cuda_host_bytes(p));
 }
 
 enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)

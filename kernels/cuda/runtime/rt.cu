@@ -14,7 +14,12 @@
 #include <string.h>
 
 #include "kernels/cuda/runtime/native.h"
+#include "kernels/cuda/runtime/pinned_pool.h"
 #include "kernels/cuda/runtime/rt_tally.h"
+
+extern "C" {
+#include "common/base/clock.h"
+}
 
 #define DEVICES_WATCHED  64
 #define POOL_PROBE_BYTES 256
@@ -357,21 +362,56 @@ void gp_rt_free(int device, void *p)
 		expect_well(cudaMemPoolTrimTo(of->pool, 0));
 }
 
+/* Without what waits for others, if it does not go with it. */
+static cudaError_t take_pinned(int device, uint64_t size, void **out)
+{
+	void *old;
+	cudaError_t e = cudaHostAlloc(out, size, cudaHostAllocPortable);
+	if (e != cudaErrorMemoryAllocation)
+		return e;
+	expect_well(e);
+	while ((old = gp_pinned_any(device)))
+		expect_well(cudaFreeHost(old));
+	return cudaHostAlloc(out, size, cudaHostAllocPortable);
+}
+
+static bool is_lost(int device)
+{
+	return device >= 0 && device < DEVICES_WATCHED && lost[device].load() != cudaSuccess;
+}
+
+/* A block that others had is cleared: nothing of theirs may come out of a buffer that was not filled. */
 enum gp_status gp_rt_alloc_pinned(int device, uint64_t bytes, void **out, struct gp_err *err)
 {
+	const uint64_t size = gp_pinned_bytes(bytes);
+	void *p = gp_pinned_take(device, size);
+	if (p) {
+		*out = memset(p, 0, size);
+		return GP_OK;
+	}
 	use(device);
-	void *p = NULL;
-	const cudaError_t e = cudaHostAlloc(&p, bytes ? bytes : 1, cudaHostAllocPortable);
+	const cudaError_t e = take_pinned(device, size, &p);
 	if (e != cudaSuccess)
 		return refuse(e, device, "no pinned memory", err);
+	if (!gp_pinned_add(device, p, size)) {
+		expect_well(cudaFreeHost(p));
+		GP_FAIL(err, GP_NOMEM, "out of memory for pinned memory");
+	}
 	*out = p;
 	return GP_OK;
 }
 
 void gp_rt_free_pinned(int device, void *p)
 {
+	const uint64_t now = gp_now_ns();
+	void *old;
+	if (!p)
+		return;
 	use(device);
-	expect_well(cudaFreeHost(p));
+	if (!gp_pinned_keep(p, now))
+		expect_well(cudaFreeHost(p));
+	while ((old = is_lost(device) ? gp_pinned_any(device) : gp_pinned_old(-1, now)))
+		expect_well(cudaFreeHost(old));
 }
 
 /* --- streams ---------------------------------------------------------------------------------------------------- */
