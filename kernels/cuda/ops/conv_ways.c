@@ -44,6 +44,12 @@ static bool columns_are_rows(const struct gpk_window *w)
 	       w->w == w->out_w && w->pad_top == 0 && w->pad_left == 0;
 }
 
+struct gpk_window gp_cuda_conv_window(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	const struct gp_conv_attr a = gp_conv_attr(n->base.g);
+	return window_of(&a, gp_cuda_in_image(p, n, 0), gp_cuda_image(p, n));
+}
+
 enum gp_status gp_cuda_conv_new(struct cuda_plan *p, struct cuda_node *n, bool transposed, struct cuda_conv **out,
 				struct gp_err *err)
 {

@@ -9,7 +9,9 @@
  * are told in op_batch_norm.h. See k_batch_norm.h.
  * Test: tests/unit/test_cuda_ops.c
  */
+#include "kernels/cuda/ops/conv_ways.h"
 #include "kernels/cuda/ops/k_batch_norm.h"
+#include "kernels/cuda/ops/k_depthwise.h"
 #include "kernels/cuda/plan/cuda_plan.h"
 #include "common/graph/ops/op_batch_norm.h"
 
@@ -20,6 +22,8 @@ static struct gpk_bn shape_of(const struct cuda_plan *p, const struct cuda_node 
 		.type = p->type,
 		.rows = image.n * image.h * image.w,
 		.channels = image.c,
+		.high = image.h,
+		.wide = image.w,
 		.eps = gp_bn_attr(n->base.g).eps,
 		.momentum = gp_bn_attr(n->base.g).momentum,
 		.act = n->act == CUDA_ACT_NONE   ? GPK_ACT_NONE
@@ -60,22 +64,38 @@ static struct gpk_bn batch_norm_in(const struct cuda_plan *p, const struct cuda_
 	return b;
 }
 
-static enum gpk_bn_use use_of(const struct cuda_call *c)
+static enum gpk_bn_use use_of(const struct cuda_call *c, const struct cuda_node *n)
 {
 	if (c->mode == GP_CALIBRATE)
 		return c->plan->calibrates ? GPK_BN_TAKE : GPK_BN_LEAVE;
-	return is_deferred(c->node) ? GPK_BN_MERGE : GPK_BN_MOVE;
+	return is_deferred(n) ? GPK_BN_MERGE : GPK_BN_MOVE;
+}
+
+struct gpk_bn gp_cuda_bn_of(const struct cuda_call *c, const struct cuda_node *n, void *saved, void *room)
+{
+	struct gpk_bn b = batch_norm_in(c->plan, n);
+	b.saved = saved;
+	b.room = room;
+	b.use = use_of(c, n);
+	b.renorm = c->mode == GP_TRAIN && gp_bn_attr(n->base.g).mode == GP_BN_RENORM;
+	b.updates = c->updates;
+	return b;
 }
 
 static struct gpk_bn batch_norm_of(const struct cuda_call *c)
 {
-	struct gpk_bn n = batch_norm_in(c->plan, c->node);
-	n.saved = c->saved;
-	n.room = c->tmp;
-	n.use = use_of(c);
-	n.renorm = c->mode == GP_TRAIN && gp_bn_attr(c->node->base.g).mode == GP_BN_RENORM;
-	n.updates = c->updates;
-	return n;
+	return gp_cuda_bn_of(c, c->node, c->saved, c->tmp);
+}
+
+bool gp_cuda_bn_takes_statistics(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	return takes_statistics(n) || is_calibrated(p, n);
+}
+
+bool gp_cuda_bn_is_small(const struct cuda_plan *p, const struct cuda_node *n)
+{
+	const struct gpk_bn shape = shape_of(p, n);
+	return gpk_bn_at_once(shape.rows, shape.channels);
 }
 
 static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struct gp_err *err)
@@ -83,12 +103,14 @@ static enum gp_status bn_prepare(struct cuda_plan *p, struct cuda_node *n, struc
 	(void)err;
 	const struct gpk_bn shape = shape_of(p, n);
 	n->base.saves_out = shape.act != GPK_ACT_NONE && n->base.inputs > 1;
-	if (!n->base.trains && !is_calibrated(p, n))
+	if (!n->base.trains && !is_calibrated(p, n) && !n->base.unwritten)
 		return GP_OK;
 	const bool renorm = gp_bn_attr(n->base.g).mode == GP_BN_RENORM;
 	n->base.saved_bytes =
 		(uint64_t)((renorm ? GPK_BN_SAVED_RENORM : GPK_BN_SAVED) * shape.channels) * sizeof(float);
-	n->base.tmp_bytes[0] = n->base.tmp_bytes[1] = gpk_bn_room(shape.rows, shape.channels);
+	n->returned_bytes = gpk_bn_room(shape.rows, shape.channels);
+	n->base.tmp_bytes[0] = n->fed_by ? 0 : n->returned_bytes;
+	n->base.tmp_bytes[1] = n->conv && n->conv->returns ? 0 : n->returned_bytes;
 	p->draws = p->draws || (renorm && n->base.trains);
 	if (is_deferred(n) || is_calibrated(p, n)) {
 		n->merged_offset = p->merged_doubles;
@@ -108,18 +130,42 @@ void gp_cuda_bn_end_step(struct cuda_plan *p)
 	}
 }
 
-/* Whether this call normalizes by the chunk's own statistics. */
-static bool is_by_chunk(const struct cuda_call *c)
+bool gp_cuda_bn_is_by_chunk(const struct cuda_call *c, const struct cuda_node *n)
 {
 	if (c->mode == GP_CALIBRATE)
-		return is_calibrated(c->plan, c->node);
-	return c->mode == GP_TRAIN && takes_statistics(c->node);
+		return is_calibrated(c->plan, n);
+	return c->mode == GP_TRAIN && takes_statistics(n);
 }
 
-static void bn_forward(const struct cuda_call *c)
+/* The convolution before it, and the batch norm before that, have left everything to this one. */
+static void forward_of_chain(const struct cuda_call *c)
+{
+	const struct cuda_node *conv = c->node->fed_by, *first = conv->before;
+	const struct gpk_bn before = gp_cuda_bn_of(c, first, c->before_saved, NULL), behind = batch_norm_of(c);
+	const struct gpk_window w = gp_cuda_conv_window(c->plan, conv);
+	gpk_depthwise_rows_forward(c->stream, &w, gp_cuda_param(c->plan, conv, GP_PARAM_WEIGHT), &before,
+				   gp_cuda_bn_is_by_chunk(c, first), &behind, gp_cuda_bn_is_by_chunk(c, c->node),
+				   c->conv_in, (void *)(uintptr_t)c->in[0], c->out[0]);
+}
+
+/* Its reader normalizes: here only what that reads of it is made, unless the convolution before has. */
+static void forward_unwritten(const struct cuda_call *c)
 {
 	const struct gpk_bn n = batch_norm_of(c);
-	if (is_by_chunk(c))
+	if (c->node->conv->chained)
+		return;
+	if (!gp_cuda_bn_is_by_chunk(c, c->node))
+		gpk_bn_keep_running(c->stream, &n);
+	else if (!c->node->fed_by)
+		gpk_bn_statistics(c->stream, &n, c->in[0]);
+}
+
+static void forward_alone(const struct cuda_call *c)
+{
+	const struct gpk_bn n = batch_norm_of(c);
+	if (gp_cuda_bn_is_by_chunk(c, c->node) && c->node->fed_by)
+		gpk_bn_apply(c->stream, &n, c->in[0], c->in[1], c->out[0]);
+	else if (gp_cuda_bn_is_by_chunk(c, c->node))
 		gpk_bn_forward(c->stream, &n, c->in[0], c->in[1], c->out[0]);
 	else if (c->mode == GP_TRAIN && n.fixed)
 		gpk_bn_forward_running(c->stream, &n, c->in[0], c->in[1], c->out[0]);
@@ -127,10 +173,38 @@ static void bn_forward(const struct cuda_call *c)
 		gpk_bn_forward_eval(c->stream, &n, c->in[0], c->in[1], c->out[0]);
 }
 
+static void bn_forward(const struct cuda_call *c)
+{
+	if (c->node->fed_by && c->node->fed_by->chained)
+		forward_of_chain(c);
+	else if (c->node->base.unwritten)
+		forward_unwritten(c);
+	else
+		forward_alone(c);
+}
+
+/* The convolution behind it has left its input's gradient to this one, or has added its sums up. */
+static bool backward_with_conv(const struct cuda_call *c, const struct gpk_bn *n)
+{
+	const struct cuda_node *conv = c->node->conv;
+	if (conv && conv->leaves_dx) {
+		const struct gpk_window w = gp_cuda_conv_window(c->plan, conv);
+		gpk_depthwise_rows_backward(c->stream, &w, gp_cuda_param(c->plan, conv, GP_PARAM_WEIGHT), n, c->in[0],
+					    c->conv_dout, c->dx[0], gp_cuda_grad(c->plan, c->node, GP_PARAM_WEIGHT),
+					    gp_cuda_grad(c->plan, c->node, GP_PARAM_BIAS));
+		return true;
+	}
+	if (conv && conv->returns && c->dx[0])
+		gpk_bn_backward_apply(c->stream, n, c->in[0], c->dout[0], c->dx[0]);
+	return conv && conv->returns;
+}
+
 static void bn_backward(const struct cuda_call *c)
 {
 	const struct gpk_bn n = batch_norm_of(c);
 	const void *y = c->node->base.saves_out ? c->out[0] : NULL;
+	if (backward_with_conv(c, &n))
+		return;
 	if (!c->node->base.trains) {
 		gpk_bn_backward_frozen(c->stream, &n, c->in[0], y, c->dout[0], c->dx[1], c->dx[0]);
 		return;

@@ -300,14 +300,15 @@ static void launch_sums(struct gp_rt_stream *s, const struct gpk_bn *n, enum mas
 {
 	const struct gpk_tile t = gpk_strips_tile(n->channels);
 	const struct gpk_strips strips = strips_of_norm(n);
-	GPK_BY_TYPE(n->type, T, GPK_BY_STRIP_VECTOR(n->channels, V, BY_MASK(mask, M, {
-					    GPK_LAUNCH(s, (sum_gradients<T, V, M>),
-						       dim3(t.tiles, gpk_strips_parts(&strips, n->channels)), t.block(),
-						       gpk_sums_shared(GPK_STRIP_THREADS, 2 * V), *n, strips,
-						       limits_of(n->act), (const T *)x, (const T *)y, (const T *)dy,
-						       (T *)g_out, sums_of(n), coefficients_of(n), dgamma, dbeta,
-						       gp_rt_tickets(s));
-				    })));
+	GPK_BY_TYPE(n->type, T,
+		    GPK_BY_STRIP_VECTOR(n->channels, V, BY_MASK(mask, M, {
+						GPK_LAUNCH(s, (sum_gradients<T, V, M>),
+							   dim3(t.tiles, gpk_strips_parts(&strips, n->channels)),
+							   t.block(), gpk_sums_shared(GPK_STRIP_THREADS, 2 * V), *n,
+							   strips, limits_of(n->act), (const T *)x, (const T *)y,
+							   (const T *)dy, (T *)g_out, sums_of(n), coefficients_of(n),
+							   dgamma, dbeta, gp_rt_tickets(s));
+					})));
 }
 
 static void launch_gradient(struct gp_rt_stream *s, const struct gpk_bn *n, enum mask mask, const void *x,

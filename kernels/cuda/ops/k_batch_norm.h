@@ -41,13 +41,13 @@ enum gpk_bn_use { GPK_BN_MOVE, GPK_BN_MERGE, GPK_BN_TAKE, GPK_BN_LEAVE };
 struct gpk_bn {
 	enum gp_rt_type type;
 	int64_t rows, channels;
-	int64_t high, wide; /* of each image: rows are images of such, in whose strips sums are added (gpk_strips.h); 0: unknown */
+	int64_t high, wide; /* of each image, in whose strips sums are added (gpk_strips.h); 0: rows are no images */
 	float eps, momentum; /* running = (1 - momentum) * running + momentum * batch, unbiased variance */
 	enum gpk_act act;
 	const float *gamma, *beta;
 	float *running_mean, *running_var;
 	float *saved; /* GPK_BN_SAVED lines of `channels`, from forward to backward; with renorm GPK_BN_SAVED_RENORM */
-	void *room;  /* gpk_bn_room bytes, of one call */
+	void *room;   /* gpk_bn_room bytes, of one call */
 	enum gpk_bn_use use;
 	double *merged; /* for MERGE, TAKE and gpk_bn_end_step: GPK_BN_MERGED lines of `channels`; zeros: nothing */
 	bool fixed;     /* mode running */

@@ -22,11 +22,11 @@
 
 #include "kernels/cuda/ops/gpk_batch_norm.h"
 
-#define THREADS              GPK_STRIP_THREADS
-#define WIDE                 32
-#define STRIP                GPK_STRIP
-#define VECTOR               GPK_STRIP_VECTOR
-#define BY_VECTOR            GPK_BY_STRIP_VECTOR
+#define THREADS   GPK_STRIP_THREADS
+#define WIDE      32
+#define STRIP     GPK_STRIP
+#define VECTOR    GPK_STRIP_VECTOR
+#define BY_VECTOR GPK_BY_STRIP_VECTOR
 
 /* 10 * kernel + stride where there is code for that, else 0. */
 static int kind_of(const struct gpk_window *w)
@@ -70,9 +70,9 @@ template <int V> struct normalizer {
 };
 
 template <int V, bool READS>
-GPK_DEVICE struct normalizer<V> normalizer_of(const struct gpk_bn &n, struct limits l, int64_t channel)
-{
-	struct normalizer<V> f = {};
+GPK_DEVICE struct normalizer<V> normalizer_of(const struct gpk_bn &n, struct limits l, int64_t channel) {
+	struct normalizer<V> f = {
+	};
 	if (READS && channel < n.channels) {
 		gpk_read<float, V>(f.a, n.saved + SAVED_A * n.channels + channel);
 		gpk_read<float, V>(f.b, n.saved + SAVED_B * n.channels + channel);
@@ -150,8 +150,8 @@ GPK_DEVICE void store_strip(T *at, int pixels, int64_t channels, const float (&s
 
 /* The first output of all, as strip_row makes it: what batch norm takes for its sums' shift. */
 template <typename T, int V, int K, bool READS>
-GPK_DEVICE void first_output(const struct gpk_window &w, const float *weight, const T *x,
-			     const struct normalizer<V> &f, float (&out)[V])
+GPK_DEVICE void first_output(const struct gpk_window &w, const float *weight, const T *x, const struct normalizer<V> &f,
+			     float (&out)[V])
 {
 	float sum[V] = {}, v[V];
 	GPK_UNROLL
@@ -258,7 +258,8 @@ extern "C" void gpk_depthwise_forward(struct gp_rt_stream *s, enum gp_rt_type ty
 			      BY_KIND(w, K, S,
 				      (GPK_LAUNCH(s, (forward_strips<T, V, K, S, false, false>),
 						  t.grid(strips.at.count, 1, INT32_MAX), t.block(), 0, *w, strips, none,
-						  limits_of(none.act), none, weight, (const T *)x, (T *)y, nullptr, nullptr)),
+						  limits_of(none.act), none, weight, (const T *)x, (T *)y, nullptr,
+						  nullptr)),
 				      (GPK_LAUNCH(s, (forward_plain<T, V>), t.grid(outputs.count, 1, INT32_MAX),
 						  t.block(), 0, *w, outputs, weight, (const T *)x, (T *)y)))));
 }
@@ -274,8 +275,8 @@ static void launch_forward_norm(struct gp_rt_stream *s, const struct gpk_window 
 {
 	const struct gpk_strips strips = gpk_strips_of(w->images, w->out_h, w->out_w);
 	const struct gpk_tile t = FEEDS ? gpk_strips_tile(w->channels) : tile_of(w->channels);
-	const dim3 grid = FEEDS ? dim3(t.tiles, gpk_strips_parts(&strips, w->channels))
-				: t.grid(strips.at.count, 1, INT32_MAX);
+	const dim3 grid =
+		FEEDS ? dim3(t.tiles, gpk_strips_parts(&strips, w->channels)) : t.grid(strips.at.count, 1, INT32_MAX);
 	const size_t shared = FEEDS ? gpk_sums_shared(THREADS, 2 * VECTOR) : 0;
 	BY_KIND(w, K, S,
 		(GPK_LAUNCH(s, (forward_strips<T, VECTOR, K, S, READS, FEEDS>), grid, t.block(), shared, *w, strips,
@@ -347,11 +348,10 @@ GPK_DEVICE void return_strip(float (&g)[STRIP][V], const T *x, int pixels, int64
 
 /* RETURNS: dx is behind the mask of the batch norm `before`, whose input is x, and the last blocks make its coefficients. */
 template <typename T, int V, int K, int S, int P, bool RETURNS>
-GPK_KERNEL GPK_BOUNDS(THREADS)
-	data_strips(struct gpk_window w, struct gpk_strips strips, struct gpk_bn before, struct limits l,
-		    const float *GPK_RESTRICT weight, const T *GPK_RESTRICT x, const T *GPK_RESTRICT dy,
-		    T *GPK_RESTRICT dx, double *room, float *coefficients, float *dgamma, float *dbeta,
-		    uint32_t *tickets)
+GPK_KERNEL GPK_BOUNDS(THREADS) data_strips(struct gpk_window w, struct gpk_strips strips, struct gpk_bn before,
+					   struct limits l, const float *GPK_RESTRICT weight, const T *GPK_RESTRICT x,
+					   const T *GPK_RESTRICT dy, T *GPK_RESTRICT dx, double *room,
+					   float *coefficients, float *dgamma, float *dbeta, uint32_t *tickets)
 {
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step();
 	float sums[2 * V] = {}, mean[V] = {};
@@ -416,7 +416,8 @@ static void launch_data(struct gp_rt_stream *s, const struct gpk_window *w, cons
 	const struct gpk_strips strips = gpk_strips_of(w->images, w->h, w->w);
 	const struct gpk_bn none = {};
 	GPK_LAUNCH(s, (data_strips<T, V, K, S, P, false>), t.grid(strips.at.count, 1, INT32_MAX), t.block(), 0, *w,
-		   strips, none, limits_of(none.act), weight, nullptr, dy, dx, nullptr, nullptr, nullptr, nullptr, nullptr);
+		   strips, none, limits_of(none.act), weight, nullptr, dy, dx, nullptr, nullptr, nullptr, nullptr,
+		   nullptr);
 }
 
 /* The last two with the phase P that the padding gives. */
@@ -436,13 +437,13 @@ extern "C" void gpk_depthwise_backward_data(struct gp_rt_stream *s, enum gp_rt_t
 {
 	const struct gpk_tile t = tile_of(w->channels);
 	const struct gpk_places pixels = gpk_places_of(w->images, w->h, w->w);
-	GPK_BY_TYPE(type, T,
-		    BY_VECTOR(w->channels, V,
-			      BY_KIND(w, K, S,
-				      BY_PHASE(w, S, P,
-					       (launch_data<T, V, K, S, P>(s, w, weight, (const T *)dy, (T *)dx))),
-				      (GPK_LAUNCH(s, (data_plain<T, V>), t.grid(pixels.count, 1, INT32_MAX), t.block(),
-						  0, *w, pixels, weight, (const T *)dy, (T *)dx)))));
+	GPK_BY_TYPE(
+		type, T,
+		BY_VECTOR(w->channels, V,
+			  BY_KIND(w, K, S,
+				  BY_PHASE(w, S, P, (launch_data<T, V, K, S, P>(s, w, weight, (const T *)dy, (T *)dx))),
+				  (GPK_LAUNCH(s, (data_plain<T, V>), t.grid(pixels.count, 1, INT32_MAX), t.block(), 0,
+					      *w, pixels, weight, (const T *)dy, (T *)dx)))));
 }
 
 template <typename T, int K, int S, int P>
@@ -553,9 +554,8 @@ GPK_KERNEL GPK_BOUNDS(THREADS)
 
 /* The sums of one tap after the other; the grid's z walks them. */
 template <typename T, int V>
-GPK_KERNEL GPK_BOUNDS(THREADS)
-	weight_plain(struct gpk_window w, struct gpk_places outputs, const T *GPK_RESTRICT x,
-		     const T *GPK_RESTRICT dy, double *room, uint32_t *tickets, float *grad)
+GPK_KERNEL GPK_BOUNDS(THREADS) weight_plain(struct gpk_window w, struct gpk_places outputs, const T *GPK_RESTRICT x,
+					    const T *GPK_RESTRICT dy, double *room, uint32_t *tickets, float *grad)
 {
 	const int64_t channel = gpk_first_channel(V), step = gpk_row_step(), taps = (int64_t)w.kernel_h * w.kernel_w;
 	for (int64_t tap = blockIdx.z; tap < taps; tap += gridDim.z) {

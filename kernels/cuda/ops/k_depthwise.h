@@ -48,6 +48,20 @@ void gpk_depthwise_backward_weight_norm(struct gp_rt_stream *s, enum gp_rt_type 
 					const struct gpk_bn *before, const void *x, const void *dy, void *room,
 					float *grad);
 
+/*
+ * Where rows are few on both sides: forward of `before`, convolution and `behind` in one launch. x is the input of
+ * `before`; z is what the convolution makes, y what `behind` makes of it; z may be y, and is not kept then. by chunk: it
+ * takes the chunk's statistics, else the running ones. backward: the gradient of the convolution's input and the backward of
+ * `before`, from dz, the gradient of z, which dx must not be; dx may be NULL.
+ */
+bool gpk_depthwise_rows_fit(const struct gpk_window *w);
+void gpk_depthwise_rows_forward(struct gp_rt_stream *s, const struct gpk_window *w, const float *weight,
+				const struct gpk_bn *before, bool chunk_before, const struct gpk_bn *behind,
+				bool chunk_behind, const void *x, void *z, void *y);
+void gpk_depthwise_rows_backward(struct gp_rt_stream *s, const struct gpk_window *w, const float *weight,
+				 const struct gpk_bn *before, const void *x, const void *dz, void *dx, float *dgamma,
+				 float *dbeta);
+
 #ifdef __cplusplus
 }
 #endif

@@ -6,8 +6,8 @@
  *
  * A plan is built in this order (cuda_plan.c):
  *   1. cuda_plan_build.c: one cuda_node per graph node; folds residual sums and activations into the batch norm before them;
- *      the common walk (kernels/plan/plan_walk.h) finds which gradients are needed; every op's `prepare` says what it
- *      keeps and how much room it works in.
+ *      the common walk (kernels/plan/plan_walk.h) finds which gradients are needed; cuda_share.c lets neighbours work for
+ *      each other; every op's `prepare` says what it keeps and how much room it works in.
  *   2. The walk decides where each value and gradient lives; cuda_plan_layout.c adds what weight gradients beside the
  *      chain need.
  *   3. cuda_plan.c: takes one block of device memory, cuts it up. cuda_plan_run.c queues the ops, once for each slot and
@@ -57,6 +57,7 @@
 struct cuda_plan;
 struct cuda_node;
 struct cuda_profile;
+struct gpk_bn;
 
 struct cuda_device {
 	struct gp_device base;
@@ -90,6 +91,11 @@ struct cuda_call {
 	void *tmp;        /* node->base.tmp_bytes[0], or [1], or tmp_weight_bytes; nothing in it survives the call */
 	void *pack;       /* node->pack_bytes */
 	const void *const *dout; /* backward, by output; NULL: zeros, as nobody reads that output */
+	/* Of convolutions and batch norms that work for each other (struct cuda_node): `saved` of the convolution's `before`
+	 * and `behind`, and in backward the room of `before`; what a chained convolution reads, and the gradient of what
+	 * it makes. */
+	void *before_saved, *behind_saved, *before_room;
+	const void *conv_in, *conv_dout;
 	void *const *dx; /* backward, by input, two at least: NULL when nobody wants it, or the plan hands dout on */
 	uint64_t add;    /* bit k, with adds_gradient: dx[k] += (1), else dx[k] = */
 };
@@ -147,6 +153,20 @@ struct cuda_node {
 	void *state;              /* the op's own */
 	enum cuda_act act;        /* batch norm: out = act(normalized + residual) */
 	uint64_t tmp_weight_bytes, pack_bytes, pack_offset;
+	/*
+	 * A depthwise convolution and the batch norms on both of its sides, where each reads only what the other makes, do
+	 * work for each other (gp_cuda_share_batch_norms):
+	 *   before   is applied by the convolution, as that reads (base.unwritten); where it returns, the convolution adds
+	 *            the gradients up, too, behind the activation
+	 *   behind   has its statistics taken by the convolution, as that writes
+	 *   chained  few rows on both sides: `behind` does all three forward, in one launch; where it leaves_dx, `before`
+	 *            does two of them backward
+	 */
+	struct cuda_node *before, *behind; /* of a convolution; NULL: none */
+	struct cuda_node *conv, *fed_by;   /* of a batch norm: the convolution of which it is `before`, or `behind` */
+	bool returns, chained, leaves_dx;  /* of a convolution */
+	int returned; /* of a batch norm: its room where the convolution returns, a piece of the walk */
+	uint64_t returned_bytes;
 	uint64_t merged_offset; /* batch norm: where in plan->merged its statistics are merged, if they are */
 	int tmp_weight;         /* piece of the walk, -1 where there is none */
 	/* Backward's weight gradients are numbered from 1 in the order in which they are queued; 0 is none. */
@@ -231,11 +251,24 @@ GP_OPS(X)
 #undef X
 /* cuda_batch_norm.c: running statistics that move at the end of a step do so. Queues on the forwards' stream. */
 void gp_cuda_bn_end_step(struct cuda_plan *p);
+/* For a depthwise convolution that works for batch norm `n`: what launchers want to know of it, and whether a call in this
+ * mode takes the chunk's statistics. */
+struct gpk_bn gp_cuda_bn_of(const struct cuda_call *c, const struct cuda_node *n, void *saved, void *room);
+bool gp_cuda_bn_is_by_chunk(const struct cuda_call *c, const struct cuda_node *n);
+/* Whether some forward takes a chunk's statistics; whether it is of few rows, one launch each way. */
+bool gp_cuda_bn_takes_statistics(const struct cuda_plan *p, const struct cuda_node *n);
+bool gp_cuda_bn_is_small(const struct cuda_plan *p, const struct cuda_node *n);
+/* cuda_depthwise.c: whether a node is a depthwise convolution that can do batch norms' work; *chains: all at once. */
+bool gp_cuda_depthwise_hosts(const struct cuda_plan *p, const struct cuda_node *n, bool *chains);
 /* What convolutions make of depthwise nodes. */
 extern const struct cuda_op gp_cuda_depthwise;
 
 /* cuda_plan_build.c: steps 1 and 2. The plan is zeroed but for base and dev. */
 enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err);
+/* cuda_share.c: which depthwise convolutions and batch norms do work for each other; between the two. */
+void gp_cuda_share_batch_norms(struct cuda_plan *p);
+/* The only node that reads a node's value; NULL if there are more or none, or somebody outside reads it. */
+struct cuda_node *gp_cuda_only_reader(const struct cuda_plan *p, const struct cuda_node *n);
 /* cuda_plan_layout.c: the walk, and what is the device's own in it. */
 enum gp_status gp_cuda_plan_layout(struct cuda_plan *p, struct gp_err *err);
 

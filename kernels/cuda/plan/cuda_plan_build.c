@@ -43,7 +43,7 @@ static enum gp_status make_nodes(struct cuda_plan *p, struct gp_err *err)
 	GP_TRY(gp_walk_init(&p->walk, err));
 	for (int i = 0; i < g->nodes; i++) {
 		struct cuda_node *n = &p->node[i];
-		n->tmp_weight = -1;
+		n->tmp_weight = n->returned = -1;
 		if (n->base.absent)
 			continue;
 		n->op = (unsigned)g->node[i].op < GP_OP_COUNT ? ops[g->node[i].op] : NULL;
@@ -64,8 +64,7 @@ static bool reads(const struct cuda_node *n, int value)
 	return false;
 }
 
-/* The only reader of a node's value; NULL if there are more or none, or somebody outside reads it. */
-static struct cuda_node *only_reader(const struct cuda_plan *p, const struct cuda_node *n)
+struct cuda_node *gp_cuda_only_reader(const struct cuda_plan *p, const struct cuda_node *n)
 {
 	const struct gp_graph *g = p->base.spec.graph;
 	if (gp_graph_readers(g, n->base.first_value) != 1)
@@ -111,14 +110,14 @@ static bool is_activation(const struct cuda_node *n)
 
 static void fold_batch_norm(struct cuda_plan *p, struct cuda_node *n)
 {
-	struct cuda_node *reader = only_reader(p, n);
+	struct cuda_node *reader = gp_cuda_only_reader(p, n);
 	if (is_sum_of_two(reader) && may_move(p, n, reader)) {
 		const int other = reader->base.in[reader->base.in[0] == n->base.first_value];
 		move_node(n, reader);
 		n = reader;
 		n->base.in[1] = other;
 		n->base.inputs = 2;
-		reader = only_reader(p, n);
+		reader = gp_cuda_only_reader(p, n);
 	}
 	if (is_activation(reader) && may_move(p, n, reader)) {
 		n->act = reader->base.g->op == GP_OP_RELU ? CUDA_ACT_RELU : CUDA_ACT_RELU6;
@@ -232,6 +231,7 @@ enum gp_status gp_cuda_plan_build(struct cuda_plan *p, struct gp_err *err)
 	GP_TRY(make_params(p, err));
 	fold_batch_norms(p);
 	gp_walk_find_gradients(&p->walk);
+	gp_cuda_share_batch_norms(p);
 	GP_TRY(prepare_nodes(p, err));
 	place_params(p);
 	GP_TRY(gp_cuda_plan_layout(p, err));

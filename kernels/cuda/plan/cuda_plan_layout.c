@@ -8,6 +8,9 @@
  * until the chain has waited for it. That is at the node CUDA_WEIGHTS_BEHIND such nodes further on, or where somebody
  * works in that piece's place, or at the end. Which pieces are shared does not depend on it, so values do not.
  *
+ * What batch norms and the convolutions beside them do for each other (cuda_share.c) reaches across their moments: `saved` and
+ * room of a batch norm are there while either of the two works, and so is what a chain's first kernel reads until its last.
+ *
  * Test: tests/unit/test_cuda_plan.c
  */
 #include "kernels/cuda/plan/cuda_plan_impl.h"
@@ -37,11 +40,60 @@ static int reader_of_dx(const struct gp_walk *w, const struct gp_walk_node *n)
 	return job;
 }
 
+/* --- batch norms and their neighbours ----------------------------------------------------------------------------- */
+
+static void keep_until(struct gp_buf *b, int moment)
+{
+	if (b->last < moment)
+		b->last = moment;
+}
+
+static void keep_saved(struct gp_walk *w, const struct cuda_node *norm, const struct cuda_node *user)
+{
+	struct gp_buf *saved = &w->buf[norm->base.saved];
+	keep_until(saved, user->base.index);
+	if (saved->first > user->base.index)
+		saved->first = user->base.index;
+	saved->saved = saved->saved || (w->spec->train && user->base.need_grad);
+}
+
+static enum gp_status place_neighbours(struct gp_walk *w, struct gp_walk_node *base, struct gp_err *err)
+{
+	struct cuda_node *n = (struct cuda_node *)base;
+	(void)err;
+	if (n->before)
+		keep_saved(w, n->before, n);
+	if (!n->fed_by)
+		return GP_OK;
+	if (base->saved >= 0)
+		keep_saved(w, n, n->fed_by);
+	if (n->fed_by->chained) {
+		keep_saved(w, n->fed_by->before, n);
+		keep_until(&w->buf[w->value[n->fed_by->base.in[0]]], base->index);
+	}
+	return GP_OK;
+}
+
+static enum gp_status place_returned(struct gp_walk *w, struct cuda_node *n, int moment, struct gp_err *err)
+{
+	if (n->returns) {
+		const struct gp_walk_node *norm = &n->before->base;
+		GP_TRY(gp_walk_new_buf(w, n->before->returned_bytes, moment, &n->before->returned, err));
+		keep_until(&w->buf[n->before->returned], gp_walk_backward_moment(w, norm));
+	}
+	if (n->conv && n->conv->leaves_dx)
+		keep_until(&w->buf[w->grad[n->conv->base.first_value]], moment);
+	return GP_OK;
+}
+
+/* --- weight gradients --------------------------------------------------------------------------------------------- */
+
 static enum gp_status place_job(struct gp_walk *w, struct gp_walk_node *base, struct gp_err *err)
 {
 	struct cuda_plan *p = w->device;
 	struct cuda_node *n = (struct cuda_node *)base;
 	const int moment = gp_walk_backward_moment(w, base);
+	GP_TRY(place_returned(w, n, moment, err));
 	const bool has_job = gp_walk_works_backward(base) && n->op->backward_weight && base->trains;
 	const int behind = has_job ? p->jobs + 1 - CUDA_WEIGHTS_BEHIND : 0, reader = reader_of_dx(w, base);
 	const int await = reader > behind ? reader : behind;
@@ -66,7 +118,7 @@ static void end_jobs(struct gp_walk *w)
 	await_jobs(w, p->jobs, 2 * w->spec->graph->nodes + 1);
 }
 
-static const struct gp_walk_hooks hooks = {.backward = place_job, .end = end_jobs};
+static const struct gp_walk_hooks hooks = {.forward = place_neighbours, .backward = place_job, .end = end_jobs};
 
 enum gp_status gp_cuda_plan_layout(struct cuda_plan *p, struct gp_err *err)
 {

@@ -51,12 +51,33 @@ struct addresses {
 	void *out[GP_NODE_MAX_OUTPUTS], *dx[GP_NODE_MAX_INPUTS];
 };
 
+/* What a convolution and the batch norms that it works with have of each other. */
+static void add_neighbours(const struct cuda_plan *p, const struct cuda_node *n, int slot, struct cuda_call *c)
+{
+	const struct cuda_node *conv = n->before || n->behind            ? n
+				       : n->fed_by && n->fed_by->chained ? n->fed_by
+									 : n->conv;
+	if (!conv)
+		return;
+	if (conv->before) {
+		c->before_saved = address(p, slot, conv->before->base.saved);
+		c->before_room = address(p, slot, conv->before->returned);
+	}
+	if (conv->behind)
+		c->behind_saved = address(p, slot, conv->behind->base.saved);
+	if (conv->chained) {
+		c->conv_in = value_address(p, slot, conv->base.in[0]);
+		c->conv_dout = address(p, slot, p->walk.grad[conv->base.first_value]);
+	}
+}
+
 static struct cuda_call call_of(struct cuda_plan *p, const struct cuda_node *n, int slot, enum cuda_track_index track)
 {
 	const struct cuda_track *t = &p->track[track];
 	struct cuda_call c = {.plan = p, .node = n, .stream = t->stream, .blas = t->blas, .type = p->type};
 	c.draw = p->slot[slot].draw;
 	c.updates = p->slot[slot].draw + 1;
+	add_neighbours(p, n, slot, &c);
 	c.saved = address(p, slot, n->base.saved);
 	if (n->pack_bytes)
 		c.pack = p->packs + n->pack_offset;
@@ -204,7 +225,7 @@ static void run_backward(struct cuda_plan *p, const struct cuda_node *n, int slo
 	struct gp_rt_stream *s = p->track[CUDA_BACKWARDS].stream;
 	struct addresses at;
 	struct cuda_call c = gradient_call(p, n, slot, CUDA_BACKWARDS, &at);
-	c.tmp = address(p, slot, n->base.tmp[1]);
+	c.tmp = address(p, slot, n->returned >= 0 ? n->returned : n->base.tmp[1]);
 	at.dx[0] = at.dx[1] = NULL;
 	for (int k = 0; k < n->base.inputs; k++)
 		at.dx[k] = gp_walk_passes(&n->base, k) ? NULL : address(p, slot, n->base.dx[k]);
@@ -493,7 +514,8 @@ enum gp_status gp_cuda_node_get(struct gp_plan *plan, int slot, int index, float
 	const int value = n->base.first_value, buf = p->walk.value[value];
 	if (gp_walk_type(&p->walk, value)->dtype != GP_F32)
 		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not f32", name);
-	if (buf < 0 || p->walk.buf[buf].place == GP_AT_SCRATCH || gp_walk_overwritten(&p->walk, &n->base))
+	if (buf < 0 || n->base.unwritten || p->walk.buf[buf].place == GP_AT_SCRATCH ||
+	    gp_walk_overwritten(&p->walk, &n->base))
 		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", name);
 	gp_walk_set_length(&p->walk, p->slot[slot].length);
 	const int64_t count = gp_cuda_elements(p, n);

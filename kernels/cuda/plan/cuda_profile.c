@@ -97,6 +97,19 @@ static struct gp_node_profile *row_of(const struct cuda_plan *p, const struct cu
 	return &p->profile->row[n->base.g - p->base.spec.graph->node];
 }
 
+/* What a batch norm and the convolution beside it do for each other does not pass through memory between them. */
+static uint64_t spared_bytes(const struct cuda_plan *p, const struct cuda_node *n, bool backward)
+{
+	const struct cuda_node *conv = n->conv;
+	const uint64_t in = gp_walk_bytes(&p->walk, n->base.in[0]), out = gp_walk_bytes(&p->walk, n->base.first_value);
+	if (backward)
+		return n->leaves_dx              ? in
+		       : conv && conv->leaves_dx ? out - gp_walk_bytes(&p->walk, conv->base.first_value)
+						 : 0;
+	const bool found = n->fed_by && (conv || n->fed_by->chained);
+	return (conv ? out : 0) + (found || (conv && conv->chained) ? in : 0);
+}
+
 static void collect_node(struct cuda_plan *p, const struct cuda_node *n, int way)
 {
 	struct cuda_profile *profile = p->profile;
@@ -108,7 +121,8 @@ static void collect_node(struct cuda_plan *p, const struct cuda_node *n, int way
 	    GP_OK)
 		return;
 	add_call(row, way, ns);
-	row->bytes[way] += gp_plan_work_bytes(&p->walk, &n->base, way == CUDA_PROFILE_BACKWARD);
+	row->bytes[way] += gp_plan_work_bytes(&p->walk, &n->base, way == CUDA_PROFILE_BACKWARD) -
+			   spared_bytes(p, n, way == CUDA_PROFILE_BACKWARD);
 	row->flops[way] += gp_plan_work_flops(&p->walk, &n->base, way == CUDA_PROFILE_BACKWARD);
 }
 
