@@ -35,7 +35,7 @@ struct cuda_conv {
 	int64_t band_rows, band_lines; /* rows of windows (gather, weight), rows of the larger image (scatter) */
 };
 
-/* Of a convolution, from its graph's node alone. */
+/* The windows of a convolution, from its graph's node alone. */
 struct gpk_window gp_cuda_conv_window(const struct cuda_plan *p, const struct cuda_node *n);
 /* GP_NOMEM. Fills n->state; geometry alone. */
 enum gp_status gp_cuda_conv_new(struct cuda_plan *p, struct cuda_node *n, bool transposed, struct cuda_conv **out,

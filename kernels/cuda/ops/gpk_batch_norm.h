@@ -40,7 +40,7 @@ static inline double *sums_of(const struct gpk_bn *n)
 	return (double *)((char *)n->room + coefficient_bytes(n->channels));
 }
 
-/* Of few images of no known shape: its rows one after another. */
+/* The strips of its images; where their shape is not known, its rows one after another. */
 static inline struct gpk_strips strips_of_norm(const struct gpk_bn *n)
 {
 	const int64_t pixels = n->high * n->wide;

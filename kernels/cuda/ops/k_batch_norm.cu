@@ -91,7 +91,7 @@ GPK_KERNEL GPK_BOUNDS(THREADS_TO_MOVE) normalize(struct gpk_bn n, struct limits 
 	normalize_rows<T, V, RESIDUAL>(n.rows, n.channels, a, b, l, x, residual, y);
 }
 
-/* running_channel of the thread's channels. Roots in double: every channel's once for a block. `keep`: one block fills `saved`. */
+/* running_channel of the thread's channels: roots in double, once for a block. `keep`: one block fills `saved`. */
 template <int V> GPK_DEVICE void running_affine(const struct gpk_bn &n, float (&a)[V], float (&b)[V], bool keep)
 {
 	GPK_SHARED(struct affine, of, [WIDE * V]);

@@ -99,12 +99,12 @@ template <typename T, int V, bool READS>
 GPK_DEVICE void load_input(float (&v)[V], const T *row, int64_t column, int64_t width, int64_t channels,
 			   const struct normalizer<V> &f)
 {
+	const bool inside = column >= 0 && column < width;
 	load_inside<T, V>(v, row, column, width, channels);
-	if (!READS || column < 0 || column >= width)
-		return;
 	GPK_UNROLL
-	for (int i = 0; i < V; i++)
-		v[i] = output_of<T, false>(f.a[i], f.b[i], v[i], 0, f.l);
+	for (int i = 0; i < V && READS; i++)
+		if (inside)
+			v[i] = output_of<T, false>(f.a[i], f.b[i], v[i], 0, f.l);
 }
 
 template <int V> GPK_DEVICE void multiply_add(float (&sum)[V], const float (&a)[V], const float (&b)[V])

@@ -7,7 +7,8 @@
  * statistics, and writes them and what batch norm makes of them. Backward, the
  * gradients of the input are made in the registers from which the batch norm
  * before adds them up. The same bits as by the three launches apart
- * (k_batch_norm_rows.cu, k_depthwise.cu). See k_depthwise.h.
+ * (k_batch_norm_rows.cu, k_depthwise.cu). See k_depthwise.h. By ptxas up to 106 registers for 9.0, and none spills: a
+ * block is alone on its multiprocessor where a thread holds seven rows, and there are no more blocks than those.
  * Test: tests/unit/test_cuda_depthwise_norm.c
  */
 #include "kernels/cuda/ops/gpk_bn_rows.h"

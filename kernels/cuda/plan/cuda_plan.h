@@ -91,7 +91,7 @@ struct cuda_call {
 	void *tmp;        /* node->base.tmp_bytes[0], or [1], or tmp_weight_bytes; nothing in it survives the call */
 	void *pack;       /* node->pack_bytes */
 	const void *const *dout; /* backward, by output; NULL: zeros, as nobody reads that output */
-	/* Of convolutions and batch norms that work for each other (struct cuda_node): `saved` of the convolution's `before`
+	/* Where convolutions and batch norms work for each other (struct cuda_node): `saved` of the convolution's `before`
 	 * and `behind`, and in backward the room of `before`; what a chained convolution reads, and the gradient of what
 	 * it makes. */
 	void *before_saved, *behind_saved, *before_room;
