@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What both ways of batch normalization share: the arithmetic of one element
- * and of one channel. Only for k_batch_norm*.cu, whose results are the same
- * formulas over sums of different orders.
+ * and of one channel. Results of both are the same formulas over sums of
+ * different orders. Only for k_*.cu and gpk_*.h.
  *
  * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_batch_norm.c,
  * tests/unit/test_cuda_launches.c

@@ -4,7 +4,7 @@
  * channels deep, which is what a thread of a depthwise convolution makes at
  * once. Batch norm adds its sums over the same strips in the same blocks, so
  * that a sum has the same bits whether the convolution before it (or behind it,
- * backward) has made it or batch norm itself: shape alone decides. Only for k_*.cu.
+ * backward) has made it or batch norm itself: shape alone decides. Only for k_*.cu and gpk_*.h.
  *
  * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_depthwise_norm.c
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Where windows and pixels meet, for kernels over images (window.h). Only for
- * k_*.cu.
+ * k_*.cu and gpk_*.h.
  *
  * Threads: those of a kernel, on the device. Test: tests/unit/test_cuda_conv.c
  */
