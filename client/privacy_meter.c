@@ -60,7 +60,8 @@ void gp_privacy_meter_free(struct gp_privacy_meter *m)
 
 void gp_privacy_set_size(struct gp_privacy_meter *m, int64_t batch, uint64_t each)
 {
-	m->samples = gp_distance_samples(batch, each);
+	if (m->samples == 0)
+		m->samples = gp_distance_samples(batch, each);
 }
 
 bool gp_privacy_due(const struct gp_privacy_meter *m, uint64_t done)

@@ -41,7 +41,9 @@ struct gp_privacy_report {
 /* Behind every step whose number is a multiple of `every`, 1 or more. */
 enum gp_status gp_privacy_meter_new(uint64_t every, struct gp_privacy_meter **out, struct gp_err *err);
 void gp_privacy_meter_free(struct gp_privacy_meter *m);
-/* Before anything is put: samples of a batch, and the most numbers of one sample in any direction. */
+/* Before anything is put: samples of a batch, and the most numbers of one sample in any direction. The first call
+ * counts: where ranks have decayed there would be memory for more samples, but what is kept already, and may be
+ * measured on another thread just now, has room for so many. */
 void gp_privacy_set_size(struct gp_privacy_meter *m, int64_t batch, uint64_t each);
 /* Whether the step with `done` steps before it is measured. False for NULL. */
 bool gp_privacy_due(const struct gp_privacy_meter *m, uint64_t done);

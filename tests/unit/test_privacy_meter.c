@@ -67,6 +67,26 @@ static void every_kth_step_is_due(void **state)
 	gp_privacy_meter_free(r.meter);
 }
 
+/* As where a server begins anew with smaller ranks, and the engine makes its flows anew: a tensor that has kept its
+ * size has room for as many samples as before. */
+static void the_first_size_holds(void **state)
+{
+	struct rig r;
+	(void)state;
+	rig_init(&r, 1);
+	gp_privacy_meter_free(r.meter);
+	OK(gp_privacy_meter_new(1, &r.meter, &err));
+	gp_privacy_set_size(r.meter, N, UINT64_C(1) << 24); /* room for CHUNK samples */
+	put(&r, 0, GP_ACT_UP, 0, r.images);
+	gp_privacy_set_size(r.meter, N, EACH);
+	put(&r, 2, GP_ACT_UP, 0, r.images); /* to where the tensor of step 0 was */
+	put(&r, 2, GP_ACT_UP, 1, r.images);
+	const struct gp_privacy_report report = measure(&r, 2);
+	assert_int_equal(report.samples, CHUNK);
+	assert_true(is_one(report.of[GP_ACT_UP].inputs.corrected));
+	gp_privacy_meter_free(r.meter);
+}
+
 static void inputs_that_cross_as_they_are_have_correlation_1(void **state)
 {
 	struct rig r;
@@ -188,6 +208,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_kth_step_is_due),
+		cmocka_unit_test(the_first_size_holds),
 		cmocka_unit_test(inputs_that_cross_as_they_are_have_correlation_1),
 		cmocka_unit_test(a_step_that_begins_anew_is_put_anew),
 		cmocka_unit_test(the_next_step_may_begin_before_one_is_measured),
