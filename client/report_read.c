@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "common/wire/control.h"
 
 struct reader {
 	FILE *file;
@@ -79,10 +80,11 @@ static enum gp_status pass_broken(struct reader *r, const json_t *line, struct g
 /* A second line that is no JSON settles that the first one has not broken off at the end of a process. */
 static enum gp_status note_broken(struct reader *r, const json_error_t *e, struct gp_err *err)
 {
+	char text[81]; /* it quotes the line, and a terminal obeys control characters */
 	if (r->broken > 0)
 		return refuse(r, r->broken, r->why, err);
 	r->broken = r->line;
-	snprintf(r->why, sizeof r->why, "this is no JSON (%.80s)", e->text);
+	snprintf(r->why, sizeof r->why, "this is no JSON (%s)", gp_text_sanitize(e->text, text, sizeof text));
 	return GP_OK;
 }
 

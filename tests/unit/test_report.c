@@ -85,6 +85,18 @@ static void another_kind_of_file_is_refused(void **state)
 	TOLD(":1: ");
 }
 
+static void a_malformed_line_does_not_reach_the_terminal_as_it_is(void **state)
+{
+	(void)state;
+	assert_int_equal(READ(HEADER "{\"event\" \"\xc2\x9b"
+				     "2J\x7f\"}\n{}\n"),
+			 GP_INVALID); /* CSI, DEL */
+	for (const char *c = err.text; *c; c++)
+		if ((unsigned char)*c < 0x20 || (unsigned char)*c >= 0x7f)
+			fail_msg("a byte %#x is in '%s'", (unsigned char)*c, err.text);
+	TOLD(":2: ", "no JSON");
+}
+
 static void a_last_line_that_breaks_off_is_left_out_with_a_notice(void **state)
 {
 	(void)state;
@@ -426,6 +438,7 @@ int main(void)
 		WITH_RUN(a_malformed_line_is_named_with_file_and_line),
 		WITH_RUN(a_step_without_its_number_is_refused),
 		WITH_RUN(another_kind_of_file_is_refused),
+		WITH_RUN(a_malformed_line_does_not_reach_the_terminal_as_it_is),
 		WITH_RUN(a_last_line_that_breaks_off_is_left_out_with_a_notice),
 		WITH_RUN(zeros_at_the_end_are_a_line_that_breaks_off),
 		WITH_RUN(a_line_that_breaks_off_where_the_run_was_resumed_is_left_out),
