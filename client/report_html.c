@@ -158,6 +158,34 @@ static bool is_base64(char c)
 	return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '+' || c == '/';
 }
 
+static uint32_t digit(char c)
+{
+	static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+	return (uint32_t)(strchr(digits, c) - digits);
+}
+
+/* The number that begins at a byte, most significant byte first. */
+static uint32_t number_at(const char *base64, size_t byte)
+{
+	uint32_t n = 0;
+	for (size_t i = byte; i < byte + 4; i++) {
+		const char *four = base64 + i / 3 * 4;
+		const uint32_t three =
+			digit(four[0]) << 18 | digit(four[1]) << 12 | digit(four[2]) << 6 | digit(four[3]);
+		n = n << 8 | (three >> (16 - 8 * (i % 3)) & 255);
+	}
+	return n;
+}
+
+/* Behind the eight bytes that every PNG begins with and the length of its first chunk: its name, width and height. A
+ * picture of few bytes may have a great many pixels, all of which a browser unpacks. */
+static bool is_small(const char *base64, size_t digits)
+{
+	enum { HEADER_DIGITS = 32, NAME = 12, WIDTH = 16, HEIGHT = 20 };
+	return digits >= HEADER_DIGITS && number_at(base64, NAME) == 0x49484452 &&
+	       number_at(base64, WIDTH) <= GP_HTML_PICTURE_SIDE && number_at(base64, HEIGHT) <= GP_HTML_PICTURE_SIDE;
+}
+
 bool gp_html_is_picture(const char *uri)
 {
 	/* the eight bytes that every PNG begins with, and the length of its first chunk */
@@ -168,5 +196,5 @@ bool gp_html_is_picture(const char *uri)
 	while (is_base64(*at))
 		at++;
 	const size_t digits = (size_t)(at - first), pads = strlen(at);
-	return (digits + pads) % 4 == 0 && pads <= 2 && strspn(at, "=") == pads;
+	return (digits + pads) % 4 == 0 && pads <= 2 && strspn(at, "=") == pads && is_small(first, digits);
 }

@@ -37,8 +37,10 @@ void gp_html_long_text(struct gp_html *h, const char *text);
 enum gp_status gp_html_check(const struct gp_html *h, struct gp_err *err);
 
 /* Whether it is a picture that a page may show: "data:image/png;base64," with the begin of a PNG behind it, and
- * nothing but base64 to its end, in at most GP_HTML_PICTURE_MOST bytes. */
+ * nothing but base64 to its end, in at most GP_HTML_PICTURE_MOST bytes, and with GP_HTML_PICTURE_SIDE pixels a side at
+ * most. */
 #define GP_HTML_PICTURE_MOST (256u << 10)
+#define GP_HTML_PICTURE_SIDE 1024
 bool gp_html_is_picture(const char *uri);
 
 #endif

@@ -17,7 +17,7 @@
 #include "tests/well_formed.h"
 
 #define HEADER "{\"event\":\"header\",\"elapsed_s\":0,\"server\":\"s\",\"model\":\"cnn\",\"total_steps\":9}\n"
-#define PNG    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUg=="
+#define PNG    "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAAAAAA="
 
 static struct gp_report_run run;
 
@@ -188,6 +188,11 @@ static void pictures_are_taken_that_are_pictures(void **state)
 	assert_false(gp_html_is_picture("data:image/png;base64,AAAA"));
 	assert_false(gp_html_is_picture(PNG "\"><script>"));
 	assert_false(gp_html_is_picture("data:image/png;base64,iVBORw0KGgoAAAANSUhEUg"));
+	assert_false(gp_html_is_picture("data:image/png;base64,iVBORw0KGgoAAAANSUhEUg=="));
+	/* 1024 x 1024, 1025 x 1, 1 x 60000 */
+	assert_true(gp_html_is_picture("data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAABAAAAAQA"));
+	assert_false(gp_html_is_picture("data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAABAEAAAAB"));
+	assert_false(gp_html_is_picture("data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAOpg"));
 	assert_int_equal(READ("{\"event\":\"attack\",\"pictures\":[{\"original\":\"" PNG "\",\"restored\":\"" PNG
 			      "\"},{\"original\":\"" PNG "\",\"restored\":\"http:x\"}]}"),
 			 GP_OK);
