@@ -15,6 +15,7 @@
 
 #define DELAY_MOST_S 60.0
 #define RATE_MOST    1e13 /* bits per second */
+#define RATE_LEAST   1.0
 #define QUEUE_MOST   (1 << 30)
 /* In front of an urgent message at a sender whose way is full, on average: the kernel's share between half full and
  * full, and one
@@ -36,7 +37,7 @@ static enum gp_status read_rate(const char *whole, const char *text, double *byt
 	*bytes_per_s = 0;
 	if (strcmp(text, "unlimited") == 0)
 		return GP_OK;
-	if (!has_unit(text) || !gp_parse_rate(text, &bps) || !(bps > 0 && bps <= RATE_MOST))
+	if (!has_unit(text) || !gp_parse_rate(text, &bps) || !(bps >= RATE_LEAST && bps <= RATE_MOST))
 		GP_FAIL(err, GP_USAGE, "--link '%.60s': '%.20s' is not a rate, such as 100mbit or unlimited", whole,
 			text);
 	*bytes_per_s = bps / 8;
