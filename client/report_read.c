@@ -88,11 +88,20 @@ static enum gp_status note_broken(struct reader *r, const json_error_t *e, struc
 	return GP_OK;
 }
 
+static enum gp_status check_marks(const struct reader *r, struct gp_err *err)
+{
+	size_t marks = 0;
+	for (size_t i = 0; i < r->length; i++)
+		marks += r->text[i] == ',' || r->text[i] == ':' || r->text[i] == '[' || r->text[i] == '{';
+	return marks <= GP_REPORT_LINE_MARKS ? GP_OK : refuse(r, r->line, "the line has too many values", err);
+}
+
 static enum gp_status take_line(struct reader *r, struct gp_err *err)
 {
 	json_error_t e;
 	if (strspn(r->text, " \t\r") == r->length)
 		return GP_OK; /* nobody's line */
+	GP_TRY(check_marks(r, err));
 	json_t *line = json_loadb(r->text, r->length, 0, &e);
 	if (!line)
 		return note_broken(r, &e, err);

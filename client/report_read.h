@@ -10,7 +10,9 @@
 #include "client/report_run.h"
 
 /* Bytes of a line; one with the pictures of an attack is the longest. */
-#define GP_REPORT_LINE_MOST (16u << 20)
+#define GP_REPORT_LINE_MOST  (16u << 20)
+/* Commas, colons and opening brackets of a line: each value takes a hundred times the memory of its "{}". */
+#define GP_REPORT_LINE_MARKS (256u << 10)
 
 /*
  * r: as gp_report_run_init leaves it. A last line that breaks off, as a killed run leaves it, is left out, and a

@@ -170,6 +170,23 @@ static void a_run_ends_as_its_log_says(void **state)
 	assert_int_equal(run.state, GP_RUN_UNFINISHED);
 }
 
+static void a_line_of_very_many_values_is_refused(void **state)
+{
+	(void)state;
+	static const char begin[] = "{\"event\":\"x\",\"a\":[", end[] = "{}]}";
+	const size_t count = GP_REPORT_LINE_MARKS / 2, room = sizeof begin + 3 * count + sizeof end;
+	char *const text = malloc(room), *at = text + sizeof begin - 1;
+	assert_non_null(text);
+	memcpy(text, begin, sizeof begin);
+	for (size_t i = 0; i < count; i++, at += 3)
+		memcpy(at, "{},", 3);
+	memcpy(at, end, sizeof end);
+	const enum gp_status status = read_text(text, strlen(text));
+	free(text);
+	assert_int_equal(status, GP_INVALID);
+	TOLD(":1: ", "too many values");
+}
+
 static void a_line_without_end_is_refused(void **state)
 {
 	(void)state;
@@ -451,6 +468,7 @@ int main(void)
 		WITH_RUN(steps_that_were_repeated_are_drawn_once),
 		WITH_RUN(times_of_processes_add_up),
 		WITH_RUN(a_run_ends_as_its_log_says),
+		WITH_RUN(a_line_of_very_many_values_is_refused),
 		WITH_RUN(a_line_without_end_is_refused),
 		WITH_RUN(pictures_are_taken_that_are_pictures),
 		cmocka_unit_test(a_series_of_a_million_records_keeps_its_means),
