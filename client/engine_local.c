@@ -269,7 +269,7 @@ static enum gp_status local_step(struct gp_engine *base, const struct gp_batch *
 	GP_TRY(gp_tie_gradients(&e->tie, err));
 	GP_TRY(measure_norm(e, &sum.grad_norm, err));
 	if (gp_value_log_wants(base->values, base->steps))
-		gp_value_log_add_plan(base->values, e->plan, "model");
+		gp_value_log_add_plan(base->values, base->steps, e->plan, "model");
 	GP_TRY(gp_clip_update(e->plan, lr, sum.grad_norm, err));
 	GP_TRY(gp_tie_updated(&e->tie, err));
 	const uint64_t updated = gp_now_ns();

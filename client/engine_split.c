@@ -108,9 +108,9 @@ static void note_values(const struct split_slot *s, const struct gp_flow *flow, 
 	struct gp_value_log *v = s->e->base.values;
 	if (!v || !s->e->train || s->chunk != 0 || !gp_value_log_wants(v, s->step))
 		return;
-	gp_value_log_add_tensor(v, flow, tensor, wire_length(s));
+	gp_value_log_add_tensor(v, s->step, flow, tensor, wire_length(s));
 	if (sent)
-		gp_value_log_add_error(v, flow, tensor, wire_length(s));
+		gp_value_log_add_error(v, s->step, flow, tensor, wire_length(s));
 }
 
 static void encode_tensor(struct split_slot *s, struct gp_flow *flow, void *tensor,

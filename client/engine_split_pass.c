@@ -170,8 +170,8 @@ static void run_optim(struct gp_task *task)
 	struct split_engine *e = task->arg;
 	task->status = gp_tie_gradients(&e->tie, &task->err);
 	if (task->status == GP_OK && gp_value_log_wants(e->base.values, e->updating)) {
-		gp_value_log_add_plan(e->base.values, e->head_plan, "head");
-		gp_value_log_add_plan(e->base.values, e->tail_plan, "tail");
+		gp_value_log_add_plan(e->base.values, e->updating, e->head_plan, "head");
+		gp_value_log_add_plan(e->base.values, e->updating, e->tail_plan, "tail");
 	}
 	if (task->status == GP_OK)
 		task->status = gp_clip_queue_update(e->head_plan, e->lr, e->grad_norm, &task->err);

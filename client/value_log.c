@@ -12,6 +12,7 @@
 #include "common/base/mem.h"
 
 #define ENTRIES   24
+#define SETS      2 /* where the head is frozen, the next step begins before one has ended */
 #define WIDTH_STD 4 /* standard deviations on both sides of the mean that have bins */
 
 struct entry {
@@ -28,24 +29,29 @@ struct lost {
 struct gp_value_log {
 	pthread_mutex_t lock;
 	uint64_t every;
-	uint64_t step; /* that the entries are of; UINT64_MAX: none */
 	bool begun;
 	uint64_t first; /* step of this process */
-	int entries, given;
 	struct entry *entry;
-	struct lost lost[GP_DIRECTIONS];
+	struct set {
+		uint64_t step; /* that the entries are of; UINT64_MAX: none */
+		int entries, given;
+		struct entry *entry;
+		struct lost lost[GP_DIRECTIONS];
+	} set[SETS]; /* by the step modulo SETS */
 };
 
 enum gp_status gp_value_log_new(uint64_t every, struct gp_value_log **out, struct gp_err *err)
 {
 	struct gp_value_log *v;
 	GP_TRY(gp_alloc_array((void **)&v, 1, sizeof *v, err));
-	*v = (struct gp_value_log){.every = every, .step = UINT64_MAX};
-	const enum gp_status status = gp_alloc_array((void **)&v->entry, ENTRIES, sizeof *v->entry, err);
+	*v = (struct gp_value_log){.every = every};
+	const enum gp_status status = gp_alloc_array((void **)&v->entry, SETS * ENTRIES, sizeof *v->entry, err);
 	if (status != GP_OK) {
 		gp_free(v);
 		return status;
 	}
+	for (int i = 0; i < SETS; i++)
+		v->set[i] = (struct set){.step = UINT64_MAX, .entry = v->entry + i * ENTRIES};
 	pthread_mutex_init(&v->lock, NULL);
 	*out = v;
 	return GP_OK;
@@ -70,36 +76,42 @@ bool gp_value_log_wants(struct gp_value_log *v, uint64_t step)
 		v->first = step;
 	}
 	const bool wants = step == v->first || (step + 1) % v->every == 0;
-	if (wants && v->step != step) {
-		v->step = step;
-		v->entries = v->given = 0;
-		memset(v->lost, 0, sizeof v->lost);
-	}
+	struct set *s = &v->set[step % SETS];
+	if (wants && s->step != step)
+		*s = (struct set){.step = step, .entry = s->entry};
 	pthread_mutex_unlock(&v->lock);
 	return wants;
 }
 
-/* NULL: there are too many. Under the lock. */
-static struct entry *entry_of(struct gp_value_log *v, const char *what, const char *of)
+/* NULL: that step is not noted, or not any more. Under the lock. */
+static struct set *set_of(struct gp_value_log *v, uint64_t step)
 {
-	for (int i = 0; i < v->entries; i++)
-		if (strcmp(v->entry[i].what, what) == 0 && strcmp(v->entry[i].of, of) == 0)
-			return &v->entry[i];
-	if (v->entries == ENTRIES)
+	struct set *s = &v->set[step % SETS];
+	return s->step == step ? s : NULL;
+}
+
+/* NULL: there are too many. */
+static struct entry *entry_of(struct set *s, const char *what, const char *of)
+{
+	for (int i = 0; i < s->entries; i++)
+		if (strcmp(s->entry[i].what, what) == 0 && strcmp(s->entry[i].of, of) == 0)
+			return &s->entry[i];
+	if (s->entries == ENTRIES)
 		return NULL;
-	struct entry *e = &v->entry[v->entries++];
+	struct entry *e = &s->entry[s->entries++];
 	snprintf(e->what, sizeof e->what, "%s", what);
 	snprintf(e->of, sizeof e->of, "%s", of);
 	e->count = 0;
 	return e;
 }
 
-void gp_value_log_add(struct gp_value_log *v, const char *what, const char *of, const float *x, uint64_t count,
-		      uint64_t stride)
+void gp_value_log_add(struct gp_value_log *v, uint64_t step, const char *what, const char *of, const float *x,
+		      uint64_t count, uint64_t stride)
 {
 	const int most = (int)(sizeof v->entry->sample / sizeof v->entry->sample[0]);
 	pthread_mutex_lock(&v->lock);
-	struct entry *e = entry_of(v, what, of);
+	struct set *s = set_of(v, step);
+	struct entry *e = s ? entry_of(s, what, of) : NULL;
 	for (uint64_t i = 0; e && i < count && e->count < most; i += stride)
 		e->sample[e->count++] = x[i];
 	pthread_mutex_unlock(&v->lock);
@@ -115,13 +127,14 @@ static bool can_be_read(const struct gp_flow *flow)
 	return flow->codec && !flow->device && flow->type.dtype == GP_F32;
 }
 
-void gp_value_log_add_tensor(struct gp_value_log *v, const struct gp_flow *flow, const float *x, uint32_t length)
+void gp_value_log_add_tensor(struct gp_value_log *v, uint64_t step, const struct gp_flow *flow, const float *x,
+			     uint32_t length)
 {
 	const uint64_t count = gp_flow_tensor_bytes(flow, length) / sizeof *x;
 	const bool gradient = flow->direction == GP_GRAD_UP || flow->direction == GP_GRAD_DOWN;
 	if (can_be_read(flow))
-		gp_value_log_add(v, gradient ? "gradients" : "activations", gp_direction_info[flow->direction].name, x,
-				 count, stride_for(count));
+		gp_value_log_add(v, step, gradient ? "gradients" : "activations",
+				 gp_direction_info[flow->direction].name, x, count, stride_for(count));
 }
 
 /* --- what codecs lose -------------------------------------------------------------------------------------------- */
@@ -170,21 +183,33 @@ static enum gp_status measure(const struct gp_flow *flow, const float *x, uint64
 	return status;
 }
 
+static bool lacks_error(struct gp_value_log *v, uint64_t step, enum gp_direction d)
+{
+	pthread_mutex_lock(&v->lock);
+	const struct set *s = set_of(v, step);
+	const bool lacks = s && !s->lost[d].known;
+	pthread_mutex_unlock(&v->lock);
+	return lacks;
+}
+
 /* Only a direction's first tensor is measured, and only with all of its positions. That a codec cannot be measured
  * is no error. */
-void gp_value_log_add_error(struct gp_value_log *v, const struct gp_flow *flow, const float *x, uint32_t length)
+void gp_value_log_add_error(struct gp_value_log *v, uint64_t step, const struct gp_flow *flow, const float *x,
+			    uint32_t length)
 {
 	struct lost lost;
 	struct gp_err err;
 	if (!can_be_read(flow) || length > 0 || flow->tensor_bytes == 0 || gp_codec_spec_lossless(&flow->spec) ||
-	    v->lost[flow->direction].known)
+	    !lacks_error(v, step, flow->direction))
 		return;
 	if (measure(flow, x, flow->tensor_bytes / sizeof *x, &lost, &err) != GP_OK) {
 		gp_log(main, GP_LOG_DEBUG, "what %s loses is not measured: %s", flow->spec.text, err.text);
 		return;
 	}
 	pthread_mutex_lock(&v->lock);
-	v->lost[flow->direction] = lost;
+	struct set *s = set_of(v, step);
+	if (s)
+		s->lost[flow->direction] = lost;
 	pthread_mutex_unlock(&v->lock);
 }
 
@@ -207,24 +232,24 @@ static uint64_t elements(const struct gp_plan *plan, uint64_t *largest)
 	return sum;
 }
 
-static enum gp_status add_param(struct gp_value_log *v, struct gp_plan *plan, int index, const char *part,
-				uint64_t stride, float *x, struct gp_err *err)
+static enum gp_status add_param(struct gp_value_log *v, uint64_t step, struct gp_plan *plan, int index,
+				const char *part, uint64_t stride, float *x, struct gp_err *err)
 {
 	static const char *const moment[] = {"exp_avg", "exp_avg_sq"};
 	const uint64_t count = plan->spec.graph->param[index].count;
 	const int arrays = plan->ops->optim_states(plan);
 	GP_TRY(plan->ops->param_get(plan, index, x, err));
-	gp_value_log_add(v, "weights", part, x, count, stride);
+	gp_value_log_add(v, step, "weights", part, x, count, stride);
 	GP_TRY(plan->ops->grad_get(plan, index, x, err));
-	gp_value_log_add(v, "weight gradients", part, x, count, stride);
+	gp_value_log_add(v, step, "weight gradients", part, x, count, stride);
 	for (int k = 0; k < arrays && k < 2; k++) {
 		GP_TRY(plan->ops->optim_get(plan, index, k, x, err));
-		gp_value_log_add(v, arrays == 1 ? "momentum" : moment[k], part, x, count, stride);
+		gp_value_log_add(v, step, arrays == 1 ? "momentum" : moment[k], part, x, count, stride);
 	}
 	return GP_OK;
 }
 
-void gp_value_log_add_plan(struct gp_value_log *v, struct gp_plan *plan, const char *part)
+void gp_value_log_add_plan(struct gp_value_log *v, uint64_t step, struct gp_plan *plan, const char *part)
 {
 	struct gp_err err;
 	uint64_t largest;
@@ -233,7 +258,7 @@ void gp_value_log_add_plan(struct gp_value_log *v, struct gp_plan *plan, const c
 	enum gp_status status = GP_OK;
 	for (int i = 0; x && i < plan->spec.graph->params && status == GP_OK; i++)
 		if (is_read(&plan->spec.graph->param[i]))
-			status = add_param(v, plan, i, part, stride, x, &err);
+			status = add_param(v, step, plan, i, part, stride, x, &err);
 	if (status != GP_OK)
 		gp_log(main, GP_LOG_DEBUG, "parameters have no histogram: %s", err.text);
 	gp_free_aligned(x);
@@ -294,42 +319,62 @@ json_t *gp_value_log_histogram(const float *x, int count)
 			 "low", low, "high", high, "below", below, "above", above, "counts", counts);
 }
 
-static json_t *entry_json(const struct gp_value_log *v, const struct entry *e)
+static json_t *entry_json(const struct set *s, const struct entry *e)
 {
 	json_t *o = gp_value_log_histogram(e->sample, e->count);
 	if (o) {
-		json_object_set_new(o, "step", json_integer((json_int_t)v->step + 1));
+		json_object_set_new(o, "step", json_integer((json_int_t)s->step + 1));
 		json_object_set_new(o, "what", json_string(e->what));
 		json_object_set_new(o, "of", json_string(e->of));
 	}
 	return o;
 }
 
-static json_t *lost_json(const struct gp_value_log *v, int d)
+static json_t *lost_json(const struct set *s, int d)
 {
-	return json_pack("{s:I, s:s, s:f, s:f}", "step", (json_int_t)v->step + 1, "direction",
-			 gp_direction_info[d].name, "rel_err", v->lost[d].rel_err, "cosine", v->lost[d].cosine);
+	return json_pack("{s:I, s:s, s:f, s:f}", "step", (json_int_t)s->step + 1, "direction",
+			 gp_direction_info[d].name, "rel_err", s->lost[d].rel_err, "cosine", s->lost[d].cosine);
+}
+
+/* NULL: there is none behind the last. */
+static json_t *take_next(struct set *s, const char **event)
+{
+	json_t *o = NULL;
+	for (; !o && s->given < s->entries; s->given++) {
+		*event = "histogram";
+		o = entry_json(s, &s->entry[s->given]);
+	}
+	for (int d = 0; !o && d < GP_DIRECTIONS; d++)
+		if (s->lost[d].known) {
+			*event = "codec_error";
+			o = lost_json(s, d);
+			s->lost[d].known = false;
+		}
+	return o;
+}
+
+/* The older one first; NULL: nothing of so many steps is left. */
+static struct set *oldest_due(struct gp_value_log *v, uint64_t steps)
+{
+	struct set *due = NULL;
+	for (int i = 0; i < SETS; i++)
+		if (v->set[i].step < steps && (!due || v->set[i].step < due->step))
+			due = &v->set[i];
+	return due;
 }
 
 json_t *gp_value_log_take(struct gp_value_log *v, uint64_t steps, const char **event)
 {
+	struct set *s;
 	json_t *o = NULL;
 	if (!v)
 		return NULL;
 	pthread_mutex_lock(&v->lock);
-	const bool due = v->step < steps;
-	for (; due && !o && v->given < v->entries; v->given++) {
-		*event = "histogram";
-		o = entry_json(v, &v->entry[v->given]);
+	while (!o && (s = oldest_due(v, steps))) {
+		o = take_next(s, event);
+		if (!o)
+			s->step = UINT64_MAX;
 	}
-	for (int d = 0; due && !o && d < GP_DIRECTIONS; d++)
-		if (v->lost[d].known) {
-			*event = "codec_error";
-			o = lost_json(v, d);
-			v->lost[d].known = false;
-		}
-	if (due && !o)
-		v->step = UINT64_MAX;
 	pthread_mutex_unlock(&v->lock);
 	return o;
 }

@@ -28,16 +28,19 @@ enum gp_status gp_value_log_new(uint64_t every, struct gp_value_log **out, struc
 void gp_value_log_free(struct gp_value_log *v);
 /* Whether something is to be noted of this step, as it is in frames: the first one is 0. NULL: no. */
 bool gp_value_log_wants(struct gp_value_log *v, uint64_t step);
-/* Some values: every `stride`-th of them. `what`, `of`: as in client/JSON.md. */
-void gp_value_log_add(struct gp_value_log *v, const char *what, const char *of, const float *x, uint64_t count,
-		      uint64_t stride);
+/* Some values of a step that is wanted: every `stride`-th of them. `what`, `of`: as in client/JSON.md. The step behind
+ * it may have begun; what is of older ones is dropped. */
+void gp_value_log_add(struct gp_value_log *v, uint64_t step, const char *what, const char *of, const float *x,
+		      uint64_t count, uint64_t stride);
 /* A tensor of a flow that is about to be encoded, or was decoded: `length` positions, 0: all of them. */
-void gp_value_log_add_tensor(struct gp_value_log *v, const struct gp_flow *flow, const float *x, uint32_t length);
+void gp_value_log_add_tensor(struct gp_value_log *v, uint64_t step, const struct gp_flow *flow, const float *x,
+			     uint32_t length);
 /* The same, before it is encoded: what the flow's codec loses of it. A fresh instance, which remembers nothing,
  * codes it. */
-void gp_value_log_add_error(struct gp_value_log *v, const struct gp_flow *flow, const float *x, uint32_t length);
+void gp_value_log_add_error(struct gp_value_log *v, uint64_t step, const struct gp_flow *flow, const float *x,
+			    uint32_t length);
 /* All parameters of a plan of this side, before its update; `part`: head, tail, model. */
-void gp_value_log_add_plan(struct gp_value_log *v, struct gp_plan *plan, const char *part);
+void gp_value_log_add_plan(struct gp_value_log *v, uint64_t step, struct gp_plan *plan, const char *part);
 
 /* So many steps are done: what was noted of the last one as pairs of an event's name and its keys, which the
  * caller writes one after another. Each call gives one; NULL behind the last. */

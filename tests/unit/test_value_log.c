@@ -81,9 +81,9 @@ static void a_record_is_given_once_and_behind_its_step(void **state)
 	const float x[3] = {1, 2, 3};
 	OK(gp_value_log_new(2, &v, &err));
 	assert_true(gp_value_log_wants(v, 0));
-	gp_value_log_add(v, "weights", "head", x, 3, 1);
-	gp_value_log_add(v, "weights", "head", x, 3, 2);
-	gp_value_log_add(v, "weights", "tail", x, 3, 1);
+	gp_value_log_add(v, 0, "weights", "head", x, 3, 1);
+	gp_value_log_add(v, 0, "weights", "head", x, 3, 2);
+	gp_value_log_add(v, 0, "weights", "tail", x, 3, 1);
 	assert_null(gp_value_log_take(v, 0, &event));
 	json_t *o = gp_value_log_take(v, 1, &event);
 	assert_string_equal(event, "histogram");
@@ -99,6 +99,36 @@ static void a_record_is_given_once_and_behind_its_step(void **state)
 	gp_value_log_free(v);
 }
 
+/* As where the head is frozen: the next step's first tensor is there before the update of this one. */
+static void the_next_step_may_begin_before_one_has_ended(void **state)
+{
+	(void)state;
+	static const struct {
+		uint64_t step;
+		const char *what;
+	} adds[] = {{3, "activations"}, {4, "activations"}, {3, "weights"}, {4, "weights"}};
+	const float x[3] = {1, 2, 3};
+	struct gp_value_log *v;
+	const char *event;
+	OK(gp_value_log_new(1, &v, &err));
+	for (int i = 0; i < 4; i++) {
+		assert_true(gp_value_log_wants(v, adds[i].step));
+		gp_value_log_add(v, adds[i].step, adds[i].what, "head", x, 3, 1);
+	}
+	gp_value_log_add(v, 1, "weights", "head", x, 3, 1); /* forgotten long ago */
+	for (uint64_t step = 3; step <= 4; step++) {
+		for (int i = 0; i < 2; i++) {
+			json_t *o = gp_value_log_take(v, step + 1, &event);
+			assert_non_null(o);
+			assert_float_equal(number(o, "step"), step + 1, 0);
+			assert_float_equal(number(o, "values"), 3, 0);
+			json_decref(o);
+		}
+		assert_null(gp_value_log_take(v, step + 1, &event));
+	}
+	gp_value_log_free(v);
+}
+
 static void more_than_there_is_room_for_is_left_out(void **state)
 {
 	(void)state;
@@ -110,7 +140,7 @@ static void more_than_there_is_room_for_is_left_out(void **state)
 	for (int i = 0; i < 40; i++) {
 		char of[16];
 		snprintf(of, sizeof of, "%d", i);
-		gp_value_log_add(v, "weights", of, x, 3 * GP_VALUE_LOG_SAMPLE, 1);
+		gp_value_log_add(v, 0, "weights", of, x, 3 * GP_VALUE_LOG_SAMPLE, 1);
 	}
 	int records = 0;
 	for (json_t *o; (o = gp_value_log_take(v, 1, &event)); json_decref(o), records++)
@@ -127,6 +157,7 @@ int main(void)
 		cmocka_unit_test(values_that_are_not_finite_are_told_apart),
 		cmocka_unit_test(the_first_step_and_every_nth_are_looked_at),
 		cmocka_unit_test(a_record_is_given_once_and_behind_its_step),
+		cmocka_unit_test(the_next_step_may_begin_before_one_has_ended),
 		cmocka_unit_test(more_than_there_is_room_for_is_left_out),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
