@@ -254,8 +254,8 @@ static enum gp_status on_codec_error(struct gp_report_run *r, const json_t *o, s
 
 static enum gp_status on_privacy(struct gp_report_run *r, const json_t *o, struct gp_err *err)
 {
-	const double figure = number(o, "distance_correlation");
-	return add_of_direction(r, r->privacy, 1, o, &figure, err);
+	const double figure[GP_PRIVACY_FIGURES] = {number(o, "distance_correlation"), number(o, "label_correlation")};
+	return add_of_direction(r, r->privacy, GP_PRIVACY_FIGURES, o, figure, err);
 }
 
 static enum gp_status on_codec(struct gp_report_run *r, const json_t *o, struct gp_err *err)
@@ -287,6 +287,7 @@ static enum gp_status on_attack(struct gp_report_run *r, const json_t *o, struct
 	}
 	struct gp_report_attack *a = &r->attack[r->attacks++];
 	*a = (struct gp_report_attack){.psnr_db = number(o, "psnr_db"),
+				       .mean_picture_psnr_db = number(o, "mean_picture_psnr_db"),
 				       .distance_correlation = number(o, "distance_correlation")};
 	READ_TEXT(o, "model", a->model);
 	READ_TEXT(o, "cut", a->cut);

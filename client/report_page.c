@@ -581,6 +581,20 @@ static void put_pictures(struct gp_html *h, const struct gp_report_attack *a)
 	gp_html_put(h, "</div>\n");
 }
 
+/* Beside the PSNR stands what it would be without having seen anything. */
+static void put_attack_figures(struct gp_html *h, const struct gp_report_attack *a)
+{
+	if (isfinite(a->psnr_db))
+		gp_html_put(h, "PSNR of the restored pictures: %.4g dB", a->psnr_db);
+	else
+		gp_html_put(h, "PSNR of the restored pictures: -");
+	if (isfinite(a->mean_picture_psnr_db))
+		gp_html_put(h, "; the mean picture in place of each has %.4g dB", a->mean_picture_psnr_db);
+	if (isfinite(a->distance_correlation))
+		gp_html_put(h, "; distance correlation %.3f", a->distance_correlation);
+	gp_html_put(h, ".");
+}
+
 static void put_attack(struct page *p, const struct gp_report_run *r)
 {
 	struct gp_html *h = p->h;
@@ -592,8 +606,9 @@ static void put_attack(struct page *p, const struct gp_report_run *r)
 		gp_html_text(h, a->cut);
 		gp_html_put(h, ", ");
 		gp_html_text(h, a->codec);
-		gp_html_put(h, "</h3><p>Restored with %.4g dB (PSNR), distance correlation %.3g.</p>\n", a->psnr_db,
-			    a->distance_correlation);
+		gp_html_put(h, "</h3><p>");
+		put_attack_figures(h, a);
+		gp_html_put(h, "</p>\n");
 		if (a->pictures > 0)
 			put_pictures(h, a);
 	}
@@ -603,28 +618,31 @@ static void put_attack(struct page *p, const struct gp_report_run *r)
 
 static void put_privacy(struct page *p)
 {
-	struct gp_curve list[GP_DIRECTIONS];
-	char title[GP_DIRECTIONS][64];
+	struct gp_curve list[GP_DIRECTIONS * GP_PRIVACY_FIGURES];
+	char title[GP_DIRECTIONS * GP_PRIVACY_FIGURES][64];
 	bool any = false;
-	for (int d = 0; d < GP_DIRECTIONS; d++) {
-		snprintf(title[d], sizeof title[0], "Distance correlation of %s", gp_direction_info[d].name);
-		list[d] = (struct gp_curve){
-			title[d], "distance correlation", GP_UNIT_NONE, true, GP_CURVE_PRIVACY + d, 0, true, -1};
+	for (int i = 0; i < COUNT(list); i++) {
+		const int d = i / GP_PRIVACY_FIGURES, figure = i % GP_PRIVACY_FIGURES;
+		snprintf(title[i], sizeof title[0], "Distance correlation of %s and %s",
+			 figure == GP_PRIVACY_LABELS ? "labels" : "inputs", gp_direction_info[d].name);
+		list[i] = (struct gp_curve){
+			title[i], "distance correlation", GP_UNIT_NONE, true, GP_CURVE_PRIVACY + d, figure, true, -1};
 	}
 	for (int i = 0; i < p->runs; i++)
 		any |= p->run[i].attacks > 0;
-	const bool curves = any_known(p, list, GP_DIRECTIONS);
+	const bool curves = any_known(p, list, COUNT(list));
 	if (!any && !curves)
 		return;
-	gp_html_put(p->h, "<h2 id=\"privacy\">What crosses the cut gives away</h2>\n<p class=\"about\">Distance "
-			  "correlation between the "
-			  "inputs and what is sent, behind the codec: 0 where they have nothing in common, 1 where one "
-			  "tells the other. An "
-			  "attack trains a decoder that restores inputs from what crosses: the higher its PSNR, the "
-			  "more is given away.</p>\n");
+	gp_html_put(p->h,
+		    "<h2 id=\"privacy\">What the cut gives away</h2>\n<p class=\"about\">Distance "
+		    "correlation of the batch's inputs, or of its labels, and what crosses the link, behind the "
+		    "codec: 0 where they are independent, 1 where one tells the other. Runs can be compared where "
+		    "as many samples were measured. An attack trains a decoder that restores inputs from what "
+		    "crosses: the higher its PSNR, the more is given away. Neither a low number nor an attack that "
+		    "fails proves that a cut is safe.</p>\n");
 	put_legend(p);
 	if (curves)
-		draw_curves(p, list, GP_DIRECTIONS, GP_AGAINST_STEPS, GP_AGAINST_STEPS);
+		draw_curves(p, list, COUNT(list), GP_AGAINST_STEPS, GP_AGAINST_STEPS);
 	for (int i = 0; i < p->runs; i++)
 		put_attack(p, &p->run[i]);
 }

@@ -54,6 +54,8 @@ enum gp_report_step {
 
 enum gp_report_eval { GP_EVAL_LOSS, GP_EVAL_ACC, GP_EVAL_MCC, GP_EVAL_PEARSON, GP_EVAL_PERPLEXITY, GP_EVAL_FIGURES };
 enum gp_report_codec_error { GP_CODEC_REL_ERR, GP_CODEC_COSINE, GP_CODEC_ERROR_FIGURES };
+/* Distance correlation of what crosses with the inputs, and with the labels. */
+enum gp_report_privacy { GP_PRIVACY_INPUTS, GP_PRIVACY_LABELS, GP_PRIVACY_FIGURES };
 
 struct gp_report_head {
 	char model[GP_REPORT_TEXT], data[GP_REPORT_TEXT], server[GP_REPORT_TEXT], precision[32], version[32], begun[40];
@@ -70,7 +72,7 @@ struct gp_report_decision {
 
 struct gp_report_attack {
 	char model[GP_REPORT_TEXT], cut[48], codec[GP_REPORT_TEXT];
-	double psnr_db, distance_correlation;
+	double psnr_db, mean_picture_psnr_db, distance_correlation;
 	int pictures;
 	json_t *original[GP_REPORT_PICTURES], *restored[GP_REPORT_PICTURES]; /* strings that gp_html_is_picture knows */
 };

@@ -392,7 +392,25 @@ static void a_page_has_a_section_for_all_that_a_log_has(void **state)
 		count_in(&h, text, 1);
 	}
 	count_in(&h, "<img ", 2);
+	count_in(&h, "20.5 dB; the mean picture in place of each has 10.25 dB; distance correlation 0.700.", 1);
 	count_in(&h, "&lt;the wire&gt; &amp; &quot;more&quot;", 1);
+	gp_html_deinit(&h);
+}
+
+static void dependence_on_inputs_and_on_labels_is_drawn(void **state)
+{
+	(void)state;
+	struct gp_html h = {0};
+	assert_int_equal(READ(HEADER "{\"event\":\"privacy\",\"step\":2,\"direction\":\"act_up\","
+				     "\"distance_correlation\":0.5,\"label_correlation\":0.625}\n"
+				     "{\"event\":\"privacy\",\"step\":2,\"direction\":\"grad_up\","
+				     "\"distance_correlation\":0.25,\"label_correlation\":null}\n"),
+			 GP_OK);
+	make_page(&h, &run, 1);
+	count_in(&h, "<figcaption>Distance correlation of inputs and act_up", 1);
+	count_in(&h, "<figcaption>Distance correlation of labels and act_up", 1);
+	count_in(&h, "<figcaption>Distance correlation of inputs and grad_up", 1);
+	count_in(&h, "<figcaption>Distance correlation of labels", 1);
 	gp_html_deinit(&h);
 }
 
@@ -479,6 +497,7 @@ int main(void)
 		cmocka_unit_test(no_text_is_markup),
 		cmocka_unit_test(a_page_has_a_limit),
 		WITH_RUN(a_page_has_a_section_for_all_that_a_log_has),
+		WITH_RUN(dependence_on_inputs_and_on_labels_is_drawn),
 		WITH_RUN(texts_of_a_log_stay_texts),
 		WITH_RUN(huge_numbers_give_a_page),
 		cmocka_unit_test(several_runs_share_charts),
