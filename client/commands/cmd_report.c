@@ -29,7 +29,7 @@ static const struct gp_opt rows[] = {
 	 .offset = offsetof(struct settings, out),
 	 .value = "FILE",
 	 .initial = "report.html",
-	 .help = "write the page there; -o FILE is the same, and - standard output"},
+	 .help = "write the page there, or to standard output where FILE is -; -o FILE is the same"},
 };
 
 static const struct gp_opt_table table = {

@@ -252,11 +252,9 @@ static const struct gp_opt log_rows[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(log_json),
 	 .value = "FILE",
-	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md), of "
-		 "which "
-		 "'gpclient report' makes a page; a file "
-		 "that holds some already is refused, unless by --resume, which adds to it, or where its run ended "
-		 "before its first step"},
+	 .help = "write events there, one JSON object a line: header, steps, evaluations, end (client/JSON.md); "
+		 "'gpclient report' makes a page of them. A file that holds some already is refused, unless by "
+		 "--resume, which adds to it, or where its run ended before its first step"},
 	{.name = "log-histograms",
 	 .type = GP_OPT_INT,
 	 .offset = FIELD(log_histograms),
@@ -264,9 +262,9 @@ static const struct gp_opt log_rows[] = {
 	 .initial = "100",
 	 .min = 0,
 	 .max = 1e9,
-	 .help = "with --log-json: every N steps, and of the first one, histograms of activations, gradients, weights "
-		 "and what the "
-		 "optimizer remembers, of this side, and what the codec loses of what is sent; 0 = none"},
+	 .help = "with --log-json: at the first step and every N steps, log histograms of this side's activations, "
+		 "gradients, weights and what the optimizer remembers, and how much the codec loses of what is sent; "
+		 "0 = none"},
 	{.name = "trace",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(trace),
@@ -296,9 +294,9 @@ static const struct gp_opt log_rows[] = {
 	 .initial = "0",
 	 .min = 0,
 	 .max = 1e9,
-	 .help = "every STEPS steps, measure the distance correlation of the batch's inputs, and of its labels, and of "
-		 "what crosses the link in each direction, behind the codec: for --log-json and the closing lines; 0 = "
-		 "never"},
+	 .help = "after every STEPS steps, measure how far what crosses the link in each direction, behind the codec, "
+		 "depends on the batch's inputs and on its labels (distance correlation, 0 to 1; client/PRIVACY.md), "
+		 "for --log-json and the closing lines; 0 = never"},
 	{.name = "profile",
 	 .type = GP_OPT_FLAG,
 	 .offset = FIELD(job.profile),
@@ -759,8 +757,8 @@ static void print_privacy(const struct gp_train_report *r)
 		p->samples, (unsigned long long)p->step, gp_privacy_text(p, false, text));
 	if (p->labels)
 		fprintf(stderr, "with the labels: %s\n", gp_privacy_text(p, true, text));
-	fprintf(stderr, "measured behind %llu steps, in %.1f s\n", (unsigned long long)r->privacy_measured,
-		r->privacy_s);
+	fprintf(stderr, "it was measured after %llu step%s, in %.2g s in all\n",
+		(unsigned long long)r->privacy_measured, r->privacy_measured == 1 ? "" : "s", r->privacy_s);
 }
 
 static void print_summary(const struct gp_train_report *r, bool tells_matthews)
