@@ -105,6 +105,10 @@ static void put_state(struct gp_html *h, const struct gp_report_run *r)
 {
 	static const char *const text[] = {"no end: killed, or still under way", "done", "stopped by a signal",
 					   "failed: "};
+	if (r->processes == 0 && r->step.count == 0) {
+		gp_html_put(h, "no training in this log");
+		return;
+	}
 	gp_html_put(h, "%s", text[r->state]);
 	if (r->state == GP_RUN_FAILED)
 		gp_html_text(h, r->message);
@@ -196,7 +200,7 @@ static void put_result_cells(struct gp_html *h, const struct gp_report_run *r)
 	put_bytes_cell(h, r, r->up_bytes);
 	put_bytes_cell(h, r, r->down_bytes);
 	gp_html_put(h, "<td class=\"n\">%llu of ", (unsigned long long)r->steps);
-	put_integer(h, r->head.total_steps);
+	put_integer(h, r->processes ? r->head.total_steps : NAN);
 	gp_html_put(h, "</td>");
 }
 
@@ -207,9 +211,9 @@ static void put_settings_cells(struct gp_html *h, const struct gp_report_run *r)
 	gp_html_put(h, "</td>");
 	put_cut_cell(h, &r->head);
 	gp_html_put(h, "<td class=\"n\">");
-	put_integer(h, r->head.batch);
+	put_integer(h, r->processes ? r->head.batch : NAN);
 	gp_html_put(h, " / ");
-	put_integer(h, r->head.chunks);
+	put_integer(h, r->processes ? r->head.chunks : NAN);
 	gp_html_put(h, "</td>");
 	put_long_cell(h, r->head.model);
 	put_long_cell(h, r->head.data);

@@ -414,6 +414,21 @@ static void dependence_on_inputs_and_on_labels_is_drawn(void **state)
 	gp_html_deinit(&h);
 }
 
+/* As `attack --log-json` begins one. */
+static void a_log_of_an_attack_alone_says_that_it_has_no_training(void **state)
+{
+	(void)state;
+	struct gp_html h = {0};
+	assert_int_equal(
+		READ("{\"event\":\"attack\",\"model\":\"cnn\",\"cut\":\"1:-1\",\"codec\":\"raw\",\"psnr_db\":20}\n"),
+		GP_OK);
+	make_page(&h, &run, 1);
+	count_in(&h, "no training in this log", 1);
+	count_in(&h, "still under way", 0);
+	count_in(&h, "- / -", 1);
+	gp_html_deinit(&h);
+}
+
 static void texts_of_a_log_stay_texts(void **state)
 {
 	(void)state;
@@ -498,6 +513,7 @@ int main(void)
 		cmocka_unit_test(a_page_has_a_limit),
 		WITH_RUN(a_page_has_a_section_for_all_that_a_log_has),
 		WITH_RUN(dependence_on_inputs_and_on_labels_is_drawn),
+		WITH_RUN(a_log_of_an_attack_alone_says_that_it_has_no_training),
 		WITH_RUN(texts_of_a_log_stay_texts),
 		WITH_RUN(huge_numbers_give_a_page),
 		cmocka_unit_test(several_runs_share_charts),
