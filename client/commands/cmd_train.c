@@ -409,14 +409,16 @@ static struct gp_opt_table rows_of(const struct gp_train_command *c, struct gp_o
 	return t;
 }
 
-static enum gp_status check_trace_flags(const struct gp_opt_table *t, const struct settings *set,
-					const struct gp_options_result *r, struct gp_err *err)
+static enum gp_status check_flags_of_files(const struct gp_opt_table *t, const struct settings *set,
+					   const struct gp_options_result *r, struct gp_err *err)
 {
 	const char *flag = gp_options_given(t, r, "trace-steps")   ? "trace-steps"
 			   : gp_options_given(t, r, "trace-limit") ? "trace-limit"
 								   : NULL;
 	if (flag && !set->trace)
 		GP_FAIL(err, GP_USAGE, "--%s needs --trace FILE", flag);
+	if (gp_options_given(t, r, "log-histograms") && set->log_histograms > 0 && !set->log_json)
+		GP_FAIL(err, GP_USAGE, "--log-histograms needs --log-json FILE, where the histograms go");
 	return GP_OK;
 }
 
@@ -449,7 +451,7 @@ static enum gp_status parse(const struct gp_train_command *c, int argc, char **a
 	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
 	set->job.masked_words = c->masked_words;
 	set->augment_asked = set->augment && gp_options_given(&t, r, "augment");
-	GP_TRY(check_trace_flags(&t, set, r, err));
+	GP_TRY(check_flags_of_files(&t, set, r, err));
 	GP_TRY(check_privacy(set, err));
 	return check_optimizer_flags(&t, set, r, err);
 }
@@ -747,10 +749,15 @@ static void print_checkpoints(const struct gp_run_checkpoints *c)
 		fprintf(stderr, "; none of this run to go on from\n");
 }
 
-static void print_privacy(const struct gp_train_report *r)
+static void print_privacy(const struct gp_train_report *r, int64_t every)
 {
 	const struct gp_privacy_report *p = &r->privacy;
 	char text[GP_PRIVACY_TEXT];
+	if (every > 0 && r->privacy_measured == 0)
+		fprintf(stderr,
+			"no distance correlation was measured: --privacy-every %lld asks for step %lld, %lld, ..., and "
+			"none of them was taken\n",
+			(long long)every, (long long)every, (long long)(2 * every));
 	if (r->privacy_measured == 0)
 		return;
 	fprintf(stderr, "distance correlation with the inputs (bias-corrected, %d samples of step %llu): %s\n",
@@ -761,7 +768,7 @@ static void print_privacy(const struct gp_train_report *r)
 		(unsigned long long)r->privacy_measured, r->privacy_measured == 1 ? "" : "s", r->privacy_s);
 }
 
-static void print_summary(const struct gp_train_report *r, bool tells_matthews)
+static void print_summary(const struct gp_train_report *r, const struct settings *set, bool tells_matthews)
 {
 	char text[GP_SCORES_TEXT], acc[48] = "", bound[GP_BOUND_BY_TEXT];
 	if (isfinite(r->train_acc))
@@ -776,7 +783,7 @@ static void print_summary(const struct gp_train_report *r, bool tells_matthews)
 	if (r->bound_by.steps > 0 && r->figures.flows)
 		fprintf(stderr, "a step's time went to: %s\n", gp_bound_by_text(&r->bound_by, bound));
 	gp_figures_print(&r->figures, &r->train_account, r->steps_here, stderr);
-	print_privacy(r);
+	print_privacy(r, set->privacy_every);
 	print_checkpoints(&r->checkpoints);
 }
 
@@ -844,7 +851,7 @@ static enum gp_status run(struct training *t, struct gp_err *err)
 	report->optim = t->optim;
 	report->no_decay = t->set.job.no_decay;
 	report->without_decay = t->job.without_decay;
-	print_summary(report, spec.tells_matthews);
+	print_summary(report, &t->set, spec.tells_matthews);
 	if (t->set.job.profile && t->job.engine->ops->print_profile)
 		t->job.engine->ops->print_profile(t->job.engine, stderr);
 	const enum gp_status saved = save(t, report->steps, &unsaved);

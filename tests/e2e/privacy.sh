@@ -53,6 +53,10 @@ figure act_up.distance_correlation
 same "ranks that shrink" 6 --model roberta:layers=2,dim=8,heads=2,ffn=8 --data synthetic:tokens=16,vocab=50,classes=3,samples=128 \
 	--batch 16 --chunks 2 --steps 6 --no-eval --threads 1 --insert decay:rate=0.5,every=2,times=2,dim=feature
 
+train "$work/short.json" "${server[@]}" "${flags[@]}" --privacy-every 100 || fail "a run that is too short to be measured"
+grep -q "^no distance correlation was measured: --privacy-every 100 asks for step 100, 200, " "$work/short.json.log" ||
+	fail "no word that nothing was measured: $(cat "$work/short.json.log")"
+
 start_link --drop-every 400K
 server=(--server "127.0.0.1:$link_port")
 same "links that break" 6 "${flags[@]}" --codec uniform:bits=8 --chunks 2

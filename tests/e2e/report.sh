@@ -35,6 +35,9 @@ train "$work/plain.json" "${server[@]}" "${flags[@]}" --codec uniform:bits=8 --m
 train "$work/uniform.json" "${server[@]}" "${flags[@]}" --codec uniform:bits=8 --momentum 0.9 --log-json "$work/uniform.jsonl" --log-histograms 2
 equal "parameters of a run with a log" "$(json_get "$work/uniform.json" param_sha256)" "$(json_get "$work/plain.json" param_sha256)"
 train "$work/raw.json" "${server[@]}" "${flags[@]}" --log-json "$work/raw & <b>.jsonl" --log-histograms 0
+"$build/gpclient" train --local "${flags[@]}" --log-histograms 2 2>"$work/err"
+equal "histograms without a log: status" $? 2
+grep -q -- "--log-histograms needs --log-json FILE" "$work/err" || fail "no reason: $(cat "$work/err")"
 stop_server
 train "$work/local.json" --local "${flags[@]}" --optimizer adam --log-json "$work/local.jsonl" --log-histograms 3
 
