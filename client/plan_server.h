@@ -23,10 +23,9 @@ struct gp_plan_server {
 	int steps; /* that counted */
 };
 
-/* `engine` is a split one that trains, with a window of 1. It does a step to warm up, and so many more, or fewer
- * when they take
- * longer than `seconds`. GP_UNSUPPORTED: the server does not tell. The parameters change; the engine is of no other
- * use. */
+/* `engine` is a split one that trains, with a window of 1. It does one step to warm up, then `steps` more, or fewer
+ * where those take longer than `seconds`. The parameters change: the engine is of no use afterwards. GP_UNSUPPORTED: the
+ * server does not tell the times of its stages. */
 enum gp_status gp_plan_server_measure(struct gp_engine *engine, struct gp_loader *loader, int steps, double seconds,
 				      struct gp_plan_server *out, struct gp_err *err);
 

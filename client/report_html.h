@@ -30,10 +30,10 @@ void gp_html_put(struct gp_html *h, const char *fmt, ...) __attribute__((format(
 void gp_html_put_all(struct gp_html *h, const char *markup);
 /* Text of anybody, in UTF-8. Bytes that are none, and control characters, become "?". NULL is "". */
 void gp_html_text(struct gp_html *h, const char *text);
-/* What the other one has, and what has become of it. */
-void gp_html_append(struct gp_html *h, const struct gp_html *other);
 /* The same, in elements alone: a line may break behind its punctuation, as behind the commas of a spec. */
 void gp_html_long_text(struct gp_html *h, const char *text);
+/* Appends the text of another one, and takes over that it was too long or found no memory. */
+void gp_html_append(struct gp_html *h, const struct gp_html *other);
 enum gp_status gp_html_check(const struct gp_html *h, struct gp_err *err);
 
 /* Whether it is a picture that a page may show: "data:image/png;base64," with the begin of a PNG behind it, and
