@@ -29,6 +29,7 @@ int gp_cmd_capture(int argc, char **argv);
 int gp_cmd_insert_fit(int argc, char **argv);
 int gp_cmd_codec(int argc, char **argv);
 int gp_cmd_plan(int argc, char **argv);
+int gp_cmd_bench(int argc, char **argv);
 int gp_cmd_link(int argc, char **argv);
 int gp_cmd_report(int argc, char **argv);
 int gp_cmd_attack(int argc, char **argv);

@@ -31,6 +31,7 @@ static const struct {
 	{"attack", "what a cut gives away: a decoder from what crosses it back to the pictures", gp_cmd_attack},
 	{"codec", "list codecs; try one on a tensor of a file", gp_cmd_codec},
 	{"plan", "predict the time of a batch; rank cuts, codecs and numbers of chunks", gp_cmd_plan},
+	{"bench", "measure codecs, cuts, chunks and links in turn on a server: a table", gp_cmd_bench},
 	{"link", "measure the link to a server, or simulate one: rate, delay, faults", gp_cmd_link},
 	{"report", "a page about runs, from their logs (--log-json)", gp_cmd_report},
 };

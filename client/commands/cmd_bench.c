@@ -1,0 +1,705 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpclient bench: trainings over a list of links, cuts, numbers of chunks and codecs, one after another, and a table of what each
+ * has cost, with what `gpclient plan` predicts beside it. Options and the order of things; a row is run by bench_child.h, read by
+ * bench_figures.h, kept by bench_results.h, shown by bench_table.h. Test: tests/e2e/bench.sh
+ */
+#include <math.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "client/bench_figures.h"
+#include "client/bench_predict.h"
+#include "client/bench_table.h"
+#include "client/commands/bench_child.h"
+#include "client/commands/commands.h"
+#include "client/job.h"
+#include "client/progress.h"
+#include "common/base/clock.h"
+#include "common/base/durable.h"
+#include "common/base/log.h"
+#include "common/base/mem.h"
+#include "common/base/text.h"
+#include "common/net/conn.h"
+
+#define PROGRAM "gpclient bench"
+
+#define PLAIN_PROGRESS_S 5
+
+#define USUAL_CODECS "raw,fp16,uniform:bits=8,sortquant:bits=6,split=2"
+#define USUAL_CHUNKS "1,8"
+#define USUAL_LINKS  GP_BENCH_AS_IS ",1gbit,100mbit/10ms"
+
+struct settings {
+	struct gp_job_settings job; /* first: the shared rows know its offsets */
+	const char *cuts, *chunks, *codecs, *links, *results;
+	int64_t steps, skip, rounds, epochs;
+	double plan_seconds, lr, momentum, clip_norm;
+	bool predict;
+	int optimizer, same_machine; /* of SAME_MACHINE */
+};
+
+enum { SAME_AUTO, SAME_YES, SAME_NO };
+#define SAME_MACHINE "auto|yes|no"
+
+#define FIELD(name) offsetof(struct settings, name)
+#define ROWS(rows)                                                                                                     \
+	{                                                                                                              \
+		rows, sizeof rows / sizeof rows[0]                                                                     \
+	}
+
+static const struct gp_opt sweep_rows[] = {
+	{.name = "codecs",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(codecs),
+	 .value = "A,B,...",
+	 .initial = USUAL_CODECS,
+	 .group = "What is compared",
+	 .help = "codecs of all four directions, separated by commas, semicolons or spaces; speed-ups are against raw, "
+		 "where it is one of them"},
+	{.name = "cut",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(cuts),
+	 .value = "H:T,...",
+	 .initial = GP_JOB_CUT,
+	 .help = "where the model is divided, as for train (see 'gpclient model show')"},
+	{.name = "chunks",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(chunks),
+	 .value = "N,...",
+	 .initial = USUAL_CHUNKS,
+	 .help = "into how many chunks a batch is cut"},
+	{.name = "links",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(links),
+	 .value = "LINK,...",
+	 .initial = USUAL_LINKS,
+	 .help = GP_BENCH_AS_IS
+	 ": the link that is there; RATE[/DELAY[/DOWN]]: one that is simulated in this process, as by "
+	 "'gpclient link --listen', with the delay each way (or rtt=40ms): 100mbit/20ms. Rates that it cannot "
+	 "carry, above about 1gbit, want tc and deploy/link.sh with " GP_BENCH_AS_IS},
+	{.name = "steps",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(steps),
+	 .value = "N",
+	 .initial = "12",
+	 .min = 2,
+	 .max = 1e6,
+	 .help = "of each run"},
+	{.name = "skip",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(skip),
+	 .value = "N",
+	 .initial = "2",
+	 .min = 0,
+	 .max = 1e6,
+	 .help = "so many first steps of a run warm everything up and do not count"},
+	{.name = "rounds",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(rounds),
+	 .value = "N",
+	 .initial = "1",
+	 .min = 1,
+	 .max = 1000,
+	 .help = "run every row so often, forwards and backwards by turns, so that a machine that slows down favours "
+		 "no "
+		 "row; the middle one counts. May grow from one start to the next"},
+	{.name = "train",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(epochs),
+	 .value = "EPOCHS",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1 << 20,
+	 .help = "train so many epochs in place of --steps, for a column with validation accuracy; 0 = do not"},
+	{.name = "results",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(results),
+	 .value = "FILE",
+	 .help = "keep every run there, as JSON lines; the same command goes on where it was stopped, runs what has "
+		 "failed "
+		 "again, and adds what the lists have more. A file of other settings is refused"},
+	{.name = "predict",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(predict),
+	 .initial = "true",
+	 .help = "measure first what 'gpclient plan' does, and show its predictions (--no-predict: off)"},
+	{.name = "plan-time",
+	 .type = GP_OPT_TIME,
+	 .offset = FIELD(plan_seconds),
+	 .value = "TIME",
+	 .initial = "1s",
+	 .min = 0.01,
+	 .max = 3600,
+	 .help = "for predictions, compute about so long for each number of chunks"},
+	{.name = "same-machine",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(same_machine),
+	 .initial = "auto",
+	 .choices = SAME_MACHINE,
+	 .help = "for predictions: whether both ends share the processors of this machine; auto: yes where --server is "
+		 "on "
+		 "loopback"},
+	{.name = "optimizer",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(optimizer),
+	 .value = "NAME",
+	 .initial = "sgd",
+	 .choices = "sgd|adam|adamw",
+	 .group = "Training (other options of 'gpclient train' follow behind --)",
+	 .help = "sgd, adam or adamw"},
+	{.name = "lr",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(lr),
+	 .value = "X",
+	 .initial = "0.05",
+	 .min = 1e-12,
+	 .max = 1e3,
+	 .help = "learning rate"},
+	{.name = "momentum",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(momentum),
+	 .value = "X",
+	 .initial = "0.9",
+	 .min = 0,
+	 .max = 1,
+	 .below_max = true,
+	 .help = "of --optimizer sgd"},
+	{.name = "clip-norm",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(clip_norm),
+	 .value = "X",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 1e30,
+	 .help = "as for train: a step then waits for the norm of the server's gradients; 0 = off"},
+};
+
+static const struct gp_opt_table table = {
+	.command = PROGRAM,
+	.synopsis = "--server HOST:PORT --model NAME --data NAME [--codecs A,B] [--cut H:T,...] [--chunks 1,8] "
+		    "[--links LINK,...]\n           [OPTION...] [-- TRAIN-OPTION...]",
+	.about = "Trains a few steps with every codec, cut, number of chunks and link of the lists, one after another, "
+		 "on a\n"
+		 "real server, and prints for each: payload bytes by uncompressed bytes (rate), accuracy (--train), "
+		 "bytes\n"
+		 "received per second, the times of a batch that this side spent with computing, encoding, on the "
+		 "wire,\n"
+		 "waiting and decoding, the time of the whole batch (median and lowest), how much faster than raw it "
+		 "is,\n"
+		 "and what 'gpclient plan' predicts. Times overlap: they do not add up to the total.\n"
+		 "A row that fails is noted, and the others go on; the exit status is 1 then.",
+	.examples =
+		"  gpclient bench --server 192.0.2.7:4400 --model mobilenetv2 --data synthetic --results bench.jsonl\n"
+		"  gpclient bench --server 127.0.0.1:4400 --model cnn --data fashion-mnist --links 1gbit,100mbit/20ms "
+		"\\\n"
+		"      --codecs raw,uniform:bits=8 --cut 1:-1,1:-2 --train 2 --results cnn.jsonl -- --schedule const\n",
+	.positional = "TRAIN-OPTION",
+};
+
+struct bench {
+	struct settings set;
+	struct gp_options_result given;
+	struct gp_opt rows[GP_OPT_MAX];
+	struct gp_opt_table table;
+	struct gp_bench_sweep sweep;
+	struct gp_bench_results results;
+	struct gp_optim optim;
+	struct gp_progress progress;
+	char *word[GP_BENCH_ARGS]; /* of every row's command line */
+	int words;
+	char folder[256]; /* of the rows' logs; "": there is none */
+	int ran;          /* in this process */
+	int failed;       /* rounds of rows, in this process */
+};
+
+static volatile sig_atomic_t stop_signal;
+
+static void on_signal(int number)
+{
+	if (stop_signal)
+		_exit(128 + number); /* asked twice */
+	stop_signal = number;
+}
+
+static void watch_signals(void)
+{
+	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
+	struct sigaction action = {.sa_handler = on_signal}, before;
+	sigemptyset(&action.sa_mask);
+	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
+		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+			sigaction(signals[i], &action, NULL);
+}
+
+/* --- options ---------------------------------------------------------------------------------------------------------- */
+
+static bool is_one_of(const char *name, const char *const *list)
+{
+	for (; *list; list++)
+		if (strcmp(name, *list) == 0)
+			return true;
+	return false;
+}
+
+/* Rows of train that a bench has as lists, or that have no meaning there. */
+static int leave_out(struct gp_opt *rows, int count)
+{
+	static const char *const replaced[] = {"local", "cut", "chunks", NULL};
+	int kept = 0;
+	for (int i = 0; i < count; i++) {
+		const bool own = i < (int)(sizeof sweep_rows / sizeof sweep_rows[0]);
+		if (own || !is_one_of(rows[i].name, replaced))
+			rows[kept++] = rows[i];
+	}
+	return kept;
+}
+
+static enum gp_status parse(struct bench *b, int argc, char **argv, struct gp_err *err)
+{
+	const struct gp_opt_rows parts[] = {ROWS(sweep_rows),     gp_job_where_rows,  gp_job_model_rows,
+					    gp_job_freeze_rows,   gp_job_batch_rows,  gp_job_insert_rows,
+					    gp_job_security_rows, gp_job_output_rows, gp_job_progress_rows};
+	b->table = table;
+	b->table.opt = b->rows;
+	b->table.count = leave_out(b->rows, gp_opt_join(parts, sizeof parts / sizeof parts[0], b->rows));
+	return gp_options_parse(&b->table, argc, argv, &b->set, &b->given, err);
+}
+
+/* What stands behind --: options of train, but not those that a bench decides. */
+static enum gp_status check_train_options(const struct gp_options_result *given, struct gp_err *err)
+{
+	static const char *const own[] = {"server", "local",  "cut",     "codec",    "chunks", "steps",
+					  "epochs", "eval",   "no-eval", "log-json", "resume", "checkpoint",
+					  "json",   "config", "save",    "help",     NULL};
+	for (int i = 0; i < given->positionals; i++) {
+		const char *word = given->positional[i];
+		char name[32], shown[GP_SHOWN];
+		if (i == 0 && strncmp(word, "--", 2) != 0)
+			GP_FAIL(err, GP_USAGE, "unexpected argument '%s'; options of train follow behind --",
+				gp_text_shown(gp_text_of(word), shown));
+		if (strncmp(word, "--", 2) != 0)
+			continue;
+		snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
+		if (is_one_of(name, own))
+			GP_FAIL(err, GP_USAGE, "--%s behind --: gpclient bench decides it for each row", name);
+	}
+	return GP_OK;
+}
+
+static bool is_simulated(const struct gp_bench_sweep *s)
+{
+	for (int i = 0; i < s->links; i++)
+		if (!s->link[i].as_is)
+			return true;
+	return false;
+}
+
+/* A simulated link begins on loopback, where train would send a token without TLS, whatever lies behind. */
+static enum gp_status check_server(struct bench *b, struct gp_err *err)
+{
+	const struct gp_job_settings *j = &b->set.job;
+	char host[256];
+	uint16_t port;
+	if (!j->server)
+		GP_FAIL(err, GP_USAGE, "--server HOST:PORT is missing: the gpserverd to measure with");
+	if (gp_addr_parse(j->server, host, &port, err) != GP_OK)
+		return gp_err_prefix(err, "--server");
+	if (j->security.token && !j->security.tls && !j->security.ca && !gp_addr_is_loopback(host) &&
+	    is_simulated(&b->sweep))
+		GP_FAIL(err, GP_USAGE,
+			"--token-file: the token would cross the link to %s in the clear; add --tls or --tls-ca",
+			j->server);
+	return GP_OK;
+}
+
+static enum gp_status check(struct bench *b, struct gp_err *err)
+{
+	struct settings *s = &b->set;
+	GP_TRY(check_train_options(&b->given, err));
+	GP_TRY(gp_bench_read_codecs(&b->sweep, s->codecs, err));
+	GP_TRY(gp_bench_read_cuts(&b->sweep, s->cuts, err));
+	GP_TRY(gp_bench_read_chunks(&b->sweep, s->chunks, s->job.batch, err));
+	GP_TRY(gp_bench_read_links(&b->sweep, s->links, err));
+	GP_TRY(check_server(b, err));
+	if (s->epochs == 0 && s->skip >= s->steps)
+		GP_FAIL(err, GP_USAGE, "--skip %lld leaves none of the %lld steps of a run", (long long)s->skip,
+			(long long)s->steps);
+	if (s->optimizer != GP_OPTIM_SGD && gp_options_given(&b->table, &b->given, "momentum"))
+		GP_FAIL(err, GP_USAGE, "--momentum is of --optimizer sgd");
+	b->optim = (struct gp_optim){.kind = (enum gp_optim_kind)s->optimizer,
+				     .momentum = s->optimizer == GP_OPTIM_SGD ? (float)s->momentum : 0,
+				     .beta1 = 0.9,
+				     .beta2 = 0.999,
+				     .eps = 1e-8f,
+				     .clip_norm = s->clip_norm};
+	return gp_optim_check(&b->optim, err);
+}
+
+/* --- what all rows share ---------------------------------------------------------------------------------------------- */
+
+/* Options that train does not have, or that rows get from elsewhere. */
+static bool is_own(const char *name)
+{
+	static const char *const own[] = {"codecs", "cut",   "chunks",  "links",    "steps",     "skip",
+					  "rounds", "train", "results", "predict",  "plan-time", "same-machine",
+					  "server", "json",  "config",  "progress", NULL};
+	return is_one_of(name, own);
+}
+
+static enum gp_status add_word(struct bench *b, const char *name, const char *value, struct gp_err *err)
+{
+	const size_t size = strlen(name) + strlen(value) + sizeof "--=";
+	if (b->words == GP_BENCH_ARGS - 16)
+		GP_FAIL(err, GP_USAGE, "too many options");
+	GP_TRY(gp_alloc_array((void **)&b->word[b->words], size, 1, err));
+	snprintf(b->word[b->words++], size, "--%s=%s", name, value);
+	return GP_OK;
+}
+
+static enum gp_status add_option(struct bench *b, int row, struct gp_err *err)
+{
+	char text[512];
+	const struct gp_opt *o = &b->rows[row];
+	if (o->type == GP_OPT_TEXT)
+		return add_word(b, o->name, *(const char *const *)((const char *)&b->set + o->offset), err);
+	gp_options_text(&b->table, &b->set, o->name, text, sizeof text);
+	return add_word(b, o->name, text, err);
+}
+
+/* Through a simulated link the client connects to this machine: the certificate's name is still the server's. */
+static enum gp_status add_tls_name(struct bench *b, struct gp_err *err)
+{
+	const struct gp_client_security_files *s = &b->set.job.security;
+	char host[256];
+	uint16_t port;
+	if ((!s->tls && !s->ca) || s->name)
+		return GP_OK;
+	GP_TRY(gp_addr_parse(b->set.job.server, host, &port, err));
+	return add_word(b, "tls-name", host, err);
+}
+
+static enum gp_status make_words(struct bench *b, struct gp_err *err)
+{
+	for (int i = 0; i < b->table.count; i++)
+		if (b->given.given[i] && !is_own(b->rows[i].name))
+			GP_TRY(add_option(b, i, err));
+	GP_TRY(add_tls_name(b, err));
+	for (int i = 0; i < b->given.positionals; i++) {
+		if (b->words == GP_BENCH_ARGS - 16)
+			GP_FAIL(err, GP_USAGE, "too many options");
+		b->word[b->words] = gp_strdup(b->given.positional[i]);
+		if (!b->word[b->words++])
+			GP_FAIL(err, GP_NOMEM, "out of memory for the options");
+	}
+	return GP_OK;
+}
+
+/* Where something is, who may use it, and how long to wait for it make no other sweep. */
+static bool decides(const char *name)
+{
+	static const char *const not [] = {"token-cache",  "tls",           "tls-ca",     "tls-name",
+					   "tls-cert",     "tls-key",       "token-file", "connect-timeout",
+					   "idle-timeout", "reconnect-for", "log",        NULL};
+	static const char *const too[] = {"server", "steps", "skip", "train", NULL};
+	return is_one_of(name, too) || (!is_own(name) && !is_one_of(name, not ));
+}
+
+static json_t *make_settings(const struct bench *b)
+{
+	json_t *o = json_object();
+	char name[64], text[1024], behind[2048] = "";
+	for (int i = 0; i < b->table.count; i++) {
+		if (!decides(b->rows[i].name))
+			continue;
+		gp_options_text(&b->table, &b->set, b->rows[i].name, text, sizeof text);
+		snprintf(name, sizeof name, "--%s", b->rows[i].name);
+		json_object_set_new(o, name, gp_job_text_json(text));
+	}
+	for (int i = 0; i < b->given.positionals; i++)
+		gp_text_append(behind, sizeof behind, "%s%s", i ? " " : "", b->given.positional[i]);
+	json_object_set_new(o, "--", gp_job_text_json(behind));
+	return o;
+}
+
+static enum gp_status open_results(struct bench *b, struct gp_err *err)
+{
+	json_t *settings = make_settings(b);
+	const enum gp_status status = gp_bench_results_open(&b->results, b->set.results, settings, err);
+	json_decref(settings);
+	return status;
+}
+
+static enum gp_status make_folder(struct bench *b, struct gp_err *err)
+{
+	const char *tmp = getenv("TMPDIR");
+	char path[sizeof b->folder];
+	const int n = snprintf(path, sizeof path, "%s/gpclient-bench.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+	if (n >= (int)sizeof path || !mkdtemp(path))
+		return gp_fail_os(err, GP_IO, "make a folder for the logs of the rows:", path);
+	memcpy(b->folder, path, sizeof path);
+	return GP_OK;
+}
+
+/* --- predictions ------------------------------------------------------------------------------------------------------ */
+
+/* Of the rows of this cut: some has not run in every round; some has no prediction. */
+static void look_at_cut(const struct bench *b, int cut, bool *runs, bool *predicted)
+{
+	*runs = false;
+	*predicted = true;
+	for (int row = 0; row < gp_bench_count(&b->sweep); row++) {
+		struct gp_bench_key key;
+		if (gp_bench_place_of(&b->sweep, row).cut != cut)
+			continue;
+		gp_bench_key_of(&b->sweep, row, &key);
+		for (int round = 1; round <= b->set.rounds; round++)
+			*runs = *runs || !gp_bench_results_done(&b->results, &key, round);
+		*predicted = *predicted && gp_bench_results_predicted(&b->results, &key);
+	}
+}
+
+static bool shares_machine(const struct bench *b)
+{
+	char host[256];
+	uint16_t port;
+	struct gp_err ignored;
+	if (b->set.same_machine != SAME_AUTO)
+		return b->set.same_machine == SAME_YES;
+	return gp_addr_parse(b->set.job.server, host, &port, &ignored) == GP_OK && gp_addr_is_loopback(host);
+}
+
+static enum gp_status predict(struct bench *b, struct gp_err *err)
+{
+	struct gp_bench_predict_spec spec = {.job = &b->set.job,
+					     .optim = b->optim,
+					     .sweep = &b->sweep,
+					     .seconds = b->set.plan_seconds,
+					     .same_machine = shares_machine(b),
+					     .progress = &b->progress,
+					     .stop = &stop_signal};
+	for (int cut = 0; cut < b->sweep.cuts && !stop_signal; cut++) {
+		bool runs, predicted;
+		look_at_cut(b, cut, &runs, &predicted);
+		spec.measure = b->set.predict && !predicted;
+		if (!runs && !spec.measure)
+			continue;
+		if (gp_bench_predict_cut(&spec, cut, &b->results, err) != GP_OK)
+			return b->sweep.cuts > 1 ? gp_err_prefix(err, "cut %s", b->sweep.cut[cut]) : err->code;
+	}
+	return GP_OK;
+}
+
+/* --- rows -------------------------------------------------------------------------------------------------------------- */
+
+/* What one row's command line has of its own. */
+struct own_words {
+	char cut[64], codec[GP_CODEC_SPEC_MAX + 16], chunks[32], length[40], log[320], said[320];
+};
+
+static void fill_words(const struct bench *b, const struct gp_bench_key *key, struct own_words *w)
+{
+	const struct settings *s = &b->set;
+	snprintf(w->cut, sizeof w->cut, "--cut=%s", key->cut);
+	snprintf(w->codec, sizeof w->codec, "--codec=%s", key->codec);
+	snprintf(w->chunks, sizeof w->chunks, "--chunks=%d", key->chunks);
+	if (s->epochs > 0)
+		snprintf(w->length, sizeof w->length, "--epochs=%lld", (long long)s->epochs);
+	else
+		snprintf(w->length, sizeof w->length, "--steps=%lld", (long long)s->steps);
+	snprintf(w->log, sizeof w->log, "%s/log.jsonl", b->folder);
+	snprintf(w->said, sizeof w->said, "%s/said", b->folder);
+}
+
+static enum gp_status run_child(const struct bench *b, const struct gp_bench_link *link, const struct own_words *w,
+				struct gp_err *err)
+{
+	const char *argv[GP_BENCH_ARGS] = {"train"};
+	const struct gp_bench_child child = {.server = b->set.job.server,
+					     .link = link,
+					     .connect_timeout_s = b->set.job.connect_timeout_s,
+					     .argv = argv,
+					     .said = w->said,
+					     .stop = &stop_signal};
+	int n = 1;
+	for (int i = 0; i < b->words; i++)
+		argv[n++] = b->word[i];
+	argv[n++] = w->cut;
+	argv[n++] = w->codec;
+	argv[n++] = w->chunks;
+	argv[n++] = w->length;
+	argv[n++] = "--no-progress";
+	argv[n++] = "--log-json";
+	argv[n++] = w->log;
+	if (b->set.epochs == 0)
+		argv[n++] = "--no-eval";
+	unlink(w->log);
+	return gp_bench_child_run(&child, err);
+}
+
+static enum gp_status note_failure(struct bench *b, struct gp_bench_run *run, const struct gp_err *why,
+				   struct gp_err *err)
+{
+	char text[GP_BENCH_KEY_TEXT];
+	gp_progress_clear(&b->progress);
+	fprintf(stderr, "failed: %s: %s\n", gp_bench_key_text(&run->key, text), why->text);
+	snprintf(run->why, sizeof run->why, "%s", why->text[0] ? why->text : "no reason is known");
+	b->failed++;
+	return gp_bench_results_add_run(&b->results, run, err);
+}
+
+/* A command line that train refuses is refused for every row. */
+static enum gp_status run_row(struct bench *b, int row, int round, struct gp_err *err)
+{
+	struct gp_bench_run run = {.round = round};
+	struct gp_err why = {0};
+	struct own_words w;
+	gp_bench_key_of(&b->sweep, row, &run.key);
+	fill_words(b, &run.key, &w);
+	enum gp_status status = run_child(b, &b->sweep.link[gp_bench_place_of(&b->sweep, row).link], &w, &why);
+	if (status == GP_OK)
+		status = gp_bench_figures_read(w.log, (int)b->set.skip, &run, &why);
+	if (status == GP_CANCELED || stop_signal)
+		return GP_OK;
+	if (status == GP_OK) {
+		b->ran++;
+		return gp_bench_results_add_run(&b->results, &run, err);
+	}
+	if (status == GP_USAGE) {
+		*err = why;
+		return status;
+	}
+	return note_failure(b, &run, &why, err);
+}
+
+static void tell_row(struct bench *b, int round, int turn, const struct gp_bench_key *key)
+{
+	char text[GP_BENCH_KEY_TEXT + 64], name[GP_BENCH_KEY_TEXT], of[32] = "";
+	if (b->set.rounds > 1)
+		snprintf(of, sizeof of, "round %d, ", round);
+	snprintf(text, sizeof text, "%srow %d of %d: %s", of, turn + 1, gp_bench_count(&b->sweep),
+		 gp_bench_key_text(key, name));
+	gp_progress_update(&b->progress, gp_now_ns(), text);
+}
+
+static enum gp_status run_rows(struct bench *b, struct gp_err *err)
+{
+	const int rows = gp_bench_count(&b->sweep);
+	for (int round = 1; round <= b->set.rounds; round++)
+		for (int turn = 0; turn < rows && !stop_signal; turn++) {
+			const int row = gp_bench_turn(rows, round, turn);
+			struct gp_bench_key key;
+			gp_bench_key_of(&b->sweep, row, &key);
+			if (gp_bench_results_done(&b->results, &key, round))
+				continue;
+			tell_row(b, round, turn, &key);
+			GP_TRY(run_row(b, row, round, err));
+		}
+	return GP_OK;
+}
+
+/* --- the end ------------------------------------------------------------------------------------------------------------ */
+
+static json_t *head_json(const struct bench *b, json_t *o)
+{
+	const struct settings *s = &b->set;
+	json_object_set_new(o, "server", gp_job_text_json(s->job.server));
+	json_object_set_new(o, "model", s->job.model ? gp_job_text_json(s->job.model) : json_null());
+	json_object_set_new(o, "data", gp_job_text_json(s->job.data));
+	json_object_set_new(o, "batch", json_integer(s->job.batch));
+	json_object_set_new(o, "steps_per_run", s->epochs > 0 ? json_null() : json_integer(s->steps));
+	json_object_set_new(o, "epochs", s->epochs > 0 ? json_integer(s->epochs) : json_null());
+	json_object_set_new(o, "rounds", json_integer(s->rounds));
+	json_object_set_new(o, "failed", json_integer(b->failed));
+	json_object_set_new(o, "stopped", json_boolean(stop_signal != 0));
+	return o;
+}
+
+static void print_title(const struct bench *b)
+{
+	const struct settings *s = &b->set;
+	printf("%s, data %s, batch %lld, server %s; ", s->job.model ? s->job.model : s->job.init, s->job.data,
+	       (long long)s->job.batch, s->job.server);
+	if (s->epochs > 0)
+		printf("%lld epoch%s", (long long)s->epochs, s->epochs == 1 ? "" : "s");
+	else
+		printf("%lld steps", (long long)s->steps);
+	printf(" a run, of which the first %lld do not count; %lld round%s\n\n", (long long)s->skip,
+	       (long long)s->rounds, s->rounds == 1 ? "" : "s");
+}
+
+static enum gp_status report(const struct bench *b, struct gp_err *err)
+{
+	struct gp_bench_table t;
+	GP_TRY(gp_bench_table_make(&b->sweep, &b->results, (int)b->set.rounds, &t, err));
+	enum gp_status status = GP_OK;
+	if (b->set.job.json) {
+		status = gp_job_print_json(head_json(b, gp_bench_table_json(&b->sweep, &t)), err);
+	} else {
+		print_title(b);
+		gp_bench_table_print(&t, stdout);
+		printf("\n");
+		gp_bench_chunks_print(&b->sweep, &t, stdout);
+	}
+	gp_bench_table_deinit(&t);
+	return status;
+}
+
+static enum gp_status end(const struct bench *b, struct gp_err *err)
+{
+	const char *again = b->set.results ? "; the same command goes on from there" : "";
+	GP_TRY(report(b, err));
+	if (stop_signal)
+		GP_FAIL(err, GP_CANCELED, "stopped by a signal; %d run%s ended before%s", b->ran,
+			b->ran == 1 ? "" : "s", again);
+	if (b->failed > 0)
+		GP_FAIL(err, GP_INTERNAL, "%d run%s failed%s", b->failed, b->failed == 1 ? "" : "s",
+			b->set.results ? "; the same command tries again" : "");
+	return GP_OK;
+}
+
+static enum gp_status bench(struct bench *b, struct gp_err *err)
+{
+	GP_TRY(gp_log_configure(b->set.job.log, err));
+	GP_TRY(check(b, err));
+	GP_TRY(make_words(b, err));
+	GP_TRY(open_results(b, err));
+	gp_progress_init(&b->progress, b->set.job.progress ? stderr : NULL, PLAIN_PROGRESS_S);
+	watch_signals();
+	enum gp_status status = predict(b, err);
+	if (stop_signal) /* what it could not end for that is no error of its own */
+		status = GP_OK;
+	GP_TRY(status);
+	GP_TRY(make_folder(b, err));
+	GP_TRY(run_rows(b, err));
+	gp_progress_clear(&b->progress);
+	return end(b, err);
+}
+
+static void clean_up(struct bench *b)
+{
+	struct gp_err ignored;
+	gp_progress_clear(&b->progress);
+	if (b->folder[0])
+		gp_remove_folder(b->folder, &ignored);
+	gp_bench_results_close(&b->results);
+	for (int i = 0; i < b->words; i++)
+		gp_free(b->word[i]);
+	gp_options_free(&b->given);
+}
+
+int gp_cmd_bench(int argc, char **argv)
+{
+	static struct bench b;
+	struct gp_err err = {0};
+	b.results.fd = -1;
+	enum gp_status status = parse(&b, argc, argv, &err);
+	if (status == GP_OK && !b.given.help)
+		status = bench(&b, &err);
+	clean_up(&b);
+	if (status != GP_OK)
+		gp_err_print(&err, PROGRAM);
+	return status == GP_CANCELED && stop_signal ? 128 + stop_signal : gp_status_exit(status);
+}
