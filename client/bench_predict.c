@@ -160,12 +160,8 @@ static void measure_link(struct cut *c)
 		snprintf(c->no_link, sizeof c->no_link, "%s", err.text);
 		return;
 	}
-	const double delay_s = f.idle.count > 0 ? f.idle.median / 2 : 0;
-	c->link = (struct gp_plan_link){.up = {f.way[GP_WAY_UP].bytes_per_s, delay_s},
-					.down = {f.way[GP_WAY_DOWN].bytes_per_s, delay_s}};
-	if (!(c->link.up.bytes_per_s > 0) || !(c->link.down.bytes_per_s > 0))
-		snprintf(c->no_link, sizeof c->no_link,
-			 "the server ended the measurement before the link's rate was known");
+	if (gp_plan_link_of(&f, &c->link, &err) != GP_OK)
+		snprintf(c->no_link, sizeof c->no_link, "%s", err.text);
 }
 
 /* The codec of the steps that the server does: one that computes, where there is one. */

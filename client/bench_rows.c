@@ -52,7 +52,7 @@ static enum gp_status add_link(struct gp_bench_sweep *s, const char *item, struc
 	if (!l.as_is && gp_plan_link_parse(spec, &l.shape, err) != GP_OK)
 		GP_FAIL(err, GP_USAGE,
 			"--links: '%s' is neither " GP_BENCH_AS_IS
-			" nor RATE[/DELAY[/DOWN]], as in 1gbit, 100mbit/20ms or 50mbit/rtt=40ms/10mbit",
+			" nor RATE[/DELAY[/DOWN]], as in 1gbit, 100mbit/20ms or 50mbit/rtt=40ms/down=10mbit",
 			item);
 	for (int i = 0; i < s->links; i++)
 		if (strcmp(s->link[i].text, item) == 0)

@@ -16,6 +16,7 @@
 #include "client/commands/bench_child.h"
 #include "client/commands/commands.h"
 #include "client/job.h"
+#include "client/link/link_pace.h"
 #include "client/progress.h"
 #include "common/base/clock.h"
 #include "common/base/durable.h"
@@ -224,14 +225,15 @@ static void on_signal(int number)
 	stop_signal = number;
 }
 
+/* SIGHUP, of a terminal that closes, stays ignored where it is: under nohup. */
 static void watch_signals(void)
 {
-	static const int signals[] = {SIGINT, SIGTERM, SIGHUP};
 	struct sigaction action = {.sa_handler = on_signal}, before;
 	sigemptyset(&action.sa_mask);
-	for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++)
-		if (sigaction(signals[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-			sigaction(signals[i], &action, NULL);
+	sigaction(SIGINT, &action, NULL);
+	sigaction(SIGTERM, &action, NULL);
+	if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+		sigaction(SIGHUP, &action, NULL);
 }
 
 /* --- options ---------------------------------------------------------------------------------------------------------- */
@@ -297,6 +299,24 @@ static bool is_simulated(const struct gp_bench_sweep *s)
 	return false;
 }
 
+/* What the relay holds on a full way, for predictions: its queue, and half as much in the socket that it reads from. */
+static double queue_of(const struct gp_plan_way *way)
+{
+	const struct gp_link_shape shape = {.rate_bps = way->bytes_per_s * 8};
+	return 1.5 * (double)gp_link_pace_queue_bytes(&shape);
+}
+
+static void set_queues(struct gp_bench_sweep *s)
+{
+	for (int i = 0; i < s->links; i++) {
+		struct gp_plan_link *l = &s->link[i].shape;
+		if (l->up.bytes_per_s > 0 && l->up.queue_bytes == 0)
+			l->up.queue_bytes = queue_of(&l->up);
+		if (l->down.bytes_per_s > 0 && l->down.queue_bytes == 0)
+			l->down.queue_bytes = queue_of(&l->down);
+	}
+}
+
 /* A simulated link begins on loopback, where train would send a token without TLS, whatever lies behind. */
 static enum gp_status check_server(struct bench *b, struct gp_err *err)
 {
@@ -323,6 +343,7 @@ static enum gp_status check(struct bench *b, struct gp_err *err)
 	GP_TRY(gp_bench_read_cuts(&b->sweep, s->cuts, err));
 	GP_TRY(gp_bench_read_chunks(&b->sweep, s->chunks, s->job.batch, err));
 	GP_TRY(gp_bench_read_links(&b->sweep, s->links, err));
+	set_queues(&b->sweep);
 	GP_TRY(check_server(b, err));
 	if (s->epochs == 0 && s->skip >= s->steps)
 		GP_FAIL(err, GP_USAGE, "--skip %lld leaves none of the %lld steps of a run", (long long)s->skip,
@@ -550,7 +571,7 @@ static enum gp_status note_failure(struct bench *b, struct gp_bench_run *run, co
 	return gp_bench_results_add_run(&b->results, run, err);
 }
 
-/* A command line that train refuses is refused for every row. */
+/* A command line that train refuses at once is most likely refused for every row. */
 static enum gp_status run_row(struct bench *b, int row, int round, struct gp_err *err)
 {
 	struct gp_bench_run run = {.round = round};
@@ -567,7 +588,7 @@ static enum gp_status run_row(struct bench *b, int row, int round, struct gp_err
 		b->ran++;
 		return gp_bench_results_add_run(&b->results, &run, err);
 	}
-	if (status == GP_USAGE) {
+	if (status == GP_USAGE && b->ran + b->failed == 0) {
 		*err = why;
 		return status;
 	}
