@@ -47,6 +47,7 @@ compare() { # WHAT FILE SECTION...
 			gsub(/SPAN/, "(sample|chunk|batch)", key)
 			gsub(/STAGE/, "[a-z0-9_]+", key)
 			gsub(/TENSOR/, "[a-z].*", key)
+			gsub(/OPTION/, "--.*", key)
 			return "^" key "$"
 		}
 		function fits(type, value) {
@@ -153,6 +154,15 @@ run "$work/plan" plan --no-progress --time 10ms "${flags[@]}" --link 10mbit,1ms 
 compare "plan" "$work/plan" plan
 run "$work/plan" plan --no-progress --time 10ms "${flags[@]}" --link 10mbit --codec-act-up fp16 --client-memory 1K --json
 compare "plan, a codec of one direction" "$work/plan" plan
+status=0
+"$build/gpclient" bench --no-progress "${server[@]}" --model cnn --data "$data" --batch 8 --threads 1 --chunks 1,2 --links as-is \
+	--codecs raw,delta+uniform:bits=8 --train 1 --skip 1 --plan-time 10ms --results "$work/sweep" --json >"$work/bench" 2>"$work/bench.log" || status=$?
+equal "bench, a codec that fails: status" $status 1
+compare bench "$work/bench" bench
+for event in sweep prediction run failure; do
+	grep "\"event\": \"$event\"" "$work/sweep" >"$work/lines"
+	each_line "results of a bench: $event" "$work/lines" "Line $event"
+done
 mkdir "$work/pictures"
 "$build/tests/export_pictures" "$data" "$work/pictures" || fail "no pictures"
 run "$work/infer" infer --local --threads 1 --model cnn --data "$data" "${weights[@]}" --json "$work/pictures/first.jpg"
