@@ -76,12 +76,8 @@ static void read_step(struct steps *s, const json_t *line, double figure[GP_BENC
 
 static enum gp_status take_step(struct steps *s, const json_t *line, int skip, struct gp_err *err)
 {
-	double first[GP_BENCH_FIGURES];
-	struct steps ignored = {0};
-	if (number(line, "step") <= skip) {
-		read_step(&ignored, line, first);
+	if (number(line, "step") <= skip)
 		return GP_OK;
-	}
 	if (s->count == s->room) {
 		const int room = s->room ? 2 * s->room : 64;
 		double(*grown)[GP_BENCH_FIGURES] = gp_realloc(s->of, (size_t)room, sizeof *grown);
@@ -102,7 +98,7 @@ static int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Of the steps in which it was measured. */
+/* The steps in which it was not measured do not count. */
 static double median(const struct steps *s, int f, double *room)
 {
 	int n = 0;

@@ -50,7 +50,7 @@ static bool stopped(const struct cut *c)
 	return c->spec->stop && *c->spec->stop;
 }
 
-/* --- preparing ------------------------------------------------------------------------------------------------------- */
+/* --- preparing ---------------------------------------------------------------------------------------------------- */
 
 static int most_chunks(const struct gp_bench_sweep *s)
 {
@@ -126,7 +126,7 @@ static enum gp_status begin_study(struct cut *c, struct gp_err *err)
 	return GP_OK;
 }
 
-/* --- measuring ------------------------------------------------------------------------------------------------------- */
+/* --- measuring ---------------------------------------------------------------------------------------------------- */
 
 static bool is_near(const char *server)
 {
@@ -136,7 +136,8 @@ static bool is_near(const char *server)
 	return gp_addr_parse(server, host, &port, &ignored) == GP_OK && gp_addr_is_loopback(host);
 }
 
-/* What lies below a simulated link counts, too, unless it is loopback, which is faster than any that can be simulated. */
+/* What lies below a simulated link counts, too, unless it is loopback, which is faster than any that can be
+ * simulated. */
 static bool needs_link(const struct cut *c)
 {
 	for (int i = 0; i < c->spec->sweep->links; i++)
@@ -249,7 +250,7 @@ static enum gp_status measure(struct cut *c, struct gp_err *err)
 	return GP_OK;
 }
 
-/* --- predicting ------------------------------------------------------------------------------------------------------ */
+/* --- predicting --------------------------------------------------------------------------------------------------- */
 
 static struct gp_plan_way way_of(struct gp_plan_way shape, const struct gp_plan_way *below)
 {

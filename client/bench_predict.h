@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predicts the rows of a bench before they run, as `gpclient plan` would: for each cut, what blocks, codecs and the server take is
- * measured (plan_study.h); then every row of that cut is predicted. Also where everything that is wrong with model, data and
- * cuts is found before the first row.
+ * Predicts the rows of a bench before they run, as `gpclient plan` would: for each cut, what blocks, codecs and the
+ * server take is measured (plan_study.h); then every row of that cut is predicted. Also where everything that is wrong
+ * with model, data and cuts is found before the first row.
  *
  * Threads: the main thread. Test: tests/e2e/bench.sh
  */
@@ -26,8 +26,9 @@ struct gp_bench_predict_spec {
 };
 
 /*
- * Adds predictions of those rows of cut number `cut` that have none, also of rows that cannot be predicted, with the reason.
- * GP_USAGE, GP_INVALID: model, data or the cut cannot be. GP_PEER and the like: the server cannot be reached, or refuses.
+ * Adds predictions of those rows of cut number `cut` that have none, also of rows that cannot be predicted, with the
+ * reason. GP_USAGE, GP_INVALID: model, data or the cut cannot be. GP_PEER and the like: the server cannot be reached,
+ * or refuses.
  */
 enum gp_status gp_bench_predict_cut(const struct gp_bench_predict_spec *spec, int cut, struct gp_bench_results *results,
 				    struct gp_err *err);

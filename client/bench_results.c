@@ -107,7 +107,7 @@ static bool read_prediction(const json_t *o, struct gp_bench_prediction *p)
 	return p->why[0] || p->time_s > 0;
 }
 
-/* --- keeping ------------------------------------------------------------------------------------------------------- */
+/* --- keeping ------------------------------------------------------------------------------------------------------ */
 
 static enum gp_status keep_run(struct gp_bench_results *r, const struct gp_bench_run *run, struct gp_err *err)
 {
@@ -130,7 +130,7 @@ static enum gp_status keep_prediction(struct gp_bench_results *r, const struct g
 	return GP_OK;
 }
 
-/* --- the file ------------------------------------------------------------------------------------------------------- */
+/* --- the file ----------------------------------------------------------------------------------------------------- */
 
 static enum gp_status damaged(const struct gp_bench_results *r, const char *what, struct gp_err *err)
 {
@@ -177,7 +177,8 @@ static enum gp_status compare_settings(const struct gp_bench_results *r, json_t 
 	return GP_OK;
 }
 
-static enum gp_status take_sweep(const struct gp_bench_results *r, const json_t *line, json_t *settings,
+/* `alone`: no row follows. */
+static enum gp_status take_sweep(struct gp_bench_results *r, const json_t *line, json_t *settings, bool alone,
 				 struct gp_err *err)
 {
 	json_t *had = json_object_get(line, "settings");
@@ -187,7 +188,11 @@ static enum gp_status take_sweep(const struct gp_bench_results *r, const json_t 
 	if (format != 1)
 		GP_FAIL(err, GP_INVALID, "--results: %s is of a newer gpclient (format %d); give another name", r->path,
 			format);
-	return compare_settings(r, had, settings, err);
+	const enum gp_status status = compare_settings(r, had, settings, err);
+	if (status == GP_OK || !alone)
+		return status;
+	r->line = 0;
+	return GP_OK;
 }
 
 static enum gp_status take_row(struct gp_bench_results *r, const json_t *line, const char *event, struct gp_err *err)
@@ -204,14 +209,15 @@ static enum gp_status take_row(struct gp_bench_results *r, const json_t *line, c
 }
 
 static enum gp_status take_line(struct gp_bench_results *r, const char *text, size_t length, json_t *settings,
-				struct gp_err *err)
+				bool alone, struct gp_err *err)
 {
 	json_t *line = json_loadb(text, length, JSON_REJECT_DUPLICATES, NULL);
 	const char *event = json_string_value(json_object_get(line, "event"));
 	enum gp_status status;
 	r->line++;
 	if (r->line == 1)
-		status = event && strcmp(event, "sweep") == 0 ? take_sweep(r, line, settings, err) : foreign(r, err);
+		status = event && strcmp(event, "sweep") == 0 ? take_sweep(r, line, settings, alone, err)
+							      : foreign(r, err);
 	else
 		status = event ? take_row(r, line, event, err) : damaged(r, "is damaged", err);
 	json_decref(line);
@@ -223,9 +229,11 @@ static enum gp_status take_lines(struct gp_bench_results *r, const char *text, s
 				 size_t *whole, struct gp_err *err)
 {
 	size_t at = 0;
-	for (const char *end; (end = memchr(text + at, '\n', length - at)) != NULL; at = (size_t)(end - text) + 1)
-		GP_TRY(take_line(r, text + at, (size_t)(end - text) - at, settings, err));
-	*whole = at;
+	for (const char *end; (end = memchr(text + at, '\n', length - at)) != NULL; at = (size_t)(end - text) + 1) {
+		const bool alone = at == 0 && !memchr(end + 1, '\n', length - (size_t)(end + 1 - text));
+		GP_TRY(take_line(r, text + at, (size_t)(end - text) - at, settings, alone, err));
+	}
+	*whole = r->line > 0 ? at : 0;
 	/* A first line that was cut short begins as ours do, or the file is somebody's. */
 	static const char begin[] = "{\"event\": \"sweep\"";
 	const size_t shown = length < sizeof begin - 1 ? length : sizeof begin - 1;
@@ -318,7 +326,7 @@ void gp_bench_results_close(struct gp_bench_results *r)
 	*r = (struct gp_bench_results){.fd = -1};
 }
 
-/* --- lines, written ------------------------------------------------------------------------------------------------ */
+/* --- lines, written ----------------------------------------------------------------------------------------------- */
 
 static json_t *line_of(const char *event, const struct gp_bench_key *key)
 {
@@ -359,7 +367,7 @@ enum gp_status gp_bench_results_add_prediction(struct gp_bench_results *r, const
 	return keep_prediction(r, p, err);
 }
 
-/* --- looking up ---------------------------------------------------------------------------------------------------- */
+/* --- looking up --------------------------------------------------------------------------------------------------- */
 
 static const struct gp_bench_run *find(const struct gp_bench_results *r, const struct gp_bench_key *key, int round,
 				       bool failed)

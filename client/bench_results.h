@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the rows of a bench have come to, and the file that keeps it, so that a bench goes on where it was stopped (--results): JSON
- * lines, each written and synced by itself. client/JSON.md has their keys.
+ * What the rows of a bench have come to, and the file that keeps it, so that a bench goes on where it was stopped
+ * (--results): JSON lines, each written and synced by itself. client/JSON.md has their keys.
  *
  *   sweep        the first line: the settings that all rows share. A file with others is refused, and stays as it is
  *   prediction   of a row
  *   run          a row that ran, in a round
  *   failure      a row that did not: it is run again the next time
  *
- * A line that a crash has cut short is taken off; any other line that cannot be read is an error, as it may be somebody's.
+ * A line that a crash has cut short is taken off; any other line that cannot be read is an error, as it may be
+ * somebody's.
  *
  * Threads: the main thread. Test: tests/unit/test_bench_results.c
  */
@@ -69,8 +70,9 @@ struct gp_bench_results {
 const char *gp_bench_figure_name(enum gp_bench_figure f);
 
 /*
- * Reads `path`, or makes it; NULL: nothing is kept. `settings`: an object of texts, by the names of their flags; stays the
- * caller's. GP_INVALID: the file is of another sweep, of something else, or damaged. GP_BUSY: another bench writes to it.
+ * Reads `path`, or makes it; NULL: nothing is kept. `settings`: an object of texts, by the names of their flags; stays
+ * the caller's. GP_INVALID: the file is of another sweep, of something else, or damaged, or another bench writes to it. A
+ * file of another sweep that has no row yet, as one that was refused its data, begins anew.
  */
 enum gp_status gp_bench_results_open(struct gp_bench_results *r, const char *path, json_t *settings,
 				     struct gp_err *err);

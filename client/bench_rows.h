@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rows of `gpclient bench`: every link with every cut, number of chunks and codec of the user's lists, and the order in which
- * they run. What a row is called in tables, results files and messages is its key. Not here: how a row is run
- * (client/commands/bench_child.h), and what it has come to (bench_results.h).
+ * The rows of `gpclient bench`: every link with every cut, number of chunks and codec of the user's lists, and the
+ * order in which they run. What a row is called in tables, results files and messages is its key. Not here: how a row
+ * is run (client/commands/bench_child.h), and what it has come to (bench_results.h).
  *
  * Threads: any; pure. Test: tests/unit/test_bench_rows.c
  */
@@ -43,8 +43,8 @@ struct gp_bench_place {
 	int link, cut, chunking, codec;
 };
 
-/* The lists of the flags --links, --cut, --chunks and --codecs; GP_USAGE names the flag and the item that cannot be, or stands
- * there twice. A link is "as-is" or RATE[/DELAY[/DOWN]]: what plan_link.h reads, with '/' for ','. */
+/* The lists of the flags --links, --cut, --chunks and --codecs; GP_USAGE names the flag and the item that cannot be,
+ * or stands there twice. A link is "as-is" or RATE[/DELAY[/DOWN]]: what plan_link.h reads, with '/' for ','. */
 enum gp_status gp_bench_read_links(struct gp_bench_sweep *s, const char *list, struct gp_err *err);
 enum gp_status gp_bench_read_cuts(struct gp_bench_sweep *s, const char *list, struct gp_err *err);
 enum gp_status gp_bench_read_chunks(struct gp_bench_sweep *s, const char *list, int64_t batch, struct gp_err *err);
@@ -55,8 +55,8 @@ int gp_bench_count(const struct gp_bench_sweep *s);
 struct gp_bench_place gp_bench_place_of(const struct gp_bench_sweep *s, int row);
 void gp_bench_key_of(const struct gp_bench_sweep *s, int row, struct gp_bench_key *out);
 bool gp_bench_key_same(const struct gp_bench_key *a, const struct gp_bench_key *b);
-/* The row that is the turn'th of a round, from 1: every other round goes backwards, so that a machine that becomes slower or faster
- * favours no row. */
+/* The row that is the turn'th of a round, from 1: every other round goes backwards, so that a machine that becomes
+ * slower or faster favours no row. */
 int gp_bench_turn(int rows, int round, int turn);
 /* "raw in 8 chunks, cut 1:-1, 100mbit/20ms"; returns text. */
 #define GP_BENCH_KEY_TEXT 400

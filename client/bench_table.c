@@ -13,7 +13,7 @@
 
 #define ORIGIN_CLAIM 0.30 /* of the time, from pipelining over 1 Gbit/s */
 
-/* --- taking rounds together ---------------------------------------------------------------------------------------- */
+/* --- taking rounds together --------------------------------------------------------------------------------------- */
 
 static int by_size(const void *a, const void *b)
 {
@@ -21,7 +21,7 @@ static int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* Of those that were measured; `lowest`: the least of them. */
+/* The middle one of those that were measured, or with `lowest` the least of them. */
 static double middle(const struct gp_bench_run *const *run, int runs, int f, bool lowest, double *room)
 {
 	int n = 0;
@@ -102,7 +102,7 @@ void gp_bench_table_deinit(struct gp_bench_table *t)
 	*t = (struct gp_bench_table){0};
 }
 
-/* --- text ----------------------------------------------------------------------------------------------------------- */
+/* --- text --------------------------------------------------------------------------------------------------------- */
 
 /* Short texts by value, so that several fit into one printf. */
 struct text {
@@ -186,7 +186,7 @@ void gp_bench_table_print(const struct gp_bench_table *t, FILE *to)
 	}
 }
 
-/* --- chunks against chunks ------------------------------------------------------------------------------------------ */
+/* --- chunks against chunks ---------------------------------------------------------------------------------------- */
 
 struct gain {
 	const struct gp_bench_row *few, *many;
@@ -202,7 +202,7 @@ static int extreme_chunks(const struct gp_bench_sweep *s, bool most)
 	return found;
 }
 
-/* Of a row with the most chunks. */
+/* False: this row has not the most chunks, or one of the two did not run. */
 static bool find_gain(const struct gp_bench_sweep *s, const struct gp_bench_table *t, int row, struct gain *out)
 {
 	struct gp_bench_key key = t->row[row].key;
@@ -249,7 +249,7 @@ void gp_bench_chunks_print(const struct gp_bench_sweep *s, const struct gp_bench
 	fprintf(to, "(published for the method's origin: %.0f %% over 1 Gbit/s)\n", -100 * ORIGIN_CLAIM);
 }
 
-/* --- JSON ----------------------------------------------------------------------------------------------------------- */
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
 
 static json_t *text_or_null(const char *text)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `gpclient bench` says at its end: a line for each row with its figures, taken together over the rounds, its speed-up against
- * `raw` of the same cut, chunks and link, and the prediction beside it; what more chunks have gained; the same as JSON
- * (client/JSON.md).
+ * What `gpclient bench` says at its end: a line for each row with its figures, taken together over the rounds, its
+ * speed-up against `raw` of the same cut, chunks and link, and the prediction beside it; what more chunks have gained;
+ * the same as JSON (client/JSON.md).
  *
  * Threads: any. Test: tests/unit/test_bench_table.c, tests/e2e/bench.sh
  */
@@ -35,8 +35,8 @@ enum gp_status gp_bench_table_make(const struct gp_bench_sweep *s, const struct 
 void gp_bench_table_deinit(struct gp_bench_table *t);
 
 void gp_bench_table_print(const struct gp_bench_table *t, FILE *to);
-/* What the most chunks of the sweep have gained against the fewest, a line for each link: how much less time a batch took, with
- * each cut and codec. Prints nothing where there is one number of chunks alone. */
+/* What the most chunks of the sweep have gained against the fewest, a line for each link: how much less time a batch
+ * took, with each cut and codec. Prints nothing where there is one number of chunks alone. */
 void gp_bench_chunks_print(const struct gp_bench_sweep *s, const struct gp_bench_table *t, FILE *to);
 /* {"rows":[...],"pipelining":[...]}; a new reference, NULL: out of memory. */
 json_t *gp_bench_table_json(const struct gp_bench_sweep *s, const struct gp_bench_table *t);

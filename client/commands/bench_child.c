@@ -34,7 +34,7 @@ struct running {
 	bool over;
 };
 
-/* --- the process ------------------------------------------------------------------------------------------------------ */
+/* --- the process -------------------------------------------------------------------------------------------------- */
 
 /* In the new process: only what a program with threads may do between fork and exec. */
 static void become(const struct gp_bench_child *c, const char **argv, pid_t parent)
@@ -68,7 +68,7 @@ static enum gp_status start(struct running *r, const char *server, struct gp_err
 	return GP_OK;
 }
 
-/* --- the loop --------------------------------------------------------------------------------------------------------- */
+/* --- the loop ----------------------------------------------------------------------------------------------------- */
 
 static void finish(struct running *r)
 {
@@ -143,7 +143,7 @@ static enum gp_status begin(struct running *r, struct gp_err *err)
 	return GP_OK;
 }
 
-/* --- what it has come to ------------------------------------------------------------------------------------------------ */
+/* --- what it has come to ------------------------------------------------------------------------------------------ */
 
 /* The last line of a file, without control characters; "" where there is none. */
 static void last_line(const char *path, char *text, size_t size)

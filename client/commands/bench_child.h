@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One row of `gpclient bench` as a process of its own: this program again, as `gpclient train`, so that a row that crashes ends
- * nothing but itself. Where the row's link is simulated, the relay of `gpclient link` runs here meanwhile (client/link/link_relay.h).
+ * One row of `gpclient bench` as a process of its own: this program again, as `gpclient train`, so that a row that
+ * crashes ends nothing but itself. Where the row's link is simulated, the relay of `gpclient link` runs here meanwhile
+ * (client/link/link_relay.h).
  *
  * Threads: the main thread; blocks until the row is over. Test: tests/e2e/bench.sh
  */
@@ -23,8 +24,8 @@ struct gp_bench_child {
 
 #define GP_BENCH_ARGS 160
 
-/* Runs it to its end. GP_OK: it ended with status 0. Else the class of its exit status, and as text its last line on standard
- * error, or the signal that ended it; GP_CANCELED where `stop` was set. */
+/* Runs it to its end. GP_OK: it ended with status 0. Else the class of its exit status, and as text its last line on
+ * standard error, or the signal that ended it; GP_CANCELED where `stop` was set. */
 enum gp_status gp_bench_child_run(const struct gp_bench_child *c, struct gp_err *err);
 
 #endif

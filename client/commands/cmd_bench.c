@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * gpclient bench: trainings over a list of links, cuts, numbers of chunks and codecs, one after another, and a table of what each
- * has cost, with what `gpclient plan` predicts beside it. Options and the order of things; a row is run by bench_child.h, read by
- * bench_figures.h, kept by bench_results.h, shown by bench_table.h. Test: tests/e2e/bench.sh
+ * gpclient bench: trainings over a list of links, cuts, numbers of chunks and codecs, one after another, and a table of
+ * what each has cost, with what `gpclient plan` predicts beside it. Options and the order of things; a row is run by
+ * bench_child.h, read by bench_figures.h, kept by bench_results.h, shown by bench_table.h. Test: tests/e2e/bench.sh
  */
 #include <math.h>
 #include <stddef.h>
@@ -236,7 +236,7 @@ static void watch_signals(void)
 		sigaction(SIGHUP, &action, NULL);
 }
 
-/* --- options ---------------------------------------------------------------------------------------------------------- */
+/* --- options ------------------------------------------------------------------------------------------------------ */
 
 static bool is_one_of(const char *name, const char *const *list)
 {
@@ -359,7 +359,7 @@ static enum gp_status check(struct bench *b, struct gp_err *err)
 	return gp_optim_check(&b->optim, err);
 }
 
-/* --- what all rows share ---------------------------------------------------------------------------------------------- */
+/* --- what all rows share ------------------------------------------------------------------------------------------ */
 
 /* Options that train does not have, or that rows get from elsewhere. */
 static bool is_own(const char *name)
@@ -464,9 +464,9 @@ static enum gp_status make_folder(struct bench *b, struct gp_err *err)
 	return GP_OK;
 }
 
-/* --- predictions ------------------------------------------------------------------------------------------------------ */
+/* --- predictions -------------------------------------------------------------------------------------------------- */
 
-/* Of the rows of this cut: some has not run in every round; some has no prediction. */
+/* Whether a row of this cut has still to run in some round, and whether all of them have a prediction. */
 static void look_at_cut(const struct bench *b, int cut, bool *runs, bool *predicted)
 {
 	*runs = false;
@@ -513,7 +513,7 @@ static enum gp_status predict(struct bench *b, struct gp_err *err)
 	return GP_OK;
 }
 
-/* --- rows -------------------------------------------------------------------------------------------------------------- */
+/* --- rows --------------------------------------------------------------------------------------------------------- */
 
 /* What one row's command line has of its own. */
 struct own_words {
@@ -621,7 +621,7 @@ static enum gp_status run_rows(struct bench *b, struct gp_err *err)
 	return GP_OK;
 }
 
-/* --- the end ------------------------------------------------------------------------------------------------------------ */
+/* --- the end ------------------------------------------------------------------------------------------------------ */
 
 static json_t *head_json(const struct bench *b, json_t *o)
 {

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# gpclient bench with the real commands, on a tiny model: a table and JSON with every row, a prediction beside each; killed in the
-# middle and started anew it runs only what is missing; a row that fails is noted and the others go on; through a simulated link
-# it measures TLS servers, too; everything wrong is told in one line. Lists, files and tables alone: tests/unit/test_bench_rows.c,
-# test_bench_results.c, test_bench_table.c.
+# gpclient bench with the real commands, on a tiny model: a table and JSON with every row, a prediction beside each;
+# killed in the middle and started anew it runs only what is missing; a row that fails is noted and the others go on;
+# through a simulated link it measures TLS servers, too; everything wrong is told in one line. Lists, files and tables
+# alone: tests/unit/test_bench_rows.c, test_bench_results.c, test_bench_table.c.
 
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"

@@ -169,6 +169,23 @@ static void another_sweep_is_refused_and_named(void **state)
 	expect_refusal("its --model is 'cnn', and not ''");
 }
 
+static void a_sweep_that_never_had_a_row_gives_way(void **state)
+{
+	(void)state;
+	struct gp_bench_results r = open_results();
+	gp_bench_results_close(&r);
+	json_object_set_new(settings, "--batch", json_string("32"));
+	r = open_results();
+	const struct gp_bench_run run = run_of("raw", 1, 1);
+	assert_int_equal(gp_bench_results_add_run(&r, &run, &err), GP_OK);
+	gp_bench_results_close(&r);
+	r = open_results();
+	assert_int_equal(r.runs, 1);
+	gp_bench_results_close(&r);
+	json_object_set_new(settings, "--batch", json_string("64"));
+	expect_refusal("its --batch is '32', and not '64'");
+}
+
 static void somebodys_file_stays_as_it_is(void **state)
 {
 	static const char *const text[] = {"link\tcodec\n",
@@ -282,6 +299,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(a_key_with_anything_else_is_another_row, make, clear),
 		cmocka_unit_test_setup_teardown(a_line_that_a_crash_cut_short_is_taken_off, make, clear),
 		cmocka_unit_test_setup_teardown(another_sweep_is_refused_and_named, make, clear),
+		cmocka_unit_test_setup_teardown(a_sweep_that_never_had_a_row_gives_way, make, clear),
 		cmocka_unit_test_setup_teardown(somebodys_file_stays_as_it_is, make, clear),
 		cmocka_unit_test_setup_teardown(a_damaged_row_is_named_by_its_line, make, clear),
 		cmocka_unit_test_setup_teardown(a_file_without_an_end_or_of_another_kind_is_refused, make, clear),

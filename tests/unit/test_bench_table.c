@@ -32,7 +32,7 @@ static int clear(void **state)
 	return unlink(path);
 }
 
-/* --- figures ------------------------------------------------------------------------------------------------------- */
+/* --- figures ------------------------------------------------------------------------------------------------------ */
 
 static void put(FILE *f, int step, double seconds)
 {
@@ -100,7 +100,7 @@ static void a_log_without_steps_that_count_is_an_error(void **state)
 	assert_int_equal(gp_bench_figures_read(path, 0, &r, &err), GP_INVALID);
 }
 
-/* --- table ---------------------------------------------------------------------------------------------------------- */
+/* --- table -------------------------------------------------------------------------------------------------------- */
 
 static struct gp_bench_sweep sweep;
 static struct gp_bench_results results;
