@@ -22,7 +22,7 @@ struct gp_bench_child {
 	const volatile sig_atomic_t *stop; /* a signal has come: the row is ended, too */
 };
 
-#define GP_BENCH_ARGS 160
+#define GP_BENCH_ARGS 160 /* words of a command line, at most */
 
 /* Runs it to its end. GP_OK: it ended with status 0. Else the class of its exit status, and as text its last line on
  * standard error, or the signal that ended it; GP_CANCELED where `stop` was set. */

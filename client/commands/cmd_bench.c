@@ -14,6 +14,7 @@
 #include "client/bench_predict.h"
 #include "client/bench_table.h"
 #include "client/commands/bench_child.h"
+#include "client/commands/bench_words.h"
 #include "client/commands/commands.h"
 #include "client/job.h"
 #include "client/link/link_pace.h"
@@ -209,11 +210,10 @@ struct bench {
 	struct gp_bench_results results;
 	struct gp_optim optim;
 	struct gp_progress progress;
-	char *word[GP_BENCH_ARGS]; /* of every row's command line */
-	int words;
-	char folder[256]; /* of the rows' logs; "": there is none */
-	int ran;          /* in this process */
-	int failed;       /* rounds of rows, in this process */
+	struct gp_bench_words words; /* of every row's command line */
+	char folder[256];            /* of the rows' logs; "": there is none */
+	int ran;                     /* in this process */
+	int failed;                  /* rounds of rows, in this process */
 };
 
 static volatile sig_atomic_t stop_signal;
@@ -238,14 +238,6 @@ static void watch_signals(void)
 
 /* --- options ------------------------------------------------------------------------------------------------------ */
 
-static bool is_one_of(const char *name, const char *const *list)
-{
-	for (; *list; list++)
-		if (strcmp(name, *list) == 0)
-			return true;
-	return false;
-}
-
 /* Rows of train that a bench has as lists, or that have no meaning there. */
 static int leave_out(struct gp_opt *rows, int count)
 {
@@ -253,7 +245,7 @@ static int leave_out(struct gp_opt *rows, int count)
 	int kept = 0;
 	for (int i = 0; i < count; i++) {
 		const bool own = i < (int)(sizeof sweep_rows / sizeof sweep_rows[0]);
-		if (own || !is_one_of(rows[i].name, replaced))
+		if (own || !gp_bench_is_one_of(rows[i].name, replaced))
 			rows[kept++] = rows[i];
 	}
 	return kept;
@@ -268,27 +260,6 @@ static enum gp_status parse(struct bench *b, int argc, char **argv, struct gp_er
 	b->table.opt = b->rows;
 	b->table.count = leave_out(b->rows, gp_opt_join(parts, sizeof parts / sizeof parts[0], b->rows));
 	return gp_options_parse(&b->table, argc, argv, &b->set, &b->given, err);
-}
-
-/* What stands behind --: options of train, but not those that a bench decides. */
-static enum gp_status check_train_options(const struct gp_options_result *given, struct gp_err *err)
-{
-	static const char *const own[] = {"server", "local",  "cut",     "codec",    "chunks", "steps",
-					  "epochs", "eval",   "no-eval", "log-json", "resume", "checkpoint",
-					  "json",   "config", "save",    "help",     NULL};
-	for (int i = 0; i < given->positionals; i++) {
-		const char *word = given->positional[i];
-		char name[32], shown[GP_SHOWN];
-		if (i == 0 && strncmp(word, "--", 2) != 0)
-			GP_FAIL(err, GP_USAGE, "unexpected argument '%s'; options of train follow behind --",
-				gp_text_shown(gp_text_of(word), shown));
-		if (strncmp(word, "--", 2) != 0)
-			continue;
-		snprintf(name, sizeof name, "%.*s", (int)strcspn(word + 2, "="), word + 2);
-		if (is_one_of(name, own))
-			GP_FAIL(err, GP_USAGE, "--%s behind --: gpclient bench decides it for each row", name);
-	}
-	return GP_OK;
 }
 
 static bool is_simulated(const struct gp_bench_sweep *s)
@@ -338,7 +309,7 @@ static enum gp_status check_server(struct bench *b, struct gp_err *err)
 static enum gp_status check(struct bench *b, struct gp_err *err)
 {
 	struct settings *s = &b->set;
-	GP_TRY(check_train_options(&b->given, err));
+	GP_TRY(gp_bench_words_check(&b->given, err));
 	GP_TRY(gp_bench_read_codecs(&b->sweep, s->codecs, err));
 	GP_TRY(gp_bench_read_cuts(&b->sweep, s->cuts, err));
 	GP_TRY(gp_bench_read_chunks(&b->sweep, s->chunks, s->job.batch, err));
@@ -361,93 +332,9 @@ static enum gp_status check(struct bench *b, struct gp_err *err)
 
 /* --- what all rows share ------------------------------------------------------------------------------------------ */
 
-/* Options that train does not have, or that rows get from elsewhere. */
-static bool is_own(const char *name)
-{
-	static const char *const own[] = {"codecs", "cut",   "chunks",  "links",    "steps",     "skip",
-					  "rounds", "train", "results", "predict",  "plan-time", "same-machine",
-					  "server", "json",  "config",  "progress", NULL};
-	return is_one_of(name, own);
-}
-
-static enum gp_status add_word(struct bench *b, const char *name, const char *value, struct gp_err *err)
-{
-	const size_t size = strlen(name) + strlen(value) + sizeof "--=";
-	if (b->words == GP_BENCH_ARGS - 16)
-		GP_FAIL(err, GP_USAGE, "too many options");
-	GP_TRY(gp_alloc_array((void **)&b->word[b->words], size, 1, err));
-	snprintf(b->word[b->words++], size, "--%s=%s", name, value);
-	return GP_OK;
-}
-
-static enum gp_status add_option(struct bench *b, int row, struct gp_err *err)
-{
-	char text[512];
-	const struct gp_opt *o = &b->rows[row];
-	if (o->type == GP_OPT_TEXT)
-		return add_word(b, o->name, *(const char *const *)((const char *)&b->set + o->offset), err);
-	gp_options_text(&b->table, &b->set, o->name, text, sizeof text);
-	return add_word(b, o->name, text, err);
-}
-
-/* Through a simulated link the client connects to this machine: the certificate's name is still the server's. */
-static enum gp_status add_tls_name(struct bench *b, struct gp_err *err)
-{
-	const struct gp_client_security_files *s = &b->set.job.security;
-	char host[256];
-	uint16_t port;
-	if ((!s->tls && !s->ca) || s->name)
-		return GP_OK;
-	GP_TRY(gp_addr_parse(b->set.job.server, host, &port, err));
-	return add_word(b, "tls-name", host, err);
-}
-
-static enum gp_status make_words(struct bench *b, struct gp_err *err)
-{
-	for (int i = 0; i < b->table.count; i++)
-		if (b->given.given[i] && !is_own(b->rows[i].name))
-			GP_TRY(add_option(b, i, err));
-	GP_TRY(add_tls_name(b, err));
-	for (int i = 0; i < b->given.positionals; i++) {
-		if (b->words == GP_BENCH_ARGS - 16)
-			GP_FAIL(err, GP_USAGE, "too many options");
-		b->word[b->words] = gp_strdup(b->given.positional[i]);
-		if (!b->word[b->words++])
-			GP_FAIL(err, GP_NOMEM, "out of memory for the options");
-	}
-	return GP_OK;
-}
-
-/* Where something is, who may use it, and how long to wait for it make no other sweep. */
-static bool decides(const char *name)
-{
-	static const char *const not [] = {"token-cache",  "tls",           "tls-ca",     "tls-name",
-					   "tls-cert",     "tls-key",       "token-file", "connect-timeout",
-					   "idle-timeout", "reconnect-for", "log",        NULL};
-	static const char *const too[] = {"server", "steps", "skip", "train", NULL};
-	return is_one_of(name, too) || (!is_own(name) && !is_one_of(name, not ));
-}
-
-static json_t *make_settings(const struct bench *b)
-{
-	json_t *o = json_object();
-	char name[64], text[1024], behind[2048] = "";
-	for (int i = 0; i < b->table.count; i++) {
-		if (!decides(b->rows[i].name))
-			continue;
-		gp_options_text(&b->table, &b->set, b->rows[i].name, text, sizeof text);
-		snprintf(name, sizeof name, "--%s", b->rows[i].name);
-		json_object_set_new(o, name, gp_job_text_json(text));
-	}
-	for (int i = 0; i < b->given.positionals; i++)
-		gp_text_append(behind, sizeof behind, "%s%s", i ? " " : "", b->given.positional[i]);
-	json_object_set_new(o, "--", gp_job_text_json(behind));
-	return o;
-}
-
 static enum gp_status open_results(struct bench *b, struct gp_err *err)
 {
-	json_t *settings = make_settings(b);
+	json_t *settings = gp_bench_words_settings(&b->table, &b->set.job, &b->given);
 	const enum gp_status status = gp_bench_results_open(&b->results, b->set.results, settings, err);
 	json_decref(settings);
 	return status;
@@ -545,8 +432,8 @@ static enum gp_status run_child(const struct bench *b, const struct gp_bench_lin
 					     .said = w->said,
 					     .stop = &stop_signal};
 	int n = 1;
-	for (int i = 0; i < b->words; i++)
-		argv[n++] = b->word[i];
+	for (int i = 0; i < b->words.count; i++)
+		argv[n++] = b->words.word[i];
 	argv[n++] = w->cut;
 	argv[n++] = w->codec;
 	argv[n++] = w->chunks;
@@ -685,7 +572,7 @@ static enum gp_status bench(struct bench *b, struct gp_err *err)
 {
 	GP_TRY(gp_log_configure(b->set.job.log, err));
 	GP_TRY(check(b, err));
-	GP_TRY(make_words(b, err));
+	GP_TRY(gp_bench_words_make(&b->words, &b->table, &b->set.job, &b->given, err));
 	GP_TRY(open_results(b, err));
 	gp_progress_init(&b->progress, b->set.job.progress ? stderr : NULL, PLAIN_PROGRESS_S);
 	watch_signals();
@@ -706,8 +593,7 @@ static void clean_up(struct bench *b)
 	if (b->folder[0])
 		gp_remove_folder(b->folder, &ignored);
 	gp_bench_results_close(&b->results);
-	for (int i = 0; i < b->words; i++)
-		gp_free(b->word[i]);
+	gp_bench_words_deinit(&b->words);
 	gp_options_free(&b->given);
 }
 
