@@ -9,6 +9,8 @@
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
 
+export TMPDIR=$work # one that is killed leaves a folder there
+
 model=(--model cnn:width=8 --data "synthetic:shape=3x16x16,classes=4,samples=64" --batch 8 --threads 1)
 small=(--codecs raw,uniform:bits=8 --chunks 1,4 --links as-is,50mbit/1ms --steps 4 --skip 1 --plan-time 10ms)
 
