@@ -106,12 +106,12 @@ const char *gp_axis_text(const struct gp_axis *a, double value, char text[GP_AXI
 const char *gp_unit_text(enum gp_unit unit, double value, char text[GP_AXIS_TEXT])
 {
 	char number[GP_AXIS_TEXT - 10];
-	if (!isfinite(value)) {
+	const struct prefix *p = prefix_of(unit, value);
+	const double scaled = value / p->scale;
+	if (!isfinite(scaled)) { /* 1e308 is not, in percent */
 		snprintf(text, GP_AXIS_TEXT, "-");
 		return text;
 	}
-	const struct prefix *p = prefix_of(unit, value);
-	const double scaled = value / p->scale;
 	const int whole = fabs(scaled) >= 1 ? (int)floor(log10(fabs(scaled))) : 0;
 	if (unit == GP_UNIT_COUNT || scaled == 0 || (unit == GP_UNIT_BYTES && p->scale == 1))
 		number_text(scaled, p->scale == 1 ? 0 : 2, number, sizeof number);

@@ -307,6 +307,7 @@ static void a_value_is_written_with_its_unit(void **state)
 	assert_string_equal(gp_unit_text(GP_UNIT_SECONDS, 0.1224, text), "122.4 ms");
 	assert_string_equal(gp_unit_text(GP_UNIT_SHARE, 0.8926, text), "89.26 %");
 	assert_string_equal(gp_unit_text(GP_UNIT_COUNT, 468, text), "468");
+	assert_string_equal(gp_unit_text(GP_UNIT_SHARE, 1e308, text), "-");
 	assert_string_equal(gp_unit_text(GP_UNIT_BYTES_PER_S, NAN, text), "-");
 }
 
