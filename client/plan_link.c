@@ -18,8 +18,7 @@
 #define RATE_LEAST   1.0
 #define QUEUE_MOST   (1 << 30)
 /* In front of an urgent message at a sender whose way is full, on average: the kernel's share between half full and
- * full, and one
- * and a half of the two segments that are being written (plan_sim.h). */
+ * full, and one and a half of the two segments that are being written (plan_sim.h). */
 #define OWN_BYTES    (0.75 * GP_SEGMENT_BYTES_DEFAULT + 1.5 * GP_SEGMENT_BYTES_DEFAULT)
 
 enum { RATE, DELAY, DOWN };
@@ -93,6 +92,10 @@ static enum gp_status read_part(const char *whole, const char *part, int *place,
 		return read_delays(whole, rtt ? rtt : delay, rtt ? 0.5 : 1, out, err);
 	if (up || down)
 		return read_rate(whole, up ? up : down, up ? &out->up.bytes_per_s : &out->down.bytes_per_s, err);
+	if (strchr(part, '='))
+		GP_FAIL(err, GP_USAGE,
+			"--link '%.60s': '%.20s' is none of rtt=, delay=, up=, down=, queue-up= and queue-down=", whole,
+			part);
 	switch ((*place)++) {
 	case RATE:
 		GP_TRY(read_rate(whole, part, &out->up.bytes_per_s, err));

@@ -27,7 +27,9 @@ struct text {
 static struct text time_text(double s)
 {
 	struct text t;
-	if (s < 0.0995)
+	if (s < 0.995e-3)
+		snprintf(t.s, sizeof t.s, "%.3g us", s * 1e6);
+	else if (s < 0.0995)
 		snprintf(t.s, sizeof t.s, "%.3g ms", s * 1e3);
 	else
 		snprintf(t.s, sizeof t.s, "%.3g s", s);
@@ -167,7 +169,7 @@ static void print_ranking(const struct gp_plan_report *r, FILE *to)
 	if (k->misfits)
 		fprintf(to, "; in %d the codec does not fit a tensor", k->misfits);
 	if (k->lossy)
-		fprintf(to, "; in %d it loses more than --max-error allows", k->lossy);
+		fprintf(to, "; in %d the codec loses more than --max-error allows", k->lossy);
 	fputs("\n", to);
 }
 

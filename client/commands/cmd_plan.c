@@ -79,7 +79,9 @@ static const struct gp_opt where_rows[] = {
 	 .initial = "1",
 	 .min = 1e-3,
 	 .max = 1e6,
-	 .help = "without --server: it computes and codes X times as fast as this machine with --threads"},
+	 .help = "without --server: take the server for X times as fast as this machine with --threads, computing and "
+		 "in "
+		 "codecs"},
 	{.name = "same-machine",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(same_machine),
@@ -194,7 +196,8 @@ static const struct gp_opt what_rows[] = {
 	 .initial = "1s",
 	 .min = 0.01,
 	 .max = 3600,
-	 .help = "compute about so long for each size of a chunk: longer on a machine that has other work"},
+	 .help = "measure computing for about so long, for each size of a chunk: give more on a machine that has other "
+		 "work"},
 };
 
 static const struct gp_opt_table table = {
@@ -494,7 +497,7 @@ static enum gp_status measure_link(struct planning *p, struct gp_err *err)
 	struct gp_link_figures f;
 	tell(p, "the link", 0, 1);
 	if (gp_link_measure(&spec, &f, err) != GP_OK)
-		return gp_err_prefix(err, "the link is not measured (--link RATE,DELAY says it)");
+		return gp_err_prefix(err, "the link is not measured (give --link RATE,DELAY where it is known)");
 	GP_TRY(gp_plan_link_of(&f, &p->study.world.link, err));
 	p->link_measured = true;
 	return GP_OK;
@@ -607,7 +610,7 @@ static enum gp_status predict(struct planning *p, struct gp_err *err)
 					      .most = sweeps(p) ? (int)s->top : 1};
 	const struct gp_plan_pick only = {0};
 	struct gp_prediction ignored;
-	tell(p, "nothing more: predicting", 0, 1);
+	gp_progress_update(&p->progress, gp_now_ns(), "predicting");
 	GP_TRY(gp_plan_rank(&p->study, &limits, &p->ranking, err));
 	if (!sweeps(p) && p->ranking.rows == 0) /* says why it is none */
 		return gp_plan_study_predict(&p->study, &only, NULL, &ignored, err);

@@ -41,6 +41,7 @@ refused 2 '--data is missing' --link 1mbit --model cnn
 refused 2 '--link RATE,DELAY is missing' "${model[@]}"
 refused 2 "--link 'fast': 'fast' is not a rate" "${model[@]}" --link fast
 refused 2 "--link '1mbit,5': '5' is not a time" "${model[@]}" --link 1mbit,5
+refused 2 "'foo=3' is none of rtt=, delay=, up=, down=" "${model[@]}" --link 1mbit,foo=3
 refused 2 'cut .9:1. ' "${model[@]}" --link 1mbit --cut 9:1
 refused 2 "--sweep 'cuts': it takes cut, codec and chunks" "${model[@]}" --link 1mbit --sweep cuts
 refused 2 '--codecs names those of --sweep codec' "${model[@]}" --link 1mbit --codecs raw
