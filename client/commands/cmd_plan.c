@@ -218,7 +218,7 @@ static const struct gp_opt_table table = {
 		    "--chunks 8\n"
 		    "  gpclient plan --model mobilenetv2 --data synthetic --server 192.0.2.7:4400 --sweep "
 		    "cut,codec,chunks\n"
-		    "  gpclient plan --model resnet18 --data folder:photos --link 20mbit,rtt=40ms,4mbit --server-speed "
+		    "  gpclient plan --model resnet18 --data folder:photos --link 20mbit,rtt=40ms,down=4mbit --server-speed "
 		    "30\n",
 };
 
