@@ -246,7 +246,7 @@ static void decide(struct split_engine *e, const struct gp_decide_step *step, ui
 	for (int d = 0; d < GP_DIRECTIONS; d++) {
 		const bool scripted = c->of[d].scripted > 0;
 		const int to = scripted ? gp_codec_auto_scripted(&c->of[d], step->steps) : by.rung[d];
-		if (e->base.spec.session.ladder[d].rungs == 0 || to == (int)c->rung[d])
+		if (step->direction[d].rungs == 0 || to == (int)c->rung[d]) /* also where nothing goes that way */
 			continue;
 		next[d] = (uint32_t)to;
 		note_change(e, (enum gp_direction)d, to, scripted ? "the script says so" : by.reason[d],

@@ -59,6 +59,10 @@ train "$work/one.json" "${server[@]}" "${common[@]}" --codec bf16 --codec-grad-d
 equal "directions of changes" "$(grep '"event": *"codec",' "$work/one.log" | grep -o '"direction": *"[a-z_]*"' | sort -u |
 	sed 's/.*: *//')" '"grad_down"'
 
+# Where nothing before the cut is trained no gradient comes down, and nothing is decided of one.
+train "$work/frozen.json" "${server[@]}" "${common[@]}" --freeze head --codec auto:every=2 --log-json "$work/frozen.log" || fail "--freeze head"
+equal "changes of a direction that nothing goes" "$(grep '"event": *"codec",' "$work/frozen.log" | grep -c '"direction": *"grad_down"')" 0
+
 # The link breaks at many places.
 start_link --drop-every 60000 --seed 5
 train "$work/cut.json" --server "127.0.0.1:$link_port" "${common[@]}" "${script[@]}" --reconnect-for 120s || fail "a link that is cut"
