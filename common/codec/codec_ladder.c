@@ -98,3 +98,18 @@ int gp_codec_ladder_find(const struct gp_codec_ladder *l, const struct gp_codec_
 	}
 	return -1;
 }
+
+enum gp_codec_lengths gp_codec_ladder_lengths(const struct gp_codec_ladder *l)
+{
+	enum gp_codec_lengths all = GP_CODEC_ELEMENTS;
+	struct gp_codec_spec rung;
+	for (int i = 0; i < l->rungs; i++) {
+		gp_codec_ladder_rung(l, i, &rung);
+		const enum gp_codec_lengths one = gp_codec_spec_lengths(&rung);
+		if (one == GP_CODEC_ONE_SHAPE || all == GP_CODEC_ONE_SHAPE)
+			all = GP_CODEC_ONE_SHAPE;
+		else if (one == GP_CODEC_SEQUENCES)
+			all = one;
+	}
+	return all;
+}

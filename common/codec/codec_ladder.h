@@ -31,5 +31,7 @@ void gp_codec_ladder_rung(const struct gp_codec_ladder *l, int i, struct gp_code
 const char *gp_codec_ladder_name(const struct gp_codec_ladder *l, int i, char text[GP_CODEC_SPEC_MAX]);
 /* The rung that is this chain; -1: none is. */
 int gp_codec_ladder_find(const struct gp_codec_ladder *l, const struct gp_codec_spec *spec);
+/* Which smaller tensors all rungs code. */
+enum gp_codec_lengths gp_codec_ladder_lengths(const struct gp_codec_ladder *l);
 
 #endif

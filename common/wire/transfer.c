@@ -102,8 +102,8 @@ static uint64_t row_bytes(const struct gp_transfer *t)
 	return t->frame.tensor_bytes;
 }
 
-/* The rows of all samples, one after another, or with zeros for the padding between them. */
-static const float *gather(const struct gp_transfer *t, const float *tensor)
+/* The rows of all samples, one after another, or along the sequence, with zeros for the padding between them. */
+static const float *gather(const struct gp_transfer *t, const float *tensor, bool along)
 {
 	const struct gp_flow *f = t->flow;
 	const uint64_t width = (uint64_t)f->width, sample = t->frame.head.length * width;
@@ -111,9 +111,9 @@ static const float *gather(const struct gp_transfer *t, const float *tensor)
 	for (int64_t n = 0; n < f->samples; n++) {
 		const uint64_t count = t->rows[n] * width;
 		memcpy(to, tensor + (uint64_t)n * sample, count * sizeof *to);
-		if (f->along)
+		if (along)
 			memset(to + count, 0, (sample - count) * sizeof *to);
-		to += f->along ? sample : count;
+		to += along ? sample : count;
 	}
 	return f->packed;
 }
@@ -135,11 +135,11 @@ static void scatter(const struct gp_transfer *t, float *tensor)
 }
 
 /* What comes: rows one after another, or the tensor with as many positions as the chunk has. */
-static struct gp_shape coded_shape(const struct gp_transfer *t)
+static struct gp_shape coded_shape(const struct gp_transfer *t, bool along)
 {
 	const struct gp_flow *f = t->flow;
 	const uint32_t length = t->frame.head.length;
-	if (f->leaves_out && length > 0 && !f->along)
+	if (f->leaves_out && length > 0 && !along)
 		return (struct gp_shape){.ndim = 1, .dim = {(int64_t)sum_of_rows(t) * f->width}};
 	return shape_of(f, length);
 }
@@ -147,7 +147,7 @@ static struct gp_shape coded_shape(const struct gp_transfer *t)
 /* The codec is told what comes. */
 static void resize_codec(const struct gp_transfer *t, struct gp_codec *codec)
 {
-	const struct gp_shape shape = coded_shape(t);
+	const struct gp_shape shape = coded_shape(t, t->flow->along);
 	if (t->flow->positions > 0)
 		gp_codec_resize(codec, &shape);
 }
@@ -177,13 +177,19 @@ static bool is_surveyed(const struct gp_transfer *t)
 	       (!f->survey.done || head->step % f->survey_every == 0);
 }
 
-static enum gp_status survey(struct gp_transfer *t, const struct gp_codec_pass *pass, const float *tensor,
+/* Behind the encoding, of whose rows there is no more use: rungs that work along the sequence cannot take rows, and the others
+ * take both, so that all are tried on the same. */
+static enum gp_status survey(struct gp_transfer *t, const struct gp_codec_pass *pass, const float *coded,
 			     struct gp_err *err)
 {
 	struct gp_flow *f = t->flow;
+	if (!is_surveyed(t))
+		return GP_OK;
+	const bool along = gp_codec_ladder_lengths(f->ladder) == GP_CODEC_SEQUENCES;
+	const bool again = along != f->along && f->leaves_out && t->frame.head.length > 0;
 	const struct gp_survey_spec spec = {
-		.ladder = f->ladder, .shape = coded_shape(t), .seed = f->seed, .device = f->device};
-	return is_surveyed(t) ? gp_survey_run(&spec, pass, tensor, &f->survey, err) : GP_OK;
+		.ladder = f->ladder, .shape = coded_shape(t, along), .seed = f->seed, .device = f->device};
+	return gp_survey_run(&spec, pass, again ? gather(t, t->tensor, along) : coded, &f->survey, err);
 }
 
 static enum gp_status encode(struct gp_transfer *t, size_t *len, struct gp_err *err)
@@ -197,7 +203,7 @@ static enum gp_status encode(struct gp_transfer *t, size_t *len, struct gp_err *
 	if (flow->leaves_out && length > 0) {
 		for (int64_t n = 0; n < flow->samples; n++, counts += ROW_COUNT_BYTES)
 			gp_put_le(t->frame.payload + counts, t->rows[n], ROW_COUNT_BYTES);
-		tensor = gather(t, tensor);
+		tensor = gather(t, tensor, flow->along);
 	}
 	GP_TRY(gp_codec_encode_pass(flow->codec, &pass, tensor, t->frame.payload + counts, t->frame.cap - counts, len,
 				    err));

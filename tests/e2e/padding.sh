@@ -45,6 +45,12 @@ status=0
 	>"$work/out" 2>&1 || status=$?
 equal "asked for, it is refused" "$status $(grep -c 'codec delta.* has to be padded to all 60 positions (--pad max)' "$work/out") $(wc -l <"$work/out")" "3 1 1"
 
+# Codecs that change between those that code rows and those that work along the sequence, each tried on every step's tensors.
+split ladder --cut 1:-2 --steps 5 --pad drop --log-json "$work/ladder.log" \
+	--codec 'auto:every=1,script=0@0/2@1/4@2,ladder=raw|downsample+uniform:bits=8|uniform:bits=6'
+# Those of what comes down are told a step later.
+equal "errors of what goes up in five steps, of what comes down in four" "$(grep '"event": *"codec_error"' "$work/ladder.log" | grep -o '"step":[0-9]*,"direction":"[a-z_]*"' | sort -u | wc -l)" 18
+
 # Every family, over a link that breaks; sequences cross both cuts.
 for codec in uniform:bits=8 topk:ratio=0.3+uniform:bits=8+zstd poweriter:rank=3,iters=1 downsample+poweriter:rank=2 \
 	alq:bits=4,update=3 amq:bits=3,update=2 bdi kmeans:bits=3 smaq sortquant:bits=6,split=2,prune=0.5 qsgd+bitshuffle+zstd \
