@@ -203,14 +203,19 @@ static void measure(struct split_engine *e, struct gp_decide_step *out)
 
 /* --- deciding ----------------------------------------------------------------------------------------------------- */
 
+/* What the server has surveyed is known a step later, when another codec may be in use. */
 static void note_errors(struct gp_split_codecs *c)
 {
 	for (int d = 0; d < GP_DIRECTIONS; d++) {
-		const struct gp_decide_rung *now = &c->known[d][c->rung[d]];
-		if (!c->surveyed[d] || !now->known)
+		uint32_t then[GP_DIRECTIONS];
+		if (!c->surveyed[d])
+			continue;
+		gp_codec_history_at(c->history, c->surveyed_step[d] - 1, then);
+		const struct gp_decide_rung *used = &c->known[d][then[d]];
+		if (!used->known)
 			continue;
 		c->events.error[c->events.errors++] =
-			(struct gp_codec_error){c->surveyed_step[d], (enum gp_direction)d, now->error, now->cosine};
+			(struct gp_codec_error){c->surveyed_step[d], (enum gp_direction)d, used->error, used->cosine};
 		c->surveyed[d] = false;
 	}
 }
