@@ -140,6 +140,24 @@ static void codecs_change_as_commit_says(void **state)
 	still_serves(f);
 }
 
+/* What comes, or does not, while another thread has the codecs. */
+static void a_change_is_not_disturbed_by_what_the_client_does_meanwhile(void **state)
+{
+	struct fixture *f = *state;
+	for (int i = 0; i < 24; i++) {
+		struct raw_peer c;
+		until_ready_with(&c, f, ask);
+		put_zeros(&c, 0, 1, BYTES);
+		put_rungs(&c, 0, GP_DIRECTIONS, 2, 0, 1);
+		if (i % 3 == 1)
+			put_frame(&c, GP_FRAME_ACT_UP, 1, 0, BYTES, true);
+		if (i % 3 == 2)
+			put_rungs(&c, 1, GP_DIRECTIONS, 0, 0, 0);
+		client_close(&c);
+	}
+	still_serves(f);
+}
+
 static void rungs_that_there_are_not_are_refused(void **state)
 {
 	static const struct {
@@ -175,6 +193,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(ladders_that_cannot_be_are_refused_with_the_reason, setup_square,
 						teardown),
 		cmocka_unit_test_setup_teardown(codecs_change_as_commit_says, setup_square, teardown),
+		cmocka_unit_test_setup_teardown(a_change_is_not_disturbed_by_what_the_client_does_meanwhile,
+						setup_square, teardown),
 		cmocka_unit_test_setup_teardown(rungs_that_there_are_not_are_refused, setup_square, teardown),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
