@@ -192,15 +192,15 @@ static bool lacks_error(struct gp_value_log *v, uint64_t step, enum gp_direction
 	return lacks;
 }
 
-/* Only a direction's first tensor is measured, and only with all of its positions. That a codec cannot be measured
- * is no error. */
+/* Only a direction's first tensor is measured, and only with all of its positions; and where surveys tell the same,
+ * nothing. That a codec cannot be measured is no error. */
 void gp_value_log_add_error(struct gp_value_log *v, uint64_t step, const struct gp_flow *flow, const float *x,
 			    uint32_t length)
 {
 	struct lost lost;
 	struct gp_err err;
-	if (!can_be_read(flow) || length > 0 || flow->tensor_bytes == 0 || gp_codec_spec_lossless(&flow->spec) ||
-	    !lacks_error(v, step, flow->direction))
+	if (!can_be_read(flow) || flow->survey_every > 0 || length > 0 || flow->tensor_bytes == 0 ||
+	    gp_codec_spec_lossless(&flow->spec) || !lacks_error(v, step, flow->direction))
 		return;
 	if (measure(flow, x, flow->tensor_bytes / sizeof *x, &lost, &err) != GP_OK) {
 		gp_log(main, GP_LOG_DEBUG, "what %s loses is not measured: %s", flow->spec.text, err.text);

@@ -50,6 +50,7 @@ grep '"event": *"codec",' "$work/whole.log" | head -1 | grep -q '"from": *"block
 	fail "the first change: $(grep '"event": *"codec",' "$work/whole.log" | head -1)"
 equal "errors in the log, of steps" "$(grep '"event": *"codec_error"' "$work/whole.log" | grep -o '"step": *[0-9]*' | sort -u |
 	tr -dc '0-9\n' | sort -n | tr '\n' ' ')" "1 4 7 10 13 "
+equal "errors in the log, of four directions, each once" "$(grep -c '"event": *"codec_error"' "$work/whole.log")" 20
 equal "errors of raw, which no step with a survey used" \
 	"$(grep '"event": *"codec_error"' "$work/whole.log" | grep -c '"rel_err": *0\.0[,}]')" 0
 equal "codecs_used of act_up" "$(sed 's/.*"codecs_used": *{"act_up": *\(\[[^]]*\]\).*/\1/' "$work/whole.json" | grep -o '"steps": *[0-9]*' |
