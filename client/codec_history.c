@@ -130,8 +130,13 @@ static enum gp_status write_line(struct gp_codec_history *h, const char *line, i
 {
 	if (ftruncate(h->fd, (off_t)h->end) != 0 || lseek(h->fd, (off_t)h->end, SEEK_SET) < 0)
 		return gp_fail_os(err, GP_IO, "write", h->path);
-	GP_TRY(gp_write_all(h->fd, line, (uint64_t)len, h->path, err));
-	GP_TRY(gp_sync_fd(h->fd, h->path, err));
+	enum gp_status status = gp_write_all(h->fd, line, (uint64_t)len, h->path, err);
+	if (status == GP_OK)
+		status = gp_sync_fd(h->fd, h->path, err);
+	if (status != GP_OK) {
+		(void)!ftruncate(h->fd, (off_t)h->end); /* what is not made must not be read as if it had been */
+		return status;
+	}
 	h->end += (uint64_t)len;
 	return GP_OK;
 }
