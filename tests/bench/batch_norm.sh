@@ -28,7 +28,7 @@ results=${2:?$usage} flowers=${3:?$usage} cifar=${4:?$usage} weights=${5:?$usage
 . "$(dirname "$0")/../e2e/lib.sh"
 shift 5
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-0} recalibrate=${RECALIBRATE:-30}
-epochs=${EPOCHS:-2} scratch_epochs=${SCRATCH_EPOCHS:-10}
+epochs=${EPOCHS:-2} scratch_epochs=${SCRATCH_EPOCHS:-6}
 running_rates=${RUNNING_RATES:-0.0005 0.0007} # those of mode running beside the two that every mode has
 codecs=${CODECS:-raw bf16 fp8:format=e4m3 uniform:bits=8 uniform:bits=6 uniform:bits=4 sortquant:bits=6,split=2
 	sortquant:bits=4,split=2 sortquant:bits=2,split=2 kmeans:bits=4}
