@@ -12,13 +12,15 @@
 # That the symbols keep to the same directions is checked by the link_NAME programs (tests/CMakeLists.txt).
 # Test: tests/layers_cheats.sh
 #
-# Some levels are two folders, which need each other:
+# Some levels are several folders, which need each other:
 #   common/codec and stages            codec_table.h names every stage; a stage is written over codec_impl.h
 #   common/graph and ops               op_table.h names every operation; an operation is written over op.h
 #   kernels/cpu/plan and ops           the plan's table has a row for every operation, which runs on the plan's
 #   kernels/cuda/plan and ops            buffers; so do the loss and the optimizer of cuda, which its plan calls
 #   kernels/cuda/runtime and emulator  gpk.h includes the emulator, whose launches are queued by the emulated runtime,
 #                                        which asks the emulator to check its copies
+#   ten folders of client                an engine runs a job, which is made of a model, its insertions and codecs; all of
+#                                        them tell the log what they did
 
 set -u -o pipefail
 cd "${1:-"$(dirname "$0")/.."}" || exit 1

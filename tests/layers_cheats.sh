@@ -33,7 +33,7 @@ add_file() { # FOLDER LINES
 
 refused() { # FOLDER LINES [COMPLAINT]
 	add_file "$1" "$2"
-	expected["$added"]=${3:-client/trainer.h}
+	expected["$added"]=${3:-client/train/trainer.h}
 }
 
 taken() { # FOLDER LINES
@@ -73,11 +73,11 @@ refused_list() { # COMMAND COMPLAINT
 fresh_tree
 taken common/base '#include "common/base/mem.h"\n#include <sys/stat.h>'
 taken common/base '# \tinclude /* twice */ "common/base/mem.h" // once'
-taken common/base '/* #include "client/trainer.h" */\n// #include "client/trainer.h"'
-taken common/base '/*\n#include "client/trainer.h"\n*/'
-taken common/base 'const char *cheat = "#include \\"client/trainer.h\\"";'
+taken common/base '/* #include "client/train/trainer.h" */\n// #include "client/train/trainer.h"'
+taken common/base '/*\n#include "client/train/trainer.h"\n*/'
+taken common/base 'const char *cheat = "#include \\"client/train/trainer.h\\"";'
 taken common/wire '#include "proto/gpsplit.pb-c.h"'
-taken client '#include "common/codec/codec.h" /* by way of wire and graph */'
+taken client/train '#include "common/codec/codec.h" /* by way of wire and graph */'
 taken kernels '#include "kernels/cuda/runtime/rt.h"'
 taken kernels/cuda/codec '#include "kernels/cuda/runtime/rt.h"'
 : >"$tree/server/.cheat.c.swp"
@@ -86,55 +86,55 @@ check_taken "what is right"
 # --- spellings ------------------------------------------------------------------------------------------------------
 
 fresh_tree
-refused common/base '#include "client/trainer.h"'
-refused common/base '#include <client/trainer.h>'
-refused common/base '#include"client/trainer.h"'
-refused common/base '#include\t"client/trainer.h"'
-refused common/base '#include\f"client/trainer.h"'
-refused common/base '\t # \t include "client/trainer.h"'
-refused common/base '#include /* x */ "client/trainer.h"'
-refused common/base '# /* x */ include "client/trainer.h"'
-refused common/base '/* x */ #include "client/trainer.h"'
-refused common/base '/* x\n*/ #include "client/trainer.h"'
-refused common/base '#include /* x\n*/ "client/trainer.h"'
-refused common/base '#include "client/trainer.h" // x'
-refused common/base '#include "client/trainer.h" /* x\n*/'
-refused common/base '%:include "client/trainer.h"'
-refused common/base '??=include "client/trainer.h"'
-refused common/base '#inc\\\nlude "client/trainer.h"'
-refused common/base '#include \\\n"client/trainer.h"'
-refused common/base '#include \\ \n"client/trainer.h"'
+refused common/base '#include "client/train/trainer.h"'
+refused common/base '#include <client/train/trainer.h>'
+refused common/base '#include"client/train/trainer.h"'
+refused common/base '#include\t"client/train/trainer.h"'
+refused common/base '#include\f"client/train/trainer.h"'
+refused common/base '\t # \t include "client/train/trainer.h"'
+refused common/base '#include /* x */ "client/train/trainer.h"'
+refused common/base '# /* x */ include "client/train/trainer.h"'
+refused common/base '/* x */ #include "client/train/trainer.h"'
+refused common/base '/* x\n*/ #include "client/train/trainer.h"'
+refused common/base '#include /* x\n*/ "client/train/trainer.h"'
+refused common/base '#include "client/train/trainer.h" // x'
+refused common/base '#include "client/train/trainer.h" /* x\n*/'
+refused common/base '%:include "client/train/trainer.h"'
+refused common/base '??=include "client/train/trainer.h"'
+refused common/base '#inc\\\nlude "client/train/trainer.h"'
+refused common/base '#include \\\n"client/train/trainer.h"'
+refused common/base '#include \\ \n"client/train/trainer.h"'
 refused common/base '#include "client/\\\ntrainer.h"'
-refused common/base '// x \\\n\n#include "client/trainer.h"'
-refused common/base '#include "client/trainer.h"\r'
-refused common/base '#if 0\n#include "client/trainer.h"\n#endif'
-refused common/base '#import "client/trainer.h"' import
-refused common/base '#include_next "client/trainer.h"' include_next
-refused common/base '#define CHEAT "client/trainer.h"\n#include CHEAT' CHEAT
-refused common/base '#define CHEAT <client/trainer.h>\n#include CHEAT' CHEAT
-refused common/base 'const char *cheat = "/*";\n#include "client/trainer.h"\n/* */'
-refused common/base "int cheat = '\"';\n#include \"client/trainer.h\" /* '\"' */"
-refused common/base "int cheat = '\\\\''; /* ' */\n#include \"client/trainer.h\""
-refused common/base 'const char *cheat = R"(" /*)";\n#include "client/trainer.h"\n/* */'
-refused common/base '#error it'"'"'s\n#include "client/trainer.h" // '"'"
-refused common/base 'const char *cheat = R"x()\\\nx" /*)x";\n#include "client/trainer.h"\n/* */' 'raw string'
-refused common/base '#\0include "client/trainer.h"' 'byte 0'
-printf '\xEF\xBB\xBF#include "client/trainer.h"\n' >"$tree/common/base/cheat_mark.c"
-expected[common/base/cheat_mark.c]=client/trainer.h
+refused common/base '// x \\\n\n#include "client/train/trainer.h"'
+refused common/base '#include "client/train/trainer.h"\r'
+refused common/base '#if 0\n#include "client/train/trainer.h"\n#endif'
+refused common/base '#import "client/train/trainer.h"' import
+refused common/base '#include_next "client/train/trainer.h"' include_next
+refused common/base '#define CHEAT "client/train/trainer.h"\n#include CHEAT' CHEAT
+refused common/base '#define CHEAT <client/train/trainer.h>\n#include CHEAT' CHEAT
+refused common/base 'const char *cheat = "/*";\n#include "client/train/trainer.h"\n/* */'
+refused common/base "int cheat = '\"';\n#include \"client/train/trainer.h\" /* '\"' */"
+refused common/base "int cheat = '\\\\''; /* ' */\n#include \"client/train/trainer.h\""
+refused common/base 'const char *cheat = R"(" /*)";\n#include "client/train/trainer.h"\n/* */'
+refused common/base '#error it'"'"'s\n#include "client/train/trainer.h" // '"'"
+refused common/base 'const char *cheat = R"x()\\\nx" /*)x";\n#include "client/train/trainer.h"\n/* */' 'raw string'
+refused common/base '#\0include "client/train/trainer.h"' 'byte 0'
+printf '\xEF\xBB\xBF#include "client/train/trainer.h"\n' >"$tree/common/base/cheat_mark.c"
+expected[common/base/cheat_mark.c]=client/train/trainer.h
 check_refused
 
 # --- paths ----------------------------------------------------------------------------------------------------------
 
 fresh_tree
-refused common/base '#include "common/base/../../client/trainer.h"' path
-refused common/base '#include "./client/trainer.h"' path
+refused common/base '#include "common/base/../../client/train/trainer.h"' path
+refused common/base '#include "./client/train/trainer.h"' path
 refused common/base '#include "client//trainer.h"' path
-refused common/base '#include "../../client/trainer.h"' path
-refused common/base "#include \"$PWD/client/trainer.h\"" path
-refused common/base "#include <$PWD/client/trainer.h>" library
-refused common/base '#include <../client/trainer.h>' library
-refused common/base '#include <./client/trainer.h>' library
-refused common/base '#include <sys/../client/trainer.h>' library
+refused common/base '#include "../../client/train/trainer.h"' path
+refused common/base "#include \"$PWD/client/train/trainer.h\"" path
+refused common/base "#include <$PWD/client/train/trainer.h>" library
+refused common/base '#include <../client/train/trainer.h>' library
+refused common/base '#include <./client/train/trainer.h>' library
+refused common/base '#include <sys/../client/train/trainer.h>' library
 refused common/base '#include <client//trainer.h>' client
 refused common/base '#include <common/base/mem.h>' library
 refused common/wire '#include <proto/gpsplit.pb-c.h>' library
@@ -145,7 +145,7 @@ refused common/base '#include "mem.h"' path
 refused common/wire '#include "proto/cheat.h"' path
 refused common/wire '#include "proto/cheat.pb-c.h"' path
 for name in cheat.h cheat.pb-c.h cheat.proto; do
-	echo '#include "client/trainer.h"' >"$tree/proto/$name"
+	echo '#include "client/train/trainer.h"' >"$tree/proto/$name"
 done
 refused common/base '#include "common/base/mem.c"' path
 refused common/base '#include "common/base/cheat.inc"' path
@@ -169,10 +169,10 @@ refused kernels/cuda/codec '#include "kernels/cuda/plan/cuda_plan.h"' gp_cuda
 refused kernels/cuda/ops '#include "kernels/device_registry.h"' gp_devices
 refused server '#include "kernels/cuda/runtime/rt.h"' gp_cuda_runtime
 refused server '#include "kernels/cpu/plan/cpu_plan.h"' gp_cpu
-refused server '#include "client/trainer.h"' gp_client
-refused client '#include "server/body.h"' gp_server
-refused client '#include "client/commands/commands.h"' gp_commands
-refused client/link '#include "client/trainer.h"' gp_client
+refused server '#include "client/train/trainer.h"' gp_client
+refused client/train '#include "server/body.h"' gp_server
+refused client/train '#include "client/commands/commands.h"' gp_commands
+refused client/link '#include "client/train/trainer.h"' gp_client
 check_refused
 
 # --- files ----------------------------------------------------------------------------------------------------------
@@ -181,16 +181,16 @@ fresh_tree
 mkdir "$tree/server/sub"
 refused server/sub '' 'in no level'
 for name in cheat_kind.hpp cheat_kind.inc cheat_kind.cpp cheat_kind.S cheat_kind.cu cheat_kind; do
-	echo '#include "client/trainer.h"' >"$tree/server/$name"
+	echo '#include "client/train/trainer.h"' >"$tree/server/$name"
 	expected["server/$name"]=kind
 done
-echo '#include "client/trainer.h"' >"$tree/server/.cheat.c"
-expected[server/.cheat.c]=client/trainer.h
+echo '#include "client/train/trainer.h"' >"$tree/server/.cheat.c"
+expected[server/.cheat.c]=client/train/trainer.h
 echo '#include "server/body.h"' >"$tree/kernels/cuda/ops/k_cheat.cu"
 expected[kernels/cuda/ops/k_cheat.cu]=gp_server
 echo '#include "server/body.h"' >"$tree/kernels/cuda/emulator/cheat.cc"
 expected[kernels/cuda/emulator/cheat.cc]=gp_server
-ln -s ../../client/trainer.h "$tree/common/base/cheat_link.h"
+ln -s ../../client/train/trainer.h "$tree/common/base/cheat_link.h"
 expected[common/base/cheat_link.h]='symbolic link'
 ln -s ../client "$tree/common/cheat_folder"
 expected[common/cheat_folder]='symbolic link'

@@ -11,7 +11,7 @@
 
 #include <signal.h>
 
-#include "client/bench_rows.h"
+#include "client/bench/bench_rows.h"
 
 struct gp_bench_child {
 	const char *server; /* HOST:PORT */

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What all rows of `gpclient bench` share: the options of its command line as words of train's, and as the settings that tell
- * one sweep from another (client/bench_results.h).
+ * one sweep from another (client/bench/bench_results.h).
  *
  * Threads: the main thread. Test: tests/e2e/bench.sh
  */
 #ifndef GP_BENCH_WORDS_H
 #define GP_BENCH_WORDS_H
 
-#include "client/job.h"
+#include "client/job/job.h"
 #include "common/options/options.h"
 
 #define GP_BENCH_WORDS 144

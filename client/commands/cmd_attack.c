@@ -12,14 +12,14 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "client/attack.h"
+#include "client/attack/attack.h"
 #include "client/commands/commands.h"
 #include "client/data/picture_png.h"
-#include "client/figures.h"
-#include "client/job.h"
-#include "client/json_log.h"
+#include "client/log/figures.h"
+#include "client/job/job.h"
+#include "client/log/json_log.h"
 #include "client/models/models.h"
-#include "client/progress.h"
+#include "client/log/progress.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
 

@@ -10,15 +10,15 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/bench_figures.h"
-#include "client/bench_predict.h"
-#include "client/bench_table.h"
+#include "client/bench/bench_figures.h"
+#include "client/bench/bench_predict.h"
+#include "client/bench/bench_table.h"
 #include "client/commands/bench_child.h"
 #include "client/commands/bench_words.h"
 #include "client/commands/commands.h"
-#include "client/job.h"
+#include "client/job/job.h"
 #include "client/link/link_pace.h"
-#include "client/progress.h"
+#include "client/log/progress.h"
 #include "common/base/clock.h"
 #include "common/base/durable.h"
 #include "common/base/log.h"

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "client/capture.h"
+#include "client/train/capture.h"
 #include "client/commands/commands.h"
-#include "client/figures.h"
-#include "client/job.h"
+#include "client/log/figures.h"
+#include "client/job/job.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
 #include "common/store/safetensors.h"

@@ -9,7 +9,7 @@
 
 #include <jansson.h>
 
-#include "client/codec_trip.h"
+#include "client/codecs/codec_trip.h"
 #include "common/options/options.h"
 
 /* As of struct gp_subcommand. */

@@ -13,10 +13,10 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "client/codec_best.h"
-#include "client/codec_rank.h"
-#include "client/codec_specs.h"
-#include "client/job.h"
+#include "client/codecs/codec_best.h"
+#include "client/codecs/codec_rank.h"
+#include "client/codecs/codec_specs.h"
+#include "client/job/job.h"
 #include "common/wire/direction.h"
 
 #define PROGRAM "gpclient codec"

@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "client/bad_data.h"
+#include "client/train/bad_data.h"
 #include "client/commands/commands.h"
 #include "client/data/data_check.h"
-#include "client/progress.h"
+#include "client/log/progress.h"
 #include "common/base/threads.h"
 
 #define PROGRAM "gpclient data"

@@ -7,13 +7,13 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "client/bad_data.h"
+#include "client/train/bad_data.h"
 #include "client/commands/commands.h"
-#include "client/figures.h"
-#include "client/job.h"
-#include "client/metrics.h"
-#include "client/progress.h"
-#include "client/recalibrate.h"
+#include "client/log/figures.h"
+#include "client/job/job.h"
+#include "client/engine/metrics.h"
+#include "client/log/progress.h"
+#include "client/train/recalibrate.h"
 #include "common/store/safetensors.h"
 
 #define PROGRAM "gpclient eval"

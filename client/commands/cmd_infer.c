@@ -13,8 +13,8 @@
 
 #include "client/commands/commands.h"
 #include "client/data/text_lines.h"
-#include "client/job.h"
-#include "client/labels.h"
+#include "client/job/job.h"
+#include "client/engine/labels.h"
 #include "client/text/tokenizer.h"
 #include "common/base/mem.h"
 

@@ -10,10 +10,10 @@
 #include <stddef.h>
 
 #include "client/commands/commands.h"
-#include "client/figures.h"
-#include "client/insert_fit.h"
-#include "client/job_insert.h"
-#include "client/progress.h"
+#include "client/log/figures.h"
+#include "client/insert/insert_fit.h"
+#include "client/job/job_insert.h"
+#include "client/log/progress.h"
 #include "common/base/mem.h"
 
 #define PROGRAM          "gpclient insert-fit"

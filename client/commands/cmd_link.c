@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 #include "client/commands/commands.h"
-#include "client/job.h"
-#include "client/link_measure.h"
+#include "client/job/job.h"
+#include "client/measure/link_measure.h"
 #include "client/link/link_relay.h"
 #include "common/base/log.h"
 #include "common/base/port_file.h"

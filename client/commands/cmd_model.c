@@ -10,9 +10,9 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "client/freeze.h"
-#include "client/model_export.h"
-#include "client/model_view.h"
+#include "client/job/freeze.h"
+#include "client/weights/model_export.h"
+#include "client/costs/model_view.h"
 #include "client/models/models.h"
 #include "common/options/options.h"
 #include "common/graph/graph_part.h"

@@ -8,15 +8,15 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "client/codec_specs.h"
+#include "client/codecs/codec_specs.h"
 #include "client/commands/commands.h"
-#include "client/job.h"
-#include "client/link_measure.h"
-#include "client/partitions.h"
-#include "client/plan_rank.h"
-#include "client/plan_report.h"
-#include "client/plan_server.h"
-#include "client/progress.h"
+#include "client/job/job.h"
+#include "client/measure/link_measure.h"
+#include "client/costs/partitions.h"
+#include "client/plan/plan_rank.h"
+#include "client/plan/plan_report.h"
+#include "client/plan/plan_server.h"
+#include "client/log/progress.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/mem.h"
@@ -218,7 +218,8 @@ static const struct gp_opt_table table = {
 		    "--chunks 8\n"
 		    "  gpclient plan --model mobilenetv2 --data synthetic --server 192.0.2.7:4400 --sweep "
 		    "cut,codec,chunks\n"
-		    "  gpclient plan --model resnet18 --data folder:photos --link 20mbit,rtt=40ms,down=4mbit --server-speed "
+		    "  gpclient plan --model resnet18 --data folder:photos --link 20mbit,rtt=40ms,down=4mbit "
+		    "--server-speed "
 		    "30\n",
 };
 

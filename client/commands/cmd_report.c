@@ -12,8 +12,8 @@
 #include <unistd.h>
 
 #include "client/commands/commands.h"
-#include "client/report_page.h"
-#include "client/report_read.h"
+#include "client/report/report_page.h"
+#include "client/report/report_read.h"
 #include "common/base/durable.h"
 #include "common/base/mem.h"
 

@@ -10,18 +10,18 @@
 #include <stddef.h>
 #include <string.h>
 
-#include "client/bad_data.h"
+#include "client/train/bad_data.h"
 #include "client/commands/commands.h"
 #include "client/commands/train_command.h"
-#include "client/figures.h"
-#include "client/job.h"
-#include "client/job_insert.h"
-#include "client/run_log.h"
-#include "client/run_spec.h"
-#include "client/run_state.h"
-#include "client/save_weights.h"
-#include "client/trace.h"
-#include "client/trainer.h"
+#include "client/log/figures.h"
+#include "client/job/job.h"
+#include "client/job/job_insert.h"
+#include "client/log/run_log.h"
+#include "client/job/run_spec.h"
+#include "client/train/run_state.h"
+#include "client/weights/save_weights.h"
+#include "client/trace/trace.h"
+#include "client/train/trainer.h"
 #include "common/base/mem.h"
 #include "common/store/safetensors.h"
 

@@ -10,7 +10,7 @@
 #ifndef GP_COMMANDS_H
 #define GP_COMMANDS_H
 
-#include "client/job.h"
+#include "client/job/job.h"
 #include "common/options/options.h"
 #include "common/store/manifest.h"
 

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "client/commands/commands.h"
-#include "client/progress.h"
+#include "client/log/progress.h"
 #include "common/base/environment.h"
 #include "common/base/threads.h"
 

@@ -9,7 +9,7 @@
  * To add a dataset:
  *   - data_NAME.c with a const vtable (data_internal.h, where it is declared);
  *   - a row in dataset.c;
- *   - its name where users look: the help of --data (client/job_options.c), the
+ *   - its name where users look: the help of --data (client/job/job_options.c), the
  *     table of client/README.md, and above gp_dataset_open here.
  *     tests/unit/test_data_spec.c looks for it in the first two.
  *

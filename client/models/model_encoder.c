@@ -18,7 +18,7 @@
  * feed-forward half of a layer is a block of its own, layer.N.ffn, so that a cut
  * can lie behind its attention, and so are the parts of the classifier: the first
  * token, classifier.dense and classifier.out. A masked language model has lm_head in the
- * classifier's place, and lm_head.out for the scores alone. client/partitions.h names the usual
+ * classifier's place, and lm_head.out for the scores alone. client/costs/partitions.h names the usual
  * cuts.
  *
  * Test: tests/unit/test_models.c, tests/unit/test_encoder.c, tests/e2e/typed_tensors.sh

@@ -2,7 +2,7 @@
  *
  * A ladder: codec chains of one direction, its rungs, from the least to the most lossy, of which a session uses one
  * at a time and may change to another between two steps. PROTOCOL.md section 5.3. Rungs remember nothing, so that a
- * change forgets nothing. Not here: which rung is used when (client/codec_decide.h), and the change itself
+ * change forgets nothing. Not here: which rung is used when (client/codecs/codec_decide.h), and the change itself
  * (common/wire/flows.h).
  *
  * Text form: "raw|uniform:bits=8|uniform:bits=4".

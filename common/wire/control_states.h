@@ -12,8 +12,8 @@
  *     PROTOCOL.md; sections 5.2 to 5.7 say what it means;
  *   - control.{h,c}: gp_control_send_NAME;
  *   - where it is taken: `dispatch` of server/link.c, or of
- *     client/client_session.c, which hands what concerns a step on to the engine
- *     (struct gp_client_frames in client/client_session.h); what the body of the
+ *     client/session/client_session.c, which hands what concerns a step on to the engine
+ *     (struct gp_client_frames in client/session/client_session.h); what the body of the
  *     server has to say comes through the callbacks that server/link_open.c sets;
  *   - tests/fuzz/fuzz_client_session.c or fuzz_server_session.c: the receiver
  *     that meets it at any time.

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * When something was done: the stages that a chunk passes through at both ends, each as an interval of time, and the message
- * INTERVALS by which a server tells a client of its own. PROTOCOL.md section 5.9. What is made of them is not here: the critical
- * path of a step (client/critical_path.h) and the file of --trace (client/trace.h).
+ * INTERVALS by which a server tells a client of its own. PROTOCOL.md section 5.9. What is made of them is not here: the
+ * critical path of a step (client/trace/critical_path.h) and the file of --trace (client/trace/trace.h).
  *
- * Times are nanoseconds of the clock of the end that measured them (gp_now_ns); client/clock_offset.h says how far the clocks
- * of both ends are apart.
+ * Times are nanoseconds of the clock of the end that measured them (gp_now_ns); client/trace/clock_offset.h says how far
+ * the clocks of both ends are apart.
  *
  * Threads: any; pure functions, but for gp_control_send_intervals: the loop thread. Test: tests/unit/test_interval.c
  */

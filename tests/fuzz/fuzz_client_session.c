@@ -2,7 +2,7 @@
  *
  * Property: whatever a server sends, in whatever state, two training steps and
  * the fetching of the weights end in success or in one error with a text, and
- * nothing is left behind (client/client_session.c, client/engine_split.c). The client
+ * nothing is left behind (client/session/client_session.c, client/engine/engine_split.c). The client
  * is the real one, but for sockets and threads.
  *
  * Input: one byte, what is trained (bits 0-2 codec, bit 3 clipping by norm, bit
@@ -16,7 +16,7 @@
 #include <stdlib.h>
 
 #include "client/data/dataset.h"
-#include "client/engine.h"
+#include "client/engine/engine.h"
 #include "common/net/token.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_batch_norm.h"

@@ -2,13 +2,13 @@
  *
  * Property: any text for --insert, which saved weights may hold, too, gives
  * layers whose text gives the same layers again, or one line of error
- * (client/insert_spec.h); and layers that fit a map or a sequence give it back in
- * its shape (client/insert.h). Input: the text.
+ * (client/insert/insert_spec.h); and layers that fit a map or a sequence give it back in
+ * its shape (client/insert/insert.h). Input: the text.
  */
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/insert.h"
+#include "client/insert/insert.h"
 #include "common/base/mem.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Property: any file gives as many names as the model has outputs, or one line
- * of error and nothing left allocated (client/labels.h). Input: one byte, the
+ * of error and nothing left allocated (client/engine/labels.h). Input: one byte, the
  * outputs; then the file.
  */
 #include "tests/fuzz/memory_file.h"
 
 #include <string.h>
 
-#include "client/labels.h"
+#include "client/engine/labels.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

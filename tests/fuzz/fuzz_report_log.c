@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Property: any file is a log that gives a page which is well-formed, or one line
- * of error and nothing left allocated (client/report_read.h, client/report_page.h).
+ * of error and nothing left allocated (client/report/report_read.h, client/report/report_page.h).
  * Input: the log.
  */
 #include "tests/fuzz/memory_file.h"
 
-#include "client/report_page.h"
-#include "client/report_read.h"
+#include "client/report/report_page.h"
+#include "client/report/report_read.h"
 #include "tests/well_formed.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -3,11 +3,11 @@
  * Property: any bytes give a refused file or tensors that lie inside those
  * bytes, are found by name and can be read (common/store/safetensors.h); and what
  * the file says about its model is refused, or bounded and printable, and can be
- * written again (client/saved_model.h).
+ * written again (client/weights/saved_model.h).
  */
 #include <string.h>
 
-#include "client/saved_model.h"
+#include "client/weights/saved_model.h"
 #include "common/base/mem.h"
 #include "common/store/safetensors.h"
 
@@ -24,7 +24,8 @@ static void check_tensor(const struct gp_st_file *f, const struct gp_st_tensor *
 	float *out = gp_calloc(t->count, sizeof *out);
 	gp_require(out && gp_st_find(f, t->name) == t);
 	if (gp_st_read_f32(t, out, &err) != GP_OK)
-		gp_require(t->dtype == GP_ST_I32 || t->dtype == GP_ST_I64 || t->dtype == GP_ST_U8 || t->dtype == GP_ST_OTHER);
+		gp_require(t->dtype == GP_ST_I32 || t->dtype == GP_ST_I64 || t->dtype == GP_ST_U8 ||
+			   t->dtype == GP_ST_OTHER);
 	gp_free(out);
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 # SPDX-License-Identifier: Apache-2.0
 """Reference cases of the distance correlation for tests/unit/test_distance_correlation.c: samples, and what NumPy makes
-of them in float64 by matrix products, both estimates (client/distance_correlation.h says which).
+of them in float64 by matrix products, both estimates (client/privacy/distance_correlation.h says which).
 
     tests/tools/dump_distance.py tests/golden/privacy/distance.safetensors
 """

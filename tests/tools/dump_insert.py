@@ -4,7 +4,7 @@
 
 Writes tests/golden/ops/insert.safetensors in the form of dump_graphs.py. A net has three layers of 1x1 (maps) or along the
 features (sequences), and the same insertion between the first two and the last two, as `--insert` puts it there; parameters
-have the names of client/insert.h. Run it from the root of the repository.
+have the names of client/insert/insert.h. Run it from the root of the repository.
 """
 import sys
 

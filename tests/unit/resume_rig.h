@@ -13,8 +13,8 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/engine.h"
-#include "client/run_state.h"
+#include "client/engine/engine.h"
+#include "client/train/run_state.h"
 #include "tests/unit/server_thread.h"
 #include "common/graph/ops/op_conv.h"
 #include "common/graph/ops/op_batch_norm.h"

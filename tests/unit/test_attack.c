@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "client/attack.h"
-#include "client/attack_decoder.h"
+#include "client/attack/attack.h"
+#include "client/attack/attack_decoder.h"
 #include "client/models/models.h"
 #include "tests/unit/ok.h"
 

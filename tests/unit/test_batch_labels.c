@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Labels of a batch (client/batch_labels.h): how many there are, and the factor
+ * Labels of a batch (client/engine/batch_labels.h): how many there are, and the factor
  * of gradients that follows from it.
  */
 #include <string.h>
 
-#include "client/batch_labels.h"
+#include "client/engine/batch_labels.h"
 #include "client/models/models.h"
 #include "common/graph/device.h"
 #include "tests/unit/ok.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From batches to the inputs of a plan (client/batch_map.c).
+ * From batches to the inputs of a plan (client/engine/batch_map.c).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <cmocka.h>
 #include <string.h>
 
-#include "client/batch_map.h"
+#include "client/engine/batch_map.h"
 #include "client/models/models.h"
 #include "common/base/mem.h"
 #include "kernels/device_registry.h"

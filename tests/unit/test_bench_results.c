@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The results file of gpclient bench (client/bench_results.h): what was kept is there again, what is somebody else's or
+ * The results file of gpclient bench (client/bench/bench_results.h): what was kept is there again, what is somebody else's or
  * damaged stays as it is.
  */
 #include <setjmp.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "client/bench_results.h"
+#include "client/bench/bench_results.h"
 #include "common/base/fault.h"
 
 static char path[64];

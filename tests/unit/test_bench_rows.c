@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The lists of gpclient bench and the order of its rows (client/bench_rows.h).
+ * The lists of gpclient bench and the order of its rows (client/bench/bench_rows.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/bench_rows.h"
+#include "client/bench/bench_rows.h"
 
 static struct gp_err err;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * From the log of a training to a line of gpclient bench's table (client/bench_figures.h, client/bench_table.h).
+ * From the log of a training to a line of gpclient bench's table (client/bench/bench_figures.h, client/bench/bench_table.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,8 +12,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "client/bench_figures.h"
-#include "client/bench_table.h"
+#include "client/bench/bench_figures.h"
+#include "client/bench/bench_table.h"
 
 static char path[64];
 static struct gp_err err;

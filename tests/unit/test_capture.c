@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The tensors at a cut (client/capture.h): the same wherever else the model is
+ * The tensors at a cut (client/train/capture.h): the same wherever else the model is
  * cut, of the weights that were given, and none when something goes wrong.
  */
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/capture.h"
+#include "client/train/capture.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
 #include "tests/unit/picture_batch.h"

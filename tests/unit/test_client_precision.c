@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a client computes in beside a server (client/precision.h): its own
+ * What a client computes in beside a server (client/engine/precision.h): its own
  * choice, the body's where its device can, and refusals that give the true
  * reason.
  */
 #include <string.h>
 
-#include "client/precision.h"
+#include "client/engine/precision.h"
 #include "kernels/cpu/math/bf16.h"
 #include "kernels/loops/simd.h"
 #include "tests/unit/ok.h"

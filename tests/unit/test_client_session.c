@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The client's end of a session (client/client_session.h) against servers that break
+ * The client's end of a session (client/session/client_session.h) against servers that break
  * the protocol or do nothing: an error with the reason, which the server is
  * told, too, and never a hang.
  */
@@ -14,9 +14,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "client/client_session.h"
-#include "client/client_session_impl.h"
-#include "client/engine.h"
+#include "client/session/client_session.h"
+#include "client/session/client_session_impl.h"
+#include "client/engine/engine.h"
 #include "client/models/models.h"
 #include "tests/unit/raw_peer.h"
 #include "tests/unit/picture_batch.h"

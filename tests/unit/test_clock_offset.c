@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How far two clocks are apart, from heartbeats (client/clock_offset.h): the estimate is never further off than it says, whatever
- * takes the way there and the way back how long.
+ * How far two clocks are apart, from heartbeats (client/trace/clock_offset.h): the estimate is never further off than it
+ * says, however long the way there and the way back take.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "client/clock_offset.h"
+#include "client/trace/clock_offset.h"
 
 #define MS UINT64_C(1000000)
 

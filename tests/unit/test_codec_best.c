@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The best codec at a number of bits (client/codec_best.c), by figures that can
+ * The best codec at a number of bits (client/codecs/codec_best.c), by figures that can
  * be followed by hand; that every chain of the list is one.
  */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "client/codec_best.h"
+#include "client/codecs/codec_best.h"
 #include "common/codec/codec.h"
 
 static void the_least_error_within_the_bits_comes_first(void **state)

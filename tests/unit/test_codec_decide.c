@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How --codec auto chooses (client/codec_decide.c), by made-up sequences of steps: links that drop and recover,
+ * How --codec auto chooses (client/codecs/codec_decide.c), by made-up sequences of steps: links that drop and recover,
  * noise, a step that computing bounds, errors over their limits and budgets.
  */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <string.h>
 
-#include "client/codec_decide.h"
+#include "client/codecs/codec_decide.h"
 
 enum { RUNGS = 4, RAW = 0, BF16 = 1, BITS8 = 2, BITS4 = 3 };
 

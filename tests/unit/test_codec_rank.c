@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Which codec pays where (client/codec_rank.c), by figures that can be followed
+ * Which codec pays where (client/codecs/codec_rank.c), by figures that can be followed
  * by hand.
  */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "client/codec_rank.h"
+#include "client/codecs/codec_rank.h"
 
 #define NEAR(a, b) assert_true(fabs((a) - (b)) < 1e-9 * fabs(b) + 1e-15)
 

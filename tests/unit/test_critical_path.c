@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What bounded a step (client/critical_path.h): intervals that were made by hand, whose critical path is known. Times are
+ * What bounded a step (client/trace/critical_path.h): intervals that were made by hand, whose critical path is known. Times are
  * milliseconds here.
  */
 #include <string.h>
 
-#include "client/critical_path.h"
+#include "client/trace/critical_path.h"
 #include "tests/unit/ok.h"
 
 #define MS UINT64_C(1000000)

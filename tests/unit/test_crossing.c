@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What crosses the cuts of a model (client/crossing.h): names, types, which of it
+ * What crosses the cuts of a model (client/engine/crossing.h): names, types, which of it
  * is compressed, and where gradients have a use.
  */
 #include <setjmp.h>
@@ -10,8 +10,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "client/crossing.h"
-#include "client/freeze.h"
+#include "client/engine/crossing.h"
+#include "client/job/freeze.h"
 #include "client/models/models.h"
 #include "tests/unit/ok.h"
 

@@ -3,7 +3,7 @@
  * Dataset texts and the registry (client/data/data_spec.c, client/data/dataset.c).
  */
 #include "tests/unit/data_files.h"
-#include "client/job.h"
+#include "client/job/job.h"
 
 /* Reads the text behind the class's name. */
 static void parse(const struct gp_dataset_class *class, const char *rest, struct gp_data_spec *out)

@@ -24,7 +24,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "client/engine_split.h"
+#include "client/engine/engine_split.h"
 #include "common/base/log.h"
 #include "client/models/models.h"
 #include "server/server.h"

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/distance_correlation.h"
+#include "client/privacy/distance_correlation.h"
 #include "common/base/rng.h"
 #include "common/store/safetensors.h"
 #include "tests/unit/ok.h"

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/eigen.h"
+#include "client/insert/eigen.h"
 #include "common/base/rng.h"
 #include "tests/unit/ok.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Engines (client/engine.h) in one process with a real server: a split run
+ * Engines (client/engine/engine.h) in one process with a real server: a split run
  * equals a local one bit for bit, evaluation too, a step that is taken back
  * leaves no trace, and a server that goes away is an error and not a hang. Runs
  * under the sanitizers.
@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/engine_split.h"
+#include "client/engine/engine_split.h"
 #include "client/models/models.h"
 #include "kernels/cpu/math/bf16.h"
 #include "tests/unit/server_thread.h"

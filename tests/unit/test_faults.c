@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "client/engine.h"
+#include "client/engine/engine.h"
 #include "common/base/fault.h"
 #include "client/models/models.h"
 #include "tests/unit/server_thread.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --freeze (client/freeze.h): patterns, parts, and what fits nothing; and
- * --no-decay (client/no_decay.h).
+ * --freeze (client/job/freeze.h): patterns, parts, and what fits nothing; and
+ * --no-decay (client/job/no_decay.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -9,9 +9,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/freeze.h"
+#include "client/job/freeze.h"
 #include "client/models/models.h"
-#include "client/no_decay.h"
+#include "client/job/no_decay.h"
 
 static struct gp_graph *model(void)
 {

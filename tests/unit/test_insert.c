@@ -6,10 +6,10 @@
 #include <math.h>
 #include <string.h>
 
-#include "client/crossing.h"
-#include "client/insert.h"
+#include "client/engine/crossing.h"
+#include "client/insert/insert.h"
 #include "client/models/models.h"
-#include "client/partitions.h"
+#include "client/costs/partitions.h"
 #include "common/base/fault.h"
 #include "common/graph/ops/op_embedding.h"
 #include "common/graph/ops/op_linear.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --insert decay (client/insert_decay.h): its texts, the schedule that engines get, and what becomes of it when weights of
+ * --insert decay (client/insert/insert_decay.h): its texts, the schedule that engines get, and what becomes of it when weights of
  * a later step are loaded.
  */
 #include <string.h>
 
-#include "client/insert_decay.h"
+#include "client/insert/insert_decay.h"
 #include "common/graph/ops/op_linear.h"
 #include "tests/unit/ok.h"
 

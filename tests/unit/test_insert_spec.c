@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "client/insert_spec.h"
+#include "client/insert/insert_spec.h"
 #include "tests/unit/ok.h"
 
 static struct gp_insert_spec parsed(const char *text, enum gp_insert_end end)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * JSON lines (client/json_log.h).
+ * JSON lines (client/log/json_log.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "common/base/fault.h"
-#include "client/json_log.h"
+#include "client/log/json_log.h"
 
 static char path[64];
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Names of a model's outputs (client/labels.h).
+ * Names of a model's outputs (client/engine/labels.h).
  */
 #include "tests/unit/data_files.h"
 
-#include "client/labels.h"
+#include "client/engine/labels.h"
 
 static void expect_refused(const char *text, int outputs, const char *message)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Engines (client/engine.h) train a masked language model, whose samples have
+ * Engines (client/engine/engine.h) train a masked language model, whose samples have
  * several labels, some of them missing: a split run equals a local one bit for bit
  * at every named cut, neither the number of chunks nor padding matters, and data with
  * other labels is refused.
@@ -12,9 +12,9 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/engine.h"
+#include "client/engine/engine.h"
 #include "client/models/models.h"
-#include "client/partitions.h"
+#include "client/costs/partitions.h"
 #include "common/base/rng.h"
 #include "common/graph/weights.h"
 #include "tests/unit/server_thread.h"

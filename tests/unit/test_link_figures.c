@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Figures of a measured link (client/link_figures.h): statistics of round trips,
+ * Figures of a measured link (client/measure/link_figures.h): statistics of round trips,
  * and what was not measured is null in JSON.
  */
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/link_figures.h"
+#include "client/measure/link_figures.h"
 
 static void round_trips_have_a_median_and_a_jitter(void **state)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * `gpclient model`: figures of client/model_view.h against known ones, and the
+ * `gpclient model`: figures of client/costs/model_view.h against known ones, and the
  * exit statuses of client/commands/commands.h.
  */
 #include <setjmp.h>
@@ -12,8 +12,8 @@
 #include <string.h>
 
 #include "client/commands/commands.h"
-#include "client/freeze.h"
-#include "client/model_view.h"
+#include "client/job/freeze.h"
+#include "client/costs/model_view.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
 

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * --batch-norm (client/norm_mode.h): modes and their values, mistakes, the text
+ * --batch-norm (client/job/norm_mode.h): modes and their values, mistakes, the text
  * of a mode, and which runs are told that their chunks are small.
  */
 #include <string.h>
 
 #include "client/models/models.h"
-#include "client/norm_mode.h"
+#include "client/job/norm_mode.h"
 #include "tests/unit/ok.h"
 
 static void every_mode_has_a_text_that_reads_as_itself(void **state)

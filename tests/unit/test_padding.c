@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What --pad comes to (client/padding.c), and which models read padding
+ * What --pad comes to (client/engine/padding.c), and which models read padding
  * (common/graph/graph.h, gp_graph_padding_reader): padding is left out only where
  * nothing in the model depends on it. With codecs and a server: tests/e2e/padding.sh.
  */
 #include <string.h>
 
-#include "client/padding.h"
+#include "client/engine/padding.h"
 #include "common/graph/ops/op_attention.h"
 #include "common/graph/ops/op_elementwise.h"
 #include "common/graph/ops/op_embedding.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What parts of a model cost (client/part_costs.h) and the table of it
- * (client/cost_table.h): against the figures that the origin published for
+ * What parts of a model cost (client/costs/part_costs.h) and the table of it
+ * (client/costs/cost_table.h): against the figures that the origin published for
  * MobileNetV2, and against products counted by hand.
  */
 #include <setjmp.h>
@@ -14,8 +14,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "client/cost_table.h"
-#include "client/freeze.h"
+#include "client/costs/cost_table.h"
+#include "client/job/freeze.h"
 #include "client/models/models.h"
 #include "common/graph/graph_part.h"
 #include "common/graph/ops/op_attention.h"

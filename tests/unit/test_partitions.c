@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Named cuts of encoders (client/partitions.h).
+ * Named cuts of encoders (client/costs/partitions.h).
  */
 #include <string.h>
 
 #include "client/models/models.h"
-#include "client/partitions.h"
+#include "client/costs/partitions.h"
 #include "tests/unit/ok.h"
 
 static struct gp_graph *build(const char *spec)

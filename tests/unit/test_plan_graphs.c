@@ -2,14 +2,14 @@
  *
  * Small nets against PyTorch, for two steps of training: several inputs and
  * outputs, integers, frozen parameters, batch norms that are frozen in whole or
- * in part; and every kind of insertion (client/insert.h). On every device, on 1
+ * in part; and every kind of insertion (client/insert/insert.h). On every device, on 1
  * and 2 threads. References: tests/golden/ops/graphs.safetensors, made by
  * tests/tools/dump_graphs.py, and insert.safetensors there, by dump_insert.py.
  */
 #include <math.h>
 #include <string.h>
 
-#include "client/insert.h"
+#include "client/insert/insert.h"
 #include "common/base/mem.h"
 #include "common/base/threads.h"
 #include "common/graph/device.h"

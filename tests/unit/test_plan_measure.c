@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What `gpclient plan` measures here: blocks of a model (client/plan_blocks.h), codecs on captured tensors
- * (client/plan_codecs.h), and a study of several cuts, codecs and numbers of chunks (client/plan_study.h). No test
+ * What `gpclient plan` measures here: blocks of a model (client/plan/plan_blocks.h), codecs on captured tensors
+ * (client/plan/plan_codecs.h), and a study of several cuts, codecs and numbers of chunks (client/plan/plan_study.h). No test
  * depends on how long anything takes.
  */
 #include <math.h>
@@ -11,10 +11,10 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/crossing.h"
-#include "client/link_figures.h"
+#include "client/engine/crossing.h"
+#include "client/measure/link_figures.h"
 #include "client/models/models.h"
-#include "client/plan_rank.h"
+#include "client/plan/plan_rank.h"
 #include "common/base/mem.h"
 #include "kernels/device_registry.h"
 #include "tests/unit/picture_batch.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Predictions of a step's time (client/plan_schedule.h), against schedules that can be computed by hand, and the
- * simulated world below it (client/plan_sim.h). Whether real steps take as long: tests/bench/plan.sh.
+ * Predictions of a step's time (client/plan/plan_schedule.h), against schedules that can be computed by hand, and the
+ * simulated world below it (client/plan/plan_sim.h). Whether real steps take as long: tests/bench/plan.sh.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-#include "client/plan_schedule.h"
+#include "client/plan/plan_schedule.h"
 
 #define MEGA 1e6
 

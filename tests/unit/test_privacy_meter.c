@@ -6,8 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "client/privacy_inputs.h"
-#include "client/privacy_meter.h"
+#include "client/privacy/privacy_inputs.h"
+#include "client/privacy/privacy_meter.h"
 #include "tests/unit/ok.h"
 #include "tests/unit/picture_batch.h"
 

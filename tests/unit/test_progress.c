@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The progress line (client/progress.h). The clock is a number in these tests.
+ * The progress line (client/log/progress.h). The clock is a number in these tests.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/progress.h"
+#include "client/log/progress.h"
 
 static const uint64_t second = 1000 * 1000 * 1000;
 

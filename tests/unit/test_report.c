@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What gpclient report makes of logs: reading them (client/report_read.h), thinning (report_series.h), axes
+ * What gpclient report makes of logs: reading them (client/report/report_read.h), thinning (report_series.h), axes
  * (report_axis.h), texts of anybody (report_html.h), and the page (report_page.h), which is well-formed whatever a log
  * holds.
  */
@@ -9,10 +9,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/report_axis.h"
-#include "client/report_html.h"
-#include "client/report_page.h"
-#include "client/report_read.h"
+#include "client/report/report_axis.h"
+#include "client/report/report_html.h"
+#include "client/report/report_page.h"
+#include "client/report/report_read.h"
 #include "tests/unit/ok.h"
 #include "tests/well_formed.h"
 

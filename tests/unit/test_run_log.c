@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the header of --log-json shows of a command line (client/run_log.h).
+ * What the header of --log-json shows of a command line (client/log/run_log.h).
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "client/run_log.h"
+#include "client/log/run_log.h"
 
 static void assert_shown(const char **argv, int argc, const char *wanted)
 {

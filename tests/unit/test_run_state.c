@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a run keeps on disk (client/run_state.h): when a checkpoint is due, what
+ * What a run keeps on disk (client/train/run_state.h): when a checkpoint is due, what
  * is kept and taken back, and what a run that is resumed finds.
  */
 #include <string.h>
 #include <unistd.h>
 
-#include "client/run_state.h"
+#include "client/train/run_state.h"
 #include "common/base/fault.h"
 #include "tests/unit/ok.h"
 

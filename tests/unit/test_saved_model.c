@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What a file of weights says about itself (client/saved_model.h): it is read
+ * What a file of weights says about itself (client/weights/saved_model.h): it is read
  * back as it was written, and refused when it cannot be; where weights go when
- * their place cannot be written (client/save_weights.h).
+ * their place cannot be written (client/weights/save_weights.h).
  */
 #include <string.h>
 #include <unistd.h>
 
-#include "client/save_weights.h"
-#include "client/saved_model.h"
+#include "client/weights/save_weights.h"
+#include "client/weights/saved_model.h"
 #include "tests/unit/ok.h"
 
 static char root[64];

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/security.h"
+#include "client/job/security.h"
 #include "server/server.h"
 #include "tests/unit/tls_files.h"
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "client/engine.h"
-#include "client/run_state.h"
+#include "client/engine/engine.h"
+#include "client/train/run_state.h"
 #include "client/models/models.h"
 #include "kernels/cpu/plan/cpu_device.h"
 #include "tests/unit/server_thread.h"

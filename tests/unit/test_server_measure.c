@@ -2,7 +2,7 @@
  *
  * Measuring sessions of a real server (server/measure.c): what a client may ask
  * for, that it gets no more, and that others do not notice; and gpclient's own
- * measurement of the link to it (client/link_measure.c). What is measured over a
+ * measurement of the link to it (client/measure/link_measure.c). What is measured over a
  * link with a known rate and delay: tests/e2e/measure.sh.
  */
 #include "tests/unit/server_rig.h"
@@ -12,7 +12,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "client/link_measure.h"
+#include "client/measure/link_measure.h"
 #include "server/measure.h"
 
 enum { MEASURE_BYTES = 64 << 20, RATE = 3 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What an engine notes and a server tells (client/timeline.h): the server's times are moved to this side's clock, whatever they
- * are, and what bounded a step adds up to its time.
+ * What an engine notes and a server tells (client/trace/timeline.h): the server's times are moved to this side's clock,
+ * whatever they are, and what bounded a step adds up to its time.
  */
 #include <string.h>
 
-#include "client/timeline.h"
-#include "client/timeline_record.h"
+#include "client/trace/timeline.h"
+#include "client/trace/timeline_record.h"
 #include "common/base/clock.h"
 #include "tests/unit/ok.h"
 

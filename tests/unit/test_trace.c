@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The file of --trace (client/trace.h): always an array of events, with what was asked for in it and no more.
+ * The file of --trace (client/trace/trace.h): always an array of events, with what was asked for in it and no more.
  */
 #include <jansson.h>
 #include <stdio.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "client/trace.h"
+#include "client/trace/trace.h"
 #include "common/base/clock.h"
 #include "tests/unit/ok.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The training loop (client/trainer.h) over an engine that only plays results:
+ * The training loop (client/train/trainer.h) over an engine that only plays results:
  * what is told about gradient norms, a log that cannot be written, a signal
  * during an evaluation or while statistics are taken anew, and the closing count
  * of checkpoints.
@@ -16,8 +16,8 @@
 
 #include <cmocka.h>
 
-#include "client/run_state.h"
-#include "client/trainer.h"
+#include "client/train/run_state.h"
+#include "client/train/trainer.h"
 
 enum { STEPS = 4, BATCH = 2 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The training loop (client/trainer.h) over an engine that loses its server and
+ * The training loop (client/train/trainer.h) over an engine that loses its server and
  * goes back to a checkpoint: training goes on there with the batches that
  * belong to it, and the report is that of an undisturbed run.
  */
@@ -12,8 +12,8 @@
 
 #include <cmocka.h>
 
-#include "client/run_state.h"
-#include "client/trainer.h"
+#include "client/train/run_state.h"
+#include "client/train/trainer.h"
 
 enum { STEPS = 10, PER_EPOCH = 4, BATCH = 2, ALL = 2 * STEPS };
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Histograms of values for --log-json (client/value_log.h): which steps are looked at, that every value is counted once,
+ * Histograms of values for --log-json (client/log/value_log.h): which steps are looked at, that every value is counted once,
  * whatever it is, and that a record is given once.
  */
 #include <string.h>
 
-#include "client/value_log.h"
+#include "client/log/value_log.h"
 #include "tests/unit/ok.h"
 
 static double number(const json_t *o, const char *key)

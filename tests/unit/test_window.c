@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * How many chunks are in flight when nobody has said it: gp_window_for (client/chunk_window.h). What becomes of it
+ * How many chunks are in flight when nobody has said it: gp_window_for (client/session/chunk_window.h). What becomes of it
  * over a link, and where the server has no memory for it: tests/e2e/link_emulator.sh.
  */
 #include <setjmp.h>
@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "client/chunk_window.h"
+#include "client/session/chunk_window.h"
 
 static void short_round_trips_leave_the_window_alone(void **state)
 {

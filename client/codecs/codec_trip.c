@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * See codec_trip.h. Test: tests/unit/test_cmd_codec.c
+ */
+#include "client/codecs/codec_trip.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "common/wire/account.h"
+
+/* Repeated until both have passed. */
+#define MEASURE_NS      60000000u
+#define MEASURE_REPEATS 3
+
+/* "act, grad, hidden" as far as it fits. */
+static const char *names_of(const struct gp_st_file *f, char *text, size_t size)
+{
+	size_t used = 0;
+	text[0] = '\0';
+	for (int i = 0; i < gp_st_count(f) && used + 8 < size; i++)
+		used += (size_t)snprintf(text + used, size - used, "%s%s", i ? ", " : "", gp_st_at(f, i)->name);
+	if (used >= size)
+		memcpy(text + size - 4, "...", 4);
+	return text;
+}
+
+/* in (n, a, b) to out (n, b, a). */
+static void turn(const float *in, int64_t n, int64_t a, int64_t b, float *out)
+{
+	for (int64_t k = 0; k < n; k++, in += a * b, out += a * b)
+		for (int64_t i = 0; i < a; i++)
+			for (int64_t j = 0; j < b; j++)
+				out[j * a + i] = in[i * b + j];
+}
+
+/* From (N,C,H,W) to (N,H,W,C), where that makes a difference. */
+static void turn_channels_last(struct gp_trip_tensor *t, bool channels_last)
+{
+	const int64_t *d = t->tensor->shape.dim;
+	t->shape = t->tensor->shape;
+	t->turned = t->shape.ndim == 4 && t->tensor->count > 0 && !channels_last;
+	if (!t->turned)
+		return;
+	t->shape = (struct gp_shape){.ndim = 4, .dim = {d[0], d[2], d[3], d[1]}};
+	turn(t->x, d[0], d[1], d[2] * d[3], t->scratch);
+	memcpy(t->x, t->scratch, t->tensor->count * sizeof *t->x);
+}
+
+const float *gp_trip_decoded(struct gp_trip_tensor *t)
+{
+	const int64_t *d = t->tensor->shape.dim;
+	if (!t->turned)
+		return t->y;
+	turn(t->y, d[0], d[2] * d[3], d[1], t->scratch);
+	return t->scratch;
+}
+
+static enum gp_status read_tensor(const char *path, const char *name, bool channels_last, struct gp_trip_tensor *t,
+				  struct gp_err *err)
+{
+	char names[160];
+	GP_TRY(gp_st_open(path, &t->file, err));
+	t->tensor = gp_st_find(t->file, name);
+	if (!t->tensor)
+		GP_FAIL(err, GP_INVALID, "%s: no tensor '%.60s'; it has %s", path, name,
+			names_of(t->file, names, sizeof names));
+	if (t->tensor->dtype == GP_ST_I32)
+		GP_FAIL(err, GP_INVALID,
+			"it holds I32, not real numbers; integers cross a cut as they are, without a codec");
+	const uint64_t n = t->tensor->count;
+	t->x = gp_alloc_aligned(n * sizeof *t->x);
+	t->y = gp_alloc_aligned(n * sizeof *t->y);
+	t->scratch = gp_alloc_aligned(n * sizeof *t->scratch);
+	if (!t->x || !t->y || !t->scratch)
+		GP_FAIL(err, GP_NOMEM, "no memory for a tensor of %llu elements", (unsigned long long)n);
+	GP_TRY(gp_st_read_f32(t->tensor, t->x, err));
+	turn_channels_last(t, channels_last);
+	return GP_OK;
+}
+
+enum gp_status gp_trip_open(const char *path, const char *name, bool channels_last, struct gp_trip_tensor *t,
+			    struct gp_err *err)
+{
+	*t = (struct gp_trip_tensor){0};
+	enum gp_status status = read_tensor(path, name, channels_last, t, err);
+	if (status != GP_OK && t->tensor)
+		gp_err_prefix(err, "%s: tensor '%.60s'", path, name);
+	if (status != GP_OK)
+		gp_trip_close(t);
+	return status;
+}
+
+void gp_trip_close(struct gp_trip_tensor *t)
+{
+	gp_st_close(t->file);
+	gp_free_aligned(t->x);
+	gp_free_aligned(t->y);
+	gp_free_aligned(t->scratch);
+	*t = (struct gp_trip_tensor){0};
+}
+
+static void keep_fastest(uint64_t *best, uint64_t ns)
+{
+	ns = ns ? ns : 1;
+	*best = *best == 0 || ns < *best ? ns : *best;
+}
+
+static void note_first(const struct gp_codec *c, size_t len, struct gp_trip *out)
+{
+	struct gp_codec_stats stats;
+	gp_codec_get_stats(c, &stats);
+	out->payload_bytes = len;
+	for (int i = 0; i < GP_CODEC_MAX_STAGES; i++)
+		out->skipped[i] = stats.skipped[i] > 0;
+}
+
+static enum gp_status warm_up(struct gp_trip_tensor *t, struct gp_codec *c, uint8_t *payload, int passes,
+			      struct gp_err *err)
+{
+	size_t len;
+	for (int i = 0; i < passes && gp_codec_state_bytes(c) > 0; i++) {
+		GP_TRY(gp_codec_encode(c, t->x, 0, payload, gp_codec_bound(c), &len, err));
+		GP_TRY(gp_codec_decode(c, (struct gp_span){payload, len}, t->y, err));
+	}
+	return GP_OK;
+}
+
+/* Always the same draw; an instance that remembers still gives other bytes each time, so that the first pass is the one
+ * whose error is told, whatever the machine's speed. */
+static enum gp_status measure(struct gp_trip_tensor *t, struct gp_codec *c, uint8_t *payload, struct gp_trip *out,
+			      struct gp_err *err)
+{
+	const uint64_t begin = gp_now_ns(), least_ns = t->tensor->count > 1 ? MEASURE_NS : 0;
+	for (int i = 0; i < MEASURE_REPEATS || gp_now_ns() - begin < least_ns; i++) {
+		size_t len;
+		const uint64_t before = gp_now_ns();
+		GP_TRY(gp_codec_encode(c, t->x, 0, payload, gp_codec_bound(c), &len, err));
+		const uint64_t between = gp_now_ns();
+		GP_TRY(gp_codec_decode(c, (struct gp_span){payload, len}, i ? t->scratch : t->y, err));
+		keep_fastest(&out->encode_ns, between - before);
+		keep_fastest(&out->decode_ns, gp_now_ns() - between);
+		if (i == 0)
+			note_first(c, len, out);
+	}
+	struct gp_codec_stats stats;
+	gp_codec_get_stats(c, &stats);
+	out->fell_back = stats.raw_fallbacks > 0;
+	return GP_OK;
+}
+
+static void find_errors(const struct gp_trip_tensor *t, struct gp_trip *out)
+{
+	double error = 0, xx = 0, yy = 0, xy = 0;
+	for (uint64_t i = 0; i < t->tensor->count; i++) {
+		const double x = (double)t->x[i], y = (double)t->y[i], d = fabs(x - y);
+		if (!isfinite(x))
+			continue;
+		error += d * d;
+		xx += x * x;
+		yy += y * y;
+		xy += x * y;
+		out->max_err = fmax(out->max_err, d);
+	}
+	out->rel_err = error > 0 ? sqrt(error / fmax(xx, 1e-300)) : 0;
+	out->cosine = error == 0 ? 1 : xx > 0 && yy > 0 ? fmin(xy / sqrt(xx) / sqrt(yy), 1) : 0;
+}
+
+enum gp_status gp_trip_run(struct gp_trip_tensor *t, const struct gp_codec_spec *spec, int warmup, struct gp_trip *out,
+			   struct gp_err *err)
+{
+	struct gp_codec *c;
+	GP_TRY(gp_codec_new(spec, &t->shape, 0, &c, err));
+	*out = (struct gp_trip){.elements = t->tensor->count};
+	uint8_t *payload = gp_alloc_aligned(gp_codec_bound(c));
+	enum gp_status status = payload ? warm_up(t, c, payload, warmup, err)
+					: gp_err_set(err, GP_NOMEM, 0, __FILE__, __LINE__,
+						     "no memory for a payload of %zu bytes", gp_codec_bound(c));
+	if (status == GP_OK)
+		status = measure(t, c, payload, out, err);
+	gp_free_aligned(payload);
+	gp_codec_free(c);
+	if (status == GP_OK)
+		find_errors(t, out);
+	return status;
+}
+
+double gp_trip_bits(const struct gp_trip *t)
+{
+	return t->elements ? 8.0 * (double)t->payload_bytes / (double)t->elements : 0;
+}
+
+double gp_trip_encode_rate(const struct gp_trip *t)
+{
+	return (double)t->elements / (double)t->encode_ns;
+}
+
+double gp_trip_decode_rate(const struct gp_trip *t)
+{
+	return (double)t->elements / (double)t->decode_ns;
+}
+
+double gp_trip_break_even(const struct gp_trip *t)
+{
+	const double saved = 32.0 * (double)t->elements - 8.0 * (double)t->payload_bytes;
+	return saved > 0 ? saved / ((double)(t->encode_ns + t->decode_ns) * 1e-9) : 0;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What a training run is. See run_spec.h.
+ */
+#include "client/job/run_spec.h"
+
+#include <inttypes.h>
+
+#include "client/costs/partitions.h"
+#include "common/wire/graph_msg.h"
+
+enum { VALUE_ROOM = 8192 };
+
+enum gp_status gp_run_spec_add(struct gp_run_spec *s, const char *key, const char *value, struct gp_err *err)
+{
+	char *copy = gp_strdup(value);
+	if (!copy)
+		GP_FAIL(err, GP_NOMEM, "out of memory for a run");
+	gp_pairs_add(&s->pairs, key, copy);
+	return GP_OK;
+}
+
+enum gp_status gp_run_spec_add_flag(struct gp_run_spec *s, const struct gp_opt_table *t, const void *settings,
+				    const char *name, struct gp_err *err)
+{
+	char text[VALUE_ROOM];
+	gp_options_text(t, settings, name, text, sizeof text);
+	return gp_run_spec_add(s, name, text, err);
+}
+
+/* A local run has neither a cut nor codecs nor a second precision. That one as it was settled, not "auto": another
+ * machine may settle it otherwise, and would go on with other arithmetic. */
+static enum gp_status add_split(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
+{
+	char cut[64] = "none (--local)";
+	if (!j->set->local)
+		snprintf(cut, sizeof cut, "%d:%d", j->cut.head, j->cut.tail - j->graph->blocks);
+	GP_TRY(gp_run_spec_add(s, "cut", cut, err));
+	GP_TRY(gp_run_spec_add(s, "client-precision", j->set->local ? "" : gp_precision_name(j->client_precision),
+			       err));
+	for (int i = 0; i < 4; i++)
+		GP_TRY(gp_run_spec_add(s, gp_job_codec_flags[i],
+				       j->set->local         ? ""
+				       : j->codec_auto[i].on ? j->codec_auto[i].text
+							     : j->session.codec[i].text,
+				       err));
+	return GP_OK;
+}
+
+/* As settled: from the file of --init, too, with the cut where they stand, which a local run has as well. Runs without any
+ * are the same as those of versions that knew none. */
+static enum gp_status add_insertion(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
+{
+	static const char *const flag[GP_INSERT_ENDS] = {"insert-up", "insert-down"};
+	char text[GP_INSERT_TEXT], cut[24];
+	if (!gp_insertion_any(&j->insertion))
+		return GP_OK;
+	GP_TRY(gp_run_spec_add(s, "insert-cut", gp_partition_text(j->graph, &j->cut, cut), err));
+	for (int e = 0; e < GP_INSERT_ENDS; e++)
+		GP_TRY(gp_run_spec_add(s, flag[e], gp_insert_spec_text(&j->insertion.end[e].spec, text), err));
+	return GP_OK;
+}
+
+enum gp_status gp_run_spec_add_job(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
+{
+	char text[GP_SHA256_HEX] = "drawn";
+	uint64_t hash;
+	GP_TRY(add_split(s, j, err));
+	GP_TRY(add_insertion(s, j, err));
+	if (j->init)
+		GP_TRY(gp_weights_sha256(j->init, text, err));
+	GP_TRY(gp_run_spec_add(s, "init", text, err));
+	GP_TRY(gp_graph_hash(j->graph, &hash, err));
+	snprintf(text, sizeof text, "%016" PRIx64, hash);
+	return gp_run_spec_add(s, "graph", text, err);
+}
+
+void gp_run_spec_deinit(struct gp_run_spec *s)
+{
+	for (int i = 0; i < s->pairs.count; i++)
+		gp_free((char *)s->pairs.pair[i].value);
+	*s = (struct gp_run_spec){0};
+}
