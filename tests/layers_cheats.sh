@@ -104,7 +104,7 @@ refused common/base '??=include "client/train/trainer.h"'
 refused common/base '#inc\\\nlude "client/train/trainer.h"'
 refused common/base '#include \\\n"client/train/trainer.h"'
 refused common/base '#include \\ \n"client/train/trainer.h"'
-refused common/base '#include "client/\\\ntrainer.h"'
+refused common/base '#include "client/train/\\\ntrainer.h"'
 refused common/base '// x \\\n\n#include "client/train/trainer.h"'
 refused common/base '#include "client/train/trainer.h"\r'
 refused common/base '#if 0\n#include "client/train/trainer.h"\n#endif'
@@ -128,14 +128,14 @@ check_refused
 fresh_tree
 refused common/base '#include "common/base/../../client/train/trainer.h"' path
 refused common/base '#include "./client/train/trainer.h"' path
-refused common/base '#include "client//trainer.h"' path
+refused common/base '#include "client//train/trainer.h"' path
 refused common/base '#include "../../client/train/trainer.h"' path
 refused common/base "#include \"$PWD/client/train/trainer.h\"" path
 refused common/base "#include <$PWD/client/train/trainer.h>" library
 refused common/base '#include <../client/train/trainer.h>' library
 refused common/base '#include <./client/train/trainer.h>' library
 refused common/base '#include <sys/../client/train/trainer.h>' library
-refused common/base '#include <client//trainer.h>' client
+refused common/base '#include <client//train/trainer.h>' client
 refused common/base '#include <common/base/mem.h>' library
 refused common/wire '#include <proto/gpsplit.pb-c.h>' library
 refused common/base '#include "proto/gpsplit.pb-c.h"' gp_proto
