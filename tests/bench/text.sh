@@ -32,6 +32,7 @@ shift 5
 seeds=${SEEDS:-1 2 3} threads=${THREADS:-1} # threads of each process
 model=${MODEL:-roberta:layers=4,dim=256,heads=4,ffn=1024}
 epochs=${EPOCHS:-3} max=${MAX:-128} lr=${LR:-2e-4} # of gain and methods
+bucket=${BUCKET:-32} # batches whose texts are put together by length; in gain and methods
 rows=${ROWS:-10000} gain_rows=${GAIN_ROWS:-0}    # of methods, of gain; 0: all
 codecs=${CODECS:-raw uniform:bits=6 uniform:bits=8 sortquant:bits=4,split=2 sortquant:bits=6,split=2
 	sortquant:bits=9,split=3 sortquant:bits=12,split=4 sortquant:bits=3,split=1 poweriter:rank=128 poweriter:rank=32
@@ -80,9 +81,10 @@ say() { # TEXT...
 # is one of padded bytes.
 pad=${PAD:-auto}
 
-data_of() { # TASK ROWS MAX
+data_of() { # TASK ROWS MAX [BUCKET]
 	local spec=glue-$1:$glue,max=$3
 	[ "$2" -gt 0 ] && spec+=,limit=$2
+	[ "${4:-0}" -gt 1 ] && spec+=,bucket=$4
 	echo "$spec"
 }
 
@@ -124,7 +126,7 @@ run() { # KEY FUNCTION ARGUMENT...
 }
 
 scratch_one() { # KEY SEED
-	train_and_note "$1" --local --model "$scratch_model" --data "$(data_of sst2 "$scratch_rows" "$scratch_max"),bucket=32" \
+	train_and_note "$1" --local --model "$scratch_model" --data "$(data_of sst2 "$scratch_rows" "$scratch_max" 32)" \
 		--batch 32 --chunks 4 --epochs "$scratch_epochs" --lr "$scratch_lr" --schedule linear --warmup 0.1 --seed "$2"
 }
 
@@ -140,7 +142,7 @@ scratch_all() {
 # What fine-tuning has in common.
 tune() { # KEY TASK ROWS SEED FLAGS...
 	local key=$1 data seed=$4
-	data=$(data_of "$2" "$3" "$max")
+	data=$(data_of "$2" "$3" "$max" "$bucket")
 	shift 4
 	train_and_note "$key" --model "$model,cuts=fine" --data "$data" --batch 32 --chunks 4 --epochs "$epochs" --lr "$lr" \
 		--schedule poly --warmup 0.06 --seed "$seed" "$@"
@@ -162,7 +164,7 @@ gain_all() {
 	for seed in $seeds; do
 		for task in sst2 cola rte; do
 			for from in pretrained scratch; do
-				k=$(key gain $task "$model rows=$gain_rows max=$max epochs=$epochs lr=$lr" local $from "$seed")
+				k=$(key gain $task "$model rows=$gain_rows max=$max bucket=$bucket epochs=$epochs lr=$lr" local $from "$seed")
 				if [ $from = pretrained ]; then
 					run "$k" tune "$k" $task "$gain_rows" "$seed" --local "${init[@]}"
 				else
@@ -187,7 +189,7 @@ tune_split() { # KEY TASK SEED PARTITION CODEC
 	return $status
 }
 
-methods_of="$model rows=$rows max=$max pad=$pad epochs=$epochs lr=$lr"
+methods_of="$model rows=$rows max=$max bucket=$bucket pad=$pad epochs=$epochs lr=$lr"
 
 methods_row() { # PARTITION SEED
 	local task codec k
