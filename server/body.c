@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "common/graph/clip.h"
+#include "common/wire/chunk_order.h"
 #include "server/body_impl.h"
 #include "server/body_intervals.h"
 
@@ -234,7 +235,7 @@ static void forward_done(struct gp_task *task)
 static void begin_forward(struct body_slot *s)
 {
 	s->state = SLOT_FORWARD;
-	submit_chunk(s, run_forward, forward_done, 1);
+	submit_chunk(s, run_forward, forward_done, GP_ORDER_FORWARD);
 }
 
 /* A frame that was damaged comes again. */
@@ -323,6 +324,12 @@ static void backward_done(struct gp_task *task)
 	gp_body_rest(b);
 }
 
+static int backward_order(const struct body_slot *s)
+{
+	const struct gp_session_spec *session = &s->body->spec.session;
+	return gp_order_backward(s->chunk, (uint64_t)session->chunks, (uint64_t)session->window, s->body->ahead);
+}
+
 static void grad_decoded(struct gp_transfer *t)
 {
 	struct gp_body *b = t->arg;
@@ -330,7 +337,7 @@ static void grad_decoded(struct gp_transfer *t)
 	if (!decoded(t))
 		return;
 	if (--s->pending == 0)
-		submit_chunk(s, run_backward, backward_done, 0);
+		submit_chunk(s, run_backward, backward_done, backward_order(s));
 	gp_body_rest(b);
 }
 

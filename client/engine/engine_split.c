@@ -20,6 +20,7 @@
 #include <string.h>
 
 #include "client/log/value_log.h"
+#include "common/wire/chunk_order.h"
 
 bool gp_split_goes_on(const struct split_engine *e)
 {
@@ -247,7 +248,7 @@ static void begin_chunk(struct split_engine *e, struct split_slot *s, uint64_t n
 	if (drops_padding(e))
 		s->length = gp_batch_map_length(&e->map, s->batch, s->first, (size_t)samples, s->rows);
 	s->state = SLOT_FORWARD;
-	submit(s, run_head_forward, finish_head, head_forward_done, 1);
+	submit(s, run_head_forward, finish_head, head_forward_done, GP_ORDER_FORWARD);
 }
 
 void gp_split_pump(struct split_engine *e)
@@ -348,7 +349,7 @@ static void act_decoded(struct gp_transfer *t)
 	if (!s)
 		return;
 	gp_split_resend(s->e, s->number + 1);
-	submit(s, run_tail, s->e->train ? finish_tail : NULL, tail_done, 0);
+	submit(s, run_tail, s->e->train ? finish_tail : NULL, tail_done, GP_ORDER_FIRST);
 }
 
 /* The tail's input that body output `output` is; every output of the body is read there. */
@@ -409,9 +410,12 @@ static void head_backward_done(struct gp_task *task)
 
 static void begin_head_backward(struct split_slot *s)
 {
+	const struct split_engine *e = s->e;
+	const struct gp_session_spec *session = &e->base.spec.session;
 	s->state = SLOT_BACKWARD;
-	if (s->e->cross->head_backward)
-		submit(s, run_head_backward, finish_head, head_backward_done, 0);
+	if (e->cross->head_backward)
+		submit(s, run_head_backward, finish_head, head_backward_done,
+		       gp_order_backward(s->chunk, (uint64_t)session->chunks, (uint64_t)e->session.window, e->ahead));
 	else
 		gp_split_chunk_done(s);
 }

@@ -12,6 +12,7 @@
 #include "client/trace/critical_path.h"
 #include "client/plan/plan_sim.h"
 #include "common/base/mem.h"
+#include "common/wire/chunk_order.h"
 
 #define STEPS         8
 #define STEPS_COUNTED 3 /* the last ones, which are in the steady state */
@@ -113,13 +114,18 @@ static void compute(struct play *p, enum gp_interval_stage stage, int priority, 
 	gp_sim_submit(&p->sim, server ? SERVER_COMPUTE : CLIENT_COMPUTE, 0, priority, stage, n, seconds);
 }
 
+static int backward_order(const struct play *p, uint64_t n)
+{
+	return gp_order_backward(n % chunks(p), chunks(p), (uint64_t)p->set->window, p->set->ahead);
+}
+
 /* --- the client --------------------------------------------------------------------------------------------------- */
 
 static void begin_chunks(struct play *p)
 {
 	const uint64_t end = (p->step + 1 + (p->set->ahead ? 1 : 0)) * chunks(p);
 	while (p->stepping && p->next < end && p->next - p->done < (uint64_t)p->set->window)
-		compute(p, GP_AT_HEAD_FORWARD, 1, p->next++, p->set->head_forward_s);
+		compute(p, GP_AT_HEAD_FORWARD, GP_ORDER_FORWARD, p->next++, p->set->head_forward_s);
 }
 
 static void begin_step(struct play *p)
@@ -188,7 +194,7 @@ static void end_chunk(struct play *p, uint64_t n)
 static void begin_head_backward(struct play *p, uint64_t n)
 {
 	if (p->set->head_backward_s > 0)
-		compute(p, GP_AT_HEAD_BACKWARD, 0, n, p->set->head_backward_s);
+		compute(p, GP_AT_HEAD_BACKWARD, backward_order(p, n), n, p->set->head_backward_s);
 	else
 		end_chunk(p, n);
 }
@@ -205,7 +211,7 @@ static void tail_done(struct play *p, uint64_t n)
 
 static void begin_forward(struct play *p, uint64_t n)
 {
-	compute(p, GP_AT_BODY_FORWARD, 1, n, p->set->body_forward_s);
+	compute(p, GP_AT_BODY_FORWARD, GP_ORDER_FORWARD, n, p->set->body_forward_s);
 }
 
 /* Chunks of the next step wait for COMMIT: the work of those that came before it is queued behind the update. */
@@ -286,7 +292,7 @@ static void chunk_task_done(struct play *p, enum gp_interval_stage stage, uint64
 		send_frame(p, GP_ACT_DOWN, n);
 		break;
 	case GP_AT_ACT_DOWN_DECODE:
-		compute(p, GP_AT_TAIL, 0, n, p->set->tail_s);
+		compute(p, GP_AT_TAIL, GP_ORDER_FIRST, n, p->set->tail_s);
 		break;
 	case GP_AT_TAIL:
 		tail_done(p, n);
@@ -295,7 +301,7 @@ static void chunk_task_done(struct play *p, enum gp_interval_stage stage, uint64
 		send_frame(p, GP_GRAD_UP, n);
 		break;
 	case GP_AT_GRAD_UP_DECODE:
-		compute(p, GP_AT_BODY_BACKWARD, 0, n, p->set->body_backward_s);
+		compute(p, GP_AT_BODY_BACKWARD, backward_order(p, n), n, p->set->body_backward_s);
 		break;
 	case GP_AT_BODY_BACKWARD:
 		body_backward_done(p, n);

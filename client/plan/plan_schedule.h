@@ -8,8 +8,7 @@
  * Rules of the simulation, which are those of the engine:
  *
  *   chunks         one forward, one backward, in the order of their numbers, `window` of them in flight at most
- *   computing      one chunk at a time at each end; what leads to the end of a chunk goes before the next head
- *                  forward, and body backwards go before body forwards
+ *   computing      one chunk at a time at each end, in the order of common/wire/chunk_order.h
  *   codecs         one thread here, some on the server; tensors of one direction one after another, directions take
  *                  turns
  *   wire           each way by itself, at its rate; frames in segments, GRAD_UP and ACT_DOWN before ACT_UP and

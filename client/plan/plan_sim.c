@@ -47,7 +47,7 @@ enum gp_status gp_sim_init(struct gp_sim *s, struct gp_err *err)
 {
 	for (int w = 0; w < GP_SIM_WORKERS; w++)
 		for (int l = 0; l < s->worker[w].lanes; l++)
-			for (int p = 0; p < 2; p++)
+			for (int p = 0; p < GP_SIM_PRIORITIES; p++)
 				GP_TRY(make_queue(s, &s->worker[w].lane[l].queue[p], err));
 	for (int w = 0; w < GP_SIM_WAYS; w++)
 		GP_TRY(make_way(s, &s->way[w], err));
@@ -58,7 +58,7 @@ void gp_sim_deinit(struct gp_sim *s)
 {
 	for (int w = 0; w < GP_SIM_WORKERS; w++)
 		for (int l = 0; l < s->worker[w].lanes; l++)
-			for (int p = 0; p < 2; p++)
+			for (int p = 0; p < GP_SIM_PRIORITIES; p++)
 				gp_free(s->worker[w].lane[l].queue[p].job);
 	for (int w = 0; w < GP_SIM_WAYS; w++) {
 		for (int k = 0; k < GP_SIM_CLASSES; k++)
@@ -79,7 +79,10 @@ void gp_sim_submit(struct gp_sim *s, int worker, int lane, int priority, int wha
 
 static struct gp_sim_queue *next_of(struct gp_sim_lane *l)
 {
-	return l->queue[0].count > 0 ? &l->queue[0] : &l->queue[1];
+	int p = 0;
+	while (p + 1 < GP_SIM_PRIORITIES && l->queue[p].count == 0)
+		p++;
+	return &l->queue[p];
 }
 
 /* The lane that has waited longest for its turn, of those with work. */

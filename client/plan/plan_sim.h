@@ -32,6 +32,7 @@ enum {
 	GP_SIM_POOLS = 2,
 	GP_SIM_WAYS = 2,
 	GP_SIM_CLASSES = 3,
+	GP_SIM_PRIORITIES = 3,
 	GP_SIM_RUNNING = 64
 };
 
@@ -53,7 +54,7 @@ struct gp_sim_worker {
 	int pool, threads, most; /* threads of a task; tasks at once */
 	int lanes, running;
 	struct gp_sim_lane {
-		struct gp_sim_queue queue[2]; /* by priority */
+		struct gp_sim_queue queue[GP_SIM_PRIORITIES];
 		bool busy;
 		uint64_t turn;
 	} lane[GP_SIM_LANES];

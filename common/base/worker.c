@@ -176,9 +176,18 @@ void gp_share_move(struct gp_share *s, struct gp_worker *home)
 
 /* --- turns -------------------------------------------------------------------------------------------------------- */
 
+/* The most urgent priority that a task waits with; GP_TASK_PRIORITIES: none waits. */
+static int first_waiting(const struct gp_lane *lane)
+{
+	int p = 0;
+	while (p < GP_TASK_PRIORITIES && !lane->head[p])
+		p++;
+	return p;
+}
+
 static bool lane_waits(const struct gp_lane *lane)
 {
-	return lane->head[0] || lane->head[1];
+	return first_waiting(lane) < GP_TASK_PRIORITIES;
 }
 
 static bool lane_ready(const struct gp_lane *lane, const struct gp_worker_thread *by)
@@ -253,14 +262,15 @@ static void remove_lane(struct gp_worker *w, struct gp_lane *lane)
 
 static struct gp_task *next_task(const struct gp_lane *lane)
 {
-	return lane->head[lane->head[0] ? 0 : 1];
+	const int p = first_waiting(lane);
+	return p < GP_TASK_PRIORITIES ? lane->head[p] : NULL;
 }
 
 /* The lane is the last of its user to have another turn. */
 static struct gp_task *pop_task(struct gp_worker *w, struct gp_lane *lane)
 {
-	const int p = lane->head[0] ? 0 : 1;
-	struct gp_task *t = next_task(lane);
+	const int p = first_waiting(lane);
+	struct gp_task *t = lane->head[p];
 	lane->head[p] = t->next;
 	if (!t->next)
 		lane->tail[p] = NULL;

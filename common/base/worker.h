@@ -44,7 +44,7 @@
 
 #include "common/base/status.h"
 
-#define GP_TASK_PRIORITIES 2 /* 0 = urgent */
+#define GP_TASK_PRIORITIES 3 /* 0 = first */
 
 #define GP_TASKS_BEGUN 4 /* with `finish`, per thread: two that a device works on side by side, and what comes next */
 

@@ -11,6 +11,7 @@
 #include <math.h>
 
 #include "client/plan/plan_schedule.h"
+#include "common/wire/chunk_order.h"
 
 #define MEGA 1e6
 
@@ -215,6 +216,21 @@ static void a_queue_on_the_way_delays_what_is_urgent(void **state)
 	near((double)gp_bound_by_total_ns(&t.bound) * 1e-9, t.time_per_batch_s, 1e-6);
 }
 
+/* The third activation and the first gradient wait for the body together, and nothing else is to be begun: the forward goes
+ * first, so that its way there and back is hidden behind two backwards. */
+static void a_forward_goes_before_a_backward_that_nothing_follows(void **state)
+{
+	(void)state;
+	struct gp_plan_schedule s = nothing(3, 3);
+	set_wire(&s, 0, 0.4);
+	s.body_forward_s = 1;
+	s.body_backward_s = 3;
+	near(find(&s).time_per_batch_s, 0.4 + 3 * 1 + 3 * 3 + 0.4, 1e-6);
+	assert_int_equal(gp_order_backward(0, 3, 2, false), GP_ORDER_FIRST); /* chunk 2 may begin then */
+	assert_int_equal(gp_order_backward(1, 3, 2, false), GP_ORDER_LAST);
+	assert_int_equal(gp_order_backward(2, 3, 2, true), GP_ORDER_FIRST); /* the next step's may */
+}
+
 static void more_threads_than_processors_slow_each_other_down(void **state)
 {
 	(void)state;
@@ -276,6 +292,7 @@ int main(void)
 		cmocka_unit_test(clipping_waits_for_the_servers_squares),
 		cmocka_unit_test(an_urgent_frame_overtakes_at_a_segment),
 		cmocka_unit_test(a_queue_on_the_way_delays_what_is_urgent),
+		cmocka_unit_test(a_forward_goes_before_a_backward_that_nothing_follows),
 		cmocka_unit_test(more_threads_than_processors_slow_each_other_down),
 		cmocka_unit_test(the_loader_may_bound_the_step),
 		cmocka_unit_test(numbers_that_mean_nothing_are_refused),

@@ -140,13 +140,15 @@ static void urgent_tasks_overtake_waiting_ones(void **state)
 	struct fixture *f = gp_calloc(1, sizeof *f);
 	fixture_init(f, 1);
 	close_gate(f, 1);
-	submit(f, 0, 1, 1);
-	submit(f, 0, 2, 0);
+	submit(f, 0, 1, 2);
+	submit(f, 0, 2, 1);
+	submit(f, 0, 3, 0);
 	atomic_store(&f->gate, true);
-	while (f->finished < 3)
+	while (f->finished < 4)
 		uv_run(&f->loop, UV_RUN_ONCE);
-	assert_int_equal(f->order[0][1], 2);
-	assert_int_equal(f->order[0][2], 1);
+	assert_int_equal(f->order[0][1], 3);
+	assert_int_equal(f->order[0][2], 2);
+	assert_int_equal(f->order[0][3], 1);
 	fixture_deinit(f);
 	gp_free(f);
 }
@@ -380,7 +382,8 @@ static void tasks_under_way_are_of_whichever_lanes_are_ready(void **state)
 	submit_saying(f, 2, 0, true, false);
 	while (f->finished < 2)
 		uv_run(&f->loop, UV_RUN_ONCE);
-	f->lane[1].own.alone.used_ns = f->lane[2].own.alone.used_ns = f->lane[0].own.alone.used_ns; /* nobody is at work */
+	f->lane[1].own.alone.used_ns = f->lane[2].own.alone.used_ns =
+		f->lane[0].own.alone.used_ns; /* nobody is at work */
 	f->said[0] = '\0';
 	close_gate(f, 0);
 	submit_saying(f, 1, 1, true, false);
