@@ -5,16 +5,19 @@
  * Test: tests/e2e/parity.sh, tests/unit/test_engine.c
  */
 #include "client/engine/engine_split.h"
-#include "client/log/value_log.h"
-#include "client/insert/insert.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "client/engine/batch_labels.h"
+#include "client/insert/insert.h"
+#include "client/log/value_log.h"
 #include "common/graph/clip.h"
+#include "common/graph/graph_part.h"
 #include "common/graph/plan_profile.h"
 #include "kernels/device_registry.h"
-#include "common/graph/graph_part.h"
+
+#define FETCH_WORTH_A_LINE 64e6 /* bytes: over 100 Mbit/s more than 5 s */
 
 /* Weights and figures. */
 
@@ -39,12 +42,21 @@ static enum gp_status set_part(struct split_engine *e, struct gp_plan *plan, con
 	return GP_OK;
 }
 
+/* Over a slow link they may take longer than many steps. */
+static void announce_fetch(const struct split_engine *e)
+{
+	const double bytes = 4 * (double)e->cross->parts.body->param_elements;
+	if (bytes >= FETCH_WORTH_A_LINE)
+		fprintf(stderr, "fetching the body's parameters from the server: %.1f MB\n", bytes * 1e-6);
+}
+
 static enum gp_status split_get_weights(struct gp_engine *base, struct gp_weights *w, struct gp_err *err)
 {
 	struct split_engine *e = (struct split_engine *)base;
 	GP_TRY(gp_weights_fit(w, &base->spec.session.decays, base->spec.graph, e->step, err));
 	GP_TRY(get_part(e, e->head_plan, e->cross->parts.head, w, err));
 	GP_TRY(get_part(e, e->tail_plan, e->cross->parts.tail, w, err));
+	announce_fetch(e);
 	return gp_client_session_fetch(&e->session, w, err);
 }
 
