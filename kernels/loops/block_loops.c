@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "kernels/loops/mx_format.h"
 #include "kernels/loops/simd.h"
 
 /* Added to a number below 2^22 in magnitude it leaves the nearest integer, ties to even, in the lowest bits. */
@@ -410,38 +411,23 @@ GP_INLINE void channel_decode_body(const struct gp_block_channels *c, size_t fir
 
 /* --- small floating-point numbers ------------------------------------------------------------------------------- */
 
-/* A format of `exponent` and `mantissa` bits: largest number and smallest normal one as bits of a float. */
-struct small {
-	int exponent, mantissa, bias, emax;
-	int32_t largest, normal, numbers; /* magnitudes from `numbers` on are none */
-	float step;                       /* of the subnormals */
-};
-
-static const struct small formats[GP_MX_FORMATS] = {
-	[GP_MX_E2M1] = {2, 1, 1, 2, 0x40c00000, 0x3f800000, 8, 0x1p-1f},
-	[GP_MX_E2M3] = {2, 3, 1, 2, 0x40f00000, 0x3f800000, 32, 0x1p-3f},
-	[GP_MX_E3M2] = {3, 2, 3, 4, 0x41e00000, 0x3e800000, 32, 0x1p-4f},
-	[GP_MX_E4M3] = {4, 3, 7, 8, 0x43e00000, 0x3c800000, 0x7f, 0x1p-9f},
-	[GP_MX_E5M2] = {5, 2, 15, 15, 0x47600000, 0x38800000, 0x7c, 0x1p-16f},
-};
-
 int gp_mx_emax(enum gp_mx_format format)
 {
-	return formats[format].emax;
+	return gp_mx_smalls[format].emax;
 }
 
 int gp_mx_numbers(enum gp_mx_format format)
 {
-	return formats[format].numbers;
+	return gp_mx_smalls[format].numbers;
 }
 
 int gp_mx_width(enum gp_mx_format format)
 {
-	return 1 + formats[format].exponent + formats[format].mantissa;
+	return 1 + gp_mx_smalls[format].exponent + gp_mx_smalls[format].mantissa;
 }
 
 /* Bits of a magnitude to the format, to nearest, ties to even, saturating. */
-GP_INLINE int32_t narrow(const struct small *f, int32_t u)
+GP_INLINE int32_t narrow(const struct gp_mx_small *f, int32_t u)
 {
 	const int shift = 23 - f->mantissa;
 	const float magic = f->step * 0x1p23f;
@@ -453,14 +439,14 @@ GP_INLINE int32_t narrow(const struct small *f, int32_t u)
 }
 
 /* Chosen by a mask: of a branch no compiler makes a vector here. */
-GP_INLINE float widen(const struct small *f, int32_t magnitude)
+GP_INLINE float widen(const struct gp_mx_small *f, int32_t magnitude)
 {
 	const int32_t normal = (magnitude << (23 - f->mantissa)) + ((127 - f->bias) << 23);
 	const int32_t below = bits_of((float)magnitude * f->step), small = -(int32_t)(magnitude < 1 << f->mantissa);
 	return float_of((below & small) | (normal & ~small));
 }
 
-GP_INLINE void narrow_row(const struct small *f, const float *restrict x, size_t n, float inverse,
+GP_INLINE void narrow_row(const struct gp_mx_small *f, const float *restrict x, size_t n, float inverse,
 			  uint16_t *restrict codes)
 {
 	const int width = f->exponent + f->mantissa;
@@ -472,7 +458,7 @@ GP_INLINE void narrow_row(const struct small *f, const float *restrict x, size_t
 	}
 }
 
-GP_INLINE void widen_row_of(const struct small *f, const uint16_t *restrict codes, size_t n, float scale,
+GP_INLINE void widen_row_of(const struct gp_mx_small *f, const uint16_t *restrict codes, size_t n, float scale,
 			    float *restrict x)
 {
 	const int width = f->exponent + f->mantissa;
@@ -485,7 +471,7 @@ GP_INLINE void widen_row_of(const struct small *f, const uint16_t *restrict code
 	}
 }
 
-GP_INLINE uint32_t mx_block(const struct small *f, const float *x, size_t n, uint8_t *scale, uint16_t *codes)
+GP_INLINE uint32_t mx_block(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scale, uint16_t *codes)
 {
 	const uint32_t top = magnitude_of(x, n);
 	int exponent = (int)(top >> 23) - f->emax;
@@ -495,7 +481,7 @@ GP_INLINE uint32_t mx_block(const struct small *f, const float *x, size_t n, uin
 	return top;
 }
 
-GP_INLINE uint32_t mx_row(const struct small *f, const float *x, size_t n, uint8_t *scales, uint16_t *codes)
+GP_INLINE uint32_t mx_row(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales, uint16_t *codes)
 {
 	uint32_t top = 0, here;
 	size_t at = 0;
@@ -514,7 +500,7 @@ GP_INLINE float power_value(unsigned exponent)
 	return exponent ? float_of((int32_t)(exponent << 23)) : 0x1p-127f;
 }
 
-GP_INLINE void mx_values(const struct small *f, const uint8_t *scales, const uint16_t *codes, size_t n, float *x)
+GP_INLINE void mx_values(const struct gp_mx_small *f, const uint8_t *scales, const uint16_t *codes, size_t n, float *x)
 {
 	size_t at = 0;
 	for (; at + GP_MX_BLOCK <= n; at += GP_MX_BLOCK)
@@ -530,7 +516,7 @@ GP_INLINE uint32_t mx_encode_body(enum gp_mx_format format, const float *x, size
 {
 #define ENCODE(name)                                                                                                   \
 	case name:                                                                                                     \
-		return mx_row(&formats[name], x, n, scales, codes);
+		return mx_row(&gp_mx_smalls[name], x, n, scales, codes);
 	switch (format) {
 		FORMATS(ENCODE)
 	case GP_MX_FORMATS:
@@ -544,7 +530,7 @@ GP_INLINE void mx_decode_body(enum gp_mx_format format, const uint8_t *scales, c
 {
 #define DECODE(name)                                                                                                   \
 	case name:                                                                                                     \
-		mx_values(&formats[name], scales, codes, n, x);                                                        \
+		mx_values(&gp_mx_smalls[name], scales, codes, n, x);                                                   \
 		break;
 	switch (format) {
 		FORMATS(DECODE)
@@ -560,8 +546,8 @@ GP_INLINE void nv_scales(float whole, const float *restrict largest, size_t n, i
 	const float six = 6 * whole;
 #pragma omp simd
 	for (size_t i = 0; i < n; i++) {
-		scale[i] = narrow(&formats[GP_MX_E4M3], bits_of(largest[i] / six) & MAGNITUDE);
-		const float value = widen(&formats[GP_MX_E4M3], scale[i]) * whole;
+		scale[i] = narrow(&gp_mx_smalls[GP_MX_E4M3], bits_of(largest[i] / six) & MAGNITUDE);
+		const float value = widen(&gp_mx_smalls[GP_MX_E4M3], scale[i]) * whole;
 		inverse[i] = value > 0 ? 1 / value : 0;
 	}
 }
@@ -582,10 +568,10 @@ GP_INLINE void nv_row(float whole, const float *x, size_t n, uint8_t *scales, ui
 	for (size_t i = 0; i < blocks; i++)
 		scales[i] = (uint8_t)scale[i];
 	for (size_t i = 0; i < full; i++)
-		narrow_row(&formats[GP_MX_E2M1], x + i * GP_NVFP4_BLOCK, GP_NVFP4_BLOCK, inverse[i],
+		narrow_row(&gp_mx_smalls[GP_MX_E2M1], x + i * GP_NVFP4_BLOCK, GP_NVFP4_BLOCK, inverse[i],
 			   codes + i * GP_NVFP4_BLOCK);
 	if (rest)
-		narrow_row(&formats[GP_MX_E2M1], x + full * GP_NVFP4_BLOCK, rest, inverse[full],
+		narrow_row(&gp_mx_smalls[GP_MX_E2M1], x + full * GP_NVFP4_BLOCK, rest, inverse[full],
 			   codes + full * GP_NVFP4_BLOCK);
 }
 
@@ -597,7 +583,7 @@ GP_INLINE void nv_encode_body(float whole, const float *x, size_t n, uint8_t *sc
 
 GP_INLINE void nv_decode_body(float whole, const uint8_t *scales, const uint16_t *codes, size_t n, float *x)
 {
-	const struct small *scale = &formats[GP_MX_E4M3], *element = &formats[GP_MX_E2M1];
+	const struct gp_mx_small *scale = &gp_mx_smalls[GP_MX_E4M3], *element = &gp_mx_smalls[GP_MX_E2M1];
 	size_t at = 0;
 	for (; at + GP_NVFP4_BLOCK <= n; at += GP_NVFP4_BLOCK)
 		widen_row_of(element, codes + at, GP_NVFP4_BLOCK, widen(scale, scales[at / GP_NVFP4_BLOCK]) * whole,

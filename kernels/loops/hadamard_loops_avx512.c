@@ -24,19 +24,25 @@ struct turn {
 
 /* --- inside a register ------------------------------------------------------------------------------------------ */
 
-/* `other` has the partner of each element; `high` those that are the second of a pair. */
-INLINE __m512 level(__m512 v, __m512 other, __mmask16 high)
+/* `other` has the partner of each element; `sign` is -1 for those that are the second of a pair, else 1. The product is
+ * exact, so a sum is rounded once. */
+INLINE __m512 level(__m512 v, __m512 other, __m512 sign)
 {
-	return _mm512_mask_sub_ps(_mm512_add_ps(v, other), high, other, v);
+	return _mm512_fmadd_ps(v, sign, other);
+}
+
+INLINE __m512 signs_of(__mmask16 second)
+{
+	return _mm512_mask_blend_ps(second, _mm512_set1_ps(1), _mm512_set1_ps(-1));
 }
 
 /* Blocks of 8, or of 16. */
 INLINE __m512 inside(__m512 v, bool eight)
 {
-	v = level(v, _mm512_permute_ps(v, 0xb1), 0xaaaa);
-	v = level(v, _mm512_permute_ps(v, 0x4e), 0xcccc);
-	v = level(v, _mm512_shuffle_f32x4(v, v, 0xb1), 0xf0f0);
-	return eight ? v : level(v, _mm512_shuffle_f32x4(v, v, 0x4e), 0xff00);
+	v = level(v, _mm512_permute_ps(v, 0xb1), signs_of(0xaaaa));
+	v = level(v, _mm512_permute_ps(v, 0x4e), signs_of(0xcccc));
+	v = level(v, _mm512_shuffle_f32x4(v, v, 0xb1), signs_of(0xf0f0));
+	return eight ? v : level(v, _mm512_shuffle_f32x4(v, v, 0x4e), signs_of(0xff00));
 }
 
 INLINE __m512 signed_by(__m512 v, const uint32_t *sign)

@@ -108,6 +108,7 @@ static enum gp_status open_block(const double *value, const struct gp_codec_setu
 	b->tile = tile_of(b->form.size);
 	b->budget = value[BUDGET];
 	b->most = channels_of(value, &setup->shape);
+	b->packed = gp_packed_loops_choose();
 	b->loops = gp_block_loops_choose();
 	b->packing = gp_codec_loops_choose();
 	b->draw = gp_draw_words_choose();
@@ -186,11 +187,11 @@ static uint32_t write_blocks(struct gp_block *b, const struct gp_codec_pass *pas
 		const float *x = gp_codec_stopped(pass) ? NULL : gp_codec_source_at(source, at, here, b->room);
 		if (!x)
 			return UINT32_MAX;
-		const uint32_t reach = b->loops->encode(&b->form, x, here, gp_block_draws_at(b, pass, at, here),
-							scales + block * gp_block_scale_bytes(&b->form),
-							zeros + (b->form.asym ? block : 0), b->codes);
+		const uint32_t reach = b->packed->encode(&b->form, x, here, gp_block_draws_at(b, pass, at, here),
+							 scales + block * gp_block_scale_bytes(&b->form),
+							 zeros + (b->form.asym ? block : 0), b->codes,
+							 packed + at / 8 * (uint64_t)b->form.bits);
 		top = reach > top ? reach : top;
-		b->packing->pack(b->codes, here, b->form.bits, packed + at / 8 * (uint64_t)b->form.bits);
 	}
 	return top;
 }
@@ -261,11 +262,6 @@ enum gp_status gp_block_check_filling(uint64_t bits, const uint8_t *end, struct 
 	return GP_OK;
 }
 
-bool gp_block_codes_fine(const struct gp_block *b, size_t n)
-{
-	return b->form.asym || b->loops->codes_within(b->codes, n, UINT16_MAX, 1, UINT16_MAX);
-}
-
 unsigned gp_block_code_at(const struct gp_block_form *f, const uint8_t *scales, uint64_t i)
 {
 	return f->e8m0 ? scales[i] : scales[2 * i] | (unsigned)scales[2 * i + 1] << 8;
@@ -289,11 +285,40 @@ static bool scale_fine(const struct gp_block_form *f, unsigned code)
 	return number && isfinite(gp_block_top(f) * gp_block_scale_value(f, code));
 }
 
+/* What decides for all: a larger scale than the largest is in none of them. */
+static bool all_scales_fine(const struct gp_block_form *f, const uint8_t *scales, uint64_t count)
+{
+	uint16_t least = UINT16_MAX, most = 0, code;
+#pragma omp simd reduction(min : least) reduction(max : most)
+	for (uint64_t i = 0; i < (f->e8m0 ? 0 : count); i++) {
+		memcpy(&code, scales + 2 * i, sizeof code);
+		least = code < least ? code : least;
+		most = code > most ? code : most;
+	}
+#pragma omp simd reduction(min : least) reduction(max : most)
+	for (uint64_t i = 0; i < (f->e8m0 ? count : 0); i++) {
+		least = scales[i] < least ? scales[i] : least;
+		most = scales[i] > most ? scales[i] : most;
+	}
+	return scale_fine(f, least) && scale_fine(f, most);
+}
+
+static bool all_zeros_fine(const struct gp_block_form *f, const uint8_t *zeros, uint64_t count)
+{
+	uint8_t most = 0;
+#pragma omp simd reduction(max : most)
+	for (uint64_t i = 0; i < (f->asym ? count : 0); i++)
+		most = zeros[i] > most ? zeros[i] : most;
+	return most <= (int)gp_block_top(f);
+}
+
 static enum gp_status check_scales(const struct gp_block *b, const uint8_t *scales, const uint8_t *zeros,
 				   struct gp_err *err)
 {
 	const uint64_t count = gp_block_scales(b);
 	struct gp_block_form form = b->form;
+	if (b->budget == 0 && all_scales_fine(&form, scales, count) && all_zeros_fine(&form, zeros, count))
+		return GP_OK;
 	for (uint64_t i = 0; i < count; i++) {
 		form.bits = b->budget > 0 ? b->width[i] : form.bits;
 		if (!scale_fine(&form, gp_block_code_at(&form, scales, i)))
@@ -314,14 +339,19 @@ enum gp_status gp_block_check_length(const struct gp_block *b, struct gp_span in
 	return GP_OK;
 }
 
-static void read_tile(struct gp_block *b, const uint8_t *scales, const uint8_t *zeros, uint64_t at, size_t n, float *x)
+/* False: a code without a level, the lowest where there is no zero point. */
+static bool read_tile(struct gp_block *b, const uint8_t *scales, const uint8_t *zeros, const uint8_t *packed,
+		      uint64_t at, size_t n, float *x)
 {
 	const uint64_t block = at / b->form.size;
-	if (gp_block_by_channel(b))
-		b->loops->channel_decode(&b->channel, (size_t)(at % b->channels), b->codes, n, x);
-	else
-		b->loops->decode(&b->form, scales + block * gp_block_scale_bytes(&b->form),
-				 zeros + (b->form.asym ? block : 0), b->codes, n, x);
+	if (!gp_block_by_channel(b))
+		return b->packed->decode(&b->form, scales + block * gp_block_scale_bytes(&b->form),
+					 zeros + (b->form.asym ? block : 0), packed, b->codes, n, x);
+	b->packing->unpack(packed, n, b->form.bits, b->codes);
+	if (!b->form.asym && !b->loops->codes_within(b->codes, n, UINT16_MAX, 1, UINT16_MAX))
+		return false;
+	b->loops->channel_decode(&b->channel, (size_t)(at % b->channels), b->codes, n, x);
+	return true;
 }
 
 static enum gp_status check_codes(const struct gp_block *b, struct gp_span in, struct gp_err *err)
@@ -347,10 +377,8 @@ static enum gp_status decode_to(void *state, const struct gp_codec_pass *pass, s
 	for (uint64_t at = 0; at < b->n; at += b->tile) {
 		const size_t here = gp_block_tile_at(b, at, b->tile);
 		GP_TRY(gp_codec_check_stop(pass, err));
-		b->packing->unpack(packed + at / 8 * (uint64_t)b->form.bits, here, b->form.bits, b->codes);
-		if (!gp_block_codes_fine(b, here))
+		if (!read_tile(b, scales, zeros, packed + at / 8 * (uint64_t)b->form.bits, at, here, sink->x + at))
 			GP_FAIL(err, GP_PROTO, "block payload has a code without a level");
-		read_tile(b, scales, zeros, at, here, sink->x + at);
 		GP_TRY(gp_codec_sink_ready(sink, at + here, err));
 	}
 	return GP_OK;

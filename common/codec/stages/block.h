@@ -16,6 +16,7 @@
 #include "kernels/loops/block_loops.h"
 #include "kernels/loops/codec_loops.h"
 #include "kernels/loops/draw_loops.h"
+#include "kernels/loops/packed_loops.h"
 
 enum {
 	GP_BLOCK_SMALLEST = 16, /* elements */
@@ -40,10 +41,11 @@ struct gp_block {
 	uint16_t *width;                /* budget: bits of each block's codes */
 	uint32_t *histogram;            /* budget: room of gp_budget_choose */
 	struct gp_budget_groups groups; /* of the last payload */
+	const struct gp_packed_loops *packed;
 	const struct gp_block_loops *loops;
 	const struct gp_codec_loops *packing;
 	gp_draw_words *draw;
-	uint16_t codes[GP_BLOCK_TILE]; /* of the tile at hand, unpacked */
+	uint16_t codes[GP_BLOCK_TILE]; /* of the tile at hand, unpacked, or room for them */
 	float room[GP_BLOCK_TILE];     /* for the elements that a transform in front makes */
 	union {
 		uint32_t word[GP_BLOCK_TILE / 2];
@@ -119,8 +121,6 @@ void gp_block_set_unit(struct gp_block_form *f, float reach);
 bool gp_block_usable(const struct gp_block_form *f, uint32_t reach);
 /* The bits of scale i in a payload, 16 of a half or 8 of e8m0. */
 unsigned gp_block_code_at(const struct gp_block_form *f, const uint8_t *scales, uint64_t i);
-/* False where one of the n unpacked codes is the lowest, which has no level without a zero point. */
-bool gp_block_codes_fine(const struct gp_block *b, size_t n);
 /* GP_PROTO where the payload has not just so many bytes of codes behind all else. */
 enum gp_status gp_block_check_length(const struct gp_block *b, struct gp_span in, uint64_t codes, struct gp_err *err);
 /* GP_PROTO where bits are set behind `bits` of codes, which end with the byte before `end`. */

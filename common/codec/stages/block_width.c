@@ -111,10 +111,10 @@ static void write_tile(struct gp_block *b, const struct gp_codec_pass *pass, con
 		const uint64_t block = at / b->form.size;
 		const struct gp_block_form form = form_of(b, block);
 		here = run_at(b, at, end);
-		b->loops->encode(&form, x, here, gp_block_draws_at(b, pass, at, here),
-				 out->scales + block * gp_block_scale_bytes(&form),
-				 out->zeros + (form.asym ? block : 0), b->codes);
-		b->packing->pack(b->codes, here, form.bits, out->packed + out->place.at[form.bits]);
+		b->packed->encode(&form, x, here, gp_block_draws_at(b, pass, at, here),
+				  out->scales + block * gp_block_scale_bytes(&form),
+				  out->zeros + (form.asym ? block : 0), b->codes,
+				  out->packed + out->place.at[form.bits]);
 		out->place.at[form.bits] += here * (uint64_t)form.bits / 8;
 	}
 }
@@ -222,12 +222,11 @@ enum gp_status gp_block_read_budget(struct gp_block *b, const struct gp_codec_pa
 		const struct gp_block_form form = form_of(b, block);
 		here = run_at(b, at, at + gp_block_tile_at(b, at, b->tile));
 		GP_TRY(gp_codec_check_stop(pass, err));
-		b->packing->unpack(packed + place.at[form.bits], (size_t)here, form.bits, b->codes);
-		place.at[form.bits] += here * (uint64_t)form.bits / 8;
-		if (!gp_block_codes_fine(b, (size_t)here))
+		if (!b->packed->decode(&form, scales + block * gp_block_scale_bytes(&form),
+				       zeros + (form.asym ? block : 0), packed + place.at[form.bits], b->codes,
+				       (size_t)here, sink->x + at))
 			GP_FAIL(err, GP_PROTO, "block payload has a code without a level");
-		b->loops->decode(&form, scales + block * gp_block_scale_bytes(&form), zeros + (form.asym ? block : 0),
-				 b->codes, (size_t)here, sink->x + at);
+		place.at[form.bits] += here * (uint64_t)form.bits / 8;
 		GP_TRY(gp_codec_sink_ready(sink, at + here, err));
 	}
 	return GP_OK;

@@ -4,15 +4,14 @@
  *   mxfp8, mxfp6, mxfp4  32 elements share a power of two (OCP Microscaling
  *                        Formats Specification 1.0)
  *   nvfp4                16 elements share an E4M3 number, all of them an f32
- * Formulas and layouts: CODECS.md. The loops: kernels/loops/block_loops.h.
+ * Formulas and layouts: CODECS.md. The loops: kernels/loops/packed_loops.h.
  * Test: tests/unit/test_codec_block.c
  */
 #include <math.h>
 
 #include "common/codec/codec_impl.h"
-#include "kernels/loops/block_loops.h"
-#include "kernels/loops/codec_loops.h"
 #include "kernels/loops/level_loops.h"
+#include "kernels/loops/packed_loops.h"
 
 enum { TILE = 1024, NV_HEAD = 4, NV_WIDTH = 4, E4M3_MOST = 0x7e };
 
@@ -20,10 +19,9 @@ struct mx {
 	uint64_t n;
 	enum gp_mx_format format;
 	int width;
-	const struct gp_block_loops *loops;
-	const struct gp_codec_loops *packing;
+	const struct gp_packed_loops *loops;
 	const struct gp_level_loops *levels;
-	uint16_t codes[TILE];
+	uint16_t room[TILE]; /* for the loops */
 };
 
 static uint64_t blocks_of(uint64_t n, unsigned size)
@@ -55,8 +53,7 @@ static enum gp_status open_format(enum gp_mx_format format, const struct gp_code
 	m->n = setup->n;
 	m->format = format;
 	m->width = gp_mx_width(format);
-	m->loops = gp_block_loops_choose();
-	m->packing = gp_codec_loops_choose();
+	m->loops = gp_packed_loops_choose();
 	m->levels = gp_level_loops_choose();
 	*state = m;
 	return GP_OK;
@@ -101,12 +98,21 @@ static bool encode_mx(void *state, const struct gp_codec_pass *pass, const float
 		const size_t here = tile_at(m, at);
 		if (gp_codec_stopped(pass))
 			return false;
-		const uint32_t most = m->loops->mx_encode(m->format, x + at, here, out + at / GP_MX_BLOCK, m->codes);
+		const uint32_t most =
+			m->loops->mx_encode(m->format, x + at, here, out + at / GP_MX_BLOCK, m->room, packed);
 		top = most > top ? most : top;
-		m->packing->pack(m->codes, here, m->width, packed);
 	}
 	*len = mx_bytes(m->n, m->width);
 	return top < 0x7f800000u;
+}
+
+static uint8_t largest_of(const uint8_t *scales, uint64_t count)
+{
+	uint8_t most = 0;
+#pragma omp simd reduction(max : most)
+	for (uint64_t i = 0; i < count; i++)
+		most = scales[i] > most ? scales[i] : most;
+	return most;
 }
 
 /* The largest scale is that of FLT_MAX; 255 is NaN. */
@@ -114,18 +120,13 @@ static enum gp_status check_powers(const struct mx *m, const uint8_t *scales, st
 {
 	const uint64_t count = blocks_of(m->n, GP_MX_BLOCK);
 	const int most = 254 - gp_mx_emax(m->format);
+	if (largest_of(scales, count) <= most)
+		return GP_OK;
 	for (uint64_t i = 0; i < count; i++)
 		if (scales[i] > most)
 			GP_FAIL(err, GP_PROTO, "scale %llu of an MX payload is %d; at most %d is possible",
 				(unsigned long long)i, scales[i], most);
 	return GP_OK;
-}
-
-/* The formats of 6 and 4 bits have nothing else. */
-static bool numbers(const struct mx *m, size_t n)
-{
-	const int most = gp_mx_numbers(m->format) - 1;
-	return m->width < 8 || m->loops->codes_within(m->codes, n, 0x7f, 0, (uint16_t)most);
 }
 
 static enum gp_status decode_mx(void *state, const struct gp_codec_pass *pass, struct gp_span in, float *x,
@@ -138,10 +139,8 @@ static enum gp_status decode_mx(void *state, const struct gp_codec_pass *pass, s
 	for (uint64_t at = 0; at < m->n; at += TILE, packed += TILE / 8 * m->width) {
 		const size_t here = tile_at(m, at);
 		GP_TRY(gp_codec_check_stop(pass, err));
-		m->packing->unpack(packed, here, m->width, m->codes);
-		if (!numbers(m, here))
+		if (!m->loops->mx_decode(m->format, in.data + at / GP_MX_BLOCK, packed, m->room, here, x + at))
 			GP_FAIL(err, GP_PROTO, "MX payload holds a value that is not finite");
-		m->loops->mx_decode(m->format, in.data + at / GP_MX_BLOCK, m->codes, here, x + at);
 	}
 	return GP_OK;
 }
@@ -286,8 +285,7 @@ static bool encode_nv(void *state, const struct gp_codec_pass *pass, const float
 		const size_t here = tile_at(m, at);
 		if (gp_codec_stopped(pass))
 			return false;
-		m->loops->nv_encode(whole, x + at, here, scales + at / GP_NVFP4_BLOCK, m->codes);
-		m->packing->pack(m->codes, here, NV_WIDTH, packed);
+		m->loops->nv_encode(whole, x + at, here, scales + at / GP_NVFP4_BLOCK, m->room, packed);
 	}
 	*len = nv_bytes(m->n);
 	return true;
@@ -300,6 +298,8 @@ static enum gp_status check_nv(const struct mx *m, struct gp_span in, struct gp_
 	if (!whole_fine(gp_get_f32(in.data)))
 		GP_FAIL(err, GP_PROTO, "nvfp4 payload has the scale %g, which is out of range",
 			(double)gp_get_f32(in.data));
+	if (largest_of(in.data + NV_HEAD, count) <= E4M3_MOST)
+		return GP_OK;
 	for (uint64_t i = 0; i < count; i++)
 		if (in.data[NV_HEAD + i] > E4M3_MOST)
 			GP_FAIL(err, GP_PROTO, "scale %llu of an nvfp4 payload is %#x, which is no positive number",
@@ -317,8 +317,7 @@ static enum gp_status decode_nv(void *state, const struct gp_codec_pass *pass, s
 	for (uint64_t at = 0; at < m->n; at += TILE, packed += TILE / 8 * NV_WIDTH) {
 		const size_t here = tile_at(m, at);
 		GP_TRY(gp_codec_check_stop(pass, err));
-		m->packing->unpack(packed, here, NV_WIDTH, m->codes);
-		m->loops->nv_decode(whole, scales + at / GP_NVFP4_BLOCK, m->codes, here, x + at);
+		m->loops->nv_decode(whole, scales + at / GP_NVFP4_BLOCK, packed, m->room, here, x + at);
 	}
 	return GP_OK;
 }
