@@ -5,8 +5,10 @@
  * is coded and packed one after the other. See packed_loops.h.
  * Test: tests/unit/test_packed_loops.c
  *
- * Encoding takes up to 16 blocks at a time, which stay in the L1 cache: the reach
- * of each, then their scales side by side, then codes, 64 at a time.
+ * Encoding goes by parts of about 1024 elements: the reaches of up to 16 blocks,
+ * then their scales side by side, and when all blocks of a part have theirs, codes, 64 at a
+ * time. A part's scales are made before the codes of the part in front of it, so that nothing
+ * waits for divisions.
  */
 #include "kernels/loops/packed_loops.h"
 
@@ -19,7 +21,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { LANES = 16, BLOCKS = 16, CHUNK = 64 }; /* elements of a register; blocks and elements that are coded at a time */
-enum { PART = 2048 };                         /* elements of BLOCKS blocks, or of as many as have so many */
+enum { PART = 1024 };                         /* no part has more elements */
 enum { VECTORS = PART / LANES + LANES };      /* registers of a part, and room to write too many */
 
 static const struct gp_packed_parts parts = {&gp_block_loops_avx512, &gp_codec_loops_avx512};
@@ -188,13 +190,13 @@ INLINE __m512 put_scales(const struct gp_block_form *form, __m512 reach, float t
 	return _mm512_mul_ps(_mm512_cvtph_ps(half), _mm512_set1_ps(form->unit));
 }
 
-/* Scales, zero points and factors of the blocks of x[0..n). Returns the bits of the largest reach, or magnitude where that
- * is more, of each. */
-INLINE __m512i measure(const struct gp_block_form *form, bool asym, float top, const float *x, size_t n,
-		       uint8_t *scales, uint8_t *zeros, struct factors *f)
+/* Scales, zero points and factors of the blocks of x[0..n), at most BLOCKS of them. Returns the bits of the largest reach, or
+ * magnitude where that is more, of each. `vector`: the first register of x in its part. */
+INLINE __m512i measure_some(const struct gp_block_form *form, bool asym, float top, const float *x, size_t n,
+			    uint8_t *scales, uint8_t *zeros, size_t vector, struct factors *f)
 {
 	const size_t size = form->size, blocks = (n + size - 1) / size;
-	float inverses[LANES], zero_values[LANES];
+	float values[LANES];
 	__m512i largest = largest_of(x, n, size);
 	__m512 least = _mm512_setzero_ps(), reach = _mm512_castsi512_ps(largest);
 	if (asym) {
@@ -206,13 +208,27 @@ INLINE __m512i measure(const struct gp_block_form *form, bool asym, float top, c
 	const __m512 scale = put_scales(form, reach, top, blocks, scales);
 	const __mmask16 some = _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_GT_OQ);
 	const __m512 inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(1), scale);
-	_mm512_storeu_ps(inverses, inverse);
-	spread(inverses, blocks, size / LANES, f->inverse);
+	_mm512_storeu_ps(values, inverse);
+	spread(values, blocks, size / LANES, f->inverse + vector);
 	if (asym) {
 		const __m512i zero = _mm512_cvtps_epi32(zero_points(scale, inverse, reach, least, top));
 		_mm_mask_storeu_epi8(zeros, first_lanes(blocks), _mm512_cvtepi32_epi8(zero));
-		_mm512_storeu_ps(zero_values, _mm512_castsi512_ps(zero));
-		spread(zero_values, blocks, size / LANES, (float *)f->zero);
+		_mm512_storeu_ps(values, _mm512_castsi512_ps(zero));
+		spread(values, blocks, size / LANES, (float *)f->zero + vector);
+	}
+	return largest;
+}
+
+/* The same for a part. */
+INLINE __m512i measure(const struct gp_block_form *form, bool asym, float top, const float *x, size_t n,
+		       uint8_t *scales, uint8_t *zeros, struct factors *f)
+{
+	const size_t most = BLOCKS * form->size;
+	__m512i largest = _mm512_setzero_si512();
+	for (size_t at = 0; at < n; at += most, scales += BLOCKS * (form->e8m0 ? 1 : 2), zeros += BLOCKS) {
+		const size_t here = n - at < most ? n - at : most;
+		largest = _mm512_max_epi32(largest,
+					   measure_some(form, asym, top, x + at, here, scales, zeros, at / LANES, f));
 	}
 	return largest;
 }
@@ -316,17 +332,29 @@ INLINE void write_codes(const struct factors *f, int bits, bool asym, const floa
 	put_some(codes_of(level, bits, asym), n - i, bits, packed);
 }
 
+/* Elements of a part of blocks of this size: whole blocks. */
+INLINE size_t part_of(size_t size)
+{
+	return PART / size * size;
+}
+
 INLINE uint32_t encode_bits(const struct gp_block_form *form, int bits, bool asym, const float *x, size_t n,
 			    uint8_t *scales, uint8_t *zeros, uint8_t *packed)
 {
-	const size_t size = form->size, blocks = PART / size < BLOCKS ? PART / size : BLOCKS, part = blocks * size;
+	const size_t part = part_of(form->size), blocks = part / form->size, scale_bytes = form->e8m0 ? 1 : 2;
 	const float top = (float)(asym ? (1 << bits) - 1 : (1 << (bits - 1)) - 1);
-	__m512i largest = _mm512_setzero_si512();
-	struct factors f;
-	for (size_t at = 0; at < n; at += part, scales += blocks * (form->e8m0 ? 1 : 2), zeros += blocks) {
-		const size_t here = n - at < part ? n - at : part;
-		largest = _mm512_max_epi32(largest, measure(form, asym, top, x + at, here, scales, zeros, &f));
-		write_codes(&f, bits, asym, x + at, here, packed + at / 8 * (size_t)bits);
+	struct factors f[2];
+	size_t here = n < part ? n : part;
+	__m512i largest = measure(form, asym, top, x, here, scales, zeros, &f[0]);
+	for (size_t at = 0, k = 0, next; at < n; at += part, here = next, k ^= 1) {
+		next = n - at - here < part ? n - at - here : part;
+		if (next) {
+			scales += blocks * scale_bytes;
+			zeros += blocks;
+			largest = _mm512_max_epi32(
+				largest, measure(form, asym, top, x + at + here, next, scales, zeros, &f[k ^ 1]));
+		}
+		write_codes(&f[k], bits, asym, x + at, here, packed + at / 8 * (size_t)bits);
 	}
 	return (uint32_t)_mm512_reduce_max_epi32(largest);
 }
@@ -533,13 +561,12 @@ INLINE void write_small(const struct gp_mx_small *f, const float *inverse, const
 	put_some(small_codes(f, v, inverse + i / LANES), n - i, bits, packed);
 }
 
-INLINE uint32_t mx_encode_format(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales,
-				 uint8_t *packed)
+/* Scales and factors of a part. Returns the largest magnitudes. */
+INLINE __m512i measure_mx(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales, float *inverse)
 {
-	const int bits = 1 + f->exponent + f->mantissa;
 	__m512i largest = _mm512_setzero_si512();
-	float inverses[LANES], inverse[VECTORS];
-	for (size_t at = 0; at < n; at += BLOCKS * GP_MX_BLOCK, scales += BLOCKS) {
+	float values[LANES];
+	for (size_t at = 0; at < n; at += BLOCKS * GP_MX_BLOCK, scales += BLOCKS, inverse += BLOCKS * 2) {
 		const size_t here = n - at < BLOCKS * GP_MX_BLOCK ? n - at : BLOCKS * GP_MX_BLOCK;
 		const size_t blocks = (here + GP_MX_BLOCK - 1) / GP_MX_BLOCK;
 		const __m512i top = largest_of(x + at, here, GP_MX_BLOCK);
@@ -547,11 +574,23 @@ INLINE uint32_t mx_encode_format(const struct gp_mx_small *f, const float *x, si
 			_mm512_max_epi32(_mm512_sub_epi32(_mm512_srli_epi32(top, 23), _mm512_set1_epi32(f->emax)),
 					 _mm512_setzero_si512());
 		_mm_mask_storeu_epi8(scales, first_lanes(blocks), _mm512_cvtepi32_epi8(exponent));
-		_mm512_storeu_si512(inverses,
-				    _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(254), exponent), 23));
-		spread(inverses, blocks, GP_MX_BLOCK / LANES, inverse);
-		write_small(f, inverse, x + at, here, packed + at / 8 * (size_t)bits);
+		_mm512_storeu_si512(values, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(254), exponent), 23));
+		spread(values, blocks, GP_MX_BLOCK / LANES, inverse);
 		largest = _mm512_max_epi32(largest, top);
+	}
+	return largest;
+}
+
+INLINE uint32_t mx_encode_format(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales,
+				 uint8_t *packed)
+{
+	const size_t bits = (size_t)(1 + f->exponent + f->mantissa);
+	__m512i largest = _mm512_setzero_si512();
+	float inverse[VECTORS];
+	for (size_t at = 0; at < n; at += PART, scales += PART / GP_MX_BLOCK) {
+		const size_t here = n - at < PART ? n - at : PART;
+		largest = _mm512_max_epi32(largest, measure_mx(f, x + at, here, scales, inverse));
+		write_small(f, inverse, x + at, here, packed + at / 8 * bits);
 	}
 	return (uint32_t)_mm512_reduce_max_epi32(largest);
 }
@@ -673,12 +712,17 @@ INLINE void nv_scales(float whole, __m512 largest, size_t blocks, uint8_t *scale
 
 static void nv_encode(float whole, const float *x, size_t n, uint8_t *scales, uint16_t *room, uint8_t *packed)
 {
-	float inverse[LANES];
+	enum { SOME = BLOCKS * GP_NVFP4_BLOCK };
+	float inverse[VECTORS];
 	(void)room;
-	for (size_t at = 0; at < n; at += BLOCKS * GP_NVFP4_BLOCK, scales += BLOCKS) {
-		const size_t here = n - at < BLOCKS * GP_NVFP4_BLOCK ? n - at : BLOCKS * GP_NVFP4_BLOCK;
-		const __m512 largest = _mm512_castsi512_ps(largest_of(x + at, here, GP_NVFP4_BLOCK));
-		nv_scales(whole, largest, (here + GP_NVFP4_BLOCK - 1) / GP_NVFP4_BLOCK, scales, inverse);
+	for (size_t at = 0; at < n; at += PART) {
+		const size_t here = n - at < PART ? n - at : PART;
+		for (size_t i = 0; i < here; i += SOME, scales += BLOCKS) {
+			const size_t some = here - i < SOME ? here - i : SOME;
+			const __m512i largest = largest_of(x + at + i, some, GP_NVFP4_BLOCK);
+			nv_scales(whole, _mm512_castsi512_ps(largest), (some + GP_NVFP4_BLOCK - 1) / GP_NVFP4_BLOCK,
+				  scales, inverse + i / LANES);
+		}
 		write_small(&gp_mx_smalls[GP_MX_E2M1], inverse, x + at, here, packed + at / 2);
 	}
 }

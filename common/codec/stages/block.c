@@ -82,10 +82,10 @@ static void close_block(void *state)
 	gp_free(b);
 }
 
-/* As many blocks as make some 1024 elements; where a block's codes do not fill bytes, a multiple of eight of them. */
+/* As many blocks as make some 4096 elements; where a block's codes do not fill bytes, a multiple of eight of them. */
 static size_t tile_of(size_t size)
 {
-	const size_t blocks = GP_BLOCK_LARGEST / size;
+	const size_t blocks = 4 * GP_BLOCK_LARGEST / size;
 	return size * (size % 8 ? (blocks + 7) / 8 * 8 : blocks);
 }
 
@@ -108,6 +108,7 @@ static enum gp_status open_block(const double *value, const struct gp_codec_setu
 	b->tile = tile_of(b->form.size);
 	b->budget = value[BUDGET];
 	b->most = channels_of(value, &setup->shape);
+	b->room = b->rooms + (-(uintptr_t)b->rooms / sizeof(float)) % GP_BLOCK_LINE;
 	b->packed = gp_packed_loops_choose();
 	b->loops = gp_block_loops_choose();
 	b->packing = gp_codec_loops_choose();

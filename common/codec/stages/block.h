@@ -22,6 +22,7 @@ enum {
 	GP_BLOCK_SMALLEST = 16, /* elements */
 	GP_BLOCK_LARGEST = 1024,
 	GP_BLOCK_TILE = 8 * GP_BLOCK_LARGEST, /* no tile has more elements */
+	GP_BLOCK_LINE = 16,                   /* floats of a line of the cache */
 	GP_BLOCK_WIDTH_BITS = 3               /* of a block's width on the wire */
 };
 
@@ -46,11 +47,12 @@ struct gp_block {
 	const struct gp_codec_loops *packing;
 	gp_draw_words *draw;
 	uint16_t codes[GP_BLOCK_TILE]; /* of the tile at hand, unpacked, or room for them */
-	float room[GP_BLOCK_TILE];     /* for the elements that a transform in front makes */
+	float *room;                   /* for the elements that a transform in front makes: a tile, at a line's begin */
 	union {
 		uint32_t word[GP_BLOCK_TILE / 2];
 		uint16_t half[GP_BLOCK_TILE];
 	} draws;
+	float rooms[GP_BLOCK_TILE + GP_BLOCK_LINE]; /* `room` is in it */
 };
 
 static inline size_t gp_block_scale_bytes(const struct gp_block_form *f)

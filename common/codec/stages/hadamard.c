@@ -11,7 +11,7 @@
 #include "kernels/loops/hadamard_loops.h"
 
 enum { SIZE, SEED };
-enum { SMALLEST = 8, LEVELS_LEAST = 3, PART = 1 << 20 };
+enum { SMALLEST = 8, LEVELS_LEAST = 3, PART = 1 << 20, LINE = 16 };
 
 #define NOT_FINITE UINT32_C(0x7f800000)
 #define TOO_LARGE  UINT32_C(0x71800000) /* 2^100: no sum of the way back overflows below it */
@@ -20,7 +20,8 @@ struct hadamard {
 	uint64_t n;
 	int levels; /* a block has 2^levels elements */
 	const struct gp_hadamard_loops *loops;
-	uint32_t sign[GP_HADAMARD_MOST];
+	uint32_t *sign; /* of a block; at a line's begin */
+	uint32_t signs[GP_HADAMARD_MOST + LINE];
 	float room[GP_HADAMARD_MOST]; /* for a block of which `piece` gives a part */
 };
 
@@ -64,6 +65,7 @@ static enum gp_status open_hadamard(const double *value, const struct gp_codec_s
 	h->n = setup->n;
 	for (h->levels = LEVELS_LEAST; 1 << h->levels < (int)value[SIZE];)
 		h->levels++;
+	h->sign = h->signs + (-(uintptr_t)h->signs / sizeof h->signs[0]) % LINE;
 	for (uint32_t i = 0; i < 1u << h->levels; i++)
 		h->sign[i] = gp_rng_u32((uint64_t)value[SEED], gp_rng_stream(GP_RNG_SIGNS, 0), i) & 0x80000000u;
 	h->loops = gp_hadamard_loops_choose();
