@@ -100,19 +100,21 @@ INLINE __m512i fold_all(enum fold how, const __m512i *v)
 INLINE __m512i largest_of(const float *x, size_t n, size_t size)
 {
 	__m512i top[BLOCKS];
-	size_t blocks = 0;
-	for (size_t at = 0; at < n; blocks++) {
-		const size_t end = at + size < n ? at + size : n;
+	size_t blocks = 0, at = 0;
+	for (; at + size <= n; blocks++) {
 		__m512i most = _mm512_setzero_si512();
-		for (; at + LANES <= end; at += LANES) {
+#pragma GCC unroll 4
+		for (const size_t end = at + size; at < end; at += LANES) {
 			ask_for(x + at);
 			most = _mm512_max_epi32(most, magnitude(_mm512_loadu_ps(x + at)));
 		}
-		if (at < end) {
-			most = _mm512_max_epi32(most, magnitude(_mm512_maskz_loadu_ps(first_lanes(end - at), x + at)));
-			at = end;
-		}
 		top[blocks] = most;
+	}
+	if (at < n) {
+		__m512i most = _mm512_setzero_si512();
+		for (; at < n; at += LANES)
+			most = _mm512_max_epi32(most, magnitude(_mm512_maskz_loadu_ps(first_lanes(n - at), x + at)));
+		top[blocks++] = most;
 	}
 	for (; blocks < BLOCKS; blocks++)
 		top[blocks] = _mm512_setzero_si512();
@@ -499,18 +501,35 @@ static bool decode(const struct gp_block_form *form, const uint8_t *scales, cons
 
 /* --- small floating-point numbers ------------------------------------------------------------------------------- */
 
-/* 16 numbers' magnitudes in a format: to nearest, ties to even, saturating. As `narrow` of block_loops.c. */
+/* 16 numbers' magnitudes in a format: to nearest, ties to even; numbers that are too large give more than the largest code.
+ * The sum of a number below 2^(e + 1) and 2^(e + 23 - mantissa) has the rounded one in its lowest bits, in units of the last
+ * place; e is the number's exponent, or the least one. */
 INLINE __m512i narrowed(const struct gp_mx_small *f, __m512i u)
 {
 	const unsigned shift = (unsigned)(23 - f->mantissa);
-	const __m512 magic = _mm512_set1_ps(f->step * 0x1p23f);
-	u = _mm512_min_epi32(u, _mm512_set1_epi32(f->largest));
-	const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, shift), _mm512_set1_epi32(1));
-	const __m512i half = _mm512_set1_epi32((1 << (shift - 1)) - 1 - ((127 - f->bias) << 23));
-	const __m512i normal = _mm512_srai_epi32(_mm512_add_epi32(_mm512_add_epi32(u, half), odd), shift);
-	const __m512i below = _mm512_sub_epi32(_mm512_castps_si512(_mm512_add_ps(_mm512_castsi512_ps(u), magic)),
-					       _mm512_castps_si512(magic));
-	return _mm512_mask_mov_epi32(normal, _mm512_cmplt_epi32_mask(u, _mm512_set1_epi32(f->normal)), below);
+	const __m512i power =
+		_mm512_and_si512(_mm512_max_epi32(u, _mm512_set1_epi32(f->normal)), _mm512_set1_epi32(0x7f800000));
+	const __m512i magic = _mm512_add_epi32(power, _mm512_set1_epi32((int)shift << 23));
+	const __m512 sum = _mm512_add_ps(_mm512_castsi512_ps(u), _mm512_castsi512_ps(magic));
+	const __m512i places = _mm512_sub_epi32(_mm512_castps_si512(sum), magic);
+	const __m512i before =
+		_mm512_sub_epi32(_mm512_srli_epi32(power, shift), _mm512_set1_epi32((128 - f->bias) << f->mantissa));
+	return _mm512_add_epi32(places, before);
+}
+
+/* The same for E2M1: the number to add and what to take away from the sum's bits are looked up by the exponent, which is at
+ * least that of 2^-3, what is below being 0 anyway, and below 16. */
+INLINE __m512i narrowed_to_e2m1(__m512 x)
+{
+	const int m = 0x4a800000, step = 1 << 23; /* 2^22, and the next power */
+	const __m512i magic =
+		_mm512_setr_epi32(m + step, m + 2 * step, m + 2 * step, 0, 0, 0, 0, 0, 0, 0, 0, 0, m, m, m, m);
+	const __m512i minus = _mm512_setr_epi32(m + step - 2, m + 2 * step - 4, m + 2 * step - 4, 0, 0, 0, 0, 0, 0, 0,
+						0, 0, m, m, m, m);
+	const __m512 v = _mm512_range_ps(x, _mm512_set1_ps(0x1p-3f), 0x0b);
+	const __m512i exponent = _mm512_srli_epi32(_mm512_castps_si512(v), 23);
+	const __m512 sum = _mm512_add_ps(v, _mm512_castsi512_ps(_mm512_permutexvar_epi32(exponent, magic)));
+	return _mm512_sub_epi32(_mm512_castps_si512(sum), _mm512_permutexvar_epi32(exponent, minus));
 }
 
 /* The values of 16 magnitudes. */
@@ -529,9 +548,13 @@ INLINE __m512i small_codes(const struct gp_mx_small *f, const __m512 *x, const f
 	const int width = f->exponent + f->mantissa;
 	__m512i m[4];
 #pragma GCC unroll 4
-	for (size_t k = 0; k < 4; k++)
-		m[k] = narrowed(f, magnitude(_mm512_mul_ps(x[k], _mm512_set1_ps(inverse[k]))));
-	const __m512i magnitudes = _mm512_packs_epi16(_mm512_packs_epi32(m[0], m[1]), _mm512_packs_epi32(m[2], m[3]));
+	for (size_t k = 0; k < 4; k++) {
+		const __m512 scaled = _mm512_mul_ps(x[k], _mm512_set1_ps(inverse[k]));
+		m[k] = width == 3 ? narrowed_to_e2m1(scaled) : narrowed(f, magnitude(scaled));
+	}
+	const __m512i most = _mm512_set1_epi8((char)(f->numbers - 1));
+	const __m512i magnitudes = _mm512_min_epu8(
+		_mm512_packus_epi16(_mm512_packs_epi32(m[0], m[1]), _mm512_packs_epi32(m[2], m[3])), most);
 	const __m512i signs =
 		_mm512_packs_epi16(_mm512_packs_epi32(_mm512_castps_si512(x[0]), _mm512_castps_si512(x[1])),
 				   _mm512_packs_epi32(_mm512_castps_si512(x[2]), _mm512_castps_si512(x[3])));
@@ -702,9 +725,11 @@ static bool mx_decode(enum gp_mx_format format, const uint8_t *scales, const uin
 /* Writes the scales of up to 16 blocks; `inverse` gets what their elements are multiplied by. */
 INLINE void nv_scales(float whole, __m512 largest, size_t blocks, uint8_t *scales, float *inverse)
 {
+	const struct gp_mx_small *f = &gp_mx_smalls[GP_MX_E4M3];
 	const __m512i scale =
-		narrowed(&gp_mx_smalls[GP_MX_E4M3], magnitude(_mm512_div_ps(largest, _mm512_set1_ps(6 * whole))));
-	const __m512 value = _mm512_mul_ps(widened(&gp_mx_smalls[GP_MX_E4M3], scale), _mm512_set1_ps(whole));
+		_mm512_min_epi32(narrowed(f, magnitude(_mm512_div_ps(largest, _mm512_set1_ps(6 * whole)))),
+				 _mm512_set1_epi32(f->numbers - 1));
+	const __m512 value = _mm512_mul_ps(widened(f, scale), _mm512_set1_ps(whole));
 	const __mmask16 some = _mm512_cmp_ps_mask(value, _mm512_setzero_ps(), _CMP_GT_OQ);
 	_mm_mask_storeu_epi8(scales, first_lanes(blocks), _mm512_cvtepi32_epi8(scale));
 	_mm512_storeu_ps(inverse, _mm512_maskz_div_ps(some, _mm512_set1_ps(1), value));
