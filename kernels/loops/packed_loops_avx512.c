@@ -153,11 +153,22 @@ struct factors {
 };
 
 /* Lane i of v for each of the `each` registers of block i. Writes up to LANES too many. */
-INLINE void spread(const float *v, size_t blocks, size_t each, float *out)
+INLINE void spread(__m512 v, size_t blocks, size_t each, float *out)
 {
+	const __m512i lanes = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+	float value[LANES];
+	if (each < LANES && (each & (each - 1)) == 0) {
+		const __m128i shift = _mm_cvtsi32_si128(__builtin_ctzll(each));
+		for (size_t i = 0; i < blocks * each; i += LANES) {
+			const __m512i at = _mm512_add_epi32(lanes, _mm512_set1_epi32((int)i));
+			_mm512_storeu_ps(out + i, _mm512_permutexvar_ps(_mm512_srl_epi32(at, shift), v));
+		}
+		return;
+	}
+	_mm512_storeu_ps(value, v);
 	for (size_t b = 0; b < blocks; b++, out += each)
 		for (size_t i = 0; i < each; i += LANES)
-			_mm512_storeu_ps(out + i, _mm512_set1_ps(v[b]));
+			_mm512_storeu_ps(out + i, _mm512_set1_ps(value[b]));
 }
 
 /* What `step_of` and `clipped_least` of block_loops.c do, for lanes. */
@@ -198,7 +209,6 @@ INLINE __m512i measure_some(const struct gp_block_form *form, bool asym, float t
 			    uint8_t *scales, uint8_t *zeros, size_t vector, struct factors *f)
 {
 	const size_t size = form->size, blocks = (n + size - 1) / size;
-	float values[LANES];
 	__m512i largest = largest_of(x, n, size);
 	__m512 least = _mm512_setzero_ps(), reach = _mm512_castsi512_ps(largest);
 	if (asym) {
@@ -210,13 +220,11 @@ INLINE __m512i measure_some(const struct gp_block_form *form, bool asym, float t
 	const __m512 scale = put_scales(form, reach, top, blocks, scales);
 	const __mmask16 some = _mm512_cmp_ps_mask(scale, _mm512_setzero_ps(), _CMP_GT_OQ);
 	const __m512 inverse = _mm512_maskz_div_ps(some, _mm512_set1_ps(1), scale);
-	_mm512_storeu_ps(values, inverse);
-	spread(values, blocks, size / LANES, f->inverse + vector);
+	spread(inverse, blocks, size / LANES, f->inverse + vector);
 	if (asym) {
 		const __m512i zero = _mm512_cvtps_epi32(zero_points(scale, inverse, reach, least, top));
 		_mm_mask_storeu_epi8(zeros, first_lanes(blocks), _mm512_cvtepi32_epi8(zero));
-		_mm512_storeu_ps(values, _mm512_castsi512_ps(zero));
-		spread(values, blocks, size / LANES, (float *)f->zero + vector);
+		spread(_mm512_castsi512_ps(zero), blocks, size / LANES, (float *)f->zero + vector);
 	}
 	return largest;
 }
@@ -588,7 +596,6 @@ INLINE void write_small(const struct gp_mx_small *f, const float *inverse, const
 INLINE __m512i measure_mx(const struct gp_mx_small *f, const float *x, size_t n, uint8_t *scales, float *inverse)
 {
 	__m512i largest = _mm512_setzero_si512();
-	float values[LANES];
 	for (size_t at = 0; at < n; at += BLOCKS * GP_MX_BLOCK, scales += BLOCKS, inverse += BLOCKS * 2) {
 		const size_t here = n - at < BLOCKS * GP_MX_BLOCK ? n - at : BLOCKS * GP_MX_BLOCK;
 		const size_t blocks = (here + GP_MX_BLOCK - 1) / GP_MX_BLOCK;
@@ -597,8 +604,8 @@ INLINE __m512i measure_mx(const struct gp_mx_small *f, const float *x, size_t n,
 			_mm512_max_epi32(_mm512_sub_epi32(_mm512_srli_epi32(top, 23), _mm512_set1_epi32(f->emax)),
 					 _mm512_setzero_si512());
 		_mm_mask_storeu_epi8(scales, first_lanes(blocks), _mm512_cvtepi32_epi8(exponent));
-		_mm512_storeu_si512(values, _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(254), exponent), 23));
-		spread(values, blocks, GP_MX_BLOCK / LANES, inverse);
+		const __m512i factor = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_set1_epi32(254), exponent), 23);
+		spread(_mm512_castsi512_ps(factor), blocks, GP_MX_BLOCK / LANES, inverse);
 		largest = _mm512_max_epi32(largest, top);
 	}
 	return largest;
