@@ -16,6 +16,15 @@ INLINE unsigned lanes_of(__m256i compared)
 	return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(compared));
 }
 
+/* To a register of zeros: a gather keeps what its target had where it is masked, and so waits for who wrote it last. gcc
+ * leaves the zeros out where it knows that nothing is masked. */
+INLINE __m256i gathered(const uint32_t *table, __m256i index)
+{
+	__m256i all = _mm256_set1_epi32(-1);
+	__asm__("" : "+x"(all));
+	return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)table, index, all, 4);
+}
+
 /* A byte of ones per lane. */
 INLINE uint64_t spread(unsigned lanes)
 {
@@ -54,8 +63,7 @@ INLINE __m256i divide(__m256i x, __m256i freq)
 /* Returns the lanes whose symbols are to be listed. */
 INLINE uint64_t encode_vector(const uint32_t *entry, const uint8_t *symbols, __m256i *state, uint8_t **words)
 {
-	const __m256i e = _mm256_i32gather_epi32((const int *)entry,
-						 _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)symbols)), 4);
+	const __m256i e = gathered(entry, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)symbols)));
 	const __m256i freq = _mm256_and_si256(e, _mm256_set1_epi32((1 << GP_RANS_START_AT) - 1));
 	const __m256i start =
 		_mm256_and_si256(_mm256_srli_epi32(e, GP_RANS_START_AT), _mm256_set1_epi32(GP_RANS_TOTAL - 1));
@@ -116,7 +124,7 @@ INLINE __m256i read_words(const uint8_t *words, unsigned lanes)
 INLINE __m256i decode_vector(const uint32_t *table, __m256i x, const uint8_t **words, uint8_t *symbols)
 {
 	const __m256i places = _mm256_set1_epi32(GP_RANS_TOTAL - 1);
-	const __m256i e = _mm256_i32gather_epi32((const int *)table, _mm256_and_si256(x, places), 4);
+	const __m256i e = gathered(table, _mm256_and_si256(x, places));
 	const __m256i high = _mm256_srli_epi32(x, GP_RANS_BITS);
 	const __m256i less = _mm256_and_si256(_mm256_srli_epi32(e, GP_RANS_FREQ_AT), places);
 	const __m256i rest = _mm256_add_epi32(high, _mm256_srli_epi32(e, GP_RANS_REST_AT));

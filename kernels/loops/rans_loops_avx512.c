@@ -11,6 +11,15 @@
 
 enum { LANES = 16, VECTORS = GP_RANS_LANES / LANES };
 
+/* To a register of zeros: a gather keeps what its target had where it is masked, and so waits for who wrote it last. gcc
+ * leaves the zeros out where it knows that nothing is masked. */
+INLINE __m512i gathered(const uint32_t *table, __m512i index)
+{
+	__mmask16 all = 0xffff;
+	__asm__("" : "+Yk"(all));
+	return _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), all, index, table, 4);
+}
+
 /* Words of the marked lanes, behind each other and ending before *words. */
 INLINE void write_words(__m512i x, __mmask16 lanes, uint8_t **words)
 {
@@ -32,7 +41,7 @@ INLINE __m512i divide(__m512i x, __m512i freq)
 INLINE uint64_t encode_vector(const uint32_t *entry, const uint8_t *symbols, __m512i *state, uint8_t **words)
 {
 	const __m512i index = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)symbols));
-	const __m512i e = _mm512_i32gather_epi32(index, entry, 4);
+	const __m512i e = gathered(entry, index);
 	const __m512i freq = _mm512_and_si512(e, _mm512_set1_epi32((1 << GP_RANS_START_AT) - 1));
 	const __m512i start =
 		_mm512_and_si512(_mm512_srli_epi32(e, GP_RANS_START_AT), _mm512_set1_epi32(GP_RANS_TOTAL - 1));
@@ -82,7 +91,7 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 
 INLINE __m512i decode_vector(const uint32_t *table, __m512i x, const uint8_t **words, uint8_t *symbols)
 {
-	const __m512i e = _mm512_i32gather_epi32(_mm512_and_si512(x, _mm512_set1_epi32(GP_RANS_TOTAL - 1)), table, 4);
+	const __m512i e = gathered(table, _mm512_and_si512(x, _mm512_set1_epi32(GP_RANS_TOTAL - 1)));
 	const __m512i high = _mm512_srli_epi32(x, GP_RANS_BITS);
 	const __m512i less =
 		_mm512_and_si512(_mm512_srli_epi32(e, GP_RANS_FREQ_AT), _mm512_set1_epi32(GP_RANS_TOTAL - 1));
