@@ -116,7 +116,9 @@ static enum gp_status plan(struct gp_codec *c, const struct gp_codec_spec *spec,
 	if (c->two_trees)
 		GP_TRY(gp_codec_tree_plan(&c->other, &c->spec, shape, &second, err));
 	c->n = c->most = c->tree.node[0].n;
-	return plan_byte_stages(c, err);
+	GP_TRY(plan_byte_stages(c, err));
+	c->coded = c->stages;
+	return GP_OK;
 }
 
 static int scratch_buffers(const struct gp_codec *c)
@@ -314,18 +316,21 @@ static bool encode_stage(struct gp_codec *c, int i, const struct gp_codec_pass *
 	return true;
 }
 
+/* Begins where the last stage will end in `out`, if as many stages pay as did the last time. */
 static enum gp_status encode_all(struct gp_codec *c, const struct gp_codec_pass *pass, const float *x, uint8_t *out,
 				 size_t *payload, struct gp_err *err)
 {
-	uint8_t *at = out + GP_CODEC_HEAD * c->stages;
+	bool in_out = c->coded % 2 == 0;
+	uint8_t *at = (in_out ? out : c->scratch[0]) + GP_CODEC_HEAD * c->stages;
 	size_t len;
 	GP_TRY(gp_codec_tree_encode(&c->tree, pass, x, at, &len, err));
-	bool in_out = true;
+	c->coded = 0;
 	for (int i = 0; i < c->stages; i++) {
 		uint8_t *begin = (in_out ? c->scratch[0] : out) + GP_CODEC_HEAD * (c->stages - 1 - i);
 		const bool coded = encode_stage(c, i, pass, at, &len, begin);
 		at = coded ? begin : at - GP_CODEC_HEAD;
 		in_out ^= coded;
+		c->coded += coded;
 	}
 	if (!in_out)
 		memcpy(out, at, len);

@@ -28,6 +28,7 @@ struct gp_codec {
 	int stages;
 	size_t bound;
 	uint8_t *scratch[2]; /* bound bytes each, for byte stages */
+	int coded;           /* byte stages that paid in the last pass */
 	const struct gp_codec_device *device;
 	struct gp_codec_stats stats;
 };
