@@ -33,11 +33,12 @@
 #define GP_RANS_HIGH        (UINT32_C(1) << 31)
 #define GP_RANS_GROUP_BYTES (2 * GP_RANS_LANES) /* most bytes of words that a group takes */
 
-/* Below, `entry` are 256 numbers, `table` 4096, `x` 64 states and `counts` 256.
+/* Below, `entry` are 256 numbers, `table` 4096, and `x` 64 states.
  *
- * A symbol for encoding: freq (1..4096), start << 13, and the top bit where the symbol itself is to be listed. */
-#define GP_RANS_START_AT 13
-#define GP_RANS_LISTED   (UINT32_C(1) << 31)
+ * A symbol for encoding: freq (1..4096), bit 13 where the symbol itself is to be listed, start << 20. */
+#define GP_RANS_LISTED_AT 13
+#define GP_RANS_LISTED    (1 << GP_RANS_LISTED_AT)
+#define GP_RANS_START_AT  20
 
 /* One of the 4096 places for decoding: symbol, (freq - 1) << 8, (place - start) << 20. */
 #define GP_RANS_FREQ_AT 8
@@ -71,7 +72,15 @@ const struct gp_rans_loops *gp_rans_loops_choose(void);
 /* The same for n <= 64 symbols of one group, in plain C. Decoding needs GP_RANS_GROUP_BYTES of words. */
 bool gp_rans_encode_some(const uint32_t *entry, const uint8_t *symbols, size_t n, struct gp_rans_sink *sink);
 void gp_rans_decode_some(const uint32_t *table, uint32_t *x, const uint8_t **words, size_t n, uint8_t *symbols);
-/* Adds symbols to counts. */
-void gp_rans_count(const uint8_t *symbols, size_t n, uint32_t *counts);
+
+/* How often each symbol comes: the sum of the parts, in which symbols are counted by turns, so that equal ones in a row do not
+ * wait for each other. */
+enum { GP_RANS_COUNTS = 4 };
+struct gp_rans_counts {
+	uint32_t part[GP_RANS_COUNTS][256];
+};
+
+void gp_rans_count(const uint8_t *symbols, size_t n, struct gp_rans_counts *counts);
+void gp_rans_counts_add(const struct gp_rans_counts *counts, uint32_t *sum);
 
 #endif

@@ -64,9 +64,8 @@ INLINE __m256i divide(__m256i x, __m256i freq)
 INLINE uint64_t encode_vector(const uint32_t *entry, const uint8_t *symbols, __m256i *state, uint8_t **words)
 {
 	const __m256i e = gathered(entry, _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)symbols)));
-	const __m256i freq = _mm256_and_si256(e, _mm256_set1_epi32((1 << GP_RANS_START_AT) - 1));
-	const __m256i start =
-		_mm256_and_si256(_mm256_srli_epi32(e, GP_RANS_START_AT), _mm256_set1_epi32(GP_RANS_TOTAL - 1));
+	const __m256i freq = _mm256_and_si256(e, _mm256_set1_epi32(GP_RANS_LISTED - 1));
+	const __m256i start = _mm256_srli_epi32(e, GP_RANS_START_AT);
 	const __m256i kept = _mm256_cmpgt_epi32(freq, _mm256_srli_epi32(*state, 31 - GP_RANS_BITS));
 	write_words(*state, ~lanes_of(kept) & 0xff, words);
 	const __m256i x = _mm256_blendv_epi8(_mm256_srli_epi32(*state, 16), *state, kept);
@@ -75,7 +74,7 @@ INLINE uint64_t encode_vector(const uint32_t *entry, const uint8_t *symbols, __m
 	const __m256i next = _mm256_add_epi32(_mm256_add_epi32(_mm256_slli_epi32(q, GP_RANS_BITS), rest), start);
 	const __m256i step = _mm256_sub_epi32(_mm256_set1_epi32(GP_RANS_TOTAL), freq);
 	*state = _mm256_add_epi32(next, _mm256_andnot_si256(enough, step));
-	return lanes_of(e);
+	return lanes_of(_mm256_slli_epi32(e, 31 - GP_RANS_LISTED_AT));
 }
 
 INLINE bool list_symbols(const uint8_t *symbols, uint64_t lanes, struct gp_rans_sink *sink)

@@ -29,24 +29,20 @@ INLINE void write_words(__m512i x, __mmask16 lanes, uint8_t **words)
 	_mm256_mask_storeu_epi16(*words, (__mmask16)_bzhi_u32(0xffff, count), packed);
 }
 
-/* x / freq, or 1 less. The reciprocal is a step of Newton's method from one that is right to 14 bits, and is meant to be too
- * small by 2^-22: more than 2^-23 of that is left by the roundings, and a quotient below 2^19 is off by less than 1/3. */
+/* x / freq, or 1 less, as everything is rounded towards 0: the quotient is below 2^19. */
 INLINE __m512i divide(__m512i x, __m512i freq)
 {
-	const __m512 divisor = _mm512_cvtepi32_ps(freq), rough = _mm512_rcp14_ps(divisor);
-	const __m512 two = _mm512_set1_ps(2 - 0x1p-22f);
-	const __m512 reciprocal = _mm512_mul_ps(rough, _mm512_fnmadd_ps(divisor, rough, two));
-	const __m512 whole = _mm512_cvt_roundepi32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
-	return _mm512_cvttps_epi32(_mm512_mul_ps(whole, reciprocal));
+	const __m512 quotient = _mm512_div_round_ps(_mm512_cvt_roundepi32_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC),
+						    _mm512_cvtepi32_ps(freq), _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+	return _mm512_cvttps_epi32(quotient);
 }
 
 /* Returns the entries of the symbols. */
 INLINE __m512i encode_vector(const uint32_t *entry, const uint8_t *symbols, __m512i *state, uint8_t **words)
 {
 	const __m512i e = gathered(entry, _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)symbols)));
-	const __m512i freq = _mm512_and_si512(e, _mm512_set1_epi32((1 << GP_RANS_START_AT) - 1));
-	const __m512i start =
-		_mm512_and_si512(_mm512_srli_epi32(e, GP_RANS_START_AT), _mm512_set1_epi32(GP_RANS_TOTAL - 1));
+	const __m512i freq = _mm512_and_si512(e, _mm512_set1_epi32(GP_RANS_LISTED - 1));
+	const __m512i start = _mm512_srli_epi32(e, GP_RANS_START_AT);
 	const __mmask16 full = _mm512_cmpge_epu32_mask(_mm512_srli_epi32(*state, 31 - GP_RANS_BITS), freq);
 	write_words(*state, full, words);
 	const __m512i x = _mm512_mask_srli_epi32(*state, full, *state, 16);
@@ -63,7 +59,7 @@ INLINE uint64_t listed_lanes(const __m512i *e)
 	uint64_t lanes = 0;
 #pragma GCC unroll 4
 	for (int v = 0; v < VECTORS; v++)
-		lanes |= (uint64_t)_mm512_movepi32_mask(e[v]) << v * LANES;
+		lanes |= (uint64_t)_mm512_test_epi32_mask(e[v], _mm512_set1_epi32(GP_RANS_LISTED)) << v * LANES;
 	return lanes;
 }
 
@@ -94,7 +90,8 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 		for (int v = VECTORS - 1; v >= 0; v--)
 			e[v] = encode_vector(entry, group + v * LANES, &x[v], &words);
 		const __m512i any = _mm512_or_si512(_mm512_or_si512(e[0], e[1]), _mm512_or_si512(e[2], e[3]));
-		if (_mm512_movepi32_mask(any) && !list_symbols(group, listed_lanes(e), sink))
+		if (_mm512_test_epi32_mask(any, _mm512_set1_epi32(GP_RANS_LISTED)) &&
+		    !list_symbols(group, listed_lanes(e), sink))
 			return false;
 	}
 	for (int v = 0; v < VECTORS; v++)

@@ -9,13 +9,10 @@
 
 #include "common/base/isa.h"
 
-enum { TABLES = 4 }; /* of counts: equal symbols in a row do not wait for each other */
-
 bool gp_rans_encode_some(const uint32_t *entry, const uint8_t *symbols, size_t n, struct gp_rans_sink *sink)
 {
 	for (size_t i = n; i-- > 0;) {
-		const uint32_t e = entry[symbols[i]], freq = e & ((1u << GP_RANS_START_AT) - 1);
-		const uint32_t start = (e & ~GP_RANS_LISTED) >> GP_RANS_START_AT;
+		const uint32_t e = entry[symbols[i]], freq = e & (GP_RANS_LISTED - 1), start = e >> GP_RANS_START_AT;
 		uint32_t x = sink->x[i];
 		const unsigned full = x >> (31 - GP_RANS_BITS) >= freq;
 		sink->words[-1] = (uint8_t)(x >> 8);
@@ -47,22 +44,25 @@ void gp_rans_decode_some(const uint32_t *table, uint32_t *x, const uint8_t **wor
 	*words = p;
 }
 
-void gp_rans_count(const uint8_t *symbols, size_t n, uint32_t *counts)
+void gp_rans_count(const uint8_t *symbols, size_t n, struct gp_rans_counts *counts)
 {
-	uint32_t part[TABLES][256];
 	size_t i = 0;
-	memset(part, 0, sizeof part);
 	for (; i + 8 <= n; i += 8) {
 		uint64_t eight;
 		memcpy(&eight, symbols + i, sizeof eight);
 		for (int k = 0; k < 8; k++)
-			part[k % TABLES][eight >> 8 * k & 255]++;
+			counts->part[k % GP_RANS_COUNTS][eight >> 8 * k & 255]++;
 	}
 	for (; i < n; i++)
-		counts[symbols[i]]++;
-	for (int s = 0; s < 256; s++)
-		for (int k = 0; k < TABLES; k++)
-			counts[s] += part[k][s];
+		counts->part[0][symbols[i]]++;
+}
+
+void gp_rans_counts_add(const struct gp_rans_counts *counts, uint32_t *sum)
+{
+	memcpy(sum, counts->part[0], sizeof counts->part[0]);
+	for (int k = 1; k < GP_RANS_COUNTS; k++)
+		for (int s = 0; s < 256; s++)
+			sum[s] += counts->part[k][s];
 }
 
 static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups, struct gp_rans_sink *sink)

@@ -156,16 +156,17 @@ static const uint8_t *unpack(struct rans *r, const uint8_t *in, size_t count, in
  * Returns how many. */
 static size_t count_symbols(const uint8_t *symbols, size_t count, uint32_t *counts)
 {
+	struct gp_rans_counts parts = {0};
 	size_t counted = 0;
-	memset(counts, 0, GP_RANS_SYMBOLS * sizeof counts[0]);
 	if (count < SAMPLE_FROM) {
-		gp_rans_count(symbols, count, counts);
-		return count;
+		gp_rans_count(symbols, count, &parts);
+		counted = count;
 	}
-	for (size_t b = 0; b < count / BLOCK; b++, counted += SAMPLED) {
+	for (size_t b = 0; count >= SAMPLE_FROM && b < count / BLOCK; b++, counted += SAMPLED) {
 		const size_t part = (b + b / 4 + b / 16) % (BLOCK / SAMPLED);
-		gp_rans_count(symbols + b * BLOCK + part * SAMPLED, SAMPLED, counts);
+		gp_rans_count(symbols + b * BLOCK + part * SAMPLED, SAMPLED, &parts);
 	}
+	gp_rans_counts_add(&parts, counts);
 	return counted;
 }
 
