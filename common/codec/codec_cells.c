@@ -89,7 +89,7 @@ void gp_cells_quantize(const struct gp_cells *c, const float *x, size_t n, uint1
 	const int32_t top = (1 << t->bits) - 1;
 	for (size_t i = 0; i < n; i++) {
 		const unsigned p = partition[i];
-		const int32_t level = (int32_t)lrintf((x[i] - t->min[p]) / t->divisor[p]);
+		const int32_t level = top ? (int32_t)lrintf((x[i] - t->min[p]) / t->divisor[p]) : 0;
 		codes[i] = (uint16_t)(p << t->bits | (unsigned)(level < top ? level : top));
 	}
 }

@@ -153,9 +153,11 @@ static inline __m256 look_up(const struct column *c, __m256i index, int split)
 				_mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
 }
 
-/* Eight codes of eight elements. */
-static inline __attribute__((always_inline)) __m256i
-codes_of(__m256 v, const struct column *min, const struct column *divisor, int split, __m256i top, __m128i bits)
+/* Eight codes of eight elements. alone: partitions have one level; the quotients of kmeans, which has such ones, are too
+ * small to be normal numbers, and slow. */
+static inline __attribute__((always_inline)) __m256i codes_of(__m256 v, const struct column *min,
+							      const struct column *divisor, int split, bool alone,
+							      __m256i top, __m128i bits)
 {
 	__m256i p = _mm256_setzero_si256();
 	for (int half = 1 << split >> 1; half; half >>= 1) {
@@ -163,6 +165,8 @@ codes_of(__m256 v, const struct column *min, const struct column *divisor, int s
 		const __m256 reached = _mm256_cmp_ps(v, look_up(min, next, split), _CMP_GE_OQ);
 		p = _mm256_blendv_epi8(p, next, _mm256_castps_si256(reached));
 	}
+	if (alone)
+		return p;
 	const __m256 above = _mm256_sub_ps(v, look_up(min, p, split));
 	const __m256i level = _mm256_cvtps_epi32(_mm256_div_ps(above, look_up(divisor, p, split)));
 	return _mm256_or_si256(_mm256_sll_epi32(p, bits), _mm256_min_epi32(level, top));
@@ -180,10 +184,11 @@ static inline __attribute__((always_inline)) void quantize_split(const struct gp
 	const struct column min = column_of(t->min), divisor = column_of(t->divisor);
 	const __m256i top = _mm256_set1_epi32((1 << t->bits) - 1);
 	const __m128i bits = _mm_cvtsi32_si128(t->bits);
+	const bool alone = t->bits == 0;
 	size_t i = 0;
 	for (; i + 16 <= n; i += 16) {
-		const __m256i a = codes_of(_mm256_loadu_ps(x + i), &min, &divisor, split, top, bits);
-		const __m256i b = codes_of(_mm256_loadu_ps(x + i + 8), &min, &divisor, split, top, bits);
+		const __m256i a = codes_of(_mm256_loadu_ps(x + i), &min, &divisor, split, alone, top, bits);
+		const __m256i b = codes_of(_mm256_loadu_ps(x + i + 8), &min, &divisor, split, alone, top, bits);
 		_mm256_storeu_si256((__m256i *)(codes + i), narrow(a, b));
 	}
 	REST.quantize(t, x + i, n - i, codes + i);

@@ -194,6 +194,10 @@ static inline __attribute__((always_inline)) void codes_of(const struct quantize
 	__m512 above[SIDE_BY_SIDE], divisor[SIDE_BY_SIDE];
 	__m512i p[SIDE_BY_SIDE];
 	partitions_of(q, split, count, v, p);
+	if (q->table->bits == 0) { /* the quotients of kmeans are too small to be normal numbers, and slow */
+		EACH code[k] = p[k];
+		return;
+	}
 	EACH above[k] = _mm512_sub_ps(v[k], look_up(q->mins, q->table->min, p[k], split));
 	EACH divisor[k] = look_up(q->divisors, q->table->divisor, p[k], split);
 	EACH above[k] = _mm512_div_ps(above[k], divisor[k]);

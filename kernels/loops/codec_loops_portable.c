@@ -62,7 +62,8 @@ static void quantize(const struct gp_quant_table *t, const float *x, size_t n, u
 		unsigned p = 0;
 		for (unsigned half = 1u << t->split >> 1; half; half >>= 1)
 			p += x[i] >= t->min[p + half] ? half : 0;
-		long level = lrintf((x[i] - t->min[p]) / t->divisor[p]);
+		/* The quotients of kmeans, whose partitions have one level, are too small to be normal numbers, and slow. */
+		const long level = top ? lrintf((x[i] - t->min[p]) / t->divisor[p]) : 0;
 		codes[i] = (uint16_t)(p << t->bits | (unsigned)(level < top ? level : top));
 	}
 }
