@@ -384,15 +384,56 @@ enum gp_status gp_options_parse(const struct gp_opt_table *t, int argc, char **a
 	return status;
 }
 
+static const struct gp_opt *row_of(const struct gp_opt_rows *rows, const char *name)
+{
+	const struct gp_opt *row = rows->opt;
+	while (row < rows->opt + rows->count && strcmp(row->name, name) != 0)
+		row++;
+	gp_require(row < rows->opt + rows->count);
+	return row;
+}
+
+/* The row that it is like, with all that it says itself. */
+static struct gp_opt whole_row(const struct gp_opt *own)
+{
+	if (!own->like)
+		return *own;
+	struct gp_opt o = whole_row(row_of(own->like, own->name));
+	o.group = own->group;
+	o.offset = own->offset ? own->offset : o.offset;
+	o.value = own->value ? own->value : o.value;
+	o.initial = own->initial ? own->initial : o.initial;
+	o.help = own->help ? own->help : o.help;
+	o.choices = own->choices ? own->choices : o.choices;
+	o.bare = own->bare || o.bare;
+	if (own->min != 0 || own->max != 0) {
+		o.min = own->min;
+		o.max = own->max;
+		o.below_max = own->below_max;
+	}
+	return o;
+}
+
 int gp_opt_join(const struct gp_opt_rows *parts, int count, struct gp_opt *out)
 {
 	int rows = 0;
-	for (int i = 0; i < count; i++) {
-		gp_require(parts[i].count <= GP_OPT_MAX - rows);
-		memcpy(out + rows, parts[i].opt, (size_t)parts[i].count * sizeof *out);
-		rows += parts[i].count;
-	}
+	for (int i = 0; i < count; i++)
+		for (int k = 0; k < parts[i].count; k++) {
+			gp_require(rows < GP_OPT_MAX);
+			out[rows++] = whole_row(&parts[i].opt[k]);
+		}
 	return rows;
+}
+
+enum gp_status gp_options_parse_parts(const struct gp_opt_table *t, const struct gp_opt_rows *parts, int count,
+				      int argc, char **argv, void *settings, struct gp_options_result *r,
+				      struct gp_err *err)
+{
+	struct gp_opt rows[GP_OPT_MAX];
+	struct gp_opt_table whole = *t;
+	whole.opt = rows;
+	whole.count = gp_opt_join(parts, count, rows);
+	return gp_options_parse(&whole, argc, argv, settings, r, err);
 }
 
 void gp_options_free(struct gp_options_result *r)

@@ -27,6 +27,8 @@ enum gp_opt_type {
 
 struct gp_opt {
 	const char *name; /* "batch" */
+	const struct gp_opt_rows *
+		like; /* (optional) gp_opt_join takes all that is 0 or NULL here from their row of this name; not group */
 	enum gp_opt_type type;
 	size_t offset;       /* of the field in the command's settings struct */
 	const char *value;   /* placeholder in --help: "N"; NULL for flags */
@@ -58,6 +60,10 @@ struct gp_opt_rows {
 	const struct gp_opt *opt;
 	int count;
 };
+#define GP_OPT_ROWS(array)                                                                                             \
+	{                                                                                                              \
+		array, sizeof array / sizeof array[0]                                                                  \
+	}
 /* Copies the parts one after another into out[GP_OPT_MAX]; returns the number of rows. */
 int gp_opt_join(const struct gp_opt_rows *parts, int count, struct gp_opt *out);
 
@@ -78,6 +84,10 @@ struct gp_options_result {
  */
 enum gp_status gp_options_parse(const struct gp_opt_table *t, int argc, char **argv, void *settings,
 				struct gp_options_result *r, struct gp_err *err);
+/* The same for a command whose rows are those of `parts`, one after another (gp_opt_join). */
+enum gp_status gp_options_parse_parts(const struct gp_opt_table *t, const struct gp_opt_rows *parts, int count,
+				      int argc, char **argv, void *settings, struct gp_options_result *r,
+				      struct gp_err *err);
 void gp_options_free(struct gp_options_result *r);
 bool gp_options_given(const struct gp_opt_table *t, const struct gp_options_result *r, const char *name);
 /* The value that option `name` has in `settings`, as text that parses to the same; of a FLAG "true" or "false". */

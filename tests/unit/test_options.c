@@ -290,6 +290,33 @@ static void joined_rows_are_one_table(void **state)
 	assert_string_equal(joined[2].name, rows[0].name);
 }
 
+/* The first row of `rows`, with a range, a default and a text of its own; its type and its field are the other's. */
+static void a_row_that_is_like_another_takes_what_it_leaves_out(void **state)
+{
+	(void)state;
+	static const struct gp_opt_rows of_train = {rows, sizeof rows / sizeof rows[0]};
+	static const struct gp_opt own[] = {
+		{.name = "batch", .like = &of_train, .initial = "8", .min = 2, .max = 32, .help = "other"},
+		{.name = "optimizer", .like = &of_train, .group = "Own"}};
+	static const struct gp_opt_rows first = {own, 2};
+	static const struct gp_opt second[] = {{.name = "batch", .like = &first, .offset = sizeof(int64_t)}};
+	const struct gp_opt_rows parts[] = {{own, 2}, {second, 1}};
+	struct gp_opt joined[GP_OPT_MAX];
+	assert_int_equal(gp_opt_join(parts, 2, joined), 3);
+	assert_int_equal(joined[0].type, GP_OPT_INT);
+	assert_int_equal(joined[0].offset, offsetof(struct settings, batch));
+	assert_string_equal(joined[0].value, "N");
+	assert_string_equal(joined[0].initial, "8");
+	assert_string_equal(joined[0].help, "other");
+	assert_null(joined[0].group);
+	assert_true(joined[0].min == 2 && joined[0].max == 32);
+	assert_int_equal(joined[1].type, GP_OPT_CHOICE);
+	assert_non_null(joined[1].choices);
+	assert_string_equal(joined[1].group, "Own");
+	assert_int_equal(joined[2].offset, sizeof(int64_t));
+	assert_string_equal(joined[2].initial, "8");
+}
+
 static void config_file_sits_between_defaults_and_command_line(void **state)
 {
 	(void)state;
@@ -444,6 +471,7 @@ int main(void)
 		cmocka_unit_test(positionals_are_counted),
 		cmocka_unit_test(any_number_of_positionals_can_be_taken),
 		cmocka_unit_test(joined_rows_are_one_table),
+		cmocka_unit_test(a_row_that_is_like_another_takes_what_it_leaves_out),
 		cmocka_unit_test(config_file_sits_between_defaults_and_command_line),
 		cmocka_unit_test(config_errors_name_file_and_line),
 		cmocka_unit_test(unreadable_config_files_are_refused),
