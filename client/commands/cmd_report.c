@@ -16,6 +16,7 @@
 #include "client/report/report_read.h"
 #include "common/base/durable.h"
 #include "common/base/mem.h"
+#include "common/base/new_file.h"
 
 #define PROGRAM "gpclient report"
 
@@ -101,15 +102,33 @@ static enum gp_status check_out(const struct making *m, const struct gp_options_
 	return GP_OK;
 }
 
+/* A pipe or a device, which is written to as it is. */
+static bool is_no_file(const char *path)
+{
+	struct stat st;
+	return stat(path, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode);
+}
+
+static enum gp_status write_to(int fd, const struct making *m, const struct gp_html *h, struct gp_err *err)
+{
+	return gp_write_all(fd, h->text, h->length, m->set.out, err);
+}
+
 static enum gp_status write_page(const struct making *m, const struct gp_html *h, struct gp_err *err)
 {
-	const bool standard = is_standard_output(m->set.out);
-	const int fd = standard ? STDOUT_FILENO : open(m->set.out, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+	struct gp_new_file f;
+	if (is_standard_output(m->set.out))
+		return write_to(STDOUT_FILENO, m, h, err);
+	if (!is_no_file(m->set.out)) {
+		if (gp_new_file_begin(&f, m->set.out, err) != GP_OK)
+			return gp_err_prefix(err, "--out");
+		return gp_new_file_end(&f, write_to(f.fd, m, h, err), err);
+	}
+	const int fd = open(m->set.out, O_WRONLY | O_CLOEXEC);
 	if (fd < 0)
-		GP_FAIL(err, GP_INVALID, "--out: cannot create %s: %s", m->set.out, strerror(errno));
-	enum gp_status status = gp_write_all(fd, h->text, h->length, m->set.out, err);
-	if (!standard && close(fd) != 0 && status == GP_OK)
-		status = gp_fail_os(err, GP_IO, "write", m->set.out);
+		GP_FAIL(err, GP_INVALID, "--out: cannot write to %s: %s", m->set.out, strerror(errno));
+	const enum gp_status status = write_to(fd, m, h, err);
+	close(fd);
 	return status;
 }
 

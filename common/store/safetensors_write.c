@@ -1,25 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing safetensors files atomically: a temporary file beside the target,
- * fsync, rename, fsync of the directory. The target is a regular file or
- * nothing yet, behind any links: a rename would replace whatever is there, be
- * it a device. Tensors are laid out in name order, so
- * equal content gives equal bytes. Reading is in safetensors.c.
+ * Writing safetensors files atomically: a new file beside the target
+ * (new_file.h), fsync, rename, fsync of the directory. Tensors are laid out in
+ * name order, so equal content gives equal bytes. Reading is in safetensors.c.
  * Test: tests/unit/test_safetensors.c (walks GP_FAULT_WRITE and GP_FAULT_FSYNC)
  */
 #include "common/store/safetensors.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <jansson.h>
 #include <libgen.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "common/base/durable.h"
 #include "common/base/mem.h"
+#include "common/base/new_file.h"
 
 #define DATA_ALIGN 8 /* the header is padded with spaces so that the data starts aligned */
 
@@ -93,51 +88,12 @@ static enum gp_status build_header(const struct gp_st_item *const *sorted, int c
 
 /* --- the target ------------------------------------------------------------------------------------------------- */
 
-/* Where `path` leads, links followed, into target[PATH_MAX]. */
-static enum gp_status find_target(const char *path, char *target, struct gp_err *err)
-{
-	struct stat st;
-	if (!*path)
-		GP_FAIL(err, GP_INVALID, "the name of a file to write is empty");
-	if (lstat(path, &st) != 0) { /* nothing is there; whatever else is wrong, creating a file beside it tells */
-		if (snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX)
-			GP_FAIL(err, GP_INVALID, "the path %.100s... is too long", path);
-		return GP_OK;
-	}
-	if (!realpath(path, target))
-		return gp_fail_os(err, GP_INVALID, "follow the link", path);
-	if (stat(target, &st) != 0 || !S_ISREG(st.st_mode))
-		GP_FAIL(err, GP_INVALID, "%s is there and is not a regular file: it will not be replaced", path);
-	return GP_OK;
-}
-
 enum gp_status gp_st_check_target(const char *path, struct gp_err *err)
 {
-	char target[PATH_MAX];
-	GP_TRY(find_target(path, target, err));
-	if (access(dirname(target), W_OK | X_OK) != 0)
-		return gp_fail_os(err, GP_INVALID, "write to the folder of", path);
-	return GP_OK;
+	return gp_new_file_check(path, err);
 }
 
 /* --- the file --------------------------------------------------------------------------------------------------- */
-
-/* A new file beside `path`; its name is left in temp[PATH_MAX]. */
-static enum gp_status create_temp(const char *path, char *temp, int *out, struct gp_err *err)
-{
-	for (unsigned attempt = 0; attempt < 100; attempt++) {
-		if (snprintf(temp, PATH_MAX, "%s.tmp.%ld.%u", path, (long)getpid(), attempt) >= PATH_MAX)
-			GP_FAIL(err, GP_INVALID, "the path %.100s... is too long", path);
-		int fd = open(temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-		if (fd >= 0) {
-			*out = fd;
-			return GP_OK;
-		}
-		if (errno != EEXIST)
-			break;
-	}
-	return gp_fail_os(err, GP_INVALID, "create", temp);
-}
 
 static uint64_t item_bytes(const struct gp_st_item *item)
 {
@@ -171,20 +127,10 @@ static enum gp_status sync_directory(const char *path, struct gp_err *err)
 static enum gp_status write_file(const char *path, const char *header, const struct gp_st_item *const *sorted,
 				 int count, struct gp_err *err)
 {
-	char target[PATH_MAX], temp[PATH_MAX];
-	int fd = -1;
-	GP_TRY(find_target(path, target, err));
-	GP_TRY(create_temp(target, temp, &fd, err));
-	enum gp_status status = write_content(fd, header, sorted, count, path, err);
-	if (close(fd) != 0 && status == GP_OK)
-		status = gp_fail_os(err, GP_IO, "close", path);
-	if (status == GP_OK && rename(temp, target) != 0)
-		status = gp_fail_os(err, GP_IO, "rename into place", path);
-	if (status != GP_OK) {
-		unlink(temp);
-		return status;
-	}
-	return sync_directory(target, err);
+	struct gp_new_file f;
+	GP_TRY(gp_new_file_begin(&f, path, err));
+	GP_TRY(gp_new_file_end(&f, write_content(f.fd, header, sorted, count, path, err), err));
+	return sync_directory(f.target, err);
 }
 
 enum gp_status gp_st_write(const char *path, const struct gp_st_item *items, int count, const struct gp_st_pair *meta,

@@ -86,6 +86,14 @@ report 3 "$work/uniform.jsonl" -o "$work/no/folder.html"
 report 2 -o "$work/bad.html"
 report 2 "$work/uniform.jsonl" -o "$work/uniform.jsonl"
 [ "$(events "$work/uniform.jsonl" end)" = 1 ] || fail "a log was written over"
+if grep -q '^GP_FAULTS:[A-Z]*=ON' "$build/CMakeCache.txt"; then # a disk that is full when the page is written
+	cp "$work/report.html" "$work/kept.html"
+	for page in kept new; do
+		GP_FAULT=write:1 report 1 "$work/uniform.jsonl" -o "$work/$page.html"
+	done
+	cmp -s "$work/report.html" "$work/kept.html" || fail "a page that could not be written has damaged the one before"
+	equal "pages that were not finished" "$(cd "$work" && echo new.html* kept.html.*)" 'new.html* kept.html.*'
+fi
 report 0 "$work/uniform.jsonl" -o -
 cmp -s <(tail -c 8 "$work/out") <(echo '</html>') || fail "no page on standard output"
 finish
