@@ -136,6 +136,13 @@ void gp_html_long_text(struct gp_html *h, const char *text)
 	}
 }
 
+void gp_html_long_cell(struct gp_html *h, const char *text)
+{
+	gp_html_put(h, "<td class=\"long\">");
+	gp_html_long_text(h, *text ? text : "-");
+	gp_html_put(h, "</td>");
+}
+
 void gp_html_append(struct gp_html *h, const struct gp_html *other)
 {
 	h->too_long |= other->too_long;

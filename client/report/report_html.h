@@ -32,6 +32,8 @@ void gp_html_put_all(struct gp_html *h, const char *markup);
 void gp_html_text(struct gp_html *h, const char *text);
 /* The same, in elements alone: a line may break behind its punctuation, as behind the commas of a spec. */
 void gp_html_long_text(struct gp_html *h, const char *text);
+/* A cell of a table with such a text; "-" where it is empty. */
+void gp_html_long_cell(struct gp_html *h, const char *text);
 /* Appends the text of another one, and takes over that it was too long or found no memory. */
 void gp_html_append(struct gp_html *h, const struct gp_html *other);
 enum gp_status gp_html_check(const struct gp_html *h, struct gp_err *err);

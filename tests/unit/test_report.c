@@ -412,6 +412,34 @@ static void dependence_on_inputs_and_on_labels_is_drawn(void **state)
 	count_in(&h, "<figcaption>Distance correlation of labels and act_up", 1);
 	count_in(&h, "<figcaption>Distance correlation of inputs and grad_up", 1);
 	count_in(&h, "<figcaption>Distance correlation of labels", 1);
+	count_in(&h, "<th scope=\"col\">correlation</th>", 1);
+	count_in(&h, "<td class=\"n\">0.500 act_up</td>", 1);
+	gp_html_deinit(&h);
+}
+
+#define MEASURED(step, direction, value)                                                                               \
+	"{\"event\":\"privacy\",\"step\":" step ",\"direction\":\"" direction "\",\"distance_correlation\":" value "}" \
+														   "\n"
+
+/* The mean over the run, in the direction that gives away most, however little that is; - where nobody has measured. */
+static void the_table_of_runs_has_the_correlation_beside_accuracy_and_bytes(void **state)
+{
+	struct gp_html h = {0};
+	assert_int_equal(READ(HEADER MEASURED("2", "act_up", "-0.25") MEASURED("2", "grad_down", "0.125")
+				      MEASURED("4", "act_up", "-0.5") MEASURED("4", "grad_down", "0.375")),
+			 GP_OK);
+	make_page(&h, &run, 1);
+	count_in(&h, "<td class=\"n\">0.250 grad_down</td>", 1);
+	gp_html_deinit(&h);
+	forget(state);
+	assert_int_equal(READ(HEADER MEASURED("2", "act_up", "-0.25")), GP_OK);
+	make_page(&h, &run, 1);
+	count_in(&h, "<td class=\"n\">-0.250 act_up</td>", 1);
+	gp_html_deinit(&h);
+	forget(state);
+	assert_int_equal(READ(HEADER), GP_OK);
+	make_page(&h, &run, 1);
+	count_in(&h, "act_up</td>", 0);
 	gp_html_deinit(&h);
 }
 
@@ -514,6 +542,7 @@ int main(void)
 		cmocka_unit_test(a_page_has_a_limit),
 		WITH_RUN(a_page_has_a_section_for_all_that_a_log_has),
 		WITH_RUN(dependence_on_inputs_and_on_labels_is_drawn),
+		WITH_RUN(the_table_of_runs_has_the_correlation_beside_accuracy_and_bytes),
 		WITH_RUN(a_log_of_an_attack_alone_says_that_it_has_no_training),
 		WITH_RUN(texts_of_a_log_stay_texts),
 		WITH_RUN(huge_numbers_give_a_page),
