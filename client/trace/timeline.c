@@ -5,15 +5,13 @@
 #include "client/trace/timeline.h"
 
 #include "client/trace/critical_path.h"
-#include "client/trace/timeline_record.h"
 #include "client/trace/trace.h"
 #include "common/base/clock.h"
 #include "common/base/mem.h"
 
 struct gp_timeline {
-	struct gp_critical_path *path;     /* NULL: more chunks than are measured */
-	struct gp_trace *trace;            /* NULL: none */
-	struct gp_timeline_record *record; /* NULL: none */
+	struct gp_critical_path *path; /* NULL: more chunks than are measured */
+	struct gp_trace *trace;        /* NULL: none */
 	uint32_t chunks, window;
 	bool split, tells;
 	struct gp_clock_offset clock;
@@ -54,12 +52,6 @@ void gp_timeline_free(struct gp_timeline *t)
 	gp_free(t);
 }
 
-void gp_timeline_record_to(struct gp_timeline *t, struct gp_timeline_record *record)
-{
-	if (t)
-		t->record = record;
-}
-
 static struct gp_moments moments_of(const struct gp_interval *i)
 {
 	return (struct gp_moments){i->queued_ns, i->begin_ns, i->end_ns};
@@ -93,7 +85,6 @@ void gp_timeline_note(struct gp_timeline *t, const struct gp_interval *i)
 	if (t->path)
 		gp_critical_path_note(t->path, i);
 	note_of_step(t, i);
-	gp_timeline_record_note(t->record, i);
 	if (t->trace)
 		gp_trace_put(t->trace, i, t->chunks);
 	if (t->seen)
@@ -102,6 +93,8 @@ void gp_timeline_note(struct gp_timeline *t, const struct gp_interval *i)
 
 void gp_timeline_watch(struct gp_timeline *t, void (*seen)(void *arg, const struct gp_interval *i), void *arg)
 {
+	if (!t)
+		return;
 	t->seen = seen;
 	t->seen_arg = arg;
 }

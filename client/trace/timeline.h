@@ -16,7 +16,6 @@
 #include "common/wire/interval.h"
 
 struct gp_timeline;
-struct gp_timeline_record;
 struct gp_trace;
 
 /* `trace` (optional) outlives it. `split`: with a link. */
@@ -24,9 +23,8 @@ enum gp_status gp_timeline_new(uint32_t chunks, bool split, struct gp_trace *tra
 			       struct gp_err *err);
 void gp_timeline_free(struct gp_timeline *t);
 
-/* What is noted goes there, too, until it is told another or NULL; it outlives the notes. */
-void gp_timeline_record_to(struct gp_timeline *t, struct gp_timeline_record *record);
-/* (optional) Is shown every note from here on, also what the server tells of its stages, for as long as the timeline lives. */
+/* `seen` (optional) is shown every note from here on, also what the server tells of its stages, until another one or NULL is
+ * set. One at a time: what keeps whole steps is gp_timeline_record_note (timeline_record.h). */
 void gp_timeline_watch(struct gp_timeline *t, void (*seen)(void *arg, const struct gp_interval *i), void *arg);
 
 void gp_timeline_note(struct gp_timeline *t, const struct gp_interval *i);

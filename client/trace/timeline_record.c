@@ -61,8 +61,9 @@ static bool begins_anew(const struct gp_timeline_record *r, const struct gp_inte
 	return false;
 }
 
-void gp_timeline_record_note(struct gp_timeline_record *r, const struct gp_interval *i)
+void gp_timeline_record_note(void *record, const struct gp_interval *i)
 {
+	struct gp_timeline_record *r = record;
 	if (!r || !is_of_step(r, i))
 		return;
 	if (i->stage == GP_AT_STEP) {

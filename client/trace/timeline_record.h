@@ -22,8 +22,9 @@ enum gp_status gp_timeline_record_new(uint32_t chunks, struct gp_timeline_record
 void gp_timeline_record_free(struct gp_timeline_record *r);
 /* The process goes on behind so many steps: what was noted is forgotten. */
 void gp_timeline_record_begin(struct gp_timeline_record *r, uint64_t steps);
-/* By this side's clock. NULL takes every note and drops it. */
-void gp_timeline_record_note(struct gp_timeline_record *r, const struct gp_interval *i);
+/* By this side's clock. `record` is a struct gp_timeline_record, as for gp_timeline_watch; NULL takes every note and drops
+ * it. */
+void gp_timeline_record_note(void *record, const struct gp_interval *i);
 /* So many steps are done, all of what the last one did included where `ended`. The keys of an event "timeline", a
  * new reference, or NULL: there is none yet. It is given once. */
 json_t *gp_timeline_record_take(struct gp_timeline_record *r, uint64_t steps, bool ended);

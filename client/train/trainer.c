@@ -600,14 +600,14 @@ static enum gp_status begin_records(struct run *r, struct gp_err *err)
 	if (!r->spec->log)
 		return GP_OK;
 	GP_TRY(gp_timeline_record_new((uint32_t)e->spec.session.chunks, &r->times, err));
-	gp_timeline_record_to(e->timeline, r->times);
+	gp_timeline_watch(e->timeline, gp_timeline_record_note, r->times);
 	return r->spec->histograms_every ? gp_value_log_new(r->spec->histograms_every, &e->values, err) : GP_OK;
 }
 
 /* A task of the engine may still be under way where the session has failed: the engine keeps the log of values. */
 static void end_records(struct run *r)
 {
-	gp_timeline_record_to(r->spec->engine->timeline, NULL);
+	gp_timeline_watch(r->spec->engine->timeline, NULL, NULL);
 	gp_timeline_record_free(r->times);
 }
 

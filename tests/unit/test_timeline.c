@@ -198,7 +198,7 @@ static void few_steps_of_a_run_are_recorded_whole(void **state)
 	(void)state;
 	struct gp_timeline_record *r;
 	OK(gp_timeline_record_new(CHUNKS, &r, &err));
-	gp_timeline_record_to(timeline, r);
+	gp_timeline_watch(timeline, gp_timeline_record_note, r);
 	for (uint64_t step = 1; step <= 8; step++) {
 		run_step(step);
 		json_t *o = gp_timeline_record_take(r, step, false);
@@ -209,7 +209,7 @@ static void few_steps_of_a_run_are_recorded_whole(void **state)
 	}
 	assert_record(gp_timeline_record_take(r, 8, true), 8, 1);
 	assert_null(gp_timeline_record_take(r, 8, true));
-	gp_timeline_record_to(timeline, NULL);
+	gp_timeline_watch(timeline, NULL, NULL);
 	gp_timeline_record_free(r);
 }
 
@@ -219,7 +219,7 @@ static void a_step_that_begins_anew_is_recorded_once(void **state)
 	(void)state;
 	struct gp_timeline_record *r;
 	OK(gp_timeline_record_new(CHUNKS, &r, &err));
-	gp_timeline_record_to(timeline, r);
+	gp_timeline_watch(timeline, gp_timeline_record_note, r);
 	at(GP_AT_HEAD_FORWARD, 3, 0, 1);
 	at(GP_AT_ACT_UP_SENT, 3, 1, 2);
 	run_step(2);
@@ -227,7 +227,7 @@ static void a_step_that_begins_anew_is_recorded_once(void **state)
 	gp_timeline_record_begin(r, 50); /* back to a checkpoint, or a resumed run */
 	run_step(52);
 	assert_record(gp_timeline_record_take(r, 53, false), 52, 1);
-	gp_timeline_record_to(timeline, NULL);
+	gp_timeline_watch(timeline, NULL, NULL);
 	gp_timeline_record_free(r);
 }
 
@@ -236,7 +236,7 @@ static void a_record_has_a_limit(void **state)
 	(void)state;
 	struct gp_timeline_record *r;
 	OK(gp_timeline_record_new(CHUNKS, &r, &err));
-	gp_timeline_record_to(timeline, r);
+	gp_timeline_watch(timeline, gp_timeline_record_note, r);
 	for (int i = 0; i < GP_TIMELINE_RECORD_MOST + 7; i++)
 		at(GP_AT_ACT_UP_SENT, 2, 0, 1);
 	run_step(2);
@@ -244,7 +244,7 @@ static void a_record_has_a_limit(void **state)
 	assert_int_equal(json_array_size(json_object_get(o, "intervals")), GP_TIMELINE_RECORD_MOST);
 	assert_true(json_integer_value(json_object_get(o, "left_out")) >= 7);
 	json_decref(o);
-	gp_timeline_record_to(timeline, NULL);
+	gp_timeline_watch(timeline, NULL, NULL);
 	gp_timeline_record_free(r);
 }
 
