@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See codec_auto.h. Test: tests/e2e/codec_auto.sh
+ * See codec_auto.h. Test: tests/unit/test_codec_auto.c, tests/e2e/codec_auto.sh
  */
 #include "client/codecs/codec_auto.h"
 

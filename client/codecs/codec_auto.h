@@ -3,7 +3,7 @@
  * `--codec auto[:KEY=VALUE,...]`: what it asks for in one direction. Keys: budget, every, script and, last, ladder.
  * Not here: how a codec is chosen (codec_decide.h), and the change between two steps (engine_split_codec.c).
  *
- * Threads: any; pure functions. Test: tests/e2e/codec_auto.sh
+ * Threads: any; pure functions. Test: tests/unit/test_codec_auto.c, tests/e2e/codec_auto.sh
  */
 #ifndef GP_CODEC_AUTO_H
 #define GP_CODEC_AUTO_H

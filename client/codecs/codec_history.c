@@ -3,7 +3,7 @@
  * See codec_history.h. The file: a line "gpsplit codecs 1 XXXXXXXX" with the start of the run's id, then a line "STEP
  * R R R R" for each change. A last line without its end was being written when the process was killed: nothing has
  * followed from it.
- * Test: tests/e2e/codec_auto.sh
+ * Test: tests/unit/test_codec_history.c, tests/e2e/codec_auto.sh
  */
 #include "client/codecs/codec_history.h"
 

@@ -4,7 +4,7 @@
  * disk, too (DIR/codecs), and a change is there before COMMIT says it: steps that are done again after a broken link
  * or a killed process go through the codecs that they went through before.
  *
- * Threads: one at a time. Test: tests/e2e/codec_auto.sh
+ * Threads: one at a time. Test: tests/unit/test_codec_history.c, tests/e2e/codec_auto.sh
  */
 #ifndef GP_CODEC_HISTORY_H
 #define GP_CODEC_HISTORY_H
