@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A comparison of codecs as JSON (client/JSON.md) and as text. See codec_compare.h. Test: tests/unit/test_cmd_codec.c
+ */
+#include "client/commands/codec_compare.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "client/commands/cmd_codec.h"
+#include "client/job/job.h"
+
+/* --- as JSON ---------------------------------------------------------------------------------------------------- */
+
+static json_t *finite_json(double x)
+{
+	return isfinite(x) ? json_real(x) : json_null();
+}
+
+static const char *codec_name(const struct gp_comparison *c, int index)
+{
+	return index == GP_RANK_RAW ? "raw" : c->spec[index].text;
+}
+
+static json_t *cell_json(const struct gp_comparison *c, const struct gp_compared_cell *cell, int codec)
+{
+	const struct gp_rank_range *r = &cell->range;
+	if (!cell->fits)
+		return json_pack("{s:s, s:s}", "codec", c->spec[codec].text, "error", cell->why);
+	json_t *o = gp_codec_trip_json(&c->spec[codec], &cell->trip);
+	json_object_set_new(o, "lossless", json_boolean(gp_codec_spec_lossless(&c->spec[codec])));
+	json_object_set_new(o, "pays", json_boolean(r->pays));
+	json_object_set_new(o, "pays_above_bps", r->pays ? json_real(r->above) : json_null());
+	json_object_set_new(o, "pays_below_bps", r->pays ? finite_json(r->below) : json_null());
+	json_object_set_new(o, "pays_against", json_string(codec_name(c, r->against)));
+	return o;
+}
+
+static json_t *spec_json(const struct gp_comparison *c, int codec)
+{
+	return codec < 0 ? json_null() : json_string(c->spec[codec].text);
+}
+
+static json_t *column_json(const struct gp_comparison *c, const struct gp_compared_column *column)
+{
+	json_t *rows = json_array(), *shape = json_array();
+	for (int i = 0; i < column->shape.ndim; i++)
+		json_array_append_new(shape, json_integer(column->shape.dim[i]));
+	for (int i = 0; i < c->codecs; i++)
+		json_array_append_new(rows, cell_json(c, &column->cell[column->order[i]], column->order[i]));
+	json_t *o =
+		json_pack("{s:o, s:o, s:o}", "tensor", gp_job_text_json(column->name), "shape", shape, "codecs", rows);
+	if (c->set.bits > 0)
+		json_object_set_new(o, "best_at_bits", spec_json(c, column->within ? column->order[0] : -1));
+	return o;
+}
+
+static json_t *place_json(const struct gp_comparison *c, const struct gp_compared_place *p)
+{
+	const struct gp_rank_time *t = &p->time;
+	if (p->unfit)
+		return json_pack("{s:s, s:s}", "codec", c->spec[p->codec].text, "does_not_fit", p->unfit->name);
+	return json_pack("{s:s, s:f, s:s, s:f, s:f, s:f, s:f, s:f, s:b}", "codec", c->spec[p->codec].text,
+			 "time_per_chunk_s", t->seconds, "bound_by", gp_rank_bound_name[t->bound], "up_s", t->up_s,
+			 "down_s", t->down_s, "codec_s", t->codec_s, "delay_s", t->delay_s, "rel_err", p->error,
+			 "lossless", gp_codec_spec_lossless(&c->spec[p->codec]));
+}
+
+static void add_link_json(const struct gp_comparison *c, json_t *o)
+{
+	const int best = c->recommended;
+	json_t *list = json_array();
+	for (int i = 0; i < c->codecs; i++)
+		json_array_append_new(list, place_json(c, &c->place[i]));
+	json_object_set_new(o, "link",
+			    json_pack("{s:f, s:f, s:i}", "rate_bps", c->link.bps, "delay_s", c->link.delay_s, "window",
+				      c->link.window));
+	json_object_set_new(o, "raw_time_per_chunk_s", json_real(c->raw.seconds));
+	json_object_set_new(o, "ranking", list);
+	json_object_set_new(o, "recommended",
+			    best < 0            ? json_null()
+			    : best == c->codecs ? json_string("raw")
+						: json_string(c->spec[c->place[best].codec].text));
+	json_object_set_new(o, "why", json_string(c->sentence));
+}
+
+/* A tensor that was named alone stands in the object itself, several in a list. */
+enum gp_status gp_comparison_print_json(const struct gp_comparison *c, struct gp_err *err)
+{
+	const bool alone = c->set.tensor && c->tensors == 1;
+	json_t *o = alone ? column_json(c, &c->column[0]) : json_object(), *list = json_array();
+	json_object_set_new(o, "in", gp_job_text_json(c->set.in));
+	for (int t = 0; t < c->tensors && !alone; t++)
+		json_array_append_new(list, column_json(c, &c->column[t]));
+	if (!alone)
+		json_object_set(o, "tensors", list);
+	json_decref(list);
+	if (c->set.bits > 0) {
+		json_object_set_new(o, "bits", json_real(c->set.bits));
+		json_object_set_new(o, "best", spec_json(c, c->best));
+	}
+	if (c->link.bps > 0)
+		add_link_json(c, o);
+	return gp_job_print_json(o, err);
+}
+
+/* --- as text ---------------------------------------------------------------------------------------------------- */
+
+static const char *asked_name(const struct gp_comparison *c, int index)
+{
+	return index == GP_RANK_RAW ? "raw" : c->asked[index];
+}
+
+static int widest(const struct gp_comparison *c)
+{
+	size_t width = strlen("codec");
+	for (int i = 0; i < c->codecs; i++)
+		width = strlen(c->asked[i]) > width ? strlen(c->asked[i]) : width;
+	return (int)width;
+}
+
+/* "1.2 Gbit/s (then fp16)", "3 Mbit/s to 1.2 Gbit/s (then raw)", "never (fp16)". */
+static const char *range_text(const struct gp_comparison *c, const struct gp_rank_range *r, char *text, size_t size)
+{
+	char above[32], below[32];
+	gp_codec_rate_text(r->above, above, sizeof above);
+	gp_codec_rate_text(r->below, below, sizeof below);
+	if (!r->pays && r->against == GP_RANK_RAW)
+		snprintf(text, size, "never (no shorter than raw)");
+	else if (!r->pays)
+		snprintf(text, size, "never (%s is faster)", asked_name(c, r->against));
+	else if (isinf(r->below))
+		snprintf(text, size, r->above > 0 ? "any rate above %s" : "any rate", above);
+	else
+		snprintf(text, size, "%s%s%s (then %s)", r->above > 0 ? above : "", r->above > 0 ? " to " : "", below,
+			 asked_name(c, r->against));
+	return text;
+}
+
+static void print_cell(const struct gp_comparison *c, const struct gp_compared_cell *cell, int codec, int width)
+{
+	const struct gp_trip *t = &cell->trip;
+	char range[GP_CODEC_SPEC_MAX + 96], skipped[80], error[32];
+	if (!cell->fits) {
+		printf("%-*s does not fit: %s\n", width, c->asked[codec], cell->why);
+		return;
+	}
+	snprintf(error, sizeof error, "%.3g", t->rel_err);
+	printf("%-*s %9.3f %9s %9.3g %9.6f %8.3f %8.3f  %s%s%s\n", width, c->asked[codec], gp_trip_bits(t),
+	       gp_codec_spec_lossless(&c->spec[codec]) ? "lossless" : error, t->max_err, t->cosine,
+	       gp_trip_encode_rate(t), gp_trip_decode_rate(t), range_text(c, &cell->range, range, sizeof range),
+	       t->fell_back ? " (sent as raw)" : "",
+	       gp_codec_skipped_text(&c->spec[codec], t, skipped, sizeof skipped));
+}
+
+/* The first codec of the order has the least error of those within the bits, or else, where there is none, the fewest. */
+static void print_best(const struct gp_comparison *c, const struct gp_compared_column *column)
+{
+	const int first = column->order[0];
+	const struct gp_trip *t = &column->cell[first].trip;
+	if (column->within)
+		printf("Best of %d with at most %g bits per element: %s, %.3f bits, relative error %.3g\n\n",
+		       column->within, c->set.bits, c->asked[first], gp_trip_bits(t), t->rel_err);
+	else if (column->cell[first].fits)
+		printf("None has at most %g bits per element; the shortest is %s, %.3f bits\n\n", c->set.bits,
+		       c->asked[first], gp_trip_bits(t));
+	else
+		printf("None fits\n\n");
+}
+
+static void print_best_together(const struct gp_comparison *c)
+{
+	if (c->best < 0) {
+		printf("In all tensors together none has at most %g bits per element.\n", c->set.bits);
+		return;
+	}
+	const struct gp_best_row row = gp_comparison_together(c, c->best);
+	printf("Best in all tensors together: %s, %.3f bits per element, relative error at most %.3g.\n",
+	       c->asked[c->best], row.bits, row.error);
+}
+
+static void print_column(const struct gp_comparison *c, const struct gp_compared_column *column, int width)
+{
+	char shape[80];
+	printf("%s (%s)\n", column->name, gp_shape_text(&column->shape, shape, sizeof shape));
+	printf("%-*s %9s %9s %9s %9s %8s %8s  %s\n", width, "codec", "bits/el.", "rel. err", "max. err", "cosine",
+	       "encode", "decode", "pays below");
+	for (int i = 0; i < c->codecs; i++) {
+		const struct gp_compared_cell *cell = &column->cell[column->order[i]];
+		if (c->set.bits > 0 && i == column->within && i > 0 && cell->fits)
+			printf("-- with more than %g bits per element, all bytes of the payload counted:\n",
+			       c->set.bits);
+		print_cell(c, cell, column->order[i], width);
+	}
+	if (c->set.bits > 0)
+		print_best(c, column);
+}
+
+static void print_place(const struct gp_comparison *c, const struct gp_compared_place *p, int width)
+{
+	char time[32], up[32], down[32], codec[32], error[32];
+	if (p->unfit) {
+		printf("%-*s does not fit %s\n", width, c->asked[p->codec], p->unfit->name);
+		return;
+	}
+	printf("%-*s %9s  %-9s %9s %9s %9s %9s\n", width, c->asked[p->codec],
+	       gp_comparison_time_text(p->time.seconds, time), gp_rank_bound_name[p->time.bound],
+	       gp_comparison_time_text(p->time.up_s, up), gp_comparison_time_text(p->time.down_s, down),
+	       gp_comparison_time_text(p->time.codec_s, codec),
+	       gp_codec_spec_lossless(&c->spec[p->codec]) ? "lossless" : gp_comparison_lossy_text(p->error, error));
+}
+
+static void print_link(const struct gp_comparison *c, int width)
+{
+	char rate[32], delay[32], raw[32];
+	printf("\nA chunk, in a row of many, on a link of %s with %s each way (uncompressed: %s, %s):\n",
+	       gp_codec_rate_text(c->link.bps, rate, sizeof rate), gp_comparison_time_text(c->link.delay_s, delay),
+	       gp_comparison_time_text(c->raw.seconds, raw), gp_rank_bound_name[c->raw.bound]);
+	printf("%-*s %9s  %-9s %9s %9s %9s %9s\n", width, "codec", "time", "bound by", "up", "down", "coding",
+	       "rel. err");
+	for (int i = 0; i < c->codecs; i++)
+		print_place(c, &c->place[i], width);
+	printf("The time is the longest of sending up, sending down, coding at one end, and the way of a chunk alone, "
+	       "with\n"
+	       "all delays, over the %d chunks in flight. What head, body and tail compute comes where it is "
+	       "longer.\n%s\n"
+	       "What an error does to the accuracy only a training tells.\n",
+	       GP_COMPARED_WINDOW, c->sentence);
+}
+
+void gp_comparison_print(const struct gp_comparison *c)
+{
+	const int width = widest(c);
+	for (int t = 0; t < c->tensors; t++)
+		print_column(c, &c->column[t], width);
+	printf("Errors: relative L2 and largest. Speed: G elements/s on one thread of this machine. Pays below: the "
+	       "link rate\n"
+	       "below which it is faster than the others that lose no more, and than none, and which is faster "
+	       "above.\n");
+	if (c->set.bits > 0 && c->tensors > 1)
+		print_best_together(c);
+	if (c->link.bps > 0)
+		print_link(c, width);
+}
