@@ -63,7 +63,8 @@ struct gp_engine_spec {
 	const struct gp_insertion
 		*insertion; /* (optional) what gp_insert put there, for the figures; outlives the engine */
 	double connect_timeout_s, idle_timeout_s;
-	double reconnect_for_s;                    /* after a broken link; 0: that is the end */
+	double reconnect_for_s; /* after a broken link; 0: that is the end */
+	double patience_s;      /* a server that answers may do nothing for so long, whatever it says; 0: as it says */
 	const volatile sig_atomic_t *stop;         /* (optional) set: do not wait for a broken link any more */
 	const struct gp_client_security *security; /* NULL: in the clear */
 };

@@ -371,6 +371,7 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .connect_timeout_s = spec->connect_timeout_s,
 					  .idle_timeout_s = spec->idle_timeout_s,
 					  .reconnect_for_s = spec->reconnect_for_s,
+					  .patience_s = spec->patience_s,
 					  .stop = spec->stop,
 					  .security = spec->security,
 					  .run = spec->run,

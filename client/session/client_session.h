@@ -85,6 +85,7 @@ struct gp_client_open {
 	/* A broken link is given up after so long, and so are links that all break before anything is gained; 0: at
 	 * once. */
 	double reconnect_for_s;
+	double patience_s; /* (optional) a server that answers may do nothing for so long at most, whatever it says */
 	const volatile sig_atomic_t *stop;         /* (optional) set: reconnecting ends, soon, in GP_CANCELED */
 	const struct gp_client_security *security; /* NULL: in the clear, without a token */
 	struct gp_run_state *run;                  /* (optional) checkpoints that this side has; with it, `restart` */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to client_session.c (messages, waiting) and client_session_link.c (the links of a
- * session, one after the other).
+ * Private to client_session.c (life, waiting), client_session_messages.c (what is said) and client_session_link.c (the
+ * links of a session, one after the other).
  *
  * Threads: the loop's thread. Test: tests/unit/test_engine.c, tests/unit/test_resume.c
  */
@@ -13,16 +13,26 @@
 
 /* client_session.c */
 extern const struct gp_channel_cbs gp_client_session_channel_cbs;
-bool gp_client_session_clips_norm(const struct gp_client_session *s);
 /* Runs the loop until *flag; a failure of the session or of the link comes back as an error. */
 enum gp_status gp_client_session_await(struct gp_client_session *s, const bool *flag, struct gp_err *err);
-/* The window waits for the first WELCOME, and has not been chosen yet. */
-bool gp_client_session_chooses_window(const struct gp_client_session *s);
-enum gp_status gp_client_session_send_open(struct gp_client_session *s, struct gp_err *err);
 /* After a WELCOME that resumes: sends again what may have been lost. */
 enum gp_status gp_client_session_go_on(struct gp_client_session *s, struct gp_err *err);
 /* Asks for the parameters once more, when somebody waits for them. */
 enum gp_status gp_client_session_fetch_again(struct gp_client_session *s, struct gp_err *err);
+
+/* client_session_messages.c */
+bool gp_client_session_clips_norm(const struct gp_client_session *s);
+/* The window waits for the first WELCOME, and has not been chosen yet. */
+bool gp_client_session_chooses_window(const struct gp_client_session *s);
+/* `status` of sending a message. GP_PEER: the connection is dead, and the link is lost. */
+enum gp_status gp_client_session_check_sent(struct gp_client_session *s, enum gp_status status,
+					    const struct gp_err *err);
+enum gp_status gp_client_session_send_hello(struct gp_client_session *s, struct gp_err *err);
+enum gp_status gp_client_session_send_open(struct gp_client_session *s, struct gp_err *err);
+/* Whether the channel is through with the frames that have the weights. */
+bool gp_client_session_weights_are_back(const struct gp_client_session *s);
+/* Does what a message of the server says. */
+enum gp_status gp_client_session_dispatch(struct gp_client_session *s, const Gpsplit__Control *m, struct gp_err *err);
 
 /* client_session_link.c */
 /* The link is of no use any more. Ends the session where nothing can be resumed. */

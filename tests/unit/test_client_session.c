@@ -85,6 +85,7 @@ static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
 static struct gp_optim optim;     /* of the engine */
 static bool calibrates;           /* the engine asks for it */
 static double connect_for_s = 20; /* and how long its server may take to answer at all */
+static double patience_s;         /* with it, 0: as the server says */
 static bool clips, tells;         /* the fake server's READY says so */
 
 static void put_ready(struct raw_peer *p)
@@ -137,7 +138,8 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 				      .server = f.address,
 				      .cut = {.head = 1, .tail = graph->blocks - 1},
 				      .connect_timeout_s = connect_for_s,
-				      .idle_timeout_s = 60};
+				      .idle_timeout_s = 60,
+				      .patience_s = patience_s};
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(gp_codec_spec_parse("raw", &spec.session.codec[i], &err), GP_OK);
 	images = gp_calloc(4 * gp_shape_elements(gp_graph_input_shape(graph)), sizeof *images);
@@ -278,6 +280,16 @@ static void a_server_that_only_answers_heartbeats_is_given_up(void **state)
 	step_timeout_ms = 20000;
 }
 
+/* It says that it may do nothing for 20 s. */
+static void a_server_is_waited_for_no_longer_than_the_engine_was_told(void **state)
+{
+	(void)state;
+	patience_s = 1.5;
+	expect_end(play_welcome_only, false, GP_TIMEOUT, "no progress for 1.5 s");
+	expect_end(play_ready_only, false, GP_TIMEOUT, "no progress for 1.5 s");
+	patience_s = 0;
+}
+
 /* A window of 0 would start no chunk, and a timeout of weeks would wait for a dead server. */
 static void limits_that_no_session_can_keep_are_refused(void **state)
 {
@@ -396,6 +408,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_session_that_goes_back_takes_no_parameters),
 		cmocka_unit_test(a_server_that_only_answers_heartbeats_is_given_up),
+		cmocka_unit_test(a_server_is_waited_for_no_longer_than_the_engine_was_told),
 		cmocka_unit_test(limits_that_no_session_can_keep_are_refused),
 		cmocka_unit_test(answers_to_no_question_are_refused),
 		cmocka_unit_test(ready_before_the_weights_have_left_is_refused),
