@@ -126,8 +126,9 @@ static json_t *known(bool is, uint64_t n)
 
 static json_t *way_json(const struct gp_way_figures *w)
 {
-	return json_pack("{s:o, s:f, s:o, s:o, s:o, s:o}", "bytes_per_s", gp_json_number(w->bytes_per_s), "seconds",
-			 w->seconds, "tcp_bytes", known(w->kernel, w->bytes), "tcp_retransmitted_bytes",
+	return json_pack("{s:o, s:f, s:o, s:o, s:o, s:o, s:o}", "bytes_per_s", gp_json_number(w->bytes_per_s),
+			 "seconds", w->seconds, "byte_s", w->byte_s > 0 ? gp_json_number(w->byte_s) : json_null(),
+			 "tcp_bytes", known(w->kernel, w->bytes), "tcp_retransmitted_bytes",
 			 known(w->kernel, w->retransmitted_bytes), "loss", gp_json_number(lost(w)), "loaded",
 			 trips_json(&w->loaded));
 }

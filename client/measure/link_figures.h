@@ -34,8 +34,9 @@ struct gp_way_figures {
 	double bytes_per_s;                  /* of payload, without the way there and back */
 	uint64_t bytes, retransmitted_bytes; /* by the sender's kernel, of the whole measurement */
 	bool kernel;                         /* these two are known */
-	double seconds;                      /* that the rate was measured for */
-	struct gp_trip_figures loaded;       /* round trips while the way is full */
+	double byte_s;  /* processor time of this side for a byte of payload, kernel included; 0: not measured */
+	double seconds; /* that the rate was measured for */
+	struct gp_trip_figures loaded; /* round trips while the way is full */
 };
 
 struct gp_size_figures {

@@ -493,6 +493,7 @@ static void measure_full(struct measure *m, int way, double seconds, uint64_t by
 			    .seconds = seconds,
 			    .first = m->asked[way]};
 	f.size = least(FIRST_BYTES, f.size_most);
+	const uint64_t worked_ns = gp_thread_ns();
 	m->marks = 0;
 	m->done_bytes = 0;
 	for (int seen = 0;;) {
@@ -505,6 +506,8 @@ static void measure_full(struct measure *m, int way, double seconds, uint64_t by
 			break;
 	}
 	find_rate(m->mark, m->marks, f.begin_ns, &m->out->way[way]);
+	if (m->done_bytes > 0)
+		m->out->way[way].byte_s = (double)(gp_thread_ns() - worked_ns) * 1e-9 / (double)m->done_bytes;
 }
 
 /* Seconds from the frame's beginning to its answer. NaN: it is over. */

@@ -144,7 +144,8 @@ enum gp_status gp_plan_link_of(const struct gp_link_figures *f, struct gp_plan_l
 		GP_FAIL(err, GP_PEER,
 			"the server ended the measurement before the link's rates were known; say them with "
 			"--link RATE,DELAY");
-	*out = (struct gp_plan_link){way_of(&f->way[GP_WAY_UP], &f->idle), way_of(&f->way[GP_WAY_DOWN], &f->idle)};
+	*out = (struct gp_plan_link){way_of(&f->way[GP_WAY_UP], &f->idle), way_of(&f->way[GP_WAY_DOWN], &f->idle),
+				     (f->way[GP_WAY_UP].byte_s + f->way[GP_WAY_DOWN].byte_s) / 2};
 	return GP_OK;
 }
 

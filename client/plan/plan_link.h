@@ -20,13 +20,16 @@
 
 struct gp_plan_link {
 	struct gp_plan_way up, down;
+	double byte_s; /* processor time of sending or receiving a byte, taken for the same at both ends; 0: not known */
 };
 
 struct gp_link_figures;
 
 /*
  * A link as it was measured (link_figures.h). What waits on a full way comes from how much longer round trips were
- * then, less what gpsplit itself keeps at the sender. GP_PEER: the measurement was over before the rates were known.
+ * then, less what gpsplit itself keeps at the sender. What moving a byte takes is the mean of sending and receiving
+ * here: where both ends are on one machine the sum is that of both. GP_PEER: the measurement was over before the rates
+ * were known.
  */
 enum gp_status gp_plan_link_of(const struct gp_link_figures *f, struct gp_plan_link *out, struct gp_err *err);
 

@@ -126,11 +126,12 @@ static void set_ends(const struct gp_plan_world *w, struct gp_plan_schedule *s)
 	s->up = w->link.up;
 	s->down = w->link.down;
 	s->same_machine = w->same_machine;
-	s->end[GP_PLAN_CLIENT] =
-		(struct gp_plan_side){.processors = w->processors, .threads = w->threads, .codec_threads = 1};
+	s->end[GP_PLAN_CLIENT] = (struct gp_plan_side){
+		.processors = w->processors, .threads = w->threads, .codec_threads = 1, .byte_s = w->link.byte_s};
 	s->end[GP_PLAN_SERVER] = (struct gp_plan_side){.processors = w->server_processors,
 						       .threads = w->server_threads,
-						       .codec_threads = w->server_codec_threads};
+						       .codec_threads = w->server_codec_threads,
+						       .byte_s = w->link.byte_s};
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		*(gp_direction_info[d].up ? &s->flow[d].decode_s : &s->flow[d].encode_s) /= w->server.codec;
 }

@@ -133,6 +133,9 @@ static void print_parts(const struct gp_plan_report *r, const struct gp_plan_row
 	print_flows(p, to);
 	fprintf(to, "wire      %s up, %s down a batch\n", bytes_text(p->wire_up_bytes).s,
 		bytes_text(p->wire_down_bytes).s);
+	if (r->study->world.link.byte_s > 0)
+		fprintf(to, "          %.3g ns of a processor for each byte, at either end\n",
+			r->study->world.link.byte_s * 1e9);
 	fprintf(to, "memory    %.0f MiB here, %.0f MiB on the server (plans, frames and codecs)\n",
 		(double)p->client_memory_bytes / 0x1p20, (double)p->server_memory_bytes / 0x1p20);
 	if (row->struck[0])
@@ -223,9 +226,10 @@ static json_t *parts_json(const struct gp_prediction *p)
 
 static json_t *link_json(const struct gp_plan_link *l, bool measured)
 {
-	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:b}", "up_bps", l->up.bytes_per_s * 8, "down_bps",
+	return json_pack("{s:f, s:f, s:f, s:f, s:f, s:o, s:b}", "up_bps", l->up.bytes_per_s * 8, "down_bps",
 			 l->down.bytes_per_s * 8, "round_trip_s", l->up.delay_s + l->down.delay_s, "queue_up_bytes",
-			 l->up.queue_bytes, "queue_down_bytes", l->down.queue_bytes, "measured", measured);
+			 l->up.queue_bytes, "queue_down_bytes", l->down.queue_bytes, "byte_s",
+			 l->byte_s > 0 ? json_real(l->byte_s) : json_null(), "measured", measured);
 }
 
 static json_t *memory_json(uint64_t bytes)

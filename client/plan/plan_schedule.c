@@ -21,6 +21,7 @@
 #define FILLINGS      5 /* of a queue on the way */
 #define CHUNKS_MOST   65536
 #define BYTES_LEAST   4096 /* of what is simulated by itself */
+#define BYTE_S_MOST   1.0
 
 enum { CLIENT_COMPUTE, CLIENT_CODEC, SERVER_COMPUTE, SERVER_CODEC, LOADER };
 enum { UP, DOWN };
@@ -386,7 +387,8 @@ static enum gp_status check(const struct gp_plan_schedule *s, struct gp_err *err
 		ok = ok && is_time(s->flow[d].encode_s) && is_time(s->flow[d].decode_s) && s->flow[d].wire_bytes >= 0 &&
 		     s->flow[d].wire_bytes < 1e15;
 	for (int e = 0; e < GP_PLAN_ENDS; e++)
-		ok = ok && s->end[e].processors >= 0 && s->end[e].threads > 0 && s->end[e].codec_threads > 0;
+		ok = ok && s->end[e].processors >= 0 && s->end[e].threads > 0 && s->end[e].codec_threads > 0 &&
+		     s->end[e].byte_s >= 0 && s->end[e].byte_s < BYTE_S_MOST;
 	ok = ok && (s->kernel_bytes == 0 || s->kernel_bytes >= BYTES_LEAST) &&
 	     (s->segment_bytes == 0 || s->segment_bytes >= BYTES_LEAST);
 	if (!ok || s->chunks < 1 || s->chunks > CHUNKS_MOST || s->window < 1)
@@ -414,6 +416,8 @@ static void set_workers(struct play *p)
 						 .lanes = GP_DIRECTIONS};
 	w[LOADER] = (struct gp_sim_worker){.pool = 0, .threads = 1, .most = 1, .lanes = 1};
 	w[SERVER_COMPUTE].lane[1].busy = true; /* holds what waits for COMMIT */
+	p->sim.mover[GP_PLAN_CLIENT] = (struct gp_sim_mover){.pool = 0, .byte_s = client->byte_s};
+	p->sim.mover[GP_PLAN_SERVER] = (struct gp_sim_mover){.pool = pool, .byte_s = server->byte_s};
 	p->sim.processors[0] = client->processors;
 	p->sim.processors[1] = server->processors;
 }

@@ -18,11 +18,14 @@
  *                  the step. Where the head is frozen the next step's chunks begin before (`ahead`)
  *   processors     a task computes with so many threads. While more threads want to run than an end has processors,
  *                  all of that end are slowed down alike. Two ends on one machine share its processors
+ *   moving bytes   the thread of each end that sends and receives takes processor time for every byte, the kernel's
+ *                  included (`byte_s`). It gets what it wants up to a thread's fair share; a way is slowed down where
+ *                  that is too little, and tasks where it is much
  *
  * A queue on the way is tried empty, full and between, and the mean counts.
  *
  * Not modelled: TCP's slow start and lost packets, other sessions on the server, checkpoints, memory bandwidth that
- * tasks share, and the processor time that the kernel takes to move bytes.
+ * tasks share, and what the kernel does for the link in the time of nobody (a qdisc that sends later, interrupts).
  *
  * Threads: any; pure. Test: tests/unit/test_plan_schedule.c
  */
@@ -52,6 +55,7 @@ struct gp_plan_side {
 	double processors; /* 0: as many as wanted */
 	int threads;       /* that a computing task takes */
 	int codec_threads; /* tasks of codecs at once, one thread each */
+	double byte_s;     /* processor time of a byte that is sent or received; 0: none counts */
 };
 
 struct gp_plan_schedule {

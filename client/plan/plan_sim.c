@@ -112,16 +112,6 @@ static void begin_tasks(struct gp_sim *s, struct gp_sim_worker *w)
 	}
 }
 
-/* By what all tasks of a pool go slower: 1, or less. */
-static double speed_of(const struct gp_sim *s, int pool)
-{
-	double wanted = 0;
-	for (int i = 0; i < s->count; i++)
-		if (s->worker[s->running[i].worker].pool == pool)
-			wanted += s->worker[s->running[i].worker].threads;
-	return s->processors[pool] > 0 && wanted > s->processors[pool] ? s->processors[pool] / wanted : 1;
-}
-
 static void end_task(struct gp_sim *s, int index)
 {
 	const struct gp_sim_job job = s->running[index];
@@ -189,9 +179,9 @@ static void hand_over(struct gp_sim *s, struct gp_sim_way *w)
 /* Seconds until a kernel that takes no more asks for more. */
 static double asks_in(const struct gp_sim *s, const struct gp_sim_way *w)
 {
-	if (!w->blocked || w->bytes_per_s <= 0)
+	if (!w->blocked || w->now_bytes_per_s <= 0)
 		return INFINITY;
-	return fmax((w->at_kernel - low_mark(s, w)) / w->bytes_per_s, 0);
+	return fmax((w->at_kernel - low_mark(s, w)) / w->now_bytes_per_s, 0);
 }
 
 /* Seconds until the kernel's first segment has left. What is on its way then is its frame, if it was the last one of
@@ -200,7 +190,7 @@ static double leaves_in(const struct gp_sim_way *w)
 {
 	if (w->kernel_count == 0)
 		return INFINITY;
-	return w->bytes_per_s > 0 ? w->kernel[w->kernel_first].bytes / w->bytes_per_s : 0;
+	return w->now_bytes_per_s > 0 ? w->kernel[w->kernel_first].bytes / w->now_bytes_per_s : 0;
 }
 
 static void leave(struct gp_sim *s, struct gp_sim_way *w)
@@ -224,6 +214,73 @@ static void arrive(struct gp_sim *s, int way)
 	w->flight_first = (w->flight_first + 1) % s->segments;
 	w->flight_count--;
 	s->arrived(s->arg, way, &segment.frame);
+}
+
+/* --- processors --------------------------------------------------------------------------------------------------- */
+
+/* Without anything else on the processors: the link's rate, or what the slower mover reaches. 0: as fast as it goes. */
+static double rate_alone(const struct gp_sim *s, const struct gp_sim_way *w)
+{
+	const double byte_s = fmax(s->mover[0].byte_s, s->mover[1].byte_s);
+	if (w->bytes_per_s > 0 || byte_s <= 0)
+		return w->bytes_per_s;
+	return 1 / byte_s;
+}
+
+/* Processors that a mover would keep busy; a thread has one at most. */
+static double wanted_by(const struct gp_sim *s, const struct gp_sim_mover *m)
+{
+	double bytes_per_s = 0;
+	for (int w = 0; w < GP_SIM_WAYS; w++)
+		if (s->way[w].kernel_count > 0)
+			bytes_per_s += rate_alone(s, &s->way[w]);
+	return bytes_per_s * m->byte_s;
+}
+
+static int threads_of(const struct gp_sim *s, int pool)
+{
+	int threads = 0;
+	for (int i = 0; i < s->count; i++)
+		if (s->worker[s->running[i].worker].pool == pool)
+			threads += s->worker[s->running[i].worker].threads;
+	return threads;
+}
+
+/* What each thread of a pool gets of a processor, unless it wants less: tasks want a whole one for each of their
+ * threads. The share grows with every mover that leaves a part of it. */
+static double share_of(const struct gp_sim *s, int pool)
+{
+	double share = 0, before = -1;
+	if (s->processors[pool] <= 0)
+		return 1;
+	while (share > before) {
+		double left = s->processors[pool];
+		int sharing = threads_of(s, pool);
+		for (int e = 0; e < GP_SIM_ENDS; e++) {
+			const double wanted = s->mover[e].pool == pool ? fmin(wanted_by(s, &s->mover[e]), 1) : 0;
+			if (wanted > share)
+				sharing++;
+			else
+				left -= wanted;
+		}
+		before = share;
+		share = sharing > 0 ? fmax(left / sharing, share) : 1;
+	}
+	return fmin(share, 1);
+}
+
+static void set_speeds(struct gp_sim *s, double share[GP_SIM_POOLS])
+{
+	double slower = 1;
+	for (int p = 0; p < GP_SIM_POOLS; p++)
+		share[p] = share_of(s, p);
+	for (int e = 0; e < GP_SIM_ENDS; e++) {
+		const double wanted = wanted_by(s, &s->mover[e]);
+		if (wanted > share[s->mover[e].pool])
+			slower = fmin(slower, share[s->mover[e].pool] / wanted);
+	}
+	for (int w = 0; w < GP_SIM_WAYS; w++)
+		s->way[w].now_bytes_per_s = slower * rate_alone(s, &s->way[w]);
 }
 
 /* --- time --------------------------------------------------------------------------------------------------------- */
@@ -269,8 +326,8 @@ static void pass_time(struct gp_sim *s, const double speed[GP_SIM_POOLS], double
 		s->running[i].left = fmax(s->running[i].left - by_s * speed[s->worker[s->running[i].worker].pool], 0);
 	for (int w = 0; w < GP_SIM_WAYS; w++) {
 		struct gp_sim_way *way = &s->way[w];
-		const double bytes = by_s * way->bytes_per_s;
-		if (way->kernel_count == 0 || way->bytes_per_s <= 0)
+		const double bytes = by_s * way->now_bytes_per_s;
+		if (way->kernel_count == 0 || way->now_bytes_per_s <= 0)
 			continue;
 		way->kernel[way->kernel_first].bytes = fmax(way->kernel[way->kernel_first].bytes - bytes, 0);
 		way->at_kernel = fmax(way->at_kernel - bytes, 0);
@@ -282,8 +339,7 @@ bool gp_sim_next(struct gp_sim *s)
 {
 	double speed[GP_SIM_POOLS];
 	begin_all(s);
-	for (int p = 0; p < GP_SIM_POOLS; p++)
-		speed[p] = speed_of(s, p);
+	set_speeds(s, speed);
 	const struct next n = find_next(s, speed);
 	if (s->full || !(n.in_s < INFINITY))
 		return false;

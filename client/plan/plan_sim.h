@@ -11,6 +11,9 @@
  *            are being written at a time; the kernel takes bytes until it holds `kernel_bytes`, and more when it
  *            holds less than half of its own again. It sends in order, at the way's rate, and every byte arrives a
  *            delay later. What waits further on the way (`queue_bytes`) is as if the kernel held it
+ *   mover    the thread of an end that sends and receives, kernel included: bytes take it processor time, at both ends
+ *            of a way, out of its end's pool. A full pool is shared fairly: whoever wants less than an equal share has
+ *            what it wants, the others have equal shares of the rest. A way is as fast as the slower one of its movers
  *
  * Life: gp_sim_init, then gp_sim_submit and gp_sim_send at will, also from within callbacks; gp_sim_next goes on to
  * the next event and calls back. Times are seconds since the beginning.
@@ -31,6 +34,7 @@ enum {
 	GP_SIM_LANES = 4,
 	GP_SIM_POOLS = 2,
 	GP_SIM_WAYS = 2,
+	GP_SIM_ENDS = 2,
 	GP_SIM_CLASSES = 3,
 	GP_SIM_PRIORITIES = 3,
 	GP_SIM_RUNNING = 64
@@ -73,8 +77,14 @@ struct gp_sim_way {
 	uint32_t kernel_first, kernel_count, flight_first, flight_count;
 	struct gp_sim_segment write[GP_SIM_WRITES];
 	int writes;
-	bool blocked;     /* the kernel took a part of a segment and no more */
-	double at_kernel; /* bytes */
+	bool blocked;           /* the kernel took a part of a segment and no more */
+	double at_kernel;       /* bytes */
+	double now_bytes_per_s; /* until the next event: with what processors there are */
+};
+
+struct gp_sim_mover {
+	int pool;
+	double byte_s; /* of one byte, sent or received; 0: none */
 };
 
 struct gp_sim {
@@ -84,6 +94,7 @@ struct gp_sim {
 	double processors[GP_SIM_POOLS]; /* 0: as many as wanted */
 	struct gp_sim_worker worker[GP_SIM_WORKERS];
 	struct gp_sim_way way[GP_SIM_WAYS];
+	struct gp_sim_mover mover[GP_SIM_ENDS]; /* each has both ways */
 	struct gp_sim_job running[GP_SIM_RUNNING];
 	int count; /* of these */
 	uint64_t turns;
@@ -94,7 +105,7 @@ struct gp_sim {
 	void *arg;
 };
 
-/* Rates, processors, workers (pool, threads, most, lanes), callbacks and sizes are filled in, the rest is zero. Each
+/* Rates, processors, workers (pool, threads, most, lanes), movers, callbacks and sizes are filled in, the rest is zero. Each
  * queue gets room
  * for `room` jobs. */
 enum gp_status gp_sim_init(struct gp_sim *s, struct gp_err *err);

@@ -29,6 +29,19 @@ static struct gp_plan_coding *coding_at(const struct gp_plan_study *s, int bound
 	return &s->coding[((size_t)(boundary * s->codecs + codec) * ENDS + (size_t)end) * GP_CODED];
 }
 
+enum gp_status gp_plan_study_add_codec(struct gp_plan_study *s, const char *text, struct gp_err *err)
+{
+	struct gp_plan_codec_set *set = &s->codec[s->codecs];
+	if (s->codecs == GP_PLAN_CODECS_MAX)
+		GP_FAIL(err, GP_USAGE, "--codecs: at most %d can be tried at once", GP_PLAN_CODECS_MAX);
+	snprintf(set->text, sizeof set->text, "%s", text);
+	set->same = true;
+	for (int d = 0; d < GP_DIRECTIONS; d++)
+		GP_TRY(gp_codec_spec_parse(text, &set->spec[d], err));
+	s->codecs++;
+	return GP_OK;
+}
+
 /* --- codecs ------------------------------------------------------------------------------------------------------- */
 
 /* The directions of activations and gradients at the first cut, and at the second. */

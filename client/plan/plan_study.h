@@ -48,6 +48,8 @@ struct gp_plan_pick {
 	int cut, codec, chunking;
 };
 
+/* A codec of all directions. GP_USAGE: it is none, or one too many. */
+enum gp_status gp_plan_study_add_codec(struct gp_plan_study *s, const char *text, struct gp_err *err);
 /* The batch has study->batch samples. `tell` (optional) hears what is measured next. */
 enum gp_status gp_plan_study_measure(struct gp_plan_study *s, const struct gp_batch *batch,
 				     void (*tell)(void *arg, const char *what, int done, int of), void *arg,

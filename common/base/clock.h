@@ -11,5 +11,7 @@
 
 /* Nanoseconds since some moment in the past. Any thread. */
 uint64_t gp_now_ns(void);
+/* Processor time that the calling thread has taken, by itself and in the kernel. */
+uint64_t gp_thread_ns(void);
 
 #endif

@@ -43,6 +43,7 @@ static void what_was_not_measured_is_null(void **state)
 	assert_true(json_is_null(json_object_get(json_object_get(o, "idle"), "median_s")));
 	assert_true(json_is_null(json_object_get(json_object_get(o, "up"), "bytes_per_s")));
 	assert_true(json_is_null(json_object_get(json_object_get(o, "down"), "tcp_bytes")));
+	assert_true(json_is_null(json_object_get(json_object_get(o, "up"), "byte_s")));
 	json_t *size = json_array_get(json_object_get(o, "sizes"), 0);
 	assert_true(json_is_null(json_object_get(size, "up_bytes_per_s")));
 	assert_true(json_real_value(json_object_get(size, "down_bytes_per_s")) == 5.0);

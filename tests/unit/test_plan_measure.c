@@ -157,12 +157,8 @@ static void a_codec_that_does_not_fit_says_why(void **state)
 
 static void add_codec(struct gp_plan_study *s, const char *text)
 {
-	struct gp_err err;
-	struct gp_plan_codec_set *set = &s->codec[s->codecs++];
-	snprintf(set->text, sizeof set->text, "%s", text);
-	set->same = true;
-	for (int d = 0; d < GP_DIRECTIONS; d++)
-		assert_int_equal(gp_codec_spec_parse(text, &set->spec[d], &err), GP_OK);
+	struct gp_err err = {0};
+	assert_int_equal(gp_plan_study_add_codec(s, text, &err), GP_OK);
 }
 
 /* Every cut of the model, three codecs, 1 and 4 chunks, over a link so slow that nothing else counts. */
@@ -218,6 +214,9 @@ static void wire_bytes_are_those_of_the_frames(void **state)
 	assert_true(p.wire_up_bytes > up && p.wire_up_bytes < up + 4096);
 	assert_true(p.time.time_per_batch_s > p.wire_up_bytes / 1e3 * 0.99);
 	assert_int_equal(p.schedule.chunks, 4);
+	s->world.link.byte_s = 0.01; /* a byte takes the threads of the link ten times as long as the link */
+	assert_int_equal(gp_plan_study_predict(s, &pick, NULL, &p, &err), GP_OK);
+	assert_true(p.time.time_per_batch_s > p.wire_up_bytes / 1e2 * 0.99);
 	free_study(s);
 }
 
@@ -303,6 +302,11 @@ static void a_measured_link_has_its_queue(void **state)
 	assert_true(l.up.bytes_per_s == 1e7 && l.down.bytes_per_s == 2e7);
 	assert_true(l.up.delay_s == 0.01 && l.down.delay_s == 0.01);
 	assert_true(l.up.queue_bytes > 0.9e7 && l.up.queue_bytes < 1e7 && l.down.queue_bytes == 0);
+	assert_true(l.byte_s == 0);
+	f.way[GP_WAY_UP].byte_s = 1e-9;
+	f.way[GP_WAY_DOWN].byte_s = 3e-9;
+	assert_int_equal(gp_plan_link_of(&f, &l, &err), GP_OK);
+	assert_true(fabs(l.byte_s - 2e-9) < 1e-15);
 	f.way[GP_WAY_DOWN].bytes_per_s = NAN;
 	assert_int_equal(gp_plan_link_of(&f, &l, &err), GP_PEER);
 }

@@ -247,6 +247,40 @@ static void more_threads_than_processors_slow_each_other_down(void **state)
 	near(find(&s).time_per_batch_s, 9, 1e-3);
 }
 
+/* A megabyte that takes a second of a processor at each end, and nothing else. */
+static void moving_bytes_takes_processors_at_both_ends(void **state)
+{
+	(void)state;
+	struct gp_plan_schedule s = nothing(1, 1);
+	s.flow[GP_ACT_UP].wire_bytes = MEGA;
+	near(find(&s).time_per_batch_s, 0, 1e-6);
+	s.end[GP_PLAN_CLIENT].byte_s = s.end[GP_PLAN_SERVER].byte_s = 1e-6;
+	near(find(&s).time_per_batch_s, 1, 1e-3); /* one thread at each end, at the same time */
+	s.same_machine = true;
+	s.end[GP_PLAN_CLIENT].processors = 2;
+	near(find(&s).time_per_batch_s, 1, 1e-3);
+	s.end[GP_PLAN_CLIENT].processors = 1;
+	near(find(&s).time_per_batch_s, 2, 1e-3);
+}
+
+/* The loader is always busy: 3 s of a batch. A second of the link takes half a processor at each end. */
+static void moving_bytes_slows_down_what_computes_beside_it(void **state)
+{
+	(void)state;
+	struct gp_plan_schedule s = nothing(1, 1);
+	s.flow[GP_ACT_UP].wire_bytes = MEGA;
+	set_wire(&s, MEGA, 0);
+	s.load_s = 3;
+	s.end[GP_PLAN_CLIENT].byte_s = s.end[GP_PLAN_SERVER].byte_s = 0.5e-6;
+	s.same_machine = true;
+	s.end[GP_PLAN_CLIENT].processors = 2;
+	near(find(&s).time_per_batch_s, 3, 1e-3);
+	s.end[GP_PLAN_CLIENT].processors = 1;
+	near(find(&s).time_per_batch_s, 3 + 0.5 + 0.5, 1e-3);
+	s.same_machine = false; /* the other half is of the server's */
+	near(find(&s).time_per_batch_s, 3 + 0.5, 1e-3);
+}
+
 static void the_loader_may_bound_the_step(void **state)
 {
 	(void)state;
@@ -274,6 +308,9 @@ static void numbers_that_mean_nothing_are_refused(void **state)
 	s.up.bytes_per_s = -1;
 	assert_int_equal(gp_plan_schedule_find(&s, &t, &err), GP_INVALID);
 	s = nothing(1, 1);
+	s.end[GP_PLAN_CLIENT].byte_s = -1;
+	assert_int_equal(gp_plan_schedule_find(&s, &t, &err), GP_INVALID);
+	s = nothing(1, 1);
 	s.end[GP_PLAN_SERVER].threads = 0;
 	assert_int_equal(gp_plan_schedule_find(&s, &t, &err), GP_INVALID);
 }
@@ -294,6 +331,8 @@ int main(void)
 		cmocka_unit_test(a_queue_on_the_way_delays_what_is_urgent),
 		cmocka_unit_test(a_forward_goes_before_a_backward_that_nothing_follows),
 		cmocka_unit_test(more_threads_than_processors_slow_each_other_down),
+		cmocka_unit_test(moving_bytes_takes_processors_at_both_ends),
+		cmocka_unit_test(moving_bytes_slows_down_what_computes_beside_it),
 		cmocka_unit_test(the_loader_may_bound_the_step),
 		cmocka_unit_test(numbers_that_mean_nothing_are_refused),
 	};
