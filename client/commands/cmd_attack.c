@@ -7,13 +7,14 @@
  */
 #include <errno.h>
 #include <math.h>
-#include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 
 #include "client/attack/attack.h"
 #include "client/commands/commands.h"
+#include "client/commands/stop_signal.h"
+#include "client/commands/train_options.h"
 #include "client/data/picture_png.h"
 #include "client/log/figures.h"
 #include "client/job/job.h"
@@ -49,47 +50,26 @@ static const struct gp_opt own_rows[] = {
 	 .help = "write " SHEET " there: pictures that were held back, and below each what the decoder made of it; the "
 		 "folder is made if it is not there"},
 	{.name = "cut",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(job.cut),
-	 .value = "H:T",
+	 .like = &gp_job_where_rows,
 	 .help = "where the model is divided, as for train; default: the cut at which the weights of --init have an "
 		 "insertion, else " GP_JOB_CUT},
 	{.name = "codec",
-	 .type = GP_OPT_TEXT,
+	 .like = &gp_job_codec_rows,
 	 .offset = FIELD(codec),
-	 .value = "SPEC",
-	 .initial = "raw",
 	 .help = "codec of the activations that go up (see 'gpclient codec list'): the decoder learns from what comes "
 		 "out of it"},
 	{.name = "epochs",
-	 .type = GP_OPT_INT,
+	 .like = &gp_train_rows,
 	 .offset = FIELD(epochs),
-	 .value = "N",
-	 .initial = "1",
-	 .min = 1,
-	 .max = 1 << 20,
 	 .help = "passes of the decoder's training over the training samples"},
-	{.name = "steps",
-	 .type = GP_OPT_INT,
-	 .offset = FIELD(steps),
-	 .value = "N",
-	 .initial = "0",
-	 .min = 0,
-	 .max = 1e9,
-	 .help = "steps in place of epochs; 0 = as many as --epochs says"},
+	{.name = "steps", .like = &gp_train_rows, .offset = FIELD(steps)},
 	{.name = "lr",
-	 .type = GP_OPT_REAL,
+	 .like = &gp_train_rows,
 	 .offset = FIELD(lr),
-	 .value = "X",
 	 .initial = "0.002",
-	 .min = 1e-12,
-	 .max = 1e3,
 	 .help = "the decoder's learning rate (Adam) in the first step; it falls to nothing along a cosine"},
 	{.name = "batch",
-	 .type = GP_OPT_INT,
-	 .offset = FIELD(job.batch),
-	 .value = "N",
-	 .initial = "64",
+	 .like = &gp_job_batch_rows,
 	 .min = GP_DISTANCE_LEAST,
 	 .max = 1 << 20,
 	 .help = "samples that cross the cut together: as many as train's --batch divided by its --chunks"},
@@ -109,27 +89,14 @@ static const struct gp_opt own_rows[] = {
 	 .min = 0,
 	 .max = PICTURES_MOST,
 	 .help = "of them that are shown, in " SHEET " and in --log-json"},
-	{.name = "device",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(job.device),
-	 .value = "auto|cpu|cuda[:N]",
-	 .initial = "cpu",
-	 .help = "device that computes"},
-	{.name = "threads",
-	 .type = GP_OPT_INT,
-	 .offset = FIELD(job.threads),
-	 .value = "N",
-	 .initial = "0",
-	 .min = 0,
-	 .max = 1024,
-	 .help = "compute threads; 0 = one per processor"},
+	{.name = "device", .like = &gp_job_alone_rows},
+	{.name = "threads", .like = &gp_job_alone_rows},
 };
 
 static const struct gp_opt log_rows[] = {
 	{.name = "log-json",
-	 .type = GP_OPT_TEXT,
+	 .like = &gp_train_log_rows,
 	 .offset = FIELD(log_json),
-	 .value = "FILE",
 	 .help = "add one event, with the figures and the pictures, to this log, which may be that of the training "
 		 "(client/JSON.md)"},
 };
@@ -162,27 +129,12 @@ struct attacking {
 	struct gp_json_log *log;
 };
 
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-	if (stop_signal)
-		_exit(128 + number); /* asked twice */
-	stop_signal = number;
-}
-
 static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows own = {own_rows, sizeof own_rows / sizeof own_rows[0]};
-	const struct gp_opt_rows log = {log_rows, sizeof log_rows / sizeof log_rows[0]};
-	const struct gp_opt_rows parts[] = {
-		own, gp_job_model_rows, gp_job_insert_rows, gp_job_output_rows, gp_job_progress_rows, log};
-	struct gp_opt rows[GP_OPT_MAX];
-	struct gp_opt_table t = table;
-	t.opt = rows;
-	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
-	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(own_rows), gp_job_model_rows,    gp_job_insert_rows,
+					    gp_job_output_rows,    gp_job_progress_rows, GP_OPT_ROWS(log_rows)};
+	GP_TRY(gp_options_parse_parts(&table, parts, sizeof parts / sizeof parts[0], argc, argv, set, r, err));
 	set->job.local = true;
 	set->job.codec = "raw"; /* of the link that there is none of */
 	set->job.chunks = 1;
@@ -215,9 +167,7 @@ static enum gp_status check_data(const struct attacking *k, struct gp_err *err)
 		GP_FAIL(err, GP_USAGE,
 			"--data %.80s has no pictures: attack restores pictures, and has no decoder for anything else",
 			s->data);
-	if (gp_dataset_samples(k->data) < s->batch)
-		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than the %lld of --batch", s->data,
-			gp_dataset_samples(k->data), (long long)s->batch);
+	GP_TRY(gp_job_check_batch(s, k->data, err));
 	if (gp_dataset_samples(k->check_data) < s->batch)
 		GP_FAIL(err, GP_INVALID,
 			"--data %s has %u validation samples, fewer than the %lld of --batch: the decoder is measured "
@@ -304,14 +254,6 @@ static void show_step(void *arg, uint64_t step, double error)
 	gp_progress_update(&k->progress, gp_now_ns(), text);
 }
 
-static void watch_signals(void)
-{
-	struct sigaction action = {.sa_handler = on_signal};
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-}
-
 static enum gp_status attack(struct attacking *k, struct gp_err *err)
 {
 	const struct settings *s = &k->set;
@@ -330,10 +272,10 @@ static enum gp_status attack(struct attacking *k, struct gp_err *err)
 				    .check_batches = k->check_batches,
 				    .lr = (float)s->lr,
 				    .shown = (int)s->pictures,
-				    .stop = &stop_signal,
+				    .stop = &gp_stop_signal,
 				    .progress = show_step,
 				    .arg = k};
-	watch_signals();
+	gp_stop_watch();
 	gp_progress_init(&k->progress, s->job.progress ? stderr : NULL, PLAIN_PROGRESS_S);
 	const enum gp_status status = gp_attack_run(&a, &k->result, err);
 	gp_progress_clear(&k->progress);
@@ -475,7 +417,7 @@ static enum gp_status run(struct attacking *k, struct gp_err *err)
 	GP_TRY(write_sheet(k, err));
 	GP_TRY(write_log(k, err));
 	GP_TRY(report(k, err));
-	if (stop_signal)
+	if (gp_stop_signal)
 		GP_FAIL(err, GP_CANCELED, "stopped by a signal after %llu of %llu steps",
 			(unsigned long long)k->result.steps, (unsigned long long)k->steps);
 	return GP_OK;
@@ -508,5 +450,5 @@ int gp_cmd_attack(int argc, char **argv)
 	if (status != GP_OK)
 		gp_err_print(&err, PROGRAM);
 	gp_options_free(&given);
-	return status == GP_CANCELED && stop_signal ? 128 + stop_signal : gp_status_exit(status);
+	return gp_stop_exit(status);
 }

@@ -33,34 +33,13 @@ static const struct gp_opt own_rows[] = {
 	 .group = "What",
 	 .help = "write act_up, act_down, grad_up and grad_down there (safetensors, images as (N,C,H,W)); where "
 		 "several tensors cross in one direction, each by its name: act_up.mask"},
-	{.name = "cut",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(job.cut),
-	 .value = "H:T",
-	 .help = "where the model is divided, as for train (see 'gpclient model show'); default: the cut at which the "
-		 "weights of --init have an insertion, else " GP_JOB_CUT},
+	{.name = "cut", .like = &gp_job_alone_rows},
 	{.name = "batch",
-	 .type = GP_OPT_INT,
-	 .offset = FIELD(job.batch),
-	 .value = "N",
+	 .like = &gp_job_batch_rows,
 	 .initial = "16",
-	 .min = 1,
-	 .max = 1 << 20,
 	 .help = "samples in the chunk: as many as train's --batch divided by its --chunks"},
-	{.name = "device",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(job.device),
-	 .value = "auto|cpu|cuda[:N]",
-	 .initial = "cpu",
-	 .help = "device that computes"},
-	{.name = "threads",
-	 .type = GP_OPT_INT,
-	 .offset = FIELD(job.threads),
-	 .value = "N",
-	 .initial = "0",
-	 .min = 0,
-	 .max = 1024,
-	 .help = "compute threads; 0 = one per processor"},
+	{.name = "device", .like = &gp_job_alone_rows},
+	{.name = "threads", .like = &gp_job_alone_rows},
 };
 
 static const struct gp_opt_table table = {
@@ -84,15 +63,10 @@ struct capturing {
 static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows own = {own_rows, sizeof own_rows / sizeof own_rows[0]};
-	const struct gp_opt_rows parts[] = {own, gp_job_model_rows, gp_job_freeze_rows, gp_job_insert_rows,
-					    gp_job_output_rows};
-	struct gp_opt rows[GP_OPT_MAX];
-	struct gp_opt_table t = table;
-	t.opt = rows;
-	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(own_rows), gp_job_model_rows, gp_job_freeze_rows,
+					    gp_job_insert_rows, gp_job_output_rows};
 	*set = (struct settings){0};
-	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	GP_TRY(gp_options_parse_parts(&table, parts, sizeof parts / sizeof parts[0], argc, argv, set, r, err));
 	set->job.local = true;
 	set->job.codec = "raw";
 	set->job.chunks = 1;
@@ -108,9 +82,7 @@ static enum gp_status prepare(struct capturing *c, struct gp_err *err)
 	if (gp_st_check_target(c->set.out, err) != GP_OK)
 		return gp_err_prefix(err, "--out");
 	GP_TRY(gp_job_open_data(&c->job, GP_SPLIT_TRAIN, false, &c->data, err));
-	if (gp_dataset_samples(c->data) < s->batch)
-		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than the %lld of --batch", s->data,
-			gp_dataset_samples(c->data), (long long)s->batch);
+	GP_TRY(gp_job_check_batch(s, c->data, err));
 	GP_TRY(gp_job_open_loader(&c->job, c->data, GP_SPLIT_TRAIN, &c->loader, err));
 	return gp_job_build(&c->job, c->data, err);
 }

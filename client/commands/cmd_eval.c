@@ -59,23 +59,12 @@ struct evaluation {
 static enum gp_status parse(int argc, char **argv, struct gp_job_settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {gp_job_where_rows,
-					    gp_job_security_rows,
-					    gp_job_model_rows,
-					    gp_job_skip_rows,
-					    gp_job_batch_rows,
-					    gp_job_codec_rows,
-					    gp_job_insert_rows,
-					    gp_job_output_rows,
-					    gp_job_progress_rows,
-					    gp_job_recalibrate_rows,
-					    {save_rows, sizeof save_rows / sizeof save_rows[0]}};
-	struct gp_opt rows[GP_OPT_MAX];
-	struct gp_opt_table t = table;
-	t.opt = rows;
-	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
+	const struct gp_opt_rows parts[] = {gp_job_where_rows,       gp_job_security_rows,  gp_job_model_rows,
+					    gp_job_skip_rows,        gp_job_batch_rows,     gp_job_codec_rows,
+					    gp_job_insert_rows,      gp_job_output_rows,    gp_job_progress_rows,
+					    gp_job_recalibrate_rows, GP_OPT_ROWS(save_rows)};
 	*set = (struct gp_job_settings){0};
-	return gp_options_parse(&t, argc, argv, set, r, err);
+	return gp_options_parse_parts(&table, parts, sizeof parts / sizeof parts[0], argc, argv, set, r, err);
 }
 
 /* Before minutes of evaluation, not after: can a file be made there? */

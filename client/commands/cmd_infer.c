@@ -68,11 +68,6 @@ static const struct gp_opt_table table = {
 	.positional = "FILE",
 };
 
-#define ROWS(rows)                                                                                                     \
-	{                                                                                                              \
-		rows, sizeof rows / sizeof rows[0]                                                                     \
-	}
-
 struct candidate {
 	int index;
 	double probability;
@@ -99,9 +94,9 @@ struct inference {
 static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {gp_job_where_rows,  gp_job_security_rows, gp_job_model_rows,
-					    ROWS(label_rows),   gp_job_batch_rows,    gp_job_codec_rows,
-					    gp_job_insert_rows, gp_job_output_rows};
+	const struct gp_opt_rows parts[] = {gp_job_where_rows,       gp_job_security_rows, gp_job_model_rows,
+					    GP_OPT_ROWS(label_rows), gp_job_batch_rows,    gp_job_codec_rows,
+					    gp_job_insert_rows,      gp_job_output_rows};
 	struct gp_opt rows[GP_OPT_MAX];
 	struct gp_opt_table t = table;
 	t.opt = rows;

@@ -10,6 +10,7 @@
 #include <stddef.h>
 
 #include "client/commands/commands.h"
+#include "client/commands/train_options.h"
 #include "client/log/figures.h"
 #include "client/insert/insert_fit.h"
 #include "client/job/job_insert.h"
@@ -38,55 +39,27 @@ static const struct gp_opt own_rows[] = {
 	 .group = "What",
 	 .help = "write the weights of the model and of the insertions to this file (safetensors), for train --init"},
 	{.name = "steps",
-	 .type = GP_OPT_INT,
+	 .like = &gp_train_rows,
 	 .offset = FIELD(steps),
-	 .value = "N",
 	 .initial = "200",
-	 .min = 0,
-	 .max = 1e9,
 	 .help = "steps for each cut, with a batch each; 0 = the layers keep the weights that they start with"},
 	{.name = "optimizer",
-	 .type = GP_OPT_CHOICE,
+	 .like = &gp_train_rows,
 	 .offset = FIELD(optimizer),
-	 .value = "NAME",
 	 .initial = "adam",
 	 .choices = "sgd|adam", /* as in enum gp_optim_kind */
 	 .help = "adam, or sgd (with momentum 0.9)"},
 	{.name = "lr",
-	 .type = GP_OPT_REAL,
+	 .like = &gp_train_rows,
 	 .offset = FIELD(lr),
-	 .value = "X",
 	 .initial = "0.003",
-	 .min = 1e-12,
-	 .max = 1e3,
 	 .help = "learning rate of the first step; it falls to nothing along a cosine"},
-	{.name = "batch",
-	 .type = GP_OPT_INT,
-	 .offset = FIELD(job.batch),
-	 .value = "N",
-	 .initial = "32",
-	 .min = 1,
-	 .max = 1 << 20,
-	 .help = "samples at a time"},
+	{.name = "batch", .like = &gp_job_batch_rows, .initial = "32"},
 	{.name = "cut",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(job.cut),
-	 .value = "H:T",
+	 .like = &gp_job_where_rows,
 	 .help = "where the model is divided, as for train; default: " GP_JOB_CUT},
-	{.name = "device",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(job.device),
-	 .value = "auto|cpu|cuda[:N]",
-	 .initial = "cpu",
-	 .help = "device that computes"},
-	{.name = "threads",
-	 .type = GP_OPT_INT,
-	 .offset = FIELD(job.threads),
-	 .value = "N",
-	 .initial = "0",
-	 .min = 0,
-	 .max = 1024,
-	 .help = "compute threads; 0 = one per processor"},
+	{.name = "device", .like = &gp_job_alone_rows},
+	{.name = "threads", .like = &gp_job_alone_rows},
 };
 
 static const struct gp_opt_table table = {
@@ -115,14 +88,9 @@ struct fitting {
 static enum gp_status parse(int argc, char **argv, struct settings *set, struct gp_options_result *r,
 			    struct gp_err *err)
 {
-	const struct gp_opt_rows own = {own_rows, sizeof own_rows / sizeof own_rows[0]};
-	const struct gp_opt_rows parts[] = {own, gp_job_model_rows, gp_job_insert_rows, gp_job_output_rows,
-					    gp_job_progress_rows};
-	struct gp_opt rows[GP_OPT_MAX];
-	struct gp_opt_table t = table;
-	t.opt = rows;
-	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
-	GP_TRY(gp_options_parse(&t, argc, argv, set, r, err));
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(own_rows), gp_job_model_rows, gp_job_insert_rows,
+					    gp_job_output_rows, gp_job_progress_rows};
+	GP_TRY(gp_options_parse_parts(&table, parts, sizeof parts / sizeof parts[0], argc, argv, set, r, err));
 	set->job.local = true;
 	set->job.codec = "raw";
 	set->job.chunks = 1;
@@ -158,9 +126,7 @@ static enum gp_status prepare(struct fitting *f, struct gp_err *err)
 	GP_TRY(gp_job_begin(&f->job, s, err));
 	GP_TRY(check(f, err));
 	GP_TRY(gp_job_open_data(&f->job, GP_SPLIT_TRAIN, false, &f->data, err));
-	if (gp_dataset_samples(f->data) < s->batch)
-		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than the %lld of --batch", s->data,
-			gp_dataset_samples(f->data), (long long)s->batch);
+	GP_TRY(gp_job_check_batch(s, f->data, err));
 	GP_TRY(gp_job_open_loader(&f->job, f->data, GP_SPLIT_TRAIN, &f->loader, err));
 	GP_TRY(open_checks(f, err));
 	GP_TRY(gp_job_build(&f->job, f->data, err));

@@ -175,12 +175,8 @@ static const struct gp_opt own_rows[] = {
 	 .max = 0x1p62,
 	 .help = "decides what happens at random: with the same seed links are cut after the same bytes"},
 	{.name = "connect-timeout",
-	 .type = GP_OPT_TIME,
+	 .like = &gp_job_where_rows,
 	 .offset = FIELD(connect_timeout),
-	 .value = "TIME",
-	 .initial = "10s",
-	 .min = 0.1,
-	 .max = 3600,
 	 .group = "Measuring and simulating",
 	 .help = "give up reaching the server after this time"},
 	{.name = "json",
@@ -217,7 +213,7 @@ static struct gp_opt_table table = {
 
 static void make_table(void)
 {
-	const struct gp_opt_rows parts[] = {{own_rows, sizeof own_rows / sizeof own_rows[0]}, gp_job_security_rows};
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(own_rows), gp_job_security_rows};
 	table.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
 }
 

@@ -242,13 +242,8 @@ static enum gp_status show_model(int argc, char **argv, struct gp_options_result
 static enum gp_status parse_export(int argc, char **argv, struct export_settings *s, struct gp_options_result *r,
 				   struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {{export_options, sizeof export_options / sizeof export_options[0]},
-					    gp_job_security_rows};
-	struct gp_opt rows[GP_OPT_MAX];
-	struct gp_opt_table t = export_table;
-	t.opt = rows;
-	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);
-	return gp_options_parse(&t, argc, argv, s, r, err);
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(export_options), gp_job_security_rows};
+	return gp_options_parse_parts(&export_table, parts, sizeof parts / sizeof parts[0], argc, argv, s, r, err);
 }
 
 static enum gp_status check_export(const struct export_settings *s, const struct gp_options_result *r,

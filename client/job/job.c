@@ -270,6 +270,14 @@ static enum gp_status check_batch(const struct gp_job *j, const struct gp_datase
 	return GP_OK;
 }
 
+enum gp_status gp_job_check_batch(const struct gp_job_settings *s, const struct gp_dataset *d, struct gp_err *err)
+{
+	if (gp_dataset_samples(d) < s->batch)
+		GP_FAIL(err, GP_INVALID, "--data %s has %u training samples, fewer than the %lld of --batch", s->data,
+			gp_dataset_samples(d), (long long)s->batch);
+	return GP_OK;
+}
+
 enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, enum gp_split split,
 				  struct gp_loader **out, struct gp_err *err)
 {

@@ -66,8 +66,10 @@ struct gp_job_settings {
 	const char *log, *config;
 };
 
-/* Offsets are those of struct gp_job_settings. */
+/* Offsets are those of struct gp_job_settings. A command that words a row otherwise, or has another default, says so in a row
+ * that is `like` these (struct gp_opt). */
 extern const struct gp_opt_rows gp_job_where_rows; /* --server --local --cut --device --threads, precisions, timeouts */
+extern const struct gp_opt_rows gp_job_alone_rows; /* --cut --device --threads of a command that needs no server */
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
 extern const struct gp_opt_rows gp_job_model_rows;  /* --model --data --input --init --init-skip --init-anyway --seed */
 extern const struct gp_opt_rows gp_job_freeze_rows; /* --freeze: train and capture */
@@ -106,7 +108,7 @@ struct gp_job {
 	struct gp_trace *trace;            /* (optional, before gp_job_open_engine) of a training: outlives the job */
 	struct gp_privacy_meter *privacy;  /* (optional, before gp_job_open_engine) of a training: outlives the job */
 	const volatile sig_atomic_t *stop; /* (optional, before gp_job_open_engine) set by a signal */
-	double patience_s; /* (optional, before gp_job_open_engine) as in struct gp_engine_spec */
+	double patience_s;                 /* (optional, before gp_job_open_engine) as in struct gp_engine_spec */
 	/* (optional, before gp_job_open_loader) as in struct gp_loader_spec */
 	void (*on_bad)(void *arg, uint32_t sample, const struct gp_err *why);
 	void *on_bad_arg;
@@ -122,6 +124,8 @@ enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struc
 /* --data, in --input's shape or its own, or else the model's. */
 enum gp_status gp_job_open_data(const struct gp_job *j, enum gp_split split, bool augment, struct gp_dataset **out,
 				struct gp_err *err);
+/* GP_INVALID: the training samples do not fill one batch. */
+enum gp_status gp_job_check_batch(const struct gp_job_settings *s, const struct gp_dataset *d, struct gp_err *err);
 /* Shuffled for training; otherwise in order, with a last batch that may be short. */
 enum gp_status gp_job_open_loader(const struct gp_job *j, struct gp_dataset *d, enum gp_split split,
 				  struct gp_loader **out, struct gp_err *err);

@@ -8,10 +8,6 @@
 #include <stddef.h>
 
 #define FIELD(name) offsetof(struct gp_job_settings, name)
-#define ROWS(table)                                                                                                    \
-	{                                                                                                              \
-		table, sizeof table / sizeof table[0]                                                                  \
-	}
 
 static const struct gp_opt where_rows[] = {
 	{.name = "server",
@@ -85,7 +81,7 @@ static const struct gp_opt where_rows[] = {
 	 .help = "when the link breaks or the server is busy, try again for so long; the time counts on while "
 		 "links break again before a step is done; 0 = do not try again"},
 };
-const struct gp_opt_rows gp_job_where_rows = ROWS(where_rows);
+const struct gp_opt_rows gp_job_where_rows = GP_OPT_ROWS(where_rows);
 
 static const struct gp_opt security_rows[] = {
 	{.name = "tls",
@@ -119,7 +115,7 @@ static const struct gp_opt security_rows[] = {
 	 .value = "FILE",
 	 .help = "holds the token for a server that asks for one; sent inside TLS or over loopback only"},
 };
-const struct gp_opt_rows gp_job_security_rows = ROWS(security_rows);
+const struct gp_opt_rows gp_job_security_rows = GP_OPT_ROWS(security_rows);
 
 static const struct gp_opt model_rows[] = {
 	{.name = "model",
@@ -175,7 +171,17 @@ static const struct gp_opt model_rows[] = {
 	 .max = 9e15,
 	 .help = "decides the starting weights, the order of the samples, augmentation and dropout"},
 };
-const struct gp_opt_rows gp_job_model_rows = ROWS(model_rows);
+const struct gp_opt_rows gp_job_model_rows = GP_OPT_ROWS(model_rows);
+
+static const struct gp_opt alone_rows[] = {
+	{.name = "cut",
+	 .like = &gp_job_where_rows,
+	 .help = "where the model is divided, as for train (see 'gpclient model show'); default: the cut at which the "
+		 "weights of --init have an insertion, else " GP_JOB_CUT},
+	{.name = "device", .like = &gp_job_where_rows, .help = "device that computes"},
+	{.name = "threads", .like = &gp_job_where_rows, .help = "compute threads; 0 = one per processor"},
+};
+const struct gp_opt_rows gp_job_alone_rows = GP_OPT_ROWS(alone_rows);
 
 static const struct gp_opt skip_rows[] = {
 	{.name = "skip-bad",
@@ -189,7 +195,7 @@ static const struct gp_opt skip_rows[] = {
 		 "decoded once beforehand to find them. 0: a "
 		 "look at the headers ends the run before its first step ('gpclient data check' lists what is wrong)"},
 };
-const struct gp_opt_rows gp_job_skip_rows = ROWS(skip_rows);
+const struct gp_opt_rows gp_job_skip_rows = GP_OPT_ROWS(skip_rows);
 
 static const struct gp_opt batch_rows[] = {
 	{.name = "batch",
@@ -228,7 +234,7 @@ static const struct gp_opt batch_rows[] = {
 	 .help = "texts: max = every text is padded to the model's length; drop = a chunk is as long as its longest "
 		 "text, and padding does not travel; auto = drop where model and codecs allow it, else max"},
 };
-const struct gp_opt_rows gp_job_batch_rows = ROWS(batch_rows);
+const struct gp_opt_rows gp_job_batch_rows = GP_OPT_ROWS(batch_rows);
 
 static const struct gp_opt codec_rows[] = {
 	{.name = "codec",
@@ -251,7 +257,7 @@ static const struct gp_opt codec_rows[] = {
 	 .value = "SPEC",
 	 .help = "activations from the server, where it is not --codec"},
 };
-const struct gp_opt_rows gp_job_codec_rows = ROWS(codec_rows);
+const struct gp_opt_rows gp_job_codec_rows = GP_OPT_ROWS(codec_rows);
 
 static const struct gp_opt grad_rows[] = {
 	{.name = "codec-grad-up",
@@ -265,7 +271,7 @@ static const struct gp_opt grad_rows[] = {
 	 .value = "SPEC",
 	 .help = "gradients from the server, where it is not --codec"},
 };
-const struct gp_opt_rows gp_job_grad_rows = ROWS(grad_rows);
+const struct gp_opt_rows gp_job_grad_rows = GP_OPT_ROWS(grad_rows);
 
 static const struct gp_opt insert_rows[] = {
 	{.name = "insert",
@@ -285,7 +291,7 @@ static const struct gp_opt insert_rows[] = {
 	 .value = "SPEC",
 	 .help = "the layers between body and tail, in place of those of --insert"},
 };
-const struct gp_opt_rows gp_job_insert_rows = ROWS(insert_rows);
+const struct gp_opt_rows gp_job_insert_rows = GP_OPT_ROWS(insert_rows);
 
 static const struct gp_opt output_rows[] = {
 	{.name = "json",
@@ -306,7 +312,7 @@ static const struct gp_opt output_rows[] = {
 	 .value = "FILE",
 	 .help = "read options from FILE (name = value lines); the command line wins"},
 };
-const struct gp_opt_rows gp_job_output_rows = ROWS(output_rows);
+const struct gp_opt_rows gp_job_output_rows = GP_OPT_ROWS(output_rows);
 
 static const struct gp_opt freeze_rows[] = {
 	{.name = "freeze",
@@ -316,7 +322,7 @@ static const struct gp_opt freeze_rows[] = {
 	 .help = "leave these parameters as they are (names with wildcards, or head, body, tail): no gradient, no "
 		 "update; batch norms frozen whole use their running statistics"},
 };
-const struct gp_opt_rows gp_job_freeze_rows = ROWS(freeze_rows);
+const struct gp_opt_rows gp_job_freeze_rows = GP_OPT_ROWS(freeze_rows);
 
 static const struct gp_opt recalibrate_rows[] = {
 	{.name = "recalibrate",
@@ -329,7 +335,7 @@ static const struct gp_opt recalibrate_rows[] = {
 	 .help = "before each evaluation, take the running statistics of batch norms anew from N batches of training "
 		 "samples; they are saved with the weights; 0 = leave them"},
 };
-const struct gp_opt_rows gp_job_recalibrate_rows = ROWS(recalibrate_rows);
+const struct gp_opt_rows gp_job_recalibrate_rows = GP_OPT_ROWS(recalibrate_rows);
 
 static const struct gp_opt progress_rows[] = {
 	{.name = "progress",
@@ -338,4 +344,4 @@ static const struct gp_opt progress_rows[] = {
 	 .initial = "true",
 	 .help = "progress line on standard error (--no-progress: off)"},
 };
-const struct gp_opt_rows gp_job_progress_rows = ROWS(progress_rows);
+const struct gp_opt_rows gp_job_progress_rows = GP_OPT_ROWS(progress_rows);
