@@ -19,7 +19,7 @@ struct gp_bench_predict_spec {
 	struct gp_optim optim;
 	const struct gp_bench_sweep *sweep;
 	double seconds;               /* to compute for each number of chunks */
-	bool same_machine;            /* both ends share the processors */
+	int same_machine;             /* enum gp_plan_same_machine */
 	bool measure;                 /* false: nothing but a look whether all fits together */
 	struct gp_progress *progress; /* hears what is measured */
 	const volatile sig_atomic_t *stop;

@@ -16,9 +16,12 @@
 #include "client/commands/bench_child.h"
 #include "client/commands/bench_words.h"
 #include "client/commands/commands.h"
+#include "client/commands/stop_signal.h"
+#include "client/commands/train_options.h"
 #include "client/job/job.h"
 #include "client/link/link_pace.h"
 #include "client/log/progress.h"
+#include "client/plan/plan_site.h"
 #include "common/base/clock.h"
 #include "common/base/durable.h"
 #include "common/base/log.h"
@@ -40,17 +43,10 @@ struct settings {
 	int64_t steps, skip, rounds, epochs;
 	double plan_seconds, lr, momentum, clip_norm;
 	bool predict;
-	int optimizer, same_machine; /* of SAME_MACHINE */
+	int optimizer, same_machine; /* enum gp_plan_same_machine */
 };
 
-enum { SAME_AUTO, SAME_YES, SAME_NO };
-#define SAME_MACHINE "auto|yes|no"
-
 #define FIELD(name) offsetof(struct settings, name)
-#define ROWS(rows)                                                                                                     \
-	{                                                                                                              \
-		rows, sizeof rows / sizeof rows[0]                                                                     \
-	}
 
 static const struct gp_opt sweep_rows[] = {
 	{.name = "codecs",
@@ -83,9 +79,8 @@ static const struct gp_opt sweep_rows[] = {
 	 "'gpclient link --listen', with the delay each way (or rtt=40ms): 100mbit/20ms. Rates that it cannot "
 	 "carry, above about 1gbit, want tc and deploy/link.sh with " GP_BENCH_AS_IS},
 	{.name = "steps",
-	 .type = GP_OPT_INT,
+	 .like = &gp_train_rows,
 	 .offset = FIELD(steps),
-	 .value = "N",
 	 .initial = "12",
 	 .min = 2,
 	 .max = 1e6,
@@ -137,45 +132,19 @@ static const struct gp_opt sweep_rows[] = {
 	 .max = 3600,
 	 .help = "for predictions, compute about so long for each number of chunks"},
 	{.name = "same-machine",
-	 .type = GP_OPT_CHOICE,
+	 .like = &gp_plan_same_machine_rows,
 	 .offset = FIELD(same_machine),
-	 .initial = "auto",
-	 .choices = SAME_MACHINE,
 	 .help = "for predictions: whether both ends share the processors of this machine; auto: yes where --server is "
-		 "on "
-		 "loopback"},
+		 "on loopback"},
 	{.name = "optimizer",
-	 .type = GP_OPT_CHOICE,
+	 .like = &gp_train_rows,
 	 .offset = FIELD(optimizer),
-	 .value = "NAME",
-	 .initial = "sgd",
-	 .choices = "sgd|adam|adamw",
-	 .group = "Training (other options of 'gpclient train' follow behind --)",
-	 .help = "sgd, adam or adamw"},
-	{.name = "lr",
-	 .type = GP_OPT_REAL,
-	 .offset = FIELD(lr),
-	 .value = "X",
-	 .initial = "0.05",
-	 .min = 1e-12,
-	 .max = 1e3,
-	 .help = "learning rate"},
-	{.name = "momentum",
-	 .type = GP_OPT_REAL,
-	 .offset = FIELD(momentum),
-	 .value = "X",
-	 .initial = "0.9",
-	 .min = 0,
-	 .max = 1,
-	 .below_max = true,
-	 .help = "of --optimizer sgd"},
+	 .group = "Training (other options of 'gpclient train' follow behind --)"},
+	{.name = "lr", .like = &gp_train_rows, .offset = FIELD(lr)},
+	{.name = "momentum", .like = &gp_train_rows, .offset = FIELD(momentum), .help = "of --optimizer sgd"},
 	{.name = "clip-norm",
-	 .type = GP_OPT_REAL,
+	 .like = &gp_train_rows,
 	 .offset = FIELD(clip_norm),
-	 .value = "X",
-	 .initial = "0",
-	 .min = 0,
-	 .max = 1e30,
 	 .help = "as for train: a step then waits for the norm of the server's gradients; 0 = off"},
 };
 
@@ -216,26 +185,6 @@ struct bench {
 	int failed;                  /* rounds of rows, in this process */
 };
 
-static volatile sig_atomic_t stop_signal;
-
-static void on_signal(int number)
-{
-	if (stop_signal)
-		_exit(128 + number); /* asked twice */
-	stop_signal = number;
-}
-
-/* SIGHUP, of a terminal that closes, stays ignored where it is: under nohup. */
-static void watch_signals(void)
-{
-	struct sigaction action = {.sa_handler = on_signal}, before;
-	sigemptyset(&action.sa_mask);
-	sigaction(SIGINT, &action, NULL);
-	sigaction(SIGTERM, &action, NULL);
-	if (sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-		sigaction(SIGHUP, &action, NULL);
-}
-
 /* --- options ------------------------------------------------------------------------------------------------------ */
 
 /* Rows of train that a bench has as lists, or that have no meaning there. */
@@ -253,9 +202,9 @@ static int leave_out(struct gp_opt *rows, int count)
 
 static enum gp_status parse(struct bench *b, int argc, char **argv, struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {ROWS(sweep_rows),     gp_job_where_rows,  gp_job_model_rows,
-					    gp_job_freeze_rows,   gp_job_batch_rows,  gp_job_insert_rows,
-					    gp_job_security_rows, gp_job_output_rows, gp_job_progress_rows};
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(sweep_rows), gp_job_where_rows,  gp_job_model_rows,
+					    gp_job_freeze_rows,      gp_job_batch_rows,  gp_job_insert_rows,
+					    gp_job_security_rows,    gp_job_output_rows, gp_job_progress_rows};
 	b->table = table;
 	b->table.opt = b->rows;
 	b->table.count = leave_out(b->rows, gp_opt_join(parts, sizeof parts / sizeof parts[0], b->rows));
@@ -321,12 +270,7 @@ static enum gp_status check(struct bench *b, struct gp_err *err)
 			(long long)s->steps);
 	if (s->optimizer != GP_OPTIM_SGD && gp_options_given(&b->table, &b->given, "momentum"))
 		GP_FAIL(err, GP_USAGE, "--momentum is of --optimizer sgd");
-	b->optim = (struct gp_optim){.kind = (enum gp_optim_kind)s->optimizer,
-				     .momentum = s->optimizer == GP_OPTIM_SGD ? (float)s->momentum : 0,
-				     .beta1 = 0.9,
-				     .beta2 = 0.999,
-				     .eps = 1e-8f,
-				     .clip_norm = s->clip_norm};
+	b->optim = gp_plan_optim_of(s->optimizer, s->momentum, s->clip_norm);
 	return gp_optim_check(&b->optim, err);
 }
 
@@ -369,26 +313,16 @@ static void look_at_cut(const struct bench *b, int cut, bool *runs, bool *predic
 	}
 }
 
-static bool shares_machine(const struct bench *b)
-{
-	char host[256];
-	uint16_t port;
-	struct gp_err ignored;
-	if (b->set.same_machine != SAME_AUTO)
-		return b->set.same_machine == SAME_YES;
-	return gp_addr_parse(b->set.job.server, host, &port, &ignored) == GP_OK && gp_addr_is_loopback(host);
-}
-
 static enum gp_status predict(struct bench *b, struct gp_err *err)
 {
 	struct gp_bench_predict_spec spec = {.job = &b->set.job,
 					     .optim = b->optim,
 					     .sweep = &b->sweep,
 					     .seconds = b->set.plan_seconds,
-					     .same_machine = shares_machine(b),
+					     .same_machine = b->set.same_machine,
 					     .progress = &b->progress,
-					     .stop = &stop_signal};
-	for (int cut = 0; cut < b->sweep.cuts && !stop_signal; cut++) {
+					     .stop = &gp_stop_signal};
+	for (int cut = 0; cut < b->sweep.cuts && !gp_stop_signal; cut++) {
 		bool runs, predicted;
 		look_at_cut(b, cut, &runs, &predicted);
 		spec.measure = b->set.predict && !predicted;
@@ -430,7 +364,7 @@ static enum gp_status run_child(const struct bench *b, const struct gp_bench_lin
 					     .connect_timeout_s = b->set.job.connect_timeout_s,
 					     .argv = argv,
 					     .said = w->said,
-					     .stop = &stop_signal};
+					     .stop = &gp_stop_signal};
 	int n = 1;
 	for (int i = 0; i < b->words.count; i++)
 		argv[n++] = b->words.word[i];
@@ -469,7 +403,7 @@ static enum gp_status run_row(struct bench *b, int row, int round, struct gp_err
 	enum gp_status status = run_child(b, &b->sweep.link[gp_bench_place_of(&b->sweep, row).link], &w, &why);
 	if (status == GP_OK)
 		status = gp_bench_figures_read(w.log, (int)b->set.skip, &run, &why);
-	if (status == GP_CANCELED || stop_signal)
+	if (status == GP_CANCELED || gp_stop_signal)
 		return GP_OK;
 	if (status == GP_OK) {
 		b->ran++;
@@ -496,7 +430,7 @@ static enum gp_status run_rows(struct bench *b, struct gp_err *err)
 {
 	const int rows = gp_bench_count(&b->sweep);
 	for (int round = 1; round <= b->set.rounds; round++)
-		for (int turn = 0; turn < rows && !stop_signal; turn++) {
+		for (int turn = 0; turn < rows && !gp_stop_signal; turn++) {
 			const int row = gp_bench_turn(rows, round, turn);
 			struct gp_bench_key key;
 			gp_bench_key_of(&b->sweep, row, &key);
@@ -521,7 +455,7 @@ static json_t *head_json(const struct bench *b, json_t *o)
 	json_object_set_new(o, "epochs", s->epochs > 0 ? json_integer(s->epochs) : json_null());
 	json_object_set_new(o, "rounds", json_integer(s->rounds));
 	json_object_set_new(o, "failed", json_integer(b->failed));
-	json_object_set_new(o, "stopped", json_boolean(stop_signal != 0));
+	json_object_set_new(o, "stopped", json_boolean(gp_stop_signal != 0));
 	return o;
 }
 
@@ -559,7 +493,7 @@ static enum gp_status end(const struct bench *b, struct gp_err *err)
 {
 	const char *again = b->set.results ? "; the same command goes on from there" : "";
 	GP_TRY(report(b, err));
-	if (stop_signal)
+	if (gp_stop_signal)
 		GP_FAIL(err, GP_CANCELED, "stopped by a signal; %d run%s ended before%s", b->ran,
 			b->ran == 1 ? "" : "s", again);
 	if (b->failed > 0)
@@ -575,9 +509,9 @@ static enum gp_status bench(struct bench *b, struct gp_err *err)
 	GP_TRY(gp_bench_words_make(&b->words, &b->table, &b->set.job, &b->given, err));
 	GP_TRY(open_results(b, err));
 	gp_progress_init(&b->progress, b->set.job.progress ? stderr : NULL, PLAIN_PROGRESS_S);
-	watch_signals();
+	gp_stop_watch();
 	enum gp_status status = predict(b, err);
-	if (stop_signal) /* what it could not end for that is no error of its own */
+	if (gp_stop_signal) /* what it could not end for that is no error of its own */
 		status = GP_OK;
 	GP_TRY(status);
 	GP_TRY(make_folder(b, err));
@@ -608,5 +542,5 @@ int gp_cmd_bench(int argc, char **argv)
 	clean_up(&b);
 	if (status != GP_OK)
 		gp_err_print(&err, PROGRAM);
-	return status == GP_CANCELED && stop_signal ? 128 + stop_signal : gp_status_exit(status);
+	return gp_stop_exit(status);
 }

@@ -34,7 +34,8 @@ refused() { # STATUS PATTERN FLAG...
 	fi
 }
 
-model=(--model cnn:width=8 --data synthetic:shape=3x16x16,classes=4,samples=64 --batch 16 --chunks 4 --threads 1)
+any_chunks=(--model cnn:width=8 --data synthetic:shape=3x16x16,classes=4,samples=64 --batch 16 --threads 1)
+model=("${any_chunks[@]}" --chunks 4)
 
 refused 2 '--model is missing' --link 1mbit
 refused 2 '--data is missing' --link 1mbit --model cnn
@@ -46,6 +47,12 @@ refused 2 'cut .9:1. ' "${model[@]}" --link 1mbit --cut 9:1
 refused 2 "--sweep 'cuts': it takes cut, codec and chunks" "${model[@]}" --link 1mbit --sweep cuts
 refused 2 '--codecs names those of --sweep codec' "${model[@]}" --link 1mbit --codecs raw
 refused 2 '--codecs: nothing' "${model[@]}" --link 1mbit --sweep codec --codecs nothing
+refused 2 '--chunks says which one, and --sweep chunks tries several' "${model[@]}" --link 1mbit --sweep codec,chunks
+refused 2 '--cut says which one, and --sweep cut tries several' "${model[@]}" --link 1mbit --sweep cut --cut 1:-1
+refused 2 '--codec says which one, and --sweep codec tries several' "${model[@]}" --link 1mbit --sweep codec --codec raw
+refused 2 '--codec-grad-up says which one, and --sweep codec' "${model[@]}" --link 1mbit --sweep codec --codec-grad-up raw
+refused 2 '--max-error chooses among what --sweep tries' "${model[@]}" --link 1mbit --max-error 0.01
+refused 2 '--top chooses among what --sweep tries' "${model[@]}" --link 1mbit --top 3
 refused 2 'cannot be cut into 3 equal chunks' "${model[@]}" --link 1mbit --chunks 3
 refused 3 'fewer than the 128 of --batch' "${model[@]}" --link 1mbit --batch 128
 refused 2 '--server-speed is for when there is no --server' "${model[@]}" --server 127.0.0.1:1 --server-speed 2
@@ -73,11 +80,19 @@ holds "no batch is faster than its bytes" 'time >= bytes * 8 / 4e6' "time=$(json
 grep -q 'uniform:bits=8 in 4 chunks' "$work/plan" || fail "no sentence: $(cat "$work/plan")"
 
 # A sweep: a slow link wants few bytes; what memory does not allow is struck out.
-plan "$work/sweep" "${model[@]}" --link 100kbit --sweep cut,codec,chunks --codecs raw,uniform:bits=8 --top 3
+plan "$work/sweep" "${any_chunks[@]}" --link 100kbit --sweep cut,codec,chunks --codecs raw,uniform:bits=8 --top 3
 holds "the first is the fastest" 'a <= b && b <= c' "a=$(json_get "$work/sweep" 0.time_per_batch_s)" \
 	"b=$(json_get "$work/sweep" 1.time_per_batch_s)" "c=$(json_get "$work/sweep" 2.time_per_batch_s)"
 equal "the codec of a slow link" "$(json_get "$work/sweep" 0.codec)" uniform:bits=8
-"$build/gpclient" plan --no-progress --time 10ms "${model[@]}" --link 100kbit --sweep chunks --client-memory 4K >"$work/text" ||
+plan "$work/exact" "${model[@]}" --link 100kbit --sweep codec --codecs raw,uniform:bits=2 --max-error 1e-6
+equal "codecs within --max-error" "$(json_flat "$work/exact" | grep -c '^[0-9]*\.codec=')" 1
+"$build/gpclient" plan --no-progress --time 10ms "${any_chunks[@]}" --link 100kbit --sweep chunks --codec uniform:bits=2 \
+	--max-error 1e-6 >"$work/text" || fail "a sweep in which all lose too much"
+grep -q 'in 5 the codec loses more than --max-error allows' "$work/text" || fail "--max-error of another sweep: $(cat "$work/text")"
+"$build/gpclient" plan --no-progress --time 10ms "${any_chunks[@]}" --link 100kbit --sweep chunks --codec uniform:bits=2 >"$work/text" ||
+	fail "a sweep of chunks"
+grep -q 'the 5 fastest are shown$' "$work/text" || fail "a limit that nobody has asked for: $(cat "$work/text")"
+"$build/gpclient" plan --no-progress --time 10ms "${any_chunks[@]}" --link 100kbit --sweep chunks --client-memory 4K >"$work/text" ||
 	fail "a sweep in which nothing fits"
 grep -q '^Nothing of this is possible: needs .* MiB here' "$work/text" || fail "what is struck out: $(cat "$work/text")"
 "$build/gpclient" plan --no-progress --time 10ms "${model[@]}" --link 1mbit,10ms --codec raw >"$work/text" || fail "no text"
@@ -91,6 +106,16 @@ equal "the server was measured" "$(json_get "$work/served" server_speed.measured
 equal "both ends on this machine" "$(json_get "$work/served" same_machine)" true
 holds "a server and a link" 'forward > 0 && up > 0' "forward=$(json_get "$work/served" server_speed.forward)" \
 	"up=$(json_get "$work/served" link.up_bps)"
+holds "moving bytes" 'byte > 0 && byte < 1e-3' "byte=$(json_get "$work/served" link.byte_s)"
+plan "$work/given" "${model[@]}" --server "127.0.0.1:$server_port" --link 1gbit --codec uniform:bits=8
+holds "moving bytes over a link that is given" 'byte > 0 && byte < 1e-3' "byte=$(json_get "$work/given" link.byte_s)"
+equal "that link was not measured" "$(json_get "$work/given" link.measured) $(json_get "$work/given" link.up_bps)" 'false 1000000000.0'
+equal "moving bytes is not known without a server" "$(json_get "$work/plan" link.byte_s)" null
+
+# What goes up takes minutes to arrive; the server's heartbeats come down all the while.
+start_link --rate-up 2kbit
+refused 4 'answers, but has made no progress for 1 s' "${model[@]}" --server "127.0.0.1:$link_port" --link 1mbit --step-timeout 1s
+stop_link
 stop_server
 
 start_server --threads 1 --measure 0 --session-memory 64K
