@@ -32,19 +32,11 @@ static const struct gp_opt check_options[] = {
 	 .value = "DIR",
 	 .help = "what makes tokens of texts, as for train"},
 	{.name = "threads",
-	 .type = GP_OPT_INT,
+	 .like = &gp_job_where_rows,
 	 .offset = FIELD(threads),
-	 .value = "N",
-	 .initial = "0",
-	 .min = 0,
-	 .max = 1024,
 	 .help = "threads that read and decode; 0 = one for each processor"},
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print one JSON object"},
-	{.name = "progress",
-	 .type = GP_OPT_FLAG,
-	 .offset = FIELD(progress),
-	 .initial = "true",
-	 .help = "progress line on standard error (--no-progress: off)"},
+	{.name = "progress", .like = &gp_job_progress_rows, .offset = FIELD(progress)},
 };
 
 static const struct gp_opt_table check_table = {
@@ -59,8 +51,6 @@ static const struct gp_opt_table check_table = {
 		    "  gpclient data check glue-sst2:glue --tokenizer roberta\n",
 	.positional = "SPEC",
 	.positional_max = 1,
-	.opt = check_options,
-	.count = sizeof check_options / sizeof check_options[0],
 };
 
 /* One split. */
@@ -172,7 +162,8 @@ static enum gp_status check_all(struct checking *c, struct gp_err *err)
 static enum gp_status check(int argc, char **argv, struct gp_options_result *r, struct gp_err *err)
 {
 	struct checking c = {.part = {{.name = "training"}, {.name = "validation"}}};
-	GP_TRY(gp_options_parse(&check_table, argc, argv, &c.set, r, err));
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(check_options)};
+	GP_TRY(gp_options_parse_parts(&check_table, parts, 1, argc, argv, &c.set, r, err));
 	if (r->help)
 		return GP_OK;
 	if (r->positionals == 0)

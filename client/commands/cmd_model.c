@@ -38,41 +38,24 @@ static const struct gp_opt show_options[] = {
 	 .help = "blocks [0,H) and [T,end) stay on the client; negative counts from the end; of an encoder also type1, "
 		 "f2l2, f3l2 or f3l1, which show lists"},
 	{.name = "freeze",
-	 .type = GP_OPT_TEXT,
+	 .like = &gp_job_freeze_rows,
 	 .offset = FIELD(freeze),
-	 .value = "PATTERN[,PATTERN]",
 	 .help = "as for train: what crosses the cuts where these parameters (or head, body, tail) are not trained"},
 	{.name = "insert",
-	 .type = GP_OPT_TEXT,
+	 .like = &gp_job_insert_rows,
 	 .offset = FIELD(insert),
-	 .value = "SPEC",
 	 .help = "as for train: trainable layers that compress what crosses both cuts: " GP_INSERT_CHOICES},
-	{.name = "insert-up",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(insert_end[GP_INSERT_UP]),
-	 .value = "SPEC",
-	 .help = "the layers between head and body, in place of those of --insert"},
-	{.name = "insert-down",
-	 .type = GP_OPT_TEXT,
-	 .offset = FIELD(insert_end[GP_INSERT_DOWN]),
-	 .value = "SPEC",
-	 .help = "the layers between body and tail, in place of those of --insert"},
+	{.name = "insert-up", .like = &gp_job_insert_rows, .offset = FIELD(insert_end[GP_INSERT_UP])},
+	{.name = "insert-down", .like = &gp_job_insert_rows, .offset = FIELD(insert_end[GP_INSERT_DOWN])},
 	{.name = "batch",
-	 .type = GP_OPT_INT,
+	 .like = &gp_job_batch_rows,
 	 .offset = FIELD(batch),
-	 .value = "N",
-	 .initial = "64",
-	 .help = "samples per step, for the tensor sizes",
-	 .min = 1,
-	 .max = 1 << 20},
+	 .help = "samples per step, for the tensor sizes"},
 	{.name = "chunks",
-	 .type = GP_OPT_INT,
+	 .like = &gp_job_batch_rows,
 	 .offset = FIELD(chunks),
-	 .value = "N",
 	 .initial = "1",
-	 .help = "micro-batches per step",
-	 .min = 1,
-	 .max = 1 << 20},
+	 .help = "micro-batches per step"},
 	{.name = "input",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(input),
@@ -107,8 +90,6 @@ static const struct gp_opt_table show_table = {
 		    "  gpclient model show mobilenetv2:cuts=fine --cut 1:-2 --insert flop-2 --count origin\n",
 	.positional = "NAME",
 	.positional_max = 1,
-	.opt = show_options,
-	.count = sizeof show_options / sizeof show_options[0],
 };
 
 static const struct gp_opt list_options[] = {
@@ -224,7 +205,8 @@ static enum gp_status show_model(int argc, char **argv, struct gp_options_result
 	struct settings s = {0};
 	struct gp_model_options model = {0};
 	struct gp_graph *g;
-	GP_TRY(gp_options_parse(&show_table, argc, argv, &s, r, err));
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(show_options)};
+	GP_TRY(gp_options_parse_parts(&show_table, parts, 1, argc, argv, &s, r, err));
 	if (r->help)
 		return GP_OK;
 	if (r->positionals != 1)

@@ -27,8 +27,9 @@ enum gp_opt_type {
 
 struct gp_opt {
 	const char *name; /* "batch" */
-	const struct gp_opt_rows *
-		like; /* (optional) gp_opt_join takes all that is 0 or NULL here from their row of this name; not group */
+	/* (optional) gp_opt_join takes all that is 0 or NULL here from the row of this name there, but for `group`; type
+	 * always. A field of its own has an offset that is not 0. */
+	const struct gp_opt_rows *like;
 	enum gp_opt_type type;
 	size_t offset;       /* of the field in the command's settings struct */
 	const char *value;   /* placeholder in --help: "N"; NULL for flags */

@@ -191,8 +191,10 @@ static void gpclient_measures_the_link(void **state)
 	if (gp_link_measure(&spec, &figures, &err) != GP_OK)
 		fail_msg("%s", err.text);
 	assert_true(figures.idle.count > 0 && figures.idle.least > 0 && figures.idle.least <= figures.idle.most);
-	for (int way = 0; way < GP_WAYS; way++)
+	for (int way = 0; way < GP_WAYS; way++) {
 		assert_true(figures.way[way].bytes_per_s > 0); /* not NaN */
+		assert_true(figures.way[way].byte_s > 0 && figures.way[way].byte_s < 1);
+	}
 	assert_int_equal(figures.sizes, 7);
 	assert_false(figures.cut_short);
 	assert_true(figures.way[GP_WAY_UP].kernel && figures.way[GP_WAY_UP].bytes > 0);
