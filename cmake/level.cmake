@@ -4,10 +4,33 @@
 # folders, linked to exactly those libraries; those that are levels stand before it. Who links to the level may use what
 # it LINKS to, but not what is PRIVATE. tests/layers.sh reads the same words from CMakeLists.txt.
 #
-# SIMD files are named *_avx2.c and *_avx512.c and are only entered after a check of the processor.
+# SIMD files are named *_avx2.c, *_avx512.c and *_neon.c and are only entered after a check of the processor. Those of other
+# processors are left out, as is kernels/cpu/onednn where there is no oneDNN (gp_onednn). On ARM64 the AVX2 files of
+# kernels/loops are compiled for NEON, by way of SIMDe where that is installed (kernels/loops/avx2.h).
 
 set(gp_avx2_flags -mavx2 -mbmi -mbmi2 -mfma -mf16c -mlzcnt -mpopcnt)
 set(gp_avx512_flags ${gp_avx2_flags} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprfchw -mprefer-vector-width=512)
+
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+  set(gp_absent "_neon\\.c$")
+else()
+  set(gp_avx2_flags)
+  # Own kernels that there are for x86 alone, and what runs on them.
+  set(gp_absent "_avx512\\.c$|/cpu/math/.*_avx2\\.c$|/cpu_(pointwise|depthwise|winograd)\\.c$")
+  find_path(GP_SIMDE simde/x86/avx2.h DOC "SIMDe's headers: the folder that has simde/")
+  mark_as_advanced(GP_SIMDE)
+  if(NOT CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64")
+    string(APPEND gp_absent "|_avx2\\.c$|_neon\\.c$")
+  elseif(NOT GP_SIMDE)
+    message(STATUS "SIMDe is not installed: the loops of codecs are plain C")
+    string(APPEND gp_absent "|_avx2\\.c$")
+  else()
+    target_compile_definitions(gp_flags INTERFACE GP_SIMDE)
+  endif()
+endif()
+if(NOT gp_onednn)
+  string(APPEND gp_absent "|/onednn/[^/]*\\.c$")
+endif()
 set(gp_levels "" CACHE INTERNAL "levels that gp_level has made, for the link checks in tests/CMakeLists.txt")
 
 function(gp_simd_flags)
@@ -37,7 +60,7 @@ macro(gp_level name)
   set(level_globs ${level_UNPARSED_ARGUMENTS})
   list(TRANSFORM level_globs APPEND "/*.c")
   file(GLOB level_sources CONFIGURE_DEPENDS ${level_globs})
-  list(FILTER level_sources EXCLUDE REGEX "/(gpclient|gpserverd)\\.c$")
+  list(FILTER level_sources EXCLUDE REGEX "/(gpclient|gpserverd)\\.c$|${gp_absent}")
   gp_simd_flags(${level_sources})
   add_library(gp_${name} STATIC ${level_sources})
   target_link_libraries(gp_${name} PUBLIC gp_flags ${level_LINKS} PRIVATE ${level_PRIVATE})

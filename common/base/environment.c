@@ -16,8 +16,7 @@ static void check_simd(const char *program)
 	enum gp_isa isa;
 	if (wanted && !gp_isa_named(wanted, &isa))
 		fprintf(stderr,
-			"%s: GP_SIMD=%.40s is none of portable, avx2, avx512 that this processor has; its best is "
-			"used\n",
+			"%s: GP_SIMD=%.40s is none of " GP_ISA_NAMES " that this processor has; its best is used\n",
 			program, wanted);
 }
 

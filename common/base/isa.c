@@ -11,6 +11,9 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 static enum gp_isa best;
@@ -36,22 +39,22 @@ static bool has_avx512(void)
 	return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
 	       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
 }
-#else
-static bool has_avx2(void)
-{
-	return false;
-}
-
-static bool has_avx512(void)
-{
-	return false;
-}
-#endif
 
 static void ask_processor(void)
 {
 	best = !has_avx2() ? GP_ISA_PORTABLE : has_avx512() ? GP_ISA_AVX512 : GP_ISA_AVX2;
 }
+#elif defined(__aarch64__)
+static void ask_processor(void)
+{
+	best = getauxval(AT_HWCAP) & HWCAP_ASIMD ? GP_ISA_NEON : GP_ISA_PORTABLE;
+}
+#else
+static void ask_processor(void)
+{
+	best = GP_ISA_PORTABLE;
+}
+#endif
 
 /* Asks once: in a virtual machine CPUID is a trap of microseconds. */
 enum gp_isa gp_isa_best(void)
@@ -60,12 +63,21 @@ enum gp_isa gp_isa_best(void)
 	return best;
 }
 
+const char *gp_isa_name(enum gp_isa isa)
+{
+	if (isa == GP_ISA_PORTABLE)
+		return "portable";
+#if defined(__aarch64__)
+	return "neon";
+#else
+	return isa == GP_ISA_AVX2 ? "avx2" : "avx512";
+#endif
+}
+
 bool gp_isa_named(const char *name, enum gp_isa *isa)
 {
-	static const char *const names[] = {
-		[GP_ISA_PORTABLE] = "portable", [GP_ISA_AVX2] = "avx2", [GP_ISA_AVX512] = "avx512"};
 	for (enum gp_isa i = GP_ISA_PORTABLE; i <= gp_isa_best(); i++) {
-		if (strcmp(names[i], name) != 0)
+		if (strcmp(gp_isa_name(i), name) != 0)
 			continue;
 		*isa = i;
 		return true;

@@ -3,10 +3,10 @@
  * Bit planes in plain C: the reference. See bit_loops.h.
  * Test: tests/unit/test_codec_bytes.c
  */
-#include "common/base/isa.h"
 #include "kernels/loops/bit_loops.h"
 
 #include "kernels/loops/codec_loops.h"
+#include "kernels/loops/versions.h"
 
 void gp_bit_split_rest(const uint8_t *bytes, size_t from, size_t n, uint8_t *planes)
 {
@@ -43,8 +43,6 @@ const struct gp_bit_loops gp_bit_loops_portable = {.split = split, .join = join}
 
 const struct gp_bit_loops *gp_bit_loops_choose(void)
 {
-	static const struct gp_bit_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_bit_loops_portable,
-							   [GP_ISA_AVX2] = &gp_bit_loops_avx2,
-							   [GP_ISA_AVX512] = &gp_bit_loops_avx512};
+	static const struct gp_bit_loops *const loops[] = GP_LOOP_VERSIONS(&gp_bit_loops);
 	return loops[gp_isa_wanted()];
 }

@@ -10,6 +10,7 @@
 
 #include "kernels/loops/mx_format.h"
 #include "kernels/loops/simd.h"
+#include "kernels/loops/versions.h"
 
 /* Added to a number below 2^22 in magnitude it leaves the nearest integer, ties to even, in the lowest bits. */
 #define ROUNDER      0x1.8p23f
@@ -651,13 +652,15 @@ GP_INLINE void nv_decode_body(float whole, const uint8_t *scales, const uint16_t
 	};
 
 LOOPS(portable, )
+#if defined(__x86_64__)
 LOOPS(avx2, __attribute__((target("avx2"))))
 LOOPS(avx512, __attribute__((target(GP_CPU_AVX512_TARGET))))
+#else
+LOOPS(avx2, )
+#endif
 
 const struct gp_block_loops *gp_block_loops_choose(void)
 {
-	static const struct gp_block_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_block_loops_portable,
-							     [GP_ISA_AVX2] = &gp_block_loops_avx2,
-							     [GP_ISA_AVX512] = &gp_block_loops_avx512};
+	static const struct gp_block_loops *const loops[] = GP_LOOP_VERSIONS(&gp_block_loops);
 	return loops[gp_isa_wanted()];
 }

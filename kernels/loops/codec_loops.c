@@ -7,11 +7,9 @@
 
 #include <stddef.h>
 
-#include "common/base/isa.h"
+#include "kernels/loops/versions.h"
 
-static const struct gp_codec_loops *const known[] = {[GP_ISA_PORTABLE] = &gp_codec_loops_portable,
-						     [GP_ISA_AVX2] = &gp_codec_loops_avx2,
-						     [GP_ISA_AVX512] = &gp_codec_loops_avx512};
+static const struct gp_codec_loops *const known[] = GP_LOOP_VERSIONS(&gp_codec_loops);
 
 const struct gp_codec_loops *gp_codec_loops_named(const char *name)
 {

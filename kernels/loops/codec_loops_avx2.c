@@ -7,8 +7,9 @@
  */
 #include "kernels/loops/codec_loops.h"
 
-#include <immintrin.h>
 #include <string.h>
+
+#include "kernels/loops/avx2.h"
 
 #define REST gp_codec_loops_portable
 

@@ -5,7 +5,7 @@
  */
 #include "kernels/loops/draw_loops.h"
 
-#include <immintrin.h>
+#include "kernels/loops/avx2.h"
 
 enum { BLOCKS = 8 };
 

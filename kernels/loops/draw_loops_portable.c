@@ -3,10 +3,10 @@
  * Random words in plain C, and the choice between the versions. See draw_loops.h.
  * Test: tests/unit/test_draw_loops.c
  */
-#include "common/base/isa.h"
 #include "kernels/loops/draw_loops.h"
 
 #include "common/base/rng.h"
+#include "kernels/loops/versions.h"
 #include "kernels/loops/codec_loops.h"
 
 void gp_draw_words_portable(uint64_t seed, uint64_t stream, uint64_t first, size_t blocks, uint32_t *out)
@@ -17,8 +17,6 @@ void gp_draw_words_portable(uint64_t seed, uint64_t stream, uint64_t first, size
 
 gp_draw_words *gp_draw_words_choose(void)
 {
-	static gp_draw_words *const words[] = {[GP_ISA_PORTABLE] = gp_draw_words_portable,
-					       [GP_ISA_AVX2] = gp_draw_words_avx2,
-					       [GP_ISA_AVX512] = gp_draw_words_avx512};
+	static gp_draw_words *const words[] = GP_LOOP_VERSIONS(gp_draw_words);
 	return words[gp_isa_wanted()];
 }

@@ -5,8 +5,9 @@
  */
 #include "kernels/loops/fp8_loops.h"
 
-#include <immintrin.h>
 #include <math.h>
+
+#include "kernels/loops/avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define REST   gp_fp8_loops_portable

@@ -3,13 +3,13 @@
  * 8-bit floating point in plain C: the reference, and what runs where there is
  * no AVX2. See fp8_loops.h. Test: tests/unit/test_fp8_loops.c
  */
-#include "common/base/isa.h"
 #include "kernels/loops/fp8_loops.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "kernels/loops/codec_loops.h"
+#include "kernels/loops/versions.h"
 
 static uint32_t float_bits(float v)
 {
@@ -190,8 +190,6 @@ const struct gp_fp8_loops gp_fp8_loops_portable = {
 
 const struct gp_fp8_loops *gp_fp8_loops_choose(void)
 {
-	static const struct gp_fp8_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_fp8_loops_portable,
-							   [GP_ISA_AVX2] = &gp_fp8_loops_avx2,
-							   [GP_ISA_AVX512] = &gp_fp8_loops_avx512};
+	static const struct gp_fp8_loops *const loops[] = GP_LOOP_VERSIONS(&gp_fp8_loops);
 	return loops[gp_isa_wanted()];
 }

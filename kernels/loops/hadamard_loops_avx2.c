@@ -6,8 +6,9 @@
  */
 #include "kernels/loops/hadamard_loops.h"
 
-#include <immintrin.h>
 #include <stdbool.h>
+
+#include "kernels/loops/avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define REST   gp_hadamard_loops_portable

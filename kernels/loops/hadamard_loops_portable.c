@@ -4,11 +4,10 @@
  * hadamard_loops.h. Test: tests/unit/test_codec_hadamard.c
  */
 #include "kernels/loops/hadamard_loops.h"
+#include "kernels/loops/versions.h"
 
 #include <stdbool.h>
 #include <string.h>
-
-#include "common/base/isa.h"
 
 static float signed_by(float v, uint32_t sign)
 {
@@ -87,8 +86,6 @@ const struct gp_hadamard_loops gp_hadamard_loops_portable = {.forward = forward,
 
 const struct gp_hadamard_loops *gp_hadamard_loops_choose(void)
 {
-	static const struct gp_hadamard_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_hadamard_loops_portable,
-								[GP_ISA_AVX2] = &gp_hadamard_loops_avx2,
-								[GP_ISA_AVX512] = &gp_hadamard_loops_avx512};
+	static const struct gp_hadamard_loops *const loops[] = GP_LOOP_VERSIONS(&gp_hadamard_loops);
 	return loops[gp_isa_wanted()];
 }

@@ -5,8 +5,9 @@
  */
 #include "kernels/loops/level_loops.h"
 
-#include <immintrin.h>
 #include <string.h>
+
+#include "kernels/loops/avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define REST   gp_level_loops_portable

@@ -3,13 +3,13 @@
  * Level quantizers in plain C: the reference, and the choice between the
  * versions. See level_loops.h. Test: tests/unit/test_level_loops.c
  */
-#include "common/base/isa.h"
 #include "kernels/loops/level_loops.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "kernels/loops/codec_loops.h"
+#include "kernels/loops/versions.h"
 
 void gp_level_table_set(struct gp_level_table *t, int bits, const float *level, int count)
 {
@@ -83,8 +83,6 @@ const struct gp_level_loops gp_level_loops_portable = {
 
 const struct gp_level_loops *gp_level_loops_choose(void)
 {
-	static const struct gp_level_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_level_loops_portable,
-							     [GP_ISA_AVX2] = &gp_level_loops_avx2,
-							     [GP_ISA_AVX512] = &gp_level_loops_avx512};
+	static const struct gp_level_loops *const loops[] = GP_LOOP_VERSIONS(&gp_level_loops);
 	return loops[gp_isa_wanted()];
 }

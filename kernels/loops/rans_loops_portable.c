@@ -4,10 +4,9 @@
  * Test: tests/unit/test_codec_rans.c
  */
 #include "kernels/loops/rans_loops.h"
+#include "kernels/loops/versions.h"
 
 #include <string.h>
-
-#include "common/base/isa.h"
 
 bool gp_rans_encode_some(const uint32_t *entry, const uint8_t *symbols, size_t n, struct gp_rans_sink *sink)
 {
@@ -111,8 +110,6 @@ const struct gp_rans_loops gp_rans_loops_portable = {
 
 const struct gp_rans_loops *gp_rans_loops_choose(void)
 {
-	static const struct gp_rans_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_rans_loops_portable,
-							    [GP_ISA_AVX2] = &gp_rans_loops_avx2,
-							    [GP_ISA_AVX512] = &gp_rans_loops_avx512};
+	static const struct gp_rans_loops *const loops[] = GP_LOOP_VERSIONS(&gp_rans_loops);
 	return loops[gp_isa_wanted()];
 }

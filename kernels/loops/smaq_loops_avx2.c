@@ -5,7 +5,7 @@
  */
 #include "kernels/loops/smaq_loops.h"
 
-#include <immintrin.h>
+#include "kernels/loops/avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define REST   gp_smaq_loops_portable

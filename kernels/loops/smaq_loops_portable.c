@@ -3,12 +3,12 @@
  * `smaq` in plain C: the reference, and what runs where there is no AVX2. See
  * smaq_loops.h. Test: tests/unit/test_smaq_loops.c
  */
-#include "common/base/isa.h"
 #include "kernels/loops/smaq_loops.h"
 
 #include <math.h>
 
 #include "kernels/loops/codec_loops.h"
+#include "kernels/loops/versions.h"
 
 static void add(const float *x, size_t n, float origin, struct gp_smaq_sums *sums)
 {
@@ -57,8 +57,6 @@ const struct gp_smaq_loops gp_smaq_loops_portable = {
 
 const struct gp_smaq_loops *gp_smaq_loops_choose(void)
 {
-	static const struct gp_smaq_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_smaq_loops_portable,
-							    [GP_ISA_AVX2] = &gp_smaq_loops_avx2,
-							    [GP_ISA_AVX512] = &gp_smaq_loops_avx512};
+	static const struct gp_smaq_loops *const loops[] = GP_LOOP_VERSIONS(&gp_smaq_loops);
 	return loops[gp_isa_wanted()];
 }

@@ -6,7 +6,7 @@
  */
 #include "kernels/loops/topk_loops.h"
 
-#include <immintrin.h>
+#include "kernels/loops/avx2.h"
 
 #define INLINE static inline __attribute__((always_inline))
 #define REST   gp_topk_loops_portable

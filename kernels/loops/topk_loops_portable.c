@@ -3,12 +3,12 @@
  * Loops of top-k in plain C, and the choice between the versions. See
  * topk_loops.h. Test: tests/unit/test_topk_loops.c
  */
-#include "common/base/isa.h"
 #include "kernels/loops/topk_loops.h"
 
 #include <string.h>
 
 #include "kernels/loops/codec_loops.h"
+#include "kernels/loops/versions.h"
 
 static uint32_t key_of(float x)
 {
@@ -70,8 +70,6 @@ const struct gp_topk_loops gp_topk_loops_portable = {
 
 const struct gp_topk_loops *gp_topk_loops_choose(void)
 {
-	static const struct gp_topk_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_topk_loops_portable,
-							    [GP_ISA_AVX2] = &gp_topk_loops_avx2,
-							    [GP_ISA_AVX512] = &gp_topk_loops_avx512};
+	static const struct gp_topk_loops *const loops[] = GP_LOOP_VERSIONS(&gp_topk_loops);
 	return loops[gp_isa_wanted()];
 }

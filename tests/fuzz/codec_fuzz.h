@@ -13,6 +13,7 @@
 
 #include <string.h>
 
+#include "common/base/isa.h"
 #include "common/codec/codec.h"
 
 enum {
@@ -68,12 +69,11 @@ static inline const struct gp_codec_spec *codec_fuzz_spec(const char *const *spe
 /* Chooses the loops of the instances made from now on. */
 static inline void codec_fuzz_loops(uint8_t byte)
 {
-	static const char *const simd[] = {"portable", "avx2", "avx512"};
 	static int last = -1;
 	if (byte % 3 == last)
 		return;
 	last = byte % 3;
-	setenv("GP_SIMD", simd[last], 1);
+	setenv("GP_SIMD", gp_isa_name((enum gp_isa)last), 1);
 }
 
 /*

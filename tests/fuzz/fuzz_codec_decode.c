@@ -4,6 +4,7 @@
  * codec. Input: one byte codec, one byte each for keys and loops, two
  * bytes element count, payload.
  */
+#include "common/base/isa.h"
 #include "common/codec/codec.h"
 
 #include <string.h>
@@ -38,14 +39,13 @@ static bool choose_spec(const uint8_t *data, struct gp_codec_spec *spec)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static float x[ELEMENTS_MAX];
-	static const char *const simd[] = {"portable", "avx2", "avx512"};
 	struct gp_codec_spec spec;
 	struct gp_codec *c;
 	struct gp_err err = {0};
 	if (size < HEAD || !choose_spec(data, &spec))
 		return 0;
 	const struct gp_shape shape = {.ndim = 1, .dim = {1 + (data[3] | data[4] << 8) % ELEMENTS_MAX}};
-	setenv("GP_SIMD", simd[data[2] / 9 % 3], 1);
+	setenv("GP_SIMD", gp_isa_name((enum gp_isa)(data[2)) / 9 % 3], 1);
 	if (gp_codec_new(&spec, &shape, 0, &c, &err) != GP_OK)
 		return 0;
 	enum gp_status status = gp_codec_decode(c, (struct gp_span){data + HEAD, size - HEAD}, x, &err);

@@ -9,6 +9,7 @@
 #ifndef GP_TEST_CODEC_GOLDEN_H
 #define GP_TEST_CODEC_GOLDEN_H
 
+#include "common/base/isa.h"
 #include "tests/unit/codec_rig.h"
 
 #include <stdio.h>
@@ -67,15 +68,14 @@ static inline void golden_case(const struct gp_st_file *f, const char *name, con
 /* Returns how many cases the file has. */
 static inline int golden_cases(const char *file)
 {
-	static const char *const simd[] = {"portable", "avx2", "avx512"};
 	struct gp_st_file *f;
 	struct gp_err err = {0};
 	int cases = 0;
 	assert_int_equal(gp_st_open(file, &f, &err), GP_OK);
 	for (int k = 0; k < 3; k++) {
-		if (!gp_codec_loops_named(simd[k]))
+		if (!gp_codec_loops_named(gp_isa_name((enum gp_isa)k)))
 			continue;
-		setenv("GP_SIMD", simd[k], 1);
+		setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 		for (int i = 0; i < gp_st_count(f); i++) {
 			const struct gp_st_tensor *t = gp_st_at(f, i);
 			char name[128];
@@ -83,7 +83,7 @@ static inline int golden_cases(const char *file)
 			if (!end)
 				continue;
 			snprintf(name, sizeof name, "%.*s", (int)(end - t->name), t->name);
-			print_message("%s %s\n", simd[k], name);
+			print_message("%s %s\n", gp_isa_name((enum gp_isa)k), name);
 			golden_case(f, name, t);
 			cases += k == 0;
 		}

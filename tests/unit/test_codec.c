@@ -14,6 +14,7 @@
 
 #include "common/codec/codec.h"
 #include "common/base/fault.h"
+#include "common/base/isa.h"
 #include "common/base/rng.h"
 #include "kernels/loops/codec_loops.h"
 #include "tests/codec_specs.h"
@@ -37,8 +38,6 @@ static int list_specs(void **state)
 		codec_specs_add(&specs, chains[i]);
 	return 0;
 }
-
-static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 static struct gp_codec *new_codec(const char *text, size_t n)
 {
@@ -391,9 +390,9 @@ static void every_instruction_set_gives_the_same_payload_and_tensor(void **state
 				const size_t n = sizes[s];
 				fill(x, n, (enum fill)f);
 				for (int k = 0; k < 3; k++) {
-					if (!gp_codec_loops_named(simd[k]))
+					if (!gp_codec_loops_named(gp_isa_name((enum gp_isa)k)))
 						continue;
-					setenv("GP_SIMD", simd[k], 1);
+					setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 					struct gp_codec *c = new_codec(specs.text[i], n);
 					size_t len;
 					uint8_t *payload = encoded(c, x, &len);

@@ -9,11 +9,10 @@
 #include <float.h>
 #include <math.h>
 
+#include "common/base/isa.h"
 #include "common/base/rng.h"
 #include "kernels/loops/block_loops.h"
 #include "kernels/loops/codec_loops.h"
-
-static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 /* --- golden cases ----------------------------------------------------------------------------------------------- */
 
@@ -123,9 +122,9 @@ static void draws_follow_from_the_step_and_have_no_bias(void **state)
 		size_t len, again_len;
 		uint8_t *first = encoded_at(c, x, 0, &len);
 		for (int k = 0; k < 3; k++) {
-			if (!gp_codec_loops_named(simd[k]))
+			if (!gp_codec_loops_named(gp_isa_name((enum gp_isa)k)))
 				continue;
-			setenv("GP_SIMD", simd[k], 1);
+			setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 			struct gp_codec *other = shaped_codec(specs[s], &shape, 5);
 			uint8_t *again = encoded_at(other, x, 0, &again_len);
 			assert_int_equal(len, again_len);

@@ -13,11 +13,10 @@
 
 #include "common/codec/codec.h"
 #include "common/codec/codec_impl.h"
+#include "common/base/isa.h"
 #include "common/base/rng.h"
 #include "kernels/loops/bit_loops.h"
 #include "kernels/loops/codec_loops.h"
-
-static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 static void bit_planes_are_the_same_for_every_instruction_set(void **state)
 {
@@ -27,7 +26,7 @@ static void bit_planes_are_the_same_for_every_instruction_set(void **state)
 		bytes[i] = (uint8_t)gp_rng_u32(1, 1, i);
 	for (int k = 0; k < 3; k++)
 		for (size_t n = 0; n <= 512; n += 8) {
-			setenv("GP_SIMD", simd[k], 1);
+			setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 			const struct gp_bit_loops *loops = gp_bit_loops_choose();
 			planes[n] = back[n] = 0xa5;
 			loops->split(bytes, n, planes);
@@ -152,7 +151,7 @@ static void every_instruction_set_gives_the_same_payload(void **state)
 	for (int k = 0; k < 3; k++) {
 		struct gp_codec *c;
 		size_t len;
-		setenv("GP_SIMD", simd[k], 1);
+		setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 		assert_int_equal(gp_codec_new(&spec, &shape, 1, &c, &err), GP_OK);
 		uint8_t *out = malloc(gp_codec_bound(c));
 		assert_int_equal(gp_codec_encode(c, waves, 1, out, gp_codec_bound(c), &len, &err), GP_OK);

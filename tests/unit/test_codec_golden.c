@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/isa.h"
 #include "common/codec/codec.h"
 #include "common/codec/codec_impl.h"
 #include "common/store/safetensors.h"
@@ -19,7 +20,6 @@
 #define DIRECTORY "tests/golden/codec/"
 
 static const char *const inputs[] = {"act", "grad", "hidden", "relu6"};
-static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 struct files {
 	struct gp_st_file *inputs, *cases;
@@ -127,9 +127,9 @@ static void for_each_instruction_set(const struct files *f, const char *name, co
 				     int bits, int split)
 {
 	for (int k = 0; k < 3; k++) {
-		if (!gp_codec_loops_named(simd[k]))
+		if (!gp_codec_loops_named(gp_isa_name((enum gp_isa)k)))
 			continue;
-		setenv("GP_SIMD", simd[k], 1);
+		setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 		check_case(f, name, spec, input, bits, split);
 	}
 	unsetenv("GP_SIMD");

@@ -11,11 +11,11 @@
 
 #include "common/base/rng.h"
 #include "kernels/loops/hadamard_loops.h"
+#include "kernels/loops/versions.h"
 
 enum { N = 5000 };
 
-static const struct gp_hadamard_loops *const loops[] = {&gp_hadamard_loops_portable, &gp_hadamard_loops_avx2,
-							&gp_hadamard_loops_avx512};
+static const struct gp_hadamard_loops *const loops[] = GP_LOOP_VERSIONS(&gp_hadamard_loops);
 
 static void payloads_and_tensors_are_those_of_the_reference(void **state)
 {

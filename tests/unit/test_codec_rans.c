@@ -12,12 +12,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "common/base/isa.h"
 #include "common/base/rng.h"
 #include "common/codec/codec.h"
 #include "common/codec/codec_impl.h"
 #include "common/codec/stages/rans_table.h"
-
-static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 enum { MOST = 1200000 };
 static float bell[MOST];
@@ -152,7 +151,7 @@ static void every_instruction_set_writes_and_reads_the_same_bytes(void **state)
 			size_t len[3];
 			make_codes(in, 77, n, width, sharp);
 			for (int k = 0; k < 3; k++) {
-				setenv("GP_SIMD", simd[k], 1);
+				setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 				open_alone(&a[k], BYTES);
 				len[k] = squeezed(&a[k], (struct gp_span){in, BYTES}, &codes, out[k]);
 				assert_int_equal(len[k], len[0]);
@@ -466,7 +465,7 @@ static void a_changed_byte_is_refused_or_gives_other_symbols(void **state)
 	static uint8_t in[HOSTILE], out[2 * HOSTILE];
 	for (int k = 0; k < 3; k++) {
 		struct alone a;
-		setenv("GP_SIMD", simd[k], 1);
+		setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 		const size_t len = good_piece(&a, in, out);
 		for (size_t i = 0; i < len; i++) {
 			const uint8_t kept = out[i];

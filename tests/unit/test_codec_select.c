@@ -14,9 +14,8 @@
 
 #include "common/codec/codec_histogram.h"
 #include "common/codec/codec_select.h"
+#include "common/base/isa.h"
 #include "common/base/rng.h"
-
-static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 /* v has rank r exactly when fewer than or as many as r elements are below it, and more than r are not above. */
 static void assert_rank(const float *x, uint64_t n, uint64_t rank, float v)
@@ -56,9 +55,9 @@ static void check(const float *x, uint64_t n, int parts)
 	float value[512], min, max;
 	int count = boundary_ranks(n, parts, rank);
 	for (int k = 0; k < 3; k++) {
-		if (!gp_codec_loops_named(simd[k]))
+		if (!gp_codec_loops_named(gp_isa_name((enum gp_isa)k)))
 			continue;
-		struct gp_select *s = new_select(simd[k], n);
+		struct gp_select *s = new_select(gp_isa_name((enum gp_isa)k), n);
 		assert_true(gp_select_ranks(s, x, rank, count, value, &min, &max));
 		for (int i = 0; i < count; i++)
 			assert_rank(x, n, rank[i], value[i]);

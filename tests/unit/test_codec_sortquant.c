@@ -10,10 +10,9 @@
 #include <string.h>
 
 #include "common/codec/codec_impl.h"
+#include "common/base/isa.h"
 #include "common/base/rng.h"
 #include "kernels/loops/codec_loops.h"
-
-static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 static void check_golden(const char *spec, const char *input, const char *file)
 {
@@ -23,9 +22,9 @@ static void check_golden(const char *spec, const char *input, const char *file)
 	float *expected = read_floats(file, "recon", &m);
 	assert_int_equal(n, m);
 	for (int k = 0; k < 3; k++) {
-		if (!gp_codec_loops_named(simd[k]))
+		if (!gp_codec_loops_named(gp_isa_name((enum gp_isa)k)))
 			continue;
-		setenv("GP_SIMD", simd[k], 1);
+		setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 		free(roundtrip(spec, x, n, y, &len));
 		for (uint64_t i = 0; i < n; i++) /* -0 of a dropped negative element equals 0 */
 			assert_true(y[i] == expected[i]);

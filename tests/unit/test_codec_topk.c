@@ -16,13 +16,12 @@
 #include "common/codec/codec.h"
 #include "common/codec/codec_impl.h"
 #include "common/codec/stages/topk_select.h"
+#include "common/base/isa.h"
 #include "common/base/rng.h"
 #include "common/store/safetensors.h"
 #include "kernels/loops/codec_loops.h"
 
 #define DIRECTORY "tests/golden/codec/"
-
-static const char *const simd[] = {"portable", "avx2", "avx512"};
 
 static struct gp_codec *open_codec(const char *text, uint64_t n, const struct gp_codec_options *options)
 {
@@ -85,9 +84,9 @@ static void topk_keeps_the_elements_of_the_golden_cases(void **state)
 	assert_int_equal(gp_st_open(DIRECTORY "inputs.safetensors", &inputs, &err), GP_OK);
 	assert_int_equal(gp_st_open(DIRECTORY "topk.safetensors", &cases, &err), GP_OK);
 	for (int k = 0; k < 3; k++) {
-		if (!gp_codec_loops_named(simd[k]))
+		if (!gp_codec_loops_named(gp_isa_name((enum gp_isa)k)))
 			continue;
-		setenv("GP_SIMD", simd[k], 1);
+		setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 		for (int r = 0; r < 3; r++) {
 			check_golden(inputs, cases, "act", ratios[r]);
 			check_golden(inputs, cases, "hidden", ratios[r]);
@@ -186,9 +185,9 @@ static void every_instruction_set_gives_the_same_payload(void **state)
 			for (uint64_t i = 0; i < sizes[s]; i++)
 				x[i] = value_of((enum fill)f, i);
 			for (int k = 0; k < 3; k++) {
-				if (!gp_codec_loops_named(simd[k]))
+				if (!gp_codec_loops_named(gp_isa_name((enum gp_isa)k)))
 					continue;
-				setenv("GP_SIMD", simd[k], 1);
+				setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 				struct gp_codec *c = open_codec("topk:ratio=0.13+uniform:bits=5", sizes[s],
 								&(struct gp_codec_options){0});
 				payload[k] = encoded(c, &(struct gp_codec_pass){0}, x, &len[k]);

@@ -10,16 +10,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/isa.h"
 #include "common/base/rng.h"
 #include "kernels/loops/codec_loops.h"
 #include "kernels/loops/draw_loops.h"
 
 static void check(uint64_t seed, uint64_t stream, uint64_t first, size_t blocks)
 {
-	static const char *const simd[] = {"portable", "avx2", "avx512"};
 	for (int k = 0; k < 3; k++) {
 		uint32_t expected[4], *out = malloc(16 * blocks + 4);
-		setenv("GP_SIMD", simd[k], 1);
+		setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
 		memcpy(out + 4 * blocks, "stop", 4);
 		gp_draw_words_choose()(seed, stream, first, blocks, out);
 		for (size_t i = 0; i < blocks; i++) {

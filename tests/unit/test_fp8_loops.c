@@ -16,19 +16,15 @@
 #include "common/base/rng.h"
 #include "kernels/loops/codec_loops.h"
 #include "kernels/loops/fp8_loops.h"
+#include "kernels/loops/versions.h"
 
 static const struct gp_fp8_loops *const reference = &gp_fp8_loops_portable;
 
 /* The other versions this machine can run; NULL past the end. */
 static const struct gp_fp8_loops *other(int index)
 {
-	const struct gp_fp8_loops *found[2];
-	int count = 0;
-	if (gp_codec_loops_named("avx2"))
-		found[count++] = &gp_fp8_loops_avx2;
-	if (gp_codec_loops_named("avx512"))
-		found[count++] = &gp_fp8_loops_avx512;
-	return index < count ? found[index] : NULL;
+	static const struct gp_fp8_loops *const versions[] = GP_LOOP_VERSIONS(&gp_fp8_loops);
+	return index < (int)gp_isa_best() ? versions[index + 1] : NULL;
 }
 
 static float from_bits(uint32_t u)

@@ -16,19 +16,15 @@
 #include "common/base/rng.h"
 #include "kernels/loops/codec_loops.h"
 #include "kernels/loops/smaq_loops.h"
+#include "kernels/loops/versions.h"
 
 static const struct gp_smaq_loops *const reference = &gp_smaq_loops_portable;
 
 /* The other versions this machine can run; NULL past the end. */
 static const struct gp_smaq_loops *other(int index)
 {
-	const struct gp_smaq_loops *found[2];
-	int count = 0;
-	if (gp_codec_loops_named("avx2"))
-		found[count++] = &gp_smaq_loops_avx2;
-	if (gp_codec_loops_named("avx512"))
-		found[count++] = &gp_smaq_loops_avx512;
-	return index < count ? found[index] : NULL;
+	static const struct gp_smaq_loops *const versions[] = GP_LOOP_VERSIONS(&gp_smaq_loops);
+	return index < (int)gp_isa_best() ? versions[index + 1] : NULL;
 }
 
 static struct gp_smaq values_of(float mean, float std, int width, int outlier)

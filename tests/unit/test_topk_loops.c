@@ -15,19 +15,15 @@
 #include "common/base/rng.h"
 #include "kernels/loops/codec_loops.h"
 #include "kernels/loops/topk_loops.h"
+#include "kernels/loops/versions.h"
 
 static const struct gp_topk_loops *const reference = &gp_topk_loops_portable;
 
 /* The other versions this machine can run; NULL past the end. */
 static const struct gp_topk_loops *other(int index)
 {
-	const struct gp_topk_loops *found[2];
-	int count = 0;
-	if (gp_codec_loops_named("avx2"))
-		found[count++] = &gp_topk_loops_avx2;
-	if (gp_codec_loops_named("avx512"))
-		found[count++] = &gp_topk_loops_avx512;
-	return index < count ? found[index] : NULL;
+	static const struct gp_topk_loops *const versions[] = GP_LOOP_VERSIONS(&gp_topk_loops);
+	return index < (int)gp_isa_best() ? versions[index + 1] : NULL;
 }
 
 static const size_t sizes[] = {0, 1, 7, 8, 15, 16, 17, 63, 64, 65, 127, 128, 129, 200, 1000, 1024, 4111};

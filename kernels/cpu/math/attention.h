@@ -51,8 +51,10 @@ typedef void gp_attention_forward(const struct gp_attention *a, const struct gp_
 /* dq, dk and dv are overwritten (=), zeros for padding; q, k, v, out, dout and sums are read. */
 typedef void gp_attention_backward(const struct gp_attention *a, const struct gp_attention_head *h, float *room);
 
-gp_attention_forward gp_attention_forward_portable, gp_attention_forward_avx2, gp_attention_forward_avx512;
-gp_attention_backward gp_attention_backward_portable, gp_attention_backward_avx2, gp_attention_backward_avx512;
+gp_attention_forward gp_attention_forward_portable, gp_attention_forward_avx2, gp_attention_forward_avx512,
+	gp_attention_forward_neon;
+gp_attention_backward gp_attention_backward_portable, gp_attention_backward_avx2, gp_attention_backward_avx512,
+	gp_attention_backward_neon;
 
 /* The best for this processor (gp_isa). */
 gp_attention_forward *gp_attention_forward_choose(void);

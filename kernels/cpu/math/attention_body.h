@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The loops of attention.h over lanes.h, for one instruction set: each of
- * attention_portable.c, attention_avx2.c and attention_avx512.c includes this
- * once and gives its two functions names. Only for those three files.
+ * attention_portable.c, attention_avx2.c, attention_avx512.c and
+ * attention_neon.c includes this once and gives its two functions names. Only
+ * for those files.
  *
  * Glossary: weights = softmax of a row of scores; ld = floats from one row of
  * a matrix in the room to the next.

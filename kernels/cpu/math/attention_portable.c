@@ -3,6 +3,8 @@
  * attention.h in plain C, the choice between the versions, and what they share:
  * how their room is laid out. Test: tests/unit/test_cpu_attention.c
  */
+#define GP_LANES_PORTABLE
+
 #include "kernels/cpu/math/attention.h"
 
 #include "common/base/isa.h"
@@ -20,17 +22,13 @@ void gp_attention_backward_portable(const struct gp_attention *a, const struct g
 
 gp_attention_forward *gp_attention_forward_choose(void)
 {
-	static gp_attention_forward *const versions[] = {[GP_ISA_PORTABLE] = gp_attention_forward_portable,
-							 [GP_ISA_AVX2] = gp_attention_forward_avx2,
-							 [GP_ISA_AVX512] = gp_attention_forward_avx512};
+	static gp_attention_forward *const versions[] = GP_CPU_VERSIONS(gp_attention_forward);
 	return versions[gp_isa()];
 }
 
 gp_attention_backward *gp_attention_backward_choose(void)
 {
-	static gp_attention_backward *const versions[] = {[GP_ISA_PORTABLE] = gp_attention_backward_portable,
-							  [GP_ISA_AVX2] = gp_attention_backward_avx2,
-							  [GP_ISA_AVX512] = gp_attention_backward_avx512};
+	static gp_attention_backward *const versions[] = GP_CPU_VERSIONS(gp_attention_backward);
 	return versions[gp_isa()];
 }
 

@@ -14,8 +14,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if defined(__x86_64__)
 bool gp_bf16_supported(void);
 
 void gp_bf16_round(uint16_t *out, const float *in, int64_t n);
+#else
+static inline bool gp_bf16_supported(void)
+{
+	return false;
+}
+#endif
 
 #endif

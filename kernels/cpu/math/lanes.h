@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Sixteen floats side by side: one register of AVX-512, two of AVX2, four of
- * anything else, by the flags that a file is compiled with. So one source gives
- * loops for every instruction set (attention_body.h shows how), and their bits
- * are the same: every operation rounds once, sums of the sixteen are taken in
- * one order, and lanes_fma is exact before it rounds, also where the processor
- * has no such instruction (there it takes several times as long).
+ * NEON or of anything else (also where a file defines GP_LANES_PORTABLE), by
+ * the flags that a file is compiled with. So one source gives loops for every
+ * instruction set (attention_body.h shows how), and their bits are the same:
+ * every operation rounds once, sums of the sixteen are taken in one order, and
+ * lanes_fma is exact before it rounds, also where the processor has no such
+ * instruction (there it takes several times as long).
  *
  * Only for kernels/cpu/math.
  *
@@ -22,6 +23,24 @@
 
 #define LANES 16
 
+/* The versions of a function over lanes, by gp_isa. */
+#if defined(__x86_64__)
+#define GP_CPU_VERSIONS(name)                                                                                          \
+	{                                                                                                              \
+		[GP_ISA_PORTABLE] = name##_portable, [GP_ISA_AVX2] = name##_avx2, [GP_ISA_AVX512] = name##_avx512      \
+	}
+#elif defined(__aarch64__)
+#define GP_CPU_VERSIONS(name)                                                                                          \
+	{                                                                                                              \
+		[GP_ISA_PORTABLE] = name##_portable, [GP_ISA_NEON] = name##_neon                                       \
+	}
+#else
+#define GP_CPU_VERSIONS(name)                                                                                          \
+	{                                                                                                              \
+		[GP_ISA_PORTABLE] = name##_portable                                                                    \
+	}
+#endif
+
 static inline int64_t lanes_whole(int64_t n)
 {
 	return (n + LANES - 1) / LANES * LANES;
@@ -31,6 +50,9 @@ static inline int64_t lanes_whole(int64_t n)
 #include "kernels/cpu/math/lanes_avx512.h"
 #elif defined(__AVX2__) && defined(__FMA__)
 #include "kernels/cpu/math/lanes_avx2.h"
+#include "kernels/cpu/math/lanes_some.h"
+#elif defined(__aarch64__) && !defined(GP_LANES_PORTABLE)
+#include "kernels/cpu/math/lanes_neon.h"
 #include "kernels/cpu/math/lanes_some.h"
 #else
 #include "kernels/cpu/math/lanes_portable.h"
