@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Linear layers of many rows on the CPU device, which multiply with the weight
- * as it is (kernels/cpu/ops/cpu_linear.c), beside sums in double precision of
+ * as it is (kernels/cpu/onednn/dnn_linear.c), beside sums in double precision of
  * some of their elements; layers of fewer rows do the same another way. Beside
  * PyTorch: test_cpu_ops.c.
  */

@@ -25,7 +25,7 @@
 
 /* MOST and NARROW: draws of a chunk that is shorter do not begin at the words of a block. WIDE: linear layers whose
  * weight is
- * multiplied as it is (kernels/cpu/ops/cpu_linear.c). */
+ * multiplied as it is (kernels/cpu/onednn/dnn_linear.c). */
 enum { BATCH = 3, MOST = 27, NARROW = 22, WIDE = 448, VOCAB = 11, CLASSES = 3, CHUNKS = 4 };
 enum { TOKENS, LENGTH };
 

@@ -3,7 +3,7 @@
  * Pointwise convolution (1x1, no stride, padding, groups or bias) as plain
  * matrix products over the rows of a channels-last image: most of
  * MobileNetV2's arithmetic. Runs where gemm.h's kernels do; other processors
- * and other 1x1 convolutions take cpu_conv.c. Rows are shared out over threads,
+ * and other 1x1 convolutions take gp_cpu_op_conv2d. Rows are shared out over threads,
  * so forward and dx do not depend on their number; the weight gradient adds
  * one partial sum per thread, in their order. In bf16, rows are rounded and
  * paired for the product block by block, while they are in the cache.

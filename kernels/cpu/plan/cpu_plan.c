@@ -7,6 +7,7 @@
  */
 #include "kernels/cpu/plan/cpu_device.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -14,6 +15,7 @@
 
 #include "common/base/mem.h"
 #include "kernels/cpu/math/bf16.h"
+#include "kernels/cpu/onednn/dnn_device.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/plan/cpu_profile.h"
 
@@ -28,11 +30,12 @@ static enum gp_status cpu_open(const char *arg, int threads, struct gp_device **
 	struct cpu_device *dev = gp_calloc(1, sizeof *dev);
 	if (!dev)
 		GP_FAIL(err, GP_NOMEM, "out of memory for the cpu device");
-	dnnl_status_t status = dnnl_engine_create(&dev->engine, dnnl_cpu, 0);
-	if (status != dnnl_success) {
+	const char *engine = getenv("GP_ENGINE");
+	dev->plain = engine && strcmp(engine, "plain") == 0;
+	const enum gp_status status = gp_dnn_open(dev, err);
+	if (status != GP_OK) {
 		gp_free(dev);
-		return gp_err_set(err, GP_DEVICE, (int)status, __FILE__, __LINE__,
-				  "oneDNN has no CPU engine (status %d)", (int)status);
+		return status;
 	}
 	dev->base = (struct gp_device){.ops = &gp_cpu_device_ops, .threads = threads};
 	*out = &dev->base;
@@ -44,7 +47,7 @@ static void cpu_close(struct gp_device *base)
 	if (!base)
 		return;
 	struct cpu_device *dev = (struct cpu_device *)base;
-	dnnl_engine_destroy(dev->engine);
+	gp_dnn_close(dev);
 	gp_free(dev);
 }
 
@@ -71,7 +74,7 @@ static enum gp_status begin_plan(struct gp_device *base, const struct gp_plan_sp
 	p->base = (struct gp_plan){.ops = &gp_cpu_device_ops, .spec = *spec};
 	p->dev = (struct cpu_device *)base;
 	p->threads = base->threads;
-	omp_set_num_threads(p->threads); /* oneDNN lays out its working room for this many */
+	omp_set_num_threads(p->threads); /* working room is laid out for this many */
 	*out = p;
 	return GP_OK;
 }
@@ -88,7 +91,7 @@ void gp_cpu_plan_release(struct cpu_plan *p)
 			gp_free_aligned(p->slot[s].io[port]);
 		gp_free(p->slot[s].io);
 	}
-	dnnl_stream_destroy(p->stream);
+	gp_dnn_end(p);
 	gp_free_aligned(p->values);
 	gp_free_aligned(p->grads);
 	gp_free_aligned(p->moment);
@@ -212,10 +215,7 @@ static enum gp_status finish_plan(struct cpu_plan *p, struct gp_err *err)
 	GP_TRY(gp_cpu_plan_build(p, err));
 	GP_TRY(take_memory(p, err));
 	GP_TRY(start_values(p, err));
-	dnnl_status_t status = dnnl_stream_create(&p->stream, p->dev->engine, dnnl_stream_default_flags);
-	if (status != dnnl_success)
-		return gp_err_set(err, GP_DEVICE, (int)status, __FILE__, __LINE__,
-				  "oneDNN cannot make a stream (status %d)", (int)status);
+	GP_TRY(gp_dnn_begin(p, err));
 	for (int i = p->base.spec.graph->inputs; i < p->base.spec.graph->nodes; i++)
 		GP_TRY(create_node(p, &p->node[i], err));
 	return GP_OK;
@@ -296,7 +296,7 @@ static enum gp_status cpu_grad_get(struct gp_plan *plan, int index, float *out, 
 
 const struct gp_device_ops gp_cpu_device_ops = {
 	.name = "cpu",
-	.summary = "this machine's processor, through oneDNN",
+	.summary = "this machine's processor",
 	.open = cpu_open,
 	.close = cpu_close,
 	.supports = cpu_supports,

@@ -26,8 +26,6 @@
 #ifndef GP_CPU_PLAN_H
 #define GP_CPU_PLAN_H
 
-#include <dnnl.h>
-
 #include "common/graph/device.h"
 #include "kernels/cpu/math/bn_rows.h"
 #include "kernels/plan/plan_walk.h"
@@ -35,10 +33,13 @@
 struct cpu_plan;
 struct cpu_node;
 struct cpu_profile;
+struct dnnl_engine;
+struct dnnl_stream;
 
 struct cpu_device {
 	struct gp_device base;
-	dnnl_engine_t engine;
+	struct dnnl_engine *engine; /* oneDNN's; NULL where there is none (kernels/cpu/onednn/dnn_device.h) */
+	bool plain;                 /* GP_ENGINE=plain in the environment: only what runs on every processor */
 };
 
 /* What an op sees of one call. Where only forward, or only backward, is said, the other has none. */
@@ -122,7 +123,7 @@ struct cpu_slot {
 struct cpu_plan {
 	struct gp_plan base;
 	struct cpu_device *dev;
-	dnnl_stream_t stream;
+	struct dnnl_stream *stream; /* NULL where there is no engine */
 	int threads;
 	struct cpu_node *node;
 	struct cpu_param *param;
@@ -133,7 +134,7 @@ struct cpu_plan {
 	float *values;  /* parameters, PyTorch's layouts */
 	float *grads;   /* each in the layout its op produces */
 	float *moment;  /* optimizer state: of trained parameters, state_floats once or twice */
-	char *packs;    /* weights again, as oneDNN's kernels want them */
+	char *packs;    /* weights again, as oneDNN's kernels and own ones want them */
 	float *undo;    /* with spec.undo: running statistics that forwards move, as before the step's first one */
 	double *merged; /* batch norms' statistics over chunks */
 	char *scratch;

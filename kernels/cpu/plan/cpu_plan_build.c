@@ -6,7 +6,7 @@
  * Test: tests/unit/test_cpu_plan.c
  */
 #include "common/base/mem.h"
-#include "kernels/cpu/plan/cpu_plan.h"
+#include "kernels/cpu/onednn/dnn_device.h"
 #include "kernels/plan/plan_check.h"
 
 static const struct cpu_op *const ops[GP_OP_COUNT] = {
@@ -25,13 +25,18 @@ static enum gp_status check_spec(const struct cpu_plan *p, struct gp_err *err)
 /* Also in bf16: depthwise convolutions wait for memory, and Winograd's, a quarter of the products, are no slower in fp32. */
 static const struct cpu_op *op_of(const struct cpu_plan *p, const struct gp_node *n)
 {
+#if defined(__x86_64__) /* the own kernels' */
 	const struct gp_shape *in = &p->base.spec.graph->value[n->in[0]].type.shape;
-	if (gp_cpu_pointwise_fits(n))
+	if (!p->dev->plain && gp_cpu_pointwise_fits(n))
 		return &gp_cpu_pointwise;
-	if (gp_cpu_depthwise_fits(n, in))
+	if (!p->dev->plain && gp_cpu_depthwise_fits(n, in))
 		return &gp_cpu_depthwise;
-	if (gp_cpu_winograd_fits(n, in))
+	if (!p->dev->plain && gp_cpu_winograd_fits(n, in))
 		return &gp_cpu_winograd;
+#endif
+	const struct cpu_op *dnn = gp_dnn_op(p->dev, n->op);
+	if (dnn)
+		return dnn;
 	return (unsigned)n->op < GP_OP_COUNT ? ops[n->op] : NULL;
 }
 

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products of emulated builds: oneDNN's sgemm, behind the same rounding
- * of operands as the device's. See blas.h. Test: tests/unit/test_cuda_rt.c
+ * Matrix products of emulated builds: oneDNN's sgemm, or plain loops where it is
+ * not there, behind the same rounding of operands as the device's. See blas.h. Test: tests/unit/test_cuda_rt.c
  */
 #include "kernels/cuda/runtime/blas.h"
 
+#ifdef GP_ONEDNN
 #include <dnnl.h>
+#endif
 #include <new>
 #include <vector>
 
@@ -65,6 +67,23 @@ void store(const struct gp_matrix *c, int64_t m, int64_t n, int i, float beta, c
 		}
 }
 
+/* z (m, n) = alpha x y, x and y dense and transposed where they are. */
+void multiply(const struct gp_matrix *a, const struct gp_matrix *b, int64_t m, int64_t n, int64_t k, float alpha,
+	      const float *x, const float *y, float *z)
+{
+#ifdef GP_ONEDNN
+	dnnl_sgemm(a->transposed ? 'T' : 'N', b->transposed ? 'T' : 'N', m, n, k, alpha, x, a->transposed ? m : k, y,
+		   b->transposed ? k : n, 0, z, n);
+#else
+	for (int64_t r = 0; r < m; r++)
+		for (int64_t i = 0; i < k; i++) {
+			const float left = alpha * x[a->transposed ? i * m + r : r * k + i];
+			for (int64_t c = 0; c < n; c++)
+				z[r * n + c] += left * y[b->transposed ? c * k + i : i * n + c];
+		}
+#endif
+}
+
 } // namespace
 
 extern "C" {
@@ -114,8 +133,7 @@ void gp_blas_gemm(struct gp_blas *b, int64_t m, int64_t n, int64_t k, float alph
 			const std::vector<float> y =
 				dense(&mb, mb.transposed ? n : k, mb.transposed ? k : n, i, precision);
 			std::vector<float> z((size_t)(m * n));
-			dnnl_sgemm(ma.transposed ? 'T' : 'N', mb.transposed ? 'T' : 'N', m, n, k, alpha, x.data(),
-				   ma.transposed ? m : k, y.data(), mb.transposed ? k : n, 0, z.data(), n);
+			multiply(&ma, &mb, m, n, k, alpha, x.data(), y.data(), z.data());
 			store(&mc, m, n, i, beta, z);
 		}
 	});

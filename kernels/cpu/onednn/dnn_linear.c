@@ -14,7 +14,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "kernels/cpu/plan/dnn.h"
+#include "kernels/cpu/onednn/dnn.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "common/graph/ops/op_linear.h"
 
@@ -366,7 +366,7 @@ static enum gp_status linear_backward(const struct cpu_call *c, struct gp_err *e
 	return c->dx[0] ? gp_dnn_run(c, dnn, DNN_DATA, c->dx[0], c->dout[0], err) : GP_OK;
 }
 
-const struct cpu_op gp_cpu_op_linear = {
+const struct cpu_op gp_cpu_dnn_linear = {
 	.name = "linear",
 	.saves_in = 1,
 	.prepare = linear_prepare,

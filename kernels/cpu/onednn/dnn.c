@@ -3,7 +3,7 @@
  * Making and running oneDNN primitives with planned memory. See dnn.h.
  * Test: tests/unit/test_cpu_ops.c
  */
-#include "kernels/cpu/plan/dnn.h"
+#include "kernels/cpu/onednn/dnn.h"
 
 #include <string.h>
 

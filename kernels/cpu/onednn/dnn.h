@@ -24,6 +24,8 @@
 #ifndef GP_CPU_DNN_H
 #define GP_CPU_DNN_H
 
+#include <dnnl.h>
+
 #include "kernels/cpu/plan/cpu_plan.h"
 
 enum dnn_role { DNN_FORWARD, DNN_DATA, DNN_WEIGHTS, DNN_ROLES };

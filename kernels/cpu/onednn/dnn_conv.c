@@ -4,19 +4,16 @@
  * padding), on oneDNN. A transposed convolution is a convolution from its
  * output to its input run backwards: x is the larger image, y the smaller, and
  * PyTorch's weight layouts (O,I/g,KH,KW) and (I,O/g,KH,KW) become one. Its bias
- * is added here, oneDNN's backward primitives know none. See dnn.h.
+ * is added apart (cpu_bias.h), oneDNN's backward primitives know none. See dnn.h.
  * Test: tests/unit/test_cpu_ops.c
  */
 #include <string.h>
 
 #include "common/base/mem.h"
-#include "kernels/cpu/plan/dnn.h"
-#include "kernels/cpu/plan/parallel.h"
-#include "kernels/loops/simd.h"
+#include "kernels/cpu/onednn/dnn.h"
+#include "kernels/cpu/ops/cpu_bias.h"
 #include "common/graph/ops/op_conv.h"
 
-#define BIAS_BLOCK          64 /* rows summed in float */
-#define BIAS_COLUMNS        16 /* of these rows at a time: a line of the cache */
 #define FEWEST_CHANNELS_1X1 16
 
 struct conv_state {
@@ -163,86 +160,6 @@ static enum gp_status conv_grad_dense(struct cpu_plan *p, struct cpu_node *n, fl
 	return gp_dnn_grad_dense(p, n, &s->dnn, out, err);
 }
 
-/* --- bias of the transposed convolution ------------------------------------------------------------------------- */
-
-GP_INLINE void add_bias_body(float *restrict y, int64_t rows, int64_t channels, const float *restrict bias)
-{
-	for (int64_t r = 0; r < rows; r++) {
-		float *yr = y + r * channels;
-#pragma omp simd
-		for (int64_t c = 0; c < channels; c++)
-			yr[c] += bias[c];
-	}
-}
-GP_CPU_CLONES(add_bias, (float *y, int64_t rows, int64_t channels, const float *bias), (y, rows, channels, bias))
-
-struct bias_job {
-	float *y;
-	int64_t rows, channels;
-	const float *bias;
-};
-
-static void add_bias_part(void *arg, int part, int parts)
-{
-	const struct bias_job *job = arg;
-	struct gp_cpu_range r = gp_cpu_share(job->rows, 1, part, parts);
-	add_bias(job->y + r.from * job->channels, r.to - r.from, job->channels, job->bias);
-}
-
-/* part (n) = the sum of rows of `dout`, which are `channels` floats apart. */
-GP_INLINE void sum_block_body(float *restrict part, const float *restrict dout, int64_t rows, int64_t channels,
-			      int64_t n)
-{
-	for (int64_t i = 0; i < n; i++)
-		part[i] = 0.0f;
-	for (int64_t r = 0; r < rows; r++) {
-		const float *row = dout + r * channels;
-#pragma omp simd
-		for (int64_t i = 0; i < n; i++)
-			part[i] += row[i];
-	}
-}
-GP_CPU_CLONES(sum_block, (float *part, const float *dout, int64_t rows, int64_t channels, int64_t n),
-	      (part, dout, rows, channels, n))
-
-struct sum_job {
-	const float *dout;
-	float *grad;
-	int64_t rows, channels;
-	bool accumulate;
-};
-
-/* Columns [first, first + n), n <= BIAS_COLUMNS: in float over a block of rows and in double beyond. */
-static void sum_columns(const struct sum_job *job, int64_t first, int64_t n)
-{
-	double sum[BIAS_COLUMNS] = {0};
-	float part[BIAS_COLUMNS];
-	for (int64_t row = 0; row < job->rows; row += BIAS_BLOCK) {
-		const int64_t rows = job->rows - row < BIAS_BLOCK ? job->rows - row : BIAS_BLOCK;
-		sum_block(part, job->dout + row * job->channels + first, rows, job->channels, n);
-		for (int64_t i = 0; i < n; i++)
-			sum[i] += (double)part[i];
-	}
-	for (int64_t i = 0; i < n; i++)
-		job->grad[first + i] = (job->accumulate ? job->grad[first + i] : 0.0f) + (float)sum[i];
-}
-
-static void sum_part(void *arg, int part, int parts)
-{
-	const struct sum_job *job = arg;
-	const struct gp_cpu_range r = gp_cpu_share(job->channels, BIAS_COLUMNS, part, parts);
-	for (int64_t first = r.from; first < r.to; first += BIAS_COLUMNS)
-		sum_columns(job, first, r.to - first < BIAS_COLUMNS ? r.to - first : BIAS_COLUMNS);
-}
-
-static void bias_gradient(const struct cpu_call *c, const struct conv_state *s)
-{
-	struct sum_job job = {c->dout[0], gp_cpu_param_grad(c->plan, c->node, GP_PARAM_BIAS), s->rows, s->channels,
-			      c->accumulate};
-	if (job.grad)
-		gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->rows * s->channels), sum_part, &job);
-}
-
 /* --- running ---------------------------------------------------------------------------------------------------- */
 
 static enum gp_status conv_forward(const struct cpu_call *c, struct gp_err *err)
@@ -261,21 +178,18 @@ static enum gp_status transpose_forward(const struct cpu_call *c, struct gp_err 
 {
 	struct conv_state *s = c->node->state;
 	GP_TRY(gp_dnn_run(c, &s->dnn, DNN_DATA, c->out[0], c->in[0], err));
-	if (!gp_conv_attr(c->node->base.g).bias)
-		return GP_OK;
-	struct bias_job job = {c->out[0], s->rows, s->channels, gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS)};
-	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->rows * s->channels), add_bias_part, &job);
+	gp_cpu_bias_add(c, c->out[0], s->rows, s->channels);
 	return GP_OK;
 }
 
 static enum gp_status transpose_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct conv_state *s = c->node->state;
-	bias_gradient(c, s);
+	gp_cpu_bias_gradient(c, c->dout[0], s->rows, s->channels);
 	return gp_dnn_backward(c, &s->dnn, DNN_FORWARD, c->dout[0], c->in[0], err);
 }
 
-const struct cpu_op gp_cpu_op_conv2d = {
+const struct cpu_op gp_cpu_dnn_conv2d = {
 	.name = "conv2d",
 	.saves_in = 1,
 	.prepare = conv_prepare,
@@ -287,7 +201,7 @@ const struct cpu_op gp_cpu_op_conv2d = {
 	.backward = conv_backward,
 };
 
-const struct cpu_op gp_cpu_op_conv2d_transpose = {
+const struct cpu_op gp_cpu_dnn_conv2d_transpose = {
 	.name = "conv2d_transpose",
 	.saves_in = 1,
 	.prepare = transpose_prepare,
