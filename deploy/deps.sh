@@ -12,6 +12,11 @@
 		libpng-dev libzstd-dev libpcre2-dev libutf8proc-dev)
 	test_packages=(libcmocka-dev iproute2 openssl dataset-fashion-mnist)
 	data_packages=(dataset-fashion-mnist)
+	# To build for ARM64 on another machine, and to run what was built: a compiler, tools of the machine, libraries of ARM64.
+	arm64_tools=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross cmake ninja-build pkg-config
+		protobuf-c-compiler libsimde-dev qemu-user-static iproute2 openssl dataset-fashion-mnist)
+	arm64_libraries=(libc6 libgomp1 libuv1-dev libprotobuf-c-dev libjansson-dev libssl-dev libxxhash-dev zlib1g-dev
+		libturbojpeg0-dev libpng-dev libzstd-dev libpcre2-dev libutf8proc-dev libcmocka-dev)
 }
 
 missing_packages() { # PACKAGE...
@@ -51,4 +56,12 @@ install_missing() { # PACKAGE...
 	echo "installing ${missing[*]}" >&2
 	apt_install "${missing[@]}" >&2 && return 0
 	as_root apt-get -q update >&2 && apt_install "${missing[@]}" >&2
+}
+
+# What building for ARM64 needs on a Debian of another kind; its packages stand beside the machine's own.
+install_missing_for_arm64() {
+	if command -v dpkg >/dev/null && ! { dpkg --print-foreign-architectures && dpkg --print-architecture; } | grep -qx arm64; then
+		as_root dpkg --add-architecture arm64 && as_root apt-get -q update >&2 || return 1
+	fi
+	install_missing "${arm64_tools[@]}" "${arm64_libraries[@]/%/:arm64}"
 }
