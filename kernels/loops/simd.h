@@ -7,7 +7,7 @@
  *
  * A loop is an always-inline function NAME_body whose innermost loop carries
  * `#pragma omp simd`; GP_CPU_CLONES(NAME, (parameters), (arguments)) makes the
- * three clones and NAME, which picks one. With GP_CPU_CLONES_BELOW_AVX512 another file has NAME_avx512.
+ * three clones and NAME, which picks one. With GP_CPU_PORTABLE_CLONE other files have NAME_avx2 and NAME_avx512.
  *
  * Threads: any; the functions touch only memory that the caller hands them. Test:
  * tests/unit/test_cpu_ops.c
@@ -55,12 +55,8 @@
 			return;                                                                                        \
 		}                                                                                                      \
 	}
-#define GP_CPU_CLONES_BELOW_AVX512(name, params, args)                                                                 \
+#define GP_CPU_PORTABLE_CLONE(name, params, args)                                                                      \
 	static void name##_portable params                                                                             \
-	{                                                                                                              \
-		name##_body args;                                                                                      \
-	}                                                                                                              \
-	__attribute__((target("avx2"))) static void name##_avx2 params                                                 \
 	{                                                                                                              \
 		name##_body args;                                                                                      \
 	}                                                                                                              \
@@ -84,7 +80,7 @@
 	{                                                                                                              \
 		name##_body args;                                                                                      \
 	}
-#define GP_CPU_CLONES_BELOW_AVX512(name, params, args) GP_CPU_CLONES(name, params, args)
+#define GP_CPU_PORTABLE_CLONE(name, params, args) GP_CPU_CLONES(name, params, args)
 #endif
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The loops of bn_rows.c that have a form of their own for AVX-512
- * (bn_rows_avx512.c). Only for those two files.
+ * The loops of bn_rows.c that have forms of their own for AVX2 and AVX-512
+ * (bn_rows_body.h). Only for those files.
  *
  * `rows` rows, `stride` (or `width`) floats apart, of which `n` columns count; vec[] as in bn_rows.h. apply's out may be
  * x, gradient's dx may be dout; gradient_sum adds to sum and dot.
@@ -21,6 +21,9 @@
 	void gp_bn_gradient_sum_##suffix(const float *dout, const float *x, int64_t rows, int64_t stride, int64_t n,   \
 					 const float *a, const float *b, const float *mean, float *sum, float *dot);
 
+GP_BN_LOOPS(none_avx2)
+GP_BN_LOOPS(relu_avx2)
+GP_BN_LOOPS(relu6_avx2)
 GP_BN_LOOPS(none_avx512)
 GP_BN_LOOPS(relu_avx512)
 GP_BN_LOOPS(relu6_avx512)

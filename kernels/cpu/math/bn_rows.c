@@ -182,14 +182,14 @@ GP_INLINE void scale_columns_body(const float *dout, float *dx, int64_t rows, in
 GP_CPU_CLONES(scale_columns, (const float *dout, float *dx, int64_t rows, int64_t width, int64_t n, const float *scale),
 	      (dout, dx, rows, width, n, scale))
 
-/* One set per activation, so that it is a constant inside the loops; AVX-512 has its own (bn_rows_avx512.c). */
+/* One set per activation, so that it is a constant inside the loops; AVX2 and AVX-512 have their own (bn_rows_body.h). */
 #define PER_ACT(suffix, act)                                                                                           \
 	GP_INLINE void gp_bn_apply_##suffix##_body(const float *x, float *out, int64_t rows, int64_t width, int64_t n, \
 						   const float *a, const float *b)                                     \
 	{                                                                                                              \
 		apply_columns(x, out, rows, width, n, a, b, act);                                                      \
 	}                                                                                                              \
-	GP_CPU_CLONES_BELOW_AVX512(                                                                                    \
+	GP_CPU_PORTABLE_CLONE(                                                                                         \
 		gp_bn_apply_##suffix,                                                                                  \
 		(const float *x, float *out, int64_t rows, int64_t width, int64_t n, const float *a, const float *b),  \
 		(x, out, rows, width, n, a, b))                                                                        \
@@ -199,19 +199,19 @@ GP_CPU_CLONES(scale_columns, (const float *dout, float *dx, int64_t rows, int64_
 	{                                                                                                              \
 		gradient_sum_columns(dout, x, rows, stride, n, a, b, mean, sum, dot, act);                             \
 	}                                                                                                              \
-	GP_CPU_CLONES_BELOW_AVX512(gp_bn_gradient_sum_##suffix,                                                        \
-				   (const float *dout, const float *x, int64_t rows, int64_t stride, int64_t n,        \
-				    const float *a, const float *b, const float *mean, float *sum, float *dot),        \
-				   (dout, x, rows, stride, n, a, b, mean, sum, dot))                                   \
+	GP_CPU_PORTABLE_CLONE(gp_bn_gradient_sum_##suffix,                                                             \
+			      (const float *dout, const float *x, int64_t rows, int64_t stride, int64_t n,             \
+			       const float *a, const float *b, const float *mean, float *sum, float *dot),             \
+			      (dout, x, rows, stride, n, a, b, mean, sum, dot))                                        \
 	GP_INLINE void gp_bn_gradient_##suffix##_body(const float *dout, const float *x, float *dx, int64_t rows,      \
 						      int64_t width, int64_t n, float *const *vec)                     \
 	{                                                                                                              \
 		gradient_columns(dout, x, dx, rows, width, n, vec, act);                                               \
 	}                                                                                                              \
-	GP_CPU_CLONES_BELOW_AVX512(gp_bn_gradient_##suffix,                                                            \
-				   (const float *dout, const float *x, float *dx, int64_t rows, int64_t width,         \
-				    int64_t n, float *const *vec),                                                     \
-				   (dout, x, dx, rows, width, n, vec))
+	GP_CPU_PORTABLE_CLONE(gp_bn_gradient_##suffix,                                                                 \
+			      (const float *dout, const float *x, float *dx, int64_t rows, int64_t width, int64_t n,   \
+			       float *const *vec),                                                                     \
+			      (dout, x, dx, rows, width, n, vec))
 
 PER_ACT(none, CPU_ACT_NONE)
 PER_ACT(relu, CPU_ACT_RELU)

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Rows of depthwise 3x3 convolutions over channels-last images, for AVX-512:
- * one call computes one row of one image, so that a caller can run several
- * things over rows that are still in the cache. Where the processor lacks
- * AVX-512 (gp_depthwise_supported) the convolution stays with oneDNN.
+ * Rows of depthwise 3x3 convolutions over channels-last images, for AVX2 and
+ * AVX-512: one call computes one row of one image, so that a caller can run
+ * several things over rows that are still in the cache. Where the processor
+ * has neither (gp_depthwise_supported) the convolution stays with oneDNN.
  *
- * Arithmetic: an output is one chain of fused multiply-adds over its taps in
- * row-major order; taps in the padding are left out. A weight gradient is one
+ * Arithmetic, the same for all instruction sets: an output is one chain of
+ * fused multiply-adds over its taps in row-major order; taps in the padding are
+ * left out. A weight gradient is one
  * such chain per row over the columns whose taps are all inside, added to what
  * is there, and then the border columns one by one.
  *
  * Weights and their gradient are (9, lanes): tap by tap, channels padded with
- * zeros to whole vectors.
+ * zeros to whole cache lines.
  *
  * Only for kernels/cpu.
  *

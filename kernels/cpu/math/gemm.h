@@ -1,17 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Matrix products of tall, row-major matrices with small ones, as 1x1
- * convolutions over channels-last images need them. Own kernels for AVX-512;
- * gp_gemm_supported tells whether this processor can run them (otherwise the
- * convolution stays with oneDNN).
+ * convolutions over channels-last images need them. Own kernels for AVX2 and
+ * AVX-512; gp_gemm_supported tells whether this processor can run them
+ * (otherwise the convolution stays with oneDNN). Which ones they are depends on
+ * gp_isa: what one has packed is not for the others.
  *
  * Arithmetic: every element of a product is one chain of fused
  * multiply-adds over the inner index, ascending, from zero; a row's result
  * does not depend on which rows are computed with it. The transposed product
- * adds such chains over GEMM_BLOCK rows each.
+ * adds such chains over GEMM_BLOCK rows each. So all instruction sets give the
+ * same bits.
  *
- * Glossary: panel = up to 64 neighbouring columns of the small matrix, stored
- * row after row, padded with zeros to whole vectors of 16.
+ * Glossary: panel = some neighbouring columns of the small matrix (up to 64
+ * with AVX-512, 24 with AVX2), stored row after row, padded with zeros to whole
+ * vectors.
  *
  * Only for kernels/cpu.
  *
@@ -23,11 +26,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GEMM_LANES 16
 #define GEMM_BLOCK 128 /* rows of a transposed product that are summed up before they are added */
 
 bool gp_gemm_supported(void);
 
+/* Floats of a vector. */
+int64_t gp_gemm_lanes(void);
 /* Floats of a packed (k, n) matrix. */
 int64_t gp_gemm_packed_count(int64_t k, int64_t n);
 /* Packs b (k, n); transposed: it lies in memory as (n, k). */

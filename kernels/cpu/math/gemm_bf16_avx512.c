@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Matrix products of bfloat16 pairs with AVX512_BF16: gemm_avx512.c's tiles,
+ * Matrix products of bfloat16 pairs with AVX512_BF16: gemm_body.h's tiles,
  * panels and blocks with a pair in the place of a float, so that the inner
  * index is half as long. See gemm.h. Test: tests/unit/test_gemm_bf16.c
  */
@@ -20,8 +20,8 @@ int64_t gp_gemm_bf16_pairs(int64_t k)
 /* Up to 32 neighbours in a row: pairs of them. */
 GP_INLINE __m512i pair_neighbours(const float *in, int64_t left)
 {
-	return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(lanes_mask(left - GEMM_LANES), in + GEMM_LANES),
-					    _mm512_maskz_loadu_ps(lanes_mask(left), in));
+	return (__m512i)_mm512_cvtne2ps_pbh(_mm512_maskz_loadu_ps(vec_first(left - VEC_LANES), in + VEC_LANES),
+					    _mm512_maskz_loadu_ps(vec_first(left), in));
 }
 
 /* Each lane of one row with the same lane of the next. */
@@ -35,11 +35,11 @@ GP_INLINE __m512i pair_lanes(__m512 low, __m512 high)
 static void pair_row(uint32_t *out, const float *in, int64_t k)
 {
 	int64_t i = 0;
-	for (; i + 2 * GEMM_LANES <= k; i += 2 * GEMM_LANES)
-		_mm512_storeu_si512(out + i / 2, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(in + i + GEMM_LANES),
+	for (; i + 2 * VEC_LANES <= k; i += 2 * VEC_LANES)
+		_mm512_storeu_si512(out + i / 2, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(in + i + VEC_LANES),
 									      _mm512_loadu_ps(in + i)));
 	if (i < k)
-		_mm512_mask_storeu_epi32(out + i / 2, lanes_mask((k - i + 1) / 2), pair_neighbours(in + i, k - i));
+		_mm512_mask_storeu_epi32(out + i / 2, vec_first((k - i + 1) / 2), pair_neighbours(in + i, k - i));
 }
 
 void gp_gemm_bf16_pair_columns(uint32_t *out, const float *in, int64_t rows, int64_t k)
@@ -55,8 +55,8 @@ void gp_gemm_bf16_pair_columns(uint32_t *out, const float *in, int64_t rows, int
 /* high NULL: zeros. */
 static void pair_two_rows(uint32_t *out, const float *low, const float *high, int64_t n)
 {
-	for (int64_t j = 0; j < n; j += GEMM_LANES) {
-		const __mmask16 lanes = lanes_mask(n - j);
+	for (int64_t j = 0; j < n; j += VEC_LANES) {
+		const __mmask16 lanes = vec_first(n - j);
 		const __m512 second = high ? _mm512_maskz_loadu_ps(lanes, high + j) : _mm512_setzero_ps();
 		_mm512_mask_storeu_epi32(out + j, lanes, pair_lanes(_mm512_maskz_loadu_ps(lanes, low + j), second));
 	}
@@ -72,16 +72,16 @@ void gp_gemm_bf16_pair_rows(uint32_t *out, const float *in, int64_t rows, int64_
 
 int64_t gp_gemm_bf16_packed_count(int64_t k, int64_t n)
 {
-	return gp_gemm_bf16_pairs(k) * panels_of(n).vectors * GEMM_LANES;
+	return gp_gemm_bf16_pairs(k) * panels_of(n).vectors * VEC_LANES;
 }
 
 /* One vector of up to 16 columns that are rows in memory; lanes without a column become 0. */
 static void pack_vector(uint32_t *packed, const float *b, int64_t k, int64_t columns, int64_t width)
 {
-	for (int64_t i = 0; i < k; i += 2 * GEMM_LANES) {
-		const int64_t pairs = gp_gemm_bf16_pairs(k - i) < GEMM_LANES ? gp_gemm_bf16_pairs(k - i) : GEMM_LANES;
-		__m512 row[GEMM_LANES];
-		for (int64_t j = 0; j < GEMM_LANES; j++)
+	for (int64_t i = 0; i < k; i += 2 * VEC_LANES) {
+		const int64_t pairs = gp_gemm_bf16_pairs(k - i) < VEC_LANES ? gp_gemm_bf16_pairs(k - i) : VEC_LANES;
+		__m512 row[VEC_LANES];
+		for (int64_t j = 0; j < VEC_LANES; j++)
 			row[j] = j < columns ? (__m512)pair_neighbours(b + j * k + i, k - i) : _mm512_setzero_ps();
 		gp_turn(row);
 		for (int64_t r = 0; r < pairs; r++)
@@ -92,7 +92,7 @@ static void pack_vector(uint32_t *packed, const float *b, int64_t k, int64_t col
 /* A panel whose columns are rows in memory. */
 static void pack_columns(uint32_t *packed, const float *b, int64_t k, int64_t columns, int64_t width)
 {
-	for (int64_t j = 0; j < columns; j += GEMM_LANES)
+	for (int64_t j = 0; j < columns; j += VEC_LANES)
 		pack_vector(packed + j, b + j * k, k, columns - j, width);
 }
 
@@ -114,7 +114,7 @@ void gp_gemm_bf16_pack(uint32_t *packed, const float *b, int64_t k, int64_t n, b
 	const struct panels p = panels_of(n);
 	const int64_t pairs = gp_gemm_bf16_pairs(k);
 	for (int64_t panel = 0; panel < p.count; panel++) {
-		int64_t from = panel_at(&p, panel) * GEMM_LANES, width = panel_at(&p, panel + 1) * GEMM_LANES - from;
+		int64_t from = panel_at(&p, panel) * VEC_LANES, width = panel_at(&p, panel + 1) * VEC_LANES - from;
 		int64_t columns = n - from < width ? n - from : width;
 		if (transposed)
 			pack_columns(packed, b + from * k, k, columns, width);
@@ -138,14 +138,14 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const uint32_t *a, int64_t k,
 		for (int j = 0; j < nv; j++)
 			sum[i][j] = _mm512_setzero_ps();
 	will_write(c + mr * ldc, ldc, mr, nv);
-	for (int64_t l = 0; l < k; l++, b += nv * GEMM_LANES) {
+	for (int64_t l = 0; l < k; l++, b += nv * VEC_LANES) {
 		__m512bh bv[MAX_NV];
 #pragma GCC unroll 2
 		for (int line = 0; line < LINES; line++)
 			fetch(&ahead, LINES * l + line);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
-			bv[j] = (__m512bh)_mm512_loadu_si512(b + j * GEMM_LANES);
+			bv[j] = (__m512bh)_mm512_loadu_si512(b + j * VEC_LANES);
 #pragma GCC unroll 8
 		for (int i = 0; i < mr; i++) {
 			const __m512bh av = (__m512bh)_mm512_set1_epi32((int)a[i * k + l]);
@@ -158,8 +158,8 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const uint32_t *a, int64_t k,
 	for (int i = 0; i < mr; i++) {
 #pragma GCC unroll 4
 		for (int j = 0; j < nv - 1; j++)
-			_mm512_storeu_ps(c + i * ldc + j * GEMM_LANES, sum[i][j]);
-		_mm512_mask_storeu_ps(c + i * ldc + (nv - 1) * GEMM_LANES, mask, sum[i][nv - 1]);
+			_mm512_storeu_ps(c + i * ldc + j * VEC_LANES, sum[i][j]);
+		_mm512_mask_storeu_ps(c + i * ldc + (nv - 1) * VEC_LANES, mask, sum[i][nv - 1]);
 	}
 }
 
@@ -230,8 +230,8 @@ void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t r
 						n,         next};
 		for (int64_t panel = 0; panel < p.count; panel++) {
 			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
-			product_panel(&job, from * GEMM_LANES, packed + from * GEMM_LANES * pairs, to - from,
-				      lanes_mask(n - (to - 1) * GEMM_LANES));
+			product_panel(&job, from * VEC_LANES, packed + from * VEC_LANES * pairs, to - from,
+				      vec_first(n - (to - 1) * VEC_LANES));
 		}
 	}
 }
@@ -262,8 +262,8 @@ GP_INLINE void transposed_tile(float *c, const uint32_t *a, const uint32_t *b, c
 			fetch(&ahead, LINES * l + line);
 #pragma GCC unroll 4
 		for (int j = 0; j < nv - 1; j++)
-			bv[j] = (__m512bh)_mm512_loadu_si512(b + j * GEMM_LANES);
-		bv[nv - 1] = (__m512bh)_mm512_maskz_loadu_epi32(mask, b + (nv - 1) * GEMM_LANES);
+			bv[j] = (__m512bh)_mm512_loadu_si512(b + j * VEC_LANES);
+		bv[nv - 1] = (__m512bh)_mm512_maskz_loadu_epi32(mask, b + (nv - 1) * VEC_LANES);
 #pragma GCC unroll 16
 		for (int i = 0; i < mr; i++) {
 			const __m512bh av = (__m512bh)_mm512_set1_epi32((int)a[i]);
@@ -277,7 +277,7 @@ GP_INLINE void transposed_tile(float *c, const uint32_t *a, const uint32_t *b, c
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++) {
 			const __mmask16 lanes = j == nv - 1 ? mask : (__mmask16)0xffff;
-			float *at = c + i * job->n + j * GEMM_LANES;
+			float *at = c + i * job->n + j * VEC_LANES;
 			if (!job->fresh)
 				sum[i][j] = _mm512_add_ps(_mm512_maskz_loadu_ps(lanes, at), sum[i][j]);
 			_mm512_mask_storeu_ps(at, lanes, sum[i][j]);
@@ -345,8 +345,8 @@ void gp_gemm_bf16_transposed(float *c, const uint32_t *a, const uint32_t *b, int
 		job.rows = pairs - r < block ? pairs - r : block;
 		for (int64_t panel = 0; panel < p.count; panel++) {
 			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
-			transposed_panel(c + from * GEMM_LANES, a + r * m, b + r * n + from * GEMM_LANES, &job,
-					 to - from, lanes_mask(n - (to - 1) * GEMM_LANES));
+			transposed_panel(c + from * VEC_LANES, a + r * m, b + r * n + from * VEC_LANES, &job, to - from,
+					 vec_first(n - (to - 1) * VEC_LANES));
 		}
 	}
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What the AVX-512 products of floats (gemm_avx512.c) and of bfloat16 pairs
- * (gemm_bf16_avx512.c) have in common: panels, lanes, asking memory for
- * lines ahead of time. Only for those two files.
+ * What products of floats and of bfloat16 pairs have in common: panels, asking
+ * memory for lines ahead of time. Only for gemm_body.h, gemm_bf16_avx512.c and
+ * winograd_filter_body.h, which makes panels itself.
  *
  * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_gemm.c,
  * tests/unit/test_gemm_bf16.c
@@ -10,13 +10,10 @@
 #ifndef GP_CPU_GEMM_PARTS_H
 #define GP_CPU_GEMM_PARTS_H
 
-#include <immintrin.h>
-
 #include "kernels/cpu/math/gemm.h"
-#include "kernels/cpu/math/turn_avx512.h"
-#include "kernels/loops/simd.h"
+#include "kernels/cpu/math/vec.h"
 
-#define MAX_NV      4
+#define MAX_NV      (VEC_REGISTERS == 32 ? 4 : 3)
 #define TILE_ROWS   24          /* a multiple of every tile's height */
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
 
@@ -28,7 +25,7 @@ struct panels {
 
 static inline struct panels panels_of(int64_t n)
 {
-	int64_t vectors = (n + GEMM_LANES - 1) / GEMM_LANES;
+	int64_t vectors = (n + VEC_LANES - 1) / VEC_LANES;
 	return (struct panels){vectors, (vectors + MAX_NV - 1) / MAX_NV};
 }
 
@@ -36,11 +33,6 @@ static inline struct panels panels_of(int64_t n)
 static inline int64_t panel_at(const struct panels *p, int64_t panel)
 {
 	return p->vectors * panel / p->count;
-}
-
-static inline __mmask16 lanes_mask(int64_t left)
-{
-	return left >= GEMM_LANES ? (__mmask16)0xffff : left > 0 ? (__mmask16)((1u << left) - 1) : (__mmask16)0;
 }
 
 /* Rows per block, where a row of a and one of c are `floats` long: a multiple of every tile height. */
@@ -65,8 +57,8 @@ static inline struct ahead take(struct gp_fetch *next, int64_t lines, const void
 		struct gp_fetch_range *r = &next->range[i];
 		if (r->at >= r->end)
 			continue;
-		const struct ahead ahead = {r->at, GEMM_LANES};
-		r->at += lines * GEMM_LANES;
+		const struct ahead ahead = {r->at, VEC_LINE};
+		r->at += lines * VEC_LINE;
 		return ahead;
 	}
 	return (struct ahead){idle, 0};
@@ -74,7 +66,7 @@ static inline struct ahead take(struct gp_fetch *next, int64_t lines, const void
 
 GP_INLINE void fetch(const struct ahead *ahead, int64_t line)
 {
-	_mm_prefetch((const char *)(ahead->at + line * ahead->step), _MM_HINT_T1);
+	vec_soon_second(ahead->at + line * ahead->step);
 }
 
 /* The tile behind this one: memory is then asked for its lines while this one is computed. */
@@ -84,7 +76,7 @@ GP_INLINE void will_write(const float *c, int64_t ldc, const int mr, const int n
 	for (int i = 0; i < mr; i++)
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
-			__builtin_prefetch(c + i * ldc + j * GEMM_LANES, 1);
+			vec_soon_written(c + i * ldc + j * VEC_LANES);
 }
 
 #endif

@@ -2,9 +2,9 @@
  *
  * Parts of Winograd's minimal filtering for 3x3 convolutions with stride 1 or
  * 2 over channels-last images: transforms of images, filters and gradients, with
- * AVX-512. The matrix products between them are gemm.h's, the order of
+ * AVX2 or AVX-512. The matrix products between them are gemm.h's, the order of
  * everything is cpu_winograd.c's. gp_wino_supported tells whether this
- * processor can run them.
+ * processor can run them. All instruction sets give the same bits.
  *
  * Glossary: tile = square of neighbouring outputs that are computed together;
  * patch = the inputs they need; point = one of the products per tile and
@@ -25,7 +25,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define GP_WINO_LANES 16
+#define GP_WINO_LANES 16 /* of the widest vectors */
 #define GP_WINO_TAPS  9
 
 /*
@@ -72,7 +72,7 @@ enum gp_wino_kind gp_wino_choose(const struct gp_wino *g, int64_t stride, int64_
 enum gp_wino_kind gp_wino_backwards(enum gp_wino_kind kind);
 int64_t gp_wino_points(enum gp_wino_kind kind);
 int64_t gp_wino_tiles(const struct gp_wino *g);
-/* Channels as whole vectors. */
+/* Channels as whole cache lines. */
 static inline int64_t gp_wino_lanes(int64_t channels)
 {
 	return (channels + GP_WINO_LANES - 1) / GP_WINO_LANES * GP_WINO_LANES;
@@ -89,7 +89,7 @@ void gp_wino_read(const struct gp_wino *g, struct gp_wino_matrices v, const floa
 /* What the outputs' gradient gives to the weights' gradient: tiles [from, to) of dy to d (tiles, lanes(out)). */
 void gp_wino_read_gradient(const struct gp_wino *g, struct gp_wino_matrices d, const float *dy, const float *zeros,
 			   int64_t from, int64_t to);
-/* Filters from every input channel to output channels [from, from + width): u (lanes(in), width). */
+/* Filters from every input channel to output channels [from, from + width): u (lanes(in), width), as gp_gemm_pack packs. */
 void gp_wino_filters(const struct gp_wino *g, struct gp_wino_matrices u, const struct gp_wino_filter *f, int64_t from,
 		     int64_t width);
 /* Channels [channel, channel + width) of tiles [from, to) of y, from m (tiles, width). */

@@ -7,7 +7,7 @@
  * and oneDNN shares the code of equal ones. They read and write the layouts of those for all positions, so that gradients
  * of chunks of any length add up. Where oneDNN has none for these layouts, all positions are computed: there is room for
  * them, and those behind the chunk's are zeros where that matters. (Own products, kernels/cpu/math/gemm.h, take any number
- * of rows, but need AVX-512.)
+ * of rows, but need AVX2.)
  *
  * Test: tests/unit/test_cpu_ops.c, tests/unit/test_linear_rows.c, tests/unit/test_plan_length.c
  */

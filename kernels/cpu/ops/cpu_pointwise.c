@@ -132,9 +132,8 @@ static void pack(const struct pw_state *s, void *packed, const float *b, int64_t
 /* Columns are vectors: the layout that leaves fewer lanes empty, PyTorch's own when both are equal. */
 static bool better_transposed(const struct pw_state *s)
 {
-	int64_t plain = (s->in + GEMM_LANES - 1) / GEMM_LANES * s->out;
-	int64_t transposed = (s->out + GEMM_LANES - 1) / GEMM_LANES * s->in;
-	return transposed < plain;
+	const int64_t lanes = gp_gemm_lanes();
+	return (s->out + lanes - 1) / lanes * s->in < (s->in + lanes - 1) / lanes * s->out;
 }
 
 /* Rows whose floats (`width` per row) stay in `bytes` together: a multiple of `unit`. */

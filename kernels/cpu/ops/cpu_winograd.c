@@ -3,7 +3,7 @@
  * Convolution 3x3 with stride 1 or 2 (no groups, no bias) by Winograd's algorithm:
  * a quarter of the multiplications, as matrix products per point between
  * transformed images and transformed filters. See winograd.h. Other 3x3
- * convolutions, and processors without AVX-512, take gp_cpu_op_conv2d.
+ * convolutions, and processors without AVX2, take gp_cpu_op_conv2d.
  *
  * Filters are kept in PyTorch's layout only, their gradient, too: they are transformed on the fly, a panel of output
  * channels at a time, which costs less than reading them transformed from memory. Images are transformed into scratch
@@ -28,7 +28,7 @@
 #define MOST_TILES             128
 #define IMAGE_FLOATS           (1 << 20)   /* a block's transformed image: stays in L3 */
 #define PANEL_FLOATS           (168 << 10) /* transformed filters of a panel: stay in L2 */
-#define MOST_COLUMNS           64          /* what gemm.h takes as one panel */
+#define MOST_COLUMNS           64          /* what gemm.h takes as one panel with AVX-512 */
 #define PRODUCT_FLOATS         1024        /* per point: products that are transformed back at once */
 #define GRADIENT_FLOATS        (64 << 10)
 #define FEW_FILTERS            (64 * 64) /* so few that every part may work with its own */

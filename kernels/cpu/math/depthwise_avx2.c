@@ -1,0 +1,7 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * depthwise.h with AVX2. Test: tests/unit/test_depthwise.c
+ */
+#include "kernels/cpu/math/depthwise_body.h"
+
+const struct gp_depthwise_kernels gp_depthwise_avx2 = GP_DEPTHWISE_KERNELS;

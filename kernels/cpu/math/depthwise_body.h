@@ -1,0 +1,421 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Depthwise 3x3 convolutions over vec.h, for depthwise_avx2.c and depthwise_avx512.c: for one or two vectors of channels
+ * at a time, all nine weights (or sums) of each stay in registers while a row goes by. See depthwise.h.
+ *
+ * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_depthwise.c
+ */
+#ifndef GP_CPU_DEPTHWISE_BODY_H
+#define GP_CPU_DEPTHWISE_BODY_H
+
+#include "kernels/cpu/math/depthwise_kernels.h"
+#include "kernels/cpu/math/vec.h"
+
+#define SIDE        3
+#define TILE_FLOATS 2048
+#define TWO_FIT     (VEC_REGISTERS == 32) /* two vectors of channels */
+
+/* Channels [at, at + VEC_LANES * nv), the last vector's by mask. */
+struct block {
+	int64_t at;
+	gp_vec_mask mask;
+};
+
+/* Rows of the source image that the three rows of taps meet: row[k] for weight rows first_tap + k. */
+struct window {
+	const float *row[SIDE];
+	int rows, first_tap;
+};
+
+/* Stride-1 window over `h` rows of `width` floats that begins at row `top`. */
+static struct window window_at(struct gp_dw_rows image, int64_t h, int64_t width, int64_t top)
+{
+	struct window win = {.first_tap = top < 0 ? (int)-top : 0};
+	for (int k = win.first_tap; k < SIDE && top + k < h; k++)
+		win.row[win.rows++] = gp_depthwise_row(image, top + k, width);
+	return win;
+}
+
+/* Outputs whose three columns of taps are inside a row of w pixels. */
+struct span {
+	int64_t from, to;
+};
+
+static struct span inside(int64_t w, int64_t out_w, int64_t stride, int64_t pad)
+{
+	int64_t from = (pad + stride - 1) / stride, to = w + pad < SIDE ? 0 : (w + pad - SIDE) / stride + 1;
+	from = from < out_w ? from : out_w;
+	to = to < out_w ? to : out_w;
+	return (struct span){from, to > from ? to : from};
+}
+
+/*
+ * Outputs of one row that go through all their channels before the next ones: memory is then read in order. It is
+ * written in columns, which no hardware foresees: with every output the one a tile further is asked for.
+ */
+static int64_t tile_pixels(int64_t channels)
+{
+	int64_t pixels = TILE_FLOATS / channels;
+	return pixels < 8 ? 8 : pixels;
+}
+
+GP_INLINE gp_vec load(const float *p, int j, const int nv, gp_vec_mask mask, const bool masked)
+{
+	return masked && j == nv - 1 ? vec_load_first(mask, p + j * VEC_LANES) : vec_load(p + j * VEC_LANES);
+}
+
+GP_INLINE void store(float *p, int j, const int nv, gp_vec_mask mask, const bool masked, gp_vec v)
+{
+	if (masked && j == nv - 1)
+		vec_store_first(p + j * VEC_LANES, mask, v);
+	else
+		vec_store(p + j * VEC_LANES, v);
+}
+
+/* --- convolution ------------------------------------------------------------------------------------------------ */
+
+struct row_job { /* y (out_w pixels) from a window over rows of w pixels */
+	float *y;
+	struct window win;
+	const float *weight;
+	int64_t w, out_w, channels, lanes, stride, pad;
+};
+
+GP_INLINE const float *tap(const struct row_job *job, int ky, int kx, const bool flip)
+{
+	int t = (job->win.first_tap + ky) * SIDE + kx;
+	return job->weight + (flip ? GP_DW_TAPS - 1 - t : t) * job->lanes;
+}
+
+/* One output vector, columns checked one by one. */
+GP_INLINE void border_pixel(const struct row_job *job, int64_t ox, struct block b, const bool flip)
+{
+	gp_vec sum = vec_zero();
+	for (int ky = 0; ky < job->win.rows; ky++) {
+		for (int kx = 0; kx < SIDE; kx++) {
+			int64_t ix = ox * job->stride - job->pad + kx;
+			if (ix < 0 || ix >= job->w)
+				continue;
+			gp_vec x = vec_load_first(b.mask, job->win.row[ky] + ix * job->channels + b.at);
+			sum = vec_fma(vec_load(tap(job, ky, kx, flip) + b.at), x, sum);
+		}
+	}
+	vec_store_first(job->y + ox * job->channels + b.at, b.mask, sum);
+}
+
+GP_INLINE void inside_pixels(const struct row_job *job, struct span span, struct block b, const int rows, const int nv,
+			     const bool masked, const bool flip)
+{
+	gp_vec weight[SIDE][SIDE][2];
+	const float *x[SIDE];
+	const int64_t step = job->stride * job->channels, next = (span.to - span.from) * job->channels;
+	float *y = job->y + span.from * job->channels + b.at;
+#pragma GCC unroll 3
+	for (int ky = 0; ky < rows; ky++) {
+		x[ky] = job->win.row[ky] + (span.from * job->stride - job->pad) * job->channels + b.at;
+#pragma GCC unroll 3
+		for (int kx = 0; kx < SIDE; kx++)
+#pragma GCC unroll 2
+			for (int j = 0; j < nv; j++)
+				weight[ky][kx][j] = vec_load(tap(job, ky, kx, flip) + b.at + j * VEC_LANES);
+	}
+	for (int64_t ox = span.from; ox < span.to; ox++, y += job->channels) {
+#pragma GCC unroll 2
+		for (int j = 0; j < nv; j++) {
+			gp_vec sum = vec_zero();
+#pragma GCC unroll 3
+			for (int ky = 0; ky < rows; ky++)
+#pragma GCC unroll 3
+				for (int kx = 0; kx < SIDE; kx++)
+					sum = vec_fma(weight[ky][kx][j],
+						      load(x[ky] + kx * job->channels, j, nv, b.mask, masked), sum);
+			vec_soon_written(y + next + j * VEC_LANES);
+			store(y, j, nv, b.mask, masked, sum);
+		}
+#pragma GCC unroll 3
+		for (int ky = 0; ky < rows; ky++)
+			x[ky] += step;
+	}
+}
+
+GP_INLINE void row_block(const struct row_job *job, struct span span, struct block b, const int nv, const bool masked,
+			 const bool flip)
+{
+	if (job->win.rows == 3)
+		inside_pixels(job, span, b, 3, nv, masked, flip);
+	else if (job->win.rows == 2)
+		inside_pixels(job, span, b, 2, nv, masked, flip);
+	else if (job->win.rows == 1)
+		inside_pixels(job, span, b, 1, nv, masked, flip);
+	else
+		inside_pixels(job, span, b, 0, nv, masked, flip);
+}
+
+GP_INLINE void border_pixels(const struct row_job *job, struct span span, const bool flip)
+{
+	for (int64_t ox = span.from; ox < span.to; ox++)
+		for (int64_t c = 0; c < job->channels; c += VEC_LANES)
+			border_pixel(job, ox, (struct block){c, vec_first(job->channels - c)}, flip);
+}
+
+GP_INLINE void whole_row(const struct row_job *job, const bool flip)
+{
+	const struct span all = inside(job->w, job->out_w, job->stride, job->pad);
+	const int64_t tile = tile_pixels(job->channels);
+	border_pixels(job, (struct span){0, all.from}, flip);
+	for (int64_t ox = all.from; ox < all.to; ox += tile) {
+		struct span span = {ox, ox + tile < all.to ? ox + tile : all.to};
+		int64_t c = 0;
+		for (; TWO_FIT && c + 2 * VEC_LANES <= job->channels; c += 2 * VEC_LANES)
+			row_block(job, span, (struct block){c, VEC_ALL}, 2, false, flip);
+		for (; c + VEC_LANES <= job->channels; c += VEC_LANES)
+			row_block(job, span, (struct block){c, VEC_ALL}, 1, false, flip);
+		if (c < job->channels)
+			row_block(job, span, (struct block){c, vec_first(job->channels - c)}, 1, true, flip);
+	}
+	border_pixels(job, (struct span){all.to, job->out_w}, flip);
+}
+
+static void forward_row(const struct gp_dw *g, float *y, struct gp_dw_rows x, const float *weight, int64_t oy)
+{
+	struct row_job job = {.y = y, .weight = weight, .w = g->w, .out_w = g->out_w, .pad = g->pad_left};
+	job.channels = g->channels;
+	job.lanes = g->lanes;
+	job.stride = g->stride;
+	job.win = window_at(x, g->h, g->w * g->channels, oy * g->stride - g->pad_top);
+	whole_row(&job, false);
+}
+
+/* --- input gradient --------------------------------------------------------------------------------------------- */
+
+/* With stride 1 it is the convolution of dy with the weights turned round. */
+static void data_row_stride1(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy)
+{
+	struct row_job job = {.y = dx, .weight = weight, .w = g->out_w, .out_w = g->w, .stride = 1};
+	job.pad = SIDE - 1 - g->pad_left;
+	job.channels = g->channels;
+	job.lanes = g->lanes;
+	job.win = window_at(dy, g->out_h, g->out_w * g->channels, iy - (SIDE - 1 - g->pad_top));
+	whole_row(&job, true);
+}
+
+/* Rows of dy and of weights that meet row iy of dx with stride 2. */
+struct data_rows {
+	const float *dy[2], *weight[2];
+	int rows;
+};
+
+static struct data_rows data_rows_at(const struct gp_dw *g, struct gp_dw_rows dy, const float *weight, int64_t iy)
+{
+	struct data_rows d = {.rows = 0};
+	for (int64_t ky = (iy + g->pad_top) % 2; ky < SIDE; ky += 2) {
+		int64_t oy = (iy + g->pad_top - ky) / 2;
+		if (iy + g->pad_top < ky || oy >= g->out_h)
+			continue;
+		d.dy[d.rows] = gp_depthwise_row(dy, oy, g->out_w * g->channels);
+		d.weight[d.rows++] = weight + ky * SIDE * g->lanes;
+	}
+	return d;
+}
+
+static void data_border(const struct gp_dw *g, float *dx, const struct data_rows *d, int64_t ix, struct block b)
+{
+	gp_vec sum = vec_zero();
+	for (int r = 0; r < d->rows; r++) {
+		for (int64_t kx = (ix + g->pad_left) % 2; kx < SIDE; kx += 2) {
+			int64_t ox = (ix + g->pad_left - kx) / 2;
+			if (ix + g->pad_left < kx || ox >= g->out_w)
+				continue;
+			gp_vec v = vec_load_first(b.mask, d->dy[r] + ox * g->channels + b.at);
+			sum = vec_fma(vec_load(d->weight[r] + kx * g->lanes + b.at), v, sum);
+		}
+	}
+	vec_store_first(dx + ix * g->channels + b.at, b.mask, sum);
+}
+
+/* Columns 2 q - pad (taps 0 and 2) and the one right of it (tap 1), for q in the span. */
+GP_INLINE void data_pairs(const struct gp_dw *g, float *dx, const struct data_rows *d, struct span q, struct block b,
+			  const int rows, const bool masked)
+{
+	gp_vec weight[2][SIDE];
+	const float *dy[2];
+	const int64_t next = 2 * (q.to - q.from) * g->channels;
+	float *at = dx + (2 * q.from - g->pad_left) * g->channels + b.at;
+#pragma GCC unroll 2
+	for (int r = 0; r < rows; r++) {
+		dy[r] = d->dy[r] + q.from * g->channels + b.at;
+#pragma GCC unroll 3
+		for (int kx = 0; kx < SIDE; kx++)
+			weight[r][kx] = vec_load(d->weight[r] + kx * g->lanes + b.at);
+	}
+	for (int64_t i = q.from; i < q.to; i++, at += 2 * g->channels) {
+		gp_vec even = vec_zero(), odd = even;
+#pragma GCC unroll 2
+		for (int r = 0; r < rows; r++) {
+			gp_vec here = load(dy[r], 0, 1, b.mask, masked);
+			gp_vec before = load(dy[r] - g->channels, 0, 1, b.mask, masked);
+			even = vec_fma(weight[r][0], here, even);
+			even = vec_fma(weight[r][2], before, even);
+			odd = vec_fma(weight[r][1], here, odd);
+			dy[r] += g->channels;
+		}
+		vec_soon_written(at + next);
+		vec_soon_written(at + next + g->channels);
+		store(at, 0, 1, b.mask, masked, even);
+		store(at + g->channels, 0, 1, b.mask, masked, odd);
+	}
+}
+
+GP_INLINE void data_block(const struct gp_dw *g, float *dx, const struct data_rows *d, struct span q, struct block b,
+			  const bool masked)
+{
+	if (d->rows == 2)
+		data_pairs(g, dx, d, q, b, 2, masked);
+	else if (d->rows == 1)
+		data_pairs(g, dx, d, q, b, 1, masked);
+	else
+		data_pairs(g, dx, d, q, b, 0, masked);
+}
+
+static void data_borders(const struct gp_dw *g, float *dx, const struct data_rows *d, int64_t from, int64_t to)
+{
+	for (int64_t ix = from; ix < to; ix++)
+		for (int64_t c = 0; c < g->channels; c += VEC_LANES)
+			data_border(g, dx, d, ix, (struct block){c, vec_first(g->channels - c)});
+}
+
+/* Pairs with both columns inside dx and both taps inside dy. */
+static struct span whole_pairs(const struct gp_dw *g)
+{
+	struct span q = {(g->pad_left + 1) / 2, (g->w + g->pad_left) / 2};
+	q.from = q.from < 1 ? 1 : q.from;
+	q.to = q.to < g->out_w ? q.to : g->out_w;
+	q.to = q.to > q.from ? q.to : q.from;
+	return q;
+}
+
+static void data_row_stride2(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy)
+{
+	const struct data_rows d = data_rows_at(g, dy, weight, iy);
+	const struct span all = whole_pairs(g);
+	const int64_t tile = tile_pixels(g->channels), left = 2 * all.from - g->pad_left;
+	data_borders(g, dx, &d, 0, left < g->w ? left : g->w);
+	for (int64_t at = all.from; at < all.to; at += tile) {
+		struct span q = {at, at + tile < all.to ? at + tile : all.to};
+		int64_t c = 0;
+		for (; c + VEC_LANES <= g->channels; c += VEC_LANES)
+			data_block(g, dx, &d, q, (struct block){c, VEC_ALL}, false);
+		if (c < g->channels)
+			data_block(g, dx, &d, q, (struct block){c, vec_first(g->channels - c)}, true);
+	}
+	data_borders(g, dx, &d, 2 * all.to - g->pad_left, g->w);
+}
+
+static void data_row(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, const float *weight, int64_t iy)
+{
+	if (g->stride == 1)
+		data_row_stride1(g, dx, dy, weight, iy);
+	else
+		data_row_stride2(g, dx, dy, weight, iy);
+}
+
+/* --- weight gradient -------------------------------------------------------------------------------------------- */
+
+static void weights_border(const struct gp_dw *g, float *grad, const struct window *win, const float *dy, int64_t ox,
+			   struct block b)
+{
+	gp_vec d = vec_load_first(b.mask, dy + ox * g->channels + b.at);
+	for (int ky = 0; ky < win->rows; ky++) {
+		for (int kx = 0; kx < SIDE; kx++) {
+			int64_t ix = ox * g->stride - g->pad_left + kx;
+			if (ix < 0 || ix >= g->w)
+				continue;
+			gp_vec x = vec_load_first(b.mask, win->row[ky] + ix * g->channels + b.at);
+			float *at = grad + ((win->first_tap + ky) * SIDE + kx) * g->lanes + b.at;
+			vec_store(at, vec_fma(d, x, vec_load(at)));
+		}
+	}
+}
+
+GP_INLINE void weights_inside(const struct gp_dw *g, float *grad, const struct window *win, const float *dy,
+			      struct span span, struct block b, const int rows, const int nv, const bool masked)
+{
+	gp_vec sum[SIDE][SIDE][2];
+	const float *x[SIDE];
+	dy += span.from * g->channels + b.at;
+#pragma GCC unroll 3
+	for (int ky = 0; ky < rows; ky++) {
+		x[ky] = win->row[ky] + (span.from * g->stride - g->pad_left) * g->channels + b.at;
+#pragma GCC unroll 3
+		for (int kx = 0; kx < SIDE; kx++)
+#pragma GCC unroll 2
+			for (int j = 0; j < nv; j++)
+				sum[ky][kx][j] = vec_zero();
+	}
+	for (int64_t ox = span.from; ox < span.to; ox++, dy += g->channels) {
+#pragma GCC unroll 2
+		for (int j = 0; j < nv; j++) {
+			const gp_vec d = load(dy, j, nv, b.mask, masked);
+#pragma GCC unroll 3
+			for (int ky = 0; ky < rows; ky++)
+#pragma GCC unroll 3
+				for (int kx = 0; kx < SIDE; kx++)
+					sum[ky][kx][j] =
+						vec_fma(d, load(x[ky] + kx * g->channels, j, nv, b.mask, masked),
+							sum[ky][kx][j]);
+		}
+#pragma GCC unroll 3
+		for (int ky = 0; ky < rows; ky++)
+			x[ky] += g->stride * g->channels;
+	}
+#pragma GCC unroll 3
+	for (int ky = 0; ky < rows; ky++) {
+#pragma GCC unroll 3
+		for (int kx = 0; kx < SIDE; kx++) {
+			float *at = grad + ((win->first_tap + ky) * SIDE + kx) * g->lanes + b.at;
+#pragma GCC unroll 2
+			for (int j = 0; j < nv; j++)
+				vec_store(at + j * VEC_LANES, vec_add(vec_load(at + j * VEC_LANES), sum[ky][kx][j]));
+		}
+	}
+}
+
+GP_INLINE void weights_block(const struct gp_dw *g, float *grad, const struct window *win, const float *dy,
+			     struct span span, struct block b, const int nv, const bool masked)
+{
+	if (win->rows == 3)
+		weights_inside(g, grad, win, dy, span, b, 3, nv, masked);
+	else if (win->rows == 2)
+		weights_inside(g, grad, win, dy, span, b, 2, nv, masked);
+	else if (win->rows == 1)
+		weights_inside(g, grad, win, dy, span, b, 1, nv, masked);
+}
+
+static void weights_borders(const struct gp_dw *g, float *grad, const struct window *win, const float *dy, int64_t from,
+			    int64_t to)
+{
+	for (int64_t ox = from; ox < to; ox++)
+		for (int64_t c = 0; c < g->channels; c += VEC_LANES)
+			weights_border(g, grad, win, dy, ox, (struct block){c, vec_first(g->channels - c)});
+}
+
+static void weights_row(const struct gp_dw *g, float *grad, struct gp_dw_rows x, const float *dy, int64_t oy)
+{
+	const struct window win = window_at(x, g->h, g->w * g->channels, oy * g->stride - g->pad_top);
+	const struct span all = inside(g->w, g->out_w, g->stride, g->pad_left);
+	const int64_t tile = tile_pixels(g->channels);
+	weights_borders(g, grad, &win, dy, 0, all.from);
+	for (int64_t ox = all.from; ox < all.to; ox += tile) {
+		struct span span = {ox, ox + tile < all.to ? ox + tile : all.to};
+		int64_t c = 0;
+		for (; TWO_FIT && c + 2 * VEC_LANES <= g->channels; c += 2 * VEC_LANES)
+			weights_block(g, grad, &win, dy, span, (struct block){c, VEC_ALL}, 2, false);
+		for (; c + VEC_LANES <= g->channels; c += VEC_LANES)
+			weights_block(g, grad, &win, dy, span, (struct block){c, VEC_ALL}, 1, false);
+		if (c < g->channels)
+			weights_block(g, grad, &win, dy, span, (struct block){c, vec_first(g->channels - c)}, 1, true);
+	}
+	weights_borders(g, grad, &win, dy, all.to, g->out_w);
+}
+
+#endif

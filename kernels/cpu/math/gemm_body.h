@@ -1,0 +1,344 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Matrix products over vec.h, for gemm_avx2.c and gemm_avx512.c: micro-kernels of MR rows x NV vectors held in
+ * registers. Zen 4 starts one 512-bit fused multiply-add per cycle, so that 8 independent sums hide its latency, and AVX2
+ * processors start two per cycle; larger tiles save loads. With 16 registers a tile has 12 sums, 4 x 3 or 6 x 2. See gemm.h.
+ *
+ * Threads: any; rooms and outputs are the caller's. Test: tests/unit/test_gemm.c, tests/unit/test_cpu_ops.c
+ */
+#ifndef GP_CPU_GEMM_BODY_H
+#define GP_CPU_GEMM_BODY_H
+
+#include <string.h>
+
+#include "kernels/cpu/math/gemm_kernels.h"
+#include "kernels/cpu/math/gemm_parts.h"
+
+#define AHEAD 2 /* tiles whose rows of a are asked for: no hardware follows so many short streams */
+
+static int64_t packed_count(int64_t k, int64_t n)
+{
+	return k * panels_of(n).vectors * VEC_LANES;
+}
+
+/* One vector of columns that are rows in memory; lanes without a column become 0. */
+static void pack_vector(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t col_stride)
+{
+	for (int64_t i = 0; i < k; i += VEC_LANES) {
+		const int64_t rows = k - i < VEC_LANES ? k - i : VEC_LANES;
+		gp_vec row[VEC_LANES];
+		for (int64_t j = 0; j < VEC_LANES; j++)
+			row[j] = j < columns ? vec_load_first(vec_first(rows), b + i + j * col_stride) : vec_zero();
+		vec_turn(row);
+		for (int64_t r = 0; r < rows; r++)
+			vec_store(packed + (i + r) * width, row[r]);
+	}
+}
+
+/* A panel whose columns are rows in memory. */
+static void pack_columns(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t col_stride)
+{
+	for (int64_t j = 0; j < columns; j += VEC_LANES)
+		pack_vector(packed + j, b + j * col_stride, k, columns - j, width, col_stride);
+}
+
+static void pack_rows(float *packed, const float *b, int64_t k, int64_t columns, int64_t width, int64_t row_stride)
+{
+	for (int64_t i = 0; i < k; i++)
+		for (int64_t j = 0; j < columns; j += VEC_LANES)
+			vec_store(packed + i * width + j,
+				  vec_load_first(vec_first(columns - j), b + i * row_stride + j));
+}
+
+static void clear_columns(float *packed, int64_t k, int64_t from, int64_t width)
+{
+	for (int64_t i = 0; from < width && i < k; i++)
+		for (int64_t j = from; j < width; j++)
+			packed[i * width + j] = 0.0f;
+}
+
+static void pack(float *packed, const float *b, int64_t k, int64_t n, bool transposed)
+{
+	const struct panels p = panels_of(n);
+	for (int64_t panel = 0; panel < p.count; panel++) {
+		int64_t from = panel_at(&p, panel) * VEC_LANES, width = panel_at(&p, panel + 1) * VEC_LANES - from;
+		int64_t columns = n - from < width ? n - from : width;
+		if (transposed)
+			pack_columns(packed, b + from * k, k, columns, width, k);
+		else
+			pack_rows(packed, b + from, k, columns, width, n);
+		clear_columns(packed, k, columns, width);
+		packed += k * width;
+	}
+}
+
+/* --- c = a b ---------------------------------------------------------------------------------------------------- */
+
+/* mr rows of one panel; mask: lanes of the last vector that exist. */
+GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, const float *b, gp_vec_mask mask,
+			    struct ahead ahead, const int mr, const int nv)
+{
+	gp_vec sum[8][MAX_NV];
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			sum[i][j] = vec_zero();
+	will_write(c + mr * ldc, ldc, mr, nv);
+	for (int64_t l = 0; l < k; l++, b += nv * VEC_LANES) {
+		gp_vec bv[MAX_NV];
+		fetch(&ahead, l);
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			bv[j] = vec_load(b + j * VEC_LANES);
+#pragma GCC unroll 8
+		for (int i = 0; i < mr; i++) {
+			const gp_vec av = vec_all(a[i * k + l]);
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				sum[i][j] = vec_fma(av, bv[j], sum[i][j]);
+		}
+	}
+#pragma GCC unroll 8
+	for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 4
+		for (int j = 0; j < nv - 1; j++)
+			vec_store(c + i * ldc + j * VEC_LANES, sum[i][j]);
+		vec_store_first(c + i * ldc + (nv - 1) * VEC_LANES, mask, sum[i][nv - 1]);
+	}
+}
+
+typedef void (*tile_fn)(float *c, int64_t ldc, const float *a, int64_t k, const float *b, gp_vec_mask mask,
+			struct ahead ahead);
+
+#define PRODUCT(mr, nv)                                                                                                \
+	static void product_##mr##_##nv(float *c, int64_t ldc, const float *a, int64_t k, const float *b,              \
+					gp_vec_mask mask, struct ahead ahead)                                          \
+	{                                                                                                              \
+		product_tile(c, ldc, a, k, b, mask, ahead, mr, nv);                                                    \
+	}
+#define SIZES 4
+#if VEC_REGISTERS == 32
+PRODUCT(8, 1)
+PRODUCT(4, 1)
+PRODUCT(2, 1)
+PRODUCT(1, 1)
+PRODUCT(8, 2)
+PRODUCT(4, 2)
+PRODUCT(2, 2)
+PRODUCT(1, 2)
+PRODUCT(8, 3)
+PRODUCT(4, 3)
+PRODUCT(2, 3)
+PRODUCT(1, 3)
+PRODUCT(6, 4)
+PRODUCT(4, 4)
+PRODUCT(2, 4)
+PRODUCT(1, 4)
+#else
+PRODUCT(8, 1)
+PRODUCT(4, 1)
+PRODUCT(2, 1)
+PRODUCT(1, 1)
+PRODUCT(6, 2)
+PRODUCT(4, 2)
+PRODUCT(2, 2)
+PRODUCT(1, 2)
+PRODUCT(4, 3)
+PRODUCT(3, 3)
+PRODUCT(2, 3)
+PRODUCT(1, 3)
+#endif
+
+static const struct {
+	int mr;
+	tile_fn run;
+} product_tiles[MAX_NV][SIZES] = {
+	{{8, product_8_1}, {4, product_4_1}, {2, product_2_1}, {1, product_1_1}},
+#if VEC_REGISTERS == 32
+	{{8, product_8_2}, {4, product_4_2}, {2, product_2_2}, {1, product_1_2}},
+	{{8, product_8_3}, {4, product_4_3}, {2, product_2_3}, {1, product_1_3}},
+	{{6, product_6_4}, {4, product_4_4}, {2, product_2_4}, {1, product_1_4}},
+#else
+	{{6, product_6_2}, {4, product_4_2}, {2, product_2_2}, {1, product_1_2}},
+	{{4, product_4_3}, {3, product_3_3}, {2, product_2_3}, {1, product_1_3}},
+#endif
+};
+
+/* `rows` rows of a product, and where it reads ahead: in `next`, or (NULL) in its own left side. */
+struct product_job {
+	float *c;
+	const float *a;
+	int64_t rows, k, n;
+	struct gp_fetch *next;
+};
+
+static void product_panel(const struct product_job *job, int64_t column, const float *b, int64_t nv, gp_vec_mask mask)
+{
+	const int64_t k = job->k;
+	int64_t r = 0;
+	for (int size = 0; size < SIZES; size++) {
+		const int mr = product_tiles[nv - 1][size].mr;
+		for (; r + mr <= job->rows; r += mr) {
+			struct ahead ahead = {job->a + (r + AHEAD * mr) * k, mr};
+			if (job->next)
+				ahead = take(job->next, k, b);
+			product_tiles[nv - 1][size].run(job->c + r * job->n + column, job->n, job->a + r * k, k, b,
+							mask, ahead);
+		}
+	}
+}
+
+static void multiply(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
+		     struct gp_fetch *next)
+{
+	const struct panels p = panels_of(n);
+	const int64_t block = block_rows(k + n);
+	for (int64_t r = 0; r < rows; r += block) {
+		const struct product_job job = {c + r * n, a + r * k, rows - r < block ? rows - r : block, k, n, next};
+		for (int64_t panel = 0; panel < p.count; panel++) {
+			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
+			product_panel(&job, from * VEC_LANES, packed + from * VEC_LANES * k, to - from,
+				      vec_first(n - (to - 1) * VEC_LANES));
+		}
+	}
+}
+
+/* --- c (+)= a' b ------------------------------------------------------------------------------------------------ */
+
+/* `rows` rows of two matrices; rows of a, b and c begin lda, ldb and ldc floats apart. */
+struct transposed_job {
+	int64_t lda, ldb, ldc, rows;
+	bool fresh;
+	struct gp_fetch *next;
+};
+
+/* Columns [0, mr) of a, one panel of b. */
+GP_INLINE void transposed_tile(float *c, const float *a, const float *b, const struct transposed_job *job,
+			       gp_vec_mask mask, struct ahead ahead, const bool masked, const int mr, const int nv)
+{
+	gp_vec sum[16][MAX_NV];
+#pragma GCC unroll 16
+	for (int i = 0; i < mr; i++)
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			sum[i][j] = vec_zero();
+	for (int64_t l = 0; l < job->rows; l++, a += job->lda, b += job->ldb) {
+		gp_vec bv[MAX_NV];
+		fetch(&ahead, l);
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++)
+			bv[j] = masked && j == nv - 1 ? vec_load_first(mask, b + j * VEC_LANES)
+						      : vec_load(b + j * VEC_LANES);
+#pragma GCC unroll 16
+		for (int i = 0; i < mr; i++) {
+			const gp_vec av = vec_all(a[i]);
+#pragma GCC unroll 4
+			for (int j = 0; j < nv; j++)
+				sum[i][j] = vec_fma(av, bv[j], sum[i][j]);
+		}
+	}
+#pragma GCC unroll 16
+	for (int i = 0; i < mr; i++) {
+#pragma GCC unroll 4
+		for (int j = 0; j < nv; j++) {
+			const gp_vec_mask lanes = masked && j == nv - 1 ? mask : VEC_ALL;
+			float *at = c + i * job->ldc + j * VEC_LANES;
+			if (!job->fresh)
+				sum[i][j] = vec_add(vec_load_first(lanes, at), sum[i][j]);
+			vec_store_first(at, lanes, sum[i][j]);
+		}
+	}
+}
+
+typedef void (*transposed_fn)(float *c, const float *a, const float *b, const struct transposed_job *job,
+			      gp_vec_mask mask, struct ahead ahead);
+
+#define TRANSPOSED(mr, nv)                                                                                             \
+	static void transposed_##mr##_##nv(float *c, const float *a, const float *b, const struct transposed_job *job, \
+					   gp_vec_mask mask, struct ahead ahead)                                       \
+	{                                                                                                              \
+		if (mask == VEC_ALL)                                                                                   \
+			transposed_tile(c, a, b, job, mask, ahead, false, mr, nv);                                     \
+		else                                                                                                   \
+			transposed_tile(c, a, b, job, mask, ahead, true, mr, nv);                                      \
+	}
+#if VEC_REGISTERS == 32
+TRANSPOSED(16, 1)
+TRANSPOSED(8, 1)
+TRANSPOSED(4, 1)
+TRANSPOSED(1, 1)
+TRANSPOSED(12, 2)
+TRANSPOSED(8, 2)
+TRANSPOSED(4, 2)
+TRANSPOSED(1, 2)
+TRANSPOSED(8, 3)
+TRANSPOSED(4, 3)
+TRANSPOSED(2, 3)
+TRANSPOSED(1, 3)
+TRANSPOSED(6, 4)
+TRANSPOSED(4, 4)
+TRANSPOSED(2, 4)
+TRANSPOSED(1, 4)
+#else
+TRANSPOSED(8, 1)
+TRANSPOSED(4, 1)
+TRANSPOSED(2, 1)
+TRANSPOSED(1, 1)
+TRANSPOSED(6, 2)
+TRANSPOSED(4, 2)
+TRANSPOSED(2, 2)
+TRANSPOSED(1, 2)
+TRANSPOSED(4, 3)
+TRANSPOSED(3, 3)
+TRANSPOSED(2, 3)
+TRANSPOSED(1, 3)
+#endif
+
+static const struct {
+	int mr;
+	transposed_fn run;
+} transposed_tiles[MAX_NV][SIZES] = {
+#if VEC_REGISTERS == 32
+	{{16, transposed_16_1}, {8, transposed_8_1}, {4, transposed_4_1}, {1, transposed_1_1}},
+	{{12, transposed_12_2}, {8, transposed_8_2}, {4, transposed_4_2}, {1, transposed_1_2}},
+	{{8, transposed_8_3}, {4, transposed_4_3}, {2, transposed_2_3}, {1, transposed_1_3}},
+	{{6, transposed_6_4}, {4, transposed_4_4}, {2, transposed_2_4}, {1, transposed_1_4}},
+#else
+	{{8, transposed_8_1}, {4, transposed_4_1}, {2, transposed_2_1}, {1, transposed_1_1}},
+	{{6, transposed_6_2}, {4, transposed_4_2}, {2, transposed_2_2}, {1, transposed_1_2}},
+	{{4, transposed_4_3}, {3, transposed_3_3}, {2, transposed_2_3}, {1, transposed_1_3}},
+#endif
+};
+
+static void transposed_panel(float *c, const float *a, int64_t m, const float *b, const struct transposed_job *job,
+			     int64_t nv, gp_vec_mask mask)
+{
+	int64_t i = 0;
+	for (int size = 0; size < SIZES; size++) {
+		const int mr = transposed_tiles[nv - 1][size].mr;
+		for (; i + mr <= m; i += mr)
+			transposed_tiles[nv - 1][size].run(c + i * job->ldc, a + i, b, job, mask,
+							   take(job->next, job->rows, c));
+	}
+}
+
+static void multiply_transposed(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows, int64_t m,
+				int64_t n, bool fresh, struct gp_fetch *next)
+{
+	const struct panels p = panels_of(n);
+	struct transposed_job job = {.lda = a.stride, .ldb = b.stride, .ldc = n, .fresh = fresh, .next = next};
+	if (rows == 0 && fresh)
+		memset(c, 0, (size_t)(m * n) * sizeof *c);
+	for (int64_t r = 0; r < rows; r += GEMM_BLOCK, job.fresh = false) {
+		job.rows = rows - r < GEMM_BLOCK ? rows - r : GEMM_BLOCK;
+		for (int64_t panel = 0; panel < p.count; panel++) {
+			int64_t from = panel_at(&p, panel), to = panel_at(&p, panel + 1);
+			transposed_panel(c + from * VEC_LANES, a.at + r * a.stride, m,
+					 b.at + r * b.stride + from * VEC_LANES, &job, to - from,
+					 vec_first(n - (to - 1) * VEC_LANES));
+		}
+	}
+}
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The versions of gemm.h's products of floats, one for each instruction set. Only for gemm.c, which chooses, and for
+ * gemm_body.h, of which they are made.
+ *
+ * Threads: any; constants. Test: tests/unit/test_gemm.c
+ */
+#ifndef GP_CPU_GEMM_KERNELS_H
+#define GP_CPU_GEMM_KERNELS_H
+
+#include "kernels/cpu/math/gemm.h"
+
+/* What gemm.h says of gp_gemm_NAME; multiply is gp_gemm_fetching. */
+struct gp_gemm_kernels {
+	int64_t lanes;
+	int64_t (*packed_count)(int64_t k, int64_t n);
+	void (*pack)(float *packed, const float *b, int64_t k, int64_t n, bool transposed);
+	void (*multiply)(float *c, const float *a, const float *packed, int64_t rows, int64_t k, int64_t n,
+			 struct gp_fetch *next);
+	void (*multiply_transposed)(float *c, struct gp_gemm_operand a, struct gp_gemm_operand b, int64_t rows,
+				    int64_t m, int64_t n, bool fresh, struct gp_fetch *next);
+};
+
+extern const struct gp_gemm_kernels gp_gemm_avx2, gp_gemm_avx512;
+
+/* Of the functions of gemm_body.h. */
+#define GP_GEMM_KERNELS                                                                                                \
+	{                                                                                                              \
+		VEC_LANES, packed_count, pack, multiply, multiply_transposed                                           \
+	}
+
+#endif
