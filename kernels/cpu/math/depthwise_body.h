@@ -72,6 +72,35 @@ GP_INLINE void store(float *p, int j, const int nv, gp_vec_mask mask, const bool
 		vec_store(p + j * VEC_LANES, v);
 }
 
+/* What a pixel at the border meets: all channels of pixels, and the weights of their taps, in the order of sums. */
+struct met {
+	const float *pixel[GP_DW_TAPS], *weight[GP_DW_TAPS];
+	int count;
+};
+
+GP_INLINE void meet(struct met *m, const float *pixel, const float *weight)
+{
+	m->pixel[m->count] = pixel;
+	m->weight[m->count++] = weight;
+}
+
+GP_INLINE void sum_vector(float *y, const struct met *m, int64_t c, gp_vec_mask mask)
+{
+	gp_vec sum = vec_zero();
+	for (int i = 0; i < m->count; i++)
+		sum = vec_fma(vec_load(m->weight[i] + c), vec_load_first(mask, m->pixel[i] + c), sum);
+	vec_store_first(y + c, mask, sum);
+}
+
+static void sum_met(float *y, const struct met *m, int64_t channels)
+{
+	int64_t c = 0;
+	for (; c + VEC_LANES <= channels; c += VEC_LANES)
+		sum_vector(y, m, c, VEC_ALL);
+	if (c < channels)
+		sum_vector(y, m, c, vec_first(channels - c));
+}
+
 /* --- convolution ------------------------------------------------------------------------------------------------ */
 
 struct row_job { /* y (out_w pixels) from a window over rows of w pixels */
@@ -87,20 +116,18 @@ GP_INLINE const float *tap(const struct row_job *job, int ky, int kx, const bool
 	return job->weight + (flip ? GP_DW_TAPS - 1 - t : t) * job->lanes;
 }
 
-/* One output vector, columns checked one by one. */
-GP_INLINE void border_pixel(const struct row_job *job, int64_t ox, struct block b, const bool flip)
+/* One output pixel, columns checked one by one. */
+static void border_pixel(const struct row_job *job, int64_t ox, const bool flip)
 {
-	gp_vec sum = vec_zero();
+	struct met m = {.count = 0};
 	for (int ky = 0; ky < job->win.rows; ky++) {
 		for (int kx = 0; kx < SIDE; kx++) {
 			int64_t ix = ox * job->stride - job->pad + kx;
-			if (ix < 0 || ix >= job->w)
-				continue;
-			gp_vec x = vec_load_first(b.mask, job->win.row[ky] + ix * job->channels + b.at);
-			sum = vec_fma(vec_load(tap(job, ky, kx, flip) + b.at), x, sum);
+			if (ix >= 0 && ix < job->w)
+				meet(&m, job->win.row[ky] + ix * job->channels, tap(job, ky, kx, flip));
 		}
 	}
-	vec_store_first(job->y + ox * job->channels + b.at, b.mask, sum);
+	sum_met(job->y + ox * job->channels, &m, job->channels);
 }
 
 GP_INLINE void inside_pixels(const struct row_job *job, struct span span, struct block b, const int rows, const int nv,
@@ -154,8 +181,7 @@ GP_INLINE void row_block(const struct row_job *job, struct span span, struct blo
 GP_INLINE void border_pixels(const struct row_job *job, struct span span, const bool flip)
 {
 	for (int64_t ox = span.from; ox < span.to; ox++)
-		for (int64_t c = 0; c < job->channels; c += VEC_LANES)
-			border_pixel(job, ox, (struct block){c, vec_first(job->channels - c)}, flip);
+		border_pixel(job, ox, flip);
 }
 
 GP_INLINE void whole_row(const struct row_job *job, const bool flip)
@@ -218,19 +244,17 @@ static struct data_rows data_rows_at(const struct gp_dw *g, struct gp_dw_rows dy
 	return d;
 }
 
-static void data_border(const struct gp_dw *g, float *dx, const struct data_rows *d, int64_t ix, struct block b)
+static void data_border(const struct gp_dw *g, float *dx, const struct data_rows *d, int64_t ix)
 {
-	gp_vec sum = vec_zero();
+	struct met m = {.count = 0};
 	for (int r = 0; r < d->rows; r++) {
 		for (int64_t kx = (ix + g->pad_left) % 2; kx < SIDE; kx += 2) {
 			int64_t ox = (ix + g->pad_left - kx) / 2;
-			if (ix + g->pad_left < kx || ox >= g->out_w)
-				continue;
-			gp_vec v = vec_load_first(b.mask, d->dy[r] + ox * g->channels + b.at);
-			sum = vec_fma(vec_load(d->weight[r] + kx * g->lanes + b.at), v, sum);
+			if (ix + g->pad_left >= kx && ox < g->out_w)
+				meet(&m, d->dy[r] + ox * g->channels, d->weight[r] + kx * g->lanes);
 		}
 	}
-	vec_store_first(dx + ix * g->channels + b.at, b.mask, sum);
+	sum_met(dx + ix * g->channels, &m, g->channels);
 }
 
 /* Columns 2 q - pad (taps 0 and 2) and the one right of it (tap 1), for q in the span. */
@@ -280,8 +304,7 @@ GP_INLINE void data_block(const struct gp_dw *g, float *dx, const struct data_ro
 static void data_borders(const struct gp_dw *g, float *dx, const struct data_rows *d, int64_t from, int64_t to)
 {
 	for (int64_t ix = from; ix < to; ix++)
-		for (int64_t c = 0; c < g->channels; c += VEC_LANES)
-			data_border(g, dx, d, ix, (struct block){c, vec_first(g->channels - c)});
+		data_border(g, dx, d, ix);
 }
 
 /* Pairs with both columns inside dx and both taps inside dy. */
@@ -321,18 +344,29 @@ static void data_row(const struct gp_dw *g, float *dx, struct gp_dw_rows dy, con
 
 /* --- weight gradient -------------------------------------------------------------------------------------------- */
 
-static void weights_border(const struct gp_dw *g, float *grad, const struct window *win, const float *dy, int64_t ox,
-			   struct block b)
+GP_INLINE void add_vector(float *grad, const float *dy, const float *x, int64_t c, gp_vec_mask mask)
 {
-	gp_vec d = vec_load_first(b.mask, dy + ox * g->channels + b.at);
+	vec_store(grad + c, vec_fma(vec_load_first(mask, dy + c), vec_load_first(mask, x + c), vec_load(grad + c)));
+}
+
+/* What one pixel of dy and one of x give to the weights of a tap. */
+static void add_products(float *grad, const float *dy, const float *x, int64_t channels)
+{
+	int64_t c = 0;
+	for (; c + VEC_LANES <= channels; c += VEC_LANES)
+		add_vector(grad, dy, x, c, VEC_ALL);
+	if (c < channels)
+		add_vector(grad, dy, x, c, vec_first(channels - c));
+}
+
+static void weights_border(const struct gp_dw *g, float *grad, const struct window *win, const float *dy, int64_t ox)
+{
 	for (int ky = 0; ky < win->rows; ky++) {
 		for (int kx = 0; kx < SIDE; kx++) {
 			int64_t ix = ox * g->stride - g->pad_left + kx;
-			if (ix < 0 || ix >= g->w)
-				continue;
-			gp_vec x = vec_load_first(b.mask, win->row[ky] + ix * g->channels + b.at);
-			float *at = grad + ((win->first_tap + ky) * SIDE + kx) * g->lanes + b.at;
-			vec_store(at, vec_fma(d, x, vec_load(at)));
+			if (ix >= 0 && ix < g->w)
+				add_products(grad + ((win->first_tap + ky) * SIDE + kx) * g->lanes,
+					     dy + ox * g->channels, win->row[ky] + ix * g->channels, g->channels);
 		}
 	}
 }
@@ -395,8 +429,7 @@ static void weights_borders(const struct gp_dw *g, float *grad, const struct win
 			    int64_t to)
 {
 	for (int64_t ox = from; ox < to; ox++)
-		for (int64_t c = 0; c < g->channels; c += VEC_LANES)
-			weights_border(g, grad, win, dy, ox, (struct block){c, vec_first(g->channels - c)});
+		weights_border(g, grad, win, dy, ox);
 }
 
 static void weights_row(const struct gp_dw *g, float *grad, struct gp_dw_rows x, const float *dy, int64_t oy)

@@ -19,7 +19,7 @@ struct gp_depthwise_kernels {
 
 extern const struct gp_depthwise_kernels gp_depthwise_avx2, gp_depthwise_avx512;
 
-/* Of the functions of depthwise_body.h. */
+/* The functions of depthwise_body.h, in this order. */
 #define GP_DEPTHWISE_KERNELS                                                                                           \
 	{                                                                                                              \
 		forward_row, data_row, weights_row                                                                     \

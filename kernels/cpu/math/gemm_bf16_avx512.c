@@ -224,7 +224,7 @@ void gp_gemm_bf16(float *c, const uint32_t *a, const uint32_t *packed, int64_t r
 		  struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
-	const int64_t pairs = gp_gemm_bf16_pairs(k), block = block_rows(pairs + n);
+	const int64_t pairs = gp_gemm_bf16_pairs(k), block = block_rows(pairs, n);
 	for (int64_t r = 0; r < rows; r += block) {
 		const struct product_job job = {c + r * n, a + r * pairs, rows - r < block ? rows - r : block, pairs,
 						n,         next};

@@ -84,7 +84,7 @@ GP_INLINE void product_tile(float *c, int64_t ldc, const float *a, int64_t k, co
 #pragma GCC unroll 4
 		for (int j = 0; j < nv; j++)
 			sum[i][j] = vec_zero();
-	will_write(c + mr * ldc, ldc, mr, nv);
+	will_write(c + (WRITE_AHEAD ? WRITE_AHEAD : mr) * ldc, ldc, mr, nv);
 	for (int64_t l = 0; l < k; l++, b += nv * VEC_LANES) {
 		gp_vec bv[MAX_NV];
 		fetch(&ahead, l);
@@ -193,7 +193,7 @@ static void multiply(float *c, const float *a, const float *packed, int64_t rows
 		     struct gp_fetch *next)
 {
 	const struct panels p = panels_of(n);
-	const int64_t block = block_rows(k + n);
+	const int64_t block = block_rows(k, n);
 	for (int64_t r = 0; r < rows; r += block) {
 		const struct product_job job = {c + r * n, a + r * k, rows - r < block ? rows - r : block, k, n, next};
 		for (int64_t panel = 0; panel < p.count; panel++) {

@@ -23,7 +23,7 @@ struct gp_gemm_kernels {
 
 extern const struct gp_gemm_kernels gp_gemm_avx2, gp_gemm_avx512;
 
-/* Of the functions of gemm_body.h. */
+/* The functions of gemm_body.h, in this order. */
 #define GP_GEMM_KERNELS                                                                                                \
 	{                                                                                                              \
 		VEC_LANES, packed_count, pack, multiply, multiply_transposed                                           \

@@ -16,6 +16,8 @@
 #define MAX_NV      (VEC_REGISTERS == 32 ? 4 : 3)
 #define TILE_ROWS   24          /* a multiple of every tile's height */
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
+#define FEW_FLOATS  6144
+#define WRITE_AHEAD (VEC_REGISTERS < 32 ? TILE_ROWS : 0)
 
 /* --- panels: V vectors as evenly as possible, none wider than MAX_NV -------------------------------------------- */
 
@@ -23,6 +25,7 @@ struct panels {
 	int64_t vectors, count;
 };
 
+#if VEC_REGISTERS == 32
 static inline struct panels panels_of(int64_t n)
 {
 	int64_t vectors = (n + VEC_LANES - 1) / VEC_LANES;
@@ -34,15 +37,36 @@ static inline int64_t panel_at(const struct panels *p, int64_t panel)
 {
 	return p->vectors * panel / p->count;
 }
-
-/* Rows per block, where a row of a and one of c are `floats` long: a multiple of every tile height. */
-static inline int64_t block_rows(int64_t floats)
+#else
+static inline struct panels panels_of(int64_t n)
 {
-	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * floats) / TILE_ROWS * TILE_ROWS;
+	int64_t vectors = (n + VEC_LANES - 1) / VEC_LANES;
+	return (struct panels){vectors, vectors < 2 ? vectors : vectors / 2};
+}
+
+/* First vector of panel p. */
+static inline int64_t panel_at(const struct panels *p, int64_t panel)
+{
+	return panel < p->count ? 2 * panel : p->vectors;
+}
+#endif
+
+/* Rows per block, where a row of a has k floats and one of c n: a multiple of every tile height. */
+static inline int64_t block_rows(int64_t k, int64_t n)
+{
+	int64_t rows = BLOCK_BYTES / ((int64_t)sizeof(float) * (k + n)) / TILE_ROWS * TILE_ROWS;
+	if (VEC_REGISTERS < 32 && k * n <= FEW_FLOATS)
+		return TILE_ROWS;
 	return rows < TILE_ROWS ? TILE_ROWS : rows;
 }
 
 /* --- reading ahead ---------------------------------------------------------------------------------------------- */
+
+/*
+ * Floats by which reading ahead moves on with every step of an inner index. A tile of AVX2 takes a quarter of the time that
+ * the widest of AVX-512 takes for a step: more would be asked for at once than a processor keeps track of.
+ */
+#define FETCH_STEP (VEC_REGISTERS == 32 ? VEC_LINE : VEC_LINE / 4)
 
 /* Lines a tile asks for, `step` floats apart. */
 struct ahead {
@@ -57,8 +81,8 @@ static inline struct ahead take(struct gp_fetch *next, int64_t lines, const void
 		struct gp_fetch_range *r = &next->range[i];
 		if (r->at >= r->end)
 			continue;
-		const struct ahead ahead = {r->at, VEC_LINE};
-		r->at += lines * VEC_LINE;
+		const struct ahead ahead = {r->at, FETCH_STEP};
+		r->at += lines * FETCH_STEP;
 		return ahead;
 	}
 	return (struct ahead){idle, 0};
@@ -69,7 +93,7 @@ GP_INLINE void fetch(const struct ahead *ahead, int64_t line)
 	vec_soon_second(ahead->at + line * ahead->step);
 }
 
-/* The tile behind this one: memory is then asked for its lines while this one is computed. */
+/* A tile further down: memory is asked for its lines while this one is computed. */
 GP_INLINE void will_write(const float *c, int64_t ldc, const int mr, const int nv)
 {
 #pragma GCC unroll 8

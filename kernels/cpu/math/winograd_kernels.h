@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The versions of winograd.h's transforms, one for each instruction set. Only for winograd.c, which chooses, and for
- * winograd_body.h and winograd_filter_body.h, of which they are made.
+ * The versions of winograd.h's transforms, one for each instruction set. Only for winograd.c, which chooses, and
+ * for winograd_kinds.h, whose users they are made of.
  *
  * Threads: any; constants. Test: tests/unit/test_winograd.c
  */
@@ -30,7 +30,7 @@ struct gp_wino_filter_kernels {
 extern const struct gp_wino_image_kernels gp_wino_images_avx2, gp_wino_images_avx512;
 extern const struct gp_wino_filter_kernels gp_wino_filters_avx2, gp_wino_filters_avx512;
 
-/* Of the functions of winograd_body.h and winograd_filter_body.h. */
+/* The functions of winograd_body.h and winograd_filter_body.h, in this order. */
 #define GP_WINO_IMAGE_KERNELS                                                                                          \
 	{                                                                                                              \
 		read_images, read_image_gradients, write_images                                                        \
