@@ -285,9 +285,12 @@ static void clear(struct sums *t, int64_t n)
 /* Adds folded columns up, so that only the first `channels` remain. */
 static void fold_in(const struct gp_bn *s, struct sums *t)
 {
-	for (int64_t i = s->channels; s->fold > 1 && i < t->n; i++) {
-		t->sum[i % s->channels] += t->sum[i];
-		t->dot[i % s->channels] += t->dot[i];
+	const float *sum = t->sum + s->channels, *dot = t->dot + s->channels;
+	for (int64_t f = 1; f < s->fold; f++, sum += s->channels, dot += s->channels) {
+		for (int64_t i = 0; i < s->channels; i++) {
+			t->sum[i] += sum[i];
+			t->dot[i] += dot[i];
+		}
 	}
 }
 

@@ -16,8 +16,9 @@
 #define MAX_NV      (VEC_REGISTERS == 32 ? 4 : 3)
 #define TILE_ROWS   24          /* a multiple of every tile's height */
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
-#define FEW_FLOATS  6144
-#define WRITE_AHEAD (VEC_REGISTERS < 32 ? TILE_ROWS : 0)
+#define FEW_FLOATS  6144        /* of a packed matrix that stays in L1: rows are then gone through once */
+#define WRITE_AHEAD                                                                                                    \
+	(VEC_REGISTERS < 32 ? TILE_ROWS : 0) /* rows, of which small tiles are too near; 0: those of a tile */
 
 /* --- panels: V vectors as evenly as possible, none wider than MAX_NV -------------------------------------------- */
 
@@ -64,9 +65,10 @@ static inline int64_t block_rows(int64_t k, int64_t n)
 
 /*
  * Floats by which reading ahead moves on with every step of an inner index. A tile of AVX2 takes a quarter of the time that
- * the widest of AVX-512 takes for a step: more would be asked for at once than a processor keeps track of.
+ * the widest of AVX-512 takes for a step: with whole lines more would be asked for at once than a processor keeps track of;
+ * with a quarter of them not all that the next rows are made from would be, where there are few channels.
  */
-#define FETCH_STEP (VEC_REGISTERS == 32 ? VEC_LINE : VEC_LINE / 4)
+#define FETCH_STEP (VEC_REGISTERS == 32 ? VEC_LINE : VEC_LINE / 2)
 
 /* Lines a tile asks for, `step` floats apart. */
 struct ahead {
