@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The HTTP server (common/http/http_server.h) before clients that are no browsers: over sockets, so that they can say
+ * anything, slowly or not at all.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/http/http_server.h"
+
+#define LARGE (8u << 20)
+
+struct site {
+	struct gp_http_server *server;
+	uint16_t port;
+	atomic_int asked;
+	char token[64];
+};
+
+/* On the server's thread; what it leaves in the site is read when the answer has come. */
+static void answer(void *arg, const struct gp_http_request *q, struct gp_http_reply *out)
+{
+	struct site *s = arg;
+	atomic_fetch_add(&s->asked, 1);
+	snprintf(s->token, sizeof s->token, "%.*s", (int)q->token.len,
+		 q->token.data ? (const char *)q->token.data : "");
+	if (strcmp(q->path, "/large") == 0)
+		*out = (struct gp_http_reply){200, "text/plain", NULL, 0, gp_calloc(LARGE, 1), LARGE};
+	else if (strcmp(q->path, "/") == 0)
+		*out = (struct gp_http_reply){200, "text/plain", NULL, 0, gp_strdup(q->peer), strlen(q->peer)};
+}
+
+static void open_site(struct site *s, double request_s)
+{
+	struct gp_err err;
+	memset(s, 0, sizeof *s);
+	const struct gp_http_settings set = {.host = "127.0.0.1",
+					     .loopback = true,
+					     .name = "--metrics",
+					     .request_s = request_s,
+					     .answer = answer,
+					     .arg = s};
+	if (gp_http_server_start(&set, &s->server, &err) != GP_OK)
+		fail_msg("%s", err.text);
+	s->port = gp_http_server_port(s->server);
+}
+
+static int connect_to(const struct site *s)
+{
+	const struct sockaddr_in to = {
+		.sin_family = AF_INET, .sin_port = htons(s->port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	const int fd = socket(AF_INET, SOCK_STREAM, 0);
+	assert_true(fd >= 0);
+	assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+	return fd;
+}
+
+static void say(int fd, const char *text)
+{
+	assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
+}
+
+/* Up to the end of the connection. */
+static void read_all(int fd, char *out, size_t size)
+{
+	size_t n = 0;
+	for (ssize_t got; n < size - 1 && (got = recv(fd, out + n, size - 1 - n, 0)) > 0;)
+		n += (size_t)got;
+	out[n] = '\0';
+	close(fd);
+}
+
+static void ask(const struct site *s, const char *request, char *out, size_t size)
+{
+	const int fd = connect_to(s);
+	say(fd, request);
+	read_all(fd, out, size);
+}
+
+static void expect_status(const struct site *s, const char *request, int status, const char *part)
+{
+	char text[4096];
+	int got = 0;
+	ask(s, request, text, sizeof text);
+	sscanf(text, "HTTP/1.%*d %d", &got);
+	if (got != status || (part && !strstr(text, part)))
+		fail_msg("'%.60s' is answered with '%s' instead of %d and '%s'", request, text, status,
+			 part ? part : "");
+}
+
+static void paths_are_answered_and_others_are_not_there(void **state)
+{
+	struct site s;
+	(void)state;
+	open_site(&s, 0);
+	expect_status(&s, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200, "\r\n\r\n127.0.0.1:0");
+	expect_status(&s, "GET / HTTP/1.0\r\n\r\n", 200, "Content-Security-Policy: default-src 'none'");
+	expect_status(&s, "GET /?a=b HTTP/1.1\r\nHost: 127.0.0.1:80\r\nConnection: close\r\n\r\n", 200, "nosniff");
+	expect_status(&s, "GET /nothing HTTP/1.1\r\nHost: [::1]:7\r\nConnection: close\r\n\r\n", 404, "nothing here");
+	expect_status(&s, "GET /%2e%2e/etc/passwd HTTP/1.0\r\n\r\n", 404, NULL);
+	expect_status(&s, "HEAD / HTTP/1.0\r\n\r\n", 200, "Content-Length: 11");
+	gp_http_server_stop(s.server);
+}
+
+static void a_token_is_found_behind_its_scheme_alone(void **state)
+{
+	struct site s;
+	(void)state;
+	open_site(&s, 0);
+	expect_status(&s, "GET / HTTP/1.0\r\nAuthorization: Bearer 0123456789abcdef\r\n\r\n", 200, NULL);
+	assert_string_equal(s.token, "0123456789abcdef");
+	expect_status(&s, "GET / HTTP/1.0\r\nauthorization: bearer x\r\n\r\n", 200, NULL);
+	assert_string_equal(s.token, "x");
+	expect_status(&s, "GET / HTTP/1.0\r\nAuthorization: Basic 0123456789abcdef\r\n\r\n", 200, NULL);
+	assert_string_equal(s.token, "");
+	gp_http_server_stop(s.server);
+}
+
+static void what_is_no_request_for_reading_is_refused(void **state)
+{
+	struct site s;
+	char text[40000];
+	(void)state;
+	open_site(&s, 0);
+	expect_status(&s, "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nabcde", 405,
+		      "Allow: GET, HEAD");
+	expect_status(&s, "DELETE / HTTP/1.0\r\n\r\n", 405, NULL);
+	expect_status(&s, "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nabcde", 400,
+		      "no request here has content");
+	expect_status(&s, "GET / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400,
+		      NULL);
+	expect_status(&s, "GET / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999999\r\n\r\n", 413,
+		      NULL);
+	expect_status(&s, "GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", 403,
+		      "for programs of this machine");
+	expect_status(&s, "GET / HTTP/1.1\r\nHost: 127.0.0.1.evil.example\r\nConnection: close\r\n\r\n", 403, NULL);
+	expect_status(&s, "GET / HTTP/1.1\r\nHost: 192.0.2.1\r\nConnection: close\r\n\r\n", 403, NULL);
+	expect_status(&s, "GET / HTTP/1.1\r\nHost: [::1\r\nConnection: close\r\n\r\n", 403, NULL);
+	assert_int_equal(atomic_load(&s.asked), 0);
+	int n = snprintf(text, sizeof text, "GET /");
+	memset(text + n, 'a', 30000);
+	strcpy(text + n + 30000, " HTTP/1.0\r\n\r\n");
+	expect_status(&s, text, 414, NULL);
+	n = snprintf(text, sizeof text, "GET / HTTP/1.0\r\nX: ");
+	memset(text + n, 'a', 30000);
+	strcpy(text + n + 30000, "\r\n\r\n");
+	expect_status(&s, text, 431, NULL);
+	ask(&s, "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", text,
+	    sizeof text); /* TLS: any answer, or none */
+	expect_status(&s, "GET / HTTP/1.0\r\n\r\n", 200, NULL);
+	gp_http_server_stop(s.server);
+}
+
+/* Those that say nothing do not keep the others from their answer; one more than there may be waits for those to go. */
+static void clients_that_say_nothing_are_not_waited_for(void **state)
+{
+	struct site s;
+	int silent[GP_HTTP_CONNECTIONS];
+	(void)state;
+	open_site(&s, 2.0);
+	for (int i = 0; i < GP_HTTP_CONNECTIONS / 2; i++)
+		silent[i] = connect_to(&s);
+	expect_status(&s, "GET / HTTP/1.0\r\n\r\n", 200, NULL);
+	for (int i = GP_HTTP_CONNECTIONS / 2; i < GP_HTTP_CONNECTIONS; i++)
+		silent[i] = connect_to(&s);
+	expect_status(&s, "GET / HTTP/1.0\r\n\r\n", 200, NULL);
+	for (int i = 0; i < GP_HTTP_CONNECTIONS; i++)
+		close(silent[i]);
+	gp_http_server_stop(s.server);
+}
+
+/* A byte now and then keeps the idle time from passing, but not that of the whole request. */
+static void a_request_that_trickles_is_ended(void **state)
+{
+	struct site s;
+	char c;
+	(void)state;
+	open_site(&s, 1.0);
+	const int fd = connect_to(&s);
+	ssize_t sent = 1;
+	say(fd, "GET / HTTP/1.1\r\nX: ");
+	while (sent == 1 && recv(fd, &c, 1, MSG_DONTWAIT) != 0) {
+		usleep(20000);
+		sent = send(fd, "a", 1, MSG_NOSIGNAL);
+	}
+	close(fd);
+	assert_int_equal(atomic_load(&s.asked), 0);
+	gp_http_server_stop(s.server);
+}
+
+/* Its bytes count until it is gone: more than GP_HTTP_BODIES_MOST are not held for readers that do not read. */
+static void answers_that_nobody_reads_have_a_limit_and_an_end(void **state)
+{
+	struct site s;
+	int slow[32], answered = 0;
+	char text[256];
+	(void)state;
+	open_site(&s, 2.0);
+	for (int i = 0; i < 32; i++) {
+		slow[i] = connect_to(&s);
+		say(slow[i], "GET /large HTTP/1.0\r\n\r\n");
+	}
+	for (int i = 0; i < 32; i++) {
+		int status = 0;
+		assert_true(recv(slow[i], text, 20, MSG_WAITALL) == 20);
+		sscanf(text, "HTTP/1.%*d %d", &status);
+		answered += status == 200;
+	}
+	if (answered > (int)(GP_HTTP_BODIES_MOST / LARGE))
+		fail_msg("%d answers of %u bytes are held at a time", answered, LARGE);
+	assert_true(answered > 0);
+	do /* until the slow ones were ended */
+		ask(&s, "GET /large HTTP/1.0\r\n\r\n", text, 20);
+	while (!strstr(text, " 200"));
+	for (int i = 0; i < 32; i++)
+		close(slow[i]);
+	gp_http_server_stop(s.server);
+}
+
+static void a_connection_stays_for_the_next_request(void **state)
+{
+	struct site s;
+	char text[2048];
+	(void)state;
+	open_site(&s, 0);
+	const int fd = connect_to(&s);
+	say(fd, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: "
+		"close\r\n\r\n");
+	read_all(fd, text, sizeof text);
+	assert_non_null(strstr(text, "200 OK"));
+	assert_non_null(strstr(text, "404 Not Found"));
+	gp_http_server_stop(s.server);
+}
+
+static void a_port_that_is_taken_is_named(void **state)
+{
+	struct site s;
+	struct gp_http_server *second;
+	struct gp_err err;
+	(void)state;
+	open_site(&s, 0);
+	const struct gp_http_settings set = {.host = "127.0.0.1",
+					     .port = s.port,
+					     .loopback = true,
+					     .name = "--metrics",
+					     .answer = answer,
+					     .arg = &s};
+	assert_int_equal(gp_http_server_start(&set, &second, &err), GP_IO);
+	assert_non_null(strstr(err.text, "--metrics: cannot listen on 127.0.0.1:"));
+	assert_non_null(strstr(err.text, "Address already in use"));
+	gp_http_server_stop(s.server);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(paths_are_answered_and_others_are_not_there),
+		cmocka_unit_test(a_token_is_found_behind_its_scheme_alone),
+		cmocka_unit_test(what_is_no_request_for_reading_is_refused),
+		cmocka_unit_test(clients_that_say_nothing_are_not_waited_for),
+		cmocka_unit_test(a_request_that_trickles_is_ended),
+		cmocka_unit_test(answers_that_nobody_reads_have_a_limit_and_an_end),
+		cmocka_unit_test(a_connection_stays_for_the_next_request),
+		cmocka_unit_test(a_port_that_is_taken_is_named),
+	};
+	signal(SIGPIPE, SIG_IGN);
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
