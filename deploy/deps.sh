@@ -10,7 +10,7 @@
 	build_packages=(gcc g++ libc6-dev cmake ninja-build pkg-config protobuf-c-compiler libdnnl-dev ocl-icd-opencl-dev
 		libuv1-dev libprotobuf-c-dev libjansson-dev libssl-dev libxxhash-dev zlib1g-dev libturbojpeg0-dev
 		libpng-dev libzstd-dev libpcre2-dev libutf8proc-dev libmicrohttpd-dev libgnutls28-dev)
-	test_packages=(libcmocka-dev iproute2 openssl dataset-fashion-mnist)
+	test_packages=(libcmocka-dev iproute2 openssl curl dataset-fashion-mnist)
 	data_packages=(dataset-fashion-mnist)
 	# To build for ARM64 on another machine, and to run what was built: a compiler, tools of the machine, libraries of ARM64.
 	arm64_tools=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross cmake ninja-build pkg-config

@@ -191,6 +191,14 @@ struct gp_body_time {
 	uint64_t device_ns, codec_ns;
 };
 struct gp_body_time gp_body_time_used(const struct gp_body *b);
+/* What it has done over all links, and what of it waits or is under way now. The figures of codecs are 0 once it gives its memory
+ * back. */
+struct gp_body_figures {
+	uint64_t raw_fallbacks; /* tensors that a codec of this end left raw */
+	uint64_t checkpoints, checkpoint_failures, checkpoint_bytes, checkpoint_ns; /* _ns: of writing them */
+	int compute_queued, codec_queued, disk_queued;                              /* tasks */
+};
+void gp_body_figures(struct gp_body *b, struct gp_body_figures *out);
 bool gp_body_busy(const struct gp_body *b);
 /* Whether it takes chunks of their own sequence length: OPEN has asked for it, and the device can. Of one that is ready. */
 bool gp_body_takes_lengths(const struct gp_body *b);

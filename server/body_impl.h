@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to body.c, body_codec.c, body_life.c, body_params.c, body_link.c, body_rank.c,
+ * Private to body.c, body_codec.c, body_figures.c, body_life.c, body_params.c, body_link.c, body_rank.c,
  * body_state.c, body_intervals.h and body_intervals.c.
  *
  * Threads: the loop's thread, but for what tasks run on the workers of devices and
@@ -47,10 +47,11 @@ struct gp_body_part {
 };
 
 struct gp_body_checkpoint {
-	bool asked;            /* copies are made or written */
-	bool refused;          /* asked for, but there is nowhere to write it */
-	uint64_t step;         /* the newest on disk that is known of */
-	struct gp_err failure; /* of the last one that could not be written; no text: there was none */
+	bool asked;                            /* copies are made or written */
+	bool refused;                          /* asked for, but there is nowhere to write it */
+	uint64_t step;                         /* the newest on disk that is known of */
+	struct gp_err failure;                 /* of the last one that could not be written; no text: there was none */
+	uint64_t written, failures, bytes, ns; /* of all: how many, what of them was written, and how long that took */
 	int copying;
 	int stay;  /* newest ones that stay on disk */
 	int parts; /* every flow that exists, and the plan */

@@ -125,10 +125,13 @@ static void tell(struct gp_body *b, enum gp_status status, const struct gp_err *
 	struct gp_body_checkpoint *k = &b->checkpoint;
 	k->asked = false;
 	b->optim_pending = false;
-	if (status == GP_OK)
+	if (status == GP_OK) {
 		k->step = b->step;
-	else
+		k->written++;
+	} else {
 		k->failure = *err;
+		k->failures++;
+	}
 	if (status != GP_OK && b->cbs.checkpoint_failed)
 		b->cbs.checkpoint_failed(b->arg, b->step, err->text);
 	if (b->stopping || !b->ch)
@@ -150,9 +153,17 @@ static void run_write(struct gp_task *task)
 	gp_free(words);
 }
 
+static void note_written(struct gp_body_checkpoint *k, const struct gp_task *task)
+{
+	k->ns += task->end_ns - task->start_ns;
+	for (int i = 0; i < k->item_count && task->status == GP_OK; i++)
+		k->bytes += gp_shape_elements(&k->items[i].shape) * gp_st_dtype_bytes(k->items[i].dtype);
+}
+
 static void write_done(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
+	note_written(&b->checkpoint, task);
 	free_parts(&b->checkpoint);
 	gp_body_note_step(b, GP_AT_BODY_CHECKPOINT, task);
 	gp_body_tell_intervals(b);

@@ -67,20 +67,33 @@ void gp_client_tag_name(struct gp_client_tag *tag, const char *who)
 	snprintf(tag->name, sizeof tag->name, "%s", who);
 }
 
+static bool may_tell(struct gp_client_log *log, const struct gp_client_tag *about, enum gp_log_level level)
+{
+	if (!gp_log_enabled(GP_LOG_AREA_session, level))
+		return false;
+	if ((level != GP_LOG_INFO && level != GP_LOG_WARN) ||
+	    gp_visitors_may_tell(log->visitors, about->key, about->name, gp_now_ns()))
+		return true;
+	sum_up_later(log);
+	return false;
+}
+
 void gp_client_log_write(struct gp_client_log *log, const struct gp_client_tag *about, enum gp_log_level level,
 			 const char *fmt, ...)
 {
 	char line[LINE_BYTES];
 	va_list ap;
-	if (!gp_log_enabled(GP_LOG_AREA_session, level))
+	if (!may_tell(log, about, level))
 		return;
-	if ((level == GP_LOG_INFO || level == GP_LOG_WARN) &&
-	    !gp_visitors_may_tell(log->visitors, about->key, about->name, gp_now_ns())) {
-		sum_up_later(log);
-		return;
-	}
 	va_start(ap, fmt);
 	vsnprintf(line, sizeof line, fmt, ap);
 	va_end(ap);
 	gp_log_write(GP_LOG_AREA_session, level, "%s", line);
+}
+
+void gp_client_log_event(struct gp_client_log *log, const struct gp_client_tag *about, enum gp_log_level level,
+			 const struct gp_log_event *event, const char *text)
+{
+	if (may_tell(log, about, level))
+		gp_log_write_event(GP_LOG_AREA_session, level, event, "%s", text);
 }

@@ -40,5 +40,8 @@ void gp_client_tag_name(struct gp_client_tag *tag, const char *who);
 /* A line of the area "session" about this client. */
 void gp_client_log_write(struct gp_client_log *log, const struct gp_client_tag *about, enum gp_log_level level,
 			 const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+/* The same with what a program may look for; `text` is whole. */
+void gp_client_log_event(struct gp_client_log *log, const struct gp_client_tag *about, enum gp_log_level level,
+			 const struct gp_log_event *event, const char *text);
 
 #endif

@@ -17,17 +17,20 @@
 #include "common/options/options.h"
 #include "common/base/port_file.h"
 #include "common/base/threads.h"
+#include "common/net/conn.h"
+#include "server/metrics_http.h"
 #include "server/server.h"
 #include "server/session_status.h"
 
 #define PROGRAM           "gpserverd"
 #define LARGE_BLOCK_BYTES (256 << 10)
+#define LOG_PATIENCE_S    5.0 /* with a slow reader of the log, at the end */
 #define STEPS_SHARE       0.5 /* of --drain-for: then steps under way are given up, and states are written */
 
 struct settings {
 	struct gp_server_settings server;
 	double drain_for_s;
-	const char *log, *config, *port_file;
+	const char *log, *log_format, *config, *port_file;
 	bool version;
 	bool served; /* set by serve: what ends the server from here on is a line of the log */
 };
@@ -66,6 +69,13 @@ static const struct gp_opt options[] = {
 	 .offset = FIELD(server.tokens),
 	 .value = "FILE",
 	 .help = "clients must send a token of this file, which has lines of NAME TOKEN; # begins a comment"},
+	{.name = "metrics",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(server.metrics),
+	 .value = "ADDR:PORT",
+	 .help = "serve figures for Prometheus (/metrics), health (/healthz, /readyz) and a live page (/) there over "
+		 "HTTP; an "
+		 "address other than loopback wants TLS and what clients have to show, as --listen does"},
 	{.name = "port-file",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(port_file),
@@ -102,7 +112,8 @@ static const struct gp_opt options[] = {
 	 .initial = "60s",
 	 .min = 0,
 	 .max = 86400,
-	 .help = "a session whose link broke waits so long for its client to come back, or until all of --max-sessions are "
+	 .help = "a session whose link broke waits so long for its client to come back, or until all of --max-sessions "
+		 "are "
 		 "taken and its client has most of those that wait; 0 = it ends at once"},
 	{.name = "drain-for",
 	 .type = GP_OPT_TIME,
@@ -192,7 +203,8 @@ static const struct gp_opt options[] = {
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(server.limits),
 	 .value = "FILE",
-	 .help = "what each name may take (sessions, memory, checkpoints, links, measures, share): lines of NAME key=value ..."},
+	 .help = "what each name may take (sessions, memory, checkpoints, links, measures, share): lines of NAME "
+		 "key=value ..."},
 	{.name = "session-memory",
 	 .type = GP_OPT_SIZE,
 	 .offset = FIELD(server.session_memory_bytes),
@@ -289,6 +301,12 @@ static const struct gp_opt options[] = {
 	 .initial = "all=info",
 	 .group = "Other",
 	 .help = "what is logged, by module and level, for example all=info,net=debug"},
+	{.name = "log-format",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(log_format),
+	 .value = GP_LOG_FORMATS,
+	 .initial = "text",
+	 .help = "lines of text, or one JSON object a line"},
 	{.name = "config",
 	 .type = GP_OPT_TEXT,
 	 .offset = FIELD(config),
@@ -303,7 +321,8 @@ static const struct gp_opt_table table = {
 	.about = "Serves the body of split models: each client opens a session with its own graph,\n"
 		 "sends activations and gets activations and gradients back. See proto/PROTOCOL.md.\n"
 		 "An address other than loopback needs TLS and a client credential (certificate or token).\n"
-		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end. SIGUSR1\n"
+		 "SIGHUP reads certificate, key, CA, token and limits files again; sessions whose token is gone end. "
+		 "SIGUSR1\n"
 		 "writes the status of all sessions to the log: step, rates, bytes, queue, memory. SIGTERM\n"
 		 "and SIGINT stop the server: it takes no new sessions, lets running steps end, writes every run's\n"
 		 "state and exits with status 0. A second signal, or the end of --drain-for, ends it at once with\n"
@@ -347,6 +366,7 @@ static void leave_unfinished(const struct daemon *d, const char *why)
 	gp_server_tell_unfinished(&d->server);
 	if (d->port_file)
 		unlink(d->port_file);
+	gp_log_stop(LOG_PATIENCE_S);
 	_exit(EXIT_FAILURE);
 }
 
@@ -380,8 +400,11 @@ static void on_signal(uv_signal_t *signal, int number)
 	if (d->stopping)
 		leave_unfinished(d, "asked to stop a second time");
 	d->stopping = true;
-	gp_log(main, GP_LOG_INFO, "stopping within %g s (--drain-for); a second signal ends the server at once",
-	       d->drain_for_s);
+	const struct gp_log_event e = {.name = "stopping"};
+	if (gp_log_enabled(GP_LOG_AREA_main, GP_LOG_INFO))
+		gp_log_write_event(GP_LOG_AREA_main, GP_LOG_INFO, &e,
+				   "stopping within %g s (--drain-for); a second signal ends the server at once",
+				   d->drain_for_s);
 	wait_on(d, on_steps_over, d->drain_for_s * STEPS_SHARE);
 	gp_server_drain(&d->server, on_stopped, d);
 }
@@ -427,7 +450,7 @@ static void watch_signals(struct daemon *d)
 
 static void print_address(const struct daemon *d, const struct settings *set)
 {
-	char host[256], devices[GP_SERVER_DEVICES_TEXT], threads[32] = "";
+	char host[256], at[300], url[320], devices[GP_SERVER_DEVICES_TEXT], threads[32] = "";
 	uint16_t port;
 	struct gp_err err;
 	const struct gp_server_devices *all = &d->server.devices;
@@ -435,10 +458,13 @@ static void print_address(const struct daemon *d, const struct settings *set)
 		return;
 	if (!gp_server_devices_apart(all)) /* a GPU has none */
 		snprintf(threads, sizeof threads, ", %d threads", all->device[0].dev->threads);
-	fprintf(stderr,
-		strchr(host, ':') ? PROGRAM ": listening on [%s]:%u (device %s%s)\n"
-				  : PROGRAM ": listening on %s:%u (device %s%s)\n",
-		host, gp_server_port(&d->server), gp_server_devices_text(all, devices), threads);
+	gp_addr_format(host, gp_server_port(&d->server), at, sizeof at);
+	const struct gp_log_event e = {.name = "listening", .address = at};
+	gp_log_announce(&e, PROGRAM ": listening on %s (device %s%s)", at, gp_server_devices_text(all, devices),
+			threads);
+	if (d->server.metrics_http)
+		gp_log(main, GP_LOG_INFO, "figures and the live page are at %s (--metrics)",
+		       gp_metrics_http_url(d->server.metrics_http, url));
 }
 
 /* On failure everything is closed. */
@@ -475,6 +501,8 @@ static enum gp_status serve(struct settings *set, struct gp_err *err)
 	d.drain_for_s = set->drain_for_s;
 	d.port_file = set->port_file;
 	GP_TRY(gp_log_configure(set->log, err));
+	GP_TRY(gp_log_set_format(set->log_format, err));
+	gp_log_start();
 	raise_descriptors();
 	return_large_blocks();
 	uv_loop_init(&d.loop);
@@ -489,7 +517,8 @@ static enum gp_status serve(struct settings *set, struct gp_err *err)
 	if (set->port_file && status == GP_OK)
 		unlink(set->port_file);
 	if (status == GP_OK && d.server.fallen_back > 0)
-		GP_FAIL(err, GP_IO, "the state of %d runs could not be written; the log says to which step each falls back",
+		GP_FAIL(err, GP_IO,
+			"the state of %d runs could not be written; the log says to which step each falls back",
 			d.server.fallen_back);
 	return status;
 }
@@ -509,7 +538,8 @@ int main(int argc, char **argv)
 		status = serve(&set, &err);
 	if (status != GP_OK && set.served)
 		gp_log(main, GP_LOG_ERROR, "%s", err.text);
-	else if (status != GP_OK)
+	gp_log_stop(LOG_PATIENCE_S);
+	if (status != GP_OK && !set.served)
 		gp_err_print(&err, PROGRAM);
 	gp_options_free(&given);
 	return gp_status_exit(status);

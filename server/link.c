@@ -87,6 +87,7 @@ static void channel_closed(void *arg)
 	if (l->session && l->session->body)
 		for (struct gp_frame *f; (f = gp_channel_take_partial(l->ch));)
 			gp_body_frame_lost(l->session->body, f);
+	gp_tally_keep_link(l);
 	if (l->session) {
 		gp_server_session_keep_figures(l->session, l->ch);
 		gp_server_session_release(l->session);
@@ -102,23 +103,39 @@ static void timer_closed(uv_handle_t *h)
 	reap(l);
 }
 
+/* A stranger, or a client that there was no room for. */
+static void log_refusal(const struct gp_server_link *l, enum gp_status status, const char *text)
+{
+	const bool left = status == GP_OK || status == GP_PEER;
+	const struct gp_log_event e = {.name = left ? "connection_left" : "connection_refused",
+				       .reason = gp_status_name(status),
+				       .client = l->proof.who,
+				       .address = l->peer};
+	gp_tally_refused(&l->srv->tally, status, left);
+	if (gp_server_tells_stranger(l->srv))
+		gp_server_event(l->srv, &l->client, GP_LOG_WARN, &e, "connection %llu of %s ended: %s",
+				(unsigned long long)l->id, l->peer, text);
+}
+
 static void log_end(const struct gp_server_link *l, enum gp_status status, const char *text)
 {
-	if (!l->session) { /* a stranger, or a client that there was no room for */
-		if (gp_server_tells_stranger(l->srv))
-			gp_log(session, GP_LOG_WARN, "connection %llu of %s ended: %s", (unsigned long long)l->id,
-			       l->peer, text);
+	if (!l->session) {
+		log_refusal(l, status, text);
 		return;
 	}
-	const struct gp_server_session *s = l->session;
+	struct gp_server_session *s = l->session;
 	const enum gp_log_level level = status == GP_OK ? GP_LOG_INFO : GP_LOG_WARN;
+	const char *name = s->ready                      ? "session_ended"
+			   : status == GP_OK || status == GP_PEER ? "session_left"
+							 : "session_refused";
 	char title[GP_SESSION_TITLE], spent[GP_SESSION_SPENT];
-	gp_client_log_write(&l->srv->log, &l->client, level,
-			    "%s ended after %s and %llu steps, at step %llu: %s (%.0f MiB, process peak %.0f MiB)",
-			    gp_server_session_title(s, title), gp_server_session_spent(s, spent),
-			    (unsigned long long)gp_server_session_steps(s),
-			    (unsigned long long)(s->body ? gp_body_steps(s->body) : 0), text,
-			    (double)s->memory_bytes / 1048576, (double)gp_mem_peak_rss_bytes() / 1048576);
+	s->end_reason = status;
+	gp_server_session_event(s, level, name, gp_status_name(status),
+				"%s ended after %s and %llu steps, at step %llu: %s (%.0f MiB, process peak %.0f MiB)",
+				gp_server_session_title(s, title), gp_server_session_spent(s, spent),
+				(unsigned long long)gp_server_session_steps(s),
+				(unsigned long long)(s->body ? gp_body_steps(s->body) : 0), text,
+				(double)s->memory_bytes / 1048576, (double)gp_mem_peak_rss_bytes() / 1048576);
 }
 
 /* Ends the connection, with a word to the client unless it has gone or everything is well. */
@@ -152,9 +169,9 @@ void gp_server_link_stop(struct gp_server_link *l, enum gp_status status, const 
 void gp_server_link_park(struct gp_server_link *l, enum gp_status status, const char *text)
 {
 	char title[GP_SESSION_TITLE];
-	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_WARN, "%s is parked for %g s at step %llu: %s",
-			    gp_server_session_title(l->session, title), l->srv->set.resume_window_s,
-			    (unsigned long long)gp_body_steps(l->session->body), text);
+	gp_server_session_event(l->session, GP_LOG_WARN, "session_parked", gp_status_name(status),
+				"%s is parked for %g s at step %llu: %s", gp_server_session_title(l->session, title),
+				l->srv->set.resume_window_s, (unsigned long long)gp_body_steps(l->session->body), text);
 	gp_server_session_park(l->session);
 	close_connection(l, status, text);
 }
@@ -445,6 +462,7 @@ void gp_server_link_new(struct gp_server *srv, struct gp_conn *conn)
 	gp_control_arena_init(&l->arena, SPILL_BYTES);
 	l->srv = srv;
 	l->id = ++srv->next_link;
+	srv->tally.connections++;
 	l->waited_ns = l->tick_ns = l->progress_ns = gp_now_ns();
 	snprintf(l->peer, sizeof l->peer, "%s", conn->peer);
 	l->shaking = conn->secure;

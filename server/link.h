@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * One connection of a client, from the accepted socket to its end. What outlives it is the session, in session.h.
- * Private to link.c, link_hello.c, link_open.c, opening.c, measure.c and session_status.c.
+ * Private to link.c, link_hello.c, link_open.c, opening.c, measure.c, session_status.c, tally.c and metrics.c.
  *
  * Threads: loop thread. Test: tests/unit/test_server.c
  */
@@ -24,9 +24,9 @@ struct gp_server_link {
 	struct gp_server_session *claimed;  /* in GP_LINK_WELCOME: the session that is to come to rest and be rewound */
 	uint64_t client_steps, client_hash; /* from a HELLO that resumes */
 	struct gp_place client_place;
-	bool has_place;                     /* the step under way goes on */
-	uint64_t stored;                    /* step of the newest checkpoint that both sides have */
-	struct gp_server_proof proof;       /* from HELLO on */
+	bool has_place;               /* the step under way goes on */
+	uint64_t stored;              /* step of the newest checkpoint that both sides have */
+	struct gp_server_proof proof; /* from HELLO on */
 	struct gp_visitor_key address;
 	struct gp_client_tag client;       /* in the log: the address until HELLO has proved a name */
 	struct gp_server_measure *measure; /* from MEASURE on: measure.h */

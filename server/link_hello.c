@@ -132,6 +132,7 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	l->claimed = NULL;
 	enum gp_status status = resume(l, s, &err);
 	if (status != GP_OK) {
+		s->end_reason = status;
 		gp_server_session_end(s);
 		gp_server_link_stop(l, status, err.text);
 		return;
@@ -143,8 +144,9 @@ void gp_server_link_take(struct gp_server_link *l, struct gp_server_session *s)
 	l->state = GP_LINK_RUN;
 	l->progress_ns = gp_now_ns();
 	gp_server_session_prove(s, &l->proof, &l->client, l->peer);
-	gp_client_log_write(&l->srv->log, &l->client, GP_LOG_INFO, "%s goes on at step %llu over a new link",
-			    gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));
+	l->srv->tally.resumed++;
+	gp_server_session_event(s, GP_LOG_INFO, "session_resumed", NULL, "%s goes on at step %llu over a new link",
+				gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));
 	gp_server_link_sent(l, send_welcome(l, true, &err), &err);
 	if (l->state == GP_LINK_RUN && l->has_place)
 		gp_body_go_on(s->body, l->client_steps, &l->client_place);

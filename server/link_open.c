@@ -60,10 +60,14 @@ static void body_ready(void *arg)
 	l->state = GP_LINK_RUN;
 	s->ready = true;
 	gp_usage_follow(s);
+	gp_tally_opened(s);
 	if (s->restored_step > 0)
-		gp_client_log_write(&s->srv->log, &s->client, GP_LOG_INFO,
-				    "%s goes on from the checkpoint of step %llu", gp_server_session_title(s, title),
-				    (unsigned long long)s->restored_step);
+		gp_server_session_event(s, GP_LOG_INFO, "session_opened", "checkpoint",
+					"%s goes on from the checkpoint of step %llu",
+					gp_server_session_title(s, title), (unsigned long long)s->restored_step);
+	else
+		gp_server_session_event(s, GP_LOG_INFO, "session_opened", "new", "%s is open",
+					gp_server_session_title(s, title));
 	l->progress_ns = gp_now_ns();
 	gp_server_link_sent(l, gp_control_send(l->ch, &m, &err), &err);
 }
@@ -127,14 +131,14 @@ static void body_checkpointed(void *arg, uint64_t step, const char *why)
 /* The client may have gone. A server that stops says which step the run falls back to, and why. */
 static void body_checkpoint_failed(void *arg, uint64_t step, const char *why)
 {
-	const struct gp_server_session *s = arg;
+	struct gp_server_session *s = arg;
 	char title[GP_SESSION_TITLE], run[GP_RUN_ID_HEX];
 	if (s->ending && (s->srv->draining || s->srv->stopping))
 		return;
 	gp_run_id_text(s->stored_as, run);
-	gp_client_log_write(&s->srv->log, &s->client, s->srv->state ? GP_LOG_WARN : GP_LOG_DEBUG,
-			    "%s: no checkpoint of step %llu (run %.*s): %s", gp_server_session_title(s, title),
-			    (unsigned long long)step, GP_RUN_DIGITS_SHOWN, run, why);
+	gp_server_session_event(s, s->srv->state ? GP_LOG_WARN : GP_LOG_DEBUG, "checkpoint_failed", NULL,
+				"%s: no checkpoint of step %llu (run %.*s): %s", gp_server_session_title(s, title),
+				(unsigned long long)step, GP_RUN_DIGITS_SHOWN, run, why);
 }
 
 static void body_params_sent(void *arg, uint32_t count)

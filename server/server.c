@@ -8,19 +8,23 @@
 #include <string.h>
 #include <sys/resource.h>
 
+#include "common/http/http_server.h"
 #include "common/net/conn_tls.h"
 #include "common/base/log.h"
 #include "common/base/threads.h"
 #include "common/net/conn.h"
 #include "server/measure.h"
+#include "server/metrics.h"
+#include "server/metrics_http.h"
 #include "server/session.h"
 #include "server/usage.h"
 #include "server/watch.h"
 
-#define LISTEN_BACKLOG       128
-#define BUILD_THREADS        2    /* one client's large graph does not keep the next one from opening */
-#define BUILD_NICE           10   /* whoever opens sessions without end takes next to no time from those that compute */
-#define SLOW_CODEC_NICE      5    /* a codec of many milliseconds is paid for by who chose it; the others share what it leaves */
+#define LISTEN_BACKLOG 128
+#define BUILD_THREADS  2  /* one client's large graph does not keep the next one from opening */
+#define BUILD_NICE     10 /* whoever opens sessions without end takes next to no time from those that compute */
+#define SLOW_CODEC_NICE                                                                                                \
+	5 /* a codec of many milliseconds is paid for by who chose it; the others share what it leaves */
 #define STRANGER_LINES       50.0 /* of the log, at once */
 #define STRANGER_LINES_PER_S 1.0
 #define FILES_KEPT           64 /* descriptors that are no connections */
@@ -40,11 +44,13 @@ static bool may_shake_hands(struct gp_server *srv, struct gp_conn *conn)
 {
 	if (gp_visitors_handshake(srv->log.visitors, gp_visitor_of_address(conn->peer), gp_now_ns()))
 		return true;
+	const struct gp_log_event e = {.name = "connection_refused", .reason = "handshakes", .address = conn->peer};
+	srv->tally.turned_away++;
 	if (gp_server_tells_stranger(srv))
-		gp_log(session, GP_LOG_WARN,
-		       "a connection of %s is turned away: too many TLS handshakes of its address (--handshakes, "
-		       "--handshake-rate)",
-		       conn->peer);
+		gp_log_write_event(GP_LOG_AREA_session, GP_LOG_WARN, &e,
+				   "a connection of %s is turned away: too many TLS handshakes of its address "
+				   "(--handshakes, --handshake-rate)",
+				   conn->peer);
 	conn->ops->close(conn, NULL, NULL);
 	return false;
 }
@@ -152,7 +158,8 @@ static void fit_descriptors(struct gp_server_settings *set)
 	struct rlimit files;
 	if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == RLIM_INFINITY)
 		return;
-	const int64_t room = (int64_t)files.rlim_cur - 2 * set->max_sessions - FILES_KEPT;
+	const int64_t http = set->metrics ? GP_HTTP_CONNECTIONS : 0;
+	const int64_t room = (int64_t)files.rlim_cur - 2 * set->max_sessions - FILES_KEPT - http;
 	if (set->max_unopened <= room)
 		return;
 	set->max_unopened = room > 1 ? room : 1;
@@ -166,7 +173,17 @@ static enum gp_status check_settings(const struct gp_server_settings *set, struc
 	char host[256];
 	uint16_t port;
 	GP_TRY(gp_addr_parse(set->listen, host, &port, err));
-	return gp_server_credentials_check(set, host, err);
+	GP_TRY(gp_server_credentials_check(set, host, err));
+	return gp_metrics_http_check(set, err);
+}
+
+/* Behind everything that is told there. */
+static enum gp_status open_metrics(struct gp_server *srv, struct gp_err *err)
+{
+	if (!srv->set.metrics)
+		return GP_OK;
+	GP_TRY(gp_metrics_new(srv, &srv->metrics, err));
+	return gp_metrics_http_start(srv->metrics, &srv->set, &srv->metrics_http, err);
 }
 
 enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const struct gp_server_settings *set,
@@ -192,6 +209,8 @@ enum gp_status gp_server_start(struct gp_server *srv, uv_loop_t *loop, const str
 	if (status == GP_OK)
 		status = gp_usage_load_limits(srv, err);
 	if (status == GP_OK)
+		status = open_metrics(srv, err);
+	if (status == GP_OK)
 		gp_server_watch_start(srv);
 	else
 		gp_server_deinit(srv);
@@ -203,7 +222,7 @@ enum gp_status gp_server_reload(struct gp_server *srv, struct gp_err *err)
 	GP_TRY(gp_server_credentials_load(&srv->credentials, &srv->set, err));
 	gp_server_links_revoke(srv);
 	gp_server_sessions_revoke(srv);
-	return GP_OK;
+	return gp_metrics_http_reload(srv->metrics_http, err);
 }
 
 enum gp_status gp_server_reload_limits(struct gp_server *srv, struct gp_err *err)
@@ -279,6 +298,8 @@ void gp_server_drain(struct gp_server *srv, void (*stopped)(void *arg), void *ar
 	srv->draining = true;
 	srv->stopped = stopped;
 	srv->arg = arg;
+	if (srv->metrics)
+		gp_metrics_publish(srv->metrics); /* whoever asks whether the server is ready hears of it at once */
 	for (struct gp_server_session *s = srv->sessions, *next; s; s = next) {
 		next = s->next;
 		gp_server_session_drain(s);
@@ -305,6 +326,11 @@ void gp_server_deinit(struct gp_server *srv)
 {
 	if (srv->listener)
 		gp_listener_close(srv->listener);
+	gp_metrics_http_stop(srv->metrics_http);
+	gp_metrics_free(srv->metrics);
+	srv->metrics_http = NULL;
+	srv->metrics = NULL;
+	gp_tally_deinit(&srv->tally);
 	gp_server_credentials_deinit(&srv->credentials);
 	gp_client_log_deinit(&srv->log);
 	gp_worker_free(srv->build);

@@ -15,6 +15,8 @@
 #include "server/client_log.h"
 #include "server/credentials.h"
 #include "server/devices.h"
+#include "server/events.h"
+#include "server/tally.h"
 
 #define GP_SERVER_TICK_MS 250 /* how often deadlines are looked at */
 
@@ -31,7 +33,7 @@ struct gp_server_settings {
 	int64_t session_memory_bytes; /* 0 = half of the machine's memory */
 	int64_t session_device_bytes; /* of a GPU's own memory; 0 = all that is free when the server starts */
 	int64_t window;               /* most chunks in flight a session may ask for */
-	double task_time_s; /* longest pass over a chunk, of the device or of a codec, as estimated at OPEN */
+	double task_time_s;           /* longest pass over a chunk, of the device or of a codec, as estimated at OPEN */
 	double handshake_timeout_s, step_timeout_s, idle_timeout_s;
 	double measure_s;       /* longest measuring session; 0 = there are none */
 	int64_t measure_bytes;  /* of one, both ways together */
@@ -42,11 +44,14 @@ struct gp_server_settings {
 	int64_t state_max_client_bytes; /* of one name's; 0 = a quarter of all, or all where clients have no names */
 	int64_t state_client_runs;      /* the same of runs */
 	const char *limits;             /* file: what each name may take; NULL: there is none */
+	const char *metrics;            /* "ADDR:PORT" of figures over HTTP; NULL: there are none */
 	bool insecure;
 	const char *tls_cert, *tls_key, *tls_client_ca, *tokens; /* files; NULL: without */
 	struct gp_visitor_limits visitors;                       /* of one address or name */
 };
 
+struct gp_metrics;
+struct gp_metrics_http;
 struct gp_state_dir;
 struct gp_state_limits;
 struct gp_limits_table;
@@ -60,12 +65,16 @@ struct gp_server {
 	struct gp_worker *build, *codec;
 	struct gp_lane_user openings; /* on `build`: all OPENs together have one turn beside each body */
 	struct gp_worker *slow_codec; /* codecs that would hold up those of other sessions: transfer.h */
-	struct gp_worker *disk;     /* NULL without --state-dir */
-	struct gp_state_dir *state; /* NULL without --state-dir */
+	struct gp_worker *disk;       /* NULL without --state-dir */
+	struct gp_state_dir *state;   /* NULL without --state-dir */
 	struct gp_listener *listener;
 	struct gp_server_credentials credentials;
-	struct gp_limits_table *limits;     /* what each name may take: usage.h */
-	struct gp_client_log log;           /* and, in it, what addresses have done lately */
+	struct gp_limits_table *limits; /* what each name may take: usage.h */
+	struct gp_client_log log;       /* and, in it, what addresses have done lately */
+	struct gp_tally tally;          /* what the server has done so far */
+	struct gp_events events;        /* what has happened to clients lately */
+	struct gp_metrics *metrics;     /* tells other threads of it; NULL without --metrics, as is the next one */
+	struct gp_metrics_http *metrics_http;
 	struct gp_server_link *links;       /* doubly linked; link.h */
 	struct gp_server_session *sessions; /* doubly linked; session.h */
 	int link_count, session_count;
@@ -80,8 +89,8 @@ struct gp_server {
 	uint64_t next_link, next_session;
 	uint64_t session_memory_bytes;                  /* most one session may take */
 	uint64_t memory_limit_bytes, memory_used_bytes; /* of all sessions together */
-	bool draining; /* steps under way end, and nothing begins */
-	bool stopping; /* all links and sessions end now */
+	bool draining;                                  /* steps under way end, and nothing begins */
+	bool stopping;                                  /* all links and sessions end now */
 	int fallen_back; /* runs whose state could not be written while it drained or stopped */
 	struct {
 		uv_timer_t timer;

@@ -57,6 +57,7 @@ static void free_session(struct gp_server_session *s)
 	if ((srv->draining || srv->stopping) && !is_kept(s))
 		srv->fallen_back += gp_server_session_tell_fallback(s);
 	gp_usage_note_end(s);
+	gp_tally_gone(s);
 	gp_body_free(s->body);
 	if (s->disk.worker)
 		gp_lane_deinit(&s->disk);
@@ -104,6 +105,8 @@ void gp_server_session_settle(struct gp_server_session *s)
 {
 	if (!at_rest(s))
 		return;
+	if (s->ending)
+		gp_tally_sample(s);
 	if (s->ending && (drain(s) || (s->body && gp_body_release(s->body))))
 		return;
 	if (s->ending) {
@@ -139,6 +142,7 @@ static void supersede(struct gp_server *srv, struct gp_span run_id, const char *
 		if (s->ending || !is_of_run(s, run_id, who))
 			continue;
 		s->superseded = !before;
+		s->end_reason = GP_DENIED;
 		if (s->link)
 			gp_server_link_stop(s->link, GP_DENIED, "another client has taken this run over");
 		gp_server_session_end(s);
@@ -209,10 +213,12 @@ static void make_room(struct gp_server *srv, const struct gp_client_tag *newcome
 	struct gp_server_session *s = parked_to_end(srv, own > PARKED_LEFT ? own : PARKED_LEFT);
 	if (!s)
 		return;
-	gp_client_log_write(&srv->log, &s->client, GP_LOG_WARN,
-			    "%s, parked, ends at step %llu: all of --max-sessions are taken, and its client has most "
-			    "parked ones",
-			    gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));
+	s->end_reason = GP_BUSY;
+	gp_server_session_event(
+		s, GP_LOG_WARN, "session_ended", gp_status_name(GP_BUSY),
+		"%s, parked, ends at step %llu: all of --max-sessions are taken, and its client has most "
+		"parked ones",
+		gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body));
 	gp_server_session_end(s);
 }
 
@@ -278,6 +284,7 @@ enum gp_status gp_server_session_new(struct gp_server *srv, struct gp_server_lin
 		return status;
 	}
 	s->tokens = 1;
+	s->end_reason = GP_CANCELED; /* the server stops, unless somebody says otherwise */
 	s->srv = srv;
 	s->link = link;
 	snprintf(s->who, sizeof s->who, "%s", who);
@@ -310,8 +317,9 @@ void gp_server_sessions_revoke(struct gp_server *srv)
 		next = s->next;
 		if (s->ending || !gp_server_revoked(&srv->credentials, &s->proof))
 			continue;
-		gp_client_log_write(&srv->log, &s->client, GP_LOG_WARN, "%s, parked, ends: %s",
-				    gp_server_session_title(s, title), GP_SERVER_REVOKED);
+		s->end_reason = GP_DENIED;
+		gp_server_session_event(s, GP_LOG_WARN, "session_ended", gp_status_name(GP_DENIED),
+					"%s, parked, ends: %s", gp_server_session_title(s, title), GP_SERVER_REVOKED);
 		gp_server_session_end(s);
 	}
 }
@@ -346,8 +354,9 @@ static void on_window_passed(uv_timer_t *timer)
 {
 	struct gp_server_session *s = timer->data;
 	char title[GP_SESSION_TITLE], spent[GP_SESSION_SPENT];
-	gp_client_log_write(
-		&s->srv->log, &s->client, GP_LOG_WARN,
+	s->end_reason = GP_TIMEOUT;
+	gp_server_session_event(
+		s, GP_LOG_WARN, "session_ended", gp_status_name(GP_TIMEOUT),
 		"nobody came for %s, parked at step %llu after %s and %llu steps: its %.0f MiB are free again",
 		gp_server_session_title(s, title), (unsigned long long)gp_body_steps(s->body),
 		gp_server_session_spent(s, spent), (unsigned long long)gp_server_session_steps(s),
@@ -376,6 +385,7 @@ void gp_server_session_drain(struct gp_server_session *s)
 void gp_server_session_park(struct gp_server_session *s)
 {
 	gp_body_detach(s->body);
+	s->srv->tally.parked++;
 	s->parked_ns = gp_now_ns();
 	start_window(s);
 }
@@ -453,6 +463,8 @@ void gp_server_session_end(struct gp_server_session *s)
 	if (s->ending)
 		return;
 	s->ending = true;
+	gp_tally_sample(s);
+	gp_tally_ended(s, s->end_reason);
 	if (s->successor)
 		gp_server_link_stop(s->successor, GP_CANCELED, "the session has ended");
 	uv_timer_stop(&s->window);

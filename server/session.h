@@ -52,6 +52,10 @@ struct gp_server_session {
 	uint64_t parked_ns;               /* since when, while it is parked */
 	uint64_t began_ns, restored_step; /* restored_step: of the checkpoint that its body began from; 0: none */
 	struct gp_tcp_figures past_tcp;
+	struct gp_tally_sum sum;    /* what it has done, without the link that it has now: tally.h */
+	struct gp_tally_seat *seat; /* NULL before READY */
+	enum gp_status end_reason;  /* for the count of sessions that have ended */
+	bool told_end;
 	uint64_t past_up_bytes, past_down_bytes;
 	struct gp_rate rate;
 	bool has_run_id;

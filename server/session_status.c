@@ -73,12 +73,19 @@ const char *gp_server_session_spent(const struct gp_server_session *s, char out[
 	return out;
 }
 
-/* As PROTOCOL.md 5.1 calls the states of a link; a session may be without one. */
-static const char *state_of(const struct gp_server_session *s)
+const char *gp_server_session_state(const struct gp_server_session *s)
 {
 	if (s->ending)
 		return "ENDING";
 	return s->link ? gp_link_state_name(s->link->state) : "PARKED";
+}
+
+void gp_server_session_rates(const struct gp_server_session *s, double *steps_per_s, double *up_per_s,
+			     double *down_per_s)
+{
+	*steps_per_s = gp_rate_per_s(&s->rate, STEPS);
+	*up_per_s = gp_rate_per_s(&s->rate, UP);
+	*down_per_s = gp_rate_per_s(&s->rate, DOWN);
 }
 
 static double or_zero(double x)
@@ -94,7 +101,7 @@ static void tell_session(struct gp_server_session *s)
 	gp_log_write(GP_LOG_AREA_main, GP_LOG_INFO,
 		     "status of %s: %s, step %llu, %.3g steps/s, up %.1f MB at %.2f MB/s, down %.1f MB at %.2f MB/s, "
 		     "%d chunks queued, %.0f MiB, %s",
-		     gp_server_session_title(s, title), state_of(s),
+		     gp_server_session_title(s, title), gp_server_session_state(s),
 		     (unsigned long long)(s->body ? gp_body_steps(s->body) : 0),
 		     or_zero(gp_rate_per_s(&s->rate, STEPS)), (double)c.up * 1e-6,
 		     or_zero(gp_rate_per_s(&s->rate, UP)) * 1e-6, (double)c.down * 1e-6,

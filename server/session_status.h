@@ -24,6 +24,11 @@ void gp_server_session_keep_figures(struct gp_server_session *s, const struct gp
 const char *gp_server_session_spent(const struct gp_server_session *s, char out[GP_SESSION_SPENT]);
 /* Steps committed in this session, without those that a checkpoint from disk brought along. */
 uint64_t gp_server_session_steps(const struct gp_server_session *s);
+/* As PROTOCOL.md 5.1 calls the states of a link; "PARKED" without one, "ENDING" while its last work comes back. */
+const char *gp_server_session_state(const struct gp_server_session *s);
+/* Over the last 30 s; NaN where nothing is known yet. */
+void gp_server_session_rates(const struct gp_server_session *s, double *steps_per_s, double *up_per_s,
+			     double *down_per_s);
 /* Writes the status to the log, whatever --log leaves out. */
 void gp_server_tell_status(struct gp_server *srv);
 

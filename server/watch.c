@@ -18,8 +18,9 @@ static void end_overrun(struct gp_server_session *s, const struct gp_body_overru
 		gp_server_link_stop(s->link, GP_TIMEOUT, text);
 	if (s->ending)
 		return;
-	gp_client_log_write(&s->srv->log, &s->client, GP_LOG_WARN, "session %llu, parked, ends: %s",
-			    (unsigned long long)s->id, text);
+	s->end_reason = GP_TIMEOUT;
+	gp_server_session_event(s, GP_LOG_WARN, "session_ended", gp_status_name(GP_TIMEOUT),
+				"session %llu, parked, ends: %s", (unsigned long long)s->id, text);
 	gp_server_session_end(s);
 }
 

@@ -153,7 +153,7 @@ sub check_file {
 	my ($file) = @_;
 	my ($folder, $name, $kind) = $file =~ m{^(.+)/([^/]+?(?:\.(\w+))?)$};
 	$kind //= '';
-	return if $kind =~ /^(?:md|cmake)$/ || ($name =~ /^\./ && $kind !~ /^(?:c|h|cu|cc)$/);
+	return if $kind =~ /^(?:md|cmake|html)$/ || ($name =~ /^\./ && $kind !~ /^(?:c|h|cu|cc)$/);
 	my $here = $level_of{$folder};
 	if (!$here) { return complain("$file lies in no level: add its folder to one in CMakeLists.txt") }
 	if ($kind !~ ($has_kernels{$here} ? qr/^(?:c|h|cu|cc)$/ : qr/^[ch]$/)) {
