@@ -25,6 +25,7 @@ struct gp_plan_spec gp_body_plan_spec(const struct gp_body *b)
 				     .slots = spec->session.window,
 				     .train = !spec->session.eval_only,
 				     .calibrate = spec->session.calibrates,
+				     .recompute = spec->session.recompute,
 				     .grad_inputs = b->grad_inputs,
 				     .seed = spec->session.seed,
 				     .optim = spec->session.optim,

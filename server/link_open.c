@@ -54,6 +54,7 @@ static void body_ready(void *arg)
 	ready.decays = true;
 	ready.intervals = true;
 	ready.ladders = true;
+	ready.recomputes = true;
 	ready.lengths = gp_body_takes_lengths(s->body);
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;

@@ -17,7 +17,8 @@ static enum gp_status read_spec(const struct gp_server *srv, uint64_t id, const 
 	if (!m->graph)
 		GP_FAIL(err, GP_PROTO, "open: no graph");
 	GP_TRY(gp_graph_from_msg(m->graph, srv->session_memory_bytes / sizeof(float), &spec->graph, err));
-	if (gp_decays_check(&spec->session.decays, spec->graph, err) == GP_OK)
+	if (gp_graph_set_blocks(spec->graph, m->n_block, m->block, err) == GP_OK &&
+	    gp_decays_check(&spec->session.decays, spec->graph, err) == GP_OK)
 		return GP_OK;
 	gp_graph_free(spec->graph);
 	return gp_err_prefix(err, "open");
@@ -57,6 +58,8 @@ enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const str
 	const int passes = session->eval_only ? 1 : 2;
 	int64_t samples = session->chunk_samples;
 	double seconds[2] = {0.0, 0.0};
+	if (session->recompute)
+		gp_work_add(&work[1], &work[0]);
 	for (int i = 0; i < passes; i++) {
 		seconds[i] = gp_work_seconds(&work[i], speed, session->chunk_samples);
 		samples = gp_work_samples_within(&work[i], speed, limit_s, samples);

@@ -12,8 +12,10 @@
 
 #include "client/job/freeze.h"
 #include "client/weights/model_export.h"
+#include "client/costs/memory_view.h"
 #include "client/costs/model_view.h"
 #include "client/models/models.h"
+#include "client/session/client_session.h"
 #include "common/options/options.h"
 #include "common/graph/graph_part.h"
 
@@ -24,7 +26,10 @@ struct settings {
 	const char *insert, *insert_end[GP_INSERT_ENDS]; /* up, down */
 	int64_t batch, chunks;
 	int count; /* enum gp_count */
-	bool layers, json;
+	bool layers, json, memory;
+	int64_t window;
+	int optimizer; /* enum gp_optim_kind */
+	double momentum;
 };
 
 #define FIELD(name) offsetof(struct settings, name)
@@ -70,13 +75,41 @@ static const struct gp_opt show_options[] = {
 		 "that made the published tables of conv insertion (two MACs for each element of a batch norm, and "
 		 "too many for transposed convolutions); the table of costs shows both"},
 	{.name = "layers", .type = GP_OPT_FLAG, .offset = FIELD(layers), .help = "show every layer, not only blocks"},
+	{.name = "memory",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(memory),
+	 .help = "what a training takes of a processor's memory: parameters, gradients, the optimizer's state, what a "
+		 "chunk "
+		 "keeps of each block, scratch; and what the flags that save memory would save"},
+	{.name = "window",
+	 .type = GP_OPT_INT,
+	 .offset = FIELD(window),
+	 .value = "N",
+	 .initial = "0",
+	 .min = 0,
+	 .max = 4096,
+	 .help = "for --memory: chunks in flight, as for train; 0 = 4, or --chunks where that is less"},
+	{.name = "optimizer",
+	 .type = GP_OPT_CHOICE,
+	 .offset = FIELD(optimizer),
+	 .initial = "sgd",
+	 .choices = "sgd|adam|adamw",
+	 .help = "for --memory: what the state is of"},
+	{.name = "momentum",
+	 .type = GP_OPT_REAL,
+	 .offset = FIELD(momentum),
+	 .value = "X",
+	 .initial = "0.9",
+	 .min = 0,
+	 .max = 1,
+	 .help = "for --memory: of sgd, which has no state where it is 0"},
 	{.name = "json", .type = GP_OPT_FLAG, .offset = FIELD(json), .help = "print JSON"},
 };
 
 static const struct gp_opt_table show_table = {
 	.command = PROGRAM " show",
 	.synopsis = "NAME[:key=value,...] [--cut H:T] [--insert SPEC] [--freeze PATTERN] [--batch N] [--chunks N] "
-		    "[--input CxHxW] [--count true|origin] [--layers] [--json]",
+		    "[--input CxHxW] [--count true|origin] [--layers] [--memory] [--json]",
 	.about =
 		"Shows a model's blocks, parameters and multiply-accumulates (MACs), how a cut divides them\n"
 		"between client and server, and every tensor that crosses the link: its type, its size, and whether\n"
@@ -87,7 +120,8 @@ static const struct gp_opt_table show_table = {
 		    "  gpclient model show mobilenetv2:width=0.5,stem=cifar --input 1x32x32 --layers\n"
 		    "  gpclient model show fasttext:tokens=64 --cut 1:-1 --freeze head\n"
 		    "  gpclient model show roberta:cuts=fine --cut type1 --batch 32 --chunks 4\n"
-		    "  gpclient model show mobilenetv2:cuts=fine --cut 1:-2 --insert flop-2 --count origin\n",
+		    "  gpclient model show mobilenetv2:cuts=fine --cut 1:-2 --insert flop-2 --count origin\n"
+		    "  gpclient model show mobilenetv2 --batch 64 --chunks 8 --memory\n",
 	.positional = "NAME",
 	.positional_max = 1,
 };
@@ -163,6 +197,23 @@ static enum gp_status list_models(int argc, char **argv, struct gp_options_resul
 
 /* --- show ------------------------------------------------------------------------------------------------------- */
 
+/* It is the view's own from here on. */
+static enum gp_status add_memory(const struct settings *s, struct gp_model_view *view, struct gp_memory_view *memory,
+				 struct gp_err *err)
+{
+	const int64_t most = s->window > 0 ? s->window : GP_WINDOW_FIRST;
+	const struct gp_memory_options o = {
+		.optim = {.kind = (enum gp_optim_kind)s->optimizer,
+			  .momentum = s->optimizer == GP_OPTIM_SGD ? (float)s->momentum : 0.0f,
+			  .beta1 = 0.9,
+			  .beta2 = 0.999,
+			  .eps = 1e-8f},
+		.window = (int)(most < s->chunks ? most : s->chunks)};
+	GP_TRY(gp_memory_view_find(view, &o, memory, err));
+	view->memory = memory;
+	return GP_OK;
+}
+
 static enum gp_status show_view(const struct settings *s, const struct gp_model_view *view, struct gp_err *err)
 {
 	if (s->json)
@@ -195,7 +246,11 @@ static enum gp_status show_graph(const struct settings *s, const char *spec, str
 	if (gp_insertion_any(&ins))
 		gp_model_view_compare(&view, &ins, &plain);
 	view.count = (enum gp_count)s->count;
-	const enum gp_status status = show_view(s, &view, err);
+	struct gp_memory_view memory = {0};
+	enum gp_status status = s->memory ? add_memory(s, &view, &memory, err) : GP_OK;
+	if (status == GP_OK)
+		status = show_view(s, &view, err);
+	gp_memory_view_deinit(&memory);
 	gp_model_view_deinit(&view);
 	return status;
 }

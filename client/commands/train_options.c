@@ -311,15 +311,13 @@ static enum gp_status check_optimizer_flags(const struct gp_opt_table *t, struct
 
 static struct gp_opt_table join_rows(struct gp_opt rows[GP_OPT_MAX])
 {
-	const struct gp_opt_rows parts[] = {gp_job_where_rows,      gp_job_security_rows,
-					    gp_job_model_rows,      gp_job_freeze_rows,
-					    gp_job_skip_rows,       GP_OPT_ROWS(data_rows),
-					    GP_OPT_ROWS(norm_rows), gp_job_recalibrate_rows,
-					    gp_job_batch_rows,      gp_train_rows,
-					    gp_job_codec_rows,      gp_job_grad_rows,
-					    gp_job_insert_rows,     GP_OPT_ROWS(checkpoint_rows),
-					    gp_job_output_rows,     gp_job_progress_rows,
-					    gp_train_log_rows};
+	const struct gp_opt_rows parts[] = {
+		gp_job_where_rows,      gp_job_security_rows,    gp_job_model_rows,
+		gp_job_freeze_rows,     gp_job_skip_rows,        GP_OPT_ROWS(data_rows),
+		GP_OPT_ROWS(norm_rows), gp_job_recalibrate_rows, gp_job_batch_rows,
+		gp_job_memory_rows,     gp_train_rows,           gp_job_codec_rows,
+		gp_job_grad_rows,       gp_job_insert_rows,      GP_OPT_ROWS(checkpoint_rows),
+		gp_job_output_rows,     gp_job_progress_rows,    gp_train_log_rows};
 	struct gp_opt_table t = {.command = "gpclient train"};
 	t.opt = rows;
 	t.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], rows);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "client/costs/cost_table.h"
+#include "client/costs/memory_view.h"
 #include "client/models/models.h"
 #include "common/graph/ops/op_shape.h"
 #include "common/graph/ops/op_pool.h"
@@ -431,6 +432,8 @@ void gp_model_view_print(const struct gp_model_view *v, bool layers, FILE *to)
 	gp_cost_table_print(v, to);
 	print_tensors(v, to);
 	print_partitions(v, to);
+	if (v->memory)
+		gp_memory_view_print(v->memory, to);
 }
 
 /* --- JSON ------------------------------------------------------------------------------------------------------- */
@@ -605,6 +608,8 @@ enum gp_status gp_model_view_json(const struct gp_model_view *v, FILE *to, struc
 				 "chunks", (json_int_t)v->chunks, "chunk_samples", (json_int_t)v->chunk_samples,
 				 "parts", parts_json(v), "rate", gp_rates_json(v), "tensors", tensors_json(v), "stays",
 				 staying_json(v), "partitions", partitions_json(v), "blocks", blocks_json(v));
+	if (v->memory)
+		json_object_set_new(root, "memory", gp_memory_view_json(v->memory));
 	return write_json(root, to, err);
 }
 

@@ -46,6 +46,7 @@ struct gp_model_view {
 	enum gp_count count; /* that of the tables of blocks, layers and parts; the table of costs has all */
 	struct gp_view_plain plain;
 	const struct gp_insertion *insertion; /* NULL: none */
+	const struct gp_memory_view *memory;  /* NULL: not asked for; memory_view.h */
 };
 
 /* The graph may have frozen parts. GP_INVALID when the model cannot be cut there or a batch has fewer samples than chunks. */

@@ -165,6 +165,7 @@ static struct gp_plan_spec plan_spec(const struct local_engine *e)
 				     .slots = e->device->ops->wait && train && spec->session.chunks > 1 ? SLOTS : 1,
 				     .train = train,
 				     .calibrate = spec->session.calibrates,
+				     .recompute = spec->session.recompute,
 				     .seed = spec->session.seed,
 				     .optim = spec->session.optim,
 				     .decays = &spec->session.decays,

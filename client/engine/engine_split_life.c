@@ -205,6 +205,7 @@ static struct gp_plan_spec plan_spec(const struct split_engine *e, const struct 
 				     .slots = spec->session.window,
 				     .train = !spec->session.eval_only,
 				     .calibrate = spec->session.calibrates,
+				     .recompute = spec->session.recompute,
 				     .seed = spec->session.seed,
 				     .optim = spec->session.optim,
 				     .decays = &spec->session.decays,

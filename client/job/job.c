@@ -445,6 +445,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 	const struct gp_job_settings *s = j->set;
 	j->session.eval_only = !optim;
 	j->session.calibrates = s->recalibrate > 0;
+	j->session.recompute = optim && s->recompute;
 	if (optim)
 		j->session.optim = *optim;
 	if (!s->local)

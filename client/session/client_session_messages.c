@@ -79,11 +79,24 @@ static bool sends_weights(const struct gp_client_session *s)
 	return s->open->weights && s->steps == 0;
 }
 
+/* They decide what is kept, and are of no interest else. */
+static void add_blocks(const struct gp_client_open *o, Gpsplit__Open *open, uint32_t block[GP_GRAPH_MAX_NODES])
+{
+	const struct gp_graph *g = o->body;
+	if (!o->spec->recompute)
+		return;
+	for (int i = 1; i < g->blocks; i++)
+		block[i - 1] = (uint32_t)(g->block[i].first_node - g->inputs);
+	open->n_block = (size_t)(g->blocks - 1);
+	open->block = block;
+}
+
 static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
 	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
 	struct gp_session_parts parts;
+	uint32_t block[GP_GRAPH_MAX_NODES];
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
 	if (o->spec->window > s->window_limit && o->window_given)
 		GP_FAIL(err, GP_INVALID, "--window %d is over the server's limit of %d", o->spec->window,
@@ -95,6 +108,7 @@ static enum gp_status send_graph(struct gp_client_session *s, struct gp_err *err
 	struct gp_session_spec spec = *o->spec;
 	spec.window = s->window;
 	gp_session_spec_write(&spec, &open, &parts);
+	add_blocks(o, &open, block);
 	open.weights = sends_weights(s) ? (uint32_t)o->body->params : 0;
 	open.intervals = o->timeline != NULL;
 	open.restore_step = s->steps;
@@ -376,6 +390,9 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old for decaying ranks (--insert decay)", o->server);
 	if (!m->ladders && gp_session_has_ladder(o->spec))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to change codecs (--codec auto); name a codec",
+			o->server);
+	if (!m->recomputes && o->spec->recompute)
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to compute blocks a second time (--recompute)",
 			o->server);
 	s->takes_lengths = m->lengths && o->spec->lengths;
 	if (o->spec->lengths && !m->lengths)

@@ -83,6 +83,8 @@ struct gp_plan_spec {
 	const struct gp_decays *decays; /* (optional) outlives the plan: what updates make of gradients, see decay.h */
 	bool undo;                      /* when train: step_undo will be called */
 	bool calibrate;                 /* forwards with GP_CALIBRATE will come */
+	bool recompute; /* when train: a block keeps what it reads, and is computed once more before its backward. The bits
+			 * are the same. GP_UNSUPPORTED where the device cannot */
 	enum gp_loss_kind loss;
 	enum gp_precision precision; /* GP_DEVICE where the device lacks it */
 	bool params_given; /* every parameter is set before anything is computed: none is drawn, all are zero */
@@ -141,6 +143,10 @@ struct gp_device_ops {
 	/* Bytes a plan will take, found without taking them. */
 	enum gp_status (*plan_estimate)(struct gp_device *dev, const struct gp_plan_spec *spec,
 					struct gp_plan_memory *out, struct gp_err *err);
+	/* (optional) Of the same, by block of spec->graph: bytes that a chunk keeps from its forward to its backward, as
+	 * `activations` counts them for all slots. NULL: nothing is known of it. */
+	enum gp_status (*plan_maps)(struct gp_device *dev, const struct gp_plan_spec *spec, uint64_t *maps,
+				    struct gp_err *err);
 	/* Makes the plan with parameters drawn from spec->seed (gp_param_init), unless they are given, and gradients zero. */
 	enum gp_status (*plan_new)(struct gp_device *dev, const struct gp_plan_spec *spec, struct gp_plan **out,
 				   struct gp_err *err);

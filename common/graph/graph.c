@@ -190,6 +190,32 @@ enum gp_status gp_graph_begin_block(struct gp_graph *g, const char *name, struct
 	return GP_OK;
 }
 
+static enum gp_status check_blocks(const struct gp_graph *g, size_t count, const uint32_t *nodes_before,
+				   struct gp_err *err)
+{
+	const uint32_t nodes = (uint32_t)(g->nodes - g->inputs);
+	for (size_t i = 0; i < count; i++)
+		if (nodes_before[i] >= nodes || nodes_before[i] <= (i > 0 ? nodes_before[i - 1] : 0))
+			GP_FAIL(err, GP_INVALID,
+				"block %zu begins behind %u nodes; the one before it begins behind %u, and the graph "
+				"has %u",
+				i + 1, nodes_before[i], i > 0 ? nodes_before[i - 1] : 0, nodes);
+	return GP_OK;
+}
+
+enum gp_status gp_graph_set_blocks(struct gp_graph *g, size_t count, const uint32_t *nodes_before, struct gp_err *err)
+{
+	GP_TRY(check_blocks(g, count, nodes_before, err));
+	GP_TRY(grow((void **)&g->block, &g->block_cap, (int)count + 1, sizeof *g->block, err));
+	g->blocks = 1;
+	for (size_t i = 0; i < count; i++) {
+		struct gp_block *b = &g->block[g->blocks++];
+		b->first_node = g->inputs + (int)nodes_before[i];
+		snprintf(b->name, sizeof b->name, "block.%d", g->blocks - 1);
+	}
+	return GP_OK;
+}
+
 /* --- adding nodes ----------------------------------------------------------------------------------------------- */
 
 static enum gp_status check_inputs(const struct gp_graph *g, const struct gp_node *n, const struct gp_op_def *def,

@@ -148,6 +148,12 @@ int gp_graph_add_input(struct gp_graph *g, const char *name, const struct gp_typ
 void gp_graph_mark_sequence(struct gp_graph *g, int input);
 void gp_graph_free(struct gp_graph *g);
 
+/*
+ * Gives a finished graph other blocks: the k-th but the first begins behind so many nodes, inputs not counted. Safe on
+ * numbers from a peer: GP_INVALID where they do not rise, or a block would be empty; the graph is then as it was.
+ */
+enum gp_status gp_graph_set_blocks(struct gp_graph *g, size_t count, const uint32_t *nodes_before, struct gp_err *err);
+
 /* Everything added from here on belongs to a new block. */
 enum gp_status gp_graph_begin_block(struct gp_graph *g, const char *name, struct gp_err *err);
 

@@ -192,6 +192,11 @@ static void add_work(struct gp_work *sum, const struct gp_work *w)
 	sum->once = add(sum->once, w->once);
 }
 
+void gp_work_add(struct gp_work *w, const struct gp_work *more)
+{
+	add_work(w, more);
+}
+
 void gp_graph_work(const struct gp_graph *g, struct gp_work *forward, struct gp_work *backward)
 {
 	*forward = *backward = (struct gp_work){0};

@@ -31,6 +31,8 @@ void gp_node_work(const struct gp_graph *g, const struct gp_node *n, struct gp_w
 		  struct gp_work *backward);
 void gp_graph_work(const struct gp_graph *g, struct gp_work *forward, struct gp_work *backward);
 
+/* What `more` is besides. */
+void gp_work_add(struct gp_work *w, const struct gp_work *more);
 /* Seconds for a chunk of that many samples. */
 double gp_work_seconds(const struct gp_work *w, const struct gp_speed *speed, int64_t samples);
 /* The most samples of a chunk that take no longer than `seconds`; 0: not even one does. At most `samples`. */

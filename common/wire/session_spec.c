@@ -55,6 +55,7 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 	open->eval_only = s->eval_only;
 	open->calibrates = s->calibrates;
 	open->lengths = s->lengths;
+	open->recompute = s->recompute;
 	open->codec_act_up = (char *)s->codec[GP_ACT_UP].text;
 	open->codec_act_down = (char *)s->codec[GP_ACT_DOWN].text;
 	open->codec_grad_up = (char *)s->codec[GP_GRAD_UP].text;
@@ -188,6 +189,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 					.eval_only = open->eval_only,
 					.calibrates = open->calibrates,
 					.lengths = open->lengths,
+					.recompute = open->recompute && !open->eval_only,
 					.data_inputs = open->data_inputs,
 					.frozen_inputs = open->frozen_inputs};
 	GP_TRY(read_optimizer(open->optimizer, &out->optim, err));

@@ -28,8 +28,9 @@ struct gp_session_spec {
 	int window;                /* chunks in flight */
 	bool eval_only;            /* forward alone: no gradients, no updates */
 	bool calibrates;           /* running statistics will be taken anew in an evaluation */
-	bool lengths; /* chunks may have their own sequence length, and rows are left out: PROTOCOL.md 4.4 */
-	bool undo;    /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
+	bool lengths;   /* chunks may have their own sequence length, and rows are left out: PROTOCOL.md 4.4 */
+	bool recompute; /* blocks are computed a second time before their backward: struct gp_plan_spec */
+	bool undo;      /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
 	struct gp_codec_spec codec[GP_DIRECTIONS];
 	/* Between what a direction may change, and which it begins with is `codec`; without rungs: that one stays. */
 	struct gp_codec_ladder ladder[GP_DIRECTIONS];
@@ -67,8 +68,8 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_max, struct gp_session_spec *out,
 				    struct gp_err *err);
 
-/* What must be the same for a run to go on with its checkpoints, as names and texts. Window, undo and eval_only decide
- * only where and how fast, and calibrates only what may be asked for: they are not in it. */
+/* What must be the same for a run to go on with its checkpoints, as names and texts. Window, undo, recompute and
+ * eval_only decide only where, how fast and in how much memory, and calibrates only what may be asked for: they are not in it. */
 struct gp_session_words {
 	struct gp_pairs pairs;
 	char text[24][GP_CODEC_SPEC_MAX];

@@ -7,6 +7,7 @@
 
 #include "common/base/mem.h"
 #include "kernels/plan/placement.h"
+#include "kernels/plan/plan_again.h"
 
 #define NONE GP_WALK_NONE
 
@@ -130,7 +131,8 @@ enum gp_status gp_walk_new_buf(struct gp_walk *w, uint64_t bytes, int moment, in
 		w->buf = grown;
 		w->buf_cap = cap;
 	}
-	w->buf[w->bufs] = (struct gp_buf){.place = GP_AT_SCRATCH, .first = moment, .last = moment, .port = NONE};
+	w->buf[w->bufs] =
+		(struct gp_buf){.place = GP_AT_SCRATCH, .first = moment, .last = moment, .port = NONE, .again = NONE};
 	w->buf[w->bufs].bytes = (bytes + w->align - 1) / w->align * w->align;
 	w->buf[w->bufs].pool = w->pools > 1 && moment >= w->spec->graph->nodes;
 	*index = w->bufs++;
@@ -256,9 +258,23 @@ static bool keeps_input(const struct gp_walk *w, const struct gp_walk_node *n, i
 	return w->spec->train && n->need_grad && (n->saves_in >> k & 1);
 }
 
-static bool may_take_over(const struct gp_walk *w, const struct gp_walk_node *n, int k)
+/* What was there is then gone, and whoever is computed a second time would miss it. */
+static bool may_be_lost(const struct forward *f, const struct gp_walk_node *n, int value)
 {
+	const struct gp_walk *w = f->w;
+	const struct gp_walk_node *maker = gp_walk_node(w, w->spec->graph->value[value].node);
+	if (!gp_walk_recomputes(w))
+		return true;
+	return f->readers[value] == 1 && !maker->view && !maker->unwritten &&
+	       gp_walk_same_block(w, w->buf[w->value[value]].first, n->index);
+}
+
+static bool may_take_over(const struct forward *f, const struct gp_walk_node *n, int k)
+{
+	const struct gp_walk *w = f->w;
 	const struct gp_buf *b = &w->buf[w->value[n->in[k]]];
+	if (!may_be_lost(f, n, n->in[k]))
+		return false;
 	return n->in_place && b->place != GP_AT_IO && !b->saved && b->pending == 1 && !keeps_input(w, n, k);
 }
 
@@ -279,8 +295,9 @@ static bool stays_view(const struct gp_walk *w, const struct gp_walk_node *n)
 	return output_of(w, n->first_value) == NONE;
 }
 
-static enum gp_status choose_output(struct gp_walk *w, struct gp_walk_node *n, struct gp_err *err)
+static enum gp_status choose_output(const struct forward *f, struct gp_walk_node *n, struct gp_err *err)
 {
+	struct gp_walk *w = f->w;
 	int *out = &w->value[n->first_value];
 	n->view = stays_view(w, n);
 	if (n->view || n->unwritten) {
@@ -288,7 +305,7 @@ static enum gp_status choose_output(struct gp_walk *w, struct gp_walk_node *n, s
 		return GP_OK;
 	}
 	for (int k = 0; k < n->inputs; k++)
-		if (may_take_over(w, n, k)) {
+		if (may_take_over(f, n, k)) {
 			*out = w->value[n->in[k]];
 			return GP_OK;
 		}
@@ -300,7 +317,7 @@ static enum gp_status choose_outputs(const struct forward *f, struct gp_walk_nod
 {
 	struct gp_walk *w = f->w;
 	if (n->outputs == 1)
-		GP_TRY(choose_output(w, n, err));
+		GP_TRY(choose_output(f, n, err));
 	for (int v = n->first_value; v < n->first_value + n->outputs; v++) {
 		if (n->outputs > 1 && f->readers[v] > 0)
 			GP_TRY(new_value(w, v, n->index, &w->value[v], err));
@@ -317,8 +334,10 @@ static void read_inputs(struct gp_walk *w, const struct gp_walk_node *n)
 		struct gp_buf *in = &w->buf[w->value[n->in[k]]];
 		in->pending--;
 		in->last = n->index;
-		if (!n->view && keeps_input(w, n, k))
+		if (!n->view && (keeps_input(w, n, k) || gp_walk_crosses(w, in, n)))
 			in->saved = true;
+		if (!n->view && gp_walk_crosses(w, in, n))
+			in->kept = true;
 	}
 }
 
@@ -348,7 +367,8 @@ static enum gp_status walk_forward_node(const struct forward *f, struct gp_walk_
 		return GP_OK;
 	if (n->saved_bytes) {
 		GP_TRY(gp_walk_new_buf(w, n->saved_bytes, n->index, &n->saved, err));
-		w->buf[n->saved].saved = w->spec->train && n->need_grad;
+		w->buf[n->saved].kept = n->keeps_saved;
+		w->buf[n->saved].saved = w->spec->train && (n->need_grad || (n->keeps_saved && w->spec->recompute));
 	}
 	if (n->tmp_bytes[0])
 		GP_TRY(gp_walk_new_buf(w, n->tmp_bytes[0], n->index, &n->tmp[0], err));
@@ -370,7 +390,7 @@ static enum gp_status walk_forward(const struct forward *f, struct gp_err *err)
 	for (int i = 0; i < g->outputs; i++) /* those that are converted are so after the last node */
 		w->buf[w->value[g->output[i].value]].last = g->nodes;
 	for (int b = 0; b < w->bufs; b++)
-		if (w->buf[b].saved && w->buf[b].place == GP_AT_SCRATCH)
+		if (w->buf[b].saved && w->buf[b].place == GP_AT_SCRATCH && (w->buf[b].kept || !gp_walk_recomputes(w)))
 			w->buf[b].place = GP_AT_SLOT;
 	return GP_OK;
 }
@@ -528,8 +548,18 @@ enum gp_status gp_walk_layout(struct gp_walk *w, struct gp_err *err)
 	GP_TRY(status);
 	if (w->hooks->end)
 		w->hooks->end(w);
+	if (gp_walk_recomputes(w))
+		GP_TRY(gp_walk_layout_again(w, err));
 	place_slots(w);
 	for (int pool = 0; pool < w->pools; pool++)
 		GP_TRY(place_scratch(w, pool, err));
 	return GP_OK;
+}
+
+void gp_walk_count_maps(const struct gp_walk *w, uint64_t *maps)
+{
+	memset(maps, 0, (size_t)w->spec->graph->blocks * sizeof *maps);
+	for (int b = 0; b < w->bufs; b++)
+		if (w->buf[b].place == GP_AT_SLOT)
+			maps[gp_graph_block_of(w->spec->graph, w->buf[b].first)] += w->buf[b].bytes;
 }

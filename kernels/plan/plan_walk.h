@@ -18,6 +18,8 @@
  *   second contribution is added to the first where nobody else has that piece; else it is computed into a new one, to
  *   which the old is added. Both give the same bits.
  * - Nothing is kept, and no backward runs, for a node at or before which nothing needs a gradient.
+ * - With spec.recompute only what one block makes and another reads is kept; the rest is made a second time, into scratch
+ *   memory, before the block's backward (plan_again.h).
  * - Values of the plan's edge lie in its IO buffers themselves, unless they have another type there (bf16 within a plan), or
  *   one piece would have two owners: then the device converts or copies.
  *
@@ -51,6 +53,8 @@ struct gp_buf {
 	int pending;            /* forward: reads still to come; backward: values whose gradient lies here and waits */
 	int job;                /* for the device's hooks; 0 to begin with */
 	bool saved;
+	bool kept; /* saved, and not made a second time */
+	int again; /* where it lies when its block is computed a second time, and backward; GP_WALK_NONE: where it is */
 };
 
 /* A device's node begins with this. Masks have a bit for each input, or output. */
@@ -73,6 +77,7 @@ struct gp_walk_node {
 	uint64_t saves_in, saves_out; /* what backward reads apart from dout */
 	uint64_t saved_bytes;         /* kept per slot from forward to backward besides */
 	uint64_t tmp_bytes[2];        /* room to work in, forward and backward */
+	bool keeps_saved;             /* what `saved` has is kept even where the node is computed a second time */
 
 	/* Found by gp_walk_find_gradients. */
 	bool want_dx;   /* backward gives the gradient of some input */
@@ -83,6 +88,7 @@ struct gp_walk_node {
 	int saved, tmp[2];
 	int *dx, *dx_add; /* by input: gradient = own contribution (+ dx_add) */
 	uint64_t add;     /* the own contribution is added to what lies in dx */
+	bool again;       /* computed a second time before its block's backward */
 };
 
 struct gp_walk;
@@ -126,6 +132,9 @@ void gp_walk_deinit(struct gp_walk *w);
 void gp_walk_find_gradients(struct gp_walk *w);
 /* GP_NOMEM; GP_UNSUPPORTED: a node that would need a gradient gets none. */
 enum gp_status gp_walk_layout(struct gp_walk *w, struct gp_err *err);
+
+/* After that: by block of the graph, bytes of a slot's arena. */
+void gp_walk_count_maps(const struct gp_walk *w, uint64_t *maps);
 
 /*
  * From here on gp_walk_type, gp_walk_elements and gp_walk_bytes tell of chunks whose sequences have so many positions, one

@@ -238,6 +238,8 @@ run "$work/model" model show fasttext:tokens=16,vocab=100,classes=4 --cut 1:2 --
 compare "model show, another" "$work/model" "model show"
 run "$work/model" model show cnn --cut 1:-1 --insert-up conv:out=4,k=1,s=1 --freeze head --json
 compare "model show, an insertion" "$work/model" "model show"
+run "$work/model" model show cnn --cut 1:-1 --memory --json
+compare "model show, memory" "$work/model" "model show"
 run "$work/model" model show roberta:layers=3,dim=8,heads=2 --json
 compare "model show, an encoder" "$work/model" "model show"
 start_link

@@ -82,11 +82,11 @@ static void put_welcome(struct raw_peer *p, uint32_t step_timeout_ms)
 	put_control(p, &m);
 }
 
-static struct gp_optim optim;     /* of the engine */
-static bool calibrates;           /* the engine asks for it */
-static double connect_for_s = 20; /* and how long its server may take to answer at all */
-static double patience_s;         /* with it, 0: as the server says */
-static bool clips, tells;         /* the fake server's READY says so */
+static struct gp_optim optim;      /* of the engine */
+static bool calibrates, recompute; /* the engine asks for it */
+static double connect_for_s = 20;  /* and how long its server may take to answer at all */
+static double patience_s;          /* with it, 0: as the server says */
+static bool clips, tells;          /* the fake server's READY says so */
 
 static void put_ready(struct raw_peer *p)
 {
@@ -134,6 +134,7 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 				      .session.precision = precision,
 				      .init = init,
 				      .session.optim = optim,
+				      .session.recompute = recompute,
 				      .session.calibrates = calibrates,
 				      .server = f.address,
 				      .cut = {.head = 1, .tail = graph->blocks - 1},
@@ -382,6 +383,14 @@ static void a_server_that_takes_no_statistics_anew_is_not_asked_for_it(void **st
 	calibrates = false;
 }
 
+static void a_server_that_cannot_recompute_is_not_trained_with(void **state)
+{
+	(void)state;
+	recompute = true;
+	expect_end(play_ready_only, false, GP_UNSUPPORTED, "too old to compute blocks a second time (--recompute)");
+	recompute = false;
+}
+
 /* An older server ignores what it does not know, and would compute in fp32. */
 static void a_server_that_does_not_offer_bf16_is_not_asked_for_it(void **state)
 {
@@ -415,6 +424,7 @@ int main(void)
 		cmocka_unit_test(ready_may_come_before_the_last_write_is_known_to_have_ended),
 		cmocka_unit_test(a_server_that_knows_no_clipping_is_not_trained_with),
 		cmocka_unit_test(a_server_that_takes_no_statistics_anew_is_not_asked_for_it),
+		cmocka_unit_test(a_server_that_cannot_recompute_is_not_trained_with),
 		cmocka_unit_test(a_server_that_does_not_offer_bf16_is_not_asked_for_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -513,6 +513,30 @@ static void integers_and_data_cross_without_gradient_and_without_loss(void **sta
 	gp_graph_free(g);
 }
 
+/* As OPEN gives them, so from anybody. */
+static void blocks_that_cannot_be_are_refused(void **state)
+{
+	(void)state;
+	struct gp_err err = {0};
+	struct gp_graph *g = graph_of_text(); /* two inputs, four nodes */
+	const uint32_t good[] = {1, 3}, zero[] = {0}, far[] = {4}, twice[] = {2, 2}, back[] = {3, 1},
+		       huge[] = {UINT32_MAX};
+	assert_int_equal(gp_graph_set_blocks(g, 1, zero, &err), GP_INVALID);
+	assert_int_equal(gp_graph_set_blocks(g, 1, far, &err), GP_INVALID);
+	assert_int_equal(gp_graph_set_blocks(g, 2, twice, &err), GP_INVALID);
+	assert_int_equal(gp_graph_set_blocks(g, 2, back, &err), GP_INVALID);
+	assert_int_equal(gp_graph_set_blocks(g, 1, huge, &err), GP_INVALID);
+	assert_int_equal(g->blocks, 3);
+	assert_int_equal(gp_graph_set_blocks(g, 2, good, &err), GP_OK);
+	assert_int_equal(g->blocks, 3);
+	assert_int_equal(gp_graph_block_end(g, 0), 3);
+	assert_int_equal(gp_graph_block_end(g, 1), 5);
+	assert_int_equal(gp_graph_block_end(g, 2), 6);
+	assert_int_equal(gp_graph_set_blocks(g, 0, NULL, &err), GP_OK);
+	assert_int_equal(g->blocks, 1);
+	gp_graph_free(g);
+}
+
 static void what_is_frozen_needs_no_gradient(void **state)
 {
 	(void)state;
@@ -832,6 +856,7 @@ int main(void)
 		cmocka_unit_test(curves_norms_and_rows_with_bad_attributes_are_refused),
 		cmocka_unit_test(attention_with_bad_attributes_or_inputs_is_refused),
 		cmocka_unit_test(a_norms_residual_has_the_shape_of_its_input),
+		cmocka_unit_test(blocks_that_cannot_be_are_refused),
 		cmocka_unit_test(starting_values_are_a_function_of_seed_and_name),
 		cmocka_unit_test(starting_values_have_the_wanted_spread),
 		cmocka_unit_test(default_starting_values_are_those_of_pytorch),

@@ -209,6 +209,8 @@ struct run {
 	struct gp_plan *plan[PARTS];
 };
 
+static bool recompute; /* plans that are made compute their blocks a second time */
+
 static struct gp_plan *make_plan(struct gp_device *dev, const struct gp_graph *g, uint64_t grad_inputs,
 				 enum gp_precision precision)
 {
@@ -216,6 +218,7 @@ static struct gp_plan *make_plan(struct gp_device *dev, const struct gp_graph *g
 	struct gp_plan *plan;
 	spec.grad_inputs = grad_inputs;
 	spec.precision = precision;
+	spec.recompute = recompute;
 	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .nesterov = true, .weight_decay = 1e-3f};
 	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
 	return plan;
@@ -485,6 +488,124 @@ static void cuts_through_tokens_and_a_mask_change_no_bit(void **state)
 	check_everywhere(build_tokens(), 5);
 }
 
+/* --- blocks that are computed a second time ----------------------------------------------------------------------- */
+
+/* Blocks of so many nodes each, from here on. */
+static void set_blocks(struct gp_graph *g, uint32_t nodes)
+{
+	uint32_t before[GP_GRAPH_MAX_NODES];
+	size_t count = 0;
+	for (uint32_t at = nodes; at < (uint32_t)(g->nodes - g->inputs); at += nodes)
+		before[count++] = at;
+	OK(gp_graph_set_blocks(g, count, before, &err));
+}
+
+static void check_whole(struct gp_device *dev, const struct gp_graph *g, enum gp_precision precision,
+			float *const *want)
+{
+	struct run whole = make_whole(dev, g, precision);
+	for (uint64_t step = 0; step < STEPS; step++) {
+		float *got = run_and_collect(&whole, step);
+		expect_same(g, got, want[step], (struct gp_cut){0, 0});
+		gp_free(got);
+	}
+	drop(&whole);
+}
+
+/* Against a plan that keeps everything: the whole model, and cut in three, with blocks of several sizes. */
+static void check_recomputing(int threads, struct gp_graph *g, enum gp_precision precision)
+{
+	static const uint32_t nodes[] = {1, 2, 5, 1000};
+	struct gp_device *dev;
+	float *want[STEPS];
+	OK(gp_device_open("cpu", threads, &dev, &err));
+	struct run plain = make_whole(dev, g, precision);
+	for (uint64_t step = 0; step < STEPS; step++)
+		want[step] = run_and_collect(&plain, step);
+	drop(&plain);
+	recompute = true;
+	for (size_t i = 0; i < sizeof nodes / sizeof nodes[0]; i++) {
+		set_blocks(g, nodes[i]);
+		check_whole(dev, g, precision, want);
+		for (int head = 1; head < g->blocks - 1; head += 2)
+			check_cut(dev, g, (struct gp_cut){head, (head + g->blocks) / 2}, precision, want);
+	}
+	recompute = false;
+	for (int step = 0; step < STEPS; step++)
+		gp_free(want[step]);
+	dev->ops->close(dev);
+}
+
+static void blocks_that_are_computed_twice_change_no_bit(void **state)
+{
+	(void)state;
+	struct gp_graph *(*const build[])(void) = {build_residuals, build_inverted, build_norms, build_tokens,
+						   build_encoder};
+	struct gp_device *dev;
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	const bool has_bf16 = gp_device_supports(dev, GP_PRECISION_BF16);
+	dev->ops->close(dev);
+	for (size_t i = 0; i < sizeof build / sizeof build[0]; i++) {
+		struct gp_graph *g = build[i]();
+		check_recomputing(1, g, GP_PRECISION_FP32);
+		check_recomputing(2, g, GP_PRECISION_FP32);
+		if (has_bf16)
+			check_recomputing(1, g, GP_PRECISION_BF16);
+		gp_graph_free(g);
+	}
+}
+
+/* Each mode of batch norm, of which renorm's corrections depend on running statistics that other chunks have moved since. */
+static void norms_in_blocks_that_are_computed_twice_change_no_bit(void **state)
+{
+	(void)state;
+	for (int mode = 0; mode < GP_BN_MODES; mode++) {
+		const bool renorm = mode == GP_BN_RENORM;
+		const struct gp_bn_attr how = {
+			.mode = mode, .r_max = renorm ? 3.0f : 0.0f, .d_max = renorm ? 5.0f : 0.0f, .warmup = renorm};
+		struct gp_graph *g = build_residuals();
+		assert_true(gp_graph_set_batch_norm(g, &how, &err) > 0);
+		check_recomputing(1, g, GP_PRECISION_FP32);
+		gp_graph_free(g);
+	}
+}
+
+static void frozen_parts_of_blocks_that_are_computed_twice_change_no_bit(void **state)
+{
+	(void)state;
+	static const char *const patterns[] = {"stem*", "a1_conv*", "*_bn*", "b[0-9]_*", "*_conv*"};
+	for (size_t k = 0; k < sizeof patterns / sizeof patterns[0]; k++) {
+		struct gp_graph *g = build_residuals();
+		assert_true(gp_graph_freeze(g, patterns[k]) > 0);
+		check_recomputing(1, g, GP_PRECISION_FP32);
+		gp_graph_free(g);
+	}
+}
+
+/* What a slot keeps is then no more than what crosses from block to block, and no slot has the inside of one. */
+static void blocks_that_are_computed_twice_keep_less(void **state)
+{
+	(void)state;
+	struct gp_graph *g = build_inverted();
+	struct gp_device *dev;
+	struct gp_plan_memory plain, again;
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	set_blocks(g, 6);
+	struct gp_plan_spec spec = {.graph = g, .batch = 64, .slots = 1, .train = true};
+	OK(dev->ops->plan_estimate(dev, &spec, &plain, &err));
+	spec.recompute = true;
+	OK(dev->ops->plan_estimate(dev, &spec, &again, &err));
+	print_message("kept %llu and %llu, scratch %llu and %llu bytes\n", (unsigned long long)plain.activations,
+		      (unsigned long long)again.activations, (unsigned long long)plain.scratch,
+		      (unsigned long long)again.scratch);
+	assert_true(again.activations * 10 < plain.activations * 6);
+	assert_true(again.total < plain.total);
+	assert_int_equal(again.params + again.grads + again.optim + again.io,
+			 plain.params + plain.grads + plain.optim + plain.io);
+	dev->ops->close(dev);
+	gp_graph_free(g);
+}
+
 /* --- frozen parts ------------------------------------------------------------------------------------------------- */
 
 /* From the front up to somewhere in a residual block, in the middle, of a batch norm one parameter alone. */
@@ -541,6 +662,10 @@ int main(int argc, char **argv)
 		cmocka_unit_test(cuts_inside_inverted_residuals_change_no_bit),
 		cmocka_unit_test(cuts_around_norms_of_shared_values_change_no_bit),
 		cmocka_unit_test(cuts_through_tokens_and_a_mask_change_no_bit),
+		cmocka_unit_test(blocks_that_are_computed_twice_change_no_bit),
+		cmocka_unit_test(norms_in_blocks_that_are_computed_twice_change_no_bit),
+		cmocka_unit_test(frozen_parts_of_blocks_that_are_computed_twice_change_no_bit),
+		cmocka_unit_test(blocks_that_are_computed_twice_keep_less),
 		cmocka_unit_test(frozen_parts_change_no_bit_wherever_the_cut_is),
 		cmocka_unit_test(nothing_goes_back_into_a_frozen_head),
 	};

@@ -352,10 +352,16 @@ static void compare_gradients(struct gp_plan *p, int slot, struct interpreter *i
 }
 
 /* Chunks of both slots forward, one of them evaluated in between on a third, then both backward. */
-static void run_training(struct gp_device *dev, const struct gp_graph *g, uint64_t seed, uint64_t grad_inputs)
+static void run_training(struct gp_device *dev, const struct gp_graph *g, uint64_t seed, uint64_t grad_inputs,
+			 bool recompute)
 {
-	const struct gp_plan_spec spec = {
-		.graph = g, .batch = BATCH, .slots = SLOTS, .train = true, .grad_inputs = grad_inputs, .seed = 1};
+	const struct gp_plan_spec spec = {.graph = g,
+					  .batch = BATCH,
+					  .slots = SLOTS,
+					  .train = true,
+					  .recompute = recompute,
+					  .grad_inputs = grad_inputs,
+					  .seed = 1};
 	struct interpreter in[SLOTS];
 	struct gp_plan *p;
 	OK(dev->ops->plan_new(dev, &spec, &p, &err));
@@ -407,12 +413,39 @@ static void plans_of_drawn_graphs_compute_what_an_interpreter_does(void **state)
 			continue;
 		for (uint64_t seed = 0; seed < GRAPHS; seed++) {
 			struct gp_graph *g = draw_graph(seed);
-			run_training(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8);
+			run_training(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, false);
 			run_evaluation(dev, g, seed);
 			gp_graph_free(g);
 		}
 		dev->ops->close(dev);
 	}
+}
+
+/* Blocks that begin at nodes drawn at random: one after every second or third node. */
+static void draw_blocks(struct gp_graph *g, uint64_t seed)
+{
+	uint32_t before[MOST_VALUES];
+	size_t count = 0;
+	for (int i = 1; i < g->nodes - g->inputs; i++)
+		if (gp_rng_u32(seed, 3, (uint64_t)i) % 5 < 2)
+			before[count++] = (uint32_t)i;
+	OK(gp_graph_set_blocks(g, count, before, &err));
+	assert_int_equal(g->blocks, count + 1);
+}
+
+static void blocks_that_are_computed_twice_compute_the_same(void **state)
+{
+	(void)state;
+	struct gp_device *dev;
+	OK(gp_device_open("cpu", 1, &dev, &err));
+	for (uint64_t seed = 0; seed < GRAPHS; seed++) {
+		struct gp_graph *g = draw_graph(seed);
+		run_training(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, true);
+		draw_blocks(g, seed);
+		run_training(dev, g, seed, gp_rng_u32(seed, 2, 0) % 8, true);
+		gp_graph_free(g);
+	}
+	dev->ops->close(dev);
 }
 
 /* --- what is drawn too seldom ------------------------------------------------------------------------------------- */
@@ -470,7 +503,7 @@ static void edges_that_share_memory_are_told_apart(void **state)
 		for (size_t k = 0; k < sizeof build / sizeof build[0]; k++)
 			for (uint64_t grads = 0; grads < 4; grads++) {
 				struct gp_graph *g = build[k]();
-				run_training(dev, g, k, grads);
+				run_training(dev, g, k, grads, false);
 				run_evaluation(dev, g, k);
 				gp_graph_free(g);
 			}
@@ -542,6 +575,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(plans_of_drawn_graphs_compute_what_an_interpreter_does),
+		cmocka_unit_test(blocks_that_are_computed_twice_compute_the_same),
 		cmocka_unit_test(edges_that_share_memory_are_told_apart),
 		cmocka_unit_test(buffers_there_are_none_of_are_null),
 		cmocka_unit_test(plan_of_too_many_pieces_is_refused),

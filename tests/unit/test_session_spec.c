@@ -84,6 +84,24 @@ static void every_field_comes_back_from_open(void **state)
 	}
 }
 
+/* An evaluation keeps nothing anyway. */
+static void only_a_training_recomputes(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_session_spec there = make_spec(), back;
+	for (int train = 0; train < 2; train++) {
+		Gpsplit__Open open = GPSPLIT__OPEN__INIT;
+		struct gp_session_parts parts;
+		there.recompute = true;
+		there.eval_only = !train;
+		gp_session_spec_write(&there, &open, &parts);
+		assert_true(open.recompute);
+		assert_int_equal(gp_session_spec_read(&open, WINDOW_MAX, &back, &err), GP_OK);
+		assert_int_equal(back.recompute, train);
+	}
+}
+
 static void refused(const Gpsplit__Open *open, enum gp_status status, const char *part)
 {
 	struct gp_err err;
@@ -154,6 +172,7 @@ static void whatever_decides_the_result_is_in_the_words_and_nothing_else(void **
 	b.window++;
 	b.undo = true;
 	b.eval_only = false;
+	b.recompute = true;
 	assert_true(same_words(&a, &b, g));
 #define DIFFERS(change)                                                                                                \
 	b = a;                                                                                                         \
@@ -183,6 +202,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_field_comes_back_from_open),
+		cmocka_unit_test(only_a_training_recomputes),
 		cmocka_unit_test(what_cannot_be_is_refused_with_its_name),
 		cmocka_unit_test(whatever_decides_the_result_is_in_the_words_and_nothing_else),
 	};

@@ -127,6 +127,7 @@ static enum gp_status bn_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	s->shape = shape_for(p, n);
 	s->shape.fixed = !gp_cpu_bn_takes_statistics(n);
 	const int64_t lines = gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? 3 : 1;
+	n->base.keeps_saved = true;
 	n->base.saved_bytes = (uint64_t)(BN_VECTORS * s->shape.width + lines * s->shape.channels) * sizeof(float);
 	n->tmp_bytes = 2 * (uint64_t)s->shape.channels * sizeof(double);
 	ask_for_sums(p, n);
@@ -337,18 +338,25 @@ static bool is_by_chunk(const struct cpu_call *c)
 	return c->mode == GP_TRAIN && gp_cpu_bn_takes_statistics(c->node);
 }
 
+/* Statistics, and the vectors they come to. */
+static void find_vectors(const struct cpu_call *c, struct bn_job *job)
+{
+	if (is_by_chunk(c))
+		batch_statistics(c, job);
+	else
+		running_statistics(c, job);
+	if (c->mode == GP_TRAIN && trains_by_running(c->node))
+		keep_running_statistics(c, job);
+	gp_bn_fold_out(job->s, job->vec[BN_A]);
+	gp_bn_fold_out(job->s, job->vec[BN_B]);
+}
+
 static enum gp_status bn_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
 	struct bn_job job = job_of(c);
-	if (is_by_chunk(c))
-		batch_statistics(c, &job);
-	else
-		running_statistics(c, &job);
-	if (c->mode == GP_TRAIN && trains_by_running(c->node))
-		keep_running_statistics(c, &job);
-	gp_bn_fold_out(job.s, job.vec[BN_A]);
-	gp_bn_fold_out(job.s, job.vec[BN_B]);
+	if (!c->again)
+		find_vectors(c, &job);
 	if (!c->node->base.unwritten)
 		gp_cpu_parallel(parts_of(c, job.s), apply_part, &job);
 	return GP_OK;
@@ -467,7 +475,7 @@ static int64_t sum_written(const struct bn_job *job, int64_t done, int64_t until
 int64_t gp_cpu_bn_feed(const struct cpu_call *c, int64_t done, int64_t until)
 {
 	const struct cpu_node *n = c->node->feeds;
-	if (!n || c->mode == GP_EVAL)
+	if (!n || c->mode == GP_EVAL || c->again)
 		return until;
 	const struct bn_job job = {.s = shape_of(n), .x = c->out[0], .sums = c->feed_sums};
 	return sum_written(&job, done, until);

@@ -125,6 +125,18 @@ static enum gp_status cpu_plan_estimate(struct gp_device *dev, const struct gp_p
 	return status;
 }
 
+static enum gp_status cpu_plan_maps(struct gp_device *dev, const struct gp_plan_spec *spec, uint64_t *maps,
+				    struct gp_err *err)
+{
+	struct cpu_plan *p;
+	GP_TRY(begin_plan(dev, spec, &p, err));
+	enum gp_status status = gp_cpu_plan_build(p, err);
+	if (status == GP_OK)
+		gp_walk_count_maps(&p->walk, maps);
+	gp_cpu_plan_release(p);
+	return status;
+}
+
 /*
  * Large blocks on huge pages, where the kernel gives them on request: rows of a matrix are far apart, and a step walks
  * through hundreds of megabytes. Only whole huge pages inside the block, so that no more memory is touched than asked.
@@ -303,6 +315,7 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.lacks = cpu_lacks,
 	.measure = gp_cpu_measure,
 	.plan_estimate = cpu_plan_estimate,
+	.plan_maps = cpu_plan_maps,
 	.plan_new = cpu_plan_new,
 	.plan_free = cpu_plan_free,
 	.buffer = cpu_buffer,

@@ -60,6 +60,8 @@ struct cpu_call {
 	float *feed_sums, *return_sums;
 	/* Parameter gradients: add to what is there (true), or overwrite it (false: first chunk of a step). */
 	bool accumulate;
+	/* The second forward of a chunk (plan_again.h): the batch norm's vectors are there, and nothing else may change. */
+	bool again;
 };
 
 struct cpu_op {

@@ -11,6 +11,7 @@
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/cpu/plan/cpu_profile.h"
+#include "kernels/plan/plan_again.h"
 
 static void *address(const struct cpu_plan *p, int slot, int buf)
 {
@@ -57,14 +58,20 @@ struct addresses {
 	float *out[GP_NODE_MAX_OUTPUTS], *dx[GP_NODE_MAX_INPUTS];
 };
 
-static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot, struct addresses *at)
+/* `later`: in the second of two forwards, or backward (plan_again.h). */
+static void *address_at(const struct cpu_plan *p, int slot, int buf, bool later)
+{
+	return address(p, slot, later ? gp_walk_later(&p->walk, buf) : buf);
+}
+
+static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot, bool later, struct addresses *at)
 {
 	struct cpu_call c = {.plan = p, .node = n, .draw = p->slot[slot].draw, .in = at->in, .out = at->out};
 	for (int k = 0; k < n->base.inputs; k++)
-		at->in[k] = value_address(p, slot, n->base.in[k]);
+		at->in[k] = address_at(p, slot, p->walk.value[n->base.in[k]], later);
 	for (int j = 0; j < n->base.outputs; j++)
-		at->out[j] = value_address(p, slot, n->base.first_value + j);
-	c.saved = address(p, slot, n->base.saved);
+		at->out[j] = address_at(p, slot, p->walk.value[n->base.first_value + j], later);
+	c.saved = address_at(p, slot, n->base.saved, later);
 	if (n->reads)
 		c.reads_saved = address(p, slot, n->reads->base.saved);
 	if (n->feeds)
@@ -124,7 +131,7 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		if (n->base.view)
 			continue;
 		GP_TRY(gp_plan_check_stop(&plan->spec, err));
-		struct cpu_call c = call_of(p, n, slot, &at);
+		struct cpu_call c = call_of(p, n, slot, false, &at);
 		c.mode = mode;
 		c.tmp = address(p, slot, n->base.tmp[0]);
 		c.sums = address(p, slot, n->sums_forward);
@@ -156,7 +163,7 @@ static bool pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
 static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int slot, struct gp_err *err)
 {
 	struct addresses at;
-	struct cpu_call c = call_of(p, n, slot, &at);
+	struct cpu_call c = call_of(p, n, slot, true, &at);
 	for (int j = 0; j < n->base.outputs; j++)
 		at.dout[j] = grad_address(p, slot, n->base.first_value + j);
 	for (int k = 0; k < n->base.inputs; k++)
@@ -177,6 +184,29 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 			gp_cpu_add_into(p->threads, at.dx[k], address(p, slot, n->base.dx_add[k]),
 					gp_cpu_in_elements(p, n, k));
 	return GP_OK;
+}
+
+/* What the block's forward made and has not kept, a second time. What it takes counts as backward. */
+static enum gp_status run_again(struct cpu_plan *p, int node, int slot, struct gp_err *err)
+{
+	for (int i = gp_walk_block_from(&p->walk, node); i <= node; i++) {
+		struct cpu_node *n = &p->node[i];
+		struct addresses at;
+		if (!n->base.again)
+			continue;
+		GP_TRY(gp_plan_check_stop(&p->base.spec, err));
+		struct cpu_call c = call_of(p, n, slot, true, &at);
+		c.mode = GP_TRAIN;
+		c.again = true;
+		c.tmp = address_at(p, slot, n->base.tmp[0], true);
+		GP_TRY(n->op->forward(&c, err));
+	}
+	return GP_OK;
+}
+
+static bool ends_block(const struct cpu_plan *p, int node)
+{
+	return gp_walk_recomputes(&p->walk) && gp_walk_block_end(&p->walk, node) == node + 1;
 }
 
 /* Gradients of inputs that lie where another one is given out. */
@@ -203,10 +233,12 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 	gp_walk_set_length(&p->walk, p->slot[slot].length);
 	for (int i = plan->spec.graph->nodes - 1; i >= plan->spec.graph->inputs; i--) {
 		struct cpu_node *n = &p->node[i];
+		uint64_t start = gp_cpu_profile_start(p);
+		if (ends_block(p, i))
+			GP_TRY(run_again(p, i, slot, err));
 		if (!n->base.need_grad)
 			continue;
 		GP_TRY(gp_plan_check_stop(&plan->spec, err));
-		uint64_t start = gp_cpu_profile_start(p);
 		bool worked = true;
 		if (!gp_walk_works_backward(&n->base))
 			worked = pass_gradient(p, n, slot);

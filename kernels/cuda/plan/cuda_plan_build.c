@@ -27,6 +27,10 @@ static enum gp_status check_spec(const struct cuda_plan *p, struct gp_err *err)
 	if (!gp_device_supports(&p->dev->base, spec->precision))
 		GP_FAIL(err, GP_DEVICE, "%s cannot compute in %s (compute capability %d.%d, 8.0 is needed); use fp32",
 			p->dev->info.name, gp_precision_name(spec->precision), p->dev->info.major, p->dev->info.minor);
+	if (spec->train && spec->recompute)
+		GP_FAIL(err, GP_UNSUPPORTED,
+			"%s cannot compute blocks a second time yet; leave --recompute out, or compute on a CPU",
+			p->dev->info.name);
 	return gp_plan_check_spec(spec, err);
 }
 

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The flags that say what a training keeps in memory, and in what form. See
+ * job.h. Tests: tests/e2e/bad_input.sh, tests/e2e/recompute.sh
+ */
+#include "client/job/job.h"
+
+#include <stddef.h>
+
+#define FIELD(name) offsetof(struct gp_job_settings, name)
+
+static const struct gp_opt memory_rows[] = {
+	{.name = "recompute",
+	 .type = GP_OPT_FLAG,
+	 .offset = FIELD(recompute),
+	 .group = "Memory",
+	 .help = "keep only what crosses from one block of the model to the next, and compute each block a second time "
+		 "before its backward pass: less memory, about a third more computing, the same result to the last "
+		 "bit"},
+};
+const struct gp_opt_rows gp_job_memory_rows = {memory_rows, sizeof memory_rows / sizeof memory_rows[0]};
