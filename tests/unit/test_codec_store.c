@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Arrays that lie encoded in memory (common/codec/codec_store.h): what comes
+ * back is what the codec's own payload gives, block by block; room is never
+ * passed; what no codec can represent is limited; what cannot be is refused.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "common/base/mem.h"
+#include "common/base/rng.h"
+#include "common/codec/codec_store.h"
+#include "tests/unit/ok.h"
+
+static const char *const specs[] = {"fp16",
+				    "bf16",
+				    "fp8:format=e4m3",
+				    "fp8:format=e5m2",
+				    "s2fp8",
+				    "smaq:main=6,outlier=8",
+				    "uniform:bits=8",
+				    "uniform:bits=3",
+				    "sortquant:bits=6,split=2"};
+enum { SPECS = sizeof specs / sizeof specs[0] };
+/* One element, a part of a block, a whole one, and several with a short last one. */
+static const uint64_t sizes[] = {1, 100, GP_STORE_BLOCK, 2 * GP_STORE_BLOCK + 77};
+
+static struct gp_codec_spec parse(const char *text)
+{
+	struct gp_codec_spec spec;
+	OK(gp_codec_spec_parse(text, &spec, &err));
+	return spec;
+}
+
+static float *draw(uint64_t n)
+{
+	float *x = gp_calloc(n, sizeof *x);
+	assert_non_null(x);
+	for (uint64_t i = 0; i < n; i++)
+		x[i] = gp_rng_normal(3, 1, i) * (i < GP_STORE_BLOCK ? 1.0f : 50.0f);
+	return x;
+}
+
+/* Through the store; behind its room nothing is written. */
+static void come_back(const struct gp_codec_spec *spec, const float *x, uint64_t n, float *out)
+{
+	struct gp_store_coder *c;
+	const uint64_t bytes = gp_store_bytes(spec, n);
+	uint8_t *store = gp_calloc(bytes + 16, 1);
+	assert_non_null(store);
+	memset(store + bytes, 0x5a, 16);
+	OK(gp_store_coder_new(spec, &c, &err));
+	for (uint64_t k = gp_store_blocks(n); k-- > 0;)
+		gp_store_encode(c, x, n, k, store);
+	for (uint64_t k = 0; k < gp_store_blocks(n); k++)
+		gp_store_decode(c, store, n, k, out);
+	for (int i = 0; i < 16; i++)
+		assert_int_equal(store[bytes + (uint64_t)i], 0x5a);
+	gp_store_coder_free(c);
+	gp_free(store);
+}
+
+static void expect_payloads_values(const struct gp_codec_spec *spec, const float *x, uint64_t n, const float *got)
+{
+	for (uint64_t at = 0; at < n; at += GP_STORE_BLOCK) {
+		const uint64_t count = n - at < GP_STORE_BLOCK ? n - at : GP_STORE_BLOCK;
+		const struct gp_shape shape = {.ndim = 1, .dim = {(int64_t)count}};
+		struct gp_codec *c;
+		size_t len;
+		OK(gp_codec_new(spec, &shape, 1, &c, &err));
+		uint8_t *payload = gp_calloc(gp_codec_bound(c), 1);
+		float *want = gp_calloc(count, sizeof *want);
+		assert_true(payload && want);
+		OK(gp_codec_encode(c, x + at, 0, payload, gp_codec_bound(c), &len, &err));
+		OK(gp_codec_decode(c, (struct gp_span){payload, len}, want, &err));
+		assert_memory_equal(got + at, want, count * sizeof *want);
+		gp_free(want);
+		gp_free(payload);
+		gp_codec_free(c);
+	}
+}
+
+static void blocks_come_back_as_from_payloads_of_their_own(void **state)
+{
+	(void)state;
+	for (int i = 0; i < SPECS; i++)
+		for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++) {
+			const struct gp_codec_spec spec = parse(specs[i]);
+			float *x = draw(sizes[k]), *y = draw(sizes[k]), *z = draw(sizes[k]);
+			struct gp_store_coder *c;
+			OK(gp_store_check(&spec, &err));
+			come_back(&spec, x, sizes[k], y);
+			expect_payloads_values(&spec, x, sizes[k], y);
+			OK(gp_store_coder_new(&spec, &c, &err));
+			for (uint64_t block = 0; block < gp_store_blocks(sizes[k]); block++)
+				gp_store_round_trip(c, z, sizes[k], block);
+			assert_memory_equal(y, z, sizes[k] * sizeof *y);
+			gp_store_coder_free(c);
+			gp_free(x);
+			gp_free(y);
+			gp_free(z);
+		}
+}
+
+static void room_is_what_the_codec_needs(void **state)
+{
+	(void)state;
+	struct gp_codec_spec spec = parse("uniform:bits=8");
+	assert_in_range(gp_store_bytes(&spec, 1 << 20), 1 << 20, (1 << 20) + (1 << 20) / 500);
+	spec = parse("bf16");
+	assert_in_range(gp_store_bytes(&spec, 1 << 20), 2 << 20, (2 << 20) + (1 << 20) / 500);
+}
+
+static void what_is_not_representable_is_limited(void **state)
+{
+	(void)state;
+	float y[6];
+	const float x[6] = {NAN, INFINITY, -INFINITY, 1e30f, 1.0f, -2.0f};
+	for (int i = 0; i < SPECS; i++) {
+		const struct gp_codec_spec spec = parse(specs[i]);
+		come_back(&spec, x, 6, y);
+		for (int k = 0; k < 6; k++)
+			assert_true(isfinite(y[k]));
+	}
+	const struct gp_codec_spec spec = parse("fp16");
+	come_back(&spec, x, 6, y);
+	assert_true(y[0] == 0.0f && y[1] > 50000.0f && y[2] < -50000.0f && y[4] == 1.0f && y[5] == -2.0f);
+}
+
+static void what_cannot_lie_in_memory_is_refused_by_name(void **state)
+{
+	(void)state;
+	static const char *const bad[][2] = {{"raw", "raw cannot"},
+					     {"topk:ratio=0.1", "topk cannot"},
+					     {"kmeans", "kmeans cannot"},
+					     {"uniform:bits=8+zstd", "zstd cannot"},
+					     {"ef+uniform:bits=8", "ef cannot"},
+					     {"sortquant:bits=6,split=2,prune=0.5", "leaves elements out"}};
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		const struct gp_codec_spec spec = parse(bad[i][0]);
+		assert_int_equal(gp_store_check(&spec, &err), GP_USAGE);
+		if (!strstr(err.text, bad[i][1]))
+			fail_msg("'%s' does not say '%s'", err.text, bad[i][1]);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(blocks_come_back_as_from_payloads_of_their_own),
+		cmocka_unit_test(room_is_what_the_codec_needs),
+		cmocka_unit_test(what_is_not_representable_is_limited),
+		cmocka_unit_test(what_cannot_lie_in_memory_is_refused_by_name),
+	};
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
