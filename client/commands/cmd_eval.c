@@ -11,7 +11,7 @@
 #include "client/commands/commands.h"
 #include "client/log/figures.h"
 #include "client/job/job.h"
-#include "client/engine/metrics.h"
+#include "client/engine/eval_metrics.h"
 #include "client/log/progress.h"
 #include "client/train/recalibrate.h"
 #include "common/store/safetensors.h"

@@ -9,7 +9,7 @@
 #include "client/engine/engine.h"
 #include "client/engine/batch_labels.h"
 #include "client/engine/batch_map.h"
-#include "client/engine/metrics.h"
+#include "client/engine/eval_metrics.h"
 #include "client/train/run_state.h"
 #include "client/trace/timeline.h"
 #include "client/log/value_log.h"

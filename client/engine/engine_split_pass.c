@@ -22,7 +22,7 @@
 #include <string.h>
 
 #include "client/engine/batch_labels.h"
-#include "client/engine/metrics.h"
+#include "client/engine/eval_metrics.h"
 #include "client/train/run_state.h"
 #include "client/log/value_log.h"
 #include "common/graph/clip.h"

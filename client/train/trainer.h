@@ -15,7 +15,7 @@
 #include "client/trace/bound_by.h"
 #include "client/engine/engine.h"
 #include "client/log/json_log.h"
-#include "client/engine/metrics.h"
+#include "client/engine/eval_metrics.h"
 #include "client/job/norm_mode.h"
 #include "client/privacy/privacy_meter.h"
 #include "client/train/run_state.h"

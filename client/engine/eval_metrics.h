@@ -9,10 +9,10 @@
  * correlation coefficient" (2004), which is Matthews' (1975) for two classes;
  * Spearman's is Pearson's of ranks, equal values having the mean of theirs.
  *
- * Threads: one at a time for a struct. Test: tests/unit/test_metrics.c
+ * Threads: one at a time for a struct. Test: tests/unit/test_eval_metrics.c
  */
-#ifndef GP_METRICS_H
-#define GP_METRICS_H
+#ifndef GP_EVAL_METRICS_H
+#define GP_EVAL_METRICS_H
 
 #include <math.h>
 

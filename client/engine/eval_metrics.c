@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See metrics.h. Test: tests/unit/test_metrics.c
+ * See eval_metrics.h. Test: tests/unit/test_eval_metrics.c
  */
-#include "client/engine/metrics.h"
+#include "client/engine/eval_metrics.h"
 
 #include <math.h>
 #include <stdlib.h>

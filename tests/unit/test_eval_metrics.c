@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Correlations of an evaluation (client/engine/metrics.h), beside values worked out by
+ * Correlations of an evaluation (client/engine/eval_metrics.h), beside values worked out by
  * hand: the fractions are in the comments.
  */
 #include <math.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "client/engine/metrics.h"
+#include "client/engine/eval_metrics.h"
 #include "client/data/data_internal.h"
 
 static struct gp_err err;
