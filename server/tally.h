@@ -76,7 +76,7 @@ void gp_tally_refused(struct gp_tally *t, enum gp_status reason, bool its_client
 
 /* The session's figures with those of the link that it has. */
 void gp_tally_of_session(const struct gp_server_session *s, struct gp_tally_sum *out);
-/* Of everything, what is under way included. `device_ns`: by device. */
+/* The sum over everything, what is under way included. `device_ns`: by device. */
 void gp_tally_totals(const struct gp_server *srv, struct gp_tally_sum *out, uint64_t device_ns[GP_SERVER_DEVICES_MAX]);
 
 #endif
