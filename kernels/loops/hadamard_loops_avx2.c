@@ -25,18 +25,18 @@ struct turn {
 
 /* --- inside a register ------------------------------------------------------------------------------------------ */
 
-/* `other` has the partner of each element; `high` has the sign bit in those that are the second of a pair. */
-INLINE __m256 level(__m256 v, __m256 other, __m256i high)
+/* `other` has the partner of each element; `sign` is -1 for those that are the second of a pair, else 1. The product is
+ * exact, so a sum is rounded once. */
+INLINE __m256 level(__m256 v, __m256 other, __m256 sign)
 {
-	return _mm256_add_ps(_mm256_xor_ps(v, _mm256_castsi256_ps(high)), other);
+	return _mm256_fmadd_ps(v, sign, other);
 }
 
 INLINE __m256 inside(__m256 v)
 {
-	const int bit = INT32_MIN;
-	v = level(v, _mm256_permute_ps(v, 0xb1), _mm256_setr_epi32(0, bit, 0, bit, 0, bit, 0, bit));
-	v = level(v, _mm256_permute_ps(v, 0x4e), _mm256_setr_epi32(0, 0, bit, bit, 0, 0, bit, bit));
-	return level(v, _mm256_permute2f128_ps(v, v, 0x01), _mm256_setr_epi32(0, 0, 0, 0, bit, bit, bit, bit));
+	v = level(v, _mm256_permute_ps(v, 0xb1), _mm256_setr_ps(1, -1, 1, -1, 1, -1, 1, -1));
+	v = level(v, _mm256_permute_ps(v, 0x4e), _mm256_setr_ps(1, 1, -1, -1, 1, 1, -1, -1));
+	return level(v, _mm256_permute2f128_ps(v, v, 0x01), _mm256_setr_ps(1, 1, 1, 1, -1, -1, -1, -1));
 }
 
 INLINE __m256 signed_by(__m256 v, const uint32_t *sign)
@@ -44,8 +44,12 @@ INLINE __m256 signed_by(__m256 v, const uint32_t *sign)
 	return _mm256_xor_ps(v, _mm256_loadu_ps((const float *)sign));
 }
 
+/* The tensor comes from far away before it is transformed, and is at hand on the way back: asks for the line that comes a
+ * page later, which need not exist, as processors do not follow a stream over the end of a page by themselves. */
 INLINE __m256 taken(const struct turn *t, const float *x, size_t sign)
 {
+	if (t->before && sign / LANES % 2 == 0)
+		_mm_prefetch((const char *)((uintptr_t)x + 4096), _MM_HINT_T0);
 	const __m256 v = _mm256_loadu_ps(x);
 	return t->before ? signed_by(v, t->sign + sign) : v;
 }

@@ -15,7 +15,7 @@
 #define INLINE static inline __attribute__((always_inline))
 
 enum { LANES = 8, BLOCKS = 8, CHUNK = 32 }; /* elements of a register; blocks and elements that are coded at a time */
-enum { PART = 2048 };                       /* no part has more elements */
+enum { PART = 1024 };                       /* no part has more elements */
 enum { VECTORS = PART / LANES + LANES };    /* registers of a part, and room to write too many */
 
 static const struct gp_packed_parts parts = {&gp_block_loops_avx2, &gp_codec_loops_avx2};
@@ -85,20 +85,37 @@ INLINE __m256i fold_all(enum fold how, const __m256i *v)
 	return fold_neighbours(how, a, b);
 }
 
+/* Asks for the line that comes a page later, which need not exist: processors do not follow a stream over the end of a
+ * page by themselves. */
+INLINE void ask_for(const float *x)
+{
+	_mm_prefetch((const char *)((uintptr_t)x + 4096), _MM_HINT_T0);
+}
+
 /* Lane i: bits of the largest magnitude of block i of x[0..n), at most BLOCKS blocks; 0 where there is none. */
 INLINE __m256i largest_of(const float *x, size_t n, size_t size)
 {
 	__m256i top[BLOCKS];
-	size_t blocks = 0;
-	for (size_t at = 0; at < n; blocks++) {
-		const size_t end = at + size < n ? at + size : n;
+	size_t blocks = 0, at = 0;
+	for (; at + size <= n; blocks++) {
 		__m256i most = _mm256_setzero_si256();
-		for (; at + LANES <= end; at += LANES)
+		const size_t end = at + size;
+		for (; at + 2 * LANES <= end; at += 2 * LANES) {
+			ask_for(x + at);
 			most = _mm256_max_epi32(most, magnitude(_mm256_loadu_ps(x + at)));
-		if (at < end)
-			most = _mm256_max_epi32(most, magnitude(some_of(x + at, end - at)));
-		at = end;
+			most = _mm256_max_epi32(most, magnitude(_mm256_loadu_ps(x + at + LANES)));
+		}
+		for (; at < end; at += LANES)
+			most = _mm256_max_epi32(most, magnitude(_mm256_loadu_ps(x + at)));
 		top[blocks] = most;
+	}
+	if (at < n) {
+		__m256i most = _mm256_setzero_si256();
+		for (; at + LANES <= n; at += LANES)
+			most = _mm256_max_epi32(most, magnitude(_mm256_loadu_ps(x + at)));
+		if (at < n)
+			most = _mm256_max_epi32(most, magnitude(some_of(x + at, n - at)));
+		top[blocks++] = most;
 	}
 	for (; blocks < BLOCKS; blocks++)
 		top[blocks] = _mm256_setzero_si256();
@@ -144,20 +161,27 @@ INLINE void spread(const float *v, size_t blocks, size_t each, float *out)
 			_mm256_storeu_ps(out + i, _mm256_set1_ps(v[b]));
 }
 
-/* The lowest bytes of 8 numbers. */
+/* The lowest bytes of the first n of 8 numbers. The usual case is apart: memcpy of a constant length is one instruction. */
 INLINE void put_bytes(__m256i v, size_t n, uint8_t *out)
 {
-	uint8_t bytes[16];
 	const __m256i halves = _mm256_permute4x64_epi64(_mm256_packus_epi32(v, v), 0x08);
-	_mm_storeu_si128((__m128i *)bytes, _mm_packus_epi16(_mm256_castsi256_si128(halves), _mm_setzero_si128()));
-	memcpy(out, bytes, n);
+	const __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(halves), _mm_setzero_si128());
+	const uint64_t all = (uint64_t)_mm_cvtsi128_si64(bytes);
+	if (n == LANES)
+		memcpy(out, &all, LANES);
+	else
+		memcpy(out, &all, n);
 }
 
+/* n bytes, then zeros. */
 INLINE __m256i get_bytes(const uint8_t *in, size_t n)
 {
-	uint8_t bytes[16] = {0};
-	memcpy(bytes, in, n);
-	return _mm256_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)bytes));
+	uint64_t all = 0;
+	if (n == LANES)
+		memcpy(&all, in, LANES);
+	else
+		memcpy(&all, in, n);
+	return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)all));
 }
 
 /* What `step_of` and `clipped_least` of block_loops.c do, for lanes. */
@@ -189,7 +213,10 @@ INLINE __m256 put_scales(const struct gp_block_form *form, __m256 reach, float t
 					      _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
 	const __m128i half = _mm_min_epu16(above, _mm_set1_epi16(0x7bff));
 	_mm_storeu_si128((__m128i *)halves, half);
-	memcpy(scales, halves, 2 * blocks);
+	if (blocks == LANES)
+		memcpy(scales, halves, sizeof halves);
+	else
+		memcpy(scales, halves, 2 * blocks);
 	return _mm256_mul_ps(_mm256_cvtph_ps(half), _mm256_set1_ps(form->unit));
 }
 
@@ -446,7 +473,10 @@ INLINE __m256 scales_of(const struct gp_block_form *form, const uint8_t *scales,
 	uint16_t halves[LANES] = {0};
 	if (form->e8m0)
 		return float_of(_mm256_slli_epi32(get_bytes(scales, count), 23));
-	memcpy(halves, scales, 2 * count);
+	if (count == LANES)
+		memcpy(halves, scales, sizeof halves);
+	else
+		memcpy(halves, scales, 2 * count);
 	return _mm256_mul_ps(_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)halves)), _mm256_set1_ps(form->unit));
 }
 
@@ -509,17 +539,31 @@ static bool decode(const struct gp_block_form *form, const uint8_t *scales, cons
 
 /* --- small floating-point numbers ------------------------------------------------------------------------------- */
 
-/* 8 numbers' magnitudes in a format: to nearest, ties to even, saturating. As `narrow` of block_loops.c. */
+/* 8 numbers' magnitudes in a format: to nearest, ties to even; numbers that are too large give more than the largest code.
+ * The sum of a number below 2^(e + 1) and 2^(e + 23 - mantissa) has the rounded one in its lowest bits, in units of the last
+ * place; e is the number's exponent, or the least one. */
 INLINE __m256i narrowed(const struct gp_mx_small *f, __m256i u)
 {
 	const int shift = 23 - f->mantissa;
-	const __m256 magic = _mm256_set1_ps(f->step * 0x1p23f);
-	u = _mm256_min_epi32(u, _mm256_set1_epi32(f->largest));
-	const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(u, shift), _mm256_set1_epi32(1));
-	const __m256i half = _mm256_set1_epi32((1 << (shift - 1)) - 1 - ((127 - f->bias) << 23));
-	const __m256i normal = _mm256_srai_epi32(_mm256_add_epi32(_mm256_add_epi32(u, half), odd), shift);
-	const __m256i below = _mm256_sub_epi32(int_of(_mm256_add_ps(float_of(u), magic)), int_of(magic));
-	return _mm256_blendv_epi8(normal, below, _mm256_cmpgt_epi32(_mm256_set1_epi32(f->normal), u));
+	const __m256i power =
+		_mm256_and_si256(_mm256_max_epi32(u, _mm256_set1_epi32(f->normal)), _mm256_set1_epi32(0x7f800000));
+	const __m256i magic = _mm256_add_epi32(power, _mm256_set1_epi32(shift << 23));
+	const __m256i places = _mm256_sub_epi32(int_of(_mm256_add_ps(float_of(u), float_of(magic))), magic);
+	const __m256i before =
+		_mm256_sub_epi32(_mm256_srli_epi32(power, shift), _mm256_set1_epi32((128 - f->bias) << f->mantissa));
+	return _mm256_add_epi32(places, before);
+}
+
+/* The same for E2M1: the number to add and what to take away from the sum's bits are looked up by the exponent, which is at
+ * least that of 2^-3, what is below being 0 anyway, and below 16. */
+INLINE __m256i narrowed_to_e2m1(__m256i u)
+{
+	const int m = 0x4a800000, step = 1 << 23; /* 2^22, and the next power */
+	const __m256i magic = _mm256_setr_epi32(m + step, m + 2 * step, m + 2 * step, 0, m, m, m, m);
+	const __m256i minus = _mm256_setr_epi32(m + step - 2, m + 2 * step - 4, m + 2 * step - 4, 0, m, m, m, m);
+	const __m256i v = _mm256_max_epi32(u, int_of(_mm256_set1_ps(0x1p-3f))), exponent = _mm256_srli_epi32(v, 23);
+	const __m256 sum = _mm256_add_ps(float_of(v), float_of(_mm256_permutevar8x32_epi32(magic, exponent)));
+	return _mm256_sub_epi32(int_of(sum), _mm256_permutevar8x32_epi32(minus, exponent));
 }
 
 /* The values of 8 magnitudes. */
@@ -538,9 +582,13 @@ INLINE __m256i small_codes(const struct gp_mx_small *f, const __m256 *x, const f
 	const int width = f->exponent + f->mantissa;
 	__m256i m[4];
 #pragma GCC unroll 4
-	for (size_t k = 0; k < 4; k++)
-		m[k] = narrowed(f, magnitude(_mm256_mul_ps(x[k], _mm256_set1_ps(inverse[k]))));
-	const __m256i magnitudes = _mm256_packs_epi16(_mm256_packs_epi32(m[0], m[1]), _mm256_packs_epi32(m[2], m[3]));
+	for (size_t k = 0; k < 4; k++) {
+		const __m256i scaled = magnitude(_mm256_mul_ps(x[k], _mm256_set1_ps(inverse[k])));
+		m[k] = width == 3 ? narrowed_to_e2m1(scaled) : narrowed(f, scaled);
+	}
+	const __m256i most = _mm256_set1_epi8((char)(f->numbers - 1));
+	const __m256i magnitudes = _mm256_min_epu8(
+		_mm256_packus_epi16(_mm256_packs_epi32(m[0], m[1]), _mm256_packs_epi32(m[2], m[3])), most);
 	const __m256i signs = _mm256_packs_epi16(_mm256_packs_epi32(int_of(x[0]), int_of(x[1])),
 						 _mm256_packs_epi32(int_of(x[2]), int_of(x[3])));
 	const __m256i sign =
@@ -598,14 +646,13 @@ INLINE __m256 small_values(const struct gp_mx_small *f, __m256i code, __m256 sca
 	const int width = f->exponent + f->mantissa;
 	const __m256i magnitudes = _mm256_and_si256(code, _mm256_set1_epi32((1 << width) - 1));
 	const __m256i sign = _mm256_and_si256(_mm256_slli_epi32(code, 31 - width), _mm256_set1_epi32(INT32_MIN));
-	__m256 value;
-	if (width == 3)
-		value = _mm256_permutevar8x32_ps(_mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6), code);
-	else
-		value = widened(f, magnitudes);
+	if (width == 3) {
+		const __m256 numbers = _mm256_setr_ps(0, 0.5f, 1, 1.5f, 2, 3, 4, 6);
+		return _mm256_or_ps(_mm256_permutevar8x32_ps(_mm256_mul_ps(numbers, scale), code), float_of(sign));
+	}
 	if (width == 7)
 		*most = _mm256_max_epi32(*most, magnitudes);
-	return _mm256_or_ps(_mm256_mul_ps(value, scale), float_of(sign));
+	return _mm256_or_ps(_mm256_mul_ps(widened(f, magnitudes), scale), float_of(sign));
 }
 
 /* x[0..n), at most LANES elements. */
@@ -647,10 +694,12 @@ INLINE uint32_t decode_small(const struct gp_mx_small *f, size_t size, float who
 		_mm256_storeu_ps(scale,
 				 size == GP_MX_BLOCK ? power_values(scales, blocks) : nv_values(whole, scales, blocks));
 		size_t i = 0;
-		for (; i + LANES <= here && end - packed >= 16; i += LANES, packed += bits) {
-			const __m256i code = unpacked(&u, _mm_loadu_si128((const __m128i *)packed));
-			_mm256_storeu_ps(x + at + i, small_values(f, code, _mm256_set1_ps(scale[i / size]), &most));
-		}
+		for (; i + size <= here && end - packed >= (ptrdiff_t)(size / LANES * bits + 16); i += size)
+			for (size_t k = 0; k < size; k += LANES, packed += bits) {
+				const __m256i code = unpacked(&u, _mm_loadu_si128((const __m128i *)packed));
+				_mm256_storeu_ps(x + at + i + k,
+						 small_values(f, code, _mm256_set1_ps(scale[i / size]), &most));
+			}
 		for (; i < here; i += LANES, packed += bits)
 			read_some_small(f, &u, _mm256_set1_ps(scale[i / size]), packed,
 					here - i < LANES ? here - i : LANES, x + at + i, &most);
@@ -695,9 +744,11 @@ static bool mx_decode(enum gp_mx_format format, const uint8_t *scales, const uin
 INLINE void nv_scales(float whole, __m256 largest, size_t blocks, uint8_t *scales, float *inverse)
 {
 	float values[LANES];
+	const struct gp_mx_small *f = &gp_mx_smalls[GP_MX_E4M3];
 	const __m256i scale =
-		narrowed(&gp_mx_smalls[GP_MX_E4M3], magnitude(_mm256_div_ps(largest, _mm256_set1_ps(6 * whole))));
-	const __m256 value = _mm256_mul_ps(widened(&gp_mx_smalls[GP_MX_E4M3], scale), _mm256_set1_ps(whole));
+		_mm256_min_epi32(narrowed(f, magnitude(_mm256_div_ps(largest, _mm256_set1_ps(6 * whole)))),
+				 _mm256_set1_epi32(f->numbers - 1));
+	const __m256 value = _mm256_mul_ps(widened(f, scale), _mm256_set1_ps(whole));
 	put_bytes(scale, blocks, scales);
 	_mm256_storeu_ps(values, inverse_of(value));
 	spread(values, blocks, GP_NVFP4_BLOCK / LANES, inverse);
@@ -705,12 +756,17 @@ INLINE void nv_scales(float whole, __m256 largest, size_t blocks, uint8_t *scale
 
 static void nv_encode(float whole, const float *x, size_t n, uint8_t *scales, uint16_t *room, uint8_t *packed)
 {
+	enum { SOME = BLOCKS * GP_NVFP4_BLOCK };
 	float inverse[VECTORS];
 	(void)room;
-	for (size_t at = 0; at < n; at += BLOCKS * GP_NVFP4_BLOCK, scales += BLOCKS) {
-		const size_t here = n - at < BLOCKS * GP_NVFP4_BLOCK ? n - at : BLOCKS * GP_NVFP4_BLOCK;
-		const __m256 largest = float_of(largest_of(x + at, here, GP_NVFP4_BLOCK));
-		nv_scales(whole, largest, (here + GP_NVFP4_BLOCK - 1) / GP_NVFP4_BLOCK, scales, inverse);
+	for (size_t at = 0; at < n; at += PART) {
+		const size_t here = n - at < PART ? n - at : PART;
+		for (size_t i = 0; i < here; i += SOME, scales += BLOCKS) {
+			const size_t some = here - i < SOME ? here - i : SOME;
+			const __m256 largest = float_of(largest_of(x + at + i, some, GP_NVFP4_BLOCK));
+			nv_scales(whole, largest, (some + GP_NVFP4_BLOCK - 1) / GP_NVFP4_BLOCK, scales,
+				  inverse + i / LANES);
+		}
 		write_small(&gp_mx_smalls[GP_MX_E2M1], inverse, x + at, here, packed + at / 2);
 	}
 }
