@@ -2,7 +2,8 @@
  *
  * Loops of the codecs whose elements share a scale block by block: `block`
  * (integers), the MX formats and NVFP4 (small floating-point numbers). Codes are
- * not packed here (codec_loops.h). Every instruction set gives the same bits:
+ * not packed here: packed_loops.h does both, and is what the codecs call but for
+ * `dim=channel`. Every instruction set gives the same bits:
  * block_loops.c is compiled once for each. Formulas and layouts: common/CODECS.md.
  *
  * Arithmetic is fp32, each operation rounded on its own (no contraction).

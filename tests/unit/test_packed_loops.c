@@ -236,7 +236,7 @@ static void a_code_without_a_level_is_noticed_everywhere(void **state)
 
 /* --- small floating-point numbers ------------------------------------------------------------------------------- */
 
-/* Encodes a format of MX, or nvfp4 where `whole` is above 0. */
+/* The codes are those of nvfp4 where `whole` is above 0, else those of an MX format. */
 static uint32_t small_encoded(const struct gp_packed_loops *l, enum gp_mx_format format, float whole, const float *x,
 			      size_t n, uint8_t *scales, uint8_t *packed)
 {
