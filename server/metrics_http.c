@@ -12,7 +12,7 @@
 #include "common/http/metric_text.h"
 #include "common/net/conn.h"
 #include "common/net/token_file.h"
-#include "server/metrics.h"
+#include "server/metrics_snapshot.h"
 #include "server/metrics_show.h"
 #include "server/page.h"
 #include "server/server.h"

@@ -8,12 +8,12 @@
  *     /healthz   200 while the loop thread lives, else 503
  *     /readyz    200 while the server takes sessions, else 503
  *
- * On loopback everybody on this machine may read them. At any other address there is TLS with the server's certificate, and
- * /metrics and /sessions want what its clients have to show: a token, as "Authorization: Bearer TOKEN", a client
+ * On loopback everybody on this machine may read them. At any other address there is TLS with the server's certificate,
+ * and /metrics and /sessions want what its clients have to show: a token, as "Authorization: Bearer TOKEN", a client
  * certificate, or both. The page itself and the two words about health have nothing of anybody in them.
  *
- * Threads: loop thread; what answers is a thread of its own, which has snapshots (metrics.h), files' contents and nothing
- * else. Test: tests/e2e/metrics.sh, tests/unit/test_server_metrics.c
+ * Threads: loop thread; what answers is a thread of its own, which has snapshots (metrics_snapshot.h), the contents of
+ * files, and nothing else. Test: tests/e2e/metrics.sh, tests/unit/test_server_metrics.c
  */
 #ifndef GP_METRICS_HTTP_H
 #define GP_METRICS_HTTP_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A snapshot of the server's figures (metrics.h) as others read it: Prometheus' text, and JSON for the live page and
+ * A snapshot of the server's figures (metrics_snapshot.h) as others read it: Prometheus' text, and JSON for the live page and
  * for scripts. server/README.md says what each figure means.
  *
  * Threads: the reader's of the snapshot. Test: tests/unit/test_metrics_show.c, tests/e2e/metrics.sh
@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-#include "server/metrics.h"
+#include "server/metrics_snapshot.h"
 
 struct gp_metric_text;
 

@@ -14,7 +14,7 @@
 #include "common/base/threads.h"
 #include "common/net/conn.h"
 #include "server/measure.h"
-#include "server/metrics.h"
+#include "server/metrics_snapshot.h"
 #include "server/metrics_http.h"
 #include "server/session.h"
 #include "server/usage.h"

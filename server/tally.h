@@ -6,7 +6,7 @@
  * second one beside it. So figures of a client go on from one session to the next, and there are no more series of them than
  * names and sessions at once. Of the seats without a session the newest GP_TALLY_IDLE_SEATS are kept.
  *
- * What is published of this to other threads is in metrics.h.
+ * What is published of this to other threads is in metrics_snapshot.h.
  *
  * Threads: loop thread. Test: tests/unit/test_server_metrics.c
  */
@@ -76,7 +76,7 @@ void gp_tally_refused(struct gp_tally *t, enum gp_status reason, bool its_client
 
 /* The session's figures with those of the link that it has. */
 void gp_tally_of_session(const struct gp_server_session *s, struct gp_tally_sum *out);
-/* The sum over everything, what is under way included. `device_ns`: by device. */
+/* The same of everything there was and is. `device_ns`: by device. */
 void gp_tally_totals(const struct gp_server *srv, struct gp_tally_sum *out, uint64_t device_ns[GP_SERVER_DEVICES_MAX]);
 
 #endif

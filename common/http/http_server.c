@@ -373,6 +373,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
 	s->set.answer(s->set.arg, &q, &reply);
 	if (reply.status == 0)
 		reply_text(&reply, MHD_HTTP_NOT_FOUND, "there is nothing here\n");
+	gp_log(net, GP_LOG_DEBUG, "http: %s asks for %s: %d", address, path, reply.status);
 	return send_reply(p, c, &reply);
 }
 

@@ -7,7 +7,7 @@
 
 #include "common/base/clock.h"
 #include "server/disk_probe.h"
-#include "server/metrics.h"
+#include "server/metrics_snapshot.h"
 #include "server/metrics_http.h"
 #include "tests/unit/metric_parser.h"
 

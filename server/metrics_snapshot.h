@@ -11,8 +11,8 @@
  *
  * Threads: as each function says; one thread reads. Test: tests/unit/test_server_metrics.c
  */
-#ifndef GP_METRICS_H
-#define GP_METRICS_H
+#ifndef GP_METRICS_SNAPSHOT_H
+#define GP_METRICS_SNAPSHOT_H
 
 #include "common/base/status.h"
 #include "server/events.h"

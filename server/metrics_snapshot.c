@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * See metrics.h. Test: tests/unit/test_server_metrics.c
+ * See metrics_snapshot.h. Test: tests/unit/test_server_metrics.c
  */
-#include "server/metrics.h"
+#include "server/metrics_snapshot.h"
 
 #include <math.h>
 #include <stdatomic.h>
