@@ -146,4 +146,16 @@ curl -s "${tls[@]}" -H 'Authorization: Bearer wrong-wrong-wrong-wrong' -w '\n%{h
 	uniq -c >"$work/guesses"
 grep -q ' 429$' "$work/guesses" || fail "guesses have no limit: $(cat "$work/guesses")"
 stop_server
+
+# The same with certificates: those that the CA gave to clients, and that are good today.
+start_server --threads 1 --metrics 0.0.0.0:0 --tls-cert "$work/certs/server.pem" --tls-key "$work/certs/server.key" \
+	--tls-client-ca "$work/certs/ca.pem"
+url=$(metrics_address) && url=${url/0.0.0.0/localhost}
+equal "without a certificate" "$(status_of metrics "${tls[@]}")" 403
+equal "health without one" "$(status_of healthz "${tls[@]}")" 200
+for name in client:200 server:403 foreign:403 expired:403; do
+	of=$work/certs/${name%:*}
+	equal "with the certificate ${name%:*}" "$(status_of metrics "${tls[@]}" --cert "$of.pem" --key "$of.key")" "${name#*:}"
+done
+stop_server
 finish
