@@ -17,40 +17,31 @@
 #define TILE_ROWS   24          /* a multiple of every tile's height */
 #define BLOCK_BYTES (128 << 10) /* rows of a and c that stay in L2 while panels go by */
 #define FEW_FLOATS  6144        /* of a packed matrix that stays in L1: rows are then gone through once */
-#define WRITE_AHEAD                                                                                                    \
-	(VEC_REGISTERS < 32 ? TILE_ROWS : 0) /* rows, of which small tiles are too near; 0: those of a tile */
+/* Rows by which memory is asked for what will be written before it is; 0: those of a tile. Small tiles are soon done. */
+#define WRITE_AHEAD (VEC_REGISTERS < 32 ? TILE_ROWS : 0)
 
-/* --- panels: V vectors as evenly as possible, none wider than MAX_NV -------------------------------------------- */
+/* --- panels ----------------------------------------------------------------------------------------------------- */
 
 struct panels {
 	int64_t vectors, count;
 };
 
-#if VEC_REGISTERS == 32
+/* With few registers pairs of vectors, and three where one is left over; else as even as possible. None exceeds MAX_NV. */
 static inline struct panels panels_of(int64_t n)
 {
 	int64_t vectors = (n + VEC_LANES - 1) / VEC_LANES;
+	if (VEC_REGISTERS < 32)
+		return (struct panels){vectors, vectors < 2 ? vectors : vectors / 2};
 	return (struct panels){vectors, (vectors + MAX_NV - 1) / MAX_NV};
 }
 
 /* First vector of panel p. */
 static inline int64_t panel_at(const struct panels *p, int64_t panel)
 {
+	if (VEC_REGISTERS < 32)
+		return panel < p->count ? 2 * panel : p->vectors;
 	return p->vectors * panel / p->count;
 }
-#else
-static inline struct panels panels_of(int64_t n)
-{
-	int64_t vectors = (n + VEC_LANES - 1) / VEC_LANES;
-	return (struct panels){vectors, vectors < 2 ? vectors : vectors / 2};
-}
-
-/* First vector of panel p. */
-static inline int64_t panel_at(const struct panels *p, int64_t panel)
-{
-	return panel < p->count ? 2 * panel : p->vectors;
-}
-#endif
 
 /* Rows per block, where a row of a has k floats and one of c n: a multiple of every tile height. */
 static inline int64_t block_rows(int64_t k, int64_t n)
