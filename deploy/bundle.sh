@@ -3,14 +3,16 @@
 #
 # bundle.sh: a folder that runs where nothing is installed, as one tarball:
 # programs, the shared libraries that they need, licences, scripts. Not of the
-# host: the C library with its loader, and, on a GPU host, the driver and
-# cuBLAS. Test: tests/e2e/bundle.sh
+# host: the C library with its loader, which only a bundle for another processor
+# has, and, on a GPU host, the driver and cuBLAS. Test: tests/e2e/bundle.sh
 
 set -u -o pipefail
 cd "$(dirname "$0")/.." || exit 1
 . deploy/deps.sh
 
-build='' out=. tests=no cublas=no cuda=no work='' ending=gz
+build='' out=. tests=no cublas=no cuda=no work='' ending=gz arch=''
+# For another processor than this one: the prefix of its tools, what runs its programs, and where its libraries are.
+tools='' run=() foreign=() loader=ld-linux-aarch64.so.1
 
 # Parts of glibc, which only work together with the host's loader.
 readonly host_libraries='^(ld-linux.*|linux-vdso|libc|libm|libmvec|libpthread|libdl|librt|libresolv|libutil|libanl)\.so'
@@ -28,6 +30,8 @@ usage() {
 	  --tests        with tests/gpu.sh and the test and benchmark programs that it runs
 	  --xz           a .tar.xz: with a GPU's code in many test programs a third of the size
 	  --with-cublas  with cuBLAS (half a gigabyte); without it a GPU host's CUDA toolkit gives it
+	  --arch arm64   for ARM64, built here by the preset arm64; with its own C library and loader, so
+	                 that it runs on any Linux for ARM64, however old its C library is
 	  -h, --help     this text
 	END
 }
@@ -44,7 +48,7 @@ parse_options() {
 		--tests) tests=yes ;;
 		--xz) ending=xz ;;
 		--with-cublas) cublas=yes ;;
-		--build | --out)
+		--build | --out | --arch)
 			[ $# -ge 2 ] || fail 2 "$1 needs a value"
 			printf -v "${1#--}" %s "$2"
 			shift
@@ -53,6 +57,26 @@ parse_options() {
 		esac
 		shift
 	done
+}
+
+# Takes what --arch says.
+set_architecture() {
+	case $arch in
+	'') return ;;
+	arm64) ;;
+	*) fail 2 "--arch $arch: arm64 is all that bundles can be made for from another machine" ;;
+	esac
+	[ "$tests$cublas" = nono ] || fail 2 "--arch goes with neither --tests nor --with-cublas"
+	tools=aarch64-linux-gnu-
+	foreign=(/lib/aarch64-linux-gnu /usr/lib/aarch64-linux-gnu /usr/aarch64-linux-gnu/lib)
+}
+
+build_arm64() {
+	install_missing_for_arm64 || exit 1
+	build=build/arm64-release
+	cmake --preset arm64 -B $build -DCMAKE_BUILD_TYPE=Release -DCMAKE_C_FLAGS_RELEASE="-O3 -DNDEBUG" -DGP_FAULTS=OFF \
+		-DGP_TESTS=OFF >"$work/configure.log" 2>&1 || { cat "$work/configure.log" >&2 && exit 1; }
+	cmake --build $build -j"$(nproc)" --target gpclient gpserverd >&2 || exit 1
 }
 
 build_release() {
@@ -66,8 +90,25 @@ build_release() {
 	build=build/release
 }
 
+# What a program for another processor needs, and what that needs, the C library included, as "NAME PATH".
+needed_abroad() { # FILE
+	local file name path files=("$1") known=' '
+	while [ ${#files[@]} -gt 0 ]; do
+		file=${files[0]} files=("${files[@]:1}")
+		for name in $(readelf -d "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p'); do
+			[[ $known != *" $name "* ]] || continue
+			known+="$name "
+			path=$(find "${foreign[@]}" -maxdepth 1 -name "$name" 2>/dev/null | head -1)
+			[ -n "$path" ] || { echo "cannot find $name" >&2 && return 1; }
+			echo "$name $path"
+			files+=("$path")
+		done
+	done
+}
+
 # What ldd finds for a program, as "NAME PATH", less what the host gives.
 needed() { # FILE
+	[ -z "$arch" ] || { needed_abroad "$1" && return; }
 	ldd "$1" | awk '$2 == "=>" && $3 == "not" { print "cannot find " $1 >"/dev/stderr"; bad = 1 }
 		$2 == "=>" && $3 ~ /^\// { print $1, $3 }
 		END { exit bad }' | grep -Ev "$host_libraries"
@@ -78,8 +119,30 @@ copy_program() { # FILE FOLDER
 	readelf -d "$1" | awk '/\(RPATH\)/ && index($0, "[$ORIGIN/../lib]") { found = 1 } END { exit !found }' ||
 		fail 3 "$1 does not look for libraries beside itself"
 	mkdir -p "$stage/$2"
-	cp "$1" "$stage/$2/" && strip --strip-unneeded "$stage/$2/$(basename "$1")" || exit 1
+	cp "$1" "$stage/$2/" && "${tools}strip" --strip-unneeded "$stage/$2/$(basename "$1")" || exit 1
 	needed "$1" >>"$work/needed" || fail 3 "$1 lacks libraries"
+}
+
+# A program that is started by the loader of the bundle, with its C library; OMP_WAIT_POLICY: it does not have to start
+# itself again to set that, which under a loader it cannot (common/base/threads.h).
+copy_launched() { # FILE
+	local program
+	program=$(basename "$1")
+	copy_program "$1" libexec
+	mkdir -p "$stage/bin"
+	cat >"$stage/bin/$program" <<-END
+	#!/bin/sh
+	# Starts $program with the loader and the C library of this bundle.
+	here=\$(cd "\$(dirname "\$(readlink -f "\$0")")/.." && pwd) || exit 1
+	OMP_WAIT_POLICY=\${OMP_WAIT_POLICY:-passive}
+	export OMP_WAIT_POLICY
+	exec "\$here/lib/$loader" --argv0 "\$0" --library-path "\$here/lib" "\$here/libexec/$program" "\$@"
+	END
+	chmod 755 "$stage/bin/$program"
+}
+
+copy_loader() {
+	chmod 755 "$stage/lib/$loader" || exit 1
 }
 
 copy_libraries() {
@@ -89,6 +152,7 @@ copy_libraries() {
 	while read -r name path; do
 		cp -L "$path" "$stage/lib/$name" || exit 1
 		chmod u+w,a-x "$stage/lib/$name"
+		[ -z "$arch" ] || "${tools}strip" --strip-unneeded "$stage/lib/$name" || exit 1
 	done <"$work/libraries"
 }
 
@@ -154,6 +218,7 @@ glibc_floor() { # FIND-ARGUMENT...
 # A system whose compiler is as new as ours may have an older glibc: its libstdc++ then does, and ours does not.
 describe_needs() {
 	local floor without
+	[ -z "$arch" ] || { echo "needs       Linux for ARM64; the C library is in lib/" && return; }
 	floor=$(glibc_floor) without=$(glibc_floor ! -name 'libstdc++*')
 	echo "needs       Linux, glibc $floor or newer"
 	[ "$floor" = "$without" ] || echo "            (glibc $without will do when lib/libstdc++.so.6 is removed and the system has its own of GCC $(gcc -dumpversion))"
@@ -199,21 +264,30 @@ pack() { # FILE
 main() {
 	local version
 	parse_options "$@"
+	set_architecture
 	work=$(mktemp -d) || exit 1
 	trap 'rm -rf "$work"' EXIT
 	trap 'exit 130' INT
 	trap 'exit 143' TERM
+	[ -z "$arch" ] || [ -n "$build" ] || build_arm64
 	[ -n "$build" ] || build_release
 	[ -x "$build/gpclient" ] || fail 3 "no gpclient in $build: build it first"
 	cuda=$(cached gp_cuda_device)
-	version=$("$build/gpclient" --version | awk '{ print $NF }')
+	[ -z "$arch" ] || run=("$(cached GP_QEMU)")
+	version=$("${run[@]}" "$build/gpclient" --version | awk '{ print $NF }')
 	[ -n "$version" ] || fail 3 "$build/gpclient does not run"
-	name=gpsplit-$version-$(uname -m) stage=$work/$name
+	name=gpsplit-$version-${arch:-$(uname -m)} stage=$work/$name
 	mkdir -p "$stage" "$out" || exit 1
-	copy_program "$build/gpserverd" bin
-	copy_program "$build/gpclient" bin
+	if [ -n "$arch" ]; then
+		copy_launched "$build/gpserverd"
+		copy_launched "$build/gpclient"
+	else
+		copy_program "$build/gpserverd" bin
+		copy_program "$build/gpclient" bin
+	fi
 	[ $tests = no ] || copy_tests
 	copy_libraries
+	[ -z "$arch" ] || copy_loader
 	[ $cublas = no ] || copy_cublas
 	copy_licences
 	copy_texts

@@ -30,9 +30,12 @@ passed=0 failed=0 skipped=0
 usage() {
 	cat <<-END
 	usage: deploy/test.sh [PRESET]...
+	       deploy/test.sh --arch arm64
 
 	Installs the Debian packages that are missing (as root or by sudo), builds each PRESET in build/PRESET
 	and runs its tests. PRESET is one of release, dev, asan and tsan; without one, all four are run.
+	--arch arm64 builds for ARM64 on another machine, in build/arm64, and runs the tests under qemu, some
+	of them beside programs of this machine in build/dev; that takes hours on two cores.
 
 	The last line tells how many tests passed and failed. The exit status is 0 when every preset was built,
 	ran at least one test, and no test failed; it is 1 when not, and 2 when PRESET is unknown. What a build
@@ -53,6 +56,7 @@ selection() { # PRESET
 	release) echo "-L unit|fuzz" ;;
 	asan) echo "-L unit|fuzz|asan" ;;
 	tsan) echo "-L unit -R $threaded" ;;
+	arm64) echo "-L unit|fuzz|e2e|arm64" ;;
 	esac
 }
 
@@ -62,6 +66,7 @@ targets() { # PRESET CTEST-ARGUMENT...
 	dev) echo single_programs ;;
 	release) printf '%s\n' test_programs gpclient gpserverd ;;
 	asan) printf '%s\n' test_programs gpclient gpserverd ;;
+	arm64) printf '%s\n' test_programs single_programs ;;
 	tsan) ctest --preset tsan -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: //p' | sed 's/_in_tls$//' | sort -u ;;
 	esac
 }
@@ -110,10 +115,41 @@ run_preset() { # PRESET
 	[ -s "$junit" ] && add_results "$junit"
 }
 
+# Programs of this machine for tests that have one end here.
+build_this_end() {
+	install_missing "${build_packages[@]}" "${test_packages[@]}" || exit 1
+	mkdir -p build/dev
+	say "dev: programs of this machine"
+	quietly build/dev/configure.log cmake --preset dev &&
+		quietly build/dev/build.log cmake --build --preset dev -j"$(nproc)" --target gpclient gpserverd codec_bits
+}
+
+run_arch() { # ARCHITECTURE
+	if [ "$1" != arm64 ] || [ $# -ne 1 ]; then
+		echo "test.sh: --arch takes arm64, and nothing else; see --help" >&2
+		exit 2
+	fi
+	install_missing_for_arm64 || exit 1
+	build_this_end && run_preset arm64 && return
+	echo "test.sh: what ARM64's tests need was not built, or no test was run"
+	failed=$((failed + 1))
+}
+
+report() {
+	say "done, $skipped skipped"
+	echo "$passed passed, $failed failed"
+	[ $failed -eq 0 ]
+}
+
 main() {
 	local preset
 	case ${1:-} in
 	-h | --help) usage && exit 0 ;;
+	--arch)
+		run_arch "${@:2}"
+		report
+		exit
+		;;
 	esac
 	[ $# -gt 0 ] || set -- release dev asan tsan
 	for preset in "$@"; do
@@ -127,9 +163,7 @@ main() {
 		echo "test.sh: the preset $preset was not built, or it ran no test"
 		failed=$((failed + 1))
 	done
-	say "done, $skipped skipped"
-	echo "$passed passed, $failed failed"
-	[ $failed -eq 0 ]
+	report
 }
 
 main "$@"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * What tests leave out under a sanitizer, which makes them 5 to 20 times
- * slower, and in the other order of an emulated GPU's threads
+ * slower, on an emulated processor, which does so, too, and in the other order of an emulated GPU's threads
  * (GP_EMULATE_ORDER). Both look for faults in the code that runs; that all
  * combinations give equal results is for the plain runs of the dev preset to
  * show, which leave out nothing. The release preset's leave out nothing of
@@ -16,7 +16,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || defined GP_TESTS_EMULATED
 enum { IS_SANITIZED = true };
 #elif defined __has_feature
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)

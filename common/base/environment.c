@@ -6,6 +6,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "common/base/fault.h"
 #include "common/base/isa.h"
@@ -17,6 +18,14 @@ static void check_simd(const char *program)
 	if (wanted && !gp_isa_named(wanted, &isa))
 		fprintf(stderr,
 			"%s: GP_SIMD=%.40s is none of " GP_ISA_NAMES " that this processor has; its best is used\n",
+			program, wanted);
+}
+
+static void check_engine(const char *program)
+{
+	const char *wanted = getenv("GP_ENGINE");
+	if (wanted && strcmp(wanted, "plain") != 0)
+		fprintf(stderr, "%s: GP_ENGINE=%.40s is not plain, which is all that can be asked for; it is ignored\n",
 			program, wanted);
 }
 
@@ -34,5 +43,6 @@ static void check_fault(const char *program)
 void gp_environment_check(const char *program)
 {
 	check_simd(program);
+	check_engine(program);
 	check_fault(program);
 }
