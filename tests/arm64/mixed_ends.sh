@@ -37,12 +37,14 @@ over_link() { # NAME LINK-FLAG...
 	build=$native
 	start_link "${@:2}"
 	build=$arm
-	train "$work/$1.json" --server "127.0.0.1:$link_port" "${flags[@]}" --codec "$codec" || fail "$codec: $1"
+	train "$work/$1.json" --server "127.0.0.1:$link_port" "${flags[@]}" "${option[@]}" || fail "$codec: $1"
 	stop_link
 }
 
 start_mixed
 for codec in raw ef+uniform:bits=6 delta+uniform:bits=8 ef+topk:ratio=0.1 alq:bits=3 sortquant:bits=6,split=2+rans; do
+	option=(--codec "$codec")
+	[[ $codec != delta* ]] || option=(--codec-act-up "$codec")
 	over_link whole
 	bytes=$(json_get "$work/whole.json" wire_up_bytes)
 	over_link cut --drop-every $((bytes / 3)) --direction up --times 2 --seed 5
