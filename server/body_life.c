@@ -26,6 +26,8 @@ struct gp_plan_spec gp_body_plan_spec(const struct gp_body *b)
 				     .train = !spec->session.eval_only,
 				     .calibrate = spec->session.calibrates,
 				     .recompute = spec->session.recompute,
+				     .maps = gp_session_maps(&b->spec.session),
+				     .map_inputs = ~spec->session.data_inputs,
 				     .grad_inputs = b->grad_inputs,
 				     .seed = spec->session.seed,
 				     .optim = spec->session.optim,

@@ -55,6 +55,7 @@ static void body_ready(void *arg)
 	ready.intervals = true;
 	ready.ladders = true;
 	ready.recomputes = true;
+	ready.encodes_maps = true;
 	ready.lengths = gp_body_takes_lengths(s->body);
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;

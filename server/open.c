@@ -49,6 +49,18 @@ static enum gp_status refuse_time(const struct gp_session_spec *session, bool ba
 		pass, session->chunk_samples, seconds, limit_s, (long long)(batch / fitting_chunk(batch, samples)));
 }
 
+/* What is computed a second time; encoding and decoding take an element about as long as computing one does. */
+static void add_memory_work(const struct gp_session_spec *session, struct gp_work *forward, struct gp_work *backward)
+{
+	const struct gp_work coding = {.elements = forward->elements};
+	if (session->recompute)
+		gp_work_add(backward, forward);
+	if (!gp_session_maps(session))
+		return;
+	gp_work_add(forward, &coding);
+	gp_work_add(backward, &coding);
+}
+
 enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const struct gp_session_spec *session,
 					 const struct gp_speed *speed, double limit_s, double *task_s,
 					 struct gp_err *err)
@@ -58,8 +70,7 @@ enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const str
 	const int passes = session->eval_only ? 1 : 2;
 	int64_t samples = session->chunk_samples;
 	double seconds[2] = {0.0, 0.0};
-	if (session->recompute)
-		gp_work_add(&work[1], &work[0]);
+	add_memory_work(session, &work[0], &work[1]);
 	for (int i = 0; i < passes; i++) {
 		seconds[i] = gp_work_seconds(&work[i], speed, session->chunk_samples);
 		samples = gp_work_samples_within(&work[i], speed, limit_s, samples);

@@ -59,11 +59,23 @@ static enum gp_status find_blocks(struct gp_device *dev, struct gp_memory_view *
 
 static enum gp_status find_savings(struct gp_device *dev, struct gp_memory_view *m, struct gp_err *err)
 {
-	static const char *const flags[GP_MEMORY_SAVINGS] = {"", "--recompute"};
+	static const char *const flags[GP_MEMORY_SAVINGS] = {"",
+							     "--recompute",
+							     "--compress maps=bf16",
+							     "--compress maps=uniform:bits=8",
+							     "--compress maps=smaq:main=6",
+							     "--compress maps=uniform:bits=4"};
 	for (int i = 0; i < GP_MEMORY_SAVINGS; i++) {
 		struct gp_plan_spec spec = spec_of_part(m, GP_MEMORY_WHOLE);
 		struct gp_memory_saving *s = &m->saving[i];
-		spec.recompute = i == 1;
+		const char *maps = strchr(flags[i], '=');
+		struct gp_codec_spec codec;
+		if (maps)
+			GP_TRY(gp_codec_spec_parse(maps + 1, &codec, err));
+		spec.maps = maps ? &codec : NULL;
+		spec.cuts[0] = spec.graph->block[m->view->cut.head].first_node;
+		spec.cuts[1] = spec.graph->block[m->view->cut.tail].first_node;
+		spec.recompute = strcmp(flags[i], "--recompute") == 0;
 		s->flags = flags[i];
 		GP_TRY(dev->ops->plan_estimate(dev, &spec, &s->whole, err));
 		s->maps = s->whole.activations;

@@ -156,21 +156,35 @@ static const struct gp_graph *graph_of(const struct local_engine *e)
 	return e->ranked ? e->ranked : e->base.spec.graph;
 }
 
+/* Where the model would be cut: in a split run of the same options maps are those of the parts. */
+static void set_cuts(const struct local_engine *e, struct gp_plan_spec *out)
+{
+	const struct gp_graph *g = graph_of(e);
+	const struct gp_cut *cut = &e->base.spec.cut;
+	if (!out->maps || cut->head <= 0 || cut->tail <= cut->head || cut->tail >= g->blocks)
+		return;
+	out->cuts[0] = g->block[cut->head].first_node;
+	out->cuts[1] = g->block[cut->tail].first_node;
+}
+
 static struct gp_plan_spec plan_spec(const struct local_engine *e)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
 	const bool train = !spec->session.eval_only;
-	return (struct gp_plan_spec){.graph = graph_of(e),
-				     .batch = chunk_samples(spec),
-				     .slots = e->device->ops->wait && train && spec->session.chunks > 1 ? SLOTS : 1,
-				     .train = train,
-				     .calibrate = spec->session.calibrates,
-				     .recompute = spec->session.recompute,
-				     .seed = spec->session.seed,
-				     .optim = spec->session.optim,
-				     .decays = &spec->session.decays,
-				     .loss = spec->loss,
-				     .precision = spec->session.precision};
+	struct gp_plan_spec out = {.graph = graph_of(e),
+				   .batch = chunk_samples(spec),
+				   .slots = e->device->ops->wait && train && spec->session.chunks > 1 ? SLOTS : 1,
+				   .train = train,
+				   .calibrate = spec->session.calibrates,
+				   .recompute = spec->session.recompute,
+				   .maps = gp_session_maps(&spec->session),
+				   .seed = spec->session.seed,
+				   .optim = spec->session.optim,
+				   .decays = &spec->session.decays,
+				   .loss = spec->loss,
+				   .precision = spec->session.precision};
+	set_cuts(e, &out);
+	return out;
 }
 
 /* A device that works by itself would have to be waited for after each node. */

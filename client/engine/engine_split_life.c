@@ -206,6 +206,7 @@ static struct gp_plan_spec plan_spec(const struct split_engine *e, const struct 
 				     .train = !spec->session.eval_only,
 				     .calibrate = spec->session.calibrates,
 				     .recompute = spec->session.recompute,
+				     .maps = gp_session_maps(&spec->session),
 				     .seed = spec->session.seed,
 				     .optim = spec->session.optim,
 				     .decays = &spec->session.decays,
@@ -223,6 +224,7 @@ struct gp_plan_spec gp_split_tail_spec(const struct split_engine *e, const struc
 {
 	struct gp_plan_spec ps = plan_spec(e, c->parts.tail);
 	ps.grad_inputs = c->tail_gradients;
+	ps.map_inputs = c->parts.tail_activation;
 	return ps;
 }
 

@@ -10,6 +10,7 @@
 #include "client/engine/batch_map.h"
 #include "client/session/client_session.h"
 #include "client/codecs/codec_fit.h"
+#include "client/job/compress.h"
 #include "client/job/freeze.h"
 #include "client/insert/insert_decay.h"
 #include "client/job/job_init.h"
@@ -127,6 +128,14 @@ static enum gp_status parse_codecs(struct gp_job *j, struct gp_err *err)
 	return GP_OK;
 }
 
+static enum gp_status check_memory(struct gp_job *j, struct gp_err *err)
+{
+	GP_TRY(gp_compress_parse(j->set->compress, &j->session.maps, err));
+	if (j->session.maps.stages > 0 && j->set->recompute)
+		GP_FAIL(err, GP_USAGE, "--compress maps=... and --recompute exclude each other");
+	return GP_OK;
+}
+
 enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
 	const int window = set->window > 0 ? (int)set->window : GP_WINDOW_FIRST;
@@ -145,6 +154,7 @@ enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struc
 		set->cut = GP_JOB_CUT;
 	GP_TRY(gp_client_security_load(&j->security, &set->security, err));
 	GP_TRY(parse_codecs(j, err));
+	GP_TRY(check_memory(j, err));
 	if (set->batch_norm)
 		GP_TRY(gp_norm_mode_parse(set->batch_norm, &j->norm_mode, err));
 	return settle_precision(j, err);

@@ -62,6 +62,7 @@ struct gp_job_settings {
 	const char *insert, *insert_end[GP_INSERT_ENDS]; /* up, down */
 	bool json, progress;
 	int64_t skip_bad;
+	const char *compress;
 	bool recompute; /* train alone has the rows of memory */
 	bool profile;   /* no shared row: train alone has the flag */
 	const char *log, *config;
@@ -74,7 +75,7 @@ extern const struct gp_opt_rows gp_job_alone_rows; /* --cut --device --threads o
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
 extern const struct gp_opt_rows gp_job_model_rows;  /* --model --data --input --init --init-skip --init-anyway --seed */
 extern const struct gp_opt_rows gp_job_freeze_rows; /* --freeze: train and capture */
-extern const struct gp_opt_rows gp_job_memory_rows; /* --recompute: train and pretrain */
+extern const struct gp_opt_rows gp_job_memory_rows; /* --recompute, --compress: train and pretrain */
 extern const struct gp_opt_rows gp_job_skip_rows;   /* --skip-bad: train and eval */
 extern const struct gp_opt_rows gp_job_recalibrate_rows; /* --recalibrate: train and eval */
 extern const struct gp_opt_rows gp_job_batch_rows;       /* --batch --chunks --window */

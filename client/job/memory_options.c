@@ -7,6 +7,8 @@
 
 #include <stddef.h>
 
+#include "client/job/compress.h"
+
 #define FIELD(name) offsetof(struct gp_job_settings, name)
 
 static const struct gp_opt memory_rows[] = {
@@ -17,5 +19,11 @@ static const struct gp_opt memory_rows[] = {
 	 .help = "keep only what crosses from one block of the model to the next, and compute each block a second time "
 		 "before its backward pass: less memory, about a third more computing, the same result to the last "
 		 "bit"},
+	{.name = "compress",
+	 .type = GP_OPT_TEXT,
+	 .offset = FIELD(compress),
+	 .value = "maps=SPEC",
+	 .help = "keep what a chunk leaves from its forward to its backward pass encoded, by one of " GP_COMPRESS_CODECS
+		 ": gradients are of the decoded values"},
 };
 const struct gp_opt_rows gp_job_memory_rows = {memory_rows, sizeof memory_rows / sizeof memory_rows[0]};

@@ -61,12 +61,24 @@ static enum gp_status add_insertion(struct gp_run_spec *s, const struct gp_job *
 	return GP_OK;
 }
 
+/* What is kept, and so the result, depends on the cut of a local run, too. Runs without are those of versions that knew none. */
+static enum gp_status add_compression(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
+{
+	char text[GP_CODEC_SPEC_MAX + 8], cut[24];
+	if (j->session.maps.stages == 0)
+		return GP_OK;
+	snprintf(text, sizeof text, "maps=%s", j->session.maps.text);
+	GP_TRY(gp_run_spec_add(s, "compress", text, err));
+	return gp_run_spec_add(s, "compress-cut", gp_partition_text(j->graph, &j->cut, cut), err);
+}
+
 enum gp_status gp_run_spec_add_job(struct gp_run_spec *s, const struct gp_job *j, struct gp_err *err)
 {
 	char text[GP_SHA256_HEX] = "drawn";
 	uint64_t hash;
 	GP_TRY(add_split(s, j, err));
 	GP_TRY(add_insertion(s, j, err));
+	GP_TRY(add_compression(s, j, err));
 	if (j->init)
 		GP_TRY(gp_weights_sha256(j->init, text, err));
 	GP_TRY(gp_run_spec_add(s, "init", text, err));

@@ -394,6 +394,8 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 	if (!m->recomputes && o->spec->recompute)
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to compute blocks a second time (--recompute)",
 			o->server);
+	if (!m->encodes_maps && gp_session_maps(o->spec))
+		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to keep maps encoded (--compress)", o->server);
 	s->takes_lengths = m->lengths && o->spec->lengths;
 	if (o->spec->lengths && !m->lengths)
 		gp_log(session, GP_LOG_WARN,

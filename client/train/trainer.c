@@ -667,6 +667,10 @@ json_t *gp_train_report_json(const struct gp_train_report *r)
 	if (o)
 		json_object_set_new(o, "batch_norm", json_string(r->batch_norm));
 	if (o)
+		json_object_set_new(o, "recompute", json_boolean(r->recompute));
+	if (o)
+		json_object_set_new(o, "compress", r->maps[0] ? json_sprintf("maps=%s", r->maps) : json_null());
+	if (o)
 		json_object_set_new(o, "bound_by", gp_bound_by_json(&r->bound_by, r->figures.flows != NULL));
 	if (o)
 		json_object_set_new(o, "optimizer", optimizer_json(r));

@@ -53,6 +53,8 @@ struct gp_train_report {
 	struct gp_bound_by bound_by;     /* of the same; the mean of a step, while time_per_batch_s is the median */
 	char param_sha256[65];
 	char batch_norm[GP_NORM_MODE_TEXT]; /* the mode, with all its values */
+	bool recompute;                     /* --recompute */
+	char maps[GP_CODEC_SPEC_MAX];       /* the codec of --compress maps=; empty: none */
 	struct gp_optim optim;
 	const char *no_decay; /* --no-decay; NULL: not given */
 	int without_decay;    /* trained parameters that it named */

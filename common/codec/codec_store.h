@@ -43,7 +43,7 @@ static inline uint64_t gp_store_blocks(uint64_t n)
 
 struct gp_store_coder;
 
-/* Makes a store by a spec that gp_store_check has passed. GP_NOMEM. */
+/* `spec` has passed gp_store_check. GP_NOMEM. */
 enum gp_status gp_store_coder_new(const struct gp_codec_spec *spec, struct gp_store_coder **out, struct gp_err *err);
 void gp_store_coder_free(struct gp_store_coder *c);
 /* What one takes. */

@@ -35,6 +35,7 @@
 struct gp_device;
 struct gp_plan;
 struct gp_codec_device;
+struct gp_codec_spec;
 struct gp_decays; /* common/graph/decay.h */
 struct gp_stop;   /* common/base/stop.h */
 
@@ -85,6 +86,14 @@ struct gp_plan_spec {
 	bool calibrate;                 /* forwards with GP_CALIBRATE will come */
 	bool recompute; /* when train: a block keeps what it reads, and is computed once more before its backward. The bits
 			 * are the same. GP_UNSUPPORTED where the device cannot */
+	/* (optional) When train: outlives the plan, has passed gp_store_check. Maps, which is what forward keeps for backward,
+	 * lie encoded by it, and backward reads what decoding gives. GP_UNSUPPORTED where the device cannot, and with
+	 * recompute. */
+	const struct gp_codec_spec *maps;
+	uint64_t map_inputs; /* bit i: input i is an activation, so a map like any other; the rest is data */
+	/* With maps, in a plan of a whole model: nodes before which it would be cut. Then the same maps are kept as in plans
+	 * of its parts, and gradients are the same. 0: none. */
+	int cuts[2];
 	enum gp_loss_kind loss;
 	enum gp_precision precision; /* GP_DEVICE where the device lacks it */
 	bool params_given; /* every parameter is set before anything is computed: none is drawn, all are zero */

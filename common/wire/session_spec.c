@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/codec/codec_store.h"
 #include "common/wire/frame.h"
 #include "common/wire/graph_msg.h"
 
@@ -56,6 +57,7 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 	open->calibrates = s->calibrates;
 	open->lengths = s->lengths;
 	open->recompute = s->recompute;
+	open->maps = (char *)s->maps.text;
 	open->codec_act_up = (char *)s->codec[GP_ACT_UP].text;
 	open->codec_act_down = (char *)s->codec[GP_ACT_DOWN].text;
 	open->codec_grad_up = (char *)s->codec[GP_GRAD_UP].text;
@@ -141,6 +143,17 @@ static enum gp_status read_ladders(const Gpsplit__Open *m, struct gp_session_spe
 	return GP_OK;
 }
 
+static enum gp_status read_maps(const char *text, struct gp_session_spec *out, struct gp_err *err)
+{
+	if (!text[0] || out->eval_only)
+		return GP_OK;
+	if (gp_codec_spec_parse(text, &out->maps, err) != GP_OK || gp_store_check(&out->maps, err) != GP_OK)
+		return refuse_open(err, "maps");
+	if (out->recompute)
+		GP_FAIL(err, GP_UNSUPPORTED, "open: maps and recompute exclude each other");
+	return GP_OK;
+}
+
 static enum gp_status read_precision(uint32_t number, enum gp_precision *out, struct gp_err *err)
 {
 	if (number >= GP_PRECISIONS)
@@ -196,6 +209,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 	GP_TRY(read_codecs(open, out->codec, err));
 	GP_TRY(read_ladders(open, out, err));
 	GP_TRY(read_decays(open, &out->decays, err));
+	GP_TRY(read_maps(open->maps, out, err));
 	return read_precision(open->precision, &out->precision, err);
 }
 
@@ -278,5 +292,7 @@ enum gp_status gp_session_spec_describe(const struct gp_session_spec *s, const s
 	add_number(out, "data_inputs", s->data_inputs);
 	add_number(out, "frozen_inputs", s->frozen_inputs);
 	add_decays(out, &s->decays);
+	if (s->maps.stages > 0) /* a run without has the words of older ones */
+		add_text(out, "maps", s->maps.text);
 	return GP_OK;
 }

@@ -30,7 +30,8 @@ struct gp_session_spec {
 	bool calibrates;           /* running statistics will be taken anew in an evaluation */
 	bool lengths;   /* chunks may have their own sequence length, and rows are left out: PROTOCOL.md 4.4 */
 	bool recompute; /* blocks are computed a second time before their backward: struct gp_plan_spec */
-	bool undo;      /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
+	struct gp_codec_spec maps; /* by which they lie encoded: struct gp_plan_spec; without stages: they do not */
+	bool undo;                 /* a step may be taken back. Each end decides this for itself: it is not in OPEN */
 	struct gp_codec_spec codec[GP_DIRECTIONS];
 	/* Between what a direction may change, and which it begins with is `codec`; without rungs: that one stays. */
 	struct gp_codec_ladder ladder[GP_DIRECTIONS];
@@ -47,6 +48,12 @@ static inline bool gp_session_has_ladder(const struct gp_session_spec *s)
 	for (int d = 0; d < GP_DIRECTIONS; d++)
 		has |= s->ladder[d].rungs > 0;
 	return has;
+}
+
+/* For struct gp_plan_spec; NULL: maps are kept as they are. */
+static inline const struct gp_codec_spec *gp_session_maps(const struct gp_session_spec *s)
+{
+	return s->maps.stages > 0 && !s->eval_only ? &s->maps : NULL;
 }
 
 /* Samples of a step. */

@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "kernels/plan/placement.h"
 #include "kernels/plan/plan_again.h"
+#include "kernels/plan/plan_store.h"
 
 #define NONE GP_WALK_NONE
 
@@ -85,6 +86,7 @@ void gp_walk_deinit(struct gp_walk *w)
 	gp_free(w->value);
 	gp_free(w->io_bytes);
 	gp_free(w->buf);
+	gp_free(w->encodes);
 }
 
 void gp_walk_set_length(struct gp_walk *w, int64_t length)
@@ -548,6 +550,8 @@ enum gp_status gp_walk_layout(struct gp_walk *w, struct gp_err *err)
 	GP_TRY(status);
 	if (w->hooks->end)
 		w->hooks->end(w);
+	if (gp_walk_stores(w))
+		GP_TRY(gp_walk_layout_stored(w, err));
 	if (gp_walk_recomputes(w))
 		GP_TRY(gp_walk_layout_again(w, err));
 	place_slots(w);

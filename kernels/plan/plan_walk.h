@@ -20,6 +20,7 @@
  * - Nothing is kept, and no backward runs, for a node at or before which nothing needs a gradient.
  * - With spec.recompute only what one block makes and another reads is kept; the rest is made a second time, into scratch
  *   memory, before the block's backward (plan_again.h).
+ * - With spec.maps what is kept lies encoded between forward and backward (plan_store.h).
  * - Values of the plan's edge lie in its IO buffers themselves, unless they have another type there (bf16 within a plan), or
  *   one piece would have two owners: then the device converts or copies.
  *
@@ -77,7 +78,9 @@ struct gp_walk_node {
 	uint64_t saves_in, saves_out; /* what backward reads apart from dout */
 	uint64_t saved_bytes;         /* kept per slot from forward to backward besides */
 	uint64_t tmp_bytes[2];        /* room to work in, forward and backward */
-	bool keeps_saved;             /* what `saved` has is kept even where the node is computed a second time */
+	uint64_t plain_in;            /* of saves_in, those that are never encoded */
+	bool saves_map;   /* `saved` begins with as many floats as the first value has, which may be encoded */
+	bool keeps_saved; /* what `saved` has is kept even where the node is computed a second time */
 
 	/* Found by gp_walk_find_gradients. */
 	bool want_dx;   /* backward gives the gradient of some input */
@@ -92,6 +95,7 @@ struct gp_walk_node {
 };
 
 struct gp_walk;
+struct gp_stored; /* plan_store.h */
 
 struct gp_walk_hooks {
 	/* (optional) After everything else of a node's forward, or backward, was placed. */
@@ -120,8 +124,10 @@ struct gp_walk {
 	int *edge_grad;       /* by output of the graph: where its gradient is when it has come in from outside */
 	struct gp_buf *buf;   /* the pieces */
 	int bufs, buf_cap;
-	uint64_t *io_bytes;                /* by port; 0: there is none */
-	uint64_t slot_bytes, all_io_bytes; /* of one slot: arena, and IO buffers */
+	uint64_t *io_bytes;                  /* by port; 0: there is none */
+	uint64_t slot_bytes, all_io_bytes;   /* of one slot: arena, and IO buffers */
+	struct gp_stored *encodes, *decodes; /* with spec.maps: the pieces that lie encoded, in the order of either */
+	int stored;                          /* so many */
 	uint64_t scratch_bytes[GP_WALK_POOLS];
 	int *arrays; /* the nodes' */
 };

@@ -34,6 +34,22 @@ same "resnet20, cut inside residual blocks, renorm" 4:-3 --model resnet20:width=
 	--batch-norm renorm
 same "resnet20, head frozen, clipped" 3:-2 --model resnet20:width=0.5 "${pictures[@]}" --freeze head --clip-norm 0.5
 same "roberta with dropout" 1:-1 --model roberta:layers=2,dim=16,heads=2,ffn=32 "${texts[@]}"
+roberta=$(sha "$work/plain.json")
+
+# Maps that lie encoded: split as here, but not as without the flag.
+encoded() { # NAME SPEC CUT FLAG...
+	local name=$1 run=(--compress "maps=$2" --cut "$3" "${@:4}")
+	train "$work/local.json" --local "${run[@]}" || fail "$name: local"
+	train "$work/split.json" --server "127.0.0.1:$server_port" --codec raw "${run[@]}" || fail "$name: split"
+	equal "$name: split" "$(sha "$work/split.json")" "$(sha "$work/local.json")"
+}
+encoded "cnn, uniform" uniform:bits=8 1:-1 --model cnn "${pictures[@]}"
+encoded "mobilenetv2, smaq" smaq:main=6,outlier=8 3:-3 --model mobilenetv2:width=0.35,stem=cifar "${pictures[@]}"
+encoded "mobilenetv2, cut before its activations, bf16" bf16 1:-3 --model mobilenetv2:width=0.35,stem=cifar,cuts=fine "${pictures[@]}"
+encoded "resnet20, cut inside residual blocks, head frozen, sortquant" sortquant:bits=6,split=2 4:-3 \
+	--model resnet20:width=0.5,cuts=fine "${pictures[@]}" --freeze head
+encoded "roberta with dropout, fp8" fp8:format=e4m3 1:-1 --model roberta:layers=2,dim=16,heads=2,ffn=32 "${texts[@]}"
+[ "$(sha "$work/local.json")" != "$roberta" ] || fail "encoded maps change nothing"
 
 # Over a link that breaks: a step is taken back, or goes on where it was.
 model=(--model mobilenetv2:width=0.35,stem=cifar --cut 3:-3 --codec raw "${pictures[@]}" --steps 6)
@@ -42,14 +58,23 @@ start_link --drop-every $(($(json_get "$work/plain.json" wire_up_bytes) / 5)) --
 train "$work/cut.json" --server "127.0.0.1:$link_port" "${model[@]}" --recompute --reconnect-for 300s || fail "over a link that breaks"
 stop_link
 equal "over a link that breaks" "$(sha "$work/cut.json")" "$(sha "$work/plain.json")"
+maps=(--compress maps=uniform:bits=8)
+train "$work/plain.json" --server "127.0.0.1:$server_port" "${model[@]}" "${maps[@]}" || fail "encoded over a good link"
+start_link --drop-every $(($(json_get "$work/plain.json" wire_up_bytes) / 5)) --seed 6
+train "$work/cut.json" --server "127.0.0.1:$link_port" "${model[@]}" "${maps[@]}" --reconnect-for 300s ||
+	fail "encoded over a link that breaks"
+stop_link
+equal "encoded over a link that breaks" "$(sha "$work/cut.json")" "$(sha "$work/plain.json")"
 
 # What both ends take.
-for way in "" --recompute; do
-	train "$work/memory$way.json" --server "127.0.0.1:$server_port" --model mobilenetv2:width=0.35,stem=cifar "${pictures[@]}" \
+for way in "" --recompute --compress=maps=uniform:bits=8; do
+	train "$work/memory${way%%=*}.json" --server "127.0.0.1:$server_port" --model mobilenetv2:width=0.35,stem=cifar "${pictures[@]}" \
 		--batch 64 --chunks 2 --window 2 --steps 1 $way || fail "memory $way"
 done
 less=$(($(json_get "$work/memory--recompute.json" server_memory_bytes) * 10))
 [ $less -lt $(($(json_get "$work/memory.json" server_memory_bytes) * 8)) ] || fail "the server's session does not take less: $less"
+less=$(($(json_get "$work/memory--compress.json" server_memory_bytes) * 10))
+[ $less -lt $(($(json_get "$work/memory.json" server_memory_bytes) * 8)) ] || fail "with encoded maps the session does not take less: $less"
 stop_server
 
 # A run goes on with the flag, or without it.
@@ -57,6 +82,24 @@ train "$work/part.json" --local "${model[@]}" --steps 3 --schedule const --check
 train "$work/rest.json" --local "${model[@]}" --schedule const --checkpoint "$work/run" --resume --recompute || fail "the others"
 train "$work/whole.json" --local "${model[@]}" --schedule const || fail "all six"
 equal "resumed with the flag" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+
+# What is encoded belongs to the run.
+refused() { # STATUS WORDS FLAG...
+	local status=0
+	"$build/gpclient" train --no-progress --local "${model[@]}" "${@:3}" 2>"$work/refused.log" || status=$?
+	equal "status of $2" $status "$1"
+	grep -q -- "$2" "$work/refused.log" || fail "no '$2': $(cat "$work/refused.log")"
+}
+train "$work/part.json" --local "${model[@]}" "${maps[@]}" --steps 3 --schedule const --checkpoint "$work/run2" || fail "three steps, encoded"
+refused 3 compress --schedule const --checkpoint "$work/run2" --resume
+refused 3 compress --schedule const --checkpoint "$work/run2" --resume --compress maps=bf16
+refused 3 compress-cut --schedule const --checkpoint "$work/run2" --resume "${maps[@]}" --cut 2:-2
+train "$work/rest.json" --local "${model[@]}" "${maps[@]}" --schedule const --checkpoint "$work/run2" --resume || fail "the others, encoded"
+train "$work/whole.json" --local "${model[@]}" "${maps[@]}" --schedule const || fail "all six, encoded"
+equal "resumed with encoded maps" "$(sha "$work/rest.json")" "$(sha "$work/whole.json")"
+refused 2 'topk cannot' --compress maps=topk:ratio=0.1
+refused 2 'state cannot be compressed yet' --compress maps=bf16,state=bf16
+refused 2 'exclude each other' --compress maps=bf16 --recompute
 
 # What model show says of it.
 "$build/gpclient" model show mobilenetv2 --batch 64 --chunks 8 --memory >"$work/show.txt" || fail "model show --memory"

@@ -12,6 +12,7 @@
 #include "common/base/mem.h"
 #include "common/base/rng.h"
 #include "common/base/threads.h"
+#include "common/codec/codec.h"
 #include "common/graph/device.h"
 #include "common/graph/graph_part.h"
 #include "common/graph/ops/op_attention.h"
@@ -209,16 +210,24 @@ struct run {
 	struct gp_plan *plan[PARTS];
 };
 
-static bool recompute; /* plans that are made compute their blocks a second time */
+static bool recompute;                   /* plans that are made compute their blocks a second time */
+static const struct gp_codec_spec *maps; /* or their maps lie encoded */
+static struct gp_cut cut_of_whole;       /* as those of this cut do */
 
 static struct gp_plan *make_plan(struct gp_device *dev, const struct gp_graph *g, uint64_t grad_inputs,
-				 enum gp_precision precision)
+				 uint64_t map_inputs, enum gp_precision precision)
 {
 	struct gp_plan_spec spec = {.graph = g, .batch = BATCH, .slots = SLOTS, .train = true, .seed = SEED};
 	struct gp_plan *plan;
 	spec.grad_inputs = grad_inputs;
 	spec.precision = precision;
 	spec.recompute = recompute;
+	spec.maps = maps;
+	spec.map_inputs = map_inputs;
+	if (g->blocks > cut_of_whole.tail && cut_of_whole.head > 0) {
+		spec.cuts[0] = g->block[cut_of_whole.head].first_node;
+		spec.cuts[1] = g->block[cut_of_whole.tail].first_node;
+	}
 	spec.optim = (struct gp_optim){.kind = GP_OPTIM_SGD, .momentum = 0.9f, .nesterov = true, .weight_decay = 1e-3f};
 	OK(dev->ops->plan_new(dev, &spec, &plan, &err));
 	return plan;
@@ -226,7 +235,7 @@ static struct gp_plan *make_plan(struct gp_device *dev, const struct gp_graph *g
 
 static struct run make_whole(struct gp_device *dev, const struct gp_graph *g, enum gp_precision precision)
 {
-	return (struct run){.whole = g, .count = 1, .graph = {g}, .plan = {make_plan(dev, g, 0, precision)}};
+	return (struct run){.whole = g, .count = 1, .graph = {g}, .plan = {make_plan(dev, g, 0, 0, precision)}};
 }
 
 static struct run make_split(struct gp_device *dev, const struct gp_graph *g, struct gp_cut cut,
@@ -236,9 +245,10 @@ static struct run make_split(struct gp_device *dev, const struct gp_graph *g, st
 	OK(gp_graph_cut(g, &cut, &r.parts, &err));
 	const struct gp_graph *const graph[] = {r.parts.head, r.parts.body, r.parts.tail};
 	const uint64_t grads[] = {0, r.parts.body_gradient, r.parts.tail_gradient};
+	const uint64_t activations[] = {0, r.parts.body_activation, r.parts.tail_activation};
 	for (int k = 0; k < PARTS; k++) {
 		r.graph[k] = graph[k];
-		r.plan[k] = make_plan(dev, graph[k], grads[k], precision);
+		r.plan[k] = make_plan(dev, graph[k], grads[k], activations[k], precision);
 	}
 	return r;
 }
@@ -606,6 +616,53 @@ static void blocks_that_are_computed_twice_keep_less(void **state)
 	gp_graph_free(g);
 }
 
+/* --- maps that lie encoded ---------------------------------------------------------------------------------------- */
+
+/* Decoding loses something, but the same in the whole model as in the parts that it is cut in. */
+static void check_encoded_cut(struct gp_device *dev, const struct gp_graph *g, struct gp_cut cut)
+{
+	float *want[STEPS];
+	cut_of_whole = cut;
+	struct run whole = make_whole(dev, g, GP_PRECISION_FP32);
+	cut_of_whole = (struct gp_cut){0, 0};
+	for (uint64_t step = 0; step < STEPS; step++)
+		want[step] = run_and_collect(&whole, step);
+	drop(&whole);
+	check_cut(dev, g, cut, GP_PRECISION_FP32, want);
+	for (int step = 0; step < STEPS; step++)
+		gp_free(want[step]);
+}
+
+static void check_encoded(int threads, const struct gp_graph *g, const struct gp_codec_spec *spec, int every)
+{
+	struct gp_device *dev;
+	int number = 0;
+	OK(gp_device_open("cpu", threads, &dev, &err));
+	maps = spec;
+	for (int head = 1; head < g->blocks - 1; head++)
+		for (int tail = head + 1; tail < g->blocks; tail++)
+			if (number++ % every == 0)
+				check_encoded_cut(dev, g, (struct gp_cut){head, tail});
+	maps = NULL;
+	dev->ops->close(dev);
+}
+
+static void cuts_change_no_bit_where_maps_lie_encoded(void **state)
+{
+	(void)state;
+	struct gp_graph *(*const build[])(void) = {build_residuals, build_inverted, build_norms, build_tokens,
+						   build_encoder};
+	struct gp_codec_spec coarse, fine;
+	OK(gp_codec_spec_parse("uniform:bits=3", &coarse, &err));
+	OK(gp_codec_spec_parse("smaq:main=6,outlier=8", &fine, &err));
+	for (size_t i = 0; i < sizeof build / sizeof build[0]; i++) {
+		struct gp_graph *g = build[i]();
+		check_encoded(1, g, &coarse, 3);
+		check_encoded(2, g, &fine, 11);
+		gp_graph_free(g);
+	}
+}
+
 /* --- frozen parts ------------------------------------------------------------------------------------------------- */
 
 /* From the front up to somewhere in a residual block, in the middle, of a batch norm one parameter alone. */
@@ -666,6 +723,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(norms_in_blocks_that_are_computed_twice_change_no_bit),
 		cmocka_unit_test(frozen_parts_of_blocks_that_are_computed_twice_change_no_bit),
 		cmocka_unit_test(blocks_that_are_computed_twice_keep_less),
+		cmocka_unit_test(cuts_change_no_bit_where_maps_lie_encoded),
 		cmocka_unit_test(frozen_parts_change_no_bit_wherever_the_cut_is),
 		cmocka_unit_test(nothing_goes_back_into_a_frozen_head),
 	};

@@ -102,6 +102,23 @@ static void only_a_training_recomputes(void **state)
 	}
 }
 
+static void maps_of_a_training_may_lie_encoded(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_session_spec there = make_spec(), back;
+	struct gp_session_parts parts;
+	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
+	assert_int_equal(gp_codec_spec_parse("uniform:bits=8", &there.maps, &err), GP_OK);
+	for (int train = 0; train < 2; train++) {
+		there.eval_only = !train;
+		gp_session_spec_write(&there, &open, &parts);
+		assert_int_equal(gp_session_spec_read(&open, WINDOW_MAX, &back, &err), GP_OK);
+		assert_int_equal(gp_session_maps(&back) != NULL, train);
+	}
+	assert_string_equal(back.maps.text, "uniform:bits=8");
+}
+
 static void refused(const Gpsplit__Open *open, enum gp_status status, const char *part)
 {
 	struct gp_err err;
@@ -136,6 +153,12 @@ static void what_cannot_be_is_refused_with_its_name(void **state)
 	refused(&m, GP_INVALID, "open: optimizer");
 	m = good, m.precision = GP_PRECISIONS;
 	refused(&m, GP_UNSUPPORTED, "precision 3");
+	m = good, m.eval_only = false, m.maps = (char *)"nonsense";
+	refused(&m, GP_INVALID, "open: maps");
+	m = good, m.eval_only = false, m.maps = (char *)"topk:ratio=0.5";
+	refused(&m, GP_INVALID, "topk cannot");
+	m = good, m.eval_only = false, m.maps = (char *)"bf16", m.recompute = true;
+	refused(&m, GP_UNSUPPORTED, "open: maps and recompute exclude each other");
 	m = good, m.codec_grad_up = (char *)"nonsense";
 	refused(&m, GP_INVALID, "open: codec_grad_up");
 }
@@ -191,6 +214,7 @@ static void whatever_decides_the_result_is_in_the_words_and_nothing_else(void **
 	DIFFERS(b.seed++);
 	DIFFERS(b.chunk_samples++);
 	DIFFERS(b.chunks++);
+	DIFFERS(assert_int_equal(gp_codec_spec_parse("bf16", &b.maps, &err), GP_OK));
 	for (int i = 0; i < 4; i++) {
 		DIFFERS(assert_int_equal(gp_codec_spec_parse("bf16", &b.codec[i], &err), GP_OK));
 	}
@@ -203,6 +227,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_field_comes_back_from_open),
 		cmocka_unit_test(only_a_training_recomputes),
+		cmocka_unit_test(maps_of_a_training_may_lie_encoded),
 		cmocka_unit_test(what_cannot_be_is_refused_with_its_name),
 		cmocka_unit_test(whatever_decides_the_result_is_in_the_words_and_nothing_else),
 	};

@@ -147,6 +147,7 @@ static enum gp_status attention_prepare(struct cpu_plan *p, struct cpu_node *n, 
 	const uint64_t room = n->base.need_grad ? gp_attention_backward_room(positions, width)
 						: gp_attention_forward_room(positions, width);
 	n->base.saved_bytes = 2 * rows * sizeof(float);
+	n->base.plain_in = 1 << Q | 1 << K | 1 << V; /* the sums that are kept of each row are those of these values */
 	n->tmp_bytes = (uint64_t)p->threads * room * sizeof(float);
 	return GP_OK;
 }

@@ -84,6 +84,7 @@ static enum gp_status gelu_prepare(struct cpu_plan *p, struct cpu_node *n, struc
 	(void)err;
 	if (p->base.spec.train && n->base.need_grad)
 		n->base.saved_bytes = (uint64_t)gp_cpu_elements(p, n) * sizeof(float);
+	n->base.saves_map = n->base.saved_bytes > 0;
 	return GP_OK;
 }
 

@@ -176,6 +176,7 @@ static enum gp_status layer_norm_prepare(struct cpu_plan *p, struct cpu_node *n,
 	const uint64_t rows = elements / features;
 	if (p->base.spec.train && n->base.need_grad)
 		n->base.saved_bytes = (elements + rows) * sizeof(float);
+	n->base.saves_map = n->base.saved_bytes > 0;
 	if (n->base.trains)
 		n->tmp_bytes = (uint64_t)blocks_of((int64_t)rows) * 2 * features * sizeof(float);
 	return GP_OK;

@@ -99,6 +99,7 @@ void gp_cpu_plan_release(struct cpu_plan *p)
 	gp_free_aligned(p->undo);
 	gp_free_aligned(p->merged);
 	gp_free_aligned(p->scratch);
+	gp_cpu_store_free(p);
 	gp_cpu_profile_free(p);
 	gp_free(p->slot);
 	gp_walk_deinit(&p->walk);
@@ -187,6 +188,8 @@ static enum gp_status take_memory(struct cpu_plan *p, struct gp_err *err)
 	GP_TRY(take(p, &p->grads, planned.grads, &m.grads, err));
 	GP_TRY(take(p, &p->moment, planned.optim, &m.optim, err));
 	GP_TRY(take(p, &p->scratch, p->scratch_bytes, &m.scratch, err));
+	GP_TRY(gp_cpu_store_new(p, err));
+	m.scratch += gp_cpu_store_bytes(p);
 	void *slots;
 	GP_TRY(gp_alloc_array(&slots, (size_t)p->base.spec.slots, sizeof *p->slot, err));
 	p->slot = slots;

@@ -35,6 +35,7 @@ struct cpu_node;
 struct cpu_profile;
 struct dnnl_engine;
 struct dnnl_stream;
+struct gp_store_coder;
 
 struct cpu_device {
 	struct gp_device base;
@@ -145,7 +146,8 @@ struct cpu_plan {
 	uint64_t calibrated; /* GP_CALIBRATE: chunks that count by now; 0 from the next training forward on */
 	bool calibrates;     /* the forward under way is of one that does not yet */
 	uint64_t optim_steps;
-	struct cpu_profile *profile; /* NULL: not measured */
+	struct gp_store_coder **coder; /* with spec.maps: one for each compute thread */
+	struct cpu_profile *profile;   /* NULL: not measured */
 };
 
 /* One of each row. */
@@ -190,6 +192,19 @@ void gp_cpu_set_length(struct gp_plan *plan, int slot, int64_t length);
 enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);
 enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *err);
 enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float *out, struct gp_err *err);
+/* Where a piece of the walk lies; NULL: GP_WALK_NONE. */
+void *gp_cpu_buf(const struct cpu_plan *p, int slot, int buf);
+/*
+ * cpu_plan_store.c: what the plan takes besides for maps that lie encoded; makes it, frees it. Encodes what has had its last
+ * reader when this node's forward has run, decodes what is read from this node's backward on; *at counts how far that is, from 0
+ * when the pass begins. What lies in IO buffers, when backward begins. Without spec.maps these do nothing.
+ */
+uint64_t gp_cpu_store_bytes(const struct cpu_plan *p);
+enum gp_status gp_cpu_store_new(struct cpu_plan *p, struct gp_err *err);
+void gp_cpu_store_free(struct cpu_plan *p);
+void gp_cpu_store_after(struct cpu_plan *p, int slot, int node, int *at);
+void gp_cpu_store_before(struct cpu_plan *p, int slot, int node, int *at);
+void gp_cpu_store_edges(struct cpu_plan *p, int slot);
 /* cpu_speed.c */
 enum gp_status gp_cpu_measure(struct gp_device *dev, struct gp_speed *out, struct gp_err *err);
 /* cpu_loss.c */

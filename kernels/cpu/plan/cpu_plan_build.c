@@ -8,6 +8,7 @@
 #include "common/base/mem.h"
 #include "kernels/cpu/onednn/dnn_device.h"
 #include "kernels/plan/plan_check.h"
+#include "kernels/plan/plan_store.h"
 
 static const struct cpu_op *const ops[GP_OP_COUNT] = {
 #define X(id, NAME, name) [GP_OP_##NAME] = &gp_cpu_op_##name,
@@ -65,6 +66,16 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
+/* Where maps lie encoded, what is kept has to be what it is in plans of the parts: nothing is shared over a cut. */
+static bool may_share(const struct cpu_plan *p, const struct cpu_node *before, const struct cpu_node *behind)
+{
+	const int *cut = p->base.spec.cuts;
+	for (int i = 0; gp_walk_stores(&p->walk) && i < 2; i++)
+		if (before->base.index < cut[i] && behind->base.index >= cut[i])
+			return false;
+	return true;
+}
+
 /* An activation that is the only reader of a batch norm is computed by it; the activation's own node becomes a view. */
 static void fold_activations(struct cpu_plan *p)
 {
@@ -73,7 +84,7 @@ static void fold_activations(struct cpu_plan *p)
 		enum gp_op op = g->node[i].op;
 		struct cpu_node *before = gp_cpu_input(p, &p->node[i], 0);
 		if ((op != GP_OP_RELU && op != GP_OP_RELU6) || before->base.g->op != GP_OP_BATCH_NORM ||
-		    gp_graph_readers(g, before->base.first_value) != 1)
+		    gp_graph_readers(g, before->base.first_value) != 1 || !may_share(p, before, &p->node[i]))
 			continue;
 		before->act = op == GP_OP_RELU ? CPU_ACT_RELU : CPU_ACT_RELU6;
 		before->folded = true;
@@ -115,7 +126,7 @@ static void share_batch_norms(struct cpu_plan *p)
 			n->fed = true;
 			before->feeds = n;
 		}
-		if (hosts(reader)) {
+		if (hosts(reader) && may_share(p, n, reader)) {
 			n->base.unwritten = true;
 			reader->reads = n;
 		}
@@ -156,6 +167,8 @@ static enum gp_status prepare_nodes(struct cpu_plan *p, struct gp_err *err)
 		base->saves_out = n->op->saves_out;
 		if (!base->view && n->op->prepare)
 			GP_TRY(n->op->prepare(p, n, err));
+		if (n->reads && base->want_dx) /* which sums up the batch norm's gradients, with its input */
+			base->saves_in |= 1;
 		base->tmp_bytes[0] = base->tmp_bytes[1] = n->tmp_bytes;
 	}
 	return GP_OK;
@@ -190,7 +203,7 @@ static void add_up_memory(struct cpu_plan *p)
 	m->grads = p->grad_floats * sizeof(float);
 	m->optim = (uint64_t)gp_cpu_optim_states(&p->base) * p->state_floats * sizeof(float);
 	m->activations = (uint64_t)spec->slots * p->walk.slot_bytes;
-	m->scratch = p->scratch_bytes;
+	m->scratch = p->scratch_bytes + gp_cpu_store_bytes(p);
 	m->io = (uint64_t)spec->slots * p->walk.all_io_bytes;
 	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;
 }

@@ -13,7 +13,7 @@
 #include "kernels/cpu/plan/cpu_profile.h"
 #include "kernels/plan/plan_again.h"
 
-static void *address(const struct cpu_plan *p, int slot, int buf)
+void *gp_cpu_buf(const struct cpu_plan *p, int slot, int buf)
 {
 	if (buf < 0)
 		return NULL;
@@ -31,12 +31,12 @@ static void *address(const struct cpu_plan *p, int slot, int buf)
 
 static void *value_address(const struct cpu_plan *p, int slot, int value)
 {
-	return address(p, slot, p->walk.value[value]);
+	return gp_cpu_buf(p, slot, p->walk.value[value]);
 }
 
 static void *grad_address(const struct cpu_plan *p, int slot, int value)
 {
-	return address(p, slot, p->walk.grad[value]);
+	return gp_cpu_buf(p, slot, p->walk.grad[value]);
 }
 
 static enum gp_status repack(struct cpu_plan *p, struct gp_err *err)
@@ -61,7 +61,7 @@ struct addresses {
 /* `later`: in the second of two forwards, or backward (plan_again.h). */
 static void *address_at(const struct cpu_plan *p, int slot, int buf, bool later)
 {
-	return address(p, slot, later ? gp_walk_later(&p->walk, buf) : buf);
+	return gp_cpu_buf(p, slot, later ? gp_walk_later(&p->walk, buf) : buf);
 }
 
 static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot, bool later, struct addresses *at)
@@ -73,9 +73,9 @@ static struct cpu_call call_of(struct cpu_plan *p, struct cpu_node *n, int slot,
 		at->out[j] = address_at(p, slot, p->walk.value[n->base.first_value + j], later);
 	c.saved = address_at(p, slot, n->base.saved, later);
 	if (n->reads)
-		c.reads_saved = address(p, slot, n->reads->base.saved);
+		c.reads_saved = gp_cpu_buf(p, slot, n->reads->base.saved);
 	if (n->feeds)
-		c.feed_sums = address(p, slot, n->feeds->sums_forward);
+		c.feed_sums = gp_cpu_buf(p, slot, n->feeds->sums_forward);
 	return c;
 }
 
@@ -125,20 +125,25 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 	p->slot[slot].forwarded = false;
 	p->slot[slot].draw = draw;
 	gp_walk_set_length(&p->walk, p->slot[slot].length);
+	int encoded = 0;
 	for (int i = plan->spec.graph->inputs; i < plan->spec.graph->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
 		struct addresses at;
+		if (mode == GP_TRAIN)
+			gp_cpu_store_after(p, slot, i - 1, &encoded);
 		if (n->base.view)
 			continue;
 		GP_TRY(gp_plan_check_stop(&plan->spec, err));
 		struct cpu_call c = call_of(p, n, slot, false, &at);
 		c.mode = mode;
-		c.tmp = address(p, slot, n->base.tmp[0]);
-		c.sums = address(p, slot, n->sums_forward);
+		c.tmp = gp_cpu_buf(p, slot, n->base.tmp[0]);
+		c.sums = gp_cpu_buf(p, slot, n->sums_forward);
 		uint64_t start = gp_cpu_profile_start(p);
 		GP_TRY(n->op->forward(&c, err));
 		gp_cpu_profile_node(p, n, CPU_PROFILE_FORWARD, start);
 	}
+	if (mode == GP_TRAIN)
+		gp_cpu_store_after(p, slot, plan->spec.graph->nodes, &encoded);
 	p->slot[slot].forwarded = mode == GP_TRAIN;
 	return GP_OK;
 }
@@ -150,10 +155,10 @@ static bool pass_gradient(struct cpu_plan *p, struct cpu_node *n, int slot)
 	const float *dout = grad_address(p, slot, b->first_value);
 	bool moved = false;
 	for (int k = 0; k < b->inputs; k++) {
-		float *dx = address(p, slot, b->dx[k]);
+		float *dx = gp_cpu_buf(p, slot, b->dx[k]);
 		if (!dx || dx == dout)
 			continue;
-		const float *before = b->add >> k & 1 ? dx : address(p, slot, b->dx_add[k]);
+		const float *before = b->add >> k & 1 ? dx : gp_cpu_buf(p, slot, b->dx_add[k]);
 		gp_cpu_add(p->threads, dx, dout, before, gp_cpu_in_elements(p, n, k));
 		moved = true;
 	}
@@ -167,21 +172,21 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 	for (int j = 0; j < n->base.outputs; j++)
 		at.dout[j] = grad_address(p, slot, n->base.first_value + j);
 	for (int k = 0; k < n->base.inputs; k++)
-		at.dx[k] = address(p, slot, n->base.dx[k]);
+		at.dx[k] = gp_cpu_buf(p, slot, n->base.dx[k]);
 	c.dout = at.dout;
 	c.dx = at.dx;
 	c.mode = GP_TRAIN;
-	c.tmp = address(p, slot, n->base.tmp[1]);
+	c.tmp = gp_cpu_buf(p, slot, n->base.tmp[1]);
 	c.accumulate = p->have_grads;
-	c.sums = address(p, slot, n->sums_backward);
+	c.sums = gp_cpu_buf(p, slot, n->sums_backward);
 	if (n->reads)
-		c.return_sums = address(p, slot, n->reads->sums_backward);
+		c.return_sums = gp_cpu_buf(p, slot, n->reads->sums_backward);
 	if (n->finishes)
-		c.finish_saved = address(p, slot, n->finishes->base.saved);
+		c.finish_saved = gp_cpu_buf(p, slot, n->finishes->base.saved);
 	GP_TRY(n->op->backward(&c, err));
 	for (int k = 0; k < n->base.inputs; k++)
 		if (n->base.dx_add[k] >= 0)
-			gp_cpu_add_into(p->threads, at.dx[k], address(p, slot, n->base.dx_add[k]),
+			gp_cpu_add_into(p->threads, at.dx[k], gp_cpu_buf(p, slot, n->base.dx_add[k]),
 					gp_cpu_in_elements(p, n, k));
 	return GP_OK;
 }
@@ -216,7 +221,7 @@ static void give_out(struct cpu_plan *p, int slot)
 		const int v = gp_walk_input(&p->walk, i), buf = p->walk.grad[v];
 		if (buf >= 0 && !gp_walk_lies_at(&p->walk, buf, GP_BUF_GRAD_INPUT, i))
 			gp_cpu_copy(p->threads, p->slot[slot].io[gp_walk_port(&p->walk, GP_BUF_GRAD_INPUT, i)],
-				    address(p, slot, buf), gp_walk_elements(&p->walk, v));
+				    gp_cpu_buf(p, slot, buf), gp_walk_elements(&p->walk, v));
 	}
 }
 
@@ -231,7 +236,8 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 	GP_TRY(check_fault(err));
 	p->slot[slot].forwarded = false;
 	gp_walk_set_length(&p->walk, p->slot[slot].length);
-	for (int i = plan->spec.graph->nodes - 1; i >= plan->spec.graph->inputs; i--) {
+	gp_cpu_store_edges(p, slot);
+	for (int i = plan->spec.graph->nodes - 1, decoded = 0; i >= plan->spec.graph->inputs; i--) {
 		struct cpu_node *n = &p->node[i];
 		uint64_t start = gp_cpu_profile_start(p);
 		if (ends_block(p, i))
@@ -239,6 +245,7 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 		if (!n->base.need_grad)
 			continue;
 		GP_TRY(gp_plan_check_stop(&plan->spec, err));
+		gp_cpu_store_before(p, slot, i, &decoded);
 		bool worked = true;
 		if (!gp_walk_works_backward(&n->base))
 			worked = pass_gradient(p, n, slot);

@@ -31,6 +31,10 @@ static enum gp_status check_spec(const struct cuda_plan *p, struct gp_err *err)
 		GP_FAIL(err, GP_UNSUPPORTED,
 			"%s cannot compute blocks a second time yet; leave --recompute out, or compute on a CPU",
 			p->dev->info.name);
+	if (spec->train && spec->maps)
+		GP_FAIL(err, GP_UNSUPPORTED,
+			"%s cannot keep maps encoded yet; leave --compress out, or compute on a CPU",
+			p->dev->info.name);
 	return gp_plan_check_spec(spec, err);
 }
 
