@@ -20,6 +20,7 @@
 #include "common/net/conn.h"
 #include "server/metrics_http.h"
 #include "server/server.h"
+#include "server/service.h"
 #include "server/session_status.h"
 
 #define PROGRAM           "gpserverd"
@@ -340,6 +341,7 @@ struct daemon {
 	uv_signal_t sigint, sigterm, sighup, sigusr1;
 	uv_timer_t patience; /* with what is under way when the daemon has to stop */
 	struct gp_server server;
+	struct gp_service service;
 	double drain_for_s;
 	const char *port_file;
 	bool stopping;
@@ -353,6 +355,7 @@ static void on_stopped(void *arg)
 	uv_close((uv_handle_t *)&d->sighup, NULL);
 	uv_close((uv_handle_t *)&d->sigusr1, NULL);
 	uv_close((uv_handle_t *)&d->patience, NULL);
+	gp_service_close(&d->service);
 	signal(SIGINT, SIG_IGN); /* all is written: one more signal must not make a failure of it */
 	signal(SIGTERM, SIG_IGN);
 	signal(SIGUSR1, SIG_IGN);
@@ -405,6 +408,7 @@ static void on_signal(uv_signal_t *signal, int number)
 		gp_log_write_event(GP_LOG_AREA_main, GP_LOG_INFO, &e,
 				   "stopping within %g s (--drain-for); a second signal ends the server at once",
 				   d->drain_for_s);
+	gp_service_stopping(&d->service, d->drain_for_s);
 	wait_on(d, on_steps_over, d->drain_for_s * STEPS_SHARE);
 	gp_server_drain(&d->server, on_stopped, d);
 }
@@ -416,6 +420,7 @@ static void on_hangup(uv_signal_t *signal, int number)
 	(void)number;
 	if (d->stopping)
 		return;
+	gp_service_reloading(&d->service);
 	if (gp_server_reload(&d->server, &err) == GP_OK)
 		gp_log(main, GP_LOG_INFO, "certificates and tokens read again");
 	else
@@ -424,6 +429,7 @@ static void on_hangup(uv_signal_t *signal, int number)
 		gp_log(main, GP_LOG_ERROR, "the old limits stay in use: %s", err.text);
 	else if (d->server.set.limits)
 		gp_log(main, GP_LOG_INFO, "limits read again");
+	gp_service_reloaded(&d->service);
 }
 
 static void on_status(uv_signal_t *signal, int number)
@@ -475,6 +481,7 @@ static enum gp_status announce(struct daemon *d, const struct settings *set, str
 		return err->code;
 	}
 	print_address(d, set);
+	gp_service_ready(&d->service, &d->server);
 	return GP_OK;
 }
 
@@ -503,6 +510,7 @@ static enum gp_status serve(struct settings *set, struct gp_err *err)
 	GP_TRY(gp_log_configure(set->log, err));
 	GP_TRY(gp_log_set_format(set->log_format, err));
 	gp_log_start();
+	GP_TRY(gp_service_open(&d.service, &set->server, err));
 	raise_descriptors();
 	return_large_blocks();
 	uv_loop_init(&d.loop);

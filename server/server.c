@@ -86,6 +86,8 @@ static enum gp_status open_listener(struct gp_server *srv, struct gp_err *err)
 	GP_TRY(gp_addr_parse(srv->set.listen, host, &port, err));
 	GP_TRY(gp_server_credentials_check(&srv->set, host, err));
 	GP_TRY(gp_server_credentials_load(&srv->credentials, &srv->set, err));
+	if (srv->set.listen_fd > 0)
+		return gp_tcp_listen_on(srv->loop, srv->set.listen_fd, on_accepted, srv, &srv->listener, err);
 	return gp_tcp_listen(srv->loop, host, port, LISTEN_BACKLOG, on_accepted, srv, &srv->listener, err);
 }
 

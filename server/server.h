@@ -25,6 +25,7 @@
 
 struct gp_server_settings {
 	const char *listen;    /* "ADDR:PORT" */
+	int listen_fd;         /* a socket that listens there already and is the server's from here on; 0: there is none */
 	const char *device;    /* or several, with commas between */
 	int64_t threads;       /* compute threads, 0 = all processors */
 	int64_t codec_threads; /* 0 = 1, or 4 for each GPU */

@@ -93,6 +93,9 @@ struct gp_listener;
 enum gp_status gp_tcp_listen(uv_loop_t *loop, const char *addr, uint16_t port, int backlog,
 			     void (*accepted)(void *arg, struct gp_conn *c), void *arg, struct gp_listener **out,
 			     struct gp_err *err);
+/* The same on a socket that listens already. It is the listener's from here on, unless this fails. */
+enum gp_status gp_tcp_listen_on(uv_loop_t *loop, int fd, void (*accepted)(void *arg, struct gp_conn *c), void *arg,
+				struct gp_listener **out, struct gp_err *err);
 /* The port that is bound (for port 0). */
 uint16_t gp_listener_port(const struct gp_listener *l);
 void gp_listener_close(struct gp_listener *l);

@@ -158,28 +158,33 @@ static enum gp_status listener_new(uv_loop_t *loop, int fd, struct gp_listener *
 	return GP_OK;
 }
 
+enum gp_status gp_tcp_listen_on(uv_loop_t *loop, int fd, void (*accepted)(void *arg, struct gp_conn *c), void *arg,
+				struct gp_listener **out, struct gp_err *err)
+{
+	struct gp_listener *l = NULL;
+	gp_tcp_ignore_sigpipe();
+	GP_TRY(listener_new(loop, fd, &l, err));
+	l->accepted = accepted;
+	l->arg = arg;
+	uv_poll_start(&l->poll, UV_READABLE, on_readable);
+	*out = l;
+	return GP_OK;
+}
+
 enum gp_status gp_tcp_listen(uv_loop_t *loop, const char *addr, uint16_t port, int backlog,
 			     void (*accepted)(void *arg, struct gp_conn *c), void *arg, struct gp_listener **out,
 			     struct gp_err *err)
 {
 	struct sockaddr_storage sa;
 	socklen_t len = 0;
-	struct gp_listener *l = NULL;
 	int fd = -1;
-	gp_tcp_ignore_sigpipe();
 	GP_TRY(resolve_local(loop, addr, port, &sa, &len, err));
 	const int os_error = open_socket(&sa, len, backlog, &fd);
-	enum gp_status status = os_error ? fail_listen(addr, port, os_error, err) : listener_new(loop, fd, &l, err);
-	if (status != GP_OK) {
-		if (fd >= 0)
-			close(fd);
-		return status;
-	}
-	l->accepted = accepted;
-	l->arg = arg;
-	uv_poll_start(&l->poll, UV_READABLE, on_readable);
-	*out = l;
-	return GP_OK;
+	const enum gp_status status = os_error ? fail_listen(addr, port, os_error, err)
+					       : gp_tcp_listen_on(loop, fd, accepted, arg, out, err);
+	if (status != GP_OK && fd >= 0)
+		close(fd);
+	return status;
 }
 
 uint16_t gp_listener_port(const struct gp_listener *l)
