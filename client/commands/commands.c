@@ -46,6 +46,11 @@ int gp_cmd_dispatch(const char *program, const char *usage, const struct gp_subc
 		fputs(usage, stdout);
 		return 0;
 	}
+	if (strcmp(argv[0], GP_OPTIONS_ROWS) == 0) {
+		for (int i = 0; i < count; i++)
+			gp_options_print_command(program, list[i].name, "", stdout);
+		return 0;
+	}
 	for (int i = 0; i < count; i++) {
 		if (strcmp(argv[0], list[i].name) == 0)
 			return run_subcommand(program, &list[i], argc - 1, argv + 1);

@@ -59,6 +59,11 @@ static int run(int argc, char **argv)
 		print_help(stdout);
 		return 0;
 	}
+	if (strcmp(argv[1], GP_OPTIONS_ROWS) == 0) {
+		for (size_t i = 0; i < COMMANDS; i++)
+			gp_options_print_command("gpclient", commands[i].name, commands[i].summary, stdout);
+		return 0;
+	}
 	if (strcmp(argv[1], "--version") == 0) {
 		printf("gpclient " GP_VERSION "\n");
 		return 0;

@@ -172,12 +172,24 @@ static enum gp_status add_positional(const struct gp_opt_table *t, const char *t
 	return GP_OK;
 }
 
-static bool wants_help(int argc, char **argv)
+static bool has_word(int argc, char **argv, const char *word)
 {
 	for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++)
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+		if (strcmp(argv[i], word) == 0)
 			return true;
 	return false;
+}
+
+/* Prints what was asked for. */
+static bool gives_help(const struct gp_opt_table *t, int argc, char **argv)
+{
+	if (has_word(argc, argv, GP_OPTIONS_ROWS))
+		gp_options_print_rows(t, stdout);
+	else if (has_word(argc, argv, "--help") || has_word(argc, argv, "-h"))
+		gp_options_print_help(t, stdout);
+	else
+		return false;
+	return true;
 }
 
 static enum gp_status apply_defaults(const struct gp_opt_table *t, void *settings, struct gp_options_result *r,
@@ -358,11 +370,9 @@ static enum gp_status parse_all(const struct gp_opt_table *t, int argc, char **a
 {
 	const char *config;
 	GP_TRY(apply_defaults(t, settings, r, err));
-	if (wants_help(argc, argv)) {
-		gp_options_print_help(t, stdout);
-		r->help = true;
+	r->help = gives_help(t, argc, argv);
+	if (r->help)
 		return GP_OK;
-	}
 	GP_TRY(find_config(t, argc, argv, &config, err));
 	if (config)
 		GP_TRY(apply_config(t, config, settings, r, err));

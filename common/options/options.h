@@ -70,7 +70,7 @@ int gp_opt_join(const struct gp_opt_rows *parts, int count, struct gp_opt *out);
 
 /* Keeps the memory behind TEXT fields and positionals. */
 struct gp_options_result {
-	bool help; /* --help was given and printed on stdout: exit 0 */
+	bool help; /* --help or GP_OPTIONS_ROWS was given and printed on stdout: exit 0 */
 	int positionals;
 	const char **positional;
 	bool given[GP_OPT_MAX]; /* by the option's row: the user set it */
@@ -94,5 +94,16 @@ bool gp_options_given(const struct gp_opt_table *t, const struct gp_options_resu
 /* The value that option `name` has in `settings`, as text that parses to the same; of a FLAG "true" or "false". */
 void gp_options_text(const struct gp_opt_table *t, const void *settings, const char *name, char *text, size_t size);
 void gp_options_print_help(const struct gp_opt_table *t, FILE *to);
+
+#define GP_OPTIONS_ROWS "--help=rows"
+/*
+ * What GP_OPTIONS_ROWS prints in place of --help, for programs that make manual pages and completions of it
+ * (deploy/man/pages.awk): lines of fields with tabs between, the first of which says what the line is:
+ *   command NAME SYNOPSIS, about LINE, positional NAME MOST, group NAME, example LINE,
+ *   option NAME KIND CHOICES FLAG HELP (KIND: flag, value or optional; CHOICES with "|" between), command-of PROGRAM NAME SUMMARY
+ */
+void gp_options_print_rows(const struct gp_opt_table *t, FILE *to);
+/* One line of the last kind. */
+void gp_options_print_command(const char *program, const char *name, const char *summary, FILE *to);
 
 #endif

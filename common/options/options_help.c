@@ -8,10 +8,10 @@
 
 #include <string.h>
 
-enum { LINE_WIDTH = 100, FLAG_COLUMN_MAX = 34, FLAG_TEXT = 128, HELP_TEXT = 1024 };
+enum { LINE_WIDTH = 100, FLAG_COLUMN_MAX = 34, FLAG_TEXT = GP_OPT_FLAG_TEXT, HELP_TEXT = GP_OPT_HELP_TEXT };
 
 /* "--batch N", "--optimizer sgd|adam", "--[no-]color" (on by default), "--json", "--resume[=if-any]". */
-static const char *flag_text(const struct gp_opt *o, char *text)
+const char *gp_opt_flag_text(const struct gp_opt *o, char *text)
 {
 	bool on = o->type == GP_OPT_FLAG && o->initial && o->initial[0] && strchr("ty1", o->initial[0]);
 	const char *value = o->value ? o->value : o->choices ? o->choices : "VALUE";
@@ -23,7 +23,7 @@ static const char *flag_text(const struct gp_opt *o, char *text)
 }
 
 /* The help line plus, in brackets, choices that the flag column does not show, the range and the default. */
-static const char *help_text(const struct gp_opt *o, char *text)
+const char *gp_opt_help_text(const struct gp_opt *o, char *text)
 {
 	char range[GP_VALUE_WHY];
 	const char *notes[3] = {0};
@@ -74,7 +74,7 @@ static int flag_column(const struct gp_opt_table *t)
 	char flag[FLAG_TEXT];
 	int widest = (int)strlen("--help");
 	for (int i = 0; i < t->count; i++) {
-		int n = (int)strlen(flag_text(&t->opt[i], flag));
+		int n = (int)strlen(gp_opt_flag_text(&t->opt[i], flag));
 		if (n > widest && n <= FLAG_COLUMN_MAX)
 			widest = n;
 	}
@@ -114,7 +114,7 @@ void gp_options_print_help(const struct gp_opt_table *t, FILE *to)
 		if (o->group || !headed)
 			fprintf(to, "\n%s:\n", o->group ? o->group : "Options");
 		headed = true;
-		print_row(to, flag_text(o, flag), help_text(o, help), column);
+		print_row(to, gp_opt_flag_text(o, flag), gp_opt_help_text(o, help), column);
 	}
 	fprintf(to, "%s", headed ? "" : "\nOptions:\n");
 	print_row(to, "--help", "show this text", column);
