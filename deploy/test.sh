@@ -22,7 +22,7 @@ export CUDAARCHS=${CUDAARCHS:-90-real}
 # With CMAKE_C_COMPILER_LAUNCHER=ccache in the environment, one cache serves every clone, in whatever folder.
 export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1
 
-readonly threaded='^test_.*(conn|channel|session|sched|loader|data_check|worker|server|client|transfer|engine)'
+readonly threaded='^test_.*(conn|channel|session|sched|loader|data_check|worker|log_queue|server|client|transfer|engine)'
 # Tests of links mostly wait, so twice as many run at a time as there are cores.
 jobs=$((2 * $(nproc)))
 passed=0 failed=0 skipped=0

@@ -66,20 +66,26 @@ void gp_metric_family(struct gp_metric_text *t, const char *name, enum gp_metric
 	put_text(t, kind == GP_METRIC_COUNTER ? " counter\n" : " gauge\n");
 }
 
+/* NULL: the character at `at`, of so many bytes, stays as it is. */
+static const char *replaced(const char *at, size_t bytes)
+{
+	return bytes == 0 ? "?" : *at == '\n' ? "\\n" : *at == '"' ? "\\\"" : *at == '\\' ? "\\\\" : NULL;
+}
+
 static void put_value_of_label(struct gp_metric_text *t, const char *value)
 {
+	const char *from = value; /* of what is written as it is */
 	for (const char *at = value; *at;) {
 		const size_t bytes = gp_utf8_character(at);
-		if (bytes == 0)
-			put(t, "?", 1);
-		else if (*at == '\n')
-			put(t, "\\n", 2);
-		else if (*at == '"' || *at == '\\')
-			put(t, "\\", 1);
-		if (bytes > 0 && *at != '\n')
-			put(t, at, bytes);
+		const char *other = replaced(at, bytes);
 		at += bytes > 0 ? bytes : 1;
+		if (!other)
+			continue;
+		put(t, from, (size_t)(at - (bytes > 0 ? bytes : 1) - from));
+		put_text(t, other);
+		from = at;
 	}
+	put_text(t, from);
 }
 
 static void begin_sample(struct gp_metric_text *t, const struct gp_metric_label *label, int count)
