@@ -7,9 +7,9 @@ if(NOT CMAKE_CROSSCOMPILING)
   set(gp_share ${CMAKE_BINARY_DIR}/share)
   file(GLOB gp_share_sources CONFIGURE_DEPENDS deploy/man/* deploy/completion/*)
   add_custom_command(OUTPUT ${gp_share}/made
-    COMMAND sh ${CMAKE_SOURCE_DIR}/deploy/man/make.sh ${CMAKE_BINARY_DIR} ${gp_share}
+    COMMAND sh ${CMAKE_SOURCE_DIR}/deploy/man/make.sh ${CMAKE_BINARY_DIR} ${gp_share} $<$<BOOL:${GP_PACKAGE}>:gz>
     COMMAND ${CMAKE_COMMAND} -E touch ${gp_share}/made
-    DEPENDS gpclient gpserverd ${gp_share_sources} COMMENT "Manual pages and completions" VERBATIM)
+    DEPENDS gpclient gpserverd ${gp_share_sources} COMMENT "Manual pages and completions" COMMAND_EXPAND_LISTS VERBATIM)
   add_custom_target(gp_pages ALL DEPENDS ${gp_share}/made)
 
   # gp_install_pages(COMPONENT PROGRAM PATTERN): the pages that fit the pattern, and the program's completions.
@@ -23,6 +23,6 @@ if(NOT CMAKE_CROSSCOMPILING)
   endfunction()
   set(GP_ZSH_COMPLETIONS ${CMAKE_INSTALL_DATADIR}/zsh/site-functions CACHE STRING "Where zsh looks for completions")
   mark_as_advanced(GP_ZSH_COMPLETIONS)
-  gp_install_pages(client gpclient "/(gpclient[^/]*\\.1|gpsplit-files\\.5)$")
-  gp_install_pages(server gpserverd "/gpserverd[^/]*\\.[58]$")
+  gp_install_pages(client gpclient "/(gpclient[^/]*\\.1|gpsplit-files\\.5)(\\.gz)?$")
+  gp_install_pages(server gpserverd "/gpserverd[^/]*\\.[58](\\.gz)?$")
 endif()

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# make.sh BUILD OUT: manual pages and completions of the programs in the folder BUILD, into OUT/man, OUT/bash-completion,
+# make.sh BUILD OUT [gz]: manual pages and completions of the programs in the folder BUILD, into OUT/man, OUT/bash-completion,
 # OUT/zsh and OUT/fish. What they say of options comes from the programs' own tables (--help=rows). CMake runs it.
 
 set -eu
@@ -67,3 +67,4 @@ for program in gpclient gpserverd; do
 	completion $program fish fish/vendor_completions.d/$program.fish
 done
 rm -rf "$rows"
+[ "${3:-}" != gz ] || gzip -9n "$out"/man/*/*
