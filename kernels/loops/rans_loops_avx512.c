@@ -84,8 +84,9 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 	for (size_t g = groups; g-- > 0;) {
 		const uint8_t *group = symbols + g * GP_RANS_LANES;
 		__m512i e[VECTORS];
+		/* A page ahead: processors do not follow a stream over the end of a page by themselves. */
 		_mm_prefetch((const char *)((uintptr_t)group - 4096), _MM_HINT_T0);
-		_m_prefetchw((void *)((uintptr_t)words - 4096));
+		__builtin_prefetch((void *)((uintptr_t)words - 4096), 1);
 #pragma GCC unroll 4
 		for (int v = VECTORS - 1; v >= 0; v--)
 			e[v] = encode_vector(entry, group + v * LANES, &x[v], &words);
