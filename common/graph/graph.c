@@ -627,9 +627,14 @@ int gp_graph_block_end(const struct gp_graph *g, int block)
 
 int gp_graph_block_of(const struct gp_graph *g, int node)
 {
-	int block = 0;
-	while (block + 1 < g->blocks && g->block[block + 1].first_node <= node)
-		block++;
+	int block = 0, behind = g->blocks;
+	while (behind - block > 1) {
+		const int middle = block + (behind - block) / 2;
+		if (g->block[middle].first_node <= node)
+			block = middle;
+		else
+			behind = middle;
+	}
 	return block;
 }
 

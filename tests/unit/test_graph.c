@@ -532,8 +532,12 @@ static void blocks_that_cannot_be_are_refused(void **state)
 	assert_int_equal(gp_graph_block_end(g, 0), 3);
 	assert_int_equal(gp_graph_block_end(g, 1), 5);
 	assert_int_equal(gp_graph_block_end(g, 2), 6);
+	for (int i = 0; i < g->nodes; i++)
+		assert_int_equal(gp_graph_block_of(g, i), (i >= 3) + (i >= 5));
 	assert_int_equal(gp_graph_set_blocks(g, 0, NULL, &err), GP_OK);
 	assert_int_equal(g->blocks, 1);
+	for (int i = 0; i < g->nodes; i++)
+		assert_int_equal(gp_graph_block_of(g, i), 0);
 	gp_graph_free(g);
 }
 
