@@ -34,10 +34,19 @@ static bool has_backward(const struct gp_walk *w, int from, int end)
 	return false;
 }
 
+void gp_walk_find_block_gradients(struct gp_walk *w)
+{
+	for (int from = 0, end; from < w->spec->graph->nodes; from = end) {
+		end = gp_walk_block_end(w, from);
+		const bool needed = has_backward(w, from, end);
+		for (int i = from; i < end; i++)
+			gp_walk_node(w, i)->block_needs_grad = needed;
+	}
+}
+
 bool gp_walk_crosses(const struct gp_walk *w, const struct gp_buf *b, const struct gp_walk_node *n)
 {
-	return gp_walk_recomputes(w) && !gp_walk_same_block(w, b->first, n->index) &&
-	       has_backward(w, gp_walk_block_from(w, n->index), gp_walk_block_end(w, n->index));
+	return gp_walk_recomputes(w) && n->block_needs_grad && !gp_walk_same_block(w, b->first, n->index);
 }
 
 /* --- which nodes -------------------------------------------------------------------------------------------------- */
@@ -194,7 +203,7 @@ enum gp_status gp_walk_layout_again(struct gp_walk *w, struct gp_err *err)
 	GP_TRY(gp_alloc_array(&needed, (size_t)bufs, sizeof(bool), err));
 	for (int from = 0; from < g->nodes; from = gp_walk_block_end(w, from)) {
 		const struct block b = {w, from, gp_walk_block_end(w, from), needed};
-		if (has_backward(w, b.from, b.end))
+		if (gp_walk_node(w, from)->block_needs_grad)
 			find_nodes(&b);
 	}
 	gp_free(needed);

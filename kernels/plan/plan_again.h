@@ -32,6 +32,9 @@ static inline bool gp_walk_recomputes(const struct gp_walk *w)
 int gp_walk_block_from(const struct gp_walk *w, int node);
 int gp_walk_block_end(const struct gp_walk *w, int node);
 
+/* Part of gp_walk_find_gradients: block_needs_grad of each node. */
+void gp_walk_find_block_gradients(struct gp_walk *w);
+
 bool gp_walk_same_block(const struct gp_walk *w, int node, int other);
 /* While the forward is laid out: whether node n reads a piece that another block has made and n's block may need again. */
 bool gp_walk_crosses(const struct gp_walk *w, const struct gp_buf *b, const struct gp_walk_node *n);

@@ -115,6 +115,8 @@ void gp_walk_find_gradients(struct gp_walk *w)
 		n->trains = gp_graph_is_trained(g, n->g);
 		n->need_grad = n->want_dx || n->trains;
 	}
+	if (gp_walk_recomputes(w))
+		gp_walk_find_block_gradients(w);
 }
 
 /* --- pieces ------------------------------------------------------------------------------------------------------- */

@@ -83,9 +83,10 @@ struct gp_walk_node {
 	bool keeps_saved; /* what `saved` has is kept even where the node is computed a second time */
 
 	/* Found by gp_walk_find_gradients. */
-	bool want_dx;   /* backward gives the gradient of some input */
-	bool trains;    /* backward gives the gradient of some parameter */
-	bool need_grad; /* either */
+	bool want_dx;          /* backward gives the gradient of some input */
+	bool trains;           /* backward gives the gradient of some parameter */
+	bool need_grad;        /* either */
+	bool block_needs_grad; /* with spec.recompute: some node of its block does */
 
 	/* Found by gp_walk_layout: pieces, GP_WALK_NONE where there is none. */
 	int saved, tmp[2];
