@@ -7,6 +7,7 @@
 #include "kernels/loops/packed_loops.h"
 
 #include "kernels/loops/codec_loops.h"
+#include "kernels/loops/versions.h"
 
 enum { NV_WIDTH = 4, MAGNITUDE_8 = 0x7f };
 
@@ -108,8 +109,6 @@ const struct gp_packed_loops gp_packed_loops_portable = {.encode = encode,
 
 const struct gp_packed_loops *gp_packed_loops_choose(void)
 {
-	static const struct gp_packed_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_packed_loops_portable,
-							      [GP_ISA_AVX2] = &gp_packed_loops_avx2,
-							      [GP_ISA_AVX512] = &gp_packed_loops_avx512};
+	static const struct gp_packed_loops *const loops[] = GP_LOOP_VERSIONS(&gp_packed_loops);
 	return loops[gp_isa_wanted()];
 }

@@ -6,9 +6,9 @@
  */
 #include "kernels/loops/packed_loops.h"
 
-#include <immintrin.h>
 #include <string.h>
 
+#include "kernels/loops/avx2.h"
 #include "kernels/loops/codec_loops.h"
 #include "kernels/loops/mx_format.h"
 

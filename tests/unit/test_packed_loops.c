@@ -15,16 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/isa.h"
 #include "common/base/rng.h"
 #include "kernels/loops/mx_format.h"
 #include "kernels/loops/packed_loops.h"
+#include "kernels/loops/versions.h"
 
 enum { MOST = 4096, NV_BITS = 4, MX_FORMS = GP_MX_FORMATS };
 
-static const struct gp_packed_loops *const loops[] = {[GP_ISA_PORTABLE] = &gp_packed_loops_portable,
-						      [GP_ISA_AVX2] = &gp_packed_loops_avx2,
-						      [GP_ISA_AVX512] = &gp_packed_loops_avx512};
+static const struct gp_packed_loops *const loops[] = GP_LOOP_VERSIONS(&gp_packed_loops);
 
 /* What is coded: blocks of all magnitudes, ties, zeros of both signs, numbers too small to be normal. */
 enum fill { NORMAL, TIES, SPREAD, TINY, ZEROS, POSITIVE, NOT_FINITE, FILLS };
