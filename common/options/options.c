@@ -38,6 +38,8 @@ static enum gp_status unknown_flag(const struct gp_opt_table *t, const char *nam
 {
 	char word[NAME_LIMIT], shown[GP_SHOWN];
 	snprintf(word, sizeof word, "%.*s", (int)(len < NAME_LIMIT ? len : NAME_LIMIT - 1), name);
+	if (strcmp(word, "help") == 0) /* alone it is taken before flags are read */
+		GP_FAIL(err, GP_USAGE, "--help stands alone, or is --help=rows, the same for scripts");
 	const char *near = nearest_option(t, word);
 	gp_text_shown(gp_text_of(word), shown);
 	if (near)

@@ -189,6 +189,7 @@ static void unknown_flags_name_the_nearest_known_one(void **state)
 	assert_fails(GP_USAGE, "unknown flag --optim; did you mean --optimizer? ('gpclient train --help' lists all)",
 		     "--optim=sgd");
 	assert_fails(GP_USAGE, "unknown flag --zzzzzz; 'gpclient train --help' lists all", "--zzzzzz");
+	assert_fails(GP_USAGE, "--help stands alone, or is --help=rows, the same for scripts", "--help=json");
 	assert_fails(GP_USAGE, "unknown flag -batch; did you mean --batch? (flags begin with two dashes)", "-batch",
 		     "8");
 	assert_fails(GP_USAGE, "unknown flag --no-batch; did you mean --batch? ('gpclient train --help' lists all)",
