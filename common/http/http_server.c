@@ -536,8 +536,11 @@ static enum gp_status open_listener(struct gp_http_server *s, struct gp_err *err
 	s->listen_fd = listen_at(found);
 	const int failed = errno;
 	freeaddrinfo(found);
-	if (s->listen_fd < 0)
-		GP_FAIL(err, GP_IO, "%s: cannot listen on %s: %s", s->set.name, at, strerror(failed));
+	if (s->listen_fd < 0) {
+		const enum gp_status status = gp_addr_fail_listen(s->set.host, s->set.port, failed, err);
+		gp_err_prefix(err, "%s", s->set.name);
+		return status;
+	}
 	s->port = bound_port(s->listen_fd);
 	return GP_OK;
 }

@@ -125,5 +125,7 @@ enum gp_status gp_addr_parse(const char *text, char host[256], uint16_t *port, s
 bool gp_addr_is_loopback(const char *host);
 /* "127.0.0.1:4040", "[::1]:4040", "example.org:4040" into out[size]. */
 void gp_addr_format(const char *host, uint16_t port, char *out, size_t size);
+/* Says why HOST:PORT cannot be listened on; GP_INVALID where another address would do. */
+enum gp_status gp_addr_fail_listen(const char *host, uint16_t port, int os_error, struct gp_err *err);
 
 #endif

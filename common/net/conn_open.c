@@ -100,7 +100,7 @@ static enum gp_status resolve_local(uv_loop_t *loop, const char *addr, uint16_t 
 	return GP_OK;
 }
 
-static enum gp_status fail_listen(const char *addr, uint16_t port, int os_error, struct gp_err *err)
+enum gp_status gp_addr_fail_listen(const char *addr, uint16_t port, int os_error, struct gp_err *err)
 {
 	char text[320];
 	gp_addr_format(addr, port, text, sizeof text);
@@ -180,7 +180,7 @@ enum gp_status gp_tcp_listen(uv_loop_t *loop, const char *addr, uint16_t port, i
 	int fd = -1;
 	GP_TRY(resolve_local(loop, addr, port, &sa, &len, err));
 	const int os_error = open_socket(&sa, len, backlog, &fd);
-	const enum gp_status status = os_error ? fail_listen(addr, port, os_error, err)
+	const enum gp_status status = os_error ? gp_addr_fail_listen(addr, port, os_error, err)
 					       : gp_tcp_listen_on(loop, fd, accepted, arg, out, err);
 	if (status != GP_OK && fd >= 0)
 		close(fd);
