@@ -210,8 +210,14 @@ char *gp_metrics_show_json(const struct gp_metrics_snapshot *s, uint64_t now_ns,
 		json_array_append_new(seats, seat_json(s, &s->seat[i]));
 	json_object_set_new(o, "sessions", seats);
 	json_object_set_new(o, "events", events_json(&s->events));
-	char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12)), *copy = text ? gp_strdup(text) : NULL;
-	*length = copy ? strlen(copy) : 0;
+	char *text = json_dumps(o, JSON_COMPACT | JSON_REAL_PRECISION(12));
+	const size_t bytes = text ? strlen(text) : 0;
+	char *copy = text ? gp_realloc(NULL, bytes + 2, 1) : NULL;
+	if (copy) {
+		memcpy(copy, text, bytes);
+		memcpy(copy + bytes, "\n", 2); /* a whole line, as terminals want it */
+	}
+	*length = copy ? bytes + 1 : 0;
 	free(text);
 	json_decref(o);
 	return copy;

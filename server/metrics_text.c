@@ -380,7 +380,8 @@ static void put_state(struct gp_metric_text *t, const struct gp_metrics_snapshot
 {
 	const struct gp_metric_label version[] = {{"version", GP_VERSION}};
 	const uint64_t now = gp_now_ns();
-	gp_metric_family(t, "gpserverd_info", GP_METRIC_GAUGE, "1");
+	gp_metric_family(t, "gpserverd_info", GP_METRIC_GAUGE,
+			 "The version of the server, as a label; the value is always 1");
 	gp_metric_count(t, version, 1, 1);
 	put_one(t, "gpserverd_ready", GP_METRIC_GAUGE, "1: the server takes sessions", !gp_metrics_unready(s));
 	put_one(t, "gpserverd_draining", GP_METRIC_GAUGE, "1: the server was told to stop", s->draining);

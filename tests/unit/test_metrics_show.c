@@ -77,6 +77,7 @@ static void json_is_json_whatever_the_names_are(void **state)
 	size_t length;
 	char *text = gp_metrics_show_json(&s, 6, &length);
 	assert_non_null(text);
+	assert_int_equal(text[length - 1], '\n'); /* a line, for terminals */
 	json_t *o = json_loads(text, JSON_REJECT_DUPLICATES, NULL);
 	assert_non_null(o);
 	const json_t *list = json_object_get(o, "sessions"), *events = json_object_get(o, "events");
