@@ -85,7 +85,7 @@ enum gp_status gp_run_log_head(struct gp_json_log *l, const struct gp_run_log_he
 	if (!l)
 		return GP_OK;
 	json_t *o = json_pack(
-		"{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:I, s:I, s:I, s:s, s:I, s:I, s:o}", "version",
+		"{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:s, s:o, s:I, s:I, s:I, s:s, s:b, s:o, s:I, s:I, s:o}", "version",
 		GP_VERSION, "run", run_json(head->run), "server", s->local ? json_null() : text_json(s->server),
 		"model", text_json(s->model), "data", text_json(s->data), "cut",
 		s->local ? json_null() : json_pack("[i, i]", j->cut.head, j->cut.tail), "insert_up",
@@ -93,8 +93,10 @@ enum gp_status gp_run_log_head(struct gp_json_log *l, const struct gp_run_log_he
 		gp_insert_spec_text(&j->insertion.end[GP_INSERT_DOWN].spec, down), "codecs",
 		s->local ? json_null() : codecs_json(j), "batch", (json_int_t)s->batch, "chunks", (json_int_t)s->chunks,
 		"seed", (json_int_t)s->seed, "precision", gp_precision_name((enum gp_precision)s->precision),
-		"total_steps", (json_int_t)head->total_steps, "steps_per_epoch", (json_int_t)head->steps_per_epoch,
-		"command", gp_run_log_command(head->argc, head->argv));
+		"recompute", j->session.recompute, "compress",
+		j->session.maps.stages ? json_sprintf("maps=%s", j->session.maps.text) : json_null(), "total_steps",
+		(json_int_t)head->total_steps, "steps_per_epoch", (json_int_t)head->steps_per_epoch, "command",
+		gp_run_log_command(head->argc, head->argv));
 	return gp_json_log_write(l, "header", o, err);
 }
 

@@ -95,13 +95,15 @@ static enum gp_status on_header(struct gp_report_run *r, const json_t *o, struct
 				     .chunks = number(o, "chunks"),
 				     .seed = number(o, "seed"),
 				     .total_steps = number(o, "total_steps"),
-				     .local = !json_is_string(json_object_get(o, "server"))};
+				     .local = !json_is_string(json_object_get(o, "server")),
+				     .recompute = json_is_true(json_object_get(o, "recompute"))};
 	READ_TEXT(o, "model", h->model);
 	READ_TEXT(o, "data", h->data);
 	READ_TEXT(o, "server", h->server);
 	READ_TEXT(o, "precision", h->precision);
 	READ_TEXT(o, "version", h->version);
 	READ_TEXT(o, "time", h->begun);
+	READ_TEXT(o, "compress", h->compress);
 	READ_TEXT(o, "insert_up", h->insert_up);
 	READ_TEXT(o, "insert_down", h->insert_down);
 	if (begun[0]) /* of the first process */

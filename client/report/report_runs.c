@@ -101,6 +101,17 @@ static void put_codec(struct gp_html *h, const struct gp_report_run *r)
 	}
 }
 
+/* How the run saved memory: maps that are kept encoded change its gradients. */
+static void put_memory(struct gp_html *h, const struct gp_report_head *head)
+{
+	if (head->compress[0]) {
+		gp_html_put(h, "<br/>--compress ");
+		gp_html_long_text(h, head->compress);
+	}
+	if (head->recompute)
+		gp_html_put(h, "<br/>--recompute");
+}
+
 static void put_integer(struct gp_html *h, double n)
 {
 	if (isfinite(n))
@@ -176,6 +187,7 @@ static void put_settings_cells(struct gp_html *h, const struct gp_report_run *r)
 {
 	gp_html_put(h, "<td class=\"long\">");
 	put_codec(h, r);
+	put_memory(h, &r->head);
 	gp_html_put(h, "</td>");
 	put_cut_cell(h, &r->head);
 	gp_html_put(h, "<td class=\"n\">");

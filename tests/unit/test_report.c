@@ -417,9 +417,25 @@ static void dependence_on_inputs_and_on_labels_is_drawn(void **state)
 	gp_html_deinit(&h);
 }
 
+static void runs_say_how_they_saved_memory(void **state)
+{
+	struct gp_html h = {0};
+	(void)state;
+	assert_int_equal(READ("{\"event\":\"header\",\"model\":\"cnn\",\"compress\":\"maps=fp16\"}\n"), GP_OK);
+	make_page(&h, &run, 1);
+	count_in(&h, "--compress maps=fp16", 1);
+	gp_html_deinit(&h);
+	assert_int_equal(READ("{\"event\":\"header\",\"model\":\"cnn\",\"recompute\":true,\"compress\":null}\n"),
+			 GP_OK);
+	make_page(&h, &run, 1);
+	count_in(&h, "--recompute", 1);
+	count_in(&h, "--compress", 0);
+	gp_html_deinit(&h);
+}
+
 #define MEASURED(step, direction, value)                                                                               \
 	"{\"event\":\"privacy\",\"step\":" step ",\"direction\":\"" direction "\",\"distance_correlation\":" value "}" \
-														   "\n"
+	"\n"
 
 /* The mean over the run, in the direction that gives away most, however little that is; - where nobody has measured. */
 static void the_table_of_runs_has_the_correlation_beside_accuracy_and_bytes(void **state)
@@ -547,6 +563,7 @@ int main(void)
 		WITH_RUN(texts_of_a_log_stay_texts),
 		WITH_RUN(huge_numbers_give_a_page),
 		cmocka_unit_test(several_runs_share_charts),
+		cmocka_unit_test(runs_say_how_they_saved_memory),
 		WITH_RUN(a_long_run_has_a_short_page),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
