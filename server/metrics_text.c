@@ -141,7 +141,8 @@ static void put_checkpoints(struct out *o, const struct gp_tally_sum *s)
 	X(stage_seconds_total, put_stages(o, s),                                                                       \
 	  "Time of the stages that tensors of a kind go through here; stages run side by side")                        \
 	X(retransmits_total, put_count(o, s->tcp.retransmits), "Segments that the kernel has sent again, down")        \
-	X(retransmitted_bytes_total, put_count(o, s->tcp.bytes_retransmitted), "The same in bytes")                    \
+	X(retransmitted_bytes_total, put_count(o, s->tcp.bytes_retransmitted),                                         \
+	  "Bytes that the kernel has sent again, down")                                                                \
 	X(device_seconds_total, put_seconds(o, s->device_ns), "Time used on devices")                                  \
 	X(codec_seconds_total, put_seconds(o, s->codec_ns), "Time used on the threads of codecs")                      \
 	X(raw_fallbacks_total, put_count(o, s->raw_fallbacks),                                                         \
@@ -272,18 +273,21 @@ static const struct gauge_family {
 } gauges[] = {
 	{"gpserverd_session_id", "Number of the session that has the seat, as the log has it", put_id},
 	{"gpserverd_session_linked", "1: the session has a connection; 0: it is parked, or ends", put_has_link},
-	{"gpserverd_session_age_seconds", "Since the session began", put_age},
+	{"gpserverd_session_age_seconds", "Time since the session began", put_age},
 	{"gpserverd_session_step", "Step that the session's run is at", put_step},
-	{"gpserverd_session_steps_per_second", "Over the last 30 s", put_step_rate},
-	{"gpserverd_session_bandwidth_bytes_per_second", "Over the last 30 s, as TCP has it", put_bandwidth},
+	{"gpserverd_session_steps_per_second", "Steps a second, over the last 30 s", put_step_rate},
+	{"gpserverd_session_bandwidth_bytes_per_second",
+	 "Bytes a second of the connection, over the last 30 s, as TCP has it", put_bandwidth},
 	{"gpserverd_session_queued", "Chunks that wait for anything but the client, and tasks that wait or run",
 	 put_queued},
 	{"gpserverd_session_memory_bytes", "Memory that the session was promised", put_memory},
 	{"gpserverd_session_rtt_seconds", "Round trip of the connection, as the kernel has it", put_rtt},
 	{"gpserverd_session_ping_rtt_seconds", "Round trip of heartbeats, client's and server's loops included",
 	 put_ping_rtt},
-	{"gpserverd_session_delivery_rate_bytes_per_second", "What the kernel takes the link for, down", put_delivery},
-	{"gpserverd_session_unsent_bytes", "Bytes that the kernel has and has not sent", put_unsent},
+	{"gpserverd_session_delivery_rate_bytes_per_second",
+	 "Bytes a second that the link down carries, as the kernel estimates it", put_delivery},
+	{"gpserverd_session_unsent_bytes", "Bytes for the client that the kernel holds and has not sent yet",
+	 put_unsent},
 };
 
 static void put_gauges(struct gp_metric_text *t, const struct gp_metrics_snapshot *s)
@@ -329,7 +333,7 @@ static void put_clients(struct gp_metric_text *t, const struct gp_metrics_snapsh
 	put_one(t, "gpserverd_sessions_untold", GP_METRIC_GAUGE, "Seats that have no figures of their own here",
 		(uint64_t)s->seats_untold);
 	put_one(t, "gpserverd_connections", GP_METRIC_GAUGE, "Connections that are open", (uint64_t)s->connections);
-	put_one(t, "gpserverd_connections_unopened", GP_METRIC_GAUGE, "Those that have not said who they are",
+	put_one(t, "gpserverd_connections_unopened", GP_METRIC_GAUGE, "Connections whose client has not said who it is",
 		(uint64_t)s->strangers);
 	put_one(t, "gpserverd_connections_accepted_total", GP_METRIC_COUNTER, "Connections that were accepted",
 		s->accepted);
@@ -359,7 +363,8 @@ static void put_devices(struct gp_metric_text *t, const struct gp_metrics_snapsh
 		{"gpserverd_device_sessions", "Sessions that are placed on the device", GP_METRIC_GAUGE},
 		{"gpserverd_device_memory_bytes", "The device's own memory that sessions may have; 0: the host's",
 		 GP_METRIC_GAUGE},
-		{"gpserverd_device_memory_promised_bytes", "What sessions were promised of it", GP_METRIC_GAUGE},
+		{"gpserverd_device_memory_promised_bytes", "The device's own memory that sessions were promised",
+		 GP_METRIC_GAUGE},
 		{"gpserverd_device_busy_seconds_total", "Time that sessions used on the device", GP_METRIC_COUNTER},
 	};
 	for (int f = 0; f < (int)(sizeof families / sizeof families[0]); f++) {
@@ -386,12 +391,12 @@ static void put_state(struct gp_metric_text *t, const struct gp_metrics_snapshot
 	put_one(t, "gpserverd_ready", GP_METRIC_GAUGE, "1: the server takes sessions", !gp_metrics_unready(s));
 	put_one(t, "gpserverd_draining", GP_METRIC_GAUGE, "1: the server was told to stop", s->draining);
 	gp_metric_family(t, "gpserverd_figures_age_seconds", GP_METRIC_GAUGE,
-			 "Since the loop thread told these figures");
+			 "Time since the loop thread told these figures");
 	gp_metric_seconds(t, NULL, 0, now > s->at_ns ? now - s->at_ns : 0);
 	put_one(t, "gpserverd_memory_promised_bytes", GP_METRIC_GAUGE, "Memory of the host that sessions were promised",
 		s->memory_used_bytes);
-	put_one(t, "gpserverd_memory_limit_bytes", GP_METRIC_GAUGE, "What they may have together",
-		s->memory_limit_bytes);
+	put_one(t, "gpserverd_memory_limit_bytes", GP_METRIC_GAUGE,
+		"Memory of the host that all sessions together may be promised", s->memory_limit_bytes);
 	put_one(t, "gpserverd_log_lines_dropped_total", GP_METRIC_COUNTER,
 		"Lines of the log that its reader was too slow for", s->log_dropped);
 }
