@@ -161,7 +161,7 @@ static const struct gp_opt what_rows[] = {
 
 static const struct gp_opt_table table = {
 	.command = PROGRAM,
-	.synopsis = "--model NAME --data NAME --link RATE,DELAY | --server HOST:PORT [--sweep cut,codec,chunks] "
+	.synopsis = "--model NAME --data NAME (--link RATE,DELAY | --server HOST:PORT) [--sweep cut,codec,chunks] "
 		    "[OPTION...]",
 	.about =
 		"Predicts the time of a batch, its bytes and the memory of both sides, before anything is trained. "
