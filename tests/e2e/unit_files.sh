@@ -16,8 +16,9 @@ server_pid=$!
 comes_up $server_pid "$work/port" gpserverd "$work/server.log"
 stop_server
 [ -d "$work/state" ] || fail "the options file names no folder of checkpoints"
+"$build/gpserverd" --help >"$work/help"
 sed -n 's/^#\([a-z-]* = \)/\1/p' "$work/conf" | while IFS=' =' read -r name _; do
-	"$build/gpserverd" --help | grep -q -e "^  --$name " || echo "$name"
+	grep -q -e "^  --$name " "$work/help" || echo "$name"
 done >"$work/unknown"
 equal "options in comments that there are not" "$(cat "$work/unknown")" ""
 
