@@ -25,7 +25,7 @@ events() {
 }
 
 has_event() { # WORDS
-	events | grep -qxF -- "$1"
+	events | grep -xF -- "$1" >/dev/null
 }
 
 start_server --threads 1 --tokens "$work/tokens" --log-format json
@@ -47,7 +47,7 @@ wait %2 2>/dev/null
 stop_server
 equal "lines that are no JSON" "$(events | grep -c 'no JSON')" 0
 equal "the first event" "$(events | head -1 | cut -d' ' -f1)" listening
-events | grep -q '^stopping ' || fail "stopping: $(events)"
+events | grep '^stopping ' >/dev/null || fail "stopping: $(events)"
 kill "$link_pid" && wait "$link_pid"
 link_pid=''
 
@@ -66,7 +66,8 @@ server_port=$(cat "$work/port")
 figures=http://127.0.0.1:$figures_at
 mapfile -t asked < <(yes "$figures/$(printf 'a%.0s' $(seq 900))" | head -1000) # a line of 900 bytes for each
 curl -s --max-time 300 -o /dev/null "${asked[@]}"
-curl -s --max-time 60 "$figures/metrics" | grep -q '^gpserverd_log_lines_dropped_total [1-9]' || fail "lines that nobody reads are not left out"
+curl -s --max-time 60 "$figures/metrics" | grep '^gpserverd_log_lines_dropped_total [1-9]' >/dev/null ||
+	fail "lines that nobody reads are not left out"
 train "$work/two.json" --server "127.0.0.1:$server_port" "${flags[@]}" --steps 3 || fail "a training through it"
 cat <"$work/fifo" >"$work/server.log" {reader}>&- & # else it would wait for itself
 cat_pid=$!
