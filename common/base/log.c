@@ -22,6 +22,7 @@
 static enum gp_log_format log_format;
 static bool to_journald;
 static struct gp_log_queue *queue; /* NULL: whoever logs writes */
+static bool queue_is_over;         /* its thread is gone */
 
 static enum gp_log_level area_levels[GP_LOG_AREA_COUNT] = {
 #define X(name) [GP_LOG_AREA_##name] = GP_LOG_WARN,
@@ -210,17 +211,22 @@ static size_t make_left_out(uint64_t lines, char *out, size_t size)
 void gp_log_start(void)
 {
 	struct gp_err err;
-	if (!queue && gp_log_queue_new(STDERR_FILENO, make_left_out, &queue, &err) != GP_OK)
+	if (queue && queue_is_over) {
+		gp_log_queue_free(queue);
+		queue = NULL;
+	}
+	if (queue)
+		return;
+	queue_is_over = false;
+	if (gp_log_queue_new(STDERR_FILENO, make_left_out, &queue, &err) != GP_OK)
 		gp_log(main, GP_LOG_WARN, "lines of the log are written by whoever logs: %s", err.text);
 }
 
+/* The queue stays: a program that leaves what is under way has threads which may still log. */
 void gp_log_stop(double seconds)
 {
-	struct gp_log_queue *q = queue;
-	if (!q)
-		return;
-	if (gp_log_queue_stop(q, seconds)) /* else it goes on taking lines, which nobody reads */
-		queue = NULL;
+	if (queue && !queue_is_over)
+		queue_is_over = gp_log_queue_stop(queue, seconds);
 }
 
 uint64_t gp_log_dropped(void)

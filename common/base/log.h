@@ -45,9 +45,11 @@ struct gp_log_event {
 enum gp_status gp_log_configure(const char *spec, struct gp_err *err);
 /* One of GP_LOG_FORMATS. Finds out whether stderr is journald's, too. Call before threads start. */
 enum gp_status gp_log_set_format(const char *format, struct gp_err *err);
-/* From here on a thread writes. Where there is none to be had, lines are written as before. */
+/* From here on a thread writes. Where there is none to be had, lines are written as before. Call before other threads
+ * start. */
 void gp_log_start(void);
-/* Waits until all is written, for so long at most, and ends the thread, unless it is stuck in a write. */
+/* Waits until all is written, for so long at most, and ends the thread, unless it is stuck in a write. Other threads may go
+ * on logging: from then on they write their lines themselves. */
 void gp_log_stop(double seconds);
 /* Lines that were left out so far. */
 uint64_t gp_log_dropped(void);

@@ -57,9 +57,28 @@ static void tell_left_out(struct gp_log_queue *q)
 	q->untold = 0;
 }
 
+/* Nobody hears of a line that cannot be written, so that it counts as written. */
+static size_t write_some(int fd, const char *from, size_t length)
+{
+	const ssize_t n = write(fd, from, length);
+	if (n < 0 && errno == EINTR)
+		return 0;
+	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) { /* whoever gave us stderr has it so */
+		const struct timespec moment = {0, 10000000};
+		nanosleep(&moment, NULL);
+		return 0;
+	}
+	return n < 0 ? length : (size_t)n;
+}
+
 void gp_log_queue_put(struct gp_log_queue *q, const char *line, size_t length)
 {
 	pthread_mutex_lock(&q->mutex);
+	if (q->over) {
+		pthread_mutex_unlock(&q->mutex);
+		write_some(q->fd, line, length);
+		return;
+	}
 	tell_left_out(q);
 	if (q->untold == 0 && has_room(q, length)) {
 		copy_in(q, line, length);
@@ -77,20 +96,6 @@ uint64_t gp_log_queue_dropped(struct gp_log_queue *q)
 	const uint64_t dropped = q->dropped;
 	pthread_mutex_unlock(&q->mutex);
 	return dropped;
-}
-
-/* Nobody hears of a line that cannot be written, so that it counts as written. */
-static size_t write_some(int fd, const char *from, size_t length)
-{
-	const ssize_t n = write(fd, from, length);
-	if (n < 0 && errno == EINTR)
-		return 0;
-	if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) { /* whoever gave us stderr has it so */
-		const struct timespec moment = {0, 10000000};
-		nanosleep(&moment, NULL);
-		return 0;
-	}
-	return n < 0 ? length : (size_t)n;
 }
 
 /* With the mutex, which it gives away while it writes. Bytes that are not written yet are overwritten by nobody. */
@@ -138,7 +143,7 @@ static void init_sync(struct gp_log_queue *q)
 	pthread_condattr_destroy(&attr);
 }
 
-static void free_queue(struct gp_log_queue *q)
+void gp_log_queue_free(struct gp_log_queue *q)
 {
 	pthread_mutex_destroy(&q->mutex);
 	pthread_cond_destroy(&q->put);
@@ -167,7 +172,7 @@ enum gp_status gp_log_queue_new(int fd, size_t (*left_out)(uint64_t lines, char 
 	init_sync(q);
 	const int code = start_thread(q);
 	if (code != 0) {
-		free_queue(q);
+		gp_log_queue_free(q);
 		GP_FAIL(err, GP_IO, "no thread for the log: %s", strerror(code));
 	}
 	*out = q;
@@ -196,6 +201,5 @@ bool gp_log_queue_stop(struct gp_log_queue *q, double seconds)
 	if (!await_over(q, seconds))
 		return false;
 	pthread_join(q->thread, NULL);
-	free_queue(q);
 	return true;
 }

@@ -5,6 +5,8 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -160,6 +162,33 @@ static void a_stream_of_journald_gets_priorities(void **state)
 	assert_memory_equal(c.text, "2", 1);
 }
 
+static void *log_until_told(void *arg)
+{
+	atomic_bool *told = arg;
+	while (!atomic_load(told))
+		gp_log_write(GP_LOG_AREA_net, GP_LOG_WARN, "a line of a thread that nobody joins");
+	return NULL;
+}
+
+/* As where the server is told to stop a second time: the threads of what is under way still log. */
+static void the_end_of_the_log_does_not_need_the_end_of_other_threads(void **state)
+{
+	(void)state;
+	struct capture c;
+	for (int i = 0; i < 20; i++) {
+		atomic_bool told = false;
+		pthread_t thread;
+		begin_capture(&c, "text", false);
+		assert_int_equal(pthread_create(&thread, NULL, log_until_told, &told), 0);
+		usleep(1000);
+		gp_log_stop(600);
+		usleep(1000);
+		atomic_store(&told, true);
+		pthread_join(thread, NULL);
+		end_capture(&c);
+	}
+}
+
 static void an_unknown_format_is_named(void **state)
 {
 	(void)state;
@@ -177,6 +206,7 @@ int main(void)
 		cmocka_unit_test(lines_of_text_are_as_they_always_were),
 		cmocka_unit_test(lines_of_json_are_objects_with_the_names_of_events),
 		cmocka_unit_test(a_stream_of_journald_gets_priorities),
+		cmocka_unit_test(the_end_of_the_log_does_not_need_the_end_of_other_threads),
 		cmocka_unit_test(an_unknown_format_is_named),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

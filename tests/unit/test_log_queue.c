@@ -73,6 +73,7 @@ static void lines_come_in_order_and_all_of_them_where_somebody_reads(void **stat
 	}
 	const uint64_t dropped = gp_log_queue_dropped(q);
 	assert_true(gp_log_queue_stop(q, 600));
+	gp_log_queue_free(q);
 	rewind(file);
 	assert_int_equal(expect_all(file, LINES), dropped);
 	fclose(file);
@@ -95,6 +96,7 @@ static void a_reader_that_comes_late_finds_what_fitted_and_how_much_did_not(void
 	assert_non_null(fgets(line, sizeof line, in));
 	assert_non_null(strstr(line, "line 20000,"));
 	assert_true(gp_log_queue_stop(q, 600));
+	gp_log_queue_free(q);
 	close(ends[1]);
 	fclose(in);
 }
@@ -109,7 +111,24 @@ static void the_end_does_not_wait_for_a_reader_that_never_comes(void **state)
 	assert_false(gp_log_queue_stop(q, 0.05));
 	close(ends[0]); /* the write that hangs fails, and the thread ends */
 	assert_true(gp_log_queue_stop(q, 600));
+	gp_log_queue_free(q);
 	close(ends[1]);
+}
+
+/* As a thread does that the program's end does not wait for. */
+static void a_line_behind_the_end_is_written_by_whoever_puts_it(void **state)
+{
+	(void)state;
+	FILE *file = tmpfile();
+	assert_non_null(file);
+	struct gp_log_queue *q = queue_to(fileno(file));
+	put_lines(q, 0, 2);
+	assert_true(gp_log_queue_stop(q, 600));
+	put_lines(q, 2, 1);
+	gp_log_queue_free(q);
+	rewind(file);
+	assert_int_equal(expect_all(file, 3), 0);
+	fclose(file);
 }
 
 int main(void)
@@ -119,6 +138,7 @@ int main(void)
 		cmocka_unit_test(lines_come_in_order_and_all_of_them_where_somebody_reads),
 		cmocka_unit_test(a_reader_that_comes_late_finds_what_fitted_and_how_much_did_not),
 		cmocka_unit_test(the_end_does_not_wait_for_a_reader_that_never_comes),
+		cmocka_unit_test(a_line_behind_the_end_is_written_by_whoever_puts_it),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
