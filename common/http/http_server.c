@@ -27,6 +27,7 @@
 
 #define LISTEN_BACKLOG 64
 #define TURN_MS        1000 /* how often slow requests are looked for */
+#define NO_ROOM_MS     100  /* until a connection that could not be accepted is tried again */
 #define NICE           10   /* whoever asks often takes next to no time from those that train */
 #define PEM_BYTES_MOST (1u << 20)
 #define PRIORITIES     "NORMAL:-VERS-ALL:+VERS-TLS1.3"
@@ -55,6 +56,7 @@ struct gp_http_server {
 	pthread_t thread;
 	struct MHD_Daemon *daemon; /* of the thread, once it runs */
 	struct peer *peers;
+	int peer_count;
 	size_t bodies_bytes;
 	atomic_bool stopping;
 	pthread_mutex_t mutex; /* around what reload hands over */
@@ -171,7 +173,40 @@ static void forget(struct gp_http_server *s, struct peer *p)
 		s->peers = p->next;
 	if (p->next)
 		p->next->prev = p->prev;
+	s->peer_count--;
 	gp_free(p);
+}
+
+/* The library closes what was shut down. */
+static void end_peer(struct peer *p)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(p->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+	if (info)
+		shutdown(info->connect_fd, SHUT_RDWR);
+	p->ended = true;
+}
+
+static void end_slow(struct gp_http_server *s)
+{
+	const uint64_t now = gp_now_ns();
+	const double most = s->set.request_s > 0.0 ? s->set.request_s : GP_HTTP_REQUEST_S;
+	for (struct peer *p = s->peers; p; p = p->next)
+		if (!p->ended && (double)(now - p->since_ns) * 1e-9 >= most)
+			end_peer(p);
+}
+
+/* Whoever keeps its connections busy could keep all others away. */
+static void make_place(struct gp_http_server *s)
+{
+	struct peer *oldest = NULL;
+	if (s->peer_count < GP_HTTP_CONNECTIONS)
+		return;
+	for (struct peer *p = s->peers; p; p = p->next)
+		if (!p->ended && (!oldest || p->since_ns < oldest->since_ns))
+			oldest = p;
+	if (oldest)
+		end_peer(oldest);
 }
 
 static void on_connection(void *arg, struct MHD_Connection *c, void **context, enum MHD_ConnectionNotificationCode what)
@@ -194,7 +229,9 @@ static void on_connection(void *arg, struct MHD_Connection *c, void **context, e
 	if (s->peers)
 		s->peers->prev = p;
 	s->peers = p;
+	s->peer_count++;
 	*context = p;
+	make_place(s);
 }
 
 static void on_completed(void *arg, struct MHD_Connection *c, void **request, enum MHD_RequestTerminationCode why)
@@ -208,22 +245,6 @@ static void on_completed(void *arg, struct MHD_Connection *c, void **request, en
 	s->bodies_bytes -= p->body_bytes;
 	p->body_bytes = 0;
 	p->since_ns = gp_now_ns();
-}
-
-/* The library closes what was shut down. */
-static void end_slow(struct gp_http_server *s)
-{
-	const uint64_t now = gp_now_ns();
-	const double most = s->set.request_s > 0.0 ? s->set.request_s : GP_HTTP_REQUEST_S;
-	for (struct peer *p = s->peers; p; p = p->next) {
-		if (p->ended || (double)(now - p->since_ns) * 1e-9 < most)
-			continue;
-		const union MHD_ConnectionInfo *info =
-			MHD_get_connection_info(p->connection, MHD_CONNECTION_INFO_CONNECTION_FD);
-		if (info)
-			shutdown(info->connect_fd, SHUT_RDWR);
-		p->ended = true;
-	}
 }
 
 /* --- requests ---------------------------------------------------------------------------------------------------- */
@@ -469,6 +490,14 @@ static int epoll_of(struct gp_http_server *s)
 	return info ? info->epoll_fd : -1;
 }
 
+/* Without a descriptor to accept a connection with, the library tries again at once, and for ever. */
+static void pause_without_room(const struct gp_http_server *s)
+{
+	struct pollfd waiting = {.fd = s->listen_fd, .events = POLLIN}, woken = {.fd = s->wake_fd, .events = POLLIN};
+	if (!s->peers && poll(&waiting, 1, 0) == 1)
+		poll(&woken, 1, NO_ROOM_MS);
+}
+
 static void *run(void *arg)
 {
 	struct gp_http_server *s = arg;
@@ -483,6 +512,7 @@ static void *run(void *arg)
 		if (s->daemon)
 			MHD_run(s->daemon);
 		end_slow(s);
+		pause_without_room(s);
 	}
 	if (s->daemon)
 		MHD_stop_daemon(s->daemon);

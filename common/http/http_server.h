@@ -16,7 +16,7 @@
 
 #include "common/base/mem.h"
 
-#define GP_HTTP_CONNECTIONS 128         /* at once */
+#define GP_HTTP_CONNECTIONS 128         /* at once; for the last one the one that is oldest ends */
 #define GP_HTTP_OF_ADDRESS  64          /* those of one address, where it is not loopback */
 #define GP_HTTP_HEAD_BYTES  16384       /* memory of a connection for its request */
 #define GP_HTTP_IDLE_S      15          /* without a byte */

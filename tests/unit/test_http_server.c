@@ -9,9 +9,11 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <cmocka.h>
@@ -162,7 +164,7 @@ static void what_is_no_request_for_reading_is_refused(void **state)
 	gp_http_server_stop(s.server);
 }
 
-/* Those that say nothing do not keep the others from their answer; one more than there may be waits for those to go. */
+/* Those that say nothing do not keep the others from their answer. */
 static void clients_that_say_nothing_are_not_waited_for(void **state)
 {
 	struct site s;
@@ -177,6 +179,77 @@ static void clients_that_say_nothing_are_not_waited_for(void **state)
 	expect_status(&s, "GET / HTTP/1.0\r\n\r\n", 200, NULL);
 	for (int i = 0; i < GP_HTTP_CONNECTIONS; i++)
 		close(silent[i]);
+	gp_http_server_stop(s.server);
+}
+
+/* Asks over each again, and throws away what has been answered; those that were ended stay so. */
+static void keep_busy(const int *fd, int count)
+{
+	static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+	char text[4096];
+	for (int i = 0; i < count; i++) {
+		(void)send(fd[i], request, sizeof request - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+		while (recv(fd[i], text, sizeof text, MSG_DONTWAIT) > 0)
+			;
+	}
+}
+
+static void clients_that_always_ask_do_not_keep_others_away(void **state)
+{
+	struct site s;
+	int busy[GP_HTTP_CONNECTIONS];
+	(void)state;
+	open_site(&s, 0);
+	for (int i = 0; i < GP_HTTP_CONNECTIONS; i++) {
+		busy[i] = connect_to(&s);
+		keep_busy(&busy[i], 1);
+	}
+	const int fd = connect_to(&s);
+	struct pollfd answered = {.fd = fd, .events = POLLIN};
+	say(fd, "GET / HTTP/1.0\r\n\r\n");
+	const uint64_t until = gp_now_ns() + UINT64_C(60000000000);
+	while (poll(&answered, 1, 200) == 0 && gp_now_ns() < until)
+		keep_busy(busy, GP_HTTP_CONNECTIONS);
+	assert_true(answered.revents & POLLIN);
+	close(fd);
+	for (int i = 0; i < GP_HTTP_CONNECTIONS; i++)
+		close(busy[i]);
+	gp_http_server_stop(s.server);
+}
+
+static double processor_seconds(void)
+{
+	struct rusage used;
+	assert_int_equal(getrusage(RUSAGE_SELF, &used), 0);
+	return (double)(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+	       (double)(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
+static void without_descriptors_the_thread_does_not_spin(void **state)
+{
+	struct site s;
+	struct rlimit before, none;
+	char text[4096];
+	(void)state;
+	open_site(&s, 0);
+	const struct sockaddr_in to = {
+		.sin_family = AF_INET, .sin_port = htons(s.port), .sin_addr = {htonl(INADDR_LOOPBACK)}};
+	const int fd = socket(AF_INET, SOCK_STREAM, 0), next = dup(fd);
+	assert_true(next >= 0);
+	close(next);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	none = (struct rlimit){.rlim_cur = (rlim_t)next, .rlim_max = before.rlim_max};
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+	assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+	say(fd, "GET / HTTP/1.0\r\n\r\n");
+	const double used = processor_seconds();
+	sleep(2);
+	const double more = processor_seconds() - used;
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	read_all(fd, text, sizeof text);
+	assert_non_null(strstr(text, " 200 "));
+	if (more > 0.2)
+		fail_msg("%.2f s of the processor's time were used for nothing", more);
 	gp_http_server_stop(s.server);
 }
 
@@ -269,6 +342,8 @@ int main(void)
 		cmocka_unit_test(a_token_is_found_behind_its_scheme_alone),
 		cmocka_unit_test(what_is_no_request_for_reading_is_refused),
 		cmocka_unit_test(clients_that_say_nothing_are_not_waited_for),
+		cmocka_unit_test(clients_that_always_ask_do_not_keep_others_away),
+		cmocka_unit_test(without_descriptors_the_thread_does_not_spin),
 		cmocka_unit_test(a_request_that_trickles_is_ended),
 		cmocka_unit_test(answers_that_nobody_reads_have_a_limit_and_an_end),
 		cmocka_unit_test(a_connection_stays_for_the_next_request),
