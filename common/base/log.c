@@ -180,7 +180,14 @@ static void make_text(struct line *l, const char *area, enum gp_log_level level,
 {
 	put_priority(l, level);
 	put_time(l);
-	put(l, " %s %s: %s\n", level_names[level], area, text);
+	put(l, " %s %s: ", level_names[level], area);
+	const size_t from = l->length;
+	put(l, "%s", text);
+	for (size_t i = from; i < l->length; i++)
+		if (l->text[i] ==
+		    '\n') /* in a path that was asked for, say: what follows would look like a line of ours */
+			l->text[i] = '?';
+	put(l, "\n");
 }
 
 static void make_line(struct line *l, const char *area, enum gp_log_level level, const struct gp_log_event *e,

@@ -162,6 +162,18 @@ static void a_stream_of_journald_gets_priorities(void **state)
 	assert_memory_equal(c.text, "2", 1);
 }
 
+static void an_end_of_line_in_a_text_begins_no_line(void **state)
+{
+	(void)state;
+	struct capture c;
+	begin_capture(&c, "text", true);
+	gp_log_write(GP_LOG_AREA_net, GP_LOG_WARN, "asks for %s",
+		     "/\n<0>2026-01-02T03:04:05.678Z error main: stopping");
+	end_capture(&c);
+	assert_non_null(strstr(c.text, " warn net: asks for /?<0>2026"));
+	assert_ptr_equal(strchr(c.text, '\n'), c.text + strlen(c.text) - 1);
+}
+
 static void *log_until_told(void *arg)
 {
 	atomic_bool *told = arg;
@@ -206,6 +218,7 @@ int main(void)
 		cmocka_unit_test(lines_of_text_are_as_they_always_were),
 		cmocka_unit_test(lines_of_json_are_objects_with_the_names_of_events),
 		cmocka_unit_test(a_stream_of_journald_gets_priorities),
+		cmocka_unit_test(an_end_of_line_in_a_text_begins_no_line),
 		cmocka_unit_test(the_end_of_the_log_does_not_need_the_end_of_other_threads),
 		cmocka_unit_test(an_unknown_format_is_named),
 	};
