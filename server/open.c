@@ -5,6 +5,8 @@
  */
 #include "server/open.h"
 
+#include "common/base/mem.h"
+#include "common/codec/codec_store.h"
 #include "common/wire/graph_msg.h"
 
 static enum gp_status read_spec(const struct gp_server *srv, uint64_t id, const Gpsplit__Open *m,
@@ -49,16 +51,38 @@ static enum gp_status refuse_time(const struct gp_session_spec *session, bool ba
 		pass, session->chunk_samples, seconds, limit_s, (long long)(batch / fitting_chunk(batch, samples)));
 }
 
-/* What is computed a second time; encoding and decoding take an element about as long as computing one does. */
-static void add_memory_work(const struct gp_session_spec *session, struct gp_work *forward, struct gp_work *backward)
+static void add_coding(const struct gp_codec_spec *maps, bool encodes, uint64_t elements, struct gp_work *pass)
 {
-	const struct gp_work coding = {.elements = forward->elements};
+	struct gp_work coding = {0};
+	if (!gp_mul_ok(elements, gp_store_work(maps, encodes), &coding.elements))
+		coding.elements = UINT64_MAX;
+	gp_work_add(pass, &coding);
+}
+
+static uint64_t edge_elements(const struct gp_graph *g)
+{
+	uint64_t sum = 0;
+	for (int i = 0; i < g->inputs; i++)
+		sum += gp_shape_elements(&g->value[i].type.shape);
+	for (int i = 0; i < g->outputs; i++)
+		sum += gp_shape_elements(&gp_graph_output_type(g, i)->shape);
+	return sum;
+}
+
+/* What is computed a second time, or encoded in forward and decoded in backward. What lies at the body's edge is both encoded
+ * and decoded when backward begins. */
+static void add_memory_work(const struct gp_graph *g, const struct gp_session_spec *session, struct gp_work *forward,
+			    struct gp_work *backward)
+{
+	const struct gp_codec_spec *maps = gp_session_maps(session);
+	const uint64_t elements = forward->elements;
 	if (session->recompute)
 		gp_work_add(backward, forward);
-	if (!gp_session_maps(session))
+	if (!maps)
 		return;
-	gp_work_add(forward, &coding);
-	gp_work_add(backward, &coding);
+	add_coding(maps, true, elements, forward);
+	add_coding(maps, false, elements, backward);
+	add_coding(maps, true, edge_elements(g), backward);
 }
 
 enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const struct gp_session_spec *session,
@@ -70,7 +94,7 @@ enum gp_status gp_server_open_check_time(const struct gp_graph *graph, const str
 	const int passes = session->eval_only ? 1 : 2;
 	int64_t samples = session->chunk_samples;
 	double seconds[2] = {0.0, 0.0};
-	add_memory_work(session, &work[0], &work[1]);
+	add_memory_work(graph, session, &work[0], &work[1]);
 	for (int i = 0; i < passes; i++) {
 		seconds[i] = gp_work_seconds(&work[i], speed, session->chunk_samples);
 		samples = gp_work_samples_within(&work[i], speed, limit_s, samples);

@@ -79,6 +79,16 @@ static struct gp_codec_setup setup_of(void)
 				       .decodes = true};
 }
 
+uint64_t gp_store_work(const struct gp_codec_spec *spec, bool encodes)
+{
+	struct gp_codec_setup setup = setup_of();
+	setup.encodes = encodes;
+	setup.decodes = !encodes;
+	const uint64_t ns = gp_codec_stage_work(gp_codec_ops_by_id(spec->stage[0].id), spec->stage[0].value, &setup);
+	const uint64_t simple_ns = gp_codec_work_times(setup.n, GP_CODEC_ELEMENT_NS);
+	return ns > simple_ns ? (ns + simple_ns - 1) / simple_ns : 1;
+}
+
 uint64_t gp_store_coder_bytes(const struct gp_codec_spec *spec)
 {
 	const struct gp_codec_ops *ops = gp_codec_ops_by_id(spec->stage[0].id);

@@ -41,6 +41,9 @@ static inline uint64_t gp_store_blocks(uint64_t n)
 	return (n + GP_STORE_BLOCK - 1) / GP_STORE_BLOCK;
 }
 
+/* To encode, or to decode, an element takes about as long as to compute so many; at least 1. */
+uint64_t gp_store_work(const struct gp_codec_spec *spec, bool encodes);
+
 struct gp_store_coder;
 
 /* `spec` has passed gp_store_check. GP_NOMEM. */

@@ -4,6 +4,7 @@
  * makes of it (server/open.h): a client cannot make a device work for long by
  * nodes that have little to show. And a plan that is stopped between two nodes.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -338,6 +339,33 @@ static void a_body_too_large_for_one_sample_is_told_so(void **state)
 	assert_non_null(strstr(err.text, "one sample alone does not fit"));
 }
 
+/* Seconds of a pass where nothing takes time but elements: 16 of them a sample. `maps`: NULL, what is kept lies as it is. */
+static double seconds_with(const char *maps, bool recompute)
+{
+	const struct gp_speed speed = {.macs_per_s = 1e18, .elements_per_s = 16};
+	struct gp_session_spec spec = {.chunk_samples = 1 << 20, .chunks = 1, .recompute = recompute};
+	struct gp_graph *g = gp_graph_new("g", &(struct gp_shape){.ndim = 1, .dim = {16}}, &err);
+	double task_s;
+	if (maps)
+		OK(gp_codec_spec_parse(maps, &spec.maps, &err));
+	OK(gp_graph_begin_block(g, "b", &err));
+	assert_true(gp_graph_unary(g, GP_OP_RELU, "r", 0, &err) > 0);
+	OK(gp_graph_finish(g, &err));
+	OK(gp_server_open_check_time(g, &spec, &speed, 1e9, &task_s, &err));
+	gp_graph_free(g);
+	return task_s / (1 << 20);
+}
+
+/* Forward is 2 times the sample, backward 5. Encoding by sortquant counts 4 times as much as by bf16, and decoding 2 times. */
+static void what_memory_is_saved_by_counts_as_work(void **state)
+{
+	(void)state;
+	assert_true(fabs(seconds_with(NULL, false) - 5) < 0.1);
+	assert_true(fabs(seconds_with(NULL, true) - 7) < 0.1);
+	assert_true(fabs(seconds_with("bf16", false) - (5 + 2 + 2)) < 0.1);
+	assert_true(fabs(seconds_with("sortquant:bits=2,split=8", false) - (5 + 2 * 2 + 2 * 4)) < 0.1);
+}
+
 /* --- a device ---------------------------------------------------------------------------------------------------- */
 
 static void a_processor_tells_its_speed(void **state)
@@ -453,6 +481,7 @@ int main(void)
 		cmocka_unit_test(a_chunk_within_the_limit_is_taken_with_its_estimate),
 		cmocka_unit_test(a_chunk_over_the_limit_is_refused_with_the_chunks_that_fit),
 		cmocka_unit_test(a_body_too_large_for_one_sample_is_told_so),
+		cmocka_unit_test(what_memory_is_saved_by_counts_as_work),
 		cmocka_unit_test(a_processor_tells_its_speed),
 		cmocka_unit_test(a_plan_that_is_stopped_ends_before_its_next_node),
 		cmocka_unit_test(drawing_in_pieces_draws_the_same_and_can_be_stopped),
