@@ -9,6 +9,7 @@
 #define GP_LOOPS_AVX2_NEON_H
 
 #include <arm_neon.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -112,12 +113,41 @@ GP_NEON simde__m256i gp_neon_cvttps_epi32(simde__m256 a)
 #undef _mm256_cvttps_epi32
 #define _mm256_cvttps_epi32(a) gp_neon_cvttps_epi32(a)
 
-/* --- half precision: to nearest, which is the mode that programs have ----------------------------------------------- */
+/* --- half precision ----------------------------------------------------------------------------------------------- */
 
-GP_NEON simde__m128i gp_neon_cvtps_ph(simde__m256 a)
+GP_NEON float32x4_t gp_neon_half_values(uint16x4_t halves)
+{
+	return vcvt_f32_f16(vreinterpret_f16_u16(halves));
+}
+
+/* The least half that is at least x: the nearest one, or the next one above it; -0 for what is too small and negative. */
+GP_NEON uint16x4_t gp_neon_half_above(float32x4_t x)
+{
+	const uint16x4_t nearest = vreinterpret_u16_f16(vcvt_f16_f32(x));
+	const uint16x4_t next =
+		vorr_u16(vcltz_s16(vreinterpret_s16_u16(nearest)), vdup_n_u16(1)); /* -1 where negative */
+	const uint16x4_t below = vmovn_u32(vcltq_f32(gp_neon_half_values(nearest), x));
+	return vadd_u16(nearest, vand_u16(below, next));
+}
+
+/* Which is the mode that programs have. */
+GP_NEON uint16x4_t gp_neon_half_nearest(float32x4_t x)
+{
+	return vreinterpret_u16_f16(vcvt_f16_f32(x));
+}
+
+#ifndef _MM_FROUND_NO_EXC /* not one of SIMDe's names */
+#define _MM_FROUND_NO_EXC 0x08
+#endif
+
+/* rounding: _MM_FROUND_TO_NEAREST_INT or _MM_FROUND_TO_POS_INF, and what says nothing about the result. */
+GP_NEON simde__m128i gp_neon_cvtps_ph(simde__m256 a, int rounding)
 {
 	const struct gp_neon_floats x = gp_neon_floats(a);
-	const float16x8_t halves = vcombine_f16(vcvt_f16_f32(x.v[0]), vcvt_f16_f32(x.v[1]));
+	const bool up = (rounding & 3) == _MM_FROUND_TO_POS_INF;
+	const uint16x4_t low = up ? gp_neon_half_above(x.v[0]) : gp_neon_half_nearest(x.v[0]);
+	const uint16x4_t high = up ? gp_neon_half_above(x.v[1]) : gp_neon_half_nearest(x.v[1]);
+	const uint16x8_t halves = vcombine_u16(low, high);
 	simde__m128i to;
 	memcpy(&to, &halves, sizeof to);
 	return to;
@@ -131,7 +161,7 @@ GP_NEON simde__m256 gp_neon_cvtph_ps(simde__m128i a)
 }
 
 #undef _mm256_cvtps_ph
-#define _mm256_cvtps_ph(a, rounding) gp_neon_cvtps_ph(a)
+#define _mm256_cvtps_ph(a, rounding) gp_neon_cvtps_ph(a, rounding)
 #undef _mm256_cvtph_ps
 #define _mm256_cvtph_ps(a) gp_neon_cvtph_ps(a)
 
