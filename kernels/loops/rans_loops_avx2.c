@@ -16,6 +16,7 @@ INLINE unsigned lanes_of(__m256i compared)
 	return (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(compared));
 }
 
+#if defined(__x86_64__)
 /* To a register of zeros: a gather keeps what its target had where it is masked, and so waits for who wrote it last. gcc
  * leaves the zeros out where it knows that nothing is masked. */
 INLINE __m256i gathered(const uint32_t *table, __m256i index)
@@ -24,6 +25,12 @@ INLINE __m256i gathered(const uint32_t *table, __m256i index)
 	__asm__("" : "+x"(all));
 	return _mm256_mask_i32gather_epi32(_mm256_setzero_si256(), (const int *)table, index, all, 4);
 }
+#else
+INLINE __m256i gathered(const uint32_t *table, __m256i index)
+{
+	return _mm256_i32gather_epi32((const int *)table, index, 4);
+}
+#endif
 
 /* A byte of ones per lane. */
 INLINE uint64_t spread(unsigned lanes)
