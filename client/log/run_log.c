@@ -93,7 +93,7 @@ enum gp_status gp_run_log_head(struct gp_json_log *l, const struct gp_run_log_he
 		gp_insert_spec_text(&j->insertion.end[GP_INSERT_DOWN].spec, down), "codecs",
 		s->local ? json_null() : codecs_json(j), "batch", (json_int_t)s->batch, "chunks", (json_int_t)s->chunks,
 		"seed", (json_int_t)s->seed, "precision", gp_precision_name((enum gp_precision)s->precision),
-		"recompute", j->session.recompute, "compress",
+		"recompute", s->recompute, "compress",
 		j->session.maps.stages ? json_sprintf("maps=%s", j->session.maps.text) : json_null(), "total_steps",
 		(json_int_t)head->total_steps, "steps_per_epoch", (json_int_t)head->steps_per_epoch, "command",
 		gp_run_log_command(head->argc, head->argv));
