@@ -53,7 +53,7 @@ enum gp_status gp_new_file_begin(struct gp_new_file *f, const char *path, struct
 		if (errno != EEXIST)
 			break;
 	}
-	return gp_fail_os(err, GP_INVALID, "create", f->temp);
+	return gp_fail_os(err, GP_INVALID, "create", errno == EEXIST ? f->temp : f->target);
 }
 
 enum gp_status gp_new_file_end(struct gp_new_file *f, enum gp_status written, struct gp_err *err)

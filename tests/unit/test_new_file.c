@@ -109,6 +109,9 @@ static void places_that_cannot_be_are_refused(void **state)
 	assert_int_equal(put(nowhere, "x", GP_OK), GP_INVALID);
 	assert_int_equal(put("", "x", GP_OK), GP_INVALID);
 	assert_int_equal(gp_new_file_check(nowhere, &err), GP_INVALID);
+	struct gp_new_file f;
+	assert_int_equal(gp_new_file_begin(&f, nowhere, &err), GP_INVALID);
+	assert_null(strstr(err.text, ".tmp.")); /* the name that was given, not the one it has meanwhile */
 	assert_int_equal(gp_new_file_check(path, &err), GP_OK);
 }
 
