@@ -45,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size < HEAD || !choose_spec(data, &spec))
 		return 0;
 	const struct gp_shape shape = {.ndim = 1, .dim = {1 + (data[3] | data[4] << 8) % ELEMENTS_MAX}};
-	setenv("GP_SIMD", gp_isa_name((enum gp_isa)(data[2)) / 9 % 3], 1);
+	setenv("GP_SIMD", gp_isa_name((enum gp_isa)(data[2] / 9 % 3)), 1);
 	if (gp_codec_new(&spec, &shape, 0, &c, &err) != GP_OK)
 		return 0;
 	enum gp_status status = gp_codec_decode(c, (struct gp_span){data + HEAD, size - HEAD}, x, &err);
