@@ -33,9 +33,18 @@ bool inline_worker_idle(void)
 	return waiting == 0;
 }
 
+/* The most urgent priority that a task waits with; GP_TASK_PRIORITIES: none waits. */
+static int first_waiting(const struct gp_worker *w)
+{
+	int p = 0;
+	while (p < GP_TASK_PRIORITIES && !w->head[p])
+		p++;
+	return p;
+}
+
 static struct gp_task *pop(struct gp_worker *w)
 {
-	int p = w->head[0] ? 0 : 1;
+	const int p = first_waiting(w);
 	struct gp_task *t = w->head[p];
 	w->head[p] = t->next;
 	if (!t->next)
@@ -48,7 +57,7 @@ static void run_one(uv_idle_t *idle)
 {
 	struct gp_worker *w = idle->data;
 	struct gp_task *t = pop(w);
-	if (!w->head[0] && !w->head[1])
+	if (first_waiting(w) == GP_TASK_PRIORITIES)
 		uv_idle_stop(idle);
 	t->start_ns = gp_now_ns();
 	t->run(t);
@@ -90,7 +99,7 @@ void __wrap_gp_worker_free(struct gp_worker *w)
 {
 	if (!w)
 		return;
-	gp_require(!w->head[0] && !w->head[1]);
+	gp_require(first_waiting(w) == GP_TASK_PRIORITIES);
 	uv_close((uv_handle_t *)&w->idle, on_closed);
 }
 
