@@ -54,7 +54,7 @@ static bool is_kept(const struct gp_server_session *s)
 static void free_session(struct gp_server_session *s)
 {
 	struct gp_server *srv = s->srv;
-	if ((srv->draining || srv->stopping) && !is_kept(s))
+	if ((srv->draining || srv->stopping) && !s->left && !is_kept(s))
 		srv->fallen_back += gp_server_session_tell_fallback(s);
 	gp_usage_note_end(s);
 	gp_tally_gone(s);
@@ -463,6 +463,7 @@ void gp_server_session_end(struct gp_server_session *s)
 	if (s->ending)
 		return;
 	s->ending = true;
+	s->left = !s->srv->draining && !s->srv->stopping;
 	gp_tally_sample(s);
 	gp_tally_ended(s, s->end_reason);
 	if (s->successor)

@@ -64,6 +64,7 @@ struct gp_server_session {
 	bool ready;       /* READY was sent: the session can be resumed */
 	bool superseded;  /* its run has begun anew */
 	bool ending, drained;
+	bool left; /* it ended before the server began to stop: whoever stops it has no say about its run */
 	/* The body is, or is being, rewound to where a client that has committed so many steps goes on. That stays true
 	 * for the next link when the one that asked for it breaks, too. */
 	bool rewound;
