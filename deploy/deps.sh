@@ -16,7 +16,8 @@
 	arm64_tools=(gcc-aarch64-linux-gnu g++-aarch64-linux-gnu libc6-dev-arm64-cross cmake ninja-build pkg-config
 		protobuf-c-compiler libsimde-dev qemu-user-static iproute2 openssl dataset-fashion-mnist)
 	arm64_libraries=(libc6 libgomp1 libuv1-dev libprotobuf-c-dev libjansson-dev libssl-dev libxxhash-dev zlib1g-dev
-		libturbojpeg0-dev libpng-dev libzstd-dev libpcre2-dev libutf8proc-dev libcmocka-dev)
+		libturbojpeg0-dev libpng-dev libzstd-dev libpcre2-dev libutf8proc-dev libmicrohttpd-dev libgnutls28-dev
+		libcmocka-dev)
 }
 
 missing_packages() { # PACKAGE...

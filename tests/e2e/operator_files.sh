@@ -7,7 +7,12 @@
 # shellcheck disable=SC1091
 . "$(dirname "$0")/lib.sh"
 cd "$source_dir/deploy" || exit 1
+# shellcheck disable=SC1091
+. ./deps.sh
 for file in docker/Dockerfile docker/Dockerfile.cuda; do
+	for package in "${build_packages[@]}"; do
+		grep -qw -e "$package" "$file" || fail "$file: $package is not installed"
+	done
 	awk '/^FROM/ { if (stage && stage != "build" && (user == "" || user == "root" || !entry)) bad = 1
 			stage = $4; user = ""; entry = 0 }
 		/^USER/ { user = $2 }
