@@ -417,6 +417,7 @@ static enum gp_status open_channel(struct gp_server_link *l, struct gp_conn *con
 						  .sent = channel_sent,
 						  .ended = channel_ended};
 	struct gp_channel_options options = {
+		.segment_bytes = GP_SEGMENT_BYTES_SERVED,
 		.idle_timeout_ms = (uint32_t)(l->srv->set.idle_timeout_s * 1000),
 		.preface_timeout_ms = (uint32_t)(l->srv->set.handshake_timeout_s * 1000),
 		.control_bytes_max = GP_CONTROL_STEADY_BYTES, /* until HELLO has told who it is */

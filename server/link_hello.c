@@ -40,7 +40,7 @@ static enum gp_status send_welcome(struct gp_server_link *l, bool resumed, struc
 	limits.frame_bytes =
 		srv->session_memory_bytes < GP_FRAME_BYTES_MAX ? srv->session_memory_bytes : GP_FRAME_BYTES_MAX;
 	limits.window = (uint32_t)srv->set.window;
-	limits.segment_bytes = GP_SEGMENT_BYTES_DEFAULT;
+	limits.segment_bytes = GP_SEGMENT_BYTES_SERVED;
 	limits.step_timeout_ms = (uint32_t)(srv->set.step_timeout_s * 1000);
 	uint32_t precisions[GP_PRECISIONS];
 	char devices[GP_SERVER_DEVICES_TEXT];

@@ -12,14 +12,13 @@
 #include "client/measure/link_figures.h"
 #include "common/base/text.h"
 #include "common/base/value.h"
+#include "common/wire/frame.h"
+#include "common/wire/send_ahead.h"
 
 #define DELAY_MOST_S 60.0
 #define RATE_MOST    1e13 /* bits per second */
 #define RATE_LEAST   1.0
 #define QUEUE_MOST   (1 << 30)
-/* In front of an urgent message at a sender whose way is full, on average: the kernel's share between half full and
- * full, and one and a half of the two segments that are being written (plan_sim.h). */
-#define OWN_BYTES    (0.75 * GP_SEGMENT_BYTES_DEFAULT + 1.5 * GP_SEGMENT_BYTES_DEFAULT)
 
 enum { RATE, DELAY, DOWN };
 
@@ -128,12 +127,21 @@ enum gp_status gp_plan_link_parse(const char *text, struct gp_plan_link *out, st
 	return GP_OK;
 }
 
+/* In front of an urgent message at a sender whose way is full, on average: the kernel's share between half full and full,
+ * and of the segments that are being written all but half of the first (plan_sim.h). */
+static double own_bytes(double bytes_per_s)
+{
+	const uint32_t ahead = gp_send_ahead_at(bytes_per_s);
+	const int writes = gp_send_ahead_writes(ahead, GP_SEGMENT_BYTES_SERVED);
+	return 0.75 * ahead + (writes - 0.5) * GP_SEGMENT_BYTES_SERVED;
+}
+
 static struct gp_plan_way way_of(const struct gp_way_figures *w, const struct gp_trip_figures *idle)
 {
 	const double waits_s = w->loaded.count > 0 ? w->loaded.median - idle->median : 0;
 	return (struct gp_plan_way){.bytes_per_s = w->bytes_per_s,
 				    .delay_s = idle->median / 2,
-				    .queue_bytes = fmin(fmax(waits_s * w->bytes_per_s - OWN_BYTES, 0), QUEUE_MOST)};
+				    .queue_bytes = fmin(fmax(waits_s * w->bytes_per_s - own_bytes(w->bytes_per_s), 0), QUEUE_MOST)};
 }
 
 enum gp_status gp_plan_link_of(const struct gp_link_figures *f, struct gp_plan_link *out, struct gp_err *err)

@@ -64,7 +64,7 @@ static enum gp_status add_flow(const struct gp_plan_choice *c, const struct gp_f
 		p->rel_err = fmax(p->rel_err, c->coding[f->direction]->rel_err);
 	}
 	flow->crosses = true;
-	flow->wire_bytes += (double)gp_frame_wire_bytes((uint64_t)payload, GP_SEGMENT_BYTES_DEFAULT);
+	flow->wire_bytes += (double)gp_frame_wire_bytes((uint64_t)payload, GP_SEGMENT_BYTES_SERVED);
 	p->payload_bytes[f->direction] += payload * c->chunks;
 	p->tensor_bytes[f->direction] += bytes * c->chunks;
 	return GP_OK;

@@ -13,6 +13,8 @@
 #include "client/plan/plan_sim.h"
 #include "common/base/mem.h"
 #include "common/wire/chunk_order.h"
+#include "common/wire/frame.h"
+#include "common/wire/send_ahead.h"
 
 #define STEPS         8
 #define STEPS_COUNTED 3 /* the last ones, which are in the steady state */
@@ -422,9 +424,14 @@ static void set_workers(struct play *p)
 	p->sim.processors[1] = server->processors;
 }
 
-static struct gp_sim_way way_of(const struct gp_plan_way *w)
+static struct gp_sim_way way_of(const struct gp_plan_schedule *s, const struct gp_plan_way *w, double segment_bytes)
 {
-	return (struct gp_sim_way){.bytes_per_s = w->bytes_per_s, .delay_s = w->delay_s, .queue_bytes = w->queue_bytes};
+	const uint32_t ahead = gp_send_ahead_at(w->bytes_per_s);
+	return (struct gp_sim_way){.bytes_per_s = w->bytes_per_s,
+				   .delay_s = w->delay_s,
+				   .queue_bytes = w->queue_bytes,
+				   .kernel_bytes = s->kernel_bytes > 0 ? s->kernel_bytes : ahead,
+				   .writes_most = gp_send_ahead_writes(ahead, (uint32_t)segment_bytes)};
 }
 
 static void set_up(struct play *p)
@@ -433,10 +440,9 @@ static void set_up(struct play *p)
 	set_workers(p);
 	p->sim.room = 4 * (uint32_t)s->chunks + 8;
 	p->sim.segments = 4 * p->sim.room + 64;
-	p->sim.segment_bytes = s->segment_bytes > 0 ? s->segment_bytes : GP_SEGMENT_BYTES_DEFAULT;
-	p->sim.kernel_bytes = s->kernel_bytes > 0 ? s->kernel_bytes : GP_SEGMENT_BYTES_DEFAULT;
-	p->sim.way[UP] = way_of(&s->up);
-	p->sim.way[DOWN] = way_of(&s->down);
+	p->sim.segment_bytes = s->segment_bytes > 0 ? s->segment_bytes : GP_SEGMENT_BYTES_SERVED;
+	p->sim.way[UP] = way_of(s, &s->up, p->sim.segment_bytes);
+	p->sim.way[DOWN] = way_of(s, &s->down, p->sim.segment_bytes);
 	p->sim.done = task_done;
 	p->sim.arrived = frame_arrived;
 	p->sim.arg = p;

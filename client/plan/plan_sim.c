@@ -133,7 +133,7 @@ void gp_sim_send(struct gp_sim *s, int way, int klass, int what, uint64_t number
 /* The next segments of the most urgent frames, as long as one may be written. */
 static void begin_writes(struct gp_sim *s, struct gp_sim_way *w)
 {
-	while (w->writes < GP_SIM_WRITES) {
+	while (w->writes < w->writes_most) {
 		int k = 0;
 		while (k < GP_SIM_CLASSES && w->queue[k].count == 0)
 			k++;
@@ -151,20 +151,20 @@ static void begin_writes(struct gp_sim *s, struct gp_sim_way *w)
 }
 
 /* Below this the kernel asks for more. */
-static double low_mark(const struct gp_sim *s, const struct gp_sim_way *w)
+static double low_mark(const struct gp_sim_way *w)
 {
-	return w->queue_bytes + s->kernel_bytes / 2;
+	return w->queue_bytes + w->kernel_bytes / 2;
 }
 
 /* Hands the kernel what it takes. */
 static void hand_over(struct gp_sim *s, struct gp_sim_way *w)
 {
-	if (w->blocked && w->at_kernel > low_mark(s, w) + 0.5)
+	if (w->blocked && w->at_kernel > low_mark(w) + 0.5)
 		return;
 	w->blocked = false;
 	for (begin_writes(s, w); w->writes > 0 && !w->blocked && w->kernel_count < s->segments; begin_writes(s, w)) {
 		struct gp_sim_segment *from = &w->write[0], piece = *from;
-		piece.bytes = fmin(from->bytes, w->queue_bytes + s->kernel_bytes - w->at_kernel);
+		piece.bytes = fmin(from->bytes, w->queue_bytes + w->kernel_bytes - w->at_kernel);
 		from->bytes -= piece.bytes;
 		w->blocked = from->bytes > 0;
 		piece.last = from->last && !w->blocked;
@@ -177,11 +177,11 @@ static void hand_over(struct gp_sim *s, struct gp_sim_way *w)
 }
 
 /* Seconds until a kernel that takes no more asks for more. */
-static double asks_in(const struct gp_sim *s, const struct gp_sim_way *w)
+static double asks_in(const struct gp_sim_way *w)
 {
 	if (!w->blocked || w->now_bytes_per_s <= 0)
 		return INFINITY;
-	return fmax((w->at_kernel - low_mark(s, w)) / w->now_bytes_per_s, 0);
+	return fmax((w->at_kernel - low_mark(w)) / w->now_bytes_per_s, 0);
 }
 
 /* Seconds until the kernel's first segment has left. What is on its way then is its frame, if it was the last one of
@@ -313,7 +313,7 @@ static struct next find_next(const struct gp_sim *s, const double speed[GP_SIM_P
 	for (int w = 0; w < GP_SIM_WAYS; w++) {
 		const struct gp_sim_way *way = &s->way[w];
 		consider(&n, leaves_in(way), -1, w, -1);
-		consider(&n, asks_in(s, way), -1, -1, -1);
+		consider(&n, asks_in(way), -1, -1, -1);
 		if (way->flight_count > 0)
 			consider(&n, fmax(way->flight[way->flight_first].due_s - s->now_s, 0), -1, -1, w);
 	}

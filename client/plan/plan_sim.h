@@ -7,9 +7,9 @@
  *            priority 0 first
  *   pool     processors. Each running task wants its worker's threads; while all of a pool want more than there are,
  *            all of them go slower by the same factor
- *   way      one direction of the link: frames leave in segments, the most urgent class first at each. Two segments
- *            are being written at a time; the kernel takes bytes until it holds `kernel_bytes`, and more when it
- *            holds less than half of its own again. It sends in order, at the way's rate, and every byte arrives a
+ *   way      one direction of the link: frames leave in segments, the most urgent class first at each. One or two
+ *            (`writes_most`) are being written at a time; the kernel takes bytes until it holds `kernel_bytes`, and more
+ *            when it holds less than half of its own again. It sends in order, at the way's rate, and every byte arrives a
  *            delay later. What waits further on the way (`queue_bytes`) is as if the kernel held it
  *   mover    the thread of an end that sends and receives, kernel included: bytes take it processor time, at both ends
  *            of a way, out of its end's pool. A full pool is shared fairly: whoever wants less than an equal share has
@@ -72,6 +72,8 @@ struct gp_sim_segment {
 
 struct gp_sim_way {
 	double bytes_per_s, delay_s, queue_bytes; /* bytes_per_s 0: as fast as it goes */
+	double kernel_bytes;
+	int writes_most; /* 1..GP_SIM_WRITES */
 	struct gp_sim_queue queue[GP_SIM_CLASSES];
 	struct gp_sim_segment *kernel, *flight; /* rings of `segments` */
 	uint32_t kernel_first, kernel_count, flight_first, flight_count;
@@ -90,7 +92,7 @@ struct gp_sim_mover {
 struct gp_sim {
 	double now_s;
 	uint32_t room, segments; /* of each queue; of each ring of segments */
-	double segment_bytes, kernel_bytes;
+	double segment_bytes;
 	double processors[GP_SIM_POOLS]; /* 0: as many as wanted */
 	struct gp_sim_worker worker[GP_SIM_WORKERS];
 	struct gp_sim_way way[GP_SIM_WAYS];

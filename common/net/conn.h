@@ -65,6 +65,9 @@ struct gp_conn_ops {
 	/* (optional) The owner can do nothing before so many more bytes are here: fewer wake-ups, never a longer wait for
 	 * what it needs. 1 = every byte counts. */
 	void (*read_hint)(struct gp_conn *c, uint32_t bytes);
+	/* (optional) What the kernel may hold unsent from now on, however large its send buffer grows: nothing that is
+	 * written later overtakes it. */
+	void (*hold)(struct gp_conn *c, uint32_t bytes);
 	/* (optional) NULL: no kernel figures. */
 	void (*figures)(struct gp_conn *c, struct gp_tcp_figures *out);
 	/* (optional) The socket, for its options and queues; -1 or NULL: there is none. */

@@ -16,8 +16,7 @@
 
 #define RCVLOWAT_MAX     (32 << 10)
 #define READ_BUF_BYTES   (256u << 10)
-/* What the kernel may hold unsent, however large its send buffer grows: an urgent frame waits behind no more. */
-#define UNSENT_BYTES_MAX (128u << 10)
+#define UNSENT_BYTES     (128u << 10) /* until the owner says how much it may be */
 
 /*
  * Bytes are handed on inside the read callback, so one buffer serves all connections of a loop: ten thousand that say
@@ -230,6 +229,14 @@ static void tcp_read_hint(struct gp_conn *conn, uint32_t bytes)
 		c->rcvlowat = (uint32_t)mark;
 }
 
+static void tcp_hold(struct gp_conn *conn, uint32_t bytes)
+{
+	const int unsent = (int)bytes;
+	uv_os_fd_t fd;
+	if (uv_fileno((uv_handle_t *)&tcp_of(conn)->tcp, &fd) == 0)
+		setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
+}
+
 static void tcp_figures(struct gp_conn *conn, struct gp_tcp_figures *out)
 {
 	uv_os_fd_t fd;
@@ -254,6 +261,7 @@ static const struct gp_conn_ops tcp_ops = {
 	.unsent = tcp_unsent,
 	.close = tcp_close,
 	.read_hint = tcp_read_hint,
+	.hold = tcp_hold,
 	.figures = tcp_figures,
 	.socket = tcp_socket,
 };
@@ -290,11 +298,8 @@ static void name_peer(struct gp_tcp_conn *c)
 
 void gp_tcp_conn_ready(struct gp_tcp_conn *c)
 {
-	const int unsent = UNSENT_BYTES_MAX;
-	uv_os_fd_t fd;
 	uv_tcp_nodelay(&c->tcp, 1);
-	if (uv_fileno((uv_handle_t *)&c->tcp, &fd) == 0)
-		setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, sizeof unsent);
+	tcp_hold(&c->base, UNSENT_BYTES);
 	name_peer(c);
 }
 

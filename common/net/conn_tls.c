@@ -317,6 +317,13 @@ static void tls_read_hint(struct gp_conn *conn, uint32_t bytes)
 		pass_hint(c);
 }
 
+static void tls_hold(struct gp_conn *conn, uint32_t bytes)
+{
+	const struct tls_conn *c = tls_of(conn);
+	if (c->inner && c->inner->ops->hold)
+		c->inner->ops->hold(c->inner, bytes);
+}
+
 static void tls_figures(struct gp_conn *conn, struct gp_tcp_figures *out)
 {
 	struct tls_conn *c = tls_of(conn);
@@ -437,6 +444,7 @@ static const struct gp_conn_ops tls_ops = {
 	.unsent = gp_tls_unsent,
 	.close = tls_close,
 	.read_hint = tls_read_hint,
+	.hold = tls_hold,
 	.figures = tls_figures,
 	.socket = tls_socket,
 };

@@ -5,9 +5,8 @@
  * deadlines, byte accounting. Sessions sit on top. PROTOCOL.md sections 2-4.
  *
  * Sending: control messages are copied into a bounded queue; frames are queued
- * by pointer, one queue per class. The writer keeps at most two segments at the
- * kernel (with TCP_NOTSENT_LOWAT set low), takes the most urgent class first,
- * and so a frame waits for at most two segments of a less urgent one.
+ * by pointer, one queue per class. The writer takes the most urgent class first and keeps little ahead of the link
+ * (send_ahead.h), so that a frame waits for one or two segments of a less urgent one and for little that the kernel holds.
  *
  * Receiving: every length is checked against a limit before it is used; frame
  * bytes are copied straight into a buffer that the owner gives for that frame.

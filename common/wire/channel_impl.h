@@ -16,9 +16,10 @@
 #define GP_CHANNEL_IMPL_H
 
 #include "common/wire/channel.h"
+#include "common/wire/send_ahead.h"
 
 /* Segments and other records handed to the connection and not yet with the kernel. */
-#define WRITES_OUTSTANDING 2
+#define WRITES_OUTSTANDING GP_SEND_AHEAD_WRITES
 
 /* A control record, header included. */
 struct control_msg {
@@ -45,6 +46,7 @@ struct frame_queue {
 struct sender {
 	struct write_slot slot[WRITES_OUTSTANDING];
 	int busy;
+	struct gp_send_ahead ahead;
 	bool preface_due, ping_due, pong_due, dead; /* dead: the connection takes no more */
 	uint8_t pong[GP_PING_BYTES];
 	struct control_msg *control_head, **control_tail, *pool;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The sending half of a channel: queues by priority and the writer, which
- * keeps WRITES_OUTSTANDING records at the connection. PROTOCOL.md sections 3-4.
+ * keeps at most WRITES_OUTSTANDING records at the connection, and no more bytes ahead of the link than send_ahead.h
+ * finds. PROTOCOL.md sections 3-4.
  * Test: tests/unit/test_channel.c, tests/unit/test_channel_life.c
  */
 #include "common/wire/channel_impl.h"
@@ -49,6 +50,7 @@ void gp_sender_init(struct gp_channel *ch)
 	s->preface_due = true;
 	s->pooled_bytes = CONTROL_SMALL_BYTES;
 	s->control_tail = &s->control_head;
+	gp_send_ahead_init(&s->ahead);
 	for (int k = 0; k < GP_CLASS_COUNT; k++)
 		s->queue[k].tail = &s->queue[k].head;
 	for (int i = 0; i < WRITES_OUTSTANDING; i++)
@@ -123,6 +125,18 @@ static void account_written(struct gp_channel *ch, struct write_slot *slot, bool
 		account_sent_frame(ch, slot->frame);
 }
 
+/* A link's rate may change at any time. */
+static void follow_rate(struct gp_channel *ch)
+{
+	struct sender *s = &ch->send;
+	struct gp_tcp_figures now;
+	if (!ch->conn->ops->hold || !ch->conn->ops->figures || !gp_send_ahead_due(&s->ahead, s->last_ns))
+		return;
+	ch->conn->ops->figures(ch->conn, &now);
+	if (gp_send_ahead_look(&s->ahead, s->last_ns, &now))
+		ch->conn->ops->hold(ch->conn, s->ahead.bytes);
+}
+
 /* gp_conn_write_cb: once per record. */
 static void on_written(void *arg, enum gp_status status)
 {
@@ -139,6 +153,8 @@ static void on_written(void *arg, enum gp_status status)
 	}
 	if (status != GP_OK)
 		s->dead = true;
+	else if (slot->frame)
+		follow_rate(ch);
 	if (slot->frame && slot->last)
 		give_back(ch, slot->frame);
 	if (ch->over || ch->closing)
@@ -273,7 +289,16 @@ static struct frame_queue *most_urgent(struct sender *s)
 	return NULL;
 }
 
-/* Sends the most urgent thing there is. False when there is nothing. */
+static bool may_send_segment(const struct gp_channel *ch)
+{
+	const struct sender *s = &ch->send;
+	int under_way = 0;
+	for (int i = 0; i < WRITES_OUTSTANDING; i++)
+		under_way += s->slot[i].busy && s->slot[i].frame;
+	return under_way < gp_send_ahead_writes(s->ahead.bytes, ch->options.segment_bytes);
+}
+
+/* Sends the most urgent thing there is. False when there is nothing, or nothing that may go yet. */
 static bool send_next(struct gp_channel *ch, struct write_slot *slot)
 {
 	struct sender *s = &ch->send;
@@ -286,7 +311,7 @@ static bool send_next(struct gp_channel *ch, struct write_slot *slot)
 		send_ping(slot);
 	else if (s->control_head)
 		send_control(slot);
-	else if (!gp_channel_deaf(ch) && (q = most_urgent(s)))
+	else if (!gp_channel_deaf(ch) && (q = most_urgent(s)) && may_send_segment(ch))
 		send_segment(slot, q);
 	else
 		return false;

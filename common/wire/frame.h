@@ -24,7 +24,8 @@
 #define GP_FRAME_HEADER_BYTES    64
 /* Record length of a segment: the first one holds the frame header too. */
 #define GP_SEGMENT_BYTES_MIN     (64u << 10)
-#define GP_SEGMENT_BYTES_DEFAULT (128u << 10)
+#define GP_SEGMENT_BYTES_DEFAULT (128u << 10) /* where WELCOME says none */
+#define GP_SEGMENT_BYTES_SERVED  (64u << 10)  /* what gpserverd says: an urgent frame waits for no larger one */
 #define GP_SEGMENT_BYTES_MAX     (256u << 10)
 #define GP_CONTROL_BYTES_MAX     (4u << 20)
 #define GP_FRAME_BYTES_MAX       (1ull << 30) /* payload of one frame, before a session agrees on less */

@@ -4,8 +4,9 @@
 # long_link.sh: does the window hide long round trips by itself? Trainings over the link emulator (gpclient link) with
 # several round trips, each with the window that --window 0 chooses and with the smallest, four chunks; prints the median
 # time per batch beside what no schedule can be faster than,
-#     max(a, R) + g + R in the slower direction, or the computation if that is longer, and beside the bound of the page,
-#     1.1 * max(bytes / rate, computation) + 2 R
+#     max(a, R) + g + R in the slower direction, downwards with the filling of the pipeline, (a up + computation) / chunks,
+#     in place of a; or the computation if that is longer, and beside the bound of the page,
+#     1.1 * max(bytes / rate, computation) + filling + 2 R
 # (client/README.md, "Long links"; a and g: seconds for activations and gradients at the link's rate, R: the round trip).
 # The computation is that of a local run with the same threads. Waits for the link most of the time: a busy machine
 # changes the figures where computation is the longer part. Figures: RESULTS.md
@@ -100,7 +101,7 @@ seconds() { # up|down
 }
 
 row() { # RTT-ms
-	awk -v rtt="$1" -v up="$(seconds up)" -v down="$(seconds down)" -v compute="$compute" \
+	awk -v rtt="$1" -v chunks="$chunks" -v up="$(seconds up)" -v down="$(seconds down)" -v compute="$compute" \
 		-v auto="$(json_get "$work/auto.json" time_per_batch_s)" -v window="$(json_get "$work/auto.json" window)" \
 		-v four="$(json_get "$work/four.json" time_per_batch_s)" '
 		function larger(x, y) { return x > y ? x : y }
@@ -109,8 +110,11 @@ row() { # RTT-ms
 		BEGIN {
 			r = rtt / 1000
 			bytes = larger(wire(up), wire(down))
-			fastest = larger(larger(least(up), least(down)), compute)
-			bound = 1.1 * larger(bytes, compute) + 2 * r
+			split(up, part, " ")
+			filling = (part[1] + compute) / chunks
+			split(down, part, " ")
+			fastest = larger(larger(least(up), larger(filling, r) + part[2] + r), compute)
+			bound = 1.1 * larger(bytes, compute) + filling + 2 * r
 			printf "%6d %9.3f %9.3f %10.3f %9.3f %7d %11.3f %11.3f  %s\n", rtt, bytes, compute, fastest, bound, window, auto, four,
 				auto <= bound ? "PASS" : "FAIL"
 			exit auto > bound
