@@ -41,6 +41,8 @@ function(gp_simd_flags)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${gp_avx512_flags}")
       if(source MATCHES "bf16_avx512\\.c$")
         set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS "-mavx512bf16")
+      elseif(source MATCHES "vbmi_avx512\\.c$")
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS "-mavx512vbmi;-mavx512vbmi2;-mavx512bitalg")
       endif()
     endif()
     # clang needs three minutes for these files under instrumentation; they see no byte of a peer.

@@ -33,7 +33,7 @@
 #define GP_RANS_HIGH        (UINT32_C(1) << 31)
 #define GP_RANS_GROUP_BYTES (2 * GP_RANS_LANES) /* most bytes of words that a group takes */
 
-/* Below, `entry` are 256 numbers, `table` 4096, and `x` 64 states.
+/* Below, `entry` and `freq` are 256 numbers, and `x` 64 states.
  *
  * A symbol for encoding: freq (1..4096), bit 13 where the symbol itself is to be listed, start << 20. */
 #define GP_RANS_LISTED_AT 13
@@ -43,6 +43,27 @@
 /* One of the 4096 places for decoding: symbol, (freq - 1) << 8, (place - start) << 20. */
 #define GP_RANS_FREQ_AT 8
 #define GP_RANS_REST_AT 20
+
+/* Numbers of 24 bits, by their bytes, so that permutations in registers look them up (rans_loops_vbmi_avx512.c). */
+enum { GP_RANS_PARTS = 3 };
+struct gp_rans_parts {
+	uint8_t part[GP_RANS_PARTS][256];
+};
+
+/* For finding a place's symbol among those that have a frequency, which are numbered in their order. Of 16 places each: a bit
+ * for every place where a symbol's range begins, and the number of the last symbol that began before, which is -1 for none.
+ * `symbol` and `of` are by number: the symbol itself, and its frequency and start. */
+struct gp_rans_ranges {
+	uint8_t begins[2][GP_RANS_TOTAL / 16], before[GP_RANS_TOTAL / 16];
+	uint8_t symbol[256];
+	struct gp_rans_parts of;
+};
+
+/* What `decode` looks symbols up in. Each instruction set has one of the two. */
+union gp_rans_lookup {
+	uint32_t place[GP_RANS_TOTAL];
+	struct gp_rans_ranges ranges;
+};
 
 /* Both lists grow downwards; these are their lowest bytes so far. */
 struct gp_rans_sink {
@@ -55,10 +76,15 @@ struct gp_rans_sink {
 struct gp_rans_loops {
 	/* Encodes `groups` groups, last one first. False: there are more symbols to be listed than room for them. */
 	bool (*encode)(const uint32_t *entry, const uint8_t *symbols, size_t groups, struct gp_rans_sink *sink);
+	/* For the other two. The frequencies add up to 4096. */
+	void (*prepare)(const uint16_t *freq, union gp_rans_lookup *lookup);
 	/* Decodes up to `groups` groups, as long as GP_RANS_GROUP_BYTES are left before `end`; returns how many. Any words
 	 * and states in range give symbols, and states in range. */
-	size_t (*decode)(const uint32_t *table, uint32_t *x, const uint8_t **words, const uint8_t *end, size_t groups,
-			 uint8_t *symbols);
+	size_t (*decode)(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, const uint8_t *end,
+			 size_t groups, uint8_t *symbols);
+	/* The same for n < 64 symbols of one group. GP_RANS_GROUP_BYTES are left. */
+	void (*decode_some)(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, size_t n,
+			    uint8_t *symbols);
 	/* Puts the next of the list *listed..end where `symbols` has `escape`. False: the list is too short. */
 	bool (*fill)(uint8_t *symbols, size_t n, uint8_t escape, const uint8_t **listed, const uint8_t *end);
 	/* n codes below 256. */
@@ -67,11 +93,15 @@ struct gp_rans_loops {
 };
 
 extern const struct gp_rans_loops gp_rans_loops_portable, gp_rans_loops_avx2, gp_rans_loops_avx512;
+/* NULL: this processor's AVX-512 has no VBMI, VBMI2 and BITALG. */
+const struct gp_rans_loops *gp_rans_loops_vbmi(void);
 const struct gp_rans_loops *gp_rans_loops_choose(void);
 
-/* The same for n <= 64 symbols of one group, in plain C. Decoding needs GP_RANS_GROUP_BYTES of words. */
+/* The same in plain C for n <= 64 symbols of one group, and for lookups by place. */
 bool gp_rans_encode_some(const uint32_t *entry, const uint8_t *symbols, size_t n, struct gp_rans_sink *sink);
-void gp_rans_decode_some(const uint32_t *table, uint32_t *x, const uint8_t **words, size_t n, uint8_t *symbols);
+void gp_rans_prepare_places(const uint16_t *freq, union gp_rans_lookup *lookup);
+void gp_rans_decode_places(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, size_t n,
+			   uint8_t *symbols);
 
 /* How often each symbol comes: the sum of the parts, in which symbols are counted by turns, so that equal ones in a row do not
  * wait for each other. */

@@ -6,6 +6,7 @@
 #include "kernels/loops/rans_loops.h"
 
 #include "kernels/loops/avx2.h"
+#include "kernels/loops/rans_listed.h"
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -84,18 +85,6 @@ INLINE uint64_t encode_vector(const uint32_t *entry, const uint8_t *symbols, __m
 	return lanes_of(_mm256_slli_epi32(e, 31 - GP_RANS_LISTED_AT));
 }
 
-INLINE bool list_symbols(const uint8_t *symbols, uint64_t lanes, struct gp_rans_sink *sink)
-{
-	if (sink->listed - sink->listed_begin < _mm_popcnt_u64(lanes))
-		return false;
-	while (lanes) {
-		const int top = 63 - __builtin_clzll(lanes);
-		*--sink->listed = symbols[top];
-		lanes &= ~(UINT64_C(1) << top);
-	}
-	return true;
-}
-
 static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups, struct gp_rans_sink *sink)
 {
 	__m256i x[VECTORS];
@@ -108,7 +97,7 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 #pragma GCC unroll 8
 		for (int v = VECTORS - 1; v >= 0; v--)
 			listed |= encode_vector(entry, group + v * LANES, &x[v], &words) << v * LANES;
-		if (listed && !list_symbols(group, listed, sink))
+		if (listed && !gp_rans_list_symbols(group, listed, sink))
 			return false;
 	}
 	for (int v = 0; v < VECTORS; v++)
@@ -144,8 +133,8 @@ INLINE __m256i decode_vector(const uint32_t *table, __m256i x, const uint8_t **w
 	return _mm256_blendv_epi8(next, filled, low);
 }
 
-static size_t decode(const uint32_t *table, uint32_t *x, const uint8_t **words, const uint8_t *end, size_t groups,
-		     uint8_t *symbols)
+static size_t decode(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, const uint8_t *end,
+		     size_t groups, uint8_t *symbols)
 {
 	const uint8_t *p = *words;
 	__m256i state[VECTORS];
@@ -155,7 +144,7 @@ static size_t decode(const uint32_t *table, uint32_t *x, const uint8_t **words, 
 	for (; g < groups && end - p >= GP_RANS_GROUP_BYTES; g++)
 #pragma GCC unroll 8
 		for (int v = 0; v < VECTORS; v++)
-			state[v] = decode_vector(table, state[v], &p, symbols + g * GP_RANS_LANES + v * LANES);
+			state[v] = decode_vector(lookup->place, state[v], &p, symbols + g * GP_RANS_LANES + v * LANES);
 	for (int v = 0; v < VECTORS; v++)
 		_mm256_storeu_si256((__m256i *)(x + v * LANES), state[v]);
 	*words = p;
@@ -199,5 +188,10 @@ static void widen(const uint8_t *symbols, size_t n, uint16_t *codes)
 	gp_rans_loops_portable.widen(symbols + i, n - i, codes + i);
 }
 
-const struct gp_rans_loops gp_rans_loops_avx2 = {
-	.encode = encode, .decode = decode, .fill = fill, .narrow = narrow, .widen = widen};
+const struct gp_rans_loops gp_rans_loops_avx2 = {.encode = encode,
+						 .prepare = gp_rans_prepare_places,
+						 .decode = decode,
+						 .decode_some = gp_rans_decode_places,
+						 .fill = fill,
+						 .narrow = narrow,
+						 .widen = widen};

@@ -7,6 +7,9 @@
 
 #include <immintrin.h>
 
+#include "kernels/loops/rans_loops_avx512.h"
+#include "kernels/loops/rans_listed.h"
+
 #define INLINE static inline __attribute__((always_inline))
 
 enum { LANES = 16, VECTORS = GP_RANS_LANES / LANES };
@@ -63,18 +66,6 @@ INLINE uint64_t listed_lanes(const __m512i *e)
 	return lanes;
 }
 
-INLINE bool list_symbols(const uint8_t *symbols, uint64_t lanes, struct gp_rans_sink *sink)
-{
-	if (sink->listed - sink->listed_begin < _mm_popcnt_u64(lanes))
-		return false;
-	while (lanes) {
-		const int top = 63 - __builtin_clzll(lanes);
-		*--sink->listed = symbols[top];
-		lanes &= ~(UINT64_C(1) << top);
-	}
-	return true;
-}
-
 static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups, struct gp_rans_sink *sink)
 {
 	__m512i x[VECTORS];
@@ -92,7 +83,7 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 			e[v] = encode_vector(entry, group + v * LANES, &x[v], &words);
 		const __m512i any = _mm512_or_si512(_mm512_or_si512(e[0], e[1]), _mm512_or_si512(e[2], e[3]));
 		if (_mm512_test_epi32_mask(any, _mm512_set1_epi32(GP_RANS_LISTED)) &&
-		    !list_symbols(group, listed_lanes(e), sink))
+		    !gp_rans_list_symbols(group, listed_lanes(e), sink))
 			return false;
 	}
 	for (int v = 0; v < VECTORS; v++)
@@ -116,8 +107,8 @@ INLINE __m512i decode_vector(const uint32_t *table, __m512i x, const uint8_t **w
 	return _mm512_mask_or_epi32(next, low, _mm512_slli_epi32(next, 16), _mm512_maskz_expand_epi32(low, come));
 }
 
-static size_t decode(const uint32_t *table, uint32_t *x, const uint8_t **words, const uint8_t *end, size_t groups,
-		     uint8_t *symbols)
+static size_t decode(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, const uint8_t *end,
+		     size_t groups, uint8_t *symbols)
 {
 	const uint8_t *p = *words;
 	__m512i state[VECTORS];
@@ -127,14 +118,14 @@ static size_t decode(const uint32_t *table, uint32_t *x, const uint8_t **words, 
 	for (; g < groups && end - p >= GP_RANS_GROUP_BYTES; g++)
 #pragma GCC unroll 4
 		for (int v = 0; v < VECTORS; v++)
-			state[v] = decode_vector(table, state[v], &p, symbols + g * GP_RANS_LANES + v * LANES);
+			state[v] = decode_vector(lookup->place, state[v], &p, symbols + g * GP_RANS_LANES + v * LANES);
 	for (int v = 0; v < VECTORS; v++)
 		_mm512_storeu_si512(x + v * LANES, state[v]);
 	*words = p;
 	return g;
 }
 
-static bool fill(uint8_t *symbols, size_t n, uint8_t escape, const uint8_t **listed, const uint8_t *end)
+bool gp_rans_fill_avx512(uint8_t *symbols, size_t n, uint8_t escape, const uint8_t **listed, const uint8_t *end)
 {
 	const __m512i wanted = _mm512_set1_epi8((char)escape);
 	size_t i = 0;
@@ -149,7 +140,7 @@ static bool fill(uint8_t *symbols, size_t n, uint8_t escape, const uint8_t **lis
 	return gp_rans_loops_portable.fill(symbols + i, n - i, escape, listed, end);
 }
 
-static void narrow(const uint16_t *codes, size_t n, uint8_t *symbols)
+void gp_rans_narrow_avx512(const uint16_t *codes, size_t n, uint8_t *symbols)
 {
 	size_t i = 0;
 	for (; i + 32 <= n; i += 32)
@@ -157,7 +148,7 @@ static void narrow(const uint16_t *codes, size_t n, uint8_t *symbols)
 	gp_rans_loops_portable.narrow(codes + i, n - i, symbols + i);
 }
 
-static void widen(const uint8_t *symbols, size_t n, uint16_t *codes)
+void gp_rans_widen_avx512(const uint8_t *symbols, size_t n, uint16_t *codes)
 {
 	size_t i = 0;
 	for (; i + 32 <= n; i += 32)
@@ -166,5 +157,10 @@ static void widen(const uint8_t *symbols, size_t n, uint16_t *codes)
 	gp_rans_loops_portable.widen(symbols + i, n - i, codes + i);
 }
 
-const struct gp_rans_loops gp_rans_loops_avx512 = {
-	.encode = encode, .decode = decode, .fill = fill, .narrow = narrow, .widen = widen};
+const struct gp_rans_loops gp_rans_loops_avx512 = {.encode = encode,
+						   .prepare = gp_rans_prepare_places,
+						   .decode = decode,
+						   .decode_some = gp_rans_decode_places,
+						   .fill = gp_rans_fill_avx512,
+						   .narrow = gp_rans_narrow_avx512,
+						   .widen = gp_rans_widen_avx512};

@@ -4,9 +4,12 @@
  * Test: tests/unit/test_codec_rans.c
  */
 #include "kernels/loops/rans_loops.h"
+#include "kernels/loops/rans_loops_avx512.h"
 #include "kernels/loops/versions.h"
 
 #include <string.h>
+
+#include "common/base/status.h"
 
 bool gp_rans_encode_some(const uint32_t *entry, const uint8_t *symbols, size_t n, struct gp_rans_sink *sink)
 {
@@ -28,11 +31,25 @@ bool gp_rans_encode_some(const uint32_t *entry, const uint8_t *symbols, size_t n
 	return true;
 }
 
-void gp_rans_decode_some(const uint32_t *table, uint32_t *x, const uint8_t **words, size_t n, uint8_t *symbols)
+void gp_rans_prepare_places(const uint16_t *freq, union gp_rans_lookup *lookup)
+{
+	uint32_t *at = lookup->place;
+	for (uint32_t s = 0; s < 256; s++) {
+		const uint32_t same = s | (freq[s] - 1u) << GP_RANS_FREQ_AT;
+		for (uint32_t i = 0; i < freq[s]; i++)
+			at[i] = same | i << GP_RANS_REST_AT;
+		at += freq[s];
+	}
+	gp_require(at == lookup->place + GP_RANS_TOTAL);
+}
+
+void gp_rans_decode_places(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, size_t n,
+			   uint8_t *symbols)
 {
 	const uint8_t *p = *words;
 	for (size_t i = 0; i < n; i++) {
-		const uint32_t e = table[x[i] % GP_RANS_TOTAL], freq = (e >> GP_RANS_FREQ_AT) % GP_RANS_TOTAL + 1;
+		const uint32_t e = lookup->place[x[i] % GP_RANS_TOTAL],
+			       freq = (e >> GP_RANS_FREQ_AT) % GP_RANS_TOTAL + 1;
 		const uint32_t v = freq * (x[i] >> GP_RANS_BITS) + (e >> GP_RANS_REST_AT);
 		const unsigned low = v < GP_RANS_LOW;
 		const uint32_t word = (uint32_t)p[1] << 8 | p[0];
@@ -72,12 +89,12 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 	return true;
 }
 
-static size_t decode(const uint32_t *table, uint32_t *x, const uint8_t **words, const uint8_t *end, size_t groups,
-		     uint8_t *symbols)
+static size_t decode(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, const uint8_t *end,
+		     size_t groups, uint8_t *symbols)
 {
 	size_t g = 0;
 	for (; g < groups && end - *words >= GP_RANS_GROUP_BYTES; g++)
-		gp_rans_decode_some(table, x, words, GP_RANS_LANES, symbols + g * GP_RANS_LANES);
+		gp_rans_decode_places(lookup, x, words, GP_RANS_LANES, symbols + g * GP_RANS_LANES);
 	return g;
 }
 
@@ -105,11 +122,32 @@ static void widen(const uint8_t *symbols, size_t n, uint16_t *codes)
 		codes[i] = symbols[i];
 }
 
-const struct gp_rans_loops gp_rans_loops_portable = {
-	.encode = encode, .decode = decode, .fill = fill, .narrow = narrow, .widen = widen};
+const struct gp_rans_loops gp_rans_loops_portable = {.encode = encode,
+						     .prepare = gp_rans_prepare_places,
+						     .decode = decode,
+						     .decode_some = gp_rans_decode_places,
+						     .fill = fill,
+						     .narrow = narrow,
+						     .widen = widen};
+
+#if defined(__x86_64__)
+const struct gp_rans_loops *gp_rans_loops_vbmi(void)
+{
+	const bool has = gp_isa_best() == GP_ISA_AVX512 && __builtin_cpu_supports("avx512vbmi") &&
+			 __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("avx512bitalg");
+	return has ? &gp_rans_loops_vbmi_avx512 : NULL;
+}
+#else
+const struct gp_rans_loops *gp_rans_loops_vbmi(void)
+{
+	return NULL;
+}
+#endif
 
 const struct gp_rans_loops *gp_rans_loops_choose(void)
 {
 	static const struct gp_rans_loops *const loops[] = GP_LOOP_VERSIONS(&gp_rans_loops);
-	return loops[gp_isa_wanted()];
+	const enum gp_isa isa = gp_isa_wanted();
+	const struct gp_rans_loops *vbmi = isa == GP_ISA_AVX512 ? gp_rans_loops_vbmi() : NULL;
+	return vbmi ? vbmi : loops[isa];
 }

@@ -38,7 +38,8 @@ struct rans {
 	int count;
 	uint8_t *symbols, *words, *listed; /* of a stretch; NULL on an end that only decodes */
 	struct gp_rans_table table;
-	uint32_t entry[GP_RANS_SYMBOLS], place[GP_RANS_TOTAL];
+	uint32_t entry[GP_RANS_SYMBOLS];
+	union gp_rans_lookup lookup;
 	uint16_t unpacked[BLOCK];
 	uint8_t block[BLOCK];
 };
@@ -309,14 +310,14 @@ static void copy_words(struct words *w)
 static bool decode_symbols(const struct rans *r, uint32_t *x, struct words *w, size_t n, uint8_t *out)
 {
 	const size_t whole = n / GP_RANS_LANES;
-	size_t done = r->loops->decode(r->place, x, &w->at, w->end, whole, out);
+	size_t done = r->loops->decode(&r->lookup, x, &w->at, w->end, whole, out);
 	if (!w->copied && w->end - w->at < GP_RANS_GROUP_BYTES) {
 		copy_words(w);
-		done += r->loops->decode(r->place, x, &w->at, w->end, whole - done, out + done * GP_RANS_LANES);
+		done += r->loops->decode(&r->lookup, x, &w->at, w->end, whole - done, out + done * GP_RANS_LANES);
 	}
 	if (done < whole || w->end - w->at < GP_RANS_GROUP_BYTES)
 		return false;
-	gp_rans_decode_some(r->place, x, &w->at, n % GP_RANS_LANES, out + whole * GP_RANS_LANES);
+	r->loops->decode_some(&r->lookup, x, &w->at, n % GP_RANS_LANES, out + whole * GP_RANS_LANES);
 	return !w->copied || w->at <= w->last;
 }
 
@@ -400,7 +401,7 @@ static enum gp_status expand_coded(struct rans *r, struct gp_span *in, struct st
 	GP_TRY(gp_rans_table_read(&r->table, in, s->width, err));
 	GP_TRY(read_states(s, in, err));
 	GP_TRY(take_lists(s, in, words, listed, err));
-	gp_rans_table_places(&r->table, r->place);
+	r->loops->prepare(r->table.freq, &r->lookup);
 	GP_TRY(decode_blocks(r, s, out, err));
 	return check_end(s, err);
 }

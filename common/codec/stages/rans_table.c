@@ -115,18 +115,6 @@ void gp_rans_table_entries(const struct gp_rans_table *t, uint32_t *entry)
 			entry[s] = listed;
 }
 
-void gp_rans_table_places(const struct gp_rans_table *t, uint32_t *place)
-{
-	uint32_t *at = place;
-	for (uint32_t s = 0; s < GP_RANS_SYMBOLS; s++) {
-		const uint32_t freq = t->freq[s], same = s | (freq - 1) << GP_RANS_FREQ_AT;
-		for (uint32_t i = 0; i < freq; i++)
-			at[i] = same | i << GP_RANS_REST_AT;
-		at += freq;
-	}
-	gp_require(at == place + GP_RANS_TOTAL);
-}
-
 /* --- bytes ------------------------------------------------------------------------------------------------------ */
 
 size_t gp_rans_table_write(const struct gp_rans_table *t, uint8_t *out)

@@ -26,9 +26,8 @@ struct gp_rans_table {
 void gp_rans_table_fit(struct gp_rans_table *t, const uint32_t *counts, uint64_t total, int width);
 /* Bits that symbols of these counts take, to the next 1/256, listed symbols' bytes included; times 256. */
 uint64_t gp_rans_table_cost(const struct gp_rans_table *t, const uint32_t *counts);
-/* For the loops. */
+/* For encoding. What decoding needs, the loops make of `freq`. */
 void gp_rans_table_entries(const struct gp_rans_table *t, uint32_t *entry);
-void gp_rans_table_places(const struct gp_rans_table *t, uint32_t *place);
 /* Returns the bytes written, at most GP_RANS_TABLE_BYTES. */
 size_t gp_rans_table_write(const struct gp_rans_table *t, uint8_t *out);
 /* Cuts a table off `in`. GP_PROTO: none that symbols of this width can have. */
