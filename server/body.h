@@ -16,6 +16,7 @@
 #define GP_BODY_H
 
 #include "common/graph/device.h"
+#include "common/graph/precision_trial.h"
 #include "common/wire/session_spec.h"
 #include "common/wire/control.h"
 #include "common/wire/flows.h"
@@ -123,6 +124,8 @@ struct gp_body_commit {
 enum gp_status gp_body_commit(struct gp_body *b, const struct gp_body_commit *c, struct gp_err *err);
 /* For COMMITTED of the last commit: what it has changed ranks and codecs to, and what was surveyed in its step. */
 const struct gp_committed *gp_body_committed(const struct gp_body *b);
+/* From `ready` on. *trial: what it was chosen by, where OPEN has asked for that; else NULL. */
+enum gp_precision gp_body_precision(const struct gp_body *b, const struct gp_precision_trial **trial);
 /* Whether codecs may change. */
 bool gp_body_has_ladder(const struct gp_body *b);
 /*

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Private to body.c, body_codec.c, body_figures.c, body_life.c, body_params.c, body_link.c, body_rank.c,
+ * Private to body.c, body_codec.c, body_figures.c, body_life.c, body_params.c, body_link.c, body_precision.c, body_rank.c,
  * body_state.c, body_intervals.h and body_intervals.c.
  *
  * Threads: the loop's thread, but for what tasks run on the workers of devices and
@@ -68,6 +68,15 @@ struct gp_body_intervals {
 	struct gp_interval item[GP_INTERVALS_MAX];
 };
 
+/* With OPEN's choose_precision: what has been tried so far, and what is tried next. */
+struct gp_body_choice {
+	bool made; /* or under way */
+	struct gp_precision_trial trial;
+	enum gp_precision at;
+	int round;
+	void (*then)(struct gp_body *b);
+};
+
 /* To where a client that came back goes on; the numbers are the loop's, but for `hash`, which the task finds. */
 struct gp_body_rewind {
 	bool undo;
@@ -133,6 +142,7 @@ struct gp_body {
 	bool fetching;
 	struct gp_body_checkpoint checkpoint;
 	struct gp_body_rewind rewind;
+	struct gp_body_choice choice;
 	struct gp_body_intervals intervals;
 };
 
@@ -152,6 +162,9 @@ struct gp_plan_spec gp_body_plan_spec(const struct gp_body *b);
 enum gp_status gp_body_check_plan(struct gp_body *b, struct gp_err *err);
 /* To the shapes of b->graph. */
 enum gp_status gp_body_reshape_flows(struct gp_body *b, struct gp_err *err);
+
+/* body_precision.c: sets spec.session.precision where OPEN has left that to this side; `then` follows in any case. */
+void gp_body_choose_precision(struct gp_body *b, void (*then)(struct gp_body *));
 
 /* body_rank.c */
 /* The graph with the ranks of the step that the body begins at. */

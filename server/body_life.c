@@ -114,23 +114,46 @@ static enum gp_status check_codecs(const struct gp_body *b, const struct gp_flow
 	return GP_OK;
 }
 
-/* Each account has room for any of the ranks. */
+/* Each account has room for any of the ranks, and of the precisions where they are tried. */
 static void raise_to(struct gp_body_need *most, const struct gp_body_need *need)
 {
 	most->host = need->host > most->host ? need->host : most->host;
 	most->device = need->device > most->device ? need->device : most->device;
 }
 
+static enum gp_status add_plan(struct gp_body *b, const struct gp_plan_spec *spec, struct gp_body_need *most,
+			       struct gp_err *err)
+{
+	struct gp_plan_memory memory;
+	GP_TRY(b->dev->ops->plan_estimate(b->dev, spec, &memory, err));
+	const struct gp_body_need need = plan_need(b, &memory);
+	raise_to(most, &need);
+	return GP_OK;
+}
+
+/* The plan, in any precision that it may get; before it, none is there but that of a trial. */
+static enum gp_status estimate_plans(struct gp_body *b, struct gp_body_need *most, struct gp_err *err)
+{
+	struct gp_plan_spec spec = gp_body_plan_spec(b);
+	if (!b->spec.session.choose_precision)
+		return add_plan(b, &spec, most, err);
+	for (int p = GP_PRECISION_FP32; p < GP_PRECISIONS; p = gp_precision_next(b->dev, p + 1)) {
+		const struct gp_plan_spec trial = gp_precision_trial_spec(&spec, (enum gp_precision)p);
+		spec.precision = (enum gp_precision)p;
+		GP_TRY(add_plan(b, &spec, most, err));
+		GP_TRY(add_plan(b, &trial, most, err));
+	}
+	return GP_OK;
+}
+
 static enum gp_status estimate_with(struct gp_body *b, struct gp_flow_list *list, struct gp_err *err)
 {
 	const struct gp_body_spec *spec = &b->spec;
-	struct gp_plan_memory memory;
+	struct gp_body_need need = {0};
 	GP_TRY(gp_flow_list_find(b->graph, &spec->session, list, err));
 	b->grad_inputs = list->grad_inputs;
 	GP_TRY(check_codecs(b, list, err));
-	const struct gp_plan_spec ps = gp_body_plan_spec(b);
-	GP_TRY(b->dev->ops->plan_estimate(b->dev, &ps, &memory, err));
-	struct gp_body_need need = plan_need(b, &memory);
+	GP_TRY(estimate_plans(b, &need, err));
 	raise_to(&b->plan_need, &need);
 	GP_TRY(add_flows(b, list, &need, err));
 	if (!gp_add_ok(need.host, own_bytes(spec), &need.host))
@@ -320,6 +343,14 @@ static void move_to(struct gp_body *b, const struct gp_body_site *at)
 	begin_estimates(b);
 }
 
+static void begin_build(struct gp_body *b)
+{
+	b->build = (struct gp_task){.run = run_build, .done = build_done, .arg = b};
+	gp_worker_submit(&b->build_lane, &b->build, 0);
+	b->planning = true;
+	gp_body_params_submit(b);
+}
+
 static void estimate_done(struct gp_task *task)
 {
 	struct gp_body *b = task->arg;
@@ -342,10 +373,7 @@ static void estimate_done(struct gp_task *task)
 		gp_body_fail(b, status, &err);
 		return;
 	}
-	b->build = (struct gp_task){.run = run_build, .done = build_done, .arg = b};
-	gp_worker_submit(&b->build_lane, &b->build, 0);
-	b->planning = true;
-	gp_body_params_submit(b);
+	gp_body_choose_precision(b, begin_build);
 }
 
 enum gp_status gp_body_new(const struct gp_body_site *at, const struct gp_body_workers *workers, struct gp_channel *ch,

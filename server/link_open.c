@@ -37,6 +37,44 @@ static void body_idle(void *arg)
 	gp_server_session_settle(arg);
 }
 
+/* What of READY lies in messages of its own. */
+struct choice {
+	Gpsplit__Choice message;
+	Gpsplit__Trial trial[GP_PRECISIONS], *trials[GP_PRECISIONS];
+};
+
+static void log_choice(const struct gp_server_session *s, const struct gp_precision_trial *trial)
+{
+	char text[GP_PRECISION_TRIAL_TEXT];
+	gp_precision_trial_text(trial, text);
+	gp_client_log_write(&s->srv->log, &s->client, GP_LOG_INFO, "session %llu: chosen: %s (%s)",
+			    (unsigned long long)s->id, gp_precision_name(s->precision),
+			    text[0] ? text : "the device has no other");
+}
+
+/* NULL where OPEN has named the precision. */
+static Gpsplit__Choice *describe_choice(struct gp_server_session *s, struct choice *out)
+{
+	const struct gp_precision_trial *trial;
+	s->precision = gp_body_precision(s->body, &trial);
+	if (!trial)
+		return NULL;
+	log_choice(s, trial);
+	gpsplit__choice__init(&out->message);
+	out->message.precision = (uint32_t)s->precision;
+	out->message.trial = out->trials;
+	for (uint32_t p = 0; p < GP_PRECISIONS; p++) {
+		if (trial->pass_s[p] <= 0)
+			continue;
+		Gpsplit__Trial *t = &out->trial[out->message.n_trial];
+		gpsplit__trial__init(t);
+		t->precision = p;
+		t->pass_s = trial->pass_s[p];
+		out->trials[out->message.n_trial++] = t;
+	}
+	return &out->message;
+}
+
 static void body_ready(void *arg)
 {
 	struct gp_server_session *s = arg;
@@ -57,6 +95,8 @@ static void body_ready(void *arg)
 	ready.recomputes = true;
 	ready.encodes_maps = true;
 	ready.lengths = gp_body_takes_lengths(s->body);
+	struct choice choice;
+	ready.choice = describe_choice(s, &choice);
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
 	m.ready = &ready;
 	l->state = GP_LINK_RUN;
@@ -245,7 +285,8 @@ enum gp_status gp_server_link_open(struct gp_server_link *l, const struct gp_bod
 		&srv->log, &l->client, GP_LOG_INFO,
 		"session %llu: %d nodes, %llu parameters, %d samples a chunk, window %d, %s, passes of %.3g s at most",
 		(unsigned long long)l->session->id, spec.graph->nodes, (unsigned long long)spec.graph->param_elements,
-		spec.session.chunk_samples, spec.session.window, gp_precision_name(spec.session.precision),
+		spec.session.chunk_samples, spec.session.window,
+		spec.session.choose_precision ? "the fastest precision" : gp_precision_name(spec.session.precision),
 		spec.task_s);
 	const struct gp_body_site at = site_of(l->session);
 	spec.share = l->session->device_share;

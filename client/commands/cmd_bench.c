@@ -270,6 +270,11 @@ static enum gp_status check(struct bench *b, struct gp_err *err)
 			(long long)s->steps);
 	if (s->optimizer != GP_OPTIM_SGD && gp_options_given(&b->table, &b->given, "momentum"))
 		GP_FAIL(err, GP_USAGE, "--momentum is of --optimizer sgd");
+	if (s->job.precision == GP_PRECISION_AUTO)
+		GP_FAIL(err, GP_USAGE,
+			"--precision auto may choose another one for each row; name one, as 'gpclient train "
+			"--precision "
+			"auto' tells it");
 	b->optim = gp_plan_optim_of(s->optimizer, s->momentum, s->clip_norm);
 	return gp_optim_check(&b->optim, err);
 }

@@ -15,6 +15,7 @@
 #include "client/log/figures.h"
 #include "client/job/job.h"
 #include "client/job/job_insert.h"
+#include "client/job/job_precision.h"
 #include "client/log/run_log.h"
 #include "client/job/run_spec.h"
 #include "client/train/run_state.h"
@@ -193,9 +194,30 @@ static enum gp_status open_trace(struct training *t, struct gp_err *err)
 	return GP_OK;
 }
 
+/* A run that goes on has a precision, whatever would be the fastest now. */
+static enum gp_status keep_precision(struct training *t, struct gp_err *err)
+{
+	struct gp_train_settings *s = &t->set;
+	if (s->job.precision != GP_PRECISION_AUTO || s->resume == GP_RESUME_NO || !s->checkpoint || !*s->checkpoint)
+		return GP_OK;
+	return gp_job_keep_precision(&s->job, s->checkpoint, err);
+}
+
+/* Its checkpoints are those of a run that was given the precisions that were found to be the fastest. */
+static enum gp_status open_engine(struct training *t, struct gp_err *err)
+{
+	GP_TRY(gp_job_open_engine(&t->job, &t->optim, t->run, err));
+	if (t->set.job.precision != GP_PRECISION_AUTO)
+		return GP_OK;
+	const char *client = t->set.job.local ? "" : gp_precision_name(t->job.client_precision);
+	GP_TRY(gp_run_spec_set(&t->run_spec, "precision", gp_precision_name(t->job.session.precision), err));
+	return gp_run_spec_set(&t->run_spec, "client-precision", client, err);
+}
+
 /* Everything that can be wrong on this side is found before the server is asked for anything. */
 static enum gp_status prepare(struct training *t, struct gp_err *err)
 {
+	GP_TRY(keep_precision(t, err));
 	GP_TRY(gp_job_begin(&t->job, &t->set.job, err));
 	GP_TRY(check_files(&t->set, err));
 	GP_TRY(check_save(t->set.save, err));
@@ -218,7 +240,7 @@ static enum gp_status prepare(struct training *t, struct gp_err *err)
 	if (t->set.privacy_every > 0)
 		GP_TRY(gp_privacy_meter_new((uint64_t)t->set.privacy_every, &t->privacy, err));
 	t->job.privacy = t->privacy;
-	return gp_job_open_engine(&t->job, &t->optim, t->run, err);
+	return open_engine(t, err);
 }
 
 static void print_checkpoints(const struct gp_run_checkpoints *c)

@@ -21,6 +21,7 @@
 #include "common/codec/codec.h"
 #include "client/data/dataset.h"
 #include "common/graph/device.h"
+#include "common/graph/precision_trial.h"
 #include "common/graph/weights.h"
 #include "common/wire/session_spec.h"
 #include "common/graph/graph_part.h"
@@ -57,6 +58,7 @@ struct gp_engine_spec {
 	const char *server; /* "HOST:PORT" */
 	enum gp_precision
 		client_precision; /* of head and tail; a split run equals a local one where it is the body's */
+	bool tries_client;        /* the engine sets it to the fastest: common/graph/precision_trial.h */
 	struct gp_cut cut;
 	const struct gp_codec_auto
 		*codec_auto; /* (optional) by direction: codecs change while training; outlives the engine */
@@ -81,11 +83,18 @@ struct gp_link_rate {
 	double up, down;
 };
 
+/* What precisions were chosen by, where the spec has left that to the engine: session.choose_precision, tries_client. */
+struct gp_engine_choice {
+	bool body_made, client_made;
+	struct gp_precision_trial body, client; /* nothing, where there was only one */
+};
+
 struct gp_engine_figures {
 	struct gp_account account; /* of all connections; zero for a local engine */
 	struct gp_tcp_figures tcp; /* of all connections; not valid where there is none */
 	struct gp_link_rate rate;  /* over the time that a report is about: its maker sets it, with gp_link_rate */
 	enum gp_precision precision, client_precision; /* of the body, and of this side */
+	const struct gp_engine_choice *choice;         /* what they were chosen by; as long as the engine */
 	/* By direction (act up, act down, grad up, grad down), what this side encoded or decoded; and the names of its
 	 * codec's byte stages, NULL behind the last. */
 	struct gp_codec_stats codec[4];
@@ -168,9 +177,10 @@ static inline bool gp_engine_goes_on(const struct gp_engine_watch *w, uint32_t b
 struct gp_engine {
 	const struct gp_engine_ops *ops;
 	struct gp_engine_spec spec;
-	uint64_t steps;               /* done, of the whole run: above 0 at once where a checkpoint was loaded */
-	bool looks_ahead;             /* `step` has a use for `next` */
-	struct gp_timeline *timeline; /* when what was done; NULL in an engine that does not train */
+	uint64_t steps;   /* done, of the whole run: above 0 at once where a checkpoint was loaded */
+	bool looks_ahead; /* `step` has a use for `next` */
+	struct gp_engine_choice choice;
+	struct gp_timeline *timeline;         /* when what was done; NULL in an engine that does not train */
 	struct gp_codec_events *codec_events; /* with codec_auto: what the last step brought; NULL without */
 	/* (optional) The caller's, between calls: gets every row of the outputs of `evaluate`, and its label. */
 	struct gp_metrics *metrics;

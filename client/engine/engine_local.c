@@ -397,6 +397,7 @@ static void local_figures(struct gp_engine *base, struct gp_engine_figures *out)
 	*out = (struct gp_engine_figures){
 		.precision = base->spec.session.precision,
 		.client_precision = base->spec.session.precision,
+		.choice = &base->choice,
 		.compute_ns = e->compute_ns,
 		.memory_bytes = memory.total,
 	};
@@ -447,11 +448,25 @@ static enum gp_status resume(struct local_engine *e, struct gp_err *err)
 	return GP_OK;
 }
 
+static enum gp_status choose_precision(struct local_engine *e, struct gp_err *err)
+{
+	const struct gp_plan_spec ps = plan_spec(e);
+	struct gp_session_spec *s = &e->base.spec.session;
+	struct gp_engine_choice *c = &e->base.choice;
+	if (!s->choose_precision)
+		return GP_OK;
+	GP_TRY(gp_precision_choose(e->device, &ps, 1, &c->body, &s->precision, err));
+	c->body_made = true;
+	s->choose_precision = false;
+	return GP_OK;
+}
+
 static enum gp_status make_plan(struct local_engine *e, struct gp_err *err)
 {
 	const struct gp_engine_spec *spec = &e->base.spec;
 	GP_TRY(gp_decays_check(&spec->session.decays, spec->graph, err));
 	GP_TRY(gp_device_open(spec->device, spec->threads, &e->device, err));
+	GP_TRY(choose_precision(e, err));
 	const struct gp_plan_spec ps = plan_spec(e);
 	GP_TRY(e->device->ops->plan_new(e->device, &ps, &e->plan, err));
 	for (int i = 0; spec->init && i < spec->graph->params; i++)

@@ -94,6 +94,7 @@ static void split_figures(struct gp_engine *base, struct gp_engine_figures *out)
 	struct split_engine *e = (struct split_engine *)base;
 	*out = (struct gp_engine_figures){.precision = base->spec.session.precision,
 					  .client_precision = base->spec.client_precision,
+					  .choice = &base->choice,
 					  .compute_ns = e->compute_ns,
 					  .memory_bytes = gp_split_memory_bytes(e),
 					  .server_memory_bytes = e->session.server_memory_bytes,
@@ -236,6 +237,28 @@ enum gp_status gp_split_begin_profiles(struct split_engine *e, struct gp_err *er
 	return gp_plan_profile_begin(e->tail_plan, &e->tail_profile, err);
 }
 
+static enum gp_status choose_client_precision(struct split_engine *e, struct gp_err *err)
+{
+	const struct gp_plan_spec parts[] = {gp_split_head_spec(e, e->cross), gp_split_tail_spec(e, e->cross)};
+	struct gp_engine_spec *s = &e->base.spec;
+	struct gp_engine_choice *c = &e->base.choice;
+	if (!s->tries_client)
+		return GP_OK;
+	GP_TRY(gp_precision_choose(e->device, parts, 2, &c->client, &s->client_precision, err));
+	c->client_made = true;
+	return GP_OK;
+}
+
+/* From here on the session is one of this precision, also where it has to be opened again. */
+static void take_body_precision(void *arg, enum gp_precision precision, const struct gp_precision_trial *trial)
+{
+	struct split_engine *e = arg;
+	e->base.spec.session.precision = precision;
+	e->base.spec.session.choose_precision = false;
+	e->base.choice.body = *trial;
+	e->base.choice.body_made = true;
+}
+
 static enum gp_status make_plans(struct split_engine *e, struct gp_err *err)
 {
 	const struct gp_plan_spec head = gp_split_head_spec(e, e->cross), tail = gp_split_tail_spec(e, e->cross);
@@ -371,6 +394,8 @@ static enum gp_status open_session(struct split_engine *e, struct gp_err *err)
 					  .window_given = spec->window_given,
 					  .choose_window = spec->window_grows ? gp_split_choose_window : NULL,
 					  .choose_window_arg = e,
+					  .chosen = take_body_precision,
+					  .chosen_arg = e,
 					  .connect_timeout_s = spec->connect_timeout_s,
 					  .idle_timeout_s = spec->idle_timeout_s,
 					  .reconnect_for_s = spec->reconnect_for_s,
@@ -422,6 +447,8 @@ enum gp_status gp_engine_new_split(const struct gp_engine_spec *spec, struct gp_
 	if (status == GP_OK)
 		status = gp_crossing_find(spec->graph, &spec->cut, &e->base.spec.session, &e->first_cross, err);
 	e->cross = e->first_cross;
+	if (status == GP_OK)
+		status = choose_client_precision(e, err);
 	if (status == GP_OK)
 		status = make_plans(e, err);
 	if (status == GP_OK)

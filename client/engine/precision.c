@@ -7,14 +7,15 @@
 #include "common/base/log.h"
 #include "kernels/device_registry.h"
 
-static enum gp_status settle_local(const struct gp_client_precision *p, enum gp_precision wanted,
-				   enum gp_precision *out, struct gp_err *err)
+static enum gp_status settle_local(const struct gp_client_precision *p, enum gp_precision *out, struct gp_err *err)
 {
-	if (wanted != p->body)
+	const bool follows = p->choice == GP_CLIENT_PRECISION_AUTO, tried = p->body == GP_PRECISION_AUTO;
+	const enum gp_precision wanted = (enum gp_precision)(p->choice - 1), body = (enum gp_precision)p->body;
+	if (!follows && (tried || wanted != body))
 		GP_FAIL(err, GP_USAGE,
 			"--client-precision %s: a local run computes everything in --precision, which is %s",
-			gp_precision_name(wanted), gp_precision_name(p->body));
-	*out = wanted;
+			gp_precision_name(wanted), tried ? "auto" : gp_precision_name(body));
+	*out = tried ? GP_PRECISION_FP32 : body;
 	return GP_OK;
 }
 
@@ -32,15 +33,20 @@ static enum gp_status ask_device(const struct gp_client_precision *p, enum gp_pr
 	return GP_OK;
 }
 
-enum gp_status gp_client_precision_settle(const struct gp_client_precision *p, enum gp_precision *out,
+enum gp_status gp_client_precision_settle(const struct gp_client_precision *p, enum gp_precision *out, bool *tries,
 					  struct gp_err *err)
 {
 	const bool choose = p->choice == GP_CLIENT_PRECISION_AUTO;
-	const enum gp_precision wanted = choose ? p->body : (enum gp_precision)(p->choice - 1);
+	const enum gp_precision wanted = (enum gp_precision)(choose ? p->body : p->choice - 1);
 	struct gp_err why;
 	bool can;
+	*tries = !p->local && choose && p->body == GP_PRECISION_AUTO;
 	if (p->local)
-		return settle_local(p, wanted, out, err);
+		return settle_local(p, out, err);
+	if (*tries) {
+		*out = GP_PRECISION_FP32;
+		return GP_OK;
+	}
 	GP_TRY(ask_device(p, wanted, &can, &why, err));
 	if (!can && !choose) {
 		*err = why;

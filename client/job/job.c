@@ -14,6 +14,7 @@
 #include "client/job/freeze.h"
 #include "client/insert/insert_decay.h"
 #include "client/job/job_init.h"
+#include "client/job/job_precision.h"
 #include "client/job/no_decay.h"
 #include "client/engine/padding.h"
 #include "client/costs/partitions.h"
@@ -77,9 +78,9 @@ static enum gp_status settle_precision(struct gp_job *j, struct gp_err *err)
 	const struct gp_client_precision p = {.device = s->device,
 					      .threads = gp_threads_count(s->threads),
 					      .local = s->local,
-					      .body = (enum gp_precision)s->precision,
+					      .body = s->precision,
 					      .choice = s->client_precision};
-	return gp_client_precision_settle(&p, &j->client_precision, err);
+	return gp_client_precision_settle(&p, &j->client_precision, &j->tries_client, err);
 }
 
 const char *const gp_job_codec_flags[4] = {"codec-act-up", "codec-act-down", "codec-grad-up", "codec-grad-down"};
@@ -139,8 +140,10 @@ static enum gp_status check_memory(struct gp_job *j, struct gp_err *err)
 enum gp_status gp_job_begin(struct gp_job *j, struct gp_job_settings *set, struct gp_err *err)
 {
 	const int window = set->window > 0 ? (int)set->window : GP_WINDOW_FIRST;
+	const bool tries = set->precision == GP_PRECISION_AUTO;
 	*j = (struct gp_job){.set = set,
-			     .session = {.precision = (enum gp_precision)set->precision,
+			     .session = {.precision = tries ? GP_PRECISION_FP32 : (enum gp_precision)set->precision,
+					 .choose_precision = tries,
 					 .seed = (uint64_t)set->seed,
 					 .chunk_samples = (int)(set->batch / set->chunks),
 					 .chunks = (int)set->chunks,
@@ -467,6 +470,7 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .window_given = s->window > 0,
 				      .window_grows = s->window == 0,
 				      .client_precision = j->client_precision,
+				      .tries_client = j->tries_client,
 				      .loss = j->values ? GP_LOSS_SQUARED_ERROR : GP_LOSS_CROSS_ENTROPY,
 				      .drop_padding = j->drop_padding,
 				      .profile = s->profile,
@@ -484,7 +488,9 @@ enum gp_status gp_job_open_engine(struct gp_job *j, const struct gp_optim *optim
 				      .patience_s = j->patience_s,
 				      .stop = j->stop,
 				      .security = &j->security};
-	return s->local ? gp_engine_new_local(&spec, &j->engine, err) : gp_engine_new_split(&spec, &j->engine, err);
+	GP_TRY(s->local ? gp_engine_new_local(&spec, &j->engine, err) : gp_engine_new_split(&spec, &j->engine, err));
+	gp_job_take_precision(j);
+	return GP_OK;
 }
 
 void gp_job_deinit(struct gp_job *j)

@@ -42,7 +42,7 @@ enum gp_pad { GP_PAD_AUTO, GP_PAD_MAX, GP_PAD_DROP };
 struct gp_job_settings {
 	const char *server, *cut, *device;
 	bool local;
-	int precision;        /* enum gp_precision */
+	int precision;        /* of GP_PRECISION_CHOICES */
 	int client_precision; /* of GP_CLIENT_PRECISION_CHOICES */
 	int64_t threads;
 	double connect_timeout_s, idle_timeout_s, reconnect_for_s;
@@ -107,6 +107,7 @@ struct gp_job {
 	struct gp_codec_auto codec_auto[4];    /* by direction; none is on without --codec auto */
 	struct gp_session_spec session;        /* from the flags; the optimizer from gp_job_open_engine on */
 	enum gp_precision client_precision;    /* what --client-precision came to */
+	bool tries_client;                     /* that is what the engine finds to be the fastest */
 	struct gp_client_security security;
 	struct gp_trace *trace;            /* (optional, before gp_job_open_engine) of a training: outlives the job */
 	struct gp_privacy_meter *privacy;  /* (optional, before gp_job_open_engine) of a training: outlives the job */

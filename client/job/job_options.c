@@ -45,16 +45,17 @@ static const struct gp_opt where_rows[] = {
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(precision),
 	 .initial = "fp32",
-	 .choices = "fp32|bf16|tf32", /* in the order of enum gp_precision */
+	 .choices = GP_PRECISION_CHOICES,
 	 .help = "what convolutions and matrix products are computed in: on the server, or in the whole model "
-		 "with --local; bf16 (sums stay fp32) needs AVX512_BF16 or a GPU, tf32 a GPU"},
+		 "with --local; bf16 (sums stay fp32) needs AVX512_BF16 or a GPU, tf32 a GPU; auto: the fastest of "
+		 "those, which is tried first, told, and kept by checkpoints"},
 	{.name = "client-precision",
 	 .type = GP_OPT_CHOICE,
 	 .offset = FIELD(client_precision),
 	 .initial = "auto",
 	 .choices = GP_CLIENT_PRECISION_CHOICES,
 	 .help = "what the blocks on this side are computed in; auto: as --precision says where --device "
-		 "supports it, else fp32"},
+		 "supports it, else fp32; with --precision auto the fastest here"},
 	{.name = "connect-timeout",
 	 .type = GP_OPT_TIME,
 	 .offset = FIELD(connect_timeout_s),

@@ -5,6 +5,7 @@
 #include "client/job/run_spec.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #include "client/costs/partitions.h"
 #include "common/wire/graph_msg.h"
@@ -17,6 +18,20 @@ enum gp_status gp_run_spec_add(struct gp_run_spec *s, const char *key, const cha
 	if (!copy)
 		GP_FAIL(err, GP_NOMEM, "out of memory for a run");
 	gp_pairs_add(&s->pairs, key, copy);
+	return GP_OK;
+}
+
+enum gp_status gp_run_spec_set(struct gp_run_spec *s, const char *key, const char *value, struct gp_err *err)
+{
+	for (int i = 0; i < s->pairs.count; i++) {
+		if (strcmp(s->pairs.pair[i].key, key) != 0)
+			continue;
+		char *copy = gp_strdup(value);
+		if (!copy)
+			GP_FAIL(err, GP_NOMEM, "out of memory for a run");
+		gp_free((char *)s->pairs.pair[i].value);
+		s->pairs.pair[i].value = copy;
+	}
 	return GP_OK;
 }
 

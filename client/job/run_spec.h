@@ -16,6 +16,8 @@ struct gp_run_spec {
 	struct gp_pairs pairs;
 };
 
+/* Another value for what was added, before the first checkpoint. */
+enum gp_status gp_run_spec_set(struct gp_run_spec *s, const char *key, const char *value, struct gp_err *err);
 enum gp_status gp_run_spec_add(struct gp_run_spec *s, const char *key, const char *value, struct gp_err *err);
 /* The value of an option; `name` must stay. */
 enum gp_status gp_run_spec_add_flag(struct gp_run_spec *s, const struct gp_opt_table *t, const void *settings,

@@ -227,11 +227,23 @@ static void add_server(json_t *o, const struct gp_engine_figures *f)
 			    count_or_null(f->server_device_bytes > 0, f->server_device_bytes));
 }
 
+/* Seconds by precision; null: none was chosen. */
+static json_t *tried_json(bool made, const struct gp_precision_trial *trial)
+{
+	json_t *o = made ? json_object() : json_null();
+	for (int p = 0; made && p < GP_PRECISIONS; p++)
+		if (trial->pass_s[p] > 0)
+			json_object_set_new(o, gp_precision_name((enum gp_precision)p), json_real(trial->pass_s[p]));
+	return o;
+}
+
 static void add_rest(json_t *o, const struct gp_engine_figures *f)
 {
 	const bool linked = f->flows != NULL;
 	json_object_set_new(o, "precision", json_string(gp_precision_name(f->precision)));
 	json_object_set_new(o, "client_precision", json_string(gp_precision_name(f->client_precision)));
+	json_object_set_new(o, "precision_tried", tried_json(f->choice->body_made, &f->choice->body));
+	json_object_set_new(o, "client_precision_tried", tried_json(f->choice->client_made, &f->choice->client));
 	json_object_set_new(o, "compute_s", json_real((double)f->compute_ns * 1e-9));
 	json_object_set_new(o, "memory_peak_bytes", json_integer((json_int_t)gp_mem_peak_rss_bytes()));
 	json_object_set_new(o, "memory_bytes", json_integer((json_int_t)f->memory_bytes));

@@ -218,6 +218,7 @@ static enum gp_status on_end(struct gp_report_run *r, const json_t *o, struct gp
 	(void)err;
 	r->state = json_is_true(json_object_get(report, "stopped")) ? GP_RUN_STOPPED : GP_RUN_DONE;
 	r->median_s = number(report, "time_per_batch_s");
+	READ_TEXT(report, "precision", r->head.precision); /* the header's may be "auto" */
 	if (isfinite(number(report, "val_loss")))
 		read_scores(r, report);
 	return GP_OK;

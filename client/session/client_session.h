@@ -25,6 +25,7 @@
 #include "common/wire/place.h"
 #include "common/wire/session_spec.h"
 #include "common/graph/device.h"
+#include "common/graph/precision_trial.h"
 #include "common/graph/graph.h"
 #include "common/net/token.h"
 #include "common/graph/weights.h"
@@ -81,6 +82,9 @@ struct gp_client_open {
 	 */
 	enum gp_status (*choose_window)(void *arg, double round_trip_s, int most, struct gp_err *err);
 	void *choose_window_arg;
+	/* With spec->choose_precision, from READY: sets spec->precision to it, and choose_precision to false. */
+	void (*chosen)(void *arg, enum gp_precision precision, const struct gp_precision_trial *trial);
+	void *chosen_arg;
 	double connect_timeout_s, idle_timeout_s;
 	/* A broken link is given up after so long, and so are links that all break before anything is gained; 0: at
 	 * once. */

@@ -377,6 +377,40 @@ static bool weights_have_left(const struct gp_client_session *s)
 	return last->at == GP_FRAME_HEADER_BYTES + last->head.payload_len;
 }
 
+/* A server that does not know the field computes in fp32. */
+static enum gp_status read_choice(const struct gp_client_session *s, const Gpsplit__Choice *m,
+				  enum gp_precision *precision, struct gp_precision_trial *trial, struct gp_err *err)
+{
+	const char *server = s->open->server;
+	*trial = (struct gp_precision_trial){0};
+	*precision = GP_PRECISION_FP32;
+	if (!m)
+		return GP_OK;
+	if (m->precision >= GP_PRECISIONS || m->n_trial > GP_PRECISIONS)
+		GP_FAIL(err, GP_PROTO, "server %s has chosen precision %u of %zu, which cannot be", server,
+			m->precision, m->n_trial);
+	for (size_t i = 0; i < m->n_trial; i++) {
+		const Gpsplit__Trial *t = m->trial[i];
+		if (t->precision >= GP_PRECISIONS || !(t->pass_s > 0 && t->pass_s < 1e9))
+			GP_FAIL(err, GP_PROTO, "server %s has tried precision %u in %g s, which cannot be", server,
+				t->precision, t->pass_s);
+		trial->pass_s[t->precision] = t->pass_s;
+	}
+	*precision = (enum gp_precision)m->precision;
+	return GP_OK;
+}
+
+static enum gp_status take_choice(struct gp_client_session *s, const Gpsplit__Choice *m, struct gp_err *err)
+{
+	enum gp_precision precision;
+	struct gp_precision_trial trial;
+	if (!s->open->spec->choose_precision)
+		return GP_OK;
+	GP_TRY(read_choice(s, m, &precision, &trial, err));
+	s->open->chosen(s->open->chosen_arg, precision, &trial);
+	return GP_OK;
+}
+
 static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready *m, struct gp_err *err)
 {
 	const struct gp_client_open *o = s->open;
@@ -396,6 +430,7 @@ static enum gp_status on_ready(struct gp_client_session *s, const Gpsplit__Ready
 			o->server);
 	if (!m->encodes_maps && gp_session_maps(o->spec))
 		GP_FAIL(err, GP_UNSUPPORTED, "server %s is too old to keep maps encoded (--compress)", o->server);
+	GP_TRY(take_choice(s, m->choice, err));
 	s->takes_lengths = m->lengths && o->spec->lengths;
 	if (o->spec->lengths && !m->lengths)
 		gp_log(session, GP_LOG_WARN,

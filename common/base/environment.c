@@ -35,9 +35,10 @@ static void check_fault(const char *program)
 	uint64_t nth[GP_FAULT_KINDS];
 	if (wanted && !gp_fault_parse(wanted, nth))
 		fprintf(stderr, "%s: GP_FAULT=%.40s makes nothing fail: %s\n", program, wanted,
-			gp_faults_built_in
-				? "write KIND:N,... with kinds alloc, write, fsync, send, device, read and N from 1"
-				: "this build has no fault switches");
+			gp_faults_built_in ? "write KIND:N,... with kinds alloc, write, fsync, send, device, read, "
+					     "precision and N from "
+					     "1"
+					   : "this build has no fault switches");
 }
 
 void gp_environment_check(const char *program)

@@ -18,9 +18,9 @@ static pthread_once_t read_once = PTHREAD_ONCE_INIT;
 static bool parse_one(const char **at, uint64_t nth[GP_FAULT_KINDS])
 {
 	static const char *const names[GP_FAULT_KINDS] = {
-		[GP_FAULT_ALLOC] = "alloc:",     [GP_FAULT_WRITE] = "write:",   [GP_FAULT_FSYNC] = "fsync:",
-		[GP_FAULT_SEND] = "send:",       [GP_FAULT_DEVICE] = "device:", [GP_FAULT_READ] = "read:",
-		[GP_FAULT_PRODUCT] = "product:",
+		[GP_FAULT_ALLOC] = "alloc:",     [GP_FAULT_WRITE] = "write:",         [GP_FAULT_FSYNC] = "fsync:",
+		[GP_FAULT_SEND] = "send:",       [GP_FAULT_DEVICE] = "device:",       [GP_FAULT_READ] = "read:",
+		[GP_FAULT_PRODUCT] = "product:", [GP_FAULT_PRECISION] = "precision:",
 	};
 	for (int k = 0; k < GP_FAULT_KINDS; k++) {
 		const size_t len = strlen(names[k]);
@@ -64,6 +64,12 @@ bool gp_fault_hit(enum gp_fault_kind kind)
 		if (atomic_compare_exchange_weak(&countdown[kind], &left, left - 1))
 			return left == 1;
 	return false;
+}
+
+uint64_t gp_fault_number(enum gp_fault_kind kind)
+{
+	pthread_once(&read_once, read_environment);
+	return atomic_load(&countdown[kind]);
 }
 
 void gp_fault_arm(enum gp_fault_kind kind, uint64_t nth)

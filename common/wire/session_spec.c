@@ -49,6 +49,7 @@ void gp_session_spec_write(const struct gp_session_spec *s, Gpsplit__Open *open,
 	optimizer->clip_value = s->optim.clip_value;
 	open->optimizer = optimizer;
 	open->precision = (uint32_t)s->precision;
+	open->choose_precision = s->choose_precision;
 	open->seed = s->seed;
 	open->chunk_samples = (uint32_t)s->chunk_samples;
 	open->chunks = (uint32_t)s->chunks;
@@ -203,6 +204,7 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 					.calibrates = open->calibrates,
 					.lengths = open->lengths,
 					.recompute = open->recompute && !open->eval_only,
+					.choose_precision = open->choose_precision,
 					.data_inputs = open->data_inputs,
 					.frozen_inputs = open->frozen_inputs};
 	GP_TRY(read_optimizer(open->optimizer, &out->optim, err));
@@ -210,6 +212,8 @@ enum gp_status gp_session_spec_read(const Gpsplit__Open *open, int64_t window_ma
 	GP_TRY(read_ladders(open, out, err));
 	GP_TRY(read_decays(open, &out->decays, err));
 	GP_TRY(read_maps(open->maps, out, err));
+	if (open->choose_precision && (open->restore_step > 0 || open->precision != GP_PRECISION_FP32))
+		GP_FAIL(err, GP_INVALID, "open: choose_precision in a session that has a precision already");
 	return read_precision(open->precision, &out->precision, err);
 }
 

@@ -23,6 +23,7 @@
 struct gp_session_spec {
 	struct gp_optim optim;
 	enum gp_precision precision; /* of the body; of everything in a local run */
+	bool choose_precision; /* the fastest is tried first, and `precision` set to it: common/graph/precision_trial.h */
 	uint64_t seed;
 	int chunk_samples, chunks; /* samples per chunk, chunks per step */
 	int window;                /* chunks in flight */

@@ -13,22 +13,25 @@
 
 enum choice { AUTO, FP32, BF16, TF32 };
 
-static enum gp_status settle(enum gp_precision body, enum choice choice, bool local, enum gp_precision *out)
+static enum gp_status settle(int body, enum choice choice, bool local, enum gp_precision *out)
 {
 	const struct gp_client_precision p = {
 		.device = "cpu", .threads = 1, .local = local, .body = body, .choice = (int)choice};
 	*out = GP_PRECISIONS;
-	return gp_client_precision_settle(&p, out, &err);
+	bool tries;
+	const enum gp_status status = gp_client_precision_settle(&p, out, &tries, &err);
+	assert_true(status != GP_OK || tries == (body == (int)GP_PRECISION_AUTO && choice == AUTO && !local));
+	return status;
 }
 
-static void expect(enum gp_precision body, enum choice choice, bool local, enum gp_precision want)
+static void expect(int body, enum choice choice, bool local, enum gp_precision want)
 {
 	enum gp_precision got;
 	OK(settle(body, choice, local, &got));
 	assert_string_equal(gp_precision_name(got), gp_precision_name(want));
 }
 
-static void expect_refused(enum gp_precision body, enum choice choice, bool local, int exit_status, const char *part)
+static void expect_refused(int body, enum choice choice, bool local, int exit_status, const char *part)
 {
 	enum gp_precision got;
 	const enum gp_status status = settle(body, choice, local, &got);
@@ -78,12 +81,25 @@ static void a_local_run_has_one_precision(void **state)
 	expect_refused(GP_PRECISION_BF16, FP32, true, 2, "--client-precision fp32: a local run computes everything in");
 }
 
+/* Until its engine has found the fastest: fp32. */
+static void beside_a_body_that_tries_this_side_tries_too(void **state)
+{
+	(void)state;
+	expect(GP_PRECISION_AUTO, AUTO, false, GP_PRECISION_FP32);
+	expect(GP_PRECISION_AUTO, AUTO, true, GP_PRECISION_FP32);
+	expect(GP_PRECISION_AUTO, FP32, false, GP_PRECISION_FP32);
+	expect_refused(GP_PRECISION_AUTO, FP32, true, 2,
+		       "a local run computes everything in --precision, which is auto");
+	expect_refused(GP_PRECISION_AUTO, TF32, false, 5, "cpu cannot compute in tf32");
+}
+
 static void a_device_that_does_not_open_is_no_reason_for_fp32(void **state)
 {
 	(void)state;
 	const struct gp_client_precision p = {.device = "cpu:7", .threads = 1, .body = GP_PRECISION_TF32};
 	enum gp_precision got;
-	assert_int_equal(gp_client_precision_settle(&p, &got, &err), GP_USAGE);
+	bool tries;
+	assert_int_equal(gp_client_precision_settle(&p, &got, &tries, &err), GP_USAGE);
 }
 
 int main(void)
@@ -93,6 +109,7 @@ int main(void)
 		cmocka_unit_test(a_processor_follows_in_bf16_where_it_can),
 		cmocka_unit_test(what_was_chosen_and_cannot_be_had_is_refused_with_the_reason),
 		cmocka_unit_test(a_local_run_has_one_precision),
+		cmocka_unit_test(beside_a_body_that_tries_this_side_tries_too),
 		cmocka_unit_test(a_device_that_does_not_open_is_no_reason_for_fp32),
 	};
 	return cmocka_run_group_tests(tests, NULL, NULL);

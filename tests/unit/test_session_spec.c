@@ -49,6 +49,7 @@ static void expect_equal(const struct gp_session_spec *a, const struct gp_sessio
 	assert_true(a->optim.eps == b->optim.eps && a->optim.nesterov == b->optim.nesterov);
 	assert_true(a->optim.clip_norm == b->optim.clip_norm && a->optim.clip_value == b->optim.clip_value);
 	assert_int_equal(a->precision, b->precision);
+	assert_int_equal(a->choose_precision, b->choose_precision);
 	assert_true(a->seed == b->seed);
 	assert_int_equal(a->chunk_samples, b->chunk_samples);
 	assert_int_equal(a->chunks, b->chunks);
@@ -57,6 +58,26 @@ static void expect_equal(const struct gp_session_spec *a, const struct gp_sessio
 	assert_int_equal(a->calibrates, b->calibrates);
 	for (int i = 0; i < 4; i++)
 		assert_string_equal(a->codec[i].text, b->codec[i].text);
+}
+
+/* Who asks for the fastest precision has none yet. */
+static void a_precision_is_chosen_or_named(void **state)
+{
+	(void)state;
+	struct gp_err err;
+	struct gp_session_spec there = make_spec(), back;
+	for (int named = 0; named < 2; named++)
+		for (int restored = 0; restored < 2; restored++) {
+			Gpsplit__Open open = GPSPLIT__OPEN__INIT;
+			struct gp_session_parts parts;
+			there.precision = named ? GP_PRECISION_BF16 : GP_PRECISION_FP32;
+			there.choose_precision = true;
+			gp_session_spec_write(&there, &open, &parts);
+			open.restore_step = restored ? 5 : 0;
+			const enum gp_status status = gp_session_spec_read(&open, WINDOW_MAX, &back, &err);
+			assert_int_equal(status, named || restored ? GP_INVALID : GP_OK);
+			assert_true(status != GP_OK || back.choose_precision);
+		}
 }
 
 /* Through the bytes of the message. */
@@ -226,6 +247,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_field_comes_back_from_open),
+		cmocka_unit_test(a_precision_is_chosen_or_named),
 		cmocka_unit_test(only_a_training_recomputes),
 		cmocka_unit_test(maps_of_a_training_may_lie_encoded),
 		cmocka_unit_test(what_cannot_be_is_refused_with_its_name),
