@@ -322,6 +322,22 @@ static size_t decode(const union gp_rans_lookup *lookup, uint32_t *x, const uint
 	return g;
 }
 
+/* Reads 64 bytes of the list at a time. */
+static bool fill(uint8_t *symbols, size_t n, uint8_t escape, const uint8_t **listed, const uint8_t *end)
+{
+	const __m512i wanted = _mm512_set1_epi8((char)escape);
+	const uint8_t *next = *listed;
+	size_t i = 0;
+	for (; i + 64 <= n && end - next >= 64; i += 64) {
+		const __m512i v = _mm512_loadu_si512(symbols + i);
+		const __mmask64 found = _mm512_cmpeq_epi8_mask(v, wanted);
+		_mm512_storeu_si512(symbols + i, _mm512_mask_expand_epi8(v, found, _mm512_loadu_si512(next)));
+		next += _mm_popcnt_u64(found);
+	}
+	*listed = next;
+	return gp_rans_fill_avx512(symbols + i, n - i, escape, listed, end);
+}
+
 static unsigned join_part(const struct gp_rans_parts *t, unsigned at)
 {
 	return t->part[0][at] | (unsigned)t->part[1][at] << 8 | (unsigned)t->part[2][at] << 16;
@@ -349,6 +365,6 @@ const struct gp_rans_loops gp_rans_loops_vbmi_avx512 = {.encode = encode,
 							.prepare = prepare,
 							.decode = decode,
 							.decode_some = decode_some,
-							.fill = gp_rans_fill_avx512,
+							.fill = fill,
 							.narrow = gp_rans_narrow_avx512,
 							.widen = gp_rans_widen_avx512};

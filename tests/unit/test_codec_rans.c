@@ -309,6 +309,37 @@ static void loops_decode_alike_whatever_the_words(void **state)
 	}
 }
 
+/* With lists that are long enough, that end with the last symbol, and that are one too short. */
+static void loops_fill_alike(void **state)
+{
+	(void)state;
+	enum { N = 3000 };
+	const struct gp_rans_loops *loops[VERSIONS];
+	static uint8_t symbols[N], filled[2][N], list[N];
+	const int n = list_loops(loops);
+	for (uint64_t seed = 0; seed < 60; seed++) {
+		size_t escapes = 0;
+		for (size_t i = 0; i < N; i++) {
+			list[i] = (uint8_t)gp_rng_u32(7, seed, i);
+			symbols[i] = (uint8_t)(gp_rng_u32(8, seed, i) % (1u << seed % 8) ? 7 : 3);
+			escapes += symbols[i] == 3;
+		}
+		for (size_t have = escapes > 0 ? escapes - 1 : 0; have <= escapes + 70 && have <= N;
+		     have += 1 + have % 50)
+			for (int k = 0; k < n; k++) {
+				uint8_t *exact = malloc(have + 1), *out = filled[k > 0];
+				memcpy(exact, list, have);
+				memcpy(out, symbols, N);
+				const uint8_t *at = exact;
+				const bool done = loops[k]->fill(out, N, 3, &at, exact + have);
+				assert_int_equal(done, have >= escapes);
+				assert_true(!done || (size_t)(at - exact) == escapes);
+				assert_true(!done || memcmp(out, filled[0], N) == 0);
+				free(exact);
+			}
+	}
+}
+
 /* --- in chains -------------------------------------------------------------------------------------------------- */
 
 struct chain {
@@ -686,6 +717,7 @@ int main(void)
 		cmocka_unit_test(every_instruction_set_writes_and_reads_the_same_bytes),
 		cmocka_unit_test(loops_encode_alike_whatever_the_frequencies),
 		cmocka_unit_test(loops_decode_alike_whatever_the_words),
+		cmocka_unit_test(loops_fill_alike),
 		cmocka_unit_test(at_most_two_percent_more_than_the_entropy),
 		cmocka_unit_test(constants_and_two_values_take_next_to_nothing),
 		cmocka_unit_test(what_does_not_compress_is_sent_as_it_is),
