@@ -73,6 +73,13 @@ struct gp_rans_sink {
 	const uint8_t *listed_begin;
 };
 
+/* A piece that is decoded, as `decode` takes it. */
+struct gp_rans_source {
+	const union gp_rans_lookup *lookup;
+	uint32_t *x;
+	const uint8_t **words, *end;
+};
+
 struct gp_rans_loops {
 	/* Encodes `groups` groups, last one first. False: there are more symbols to be listed than room for them. */
 	bool (*encode)(const uint32_t *entry, const uint8_t *symbols, size_t groups, struct gp_rans_sink *sink);
@@ -82,7 +89,11 @@ struct gp_rans_loops {
 	 * and states in range give symbols, and states in range. */
 	size_t (*decode)(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, const uint8_t *end,
 			 size_t groups, uint8_t *symbols);
-	/* The same for n < 64 symbols of one group. GP_RANS_GROUP_BYTES are left. */
+	/* (optional) The same for two pieces, a group of each by turns: a piece's groups wait for each other, and meanwhile those
+	 * of the other are decoded. Ends before a group for which one of the two has too few words. */
+	size_t (*decode_both)(const struct gp_rans_source *first, const struct gp_rans_source *second, size_t groups,
+			      uint8_t *first_symbols, uint8_t *second_symbols);
+	/* As `decode`, for n < 64 symbols of one group. GP_RANS_GROUP_BYTES are left. */
 	void (*decode_some)(const union gp_rans_lookup *lookup, uint32_t *x, const uint8_t **words, size_t n,
 			    uint8_t *symbols);
 	/* Puts the next of the list *listed..end where `symbols` has `escape`. False: the list is too short. */

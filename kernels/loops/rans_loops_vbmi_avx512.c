@@ -83,6 +83,18 @@ INLINE void put_parts(struct gp_rans_parts *t, int at, __m512i e)
 		_mm_storeu_si128((__m128i *)(t->part[k] + at), _mm512_cvtepi32_epi8(e));
 }
 
+INLINE void load_states(__m512i *to, const uint32_t *x)
+{
+	for (int v = 0; v < VECTORS; v++)
+		to[v] = _mm512_loadu_si512(x + v * LANES);
+}
+
+INLINE void store_states(uint32_t *x, const __m512i *from)
+{
+	for (int v = 0; v < VECTORS; v++)
+		_mm512_storeu_si512(x + v * LANES, from[v]);
+}
+
 /* --- encode ----------------------------------------------------------------------------------------------------- */
 
 /* Which symbols are listed: all those whose entry is the escape's. */
@@ -200,8 +212,7 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 	const struct escape escape = make_tables(entry, &t);
 	__m512i x[VECTORS];
 	uint8_t *words = sink->words;
-	for (int v = 0; v < VECTORS; v++)
-		x[v] = _mm512_loadu_si512(sink->x + v * LANES);
+	load_states(x, sink->x);
 	for (size_t g = groups; g-- > 0;) {
 		const uint8_t *group = symbols + g * GP_RANS_LANES;
 		/* A page ahead: processors do not follow a stream over the end of a page by themselves. */
@@ -210,8 +221,7 @@ static bool encode(const uint32_t *entry, const uint8_t *symbols, size_t groups,
 		if (!encode_group(&t, &escape, group, x, &words, sink))
 			return false;
 	}
-	for (int v = 0; v < VECTORS; v++)
-		_mm512_storeu_si512(sink->x + v * LANES, x[v]);
+	store_states(sink->x, x);
 	sink->words = words;
 	return true;
 }
@@ -312,13 +322,30 @@ static size_t decode(const union gp_rans_lookup *lookup, uint32_t *x, const uint
 	const uint8_t *p = *words;
 	__m512i state[VECTORS];
 	size_t g = 0;
-	for (int v = 0; v < VECTORS; v++)
-		state[v] = _mm512_loadu_si512(x + v * LANES);
+	load_states(state, x);
 	for (; g < groups && end - p >= GP_RANS_GROUP_BYTES; g++)
 		decode_group(&lookup->ranges, state, &p, symbols + g * GP_RANS_LANES);
-	for (int v = 0; v < VECTORS; v++)
-		_mm512_storeu_si512(x + v * LANES, state[v]);
+	store_states(x, state);
 	*words = p;
+	return g;
+}
+
+static size_t decode_both(const struct gp_rans_source *first, const struct gp_rans_source *second, size_t groups,
+			  uint8_t *first_symbols, uint8_t *second_symbols)
+{
+	const uint8_t *p = *first->words, *q = *second->words;
+	__m512i x[VECTORS], y[VECTORS];
+	size_t g = 0;
+	load_states(x, first->x);
+	load_states(y, second->x);
+	for (; g < groups && first->end - p >= GP_RANS_GROUP_BYTES && second->end - q >= GP_RANS_GROUP_BYTES; g++) {
+		decode_group(&first->lookup->ranges, x, &p, first_symbols + g * GP_RANS_LANES);
+		decode_group(&second->lookup->ranges, y, &q, second_symbols + g * GP_RANS_LANES);
+	}
+	store_states(first->x, x);
+	store_states(second->x, y);
+	*first->words = p;
+	*second->words = q;
 	return g;
 }
 
@@ -364,6 +391,7 @@ static void decode_some(const union gp_rans_lookup *lookup, uint32_t *x, const u
 const struct gp_rans_loops gp_rans_loops_vbmi_avx512 = {.encode = encode,
 							.prepare = prepare,
 							.decode = decode,
+							.decode_both = decode_both,
 							.decode_some = decode_some,
 							.fill = fill,
 							.narrow = gp_rans_narrow_avx512,

@@ -652,6 +652,48 @@ static void a_changed_byte_is_refused_or_gives_other_symbols(void **state)
 	unsetenv("GP_SIMD");
 }
 
+/* Two pieces are decoded by turns: 8-bit symbols, and behind them codes of 5 bits, more of the one kind or of the other. */
+static void one_of_two_pieces_may_be_wrong(void **state)
+{
+	(void)state;
+	for (int k = 0; k < 3; k++)
+		for (size_t head = 1100; head < 9500; head += 8300) {
+			const struct gp_codec_codes codes = {head, 14000, 5};
+			const size_t len = head + 14000 / 8 * 5;
+			struct alone a;
+			setenv("GP_SIMD", gp_isa_name((enum gp_isa)k), 1);
+			open_alone(&a, len);
+			uint8_t *both = malloc(len), *coded = malloc(len), *back = malloc(len);
+			make_codes(both, head, 14000, 5, 6);
+			for (size_t i = 0; i < head; i++)
+				both[i] = (uint8_t)(128 + 4 * bell[i]);
+			const size_t got = squeezed(&a, (struct gp_span){both, len}, &codes, coded);
+			assert_true(got > 0);
+			for (size_t i = 0; i < got; i += 3) {
+				struct gp_err err;
+				uint8_t *exact = malloc(got);
+				memcpy(exact, coded, got);
+				exact[i] ^= (uint8_t)(1 << i % 8);
+				gp_codec_rans.expand(a.state, (struct gp_span){exact, got}, back, len, &err);
+				free(exact);
+			}
+			for (size_t cut = 0; cut < got; cut += 7) {
+				struct gp_err err;
+				uint8_t *exact = malloc(cut + 1);
+				memcpy(exact, coded, cut);
+				const struct gp_span part = {exact, cut};
+				assert_int_equal(gp_codec_rans.expand(a.state, part, back, len, &err), GP_PROTO);
+				free(exact);
+			}
+			assert_int_equal(squeezed(&a, (struct gp_span){both, len}, &codes, coded), got);
+			gp_codec_rans.close(a.state);
+			free(both);
+			free(coded);
+			free(back);
+		}
+	unsetenv("GP_SIMD");
+}
+
 static void lengths_and_states_out_of_range_are_refused(void **state)
 {
 	(void)state;
@@ -726,6 +768,7 @@ int main(void)
 		cmocka_unit_test(tables_that_cannot_be_are_refused),
 		cmocka_unit_test(cut_and_prolonged_pieces_are_refused),
 		cmocka_unit_test(a_changed_byte_is_refused_or_gives_other_symbols),
+		cmocka_unit_test(one_of_two_pieces_may_be_wrong),
 		cmocka_unit_test(lengths_and_states_out_of_range_are_refused),
 		cmocka_unit_test(listed_symbols_have_the_width_of_the_codes),
 	};

@@ -30,6 +30,28 @@ enum {
 
 #define STORED_MOST (UINT32_C(1) << 27)
 
+/* The words as far as loops may read them: in the payload, or, when few are left, in a copy that zeros follow. */
+struct words {
+	const uint8_t *at, *end; /* what loops are told */
+	const uint8_t *last;     /* where the words end */
+	bool copied;
+	uint8_t copy[4 * GP_RANS_GROUP_BYTES];
+};
+
+/* A coded stretch that is read, what it has to give, and how far it is. */
+struct stretch {
+	size_t count, at; /* symbols */
+	int width;
+	bool escapes;
+	uint8_t escape;
+	uint8_t *out, *symbols; /* of the next block: where its codes go, and its symbols before they are packed */
+	uint32_t x[GP_RANS_LANES];
+	struct words words;
+	const uint8_t *listed, *listed_end;
+	union gp_rans_lookup lookup;
+	uint8_t block[BLOCK];
+};
+
 struct rans {
 	const struct gp_rans_loops *loops;
 	const struct gp_codec_loops *packing;
@@ -39,9 +61,9 @@ struct rans {
 	uint8_t *symbols, *words, *listed; /* of a stretch; NULL on an end that only decodes */
 	struct gp_rans_table table;
 	uint32_t entry[GP_RANS_SYMBOLS];
-	union gp_rans_lookup lookup;
 	uint16_t unpacked[BLOCK];
-	uint8_t block[BLOCK];
+	struct stretch stretch[2]; /* of the payload that comes */
+	int waiting;               /* those of them that were read and are not yet decoded */
 };
 
 /* --- open ------------------------------------------------------------------------------------------------------- */
@@ -301,14 +323,6 @@ static bool squeeze(void *state, const struct gp_codec_pass *pass, struct gp_spa
 
 /* --- decode ----------------------------------------------------------------------------------------------------- */
 
-/* The words as far as loops may read them: in the payload, or, when few are left, in a copy that zeros follow. */
-struct words {
-	const uint8_t *at, *end; /* what loops are told */
-	const uint8_t *last;     /* where the words end */
-	bool copied;
-	uint8_t copy[4 * GP_RANS_GROUP_BYTES];
-};
-
 static void copy_words(struct words *w)
 {
 	const size_t left = (size_t)(w->last - w->at);
@@ -320,44 +334,43 @@ static void copy_words(struct words *w)
 	w->copied = true;
 }
 
-/* n symbols. False: the words ended before. */
-static bool decode_symbols(const struct rans *r, uint32_t *x, struct words *w, size_t n, uint8_t *out)
+/* n symbols, of which `done` groups have been decoded. False: the words ended before. */
+static bool decode_symbols(const struct gp_rans_loops *loops, struct stretch *s, size_t n, size_t done)
 {
 	const size_t whole = n / GP_RANS_LANES;
-	size_t done = r->loops->decode(&r->lookup, x, &w->at, w->end, whole, out);
+	struct words *w = &s->words;
+	done += loops->decode(&s->lookup, s->x, &w->at, w->end, whole - done, s->symbols + done * GP_RANS_LANES);
 	if (!w->copied && w->end - w->at < GP_RANS_GROUP_BYTES) {
 		copy_words(w);
-		done += r->loops->decode(&r->lookup, x, &w->at, w->end, whole - done, out + done * GP_RANS_LANES);
+		done += loops->decode(&s->lookup, s->x, &w->at, w->end, whole - done,
+				      s->symbols + done * GP_RANS_LANES);
 	}
 	if (done < whole || w->end - w->at < GP_RANS_GROUP_BYTES)
 		return false;
-	r->loops->decode_some(&r->lookup, x, &w->at, n % GP_RANS_LANES, out + whole * GP_RANS_LANES);
+	loops->decode_some(&s->lookup, s->x, &w->at, n % GP_RANS_LANES, s->symbols + whole * GP_RANS_LANES);
 	return !w->copied || w->at <= w->last;
 }
 
-/* A coded stretch, and what it has to give. */
-struct stretch {
-	size_t count;
-	int width;
-	uint32_t x[GP_RANS_LANES];
-	struct words words;
-	const uint8_t *listed, *listed_end;
-};
-
-static enum gp_status decode_blocks(struct rans *r, struct stretch *s, uint8_t *out, struct gp_err *err)
+/* Where the symbols of the next block go; returns how many they are. */
+static size_t begin_block(struct stretch *s)
 {
-	for (size_t at = 0; at < s->count; at += BLOCK, out += BLOCK / 8 * s->width) {
-		const size_t n = s->count - at < BLOCK ? s->count - at : BLOCK;
-		uint8_t *symbols = s->width == 8 ? out : r->block;
-		if (!decode_symbols(r, s->x, &s->words, n, symbols))
-			GP_FAIL(err, GP_PROTO, "rans: the words of a piece end before its %zu symbols", s->count);
-		if (r->table.escapes && !r->loops->fill(symbols, n, r->table.escape, &s->listed, s->listed_end))
-			GP_FAIL(err, GP_PROTO, "rans: a piece has more escapes than it lists symbols");
-		if (s->width == 8)
-			continue;
-		r->loops->widen(symbols, n, r->unpacked);
-		r->packing->pack(r->unpacked, n, s->width, out);
+	s->symbols = s->width == 8 ? s->out : s->block;
+	return s->count - s->at < BLOCK ? s->count - s->at : BLOCK;
+}
+
+/* The block behind its first `done` groups, which have been decoded. */
+static enum gp_status end_block(struct rans *r, struct stretch *s, size_t n, size_t done, struct gp_err *err)
+{
+	if (!decode_symbols(r->loops, s, n, done))
+		GP_FAIL(err, GP_PROTO, "rans: the words of a piece end before its %zu symbols", s->count);
+	if (s->escapes && !r->loops->fill(s->symbols, n, s->escape, &s->listed, s->listed_end))
+		GP_FAIL(err, GP_PROTO, "rans: a piece has more escapes than it lists symbols");
+	if (s->width != 8) {
+		r->loops->widen(s->symbols, n, r->unpacked);
+		r->packing->pack(r->unpacked, n, s->width, s->out);
 	}
+	s->at += n;
+	s->out += n / 8 * (size_t)s->width;
 	return GP_OK;
 }
 
@@ -369,6 +382,50 @@ static enum gp_status check_end(const struct stretch *s, struct gp_err *err)
 		other |= s->x[i] ^ GP_RANS_LOW;
 	if (other || s->words.at != s->words.last || s->listed != s->listed_end)
 		GP_FAIL(err, GP_PROTO, "rans: a piece does not end where its symbols do");
+	return GP_OK;
+}
+
+/* What is left of a stretch. */
+static enum gp_status end_stretch(struct rans *r, struct stretch *s, struct gp_err *err)
+{
+	while (s->at < s->count) {
+		const size_t n = begin_block(s);
+		GP_TRY(end_block(r, s, n, 0, err));
+	}
+	return check_end(s, err);
+}
+
+static struct gp_rans_source source_of(struct stretch *s)
+{
+	return (struct gp_rans_source){&s->lookup, s->x, &s->words.at, s->words.end};
+}
+
+/* As far as both have whole blocks. */
+static enum gp_status decode_both(struct rans *r, struct stretch *a, struct stretch *b, struct gp_err *err)
+{
+	while (a->count - a->at >= BLOCK && b->count - b->at >= BLOCK) {
+		const struct gp_rans_source first = source_of(a), second = source_of(b);
+		begin_block(a);
+		begin_block(b);
+		const size_t done =
+			r->loops->decode_both(&first, &second, BLOCK / GP_RANS_LANES, a->symbols, b->symbols);
+		GP_TRY(end_block(r, a, BLOCK, done, err));
+		GP_TRY(end_block(r, b, BLOCK, done, err));
+	}
+	return GP_OK;
+}
+
+/* One that was read waits for a second one, where two at a time are faster; what waits is decoded in the end. */
+static enum gp_status take_stretch(struct rans *r, struct gp_err *err)
+{
+	if (++r->waiting == 1 && r->loops->decode_both)
+		return GP_OK;
+	const int waiting = r->waiting;
+	r->waiting = 0;
+	if (waiting == 2)
+		GP_TRY(decode_both(r, &r->stretch[0], &r->stretch[1], err));
+	for (int i = 0; i < waiting; i++)
+		GP_TRY(end_stretch(r, &r->stretch[i], err));
 	return GP_OK;
 }
 
@@ -403,8 +460,8 @@ static enum gp_status take_lists(struct stretch *s, struct gp_span *in, uint64_t
 	return GP_OK;
 }
 
-static enum gp_status expand_coded(struct rans *r, struct gp_span *in, struct stretch *s, uint8_t *out,
-				   struct gp_err *err)
+/* Reads a coded piece behind its head; what it says of symbols is used later. */
+static enum gp_status read_stretch(struct rans *r, struct gp_span *in, struct stretch *s, struct gp_err *err)
 {
 	if (in->len < CODED_HEAD - PIECE_HEAD)
 		GP_FAIL(err, GP_PROTO, "rans: the payload ends within the head of a piece");
@@ -413,11 +470,12 @@ static enum gp_status expand_coded(struct rans *r, struct gp_span *in, struct st
 		GP_FAIL(err, GP_PROTO, "rans: %u words and %u listed symbols for %zu symbols", words, listed, s->count);
 	*in = (struct gp_span){in->data + 8, in->len - 8};
 	GP_TRY(gp_rans_table_read(&r->table, in, s->width, err));
+	s->escapes = r->table.escapes;
+	s->escape = r->table.escape;
 	GP_TRY(read_states(s, in, err));
 	GP_TRY(take_lists(s, in, words, listed, err));
-	r->loops->prepare(r->table.freq, &r->lookup);
-	GP_TRY(decode_blocks(r, s, out, err));
-	return check_end(s, err);
+	r->loops->prepare(r->table.freq, &s->lookup);
+	return GP_OK;
 }
 
 /* One piece; *used: the bytes it gives, at most `room`. */
@@ -427,16 +485,22 @@ static enum gp_status expand_piece(struct rans *r, struct gp_span *in, uint8_t *
 	if (in->len < PIECE_HEAD)
 		GP_FAIL(err, GP_PROTO, "rans: the payload ends %zu bytes too early", room);
 	const uint32_t head = gp_get_u32(in->data), count = head >> WIDTH_BITS;
-	struct stretch s = {.count = count, .width = (int)(head % (1u << WIDTH_BITS))};
-	const bool coded = s.width != 0;
-	if (coded && (s.width < SYMBOL_MIN || s.width > SYMBOL_MAX || count < SHORTEST || count > SEGMENT || count % 8))
-		GP_FAIL(err, GP_PROTO, "rans: a piece of %u symbols of %d bits", count, s.width);
-	*used = coded ? count / 8 * (size_t)s.width : count;
+	const int width = (int)(head % (1u << WIDTH_BITS));
+	if (width && (width < SYMBOL_MIN || width > SYMBOL_MAX || count < SHORTEST || count > SEGMENT || count % 8))
+		GP_FAIL(err, GP_PROTO, "rans: a piece of %u symbols of %d bits", count, width);
+	*used = width ? count / 8 * (size_t)width : count;
 	*in = (struct gp_span){in->data + PIECE_HEAD, in->len - PIECE_HEAD};
 	if (*used == 0 || *used > room)
 		GP_FAIL(err, GP_PROTO, "rans: a piece of %zu bytes where %zu are to come", *used, room);
-	if (coded)
-		return expand_coded(r, in, &s, out, err);
+	if (width) {
+		struct stretch *s = &r->stretch[r->waiting];
+		s->count = count;
+		s->at = 0;
+		s->width = width;
+		s->out = out;
+		GP_TRY(read_stretch(r, in, s, err));
+		return take_stretch(r, err);
+	}
 	if (count > in->len)
 		GP_FAIL(err, GP_PROTO, "rans: %u bytes are stored, and %zu left", count, in->len);
 	memcpy(out, in->data, count);
@@ -446,12 +510,14 @@ static enum gp_status expand_piece(struct rans *r, struct gp_span *in, uint8_t *
 
 static enum gp_status expand(void *state, struct gp_span in, uint8_t *out, size_t len, struct gp_err *err)
 {
+	struct rans *r = state;
 	size_t used;
+	r->waiting = 0;
 	for (size_t at = 0; at < len; at += used)
-		GP_TRY(expand_piece(state, &in, out + at, len - at, &used, err));
+		GP_TRY(expand_piece(r, &in, out + at, len - at, &used, err));
 	if (in.len > 0)
 		GP_FAIL(err, GP_PROTO, "rans: %zu bytes behind the last piece", in.len);
-	return GP_OK;
+	return r->waiting ? end_stretch(r, &r->stretch[0], err) : GP_OK;
 }
 
 /* For each byte, which is up to 8/5 symbols, with the portable loops; a table for every SHORTEST symbols included. */
