@@ -2,7 +2,7 @@
  *
  * Before there is a plan: the precisions that the device has are tried, where OPEN asks for the fastest (PROTOCOL.md section
  * 5.2). Each trial is a task of its own on the device's thread, behind what other sessions compute there. All memory for it was
- * reserved at OPEN. Test: tests/unit/test_body.c, tests/e2e/precision.sh
+ * reserved at OPEN. Tests: tests/e2e/precision.sh, tests/unit/test_session_spec.c
  */
 #include "server/body_impl.h"
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
 #include <unistd.h>
@@ -88,10 +89,25 @@ static double connect_for_s = 20;  /* and how long its server may take to answer
 static double patience_s;          /* with it, 0: as the server says */
 static bool clips, tells;          /* the fake server's READY says so */
 
+static bool chooses;   /* the engine leaves the precision to the server */
+static struct choice { /* which READY answers with, where there are trials */
+	size_t trials;
+	uint32_t precision, tried;
+	double pass_s;
+} choice;
+
 static void put_ready(struct raw_peer *p)
 {
 	Gpsplit__Ready ready = GPSPLIT__READY__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	Gpsplit__Choice made = GPSPLIT__CHOICE__INIT;
+	Gpsplit__Trial trial = GPSPLIT__TRIAL__INIT, *trials[] = {&trial, &trial, &trial, &trial};
+	made.precision = choice.precision;
+	made.n_trial = choice.trials;
+	made.trial = trials;
+	trial.precision = choice.tried;
+	trial.pass_s = choice.pass_s;
+	ready.choice = choice.trials > 0 ? &made : NULL;
 	ready.clips = clips;
 	ready.intervals = tells;
 	m.body_case = GPSPLIT__CONTROL__BODY_READY;
@@ -132,6 +148,7 @@ static void expect_end_in(enum gp_precision precision, void (*play)(struct raw_p
 				      .session.chunks = 2,
 				      .session.window = 2,
 				      .session.precision = precision,
+				      .session.choose_precision = chooses,
 				      .init = init,
 				      .session.optim = optim,
 				      .session.recompute = recompute,
@@ -321,6 +338,28 @@ static void answers_to_no_question_are_refused(void **state)
 	tells = false;
 }
 
+/* None at all is the answer of an older server, which computes in fp32. */
+static void choices_that_cannot_be_are_refused(void **state)
+{
+	(void)state;
+	static const struct choice bad[] = {{1, GP_PRECISIONS, 0, 1},    {1, UINT32_MAX, 0, 1}, {4, 0, 0, 1},
+					    {1, 0, GP_PRECISIONS, 1},    {1, 0, UINT32_MAX, 1}, {1, 0, 0, -1},
+					    {1, 0, 0, (double)INFINITY}, {1, 0, 0, (double)NAN}};
+	chooses = true;
+	for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+		choice = bad[i];
+		expect_end(play_ready_only, false, GP_PROTO, "which cannot be");
+	}
+	choice = (struct choice){0};
+	patience_s = 1.5;
+	expect_end(play_ready_only, false, GP_TIMEOUT, "no progress for 1.5 s");
+	choice = (struct choice){1, GP_PRECISION_BF16, GP_PRECISION_FP32, 0.5};
+	expect_end(play_ready_only, false, GP_TIMEOUT, "no progress for 1.5 s");
+	patience_s = 0;
+	choice = (struct choice){0};
+	chooses = false;
+}
+
 /* The frames with the weights would be freed while the channel still has them. */
 static void ready_before_the_weights_have_left_is_refused(void **state)
 {
@@ -420,6 +459,7 @@ int main(void)
 		cmocka_unit_test(a_server_is_waited_for_no_longer_than_the_engine_was_told),
 		cmocka_unit_test(limits_that_no_session_can_keep_are_refused),
 		cmocka_unit_test(answers_to_no_question_are_refused),
+		cmocka_unit_test(choices_that_cannot_be_are_refused),
 		cmocka_unit_test(ready_before_the_weights_have_left_is_refused),
 		cmocka_unit_test(ready_may_come_before_the_last_write_is_known_to_have_ended),
 		cmocka_unit_test(a_server_that_knows_no_clipping_is_not_trained_with),
