@@ -73,8 +73,9 @@ static int slot_of(const struct local_engine *e, int chunk)
 	return chunk % e->plan->spec.slots;
 }
 
+/* `labels`: of the chunk, whose loss comes next; NULL: every row of the outputs is wanted. */
 static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batch *batch, int chunk, enum gp_mode mode,
-				    uint64_t draw, struct gp_err *err)
+				    uint64_t draw, const void *labels, struct gp_err *err)
 {
 	const struct gp_device_ops *ops = e->device->ops;
 	const int slot = slot_of(e, chunk);
@@ -85,6 +86,7 @@ static enum gp_status forward_chunk(struct local_engine *e, const struct gp_batc
 	const uint32_t length = drops ? gp_batch_map_length(&e->map, batch, first, samples, NULL) : 0;
 	GP_TRY(wait_for_slot(e, slot, err));
 	gp_plan_set_length(e->plan, slot, length);
+	gp_plan_set_labels(e->plan, slot, labels, chunk_valid(spec, batch, chunk));
 	gp_batch_map_copy(&e->map, batch, first, samples, length, e->plan, slot, NULL);
 	return ops->forward(e->plan, slot, mode, draw, err);
 }
@@ -95,20 +97,19 @@ static enum gp_status run_chunk(struct local_engine *e, const struct gp_batch *b
 {
 	const struct gp_device_ops *ops = e->device->ops;
 	const struct gp_engine_spec *spec = &e->base.spec;
-	size_t samples = (size_t)chunk_samples(spec);
+	const size_t samples = (size_t)chunk_samples(spec);
 	const int slot = slot_of(e, chunk);
-	int valid = chunk_valid(spec, batch, chunk);
+	const int valid = chunk_valid(spec, batch, chunk);
+	const void *labels = gp_batch_labels(batch, (size_t)chunk * samples);
 	struct gp_loss_result loss;
 	const uint64_t draw = e->base.steps * (uint64_t)spec->session.chunks + (uint64_t)chunk;
 	const uint64_t begin = gp_now_ns();
-	GP_TRY(forward_chunk(e, batch, chunk, train ? GP_TRAIN : GP_EVAL, draw, err));
+	GP_TRY(forward_chunk(e, batch, chunk, train ? GP_TRAIN : GP_EVAL, draw, labels, err));
 	const uint64_t forwarded = gp_now_ns();
-	GP_TRY(ops->loss(e->plan, slot, gp_batch_labels(batch, (size_t)chunk * samples), valid, train, scale, &loss,
-			 err));
+	GP_TRY(ops->loss(e->plan, slot, labels, valid, train, scale, &loss, err));
 	const uint64_t lost = gp_now_ns();
 	if (!train && e->base.metrics)
-		gp_metrics_add(e->base.metrics, ops->buffer(e->plan, slot, GP_BUF_OUTPUT, 0),
-			       gp_batch_labels(batch, (size_t)chunk * samples), valid);
+		gp_metrics_add(e->base.metrics, ops->buffer(e->plan, slot, GP_BUF_OUTPUT, 0), labels, valid);
 	if (train)
 		GP_TRY(ops->queue_backward(e->plan, slot, err));
 	if (train) {
@@ -327,7 +328,7 @@ static enum gp_status calibrate_batch(struct local_engine *e, const struct gp_ba
 	const uint64_t begin = gp_now_ns();
 	GP_TRY(gp_batch_map_of(e->base.spec.graph, batch, &e->map, err));
 	for (int c = 0; c < e->base.spec.session.chunks; c++)
-		GP_TRY(forward_chunk(e, batch, c, GP_CALIBRATE, (*number)++, err));
+		GP_TRY(forward_chunk(e, batch, c, GP_CALIBRATE, (*number)++, NULL, err));
 	e->compute_ns += gp_now_ns() - begin;
 	return GP_OK;
 }
@@ -358,7 +359,7 @@ static enum gp_status predict_batch(struct local_engine *e, const struct gp_batc
 		size_t valid = (size_t)chunk_valid(spec, batch, c);
 		if (valid == 0)
 			break;
-		GP_TRY(forward_chunk(e, batch, c, GP_EVAL, 0, err));
+		GP_TRY(forward_chunk(e, batch, c, GP_EVAL, 0, NULL, err));
 		memcpy(out + (size_t)(c * chunk_samples(spec)) * classes,
 		       e->device->ops->buffer(e->plan, slot_of(e, c), GP_BUF_OUTPUT, 0),
 		       valid * classes * sizeof(float));

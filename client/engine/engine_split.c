@@ -296,6 +296,7 @@ static void run_tail(struct gp_task *task)
 	struct split_engine *e = s->e;
 	const struct gp_device_ops *ops = e->device->ops;
 	copy_from_head(s);
+	gp_plan_set_labels(e->tail_plan, s->index, e->outputs ? NULL : s->labels, s->valid);
 	task->status = ops->forward(e->tail_plan, s->index, gp_split_mode(e), s->number, &task->err);
 	s->forwarded_ns = gp_now_ns();
 	if (task->status == GP_OK && e->outputs)

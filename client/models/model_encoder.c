@@ -12,7 +12,8 @@
  * of a pair apart. What stands behind the length has no influence. Every layer
  * reads the length, so that it crosses a cut: 4 bytes a sample, in place of a
  * mask. A masked language model has positions (P), too: where in the row the
- * masked tokens stand, P = gp_model_masked(S) of them. Its output is (P, vocabulary).
+ * masked tokens stand, P = gp_model_masked(S) of them. Its output is (P, vocabulary);
+ * of rows without a label no scores need be computed (set_labels of common/graph/device.h).
  *
  * Blocks: embeddings, layer.0, layer.1, ..., classifier. With cuts=fine the
  * feed-forward half of a layer is a block of its own, layer.N.ffn, so that a cut

@@ -133,6 +133,7 @@ static enum gp_status pass(struct trial *t, double *copy_s, double *loss_s, doub
 	struct gp_loss_result loss;
 	uint64_t begin = gp_now_ns();
 	gp_batch_map_copy(&t->map, t->batch, 0, (size_t)t->samples, 0, t->plan, 0, NULL);
+	gp_plan_set_labels(t->plan, 0, gp_batch_labels(t->batch, 0), t->samples);
 	*copy_s = seconds_since(begin);
 	GP_TRY(ops->forward(t->plan, 0, GP_TRAIN, 0, err));
 	begin = gp_now_ns();

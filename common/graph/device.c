@@ -64,6 +64,13 @@ void gp_plan_set_length(struct gp_plan *plan, int slot, int64_t length)
 		plan->ops->set_length(plan, slot, length);
 }
 
+void gp_plan_set_labels(struct gp_plan *plan, int slot, const void *labels, int valid)
+{
+	if (plan->ops->set_labels && plan->spec.loss == GP_LOSS_CROSS_ENTROPY &&
+	    gp_graph_row_scores(plan->spec.graph) >= 0)
+		plan->ops->set_labels(plan, slot, labels, valid);
+}
+
 const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TITLE])
 {
 	snprintf(text, GP_DEVICE_TITLE, dev->card[0] ? "%s (%s)" : "%s", dev->name, dev->card);

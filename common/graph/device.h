@@ -177,6 +177,15 @@ struct gp_device_ops {
 	 */
 	void (*set_length)(struct gp_plan *plan, int slot, int64_t length);
 
+	/*
+	 * (optional) Says before a forward which rows of OUTPUT 0 (N,P,K) the loss of this slot's chunk will count, where
+	 * gp_graph_row_scores allows it: those of the first `valid` samples that have a label in labels[N][P]. The layer that
+	 * makes OUTPUT 0 then computes these rows alone, one at least, forward and backward. OUTPUT 0 and its GRAD_OUTPUT begin
+	 * with them, in their order, without gaps; everything else is as before, `loss` too, which takes the same labels.
+	 * labels NULL, as at first: all rows. Not between a forward and its backward. NULL: the device computes all rows.
+	 */
+	void (*set_labels)(struct gp_plan *plan, int slot, const int32_t *labels, int valid);
+
 	/* All INPUTs -> all OUTPUTs. `draw` numbers the dropout masks: the same (seed, draw, node) gives the same mask. */
 	enum gp_status (*forward)(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err);
 	/* All GRAD_OUTPUTs -> the GRAD_INPUTs, parameter gradients accumulated (+=). Once per TRAIN forward. */
@@ -301,5 +310,7 @@ const char *gp_device_title(const struct gp_device *dev, char text[GP_DEVICE_TIT
 const char *gp_precision_name(enum gp_precision precision); /* "bf16" */
 /* set_length where the plan's graph has sequences of which a chunk may have fewer positions; else nothing. */
 void gp_plan_set_length(struct gp_plan *plan, int slot, int64_t length);
+/* set_labels where the plan's loss is that of classes, and its device and graph allow it; else nothing. */
+void gp_plan_set_labels(struct gp_plan *plan, int slot, const void *labels, int valid);
 
 #endif

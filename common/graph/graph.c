@@ -477,6 +477,16 @@ int64_t gp_graph_sequence(const struct gp_graph *g)
 	return g->fixed ? 0 : length;
 }
 
+int gp_graph_row_scores(const struct gp_graph *g)
+{
+	const int value = g->output[0].value;
+	const struct gp_node *n = gp_graph_maker(g, value);
+	if (n->op != GP_OP_LINEAR || n->shape.ndim != 2 || g->value[n->in[0]].sequence ||
+	    gp_graph_readers(g, value) != 1)
+		return -1;
+	return value;
+}
+
 const struct gp_node *gp_graph_padding_reader(const struct gp_graph *g)
 {
 	return g->padding_reader > 0 ? &g->node[g->padding_reader] : NULL;

@@ -195,6 +195,12 @@ int64_t gp_graph_sequence(const struct gp_graph *g);
  * which those are. NULL: there is none.
  */
 const struct gp_node *gp_graph_padding_reader(const struct gp_graph *g);
+/*
+ * The value of scores (P,K) of which a chunk may leave rows out, such as those of a masked language model: output 0, where a
+ * linear layer, which computes each row by itself, makes it of rows that are no sequence, and no node reads it. -1: there is
+ * none. It depends on nothing before that layer, so that it is the same wherever the model is cut.
+ */
+int gp_graph_row_scores(const struct gp_graph *g);
 /* Whether a chunk may have this length: 0, which stands for all positions, or `most` or a multiple of GP_SEQUENCE_STEP
  * below it, where `most` is gp_graph_sequence. Safe on numbers from a peer. */
 static inline bool gp_sequence_length_ok(int64_t most, uint64_t length)

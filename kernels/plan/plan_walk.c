@@ -72,6 +72,7 @@ enum gp_status gp_walk_init(struct gp_walk *w, struct gp_err *err)
 		w->value[v] = w->grad[v] = NONE;
 		w->type[v] = g->value[v].type;
 	}
+	w->row_scores = gp_graph_row_scores(g);
 	int *at = w->arrays;
 	for (int i = 0; i < g->nodes; i++)
 		init_node(gp_walk_node(w, i), g, i, &at);
@@ -98,6 +99,11 @@ void gp_walk_set_length(struct gp_walk *w, int64_t length)
 	for (int v = 0; v < g->values; v++)
 		if (g->value[v].sequence)
 			w->type[v].shape.dim[0] = length > 0 ? length : g->value[v].type.shape.dim[0];
+}
+
+void gp_walk_set_rows(struct gp_walk *w, int64_t rows)
+{
+	w->rows = rows;
 }
 
 void gp_walk_find_gradients(struct gp_walk *w)

@@ -121,6 +121,8 @@ struct gp_walk {
 	bool *needs;          /* by value: gp_graph_find_gradients; false without training */
 	struct gp_type *type; /* by value: of one sample; of sequences with `length` positions */
 	int64_t length;       /* of the sequences now: gp_walk_set_length; 0: as the graph has them */
+	int row_scores;       /* gp_graph_row_scores; GP_WALK_NONE where there are none */
+	int64_t rows;         /* of these now, of all samples: gp_walk_set_rows; 0: all */
 	int *value, *grad;    /* by value: pieces; GP_WALK_NONE where there is none, or nobody reads it */
 	int *edge_grad;       /* by output of the graph: where its gradient is when it has come in from outside */
 	struct gp_buf *buf;   /* the pieces */
@@ -149,6 +151,9 @@ void gp_walk_count_maps(const struct gp_walk *w, uint64_t *maps);
  * Whether the graph allows it is the caller's to know (gp_sequence_length_ok).
  */
 void gp_walk_set_length(struct gp_walk *w, int64_t length);
+
+/* The same of a chunk that has so many rows of row_scores; 0: all of them. Their type stays: rows are left out anywhere. */
+void gp_walk_set_rows(struct gp_walk *w, int64_t rows);
 
 /* For hooks: a piece of scratch memory that is in use at this moment. */
 enum gp_status gp_walk_new_buf(struct gp_walk *w, uint64_t bytes, int moment, int *index, struct gp_err *err);
@@ -184,7 +189,10 @@ static inline const struct gp_type *gp_walk_type(const struct gp_walk *w, int va
 /* Elements of a value for one chunk. */
 static inline int64_t gp_walk_elements(const struct gp_walk *w, int value)
 {
-	return (int64_t)w->spec->batch * (int64_t)gp_shape_elements(&gp_walk_type(w, value)->shape);
+	const struct gp_shape *sample = &gp_walk_type(w, value)->shape;
+	if (w->rows > 0 && value == w->row_scores)
+		return w->rows * sample->dim[1];
+	return (int64_t)w->spec->batch * (int64_t)gp_shape_elements(sample);
 }
 /* Bytes of a value, or of its gradient, within the plan: integers have 4 each in every precision. */
 static inline uint64_t gp_walk_bytes(const struct gp_walk *w, int value)

@@ -50,10 +50,13 @@ uint64_t gp_plan_work_bytes(const struct gp_walk *w, const struct gp_walk_node *
 	       input_bytes(w, n, inputs_of_dx(n)) + params + param_bytes(w, n, true);
 }
 
-/* How much of what the graph says of a sample a chunk of fewer positions has: attention multiplies each with each. */
+/* How much of what the graph says of a sample a chunk of fewer positions, or rows of scores, has: attention multiplies each
+ * position with each. */
 static double share_of(const struct gp_walk *w, const struct gp_walk_node *n)
 {
 	const struct gp_graph_value *in = &w->spec->graph->value[n->in[0]];
+	if (w->rows > 0 && n->first_value == w->row_scores)
+		return (double)w->rows / ((double)w->spec->batch * (double)n->g->shape.dim[0]);
 	if (w->length == 0 || !in->sequence)
 		return 1.0;
 	const double share = (double)w->length / (double)in->type.shape.dim[0];

@@ -20,7 +20,7 @@ enum { POSITIONS = 4, IN = 512, OUT = 1032, SAMPLED = 300 };
 struct bed {
 	int samples, threads;
 	bool bias, data; /* data: nobody wants the gradient of the rows */
-	int every;       /* rows have a gradient, the first of so many; the others have zeros. 0: all have one */
+	int every;       /* rows have a label, the first of so many; the others are left out. 0: none is */
 	const char *frozen;
 	struct gp_graph *graph;
 	struct gp_device *dev;
@@ -33,10 +33,16 @@ static float drawn(uint64_t stream, int64_t i)
 	return gp_rng_uniform(7, stream, (uint64_t)i) - 0.45f;
 }
 
-/* Element i of a gradient with respect to the output. */
+/* Element i of a gradient with respect to all rows of the output. */
 static float drawn_gradient(const struct bed *b, uint64_t stream, int64_t i)
 {
 	return b->every && i / OUT % b->every ? 0.0f : drawn(stream, i);
+}
+
+/* Where element i of the output, or of its gradient, lies among those of all rows. */
+static int64_t place_of(const struct bed *b, int64_t i)
+{
+	return b->every ? i / OUT * b->every * OUT + i % OUT : i;
 }
 
 static void fill(float *to, int64_t n, uint64_t stream)
@@ -87,15 +93,31 @@ static int64_t rows_of(const struct bed *b)
 	return (int64_t)b->samples * POSITIONS;
 }
 
+static int64_t rows_computed(const struct bed *b)
+{
+	return b->every ? (rows_of(b) + b->every - 1) / b->every : rows_of(b);
+}
+
+static void set_labels(const struct bed *b)
+{
+	int32_t *label = gp_calloc((size_t)rows_of(b), sizeof *label);
+	assert_non_null(label);
+	for (int64_t row = 0; row < rows_of(b); row++)
+		label[row] = b->every && row % b->every ? GP_NO_LABEL : 0;
+	gp_plan_set_labels(b->plan, 0, label, b->samples);
+	gp_free(label);
+}
+
 /* Each chunk has a stream of its own. */
 static void run_chunk(const struct bed *b, uint64_t chunk)
 {
 	const struct gp_device_ops *ops = b->plan->ops;
 	fill(ops->buffer(b->plan, 0, GP_BUF_INPUT, 0), rows_of(b) * IN, 10 + chunk);
+	set_labels(b);
 	OK(ops->forward(b->plan, 0, GP_TRAIN, 0, &err));
 	float *grad = ops->buffer(b->plan, 0, GP_BUF_GRAD_OUTPUT, 0);
-	for (int64_t i = 0; i < rows_of(b) * OUT; i++)
-		grad[i] = drawn_gradient(b, 20 + chunk, i);
+	for (int64_t i = 0; i < rows_computed(b) * OUT; i++)
+		grad[i] = drawn_gradient(b, 20 + chunk, place_of(b, i));
 	OK(ops->backward(b->plan, 0, &err));
 }
 
@@ -103,7 +125,7 @@ static void run_chunk(const struct bed *b, uint64_t chunk)
 
 static double value_at(const struct bed *b, int64_t i, int chunks)
 {
-	const int64_t row = i / OUT, out = i % OUT;
+	const int64_t row = place_of(b, i) / OUT, out = i % OUT;
 	double sum = (double)b->offset[out];
 	for (int64_t k = 0; k < IN; k++)
 		sum += (double)drawn(9 + (uint64_t)chunks, row * IN + k) * (double)b->weight[out * IN + k];
@@ -174,7 +196,7 @@ static void check(struct bed b)
 	for (int step = 0; step < 2; step++) {
 		for (int chunks = 1; chunks <= 2; chunks++) {
 			run_chunk(&b, (uint64_t)chunks - 1);
-			expect(&b, "value", ops->buffer(b.plan, 0, GP_BUF_OUTPUT, 0), rows_of(&b) * OUT, value_at,
+			expect(&b, "value", ops->buffer(b.plan, 0, GP_BUF_OUTPUT, 0), rows_computed(&b) * OUT, value_at,
 			       chunks);
 			if (!b.data)
 				expect(&b, "gradient", ops->buffer(b.plan, 0, GP_BUF_GRAD_INPUT, 0), rows_of(&b) * IN,
@@ -199,8 +221,8 @@ static void many_rows_and_few_agree_with_double_precision(void **state)
 	}
 }
 
-/* As of masked words, of which many texts have fewer than there are rows; and of a chunk without any. */
-static void rows_without_a_gradient_are_left_out(void **state)
+/* As of masked words, of which many texts have fewer than there are rows. */
+static void rows_without_a_label_are_left_out(void **state)
 {
 	(void)state;
 	for (int threads = 1; threads <= 2; threads++) {
@@ -208,6 +230,7 @@ static void rows_without_a_gradient_are_left_out(void **state)
 		check((struct bed){.samples = 125, .threads = threads, .every = 499});
 		check((struct bed){.samples = 128, .threads = threads, .bias = true, .every = 4, .frozen = "l.weight"});
 		check((struct bed){.samples = 128, .threads = threads, .bias = true, .every = 4, .data = true});
+		check((struct bed){.samples = 3, .threads = threads, .bias = true, .every = 5});
 	}
 }
 
@@ -260,7 +283,7 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv); /* else waiting threads take the cores other tests run on */
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(many_rows_and_few_agree_with_double_precision),
-		cmocka_unit_test(rows_without_a_gradient_are_left_out),
+		cmocka_unit_test(rows_without_a_label_are_left_out),
 		cmocka_unit_test(what_is_frozen_gets_no_gradient_and_the_rest_its_own),
 		cmocka_unit_test(an_update_takes_the_gradient_off_the_weight),
 		cmocka_unit_test(the_weight_of_many_rows_is_held_once),

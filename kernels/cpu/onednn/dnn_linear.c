@@ -9,6 +9,10 @@
  * them, and those behind the chunk's are zeros where that matters. (Own products, kernels/cpu/math/gemm.h, take any number
  * of rows, but need AVX2.)
  *
+ * So it is where rows of scores are left out (kernels/cpu/plan/cpu_pick.c), whose number is any: they are rounded up to one of
+ * PICKED_SIZES, and zeros take the places behind them. Where the weight is multiplied as it is, oneDNN's general product takes
+ * as many rows as there are.
+ *
  * Test: tests/unit/test_cpu_ops.c, tests/unit/test_linear_rows.c, tests/unit/test_plan_length.c
  */
 #include <string.h>
@@ -20,10 +24,10 @@
 
 #define GRAIN         16 /* floats of a cache line */
 #define MANY_ROWS     64
-#define WIDE          1024 /* features from which on looking for rows without a gradient pays */
+#define PICKED_SIZES  8
 #define MANY_PRODUCTS ((int64_t)1 << 25)
 
-/* The primitives for chunks of one length. */
+/* The primitives for chunks of one length, or size. */
 struct linear_set {
 	bool works; /* false: oneDNN has none */
 	struct dnn_state dnn;
@@ -34,9 +38,10 @@ struct linear_state {
 	dnnl_memory_desc_t x, y, weight, bias; /* weight: any layout, or as it is */
 	int64_t rows, in, out;                 /* rows: of all positions */
 	bool as_it_is;                         /* every product reads, or adds to, the weight in PyTorch's layout */
-	bool leaves_out;                       /* backward leaves out rows without a gradient: leave_out */
+	bool picked;                           /* chunks may leave out any of the rows */
 	const struct dnn_state *like;          /* while a set is made: whose layouts it takes; else NULL */
-	struct linear_set **set;               /* by length / GP_SEQUENCE_STEP; NULL where none came yet */
+	struct linear_set **set;               /* by rows / step; NULL where none came yet */
+	int64_t step;                          /* sizes of sets are multiples of it; 0: there are none */
 	int sets;
 };
 
@@ -69,19 +74,6 @@ static dnnl_status_t describe_linear(const void *geometry, enum dnn_role role, u
 	}
 }
 
-/*
- * The output layer of a masked language model: where a text has fewer masked tokens than there are rows, the gradients of the
- * other rows are zeros (device.h), which are more than half of the rows of many texts. They are left out here. Only this node
- * reads the gradient of an output that no other node reads.
- */
-static bool leaves_rows_out(const struct cpu_plan *p, const struct cpu_node *n, const struct linear_state *s)
-{
-	const struct gp_graph *g = p->base.spec.graph;
-	const int value = n->base.g->first_value;
-	return s->as_it_is && s->out >= WIDE && g->value[value].type.shape.ndim == 2 && value == g->output[0].value &&
-	       gp_graph_readers(g, value) == 1;
-}
-
 static dnnl_status_t describe_rows(struct linear_state *s, int64_t rows)
 {
 	const dnnl_dims_t x = {rows, s->in}, y = {rows, s->out};
@@ -109,14 +101,25 @@ static enum gp_status fill_geometry(struct cpu_plan *p, struct cpu_node *n, stru
 	return gp_dnn_check(st, n, "describe", err);
 }
 
-/* Room to remember the primitives of each length. */
-static enum gp_status make_sets(struct cpu_plan *p, struct cpu_node *n, struct linear_state *s, struct gp_err *err)
+/* Between the sizes of sets; 0: chunks have all rows. */
+static int64_t step_of(const struct cpu_plan *p, const struct cpu_node *n, const struct linear_state *s)
 {
 	const struct gp_graph *g = p->base.spec.graph;
-	void *sets;
+	if (s->picked)
+		return (s->rows + PICKED_SIZES - 1) / PICKED_SIZES;
 	if (!g->value[n->base.in[0]].sequence || gp_graph_sequence(g) == 0)
+		return 0;
+	return s->rows / gp_graph_sequence(g) * GP_SEQUENCE_STEP;
+}
+
+/* Room to remember the primitives of each size. */
+static enum gp_status make_sets(struct cpu_plan *p, struct cpu_node *n, struct linear_state *s, struct gp_err *err)
+{
+	void *sets;
+	s->step = step_of(p, n, s);
+	if (s->step == 0)
 		return GP_OK;
-	const int count = (int)(gp_graph_sequence(g) / GP_SEQUENCE_STEP) + 1;
+	const int count = (int)(s->rows / s->step) + 1;
 	GP_TRY(gp_alloc_array(&sets, (size_t)count, sizeof *s->set, err));
 	s->set = sets;
 	s->sets = count;
@@ -137,9 +140,7 @@ static enum gp_status linear_prepare(struct cpu_plan *p, struct cpu_node *n, str
 	if (n->base.trains && !s->as_it_is)
 		roles |= 1u << DNN_WEIGHTS;
 	n->plain_grad = s->as_it_is;
-	s->leaves_out = leaves_rows_out(p, n, s);
-	if (s->leaves_out)
-		n->tmp_bytes = (uint64_t)s->rows * ((uint64_t)s->in * sizeof(float) + sizeof(int64_t));
+	s->picked = n->base.first_value == p->walk.row_scores;
 	if (!n->base.trains)
 		n->base.saves_in = 0;
 	return gp_dnn_prepare(p, n, &s->dnn, roles, describe_linear, s, err);
@@ -196,25 +197,28 @@ static void make_set(const struct cpu_call *c, const struct linear_state *s, int
 		     gp_dnn_vary(c->plan, c->node, &s->dnn, describe_linear, &geometry, &set->dnn);
 }
 
-/* The primitives for this call's chunk: those of its length, made now where it is the first one, or those of all
- * positions. */
+/* The primitives for this call's chunk: those of its length or size, made now where it is the first one, or those of all
+ * rows. *computed: so many rows, which may be more than the chunk has. */
 static enum gp_status primitives(const struct cpu_call *c, struct linear_state *s, struct dnn_state **out,
-				 struct gp_err *err)
+				 int64_t *computed, struct gp_err *err)
 {
-	const int64_t rows = rows_now(c, s);
+	const int64_t rows = rows_now(c, s), size = s->step > 0 ? (rows + s->step - 1) / s->step * s->step : s->rows;
 	*out = &s->dnn;
-	if (rows == s->rows)
+	*computed = s->rows;
+	if (rows == s->rows || size >= s->rows)
 		return GP_OK;
-	const int64_t index = c->plan->walk.length / GP_SEQUENCE_STEP;
+	const int64_t index = size / s->step;
 	gp_require(index < s->sets);
 	if (!s->set[index]) {
 		void *set;
 		GP_TRY(gp_alloc_array(&set, 1, sizeof(struct linear_set), err));
 		s->set[index] = set;
-		make_set(c, s, rows, set);
+		make_set(c, s, size, set);
 	}
-	if (s->set[index]->works)
+	if (s->set[index]->works) {
 		*out = &s->set[index]->dnn;
+		*computed = size;
+	}
 	return GP_OK;
 }
 
@@ -224,11 +228,47 @@ static void clear_behind(const float *rows, int64_t from, int64_t to, int64_t wi
 	memset((float *)rows + from * width, 0, (size_t)((to - from) * width) * sizeof *rows);
 }
 
+/* Products of any number of rows. */
+static bool multiplies_picked(const struct cpu_call *c, const struct linear_state *s)
+{
+	return s->picked && s->as_it_is && rows_now(c, s) < s->rows;
+}
+
+struct offset_job {
+	float *y;
+	const float *bias;
+	int64_t rows, width;
+};
+
+static void offset_part(void *arg, int part, int parts)
+{
+	const struct offset_job *job = arg;
+	const struct gp_cpu_range r = gp_cpu_share(job->rows, 1, part, parts);
+	for (int64_t row = r.from; row < r.to; row++)
+		gp_cpu_add_row(job->y + row * job->width, job->bias, job->width);
+}
+
+static enum gp_status forward_picked(const struct cpu_call *c, const struct linear_state *s, struct gp_err *err)
+{
+	const int64_t rows = rows_now(c, s);
+	const float *weight = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT);
+	struct offset_job job = {c->out[0], gp_cpu_param_value(c->plan, c->node, GP_PARAM_BIAS), rows, s->out};
+	const dnnl_status_t status = dnnl_sgemm('N', 'T', rows, s->out, s->in, 1.0f, c->in[0], s->in, weight, s->in,
+						0.0f, c->out[0], s->out);
+	GP_TRY(gp_dnn_check(status, c->node, "run forward", err));
+	if (job.bias)
+		gp_cpu_parallel(gp_cpu_parts(c->plan->threads, rows * s->out), offset_part, &job);
+	return GP_OK;
+}
+
 static enum gp_status linear_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct linear_state *s = c->node->state;
 	struct dnn_state *dnn;
-	GP_TRY(primitives(c, s, &dnn, err));
+	int64_t computed;
+	if (multiplies_picked(c, s))
+		return forward_picked(c, s, err);
+	GP_TRY(primitives(c, s, &dnn, &computed, err));
 	return gp_dnn_run(c, dnn, DNN_FORWARD, c->in[0], c->out[0], err);
 }
 
@@ -267,98 +307,31 @@ static enum gp_status add_gradients(const struct cpu_call *c, const struct linea
 	return gp_dnn_check(status, c->node, "find the weight gradient of", err);
 }
 
-/* --- rows without a gradient ---------------------------------------------------------------------------------------- */
-
-struct finding {
-	const float *dout;
-	int64_t rows, width, *row;
-};
-
-static void find_part(void *arg, int part, int parts)
+static enum gp_status backward_picked(const struct cpu_call *c, const struct linear_state *s, struct gp_err *err)
 {
-	const struct finding *f = arg;
-	const struct gp_cpu_range r = gp_cpu_share(f->rows, 1, part, parts);
-	for (int64_t i = r.from; i < r.to; i++) {
-		const float *at = f->dout + i * f->width;
-		int64_t k = 0;
-		while (k < f->width && at[k] == 0.0f)
-			k++;
-		f->row[i] = k < f->width ? i : -1;
-	}
-}
-
-/* Lists the rows that have a gradient, in their order; returns how many there are. */
-static int64_t find_rows(const struct cpu_call *c, const struct linear_state *s, int64_t rows, int64_t *row)
-{
-	struct finding f = {c->dout[0], rows, s->out, row};
-	int64_t count = 0;
-	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, rows * s->out), find_part, &f);
-	for (int64_t i = 0; i < rows; i++)
-		if (row[i] >= 0)
-			row[count++] = row[i];
-	return count;
-}
-
-static void close_up(float *to, const float *from, const int64_t *row, int64_t count, int64_t width)
-{
-	for (int64_t i = 0; i < count; i++)
-		if (to + i * width != from + row[i] * width)
-			memcpy(to + i * width, from + row[i] * width, (size_t)width * sizeof *to);
-}
-
-/* Moves rows 0 to count of x to the places of the rows that have a gradient; the others become zeros. */
-static void spread(float *x, const int64_t *row, int64_t count, int64_t rows, int64_t width)
-{
-	int64_t left = count;
-	for (int64_t i = rows - 1; i >= 0; i--) {
-		if (left == 0 || row[left - 1] != i)
-			memset(x + i * width, 0, (size_t)width * sizeof *x);
-		else if (--left != i)
-			memcpy(x + i * width, x + left * width, (size_t)width * sizeof *x);
-	}
-}
-
-/* The backward pass over the rows that have a gradient. *done stays false where these are most of the rows, or none. */
-static enum gp_status leave_out(const struct cpu_call *c, const struct linear_state *s, int64_t rows, bool *done,
-				struct gp_err *err)
-{
-	int64_t *const row = c->tmp;
-	float *const x = (float *)(row + rows), *const dout = (float *)c->dout[0], *const dx = c->dx[0];
-	const int64_t count = find_rows(c, s, rows, row);
-	if (count == 0 || count > rows - rows / 8)
-		return GP_OK;
-	*done = true;
-	close_up(dout, dout, row, count, s->out);
-	if (c->node->base.trains) {
-		close_up(x, c->in[0], row, count, s->in);
-		GP_TRY(add_gradients(c, s, x, count, err));
-	}
-	if (!dx)
-		return GP_OK;
+	const int64_t rows = rows_now(c, s);
 	const float *weight = gp_cpu_param_value(c->plan, c->node, GP_PARAM_WEIGHT);
-	const dnnl_status_t status =
-		dnnl_sgemm('N', 'N', count, s->in, s->out, 1.0f, dout, s->out, weight, s->in, 0.0f, dx, s->in);
-	GP_TRY(gp_dnn_check(status, c->node, "find the input's gradient of", err));
-	spread(dx, row, count, rows, s->in);
-	return GP_OK;
+	if (c->node->base.trains)
+		GP_TRY(add_gradients(c, s, c->in[0], rows, err));
+	if (!c->dx[0])
+		return GP_OK;
+	const dnnl_status_t status = dnnl_sgemm('N', 'N', rows, s->in, s->out, 1.0f, c->dout[0], s->out, weight, s->in,
+						0.0f, c->dx[0], s->in);
+	return gp_dnn_check(status, c->node, "run backward", err);
 }
 
 static enum gp_status linear_backward(const struct cpu_call *c, struct gp_err *err)
 {
 	struct linear_state *s = c->node->state;
 	struct dnn_state *dnn;
-	bool done = false;
 	const int64_t rows = rows_now(c, s);
-	if (s->leaves_out && rows == s->rows)
-		GP_TRY(leave_out(c, s, rows, &done, err));
-	if (done)
-		return GP_OK;
-	GP_TRY(primitives(c, s, &dnn, err));
-	if (dnn == &s->dnn && rows < s->rows) {
-		if (c->node->base.trains && !s->as_it_is)
-			clear_behind(c->in[0], rows, s->rows, s->in);
-		clear_behind(c->dout[0], rows, s->rows, s->out);
-	}
+	int64_t computed;
+	if (multiplies_picked(c, s))
+		return backward_picked(c, s, err);
+	GP_TRY(primitives(c, s, &dnn, &computed, err));
+	if (c->node->base.trains && !s->as_it_is)
+		clear_behind(c->in[0], rows, computed, s->in);
+	clear_behind(c->dout[0], rows, computed, s->out);
 	if (!s->as_it_is)
 		return gp_dnn_backward(c, dnn, DNN_DATA, c->in[0], c->dout[0], err);
 	if (c->node->base.trains)

@@ -5,8 +5,9 @@
  *
  * Where a sample has one row of scores, rows are few and short: one thread, in double, so that the sum does not depend on
  * anything but the values. Where it has several, they are those of a language model, long and many: on all threads, in
- * single precision, in GROUPS whose sums are added up in their order, on any number of threads the same.
- * Test: tests/unit/test_cpu_ops.c, tests/unit/test_label_rows.c
+ * single precision, in GROUPS whose sums are added up in their order, on any number of threads the same. A group has rows by
+ * their numbers among all, so that the sums are the same whether or not rows without a label were left out (cpu_pick.c).
+ * Test: tests/unit/test_cpu_ops.c, tests/unit/test_label_rows.c, tests/unit/test_row_labels.c
  */
 #include <math.h>
 #include <string.h>
@@ -76,9 +77,11 @@ static struct gp_loss_result squared_error(const float *x, const float *labels, 
 #define GROUPS 64
 
 struct rows_job {
-	const float *x; /* (rows,k) */
+	const float *x; /* (rows,k), or those that were picked */
 	const int32_t *labels;
-	float *grad; /* (rows,k); NULL: none is wanted */
+	float *grad;        /* as x; NULL: none is wanted */
+	const int64_t *row; /* which rows were picked; NULL: all are there */
+	int64_t picked;
 	int64_t rows, k;
 	float scale;
 	struct gp_loss_result group[GROUPS];
@@ -95,11 +98,11 @@ static bool is_best(const float *x, int32_t label, float most)
 	return true;
 }
 
-static void labelled_row(const struct rows_job *job, int64_t row, struct gp_loss_result *sum)
+/* `at`: where the row lies. */
+static void labelled_row(const struct rows_job *job, int64_t at, int32_t label, struct gp_loss_result *sum)
 {
-	const float *x = job->x + row * job->k, most = gp_softmax_largest(x, job->k);
-	float *grad = job->grad ? job->grad + row * job->k : NULL;
-	const int32_t label = job->labels[row];
+	const float *x = job->x + at * job->k, most = gp_softmax_largest(x, job->k);
+	float *grad = job->grad ? job->grad + at * job->k : NULL;
 	const double exps = gp_softmax_exps(grad, x, job->k, most), scale = (double)job->scale;
 	sum->loss_sum += log(exps) - ((double)x[label] - (double)most);
 	sum->labelled++;
@@ -111,15 +114,30 @@ static void labelled_row(const struct rows_job *job, int64_t row, struct gp_loss
 	grad[label] = at_label;
 }
 
+static void add_row(const struct rows_job *job, int64_t at, int64_t row, struct gp_loss_result *sum)
+{
+	if (job->labels[row] != GP_NO_LABEL)
+		labelled_row(job, at, job->labels[row], sum);
+	else if (job->grad)
+		memset(job->grad + at * job->k, 0, (size_t)job->k * sizeof(float));
+}
+
+static int64_t first_picked(const struct rows_job *job, int64_t row)
+{
+	int64_t at = 0;
+	while (at < job->picked && job->row[at] < row)
+		at++;
+	return at;
+}
+
 static void group_of_rows(struct rows_job *job, int group)
 {
 	const struct gp_cpu_range r = gp_cpu_share(job->rows, 1, group, GROUPS);
 	struct gp_loss_result sum = {0};
-	for (int64_t row = r.from; row < r.to; row++)
-		if (job->labels[row] != GP_NO_LABEL)
-			labelled_row(job, row, &sum);
-		else if (job->grad)
-			memset(job->grad + row * job->k, 0, (size_t)job->k * sizeof(float));
+	for (int64_t row = r.from; row < r.to && !job->row; row++)
+		add_row(job, row, row, &sum);
+	for (int64_t at = first_picked(job, r.from); at < job->picked && job->row[at] < r.to; at++)
+		add_row(job, at, job->row[at], &sum);
 	job->group[group] = sum;
 }
 
@@ -132,7 +150,7 @@ static void rows_part(void *arg, int part, int parts)
 static struct gp_loss_result cross_entropy_of_rows(int threads, struct rows_job *job)
 {
 	struct gp_loss_result result = {0};
-	gp_cpu_parallel(gp_cpu_parts(threads, job->rows * job->k), rows_part, job);
+	gp_cpu_parallel(gp_cpu_parts(threads, (job->row ? job->picked : job->rows) * job->k), rows_part, job);
 	for (int i = 0; i < GROUPS; i++) {
 		result.loss_sum += job->group[i].loss_sum;
 		result.labelled += job->group[i].labelled;
@@ -143,9 +161,10 @@ static struct gp_loss_result cross_entropy_of_rows(int threads, struct rows_job 
 
 /* --- all of a chunk ----------------------------------------------------------------------------------------------- */
 
-static struct gp_loss_result loss_of(const struct cpu_plan *p, const float *x, const void *labels, int valid,
+static struct gp_loss_result loss_of(const struct cpu_plan *p, int slot, const float *x, const void *labels, int valid,
 				     float scale, float *grad)
 {
+	const struct cpu_slot *s = &p->slot[slot];
 	const struct gp_shape *out = gp_graph_output_shape(p->base.spec.graph);
 	const int64_t k = out->dim[out->ndim - 1];
 	if (p->base.spec.loss == GP_LOSS_SQUARED_ERROR)
@@ -154,7 +173,31 @@ static struct gp_loss_result loss_of(const struct cpu_plan *p, const float *x, c
 		return cross_entropy(x, k, labels, valid, scale, grad);
 	struct rows_job job = {
 		.x = x, .labels = labels, .grad = grad, .rows = valid * out->dim[0], .k = k, .scale = scale};
+	job.row = s->rows > 0 ? s->row : NULL;
+	job.picked = s->rows;
 	return cross_entropy_of_rows(p->threads, &job);
+}
+
+/* Gradients of samples that are no valid ones, and of the one row that is computed of a chunk without any label. */
+static void clear_gradients(const struct cpu_plan *p, int slot, int valid, const struct gp_loss_result *r, float *grad)
+{
+	const struct gp_shape *out = gp_graph_output_shape(p->base.spec.graph);
+	const uint64_t sample = gp_shape_elements(out);
+	if (p->slot[slot].rows == 0)
+		memset(grad + (uint64_t)valid * sample, 0,
+		       (uint64_t)(p->base.spec.batch - valid) * sample * sizeof *grad);
+	else if (r->labelled == 0)
+		memset(grad, 0, (size_t)out->dim[1] * sizeof *grad);
+}
+
+static enum gp_status check_picked(const struct cpu_plan *p, int slot, const void *labels, int valid,
+				   struct gp_err *err)
+{
+	const int64_t rows = valid * gp_plan_label_rows(&p->base);
+	if (p->slot[slot].rows > 0 && !gp_cpu_pick_agrees(p, slot, labels, rows))
+		GP_FAIL(err, GP_INTERNAL, "the loss of %s has other labels than its forward was told",
+			p->base.spec.graph->name);
+	return GP_OK;
 }
 
 enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const void *labels, int valid, bool want_grad,
@@ -163,16 +206,15 @@ enum gp_status gp_cpu_loss(struct gp_plan *plan, int slot, const void *labels, i
 	struct cpu_plan *p = (struct cpu_plan *)plan;
 	gp_require(slot >= 0 && slot < plan->spec.slots);
 	GP_TRY(gp_plan_check_labels(plan, labels, valid, err));
-	const uint64_t sample = gp_shape_elements(gp_graph_output_shape(plan->spec.graph));
+	GP_TRY(check_picked(p, slot, labels, valid, err));
 	const float *x = plan->ops->buffer(plan, slot, GP_BUF_OUTPUT, 0);
 	float *grad = want_grad ? plan->ops->buffer(plan, slot, GP_BUF_GRAD_OUTPUT, 0) : NULL;
 	if (want_grad && !plan->spec.train)
 		GP_FAIL(err, GP_INTERNAL, "the plan of %s was made for evaluation only", plan->spec.graph->name);
 	uint64_t start = gp_cpu_profile_start(p);
-	const struct gp_loss_result result = loss_of(p, x, labels, valid, grad_scale, grad);
+	const struct gp_loss_result result = loss_of(p, slot, x, labels, valid, grad_scale, grad);
 	if (grad)
-		memset(grad + (uint64_t)valid * sample, 0,
-		       (uint64_t)(plan->spec.batch - valid) * sample * sizeof(float));
+		clear_gradients(p, slot, valid, &result, grad);
 	*out = result;
 	gp_cpu_profile_other(p, CPU_PROFILE_LOSS, start);
 	return GP_OK;

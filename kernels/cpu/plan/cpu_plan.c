@@ -87,6 +87,7 @@ void gp_cpu_plan_release(struct cpu_plan *p)
 			p->node[i].op->release(&p->node[i]);
 	for (int s = 0; p->slot && s < p->base.spec.slots; s++) {
 		gp_free_aligned(p->slot[s].arena);
+		gp_free_aligned(p->slot[s].row);
 		for (int port = 0; p->slot[s].io && port < gp_walk_ports(&p->walk); port++)
 			gp_free_aligned(p->slot[s].io[port]);
 		gp_free(p->slot[s].io);
@@ -171,6 +172,7 @@ static enum gp_status take_slot(struct cpu_plan *p, struct cpu_slot *slot, struc
 {
 	void *io;
 	GP_TRY(take(p, &slot->arena, p->walk.slot_bytes, &m->activations, err));
+	GP_TRY(take(p, &slot->row, (uint64_t)gp_cpu_pick_most(p) * sizeof *slot->row, &m->io, err));
 	GP_TRY(gp_alloc_array(&io, (size_t)gp_walk_ports(&p->walk), sizeof *slot->io, err));
 	slot->io = io;
 	for (int port = 0; port < gp_walk_ports(&p->walk); port++)
@@ -323,6 +325,7 @@ const struct gp_device_ops gp_cpu_device_ops = {
 	.plan_free = cpu_plan_free,
 	.buffer = cpu_buffer,
 	.set_length = gp_cpu_set_length,
+	.set_labels = gp_cpu_set_labels,
 	.forward = gp_cpu_forward,
 	.backward = gp_cpu_backward,
 	.queue_forward = gp_cpu_forward,

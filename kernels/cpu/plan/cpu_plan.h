@@ -107,6 +107,7 @@ struct cpu_node {
 	struct cpu_node *reads, *feeds;
 	const struct cpu_node *finishes;
 	uint64_t tmp_bytes, sums_bytes;
+	uint64_t pick_offset;            /* of the layer that makes rows of scores: those picked, in its working room */
 	int sums_forward, sums_backward; /* pieces of the walk, -1 where there is none */
 };
 
@@ -120,6 +121,8 @@ struct cpu_slot {
 	char *arena;
 	uint64_t draw;
 	int64_t length; /* of its chunk's sequences; 0: all positions */
+	int64_t *row;   /* room for gp_cpu_pick_most: its chunk's rows of scores that are computed, in their order */
+	int64_t rows;   /* how many these are; 0: all */
 	bool forwarded; /* a TRAIN forward waits for its backward */
 };
 
@@ -205,6 +208,19 @@ void gp_cpu_store_free(struct cpu_plan *p);
 void gp_cpu_store_after(struct cpu_plan *p, int slot, int node, int *at);
 void gp_cpu_store_before(struct cpu_plan *p, int slot, int node, int *at);
 void gp_cpu_store_edges(struct cpu_plan *p, int slot);
+/*
+ * cpu_pick.c: chunks of which only some rows of scores are computed. How many rows there are in all, 0 where none may be left
+ * out; after the op's prepare, room for them; whether a loss's labels, of so many rows, are those that the slot was told.
+ * Then, unless all of them are computed, of the one layer that makes them: the input's rows that it reads, closed up, and the
+ * gradient of these at the places of all.
+ */
+int64_t gp_cpu_pick_most(const struct cpu_plan *p);
+void gp_cpu_pick_prepare(struct cpu_plan *p, struct cpu_node *n);
+void gp_cpu_set_labels(struct gp_plan *plan, int slot, const int32_t *labels, int valid);
+bool gp_cpu_pick_agrees(const struct cpu_plan *p, int slot, const int32_t *labels, int64_t rows);
+const float *gp_cpu_pick_input(const struct cpu_plan *p, int slot, const struct cpu_node *n, const float *in,
+			       void *tmp);
+void gp_cpu_pick_spread(const struct cpu_plan *p, int slot, const struct cpu_node *n, float *dx);
 /* cpu_speed.c */
 enum gp_status gp_cpu_measure(struct gp_device *dev, struct gp_speed *out, struct gp_err *err);
 /* cpu_loss.c */

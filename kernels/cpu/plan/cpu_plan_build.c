@@ -167,6 +167,7 @@ static enum gp_status prepare_nodes(struct cpu_plan *p, struct gp_err *err)
 		base->saves_out = n->op->saves_out;
 		if (!base->view && n->op->prepare)
 			GP_TRY(n->op->prepare(p, n, err));
+		gp_cpu_pick_prepare(p, n);
 		if (n->reads && base->want_dx) /* which sums up the batch norm's gradients, with its input */
 			base->saves_in |= 1;
 		base->tmp_bytes[0] = base->tmp_bytes[1] = n->tmp_bytes;
@@ -204,7 +205,7 @@ static void add_up_memory(struct cpu_plan *p)
 	m->optim = (uint64_t)gp_cpu_optim_states(&p->base) * p->state_floats * sizeof(float);
 	m->activations = (uint64_t)spec->slots * p->walk.slot_bytes;
 	m->scratch = p->scratch_bytes + gp_cpu_store_bytes(p);
-	m->io = (uint64_t)spec->slots * p->walk.all_io_bytes;
+	m->io = (uint64_t)spec->slots * (p->walk.all_io_bytes + (uint64_t)gp_cpu_pick_most(p) * sizeof(int64_t));
 	m->total = m->params + m->grads + m->optim + m->activations + m->scratch + m->io;
 }
 

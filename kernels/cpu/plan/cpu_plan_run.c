@@ -112,6 +112,13 @@ void gp_cpu_set_length(struct gp_plan *plan, int slot, int64_t length)
 	p->slot[slot].forwarded = false;
 }
 
+/* Sizes of values are from here on those of the slot's chunk. */
+static void see_chunk(struct cpu_plan *p, int slot)
+{
+	gp_walk_set_length(&p->walk, p->slot[slot].length);
+	gp_walk_set_rows(&p->walk, p->slot[slot].rows);
+}
+
 enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
@@ -124,7 +131,7 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		gp_cpu_undo_save(p);
 	p->slot[slot].forwarded = false;
 	p->slot[slot].draw = draw;
-	gp_walk_set_length(&p->walk, p->slot[slot].length);
+	see_chunk(p, slot);
 	int encoded = 0;
 	for (int i = plan->spec.graph->inputs; i < plan->spec.graph->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
@@ -137,6 +144,7 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 		struct cpu_call c = call_of(p, n, slot, false, &at);
 		c.mode = mode;
 		c.tmp = gp_cpu_buf(p, slot, n->base.tmp[0]);
+		at.in[0] = gp_cpu_pick_input(p, slot, n, at.in[0], c.tmp);
 		c.sums = gp_cpu_buf(p, slot, n->sums_forward);
 		uint64_t start = gp_cpu_profile_start(p);
 		GP_TRY(n->op->forward(&c, err));
@@ -177,6 +185,8 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 	c.dx = at.dx;
 	c.mode = GP_TRAIN;
 	c.tmp = gp_cpu_buf(p, slot, n->base.tmp[1]);
+	if (n->base.trains)
+		at.in[0] = gp_cpu_pick_input(p, slot, n, at.in[0], c.tmp);
 	c.accumulate = p->have_grads;
 	c.sums = gp_cpu_buf(p, slot, n->sums_backward);
 	if (n->reads)
@@ -184,6 +194,7 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 	if (n->finishes)
 		c.finish_saved = gp_cpu_buf(p, slot, n->finishes->base.saved);
 	GP_TRY(n->op->backward(&c, err));
+	gp_cpu_pick_spread(p, slot, n, at.dx[0]);
 	for (int k = 0; k < n->base.inputs; k++)
 		if (n->base.dx_add[k] >= 0)
 			gp_cpu_add_into(p->threads, at.dx[k], gp_cpu_buf(p, slot, n->base.dx_add[k]),
@@ -204,6 +215,7 @@ static enum gp_status run_again(struct cpu_plan *p, int node, int slot, struct g
 		c.mode = GP_TRAIN;
 		c.again = true;
 		c.tmp = address_at(p, slot, n->base.tmp[0], true);
+		at.in[0] = gp_cpu_pick_input(p, slot, n, at.in[0], c.tmp);
 		GP_TRY(n->op->forward(&c, err));
 	}
 	return GP_OK;
@@ -235,7 +247,7 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 	omp_set_num_threads(p->threads);
 	GP_TRY(check_fault(err));
 	p->slot[slot].forwarded = false;
-	gp_walk_set_length(&p->walk, p->slot[slot].length);
+	see_chunk(p, slot);
 	gp_cpu_store_edges(p, slot);
 	for (int i = plan->spec.graph->nodes - 1, decoded = 0; i >= plan->spec.graph->inputs; i--) {
 		struct cpu_node *n = &p->node[i];
@@ -281,7 +293,7 @@ enum gp_status gp_cpu_node_get(struct gp_plan *plan, int slot, int index, float 
 	if (n->folded || never_made(p, n) || p->walk.buf[p->walk.value[value]].place == GP_AT_SCRATCH ||
 	    gp_walk_overwritten(&p->walk, &n->base))
 		GP_FAIL(err, GP_UNSUPPORTED, "the value of %s is not kept", n->base.g->name);
-	gp_walk_set_length(&p->walk, p->slot[slot].length);
+	see_chunk(p, slot);
 	memcpy(out, value_address(p, slot, value), (size_t)gp_cpu_elements(p, n) * sizeof(float));
 	return GP_OK;
 }

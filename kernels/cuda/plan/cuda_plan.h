@@ -36,6 +36,8 @@
  * attention is a slice of columns of queries, keys and values, as the linear layers before it write them; `saved` has one
  * logarithm per row of a head, and scores are in registers alone (k_attention.h).
  *
+ * All rows of scores are computed, with or without a label: there is no set_labels (common/graph/device.h).
+ *
  * A chunk may have fewer positions than the graph's sequences (set_length). Memory is laid out for all of them; calls see the
  * chunk's own, in the walk's types, while they are queued. Such a chunk has no graph: each would be of one length.
  *
