@@ -663,6 +663,22 @@ static void cuts_change_no_bit_where_maps_lie_encoded(void **state)
 	}
 }
 
+/* Frozen norms keep bits of their activations, but not where a cut may be. */
+static void cuts_of_frozen_parts_change_no_bit_where_maps_lie_encoded(void **state)
+{
+	(void)state;
+	static const char *const patterns[][2] = {{"*_bn*", NULL}, {"b[0-9]_*", "a0*"}, {"*_bn*", "[ab]*_conv*"}};
+	struct gp_codec_spec coarse;
+	OK(gp_codec_spec_parse("uniform:bits=3", &coarse, &err));
+	for (size_t p = 0; p < sizeof patterns / sizeof patterns[0]; p++) {
+		struct gp_graph *g = build_residuals();
+		for (int k = 0; k < 2 && patterns[p][k]; k++)
+			assert_true(gp_graph_freeze(g, patterns[p][k]) > 0);
+		check_encoded(1, g, &coarse, 5);
+		gp_graph_free(g);
+	}
+}
+
 /* --- frozen parts ------------------------------------------------------------------------------------------------- */
 
 /* From the front up to somewhere in a residual block, in the middle, of a batch norm one parameter alone. */
@@ -724,6 +740,7 @@ int main(int argc, char **argv)
 		cmocka_unit_test(frozen_parts_of_blocks_that_are_computed_twice_change_no_bit),
 		cmocka_unit_test(blocks_that_are_computed_twice_keep_less),
 		cmocka_unit_test(cuts_change_no_bit_where_maps_lie_encoded),
+		cmocka_unit_test(cuts_of_frozen_parts_change_no_bit_where_maps_lie_encoded),
 		cmocka_unit_test(frozen_parts_change_no_bit_wherever_the_cut_is),
 		cmocka_unit_test(nothing_goes_back_into_a_frozen_head),
 	};

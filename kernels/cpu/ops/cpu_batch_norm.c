@@ -14,7 +14,9 @@
  *
  * Where none of its parameters is trained, and in mode running, it normalizes by
  * the running statistics in training, too, leaves them alone, and
- * dx = gamma invstd g. No statistics are taken then.
+ * dx = gamma invstd g. No statistics are taken then. Where no parameter is
+ * trained, backward needs of x only the activation's mask: it is kept as bits
+ * where nobody else keeps x (gp_cpu_bn_may_mask), else found again as above.
  *
  * Statistics that move the running ones at the end of a step, or that
  * GP_CALIBRATE asks for, are merged over chunks in double, in the order of the
@@ -32,6 +34,7 @@
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "kernels/cpu/math/saved_bits.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "common/graph/ops/op_batch_norm.h"
@@ -47,26 +50,36 @@ struct bn_job {
 	enum cpu_act act;
 	const float *x, *dout;
 	float *out, *sums;
+	uint32_t *mask; /* NULL: there is none */
 	float *vec[BN_VECTORS];
 };
 
-/* --- per-channel vectors: saved memory holds BN_VECTORS of them, then invstd, and with renorm r and d -------------- */
+/* --- per-channel vectors: saved memory holds those of forward, invstd, with renorm r and d, then the mask ----------- */
 
-static void vectors_at(const struct gp_bn *s, void *saved, float *vec[BN_VECTORS])
+/* Those of backward alone lie in scratch memory; NULL in forward. */
+static void vectors_at(const struct gp_bn *s, void *saved, float *backward, float *vec[BN_VECTORS])
 {
-	for (int v = 0; v < BN_VECTORS; v++)
+	for (int v = 0; v < BN_GRAD_MEAN; v++)
 		vec[v] = (float *)saved + v * s->width;
+	for (int v = BN_GRAD_MEAN; v < BN_VECTORS; v++)
+		vec[v] = backward ? backward + (v - BN_GRAD_MEAN) * s->width : NULL;
 }
 
 static float *invstd_at(const struct gp_bn *s, void *saved)
 {
-	return (float *)saved + BN_VECTORS * s->width;
+	return (float *)saved + BN_GRAD_MEAN * s->width;
 }
 
 /* NULL: r is 1 and d is 0. */
 static float *corrections_at(const struct cpu_node *n, const struct gp_bn *s, void *saved)
 {
 	return gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? invstd_at(s, saved) + s->channels : NULL;
+}
+
+static uint32_t *mask_at(const struct cpu_node *n, const struct gp_bn *s, void *saved)
+{
+	const int64_t lines = gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? 3 : 1;
+	return n->masks ? (void *)(invstd_at(s, saved) + lines * s->channels) : NULL;
 }
 
 static const struct gp_bn *shape_of(const struct cpu_node *n)
@@ -128,7 +141,12 @@ static enum gp_status bn_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	s->shape.fixed = !gp_cpu_bn_takes_statistics(n);
 	const int64_t lines = gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? 3 : 1;
 	n->base.keeps_saved = true;
-	n->base.saved_bytes = (uint64_t)(BN_VECTORS * s->shape.width + lines * s->shape.channels) * sizeof(float);
+	n->base.saved_bytes = (uint64_t)(BN_GRAD_MEAN * s->shape.width + lines * s->shape.channels) * sizeof(float);
+	n->vector_bytes = (uint64_t)((BN_VECTORS - BN_GRAD_MEAN) * s->shape.width) * sizeof(float);
+	if (!n->base.trains && (n->act == CPU_ACT_NONE || n->masks)) /* its gradient is dout times a constant */
+		n->base.saves_in = 0;
+	if (n->masks)
+		n->base.saved_bytes += gp_mask_bytes(gp_cpu_elements(p, n));
 	n->tmp_bytes = 2 * (uint64_t)s->shape.channels * sizeof(double);
 	ask_for_sums(p, n);
 	ask_for_merged(p, n, s);
@@ -158,7 +176,8 @@ static struct bn_job job_of(const struct cpu_call *c)
 	job.dout = c->dout ? c->dout[0] : NULL;
 	job.out = c->dout ? c->dx[0] : c->out[0];
 	job.sums = c->sums;
-	vectors_at(job.s, c->saved, job.vec);
+	job.mask = c->mode == GP_TRAIN ? mask_at(c->node, job.s, c->saved) : NULL;
+	vectors_at(job.s, c->saved, c->vectors, job.vec);
 	return job;
 }
 
@@ -187,6 +206,25 @@ static void sum_part(void *arg, int part, int parts)
 	struct gp_cpu_range r = gp_cpu_share(job->s->blocks, 1, part, parts);
 	for (int64_t block = r.from; block < r.to; block++)
 		sum_block(job, block);
+}
+
+/* A frozen norm whose activation keeps a mask: a piece at a time, while it is in the cache. */
+static void apply_masked_part(void *arg, int part, int parts)
+{
+	const struct bn_job *job = arg;
+	const int64_t channels = job->s->channels, piece = job->s->fold * GP_MASK_GRAIN;
+	const struct gp_cpu_range r = gp_cpu_share(job->s->rows, piece, part, parts);
+	for (int64_t row = r.from; row < r.to; row += piece) {
+		const int64_t at = row * channels, rows = r.to - row < piece ? r.to - row : piece;
+		uint32_t *mask = job->mask + at / GP_MASK_GRAIN;
+		if (job->dout) {
+			gp_mask_gradient(job->out + at, job->dout + at, mask, rows * channels);
+			gp_bn_gradient(job->s, CPU_ACT_NONE, job->out + at, NULL, job->out + at, rows, job->vec);
+		} else {
+			gp_bn_apply(job->s, job->act, job->x + at, job->out + at, rows, job->vec);
+			gp_mask_of(job->out + at, mask, rows * channels, job->act == CPU_ACT_RELU6);
+		}
+	}
 }
 
 static void apply_part(void *arg, int part, int parts)
@@ -358,7 +396,7 @@ static enum gp_status bn_forward(const struct cpu_call *c, struct gp_err *err)
 	if (!c->again)
 		find_vectors(c, &job);
 	if (!c->node->base.unwritten)
-		gp_cpu_parallel(parts_of(c, job.s), apply_part, &job);
+		gp_cpu_parallel(parts_of(c, job.s), job.mask ? apply_masked_part : apply_part, &job);
 	return GP_OK;
 }
 
@@ -431,7 +469,7 @@ static enum gp_status bn_backward(const struct cpu_call *c, struct gp_err *err)
 	else
 		frozen_vectors(c, &job);
 	if (c->dx[0] && !c->node->deferred)
-		gp_cpu_parallel(parts_of(c, job.s), apply_part, &job);
+		gp_cpu_parallel(parts_of(c, job.s), job.mask ? apply_masked_part : apply_part, &job);
 	return GP_OK;
 }
 
@@ -444,7 +482,7 @@ const float *gp_cpu_bn_input(const struct cpu_call *c, int64_t from, int64_t to,
 	float *vec[BN_VECTORS];
 	if (!n)
 		return x;
-	vectors_at(shape_of(n), c->reads_saved, vec);
+	vectors_at(shape_of(n), c->reads_saved, NULL, vec);
 	gp_bn_apply(shape_of(n), n->act, x, room, to - from, vec);
 	return room;
 }
@@ -456,7 +494,7 @@ const float *gp_cpu_bn_dout(const struct cpu_call *c, int64_t from, int64_t to, 
 	float *vec[BN_VECTORS];
 	if (!n)
 		return c->dout[0] + at;
-	vectors_at(shape_of(n), c->finish_saved, vec);
+	vectors_at(shape_of(n), c->finish_saved, c->finish_vectors, vec);
 	gp_bn_gradient(shape_of(n), n->act, c->dout[0] + at, c->out[0] + at, room, to - from, vec);
 	return room;
 }
@@ -487,7 +525,7 @@ int64_t gp_cpu_bn_return(const struct cpu_call *c, int64_t done, int64_t until)
 	if (!n || !n->base.trains || !c->dx[0])
 		return until;
 	struct bn_job job = {.s = shape_of(n), .act = n->act, .x = c->in[0], .dout = c->dx[0], .sums = c->return_sums};
-	vectors_at(job.s, c->reads_saved, job.vec);
+	vectors_at(job.s, c->reads_saved, NULL, job.vec);
 	return sum_written(&job, done, until);
 }
 

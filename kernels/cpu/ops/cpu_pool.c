@@ -4,27 +4,34 @@
  * gathers: every input row collects from the windows over it, in a fixed
  * order, so that threads never write one row together. Maximum keeps the place
  * within the window of each maximum (the first of equals; a NaN wins), as
- * PyTorch does. Test: tests/unit/test_cpu_ops.c
+ * PyTorch does, in as few bits as the window needs (saved_bits.h); pixels begin
+ * on a word. Test: tests/unit/test_cpu_ops.c, tests/unit/test_plan_masks.c
  */
 #include <string.h>
 
 #include "common/base/mem.h"
+#include "kernels/cpu/math/saved_bits.h"
 #include "kernels/cpu/plan/parallel.h"
 #include "kernels/cpu/plan/cpu_plan.h"
 #include "kernels/loops/simd.h"
 #include "common/graph/ops/op_pool.h"
 
+#define STRIP 256 /* channels of a pixel whose places are unpacked at a time: whole words, whatever their bits */
+
 struct pool_state {
 	int64_t batch, h, w, out_h, out_w, channels;
 	struct gp_pool_attr a;
 	bool max;
+	int bits;      /* of a place */
+	int64_t words; /* of a pixel's places */
 };
 
 struct pool_job {
 	const struct pool_state *s;
 	const float *in;
 	float *out;
-	int32_t *place; /* by output element: kh * kernel_w + kw; maximum in training only */
+	uint32_t *
+		place; /* of output pixels, by channel: kh * kernel_w + kw, packed; NULL: not maximum, or nobody asks */
 };
 
 /* --- loops over channels ---------------------------------------------------------------------------------------- */
@@ -109,21 +116,35 @@ static void average_pixel(const struct pool_job *job, const float *image, int64_
 	scale(out, average_scale(s, oh, ow), s->channels);
 }
 
-static void max_pixel(const struct pool_job *job, const float *image, int64_t oh, int64_t ow, float *out,
-		      int32_t *place)
+/* Channels [from, from + n) of one pixel of the output. */
+static void max_strip(const struct pool_job *job, const float *image, int64_t oh, int64_t ow, int64_t from, int64_t n,
+		      float *out, uint32_t *places)
 {
 	const struct pool_state *s = job->s;
+	int32_t place[STRIP];
 	int64_t top = oh * s->a.stride_h - s->a.pad_top, left = ow * s->a.stride_w - s->a.pad_left;
 	struct gp_cpu_range h = window(oh, s->a.kernel_h, s->a.stride_h, s->a.pad_top, s->h);
 	struct gp_cpu_range w = window(ow, s->a.kernel_w, s->a.stride_w, s->a.pad_left, s->w);
 	int32_t first = (int32_t)((h.from - top) * s->a.kernel_w + (w.from - left));
-	memcpy(out, image + (h.from * s->w + w.from) * s->channels, (size_t)s->channels * sizeof *out);
-	for (int64_t c = 0; c < s->channels; c++)
+	memcpy(out, image + (h.from * s->w + w.from) * s->channels + from, (size_t)n * sizeof *out);
+	for (int64_t c = 0; c < n; c++)
 		place[c] = first;
 	for (int64_t ih = h.from; ih < h.to; ih++)
 		for (int64_t iw = w.from; iw < w.to; iw++)
-			take_max(out, place, image + (ih * s->w + iw) * s->channels,
-				 (int32_t)((ih - top) * s->a.kernel_w + (iw - left)), s->channels);
+			take_max(out, place, image + (ih * s->w + iw) * s->channels + from,
+				 (int32_t)((ih - top) * s->a.kernel_w + (iw - left)), n);
+	if (places)
+		gp_bits_pack(place, places, n, s->bits);
+}
+
+static void max_pixel(const struct pool_job *job, const float *image, int64_t oh, int64_t ow, float *out,
+		      uint32_t *places)
+{
+	const struct pool_state *s = job->s;
+	for (int64_t from = 0; from < s->channels; from += STRIP) {
+		const int64_t n = s->channels - from < STRIP ? s->channels - from : STRIP;
+		max_strip(job, image, oh, ow, from, n, out + from, places ? places + from * s->bits / 32 : NULL);
+	}
 }
 
 static void forward_part(void *arg, int part, int parts)
@@ -134,16 +155,29 @@ static void forward_part(void *arg, int part, int parts)
 	for (int64_t row = r.from; row < r.to; row++) {
 		const float *image = job->in + row / s->out_h * s->h * s->w * s->channels;
 		for (int64_t ow = 0; ow < s->out_w; ow++) {
-			int64_t at = (row * s->out_w + ow) * s->channels;
+			const int64_t pixel = row * s->out_w + ow;
+			float *out = job->out + pixel * s->channels;
 			if (s->max)
-				max_pixel(job, image, row % s->out_h, ow, job->out + at, job->place + at);
+				max_pixel(job, image, row % s->out_h, ow, out,
+					  job->place ? job->place + pixel * s->words : NULL);
 			else
-				average_pixel(job, image, row % s->out_h, ow, job->out + at);
+				average_pixel(job, image, row % s->out_h, ow, out);
 		}
 	}
 }
 
 /* --- backward --------------------------------------------------------------------------------------------------- */
+
+/* dx += what one output pixel, whose places these are, has for the input pixel at place `here` of its window. */
+static void add_maxima(const struct pool_state *s, const float *dout, const uint32_t *places, int32_t here, float *dx)
+{
+	int32_t place[STRIP];
+	for (int64_t from = 0; from < s->channels; from += STRIP) {
+		const int64_t n = s->channels - from < STRIP ? s->channels - from : STRIP;
+		gp_bits_unpack(places + from * s->bits / 32, place, n, s->bits);
+		add_where(dx + from, dout + from, place, here, n);
+	}
+}
 
 static void gather_pixel(const struct pool_job *job, int64_t sample, int64_t ih, int64_t iw, float *dx)
 {
@@ -153,14 +187,15 @@ static void gather_pixel(const struct pool_job *job, int64_t sample, int64_t ih,
 	memset(dx, 0, (size_t)s->channels * sizeof *dx);
 	for (int64_t oh = h.from; oh < h.to; oh++) {
 		for (int64_t ow = w.from; ow < w.to; ow++) {
-			int64_t at = ((sample * s->out_h + oh) * s->out_w + ow) * s->channels;
+			const int64_t pixel = (sample * s->out_h + oh) * s->out_w + ow;
+			const float *dout = job->in + pixel * s->channels;
 			int64_t kh = ih - (oh * s->a.stride_h - s->a.pad_top);
 			int64_t kw = iw - (ow * s->a.stride_w - s->a.pad_left);
 			if (s->max)
-				add_where(dx, job->in + at, job->place + at, (int32_t)(kh * s->a.kernel_w + kw),
-					  s->channels);
+				add_maxima(s, dout, job->place + pixel * s->words, (int32_t)(kh * s->a.kernel_w + kw),
+					   dx);
 			else
-				add_scaled(dx, job->in + at, average_scale(s, oh, ow), s->channels);
+				add_scaled(dx, dout, average_scale(s, oh, ow), s->channels);
 		}
 	}
 }
@@ -193,8 +228,12 @@ static enum gp_status pool_prepare(struct cpu_plan *p, struct cpu_node *n, struc
 			.kernel_h = (int32_t)s->h, .kernel_w = (int32_t)s->w, .stride_h = 1, .stride_w = 1};
 	else
 		s->a = gp_pool_attr(n->base.g);
-	if (s->max)
-		n->base.saved_bytes = (uint64_t)gp_cpu_elements(p, n) * sizeof(int32_t);
+	if (!s->max)
+		return GP_OK;
+	s->bits = gp_bits_for((int64_t)s->a.kernel_h * s->a.kernel_w);
+	s->words = gp_bits_words(s->channels, s->bits);
+	if (p->base.spec.train && n->base.need_grad)
+		n->base.saved_bytes = (uint64_t)(s->batch * s->out_h * s->out_w * s->words) * sizeof(uint32_t);
 	return GP_OK;
 }
 
@@ -208,7 +247,7 @@ static enum gp_status pool_forward(const struct cpu_call *c, struct gp_err *err)
 {
 	(void)err;
 	const struct pool_state *s = c->node->state;
-	struct pool_job job = {s, c->in[0], c->out[0], s->max ? c->saved : NULL};
+	struct pool_job job = {s, c->in[0], c->out[0], c->mode == GP_TRAIN ? c->saved : NULL};
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->batch * s->h * s->w * s->channels), forward_part, &job);
 	return GP_OK;
 }
@@ -217,7 +256,7 @@ static enum gp_status pool_backward(const struct cpu_call *c, struct gp_err *err
 {
 	(void)err;
 	const struct pool_state *s = c->node->state;
-	struct pool_job job = {s, c->dout[0], c->dx[0], s->max ? c->saved : NULL};
+	struct pool_job job = {s, c->dout[0], c->dx[0], c->saved};
 	gp_cpu_parallel(gp_cpu_parts(c->plan->threads, s->batch * s->h * s->w * s->channels), backward_part, &job);
 	return GP_OK;
 }

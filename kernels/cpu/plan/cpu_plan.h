@@ -12,6 +12,18 @@
  *   3. cpu_plan.c: takes the memory; every op's `create` makes what runs. cpu_plan_run.c runs it.
  * An estimate stops before 3.
  *
+ * Masks. Backward of a ReLU or ReLU6 reads one bit of each element: whether the gradient passes. The plan keeps that bit in
+ * place of the map where it saves memory and results stay the same, bit for bit (cpu_plan_masks.c):
+ *   - an activation that stands alone, whose value nobody else keeps: before a pooling, a sum, a dropout;
+ *   - one behind a frozen batch norm, unless the op behind it normalizes as it reads and trains: that op keeps the map.
+ * Elsewhere a mask would be kept besides the map, and saves nothing:
+ *   - behind a batch norm that trains, which needs its input for its own gradients; the mask is found again from that;
+ *   - before a convolution or a linear layer that trains: its weights' gradient is made of the activation's value;
+ *   - a value of the plan's edge lies in an IO buffer, and one that crosses a block is kept with --recompute;
+ *   - where maps lie encoded (spec.maps) and the model may be cut behind it, so that all parts read the same values.
+ * Maximum pooling keeps the place of each maximum in 1, 2, 4 or 8 bits, as its window needs. On CUDA devices it takes a byte,
+ * and an activation keeps its value.
+ *
  * Glossary: value = what a node makes; grad = gradient with respect to a value; saved = kept per slot from forward to
  * backward; tmp = room of one op during one call; view = a node that computes nothing because its value is its
  * input's, bit for bit.
@@ -56,9 +68,10 @@ struct cpu_call {
 	const float *const *dout; /* backward, by output; NULL: zeros, as nobody reads that output */
 	float *const *dx;         /* backward, by input; NULL when nobody wants it; overwritten (=) */
 	float *sums;              /* batch norm: node->sums_bytes, filled by itself or by a neighbour before */
+	float *vectors;           /* batch norm, backward: node->vector_bytes */
 	/* For gp_cpu_bn_*: memory of the batch norms node->reads, ->feeds and ->finishes. */
 	void *reads_saved, *finish_saved;
-	float *feed_sums, *return_sums;
+	float *feed_sums, *return_sums, *finish_vectors;
 	/* Parameter gradients: add to what is there (true), or overwrite it (false: first chunk of a step). */
 	bool accumulate;
 	/* The second forward of a chunk (plan_again.h): the batch norm's vectors are there, and nothing else may change. */
@@ -99,6 +112,7 @@ struct cpu_node {
 	void *state;             /* the op's own */
 	enum cpu_act act;
 	bool folded;     /* the activation behind it is computed here: the value is that node's */
+	bool masks;      /* an activation, or a batch norm with one: bits are kept of it, and not its map */
 	bool plain_grad; /* grad_dense would only copy */
 	/* Batch norm: which of its passes neighbours do, see cpu_batch_norm.c; the reader normalizes: base.unwritten. */
 	bool fed, deferred;
@@ -106,9 +120,9 @@ struct cpu_node {
 	/* A neighbour: the batch norms before it (unwritten), and behind it (fed; deferred); NULL where there is none. */
 	struct cpu_node *reads, *feeds;
 	const struct cpu_node *finishes;
-	uint64_t tmp_bytes, sums_bytes;
-	uint64_t pick_offset;            /* of the layer that makes rows of scores: those picked, in its working room */
-	int sums_forward, sums_backward; /* pieces of the walk, -1 where there is none */
+	uint64_t tmp_bytes, sums_bytes, vector_bytes;
+	uint64_t pick_offset; /* of the layer that makes rows of scores: those picked, in its working room */
+	int sums_forward, sums_backward, vectors; /* pieces of the walk, -1 where there is none */
 };
 
 struct cpu_param {
@@ -185,6 +199,14 @@ void gp_cpu_bn_forget(struct cpu_plan *p);
 
 /* cpu_plan_build.c: steps 1 and 2. The plan is zeroed but for base, dev, threads. */
 enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err);
+/*
+ * cpu_plan_masks.c. Whether nothing is cut between two nodes, or that makes no difference, as no maps lie encoded (spec.cuts).
+ * Whether a frozen batch norm keeps a mask of its activation in place of its input; `reader`: the only reader of its value, if
+ * that would normalize as it reads, else NULL. Which activations that stand alone keep masks, when all nodes have been prepared.
+ */
+bool gp_cpu_same_part(const struct cpu_plan *p, const struct cpu_node *before, const struct cpu_node *behind);
+bool gp_cpu_bn_may_mask(const struct cpu_plan *p, const struct cpu_node *n, const struct cpu_node *reader);
+void gp_cpu_choose_masks(struct cpu_plan *p);
 /* cpu_plan_layout.c: the walk, and what is the CPU's own in it. */
 enum gp_status gp_cpu_plan_layout(struct cpu_plan *p, struct gp_err *err);
 /* cpu_plan.c: frees a plan in whatever state. */

@@ -49,13 +49,14 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 	p->node = node;
 	GP_TRY(gp_alloc_array(&param, (size_t)g->params, sizeof *p->param, err));
 	p->param = param;
-	p->walk = (struct gp_walk){.spec = &p->base.spec, .nodes = node, .node_bytes = sizeof *p->node, .pools = 1};
+	p->walk = (struct gp_walk){
+		.spec = &p->base.spec, .nodes = node, .node_bytes = sizeof *p->node, .pools = 1, .device = p};
 	p->walk.align = gp_cpu_align(1);
 	p->walk.real_bytes = sizeof(float);
 	GP_TRY(gp_walk_init(&p->walk, err));
 	for (int i = 0; i < g->nodes; i++) {
 		struct cpu_node *n = &p->node[i];
-		n->sums_forward = n->sums_backward = -1;
+		n->sums_forward = n->sums_backward = n->vectors = -1;
 		if (n->base.absent)
 			continue;
 		n->op = op_of(p, &g->node[i]);
@@ -66,16 +67,6 @@ static enum gp_status make_nodes(struct cpu_plan *p, struct gp_err *err)
 	return GP_OK;
 }
 
-/* Where maps lie encoded, what is kept has to be what it is in plans of the parts: nothing is shared over a cut. */
-static bool may_share(const struct cpu_plan *p, const struct cpu_node *before, const struct cpu_node *behind)
-{
-	const int *cut = p->base.spec.cuts;
-	for (int i = 0; gp_walk_stores(&p->walk) && i < 2; i++)
-		if (before->base.index < cut[i] && behind->base.index >= cut[i])
-			return false;
-	return true;
-}
-
 /* An activation that is the only reader of a batch norm is computed by it; the activation's own node becomes a view. */
 static void fold_activations(struct cpu_plan *p)
 {
@@ -84,7 +75,7 @@ static void fold_activations(struct cpu_plan *p)
 		enum gp_op op = g->node[i].op;
 		struct cpu_node *before = gp_cpu_input(p, &p->node[i], 0);
 		if ((op != GP_OP_RELU && op != GP_OP_RELU6) || before->base.g->op != GP_OP_BATCH_NORM ||
-		    gp_graph_readers(g, before->base.first_value) != 1 || !may_share(p, before, &p->node[i]))
+		    gp_graph_readers(g, before->base.first_value) != 1 || !gp_cpu_same_part(p, before, &p->node[i]))
 			continue;
 		before->act = op == GP_OP_RELU ? CPU_ACT_RELU : CPU_ACT_RELU6;
 		before->folded = true;
@@ -126,7 +117,10 @@ static void share_batch_norms(struct cpu_plan *p)
 			n->fed = true;
 			before->feeds = n;
 		}
-		if (hosts(reader) && may_share(p, n, reader)) {
+		if (!hosts(reader) || !gp_cpu_same_part(p, n, reader))
+			reader = NULL;
+		n->masks = gp_cpu_bn_may_mask(p, n, reader);
+		if (reader && !n->masks) {
 			n->base.unwritten = true;
 			reader->reads = n;
 		}
@@ -147,7 +141,7 @@ static void defer_batch_norms(struct cpu_plan *p)
 	for (int i = g->inputs; i < g->nodes; i++) {
 		struct cpu_node *n = &p->node[i], *before = gp_cpu_input(p, n, 0);
 		if (n->op != &gp_cpu_op_batch_norm || !works_in_place(&p->walk, &n->base) || !hosts(before) ||
-		    gp_graph_readers(g, n->base.in[0]) != 1)
+		    n->masks || gp_graph_readers(g, n->base.in[0]) != 1)
 			continue;
 		n->deferred = true;
 		before->finishes = n;
@@ -168,7 +162,8 @@ static enum gp_status prepare_nodes(struct cpu_plan *p, struct gp_err *err)
 		if (!base->view && n->op->prepare)
 			GP_TRY(n->op->prepare(p, n, err));
 		gp_cpu_pick_prepare(p, n);
-		if (n->reads && base->want_dx) /* which sums up the batch norm's gradients, with its input */
+		/* It sums up the batch norm's gradients, with that one's input. */
+		if (n->reads && n->reads->base.trains && base->want_dx)
 			base->saves_in |= 1;
 		base->tmp_bytes[0] = base->tmp_bytes[1] = n->tmp_bytes;
 	}
@@ -217,6 +212,7 @@ enum gp_status gp_cpu_plan_build(struct cpu_plan *p, struct gp_err *err)
 	gp_walk_find_gradients(&p->walk);
 	share_batch_norms(p);
 	GP_TRY(prepare_nodes(p, err));
+	gp_cpu_choose_masks(p);
 	place_params(p);
 	p->undo_floats = gp_cpu_undo_floats(p);
 	GP_TRY(gp_cpu_plan_layout(p, err));

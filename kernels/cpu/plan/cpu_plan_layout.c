@@ -36,10 +36,20 @@ static enum gp_status place_forward(struct gp_walk *w, struct gp_walk_node *base
 	return GP_OK;
 }
 
+/* A batch norm's vectors of backward: the op before it may still read them (cpu_node.finishes, found after this). */
+static enum gp_status place_vectors(struct gp_walk *w, struct cpu_node *n, int moment, struct gp_err *err)
+{
+	GP_TRY(gp_walk_new_buf(w, n->vector_bytes, moment, &n->vectors, err));
+	w->buf[n->vectors].last = gp_walk_backward_moment(w, &gp_cpu_input(w->device, n, 0)->base);
+	return GP_OK;
+}
+
 static enum gp_status place_backward(struct gp_walk *w, struct gp_walk_node *base, struct gp_err *err)
 {
 	struct cpu_node *n = (struct cpu_node *)base;
 	const int moment = gp_walk_backward_moment(w, base);
+	if (n->vector_bytes)
+		GP_TRY(place_vectors(w, n, moment, err));
 	if (n->reads && n->reads->base.trains && n->reads->sums_bytes && base->want_dx)
 		GP_TRY(new_sums(w, n->reads, moment, gp_walk_backward_moment(w, &n->reads->base),
 				&n->reads->sums_backward, err));

@@ -189,10 +189,13 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 		at.in[0] = gp_cpu_pick_input(p, slot, n, at.in[0], c.tmp);
 	c.accumulate = p->have_grads;
 	c.sums = gp_cpu_buf(p, slot, n->sums_backward);
+	c.vectors = gp_cpu_buf(p, slot, n->vectors);
 	if (n->reads)
 		c.return_sums = gp_cpu_buf(p, slot, n->reads->sums_backward);
-	if (n->finishes)
+	if (n->finishes) {
 		c.finish_saved = gp_cpu_buf(p, slot, n->finishes->base.saved);
+		c.finish_vectors = gp_cpu_buf(p, slot, n->finishes->vectors);
+	}
 	GP_TRY(n->op->backward(&c, err));
 	gp_cpu_pick_spread(p, slot, n, at.dx[0]);
 	for (int k = 0; k < n->base.inputs; k++)
