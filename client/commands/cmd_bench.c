@@ -202,9 +202,10 @@ static int leave_out(struct gp_opt *rows, int count)
 
 static enum gp_status parse(struct bench *b, int argc, char **argv, struct gp_err *err)
 {
-	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(sweep_rows), gp_job_where_rows,  gp_job_model_rows,
-					    gp_job_freeze_rows,      gp_job_batch_rows,  gp_job_insert_rows,
-					    gp_job_security_rows,    gp_job_output_rows, gp_job_progress_rows};
+	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(sweep_rows), gp_job_where_rows,    gp_job_model_rows,
+					    gp_job_freeze_rows,      gp_job_batch_rows,    gp_job_insert_rows,
+					    gp_job_memory_rows,      gp_job_security_rows, gp_job_output_rows,
+					    gp_job_progress_rows};
 	b->table = table;
 	b->table.opt = b->rows;
 	b->table.count = leave_out(b->rows, gp_opt_join(parts, sizeof parts / sizeof parts[0], b->rows));
@@ -459,6 +460,8 @@ static json_t *head_json(const struct bench *b, json_t *o)
 	json_object_set_new(o, "steps_per_run", s->epochs > 0 ? json_null() : json_integer(s->steps));
 	json_object_set_new(o, "epochs", s->epochs > 0 ? json_integer(s->epochs) : json_null());
 	json_object_set_new(o, "rounds", json_integer(s->rounds));
+	json_object_set_new(o, "recompute", json_boolean(s->job.recompute));
+	json_object_set_new(o, "compress", s->job.compress ? gp_job_text_json(s->job.compress) : json_null());
 	json_object_set_new(o, "failed", json_integer(b->failed));
 	json_object_set_new(o, "stopped", json_boolean(gp_stop_signal != 0));
 	return o;
@@ -467,8 +470,9 @@ static json_t *head_json(const struct bench *b, json_t *o)
 static void print_title(const struct bench *b)
 {
 	const struct settings *s = &b->set;
-	printf("%s, data %s, batch %lld, server %s; ", s->job.model ? s->job.model : s->job.init, s->job.data,
-	       (long long)s->job.batch, s->job.server);
+	printf("%s, data %s, batch %lld, server %s%s%s%s; ", s->job.model ? s->job.model : s->job.init, s->job.data,
+	       (long long)s->job.batch, s->job.server, s->job.recompute ? ", --recompute" : "",
+	       s->job.compress ? ", --compress " : "", s->job.compress ? s->job.compress : "");
 	if (s->epochs > 0)
 		printf("%lld epoch%s", (long long)s->epochs, s->epochs == 1 ? "" : "s");
 	else

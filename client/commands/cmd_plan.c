@@ -200,8 +200,8 @@ static enum gp_status parse(struct planning *p, int argc, char **argv, struct gp
 {
 	const struct gp_opt_rows parts[] = {GP_OPT_ROWS(where_rows), GP_OPT_ROWS(what_rows), gp_job_model_rows,
 					    gp_job_freeze_rows,      gp_job_batch_rows,      gp_job_codec_rows,
-					    gp_job_grad_rows,        gp_job_insert_rows,     gp_job_security_rows,
-					    gp_job_output_rows,      gp_job_progress_rows};
+					    gp_job_grad_rows,        gp_job_insert_rows,     gp_job_memory_rows,
+					    gp_job_security_rows,    gp_job_output_rows,     gp_job_progress_rows};
 	p->table = table;
 	p->table.opt = p->rows;
 	p->table.count = gp_opt_join(parts, sizeof parts / sizeof parts[0], p->rows);

@@ -63,8 +63,8 @@ struct gp_job_settings {
 	bool json, progress;
 	int64_t skip_bad;
 	const char *compress;
-	bool recompute; /* train alone has the rows of memory */
-	bool profile;   /* no shared row: train alone has the flag */
+	bool recompute;
+	bool profile; /* no shared row: train alone has the flag */
 	const char *log, *config;
 };
 
@@ -75,7 +75,7 @@ extern const struct gp_opt_rows gp_job_alone_rows; /* --cut --device --threads o
 extern const struct gp_opt_rows gp_job_security_rows; /* --tls, --tls-*, --token-file */
 extern const struct gp_opt_rows gp_job_model_rows;  /* --model --data --input --init --init-skip --init-anyway --seed */
 extern const struct gp_opt_rows gp_job_freeze_rows; /* --freeze: train and capture */
-extern const struct gp_opt_rows gp_job_memory_rows; /* --recompute, --compress: train and pretrain */
+extern const struct gp_opt_rows gp_job_memory_rows; /* --recompute, --compress: whatever trains, or predicts that */
 extern const struct gp_opt_rows gp_job_skip_rows;   /* --skip-bad: train and eval */
 extern const struct gp_opt_rows gp_job_recalibrate_rows; /* --recalibrate: train and eval */
 extern const struct gp_opt_rows gp_job_batch_rows;       /* --batch --chunks --window */

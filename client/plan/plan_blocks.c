@@ -75,6 +75,8 @@ static struct gp_plan_spec plan_spec(const struct trial *t)
 				     .optim = s->optim,
 				     .undo = true,
 				     .loss = s->loss,
+				     .recompute = s->recompute,
+				     .maps = s->maps,
 				     .precision = s->precision};
 }
 

@@ -25,6 +25,9 @@ struct gp_plan_blocks_spec {
 	uint64_t seed;
 	struct gp_optim optim;
 	enum gp_precision precision;
+	bool recompute; /* backward then has the second forward of its block */
+	const struct gp_codec_spec
+		*maps; /* NULL: maps lie as they are; else with what encoding and decoding them takes */
 	enum gp_loss_kind loss;
 	double seconds;        /* to repeat for; three times at least */
 	uint64_t memory_bytes; /* the plan takes no more than so much: fewer samples are measured, and times scaled */

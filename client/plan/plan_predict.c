@@ -177,7 +177,8 @@ enum gp_status gp_plan_predict(const struct gp_plan_world *w, const struct gp_pl
 /* --- memory ------------------------------------------------------------------------------------------------------- */
 
 static enum gp_status add_plan(const struct gp_plan_world *w, const struct gp_session_spec *s,
-			       const struct gp_graph *part, uint64_t grad_inputs, uint64_t *sum, struct gp_err *err)
+			       const struct gp_graph *part, uint64_t grad_inputs, uint64_t map_inputs, uint64_t *sum,
+			       struct gp_err *err)
 {
 	const struct gp_plan_spec ps = {.graph = part,
 					.batch = s->chunk_samples,
@@ -187,6 +188,9 @@ static enum gp_status add_plan(const struct gp_plan_world *w, const struct gp_se
 					.seed = s->seed,
 					.optim = s->optim,
 					.undo = true,
+					.recompute = s->recompute,
+					.maps = gp_session_maps(s),
+					.map_inputs = map_inputs,
 					.precision = s->precision};
 	struct gp_plan_memory m;
 	GP_TRY(w->device->ops->plan_estimate(w->device, &ps, &m, err));
@@ -210,10 +214,12 @@ static enum gp_status sum_memory(const struct gp_plan_world *w, const struct gp_
 {
 	p->client_memory_bytes = 0;
 	p->server_memory_bytes = gp_graph_bytes(cross->parts.body);
-	GP_TRY(add_plan(w, s, cross->parts.head, 0, &p->client_memory_bytes, err));
-	GP_TRY(add_plan(w, s, cross->parts.tail, cross->tail_gradients, &p->client_memory_bytes, err));
+	const struct gp_graph_parts *part = &cross->parts;
+	GP_TRY(add_plan(w, s, part->head, 0, 0, &p->client_memory_bytes, err));
+	GP_TRY(add_plan(w, s, part->tail, cross->tail_gradients, part->tail_activation, &p->client_memory_bytes, err));
 	GP_TRY(add_flows(s, &cross->list, true, &p->client_memory_bytes, err));
-	GP_TRY(add_plan(w, s, cross->parts.body, cross->list.grad_inputs, &p->server_memory_bytes, err));
+	GP_TRY(add_plan(w, s, part->body, cross->list.grad_inputs, part->body_activation, &p->server_memory_bytes,
+			err));
 	return add_flows(s, &cross->list, false, &p->server_memory_bytes, err);
 }
 

@@ -104,6 +104,10 @@ static void print_world(const struct gp_plan_report *r, FILE *to)
 	if (w->same_machine)
 		fprintf(to, "          both ends on this machine, with %.0f processor%s between them\n", w->processors,
 			w->processors == 1 ? "" : "s");
+	if (w->session.recompute)
+		fprintf(to, "maps      computed a second time (--recompute)\n");
+	if (gp_session_maps(&w->session))
+		fprintf(to, "maps      encoded by %s (--compress)\n", w->session.maps.text);
 	if (r->padded)
 		fprintf(to, "note: texts are predicted with all of their positions; shorter ones take less\n");
 }
@@ -237,6 +241,11 @@ static json_t *memory_json(uint64_t bytes)
 	return bytes > 0 ? json_integer((json_int_t)bytes) : json_null();
 }
 
+static json_t *compress_json(const struct gp_session_spec *s)
+{
+	return gp_session_maps(s) ? json_sprintf("maps=%s", s->maps.text) : json_null();
+}
+
 static json_t *row_json(const struct gp_plan_report *r, const struct gp_plan_row *row)
 {
 	const struct gp_prediction *p = &row->prediction;
@@ -254,6 +263,8 @@ static json_t *row_json(const struct gp_plan_report *r, const struct gp_plan_row
 	json_object_set_new(o, "client_memory_bytes", memory_json(p->client_memory_bytes));
 	json_object_set_new(o, "server_memory_bytes", memory_json(p->server_memory_bytes));
 	json_object_set_new(o, "rel_err", json_real(p->rel_err));
+	json_object_set_new(o, "recompute", json_boolean(w->session.recompute));
+	json_object_set_new(o, "compress", compress_json(&w->session));
 	json_object_set_new(o, "possible", json_boolean(!row->struck[0]));
 	json_object_set_new(o, "why_not", row->struck[0] ? json_string(row->struck) : json_null());
 	json_object_set_new(o, "parts", parts_json(p));

@@ -64,6 +64,7 @@ static void settle_world(struct gp_plan_site *s, int same_machine)
 	w->device = s->device;
 	w->session = s->job.session;
 	w->session.optim = s->optim;
+	w->session.recompute = s->set.recompute;
 	w->session.precision = s->job.client_precision;
 	w->server = (struct gp_plan_speed){1, 1, 1, 1};
 	w->threads = w->server_threads = gp_threads_count(s->set.threads);

@@ -130,6 +130,8 @@ static enum gp_status measure_blocks(struct gp_plan_study *s, const struct gp_ba
 						 .seed = s->world.session.seed,
 						 .optim = s->world.session.optim,
 						 .precision = s->world.session.precision,
+						 .recompute = s->world.session.recompute,
+						 .maps = gp_session_maps(&s->world.session),
 						 .loss = s->loss,
 						 .seconds = s->block_seconds,
 						 .memory_bytes = s->memory_bytes > 0 ? s->memory_bytes : free_bytes()};

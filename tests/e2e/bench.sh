@@ -103,6 +103,14 @@ equal "rows that failed" "$(json_get "$work/json" failed)" 1
 equal "the reason is in the JSON" "$(json_get "$work/json" rows.1.failed | grep -c delta)" 1
 equal "accuracy of the one that ran" "$(awk -v a="$(json_get "$work/json" rows.0.val_acc)" 'BEGIN { print (a ~ /^[0-9.]+$/ && a <= 1) }')" 1
 
+# What a training keeps in memory is said of all rows.
+bench "$work/json" --codecs raw --chunks 2 --links as-is --steps 3 --skip 1 --plan-time 10ms --compress maps=bf16 \
+	--results "$work/encoded" --json || fail "rows whose maps lie encoded: $(cat "$work/json.log")"
+equal "the JSON says so" "$(json_get "$work/json" compress) $(json_get "$work/json" recompute)" 'maps=bf16 false'
+equal "and has a prediction" "$(json_flat "$work/json" | grep -c '^rows\.0\.predicted_s=[0-9]')" 1
+refused 3 "is of another sweep: its --compress is 'maps=bf16', and not 'maps=fp16'" --server "127.0.0.1:$server_port" "${model[@]}" \
+	--codecs raw --chunks 2 --links as-is --steps 3 --skip 1 --compress maps=fp16 --results "$work/encoded"
+
 start_bench() { # FLAG...
 	"$build/gpclient" bench --no-progress --server "127.0.0.1:$server_port" "${model[@]}" --chunks 1 --links as-is --no-predict \
 		"$@" >"$work/out" 2>"$work/log" &

@@ -79,6 +79,25 @@ holds "no batch is faster than its bytes" 'time >= bytes * 8 / 4e6' "time=$(json
 	"bytes=$(json_get "$work/plan" wire_up_bytes)"
 grep -q 'uniform:bits=8 in 4 chunks' "$work/plan" || fail "no sentence: $(cat "$work/plan")"
 
+# Memory of trainings that keep less is predicted as they have it.
+wide=(--model mobilenetv2:width=0.35,stem=cifar --data synthetic:shape=3x32x32,classes=10,samples=64 --batch 64 --chunks 2
+	--window 2 --threads 1)
+plan "$work/all" "${wide[@]}" --link 1gbit
+all=$(json_get "$work/all" server_memory_bytes)
+for way in --recompute --compress=maps=uniform:bits=8; do
+	less=$work/less${way%%=*}
+	plan "$less" "${wide[@]}" --link 1gbit "$way"
+	train "$less.train" --server "127.0.0.1:$server_port" "${wide[@]}" --steps 1 --no-eval "$way" || fail "training with $way"
+	holds "memory here with $way" 'plan > 0.9 * real && plan < 1.1 * real' "plan=$(json_get "$less" client_memory_bytes)" \
+		"real=$(json_get "$less.train" memory_bytes)"
+	holds "memory on the server with $way" 'plan > 0.6 * real && plan < 1.2 * real && plan < 0.8 * all' "all=$all" \
+		"plan=$(json_get "$less" server_memory_bytes)" "real=$(json_get "$less.train" server_memory_bytes)"
+done
+equal "what plan says of it" "$(json_get "$work/less--recompute" recompute) $(json_get "$work/less--compress" compress)" \
+	'true maps=uniform:bits=8'
+refused 2 'exclude each other' "${model[@]}" --link 1mbit --recompute --compress maps=bf16
+refused 2 'topk cannot' "${model[@]}" --link 1mbit --compress maps=topk:ratio=0.1
+
 # A sweep: a slow link wants few bytes; what memory does not allow is struck out.
 plan "$work/sweep" "${any_chunks[@]}" --link 100kbit --sweep cut,codec,chunks --codecs raw,uniform:bits=8 --top 3
 holds "the first is the fastest" 'a <= b && b <= c' "a=$(json_get "$work/sweep" 0.time_per_batch_s)" \

@@ -119,6 +119,29 @@ static void see_chunk(struct cpu_plan *p, int slot)
 	gp_walk_set_rows(&p->walk, p->slot[slot].rows);
 }
 
+/* What has had its last reader is encoded, and counts as this node's time. */
+static enum gp_status run_forward(struct cpu_plan *p, struct cpu_node *n, int slot, enum gp_mode mode, int *encoded,
+				  struct gp_err *err)
+{
+	struct addresses at;
+	const int before = *encoded;
+	const uint64_t start = gp_cpu_profile_start(p);
+	if (!n->base.view) {
+		GP_TRY(gp_plan_check_stop(&p->base.spec, err));
+		struct cpu_call c = call_of(p, n, slot, false, &at);
+		c.mode = mode;
+		c.tmp = gp_cpu_buf(p, slot, n->base.tmp[0]);
+		at.in[0] = gp_cpu_pick_input(p, slot, n, at.in[0], c.tmp);
+		c.sums = gp_cpu_buf(p, slot, n->sums_forward);
+		GP_TRY(n->op->forward(&c, err));
+	}
+	if (mode == GP_TRAIN)
+		gp_cpu_store_after(p, slot, n->base.index, encoded);
+	if (!n->base.view || *encoded > before)
+		gp_cpu_profile_node(p, n, CPU_PROFILE_FORWARD, start);
+	return GP_OK;
+}
+
 enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode, uint64_t draw, struct gp_err *err)
 {
 	struct cpu_plan *p = (struct cpu_plan *)plan;
@@ -132,26 +155,8 @@ enum gp_status gp_cpu_forward(struct gp_plan *plan, int slot, enum gp_mode mode,
 	p->slot[slot].forwarded = false;
 	p->slot[slot].draw = draw;
 	see_chunk(p, slot);
-	int encoded = 0;
-	for (int i = plan->spec.graph->inputs; i < plan->spec.graph->nodes; i++) {
-		struct cpu_node *n = &p->node[i];
-		struct addresses at;
-		if (mode == GP_TRAIN)
-			gp_cpu_store_after(p, slot, i - 1, &encoded);
-		if (n->base.view)
-			continue;
-		GP_TRY(gp_plan_check_stop(&plan->spec, err));
-		struct cpu_call c = call_of(p, n, slot, false, &at);
-		c.mode = mode;
-		c.tmp = gp_cpu_buf(p, slot, n->base.tmp[0]);
-		at.in[0] = gp_cpu_pick_input(p, slot, n, at.in[0], c.tmp);
-		c.sums = gp_cpu_buf(p, slot, n->sums_forward);
-		uint64_t start = gp_cpu_profile_start(p);
-		GP_TRY(n->op->forward(&c, err));
-		gp_cpu_profile_node(p, n, CPU_PROFILE_FORWARD, start);
-	}
-	if (mode == GP_TRAIN)
-		gp_cpu_store_after(p, slot, plan->spec.graph->nodes, &encoded);
+	for (int i = plan->spec.graph->inputs, encoded = 0; i < plan->spec.graph->nodes; i++)
+		GP_TRY(run_forward(p, &p->node[i], slot, mode, &encoded, err));
 	p->slot[slot].forwarded = mode == GP_TRAIN;
 	return GP_OK;
 }
@@ -205,7 +210,7 @@ static enum gp_status run_backward(struct cpu_plan *p, struct cpu_node *n, int s
 	return GP_OK;
 }
 
-/* What the block's forward made and has not kept, a second time. What it takes counts as backward. */
+/* What the block's forward made and has not kept, a second time. What it takes counts as backward of its last node. */
 static enum gp_status run_again(struct cpu_plan *p, int node, int slot, struct gp_err *err)
 {
 	for (int i = gp_walk_block_from(&p->walk, node); i <= node; i++) {
@@ -227,6 +232,28 @@ static enum gp_status run_again(struct cpu_plan *p, int node, int slot, struct g
 static bool ends_block(const struct cpu_plan *p, int node)
 {
 	return gp_walk_recomputes(&p->walk) && gp_walk_block_end(&p->walk, node) == node + 1;
+}
+
+/* One node backward, with what comes before that: the second forward of the block that ends with it, decoding. */
+static enum gp_status go_back(struct cpu_plan *p, struct cpu_node *n, int slot, int *decoded, struct gp_err *err)
+{
+	const uint64_t start = gp_cpu_profile_start(p);
+	const int before = *decoded;
+	bool worked = ends_block(p, n->base.index);
+	if (worked)
+		GP_TRY(run_again(p, n->base.index, slot, err));
+	if (n->base.need_grad) {
+		GP_TRY(gp_plan_check_stop(&p->base.spec, err));
+		gp_cpu_store_before(p, slot, n->base.index, decoded);
+		worked = worked || *decoded > before || gp_walk_works_backward(&n->base);
+		if (gp_walk_works_backward(&n->base))
+			GP_TRY(run_backward(p, n, slot, err));
+		else if (pass_gradient(p, n, slot))
+			worked = true;
+	}
+	if (worked)
+		gp_cpu_profile_node(p, n, CPU_PROFILE_BACKWARD, start);
+	return GP_OK;
 }
 
 /* Gradients of inputs that lie where another one is given out. */
@@ -252,23 +279,8 @@ enum gp_status gp_cpu_backward(struct gp_plan *plan, int slot, struct gp_err *er
 	p->slot[slot].forwarded = false;
 	see_chunk(p, slot);
 	gp_cpu_store_edges(p, slot);
-	for (int i = plan->spec.graph->nodes - 1, decoded = 0; i >= plan->spec.graph->inputs; i--) {
-		struct cpu_node *n = &p->node[i];
-		uint64_t start = gp_cpu_profile_start(p);
-		if (ends_block(p, i))
-			GP_TRY(run_again(p, i, slot, err));
-		if (!n->base.need_grad)
-			continue;
-		GP_TRY(gp_plan_check_stop(&plan->spec, err));
-		gp_cpu_store_before(p, slot, i, &decoded);
-		bool worked = true;
-		if (!gp_walk_works_backward(&n->base))
-			worked = pass_gradient(p, n, slot);
-		else
-			GP_TRY(run_backward(p, n, slot, err));
-		if (worked)
-			gp_cpu_profile_node(p, n, CPU_PROFILE_BACKWARD, start);
-	}
+	for (int i = plan->spec.graph->nodes - 1, decoded = 0; i >= plan->spec.graph->inputs; i--)
+		GP_TRY(go_back(p, &p->node[i], slot, &decoded, err));
 	give_out(p, slot);
 	p->have_grads = true;
 	return GP_OK;
