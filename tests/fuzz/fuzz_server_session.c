@@ -55,6 +55,13 @@ static const char *const codecs[] = {"raw",
 				     "poweriter:rank=1,iters=1",
 				     "delta:samples=8+uniform:bits=8"};
 
+/* For --compress maps=; those behind the first four cannot hold maps. */
+static const char *const map_codecs[] = {
+	"uniform:bits=8", "bf16",     "smaq:main=6,outlier=8", "sortquant:bits=2,split=1", "topk:ratio=0.25",
+	"bf16+zstd",      "none such"};
+
+enum { MOST_BLOCKS = 7 };
+
 static struct gp_server server;
 static uv_loop_t loop;
 static struct gp_graph *bodies[3];
@@ -121,6 +128,19 @@ static void put_hello(struct fuzz_peer *p)
 	fuzz_put_control(p, &m);
 }
 
+/* What is kept between forward and backward: bit 2 of `samples`: what crosses blocks, which may begin anywhere; bit 3: maps
+ * that lie encoded. */
+static void put_kept(struct fuzz_peer *p, uint8_t samples, uint32_t block[MOST_BLOCKS], Gpsplit__Open *open)
+{
+	open->recompute = samples & 4;
+	open->n_block = open->recompute ? fuzz_byte(&p->in) % (MOST_BLOCKS + 1) : 0;
+	open->block = block;
+	for (size_t i = 0; i < open->n_block; i++)
+		block[i] = fuzz_byte(&p->in);
+	if (samples & 8)
+		open->maps = (char *)map_codecs[fuzz_byte(&p->in) % (sizeof map_codecs / sizeof map_codecs[0])];
+}
+
 static void put_open(struct fuzz_peer *p)
 {
 	struct gp_err err;
@@ -128,6 +148,7 @@ static void put_open(struct fuzz_peer *p)
 	Gpsplit__Open open = GPSPLIT__OPEN__INIT;
 	Gpsplit__Optimizer optimizer = GPSPLIT__OPTIMIZER__INIT;
 	Gpsplit__Control m = GPSPLIT__CONTROL__INIT;
+	uint32_t block[MOST_BLOCKS];
 	const uint8_t with = fuzz_byte(&p->in);
 	const uint8_t samples = fuzz_byte(&p->in);
 	opened.body = bodies[samples & 64 ? 2 : with >> 5 & 1];
@@ -155,6 +176,7 @@ static void put_open(struct fuzz_peer *p)
 		open.frozen_inputs = fuzz_byte(&p->in);
 		open.data_inputs = opened.data_inputs = fuzz_byte(&p->in);
 	}
+	put_kept(p, samples, block, &open);
 	m.body_case = GPSPLIT__CONTROL__BODY_OPEN;
 	m.open = &open;
 	fuzz_put_control(p, &m);
@@ -323,7 +345,7 @@ static void start_server(void)
 						      .codec_threads = 1,
 						      .max_sessions = 4,
 						      .max_unopened = 16,
-						      .session_memory_bytes = 1 << 20,
+						      .session_memory_bytes = 4 << 20,
 						      .window = 4,
 						      .task_time_s = 0.1,
 						      .handshake_timeout_s = 3600,
