@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/codec.h"
 #include "common/graph/device.h"
 #include "kernels/device_registry.h"
 #include "common/base/mem.h"
@@ -23,15 +24,22 @@ struct bed {
 	struct gp_plan *plan;
 };
 
-static struct bed make_bed(void)
+static struct bed make_bed_with(bool recompute, const struct gp_codec_spec *maps)
 {
 	const struct gp_model_options options = {.classes = 10};
 	struct bed b;
 	OK(gp_model_build("mobilenetv2:width=0.35,stem=cifar", &options, &b.graph, &err));
 	OK(gp_device_open("cpu", 1, &b.dev, &err));
 	struct gp_plan_spec spec = {.graph = b.graph, .batch = BATCH, .slots = 1, .train = true, .seed = 4};
+	spec.recompute = recompute;
+	spec.maps = maps;
 	OK(b.dev->ops->plan_new(b.dev, &spec, &b.plan, &err));
 	return b;
+}
+
+static struct bed make_bed(void)
+{
+	return make_bed_with(false, NULL);
 }
 
 static void drop_bed(struct bed *b)
@@ -88,6 +96,52 @@ static void every_node_is_counted_once_per_chunk_and_direction(void **state)
 	assert_int_equal(profile->update.calls[0], 1);
 	assert_int_equal(profile->pack.calls[0], 1);
 	drop_bed(&b);
+}
+
+static void profile_step(struct bed *b, const struct gp_plan_profile **out)
+{
+	OK(gp_plan_profile_begin(b->plan, out, &err));
+	run_step(b);
+}
+
+/* A sum only hands its gradient on. Where it ends a block that is computed a second time, it has that time: gpclient plan counts
+ * on it. */
+static void a_second_forward_counts_as_backward_of_the_last_node(void **state)
+{
+	(void)state;
+	struct bed plain = make_bed(), again = make_bed_with(true, NULL);
+	const struct gp_plan_profile *once, *twice;
+	int sums = 0;
+	profile_step(&plain, &once);
+	profile_step(&again, &twice);
+	for (int block = 0; block < again.graph->blocks; block++) {
+		const int last = gp_graph_block_end(again.graph, block) - 1;
+		assert_int_equal(twice->node[last].calls[1], CHUNKS);
+		if (again.graph->node[last].op != GP_OP_ADD)
+			continue;
+		assert_int_equal(once->node[last].calls[1], 0);
+		sums++;
+	}
+	assert_true(sums > 0);
+	drop_bed(&plain);
+	drop_bed(&again);
+}
+
+/* Views run nothing, but what has had its last reader there is encoded there. */
+static void encoding_and_decoding_counts_and_changes_no_other_count(void **state)
+{
+	(void)state;
+	struct gp_codec_spec maps;
+	OK(gp_codec_spec_parse("bf16", &maps, &err));
+	struct bed plain = make_bed(), encoded = make_bed_with(false, &maps);
+	const struct gp_plan_profile *a, *b;
+	profile_step(&plain, &a);
+	profile_step(&encoded, &b);
+	for (int i = 1; i < plain.graph->nodes; i++)
+		for (int way = 0; way < 2; way++)
+			assert_true(b->node[i].calls[way] == a->node[i].calls[way] || a->node[i].calls[way] == 0);
+	drop_bed(&plain);
+	drop_bed(&encoded);
 }
 
 /* Attention has no parameters, but each of its two products has two factors with a gradient. */
@@ -170,6 +224,8 @@ int main(int argc, char **argv)
 	gp_threads_prepare(argv);
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(every_node_is_counted_once_per_chunk_and_direction),
+		cmocka_unit_test(a_second_forward_counts_as_backward_of_the_last_node),
+		cmocka_unit_test(encoding_and_decoding_counts_and_changes_no_other_count),
 		cmocka_unit_test(attention_has_two_products_backward_for_each_one_forward),
 		cmocka_unit_test(measuring_changes_no_result),
 		cmocka_unit_test(table_has_a_row_for_what_was_run_and_for_nothing_else),

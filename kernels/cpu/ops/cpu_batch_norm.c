@@ -76,10 +76,15 @@ static float *corrections_at(const struct cpu_node *n, const struct gp_bn *s, vo
 	return gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? invstd_at(s, saved) + s->channels : NULL;
 }
 
+/* So many times `channels` floats are saved behind the vectors: invstd, and with renorm r and d. */
+static int64_t lines_of(const struct cpu_node *n)
+{
+	return gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? 3 : 1;
+}
+
 static uint32_t *mask_at(const struct cpu_node *n, const struct gp_bn *s, void *saved)
 {
-	const int64_t lines = gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? 3 : 1;
-	return n->masks ? (void *)(invstd_at(s, saved) + lines * s->channels) : NULL;
+	return n->masks ? (void *)(invstd_at(s, saved) + lines_of(n) * s->channels) : NULL;
 }
 
 static const struct gp_bn *shape_of(const struct cpu_node *n)
@@ -139,9 +144,9 @@ static enum gp_status bn_prepare(struct cpu_plan *p, struct cpu_node *n, struct 
 	n->state = s;
 	s->shape = shape_for(p, n);
 	s->shape.fixed = !gp_cpu_bn_takes_statistics(n);
-	const int64_t lines = gp_bn_attr(n->base.g).mode == GP_BN_RENORM ? 3 : 1;
 	n->base.keeps_saved = true;
-	n->base.saved_bytes = (uint64_t)(BN_GRAD_MEAN * s->shape.width + lines * s->shape.channels) * sizeof(float);
+	n->base.saved_bytes =
+		(uint64_t)(BN_GRAD_MEAN * s->shape.width + lines_of(n) * s->shape.channels) * sizeof(float);
 	n->vector_bytes = (uint64_t)((BN_VECTORS - BN_GRAD_MEAN) * s->shape.width) * sizeof(float);
 	if (!n->base.trains && (n->act == CPU_ACT_NONE || n->masks)) /* its gradient is dout times a constant */
 		n->base.saves_in = 0;
