@@ -12,7 +12,7 @@
  *   codecs         one thread here, some on the server; tensors of one direction one after another, directions take
  *                  turns
  *   wire           each way by itself, at its rate; frames in segments, GRAD_UP and ACT_DOWN before ACT_UP and
- *                  GRAD_DOWN at each segment, but not before what the sender's kernel holds and two segments that
+ *                  GRAD_DOWN at each segment, but not before what the sender's kernel holds and the segments that
  *                  are being written; every byte arrives a delay after it left
  *   step           COMMIT goes up when all chunks are through and the step before is COMMITTED; the update here ends
  *                  the step. Where the head is frozen the next step's chunks begin before (`ahead`)
